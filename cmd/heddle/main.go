@@ -1,0 +1,56 @@
+// Command heddle decides what each network gets to see of you.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+// Exit codes, as documented in heddle(1).
+const (
+	exitOK      = 0
+	exitFailure = 1 // it was tried and did not work
+	exitUsage   = 2 // the command line or a file is wrong; nothing was tried
+)
+
+// usageError marks a mistake in the command line or in a file.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
+
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	root := newRootCommand()
+	root.SetArgs(args)
+	root.SetIn(stdin)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return exitOK
+	}
+	printError(stderr, err)
+	if _, ok := errors.AsType[usageError](err); ok {
+		return exitUsage
+	}
+	return exitFailure
+}
+
+// printError prints what and why on one line, and each hint on its own.
+func printError(w io.Writer, err error) {
+	fmt.Fprintln(w, "heddle:", err)
+	var hinted interface{ HintText() string }
+	if errors.As(err, &hinted) && hinted.HintText() != "" {
+		fmt.Fprintln(w, "hint:", hinted.HintText())
+	}
+}
