@@ -1,0 +1,76 @@
+package control
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"syscall"
+
+	"heddle/path"
+)
+
+// Dir is where running heddles keep their sockets: $HEDDLE_RUN_DIR; else /run/heddle as root; else
+// $XDG_RUNTIME_DIR/heddle; else a directory named by the user id in the temporary directory.
+// It need not exist yet: [Listen] makes it.
+func Dir() string {
+	if dir := os.Getenv("HEDDLE_RUN_DIR"); dir != "" {
+		return dir
+	}
+	if os.Geteuid() == 0 {
+		return "/run/heddle"
+	}
+	if dir := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "heddle")
+	}
+	return filepath.Join(os.TempDir(), "heddle-"+strconv.Itoa(os.Geteuid()))
+}
+
+// A name must not begin with a dot nor hold a slash, so that it cannot leave the directory.
+var nameRule = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,31}$`)
+
+func checkName(name string) error {
+	if nameRule.MatchString(name) {
+		return nil
+	}
+	return &path.Error{What: fmt.Sprintf("name %q", name), Why: "not a name for a running heddle",
+		Hint: "a name is 1 to 32 letters, digits, '.', '_' or '-', and starts with a letter or digit"}
+}
+
+// makeDir makes the directory where it is absent, and checks that nobody else can put sockets into it.
+func makeDir(dir string) error {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return dirError(dir, err)
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return dirError(dir, err)
+	}
+	return checkDir(dir)
+}
+
+// checkDir refuses a directory that another user owns or can write to. Root may look into any user's own directory.
+func checkDir(dir string) error {
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return dirError(dir, err)
+	}
+	if !info.IsDir() {
+		return dirError(dir, errors.New("it is not a directory"))
+	}
+	if info.Mode().Perm()&0o022 != 0 {
+		return dirError(dir, fmt.Errorf("others can write to it (mode %#o)", info.Mode().Perm()))
+	}
+	owner := info.Sys().(*syscall.Stat_t).Uid
+	if euid := os.Geteuid(); int(owner) != euid && euid != 0 {
+		return dirError(dir, fmt.Errorf("user %d owns it, not user %d", owner, euid))
+	}
+	return nil
+}
+
+func dirError(dir string, err error) error {
+	return &path.Error{What: "run directory " + dir, Err: err,
+		Hint: "set HEDDLE_RUN_DIR to a directory that only you can write to"}
+}

@@ -1,0 +1,104 @@
+package control
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// RunningError says that a heddle of this name runs already.
+type RunningError struct {
+	Name string
+	PID  int // 0 where it is not known
+}
+
+func (e *RunningError) Error() string {
+	if e.PID == 0 {
+		return fmt.Sprintf("%s is already running", e.Name)
+	}
+	return fmt.Sprintf("%s is already running (pid %d)", e.Name, e.PID)
+}
+
+// HintText says what to do about it.
+func (e *RunningError) HintText() string {
+	return fmt.Sprintf("see it with `heddle status %[1]s`, stop it with `heddle down %[1]s`, or give this one another --name", e.Name)
+}
+
+// An open-file-description lock dies with its process, as flock(2) does; but unlike flock it can be asked about
+// without being taken, so that a look from `heddle status` never makes a start fail.
+func wholeFile(kind int16) *unix.Flock_t { return &unix.Flock_t{Type: kind, Whence: io.SeekStart} }
+
+// lock takes the lock file and writes this process's id into it.
+func lock(name, file string) (*os.File, error) {
+	for {
+		f, err := os.OpenFile(file, os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
+		if err != nil {
+			return nil, err
+		}
+		err = unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, wholeFile(unix.F_WRLCK))
+		if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EACCES) {
+			defer f.Close()
+			return nil, &RunningError{Name: name, PID: readPID(f)}
+		}
+		if err != nil {
+			f.Close()
+			return nil, err
+		}
+		// The holder before us may have removed the file after we opened it: then we hold a lock that nobody sees.
+		if !sameFile(f, file) {
+			f.Close()
+			continue
+		}
+		if err := writePID(f); err != nil {
+			f.Close()
+			return nil, err
+		}
+		return f, nil
+	}
+}
+
+// locked reports whether a live process holds the lock file.
+func locked(file string) bool {
+	f, err := os.OpenFile(file, os.O_RDWR|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	query := wholeFile(unix.F_WRLCK)
+	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, query); err != nil {
+		return false
+	}
+	return query.Type != unix.F_UNLCK
+}
+
+func sameFile(f *os.File, name string) bool {
+	ours, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	theirs, err := os.Lstat(name)
+	return err == nil && os.SameFile(ours, theirs)
+}
+
+func writePID(f *os.File) error {
+	if err := f.Truncate(0); err != nil {
+		return err
+	}
+	_, err := f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
+	return err
+}
+
+func readPID(f *os.File) int {
+	text := make([]byte, 16)
+	n, _ := f.ReadAt(text, 0)
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text[:n])))
+	if err != nil || pid < 0 {
+		return 0
+	}
+	return pid
+}
