@@ -1,9 +1,17 @@
 // Package schedule says which path the next unit takes.
 //
-// It is pure: no I/O, no clock of its own, and with a seed the same draws each time.
+// It is pure: no I/O, no clock of its own, and with a seed the same draws each time. It knows nothing of health: the
+// caller says which paths may be used. Do not share one [Schedule] between goroutines.
 package schedule
 
-import "time"
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+)
 
 // Config is a schedule as a person asks for it.
 type Config struct {
@@ -19,8 +27,194 @@ type Config struct {
 	Seed *uint64
 }
 
-// Every is the unit of a schedule: so many packets, or so long. The zero value never switches.
-type Every struct {
-	Packets int
-	Period  time.Duration
+// Names lists the schedules.
+func Names() []string { return []string{"round-robin", "uniform", "weighted"} }
+
+// Schedule picks paths for one session. The paths are numbered from 0.
+type Schedule struct {
+	every   Every
+	weights []float64
+	next    func(usable []bool) int
+
+	current int       // path of the running unit, -1 before the first
+	left    int       // packets left in the unit, where units are packets
+	end     time.Time // end of the unit, where units are time
+}
+
+// New makes the schedule of one session over n paths. For "weighted" without fixed weights it draws new ones, from
+// Dirichlet(alpha, ..., alpha) (CoMPS, section 4.2.1).
+func New(c Config, n int) (*Schedule, error) {
+	if n < 1 {
+		return nil, fmt.Errorf("schedule: no paths")
+	}
+	rng := newRand(c.Seed)
+	s := &Schedule{every: c.Every, current: -1, weights: make([]float64, n)}
+	for i := range s.weights {
+		s.weights[i] = 1 / float64(n)
+	}
+	switch c.Name {
+	case "round-robin":
+		s.next = s.roundRobin
+	case "uniform":
+		s.next = s.draw(rng)
+	case "weighted", "":
+		if err := s.setWeights(c, rng); err != nil {
+			return nil, err
+		}
+		s.next = s.draw(rng)
+	default:
+		return nil, &unknownError{c.Name}
+	}
+	return s, nil
+}
+
+type unknownError struct{ name string }
+
+func (e *unknownError) Error() string { return fmt.Sprintf("no schedule is called %q", e.name) }
+
+func (e *unknownError) HintText() string { return "schedules: " + strings.Join(Names(), ", ") }
+
+func (s *Schedule) setWeights(c Config, rng *rand.Rand) error {
+	n := len(s.weights)
+	if c.Weights == nil {
+		alpha := c.Alpha
+		if alpha == 0 {
+			alpha = 1
+		}
+		if alpha < 0 || math.IsNaN(alpha) || math.IsInf(alpha, 0) {
+			return fmt.Errorf("schedule: alpha is %v, it must be above 0", alpha)
+		}
+		s.weights = dirichlet(rng, alpha, n)
+		return nil
+	}
+	if len(c.Weights) != n {
+		return fmt.Errorf("schedule: %d weights for %d paths", len(c.Weights), n)
+	}
+	sum := 0.0
+	for _, w := range c.Weights {
+		if w < 0 || math.IsNaN(w) || math.IsInf(w, 0) {
+			return fmt.Errorf("schedule: weight %v, it must be 0 or more", w)
+		}
+		sum += w
+	}
+	if sum == 0 {
+		return fmt.Errorf("schedule: all weights are 0")
+	}
+	for i, w := range c.Weights {
+		s.weights[i] = w / sum
+	}
+	return nil
+}
+
+// Weights gives the probability of each path, in the order of the paths.
+func (s *Schedule) Weights() []float64 { return slices.Clone(s.weights) }
+
+// Turn starts the next unit if the running one is over or its path is not usable any more, without taking a packet
+// from it. It gives the path of the running unit and whether a unit began; path -1 where none is usable.
+func (s *Schedule) Turn(now time.Time, usable []bool) (path int, began bool) {
+	if s.current >= 0 && usable[s.current] && !s.Due(now) {
+		return s.current, false
+	}
+	next := s.next(usable)
+	if next < 0 {
+		return -1, false
+	}
+	s.current = next
+	s.begin(now)
+	return next, true
+}
+
+// Take gives the path for the next packets and for how many of the max offered it holds; began is as Turn says.
+func (s *Schedule) Take(now time.Time, usable []bool, max int) (path, n int, began bool) {
+	path, began = s.Turn(now, usable)
+	if path < 0 || s.every.Packets == 0 {
+		return path, max, began
+	}
+	n = min(max, s.left)
+	s.left -= n
+	return path, n, began
+}
+
+// Due reports whether the running unit is over, so that the next packet starts a new one.
+func (s *Schedule) Due(now time.Time) bool {
+	switch {
+	case s.current < 0:
+		return true
+	case s.every.Packets > 0:
+		return s.left == 0
+	case s.every.Period > 0:
+		return !now.Before(s.end)
+	}
+	return false
+}
+
+// End is when the running unit ends, where units are time; the zero time otherwise.
+func (s *Schedule) End() time.Time { return s.end }
+
+func (s *Schedule) begin(now time.Time) {
+	s.left = s.every.Packets
+	if s.every.Period == 0 {
+		return
+	}
+	if s.end.IsZero() || now.Before(s.end) {
+		s.end = now.Add(s.every.Period)
+		return
+	}
+	// Units stay on one grid, so that a late packet does not shift all later switches.
+	passed := now.Sub(s.end)/s.every.Period + 1
+	s.end = s.end.Add(passed * s.every.Period)
+}
+
+func (s *Schedule) roundRobin(usable []bool) int {
+	n := len(usable)
+	for step := 1; step <= n; step++ {
+		if i := (s.current + step + n) % n; usable[i] {
+			return i
+		}
+	}
+	return -1
+}
+
+func (s *Schedule) draw(rng *rand.Rand) func([]bool) int {
+	return func(usable []bool) int {
+		sum, last, count := 0.0, -1, 0
+		for i, ok := range usable {
+			if ok {
+				sum += s.weights[i]
+				last, count = i, count+1
+			}
+		}
+		if count == 0 || sum == 0 {
+			return uniformOf(rng, usable, count)
+		}
+		x := rng.Float64() * sum
+		for i, ok := range usable {
+			if !ok {
+				continue
+			}
+			if x < s.weights[i] {
+				return i
+			}
+			x -= s.weights[i]
+		}
+		return last
+	}
+}
+
+// uniformOf draws one of the count usable paths: what remains where all usable ones have weight 0.
+func uniformOf(rng *rand.Rand, usable []bool, count int) int {
+	if count == 0 {
+		return -1
+	}
+	k := rng.IntN(count)
+	for i, ok := range usable {
+		if !ok {
+			continue
+		}
+		if k == 0 {
+			return i
+		}
+		k--
+	}
+	return -1
 }

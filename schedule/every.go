@@ -1,0 +1,64 @@
+package schedule
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Every is the unit of a schedule: so many packets, or so long. The zero value never switches.
+type Every struct {
+	Packets int
+	Period  time.Duration
+}
+
+// Shortest and longest units that ParseEvery accepts.
+const (
+	MinPeriod  = time.Millisecond
+	MaxPeriod  = time.Hour
+	MaxPackets = 1_000_000
+)
+
+// ParseEvery reads "50p" (packets sent), "100ms" (time) or "none".
+func ParseEvery(text string) (Every, error) {
+	bad := func(why string) (Every, error) { return Every{}, &everyError{text, why} }
+	if text == "none" {
+		return Every{}, nil
+	}
+	if digits, found := strings.CutSuffix(text, "p"); found {
+		n, err := strconv.Atoi(digits)
+		if err != nil {
+			return bad("not a number of packets")
+		}
+		if n < 1 || n > MaxPackets {
+			return bad(fmt.Sprintf("packets must be 1 to %d", MaxPackets))
+		}
+		return Every{Packets: n}, nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		return bad("neither packets nor a time")
+	}
+	if d < MinPeriod || d > MaxPeriod {
+		return bad(fmt.Sprintf("a time must be %v to %v", MinPeriod, MaxPeriod))
+	}
+	return Every{Period: d}, nil
+}
+
+// String gives the unit as ParseEvery reads it.
+func (e Every) String() string {
+	switch {
+	case e.Packets > 0:
+		return strconv.Itoa(e.Packets) + "p"
+	case e.Period > 0:
+		return e.Period.String()
+	}
+	return "none"
+}
+
+type everyError struct{ text, why string }
+
+func (e *everyError) Error() string { return fmt.Sprintf("every %q: %s", e.text, e.why) }
+
+func (e *everyError) HintText() string { return "write packets as 50p, a time as 100ms, or none" }
