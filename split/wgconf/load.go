@@ -1,0 +1,99 @@
+package wgconf
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"heddle/path"
+)
+
+// MaxDeviceName is the longest name of a network device in Linux, in bytes (IFNAMSIZ less one).
+const MaxDeviceName = 15
+
+// wg-quick(8) allows these characters, and [MaxDeviceName] of them. A tunnel without a device may have a longer name.
+var nameRule = regexp.MustCompile(`^[a-zA-Z0-9_=+.-]{1,64}$`)
+
+// Find gives the file that arg means: a path that has a '/' or ends in ".conf" as it is; else NAME.conf here, else
+// /etc/wireguard/NAME.conf, as wg-quick does.
+func Find(arg string) (string, error) {
+	if strings.Contains(arg, "/") || strings.HasSuffix(arg, ".conf") {
+		return arg, nil
+	}
+	tried := []string{arg + ".conf", filepath.Join("/etc/wireguard", arg+".conf")}
+	for _, file := range tried {
+		_, err := os.Stat(file)
+		if err == nil {
+			return file, nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return "", &path.Error{What: file, Why: "it cannot be read", Err: err}
+		}
+	}
+	return "", &path.Error{What: arg, Why: "there is no file " + strings.Join(tried, " and no file "),
+		Hint: "give the path of the WireGuard file, for example heddle up ./office.conf"}
+}
+
+// NameOf gives the name of the tunnel that a file makes: its base name without ".conf".
+func NameOf(file string) (string, error) {
+	name := strings.TrimSuffix(filepath.Base(file), ".conf")
+	if !nameRule.MatchString(name) || name == "." || name == ".." {
+		return "", &path.Error{What: file, Why: fmt.Sprintf("%q cannot name a tunnel", name),
+			Hint: "name the file with letters, digits and any of _ = + . - , for example office.conf"}
+	}
+	return name, nil
+}
+
+// Load reads a WireGuard file. It refuses one that its group or others can read, since it holds the private key.
+func Load(file string) (*Config, error) {
+	name, err := NameOf(file)
+	if err != nil {
+		return nil, err
+	}
+	data, err := readPrivate(file)
+	if err != nil {
+		return nil, err
+	}
+	config, err := Parse(filepath.Base(file), data)
+	if err != nil {
+		return nil, err
+	}
+	config.Name = name
+	return config, nil
+}
+
+// readPrivate reads a file that only its owner can read.
+func readPrivate(file string) ([]byte, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		hint := "give the path of the WireGuard file"
+		if errors.Is(err, fs.ErrPermission) {
+			hint = "the file belongs to somebody else: run as its owner"
+		}
+		return nil, &path.Error{What: file, Why: "it cannot be read", Hint: hint, Err: errors.Unwrap(err)}
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, &path.Error{What: file, Why: "it cannot be read", Err: err}
+	}
+	if info.IsDir() {
+		return nil, &path.Error{What: file, Why: "it is a directory", Hint: "give the WireGuard file in it"}
+	}
+	if info.Mode().IsRegular() && info.Mode().Perm()&0o077 != 0 {
+		return nil, &path.Error{What: file,
+			Why:  fmt.Sprintf("others can read the private key in it (mode %04o)", info.Mode().Perm()),
+			Hint: "chmod 600 " + file}
+	}
+	var buf bytes.Buffer
+	if _, err := io.Copy(&buf, io.LimitReader(f, maxFile+1)); err != nil {
+		return nil, &path.Error{What: file, Why: "it cannot be read", Err: err}
+	}
+	return buf.Bytes(), nil
+}

@@ -1,0 +1,182 @@
+package wgconf
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"heddle/path"
+)
+
+// maxFile is the largest file in bytes that is read. Real ones are below 4 KiB.
+const maxFile = 1 << 20
+
+// parser holds what has been read so far. An error names the line it stands on.
+type parser struct {
+	name    string
+	line    int
+	section string
+	config  Config
+	peers   int
+	// seen has the line of each section and of each key that may stand only once.
+	seen map[string]int
+}
+
+// Parse reads the bytes of a WireGuard file. name stands in errors, such as "office.conf". Errors are *[path.Error]
+// with the line, the reason and a hint; they never repeat a key.
+func Parse(name string, data []byte) (*Config, error) {
+	p := &parser{name: name, seen: map[string]int{}}
+	if len(data) > maxFile {
+		return nil, p.fail(fmt.Sprintf("it is larger than %d bytes", maxFile), "give a WireGuard file")
+	}
+	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
+	if what := foreign(data); what != "" {
+		return nil, p.fail("it is not a WireGuard file: it looks like "+what,
+			"give the file that wg-quick would take: it starts with [Interface]")
+	}
+	for line := range strings.Lines(string(data)) {
+		p.line++
+		text, _, _ := strings.Cut(line, "#")
+		if text = strings.TrimSpace(text); text == "" {
+			continue
+		}
+		if err := p.read(text); err != nil {
+			return nil, err
+		}
+	}
+	p.line = 0
+	if err := p.complete(); err != nil {
+		return nil, err
+	}
+	return &p.config, nil
+}
+
+// fail makes an error at the present line, or about the whole file where there is none.
+func (p *parser) fail(why, hint string) error {
+	what := p.name
+	if p.line > 0 {
+		what = fmt.Sprintf("%s:%d", p.name, p.line)
+	}
+	return &path.Error{What: what, Why: why, Hint: hint}
+}
+
+// read takes one line without comment and outer space.
+func (p *parser) read(text string) error {
+	if !utf8.ValidString(text) {
+		return p.fail("it is not UTF-8 text", "save the file as plain text in UTF-8")
+	}
+	if strings.HasPrefix(text, "[") {
+		return p.open(text)
+	}
+	key, value, found := strings.Cut(text, "=")
+	key, value = strings.TrimSpace(key), strings.TrimSpace(value)
+	if !found {
+		return p.fail("the line is neither a [Section] nor Key = Value", "write for example MTU = 1420")
+	}
+	if value == "" {
+		return p.fail(fmt.Sprintf("%s has no value", shorten(key)), "give it one, or remove the line")
+	}
+	return p.assign(key, value)
+}
+
+// open starts a section.
+func (p *parser) open(text string) error {
+	section := strings.ToLower(strings.Join(strings.Fields(text), ""))
+	switch section {
+	case "[interface]":
+		if first, again := p.seen[section]; again {
+			return p.fail(fmt.Sprintf("there is a second [Interface]; the first is on line %d", first), "keep one")
+		}
+	case "[peer]":
+		if p.peers++; p.peers > 1 {
+			return p.fail(fmt.Sprintf("there is a second [Peer]; the first is on line %d", p.seen[section]),
+				"a session is split towards one server: keep the [Peer] that has an Endpoint, and give others a file of their own")
+		}
+	default:
+		return p.fail(fmt.Sprintf("there is no section called %s", shorten(text)), "sections are [Interface] and [Peer]")
+	}
+	p.seen[section] = p.line
+	p.section = section
+	return nil
+}
+
+// assign takes one Key = Value of the open section.
+func (p *parser) assign(key, value string) error {
+	fields := interfaceFields
+	switch p.section {
+	case "":
+		return p.fail(fmt.Sprintf("%s stands before any section", shorten(key)), "the first line is [Interface]")
+	case "[peer]":
+		fields = peerFields
+	}
+	lower := strings.ToLower(key)
+	f, known := fields[lower]
+	if !known {
+		return p.fail(fmt.Sprintf("%s has no key called %s", p.title(), shorten(key)), p.suggest(lower, fields))
+	}
+	if !f.repeats {
+		id := p.section + lower
+		if first, again := p.seen[id]; again {
+			return p.fail(fmt.Sprintf("%s is given twice; first on line %d", f.name, first), "keep one of them")
+		}
+		p.seen[id] = p.line
+	}
+	if why, hint := f.set(&p.config, value); why != "" {
+		return p.fail(f.name+": "+why, hint)
+	}
+	return nil
+}
+
+func (p *parser) title() string {
+	if p.section == "[peer]" {
+		return "[Peer]"
+	}
+	return "[Interface]"
+}
+
+// suggest says where an unknown key may belong.
+func (p *parser) suggest(key string, fields map[string]field) string {
+	other, title := peerFields, "[Peer]"
+	if p.section == "[peer]" {
+		other, title = interfaceFields, "[Interface]"
+	}
+	if f, ok := other[key]; ok {
+		return fmt.Sprintf("%s belongs in %s", f.name, title)
+	}
+	return "keys here: " + names(fields)
+}
+
+// complete checks what only the whole file can show.
+func (p *parser) complete() error {
+	c := &p.config
+	_, hasInterface := p.seen["[interface]"]
+	switch {
+	case !hasInterface:
+		return p.fail("there is no [Interface]", "give the whole file, with [Interface] and [Peer]")
+	case c.Interface.PrivateKey.IsZero():
+		return p.fail("[Interface] has no PrivateKey", "add the private key that `wg genkey` made, or ask whoever gave you the file")
+	case len(c.Interface.Addresses) == 0:
+		return p.fail("[Interface] has no Address", "add the address that the server gave you, such as Address = 10.0.0.2/32")
+	case p.peers == 0:
+		return p.fail("there is no [Peer]", "add the server as a [Peer] with PublicKey, AllowedIPs and Endpoint")
+	case c.Peer.PublicKey.IsZero():
+		return p.fail("[Peer] has no PublicKey", "add the server's public key")
+	case c.Peer.Endpoint == "":
+		return p.fail("[Peer] has no Endpoint", "add the server's address, such as Endpoint = vpn.example.com:51820; a server's own file cannot be split")
+	case len(c.Peer.AllowedIPs) == 0:
+		return p.fail("[Peer] has no AllowedIPs, so that nothing would use the tunnel", "add AllowedIPs = 0.0.0.0/0, ::/0 for everything")
+	}
+	return nil
+}
+
+// shorten quotes a piece of the file for an error, cut, and never a key.
+func shorten(text string) string {
+	if looksLikeKey(text) {
+		return "(hidden: it may be a key)"
+	}
+	if len(text) > 40 {
+		text = strings.ToValidUTF8(text[:40], "") + "…"
+	}
+	return fmt.Sprintf("%q", text)
+}
