@@ -1,0 +1,255 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pelletier/go-toml/v2"
+	"github.com/pelletier/go-toml/v2/unstable"
+)
+
+// decoder fills a Config from TOML and remembers where each value stands. The Unmarshal of go-toml stops at the first
+// value of a wrong type; a person wants to hear of all of them.
+type decoder struct {
+	document
+	parser unstable.Parser
+	config Config
+	// target is the table that keys go to now, at its place in the tree of keys ("up[0]", or "" before any table);
+	// invalid while the keys of an unknown table are passed over.
+	target reflect.Value
+	prefix string
+}
+
+// decode reads a whole document. Where it is no TOML at all, the only problem is the first place that is not.
+func decode(file string, data []byte) (Config, *document) {
+	d := &decoder{document: document{file: file, data: data, places: map[string]place{}}, config: Default()}
+	var shape map[string]any
+	if err := toml.Unmarshal(data, &shape); err != nil {
+		d.syntax(err)
+		return d.config, &d.document
+	}
+	d.target = reflect.ValueOf(&d.config).Elem()
+	d.parser.Reset(data)
+	for d.parser.NextExpression() {
+		switch node := d.parser.Expression(); node.Kind {
+		case unstable.KeyValue:
+			d.keyValue(node)
+		case unstable.Table, unstable.ArrayTable:
+			d.table(node)
+		}
+	}
+	if err := d.parser.Error(); err != nil {
+		d.syntax(err)
+	}
+	return d.config, &d.document
+}
+
+func (d *decoder) syntax(err error) {
+	what := strings.TrimPrefix(err.Error(), "toml: ")
+	hint := "this is not TOML: text stands in quotes, lists in [ ], a table's name in [[ ]]"
+	var at place
+	if wrong, ok := errors.AsType[*toml.DecodeError](err); ok {
+		line, column := wrong.Position()
+		at = place{offset: d.offset(line, column), length: 1}
+	}
+	d.report(at, SeverityError, "", what, hint)
+}
+
+func (d *decoder) table(node *unstable.Node) {
+	name, at := d.key(node)
+	d.target = reflect.Value{}
+	switch {
+	case name != "up" && name != "split":
+		d.report(at, SeverityError, name, fmt.Sprintf("no table is called %q", name), "tables: [[up]] and [[split]]")
+	case node.Kind == unstable.Table:
+		d.report(at, SeverityError, name, fmt.Sprintf("there can be several %ss", name), fmt.Sprintf("write [[%s]]", name))
+	case name == "up":
+		d.config.Ups = append(d.config.Ups, DefaultUp(d.config.Paths))
+		d.enter(name, at, reflect.ValueOf(&d.config.Ups[len(d.config.Ups)-1]), len(d.config.Ups)-1)
+	case name == "split":
+		d.config.Splits = append(d.config.Splits, DefaultSplit(d.config.Paths))
+		d.enter(name, at, reflect.ValueOf(&d.config.Splits[len(d.config.Splits)-1]), len(d.config.Splits)-1)
+	}
+}
+
+func (d *decoder) enter(name string, at place, table reflect.Value, index int) {
+	d.prefix = fmt.Sprintf("%s[%d].", name, index)
+	d.places[d.prefix] = at
+	d.target = table.Elem()
+}
+
+func (d *decoder) keyValue(node *unstable.Node) {
+	if !d.target.IsValid() {
+		return
+	}
+	name, at := d.key(node)
+	field, known := fieldNamed(d.target, name)
+	if !known || name == "up" || name == "split" {
+		d.unknownKey(name, at)
+		return
+	}
+	key := d.prefix + name
+	d.places[key] = at
+	if value := d.placeOf(node.Value()); value.length > 0 {
+		d.places[key] = value
+	}
+	d.set(field, key, node.Value())
+}
+
+func (d *decoder) unknownKey(name string, at place) {
+	switch name {
+	case "up", "split":
+		d.report(at, SeverityError, d.prefix+name, name+" is a table", fmt.Sprintf("write [[%s]] on a line of its own", name))
+		return
+	}
+	known := fieldNames(d.target.Type())
+	hint := "keys: " + strings.Join(known, ", ")
+	if _, top := fieldNamed(reflect.ValueOf(&d.config).Elem(), name); top {
+		hint = "it stands before the first table"
+	} else if near := nearest(name, known); near != "" {
+		hint = fmt.Sprintf("did you mean %s?", near)
+	}
+	d.report(at, SeverityError, d.prefix+name, fmt.Sprintf("no key is called %q", name), hint)
+}
+
+// set puts a value into a field, or reports that it is of the wrong type.
+func (d *decoder) set(field reflect.Value, key string, node *unstable.Node) {
+	wrong := func(want, example string) {
+		d.report(d.places[key], SeverityError, key, fmt.Sprintf("%s is %s, not %s", key[len(d.prefix):], want, kindName(node.Kind)),
+			"write it as "+example)
+	}
+	text := string(node.Data)
+	switch target := field.Addr().Interface().(type) {
+	case *string:
+		if node.Kind != unstable.String {
+			wrong("a text", strconv.Quote(text))
+			return
+		}
+		*target = text
+	case *bool:
+		if node.Kind != unstable.Bool {
+			wrong("true or false", "true or false, without quotes")
+			return
+		}
+		*target = text == "true"
+	case *int:
+		n, err := strconv.ParseInt(text, 0, 32)
+		if node.Kind != unstable.Integer || err != nil {
+			wrong("a whole number", "a number without quotes, such as 2")
+			return
+		}
+		*target = int(n)
+	case **uint64:
+		n, err := strconv.ParseUint(strings.TrimPrefix(text, "+"), 0, 64)
+		if node.Kind != unstable.Integer || err != nil {
+			wrong("a whole number from 0", "a number without quotes, such as 42")
+			return
+		}
+		*target = &n
+	case *float64:
+		n, err := strconv.ParseFloat(strings.ReplaceAll(text, "_", ""), 64)
+		if (node.Kind != unstable.Float && node.Kind != unstable.Integer) || err != nil || math.IsNaN(n) {
+			wrong("a number", "a number without quotes, such as 1.5")
+			return
+		}
+		*target = n
+	case *time.Duration:
+		n, err := time.ParseDuration(text)
+		if node.Kind != unstable.String || err != nil {
+			wrong("a time", `"90s" or "5m"`)
+			return
+		}
+		*target = n
+	case *[]string:
+		d.setList(target, key, node)
+	}
+}
+
+func (d *decoder) setList(target *[]string, key string, node *unstable.Node) {
+	name := key[len(d.prefix):]
+	if node.Kind != unstable.Array {
+		d.report(d.places[key], SeverityError, key, fmt.Sprintf("%s is a list, not %s", name, kindName(node.Kind)),
+			`write it as ["home=if:eth0", "lte=if:wwan0"]`)
+		return
+	}
+	*target = nil
+	for elements := node.Children(); elements.Next(); {
+		element := elements.Node()
+		if element.Kind == unstable.Comment {
+			continue
+		}
+		at := fmt.Sprintf("%s[%d]", key, len(*target))
+		d.places[at] = d.placeOf(element)
+		if element.Kind != unstable.String {
+			d.report(d.places[at], SeverityError, at, fmt.Sprintf("%s holds texts, not %s", name, kindName(element.Kind)), "put it in quotes")
+			continue
+		}
+		*target = append(*target, string(element.Data))
+	}
+}
+
+// key gives a node's key, dots and all, and where it stands.
+func (d *decoder) key(node *unstable.Node) (string, place) {
+	var parts []string
+	var at place
+	for keys := node.Key(); keys.Next(); {
+		part := d.placeOf(keys.Node())
+		if len(parts) == 0 {
+			at = part
+		}
+		at.length = part.offset + part.length - at.offset
+		parts = append(parts, string(keys.Node().Data))
+	}
+	return strings.Join(parts, "."), at
+}
+
+func (d *decoder) placeOf(node *unstable.Node) place {
+	at := node.Raw
+	if at.Length == 0 && node.Kind == unstable.Bool {
+		at = d.parser.Range(node.Data)
+	}
+	return place{offset: int(at.Offset), length: int(at.Length)}
+}
+
+func kindName(k unstable.Kind) string {
+	switch k {
+	case unstable.String:
+		return "a text"
+	case unstable.Bool:
+		return "true or false"
+	case unstable.Integer, unstable.Float:
+		return "a number like this"
+	case unstable.Array:
+		return "a list"
+	case unstable.InlineTable:
+		return "a table"
+	}
+	return "a date or time"
+}
+
+// fieldNamed finds the field of a struct, or of one it embeds, by its key.
+func fieldNamed(table reflect.Value, key string) (reflect.Value, bool) {
+	for _, f := range reflect.VisibleFields(table.Type()) {
+		if tag := f.Tag.Get("toml"); tag == key && tag != "-" {
+			return table.FieldByIndex(f.Index), true
+		}
+	}
+	return reflect.Value{}, false
+}
+
+func fieldNames(table reflect.Type) []string {
+	var names []string
+	for _, f := range reflect.VisibleFields(table) {
+		if tag := f.Tag.Get("toml"); tag != "" && tag != "-" && tag != "up" && tag != "split" {
+			names = append(names, tag)
+		}
+	}
+	slices.Sort(names)
+	return names
+}

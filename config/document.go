@@ -1,0 +1,89 @@
+package config
+
+import (
+	"bytes"
+	"cmp"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// document is the text of a file, where its values stand, and what is wrong with it.
+type document struct {
+	file     string
+	data     []byte
+	places   map[string]place // by key, such as "up[0].via[1]"; the key "up[0]." is the table's own line
+	problems Problems
+}
+
+// place is a piece of the text, in bytes. The zero place is the file as a whole.
+type place struct{ offset, length int }
+
+func (d *document) report(at place, severity, key, what, hint string) {
+	p := Problem{File: d.file, Severity: severity, Key: strings.TrimSuffix(key, "."), What: what, Hint: hint}
+	if at != (place{}) {
+		start := bytes.LastIndexByte(d.data[:at.offset], '\n') + 1
+		end := len(d.data)
+		if n := bytes.IndexByte(d.data[at.offset:], '\n'); n >= 0 {
+			end = at.offset + n
+		}
+		p.Line = bytes.Count(d.data[:start], []byte{'\n'}) + 1
+		p.Column = utf8.RuneCount(d.data[start:at.offset]) + 1
+		p.line = strings.TrimSuffix(string(d.data[start:end]), "\r")
+		p.width = utf8.RuneCount(d.data[at.offset:min(at.offset+at.length, end)])
+	}
+	d.problems = append(d.problems, p)
+}
+
+// offset turns a line and a column in bytes, both from 1, into an offset.
+func (d *document) offset(line, column int) int {
+	at := 0
+	for ; line > 1; line-- {
+		n := bytes.IndexByte(d.data[at:], '\n')
+		if n < 0 {
+			return len(d.data)
+		}
+		at += n + 1
+	}
+	return min(at+max(column-1, 0), len(d.data))
+}
+
+// sorted gives the problems in the order of the lines, with those of the whole file first.
+func (d *document) sorted() Problems {
+	slices.SortStableFunc(d.problems, func(a, b Problem) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
+	return d.problems
+}
+
+// nearest gives the known word that is at most two edits away, or nothing.
+func nearest(word string, known []string) string {
+	best, distance := "", 3
+	for _, k := range known {
+		if n := edits(word, k); n < distance {
+			best, distance = k, n
+		}
+	}
+	return best
+}
+
+// edits is the Levenshtein distance in bytes.
+func edits(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := diagonal
+			if a[i] != b[j] {
+				change++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(change, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,128 @@
+package config
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// A heddle.toml of this size is none.
+const maxFile = 1 << 20
+
+// Load reads a heddle.toml. A file with errors gives [Problems], all of them; one with warnings only is loaded.
+// File names in it are made absolute or relative to the working directory, and paths given by name are written out.
+func Load(file string) (Config, error) {
+	c, problems := Check(file)
+	if wrong := problems.Errors(); len(wrong) > 0 {
+		return Config{}, wrong
+	}
+	return c, nil
+}
+
+// Check reads a heddle.toml and gives all that is wrong or odd about it, in the order of its lines.
+func Check(file string) (Config, Problems) {
+	data, err := read(file)
+	if err != nil {
+		return Config{}, Problems{{File: file, Severity: SeverityError, What: reason(err),
+			Hint: "dist/heddle.toml is a commented example to start from"}}
+	}
+	c, doc := decode(file, data)
+	if len(doc.problems) > 0 && len(doc.places) == 0 {
+		return c, doc.problems // no TOML at all: nothing more can be said of it
+	}
+	resolve(&c, filepath.Dir(file))
+	validate(c, doc)
+	if info, err := os.Stat(file); err == nil && info.Mode().Perm()&0o022 != 0 {
+		doc.report(place{}, SeverityWarning, "", fmt.Sprintf("others can write to it (mode %#o)", info.Mode().Perm()),
+			"whoever writes to it decides which networks see you: chmod go-w "+file)
+	}
+	return c, doc.sorted()
+}
+
+// Validate gives what is wrong or odd about a config, as [Check] does, but without lines.
+func (c Config) Validate() Problems {
+	doc := &document{file: "config"}
+	validate(c, doc)
+	return doc.sorted()
+}
+
+func read(file string) ([]byte, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || info.IsDir() {
+		return nil, cmp.Or(err, errors.New("it is a directory"))
+	}
+	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err == nil && len(data) > maxFile {
+		err = fmt.Errorf("it is longer than %d bytes", maxFile)
+	}
+	return data, err
+}
+
+// reason leaves the file's name out of an error that stands beside it.
+func reason(err error) string {
+	if at, ok := errors.AsType[*fs.PathError](err); ok {
+		return at.Err.Error()
+	}
+	return err.Error()
+}
+
+// resolve writes out the paths that tables give by name, and makes file names usable from the working directory.
+func resolve(c *Config, dir string) {
+	top := map[string]string{}
+	for _, text := range c.Via {
+		if name, _, found := strings.Cut(text, "="); found {
+			top[name] = text
+		}
+	}
+	inDir := func(name *string) {
+		if *name != "" && !filepath.IsAbs(*name) {
+			*name = filepath.Join(dir, *name)
+		}
+	}
+	paths := func(p *Paths) {
+		p.Via = slices.Clone(p.Via)
+		for i, text := range p.Via {
+			p.Via[i] = cmp.Or(top[text], text)
+		}
+		inDir(&p.Capture)
+	}
+	inDir(&c.Capture)
+	for i := range c.Ups {
+		inDir(&c.Ups[i].File)
+		paths(&c.Ups[i].Paths)
+	}
+	for i := range c.Splits {
+		paths(&c.Splits[i].Paths)
+	}
+}
+
+// SessionName is the name, or else the file's name without .conf.
+func (u Up) SessionName() string {
+	if u.Name != "" || u.File == "" {
+		return u.Name
+	}
+	return strings.TrimSuffix(filepath.Base(u.File), ".conf")
+}
+
+// SessionName is the name, or else split-PORT with the port it listens on.
+func (s Split) SessionName() string {
+	if s.Name != "" {
+		return s.Name
+	}
+	_, port, err := net.SplitHostPort(s.Listen)
+	if err != nil || port == "" {
+		return ""
+	}
+	return "split-" + port
+}

@@ -1,0 +1,127 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"slices"
+	"strings"
+
+	"heddle/path"
+	"heddle/schedule"
+	"heddle/split"
+)
+
+// Options turns what a person asked for into what a session needs. The caller adds Session, To, Mark, Tap and Log.
+// It fails with the first thing that is wrong, a [*path.Error] with a hint.
+func (p Paths) Options() (split.Options, error) {
+	for _, f := range p.findings() {
+		if !f.warning {
+			return split.Options{}, &path.Error{What: "--" + f.key, Why: f.what, Hint: f.hint}
+		}
+	}
+	every, err := schedule.ParseEvery(p.Every)
+	if err != nil {
+		return split.Options{}, err
+	}
+	options := split.Options{
+		Schedule: schedule.Config{Name: p.Schedule, Every: every, Alpha: p.Alpha, Seed: p.Seed},
+		MinPaths: p.MinPaths,
+		Degrade:  p.Degrade,
+	}
+	for _, text := range p.Via {
+		spec, err := path.ParseSpec(text)
+		if err != nil {
+			return split.Options{}, err
+		}
+		options.Via = append(options.Via, spec)
+	}
+	return options, nil
+}
+
+// Warnings says what is odd about the paths, but no mistake, such as two of them with one observer.
+func (p Paths) Warnings() []string {
+	var warnings []string
+	for _, f := range p.findings() {
+		if f.warning {
+			warnings = append(warnings, f.what+"; "+f.hint)
+		}
+	}
+	return warnings
+}
+
+// finding is something wrong with a value, before it is known where the value stands.
+type finding struct {
+	key     string
+	index   int // element of a list, or -1 for the whole value
+	what    string
+	hint    string
+	warning bool
+}
+
+func (p Paths) findings() []finding {
+	found := p.viaFindings()
+	add := func(key, what, hint string) {
+		found = append(found, finding{key: key, index: -1, what: what, hint: hint})
+	}
+	if !slices.Contains(schedule.Names(), p.Schedule) {
+		add("schedule", fmt.Sprintf("no schedule is called %q", p.Schedule), "schedules: "+strings.Join(schedule.Names(), ", "))
+	}
+	if _, err := schedule.ParseEvery(p.Every); err != nil {
+		what, hint := explain(err)
+		add("every", what, hint)
+	}
+	if !(p.Alpha > 0) || math.IsInf(p.Alpha, 0) {
+		add("alpha", fmt.Sprintf("%v is not above 0", p.Alpha), "1 draws all weights alike; larger is more even, smaller less")
+	}
+	switch {
+	case p.MinPaths < 0:
+		add("min-paths", fmt.Sprintf("%d is less than 0", p.MinPaths), "0 means 2, or all where fewer are given")
+	case len(p.Via) > 0 && p.MinPaths > len(p.Via):
+		add("min-paths", fmt.Sprintf("%d healthy paths are asked for, but only %d are given", p.MinPaths, len(p.Via)),
+			"give more paths with via, or ask for fewer")
+	}
+	if info, err := os.Stat(p.Capture); p.Capture != "" && err == nil && !info.IsDir() {
+		add("capture", fmt.Sprintf("%q is not a directory", p.Capture), "name a directory; it is made where it is absent")
+	}
+	return found
+}
+
+func (p Paths) viaFindings() []finding {
+	if len(p.Via) == 0 {
+		return []finding{{key: "via", index: -1, what: "no path is given", hint: "write NAME=KIND:ARG, for example home=if:eth0"}}
+	}
+	var found []finding
+	names, places := map[string]bool{}, map[string]string{}
+	for i, text := range p.Via {
+		spec, err := path.ParseSpec(text)
+		if err != nil {
+			what, hint := explain(err)
+			found = append(found, finding{key: "via", index: i, what: what, hint: hint})
+			continue
+		}
+		if names[spec.Name] {
+			found = append(found, finding{key: "via", index: i, what: fmt.Sprintf("two paths are called %s", spec.Name),
+				hint: "give each path a name of its own"})
+		}
+		names[spec.Name] = true
+		place := spec.Kind + ":" + spec.Arg
+		if other, taken := places[place]; taken && other != spec.Name {
+			found = append(found, finding{key: "via", index: i, warning: true,
+				what: fmt.Sprintf("paths %s and %s are the same way out (%s), so one observer sees both", other, spec.Name, place),
+				hint: "splitting between them hides nothing; use another interface or address"})
+		}
+		places[place] = spec.Name
+	}
+	return found
+}
+
+// explain gives an error's line and its hint.
+func explain(err error) (what, hint string) {
+	var hinted interface{ HintText() string }
+	if errors.As(err, &hinted) {
+		hint = hinted.HintText()
+	}
+	return err.Error(), hint
+}

@@ -1,0 +1,98 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// Problem is one thing that is wrong with a file.
+type Problem struct {
+	File     string `json:"file"`
+	Line     int    `json:"line"`   // from 1; 0 where it is the file as a whole
+	Column   int    `json:"column"` // in characters, from 1
+	Severity string `json:"severity"`
+	Key      string `json:"key,omitempty"` // such as "up[0].via[1]"
+	What     string `json:"what"`
+	Hint     string `json:"hint,omitempty"`
+
+	line  string // the text of the line
+	width int    // of what is wrong in it, in characters
+}
+
+// What a problem means: an error keeps the file from being used, a warning does not.
+const (
+	SeverityError   = "error"
+	SeverityWarning = "warning"
+)
+
+// String gives FILE:LINE:COLUMN: SEVERITY: WHAT.
+func (p Problem) String() string {
+	if p.Line == 0 {
+		return fmt.Sprintf("%s: %s: %s", p.File, p.Severity, p.What)
+	}
+	return fmt.Sprintf("%s:%d:%d: %s: %s", p.File, p.Line, p.Column, p.Severity, p.What)
+}
+
+// Excerpt gives the line with a caret under what is wrong, two lines, or nothing where there is no line.
+func (p Problem) Excerpt() string {
+	if p.Line == 0 {
+		return ""
+	}
+	number := fmt.Sprintf("%5d | ", p.Line)
+	runes := []rune(p.line)
+	// A tab before the caret stays a tab, so that the caret stands under its place however wide tabs are.
+	lead := strings.Map(func(r rune) rune {
+		if r == '\t' {
+			return r
+		}
+		return ' '
+	}, string(runes[:min(p.Column-1, len(runes))]))
+	width := max(1, min(p.width, len(runes)-p.Column+1))
+	return fmt.Sprintf("%s%s\n      | %s%s\n", number, printable(p.line), lead, strings.Repeat("^", width))
+}
+
+// printable keeps a hostile file from sending escape sequences to the terminal.
+func printable(line string) string {
+	return strings.Map(func(r rune) rune {
+		if r != '\t' && (r < ' ' || r == 0x7f || r == utf8.RuneError || (0x80 <= r && r < 0xa0)) {
+			return '?'
+		}
+		return r
+	}, line)
+}
+
+// Problems are all that is wrong with a file, in the order of its lines.
+type Problems []Problem
+
+// Error gives one problem a line, with its hint.
+func (ps Problems) Error() string {
+	var lines []string
+	for _, p := range ps {
+		line := p.String()
+		if p.Hint != "" {
+			line += " (" + p.Hint + ")"
+		}
+		lines = append(lines, line)
+	}
+	return strings.Join(lines, "\n")
+}
+
+// HintText names the command that shows more.
+func (ps Problems) HintText() string {
+	if len(ps) == 0 {
+		return ""
+	}
+	return "`heddle check " + ps[0].File + "` shows each place"
+}
+
+// Errors leaves the warnings out.
+func (ps Problems) Errors() Problems { return ps.only(SeverityError) }
+
+// Warnings leaves the errors out.
+func (ps Problems) Warnings() Problems { return ps.only(SeverityWarning) }
+
+func (ps Problems) only(severity string) Problems {
+	return slices.DeleteFunc(slices.Clone(ps), func(p Problem) bool { return p.Severity != severity })
+}

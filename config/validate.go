@@ -1,0 +1,171 @@
+package config
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// validate looks at what the values mean.
+func validate(c Config, doc *document) {
+	v := &validator{document: doc, config: c, names: map[string]string{}}
+	v.paths(c.Paths, "")
+	var used []string
+	for i, u := range c.Ups {
+		v.up(u, fmt.Sprintf("up[%d].", i))
+		used = append(used, u.Via...)
+	}
+	for i, s := range c.Splits {
+		v.split(s, fmt.Sprintf("split[%d].", i))
+		used = append(used, s.Via...)
+	}
+	if len(c.Ups)+len(c.Splits) == 0 {
+		v.at("", SeverityError, "nothing to run", "add an [[up]] table with a file, or a [[split]] table with listen and to")
+		return
+	}
+	for i, text := range c.Via {
+		if name, _, _ := strings.Cut(text, "="); !slices.Contains(used, text) {
+			v.at(fmt.Sprintf("via[%d]", i), SeverityWarning, fmt.Sprintf("path %s is not used", name),
+				"name it in the via of a table, or leave it out")
+		}
+	}
+}
+
+type validator struct {
+	*document
+	config Config
+	names  map[string]string // session name to the table that has it
+}
+
+// at reports at the place of the key, or else of its table.
+func (v *validator) at(key, severity, what, hint string) {
+	where, known := v.places[key]
+	if table, _, found := strings.Cut(key, "."); !known && found {
+		where = v.places[table+"."]
+	}
+	v.report(where, severity, key, what, hint)
+}
+
+func (v *validator) error(key, what, hint string) { v.at(key, SeverityError, what, hint) }
+
+// written reports whether the key stands in the file itself; of a config without a file, all do.
+func (v *validator) written(key string) bool {
+	_, is := v.places[key]
+	return is || v.places == nil
+}
+
+// paths checks the keys that tables share, at the place where each is written: what a table has from before the first
+// table is reported there, once.
+func (v *validator) paths(p Paths, prefix string) {
+	top := prefix == ""
+	for _, f := range p.findings() {
+		noPath := f.key == "via" && f.index < 0
+		tooMany := f.key == "min-paths" && v.written(prefix+"via")
+		switch {
+		case top && noPath: // the tables may bring their own
+			continue
+		case !top && !noPath && !tooMany && !v.written(prefix+f.key):
+			continue
+		}
+		key, severity := prefix+f.key, SeverityError
+		if f.warning {
+			severity = SeverityWarning
+		}
+		if f.index >= 0 {
+			key = fmt.Sprintf("%s[%d]", key, f.index)
+			f = v.byName(f, p.Via[f.index], top)
+		}
+		v.at(key, severity, f.what, f.hint)
+	}
+}
+
+// byName explains a path that a table gives by a name nobody has.
+func (v *validator) byName(f finding, text string, top bool) finding {
+	if top || strings.Contains(text, "=") || len(v.config.Via) == 0 {
+		return f
+	}
+	var names []string
+	for _, known := range v.config.Via {
+		name, _, _ := strings.Cut(known, "=")
+		names = append(names, name)
+	}
+	f.what = fmt.Sprintf("no path before the first table is called %q", text)
+	f.hint = "paths: " + strings.Join(names, ", ") + "; or write NAME=KIND:ARG"
+	return f
+}
+
+func (v *validator) up(u Up, prefix string) {
+	v.paths(u.Paths, prefix)
+	if u.File == "" {
+		v.error(prefix+"file", "file is missing", `the wg-quick file, such as file = "office.conf"`)
+	} else if info, err := os.Stat(u.File); err != nil {
+		v.error(prefix+"file", u.File+": "+reason(err), "names are relative to the directory of heddle.toml")
+	} else if !info.Mode().IsRegular() {
+		v.error(prefix+"file", u.File+" is not a file", "name a wg-quick file")
+	}
+	v.name(u.SessionName(), prefix)
+	if u.Socks != "" {
+		v.hostPort(u.Socks, prefix+"socks", true)
+	}
+	if u.MTU != 0 && (u.MTU < 576 || u.MTU > 65535) {
+		v.error(prefix+"mtu", fmt.Sprintf("%d is no MTU", u.MTU), "576 to 65535 bytes; leave it out to have it worked out")
+	}
+}
+
+func (v *validator) split(s Split, prefix string) {
+	v.paths(s.Paths, prefix)
+	if s.Listen == "" {
+		v.error(prefix+"listen", "listen is missing", `where the program sends to, such as listen = "127.0.0.1:51820"`)
+	} else {
+		v.hostPort(s.Listen, prefix+"listen", true)
+	}
+	if s.To == "" {
+		v.error(prefix+"to", "to is missing", `the server, such as to = "vpn.example.com:51820"`)
+	} else {
+		v.hostPort(s.To, prefix+"to", false)
+	}
+	v.name(s.SessionName(), prefix)
+	if s.Idle < time.Second {
+		v.error(prefix+"idle", fmt.Sprintf("%v is too short", s.Idle), `a second or more, such as idle = "5m"`)
+	}
+	if s.MaxSessions < 1 {
+		v.error(prefix+"max-sessions", fmt.Sprintf("%d is less than 1", s.MaxSessions), "leave it out for the default")
+	}
+}
+
+// A name becomes the name of a socket: see package control.
+var sessionRule = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,31}$`)
+
+func (v *validator) name(name, prefix string) {
+	if name == "" {
+		return // what it would be made of is missing, and reported
+	}
+	if !sessionRule.MatchString(name) {
+		v.error(prefix+"name", fmt.Sprintf("%q is no name for a session", name),
+			"set name to 1 to 32 letters, digits, '.', '_' or '-', of which the first is a letter or digit")
+		return
+	}
+	if other, taken := v.names[name]; taken {
+		v.error(prefix+"name", fmt.Sprintf("two tables are called %s (the other is %s)", name, other), "give one of them another name")
+		return
+	}
+	v.names[name] = strings.TrimSuffix(prefix, ".")
+}
+
+// hostPort checks HOST:PORT. Something that listens beyond loopback is reachable for others, which is worth a warning.
+func (v *validator) hostPort(text, key string, listens bool) {
+	host, port, err := net.SplitHostPort(text)
+	if n, perr := strconv.ParseUint(port, 10, 16); err != nil || perr != nil || n == 0 || (host == "" && !listens) {
+		v.error(key, fmt.Sprintf("%q is not HOST:PORT", text), "such as 127.0.0.1:51820, [::1]:51820 or vpn.example.com:51820")
+		return
+	}
+	ip := net.ParseIP(host)
+	if listens && host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		v.at(key, SeverityWarning, fmt.Sprintf("%s can be reached from other machines", text), "listen on 127.0.0.1 unless that is meant")
+	}
+}
