@@ -1,0 +1,206 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// grace is how long processes get between SIGTERM and SIGKILL.
+const grace = 2 * time.Second
+
+// namespaces lists the names of the namespaces that belong to an instance.
+func (s State) namespaces() []string {
+	var names []string
+	for _, h := range s.World.Hosts {
+		names = append(names, namespaceName(s.Name, h.Name))
+	}
+	return names
+}
+
+// endProcesses ends all processes inside the namespaces of an instance. They are ours or our user's: nobody else gets into a
+// namespace that we made.
+func endProcesses(s State) error {
+	return endInside(s.namespaces(), s.Owner.PID)
+}
+
+func endInside(namespaces []string, spare int) error {
+	inodes := map[uint64]bool{}
+	for _, name := range namespaces {
+		var st unix.Stat_t
+		if unix.Stat(filepath.Join(netnsDir, name), &st) == nil {
+			inodes[st.Ino] = true
+		}
+	}
+	if len(inodes) == 0 {
+		return nil
+	}
+	deadline := time.Now().Add(grace)
+	for signal := unix.SIGTERM; ; {
+		left := signalInside(inodes, spare, signal)
+		if left == 0 {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			if signal == unix.SIGKILL {
+				return fmt.Errorf("%d processes do not end", left)
+			}
+			signal, deadline = unix.SIGKILL, time.Now().Add(grace)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// signalInside signals each process in the network namespaces with those inodes, and counts them.
+func signalInside(inodes map[uint64]bool, spare int, signal unix.Signal) (found int) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return 0
+	}
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil || pid == spare || pid == os.Getpid() {
+			continue
+		}
+		// The descriptor holds on to this very process while its namespace is looked at.
+		fd, err := unix.PidfdOpen(pid, 0)
+		if err != nil {
+			continue
+		}
+		var st unix.Stat_t
+		if unix.Stat(fmt.Sprintf("/proc/%d/ns/net", pid), &st) == nil && inodes[st.Ino] {
+			found++
+			unix.PidfdSendSignal(fd, signal, nil, 0)
+		}
+		unix.Close(fd)
+	}
+	return found
+}
+
+// sweep removes what an instance made, whether or not its owner still knows of it.
+func sweep(s State) error {
+	var errs []error
+	for _, name := range s.namespaces() {
+		errs = append(errs, deleteNamespace(name))
+	}
+	errs = append(errs, os.RemoveAll(dir(s.Name)))
+	return errors.Join(errs...)
+}
+
+// TakeDown removes a world by name, whoever made it: it asks a background owner to do it, and sweeps up itself
+// where the owner is gone. A world that a living program made for itself is that program's to remove.
+func TakeDown(name string) error {
+	s, err := readState(name)
+	if errors.Is(err, os.ErrNotExist) {
+		if _, statErr := os.Stat(dir(name)); statErr != nil {
+			return err
+		}
+	}
+	if s.Name == "" {
+		return takeDownUnknown(name)
+	}
+	if s.Owner.Alive() && s.Owner.PID != os.Getpid() {
+		if !s.Background {
+			return fmt.Errorf("world %s belongs to process %d, which is alive and takes it down itself", name, s.Owner.PID)
+		}
+		endOwner(s.Owner)
+	}
+	return errors.Join(endProcesses(s), sweep(s))
+}
+
+// endOwner asks the owner to end, and insists after a while.
+func endOwner(p Process) {
+	fd, err := unix.PidfdOpen(p.PID, 0)
+	if err != nil {
+		return
+	}
+	defer unix.Close(fd)
+	if !p.Alive() {
+		return
+	}
+	for _, signal := range []unix.Signal{unix.SIGTERM, unix.SIGKILL} {
+		unix.PidfdSendSignal(fd, signal, nil, 0)
+		polls := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		if n, _ := unix.Poll(polls, int(5*grace/time.Millisecond)); n > 0 {
+			return
+		}
+	}
+}
+
+// takeDownUnknown removes a world whose state is lost: all namespaces under its name that no other world claims.
+func takeDownUnknown(name string) error {
+	orphans, err := orphanNamespaces()
+	if err != nil {
+		return err
+	}
+	var ours []string
+	for _, o := range orphans {
+		if strings.HasPrefix(o, prefix+name+"-") {
+			ours = append(ours, o)
+		}
+	}
+	return errors.Join(removeNamespaces(ours), os.RemoveAll(dir(name)))
+}
+
+func removeNamespaces(names []string) error {
+	errs := []error{endInside(names, 0)}
+	for _, name := range names {
+		errs = append(errs, deleteNamespace(name))
+	}
+	return errors.Join(errs...)
+}
+
+// orphanNamespaces lists namespaces with our prefix that no known world claims.
+func orphanNamespaces() ([]string, error) {
+	entries, err := os.ReadDir(netnsDir)
+	if os.IsNotExist(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	states, err := List()
+	if err != nil {
+		return nil, err
+	}
+	claimed := map[string]bool{}
+	for _, s := range states {
+		for _, name := range s.namespaces() {
+			claimed[name] = true
+		}
+	}
+	var orphans []string
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), prefix) && !claimed[e.Name()] {
+			orphans = append(orphans, e.Name())
+		}
+	}
+	return orphans, nil
+}
+
+// TakeDownAll removes every background world and everything that a crash left. It returns the names of what it removed, and of
+// worlds that it left to the living programs that own them.
+func TakeDownAll() (removed, kept []string, err error) {
+	states, err := List()
+	if err != nil {
+		return nil, nil, err
+	}
+	var errs []error
+	for _, s := range states {
+		if s.Owner.PID != 0 && s.Owner.Alive() && !s.Background {
+			kept = append(kept, s.Name)
+			continue
+		}
+		errs = append(errs, TakeDown(s.Name))
+		removed = append(removed, s.Name)
+	}
+	orphans, err := orphanNamespaces()
+	errs = append(errs, err, removeNamespaces(orphans))
+	return append(removed, orphans...), kept, errors.Join(errs...)
+}

@@ -1,0 +1,203 @@
+package lab
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// batch is how many packets are read from one device before those that are due are sent.
+const batch = 32
+
+// emulator moves the packets of one link between its two TUN devices, on a thread of its own.
+type emulator struct {
+	ends [2]int // TUN devices of A and B
+	wake int    // eventfd
+	done chan struct{}
+
+	mu    sync.Mutex
+	queue [2]*queue // from A, from B
+	late  lateness
+	stop  bool
+
+	start time.Time
+	free  [][]byte
+}
+
+// newEmulator takes over the two file descriptors.
+func newEmulator(a, b int, link LinkSpec, seed, index uint64) (*emulator, error) {
+	wake, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
+	if err != nil {
+		return nil, os.NewSyscallError("eventfd", err)
+	}
+	e := &emulator{ends: [2]int{a, b}, wake: wake, done: make(chan struct{}), start: time.Now()}
+	e.queue[0] = newQueue(link.AtoB, seed, index*2)
+	e.queue[1] = newQueue(link.BtoA, seed, index*2+1)
+	go e.run()
+	return e, nil
+}
+
+// close stops the thread and removes both devices.
+func (e *emulator) close() {
+	e.mu.Lock()
+	e.stop = true
+	e.mu.Unlock()
+	e.rouse()
+	<-e.done
+	for _, fd := range []int{e.ends[0], e.ends[1], e.wake} {
+		unix.Close(fd)
+	}
+}
+
+// rouse makes the thread look at its queues again.
+func (e *emulator) rouse() { unix.Write(e.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0}) }
+
+// run is the thread. It does not use Go's timers, which round to a millisecond where all else is idle.
+func (e *emulator) run() {
+	runtime.LockOSThread() // never unlocked: its priority ends with it
+	defer close(e.done)
+	hurry()
+	polls := []unix.PollFd{
+		{Fd: int32(e.ends[0]), Events: unix.POLLIN},
+		{Fd: int32(e.ends[1]), Events: unix.POLLIN},
+		{Fd: int32(e.wake), Events: unix.POLLIN},
+	}
+	for {
+		wait, ok := e.deliver()
+		if !ok {
+			return
+		}
+		var timeout *unix.Timespec
+		if wait >= 0 {
+			t := unix.NsecToTimespec(int64(wait))
+			timeout = &t
+		}
+		if n, err := unix.Ppoll(polls, timeout, nil); err != nil || n == 0 {
+			continue // a due packet, or a signal
+		}
+		for end := range e.ends {
+			if polls[end].Revents != 0 {
+				e.receive(end)
+			}
+		}
+		if polls[2].Revents != 0 {
+			var drain [8]byte
+			unix.Read(e.wake, drain[:])
+		}
+	}
+}
+
+// hurry asks for prompt wake-ups, so that the emulator is less late on a busy machine. Each step is refused on some
+// machines; what that costs shows in the lateness.
+func hurry() {
+	unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
+	attr := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}
+	if unix.SchedSetAttr(0, &attr, 0) != nil {
+		unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), -20)
+	}
+}
+
+// deliver sends all that is due. It returns how long until the next packet is, or -1 where none waits, and false
+// where the emulator is to stop.
+func (e *emulator) deliver() (time.Duration, bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.stop {
+		return 0, false
+	}
+	wait := time.Duration(-1)
+	for from, q := range e.queue {
+		now := time.Since(e.start)
+		for {
+			packet, due, ok := q.pop(now)
+			if !ok {
+				break
+			}
+			e.late.record(now - due)
+			if _, err := unix.Write(e.ends[1-from], packet); err != nil {
+				q.count.Refused++ // the device at the far end is down
+			} else {
+				q.count.Delivered++
+				q.count.DeliveredBytes += uint64(len(packet))
+			}
+			e.free = append(e.free, packet)
+			now = time.Since(e.start)
+		}
+		if due, ok := q.next(); ok && (wait < 0 || due-now < wait) {
+			wait = max(due-now, 0)
+		}
+	}
+	return wait, true
+}
+
+// receive reads what one end sent into its queue.
+func (e *emulator) receive(end int) {
+	for range batch {
+		buffer := e.buffer()
+		n, err := unix.Read(e.ends[end], buffer)
+		if err != nil || n == 0 {
+			e.free = append(e.free, buffer)
+			return
+		}
+		e.mu.Lock()
+		kept := e.queue[end].push(time.Since(e.start), buffer[:n])
+		e.mu.Unlock()
+		if !kept {
+			e.free = append(e.free, buffer)
+		}
+	}
+}
+
+// buffer gives a buffer for one packet. Only the thread calls it, and those that use e.free.
+func (e *emulator) buffer() []byte {
+	if n := len(e.free); n > 0 {
+		b := e.free[n-1]
+		e.free = e.free[:n-1]
+		return b[:cap(b)]
+	}
+	return make([]byte, maxPacket)
+}
+
+// change runs f on the queue of one direction (0 is A to B).
+func (e *emulator) change(direction int, f func(*queue)) {
+	e.mu.Lock()
+	f(e.queue[direction])
+	e.mu.Unlock()
+	e.rouse()
+}
+
+func (e *emulator) counters() (ab, ba Counters) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.queue[0].count, e.queue[1].count
+}
+
+func (e *emulator) lateness() lateness {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.late
+}
+
+// openTUN makes a layer 3 device in the namespace of the calling thread. Without IFF_VNET_HDR the kernel hands over
+// single packets with full checksums: no super-packets, so that loss is exact.
+func openTUN(name string) (int, error) {
+	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return -1, fmt.Errorf("open /dev/net/tun: %w", err)
+	}
+	request, err := unix.NewIfreq(name)
+	if err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	request.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI)
+	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, request); err != nil {
+		unix.Close(fd)
+		return -1, fmt.Errorf("make TUN device %s: %w", name, err)
+	}
+	return fd, nil
+}

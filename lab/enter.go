@@ -1,0 +1,83 @@
+package lab
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	"heddle/path"
+)
+
+// enterName is the argument zero that makes [MaybeEnter] act. The arguments after it are the instance, the host, the program and its own.
+const enterName = "heddle-lab-enter"
+
+// enterReady says that this program calls MaybeEnter, without which [Host.Command] would start the program itself again.
+var enterReady bool
+
+// MaybeEnter turns this process into a program inside a host where [Host.Command] started it for that; then it does not
+// return. Otherwise it does nothing. Call it first in main and in TestMain.
+func MaybeEnter() {
+	enterReady = true
+	if len(os.Args) < 4 || os.Args[0] != enterName {
+		return
+	}
+	err := Exec(os.Args[1], os.Args[2], os.Args[3], os.Args[4:]...)
+	fmt.Fprintln(os.Stderr, "heddle lab:", err)
+	os.Exit(127)
+}
+
+// Exec replaces this process by a program inside a host. It returns only where that fails.
+func Exec(instance, host, program string, args ...string) error {
+	// Namespaces belong to the thread, and execve takes those of the thread that calls it.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	handle, err := netns.GetFromName(namespaceName(instance, host))
+	if err != nil {
+		return &path.Error{What: "host " + host, Why: "there is no such host in world " + instance, Hint: "heddle lab list", Err: err}
+	}
+	defer handle.Close()
+	home := hostDir(instance, host)
+	if err := netns.Set(handle); err != nil {
+		return fmt.Errorf("enter host %s: %w", host, err)
+	}
+	if err := privateMounts(home); err != nil {
+		return fmt.Errorf("enter host %s: %w", host, err)
+	}
+	file, err := exec.LookPath(program)
+	if err != nil {
+		return err
+	}
+	if err := os.Setenv("HEDDLE_RUN_DIR", filepath.Join(home, "run")); err != nil {
+		return err
+	}
+	return unix.Exec(file, append([]string{program}, args...), os.Environ())
+}
+
+// privateMounts gives the calling thread a mount namespace in which the host's own files lie over the machine's.
+// Slave propagation takes unmounts of the machine along, so that no process keeps a namespace alive, and passes none back.
+func privateMounts(home string) error {
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		return fmt.Errorf("mount namespace: %w", err)
+	}
+	if err := unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
+		return fmt.Errorf("mount propagation: %w", err)
+	}
+	if err := os.MkdirAll("/run/wireguard", 0o755); err != nil {
+		return err
+	}
+	for from, to := range map[string]string{"hosts": "/etc/hosts", "resolv.conf": "/etc/resolv.conf", "wireguard": "/run/wireguard"} {
+		if err := unix.Mount(filepath.Join(home, from), to, "", unix.MS_BIND, ""); err != nil {
+			return &path.Error{What: "lay the host's own " + to, Why: "bind mount refused", Hint: "does " + to + " exist?", Err: err}
+		}
+	}
+	// /sys/class/net shows the namespace of whoever mounted it.
+	if err := unix.Mount("heddle", "/sys", "sysfs", unix.MS_NOSUID|unix.MS_NOEXEC|unix.MS_NODEV, ""); err != nil {
+		return fmt.Errorf("mount sysfs: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,128 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Host is one host of a world that is up.
+type Host struct {
+	spec HostSpec
+	in   *Instance
+	ns   *namespace
+}
+
+// Name is the host's name.
+func (h *Host) Name() string { return h.spec.Name }
+
+// RunDir is the host's own HEDDLE_RUN_DIR.
+func (h *Host) RunDir() string { return filepath.Join(hostDir(h.in.state.Name, h.spec.Name), "run") }
+
+// Namespace is the path of the host's network namespace.
+func (h *Host) Namespace() string { return filepath.Join(netnsDir, h.ns.name) }
+
+// Command prepares a program that runs inside the host: in its network namespace, with its own /etc/hosts,
+// /etc/resolv.conf, /run/wireguard and /sys, and HEDDLE_RUN_DIR set. All else of the machine it shares.
+func (h *Host) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "/proc/self/exe")
+	cmd.Args = append([]string{enterName, h.in.state.Name, h.spec.Name, name}, args...)
+	return cmd
+}
+
+// Do runs f on a thread inside the host's network namespace. Sockets that f opens stay there; goroutines that it starts do
+// not run there.
+func (h *Host) Do(f func() error) error { return h.ns.do(f) }
+
+func (h *Host) setUp(device string, up bool) error {
+	link, err := h.device(device)
+	if err != nil {
+		return err
+	}
+	if up {
+		err = h.ns.link.LinkSetUp(link)
+	} else {
+		err = h.ns.link.LinkSetDown(link)
+	}
+	if err != nil {
+		return fmt.Errorf("host %s: set device %s up or down: %w", h.spec.Name, device, err)
+	}
+	return nil
+}
+
+func (h *Host) device(name string) (netlink.Link, error) {
+	link, err := h.ns.link.LinkByName(name)
+	if err != nil {
+		return nil, fmt.Errorf("host %s: device %s: %w", h.spec.Name, name, err)
+	}
+	return link, nil
+}
+
+// address makes the addresses of a device exactly these.
+func (h *Host) address(device string, want []netip.Prefix) error {
+	link, err := h.device(device)
+	if err != nil {
+		return err
+	}
+	have, err := h.ns.link.AddrList(link, netlink.FAMILY_ALL)
+	if err != nil {
+		return fmt.Errorf("host %s: addresses of %s: %w", h.spec.Name, device, err)
+	}
+	keep := map[netip.Prefix]bool{}
+	for _, p := range want {
+		keep[p] = true
+		if err := h.ns.link.AddrReplace(link, netlinkAddr(p)); err != nil {
+			return fmt.Errorf("host %s: address %s on %s: %w", h.spec.Name, p, device, err)
+		}
+	}
+	for _, a := range have {
+		ip, _ := netip.AddrFromSlice(a.IP)
+		ones, _ := a.Mask.Size()
+		if old := netip.PrefixFrom(ip.Unmap(), ones); !keep[old] && !ip.IsLinkLocalUnicast() {
+			if err := h.ns.link.AddrDel(link, &a); err != nil {
+				return fmt.Errorf("host %s: remove address %s from %s: %w", h.spec.Name, old, device, err)
+			}
+		}
+	}
+	return nil
+}
+
+func netlinkAddr(p netip.Prefix) *netlink.Addr {
+	a := &netlink.Addr{IPNet: &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}}
+	if p.Addr().Is6() {
+		a.Flags = unix.IFA_F_NODAD
+	}
+	return a
+}
+
+// route sets those of the host's routes that the filter takes.
+func (h *Host) route(filter func(Route) bool) error {
+	for _, r := range h.spec.Routes {
+		if !filter(r) {
+			continue
+		}
+		link, err := h.device(r.Device)
+		if err != nil {
+			return err
+		}
+		route := &netlink.Route{LinkIndex: link.Attrs().Index, Priority: r.Metric, Dst: &net.IPNet{
+			IP: r.To.Addr().AsSlice(), Mask: net.CIDRMask(r.To.Bits(), r.To.Addr().BitLen())}}
+		if r.Via.IsValid() {
+			route.Gw = r.Via.AsSlice()
+		} else {
+			route.Scope = netlink.SCOPE_LINK
+		}
+		err = h.ns.link.RouteReplace(route)
+		if err != nil && !errors.Is(err, unix.EEXIST) {
+			return fmt.Errorf("host %s: route %s via %s: %w", h.spec.Name, r.To, r.Via, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,149 @@
+package lab
+
+import (
+	"container/heap"
+	"math/rand/v2"
+	"time"
+)
+
+// maxInFlight bounds the packets of one direction that are under way, whatever the shape says.
+const maxInFlight = 16384
+
+// maxPacket is the largest IP packet that the emulator carries, in bytes.
+const maxPacket = 9216
+
+// Counters count the packets of one direction of an emulated link.
+type Counters struct {
+	Packets uint64 `json:"packets"` // that came in
+	Bytes   uint64 `json:"bytes"`
+	// Delivered went out at the other end.
+	Delivered      uint64 `json:"delivered"`
+	DeliveredBytes uint64 `json:"delivered_bytes"`
+	// Lost fell to Shape.Loss or to a cut link, Overflowed to a full queue, Refused to the kernel at the far end.
+	Lost       uint64 `json:"lost"`
+	Overflowed uint64 `json:"overflowed"`
+	Refused    uint64 `json:"refused"`
+	Reordered  uint64 `json:"reordered"`
+}
+
+// queue is one direction of a link as pure code: times are durations since any fixed moment, and never go back.
+//
+// The token bucket is kept as the virtual time at which the wire is free (the generic cell rate algorithm, ITU-T I.371), so that
+// a late wake-up delays a packet but costs no rate while packets wait.
+type queue struct {
+	shape Shape
+	cut   bool
+	rng   *rand.Rand
+	count Counters
+
+	free    time.Duration // the wire is free from here on
+	last    time.Duration // no packet in order is delivered before
+	waiting []departure   // accepted, and not yet on the wire; oldest first
+	backlog int           // bytes of waiting
+	flying  flights
+	serial  uint64
+}
+
+type departure struct {
+	at   time.Duration
+	size int
+}
+
+type flight struct {
+	due    time.Duration
+	serial uint64
+	packet []byte
+}
+
+func newQueue(s Shape, seed1, seed2 uint64) *queue {
+	return &queue{shape: s, rng: rand.New(rand.NewPCG(seed1, seed2))}
+}
+
+// push takes a packet that came in now. It keeps packet where it reports true, and has dropped it otherwise.
+func (q *queue) push(now time.Duration, packet []byte) bool {
+	q.count.Packets++
+	q.count.Bytes += uint64(len(packet))
+	if q.cut || (q.shape.Loss > 0 && q.rng.Float64() < q.shape.Loss) {
+		q.count.Lost++
+		return false
+	}
+	leaves, ok := q.reserve(now, len(packet))
+	if !ok {
+		q.count.Overflowed++
+		return false
+	}
+	q.serial++
+	heap.Push(&q.flying, flight{q.arrival(leaves), q.serial, packet})
+	return true
+}
+
+// reserve gives the time at which size bytes have left at the rate, or false where the queue is full.
+func (q *queue) reserve(now time.Duration, size int) (time.Duration, bool) {
+	gone := 0
+	for gone < len(q.waiting) && q.waiting[gone].at <= now {
+		q.backlog -= q.waiting[gone].size
+		gone++
+	}
+	q.waiting = q.waiting[gone:]
+	maxBytes, maxPackets := q.shape.limits()
+	if len(q.flying) >= maxInFlight ||
+		(maxBytes > 0 && q.backlog > 0 && q.backlog+size > maxBytes) ||
+		(maxPackets > 0 && len(q.waiting) >= maxPackets) {
+		return 0, false
+	}
+	q.free = max(q.free, now-q.shape.airtime(q.shape.Burst)) + q.shape.airtime(size)
+	leaves := max(now, q.free)
+	if leaves > now {
+		q.waiting = append(q.waiting, departure{leaves, size})
+		q.backlog += size
+	}
+	return leaves, true
+}
+
+// arrival gives the time at which a packet that has left by then arrives.
+func (q *queue) arrival(leaves time.Duration) time.Duration {
+	if q.shape.Reorder > 0 && q.rng.Float64() < q.shape.Reorder {
+		q.count.Reordered++
+		return leaves
+	}
+	due := leaves + q.shape.Delay
+	if q.shape.Jitter > 0 {
+		due += time.Duration(q.rng.Int64N(2*int64(q.shape.Jitter)+1)) - q.shape.Jitter
+	}
+	q.last = max(q.last, due)
+	return q.last
+}
+
+// next gives the time at which the next packet is due.
+func (q *queue) next() (time.Duration, bool) {
+	if len(q.flying) == 0 {
+		return 0, false
+	}
+	return q.flying[0].due, true
+}
+
+// pop gives a packet that is due, and when it was.
+func (q *queue) pop(now time.Duration) (packet []byte, due time.Duration, ok bool) {
+	if len(q.flying) == 0 || q.flying[0].due > now {
+		return nil, 0, false
+	}
+	f := heap.Pop(&q.flying).(flight)
+	return f.packet, f.due, true
+}
+
+// flights is a heap by due time; packets due at once keep their order.
+type flights []flight
+
+func (f flights) Len() int { return len(f) }
+func (f flights) Less(i, j int) bool {
+	return f[i].due < f[j].due || (f[i].due == f[j].due && f[i].serial < f[j].serial)
+}
+func (f flights) Swap(i, j int) { f[i], f[j] = f[j], f[i] }
+func (f *flights) Push(x any)   { *f = append(*f, x.(flight)) }
+func (f *flights) Pop() any {
+	old := *f
+	last := old[len(old)-1]
+	old[len(old)-1] = flight{}
+	*f = old[:len(old)-1]
+	return last
+}

@@ -1,0 +1,271 @@
+package lab
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"heddle/path"
+)
+
+// Options say how a world is made.
+type Options struct {
+	// Name is the name of the instance; empty for the world's name and a random suffix.
+	Name string
+	// Seed makes loss, jitter and reordering repeatable.
+	Seed uint64
+	// Background says that this process does nothing else than run the world, so that `heddle lab down` may end it.
+	Background bool
+}
+
+// Instance is a world that is up.
+type Instance struct {
+	state State
+	hosts map[string]*Host
+	links map[string]*Link
+
+	mu      sync.Mutex
+	running []func() // stop captures
+	down    bool
+}
+
+// ErrUnsupported is what [Supported] gives where this machine or user cannot have a world.
+var ErrUnsupported = errors.New("no worlds of network namespaces here")
+
+// Supported says why no world can be made here, wrapping [ErrUnsupported], or nil.
+func Supported() error {
+	no := func(why, hint string) error {
+		return &path.Error{What: "lab", Why: why, Hint: hint, Err: ErrUnsupported}
+	}
+	if os.Geteuid() != 0 {
+		return no("making network namespaces needs root", "run it as root")
+	}
+	if _, err := os.Stat("/dev/net/tun"); err != nil {
+		return no("there is no /dev/net/tun", "mknod /dev/net/tun c 10 200, or modprobe tun")
+	}
+	err := onThread(func() error { return unix.Unshare(unix.CLONE_NEWNET) }, func() error { return nil })
+	if err != nil {
+		return no("the kernel refuses a network namespace ("+err.Error()+")", "CAP_SYS_ADMIN is needed; in a container run it privileged")
+	}
+	return nil
+}
+
+// Up makes the world. This process owns it: its emulated links stop when the process ends, so call [Instance.Down].
+//
+// The program must have called [MaybeEnter] first. Where Up fails it leaves nothing behind.
+func Up(ctx context.Context, world World, options Options) (*Instance, error) {
+	if err := world.Validate(); err != nil {
+		return nil, err
+	}
+	if err := Supported(); err != nil {
+		return nil, err
+	}
+	if !enterReady {
+		return nil, &path.Error{What: "lab", Why: "the program does not call lab.MaybeEnter", Hint: "call it first in main or TestMain"}
+	}
+	if options.Name == "" {
+		var random [4]byte
+		rand.Read(random[:])
+		options.Name = world.Name + "-" + hex.EncodeToString(random[:])
+	}
+	if !nameRule.MatchString(options.Name) {
+		return nil, &path.Error{What: fmt.Sprintf("world %q", options.Name), Why: "no name for a world",
+			Hint: "1 to 40 lower-case letters, digits and '-'"}
+	}
+	owner, err := thisProcess()
+	if err != nil {
+		return nil, err
+	}
+	in := &Instance{hosts: map[string]*Host{}, links: map[string]*Link{}}
+	in.state = State{Name: options.Name, World: world, Since: time.Now(), Owner: owner, Background: options.Background}
+	if err := in.state.claim(); err != nil {
+		return nil, err
+	}
+	if err := in.build(ctx, options.Seed); err != nil {
+		return nil, errors.Join(fmt.Errorf("world %s: %w", options.Name, err), in.Down())
+	}
+	return in, nil
+}
+
+func (in *Instance) build(ctx context.Context, seed uint64) error {
+	for _, spec := range in.state.World.Hosts {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := in.addHost(spec); err != nil {
+			return err
+		}
+	}
+	for i, spec := range in.state.World.Links {
+		link := &Link{spec: spec, in: in}
+		in.links[spec.Name] = link
+		if err := link.create(seed, uint64(i)); err != nil {
+			return fmt.Errorf("link %s: %w", spec.Name, err)
+		}
+		if err := link.configure(); err != nil {
+			return fmt.Errorf("link %s: %w", spec.Name, err)
+		}
+	}
+	for _, h := range in.hosts {
+		if err := h.route(func(Route) bool { return true }); err != nil {
+			return err
+		}
+	}
+	in.state.Ready = true
+	return in.state.write()
+}
+
+func (in *Instance) addHost(spec HostSpec) error {
+	ns, err := createNamespace(namespaceName(in.state.Name, spec.Name))
+	if err != nil {
+		return err
+	}
+	h := &Host{spec: spec, in: in, ns: ns}
+	in.hosts[spec.Name] = h
+	if spec.Router {
+		if err := ns.do(func() error { return setSysctls(routerSysctls) }); err != nil {
+			return fmt.Errorf("host %s: %w", spec.Name, err)
+		}
+	}
+	if err := h.setUp("lo", true); err != nil {
+		return err
+	}
+	return writeHostFiles(in.state, spec)
+}
+
+// writeHostFiles writes what a process in the host sees in place of the machine's own files.
+func writeHostFiles(s State, spec HostSpec) error {
+	home := hostDir(s.Name, spec.Name)
+	for _, d := range []string{home, filepath.Join(home, "run"), filepath.Join(home, "wireguard")} {
+		if err := os.Mkdir(d, 0o700); err != nil {
+			return err
+		}
+	}
+	hosts := "127.0.0.1 localhost\n::1 localhost\n"
+	for _, n := range s.World.Names {
+		hosts += n.Addr.String() + " " + n.Name + "\n"
+	}
+	resolv := ""
+	for _, a := range spec.Nameservers {
+		resolv += "nameserver " + a.String() + "\n"
+	}
+	if err := os.WriteFile(filepath.Join(home, "hosts"), []byte(hosts), 0o644); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(home, "resolv.conf"), []byte(resolv), 0o644)
+}
+
+// Name is the name of the instance.
+func (in *Instance) Name() string { return in.state.Name }
+
+// State is what is written down of it.
+func (in *Instance) State() State { return in.state }
+
+// Host gives a host of the world. It panics where there is none: that is a mistake of the program.
+func (in *Instance) Host(name string) *Host {
+	h, err := in.LookupHost(name)
+	if err != nil {
+		panic(err)
+	}
+	return h
+}
+
+// LookupHost gives a host of the world.
+func (in *Instance) LookupHost(name string) (*Host, error) {
+	if h, ok := in.hosts[name]; ok {
+		return h, nil
+	}
+	var names string
+	for _, h := range in.state.World.Hosts {
+		names += " " + h.Name
+	}
+	return nil, &path.Error{What: "world " + in.state.Name, Why: fmt.Sprintf("no host is called %q", name), Hint: "hosts:" + names}
+}
+
+// Link gives a link of the world. It panics where there is none: that is a mistake of the program.
+func (in *Instance) Link(name string) *Link {
+	l, ok := in.links[name]
+	if !ok {
+		panic(fmt.Sprintf("lab: world %s has no link %q", in.state.Name, name))
+	}
+	return l
+}
+
+// Lateness sums up how late all emulated links of this instance were, so far.
+func (in *Instance) Lateness() Lateness {
+	var all lateness
+	for _, l := range in.links {
+		if l.emulator != nil {
+			one := l.emulator.lateness()
+			all.add(&one)
+		}
+	}
+	return all.summary()
+}
+
+// Open joins a world that another process owns. Its emulated links can be taken down and up, not shaped.
+func Open(name string) (*Instance, error) {
+	s, err := readState(name)
+	if err != nil {
+		return nil, err
+	}
+	if !s.Ready || !s.Owner.Alive() {
+		return nil, &path.Error{What: "world " + name, Why: "it is not whole: its owner has ended or is not done making it",
+			Hint: "heddle lab down " + name}
+	}
+	in := &Instance{state: s, hosts: map[string]*Host{}, links: map[string]*Link{}}
+	for _, spec := range s.World.Hosts {
+		ns, err := openNamespace(namespaceName(name, spec.Name))
+		if err != nil {
+			in.Close()
+			return nil, err
+		}
+		in.hosts[spec.Name] = &Host{spec: spec, in: in, ns: ns}
+	}
+	for _, spec := range s.World.Links {
+		in.links[spec.Name] = &Link{spec: spec, in: in}
+	}
+	return in, nil
+}
+
+// Close lets go of the world without taking it down.
+func (in *Instance) Close() {
+	in.mu.Lock()
+	stops := in.running
+	in.running = nil
+	in.mu.Unlock()
+	for _, stop := range stops {
+		stop()
+	}
+	for _, l := range in.links {
+		if l.emulator != nil {
+			l.emulator.close()
+			l.emulator = nil
+		}
+	}
+	for _, h := range in.hosts {
+		h.ns.close()
+	}
+}
+
+// Down ends the processes in the hosts and removes all that the world made. It may be called again.
+func (in *Instance) Down() error {
+	in.mu.Lock()
+	already := in.down
+	in.down = true
+	in.mu.Unlock()
+	if already {
+		return nil
+	}
+	ended := endProcesses(in.state)
+	in.Close()
+	return errors.Join(ended, sweep(in.state))
+}

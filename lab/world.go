@@ -1,0 +1,145 @@
+package lab
+
+import (
+	"fmt"
+	"net/netip"
+	"regexp"
+
+	"heddle/path"
+)
+
+// World says what hosts there are, and how they are joined.
+type World struct {
+	// Name is what `heddle lab up` calls it: lower-case letters, digits and '-'.
+	Name string
+	// About says in a line what the world is for.
+	About string
+	Hosts []HostSpec
+	Links []LinkSpec
+	// Names are the lines of every host's /etc/hosts.
+	Names []NameSpec
+}
+
+// HostSpec is one host.
+type HostSpec struct {
+	Name string
+	// Router makes it forward packets.
+	Router bool
+	Routes []Route
+	// Nameservers are the lines of its /etc/resolv.conf.
+	Nameservers []netip.Addr
+}
+
+// Route is one route of a host.
+type Route struct {
+	To netip.Prefix
+	// Via is the gateway; it may be zero where To is on the link.
+	Via netip.Addr
+	// Device is the host's name for the device.
+	Device string
+	// Metric is the route's priority: the lowest wins. 0 leaves it to the kernel.
+	Metric int
+}
+
+// NameSpec gives a name to an address.
+type NameSpec struct {
+	Name string
+	Addr netip.Addr
+}
+
+// LinkSpec joins two hosts. It is emulated where AtoB or BtoA shapes anything; otherwise it is a veth pair.
+type LinkSpec struct {
+	Name string
+	A, B End
+	// MTU is the largest IP packet in bytes; 0 means 1500.
+	MTU int
+	// AtoB and BtoA shape the two directions.
+	AtoB, BtoA Shape
+}
+
+// End is one end of a link.
+type End struct {
+	Host   string
+	Device string
+	Addrs  []netip.Prefix
+}
+
+// Emulated reports whether the link needs the emulator.
+func (l LinkSpec) Emulated() bool { return l.AtoB != Shape{} || l.BtoA != Shape{} }
+
+func (l LinkSpec) mtu() int {
+	if l.MTU == 0 {
+		return 1500
+	}
+	return l.MTU
+}
+
+var (
+	nameRule   = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,39}$`)
+	deviceRule = regexp.MustCompile(`^[a-z][a-z0-9-]{0,14}$`)
+)
+
+// Validate says what is wrong with the world, if anything is.
+func (w World) Validate() error {
+	if !nameRule.MatchString(w.Name) {
+		return w.wrong("%q is no name for a world", w.Name)
+	}
+	hosts := map[string]bool{}
+	for _, h := range w.Hosts {
+		if !nameRule.MatchString(h.Name) {
+			return w.wrong("%q is no name for a host", h.Name)
+		}
+		if hosts[h.Name] {
+			return w.wrong("two hosts are called %s", h.Name)
+		}
+		hosts[h.Name] = true
+	}
+	devices, err := w.validateLinks(hosts)
+	if err != nil {
+		return err
+	}
+	for _, h := range w.Hosts {
+		for _, r := range h.Routes {
+			if !devices[h.Name+"/"+r.Device] {
+				return w.wrong("host %s has a route over %q, which is no device of it", h.Name, r.Device)
+			}
+			if !r.To.IsValid() || (r.Via.IsValid() && r.Via.Is4() != r.To.Addr().Is4()) {
+				return w.wrong("host %s: route %s via %s mixes families or has no destination", h.Name, r.To, r.Via)
+			}
+		}
+	}
+	return nil
+}
+
+func (w World) validateLinks(hosts map[string]bool) (devices map[string]bool, err error) {
+	links := map[string]bool{}
+	devices = map[string]bool{}
+	for _, l := range w.Links {
+		if !nameRule.MatchString(l.Name) || links[l.Name] {
+			return nil, w.wrong("%q is no name for a link, or is taken", l.Name)
+		}
+		links[l.Name] = true
+		if l.mtu() < 576 || l.mtu() > maxPacket {
+			return nil, w.wrong("link %s: MTU %d is not in 576 to %d", l.Name, l.MTU, maxPacket)
+		}
+		for _, s := range []Shape{l.AtoB, l.BtoA} {
+			if err := s.Validate(); err != nil {
+				return nil, w.wrong("link %s: %v", l.Name, err)
+			}
+		}
+		for _, e := range []End{l.A, l.B} {
+			if !hosts[e.Host] {
+				return nil, w.wrong("link %s: no host %q", l.Name, e.Host)
+			}
+			if !deviceRule.MatchString(e.Device) || e.Device == "lo" || devices[e.Host+"/"+e.Device] {
+				return nil, w.wrong("link %s: %q is no name for a device, or is taken on %s", l.Name, e.Device, e.Host)
+			}
+			devices[e.Host+"/"+e.Device] = true
+		}
+	}
+	return devices, nil
+}
+
+func (w World) wrong(format string, args ...any) error {
+	return &path.Error{What: "world " + w.Name, Why: fmt.Sprintf(format, args...)}
+}
