@@ -10,8 +10,6 @@ import "net/netip"
 
 // Config is one WireGuard file: this machine's interface, and the one server.
 type Config struct {
-	// Name is the file's base name without ".conf"; wg-quick names the device so.
-	Name      string
 	Interface Interface
 	Peer      Peer
 	// Warnings are lines of the file that have no effect here, one sentence each.

@@ -17,7 +17,7 @@ import (
 // MaxDeviceName is the longest name of a network device in Linux, in bytes (IFNAMSIZ less one).
 const MaxDeviceName = 15
 
-// wg-quick(8) allows these characters, and [MaxDeviceName] of them. A tunnel without a device may have a longer name.
+// wg-quick(8) allows these characters, and only [MaxDeviceName] of them; a tunnel without a device may have more.
 var nameRule = regexp.MustCompile(`^[a-zA-Z0-9_=+.-]{1,64}$`)
 
 // Find gives the file that arg means: a path that has a '/' or ends in ".conf" as it is; else NAME.conf here, else
@@ -52,20 +52,11 @@ func NameOf(file string) (string, error) {
 
 // Load reads a WireGuard file. It refuses one that its group or others can read, since it holds the private key.
 func Load(file string) (*Config, error) {
-	name, err := NameOf(file)
-	if err != nil {
-		return nil, err
-	}
 	data, err := readPrivate(file)
 	if err != nil {
 		return nil, err
 	}
-	config, err := Parse(filepath.Base(file), data)
-	if err != nil {
-		return nil, err
-	}
-	config.Name = name
-	return config, nil
+	return Parse(filepath.Base(file), data)
 }
 
 // readPrivate reads a file that only its owner can read.

@@ -184,19 +184,30 @@ func TestLoad(t *testing.T) {
 		return file
 	}
 	c, err := Load(write("office.conf", 0o600))
-	if err != nil || c.Name != "office" {
+	if err != nil || c.Peer.Endpoint != "vpn.example.com:51820" {
 		t.Fatalf("got %v, %v", c, err)
 	}
 	for name, test := range map[string]struct{ file, want string }{
 		"group can read":  {write("group.conf", 0o640), "chmod 600"},
 		"others can read": {write("others.conf", 0o604), "chmod 600"},
-		"bad name":        {write("my office.conf", 0o600), "cannot name a tunnel"},
-		"long name":       {write(strings.Repeat("x", 65)+".conf", 0o600), "cannot name a tunnel"},
 		"directory":       {dir, "it is a directory"},
 		"absent":          {filepath.Join(dir, "absent.conf"), "no such file"},
 	} {
 		if _, err := Load(test.file); err == nil || !strings.Contains(outcome(nil, err), test.want) {
 			t.Errorf("%s: got %v, want %q", name, err, test.want)
+		}
+	}
+}
+
+func TestNameOf(t *testing.T) {
+	for file, want := range map[string]string{"office.conf": "office", "/etc/wireguard/a_b=c+d.e-f.conf": "a_b=c+d.e-f", "x": "x"} {
+		if got, err := NameOf(file); err != nil || got != want {
+			t.Errorf("%s: got %q, %v", file, got, err)
+		}
+	}
+	for _, file := range []string{"my office.conf", "..", ".", ".conf", "é.conf", strings.Repeat("x", 65) + ".conf"} {
+		if got, err := NameOf(file); err == nil {
+			t.Errorf("%s: got %q, want an error", file, got)
 		}
 	}
 }
