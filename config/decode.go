@@ -28,7 +28,7 @@ type decoder struct {
 
 // decode reads a whole document. Where it is no TOML at all, the only problem is the first place that is not.
 func decode(file string, data []byte) (Config, *document) {
-	d := &decoder{document: document{file: file, data: data, places: map[string]place{}}, config: Default()}
+	d := &decoder{document: document{file: file, data: data, places: map[string]place{}, wrongs: map[string]bool{}}, config: Default()}
 	var shape map[string]any
 	if err := toml.Unmarshal(data, &shape); err != nil {
 		d.syntax(err)
@@ -53,6 +53,9 @@ func decode(file string, data []byte) (Config, *document) {
 func (d *decoder) syntax(err error) {
 	what := strings.TrimPrefix(err.Error(), "toml: ")
 	hint := "this is not TOML: text stands in quotes, lists in [ ], a table's name in [[ ]]"
+	if strings.Contains(what, "already") {
+		hint = "a key stands once in its table, and is either a value or a table"
+	}
 	var at place
 	if wrong, ok := errors.AsType[*toml.DecodeError](err); ok {
 		line, column := wrong.Position()
@@ -110,10 +113,16 @@ func (d *decoder) unknownKey(name string, at place) {
 	}
 	known := fieldNames(d.target.Type())
 	hint := "keys: " + strings.Join(known, ", ")
-	if _, top := fieldNamed(reflect.ValueOf(&d.config).Elem(), name); top {
-		hint = "it stands before the first table"
-	} else if near := nearest(name, known); near != "" {
+	if near := nearest(name, known); near != "" {
 		hint = fmt.Sprintf("did you mean %s?", near)
+	}
+	for table, like := range map[string]reflect.Type{"up": reflect.TypeFor[Up](), "split": reflect.TypeFor[Split]()} {
+		if like != d.target.Type() && slices.Contains(fieldNames(like), name) {
+			hint = fmt.Sprintf("it is a key of a [[%s]] table", table)
+		}
+	}
+	if secretWord.MatchString(name) {
+		hint = "secrets stay in the wg-quick file that file names"
 	}
 	d.report(at, SeverityError, d.prefix+name, fmt.Sprintf("no key is called %q", name), hint)
 }
@@ -121,14 +130,13 @@ func (d *decoder) unknownKey(name string, at place) {
 // set puts a value into a field, or reports that it is of the wrong type.
 func (d *decoder) set(field reflect.Value, key string, node *unstable.Node) {
 	wrong := func(want, example string) {
-		d.report(d.places[key], SeverityError, key, fmt.Sprintf("%s is %s, not %s", key[len(d.prefix):], want, kindName(node.Kind)),
-			"write it as "+example)
+		d.wrong(key, fmt.Sprintf("%s is %s, not %s", key[len(d.prefix):], want, describe(node)), "write it as "+example)
 	}
 	text := string(node.Data)
 	switch target := field.Addr().Interface().(type) {
 	case *string:
 		if node.Kind != unstable.String {
-			wrong("a text", strconv.Quote(text))
+			wrong("a text", "a text in quotes")
 			return
 		}
 		*target = text
@@ -174,8 +182,7 @@ func (d *decoder) set(field reflect.Value, key string, node *unstable.Node) {
 func (d *decoder) setList(target *[]string, key string, node *unstable.Node) {
 	name := key[len(d.prefix):]
 	if node.Kind != unstable.Array {
-		d.report(d.places[key], SeverityError, key, fmt.Sprintf("%s is a list, not %s", name, kindName(node.Kind)),
-			`write it as ["home=if:eth0", "lte=if:wwan0"]`)
+		d.wrong(key, fmt.Sprintf("%s is a list, not %s", name, describe(node)), `write it as ["home=if:eth0", "lte=if:wwan0"]`)
 		return
 	}
 	*target = nil
@@ -187,7 +194,7 @@ func (d *decoder) setList(target *[]string, key string, node *unstable.Node) {
 		at := fmt.Sprintf("%s[%d]", key, len(*target))
 		d.places[at] = d.placeOf(element)
 		if element.Kind != unstable.String {
-			d.report(d.places[at], SeverityError, at, fmt.Sprintf("%s holds texts, not %s", name, kindName(element.Kind)), "put it in quotes")
+			d.report(d.places[at], SeverityError, at, fmt.Sprintf("%s holds texts, not %s", name, describe(element)), "put it in quotes")
 			continue
 		}
 		*target = append(*target, string(element.Data))
@@ -217,20 +224,17 @@ func (d *decoder) placeOf(node *unstable.Node) place {
 	return place{offset: int(at.Offset), length: int(at.Length)}
 }
 
-func kindName(k unstable.Kind) string {
-	switch k {
+// describe names a value of the wrong type.
+func describe(node *unstable.Node) string {
+	switch node.Kind {
 	case unstable.String:
 		return "a text"
-	case unstable.Bool:
-		return "true or false"
-	case unstable.Integer, unstable.Float:
-		return "a number like this"
 	case unstable.Array:
 		return "a list"
 	case unstable.InlineTable:
 		return "a table"
 	}
-	return "a date or time"
+	return string(node.Data)
 }
 
 // fieldNamed finds the field of a struct, or of one it embeds, by its key.

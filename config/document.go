@@ -3,6 +3,7 @@ package config
 import (
 	"bytes"
 	"cmp"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -13,11 +14,18 @@ type document struct {
 	file     string
 	data     []byte
 	places   map[string]place // by key, such as "up[0].via[1]"; the key "up[0]." is the table's own line
+	wrongs   map[string]bool  // keys whose value is of the wrong type, so that nothing more can be said of it
 	problems Problems
 }
 
 // place is a piece of the text, in bytes. The zero place is the file as a whole.
 type place struct{ offset, length int }
+
+// wrong reports a value of the wrong type.
+func (d *document) wrong(key, what, hint string) {
+	d.wrongs[key] = true
+	d.report(d.places[key], SeverityError, key, what, hint)
+}
 
 func (d *document) report(at place, severity, key, what, hint string) {
 	p := Problem{File: d.file, Severity: severity, Key: strings.TrimSuffix(key, "."), What: what, Hint: hint}
@@ -29,7 +37,7 @@ func (d *document) report(at place, severity, key, what, hint string) {
 		}
 		p.Line = bytes.Count(d.data[:start], []byte{'\n'}) + 1
 		p.Column = utf8.RuneCount(d.data[start:at.offset]) + 1
-		p.line = strings.TrimSuffix(string(d.data[start:end]), "\r")
+		p.line = secretWord.ReplaceAllString(strings.TrimSuffix(string(d.data[start:end]), "\r"), "$1 = (not shown)")
 		p.width = utf8.RuneCount(d.data[at.offset:min(at.offset+at.length, end)])
 	}
 	d.problems = append(d.problems, p)
@@ -56,9 +64,12 @@ func (d *document) sorted() Problems {
 	return d.problems
 }
 
-// nearest gives the known word that is at most two edits away, or nothing.
+// A secret does not belong in the file. Where one stands there, what is said of its line does not show it.
+var secretWord = regexp.MustCompile(`(?i)\b((?:private|preshared|secret|password|passphrase)[a-z_-]*)(?:\s*=.*)?`)
+
+// nearest gives the known word that is an edit away for each three letters, and nothing where there is none.
 func nearest(word string, known []string) string {
-	best, distance := "", 3
+	best, distance := "", min(len(word)/3, 2)+1
 	for _, k := range known {
 		if n := edits(word, k); n < distance {
 			best, distance = k, n

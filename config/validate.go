@@ -25,6 +25,9 @@ func validate(c Config, doc *document) {
 		used = append(used, s.Via...)
 	}
 	if len(c.Ups)+len(c.Splits) == 0 {
+		if len(v.problems) > 0 {
+			return // such as a table that is not written as one
+		}
 		v.at("", SeverityError, "nothing to run", "add an [[up]] table with a file, or a [[split]] table with listen and to")
 		return
 	}
@@ -44,6 +47,9 @@ type validator struct {
 
 // at reports at the place of the key, or else of its table.
 func (v *validator) at(key, severity, what, hint string) {
+	if v.wrongs[key] {
+		return
+	}
 	where, known := v.places[key]
 	if table, _, found := strings.Cut(key, "."); !known && found {
 		where = v.places[table+"."]
@@ -67,7 +73,7 @@ func (v *validator) paths(p Paths, prefix string) {
 		noPath := f.key == "via" && f.index < 0
 		tooMany := f.key == "min-paths" && v.written(prefix+"via")
 		switch {
-		case top && noPath: // the tables may bring their own
+		case noPath && (top || v.wrongs["via"]): // the tables may bring their own; or it is reported
 			continue
 		case !top && !noPath && !tooMany && !v.written(prefix+f.key):
 			continue
