@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -27,7 +26,12 @@ func Load(file string) (Config, error) {
 }
 
 // Check reads a heddle.toml and gives all that is wrong or odd about it, in the order of its lines.
-func Check(file string) (Config, Problems) {
+func Check(file string) (Config, Problems) { return check(file, false) }
+
+// CheckHere is [Check], and also warns of each path that could not send from this machine now.
+func CheckHere(file string) (Config, Problems) { return check(file, true) }
+
+func check(file string, here bool) (Config, Problems) {
 	data, err := read(file)
 	if err != nil {
 		return Config{}, Problems{{File: file, Severity: SeverityError, What: reason(err),
@@ -38,7 +42,7 @@ func Check(file string) (Config, Problems) {
 		return c, doc.problems // no TOML at all: nothing more can be said of it
 	}
 	resolve(&c, filepath.Dir(file))
-	validate(c, doc)
+	validate(c, doc, here)
 	if info, err := os.Stat(file); err == nil && info.Mode().Perm()&0o022 != 0 {
 		doc.report(place{}, SeverityWarning, "", fmt.Sprintf("others can write to it (mode %#o)", info.Mode().Perm()),
 			"whoever writes to it decides which networks see you: chmod go-w "+file)
@@ -49,7 +53,7 @@ func Check(file string) (Config, Problems) {
 // Validate gives what is wrong or odd about a config, as [Check] does, but without lines.
 func (c Config) Validate() Problems {
 	doc := &document{file: "config"}
-	validate(c, doc)
+	validate(c, doc, false)
 	return doc.sorted()
 }
 
@@ -105,24 +109,4 @@ func resolve(c *Config, dir string) {
 	for i := range c.Splits {
 		paths(&c.Splits[i].Paths)
 	}
-}
-
-// SessionName is the name, or else the file's name without .conf.
-func (u Up) SessionName() string {
-	if u.Name != "" || u.File == "" {
-		return u.Name
-	}
-	return strings.TrimSuffix(filepath.Base(u.File), ".conf")
-}
-
-// SessionName is the name, or else split-PORT with the port it listens on.
-func (s Split) SessionName() string {
-	if s.Name != "" {
-		return s.Name
-	}
-	_, port, err := net.SplitHostPort(s.Listen)
-	if err != nil || port == "" {
-		return ""
-	}
-	return "split-" + port
 }

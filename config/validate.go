@@ -3,17 +3,18 @@ package config
 import (
 	"fmt"
 	"net"
-	"os"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"heddle/path"
+	"heddle/split/wgconf"
 )
 
 // validate looks at what the values mean.
-func validate(c Config, doc *document) {
-	v := &validator{document: doc, config: c, names: map[string]string{}}
+func validate(c Config, doc *document, here bool) {
+	v := &validator{document: doc, config: c, here: here, names: map[string]string{}}
 	v.paths(c.Paths, "")
 	var used []string
 	for i, u := range c.Ups {
@@ -42,6 +43,7 @@ func validate(c Config, doc *document) {
 type validator struct {
 	*document
 	config Config
+	here   bool              // look at this machine's interfaces too
 	names  map[string]string // session name to the table that has it
 }
 
@@ -88,6 +90,29 @@ func (v *validator) paths(p Paths, prefix string) {
 		}
 		v.at(key, severity, f.what, f.hint)
 	}
+	if v.here {
+		v.ready(p, prefix)
+	}
+}
+
+// ready warns of paths that could not send now. That is no mistake: what is absent may come.
+func (v *validator) ready(p Paths, prefix string) {
+	for i, text := range p.Via {
+		spec, err := path.ParseSpec(text)
+		if err != nil || !v.written(prefix+"via") {
+			continue
+		}
+		key := fmt.Sprintf("%svia[%d]", prefix, i)
+		way, err := path.New(spec, path.Options{})
+		if err != nil {
+			what, hint := explain(err)
+			v.error(key, what, hint)
+			continue
+		}
+		if info := way.Describe(); !info.Ready {
+			v.at(key, SeverityWarning, fmt.Sprintf("path %s cannot send now: %s", spec.Name, info.Why), info.Hint)
+		}
+	}
 }
 
 // byName explains a path that a table gives by a name nobody has.
@@ -109,10 +134,9 @@ func (v *validator) up(u Up, prefix string) {
 	v.paths(u.Paths, prefix)
 	if u.File == "" {
 		v.error(prefix+"file", "file is missing", `the wg-quick file, such as file = "office.conf"`)
-	} else if info, err := os.Stat(u.File); err != nil {
-		v.error(prefix+"file", u.File+": "+reason(err), "names are relative to the directory of heddle.toml")
-	} else if !info.Mode().IsRegular() {
-		v.error(prefix+"file", u.File+" is not a file", "name a wg-quick file")
+	} else if _, err := wgconf.Load(u.File); err != nil {
+		what, hint := explain(err)
+		v.error(prefix+"file", what, hint)
 	}
 	v.name(u.SessionName(), prefix)
 	if u.Socks != "" {
@@ -144,16 +168,13 @@ func (v *validator) split(s Split, prefix string) {
 	}
 }
 
-// A name becomes the name of a socket: see package control.
-var sessionRule = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,31}$`)
-
 func (v *validator) name(name, prefix string) {
 	if name == "" {
 		return // what it would be made of is missing, and reported
 	}
-	if !sessionRule.MatchString(name) {
-		v.error(prefix+"name", fmt.Sprintf("%q is no name for a session", name),
-			"set name to 1 to 32 letters, digits, '.', '_' or '-', of which the first is a letter or digit")
+	if err := CheckSessionName(name); err != nil {
+		what, hint := explain(err)
+		v.error(prefix+"name", what, hint)
 		return
 	}
 	if other, taken := v.names[name]; taken {

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"heddle/config"
 	"heddle/split"
 )
 
@@ -31,7 +32,7 @@ func Names() ([]string, error) {
 	var names []string
 	for _, entry := range entries {
 		name, isLock := strings.CutSuffix(entry.Name(), ".lock")
-		if isLock && checkName(name) == nil && locked(lockFile(dir, name)) {
+		if isLock && config.CheckSessionName(name) == nil && locked(lockFile(dir, name)) {
 			names = append(names, name)
 		}
 	}
@@ -77,7 +78,7 @@ func Stop(ctx context.Context, name string) error {
 }
 
 func ask(ctx context.Context, name, method, target string) (*http.Response, error) {
-	if err := checkName(name); err != nil {
+	if err := config.CheckSessionName(name); err != nil {
 		return nil, err
 	}
 	dir := Dir()

@@ -163,7 +163,7 @@ func TestStaleAfterACrash(t *testing.T) {
 
 func TestNames(t *testing.T) {
 	runDir(t)
-	for _, name := range []string{"", ".", "..", "../office", "a/b", "a\x00b", ".hidden", "-flag", strings.Repeat("a", 33)} {
+	for _, name := range []string{"", ".", "..", "../office", "a/b", "a\x00b", ".hidden", "-flag", strings.Repeat("a", 65)} {
 		if server, err := Listen(name); err == nil {
 			server.Close()
 			t.Errorf("Listen(%q) was accepted", name)

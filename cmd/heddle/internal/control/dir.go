@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"syscall"
 
@@ -27,17 +26,6 @@ func Dir() string {
 		return filepath.Join(dir, "heddle")
 	}
 	return filepath.Join(os.TempDir(), "heddle-"+strconv.Itoa(os.Geteuid()))
-}
-
-// A name must not begin with a dot nor hold a slash, so that it cannot leave the directory.
-var nameRule = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,31}$`)
-
-func checkName(name string) error {
-	if nameRule.MatchString(name) {
-		return nil
-	}
-	return &path.Error{What: fmt.Sprintf("name %q", name), Why: "not a name for a running heddle",
-		Hint: "a name is 1 to 32 letters, digits, '.', '_' or '-', and starts with a letter or digit"}
 }
 
 // makeDir makes the directory where it is absent, and checks that nobody else can put sockets into it.

@@ -19,6 +19,7 @@ import (
 	"sync"
 	"time"
 
+	"heddle/config"
 	"heddle/path"
 	"heddle/split"
 )
@@ -36,7 +37,7 @@ const maxSocketPath = 107
 
 // Listen claims the name and opens its socket. It fails with a [RunningError] where a heddle of that name runs.
 func Listen(name string) (*Server, error) {
-	if err := checkName(name); err != nil {
+	if err := config.CheckSessionName(name); err != nil {
 		return nil, err
 	}
 	dir := Dir()

@@ -1,0 +1,43 @@
+package config
+
+import (
+	"fmt"
+	"net"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"heddle/path"
+)
+
+// A session's name becomes the name of a file, so it must not begin with a dot nor hold a slash.
+var sessionRule = regexp.MustCompile(`^[a-zA-Z0-9_=+][a-zA-Z0-9_=+.-]{0,63}$`)
+
+// CheckSessionName refuses what cannot name a session.
+func CheckSessionName(name string) error {
+	if sessionRule.MatchString(name) {
+		return nil
+	}
+	return &path.Error{What: fmt.Sprintf("name %q", name), Why: "it cannot name a session",
+		Hint: "a name is 1 to 64 letters, digits or any of _ = + . - and starts with none of the last two"}
+}
+
+// SessionName is the name, or else the file's name without .conf.
+func (u Up) SessionName() string {
+	if u.Name != "" || u.File == "" {
+		return u.Name
+	}
+	return strings.TrimSuffix(filepath.Base(u.File), ".conf")
+}
+
+// SessionName is the name, or else split-PORT with the port it listens on.
+func (s Split) SessionName() string {
+	if s.Name != "" {
+		return s.Name
+	}
+	_, port, err := net.SplitHostPort(s.Listen)
+	if err != nil || port == "" {
+		return ""
+	}
+	return "split-" + port
+}
