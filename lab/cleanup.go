@@ -97,7 +97,7 @@ func sweep(s State) error {
 // where the owner is gone. A world that a living program made for itself is that program's to remove.
 func TakeDown(name string) error {
 	s, err := readState(name)
-	if errors.Is(err, os.ErrNotExist) {
+	if errors.Is(err, ErrNotUp) {
 		if _, statErr := os.Stat(dir(name)); statErr != nil {
 			return err
 		}

@@ -3,6 +3,7 @@ package lab
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -94,28 +95,33 @@ func (s State) claim() error {
 		return err
 	}
 	return &path.Error{What: "world " + s.Name, Why: "a world of that name is up, or was left by a crash",
-		Hint: "heddle lab down " + s.Name, Err: os.ErrExist}
+		Hint: "heddle lab down " + s.Name}
 }
 
 func (s State) write() error { return s.writeTo(dir(s.Name)) }
 
-func (s State) writeTo(dir string) error {
-	data, err := json.MarshalIndent(s, "", "  ")
+func (s State) writeTo(dir string) error { return writeJSON(filepath.Join(dir, "state.json"), s) }
+
+// writeJSON replaces the file, so that a reader sees the old or the new one.
+func writeJSON(file string, v any) error {
+	data, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
 		return err
 	}
-	file := filepath.Join(dir, "state.json")
 	if err := os.WriteFile(file+".new", append(data, '\n'), 0o600); err != nil {
 		return err
 	}
 	return os.Rename(file+".new", file)
 }
 
+// ErrNotUp says that no world of that name is up.
+var ErrNotUp = errors.New("it is not up")
+
 func readState(name string) (State, error) {
 	var s State
 	data, err := os.ReadFile(filepath.Join(dir(name), "state.json"))
 	if os.IsNotExist(err) {
-		return s, &path.Error{What: "world " + name, Why: "it is not up", Hint: "heddle lab list; heddle lab up WORLD", Err: os.ErrNotExist}
+		return s, &path.Error{What: "world " + name, Hint: "heddle lab list; heddle lab up WORLD", Err: ErrNotUp}
 	}
 	if err != nil {
 		return s, err

@@ -14,8 +14,10 @@ type World struct {
 	Name string
 	// About says in a line what the world is for.
 	About string
-	Hosts []HostSpec
-	Links []LinkSpec
+	// Client names the host that captures are about, if there is one: they tell a reader its addresses.
+	Client string
+	Hosts  []HostSpec
+	Links  []LinkSpec
 	// Names are the lines of every host's /etc/hosts.
 	Names []NameSpec
 }
@@ -93,6 +95,9 @@ func (w World) Validate() error {
 			return w.wrong("two hosts are called %s", h.Name)
 		}
 		hosts[h.Name] = true
+	}
+	if w.Client != "" && !hosts[w.Client] {
+		return w.wrong("its client %q is no host of it", w.Client)
 	}
 	devices, err := w.validateLinks(hosts)
 	if err != nil {

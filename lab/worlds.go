@@ -64,7 +64,7 @@ func access(ms int) Shape {
 }
 
 func threeWays(name string, shapes [3]Shape) World {
-	w := World{Name: name, Names: []NameSpec{
+	w := World{Name: name, Client: "client", Names: []NameSpec{
 		{"server.example", ServerAddr}, {"server.example", ServerAddr6},
 		{"web.example", WebAddr}, {"web.example", WebAddr6},
 	}}

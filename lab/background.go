@@ -1,0 +1,144 @@
+package lab
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"heddle/path"
+)
+
+// Find gives the world of that name among those that [Worlds] lists.
+func Find(name string) (World, error) {
+	var names []string
+	for _, w := range Worlds() {
+		if w.Name == name {
+			return w, nil
+		}
+		names = append(names, w.Name)
+	}
+	return World{}, &path.Error{What: "world " + name, Why: "no world is called that", Hint: "worlds: " + strings.Join(names, ", ")}
+}
+
+// readyLine is what a background owner says once the world is whole; anything else that it says is why it is not.
+const readyLine = "ready\n"
+
+// Start makes a named world in a process of its own, which this program becomes when it is called with args, and waits
+// until it is whole. [TakeDown] ends it.
+func Start(ctx context.Context, args ...string) error {
+	out, in, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	cmd := exec.Command("/proc/self/exe", args...)
+	cmd.ExtraFiles = []*os.File{in}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	cmd.Dir = "/"
+	err = cmd.Start()
+	in.Close()
+	if err != nil {
+		return err
+	}
+	answered := make(chan []byte, 1)
+	go func() {
+		said, _ := io.ReadAll(io.LimitReader(out, 1<<16))
+		answered <- said
+	}()
+	select {
+	case said := <-answered:
+		if string(said) == readyLine {
+			return cmd.Process.Release()
+		}
+		waitErr := cmd.Wait()
+		what, hint, _ := strings.Cut(strings.TrimSpace(string(said)), "\n")
+		if what == "" {
+			return fmt.Errorf("the world's process ended: %w", waitErr)
+		}
+		return &path.Error{What: what, Hint: hint}
+	case <-ctx.Done():
+		cmd.Process.Signal(syscall.SIGTERM)
+		return errors.Join(ctx.Err(), cmd.Wait())
+	}
+}
+
+// Serve is the process that [Start] makes: it makes the world, says so on file descriptor 3, and runs it until ctx ends.
+func Serve(ctx context.Context, world World, options Options) error {
+	say := os.NewFile(3, "ready")
+	if say == nil {
+		return errors.New("file descriptor 3 is not open: this is started by heddle lab up")
+	}
+	options.Background = true
+	in, err := Up(ctx, world, options)
+	if err != nil {
+		fmt.Fprintln(say, err)
+		var hinted interface{ HintText() string }
+		if errors.As(err, &hinted) {
+			fmt.Fprintln(say, hinted.HintText())
+		}
+		return errors.Join(err, say.Close())
+	}
+	if _, err := io.WriteString(say, readyLine); err != nil {
+		return errors.Join(err, in.Down()) // whoever asked for the world is gone
+	}
+	say.Close()
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return in.Down()
+		case <-tick.C:
+			if err := in.writeLinks(); err != nil {
+				return errors.Join(err, in.Down())
+			}
+		}
+	}
+}
+
+// LinkStatus is what the owner of a world writes down of an emulated link each second.
+type LinkStatus struct {
+	Name     string   `json:"name"`
+	AtoB     Counters `json:"a_to_b"`
+	BtoA     Counters `json:"b_to_a"`
+	Lateness Lateness `json:"lateness_ms"`
+}
+
+// LinkStatus gives the state of each emulated link of this process, in the world's order.
+func (in *Instance) LinkStatus() []LinkStatus {
+	var all []LinkStatus
+	for _, spec := range in.state.World.Links {
+		if l := in.links[spec.Name]; l.emulator != nil {
+			ab, ba := l.Counters()
+			all = append(all, LinkStatus{spec.Name, ab, ba, l.Lateness()})
+		}
+	}
+	return all
+}
+
+func linksFile(instance string) string { return filepath.Join(dir(instance), "links.json") }
+
+func (in *Instance) writeLinks() error {
+	return writeJSON(linksFile(in.state.Name), in.LinkStatus())
+}
+
+// ReadLinkStatus gives what the owner of a background world last wrote down; nothing before its first second.
+func ReadLinkStatus(instance string) ([]LinkStatus, error) {
+	data, err := os.ReadFile(linksFile(instance))
+	if os.IsNotExist(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var all []LinkStatus
+	return all, json.Unmarshal(data, &all)
+}
