@@ -1,8 +1,13 @@
 package split
 
 import (
+	"cmp"
+	"fmt"
 	"net/netip"
+	"slices"
 	"time"
+
+	"heddle/path"
 )
 
 // Status is what `heddle status` prints of one running session. Its JSON fields are a stable interface.
@@ -19,6 +24,7 @@ type Status struct {
 	Why      string       `json:"why,omitempty"` // why it is not running
 	Since    time.Time    `json:"since"`         // start of the session
 	Switches uint64       `json:"switches"`      // changes of path
+	Refused  uint64       `json:"refused"`       // datagrams not sent because too few paths were healthy
 	Claim    string       `json:"claim"`         // what the split hides and what it does not
 	Warnings []string     `json:"warnings,omitempty"`
 	Paths    []PathStatus `json:"paths"`
@@ -48,4 +54,81 @@ type Count struct {
 	Bytes   uint64  `json:"bytes"`   // UDP payload
 	Dropped uint64  `json:"dropped"` // refused by this machine, or not from the server
 	Share   float64 `json:"share"`   // of the session's bytes in this direction, 0 to 1
+}
+
+// Status says how the session is; plane is what stands in front of the fan.
+func (f *Fan) Status(plane string) Status {
+	now := f.now()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s := Status{Session: f.o.Session, Plane: plane, To: f.o.To, Schedule: cmp.Or(f.o.Schedule.Name, "weighted"),
+		Every: f.o.Schedule.Every.String(), MinPaths: f.o.MinPaths, Degrade: f.o.Degrade, Since: f.since,
+		Switches: f.switches, Refused: f.refused, Warnings: slices.Clone(f.warnings), Claim: Claim(len(f.lanes))}
+	if server := f.server.Load(); server != nil {
+		s.Server = server.String()
+	}
+	switch {
+	case f.enough:
+		s.State = "running"
+	case f.proved:
+		s.State, s.Why = "stopped", f.stopWhy
+	default:
+		s.State, s.Why = "starting", f.stopWhy
+	}
+	weights := f.sched.Weights()
+	for i, l := range f.lanes {
+		s.Paths = append(s.Paths, l.status(now, weights[i], f.loss.share(now, i), f.enough && f.usable[i]))
+	}
+	share(s.Paths, func(p *PathStatus) *Count { return &p.Up })
+	share(s.Paths, func(p *PathStatus) *Count { return &p.Down })
+	return s
+}
+
+func (l *lane) status(now time.Time, weight float64, loss *float64, inUse bool) PathStatus {
+	info := l.way.Describe()
+	state, why := l.health.State()
+	_, local := l.currentFlow()
+	l.mu.Lock()
+	tooBig := l.tooBig
+	l.mu.Unlock()
+	p := PathStatus{Name: l.spec.Name, Kind: l.spec.Kind, Observer: info.Observer, State: string(state), Why: why, Address: local,
+		MTU: info.MTU, Weight: weight, RTT: l.health.RTT(), Loss: loss, Up: l.up.count(), Down: l.down.count(), Switches: l.switches.Load()}
+	if heard := l.health.LastHeard(); !heard.IsZero() {
+		p.LastHeard = &heard
+	}
+	switch {
+	case p.Why != "":
+	case tooBig != "":
+		p.Why = tooBig
+	case inUse && p.Switches == 0:
+		p.Why = "the schedule has not drawn it yet"
+	case state == path.Unproven:
+		p.Why = "nothing heard yet"
+	}
+	return p
+}
+
+func (t *tally) count() Count {
+	return Count{Packets: t.packets.Load(), Bytes: t.bytes.Load(), Dropped: t.dropped.Load()}
+}
+
+// share fills the share of each path in one direction.
+func share(paths []PathStatus, of func(*PathStatus) *Count) {
+	total := 0.0
+	for i := range paths {
+		total += float64(of(&paths[i]).Bytes)
+	}
+	for i := range paths {
+		if c := of(&paths[i]); total > 0 {
+			c.Share = float64(c.Bytes) / total
+		}
+	}
+}
+
+// Claim says in a line what a split over n paths hides, and what it does not.
+func Claim(n int) string {
+	if n < 2 {
+		return "one path: its observer sees the whole session as if there were no split, except what the kind of path itself changes"
+	}
+	return fmt.Sprintf("each of %d observers sees that you talk to the server and a part of the packets; none sees all of them. Whoever sees all paths, or the server, sees the whole", n)
 }

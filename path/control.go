@@ -1,0 +1,46 @@
+package path
+
+import (
+	"encoding/binary"
+	"sync"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// segmentControls caches the control message for each segment size: there are few, and each burst needs one.
+var segmentControls sync.Map // int -> []byte
+
+// segmentControl is the control message that makes the kernel cut a buffer into datagrams of size bytes.
+func segmentControl(size int) []byte {
+	if c, ok := segmentControls.Load(size); ok {
+		return c.([]byte)
+	}
+	c := make([]byte, unix.CmsgSpace(2))
+	h := (*unix.Cmsghdr)(unsafe.Pointer(&c[0]))
+	h.Level, h.Type = unix.IPPROTO_UDP, unix.UDP_SEGMENT
+	h.SetLen(unix.CmsgLen(2))
+	binary.NativeEndian.PutUint16(c[unix.CmsgLen(0):], uint16(size))
+	segmentControls.Store(size, c)
+	return c
+}
+
+// segmentSize reads the length of the datagrams that the kernel joined, 0 where it joined none.
+func segmentSize(control []byte) int {
+	for len(control) >= unix.SizeofCmsghdr {
+		h := (*unix.Cmsghdr)(unsafe.Pointer(&control[0]))
+		length := int(h.Len)
+		if length < unix.SizeofCmsghdr || length > len(control) {
+			return 0
+		}
+		if h.Level == unix.IPPROTO_UDP && h.Type == unix.UDP_GRO && length >= unix.CmsgLen(4) {
+			return int(binary.NativeEndian.Uint32(control[unix.CmsgLen(0):]))
+		}
+		space := unix.CmsgSpace(length - unix.CmsgLen(0))
+		if space > len(control) {
+			return 0
+		}
+		control = control[space:]
+	}
+	return 0
+}

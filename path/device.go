@@ -1,0 +1,133 @@
+package path
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+)
+
+func init() {
+	Register(Kind{Scheme: "if", Argument: "device", New: newDevicePath})
+}
+
+// devicePath is one network device with its own address and routes.
+type devicePath struct {
+	spec Spec
+	mark uint32
+}
+
+func newDevicePath(s Spec, o Options) (Path, error) {
+	if len(s.Arg) > 15 || strings.ContainsAny(s.Arg, "/ \t") {
+		return nil, &Error{What: "path " + s.Name, Why: fmt.Sprintf("%q is no name of a device", s.Arg),
+			Hint: "`heddle doctor` lists the devices"}
+	}
+	return &devicePath{spec: s, mark: o.Mark}, nil
+}
+
+// Open binds a socket to the device and to the address that the device's own route gives it.
+func (p *devicePath) Open(ctx context.Context, to netip.AddrPort) (Flow, error) {
+	b, err := p.binding(to.Addr())
+	if err != nil {
+		return nil, err
+	}
+	s, err := openSocket(ctx, b)
+	if err != nil {
+		return nil, &Error{What: "path " + p.spec.Name, Why: "cannot open a socket on " + p.spec.Arg, Err: err}
+	}
+	return &udpFlow{Socket: s, to: to, check: func() error { return p.check(b, to.Addr()) }}, nil
+}
+
+func (p *devicePath) binding(to netip.Addr) (binding, error) {
+	what := "path " + p.spec.Name
+	link, err := p.link()
+	if err != nil {
+		return binding{}, err
+	}
+	out, err := lookup(to, p.spec.Arg, netip.Addr{}, p.mark)
+	if err != nil {
+		return binding{}, noRoute(what, to, err)
+	}
+	own, err := addressesOf(link)
+	if err != nil {
+		return binding{}, &Error{What: what, Why: "cannot read the addresses of " + p.spec.Arg, Err: err}
+	}
+	// Without an address of its own the kernel would lend the device another one's, and tell this path's observer of it.
+	if !slices.Contains(own, out.source) {
+		return binding{}, &Error{What: what, Why: fmt.Sprintf("%s has no address to reach %v from", p.spec.Arg, to),
+			Hint: "wait for DHCP, or give the device an address"}
+	}
+	return binding{local: netip.AddrPortFrom(out.source, 0), device: p.spec.Arg, mark: p.mark}, nil
+}
+
+// check fails where a socket bound as b would not leave by the path's own address and device now.
+func (p *devicePath) check(b binding, to netip.Addr) error {
+	now, err := p.binding(to)
+	if err != nil {
+		return err
+	}
+	if now.local.Addr() != b.local.Addr() {
+		return &Error{What: "path " + p.spec.Name, Why: fmt.Sprintf("its address is %v now, no longer %v", now.local.Addr(), b.local.Addr())}
+	}
+	return nil
+}
+
+func (p *devicePath) link() (netlink.Link, error) {
+	link, err := netlink.LinkByName(p.spec.Arg)
+	var absent netlink.LinkNotFoundError
+	switch {
+	case errors.As(err, &absent):
+		return nil, &Error{What: "path " + p.spec.Name, Why: "no device is called " + p.spec.Arg, Hint: "devices here: " + deviceNames()}
+	case err != nil:
+		return nil, &Error{What: "path " + p.spec.Name, Why: "cannot look at " + p.spec.Arg, Err: err}
+	case link.Attrs().Flags&net.FlagUp == 0:
+		return nil, &Error{What: "path " + p.spec.Name, Why: p.spec.Arg + " is down", Hint: "ip link set " + p.spec.Arg + " up"}
+	}
+	return link, nil
+}
+
+// Describe says what the device is now.
+func (p *devicePath) Describe() Info {
+	info := Info{Name: p.spec.Name, Kind: p.spec.Kind, Arg: p.spec.Arg, Observer: "if:" + p.spec.Arg,
+		Claim: "the network behind " + p.spec.Arg + " sees the server's address, your address there, and the size and time of each packet that takes this path; not its content, and no packet of the other paths"}
+	link, err := p.link()
+	if err == nil {
+		info.MTU = link.Attrs().MTU
+		info.Addresses, err = addressesOf(link)
+		if err == nil && len(info.Addresses) == 0 {
+			err = &Error{What: "path " + p.spec.Name, Why: p.spec.Arg + " has no address", Hint: "wait for DHCP, or give the device an address"}
+		}
+	}
+	info.explain(err)
+	return info
+}
+
+// explain fills Ready, Why and Hint from the error that keeps the path from working.
+func (i *Info) explain(err error) {
+	i.Ready = err == nil
+	if err == nil {
+		return
+	}
+	i.Why = err.Error()
+	var e *Error
+	if errors.As(err, &e) {
+		i.Why, i.Hint = e.Why, e.Hint
+	}
+}
+
+func deviceNames() string {
+	interfaces, err := net.Interfaces()
+	if err != nil {
+		return "unknown"
+	}
+	var names []string
+	for _, i := range interfaces {
+		names = append(names, i.Name)
+	}
+	return strings.Join(names, ", ")
+}

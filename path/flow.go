@@ -1,0 +1,32 @@
+package path
+
+import (
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+)
+
+// Checker is a flow that can tell whether it still leaves by its path.
+type Checker interface {
+	// Check fails where the flow must be opened again: its address changed, its device or route went.
+	Check() error
+}
+
+// udpFlow is a socket with one remote address.
+type udpFlow struct {
+	*Socket
+	to    netip.AddrPort
+	check func() error
+}
+
+func (f *udpFlow) Send(datagrams [][]byte) (int, error) { return f.SendTo(f.to, datagrams) }
+
+func (f *udpFlow) Check() error { return f.check() }
+
+func mtuOf(device string) int {
+	link, err := netlink.LinkByName(device)
+	if err != nil {
+		return 0
+	}
+	return link.Attrs().MTU
+}

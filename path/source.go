@@ -1,0 +1,98 @@
+package path
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"sync"
+)
+
+func init() {
+	Register(Kind{Scheme: "src", Argument: "address", New: newSourcePath})
+}
+
+// sourcePath is one source address; policy routing decides the device, and the path then holds on to that device.
+type sourcePath struct {
+	spec   Spec
+	source netip.Addr
+	mark   uint32
+
+	mu     sync.Mutex
+	device string // by which the path left first, and must go on leaving
+}
+
+func newSourcePath(s Spec, o Options) (Path, error) {
+	a, err := netip.ParseAddr(s.Arg)
+	if err != nil || a.Zone() != "" || a.IsUnspecified() || a.IsMulticast() {
+		return nil, &Error{What: "path " + s.Name, Why: fmt.Sprintf("%q is no address to send from", s.Arg),
+			Hint: "write an address of this machine, for example " + s.Name + "=src:192.0.2.7"}
+	}
+	return &sourcePath{spec: s, source: a.Unmap(), mark: o.Mark}, nil
+}
+
+// Open binds a socket to the address, and to the device that the routes give it.
+func (p *sourcePath) Open(ctx context.Context, to netip.AddrPort) (Flow, error) {
+	b, err := p.binding(to.Addr())
+	if err != nil {
+		return nil, err
+	}
+	s, err := openSocket(ctx, b)
+	if err != nil {
+		return nil, &Error{What: "path " + p.spec.Name, Why: "cannot open a socket on " + p.spec.Arg, Err: err}
+	}
+	return &udpFlow{Socket: s, to: to, check: func() error { _, err := p.binding(to.Addr()); return err }}, nil
+}
+
+func (p *sourcePath) binding(to netip.Addr) (binding, error) {
+	what := "path " + p.spec.Name
+	if to.Is4() != p.source.Is4() {
+		return binding{}, &Error{What: what, Why: fmt.Sprintf("%v cannot send to %v: one is IPv4, the other IPv6", p.source, to)}
+	}
+	owner, err := deviceWith(p.source)
+	if err != nil {
+		return binding{}, &Error{What: what, Why: "cannot read the addresses of this machine", Err: err}
+	}
+	if owner == "" {
+		return binding{}, &Error{What: what, Why: fmt.Sprintf("no device here has the address %v", p.source), Hint: "`heddle doctor` lists the addresses"}
+	}
+	out, err := lookup(to, "", p.source, p.mark)
+	if err != nil {
+		return binding{}, noRoute(what, to, err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.device == "" {
+		p.device = out.device
+	}
+	if p.device != out.device {
+		return binding{}, &Error{What: what, Why: fmt.Sprintf("%v would now leave by %s instead of %s", p.source, out.device, p.device),
+			Hint: "look at `ip rule` and `ip route`; Heddle does not follow a path to another network"}
+	}
+	return binding{local: netip.AddrPortFrom(p.source, 0), device: out.device, mark: p.mark}, nil
+}
+
+// Describe says what the address is now.
+func (p *sourcePath) Describe() Info {
+	info := Info{Name: p.spec.Name, Kind: p.spec.Kind, Arg: p.spec.Arg, Observer: "src:" + p.source.String(),
+		Claim: "the network that " + p.source.String() + " leaves by sees the server's address, that address, and the size and time of each packet that takes this path; not its content, and no packet of the other paths"}
+	owner, err := deviceWith(p.source)
+	if err == nil && owner == "" {
+		err = &Error{What: "path " + p.spec.Name, Why: fmt.Sprintf("no device here has the address %v", p.source), Hint: "`heddle doctor` lists the addresses"}
+	}
+	p.mu.Lock()
+	device := p.device
+	p.mu.Unlock()
+	if device == "" {
+		device = owner
+	}
+	// Two addresses of one device are seen by the same network. Loopback is no network, so there each counts alone.
+	if device != "" && device != "lo" {
+		info.Observer = "if:" + device
+	}
+	if err == nil {
+		info.Addresses = []netip.Addr{p.source}
+		info.MTU = mtuOf(device)
+	}
+	info.explain(err)
+	return info
+}

@@ -1,0 +1,126 @@
+package split
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"net"
+	"net/netip"
+
+	"golang.zx2c4.com/wireguard/conn"
+
+	"heddle/path"
+)
+
+// bindBatch is how many datagrams pass between wireguard-go and the bind at once. More gains little and costs memory:
+// wireguard-go keeps a 64 KiB buffer for each.
+const bindBatch = 128
+
+// Bind carries the packets of an embedded wireguard-go over the paths of a [Fan], without another hop in between. The
+// server's address is the fan's: an endpoint that wireguard-go learns elsewhere is ignored, so that nobody who replays a
+// packet can draw the session away.
+type Bind struct {
+	fan *Fan
+}
+
+var _ conn.Bind = (*Bind)(nil)
+
+// NewBind makes the bind of a WireGuard session. From then on a path of the fan counts as healthy only when the server
+// has proved with the session's keys that it hears and is heard by it.
+func NewBind(f *Fan, k Keys) (*Bind, error) {
+	q, err := newQuestioner(k)
+	if err != nil {
+		return nil, err
+	}
+	f.setProber(q)
+	return &Bind{fan: f}, nil
+}
+
+// Attach gives the bind a way to make the session send something small, such as wireguard-go's Peer.SendKeepalive. It
+// is called after a switch where the session has nothing of its own to send upward.
+func (b *Bind) Attach(keepalive func()) { b.fan.setNudge(keepalive) }
+
+// Status says how the session is.
+func (b *Bind) Status() Status { return b.fan.Status("wireguard") }
+
+// Open opens the paths. The port is ignored: each path has its own.
+func (b *Bind) Open(uint16) ([]conn.ReceiveFunc, uint16, error) {
+	if err := b.fan.Open(context.Background()); err != nil {
+		return nil, 0, err
+	}
+	var receivers []conn.ReceiveFunc
+	for i := range b.fan.Paths() {
+		receivers = append(receivers, b.receiver(i))
+	}
+	return receivers, 0, nil
+}
+
+// Close closes the paths; Open may be called again.
+func (b *Bind) Close() error { return b.fan.Close() }
+
+// SetMark does nothing: the paths have had their mark since they were made.
+func (b *Bind) SetMark(uint32) error { return nil }
+
+// BatchSize is how many datagrams pass at once.
+func (b *Bind) BatchSize() int { return bindBatch }
+
+// ParseEndpoint reads the address that the configuration gives the peer. Whatever it is, packets go to the fan's server.
+func (b *Bind) ParseEndpoint(s string) (conn.Endpoint, error) {
+	a, err := netip.ParseAddrPort(s)
+	if err != nil {
+		return nil, err
+	}
+	return &endpoint{a}, nil
+}
+
+// Send sends packets by the paths that the schedule names. It never fails for want of healthy paths: the fan counts
+// what it refuses and says why in its status.
+func (b *Bind) Send(packets [][]byte, _ conn.Endpoint) error { return b.fan.Send(packets) }
+
+// receiver gives the function by which wireguard-go receives from path i.
+func (b *Bind) receiver(i int) conn.ReceiveFunc {
+	into := make([]path.Inbound, 2) // 64 segments each: what one batch holds
+	var left []path.Inbound
+	from := &endpoint{}
+	return func(packets [][]byte, sizes []int, endpoints []conn.Endpoint) (int, error) {
+		if len(left) == 0 {
+			n, err := b.fan.Receive(i, into)
+			if err != nil {
+				if errors.Is(err, net.ErrClosed) {
+					return 0, net.ErrClosed
+				}
+				return 0, err
+			}
+			left = into[:n]
+		}
+		n := 0
+		for len(left) > 0 && n < len(packets) {
+			in := &left[0]
+			size := min(in.Size, len(in.Data))
+			sizes[n] = copy(packets[n], in.Data[:size])
+			if from.address != in.From {
+				from = &endpoint{in.From}
+			}
+			endpoints[n] = from
+			n++
+			if in.Data = in.Data[size:]; len(in.Data) == 0 {
+				left = left[1:]
+			}
+		}
+		return n, nil
+	}
+}
+
+// endpoint is the server's address as wireguard-go wants it.
+type endpoint struct{ address netip.AddrPort }
+
+func (e *endpoint) ClearSrc()           {}
+func (e *endpoint) SrcToString() string { return "" }
+func (e *endpoint) DstToString() string { return e.address.String() }
+func (e *endpoint) DstIP() netip.Addr   { return e.address.Addr() }
+func (e *endpoint) SrcIP() netip.Addr   { return netip.Addr{} }
+
+// DstToBytes gives what the cookie mechanism binds a handshake to.
+func (e *endpoint) DstToBytes() []byte {
+	return binary.BigEndian.AppendUint16(e.address.Addr().AsSlice(), e.address.Port())
+}

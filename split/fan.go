@@ -1,0 +1,278 @@
+// Package split sends one datagram session over several paths, each packet over the path that the schedule names, to a
+// server that knows nothing of it (CoMPS, section 3).
+//
+// Two things stand in front of the [Fan] that does so: [NewBind], with which an embedded wireguard-go sends its own
+// packets over the paths, and [Relay], which serves any program that speaks UDP.
+//
+// It fails closed: with fewer healthy paths than were asked for, nothing is sent. It hides nothing from somebody who
+// sees all paths, nor that packets are exchanged with the server.
+package split
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"heddle/path"
+	"heddle/schedule"
+)
+
+// Fan sends each datagram of one session over the path that its schedule names. Its methods may be called from
+// several goroutines.
+type Fan struct {
+	o      Options
+	log    *slog.Logger
+	lanes  []*lane
+	loss   *lossMeter
+	since  time.Time
+	server atomic.Pointer[netip.AddrPort]
+	prober prober // nil where nothing can be asked of the server
+	now    func() time.Time
+
+	due  atomic.Int64  // when the running unit ends, Unix nanoseconds
+	wake chan struct{} // the unit is over and nothing has gone up yet
+	stop context.CancelFunc
+	work sync.WaitGroup
+
+	mu       sync.Mutex
+	open     bool
+	sched    *schedule.Schedule
+	usable   []bool
+	enough   bool
+	proved   bool // enough paths were up once
+	stopWhy  string
+	current  int
+	switches uint64
+	refused  uint64 // datagrams not sent because too few paths were healthy
+	lastSent time.Time
+	lastUp   time.Time // when something last arrived
+	hold     time.Time // no probes before
+	nudge    func()
+	warnings []string
+	warned   map[string]bool
+	resolved time.Time
+}
+
+// NewFan checks the options and makes the paths. It sends nothing.
+func NewFan(o Options) (*Fan, error) {
+	if len(o.Via) == 0 {
+		return nil, &path.Error{What: "session " + o.Session, Why: "no path was given", Hint: "add --via NAME=KIND:ARG, for example --via home=if:eth0"}
+	}
+	if err := checkServer(o.To); err != nil {
+		return nil, err
+	}
+	if o.MinPaths == 0 {
+		o.MinPaths = min(2, len(o.Via))
+	}
+	if o.MinPaths < 1 || o.MinPaths > len(o.Via) {
+		return nil, &path.Error{What: fmt.Sprintf("min-paths %d", o.MinPaths), Why: fmt.Sprintf("%d paths were given", len(o.Via)),
+			Hint: fmt.Sprintf("choose 1 to %d, or add paths", len(o.Via))}
+	}
+	sched, err := schedule.New(o.Schedule, len(o.Via))
+	if err != nil {
+		return nil, err
+	}
+	f := &Fan{o: o, log: o.Log, sched: sched, loss: newLossMeter(len(o.Via)), since: time.Now(), now: time.Now, current: -1,
+		usable: make([]bool, len(o.Via)), wake: make(chan struct{}, 1), warned: map[string]bool{}}
+	if f.log == nil {
+		f.log = slog.Default()
+	}
+	f.due.Store(math.MaxInt64)
+	names := map[string]bool{}
+	for i, spec := range o.Via {
+		if names[spec.Name] {
+			return nil, &path.Error{What: "path " + spec.Name, Why: "two paths have this name", Hint: "give each path its own name"}
+		}
+		names[spec.Name] = true
+		l, err := newLane(i, spec, o, false)
+		if err != nil {
+			return nil, err
+		}
+		f.lanes = append(f.lanes, l)
+	}
+	f.warnSharedObservers()
+	return f, nil
+}
+
+// warnSharedObservers says which paths one observer sees both of.
+func (f *Fan) warnSharedObservers() {
+	by := map[string]string{}
+	for _, l := range f.lanes {
+		observer := l.way.Describe().Observer
+		if other, shared := by[observer]; shared {
+			f.warn("paths %s and %s share an observer (%s): whoever watches there sees both, so they count as one for privacy", other, l.spec.Name, observer)
+			continue
+		}
+		by[observer] = l.spec.Name
+	}
+}
+
+// warn logs each warning once and keeps it for status. f.mu must not be held.
+func (f *Fan) warn(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	f.mu.Lock()
+	known := f.warned[text] || len(f.warnings) >= 20
+	if !known {
+		f.warned[text] = true
+		f.warnings = append(f.warnings, text)
+	}
+	f.mu.Unlock()
+	if !known {
+		f.log.Warn(text, "session", f.o.Session)
+	}
+}
+
+// Open resolves the server's name if that was not done, opens the paths that can be opened, and keeps looking after
+// them until Close. Paths that cannot be opened now are tried again.
+func (f *Fan) Open(ctx context.Context) error {
+	if f.server.Load() == nil {
+		if err := f.Resolve(ctx); err != nil {
+			return err
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.open {
+		return nil
+	}
+	f.open = true
+	tending, cancel := context.WithCancel(context.Background())
+	f.stop = cancel
+	for _, l := range f.lanes {
+		l.reopenable()
+		l.open(ctx, *f.server.Load()) // the failure is in its health, and it is tried again
+	}
+	f.judge(f.now())
+	f.work.Go(func() { f.tend(tending) })
+	f.work.Go(func() { f.pace(tending) })
+	return nil
+}
+
+// Close closes the flows. Open may be called again.
+func (f *Fan) Close() error {
+	f.mu.Lock()
+	if !f.open {
+		f.mu.Unlock()
+		return nil
+	}
+	f.open = false
+	f.stop()
+	for _, l := range f.lanes {
+		l.close()
+	}
+	f.mu.Unlock()
+	f.work.Wait()
+	return nil
+}
+
+// Paths is how many paths the session has.
+func (f *Fan) Paths() int { return len(f.lanes) }
+
+// Send sends each datagram by the path that the schedule names. Where too few paths are healthy it sends nothing and
+// counts. An error means the session is closed; a path's own trouble is its health.
+func (f *Fan) Send(datagrams [][]byte) error {
+	now := f.now()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.open {
+		return net.ErrClosed
+	}
+	if f.prober != nil && f.prober.isQuestion(datagrams[0]) && f.enough {
+		f.hold = now.Add(handshakeHold)
+	}
+	for len(datagrams) > 0 {
+		if !f.enough {
+			f.refused += uint64(len(datagrams))
+			return nil
+		}
+		i, n, began := f.sched.Take(now, f.usable, len(datagrams))
+		if i < 0 {
+			f.refused += uint64(len(datagrams))
+			return nil
+		}
+		if began {
+			f.turned(i)
+		}
+		f.sendOn(f.lanes[i], now, datagrams[:n])
+		datagrams = datagrams[n:]
+	}
+	f.lastSent = now
+	f.noteDue(now)
+	return nil
+}
+
+// turned notes that a unit began on path i. f.mu is held.
+func (f *Fan) turned(i int) {
+	l := f.lanes[i]
+	if i != f.current {
+		f.current = i
+		f.switches++
+		l.switches.Add(1)
+	}
+	if err := l.rotate(); err != nil {
+		l.health.Fail(reason(err))
+	}
+}
+
+// noteDue publishes when the running unit ends, so that receivers see without a lock when a switch is overdue. f.mu is
+// held.
+func (f *Fan) noteDue(now time.Time) {
+	due := int64(math.MaxInt64)
+	switch end := f.sched.End(); {
+	case f.sched.Due(now):
+		due = 0
+	case !end.IsZero():
+		due = end.UnixNano()
+	}
+	f.due.Store(due)
+}
+
+// sendOn sends over one lane, and takes the lane out of use where this machine cannot send by it. f.mu is held.
+func (f *Fan) sendOn(l *lane, now time.Time, datagrams [][]byte) {
+	err := l.send(now, *f.server.Load(), datagrams)
+	if err != nil {
+		f.trouble(l, err)
+	}
+}
+
+// trouble turns a send or receive error into the lane's health. f.mu is held.
+func (f *Fan) trouble(l *lane, err error) {
+	var u *path.Unreachable
+	switch {
+	case errors.Is(err, net.ErrClosed):
+		return
+	case errors.As(err, &u) && u.FromServer(f.server.Load().Addr()):
+		f.note(l, "the server refuses: "+u.Error())
+	case errors.As(err, &u) && u.Errno == unix.EMSGSIZE:
+		l.mu.Lock()
+		l.tooBig = u.Error()
+		l.mu.Unlock()
+		f.note(l, u.Error())
+	case errors.As(err, &u) && u.By.IsValid():
+		l.health.Refused(u.Error())
+		f.note(l, u.Error())
+	case errors.Is(err, unix.ENOBUFS), errors.Is(err, unix.ENOMEM):
+	default:
+		l.health.Fail(reason(err))
+		l.shut()
+	}
+	f.judge(f.now())
+}
+
+// note logs a line about a lane once in a while at most. f.mu is held.
+func (f *Fan) note(l *lane, text string) {
+	key := l.spec.Name + ": " + text
+	if !f.warned[key] && len(f.warned) < 200 {
+		f.warned[key] = true
+		f.log.Warn(text, "session", f.o.Session, "path", l.spec.Name)
+	}
+}

@@ -1,0 +1,174 @@
+package split
+
+import (
+	"crypto/hmac"
+	crand "crypto/rand"
+	"encoding/binary"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/flynn/noise"
+	"golang.org/x/crypto/blake2s"
+	"golang.org/x/crypto/curve25519"
+)
+
+// WireGuard's handshake messages (WireGuard paper, sections 5.4.2 and 5.4.3): lengths in bytes, and types.
+const (
+	initiationType   = 1
+	initiationLength = 148
+	responseType     = 2
+	responseLength   = 92
+	macLength        = 16
+	noiseConstruct   = "WireGuard v1 zx2c4 Jason@zx2c4.com"
+	labelMAC1        = "mac1----"
+)
+
+// Keys are the key material of one WireGuard peer, 32 bytes each; Preshared is zero where there is none. They never
+// appear in logs.
+type Keys struct {
+	Private    [32]byte
+	PeerPublic [32]byte
+	Preshared  [32]byte
+}
+
+// String hides the keys.
+func (Keys) String() string { return "(keys)" }
+
+// GoString hides the keys.
+func (Keys) GoString() string { return "(keys)" }
+
+// LogValue hides the keys.
+func (Keys) LogValue() slog.Value { return slog.StringValue("(keys)") }
+
+// questioner asks a WireGuard server for a handshake of its own, beside the session's: the one message that every
+// server answers at once, and that nobody else can answer. The key pair that comes of it is never used. Its timestamps
+// lie before those of the session's own handshakes of the same moment, so that it can never displace one that is under
+// way.
+type questioner struct {
+	static noise.DHKey
+	server []byte
+	psk    []byte
+	mac1   [32]byte
+
+	mu     sync.Mutex
+	last   time.Time // tick of the last timestamp
+	serial uint32    // questions within that tick
+	asked  map[uint32]*noise.HandshakeState
+	order  []uint32
+}
+
+const questionsKept = 16
+
+func newQuestioner(k Keys) (*questioner, error) {
+	public, err := curve25519.X25519(k.Private[:], curve25519.Basepoint)
+	if err != nil {
+		return nil, fmt.Errorf("private key: %w", err)
+	}
+	q := &questioner{static: noise.DHKey{Private: k.Private[:], Public: public}, server: k.PeerPublic[:], psk: k.Preshared[:],
+		asked: map[uint32]*noise.HandshakeState{}}
+	q.mac1 = blake2s.Sum256(append([]byte(labelMAC1), k.PeerPublic[:]...))
+	return q, nil
+}
+
+// question makes a handshake initiation and the id that its answer carries.
+func (q *questioner) question(now time.Time) ([]byte, uint32, error) {
+	h, err := noise.NewHandshakeState(noise.Config{
+		CipherSuite: noise.NewCipherSuite(noise.DH25519, noise.CipherChaChaPoly, noise.HashBLAKE2s),
+		Random:      crand.Reader, Pattern: noise.HandshakeIK, Initiator: true, Prologue: []byte(noiseConstruct),
+		PresharedKey: q.psk, PresharedKeyPlacement: 2, StaticKeypair: q.static, PeerStatic: q.server})
+	if err != nil {
+		return nil, 0, err
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	var b [4]byte
+	crand.Read(b[:])
+	id := binary.LittleEndian.Uint32(b[:])
+	message := binary.LittleEndian.AppendUint32(make([]byte, 0, initiationLength), initiationType)
+	message = binary.LittleEndian.AppendUint32(message, id)
+	if message, _, _, err = h.WriteMessage(message, q.timestamp(now)); err != nil {
+		return nil, 0, err
+	}
+	mac, err := blake2s.New128(q.mac1[:])
+	if err != nil {
+		return nil, 0, err
+	}
+	mac.Write(message)
+	message = mac.Sum(message)
+	message = append(message, make([]byte, macLength)...) // no cookie
+	q.remember(id, h)
+	return message, id, nil
+}
+
+func (q *questioner) remember(id uint32, h *noise.HandshakeState) {
+	q.asked[id] = h
+	q.order = append(q.order, id)
+	if len(q.order) > questionsKept {
+		delete(q.asked, q.order[0])
+		q.order = q.order[1:]
+	}
+}
+
+// wireguard-go and the kernel round their timestamps down to this tick, so that they tell nobody the exact time.
+const timestampTick = 1 << 24 * time.Nanosecond
+
+// timestamp is a TAI64N label within the tick before the present one: later than any the session gave earlier, and
+// before any it gives from now on. q.mu is held.
+func (q *questioner) timestamp(now time.Time) []byte {
+	tick := whiten(now)
+	q.serial++
+	if tick.After(q.last) {
+		q.last, q.serial = tick, 1
+	}
+	t := whiten(q.last.Add(-1)).Add(time.Duration(q.serial))
+	out := make([]byte, 0, 12)
+	out = binary.BigEndian.AppendUint64(out, 0x400000000000000a+uint64(t.Unix()))
+	return binary.BigEndian.AppendUint32(out, uint32(t.Nanosecond()))
+}
+
+// whiten rounds down to the tick within the second.
+func whiten(t time.Time) time.Time {
+	return time.Unix(t.Unix(), int64(t.Nanosecond())&^int64(timestampTick-1))
+}
+
+// answered tells which question a datagram answers. Only the server can make one that is accepted.
+func (q *questioner) answered(datagram []byte) (uint32, bool) {
+	if !isResponse(datagram) {
+		return 0, false
+	}
+	id := binary.LittleEndian.Uint32(datagram[8:])
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	h, ok := q.asked[id]
+	if !ok {
+		return 0, false
+	}
+	// A forged answer would spoil the state that the true one needs; the MAC over our own public key is no proof, but
+	// keeps out whoever has not seen the keys.
+	own := blake2s.Sum256(append([]byte(labelMAC1), q.static.Public...))
+	mac, err := blake2s.New128(own[:])
+	if err != nil {
+		return 0, false
+	}
+	body := responseLength - 2*macLength
+	mac.Write(datagram[:body])
+	if !hmac.Equal(mac.Sum(nil), datagram[body:body+macLength]) {
+		return 0, false
+	}
+	if _, _, _, err := h.ReadMessage(nil, datagram[12:body]); err != nil {
+		return 0, false
+	}
+	delete(q.asked, id)
+	return id, true
+}
+
+// isQuestion reports whether a datagram of the session is a handshake initiation of its own.
+func (q *questioner) isQuestion(datagram []byte) bool {
+	return len(datagram) == initiationLength && binary.LittleEndian.Uint32(datagram) == initiationType
+}
+
+func isResponse(datagram []byte) bool {
+	return len(datagram) == responseLength && binary.LittleEndian.Uint32(datagram) == responseType
+}

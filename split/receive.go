@@ -1,0 +1,117 @@
+package split
+
+import (
+	"errors"
+	"net"
+	"time"
+
+	"heddle/path"
+)
+
+// Receive blocks until datagrams from the server arrive by path i, fills into and returns how many elements it
+// filled; see [path.Flow]. It returns [net.ErrClosed] once the session is closed. One goroutine may receive per path.
+func (f *Fan) Receive(i int, into []path.Inbound) (int, error) {
+	l := f.lanes[i]
+	for {
+		flow := l.wait()
+		if flow == nil {
+			return 0, net.ErrClosed
+		}
+		n, err := flow.Receive(into)
+		if errors.Is(err, net.ErrClosed) {
+			l.mu.Lock()
+			if l.flow == flow {
+				l.flow = nil
+			}
+			l.mu.Unlock()
+			continue
+		}
+		if err != nil {
+			f.mu.Lock()
+			f.trouble(l, err)
+			f.mu.Unlock()
+			continue
+		}
+		if n = f.accept(l, into[:n]); n > 0 {
+			return n, nil
+		}
+	}
+}
+
+// accept counts what arrived and keeps what is the session's: datagrams from the server that answer no probe.
+func (f *Fan) accept(l *lane, inbound []path.Inbound) int {
+	now := f.now()
+	server := *f.server.Load()
+	_, local := l.currentFlow()
+	kept, heard := 0, false
+	for _, in := range inbound {
+		if in.From != server {
+			l.down.dropped.Add(uint64((len(in.Data) + in.Size - 1) / in.Size))
+			if in.From.Addr() != server.Addr() || in.From.Port() != server.Port() {
+				f.stranger(l, in.From, server)
+			}
+			continue
+		}
+		heard = true
+		for data := in.Data; len(data) > 0; {
+			d := data[:min(in.Size, len(data))]
+			data = data[len(d):]
+			l.down.add(1, len(d))
+			f.loss.arrived(now, l.index, d)
+			if l.tap != nil {
+				l.tap.Datagram(now, false, local, server, d)
+			}
+		}
+		if f.prober != nil && len(in.Data) <= in.Size && f.consume(l, now, in.Data) {
+			continue
+		}
+		inbound[kept] = in
+		kept++
+	}
+	if heard {
+		f.heard(l, now)
+	}
+	return kept
+}
+
+// heard notes that the server was heard on a lane, and wakes the pacer where the unit is over with nothing sent since:
+// the downlink follows the last packet up, so without one it would stay on the old path.
+func (f *Fan) heard(l *lane, now time.Time) {
+	before, _ := l.health.State()
+	l.health.Heard(now)
+	if after, _ := l.health.State(); after != before {
+		f.mu.Lock()
+		f.judge(now)
+		f.mu.Unlock()
+	}
+	if now.UnixNano() >= f.due.Load() {
+		select {
+		case f.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// stranger warns of an answer from elsewhere than the server. Only an answer by the server's own machine or network is
+// likely to be of interest, but an off-path sender may forge any address, so each is reported once and no more than
+// the warnings hold.
+func (f *Fan) stranger(l *lane, from, server interface{ String() string }) {
+	f.mu.Lock()
+	strange := "stranger " + l.spec.Name
+	known := f.warned[strange]
+	f.warned[strange] = true
+	f.mu.Unlock()
+	if !known {
+		f.warn("on path %s something arrived from %v, which is not the server %v, and was dropped; if the server answers from that address, name it as the endpoint", l.spec.Name, from, server)
+	}
+}
+
+// setNudge gives the fan a way to make the session send something small.
+func (f *Fan) setNudge(nudge func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.nudge = nudge
+}
+
+// nudgeAfter is how long a packet of the session's own is waited for after a switch before one is asked for.
+const nudgeAfter = time.Millisecond

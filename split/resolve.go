@@ -1,0 +1,101 @@
+package split
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"time"
+
+	"heddle/path"
+)
+
+func checkServer(to string) error {
+	host, port, err := net.SplitHostPort(to)
+	if err == nil {
+		var n uint64
+		if n, err = strconv.ParseUint(port, 10, 16); err == nil && n == 0 {
+			err = fmt.Errorf("port 0")
+		}
+	}
+	if err != nil || host == "" {
+		return &path.Error{What: fmt.Sprintf("server %q", to), Why: "not a host and a port", Hint: "write vpn.example.com:51820, 192.0.2.1:51820 or [2001:db8::1]:51820"}
+	}
+	return nil
+}
+
+// Resolve finds the server's address: of those its name has, the one that most paths can send to. The lookup goes by
+// this machine's own resolver, so whoever runs or watches that sees the name.
+func (f *Fan) Resolve(ctx context.Context) error {
+	host, portText, _ := net.SplitHostPort(f.o.To)
+	port, _ := strconv.ParseUint(portText, 10, 16)
+	addresses, err := f.lookupHost(ctx, host)
+	if err != nil {
+		return err
+	}
+	best, most := netip.AddrPort{}, -1
+	for _, a := range addresses {
+		to := netip.AddrPortFrom(a.Unmap(), uint16(port))
+		if n := f.reach(ctx, to); n > most {
+			best, most = to, n
+		}
+	}
+	f.mu.Lock()
+	f.resolved = f.now()
+	f.mu.Unlock()
+	if old := f.server.Load(); old != nil && (*old == best || most == 0) {
+		return nil
+	} else if old != nil {
+		f.log.Info("the server moved", "session", f.o.Session, "from", *old, "to", best)
+	}
+	f.server.Store(&best)
+	return nil
+}
+
+func (f *Fan) lookupHost(ctx context.Context, host string) ([]netip.Addr, error) {
+	if a, err := netip.ParseAddr(host); err == nil {
+		return []netip.Addr{a}, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	addresses, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	if err == nil && len(addresses) == 0 {
+		err = fmt.Errorf("no addresses")
+	}
+	if err != nil {
+		return nil, &path.Error{What: "server " + host, Why: "its name does not resolve", Hint: "check the name and this machine's DNS, or write the address", Err: err}
+	}
+	return addresses, nil
+}
+
+// reach counts the paths that have a way to an address.
+func (f *Fan) reach(ctx context.Context, to netip.AddrPort) int {
+	n := 0
+	for _, l := range f.lanes {
+		if flow, err := l.way.Open(ctx, to); err == nil {
+			flow.Close()
+			n++
+		}
+	}
+	return n
+}
+
+// resolveAgain looks the server up again, and moves the flows where it has another address now.
+func (f *Fan) resolveAgain(ctx context.Context) {
+	before := *f.server.Load()
+	if err := f.Resolve(ctx); err != nil {
+		f.mu.Lock()
+		f.resolved = f.now()
+		f.mu.Unlock()
+		f.log.Warn("the server is not heard, and its name cannot be looked up again", "session", f.o.Session, "error", err)
+		return
+	}
+	if *f.server.Load() == before {
+		return
+	}
+	for _, l := range f.lanes {
+		l.shut()
+		l.open(ctx, *f.server.Load())
+	}
+}

@@ -1,0 +1,93 @@
+package tunnel
+
+import (
+	"bufio"
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"golang.zx2c4.com/wireguard/device"
+	"golang.zx2c4.com/wireguard/tun"
+
+	"heddle/split"
+	"heddle/split/wgconf"
+)
+
+// deviceChange is the TUN device with the WireGuard protocol behind it. The kernel removes the device with the process
+// that holds it, so that after a crash there is nothing to undo.
+type deviceChange struct {
+	Device string `json:"device"`
+
+	create func() error
+	remove func()
+}
+
+func (c *deviceChange) String() string { return "ip tuntap add mode tun dev " + c.Device }
+
+func (c *deviceChange) Apply() error { return c.create() }
+
+func (c *deviceChange) Undo() error {
+	if c.remove != nil {
+		c.remove()
+	}
+	return nil
+}
+
+// engine is wireguard-go between a TUN device and the paths.
+type engine struct {
+	device *device.Device
+	bind   *split.Bind
+	peer   *device.Peer
+}
+
+// newEngine configures wireguard-go. Keys stay in memory.
+func newEngine(dev tun.Device, fan *split.Fan, c *wgconf.Config, mark uint32, log *slog.Logger) (*engine, error) {
+	bind := split.NewBind(fan, split.Keys{
+		Private:    c.Interface.PrivateKey.Bytes(),
+		PeerPublic: c.Peer.PublicKey.Bytes(),
+		Preshared:  c.Peer.PresharedKey.Bytes(),
+	})
+	e := &engine{bind: bind, device: device.NewDevice(dev, bind, &device.Logger{
+		Verbosef: func(format string, args ...any) { log.Debug("wireguard: " + fmt.Sprintf(format, args...)) },
+		Errorf:   func(format string, args ...any) { log.Warn("wireguard: " + fmt.Sprintf(format, args...)) },
+	})}
+	if err := e.device.IpcSet(configuration(c, mark)); err != nil {
+		e.device.Close()
+		return nil, fmt.Errorf("wireguard-go refuses the configuration: %w", err)
+	}
+	e.peer = e.device.LookupPeer(device.NoisePublicKey(c.Peer.PublicKey.Bytes()))
+	bind.Attach(e.peer.SendKeepalive)
+	return e, nil
+}
+
+// configuration gives the text of WireGuard's configuration protocol for wireguard-go.
+func configuration(c *wgconf.Config, mark uint32) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "private_key=%s\n", c.Interface.PrivateKey.Hex())
+	if mark != 0 {
+		fmt.Fprintf(&b, "fwmark=%d\n", mark)
+	}
+	fmt.Fprintf(&b, "replace_peers=true\npublic_key=%s\n", c.Peer.PublicKey.Hex())
+	if !c.Peer.PresharedKey.IsZero() {
+		fmt.Fprintf(&b, "preshared_key=%s\n", c.Peer.PresharedKey.Hex())
+	}
+	fmt.Fprintf(&b, "endpoint=%s\npersistent_keepalive_interval=%d\nreplace_allowed_ips=true\n", c.Peer.Endpoint, c.Peer.PersistentKeepalive)
+	for _, p := range c.Peer.AllowedIPs {
+		fmt.Fprintf(&b, "allowed_ip=%s\n", p)
+	}
+	return b.String()
+}
+
+// shaken reports whether a handshake with the server has been completed.
+func (e *engine) shaken() bool {
+	state, err := e.device.IpcGet()
+	if err != nil {
+		return false
+	}
+	for lines := bufio.NewScanner(strings.NewReader(state)); lines.Scan(); {
+		if seconds, ok := strings.CutPrefix(lines.Text(), "last_handshake_time_sec="); ok && seconds != "0" {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,82 @@
+package tunnel
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"strings"
+)
+
+// hooks are the commands of a wg-quick file for one moment, run as wg-quick(8) runs them, with all rights of this
+// process: as the change is made, or, where AtEnd is set, as it is undone.
+type hooks struct {
+	Device   string   `json:"device"`
+	When     string   `json:"when"`
+	AtEnd    bool     `json:"at_end"`
+	Commands []string `json:"commands"`
+
+	log *slog.Logger
+}
+
+func (c *hooks) String() string {
+	text := c.When + ": " + c.expand(strings.Join(c.Commands, "; "))
+	if c.AtEnd {
+		text += " (at the end)"
+	}
+	return text
+}
+
+func (c *hooks) expand(command string) string { return strings.ReplaceAll(command, "%i", c.Device) }
+
+// Apply stops at the first command that fails.
+func (c *hooks) Apply() error {
+	if c.AtEnd {
+		return nil
+	}
+	for _, command := range c.Commands {
+		if err := c.run(command); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Undo runs all commands, whatever becomes of each: wg-quick(8) leaves a tunnel half undone there, and a second try
+// would run the first commands again. What failed is in the log.
+func (c *hooks) Undo() error {
+	if !c.AtEnd {
+		return nil
+	}
+	for _, command := range c.Commands {
+		if err := c.run(command); err != nil {
+			c.logger().Warn("a command of the file failed", "when", c.When, "error", err)
+		}
+	}
+	return nil
+}
+
+func (c *hooks) logger() *slog.Logger {
+	if c.log == nil {
+		return slog.Default()
+	}
+	return c.log
+}
+
+func (c *hooks) run(command string) error {
+	shell := "bash"
+	if _, err := exec.LookPath(shell); err != nil {
+		shell = "sh"
+	}
+	command = c.expand(command)
+	c.logger().Info("run", "when", c.When, "command", command)
+	// Standard error is the log. It is handed on as it is, not through a pipe: a command may leave a daemon behind.
+	run := exec.Command(shell, "-c", command)
+	run.Stdout, run.Stderr = os.Stderr, os.Stderr
+	err := run.Run()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		return fmt.Errorf("%q ended with status %d", command, exit.ExitCode())
+	}
+	return err
+}

@@ -1,0 +1,259 @@
+package tunnel
+
+import (
+	"cmp"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"heddle/path"
+	"heddle/split"
+	"heddle/split/wgconf"
+)
+
+// Options say how one WireGuard file becomes a tunnel.
+type Options struct {
+	// Name is the tunnel's name, and its device's: at most 15 bytes where there is a device.
+	Name   string
+	Config *wgconf.Config
+	// Split says over which paths and how. Session, To and Mark are filled in here.
+	Split split.Options
+	// KillSwitch keeps everything else from leaving this machine while a full tunnel is up. It does nothing for others.
+	KillSwitch bool
+	// Hooks permits the commands of the file.
+	Hooks bool
+	// MTU of the tunnel in bytes, 0 to take the file's, or to work it out.
+	MTU int
+	// Dir is where the journal is kept, such as /run/heddle; only its owner may write there.
+	Dir string
+	// ResolvConf is the file that names the machine's resolvers; empty means /etc/resolv.conf.
+	ResolvConf string
+	// Log takes what a person should know; nil means [slog.Default].
+	Log *slog.Logger
+}
+
+func (o *Options) log() *slog.Logger {
+	if o.Log == nil {
+		return slog.Default()
+	}
+	return o.Log
+}
+
+// plan is all that a tunnel changes on this machine, in order.
+type plan struct {
+	mark  uint32
+	mtu   int
+	table uint32 // for default routes, 0 where there are none
+	// before makes the kill switch and the device, after sends traffic into it.
+	before, after []change
+}
+
+// WireGuard adds 40 bytes of IPv6 header, 8 of UDP, 16 of its own and 16 of tag: wg-quick(8) leaves 80.
+const overhead = 80
+
+// usualMTU is that of Ethernet.
+const usualMTU = 1500
+
+func makePlan(o *Options) (*plan, error) {
+	if len(o.Name) > wgconf.MaxDeviceName {
+		return nil, &path.Error{What: fmt.Sprintf("name %q", o.Name), Why: fmt.Sprintf("a network device's name has at most %d bytes", wgconf.MaxDeviceName),
+			Hint: "give a shorter one with --name, or rename the file"}
+	}
+	if _, err := netlink.LinkByName(o.Name); err == nil {
+		return nil, &path.Error{What: "device " + o.Name, Why: "there is one of this name already",
+			Hint: fmt.Sprintf("end it (`wg-quick down %[1]s` or `ip link delete %[1]s`), or give another --name", o.Name)}
+	}
+	mtu, err := chooseMTU(o)
+	if err != nil {
+		return nil, err
+	}
+	p := &plan{mtu: mtu, mark: o.Config.Interface.FwMark}
+	routes, err := p.routing(o)
+	if err != nil {
+		return nil, &path.Error{What: "routing of " + o.Name, Why: "it cannot be planned", Err: err, Hint: hintFor(err)}
+	}
+	p.makeDevice(o)
+	if len(o.Config.Interface.DNS) > 0 {
+		file := cmp.Or(o.ResolvConf, "/etc/resolv.conf")
+		p.after = append(p.after, resolverChange(o.Name, o.Config.Interface.DNS, o.Config.Interface.Search, file))
+	}
+	p.after = append(p.after, routes...)
+	p.addHooks(&p.after, o, "PostUp", o.Config.Interface.PostUp)
+	p.addHooks(&p.after, o, "PreDown", o.Config.Interface.PreDown)
+	return p, nil
+}
+
+// makeDevice plans the firewall first, so that nothing leaves while the rest is made; what is undone last stands first.
+func (p *plan) makeDevice(o *Options) {
+	if p.table != 0 {
+		f := &firewall{Table: tableName(o.Name), Device: o.Name, Mark: p.mark, KillSwitch: o.KillSwitch}
+		for _, a := range o.Config.Interface.Addresses {
+			f.Addresses = append(f.Addresses, a.Addr())
+		}
+		p.before = append(p.before, f)
+	}
+	p.addHooks(&p.before, o, "PostDown", o.Config.Interface.PostDown)
+	p.addHooks(&p.before, o, "PreUp", o.Config.Interface.PreUp)
+	p.before = append(p.before, &deviceChange{Device: o.Name})
+	for _, a := range o.Config.Interface.Addresses {
+		p.before = append(p.before, &address{Device: o.Name, Prefix: a})
+	}
+	p.before = append(p.before, &linkUp{Device: o.Name, MTU: p.mtu})
+}
+
+func (p *plan) addHooks(to *[]change, o *Options, when string, commands []string) {
+	if o.Hooks && len(commands) > 0 {
+		*to = append(*to, &hooks{Device: o.Name, When: when, AtEnd: when == "PreDown" || when == "PostDown", Commands: commands, log: o.log()})
+	}
+}
+
+// routing plans routes and rules as wg-quick(8) does: default routes go into a table of their own, which all packets
+// without the mark look in, after the main table without its default route. Halves of all addresses count as default
+// routes, so that they cannot catch the encrypted packets.
+func (p *plan) routing(o *Options) ([]change, error) {
+	table := o.Config.Interface.Table
+	if table.Off {
+		return nil, nil
+	}
+	var changes []change
+	full := map[bool]bool{} // by IPv6
+	for _, dst := range longestFirst(o.Config.Peer.AllowedIPs) {
+		r := &route{Device: o.Name, Destination: dst, Table: mainTable}
+		switch {
+		case table.Number != 0:
+			r.Table = table.Number
+		case dst.Bits() == 0, dst.Bits() == 1 && o.Config.FullTunnel():
+			if err := p.chooseTable(); err != nil {
+				return nil, err
+			}
+			r.Table = p.table
+			full[dst.Addr().Is6()] = true
+		}
+		changes = append(changes, r)
+	}
+	for _, v6 := range []bool{false, true} {
+		if full[v6] {
+			rules, err := p.rules(v6)
+			if err != nil {
+				return nil, err
+			}
+			changes = append(changes, rules...)
+		}
+	}
+	if full[false] {
+		changes = append(changes, p.sourceMark(o)...)
+	}
+	return changes, nil
+}
+
+// chooseTable takes the number of the mark for the table, as wg-quick(8) does, or a free one for both.
+func (p *plan) chooseTable() error {
+	if p.table != 0 {
+		return nil
+	}
+	if p.mark == 0 {
+		free, err := freeTable()
+		if err != nil {
+			return err
+		}
+		p.mark = free
+	}
+	p.table = p.mark
+	return nil
+}
+
+func (p *plan) rules(v6 bool) ([]change, error) {
+	family := netlink.FAMILY_V4
+	if v6 {
+		family = netlink.FAMILY_V6
+	}
+	lower, upper, err := rulePriorities(family)
+	if err != nil {
+		return nil, err
+	}
+	return []change{
+		&rule{V6: v6, Priority: upper, Mark: p.mark, Table: p.table},
+		&rule{V6: v6, Priority: lower, Table: mainTable},
+	}, nil
+}
+
+// sourceMark lets reverse path filtering use the mark of an answer. Where the setting cannot be written, as in some
+// containers, only machines with strict filtering would miss it.
+func (p *plan) sourceMark(o *Options) []change {
+	const file = "/proc/sys/net/ipv4/conf/all/src_valid_mark"
+	c, err := readSysctl(file, "1")
+	if err == nil && c != nil {
+		err = unix.Access(file, unix.W_OK)
+	}
+	if err != nil {
+		o.log().Warn("answers may be lost where reverse path filtering is strict (rp_filter=1)", "file", file, "error", err)
+		return nil
+	}
+	if c == nil {
+		return nil
+	}
+	return []change{c}
+}
+
+func longestFirst(prefixes []netip.Prefix) []netip.Prefix {
+	return slices.SortedStableFunc(slices.Values(prefixes), func(a, b netip.Prefix) int { return b.Bits() - a.Bits() })
+}
+
+// chooseMTU takes what was asked for, else what the narrowest path carries less WireGuard's own bytes: any packet may
+// take any path.
+func chooseMTU(o *Options) (int, error) {
+	v6 := slices.ContainsFunc(o.Config.Interface.Addresses, func(p netip.Prefix) bool { return p.Addr().Is6() })
+	least := 576 // what each host takes (RFC 791)
+	if v6 {
+		least = 1280 // what each link carries (RFC 8200)
+	}
+	asked := cmp.Or(o.MTU, o.Config.Interface.MTU)
+	if asked != 0 && (asked < least || asked > 65535-overhead) {
+		return 0, &path.Error{What: fmt.Sprintf("mtu %d", asked), Why: fmt.Sprintf("the tunnel needs %d to %d bytes", least, 65535-overhead),
+			Hint: "leave it out to have it worked out"}
+	}
+	if asked != 0 {
+		return asked, nil
+	}
+	narrowest := 0
+	for _, spec := range o.Split.Via {
+		way, err := path.New(spec, path.Options{})
+		if err != nil {
+			return 0, err
+		}
+		if mtu := way.Describe().MTU; mtu > 0 && (narrowest == 0 || mtu < narrowest) {
+			narrowest = mtu
+		}
+	}
+	// Loopback has 65536, which no network beyond carries.
+	mtu := min(cmp.Or(narrowest, usualMTU), 65535) - overhead
+	if mtu < least {
+		return 0, &path.Error{What: "mtu", Why: fmt.Sprintf("the narrowest path carries %d bytes, too few for a tunnel that needs %d", narrowest, least),
+			Hint: "leave that path out, or raise its MTU"}
+	}
+	return mtu, nil
+}
+
+// Describe lists what Up would change, a line each, in order, and changes nothing.
+func Describe(o Options) ([]string, error) {
+	p, err := makePlan(&o)
+	if err != nil {
+		return nil, err
+	}
+	var lines []string
+	for _, c := range append(p.before, p.after...) {
+		lines = append(lines, c.String())
+	}
+	return lines, nil
+}
+
+// left reports whether a crash left something of the tunnel.
+func left(dir, name string) bool {
+	_, err := os.Lstat(journalFile(dir, name))
+	return err == nil
+}

@@ -1,0 +1,242 @@
+package tunnel
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	mainTable = unix.RT_TABLE_MAIN
+	// firstTable is where wg-quick(8) starts to look for a free routing table; the number is the mark as well.
+	firstTable = 51820
+)
+
+func familyOf(a netip.Addr) int {
+	if a.Is4() {
+		return netlink.FAMILY_V4
+	}
+	return netlink.FAMILY_V6
+}
+
+func familyFlag(v6 bool) string {
+	if v6 {
+		return "-6"
+	}
+	return "-4"
+}
+
+func ipNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}
+
+// gone reports that what should be undone is not there.
+func gone(err error) bool {
+	_, noLink := errors.AsType[netlink.LinkNotFoundError](err)
+	return noLink || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) || errors.Is(err, unix.ENODEV)
+}
+
+// address is an address of the tunnel's device. It goes with the device, so there is nothing to undo.
+type address struct {
+	Device string       `json:"device"`
+	Prefix netip.Prefix `json:"prefix"`
+}
+
+func (c *address) String() string {
+	return fmt.Sprintf("ip %s address add %s dev %s", familyFlag(c.Prefix.Addr().Is6()), c.Prefix, c.Device)
+}
+
+func (c *address) Apply() error {
+	link, err := netlink.LinkByName(c.Device)
+	if err != nil {
+		return err
+	}
+	return netlink.AddrAdd(link, &netlink.Addr{IPNet: ipNet(c.Prefix)})
+}
+
+func (c *address) Undo() error { return nil }
+
+// linkUp sets the MTU and switches the device on. It goes with the device.
+type linkUp struct {
+	Device string `json:"device"`
+	MTU    int    `json:"mtu"`
+}
+
+func (c *linkUp) String() string { return fmt.Sprintf("ip link set mtu %d up dev %s", c.MTU, c.Device) }
+
+func (c *linkUp) Apply() error {
+	link, err := netlink.LinkByName(c.Device)
+	if err != nil {
+		return err
+	}
+	if err := netlink.LinkSetMTU(link, c.MTU); err != nil {
+		return err
+	}
+	return netlink.LinkSetUp(link)
+}
+
+func (c *linkUp) Undo() error { return nil }
+
+// route sends a destination into the tunnel. It goes with the device.
+type route struct {
+	Device      string       `json:"device"`
+	Destination netip.Prefix `json:"destination"`
+	Table       uint32       `json:"table"`
+}
+
+func (c *route) String() string {
+	text := fmt.Sprintf("ip %s route add %s dev %s", familyFlag(c.Destination.Addr().Is6()), c.Destination, c.Device)
+	if c.Table != mainTable {
+		text += fmt.Sprintf(" table %d", c.Table)
+	}
+	return text
+}
+
+func (c *route) Apply() error {
+	link, err := netlink.LinkByName(c.Device)
+	if err != nil {
+		return err
+	}
+	r := netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(c.Destination), Table: int(c.Table), Protocol: unix.RTPROT_BOOT}
+	if c.Destination.Addr().Is4() {
+		r.Scope = netlink.SCOPE_LINK
+	}
+	err = netlink.RouteAdd(&r)
+	if !errors.Is(err, unix.EEXIST) {
+		return err
+	}
+	// The device's own address may have made this very route.
+	same, listErr := netlink.RouteListFiltered(familyOf(c.Destination.Addr()), &r, netlink.RT_FILTER_OIF|netlink.RT_FILTER_DST|netlink.RT_FILTER_TABLE)
+	if listErr != nil || len(same) == 0 {
+		return err
+	}
+	return nil
+}
+
+func (c *route) Undo() error { return nil }
+
+// rule is a policy routing rule. Its priority is chosen before it is made, so that undoing takes away no other rule.
+type rule struct {
+	V6       bool `json:"v6"`
+	Priority int  `json:"priority"`
+	// Mark, where it is not 0, makes the rule: packets without this mark look in Table. Where it is 0 the rule is: look in
+	// Table, but not at its default route.
+	Mark  uint32 `json:"mark"`
+	Table uint32 `json:"table"`
+}
+
+func (c *rule) String() string {
+	text := fmt.Sprintf("ip %s rule add priority %d ", familyFlag(c.V6), c.Priority)
+	if c.Mark == 0 {
+		return text + fmt.Sprintf("table %d suppress_prefixlength 0", c.Table)
+	}
+	return text + fmt.Sprintf("not fwmark %d table %d", c.Mark, c.Table)
+}
+
+func (c *rule) netlink() *netlink.Rule {
+	r := netlink.NewRule()
+	r.Family, r.Priority, r.Table = netlink.FAMILY_V4, c.Priority, int(c.Table)
+	if c.V6 {
+		r.Family = netlink.FAMILY_V6
+	}
+	if c.Mark == 0 {
+		r.SuppressPrefixlen = 0
+	} else {
+		r.Mark, r.Invert = c.Mark, true
+	}
+	return r
+}
+
+func (c *rule) Apply() error { return netlink.RuleAdd(c.netlink()) }
+
+func (c *rule) Undo() error {
+	if err := netlink.RuleDel(c.netlink()); err != nil && !gone(err) {
+		return err
+	}
+	return nil
+}
+
+// rulePriorities gives two free priorities before all present rules but the kernel's first, as the kernel itself
+// chooses them (fib_default_rule_pref): upper is looked at after lower.
+func rulePriorities(family int) (lower, upper int, err error) {
+	rules, err := netlink.RuleList(family)
+	if err != nil {
+		return 0, 0, err
+	}
+	first := 32766 // the kernel's rule for the main table
+	for _, r := range rules {
+		if r.Priority > 0 && r.Priority < first {
+			first = r.Priority
+		}
+	}
+	if first < 3 {
+		return 0, 0, fmt.Errorf("there is no room before the rule of priority %d", first)
+	}
+	return first - 2, first - 1, nil
+}
+
+// freeTable gives the first routing table from firstTable on that has no route and no rule, as wg-quick(8) does.
+func freeTable() (uint32, error) {
+	used := map[int]bool{}
+	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		routes, err := netlink.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
+		if err != nil {
+			return 0, err
+		}
+		for _, r := range routes {
+			used[r.Table] = true
+		}
+		rules, err := netlink.RuleList(family)
+		if err != nil {
+			return 0, err
+		}
+		for _, r := range rules {
+			used[r.Table] = true
+		}
+	}
+	table := firstTable
+	for used[table] {
+		table++
+	}
+	return uint32(table), nil
+}
+
+// sysctl sets one kernel setting, and back to Old.
+type sysctl struct {
+	File string `json:"file"`
+	New  string `json:"new"`
+	Old  string `json:"old"`
+}
+
+func (c *sysctl) String() string {
+	name := strings.ReplaceAll(strings.TrimPrefix(c.File, "/proc/sys/"), "/", ".")
+	return fmt.Sprintf("sysctl %s=%s (it is %s)", name, c.New, c.Old)
+}
+
+func (c *sysctl) Apply() error { return os.WriteFile(c.File, []byte(c.New), 0) }
+
+func (c *sysctl) Undo() error {
+	if err := os.WriteFile(c.File, []byte(c.Old), 0); err != nil && !gone(err) {
+		return err
+	}
+	return nil
+}
+
+// readSysctl gives the change that sets a kernel setting, or nothing where it is set already.
+func readSysctl(file, want string) (*sysctl, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	old := strings.TrimSpace(string(data))
+	if old == want {
+		return nil, nil
+	}
+	return &sysctl{File: file, New: want, Old: old}, nil
+}
