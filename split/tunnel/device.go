@@ -36,22 +36,16 @@ func (c *deviceChange) Undo() error {
 // engine is wireguard-go between a TUN device and the paths.
 type engine struct {
 	device *device.Device
-	bind   *split.Bind
 	peer   *device.Peer
 }
 
-// newEngine configures wireguard-go. Keys stay in memory.
-func newEngine(dev tun.Device, fan *split.Fan, c *wgconf.Config, mark uint32, log *slog.Logger) (*engine, error) {
-	bind := split.NewBind(fan, split.Keys{
-		Private:    c.Interface.PrivateKey.Bytes(),
-		PeerPublic: c.Peer.PublicKey.Bytes(),
-		Preshared:  c.Peer.PresharedKey.Bytes(),
-	})
-	e := &engine{bind: bind, device: device.NewDevice(dev, bind, &device.Logger{
+// newEngine configures wireguard-go, which takes dev over. Keys stay in memory.
+func newEngine(dev tun.Device, bind *split.Bind, c *wgconf.Config, mark uint32, log *slog.Logger) (*engine, error) {
+	e := &engine{device: device.NewDevice(dev, bind, &device.Logger{
 		Verbosef: func(format string, args ...any) { log.Debug("wireguard: " + fmt.Sprintf(format, args...)) },
 		Errorf:   func(format string, args ...any) { log.Warn("wireguard: " + fmt.Sprintf(format, args...)) },
 	})}
-	if err := e.device.IpcSet(configuration(c, mark)); err != nil {
+	if err := e.device.IpcSet(configuration(c, bind.Status().Server, mark)); err != nil {
 		e.device.Close()
 		return nil, fmt.Errorf("wireguard-go refuses the configuration: %w", err)
 	}
@@ -61,7 +55,7 @@ func newEngine(dev tun.Device, fan *split.Fan, c *wgconf.Config, mark uint32, lo
 }
 
 // configuration gives the text of WireGuard's configuration protocol for wireguard-go.
-func configuration(c *wgconf.Config, mark uint32) string {
+func configuration(c *wgconf.Config, server string, mark uint32) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "private_key=%s\n", c.Interface.PrivateKey.Hex())
 	if mark != 0 {
@@ -71,7 +65,7 @@ func configuration(c *wgconf.Config, mark uint32) string {
 	if !c.Peer.PresharedKey.IsZero() {
 		fmt.Fprintf(&b, "preshared_key=%s\n", c.Peer.PresharedKey.Hex())
 	}
-	fmt.Fprintf(&b, "endpoint=%s\npersistent_keepalive_interval=%d\nreplace_allowed_ips=true\n", c.Peer.Endpoint, c.Peer.PersistentKeepalive)
+	fmt.Fprintf(&b, "endpoint=%s\npersistent_keepalive_interval=%d\nreplace_allowed_ips=true\n", server, c.Peer.PersistentKeepalive)
 	for _, p := range c.Peer.AllowedIPs {
 		fmt.Fprintf(&b, "allowed_ip=%s\n", p)
 	}

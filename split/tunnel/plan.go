@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"os"
 	"slices"
 
 	"github.com/vishvananda/netlink"
@@ -23,6 +22,8 @@ type Options struct {
 	Config *wgconf.Config
 	// Split says over which paths and how. Session, To and Mark are filled in here.
 	Split split.Options
+	// Userspace makes a network stack inside this process instead of a TUN device, and changes nothing on this machine.
+	Userspace bool
 	// KillSwitch keeps everything else from leaving this machine while a full tunnel is up. It does nothing for others.
 	KillSwitch bool
 	// Hooks permits the commands of the file.
@@ -237,23 +238,4 @@ func chooseMTU(o *Options) (int, error) {
 			Hint: "leave that path out, or raise its MTU"}
 	}
 	return mtu, nil
-}
-
-// Describe lists what Up would change, a line each, in order, and changes nothing.
-func Describe(o Options) ([]string, error) {
-	p, err := makePlan(&o)
-	if err != nil {
-		return nil, err
-	}
-	var lines []string
-	for _, c := range append(p.before, p.after...) {
-		lines = append(lines, c.String())
-	}
-	return lines, nil
-}
-
-// left reports whether a crash left something of the tunnel.
-func left(dir, name string) bool {
-	_, err := os.Lstat(journalFile(dir, name))
-	return err == nil
 }

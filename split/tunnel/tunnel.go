@@ -1,0 +1,292 @@
+// Package tunnel makes a WireGuard file into a tunnel whose packets go over several paths: as root a TUN device with
+// addresses, routes, DNS and commands as wg-quick(8) makes them, and a kill switch; without root a network stack inside
+// this process.
+//
+// All that it changes on this machine is written to a journal first, so that [Tunnel.Close], or [Clean] after a crash,
+// takes it back. The kill switch is the first change and the last to go: after a crash nothing leaves until somebody
+// cleans up.
+//
+// Do not use this package for a server, nor for a tunnel over one path that the kernel's WireGuard serves faster.
+package tunnel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"time"
+
+	"golang.zx2c4.com/wireguard/tun"
+	"golang.zx2c4.com/wireguard/tun/netstack"
+
+	"heddle/path"
+	"heddle/split"
+)
+
+// Tunnel is one WireGuard session over several paths.
+type Tunnel struct {
+	o       Options
+	plan    *plan // nil for a userspace tunnel
+	fan     *split.Fan
+	bind    *split.Bind
+	journal *journal
+	engine  *engine
+	control *controlSocket
+	net     *netstack.Net
+	done    chan struct{}
+}
+
+// New checks the options and plans the tunnel. It changes and sends nothing.
+func New(o Options) (*Tunnel, error) {
+	t := &Tunnel{o: o, done: make(chan struct{})}
+	o.Split.Session, o.Split.To, o.Split.Log = o.Name, o.Config.Peer.Endpoint, o.log()
+	if o.Userspace {
+		mtu, err := chooseMTU(&o)
+		if err != nil {
+			return nil, err
+		}
+		t.o.MTU = mtu
+	} else {
+		p, err := makePlan(&o)
+		if err != nil {
+			return nil, err
+		}
+		t.plan, o.Split.Mark = p, p.mark
+	}
+	fan, err := split.NewFan(o.Split)
+	if err != nil {
+		return nil, err
+	}
+	t.fan = fan
+	t.bind, err = split.NewBind(fan, split.Keys{
+		Private:    o.Config.Interface.PrivateKey.Bytes(),
+		PeerPublic: o.Config.Peer.PublicKey.Bytes(),
+		Preshared:  o.Config.Peer.PresharedKey.Bytes(),
+	})
+	return t, err
+}
+
+// Changes lists what Up changes on this machine, a line each, in order. A userspace tunnel changes nothing.
+func (t *Tunnel) Changes() []string {
+	var lines []string
+	if t.plan != nil {
+		for _, c := range append(t.plan.before, t.plan.after...) {
+			lines = append(lines, c.String())
+		}
+	}
+	return lines
+}
+
+// Up resolves the server's name, sets the kill switch, proves the paths, and only then makes the tunnel and sends
+// traffic into it. It returns after the first handshake over proven paths. Where it fails it takes back what it did.
+// tell, which may be nil, hears what it waits for.
+func (t *Tunnel) Up(ctx context.Context, tell func(string)) error {
+	if left(t.o.Dir, t.o.Name) && t.plan != nil {
+		return &path.Error{What: t.o.Name, Why: "a crash left changes on this machine", Hint: "heddle down " + t.o.Name}
+	}
+	err := t.up(ctx, tell)
+	if err != nil {
+		return errors.Join(err, t.Close())
+	}
+	return nil
+}
+
+func (t *Tunnel) up(ctx context.Context, tell func(string)) error {
+	if err := t.fan.Resolve(ctx); err != nil {
+		return err
+	}
+	if t.plan == nil {
+		if err := t.fan.Prove(ctx, tell); err != nil {
+			return err
+		}
+		if err := t.userspace(); err != nil {
+			return err
+		}
+		return t.shake(ctx)
+	}
+	if err := t.makeDevice(ctx, tell); err != nil {
+		return err
+	}
+	for _, c := range t.plan.after {
+		if err := t.do(ctx, c); err != nil {
+			return err
+		}
+	}
+	return t.shake(ctx)
+}
+
+// makeDevice makes the first half of the plan. The paths are proved as soon as the kill switch, where there is one, is
+// up.
+func (t *Tunnel) makeDevice(ctx context.Context, tell func(string)) error {
+	t.journal = &journal{file: journalFile(t.o.Dir, t.o.Name)}
+	if err := otherKillSwitch(tableName(t.o.Name)); err != nil {
+		return err
+	}
+	proved := false
+	for _, c := range t.plan.before {
+		if _, first := c.(*firewall); !first && !proved {
+			if err := t.fan.Prove(ctx, tell); err != nil {
+				return err
+			}
+			proved = true
+		}
+		if d, ok := c.(*deviceChange); ok {
+			d.create, d.remove = t.createDevice, t.removeDevice
+		}
+		if err := t.do(ctx, c); err != nil {
+			return err
+		}
+	}
+	return t.start()
+}
+
+func (t *Tunnel) do(ctx context.Context, c change) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	t.o.log().Debug("change", "tunnel", t.o.Name, "what", c.String())
+	return t.journal.do(c)
+}
+
+// createDevice makes the TUN device. The kernel takes it away again when this process ends, however it ends.
+func (t *Tunnel) createDevice() error {
+	dev, err := tun.CreateTUN(t.o.Name, t.plan.mtu)
+	if err != nil {
+		return err
+	}
+	t.engine, err = newEngine(dev, t.bind, t.o.Config, t.plan.mark, t.o.log())
+	if err != nil {
+		return err
+	}
+	t.control = serveControl(t.o.Name, t.engine.device, t.o.log())
+	return nil
+}
+
+func (t *Tunnel) removeDevice() {
+	t.control.close()
+	if t.engine != nil {
+		t.engine.device.Close()
+	}
+}
+
+// userspace makes the network stack.
+func (t *Tunnel) userspace() error {
+	var addresses []netip.Addr
+	for _, p := range t.o.Config.Interface.Addresses {
+		addresses = append(addresses, p.Addr())
+	}
+	dev, stack, err := netstack.CreateNetTUN(addresses, t.o.Config.Interface.DNS, t.o.MTU)
+	if err != nil {
+		return &path.Error{What: "userspace tunnel " + t.o.Name, Why: "it cannot be made", Err: err}
+	}
+	t.net = stack
+	t.engine, err = newEngine(dev, t.bind, t.o.Config, 0, t.o.log())
+	if err != nil {
+		return err
+	}
+	return t.start()
+}
+
+// start lets wireguard-go send. Where the TUN device has told it to start already, this only finds out how that went.
+func (t *Tunnel) start() error {
+	if err := t.engine.device.Up(); err != nil {
+		return &path.Error{What: "tunnel " + t.o.Name, Why: "it cannot start", Err: err}
+	}
+	go func() {
+		<-t.engine.device.Wait()
+		close(t.done)
+	}()
+	return nil
+}
+
+// shake waits for the first handshake.
+func (t *Tunnel) shake(ctx context.Context) error {
+	t.engine.peer.SendKeepalive()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !t.engine.shaken() {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-t.done:
+			return t.ended()
+		case <-tick.C:
+		}
+	}
+	return nil
+}
+
+// Status says how the session is.
+func (t *Tunnel) Status() split.Status { return t.bind.Status() }
+
+// Net gives the network stack of a userspace tunnel, nil for others.
+func (t *Tunnel) Net() *netstack.Net { return t.net }
+
+// MTU gives the tunnel's MTU in bytes.
+func (t *Tunnel) MTU() int {
+	if t.plan == nil {
+		return t.o.MTU
+	}
+	return t.plan.mtu
+}
+
+// Wait returns when ctx ends, with nil, or when the device is taken away, with an error. In the latter case Close must
+// not be called by itself: the kill switch stays up until somebody decides.
+func (t *Tunnel) Wait(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-t.done:
+		return t.ended()
+	}
+}
+
+func (t *Tunnel) ended() error {
+	e := &path.Error{What: "tunnel " + t.o.Name, Why: "its device was taken away", Hint: "start it again"}
+	if t.plan != nil && t.plan.table != 0 && t.o.KillSwitch {
+		e.Why += "; the kill switch stays up, so nothing leaves"
+		e.Hint = fmt.Sprintf("start it again, or `heddle down %s` to lift the kill switch", t.o.Name)
+	}
+	return e
+}
+
+// Close ends the tunnel and takes back all changes, the kill switch last. It may be called again.
+func (t *Tunnel) Close() error {
+	if t.plan == nil {
+		if t.engine != nil {
+			t.engine.device.Close()
+		}
+		return nil
+	}
+	if t.journal == nil {
+		return nil
+	}
+	if err := t.journal.undo(); err != nil {
+		return &path.Error{What: "tunnel " + t.o.Name, Why: "not all changes could be taken back", Err: err, Hint: "heddle down " + t.o.Name}
+	}
+	return nil
+}
+
+// Clean takes back what a crash of the tunnel called name left, and says what it took back, a line each. The caller
+// holds the name's lock, so that no such tunnel runs.
+func Clean(dir, name string) ([]string, error) {
+	j, err := openJournal(dir, name)
+	if err != nil {
+		return nil, err
+	}
+	var lines []string
+	for _, c := range j.changes {
+		lines = append(lines, c.String())
+	}
+	if err := j.undo(); err != nil {
+		return lines, &path.Error{What: "tunnel " + name, Why: "not all that a crash left could be taken back", Err: err, Hint: "heddle down " + name}
+	}
+	return lines, nil
+}
+
+// left reports whether a crash left something of the tunnel.
+func left(dir, name string) bool {
+	_, err := os.Lstat(journalFile(dir, name))
+	return err == nil
+}

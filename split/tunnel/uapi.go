@@ -1,0 +1,44 @@
+package tunnel
+
+import (
+	"log/slog"
+	"net"
+
+	"golang.zx2c4.com/wireguard/device"
+	"golang.zx2c4.com/wireguard/ipc"
+)
+
+// controlSocket lets wg(8) ask about the device, since commands in wg-quick files do: `wg show %i fwmark`.
+type controlSocket struct{ listener net.Listener }
+
+// serveControl opens the socket. The tunnel works without: a device of this name in another network namespace may
+// hold the socket.
+func serveControl(name string, dev *device.Device, log *slog.Logger) *controlSocket {
+	file, err := ipc.UAPIOpen(name)
+	if err != nil {
+		log.Warn("wg(8) cannot ask about this tunnel", "tunnel", name, "error", err)
+		return nil
+	}
+	listener, err := ipc.UAPIListen(name, file)
+	if err != nil {
+		file.Close()
+		log.Warn("wg(8) cannot ask about this tunnel", "tunnel", name, "error", err)
+		return nil
+	}
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go dev.IpcHandle(conn)
+		}
+	}()
+	return &controlSocket{listener}
+}
+
+func (c *controlSocket) close() {
+	if c != nil {
+		c.listener.Close()
+	}
+}
