@@ -36,8 +36,8 @@ or the server's own network, sees the whole session.`,
 			root.AddCommand(c)
 		}
 	}
-	add(groupRun)
-	add(groupLook, newCheckCommand())
+	add(groupRun, newSplitCommand())
+	add(groupLook, newStatusCommand(), newCheckCommand())
 	add(groupProve, newLabCommand())
 	root.AddCommand(newVersionCommand(), newCompletionCommand())
 	root.CompletionOptions.DisableDefaultCmd = true
@@ -72,6 +72,7 @@ func group(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return cmd.Help()
 	}
+	cmd.SuggestionsMinimumDistance = 2
 	err := fmt.Errorf("%s has no command %q", cmd.CommandPath(), args[0])
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 		return usageError{&hintError{err, "did you mean " + strings.Join(near, " or ") + "?"}}

@@ -1,0 +1,230 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"heddle/split"
+)
+
+// printStatus prints what runs for a person, in lines of at most 110 columns where names and addresses allow it.
+func printStatus(w io.Writer, found []running, now time.Time) error {
+	var b strings.Builder
+	if len(found) == 0 {
+		b.WriteString("nothing is running\n")
+	}
+	for i, r := range found {
+		if i > 0 {
+			b.WriteString("\n")
+		}
+		switch {
+		case r.Error != "":
+			fmt.Fprintf(&b, "%s\n", r.Error)
+		case len(r.Sessions) == 0:
+			fmt.Fprintf(&b, "%s: running, no session yet\n", r.Name)
+		}
+		for j, s := range r.Sessions {
+			if j > 0 {
+				b.WriteString("\n")
+			}
+			sessionText(&b, r.Name, s, now)
+		}
+	}
+	_, err := io.WriteString(w, plain(b.String()))
+	return err
+}
+
+func sessionText(b *strings.Builder, name string, s split.Status, now time.Time) {
+	if s.Session != "" && s.Session != name {
+		name += " " + s.Session
+	}
+	fmt.Fprintf(b, "%s: %s", name, s.State)
+	if s.Why != "" {
+		fmt.Fprintf(b, ": %s", s.Why)
+	}
+	b.WriteString("\n")
+	server := s.To
+	if s.Server != "" && s.Server != s.To {
+		server += " (" + s.Server + ")"
+	}
+	needs := fmt.Sprintf("needs %d of %d paths", s.MinPaths, len(s.Paths))
+	if s.Degrade {
+		needs = "goes on with fewer"
+	}
+	fmt.Fprintf(b, "  %s to %s for %s\n", s.Plane, server, span(now.Sub(s.Since)))
+	fmt.Fprintf(b, "  %s, every %s, %s; %s\n", s.Schedule, s.Every, needs, plural(s.Switches, "switch", "switches"))
+	pathTable(b, s.Paths, now)
+	for _, p := range s.Paths {
+		if p.Why != "" {
+			fmt.Fprintf(b, "  %s: %s\n", p.Name, p.Why)
+		}
+		if p.Up.Dropped+p.Down.Dropped > 0 {
+			fmt.Fprintf(b, "  %s: dropped %d up, %d down\n", p.Name, p.Up.Dropped, p.Down.Dropped)
+		}
+	}
+	for _, warning := range s.Warnings {
+		fmt.Fprintf(b, "  warning: %s\n", warning)
+	}
+}
+
+// An IPv4 address with its port fits this; a longer one gets a line of its own, so that the table stays narrow.
+const addressWidth = 21
+
+func pathTable(b *strings.Builder, paths []split.PathStatus, now time.Time) {
+	rows := [][]string{{"PATH", "STATE", "ADDRESS", "RTT", "LOSS",
+		"UP PKTS", "BYTES", "SHARE", "DOWN PKTS", "BYTES", "SHARE", "SWITCHES", "HEARD"}}
+	for _, p := range paths {
+		rows = append(rows, []string{p.Name, p.State, address(p), rtt(p.RTT), loss(p.Loss),
+			quantity(p.Up.Packets), size(p.Up.Bytes), percent(p.Up.Share),
+			quantity(p.Down.Packets), size(p.Down.Bytes), percent(p.Down.Share),
+			quantity(p.Switches), heard(p.LastHeard, now)})
+	}
+	const left = 3 // columns of text, aligned left; the rest are numbers
+	widths := make([]int, len(rows[0]))
+	for _, row := range rows {
+		for i, cell := range row {
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	for _, row := range rows {
+		b.WriteString("  ")
+		for i, cell := range row {
+			if i > 0 {
+				b.WriteString("  "[:1+btoi(i == 5 || i == 8)])
+			}
+			fill := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
+			switch {
+			case i >= left:
+				b.WriteString(fill + cell)
+			default:
+				b.WriteString(cell + fill)
+			}
+		}
+		b.WriteString("\n")
+	}
+	for _, p := range paths {
+		if long := p.Address.String(); p.Address.IsValid() && len(long) > addressWidth {
+			fmt.Fprintf(b, "  %s: at %s\n", p.Name, long)
+		}
+	}
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func address(p split.PathStatus) string {
+	switch text := p.Address.String(); {
+	case !p.Address.IsValid():
+		return "-"
+	case len(text) > addressWidth:
+		return "(below)"
+	default:
+		return text
+	}
+}
+
+func rtt(d time.Duration) string {
+	switch {
+	case d <= 0:
+		return "-"
+	case d < 10*time.Millisecond:
+		return strconv.FormatFloat(float64(d)/float64(time.Millisecond), 'f', 1, 64) + "ms"
+	default:
+		return strconv.FormatInt(d.Round(time.Millisecond).Milliseconds(), 10) + "ms"
+	}
+}
+
+func loss(share *float64) string {
+	if share == nil {
+		return "-"
+	}
+	return strconv.FormatFloat(*share*100, 'f', 1, 64) + "%"
+}
+
+// percent rounds to whole percents, but never something to nothing nor a part to all.
+func percent(share float64) string {
+	switch {
+	case share > 0 && share < 0.005:
+		return "<1%"
+	case share < 1 && share >= 0.995:
+		return ">99%"
+	}
+	return strconv.FormatFloat(share*100, 'f', 0, 64) + "%"
+}
+
+// quantity gives a count in at most five characters: 812, 33.1k, 4.2M.
+func quantity(n uint64) string {
+	if n < 1000 {
+		return strconv.FormatUint(n, 10)
+	}
+	return scaled(float64(n), "kMGTPE")
+}
+
+// size gives bytes in powers of 1000, as `ip -s -h` does: 512B, 45.1MB.
+func size(n uint64) string {
+	if n < 1000 {
+		return strconv.FormatUint(n, 10) + "B"
+	}
+	return scaled(float64(n), "kMGTPE") + "B"
+}
+
+func scaled(n float64, units string) string {
+	unit := 0
+	for n /= 1000; n >= 999.5 && unit < len(units)-1; unit++ {
+		n /= 1000
+	}
+	digits := 1
+	if n >= 99.95 {
+		digits = 0
+	}
+	return strconv.FormatFloat(n, 'f', digits, 64) + units[unit:unit+1]
+}
+
+func heard(at *time.Time, now time.Time) string {
+	if at == nil {
+		return "never"
+	}
+	return span(now.Sub(*at)) + " ago"
+}
+
+// span gives a time in its two largest units.
+func span(d time.Duration) string {
+	d = max(d, 0)
+	switch {
+	case d < 10*time.Second:
+		return strconv.FormatFloat(d.Seconds(), 'f', 1, 64) + "s"
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%dm%02ds", int(d.Minutes()), int(d.Seconds())%60)
+	case d < 24*time.Hour:
+		return fmt.Sprintf("%dh%02dm", int(d.Hours()), int(d.Minutes())%60)
+	}
+	return fmt.Sprintf("%dd%02dh", int(d.Hours())/24, int(d.Hours())%24)
+}
+
+func plural(n uint64, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return quantity(n) + " " + many
+}
+
+// plain keeps what another process says from sending escape sequences to the terminal.
+func plain(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r != '\n' && !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, text)
+}
