@@ -6,7 +6,11 @@
 // Do not use this package to read a wg-quick file, nor to start anything: it only reads.
 package config
 
-import "time"
+import (
+	"time"
+
+	"heddle/split"
+)
 
 // Config is a heddle.toml.
 type Config struct {
@@ -81,8 +85,7 @@ func DefaultPaths() Paths {
 // DefaultUp is a tunnel before anything is said about it, with the given shared keys.
 func DefaultUp(p Paths) Up { return Up{KillSwitch: true, Paths: p} }
 
-// DefaultSplit is a relay before anything is said about it, with the given shared keys. A NAT keeps a UDP mapping for
-// five minutes where it follows the recommendation (RFC 4787, REQ-5), so a session that old may still be answered.
+// DefaultSplit is a relay before anything is said about it, with the given shared keys.
 func DefaultSplit(p Paths) Split {
-	return Split{Idle: 5 * time.Minute, MaxSessions: 1024, Paths: p}
+	return Split{Idle: split.DefaultIdle, MaxSessions: split.DefaultMaxSessions, Paths: p}
 }

@@ -189,6 +189,10 @@ func (f *Fan) Send(datagrams [][]byte) error {
 	if f.prober != nil && f.prober.isQuestion(datagrams[0]) && f.enough {
 		f.hold = now.Add(handshakeHold)
 	}
+	if l := f.trial(now); l != nil {
+		f.sendOn(l, now, datagrams[:1])
+		datagrams = datagrams[1:]
+	}
 	for len(datagrams) > 0 {
 		if !f.enough {
 			f.refused += uint64(len(datagrams))

@@ -87,6 +87,27 @@ func (f *Fan) put(l *lane, now time.Time) {
 	}
 }
 
+// trial gives a silent lane on which one packet of the session itself should be risked, where the server cannot be
+// asked otherwise. f.mu is held.
+func (f *Fan) trial(now time.Time) *lane {
+	if f.prober != nil {
+		return nil
+	}
+	for _, l := range f.lanes {
+		if state, _ := l.health.State(); state != path.Silent {
+			l.probe.wait = 0
+			continue
+		}
+		if flow, _ := l.currentFlow(); flow == nil || now.Before(l.probe.due) {
+			continue
+		}
+		l.probe.wait = min(max(2*l.probe.wait, probeFirst), probeLongest)
+		l.probe.due = now.Add(l.probe.wait)
+		return l
+	}
+	return nil
+}
+
 func probePatience(l *lane) time.Duration { return max(probeFirst, 3*l.health.RTT()) }
 
 // consume takes answers to questions out of the session's datagrams.

@@ -47,9 +47,7 @@ func (f *Fan) accept(l *lane, inbound []path.Inbound) int {
 	for _, in := range inbound {
 		if in.From != server {
 			l.down.dropped.Add(uint64((len(in.Data) + in.Size - 1) / in.Size))
-			if in.From.Addr() != server.Addr() || in.From.Port() != server.Port() {
-				f.stranger(l, in.From, server)
-			}
+			f.stranger(l, in.From, server)
 			continue
 		}
 		heard = true
@@ -104,6 +102,17 @@ func (f *Fan) stranger(l *lane, from, server interface{ String() string }) {
 	if !known {
 		f.warn("on path %s something arrived from %v, which is not the server %v, and was dropped; if the server answers from that address, name it as the endpoint", l.spec.Name, from, server)
 	}
+}
+
+// heardAt is when the server was last heard on any path; the zero time where it never was.
+func (f *Fan) heardAt() time.Time {
+	var latest time.Time
+	for _, l := range f.lanes {
+		if h := l.health.LastHeard(); h.After(latest) {
+			latest = h
+		}
+	}
+	return latest
 }
 
 // setNudge gives the fan a way to make the session send something small.

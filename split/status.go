@@ -132,3 +132,9 @@ func Claim(n int) string {
 	}
 	return fmt.Sprintf("each of %d observers sees that you talk to the server and a part of the packets; none sees all of them. Whoever sees all paths, or the server, sees the whole", n)
 }
+
+func sortBySince(list []Status) {
+	slices.SortFunc(list, func(a, b Status) int {
+		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Session, b.Session))
+	})
+}

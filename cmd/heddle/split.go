@@ -1,0 +1,149 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+
+	"github.com/spf13/cobra"
+
+	"heddle/cmd/heddle/internal/control"
+	"heddle/config"
+	"heddle/observe"
+	"heddle/path"
+	"heddle/split"
+)
+
+func newSplitCommand() *cobra.Command {
+	s := config.DefaultSplit(config.DefaultPaths())
+	cmd := &cobra.Command{
+		Use:   "split --listen ADDR --to HOST:PORT --via NAME=KIND:ARG...",
+		Short: "Split any UDP program's sessions over several paths",
+		Long: `Split listens for a UDP program and sends its datagrams to one server, each by the
+path that the schedule names. Each client address is a session of its own. The
+server must let a client change its address, as WireGuard, QUIC and Mosh do.
+
+What it hides: the network on each path sees a part of the packets, and none sees
+all of them. What it does not: that you talk to the server, and the whole from
+somebody who sees all paths, or the server's own network.
+
+With fewer healthy paths than --min-paths nothing is sent, until there are enough
+again. A relay knows a path is dead only by what it does not hear; on a path that
+fell silent it risks one packet of the session now and then.`,
+		Example: `  heddle split --listen 127.0.0.1:51820 --to vpn.example.com:51820 --via home=if:eth0 --via lte=if:wwan0
+  heddle split --listen 127.0.0.1:4433 --to 192.0.2.1:443 --via a=src:192.0.2.7 --via b=src:198.51.100.7 --every 50p`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return runSplit(cmd.Context(), s, cmd.ErrOrStderr())
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&s.Listen, "listen", s.Listen, "where the program sends to, `HOST:PORT`")
+	flags.StringVar(&s.To, "to", s.To, "the server, `HOST:PORT`")
+	flags.DurationVar(&s.Idle, "idle", s.Idle, "end a session that carried nothing for so long")
+	flags.IntVar(&s.MaxSessions, "max-sessions", s.MaxSessions, "how many client addresses are served at one time")
+	flags.StringVar(&s.Name, "name", s.Name, "what heddle status calls it; split-PORT where this is not given")
+	bindPaths(cmd, &s.Paths)
+	_ = cmd.MarkFlagRequired("listen")
+	_ = cmd.MarkFlagRequired("to")
+	_ = cmd.MarkFlagRequired("via")
+	return cmd
+}
+
+// runSplit serves one relay until ctx ends.
+func runSplit(ctx context.Context, s config.Split, stderr io.Writer) (err error) {
+	options, err := relayOptions(s)
+	if err != nil {
+		return usageError{err}
+	}
+	server, err := control.Listen(s.SessionName())
+	if err != nil {
+		return err
+	}
+	defer server.Close()
+	taps, err := openTaps(s.Capture, options.Via)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, taps.Close()) }()
+	options.Tap = taps.tap
+	relay, err := split.NewRelay(ctx, options)
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	controlled := make(chan error, 1)
+	go func() { controlled <- server.Serve(ctx, relay.Status, stop) }()
+	fmt.Fprintf(stderr, "%s: listening on %v for %s over %d paths\n", s.SessionName(), relay.Addr(), s.To, len(options.Via))
+	err = relay.Run(ctx)
+	stop()
+	return errors.Join(err, <-controlled)
+}
+
+func relayOptions(s config.Split) (split.RelayOptions, error) {
+	shared, err := s.Options()
+	if err != nil {
+		return split.RelayOptions{}, err
+	}
+	listen, err := listenAddress(s.Listen)
+	if err != nil {
+		return split.RelayOptions{}, err
+	}
+	if s.Idle <= 0 || s.MaxSessions <= 0 {
+		return split.RelayOptions{}, &path.Error{What: "idle and max-sessions", Why: "both must be above 0"}
+	}
+	shared.Session, shared.To, shared.Log = s.SessionName(), s.To, slog.Default()
+	return split.RelayOptions{Options: shared, Listen: listen, Idle: s.Idle, MaxSessions: s.MaxSessions}, nil
+}
+
+// listenAddress reads HOST:PORT, where HOST may be a name of this machine.
+func listenAddress(text string) (netip.AddrPort, error) {
+	a, err := net.ResolveUDPAddr("udp", text)
+	if err != nil || a.IP == nil {
+		return netip.AddrPort{}, &path.Error{What: fmt.Sprintf("listen %q", text), Why: "not an address and a port",
+			Hint: "write 127.0.0.1:51820 or [::1]:51820", Err: err}
+	}
+	p := a.AddrPort()
+	return netip.AddrPortFrom(p.Addr().Unmap(), p.Port()), nil
+}
+
+// taps are the captures of a running command, one a path; the zero value captures nothing.
+type taps struct{ files map[string]*observe.FileTap }
+
+// openTaps starts DIR/NAME.pcapng for each path; dir may be empty for none.
+func openTaps(dir string, via []path.Spec) (*taps, error) {
+	t := &taps{files: map[string]*observe.FileTap{}}
+	if dir == "" {
+		return t, nil
+	}
+	for _, spec := range via {
+		f, err := observe.NewFileTap(dir, spec.Name, spec.String())
+		if err != nil {
+			return nil, errors.Join(err, t.Close())
+		}
+		t.files[spec.Name] = f
+	}
+	return t, nil
+}
+
+// tap gives the tap of a path, nil where nothing is captured.
+func (t *taps) tap(name string) observe.Tap {
+	if f, ok := t.files[name]; ok {
+		return f
+	}
+	return nil
+}
+
+// Close ends the captures.
+func (t *taps) Close() error {
+	var errs []error
+	for _, f := range t.files {
+		errs = append(errs, f.Close())
+	}
+	return errors.Join(errs...)
+}

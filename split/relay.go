@@ -1,0 +1,278 @@
+package split
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"heddle/path"
+)
+
+// RelayOptions say how a relay serves programs that speak UDP. Each client address becomes a session of its own, with
+// its own schedule.
+type RelayOptions struct {
+	Options
+	// Listen is where clients send to.
+	Listen netip.AddrPort
+	// Idle ends a session in which nothing was sent or heard for so long; 0 means [DefaultIdle].
+	Idle time.Duration
+	// MaxSessions bounds the table; 0 means [DefaultMaxSessions].
+	MaxSessions int
+}
+
+// Defaults of a relay. A NAT keeps a UDP mapping for five minutes where it follows the recommendation (RFC 4787,
+// REQ-5), so a session that old may still be answered.
+const (
+	DefaultIdle        = 5 * time.Minute
+	DefaultMaxSessions = 64
+)
+
+// A session that the server never answered ends soon, and makes room for another one after evictAfter: garbage from
+// forged addresses costs a bounded table, no more.
+const (
+	unansweredIdle = 15 * time.Second
+	evictAfter     = time.Second
+	sweepEvery     = time.Second
+	relayBatch     = 4
+)
+
+// Relay takes datagrams from local clients and sends them to one server over several paths.
+type Relay struct {
+	o      RelayOptions
+	log    *slog.Logger
+	socket *path.Socket
+	server netip.AddrPort
+	now    func() time.Time
+
+	mu       sync.Mutex
+	sessions map[netip.AddrPort]*relaySession
+	full     bool // the table was full at the last newcomer
+	work     sync.WaitGroup
+}
+
+type relaySession struct {
+	fan    *Fan
+	client netip.AddrPort
+	began  time.Time
+	used   time.Time // when the client last sent; guarded by the relay's lock
+}
+
+// NewRelay checks the options, resolves the server and starts to listen.
+func NewRelay(ctx context.Context, o RelayOptions) (*Relay, error) {
+	if o.Idle == 0 {
+		o.Idle = DefaultIdle
+	}
+	if o.MaxSessions == 0 {
+		o.MaxSessions = DefaultMaxSessions
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	first, err := NewFan(o.Options)
+	if err != nil {
+		return nil, err
+	}
+	if err := first.Resolve(ctx); err != nil {
+		return nil, err
+	}
+	r := &Relay{o: o, log: o.Log, server: *first.server.Load(), now: time.Now, sessions: map[netip.AddrPort]*relaySession{}}
+	if r.socket, err = path.Listen(o.Listen); err != nil {
+		hint := "choose a free address with --listen"
+		return nil, &path.Error{What: "listen on " + o.Listen.String(), Why: "cannot", Hint: hint, Err: err}
+	}
+	return r, nil
+}
+
+// Addr is where clients send to.
+func (r *Relay) Addr() netip.AddrPort { return r.socket.LocalAddr() }
+
+// Run serves until ctx ends or the socket fails.
+func (r *Relay) Run(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, func() { r.socket.Close() })
+	defer stop()
+	sweeping, cancel := context.WithCancel(ctx)
+	r.work.Go(func() { r.sweep(sweeping) })
+	err := r.serve(ctx)
+	cancel()
+	r.socket.Close()
+	r.mu.Lock()
+	for client := range r.sessions {
+		r.end(client)
+	}
+	r.mu.Unlock()
+	r.work.Wait()
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+func (r *Relay) serve(ctx context.Context) error {
+	into := make([]path.Inbound, relayBatch)
+	var datagrams [][]byte
+	for {
+		n, err := r.socket.Receive(into)
+		if errors.Is(err, net.ErrClosed) {
+			return err
+		}
+		if err != nil {
+			r.log.Debug("a client cannot be reached", "error", err)
+			continue
+		}
+		for _, in := range into[:n] {
+			s := r.session(ctx, in.From)
+			if s == nil || len(in.Data) == 0 {
+				continue
+			}
+			datagrams = segments(datagrams[:0], in)
+			s.fan.Send(datagrams) // fails only while the session ends
+		}
+	}
+}
+
+// segments appends the datagrams of one receive.
+func segments(to [][]byte, in path.Inbound) [][]byte {
+	for data := in.Data; len(data) > 0; {
+		n := min(in.Size, len(data))
+		to = append(to, data[:n:n])
+		data = data[n:]
+	}
+	return to
+}
+
+// session finds the session of a client, or begins one; nil where there is no room.
+func (r *Relay) session(ctx context.Context, client netip.AddrPort) *relaySession {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.now()
+	if s := r.sessions[client]; s != nil {
+		s.used = now
+		return s
+	}
+	if len(r.sessions) >= r.o.MaxSessions && !r.evict(now) {
+		if !r.full {
+			r.log.Warn("no room for another client", "sessions", len(r.sessions), "hint", "raise --max-sessions")
+		}
+		r.full = true
+		return nil
+	}
+	r.full = false
+	s, err := r.begin(ctx, client, now)
+	if err != nil {
+		r.log.Error("cannot begin a session", "client", client, "error", err)
+		return nil
+	}
+	return s
+}
+
+func (r *Relay) begin(ctx context.Context, client netip.AddrPort, now time.Time) (*relaySession, error) {
+	o := r.o.Options
+	o.Session = r.Addr().String() + "/" + client.String()
+	fan, err := NewFan(o)
+	if err != nil {
+		return nil, err
+	}
+	server := r.server
+	fan.server.Store(&server)
+	if err := fan.Open(ctx); err != nil {
+		return nil, err
+	}
+	s := &relaySession{fan: fan, client: client, began: now, used: now}
+	r.sessions[client] = s
+	for i := range fan.Paths() {
+		r.work.Go(func() { r.back(s, i) })
+	}
+	return s, nil
+}
+
+// back carries what arrives by one path to the client.
+func (r *Relay) back(s *relaySession, i int) {
+	into := make([]path.Inbound, 2)
+	var datagrams [][]byte
+	for {
+		n, err := s.fan.Receive(i, into)
+		if err != nil {
+			return
+		}
+		datagrams = datagrams[:0]
+		for _, in := range into[:n] {
+			datagrams = segments(datagrams, in)
+		}
+		if _, err := r.socket.SendTo(s.client, datagrams); err != nil {
+			r.log.Debug("the client cannot be reached", "client", s.client, "error", err)
+		}
+	}
+}
+
+// evict ends the oldest session that the server never answered, if there is one that had its chance. r.mu is held.
+func (r *Relay) evict(now time.Time) bool {
+	var oldest *relaySession
+	for _, s := range r.sessions {
+		if s.fan.heardAt().IsZero() && now.Sub(s.began) >= evictAfter && (oldest == nil || s.began.Before(oldest.began)) {
+			oldest = s
+		}
+	}
+	if oldest == nil {
+		return false
+	}
+	r.end(oldest.client)
+	return true
+}
+
+// end ends one session. r.mu is held.
+func (r *Relay) end(client netip.AddrPort) {
+	s := r.sessions[client]
+	delete(r.sessions, client)
+	r.work.Go(func() { s.fan.Close() })
+}
+
+// sweep ends idle sessions.
+func (r *Relay) sweep(ctx context.Context) {
+	tick := time.NewTicker(sweepEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			r.expire()
+		}
+	}
+}
+
+func (r *Relay) expire() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.now()
+	for client, s := range r.sessions {
+		heard := s.fan.heardAt()
+		idle := r.o.Idle
+		if heard.IsZero() {
+			idle = min(idle, unansweredIdle)
+		}
+		if now.Sub(s.used) > idle && now.Sub(heard) > idle {
+			r.log.Info("session ended: idle", "client", client)
+			r.end(client)
+		}
+	}
+}
+
+// Status says how each session is, the oldest first.
+func (r *Relay) Status() []Status {
+	r.mu.Lock()
+	var fans []*Fan
+	for _, s := range r.sessions {
+		fans = append(fans, s.fan)
+	}
+	r.mu.Unlock()
+	out := make([]Status, 0, len(fans))
+	for _, f := range fans {
+		out = append(out, f.Status("relay"))
+	}
+	sortBySince(out)
+	return out
+}
