@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os/exec"
 	"path/filepath"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -75,20 +76,19 @@ func (h *Host) address(device string, want []netip.Prefix) error {
 	if err != nil {
 		return fmt.Errorf("host %s: addresses of %s: %w", h.spec.Name, device, err)
 	}
-	keep := map[netip.Prefix]bool{}
-	for _, p := range want {
-		keep[p] = true
-		if err := h.ns.link.AddrReplace(link, netlinkAddr(p)); err != nil {
-			return fmt.Errorf("host %s: address %s on %s: %w", h.spec.Name, p, device, err)
-		}
-	}
+	// The old ones go first: with a primary address the kernel also removes all others of its network.
 	for _, a := range have {
 		ip, _ := netip.AddrFromSlice(a.IP)
 		ones, _ := a.Mask.Size()
-		if old := netip.PrefixFrom(ip.Unmap(), ones); !keep[old] && !ip.IsLinkLocalUnicast() {
+		if old := netip.PrefixFrom(ip.Unmap(), ones); !slices.Contains(want, old) && !ip.IsLinkLocalUnicast() {
 			if err := h.ns.link.AddrDel(link, &a); err != nil {
 				return fmt.Errorf("host %s: remove address %s from %s: %w", h.spec.Name, old, device, err)
 			}
+		}
+	}
+	for _, p := range want {
+		if err := h.ns.link.AddrReplace(link, netlinkAddr(p)); err != nil {
+			return fmt.Errorf("host %s: address %s on %s: %w", h.spec.Name, p, device, err)
 		}
 	}
 	return nil

@@ -56,7 +56,7 @@ type flight struct {
 }
 
 func newQueue(s Shape, seed1, seed2 uint64) *queue {
-	return &queue{shape: s, rng: rand.New(rand.NewPCG(seed1, seed2))}
+	return &queue{shape: s, rng: rand.New(rand.NewPCG(seed1, seed2)), free: -time.Hour} // a full bucket
 }
 
 // push takes a packet that came in now. It keeps packet where it reports true, and has dropped it otherwise.
