@@ -67,7 +67,7 @@ func (in *Instance) Capture(ctx context.Context, host, device, file string) (*Ca
 		return nil, &path.Error{What: "capture " + host + " " + device, Hint: "an earlier capture is never overwritten", Err: err}
 	}
 	comment := "world " + in.state.Name + ", host " + host
-	if clients := in.state.World.clientAddrs(); len(clients) > 0 {
+	if clients := in.state.World.addrsOf(in.state.World.Client); len(clients) > 0 {
 		comment += " " + observe.ClientComment(clients...)
 	}
 	if c.out, err = observe.NewWriter(c.file, link, device, comment); err != nil {
@@ -83,12 +83,12 @@ func (in *Instance) Capture(ctx context.Context, host, device, file string) (*Ca
 	return c, nil
 }
 
-// clientAddrs are the addresses of the world's client.
-func (w World) clientAddrs() []netip.Addr {
+// addrsOf are the addresses of a host in the world, in the order of its links.
+func (w World) addrsOf(host string) []netip.Addr {
 	var all []netip.Addr
 	for _, l := range w.Links {
 		for _, e := range []End{l.A, l.B} {
-			if e.Host == w.Client {
+			if e.Host == host {
 				for _, p := range e.Addrs {
 					all = append(all, p.Addr())
 				}

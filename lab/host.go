@@ -42,6 +42,36 @@ func (h *Host) Command(ctx context.Context, name string, args ...string) *exec.C
 // not run there.
 func (h *Host) Do(f func() error) error { return h.ns.do(f) }
 
+// Configure gives a device of the host exactly these addresses, brings it up, and sets routes over it; an MTU of 0 leaves it.
+// It is for devices that programs make, such as a tunnel.
+func (h *Host) Configure(device string, mtu int, addrs []netip.Prefix, routes []Route) error {
+	link, err := h.device(device)
+	if err != nil {
+		return err
+	}
+	if mtu > 0 {
+		if err := h.ns.link.LinkSetMTU(link, mtu); err != nil {
+			return fmt.Errorf("host %s: MTU of %s: %w", h.spec.Name, device, err)
+		}
+	}
+	if err := h.setUp(device, true); err != nil {
+		return err
+	}
+	if err := h.address(device, addrs); err != nil {
+		return err
+	}
+	for _, r := range routes {
+		r.Device = device
+		if err := h.setRoute(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Addrs are the host's addresses in the world, in the order of its links.
+func (h *Host) Addrs() []netip.Addr { return h.in.state.World.addrsOf(h.spec.Name) }
+
 func (h *Host) setUp(device string, up bool) error {
 	link, err := h.device(device)
 	if err != nil {
@@ -105,24 +135,35 @@ func netlinkAddr(p netip.Prefix) *netlink.Addr {
 // route sets those of the host's routes that the filter takes.
 func (h *Host) route(filter func(Route) bool) error {
 	for _, r := range h.spec.Routes {
-		if !filter(r) {
-			continue
-		}
-		link, err := h.device(r.Device)
-		if err != nil {
-			return err
-		}
-		route := &netlink.Route{LinkIndex: link.Attrs().Index, Priority: r.Metric, Dst: &net.IPNet{
-			IP: r.To.Addr().AsSlice(), Mask: net.CIDRMask(r.To.Bits(), r.To.Addr().BitLen())}}
-		if r.Via.IsValid() {
-			route.Gw = r.Via.AsSlice()
-		} else {
-			route.Scope = netlink.SCOPE_LINK
-		}
-		err = h.ns.link.RouteReplace(route)
-		if err != nil && !errors.Is(err, unix.EEXIST) {
-			return fmt.Errorf("host %s: route %s via %s: %w", h.spec.Name, r.To, r.Via, err)
+		if filter(r) {
+			if err := h.setRoute(r); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
+}
+
+func (h *Host) setRoute(r Route) error {
+	link, err := h.device(r.Device)
+	if err != nil {
+		return err
+	}
+	route := &netlink.Route{LinkIndex: link.Attrs().Index, Priority: r.Metric, Dst: &net.IPNet{
+		IP: r.To.Addr().AsSlice(), Mask: net.CIDRMask(r.To.Bits(), r.To.Addr().BitLen())}}
+	if r.Via.IsValid() {
+		route.Gw = r.Via.AsSlice()
+	} else {
+		route.Scope = netlink.SCOPE_LINK
+	}
+	err = h.ns.link.RouteReplace(route)
+	if err != nil && !errors.Is(err, unix.EEXIST) {
+		return fmt.Errorf("host %s: route %s via %s: %w", h.spec.Name, r.To, r.Via, err)
+	}
+	return nil
+}
+
+// WireGuardDir is what programs in the host see as /run/wireguard.
+func (h *Host) WireGuardDir() string {
+	return filepath.Join(hostDir(h.in.state.Name, h.spec.Name), "wireguard")
 }

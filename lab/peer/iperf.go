@@ -1,0 +1,93 @@
+package peer
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os/exec"
+	"strconv"
+	"time"
+
+	"heddle/lab"
+)
+
+// IperfServer starts an iperf3 server on a host, which serves one test after the other.
+func IperfServer(ctx context.Context, host *lab.Host, at netip.AddrPort) (*Process, error) {
+	p, err := Start(ctx, host, "iperf3", "--server", "--forceflush", "--bind", at.Addr().String(), "--port", strconv.Itoa(int(at.Port())))
+	if err != nil {
+		return nil, err
+	}
+	return p.started(p.await(ctx, func() error {
+		if bytes.Contains([]byte(p.Log()), []byte("Server listening")) {
+			return nil
+		}
+		return errors.New("it does not listen")
+	}))
+}
+
+// IperfTest is one iperf3 test over TCP.
+type IperfTest struct {
+	To netip.AddrPort
+	// Down makes the server send.
+	Down bool
+	// For is how long it sends, and Omit how much of the start does not count, on top.
+	For, Omit time.Duration
+}
+
+// IperfResult is what the receiver saw.
+type IperfResult struct {
+	BitsPerSecond float64
+	Bytes         int64
+	Retransmits   int
+}
+
+// iperfOutput is the part of `iperf3 --json` that is read.
+type iperfOutput struct {
+	Error string `json:"error"`
+	End   struct {
+		Sent struct {
+			Retransmits int `json:"retransmits"`
+		} `json:"sum_sent"`
+		Received struct {
+			Bytes         int64   `json:"bytes"`
+			BitsPerSecond float64 `json:"bits_per_second"`
+		} `json:"sum_received"`
+	} `json:"end"`
+}
+
+// Iperf runs one test from a host and waits for it.
+func Iperf(ctx context.Context, host *lab.Host, t IperfTest) (IperfResult, error) {
+	if _, err := exec.LookPath("iperf3"); err != nil {
+		return IperfResult{}, missing("iperf3", "apt-get install iperf3")
+	}
+	seconds := func(d time.Duration) string { return strconv.FormatFloat(d.Seconds(), 'f', 0, 64) }
+	args := []string{"--client", t.To.Addr().String(), "--port", strconv.Itoa(int(t.To.Port())), "--json",
+		"--time", seconds(t.For), "--connect-timeout", "5000"}
+	if t.Omit > 0 {
+		args = append(args, "--omit", seconds(t.Omit))
+	}
+	if t.Down {
+		args = append(args, "--reverse")
+	}
+	ctx, cancel := context.WithTimeout(ctx, t.For+t.Omit+15*time.Second)
+	defer cancel()
+	out, err := host.Command(ctx, "iperf3", args...).Output()
+	return parseIperf(out, err)
+}
+
+func parseIperf(out []byte, failed error) (IperfResult, error) {
+	var o iperfOutput
+	if err := json.Unmarshal(out, &o); err != nil {
+		return IperfResult{}, errors.Join(failed, fmt.Errorf("iperf3: %w", err))
+	}
+	if o.Error != "" || failed != nil {
+		return IperfResult{}, fmt.Errorf("iperf3: %w", errors.Join(errors.New(o.Error), failed))
+	}
+	if o.End.Received.Bytes == 0 {
+		return IperfResult{}, errors.New("iperf3: nothing was received")
+	}
+	return IperfResult{o.End.Received.BitsPerSecond, o.End.Received.Bytes, o.End.Sent.Retransmits}, nil
+}

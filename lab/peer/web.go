@@ -1,0 +1,171 @@
+package peer
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"heddle/lab"
+)
+
+// Web is a web server, on port 80 and with TLS on port 443.
+type Web struct {
+	// Server says which program it is: "nginx" or "net/http".
+	Server string
+	// Certificate is the file of the certificate that clients must trust, in PEM.
+	Certificate string
+	stop        func()
+}
+
+// Stop ends the server.
+func (w *Web) Stop() { w.stop() }
+
+// WebServer serves a directory of files on a host, for the given names and all addresses of the host: by nginx where this
+// machine has it, and otherwise by net/http of this process. It keeps its certificate and its own files in work, an existing directory.
+func WebServer(ctx context.Context, host *lab.Host, root, work string, names ...string) (*Web, error) {
+	certificate, key := filepath.Join(work, "certificate.pem"), filepath.Join(work, "key.pem")
+	if err := selfSigned(certificate, key, names, host.Addrs()); err != nil {
+		return nil, err
+	}
+	var stop func()
+	server := "nginx"
+	program, err := nginx()
+	if err == nil {
+		stop, err = serveNginx(ctx, host, program, root, work)
+	} else {
+		server = "net/http"
+		stop, err = serveHTTP(ctx, host, root, certificate, key)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &Web{Server: server, Certificate: certificate, stop: stop}, nil
+}
+
+// nginx finds the program, which Debian keeps where only root's PATH may look.
+func nginx() (string, error) {
+	if file, err := exec.LookPath("nginx"); err == nil {
+		return file, nil
+	}
+	return exec.LookPath("/usr/sbin/nginx")
+}
+
+const nginxConfig = `daemon off;
+worker_processes 1;
+pid %[1]s/nginx.pid;
+error_log stderr warn;
+events { worker_connections 512; }
+http {
+	include /etc/nginx/mime.types;
+	default_type application/octet-stream;
+	access_log off;
+	sendfile on;
+	client_body_temp_path %[1]s/body;
+	proxy_temp_path %[1]s/proxy;
+	fastcgi_temp_path %[1]s/fastcgi;
+	uwsgi_temp_path %[1]s/uwsgi;
+	scgi_temp_path %[1]s/scgi;
+	server {
+		listen 80;
+		listen [::]:80;
+		listen 443 ssl;
+		listen [::]:443 ssl;
+		ssl_certificate %[1]s/certificate.pem;
+		ssl_certificate_key %[1]s/key.pem;
+		root %[2]s;
+	}
+}
+`
+
+func serveNginx(ctx context.Context, host *lab.Host, program, root, work string) (func(), error) {
+	if strings.ContainsAny(root+work, " \t\n;{}\"'$#") {
+		return nil, fmt.Errorf("nginx: %q or %q holds a character that its configuration cannot", root, work)
+	}
+	file := filepath.Join(work, "nginx.conf")
+	config := fmt.Sprintf("user root;\n"+nginxConfig, work, root) // the worker reads files that only root may
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		return nil, err
+	}
+	p, err := Start(ctx, host, program, "-e", "stderr", "-c", file)
+	if err != nil {
+		return nil, err
+	}
+	_, err = p.started(p.await(ctx, func() error {
+		return host.Do(func() error {
+			c, err := net.DialTimeout("tcp", "127.0.0.1:443", time.Second)
+			if err == nil {
+				c.Close()
+			}
+			return err
+		})
+	}))
+	return p.Stop, err
+}
+
+// serveHTTP serves from this process: sockets that are opened inside the host stay there.
+func serveHTTP(ctx context.Context, host *lab.Host, root, certificate, key string) (func(), error) {
+	var plain, secure net.Listener
+	err := host.Do(func() (err error) {
+		if plain, err = net.Listen("tcp", ":80"); err != nil {
+			return err
+		}
+		if secure, err = net.Listen("tcp", ":443"); err != nil {
+			plain.Close()
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("web server on %s: %w", host.Name(), err)
+	}
+	server := &http.Server{Handler: http.FileServer(http.Dir(root)), ReadHeaderTimeout: 10 * time.Second}
+	go server.Serve(plain)
+	go server.ServeTLS(secure, certificate, key)
+	cancel := context.AfterFunc(ctx, func() { server.Close() })
+	return func() { cancel(); server.Close() }, nil
+}
+
+// selfSigned writes a certificate for the names and addresses, and its key readable by its owner only.
+func selfSigned(certificate, key string, names []string, addrs []netip.Addr) error {
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return err
+	}
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
+	if err != nil {
+		return err
+	}
+	template := &x509.Certificate{
+		SerialNumber: serial, Subject: pkix.Name{CommonName: "heddle lab"}, DNSNames: names,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, IsCA: true, BasicConstraintsValid: true,
+	}
+	for _, a := range addrs {
+		template.IPAddresses = append(template.IPAddresses, a.AsSlice())
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	if err != nil {
+		return err
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(certificate, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o644); err != nil {
+		return err
+	}
+	return os.WriteFile(key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}), 0o600)
+}

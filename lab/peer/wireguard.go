@@ -1,0 +1,194 @@
+package peer
+
+import (
+	"bufio"
+	"context"
+	"crypto/ecdh"
+	"crypto/rand"
+	"encoding/base64"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"heddle/lab"
+)
+
+// wireguardMTU is what wg-quick chooses over a link of 1500 bytes.
+const wireguardMTU = 1420
+
+// WireGuardConfig says what a WireGuard server and its one client agree on. The zero value of each field but Endpoint has a
+// usable default.
+type WireGuardConfig struct {
+	// Endpoint is where the client finds the server; the server listens on its port.
+	Endpoint netip.AddrPort
+	// Device is the server's, and the client's where it runs wireguard-go; empty for wg0.
+	Device string
+	// Server and Client are the addresses inside the tunnel; empty for 10.9.0.1 and 10.9.0.2, fd09::1 and fd09::2.
+	Server, Client []netip.Prefix
+	// Allowed is what the client sends into the tunnel; empty for everything.
+	Allowed []netip.Prefix
+	// DNS are the nameservers in the client's file.
+	DNS []netip.Addr
+	// MTU of both ends of the tunnel; 0 for 1420.
+	MTU int
+	// File is where the client's wg-quick file is written, readable by its owner only; empty for none. It must not exist.
+	File string
+}
+
+// WireGuard is a wireguard-go server, and what its client must know.
+type WireGuard struct {
+	*Process
+	config         WireGuardConfig
+	public         *ecdh.PublicKey
+	client, shared []byte // private keys
+}
+
+// String names the tunnel and hides its keys.
+func (w *WireGuard) String() string { return "wireguard-go at " + w.config.Endpoint.String() }
+
+// GoString hides the keys as well.
+func (w *WireGuard) GoString() string { return w.String() }
+
+func (c *WireGuardConfig) fill() {
+	if c.Device == "" {
+		c.Device = "wg0"
+	}
+	if c.Server == nil {
+		c.Server = []netip.Prefix{netip.MustParsePrefix("10.9.0.1/24"), netip.MustParsePrefix("fd09::1/64")}
+	}
+	if c.Client == nil {
+		c.Client = []netip.Prefix{netip.MustParsePrefix("10.9.0.2/32"), netip.MustParsePrefix("fd09::2/128")}
+	}
+	if c.Allowed == nil {
+		c.Allowed = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
+	}
+	if c.MTU == 0 {
+		c.MTU = wireguardMTU
+	}
+}
+
+// WireGuardServer starts the unmodified wireguard-go on a host, with fresh keys from crypto/rand, and writes its client's wg-quick
+// file.
+func WireGuardServer(ctx context.Context, host *lab.Host, c WireGuardConfig) (*WireGuard, error) {
+	c.fill()
+	server, err := ecdh.X25519().GenerateKey(rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	client, err := ecdh.X25519().GenerateKey(rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	w := &WireGuard{config: c, public: server.PublicKey(), client: client.Bytes(), shared: make([]byte, 32)}
+	rand.Read(w.shared)
+	settings := fmt.Sprintf("private_key=%x\nlisten_port=%d\nreplace_peers=true\npublic_key=%x\npreshared_key=%x\n",
+		server.Bytes(), c.Endpoint.Port(), client.PublicKey().Bytes(), w.shared)
+	for _, p := range c.Client {
+		settings += "allowed_ip=" + p.Masked().String() + "\n"
+	}
+	if w.Process, err = wireguardGo(ctx, host, c.Device, settings); err != nil {
+		return nil, err
+	}
+	err = host.Configure(c.Device, c.MTU, c.Server, nil)
+	if err == nil && c.File != "" {
+		err = w.writeFile()
+	}
+	if _, err := w.started(err); err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+// Client starts the unmodified wireguard-go as the client, with the server at endpoint: its own, or a relay's. Its routes into the
+// tunnel are the allowed addresses; where these hold the endpoint the tunnel would swallow itself, so they must not.
+func (w *WireGuard) Client(ctx context.Context, host *lab.Host, endpoint netip.AddrPort) (*Process, error) {
+	settings := fmt.Sprintf("private_key=%x\nreplace_peers=true\npublic_key=%x\npreshared_key=%x\nendpoint=%s\n",
+		w.client, w.public.Bytes(), w.shared, endpoint)
+	var routes []lab.Route
+	for _, p := range w.config.Allowed {
+		if p.Contains(endpoint.Addr()) {
+			return nil, fmt.Errorf("the allowed addresses %s hold the endpoint %s", p, endpoint)
+		}
+		settings += "allowed_ip=" + p.String() + "\n"
+		routes = append(routes, lab.Route{To: p})
+	}
+	p, err := wireguardGo(ctx, host, w.config.Device, settings)
+	if err != nil {
+		return nil, err
+	}
+	return p.started(host.Configure(w.config.Device, w.config.MTU, w.config.Client, routes))
+}
+
+// wireguardGo starts wireguard-go and hands it the settings over its socket, so that no key is in an argument or a file.
+func wireguardGo(ctx context.Context, host *lab.Host, device, settings string) (*Process, error) {
+	program, err := WireGuardGo(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p, err := Start(ctx, host, program, "-f", device)
+	if err != nil {
+		return nil, err
+	}
+	socket := filepath.Join(host.WireGuardDir(), device+".sock")
+	return p.started(p.await(ctx, func() error { return configure(socket, settings) }))
+}
+
+// configure sends one set operation of the cross-platform interface of WireGuard.
+func configure(socket, settings string) error {
+	// The directory may be too deep for the 108 bytes of a socket's address.
+	dir, err := os.Open(filepath.Dir(socket))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	conn, err := net.Dial("unix", fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(socket)))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if _, err := fmt.Fprintf(conn, "set=1\n%s\n", settings); err != nil {
+		return err
+	}
+	answer, err := bufio.NewReader(conn).ReadString('\n')
+	if err != nil {
+		return err
+	}
+	if strings.TrimSpace(answer) != "errno=0" {
+		return fmt.Errorf("wireguard-go refuses its settings: %s", strings.TrimSpace(answer))
+	}
+	return nil
+}
+
+func (w *WireGuard) writeFile() error {
+	key := base64.StdEncoding.EncodeToString
+	var b strings.Builder
+	fmt.Fprintf(&b, "[Interface]\nPrivateKey = %s\nAddress = %s\nMTU = %d\n", key(w.client), join(w.config.Client), w.config.MTU)
+	if len(w.config.DNS) > 0 {
+		fmt.Fprintf(&b, "DNS = %s\n", join(w.config.DNS))
+	}
+	fmt.Fprintf(&b, "\n[Peer]\nPublicKey = %s\nPresharedKey = %s\nEndpoint = %s\nAllowedIPs = %s\n",
+		key(w.public.Bytes()), key(w.shared), w.config.Endpoint, join(w.config.Allowed))
+	f, err := os.OpenFile(w.config.File, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	if _, err := f.WriteString(b.String()); err != nil {
+		f.Close()
+		return err
+	}
+	return f.Close()
+}
+
+func join[T fmt.Stringer](list []T) string {
+	var words []string
+	for _, v := range list {
+		words = append(words, v.String())
+	}
+	return strings.Join(words, ", ")
+}
+
+// PublicKey is the server's, as in a wg-quick file.
+func (w *WireGuard) PublicKey() string { return base64.StdEncoding.EncodeToString(w.public.Bytes()) }
