@@ -122,9 +122,12 @@ func (q *questioner) timestamp(now time.Time) []byte {
 	if tick.After(q.last) {
 		q.last, q.serial = tick, 1
 	}
-	t := whiten(q.last.Add(-1)).Add(time.Duration(q.serial))
-	out := make([]byte, 0, 12)
-	out = binary.BigEndian.AppendUint64(out, 0x400000000000000a+uint64(t.Unix()))
+	return tai64n(whiten(q.last.Add(-1)).Add(time.Duration(q.serial)))
+}
+
+// tai64n is the 12-byte label of a time, with the constant 10 s that WireGuard's implementations use.
+func tai64n(t time.Time) []byte {
+	out := binary.BigEndian.AppendUint64(make([]byte, 0, 12), 0x400000000000000a+uint64(t.Unix()))
 	return binary.BigEndian.AppendUint32(out, uint32(t.Nanosecond()))
 }
 

@@ -1,0 +1,242 @@
+package split
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"heddle/path"
+	"heddle/schedule"
+)
+
+func numbered(first, n int) [][]byte {
+	var out [][]byte
+	for i := range n {
+		out = append(out, binary.BigEndian.AppendUint32(nil, uint32(first+i)))
+	}
+	return out
+}
+
+// lengths of runs on one path, from the numbers of the datagrams that each path carried.
+func runs(paths []*fakePath) []int {
+	by := map[uint32]int{}
+	for i, p := range paths {
+		for _, d := range p.take() {
+			by[binary.BigEndian.Uint32(d)] = i
+		}
+	}
+	var out []int
+	last := -1
+	for k := range uint32(len(by)) {
+		if by[k] != last {
+			out = append(out, 0)
+			last = by[k]
+		}
+		out[len(out)-1]++
+	}
+	return out
+}
+
+func TestBatchesAreExactAcrossBursts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const seed = 4
+		f, paths := newFake(t, 3, func(o *Options) { o.Schedule.Every = schedule.Every{Packets: 50} })
+		rng := rand.New(rand.NewPCG(seed, seed))
+		total := 0
+		for total < 5000 {
+			n := 1 + rng.IntN(128)
+			if err := f.Send(numbered(total, n)); err != nil {
+				t.Fatal(err)
+			}
+			total += n
+		}
+		all := runs(paths)
+		for i, n := range all[:len(all)-1] {
+			if n != 50 {
+				t.Fatalf("seed %d: batch %d holds %d packets: %v", seed, i, n, all)
+			}
+		}
+	})
+}
+
+func TestTooFewPathsSendNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, paths := newFake(t, 3, func(o *Options) { o.MinPaths = 2 })
+		gone := &path.Error{What: "path", Why: "the device is gone"}
+		paths[0].breaks(gone)
+		time.Sleep(time.Second)
+		f.Send(numbered(0, 10))
+		if n := len(paths[0].take()); n != 0 {
+			t.Errorf("%d packets on the dead path", n)
+		}
+		if n := len(paths[1].take()) + len(paths[2].take()); n != 10 {
+			t.Errorf("%d packets on the two that live, want 10", n)
+		}
+		paths[1].breaks(gone)
+		time.Sleep(time.Second)
+		f.Send(numbered(0, 10))
+		for i, p := range paths {
+			if n := len(p.take()); n != 0 {
+				t.Errorf("%d packets on path %d although only one path lives", n, i)
+			}
+		}
+		s := f.Status("relay")
+		if s.State != "stopped" || !strings.Contains(s.Why, "1 of 2") || !strings.Contains(s.Why, "the device is gone") || s.Refused != 10 {
+			t.Errorf("status %s, refused %d, why %q", s.State, s.Refused, s.Why)
+		}
+		paths[1].breaks(nil)
+		time.Sleep(time.Second)
+		f.Send(numbered(0, 10))
+		if n := len(paths[1].take()) + len(paths[2].take()); n != 10 || f.Status("relay").State != "running" {
+			t.Errorf("%d packets after a path came back, state %s", n, f.Status("relay").State)
+		}
+	})
+}
+
+func TestDegradePermitsFewer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, paths := newFake(t, 2, func(o *Options) { o.Degrade = true })
+		paths[0].breaks(&path.Error{Why: "gone"})
+		time.Sleep(time.Second)
+		f.Send(numbered(0, 5))
+		if n := len(paths[1].take()); n != 5 {
+			t.Errorf("%d packets on the path that is left", n)
+		}
+	})
+}
+
+func TestSilentPathIsLeftAndTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, paths := newFake(t, 3, nil)
+		talk := func(d time.Duration, answer ...int) {
+			for end := time.Now().Add(d); time.Now().Before(end); {
+				f.Send(numbered(0, 3))
+				for _, i := range answer {
+					paths[i].put(fakeServer, []byte("answer"))
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+		}
+		talk(time.Second, 0, 1, 2)
+		talk(6*time.Second, 0, 1)
+		if state, _ := f.lanes[2].health.State(); state != path.Silent {
+			t.Fatalf("the path that answers nothing is %s", state)
+		}
+		paths[2].take()
+		talk(40*time.Second, 0, 1)
+		if n := len(paths[2].take()); n < 2 || n > 10 {
+			t.Errorf("%d packets were risked on a silent path in 40 s, want a few", n)
+		}
+		talk(20*time.Second, 0, 1, 2)
+		if state, _ := f.lanes[2].health.State(); state != path.Up {
+			t.Errorf("the path that answers again is %s", state)
+		}
+	})
+}
+
+func TestStrangersAreDropped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, paths := closedFake(t, 2, nil)
+		if err := f.Open(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		paths[0].put(netip.MustParseAddrPort("192.0.2.9:51820"), []byte("other address"))
+		paths[0].put(netip.MustParseAddrPort("192.0.2.1:9"), []byte("other port"))
+		paths[0].put(fakeServer, []byte("true"))
+		into := make([]path.Inbound, 4)
+		n, err := f.Receive(0, into)
+		if err != nil || n != 1 || string(into[0].Data) != "true" {
+			t.Fatalf("received %d, %v, %v", n, err, into[:n])
+		}
+		s := f.Status("relay")
+		if s.Paths[0].Down.Dropped != 2 || s.Paths[0].Down.Packets != 1 {
+			t.Errorf("counted %+v", s.Paths[0].Down)
+		}
+		if len(s.Warnings) != 1 || !strings.Contains(s.Warnings[0], "192.0.2.9:51820") {
+			t.Errorf("warnings %q", s.Warnings)
+		}
+	})
+}
+
+func TestDownlinkIsDrawnAlongWhenOnlyTheServerTalks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, paths := newFake(t, 2, func(o *Options) { o.Schedule.Every = schedule.Every{Period: 100 * time.Millisecond} })
+		f.setNudge(func() { f.Send([][]byte{[]byte("keepalive")}) })
+		f.Send(numbered(0, 1))
+		for range 5000 { // ten seconds of a server that talks, and a client that does not
+			f.mu.Lock()
+			current := f.current
+			f.mu.Unlock()
+			paths[current].put(fakeServer, []byte("data"))
+			time.Sleep(2 * time.Millisecond)
+		}
+		a, b := len(paths[0].take()), len(paths[1].take())
+		if a+b < 95 || a+b > 105 || a-b > 2 || b-a > 2 {
+			t.Errorf("%d and %d packets went up, want one after each of 100 switches", a, b)
+		}
+		time.Sleep(time.Minute)
+		if n := len(paths[0].take()) + len(paths[1].take()); n != 0 {
+			t.Errorf("%d packets went up while nobody talked", n)
+		}
+	})
+}
+
+func TestNoNudgeWhereTheSessionSpeaksItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, paths := newFake(t, 2, func(o *Options) { o.Schedule.Every = schedule.Every{Packets: 10} })
+		nudges := 0
+		f.setNudge(func() { nudges++ })
+		for i := range 200 {
+			f.Send(numbered(i, 1))
+			paths[0].put(fakeServer, []byte("data"))
+			time.Sleep(500 * time.Microsecond)
+		}
+		if nudges != 0 {
+			t.Errorf("%d keep-alives beside a busy uplink", nudges)
+		}
+	})
+}
+
+func TestSharedObserverIsWarnedOf(t *testing.T) {
+	f, _ := closedFake(t, 2, func(o *Options) {
+		for _, s := range o.Via {
+			p, _ := fakes.Load(s.Arg)
+			p.(*fakePath).share = "if:eth0"
+		}
+	})
+	if w := f.Status("relay").Warnings; len(w) != 1 || !strings.Contains(w[0], "a and b share an observer") {
+		t.Errorf("warnings %q", w)
+	}
+}
+
+func TestBadOptions(t *testing.T) {
+	via := []path.Spec{{Name: "a", Kind: "fake", Arg: "x"}, {Name: "b", Kind: "fake", Arg: "y"}}
+	for why, o := range map[string]Options{
+		"no path":            {To: "192.0.2.1:1"},
+		"not a host":         {To: "192.0.2.1", Via: via},
+		"not a host and":     {To: "192.0.2.1:0", Via: via},
+		"paths were given":   {To: "192.0.2.1:1", Via: via, MinPaths: 3},
+		"two paths":          {To: "192.0.2.1:1", Via: append(via[:1:1], via[0])},
+		"no schedule":        {To: "192.0.2.1:1", Via: via, Schedule: schedule.Config{Name: "fast"}},
+		"no kind of path is": {To: "192.0.2.1:1", Via: []path.Spec{{Name: "a", Kind: "pigeon", Arg: "x"}}},
+	} {
+		if _, err := NewFan(o); err == nil || !strings.Contains(err.Error(), why) {
+			t.Errorf("%s: %v", why, err)
+		}
+	}
+}
+
+func TestUnresolvableServer(t *testing.T) {
+	f, err := NewFan(Options{To: "no-such-host.invalid:51820", Via: []path.Spec{{Name: "a", Kind: "fake", Arg: "z"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Open(t.Context()); err == nil || !strings.Contains(err.Error(), "does not resolve") {
+		t.Errorf("open says %v", err)
+	}
+}

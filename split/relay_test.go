@@ -1,0 +1,203 @@
+package split
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"heddle/path"
+	"heddle/schedule"
+)
+
+// echo is a UDP server on loopback that answers what it gets, and tells from where each datagram came.
+func echo(t *testing.T) (netip.AddrPort, chan netip.AddrPort) {
+	t.Helper()
+	c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	from := make(chan netip.AddrPort, 1<<14)
+	go func() {
+		buffer := make([]byte, 1<<16)
+		for {
+			n, a, err := c.ReadFromUDPAddrPort(buffer)
+			if err != nil {
+				return
+			}
+			select {
+			case from <- a:
+			default:
+			}
+			c.WriteToUDPAddrPort(buffer[:n], a)
+		}
+	}()
+	return c.LocalAddr().(*net.UDPAddr).AddrPort(), from
+}
+
+func startRelay(t *testing.T, to netip.AddrPort, change func(*RelayOptions)) *Relay {
+	t.Helper()
+	o := RelayOptions{Listen: netip.MustParseAddrPort("127.0.0.1:0"), Options: Options{Session: "relay", To: to.String(), Via: loopbackPaths(3),
+		Schedule: schedule.Config{Name: "round-robin", Every: schedule.Every{Packets: 5}}, Log: slog.New(slog.NewTextHandler(io.Discard, nil))}}
+	if change != nil {
+		change(&o)
+	}
+	r, err := NewRelay(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- r.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return r
+}
+
+func client(t *testing.T, to netip.AddrPort) *net.UDPConn {
+	t.Helper()
+	c, err := net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(to))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	c.SetDeadline(time.Now().Add(30 * time.Second))
+	return c
+}
+
+func TestRelaySplitsEachClientOnItsOwn(t *testing.T) {
+	server, from := echo(t)
+	r := startRelay(t, server, nil)
+	const each = 45
+	for k := range 2 {
+		c := client(t, r.Addr())
+		buffer := make([]byte, 100)
+		for i := range each {
+			text := fmt.Sprintf("client %d, datagram %d", k, i)
+			c.Write([]byte(text))
+			n, err := c.Read(buffer)
+			if err != nil || string(buffer[:n]) != text {
+				t.Fatalf("%s came back as %q, %v", text, buffer[:n], err)
+			}
+		}
+		by := map[netip.Addr]int{}
+		var order []netip.Addr
+		for range each {
+			a := (<-from).Addr()
+			by[a]++
+			order = append(order, a)
+		}
+		for a, n := range by {
+			if n != each/3 {
+				t.Errorf("client %d: %v carried %d of %d", k, a, n, each)
+			}
+		}
+		for i := range each {
+			if order[i] != order[i/5*5] {
+				t.Fatalf("client %d: batches of 5 are broken at %d: %v", k, i, order)
+			}
+		}
+	}
+	if s := r.Status(); len(s) != 2 || s[0].Paths[0].Up.Packets != each/3 || s[0].State != "running" {
+		t.Errorf("status %+v", s)
+	}
+}
+
+func TestGarbageFillsABoundedTable(t *testing.T) {
+	silent, err := path.Listen(netip.MustParseAddrPort("127.0.0.1:0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { silent.Close() })
+	const room = 8
+	r := startRelay(t, silent.LocalAddr(), func(o *RelayOptions) { o.MaxSessions = room })
+	before := runtime.NumGoroutine()
+	for range 500 {
+		c, err := net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(r.Addr()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Write([]byte("garbage"))
+		c.Close()
+	}
+	deadline := time.Now().Add(30 * time.Second)
+	for len(r.Status()) < room && time.Now().Before(deadline) {
+		time.Sleep(time.Millisecond)
+	}
+	if n := len(r.Status()); n != room {
+		t.Errorf("%d sessions, the bound is %d", n, room)
+	}
+	if grown := runtime.NumGoroutine() - before; grown > room*8 {
+		t.Errorf("%d more goroutines", grown)
+	}
+}
+
+func TestUnansweredSessionMakesRoom(t *testing.T) {
+	server, _ := echo(t)
+	r := startRelay(t, server, func(o *RelayOptions) { o.MaxSessions = 2 })
+	answered := client(t, r.Addr())
+	answered.Write([]byte("hello"))
+	if _, err := answered.Read(make([]byte, 10)); err != nil {
+		t.Fatal(err)
+	}
+	mute := netip.MustParseAddrPort("127.0.0.1:9")
+	r.mu.Lock()
+	if _, err := r.begin(t.Context(), mute, r.now().Add(-2*evictAfter)); err != nil {
+		t.Fatal(err)
+	}
+	r.mu.Unlock()
+	third := client(t, r.Addr())
+	third.Write([]byte("hello"))
+	if _, err := third.Read(make([]byte, 10)); err != nil {
+		t.Fatalf("no room for the third client: %v", err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.sessions[mute] != nil || len(r.sessions) != 2 {
+		t.Errorf("%d sessions, the unanswered one is there: %v", len(r.sessions), r.sessions[mute] != nil)
+	}
+}
+
+func TestIdleSessionsEnd(t *testing.T) {
+	server, _ := echo(t)
+	r := startRelay(t, server, nil)
+	c := client(t, r.Addr())
+	c.Write([]byte("hello"))
+	if _, err := c.Read(make([]byte, 10)); err != nil {
+		t.Fatal(err)
+	}
+	r.expire()
+	if n := len(r.Status()); n != 1 {
+		t.Fatalf("%d sessions just after a datagram", n)
+	}
+	r.mu.Lock()
+	r.now = func() time.Time { return time.Now().Add(DefaultIdle + time.Second) }
+	r.mu.Unlock()
+	r.expire()
+	if n := len(r.Status()); n != 0 {
+		t.Errorf("%d sessions after the idle time", n)
+	}
+}
+
+func TestListenAddressInUse(t *testing.T) {
+	taken, err := path.Listen(netip.MustParseAddrPort("127.0.0.1:0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	_, err = NewRelay(t.Context(), RelayOptions{Listen: taken.LocalAddr(), Options: Options{To: "127.0.0.1:9", Via: loopbackPaths(1)}})
+	if err == nil || !strings.Contains(err.Error(), "address already in use") {
+		t.Errorf("error %v", err)
+	}
+}
