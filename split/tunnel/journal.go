@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -139,12 +140,12 @@ func (j *journal) do(c change) error {
 	return nil
 }
 
-// undo takes the changes back, the last first, and removes the file. A change that resists stays in the file, and the
-// others are still undone.
-func (j *journal) undo() error {
+// undo takes back all changes but the first keep, the last first, and removes the file where none is left. A change
+// that resists stays in the file, and the others are still undone.
+func (j *journal) undo(keep int) error {
 	var left []change
 	var failed []error
-	for len(j.changes) > 0 {
+	for len(j.changes) > keep {
 		last := len(j.changes) - 1
 		c := j.changes[last]
 		j.changes = j.changes[:last]
@@ -152,11 +153,11 @@ func (j *journal) undo() error {
 			failed = append(failed, fmt.Errorf("undo %s: %w", c, err))
 			left = append([]change{c}, left...)
 		}
-		if err := (&journal{file: j.file, changes: append(j.changes[:last:last], left...)}).save(); err != nil {
+		if err := (&journal{file: j.file, changes: slices.Concat(j.changes, left)}).save(); err != nil {
 			failed = append(failed, err)
 		}
 	}
-	j.changes = left
+	j.changes = slices.Concat(j.changes, left)
 	return errors.Join(failed...)
 }
 

@@ -14,7 +14,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"time"
 
 	"golang.zx2c4.com/wireguard/tun"
@@ -31,6 +30,7 @@ type Tunnel struct {
 	fan     *split.Fan
 	bind    *split.Bind
 	journal *journal
+	kept    int // changes in the journal that are of a tunnel that crashed: its kill switch, where there is one
 	engine  *engine
 	control *controlSocket
 	net     *netstack.Net
@@ -82,12 +82,29 @@ func (t *Tunnel) Changes() []string {
 // traffic into it. It returns after the first handshake over proven paths. Where it fails it takes back what it did.
 // tell, which may be nil, hears what it waits for.
 func (t *Tunnel) Up(ctx context.Context, tell func(string)) error {
-	if left(t.o.Dir, t.o.Name) && t.plan != nil {
-		return &path.Error{What: t.o.Name, Why: "a crash left changes on this machine", Hint: "heddle down " + t.o.Name}
+	if t.plan != nil {
+		if err := t.openJournal(); err != nil {
+			return err
+		}
 	}
 	err := t.up(ctx, tell)
 	if err != nil {
-		return errors.Join(err, t.Close())
+		return errors.Join(err, t.close(t.kept))
+	}
+	t.kept = 0
+	return nil
+}
+
+// openJournal takes over the kill switch that [Clean] kept.
+func (t *Tunnel) openJournal() error {
+	j, err := openJournal(t.o.Dir, t.o.Name)
+	if err != nil {
+		return err
+	}
+	t.journal, t.kept = j, len(j.changes)
+	if !t.KillSwitch() {
+		t.kept = 0
+		return j.undo(0)
 	}
 	return nil
 }
@@ -119,7 +136,6 @@ func (t *Tunnel) up(ctx context.Context, tell func(string)) error {
 // makeDevice makes the first half of the plan. The paths are proved as soon as the kill switch, where there is one, is
 // up.
 func (t *Tunnel) makeDevice(ctx context.Context, tell func(string)) error {
-	t.journal = &journal{file: journalFile(t.o.Dir, t.o.Name)}
 	if err := otherKillSwitch(tableName(t.o.Name)); err != nil {
 		return err
 	}
@@ -223,6 +239,9 @@ func (t *Tunnel) Status() split.Status { return t.bind.Status() }
 // Net gives the network stack of a userspace tunnel, nil for others.
 func (t *Tunnel) Net() *netstack.Net { return t.net }
 
+// KillSwitch reports whether all else is kept from leaving while the tunnel is up.
+func (t *Tunnel) KillSwitch() bool { return t.plan != nil && t.plan.table != 0 && t.o.KillSwitch }
+
 // MTU gives the tunnel's MTU in bytes.
 func (t *Tunnel) MTU() int {
 	if t.plan == nil {
@@ -244,7 +263,7 @@ func (t *Tunnel) Wait(ctx context.Context) error {
 
 func (t *Tunnel) ended() error {
 	e := &path.Error{What: "tunnel " + t.o.Name, Why: "its device was taken away", Hint: "start it again"}
-	if t.plan != nil && t.plan.table != 0 && t.o.KillSwitch {
+	if t.KillSwitch() {
 		e.Why += "; the kill switch stays up, so nothing leaves"
 		e.Hint = fmt.Sprintf("start it again, or `heddle down %s` to lift the kill switch", t.o.Name)
 	}
@@ -252,7 +271,9 @@ func (t *Tunnel) ended() error {
 }
 
 // Close ends the tunnel and takes back all changes, the kill switch last. It may be called again.
-func (t *Tunnel) Close() error {
+func (t *Tunnel) Close() error { return t.close(0) }
+
+func (t *Tunnel) close(keep int) error {
 	if t.plan == nil {
 		if t.engine != nil {
 			t.engine.device.Close()
@@ -262,31 +283,32 @@ func (t *Tunnel) Close() error {
 	if t.journal == nil {
 		return nil
 	}
-	if err := t.journal.undo(); err != nil {
+	if err := t.journal.undo(keep); err != nil {
 		return &path.Error{What: "tunnel " + t.o.Name, Why: "not all changes could be taken back", Err: err, Hint: "heddle down " + t.o.Name}
 	}
 	return nil
 }
 
-// Clean takes back what a crash of the tunnel called name left, and says what it took back, a line each. The caller
-// holds the name's lock, so that no such tunnel runs.
-func Clean(dir, name string) ([]string, error) {
+// Clean takes back what a crash of the tunnel called name left, and says what it took back, a line each. With
+// keepKillSwitch it leaves the kill switch for a [Tunnel] that is about to start, so that nothing leaves in between.
+// The caller holds the name's lock, so that no such tunnel runs.
+func Clean(dir, name string, keepKillSwitch bool) ([]string, error) {
 	j, err := openJournal(dir, name)
 	if err != nil {
 		return nil, err
 	}
+	keep := 0
+	if len(j.changes) > 0 && keepKillSwitch {
+		if f, ok := j.changes[0].(*firewall); ok && f.KillSwitch {
+			keep = 1
+		}
+	}
 	var lines []string
-	for _, c := range j.changes {
+	for _, c := range j.changes[keep:] {
 		lines = append(lines, c.String())
 	}
-	if err := j.undo(); err != nil {
+	if err := j.undo(keep); err != nil {
 		return lines, &path.Error{What: "tunnel " + name, Why: "not all that a crash left could be taken back", Err: err, Hint: "heddle down " + name}
 	}
 	return lines, nil
-}
-
-// left reports whether a crash left something of the tunnel.
-func left(dir, name string) bool {
-	_, err := os.Lstat(journalFile(dir, name))
-	return err == nil
 }
