@@ -36,8 +36,8 @@ or the server's own network, sees the whole session.`,
 			root.AddCommand(c)
 		}
 	}
-	add(groupRun, newSplitCommand())
-	add(groupLook, newStatusCommand(), newCheckCommand())
+	add(groupRun, newUpCommand(), newDownCommand(), newSplitCommand())
+	add(groupLook, newStatusCommand(), newDoctorCommand(), newCheckCommand())
 	add(groupProve, newLabCommand())
 	root.AddCommand(newVersionCommand(), newCompletionCommand())
 	root.CompletionOptions.DisableDefaultCmd = true

@@ -1,0 +1,29 @@
+package main
+
+import (
+	"bytes"
+	"testing"
+
+	"heddle/cmd/heddle/internal/doctor"
+)
+
+func TestDoctorText(t *testing.T) {
+	report := doctor.Report{
+		Kernel: "6.1.0",
+		Interfaces: []doctor.Interface{{
+			Name: "eth0", Up: true, MTU: 1500, Addresses: []string{"192.168.1.2/24", "fe80::1/64"},
+			Defaults: []doctor.Route{{Family: "IPv4", Via: "192.168.1.1", Table: 254, Metric: 100}, {Family: "IPv4", Table: 77}},
+			IPv4:     doctor.Result{Verdict: doctor.Yes, What: "leaves as 192.168.1.2"},
+			IPv6:     doctor.Result{Verdict: doctor.No, What: "no IPv6 address", Hint: "wait for router advertisements"},
+		}, {Name: "wlan0", MTU: 1500}},
+		Checks: []doctor.Result{
+			{Check: "udp-gso", Verdict: doctor.Yes, What: "many datagrams go out in one call (UDP_SEGMENT)"},
+			{Check: "nftables", Verdict: doctor.Unknown, What: "trying it needs CAP_SYS_ADMIN", Hint: "run as root"},
+		},
+	}
+	var out bytes.Buffer
+	if err := printReport(&out, report); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "doctor.golden", out.String())
+}

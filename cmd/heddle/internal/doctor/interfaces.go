@@ -1,0 +1,247 @@
+package doctor
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Interface is one network interface and the ways out that it has.
+type Interface struct {
+	Name      string   `json:"name"`
+	Up        bool     `json:"up"`
+	MTU       int      `json:"mtu"`
+	Addresses []string `json:"addresses"`
+	// Defaults are its default routes, in any routing table.
+	Defaults []Route `json:"default_routes"`
+	// IPv4 and IPv6 say whether what is bound to the interface leaves by it.
+	IPv4 Result `json:"ipv4"`
+	IPv6 Result `json:"ipv6"`
+}
+
+// Route is a default route.
+type Route struct {
+	Family string `json:"family"` // "IPv4" or "IPv6"
+	Via    string `json:"via,omitempty"`
+	Table  int    `json:"table"` // 254 is main
+	Metric int    `json:"metric"`
+}
+
+// Usable reports whether the interface is a way out in one family at least.
+func (i Interface) Usable() bool { return i.IPv4.Verdict == Yes || i.IPv6.Verdict == Yes }
+
+// Somewhere far away, to ask the kernel for a route to. Nothing is sent there: the addresses are for documentation
+// (RFC 5737, RFC 3849).
+var (
+	farIPv4 = netip.MustParseAddr("198.51.100.1")
+	farIPv6 = netip.MustParseAddr("2001:db8::1")
+)
+
+func interfaces() ([]Interface, error) {
+	links, err := netlink.LinkList()
+	if err != nil {
+		return nil, fmt.Errorf("list the interfaces: %w", err)
+	}
+	defaults, err := defaultRoutes()
+	if err != nil {
+		return nil, fmt.Errorf("list the routes: %w", err)
+	}
+	found := []Interface{}
+	for _, link := range links {
+		if link.Attrs().Flags&net.FlagLoopback != 0 {
+			continue
+		}
+		found = append(found, examine(link, defaults[link.Attrs().Index]))
+	}
+	slices.SortStableFunc(found, func(a, b Interface) int {
+		return cmp.Compare(btoi(!a.Usable()), btoi(!b.Usable()))
+	})
+	return found, nil
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func examine(link netlink.Link, defaults []Route) Interface {
+	a := link.Attrs()
+	i := Interface{Name: a.Name, Up: a.Flags&net.FlagUp != 0, MTU: a.MTU, Addresses: []string{}, Defaults: append([]Route{}, defaults...)}
+	sources := map[bool]netip.Addr{} // by whether they are IPv4
+	addresses, _ := netlink.AddrList(link, netlink.FAMILY_ALL)
+	for _, address := range addresses {
+		i.Addresses = append(i.Addresses, address.IPNet.String())
+		ip, ok := netip.AddrFromSlice(address.IP)
+		if ip = ip.Unmap(); ok && ip.IsGlobalUnicast() && !sources[ip.Is4()].IsValid() {
+			sources[ip.Is4()] = ip
+		}
+	}
+	i.IPv4 = i.leaves(a.Index, "IPv4", sources[true], farIPv4)
+	i.IPv6 = i.leaves(a.Index, "IPv6", sources[false], farIPv6)
+	return i
+}
+
+// leaves asks the kernel which way a packet would go that is bound to the interface and has its address.
+func (i Interface) leaves(index int, family string, source, far netip.Addr) Result {
+	check := "source-routing-" + strings.ToLower(family)
+	switch {
+	case !i.Up:
+		return no(check, "the interface is down", "ip link set "+i.Name+" up")
+	case !source.IsValid():
+		return no(check, "no "+family+" address", "wait for DHCP or router advertisements, or give it an address")
+	}
+	options := netlink.RouteGetOptions{OifIndex: index, SrcAddr: source.AsSlice(), FIBMatch: true}
+	// Without FIBMatch the kernel takes any address to be on the link of an interface that has no route to it.
+	if _, err := netlink.RouteGetWithOptions(far.AsSlice(), &options); err != nil {
+		return no(check, "no "+family+" route out: "+errnoText(err),
+			fmt.Sprintf("give it a default route; a high metric keeps other traffic where it is: ip route add default via GATEWAY dev %s metric 5000", i.Name))
+	}
+	options.FIBMatch = false
+	routes, err := netlink.RouteGetWithOptions(far.AsSlice(), &options)
+	if err != nil || len(routes) == 0 {
+		return no(check, "no "+family+" route out: "+errnoText(err), "look at `ip rule` and `ip route show table all`")
+	}
+	if routes[0].LinkIndex != index {
+		return no(check, fmt.Sprintf("%s from %v would leave by interface %d", family, source, routes[0].LinkIndex),
+			"a routing rule sends it elsewhere: look at `ip rule`")
+	}
+	if far.Is4() && i.strictReversePath(index, far) {
+		return partly(check, fmt.Sprintf("leaves as %v, but answers are dropped (rp_filter is strict and the main route is elsewhere)", source),
+			fmt.Sprintf("sysctl -w net.ipv4.conf.%s.rp_filter=2", i.Name))
+	}
+	return yes(check, fmt.Sprintf("leaves as %v", source))
+}
+
+// strictReversePath reports whether the kernel would drop an answer that comes in here: with rp_filter 1 (RFC 3704,
+// strict) it must be the interface that the plain route to the sender leaves by.
+func (i Interface) strictReversePath(index int, far netip.Addr) bool {
+	mode := max(readInt(ipv4Conf("all")), readInt(ipv4Conf(i.Name)))
+	if mode != 1 {
+		return false
+	}
+	routes, err := netlink.RouteGet(far.AsSlice())
+	return err != nil || len(routes) == 0 || routes[0].LinkIndex != index
+}
+
+func ipv4Conf(name string) string {
+	return filepath.Join("/proc/sys/net/ipv4/conf", name, "rp_filter")
+}
+
+func readInt(file string) int {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return 0
+	}
+	n, _ := strconv.Atoi(strings.TrimSpace(string(text)))
+	return n
+}
+
+// defaultRoutes gives the default routes of all tables, by the index of their interface.
+func defaultRoutes() (map[int][]Route, error) {
+	found := map[int][]Route{}
+	for family, name := range map[int]string{netlink.FAMILY_V4: "IPv4", netlink.FAMILY_V6: "IPv6"} {
+		routes, err := netlink.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
+		if err != nil && !errors.Is(err, unix.EAFNOSUPPORT) {
+			return nil, err
+		}
+		for _, r := range routes {
+			if r.Type != unix.RTN_UNICAST || !isDefault(r.Dst) {
+				continue
+			}
+			hops := r.MultiPath
+			if len(hops) == 0 {
+				hops = []*netlink.NexthopInfo{{LinkIndex: r.LinkIndex, Gw: r.Gw}}
+			}
+			for _, hop := range hops {
+				found[hop.LinkIndex] = append(found[hop.LinkIndex], Route{Family: name, Via: ipText(hop.Gw), Table: r.Table, Metric: r.Priority})
+			}
+		}
+	}
+	for _, routes := range found {
+		slices.SortFunc(routes, func(a, b Route) int {
+			return cmp.Or(cmp.Compare(a.Family, b.Family), cmp.Compare(a.Table, b.Table), cmp.Compare(a.Metric, b.Metric))
+		})
+	}
+	return found, nil
+}
+
+func isDefault(n *net.IPNet) bool {
+	if n == nil {
+		return true
+	}
+	ones, _ := n.Mask.Size()
+	return ones == 0
+}
+
+func ipText(ip net.IP) string {
+	if len(ip) == 0 {
+		return ""
+	}
+	return ip.String()
+}
+
+func errnoText(err error) string {
+	if no, ok := errors.AsType[unix.Errno](err); ok {
+		return no.Error()
+	}
+	return "none was found"
+}
+
+// pathsCheck says whether there is anything to split over.
+func pathsCheck(all []Interface) Result {
+	var usable []string
+	for _, i := range all {
+		if i.Usable() {
+			usable = append(usable, i.Name)
+		}
+	}
+	const hint = "connect to a second network: another uplink, a phone's tethering, a second Wi-Fi"
+	switch len(usable) {
+	case 0:
+		return no("paths", "no interface is a way out", hint)
+	case 1:
+		return partly("paths", "one way out: "+usable[0], hint)
+	}
+	return yes("paths", fmt.Sprintf("%d ways out: %s", len(usable), list(usable)))
+}
+
+// observersCheck says whether the ways out lead to different first routers. Those behind one router share an observer.
+func observersCheck(all []Interface) Result {
+	users := map[string][]string{}
+	usable := 0
+	for _, i := range all {
+		if !i.Usable() {
+			continue
+		}
+		usable++
+		for _, r := range i.Defaults {
+			if r.Via != "" && !slices.Contains(users[r.Via], i.Name) {
+				users[r.Via] = append(users[r.Via], i.Name)
+			}
+		}
+	}
+	for via, names := range users {
+		// A link-local address is another router on each link.
+		if ip, err := netip.ParseAddr(via); len(names) > 1 && err == nil && !ip.IsLinkLocalUnicast() {
+			slices.Sort(names)
+			return partly("observers", fmt.Sprintf("%s all leave by %s", list(names), via),
+				"that may be one router, which then sees all of their paths; use another network for one of them")
+		}
+	}
+	if usable < 2 {
+		return unknown("observers", "fewer than two ways out to compare", "")
+	}
+	return yes("observers", "no two ways out share a router that can be told from here")
+}
