@@ -1,0 +1,70 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"heddle/observe"
+	"heddle/path"
+)
+
+func newObserveTraceCommand() *cobra.Command {
+	var f observeFlags
+	command := &cobra.Command{
+		Use:   "trace DIR...",
+		Short: "Turn captures into a Parquet trace",
+		Long: "Write the packets of each DIR, one session each, as a Parquet table with the columns\n\n" +
+			"  session  string  the directory's name\n" +
+			"  path     string  the observer: a capture's name\n" +
+			"  t        double  seconds since the session's first packet\n" +
+			"  size     int32   bytes of the IP packet; plus is client to server, minus is server to client\n\n" +
+			"Rows are in the order of time within a session. DIR is as for `heddle observe report`.",
+		Example: "  heddle observe trace captures --out trace.parquet\n" +
+			"  heddle observe trace visits/* --out visits.parquet --json",
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return observeTrace(cmd, args, f) },
+	}
+	addClientFlag(command, &f)
+	command.Flags().StringVar(&f.out, "out", "trace.parquet", "the `FILE` to write")
+	command.Flags().BoolVar(&f.json, "json", false, "print a summary as JSON")
+	return command
+}
+
+func observeTrace(cmd *cobra.Command, dirs []string, f observeFlags) error {
+	var sessions []*observe.Session
+	for _, dir := range dirs {
+		s, err := loadSession("", dir, f.clients)
+		if err != nil {
+			return err
+		}
+		for _, o := range s.Observers {
+			if o.Stopped != "" {
+				fmt.Fprintf(cmd.ErrOrStderr(), "%s, %s: %s\n", s.Label, o.Name, o.Stopped)
+			}
+		}
+		sessions = append(sessions, s)
+	}
+	file, err := os.Create(f.out)
+	if err != nil {
+		return &path.Error{What: "trace " + f.out, Err: err}
+	}
+	summary, err := observe.WriteTrace(file, sessions...)
+	if closed := file.Close(); err == nil {
+		err = closed
+	}
+	if err != nil {
+		return &path.Error{What: "trace " + f.out, Err: err}
+	}
+	summary.Out = f.out
+	if f.json {
+		encoder := json.NewEncoder(cmd.OutOrStdout())
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(summary)
+	}
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %d packets of %d sessions, %d paths\n", f.out, summary.Rows,
+		summary.Sessions, len(summary.Paths))
+	return err
+}

@@ -1,0 +1,89 @@
+package inspect
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"golang.org/x/net/dns/dnsmessage"
+)
+
+// questions lists the names that a DNS message asks for (RFC 1035 section 4.1).
+func questions(message []byte) []string {
+	var p dnsmessage.Parser
+	if _, err := p.Start(message); err != nil {
+		return nil
+	}
+	all, err := p.AllQuestions()
+	if err != nil {
+		return nil
+	}
+	var asked []string
+	for _, q := range all {
+		asked = append(asked, strings.TrimSuffix(q.Name.String(), "."))
+	}
+	return asked
+}
+
+// dnsOverTCP lists the questions in the first message of a TCP stream (RFC 1035 section 4.2.2).
+func dnsOverTCP(stream []byte) (asked []string, done bool) {
+	if len(stream) < 2 {
+		return nil, false
+	}
+	length := int(binary.BigEndian.Uint16(stream))
+	if len(stream) < 2+length {
+		return nil, false
+	}
+	return questions(stream[2 : 2+length]), true
+}
+
+var httpMethods = [][]byte{[]byte("GET "), []byte("POST "), []byte("HEAD "), []byte("PUT "), []byte("DELETE "),
+	[]byte("OPTIONS "), []byte("PATCH "), []byte("CONNECT ")}
+
+// looksLikeHTTP reports whether a stream starts as one side of HTTP/1 does (RFC 9112 section 2.1).
+func looksLikeHTTP(stream []byte) bool {
+	if bytes.HasPrefix(stream, []byte("HTTP/1.")) {
+		return true
+	}
+	for _, m := range httpMethods {
+		if bytes.HasPrefix(stream, m) {
+			return true
+		}
+	}
+	return false
+}
+
+// request reads the first HTTP/1 request of a stream. done is false where its head is not complete.
+func request(stream []byte) (host, line string, done bool) {
+	head := bytes.Index(stream, []byte("\r\n\r\n"))
+	if head < 0 {
+		return "", "", len(stream) >= prefixLimit
+	}
+	r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(stream[:head+4])))
+	if err != nil {
+		return "", "", true
+	}
+	return hostOnly(r.Host), r.Method + " " + r.Host + r.URL.RequestURI(), true
+}
+
+// hostOnly cuts the port off a Host header.
+func hostOnly(host string) string {
+	if i := strings.LastIndexByte(host, ':'); i >= 0 && !strings.HasSuffix(host, "]") {
+		return host[:i]
+	}
+	return host
+}
+
+const longestText = 253 // the longest name that DNS can carry (RFC 1035 section 2.3.4)
+
+// printable makes a stranger's text safe to print: ASCII without control characters, and not too long.
+func printable(text string) string {
+	if len(text) > longestText {
+		text = text[:longestText] + "..."
+	}
+	quoted := strconv.QuoteToASCII(text)
+	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
+}

@@ -1,0 +1,185 @@
+package inspect
+
+import "strings"
+
+// Where a name was read.
+const (
+	FromDNS  = "dns"
+	FromTLS  = "tls"
+	FromQUIC = "quic"
+	FromHTTP = "http"
+)
+
+// Name is a name that an observer can read, and where it stood.
+type Name struct {
+	Name string `json:"name"`
+	From string `json:"from"` // "dns", "tls", "quic" or "http"
+}
+
+// Flow gathers what one conversation gives away: the packets between two ports, both ways. The zero value is ready.
+type Flow struct {
+	Protocol string   // such as "WireGuard"; empty where nothing is known
+	Names    []Name   // each once, in the order they were seen; printable
+	Requests []string // HTTP requests in clear, as "GET host/path"; printable
+	Readable bool     // the payload is in clear
+
+	sides [2]side
+	keys  *initialKeys
+	quic  prefix
+	hello bool // the ClientHello was read, or cannot be
+}
+
+// side is one direction of a TCP connection.
+type side struct {
+	stream prefix
+	start  uint32 // sequence number of the first byte
+	open   bool
+	done   bool
+}
+
+const (
+	portDNS  = 53
+	portMDNS = 5353
+	mostSeen = 256 // names and requests that one flow may give
+)
+
+// UDP takes one datagram's payload, as much of it as was captured.
+func (f *Flow) UDP(source, destination uint16, payload []byte) {
+	switch {
+	case isPort(source, destination, portDNS) || isPort(source, destination, portMDNS):
+		if asked := questions(payload); asked != nil {
+			f.Protocol, f.Readable = "DNS", true
+			f.add(FromDNS, asked...)
+		}
+	case isQUIC(payload):
+		f.Protocol = "QUIC"
+		f.initials(payload)
+	case f.Protocol == "" && isWireGuard(payload):
+		f.Protocol = "WireGuard"
+	}
+}
+
+func isPort(source, destination, port uint16) bool { return source == port || destination == port }
+
+// isWireGuard knows a message by its type and length (the WireGuard paper, section 5.4). Where segments were joined
+// before the capture, a data message is longer than one packet and its length says nothing.
+func isWireGuard(b []byte) bool {
+	const joined = 1500
+	if len(b) < 32 || b[1] != 0 || b[2] != 0 || b[3] != 0 {
+		return false
+	}
+	switch b[0] {
+	case 1:
+		return len(b) == 148
+	case 2:
+		return len(b) == 92
+	case 3:
+		return len(b) == 64
+	case 4:
+		return len(b)%16 == 0 || len(b) > joined
+	}
+	return false
+}
+
+func (f *Flow) initials(datagram []byte) {
+	if f.hello {
+		return
+	}
+	for _, p := range initialPackets(datagram) {
+		var body []byte
+		if f.keys != nil {
+			body = f.keys.open(p.whole, p.number)
+		}
+		if body == nil {
+			keys, err := deriveInitial(p.destination)
+			if err != nil {
+				continue
+			}
+			if body = keys.open(p.whole, p.number); body == nil {
+				continue // the server's, or damaged
+			}
+			f.keys, f.quic = keys, prefix{} // the first one, or a new start after a Retry
+		}
+		cryptoFrames(body, func(offset uint64, data []byte) { f.quic.insert(offset, data) })
+		if name, done := serverName(f.quic.bytes()); done {
+			f.hello = true
+			f.add(FromQUIC, name)
+			return
+		}
+	}
+}
+
+// TCP takes one segment's payload, as much of it as was captured. forward tells the two directions apart.
+func (f *Flow) TCP(forward bool, source, destination uint16, sequence uint32, syn bool, payload []byte) {
+	s := &f.sides[0]
+	if forward {
+		s = &f.sides[1]
+	}
+	if syn {
+		*s = side{start: sequence + 1, open: true}
+		return
+	}
+	if s.done || len(payload) == 0 {
+		return
+	}
+	if !s.open { // the capture began mid-stream: take this for the start
+		s.start, s.open = sequence, true
+	}
+	if !s.stream.insert(uint64(sequence-s.start), payload) {
+		return
+	}
+	s.done = f.read(s.stream.bytes(), source, destination) || len(s.stream.bytes()) >= prefixLimit
+	if s.done {
+		s.stream = prefix{}
+	}
+}
+
+// read looks at the start of one side of a TCP connection and reports whether there is no more to learn from it.
+func (f *Flow) read(stream []byte, source, destination uint16) bool {
+	switch {
+	case looksLikeTLS(stream):
+		f.Protocol = "TLS"
+		if stream[0] != tlsRecordHandshake {
+			return true // the capture began mid-stream
+		}
+		name, done := serverName(handshakeOf(stream))
+		f.add(FromTLS, name)
+		return done
+	case looksLikeHTTP(stream):
+		f.Protocol, f.Readable = "HTTP", true
+		host, line, done := request(stream)
+		f.add(FromHTTP, host)
+		if line != "" && len(f.Requests) < mostSeen {
+			f.Requests = append(f.Requests, printable(line))
+		}
+		return done
+	case strings.HasPrefix(string(stream[:min(len(stream), 4)]), "SSH-"):
+		f.Protocol = "SSH"
+		return true
+	case isPort(source, destination, portDNS):
+		asked, done := dnsOverTCP(stream)
+		if asked != nil {
+			f.Protocol, f.Readable = "DNS", true
+			f.add(FromDNS, asked...)
+		}
+		return done
+	}
+	const longestStart = 8 // of what is looked for above
+	return len(stream) >= longestStart
+}
+
+func (f *Flow) add(from string, names ...string) {
+next:
+	for _, n := range names {
+		seen := Name{Name: printable(n), From: from}
+		if n == "" || len(f.Names) >= mostSeen {
+			continue
+		}
+		for _, old := range f.Names {
+			if old == seen {
+				continue next
+			}
+		}
+		f.Names = append(f.Names, seen)
+	}
+}

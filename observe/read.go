@@ -1,0 +1,218 @@
+package observe
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/pcapgo"
+
+	"heddle/observe/inspect"
+)
+
+// Packet is one IP packet as an observer saw it.
+type Packet struct {
+	Time time.Time
+	Size int  // length of the IP packet, in bytes
+	Out  bool // client to server
+	Flow int  // index in the capture's Flows
+
+	forward   bool // in the direction of its flow's first packet
+	direction pcapgo.NgEpbFlag
+}
+
+// Flow is one conversation: the packets between two ports, both ways.
+type Flow struct {
+	Client, Server netip.AddrPort
+	Transport      string // "udp", "tcp" or "ip"
+	Payload        int64  // bytes that TCP or UDP carried, both ways
+	inspect.Flow
+
+	opened bool // a TCP SYN said who the client is
+}
+
+// Capture is what one observer saw, in the order of time.
+type Capture struct {
+	Packets []Packet
+	Flows   []Flow
+	// Clients are the addresses taken for the client's, and How says by what: "given", "capture", "guessed".
+	Clients []netip.Addr
+	How     string
+	// Stopped says why reading ended before the end of the session, such as that the file is cut short; else empty.
+	Stopped string
+	// Missed is how many packets the capture says it dropped; NotIP how many packets carry no IP; Foreign how many are
+	// neither from nor to the client.
+	Missed, NotIP, Foreign uint64
+}
+
+// ErrNotACapture is what [Read] returns for bytes that are neither pcap nor pcapng.
+var ErrNotACapture = errors.New("not a capture: neither pcap nor pcapng")
+
+// Read reads a pcap or pcapng capture. clients are the client's addresses, or nil to take them from the capture's own
+// interface comments (see [ClientComment]) and packet flags, or else to guess. A capture that is damaged or cut short
+// gives what could be read, with Stopped set.
+func Read(r io.Reader, clients []netip.Addr) (*Capture, error) {
+	source, err := open(bufio.NewReaderSize(r, 1<<16))
+	if err != nil {
+		return nil, err
+	}
+	b := builder{decoder: newDecoder(), flows: map[flowKey]int{}}
+	for {
+		data, info, link, direction, err := source.next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			b.capture.Stopped = stoppedBy(err, len(b.capture.Packets))
+			break
+		}
+		b.add(data, info, link, direction)
+	}
+	b.capture.Missed = source.missed
+	b.capture.orient(clients, source.clients, source.flagged)
+	return &b.capture, nil
+}
+
+func stoppedBy(err error, packets int) string {
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return fmt.Sprintf("the file is cut short after %d packets", packets)
+	}
+	return fmt.Sprintf("the file is damaged after %d packets: %v", packets, err)
+}
+
+// source is an open capture file of either format.
+type source struct {
+	ng      *pcapgo.NgReader
+	plain   *pcapgo.Reader
+	clients []netip.Addr // from interface comments
+	flagged bool         // an interface says that what is flagged outbound comes from the client
+	known   int          // interfaces whose comment was read
+	missed  uint64
+}
+
+func open(r *bufio.Reader) (*source, error) {
+	magic, err := r.Peek(4)
+	if err != nil {
+		return nil, fmt.Errorf("%w: it holds %d bytes", ErrNotACapture, len(magic))
+	}
+	s := &source{}
+	switch binary.BigEndian.Uint32(magic) {
+	case 0x0A0D0D0A:
+		s.ng, err = pcapgo.NewNgReader(r, pcapgo.NgReaderOptions{WantMixedLinkType: true, SkipUnknownVersion: true,
+			StatisticsCallback: func(_ int, i pcapgo.NgInterfaceStatistics) {
+				if i.PacketsDropped != pcapgo.NgNoValue64 {
+					s.missed += i.PacketsDropped
+				}
+			},
+			SectionEndCallback: func([]pcapgo.NgInterface, pcapgo.NgSectionInfo) { s.known = 0 }})
+	case 0xA1B2C3D4, 0xD4C3B2A1, 0xA1B23C4D, 0x4D3CB2A1:
+		s.plain, err = pcapgo.NewReader(r)
+	default:
+		return nil, ErrNotACapture
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNotACapture, err)
+	}
+	return s, nil
+}
+
+// next gives one packet; data is valid until the next call.
+func (s *source) next() (data []byte, info gopacket.CaptureInfo, link LinkType, direction pcapgo.NgEpbFlag, err error) {
+	if s.plain != nil {
+		data, info, err = s.plain.ZeroCopyReadPacketData()
+		return data, info, s.plain.LinkType(), 0, err
+	}
+	data, info, options, err := s.ng.ZeroCopyReadPacketDataWithOptions()
+	if err != nil {
+		return nil, info, 0, 0, err
+	}
+	for ; s.known < s.ng.NInterfaces(); s.known++ {
+		iface, _ := s.ng.Interface(s.known)
+		s.comment(iface.Comment)
+	}
+	link, _ = info.AncillaryData[0].(LinkType)
+	if options.Flags != nil {
+		direction = options.Flags.Direction
+	}
+	return data, info, link, direction, nil
+}
+
+func (s *source) comment(text string) {
+	for word := range strings.FieldsFuncSeq(text, func(r rune) bool { return r == ' ' || r == ';' || r == ',' }) {
+		value, found := strings.CutPrefix(word, clientWord)
+		if !found {
+			continue
+		}
+		if value == clientOutbound {
+			s.flagged = true
+		} else if a, err := netip.ParseAddr(value); err == nil {
+			s.clients = append(s.clients, a.Unmap())
+		}
+	}
+}
+
+// builder gathers a capture packet by packet.
+type builder struct {
+	capture Capture
+	decoder *decoder
+	flows   map[flowKey]int
+}
+
+// flowKey names a conversation; low sorts before high, so both directions have one key.
+type flowKey struct {
+	low, high netip.AddrPort
+	protocol  uint8
+}
+
+func (b *builder) add(data []byte, info gopacket.CaptureInfo, link LinkType, direction pcapgo.NgEpbFlag) {
+	p, ok := b.decoder.decode(link, data, info.Length)
+	year := info.Timestamp.Year()
+	if !ok || year < 1970 || year > 2200 || info.Length > math.MaxInt32 { // no IP, no time, or no such size
+		b.capture.NotIP++
+		return
+	}
+	key := flowKey{p.source, p.destination, p.protocol}
+	if key.high.Compare(key.low) < 0 {
+		key.low, key.high = key.high, key.low
+	}
+	id, known := b.flows[key]
+	if !known {
+		id = len(b.capture.Flows)
+		b.flows[key] = id
+		b.capture.Flows = append(b.capture.Flows, newFlow(p))
+	}
+	f := &b.capture.Flows[id]
+	f.inspect(p)
+	b.capture.Packets = append(b.capture.Packets, Packet{Time: info.Timestamp, Size: p.size, Flow: id,
+		forward: p.source == f.Client, direction: direction})
+}
+
+// newFlow takes the sender of the first packet for the client, for now.
+func newFlow(p decoded) Flow {
+	transport := "ip"
+	switch p.protocol {
+	case protocolTCP:
+		transport = "tcp"
+	case protocolUDP:
+		transport = "udp"
+	}
+	return Flow{Client: p.source, Server: p.destination, Transport: transport}
+}
+
+func (f *Flow) inspect(p decoded) {
+	f.Payload += int64(p.payloadSize)
+	switch p.protocol {
+	case protocolUDP:
+		f.UDP(p.source.Port(), p.destination.Port(), p.payload)
+	case protocolTCP:
+		f.opened = f.opened || p.syn && !p.ack && p.source == f.Client
+		f.TCP(p.source == f.Client, p.source.Port(), p.destination.Port(), p.sequence, p.syn, p.payload)
+	}
+}

@@ -1,0 +1,249 @@
+package observe
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"io"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/parquet-go/parquet-go"
+	"golang.org/x/net/html"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	file := filepath.Join("testdata", name)
+	if *update {
+		if err := os.MkdirAll("testdata", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("%s differs (go test ./observe -update writes it anew); got:\n%s", file, got)
+	}
+}
+
+// sessions loads one split session and one without any tunnel.
+func sessions(t *testing.T) (split, plain *Session) {
+	t.Helper()
+	dir := t.TempDir()
+	splitSession(t, filepath.Join(dir, "office"), 1, 1.5)
+	plainSession(t, filepath.Join(dir, "plain"))
+	split, err := Load("office", filepath.Join(dir, "office"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain, err = Load("no tunnel", filepath.Join(dir, "plain"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return split, plain
+}
+
+func TestReportGolden(t *testing.T) {
+	split, plain := sessions(t)
+	report := Compare(split, plain)
+	var text, page bytes.Buffer
+	if err := WriteText(&text, report); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "report.txt", text.Bytes())
+	encoded, err := json.MarshalIndent(report, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "report.json", append(encoded, '\n'))
+	if err := WriteHTML(&page, split, plain); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "report.html", page.Bytes())
+	for line := range strings.Lines(text.String()) {
+		if n := len([]rune(strings.TrimRight(line, "\n"))); n > 100 {
+			t.Errorf("a line of %d columns: %s", n, line)
+		}
+	}
+}
+
+func TestPageNeedsNoOtherFile(t *testing.T) {
+	split, plain := sessions(t)
+	split.Label, split.Observers[0].Name = `<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`
+	var page bytes.Buffer
+	if err := WriteHTML(&page, split, plain); err != nil {
+		t.Fatal(err)
+	}
+	tokens := html.NewTokenizer(&page)
+	for {
+		kind := tokens.Next()
+		if kind == html.ErrorToken {
+			if !errors.Is(tokens.Err(), io.EOF) {
+				t.Fatal(tokens.Err())
+			}
+			return
+		}
+		token := tokens.Token()
+		switch token.Data {
+		case "script", "img", "link", "iframe", "object":
+			if kind != html.TextToken {
+				t.Errorf("the page holds %v", token)
+			}
+		}
+		for _, a := range token.Attr {
+			if a.Key == "src" || a.Key == "href" || strings.HasPrefix(a.Key, "on") {
+				t.Errorf("%s has %s=%q", token.Data, a.Key, a.Val)
+			}
+		}
+	}
+}
+
+func TestSharesSumToOne(t *testing.T) {
+	for seed := range uint64(10) {
+		dir := t.TempDir()
+		splitSession(t, dir, seed, 0.5)
+		s, err := Load("x", dir, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := s.Report()
+		var all, up, down float64
+		packets, visits := 0, 0
+		for _, e := range r.Observers {
+			all, up, down = all+e.Share, up+e.Up.Share, down+e.Down.Share
+			packets, visits = packets+e.Packets, visits+e.Visits
+			if e.Slots > e.Watched+1e-9 || e.Watched > r.Seconds+1e-9 {
+				t.Errorf("seed %d: %s watched %g s, %g s of it in visits, of %g s", seed, e.Observer, e.Watched, e.Slots, r.Seconds)
+			}
+		}
+		for _, sum := range []float64{all, up, down} {
+			if math.Abs(sum-1) > 1e-9 {
+				t.Errorf("seed %d: shares sum to %g", seed, sum)
+			}
+		}
+		if packets != r.Packets || r.Up.Packets+r.Down.Packets != packets {
+			t.Errorf("seed %d: %d packets of %d", seed, packets, r.Packets)
+		}
+	}
+}
+
+// naiveLongest looks at every stretch of the sequence that begins at each packet.
+func naiveLongest(events []event, observer int, counts func(event) bool) int {
+	var order []int
+	for _, e := range events {
+		if counts(e) {
+			order = append(order, e.observer)
+		}
+	}
+	most := 0
+	for i := range order {
+		n := 0
+		for _, o := range order[i:] {
+			if o != observer {
+				break
+			}
+			n++
+		}
+		most = max(most, n)
+	}
+	return most
+}
+
+func TestLongestRunEqualsBruteForce(t *testing.T) {
+	for seed := range uint64(300) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		s := &Session{Observers: make([]Observer, 1+random.IntN(4))}
+		for i := range s.Observers {
+			at := epoch
+			for range random.IntN(60) {
+				at = at.Add(time.Duration(random.IntN(5)) * time.Millisecond) // with ties
+				s.Observers[i].Packets = append(s.Observers[i].Packets, Packet{Time: at, Size: 1, Out: random.IntN(2) == 0})
+			}
+			s.Observers[i].Flows = make([]Flow, 1)
+		}
+		r, events := s.Report(), s.merged()
+		for i, e := range r.Observers {
+			all := naiveLongest(events, i, func(event) bool { return true })
+			up := naiveLongest(events, i, func(e event) bool { return e.Out })
+			down := naiveLongest(events, i, func(e event) bool { return !e.Out })
+			if e.LongestRun != all || e.Up.LongestRun != up || e.Down.LongestRun != down {
+				t.Errorf("seed %d, observer %d: %d %d %d, want %d %d %d", seed, i,
+					e.LongestRun, e.Up.LongestRun, e.Down.LongestRun, all, up, down)
+			}
+		}
+	}
+}
+
+func TestTraceReadsBack(t *testing.T) {
+	split, plain := sessions(t)
+	file := filepath.Join(t.TempDir(), "x.parquet")
+	out, err := os.Create(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	summary, err := WriteTrace(out, split, plain)
+	if err := errors.Join(err, out.Close()); err != nil {
+		t.Fatal(err)
+	}
+	rows, err := parquet.ReadFile[TraceRow](file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := Compare(split, plain)
+	if want := r.Packets + r.Baselines[0].Packets; len(rows) != want || summary.Rows != want {
+		t.Fatalf("%d rows, %d in the summary, want %d", len(rows), summary.Rows, want)
+	}
+	up, down, last := map[string]int64{}, map[string]int64{}, map[string]float64{}
+	for _, row := range rows {
+		if row.Time < last[row.Session] {
+			t.Fatalf("%v comes after %g", row, last[row.Session])
+		}
+		last[row.Session] = row.Time
+		if row.Size > 0 {
+			up[row.Session+"/"+row.Path] += int64(row.Size)
+		} else {
+			down[row.Session+"/"+row.Path] -= int64(row.Size)
+		}
+	}
+	for _, session := range r.sessions() {
+		for _, e := range session.Observers {
+			key := session.Label + "/" + e.Observer
+			if up[key] != e.Up.Bytes || down[key] != e.Down.Bytes {
+				t.Errorf("%s: %d up and %d down, want %d and %d", key, up[key], down[key], e.Up.Bytes, e.Down.Bytes)
+			}
+		}
+	}
+}
+
+func TestSizeAndTimesAsText(t *testing.T) {
+	for n, want := range map[int64]string{0: "0 B", 999: "999 B", 1000: "1.0 kB", 999_949: "999.9 kB", 999_950: "1.0 MB",
+		5e12: "5.0 TB", 5e15: "5000.0 TB"} {
+		if got := Size(n); got != want {
+			t.Errorf("Size(%d) = %q, want %q", n, got, want)
+		}
+	}
+	for n, want := range map[int]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567", -1234: "-1,234"} {
+		if got := grouped(n); got != want {
+			t.Errorf("grouped(%d) = %q, want %q", n, got, want)
+		}
+	}
+	for s, want := range map[float64]string{1e-6: "1 µs", 1e-5: "10 µs", 0.01: "10 ms", 1: "1 s", 100: "100 s"} {
+		if got := shortTime(s); got != want {
+			t.Errorf("shortTime(%g) = %q, want %q", s, got, want)
+		}
+	}
+}

@@ -1,0 +1,199 @@
+package observe
+
+import (
+	"cmp"
+	"errors"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"heddle/path"
+)
+
+// Session is one session of a client, as all its observers together saw it.
+type Session struct {
+	Label     string
+	Observers []Observer // in the order of their names
+}
+
+// Observer is one place in the network, and what was captured there.
+type Observer struct {
+	Name  string
+	Files []string // base names
+	Capture
+}
+
+var captureSuffixes = []string{".pcapng", ".pcap", ".cap"}
+
+// Load reads a directory of captures: each file is one observer, called by the file's name without suffix, and each
+// subdirectory is one observer too, who holds all captures in it. dir may also be a single capture file. clients is as
+// for [Read]. Load fails on a directory without captures, and on a file that is called a capture and is none; a
+// capture that is cut short is read as far as it goes.
+func Load(label, dir string, clients []netip.Addr) (*Session, error) {
+	what := "captures in " + dir
+	info, err := os.Stat(dir)
+	if err != nil {
+		return nil, &path.Error{What: what, Err: bare(err), Hint: "name a directory that holds .pcapng or .pcap files"}
+	}
+	s := &Session{Label: label}
+	if !info.IsDir() {
+		return s, s.add(observerName(dir), []string{dir}, clients)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, &path.Error{What: what, Err: bare(err)}
+	}
+	for _, e := range entries {
+		at := filepath.Join(dir, e.Name())
+		switch {
+		case e.IsDir():
+			files, err := capturesIn(at)
+			if err != nil {
+				return nil, &path.Error{What: what, Err: err}
+			}
+			if len(files) > 0 {
+				err = s.add(e.Name(), files, clients)
+			}
+			if err != nil {
+				return nil, err
+			}
+		case isCapture(e.Name()):
+			if err := s.add(observerName(at), []string{at}, clients); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if len(s.Observers) == 0 {
+		return nil, &path.Error{What: what, Why: "there are none",
+			Hint: "a capture's name ends in " + strings.Join(captureSuffixes, ", ") + "; `heddle up --capture DIR` writes them"}
+	}
+	return s, nil
+}
+
+// bare cuts the file's name off an error, where the message names it already.
+func bare(err error) error {
+	if p, ok := errors.AsType[*fs.PathError](err); ok {
+		return p.Err
+	}
+	return err
+}
+
+func isCapture(name string) bool {
+	return !strings.HasPrefix(name, ".") && slices.Contains(captureSuffixes, strings.ToLower(filepath.Ext(name)))
+}
+
+func observerName(file string) string {
+	base := filepath.Base(file)
+	return strings.TrimSuffix(base, filepath.Ext(base))
+}
+
+func capturesIn(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	var files []string
+	for _, e := range entries {
+		if !e.IsDir() && isCapture(e.Name()) {
+			files = append(files, filepath.Join(dir, e.Name()))
+		}
+	}
+	return files, err
+}
+
+func (s *Session) add(name string, files []string, clients []netip.Addr) error {
+	o := Observer{Name: name}
+	for _, file := range files {
+		c, err := readFile(file, clients)
+		if err != nil {
+			return err
+		}
+		o.join(filepath.Base(file), c)
+	}
+	s.Observers = append(s.Observers, o)
+	return nil
+}
+
+func readFile(name string, clients []netip.Addr) (*Capture, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, &path.Error{What: "capture " + name, Err: bare(err)}
+	}
+	defer f.Close()
+	c, err := Read(f, clients)
+	if err != nil {
+		return nil, &path.Error{What: "capture " + name, Err: err,
+			Hint: "Heddle reads pcap and pcapng files that are not compressed; move other files elsewhere"}
+	}
+	return c, nil
+}
+
+// join adds what another file of the same observer holds.
+func (o *Observer) join(file string, c *Capture) {
+	o.Files = append(o.Files, file)
+	base := len(o.Flows)
+	for i := range c.Packets {
+		c.Packets[i].Flow += base
+	}
+	o.Flows = append(o.Flows, c.Flows...)
+	o.Packets = append(o.Packets, c.Packets...)
+	if base > 0 {
+		slices.SortStableFunc(o.Packets, func(a, b Packet) int { return a.Time.Compare(b.Time) })
+	}
+	for _, a := range c.Clients {
+		if !slices.Contains(o.Clients, a) {
+			o.Clients = append(o.Clients, a)
+		}
+	}
+	o.How = cmp.Or(o.How, c.How)
+	if c.Stopped != "" {
+		o.Stopped = strings.TrimPrefix(o.Stopped+"; "+file+": "+c.Stopped, "; ")
+	}
+	o.Missed, o.NotIP, o.Foreign = o.Missed+c.Missed, o.NotIP+c.NotIP, o.Foreign+c.Foreign
+}
+
+// event is one packet in the merged order of a session.
+type event struct {
+	Packet
+	observer int
+}
+
+// merged gives every packet of the session in the order of time; packets of one instant in the order of observers.
+func (s *Session) merged() []event {
+	var total int
+	for _, o := range s.Observers {
+		total += len(o.Packets)
+	}
+	all := make([]event, 0, total)
+	for i, o := range s.Observers {
+		for _, p := range o.Packets {
+			all = append(all, event{p, i})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b event) int { return a.Time.Compare(b.Time) })
+	return all
+}
+
+// Start is the time of the session's first packet, and Duration the time from there to the last one.
+func (s *Session) Start() time.Time {
+	var start time.Time
+	for _, o := range s.Observers {
+		if len(o.Packets) > 0 && (start.IsZero() || o.Packets[0].Time.Before(start)) {
+			start = o.Packets[0].Time
+		}
+	}
+	return start
+}
+
+// Duration is the time from the session's first packet to its last.
+func (s *Session) Duration() time.Duration {
+	var d time.Duration
+	start := s.Start()
+	for _, o := range s.Observers {
+		if n := len(o.Packets); n > 0 {
+			d = max(d, o.Packets[n-1].Time.Sub(start))
+		}
+	}
+	return d
+}
