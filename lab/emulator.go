@@ -182,6 +182,12 @@ func (e *emulator) lateness() lateness {
 	return e.late
 }
 
+func (e *emulator) resetLateness() {
+	e.mu.Lock()
+	e.late = lateness{}
+	e.mu.Unlock()
+}
+
 // openTUN makes a layer 3 device in the namespace of the calling thread. Without IFF_VNET_HDR the kernel hands over
 // single packets with full checksums: no super-packets, so that loss is exact.
 func openTUN(name string) (int, error) {

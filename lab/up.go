@@ -211,6 +211,15 @@ func (in *Instance) Lateness() Lateness {
 	return all.summary()
 }
 
+// ResetLateness begins the count of lateness anew, so that each run of an experiment has its own.
+func (in *Instance) ResetLateness() {
+	for _, l := range in.links {
+		if l.emulator != nil {
+			l.emulator.resetLateness()
+		}
+	}
+}
+
 // Open joins a world that another process owns. Its emulated links can be taken down and up, not shaped.
 func Open(name string) (*Instance, error) {
 	s, err := readState(name)

@@ -27,7 +27,7 @@ loss by Heddle itself, which records how late it was. Nothing of the machine's o
   heddle lab down threeways`,
 	}
 	cmd.AddCommand(newLabUpCommand(), newLabDownCommand(), newLabListCommand(), newLabWorldsCommand(),
-		newLabExecCommand(), newLabCaptureCommand(), newLabEmulateCommand())
+		newLabExecCommand(), newLabCaptureCommand(), newLabBenchCommand(), newLabEmulateCommand())
 	return cmd
 }
 
@@ -40,7 +40,7 @@ func newLabUpCommand() *cobra.Command {
 "heddle lab worlds" lists the worlds.`,
 		Example: `  heddle lab up threeways
   heddle lab up threeways --name second`,
-		Args: labArgs(cobra.ExactArgs(1)),
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if _, err := lab.Find(args[0]); err != nil {
 				return usageError{err}
@@ -69,7 +69,7 @@ func newLabEmulateCommand() *cobra.Command {
 		Use:    "emulate WORLD",
 		Short:  "Run a world in the foreground, for heddle lab up",
 		Hidden: true,
-		Args:   labArgs(cobra.ExactArgs(1)),
+		Args:   cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			world, err := lab.Find(args[0])
 			if err != nil {
@@ -91,7 +91,7 @@ func newLabDownCommand() *cobra.Command {
 that "heddle lab up" made and all that a crash left; a world that a running program made for itself is left to it.`,
 		Example: `  heddle lab down threeways
   heddle lab down --all`,
-		Args: labArgs(cobra.MaximumNArgs(1)),
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if all == (len(args) == 1) {
 				return usageError{&path.Error{What: "lab down", Why: "it takes one NAME or --all", Hint: "heddle lab list"}}
@@ -132,7 +132,7 @@ func newLabListCommand() *cobra.Command {
 		Long:  "List the worlds that are up, their hosts, and how late their emulated links were.",
 		Example: `  heddle lab list
   heddle lab list --json`,
-		Args: labArgs(cobra.NoArgs),
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			list, err := listWorlds()
 			if err != nil {
@@ -196,7 +196,7 @@ func newLabWorldsCommand() *cobra.Command {
 		Short:   "List the worlds that can be made",
 		Long:    "List the worlds that heddle lab up can make.",
 		Example: "  heddle lab worlds",
-		Args:    labArgs(cobra.NoArgs),
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 			for _, w := range lab.Worlds() {
@@ -229,14 +229,4 @@ func onlyWorld(name string) (string, error) {
 		return up[0], nil
 	}
 	return "", usageError{&path.Error{What: "lab", Why: fmt.Sprintf("several worlds are up: %v", up), Hint: "say which with --name", Err: os.ErrInvalid}}
-}
-
-// labArgs makes a wrong number of arguments a mistake in the command line.
-func labArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if err := check(cmd, args); err != nil {
-			return usageError{&path.Error{What: cmd.CommandPath(), Why: err.Error(), Hint: "usage: " + cmd.UseLine()}}
-		}
-		return nil
-	}
 }

@@ -19,7 +19,7 @@ func newLabExecCommand() *cobra.Command {
 /run/wireguard and HEDDLE_RUN_DIR. The program takes the place of heddle, so its exit status is what you get.`,
 		Example: `  heddle lab exec client -- curl http://server.example/
   heddle lab exec --name second server -- ip route`,
-		Args: labArgs(cobra.MinimumNArgs(2)),
+		Args: cobra.MinimumNArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			in, err := openWorld(name)
 			if err != nil {
@@ -52,7 +52,7 @@ Super-packets of segmentation offload are taken apart, so the file counts what t
 be kept are counted; a capture that misses any ends with an error.`,
 		Example: `  heddle lab capture home-gw client home.pcapng --for 10s
   heddle lab capture server core server.pcapng`,
-		Args: labArgs(cobra.ExactArgs(3)),
+		Args: cobra.ExactArgs(3),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			in, err := openWorld(name)
 			if err != nil {

@@ -156,8 +156,16 @@ func TestProcesses(t *testing.T) {
 		t.Errorf("a program that ends at once: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	p, err = Start(ctx, in.Host("a"), "sh", "-c", "trap '' TERM; while :; do sleep 1; done")
+	p, err = Start(ctx, in.Host("a"), "sh", "-c", "trap '' TERM; echo ready; while :; do sleep 1; done")
 	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.await(ctx, func() error {
+		if p.Log() != "ready" {
+			return errors.New("the trap is not set")
+		}
+		return nil
+	}); err != nil {
 		t.Fatal(err)
 	}
 	cancel()

@@ -1,0 +1,63 @@
+package bench
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Machine is what a bench ran on.
+type Machine struct {
+	CPU    string `json:"cpu"`
+	Cores  int    `json:"cores"`
+	Memory uint64 `json:"memory"` // bytes
+	Kernel string `json:"kernel"`
+	Arch   string `json:"arch"`
+	Go     string `json:"go"`
+}
+
+// String gives the machine in a line.
+func (m Machine) String() string {
+	return fmt.Sprintf("%s, %d cores, %.1f GiB, Linux %s, %s", m.CPU, m.Cores, float64(m.Memory)/(1<<30), m.Kernel, m.Go)
+}
+
+// Load is the machine's load average over one minute, when the bench began and when it ended.
+type Load struct {
+	Start float64 `json:"start"`
+	End   float64 `json:"end"`
+}
+
+func thisMachine() Machine {
+	m := Machine{CPU: "unknown processor", Cores: runtime.NumCPU(), Arch: runtime.GOARCH, Go: runtime.Version()}
+	var name unix.Utsname
+	if unix.Uname(&name) == nil {
+		m.Kernel = unix.ByteSliceToString(name.Release[:])
+	}
+	var info unix.Sysinfo_t
+	if unix.Sysinfo(&info) == nil {
+		m.Memory = uint64(info.Totalram) * uint64(info.Unit)
+	}
+	if f, err := os.Open("/proc/cpuinfo"); err == nil {
+		defer f.Close()
+		for lines := bufio.NewScanner(f); lines.Scan(); {
+			if key, value, _ := strings.Cut(lines.Text(), ":"); strings.TrimSpace(key) == "model name" {
+				m.CPU = strings.TrimSpace(value)
+				break
+			}
+		}
+	}
+	return m
+}
+
+// loadNow is the load average over one minute: the first word of /proc/loadavg.
+func loadNow() (load float64) {
+	data, err := os.ReadFile("/proc/loadavg")
+	if err == nil {
+		fmt.Sscan(string(data), &load)
+	}
+	return load
+}

@@ -1,0 +1,116 @@
+package bench
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"text/tabwriter"
+
+	"heddle/lab"
+)
+
+// Report is what a bench found. Its JSON fields are a stable interface.
+type Report struct {
+	Bench   string  `json:"bench"`
+	Machine Machine `json:"machine"`
+	Load    Load    `json:"load"`
+	// LatenessMS is that of the run in which the emulated links were latest, by their mean, in milliseconds; zero where none was emulated.
+	LatenessMS lab.Lateness `json:"lateness_ms"`
+	// Rejected counts the runs that were repeated because the emulated links were late or a peer failed.
+	Rejected int   `json:"rejected"`
+	Rows     []Row `json:"rows"`
+}
+
+// Row is one case.
+type Row struct {
+	Case   string  `json:"case"` // slash-separated, most general first
+	Metric string  `json:"metric"`
+	Unit   string  `json:"unit"`
+	N      int     `json:"n"` // rounds
+	Median float64 `json:"median"`
+	Min    float64 `json:"min"`
+	Max    float64 `json:"max"`
+	// Baseline is the case that this one is compared with, and Ratio the median of the ratios to it within a round. Both are
+	// empty for a baseline.
+	Baseline string   `json:"baseline,omitempty"`
+	Ratio    *float64 `json:"ratio"`
+	// Paper is the published ratio, where there is one.
+	Paper *float64 `json:"paper"`
+}
+
+// sample is one measurement of one case in one round.
+type sample struct {
+	round int
+	value float64
+}
+
+// newRow sums up the samples of a case, and compares them with those of its baseline in the same rounds.
+func newRow(name string, samples []sample, baseline string, base []sample) Row {
+	values := make([]float64, 0, len(samples))
+	var ratios []float64
+	for _, s := range samples {
+		values = append(values, s.value)
+		for _, b := range base {
+			if b.round == s.round && b.value > 0 {
+				ratios = append(ratios, s.value/b.value)
+			}
+		}
+	}
+	row := Row{Case: name, N: len(values), Median: median(values)}
+	if len(values) > 0 {
+		row.Min, row.Max = slices.Min(values), slices.Max(values)
+	}
+	if name != baseline {
+		row.Baseline = baseline
+		if len(ratios) > 0 {
+			r := median(ratios)
+			row.Ratio = &r
+		}
+	}
+	return row
+}
+
+// median of values, or 0 of none.
+func median(values []float64) float64 {
+	if len(values) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	middle := len(sorted) / 2
+	if len(sorted)%2 == 1 {
+		return sorted[middle]
+	}
+	return (sorted[middle-1] + sorted[middle]) / 2
+}
+
+// WriteJSON writes the report as indented JSON.
+func (r Report) WriteJSON(w io.Writer) error {
+	out := json.NewEncoder(w)
+	out.SetIndent("", "  ")
+	return out.Encode(r)
+}
+
+// WriteTable writes the report for a person.
+func (r Report) WriteTable(w io.Writer) error {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(table, "CASE\tN\tMEDIAN\tMIN\tMAX\tUNIT\tRATIO\tPAPER\tTO\t")
+	for _, row := range r.Rows {
+		fmt.Fprintf(table, "%s\t%d\t%.2f\t%.2f\t%.2f\t%s\t%s\t%s\t%s\t\n", row.Case, row.N, row.Median, row.Min, row.Max, row.Unit,
+			optional(row.Ratio), optional(row.Paper), cmp.Or(row.Baseline, "-"))
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "\n%s; load %.2f to %.2f\nemulated links late by %.3f ms on average, p99 %.3f ms, in the worst run; %d runs repeated\n",
+		r.Machine, r.Load.Start, r.Load.End, r.LatenessMS.Mean, r.LatenessMS.P99, r.Rejected)
+	return err
+}
+
+func optional(v *float64) string {
+	if v == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%.3f", *v)
+}

@@ -1,0 +1,164 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"heddle/lab"
+	"heddle/observe"
+	"heddle/path"
+)
+
+// Options say how the demo is run.
+type Options struct {
+	// Dir takes the page and the captures. Captures of an earlier demo in it are replaced; nothing else is.
+	Dir string
+	// Heddle is the program to show, as a path.
+	Heddle string
+	// Large is the size of the large file, in bytes.
+	Large int64
+	// Loopback runs without a world, as it is run where there can be none.
+	Loopback bool
+	// Talk takes what happens meanwhile, line by line.
+	Talk io.Writer
+}
+
+// Result is what a demo showed. Its JSON fields are a stable interface.
+type Result struct {
+	World    string         `json:"world"`    // "threeways" or "loopback"
+	Page     string         `json:"page"`     // the HTML page
+	Captures string         `json:"captures"` // the directory of the captures
+	Fetched  []Fetch        `json:"fetched"`
+	Lateness *lab.Lateness  `json:"lateness,omitempty"` // of the emulated links
+	Notes    []string       `json:"notes"`              // what a reader of the figures should know
+	Report   observe.Report `json:"report"`
+}
+
+// Fetch is what curl fetched in one phase, each file whole and unchanged.
+type Fetch struct {
+	Phase   string  `json:"phase"`
+	Files   int     `json:"files"`
+	Bytes   int64   `json:"bytes"`
+	Seconds float64 `json:"seconds"`
+}
+
+// stage is a place where sessions are held and seen.
+type stage interface {
+	// phases are run one after the other; the first is the one that the others are compared with.
+	phases() []phase
+	// urls are what each phase fetches.
+	urls() []target
+	// finish adds what the stage knows to the result.
+	finish(*Result)
+	close() error
+}
+
+// phase is one way to hold the session. hold brings it up, with captures to dir, calls fetch with what runs curl there,
+// and takes it down again.
+type phase struct {
+	label, dir string
+	hold       func(ctx context.Context, dir string, fetch func(curl) error) error
+}
+
+// Run shows it all, and leaves nothing behind but the files in o.Dir.
+func Run(ctx context.Context, o Options) (result Result, err error) {
+	captures, err := prepare(o.Dir)
+	if err != nil {
+		return result, err
+	}
+	work, err := os.MkdirTemp("", "heddle-demo-")
+	if err != nil {
+		return result, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
+	result = Result{World: "threeways", Captures: captures, Page: filepath.Join(o.Dir, "report.html"), Notes: []string{}}
+	open := openWorld
+	if o.Loopback {
+		open, result.World = openLoopback, "loopback"
+	}
+	s, err := open(ctx, o, work)
+	if err != nil {
+		return result, err
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+	var sessions []*observe.Session
+	for _, p := range s.phases() {
+		session, fetched, err := show(ctx, o, s, p, captures, work)
+		if err != nil {
+			return result, fmt.Errorf("%s: %w", p.label, err)
+		}
+		sessions = append(sessions, session)
+		result.Fetched = append(result.Fetched, fetched)
+	}
+	s.finish(&result)
+	result.Report = observe.Compare(sessions[0], sessions[1:]...)
+	return result, writePage(result.Page, sessions)
+}
+
+// show runs one phase and reads its captures.
+func show(ctx context.Context, o Options, s stage, p phase, captures, work string) (*observe.Session, Fetch, error) {
+	fmt.Fprintf(o.Talk, "%s: bring it up\n", p.label)
+	dir := filepath.Join(captures, p.dir)
+	fetched := Fetch{Phase: p.label}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return nil, fetched, err
+	}
+	err := p.hold(ctx, dir, func(c curl) error {
+		began := time.Now()
+		for _, t := range s.urls() {
+			n, err := c.fetch(ctx, t, filepath.Join(work, "fetched"))
+			if err != nil {
+				return err
+			}
+			fetched.Files, fetched.Bytes = fetched.Files+1, fetched.Bytes+n
+		}
+		fetched.Seconds = time.Since(began).Seconds()
+		fmt.Fprintf(o.Talk, "%s: curl fetched %d files, %s, in %.1f s\n", p.label, fetched.Files, observe.Size(fetched.Bytes), fetched.Seconds)
+		return nil
+	})
+	if err != nil {
+		return nil, fetched, err
+	}
+	session, err := observe.Load(p.label, dir, nil)
+	return session, fetched, err
+}
+
+const marker = ".heddle-demo"
+
+// prepare gives a fresh directory for captures, in place of an earlier demo's.
+func prepare(dir string) (string, error) {
+	what := "demo in " + dir
+	captures := filepath.Join(dir, "captures")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", &path.Error{What: what, Err: err, Hint: "name another directory with --out"}
+	}
+	_, err := os.Stat(captures)
+	if err == nil {
+		if _, err := os.Stat(filepath.Join(captures, marker)); err != nil {
+			return "", &path.Error{What: what, Why: captures + " is there and no demo made it", Hint: "name another directory with --out"}
+		}
+		if err := os.RemoveAll(captures); err != nil {
+			return "", &path.Error{What: what, Err: err}
+		}
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return "", &path.Error{What: what, Err: err}
+	}
+	if err := os.Mkdir(captures, 0o700); err != nil {
+		return "", &path.Error{What: what, Err: err}
+	}
+	return captures, os.WriteFile(filepath.Join(captures, marker), nil, 0o600)
+}
+
+func writePage(name string, sessions []*observe.Session) error {
+	f, err := os.Create(name)
+	if err != nil {
+		return &path.Error{What: "page " + name, Err: err}
+	}
+	return errors.Join(observe.WriteHTML(f, sessions[0], sessions[1:]...), f.Close())
+}

@@ -1,0 +1,310 @@
+package weather
+
+import (
+	"errors"
+	"math"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"heddle/lab"
+	"heddle/observe"
+)
+
+func bytesOf(packets []observe.Packet, out bool) (n int) {
+	for _, p := range packets {
+		if p.Out == out {
+			n += p.Size
+		}
+	}
+	return n
+}
+
+func TestBatchesAreExactOnTheWire(t *testing.T) {
+	o := newOffice(t, lab.ThreeWays())
+	stop := o.watch(lab.Ways...)
+	r := o.up("--schedule", "round-robin", "--every", "50p")
+	if err := o.fetch(time.Minute)(); err != nil {
+		t.Fatal(err)
+	}
+	r.Stop()
+	type seen struct {
+		at  time.Time
+		way string
+	}
+	var all []seen
+	for way, packets := range stop() {
+		for _, p := range packets {
+			if p.Out {
+				all = append(all, seen{p.Time, way})
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b seen) int { return a.at.Compare(b.at) })
+	var runs []int
+	for i, s := range all {
+		if i == 0 || s.way != all[i-1].way {
+			runs = append(runs, 0)
+		}
+		runs[len(runs)-1]++
+	}
+	// The first runs hold the questions that prove the paths.
+	exact := 0
+	for _, n := range runs[len(lab.Ways) : len(runs)-1] {
+		if n == 50 {
+			exact++
+		}
+	}
+	if total := len(runs) - len(lab.Ways) - 1; total < 50 || exact < total-1 {
+		t.Errorf("%d of %d runs are of 50 packets: %v", exact, total, runs)
+	}
+}
+
+func TestDownloadFollowsTheWeights(t *testing.T) {
+	o := newOffice(t, lab.ThreeWays())
+	r := o.up("--schedule", "weighted", "--every", "100ms", "--seed", "8")
+	stop := o.watch(lab.Ways...)
+	if err := o.fetch(time.Minute)(); err != nil {
+		t.Fatal(err)
+	}
+	captured := stop()
+	s, err := r.status()
+	if err != nil {
+		t.Fatal(err)
+	}
+	total := 0
+	for _, packets := range captured {
+		total += bytesOf(packets, false)
+	}
+	for way, packets := range captured {
+		share := float64(bytesOf(packets, false)) / float64(total)
+		weight := s.path(way).Weight
+		if math.Abs(share-weight) > 0.15 { // 100 slots of 100 ms: 0.15 is three deviations of the draws alone
+			t.Errorf("seed 8: %s carried %.3f of the download, its weight is %.3f", way, share, weight)
+		}
+		if got := s.path(way).Down.Share; math.Abs(got-share) > 0.02 {
+			t.Errorf("%s: status says %.3f, the capture %.3f", way, got, share)
+		}
+	}
+}
+
+func TestPathDiesDuringADownload(t *testing.T) {
+	for _, how := range []struct {
+		name   string
+		change lab.Change
+	}{{"cut further away", lab.Cut()}, {"unplugged", lab.Unplug()}} {
+		t.Run(how.name, func(t *testing.T) {
+			o := newOffice(t, lab.ThreeWays())
+			r := o.up("--schedule", "uniform", "--every", "100ms")
+			wait := o.fetch(time.Minute)
+			r.await(20*time.Second, func(s status) bool { return s.path("lte").Down.Bytes > 1<<20 })
+			if err := o.Link("lte").Set(how.change); err != nil {
+				t.Fatal(err)
+			}
+			r.await(20*time.Second, func(s status) bool {
+				p := s.path("lte")
+				return (p.State == "silent" || p.State == "down") && p.Why != "" && s.State == "running"
+			})
+			if err := wait(); err != nil {
+				t.Errorf("the download does not survive: %v\n%s", err, r.Log())
+			}
+			if err := o.Link("lte").Set(lab.Restore()); err != nil {
+				t.Fatal(err)
+			}
+			before, _ := r.status()
+			wait = o.fetch(time.Minute)
+			r.await(40*time.Second, func(s status) bool {
+				return s.path("lte").State == "up" && s.path("lte").Down.Bytes > before.path("lte").Down.Bytes+1<<20
+			})
+			if err := wait(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestNothingTakesAPathThatWasNotAskedFor(t *testing.T) {
+	o := newOffice(t, lab.ThreeWays())
+	stop := o.watch("office")
+	p := o.start("--via", "home=if:home", "--via", "lte=if:lte", "--min-paths", "2")
+	p.await(30*time.Second, func(s status) bool { return s.State == "running" && s.device(o) })
+	wait := o.fetch(30 * time.Second)
+	p.await(20*time.Second, func(s status) bool { return s.path("lte").Down.Bytes > 1<<20 })
+	if err := o.Link("lte").Set(lab.Cut()); err != nil {
+		t.Fatal(err)
+	}
+	s := p.await(20*time.Second, func(s status) bool { return s.State == "stopped" })
+	if !strings.Contains(s.Why, "1 of 2") || !strings.Contains(s.Why, "lte") {
+		t.Errorf("why: %q", s.Why)
+	}
+	watchHome := o.watch("home")
+	time.Sleep(2 * time.Second)
+	if n := bytesOf(watchHome()["home"], true); n > 2000 { // questions to the server may go, the session's packets may not
+		t.Errorf("%d bytes left by the path that lives although two are required", n)
+	}
+	if err := o.Link("lte").Set(lab.Restore()); err != nil {
+		t.Fatal(err)
+	}
+	p.await(40*time.Second, func(s status) bool { return s.State == "running" })
+	if err := wait(); err != nil {
+		t.Errorf("the download does not resume: %v", err)
+	}
+	p.Stop()
+	for _, packet := range stop()["office"] {
+		t.Fatalf("a packet of %d bytes took the network that was not asked for", packet.Size)
+	}
+}
+
+func TestAllPathsDieAndComeBack(t *testing.T) {
+	o := newOffice(t, lab.ThreeWays())
+	r := o.up("--schedule", "uniform")
+	wait := o.fetch(90 * time.Second)
+	r.await(20*time.Second, func(s status) bool { return s.path("home").Down.Bytes > 1<<20 })
+	for _, way := range lab.Ways {
+		if err := o.Link(way).Set(lab.Cut()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.await(30*time.Second, func(s status) bool { return s.State == "stopped" })
+	for _, way := range lab.Ways {
+		if err := o.Link(way).Set(lab.Restore()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.await(40*time.Second, func(s status) bool { return s.State == "running" })
+	if err := wait(); err != nil {
+		t.Errorf("the download does not resume: %v\n%s", err, r.Log())
+	}
+}
+
+func TestAddressOfAPathChanges(t *testing.T) {
+	o := newOffice(t, lab.ThreeWays())
+	r := o.up("--schedule", "uniform", "--every", "50ms")
+	wait := o.fetch(time.Minute)
+	r.await(20*time.Second, func(s status) bool { return s.path("lte").Down.Bytes > 1<<20 })
+	roamed := netip.MustParsePrefix("10.101.2.77/24")
+	if err := o.Link("lte").Set(lab.Readdress("client", roamed)); err != nil {
+		t.Fatal(err)
+	}
+	s := r.await(20*time.Second, func(s status) bool {
+		return s.path("lte").Address.Addr() == roamed.Addr() && s.path("lte").State == "up"
+	})
+	before := s.path("lte").Down.Bytes
+	r.await(20*time.Second, func(s status) bool { return s.path("lte").Down.Bytes > before+1<<18 })
+	if err := wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestDeviceWithoutAnAddressBorrowsNone(t *testing.T) {
+	o := newOffice(t, lab.ThreeWays())
+	if err := o.Link("lte").Set(lab.Readdress("client")); err != nil {
+		t.Fatal(err)
+	}
+	stop := o.watch("lte")
+	r := o.start(append(slices.Clone(via), "--min-paths", "2")...)
+	s := r.await(30*time.Second, func(s status) bool { return s.State == "running" })
+	if p := s.path("lte"); p.State != "down" || p.Why == "" {
+		t.Errorf("a device without an address is %s (%q)", p.State, p.Why)
+	}
+	r.Stop()
+	for _, p := range stop()["lte"] {
+		if p.Out && p.Size > 100 {
+			t.Fatalf("a packet of %d bytes left by the device without an address", p.Size)
+		}
+	}
+}
+
+func TestFloodAtTheBind(t *testing.T) {
+	o := newOffice(t, lab.ThreeWays())
+	r := o.up()
+	s, err := r.status()
+	if err != nil {
+		t.Fatal(err)
+	}
+	flood := `import os,socket,sys
+s=socket.socket(socket.AF_INET,socket.SOCK_DGRAM)
+for i in range(20000): s.sendto(os.urandom(1+i%1400),(sys.argv[1],int(sys.argv[2])))`
+	home := s.path("home").Address
+	before := descriptors(t, o)
+	for _, from := range []string{"home-gw", "server"} {
+		out, err := o.Host(from).Command(t.Context(), "python3", "-c", flood, home.Addr().String(), portOf(home)).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	if err := o.fetch(time.Minute)(); err != nil {
+		t.Errorf("after the flood: %v\n%s", err, r.Log())
+	}
+	if after := descriptors(t, o); after > before+8 {
+		t.Errorf("%d descriptors before the flood, %d after", before, after)
+	}
+	if kept := len(r.Log()); kept > 20000 {
+		t.Errorf("the flood wrote %d bytes of log", kept)
+	}
+}
+
+func TestKilledAndStartedAgain(t *testing.T) {
+	o := newOffice(t, lab.ThreeWays())
+	rules := func() string {
+		out, err := o.Host("client").Command(t.Context(), "sh", "-c", "ip rule; ip -6 rule; ip route show table all | grep -v '^ff\\|^fe\\|^local\\|^broadcast\\|^multicast\\|^anycast'; nft list tables; ls /sys/class/net; cat /etc/resolv.conf").CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		return string(out)
+	}
+	clean := rules()
+	r := o.up()
+	if out, err := o.heddle(append([]string{"up", o.file}, via...)...); err == nil || !strings.Contains(out, "already") || !strings.Contains(out, "hint:") {
+		t.Errorf("a second start beside a running one: %v\n%s", err, out)
+	}
+	r.kill()
+	if out, err := o.Host("client").Command(t.Context(), "ping", "-c", "1", "-W", "1", "192.0.2.254").CombinedOutput(); err == nil {
+		t.Errorf("after the kill, traffic leaves by the default route:\n%s", out)
+	}
+	again := o.up()
+	if err := o.fetch(time.Minute)(); err != nil {
+		t.Error(err)
+	}
+	again.Stop()
+	if after := rules(); after != clean {
+		t.Errorf("left behind:\n%s\nwas:\n%s", after, clean)
+	}
+	r = o.up()
+	r.kill()
+	if out, err := o.heddle("down", "vpn"); err != nil {
+		t.Errorf("heddle down: %v\n%s", err, out)
+	}
+	if after := rules(); after != clean {
+		t.Errorf("heddle down leaves:\n%s\nwas:\n%s", after, clean)
+	}
+}
+
+func TestKillSwitchKeepsTheRestIn(t *testing.T) {
+	o := newOffice(t, lab.ThreeWays())
+	o.up()
+	// Bound to the device, a program would pass the tunnel's routes by.
+	for _, to := range []string{"192.0.2.254", "2001:db8:2::fe"} {
+		if out, err := o.Host("client").Command(t.Context(), "ping", "-I", "home", "-c", "1", "-W", "1", to).CombinedOutput(); err == nil {
+			t.Errorf("a packet to %s passed the tunnel by:\n%s", to, out)
+		}
+	}
+	if err := o.fetch(time.Minute)(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestFileThatOthersCanReadIsRefused(t *testing.T) {
+	o := newOffice(t, lab.ThreeWays())
+	if err := os.Chmod(o.file, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	out, err := o.heddle(append([]string{"up", o.file}, via...)...)
+	var exit interface{ ExitCode() int }
+	if !errors.As(err, &exit) || exit.ExitCode() != 2 || !strings.Contains(out, "chmod 600") {
+		t.Errorf("%v:\n%s", err, out)
+	}
+}
