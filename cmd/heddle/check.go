@@ -33,7 +33,7 @@ it cannot.`,
 			out := cmd.OutOrStdout()
 			printProblems(out, problems)
 			if wrong := problems.Errors(); len(wrong) > 0 {
-				return usageError{fmt.Errorf("%s cannot be used: %s", args[0], count(len(wrong), "error"))}
+				return unusable(args[0], wrong)
 			}
 			fmt.Fprintf(out, "%s can be used: %s, %s, %s\n", args[0], count(len(c.Ups), "tunnel"),
 				count(len(c.Splits), "relay"), count(len(problems), "warning"))
@@ -55,9 +55,14 @@ func checkJSON(out io.Writer, file string, problems config.Problems) error {
 		return err
 	}
 	if !usable {
-		return usageError{fmt.Errorf("%s cannot be used: %s", file, count(len(problems.Errors()), "error"))}
+		return unusable(file, problems.Errors())
 	}
 	return nil
+}
+
+func unusable(file string, wrong config.Problems) error {
+	return usageError{&hintError{fmt.Errorf("%s cannot be used: %s", file, count(len(wrong), "error")),
+		"mend what is shown above, and look again with `heddle check " + file + "`"}}
 }
 
 // printProblems prints each with its line, a caret under the place, and what to do about it.

@@ -20,6 +20,7 @@ func newObserveCommand() *cobra.Command {
 		Short: "Say what each network saw, from captures",
 		Long: "Read captures (pcap or pcapng), one for each place in the network, and say what an observer at each of them\n" +
 			"could count and read.",
+		Example: "  heddle observe report captures",
 	}
 	command.AddCommand(newObserveReportCommand(), newObserveTraceCommand())
 	return command

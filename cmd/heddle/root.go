@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -36,10 +37,10 @@ or the server's own network, sees the whole session.`,
 			root.AddCommand(c)
 		}
 	}
-	add(groupRun, newUpCommand(), newDownCommand(), newSplitCommand())
-	add(groupLook, newStatusCommand(), newDoctorCommand(), newCheckCommand())
+	add(groupRun, newUpCommand(), newDownCommand(), newSplitCommand(), newRunCommand())
+	add(groupLook, newStatusCommand(), newDoctorCommand(), newCheckCommand(), newObserveCommand())
 	add(groupProve, newLabCommand())
-	root.AddCommand(newVersionCommand(), newCompletionCommand())
+	root.AddCommand(newVersionCommand(), newCompletionCommand(), newManCommand())
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetHelpCommand(newHelpCommand(root))
 	finish(root)
@@ -58,8 +59,13 @@ func finish(cmd *cobra.Command) {
 	if cmd.HasSubCommands() && !cmd.Runnable() {
 		cmd.Args, cmd.RunE = cobra.ArbitraryArgs, group
 	}
-	if args := cmd.Args; args != nil {
-		cmd.Args = func(cmd *cobra.Command, given []string) error { return usage(cmd, args(cmd, given)) }
+	args := cmd.Args
+	if args == nil {
+		args = cobra.NoArgs
+	}
+	// Cobra asks about arguments before it asks about flags that are required, or that exclude each other.
+	cmd.Args = func(cmd *cobra.Command, given []string) error {
+		return usage(cmd, cmp.Or(args(cmd, given), cmd.ValidateRequiredFlags(), cmd.ValidateFlagGroups()))
 	}
 	cmd.SetFlagErrorFunc(usage)
 	for _, c := range cmd.Commands() {
@@ -102,6 +108,7 @@ func newHelpCommand(root *cobra.Command) *cobra.Command {
 		Short:   "Explain a command",
 		Long:    "Help prints what a command does, its flags and examples: the same as COMMAND --help.",
 		Example: "  heddle help up",
+		Args:    cobra.ArbitraryArgs,
 		RunE: func(_ *cobra.Command, args []string) error {
 			cmd, rest, err := root.Find(args)
 			if err != nil || len(rest) > 0 {

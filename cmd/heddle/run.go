@@ -1,0 +1,155 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"sync"
+	"time"
+
+	"github.com/mdlayher/sdnotify"
+	"github.com/spf13/cobra"
+
+	"heddle/cmd/heddle/internal/control"
+	"heddle/config"
+)
+
+func newRunCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "run FILE",
+		Short: "Do all that a heddle.toml says",
+		Long: `Run brings up every tunnel and every relay of a heddle.toml in one process, and
+stays until it is interrupted; then it takes all of them down. A file with an
+error starts nothing: see heddle-check(1).
+
+Where one of them fails, all of them end. ` + "`heddle status`" + ` shows each by its name,
+and ` + "`heddle down NAME`" + ` ends one of them. Under systemd the service is ready when
+every tunnel is up and every relay listens.`,
+		Example: `  heddle run heddle.toml
+  sudo systemctl start heddle@office    # runs /etc/heddle/office.toml`,
+		Args: oneArgument("FILE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := config.Load(args[0])
+			if problems, ok := errors.AsType[config.Problems](err); ok {
+				printProblems(cmd.ErrOrStderr(), problems)
+				return unusable(args[0], problems)
+			}
+			if err != nil {
+				return err
+			}
+			sessions := sessionsOf(c, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			go tellSystemd(cmd.Context(), sessions, cmd.ErrOrStderr())
+			return runAll(cmd.Context(), sessions)
+		},
+	}
+}
+
+// session is one tunnel or relay of a file.
+type session struct {
+	name string
+	run  func(context.Context) error
+	// ready reports whether it does what it is there for, as its own status says.
+	ready func(context.Context) bool
+}
+
+func sessionsOf(c config.Config, out, talk io.Writer) []session {
+	var writing sync.Mutex
+	var all []session
+	for _, u := range c.Ups {
+		name := u.SessionName()
+		answer := &namedWriter{name: name, to: out, writing: &writing}
+		all = append(all, session{name, func(ctx context.Context) error {
+			return runUp(ctx, u, answer, &namedWriter{to: talk, writing: &writing})
+		}, func(ctx context.Context) bool {
+			s, err := control.Status(ctx, name)
+			return err == nil && len(s) > 0 && s[0].State == "running"
+		}})
+	}
+	for _, s := range c.Splits {
+		name := s.SessionName()
+		all = append(all, session{name, func(ctx context.Context) error {
+			return runSplit(ctx, s, &namedWriter{to: talk, writing: &writing})
+		}, func(ctx context.Context) bool {
+			_, err := control.Status(ctx, name)
+			return err == nil
+		}})
+	}
+	return all
+}
+
+// runAll runs the sessions side by side until all have ended. Where one fails, the others are stopped.
+func runAll(ctx context.Context, sessions []session) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	failed := make([]error, len(sessions))
+	var running sync.WaitGroup
+	for i, s := range sessions {
+		running.Go(func() {
+			if err := s.run(ctx); err != nil {
+				failed[i] = fmt.Errorf("%s: %w", s.name, err)
+				stop()
+			}
+		})
+	}
+	running.Wait()
+	return errors.Join(failed...)
+}
+
+// tellSystemd says READY once all sessions are (sd_notify(3)). It does nothing where systemd did not start us.
+func tellSystemd(ctx context.Context, sessions []session, talk io.Writer) {
+	systemd, err := sdnotify.New()
+	if errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	if err != nil {
+		fmt.Fprintln(talk, "heddle: cannot tell systemd:", err)
+		return
+	}
+	defer systemd.Close()
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for _, s := range sessions {
+		for !s.ready(ctx) {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+		}
+	}
+	if err := systemd.Notify(sdnotify.Ready, sdnotify.Statusf("%s up", count(len(sessions), "session"))); err != nil {
+		fmt.Fprintln(talk, "heddle: cannot tell systemd:", err)
+	}
+}
+
+// namedWriter writes whole lines, each with the name of its session where it has one, so that those of several
+// sessions do not mix.
+type namedWriter struct {
+	name    string
+	to      io.Writer
+	writing *sync.Mutex
+	partial []byte
+}
+
+func (w *namedWriter) Write(text []byte) (int, error) {
+	w.writing.Lock()
+	defer w.writing.Unlock()
+	w.partial = append(w.partial, text...)
+	for {
+		end := bytes.IndexByte(w.partial, '\n')
+		if end < 0 {
+			return len(text), nil
+		}
+		line := w.partial[:end+1]
+		if w.name != "" {
+			line = append([]byte(w.name+": "), line...)
+		}
+		if _, err := w.to.Write(line); err != nil {
+			return 0, err
+		}
+		w.partial = w.partial[end+1:]
+	}
+}

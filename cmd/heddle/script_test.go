@@ -1,0 +1,48 @@
+package main
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"heddle": main})
+}
+
+// The command line as a person meets it: testdata/script holds one story a file.
+func TestScript(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata/script",
+		Setup: func(env *testscript.Env) error {
+			// A socket's path is short, and the directory of a script is not.
+			dir, err := os.MkdirTemp("", "heddle")
+			if err != nil {
+				return err
+			}
+			env.Defer(func() { os.RemoveAll(dir) })
+			env.Setenv("HEDDLE_RUN_DIR", dir)
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"waitfor": waitFor},
+	})
+}
+
+// waitFor NAME waits until a heddle of that name answers on its socket.
+func waitFor(ts *testscript.TestScript, _ bool, args []string) {
+	if len(args) != 1 {
+		ts.Fatalf("usage: waitfor NAME")
+	}
+	socket := filepath.Join(ts.Getenv("HEDDLE_RUN_DIR"), args[0]+".sock")
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		if conn, err := net.Dial("unix", socket); err == nil {
+			conn.Close()
+			return
+		}
+	}
+	ts.Fatalf("no heddle called %s answers", args[0])
+}

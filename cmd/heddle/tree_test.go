@@ -1,0 +1,179 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// walk visits every command, hidden ones too.
+func walk(cmd *cobra.Command, visit func(*cobra.Command)) {
+	visit(cmd)
+	for _, c := range cmd.Commands() {
+		walk(c, visit)
+	}
+}
+
+func TestEveryCommandExplainsItself(t *testing.T) {
+	walk(newRootCommand(), func(cmd *cobra.Command) {
+		name := cmd.CommandPath()
+		if cmd.Short == "" || !cmd.Hidden && (cmd.Long == "" || cmd.Example == "") {
+			t.Errorf("%s lacks Short, Long or Example", name)
+		}
+		if strings.HasSuffix(cmd.Short, ".") {
+			t.Errorf("%s: Short ends in a full stop", name)
+		}
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			if f.Usage == "" {
+				t.Errorf("%s --%s says nothing", name, f.Name)
+			}
+			if strings.ToLower(f.Name) != f.Name || strings.Contains(f.Name, "_") {
+				t.Errorf("%s --%s: flags are lower case with dashes", name, f.Name)
+			}
+		})
+	})
+}
+
+// An example that names a flag or a command that is not there misleads.
+func TestExamplesParse(t *testing.T) {
+	walk(newRootCommand(), func(cmd *cobra.Command) {
+		for line := range strings.Lines(cmd.Example) {
+			line, _, _ = strings.Cut(strings.TrimSpace(line), " #")
+			line, _, _ = strings.Cut(line, " | ")
+			words := shellWords(strings.TrimPrefix(line, "sudo "))
+			if len(words) == 0 || words[0] != "heddle" {
+				continue
+			}
+			root := newRootCommand()
+			found, rest, err := root.Find(words[1:])
+			if err != nil {
+				t.Errorf("%s: %s: %v", cmd.CommandPath(), line, err)
+				continue
+			}
+			if i := indexOf(rest, ">"); i >= 0 {
+				rest = rest[:i]
+			}
+			if err := found.ParseFlags(rest); err != nil {
+				t.Errorf("%s: %s: %v", cmd.CommandPath(), line, err)
+				continue
+			}
+			if found.Args != nil {
+				if err := found.ValidateArgs(found.Flags().Args()); err != nil {
+					t.Errorf("%s: %s: %v", cmd.CommandPath(), line, err)
+				}
+			}
+		}
+	})
+}
+
+// shellWords splits at spaces outside quotes.
+func shellWords(line string) []string {
+	words := regexp.MustCompile(`(?:[^\s'"]|'[^']*'|"[^"]*")+`).FindAllString(line, -1)
+	for i := range words {
+		words[i] = strings.NewReplacer("'", "", `"`, "").Replace(words[i])
+	}
+	return words
+}
+
+func indexOf(words []string, word string) int {
+	for i, w := range words {
+		if w == word {
+			return i
+		}
+	}
+	return -1
+}
+
+func TestReferenceIsCurrent(t *testing.T) {
+	const file = "../../docs/reference.md"
+	want := referenceText(newRootCommand())
+	if *update {
+		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got) != want {
+		t.Error("docs/reference.md is not what the commands say: run `make man`")
+	}
+}
+
+func TestManPages(t *testing.T) {
+	dir := t.TempDir()
+	if err := writeManPages(newRootCommand(), dir); err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile(filepath.Join(dir, "heddle.1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"EXIT CODES", "The command line or a file is wrong", "HEDDLE_RUN_DIR"} {
+		if !strings.Contains(string(page), want) {
+			t.Errorf("heddle(1) lacks %q", want)
+		}
+	}
+	walk(newRootCommand(), func(cmd *cobra.Command) {
+		if !cmd.IsAvailableCommand() && cmd.HasParent() || cmd.Name() == "help" {
+			return
+		}
+		name := strings.ReplaceAll(cmd.CommandPath(), " ", "-") + ".1"
+		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestExitCodes(t *testing.T) {
+	t.Setenv("HEDDLE_RUN_DIR", t.TempDir())
+	for _, c := range []struct {
+		args string
+		want int
+	}{
+		{"version", exitOK}, {"status", exitOK}, {"--help", exitOK}, {"help status", exitOK}, {"", exitOK},
+		{"status nobody", exitFailure},
+		{"nonsense", exitUsage}, {"status --nonsense", exitUsage}, {"status a b", exitUsage}, {"check", exitUsage},
+		{"check nowhere.toml", exitUsage}, {"run nowhere.toml", exitUsage}, {"completion tcsh", exitUsage}, {"help nonsense", exitUsage},
+		{"split", exitUsage}, {"up", exitUsage},
+	} {
+		var out, talk bytes.Buffer
+		if got := run(t.Context(), strings.Fields(c.args), strings.NewReader(""), &out, &talk); got != c.want {
+			t.Errorf("heddle %s: exit code %d, want %d\n%s", c.args, got, c.want, &talk)
+		}
+		if c.want != exitOK && !strings.Contains(talk.String(), "hint: ") {
+			t.Errorf("heddle %s: no hint\n%s", c.args, &talk)
+		}
+	}
+}
+
+func TestCompletion(t *testing.T) {
+	for _, c := range []struct{ args, want string }{
+		{"split --via home=", "home=if:"},
+		{"split --via home=", "home=ports:"},
+		{"split --schedule ", "weighted"},
+		{"split --every ", "100ms"},
+		{"up --via home=s", "home=src:"},
+		{"completion ", "fish"},
+	} {
+		var out, talk bytes.Buffer
+		args := append([]string{"__complete"}, strings.Split(c.args, " ")...)
+		if code := run(t.Context(), args, strings.NewReader(""), &out, &talk); code != exitOK || !strings.Contains(out.String(), c.want) {
+			t.Errorf("%s: exit code %d\n%s\nwant %s", c.args, code, &out, c.want)
+		}
+	}
+	for _, i := range interfaces() {
+		var out, talk bytes.Buffer
+		run(t.Context(), []string{"__complete", "split", "--via", "home=if:"}, strings.NewReader(""), &out, &talk)
+		if !strings.Contains(out.String(), "home=if:"+i.Name+"\n") {
+			t.Errorf("%s is not offered\n%s", i.Name, &out)
+		}
+	}
+}
