@@ -162,11 +162,15 @@ func (r *running) status() (status, error) {
 	if err != nil {
 		return status{}, fmt.Errorf("heddle status: %w", err)
 	}
-	var all []status
-	if err := json.Unmarshal(out, &all); err != nil || len(all) != 1 {
+	var all struct {
+		Running []struct {
+			Sessions []status `json:"sessions"`
+		} `json:"running"`
+	}
+	if err := json.Unmarshal(out, &all); err != nil || len(all.Running) != 1 || len(all.Running[0].Sessions) != 1 {
 		return status{}, fmt.Errorf("heddle status printed %s: %v", out, err)
 	}
-	return all[0], nil
+	return all.Running[0].Sessions[0], nil
 }
 
 // await asks for the status until it is as wanted.
