@@ -1,0 +1,170 @@
+package lint
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// The rooms of the house, by what they may know of. A package belongs to the room of its first directory.
+var planes = []string{"split", "stripe", "overlay", "disguise", "pseudonym"}
+
+// Imports run one way: cmd > config > planes > schedule, observe > path. A rule says what a room may not import.
+var rules = []struct {
+	rooms  []string
+	banned []string // rooms, or packages from elsewhere
+	why    string
+}{
+	{[]string{"path"}, slices.Concat(planes, []string{"schedule", "observe", "config", "lab", "cmd"}),
+		"path is the narrow waist: every plane stands on it, so it can stand on none of them"},
+	{[]string{"schedule"}, slices.Concat(planes, []string{"path", "observe", "config", "lab", "cmd"}),
+		"a schedule is numbers in, numbers out: it is tested by its statistics, without a network"},
+	{[]string{"schedule"}, []string{"os", "net", "io", "net/netip", "context"},
+		"a schedule does no I/O"},
+	{[]string{"observe"}, slices.Concat(planes, []string{"schedule", "config", "lab", "cmd"}),
+		"what an observer saw is computed from captures, not from the word of the plane that sent it"},
+	{planes, []string{"config", "lab", "cmd"},
+		"a plane takes values, so that it serves a flag, a file and a test alike"},
+	{[]string{"config"}, []string{"lab", "cmd"},
+		"config reads what people write; it starts nothing"},
+	{[]string{"lab"}, slices.Concat(planes, []string{"schedule", "config", "cmd"}),
+		"an experiment that starts the binary proves what people run; one that calls the plane proves something else"},
+	{slices.Concat(planes, []string{"path", "schedule", "observe", "config"}), []string{"github.com/spf13/cobra"},
+		"commands and flags are the edge's: they live in cmd"},
+	{slices.Concat(planes, []string{"path", "schedule", "observe", "lab", "cmd"}), []string{"github.com/pelletier/go-toml"},
+		"files of settings are read in one place, config, so that their errors look alike"},
+}
+
+// Planes never import each other: cmd joins them through path.
+const planesWhy = "where one plane offers a way out it is a kind of path, so that no plane knows of another"
+
+type goPackage struct {
+	ImportPath, Dir, Name, Doc         string
+	Imports, TestImports, XTestImports []string
+	GoFiles                            []string
+}
+
+func packages(t *testing.T) []goPackage {
+	t.Helper()
+	list := exec.Command("go", "list", "-json=ImportPath,Dir,Name,Doc,Imports,TestImports,XTestImports,GoFiles", "./...")
+	list.Dir = root
+	out, err := list.Output()
+	if err != nil {
+		var failed *exec.ExitError
+		if errors.As(err, &failed) {
+			t.Fatalf("go list: %v\n%s", err, failed.Stderr)
+		}
+		t.Fatal(err)
+	}
+	var all []goPackage
+	for decoder := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p goPackage
+		if err := decoder.Decode(&p); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, p)
+	}
+	if len(all) < 5 {
+		t.Fatalf("only %d packages: is this the root of the tree?", len(all))
+	}
+	return all
+}
+
+// room gives the first directory of a package of this module, and the package itself for any other.
+func room(importPath string) string {
+	inside, ours := strings.CutPrefix(importPath, "heddle/")
+	if !ours {
+		return importPath
+	}
+	first, _, _ := strings.Cut(inside, "/")
+	return first
+}
+
+// broken gives why an import is banned, or nothing.
+func broken(from, to string) string {
+	here, there := room(from), room(to)
+	if slices.Contains(planes, here) && slices.Contains(planes, there) && here != there {
+		return planesWhy
+	}
+	for _, rule := range rules {
+		if !slices.Contains(rule.rooms, here) {
+			continue
+		}
+		for _, banned := range rule.banned {
+			if there == banned || strings.HasPrefix(there, banned+"/") && strings.Contains(banned, ".") {
+				return rule.why
+			}
+		}
+	}
+	return ""
+}
+
+func TestImportsRunOneWay(t *testing.T) {
+	for _, p := range packages(t) {
+		for _, imported := range slices.Concat(p.Imports, p.TestImports, p.XTestImports) {
+			if why := broken(p.ImportPath, imported); why != "" {
+				t.Errorf("%s imports %s: %s", p.ImportPath, imported, why)
+			}
+		}
+	}
+}
+
+// The rules themselves: what they must forbid, and what they must not.
+func TestRules(t *testing.T) {
+	for _, c := range []struct {
+		from, to string
+		banned   bool
+	}{
+		{"heddle/path", "heddle/split", true},
+		{"heddle/path", "heddle/schedule", true},
+		{"heddle/schedule", "net", true},
+		{"heddle/schedule", "time", false},
+		{"heddle/observe/plot", "heddle/split/tunnel", true},
+		{"heddle/observe", "heddle/path", false},
+		{"heddle/split", "heddle/stripe", true},
+		{"heddle/split/tunnel", "heddle/split/wgconf", false},
+		{"heddle/split", "heddle/cmd/heddle/internal/control", true},
+		{"heddle/config", "heddle/split", false},
+		{"heddle/config", "heddle/lab", true},
+		{"heddle/lab/peer", "heddle/split", true},
+		{"heddle/lab/peer", "heddle/observe", false},
+		{"heddle/cmd/heddle", "heddle/lab", false},
+		{"heddle/split", "github.com/spf13/cobra", true},
+		{"heddle/split", "github.com/pelletier/go-toml/v2", true},
+		{"heddle/config", "github.com/pelletier/go-toml/v2", false},
+	} {
+		if got := broken(c.from, c.to) != ""; got != c.banned {
+			t.Errorf("%s > %s: banned %v, want %v", c.from, c.to, got, c.banned)
+		}
+	}
+}
+
+func TestEveryPackageExplainsItself(t *testing.T) {
+	for _, p := range packages(t) {
+		if len(p.GoFiles) == 0 {
+			continue // tests only
+		}
+		want := "Package " + p.Name + " "
+		if p.Name == "main" {
+			want = "Command "
+		}
+		if !strings.HasPrefix(p.Doc, want) {
+			t.Errorf("%s: its doc comment starts with %q, not with %q", p.ImportPath, p.Doc, want)
+		}
+	}
+}
+
+func TestEveryPackageHasARoom(t *testing.T) {
+	rooms := slices.Concat(planes, []string{"cmd", "config", "path", "schedule", "board", "observe", "lab", "web", "eval", "internal"})
+	for _, p := range packages(t) {
+		if !slices.Contains(rooms, room(p.ImportPath)) {
+			t.Errorf("%s is in no room", p.ImportPath)
+		}
+	}
+}
