@@ -1,0 +1,59 @@
+# Heddle. `make demo` shows what it does, `make test` says whether it does it.
+
+GO      ?= go
+HEDDLE  := bin/heddle
+# Tests of these start goroutines that share something.
+RACE    := ./path/... ./schedule/... ./split/... ./observe/... ./config/... ./cmd/... ./lab/
+
+.PHONY: all build demo test lint fuzz bench man install clean
+
+all: build
+
+build:
+	$(GO) build -trimpath -o $(HEDDLE) ./cmd/heddle
+
+demo: build
+	@dist/install-deps demo
+	$(HEDDLE) demo
+
+# What must hold before a change is kept: all of it, from lint to worlds.
+test:
+	@dist/install-deps test
+	$(MAKE) --no-print-directory lint
+	$(GO) test -race $(RACE)
+	$(GO) test ./...
+
+lint:
+	@out=$$(gofmt -l cmd config internal lab observe path schedule split); \
+	if [ -n "$$out" ]; then echo "not gofmt-ed:"; echo "$$out"; exit 1; fi
+	$(GO) vet ./...
+	$(GO) tool staticcheck ./...
+	$(GO) test ./internal/lint
+
+# FUZZTIME each, for every fuzz target there is. `make test` runs their seeds.
+FUZZTIME ?= 30s
+fuzz:
+	@for dir in $$(grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n1 dirname | sort -u); do \
+		for target in $$(grep -h '^func Fuzz' $$dir/*_test.go | sed 's/func \(Fuzz[A-Za-z0-9]*\).*/\1/'); do \
+			echo "$$dir $$target"; $(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) $$dir || exit 1; \
+		done; \
+	done
+
+bench: build
+	@dist/install-deps bench
+	$(HEDDLE) lab bench wireguard
+
+# The man pages, and docs/reference.md, from the commands themselves.
+man: build
+	$(HEDDLE) man --dir dist/man --reference docs/reference.md
+
+PREFIX  ?= /usr/local
+install: build man
+	install -D -m 755 $(HEDDLE) $(DESTDIR)$(PREFIX)/bin/heddle
+	install -d $(DESTDIR)$(PREFIX)/share/man/man1
+	install -m 644 dist/man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1/
+	install -D -m 644 dist/heddle@.service $(DESTDIR)$(PREFIX)/lib/systemd/system/heddle@.service
+	install -D -m 644 dist/heddle.toml $(DESTDIR)$(PREFIX)/share/doc/heddle/heddle.toml
+
+clean:
+	rm -rf bin dist/man heddle-demo
