@@ -112,22 +112,14 @@ type LinkStatus struct {
 	Lateness Lateness `json:"lateness_ms"`
 }
 
-// LinkStatus gives the state of each emulated link of this process, in the world's order.
-func (in *Instance) LinkStatus() []LinkStatus {
-	var all []LinkStatus
-	for _, spec := range in.state.World.Links {
-		if l := in.links[spec.Name]; l.emulator != nil {
-			ab, ba := l.Counters()
-			all = append(all, LinkStatus{spec.Name, ab, ba, l.Lateness()})
-		}
-	}
-	return all
-}
-
 func linksFile(instance string) string { return filepath.Join(dir(instance), "links.json") }
 
 func (in *Instance) writeLinks() error {
-	return writeJSON(linksFile(in.state.Name), in.LinkStatus())
+	links, _, err := in.Status()
+	if err != nil {
+		return err
+	}
+	return writeJSON(linksFile(in.state.Name), links)
 }
 
 // ReadLinkStatus gives what the owner of a background world last wrote down; nothing before its first second.

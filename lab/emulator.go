@@ -13,44 +13,31 @@ import (
 // batch is how many packets are read from one device before those that are due are sent.
 const batch = 32
 
-// emulator moves the packets of one link between its two TUN devices, on a thread of its own.
+// emulator moves the packets of one link between its two TUN devices, on a thread of its own. It lives in the engine, and as
+// long as that.
 type emulator struct {
 	ends [2]int // TUN devices of A and B
 	wake int    // eventfd
-	done chan struct{}
 
 	mu    sync.Mutex
 	queue [2]*queue // from A, from B
 	late  lateness
-	stop  bool
 
 	start time.Time
 	free  [][]byte
 }
 
-// newEmulator takes over the two file descriptors.
+// newEmulator takes over the two file descriptors and starts the thread.
 func newEmulator(a, b int, link LinkSpec, seed, index uint64) (*emulator, error) {
 	wake, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
 	if err != nil {
 		return nil, os.NewSyscallError("eventfd", err)
 	}
-	e := &emulator{ends: [2]int{a, b}, wake: wake, done: make(chan struct{}), start: time.Now()}
+	e := &emulator{ends: [2]int{a, b}, wake: wake, start: time.Now()}
 	e.queue[0] = newQueue(link.AtoB, seed, index*2)
 	e.queue[1] = newQueue(link.BtoA, seed, index*2+1)
 	go e.run()
 	return e, nil
-}
-
-// close stops the thread and removes both devices.
-func (e *emulator) close() {
-	e.mu.Lock()
-	e.stop = true
-	e.mu.Unlock()
-	e.rouse()
-	<-e.done
-	for _, fd := range []int{e.ends[0], e.ends[1], e.wake} {
-		unix.Close(fd)
-	}
 }
 
 // rouse makes the thread look at its queues again.
@@ -58,19 +45,14 @@ func (e *emulator) rouse() { unix.Write(e.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0}) 
 
 // run is the thread. It does not use Go's timers, which round to a millisecond where all else is idle.
 func (e *emulator) run() {
-	runtime.LockOSThread() // never unlocked: its priority ends with it
-	defer close(e.done)
-	hurry()
+	runtime.LockOSThread()
 	polls := []unix.PollFd{
 		{Fd: int32(e.ends[0]), Events: unix.POLLIN},
 		{Fd: int32(e.ends[1]), Events: unix.POLLIN},
 		{Fd: int32(e.wake), Events: unix.POLLIN},
 	}
 	for {
-		wait, ok := e.deliver()
-		if !ok {
-			return
-		}
+		wait := e.deliver()
 		var timeout *unix.Timespec
 		if wait >= 0 {
 			t := unix.NsecToTimespec(int64(wait))
@@ -91,24 +73,10 @@ func (e *emulator) run() {
 	}
 }
 
-// hurry asks for prompt wake-ups, so that the emulator is less late on a busy machine. Each step is refused on some
-// machines; what that costs shows in the lateness.
-func hurry() {
-	unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
-	attr := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}
-	if unix.SchedSetAttr(0, &attr, 0) != nil {
-		unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), -20)
-	}
-}
-
-// deliver sends all that is due. It returns how long until the next packet is, or -1 where none waits, and false
-// where the emulator is to stop.
-func (e *emulator) deliver() (time.Duration, bool) {
+// deliver sends all that is due. It returns how long until the next packet is, or -1 where none waits.
+func (e *emulator) deliver() time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.stop {
-		return 0, false
-	}
 	wait := time.Duration(-1)
 	for from, q := range e.queue {
 		now := time.Since(e.start)
@@ -131,7 +99,7 @@ func (e *emulator) deliver() (time.Duration, bool) {
 			wait = max(due-now, 0)
 		}
 	}
-	return wait, true
+	return wait
 }
 
 // receive reads what one end sent into its queue.
@@ -190,20 +158,20 @@ func (e *emulator) resetLateness() {
 
 // openTUN makes a layer 3 device in the namespace of the calling thread. Without IFF_VNET_HDR the kernel hands over
 // single packets with full checksums: no super-packets, so that loss is exact.
-func openTUN(name string) (int, error) {
+func openTUN(name string) (*os.File, error) {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return -1, fmt.Errorf("open /dev/net/tun: %w", err)
+		return nil, fmt.Errorf("open /dev/net/tun: %w", err)
 	}
 	request, err := unix.NewIfreq(name)
 	if err != nil {
 		unix.Close(fd)
-		return -1, err
+		return nil, err
 	}
 	request.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI)
 	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, request); err != nil {
 		unix.Close(fd)
-		return -1, fmt.Errorf("make TUN device %s: %w", name, err)
+		return nil, fmt.Errorf("make TUN device %s: %w", name, err)
 	}
-	return fd, nil
+	return os.NewFile(uintptr(fd), name), nil
 }

@@ -19,14 +19,23 @@ const enterName = "heddle-lab-enter"
 // enterReady says that this program calls MaybeEnter, without which [Host.Command] would start the program itself again.
 var enterReady bool
 
-// MaybeEnter turns this process into a program inside a host where [Host.Command] started it for that; then it does not
-// return. Otherwise it does nothing. Call it first in main and in TestMain.
+// MaybeEnter turns this process into a program inside a host where [Host.Command] started it for that, or into the emulator of
+// a world where [Up] did; then it does not return. Otherwise it does nothing. Call it first in main and in TestMain.
 func MaybeEnter() {
 	enterReady = true
-	if len(os.Args) < 4 || os.Args[0] != enterName {
+	var err error
+	switch {
+	case os.Args[0] == enterName && len(os.Args) >= 4:
+		err = Exec(os.Args[1], os.Args[2], os.Args[3], os.Args[4:]...)
+	case os.Args[0] == engineName:
+		err = hurry()
+	case os.Args[0] == hurriedName:
+		if err = runEngine(os.Stdin, os.Stdout); err == nil {
+			os.Exit(0)
+		}
+	default:
 		return
 	}
-	err := Exec(os.Args[1], os.Args[2], os.Args[3], os.Args[4:]...)
 	fmt.Fprintln(os.Stderr, "heddle lab:", err)
 	os.Exit(127)
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -11,9 +12,10 @@ import (
 
 // Link is one link of a world that is up.
 type Link struct {
-	spec     LinkSpec
-	in       *Instance
-	emulator *emulator // nil for veth, and where another process owns the world
+	spec  LinkSpec
+	in    *Instance
+	index int // in the engine, or -1 for veth, and where another process owns the world
+	cut   bool
 }
 
 // ErrNotEmulated is returned where something is asked of a link that only an emulated link of this process can do.
@@ -52,8 +54,8 @@ func (l *Link) up() error {
 // Restore sets both devices up again, with their addresses and routes, and mends a cut.
 func Restore() Change {
 	return func(l *Link) error {
-		if l.emulator != nil {
-			if err := l.Set(l.cut(false)); err != nil {
+		if l.index >= 0 {
+			if err := l.order(func() { l.cut = false }); err != nil {
 				return err
 			}
 		}
@@ -62,52 +64,46 @@ func Restore() Change {
 }
 
 // Cut loses every packet without a sign: both devices stay up, as when a network dies further away.
-func Cut() Change { return func(l *Link) error { return l.cut(true)(l) } }
-
-func (l *Link) cut(on bool) Change {
-	return each(func(q *queue) { q.cut = on })
+func Cut() Change {
+	return func(l *Link) error { return l.order(func() { l.cut = true }) }
 }
 
 // Reshape sets the shape of both directions. Packets already under way keep their time.
 func Reshape(ab, ba Shape) Change {
 	return func(l *Link) error {
-		if l.emulator == nil {
-			return ErrNotEmulated
-		}
 		if err := errors.Join(ab.Validate(), ba.Validate()); err != nil {
 			return err
 		}
-		l.emulator.change(0, func(q *queue) { q.shape = ab })
-		l.emulator.change(1, func(q *queue) { q.shape = ba })
-		return nil
+		return l.order(func() { l.spec.AtoB, l.spec.BtoA = ab, ba })
 	}
 }
 
 // Loss sets the probability of loss in both directions.
 func Loss(p float64) Change {
-	if !(p >= 0 && p <= 1) {
-		return func(*Link) error { return fmt.Errorf("loss %v is not in 0 to 1", p) }
+	return func(l *Link) error {
+		ab, ba := l.spec.AtoB, l.spec.BtoA
+		ab.Loss, ba.Loss = p, p
+		return Reshape(ab, ba)(l)
 	}
-	return each(func(q *queue) { q.shape.Loss = p })
 }
 
 // Delay sets the one-way delay of both directions.
 func Delay(d time.Duration) Change {
-	if err := (Shape{Delay: d}).Validate(); err != nil {
-		return func(*Link) error { return err }
+	return func(l *Link) error {
+		ab, ba := l.spec.AtoB, l.spec.BtoA
+		ab.Delay, ba.Delay = d, d
+		return Reshape(ab, ba)(l)
 	}
-	return each(func(q *queue) { q.shape.Delay, q.shape.Jitter = d, min(q.shape.Jitter, d) })
 }
 
-func each(f func(*queue)) Change {
-	return func(l *Link) error {
-		if l.emulator == nil {
-			return ErrNotEmulated
-		}
-		l.emulator.change(0, f)
-		l.emulator.change(1, f)
-		return nil
+// order changes what the emulator does, after f has changed what the link says.
+func (l *Link) order(f func()) error {
+	if l.index < 0 {
+		return ErrNotEmulated
 	}
+	f()
+	_, err := l.in.engine.ask(order{Link: l.index, AB: l.spec.AtoB, BA: l.spec.BtoA, Cut: l.cut})
+	return err
 }
 
 // Readdress gives the device of one host other addresses, as DHCP or roaming does, and sets the routes over it again: setting
@@ -124,21 +120,16 @@ func Readdress(host string, addrs ...netip.Prefix) Change {
 	}
 }
 
-// Counters counts what an emulated link of this process carried; zero for others.
-func (l *Link) Counters() (ab, ba Counters) {
-	if l.emulator == nil {
-		return Counters{}, Counters{}
+// Status says what an emulated link of this process carried, and how late.
+func (l *Link) Status() (LinkStatus, error) {
+	if l.index < 0 {
+		return LinkStatus{}, ErrNotEmulated
 	}
-	return l.emulator.counters()
-}
-
-// Lateness says how late the emulator was on this link so far.
-func (l *Link) Lateness() Lateness {
-	if l.emulator == nil {
-		return Lateness{}
+	a, err := l.in.engine.ask(order{Link: -1})
+	if err != nil {
+		return LinkStatus{}, err
 	}
-	late := l.emulator.lateness()
-	return late.summary()
+	return a.Links[l.index], nil
 }
 
 // Spec is the link as it is now.
@@ -153,31 +144,33 @@ func (l *Link) bothEnds(f func(*Host, End) error) error {
 	return nil
 }
 
-// create makes the devices.
-func (l *Link) create(seed, index uint64) error {
+// createVeth makes the devices of a link that is not emulated.
+func (l *Link) createVeth() error {
 	a, b := l.in.Host(l.spec.A.Host), l.in.Host(l.spec.B.Host)
-	if !l.spec.Emulated() {
-		return a.ns.link.LinkAdd(&netlink.Veth{
-			LinkAttrs:     netlink.LinkAttrs{Name: l.spec.A.Device, MTU: l.spec.mtu(), TxQLen: 1000},
-			PeerName:      l.spec.B.Device,
-			PeerMTU:       uint32(l.spec.mtu()),
-			PeerTxQLen:    1000,
-			PeerNamespace: netlink.NsFd(b.ns.handle),
-		})
-	}
-	var ends [2]int
-	for i, e := range []End{l.spec.A, l.spec.B} {
-		err := l.in.Host(e.Host).Do(func() (err error) {
-			ends[i], err = openTUN(e.Device)
+	return a.ns.link.LinkAdd(&netlink.Veth{
+		LinkAttrs:     netlink.LinkAttrs{Name: l.spec.A.Device, MTU: l.spec.mtu(), TxQLen: 1000},
+		PeerName:      l.spec.B.Device,
+		PeerMTU:       uint32(l.spec.mtu()),
+		PeerTxQLen:    1000,
+		PeerNamespace: netlink.NsFd(b.ns.handle),
+	})
+}
+
+// createTUN makes the devices of an emulated link. They last as long as their files.
+func (l *Link) createTUN() (files []*os.File, err error) {
+	for _, e := range []End{l.spec.A, l.spec.B} {
+		err := l.in.Host(e.Host).Do(func() error {
+			f, err := openTUN(e.Device)
+			if err == nil {
+				files = append(files, f)
+			}
 			return err
 		})
 		if err != nil {
-			return err
+			return files, err
 		}
 	}
-	var err error
-	l.emulator, err = newEmulator(ends[0], ends[1], l.spec, seed, index)
-	return err
+	return files, nil
 }
 
 // configure sets MTU and addresses and brings both ends up. It may be called again.

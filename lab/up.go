@@ -31,6 +31,8 @@ type Instance struct {
 	state State
 	hosts map[string]*Host
 	links map[string]*Link
+	// engine is nil where no link is emulated, and where another process owns the world.
+	engine *engine
 
 	mu      sync.Mutex
 	running []func() // stop captures
@@ -104,15 +106,8 @@ func (in *Instance) build(ctx context.Context, seed uint64) error {
 			return err
 		}
 	}
-	for i, spec := range in.state.World.Links {
-		link := &Link{spec: spec, in: in}
-		in.links[spec.Name] = link
-		if err := link.create(seed, uint64(i)); err != nil {
-			return fmt.Errorf("link %s: %w", spec.Name, err)
-		}
-		if err := link.configure(); err != nil {
-			return fmt.Errorf("link %s: %w", spec.Name, err)
-		}
+	if err := in.addLinks(seed); err != nil {
+		return err
 	}
 	for _, h := range in.hosts {
 		if err := h.route(func(Route) bool { return true }); err != nil {
@@ -121,6 +116,44 @@ func (in *Instance) build(ctx context.Context, seed uint64) error {
 	}
 	in.state.Ready = true
 	return in.state.write()
+}
+
+// addLinks makes the devices, starts the engine where some are emulated, and configures all.
+func (in *Instance) addLinks(seed uint64) error {
+	var emulated []LinkSpec
+	var devices []*os.File
+	for _, spec := range in.state.World.Links {
+		link := &Link{spec: spec, in: in, index: -1}
+		in.links[spec.Name] = link
+		var err error
+		if spec.Emulated() {
+			var files []*os.File
+			link.index = len(emulated)
+			emulated = append(emulated, spec)
+			files, err = link.createTUN()
+			devices = append(devices, files...)
+		} else {
+			err = link.createVeth()
+		}
+		if err != nil {
+			for _, f := range devices {
+				f.Close()
+			}
+			return fmt.Errorf("link %s: %w", spec.Name, err)
+		}
+	}
+	if len(emulated) > 0 {
+		var err error
+		if in.engine, err = startEngine(emulated, devices, seed); err != nil {
+			return err
+		}
+	}
+	for name, link := range in.links {
+		if err := link.configure(); err != nil {
+			return fmt.Errorf("link %s: %w", name, err)
+		}
+	}
+	return nil
 }
 
 func (in *Instance) addHost(spec HostSpec) error {
@@ -199,25 +232,32 @@ func (in *Instance) Link(name string) *Link {
 	return l
 }
 
-// Lateness sums up how late all emulated links of this instance were, so far.
-func (in *Instance) Lateness() Lateness {
-	var all lateness
-	for _, l := range in.links {
-		if l.emulator != nil {
-			one := l.emulator.lateness()
-			all.add(&one)
-		}
+// Status says how each emulated link of this instance is, in the world's order, and how late they were together. Both are
+// empty where none is emulated by this process.
+func (in *Instance) Status() ([]LinkStatus, Lateness, error) {
+	if in.engine == nil {
+		return nil, Lateness{}, nil
 	}
-	return all.summary()
+	a, err := in.engine.ask(order{Link: -1})
+	return a.Links, a.All, err
+}
+
+// Lateness says how late all emulated links of this process were; zero where there are none, or the emulator has ended.
+func (in *Instance) Lateness() Lateness {
+	_, late, err := in.Status()
+	if err != nil {
+		return Lateness{}
+	}
+	return late
 }
 
 // ResetLateness begins the count of lateness anew, so that each run of an experiment has its own.
-func (in *Instance) ResetLateness() {
-	for _, l := range in.links {
-		if l.emulator != nil {
-			l.emulator.resetLateness()
-		}
+func (in *Instance) ResetLateness() error {
+	if in.engine == nil {
+		return nil
 	}
+	_, err := in.engine.ask(order{Link: -1, Reset: true})
+	return err
 }
 
 // Open joins a world that another process owns. Its emulated links can be taken down and up, not shaped.
@@ -240,13 +280,13 @@ func Open(name string) (*Instance, error) {
 		in.hosts[spec.Name] = &Host{spec: spec, in: in, ns: ns}
 	}
 	for _, spec := range s.World.Links {
-		in.links[spec.Name] = &Link{spec: spec, in: in}
+		in.links[spec.Name] = &Link{spec: spec, in: in, index: -1}
 	}
 	return in, nil
 }
 
 // Close lets go of the world without taking it down.
-func (in *Instance) Close() {
+func (in *Instance) Close() error {
 	in.mu.Lock()
 	stops := in.running
 	in.running = nil
@@ -254,15 +294,15 @@ func (in *Instance) Close() {
 	for _, stop := range stops {
 		stop()
 	}
-	for _, l := range in.links {
-		if l.emulator != nil {
-			l.emulator.close()
-			l.emulator = nil
-		}
+	var err error
+	if in.engine != nil {
+		err = in.engine.close()
+		in.engine = nil
 	}
 	for _, h := range in.hosts {
 		h.ns.close()
 	}
+	return err
 }
 
 // Down ends the processes in the hosts and removes all that the world made. It may be called again.
@@ -275,6 +315,5 @@ func (in *Instance) Down() error {
 		return nil
 	}
 	ended := endProcesses(in.state)
-	in.Close()
-	return errors.Join(ended, sweep(in.state))
+	return errors.Join(ended, in.Close(), sweep(in.state))
 }

@@ -42,7 +42,14 @@ func sockets(t *testing.T, from, to *Host, addr string) (out, in *net.UDPConn) {
 // send sends n datagrams and waits until the emulator has dealt with all of them.
 func send(t *testing.T, link *Link, out *net.UDPConn, n, size int) Counters {
 	t.Helper()
-	before, _ := link.Counters()
+	status := func() Counters {
+		s, err := link.Status()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.AtoB
+	}
+	before := status()
 	for range n {
 		if _, err := out.Write(make([]byte, size)); err != nil {
 			t.Fatal(err)
@@ -50,7 +57,7 @@ func send(t *testing.T, link *Link, out *net.UDPConn, n, size int) Counters {
 	}
 	deadline := time.Now().Add(20 * time.Second)
 	for {
-		now, _ := link.Counters()
+		now := status()
 		if now.Packets-before.Packets >= uint64(n) && now.Packets == now.Delivered+now.Lost+now.Overflowed+now.Refused {
 			return now
 		}

@@ -190,7 +190,9 @@ func (t *topology) measure(ctx context.Context, c client, seed int, length, omit
 	if err := t.awaitTunnel(ctx, running); err != nil {
 		return 0, 0, err
 	}
-	t.in.ResetLateness()
+	if err := t.in.ResetLateness(); err != nil {
+		return 0, 0, err
+	}
 	for _, d := range []struct {
 		down bool
 		rate *float64
@@ -293,7 +295,10 @@ func (w *wireguardBench) once(ctx context.Context, t *topology, c client, round 
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		late := t.in.Lateness()
+		_, late, statusErr := t.in.Status()
+		if statusErr != nil {
+			return statusErr
+		}
 		if err == nil && late.Mean > maxLateness {
 			err = fmt.Errorf("the emulated links were late by %.2f ms on average, more than %d ms", late.Mean, maxLateness)
 		}

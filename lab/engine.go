@@ -1,0 +1,179 @@
+package lab
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"runtime/debug"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// The two names under which [MaybeEnter] makes this program the engine: the first asks the kernel for prompt wake-ups and starts the second,
+// all threads of which inherit them. Priority of one thread is not enough: it would wait for locks of Go's run time that slower threads hold.
+const (
+	engineName  = "heddle-lab-engine"
+	hurriedName = "heddle-lab-engine-running"
+)
+
+// engine is the process that runs the emulated links of one world. It ends when its standard input does, so it does
+// not outlive the owner of the world.
+type engine struct {
+	mu      sync.Mutex
+	cmd     *exec.Cmd
+	orders  io.Closer
+	encoder *json.Encoder
+	decoder *json.Decoder
+}
+
+// setup is the first message to the engine. The devices of link i are file descriptors 3+2i and 4+2i.
+type setup struct {
+	Links []LinkSpec
+	Seed  uint64
+}
+
+// order is every later message: it sets one link, or only asks. Each is answered.
+type order struct {
+	Link   int // index in setup, or -1
+	AB, BA Shape
+	Cut    bool
+	Reset  bool // the count of lateness, of all links
+}
+
+// answer says how all links are.
+type answer struct {
+	Error string
+	Links []LinkStatus
+	All   Lateness
+}
+
+// startEngine starts the process and takes over the devices.
+func startEngine(links []LinkSpec, devices []*os.File, seed uint64) (*engine, error) {
+	defer func() {
+		for _, f := range devices {
+			f.Close()
+		}
+	}()
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Args = []string{engineName}
+	cmd.Dir = "/"
+	cmd.ExtraFiles = devices
+	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt from the keyboard is for the owner
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start the emulator: %w", err)
+	}
+	e := &engine{cmd: cmd, orders: in, encoder: json.NewEncoder(in), decoder: json.NewDecoder(out)}
+	if _, err := e.ask(setup{links, seed}); err != nil {
+		e.close()
+		return nil, err
+	}
+	return e, nil
+}
+
+// ask sends a message and gives the answer.
+func (e *engine) ask(message any) (answer, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var a answer
+	if err := e.encoder.Encode(message); err != nil {
+		return a, fmt.Errorf("the emulator has ended: %w", err)
+	}
+	if err := e.decoder.Decode(&a); err != nil {
+		return a, fmt.Errorf("the emulator has ended: %w", err)
+	}
+	if a.Error != "" {
+		return a, errors.New("emulator: " + a.Error)
+	}
+	return a, nil
+}
+
+// close ends the process, and with it the devices.
+func (e *engine) close() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err := e.orders.Close(); err != nil {
+		return err
+	}
+	return e.cmd.Wait()
+}
+
+// hurry asks for prompt wake-ups for the engine, and starts it. Each step is refused on some machines; what that costs shows in the
+// lateness.
+func hurry() error {
+	runtime.LockOSThread()
+	unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
+	attr := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}
+	if unix.SchedSetAttr(0, &attr, 0) != nil {
+		unix.Setpriority(unix.PRIO_PROCESS, 0, -20)
+	}
+	return unix.Exec("/proc/self/exe", []string{hurriedName}, os.Environ())
+}
+
+// runEngine is the engine: it takes messages from in and writes answers to out until in ends.
+func runEngine(in io.Reader, out io.Writer) error {
+	// It allocates next to nothing, so that collection would only make it late; the limit is for what is not foreseen.
+	debug.SetGCPercent(-1)
+	debug.SetMemoryLimit(256 << 20)
+	decoder, encoder := json.NewDecoder(in), json.NewEncoder(out)
+	var s setup
+	if err := decoder.Decode(&s); err != nil {
+		return err
+	}
+	links := make([]*emulator, len(s.Links))
+	for i, spec := range s.Links {
+		var err error
+		if links[i], err = newEmulator(3+2*i, 4+2*i, spec, s.Seed, uint64(i)); err != nil {
+			return encoder.Encode(answer{Error: err.Error()})
+		}
+	}
+	for {
+		a := answer{}
+		var all lateness
+		for i, l := range links {
+			late := l.lateness()
+			all.add(&late)
+			ab, ba := l.counters()
+			a.Links = append(a.Links, LinkStatus{s.Links[i].Name, ab, ba, late.summary()})
+		}
+		a.All = all.summary()
+		if err := encoder.Encode(a); err != nil {
+			return err
+		}
+		var o order
+		if err := decoder.Decode(&o); err == io.EOF {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		o.apply(links)
+	}
+}
+
+func (o order) apply(links []*emulator) {
+	if o.Reset {
+		for _, l := range links {
+			l.resetLateness()
+		}
+	}
+	if o.Link < 0 || o.Link >= len(links) {
+		return
+	}
+	for direction, shape := range []Shape{o.AB, o.BA} {
+		links[o.Link].change(direction, func(q *queue) { q.shape, q.cut = shape, o.Cut })
+	}
+}
