@@ -231,8 +231,23 @@ func TestExample(t *testing.T) {
 		for _, p := range problems {
 			t.Errorf("%s\n%s", p, p.Excerpt())
 		}
-		if len(c.Ups) == 0 {
-			t.Error("no tunnel")
+		// What it shows as a default is one, so that uncommenting a key changes nothing; the rest are examples.
+		if len(c.Ups) != 1 || len(c.Splits) != 1 {
+			t.Fatalf("%d tunnels, %d relays", len(c.Ups), len(c.Splits))
+		}
+		up, split := c.Ups[0], c.Splits[0]
+		paths := c.Paths
+		paths.Via, paths.Seed, paths.Capture = nil, nil, ""
+		up.Name, up.File, up.Socks, up.Paths = "", "", "", Paths{}
+		split.Name, split.Listen, split.To, split.Paths = "", "", "", Paths{}
+		if want := DefaultPaths(); !reflect.DeepEqual(paths, want) {
+			t.Errorf("paths %+v, defaults %+v", paths, want)
+		}
+		if want := DefaultUp(Paths{}); !reflect.DeepEqual(up, want) {
+			t.Errorf("up %+v, defaults %+v", up, want)
+		}
+		if want := DefaultSplit(Paths{}); !reflect.DeepEqual(split, want) {
+			t.Errorf("split %+v, defaults %+v", split, want)
 		}
 	}
 	for _, table := range []reflect.Type{reflect.TypeFor[Paths](), reflect.TypeFor[Up](), reflect.TypeFor[Split]()} {

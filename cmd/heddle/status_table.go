@@ -67,6 +67,9 @@ func sessionText(b *strings.Builder, name string, s split.Status, now time.Time)
 			fmt.Fprintf(b, "  %s: dropped %d up, %d down\n", p.Name, p.Up.Dropped, p.Down.Dropped)
 		}
 	}
+	if s.Refused > 0 {
+		fmt.Fprintf(b, "  not sent for want of healthy paths: %s\n", plural(s.Refused, "packet", "packets"))
+	}
 	for _, warning := range s.Warnings {
 		fmt.Fprintf(b, "  warning: %s\n", warning)
 	}

@@ -71,7 +71,7 @@ func office() split.Status {
 func TestStatusText(t *testing.T) {
 	stopped := office()
 	stopped.State, stopped.Why = "stopped", "1 of 3 paths is healthy, 2 are needed"
-	stopped.Paths = stopped.Paths[2:]
+	stopped.Paths, stopped.Refused = stopped.Paths[2:], 1
 	stopped.Paths[0].LastHeard, stopped.Paths[0].Address = nil, netip.AddrPort{}
 	stopped.Warnings = []string{"paths home and again are the same way out (if:eth0), so one observer sees both"}
 	hostile := split.Status{Session: "\x1b[31mred", Plane: "relay", To: "x", State: "running", Since: statusNow, Degrade: true, Every: "50p", Schedule: "uniform"}
