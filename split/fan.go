@@ -38,10 +38,11 @@ type Fan struct {
 	prober prober // nil where nothing can be asked of the server
 	now    func() time.Time
 
-	due  atomic.Int64  // when the running unit ends, Unix nanoseconds
-	wake chan struct{} // the unit is over and nothing has gone up yet
-	stop context.CancelFunc
-	work sync.WaitGroup
+	due    atomic.Int64  // when the running unit ends, Unix nanoseconds
+	wake   chan struct{} // the unit is over and nothing has gone up yet, or the pacer is asleep
+	asleep atomic.Bool
+	stop   context.CancelFunc
+	work   sync.WaitGroup
 
 	mu       sync.Mutex
 	open     bool

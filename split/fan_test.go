@@ -180,10 +180,29 @@ func TestDownlinkIsDrawnAlongWhenOnlyTheServerTalks(t *testing.T) {
 			t.Errorf("%d and %d packets went up, want one after each of 100 switches", a, b)
 		}
 		time.Sleep(time.Minute)
+		if n := len(paths[0].take()) + len(paths[1].take()); n < 5 || n > 15 {
+			t.Errorf("%d packets went up when the server fell silent, want a few", n)
+		}
+		time.Sleep(time.Minute)
 		if n := len(paths[0].take()) + len(paths[1].take()); n != 0 {
 			t.Errorf("%d packets went up while nobody talked", n)
 		}
 	})
+}
+
+func TestSilentDownlinkLeavesItsPath(t *testing.T) {
+	for _, every := range []schedule.Every{{Period: 100 * time.Millisecond}, {Packets: 50}} {
+		synctest.Test(t, func(t *testing.T) {
+			f, paths := newFake(t, 2, func(o *Options) { o.Schedule.Every = every })
+			f.setNudge(func() { f.Send([][]byte{[]byte("keepalive")}) })
+			f.Send(numbered(0, 3))
+			paths[0].put(fakeServer, []byte("data"))
+			time.Sleep(2 * time.Second) // the path dies: the server goes on sending by it, and nothing arrives
+			if n := len(paths[1].take()); n == 0 {
+				t.Errorf("every %v: nothing told the server of the path that lives", every)
+			}
+		})
+	}
 }
 
 func TestNoNudgeWhereTheSessionSpeaksItself(t *testing.T) {

@@ -2,6 +2,7 @@ package split
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"net"
 	"net/netip"
@@ -167,19 +168,27 @@ func (l *lane) send(now time.Time, to netip.AddrPort, datagrams [][]byte) error 
 		return net.ErrClosed
 	}
 	n, err := flow.Send(datagrams)
-	bytes := 0
+	bytes, questions := 0, 0
 	for _, d := range datagrams[:n] {
 		bytes += len(d)
+		if !isKeepalive(d) {
+			questions++
+		}
 		if l.tap != nil {
 			l.tap.Datagram(now, true, local, to, d)
 		}
 	}
 	l.up.add(n, bytes)
 	l.up.dropped.Add(uint64(len(datagrams) - n))
-	if n > 0 {
-		l.health.Sent(now, n)
+	if questions > 0 {
+		l.health.Sent(now, questions)
 	}
 	return err
+}
+
+// isKeepalive reports whether a datagram is a WireGuard message that no peer answers.
+func isKeepalive(d []byte) bool {
+	return len(d) == transportMin && binary.LittleEndian.Uint32(d) == transportType
 }
 
 // note counts and taps one datagram that took a flow beside the lane's own.

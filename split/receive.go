@@ -72,8 +72,7 @@ func (f *Fan) accept(l *lane, inbound []path.Inbound) int {
 	return kept
 }
 
-// heard notes that the server was heard on a lane, and wakes the pacer where the unit is over with nothing sent since:
-// the downlink follows the last packet up, so without one it would stay on the old path.
+// heard notes that the server was heard on a lane, and wakes the pacer where the unit is over with nothing sent since.
 func (f *Fan) heard(l *lane, now time.Time) {
 	before, _ := l.health.State()
 	l.health.Heard(now)
@@ -82,7 +81,7 @@ func (f *Fan) heard(l *lane, now time.Time) {
 		f.judge(now)
 		f.mu.Unlock()
 	}
-	if now.UnixNano() >= f.due.Load() {
+	if now.UnixNano() >= f.due.Load() || f.asleep.Load() {
 		select {
 		case f.wake <- struct{}{}:
 		default:
@@ -114,13 +113,3 @@ func (f *Fan) heardAt() time.Time {
 	}
 	return latest
 }
-
-// setNudge gives the fan a way to make the session send something small.
-func (f *Fan) setNudge(nudge func()) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.nudge = nudge
-}
-
-// nudgeAfter is how long a packet of the session's own is waited for after a switch before one is asked for.
-const nudgeAfter = time.Millisecond

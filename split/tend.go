@@ -154,51 +154,6 @@ func (f *Fan) explainStop(healthy int, states []path.State) string {
 	return fmt.Sprintf("%d of %d required paths healthy; %s", healthy, f.need(), strings.Join(parts, ", "))
 }
 
-// pace makes the session send something small when a unit is over and only the server talks. f.mu is not held.
-func (f *Fan) pace(ctx context.Context) {
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-f.wake:
-		}
-		timer.Reset(nudgeAfter)
-		select {
-		case <-ctx.Done():
-			return
-		case <-timer.C:
-		}
-		if nudge := f.turnQuietly(); nudge != nil {
-			nudge()
-		}
-	}
-}
-
-// turnQuietly begins the next unit where it is due and nothing went up meanwhile. It gives the nudge to call, or nil
-// where the downlink need not move.
-func (f *Fan) turnQuietly() func() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	now := f.now()
-	if !f.open || !f.enough || f.nudge == nil || !f.sched.Due(now) {
-		return nil
-	}
-	before := f.current
-	i, began := f.sched.Turn(now, f.usable)
-	if i < 0 || !began {
-		return nil
-	}
-	f.turned(i)
-	f.noteDue(now)
-	flow, _ := f.lanes[i].currentFlow()
-	if _, rotates := flow.(path.Rotator); i == before && !rotates {
-		return nil
-	}
-	return f.nudge
-}
-
 // lost reports whether the server seems to be gone from its address: something is sent, and nothing heard anywhere.
 // f.mu is held.
 func (f *Fan) lost(now time.Time) bool {
