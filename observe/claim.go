@@ -17,6 +17,7 @@ func (s *Session) limits(r Report) []string {
 	}
 	l = append(l, "Names come from DNS, TLS and QUIC hellos, and HTTP; names in certificates, and in later requests of "+
 		"one HTTP connection, are not looked for.")
+	var foreign uint64
 	for _, e := range r.Observers {
 		who := s.Label + ", " + e.Observer
 		if e.Packets == 0 {
@@ -30,15 +31,16 @@ func (s *Session) limits(r Report) []string {
 			l = append(l, who+": "+e.Stopped+"; what follows is not counted.")
 		}
 		if e.Missed > 0 {
-			l = append(l, fmt.Sprintf("%s: the capture says that it missed %d packets.", who, e.Missed))
+			l = append(l, fmt.Sprintf("%s: the capture says that it missed %s.", who, plural(int(e.Missed), "packet")))
 		}
-		if e.Foreign > 0 {
-			l = append(l, fmt.Sprintf("%s: %d packets are neither from nor to the client and are left out.", who, e.Foreign))
-		}
+		foreign += e.Foreign
 		if e.Joined > 0 {
 			l = append(l, fmt.Sprintf("%s: %d packets are larger than %d bytes: several, joined before the capture, so "+
 				"packets and runs are counted too low.", who, e.Joined, ethernetMTU))
 		}
+	}
+	if foreign > 0 {
+		l = append(l, fmt.Sprintf("%s: left out %s, neither from nor to the client.", s.Label, plural(int(foreign), "packet")))
 	}
 	return l
 }

@@ -120,12 +120,11 @@ func (c column) width() int {
 
 func writeTable(b *strings.Builder, table []column) {
 	line := func(label string, cell func(i int) string) {
-		fmt.Fprintf(b, "%-*s", labelWidth, label)
+		text := fmt.Sprintf("%-*s", labelWidth, label)
 		for i, c := range table {
-			text := cell(i)
-			b.WriteString(strings.Repeat(" ", 2+c.width()-utf8.RuneCountInString(text)) + text)
+			text += strings.Repeat(" ", 2+c.width()-utf8.RuneCountInString(cell(i))) + cell(i)
 		}
-		b.WriteByte('\n')
+		b.WriteString(strings.TrimRight(text, " ") + "\n")
 	}
 	line("", func(i int) string {
 		if i > 0 && table[i-1].session == table[i].session {

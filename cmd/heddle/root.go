@@ -39,7 +39,7 @@ or the server's own network, sees the whole session.`,
 	}
 	add(groupRun, newUpCommand(), newDownCommand(), newSplitCommand(), newRunCommand())
 	add(groupLook, newStatusCommand(), newDoctorCommand(), newCheckCommand(), newObserveCommand())
-	add(groupProve, newLabCommand())
+	add(groupProve, newDemoCommand(), newLabCommand())
 	root.AddCommand(newVersionCommand(), newCompletionCommand(), newManCommand())
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetHelpCommand(newHelpCommand(root))

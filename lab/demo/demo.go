@@ -50,7 +50,7 @@ type Fetch struct {
 
 // stage is a place where sessions are held and seen.
 type stage interface {
-	// phases are run one after the other; the first is the one that the others are compared with.
+	// phases are run one after the other.
 	phases() []phase
 	// urls are what each phase fetches.
 	urls() []target
@@ -59,9 +59,10 @@ type stage interface {
 	close() error
 }
 
-// phase is one way to hold the session. hold brings it up, with captures to dir, calls fetch with what runs curl there,
+// phase is one way to hold the session. The one at place 0 is shown first, and the others beside it. hold brings it up, with captures to dir, calls fetch with what runs curl there,
 // and takes it down again.
 type phase struct {
+	place      int
 	label, dir string
 	hold       func(ctx context.Context, dir string, fetch func(curl) error) error
 }
@@ -87,14 +88,13 @@ func Run(ctx context.Context, o Options) (result Result, err error) {
 		return result, err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
-	var sessions []*observe.Session
-	for _, p := range s.phases() {
-		session, fetched, err := show(ctx, o, s, p, captures, work)
-		if err != nil {
+	phases := s.phases()
+	sessions := make([]*observe.Session, len(phases))
+	result.Fetched = make([]Fetch, len(phases))
+	for _, p := range phases {
+		if sessions[p.place], result.Fetched[p.place], err = show(ctx, o, s, p, captures, work); err != nil {
 			return result, fmt.Errorf("%s: %w", p.label, err)
 		}
-		sessions = append(sessions, session)
-		result.Fetched = append(result.Fetched, fetched)
 	}
 	s.finish(&result)
 	result.Report = observe.Compare(sessions[0], sessions[1:]...)

@@ -56,7 +56,11 @@ func targets(root string, pages []string) []target {
 		if i%2 == 1 {
 			base = "https://" + bank + "/"
 		}
-		list = append(list, target{base + p, filepath.Join(root, p)})
+		at := p
+		if p == "index.html" {
+			at = "" // net/http redirects to the directory
+		}
+		list = append(list, target{base + at, filepath.Join(root, p)})
 	}
 	return append(list, target{"https://" + files + "/large.bin", filepath.Join(root, "large.bin")})
 }

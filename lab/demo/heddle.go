@@ -20,8 +20,8 @@ const (
 	downWithin = 10 * time.Second
 )
 
-// withHeddle runs `heddle up` until use returns. cmd must not be started yet.
-func withHeddle(ctx context.Context, cmd *exec.Cmd, talk io.Writer, use func() error) error {
+// withHeddle runs `heddle up` until use returns, which gets the line that says it is up. cmd must not be started yet.
+func withHeddle(ctx context.Context, cmd *exec.Cmd, talk io.Writer, use func(said string) error) error {
 	var log bytes.Buffer
 	cmd.Stderr = &log
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
@@ -33,7 +33,7 @@ func withHeddle(ctx context.Context, cmd *exec.Cmd, talk io.Writer, use func() e
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start heddle: %w", err)
 	}
-	up, drained := make(chan bool, 1), make(chan struct{})
+	up, drained := make(chan string, 1), make(chan struct{})
 	go func() {
 		defer close(drained)
 		told := false
@@ -41,23 +41,23 @@ func withHeddle(ctx context.Context, cmd *exec.Cmd, talk io.Writer, use func() e
 			fmt.Fprintln(talk, "  heddle:", lines.Text())
 			if !told && strings.Contains(lines.Text(), " is up: ") {
 				told = true
-				up <- true
+				up <- lines.Text()
 			}
 		}
 		if !told {
-			up <- false
+			up <- ""
 		}
 	}()
 	var used error
 	select {
-	case whole := <-up:
-		if whole {
-			used = use()
+	case said := <-up:
+		if said != "" {
+			used = use(said)
 		} else {
-			used = errors.New("it ended before it was up")
+			used = errNotUp
 		}
 	case <-time.After(upWithin):
-		used = fmt.Errorf("it is not up within %v", upWithin)
+		used = fmt.Errorf("%w within %v", errNotUp, upWithin)
 	case <-ctx.Done():
 		used = ctx.Err()
 	}
@@ -66,13 +66,10 @@ func withHeddle(ctx context.Context, cmd *exec.Cmd, talk io.Writer, use func() e
 	<-drained
 	ended := cmd.Wait()
 	kill.Stop()
-	if used == nil && ended == nil {
-		return nil
+	if ended != nil || errors.Is(used, errNotUp) {
+		return &path.Error{What: "heddle up", Why: strings.TrimSpace(log.String()), Err: errors.Join(used, ended)}
 	}
-	return &path.Error{What: "heddle up", Why: lastLine(log.String()), Err: errors.Join(used, ended)}
+	return used
 }
 
-func lastLine(text string) string {
-	lines := strings.Split(strings.TrimSpace(text), "\n")
-	return lines[len(lines)-1]
-}
+var errNotUp = errors.New("it is not up")

@@ -54,7 +54,7 @@ func openWorld(ctx context.Context, o Options, work string) (stage, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &world{o: o, in: in, file: filepath.Join(work, "office.conf")}
+	w := &world{o: o, in: in, file: filepath.Join(work, "work.conf")}
 	if err := w.serve(ctx, work); err != nil {
 		return nil, errors.Join(err, w.close())
 	}
@@ -93,13 +93,14 @@ func (w *world) serve(ctx context.Context, work string) (err error) {
 
 func (w *world) urls() []target { return w.list }
 
+// phases begin with no tunnel: the server goes on for a while to call a client that has left, and that would show.
 func (w *world) phases() []phase {
 	return []phase{
-		{"Heddle", "heddle", w.withHeddle},
-		{"WireGuard alone", "wireguard", w.withWireGuard},
-		{"no tunnel", "nothing", func(ctx context.Context, dir string, fetch func(curl) error) error {
+		{2, "no tunnel", "nothing", func(ctx context.Context, dir string, fetch func(curl) error) error {
 			return w.captured(ctx, dir, lab.Ways[:1], func() error { return fetch(w.curl) })
 		}},
+		{0, "Heddle", "heddle", w.withHeddle},
+		{1, "WireGuard alone", "wireguard", w.withWireGuard},
 	}
 }
 
@@ -113,7 +114,8 @@ func (w *world) withHeddle(ctx context.Context, dir string, fetch func(curl) err
 		args = append(args, "--via", way+"=if:"+way)
 	}
 	return w.captured(ctx, dir, lab.Ways, func() error {
-		return withHeddle(ctx, w.in.Host("client").Command(ctx, w.o.Heddle, args...), w.o.Talk, func() error { return fetch(w.curl) })
+		return withHeddle(ctx, w.in.Host("client").Command(ctx, w.o.Heddle, args...), w.o.Talk,
+			func(string) error { return fetch(w.curl) })
 	})
 }
 

@@ -126,7 +126,7 @@ func TestWebServerWithoutNginx(t *testing.T) {
 	}
 	work := t.TempDir()
 	certificate, key := filepath.Join(work, "certificate.pem"), filepath.Join(work, "key.pem")
-	if err := selfSigned(certificate, key, []string{"b.example"}, in.Host("b").Addrs()); err != nil {
+	if err := SelfSigned(certificate, key, []string{"b.example"}, in.Host("b").Addrs()); err != nil {
 		t.Fatal(err)
 	}
 	stop, err := serveHTTP(t.Context(), in.Host("b"), root, certificate, key)

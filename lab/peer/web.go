@@ -38,7 +38,7 @@ func (w *Web) Stop() { w.stop() }
 // machine has it, and otherwise by net/http of this process. It keeps its certificate and its own files in work, an existing directory.
 func WebServer(ctx context.Context, host *lab.Host, root, work string, names ...string) (*Web, error) {
 	certificate, key := filepath.Join(work, "certificate.pem"), filepath.Join(work, "key.pem")
-	if err := selfSigned(certificate, key, names, host.Addrs()); err != nil {
+	if err := SelfSigned(certificate, key, names, host.Addrs()); err != nil {
 		return nil, err
 	}
 	var stop func()
@@ -138,8 +138,8 @@ func serveHTTP(ctx context.Context, host *lab.Host, root, certificate, key strin
 	return func() { cancel(); server.Close() }, nil
 }
 
-// selfSigned writes a certificate for the names and addresses, and its key readable by its owner only.
-func selfSigned(certificate, key string, names []string, addrs []netip.Addr) error {
+// SelfSigned writes a certificate for the names and addresses, and its key readable by its owner only.
+func SelfSigned(certificate, key string, names []string, addrs []netip.Addr) error {
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return err
