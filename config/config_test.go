@@ -123,7 +123,7 @@ alpha = 2
 	if up.KillSwitch || up.SessionName() != "office" || split.SessionName() != "split-51820" {
 		t.Errorf("up = %+v, split = %+v", up, split)
 	}
-	if split.Idle != 90*time.Second || split.Alpha != 2 || up.Alpha != 1 || split.MaxSessions != 1024 {
+	if split.Idle != 90*time.Second || split.Alpha != 2 || up.Alpha != 1 || split.MaxSessions != DefaultSplit(Paths{}).MaxSessions {
 		t.Errorf("split = %+v", split)
 	}
 	dir := filepath.Dir(file)
