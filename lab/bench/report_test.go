@@ -1,0 +1,123 @@
+package bench
+
+import (
+	"bytes"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"io"
+	"math"
+	"strings"
+	"testing"
+)
+
+func TestMedian(t *testing.T) {
+	for _, c := range []struct {
+		values []float64
+		want   float64
+	}{{nil, 0}, {[]float64{3}, 3}, {[]float64{9, 1, 5}, 5}, {[]float64{4, 1, 3, 2}, 2.5}} {
+		if got := median(c.values); got != c.want {
+			t.Errorf("median of %v is %v, want %v", c.values, got, c.want)
+		}
+	}
+}
+
+// TestRatioIsTakenWithinARound has a machine that slows down tenfold: medians over all rounds would show nothing of the case itself.
+func TestRatioIsTakenWithinARound(t *testing.T) {
+	base := []sample{{0, 100}, {1, 50}, {2, 10}}
+	row := newRow("equal/100ms/down", []sample{{0, 90}, {1, 40}, {2, 9.5}}, "equal/none/down", base)
+	if row.Ratio == nil || math.Abs(*row.Ratio-0.9) > 1e-9 || row.N != 3 || row.Median != 40 || row.Min != 9.5 || row.Max != 90 {
+		t.Errorf("%+v", row)
+	}
+	if row := newRow("a", base, "a", base); row.Ratio != nil || row.Baseline != "" {
+		t.Errorf("a baseline is compared with itself: %+v", row)
+	}
+	if row := newRow("a", []sample{{7, 1}}, "b", base); row.Ratio != nil {
+		t.Errorf("a ratio across rounds: %v", *row.Ratio)
+	}
+}
+
+// measured is a report as a bench makes it, of made-up numbers.
+func measured() Report {
+	w := &wireguardBench{topologies: wireguardTopologies(true), samples: map[string][]sample{}}
+	for i, t := range w.topologies {
+		for j, c := range t.clients {
+			for _, d := range []string{"/down", "/up"} {
+				w.samples[t.name+"/"+c.name+d] = []sample{{0, float64(20 + i + j)}, {1, float64(21 + i + j)}}
+			}
+		}
+	}
+	return Report{Bench: "wireguard", Rows: w.rows()}
+}
+
+func TestReportAsJSON(t *testing.T) {
+	var out bytes.Buffer
+	if err := measured().WriteJSON(&out); err != nil {
+		t.Fatal(err)
+	}
+	var got map[string]any
+	if err := json.Unmarshal(out.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"bench", "machine", "load", "lateness_ms", "rows"} {
+		if _, ok := got[key]; !ok {
+			t.Errorf("no %q", key)
+		}
+	}
+	rows := got["rows"].([]any)
+	if len(rows) != 16 {
+		t.Fatalf("%d rows, want two for each of 8 cases", len(rows))
+	}
+	for _, key := range []string{"case", "metric", "unit", "n", "median", "min", "max", "baseline", "ratio", "paper"} {
+		if _, ok := rows[2].(map[string]any)[key]; !ok {
+			t.Errorf("no %q in %v", key, rows[2])
+		}
+	}
+	if name := rows[2].(map[string]any)["case"]; name != "equal/100ms/down" {
+		t.Errorf("case %v", name)
+	}
+	if paper := rows[2].(map[string]any)["paper"]; paper != 0.945 {
+		t.Errorf("the paper's figure at 100 ms: %v", paper)
+	}
+	if paper := rows[4].(map[string]any)["paper"]; paper != nil {
+		t.Errorf("a figure that the paper does not have: %v", paper)
+	}
+}
+
+func TestReportAsTable(t *testing.T) {
+	var out bytes.Buffer
+	if err := measured().WriteTable(&out); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"equal/none/down", "unlimited/100ms/up", "0.945", "1.049"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %s in\n%s", want, out.String())
+		}
+	}
+}
+
+func TestPlotIsWellFormed(t *testing.T) {
+	var out bytes.Buffer
+	if err := measured().WritePlot(&out); err != nil {
+		t.Fatal(err)
+	}
+	text := out.String()
+	decoder, words := xml.NewDecoder(&out), map[string]bool{}
+	for {
+		token, err := decoder.Token()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatalf("%v in\n%s", err, text)
+		}
+		if data, ok := token.(xml.CharData); ok {
+			words[strings.TrimSpace(string(data))] = true
+		}
+	}
+	for _, want := range []string{"down", "up", "none", "100ms", "50p", "one-path", "unlimited", "equal (dashed: the paper's 0.945 of equal/none/down)"} {
+		if !words[want] {
+			t.Errorf("the plot does not say %q", want)
+		}
+	}
+}
