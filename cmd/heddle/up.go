@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net/netip"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -144,11 +145,16 @@ func runUp(ctx context.Context, u config.Up, out, talk io.Writer) (err error) {
 	for _, w := range o.Config.Warnings {
 		fmt.Fprintln(talk, "warning:", w)
 	}
+	if t.KillSwitch() && os.Getenv("SSH_CONNECTION") != "" {
+		fmt.Fprintln(talk, "warning: the kill switch will cut this SSH session off unless it comes through the tunnel; --kill-switch=false leaves it alone")
+	}
 	printClaim(out, t, o)
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	controlled := make(chan error, 1)
-	go func() { controlled <- server.Serve(ctx, func() []split.Status { return []split.Status{t.Status()} }, stop) }()
+	go func() {
+		controlled <- server.Serve(ctx, func() []split.Status { return []split.Status{t.Status()} }, stop)
+	}()
 	err = keepUp(ctx, t, u, o.Config, out, talk)
 	stop()
 	return errors.Join(err, <-controlled)

@@ -24,6 +24,29 @@ type change interface {
 	String() string
 }
 
+// passing is a change that is gone once the process that made it is, so that nothing of it is left to undo.
+type passing interface{ passes() }
+
+func (*deviceChange) passes() {}
+func (*address) passes()      {}
+func (*linkUp) passes()       {}
+func (*route) passes()        {}
+
+// lasting lists what undoing will take back, a line each.
+func lasting(changes []change) []string {
+	var lines []string
+	for _, c := range changes {
+		_, gone := c.(passing)
+		if h, ok := c.(*hooks); ok && !h.AtEnd {
+			gone = true
+		}
+		if line := c.String(); !gone && !slices.Contains(lines, line) {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
 // kinds of change by the name they have in a journal.
 var kinds = map[string]func() change{
 	"firewall":   func() change { return &firewall{} },

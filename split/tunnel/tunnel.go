@@ -303,10 +303,7 @@ func Clean(dir, name string, keepKillSwitch bool) ([]string, error) {
 			keep = 1
 		}
 	}
-	var lines []string
-	for _, c := range j.changes[keep:] {
-		lines = append(lines, c.String())
-	}
+	lines := lasting(j.changes[keep:])
 	if err := j.undo(keep); err != nil {
 		return lines, &path.Error{What: "tunnel " + name, Why: "not all that a crash left could be taken back", Err: err, Hint: "heddle down " + name}
 	}
