@@ -5,6 +5,9 @@ import (
 	"time"
 )
 
+// SuspectPackets is how many datagrams without an answer make a path suspect.
+const SuspectPackets = 3
+
 // State is what is known of a path.
 type State string
 
@@ -24,10 +27,9 @@ const (
 
 // When a path becomes suspect or silent. A second is several round trips of any path one would split over.
 const (
-	suspectAfter   = time.Second
-	suspectPackets = 3
-	silentAfter    = 4 * time.Second
-	silentProbes   = 3
+	suspectAfter = time.Second
+	silentAfter  = 4 * time.Second
+	silentProbes = 3
 )
 
 // Health follows one path of one session by what is heard on it, not by the state of its device. The zero value is
@@ -50,7 +52,7 @@ type Health struct {
 // quietBefore is how long a path must have been quiet for the next answer to be one to what was sent last.
 const quietBefore = 500 * time.Millisecond
 
-// Sent notes n datagrams that left.
+// Sent notes that n datagrams left which the server has cause to answer.
 func (h *Health) Sent(now time.Time, n int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -121,7 +123,7 @@ func (h *Health) Judge(now, others time.Time) State {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	waiting := now.Sub(h.first)
-	tried := h.unanswered >= suspectPackets
+	tried := h.unanswered >= SuspectPackets
 	if h.get() == Up && tried && waiting > suspectAfter {
 		h.state, h.why = Suspect, "sent, and nothing heard since"
 		h.lost = 0

@@ -153,6 +153,7 @@ func (f *Fan) Open(ctx context.Context) error {
 		l.open(ctx, *f.server.Load()) // the failure is in its health, and it is tried again
 	}
 	f.judge(f.now())
+	f.asleep.Store(true)
 	f.work.Go(func() { f.tend(tending) })
 	f.work.Go(func() { f.pace(tending) })
 	return nil

@@ -33,6 +33,7 @@ type lane struct {
 	tooBig string // why a datagram did not fit, "" where all did
 
 	probe question
+	told  path.State // as last logged; guarded by the fan's lock
 }
 
 // question is a probe under way or due on a lane; guarded by the fan's lock.
@@ -171,9 +172,7 @@ func (l *lane) send(now time.Time, to netip.AddrPort, datagrams [][]byte) error 
 	bytes, questions := 0, 0
 	for _, d := range datagrams[:n] {
 		bytes += len(d)
-		if !isKeepalive(d) {
-			questions++
-		}
+		questions += weight(d)
 		if l.tap != nil {
 			l.tap.Datagram(now, true, local, to, d)
 		}
@@ -186,9 +185,16 @@ func (l *lane) send(now time.Time, to netip.AddrPort, datagrams [][]byte) error 
 	return err
 }
 
-// isKeepalive reports whether a datagram is a WireGuard message that no peer answers.
-func isKeepalive(d []byte) bool {
-	return len(d) == transportMin && binary.LittleEndian.Uint32(d) == transportType
+// weight is how much a datagram without an answer says against a path. A WireGuard server never answers a keep-alive,
+// and always a handshake.
+func weight(d []byte) int {
+	switch {
+	case len(d) == transportMin && binary.LittleEndian.Uint32(d) == transportType:
+		return 0
+	case len(d) == initiationLength && binary.LittleEndian.Uint32(d) == initiationType:
+		return path.SuspectPackets
+	}
+	return 1
 }
 
 // note counts and taps one datagram that took a flow beside the lane's own.

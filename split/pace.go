@@ -30,7 +30,6 @@ func (f *Fan) setNudge(nudge func()) {
 func (f *Fan) pace(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
-	f.asleep.Store(true)
 	for nudges := 0; ; {
 		var nudge func()
 		select {

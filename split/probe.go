@@ -70,7 +70,7 @@ func (f *Fan) wantsProbe(l *lane, now time.Time) bool {
 	return false
 }
 
-const suspectMatters = 2 * time.Second
+const suspectMatters = 10 * time.Second
 
 // put sends a question on a lane. f.mu is held.
 func (f *Fan) put(l *lane, now time.Time) {

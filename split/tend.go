@@ -12,8 +12,8 @@ import (
 
 const (
 	tendEvery     = 250 * time.Millisecond
-	handshakeHold = 5 * time.Second // wireguard's RekeyTimeout: a handshake of the session's own is under way so long
-	answerHold    = time.Second     // and its answer so long on the way back up
+	handshakeHold = 1500 * time.Millisecond // a handshake of the session's own may be under way so long
+	answerHold    = time.Second             // and what confirms it, so long on the way back up
 	reResolve     = 20 * time.Second
 	probeFirst    = 500 * time.Millisecond
 	probeLongest  = 15 * time.Second
@@ -77,9 +77,9 @@ func (f *Fan) judge(now time.Time) {
 		if l.health.LastHeard().Equal(latest) {
 			others = second
 		}
-		before, _ := l.health.State()
 		states[i] = l.health.Judge(now, others)
-		if states[i] != before {
+		if states[i] != l.told {
+			l.told = states[i]
 			_, why := l.health.State()
 			f.log.Info("path is "+string(states[i]), "session", f.o.Session, "path", l.spec.Name, "why", why)
 		}
