@@ -262,6 +262,7 @@ func (t *Tunnel) Wait(ctx context.Context) error {
 }
 
 func (t *Tunnel) ended() error {
+	t.control.close()
 	e := &path.Error{What: "tunnel " + t.o.Name, Why: "its device was taken away", Hint: "start it again"}
 	if t.KillSwitch() {
 		e.Why += "; the kill switch stays up, so nothing leaves"
