@@ -31,8 +31,8 @@ func Find(name string) (World, error) {
 // readyLine is what a background owner says once the world is whole; anything else that it says is why it is not.
 const readyLine = "ready\n"
 
-// Start makes a named world in a process of its own, which this program becomes when it is called with args, and waits
-// until it is whole. [TakeDown] ends it.
+// Start makes a named world in a process of its own, which this program becomes when it is called with args, and
+// waits until it is whole. [TakeDown] ends it.
 func Start(ctx context.Context, args ...string) error {
 	out, in, err := os.Pipe()
 	if err != nil {
@@ -70,7 +70,8 @@ func Start(ctx context.Context, args ...string) error {
 	}
 }
 
-// Serve is the process that [Start] makes: it makes the world, says so on file descriptor 3, and runs it until ctx ends.
+// Serve is the process that [Start] makes: it makes the world, says so on file descriptor 3, and runs it until ctx
+// ends.
 func Serve(ctx context.Context, world World, options Options) error {
 	say := os.NewFile(3, "ready")
 	if say == nil {

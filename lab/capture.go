@@ -21,8 +21,9 @@ import (
 // captureBuffer is how many bytes wait in the kernel for the writer.
 const captureBuffer = 64 << 20
 
-// Capture records what crosses one device, packet by packet: super-packets of segmentation offload are taken apart, so that a
-// capture counts what the wire would carry. Checksums are as the kernel left them, which for offloaded ones is not yet filled in.
+// Capture records what crosses one device, packet by packet: super-packets of segmentation offload are taken apart,
+// so that a capture counts what the wire would carry. Checksums are as the kernel left them, which for offloaded ones
+// is not yet filled in.
 type Capture struct {
 	file   *os.File
 	out    *observe.Writer
@@ -46,8 +47,8 @@ type CaptureCount struct {
 }
 
 // Capture starts to record what crosses a device of a host, to a new pcapng file readable by its owner only. It
-// records from the moment it returns until [Capture.Stop], the end of ctx, or the world's. A file that is there already is left alone
-// and is an error.
+// records from the moment it returns until [Capture.Stop], the end of ctx, or the world's. A file that is there
+// already is left alone and is an error.
 func (in *Instance) Capture(ctx context.Context, host, device, file string) (*Capture, error) {
 	h, err := in.LookupHost(host)
 	if err != nil {
@@ -135,7 +136,8 @@ func (c *Capture) closeSockets() {
 	unix.Close(c.wake)
 }
 
-// Stop ends the capture, completes the file and says what it holds. An error says what it lacks. It may be called again.
+// Stop ends the capture, completes the file and says what it holds. An error says what it lacks. It may be called
+// again.
 func (c *Capture) Stop() (CaptureCount, error) {
 	c.once.Do(func() {
 		now := time.Now()

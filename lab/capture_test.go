@@ -18,7 +18,8 @@ import (
 	"heddle/observe"
 )
 
-// TestCaptureCountsExactly sends bursts that the kernel keeps as super-packets on veth, and wants each datagram in the file.
+// TestCaptureCountsExactly sends bursts that the kernel keeps as super-packets on veth, and wants each datagram in
+// the file.
 func TestCaptureCountsExactly(t *testing.T) {
 	for _, emulated := range []bool{false, true} {
 		w := Pair()

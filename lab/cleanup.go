@@ -24,8 +24,8 @@ func (s State) namespaces() []string {
 	return names
 }
 
-// endProcesses ends all processes inside the namespaces of an instance. They are ours or our user's: nobody else gets into a
-// namespace that we made.
+// endProcesses ends all processes inside the namespaces of an instance. They are ours or our user's: nobody else gets
+// into a namespace that we made.
 func endProcesses(s State) error {
 	return endInside(s.namespaces(), s.Owner.PID)
 }
@@ -184,8 +184,8 @@ func orphanNamespaces() ([]string, error) {
 	return orphans, nil
 }
 
-// TakeDownAll removes every background world and everything that a crash left. It returns the names of what it removed, and of
-// worlds that it left to the living programs that own them.
+// TakeDownAll removes every background world and everything that a crash left. It returns the names of what it
+// removed, and of worlds that it left to the living programs that own them.
 func TakeDownAll() (removed, kept []string, err error) {
 	states, err := List()
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 // batch is how many packets are read from one device before those that are due are sent.
 const batch = 32
 
-// emulator moves the packets of one link between its two TUN devices, on a thread of its own. It lives in the engine, and as
-// long as that.
+// emulator moves the packets of one link between its two TUN devices, on a thread of its own. It lives in the engine,
+// and as long as that.
 type emulator struct {
 	ends [2]int // TUN devices of A and B
 	wake int    // eventfd

@@ -15,8 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The two names under which [MaybeEnter] makes this program the engine: the first asks the kernel for prompt wake-ups and starts the second,
-// all threads of which inherit them. Priority of one thread is not enough: it would wait for locks of Go's run time that slower threads hold.
+// The two names under which [MaybeEnter] makes this program the engine: the first asks the kernel for prompt wake-ups
+// and starts the second, all threads of which inherit them. Priority of one thread is not enough: it would wait for
+// locks of Go's run time that slower threads hold.
 const (
 	engineName  = "heddle-lab-engine"
 	hurriedName = "heddle-lab-engine-running"
@@ -112,8 +113,8 @@ func (e *engine) close() error {
 	return e.cmd.Wait()
 }
 
-// hurry asks for prompt wake-ups for the engine, and starts it. Each step is refused on some machines; what that costs shows in the
-// lateness.
+// hurry asks for prompt wake-ups for the engine, and starts it. Each step is refused on some machines; what that
+// costs shows in the lateness.
 func hurry() error {
 	runtime.LockOSThread()
 	unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
@@ -126,7 +127,8 @@ func hurry() error {
 
 // runEngine is the engine: it takes messages from in and writes answers to out until in ends.
 func runEngine(in io.Reader, out io.Writer) error {
-	// It allocates next to nothing, so that collection would only make it late; the limit is for what is not foreseen.
+	// It allocates next to nothing, so that collection would only make it late; the limit is for what is not
+	// foreseen.
 	debug.SetGCPercent(-1)
 	debug.SetMemoryLimit(256 << 20)
 	decoder, encoder := json.NewDecoder(in), json.NewEncoder(out)

@@ -13,14 +13,17 @@ import (
 	"heddle/path"
 )
 
-// enterName is the argument zero that makes [MaybeEnter] act. The arguments after it are the instance, the host, the program and its own.
+// enterName is the argument zero that makes [MaybeEnter] act. The arguments after it are the instance, the host, the
+// program and its own.
 const enterName = "heddle-lab-enter"
 
-// enterReady says that this program calls MaybeEnter, without which [Host.Command] would start the program itself again.
+// enterReady says that this program calls MaybeEnter, without which [Host.Command] would start the program itself
+// again.
 var enterReady bool
 
-// MaybeEnter turns this process into a program inside a host where [Host.Command] started it for that, or into the emulator of
-// a world where [Up] did; then it does not return. Otherwise it does nothing. Call it first in main and in TestMain.
+// MaybeEnter turns this process into a program inside a host where [Host.Command] started it for that, or into the
+// emulator of a world where [Up] did; then it does not return. Otherwise it does nothing. Call it first in main and
+// in TestMain.
 func MaybeEnter() {
 	enterReady = true
 	var err error
@@ -68,7 +71,8 @@ func Exec(instance, host, program string, args ...string) error {
 }
 
 // privateMounts gives the calling thread a mount namespace in which the host's own files lie over the machine's.
-// Slave propagation takes unmounts of the machine along, so that no process keeps a namespace alive, and passes none back.
+// Slave propagation takes unmounts of the machine along, so that no process keeps a namespace alive, and passes none
+// back.
 func privateMounts(home string) error {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("mount namespace: %w", err)

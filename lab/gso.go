@@ -30,8 +30,8 @@ func parseVnetHeader(data []byte) vnetHeader {
 	return vnetHeader{gsoType: data[1] &^ gsoECN, gsoSize: int(binary.NativeEndian.Uint16(data[4:]))}
 }
 
-// segments gives the packets that a frame stands for: itself, or those that the network card would have made of it. Each
-// is valid until the next. Frames that make no sense are given whole.
+// segments gives the packets that a frame stands for: itself, or those that the network card would have made of it.
+// Each is valid until the next. Frames that make no sense are given whole.
 func segments(h vnetHeader, layer2 int, frame []byte) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		header, ok := superHeader(h, layer2, frame)

@@ -38,12 +38,12 @@ func (h *Host) Command(ctx context.Context, name string, args ...string) *exec.C
 	return cmd
 }
 
-// Do runs f on a thread inside the host's network namespace. Sockets that f opens stay there; goroutines that it starts do
-// not run there.
+// Do runs f on a thread inside the host's network namespace. Sockets that f opens stay there; goroutines that it
+// starts do not run there.
 func (h *Host) Do(f func() error) error { return h.ns.do(f) }
 
-// Configure gives a device of the host exactly these addresses, brings it up, and sets routes over it; an MTU of 0 leaves it.
-// It is for devices that programs make, such as a tunnel.
+// Configure gives a device of the host exactly these addresses, brings it up, and sets routes over it; an MTU of 0
+// leaves it. It is for devices that programs make, such as a tunnel.
 func (h *Host) Configure(device string, mtu int, addrs []netip.Prefix, routes []Route) error {
 	link, err := h.device(device)
 	if err != nil {

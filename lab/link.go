@@ -106,8 +106,8 @@ func (l *Link) order(f func()) error {
 	return err
 }
 
-// Readdress gives the device of one host other addresses, as DHCP or roaming does, and sets the routes over it again: setting
-// an address away takes the routes along.
+// Readdress gives the device of one host other addresses, as DHCP or roaming does, and sets the routes over it again:
+// setting an address away takes the routes along.
 func Readdress(host string, addrs ...netip.Prefix) Change {
 	return func(l *Link) error {
 		for _, end := range []*End{&l.spec.A, &l.spec.B} {

@@ -28,8 +28,8 @@ type Counters struct {
 
 // queue is one direction of a link as pure code: times are durations since any fixed moment, and never go back.
 //
-// The token bucket is kept as the virtual time at which the wire is free (the generic cell rate algorithm, ITU-T I.371), so that
-// a late wake-up delays a packet but costs no rate while packets wait.
+// The token bucket is kept as the virtual time at which the wire is free (the generic cell rate algorithm, ITU-T
+// I.371), so that a late wake-up delays a packet but costs no rate while packets wait.
 type queue struct {
 	shape Shape
 	cut   bool

@@ -8,8 +8,8 @@ import (
 
 const ms = time.Millisecond
 
-// feed offers n packets of size bytes, one each interval, and pops what is due at each step. It returns the times at which packets
-// were due, by serial order of delivery, and their numbers.
+// feed offers n packets of size bytes, one each interval, and pops what is due at each step. It returns the times at
+// which packets were due, by serial order of delivery, and their numbers.
 func feed(q *queue, n, size int, interval time.Duration) (due []time.Duration, order []int) {
 	take := func(now time.Duration) {
 		for {

@@ -232,8 +232,8 @@ func (in *Instance) Link(name string) *Link {
 	return l
 }
 
-// Status says how each emulated link of this instance is, in the world's order, and how late they were together. Both are
-// empty where none is emulated by this process.
+// Status says how each emulated link of this instance is, in the world's order, and how late they were together. Both
+// are empty where none is emulated by this process.
 func (in *Instance) Status() ([]LinkStatus, Lateness, error) {
 	if in.engine == nil {
 		return nil, Lateness{}, nil
@@ -242,7 +242,8 @@ func (in *Instance) Status() ([]LinkStatus, Lateness, error) {
 	return a.Links, a.All, err
 }
 
-// Lateness says how late all emulated links of this process were; zero where there are none, or the emulator has ended.
+// Lateness says how late all emulated links of this process were; zero where there are none, or the emulator has
+// ended.
 func (in *Instance) Lateness() Lateness {
 	_, late, err := in.Status()
 	if err != nil {

@@ -102,7 +102,8 @@ func TestEmulatedRateAndQueue(t *testing.T) {
 	in := needWorld(t, w)
 	out, _ := sockets(t, in.Host("a"), in.Host("b"), "10.0.0.2:9")
 	count := send(t, in.Link("link"), out, 2000, 972)
-	// All 2000 come at once, or nearly so on a busy machine: most must find the queue full. Bytes are counted, not time.
+	// All 2000 come at once, or nearly so on a busy machine: most must find the queue full. Bytes are counted, not
+	// time.
 	if count.Overflowed < 500 || count.DeliveredBytes/1000 < 30 {
 		t.Errorf("%+v", count)
 	}

@@ -22,8 +22,8 @@ var (
 	WebAddr6    = netip.MustParseAddr("2001:db8:51::2")
 )
 
-// ThreeWays has a client with three access networks of 20 Mbit/s and 10 ms each way, a server, and a web host that only the
-// server can reach:
+// ThreeWays has a client with three access networks of 20 Mbit/s and 10 ms each way, a server, and a web host that
+// only the server can reach:
 //
 //	                 home    +---------+ core
 //	       10.101.1.2 =======| home-gw |------+
@@ -36,9 +36,9 @@ var (
 //	                         |   gw    |            === emulated    --- veth
 //	                         +---------+
 //
-// Access network N is 10.101.N.0/24 and 2001:db8:101:N::/64 with the client at .2 and its router at .1; routers reach core
-// over 10.100.N.0/24 and 2001:db8:100:N::/64. The client has a default route over each access network, at metrics 100, 200 and
-// 300, so that a socket bound to a device gets out by it. Core knows no way to the web host.
+// Access network N is 10.101.N.0/24 and 2001:db8:101:N::/64 with the client at .2 and its router at .1; routers reach
+// core over 10.100.N.0/24 and 2001:db8:100:N::/64. The client has a default route over each access network, at
+// metrics 100, 200 and 300, so that a socket bound to a device gets out by it. Core knows no way to the web host.
 func ThreeWays() World {
 	w := threeWays("threeways", [3]Shape{access(10), access(10), access(10)})
 	w.About = "client with three access networks of 20 Mbit/s and 10 ms; server; web host behind the server"

@@ -11,8 +11,8 @@ import (
 
 const plotWidth, plotHeight = 720, 260
 
-// WritePlot writes one SVG with a chart for each group of cases: the median of each case, with its least and most. A dashed line is the paper's
-// figure, as a share of the baseline.
+// WritePlot writes one SVG with a chart for each group of cases: the median of each case, with its least and most. A
+// dashed line is the paper's figure, as a share of the baseline.
 func (r Report) WritePlot(w io.Writer) error {
 	groups, rows := r.groups()
 	var b strings.Builder

@@ -16,7 +16,8 @@ type Report struct {
 	Bench   string  `json:"bench"`
 	Machine Machine `json:"machine"`
 	Load    Load    `json:"load"`
-	// LatenessMS is that of the run in which the emulated links were latest, by their mean, in milliseconds; zero where none was emulated.
+	// LatenessMS is that of the run in which the emulated links were latest, by their mean, in milliseconds; zero
+	// where none was emulated.
 	LatenessMS lab.Lateness `json:"lateness_ms"`
 	// Rejected counts the runs that were repeated because the emulated links were late or a peer failed.
 	Rejected int   `json:"rejected"`
@@ -32,8 +33,8 @@ type Row struct {
 	Median float64 `json:"median"`
 	Min    float64 `json:"min"`
 	Max    float64 `json:"max"`
-	// Baseline is the case that this one is compared with, and Ratio the median of the ratios to it within a round. Both are
-	// empty for a baseline.
+	// Baseline is the case that this one is compared with, and Ratio the median of the ratios to it within a round.
+	// Both are empty for a baseline.
 	Baseline string   `json:"baseline,omitempty"`
 	Ratio    *float64 `json:"ratio"`
 	// Paper is the published ratio, where there is one.

@@ -22,7 +22,8 @@ func TestMedian(t *testing.T) {
 	}
 }
 
-// TestRatioIsTakenWithinARound has a machine that slows down tenfold: medians over all rounds would show nothing of the case itself.
+// TestRatioIsTakenWithinARound has a machine that slows down tenfold: medians over all rounds would show nothing of
+// the case itself.
 func TestRatioIsTakenWithinARound(t *testing.T) {
 	base := []sample{{0, 100}, {1, 50}, {2, 10}}
 	row := newRow("equal/100ms/down", []sample{{0, 90}, {1, 40}, {2, 9.5}}, "equal/none/down", base)

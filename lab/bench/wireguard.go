@@ -36,7 +36,8 @@ const maxLateness = 1
 // attempts is how often a run is tried before the bench gives up.
 const attempts = 4
 
-// paperAt100ms is the throughput at a switching period of 100 ms relative to none: "around 5-6%" less, CoMPS, sections 1 and 6.
+// paperAt100ms is the throughput at a switching period of 100 ms relative to none: "around 5-6%" less, CoMPS,
+// sections 1 and 6.
 const paperAt100ms = 0.945
 
 var (
@@ -65,9 +66,9 @@ type topology struct {
 	heddle string
 }
 
-// WireGuard is figure 8(a) of CoMPS: TCP throughput through a WireGuard tunnel against the switching period, over three paths, relative
-// to no switching; and, without emulated limits, relative to plain wireguard-go. The server is the unmodified wireguard-go. The
-// report holds what was measured also where an error ended it early.
+// WireGuard is figure 8(a) of CoMPS: TCP throughput through a WireGuard tunnel against the switching period, over
+// three paths, relative to no switching; and, without emulated limits, relative to plain wireguard-go. The server is
+// the unmodified wireguard-go. The report holds what was measured also where an error ended it early.
 func WireGuard(ctx context.Context, o Options) (Report, error) {
 	w := &wireguardBench{options: o, length: 4 * time.Second, omit: time.Second, samples: map[string][]sample{}}
 	if o.Quick {

@@ -13,8 +13,8 @@ import (
 
 const wireguardModule = "golang.zx2c4.com/wireguard"
 
-// WireGuardGo gives the path of the unmodified wireguard-go, built from the module version that go.mod pins. It must be called below
-// the source tree, once; later calls find the build in the user's cache.
+// WireGuardGo gives the path of the unmodified wireguard-go, built from the module version that go.mod pins. It must
+// be called below the source tree, once; later calls find the build in the user's cache.
 func WireGuardGo(ctx context.Context) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {

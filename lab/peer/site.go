@@ -17,8 +17,9 @@ const (
 	sitePageBytes = 1 << 20
 )
 
-// Site fills a new directory with pages: HTML that Debian's packages put under /usr/share/doc, an index of them, and large.bin, a
-// file of the given size that no compression shrinks, always the same. It returns the names of the pages, of which the first is index.html.
+// Site fills a new directory with pages: HTML that Debian's packages put under /usr/share/doc, an index of them, and
+// large.bin, a file of the given size that no compression shrinks, always the same. It returns the names of the
+// pages, of which the first is index.html.
 func Site(dir string, large int64) ([]string, error) {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return nil, err

@@ -34,8 +34,9 @@ type Web struct {
 // Stop ends the server.
 func (w *Web) Stop() { w.stop() }
 
-// WebServer serves a directory of files on a host, for the given names and all addresses of the host: by nginx where this
-// machine has it, and otherwise by net/http of this process. It keeps its certificate and its own files in work, an existing directory.
+// WebServer serves a directory of files on a host, for the given names and all addresses of the host: by nginx where
+// this machine has it, and otherwise by net/http of this process. It keeps its certificate and its own files in work,
+// an existing directory.
 func WebServer(ctx context.Context, host *lab.Host, root, work string, names ...string) (*Web, error) {
 	certificate, key := filepath.Join(work, "certificate.pem"), filepath.Join(work, "key.pem")
 	if err := SelfSigned(certificate, key, names, host.Addrs()); err != nil {

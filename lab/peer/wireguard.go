@@ -19,8 +19,8 @@ import (
 // wireguardMTU is what wg-quick chooses over a link of 1500 bytes.
 const wireguardMTU = 1420
 
-// WireGuardConfig says what a WireGuard server and its one client agree on. The zero value of each field but Endpoint has a
-// usable default.
+// WireGuardConfig says what a WireGuard server and its one client agree on. The zero value of each field but Endpoint
+// has a usable default.
 type WireGuardConfig struct {
 	// Endpoint is where the client finds the server; the server listens on its port.
 	Endpoint netip.AddrPort
@@ -34,7 +34,8 @@ type WireGuardConfig struct {
 	DNS []netip.Addr
 	// MTU of both ends of the tunnel; 0 for 1420.
 	MTU int
-	// File is where the client's wg-quick file is written, readable by its owner only; empty for none. It must not exist.
+	// File is where the client's wg-quick file is written, readable by its owner only; empty for none. It must not
+	// exist.
 	File string
 }
 
@@ -70,8 +71,8 @@ func (c *WireGuardConfig) fill() {
 	}
 }
 
-// WireGuardServer starts the unmodified wireguard-go on a host, with fresh keys from crypto/rand, and writes its client's wg-quick
-// file.
+// WireGuardServer starts the unmodified wireguard-go on a host, with fresh keys from crypto/rand, and writes its
+// client's wg-quick file.
 func WireGuardServer(ctx context.Context, host *lab.Host, c WireGuardConfig) (*WireGuard, error) {
 	c.fill()
 	server, err := ecdh.X25519().GenerateKey(rand.Reader)
@@ -102,8 +103,9 @@ func WireGuardServer(ctx context.Context, host *lab.Host, c WireGuardConfig) (*W
 	return w, nil
 }
 
-// Client starts the unmodified wireguard-go as the client, with the server at endpoint: its own, or a relay's. Its routes into the
-// tunnel are the allowed addresses; where these hold the endpoint the tunnel would swallow itself, so they must not.
+// Client starts the unmodified wireguard-go as the client, with the server at endpoint: its own, or a relay's. Its
+// routes into the tunnel are the allowed addresses; where these hold the endpoint the tunnel would swallow itself, so
+// they must not.
 func (w *WireGuard) Client(ctx context.Context, host *lab.Host, endpoint netip.AddrPort) (*Process, error) {
 	settings := fmt.Sprintf("private_key=%x\nreplace_peers=true\npublic_key=%x\npreshared_key=%x\nendpoint=%s\n",
 		w.client, w.public.Bytes(), w.shared, endpoint)
@@ -122,7 +124,8 @@ func (w *WireGuard) Client(ctx context.Context, host *lab.Host, endpoint netip.A
 	return p.started(host.Configure(w.config.Device, w.config.MTU, w.config.Client, routes))
 }
 
-// wireguardGo starts wireguard-go and hands it the settings over its socket, so that no key is in an argument or a file.
+// wireguardGo starts wireguard-go and hands it the settings over its socket, so that no key is in an argument or a
+// file.
 func wireguardGo(ctx context.Context, host *lab.Host, device, settings string) (*Process, error) {
 	program, err := WireGuardGo(ctx)
 	if err != nil {

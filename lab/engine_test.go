@@ -1,0 +1,67 @@
+package lab
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestEngineIsPrompt(t *testing.T) {
+	in := needWorld(t, Pair())
+	run(t, in.Host("a"), "ping", "-c", "3", "-i", "0.01", "-W", "5", "10.0.0.2")
+	status, err := in.Link("link").Status()
+	if err != nil || status.Lateness.Packets == 0 || status.AtoB.Delivered == 0 {
+		t.Fatalf("%+v, %v", status, err)
+	}
+	if err := in.ResetLateness(); err != nil {
+		t.Fatal(err)
+	}
+	links, late, err := in.Status()
+	if err != nil || len(links) != 1 || late.Packets > 1 || links[0].AtoB.Delivered < status.AtoB.Delivered {
+		t.Errorf("after a reset of lateness only: %+v, %+v, %v", links, late, err)
+	}
+}
+
+// TestEngineDeathIsSaid kills the emulator: what follows says so, and the world still goes without a trace.
+func TestEngineDeathIsSaid(t *testing.T) {
+	in := needWorld(t, Pair())
+	if err := in.engine.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := in.Status(); err == nil || !strings.Contains(err.Error(), "has ended") {
+		t.Errorf("status: %v", err)
+	}
+	if err := in.Link("link").Set(Cut()); err == nil || !strings.Contains(err.Error(), "has ended") {
+		t.Errorf("cut: %v", err)
+	}
+	if err := in.Down(); err == nil || !strings.Contains(err.Error(), "killed") {
+		t.Errorf("down: %v", err)
+	}
+	assertGone(t, in.Name(), Pair())
+}
+
+// TestEngineEndsWithItsOwner: devices of emulated links last as long as the engine, so nothing emulates for nobody.
+func TestEngineEndsWithItsOwner(t *testing.T) {
+	name := startBackground(t, "owner")
+	in, err := Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	if _, err := in.Host("a").device("link"); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Kill(in.State().Owner.PID, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(ms) {
+		if _, err := in.Host("a").device("link"); err != nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the device outlives the owner")
+		}
+	}
+}
