@@ -40,6 +40,7 @@ func Start(ctx context.Context, args ...string) error {
 	}
 	defer out.Close()
 	cmd := exec.Command("/proc/self/exe", args...)
+	cmd.Args[0] = os.Args[0]
 	cmd.ExtraFiles = []*os.File{in}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	cmd.Dir = "/"

@@ -8,9 +8,12 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"heddle/lab"
 )
 
 func TestMain(m *testing.M) {
+	lab.MaybeEnter()
 	testscript.Main(m, map[string]func(){"heddle": main})
 }
 
