@@ -85,6 +85,14 @@ func (h *Health) Answered(now time.Time, rtt time.Duration) {
 	h.lift()
 }
 
+// Reached notes that the server got a question sent by the path, and answered it by another one.
+func (h *Health) Reached() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.unanswered = 0
+	h.lift()
+}
+
 // ProbeLost notes a question without an answer.
 func (h *Health) ProbeLost() {
 	h.mu.Lock()

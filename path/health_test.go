@@ -45,6 +45,7 @@ func TestHealth(t *testing.T) {
 		"proof: data is none":              {true, []step{{0, heard, 0, Unproven}, {10, answered, 0, Up}}},
 		"proof: suspect, then lost probes": {true, []step{{0, answered, 0, Up}, {10, sent(3), 0, Up}, {1100, nothing, 0, Suspect}, {1600, lostProbe, 0, Suspect}, {2200, lostProbe, 0, Suspect}, {2800, lostProbe, 0, Silent}, {2900, heard, 0, Silent}, {3000, answered, 0, Up}}},
 		"proof: suspect is heard again":    {true, []step{{0, answered, 0, Up}, {10, sent(3), 0, Up}, {1100, nothing, 0, Suspect}, {1200, heard, 0, Up}}},
+		"proof: the way up alone":          {true, []step{{0, func(h *Health, _ time.Time) { h.Reached() }, 0, Up}, {10, sent(3), 0, Up}, {1100, nothing, 1000, Suspect}}},
 		"down stays down until restored":   {steps: []step{{0, heard, 0, Up}, {1, func(h *Health, _ time.Time) { h.Fail("no device") }, 0, Down}, {2, heard, 0, Down}, {3, func(h *Health, _ time.Time) { h.Restore() }, 0, Unproven}, {4, heard, 0, Up}}},
 		"refused by a router":              {steps: []step{{0, heard, 0, Up}, {1, func(h *Health, _ time.Time) { h.Refused("no route") }, 0, Silent}, {2, heard, 0, Up}}},
 	} {

@@ -66,7 +66,9 @@ func (f *Fan) wantsProbe(l *lane, now time.Time) bool {
 		// Nobody needs to know about a path while the session is quiet.
 		return !now.Before(l.probe.due) && now.Sub(f.lastSent) < suspectMatters
 	}
-	l.probe.wait = 0
+	if l.health.LastHeard().After(l.probe.due) {
+		l.probe.wait = 0
+	}
 	return false
 }
 
@@ -122,12 +124,18 @@ func (f *Fan) consume(l *lane, now time.Time, datagram []byte) bool {
 		f.hold = now.Add(answerHold)
 		return false
 	}
-	// The server is free to answer by another path than it was asked on, if the session moved on meanwhile.
 	for _, asked := range f.lanes {
-		if asked.probe.id == id && !asked.probe.sent.IsZero() {
-			l.health.Answered(now, now.Sub(asked.probe.sent))
-			asked.probe.sent = time.Time{}
+		if asked.probe.id != id || asked.probe.sent.IsZero() {
+			continue
 		}
+		if asked == l {
+			l.health.Answered(now, now.Sub(asked.probe.sent))
+		} else {
+			// The server answers to where it heard the session last, and that may have moved on since the question. What
+			// is proved is the way up; the way down is proved or not when the schedule comes to it.
+			asked.health.Reached()
+		}
+		asked.probe.sent = time.Time{}
 	}
 	f.judge(now)
 	return true

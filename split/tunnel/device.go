@@ -14,7 +14,7 @@ import (
 )
 
 // deviceChange is the TUN device with the WireGuard protocol behind it. The kernel removes the device with the process
-// that holds it, so that after a crash there is nothing to undo.
+// that holds it, so that a crash leaves only the socket of wg(8).
 type deviceChange struct {
 	Device string `json:"device"`
 
@@ -27,9 +27,10 @@ func (c *deviceChange) String() string { return "ip tuntap add mode tun dev " + 
 func (c *deviceChange) Apply() error { return c.create() }
 
 func (c *deviceChange) Undo() error {
-	if c.remove != nil {
-		c.remove()
+	if c.remove == nil {
+		return removeDeadSocket(c.Device)
 	}
+	c.remove()
 	return nil
 }
 

@@ -1,8 +1,14 @@
 package tunnel
 
 import (
+	"errors"
+	"io/fs"
 	"log/slog"
 	"net"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
 
 	"golang.zx2c4.com/wireguard/device"
 	"golang.zx2c4.com/wireguard/ipc"
@@ -41,4 +47,20 @@ func (c *controlSocket) close() {
 	if c != nil {
 		c.listener.Close()
 	}
+}
+
+// removeDeadSocket removes the socket that a crash left, and none that somebody answers on.
+func removeDeadSocket(name string) error {
+	file := filepath.Join("/var/run/wireguard", name+".sock") // where wg(8) looks
+	conn, err := net.Dial("unix", file)
+	if err == nil {
+		return conn.Close()
+	}
+	if !errors.Is(err, unix.ECONNREFUSED) {
+		return nil
+	}
+	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
