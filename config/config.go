@@ -77,7 +77,7 @@ type Split struct {
 func Default() Config { return Config{Paths: DefaultPaths()} }
 
 // DefaultPaths are the defaults of the keys that tunnels and relays share. A weighted schedule hides the most of the
-// three (CoMPS, section 6), and 100 ms costs next to no throughput.
+// three (CoMPS, section 5.1.1), and 100 ms costs WireGuard little throughput (section 6).
 func DefaultPaths() Paths {
 	return Paths{Schedule: "weighted", Every: "100ms", Alpha: 1}
 }
