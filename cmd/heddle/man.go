@@ -59,7 +59,7 @@ func writeManPages(root *cobra.Command, dir string) error {
 	date := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 	root.DisableAutoGenTag = true
 	root.Long += "\n\n# EXIT CODES\n\n" + indented(exitCodes) + "\n\n# FILES\n\n" + indented(filesText)
-	header := &doc.GenManHeader{Title: "HEDDLE", Section: "1", Date: &date, Source: "Heddle " + release, Manual: "Heddle"}
+	header := &doc.GenManHeader{Section: "1", Date: &date, Source: "Heddle " + release, Manual: "Heddle"}
 	if err := doc.GenManTree(root, header, dir); err != nil {
 		return err
 	}
