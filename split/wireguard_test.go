@@ -226,7 +226,7 @@ func TestOnlyTheServerCanAnswer(t *testing.T) {
 		if len(datagram) != initiationLength || !q.isQuestion(datagram) {
 			t.Fatalf("an initiation of %d bytes", len(datagram))
 		}
-		if bytes.Compare(datagram, before) == 0 {
+		if bytes.Equal(datagram, before) {
 			t.Fatal("the same question twice")
 		}
 		before = datagram
