@@ -38,6 +38,8 @@ type Fan struct {
 	prober prober // nil where nothing can be asked of the server
 	now    func() time.Time
 
+	nameservers []netip.AddrPort // this machine's, from before a tunnel changed them
+
 	due    atomic.Int64  // when the running unit ends, Unix nanoseconds
 	wake   chan struct{} // the unit is over and nothing has gone up yet, or the pacer is asleep
 	asleep atomic.Bool

@@ -48,6 +48,8 @@ type Relay struct {
 	server netip.AddrPort
 	now    func() time.Time
 
+	nameservers []netip.AddrPort
+
 	mu       sync.Mutex
 	sessions map[netip.AddrPort]*relaySession
 	full     bool // the table was full at the last newcomer
@@ -79,7 +81,7 @@ func NewRelay(ctx context.Context, o RelayOptions) (*Relay, error) {
 	if err := first.Resolve(ctx); err != nil {
 		return nil, err
 	}
-	r := &Relay{o: o, log: o.Log, server: *first.server.Load(), now: time.Now, sessions: map[netip.AddrPort]*relaySession{}}
+	r := &Relay{o: o, log: o.Log, server: *first.server.Load(), nameservers: first.nameservers, now: time.Now, sessions: map[netip.AddrPort]*relaySession{}}
 	if r.socket, err = path.Listen(o.Listen); err != nil {
 		hint := "choose a free address with --listen"
 		return nil, &path.Error{What: "listen on " + o.Listen.String(), Why: "cannot", Hint: hint, Err: err}
@@ -178,6 +180,7 @@ func (r *Relay) begin(ctx context.Context, client netip.AddrPort, now time.Time)
 	}
 	server := r.server
 	fan.server.Store(&server)
+	fan.nameservers = r.nameservers
 	if err := fan.Open(ctx); err != nil {
 		return nil, err
 	}

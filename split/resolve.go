@@ -28,12 +28,23 @@ func checkServer(to string) error {
 // Resolve finds the server's address: of those its name has, the one that most paths can send to. The lookup goes by
 // this machine's own resolver, so whoever runs or watches that sees the name.
 func (f *Fan) Resolve(ctx context.Context) error {
-	host, portText, _ := net.SplitHostPort(f.o.To)
-	port, _ := strconv.ParseUint(portText, 10, 16)
-	addresses, err := f.lookupHost(ctx, host)
+	f.nameservers = nameservers(systemResolver)
+	host, _, _ := net.SplitHostPort(f.o.To)
+	addresses, err := lookupHost(ctx, host)
 	if err != nil {
 		return err
 	}
+	f.choose(ctx, addresses)
+	return nil
+}
+
+const systemResolver = "/etc/resolv.conf"
+
+// choose makes that address the server's which most paths can send to; where none can, the first one, or the one that
+// is in use.
+func (f *Fan) choose(ctx context.Context, addresses []netip.Addr) {
+	_, portText, _ := net.SplitHostPort(f.o.To)
+	port, _ := strconv.ParseUint(portText, 10, 16)
 	best, most := netip.AddrPort{}, -1
 	for _, a := range addresses {
 		to := netip.AddrPortFrom(a.Unmap(), uint16(port))
@@ -41,19 +52,15 @@ func (f *Fan) Resolve(ctx context.Context) error {
 			best, most = to, n
 		}
 	}
-	f.mu.Lock()
-	f.resolved = f.now()
-	f.mu.Unlock()
 	if old := f.server.Load(); old != nil && (*old == best || most == 0) {
-		return nil
+		return
 	} else if old != nil {
 		f.log.Info("the server moved", "session", f.o.Session, "from", *old, "to", best)
 	}
 	f.server.Store(&best)
-	return nil
 }
 
-func (f *Fan) lookupHost(ctx context.Context, host string) ([]netip.Addr, error) {
+func lookupHost(ctx context.Context, host string) ([]netip.Addr, error) {
 	if a, err := netip.ParseAddr(host); err == nil {
 		return []netip.Addr{a}, nil
 	}
@@ -81,16 +88,23 @@ func (f *Fan) reach(ctx context.Context, to netip.AddrPort) int {
 	return n
 }
 
-// resolveAgain looks the server up again, and moves the flows where it has another address now.
+// resolveAgain looks the server up again, by its paths where their networks' nameservers are known, and moves the flows
+// where the server has another address now.
 func (f *Fan) resolveAgain(ctx context.Context) {
-	before := *f.server.Load()
-	if err := f.Resolve(ctx); err != nil {
-		f.mu.Lock()
-		f.resolved = f.now()
-		f.mu.Unlock()
+	f.mu.Lock()
+	f.resolved = f.now()
+	f.mu.Unlock()
+	host, _, _ := net.SplitHostPort(f.o.To)
+	if _, err := netip.ParseAddr(host); err == nil {
+		return
+	}
+	addresses, err := f.lookupOutside(ctx, host)
+	if err != nil {
 		f.log.Warn("the server is not heard, and its name cannot be looked up again", "session", f.o.Session, "error", err)
 		return
 	}
+	before := *f.server.Load()
+	f.choose(ctx, addresses)
 	if *f.server.Load() == before {
 		return
 	}
@@ -98,4 +112,19 @@ func (f *Fan) resolveAgain(ctx context.Context) {
 		l.shut()
 		l.open(ctx, *f.server.Load())
 	}
+}
+
+func (f *Fan) lookupOutside(ctx context.Context, host string) ([]netip.Addr, error) {
+	if len(f.nameservers) == 0 {
+		return lookupHost(ctx, host)
+	}
+	var failed error
+	for _, l := range f.lanes {
+		addresses, err := lookupByPath(ctx, l.way, f.nameservers, host)
+		if err == nil {
+			return addresses, nil
+		}
+		failed = err
+	}
+	return nil, failed
 }

@@ -140,7 +140,7 @@ func TestWireGuardSessionIsSplitBothWays(t *testing.T) {
 	const seed = 21
 	s := uint64(seed)
 	f, err := NewFan(Options{Session: "office", To: w.address.String(), Via: loopbackPaths(3),
-		Schedule: schedule.Config{Name: "uniform", Every: schedule.Every{Packets: 50}, Seed: &s}})
+		Schedule: schedule.Config{Name: "uniform", Every: schedule.Every{Packets: 5}, Seed: &s}})
 	if err != nil {
 		t.Fatal(err)
 	}
