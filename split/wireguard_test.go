@@ -82,7 +82,7 @@ func (w *wireguard) connect(t *testing.T, b *Bind) *netstack.Net {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dev := device.NewDevice(tun, b, device.NewLogger(device.LogLevelSilent, ""))
+	dev := device.NewDevice(b.Bound(tun), b, device.NewLogger(device.LogLevelSilent, ""))
 	t.Cleanup(dev.Close)
 	err = dev.IpcSet(fmt.Sprintf("private_key=%s\npublic_key=%s\npreshared_key=%s\nendpoint=%s\nallowed_ip=0.0.0.0/0\n",
 		hex.EncodeToString(w.client.Private[:]), hex.EncodeToString(w.client.PeerPublic[:]), hex.EncodeToString(w.client.Preshared[:]), w.address))
@@ -140,7 +140,7 @@ func TestWireGuardSessionIsSplitBothWays(t *testing.T) {
 	const seed = 21
 	s := uint64(seed)
 	f, err := NewFan(Options{Session: "office", To: w.address.String(), Via: loopbackPaths(3),
-		Schedule: schedule.Config{Name: "uniform", Every: schedule.Every{Packets: 5}, Seed: &s}})
+		Schedule: schedule.Config{Name: "uniform", Every: schedule.Every{Packets: 2}, Seed: &s}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +152,7 @@ func TestWireGuardSessionIsSplitBothWays(t *testing.T) {
 		t.Fatal(err)
 	}
 	client := w.connect(t, b)
-	w.download(t, client, 8<<20)
+	w.download(t, client, 24<<20)
 	st := b.Status()
 	if st.State != "running" || st.Switches < 10 {
 		t.Errorf("state %s, %d switches", st.State, st.Switches)
