@@ -39,6 +39,7 @@ takes iperf3 five seconds down and five up, of which the first second does not c
 minutes with --quick, which takes a few cases, four seconds and two rounds. A run in which the emulated links were late by
 more than 1 ms on average is repeated. All cases of a round draw the same weights. Needs root.`,
 		Example: `  heddle lab bench wireguard --quick
+  heddle lab bench wireguard --only equal/100ms,unlimited
   heddle lab bench wireguard --json wireguard.json --plot wireguard.svg`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -65,6 +66,7 @@ more than 1 ms on average is repeated. All cases of a round draw the same weight
 	}
 	cmd.Flags().IntVar(&o.Rounds, "rounds", 5, "how often each case is measured")
 	cmd.Flags().BoolVar(&o.Quick, "quick", false, "a few cases and two rounds, in under three minutes")
+	cmd.Flags().StringSliceVar(&o.Only, "only", nil, "only `cases` that begin with this, and their baselines: equal, unequal/100ms, unlimited")
 	cmd.Flags().StringVar(&jsonFile, "json", "", "write the report as JSON to this `file`")
 	cmd.Flags().StringVar(&plotFile, "plot", "", "write a plot as SVG to this `file`")
 	return cmd

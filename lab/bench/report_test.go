@@ -122,3 +122,33 @@ func TestPlotIsWellFormed(t *testing.T) {
 		}
 	}
 }
+
+func TestOnlyKeepsBaselines(t *testing.T) {
+	for _, c := range []struct{ only, want string }{
+		{"", "equal/none equal/100ms equal/50p unequal/none unequal/100ms unlimited/wireguard-go unlimited/one-path unlimited/100ms"},
+		{"unlimited", "unlimited/wireguard-go unlimited/one-path unlimited/100ms"},
+		{"equal/50p", "equal/none equal/50p"},
+		{"unequal/100ms/,equal/none", "equal/none unequal/none unequal/100ms"},
+	} {
+		var words []string
+		if c.only != "" {
+			words = strings.Split(c.only, ",")
+		}
+		kept, err := only(wireguardTopologies(true), words)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, topology := range kept {
+			for _, client := range topology.clients {
+				names = append(names, topology.name+"/"+client.name)
+			}
+		}
+		if got := strings.Join(names, " "); got != c.want {
+			t.Errorf("only %q keeps %s, want %s", c.only, got, c.want)
+		}
+	}
+	if _, err := only(wireguardTopologies(true), []string{"equ"}); err == nil {
+		t.Error("half a word is taken for a case")
+	}
+}

@@ -11,11 +11,13 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
 	"heddle/lab"
 	"heddle/lab/peer"
+	"heddle/path"
 )
 
 // Options say how a bench runs.
@@ -24,6 +26,9 @@ type Options struct {
 	Rounds int
 	// Quick measures a few cases, shorter.
 	Quick bool
+	// Only keeps the cases whose names begin with one of these words, such as "unlimited" or "equal/100ms", and their
+	// baselines; empty keeps all.
+	Only []string
 	// Heddle is the path of the heddle binary under test.
 	Heddle string
 	// Progress takes a line for each run.
@@ -74,9 +79,11 @@ func WireGuard(ctx context.Context, o Options) (Report, error) {
 	if o.Quick {
 		w.length = 3 * time.Second
 	}
-	w.topologies = wireguardTopologies(o.Quick)
 	w.report = Report{Bench: "wireguard", Machine: thisMachine(), Load: Load{Start: loadNow()}}
-	err := w.run(ctx)
+	var err error
+	if w.topologies, err = only(wireguardTopologies(o.Quick), o.Only); err == nil {
+		err = w.run(ctx)
+	}
 	w.report.Load.End = loadNow()
 	w.report.Rows = w.rows()
 	return w.report, err
@@ -105,6 +112,31 @@ func wireguardTopologies(quick bool) []*topology {
 		{name: "unequal", world: lab.ThreeWaysUnequal(), clients: ups(unequal)},
 		{name: "unlimited", world: lab.ThreeWaysUnlimited(), clients: direct},
 	}
+}
+
+// only keeps the clients whose case begins with one of the words, and the baselines that these are compared with.
+func only(all []*topology, words []string) ([]*topology, error) {
+	if len(words) == 0 {
+		return all, nil
+	}
+	wanted := func(t *topology, c client) bool {
+		return slices.ContainsFunc(words, func(word string) bool {
+			return strings.HasPrefix(t.name+"/"+c.name+"/", strings.TrimSuffix(word, "/")+"/")
+		})
+	}
+	var kept []*topology
+	for _, t := range all {
+		rest := slices.DeleteFunc(slices.Clone(t.clients[1:]), func(c client) bool { return !wanted(t, c) })
+		if len(rest) > 0 || wanted(t, t.clients[0]) {
+			t.clients = append(t.clients[:1:1], rest...)
+			kept = append(kept, t)
+		}
+	}
+	if len(kept) == 0 {
+		return nil, &path.Error{What: "--only " + strings.Join(words, ","), Why: "no case begins with that",
+			Hint: "such as equal, unequal/100ms or unlimited"}
+	}
+	return kept, nil
 }
 
 // heddleUp runs `heddle up` over the ways. All cases of one round draw the same weights, by the seed.
