@@ -37,7 +37,8 @@ type Paths struct {
 	MinPaths int `toml:"min-paths"`
 	// Degrade permits fewer healthy paths than MinPaths.
 	Degrade bool `toml:"degrade"`
-	// Capture is a directory that gets one pcapng file a path, or empty for none.
+	// Capture is a directory that gets one pcapng file a path, or empty for none. What stands before the first table gets
+	// a directory for each session in it.
 	Capture string `toml:"capture"`
 }
 

@@ -127,7 +127,8 @@ alpha = 2
 		t.Errorf("split = %+v", split)
 	}
 	dir := filepath.Dir(file)
-	if up.File != filepath.Join(dir, "office.conf") || split.Capture != filepath.Join(dir, "seen") {
+	if up.File != filepath.Join(dir, "office.conf") || split.Capture != filepath.Join(dir, "seen", "split-51820") ||
+		up.Capture != filepath.Join(dir, "seen", "office") {
 		t.Errorf("file = %s, capture = %s", up.File, split.Capture)
 	}
 	if problems := c.Validate(); len(problems) > 0 {

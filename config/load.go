@@ -81,7 +81,8 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// resolve writes out the paths that tables give by name, and makes file names usable from the working directory.
+// resolve writes out the paths that tables give by name, and makes file names usable from the working directory. A
+// capture directory that several sessions have from before the first table gets a directory for each in it.
 func resolve(c *Config, dir string) {
 	top := map[string]string{}
 	for _, text := range c.Via {
@@ -94,19 +95,22 @@ func resolve(c *Config, dir string) {
 			*name = filepath.Join(dir, *name)
 		}
 	}
-	paths := func(p *Paths) {
+	paths := func(p *Paths, session string) {
 		p.Via = slices.Clone(p.Via)
 		for i, text := range p.Via {
 			p.Via[i] = cmp.Or(top[text], text)
 		}
+		if p.Capture != "" && p.Capture == c.Capture {
+			p.Capture = filepath.Join(p.Capture, session)
+		}
 		inDir(&p.Capture)
 	}
-	inDir(&c.Capture)
 	for i := range c.Ups {
 		inDir(&c.Ups[i].File)
-		paths(&c.Ups[i].Paths)
+		paths(&c.Ups[i].Paths, c.Ups[i].SessionName())
 	}
 	for i := range c.Splits {
-		paths(&c.Splits[i].Paths)
+		paths(&c.Splits[i].Paths, c.Splits[i].SessionName())
 	}
+	inDir(&c.Capture)
 }

@@ -14,7 +14,7 @@ import (
 
 // validate looks at what the values mean.
 func validate(c Config, doc *document, here bool) {
-	v := &validator{document: doc, config: c, here: here, names: map[string]string{}}
+	v := &validator{document: doc, config: c, here: here, names: map[string]string{}, seen: map[string]string{}}
 	v.paths(c.Paths, "")
 	var used []string
 	for i, u := range c.Ups {
@@ -45,6 +45,7 @@ type validator struct {
 	config Config
 	here   bool              // look at this machine's interfaces too
 	names  map[string]string // session name to the table that has it
+	seen   map[string]string // capture directory to the session that has it
 }
 
 // at reports at the place of the key, or else of its table.
@@ -138,7 +139,7 @@ func (v *validator) up(u Up, prefix string) {
 		what, hint := explain(err)
 		v.error(prefix+"file", what, hint)
 	}
-	v.name(u.SessionName(), prefix)
+	v.name(u.SessionName(), u.Capture, prefix)
 	if u.Socks != "" {
 		v.hostPort(u.Socks, prefix+"socks", true)
 	}
@@ -159,7 +160,7 @@ func (v *validator) split(s Split, prefix string) {
 	} else {
 		v.hostPort(s.To, prefix+"to", false)
 	}
-	v.name(s.SessionName(), prefix)
+	v.name(s.SessionName(), s.Capture, prefix)
 	if s.Idle < time.Second {
 		v.error(prefix+"idle", fmt.Sprintf("%v is too short", s.Idle), `a second or more, such as idle = "5m"`)
 	}
@@ -168,10 +169,14 @@ func (v *validator) split(s Split, prefix string) {
 	}
 }
 
-func (v *validator) name(name, prefix string) {
+func (v *validator) name(name, capture, prefix string) {
 	if name == "" {
 		return // what it would be made of is missing, and reported
 	}
+	if other, taken := v.seen[capture]; taken && capture != "" {
+		v.error(prefix+"capture", fmt.Sprintf("%s captures to %s too", other, capture), "give each session a directory of its own")
+	}
+	v.seen[capture] = name
 	if err := CheckSessionName(name); err != nil {
 		what, hint := explain(err)
 		v.error(prefix+"name", what, hint)
