@@ -144,7 +144,7 @@ func (w *namedWriter) Write(text []byte) (int, error) {
 			return len(text), nil
 		}
 		line := w.partial[:end+1]
-		if w.name != "" {
+		if w.name != "" && !bytes.HasPrefix(line, []byte(w.name+" ")) {
 			line = append([]byte(w.name+": "), line...)
 		}
 		if _, err := w.to.Write(line); err != nil {

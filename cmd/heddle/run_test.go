@@ -62,8 +62,8 @@ func TestNamedWriter(t *testing.T) {
 	b := &namedWriter{to: &out, writing: &writing}
 	fmt.Fprint(a, "one ")
 	fmt.Fprint(b, "two\n")
-	fmt.Fprint(a, "line\nand more\nrest")
-	if got, want := out.String(), "two\na: one line\na: and more\n"; got != want {
+	fmt.Fprint(a, "line\na is named\nrest")
+	if got, want := out.String(), "two\na: one line\na is named\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
