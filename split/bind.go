@@ -20,7 +20,8 @@ const bindBatch = 128
 // server's address is the fan's: an endpoint that wireguard-go learns elsewhere is ignored, so that nobody who replays a
 // packet can draw the session away.
 type Bind struct {
-	fan *Fan
+	fan      *Fan
+	up, down *gate
 }
 
 var _ conn.Bind = (*Bind)(nil)
@@ -33,7 +34,7 @@ func NewBind(f *Fan, k Keys) (*Bind, error) {
 		return nil, err
 	}
 	f.setProber(q)
-	return &Bind{fan: f}, nil
+	return &Bind{fan: f, up: newGate(gateLimit), down: newGate(gateLimit)}, nil
 }
 
 // Attach gives the bind a way to make the session send something small, such as wireguard-go's Peer.SendKeepalive. It
@@ -75,7 +76,10 @@ func (b *Bind) ParseEndpoint(s string) (conn.Endpoint, error) {
 
 // Send sends packets by the paths that the schedule names. It never fails for want of healthy paths: the fan counts
 // what it refuses and says why in its status.
-func (b *Bind) Send(packets [][]byte, _ conn.Endpoint) error { return b.fan.Send(packets) }
+func (b *Bind) Send(packets [][]byte, _ conn.Endpoint) error {
+	b.up.leave(len(packets))
+	return b.fan.Send(packets)
+}
 
 // receiver gives the function by which wireguard-go receives from path i.
 func (b *Bind) receiver(i int) conn.ReceiveFunc {
@@ -83,6 +87,7 @@ func (b *Bind) receiver(i int) conn.ReceiveFunc {
 	var left []path.Inbound
 	from := &endpoint{}
 	return func(packets [][]byte, sizes []int, endpoints []conn.Endpoint) (int, error) {
+		b.down.wait()
 		if len(left) == 0 {
 			n, err := b.fan.Receive(i, into)
 			if err != nil {
@@ -93,7 +98,7 @@ func (b *Bind) receiver(i int) conn.ReceiveFunc {
 			}
 			left = into[:n]
 		}
-		n := 0
+		n, data := 0, 0
 		for len(left) > 0 && n < len(packets) {
 			in := &left[0]
 			size := min(in.Size, len(in.Data))
@@ -102,11 +107,15 @@ func (b *Bind) receiver(i int) conn.ReceiveFunc {
 				from = &endpoint{in.From}
 			}
 			endpoints[n] = from
+			if size > transportMin { // else a keep-alive, which never comes out at the other side
+				data++
+			}
 			n++
 			if in.Data = in.Data[size:]; len(in.Data) == 0 {
 				left = left[1:]
 			}
 		}
+		b.down.enter(data)
 		return n, nil
 	}
 }

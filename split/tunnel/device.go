@@ -42,7 +42,7 @@ type engine struct {
 
 // newEngine configures wireguard-go, which takes dev over. Keys stay in memory.
 func newEngine(dev tun.Device, bind *split.Bind, c *wgconf.Config, mark uint32, log *slog.Logger) (*engine, error) {
-	e := &engine{device: device.NewDevice(dev, bind, &device.Logger{
+	e := &engine{device: device.NewDevice(bind.Bound(dev), bind, &device.Logger{
 		Verbosef: func(format string, args ...any) { log.Debug("wireguard: " + fmt.Sprintf(format, args...)) },
 		Errorf:   func(format string, args ...any) { log.Warn("wireguard: " + fmt.Sprintf(format, args...)) },
 	})}
