@@ -304,6 +304,10 @@ func (w *wireguardBench) run(ctx context.Context) (err error) {
 		}
 		w.total += len(t.clients) * w.options.Rounds
 	}
+	if start := w.report.Load.Start; start > float64(w.report.Machine.Cores)/2 {
+		w.say("warning: the machine is busy (load %.1f on %d cores): the cases without limit need it to themselves",
+			start, w.report.Machine.Cores)
+	}
 	w.began = time.Now()
 	for round := range w.options.Rounds {
 		for _, t := range w.topologies {
