@@ -42,5 +42,5 @@ func (s *Session) limits(r Report) []string {
 	if foreign > 0 {
 		l = append(l, fmt.Sprintf("%s: left out %s, neither from nor to the client.", s.Label, plural(int(foreign), "packet")))
 	}
-	return l
+	return append(l, s.Notes...)
 }

@@ -73,7 +73,7 @@ func (o *Observer) gaps(colour int) string {
 	}
 	return plot.Chart{Title: "Time between packets", Width: halfWidth, Height: 230,
 		Description: "Histogram of the time from each packet to the next at " + o.Name,
-		X:           plot.Axis{Label: "time between packets", Log: true, Format: shortTime},
+		X:           plot.Axis{Label: "time between packets (shorter ones in the first bar)", Log: true, Format: shortTime},
 		Y:           plot.Axis{Label: "% of packets"}, Series: []plot.Series{s}}.SVG()
 }
 

@@ -18,6 +18,7 @@ import (
 type Session struct {
 	Label     string
 	Observers []Observer // in the order of their names
+	Notes     []string   // what a reader should know of how it was captured; goes among the report's limits
 }
 
 // Observer is one place in the network, and what was captured there.

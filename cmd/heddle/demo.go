@@ -63,9 +63,6 @@ func printDemo(cmd *cobra.Command, r demo.Result) error {
 	if err := observe.WriteText(out, r.Report); err != nil {
 		return err
 	}
-	for _, n := range r.Notes {
-		fmt.Fprintln(out, "-", n)
-	}
 	_, err := fmt.Fprintf(out, "\nThe page: %s\nThe captures: %s\n", r.Page, r.Captures)
 	return err
 }

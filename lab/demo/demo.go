@@ -97,6 +97,7 @@ func Run(ctx context.Context, o Options) (result Result, err error) {
 		}
 	}
 	s.finish(&result)
+	sessions[0].Notes = result.Notes
 	result.Report = observe.Compare(sessions[0], sessions[1:]...)
 	return result, writePage(result.Page, sessions)
 }
