@@ -14,7 +14,7 @@ import (
 
 // bindBatch is how many datagrams pass between wireguard-go and the bind at once. More gains little and costs memory:
 // wireguard-go keeps a 64 KiB buffer for each.
-const bindBatch = 128
+const bindBatch = 64
 
 // Bind carries the packets of an embedded wireguard-go over the paths of a [Fan], without another hop in between. The
 // server's address is the fan's: an endpoint that wireguard-go learns elsewhere is ignored, so that nobody who replays a
@@ -83,7 +83,7 @@ func (b *Bind) Send(packets [][]byte, _ conn.Endpoint) error {
 
 // receiver gives the function by which wireguard-go receives from path i.
 func (b *Bind) receiver(i int) conn.ReceiveFunc {
-	into := make([]path.Inbound, 2) // 64 segments each: what one batch holds
+	into := make([]path.Inbound, 1) // up to 64 segments: what one batch holds
 	var left []path.Inbound
 	from := &endpoint{}
 	return func(packets [][]byte, sizes []int, endpoints []conn.Endpoint) (int, error) {
