@@ -144,6 +144,7 @@ func TestSigkillThenAStartThatFails(t *testing.T) {
 func TestBackground(t *testing.T) {
 	c := newClient(t)
 	before := machine(t)
+	t.Cleanup(func() { _, _ = c.run("down", c.name) }) // where the test fails
 	out, err := c.run(append(c.upArguments(), "--background", "--kill-switch=false", "--no-hooks")...)
 	if err != nil || !strings.Contains(out, isUp) {
 		t.Fatalf("%v: %s", err, out)

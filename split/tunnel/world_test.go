@@ -27,6 +27,7 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.zx2c4.com/wireguard/conn"
 	"golang.zx2c4.com/wireguard/device"
+	"golang.zx2c4.com/wireguard/tun"
 	"golang.zx2c4.com/wireguard/tun/netstack"
 )
 
@@ -212,11 +213,11 @@ func configure(t *testing.T, link, address string) {
 func startServer(t *testing.T, own *ecdh.PrivateKey, peer *ecdh.PublicKey) {
 	t.Helper()
 	inside := netip.MustParseAddr("10.99.0.1")
-	tun, stack, err := netstack.CreateNetTUN([]netip.Addr{inside}, nil, 1420)
+	behind, stack, err := netstack.CreateNetTUN([]netip.Addr{inside}, nil, 1420)
 	if err != nil {
 		t.Fatal(err)
 	}
-	dev := device.NewDevice(tun, conn.NewDefaultBind(), device.NewLogger(device.LogLevelSilent, ""))
+	dev := device.NewDevice(quiet{behind}, conn.NewDefaultBind(), device.NewLogger(device.LogLevelSilent, ""))
 	t.Cleanup(dev.Close)
 	err = dev.IpcSet(fmt.Sprintf("private_key=%x\nlisten_port=51820\npublic_key=%x\nallowed_ip=10.99.0.2/32\n", own.Bytes(), peer.Bytes()))
 	if err == nil {
@@ -234,11 +235,18 @@ func startServer(t *testing.T, own *ecdh.PrivateKey, peer *ecdh.PublicKey) {
 	t.Cleanup(func() { web.Close() })
 }
 
+// quiet keeps the event from wireguard-go that would have it open its sockets on another thread, in another namespace.
+type quiet struct{ tun.Device }
+
+func (quiet) Events() <-chan tun.Event { return nil }
+
 // command runs heddle on the client, with a resolv.conf of the test's own in place of the machine's.
 func (c *client) command(args ...string) *exec.Cmd {
 	const script = `mount --bind "$1" /etc/resolv.conf && shift && exec "$@"`
 	all := append([]string{"--mount", "sh", "-c", script, "sh", c.resolv, c.binary}, args...)
-	cmd := exec.Command("unshare", all...)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	c.t.Cleanup(cancel) // also ends what a failed test left in the foreground
+	cmd := exec.CommandContext(ctx, "unshare", all...)
 	// No resolvconf and no resolvectl, whatever this machine has.
 	bin := filepath.Join(c.dir, "bin")
 	cmd.Env = append(os.Environ(), "HEDDLE_RUN_DIR="+filepath.Join(c.dir, "run"), "SSH_CONNECTION=", "PATH="+bin)
