@@ -157,11 +157,12 @@ func TestOptionsRefuse(t *testing.T) {
 	}{
 		{"no path", func(p *Paths) { p.Via = nil }, "--via: no path is given"},
 		{"bad path", func(p *Paths) { p.Via[0] = "eth0" }, `--via: path "eth0"`},
+		{"argument", func(p *Paths) { p.Via[0] = "a=src:here" }, `--via: path a: "here" is no address`},
 		{"same name", func(p *Paths) { p.Via[1] = "home=if:eth1" }, "two paths are called home"},
 		{"schedule", func(p *Paths) { p.Schedule = "fair" }, `--schedule: no schedule is called "fair"`},
 		{"every", func(p *Paths) { p.Every = "often" }, "--every"},
 		{"alpha", func(p *Paths) { p.Alpha = 0 }, "--alpha: 0 is not above 0"},
-		{"min-paths", func(p *Paths) { p.MinPaths = 3 }, "--min-paths: 3 healthy paths are asked for, but only 2 are given"},
+		{"min-paths", func(p *Paths) { p.MinPaths = 3 }, "--min-paths: 3 healthy paths are asked for, of 2 that are given"},
 	} {
 		p := good
 		p.Via = append([]string(nil), good.Via...)

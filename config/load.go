@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"heddle/path"
 )
 
 // A heddle.toml of this size is none.
@@ -55,6 +57,23 @@ func (c Config) Validate() Problems {
 	doc := &document{file: "config"}
 	validate(c, doc, false)
 	return doc.sorted()
+}
+
+// Check gives the first thing that is wrong with a tunnel that flags describe, by the name of its flag. What is wrong with
+// its WireGuard file, reading that file says.
+func (u Up) Check() error { return firstError(Config{Paths: u.Paths, Ups: []Up{u}}) }
+
+// Check gives the first thing that is wrong with a relay that flags describe, by the name of its flag.
+func (s Split) Check() error { return firstError(Config{Paths: s.Paths, Splits: []Split{s}}) }
+
+func firstError(c Config) error {
+	for _, p := range c.Validate().Errors() {
+		key := p.Key[strings.IndexByte(p.Key, '.')+1:]
+		if key, _, _ = strings.Cut(key, "["); key != "file" {
+			return &path.Error{What: "--" + key, Why: p.What, Hint: p.Hint}
+		}
+	}
+	return nil
 }
 
 func read(file string) ([]byte, error) {

@@ -79,7 +79,7 @@ func (p Paths) findings() []finding {
 	case p.MinPaths < 0:
 		add("min-paths", fmt.Sprintf("%d is less than 0", p.MinPaths), "0 means 2, or all where fewer are given")
 	case len(p.Via) > 0 && p.MinPaths > len(p.Via):
-		add("min-paths", fmt.Sprintf("%d healthy paths are asked for, but only %d are given", p.MinPaths, len(p.Via)),
+		add("min-paths", fmt.Sprintf("%d healthy paths are asked for, of %d that are given", p.MinPaths, len(p.Via)),
 			"give more paths with via, or ask for fewer")
 	}
 	if info, err := os.Stat(p.Capture); p.Capture != "" && err == nil && !info.IsDir() {
@@ -96,6 +96,9 @@ func (p Paths) viaFindings() []finding {
 	names, places := map[string]bool{}, map[string]string{}
 	for i, text := range p.Via {
 		spec, err := path.ParseSpec(text)
+		if err == nil {
+			_, err = path.New(spec, path.Options{}) // fails only on what can never work
+		}
 		if err != nil {
 			what, hint := explain(err)
 			found = append(found, finding{key: "via", index: i, what: what, hint: hint})

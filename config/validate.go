@@ -106,9 +106,7 @@ func (v *validator) ready(p Paths, prefix string) {
 		key := fmt.Sprintf("%svia[%d]", prefix, i)
 		way, err := path.New(spec, path.Options{})
 		if err != nil {
-			what, hint := explain(err)
-			v.error(key, what, hint)
-			continue
+			continue // it is reported
 		}
 		if info := way.Describe(); !info.Ready {
 			v.at(key, SeverityWarning, fmt.Sprintf("path %s cannot send now: %s", spec.Name, info.Why), info.Hint)
@@ -131,6 +129,12 @@ func (v *validator) byName(f finding, text string, top bool) finding {
 	return f
 }
 
+// What each host takes (RFC 791), and what is left of the largest IP packet by WireGuard over IPv6.
+const (
+	leastMTU   = 576
+	largestMTU = 65535 - 80
+)
+
 func (v *validator) up(u Up, prefix string) {
 	v.paths(u.Paths, prefix)
 	if u.File == "" {
@@ -140,11 +144,16 @@ func (v *validator) up(u Up, prefix string) {
 		v.error(prefix+"file", what, hint)
 	}
 	v.name(u.SessionName(), u.Capture, prefix)
-	if u.Socks != "" {
+	switch name := u.SessionName(); {
+	case u.Socks != "":
 		v.hostPort(u.Socks, prefix+"socks", true)
+	case len(name) > wgconf.MaxDeviceName:
+		v.error(prefix+"name", fmt.Sprintf("%s is too long for a network device", name),
+			fmt.Sprintf("give a name of at most %d bytes", wgconf.MaxDeviceName))
 	}
-	if u.MTU != 0 && (u.MTU < 576 || u.MTU > 65535) {
-		v.error(prefix+"mtu", fmt.Sprintf("%d is no MTU", u.MTU), "576 to 65535 bytes; leave it out to have it worked out")
+	if u.MTU != 0 && (u.MTU < leastMTU || u.MTU > largestMTU) {
+		v.error(prefix+"mtu", fmt.Sprintf("%d is no MTU of a tunnel", u.MTU),
+			fmt.Sprintf("%d to %d bytes; leave it out to have it worked out", leastMTU, largestMTU))
 	}
 }
 
@@ -162,7 +171,7 @@ func (v *validator) split(s Split, prefix string) {
 	}
 	v.name(s.SessionName(), s.Capture, prefix)
 	if s.Idle < time.Second {
-		v.error(prefix+"idle", fmt.Sprintf("%v is too short", s.Idle), `a second or more, such as idle = "5m"`)
+		v.error(prefix+"idle", fmt.Sprintf("%v is too short", s.Idle), "a second or more, such as 5m")
 	}
 	if s.MaxSessions < 1 {
 		v.error(prefix+"max-sessions", fmt.Sprintf("%d is less than 1", s.MaxSessions), "leave it out for the default")
@@ -189,10 +198,10 @@ func (v *validator) name(name, capture, prefix string) {
 	v.names[name] = strings.TrimSuffix(prefix, ".")
 }
 
-// hostPort checks HOST:PORT. Something that listens beyond loopback is reachable for others, which is worth a warning.
+// hostPort checks HOST:PORT; port 0 listens on any that is free. Something that listens beyond loopback is reachable for others, which is worth a warning.
 func (v *validator) hostPort(text, key string, listens bool) {
 	host, port, err := net.SplitHostPort(text)
-	if n, perr := strconv.ParseUint(port, 10, 16); err != nil || perr != nil || n == 0 || (host == "" && !listens) {
+	if n, perr := strconv.ParseUint(port, 10, 16); err != nil || perr != nil || !listens && (n == 0 || host == "") {
 		v.error(key, fmt.Sprintf("%q is not HOST:PORT", text), "such as 127.0.0.1:51820, [::1]:51820 or vpn.example.com:51820")
 		return
 	}

@@ -24,7 +24,7 @@ The exit code is 0 where the file can be used, be it with warnings, and 2 where
 it cannot.`,
 		Example: `  heddle check heddle.toml
   heddle check heddle.toml --json`,
-		Args: oneArgument("FILE"),
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, problems := config.CheckHere(args[0])
 			if asJSON {
@@ -89,14 +89,4 @@ func writeJSON(w io.Writer, answer any) error {
 	encoder.SetIndent("", "  ")
 	encoder.SetEscapeHTML(false)
 	return encoder.Encode(answer)
-}
-
-// oneArgument asks for exactly one argument, by its name.
-func oneArgument(name string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) == 1 {
-			return nil
-		}
-		return fmt.Errorf("%s takes one %s, not %d", cmd.CommandPath(), name, len(args))
-	}
 }

@@ -14,7 +14,7 @@ names of what runs.`,
 		Example: `  source <(heddle completion bash)
   heddle completion zsh > "${fpath[1]}/_heddle"
   heddle completion fish > ~/.config/fish/completions/heddle.fish`,
-		Args:      cobra.MatchAll(oneArgument("shell: bash, zsh or fish"), cobra.OnlyValidArgs),
+		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
 		ValidArgs: []string{"bash", "zsh", "fish"},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			root, out := cmd.Root(), cmd.OutOrStdout()

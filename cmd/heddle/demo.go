@@ -10,6 +10,7 @@ import (
 	"heddle/lab"
 	"heddle/lab/demo"
 	"heddle/observe"
+	"heddle/path"
 )
 
 func newDemoCommand() *cobra.Command {
@@ -33,6 +34,10 @@ a minute.`,
 			program, err := os.Executable()
 			if err != nil {
 				return err
+			}
+			if o.Large < 1 {
+				return usageError{&path.Error{What: fmt.Sprintf("--large %d", o.Large), Why: "a file has a byte at least",
+					Hint: "leave it out for 20 MiB"}}
 			}
 			o.Heddle, o.Talk = program, cmd.ErrOrStderr()
 			if err := lab.Supported(); err != nil && !o.Loopback {

@@ -28,7 +28,7 @@ what it left: routing rules, DNS, and last the kill switch.
 NAME is what ` + "`heddle status`" + ` shows; the WireGuard file will do as well.`,
 		Example: `  heddle down office
   heddle down ./office.conf`,
-		Args: oneArgument("NAME"),
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name, err := wgconf.NameOf(args[0])
 			if err == nil {

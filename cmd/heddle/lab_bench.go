@@ -47,10 +47,13 @@ more than 1 ms on average is repeated. All cases of a round draw the same weight
 				o.Rounds = 2
 			}
 			if o.Rounds < 1 {
-				return usageError{&path.Error{What: "--rounds", Why: fmt.Sprintf("%d is fewer than 1", o.Rounds)}}
+				return usageError{&path.Error{What: "--rounds", Why: fmt.Sprintf("%d is fewer than 1", o.Rounds), Hint: "five are the usual"}}
 			}
 			if plotFile != "" && filepath.Ext(plotFile) != ".svg" {
 				return usageError{&path.Error{What: "--plot " + plotFile, Why: "only SVG is written", Hint: "name a file that ends in .svg"}}
+			}
+			if err := o.Check(); err != nil {
+				return usageError{err}
 			}
 			var err error
 			if o.Heddle, err = os.Executable(); err != nil {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -65,9 +64,12 @@ func finish(cmd *cobra.Command) {
 	}
 	// Cobra asks about arguments before it asks about flags that are required, or that exclude each other.
 	cmd.Args = func(cmd *cobra.Command, given []string) error {
-		return usage(cmd, cmp.Or(args(cmd, given), cmd.ValidateRequiredFlags(), cmd.ValidateFlagGroups()))
+		if err := args(cmd, given); err != nil {
+			return usage(cmd, argumentsError(cmd, given, err))
+		}
+		return usage(cmd, missingFlags(cmd))
 	}
-	cmd.SetFlagErrorFunc(usage)
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usage(cmd, flagError(err)) })
 	for _, c := range cmd.Commands() {
 		finish(c)
 	}

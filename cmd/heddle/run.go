@@ -30,7 +30,7 @@ and ` + "`heddle down NAME`" + ` ends one of them. Under systemd the service is 
 every tunnel is up and every relay listens.`,
 		Example: `  heddle run heddle.toml
   sudo systemctl start heddle@office    # runs /etc/heddle/office.toml`,
-		Args: oneArgument("FILE"),
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := config.Load(args[0])
 			if problems, ok := errors.AsType[config.Problems](err); ok {

@@ -90,12 +90,12 @@ func relayOptions(s config.Split) (split.RelayOptions, error) {
 	if err != nil {
 		return split.RelayOptions{}, err
 	}
+	if err := s.Check(); err != nil {
+		return split.RelayOptions{}, err
+	}
 	listen, err := listenAddress(s.Listen)
 	if err != nil {
 		return split.RelayOptions{}, err
-	}
-	if s.Idle <= 0 || s.MaxSessions <= 0 {
-		return split.RelayOptions{}, &path.Error{What: "idle and max-sessions", Why: "both must be above 0"}
 	}
 	shared.Session, shared.To, shared.Log = s.SessionName(), s.To, slog.Default()
 	return split.RelayOptions{Options: shared, Listen: listen, Idle: s.Idle, MaxSessions: s.MaxSessions}, nil

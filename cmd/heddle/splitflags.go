@@ -1,7 +1,7 @@
 package main
 
 import (
-	"fmt"
+	"errors"
 	"net"
 	"strconv"
 	"strings"
@@ -47,7 +47,7 @@ func (v seedValue) String() string {
 func (v seedValue) Set(text string) error {
 	n, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
-		return fmt.Errorf("%q is not a whole number from 0", text)
+		return errors.New("it is not a whole number from 0")
 	}
 	*v.seed = &n
 	return nil

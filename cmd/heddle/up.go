@@ -51,7 +51,7 @@ it outside the tunnel, before the kill switch is up.`,
   heddle up office --via home=if:eth0 --via lte=if:wwan0 --schedule weighted --every 100ms --background
   heddle up office.conf --via a=src:192.0.2.7 --via b=src:198.51.100.7 --socks 127.0.0.1:1080
   heddle up office.conf --via home=if:eth0 --dry-run`,
-		Args: oneArgument("FILE"),
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			file, err := wgconf.Find(args[0])
 			if err != nil {
@@ -59,8 +59,11 @@ it outside the tunnel, before the kill switch is up.`,
 			}
 			u.File = file
 			switch {
+			case dryRun && background:
+				return usageError{&path.Error{What: "--dry-run and --background", Why: "one changes nothing, the other leaves it changed",
+					Hint: "give one of them"}}
 			case dryRun:
-				return dryRunUp(u, cmd.OutOrStdout())
+				return dryRunUp(u, cmd.OutOrStdout(), cmd.ErrOrStderr())
 			case background:
 				return startBackground(cmd.Context(), u.SessionName(), cmd.OutOrStdout())
 			}
@@ -77,7 +80,6 @@ it outside the tunnel, before the kill switch is up.`,
 	flags.BoolVar(&background, "background", false, "return once the tunnel is up, and leave it running")
 	bindPaths(cmd, &u.Paths)
 	_ = cmd.MarkFlagRequired("via")
-	cmd.MarkFlagsMutuallyExclusive("dry-run", "background")
 	return cmd
 }
 
@@ -87,7 +89,7 @@ func tunnelOptions(u config.Up) (tunnel.Options, error) {
 	if err != nil {
 		return tunnel.Options{}, err
 	}
-	if err := config.CheckSessionName(u.SessionName()); err != nil {
+	if err := u.Check(); err != nil {
 		return tunnel.Options{}, err
 	}
 	c, err := wgconf.Load(u.File)
@@ -98,7 +100,7 @@ func tunnelOptions(u config.Up) (tunnel.Options, error) {
 		Hooks: !u.NoHooks, MTU: u.MTU, Dir: control.Dir(), Log: slog.Default()}, nil
 }
 
-func dryRunUp(u config.Up, out io.Writer) error {
+func dryRunUp(u config.Up, out, talk io.Writer) error {
 	o, err := tunnelOptions(u)
 	if err != nil {
 		return usageError{err}
@@ -106,6 +108,13 @@ func dryRunUp(u config.Up, out io.Writer) error {
 	t, err := tunnel.New(o)
 	if err != nil {
 		return err
+	}
+	for _, spec := range o.Split.Via {
+		if way, err := path.New(spec, path.Options{}); err == nil {
+			if info := way.Describe(); !info.Ready {
+				fmt.Fprintf(talk, "warning: path %s cannot send now: %s\n", spec.Name, info.Why)
+			}
+		}
 	}
 	printClaim(out, t, o)
 	changes := t.Changes()
@@ -221,7 +230,7 @@ func upLine(t *tunnel.Tunnel, where string) string {
 func printClaim(out io.Writer, t *tunnel.Tunnel, o tunnel.Options) {
 	fmt.Fprintln(out, "claim:", t.Status().Claim)
 	if host, named := serverName(o.Config.Peer.Endpoint); named {
-		fmt.Fprintf(out, "claim: the name %s is asked of this machine's resolver, outside the tunnel and over its default route\n", host)
+		fmt.Fprintf(out, "claim: the name %s is asked of this machine's resolver, outside the tunnel and over its default route; and again, by the paths, when the server is lost\n", host)
 	}
 	switch {
 	case o.Userspace:

@@ -89,6 +89,12 @@ func WireGuard(ctx context.Context, o Options) (Report, error) {
 	return w.report, err
 }
 
+// Check says what is wrong with the options.
+func (o Options) Check() error {
+	_, err := only(wireguardTopologies(o.Quick), o.Only)
+	return err
+}
+
 func wireguardTopologies(quick bool) []*topology {
 	periods := []string{"none", "500ms", "200ms", "100ms", "50ms", "40ms", "20ms", "10ms", "50p", "200p"}
 	unequal := periods
