@@ -35,14 +35,15 @@ That an interface has a route does not say that the network behind it works.`,
 			if asJSON {
 				return writeJSON(cmd.OutOrStdout(), report)
 			}
-			return printReport(cmd.OutOrStdout(), report)
+			return printReport(cmd.OutOrStdout(), report, terminalWidth(cmd.OutOrStdout()))
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the findings as JSON")
 	return cmd
 }
 
-func printReport(w io.Writer, report doctor.Report) error {
+// printReport prints the findings, in lines of at most width columns; 0 is no bound.
+func printReport(w io.Writer, report doctor.Report, width int) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Linux %s\n\nInterfaces\n", report.Kernel)
 	for _, i := range report.Interfaces {
@@ -56,7 +57,7 @@ func printReport(w io.Writer, report doctor.Report) error {
 	if err := table.Flush(); err != nil {
 		return err
 	}
-	_, err := io.WriteString(w, b.String())
+	_, err := io.WriteString(w, folded(b.String(), width))
 	return err
 }
 

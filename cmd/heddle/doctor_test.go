@@ -22,7 +22,7 @@ func TestDoctorText(t *testing.T) {
 		},
 	}
 	var out bytes.Buffer
-	if err := printReport(&out, report); err != nil {
+	if err := printReport(&out, report, 0); err != nil {
 		t.Fatal(err)
 	}
 	golden(t, "doctor.golden", out.String())
