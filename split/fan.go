@@ -106,7 +106,7 @@ func NewFan(o Options) (*Fan, error) {
 	return f, nil
 }
 
-// warnSharedObservers says which paths one observer sees both of.
+// warnSharedObservers says which paths one observer sees both of. Some kinds know their observer only once they are open.
 func (f *Fan) warnSharedObservers() {
 	by := map[string]string{}
 	for _, l := range f.lanes {

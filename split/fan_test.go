@@ -228,9 +228,32 @@ func TestSharedObserverIsWarnedOf(t *testing.T) {
 			p.(*fakePath).share = "if:eth0"
 		}
 	})
-	if w := f.Status("relay").Warnings; len(w) != 1 || !strings.Contains(w[0], "a and b share an observer") {
-		t.Errorf("warnings %q", w)
+	s := f.Status("relay")
+	if len(s.Warnings) != 1 || !strings.Contains(s.Warnings[0], "a and b share an observer") {
+		t.Errorf("warnings %q", s.Warnings)
 	}
+	if s.Claim != Claim(1) {
+		t.Errorf("two paths of one observer claim: %s", s.Claim)
+	}
+}
+
+// A path of kind src: learns by which device it leaves when it is opened.
+func TestObserverThatIsSharedOnceOpenIsWarnedOf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, paths := closedFake(t, 3, nil)
+		if s := f.Status("relay"); len(s.Warnings) != 0 || s.Claim != Claim(3) {
+			t.Errorf("before: %q, %s", s.Warnings, s.Claim)
+		}
+		paths[2].share = "fake:" + paths[0].name
+		if err := f.Open(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		synctest.Wait()
+		if s := f.Status("relay"); len(s.Warnings) != 1 || !strings.Contains(s.Warnings[0], "a and c share an observer") || s.Claim != Claim(2) {
+			t.Errorf("after: %q, %s", s.Warnings, s.Claim)
+		}
+	})
 }
 
 func TestBadOptions(t *testing.T) {

@@ -63,7 +63,7 @@ func (f *Fan) Status(plane string) Status {
 	defer f.mu.Unlock()
 	s := Status{Session: f.o.Session, Plane: plane, To: f.o.To, Schedule: cmp.Or(f.o.Schedule.Name, "weighted"),
 		Every: f.o.Schedule.Every.String(), MinPaths: f.o.MinPaths, Degrade: f.o.Degrade, Since: f.since,
-		Switches: f.switches, Refused: f.refused, Warnings: slices.Clone(f.warnings), Claim: Claim(len(f.lanes))}
+		Switches: f.switches, Refused: f.refused, Warnings: slices.Clone(f.warnings)}
 	if server := f.server.Load(); server != nil {
 		s.Server = server.String()
 	}
@@ -75,10 +75,13 @@ func (f *Fan) Status(plane string) Status {
 	default:
 		s.State, s.Why = "starting", f.stopWhy
 	}
+	observers := map[string]bool{}
 	weights := f.sched.Weights()
 	for i, l := range f.lanes {
 		s.Paths = append(s.Paths, l.status(now, weights[i], f.loss.share(now, i), f.enough && f.usable[i]))
+		observers[s.Paths[i].Observer] = true
 	}
+	s.Claim = Claim(len(observers))
 	share(s.Paths, func(p *PathStatus) *Count { return &p.Up })
 	share(s.Paths, func(p *PathStatus) *Count { return &p.Down })
 	return s
@@ -125,10 +128,10 @@ func share(paths []PathStatus, of func(*PathStatus) *Count) {
 	}
 }
 
-// Claim says in a line what a split over n paths hides, and what it does not.
+// Claim says in a line what a split over the paths of n observers hides, and what it does not.
 func Claim(n int) string {
 	if n < 2 {
-		return "one path: its observer sees the whole session as if there were no split, except what the kind of path itself changes"
+		return "one observer: it sees the whole session as if there were no split, except what the kind of path itself changes"
 	}
 	return fmt.Sprintf("each of %d observers sees that you talk to the server and a part of the packets; none sees all of them. Whoever sees all paths, or the server, sees the whole", n)
 }

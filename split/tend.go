@@ -24,6 +24,7 @@ const (
 func (f *Fan) tend(ctx context.Context) {
 	tick := time.NewTicker(tendEvery)
 	defer tick.Stop()
+	f.warnSharedObservers()
 	for {
 		select {
 		case <-ctx.Done():
@@ -56,8 +57,8 @@ func (f *Fan) tendLane(ctx context.Context, l *lane) {
 			flow = nil
 		}
 	}
-	if flow == nil {
-		l.open(ctx, *f.server.Load())
+	if flow == nil && l.open(ctx, *f.server.Load()) == nil {
+		f.warnSharedObservers()
 	}
 }
 
