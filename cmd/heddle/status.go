@@ -47,7 +47,7 @@ capture there says: see heddle-observe(1).`,
 			if asJSON {
 				return writeJSON(out, statusAnswer{found})
 			}
-			return printStatus(out, found, time.Now())
+			return printStatus(out, found, time.Now(), terminalWidth(out))
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the status as JSON; with --watch one line a second")
@@ -114,7 +114,7 @@ func watchStatus(ctx context.Context, out io.Writer, look func(context.Context) 
 		case redraw:
 			err = redrawStatus(out, found)
 		default:
-			if err = printStatus(out, found, time.Now()); err == nil {
+			if err = printStatus(out, found, time.Now(), terminalWidth(out)); err == nil {
 				_, err = fmt.Fprintln(out)
 			}
 		}
@@ -134,7 +134,7 @@ func redrawStatus(out io.Writer, found []running) error {
 	if _, err := io.WriteString(out, "\x1b[H\x1b[J"); err != nil {
 		return err
 	}
-	return printStatus(out, found, time.Now())
+	return printStatus(out, found, time.Now(), terminalWidth(out))
 }
 
 func completeRunning(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {

@@ -12,8 +12,9 @@ import (
 	"heddle/split"
 )
 
-// printStatus prints what runs for a person, in lines of at most 110 columns where names and addresses allow it.
-func printStatus(w io.Writer, found []running, now time.Time) error {
+// printStatus prints what runs for a person, in lines of at most 110 columns where names and addresses allow it; on a
+// terminal of fewer columns than a table has, in two tables.
+func printStatus(w io.Writer, found []running, now time.Time, width int) error {
 	var b strings.Builder
 	if len(found) == 0 {
 		b.WriteString("nothing is running\n")
@@ -32,14 +33,14 @@ func printStatus(w io.Writer, found []running, now time.Time) error {
 			if j > 0 {
 				b.WriteString("\n")
 			}
-			sessionText(&b, r.Name, s, now)
+			sessionText(&b, r.Name, s, now, width)
 		}
 	}
-	_, err := io.WriteString(w, plain(b.String()))
+	_, err := io.WriteString(w, folded(plain(b.String()), width))
 	return err
 }
 
-func sessionText(b *strings.Builder, name string, s split.Status, now time.Time) {
+func sessionText(b *strings.Builder, name string, s split.Status, now time.Time, width int) {
 	if s.Session != "" && s.Session != name {
 		name += " " + s.Session
 	}
@@ -58,7 +59,7 @@ func sessionText(b *strings.Builder, name string, s split.Status, now time.Time)
 	}
 	fmt.Fprintf(b, "  %s to %s for %s\n", s.Plane, server, span(now.Sub(s.Since)))
 	fmt.Fprintf(b, "  %s, every %s, %s; %s\n", s.Schedule, s.Every, needs, plural(s.Switches, "switch", "switches"))
-	pathTable(b, s.Paths, now)
+	pathTable(b, s.Paths, now, width)
 	for _, p := range s.Paths {
 		if p.Why != "" {
 			fmt.Fprintf(b, "  %s: %s\n", p.Name, p.Why)
@@ -78,7 +79,7 @@ func sessionText(b *strings.Builder, name string, s split.Status, now time.Time)
 // An IPv4 address with its port fits this; a longer one gets a line of its own, so that the table stays narrow.
 const addressWidth = 21
 
-func pathTable(b *strings.Builder, paths []split.PathStatus, now time.Time) {
+func pathTable(b *strings.Builder, paths []split.PathStatus, now time.Time, width int) {
 	rows := [][]string{{"PATH", "STATE", "ADDRESS", "RTT", "LOSS",
 		"UP PKTS", "BYTES", "SHARE", "DOWN PKTS", "BYTES", "SHARE", "SWITCHES", "HEARD"}}
 	for _, p := range paths {
@@ -87,28 +88,21 @@ func pathTable(b *strings.Builder, paths []split.PathStatus, now time.Time) {
 			quantity(p.Down.Packets), size(p.Down.Bytes), percent(p.Down.Share),
 			quantity(p.Switches), heard(p.LastHeard, now)})
 	}
-	const left = 3 // columns of text, aligned left; the rest are numbers
 	widths := make([]int, len(rows[0]))
 	for _, row := range rows {
 		for i, cell := range row {
 			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
 		}
 	}
-	for _, row := range rows {
-		b.WriteString("  ")
-		for i, cell := range row {
-			if i > 0 {
-				b.WriteString("  "[:1+btoi(i == 5 || i == 8)])
-			}
-			fill := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
-			switch {
-			case i >= left:
-				b.WriteString(fill + cell)
-			default:
-				b.WriteString(cell + fill)
-			}
-		}
-		b.WriteString("\n")
+	whole := 3 + len(widths) // the margin, and what stands between columns
+	for _, n := range widths {
+		whole += n
+	}
+	if width == 0 || whole <= width {
+		tableOf(b, rows, widths, []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12})
+	} else {
+		tableOf(b, rows, widths, []int{0, 1, 2, 3, 4, 11, 12})
+		tableOf(b, rows, widths, []int{0, 5, 6, 7, 8, 9, 10})
 	}
 	for _, p := range paths {
 		if long := p.Address.String(); p.Address.IsValid() && len(long) > addressWidth {
@@ -117,11 +111,25 @@ func pathTable(b *strings.Builder, paths []split.PathStatus, now time.Time) {
 	}
 }
 
-func btoi(b bool) int {
-	if b {
-		return 1
+// tableOf prints some of the columns.
+func tableOf(b *strings.Builder, rows [][]string, widths, columns []int) {
+	const text = 3 // columns of text, aligned left; the rest are numbers
+	for _, row := range rows {
+		b.WriteString(" ")
+		for _, i := range columns {
+			b.WriteString(" ")
+			if i == 5 || i == 8 { // up and down begin
+				b.WriteString(" ")
+			}
+			fill := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(row[i]))
+			if i < text {
+				b.WriteString(row[i] + fill)
+			} else {
+				b.WriteString(fill + row[i])
+			}
+		}
+		b.WriteString("\n")
 	}
-	return 0
 }
 
 func address(p split.PathStatus) string {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -78,23 +79,25 @@ func TestStatusText(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		found []running
+		width int
 	}{
-		{"none", nil},
-		{"running", []running{{Name: "office", Sessions: []split.Status{office()}}}},
-		{"stopped", []running{{Name: "office", Sessions: []split.Status{stopped}}}},
+		{"none", nil, 0},
+		{"running", []running{{Name: "office", Sessions: []split.Status{office()}}}, 0},
+		{"narrow", []running{{Name: "office", Sessions: []split.Status{office()}}}, 80},
+		{"stopped", []running{{Name: "office", Sessions: []split.Status{stopped}}}, 0},
 		{"several", []running{
 			{Name: "hung", Error: "hung: it runs but does not answer: EOF"},
 			{Name: "split-51820"},
-			{Name: "split-51821", Sessions: []split.Status{hostile}}}},
+			{Name: "split-51821", Sessions: []split.Status{hostile}}}, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var out bytes.Buffer
-			if err := printStatus(&out, c.found, statusNow); err != nil {
+			if err := printStatus(&out, c.found, statusNow, c.width); err != nil {
 				t.Fatal(err)
 			}
 			golden(t, "status-"+c.name+".golden", out.String())
 			for line := range strings.Lines(out.String()) {
-				if n := utf8.RuneCountInString(line); n > 111 {
+				if n := utf8.RuneCountInString(line); n > cmp.Or(c.width, 110)+1 {
 					t.Errorf("%d columns: %s", n-1, line)
 				}
 			}
