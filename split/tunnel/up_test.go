@@ -160,7 +160,7 @@ func TestBackground(t *testing.T) {
 	}
 	c.restored(before, "")
 	out, err = c.run(append(c.upArguments(), "--background", "--mtu", "100")...)
-	if err == nil || !strings.Contains(out, "the tunnel needs 576") {
+	if err == nil || !strings.Contains(out, "100 is no MTU of a tunnel") {
 		t.Errorf("a start that fails: %v, %s", err, out)
 	}
 }
