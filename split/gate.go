@@ -17,7 +17,7 @@ type gate struct {
 
 // A packet that wireguard-go drops never comes out. After gatePatience without any coming out the gate forgets them.
 const (
-	gateLimit    = 256
+	gateLimit    = 64
 	gatePatience = 5 * time.Millisecond
 )
 

@@ -2,7 +2,9 @@ package split
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"strings"
 	"time"
@@ -217,8 +219,11 @@ func (f *Fan) proveOne(ctx context.Context, l *lane, to netip.AddrPort) (time.Du
 	into := make([]path.Inbound, 2)
 	for {
 		n, err := flow.Receive(into)
-		if err != nil {
+		if errors.Is(err, net.ErrClosed) {
 			return 0, &path.Error{Why: "the server does not answer by it"}
+		}
+		if err != nil {
+			return 0, err // such as an ICMP message that says why
 		}
 		for _, in := range into[:n] {
 			if got, ok := f.prober.answered(in.Data); ok && got == id && in.From == to {

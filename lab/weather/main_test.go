@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -239,13 +240,17 @@ func (o *office) watch(ways ...string) (stop func() map[string][]observe.Packet)
 	})
 }
 
-func (o *office) read(file string) []observe.Packet {
+func (o *office) read(file string) []observe.Packet { return o.readFor(file, nil) }
+
+// readFor reads a capture of the tunnel, given the client's addresses where the capture does not tell them.
+func (o *office) readFor(file string, clients []netip.Addr) []observe.Packet {
+	o.t.Helper()
 	f, err := os.Open(file)
 	if err != nil {
 		o.t.Fatal(err)
 	}
 	defer f.Close()
-	c, err := observe.Read(f, nil)
+	c, err := observe.Read(f, clients)
 	if err != nil {
 		o.t.Fatalf("%s: %v", file, err)
 	}
@@ -258,15 +263,21 @@ func (o *office) read(file string) []observe.Packet {
 	return tunnel
 }
 
+// pid is the process of the running heddle, as text.
+func (o *office) pid() string {
+	o.t.Helper()
+	s, err := os.ReadFile(filepath.Join(o.Host("client").RunDir(), "vpn.lock"))
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	return strings.TrimSpace(string(s))
+}
+
 // kill ends a process without giving it a chance.
 func (r *running) kill() {
-	s, err := os.ReadFile(filepath.Join(r.o.Host("client").RunDir(), "vpn.lock"))
+	pid, err := strconv.Atoi(r.o.pid())
 	if err != nil {
 		r.o.t.Fatal(err)
-	}
-	var pid int
-	if _, err := fmt.Sscan(string(s), &pid); err != nil {
-		r.o.t.Fatalf("vpn.lock holds %q", s)
 	}
 	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
 		r.o.t.Fatal(err)
@@ -277,11 +288,7 @@ func (r *running) kill() {
 // descriptors counts the open files of the running heddle.
 func descriptors(t *testing.T, o *office) int {
 	t.Helper()
-	s, err := os.ReadFile(filepath.Join(o.Host("client").RunDir(), "vpn.lock"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	open, err := os.ReadDir(filepath.Join("/proc", strings.TrimSpace(string(s)), "fd"))
+	open, err := os.ReadDir(filepath.Join("/proc", o.pid(), "fd"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -219,6 +219,18 @@ func TestDeviceWithoutAnAddressBorrowsNone(t *testing.T) {
 	}
 }
 
+func TestServerThatIsNotThereIsTold(t *testing.T) {
+	o := newOffice(t, lab.ThreeWays())
+	o.server.Stop()
+	p := o.start(via...)
+	for end := time.Now().Add(20 * time.Second); !strings.Contains(p.Log(), "nothing listens on that port, says 192.0.2.1"); {
+		if time.Now().After(end) {
+			t.Fatalf("the log does not say what the server's machine said:\n%s", p.Log())
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
 func TestFloodAtTheBind(t *testing.T) {
 	o := newOffice(t, lab.ThreeWays())
 	r := o.up()

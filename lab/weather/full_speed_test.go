@@ -1,0 +1,138 @@
+package weather
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"heddle/lab"
+	"heddle/lab/peer"
+)
+
+// soak is how long the full-speed test runs; HEDDLE_SOAK=10m makes it an endurance run.
+func soak(t *testing.T) time.Duration {
+	text := os.Getenv("HEDDLE_SOAK")
+	if text == "" {
+		return 12 * time.Second
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// memory reads a line such as VmRSS of the running heddle, in kB.
+func memory(t *testing.T, o *office, line string) (kb int) {
+	t.Helper()
+	s, err := os.ReadFile(filepath.Join("/proc", o.pid(), "status"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text := range strings.Lines(string(s)) {
+		if n, _ := fmt.Sscanf(text, line+": %d kB", &kb); n == 1 {
+			return kb
+		}
+	}
+	t.Fatalf("no %s in\n%s", line, s)
+	return 0
+}
+
+func TestFullSpeedKeepsMemoryAndDescriptors(t *testing.T) {
+	o := newOffice(t, lab.ThreeWaysUnlimited())
+	r := o.up("--schedule", "weighted", "--every", "100ms")
+	at := netip.MustParseAddrPort("10.9.0.1:5201")
+	if _, err := peer.IperfServer(t.Context(), o.Host("server"), at); err != nil {
+		t.Fatal(err)
+	}
+	run := func(down bool, d time.Duration) {
+		t.Helper()
+		got, err := peer.Iperf(t.Context(), o.Host("client"), peer.IperfTest{To: at, Down: down, For: d})
+		if err != nil {
+			t.Fatalf("%v\n%s", err, r.Log())
+		}
+		t.Logf("down %v: %.0f Mbit/s; RSS %d kB, peak %d kB, %d descriptors", down, got.BitsPerSecond/1e6,
+			memory(t, o, "VmRSS"), memory(t, o, "VmHWM"), descriptors(t, o))
+	}
+	run(true, 3*time.Second)
+	run(false, 3*time.Second)
+	rss, open := memory(t, o, "VmRSS"), descriptors(t, o)
+	run(true, soak(t)/2)
+	run(false, soak(t)/2)
+	if after := memory(t, o, "VmRSS"); after > rss+32<<10 {
+		t.Errorf("memory grew from %d kB to %d kB", rss, after)
+	}
+	if peak := memory(t, o, "VmHWM"); peak > 100<<10 {
+		t.Errorf("memory peaked at %d kB", peak)
+	}
+	if after := descriptors(t, o); after > open {
+		t.Errorf("%d descriptors, %d before", after, open)
+	}
+}
+
+// The server talks, the client does not answer: without help the downlink would stay where the last packet went up.
+func TestSilentClientIsSplitToo(t *testing.T) {
+	o := newOffice(t, lab.ThreeWays())
+	r := o.up("--schedule", "uniform", "--every", "50ms", "--seed", "3")
+	dir := t.TempDir()
+	captures := map[string]*lab.Capture{}
+	for _, way := range lab.Ways {
+		c, err := o.Capture(t.Context(), way+"-gw", "core", filepath.Join(dir, way+".pcapng"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		captures[way] = c
+	}
+	talk := `import socket,time
+s=socket.socket(socket.AF_INET,socket.SOCK_DGRAM)
+for i in range(4000): s.sendto(bytes(1000),("10.9.0.2",9)); time.sleep(0.001)`
+	// Replies such as "port unreachable" would be packets up, so a listener swallows what comes.
+	swallow := `import socket
+s=socket.socket(socket.AF_INET,socket.SOCK_DGRAM); s.bind(("10.9.0.2",9)); print("ready",flush=True)
+while True: s.recv(2000)`
+	listener, err := peer.Start(t.Context(), o.Host("client"), "python3", "-c", swallow)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for !strings.Contains(listener.Log(), "ready") {
+		select {
+		case <-listener.Done():
+			t.Fatal(listener.Log())
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	if out, err := o.Host("web").Command(t.Context(), "python3", "-c", talk).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	listener.Stop()
+	r.Stop()
+	total, up := 0, 0
+	down := map[string]int{}
+	for way, c := range captures {
+		if _, err := c.Stop(); err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range o.readFor(filepath.Join(dir, way+".pcapng"), o.Host("client").Addrs()) {
+			switch {
+			case p.Out:
+				up++
+			case p.Size > 1000:
+				down[way]++
+				total++
+			}
+		}
+	}
+	for _, way := range lab.Ways {
+		if share := float64(down[way]) / float64(total); share < 0.15 {
+			t.Errorf("seed 3: %s carried %.2f of a download that nobody answered: %v", way, share, down)
+		}
+	}
+	// At least 4 s in units of 50 ms, of which two thirds change the path: each costs one small packet.
+	if up > 400 {
+		t.Errorf("%d packets went up", up)
+	}
+}
