@@ -47,6 +47,7 @@ var heddle = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
+	buildDir = dir
 	binary := filepath.Join(dir, "heddle")
 	out, err := exec.Command("go", "build", "-o", binary, "heddle/cmd/heddle").CombinedOutput()
 	if err != nil {
@@ -55,10 +56,12 @@ var heddle = sync.OnceValues(func() (string, error) {
 	return binary, nil
 })
 
+var buildDir string // empty where no test needed the binary
+
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if binary, err := heddle(); err == nil {
-		os.RemoveAll(filepath.Dir(binary))
+	if buildDir != "" {
+		os.RemoveAll(buildDir)
 	}
 	os.Exit(code)
 }
