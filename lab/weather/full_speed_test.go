@@ -2,6 +2,7 @@ package weather
 
 import (
 	"fmt"
+	"math"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -13,7 +14,7 @@ import (
 	"heddle/lab/peer"
 )
 
-// soak is how long the full-speed test runs; HEDDLE_SOAK=10m makes it an endurance run.
+// soak is how long the tests at full speed run; HEDDLE_SOAK=10m makes them endurance runs.
 func soak(t *testing.T) time.Duration {
 	text := os.Getenv("HEDDLE_SOAK")
 	if text == "" {
@@ -40,6 +41,43 @@ func memory(t *testing.T, o *office, line string) (kb int) {
 	}
 	t.Fatalf("no %s in\n%s", line, s)
 	return 0
+}
+
+func TestDownloadFollowsTheWeights(t *testing.T) {
+	o := newOffice(t, lab.ThreeWays())
+	r := o.up("--schedule", "weighted", "--every", "100ms", "--seed", "8")
+	at := netip.MustParseAddrPort("10.9.0.1:5201")
+	if _, err := peer.IperfServer(t.Context(), o.Host("server"), at); err != nil {
+		t.Fatal(err)
+	}
+	stop := o.watch(lab.Ways...)
+	if _, err := peer.Iperf(t.Context(), o.Host("client"), peer.IperfTest{To: at, Down: true, For: soak(t)}); err != nil {
+		t.Fatal(err)
+	}
+	captured := stop()
+	s, err := r.status()
+	if err != nil {
+		t.Fatal(err)
+	}
+	total := 0
+	for _, packets := range captured {
+		total += bytesOf(packets, false)
+	}
+	// Three deviations of the draws alone over 120 units; ten points over a minute and more.
+	tolerance := 0.15
+	if soak(t) >= time.Minute {
+		tolerance = 0.10
+	}
+	for way, packets := range captured {
+		share, weight := float64(bytesOf(packets, false))/float64(total), s.path(way).Weight
+		t.Logf("%s: weight %.3f, share of the download %.3f", way, weight, share)
+		if math.Abs(share-weight) > tolerance {
+			t.Errorf("seed 8: %s carried %.3f of the download, its weight is %.3f", way, share, weight)
+		}
+		if got := s.path(way).Down.Share; math.Abs(got-share) > 0.02 {
+			t.Errorf("%s: status says %.3f, the capture %.3f", way, got, share)
+		}
+	}
 }
 
 func TestFullSpeedKeepsMemoryAndDescriptors(t *testing.T) {

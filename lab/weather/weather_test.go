@@ -2,7 +2,6 @@ package weather
 
 import (
 	"errors"
-	"math"
 	"net/netip"
 	"os"
 	"slices"
@@ -60,34 +59,6 @@ func TestBatchesAreExactOnTheWire(t *testing.T) {
 	}
 	if total := len(runs) - len(lab.Ways) - 1; total < 50 || exact < total-1 {
 		t.Errorf("%d of %d runs are of 50 packets: %v", exact, total, runs)
-	}
-}
-
-func TestDownloadFollowsTheWeights(t *testing.T) {
-	o := newOffice(t, lab.ThreeWays())
-	r := o.up("--schedule", "weighted", "--every", "100ms", "--seed", "8")
-	stop := o.watch(lab.Ways...)
-	if err := o.fetch(time.Minute)(); err != nil {
-		t.Fatal(err)
-	}
-	captured := stop()
-	s, err := r.status()
-	if err != nil {
-		t.Fatal(err)
-	}
-	total := 0
-	for _, packets := range captured {
-		total += bytesOf(packets, false)
-	}
-	for way, packets := range captured {
-		share := float64(bytesOf(packets, false)) / float64(total)
-		weight := s.path(way).Weight
-		if math.Abs(share-weight) > 0.15 { // 100 slots of 100 ms: 0.15 is three deviations of the draws alone
-			t.Errorf("seed 8: %s carried %.3f of the download, its weight is %.3f", way, share, weight)
-		}
-		if got := s.path(way).Down.Share; math.Abs(got-share) > 0.02 {
-			t.Errorf("%s: status says %.3f, the capture %.3f", way, got, share)
-		}
 	}
 }
 
