@@ -14,19 +14,28 @@ import (
 
 const lookupPatience = 2 * time.Second
 
-// nameservers reads those of a resolv.conf that a path could reach: a stub on loopback is none.
-func nameservers(file string) []netip.AddrPort {
-	config, err := dns.ClientConfigFromFile(file)
-	if err != nil {
-		return nil
-	}
-	var out []netip.AddrPort
-	for _, text := range config.Servers {
-		if a, err := netip.ParseAddr(text); err == nil && !a.IsLoopback() && a.Zone() == "" {
-			out = append(out, netip.AddrPortFrom(a.Unmap(), 53))
+// resolvConfs name this machine's nameservers. Where the first names only systemd-resolved's stub, the second names
+// those behind it (systemd-resolved.service(8)).
+var resolvConfs = []string{"/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"}
+
+// nameservers reads those that a path could reach, from the first file that names any: a stub on loopback is none.
+func nameservers(files ...string) []netip.AddrPort {
+	for _, file := range files {
+		config, err := dns.ClientConfigFromFile(file)
+		if err != nil {
+			continue
+		}
+		var out []netip.AddrPort
+		for _, text := range config.Servers {
+			if a, err := netip.ParseAddr(text); err == nil && !a.IsLoopback() && a.Zone() == "" {
+				out = append(out, netip.AddrPortFrom(a.Unmap(), 53))
+			}
+		}
+		if len(out) > 0 {
+			return out
 		}
 	}
-	return out
+	return nil
 }
 
 // lookupByPath asks the nameservers of before by one path: once a full tunnel is up, this machine's own resolver asks

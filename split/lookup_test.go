@@ -1,6 +1,7 @@
 package split
 
 import (
+	"log/slog"
 	"net"
 	"net/netip"
 	"os"
@@ -22,34 +23,46 @@ func TestNameserversOfAFile(t *testing.T) {
 	if got := nameservers(file); !slices.Equal(got, want) {
 		t.Errorf("nameservers %v, want %v", got, want)
 	}
-	if got := nameservers(filepath.Join(t.TempDir(), "absent")); got != nil {
+	stub := filepath.Join(t.TempDir(), "stub")
+	if err := os.WriteFile(stub, []byte("nameserver 127.0.0.53\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := nameservers(stub, file); !slices.Equal(got, want) {
+		t.Errorf("nameservers behind a stub %v, want %v", got, want)
+	}
+	if got := nameservers(filepath.Join(t.TempDir(), "absent"), stub); got != nil {
 		t.Errorf("nameservers of no file: %v", got)
 	}
 }
 
-func TestLookupTakesThePath(t *testing.T) {
+// nameserver answers for vpn.example with the records, by type, and tells who asked.
+func nameserver(t *testing.T, records map[uint16]string) (netip.AddrPort, <-chan net.Addr) {
+	t.Helper()
 	server, err := net.ListenPacket("udp4", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	from := make(chan net.Addr, 4)
-	records := map[uint16]string{dns.TypeA: "vpn.example. 60 IN A 192.0.2.8", dns.TypeAAAA: "vpn.example. 60 IN AAAA 2001:db8::8"}
 	s := &dns.Server{PacketConn: server, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {
 		from <- w.RemoteAddr()
 		m := new(dns.Msg)
 		m.SetReply(q)
-		if r, err := dns.NewRR(records[q.Question[0].Qtype]); err == nil && q.Question[0].Name == "vpn.example." {
+		if r, err := dns.NewRR(records[q.Question[0].Qtype]); err == nil && r != nil && q.Question[0].Name == "vpn.example." {
 			m.Answer = append(m.Answer, r)
 		}
 		w.WriteMsg(m)
 	})}
 	go s.ActivateAndServe()
 	t.Cleanup(func() { s.Shutdown() })
+	return server.LocalAddr().(*net.UDPAddr).AddrPort(), from
+}
+
+func TestLookupTakesThePath(t *testing.T) {
+	at, from := nameserver(t, map[uint16]string{dns.TypeA: "vpn.example. 60 IN A 192.0.2.8", dns.TypeAAAA: "vpn.example. 60 IN AAAA 2001:db8::8"})
 	way, err := path.New(path.Spec{Name: "a", Kind: "src", Arg: "127.0.0.44"}, path.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := server.LocalAddr().(*net.UDPAddr).AddrPort()
 	got, err := lookupByPath(t.Context(), way, []netip.AddrPort{at}, "vpn.example")
 	want := []netip.Addr{netip.MustParseAddr("192.0.2.8"), netip.MustParseAddr("2001:db8::8")}
 	if err != nil || !slices.Equal(got, want) {
@@ -60,6 +73,31 @@ func TestLookupTakesThePath(t *testing.T) {
 	}
 	if got, err := lookupByPath(t.Context(), way, []netip.AddrPort{at}, "other.example"); err == nil {
 		t.Errorf("a name without addresses gave %v", got)
+	}
+}
+
+func TestLostServerIsFoundAtItsNewAddress(t *testing.T) {
+	at, _ := nameserver(t, map[uint16]string{dns.TypeA: "vpn.example. 60 IN A 127.0.0.9"})
+	f, err := NewFan(Options{Session: "test", To: "vpn.example:51820", Log: slog.New(slog.DiscardHandler),
+		Via: []path.Spec{{Name: "a", Kind: "src", Arg: "127.0.0.44"}, {Name: "b", Kind: "src", Arg: "127.0.0.45"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := netip.MustParseAddrPort("127.0.0.8:51820")
+	f.server.Store(&old)
+	f.nameservers = []netip.AddrPort{at}
+	if err := f.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	f.resolveAgain(t.Context())
+	if got := f.Status("relay").Server; got != "127.0.0.9:51820" {
+		t.Errorf("the server is %s", got)
+	}
+	f.nameservers = []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:9")}
+	f.resolveAgain(t.Context())
+	if got := f.Status("relay").Server; got != "127.0.0.9:51820" {
+		t.Errorf("after a lookup that failed the server is %s", got)
 	}
 }
 

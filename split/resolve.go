@@ -28,7 +28,7 @@ func checkServer(to string) error {
 // Resolve finds the server's address: of those its name has, the one that most paths can send to. The lookup goes by
 // this machine's own resolver, so whoever runs or watches that sees the name.
 func (f *Fan) Resolve(ctx context.Context) error {
-	f.nameservers = nameservers(systemResolver)
+	f.nameservers = nameservers(resolvConfs...)
 	host, _, _ := net.SplitHostPort(f.o.To)
 	addresses, err := lookupHost(ctx, host)
 	if err != nil {
@@ -37,8 +37,6 @@ func (f *Fan) Resolve(ctx context.Context) error {
 	f.choose(ctx, addresses)
 	return nil
 }
-
-const systemResolver = "/etc/resolv.conf"
 
 // choose makes that address the server's which most paths can send to; where none can, the first one, or the one that
 // is in use.
