@@ -19,13 +19,15 @@ func newDemoCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "demo",
 		Short: "Show what each network sees, in a world of its own",
-		Long: `Fetch pages and a large file with curl through "heddle up" over three networks, then again with WireGuard alone over
-one of them and with no tunnel, and show what each network saw of it.
+		Long: `Fetch pages and a large file with curl through "heddle up" over three networks,
+then again with WireGuard alone over one of them and with no tunnel, and show
+what each network saw of it.
 
-As root it lays a world of network namespaces with a client, three access networks, an unmodified wireguard-go server
-and a web server, and captures at the routers. Without root it uses loopback addresses in place of networks, and
-Heddle's own captures. Nothing of this machine's network is touched, and everything is taken away again. It takes about
-a minute.`,
+As root it lays a world of network namespaces with a client, three access
+networks, an unmodified wireguard-go server and a web server, and captures at
+the routers. Without root it uses loopback addresses in place of networks, and
+Heddle's own captures. Nothing of this machine's network is touched, and
+everything is taken away again. It takes about a minute.`,
 		Example: `  sudo heddle demo
   heddle demo --out /tmp/heddle-demo
   heddle observe report heddle-demo/captures/heddle`,

@@ -17,9 +17,10 @@ func newDoctorCommand() *cobra.Command {
 		Use:   "doctor",
 		Short: "Say what this machine can do, and what to do about the rest",
 		Long: `Doctor looks at this machine: its interfaces with their default routes in all
-routing tables, whether what is bound to an interface leaves by it, UDP offloads,
-TUN, capabilities, nftables, BPF, Multipath TCP, the resolver and the clock. Each
-line says yes, partly, no or unknown, and what to do where it is not yes.
+routing tables, whether what is bound to an interface leaves by it, UDP
+offloads, TUN, capabilities, nftables, BPF, Multipath TCP, the resolver and the
+clock. Each line says yes, partly, no or unknown, and what to do where it is not
+yes.
 
 It finds out by trying. It changes nothing, and sends nothing beyond loopback.
 That an interface has a route does not say that the network behind it works.`,

@@ -22,8 +22,8 @@ func newDownCommand() *cobra.Command {
 		Use:   "down NAME",
 		Short: "End a session, and clean up after a crash",
 		Long: `Down asks the session called NAME to end, and waits until it has taken back all
-that it changed on this machine. Where it crashed, or was killed, down takes back
-what it left: routing rules, DNS, and last the kill switch.
+that it changed on this machine. Where it crashed, or was killed, down takes
+back what it left: routing rules, DNS, and last the kill switch.
 
 NAME is what ` + "`heddle status`" + ` shows; the WireGuard file will do as well.`,
 		Example: `  heddle down office

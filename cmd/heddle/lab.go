@@ -18,10 +18,12 @@ func newLabCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "lab",
 		Short: "Build worlds of hosts, routers and emulated links, and measure in them",
-		Long: `Build worlds of hosts, routers and emulated links on this machine, and measure in them.
+		Long: `Build worlds of hosts, routers and emulated links on this machine, and measure
+in them.
 
-Hosts are network namespaces named heddle-NAME-HOST. Links are veth pairs, or emulated with delay, rate, queue and
-loss by Heddle itself, which records how late it was. Nothing of the machine's own network is touched. Needs root.`,
+Hosts are network namespaces named heddle-NAME-HOST. Links are veth pairs, or
+emulated with delay, rate, queue and loss by Heddle itself, which records how
+late it was. Nothing of the machine's own network is touched. Needs root.`,
 		Example: `  heddle lab up threeways
   heddle lab exec client -- ping -c 3 -I lte server.example
   heddle lab down threeways`,
@@ -36,8 +38,8 @@ func newLabUpCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "up WORLD",
 		Short: "Make a world and leave it running",
-		Long: `Make a world and leave it running. A process in the background runs its emulated links until "heddle lab down".
-"heddle lab worlds" lists the worlds.`,
+		Long: `Make a world and leave it running. A process in the background runs its emulated
+links until "heddle lab down". "heddle lab worlds" lists the worlds.`,
 		Example: `  heddle lab up threeways
   heddle lab up threeways --name second`,
 		Args: cobra.ExactArgs(1),
@@ -87,8 +89,9 @@ func newLabDownCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "down [NAME]",
 		Short: "Remove a world, or all of them, with what a crash left",
-		Long: `Remove a world: the processes in its hosts, its links, its namespaces and its files. With --all it removes every world
-that "heddle lab up" made and all that a crash left; a world that a running program made for itself is left to it.`,
+		Long: `Remove a world: the processes in its hosts, its links, its namespaces and its
+files. With --all it removes every world that "heddle lab up" made and all that
+a crash left; a world that a running program made for itself is left to it.`,
 		Example: `  heddle lab down threeways
   heddle lab down --all`,
 		Args: cobra.MaximumNArgs(1),

@@ -16,8 +16,9 @@ func newLabBenchCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Repeat a paper's measurement, and print it beside the paper's figures",
-		Long: `Repeat a paper's measurement in a world of this machine, with unmodified peers, and print it beside the paper's figures.
-Runs are interleaved in rounds; what counts is the ratio to the baseline of the same round.`,
+		Long: `Repeat a paper's measurement in a world of this machine, with unmodified peers,
+and print it beside the paper's figures. Runs are interleaved in rounds; what
+counts is the ratio to the baseline of the same round.`,
 		Example: "  heddle lab bench wireguard --quick",
 	}
 	cmd.AddCommand(newLabBenchWireGuardCommand())
@@ -30,14 +31,18 @@ func newLabBenchWireGuardCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "wireguard",
 		Short: "WireGuard throughput against the switching period: figure 8(a) of CoMPS",
-		Long: `Measure TCP throughput through a WireGuard tunnel, down and up, against the switching period, over three paths of 20 Mbit/s:
-equal ones of 10 ms, and unequal ones of 10, 15 and 25 ms, relative to no switching. Then over paths without limit, relative to plain
-wireguard-go: "heddle up" over one path and over three, and wireguard-go through "heddle split".
+		Long: `Measure TCP throughput through a WireGuard tunnel, down and up, against the
+switching period, over three paths of 20 Mbit/s: equal ones of 10 ms, and
+unequal ones of 10, 15 and 25 ms, relative to no switching. Then over paths
+without limit, relative to plain wireguard-go: "heddle up" over one path and
+over three, and wireguard-go through "heddle split".
 
-The server is the unmodified wireguard-go, which is built below the source tree at first; iperf3 measures. Each case
-takes iperf3 five seconds down and five up, of which the first second does not count: about 25 minutes for five rounds, and under three
-minutes with --quick, which takes a few cases, four seconds and two rounds. A run in which the emulated links were late by
-more than 1 ms on average is repeated. All cases of a round draw the same weights. Needs root.`,
+The server is the unmodified wireguard-go, which is built below the source tree
+at first; iperf3 measures. Each case takes iperf3 five seconds down and five up,
+of which the first second does not count: about 25 minutes for five rounds, and
+under three minutes with --quick, which takes a few cases, four seconds and two
+rounds. A run in which the emulated links were late by more than 1 ms on average
+is repeated. All cases of a round draw the same weights. Needs root.`,
 		Example: `  heddle lab bench wireguard --quick
   heddle lab bench wireguard --only equal/100ms,unlimited
   heddle lab bench wireguard --json wireguard.json --plot wireguard.svg`,

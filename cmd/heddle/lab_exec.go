@@ -15,8 +15,9 @@ func newLabExecCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "exec HOST -- CMD [ARG...]",
 		Short: "Run a program inside a host",
-		Long: `Run a program inside a host of a world: in its network namespace, with the host's own /etc/hosts, /etc/resolv.conf,
-/run/wireguard and HEDDLE_RUN_DIR. The program takes the place of heddle, so its exit status is what you get.`,
+		Long: `Run a program inside a host of a world: in its network namespace, with the
+host's own /etc/hosts, /etc/resolv.conf, /run/wireguard and HEDDLE_RUN_DIR. The
+program takes the place of heddle, so its exit status is what you get.`,
 		Example: `  heddle lab exec client -- curl http://server.example/
   heddle lab exec --name second server -- ip route`,
 		Args: cobra.MinimumNArgs(2),
@@ -47,9 +48,10 @@ func newLabCaptureCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "capture HOST DEVICE FILE",
 		Short: "Record what crosses a device of a host, as pcapng",
-		Long: `Record what crosses a device of a host to a new pcapng file, until interrupted or for as long as --for says.
-Super-packets of segmentation offload are taken apart, so the file counts what the wire would carry. Packets that could not
-be kept are counted; a capture that misses any ends with an error.`,
+		Long: `Record what crosses a device of a host to a new pcapng file, until interrupted
+or for as long as --for says. Super-packets of segmentation offload are taken
+apart, so the file counts what the wire would carry. Packets that could not be
+kept are counted; a capture that misses any ends with an error.`,
 		Example: `  heddle lab capture home-gw client home.pcapng --for 10s
   heddle lab capture server core server.pcapng`,
 		Args: cobra.ExactArgs(3),

@@ -18,8 +18,8 @@ func newObserveCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "observe",
 		Short: "Say what each network saw, from captures",
-		Long: "Read captures (pcap or pcapng), one for each place in the network, and say what an observer at each of them\n" +
-			"could count and read.",
+		Long: `Read captures (pcap or pcapng), one for each place in the network, and say what
+an observer at each of them could count and read.`,
 		Example: "  heddle observe report captures",
 	}
 	command.AddCommand(newObserveReportCommand(), newObserveTraceCommand())
@@ -40,12 +40,16 @@ func newObserveReportCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "report DIR",
 		Short: "Report the exposure of each observer",
-		Long: "Report what each observer could count and read: packets, bytes, the share of the session each way, the longest\n" +
-			"run of consecutive packets, for how long it watched, protocols, servers, names and content in clear.\n\n" +
-			"Each .pcapng, .pcap or .cap file in DIR is one observer, called by the file's name. A subdirectory is one\n" +
-			"observer too, who holds all the captures in it. DIR may also be one capture file.\n\n" +
-			"Claim: the figures come from the captures alone. They do not say what an observer could infer from the\n" +
-			"pattern of sizes and times.",
+		Long: `Report what each observer could count and read: packets, bytes, the share of the
+session each way, the longest run of consecutive packets, for how long it
+watched, protocols, servers, names and content in clear.
+
+Each .pcapng, .pcap or .cap file in DIR is one observer, called by the file's
+name. A subdirectory is one observer too, who holds all the captures in it. DIR
+may also be one capture file.
+
+Claim: the figures come from the captures alone. They do not say what an
+observer could infer from the pattern of sizes and times.`,
 		Example: "  heddle up office.conf --via home=if:eth0 --via lte=if:wwan0 --capture captures\n" +
 			"  heddle observe report captures\n" +
 			"  heddle observe report captures --html report.html --baseline 'WireGuard alone=captures-plain'\n" +

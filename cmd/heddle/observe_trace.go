@@ -16,12 +16,12 @@ func newObserveTraceCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "trace DIR...",
 		Short: "Turn captures into a Parquet trace",
-		Long: "Write the packets of each DIR, one session each, as a Parquet table with the columns\n\n" +
+		Long: "Write the packets of each DIR, one session each, as a Parquet table with the\ncolumns\n\n" +
 			"  session  string  the directory's name\n" +
 			"  path     string  the observer: a capture's name\n" +
 			"  t        double  seconds since the session's first packet\n" +
-			"  size     int32   bytes of the IP packet; plus is client to server, minus is server to client\n\n" +
-			"Rows are in the order of time within a session. DIR is as for `heddle observe report`.",
+			"  size     int32   bytes of the IP packet; plus is client to server\n\n" +
+			"Rows are in the order of time within a session. DIR is as for\n`heddle observe report`.",
 		Example: "  heddle observe trace captures --out trace.parquet\n" +
 			"  heddle observe trace visits/* --out visits.parquet --json",
 		Args: cobra.MinimumNArgs(1),
@@ -64,7 +64,7 @@ func observeTrace(cmd *cobra.Command, dirs []string, f observeFlags) error {
 		encoder.SetIndent("", "  ")
 		return encoder.Encode(summary)
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %d packets of %d sessions, %d paths\n", f.out, summary.Rows,
-		summary.Sessions, len(summary.Paths))
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %s of %s, %s\n", f.out, count(summary.Rows, "packet"),
+		count(summary.Sessions, "session"), count(len(summary.Paths), "path"))
 	return err
 }

@@ -25,9 +25,9 @@ func newRunCommand() *cobra.Command {
 stays until it is interrupted; then it takes all of them down. A file with an
 error starts nothing: see heddle-check(1).
 
-Where one of them fails, all of them end. ` + "`heddle status`" + ` shows each by its name,
-and ` + "`heddle down NAME`" + ` ends one of them. Under systemd the service is ready when
-every tunnel is up and every relay listens.`,
+Where one of them fails, all of them end. ` + "`heddle status`" + ` shows each by its
+name, and ` + "`heddle down NAME`" + ` ends one of them. Under systemd the service is
+ready when every tunnel is up and every relay listens.`,
 		Example: `  heddle run heddle.toml
   sudo systemctl start heddle@office    # runs /etc/heddle/office.toml`,
 		Args: cobra.ExactArgs(1),

@@ -23,17 +23,19 @@ func newSplitCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "split --listen ADDR --to HOST:PORT --via NAME=KIND:ARG...",
 		Short: "Split any UDP program's sessions over several paths",
-		Long: `Split listens for a UDP program and sends its datagrams to one server, each by the
-path that the schedule names. Each client address is a session of its own. The
-server must let a client change its address, as WireGuard, QUIC and Mosh do.
+		Long: `Split listens for a UDP program and sends its datagrams to one server, each by
+the path that the schedule names. Each client address is a session of its own.
+The server must let a client change its address, as WireGuard, QUIC and Mosh do.
 
-What it hides: the network on each path sees a part of the packets, and none sees
-all of them. What it does not: that you talk to the server, and the whole from
-somebody who sees all paths, or the server's own network.
+What it hides: the network on each path sees a part of the packets, and none
+sees all of them. What it does not: that you talk to the server, and the whole
+from somebody who sees all paths, or the server's own network.
 
-With fewer healthy paths than --min-paths nothing is sent, until there are enough
-again. A relay knows a path is dead only by what it does not hear; on a path that
-fell silent it risks one packet of the session now and then.`,
+With fewer healthy paths than --min-paths nothing is sent, until there are
+enough again. A relay knows a path is dead only by what it does not hear; on a
+path that fell silent it risks one packet of the session now and then. A server
+given by name is looked up by the machine's resolver, and by the paths when it
+is lost.`,
 		Example: `  heddle split --listen 127.0.0.1:51820 --to vpn.example.com:51820 --via home=if:eth0 --via lte=if:wwan0
   heddle split --listen 127.0.0.1:4433 --to 192.0.2.1:443 --via a=src:192.0.2.7 --via b=src:198.51.100.7 --every 50p`,
 		Args: cobra.NoArgs,

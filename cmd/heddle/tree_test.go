@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -25,6 +26,11 @@ func TestEveryCommandExplainsItself(t *testing.T) {
 		name := cmd.CommandPath()
 		if cmd.Short == "" || !cmd.Hidden && (cmd.Long == "" || cmd.Example == "") {
 			t.Errorf("%s lacks Short, Long or Example", name)
+		}
+		for line := range strings.Lines(cmd.Long) {
+			if n := utf8.RuneCountInString(line); n > 81 {
+				t.Errorf("%s: a line of Long has %d columns: %s", name, n-1, line)
+			}
 		}
 		if strings.HasSuffix(cmd.Short, ".") {
 			t.Errorf("%s: Short ends in a full stop", name)

@@ -46,7 +46,8 @@ What it hides: the network on each path sees a part of the packets, and none
 sees all of them. What it does not: that you use a tunnel, the server's address,
 and the whole from somebody who sees all paths, or the server's own network.
 Where the file names the server by a name, the machine's resolver is asked for
-it outside the tunnel, before the kill switch is up.`,
+it outside the tunnel, before the kill switch is up. When the server is lost,
+its name is asked for again by the paths, whose networks then see it.`,
 		Example: `  heddle up office.conf --via home=if:eth0 --via lte=if:wwan0
   heddle up office --via home=if:eth0 --via lte=if:wwan0 --schedule weighted --every 100ms --background
   heddle up office.conf --via a=src:192.0.2.7 --via b=src:198.51.100.7 --socks 127.0.0.1:1080
