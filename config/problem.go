@@ -41,16 +41,39 @@ func (p Problem) Excerpt() string {
 		return ""
 	}
 	number := fmt.Sprintf("%5d | ", p.Line)
-	runes := []rune(p.line)
+	runes, column := window([]rune(p.line), p.Column-1, p.width)
 	// A tab before the caret stays a tab, so that the caret stands under its place however wide tabs are.
 	lead := strings.Map(func(r rune) rune {
 		if r == '\t' {
 			return r
 		}
 		return ' '
-	}, string(runes[:min(p.Column-1, len(runes))]))
-	width := max(1, min(p.width, len(runes)-p.Column+1))
-	return fmt.Sprintf("%s%s\n      | %s%s\n", number, printable(p.line), lead, strings.Repeat("^", width))
+	}, string(runes[:min(column, len(runes))]))
+	width := max(1, min(p.width, len(runes)-column))
+	return fmt.Sprintf("%s%s\n      | %s%s\n", number, printable(string(runes)), lead, strings.Repeat("^", width))
+}
+
+// lineColumns is how much of a line is shown, so that it and its number fit a terminal of 80 columns: in a line that
+// wraps, the caret would stand under nothing.
+const lineColumns = 72
+
+// window cuts a long line to what stands around the place, and gives the place in it.
+func window(line []rune, column, width int) ([]rune, int) {
+	if len(line) <= lineColumns {
+		return line, column
+	}
+	from := 0
+	if column+width > lineColumns-4 {
+		from = max(0, min(column-20, len(line)-lineColumns))
+	}
+	shown := slices.Clone(line[from:min(len(line), from+lineColumns)])
+	if from > 0 {
+		copy(shown, []rune("..."))
+	}
+	if from+len(shown) < len(line) {
+		copy(shown[len(shown)-3:], []rune("..."))
+	}
+	return shown, column - from
 }
 
 // printable keeps a hostile file from sending escape sequences to the terminal.
