@@ -36,11 +36,7 @@ func (p *devicePath) Open(ctx context.Context, to netip.AddrPort) (Flow, error) 
 	if err != nil {
 		return nil, err
 	}
-	s, err := openSocket(ctx, b)
-	if err != nil {
-		return nil, &Error{What: "path " + p.spec.Name, Why: "cannot open a socket on " + p.spec.Arg, Err: err}
-	}
-	return &udpFlow{Socket: s, to: to, check: func() error { return p.check(b, to.Addr()) }}, nil
+	return openFlow(ctx, p.spec, b, to, func() error { return p.check(b, to.Addr()) })
 }
 
 func (p *devicePath) binding(to netip.Addr) (binding, error) {

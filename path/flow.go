@@ -1,6 +1,7 @@
 package path
 
 import (
+	"context"
 	"net/netip"
 
 	"github.com/vishvananda/netlink"
@@ -17,6 +18,14 @@ type udpFlow struct {
 	*Socket
 	to    netip.AddrPort
 	check func() error
+}
+
+func openFlow(ctx context.Context, spec Spec, b binding, to netip.AddrPort, check func() error) (Flow, error) {
+	s, err := openSocket(ctx, b)
+	if err != nil {
+		return nil, &Error{What: "path " + spec.Name, Why: "cannot open a socket on " + spec.Arg, Err: err}
+	}
+	return &udpFlow{Socket: s, to: to, check: check}, nil
 }
 
 func (f *udpFlow) Send(datagrams [][]byte) (int, error) { return f.SendTo(f.to, datagrams) }

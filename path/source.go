@@ -36,11 +36,7 @@ func (p *sourcePath) Open(ctx context.Context, to netip.AddrPort) (Flow, error) 
 	if err != nil {
 		return nil, err
 	}
-	s, err := openSocket(ctx, b)
-	if err != nil {
-		return nil, &Error{What: "path " + p.spec.Name, Why: "cannot open a socket on " + p.spec.Arg, Err: err}
-	}
-	return &udpFlow{Socket: s, to: to, check: func() error { _, err := p.binding(to.Addr()); return err }}, nil
+	return openFlow(ctx, p.spec, b, to, func() error { _, err := p.binding(to.Addr()); return err })
 }
 
 func (p *sourcePath) binding(to netip.Addr) (binding, error) {
