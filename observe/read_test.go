@@ -237,7 +237,7 @@ func FuzzRead(f *testing.F) {
 			t.Errorf("%d packets, share %g", r.Packets, r.Observers[0].Share)
 		}
 		var sink bytes.Buffer
-		if err := errors.Join(WriteText(&sink, r), WriteHTML(&sink, s)); err != nil {
+		if err := errors.Join(WriteText(&sink, r, 0), WriteHTML(&sink, s)); err != nil {
 			t.Error(err)
 		}
 		for _, p := range c.Packets {

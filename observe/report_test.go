@@ -2,6 +2,7 @@ package observe
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -13,6 +14,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/parquet-go/parquet-go"
 	"golang.org/x/net/html"
@@ -61,7 +63,7 @@ func TestReportGolden(t *testing.T) {
 	split, plain := sessions(t)
 	report := Compare(split, plain)
 	var text, page bytes.Buffer
-	if err := WriteText(&text, report); err != nil {
+	if err := WriteText(&text, report, 0); err != nil {
 		t.Fatal(err)
 	}
 	golden(t, "report.txt", text.Bytes())
@@ -77,6 +79,21 @@ func TestReportGolden(t *testing.T) {
 	for line := range strings.Lines(text.String()) {
 		if n := len([]rune(strings.TrimRight(line, "\n"))); n > 100 {
 			t.Errorf("a line of %d columns: %s", n, line)
+		}
+	}
+}
+
+func TestTextKeepsToTheTerminal(t *testing.T) {
+	session, plain := sessions(t)
+	for _, width := range []int{0, 60, 80, 200} {
+		var text bytes.Buffer
+		if err := WriteText(&text, Compare(session, plain), width); err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(text.String()) {
+			if most := min(cmp.Or(width, textWidth), textWidth); utf8.RuneCountInString(line) > most+1 {
+				t.Errorf("longer than %d columns: %s", most, line)
+			}
 		}
 	}
 }

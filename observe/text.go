@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	textWidth  = 96 // columns of a terminal that the table keeps to
+	textWidth  = 96 // columns that the text keeps to, where it is not asked for fewer
 	labelWidth = 24
 )
 
@@ -43,17 +43,21 @@ func columns(r Report) []column {
 	return all
 }
 
-// WriteText prints the report as a table for a terminal of 96 columns, without colour.
-func WriteText(w io.Writer, r Report) error {
+// WriteText prints the report as tables of at most 96 columns, or of width, where that is above 0 and less. An observer's
+// column is never cut.
+func WriteText(w io.Writer, r Report, width int) error {
+	if width <= 0 || width > textWidth {
+		width = textWidth
+	}
 	var b strings.Builder
 	for _, session := range r.sessions() {
-		writeWrapped(&b, "", session.headline())
+		writeWrapped(&b, "", session.headline(), width)
 	}
 	all := columns(r)
 	for len(all) > 0 {
-		n, width := 1, labelWidth+2+all[0].width()
-		for n < len(all) && width+2+all[n].width() <= textWidth {
-			width += 2 + all[n].width()
+		n, wide := 1, labelWidth+2+all[0].width()
+		for n < len(all) && wide+2+all[n].width() <= width {
+			wide += 2 + all[n].width()
 			n++
 		}
 		b.WriteByte('\n')
@@ -68,9 +72,9 @@ func WriteText(w io.Writer, r Report) error {
 		}
 	}
 	b.WriteByte('\n')
-	writeWrapped(&b, "", r.Claim)
+	writeWrapped(&b, "", r.Claim, width)
 	for _, l := range r.allLimits() {
-		writeWrapped(&b, "- ", l)
+		writeWrapped(&b, "- ", l, width)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -154,11 +158,11 @@ func writeList(b *strings.Builder, title string, items []string) {
 	}
 }
 
-func writeWrapped(b *strings.Builder, mark, text string) {
+func writeWrapped(b *strings.Builder, mark, text string, width int) {
 	column := len(mark)
 	b.WriteString(mark)
 	for i, word := range strings.Fields(text) {
-		if i > 0 && column+1+len(word) > textWidth {
+		if i > 0 && column+1+len(word) > width {
 			b.WriteString("\n" + strings.Repeat(" ", len(mark)))
 			column = len(mark)
 		} else if i > 0 {

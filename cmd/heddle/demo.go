@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 
@@ -51,9 +50,7 @@ everything is taken away again. It takes about a minute.`,
 				return err
 			}
 			if asJSON {
-				encoder := json.NewEncoder(cmd.OutOrStdout())
-				encoder.SetIndent("", "  ")
-				return encoder.Encode(result)
+				return writeJSON(cmd.OutOrStdout(), result)
 			}
 			return printDemo(cmd, result)
 		},
@@ -67,7 +64,7 @@ everything is taken away again. It takes about a minute.`,
 
 func printDemo(cmd *cobra.Command, r demo.Result) error {
 	out := cmd.OutOrStdout()
-	if err := observe.WriteText(out, r.Report); err != nil {
+	if err := observe.WriteText(out, r.Report, terminalWidth(out)); err != nil {
 		return err
 	}
 	_, err := fmt.Fprintf(out, "\nThe page: %s\nThe captures: %s\n", r.Page, r.Captures)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -142,9 +141,7 @@ func newLabListCommand() *cobra.Command {
 				return err
 			}
 			if asJSON {
-				out := json.NewEncoder(cmd.OutOrStdout())
-				out.SetIndent("", "  ")
-				return out.Encode(list)
+				return writeJSON(cmd.OutOrStdout(), list)
 			}
 			return printWorlds(cmd.OutOrStdout(), list)
 		},

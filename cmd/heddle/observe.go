@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/netip"
 	"os"
@@ -97,11 +96,9 @@ func observeReport(cmd *cobra.Command, dir string, f observeFlags) error {
 	}
 	report := observe.Compare(session, baselines...)
 	if f.json {
-		encoder := json.NewEncoder(cmd.OutOrStdout())
-		encoder.SetIndent("", "  ")
-		return encoder.Encode(report)
+		return writeJSON(cmd.OutOrStdout(), report)
 	}
-	return observe.WriteText(cmd.OutOrStdout(), report)
+	return observe.WriteText(cmd.OutOrStdout(), report, terminalWidth(cmd.OutOrStdout()))
 }
 
 func loadSession(label, dir string, clients []string) (*observe.Session, error) {

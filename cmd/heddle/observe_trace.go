@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 
@@ -60,9 +59,7 @@ func observeTrace(cmd *cobra.Command, dirs []string, f observeFlags) error {
 	}
 	summary.Out = f.out
 	if f.json {
-		encoder := json.NewEncoder(cmd.OutOrStdout())
-		encoder.SetIndent("", "  ")
-		return encoder.Encode(summary)
+		return writeJSON(cmd.OutOrStdout(), summary)
 	}
 	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %s of %s, %s\n", f.out, count(summary.Rows, "packet"),
 		count(summary.Sessions, "session"), count(len(summary.Paths), "path"))
