@@ -83,7 +83,7 @@ func (b *Bind) Send(packets [][]byte, _ conn.Endpoint) error {
 
 // receiver gives the function by which wireguard-go receives from path i.
 func (b *Bind) receiver(i int) conn.ReceiveFunc {
-	into := make([]path.Inbound, 1) // up to 64 segments: what one batch holds
+	into := make([]path.Inbound, 4)
 	var left []path.Inbound
 	from := &endpoint{}
 	return func(packets [][]byte, sizes []int, endpoints []conn.Endpoint) (int, error) {

@@ -184,6 +184,9 @@ func (f *Fan) Paths() int { return len(f.lanes) }
 // Send sends each datagram by the path that the schedule names. Where too few paths are healthy it sends nothing and
 // counts. An error means the session is closed; a path's own trouble is its health.
 func (f *Fan) Send(datagrams [][]byte) error {
+	if len(datagrams) == 0 {
+		return nil
+	}
 	now := f.now()
 	f.mu.Lock()
 	defer f.mu.Unlock()
