@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"heddle/path"
 )
 
@@ -83,8 +85,14 @@ func NewRelay(ctx context.Context, o RelayOptions) (*Relay, error) {
 	}
 	r := &Relay{o: o, log: o.Log, server: *first.server.Load(), nameservers: first.nameservers, now: time.Now, sessions: map[netip.AddrPort]*relaySession{}}
 	if r.socket, err = path.Listen(o.Listen); err != nil {
-		hint := "choose a free address with --listen"
-		return nil, &path.Error{What: "listen on " + o.Listen.String(), Why: "cannot", Hint: hint, Err: err}
+		hint := "choose another address, such as 127.0.0.1:51820"
+		switch {
+		case errors.Is(err, unix.EADDRINUSE):
+			hint = "another program listens there: choose another port"
+		case errors.Is(err, unix.EADDRNOTAVAIL):
+			hint = "no device here has that address: choose one of this machine's, such as 127.0.0.1"
+		}
+		return nil, &path.Error{What: "listen on " + o.Listen.String(), Why: "it cannot listen there", Hint: hint, Err: err}
 	}
 	return r, nil
 }

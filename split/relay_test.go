@@ -2,6 +2,7 @@ package split
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -190,14 +191,20 @@ func TestIdleSessionsEnd(t *testing.T) {
 	}
 }
 
-func TestListenAddressInUse(t *testing.T) {
+func TestListenAddressThatCannotBe(t *testing.T) {
 	taken, err := path.Listen(netip.MustParseAddrPort("127.0.0.1:0"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer taken.Close()
-	_, err = NewRelay(t.Context(), RelayOptions{Listen: taken.LocalAddr(), Options: Options{To: "127.0.0.1:9", Via: loopbackPaths(1)}})
-	if err == nil || !strings.Contains(err.Error(), "address already in use") {
-		t.Errorf("error %v", err)
+	for listen, want := range map[netip.AddrPort][2]string{
+		taken.LocalAddr():                         {"address already in use", "another port"},
+		netip.MustParseAddrPort("192.0.2.1:5000"): {"cannot assign", "no device here has that address"},
+	} {
+		_, err = NewRelay(t.Context(), RelayOptions{Listen: listen, Options: Options{To: "127.0.0.1:9", Via: loopbackPaths(1)}})
+		var e *path.Error
+		if !errors.As(err, &e) || !strings.Contains(err.Error(), want[0]) || !strings.Contains(e.Hint, want[1]) {
+			t.Errorf("%v: error %v, want %v", listen, err, want)
+		}
 	}
 }
