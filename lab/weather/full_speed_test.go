@@ -104,7 +104,7 @@ func TestFullSpeedKeepsMemoryAndDescriptors(t *testing.T) {
 	if after := memory(t, o, "VmRSS"); after > rss+32<<10 {
 		t.Errorf("memory grew from %d kB to %d kB", rss, after)
 	}
-	if peak := memory(t, o, "VmHWM"); peak > 100<<10 {
+	if peak := memory(t, o, "VmHWM"); peak > 80<<10 {
 		t.Errorf("memory peaked at %d kB", peak)
 	}
 	if after := descriptors(t, o); after > open {
