@@ -3,6 +3,7 @@ package split
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -81,8 +82,12 @@ func (f *Fan) judge(now time.Time) {
 		states[i] = l.health.Judge(now, others)
 		if states[i] != l.told {
 			l.told = states[i]
+			level := slog.LevelInfo
+			if states[i] == path.Unproven {
+				level = slog.LevelDebug // every path of every session begins so
+			}
 			_, why := l.health.State()
-			f.log.Info("path is "+string(states[i]), "session", f.o.Session, "path", l.spec.Name, "why", why)
+			f.log.Log(context.Background(), level, "path is "+string(states[i]), "session", f.o.Session, "path", l.spec.Name, "why", why)
 		}
 	}
 	f.lastUp = latest
