@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"heddle/path"
-	"heddle/split/wgconf"
+	"heddle/path/wgconf"
 )
 
 // validate looks at what the values mean.

@@ -1,6 +1,7 @@
 // Package path is the narrow waist of Heddle: one way out of this machine, seen by one observer.
 //
-// A [Path] is written NAME=KIND:ARG, the same in flags and in heddle.toml. Kinds are registered by their scheme, so
+// A [Path] is written NAME=KIND:ARG, the same in flags and in heddle.toml; a tunnel may ride another path, as
+// NAME=KIND:ARG@BASE. Kinds are registered by their scheme, so
 // that a plane which offers a way out (an overlay node, a disguised link) adds a kind and no other plane knows of it.
 //
 // From a path, [Path.Open] makes a [Flow]: datagrams to and from one remote address, and to no other path. A flow
@@ -15,6 +16,9 @@ import (
 )
 
 // Path is one way out of this machine.
+//
+// A path may hold something open for its flows, such as a tunnel. It does so from the first Open on, and lets go of it
+// a while after the last flow was closed.
 type Path interface {
 	// Open starts a flow of UDP datagrams to one remote address. It fails with an [Error] where the path has no
 	// device, no address of the remote's family, or no route.
@@ -63,6 +67,9 @@ type Info struct {
 	// Observer names the place in the network that sees this path, such as "if:eth0". Paths that share an observer
 	// are one observer.
 	Observer string `json:"observer"`
+	// Exit names the place that the server sees the packets come from, where that is another one than this machine's
+	// own address and is known: paths that share an exit show the server one address.
+	Exit string `json:"exit,omitempty"`
 	// Addresses are the local addresses that the path can send from.
 	Addresses []netip.Addr `json:"addresses"`
 	// MTU is the largest IP packet in bytes, or 0 where it is unknown.

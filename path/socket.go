@@ -90,17 +90,10 @@ func openSocket(ctx context.Context, b binding) (*Socket, error) {
 	return s, nil
 }
 
-// apply ties fd to the device and mark before it is bound, so that no packet can leave elsewhere in between.
+// apply ties a UDP socket and sets what all of them have.
 func (b binding) apply(fd int) error {
-	if b.device != "" {
-		if err := unix.BindToDevice(fd, b.device); err != nil {
-			return err
-		}
-	}
-	if b.mark != 0 {
-		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, int(b.mark)); err != nil {
-			return err
-		}
+	if err := b.tie(fd); err != nil {
+		return err
 	}
 	if b.local.Addr().Is6() {
 		unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_RECVERR, 1)

@@ -2,6 +2,7 @@ package path
 
 import (
 	"fmt"
+	"log/slog"
 	"maps"
 	"regexp"
 	"slices"
@@ -9,16 +10,18 @@ import (
 	"sync"
 )
 
-// Spec is a path as a person writes it: NAME=KIND:ARG.
+// Spec is a path as a person writes it: NAME=KIND:ARG, or NAME=KIND:ARG@BASE for a tunnel that rides another path.
 type Spec struct {
 	Name string
 	Kind string
 	Arg  string
+	// Base is the name of the path that a tunnel rides, or empty for the machine's own routes.
+	Base string
 }
 
 var nameRule = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,31}$`)
 
-// ParseSpec reads NAME=KIND:ARG. KIND must be registered.
+// ParseSpec reads NAME=KIND:ARG[@BASE]. KIND must be registered; only a tunnel takes a base.
 func ParseSpec(text string) (Spec, error) {
 	bad := func(why, hint string) (Spec, error) {
 		return Spec{}, &Error{What: fmt.Sprintf("path %q", text), Why: why, Hint: hint}
@@ -35,26 +38,58 @@ func ParseSpec(text string) (Spec, error) {
 	if !found || arg == "" {
 		return bad("no kind or no argument", "write NAME=KIND:ARG, for example home=if:eth0; kinds: "+strings.Join(Kinds(), ", "))
 	}
-	if _, ok := lookupKind(kind); !ok {
+	k, ok := lookupKind(kind)
+	if !ok {
 		return bad(fmt.Sprintf("no kind of path is called %q", kind), "kinds: "+strings.Join(Kinds(), ", "))
 	}
-	return Spec{Name: name, Kind: kind, Arg: arg}, nil
+	spec := Spec{Name: name, Kind: kind, Arg: arg}
+	if at := strings.LastIndexByte(arg, '@'); k.Tunnel && at > 0 && nameRule.MatchString(arg[at+1:]) {
+		spec.Arg, spec.Base = arg[:at], arg[at+1:]
+	}
+	return spec, nil
 }
 
 // String gives the spec as ParseSpec reads it.
-func (s Spec) String() string { return s.Name + "=" + s.Kind + ":" + s.Arg }
+func (s Spec) String() string { return s.Name + "=" + s.Place() }
+
+// Place is the spec without its name: what two names for one way out have in common.
+func (s Spec) Place() string {
+	if s.Base != "" {
+		return s.Kind + ":" + s.Arg + "@" + s.Base
+	}
+	return s.Kind + ":" + s.Arg
+}
 
 // Options are what all kinds of path share.
 type Options struct {
 	// Mark is the SO_MARK of each socket, or 0. Setting it needs CAP_NET_ADMIN.
 	Mark uint32
+	// Base is the path that a tunnel's own packets take. It is never nil where a tunnel is made.
+	Base Path
+	// Secret reads what the path of a name must show to be let in; nil where there is none. It is asked when the path
+	// is opened, not before, and again after a refusal.
+	Secret func(name string) (Secret, error)
 }
+
+// Secret is a password or token. It does not print itself.
+type Secret string
+
+// String hides the secret.
+func (Secret) String() string { return "(secret)" }
+
+// GoString hides the secret.
+func (Secret) GoString() string { return "(secret)" }
+
+// LogValue hides the secret.
+func (Secret) LogValue() slog.Value { return slog.StringValue("(secret)") }
 
 // Kind makes paths of one scheme.
 type Kind struct {
 	Scheme string
 	// Argument says what ARG is, in a word or two, for help texts.
 	Argument string
+	// Tunnel is a kind whose packets travel inside others, which take the path that @BASE names.
+	Tunnel bool
 	// New makes the path. It fails only on an argument that can never work, such as text that is no address; a device
 	// that is absent now is no failure, since it may come.
 	New func(Spec, Options) (Path, error)
@@ -87,14 +122,4 @@ func lookupKind(scheme string) (Kind, bool) {
 	defer registry.Unlock()
 	k, ok := registry.kinds[scheme]
 	return k, ok
-}
-
-// New makes the path that the spec names.
-func New(s Spec, o Options) (Path, error) {
-	k, ok := lookupKind(s.Kind)
-	if !ok {
-		return nil, &Error{What: "path " + s.Name, Why: fmt.Sprintf("no kind of path is called %q", s.Kind),
-			Hint: "kinds: " + strings.Join(Kinds(), ", ")}
-	}
-	return k.New(s, o)
 }

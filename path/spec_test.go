@@ -28,7 +28,7 @@ func TestParseSpec(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil || s != (Spec{c.name, c.kind, c.arg}) || s.String() != c.text {
+		if err != nil || s != (Spec{Name: c.name, Kind: c.kind, Arg: c.arg}) || s.String() != c.text {
 			t.Errorf("%q: %+v, %v", c.text, s, err)
 		}
 	}

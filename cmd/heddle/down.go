@@ -10,8 +10,8 @@ import (
 
 	"heddle/cmd/heddle/internal/control"
 	"heddle/config"
+	"heddle/path/wgconf"
 	"heddle/split/tunnel"
-	"heddle/split/wgconf"
 )
 
 // stopPatience is how long a running heddle has to undo its changes; commands of the file may take their time.

@@ -11,9 +11,9 @@ import (
 	"syscall"
 
 	"heddle/path"
+	"heddle/path/wgconf"
 	"heddle/split/proxy"
 	"heddle/split/tunnel"
-	"heddle/split/wgconf"
 )
 
 // front is the proxy in front of a userspace tunnel.

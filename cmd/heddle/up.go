@@ -16,9 +16,9 @@ import (
 	"heddle/cmd/heddle/internal/control"
 	"heddle/config"
 	"heddle/path"
+	"heddle/path/wgconf"
 	"heddle/split"
 	"heddle/split/tunnel"
-	"heddle/split/wgconf"
 )
 
 func newUpCommand() *cobra.Command {

@@ -9,8 +9,8 @@ import (
 	"golang.zx2c4.com/wireguard/device"
 	"golang.zx2c4.com/wireguard/tun"
 
+	"heddle/path/wgconf"
 	"heddle/split"
-	"heddle/split/wgconf"
 )
 
 // deviceChange is the TUN device with the WireGuard protocol behind it. The kernel removes the device with the process

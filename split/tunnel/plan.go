@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"heddle/path"
+	"heddle/path/wgconf"
 	"heddle/split"
-	"heddle/split/wgconf"
 )
 
 // Options say how one WireGuard file becomes a tunnel.

@@ -5,9 +5,9 @@ import (
 	"golang.zx2c4.com/wireguard/tun"
 
 	"heddle/path"
+	"heddle/path/wgconf"
 	"heddle/schedule"
 	"heddle/split"
-	"heddle/split/wgconf"
 	"net"
 	"testing"
 )

@@ -1,0 +1,147 @@
+package path
+
+import (
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"time"
+)
+
+// PacketConn makes a flow look like the socket that libraries of protocols want. What is written goes to the flow's
+// remote address whatever address is given; closing it closes the flow.
+func PacketConn(f Flow, remote netip.AddrPort) net.PacketConn {
+	return &packetConn{flow: f, remote: net.UDPAddrFromAddrPort(remote), from: remote, into: make([]Inbound, 4),
+		arrived: make(chan arrival), taken: make(chan struct{}), done: make(chan struct{}), deadline: make(chan struct{}, 1)}
+}
+
+// packetConn reads a flow in a goroutine of its own, since a flow has no deadlines.
+type packetConn struct {
+	flow     Flow
+	remote   *net.UDPAddr
+	from     netip.AddrPort
+	into     []Inbound
+	arrived  chan arrival
+	taken    chan struct{}
+	done     chan struct{}
+	deadline chan struct{} // the read deadline changed
+	start    sync.Once
+	close    sync.Once
+
+	writing sync.Mutex
+	reading sync.Mutex
+	mu      sync.Mutex
+	until   time.Time
+}
+
+type arrival struct {
+	datagram []byte
+	err      error
+}
+
+// pump hands the flow's datagrams over one by one. A datagram of a stranger is none.
+func (c *packetConn) pump() {
+	give := func(a arrival) bool {
+		select {
+		case c.arrived <- a:
+		case <-c.done:
+			return false
+		}
+		select {
+		case <-c.taken:
+			return true
+		case <-c.done:
+			return false
+		}
+	}
+	for {
+		n, err := c.flow.Receive(c.into)
+		if err != nil {
+			if !give(arrival{err: err}) || err == net.ErrClosed {
+				return
+			}
+			continue
+		}
+		for _, in := range c.into[:n] {
+			for data := in.Data; len(data) > 0 && in.From == c.from; {
+				d := data[:min(in.Size, len(data))]
+				data = data[len(d):]
+				if !give(arrival{datagram: d}) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func (c *packetConn) ReadFrom(p []byte) (int, net.Addr, error) {
+	c.start.Do(func() { go c.pump() })
+	c.reading.Lock()
+	defer c.reading.Unlock()
+	for {
+		c.mu.Lock()
+		until := c.until
+		c.mu.Unlock()
+		var expired <-chan time.Time
+		if !until.IsZero() {
+			timer := time.NewTimer(time.Until(until))
+			defer timer.Stop()
+			expired = timer.C
+		}
+		select {
+		case a := <-c.arrived:
+			n := copy(p, a.datagram)
+			select {
+			case c.taken <- struct{}{}:
+			case <-c.done:
+			}
+			return n, c.remote, a.err
+		case <-c.done:
+			return 0, nil, net.ErrClosed
+		case <-expired:
+			return 0, nil, os.ErrDeadlineExceeded
+		case <-c.deadline:
+		}
+	}
+}
+
+func (c *packetConn) WriteTo(p []byte, _ net.Addr) (int, error) {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	if _, err := c.flow.Send([][]byte{p}); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+func (c *packetConn) Close() error {
+	err := net.ErrClosed
+	c.close.Do(func() {
+		close(c.done)
+		err = c.flow.Close()
+	})
+	return err
+}
+
+func (c *packetConn) LocalAddr() net.Addr {
+	if a, ok := c.flow.(Addressed); ok {
+		return net.UDPAddrFromAddrPort(a.LocalAddr())
+	}
+	return &net.UDPAddr{}
+}
+
+func (c *packetConn) SetReadDeadline(t time.Time) error {
+	c.mu.Lock()
+	c.until = t
+	c.mu.Unlock()
+	select {
+	case c.deadline <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+func (c *packetConn) SetDeadline(t time.Time) error { return c.SetReadDeadline(t) }
+
+// SetWriteDeadline does nothing: a datagram is sent or dropped at once.
+func (c *packetConn) SetWriteDeadline(time.Time) error { return nil }

@@ -1,0 +1,72 @@
+package path
+
+import (
+	"fmt"
+	"strings"
+)
+
+// New makes the path that the spec names. A tunnel rides o.Base, or the machine's own routes where that is nil; its
+// spec may name no base, since only [NewSet] knows the others.
+func New(s Spec, o Options) (Path, error) {
+	k, ok := lookupKind(s.Kind)
+	if !ok {
+		return nil, &Error{What: "path " + s.Name, Why: fmt.Sprintf("no kind of path is called %q", s.Kind),
+			Hint: "kinds: " + strings.Join(Kinds(), ", ")}
+	}
+	if s.Base != "" && o.Base == nil {
+		return nil, &Error{What: "path " + s.Name, Why: fmt.Sprintf("it rides %s, which is not here", s.Base), Hint: "define " + s.Base + " with --path"}
+	}
+	if k.Tunnel && o.Base == nil {
+		o.Base = NewSystem(o.Mark)
+	}
+	return k.New(s, o)
+}
+
+// NewSet makes the paths of all specs, by name; each tunnel rides the path of the set that its base names. It fails
+// where two have one name, where a base is absent, and where a tunnel would ride itself.
+func NewSet(specs []Spec, o Options) (map[string]Path, error) {
+	byName := map[string]Spec{}
+	for _, s := range specs {
+		if _, taken := byName[s.Name]; taken {
+			return nil, &Error{What: "path " + s.Name, Why: "two paths have this name", Hint: "give each path its own name"}
+		}
+		byName[s.Name] = s
+	}
+	made := map[string]Path{}
+	for _, s := range specs {
+		if err := build(s, byName, made, o, nil); err != nil {
+			return nil, err
+		}
+	}
+	return made, nil
+}
+
+// build makes one path after the one that it rides; above are the tunnels that ride it.
+func build(s Spec, byName map[string]Spec, made map[string]Path, o Options, above []string) error {
+	if made[s.Name] != nil {
+		return nil
+	}
+	for i, name := range above {
+		if name == s.Name {
+			return &Error{What: "path " + s.Name, Why: "it would ride itself: " + strings.Join(append(above[i:], s.Name), " rides "),
+				Hint: "let one of them ride an interface, such as @home with home=if:eth0"}
+		}
+	}
+	if s.Base != "" {
+		base, ok := byName[s.Base]
+		if !ok {
+			return &Error{What: "path " + s.Name, Why: fmt.Sprintf("no path is called %q, which it would ride", s.Base),
+				Hint: "define it with --path " + s.Base + "=KIND:ARG, or correct what follows the @"}
+		}
+		if err := build(base, byName, made, o, append(above, s.Name)); err != nil {
+			return err
+		}
+		o.Base = made[s.Base]
+	}
+	way, err := New(s, o)
+	if err != nil {
+		return err
+	}
+	made[s.Name] = way
+	return nil
+}

@@ -1,0 +1,62 @@
+package path
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Dialer is a path that carries TCP too.
+type Dialer interface {
+	// Dial connects to one remote address over the path, and over no other.
+	Dial(ctx context.Context, to netip.AddrPort) (net.Conn, error)
+}
+
+// dialStream connects with TCP from where b is tied to.
+func dialStream(ctx context.Context, b binding, to netip.AddrPort) (net.Conn, error) {
+	d := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) error {
+		var err error
+		if controlErr := raw.Control(func(fd uintptr) { err = b.tie(int(fd)) }); controlErr != nil {
+			return controlErr
+		}
+		return err
+	}}
+	if b.local.Addr().IsValid() {
+		d.LocalAddr = &net.TCPAddr{IP: b.local.Addr().AsSlice(), Port: int(b.local.Port())}
+	}
+	return d.DialContext(ctx, "tcp", to.String())
+}
+
+// tie ties fd to the device and mark before it is bound, so that no packet can leave elsewhere in between.
+func (b binding) tie(fd int) error {
+	if b.device != "" {
+		if err := unix.BindToDevice(fd, b.device); err != nil {
+			return err
+		}
+	}
+	if b.mark != 0 {
+		return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, int(b.mark))
+	}
+	return nil
+}
+
+// Dial connects with TCP by the device.
+func (p *devicePath) Dial(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
+	b, err := p.binding(to.Addr())
+	if err != nil {
+		return nil, err
+	}
+	return dialStream(ctx, b, to)
+}
+
+// Dial connects with TCP from the address.
+func (p *sourcePath) Dial(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
+	b, err := p.binding(to.Addr())
+	if err != nil {
+		return nil, err
+	}
+	return dialStream(ctx, b, to)
+}

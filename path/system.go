@@ -1,0 +1,40 @@
+package path
+
+import (
+	"context"
+	"net"
+	"net/netip"
+)
+
+// system is the way that this machine's own routes give: what a tunnel without a base rides.
+type system struct{ mark uint32 }
+
+// NewSystem makes the path that follows this machine's own routes, whatever they are at each moment.
+func NewSystem(mark uint32) Path { return system{mark} }
+
+func (p system) Open(ctx context.Context, to netip.AddrPort) (Flow, error) {
+	out, err := lookup(to.Addr(), "", netip.Addr{}, p.mark)
+	if err != nil {
+		return nil, noRoute("this machine", to.Addr(), err)
+	}
+	b := binding{local: netip.AddrPortFrom(out.source, 0), mark: p.mark}
+	return openFlow(ctx, Spec{Name: "system", Arg: out.device}, b, to, func() error {
+		now, err := lookup(to.Addr(), "", netip.Addr{}, p.mark)
+		switch {
+		case err != nil:
+			return noRoute("this machine", to.Addr(), err)
+		case now.source != out.source:
+			return &Error{What: "this machine", Why: "its way to " + to.Addr().String() + " changed"}
+		}
+		return nil
+	})
+}
+
+func (p system) Dial(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
+	return dialStream(ctx, binding{mark: p.mark}, to)
+}
+
+func (p system) Describe() Info {
+	return Info{Name: "system", Kind: "system", Observer: "system", Ready: true,
+		Claim: "leaves as this machine's own routes say"}
+}
