@@ -128,7 +128,7 @@ func TestRules(t *testing.T) {
 		{"heddle/observe/plot", "heddle/split/tunnel", true},
 		{"heddle/observe", "heddle/path", false},
 		{"heddle/split", "heddle/stripe", true},
-		{"heddle/split/tunnel", "heddle/split/wgconf", false},
+		{"heddle/split/tunnel", "heddle/path/wgconf", false},
 		{"heddle/split", "heddle/cmd/heddle/internal/control", true},
 		{"heddle/config", "heddle/split", false},
 		{"heddle/config", "heddle/lab", true},
