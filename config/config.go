@@ -18,6 +18,7 @@ type Config struct {
 	Paths
 	Ups    []Up    `toml:"up"`
 	Splits []Split `toml:"split"`
+	Tables []Rule  `toml:"rule"`
 }
 
 // Paths say which ways out a session has and how it is split over them. The flags of `heddle up` and `heddle split` are
@@ -25,6 +26,14 @@ type Config struct {
 type Paths struct {
 	// Via are the paths, each NAME=KIND:ARG. In a table of heddle.toml, the NAME of a path before the first table will do.
 	Via []string `toml:"via"`
+	// Path are paths beside the schedule, written as those of Via: rules use them, and tunnels ride them.
+	Path []string `toml:"path"`
+	// HandshakeVia names the path that carries QUIC's handshake, alone; empty leaves it to the schedule.
+	HandshakeVia string `toml:"handshake-via"`
+	// Rules are WHEN=PATH each, such as "first 10p=office"; in heddle.toml they are [[rule]] tables.
+	Rules []string `toml:"-"`
+	// Secret says where secrets of paths are, NAME=FILE each.
+	Secret []string `toml:"secret"`
 	// Schedule is "round-robin", "uniform" or "weighted".
 	Schedule string `toml:"schedule"`
 	// Every is the unit of the schedule, such as "100ms", "50p" (packets) or "none".

@@ -68,8 +68,8 @@ func (d *decoder) table(node *unstable.Node) {
 	name, at := d.key(node)
 	d.target = reflect.Value{}
 	switch {
-	case name != "up" && name != "split":
-		d.report(at, SeverityError, name, fmt.Sprintf("no table is called %q", name), "tables: [[up]] and [[split]]")
+	case name != "up" && name != "split" && name != "rule":
+		d.report(at, SeverityError, name, fmt.Sprintf("no table is called %q", name), "tables: [[up]], [[split]] and [[rule]]")
 	case node.Kind == unstable.Table:
 		d.report(at, SeverityError, name, fmt.Sprintf("there can be several %ss", name), fmt.Sprintf("write [[%s]]", name))
 	case name == "up":
@@ -78,6 +78,9 @@ func (d *decoder) table(node *unstable.Node) {
 	case name == "split":
 		d.config.Splits = append(d.config.Splits, DefaultSplit(d.config.Paths))
 		d.enter(name, at, reflect.ValueOf(&d.config.Splits[len(d.config.Splits)-1]), len(d.config.Splits)-1)
+	case name == "rule":
+		d.config.Tables = append(d.config.Tables, Rule{})
+		d.enter(name, at, reflect.ValueOf(&d.config.Tables[len(d.config.Tables)-1]), len(d.config.Tables)-1)
 	}
 }
 
@@ -93,7 +96,7 @@ func (d *decoder) keyValue(node *unstable.Node) {
 	}
 	name, at := d.key(node)
 	field, known := fieldNamed(d.target, name)
-	if !known || name == "up" || name == "split" {
+	if !known || name == "up" || name == "split" || name == "rule" {
 		d.unknownKey(name, at)
 		return
 	}
@@ -107,7 +110,7 @@ func (d *decoder) keyValue(node *unstable.Node) {
 
 func (d *decoder) unknownKey(name string, at place) {
 	switch name {
-	case "up", "split":
+	case "up", "split", "rule":
 		d.report(at, SeverityError, d.prefix+name, name+" is a table", fmt.Sprintf("write [[%s]] on a line of its own", name))
 		return
 	}
@@ -116,7 +119,7 @@ func (d *decoder) unknownKey(name string, at place) {
 	if near := nearest(name, known); near != "" {
 		hint = fmt.Sprintf("did you mean %s?", near)
 	}
-	for table, like := range map[string]reflect.Type{"up": reflect.TypeFor[Up](), "split": reflect.TypeFor[Split]()} {
+	for table, like := range map[string]reflect.Type{"up": reflect.TypeFor[Up](), "split": reflect.TypeFor[Split](), "rule": reflect.TypeFor[Rule]()} {
 		if like != d.target.Type() && slices.Contains(fieldNames(like), name) {
 			hint = fmt.Sprintf("it is a key of a [[%s]] table", table)
 		}
@@ -250,7 +253,7 @@ func fieldNamed(table reflect.Value, key string) (reflect.Value, bool) {
 func fieldNames(table reflect.Type) []string {
 	var names []string
 	for _, f := range reflect.VisibleFields(table) {
-		if tag := f.Tag.Get("toml"); tag != "" && tag != "-" && tag != "up" && tag != "split" {
+		if tag := f.Tag.Get("toml"); tag != "" && tag != "-" && tag != "up" && tag != "split" && tag != "rule" {
 			names = append(names, tag)
 		}
 	}

@@ -92,6 +92,23 @@ func read(file string) ([]byte, error) {
 	return data, err
 }
 
+// beside are the paths that a session has outside its schedule: its own, and those before the first table that its
+// schedule does not have. Only those that something uses are ever opened.
+func beside(defined []string, p Paths) []string {
+	taken := map[string]bool{}
+	out := slices.Clone(p.Path)
+	for _, text := range slices.Concat(p.Via, p.Path) {
+		name, _, _ := strings.Cut(text, "=")
+		taken[name] = true
+	}
+	for _, text := range defined {
+		if name, _, found := strings.Cut(text, "="); found && !taken[name] {
+			out = append(out, text)
+		}
+	}
+	return out
+}
+
 // reason leaves the file's name out of an error that stands beside it.
 func reason(err error) string {
 	if at, ok := errors.AsType[*fs.PathError](err); ok {
@@ -104,10 +121,14 @@ func reason(err error) string {
 // capture directory that several sessions have from before the first table gets a directory for each in it.
 func resolve(c *Config, dir string) {
 	top := map[string]string{}
-	for _, text := range c.Via {
+	defined := slices.Concat(c.Via, c.Path)
+	for _, text := range defined {
 		if name, _, found := strings.Cut(text, "="); found {
 			top[name] = text
 		}
+	}
+	for _, r := range c.Tables {
+		c.Rules = append(c.Rules, r.flag())
 	}
 	inDir := func(name *string) {
 		if *name != "" && !filepath.IsAbs(*name) {
@@ -119,6 +140,15 @@ func resolve(c *Config, dir string) {
 		for i, text := range p.Via {
 			p.Via[i] = cmp.Or(top[text], text)
 		}
+		p.Secret = slices.Clone(p.Secret)
+		for i, text := range p.Secret {
+			if name, file, found := strings.Cut(text, "="); found {
+				inDir(&file)
+				p.Secret[i] = name + "=" + file
+			}
+		}
+		p.Rules = c.Rules
+		p.Path = beside(defined, *p)
 		if p.Capture != "" && p.Capture == c.Capture {
 			p.Capture = filepath.Join(p.Capture, session)
 		}

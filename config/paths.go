@@ -30,14 +30,21 @@ func (p Paths) Options() (split.Options, error) {
 		MinPaths: p.MinPaths,
 		Degrade:  p.Degrade,
 	}
-	for _, text := range p.Via {
-		spec, err := path.ParseSpec(text)
-		if err != nil {
-			return split.Options{}, err
+	for _, list := range []struct {
+		texts []string
+		to    *[]path.Spec
+	}{{p.Via, &options.Via}, {p.Path, &options.Beside}} {
+		for _, text := range list.texts {
+			spec, err := path.ParseSpec(text)
+			if err != nil {
+				return split.Options{}, err
+			}
+			*list.to = append(*list.to, spec)
 		}
-		options.Via = append(options.Via, spec)
 	}
-	return options, nil
+	options.Secret = secrets(p.Secret)
+	options.Rules, err = p.splitRules()
+	return options, err
 }
 
 // Warnings says what is odd about the paths, but no mistake, such as two of them with one observer.
@@ -92,32 +99,57 @@ func (p Paths) viaFindings() []finding {
 	if len(p.Via) == 0 {
 		return []finding{{key: "via", index: -1, what: "no path is given", hint: "write NAME=KIND:ARG, for example home=if:eth0"}}
 	}
-	var found []finding
-	names, places := map[string]bool{}, map[string]string{}
-	for i, text := range p.Via {
-		spec, err := path.ParseSpec(text)
-		if err == nil {
-			_, err = path.New(spec, path.Options{}) // fails only on what can never work
-		}
-		if err != nil {
-			what, hint := explain(err)
-			found = append(found, finding{key: "via", index: i, what: what, hint: hint})
-			continue
-		}
-		if names[spec.Name] {
-			found = append(found, finding{key: "via", index: i, what: fmt.Sprintf("two paths are called %s", spec.Name),
-				hint: "give each path a name of its own"})
-		}
-		names[spec.Name] = true
-		place := spec.Kind + ":" + spec.Arg
-		if other, taken := places[place]; taken && other != spec.Name {
-			found = append(found, finding{key: "via", index: i, warning: true,
-				what: fmt.Sprintf("paths %s and %s are the same way out (%s), so one observer sees both", other, spec.Name, place),
-				hint: "splitting between them hides nothing; use another interface or address"})
-		}
-		places[place] = spec.Name
+	c := pathChecker{names: map[string]bool{}, places: map[string]string{}}
+	for i, text := range p.Path {
+		c.check("path", i, text)
 	}
-	return found
+	for i, text := range p.Via {
+		c.check("via", i, text)
+	}
+	if len(c.found) == 0 {
+		if _, err := path.NewSet(c.specs, path.Options{}); err != nil {
+			what, hint := explain(err)
+			c.found = append(c.found, finding{key: "via", index: -1, what: what, hint: hint})
+		}
+	}
+	return append(c.found, p.ruleFindings(c.names)...)
+}
+
+// pathChecker looks at paths one by one.
+type pathChecker struct {
+	specs  []path.Spec
+	names  map[string]bool
+	places map[string]string // place to the name of the path that has it
+	found  []finding
+}
+
+func (c *pathChecker) check(key string, index int, text string) {
+	spec, err := path.ParseSpec(text)
+	if err == nil {
+		alone := path.Options{}
+		if spec.Base != "" {
+			alone.Base = path.NewSystem(0)
+		}
+		_, err = path.New(spec, alone) // fails only on what can never work
+	}
+	if err != nil {
+		what, hint := explain(err)
+		c.found = append(c.found, finding{key: key, index: index, what: what, hint: hint})
+		c.names[spec.Name] = true // so that who names it hears of one mistake only
+		return
+	}
+	if c.names[spec.Name] {
+		c.found = append(c.found, finding{key: key, index: index, what: fmt.Sprintf("two paths are called %s", spec.Name),
+			hint: "give each path a name of its own"})
+	}
+	c.names[spec.Name] = true
+	c.specs = append(c.specs, spec)
+	if other, taken := c.places[spec.Place()]; taken && other != spec.Name {
+		c.found = append(c.found, finding{key: key, index: index, warning: true,
+			what: fmt.Sprintf("paths %s and %s are the same way out (%s), so one observer sees both", other, spec.Name, spec.Place()),
+			hint: "splitting between them hides nothing; use another interface or address"})
+	}
+	c.places[spec.Place()] = spec.Name
 }
 
 // explain gives an error's line and its hint.

@@ -19,11 +19,11 @@ func validate(c Config, doc *document, here bool) {
 	var used []string
 	for i, u := range c.Ups {
 		v.up(u, fmt.Sprintf("up[%d].", i))
-		used = append(used, u.Via...)
+		used = append(used, u.used()...)
 	}
 	for i, s := range c.Splits {
 		v.split(s, fmt.Sprintf("split[%d].", i))
-		used = append(used, s.Via...)
+		used = append(used, s.used()...)
 	}
 	if len(c.Ups)+len(c.Splits) == 0 {
 		if len(v.problems) > 0 {
@@ -33,11 +33,29 @@ func validate(c Config, doc *document, here bool) {
 		return
 	}
 	for i, text := range c.Via {
-		if name, _, _ := strings.Cut(text, "="); !slices.Contains(used, text) {
+		if name, _, _ := strings.Cut(text, "="); !slices.Contains(used, name) {
 			v.at(fmt.Sprintf("via[%d]", i), SeverityWarning, fmt.Sprintf("path %s is not used", name),
 				"name it in the via of a table, or leave it out")
 		}
 	}
+}
+
+// used names the paths that a session sends by, or that others ride.
+func (p Paths) used() []string {
+	names := []string{p.HandshakeVia}
+	for _, text := range p.Via {
+		name, _, _ := strings.Cut(text, "=")
+		names = append(names, name)
+	}
+	for _, text := range p.Rules {
+		names = append(names, text[strings.LastIndexByte(text, '=')+1:])
+	}
+	for _, text := range slices.Concat(p.Via, p.Path) {
+		if spec, err := path.ParseSpec(text); err == nil {
+			names = append(names, spec.Base)
+		}
+	}
+	return names
 }
 
 type validator struct {
@@ -87,7 +105,12 @@ func (v *validator) paths(p Paths, prefix string) {
 		}
 		if f.index >= 0 {
 			key = fmt.Sprintf("%s[%d]", key, f.index)
-			f = v.byName(f, p.Via[f.index], top)
+			switch {
+			case f.key == "via":
+				f = v.byName(f, p.Via[f.index], top)
+			case f.key == "rule" && top:
+				key += "." // a table of its own
+			}
 		}
 		v.at(key, severity, f.what, f.hint)
 	}

@@ -135,6 +135,9 @@ func (s *Schedule) Take(now time.Time, usable []bool, max int) (path, n int, beg
 	return path, n, began
 }
 
+// Cut ends the running unit, so that the next packet starts a new one.
+func (s *Schedule) Cut() { s.current = -1 }
+
 // Due reports whether the running unit is over, so that the next packet starts a new one.
 func (s *Schedule) Due(now time.Time) bool {
 	switch {

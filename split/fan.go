@@ -31,7 +31,7 @@ import (
 type Fan struct {
 	o      Options
 	log    *slog.Logger
-	lanes  []*lane
+	lanes  []*lane // those of the schedule first, in its order, then those beside it
 	loss   *lossMeter
 	since  time.Time
 	server atomic.Pointer[netip.AddrPort]
@@ -49,13 +49,15 @@ type Fan struct {
 	mu       sync.Mutex
 	open     bool
 	sched    *schedule.Schedule
-	usable   []bool
+	rules    *ruler // nil where there are none
+	usable   []bool // lanes of the schedule
 	enough   bool
 	proved   bool // enough paths were up once
 	stopWhy  string
 	current  int
 	switches uint64
 	refused  uint64 // datagrams not sent because too few paths were healthy
+	withheld uint64 // datagrams not sent because the path that a rule names was down
 	lastSent time.Time
 	lastUp   time.Time // when something last arrived
 	hold     time.Time // no probes before
@@ -84,26 +86,26 @@ func NewFan(o Options) (*Fan, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &Fan{o: o, log: o.Log, sched: sched, loss: newLossMeter(len(o.Via)), since: time.Now(), now: time.Now, current: -1,
+	f := &Fan{o: o, log: o.Log, sched: sched, loss: newLossMeter(len(o.Via) + len(o.Beside)), since: time.Now(), now: time.Now, current: -1,
 		usable: make([]bool, len(o.Via)), wake: make(chan struct{}, 1), warned: map[string]bool{}}
 	if f.log == nil {
 		f.log = slog.Default()
 	}
 	f.due.Store(math.MaxInt64)
-	names := map[string]bool{}
-	for i, spec := range o.Via {
-		if names[spec.Name] {
-			return nil, &path.Error{What: "path " + spec.Name, Why: "two paths have this name", Hint: "give each path its own name"}
-		}
-		names[spec.Name] = true
-		l, err := newLane(i, spec, o, false)
-		if err != nil {
+	ways := o.ways
+	if ways == nil {
+		if ways, err = o.Ways(); err != nil {
 			return nil, err
 		}
-		f.lanes = append(f.lanes, l)
+	}
+	for _, spec := range o.lanes() {
+		f.lanes = append(f.lanes, newLane(len(f.lanes), spec, ways[spec.Name], o))
+	}
+	if f.rules, err = newRuler(o.Rules, f.lanes, f.port()); err != nil {
+		return nil, err
 	}
 	f.warnSharedObservers()
-	return f, nil
+	return f, f.checkMTU()
 }
 
 // warnSharedObservers says which paths one observer sees both of. Some kinds know their observer only once they are open.
@@ -134,7 +136,7 @@ func (f *Fan) warn(format string, args ...any) {
 	}
 }
 
-// Open resolves the server's name if that was not done, opens the paths that can be opened, and keeps looking after
+// Open resolves the server's name if that was not done, opens the paths that can be opened soon, and keeps looking after
 // them until Close. Paths that cannot be opened now are tried again.
 func (f *Fan) Open(ctx context.Context) error {
 	if f.server.Load() == nil {
@@ -143,23 +145,55 @@ func (f *Fan) Open(ctx context.Context) error {
 		}
 	}
 	f.mu.Lock()
-	defer f.mu.Unlock()
 	if f.open {
+		f.mu.Unlock()
 		return nil
 	}
 	f.open = true
 	tending, cancel := context.WithCancel(context.Background())
 	f.stop = cancel
-	for _, l := range f.lanes {
-		l.reopenable()
-		l.open(ctx, *f.server.Load()) // the failure is in its health, and it is tried again
-	}
-	f.judge(f.now())
+	opened := f.openAll(tending)
 	f.asleep.Store(true)
 	f.work.Go(func() { f.tend(tending) })
 	f.work.Go(func() { f.pace(tending) })
+	f.mu.Unlock()
+
+	patience := time.NewTimer(firstPatience)
+	defer patience.Stop()
+	for waiting := len(f.lanes); waiting > 0; {
+		select {
+		case <-opened:
+			waiting--
+			continue
+		case <-patience.C:
+		case <-tending.Done():
+		case <-ctx.Done():
+		}
+		waiting = 0
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.judge(f.now())
 	return nil
 }
+
+// openAll begins to open all lanes, until ctx ends; each one that is open or has failed tells so. A failure is in the
+// lane's health, and it is tried again. f.mu is held.
+func (f *Fan) openAll(ctx context.Context) <-chan struct{} {
+	server := *f.server.Load()
+	opened := make(chan struct{}, len(f.lanes))
+	for _, l := range f.lanes {
+		l.reopenable()
+		f.work.Go(func() {
+			l.open(ctx, server)
+			opened <- struct{}{}
+		})
+	}
+	return opened
+}
+
+// firstPatience is how long a session waits for all its paths before it begins with those that are open.
+const firstPatience = 5 * time.Second
 
 // Close closes the flows. Open may be called again.
 func (f *Fan) Close() error {
@@ -196,29 +230,58 @@ func (f *Fan) Send(datagrams [][]byte) error {
 	if f.prober != nil && f.prober.isQuestion(datagrams[0]) && f.enough {
 		f.hold = now.Add(handshakeHold)
 	}
-	if l := f.trial(now); l != nil {
-		f.sendOn(l, now, datagrams[:1])
-		datagrams = datagrams[1:]
-	}
 	for len(datagrams) > 0 {
 		if !f.enough {
 			f.refused += uint64(len(datagrams))
 			return nil
 		}
-		i, n, began := f.sched.Take(now, f.usable, len(datagrams))
-		if i < 0 {
+		i, n := -1, len(datagrams)
+		if f.rules != nil {
+			i, n = f.rules.up(now, datagrams)
+		}
+		if i >= 0 {
+			f.sendRuled(f.lanes[i], now, datagrams[:n])
+		} else if n = f.sendScheduled(now, datagrams[:n]); n == 0 {
 			f.refused += uint64(len(datagrams))
 			return nil
 		}
-		if began {
-			f.turned(i)
-		}
-		f.sendOn(f.lanes[i], now, datagrams[:n])
 		datagrams = datagrams[n:]
 	}
 	f.lastSent = now
 	f.noteDue(now)
 	return nil
+}
+
+// sendScheduled sends the first datagrams by the path that the schedule names, and gives how many these were; 0 where
+// no path may be used. f.mu is held.
+func (f *Fan) sendScheduled(now time.Time, datagrams [][]byte) int {
+	if l := f.trial(now); l != nil {
+		f.sendOn(l, now, datagrams[:1])
+		return 1
+	}
+	i, n, began := f.sched.Take(now, f.usable, len(datagrams))
+	if i < 0 {
+		return 0
+	}
+	if began {
+		f.turned(i)
+	}
+	f.sendOn(f.lanes[i], now, datagrams[:n])
+	return n
+}
+
+// sendRuled sends by the path that a rule names, or not at all. f.mu is held.
+func (f *Fan) sendRuled(l *lane, now time.Time, datagrams [][]byte) {
+	if flow, _ := l.currentFlow(); flow == nil {
+		f.withheld += uint64(len(datagrams))
+		f.note(l, "a rule names this path, which is down: what it matches is dropped")
+		return
+	}
+	if f.current >= 0 {
+		f.current = -1 // the server answers there now, so the next unit of the schedule is a switch
+		f.sched.Cut()
+	}
+	f.sendOn(l, now, datagrams)
 }
 
 // turned notes that a unit began on path i. f.mu is held.

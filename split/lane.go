@@ -25,12 +25,13 @@ type lane struct {
 	up, down tally
 	switches atomic.Uint64
 
-	mu     sync.Mutex
-	opened *sync.Cond // flow or closed changed
-	flow   path.Flow
-	local  netip.AddrPort
-	closed bool
-	tooBig string // why a datagram did not fit, "" where all did
+	mu      sync.Mutex
+	opened  *sync.Cond // flow or closed changed
+	flow    path.Flow
+	local   netip.AddrPort
+	closed  bool
+	opening bool   // an open is under way
+	tooBig  string // why a datagram did not fit, "" where all did
 
 	probe question
 	told  path.State // as last logged; guarded by the fan's lock
@@ -52,35 +53,37 @@ func (t *tally) add(packets int, bytes int) {
 	t.bytes.Add(uint64(bytes))
 }
 
-func newLane(index int, spec path.Spec, o Options, proved bool) (*lane, error) {
-	way, err := path.New(spec, path.Options{Mark: o.Mark})
-	if err != nil {
-		return nil, err
-	}
+func newLane(index int, spec path.Spec, way path.Path, o Options) *lane {
 	l := &lane{index: index, spec: spec, way: way}
-	l.health.Proved = proved
 	l.opened = sync.NewCond(&l.mu)
 	if o.Tap != nil {
 		l.tap = o.Tap(spec.Name)
 	}
-	return l, nil
+	return l
 }
 
-// open opens the flow to the server, unless one is open.
+// openPatience bounds one try to open a flow: a tunnel must first reach its own server.
+const openPatience = 10 * time.Second
+
+// open opens the flow to the server, unless one is open or being opened.
 func (l *lane) open(ctx context.Context, to netip.AddrPort) error {
 	l.mu.Lock()
-	have, closed := l.flow != nil, l.closed
-	l.mu.Unlock()
-	if have || closed {
+	if l.flow != nil || l.closed || l.opening {
+		l.mu.Unlock()
 		return nil
 	}
+	l.opening = true
+	l.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, openPatience)
+	defer cancel()
 	flow, err := l.way.Open(ctx, to)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.opening = false
 	if err != nil {
 		l.health.Fail(reason(err))
 		return err
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	if l.closed {
 		return flow.Close()
 	}

@@ -2,6 +2,7 @@ package split
 
 import (
 	"log/slog"
+	"slices"
 
 	"heddle/observe"
 	"heddle/path"
@@ -16,6 +17,12 @@ type Options struct {
 	To string
 	// Via are the paths; at least one.
 	Via []path.Spec
+	// Beside are paths outside the schedule, which rules use or other paths ride.
+	Beside []path.Spec
+	// Rules are tried in order before the schedule; the first that matches says the path.
+	Rules []Rule
+	// Secret reads what a path of a name must show to be let in; nil where none has any.
+	Secret func(name string) (path.Secret, error)
 	// Mark is the SO_MARK of every socket towards the server, or 0.
 	Mark uint32
 	// Schedule says which path the next unit takes.
@@ -28,4 +35,23 @@ type Options struct {
 	Tap func(pathName string) observe.Tap
 	// Log takes what a person should know; nil means [slog.Default].
 	Log *slog.Logger
+
+	ways map[string]path.Path // shared by the sessions of a relay; nil where a session makes its own
+}
+
+// Ways makes the paths, by name: those of the schedule, and those beside it.
+func (o Options) Ways() (map[string]path.Path, error) {
+	return path.NewSet(slices.Concat(o.Via, o.Beside), path.Options{Mark: o.Mark, Secret: o.Secret})
+}
+
+// lanes are the paths that a session sends by: those of the schedule in its order, then those that rules use beside it.
+// A path that others only ride is none.
+func (o Options) lanes() []path.Spec {
+	out := slices.Clone(o.Via)
+	for _, s := range o.Beside {
+		if slices.ContainsFunc(o.Rules, func(r Rule) bool { return r.Use == s.Name }) {
+			out = append(out, s)
+		}
+	}
+	return out
 }

@@ -51,6 +51,7 @@ func (f *Fan) accept(l *lane, inbound []path.Inbound) int {
 			continue
 		}
 		heard = true
+		f.follow(now, in)
 		for data := in.Data; len(data) > 0; {
 			d := data[:min(in.Size, len(data))]
 			data = data[len(d):]
@@ -70,6 +71,20 @@ func (f *Fan) accept(l *lane, inbound []path.Inbound) int {
 		f.heard(l, now)
 	}
 	return kept
+}
+
+// follow lets the rules see what the server sent.
+func (f *Fan) follow(now time.Time, in path.Inbound) {
+	if f.rules.handshakeLane() < 0 {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for data := in.Data; len(data) > 0; {
+		d := data[:min(in.Size, len(data))]
+		data = data[len(d):]
+		f.rules.handshake.down(now, d)
+	}
 }
 
 // heard notes that the server was heard on a lane, and wakes the pacer where the unit is over with nothing sent since.

@@ -1,6 +1,7 @@
 package split
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -63,6 +64,46 @@ type relaySession struct {
 	client netip.AddrPort
 	began  time.Time
 	used   time.Time // when the client last sent; guarded by the relay's lock
+
+	ctx     context.Context // of opening the paths
+	stop    context.CancelFunc
+	begun   chan struct{} // closed once the paths are open, or will not be
+	mu      sync.Mutex
+	open    bool
+	waiting [][]byte // what the client sent before the paths were open
+}
+
+// waitingLimit is how many datagrams wait for the paths to open: more than a QUIC client's first flight.
+const waitingLimit = 32
+
+// send sends what the client gave, or keeps it until the paths are open.
+func (s *relaySession) send(datagrams [][]byte) {
+	s.mu.Lock()
+	if s.open {
+		s.mu.Unlock()
+		s.fan.Send(datagrams) // fails only while the session ends
+		return
+	}
+	defer s.mu.Unlock()
+	for _, d := range datagrams {
+		if len(s.waiting) < waitingLimit {
+			s.waiting = append(s.waiting, bytes.Clone(d))
+		}
+	}
+}
+
+// begin opens the paths, and then sends what waited for them.
+func (s *relaySession) begin() error {
+	defer close(s.begun)
+	if err := s.fan.Open(s.ctx); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.open = true
+	waiting := s.waiting
+	s.waiting = nil
+	return s.fan.Send(waiting)
 }
 
 // NewRelay checks the options, resolves the server and starts to listen.
@@ -75,6 +116,10 @@ func NewRelay(ctx context.Context, o RelayOptions) (*Relay, error) {
 	}
 	if o.Log == nil {
 		o.Log = slog.Default()
+	}
+	var err error
+	if o.ways, err = o.Ways(); err != nil {
+		return nil, err
 	}
 	first, err := NewFan(o.Options)
 	if err != nil {
@@ -139,7 +184,7 @@ func (r *Relay) serve(ctx context.Context) error {
 				continue
 			}
 			datagrams = segments(datagrams[:0], in)
-			s.fan.Send(datagrams) // fails only while the session ends
+			s.send(datagrams)
 		}
 	}
 }
@@ -189,11 +234,14 @@ func (r *Relay) begin(ctx context.Context, client netip.AddrPort, now time.Time)
 	server := r.server
 	fan.server.Store(&server)
 	fan.nameservers = r.nameservers
-	if err := fan.Open(ctx); err != nil {
-		return nil, err
-	}
-	s := &relaySession{fan: fan, client: client, began: now, used: now}
+	s := &relaySession{fan: fan, client: client, began: now, used: now, begun: make(chan struct{})}
+	s.ctx, s.stop = context.WithCancel(ctx)
 	r.sessions[client] = s
+	r.work.Go(func() {
+		if err := s.begin(); err != nil && !errors.Is(err, net.ErrClosed) {
+			r.log.Error("cannot open a session", "client", client, "error", err)
+		}
+	})
 	for i := range fan.Paths() {
 		r.work.Go(func() { r.back(s, i) })
 	}
@@ -238,7 +286,11 @@ func (r *Relay) evict(now time.Time) bool {
 func (r *Relay) end(client netip.AddrPort) {
 	s := r.sessions[client]
 	delete(r.sessions, client)
-	r.work.Go(func() { s.fan.Close() })
+	s.stop()
+	r.work.Go(func() {
+		<-s.begun
+		s.fan.Close()
+	})
 }
 
 // sweep ends idle sessions.

@@ -30,7 +30,7 @@ func checkServer(to string) error {
 func (f *Fan) Resolve(ctx context.Context) error {
 	f.nameservers = nameservers(resolvConfs...)
 	host, _, _ := net.SplitHostPort(f.o.To)
-	addresses, err := lookupHost(ctx, host)
+	addresses, err := f.lookupFirst(ctx, host)
 	if err != nil {
 		return err
 	}
@@ -38,14 +38,39 @@ func (f *Fan) Resolve(ctx context.Context) error {
 	return nil
 }
 
+// lookupFirst looks a name up before there are flows: by this machine's resolver, unless a rule hides the handshake,
+// which bears the same name, from all paths but one.
+func (f *Fan) lookupFirst(ctx context.Context, host string) ([]netip.Addr, error) {
+	hidden := f.rules.handshakeLane()
+	if _, err := netip.ParseAddr(host); err == nil || hidden < 0 {
+		return lookupHost(ctx, host)
+	}
+	l := f.lanes[hidden]
+	addresses, err := lookupByPath(ctx, l.way, f.nameservers, host)
+	if err != nil {
+		return nil, &path.Error{What: "server " + host, Why: "its name cannot be looked up by path " + l.spec.Name + ", where the handshake goes",
+			Hint: "this machine's own nameserver may be out of that path's reach: write the server's address instead", Err: err}
+	}
+	return addresses, nil
+}
+
+// port is the server's.
+func (f *Fan) port() uint16 {
+	_, text, _ := net.SplitHostPort(f.o.To)
+	n, _ := strconv.ParseUint(text, 10, 16)
+	return uint16(n)
+}
+
 // choose makes that address the server's which most paths can send to; where none can, the first one, or the one that
 // is in use.
 func (f *Fan) choose(ctx context.Context, addresses []netip.Addr) {
-	_, portText, _ := net.SplitHostPort(f.o.To)
-	port, _ := strconv.ParseUint(portText, 10, 16)
 	best, most := netip.AddrPort{}, -1
 	for _, a := range addresses {
-		to := netip.AddrPortFrom(a.Unmap(), uint16(port))
+		to := netip.AddrPortFrom(a.Unmap(), f.port())
+		if len(addresses) == 1 {
+			best = to // no choice, and a tunnel would be opened to find that out
+			break
+		}
 		if n := f.reach(ctx, to); n > most {
 			best, most = to, n
 		}
@@ -113,11 +138,15 @@ func (f *Fan) resolveAgain(ctx context.Context) {
 }
 
 func (f *Fan) lookupOutside(ctx context.Context, host string) ([]netip.Addr, error) {
-	if len(f.nameservers) == 0 {
+	if len(f.nameservers) == 0 && f.rules.handshakeLane() < 0 {
 		return lookupHost(ctx, host)
 	}
 	var failed error
-	for _, l := range f.lanes {
+	lanes := f.lanes
+	if hidden := f.rules.handshakeLane(); hidden >= 0 {
+		lanes = lanes[hidden : hidden+1]
+	}
+	for _, l := range lanes {
 		addresses, err := lookupByPath(ctx, l.way, f.nameservers, host)
 		if err == nil {
 			return addresses, nil

@@ -25,6 +25,7 @@ type Status struct {
 	Since    time.Time    `json:"since"`         // start of the session
 	Switches uint64       `json:"switches"`      // changes of path
 	Refused  uint64       `json:"refused"`       // datagrams not sent because too few paths were healthy
+	Withheld uint64       `json:"withheld"`      // datagrams not sent because the path that a rule names was down
 	Claim    string       `json:"claim"`         // what the split hides and what it does not
 	Warnings []string     `json:"warnings,omitempty"`
 	Paths    []PathStatus `json:"paths"`
@@ -39,12 +40,13 @@ type PathStatus struct {
 	Why       string         `json:"why,omitempty"` // why the path is idle or down
 	Address   netip.AddrPort `json:"address"`       // local address, zero where none
 	MTU       int            `json:"mtu"`
-	Weight    float64        `json:"weight"`         // probability that the schedule draws it
-	RTT       time.Duration  `json:"rtt_ns"`         // 0 where unknown
-	Loss      *float64       `json:"loss,omitempty"` // share of downlink datagrams lost, nil where unknown
-	Up        Count          `json:"up"`             // client to server
-	Down      Count          `json:"down"`           // server to client
-	Switches  uint64         `json:"switches"`       // switches to this path
+	Rules     []string       `json:"rules,omitempty"` // what it carries whatever the schedule says
+	Weight    float64        `json:"weight"`          // probability that the schedule draws it, 0 beside it
+	RTT       time.Duration  `json:"rtt_ns"`          // 0 where unknown
+	Loss      *float64       `json:"loss,omitempty"`  // share of downlink datagrams lost, nil where unknown
+	Up        Count          `json:"up"`              // client to server
+	Down      Count          `json:"down"`            // server to client
+	Switches  uint64         `json:"switches"`        // switches to this path
 	LastHeard *time.Time     `json:"last_heard,omitempty"`
 }
 
@@ -63,7 +65,7 @@ func (f *Fan) Status(plane string) Status {
 	defer f.mu.Unlock()
 	s := Status{Session: f.o.Session, Plane: plane, To: f.o.To, Schedule: cmp.Or(f.o.Schedule.Name, "weighted"),
 		Every: f.o.Schedule.Every.String(), MinPaths: f.o.MinPaths, Degrade: f.o.Degrade, Since: f.since,
-		Switches: f.switches, Refused: f.refused, Warnings: slices.Clone(f.warnings)}
+		Switches: f.switches, Refused: f.refused, Withheld: f.withheld, Warnings: slices.Clone(f.warnings)}
 	if server := f.server.Load(); server != nil {
 		s.Server = server.String()
 	}
@@ -78,7 +80,22 @@ func (f *Fan) Status(plane string) Status {
 	observers := map[string]bool{}
 	weights := f.sched.Weights()
 	for i, l := range f.lanes {
-		s.Paths = append(s.Paths, l.status(now, weights[i], f.loss.share(now, i), f.enough && f.usable[i]))
+		p := l.status(now, f.loss.share(now, i))
+		if i < len(weights) {
+			p.Weight = weights[i]
+			if p.Why == "" && p.Switches == 0 && f.enough && f.usable[i] {
+				p.Why = "the schedule has not drawn it yet"
+			}
+		}
+		for _, r := range f.o.Rules {
+			if r.Use == l.spec.Name {
+				p.Rules = append(p.Rules, r.When.String())
+			}
+		}
+		if p.Why == "" && p.State == string(path.Unproven) {
+			p.Why = "nothing heard yet"
+		}
+		s.Paths = append(s.Paths, p)
 		observers[s.Paths[i].Observer] = true
 	}
 	s.Claim = Claim(len(observers))
@@ -87,7 +104,7 @@ func (f *Fan) Status(plane string) Status {
 	return s
 }
 
-func (l *lane) status(now time.Time, weight float64, loss *float64, inUse bool) PathStatus {
+func (l *lane) status(now time.Time, loss *float64) PathStatus {
 	info := l.way.Describe()
 	state, why := l.health.State()
 	_, local := l.currentFlow()
@@ -95,18 +112,12 @@ func (l *lane) status(now time.Time, weight float64, loss *float64, inUse bool) 
 	tooBig := l.tooBig
 	l.mu.Unlock()
 	p := PathStatus{Name: l.spec.Name, Kind: l.spec.Kind, Observer: info.Observer, State: string(state), Why: why, Address: local,
-		MTU: info.MTU, Weight: weight, RTT: l.health.RTT(), Loss: loss, Up: l.up.count(), Down: l.down.count(), Switches: l.switches.Load()}
+		MTU: info.MTU, RTT: l.health.RTT(), Loss: loss, Up: l.up.count(), Down: l.down.count(), Switches: l.switches.Load()}
 	if heard := l.health.LastHeard(); !heard.IsZero() {
 		p.LastHeard = &heard
 	}
-	switch {
-	case p.Why != "":
-	case tooBig != "":
+	if p.Why == "" {
 		p.Why = tooBig
-	case inUse && p.Switches == 0:
-		p.Why = "the schedule has not drawn it yet"
-	case state == path.Unproven:
-		p.Why = "nothing heard yet"
 	}
 	return p
 }

@@ -58,8 +58,13 @@ func (f *Fan) tendLane(ctx context.Context, l *lane) {
 			flow = nil
 		}
 	}
-	if flow == nil && l.open(ctx, *f.server.Load()) == nil {
-		f.warnSharedObservers()
+	if flow == nil {
+		server := *f.server.Load()
+		f.work.Go(func() { // a tunnel takes its time, and the other lanes need looking after
+			if l.open(ctx, server) == nil {
+				f.warnSharedObservers()
+			}
+		})
 	}
 }
 
@@ -91,7 +96,7 @@ func (f *Fan) judge(now time.Time) {
 		}
 	}
 	f.lastUp = latest
-	f.usable = usableLanes(states, f.need(), f.prober == nil)
+	f.usable = usableLanes(states[:len(f.o.Via)], f.need(), f.prober == nil)
 	f.decide(states)
 }
 
@@ -147,7 +152,7 @@ func (f *Fan) decide(states []path.State) {
 
 func (f *Fan) explainStop(healthy int, states []path.State) string {
 	var parts []string
-	for i, l := range f.lanes {
+	for i, l := range f.lanes[:len(f.usable)] {
 		if f.usable[i] {
 			continue
 		}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -67,7 +68,7 @@ func runSplit(ctx context.Context, s config.Split, stderr io.Writer) (err error)
 		return err
 	}
 	defer server.Close()
-	taps, err := openTaps(s.Capture, options.Via)
+	taps, err := openTaps(s.Capture, slices.Concat(options.Via, options.Beside))
 	if err != nil {
 		return err
 	}

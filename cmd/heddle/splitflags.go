@@ -18,6 +18,10 @@ import (
 func bindPaths(cmd *cobra.Command, p *config.Paths) {
 	flags := cmd.Flags()
 	flags.StringArrayVar(&p.Via, "via", p.Via, "a path, `NAME=KIND:ARG`, such as home=if:eth0; one flag a path")
+	flags.StringArrayVar(&p.Path, "path", p.Path, "a path beside the schedule, `NAME=KIND:ARG`, for rules to use and tunnels to ride")
+	flags.StringVar(&p.HandshakeVia, "handshake-via", p.HandshakeVia, "the `NAME` of the path that alone carries QUIC's handshake")
+	flags.StringArrayVar(&p.Rules, "rule", p.Rules, "send what matches by one path, `WHEN=NAME`: \"first 10p=office\", \"first 3s=office\", \"port 53=office\"")
+	flags.StringArrayVar(&p.Secret, "secret", p.Secret, "the file that holds the password or token of a path, `NAME=FILE`")
 	flags.StringVar(&p.Schedule, "schedule", p.Schedule, "which path is next: "+strings.Join(schedule.Names(), ", "))
 	flags.StringVar(&p.Every, "every", p.Every, "how long a path is kept: a time (100ms), packets (50p) or none")
 	flags.Float64Var(&p.Alpha, "alpha", p.Alpha, "concentration of the Dirichlet distribution that weighted draws from")
@@ -30,6 +34,7 @@ func bindPaths(cmd *cobra.Command, p *config.Paths) {
 	_ = cmd.RegisterFlagCompletionFunc("every", cobra.FixedCompletions(
 		[]string{"100ms", "500ms", "50p", "200p", "none"}, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("via", completeVia)
+	_ = cmd.RegisterFlagCompletionFunc("path", completeVia)
 }
 
 // seedValue is a flag that knows whether it was given.

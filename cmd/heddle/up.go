@@ -110,11 +110,13 @@ func dryRunUp(u config.Up, out, talk io.Writer) error {
 	if err != nil {
 		return err
 	}
+	ways, err := o.Split.Ways()
+	if err != nil {
+		return err
+	}
 	for _, spec := range o.Split.Via {
-		if way, err := path.New(spec, path.Options{}); err == nil {
-			if info := way.Describe(); !info.Ready {
-				fmt.Fprintf(talk, "warning: path %s cannot send now: %s\n", spec.Name, info.Why)
-			}
+		if info := ways[spec.Name].Describe(); !info.Ready {
+			fmt.Fprintf(talk, "warning: path %s cannot send now: %s\n", spec.Name, info.Why)
 		}
 	}
 	printClaim(out, t, o)

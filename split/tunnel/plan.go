@@ -222,11 +222,11 @@ func chooseMTU(o *Options) (int, error) {
 		return asked, nil
 	}
 	narrowest := 0
-	for _, spec := range o.Split.Via {
-		way, err := path.New(spec, path.Options{})
-		if err != nil {
-			return 0, err
-		}
+	ways, err := o.Split.Ways()
+	if err != nil {
+		return 0, err
+	}
+	for _, way := range ways {
 		if mtu := way.Describe().MTU; mtu > 0 && (narrowest == 0 || mtu < narrowest) {
 			narrowest = mtu
 		}

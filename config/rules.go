@@ -1,0 +1,72 @@
+package config
+
+import (
+	"fmt"
+	"strings"
+
+	"heddle/split"
+)
+
+// Rule is a [[rule]] table: what it matches takes one path, whatever the schedule says. It holds for each session of the
+// file.
+type Rule struct {
+	// When is "quic-handshake", "first 10p", "first 3s" or "port 53".
+	When string `toml:"when"`
+	// Use is the name of a path.
+	Use string `toml:"use"`
+}
+
+func (r Rule) flag() string { return r.When + "=" + r.Use }
+
+// splitRules are the rules as a session takes them: that of handshake-via first, since it hides the most.
+func (p Paths) splitRules() ([]split.Rule, error) {
+	var out []split.Rule
+	if p.HandshakeVia != "" {
+		out = append(out, split.Rule{When: split.When{Handshake: true}, Use: p.HandshakeVia})
+	}
+	for _, text := range p.Rules {
+		r, err := split.ParseRule(text)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, r)
+	}
+	return out, nil
+}
+
+// ruleFindings looks for rules that can never work. known are the names of the paths.
+func (p Paths) ruleFindings(known map[string]bool) []finding {
+	var found []finding
+	add := func(key string, index int, what, hint string) {
+		found = append(found, finding{key: key, index: index, what: what, hint: hint})
+	}
+	absent := func(name string) (string, string) {
+		return fmt.Sprintf("no path is called %q", name), "define it with path = [\"" + name + "=KIND:ARG\"], or name one of via"
+	}
+	if p.HandshakeVia != "" && !known[p.HandshakeVia] {
+		what, hint := absent(p.HandshakeVia)
+		add("handshake-via", -1, what, hint)
+	}
+	for i, text := range p.Rules {
+		r, err := split.ParseRule(text)
+		switch {
+		case err != nil:
+			what, hint := explain(err)
+			add("rule", i, what, hint)
+		case !known[r.Use]:
+			what, hint := absent(r.Use)
+			add("rule", i, what, hint)
+		}
+	}
+	for i, text := range p.Secret {
+		name, file, ok := strings.Cut(text, "=")
+		switch {
+		case !ok || file == "":
+			add("secret", i, fmt.Sprintf("%q is not NAME=FILE", text), "such as p=/etc/heddle/p.secret; the secret itself stays in the file")
+		case !known[name]:
+			what, hint := absent(name)
+			add("secret", i, what, hint)
+		}
+	}
+	return found
+}

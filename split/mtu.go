@@ -1,0 +1,30 @@
+package split
+
+import (
+	"fmt"
+
+	"heddle/path"
+)
+
+// What QUIC needs of a path: datagrams of 1,200 bytes (RFC 9000, section 14.1), behind the headers of IP and UDP.
+const (
+	quicDatagram = 1200
+	headers4     = 20 + 8
+)
+
+// checkMTU fails where the session is QUIC, as its rules say, and a path is too narrow for it. Elsewhere it warns: the
+// program may be content with less.
+func (f *Fan) checkMTU() error {
+	for _, l := range f.lanes {
+		mtu := l.way.Describe().MTU
+		if mtu == 0 || mtu >= quicDatagram+headers4 {
+			continue
+		}
+		if f.rules.handshakeLane() >= 0 {
+			return &path.Error{What: "path " + l.spec.Name, Why: fmt.Sprintf("it carries packets of %d bytes, and QUIC needs %d", mtu, quicDatagram+headers4),
+				Hint: "raise its MTU, or leave the path out"}
+		}
+		f.warn("path %s carries packets of %d bytes only; QUIC would need %d", l.spec.Name, mtu, quicDatagram+headers4)
+	}
+	return nil
+}

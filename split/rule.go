@@ -1,0 +1,248 @@
+package split
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"heddle/path"
+)
+
+// Rule sends what it matches by one path, whatever the schedule says (CoMPS, section 3.3: context-dependent splitting).
+type Rule struct {
+	When When
+	// Use is the name of the path.
+	Use string
+}
+
+// When is what a rule matches: one of its fields is set.
+type When struct {
+	// Handshake matches QUIC's long headers (RFC 9000, section 17.2; RFC 9369), and all else that the client sends until
+	// the handshake is done.
+	Handshake bool
+	// Packets matches the first so many datagrams of a session.
+	Packets int
+	// Period matches what is sent within so long of a session's first datagram.
+	Period time.Duration
+	// Port matches sessions with this port of the server.
+	Port uint16
+}
+
+// HandshakeWhen is how a person writes the rule for QUIC's handshake.
+const HandshakeWhen = "quic-handshake"
+
+// ParseWhen reads "quic-handshake", "first 10p", "first 3s" or "port 53".
+func ParseWhen(text string) (When, error) {
+	bad := func(why string) (When, error) {
+		return When{}, &path.Error{What: fmt.Sprintf("when %q", text), Why: why,
+			Hint: `write "quic-handshake", "first 10p", "first 3s" or "port 53"`}
+	}
+	words := strings.Fields(text)
+	switch {
+	case len(words) == 1 && words[0] == HandshakeWhen:
+		return When{Handshake: true}, nil
+	case len(words) != 2:
+		return bad("it is no condition")
+	case words[0] == "port":
+		n, err := strconv.ParseUint(words[1], 10, 16)
+		if err != nil || n == 0 {
+			return bad(words[1] + " is no port")
+		}
+		return When{Port: uint16(n)}, nil
+	case words[0] != "first":
+		return bad("it is no condition")
+	}
+	if count, ok := strings.CutSuffix(words[1], "p"); ok {
+		n, err := strconv.ParseUint(count, 10, 31)
+		if err != nil || n == 0 {
+			return bad(words[1] + " is no number of packets")
+		}
+		return When{Packets: int(n)}, nil
+	}
+	d, err := time.ParseDuration(words[1])
+	if err != nil || d <= 0 {
+		return bad(words[1] + " is no time")
+	}
+	return When{Period: d}, nil
+}
+
+// String gives the condition as ParseWhen reads it.
+func (w When) String() string {
+	switch {
+	case w.Handshake:
+		return HandshakeWhen
+	case w.Packets > 0:
+		return fmt.Sprintf("first %dp", w.Packets)
+	case w.Period > 0:
+		return fmt.Sprintf("first %v", w.Period)
+	}
+	return fmt.Sprintf("port %d", w.Port)
+}
+
+// ParseRule reads WHEN=PATH, such as "first 10p=office".
+func ParseRule(text string) (Rule, error) {
+	when, use, found := strings.Cut(text, "=")
+	if !found || use == "" {
+		return Rule{}, &path.Error{What: fmt.Sprintf("rule %q", text), Why: "no path is named", Hint: `write WHEN=PATH, such as "first 10p=office"`}
+	}
+	w, err := ParseWhen(when)
+	return Rule{When: w, Use: strings.TrimSpace(use)}, err
+}
+
+// ruler applies the rules of one session. It is guarded by the fan's lock.
+type ruler struct {
+	rules     []rule
+	handshake handshake
+	sent      int       // datagrams up
+	began     time.Time // when the first of them was sent
+}
+
+type rule struct {
+	When
+	lane int
+}
+
+var errNoSuchPath = errors.New("no such path")
+
+// newRuler finds the lanes that the rules name; nil where there are no rules that could ever match.
+func newRuler(rules []Rule, lanes []*lane, port uint16) (*ruler, error) {
+	r := &ruler{}
+	for _, given := range rules {
+		lane := -1
+		for _, l := range lanes {
+			if l.spec.Name == given.Use {
+				lane = l.index
+			}
+		}
+		if lane < 0 {
+			return nil, &path.Error{What: fmt.Sprintf("rule %q", given.When), Why: fmt.Sprintf("it uses %q, and no path has that name", given.Use),
+				Hint: "define it with --path " + given.Use + "=KIND:ARG, or use one of --via", Err: errNoSuchPath}
+		}
+		if given.When.Port == 0 || given.When.Port == port {
+			r.rules = append(r.rules, rule{given.When, lane})
+		}
+	}
+	if len(r.rules) == 0 {
+		return nil, nil
+	}
+	return r, nil
+}
+
+// up says which lane the first datagrams must take, -1 where the schedule decides, and for how many of them that holds:
+// n is at least 1.
+func (r *ruler) up(now time.Time, datagrams [][]byte) (lane, n int) {
+	lane = r.next(now, datagrams[0])
+	if r.settled(now) {
+		// Nothing but a long header can change the answer.
+		for n = 1; n < len(datagrams) && !isLong(datagrams[n]) && lane < 0; n++ {
+			r.sent++
+		}
+		return lane, n
+	}
+	return lane, 1
+}
+
+// next says which lane one datagram must take, and notes it.
+func (r *ruler) next(now time.Time, datagram []byte) int {
+	if r.sent == 0 {
+		r.began = now
+	}
+	r.sent++
+	r.handshake.up(now, datagram)
+	for _, rule := range r.rules {
+		switch {
+		case rule.Handshake && !r.handshake.done(),
+			rule.Packets >= r.sent,
+			rule.Period > now.Sub(r.began),
+			rule.Port != 0:
+			return rule.lane
+		}
+	}
+	return -1
+}
+
+// settled reports whether no rule can match any more, unless a handshake begins.
+func (r *ruler) settled(now time.Time) bool {
+	for _, rule := range r.rules {
+		if rule.Handshake && !r.handshake.done() || rule.Packets > r.sent || rule.Period > now.Sub(r.began) || rule.Port != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// handshakeLane is the lane of QUIC's handshake, -1 where there is no rule for it.
+func (r *ruler) handshakeLane() int {
+	if r == nil {
+		return -1
+	}
+	for _, rule := range r.rules {
+		if rule.Handshake {
+			return rule.lane
+		}
+	}
+	return -1
+}
+
+// isLong reports whether a datagram begins with a QUIC long header, of any version (RFC 8999, section 5.1).
+func isLong(datagram []byte) bool { return len(datagram) > 0 && datagram[0]&0x80 != 0 }
+
+// handshake follows a QUIC handshake from outside. A client may migrate once it is confirmed (RFC 9000, section 9), and
+// what confirms it is a packet with a short header that the server sent after it had the client's second flight. The
+// content is encrypted, so that is told by time: a server's short header counts once a round trip has passed.
+type handshake struct {
+	running  bool
+	first    time.Time // the client's Initial
+	last     time.Time // the client's last long header
+	answered bool      // the server sent something
+	flight   bool      // and the client a long header after it
+	rtt      time.Duration
+}
+
+// A handshake's round trip is taken from the server's first answer, which may have waited for retransmissions; the
+// packets of one flight do not arrive at one moment, hence the tolerance.
+const (
+	longestHandshakeRTT = 3 * time.Second
+	rttTolerance        = 0.8
+)
+
+func (h *handshake) up(now time.Time, datagram []byte) {
+	if !isLong(datagram) {
+		return
+	}
+	if !h.running && isInitial(datagram) {
+		*h = handshake{first: now}
+	}
+	h.running, h.last = true, now
+	h.flight = h.flight || h.answered
+}
+
+func (h *handshake) down(now time.Time, datagram []byte) {
+	if !h.running || len(datagram) == 0 {
+		return
+	}
+	if !h.answered {
+		h.answered, h.rtt = true, min(now.Sub(h.first), longestHandshakeRTT)
+	}
+	if h.flight && !isLong(datagram) && now.Sub(h.last) >= time.Duration(rttTolerance*float64(h.rtt)) {
+		h.running = false
+	}
+}
+
+func (h *handshake) done() bool { return !h.running }
+
+// isInitial reports whether a long header is that of an Initial packet (RFC 9000, section 17.2; RFC 9369, section 3.2).
+func isInitial(datagram []byte) bool {
+	const version2 = 0x6b3343cf
+	if len(datagram) < 5 {
+		return false
+	}
+	kind := datagram[0] >> 4 & 3
+	if binary.BigEndian.Uint32(datagram[1:]) == version2 {
+		return kind == 1
+	}
+	return kind == 0
+}
