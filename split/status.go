@@ -40,13 +40,14 @@ type PathStatus struct {
 	Why       string         `json:"why,omitempty"` // why the path is idle or down
 	Address   netip.AddrPort `json:"address"`       // local address, zero where none
 	MTU       int            `json:"mtu"`
-	Rules     []string       `json:"rules,omitempty"` // what it carries whatever the schedule says
-	Weight    float64        `json:"weight"`          // probability that the schedule draws it, 0 beside it
-	RTT       time.Duration  `json:"rtt_ns"`          // 0 where unknown
-	Loss      *float64       `json:"loss,omitempty"`  // share of downlink datagrams lost, nil where unknown
-	Up        Count          `json:"up"`              // client to server
-	Down      Count          `json:"down"`            // server to client
-	Switches  uint64         `json:"switches"`        // switches to this path
+	Beside    bool           `json:"beside,omitempty"` // it is outside the schedule
+	Rules     []string       `json:"rules,omitempty"`  // what it carries whatever the schedule says
+	Weight    float64        `json:"weight"`           // probability that the schedule draws it, 0 beside it
+	RTT       time.Duration  `json:"rtt_ns"`           // 0 where unknown
+	Loss      *float64       `json:"loss,omitempty"`   // share of downlink datagrams lost, nil where unknown
+	Up        Count          `json:"up"`               // client to server
+	Down      Count          `json:"down"`             // server to client
+	Switches  uint64         `json:"switches"`         // switches to this path
 	LastHeard *time.Time     `json:"last_heard,omitempty"`
 }
 
@@ -81,7 +82,8 @@ func (f *Fan) Status(plane string) Status {
 	weights := f.sched.Weights()
 	for i, l := range f.lanes {
 		p := l.status(now, f.loss.share(now, i))
-		if i < len(weights) {
+		p.Beside = i >= len(weights)
+		if !p.Beside {
 			p.Weight = weights[i]
 			if p.Why == "" && p.Switches == 0 && f.enough && f.usable[i] {
 				p.Why = "the schedule has not drawn it yet"

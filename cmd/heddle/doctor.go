@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"heddle/cmd/heddle/internal/doctor"
+	"heddle/split"
 )
 
 func newDoctorCommand() *cobra.Command {
@@ -58,8 +59,37 @@ func printReport(w io.Writer, report doctor.Report, width int) error {
 	if err := table.Flush(); err != nil {
 		return err
 	}
+	b.WriteString("\nPlanes: what each way to split can do\n")
+	if err := planeTable(&b, report.Planes); err != nil {
+		return err
+	}
 	_, err := io.WriteString(w, folded(b.String(), width))
 	return err
+}
+
+func planeTable(b *strings.Builder, planes []split.Plane) error {
+	word := func(can bool) string {
+		if can {
+			return "yes"
+		}
+		return "no"
+	}
+	table := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "  PLANE\tPROGRAMS SEND TO\tBOUND SOCKETS\tPACKET COUNTS\tRULES\tPATHS\tNEEDS")
+	for _, p := range planes {
+		counts, kinds, needs := word(p.Packets), "all", p.Needs
+		if p.Packets && !p.GSO {
+			counts = "without GSO"
+		}
+		if p.Kinds != nil {
+			kinds = strings.Join(p.Kinds, ", ")
+		}
+		if needs == "" {
+			needs = "nothing"
+		}
+		fmt.Fprintf(table, "  %s\t%s\t%s\t%s\t%s\t%s\t%s\n", p.Name, p.To, word(p.Bound), counts, word(p.Rules), kinds, needs)
+	}
+	return table.Flush()
 }
 
 func interfaceText(b *strings.Builder, i doctor.Interface) {

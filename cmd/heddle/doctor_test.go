@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"heddle/cmd/heddle/internal/doctor"
+	"heddle/split"
 )
 
 func TestDoctorText(t *testing.T) {
@@ -16,6 +17,7 @@ func TestDoctorText(t *testing.T) {
 			IPv4:     doctor.Result{Verdict: doctor.Yes, What: "leaves as 192.168.1.2"},
 			IPv6:     doctor.Result{Verdict: doctor.No, What: "no IPv6 address", Hint: "wait for router advertisements"},
 		}, {Name: "wlan0", MTU: 1500}},
+		Planes: split.Planes(),
 		Checks: []doctor.Result{
 			{Check: "udp-gso", Verdict: doctor.Yes, What: "many datagrams go out in one call (UDP_SEGMENT)"},
 			{Check: "nftables", Verdict: doctor.Unknown, What: "trying it needs CAP_SYS_ADMIN", Hint: "run as root"},

@@ -53,7 +53,13 @@ func sessionText(b *strings.Builder, name string, s split.Status, now time.Time,
 	if s.Server != "" && s.Server != s.To {
 		server += " (" + s.Server + ")"
 	}
-	needs := fmt.Sprintf("needs %d of %d paths", s.MinPaths, len(s.Paths))
+	scheduled := 0
+	for _, p := range s.Paths {
+		if !p.Beside {
+			scheduled++
+		}
+	}
+	needs := fmt.Sprintf("needs %d of %d paths", s.MinPaths, scheduled)
 	if s.Degrade {
 		needs = "goes on with fewer"
 	}
@@ -61,6 +67,9 @@ func sessionText(b *strings.Builder, name string, s split.Status, now time.Time,
 	fmt.Fprintf(b, "  %s, every %s, %s; %s\n", s.Schedule, s.Every, needs, plural(s.Switches, "switch", "switches"))
 	pathTable(b, s.Paths, now, width)
 	for _, p := range s.Paths {
+		if len(p.Rules) > 0 {
+			fmt.Fprintf(b, "  %s: carries %s, whatever the schedule says\n", p.Name, strings.Join(p.Rules, ", "))
+		}
 		if p.Why != "" {
 			fmt.Fprintf(b, "  %s: %s\n", p.Name, p.Why)
 		}
@@ -70,6 +79,9 @@ func sessionText(b *strings.Builder, name string, s split.Status, now time.Time,
 	}
 	if s.Refused > 0 {
 		fmt.Fprintf(b, "  not sent for want of healthy paths: %s\n", plural(s.Refused, "packet", "packets"))
+	}
+	if s.Withheld > 0 {
+		fmt.Fprintf(b, "  not sent since the path that a rule names was down: %s\n", plural(s.Withheld, "packet", "packets"))
 	}
 	for _, warning := range s.Warnings {
 		fmt.Fprintf(b, "  warning: %s\n", warning)

@@ -4,7 +4,11 @@
 // Do not use this package to decide what a session does: what is so now may not be so in a minute. It is for people.
 package doctor
 
-import "strings"
+import (
+	"strings"
+
+	"heddle/split"
+)
 
 // Verdict says whether the machine can.
 type Verdict string
@@ -30,6 +34,8 @@ type Report struct {
 	Kernel     string      `json:"kernel"`
 	Interfaces []Interface `json:"interfaces"`
 	Checks     []Result    `json:"checks"`
+	// Planes are the ways to split, and what each can do on any machine.
+	Planes []split.Plane `json:"planes"`
 }
 
 // Examine looks at everything. It takes less than a few seconds, sends to loopback only, and changes nothing.
@@ -38,7 +44,7 @@ func Examine() (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
-	report := Report{Kernel: kernelRelease(), Interfaces: interfaces}
+	report := Report{Kernel: kernelRelease(), Interfaces: interfaces, Planes: split.Planes()}
 	report.Checks = append(report.Checks, pathsCheck(interfaces), observersCheck(interfaces))
 	for _, check := range []func() Result{
 		capabilities, bindToDevice, udpGSO, udpGRO, ipv6, tun, nftablesCheck, resolver, namespaces, bpf, mptcp, clockSource,

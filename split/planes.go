@@ -1,0 +1,73 @@
+package split
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"heddle/path"
+)
+
+// Plane is a way to split a session: what decides, for each packet, which path it takes.
+type Plane struct {
+	Name string `json:"name"`
+	// About says in a line what it is.
+	About string `json:"about"`
+	// To is where programs send to: "the relay", "the tunnel" or "the server".
+	To string `json:"to"`
+	// Packets: units may be counts of packets. All planes take units of time.
+	Packets bool `json:"packets"`
+	// GSO: such counts are exact while the kernel segments for the sender (UDP_SEGMENT). A kernel plane decides for a
+	// whole run of segments at once.
+	GSO bool `json:"gso"`
+	// Rules: a rule may send what it matches by one path.
+	Rules bool `json:"rules"`
+	// Kinds are the kinds of path that it takes; nil for all.
+	Kinds []string `json:"kinds"`
+	// Bound: it splits sessions of programs that bind or connect their sockets too.
+	Bound bool `json:"bound"`
+	// Needs names the privilege it needs, "" for none.
+	Needs string `json:"needs"`
+}
+
+// DefaultPlane is the plane of a session that asks for none.
+const DefaultPlane = "relay"
+
+// Planes lists what there is.
+func Planes() []Plane {
+	return []Plane{
+		{Name: "relay", About: "a relay in user space that a UDP program sends to", To: "the relay", Packets: true, GSO: true, Rules: true, Bound: true},
+		{Name: "wireguard", About: "inside WireGuard: heddle up", To: "the tunnel", Packets: true, GSO: true, Rules: true, Bound: true,
+			Needs: "CAP_NET_ADMIN, or --socks"},
+		{Name: "kernel", About: "a BPF program on the way out", To: "the server", Packets: true, Kinds: []string{"if", "src"}, Bound: true, Needs: "CAP_NET_ADMIN and CAP_BPF"},
+		{Name: "route", About: "the route to the server, replaced at each switch", To: "the server", Kinds: []string{"if", "src"}, Needs: "CAP_NET_ADMIN"},
+	}
+}
+
+// PlaneNames lists the planes that `heddle split` takes.
+func PlaneNames() []string { return []string{"relay", "kernel", "route"} }
+
+// CheckPlane fails where the plane of a name cannot do what the options ask for.
+func (o Options) CheckPlane(name string) error {
+	all := Planes()
+	i := slices.IndexFunc(all, func(p Plane) bool { return p.Name == name })
+	if i < 0 || !slices.Contains(PlaneNames(), name) {
+		return &path.Error{What: fmt.Sprintf("plane %q", name), Why: "there is none of that name", Hint: "planes: " + strings.Join(PlaneNames(), ", ")}
+	}
+	p := all[i]
+	refuse := func(why string) error {
+		return &path.Error{What: "plane " + name, Why: why, Hint: "use --plane relay, which can; `heddle doctor` shows what each plane can do"}
+	}
+	for _, s := range o.Via {
+		if p.Kinds != nil && !slices.Contains(p.Kinds, s.Kind) {
+			return refuse(fmt.Sprintf("path %s is of the kind %s, and it takes only %s", s.Name, s.Kind, strings.Join(p.Kinds, " and ")))
+		}
+	}
+	switch {
+	case o.Schedule.Every.Packets > 0 && !p.Packets:
+		return refuse("it cannot count packets")
+	case len(o.Rules) > 0 && !p.Rules:
+		return refuse("it has no rules")
+	}
+	return nil
+}
