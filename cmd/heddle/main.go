@@ -42,6 +42,9 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	if err == nil {
 		return exitOK
 	}
+	if status, ok := errors.AsType[exitStatus](err); ok {
+		return int(status)
+	}
 	printError(stderr, err)
 	if _, ok := errors.AsType[usageError](err); ok {
 		return exitUsage

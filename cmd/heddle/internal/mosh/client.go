@@ -1,0 +1,100 @@
+package mosh
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"heddle/path"
+)
+
+// Predictions are the modes of mosh-client's local echo, the default first.
+var Predictions = []string{"adaptive", "always", "never", "experimental"}
+
+// localeNames are the variables that mosh hands to the server, in its order.
+var localeNames = []string{"LANG", "LANGUAGE", "LC_CTYPE", "LC_NUMERIC", "LC_TIME", "LC_COLLATE", "LC_MONETARY", "LC_MESSAGES",
+	"LC_PAPER", "LC_NAME", "LC_ADDRESS", "LC_TELEPHONE", "LC_MEASUREMENT", "LC_IDENTIFICATION", "LC_ALL"}
+
+// Locale gives this process's locale, NAME=VALUE.
+func Locale() []string {
+	var all []string
+	for _, name := range localeNames {
+		if value, set := os.LookupEnv(name); set {
+			all = append(all, name+"="+value)
+		}
+	}
+	return all
+}
+
+// Check looks for what mosh needs on this machine before anything is sent: its client, ssh, and a UTF-8 locale.
+func Check(ctx context.Context) error {
+	for program, pkg := range map[string]string{"mosh-client": "mosh", "ssh": "openssh-client"} {
+		if _, err := exec.LookPath(program); err != nil {
+			return &path.Error{What: program, Why: "it is not installed on this machine", Hint: "apt-get install " + pkg}
+		}
+	}
+	// What the C library makes of the variables, which is what mosh-client asks.
+	charmap, err := exec.CommandContext(ctx, "locale", "charmap").Output()
+	if name := strings.TrimSpace(string(charmap)); err == nil && name != "UTF-8" {
+		return &path.Error{What: "locale", Why: fmt.Sprintf("its characters are %s, and mosh needs UTF-8", name),
+			Hint: "LC_ALL=C.UTF-8 heddle mosh ..., or another locale that `locale -a` lists"}
+	}
+	return nil
+}
+
+// Colors is how many colours mosh-client says this terminal has; 0 where it does not know.
+func Colors(ctx context.Context) int {
+	out, err := exec.CommandContext(ctx, "mosh-client", "-c").Output()
+	n, parseErr := strconv.Atoi(strings.TrimSpace(string(out)))
+	if err != nil || parseErr != nil || n < 0 {
+		return 0
+	}
+	return n
+}
+
+// Client is a mosh-client to be run.
+type Client struct {
+	// Addr is the server, or the relay before it.
+	Addr    netip.AddrPort
+	Key     Key
+	Predict string
+	// Terminal gives stdin, stdout and stderr; the first two are a terminal.
+	Terminal [3]*os.File
+}
+
+// Args gives the command line. The key is not in it: that is in the environment, which other users cannot read.
+func (c Client) Args() []string {
+	return []string{"mosh-client", c.Addr.Addr().String(), strconv.Itoa(int(c.Addr.Port()))}
+}
+
+// clientGrace is how long mosh-client gets to say goodbye to a server that may not answer.
+const clientGrace = 10 * time.Second
+
+// Run runs mosh-client on the terminal until it ends, and gives its exit status. When ctx ends it is asked to end.
+func (c Client) Run(ctx context.Context) (status int, err error) {
+	args := c.Args()
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = c.Terminal[0], c.Terminal[1], c.Terminal[2]
+	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "MOSH_KEY=") }),
+		"MOSH_KEY="+string(c.Key), "MOSH_PREDICTION_DISPLAY="+c.Predict)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = clientGrace
+	err = cmd.Run()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		if status := exit.ExitCode(); status >= 0 {
+			return status, nil
+		}
+	}
+	if ctx.Err() != nil && cmd.ProcessState != nil {
+		return 0, nil // it ended as it was asked to
+	}
+	return 0, err
+}

@@ -1,0 +1,70 @@
+package peer
+
+import (
+	"context"
+	"errors"
+	"os/exec"
+	"time"
+
+	"github.com/hinshun/vt10x"
+
+	"heddle/lab"
+)
+
+// MoshHost is a host where the unmodified mosh-server can be started by ssh.
+type MoshHost struct {
+	*SSH
+	// Name is what clients in the same world call it.
+	Name string
+}
+
+// Mosh makes a host of ThreeWays ready for mosh. work is an existing directory. It fails with [ErrMissing] where mosh or
+// sshd is not on this machine.
+func Mosh(ctx context.Context, host *lab.Host, work string) (*MoshHost, error) {
+	for _, program := range []string{"mosh-server", "mosh-client"} {
+		if _, err := exec.LookPath(program); err != nil {
+			return nil, missing(program, "apt-get install mosh")
+		}
+	}
+	ssh, err := SSHServer(ctx, host, work)
+	if err != nil {
+		return nil, err
+	}
+	return &MoshHost{SSH: ssh, Name: host.Name() + ".example"}, nil
+}
+
+// Split starts `heddle mosh` in a terminal of 80 columns and 24 rows on a host, and waits until
+// mosh-client has taken the screen. flags go to heddle, and say over which paths; command runs on the server.
+func (m *MoshHost) Split(ctx context.Context, client *lab.Host, heddle string, flags []string, command ...string) (*Terminal, error) {
+	args := append([]string{"mosh", m.Name, "--ssh-config", m.Config}, flags...)
+	return m.client(ctx, client, heddle, append(append(args, "--"), command...))
+}
+
+// Plain starts the mosh of this machine as it is, over the default route.
+func (m *MoshHost) Plain(ctx context.Context, client *lab.Host, command ...string) (*Terminal, error) {
+	return m.client(ctx, client, "mosh", append([]string{"--ssh=ssh -F " + m.Config, m.Name, "--"}, command...))
+}
+
+func (m *MoshHost) client(ctx context.Context, host *lab.Host, program string, args []string) (*Terminal, error) {
+	t, err := StartTerminal(ctx, host, 80, 24, program, args...)
+	if err != nil {
+		return nil, err
+	}
+	// mosh-client takes another screen than the shell's, and ssh is done by then.
+	err = t.Await(ctx, moshStart, func([]string) bool { return t.screen.Mode()&vt10x.ModeAltScreen != 0 })
+	if err != nil {
+		t.Stop()
+		return nil, err
+	}
+	return t, nil
+}
+
+const moshStart = 15 * time.Second
+
+// exitStatus is that of a program that has ended.
+func exitStatus(err error) (int, error) {
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		return exit.ExitCode(), nil
+	}
+	return 0, err
+}

@@ -1,0 +1,195 @@
+package peer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+	"unicode/utf8"
+
+	"github.com/creack/pty"
+	"github.com/hinshun/vt10x"
+	"golang.org/x/sys/unix"
+
+	"heddle/lab"
+)
+
+// Terminal is a program inside a host that has a terminal to itself, and what a person would see there.
+type Terminal struct {
+	*Process
+	file   *os.File
+	screen vt10x.Terminal
+	drawn  chan struct{} // takes a value after each change, where it is empty
+
+	mu    sync.Mutex
+	top   string
+	tops  int
+	bytes int64
+}
+
+// StartTerminal starts a program inside a host, in a new session whose terminal has so many columns and rows, with a
+// UTF-8 locale.
+func StartTerminal(ctx context.Context, host *lab.Host, cols, rows int, name string, args ...string) (*Terminal, error) {
+	if _, err := exec.LookPath(name); err != nil {
+		return nil, missing(name, "apt-get install "+name)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	t := &Terminal{Process: &Process{name: name, host: host, cancel: cancel, done: make(chan struct{})},
+		screen: vt10x.New(vt10x.WithSize(cols, rows)), drawn: make(chan struct{}, 1)}
+	cmd := host.Command(ctx, name, args...)
+	cmd.Env = append(os.Environ(), "TERM=xterm-256color", "LC_ALL=C.UTF-8")
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = 3 * time.Second
+	file, err := pty.StartWithSize(cmd, &pty.Winsize{Cols: uint16(cols), Rows: uint16(rows)})
+	if err != nil {
+		cancel()
+		return nil, fmt.Errorf("start %s on %s: %w", name, host.Name(), err)
+	}
+	if t.file, err = pollable(file); err != nil {
+		cancel()
+		return nil, errors.Join(err, cmd.Wait())
+	}
+	read := make(chan struct{})
+	go func() {
+		t.read()
+		close(read)
+	}()
+	go func() {
+		t.err = cmd.Wait()
+		<-read // what it printed last is on the screen
+		t.file.Close()
+		close(t.done)
+	}()
+	return t, nil
+}
+
+// pollable gives the same open file in a form that Close takes away from a Read that waits: pty opens it to block.
+func pollable(blocking *os.File) (*os.File, error) {
+	defer blocking.Close()
+	fd, err := unix.FcntlInt(blocking.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.SetNonblock(fd, true); err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), blocking.Name()), nil
+}
+
+// read draws what the program prints, until it has ended.
+func (t *Terminal) read() {
+	buffer, held := make([]byte, 64<<10), 0
+	for {
+		n, err := t.file.Read(buffer[held:])
+		whole := wholeRunes(buffer[:held+n])
+		t.log.Write(buffer[held : held+n])
+		t.screen.Write(buffer[:whole])
+		held = copy(buffer, buffer[whole:held+n])
+		t.mu.Lock()
+		t.bytes += int64(n)
+		if top := line(t.screen, 0); top != t.top {
+			t.top = top
+			t.tops++
+		}
+		t.mu.Unlock()
+		select {
+		case t.drawn <- struct{}{}:
+		default:
+		}
+		if err != nil { // EIO where nobody has the other side open any more
+			return
+		}
+	}
+}
+
+// wholeRunes is how many of the bytes are whole characters: the emulator takes no halves.
+func wholeRunes(b []byte) int {
+	for back := 1; back < utf8.UTFMax && back <= len(b); back++ {
+		if at := len(b) - back; utf8.RuneStart(b[at]) {
+			if !utf8.FullRune(b[at:]) {
+				return at
+			}
+			break
+		}
+	}
+	return len(b)
+}
+
+// line gives one row of the screen without the blanks at its end.
+func line(screen vt10x.Terminal, row int) string {
+	cols, _ := screen.Size()
+	screen.Lock()
+	defer screen.Unlock()
+	text := make([]rune, cols)
+	for x := range text {
+		if text[x] = screen.Cell(x, row).Char; text[x] == 0 {
+			text[x] = ' '
+		}
+	}
+	return strings.TrimRight(string(text), " ")
+}
+
+// Screen is what is on the screen, a line for each row, without blanks at the ends of rows.
+func (t *Terminal) Screen() []string {
+	_, rows := t.screen.Size()
+	lines := make([]string, rows)
+	for y := range lines {
+		lines[y] = line(t.screen, y)
+	}
+	return lines
+}
+
+// Type types text, as from a keyboard.
+func (t *Terminal) Type(text string) error {
+	_, err := t.file.WriteString(text)
+	return err
+}
+
+// Hang closes the terminal, as when its window is closed.
+func (t *Terminal) Hang() error { return t.file.Close() }
+
+// Updates is how often the first row of the screen has become another one.
+func (t *Terminal) Updates() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.tops
+}
+
+// Await waits until the screen is as wanted. It fails where that does not come within limit, or the program ends.
+func (t *Terminal) Await(ctx context.Context, limit time.Duration, wanted func(screen []string) bool) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	for {
+		screen := t.Screen()
+		if wanted(screen) {
+			return nil
+		}
+		select {
+		case <-t.drawn:
+		case <-t.done:
+			if wanted(t.Screen()) {
+				return nil
+			}
+			return fmt.Errorf("%s on %s ended: %v; its screen:\n%s", t.name, t.host.Name(), t.err, strings.Join(t.Screen(), "\n"))
+		case <-ctx.Done():
+			return fmt.Errorf("%s on %s: the screen does not become what is wanted: %w; it is:\n%s",
+				t.name, t.host.Name(), ctx.Err(), strings.Join(screen, "\n"))
+		}
+	}
+}
+
+// Wait waits until the program has ended, and gives its exit status.
+func (t *Terminal) Wait(ctx context.Context) (status int, err error) {
+	select {
+	case <-t.done:
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+	return exitStatus(t.err)
+}
