@@ -1,0 +1,196 @@
+package browser
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/quic-go/quic-go"
+	"github.com/quic-go/quic-go/http3"
+
+	"heddle/lab"
+	"heddle/lab/peer"
+)
+
+const (
+	serverName = "www.example.com"
+	relayAddr  = "127.0.0.1:4433"
+)
+
+var (
+	binary string
+	server = netip.AddrPortFrom(lab.ServerAddr, 443)
+)
+
+func TestMain(m *testing.M) {
+	lab.MaybeEnter()
+	dir, err := os.MkdirTemp("", "heddle-browser-test-")
+	if err != nil {
+		panic(err)
+	}
+	binary = filepath.Join(dir, "heddle")
+	if out, err := exec.Command("go", "build", "-o", binary, "heddle/cmd/heddle").CombinedOutput(); err != nil {
+		panic(fmt.Sprintf("%v: %s", err, out))
+	}
+	code := m.Run()
+	os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// gallery is a world with an HTTP/3 server, and pages on it.
+type gallery struct {
+	*lab.Instance
+	t           *testing.T
+	dir         string
+	pages       []string
+	certificate string
+
+	mu    sync.Mutex
+	conns map[*quic.Conn]map[netip.Addr]int // the client's addresses at each request, as the server saw them
+}
+
+func newGallery(t *testing.T) *gallery {
+	t.Helper()
+	for _, supported := range []error{lab.Supported(), Supported()} {
+		if errors.Is(supported, lab.ErrUnsupported) || errors.Is(supported, peer.ErrMissing) {
+			t.Skip(supported)
+		} else if supported != nil {
+			t.Fatal(supported)
+		}
+	}
+	in, err := lab.Up(t.Context(), lab.ThreeWays(), lab.Options{Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := in.Down(); err != nil {
+			t.Error(err)
+		}
+	})
+	g := &gallery{Instance: in, t: t, dir: t.TempDir(), conns: map[*quic.Conn]map[netip.Addr]int{}}
+	if g.pages, err = peer.Gallery(filepath.Join(g.dir, "site")); err != nil {
+		t.Fatal(err)
+	}
+	g.certificate = filepath.Join(g.dir, "certificate.pem")
+	key := filepath.Join(g.dir, "key.pem")
+	if err := peer.SelfSigned(g.certificate, key, []string{serverName}, nil); err != nil {
+		t.Fatal(err)
+	}
+	g.serve(key)
+	return g
+}
+
+// serve serves the pages over HTTP/3, and by nothing else: no fall-back to TCP can hide that QUIC failed.
+func (g *gallery) serve(key string) {
+	var socket net.PacketConn
+	err := g.Host("server").Do(func() (err error) {
+		socket, err = net.ListenPacket("udp", server.String())
+		return err
+	})
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	type connKey struct{}
+	files := http.FileServer(http.Dir(filepath.Join(g.dir, "site")))
+	h3 := &http3.Server{
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			g.saw(r.Context().Value(connKey{}).(*quic.Conn))
+			w.Header().Set("Cache-Control", "no-store") // each page brings all that it includes
+			files.ServeHTTP(w, r)
+		}),
+		ConnContext: func(ctx context.Context, c *quic.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
+	}
+	h3.TLSConfig, err = tlsConfig(g.certificate, key)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- h3.Serve(socket) }()
+	g.t.Cleanup(func() {
+		h3.Close()
+		socket.Close()
+		<-done
+	})
+}
+
+// saw notes where the client of a connection is at a request.
+func (g *gallery) saw(c *quic.Conn) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.conns[c] == nil {
+		g.conns[c] = map[netip.Addr]int{}
+	}
+	g.conns[c][c.RemoteAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()]++
+}
+
+// split starts `heddle split` in the client and waits until it listens.
+func (g *gallery) split(args ...string) *peer.Process {
+	g.t.Helper()
+	p, err := peer.Start(g.t.Context(), g.Host("client"), binary,
+		append([]string{"split", "--listen", relayAddr, "--to", server.String()}, args...)...)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	g.t.Cleanup(p.Stop)
+	for end := time.Now().Add(10 * time.Second); !strings.Contains(p.Log(), "listening on"); time.Sleep(20 * time.Millisecond) {
+		select {
+		case <-p.Done():
+			g.t.Fatalf("heddle split ended:\n%s", p.Log())
+		default:
+		}
+		if time.Now().After(end) {
+			g.t.Fatalf("heddle split does not listen:\n%s", p.Log())
+		}
+	}
+	return p
+}
+
+// visit has Chromium load pages in the client.
+func (g *gallery) visit(timeout time.Duration, contexts ...[]string) []Page {
+	g.t.Helper()
+	pages, err := Visit{Server: serverName + ":443", Relay: relayAddr, Certificate: g.certificate, Contexts: contexts,
+		Timeout: timeout}.Run(g.t.Context(), g.Host("client"))
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	return pages
+}
+
+// whole says what is wrong with a page of the gallery, if anything is.
+func (p Page) whole() error {
+	var errs []error
+	if p.Error != "" || len(p.Failed) > 0 {
+		errs = append(errs, fmt.Errorf("%s %q", p.Error, p.Failed))
+	}
+	// The page, two style sheets, the images, and the background.
+	if want := 1 + 2 + peer.GalleryImages + 1; len(p.Responses) != want {
+		errs = append(errs, fmt.Errorf("%d responses, not %d", len(p.Responses), want))
+	}
+	for _, r := range p.Responses {
+		if r.Protocol != "h3" || r.Bytes == 0 {
+			errs = append(errs, fmt.Errorf("%s came by %q, %d bytes", r.URL, r.Protocol, r.Bytes))
+		}
+	}
+	if len(p.Images) != peer.GalleryImages || p.Styles != 2 {
+		errs = append(errs, fmt.Errorf("%d images and %d style sheets", len(p.Images), p.Styles))
+	}
+	for _, i := range p.Images {
+		if !i.Complete || i.Size != i.Wanted {
+			errs = append(errs, fmt.Errorf("%s is %s, not %s, complete: %v", i.URL, i.Size, i.Wanted, i.Complete))
+		}
+	}
+	if len(errs) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", p.URL, errors.Join(errs...))
+}

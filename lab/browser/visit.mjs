@@ -1,0 +1,49 @@
+// Visits pages with Chromium and says of each, one JSON object a line, what came of it. The order is JSON on stdin:
+// {executable, args, timeout (ms), contexts: [[url, ...], ...]}. Pages of one context follow one another and share its
+// connections; contexts run one after the other.
+import { readFileSync, writeSync } from 'node:fs'
+import { chromium } from 'playwright-core'
+
+const order = JSON.parse(readFileSync(0, 'utf8'))
+const browser = await chromium.launch({ executablePath: order.executable, args: order.args, timeout: order.timeout })
+try {
+  for (const urls of order.contexts) {
+    const context = await browser.newContext()
+    const page = await context.newPage()
+    page.setDefaultTimeout(order.timeout)
+    for (const url of urls) writeSync(1, JSON.stringify(await visit(page, url)) + '\n')
+    await context.close()
+  }
+} finally {
+  await browser.close()
+}
+
+async function visit(page, url) {
+  const failed = []
+  const fail = (request) => failed.push(`${request.url()}: ${request.failure()?.errorText}`)
+  const refuse = (response) => { if (!response.ok()) failed.push(`${response.url()}: ${response.status()}`) }
+  page.on('requestfailed', fail)
+  page.on('response', refuse)
+  const seen = { url, error: '', responses: [], images: [], styles: 0 }
+  try {
+    await page.goto(url, { waitUntil: 'load', timeout: order.timeout })
+    Object.assign(seen, await page.evaluate(look))
+  } catch (error) {
+    seen.error = error.message.split('\n')[0]
+  }
+  page.off('requestfailed', fail)
+  page.off('response', refuse)
+  return { ...seen, failed }
+}
+
+// look runs in the page.
+function look() {
+  const entries = [...performance.getEntriesByType('navigation'), ...performance.getEntriesByType('resource')]
+  return {
+    responses: entries.map((e) => ({ url: e.name, protocol: e.nextHopProtocol, bytes: e.encodedBodySize })),
+    images: [...document.images].map((i) => ({
+      url: i.src, complete: i.complete, size: `${i.naturalWidth}x${i.naturalHeight}`, wanted: i.dataset.size,
+    })),
+    styles: [...document.styleSheets].filter((s) => s.cssRules.length > 0).length,
+  }
+}

@@ -1,0 +1,135 @@
+package browser
+
+import (
+	"crypto/sha256"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+	"github.com/gopacket/gopacket/pcapgo"
+
+	"heddle/lab"
+)
+
+// datagram is one of the session's, as a capture at one access network holds it.
+type datagram struct {
+	at     time.Time
+	way    string
+	out    bool // to the server
+	client netip.Addr
+	bytes  int
+	sum    [sha256.Size]byte
+	long   bool // a QUIC long header
+}
+
+// watch captures at the client's device of each access network; stop gives what was between the client and the
+// server's port 443, in the order of time.
+func (g *gallery) watch() (stop func() []datagram) {
+	g.t.Helper()
+	dir := g.t.TempDir()
+	captures := map[string]*lab.Capture{}
+	for _, way := range lab.Ways {
+		c, err := g.Capture(g.t.Context(), "client", way, filepath.Join(dir, way+".pcapng"))
+		if err != nil {
+			g.t.Fatal(err)
+		}
+		captures[way] = c
+	}
+	return func() []datagram {
+		g.t.Helper()
+		var all []datagram
+		for way, c := range captures {
+			if n, err := c.Stop(); err != nil || n.Dropped > 0 {
+				g.t.Errorf("capture of %s: %+v, %v", way, n, err)
+			}
+			all = append(all, datagrams(g.t, way, filepath.Join(dir, way+".pcapng"))...)
+		}
+		slices.SortFunc(all, func(a, b datagram) int { return a.at.Compare(b.at) })
+		return all
+	}
+}
+
+func datagrams(t *testing.T, way, file string) (all []datagram) {
+	t.Helper()
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	r, err := pcapgo.NewNgReader(f, pcapgo.DefaultNgReaderOptions)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		data, info, err := r.ReadPacketData()
+		if errors.Is(err, io.EOF) {
+			return all
+		} else if err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		p := gopacket.NewPacket(data, r.LinkType(), gopacket.NoCopy)
+		udp, ok := p.Layer(layers.LayerTypeUDP).(*layers.UDP)
+		if !ok || udp.SrcPort != 443 && udp.DstPort != 443 {
+			continue
+		}
+		from, to := p.NetworkLayer().NetworkFlow().Endpoints()
+		d := datagram{at: info.Timestamp, way: way, out: udp.DstPort == 443, bytes: len(udp.Payload),
+			sum: sha256.Sum256(udp.Payload), long: len(udp.Payload) > 0 && udp.Payload[0]&0x80 != 0}
+		if !d.out {
+			from = to
+		}
+		d.client, _ = netip.AddrFromSlice(from.Raw())
+		all = append(all, d)
+	}
+}
+
+// share is what part of the packets that pick takes went by each way.
+func share(all []datagram, pick func(datagram) bool) map[string]float64 {
+	out, total := map[string]float64{}, 0.0
+	for _, d := range all {
+		if pick(d) {
+			out[d.way]++
+			total++
+		}
+	}
+	for way := range out {
+		out[way] /= total
+	}
+	return out
+}
+
+// separate checks that each path's packets have its own address, and that none was on two paths.
+func separate(t *testing.T, all []datagram) {
+	t.Helper()
+	address, carrier := map[string]netip.Addr{}, map[[sha256.Size]byte]string{}
+	for _, d := range all {
+		if a, seen := address[d.way]; seen && a != d.client {
+			t.Fatalf("%s carries packets of both %v and %v", d.way, a, d.client)
+		}
+		address[d.way] = d.client
+		if other, seen := carrier[d.sum]; seen && other != d.way {
+			t.Fatalf("a packet of %d bytes (out: %v, long: %v) was on %s and on %s", d.bytes, d.out, d.long, other, d.way)
+		}
+		carrier[d.sum] = d.way
+	}
+	taken := map[netip.Addr]string{}
+	for way, a := range address {
+		if other, seen := taken[a]; seen {
+			t.Fatalf("%s and %s both have the address %v", way, other, a)
+		}
+		taken[a] = way
+	}
+}
+
+func tlsConfig(certificate, key string) (*tls.Config, error) {
+	pair, err := tls.LoadX509KeyPair(certificate, key)
+	return &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS13}, err
+}
