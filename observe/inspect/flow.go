@@ -23,10 +23,8 @@ type Flow struct {
 	Requests []string // HTTP requests in clear, as "GET host/path"; printable
 	Readable bool     // the payload is in clear
 
-	sides [2]side
-	keys  *initialKeys
-	quic  prefix
-	hello bool // the ClientHello was read, or cannot be
+	sides  [2]side
+	hellos hellos
 }
 
 // side is one direction of a TCP connection.
@@ -53,7 +51,7 @@ func (f *Flow) UDP(source, destination uint16, payload []byte) {
 		}
 	case isQUIC(payload):
 		f.Protocol = "QUIC"
-		f.initials(payload)
+		f.add(FromQUIC, f.hellos.read(payload)...)
 	case f.Protocol == "" && isWireGuard(payload):
 		f.Protocol = "WireGuard"
 	}
@@ -79,34 +77,6 @@ func isWireGuard(b []byte) bool {
 		return len(b)%16 == 0 || len(b) > joined
 	}
 	return false
-}
-
-func (f *Flow) initials(datagram []byte) {
-	if f.hello {
-		return
-	}
-	for _, p := range initialPackets(datagram) {
-		var body []byte
-		if f.keys != nil {
-			body = f.keys.open(p.whole, p.number)
-		}
-		if body == nil {
-			keys, err := deriveInitial(p.destination)
-			if err != nil {
-				continue
-			}
-			if body = keys.open(p.whole, p.number); body == nil {
-				continue // the server's, or damaged
-			}
-			f.keys, f.quic = keys, prefix{} // the first one, or a new start after a Retry
-		}
-		cryptoFrames(body, func(offset uint64, data []byte) { f.quic.insert(offset, data) })
-		if name, done := serverName(f.quic.bytes()); done {
-			f.hello = true
-			f.add(FromQUIC, name)
-			return
-		}
-	}
 }
 
 // TCP takes one segment's payload, as much of it as was captured. forward tells the two directions apart.

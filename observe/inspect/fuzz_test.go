@@ -2,6 +2,8 @@ package inspect
 
 import (
 	"bytes"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -22,7 +24,8 @@ func checkFlow(t *testing.T, f *Flow) {
 
 func FuzzUDP(f *testing.F) {
 	f.Add(uint16(53), []byte("\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x05wages\x07example\x00\x00\x01\x00\x01"))
-	f.Add(uint16(443), rfcInitial(f))
+	f.Add(uint16(443), examples[0].whole(f))
+	f.Add(uint16(443), examples[1].whole(f))
 	f.Add(uint16(51820), append([]byte{4, 0, 0, 0}, make([]byte, 60)...))
 	f.Fuzz(func(t *testing.T, port uint16, data []byte) {
 		var flow Flow
@@ -34,13 +37,55 @@ func FuzzUDP(f *testing.F) {
 
 // FuzzInitialPayload fuzzes what stands behind the protection of an Initial, where random bytes seldom come.
 func FuzzInitialPayload(f *testing.F) {
-	f.Add(unhex(f, rfcCrypto))
+	f.Add(unhex(f, exampleCrypto))
 	f.Add([]byte{2, 0, 0, 0, 0, 6, 0, 1, 1})
 	f.Fuzz(func(t *testing.T, payload []byte) {
 		var stream prefix
 		cryptoFrames(payload, func(offset uint64, data []byte) { stream.insert(offset, data) })
 		if name, done := serverName(stream.bytes()); name != "" && !done {
 			t.Errorf("name %q of a hello that is not whole", name)
+		}
+	})
+}
+
+// FuzzHelloInPieces cuts a hello at places of the fuzzer's choice, and sends the frames in its order over its packets:
+// the name is read once the last is there, and never before.
+func FuzzHelloInPieces(f *testing.F) {
+	f.Add(false, []byte{200, 60, 130}, []byte{3, 1}, []byte{2})
+	f.Add(true, []byte{1, 2, 3, 4}, []byte{4, 3, 2, 1}, []byte{1, 1, 1})
+	f.Fuzz(func(t *testing.T, second bool, cuts, order, packets []byte) {
+		e := examples[0]
+		if second {
+			e = examples[1]
+		}
+		slices.Sort(cuts)
+		cuts = slices.Compact(cuts)
+		var frames [][]byte
+		from := 0
+		for _, cut := range append(cuts[:min(len(cuts), 20)], exampleHello) {
+			if to := int(cut); from < to && to <= exampleHello {
+				frames = append(frames, frame(t, from, to))
+				from = to
+			}
+		}
+		for i, with := range order {
+			a, b := i%len(frames), int(with)%len(frames)
+			frames[a], frames[b] = frames[b], frames[a]
+		}
+		var flow Flow
+		for number := byte(0); len(frames) > 0; number++ {
+			if len(flow.Names) != 0 {
+				t.Fatalf("%v with %d frames to come", flow.Names, len(frames))
+			}
+			n := 1
+			if len(packets) > 0 {
+				n, packets = min(1+int(packets[0])%4, len(frames)), packets[1:]
+			}
+			flow.UDP(50000, 443, e.packet(t, number, frames[:n]...))
+			frames = frames[n:]
+		}
+		if !reflect.DeepEqual(flow.Names, exampleName) {
+			t.Fatalf("%v", flow.Names)
 		}
 	})
 }

@@ -6,6 +6,9 @@ import "slices"
 // shares take about 2,000.
 const prefixLimit = 16 << 10
 
+// mostSpans is how many pieces that do not touch are kept, so that a stranger's crumbs cost little.
+const mostSpans = 256
+
 // prefix is the start of a byte stream that arrives in pieces, in any order. The zero value is empty.
 type prefix struct {
 	data []byte
@@ -15,27 +18,30 @@ type prefix struct {
 type span struct{ from, to int }
 
 // insert adds piece at offset and reports whether more of the stream's start is known than before. What lies beyond
-// the limit is left out.
+// the limit is left out, and so is a piece that touches no other where there are too many of them.
 func (p *prefix) insert(offset uint64, piece []byte) bool {
 	if offset >= prefixLimit || len(piece) == 0 {
 		return false
 	}
 	s := span{int(offset), min(int(offset)+len(piece), prefixLimit)}
+	// The spans from first on and before last touch the new one.
+	first, _ := slices.BinarySearchFunc(p.held, s.from, func(h span, at int) int { return h.to - at })
+	last := first
+	for last < len(p.held) && p.held[last].from <= s.to {
+		last++
+	}
+	if first == last && len(p.held) >= mostSpans && s.from > 0 {
+		return false
+	}
 	if s.to > len(p.data) {
 		p.data = slices.Grow(p.data, s.to-len(p.data))[:s.to]
 	}
 	copy(p.data[s.from:s.to], piece)
 	before := len(p.bytes())
-	var kept []span
-	for _, h := range p.held {
-		if h.to < s.from || s.to < h.from {
-			kept = append(kept, h)
-		} else {
-			s = span{min(s.from, h.from), max(s.to, h.to)}
-		}
+	if first < last {
+		s = span{min(s.from, p.held[first].from), max(s.to, p.held[last-1].to)}
 	}
-	at, _ := slices.BinarySearchFunc(kept, s, func(a, b span) int { return a.from - b.from })
-	p.held = slices.Insert(kept, at, s)
+	p.held = slices.Replace(p.held, first, last, s)
 	return len(p.bytes()) > before
 }
 

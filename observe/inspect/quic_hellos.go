@@ -1,0 +1,62 @@
+package inspect
+
+// mostHellos is how many connections' ClientHellos are put together at once in one flow.
+const mostHellos = 4
+
+// hellos puts together the ClientHellos of the QUIC connections of one flow. A flow may carry several, one after another
+// (after a Retry, or another version) or at once (a client with one socket). The zero value is ready.
+type hellos struct {
+	reading []*hello // the latest last
+}
+
+// hello is one ClientHello. Its CRYPTO frames may lie in several packets and datagrams, in any order.
+type hello struct {
+	version *quicVersion
+	keys    *initialKeys
+	stream  prefix
+	done    bool // the name was read, or there is none
+}
+
+// read takes a datagram and gives the names that it completes.
+func (h *hellos) read(datagram []byte) []string {
+	var names []string
+	for _, p := range initialPackets(datagram) {
+		in, body := h.open(p)
+		if body == nil || in.done {
+			continue // the server's, or damaged; or nothing new
+		}
+		cryptoFrames(body, func(offset uint64, data []byte) { in.stream.insert(offset, data) })
+		var name string
+		if name, in.done = serverName(in.stream.bytes()); in.done {
+			in.stream = prefix{} // the keys stay: they tell that what follows belongs to it
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// open removes the protection of a client's packet, and gives the hello that it belongs to. A client's first packets
+// carry the connection ID that its keys are made of; later ones do not.
+func (h *hellos) open(p initialPacket) (*hello, []byte) {
+	for _, in := range h.reading {
+		if in.version == p.version {
+			if body := in.keys.open(p.whole, p.number); body != nil {
+				return in, body
+			}
+		}
+	}
+	keys, err := p.version.deriveInitial(p.destination)
+	if err != nil {
+		return nil, nil
+	}
+	body := keys.open(p.whole, p.number)
+	if body == nil {
+		return nil, nil
+	}
+	if len(h.reading) == mostHellos {
+		h.reading = h.reading[1:]
+	}
+	in := &hello{version: p.version, keys: keys}
+	h.reading = append(h.reading, in)
+	return in, body
+}

@@ -1,0 +1,101 @@
+package inspect
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hkdf"
+	"crypto/sha256"
+
+	"golang.org/x/crypto/cryptobyte"
+)
+
+// quicVersion is what one version of QUIC does differently in its Initial packets.
+type quicVersion struct {
+	number         uint32
+	salt           []byte
+	label          string // begins the labels of its keys
+	initial, retry uint8  // types of long headers
+}
+
+var quicVersions = []*quicVersion{
+	{ // RFC 9000 section 17.2 and RFC 9001 section 5.2
+		number: 1, label: "quic ", initial: 0, retry: 3,
+		salt: []byte{0x38, 0x76, 0x2c, 0xf7, 0xf5, 0x59, 0x34, 0xb3, 0x4d, 0x17,
+			0x9a, 0xe6, 0xa4, 0xc8, 0x0c, 0xad, 0xcc, 0xbb, 0x7f, 0x0a},
+	},
+	{ // RFC 9369 section 3
+		number: 0x6b3343cf, label: "quicv2 ", initial: 1, retry: 0,
+		salt: []byte{0x0d, 0xed, 0xe3, 0xde, 0xf7, 0x00, 0xa6, 0xdb, 0x81, 0x93,
+			0x81, 0xbe, 0x6e, 0x26, 0x9d, 0xcb, 0xf9, 0xbd, 0x2e, 0xd9},
+	},
+}
+
+// initialKeys open what a client sends in Initial packets. Anybody on the way can derive them.
+type initialKeys struct {
+	aead   cipher.AEAD
+	header cipher.Block
+	iv     []byte
+}
+
+// deriveInitial gives the client's Initial keys of RFC 9001 section 5.2 for a destination connection ID.
+func (v *quicVersion) deriveInitial(destination []byte) (*initialKeys, error) {
+	secret, err := hkdf.Extract(sha256.New, destination, v.salt)
+	if err != nil {
+		return nil, err
+	}
+	label := func(secret []byte, name string, length int) []byte {
+		if err != nil {
+			return nil
+		}
+		var b cryptobyte.Builder
+		b.AddUint16(uint16(length))
+		b.AddUint8LengthPrefixed(func(b *cryptobyte.Builder) { b.AddBytes([]byte("tls13 " + name)) })
+		b.AddUint8(0)
+		var out []byte
+		out, err = hkdf.Expand(sha256.New, secret, string(b.BytesOrPanic()), length)
+		return out
+	}
+	client := label(secret, "client in", 32)
+	key, iv, header := label(client, v.label+"key", 16), label(client, v.label+"iv", 12), label(client, v.label+"hp", 16)
+	if err != nil {
+		return nil, err
+	}
+	return newInitialKeys(key, iv, header)
+}
+
+func newInitialKeys(key, iv, header []byte) (*initialKeys, error) {
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		return nil, err
+	}
+	k := &initialKeys{iv: iv}
+	if k.aead, err = cipher.NewGCM(block); err != nil {
+		return nil, err
+	}
+	k.header, err = aes.NewCipher(header)
+	return k, err
+}
+
+// open removes the protection of one Initial packet (RFC 9001 sections 5.3 and 5.4); number is where the packet number
+// starts. It leaves packet as it is and returns nil where the keys do not fit.
+func (k *initialKeys) open(packet []byte, number int) []byte {
+	if number+4+aes.BlockSize > len(packet) {
+		return nil
+	}
+	var mask [aes.BlockSize]byte
+	k.header.Encrypt(mask[:], packet[number+4:])
+	clear := append([]byte(nil), packet...)
+	clear[0] ^= mask[0] & 0x0f
+	length := int(clear[0]&3) + 1
+	nonce := append([]byte(nil), k.iv...)
+	for i := range length {
+		clear[number+i] ^= mask[1+i]
+		// A first flight has small packet numbers: what is sent of them is all of them.
+		nonce[len(nonce)-length+i] ^= clear[number+i]
+	}
+	body, err := k.aead.Open(nil, nonce, clear[number+length:], clear[:number+length])
+	if err != nil {
+		return nil
+	}
+	return body
+}

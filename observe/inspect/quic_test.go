@@ -1,0 +1,249 @@
+package inspect
+
+import (
+	"bytes"
+	"crypto/aes"
+	"crypto/cipher"
+	"encoding/hex"
+	"reflect"
+	"slices"
+	"testing"
+)
+
+// example is the client Initial that an RFC prints: its keys, so that the derivation is tested too, its header before
+// protection, and how it begins and ends on the wire.
+type example struct {
+	rfc          string
+	key, iv, hp  string
+	header       string
+	begins, ends string
+}
+
+var examples = []example{
+	{
+		rfc: "RFC 9001 appendix A",
+		key: "1f369613dd76d5467730efcbe3b1a22d", iv: "fa044b2f42a3fd3b46fb255c", hp: "9f50449e04a0e810283a1e9933adedd2",
+		header: "c300000001088394c8f03e5157080000449e00000002",
+		begins: "c000000001088394c8f03e5157080000449e7b9aec34d1b1c98dd7689fb8ec11", ends: "e221af44860018ab0856972e194cd934",
+	},
+	{
+		rfc: "RFC 9369 appendix A",
+		key: "8b1a0bc121284290a29e0971b5cd045d", iv: "91f73e2351d8fa91660e909f", hp: "45b95e15235d6f45a6b19cbcb0294ba9",
+		header: "d36b3343cf088394c8f03e5157080000449e00000002",
+		begins: "d76b3343cf088394c8f03e5157080000449ea0c95e82ffe67b6abcdb4298b485", ends: "a18b2faa745b6fe189cf772a9f84cbfc",
+	},
+}
+
+// exampleCrypto is the CRYPTO frame of both RFCs; the name in it is example.com.
+const exampleCrypto = "060040f1010000ed0303ebf8fa56f12939b9584a3896472ec40bb863cfd3e86804fe3a47f06a2b69484c00000413011302" +
+	"010000c000000010000e00000b6578616d706c652e636f6dff01000100000a00080006001d0017001800100007000504616c706e00050005" +
+	"0100000000003300260024001d00209370b2c9caa47fbabaf4559fedba753de171fa71f50f1ce15d43e994ec74d748002b0003020304000d" +
+	"0010000e0403050306030203080408050806002d00020101001c00024001003900320408ffffffffffffffff05048000ffff07048000ffff" +
+	"0801100104800075300901100f088394c8f03e51570806048000ffff"
+
+var exampleName = []Name{{"example.com", FromQUIC}}
+
+func unhex(t testing.TB, text string) []byte {
+	t.Helper()
+	b, err := hex.DecodeString(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// protect protects an Initial as its sender does. The header ends in a packet number of four bytes.
+func (e example) protect(t testing.TB, header, payload []byte) []byte {
+	t.Helper()
+	block, err := aes.NewCipher(unhex(t, e.key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	aead, err := cipher.NewGCM(block)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nonce := unhex(t, e.iv)
+	number := len(header) - 4
+	for i := range 4 {
+		nonce[8+i] ^= header[number+i]
+	}
+	packet := aead.Seal(append([]byte(nil), header...), nonce, payload, header)
+	hp, err := aes.NewCipher(unhex(t, e.hp))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mask [16]byte
+	hp.Encrypt(mask[:], packet[number+4:number+20])
+	packet[0] ^= mask[0] & 0x0f
+	for i := range 4 {
+		packet[number+i] ^= mask[1+i]
+	}
+	return packet
+}
+
+// whole is the packet that the RFC prints.
+func (e example) whole(t testing.TB) []byte {
+	payload := make([]byte, 1162)
+	copy(payload, unhex(t, exampleCrypto))
+	return e.protect(t, unhex(t, e.header), payload)
+}
+
+// packet is an Initial of the example's connection with this payload, padded where it is short.
+func (e example) packet(t testing.TB, number byte, frames ...[]byte) []byte {
+	payload := bytes.Join(frames, []byte{0, 1, 0}) // PADDING and PING between
+	payload = append(payload, make([]byte, max(20-len(payload), 0))...)
+	header := unhex(t, e.header)
+	header = header[:len(header)-6]
+	length := 4 + len(payload) + 16
+	return e.protect(t, append(header, 0x40|byte(length>>8), byte(length), 0, 0, 0, number), payload)
+}
+
+// frame is a CRYPTO frame with part of the example's hello.
+func frame(t testing.TB, from, to int) []byte {
+	hello := unhex(t, exampleCrypto)[4:]
+	return append([]byte{6, 0x40 | byte(from>>8), byte(from), 0x40 | byte((to-from)>>8), byte(to - from)}, hello[from:to]...)
+}
+
+const exampleHello = 241 // bytes
+
+func TestQUICNameOfTheRFCs(t *testing.T) {
+	for _, e := range examples {
+		packet := e.whole(t)
+		if !bytes.HasPrefix(packet, unhex(t, e.begins)) || !bytes.HasSuffix(packet, unhex(t, e.ends)) {
+			t.Fatalf("%s: the packet is another one: %x", e.rfc, packet)
+		}
+		var f Flow
+		f.UDP(50000, 443, packet)
+		if !reflect.DeepEqual(f.Names, exampleName) || f.Protocol != "QUIC" {
+			t.Errorf("%s: %q %v", e.rfc, f.Protocol, f.Names)
+		}
+		if n := Initials(packet); n != 1 {
+			t.Errorf("%s: %d Initials", e.rfc, n)
+		}
+	}
+}
+
+// The two versions number their packet types differently, and what is an Initial of one is none of the other.
+func TestInitialsAreThoseOfTheVersion(t *testing.T) {
+	v1, v2 := examples[0].whole(t), examples[1].whole(t)
+	for _, c := range []struct {
+		name   string
+		packet []byte
+		want   int
+	}{
+		{"v1", v1, 1}, {"v2", v2, 1},
+		{"both in one datagram", slices.Concat(v2, v1), 2},
+		{"v1 Handshake", append([]byte{v1[0] | 0x20}, v1[1:]...), 0},
+		{"v2 Handshake", append([]byte{v2[0] | 0x30}, v2[1:]...), 0},
+		{"v1 Retry", append([]byte{v1[0] | 0x30}, v1[1:]...), 0},
+		{"v2 Retry", append([]byte{v2[0] &^ 0x30}, v2[1:]...), 0},
+		{"v1 with the bits of v2's Initial", append([]byte{v2[0]}, v1[1:]...), 0},
+		{"v2 with the bits of v1's Initial", append([]byte{v1[0]}, v2[1:]...), 0},
+		{"another version", append([]byte{0xc0, 0, 0, 0, 2}, v1[5:]...), 0},
+		{"version negotiation", append([]byte{0xc0, 0, 0, 0, 0}, v1[5:]...), 0},
+		{"short header", append([]byte{0x40}, v1[1:]...), 0},
+		{"cut", v1[:len(v1)-1], 0},
+	} {
+		if got := Initials(c.packet); got != c.want {
+			t.Errorf("%s: %d Initials, want %d", c.name, got, c.want)
+		}
+	}
+}
+
+// Clients cut the hello into frames, shuffle them, and put some in a second packet that another one follows.
+func TestQUICNameInPieces(t *testing.T) {
+	for _, e := range examples {
+		ack := []byte{2, 0, 0, 0, 0}
+		first := e.packet(t, 0, ack, frame(t, 200, exampleHello), frame(t, 0, 60))
+		second := e.packet(t, 1, frame(t, 60, 130), frame(t, 130, 200))
+		var f Flow
+		f.UDP(50000, 443, first)
+		if len(f.Names) != 0 {
+			t.Fatalf("%s: a name from half a hello: %v", e.rfc, f.Names)
+		}
+		f.UDP(50000, 443, append(second, first...)) // coalesced
+		if !reflect.DeepEqual(f.Names, exampleName) {
+			t.Errorf("%s: %v", e.rfc, f.Names)
+		}
+	}
+}
+
+// Pieces of two connections of one flow come mixed: each is put together by itself.
+func TestQUICNamesOfTwoConnections(t *testing.T) {
+	a, b := examples[0], examples[1]
+	var f Flow
+	f.UDP(50000, 443, a.packet(t, 0, frame(t, 100, exampleHello)))
+	f.UDP(50000, 443, b.packet(t, 0, frame(t, 0, 100)))
+	if len(f.Names) != 0 {
+		t.Fatalf("a name from halves of two hellos: %v", f.Names)
+	}
+	f.UDP(50000, 443, a.packet(t, 1, frame(t, 0, 100)))
+	if !reflect.DeepEqual(f.Names, exampleName) {
+		t.Fatalf("%v", f.Names)
+	}
+	f.Names = nil
+	f.UDP(50000, 443, a.whole(t))
+	if len(f.Names) != 0 {
+		t.Errorf("the same hello again: %v", f.Names)
+	}
+	f.UDP(50000, 443, b.packet(t, 1, frame(t, 100, exampleHello)))
+	if !reflect.DeepEqual(f.Names, exampleName) {
+		t.Errorf("%v", f.Names)
+	}
+}
+
+func TestQUICDamagedInitialGivesNothing(t *testing.T) {
+	for _, e := range examples {
+		packet := e.whole(t)
+		for _, at := range []int{6, 18, 25, len(packet) - 1} {
+			damaged := append([]byte(nil), packet...)
+			damaged[at] ^= 1
+			var f Flow
+			f.UDP(50000, 443, damaged)
+			if len(f.Names) != 0 {
+				t.Errorf("%s: byte %d damaged: %v", e.rfc, at, f.Names)
+			}
+		}
+	}
+}
+
+// A stranger can begin connections in one flow without end, each with crumbs of a hello far apart.
+func TestHellosAreBounded(t *testing.T) {
+	var stream prefix
+	for at := range uint64(prefixLimit / 2) {
+		stream.insert(2*at+1, []byte{1})
+	}
+	if len(stream.held) > mostSpans {
+		t.Errorf("%d pieces are kept", len(stream.held))
+	}
+	var h hellos
+	for n := range byte(3 * mostHellos) {
+		destination := []byte{n, 2, 3, 4, 5, 6, 7, 8}
+		keys, err := quicVersions[0].deriveInitial(destination)
+		if err != nil {
+			t.Fatal(err)
+		}
+		packet := sealWith(keys, destination, frame(t, 0, 100))
+		if h.read(packet); len(h.reading) > mostHellos {
+			t.Fatalf("%d hellos are kept", len(h.reading))
+		}
+	}
+	if len(h.reading) != mostHellos {
+		t.Errorf("%d hellos are kept", len(h.reading))
+	}
+}
+
+// sealWith protects an Initial of version 1 and packet number 0, in one byte.
+func sealWith(k *initialKeys, destination, payload []byte) []byte {
+	length := 1 + len(payload) + 16
+	header := append([]byte{0xc0, 0, 0, 0, 1, byte(len(destination))}, destination...)
+	header = append(header, 0, 0, 0x40|byte(length>>8), byte(length), 0)
+	number := len(header) - 1
+	packet := k.aead.Seal(append([]byte(nil), header...), k.iv, payload, header)
+	var mask [16]byte
+	k.header.Encrypt(mask[:], packet[number+4:number+20])
+	packet[0] ^= mask[0] & 0x0f
+	packet[number] ^= mask[1]
+	return packet
+}
