@@ -39,6 +39,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
+	t.Parallel() // most of a session is waiting
 	err := lab.Supported()
 	if errors.Is(err, lab.ErrUnsupported) {
 		t.Skip(err)

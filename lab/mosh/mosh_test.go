@@ -19,12 +19,19 @@ const patience = 10 * time.Second
 // contains is a screen with all of these lines, in this order and next to each other.
 func contains(want ...string) func([]string) bool {
 	return func(screen []string) bool {
-		for i := range screen {
-			if i+len(want) <= len(screen) && slices.Equal(screen[i:i+len(want)], want) {
+		for i := range len(screen) - len(want) + 1 {
+			if slices.Equal(screen[i:i+len(want)], want) {
 				return true
 			}
 		}
 		return false
+	}
+}
+
+// begins is a screen with a line that begins so.
+func begins(want string) func([]string) bool {
+	return func(screen []string) bool {
+		return slices.ContainsFunc(screen, func(line string) bool { return strings.HasPrefix(line, want) })
 	}
 }
 
@@ -46,7 +53,7 @@ func runs(pid int) bool {
 	return err == nil && !strings.HasPrefix(string(stat[strings.LastIndexByte(string(stat), ')')+1:]), " Z")
 }
 
-// ended waits for the end of heddle, and of what ran on the server. It gives the exit status.
+// ended waits for the end of heddle, and of what ran on the server, if anything. It gives the exit status.
 func ended(t *testing.T, terminal *peer.Terminal, pid int) int {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -55,7 +62,7 @@ func ended(t *testing.T, terminal *peer.Terminal, pid int) int {
 	if err != nil {
 		t.Fatalf("heddle mosh does not end: %v\n%s", err, terminal.Log())
 	}
-	for runs(pid) {
+	for pid != 0 && runs(pid) {
 		if ctx.Err() != nil {
 			t.Fatalf("process %d on the server outlives the session", pid)
 		}
@@ -111,6 +118,23 @@ func TestServerWithoutMosh(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("without mosh-server: no %q in: %v", want, err)
 		}
+	}
+}
+
+// mosh-client knows the relay only, so it is heddle that must say that the server's port is closed.
+func TestUDPThatIsBlocked(t *testing.T) {
+	w := newWorld(t)
+	claims := "echo MOSH CONNECT 60009 AAAAAAAAAAAAAAAAAAAAAA; true"
+	terminal, err := w.server.Split(t.Context(), w.Host("client"), binary, append(over("100ms"), "--server", claims))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(terminal.Stop)
+	const quit = "\x1e." // as mosh-client says on the screen
+	do(t, terminal, "", begins("mosh: Nothing received from server"))
+	do(t, terminal, quit, begins("heddle: mosh: nothing came back from 192.0.2.1:60009 by any path"))
+	if status := ended(t, terminal, 0); status != 1 {
+		t.Errorf("exit status %d", status)
 	}
 }
 

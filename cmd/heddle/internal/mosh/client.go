@@ -75,8 +75,8 @@ func (c Client) Args() []string {
 	return []string{"mosh-client", c.Addr.Addr().String(), strconv.Itoa(int(c.Addr.Port()))}
 }
 
-// clientGrace is how long mosh-client gets to say goodbye to a server that may not answer.
-const clientGrace = 10 * time.Second
+// clientGrace is how long mosh-client gets to say goodbye to a server that may not answer: it tries for ten seconds.
+const clientGrace = 15 * time.Second
 
 // Run runs mosh-client on the terminal until it ends, and gives its exit status. When ctx ends it is asked to end.
 func (c Client) Run(ctx context.Context) (status int, err error) {
