@@ -119,6 +119,9 @@ func (s *Socket) probeGSO() bool {
 	return ok
 }
 
+// SyscallConn gives the socket itself, for options that this package has no use for.
+func (s *Socket) SyscallConn() (syscall.RawConn, error) { return s.raw, nil }
+
 // LocalAddr is the address and port that the socket is bound to.
 func (s *Socket) LocalAddr() netip.AddrPort { return s.local }
 

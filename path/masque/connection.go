@@ -1,0 +1,233 @@
+package masque
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/quic-go/quic-go"
+	"github.com/quic-go/quic-go/http3"
+
+	"heddle/path"
+)
+
+// Sizes in bytes. QUIC inside QUIC: the inner one's 1,200-byte Initials and what surrounds them must fit one outer
+// packet, and many clients begin with 1,280.
+const (
+	packetRoomy   = 1350 // outer QUIC packets at first, where the base path has room: an inner packet of 1,280 fits
+	packetNarrow  = 1280 // the least that carries an inner packet of 1,200
+	packetLargest = 1452 // quic-go sends no larger ones
+	innerLeast    = 1200 // RFC 9000, section 14
+	sealing       = 37   // a short header with the longest connection id, and the tag, as quic-go reckons
+	framing       = 2    // the stream's number in a datagram, in its shortest form, and the context
+	headers4      = 28   // of IPv4 and UDP
+	headers6      = 48   // of IPv6 and UDP
+)
+
+// Timers of a connection.
+const (
+	handshakePatience = 3 * time.Second
+	deadAfter         = 20 * time.Second // without an answer
+	keepAlive         = 8 * time.Second
+)
+
+// connection is the one to the proxy.
+type connection struct {
+	path      *tunnel
+	quic      *quic.Conn
+	http      *http3.ClientConn
+	wire      *wire
+	transport *quic.Transport
+	uses      int // flows and callers; guarded by the path's lock
+	goneAway  bool
+	closing   sync.Once
+}
+
+// payloadOf is the largest UDP payload inside an outer QUIC packet of so many bytes.
+func payloadOf(packet int) int { return min(packet, packetLargest) - sealing - framing }
+
+// packetSizes are the sizes to begin with, the best first, of outer packets over a base with this MTU; 0 is unknown.
+func packetSizes(mtu, overhead int) []int {
+	var sizes []int
+	for _, size := range []int{packetRoomy, packetNarrow} {
+		if mtu == 0 || size+overhead <= mtu {
+			sizes = append(sizes, size)
+		}
+	}
+	return sizes
+}
+
+// proxyFamilyOverhead is that of the proxy's family, or the larger one where only its name is known.
+func (p *tunnel) proxyFamilyOverhead() int {
+	if a, err := netip.ParseAddr(p.template.Host); err == nil && a.Unmap().Is4() {
+		return headers4
+	}
+	return headers6
+}
+
+// dial connects to the first address of the proxy that answers.
+func (p *tunnel) dial(ctx context.Context) (*connection, error) {
+	addrs, err := p.addresses(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var first error
+	for _, a := range addrs {
+		c, err := p.dialAddress(ctx, netip.AddrPortFrom(a, p.template.Port))
+		if err == nil {
+			return c, nil
+		}
+		if first == nil {
+			first = err
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return nil, first
+}
+
+func (p *tunnel) addresses(ctx context.Context) ([]netip.Addr, error) {
+	if a, err := netip.ParseAddr(p.template.Host); err == nil {
+		return []netip.Addr{a.Unmap()}, nil
+	}
+	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", p.template.Host)
+	if err != nil || len(addrs) == 0 {
+		return nil, p.problem("the proxy's name cannot be looked up: "+textOf(err), "is it spelled right, and does this machine's resolver answer?")
+	}
+	for i := range addrs {
+		addrs[i] = addrs[i].Unmap()
+	}
+	return addrs, nil
+}
+
+// dialAddress tries one address of the proxy, with smaller packets where large ones are not answered.
+func (p *tunnel) dialAddress(ctx context.Context, remote netip.AddrPort) (*connection, error) {
+	mtu, overhead := p.o.Base.Describe().MTU, headers6
+	if remote.Addr().Is4() {
+		overhead = headers4
+	}
+	sizes := packetSizes(mtu, overhead)
+	if len(sizes) == 0 {
+		return nil, p.problem(fmt.Sprintf("the path that it rides carries packets of %d bytes, and QUIC inside QUIC needs %d", mtu, packetNarrow+overhead),
+			"raise the MTU of "+cmpName(p.spec.Base)+", or let the tunnel ride another path")
+	}
+	var failed error
+	for _, size := range sizes {
+		c, err := p.handshake(ctx, remote, size)
+		if err == nil {
+			return c, nil
+		}
+		failed = err
+		var timeout *quic.HandshakeTimeoutError
+		var idle *quic.IdleTimeoutError
+		if !errors.As(err, &timeout) && !errors.As(err, &idle) || ctx.Err() != nil {
+			break
+		}
+	}
+	return nil, p.explainDial(remote, failed)
+}
+
+// handshake makes a connection whose packets begin with one size.
+func (p *tunnel) handshake(ctx context.Context, remote netip.AddrPort, size int) (*connection, error) {
+	flow, err := p.o.Base.Open(ctx, remote)
+	if err != nil {
+		return nil, err
+	}
+	socket, w := newWire(flow, remote)
+	c := &connection{path: p, wire: w, transport: &quic.Transport{Conn: socket}}
+	c.quic, err = c.transport.Dial(ctx, net.UDPAddrFromAddrPort(remote), p.tlsConfig(), &quic.Config{
+		HandshakeIdleTimeout: handshakePatience, MaxIdleTimeout: deadAfter, KeepAlivePeriod: keepAlive,
+		EnableDatagrams: true, MaxIncomingStreams: -1, InitialPacketSize: uint16(size),
+		MaxStreamReceiveWindow: 256 << 10, MaxConnectionReceiveWindow: 1 << 20,
+		InitialStreamReceiveWindow: 64 << 10, InitialConnectionReceiveWindow: 256 << 10,
+	})
+	if err != nil {
+		c.transport.Close()
+		socket.Close()
+		if u := w.refused.Load(); u != nil {
+			return nil, u
+		}
+		return nil, err
+	}
+	w.up.Store(true)
+	context.AfterFunc(c.quic.Context(), func() {
+		c.transport.Close()
+		socket.Close()
+	})
+	c.http = (&http3.Transport{EnableDatagrams: true, DisableCompression: true, MaxResponseHeaderBytes: 16 << 10}).NewClientConn(c.quic)
+	if err := c.checkSettings(ctx); err != nil {
+		c.close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// checkSettings waits for what the proxy says it can do (RFC 9220, RFC 9297).
+func (c *connection) checkSettings(ctx context.Context) error {
+	select {
+	case <-c.http.ReceivedSettings():
+	case <-c.quic.Context().Done():
+		return context.Cause(c.quic.Context())
+	case <-ctx.Done():
+		return c.path.problem("the server is no HTTP/3 proxy: it sends no settings", "is this the proxy's address?")
+	}
+	s := c.http.Settings()
+	switch {
+	case !s.EnableExtendedConnect:
+		return c.path.problem("the server has no extended CONNECT, so it is no proxy for UDP", "is this the proxy's address?")
+	case !s.EnableDatagrams || !c.quic.ConnectionState().SupportsDatagrams.Remote:
+		return c.path.problem("the proxy has no HTTP/3 datagrams, without which it cannot carry UDP well", "ask its owner for RFC 9297, or use another proxy")
+	}
+	return nil
+}
+
+// alive reports whether flows can be opened. The path's lock is held.
+func (c *connection) alive() bool { return c.quic.Context().Err() == nil && !c.goneAway }
+
+// check fails once the connection is dead, or its own packets would no longer leave by the base path.
+func (c *connection) check() error {
+	if c.quic.Context().Err() != nil {
+		return c.path.problem("the connection to the proxy ended: "+describeEnd(context.Cause(c.quic.Context())), "")
+	}
+	if base, ok := c.wire.flow.(path.Checker); ok {
+		if err := base.Check(); err != nil {
+			return c.path.problem("the path that it rides changed: "+err.Error(), "")
+		}
+	}
+	return nil
+}
+
+func (c *connection) close() {
+	c.closing.Do(func() { c.quic.CloseWithError(quic.ApplicationErrorCode(http3.ErrCodeNoError), "") })
+}
+
+// tooLarge is larger than any QUIC datagram.
+var tooLarge = make([]byte, 1<<16)
+
+// room is how many bytes of payload fit a QUIC datagram at this moment. quic-go tells only who asks for too much.
+func (c *connection) room() int {
+	var e *quic.DatagramTooLargeError
+	if !errors.As(c.quic.SendDatagram(tooLarge), &e) {
+		return 0
+	}
+	return int(e.MaxDatagramPayloadSize)
+}
+
+// mtu is the largest packet inside the tunnel, as an IPv4 packet counts.
+func (c *connection) mtu() int { return max(c.room()-framing, 0) + headers4 }
+
+// tlsConfig verifies the proxy: by the system's roots, or by the pins.
+func (p *tunnel) tlsConfig() *tls.Config {
+	config := &tls.Config{ServerName: p.template.Host, MinVersion: tls.VersionTLS13, NextProtos: []string{http3.NextProtoH3}}
+	if len(p.pins) > 0 {
+		config.InsecureSkipVerify = true // VerifyConnection does it
+		config.VerifyConnection = p.verifyPin
+	}
+	return config
+}

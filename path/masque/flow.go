@@ -1,0 +1,294 @@
+package masque
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+	"sync/atomic"
+
+	"github.com/quic-go/quic-go"
+	"github.com/quic-go/quic-go/http3"
+	"github.com/quic-go/quic-go/quicvarint"
+	"golang.org/x/sys/unix"
+
+	"heddle/path"
+)
+
+// How many datagrams wait: to be sent, beside the few that quic-go keeps, and to be received.
+const (
+	sendQueue    = 64
+	receiveQueue = 256
+)
+
+// flow is one CONNECT-UDP request.
+type flow struct {
+	conn   *connection
+	stream *http3.RequestStream
+	to     netip.AddrPort
+	prefix int // bytes before the payload in a QUIC datagram
+
+	out  chan []byte
+	in   chan []byte
+	room atomic.Int64 // bytes of payload that fit, as last seen
+
+	ctx    context.Context // its cause is why the flow ended
+	end    context.CancelCauseFunc
+	closed atomic.Bool
+}
+
+// open asks the proxy for one target.
+func (c *connection) open(ctx context.Context, to netip.AddrPort) (path.Flow, error) {
+	request, err := c.path.request(to)
+	if err != nil {
+		return nil, err
+	}
+	stream, err := c.http.OpenRequestStream(ctx)
+	if err != nil {
+		c.leave()
+		return nil, c.path.problem("the proxy takes no more flows: "+describeEnd(err), "")
+	}
+	stop := context.AfterFunc(ctx, func() { cancelStream(stream) })
+	response, err := exchange(stream, request)
+	if !stop() && err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		cancelStream(stream)
+		if ctx.Err() != nil {
+			return nil, c.path.problem("the proxy does not answer the request", "")
+		}
+		return nil, c.path.problem("the proxy broke off the request: "+describeEnd(err), "")
+	}
+	if err := c.path.explainStatus(to, response, request.Header.Get(authorizationHeader) != ""); err != nil {
+		cancelStream(stream)
+		return nil, err
+	}
+	f := &flow{conn: c, stream: stream, to: to, out: make(chan []byte, sendQueue), in: make(chan []byte, receiveQueue),
+		prefix: quicvarint.Len(uint64(stream.StreamID()/4)) + 1}
+	f.ctx, f.end = context.WithCancelCause(context.Background())
+	f.room.Store(int64(f.measure()))
+	go f.send()
+	go f.pump()
+	go f.readCapsules()
+	return f, nil
+}
+
+// leave gives the connection up for new flows: the proxy is going away (RFC 9114, section 5.2).
+func (c *connection) leave() {
+	c.path.mu.Lock()
+	defer c.path.mu.Unlock()
+	c.goneAway = true
+}
+
+func exchange(stream *http3.RequestStream, request *http.Request) (*http.Response, error) {
+	if err := stream.SendRequestHeader(request); err != nil {
+		return nil, err
+	}
+	return stream.ReadResponse()
+}
+
+func cancelStream(stream *http3.RequestStream) {
+	stream.CancelRead(quic.StreamErrorCode(http3.ErrCodeRequestCanceled))
+	stream.CancelWrite(quic.StreamErrorCode(http3.ErrCodeRequestCanceled))
+}
+
+const authorizationHeader = "Proxy-Authorization"
+
+// request is an extended CONNECT (RFC 9298, section 3.4).
+func (p *tunnel) request(to netip.AddrPort) (*http.Request, error) {
+	target, err := url.Parse(p.template.Expand(to))
+	if err != nil {
+		return nil, p.problem("the URI template gives no URL", "correct it")
+	}
+	header := http.Header{http3.CapsuleProtocolHeader: {CapsuleProtocol}, "User-Agent": {""}}
+	if p.o.Secret != nil {
+		secret, err := p.o.Secret(p.spec.Name)
+		if err != nil {
+			return nil, err
+		}
+		if secret != "" {
+			value, ok := authorization(string(secret))
+			if !ok {
+				return nil, p.problem("its secret is neither USER:PASSWORD nor a token", "look into the file that --secret "+p.spec.Name+"=FILE names")
+			}
+			header.Set(authorizationHeader, value)
+		}
+	}
+	return &http.Request{Method: http.MethodConnect, Proto: Protocol, Host: p.template.Authority, URL: target, Header: header}, nil
+}
+
+// authorization is the Basic (RFC 7617) or Bearer (RFC 6750) credential.
+func authorization(secret string) (string, bool) {
+	if strings.Contains(secret, ":") {
+		return "Basic " + base64.StdEncoding.EncodeToString([]byte(secret)), true
+	}
+	const token = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~+/="
+	return "Bearer " + secret, strings.Trim(secret, token) == ""
+}
+
+// measure is how many bytes of payload fit at this moment.
+func (f *flow) measure() int { return max(f.conn.room()-f.prefix, 0) }
+
+// headers are those of an IP and UDP packet to the target.
+func (f *flow) headers() int {
+	if f.to.Addr().Unmap().Is4() {
+		return headers4
+	}
+	return headers6
+}
+
+// Send queues datagrams for the connection. It does not wait: what finds no room is lost, as in a socket.
+func (f *flow) Send(datagrams [][]byte) (int, error) {
+	sent := 0
+	var last error
+	for _, d := range datagrams {
+		if f.ctx.Err() != nil {
+			return sent, f.reason()
+		}
+		if len(d) > int(f.room.Load()) {
+			f.room.Store(int64(f.measure()))
+			if room := int(f.room.Load()); len(d) > room {
+				last = &path.Unreachable{Errno: unix.EMSGSIZE, MTU: room + f.headers()}
+				continue
+			}
+		}
+		select {
+		case f.out <- AppendDatagram(make([]byte, 0, len(d)+1), d):
+			sent++
+		default:
+			last = &path.Unreachable{Errno: unix.ENOBUFS}
+		}
+	}
+	return sent, last
+}
+
+// send hands the queue to quic-go, which waits where the connection is congested.
+func (f *flow) send() {
+	for {
+		select {
+		case d := <-f.out:
+			err := f.stream.SendDatagram(d)
+			var tooLarge *quic.DatagramTooLargeError
+			if errors.As(err, &tooLarge) {
+				f.room.Store(int64(f.measure()))
+			} else if err != nil {
+				f.fail(describeEnd(err))
+				return
+			}
+		case <-f.ctx.Done():
+			return
+		}
+	}
+}
+
+// pump moves what arrived out of quic-go's short queue.
+func (f *flow) pump() {
+	for {
+		d, err := f.stream.ReceiveDatagram(f.ctx)
+		if err != nil {
+			f.fail(describeEnd(err))
+			return
+		}
+		if f.take(d) != nil {
+			f.fail("the proxy breaks the protocol")
+			return
+		}
+	}
+}
+
+// take queues the payload of one HTTP datagram, or loses it where nobody reads.
+func (f *flow) take(datagram []byte) error {
+	payload, err := ParseDatagram(datagram)
+	if err != nil || payload == nil {
+		return err
+	}
+	select {
+	case f.in <- payload:
+	default:
+	}
+	return nil
+}
+
+// readCapsules follows the request stream, whose end is the flow's.
+func (f *flow) readCapsules() {
+	err := ReadCapsules(f.stream, f.take)
+	if err == nil {
+		f.fail("the proxy closed it")
+		return
+	}
+	f.fail(describeEnd(err))
+}
+
+// fail ends the flow with what is known of why; the first word counts.
+func (f *flow) fail(why string) {
+	f.end(f.conn.path.problem("the flow through the proxy ended: "+why, ""))
+	cancelStream(f.stream)
+}
+
+// reason is why the flow ended.
+func (f *flow) reason() error {
+	if f.closed.Load() {
+		return net.ErrClosed
+	}
+	return context.Cause(f.ctx)
+}
+
+// Receive gives what arrived, in order.
+func (f *flow) Receive(into []path.Inbound) (int, error) {
+	if len(into) == 0 {
+		return 0, nil
+	}
+	select {
+	case payload := <-f.in:
+		return f.fill(into, payload), nil
+	case <-f.ctx.Done():
+		return 0, f.reason()
+	}
+}
+
+// fill puts one payload and what else is there into into.
+func (f *flow) fill(into []path.Inbound, payload []byte) int {
+	for n := 0; ; {
+		into[n] = path.Inbound{Data: payload, Size: max(len(payload), 1), From: f.to}
+		if n++; n == len(into) {
+			return n
+		}
+		select {
+		case payload = <-f.in:
+		default:
+			return n
+		}
+	}
+}
+
+// Check fails once the flow, its connection or the path below is gone.
+func (f *flow) Check() error {
+	if f.ctx.Err() != nil {
+		return f.reason()
+	}
+	return f.conn.check()
+}
+
+// LocalAddr is where the connection's packets leave this machine from.
+func (f *flow) LocalAddr() netip.AddrPort {
+	if a, ok := f.conn.wire.flow.(path.Addressed); ok {
+		return a.LocalAddr()
+	}
+	return netip.AddrPort{}
+}
+
+// Close ends the request.
+func (f *flow) Close() error {
+	if f.closed.Swap(true) {
+		return net.ErrClosed
+	}
+	f.end(net.ErrClosed)
+	cancelStream(f.stream)
+	f.conn.path.release(f.conn)
+	return nil
+}

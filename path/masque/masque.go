@@ -1,0 +1,259 @@
+// Package masque is the kind of path that leaves through an HTTP/3 proxy: CONNECT-UDP (RFC 9298), with HTTP datagrams
+// (RFC 9297) in QUIC datagrams (RFC 9221).
+//
+// A path is written masque:https://HOST[:PORT][/TEMPLATE][#sha256=HEX[,HEX...]]. All flows of a path share one
+// connection, which is made at the first and kept for a while after the last. Package proxy is the other side.
+//
+// Do not use it to hide from the proxy: that one sees who talks to whom.
+package masque
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"heddle/path"
+)
+
+// Scheme is how the kind is written.
+const Scheme = "masque"
+
+func init() {
+	path.Register(path.Kind{Scheme: Scheme, Argument: "proxy", Tunnel: true, New: New})
+	// quic-go would print to the terminal that a user without privileges has small socket buffers.
+	if _, given := os.LookupEnv(bufferWarning); !given {
+		os.Setenv(bufferWarning, "true")
+	}
+}
+
+const bufferWarning = "QUIC_GO_DISABLE_RECEIVE_BUFFER_WARNING"
+
+// keepIdle is how long the connection is kept after its last flow was closed.
+const keepIdle = 30 * time.Second
+
+// tunnel is a path through one proxy.
+type tunnel struct {
+	spec     path.Spec
+	o        path.Options
+	template Template
+	pins     [][sha256.Size]byte // of the certificate's public key; empty for the system's roots
+
+	mu       sync.Mutex
+	conn     *connection
+	dialing  chan struct{} // closed when the dial under way has ended; nil where there is none
+	idle     *time.Timer
+	refusals refusals
+}
+
+// New makes the path; it sends nothing.
+func New(s path.Spec, o path.Options) (path.Path, error) {
+	text, fragment, pinned := strings.Cut(s.Arg, "#")
+	bad := func(err error) (path.Path, error) {
+		return nil, &path.Error{What: "path " + s.Name, Why: "its proxy cannot be read", Err: err,
+			Hint: "write " + s.Name + "=masque:https://proxy.example, and #sha256=HEX behind it to pin a certificate of your own"}
+	}
+	template, err := ParseTemplate(text)
+	if err != nil {
+		return bad(err)
+	}
+	p := &tunnel{spec: s, o: o, template: template}
+	if pinned {
+		if p.pins, err = parsePins(fragment); err != nil {
+			return bad(err)
+		}
+	}
+	if p.o.Base == nil {
+		p.o.Base = path.NewSystem(o.Mark)
+	}
+	return p, nil
+}
+
+// parsePins reads sha256=HEX[,HEX...].
+func parsePins(text string) ([][sha256.Size]byte, error) {
+	list, ok := strings.CutPrefix(text, "sha256=")
+	if !ok {
+		return nil, errors.New("what follows the # is not sha256=HEX")
+	}
+	var pins [][sha256.Size]byte
+	for _, one := range strings.Split(list, ",") {
+		raw, err := hex.DecodeString(one)
+		if err != nil || len(raw) != sha256.Size {
+			return nil, fmt.Errorf("a pin is %d hexadecimal digits, which %q is not", 2*sha256.Size, one)
+		}
+		pins = append(pins, [sha256.Size]byte(raw))
+	}
+	return pins, nil
+}
+
+// Open begins a flow inside the connection to the proxy, which it makes where there is none.
+func (p *tunnel) Open(ctx context.Context, to netip.AddrPort) (path.Flow, error) {
+	if !to.IsValid() || to.Port() == 0 {
+		return nil, p.problem(fmt.Sprintf("%v is no address to send to", to), "")
+	}
+	c, err := p.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.refused(to); err != nil {
+		p.release(c)
+		return nil, err
+	}
+	f, err := c.open(ctx, to)
+	if err != nil {
+		p.release(c)
+		return nil, p.remember(ctx, to, err)
+	}
+	p.forgive(to)
+	return f, nil
+}
+
+// connect gives the connection, which the caller must release. One caller makes it; the others wait.
+func (p *tunnel) connect(ctx context.Context) (*connection, error) {
+	for {
+		p.mu.Lock()
+		if c := p.conn; c != nil && c.alive() {
+			c.uses++
+			p.stopIdle()
+			p.mu.Unlock()
+			return c, nil
+		}
+		if err := p.refusals.standing(netip.AddrPort{}, time.Now()); err != nil {
+			p.mu.Unlock()
+			return nil, err
+		}
+		wait := p.dialing
+		if wait == nil {
+			p.dialing = make(chan struct{})
+			p.mu.Unlock()
+			return p.dialFirst(ctx)
+		}
+		p.mu.Unlock()
+		select {
+		case <-wait:
+		case <-ctx.Done():
+			return nil, p.problem("the connection to the proxy is not made yet", "")
+		}
+	}
+}
+
+// dialFirst dials and tells those who wait.
+func (p *tunnel) dialFirst(ctx context.Context) (*connection, error) {
+	c, err := p.dial(ctx)
+	if err != nil {
+		err = p.remember(ctx, netip.AddrPort{}, err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	close(p.dialing)
+	p.dialing = nil
+	if err != nil {
+		return nil, err
+	}
+	p.refusals.forgive(netip.AddrPort{})
+	p.stopIdle()
+	p.conn = c
+	c.uses = 1
+	return c, nil
+}
+
+// release gives back one use of a connection. The last one starts its clock.
+func (p *tunnel) release(c *connection) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c.uses--
+	switch {
+	case c.uses > 0:
+	case p.conn != c || !c.alive():
+		go c.close()
+	default:
+		p.stopIdle()
+		p.idle = time.AfterFunc(keepIdle, func() { p.expire(c) })
+	}
+}
+
+func (p *tunnel) expire(c *connection) {
+	p.mu.Lock()
+	unused := c.uses == 0
+	if unused && p.conn == c {
+		p.conn = nil
+	}
+	p.mu.Unlock()
+	if unused {
+		c.close()
+	}
+}
+
+// stopIdle stops the clock of the connection. p.mu is held.
+func (p *tunnel) stopIdle() {
+	if p.idle != nil {
+		p.idle.Stop()
+		p.idle = nil
+	}
+}
+
+func (p *tunnel) refused(to netip.AddrPort) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.refusals.standing(to, time.Now())
+}
+
+// remember notes a failure, so that it is not asked for again at once. That the caller gave up is none.
+func (p *tunnel) remember(ctx context.Context, to netip.AddrPort, err error) error {
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.refusals.note(to, err, time.Now())
+	return err
+}
+
+func (p *tunnel) forgive(to netip.AddrPort) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.refusals.forgive(to)
+}
+
+// Describe says what the path is now. The MTU is that of the connection where there is one, and what it would begin
+// with where there is none.
+func (p *tunnel) Describe() path.Info {
+	place := Scheme + ":" + net.JoinHostPort(p.template.Host, strconv.Itoa(int(p.template.Port)))
+	base := p.o.Base.Describe()
+	info := path.Info{Name: p.spec.Name, Kind: p.spec.Kind, Arg: p.spec.Arg, Observer: place, Exit: place,
+		Addresses: base.Addresses, Ready: base.Ready, Why: base.Why, Hint: base.Hint,
+		Claim: "the network before " + p.template.Host + " sees QUIC to that proxy, its name and address, and the size and time of each packet, but not the server; the proxy sees your address and the server's; the server and its network see the proxy's address in place of yours"}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c := p.conn
+	if c != nil && c.alive() {
+		info.MTU = c.mtu()
+		return info
+	}
+	if size := packetSizes(base.MTU, p.proxyFamilyOverhead()); base.MTU > 0 && len(size) > 0 {
+		info.MTU = payloadOf(size[0]) + headers4
+	} else if base.MTU > 0 {
+		info.MTU = max(payloadOf(base.MTU-p.proxyFamilyOverhead()), 0) + headers4
+	}
+	if err := p.refusals.standing(netip.AddrPort{}, time.Now()); err != nil && info.Ready {
+		info.Ready = false
+		info.Why, info.Hint = err.Error(), ""
+		var e *path.Error
+		if errors.As(err, &e) {
+			info.Why, info.Hint = e.Why, e.Hint
+		}
+	}
+	return info
+}
+
+func (p *tunnel) problem(why, hint string) *path.Error {
+	return &path.Error{What: "path " + p.spec.Name, Why: why, Hint: hint}
+}

@@ -1,0 +1,144 @@
+package masque
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/quic-go/quic-go"
+	"github.com/quic-go/quic-go/http3"
+
+	"heddle/path"
+)
+
+// Pin is what #sha256= takes: the SHA-256 of the certificate's public key (RFC 7469, section 2.4), in hexadecimal.
+func Pin(leaf *x509.Certificate) string {
+	sum := sha256.Sum256(leaf.RawSubjectPublicKeyInfo)
+	return hex.EncodeToString(sum[:])
+}
+
+var errPin = errors.New("its certificate has another key than the pinned one")
+
+func (p *tunnel) verifyPin(state tls.ConnectionState) error {
+	if len(state.PeerCertificates) == 0 {
+		return errPin
+	}
+	sum := sha256.Sum256(state.PeerCertificates[0].RawSubjectPublicKeyInfo)
+	for _, pin := range p.pins {
+		if subtle.ConstantTimeCompare(sum[:], pin[:]) == 1 {
+			return nil
+		}
+	}
+	return errPin
+}
+
+// explainDial turns the failure of a handshake into words. It keeps no error of quic-go, since these count as
+// net.ErrClosed.
+func (p *tunnel) explainDial(remote netip.AddrPort, err error) error {
+	var known *path.Error
+	if errors.As(err, &known) {
+		return err
+	}
+	at := fmt.Sprintf("the proxy at %v", remote)
+	var unreachable *path.Unreachable
+	var transport *quic.TransportError
+	var timeout *quic.HandshakeTimeoutError
+	var idle *quic.IdleTimeoutError
+	switch {
+	case errors.Is(err, errPin):
+		return p.problem(at+": "+errPin.Error(), "compare the pin with what `heddle masque serve` prints; if nobody changed the key, somebody is in between")
+	case errors.As(err, &unreachable):
+		return p.problem(at+" cannot be reached: "+unreachable.Error(), "does it run, and does it listen on that port with UDP?")
+	case errors.As(err, &timeout), errors.As(err, &idle):
+		return p.problem(at+" does not answer", "does it run, and does the network let UDP to that port pass?")
+	case errors.As(err, &transport) && transport.ErrorCode == alpnMissing:
+		return p.problem(at+" does not speak HTTP/3", "is this the proxy's address?")
+	case errors.As(err, &transport) && transport.ErrorCode.IsCryptoError():
+		return p.problem(at+" cannot prove who it is: "+textOf(err), "correct the name, or pin the proxy's own certificate with #sha256=HEX")
+	}
+	return p.problem(at+": no connection: "+textOf(err), "")
+}
+
+// alpnMissing is TLS's no_application_protocol as a QUIC error (RFC 9001, section 4.8).
+const alpnMissing = quic.TransportErrorCode(0x100 + 120)
+
+// describeEnd says why a connection or stream ended.
+func describeEnd(err error) string {
+	var idle *quic.IdleTimeoutError
+	var application *quic.ApplicationError
+	var h *http3.Error
+	var reset *quic.StatelessResetError
+	switch {
+	case errors.As(err, &idle):
+		return "the proxy fell silent"
+	case errors.As(err, &reset):
+		return "the proxy does not know of it any more"
+	case errors.As(err, &h) && h.Remote && h.ErrorCode == http3.ErrCodeConnectError:
+		return "the proxy cannot reach the target"
+	case errors.As(err, &h) && h.ErrorCode == http3.ErrCodeNoError,
+		errors.As(err, &application) && application.ErrorCode == quic.ApplicationErrorCode(http3.ErrCodeNoError):
+		return "the proxy closed it"
+	}
+	return textOf(err)
+}
+
+func textOf(err error) string {
+	if err == nil {
+		return "for no reason given"
+	}
+	return err.Error()
+}
+
+// explainStatus turns what the proxy answered into words, nil for a success.
+func (p *tunnel) explainStatus(to netip.AddrPort, response *http.Response, withSecret bool) error {
+	code := response.StatusCode
+	reason := proxyStatus(response.Header)
+	switch {
+	case code >= 200 && code < 300:
+		return nil
+	case code == http.StatusUnauthorized || code == http.StatusProxyAuthRequired:
+		if withSecret {
+			return p.problem("the proxy does not take the password or token", "look into the file that --secret "+p.spec.Name+"=FILE names: USER:PASSWORD, or a token")
+		}
+		return p.problem("the proxy wants a password or token", "put USER:PASSWORD or a token into a file, and name it with --secret "+p.spec.Name+"=FILE")
+	case code == http.StatusForbidden:
+		return p.problem(fmt.Sprintf("the proxy does not forward to %v%s", to, reason), "its owner decides which targets are allowed")
+	case code == http.StatusNotFound || code == http.StatusMethodNotAllowed || code == http.StatusBadRequest || code == http.StatusNotImplemented:
+		return p.problem(fmt.Sprintf("the server proxies no UDP under this address (HTTP status %d%s)", code, reason), "its owner knows the URI template to write")
+	case code == http.StatusTooManyRequests || code == http.StatusServiceUnavailable:
+		e := p.problem(fmt.Sprintf("the proxy is busy, or has enough of us (HTTP status %d%s)", code, reason), "wait, or ask its owner for more flows")
+		seconds, err := strconv.ParseUint(response.Header.Get("Retry-After"), 10, 16)
+		if err != nil {
+			return e
+		}
+		return &laterError{e, time.Duration(seconds) * time.Second}
+	}
+	return p.problem(fmt.Sprintf("the proxy cannot reach %v (HTTP status %d%s)", to, code, reason), "")
+}
+
+// proxyStatus gives the error that a Proxy-Status field names (RFC 9209), a token, as text to append.
+func proxyStatus(h http.Header) string {
+	for _, parameter := range strings.Split(h.Get("Proxy-Status"), ";") {
+		name, value, _ := strings.Cut(strings.TrimSpace(parameter), "=")
+		if name == "error" && value != "" && len(value) < 64 && strings.Trim(value, "abcdefghijklmnopqrstuvwxyz_") == "" {
+			return ", " + value
+		}
+	}
+	return ""
+}
+
+func cmpName(base string) string {
+	if base == "" {
+		return "this machine's way to the proxy"
+	}
+	return base
+}

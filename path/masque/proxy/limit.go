@@ -1,0 +1,134 @@
+package proxy
+
+import (
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// Of wrong credentials a source has so many at once, and one more each refillAfter.
+const (
+	failuresAtOnce = 10
+	refillAfter    = 6 * time.Second
+	maxSources     = 4096
+)
+
+// bucket is a token bucket: it fills by one each every, up to most.
+type bucket struct {
+	left float64
+	at   time.Time
+}
+
+func (b *bucket) fill(now time.Time, most int, every time.Duration) {
+	if b.at.IsZero() {
+		b.left = float64(most)
+	} else {
+		b.left = min(b.left+now.Sub(b.at).Seconds()/every.Seconds(), float64(most))
+	}
+	b.at = now
+}
+
+// failures counts wrong credentials by source, in a bounded table.
+type failures struct {
+	now func() time.Time
+
+	mu sync.Mutex
+	of map[netip.Addr]*bucket
+}
+
+func newFailures() *failures { return &failures{now: time.Now, of: map[netip.Addr]*bucket{}} }
+
+// source is what one stranger is counted by: an IPv4 address, or an IPv6 network of 64 bits.
+func source(a netip.Addr) netip.Addr {
+	a = a.Unmap().WithZone("")
+	if p, err := a.Prefix(64); a.Is6() && err == nil {
+		return p.Addr()
+	}
+	return a
+}
+
+// blocked reports whether the source has failed too often of late.
+func (f *failures) blocked(from netip.Addr) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	b := f.of[source(from)]
+	if b == nil {
+		return false
+	}
+	b.fill(f.now(), failuresAtOnce, refillAfter)
+	return b.left < 1
+}
+
+// note counts a failure.
+func (f *failures) note(from netip.Addr) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	key := source(from)
+	b := f.of[key]
+	if b == nil {
+		f.makeRoom()
+		b = &bucket{}
+		f.of[key] = b
+	}
+	b.fill(f.now(), failuresAtOnce, refillAfter)
+	b.left = max(b.left-1, 0)
+}
+
+// makeRoom forgets sources that have nothing against them, and where all have, the one with the least. f.mu is held.
+func (f *failures) makeRoom() {
+	if len(f.of) < maxSources {
+		return
+	}
+	var least netip.Addr
+	most := -1.0
+	for key, b := range f.of {
+		b.fill(f.now(), failuresAtOnce, refillAfter)
+		if b.left >= failuresAtOnce {
+			delete(f.of, key)
+		} else if b.left > most {
+			least, most = key, b.left
+		}
+	}
+	if len(f.of) >= maxSources {
+		delete(f.of, least)
+	}
+}
+
+// crowd counts who is here at the moment, by name, up to a number each and in all.
+type crowd[K comparable] struct {
+	each, all int
+
+	mu    sync.Mutex
+	of    map[K]int
+	total int
+}
+
+func newCrowd[K comparable](each, all int) *crowd[K] {
+	return &crowd[K]{each: each, all: all, of: map[K]int{}}
+}
+
+func (c *crowd[K]) enter(who K) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.of[who] >= c.each || c.total >= c.all {
+		return false
+	}
+	c.of[who]++
+	c.total++
+	return true
+}
+
+func (c *crowd[K]) leave(who K) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.of[who]--; c.of[who] == 0 {
+		delete(c.of, who)
+	}
+	c.total--
+}
+
+func (c *crowd[K]) count() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.total
+}

@@ -1,0 +1,181 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/quic-go/quic-go"
+	"github.com/quic-go/quic-go/http3"
+	"golang.org/x/sys/unix"
+
+	"heddle/path/masque"
+)
+
+const (
+	largest    = 2048      // bytes of a datagram that are read; none so large fits a QUIC packet
+	flowBuffer = 512 << 10 // of a flow's socket
+)
+
+// relay carries the datagrams of one request.
+type relay struct {
+	proxy  *Proxy
+	stream *http3.Stream
+	socket *net.UDPConn
+	active atomic.Int64 // when something was carried last, Unix nanoseconds
+	ctx    context.Context
+	end    context.CancelCauseFunc
+}
+
+// Why a relay ended.
+var (
+	errIdle     = errors.New("idle")
+	errClient   = errors.New("the client ended it")
+	errTarget   = errors.New("the target cannot be reached")
+	errProtocol = errors.New("the client breaks the protocol")
+)
+
+// dial opens a socket that only hears one target, and never sends fragments (RFC 9298, section 5).
+func dial(to netip.AddrPort) (*net.UDPConn, error) {
+	d := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) error {
+		var err error
+		controlErr := raw.Control(func(fd uintptr) {
+			if to.Addr().Is4() {
+				err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DO)
+			} else {
+				err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_DO)
+			}
+		})
+		return errors.Join(controlErr, err)
+	}}
+	conn, err := d.Dial("udp", to.String())
+	if err != nil {
+		return nil, err
+	}
+	socket := conn.(*net.UDPConn)
+	return socket, errors.Join(socket.SetReadBuffer(flowBuffer), socket.SetWriteBuffer(flowBuffer))
+}
+
+func newRelay(p *Proxy, stream *http3.Stream, socket *net.UDPConn) *relay {
+	r := &relay{proxy: p, stream: stream, socket: socket}
+	r.touch()
+	return r
+}
+
+func (r *relay) touch() { r.active.Store(time.Now().UnixNano()) }
+
+// run carries until one side ends, and gives why.
+func (r *relay) run(ctx context.Context) error {
+	r.ctx, r.end = context.WithCancelCause(ctx)
+	var work sync.WaitGroup
+	work.Go(func() { r.end(r.up()) })
+	work.Go(func() { r.end(r.down()) })
+	work.Go(func() { r.end(r.capsules()) })
+	idle := time.NewTimer(r.proxy.o.Idle)
+	defer idle.Stop()
+	for r.ctx.Err() == nil {
+		select {
+		case <-r.ctx.Done():
+		case <-idle.C:
+			quiet := time.Since(time.Unix(0, r.active.Load()))
+			if quiet >= r.proxy.o.Idle {
+				r.end(errIdle)
+			}
+			idle.Reset(max(r.proxy.o.Idle-quiet, time.Millisecond))
+		}
+	}
+	why := context.Cause(r.ctx)
+	r.socket.Close()
+	switch {
+	case errors.Is(why, errTarget):
+		r.stream.CancelWrite(quic.StreamErrorCode(http3.ErrCodeConnectError))
+	case errors.Is(why, errProtocol):
+		r.stream.CancelWrite(quic.StreamErrorCode(http3.ErrCodeMessageError))
+	default:
+		r.stream.Close()
+	}
+	r.stream.CancelRead(quic.StreamErrorCode(http3.ErrCodeNoError))
+	work.Wait()
+	return why
+}
+
+// up carries from the client to the target.
+func (r *relay) up() error {
+	for {
+		datagram, err := r.stream.ReceiveDatagram(r.ctx)
+		if err != nil {
+			return errClient
+		}
+		if err := r.forward(datagram); err != nil {
+			return err
+		}
+	}
+}
+
+// forward sends the payload of one HTTP datagram to the target.
+func (r *relay) forward(datagram []byte) error {
+	payload, err := masque.ParseDatagram(datagram)
+	if err != nil {
+		return errProtocol
+	}
+	counts := &r.proxy.counts
+	if payload == nil {
+		counts.up.dropped.Add(1)
+		return nil
+	}
+	_, err = r.socket.Write(payload)
+	switch {
+	case err == nil:
+		counts.up.add(len(payload))
+		r.touch()
+	case errors.Is(err, unix.EMSGSIZE), errors.Is(err, unix.ENOBUFS), errors.Is(err, unix.EPERM):
+		counts.up.dropped.Add(1)
+	default:
+		return errTarget
+	}
+	return nil
+}
+
+// down carries from the target to the client. Where the connection is congested it waits, and the socket's buffer
+// fills.
+func (r *relay) down() error {
+	buffer := make([]byte, largest)
+	counts := &r.proxy.counts
+	for {
+		n, err := r.socket.Read(buffer)
+		if errors.Is(err, unix.EMSGSIZE) {
+			continue // what the client sent was too large for the way to the target
+		}
+		if err != nil {
+			return errTarget
+		}
+		if n == largest {
+			counts.down.dropped.Add(1)
+			continue
+		}
+		err = r.stream.SendDatagram(masque.AppendDatagram(make([]byte, 0, n+1), buffer[:n]))
+		var tooLarge *quic.DatagramTooLargeError
+		switch {
+		case errors.As(err, &tooLarge):
+			counts.down.dropped.Add(1)
+		case err != nil:
+			return errClient
+		default:
+			counts.down.add(n)
+			r.touch()
+		}
+	}
+}
+
+// capsules follows the request stream, whose end is the flow's (RFC 9298, section 3.1).
+func (r *relay) capsules() error {
+	if err := masque.ReadCapsules(r.stream, r.forward); errors.Is(err, errTarget) || errors.Is(err, errProtocol) {
+		return err
+	}
+	return errClient
+}

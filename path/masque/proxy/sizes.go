@@ -1,0 +1,62 @@
+package proxy
+
+import (
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// sizes remembers whose handshakes did not come to an end, which may be because the way to them carries small packets
+// only: they are tried again with small ones. The table is bounded.
+type sizes struct {
+	now func() time.Time
+
+	mu      sync.Mutex
+	pending map[netip.Addr]time.Time // when a handshake began that is not finished
+}
+
+// A handshake that is not finished after narrowAfter is suspected; after narrowFor nobody remembers it.
+const (
+	narrowAfter = 2 * time.Second
+	narrowFor   = time.Minute
+	maxPending  = 4096
+)
+
+func newSizes() *sizes { return &sizes{now: time.Now, pending: map[netip.Addr]time.Time{}} }
+
+// first is the size in bytes that packets to a client begin with.
+func (s *sizes) first(from netip.Addr) uint16 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if began, ok := s.pending[from]; ok {
+		if age := s.now().Sub(began); age >= narrowAfter && age < narrowFor {
+			return packetNarrow
+		}
+	}
+	return packetFirst
+}
+
+// begun notes that a handshake began.
+func (s *sizes) begun(from netip.Addr) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.now()
+	if began, ok := s.pending[from]; ok && now.Sub(began) < narrowFor {
+		return
+	}
+	if len(s.pending) >= maxPending {
+		for key, began := range s.pending {
+			if now.Sub(began) >= narrowFor || len(s.pending) >= maxPending {
+				delete(s.pending, key)
+			}
+		}
+	}
+	s.pending[from] = now
+}
+
+// finished notes that the handshake came to its end.
+func (s *sizes) finished(from netip.Addr) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.pending, from)
+}
