@@ -1,0 +1,6 @@
+package config
+
+// The kinds of path beyond those of package path. Each registers itself.
+import (
+	_ "heddle/path/socks5"
+)

@@ -1,0 +1,218 @@
+package socks5
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"heddle/path"
+)
+
+const (
+	chunkBytes  = 128 << 10 // of datagrams with their headers, handed to the flow under it at once
+	maxChatter  = 4096      // bytes that a proxy may say on a connection that has nothing to say
+	inboundRoom = 4         // receives of the flow under it, at once
+)
+
+// flow is one association: datagrams to the proxy's relay, and the connection that keeps the association alive.
+type flow struct {
+	what    string
+	under   path.Flow
+	control net.Conn
+	relay   netip.AddrPort
+	to      netip.AddrPort
+	header  []byte
+
+	slab    []byte   // datagrams with their headers
+	chunk   [][]byte // their bounds in the slab
+	raw     []path.Inbound
+	waiting []path.Inbound // of raw, not yet handed on
+
+	mu    sync.Mutex
+	ended error // why the association is no more, nil while it is
+	close sync.Once
+}
+
+func newFlow(what string, under path.Flow, control net.Conn, relay, to netip.AddrPort) *flow {
+	f := &flow{what: what, under: under, control: control, relay: relay, to: to,
+		header: headerTo(to), slab: make([]byte, 0, chunkBytes), raw: make([]path.Inbound, inboundRoom)}
+	go f.hold()
+	return f
+}
+
+// hold waits for the end of the connection, which is the end of the association (RFC 1928, section 7).
+func (f *flow) hold() {
+	_, err := io.Copy(io.Discard, io.LimitReader(f.control, maxChatter))
+	f.end("the proxy closed the connection that holds the association", err)
+}
+
+// end notes the first reason why the association is no more, and gives it.
+func (f *flow) end(why string, err error) error {
+	f.mu.Lock()
+	if f.ended == nil {
+		f.ended = &path.Error{What: f.what, Why: why, Err: err, Hint: "it is asked for again; the proxy's log may say more"}
+	}
+	err = f.ended
+	f.mu.Unlock()
+	f.control.Close()
+	return err
+}
+
+// over gives why the association is no more, nil while it is.
+func (f *flow) over() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.ended
+}
+
+// Check fails once the association is no more, or where the path under it changed.
+func (f *flow) Check() error {
+	if err := f.over(); err != nil {
+		return err
+	}
+	if c, ok := f.under.(path.Checker); ok {
+		return c.Check()
+	}
+	return nil
+}
+
+// LocalAddr is the address that datagrams to the relay leave from, where the path under it knows.
+func (f *flow) LocalAddr() netip.AddrPort {
+	if a, ok := f.under.(path.Addressed); ok {
+		return a.LocalAddr()
+	}
+	return netip.AddrPort{}
+}
+
+// Send puts the header before each datagram. They share one buffer, so that the flow under it can send runs of one
+// length at once.
+func (f *flow) Send(datagrams [][]byte) (int, error) {
+	sent := 0
+	var last error
+	for len(datagrams) > 0 {
+		if err := f.over(); err != nil {
+			return sent, err
+		}
+		taken := f.fill(datagrams)
+		n, err := f.under.Send(f.chunk)
+		sent += n
+		if err != nil {
+			last = f.judge(err)
+			if n < taken && !tooLarge(err) {
+				return sent, last
+			}
+		}
+		datagrams = datagrams[taken:]
+	}
+	return sent, last
+}
+
+// fill makes the next chunk, of at least one datagram, and says of how many.
+func (f *flow) fill(datagrams [][]byte) int {
+	f.slab, f.chunk = f.slab[:0], f.chunk[:0]
+	for i, d := range datagrams {
+		size := len(f.header) + len(d)
+		if i > 0 && len(f.slab)+size > cap(f.slab) {
+			break
+		}
+		start := len(f.slab)
+		f.slab = append(append(f.slab, f.header...), d...)
+		f.chunk = append(f.chunk, f.slab[start:len(f.slab):len(f.slab)])
+	}
+	return len(f.chunk)
+}
+
+func tooLarge(err error) bool { return errors.Is(err, unix.EMSGSIZE) || errors.Is(err, unix.ENOBUFS) }
+
+// judge turns what the network said of datagrams to the relay into what it means for those to the server.
+func (f *flow) judge(err error) error {
+	var u *path.Unreachable
+	switch {
+	case !errors.As(err, &u):
+		return err
+	case u.FromServer(f.relay.Addr()):
+		return f.end("the proxy's relay is gone", err)
+	case u.Errno == unix.EMSGSIZE && u.MTU > len(f.header):
+		return &path.Unreachable{Errno: u.Errno, By: u.By, MTU: u.MTU - len(f.header)}
+	}
+	return err
+}
+
+// Receive hands on what comes from the proxy's relay, without headers. Fragments and what else is no datagram of an
+// association are dropped.
+func (f *flow) Receive(into []path.Inbound) (int, error) {
+	n := 0
+	for n == 0 {
+		if len(f.waiting) == 0 {
+			got, err := f.under.Receive(f.raw[:min(len(f.raw), len(into))])
+			if errors.Is(err, net.ErrClosed) {
+				return 0, net.ErrClosed
+			}
+			if err != nil {
+				return 0, f.judge(err)
+			}
+			f.waiting = f.raw[:got]
+		}
+		for n < len(into) && len(f.waiting) > 0 {
+			in := &f.waiting[0]
+			if in.From != f.relay || len(in.Data) == 0 {
+				f.waiting = f.waiting[1:]
+				continue
+			}
+			var ok bool
+			if into[n], ok = unwrap(in); ok {
+				n++
+			}
+			if len(in.Data) == 0 {
+				f.waiting = f.waiting[1:]
+			}
+		}
+	}
+	return n, nil
+}
+
+// unwrap takes from in the first datagrams that one server sent, moves their payloads together and leaves the rest. ok
+// is false where the first datagram is to be dropped; it is taken from in all the same.
+func unwrap(in *path.Inbound) (out path.Inbound, ok bool) {
+	whole := in.Data
+	written := 0
+	for len(in.Data) > 0 {
+		d := in.Data[:min(in.Size, len(in.Data))]
+		from, length, err := parseHeader(d)
+		if err != nil {
+			if written == 0 {
+				in.Data = in.Data[len(d):]
+			}
+			break
+		}
+		payload := d[length:]
+		if written > 0 && (from != out.From || len(payload) == 0 || len(payload) > out.Size) {
+			break
+		}
+		if written == 0 {
+			out = path.Inbound{From: from, Size: max(len(payload), 1)}
+			ok = true
+		}
+		copy(whole[written:], payload)
+		written += len(payload)
+		in.Data = in.Data[len(d):]
+		if len(payload) < out.Size {
+			break
+		}
+	}
+	out.Data = whole[:written]
+	return out, ok
+}
+
+// Close ends the association.
+func (f *flow) Close() error {
+	f.close.Do(func() {
+		f.control.Close()
+		f.under.Close()
+	})
+	return nil
+}

@@ -1,0 +1,262 @@
+package socks5
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"heddle/path"
+)
+
+func init() {
+	path.Register(path.Kind{Scheme: "socks5", Argument: "HOST:PORT", Tunnel: true, New: newPath})
+}
+
+// How long an attempt may take at most: at an association, and at a connection, which the proxy must make first.
+const (
+	askPatience  = 10 * time.Second
+	dialPatience = 30 * time.Second
+)
+
+// proxyPath is one proxy, and the path that leads to it.
+type proxyPath struct {
+	spec   path.Spec
+	host   string
+	port   uint16
+	base   path.Path
+	dialer path.Dialer // base, for TCP
+	secret func(string) (path.Secret, error)
+	outer6 atomic.Bool // the proxy was last reached by IPv6
+}
+
+func newPath(s path.Spec, o path.Options) (path.Path, error) {
+	host, port, ok := splitAddress(s.Arg)
+	if !ok {
+		return nil, &path.Error{What: "path " + s.Name, Why: fmt.Sprintf("%q is no proxy's address", s.Arg),
+			Hint: "write HOST:PORT, for example " + s.Name + "=socks5:127.0.0.1:1080; an IPv6 address stands in brackets"}
+	}
+	dialer, ok := o.Base.(path.Dialer)
+	if !ok {
+		return nil, &path.Error{What: "path " + s.Name, Why: s.Base + " carries no TCP, which SOCKS5 needs",
+			Hint: "let it ride a path that does, such as one of if:"}
+	}
+	p := &proxyPath{spec: s, host: host, port: port, base: o.Base, dialer: dialer, secret: o.Secret}
+	if a, err := netip.ParseAddr(host); err == nil {
+		p.outer6.Store(a.Unmap().Is6())
+	}
+	return p, nil
+}
+
+// Describe says what the proxy's path is now, as far as this machine sees.
+func (p *proxyPath) Describe() path.Info {
+	under := p.base.Describe()
+	info := path.Info{Name: p.spec.Name, Kind: p.spec.Kind, Arg: p.spec.Arg, Observer: "socks5:" + p.spec.Arg, Exit: "socks5:" + p.spec.Arg,
+		Addresses: under.Addresses, Ready: under.Ready, Why: under.Why, Hint: under.Hint,
+		Claim: "the proxy " + p.spec.Arg + ", and in clear every network between it and you, sees your address, the server's and the size and time of each packet that takes this path, and the proxy's password if it has one; the server sees the proxy's address"}
+	if p.spec.Base != "" {
+		info.Observer = under.Observer // SOCKS5 hides nothing from the network under it
+	}
+	if under.MTU > 0 {
+		info.MTU = under.MTU - headerIPv4
+		if p.outer6.Load() {
+			info.MTU -= 20 // what the IPv6 header under it is longer
+		}
+	}
+	return info
+}
+
+// Open asks the proxy for an association, and opens a flow to the relay that it names.
+func (p *proxyPath) Open(ctx context.Context, to netip.AddrPort) (path.Flow, error) {
+	ctx, cancel := context.WithTimeout(ctx, askPatience)
+	defer cancel()
+	control, proxy, err := p.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	// The client's own address is not told: it is not known behind NAT, and RFC 1928 lets it be zero.
+	nobody := netip.AddrPortFrom(netip.IPv4Unspecified(), 0)
+	if proxy.Addr().Is6() {
+		nobody = netip.AddrPortFrom(netip.IPv6Unspecified(), 0)
+	}
+	var relay netip.AddrPort
+	err = p.ask(ctx, control, func() (err error) {
+		relay, err = request(control, commandAssociate, nobody)
+		return err
+	})
+	if err == nil {
+		relay, err = p.relayAddress(relay, proxy)
+	}
+	if err != nil {
+		control.Close()
+		return nil, p.explain(err, "UDP")
+	}
+	under, err := p.base.Open(ctx, relay)
+	if err != nil {
+		control.Close()
+		return nil, &path.Error{What: p.what(), Why: "no way to the proxy's relay " + relay.String(), Err: err, Hint: hintOf(err)}
+	}
+	return newFlow(p.what(), under, control, relay, to), nil
+}
+
+// Dial asks the proxy for a connection.
+func (p *proxyPath) Dial(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialPatience)
+	defer cancel()
+	conn, _, err := p.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	err = p.ask(ctx, conn, func() error {
+		_, err := request(conn, commandConnect, to)
+		return err
+	})
+	if err != nil {
+		conn.Close()
+		return nil, p.explain(err, "TCP to "+to.String())
+	}
+	return conn, nil
+}
+
+// relayAddress completes and checks where the proxy wants datagrams.
+func (p *proxyPath) relayAddress(relay, proxy netip.AddrPort) (netip.AddrPort, error) {
+	if relay.Addr().IsUnspecified() {
+		relay = netip.AddrPortFrom(proxy.Addr(), relay.Port())
+	}
+	// A proxy must not make this machine talk to itself, nor to a whole network.
+	stray := relay.Addr().IsMulticast() || relay.Addr().IsLoopback() && !proxy.Addr().IsLoopback()
+	if relay.Port() == 0 || stray {
+		return relay, fmt.Errorf("it names %v as its relay, which cannot be", relay)
+	}
+	return relay, nil
+}
+
+// connect reaches the proxy by the first of its addresses that answers, and gets let in.
+func (p *proxyPath) connect(ctx context.Context) (net.Conn, netip.AddrPort, error) {
+	addrs, err := p.addresses(ctx)
+	if err != nil {
+		return nil, netip.AddrPort{}, err
+	}
+	who, err := p.credentials()
+	if err != nil {
+		return nil, netip.AddrPort{}, err
+	}
+	var failed error
+	for i, a := range addrs {
+		proxy := netip.AddrPortFrom(a, p.port)
+		conn, err := p.dial(ctx, proxy, len(addrs)-i)
+		if err != nil {
+			failed = err
+			continue
+		}
+		p.outer6.Store(a.Is6())
+		if err := p.ask(ctx, conn, func() error { return negotiate(conn, who) }); err != nil {
+			conn.Close()
+			return nil, netip.AddrPort{}, p.explain(err, "")
+		}
+		return conn, proxy, nil
+	}
+	return nil, netip.AddrPort{}, &path.Error{What: p.what(), Why: "the proxy cannot be reached", Err: failed,
+		Hint: cmp.Or(hintOf(failed), "is it running, and does the path to it work?")}
+}
+
+// dial gives one of left addresses its part of the time.
+func (p *proxyPath) dial(ctx context.Context, proxy netip.AddrPort, left int) (net.Conn, error) {
+	if until, ok := ctx.Deadline(); ok && left > 1 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Until(until)/time.Duration(left))
+		defer cancel()
+	}
+	conn, err := p.dialer.Dial(ctx, proxy)
+	if err != nil {
+		return nil, err
+	}
+	if tcp, ok := conn.(*net.TCPConn); ok { // so that a proxy which vanishes without a word is noticed
+		tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3})
+	}
+	return conn, nil
+}
+
+func (p *proxyPath) addresses(ctx context.Context) ([]netip.Addr, error) {
+	if a, err := netip.ParseAddr(p.host); err == nil {
+		return []netip.Addr{a.Unmap()}, nil
+	}
+	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", p.host)
+	if err != nil || len(addrs) == 0 {
+		return nil, &path.Error{What: p.what(), Why: "the proxy's name cannot be looked up by this machine's resolver", Err: err,
+			Hint: "give the proxy's address instead of " + p.host}
+	}
+	for i := range addrs {
+		addrs[i] = addrs[i].Unmap()
+	}
+	return addrs, nil
+}
+
+// credentials reads the secret of the path; nil where it has none.
+func (p *proxyPath) credentials() (*credentials, error) {
+	if p.secret == nil {
+		return nil, nil
+	}
+	secret, err := p.secret(p.spec.Name)
+	if err != nil || secret == "" {
+		return nil, err
+	}
+	user, password, found := strings.Cut(string(secret), ":")
+	if !found || user == "" || password == "" || len(user) > longestField || len(password) > longestField {
+		return nil, &path.Error{What: p.what(), Why: "its secret is no user and password of 1 to 255 bytes each",
+			Hint: "write USER:PASSWORD into the file"}
+	}
+	return &credentials{user, password}, nil
+}
+
+// ask bounds one exchange with the proxy by ctx, and leaves the connection without a limit.
+func (p *proxyPath) ask(ctx context.Context, conn net.Conn, exchange func() error) error {
+	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
+	err := exchange()
+	stop()
+	return cmp.Or(ctx.Err(), err)
+}
+
+func (p *proxyPath) what() string { return "path " + p.spec.Name }
+
+// explain turns what an exchange ended with into an error for a person; wanted says what was asked for.
+func (p *proxyPath) explain(err error, wanted string) error {
+	e := &path.Error{What: p.what(), Why: fmt.Sprintf("the proxy %s: %v", p.spec.Arg, err)}
+	var refused refusal
+	switch {
+	case errors.Is(err, errPassword):
+		e.Hint = "correct USER:PASSWORD in the file that --secret " + p.spec.Name + "=FILE names"
+	case errors.Is(err, errWantsUser):
+		e.Hint = "write USER:PASSWORD into a file that only you can read, and name it with --secret " + p.spec.Name + "=FILE"
+	case errors.Is(err, errNotSOCKS), errors.Is(err, errMethod):
+		e.Hint = "is this the port of a SOCKS5 proxy?"
+	case errors.As(err, &refused):
+		e.Why = fmt.Sprintf("the proxy %s refuses %s: %v", p.spec.Arg, wanted, refused)
+		if wanted == "UDP" && (refused == commandUnknown || refused == refusedByRules) {
+			e.Hint = "use a proxy that knows UDP ASSOCIATE and permits it; ssh -D and Tor do not"
+		}
+	case errors.Is(err, context.DeadlineExceeded):
+		e.Why = "the proxy " + p.spec.Arg + " does not answer in time"
+		e.Hint = "is this the port of a SOCKS5 proxy?"
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, unix.ECONNRESET), errors.Is(err, unix.EPIPE):
+		e.Why = "the proxy " + p.spec.Arg + " closes the connection instead of an answer"
+		e.Hint = "does it serve this machine? its log may say more"
+	}
+	return e
+}
+
+func hintOf(err error) string {
+	var hinted interface{ HintText() string }
+	if errors.As(err, &hinted) {
+		return hinted.HintText()
+	}
+	return ""
+}
