@@ -2,5 +2,6 @@ package config
 
 // The kinds of path beyond those of package path. Each registers itself.
 import (
+	_ "heddle/path/masque"
 	_ "heddle/path/socks5"
 )
