@@ -36,7 +36,7 @@ or the server's own network, sees the whole session.`,
 			root.AddCommand(c)
 		}
 	}
-	add(groupRun, newUpCommand(), newDownCommand(), newSplitCommand(), newMoshCommand(), newConnectCommand(), newRunCommand())
+	add(groupRun, newUpCommand(), newDownCommand(), newSplitCommand(), newMoshCommand(), newConnectCommand(), newMasqueCommand(), newRunCommand())
 	add(groupLook, newStatusCommand(), newDoctorCommand(), newCheckCommand(), newObserveCommand())
 	add(groupProve, newDemoCommand(), newLabCommand())
 	root.AddCommand(newVersionCommand(), newCompletionCommand(), newManCommand())

@@ -88,8 +88,12 @@ func New(o Options) (*Proxy, error) {
 	}
 	p := &Proxy{o: o, log: o.Log, failures: newFailures(), sources: newCrowd[netip.Addr](maxPerSource, maxConnections),
 		users: newCrowd[string](o.MaxFlows, maxAllFlows), sizes: newSizes()}
+	at := net.UDPAddrFromAddrPort(o.Listen)
+	if o.Listen.Addr().IsUnspecified() && o.Listen.Addr().Is6() {
+		at.IP = nil // both families, or the one that there is
+	}
 	var err error
-	if p.socket, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(o.Listen)); err != nil {
+	if p.socket, err = net.ListenUDP("udp", at); err != nil {
 		return nil, &path.Error{What: "listen on " + o.Listen.String(), Why: "it cannot listen there", Err: err,
 			Hint: "another program may have that UDP port, or the address may not be this machine's"}
 	}
