@@ -17,7 +17,7 @@ const (
 	Unproven State = "unproven"
 	// Up: it was heard, and not long left without an answer since.
 	Up State = "up"
-	// Suspect: several datagrams went out, and nothing was heard since.
+	// Suspect: several datagrams went out, and nothing was heard since, if ever.
 	Suspect State = "suspect"
 	// Silent: given up until it is heard again.
 	Silent State = "silent"
@@ -132,7 +132,9 @@ func (h *Health) Judge(now, others time.Time) State {
 	defer h.mu.Unlock()
 	waiting := now.Sub(h.first)
 	tried := h.unanswered >= SuspectPackets
-	if h.get() == Up && tried && waiting > suspectAfter {
+	// A path that was never heard is in doubt too, or a session whose first unit is long would wait on a dead path for
+	// the unit's end.
+	if s := h.get(); (s == Up || s == Unproven && !h.Proved) && tried && waiting > suspectAfter {
 		h.state, h.why = Suspect, "sent, and nothing heard since"
 		h.lost = 0
 	}
@@ -140,7 +142,7 @@ func (h *Health) Judge(now, others time.Time) State {
 	if h.Proved {
 		gone = h.lost >= silentProbes
 	}
-	if s := h.get(); (s == Suspect || s == Unproven && !h.Proved) && gone {
+	if h.get() == Suspect && gone {
 		h.state, h.why = Silent, "nothing comes back by it"
 	}
 	return h.get()

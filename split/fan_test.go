@@ -138,6 +138,34 @@ func TestSilentPathIsLeftAndTriedAgain(t *testing.T) {
 	})
 }
 
+func TestFirstUnitDoesNotWaitOnADeadPath(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, paths := newFake(t, 3, func(o *Options) { o.Schedule.Every = schedule.Every{Period: time.Minute} })
+		for range 4 { // as a QUIC client asks again that was not answered
+			f.Send(numbered(0, 2))
+			time.Sleep(500 * time.Millisecond)
+		}
+		if a, b := len(paths[0].take()), len(paths[1].take()); a == 0 || b == 0 {
+			t.Errorf("in two seconds without an answer %d packets went by the first path and %d by the second", a, b)
+		}
+	})
+}
+
+func TestServerThatNeverAnswersIsSentToByAllPaths(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, paths := newFake(t, 3, nil)
+		for range 600 {
+			f.Send(numbered(0, 1))
+			time.Sleep(100 * time.Millisecond)
+		}
+		for i, p := range paths {
+			if n := len(p.take()); n < 150 {
+				t.Errorf("%d of 600 packets went by path %d", n, i)
+			}
+		}
+	})
+}
+
 func TestStrangersAreDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, paths := closedFake(t, 2, nil)

@@ -118,8 +118,10 @@ func usableLanes(states []path.State, need int, trusting bool) []bool {
 			count++
 		}
 	}
+	// Where the server is heard by no path at all, the doubt is about the server: its paths are as good as each other.
+	silence := trusting && !slices.Contains(states, path.Up) && !slices.Contains(states, path.Unproven)
 	for i, s := range states {
-		if count < need && s == path.Suspect {
+		if (count < need || silence) && s == path.Suspect {
 			usable[i] = true
 			count++
 		}
