@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -41,6 +42,16 @@ func (h *Host) Command(ctx context.Context, name string, args ...string) *exec.C
 // Do runs f on a thread inside the host's network namespace. Sockets that f opens stay there; goroutines that it
 // starts do not run there.
 func (h *Host) Do(f func() error) error { return h.ns.do(f) }
+
+// OpenTUN makes a layer 3 device inside the host, which lasts as long as its file. Each read gives one IP packet, and
+// each write takes one.
+func (h *Host) OpenTUN(device string) (file *os.File, err error) {
+	err = h.Do(func() error {
+		file, err = openTUN(device)
+		return err
+	})
+	return file, err
+}
 
 // Configure gives a device of the host exactly these addresses, brings it up, and sets routes over it; an MTU of 0
 // leaves it. It is for devices that programs make, such as a tunnel.

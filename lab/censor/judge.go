@@ -1,0 +1,184 @@
+package censor
+
+import (
+	"container/list"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+
+	"heddle/observe/inspect"
+)
+
+// mostFlows is how many flows are remembered; one more makes the censor forget the one that was quiet longest.
+const mostFlows = 4096
+
+// judge decides of each packet whether it passes.
+type judge struct {
+	names    []string // as status has them, in lower case
+	residual time.Duration
+	reset    bool
+	now      func() time.Time
+
+	flows  map[flowKey]*list.Element
+	quiet  *list.List // of *flow; the one that was quiet longest last
+	status Status
+
+	ip4     layers.IPv4
+	ip6     layers.IPv6
+	options layers.IPv6ExtensionSkipper
+	tcp     layers.TCP
+	udp     layers.UDP
+	four    *gopacket.DecodingLayerParser
+	six     *gopacket.DecodingLayerParser
+	seen    []gopacket.LayerType
+}
+
+// flowKey is a conversation, the same for both directions: a is the smaller end.
+type flowKey struct {
+	protocol layers.IPProtocol
+	a, b     netip.AddrPort
+}
+
+type flow struct {
+	key flowKey
+	inspect.Flow
+	read      int       // names that were looked up
+	convicted time.Time // zero where it is not
+	name      *Name     // that convicted it
+}
+
+func newJudge(options Options, now func() time.Time) *judge {
+	j := &judge{residual: options.Residual, reset: options.Reset, now: now, flows: map[flowKey]*list.Element{}, quiet: list.New()}
+	if j.residual == 0 {
+		j.residual = defaultResidual
+	}
+	for _, name := range options.Names {
+		j.names = append(j.names, plain(name))
+		j.status.Names = append(j.status.Names, Name{Name: name})
+	}
+	decode := []gopacket.DecodingLayer{&j.ip4, &j.ip6, &j.options, &j.tcp, &j.udp}
+	j.four = gopacket.NewDecodingLayerParser(layers.LayerTypeIPv4, decode...)
+	j.six = gopacket.NewDecodingLayerParser(layers.LayerTypeIPv6, decode...)
+	j.four.IgnoreUnsupported, j.six.IgnoreUnsupported = true, true
+	return j
+}
+
+func plain(name string) string { return strings.ToLower(strings.TrimSuffix(name, ".")) }
+
+// listed gives the name on the list that a server's name falls under.
+func (j *judge) listed(server string) *Name {
+	server = plain(server)
+	for i, name := range j.names {
+		if server == name || strings.HasSuffix(server, "."+name) {
+			return &j.status.Names[i]
+		}
+	}
+	return nil
+}
+
+// packet takes one IP packet, and says whether it passes and what the censor itself sends.
+func (j *judge) packet(data []byte) (pass bool, forged [][]byte) {
+	j.status.Packets++
+	source, destination, protocol, ok := j.decode(data)
+	if !ok {
+		return true, nil
+	}
+	key := flowKey{protocol, source, destination}
+	forward := source.Compare(destination) < 0
+	if !forward {
+		key.a, key.b = key.b, key.a
+	}
+	f := j.flow(key)
+	if f.convicted.IsZero() {
+		if protocol == layers.IPProtocolUDP {
+			j.status.Initials += uint64(inspect.Initials(j.udp.Payload))
+			f.UDP(source.Port(), destination.Port(), j.udp.Payload)
+		} else {
+			f.TCP(forward, source.Port(), destination.Port(), j.tcp.Seq, j.tcp.SYN, j.tcp.Payload)
+		}
+		if !j.convict(f) {
+			return true, nil
+		}
+		if protocol == layers.IPProtocolTCP && j.reset {
+			forged = j.resets()
+		}
+	}
+	f.name.Dropped++
+	j.status.Dropped++
+	return false, forged
+}
+
+// convict looks up the names that a flow said since the last time.
+func (j *judge) convict(f *flow) bool {
+	for ; f.read < len(f.Names); f.read++ {
+		said := f.Names[f.read]
+		if said.From != inspect.FromTLS && said.From != inspect.FromQUIC {
+			continue
+		}
+		if f.name = j.listed(said.Name); f.name == nil {
+			continue
+		}
+		f.convicted = j.now()
+		if said.From == inspect.FromQUIC {
+			f.name.QUIC++
+		} else {
+			f.name.TLS++
+		}
+		return true
+	}
+	return false
+}
+
+// flow finds a flow, or begins it: where it is new, and where its time is served.
+func (j *judge) flow(key flowKey) *flow {
+	if e := j.flows[key]; e != nil {
+		f := e.Value.(*flow)
+		if !f.convicted.IsZero() && j.now().Sub(f.convicted) >= j.residual {
+			*f = flow{key: key}
+		}
+		j.quiet.MoveToFront(e)
+		return f
+	}
+	if j.quiet.Len() >= mostFlows {
+		last := j.quiet.Back()
+		delete(j.flows, j.quiet.Remove(last).(*flow).key)
+	}
+	f := &flow{key: key}
+	j.flows[key] = j.quiet.PushFront(f)
+	return f
+}
+
+// decode finds the two ends of a packet, and leaves its transport's header in j. It reports false for what is neither
+// TCP nor UDP, and for what is not whole.
+func (j *judge) decode(data []byte) (source, destination netip.AddrPort, protocol layers.IPProtocol, ok bool) {
+	if len(data) == 0 {
+		return
+	}
+	parser := j.four
+	if data[0]>>4 == 6 {
+		parser = j.six
+	}
+	j.seen = j.seen[:0]
+	if err := parser.DecodeLayers(data, &j.seen); err != nil {
+		return
+	}
+	var from, to netip.Addr
+	for _, layer := range j.seen {
+		switch layer {
+		case layers.LayerTypeIPv4:
+			from, _ = netip.AddrFromSlice(j.ip4.SrcIP.To4())
+			to, _ = netip.AddrFromSlice(j.ip4.DstIP.To4())
+		case layers.LayerTypeIPv6:
+			from, _ = netip.AddrFromSlice(j.ip6.SrcIP)
+			to, _ = netip.AddrFromSlice(j.ip6.DstIP)
+		case layers.LayerTypeTCP:
+			return netip.AddrPortFrom(from, uint16(j.tcp.SrcPort)), netip.AddrPortFrom(to, uint16(j.tcp.DstPort)), layers.IPProtocolTCP, true
+		case layers.LayerTypeUDP:
+			return netip.AddrPortFrom(from, uint16(j.udp.SrcPort)), netip.AddrPortFrom(to, uint16(j.udp.DstPort)), layers.IPProtocolUDP, true
+		}
+	}
+	return
+}
