@@ -10,6 +10,7 @@ import (
 	"golang.zx2c4.com/wireguard/conn"
 
 	"heddle/path"
+	"heddle/path/gate"
 )
 
 // bindBatch is how many datagrams pass between wireguard-go and the bind at once. More gains little and costs memory:
@@ -21,7 +22,7 @@ const bindBatch = 64
 // packet can draw the session away.
 type Bind struct {
 	fan      *Fan
-	up, down *gate
+	up, down *gate.Gate
 }
 
 var _ conn.Bind = (*Bind)(nil)
@@ -34,7 +35,7 @@ func NewBind(f *Fan, k Keys) (*Bind, error) {
 		return nil, err
 	}
 	f.setProber(q)
-	return &Bind{fan: f, up: newGate(gateLimit), down: newGate(gateLimit)}, nil
+	return &Bind{fan: f, up: gate.New(gate.Limit), down: gate.New(gate.Limit)}, nil
 }
 
 // Attach gives the bind a way to make the session send something small, such as wireguard-go's Peer.SendKeepalive. It
@@ -77,7 +78,7 @@ func (b *Bind) ParseEndpoint(s string) (conn.Endpoint, error) {
 // Send sends packets by the paths that the schedule names. It never fails for want of healthy paths: the fan counts
 // what it refuses and says why in its status.
 func (b *Bind) Send(packets [][]byte, _ conn.Endpoint) error {
-	b.up.leave(len(packets))
+	b.up.Leave(len(packets))
 	return b.fan.Send(packets)
 }
 
@@ -87,7 +88,7 @@ func (b *Bind) receiver(i int) conn.ReceiveFunc {
 	var left []path.Inbound
 	from := &endpoint{}
 	return func(packets [][]byte, sizes []int, endpoints []conn.Endpoint) (int, error) {
-		b.down.wait()
+		b.down.Wait()
 		if len(left) == 0 {
 			n, err := b.fan.Receive(i, into)
 			if err != nil {
@@ -115,7 +116,7 @@ func (b *Bind) receiver(i int) conn.ReceiveFunc {
 				left = left[1:]
 			}
 		}
-		b.down.enter(data)
+		b.down.Enter(data)
 		return n, nil
 	}
 }

@@ -46,31 +46,13 @@ func newEngine(dev tun.Device, bind *split.Bind, c *wgconf.Config, mark uint32, 
 		Verbosef: func(format string, args ...any) { log.Debug("wireguard: " + fmt.Sprintf(format, args...)) },
 		Errorf:   func(format string, args ...any) { log.Warn("wireguard: " + fmt.Sprintf(format, args...)) },
 	})}
-	if err := e.device.IpcSet(configuration(c, bind.Status().Server, mark)); err != nil {
+	if err := e.device.IpcSet(c.UAPI(bind.Status().Server, mark)); err != nil {
 		e.device.Close()
 		return nil, fmt.Errorf("wireguard-go refuses the configuration: %w", err)
 	}
 	e.peer = e.device.LookupPeer(device.NoisePublicKey(c.Peer.PublicKey.Bytes()))
 	bind.Attach(e.peer.SendKeepalive)
 	return e, nil
-}
-
-// configuration gives the text of WireGuard's configuration protocol for wireguard-go.
-func configuration(c *wgconf.Config, server string, mark uint32) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "private_key=%s\n", c.Interface.PrivateKey.Hex())
-	if mark != 0 {
-		fmt.Fprintf(&b, "fwmark=%d\n", mark)
-	}
-	fmt.Fprintf(&b, "replace_peers=true\npublic_key=%s\n", c.Peer.PublicKey.Hex())
-	if !c.Peer.PresharedKey.IsZero() {
-		fmt.Fprintf(&b, "preshared_key=%s\n", c.Peer.PresharedKey.Hex())
-	}
-	fmt.Fprintf(&b, "endpoint=%s\npersistent_keepalive_interval=%d\nreplace_allowed_ips=true\n", server, c.Peer.PersistentKeepalive)
-	for _, p := range c.Peer.AllowedIPs {
-		fmt.Fprintf(&b, "allowed_ip=%s\n", p)
-	}
-	return b.String()
 }
 
 // shaken reports whether a handshake with the server has been completed.
