@@ -45,6 +45,7 @@ type tunnel struct {
 	spec     path.Spec
 	o        path.Options
 	template Template
+	keep     time.Duration       // see keepIdle
 	pins     [][sha256.Size]byte // of the certificate's public key; empty for the system's roots
 
 	mu       sync.Mutex
@@ -65,7 +66,7 @@ func New(s path.Spec, o path.Options) (path.Path, error) {
 	if err != nil {
 		return bad(err)
 	}
-	p := &tunnel{spec: s, o: o, template: template}
+	p := &tunnel{spec: s, o: o, template: template, keep: keepIdle}
 	if pinned {
 		if p.pins, err = parsePins(fragment); err != nil {
 			return bad(err)
@@ -176,7 +177,7 @@ func (p *tunnel) release(c *connection) {
 		go c.close()
 	default:
 		p.stopIdle()
-		p.idle = time.AfterFunc(keepIdle, func() { p.expire(c) })
+		p.idle = time.AfterFunc(p.keep, func() { p.expire(c) })
 	}
 }
 

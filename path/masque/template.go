@@ -76,6 +76,9 @@ func ParseTemplate(text string) (Template, error) {
 			return Template{}, fmt.Errorf("it lacks {%s}", name)
 		}
 	}
+	if _, err := url.Parse(t.Expand(netip.AddrPort{})); err != nil {
+		return Template{}, errors.New("it gives no URL")
+	}
 	return t, nil
 }
 
