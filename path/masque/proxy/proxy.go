@@ -57,6 +57,9 @@ type Options struct {
 	// LogTargets writes down who talks to whom.
 	LogTargets bool
 	Log        *slog.Logger
+
+	patience time.Duration // see patienceAuth
+	lookup   func(ctx context.Context, network, host string) ([]netip.Addr, error)
 }
 
 // Proxy is a listening proxy.
@@ -85,6 +88,12 @@ func New(o Options) (*Proxy, error) {
 	}
 	if o.Log == nil {
 		o.Log = slog.Default()
+	}
+	if o.patience == 0 {
+		o.patience = patienceAuth
+	}
+	if o.lookup == nil {
+		o.lookup = net.DefaultResolver.LookupNetIP
 	}
 	p := &Proxy{o: o, log: o.Log, failures: newFailures(), sources: newCrowd[netip.Addr](maxPerSource, maxConnections),
 		users: newCrowd[string](o.MaxFlows, maxAllFlows), sizes: newSizes()}
@@ -183,7 +192,7 @@ type knownKey struct{}
 func (p *Proxy) watch(ctx context.Context, c *quic.Conn) context.Context {
 	p.sizes.finished(addrOf(c.RemoteAddr()))
 	known := &atomic.Bool{}
-	timer := time.AfterFunc(patienceAuth, func() {
+	timer := time.AfterFunc(p.o.patience, func() {
 		if !known.Load() {
 			c.CloseWithError(quic.ApplicationErrorCode(http3.ErrCodeExcessiveLoad), "")
 		}
@@ -268,7 +277,7 @@ func (p *Proxy) authenticate(w http.ResponseWriter, r *http.Request) (string, bo
 func (p *Proxy) reach(w http.ResponseWriter, r *http.Request, host string, port uint16) (*net.UDPConn, bool) {
 	ctx, cancel := context.WithTimeout(r.Context(), patienceResolve)
 	defer cancel()
-	addrs, err := lookup(ctx, host)
+	addrs, err := p.lookup(ctx, host)
 	if err != nil {
 		refuse(w, http.StatusBadGateway, "dns_error")
 		return nil, false
@@ -293,11 +302,11 @@ func (p *Proxy) reach(w http.ResponseWriter, r *http.Request, host string, port 
 	return nil, false
 }
 
-func lookup(ctx context.Context, host string) ([]netip.Addr, error) {
+func (p *Proxy) lookup(ctx context.Context, host string) ([]netip.Addr, error) {
 	if a, err := netip.ParseAddr(host); err == nil {
 		return []netip.Addr{a}, nil
 	}
-	return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	return p.o.lookup(ctx, "ip", host)
 }
 
 // refuse answers with a status, and why in the words of RFC 9209.
