@@ -13,7 +13,7 @@ import (
 	"heddle/lab"
 )
 
-// Device is the name of the TUN device through which the packets go.
+// Device is the name of the TUN device through which the packets go: those that pass cross it twice, out and back.
 const Device = "censor"
 
 // The rules and the table that send packets there. Priorities below the rule are the kernel's own for local addresses.

@@ -1,0 +1,135 @@
+package handshake
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+	"github.com/gopacket/gopacket/pcapgo"
+
+	"heddle/lab"
+	"heddle/lab/censor"
+	"heddle/observe"
+	"heddle/observe/inspect"
+)
+
+// wire is what one capture holds of QUIC.
+type wire struct {
+	initials int // Initial packets
+	long     int // datagrams that begin with a long header: Initial, 0-RTT, Handshake, Retry, version negotiation
+	up, down int // datagrams that begin with a short header: 1-RTT
+	names    []inspect.Name
+}
+
+// watch captures at the client's device of each access network, and what each censor gets to see; stop gives what
+// they hold, by the network's name, and by the censor's as NETWORK-censor.
+func (w *world) watch() (stop func() map[string]wire) {
+	w.t.Helper()
+	dir := w.t.TempDir()
+	captures := map[string]*lab.Capture{}
+	start := func(name, host, device string) {
+		c, err := w.Capture(w.t.Context(), host, device, filepath.Join(dir, name+".pcapng"))
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		captures[name] = c
+	}
+	for _, way := range lab.Ways {
+		start(way, "client", way)
+	}
+	for _, way := range censored {
+		start(way+"-censor", way+"-gw", censor.Device)
+	}
+	return func() map[string]wire {
+		w.t.Helper()
+		for name, c := range captures {
+			if n, err := c.Stop(); err != nil || n.Dropped > 0 {
+				w.t.Fatalf("capture of %s: %+v, %v", name, n, err)
+			}
+		}
+		session, err := observe.Load("handshake", dir, nil)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		seen := map[string]wire{}
+		for _, o := range session.Observers {
+			if o.Stopped != "" || o.Missed > 0 {
+				w.t.Fatalf("capture of %s: %s, %d missed", o.Name, o.Stopped, o.Missed)
+			}
+			held := count(w.t, filepath.Join(dir, o.Name+".pcapng"))
+			for _, f := range o.Flows {
+				for _, n := range f.Names {
+					if !slices.Contains(held.names, n) {
+						held.names = append(held.names, n)
+					}
+				}
+			}
+			seen[o.Name] = held
+		}
+		return seen
+	}
+}
+
+func count(t *testing.T, file string) (held wire) {
+	t.Helper()
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	r, err := pcapgo.NewNgReader(f, pcapgo.DefaultNgReaderOptions)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		data, _, err := r.ReadPacketData()
+		if errors.Is(err, io.EOF) {
+			return held
+		} else if err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		p := gopacket.NewPacket(data, r.LinkType(), gopacket.NoCopy)
+		udp, ok := p.Layer(layers.LayerTypeUDP).(*layers.UDP)
+		if !ok || udp.SrcPort != 443 && udp.DstPort != 443 || len(udp.Payload) == 0 {
+			continue
+		}
+		held.initials += inspect.Initials(udp.Payload)
+		switch {
+		case udp.Payload[0]&0x80 != 0:
+			held.long++
+		case udp.DstPort == 443:
+			held.up++
+		default:
+			held.down++
+		}
+	}
+}
+
+// shows is a network on which something of a handshake shows.
+type shows struct {
+	where string
+	held  wire
+}
+
+func (s *shows) Error() string {
+	return fmt.Sprintf("%s shows %d Initials, %d long headers and the names %v", s.where, s.held.initials, s.held.long, s.held.names)
+}
+
+// silent says what shows of a handshake, or of the server's name, on the censored networks, if anything does.
+func silent(seen map[string]wire) error {
+	var errs []error
+	for _, way := range censored {
+		for _, name := range []string{way, way + "-censor"} {
+			if h := seen[name]; h.initials > 0 || h.long > 0 || len(h.names) > 0 {
+				errs = append(errs, &shows{name, h})
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
