@@ -11,6 +11,7 @@ const (
 	failuresAtOnce = 10
 	refillAfter    = 6 * time.Second
 	maxSources     = 4096
+	sample         = 16 // entries of a full table that are looked at to find one to forget
 )
 
 // bucket is a token bucket: it fills by one each every, up to most.
@@ -74,24 +75,22 @@ func (f *failures) note(from netip.Addr) {
 	b.left = max(b.left-1, 0)
 }
 
-// makeRoom forgets sources that have nothing against them, and where all have, the one with the least. f.mu is held.
+// makeRoom forgets, of a few sources, the one with the least against it. f.mu is held.
 func (f *failures) makeRoom() {
 	if len(f.of) < maxSources {
 		return
 	}
 	var least netip.Addr
-	most := -1.0
+	most, looked := -1.0, 0
 	for key, b := range f.of {
-		b.fill(f.now(), failuresAtOnce, refillAfter)
-		if b.left >= failuresAtOnce {
-			delete(f.of, key)
-		} else if b.left > most {
+		if b.fill(f.now(), failuresAtOnce, refillAfter); b.left > most {
 			least, most = key, b.left
 		}
+		if looked++; looked == sample {
+			break
+		}
 	}
-	if len(f.of) >= maxSources {
-		delete(f.of, least)
-	}
+	delete(f.of, least)
 }
 
 // crowd counts who is here at the moment, by name, up to a number each and in all.

@@ -45,13 +45,24 @@ func (s *sizes) begun(from netip.Addr) {
 		return
 	}
 	if len(s.pending) >= maxPending {
-		for key, began := range s.pending {
-			if now.Sub(began) >= narrowFor || len(s.pending) >= maxPending {
-				delete(s.pending, key)
-			}
-		}
+		s.forgetOne()
 	}
 	s.pending[from] = now
+}
+
+// forgetOne forgets, of a few, the one that began first. s.mu is held.
+func (s *sizes) forgetOne() {
+	var oldest netip.Addr
+	looked := 0
+	for key, began := range s.pending {
+		if looked == 0 || began.Before(s.pending[oldest]) {
+			oldest = key
+		}
+		if looked++; looked == sample {
+			break
+		}
+	}
+	delete(s.pending, oldest)
 }
 
 // finished notes that the handshake came to its end.
