@@ -26,9 +26,7 @@ counts is the ratio to the baseline of the same round.`,
 }
 
 func newLabBenchWireGuardCommand() *cobra.Command {
-	var o bench.Options
-	var jsonFile, plotFile string
-	cmd := &cobra.Command{
+	return benchCommand(bench.WireGuard(), "in under three minutes", "equal, unequal/100ms, unlimited", &cobra.Command{
 		Use:   "wireguard",
 		Short: "WireGuard throughput against the switching period: figure 8(a) of CoMPS",
 		Long: `Measure TCP throughput through a WireGuard tunnel, down and up, against the
@@ -46,35 +44,42 @@ is repeated. All cases of a round draw the same weights. Needs root.`,
 		Example: `  heddle lab bench wireguard --quick
   heddle lab bench wireguard --only equal/100ms,unlimited
   heddle lab bench wireguard --json wireguard.json --plot wireguard.svg`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if o.Quick && !cmd.Flags().Changed("rounds") {
-				o.Rounds = 2
-			}
-			if o.Rounds < 1 {
-				return usageError{&path.Error{What: "--rounds", Why: fmt.Sprintf("%d is fewer than 1", o.Rounds), Hint: "five are the usual"}}
-			}
-			if plotFile != "" && filepath.Ext(plotFile) != ".svg" {
-				return usageError{&path.Error{What: "--plot " + plotFile, Why: "only SVG is written", Hint: "name a file that ends in .svg"}}
-			}
-			if err := o.Check(); err != nil {
-				return usageError{err}
-			}
-			var err error
-			if o.Heddle, err = os.Executable(); err != nil {
-				return err
-			}
-			o.Progress = cmd.ErrOrStderr()
-			report, err := bench.WireGuard(cmd.Context(), o)
-			if len(report.Rows) == 0 {
-				return err
-			}
-			return errors.Join(err, report.WriteTable(cmd.OutOrStdout()), writeBench(report, jsonFile, plotFile))
-		},
+	})
+}
+
+// benchCommand makes cmd run a bench, with the flags that all benches share. quick says how long --quick takes, and
+// cases names some cases for --only.
+func benchCommand(b bench.Bench, quick, cases string, cmd *cobra.Command) *cobra.Command {
+	var o bench.Options
+	var jsonFile, plotFile string
+	cmd.Args = cobra.NoArgs
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if o.Quick && !cmd.Flags().Changed("rounds") {
+			o.Rounds = 2
+		}
+		if o.Rounds < 1 {
+			return usageError{&path.Error{What: "--rounds", Why: fmt.Sprintf("%d is fewer than 1", o.Rounds), Hint: "five are the usual"}}
+		}
+		if plotFile != "" && filepath.Ext(plotFile) != ".svg" {
+			return usageError{&path.Error{What: "--plot " + plotFile, Why: "only SVG is written", Hint: "name a file that ends in .svg"}}
+		}
+		if err := b.Check(o); err != nil {
+			return usageError{err}
+		}
+		var err error
+		if o.Heddle, err = os.Executable(); err != nil {
+			return err
+		}
+		o.Progress = cmd.ErrOrStderr()
+		report, err := b.Run(cmd.Context(), o)
+		if len(report.Rows) == 0 {
+			return err
+		}
+		return errors.Join(err, report.WriteTable(cmd.OutOrStdout()), writeBench(report, jsonFile, plotFile))
 	}
 	cmd.Flags().IntVar(&o.Rounds, "rounds", 5, "how often each case is measured")
-	cmd.Flags().BoolVar(&o.Quick, "quick", false, "a few cases and two rounds, in under three minutes")
-	cmd.Flags().StringSliceVar(&o.Only, "only", nil, "only `cases` that begin with this, and their baselines: equal, unequal/100ms, unlimited")
+	cmd.Flags().BoolVar(&o.Quick, "quick", false, "a few cases and two rounds, "+quick)
+	cmd.Flags().StringSliceVar(&o.Only, "only", nil, "only `cases` that begin with this, and their baselines: "+cases)
 	cmd.Flags().StringVar(&jsonFile, "json", "", "write the report as JSON to this `file`")
 	cmd.Flags().StringVar(&plotFile, "plot", "", "write a plot as SVG to this `file`")
 	return cmd

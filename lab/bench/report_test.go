@@ -9,6 +9,8 @@ import (
 	"math"
 	"strings"
 	"testing"
+
+	"heddle/lab"
 )
 
 func TestMedian(t *testing.T) {
@@ -40,15 +42,17 @@ func TestRatioIsTakenWithinARound(t *testing.T) {
 
 // measured is a report as a bench makes it, of made-up numbers.
 func measured() Report {
-	w := &wireguardBench{topologies: wireguardTopologies(true), samples: map[string][]sample{}}
-	for i, t := range w.topologies {
-		for j, c := range t.clients {
-			for _, d := range []string{"/down", "/up"} {
-				w.samples[t.name+"/"+c.name+d] = []sample{{0, float64(20 + i + j)}, {1, float64(21 + i + j)}}
+	r := &runner{Bench: WireGuard(), samples: map[string][]sample{}, kinds: map[string][]figure{}, options: Options{Progress: io.Discard}}
+	r.kept = r.topologies(true)
+	for i, t := range r.kept {
+		for j, v := range t.cases {
+			for round := range 2 {
+				value := float64(20+i+j+round) * 1e6
+				r.keep(t, v, round, []figure{throughput("down", value), throughput("up", value)}, lab.Lateness{})
 			}
 		}
 	}
-	return Report{Bench: "wireguard", Rows: w.rows()}
+	return Report{Bench: "wireguard", Rows: r.rows()}
 }
 
 func TestReportAsJSON(t *testing.T) {
@@ -134,21 +138,21 @@ func TestOnlyKeepsBaselines(t *testing.T) {
 		if c.only != "" {
 			words = strings.Split(c.only, ",")
 		}
-		kept, err := only(wireguardTopologies(true), words)
+		kept, err := only(WireGuard().topologies(true), words)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var names []string
 		for _, topology := range kept {
-			for _, client := range topology.clients {
-				names = append(names, topology.name+"/"+client.name)
+			for _, v := range topology.cases {
+				names = append(names, topology.caseName(v))
 			}
 		}
 		if got := strings.Join(names, " "); got != c.want {
 			t.Errorf("only %q keeps %s, want %s", c.only, got, c.want)
 		}
 	}
-	if _, err := only(wireguardTopologies(true), []string{"equ"}); err == nil {
+	if _, err := only(WireGuard().topologies(true), []string{"equ"}); err == nil {
 		t.Error("half a word is taken for a case")
 	}
 }

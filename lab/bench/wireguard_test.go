@@ -27,23 +27,23 @@ func TestEveryClientCarriesTraffic(t *testing.T) {
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", heddle, "heddle/cmd/heddle").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	topologies := wireguardTopologies(false)
+	topologies := wireguardTopologies(false, time.Second, 0)
 	unlimited := topologies[len(topologies)-1]
 	t.Cleanup(func() {
 		if err := unlimited.down(); err != nil {
 			t.Error(err)
 		}
 	})
-	if err := unlimited.up(t.Context(), t.TempDir(), heddle); err != nil {
+	if err := unlimited.up(t.Context(), &stage{heddle: heddle, work: t.TempDir()}); err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range unlimited.clients {
-		down, up, err := unlimited.measure(t.Context(), c, 1, time.Second, 0)
+	for _, v := range unlimited.cases {
+		figures, err := v.measure(t.Context(), unlimited.stage, 1)
 		if errors.Is(err, peer.ErrMissing) {
 			t.Skip(err)
 		}
-		if err != nil || down <= 0 || up <= 0 {
-			t.Errorf("%s: down %v, up %v, %v", c.name, down, up, err)
+		if err != nil || len(figures) != 2 || figures[0].value <= 0 || figures[1].value <= 0 {
+			t.Errorf("%s: %v, %v", v.name, figures, err)
 		}
 	}
 }
@@ -52,17 +52,17 @@ func TestAClientThatFailsIsSaidSo(t *testing.T) {
 	if err := lab.Supported(); errors.Is(err, lab.ErrUnsupported) {
 		t.Skip(err)
 	}
-	topologies := wireguardTopologies(true)
+	topologies := wireguardTopologies(true, time.Second, 0)
 	unlimited := topologies[len(topologies)-1]
 	t.Cleanup(func() {
 		if err := unlimited.down(); err != nil {
 			t.Error(err)
 		}
 	})
-	if err := unlimited.up(t.Context(), t.TempDir(), "/bin/false"); err != nil {
+	if err := unlimited.up(t.Context(), &stage{heddle: "/bin/false", work: t.TempDir()}); err != nil {
 		t.Fatal(err)
 	}
-	_, _, err := unlimited.measure(t.Context(), unlimited.clients[1], 1, time.Second, 0)
+	_, err := unlimited.cases[1].measure(t.Context(), unlimited.stage, 1)
 	if errors.Is(err, peer.ErrMissing) {
 		t.Skip(err)
 	}

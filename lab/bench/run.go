@@ -1,0 +1,169 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"heddle/lab"
+)
+
+// maxLateness is the mean lateness in milliseconds above which a run does not count.
+const maxLateness = 1
+
+// attempts is how often a run is tried before the bench gives up.
+const attempts = 4
+
+// runner is a bench that runs.
+type runner struct {
+	Bench
+	options     Options
+	kept        []*topology
+	samples     map[string][]sample // by case
+	kinds       map[string][]figure // the figures of each topology's variants, without their values
+	report      Report
+	done, total int
+	began       time.Time
+}
+
+// Run measures. The report holds what was measured also where an error ended it early.
+func (b Bench) Run(ctx context.Context, o Options) (Report, error) {
+	r := &runner{Bench: b, options: o, samples: map[string][]sample{}, kinds: map[string][]figure{}}
+	r.report = Report{Bench: b.name, Machine: thisMachine(), Load: Load{Start: loadNow()}}
+	var err error
+	if r.kept, err = only(b.topologies(o.Quick), o.Only); err == nil {
+		err = r.run(ctx)
+	}
+	r.report.Load.End = loadNow()
+	r.report.Rows = r.rows()
+	return r.report, err
+}
+
+func (r *runner) run(ctx context.Context) (err error) {
+	work, err := os.MkdirTemp("", "heddle-bench-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
+	for _, t := range r.kept {
+		defer func() { err = errors.Join(err, t.down()) }()
+		dir, err := os.MkdirTemp(work, "")
+		if err != nil {
+			return err
+		}
+		if err := t.up(ctx, &stage{heddle: r.options.Heddle, work: dir, say: r.say}); err != nil {
+			return err
+		}
+		r.total += len(t.cases) * r.options.Rounds
+	}
+	if start := r.report.Load.Start; start > float64(r.report.Machine.Cores)/2 {
+		r.say("warning: the machine is busy (load %.1f on %d cores): cases without limit need it to themselves",
+			start, r.report.Machine.Cores)
+	}
+	r.began = time.Now()
+	for round := range r.options.Rounds {
+		for _, t := range r.kept {
+			// Each round begins with another case, so that none always follows the same one.
+			first := round % len(t.cases)
+			for _, v := range slices.Concat(t.cases[first:], t.cases[:first]) {
+				if err := r.once(ctx, t, v, round); err != nil {
+					return fmt.Errorf("%s: %w", t.caseName(v), err)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// up makes the world and what serves in it.
+func (t *topology) up(ctx context.Context, s *stage) (err error) {
+	if s.Instance, err = lab.Up(ctx, t.world, lab.Options{Seed: 1}); err != nil {
+		return err
+	}
+	t.stage = s
+	if t.serve == nil {
+		return nil
+	}
+	return t.serve(ctx, s)
+}
+
+func (t *topology) down() error {
+	if t.stage == nil {
+		return nil
+	}
+	return t.stage.Down()
+}
+
+// once measures one case, again where the emulated links were late or something failed.
+func (r *runner) once(ctx context.Context, t *topology, v variant, round int) error {
+	var err error
+	for range attempts {
+		var figures []figure
+		figures, err = v.measure(ctx, t.stage, round+1)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		_, late, statusErr := t.stage.Status()
+		if statusErr != nil {
+			return statusErr
+		}
+		if err == nil && late.Mean > maxLateness {
+			err = fmt.Errorf("the emulated links were late by %.2f ms on average, more than %d ms", late.Mean, maxLateness)
+		}
+		if err == nil {
+			r.keep(t, v, round, figures, late)
+			return nil
+		}
+		r.report.Rejected++
+		r.say("%s, round %d: rejected: %v", t.caseName(v), round+1, err)
+	}
+	return fmt.Errorf("given up after %d tries: %w", attempts, err)
+}
+
+// keep takes the figures of a run that counts.
+func (r *runner) keep(t *topology, v variant, round int, figures []figure, late lab.Lateness) {
+	if late.Mean > r.report.LatenessMS.Mean {
+		r.report.LatenessMS = late
+	}
+	r.kinds[t.caseName(v)] = figures
+	var line string
+	for _, f := range figures {
+		name := rowName(t, v, f)
+		r.samples[name] = append(r.samples[name], sample{round, f.value})
+		line += fmt.Sprintf(" %s %.1f %s,", f.name, f.value, f.unit)
+	}
+	r.done++
+	left := time.Since(r.began) / time.Duration(r.done) * time.Duration(r.total-r.done)
+	r.say("[%d/%d] %s, round %d:%s late by %.3f ms; %s left",
+		r.done, r.total, t.caseName(v), round+1, line, late.Mean, left.Round(time.Second))
+}
+
+func (r *runner) say(format string, args ...any) {
+	fmt.Fprintf(r.options.Progress, format+"\n", args...)
+}
+
+func rowName(t *topology, v variant, f figure) string {
+	if f.name == "" {
+		return t.caseName(v)
+	}
+	return t.caseName(v) + "/" + f.name
+}
+
+// rows gives the cases in the order of the topologies, those that were measured.
+func (r *runner) rows() []Row {
+	rows := []Row{}
+	for _, t := range r.kept {
+		for _, v := range t.cases {
+			for _, f := range r.kinds[t.caseName(v)] {
+				name, baseline := rowName(t, v, f), rowName(t, t.cases[0], f)
+				row := newRow(name, r.samples[name], baseline, r.samples[baseline])
+				row.Metric, row.Unit, row.Paper = f.metric, f.unit, r.paper(name)
+				rows = append(rows, row)
+			}
+		}
+	}
+	return rows
+}
