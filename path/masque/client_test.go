@@ -370,3 +370,23 @@ func TestRefusalsGrowAndAreBounded(t *testing.T) {
 		t.Errorf("%d are kept", len(r.of))
 	}
 }
+
+func TestPacketSizes(t *testing.T) {
+	for _, c := range []struct {
+		mtu, overhead int
+		want          string
+	}{
+		{0, headers6, "[1372 1280]"}, {1500, headers6, "[1372 1280]"}, {1420, headers6, "[1372 1280]"}, {1350, headers4, "[1322 1280]"},
+		{1308, headers4, "[1280]"}, {1307, headers4, "[]"}, {1280, headers6, "[]"},
+	} {
+		if got := fmt.Sprint(packetSizes(c.mtu, c.overhead)); got != c.want {
+			t.Errorf("MTU %d less %d: %s, want %s", c.mtu, c.overhead, got, c.want)
+		}
+	}
+	if got := payloadOf(PacketNarrow); got < 1200 {
+		t.Errorf("the narrow size carries %d bytes", got)
+	}
+	if got := payloadOf(PacketRoomy); got < 1280+32 {
+		t.Errorf("the roomy size carries %d bytes: no WireGuard of 1,280", got)
+	}
+}

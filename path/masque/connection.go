@@ -16,13 +16,19 @@ import (
 	"heddle/path"
 )
 
-// Sizes in bytes. QUIC inside QUIC: the inner one's 1,200-byte Initials and what surrounds them must fit one outer
-// packet, and many clients begin with 1,280.
+// The sizes in bytes that outer QUIC packets begin with. QUIC inside QUIC: the inner one's Initials of 1,200 bytes, and
+// what surrounds them, must fit one outer packet.
 const (
-	packetRoomy   = 1350 // outer QUIC packets at first, where the base path has room: an inner packet of 1,280 fits
-	packetNarrow  = 1280 // the least that carries an inner packet of 1,200
+	// PacketRoomy is for where there is room: it carries QUIC clients that begin with 1,280 bytes, and a WireGuard
+	// tunnel of 1,280, the least for IPv6 inside.
+	PacketRoomy = 1372
+	// PacketNarrow is the least that carries an inner packet of 1,200.
+	PacketNarrow = 1280
+)
+
+// Other sizes in bytes.
+const (
 	packetLargest = 1452 // quic-go sends no larger ones
-	innerLeast    = 1200 // RFC 9000, section 14
 	sealing       = 37   // a short header with the longest connection id, and the tag, as quic-go reckons
 	framing       = 2    // the stream's number in a datagram, in its shortest form, and the context
 	headers4      = 28   // of IPv4 and UDP
@@ -53,13 +59,17 @@ func payloadOf(packet int) int { return min(packet, packetLargest) - sealing - f
 
 // packetSizes are the sizes to begin with, the best first, of outer packets over a base with this MTU; 0 is unknown.
 func packetSizes(mtu, overhead int) []int {
-	var sizes []int
-	for _, size := range []int{packetRoomy, packetNarrow} {
-		if mtu == 0 || size+overhead <= mtu {
-			sizes = append(sizes, size)
-		}
+	best := PacketRoomy
+	if mtu > 0 {
+		best = min(best, mtu-overhead)
 	}
-	return sizes
+	switch {
+	case best < PacketNarrow:
+		return nil
+	case best == PacketNarrow:
+		return []int{PacketNarrow}
+	}
+	return []int{best, PacketNarrow}
 }
 
 // proxyFamilyOverhead is that of the proxy's family, or the larger one where only its name is known.
@@ -114,7 +124,7 @@ func (p *tunnel) dialAddress(ctx context.Context, remote netip.AddrPort) (*conne
 	}
 	sizes := packetSizes(mtu, overhead)
 	if len(sizes) == 0 {
-		return nil, p.problem(fmt.Sprintf("the path that it rides carries packets of %d bytes, and QUIC inside QUIC needs %d", mtu, packetNarrow+overhead),
+		return nil, p.problem(fmt.Sprintf("the path that it rides carries packets of %d bytes, and QUIC inside QUIC needs %d", mtu, PacketNarrow+overhead),
 			"raise the MTU of "+cmpName(p.spec.Base)+", or let the tunnel ride another path")
 	}
 	var failed error

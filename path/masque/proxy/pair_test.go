@@ -149,7 +149,7 @@ func TestPairCarriesDatagrams(t *testing.T) {
 	if status.Connections != 1 || status.FlowsOpen != 2 || status.Flows != 2 || status.Up.Packets != 6 || status.Down.Bytes != 2*(1+1200+1280) {
 		t.Errorf("%+v", status)
 	}
-	if info := p.Describe(); info.MTU < 1308 || info.Exit != "masque:"+s.Addr().String() || info.Observer != info.Exit || !info.Ready {
+	if info := p.Describe(); info.MTU < 1361 || info.Exit != "masque:"+s.Addr().String() || info.Observer != info.Exit || !info.Ready {
 		t.Errorf("%+v", info)
 	}
 }
@@ -160,7 +160,7 @@ func TestOversizeIsTold(t *testing.T) {
 	f := open(t, s.way(t, s.token, nil), to)
 	n, err := f.Send([][]byte{[]byte("first"), make([]byte, 1500), []byte("second")})
 	var u *path.Unreachable
-	if n != 2 || !errors.As(err, &u) || u.Errno != unix.EMSGSIZE || u.MTU < 1308 || u.MTU > 1452 {
+	if n != 2 || !errors.As(err, &u) || u.Errno != unix.EMSGSIZE || u.MTU < 1361 || u.MTU > 1452 {
 		t.Fatalf("sent %d, %v", n, err)
 	}
 	got := 0

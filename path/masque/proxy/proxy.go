@@ -37,8 +37,6 @@ const (
 	patienceResolve = 5 * time.Second
 	handshakesAtOne = 64 // in a burst, before clients must prove their address (RFC 9000, section 8.1.2)
 	handshakeEvery  = 20 * time.Millisecond
-	packetFirst     = 1350 // QUIC packets at first: an inner packet of 1,280 bytes fits
-	packetNarrow    = 1280
 )
 
 // Options say whom a proxy serves, and how far.
@@ -111,7 +109,7 @@ func New(o Options) (*Proxy, error) {
 	rand.Read(reset[:])
 	p.transport = &quic.Transport{Conn: p.socket, StatelessResetKey: &reset, VerifySourceAddress: p.crowded, ConnContext: p.admit}
 	config := http3.ConfigureTLSConfig(&tls.Config{GetCertificate: o.Certificate, MinVersion: tls.VersionTLS13})
-	if p.listener, err = p.transport.Listen(config, p.quicConfig(packetFirst)); err != nil {
+	if p.listener, err = p.transport.Listen(config, p.quicConfig(masque.PacketRoomy)); err != nil {
 		p.socket.Close()
 		return nil, &path.Error{What: "listen on " + o.Listen.String(), Why: "QUIC cannot listen there", Err: err}
 	}
@@ -125,7 +123,7 @@ func (p *Proxy) quicConfig(size uint16) *quic.Config {
 		MaxIncomingStreams: int64(p.o.MaxFlows) + 8, MaxIncomingUniStreams: 8,
 		InitialStreamReceiveWindow: 16 << 10, MaxStreamReceiveWindow: 64 << 10,
 		InitialConnectionReceiveWindow: 64 << 10, MaxConnectionReceiveWindow: 256 << 10}
-	if size == packetFirst {
+	if size == masque.PacketRoomy {
 		config.GetConfigForClient = func(info *quic.ClientInfo) (*quic.Config, error) {
 			return p.quicConfig(p.sizes.first(addrOf(info.RemoteAddr))), nil
 		}

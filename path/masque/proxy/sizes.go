@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+
+	"heddle/path/masque"
 )
 
 // sizes remembers whose handshakes did not come to an end, which may be because the way to them carries small packets
@@ -30,10 +32,10 @@ func (s *sizes) first(from netip.Addr) uint16 {
 	defer s.mu.Unlock()
 	if began, ok := s.pending[from]; ok {
 		if age := s.now().Sub(began); age >= narrowAfter && age < narrowFor {
-			return packetNarrow
+			return masque.PacketNarrow
 		}
 	}
-	return packetFirst
+	return masque.PacketRoomy
 }
 
 // begun notes that a handshake began.

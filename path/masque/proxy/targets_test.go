@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"testing"
 	"time"
+
+	"heddle/path/masque"
 )
 
 func TestDefaultTargets(t *testing.T) {
@@ -148,17 +150,17 @@ func TestSizes(t *testing.T) {
 	a, b := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
 	s.begun(a)
 	s.begun(b)
-	if s.first(a) != packetFirst {
+	if s.first(a) != masque.PacketRoomy {
 		t.Error("narrow at once")
 	}
 	s.finished(b)
 	now = now.Add(narrowAfter)
 	s.begun(a)
-	if s.first(a) != packetNarrow || s.first(b) != packetFirst {
+	if s.first(a) != masque.PacketNarrow || s.first(b) != masque.PacketRoomy {
 		t.Error("who failed is not told from who did not")
 	}
 	now = now.Add(narrowFor)
-	if s.first(a) != packetFirst {
+	if s.first(a) != masque.PacketRoomy {
 		t.Error("narrow for ever")
 	}
 	for i := range 3 * maxPending {

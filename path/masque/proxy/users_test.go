@@ -15,6 +15,8 @@ import (
 	"heddle/path"
 )
 
+func init() { absentCost = bcrypt.MinCost }
+
 func basic(name, password string) http.Header {
 	return http.Header{"Proxy-Authorization": {"Basic " + base64.StdEncoding.EncodeToString([]byte(name+":"+password))}}
 }
