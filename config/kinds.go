@@ -4,4 +4,5 @@ package config
 import (
 	_ "heddle/path/masque"
 	_ "heddle/path/socks5"
+	_ "heddle/path/wireguard"
 )

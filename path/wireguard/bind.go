@@ -1,0 +1,218 @@
+package wireguard
+
+import (
+	"encoding/binary"
+	"errors"
+	"net"
+	"net/netip"
+	"sync"
+
+	"golang.zx2c4.com/wireguard/conn"
+
+	"heddle/path"
+	"heddle/path/gate"
+)
+
+// bind carries wireguard-go's packets over a flow of the path under the tunnel, which may be replaced at any time.
+type bind struct {
+	up, down *gate.Gate
+	broken   chan struct{} // the flow is of no more use
+
+	mu     sync.Mutex
+	ready  *sync.Cond // flow or closed changed
+	flow   path.Flow
+	to     netip.AddrPort
+	closed bool
+	heard  error // what the network last said of the flow; nil after anything else was heard
+
+	sending sync.Mutex
+}
+
+var _ conn.Bind = (*bind)(nil)
+
+func newBind(up, down *gate.Gate) *bind {
+	b := &bind{up: up, down: down, broken: make(chan struct{}, 1)}
+	b.ready = sync.NewCond(&b.mu)
+	return b
+}
+
+// use replaces the flow, which leads to the endpoint at to. Without one, packets are dropped.
+func (b *bind) use(flow path.Flow, to netip.AddrPort) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.flow != nil {
+		b.flow.Close()
+	}
+	b.flow, b.to, b.heard = flow, to, nil
+	if b.closed && flow != nil {
+		flow.Close()
+		b.flow = nil
+	}
+	select {
+	case <-b.broken:
+	default:
+	}
+	b.ready.Broadcast()
+}
+
+// current is the flow; nil where there is none.
+func (b *bind) current() (path.Flow, netip.AddrPort) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.flow, b.to
+}
+
+// await blocks until there is a flow; nil once the bind is closed.
+func (b *bind) await() (path.Flow, netip.AddrPort) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for b.flow == nil && !b.closed {
+		b.ready.Wait()
+	}
+	return b.flow, b.to
+}
+
+// said is what the network last said of the flow; nil where nothing.
+func (b *bind) said() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.heard
+}
+
+// trouble notes an error of the flow, and gives it up where it is no answer of the network.
+func (b *bind) trouble(flow path.Flow, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.flow != flow {
+		return // of before
+	}
+	b.heard = err
+	var u *path.Unreachable
+	if errors.As(err, &u) {
+		return
+	}
+	flow.Close()
+	b.flow = nil
+	select {
+	case b.broken <- struct{}{}:
+	default:
+	}
+}
+
+// Open lets wireguard-go receive. The port is ignored: it is the flow's.
+func (b *bind) Open(uint16) ([]conn.ReceiveFunc, uint16, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = false
+	return []conn.ReceiveFunc{b.receiver()}, 0, nil
+}
+
+// Close ends the flow and lets receivers return.
+func (b *bind) Close() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = true
+	if b.flow != nil {
+		b.flow.Close()
+		b.flow = nil
+	}
+	b.ready.Broadcast()
+	return nil
+}
+
+// SetMark does nothing: the path under the tunnel has its mark.
+func (b *bind) SetMark(uint32) error { return nil }
+
+// BatchSize is how many datagrams pass at once.
+func (b *bind) BatchSize() int { return batch }
+
+// ParseEndpoint takes any text: packets go where the flow leads, whatever endpoint they are for.
+func (b *bind) ParseEndpoint(string) (conn.Endpoint, error) { return &endpoint{}, nil }
+
+// Send sends by the flow. What cannot be sent is lost, as on any network.
+func (b *bind) Send(packets [][]byte, _ conn.Endpoint) error {
+	b.up.Leave(len(packets))
+	flow, _ := b.current()
+	if flow == nil {
+		return net.ErrClosed
+	}
+	b.sending.Lock()
+	defer b.sending.Unlock()
+	if _, err := flow.Send(packets); err != nil {
+		b.trouble(flow, err)
+	}
+	return nil
+}
+
+// receiver gives the function by which wireguard-go receives.
+func (b *bind) receiver() conn.ReceiveFunc {
+	into := make([]path.Inbound, 4)
+	var left []path.Inbound
+	from := &endpoint{}
+	return func(packets [][]byte, sizes []int, endpoints []conn.Endpoint) (int, error) {
+		b.down.Wait()
+		for len(left) == 0 {
+			flow, to := b.await()
+			if flow == nil {
+				return 0, net.ErrClosed
+			}
+			n, err := flow.Receive(into)
+			if err != nil {
+				b.trouble(flow, err)
+				continue
+			}
+			left = b.accept(into[:n], to)
+			if from.address != to { // a fresh one, since wireguard-go keeps the old one
+				from = &endpoint{to}
+			}
+		}
+		n, data := 0, 0
+		for len(left) > 0 && n < len(packets) {
+			in := &left[0]
+			size := min(in.Size, len(in.Data))
+			sizes[n], endpoints[n] = copy(packets[n], in.Data[:size]), from
+			if size > keepaliveSize { // else nothing that comes out at the other side
+				data++
+			}
+			n++
+			if in.Data = in.Data[size:]; len(in.Data) == 0 {
+				left = left[1:]
+			}
+		}
+		b.down.Enter(data)
+		return n, nil
+	}
+}
+
+// keepaliveSize is the length of a transport message without content.
+const keepaliveSize = 32
+
+// accept keeps what comes from the endpoint.
+func (b *bind) accept(inbound []path.Inbound, to netip.AddrPort) []path.Inbound {
+	kept := inbound[:0]
+	for _, in := range inbound {
+		if in.From == to && len(in.Data) > 0 {
+			kept = append(kept, in)
+		}
+	}
+	if len(kept) > 0 {
+		b.mu.Lock()
+		b.heard = nil
+		b.mu.Unlock()
+	}
+	return kept
+}
+
+// endpoint is the server's address as wireguard-go wants it.
+type endpoint struct{ address netip.AddrPort }
+
+func (e *endpoint) ClearSrc()           {}
+func (e *endpoint) SrcToString() string { return "" }
+func (e *endpoint) DstToString() string { return e.address.String() }
+func (e *endpoint) DstIP() netip.Addr   { return e.address.Addr() }
+func (e *endpoint) SrcIP() netip.Addr   { return netip.Addr{} }
+
+// DstToBytes gives what the cookie mechanism binds a handshake to.
+func (e *endpoint) DstToBytes() []byte {
+	return binary.BigEndian.AppendUint16(e.address.Addr().AsSlice(), e.address.Port())
+}

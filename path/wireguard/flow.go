@@ -1,0 +1,203 @@
+package wireguard
+
+import (
+	"bytes"
+	"errors"
+	"net"
+	"net/netip"
+	"sync"
+
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/udp"
+	"gvisor.dev/gvisor/pkg/waiter"
+
+	"heddle/path"
+)
+
+const (
+	largestDatagram = 1 << 16
+	receiveRoom     = 2 * largestDatagram // what one Receive hands over at most is what leaves room for one more
+	socketBuffer    = 2 << 20             // bytes that wait inside for Receive
+)
+
+// flow is a UDP socket inside the tunnel, connected to one server.
+type flow struct {
+	tunnel   *tunnel
+	to       netip.AddrPort
+	endpoint tcpip.Endpoint
+	queue    *waiter.Queue
+	readable chan struct{}
+	entry    waiter.Entry
+	done     chan struct{}
+	leave    func()
+	close    sync.Once
+
+	data   []byte // received
+	held   []byte // of data: what did not fit the last Receive
+	reader bytes.Reader
+}
+
+func newFlow(t *tunnel, own netip.Addr, to netip.AddrPort, leave func()) (*flow, error) {
+	f := &flow{tunnel: t, to: to, queue: &waiter.Queue{}, done: make(chan struct{}), leave: leave, data: make([]byte, receiveRoom)}
+	fail := func(err tcpip.Error) (*flow, error) {
+		return nil, &path.Error{What: t.what, Why: "no socket inside its tunnel", Err: errors.New(err.String())}
+	}
+	endpoint, err := t.inside.stack.NewEndpoint(udp.ProtocolNumber, protocolOf(own), f.queue)
+	if err != nil {
+		return fail(err)
+	}
+	f.endpoint = endpoint
+	endpoint.SocketOptions().SetReceiveBufferSize(socketBuffer, true)
+	f.entry, f.readable = waiter.NewChannelEntry(waiter.ReadableEvents | waiter.EventErr)
+	f.queue.EventRegister(&f.entry)
+	if err = endpoint.Bind(fullAddress(own, 0)); err == nil {
+		err = endpoint.Connect(fullAddress(to.Addr(), to.Port()))
+	}
+	if err != nil {
+		endpoint.Close()
+		return fail(err)
+	}
+	return f, nil
+}
+
+// Check fails while the tunnel does not work.
+func (f *flow) Check() error { return f.tunnel.check() }
+
+// LocalAddr is the address inside the tunnel.
+func (f *flow) LocalAddr() netip.AddrPort {
+	local, err := f.endpoint.GetLocalAddress()
+	if err != nil {
+		return netip.AddrPort{}
+	}
+	a, _ := netip.AddrFromSlice(local.Addr.AsSlice())
+	return netip.AddrPortFrom(a.Unmap(), local.Port)
+}
+
+// Send hands the datagrams to the stack, which drops what finds the queue into the tunnel full. While the tunnel does
+// not work nothing is taken: it would be stale when it left.
+func (f *flow) Send(datagrams [][]byte) (int, error) {
+	if err := f.tunnel.check(); err != nil {
+		return 0, err
+	}
+	sent := 0
+	var last error
+	for _, d := range datagrams {
+		f.reader.Reset(d)
+		_, err := f.endpoint.Write(&f.reader, tcpip.WriteOptions{})
+		if err == nil {
+			sent++
+			continue
+		}
+		last = f.explain(err)
+		if !errors.Is(last, unix.ENOBUFS) && !errors.Is(last, unix.EMSGSIZE) {
+			break
+		}
+	}
+	return sent, last
+}
+
+// Receive joins datagrams of one length, as the kernel does (UDP_GRO).
+func (f *flow) Receive(into []path.Inbound) (int, error) {
+	n, end := 0, 0
+	if f.held != nil {
+		end = copy(f.data, f.held)
+		into[0], f.held, n = f.inbound(0, end), nil, 1
+	}
+	for len(f.data)-end >= largestDatagram {
+		count, err := f.read(f.data[end:], n == 0)
+		if count < 0 && n > 0 {
+			return n, nil // nothing more is there, or the error of one datagram among others
+		}
+		if count < 0 {
+			return 0, err
+		}
+		start := end
+		end += count
+		switch {
+		case n > 0 && joins(into[n-1], count):
+			in := &into[n-1]
+			in.Data = f.data[start-len(in.Data) : end]
+		case n < len(into):
+			into[n] = f.inbound(start, end)
+			n++
+		default:
+			f.held = f.data[start:end]
+			return n, nil
+		}
+	}
+	return n, nil
+}
+
+func (f *flow) inbound(start, end int) path.Inbound {
+	return path.Inbound{Data: f.data[start:end:end], Size: max(end-start, 1), From: f.to}
+}
+
+// read gives the length of the next datagram, and -1 where there is none or an error. It waits for one where it should.
+func (f *flow) read(data []byte, wait bool) (int, error) {
+	for {
+		to := tcpip.SliceWriter(data)
+		result, err := f.endpoint.Read(&to, tcpip.ReadOptions{})
+		if err == nil {
+			return result.Count, nil
+		}
+		if _, none := err.(*tcpip.ErrWouldBlock); !none {
+			return -1, f.explain(err)
+		}
+		if !wait {
+			return -1, nil
+		}
+		select {
+		case <-f.readable:
+		case <-f.done:
+			return -1, net.ErrClosed
+		}
+	}
+}
+
+// joins reports whether a datagram of count bytes goes on in: all of one length, the last may be shorter.
+func joins(in path.Inbound, count int) bool {
+	return count > 0 && count <= in.Size && len(in.Data) > 0 && len(in.Data)%in.Size == 0
+}
+
+// explain gives the errno that a kernel's socket would give.
+func (f *flow) explain(err tcpip.Error) error {
+	select {
+	case <-f.done:
+		return net.ErrClosed
+	default:
+	}
+	switch err.(type) {
+	case *tcpip.ErrConnectionRefused:
+		return &path.Unreachable{Errno: unix.ECONNREFUSED, By: f.to.Addr()}
+	case *tcpip.ErrNoBufferSpace, *tcpip.ErrWouldBlock:
+		return unix.ENOBUFS
+	case *tcpip.ErrMessageTooLong:
+		return &path.Unreachable{Errno: unix.EMSGSIZE, MTU: f.tunnel.inside.mtu}
+	}
+	return &path.Error{What: f.tunnel.what, Why: "inside its tunnel", Err: errors.New(err.String())}
+}
+
+// Close closes the socket; a blocked Receive returns.
+func (f *flow) Close() error {
+	f.close.Do(func() {
+		close(f.done)
+		f.queue.EventUnregister(&f.entry)
+		f.endpoint.Close()
+		f.leave()
+	})
+	return nil
+}
+
+// stream is a TCP connection inside the tunnel.
+type stream struct {
+	*gonet.TCPConn
+	leave func()
+}
+
+// Close closes the connection, and the tunnel a while later if this was the last use of it.
+func (s *stream) Close() error {
+	defer s.leave()
+	return s.TCPConn.Close()
+}

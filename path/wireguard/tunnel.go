@@ -1,0 +1,297 @@
+package wireguard
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.zx2c4.com/wireguard/device"
+
+	"heddle/path"
+	"heddle/path/wgconf"
+)
+
+const (
+	reachPatience = 10 * time.Second       // for the path under the tunnel
+	shakePatience = 20 * time.Second       // for a handshake, before the endpoint is looked up again
+	retryEvery    = time.Second            // after the path under the tunnel failed
+	startLook     = 20 * time.Millisecond  // between looks for the first handshake
+	runLook       = 250 * time.Millisecond // between looks at a tunnel that works
+	answerLimit   = 10 * time.Second       // for an answer, once a handshake is too old
+)
+
+// tunnel is wireguard-go between the stack inside and the path under it. Its keeper connects it and mends it.
+type tunnel struct {
+	what   string
+	config *wgconf.Config
+	base   path.Path
+	inside *inside
+	bind   *bind
+	device *device.Device
+	peer   *device.Peer
+	cancel context.CancelFunc
+	done   chan struct{} // the keeper ended
+
+	mu      sync.Mutex
+	why     error         // why the tunnel does not work; nil while it does
+	changed chan struct{} // closed when it comes to work
+}
+
+// startTunnel makes a tunnel, which begins to connect. It fails only on what never works.
+func startTunnel(what string, c *wgconf.Config, base path.Path, mtu int) (*tunnel, error) {
+	in, err := newInside(c.Interface.Addresses, mtu)
+	if err != nil {
+		return nil, &path.Error{What: what, Why: "its tunnel cannot be made", Err: err}
+	}
+	t := &tunnel{what: what, config: c, base: base, inside: in, bind: newBind(in.up, in.down), done: make(chan struct{}), changed: make(chan struct{})}
+	t.why = t.silent()
+	t.device = device.NewDevice(in, t.bind, device.NewLogger(device.LogLevelSilent, ""))
+	if err := t.device.IpcSet(c.UAPI(c.Peer.Endpoint, 0)); err != nil {
+		t.device.Close()
+		return nil, &path.Error{What: what, Why: "wireguard-go refuses the file", Err: err}
+	}
+	if err := t.device.Up(); err != nil {
+		t.device.Close()
+		return nil, &path.Error{What: what, Why: "wireguard-go does not start", Err: err}
+	}
+	t.peer = t.device.LookupPeer(device.NoisePublicKey(c.Peer.PublicKey.Bytes()))
+	ctx, cancel := context.WithCancel(context.Background())
+	t.cancel = cancel
+	go t.keep(ctx)
+	return t, nil
+}
+
+// close ends the tunnel and all that goes through it.
+func (t *tunnel) close() {
+	t.cancel()
+	<-t.done
+	t.set(&path.Error{What: t.what, Why: "its tunnel was ended"})
+	t.device.Close()
+}
+
+// check gives why the tunnel does not work; nil while it does.
+func (t *tunnel) check() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.why
+}
+
+// set notes why the tunnel does not work, nil where it does.
+func (t *tunnel) set(why error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if why == nil && t.why != nil {
+		close(t.changed)
+	} else if why != nil && t.why == nil {
+		t.changed = make(chan struct{})
+	}
+	t.why = why
+}
+
+// wait returns once the tunnel works, or with why it does not when ctx ends.
+func (t *tunnel) wait(ctx context.Context) error {
+	for {
+		t.mu.Lock()
+		why, changed := t.why, t.changed
+		t.mu.Unlock()
+		if why == nil {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			if errors.Is(ctx.Err(), context.Canceled) {
+				return ctx.Err()
+			}
+			return t.check()
+		}
+	}
+}
+
+// silent is the error of an endpoint that does not answer; it adds what the network said, where it said something.
+func (t *tunnel) silent() error {
+	return &path.Error{What: t.what, Why: "the WireGuard server " + t.config.Peer.Endpoint + " does not answer", Err: t.bind.said(),
+		Hint: "is the endpoint right and up, does the path under the tunnel let UDP through, and does the server know this file's key? It is silent to strangers"}
+}
+
+// keep connects the tunnel, and connects it again where it broke, until ctx ends.
+func (t *tunnel) keep(ctx context.Context) {
+	defer close(t.done)
+	for {
+		err := t.reach(ctx)
+		if err == nil {
+			err = t.watch(ctx)
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		t.set(err)
+		t.bind.use(nil, netip.AddrPort{})
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(retryEvery):
+		}
+	}
+}
+
+// reach looks the endpoint up and opens a flow to it on the path under the tunnel.
+func (t *tunnel) reach(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, reachPatience)
+	defer cancel()
+	addrs, err := t.lookup(ctx)
+	if err != nil {
+		return err
+	}
+	for _, to := range addrs {
+		flow, openErr := t.base.Open(ctx, to)
+		if openErr == nil {
+			t.bind.use(flow, to)
+			return nil
+		}
+		err = openErr
+	}
+	hint := ""
+	var hinted interface{ HintText() string }
+	if errors.As(err, &hinted) {
+		hint = hinted.HintText()
+	}
+	return &path.Error{What: t.what, Why: "no way to the WireGuard server " + t.config.Peer.Endpoint, Err: err, Hint: hint}
+}
+
+// lookup gives the addresses of the endpoint, a name's by this machine's resolver.
+func (t *tunnel) lookup(ctx context.Context) ([]netip.AddrPort, error) {
+	bad := func(err error) error {
+		return &path.Error{What: t.what, Why: "the WireGuard server's name cannot be looked up by this machine's resolver", Err: err,
+			Hint: "give an address as the Endpoint in the file"}
+	}
+	host, service, err := net.SplitHostPort(t.config.Peer.Endpoint)
+	if err != nil {
+		return nil, bad(err)
+	}
+	port, err := strconv.ParseUint(service, 10, 16)
+	if err != nil {
+		return nil, bad(err)
+	}
+	found, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host) // an address is its own
+	if err != nil {
+		return nil, bad(err)
+	}
+	var addrs []netip.AddrPort
+	for _, a := range found {
+		addrs = append(addrs, netip.AddrPortFrom(a.Unmap(), uint16(port)))
+	}
+	return addrs, nil
+}
+
+// watch has the tunnel shake hands, and returns with why when it works no more.
+func (t *tunnel) watch(ctx context.Context) error {
+	began := time.Now()
+	t.peer.SendKeepalive() // which takes a handshake where there was none
+	tick := time.NewTicker(startLook)
+	defer tick.Stop()
+	var seen pulse
+	for works := false; ; {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-t.bind.broken:
+			return t.lost(t.bind.said())
+		case now := <-tick.C:
+			if err := t.checkUnder(); err != nil {
+				return t.lost(err)
+			}
+			progress, err := t.progress()
+			if err != nil {
+				return t.lost(err)
+			}
+			seen.note(now, progress)
+			switch {
+			case !works && now.Sub(progress.handshake) < device.RejectAfterTime:
+				works = true
+				t.set(nil)
+				tick.Reset(runLook)
+			case !works:
+				t.set(t.silent())
+				if now.Sub(began) > shakePatience {
+					return t.silent()
+				}
+			case seen.dead(now):
+				return t.silent()
+			}
+		}
+	}
+}
+
+// lost is the error of a tunnel whose path under it broke.
+func (t *tunnel) lost(err error) error {
+	return &path.Error{What: t.what, Why: "the path under its tunnel broke", Err: err, Hint: "it is opened again"}
+}
+
+// checkUnder fails where the flow under the tunnel would not leave by its path any more.
+func (t *tunnel) checkUnder() error {
+	flow, _ := t.bind.current()
+	if c, ok := flow.(path.Checker); ok {
+		return c.Check()
+	}
+	return nil
+}
+
+// progress is what wireguard-go tells of its peer.
+type progress struct {
+	handshake      time.Time // the last one; the epoch where there was none
+	received, sent uint64    // bytes
+}
+
+func (t *tunnel) progress() (progress, error) {
+	state, err := t.device.IpcGet()
+	if err != nil {
+		return progress{}, fmt.Errorf("wireguard-go tells nothing: %w", err)
+	}
+	var p progress
+	var seconds, nanoseconds int64
+	for lines := bufio.NewScanner(strings.NewReader(state)); lines.Scan(); {
+		name, value, _ := strings.Cut(lines.Text(), "=")
+		switch name {
+		case "last_handshake_time_sec":
+			seconds, _ = strconv.ParseInt(value, 10, 64)
+		case "last_handshake_time_nsec":
+			nanoseconds, _ = strconv.ParseInt(value, 10, 64)
+		case "rx_bytes":
+			p.received, _ = strconv.ParseUint(value, 10, 64)
+		case "tx_bytes":
+			p.sent, _ = strconv.ParseUint(value, 10, 64)
+		}
+	}
+	p.handshake = time.Unix(seconds, nanoseconds)
+	return p, nil
+}
+
+// pulse follows whether a peer answers. The zero value is ready for use.
+type pulse struct {
+	last  progress
+	since time.Time // when the first thing was sent that is not answered yet; zero where all is
+}
+
+func (p *pulse) note(now time.Time, is progress) {
+	switch {
+	case is.received != p.last.received:
+		p.since = time.Time{}
+	case is.sent != p.last.sent && p.since.IsZero():
+		p.since = now
+	}
+	p.last = is
+}
+
+// dead reports whether WireGuard's own timers have given the session up, and a new handshake is not answered either. A
+// tunnel that has nothing to say is not dead: the first packet makes the handshake.
+func (p *pulse) dead(now time.Time) bool {
+	return now.Sub(p.last.handshake) > device.RejectAfterTime && !p.since.IsZero() && now.Sub(p.since) > answerLimit
+}
