@@ -28,7 +28,7 @@ late it was. Nothing of the machine's own network is touched. Needs root.`,
   heddle lab down threeways`,
 	}
 	cmd.AddCommand(newLabUpCommand(), newLabDownCommand(), newLabListCommand(), newLabWorldsCommand(),
-		newLabExecCommand(), newLabCaptureCommand(), newLabBenchCommand(), newLabEmulateCommand())
+		newLabExecCommand(), newLabCaptureCommand(), newLabCensorCommand(), newLabBenchCommand(), newLabEmulateCommand())
 	return cmd
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -19,7 +20,7 @@ func TestLabScript(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/lab",
 		Setup: func(env *testscript.Env) error {
-			name := fmt.Sprintf("test-%d-cli", os.Getpid())
+			name := fmt.Sprintf("test-%d-%s", os.Getpid(), filepath.Base(env.WorkDir))
 			env.Setenv("WORLD", name)
 			env.Defer(func() {
 				if err := lab.TakeDown(name); err != nil && !errors.Is(err, lab.ErrNotUp) {
