@@ -28,11 +28,15 @@ func (r Report) WritePlot(w io.Writer) error {
 	return err
 }
 
-// groups sorts the rows by the first word of their case, in the order of the report.
+// groups sorts the rows by the first word of their case and by what was measured, since a chart has one axis of values,
+// in the order of the report.
 func (r Report) groups() (names []string, rows map[string][]Row) {
 	rows = map[string][]Row{}
 	for _, row := range r.Rows {
 		group, _, _ := strings.Cut(row.Case, "/")
+		if len(rows[group]) > 0 && rows[group][0].Metric != row.Metric {
+			group += ", " + row.Metric
+		}
 		if rows[group] == nil {
 			names = append(names, group)
 		}
@@ -48,7 +52,8 @@ func chart(group string, rows []Row) plot.Chart {
 	medians := map[string]float64{}
 	for _, row := range rows {
 		medians[row.Case] = row.Median
-		name, last := strings.TrimPrefix(row.Case, group+"/"), ""
+		_, name, _ := strings.Cut(row.Case, "/")
+		last := ""
 		if cut := strings.LastIndexByte(name, '/'); cut >= 0 {
 			name, last = name[:cut], name[cut+1:]
 		}

@@ -1,0 +1,137 @@
+package bench
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"time"
+
+	"heddle/lab"
+	"heddle/lab/peer"
+)
+
+// moshPainter fills the screen anew two hundred times a second, each time with other text that hardly compresses: more
+// often than mosh-server sends, which is once in half a round trip and at most fifty times a second. The first row
+// begins with the number of the painting. It ends with its terminal.
+const moshPainter = `
+import random, string, sys, time
+draw = random.Random(1)
+rows = ["".join(draw.choices(string.ascii_letters + string.digits, k=70)) for _ in range(5003)]
+n = 0
+while True:
+    n += 1
+    sys.stdout.write("\033[H" + "\r\n".join("%08d %s" % (n, rows[(n * 23 + i) % len(rows)]) for i in range(23)))
+    sys.stdout.flush()
+    time.sleep(0.005)
+`
+
+// moshSettles is how long mosh's estimate of the round trip, and with it its rate, takes to be what it stays.
+const moshSettles = 2 * time.Second
+
+// paperMosh is the throughput at a switching period of 10 ms relative to none: "less than 5%" less, CoMPS, section 6.
+const paperMosh = 0.95
+
+// Mosh is figure 8(d) of CoMPS: throughput of a Mosh session whose screen never rests against the switching period, over
+// three paths, relative to no switching; and the screens a second that its user sees. Both ends are the unmodified mosh.
+func Mosh() Bench {
+	return Bench{
+		name: "mosh",
+		topologies: func(quick bool) []*topology {
+			return []*topology{moshTopology(quick, 4*time.Second)}
+		},
+		paper: func(name string) *float64 {
+			if name != "equal/10ms/down" {
+				return nil
+			}
+			paper := paperMosh
+			return &paper
+		},
+	}
+}
+
+func moshTopology(quick bool, length time.Duration) *topology {
+	m := &moshServer{length: length}
+	t := &topology{name: "equal", world: lab.ThreeWays(), serve: m.serve}
+	for _, every := range []string{"none", "500ms", "200ms", "100ms", "50ms", "40ms", "30ms", "20ms", "10ms"} {
+		if !quick || every == "none" || every == "100ms" || every == "10ms" {
+			t.cases = append(t.cases, m.variant(every))
+		}
+	}
+	return t
+}
+
+// moshServer is the server of one topology, and how long each case is measured.
+type moshServer struct {
+	*peer.MoshHost
+	length time.Duration
+}
+
+func (m *moshServer) serve(ctx context.Context, s *stage) (err error) {
+	m.MoshHost, err = peer.Mosh(ctx, s.Host("server"), s.work)
+	return err
+}
+
+// variant measures one session over all ways that switches as every says.
+func (m *moshServer) variant(every string) variant {
+	return variant{every, func(ctx context.Context, s *stage, seed int) ([]figure, error) {
+		terminal, err := m.Split(ctx, s.Host("client"), s.heddle, split(every, lab.Ways, seed), "python3", "-c", moshPainter)
+		if err != nil {
+			return nil, err
+		}
+		defer terminal.Stop()
+		if err := terminal.Await(ctx, 10*time.Second, painted); err != nil {
+			return nil, err
+		}
+		if err := sleep(ctx, moshSettles); err != nil {
+			return nil, err
+		}
+		if err := s.ResetLateness(); err != nil {
+			return nil, err
+		}
+		before, err := delivered(s.Instance)
+		if err != nil {
+			return nil, err
+		}
+		began, updates := time.Now(), terminal.Updates()
+		if err := sleep(ctx, m.length); err != nil {
+			return nil, err
+		}
+		after, err := delivered(s.Instance)
+		if err != nil {
+			return nil, err
+		}
+		took := time.Since(began).Seconds()
+		return []figure{
+			{"down", "throughput", "kbit/s", float64(after-before) * 8 / 1e3 / took},
+			{"screens", "updates", "1/s", float64(terminal.Updates()-updates) / took},
+		}, nil
+	}}
+}
+
+// painted reports whether the painter's number is on the screen.
+func painted(screen []string) bool {
+	first, _, _ := strings.Cut(screen[0], " ")
+	_, err := strconv.ParseUint(first, 10, 64)
+	return err == nil
+}
+
+// delivered is what the access networks have brought to the client, in bytes with IP headers.
+func delivered(in *lab.Instance) (bytes uint64, err error) {
+	for _, way := range lab.Ways {
+		s, err := in.Link(way).Status()
+		if err != nil {
+			return 0, err
+		}
+		bytes += s.BtoA.DeliveredBytes // the client is end A
+	}
+	return bytes, nil
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}

@@ -1,0 +1,68 @@
+package bench
+
+import (
+	"errors"
+	"io"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"heddle/lab"
+	"heddle/lab/peer"
+)
+
+// One run of one case, for what it measures: mosh-server sends at most fifty times a second, each time most of a screen.
+func TestMoshMeasuresAScreenThatChanges(t *testing.T) {
+	if err := lab.Supported(); errors.Is(err, lab.ErrUnsupported) {
+		t.Skip(err)
+	}
+	heddle := filepath.Join(t.TempDir(), "heddle")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", heddle, "heddle/cmd/heddle").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	equal := moshTopology(true, time.Second)
+	t.Cleanup(func() {
+		if err := equal.down(); err != nil {
+			t.Error(err)
+		}
+	})
+	err := equal.up(t.Context(), &stage{heddle: heddle, work: t.TempDir()})
+	if errors.Is(err, peer.ErrMissing) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := equal.cases[len(equal.cases)-1]
+	figures, err := last.measure(t.Context(), equal.stage, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, most := range []float64{2000, 52} { // kbit/s: 50 screens of under 4 kB, and their headers
+		if f := figures[i]; f.value <= 0 || f.value > most {
+			t.Errorf("%s/%s: %.1f %s", last.name, f.name, f.value, f.unit)
+		}
+	}
+}
+
+// Rates and screens have no axis in common.
+func TestMoshPlotHasAChartForEachUnit(t *testing.T) {
+	r := &runner{Bench: Mosh(), samples: map[string][]sample{}, kinds: map[string][]figure{}, options: Options{Progress: io.Discard}}
+	r.kept = r.topologies(true)
+	for _, v := range r.kept[0].cases {
+		r.keep(r.kept[0], v, 0, []figure{{"down", "throughput", "kbit/s", 700}, {"screens", "updates", "1/s", 50}}, lab.Lateness{})
+	}
+	report := Report{Bench: "mosh", Rows: r.rows()}
+	names, rows := report.groups()
+	if strings.Join(names, "; ") != "equal; equal, updates" || len(rows[names[0]]) != 3 || len(rows[names[1]]) != 3 {
+		t.Errorf("charts %q of %v", names, rows)
+	}
+	if c := chart(names[1], rows[names[1]]); strings.Join(c.X.Names, " ") != "none 100ms 10ms" || len(c.Series) != 1 || c.Rule != nil {
+		t.Errorf("%+v", c)
+	}
+	if paper := rows["equal"][2].Paper; paper == nil || *paper != paperMosh {
+		t.Errorf("the paper's figure at 10 ms is %v", paper)
+	}
+}
