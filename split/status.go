@@ -13,7 +13,7 @@ import (
 // Status is what `heddle status` prints of one running session. Its JSON fields are a stable interface.
 type Status struct {
 	Session  string       `json:"session"`       // such as "office" or "127.0.0.1:51820/127.0.0.1:40112"
-	Plane    string       `json:"plane"`         // "wireguard" or "relay"
+	Plane    string       `json:"plane"`         // "wireguard", "relay", "kernel" or "route"
 	To       string       `json:"to"`            // the server as the user wrote it
 	Server   string       `json:"server"`        // the address in use
 	Schedule string       `json:"schedule"`      // such as "weighted"
@@ -101,8 +101,7 @@ func (f *Fan) Status(plane string) Status {
 		observers[s.Paths[i].Observer] = true
 	}
 	s.Claim = Claim(len(observers))
-	share(s.Paths, func(p *PathStatus) *Count { return &p.Up })
-	share(s.Paths, func(p *PathStatus) *Count { return &p.Down })
+	Shares(s.Paths)
 	return s
 }
 
@@ -126,6 +125,12 @@ func (l *lane) status(now time.Time, loss *float64) PathStatus {
 
 func (t *tally) count() Count {
 	return Count{Packets: t.packets.Load(), Bytes: t.bytes.Load(), Dropped: t.dropped.Load()}
+}
+
+// Shares fills the share of each path in both directions.
+func Shares(paths []PathStatus) {
+	share(paths, func(p *PathStatus) *Count { return &p.Up })
+	share(paths, func(p *PathStatus) *Count { return &p.Down })
 }
 
 // share fills the share of each path in one direction.

@@ -96,7 +96,7 @@ func (f *Fan) judge(now time.Time) {
 		}
 	}
 	f.lastUp = latest
-	f.usable = usableLanes(states[:len(f.o.Via)], f.need(), f.prober == nil)
+	f.usable = Usable(states[:len(f.o.Via)], f.need(), f.prober == nil)
 	f.decide(states)
 }
 
@@ -107,9 +107,9 @@ func (f *Fan) need() int {
 	return f.o.MinPaths
 }
 
-// usableLanes says which lanes may carry packets: those that are up, and where these are too few, those in doubt too.
-// Where nothing can be asked of the server, a lane that was never heard counts as up: only use can tell.
-func usableLanes(states []path.State, need int, trusting bool) []bool {
+// Usable says which paths may carry packets: those that are up, and where these are fewer than need, those in doubt too.
+// Where nothing can be asked of the server (trusting), a path that was never heard counts as up: only use can tell.
+func Usable(states []path.State, need int, trusting bool) []bool {
 	usable := make([]bool, len(states))
 	count := 0
 	for i, s := range states {

@@ -1,0 +1,220 @@
+package kernel
+
+import (
+	"fmt"
+
+	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
+
+	"heddle/path"
+	"heddle/split/plane"
+)
+
+// arrange attaches the programs where packets to the server may leave or answers arrive, tells them how packets leave
+// by each lane, and lets the guard pass what these devices send. Until a device is attached, nothing leaves by it.
+func (p *Plane) arrange() error {
+	hops := p.lanes.Hops()
+	for _, h := range hops {
+		if h.Index == 0 {
+			continue
+		}
+		header := 0
+		if h.Ethernet {
+			header = ethernetHeader
+		}
+		if err := p.attach(h.Index, h.Device, header, true); err != nil {
+			return err
+		}
+		if p.lanes.Server.Addr().Is4() {
+			if err := p.loosen(h.Device); err != nil {
+				return err
+			}
+		}
+	}
+	if err := p.attachExit(); err != nil {
+		return err
+	}
+	for i, h := range hops {
+		if p.tables != nil {
+			if err := p.routeLane(i, h); err != nil {
+				return err
+			}
+		}
+		p.session.maps.setLane(i, h)
+	}
+	return p.permitDevices()
+}
+
+// makeTables gives each lane a routing table, in which packets with its mark look. For IPv6 the kernel would else take
+// the neighbour from the machine's best route, whatever the device (bpf_redirect_neigh).
+func (p *Plane) makeTables() error {
+	n := len(p.o.Via)
+	numbers, err := plane.FreeTables(n)
+	if err != nil {
+		return err
+	}
+	first, _, err := plane.FreePriorities(true, n)
+	if err != nil {
+		return err
+	}
+	for i, number := range numbers {
+		t := &plane.Table{V6: true, Number: number}
+		if err := p.journal.Do(t); err != nil {
+			return err
+		}
+		if err := p.journal.Do(&plane.Rule{V6: true, Priority: first + i, Mark: p.session.mark | uint32(i), Table: number}); err != nil {
+			return err
+		}
+		p.tables = append(p.tables, t)
+	}
+	p.routed = make([]plane.Hop, n)
+	return nil
+}
+
+func (p *Plane) routeLane(i int, h plane.Hop) (err error) {
+	if h == p.routed[i] {
+		return nil
+	}
+	if h.Index == 0 {
+		err = p.tables[i].Clear()
+	} else {
+		err = p.tables[i].Replace(h, p.lanes.Server.Addr())
+	}
+	if err == nil {
+		p.routed[i] = h
+	}
+	return err
+}
+
+// attachExit attaches the program to the device by which the machine's own routes send to the server: packets start
+// there whatever their path will be.
+func (p *Plane) attachExit() error {
+	index, err := plane.ExitOf(p.lanes.Server.Addr())
+	if err != nil || index == 0 || p.devices[index] != nil {
+		return err
+	}
+	l, err := netlink.LinkByIndex(index)
+	if err != nil {
+		if plane.Gone(err) {
+			return nil
+		}
+		return err
+	}
+	header := 0
+	switch l.Attrs().EncapType {
+	case "ether":
+		header = ethernetHeader
+	case "none", "ppp", "rawip", "tunnel", "sit", "ipip":
+	default:
+		p.lanes.Warn("packets to the server would leave by %s, a device of the kind %s that this plane does not know: they are dropped", l.Attrs().Name, l.Attrs().EncapType)
+		return nil
+	}
+	return p.attach(index, l.Attrs().Name, header, false)
+}
+
+// attach attaches the programs to a device, unless they are.
+func (p *Plane) attach(index int, name string, header int, answers bool) error {
+	d := p.devices[index]
+	if d == nil {
+		d = &device{}
+		if has, err := hasQdisc(index); err != nil {
+			return refused(err)
+		} else if !has {
+			if err := p.journal.Do(&qdisc{Device: name, Index: index}); err != nil {
+				return refused(err)
+			}
+		}
+		program, err := p.outbound(header)
+		if err != nil {
+			return refused(err)
+		}
+		if err := p.attachHook(d, index, name, out, program); err != nil {
+			return err
+		}
+		if d.first, err = attachFirst(index, program); err != nil {
+			return refused(err)
+		}
+		p.devices[index] = d
+	}
+	if answers && len(d.filters) < 2 {
+		program, err := p.inbound(header)
+		if err != nil {
+			return refused(err)
+		}
+		return p.attachHook(d, index, name, in, program)
+	}
+	return nil
+}
+
+func (p *Plane) attachHook(d *device, index int, name string, h hook, program *ebpf.Program) error {
+	f := &filter{Device: name, Index: index, Hook: h, Name: p.filterName(), program: program}
+	if err := p.journal.Do(f); err != nil {
+		return refused(err)
+	}
+	d.filters = append(d.filters, f)
+	return nil
+}
+
+// loosen lets answers in that arrive by another device than the best route to the server has.
+func (p *Plane) loosen(device string) error {
+	change, err := plane.LooseFilter(device)
+	if err != nil || change == nil {
+		return err
+	}
+	if err := p.journal.Do(change); err != nil {
+		return &path.Error{What: "plane kernel", Why: "answers on " + device + " would be refused by strict reverse path filtering",
+			Hint: fmt.Sprintf("sysctl net.ipv4.conf.%s.rp_filter=2", device), Err: err}
+	}
+	return nil
+}
+
+// permitDevices lets the guard pass the devices that have the program, where that changed.
+func (p *Plane) permitDevices() error {
+	var exits []plane.Exit
+	for index := range p.devices {
+		exits = append(exits, plane.Exit{Index: index})
+	}
+	if len(exits) == len(p.guard.Exits) {
+		return nil
+	}
+	p.countRefused()
+	p.mu.Lock()
+	p.refused, p.stray = p.refused+p.stray, 0
+	p.mu.Unlock()
+	p.guard.Exits = exits
+	return p.guard.Apply()
+}
+
+// verify looks whether all is still in its place, and puts back what somebody took away. It forgets devices that went,
+// whose number another one may get.
+func (p *Plane) verify() error {
+	for index, d := range p.devices {
+		l, err := netlink.LinkByIndex(index)
+		if err != nil && !plane.Gone(err) {
+			return err
+		}
+		whole := err == nil
+		for _, f := range d.filters {
+			whole = whole && f.there()
+		}
+		if whole {
+			continue
+		}
+		delete(p.devices, index)
+		if err := d.release(); err != nil {
+			return err
+		}
+		if err := p.permitDevices(); err != nil {
+			return err
+		}
+		if l != nil {
+			p.lanes.Warn("somebody took the program off %s; it is attached again", l.Attrs().Name)
+			for _, f := range d.filters {
+				if err := f.Undo(); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}

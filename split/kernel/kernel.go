@@ -1,0 +1,295 @@
+// Package kernel splits a session inside the kernel: programs send straight to the server, and a BPF program where
+// packets leave this machine picks the path of each, gives it that path's address and sends it by that path's device.
+// Another one gives the answers back the address that the program knows.
+//
+// It takes the paths of kinds if and src. Units are times; counts of packets need [Options.GSOOff], since the kernel
+// hands a run of segments (UDP_SEGMENT) over as one packet. All sessions of this machine with the server are split
+// together, by one schedule.
+//
+// It fails closed. Until Run says so, after Close of a crashed process, with too few healthy paths, and two seconds
+// after this process stopped renewing its permission, the programs drop what goes to the server. A table of nftables
+// drops what would leave by a device without such a program. Both stay after a crash, until [Clean] or the next Open of
+// the session. Fragments are dropped, since their path cannot be told.
+//
+// It needs CAP_NET_ADMIN, CAP_BPF (and CAP_PERFMON on some kernels), Linux 5.12 and nftables. Do not use it where these
+// are absent, for other kinds of path, for rules, or where a program binds its socket to a device (SO_BINDTODEVICE):
+// answers arrive by all of them. The relay of package split does all that.
+package kernel
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+
+	"heddle/path"
+	"heddle/split/plane"
+)
+
+// ErrRefused says that this kernel, or the rights that this process has, do not allow the plane. Whoever was told so
+// may fall back to the relay.
+var ErrRefused = errors.New("the kernel refuses the kernel plane")
+
+// Options say how a session is split.
+type Options struct {
+	plane.Options
+	// GSOOff takes runs of segments apart before packets are counted, by a pair of devices made for that. Without it,
+	// units that are counts of packets are refused.
+	GSOOff bool
+}
+
+// patience is how long the programs go on without this process.
+const patience = 2 * time.Second
+
+// maxLanes is how many paths a session may have: each is looked for in turn when an answer arrives.
+const maxLanes = 32
+
+var kinds = plane.Kinds{
+	"guard":     func() plane.Change { return &plane.Guard{} },
+	"sysctl":    func() plane.Change { return &plane.Sysctl{} },
+	"qdisc":     func() plane.Change { return &qdisc{} },
+	"filter":    func() plane.Change { return &filter{} },
+	"segmenter": func() plane.Change { return &segmenter{} },
+	"table":     func() plane.Change { return &plane.Table{} },
+	"rule":      func() plane.Change { return &plane.Rule{} },
+}
+
+const planeName = "kernel"
+
+// Clean takes back what a crash of the session left, and tells what that was, a line each. Who calls it holds the
+// session's name. Until then packets to that server do not leave.
+func Clean(dir, session string) ([]string, error) {
+	return plane.Clean(dir, session, planeName, kinds)
+}
+
+// Plane is one session. Open, Run and Close must be called in one network namespace.
+type Plane struct {
+	o       Options
+	session session
+	lanes   *plane.Lanes
+	journal *plane.Journal
+	guard   *plane.Guard
+
+	programs map[int]*ebpf.Program // outbound, by length of the link header
+	answers  map[int]*ebpf.Program // inbound
+	devices  map[int]*device
+
+	segmenter int            // device that takes runs apart, or 0
+	tables    []*plane.Table // one a lane, for IPv6
+	routed    []plane.Hop    // what they say
+
+	mu      sync.Mutex
+	planner *planner
+	refused uint64 // by guards of before
+	stray   uint64 // by the present one
+	before  [][2]plane.Tally
+	trial   trial
+	closed  bool
+}
+
+// device is one that the programs are attached to.
+type device struct {
+	filters []*filter
+	first   link.Link // nil where the kernel has no tcx
+}
+
+// release gives up what goes with this process.
+func (d *device) release() error {
+	if d.first == nil {
+		return nil
+	}
+	return d.first.Close()
+}
+
+// Open prepares the machine. From when it returns until [Plane.Run], nothing leaves to the server. It fails with
+// [ErrRefused] where the kernel does not do this, and with a [path.Error] in any case.
+func Open(ctx context.Context, o Options) (*Plane, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	lanes, err := plane.NewLanes(ctx, planeName, o.Options, 0)
+	if err != nil {
+		return nil, err
+	}
+	p := &Plane{o: o, lanes: lanes, programs: map[int]*ebpf.Program{}, answers: map[int]*ebpf.Program{}, devices: map[int]*device{},
+		before: make([][2]plane.Tally, len(o.Via)), trial: newTrial(len(o.Via))}
+	if err := p.open(ctx); err != nil {
+		return nil, errors.Join(err, p.Close())
+	}
+	return p, nil
+}
+
+func (p *Plane) open(ctx context.Context) (err error) {
+	o := p.o
+	p.session = session{server: p.lanes.Server, every: o.Schedule.Every, start: monotonic(), mark: drawMark(), lanes: len(o.Via)}
+	if p.session.maps, err = newMaps(len(o.Via)); err != nil {
+		return refused(err)
+	}
+	if p.planner, err = newPlanner(o.Schedule, len(o.Via), p.session.maps.plans); err != nil {
+		return err
+	}
+	if err := p.tryLoad(); err != nil {
+		return err
+	}
+	if p.journal, err = plane.OpenJournal(o.Dir, o.Session, planeName, kinds); err != nil {
+		return err
+	}
+	if _, err := p.journal.Undo(); err != nil {
+		return fmt.Errorf("clean up after a crash: %w", err)
+	}
+	p.guard = &plane.Guard{Table: plane.GuardTable(planeName, o.Session), Server: p.lanes.Server}
+	if err := p.journal.Do(p.guard); err != nil {
+		return refused(err)
+	}
+	if o.Schedule.Every.Packets > 0 {
+		if err := p.openSegmenter(); err != nil {
+			return refused(err)
+		}
+	}
+	if p.session.family().v6 {
+		if err := p.makeTables(); err != nil {
+			return err
+		}
+	}
+	p.lanes.Follow(ctx)
+	return p.arrange()
+}
+
+func (o Options) check() error {
+	switch {
+	case len(o.Via) > maxLanes:
+		return &path.Error{What: "plane kernel", Why: fmt.Sprintf("%d paths are more than %d", len(o.Via), maxLanes), Hint: "use --plane relay"}
+	case o.Schedule.Every.Packets > 0 && !o.GSOOff:
+		return &path.Error{What: "plane kernel, every " + o.Schedule.Every.String(),
+			Why:  "programs may hand the kernel runs of segments (GSO), which pass as one packet and would not be counted",
+			Hint: "use a time, such as --every 100ms; or --gso-off, which takes runs apart first; or --plane relay, which counts exactly"}
+	}
+	return nil
+}
+
+// tryLoad loads the programs for Ethernet, so that a kernel which refuses them says so before anything is changed.
+func (p *Plane) tryLoad() error {
+	if _, err := p.inbound(ethernetHeader); err != nil {
+		return refused(err)
+	}
+	decide, err := p.session.load("heddle_decide", p.session.outbound(ethernetHeader, 0))
+	if err == nil {
+		err = decide.Close()
+	}
+	return refused(err)
+}
+
+// drawMark gives a mark that no other session of this machine has, but by a chance of one in 2^23.
+func drawMark() uint32 {
+	var b [4]byte
+	rand.Read(b[:])
+	return (binary.NativeEndian.Uint32(b[:]) | 1<<31) & markMask
+}
+
+// refused makes ErrRefused of what the kernel said, with what helps.
+func refused(err error) error {
+	if err == nil {
+		return nil
+	}
+	why, hint := "the kernel does not take the program", "use --plane relay, which needs nothing of the kernel"
+	switch {
+	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES) && !isVerifier(err):
+		why, hint = "this process may not load or attach BPF programs", "run as root or with CAP_NET_ADMIN and CAP_BPF, or use --plane relay, which needs neither"
+	case errors.Is(err, ebpf.ErrNotSupported):
+		why = "the kernel has no BPF programs at tc"
+	}
+	return &path.Error{What: "plane kernel", Why: why, Hint: hint, Err: errors.Join(ErrRefused, err)}
+}
+
+func isVerifier(err error) bool {
+	_, ok := errors.AsType[*ebpf.VerifierError](err)
+	return ok
+}
+
+func (p *Plane) openSegmenter() error {
+	var id [3]byte
+	rand.Read(id[:])
+	s := &segmenter{First: "heddle" + hex.EncodeToString(id[:]) + "a", Second: "heddle" + hex.EncodeToString(id[:]) + "b"}
+	if err := p.journal.Do(s); err != nil {
+		return err
+	}
+	first, err := s.index(s.First)
+	if err != nil {
+		return err
+	}
+	second, err := s.index(s.Second)
+	if err != nil {
+		return err
+	}
+	program, err := p.session.load("heddle_decide", p.session.outbound(ethernetHeader, 0))
+	if err != nil {
+		return err
+	}
+	p.programs[-1] = program
+	p.segmenter = first
+	return p.journal.Do(&filter{Device: s.Second, Index: second, Hook: in, Name: p.filterName(), program: program})
+}
+
+func (p *Plane) filterName() string { return "heddle-" + p.o.Session }
+
+// outbound gives the program for devices with a link header of that length.
+func (p *Plane) outbound(header int) (*ebpf.Program, error) {
+	return cached(p.programs, header, func() (*ebpf.Program, error) {
+		return p.session.load("heddle_out", p.session.outbound(header, p.segmenter))
+	})
+}
+
+func (p *Plane) inbound(header int) (*ebpf.Program, error) {
+	return cached(p.answers, header, func() (*ebpf.Program, error) {
+		return p.session.load("heddle_in", p.session.inbound(header))
+	})
+}
+
+func cached(all map[int]*ebpf.Program, key int, make func() (*ebpf.Program, error)) (*ebpf.Program, error) {
+	if all[key] != nil {
+		return all[key], nil
+	}
+	made, err := make()
+	if err == nil {
+		all[key] = made
+	}
+	return made, err
+}
+
+// Close stops the session and takes back what was changed. After it, programs that send to the server do so unsplit.
+func (p *Plane) Close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil
+	}
+	p.closed = true
+	var err error
+	if m := p.session.maps; m != nil && m.words.state != nil {
+		m.permit(0)
+	}
+	if p.journal != nil {
+		_, err = p.journal.Undo() // the guard is the last to go
+	}
+	for _, d := range p.devices {
+		err = errors.Join(err, d.release())
+	}
+	for _, all := range []map[int]*ebpf.Program{p.programs, p.answers} {
+		for _, program := range all {
+			program.Close()
+		}
+	}
+	if p.session.maps != nil {
+		p.session.maps.close()
+	}
+	p.lanes.Close()
+	return err
+}

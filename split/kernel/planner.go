@@ -1,0 +1,96 @@
+package kernel
+
+import (
+	"time"
+
+	"heddle/schedule"
+)
+
+// planner draws the lanes of the units to come. The draws are made here, by the schedule and its source of randomness,
+// and not in the kernel, whose bpf_get_prandom_u32 is no source for secrets.
+type planner struct {
+	schedule *schedule.Schedule
+	every    schedule.Every
+	write    func(unit uint64, lane int)
+
+	clock    time.Time // of the draws: it goes one unit a draw, and never back
+	next     uint64    // the first unit that is not planned
+	seen     uint64    // the first unit that was not counted among the switches
+	last     int       // lane of the unit before seen, -1 at first
+	lanes    [planSize]uint8
+	usable   []bool
+	total    uint64
+	switches []uint64
+}
+
+// planAhead is how far the plan reaches where units are times: longer than a program may send without this process.
+const planAhead = patience + time.Second
+
+func newPlanner(c schedule.Config, lanes int, write func(uint64, int)) (*planner, error) {
+	s, err := schedule.New(c, lanes)
+	if err != nil {
+		return nil, err
+	}
+	return &planner{schedule: s, every: c.Every, write: write, clock: time.Unix(0, 0), last: -1,
+		usable: make([]bool, lanes), switches: make([]uint64, lanes)}, nil
+}
+
+// fill plans from the running unit on. Where other lanes are usable than before, what was planned is drawn again. It
+// plans nothing where no lane is usable.
+func (p *planner) fill(unit uint64, usable []bool) {
+	p.tally(unit)
+	changed := false
+	for i, u := range usable {
+		changed = changed || u != p.usable[i]
+	}
+	copy(p.usable, usable)
+	switch {
+	case p.next <= unit:
+		p.next = unit
+	case changed && !usable[p.lane(unit)]:
+		p.next = unit
+	case changed:
+		p.next = unit + 1
+	}
+	for ; p.next < unit+p.ahead(); p.next++ {
+		lane := p.draw(usable)
+		if lane < 0 {
+			return
+		}
+		p.lanes[p.next%planSize] = uint8(lane)
+		p.write(p.next, lane)
+	}
+}
+
+func (p *planner) lane(unit uint64) int { return int(p.lanes[unit%planSize]) }
+
+func (p *planner) ahead() uint64 {
+	switch {
+	case p.every.Packets > 0:
+		return planSize / 2
+	case p.every.Period > 0:
+		return min(uint64(planAhead/p.every.Period)+2, planSize/2)
+	}
+	return 1
+}
+
+// draw gives the lane of the next unit.
+func (p *planner) draw(usable []bool) int {
+	lane, _, _ := p.schedule.Take(p.clock, usable, max(1, p.every.Packets))
+	p.clock = p.clock.Add(p.every.Period)
+	return lane
+}
+
+// tally counts the switches of the units before the running one, and that to it.
+func (p *planner) tally(unit uint64) {
+	if unit >= p.seen+planSize/2 {
+		p.seen = unit // what was not planned was not sent either
+	}
+	for ; p.seen <= unit && p.seen < p.next; p.seen++ {
+		if lane := p.lane(p.seen); lane != p.last {
+			p.last = lane
+			p.total++
+			p.switches[lane]++
+		}
+	}
+}

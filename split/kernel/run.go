@@ -1,0 +1,162 @@
+package kernel
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"heddle/split"
+	"heddle/split/plane"
+)
+
+// trial is when a path that fell silent is given a packet again.
+type trial struct {
+	wait, due []time.Duration // due is on the monotonic clock
+}
+
+// A silent path is tried so soon at first, and then each time after twice as long.
+const (
+	trialFirst   = 500 * time.Millisecond
+	trialLongest = 15 * time.Second
+)
+
+func newTrial(lanes int) trial {
+	return trial{make([]time.Duration, lanes), make([]time.Duration, lanes)}
+}
+
+// next gives the silent lane that is due, or -1.
+func (t *trial) next(now time.Duration, silent []int) int {
+	for i := range t.wait {
+		if !slices.Contains(silent, i) {
+			t.wait[i] = 0
+			continue
+		}
+		if t.wait[i] == 0 {
+			t.wait[i], t.due[i] = trialFirst, now+trialFirst
+		}
+		if now >= t.due[i] {
+			t.wait[i] = min(2*t.wait[i], trialLongest)
+			t.due[i] = now + t.wait[i]
+			return i
+		}
+	}
+	return -1
+}
+
+// Run lets packets leave, and looks after the paths until ctx ends; then nothing leaves. It gives nil then.
+func (p *Plane) Run(ctx context.Context) error {
+	defer p.session.maps.permit(0)
+	tick := time.NewTicker(plane.TendEvery)
+	defer tick.Stop()
+	for {
+		if err := p.tend(ctx); err != nil {
+			// The programs stop by themselves where this lasts.
+			p.lanes.Warn("%v", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// tend looks once after the paths, and renews the permission to send.
+func (p *Plane) tend(ctx context.Context) error {
+	changed := p.lanes.Follow(ctx)
+	if err := p.verify(); err != nil {
+		return err
+	}
+	if err := p.arrange(); err != nil {
+		return err
+	}
+	now := time.Now()
+	p.hear(now)
+	usable, enough := p.lanes.Judge(now)
+	m := p.session.maps
+	if !enough {
+		m.permit(0)
+		return nil
+	}
+	p.mu.Lock()
+	p.planner.fill(p.unit(), usable)
+	trial := p.trial.next(time.Duration(monotonic()), p.lanes.Silent())
+	p.mu.Unlock()
+	if trial >= 0 && !changed {
+		m.try(trial)
+	}
+	p.countRefused()
+	m.permit(monotonic() + uint64(patience))
+	return nil
+}
+
+// unit is the running one.
+func (p *Plane) unit() uint64 {
+	every := p.o.Schedule.Every
+	switch {
+	case every.Packets > 0:
+		return p.session.maps.taken() / uint64(every.Packets)
+	case every.Period > 0:
+		return (monotonic() - p.session.start) / uint64(every.Period)
+	}
+	return 0
+}
+
+// hear turns what the programs counted since the last time into the paths' health.
+func (p *Plane) hear(now time.Time) {
+	for i := range p.before {
+		up, down := p.session.maps.counted(i)
+		if n := up.Packets - p.before[i][0].Packets; n > 0 {
+			p.lanes.Sent(now, i, int(n))
+		}
+		if down.Packets > p.before[i][1].Packets {
+			p.lanes.Heard(now, i)
+		}
+		p.before[i] = [2]plane.Tally{up, down}
+	}
+}
+
+func (p *Plane) countRefused() {
+	passed, err := p.guard.Read()
+	if err != nil {
+		return // a table that somebody removed is missed by Apply
+	}
+	p.mu.Lock()
+	p.stray = passed.Refused.Packets
+	p.mu.Unlock()
+}
+
+// Status says how the session is. Its packets are those on the wire: a run of segments counts as what it is cut into.
+func (p *Plane) Status() split.Status {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return split.Status{Session: p.o.Session, Plane: planeName, To: p.o.To, State: "stopped", Why: "closed"}
+	}
+	drops := p.session.maps.drops()
+	for d, n := range drops {
+		if n > 0 && drop(d) != dropStopped {
+			p.lanes.Warn("datagrams to the server were dropped: %s", drop(d).explain())
+		}
+	}
+	if p.refused+p.stray > 0 {
+		p.lanes.Warn("datagrams to the server were dropped: they would have left by a device where nothing splits them")
+	}
+	counted := make([]plane.Counted, len(p.o.Via))
+	for i, weight := range p.planner.schedule.Weights() {
+		up, down := p.session.maps.counted(i)
+		counted[i] = plane.Counted{Up: count(up), Down: count(down), Weight: weight, Switches: p.planner.switches[i]}
+		if p.planner.switches[i] == 0 {
+			counted[i].Why = "the schedule has not drawn it yet"
+		}
+	}
+	s := p.lanes.Status(counted)
+	s.Refused = p.refused + p.stray
+	for _, n := range drops {
+		s.Refused += n
+	}
+	s.Claim += "; programs that bind to a device get no answers, and fragments do not leave"
+	return s
+}
+
+func count(t plane.Tally) split.Count { return split.Count{Packets: t.Packets, Bytes: t.Bytes} }

@@ -1,0 +1,180 @@
+package plane
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+)
+
+// Guard is an nftables table that drops datagrams to the server which would leave otherwise than by one of the exits.
+// It is made in one transaction, and stays after a crash until it is undone. It counts per exit, both ways.
+type Guard struct {
+	Table  string         `json:"table"`
+	Server netip.AddrPort `json:"server"`
+	Exits  []Exit         `json:"-"` // none of them after a crash: then nothing leaves
+}
+
+// Exit is a device, and where Source is valid also the only source address, that datagrams to the server may leave by.
+type Exit struct {
+	Index  int
+	Source netip.Addr
+}
+
+// Passed is what the guard counted. A run of segments (UDP_SEGMENT) counts as one packet.
+type Passed struct {
+	Up, Down []Tally // one an exit
+	Refused  Tally   // dropped by the guard
+}
+
+// Tally counts packets and their UDP payload in bytes.
+type Tally struct{ Packets, Bytes uint64 }
+
+// GuardTable names the table of a session. nft(8) takes letters, digits and '_' in a name; other bytes become _XX.
+func GuardTable(plane, session string) string {
+	var b strings.Builder
+	b.WriteString("heddle_" + plane + "_")
+	for _, c := range []byte(session) {
+		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' {
+			b.WriteByte(c)
+		} else {
+			b.WriteString("_" + hex.EncodeToString([]byte{c}))
+		}
+	}
+	return b.String()
+}
+
+// String says what the table does.
+func (g *Guard) String() string {
+	return fmt.Sprintf("nft add table inet %s (datagrams to %s leave as the session says, or not at all)", g.Table, g.Server)
+}
+
+const (
+	upChain   = "postrouting"
+	downChain = "prerouting"
+)
+
+// Apply replaces a table that is there by its name: between the two nothing is let out. Its counters begin at 0.
+func (g *Guard) Apply() error {
+	conn, err := nftables.New()
+	if err != nil {
+		return err
+	}
+	table := &nftables.Table{Name: g.Table, Family: nftables.TableFamilyINet}
+	conn.AddTable(table) // so that there is one to delete
+	conn.DelTable(table)
+	conn.AddTable(table)
+	up := conn.AddChain(&nftables.Chain{Name: upChain, Table: table, Type: nftables.ChainTypeFilter,
+		Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityFilter})
+	down := conn.AddChain(&nftables.Chain{Name: downChain, Table: table, Type: nftables.ChainTypeFilter,
+		Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityRaw})
+	add := func(chain *nftables.Chain, verdict expr.VerdictKind, parts ...[]expr.Any) {
+		conn.AddRule(&nftables.Rule{Table: table, Chain: chain,
+			Exprs: append(slices.Concat(parts...), &expr.Counter{}, &expr.Verdict{Kind: verdict})})
+	}
+	to := slices.Concat(addressIs(g.Server.Addr(), false), udpPortIs(g.Server.Port(), false))
+	from := slices.Concat(addressIs(g.Server.Addr(), true), udpPortIs(g.Server.Port(), true))
+	for _, e := range g.Exits {
+		var source []expr.Any
+		if e.Source.IsValid() {
+			source = addressIs(e.Source, true)
+		}
+		add(up, expr.VerdictAccept, to, deviceIs(expr.MetaKeyOIF, e.Index), source)
+		add(down, expr.VerdictContinue, from, deviceIs(expr.MetaKeyIIF, e.Index))
+	}
+	add(up, expr.VerdictDrop, to)
+	return conn.Flush()
+}
+
+// Undo removes the table.
+func (g *Guard) Undo() error {
+	conn, err := nftables.New()
+	if err != nil {
+		return err
+	}
+	conn.DelTable(&nftables.Table{Name: g.Table, Family: nftables.TableFamilyINet})
+	if err := conn.Flush(); err != nil && !Gone(err) {
+		return err
+	}
+	return nil
+}
+
+// Read gives what was counted since the last Apply.
+func (g *Guard) Read() (Passed, error) {
+	conn, err := nftables.New()
+	if err != nil {
+		return Passed{}, err
+	}
+	table := &nftables.Table{Name: g.Table, Family: nftables.TableFamilyINet}
+	count := func(chain string) (all []Tally, err error) {
+		rules, err := conn.GetRules(table, &nftables.Chain{Name: chain, Table: table})
+		for _, r := range rules {
+			for _, e := range r.Exprs {
+				if c, ok := e.(*expr.Counter); ok {
+					all = append(all, Tally{c.Packets, c.Bytes - min(c.Bytes, c.Packets*g.headers())})
+				}
+			}
+		}
+		return all, err
+	}
+	up, err := count(upChain)
+	if err != nil {
+		return Passed{}, err
+	}
+	down, err := count(downChain)
+	if err != nil {
+		return Passed{}, err
+	}
+	if len(up) != len(g.Exits)+1 || len(down) != len(g.Exits) {
+		return Passed{}, fmt.Errorf("table %s is not as it was made", g.Table)
+	}
+	return Passed{Up: up[:len(g.Exits)], Down: down, Refused: up[len(g.Exits)]}, nil
+}
+
+// headers are the bytes of an IP header without options and a UDP header.
+func (g *Guard) headers() uint64 {
+	if g.Server.Addr().Is4() {
+		return 28
+	}
+	return 48
+}
+
+func equal(load expr.Any, data []byte) []expr.Any {
+	return []expr.Any{load, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: data}}
+}
+
+func deviceIs(key expr.MetaKey, index int) []expr.Any {
+	return equal(&expr.Meta{Key: key, Register: 1}, binaryutil.NativeEndian.PutUint32(uint32(index)))
+}
+
+// addressIs matches the source or destination address: at bytes 12 and 16 of an IPv4 header (RFC 791), 8 and 24 of an
+// IPv6 one (RFC 8200).
+func addressIs(a netip.Addr, source bool) []expr.Any {
+	family, length := byte(unix.NFPROTO_IPV4), uint32(4)
+	offset := uint32(16)
+	if a.Is6() {
+		family, length, offset = unix.NFPROTO_IPV6, 16, 24
+	}
+	if source {
+		offset -= length
+	}
+	return slices.Concat(equal(&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: 1}, []byte{family}),
+		equal(&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: length}, a.AsSlice()))
+}
+
+func udpPortIs(port uint16, source bool) []expr.Any {
+	offset := uint32(2)
+	if source {
+		offset = 0
+	}
+	return slices.Concat(equal(&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1}, []byte{unix.IPPROTO_UDP}),
+		equal(&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: offset, Len: 2},
+			binary.BigEndian.AppendUint16(nil, port)))
+}

@@ -1,0 +1,106 @@
+package plane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"heddle/path"
+)
+
+// Hop is how packets of a path leave: from which address, by which device, to which neighbour.
+type Hop struct {
+	Device string
+	Index  int
+	// Ethernet devices have a link header of 14 bytes; the others, such as TUN and PPP, none.
+	Ethernet bool
+	MTU      int
+	Source   netip.Addr
+	// Next is the gateway, or the server itself where it is on the link.
+	Next netip.Addr
+}
+
+// findHop asks the kernel how a path reaches the server. source is the path's own address.
+func findHop(s path.Spec, source netip.Addr, server netip.Addr, mark uint32) (Hop, error) {
+	what := "path " + s.Name
+	options := &netlink.RouteGetOptions{Mark: mark}
+	switch s.Kind {
+	case "if":
+		options.Oif = s.Arg
+	case "src":
+		options.SrcAddr = source.AsSlice()
+	}
+	routes, err := netlink.RouteGetWithOptions(server.AsSlice(), options)
+	if err == nil && len(routes) == 0 {
+		err = unix.ENETUNREACH
+	}
+	if err != nil {
+		return Hop{}, &path.Error{What: what, Why: "no way to " + server.String(), Err: err}
+	}
+	link, err := netlink.LinkByIndex(routes[0].LinkIndex)
+	if err != nil {
+		return Hop{}, &path.Error{What: what, Why: "its device is gone", Err: err}
+	}
+	h := Hop{Device: link.Attrs().Name, Index: link.Attrs().Index, MTU: link.Attrs().MTU, Source: source, Next: server}
+	if m := routes[0].MTU; m > 0 {
+		h.MTU = m
+	}
+	if gateway, ok := netip.AddrFromSlice(routes[0].Gw); ok {
+		h.Next = gateway.Unmap()
+	} else if via, ok := routes[0].Via.(*netlink.Via); ok {
+		if gateway, ok := netip.AddrFromSlice(via.Addr); ok {
+			h.Next = gateway.Unmap()
+		}
+	}
+	switch link.Attrs().EncapType {
+	case "ether":
+		h.Ethernet = true
+	case "none", "ppp", "rawip", "tunnel", "sit", "ipip":
+	default:
+		return Hop{}, &path.Error{What: what, Why: fmt.Sprintf("%s is a device of the kind %s, whose headers this plane does not know", h.Device, link.Attrs().EncapType),
+			Hint: "use --plane relay"}
+	}
+	return h, nil
+}
+
+// ExitOf asks the kernel by which device packets to the server leave that no session splits: its index, 0 where there
+// is no route.
+func ExitOf(server netip.Addr) (int, error) {
+	routes, err := netlink.RouteGetWithOptions(server.AsSlice(), &netlink.RouteGetOptions{})
+	if errors.Is(err, unix.ENETUNREACH) || errors.Is(err, unix.EHOSTUNREACH) || err == nil && len(routes) == 0 {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	return routes[0].LinkIndex, nil
+}
+
+// resolve finds the server's address: the first that most of the paths can send to.
+func resolve(ctx context.Context, o Options, ways map[string]path.Path) (netip.AddrPort, error) {
+	if o.Server.IsValid() {
+		return netip.AddrPortFrom(o.Server.Addr().Unmap(), o.Server.Port()), nil
+	}
+	addresses, err := lookupServer(ctx, o.To)
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	best, most := netip.AddrPort{}, -1
+	for _, to := range addresses {
+		n := 0
+		for _, s := range o.Via {
+			if flow, err := ways[s.Name].Open(ctx, to); err == nil {
+				flow.Close()
+				n++
+			}
+		}
+		if n > most {
+			best, most = to, n
+		}
+	}
+	return best, nil
+}

@@ -1,0 +1,178 @@
+package plane
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+func familyOf(v6 bool) int {
+	if v6 {
+		return netlink.FAMILY_V6
+	}
+	return netlink.FAMILY_V4
+}
+
+// Rule is a policy routing rule. Its priority is chosen before it is made, so that undoing takes away no other rule.
+type Rule struct {
+	V6       bool   `json:"v6"`
+	Priority int    `json:"priority"`
+	Mark     uint32 `json:"mark,omitempty"` // of the packet, 0 for any
+	// To, where it is valid, is the destination: UDP to that address and port.
+	To netip.AddrPort `json:"to,omitzero"`
+	// Table is where such packets look; where it is 0 they go on at the rule of priority Goto.
+	Table int `json:"table,omitempty"`
+	Goto  int `json:"goto,omitempty"`
+}
+
+// String says what the rule does.
+func (c *Rule) String() string { return "ip rule add " + c.netlink().String() }
+
+func (c *Rule) netlink() *netlink.Rule {
+	r := netlink.NewRule()
+	r.Family, r.Priority, r.Mark, r.Table = familyOf(c.V6), c.Priority, c.Mark, c.Table
+	if c.To.IsValid() {
+		r.Dst = host(c.To.Addr())
+		r.IPProto = unix.IPPROTO_UDP
+		r.Dport = netlink.NewRulePortRange(c.To.Port(), c.To.Port())
+	}
+	if c.Table == 0 {
+		r.Table, r.Goto = -1, c.Goto
+	}
+	return r
+}
+
+func host(a netip.Addr) *net.IPNet {
+	return &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(a.BitLen(), a.BitLen())}
+}
+
+// Apply makes the rule.
+func (c *Rule) Apply() error { return netlink.RuleAdd(c.netlink()) }
+
+// Undo removes it.
+func (c *Rule) Undo() error {
+	if err := netlink.RuleDel(c.netlink()); err != nil && !Gone(err) {
+		return err
+	}
+	return nil
+}
+
+// Table is a routing table of the session's own. Making it takes only its number; its routes are replaced as the
+// session goes on, and go when it is undone.
+type Table struct {
+	V6     bool `json:"v6"`
+	Number int  `json:"number"`
+	// Blackhole puts a route to nowhere under all others.
+	Blackhole bool `json:"blackhole"`
+}
+
+// lastMetric is the highest there is.
+const lastMetric = 1<<31 - 1
+
+// String says what is made.
+func (c *Table) String() string { return fmt.Sprintf("ip route add default table %d", c.Number) }
+
+// Apply makes the route to nowhere.
+func (c *Table) Apply() error {
+	if !c.Blackhole {
+		return nil
+	}
+	return netlink.RouteReplace(&netlink.Route{Table: c.Number, Dst: c.everything(), Type: unix.RTN_BLACKHOLE, Priority: lastMetric})
+}
+
+// Undo removes all routes of the table.
+func (c *Table) Undo() error {
+	routes, err := netlink.RouteListFiltered(familyOf(c.V6), &netlink.Route{Table: c.Number}, netlink.RT_FILTER_TABLE)
+	if err != nil {
+		return err
+	}
+	for _, r := range routes {
+		if r.Dst == nil {
+			r.Dst = c.everything()
+		}
+		if err := netlink.RouteDel(&r); err != nil && !Gone(err) {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *Table) everything() *net.IPNet {
+	if c.V6 {
+		return &net.IPNet{IP: net.IPv6zero, Mask: net.CIDRMask(0, 128)}
+	}
+	return &net.IPNet{IP: net.IPv4zero.To4(), Mask: net.CIDRMask(0, 32)}
+}
+
+// Replace makes everything in the table go by a hop, in one step: there is no moment without a route.
+func (c *Table) Replace(h Hop, server netip.Addr) error {
+	r := &netlink.Route{Table: c.Number, Dst: c.everything(), LinkIndex: h.Index, Src: h.Source.AsSlice(), Priority: 1}
+	if h.Next != server {
+		r.Gw = h.Next.AsSlice()
+		r.Flags = int(netlink.FLAG_ONLINK) // the way to the gateway is in another table
+	} else if !c.V6 {
+		r.Scope = netlink.SCOPE_LINK
+	}
+	return netlink.RouteReplace(r)
+}
+
+// Clear removes the route that Replace made.
+func (c *Table) Clear() error {
+	err := netlink.RouteDel(&netlink.Route{Table: c.Number, Dst: c.everything(), Priority: 1})
+	if Gone(err) {
+		return nil
+	}
+	return err
+}
+
+// FreePriorities gives n free priorities in a row before all present rules but the kernel's first, as the kernel itself
+// chooses them (fib_default_rule_pref), and the priority of the first rule after them.
+func FreePriorities(v6 bool, n int) (first, after int, err error) {
+	rules, err := netlink.RuleList(familyOf(v6))
+	if err != nil {
+		return 0, 0, err
+	}
+	after = 32766 // the kernel's rule for the main table
+	for _, r := range rules {
+		if r.Priority > 0 && r.Priority < after {
+			after = r.Priority
+		}
+	}
+	if after <= n {
+		return 0, 0, fmt.Errorf("there is no room for %d rules before the one of priority %d", n, after)
+	}
+	return after - n, after, nil
+}
+
+// firstTable is where the search for free tables begins, out of the way of wg-quick(8) and `heddle up`.
+const firstTable = 52820
+
+// FreeTables gives the numbers of n routing tables that have no route and no rule.
+func FreeTables(n int) (numbers []int, err error) {
+	used := map[int]bool{}
+	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		routes, err := netlink.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range routes {
+			used[r.Table] = true
+		}
+		rules, err := netlink.RuleList(family)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range rules {
+			used[r.Table] = true
+		}
+	}
+	for number := firstTable; len(numbers) < n; number++ {
+		if !used[number] {
+			numbers = append(numbers, number)
+		}
+	}
+	return numbers, nil
+}
