@@ -22,10 +22,10 @@ func waitedInVain(err error) bool {
 func TestCensorKeepsThePageFromLoading(t *testing.T) {
 	w := newWorld(t)
 	for _, v := range versions {
-		if err := w.load3(v, home, server, open); err != nil {
+		if err := w.load3(v, home, server, open, patience); err != nil {
 			t.Errorf("an unlisted name by QUIC %v: %v", v, err)
 		}
-		if err := w.load3(v, home, server, blocked); !waitedInVain(err) {
+		if err := w.load3(v, home, server, blocked, inVain); !waitedInVain(err) {
 			t.Errorf("a listed name by QUIC %v: %v", v, err)
 		}
 	}
@@ -48,7 +48,7 @@ func TestHandshakeByAnotherPath(t *testing.T) {
 			stop := w.watch()
 			p := w.split("--handshake-via", "office")
 			for i := range loads {
-				if err := w.load3(v, relay.Addr(), relay, blocked); err != nil {
+				if err := w.load3(v, relay.Addr(), relay, blocked, patience); err != nil {
 					t.Errorf("load %d: %v", i, err)
 				}
 			}
@@ -86,10 +86,10 @@ func TestHandshakeByTheSchedule(t *testing.T) {
 	stop := w.watch()
 	p := w.split()
 	for _, v := range versions {
-		if err := w.load3(v, relay.Addr(), relay, blocked); !waitedInVain(err) {
+		if err := w.load3(v, relay.Addr(), relay, blocked, inVain); !waitedInVain(err) {
 			t.Errorf("a listed name by QUIC %v: %v", v, err)
 		}
-		if err := w.load3(v, relay.Addr(), relay, open); err != nil {
+		if err := w.load3(v, relay.Addr(), relay, open, patience); err != nil {
 			t.Errorf("an unlisted name by QUIC %v: %v", v, err)
 		}
 	}

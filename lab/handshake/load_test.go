@@ -17,16 +17,17 @@ import (
 	"github.com/quic-go/quic-go/http3"
 )
 
-// Bounds on one load, from its first packet: a page that loads takes a quarter of a second, and one that is waited for
-// in vain gives up its handshake after thirty round trips.
+// How long a load by HTTP/3 waits for the server's next packet: long where there will be one, and some fifteen round
+// trips where there will be none.
 const (
-	handshakeLimit = 600 * time.Millisecond
-	loadLimit      = 20 * time.Second
+	patience  = 10 * time.Second
+	inVain    = 300 * time.Millisecond
+	loadLimit = 30 * time.Second
 )
 
 // load3 loads the page by HTTP/3 on a connection of its own, from one of the client's addresses and to the server or the
 // relay.
-func (w *world) load3(version quic.Version, from netip.Addr, to netip.AddrPort, name string) error {
+func (w *world) load3(version quic.Version, from netip.Addr, to netip.AddrPort, name string, wait time.Duration) error {
 	var socket *net.UDPConn
 	err := w.Host("client").Do(func() (err error) {
 		socket, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(from, 0)))
@@ -43,7 +44,7 @@ func (w *world) load3(version quic.Version, from netip.Addr, to netip.AddrPort, 
 		return err
 	}
 	h3 := &http3.Transport{TLSClientConfig: trust,
-		QUICConfig: &quic.Config{Versions: []quic.Version{version}, HandshakeIdleTimeout: handshakeLimit / 2}, // quic-go doubles it
+		QUICConfig: &quic.Config{Versions: []quic.Version{version}, HandshakeIdleTimeout: wait},
 		Dial: func(ctx context.Context, _ string, t *tls.Config, q *quic.Config) (*quic.Conn, error) {
 			return conn.DialEarly(ctx, net.UDPAddrFromAddrPort(to), t, q)
 		}}
