@@ -37,7 +37,7 @@ or the server's own network, sees the whole session.`,
 		}
 	}
 	add(groupRun, newUpCommand(), newDownCommand(), newSplitCommand(), newMoshCommand(), newConnectCommand(), newMasqueCommand(), newRunCommand())
-	add(groupLook, newStatusCommand(), newDoctorCommand(), newCheckCommand(), newObserveCommand())
+	add(groupLook, newStatusCommand(), newDoctorCommand(), newCheckCommand(), newObserveCommand(), newProbeCommand())
 	add(groupProve, newDemoCommand(), newLabCommand())
 	root.AddCommand(newVersionCommand(), newCompletionCommand(), newManCommand())
 	root.CompletionOptions.DisableDefaultCmd = true

@@ -1,0 +1,119 @@
+package quicprobe
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// scheduleName is what is recommended where sessions are split at all: of the schedules it did best against the
+// attacks tried (CoMPS, section 5.1.1 and figure 7a).
+const scheduleName = "weighted"
+
+// advise draws the conclusion of what is in the report.
+func advise(r *Report) Advice {
+	a := Advice{Flags: []string{}, Words: []string{}}
+	say := func(format string, args ...any) { a.Words = append(a.Words, fmt.Sprintf(format, args...)) }
+	port := r.NewPort != nil && r.NewPort.Survived
+	switch {
+	case r.NewPort == nil:
+		say("Nothing is known of changes, so there is nothing to recommend.")
+		return a
+	case !r.splits() && !port:
+		say("Do not split sessions with this server: it does not follow a client to a new address or port.")
+		forbids(r, say)
+		return a
+	case !r.splits():
+		say("Do not split sessions between addresses: the server follows to a new port only. Paths that leave through one exit address work, and so do paths of the kind ports:.")
+		forbids(r, say)
+	case r.NewAddress == nil:
+		say("The server follows to a new port, so paths of the kind ports: work. Probe with two paths (--via) before you split between addresses.")
+		forbids(r, say)
+	default:
+		say("The server follows to a new port and to a new address.")
+		forbids(r, say)
+	}
+	if r.PathsAtOnce == 0 {
+		say("Nothing is known of more than one change.")
+		return a
+	}
+	if r.PathsAtOnce == 1 {
+		say("One change works, but not two in turn: give it one path, and change only when that path is lost.")
+		a.Paths, a.Every = 1, "none"
+		return a
+	}
+	a.Split, a.Schedule, a.Paths = true, scheduleName, r.PathsAtOnce
+	if n := len(r.Rotations); n > 0 && !r.Rotations[n-1].Held {
+		say("Give it %d paths at the most: of %d, %s.", r.PathsAtOnce, r.Rotations[n-1].Paths, r.Rotations[n-1].Why)
+	}
+	a.period(r, say)
+	if !a.Split {
+		return a
+	}
+	a.Flags = []string{"--schedule", a.Schedule, "--every", a.Every}
+	return a
+}
+
+// forbids warns of a server that follows although it says that it does not.
+func forbids(r *Report, say func(string, ...any)) {
+	if !r.Parameters.DisableActiveMigration {
+		return
+	}
+	if r.splits() {
+		say("It forbids migration (disable_active_migration), and follows all the same: it may stop doing so.")
+		return
+	}
+	say("It says so itself (disable_active_migration).")
+}
+
+// period recommends how often to change, and what helps where that costs.
+func (a *Advice) period(r *Report, say func(string, ...any)) {
+	t := r.Throughput
+	a.Every = "100ms"
+	if t == nil || len(t.Cases) == 0 {
+		say("Nothing was measured of its speed; changing every 100 ms is the default.")
+		return
+	}
+	change, best := t.Cases[0].Change, t.HoldsPort
+	if change == changeAddress {
+		best = t.HoldsAddress
+	}
+	kept := t.Cases[0]
+	for _, c := range t.Cases {
+		if c.Change == change && c.Ratio > kept.Ratio {
+			kept = c
+		}
+	}
+	switch {
+	case best != "":
+		a.Every = best
+		say("A download keeps at least nine tenths of its speed when it changes every %s.", best)
+	case kept.Ratio == 0:
+		a.Split, a.Every, a.Schedule, a.Flags = false, "", "", []string{}
+		say("A download does not go on when it changes: nothing came at any period.")
+		return
+	default:
+		a.Every = kept.Every
+		say("No period keeps nine tenths of a download's speed: every %s keeps %.0f%%, which is the most.", kept.Every, 100*kept.Ratio)
+	}
+	if r.Distrustful != nil && *r.Distrustful {
+		a.Settle = t.Settle
+		say("The server starts slowly again after a new address, but not after a new port: paths that leave through one exit cost less (%s).", cmp.Or(exits(r), "see --stun"))
+	}
+	if best == "" {
+		a.Settle = t.Settle
+	}
+	if a.Settle > 0 {
+		say("It takes a download %v to come to speed: change nothing before that.", a.Settle.Round(time.Millisecond))
+	}
+}
+
+// exits names those of the paths that share one.
+func exits(r *Report) string {
+	var out []string
+	for _, names := range oneExit(r.Paths) {
+		out = append(out, strings.Join(names, " and "))
+	}
+	return strings.Join(out, "; ")
+}

@@ -1,0 +1,171 @@
+package quicprobe
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/quic-go/quic-go"
+	"golang.org/x/sys/unix"
+
+	"heddle/path"
+)
+
+// session is one connection to the server, and its socket.
+type session struct {
+	conn      *quic.Conn
+	socket    *rebinder
+	transport *quic.Transport
+	recorder  *recorder
+	lanes     []*lane
+}
+
+// keepAlive makes the client say something where it has nothing to say, so that the server has cause to answer. It is
+// less than any round trip; quic-go itself waits for one and a half probe timeouts (RFC 9002, section 6.2.1).
+const keepAlive = 10 * time.Millisecond
+
+// connect makes a connection over the first path.
+func (p *prober) connect(ctx context.Context) (*session, error) {
+	s := &session{socket: newRebinder(p.to, p.meter), recorder: &recorder{}}
+	first, err := s.socket.add(ctx, p.ways[0], 0)
+	if err != nil {
+		return nil, err
+	}
+	s.lanes = []*lane{first}
+	s.transport = &quic.Transport{Conn: s.socket}
+	dial, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		select {
+		case err := <-s.socket.refused:
+			if first.received.Load() == 0 {
+				cancel(err)
+			}
+		case <-dial.Done():
+		}
+	}()
+	config := &quic.Config{Versions: []quic.Version{quic.Version(p.version)}, HandshakeIdleTimeout: p.pace.handshake, KeepAlivePeriod: keepAlive,
+		Tracer: s.recorder.trace, InitialPacketSize: minDatagram, DisablePathMTUDiscovery: true}
+	trust := &tls.Config{ServerName: p.name, NextProtos: p.ALPN, RootCAs: p.Roots, InsecureSkipVerify: p.Insecure, MinVersion: tls.VersionTLS13}
+	s.conn, err = s.transport.Dial(dial, s.socket.remote, trust, config)
+	if err == nil {
+		return s, nil
+	}
+	if cause := context.Cause(dial); cause != nil {
+		err = cause
+	}
+	silent := first.received.Load() == 0
+	s.close()
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	_, told := errors.AsType[*path.Unreachable](err)
+	if _, timeout := errors.AsType[net.Error](err); timeout && silent && !told {
+		return nil, p.silence(ctx)
+	}
+	return nil, p.explain(err)
+}
+
+// lane opens another address or port of the client.
+func (s *session) lane(ctx context.Context, p *prober, way int) (*lane, error) {
+	l, err := s.socket.add(ctx, p.ways[way], way)
+	if err == nil {
+		s.lanes = append(s.lanes, l)
+	}
+	return l, err
+}
+
+// ended says why the connection ended, nil while it lives.
+func (s *session) ended() error { return context.Cause(s.conn.Context()) }
+
+func (s *session) close() {
+	if s.conn != nil {
+		s.conn.CloseWithError(0, "")
+	}
+	s.transport.Close()
+	s.socket.Close()
+}
+
+// silence explains a server that answered nothing: TCP tells whether it is there.
+func (p *prober) silence(ctx context.Context) error {
+	e := &path.Error{What: "QUIC to " + p.to.String(), Why: fmt.Sprintf("no answer within %v", p.pace.handshake)}
+	dialer, ok := p.ways[0].(path.Dialer)
+	if !ok {
+		e.Hint = "is the server up, does it speak QUIC (HTTP/3) on that UDP port, and does the path carry UDP?"
+		return e
+	}
+	ctx, cancel := context.WithTimeout(ctx, p.pace.handshake)
+	defer cancel()
+	if conn, err := dialer.Dial(ctx, p.to); err == nil {
+		conn.Close()
+		e.Why += fmt.Sprintf(", but TCP port %d is open", p.to.Port())
+		e.Hint = "the server speaks no QUIC there, or a network on the way drops UDP: try another path"
+		return e
+	}
+	e.Why += ", nor by TCP"
+	e.Hint = "is the server up, and does the path reach it? `heddle doctor` looks at this machine's paths"
+	return e
+}
+
+const (
+	alertNoProtocol = 0x178 // CRYPTO_ERROR with no_application_protocol (RFC 9001, section 8.1)
+	cryptoErrors    = 0x100
+)
+
+// explain says what went wrong with a handshake in the words of a person.
+func (p *prober) explain(err error) error {
+	e := &path.Error{What: "QUIC to " + p.to.String(), Err: err}
+	if already, ok := errors.AsType[*path.Error](err); ok {
+		return already
+	}
+	if u, ok := errors.AsType[*path.Unreachable](err); ok {
+		e.Hint = "does the server reach you by this path, and is it up?"
+		if u.Errno == unix.ECONNREFUSED {
+			e.Why, e.Hint = "no QUIC there", "many servers speak only TCP on that port; is HTTP/3 on, and is it this port?"
+		}
+		if u.Errno == unix.EMSGSIZE {
+			e.Why, e.Hint = "QUIC needs datagrams of 1200 bytes", "use a path with a larger MTU"
+		}
+		return e
+	}
+	if certificate(err) {
+		e.Why = "the server's certificate is not to be trusted"
+		e.Hint = fmt.Sprintf("it must be for %s, by an authority that this machine knows: see --sni and --ca, or --insecure for a test server of your own", p.name)
+		return e
+	}
+	if v, ok := errors.AsType[*quic.VersionNegotiationError](err); ok {
+		e.Why, e.Err = fmt.Sprintf("it has none of the versions of QUIC that this probe speaks, only %v", v.Theirs), nil
+		return e
+	}
+	if t, ok := errors.AsType[*quic.TransportError](err); ok {
+		e.Why = "the handshake failed"
+		switch {
+		case t.ErrorCode == alertNoProtocol:
+			e.Why, e.Hint = "the server speaks none of "+strings.Join(p.ALPN, ", "), "name its protocol with --alpn"
+		case t.ErrorCode == quic.ConnectionRefused:
+			e.Why, e.Hint = "the server takes no connections now", "try again later"
+		case t.Remote && t.ErrorCode >= cryptoErrors:
+			e.Why, e.Hint = "the server refused the TLS handshake", "is --sni a name that it has? it may also want a certificate of the client"
+		}
+		return e
+	}
+	e.Why = "the handshake failed"
+	return e
+}
+
+// certificate reports whether err is about the server's certificate.
+func certificate(err error) bool {
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return true
+	}
+	if _, ok := errors.AsType[x509.HostnameError](err); ok {
+		return true
+	}
+	_, ok := errors.AsType[x509.UnknownAuthorityError](err)
+	return ok
+}

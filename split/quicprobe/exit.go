@@ -1,0 +1,144 @@
+package quicprobe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/pion/stun/v3"
+
+	"heddle/path"
+)
+
+// exits asks a STUN server by each path for the address that it shows to the world (RFC 8489, section 14.2).
+func (p *prober) exits(ctx context.Context) error {
+	if p.STUN == "" {
+		return nil
+	}
+	servers, err := resolve(ctx, p.STUN, stunPort)
+	if err != nil {
+		return err
+	}
+	for i := range p.ways {
+		p.talk("asking %s for the address of path %s", p.STUN, p.names[i])
+		exit, err := p.exit(ctx, p.ways[i], servers)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err != nil {
+			p.note("nobody knows the exit of path %s: %v", p.names[i], err)
+			continue
+		}
+		p.report.Paths[i].Exit = exit.String()
+	}
+	for _, group := range oneExit(p.report.Paths) {
+		p.note("%s leave through one exit: the server sees one address", strings.Join(group, " and "))
+	}
+	return nil
+}
+
+// oneExit groups the names of paths with the same exit, where there are several.
+func oneExit(paths []PathReport) [][]string {
+	var groups [][]string
+	done := map[string]bool{"": true}
+	for _, a := range paths {
+		if done[a.Exit] {
+			continue
+		}
+		done[a.Exit] = true
+		var names []string
+		for _, b := range paths {
+			if b.Exit == a.Exit {
+				names = append(names, b.Name)
+			}
+		}
+		if len(names) > 1 {
+			groups = append(groups, names)
+		}
+	}
+	return groups
+}
+
+// stunTries is how often a question is asked, each time waiting twice as long (RFC 8489, section 6.2.1).
+const stunTries = 3
+
+// exit asks the first of the servers that the path reaches.
+func (p *prober) exit(ctx context.Context, way path.Path, servers []netip.AddrPort) (netip.Addr, error) {
+	var flow path.Flow
+	var err error
+	var server netip.AddrPort
+	for _, server = range servers {
+		if flow, err = way.Open(ctx, server); err == nil {
+			break
+		}
+	}
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	defer flow.Close()
+	question, err := stun.Build(stun.TransactionID, stun.BindingRequest)
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	answered := make(chan netip.Addr, 1)
+	go p.listenSTUN(flow, server, question.TransactionID, answered)
+	wait := p.pace.stun
+	for range stunTries {
+		p.meter.add(len(question.Raw), &p.meter.sent)
+		if _, err := flow.Send([][]byte{question.Raw}); err != nil {
+			return netip.Addr{}, err
+		}
+		select {
+		case a := <-answered:
+			return a, nil
+		case <-ctx.Done():
+			return netip.Addr{}, context.Cause(ctx)
+		case <-time.After(wait):
+			wait *= 2
+		}
+	}
+	return netip.Addr{}, fmt.Errorf("the STUN server %v does not answer", server)
+}
+
+func (p *prober) listenSTUN(flow path.Flow, server netip.AddrPort, id [stun.TransactionIDSize]byte, answered chan<- netip.Addr) {
+	into := make([]path.Inbound, 1)
+	for {
+		n, err := flow.Receive(into)
+		if err != nil {
+			return // the question is repeated, and then given up
+		}
+		for _, in := range into[:n] {
+			p.meter.add(len(in.Data), &p.meter.received)
+			if in.From != server {
+				continue
+			}
+			if a, err := parseBinding(in.Data[:min(in.Size, len(in.Data))], id); err == nil {
+				answered <- a
+				return
+			}
+		}
+	}
+}
+
+// parseBinding reads the mapped address of a Binding response to the request with this transaction id.
+func parseBinding(data []byte, id [stun.TransactionIDSize]byte) (netip.Addr, error) {
+	m := &stun.Message{Raw: append([]byte(nil), data...)}
+	if err := m.Decode(); err != nil {
+		return netip.Addr{}, err
+	}
+	if m.Type != stun.BindingSuccess || m.TransactionID != id {
+		return netip.Addr{}, errors.New("it answers another question")
+	}
+	var mapped stun.XORMappedAddress
+	if err := mapped.GetFrom(m); err != nil {
+		return netip.Addr{}, err
+	}
+	a, ok := netip.AddrFromSlice(mapped.IP)
+	if !ok || a.IsUnspecified() {
+		return netip.Addr{}, errors.New("it gives no address")
+	}
+	return a.Unmap(), nil
+}

@@ -1,0 +1,71 @@
+package quicprobe
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Step is a part of a probe that was not begun: what it would send.
+type Step struct {
+	What string `json:"what"`
+	// Connections is the most that it makes.
+	Connections int `json:"connections"`
+}
+
+// Plan is what a probe would do.
+type Plan struct {
+	Server   string        `json:"server"`
+	Paths    []string      `json:"paths"`
+	Steps    []Step        `json:"steps"`
+	For      time.Duration `json:"for_ns"`
+	MaxBytes int64         `json:"max_bytes"`
+}
+
+// NewPlan says what [Run] would send with these options. It sends nothing, and looks up no name.
+func NewPlan(o Options) (Plan, error) {
+	p, err := newProber(o)
+	if err != nil {
+		return Plan{}, err
+	}
+	plan := Plan{Server: o.Server, Paths: p.names, For: p.For, MaxBytes: p.MaxBytes}
+	add := func(connections int, format string, args ...any) {
+		plan.Steps = append(plan.Steps, Step{fmt.Sprintf(format, args...), connections})
+	}
+	n := len(p.names)
+	if o.STUN != "" {
+		add(0, "a STUN Binding request to %s by each path, up to %d times", o.STUN, stunTries)
+	}
+	add(0, "a datagram of %d bytes in a version that no server has, up to twice, for a version negotiation", minDatagram)
+	add(1, "a handshake for %s that offers %s", p.name, strings.Join(p.ALPN, ", "))
+	add(0, "a TCP connection to the same port, where the server does not answer by QUIC")
+	add(1, "a connection that changes its port once")
+	if n > 1 {
+		add(1, "a connection that changes its address once, from path %s to path %s", p.names[0], p.names[1])
+	}
+	most := max(p.pace.most, n)
+	add(most-1, "a connection each that goes round 2 to %d addresses and ports, as long as the server follows", most)
+	kinds, runs := "ports", p.runs()
+	if n > 1 {
+		kinds, runs = "addresses, and ports once", p.runs()+3
+	}
+	add(runs, "downloads of GET %s, with changing %s, every %v to %v, and without, as far as the bytes go", p.Get, kinds,
+		p.pace.periods[len(p.pace.periods)-1], p.pace.periods[0])
+	return plan, nil
+}
+
+// runs is the most downloads of one sweep: each case has one beside it that does not change.
+func (p *prober) runs() int { return 1 + 2*(len(p.pace.periods)-usualPeriod) }
+
+// String prints the plan for people.
+func (p Plan) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "Nothing was sent. A probe of %s by %s would send:\n\n", p.Server, strings.Join(p.Paths, ", "))
+	total := 0
+	for _, s := range p.Steps {
+		fmt.Fprintf(&b, "  - %s\n", s.What)
+		total += s.Connections
+	}
+	fmt.Fprintf(&b, "\nThat is up to %d connections, one after the other, in %v and %s at the most.\n", total, p.For, size(p.MaxBytes))
+	return b.String()
+}

@@ -1,0 +1,228 @@
+package quicprobe
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quic-go/quic-go"
+
+	"heddle/path"
+)
+
+func TestServerThatFollows(t *testing.T) {
+	t.Parallel()
+	s := start(t, nil)
+	r := probed(t, s.options(3))
+	if r.Version != "v1" || r.ALPN != "h3" || strings.Join(r.Offered, " ") != "v1 v2" {
+		t.Errorf("version %s, ALPN %s, offered %v", r.Version, r.ALPN, r.Offered)
+	}
+	if p := r.Parameters; p.DisableActiveMigration || p.ActiveConnectionIDLimit != 4 || p.MaxIdleTimeout != 30*time.Second || p.MaxUDPPayloadSize < 1200 || p.PreferredAddress != nil {
+		t.Errorf("parameters %+v", *p)
+	}
+	if r.ConnectionIDs != (ConnectionIDs{Given: 4, Length: 4}) {
+		t.Errorf("connection ids %+v", r.ConnectionIDs)
+	}
+	if !r.NewPort.Survived || !r.NewAddress.Survived || r.NewPort.To != "a" || r.NewAddress.To != "b" {
+		t.Errorf("new port %+v, new address %+v", *r.NewPort, *r.NewAddress)
+	}
+	// How many depends on how fast this machine is: quic-go keeps track of three that it did not yet go over to.
+	if r.PathsAtOnce < 2 || !r.Rotations[r.PathsAtOnce-2].Held {
+		t.Errorf("%d paths at once: %+v", r.PathsAtOnce, r.Rotations)
+	}
+	if r.Throughput == nil || r.Distrustful == nil || r.Throughput.Bits == 0 {
+		t.Fatalf("throughput %+v, notes %q", r.Throughput, r.Notes)
+	}
+	changes := map[string]bool{}
+	for _, c := range r.Throughput.Cases {
+		changes[c.Change] = true
+		if c.Switches == 0 || c.Paths != min(3, r.PathsAtOnce) {
+			t.Errorf("case %+v", c)
+		}
+	}
+	if !changes[changePort] || !changes[changeAddress] {
+		t.Errorf("cases %+v", r.Throughput.Cases)
+	}
+	if r.Sent == 0 || r.Received == 0 || r.Stopped != "" || len(r.Paths) != 3 || r.Paths[2].Observer != "src:127.0.0.4" {
+		t.Errorf("report %+v", r)
+	}
+}
+
+func TestOneWayChangesPortsOnly(t *testing.T) {
+	t.Parallel()
+	s := start(t, nil)
+	o := s.options(0)
+	o.Get = "/small"
+	r := probed(t, o)
+	if !r.NewPort.Survived || r.NewAddress != nil || r.PathsAtOnce < 2 || r.Throughput != nil || r.Distrustful != nil {
+		t.Errorf("report %+v", r)
+	}
+	notes := strings.Join(r.Notes, "\n")
+	for _, want := range []string{"only one path was given", "GET /small gives 5 bytes only; name a large file with --get"} {
+		if !strings.Contains(notes, want) {
+			t.Errorf("no note says %q:\n%s", want, notes)
+		}
+	}
+}
+
+func TestUncheckedCertificateAndAbsentFile(t *testing.T) {
+	t.Parallel()
+	s := start(t, nil)
+	o := s.options(0)
+	o.Roots, o.SNI, o.Insecure, o.Get = nil, "", true, "/nothing"
+	r := probed(t, o)
+	if !r.Insecure || !strings.Contains(strings.Join(r.Notes, "\n"), "404 Not Found") {
+		t.Errorf("insecure %v, notes %q", r.Insecure, r.Notes)
+	}
+}
+
+// A server that is told which address a client has at its beginning, and listens to no other.
+func TestServerThatFollowsPortsOnly(t *testing.T) {
+	t.Parallel()
+	s := start(t, func(m *mood, _ *quic.Config) { m.only = netip.MustParseAddr("127.0.0.2") })
+	r := probed(t, s.options(2))
+	if !r.NewPort.Survived || r.NewAddress.Survived || r.NewAddress.Why == "" {
+		t.Errorf("new port %+v, new address %+v", *r.NewPort, *r.NewAddress)
+	}
+	if r.PathsAtOnce < 2 || r.Throughput == nil || r.Throughput.Cases[0].Change != changePort {
+		t.Errorf("%d paths at once, throughput %+v", r.PathsAtOnce, r.Throughput)
+	}
+	if !strings.Contains(r.Advice.Words[0], "a new port only") {
+		t.Errorf("advice %q", r.Advice.Words)
+	}
+}
+
+func TestServerThatFollowsNobody(t *testing.T) {
+	t.Parallel()
+	s := start(t, func(m *mood, _ *quic.Config) { m.most = 1 })
+	r := probed(t, s.options(2))
+	if r.NewPort.Survived || r.NewAddress.Survived || len(r.Rotations) > 0 || r.Throughput != nil || r.Advice.Split || len(r.Advice.Flags) > 0 {
+		t.Errorf("report %+v", r)
+	}
+}
+
+func TestServerWithFewPaths(t *testing.T) {
+	t.Parallel()
+	s := start(t, func(m *mood, _ *quic.Config) { m.most = 3 })
+	o := s.options(2)
+	o.Get = "/small"
+	r := probed(t, o)
+	last := r.Rotations[len(r.Rotations)-1]
+	if r.PathsAtOnce != 3 || last.Held || last.Paths != 4 || last.HeardOn != 3 {
+		t.Errorf("%d paths at once, %+v", r.PathsAtOnce, last)
+	}
+}
+
+// dyingTalk ends the server once the probe says that it begins something.
+type dyingTalk struct {
+	*mood
+	at string
+}
+
+func (d dyingTalk) Write(b []byte) (int, error) {
+	if strings.Contains(string(b), d.at) {
+		d.die()
+	}
+	return len(b), nil
+}
+
+func TestServerThatDies(t *testing.T) {
+	t.Parallel()
+	for _, at := range []string{"a new address", "over 3 addresses", "without changes", "every"} {
+		t.Run(at, func(t *testing.T) {
+			t.Parallel()
+			s := start(t, nil)
+			o := s.options(2)
+			o.Talk = dyingTalk{s.mood, at}
+			r, err := Run(t.Context(), o)
+			if r == nil || err == nil || r.Stopped == "" || !r.NewPort.Survived {
+				t.Fatalf("report %+v, error %v", r, err)
+			}
+			if !strings.Contains(err.Error(), "no answer within") {
+				t.Errorf("error %v", err)
+			}
+		})
+	}
+}
+
+func TestBounds(t *testing.T) {
+	t.Parallel()
+	s := start(t, nil)
+	o := s.options(2)
+	o.MaxBytes = 100_000
+	if r := probed(t, o); r.Stopped != errBytes.Error() || r.Sent+r.Received > 2*o.MaxBytes || r.Advice.Words == nil {
+		t.Errorf("stopped: %q, sent %d, received %d", r.Stopped, r.Sent, r.Received)
+	}
+	o = s.options(2)
+	o.For = 400 * time.Millisecond
+	if r := probed(t, o); r.Stopped != errTime.Error() {
+		t.Errorf("stopped: %q", r.Stopped)
+	}
+}
+
+func TestServersThatCannotBeReached(t *testing.T) {
+	t.Parallel()
+	s := start(t, nil)
+	silent := start(t, func(m *mood, _ *quic.Config) { m.dead = true })
+	tcp, err := net.Listen("tcp4", silent.addr.String()) // the same port, by TCP only
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tcp.Close()
+	gone, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone.Close()
+	for _, c := range []struct {
+		name       string
+		change     func(*Options)
+		want, hint string
+	}{
+		{"port closed", func(o *Options) { o.Server = gone.LocalAddr().String() }, "nothing listens on that port", "only TCP"},
+		{"TCP only", func(o *Options) { o.Server = silent.addr.String() }, "but TCP port", "drops UDP"},
+		{"wrong name", func(o *Options) { o.SNI = "other.example" }, "certificate is not to be trusted", "--sni"},
+		{"unknown authority", func(o *Options) { o.Roots = silent.roots }, "certificate is not to be trusted", "--ca"},
+		{"other protocol", func(o *Options) { o.ALPN = []string{"doq"} }, "the server speaks none of doq", "--alpn"},
+		{"no such address here", func(o *Options) { o.Via = []path.Spec{{Name: "x", Kind: "src", Arg: "192.0.2.77"}} }, "no device here has", "doctor"},
+		{"IPv6 path", func(o *Options) { o.Via = []path.Spec{{Name: "x", Kind: "src", Arg: "::1"}} }, "one is IPv4, the other IPv6", ""},
+		{"odd server", func(o *Options) { o.Server = "a b" }, "not a host", "www.example.com"},
+		{"odd file", func(o *Options) { o.Get = "x y" }, "no path on a server", "/big-file"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			o := s.options(1)
+			c.change(&o)
+			r, err := Run(t.Context(), o)
+			if r != nil || err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Fatalf("report %v, error %v, want %q", r, err, c.want)
+			}
+			var hinted interface{ HintText() string }
+			if !errors.As(err, &hinted) || !strings.Contains(hinted.HintText(), c.hint) {
+				t.Errorf("error %v: no hint says %q", err, c.hint)
+			}
+		})
+	}
+}
+
+// narrow is a path that cannot carry QUIC.
+type narrow struct{ path.Path }
+
+func (narrow) Describe() path.Info { return path.Info{Name: "narrow", MTU: 1227, Ready: true} }
+
+func init() {
+	path.Register(path.Kind{Scheme: "narrow", New: func(path.Spec, path.Options) (path.Path, error) { return narrow{path.NewSystem(0)}, nil }})
+}
+
+func TestNarrowPathIsRefusedBeforeAnythingIsSent(t *testing.T) {
+	t.Parallel()
+	s := start(t, nil)
+	o := s.options(0)
+	o.Via = []path.Spec{{Name: "n", Kind: "narrow"}}
+	r, err := Run(t.Context(), o)
+	if r != nil || err == nil || !strings.Contains(err.Error(), "packets of 1227 bytes, and QUIC needs 1228") {
+		t.Errorf("report %v, error %v", r, err)
+	}
+}

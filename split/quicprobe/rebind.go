@@ -1,0 +1,263 @@
+package quicprobe
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"heddle/path"
+)
+
+// queueLength is how many datagrams may wait to be read; the kernel keeps the others.
+const queueLength = 1024
+
+// rebinder is the client's socket: what is written leaves by the lane in use, what arrives on any lane can be read.
+type rebinder struct {
+	to       netip.AddrPort
+	remote   *net.UDPAddr
+	local    net.Addr
+	meter    *meter
+	arrived  chan *datagram
+	done     chan struct{}
+	deadline chan struct{} // the read deadline changed
+	refused  chan error    // the first answer by ICMP while nothing was heard yet
+	close    sync.Once
+	work     sync.WaitGroup
+	current  atomic.Pointer[lane]
+	pool     sync.Pool
+
+	mu     sync.Mutex
+	lanes  []*lane
+	until  time.Time
+	closed bool
+}
+
+// datagram is one that arrived, in a buffer that is used again.
+type datagram struct{ data []byte }
+
+// lane is one address and port of the client: what the server takes for one path.
+type lane struct {
+	way      int // which of the paths
+	flow     path.Flow
+	sent     atomic.Int64 // datagrams
+	received atomic.Int64
+	woken    chan struct{} // something was heard
+}
+
+func newRebinder(to netip.AddrPort, m *meter) *rebinder {
+	r := &rebinder{to: to, remote: net.UDPAddrFromAddrPort(to), local: &net.UDPAddr{}, meter: m,
+		arrived: make(chan *datagram, queueLength), done: make(chan struct{}),
+		deadline: make(chan struct{}, 1), refused: make(chan error, 1)}
+	r.pool.New = func() any { return new(datagram) }
+	return r
+}
+
+// add opens a lane on a path and listens on it. The first one is in use at once.
+func (r *rebinder) add(ctx context.Context, way path.Path, index int) (*lane, error) {
+	flow, err := way.Open(ctx, r.to)
+	if err != nil {
+		return nil, err
+	}
+	l := &lane{way: index, flow: flow, woken: make(chan struct{}, 1)}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		flow.Close()
+		return nil, net.ErrClosed
+	}
+	r.lanes = append(r.lanes, l)
+	if r.current.CompareAndSwap(nil, l) {
+		if a, ok := flow.(path.Addressed); ok {
+			r.local = net.UDPAddrFromAddrPort(a.LocalAddr())
+		}
+	}
+	r.work.Go(func() { r.listen(l) })
+	return l, nil
+}
+
+// use makes the client leave by another lane from the next datagram on.
+func (r *rebinder) use(l *lane) { r.current.Store(l) }
+
+func (r *rebinder) listen(l *lane) {
+	into := make([]path.Inbound, 4)
+	for {
+		n, err := l.flow.Receive(into)
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			return
+		case err != nil:
+			if !r.trouble(err) {
+				return
+			}
+			continue
+		}
+		for _, in := range into[:n] {
+			for data := in.Data; len(data) > 0 && in.From == r.to; {
+				d := data[:min(in.Size, len(data))]
+				data = data[len(d):]
+				if !r.take(l, d) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// trouble notes an answer by ICMP. It waits a moment, so that a path that fails again and again costs no time.
+func (r *rebinder) trouble(err error) bool {
+	select {
+	case r.refused <- err:
+	default:
+	}
+	select {
+	case <-r.done:
+		return false
+	case <-time.After(10 * time.Millisecond):
+		return true
+	}
+}
+
+func (r *rebinder) take(l *lane, data []byte) bool {
+	r.meter.add(len(data), &r.meter.received)
+	l.received.Add(1)
+	select {
+	case l.woken <- struct{}{}:
+	default:
+	}
+	d := r.pool.Get().(*datagram)
+	d.data = append(d.data[:0], data...)
+	select {
+	case r.arrived <- d:
+		return true
+	case <-r.done:
+		return false
+	}
+}
+
+// heard waits until n datagrams more arrive on the lane than had before, and reports whether they did in time.
+func (l *lane) heard(ctx context.Context, before, n int64, within time.Duration) bool {
+	timer := time.NewTimer(within)
+	defer timer.Stop()
+	for l.received.Load() < before+n {
+		select {
+		case <-l.woken:
+		case <-timer.C:
+			return false
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return true
+}
+
+func (r *rebinder) ReadFrom(p []byte) (int, net.Addr, error) {
+	for {
+		r.mu.Lock()
+		until := r.until
+		r.mu.Unlock()
+		var expired <-chan time.Time
+		if !until.IsZero() {
+			timer := time.NewTimer(time.Until(until))
+			defer timer.Stop()
+			expired = timer.C
+		}
+		select {
+		case d := <-r.arrived:
+			n := copy(p, d.data)
+			r.pool.Put(d)
+			return n, r.remote, nil
+		case <-r.done:
+			return 0, nil, net.ErrClosed
+		case <-expired:
+			return 0, nil, os.ErrDeadlineExceeded
+		case <-r.deadline:
+		}
+	}
+}
+
+// WriteTo sends by the lane in use. What that lane cannot send is lost, as in a network.
+func (r *rebinder) WriteTo(p []byte, _ net.Addr) (int, error) {
+	select {
+	case <-r.done:
+		return 0, net.ErrClosed
+	default:
+	}
+	l := r.current.Load()
+	if !r.meter.add(len(p), &r.meter.sent) {
+		return len(p), nil
+	}
+	l.sent.Add(1)
+	if _, err := l.flow.Send([][]byte{p}); err != nil && !errors.Is(err, net.ErrClosed) {
+		select {
+		case r.refused <- err:
+		default:
+		}
+	}
+	return len(p), nil
+}
+
+// Close closes all lanes, and waits until nobody listens on them.
+func (r *rebinder) Close() error {
+	r.close.Do(func() {
+		close(r.done)
+		r.mu.Lock()
+		r.closed = true
+		for _, l := range r.lanes {
+			l.flow.Close()
+		}
+		r.mu.Unlock()
+		r.work.Wait()
+	})
+	return nil
+}
+
+func (r *rebinder) LocalAddr() net.Addr { return r.local }
+
+func (r *rebinder) SetReadDeadline(t time.Time) error {
+	r.mu.Lock()
+	r.until = t
+	r.mu.Unlock()
+	select {
+	case r.deadline <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+func (r *rebinder) SetDeadline(t time.Time) error { return r.SetReadDeadline(t) }
+
+// SetWriteDeadline does nothing: a datagram is sent or dropped at once.
+func (r *rebinder) SetWriteDeadline(time.Time) error { return nil }
+
+// SetReadBuffer and SetWriteBuffer do nothing: the flows have large buffers, and quic-go complains where it cannot ask.
+func (r *rebinder) SetReadBuffer(int) error { return nil }
+
+// SetWriteBuffer does nothing; see SetReadBuffer.
+func (r *rebinder) SetWriteBuffer(int) error { return nil }
+
+// errBytes ends a probe that has used up its bytes.
+var errBytes = errors.New("the bytes of the probe are used up")
+
+// meter counts the UDP payload that a probe sends and gets, in bytes, and ends the probe at a bound.
+type meter struct {
+	max            int64
+	sent, received atomic.Int64
+	stop           context.CancelCauseFunc
+}
+
+// add counts n bytes into one of the two counters, and reports whether the bound is kept.
+func (m *meter) add(n int, to *atomic.Int64) bool {
+	to.Add(int64(n))
+	if m.sent.Load()+m.received.Load() <= m.max {
+		return true
+	}
+	m.stop(errBytes)
+	return false
+}
+
+func (m *meter) used() int64 { return m.sent.Load() + m.received.Load() }

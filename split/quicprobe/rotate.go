@@ -1,0 +1,161 @@
+package quicprobe
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// answers is how many datagrams must arrive at a new address for the server to have followed there: a PATH_CHALLENGE
+// and its repetition alone do not say so (RFC 9000, section 9.3).
+const answers = 3
+
+// changes tries one new port and, where there are two paths, one new address.
+func (p *prober) changes(ctx context.Context) error {
+	if p.report.Parameters.DisableActiveMigration {
+		p.note("it forbids migration (disable_active_migration); one change each, as a NAT makes it, shows whether it means that of NATs too")
+	}
+	var err error
+	p.talk("a new port, as a NAT would take it")
+	if p.report.NewPort, err = p.change(ctx, 0); err != nil {
+		return err
+	}
+	if len(p.ways) < 2 {
+		p.note("only one path was given (--via), so nothing is known of new addresses")
+		return nil
+	}
+	p.talk("a new address")
+	p.report.NewAddress, err = p.change(ctx, 1)
+	return err
+}
+
+// change moves a connection from the first path to another lane once. An error is one of the probe.
+func (p *prober) change(ctx context.Context, way int) (*Rebinding, error) {
+	s, err := p.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer s.close()
+	out := &Rebinding{From: p.names[0], To: p.names[way]}
+	l, err := s.lane(ctx, p, way)
+	if err != nil {
+		return nil, err
+	}
+	old, start := s.lanes[0].received.Load(), time.Now()
+	s.socket.use(l)
+	if l.heard(ctx, 0, 1, p.pace.answer) {
+		out.After = time.Since(start).Round(time.Microsecond)
+		out.Survived = l.heard(ctx, 0, answers, p.pace.answer) && s.ended() == nil
+	}
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	switch {
+	case out.Survived:
+	case s.ended() != nil:
+		out.Why = "the connection ended: " + s.ended().Error()
+	case out.After > 0:
+		out.Why = "it looked there, but did not follow"
+	case s.lanes[0].received.Load() > old+1: // one may have been under way
+		out.Why = "it goes on sending to the old address and port"
+	default:
+		out.Why = fmt.Sprintf("it fell silent: nothing came within %v", p.pace.answer)
+	}
+	return out, nil
+}
+
+// splits reports whether the server follows a client at all, and to new addresses where the probe has any.
+func (r *Report) splits() bool {
+	if r.NewAddress != nil {
+		return r.NewAddress.Survived
+	}
+	return r.NewPort != nil && r.NewPort.Survived
+}
+
+// rotations goes round more and more addresses and ports, until there are too many.
+func (p *prober) rotations(ctx context.Context) error {
+	if !p.report.splits() && !(p.report.NewPort != nil && p.report.NewPort.Survived) {
+		return nil
+	}
+	ways := len(p.ways)
+	if !p.report.splits() {
+		ways = 1 // new ports only: it does not follow to new addresses
+	}
+	for k := 2; k <= max(p.pace.most, ways); k++ {
+		p.talk("round and round over %d addresses and ports", k)
+		one, err := p.rotate(ctx, k, ways)
+		if err != nil {
+			return err
+		}
+		p.report.Rotations = append(p.report.Rotations, one)
+		if !one.Held {
+			p.report.PathsAtOnce = k - 1
+			break
+		}
+		p.report.PathsAtOnce = k
+	}
+	return nil
+}
+
+// rounds is how often a rotation goes round: the second time finds out whether the server forgot.
+const rounds = 2
+
+// rotate goes round k lanes on the first ways of the paths.
+func (p *prober) rotate(ctx context.Context, k, ways int) (Rotation, error) {
+	out := Rotation{Paths: k}
+	s, err := p.connect(ctx)
+	if err != nil {
+		return out, err
+	}
+	defer s.close()
+	for i := 1; i < k; i++ {
+		if _, err := s.lane(ctx, p, i%ways); err != nil {
+			return out, err
+		}
+	}
+	heard := map[*lane]bool{}
+	silent := 0
+	for range rounds {
+		for i := range k {
+			l := s.lanes[(i+1)%k]
+			took, ok := p.visit(ctx, s, l)
+			if ctx.Err() != nil {
+				return out, context.Cause(ctx)
+			}
+			if !ok {
+				silent++
+				continue
+			}
+			heard[l] = true
+			out.Slowest = max(out.Slowest, took)
+		}
+		if silent > 0 {
+			break
+		}
+	}
+	out.HeardOn = len(heard)
+	switch {
+	case s.ended() != nil:
+		out.Why = "the connection ended: " + s.ended().Error()
+	case silent > 0:
+		out.Why = fmt.Sprintf("it did not answer on %d of %d", k-out.HeardOn, k)
+		if out.HeardOn == k {
+			out.Why = "it did not answer on all of them the second time"
+		}
+	default:
+		out.Held = true
+	}
+	return out, nil
+}
+
+// visit uses a lane until the server answered there, and for the least time on it.
+func (p *prober) visit(ctx context.Context, s *session, l *lane) (took time.Duration, ok bool) {
+	before, start := l.received.Load(), time.Now()
+	s.socket.use(l)
+	if s.ended() != nil || !l.heard(ctx, before, 1, p.pace.answer) {
+		return 0, false
+	}
+	took = time.Since(start).Round(time.Microsecond)
+	sleep(ctx, p.pace.dwell-took)
+	return took, true
+}

@@ -1,0 +1,180 @@
+package quicprobe
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/quic-go/quic-go"
+	"github.com/quic-go/quic-go/http3"
+
+	"heddle/path"
+)
+
+const serverName = "server.example"
+
+// certified makes a certificate for a name, and the pool that trusts it.
+func certified(t *testing.T, name string) (tls.Certificate, *x509.CertPool) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, DNSNames: []string{name},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(leaf)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
+}
+
+// server is a quic-go server with HTTP/3 on loopback.
+type server struct {
+	addr  netip.AddrPort
+	roots *x509.CertPool
+	*mood
+}
+
+// mood is what the network before a server does to what arrives there: it lets pass the first so many addresses and
+// ports of a connection, or those of one IP address, or nothing.
+type mood struct {
+	*net.UDPConn
+
+	mu     sync.Mutex
+	newest string                  // client's id of the newest connection; there is one at a time
+	known  map[netip.AddrPort]bool // where it came from
+	most   int                     // of them; 0 for any number
+	only   netip.Addr
+	dead   bool
+}
+
+func (m *mood) ReadFrom(p []byte) (int, net.Addr, error) {
+	for {
+		n, from, err := m.UDPConn.ReadFromUDPAddrPort(p)
+		if err != nil {
+			return n, nil, err
+		}
+		if m.passes(p[:n], from) {
+			return n, net.UDPAddrFromAddrPort(from), nil
+		}
+	}
+}
+
+func (m *mood) passes(data []byte, from netip.AddrPort) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.dead || m.only.IsValid() && m.only != from.Addr() {
+		return false
+	}
+	if _, rest, ok := cutConnectionID(data[min(5, len(data)):]); ok && data[0]&0x80 != 0 {
+		if id, _, ok := cutConnectionID(rest); ok && string(id) != m.newest { // a long header of another connection
+			m.newest, m.known = string(id), map[netip.AddrPort]bool{}
+		}
+	}
+	if m.most > 0 && !m.known[from] && len(m.known) >= m.most {
+		return false
+	}
+	m.known[from] = true
+	return true
+}
+
+func (m *mood) die() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.dead = true
+}
+
+// start serves /big, which never ends, /small, and / which is not there, until the test ends.
+func start(t *testing.T, change func(*mood, *quic.Config)) *server {
+	t.Helper()
+	socket, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate, roots := certified(t, serverName)
+	m := &mood{UDPConn: socket, known: map[netip.AddrPort]bool{}}
+	config := &quic.Config{}
+	if change != nil {
+		change(m, config)
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /big", func(w http.ResponseWriter, r *http.Request) {
+		block := make([]byte, 1<<16)
+		for r.Context().Err() == nil {
+			if _, err := w.Write(block); err != nil {
+				return
+			}
+		}
+	})
+	mux.HandleFunc("GET /small", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "small") })
+	h := &http3.Server{Handler: mux, TLSConfig: http3.ConfigureTLSConfig(&tls.Config{Certificates: []tls.Certificate{certificate}}), QUICConfig: config}
+	done := make(chan struct{})
+	go func() {
+		h.Serve(plain{m})
+		close(done)
+	}()
+	t.Cleanup(func() {
+		h.Close()
+		socket.Close()
+		<-done
+	})
+	return &server{addr: socket.LocalAddr().(*net.UDPAddr).AddrPort(), roots: roots, mood: m}
+}
+
+// plain hides what makes quic-go read from the socket itself.
+type plain struct{ m *mood }
+
+func (p plain) ReadFrom(b []byte) (int, net.Addr, error)   { return p.m.ReadFrom(b) }
+func (p plain) WriteTo(b []byte, to net.Addr) (int, error) { return p.m.UDPConn.WriteTo(b, to) }
+func (p plain) Close() error                               { return nil }
+func (p plain) LocalAddr() net.Addr                        { return p.m.UDPConn.LocalAddr() }
+func (p plain) SetDeadline(t time.Time) error              { return p.m.UDPConn.SetDeadline(t) }
+func (p plain) SetReadDeadline(t time.Time) error          { return p.m.UDPConn.SetReadDeadline(t) }
+func (p plain) SetWriteDeadline(t time.Time) error         { return p.m.UDPConn.SetWriteDeadline(t) }
+func (p plain) SetReadBuffer(n int) error                  { return p.m.UDPConn.SetReadBuffer(n) }
+func (p plain) SetWriteBuffer(n int) error                 { return p.m.UDPConn.SetWriteBuffer(n) }
+
+// quick is the pace of tests: nobody has to be spared.
+var quick = pace{question: 100 * time.Millisecond, handshake: time.Second, answer: 700 * time.Millisecond, dwell: time.Millisecond,
+	ramp: 10 * time.Millisecond, window: 60 * time.Millisecond, most: 4, stun: 20 * time.Millisecond,
+	periods: []time.Duration{40 * time.Millisecond, 20 * time.Millisecond, 10 * time.Millisecond, 5 * time.Millisecond}}
+
+func (s *server) options(paths int) Options {
+	o := Options{Server: s.addr.String(), SNI: serverName, Roots: s.roots, Get: "/big", For: 30 * time.Second, MaxBytes: 1 << 30, pace: quick}
+	for i := range paths {
+		o.Via = append(o.Via, path.Spec{Name: string(rune('a' + i)), Kind: "src", Arg: fmt.Sprintf("127.0.0.%d", 2+i)})
+	}
+	return o
+}
+
+func probed(t *testing.T, o Options) *Report {
+	t.Helper()
+	var talk strings.Builder
+	o.Talk = &talk
+	r, err := Run(context.Background(), o)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, &talk)
+	}
+	return r
+}

@@ -1,0 +1,152 @@
+package quicprobe
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// WriteText prints a report for people.
+func WriteText(w io.Writer, r *Report) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s at %s\n\n", r.Server, r.Address)
+	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	row := func(name, format string, args ...any) {
+		fmt.Fprintf(table, "  %s\t%s\n", name, fmt.Sprintf(format, args...))
+	}
+	r.handshakeRows(row)
+	r.changeRows(row)
+	table.Flush()
+	if t := r.Throughput; t != nil {
+		t.write(&b)
+	}
+	if r.Stopped != "" {
+		fmt.Fprintf(&b, "\nNot finished: %s.\n", r.Stopped)
+	}
+	list(&b, "Notes", r.Notes)
+	list(&b, "Advice", r.Advice.Words)
+	if len(r.Advice.Flags) > 0 {
+		fmt.Fprintf(&b, "\n  heddle split --to %s %s --listen ... --via ... --via ...\n", r.Address, strings.Join(r.Advice.Flags, " "))
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func list(b *strings.Builder, title string, lines []string) {
+	if len(lines) == 0 {
+		return
+	}
+	fmt.Fprintf(b, "\n%s:\n", title)
+	for _, line := range lines {
+		fmt.Fprintf(b, "  - %s\n", line)
+	}
+}
+
+func (r *Report) handshakeRows(row func(name, format string, args ...any)) {
+	certificate := ""
+	if r.Insecure {
+		certificate = "; nobody checked its certificate (--insecure)"
+	}
+	row("handshake", "%s, %s%s%s", r.Version, cmp.Or(r.ALPN, "no ALPN"), map[bool]string{true: ", after a Retry"}[r.Retry], certificate)
+	row("versions", "%s", cmp.Or(strings.Join(r.Offered, ", "), r.Version+" at least (no version negotiation)"))
+	row("round trip", "%v", short(r.RTT))
+	p := r.Parameters
+	row("migration", "%s", map[bool]string{true: "forbidden (disable_active_migration)", false: "not forbidden"}[p.DisableActiveMigration])
+	preferred := "none"
+	if a := p.PreferredAddress; a != nil {
+		preferred = strings.Trim(a.IPv4+", "+a.IPv6, ", ")
+	}
+	row("preferred address", "%s", cmp.Or(preferred, "none"))
+	row("connection ids", "%d given, of %d bytes; takes %d of the client", r.ConnectionIDs.Given, r.ConnectionIDs.Length, p.ActiveConnectionIDLimit)
+	idle := "none"
+	if p.MaxIdleTimeout > 0 {
+		idle = p.MaxIdleTimeout.String()
+	}
+	row("idle timeout", "%s", idle)
+	row("largest datagram", "%d bytes of UDP payload", p.MaxUDPPayloadSize)
+	for _, one := range r.Paths {
+		exit := ""
+		if one.Exit != "" {
+			exit = ", leaves by " + one.Exit
+		}
+		row("path "+one.Name, "%s%s", one.Observer, exit)
+	}
+}
+
+func (r *Report) changeRows(row func(name, format string, args ...any)) {
+	for _, c := range []struct {
+		name string
+		what *Rebinding
+	}{{"new port", r.NewPort}, {"new address", r.NewAddress}} {
+		switch {
+		case c.what == nil:
+			row(c.name, "not known")
+		case c.what.Survived:
+			row(c.name, "survived: answered there after %v", short(c.what.After))
+		default:
+			row(c.name, "not survived: %s", c.what.Why)
+		}
+	}
+	switch n := len(r.Rotations); {
+	case r.PathsAtOnce == 0:
+		row("paths at once", "not known")
+	case n > 0 && !r.Rotations[n-1].Held:
+		row("paths at once", "%d: of %d, %s", r.PathsAtOnce, r.Rotations[n-1].Paths, r.Rotations[n-1].Why)
+	default:
+		row("paths at once", "%d at least, slowest answer after %v", r.PathsAtOnce, short(r.slowest()))
+	}
+	if r.Distrustful != nil {
+		row("distrustful", "%s", map[bool]string{true: "yes: starts slowly again after a new address, not after a new port",
+			false: "no: a new address costs no more than a new port, or little"}[*r.Distrustful])
+	}
+	row("traffic", "%s sent, %s received", size(r.Sent), size(r.Received))
+}
+
+func (r *Report) slowest() (d time.Duration) {
+	for _, one := range r.Rotations {
+		d = max(d, one.Slowest)
+	}
+	return d
+}
+
+// write prints what a download keeps of its speed.
+func (t *Throughput) write(b *strings.Builder) {
+	fmt.Fprintf(b, "\nA download of %s: %s without changes\n\n", t.Get, speed(t.Bits))
+	table := tabwriter.NewWriter(b, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprint(table, "\tnew\tevery\tover\tswitches\tspeed\tkept\t\n")
+	for _, c := range t.Cases {
+		fmt.Fprintf(table, "\t%s\t%s\t%d\t%d\t%s\t%.2f\t\n", c.Change, c.Every, c.Paths, c.Switches, speed(c.Bits), c.Ratio)
+	}
+	table.Flush()
+}
+
+func speed(bits float64) string {
+	switch {
+	case bits >= 1e9:
+		return fmt.Sprintf("%.2f Gbit/s", bits/1e9)
+	case bits >= 1e6:
+		return fmt.Sprintf("%.1f Mbit/s", bits/1e6)
+	}
+	return fmt.Sprintf("%.0f kbit/s", bits/1e3)
+}
+
+func size(bytes int64) string {
+	switch {
+	case bytes >= 1<<20:
+		return fmt.Sprintf("%.1f MiB", float64(bytes)/(1<<20))
+	case bytes >= 1<<10:
+		return fmt.Sprintf("%.1f KiB", float64(bytes)/(1<<10))
+	}
+	return fmt.Sprintf("%d bytes", bytes)
+}
+
+// short leaves out digits that say nothing.
+func short(d time.Duration) time.Duration {
+	if d >= 10*time.Millisecond {
+		return d.Round(time.Millisecond)
+	}
+	return d.Round(10 * time.Microsecond)
+}

@@ -1,0 +1,321 @@
+package quicprobe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"heddle/path"
+)
+
+// holds is the part of its speed that a download must keep.
+const holds = 0.9
+
+// A download with fewer changes than that says nothing of them.
+const minSwitches = 3
+
+// maxRuns is the most downloads of a probe; each gets its part of the bytes.
+const maxRuns = 16
+
+// run is one download.
+type run struct {
+	bits     float64 // per second
+	switches int
+	settle   time.Duration // until the speed was that of the part that counts
+}
+
+// errShort is a run that had its part of the bytes before it could say anything.
+var errShort = errors.New("it was too short")
+
+// throughput compares downloads that change with those that do not.
+func (p *prober) throughput(ctx context.Context) error {
+	r := p.report
+	if r.PathsAtOnce < 2 {
+		return nil
+	}
+	if _, ok := downloads[r.ALPN]; !ok {
+		p.note("nobody knows how to ask for a download by %q, so nothing is known of throughput", r.ALPN)
+		return nil
+	}
+	t := &Throughput{Get: p.Get, Cases: []Case{}}
+	k := r.PathsAtOnce
+	var err error
+	var bases []run
+	if len(p.ways) > 1 && r.splits() {
+		bases, err = p.sweep(ctx, t, changeAddress, min(k, len(p.ways)), p.pace.periods)
+		if err == nil { // one of the other kind, to compare
+			var more []run
+			more, err = p.sweep(ctx, t, changePort, min(k, len(p.ways)), p.pace.periods[usualPeriod:usualPeriod+1])
+			bases = append(bases, more...)
+		}
+	} else {
+		bases, err = p.sweep(ctx, t, changePort, min(k, 3), p.pace.periods)
+	}
+	if len(bases) > 0 {
+		r.Throughput = t
+		t.Bits = median(bases, func(b run) float64 { return b.bits })
+		t.Settle = time.Duration(median(bases, func(b run) float64 { return float64(b.settle) }))
+		t.HoldsPort, t.HoldsAddress = shortest(t.Cases, changePort), shortest(t.Cases, changeAddress)
+		r.Distrustful = distrustful(t.Cases)
+	}
+	_, unreachable := errors.AsType[*path.Error](err)
+	if err == nil || unreachable || ctx.Err() != nil || errors.Is(err, errBytes) {
+		return err
+	}
+	p.note("not all is known of throughput: %v", err)
+	return nil
+}
+
+// sweep looks for the shortest of the periods that holds, each between two downloads without changes, which it returns.
+func (p *prober) sweep(ctx context.Context, t *Throughput, change string, k int, periods []time.Duration) ([]run, error) {
+	p.talk("a download without changes")
+	before, err := p.download(ctx, changePort, 1, 0)
+	if err != nil {
+		return nil, err
+	}
+	bases := []run{before}
+	var done []Case
+	for {
+		i := next(done, periods)
+		if i < 0 {
+			return bases, nil
+		}
+		p.talk("a download that changes between %d %ss every %v", k, map[string]string{changePort: "port", changeAddress: "addresse"}[change], periods[i])
+		changing, err := p.download(ctx, change, k, periods[i])
+		if errors.Is(err, errShort) {
+			p.note("the line is too fast to see changes every %v within %d bytes: see --max-bytes", periods[i], p.MaxBytes)
+			return bases, nil
+		}
+		if err != nil {
+			return bases, err
+		}
+		after, err := p.download(ctx, changePort, 1, 0)
+		if err != nil {
+			return bases, err
+		}
+		c := Case{Change: change, Paths: k, Every: periods[i].String(), Switches: changing.switches, Bits: changing.bits}
+		if base := (before.bits + after.bits) / 2; base > 0 {
+			c.Ratio = changing.bits / base
+		}
+		done, t.Cases, bases, before = append(done, c), append(t.Cases, c), append(bases, after), after
+	}
+}
+
+// next gives the period to try after those that were, or -1: from the usual one on to shorter ones while they hold, or
+// to longer ones until one does. The periods are from long to short.
+func next(done []Case, periods []time.Duration) int {
+	start := min(usualPeriod, len(periods)-1)
+	if len(done) == 0 {
+		return start
+	}
+	last := done[len(done)-1]
+	at := slices.IndexFunc(periods, func(d time.Duration) bool { return d.String() == last.Every })
+	down := done[0].Ratio >= holds
+	switch {
+	case down && last.Ratio >= holds && at+1 < len(periods):
+		return at + 1
+	case !down && last.Ratio < holds && at > 0:
+		return at - 1
+	}
+	return -1
+}
+
+// shortest is the shortest period that held, with all longer ones that were tried.
+func shortest(cases []Case, change string) string {
+	best := time.Duration(0)
+	failed := time.Duration(0) // the longest that did not
+	for _, c := range cases {
+		every, err := time.ParseDuration(c.Every)
+		if c.Change == change && err == nil && c.Ratio < holds {
+			failed = max(failed, every)
+		}
+	}
+	for _, c := range cases {
+		every, err := time.ParseDuration(c.Every)
+		if c.Change == change && err == nil && c.Ratio >= holds && every > failed && (best == 0 || every < best) {
+			best = every
+		}
+	}
+	if best == 0 {
+		return ""
+	}
+	return best.String()
+}
+
+// distrustful compares new addresses with new ports at one period; nil where there is no such pair.
+func distrustful(cases []Case) *bool {
+	for _, a := range cases {
+		for _, b := range cases {
+			if a.Change == changeAddress && b.Change == changePort && a.Every == b.Every && a.Paths == b.Paths {
+				out := a.Ratio < holds && a.Ratio < holds*b.Ratio
+				return &out
+			}
+		}
+	}
+	return nil
+}
+
+// download runs one download over k lanes, and changes after each period; never where that is 0.
+func (p *prober) download(ctx context.Context, change string, k int, period time.Duration) (run, error) {
+	s, err := p.connect(ctx)
+	if err != nil {
+		return run{}, err
+	}
+	defer s.close()
+	for i := 1; i < k; i++ {
+		way := 0
+		if change == changeAddress {
+			way = i % len(p.ways)
+		}
+		if _, err := s.lane(ctx, p, way); err != nil {
+			return run{}, err
+		}
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	f := &fetch{session: s, authority: p.authority(), get: p.Get, grew: make(chan struct{}, 1)}
+	ended := make(chan error, 1)
+	go func() { ended <- downloads[p.report.ALPN](ctx, f) }()
+	out, err := p.measure(ctx, f, ended, k, period)
+	if s.ended() != nil && out.switches > 0 && ctx.Err() == nil {
+		return out, nil // changes that end the connection are an answer: the speed is what came until then
+	}
+	return out, err
+}
+
+// fetch is a download on one connection.
+type fetch struct {
+	session        *session
+	authority, get string
+	bytes          atomic.Int64
+	grew           chan struct{}
+}
+
+// Write counts, and keeps nothing.
+func (f *fetch) Write(b []byte) (int, error) {
+	f.bytes.Add(int64(len(b)))
+	select {
+	case f.grew <- struct{}{}:
+	default:
+	}
+	return len(b), nil
+}
+
+// measure lets the download come to speed, and then counts for a while, or until its part of the bytes is used up.
+func (p *prober) measure(ctx context.Context, f *fetch, ended <-chan error, k int, period time.Duration) (run, error) {
+	share := p.MaxBytes / maxRuns
+	if p.meter.used()+share > p.MaxBytes {
+		return run{}, errBytes
+	}
+	w := watch{fetch: f, ended: ended}
+	if err := w.until(ctx, p.pace.ramp, share/4, nil); err != nil {
+		return run{}, err
+	}
+	base, start := f.bytes.Load(), time.Now()
+	var out run
+	var tick <-chan time.Time
+	if period > 0 {
+		ticker := time.NewTicker(period)
+		defer ticker.Stop()
+		tick = ticker.C
+	}
+	window := max(p.pace.window, 2*minSwitches*period)
+	err := w.until(ctx, window, share, func() (<-chan time.Time, func()) {
+		return tick, func() {
+			out.switches++
+			f.session.socket.use(f.session.lanes[out.switches%k])
+		}
+	})
+	took := time.Since(start)
+	if err != nil {
+		took = max(took, window) // what ended before its time carried nothing in the rest of it
+	}
+	if took > 0 {
+		out.bits = 8 * float64(f.bytes.Load()-base) / took.Seconds()
+	}
+	out.settle = w.settled(out.bits)
+	if err == nil && period > 0 && out.switches < minSwitches && f.bytes.Load() >= share {
+		err = errShort
+	}
+	return out, err
+}
+
+// watch follows how a download grows.
+type watch struct {
+	*fetch
+	ended <-chan error
+	start time.Time
+	grown []grown // from the start, a sample each sampleEvery
+}
+
+type grown struct {
+	at    time.Duration
+	bytes int64
+}
+
+const sampleEvery = 50 * time.Millisecond
+
+// until returns after a time, or as soon as the download has so many bytes. It fails where the download ends before.
+func (w *watch) until(ctx context.Context, within time.Duration, bytes int64, ticks func() (<-chan time.Time, func())) error {
+	if w.start.IsZero() {
+		w.start = time.Now()
+	}
+	var tick <-chan time.Time
+	var change func()
+	if ticks != nil {
+		tick, change = ticks()
+	}
+	timer := time.NewTimer(within)
+	defer timer.Stop()
+	for w.bytes.Load() < bytes {
+		select {
+		case <-w.grew:
+			if now := time.Since(w.start); len(w.grown) == 0 || now-w.grown[len(w.grown)-1].at >= sampleEvery {
+				w.grown = append(w.grown, grown{now, w.bytes.Load()})
+			}
+		case <-tick:
+			change()
+		case <-timer.C:
+			return nil
+		case err := <-w.ended:
+			return err
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// settled is when the download first had nine tenths of a speed, in bit/s.
+func (w *watch) settled(bits float64) time.Duration {
+	for i := 1; i < len(w.grown); i++ {
+		a, b := w.grown[i-1], w.grown[i]
+		if 8*float64(b.bytes-a.bytes)/(b.at-a.at).Seconds() >= holds*bits {
+			return b.at.Round(time.Millisecond)
+		}
+	}
+	return 0
+}
+
+// median of what is read from each; 0 of none.
+func median[T any](list []T, value func(T) float64) float64 {
+	var all []float64
+	for _, one := range list {
+		all = append(all, value(one))
+	}
+	slices.Sort(all)
+	if len(all) == 0 {
+		return 0
+	}
+	return (all[(len(all)-1)/2] + all[len(all)/2]) / 2
+}
+
+// smallError is a download that cannot measure anything.
+type smallError struct{ get, why string }
+
+func (e *smallError) Error() string {
+	return fmt.Sprintf("GET %s %s; name a large file with --get", e.get, e.why)
+}

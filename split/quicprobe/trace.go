@@ -1,0 +1,86 @@
+package quicprobe
+
+import (
+	"context"
+	"sync"
+
+	"github.com/quic-go/quic-go/qlog"
+	"github.com/quic-go/quic-go/qlogwriter"
+)
+
+// recorder listens to what quic-go tells of a connection, and keeps the server's transport parameters and connection
+// ids, which it hands out nowhere else.
+type recorder struct {
+	mu         sync.Mutex
+	parameters *qlog.ParametersSet
+	ids        map[uint64]int // sequence number of each connection id given in a frame -> its length in bytes
+	retry      bool
+}
+
+func (r *recorder) trace(context.Context, bool, qlogwriter.ConnectionID) qlogwriter.Trace { return r }
+
+// AddProducer makes r a trace of its own.
+func (r *recorder) AddProducer() qlogwriter.Recorder { return r }
+
+// Close does nothing: what was recorded stays.
+func (r *recorder) Close() error { return nil }
+
+// maxConnectionIDs bounds how many connection ids are remembered.
+const maxConnectionIDs = 256
+
+// RecordEvent keeps what is of interest.
+func (r *recorder) RecordEvent(e qlogwriter.Event) {
+	switch e := e.(type) {
+	case qlog.ParametersSet:
+		if e.Initiator == qlog.InitiatorRemote {
+			r.mu.Lock()
+			r.parameters = &e
+			r.mu.Unlock()
+		}
+	case qlog.PacketReceived:
+		r.packet(e)
+	}
+}
+
+func (r *recorder) packet(e qlog.PacketReceived) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if e.Header.PacketType == qlog.PacketTypeRetry {
+		r.retry = true
+	}
+	for _, f := range e.Frames {
+		if id, ok := f.Frame.(*qlog.NewConnectionIDFrame); ok && len(r.ids) < maxConnectionIDs {
+			if r.ids == nil {
+				r.ids = map[uint64]int{}
+			}
+			r.ids[id.SequenceNumber] = id.ConnectionID.Len()
+		}
+	}
+}
+
+// server gives what the server said of itself: its parameters, nil before the handshake, and how many connection ids
+// it gave, with the first one.
+func (r *recorder) server() (parameters *Parameters, ids ConnectionIDs, retry bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.parameters == nil {
+		return nil, ConnectionIDs{}, r.retry
+	}
+	e := r.parameters
+	parameters = &Parameters{DisableActiveMigration: e.DisableActiveMigration, ActiveConnectionIDLimit: e.ActiveConnectionIDLimit,
+		MaxIdleTimeout: e.MaxIdleTimeout, MaxUDPPayloadSize: int64(e.MaxUDPPayloadSize)}
+	ids = ConnectionIDs{Given: 1 + len(r.ids), Length: e.InitialSourceConnectionID.Len()}
+	if e.PreferredAddress != nil {
+		parameters.PreferredAddress = &PreferredAddress{}
+		if a := e.PreferredAddress.IPv4; a.IsValid() && a.Port() != 0 {
+			parameters.PreferredAddress.IPv4 = a.String()
+		}
+		if a := e.PreferredAddress.IPv6; a.IsValid() && a.Port() != 0 {
+			parameters.PreferredAddress.IPv6 = a.String()
+		}
+		if _, again := r.ids[1]; !again {
+			ids.Given++ // that of the preferred address has sequence number 1 (RFC 9000, section 5.1.1)
+		}
+	}
+	return parameters, ids, r.retry
+}
