@@ -4,7 +4,6 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
-	"time"
 
 	"heddle/lab"
 )
@@ -21,7 +20,7 @@ func TestChromiumLoadsPagesWhilePathsSwitch(t *testing.T) {
 	for _, page := range g.pages[fresh:] {
 		contexts = append(contexts, []string{page})
 	}
-	pages := g.visit(10*time.Second, contexts...)
+	pages := g.visit(patience, contexts...)
 	for _, page := range pages {
 		if err := page.whole(); err != nil {
 			t.Error(err)

@@ -38,7 +38,7 @@ func TestChromiumBehindACensor(t *testing.T) {
 	stop := g.watch()
 	p := g.split(append(slices.Clone(between), "--schedule", "round-robin", "--every", "50ms",
 		"--path", "office=if:office", "--handshake-via", "office")...)
-	for _, page := range g.visit(10*time.Second, g.pages[:3], g.pages[3:4]) {
+	for _, page := range g.visit(patience, g.pages[:3], g.pages[3:4]) {
 		if err := page.whole(); err != nil {
 			t.Errorf("with the handshake elsewhere: %v\n%s", err, p.Log())
 		}

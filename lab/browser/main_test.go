@@ -25,6 +25,7 @@ import (
 const (
 	serverName = "www.example.com"
 	relayAddr  = "127.0.0.1:4433"
+	patience   = 30 * time.Second // with a page that must load, on a busy machine
 )
 
 var (

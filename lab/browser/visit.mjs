@@ -5,7 +5,7 @@ import { readFileSync, writeSync } from 'node:fs'
 import { chromium } from 'playwright-core'
 
 const order = JSON.parse(readFileSync(0, 'utf8'))
-const browser = await chromium.launch({ executablePath: order.executable, args: order.args, timeout: order.timeout })
+const browser = await chromium.launch({ executablePath: order.executable, args: order.args, timeout: 60_000 })
 try {
   for (const urls of order.contexts) {
     const context = await browser.newContext()

@@ -31,7 +31,7 @@ type datagram struct {
 }
 
 // watch captures at the client's device of each access network; stop gives what was between the client and the
-// server's port 443, in the order of time.
+// server's port 443, in the order of time; anything else is an error.
 func (g *gallery) watch() (stop func() []datagram) {
 	g.t.Helper()
 	dir := g.t.TempDir()
@@ -76,8 +76,12 @@ func datagrams(t *testing.T, way, file string) (all []datagram) {
 			t.Fatalf("%s: %v", file, err)
 		}
 		p := gopacket.NewPacket(data, r.LinkType(), gopacket.NoCopy)
-		udp, ok := p.Layer(layers.LayerTypeUDP).(*layers.UDP)
+		if p.TransportLayer() == nil {
+			continue // neighbour discovery and the like, of the machine itself
+		}
+		udp, ok := p.TransportLayer().(*layers.UDP)
 		if !ok || udp.SrcPort != 443 && udp.DstPort != 443 {
+			t.Errorf("%s carries something else of the browser: %v", way, p)
 			continue
 		}
 		from, to := p.NetworkLayer().NetworkFlow().Endpoints()

@@ -81,7 +81,7 @@ func galleryPage(files map[string][]byte, page int, name, next string) error {
 	}
 	files[name] = []byte(html.String())
 	files[base+"-background.png"] = background
-	files[base+".css"] = fmt.Appendf(nil, ":root { --page: %d }\nbody { background: url(%s-background.png) }\n", page, base)
+	files[base+".css"] = fmt.Appendf(nil, ":root { --page: %d }\nbody { background: url(%s-background.png) no-repeat right top }\n", page, base)
 	return nil
 }
 
