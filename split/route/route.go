@@ -1,0 +1,328 @@
+// Package route splits a session as CoMPS did (section 4): the route to the server is replaced at each switch, so that
+// the next packets leave by another device and with that device's address. It is here to be compared with.
+//
+// Programs send straight to the server. Only sockets that are neither bound nor connected take part: the kernel chooses
+// the address of the others once, and what they send by another path is dropped. Units are times. It takes the paths of
+// kinds if and src.
+//
+// Unlike the scripts of the paper, which delete a route and add another one, it replaces the route in one step, in a
+// table of its own that only UDP to the server's port looks in. Under it lies a route to nowhere, and a table of
+// nftables drops what would leave with another path's address. All of this stays after a crash, until [Clean] or the
+// next Open of the session, except that the path is then the one of the moment.
+//
+// It needs CAP_NET_ADMIN, Linux 4.17 and nftables. Do not use it where the kernel plane or the relay will do.
+package route
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"heddle/schedule"
+	"heddle/split"
+	"heddle/split/plane"
+)
+
+// Options say how a session is split.
+type Options = plane.Options
+
+const planeName = "route"
+
+var kinds = plane.Kinds{
+	"guard":  func() plane.Change { return &plane.Guard{} },
+	"sysctl": func() plane.Change { return &plane.Sysctl{} },
+	"table":  func() plane.Change { return &plane.Table{} },
+	"rule":   func() plane.Change { return &plane.Rule{} },
+}
+
+// Clean takes back what a crash of the session left, and tells what that was, a line each. Who calls it holds the
+// session's name.
+func Clean(dir, session string) ([]string, error) {
+	return plane.Clean(dir, session, planeName, kinds)
+}
+
+// Plane is one session. Open, Run and Close must be called in one network namespace.
+type Plane struct {
+	o       Options
+	lanes   *plane.Lanes
+	journal *plane.Journal
+	guard   *plane.Guard
+	table   *plane.Table
+
+	mu       sync.Mutex
+	schedule *schedule.Schedule
+	exits    []int // lanes, in the order of the guard's exits
+	total    passed
+	heard    passed // as of the last look
+	current  int    // lane, -1 where nothing leaves
+	hop      plane.Hop
+	usable   []bool
+	switches []uint64
+	closed   bool
+}
+
+// passed is what the guard counted, by lane.
+type passed struct {
+	up, down []plane.Tally
+	refused  uint64
+}
+
+func newPassed(lanes int) passed {
+	return passed{up: make([]plane.Tally, lanes), down: make([]plane.Tally, lanes)}
+}
+
+func (p passed) plus(exits []int, more plane.Passed) passed {
+	sum := newPassed(len(p.up))
+	copy(sum.up, p.up)
+	copy(sum.down, p.down)
+	for i, lane := range exits {
+		sum.up[lane] = add(sum.up[lane], more.Up[i])
+		sum.down[lane] = add(sum.down[lane], more.Down[i])
+	}
+	sum.refused = p.refused + more.Refused.Packets
+	return sum
+}
+
+func add(a, b plane.Tally) plane.Tally {
+	return plane.Tally{Packets: a.Packets + b.Packets, Bytes: a.Bytes + b.Bytes}
+}
+
+// Open prepares the machine. From when it returns until [Plane.Run], nothing leaves to the server.
+func Open(ctx context.Context, o Options) (*Plane, error) {
+	var b [4]byte
+	rand.Read(b[:])
+	mark := binary.NativeEndian.Uint32(b[:]) | 1<<31 // with which the paths look past our own rule
+	lanes, err := plane.NewLanes(ctx, planeName, o, mark)
+	if err != nil {
+		return nil, err
+	}
+	n := len(o.Via)
+	p := &Plane{o: o, lanes: lanes, current: -1, usable: make([]bool, n), switches: make([]uint64, n),
+		total: newPassed(n), heard: newPassed(n)}
+	if err := p.open(ctx, mark); err != nil {
+		return nil, errors.Join(err, p.Close())
+	}
+	return p, nil
+}
+
+func (p *Plane) open(ctx context.Context, mark uint32) (err error) {
+	if p.schedule, err = schedule.New(p.o.Schedule, len(p.o.Via)); err != nil {
+		return err
+	}
+	if p.journal, err = plane.OpenJournal(p.o.Dir, p.o.Session, planeName, kinds); err != nil {
+		return err
+	}
+	if _, err := p.journal.Undo(); err != nil {
+		return fmt.Errorf("clean up after a crash: %w", err)
+	}
+	v6 := p.lanes.Server.Addr().Is6()
+	p.guard = &plane.Guard{Table: plane.GuardTable(planeName, p.o.Session), Server: p.lanes.Server}
+	if err := p.journal.Do(p.guard); err != nil {
+		return err
+	}
+	numbers, err := plane.FreeTables(1)
+	if err != nil {
+		return err
+	}
+	first, after, err := plane.FreePriorities(v6, 2)
+	if err != nil {
+		return err
+	}
+	p.table = &plane.Table{V6: v6, Number: numbers[0], Blackhole: true}
+	for _, c := range []plane.Change{p.table,
+		&plane.Rule{V6: v6, Priority: first, Mark: mark, Goto: after},
+		&plane.Rule{V6: v6, Priority: first + 1, To: p.lanes.Server, Table: p.table.Number},
+	} {
+		if err := p.journal.Do(c); err != nil {
+			return err
+		}
+	}
+	p.lanes.Follow(ctx)
+	return p.arrange()
+}
+
+// arrange lets the guard pass each lane with its own address, and answers in by each device.
+func (p *Plane) arrange() error {
+	var exits []plane.Exit
+	var lanes []int
+	for i, h := range p.lanes.Hops() {
+		if h.Index == 0 {
+			continue
+		}
+		exits, lanes = append(exits, plane.Exit{Index: h.Index, Source: h.Source}), append(lanes, i)
+		if p.lanes.Server.Addr().Is4() {
+			if change, err := plane.LooseFilter(h.Device); err != nil {
+				return err
+			} else if change != nil {
+				if err := p.journal.Do(change); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	if counted, err := p.guard.Read(); err == nil {
+		p.mu.Lock()
+		p.total = p.total.plus(p.exits, counted)
+		p.mu.Unlock()
+	}
+	p.guard.Exits = exits
+	if err := p.guard.Apply(); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	p.exits = lanes
+	p.mu.Unlock()
+	return nil
+}
+
+// Run lets packets leave and switches, until ctx ends; then nothing leaves. It gives nil then.
+func (p *Plane) Run(ctx context.Context) error {
+	tend := time.NewTicker(plane.TendEvery)
+	defer tend.Stop()
+	turn := time.NewTimer(time.Hour)
+	defer turn.Stop()
+	for looks := true; ; {
+		if looks {
+			if err := p.tend(ctx); err != nil {
+				p.lanes.Warn("%v", err)
+			}
+		}
+		next, err := p.turn(time.Now())
+		if err != nil {
+			p.lanes.Warn("%v", err)
+		}
+		turn.Reset(next)
+		looks = false
+		select {
+		case <-ctx.Done():
+			return p.table.Clear()
+		case <-tend.C:
+			looks = true
+		case <-turn.C:
+		}
+	}
+}
+
+// tend looks once after the paths.
+func (p *Plane) tend(ctx context.Context) error {
+	changed := p.lanes.Follow(ctx)
+	if changed {
+		if err := p.arrange(); err != nil {
+			return err
+		}
+	}
+	now := time.Now()
+	if err := p.hear(now); err != nil {
+		return err
+	}
+	usable, enough := p.lanes.Judge(now)
+	if !enough {
+		clear(usable)
+	}
+	p.mu.Lock()
+	copy(p.usable, usable)
+	p.mu.Unlock()
+	return nil
+}
+
+// hear turns what the guard counted since the last time into the paths' health.
+func (p *Plane) hear(now time.Time) error {
+	seen, err := p.passed()
+	if err != nil {
+		return err
+	}
+	for i := range seen.up {
+		if n := seen.up[i].Packets - p.heard.up[i].Packets; n > 0 {
+			p.lanes.Sent(now, i, int(n))
+		}
+		if seen.down[i].Packets > p.heard.down[i].Packets {
+			p.lanes.Heard(now, i)
+		}
+	}
+	p.mu.Lock()
+	p.heard = seen
+	p.mu.Unlock()
+	return nil
+}
+
+func (p *Plane) passed() (passed, error) {
+	counted, err := p.guard.Read()
+	if err != nil {
+		return passed{}, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.total.plus(p.exits, counted), nil
+}
+
+// turn begins the next unit where it is due, and gives how long the running one lasts yet.
+func (p *Plane) turn(now time.Time) (time.Duration, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	lane, _ := p.schedule.Turn(now, p.usable)
+	var hop plane.Hop
+	if lane >= 0 {
+		hop = p.lanes.Hops()[lane]
+	}
+	if hop.Index == 0 {
+		p.current, p.hop = -1, plane.Hop{}
+		return time.Hour, p.table.Clear()
+	}
+	if hop != p.hop {
+		if err := p.table.Replace(hop, p.lanes.Server.Addr()); err != nil {
+			p.hop = plane.Hop{}
+			return plane.TendEvery, errors.Join(err, p.table.Clear())
+		}
+		p.hop = hop
+	}
+	if lane != p.current {
+		p.current = lane
+		p.switches[lane]++
+	}
+	if end := p.schedule.End(); !end.IsZero() {
+		return time.Until(end), nil
+	}
+	return time.Hour, nil
+}
+
+// Status says how the session is. A run of segments (UDP_SEGMENT) counts as one packet here.
+func (p *Plane) Status() split.Status {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	counted := make([]plane.Counted, len(p.o.Via))
+	for i, weight := range p.schedule.Weights() {
+		counted[i] = plane.Counted{Up: count(p.heard.up[i]), Down: count(p.heard.down[i]), Weight: weight, Switches: p.switches[i]}
+		if p.switches[i] == 0 {
+			counted[i].Why = "the schedule has not drawn it yet"
+		}
+	}
+	s := p.lanes.Status(counted)
+	if p.closed {
+		s.State, s.Why = "stopped", "closed"
+	}
+	s.Refused = p.heard.refused
+	s.Claim += "; it takes only sockets that are neither bound nor connected, and what others send is dropped"
+	return s
+}
+
+func count(t plane.Tally) split.Count { return split.Count{Packets: t.Packets, Bytes: t.Bytes} }
+
+// Close stops the session and takes back what was changed. After it, programs that send to the server do so unsplit.
+func (p *Plane) Close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil
+	}
+	p.closed = true
+	var err error
+	if p.journal != nil {
+		_, err = p.journal.Undo() // the guard is the last to go
+	}
+	p.lanes.Close()
+	return err
+}

@@ -1,0 +1,218 @@
+package route
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/nftables"
+	"github.com/vishvananda/netlink"
+
+	"heddle/path"
+	"heddle/schedule"
+	"heddle/split"
+	"heddle/split/plane/planetest"
+)
+
+func options(t *testing.T, server netip.AddrPort) Options {
+	return Options{Server: server, Dir: t.TempDir(), Options: split.Options{Session: "test", To: server.String(), Via: planetest.Via(),
+		Schedule: schedule.Config{Name: "round-robin", Every: schedule.Every{Period: 5 * time.Millisecond}}, Log: slog.New(slog.DiscardHandler)}}
+}
+
+// start opens and runs a plane in the client; halt ends Run and leaves all else, as a crash would.
+func start(t *testing.T, w *planetest.World, o Options) (p *Plane, halt func()) {
+	t.Helper()
+	w.Do(t, w.Client, func() (err error) {
+		p, err = Open(t.Context(), o)
+		return err
+	})
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- planetest.Inside(w.Client, func() error { return p.Run(ctx) }) }()
+	ended := false
+	halt = func() {
+		if !ended {
+			ended = true
+			stop()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	t.Cleanup(func() {
+		halt()
+		if err := planetest.Inside(w.Client, p.Close); err != nil {
+			t.Error(err)
+		}
+	})
+	await(t, p, func(s split.Status) bool { return s.State == "running" })
+	return p, halt
+}
+
+func await(t *testing.T, p *Plane, wanted func(split.Status) bool) split.Status {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		s := p.Status()
+		if wanted(s) {
+			return s
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the status is %+v", s)
+		}
+	}
+}
+
+// machine is what a session may have changed.
+func machine(t *testing.T, w *planetest.World) string {
+	t.Helper()
+	var b strings.Builder
+	w.Do(t, w.Client, func() error {
+		for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+			rules, err := netlink.RuleList(family)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintln(&b, rules)
+			routes, err := netlink.RouteListFiltered(family, &netlink.Route{}, netlink.RT_FILTER_TABLE)
+			if err != nil {
+				return err
+			}
+			for _, r := range routes {
+				if r.Dst != nil && !r.Dst.IP.IsLinkLocalUnicast() && !r.Dst.IP.IsMulticast() {
+					fmt.Fprintln(&b, r)
+				}
+			}
+		}
+		for n := 1; n <= planetest.Ways; n++ {
+			value, err := planetest.Get(fmt.Sprintf("ipv4/conf/p%d/rp_filter", n))
+			if err != nil {
+				return err
+			}
+			fmt.Fprint(&b, value)
+		}
+		conn, err := nftables.New()
+		if err != nil {
+			return err
+		}
+		tables, err := conn.ListTables()
+		for _, table := range tables {
+			fmt.Fprintln(&b, table.Name)
+		}
+		return err
+	})
+	return b.String()
+}
+
+// talk sends n datagrams, a millisecond apart, and waits for the answer of each.
+func talk(t *testing.T, c *net.UDPConn, server netip.AddrPort, n int) (back int) {
+	t.Helper()
+	buffer := make([]byte, 2048)
+	for i := range n {
+		text := fmt.Sprint("datagram ", i)
+		if _, err := c.WriteToUDPAddrPort([]byte(text), server); err != nil {
+			continue
+		}
+		_ = c.SetReadDeadline(time.Now().Add(500 * time.Millisecond))
+		if got, _, err := c.ReadFromUDPAddrPort(buffer); err == nil && string(buffer[:got]) == text {
+			back++
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return back
+}
+
+func TestRoutesAreReplaced(t *testing.T) {
+	for name, address := range map[string]netip.Addr{"IPv4": planetest.Server4, "IPv6": planetest.Server6} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := planetest.New(t)
+			w.Do(t, w.Client, func() error { return planetest.Set("ipv4/conf/all/rp_filter", "1") })
+			before := machine(t, w)
+			echo := w.NewEcho(t, address)
+			o := options(t, echo.At)
+			p, halt := start(t, w, o)
+			tap := w.NewTap(t)
+			const n = 90
+			if back := talk(t, w.NewSocket(t, netip.AddrPort{}, netip.AddrPort{}), echo.At, n); back != n {
+				t.Errorf("%d of %d datagrams came back", back, n)
+			}
+			// The kernel chose this one's address once and for all: what it sends by other paths must not leave.
+			bound := w.NewSocket(t, netip.AddrPortFrom(planetest.Own(1, address), 0), netip.AddrPort{})
+			for range 60 {
+				_, _ = bound.WriteToUDPAddrPort([]byte("bound"), echo.At)
+				time.Sleep(time.Millisecond)
+			}
+			s := await(t, p, func(s split.Status) bool {
+				return s.Paths[0].Up.Packets+s.Paths[1].Up.Packets+s.Paths[2].Up.Packets+s.Refused >= n+60 && s.Refused > 0
+			})
+			by := [planetest.Ways + 1]int{}
+			for _, packet := range tap.Packets() {
+				by[packet.Way]++
+				if own := planetest.Own(packet.Way, address); packet.From.Addr() != own {
+					t.Errorf("a packet on way %d comes from %v, not from %v", packet.Way, packet.From, own)
+				}
+			}
+			for i, lane := range s.Paths {
+				if by[i+1] < n/6 || int(lane.Up.Packets) != by[i+1] || lane.State != string(path.Up) {
+					t.Errorf("path %s counts %+v, the router %d", lane.Name, lane, by[i+1])
+				}
+			}
+			halt() // as a crash does
+			tap.Reset()
+			free := w.NewSocket(t, netip.AddrPort{}, netip.AddrPort{})
+			if back := talk(t, free, echo.At, 1); back != 0 || len(tap.Packets()) != 0 {
+				t.Error("a packet left though nobody runs")
+			}
+			w.Do(t, w.Client, func() error {
+				_, err := Clean(o.Dir, o.Session)
+				return err
+			})
+			if after := machine(t, w); after != before {
+				t.Errorf("left behind:\n%s\nbefore:\n%s", after, before)
+			}
+		})
+	}
+}
+
+func TestTooFewPathsStopIt(t *testing.T) {
+	w := planetest.New(t)
+	echo := w.NewEcho(t, planetest.Server4)
+	p, _ := start(t, w, options(t, echo.At))
+	free := w.NewSocket(t, netip.AddrPort{}, netip.AddrPort{})
+	if talk(t, free, echo.At, 3) != 3 {
+		t.Error("not all came back")
+	}
+	w.SetUp(t, 1, false)
+	w.SetUp(t, 2, false)
+	await(t, p, func(s split.Status) bool { return s.State == "stopped" })
+	tap := w.NewTap(t)
+	if back := talk(t, free, echo.At, 2); back != 0 || len(tap.Packets()) != 0 {
+		t.Errorf("%d came back by too few paths; %v", back, tap.Packets())
+	}
+	w.SetUp(t, 1, true)
+	await(t, p, func(s split.Status) bool { return s.State == "running" })
+	if talk(t, free, echo.At, 5) == 0 {
+		t.Error("nothing leaves though there are enough paths again")
+	}
+}
+
+func TestCountsOfPacketsAreRefused(t *testing.T) {
+	o := options(t, netip.AddrPortFrom(planetest.Server4, planetest.Port))
+	o.Schedule.Every = schedule.Every{Packets: 50}
+	_, err := Open(t.Context(), o)
+	var e *path.Error
+	if err == nil || !strings.Contains(err.Error(), "count packets") || !asError(err, &e) || e.Hint == "" {
+		t.Errorf("%v", err)
+	}
+}
+
+func asError(err error, to **path.Error) bool {
+	e, ok := err.(*path.Error)
+	*to = e
+	return ok
+}
