@@ -31,7 +31,7 @@ func TestScript(t *testing.T) {
 			env.Setenv("HEDDLE_RUN_DIR", dir)
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"waitfor": waitFor},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"waitfor": waitFor, "waitfile": waitFile},
 	})
 }
 
@@ -48,4 +48,17 @@ func waitFor(ts *testscript.TestScript, _ bool, args []string) {
 		}
 	}
 	ts.Fatalf("no heddle called %s answers", args[0])
+}
+
+// waitFile FILE waits until a file is there.
+func waitFile(ts *testscript.TestScript, _ bool, args []string) {
+	if len(args) != 1 {
+		ts.Fatalf("usage: waitfile FILE")
+	}
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		if _, err := os.Stat(ts.MkAbs(args[0])); err == nil {
+			return
+		}
+	}
+	ts.Fatalf("there is no %s", args[0])
 }

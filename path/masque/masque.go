@@ -227,9 +227,10 @@ func (p *tunnel) forgive(to netip.AddrPort) {
 // Describe says what the path is now. The MTU is that of the connection where there is one, and what it would begin
 // with where there is none.
 func (p *tunnel) Describe() path.Info {
-	place := Scheme + ":" + net.JoinHostPort(p.template.Host, strconv.Itoa(int(p.template.Port)))
+	endpoint := net.JoinHostPort(p.template.Host, strconv.Itoa(int(p.template.Port)))
+	place := Scheme + ":" + endpoint
 	base := p.o.Base.Describe()
-	info := path.Info{Name: p.spec.Name, Kind: p.spec.Kind, Arg: p.spec.Arg, Observer: place, Exit: place,
+	info := path.Info{Name: p.spec.Name, Kind: p.spec.Kind, Arg: p.spec.Arg, Observer: place, Exit: place, Endpoint: endpoint,
 		Addresses: base.Addresses, Ready: base.Ready, Why: base.Why, Hint: base.Hint,
 		Claim: "the network before " + p.template.Host + " sees QUIC to that proxy, its name and address, and the size and time of each packet, but not the server; the proxy sees your address and the server's; the server and its network see the proxy's address in place of yours"}
 	p.mu.Lock()

@@ -28,6 +28,7 @@ type setup struct {
 	pin   string
 	stop  context.CancelFunc
 	done  chan error
+	gone  bool // the test took its socket away
 }
 
 // start starts a proxy that forwards to loopback addresses, unless edit has it otherwise.
@@ -63,7 +64,7 @@ func start(t *testing.T, edit func(*Options)) *setup {
 	go func() { s.done <- s.Run(ctx) }()
 	t.Cleanup(func() {
 		s.stop()
-		if err := <-s.done; err != nil {
+		if err := <-s.done; err != nil && !s.gone {
 			t.Errorf("the proxy ended with %v", err)
 		}
 	})
@@ -315,6 +316,24 @@ func TestProxyVanishes(t *testing.T) {
 	f.Close()
 	if _, err := f.Receive(make([]path.Inbound, 1)); err != net.ErrClosed {
 		t.Errorf("after Close: %v", err)
+	}
+}
+
+// A proxy that is killed says nothing; the machine that it ran on does.
+func TestProxyIsKilled(t *testing.T) {
+	s := start(t, nil)
+	to, _ := echo(t, "127.0.0.1:0")
+	f := open(t, s.way(t, s.token, nil), to)
+	exchange(t, f, to, []byte("here"))
+	s.gone = true
+	s.socket.Close()
+	if _, err := f.Send([][]byte{[]byte("still?")}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := f.Receive(make([]path.Inbound, 1))
+	var e *path.Error
+	if !errors.As(err, &e) || !strings.Contains(err.Error(), "nothing listens on that port") || errors.Is(err, net.ErrClosed) {
+		t.Errorf("%v", err)
 	}
 }
 
