@@ -38,6 +38,10 @@ type Paths struct {
 	Schedule string `toml:"schedule"`
 	// Every is the unit of the schedule, such as "100ms", "50p" (packets) or "none".
 	Every string `toml:"every"`
+	// Settle is how long the first unit of a session lasts at least.
+	Settle time.Duration `toml:"settle"`
+	// AtGaps lets a switch wait for a gap of so long in the traffic, for one unit at most; 0 switches at once.
+	AtGaps time.Duration `toml:"at-gaps"`
 	// Alpha is the concentration of the Dirichlet distribution that weighted draws from; above 0.
 	Alpha float64 `toml:"alpha"`
 	// Seed makes the draws repeatable; nil draws from crypto/rand.
@@ -76,6 +80,8 @@ type Split struct {
 	Listen string `toml:"listen"`
 	// To is the server, HOST:PORT.
 	To string `toml:"to"`
+	// Reorder holds what arrives by a new path back so long while the path before it still delivers; 0 holds nothing.
+	Reorder time.Duration `toml:"reorder"`
 	// Idle ends a session that carried nothing for so long.
 	Idle time.Duration `toml:"idle"`
 	// MaxSessions bounds the sessions at one time.

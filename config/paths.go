@@ -26,7 +26,8 @@ func (p Paths) Options() (split.Options, error) {
 		return split.Options{}, err
 	}
 	options := split.Options{
-		Schedule: schedule.Config{Name: p.Schedule, Every: every, Alpha: p.Alpha, Seed: p.Seed},
+		Schedule: schedule.Config{Name: p.Schedule, Every: every, Settle: p.Settle, Alpha: p.Alpha, Seed: p.Seed},
+		AtGaps:   p.AtGaps,
 		MinPaths: p.MinPaths,
 		Degrade:  p.Degrade,
 	}

@@ -70,6 +70,8 @@ type Info struct {
 	// Exit names the place that the server sees the packets come from, where that is another one than this machine's
 	// own address and is known: paths that share an exit show the server one address.
 	Exit string `json:"exit,omitempty"`
+	// Endpoint is where a tunnel's own packets go, HOST:PORT; empty for what is no tunnel.
+	Endpoint string `json:"endpoint,omitempty"`
 	// Addresses are the local addresses that the path can send from.
 	Addresses []netip.Addr `json:"addresses"`
 	// MTU is the largest IP packet in bytes, or 0 where it is unknown.

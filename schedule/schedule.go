@@ -19,6 +19,8 @@ type Config struct {
 	Name string
 	// Every is the unit.
 	Every Every
+	// Settle is how long the first unit lasts at least.
+	Settle time.Duration
 	// Alpha is the concentration of the Dirichlet distribution that weighted draws its weights from; 0 means 1.
 	Alpha float64
 	// Weights are fixed weights for weighted, one a path, instead of drawn ones; nil to draw.
@@ -33,12 +35,14 @@ func Names() []string { return []string{"round-robin", "uniform", "weighted"} }
 // Schedule picks paths for one session. The paths are numbered from 0.
 type Schedule struct {
 	every   Every
+	settle  time.Duration
 	weights []float64
 	next    func(usable []bool) int
 
 	current int       // path of the running unit, -1 before the first
 	left    int       // packets left in the unit, where units are packets
 	end     time.Time // end of the unit, where units are time
+	settled time.Time // when the first unit may end
 }
 
 // New makes the schedule of one session over n paths. For "weighted" without fixed weights it draws new ones, from
@@ -48,7 +52,7 @@ func New(c Config, n int) (*Schedule, error) {
 		return nil, fmt.Errorf("schedule: no paths")
 	}
 	rng := newRand(c.Seed)
-	s := &Schedule{every: c.Every, current: -1, weights: make([]float64, n)}
+	s := &Schedule{every: c.Every, settle: c.Settle, current: -1, weights: make([]float64, n)}
 	for i := range s.weights {
 		s.weights[i] = 1 / float64(n)
 	}
@@ -130,6 +134,9 @@ func (s *Schedule) Take(now time.Time, usable []bool, max int) (path, n int, beg
 	if path < 0 || s.every.Packets == 0 {
 		return path, max, began
 	}
+	if s.left <= 0 { // the first unit goes on until the session has settled
+		return path, max, began
+	}
 	n = min(max, s.left)
 	s.left -= n
 	return path, n, began
@@ -143,6 +150,8 @@ func (s *Schedule) Due(now time.Time) bool {
 	switch {
 	case s.current < 0:
 		return true
+	case now.Before(s.settled):
+		return false
 	case s.every.Packets > 0:
 		return s.left == 0
 	case s.every.Period > 0:
@@ -156,6 +165,9 @@ func (s *Schedule) End() time.Time { return s.end }
 
 func (s *Schedule) begin(now time.Time) {
 	s.left = s.every.Packets
+	if s.settled.IsZero() {
+		s.settled = now.Add(s.settle)
+	}
 	if s.every.Period == 0 {
 		return
 	}

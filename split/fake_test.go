@@ -17,11 +17,12 @@ import (
 type fakePath struct {
 	name string
 
-	mu    sync.Mutex
-	sent  [][]byte
-	flow  *fakeFlow
-	fail  error // of Open
-	share string
+	mu       sync.Mutex
+	sent     [][]byte
+	flow     *fakeFlow
+	fail     error // of Open
+	share    string
+	endpoint string
 }
 
 type fakeFlow struct {
@@ -55,7 +56,7 @@ func (p *fakePath) Describe() path.Info {
 	if p.share != "" {
 		observer = p.share
 	}
-	return path.Info{Name: p.name, Kind: "fake", Observer: observer, Ready: true}
+	return path.Info{Name: p.name, Kind: "fake", Observer: observer, Endpoint: p.endpoint, Ready: true}
 }
 
 func (f *fakeFlow) Send(datagrams [][]byte) (int, error) {

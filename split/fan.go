@@ -110,14 +110,19 @@ func NewFan(o Options) (*Fan, error) {
 
 // warnSharedObservers says which paths one observer sees both of. Some kinds know their observer only once they are open.
 func (f *Fan) warnSharedObservers() {
-	by := map[string]string{}
+	by, exits := map[string]string{}, map[string]string{}
 	for _, l := range f.lanes {
-		observer := l.way.Describe().Observer
-		if other, shared := by[observer]; shared {
-			f.warn("paths %s and %s share an observer (%s): whoever watches there sees both, so they count as one for privacy", other, l.spec.Name, observer)
+		info := l.way.Describe()
+		if other, shared := by[info.Observer]; shared {
+			f.warn("paths %s and %s share an observer (%s): whoever watches there sees both, so they count as one for privacy", other, l.spec.Name, info.Observer)
 			continue
 		}
-		by[observer] = l.spec.Name
+		by[info.Observer] = l.spec.Name
+		if other, shared := exits[info.Exit]; shared && info.Exit != "" {
+			f.warn("paths %s and %s leave by one exit (%s): the server sees one address, so that a switch costs it nothing, and whoever runs the exit sees both", other, l.spec.Name, info.Exit)
+			continue
+		}
+		exits[info.Exit] = l.spec.Name
 	}
 }
 
@@ -259,6 +264,10 @@ func (f *Fan) sendScheduled(now time.Time, datagrams [][]byte) int {
 		f.sendOn(l, now, datagrams[:1])
 		return 1
 	}
+	if f.busy(now) {
+		f.sendOn(f.lanes[f.current], now, datagrams)
+		return len(datagrams)
+	}
 	i, n, began := f.sched.Take(now, f.usable, len(datagrams))
 	if i < 0 {
 		return 0
@@ -268,6 +277,18 @@ func (f *Fan) sendScheduled(now time.Time, datagrams [][]byte) int {
 	}
 	f.sendOn(f.lanes[i], now, datagrams[:n])
 	return n
+}
+
+// busy reports whether a switch is due and must wait for a gap. f.mu is held.
+func (f *Fan) busy(now time.Time) bool {
+	if f.o.AtGaps == 0 || f.current < 0 || !f.usable[f.current] || !f.sched.Due(now) {
+		return false
+	}
+	last := f.lastSent
+	if heard := f.heardAt(); heard.After(last) {
+		last = heard
+	}
+	return now.Sub(last) < f.o.AtGaps && now.Sub(f.sched.End()) < f.o.Schedule.Every.Period
 }
 
 // sendRuled sends by the path that a rule names, or not at all. f.mu is held.

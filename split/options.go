@@ -3,6 +3,7 @@ package split
 import (
 	"log/slog"
 	"slices"
+	"time"
 
 	"heddle/observe"
 	"heddle/path"
@@ -27,6 +28,9 @@ type Options struct {
 	Mark uint32
 	// Schedule says which path the next unit takes.
 	Schedule schedule.Config
+	// AtGaps lets a unit of time that is over go on until nothing was sent or heard for so long, or its time has passed
+	// once more; 0 ends it at once.
+	AtGaps time.Duration
 	// MinPaths is how many healthy paths it takes to send at all. 0 means 2, or all where fewer than two were given.
 	MinPaths int
 	// Degrade permits fewer healthy paths than MinPaths.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -23,6 +24,8 @@ type RelayOptions struct {
 	Listen netip.AddrPort
 	// Idle ends a session in which nothing was sent or heard for so long; 0 means [DefaultIdle].
 	Idle time.Duration
+	// Reorder holds what arrives by a new path back so long while the path before it still delivers; 0 holds nothing.
+	Reorder time.Duration
 	// MaxSessions bounds the table; 0 means [DefaultMaxSessions].
 	MaxSessions int
 }
@@ -128,6 +131,9 @@ func NewRelay(ctx context.Context, o RelayOptions) (*Relay, error) {
 	if err := first.Resolve(ctx); err != nil {
 		return nil, err
 	}
+	if err := o.checkLoop(); err != nil {
+		return nil, err
+	}
 	r := &Relay{o: o, log: o.Log, server: *first.server.Load(), nameservers: first.nameservers, now: time.Now, sessions: map[netip.AddrPort]*relaySession{}}
 	if r.socket, err = path.Listen(o.Listen); err != nil {
 		hint := "choose another address, such as 127.0.0.1:51820"
@@ -140,6 +146,22 @@ func NewRelay(ctx context.Context, o RelayOptions) (*Relay, error) {
 		return nil, &path.Error{What: "listen on " + o.Listen.String(), Why: "it cannot listen there", Hint: hint, Err: err}
 	}
 	return r, nil
+}
+
+// checkLoop refuses a tunnel whose own packets would come back into the relay.
+func (o RelayOptions) checkLoop() error {
+	for name, way := range o.ways {
+		to, err := netip.ParseAddrPort(way.Describe().Endpoint)
+		if err != nil || to.Port() != o.Listen.Port() {
+			continue
+		}
+		here := to.Addr() == o.Listen.Addr() || o.Listen.Addr().IsUnspecified() && to.Addr().IsLoopback()
+		if here {
+			return &path.Error{What: "path " + name, Why: fmt.Sprintf("its own packets go to %v, where this relay listens", to),
+				Hint: "let the relay listen elsewhere, or give the tunnel's own endpoint"}
+		}
+	}
+	return nil
 }
 
 // Addr is where clients send to.
@@ -242,14 +264,18 @@ func (r *Relay) begin(ctx context.Context, client netip.AddrPort, now time.Time)
 			r.log.Error("cannot open a session", "client", client, "error", err)
 		}
 	})
+	deliver := func(_ int, datagrams [][]byte) { r.answer(client, datagrams) }
+	if r.o.Reorder > 0 {
+		deliver = newReorderer(r.o.Reorder, func(datagrams [][]byte) { r.answer(client, datagrams) }).arrived
+	}
 	for i := range fan.Paths() {
-		r.work.Go(func() { r.back(s, i) })
+		r.work.Go(func() { r.back(s, i, deliver) })
 	}
 	return s, nil
 }
 
-// back carries what arrives by one path to the client.
-func (r *Relay) back(s *relaySession, i int) {
+// back carries what arrives by one path towards the client.
+func (r *Relay) back(s *relaySession, i int, deliver func(path int, datagrams [][]byte)) {
 	into := make([]path.Inbound, 2)
 	var datagrams [][]byte
 	for {
@@ -261,9 +287,13 @@ func (r *Relay) back(s *relaySession, i int) {
 		for _, in := range into[:n] {
 			datagrams = segments(datagrams, in)
 		}
-		if _, err := r.socket.SendTo(s.client, datagrams); err != nil {
-			r.log.Debug("the client cannot be reached", "client", s.client, "error", err)
-		}
+		deliver(i, datagrams)
+	}
+}
+
+func (r *Relay) answer(client netip.AddrPort, datagrams [][]byte) {
+	if _, err := r.socket.SendTo(client, datagrams); err != nil {
+		r.log.Debug("the client cannot be reached", "client", client, "error", err)
 	}
 }
 

@@ -208,3 +208,13 @@ func TestListenAddressThatCannotBe(t *testing.T) {
 		}
 	}
 }
+
+func TestRelayRefusesATunnelThatLeadsBackToIt(t *testing.T) {
+	p := &fakePath{name: t.Name(), endpoint: "127.0.0.1:4433"}
+	fakes.Store(p.name, p)
+	_, err := NewRelay(t.Context(), RelayOptions{Listen: netip.MustParseAddrPort("127.0.0.1:4433"),
+		Options: Options{To: "192.0.2.1:443", Via: []path.Spec{{Name: "a", Kind: "fake", Arg: p.name}}}})
+	if err == nil || !strings.Contains(err.Error(), "where this relay listens") {
+		t.Errorf("it says %v", err)
+	}
+}

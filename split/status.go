@@ -36,9 +36,10 @@ type PathStatus struct {
 	Name      string         `json:"name"`
 	Kind      string         `json:"kind"`
 	Observer  string         `json:"observer"`
-	State     string         `json:"state"`         // see path.State
-	Why       string         `json:"why,omitempty"` // why the path is idle or down
-	Address   netip.AddrPort `json:"address"`       // local address, zero where none
+	Exit      string         `json:"exit,omitempty"` // what the server sees it come from, where that is known
+	State     string         `json:"state"`          // see path.State
+	Why       string         `json:"why,omitempty"`  // why the path is idle or down
+	Address   netip.AddrPort `json:"address"`        // local address, zero where none
 	MTU       int            `json:"mtu"`
 	Beside    bool           `json:"beside,omitempty"` // it is outside the schedule
 	Rules     []string       `json:"rules,omitempty"`  // what it carries whatever the schedule says
@@ -112,7 +113,7 @@ func (l *lane) status(now time.Time, loss *float64) PathStatus {
 	l.mu.Lock()
 	tooBig := l.tooBig
 	l.mu.Unlock()
-	p := PathStatus{Name: l.spec.Name, Kind: l.spec.Kind, Observer: info.Observer, State: string(state), Why: why, Address: local,
+	p := PathStatus{Name: l.spec.Name, Kind: l.spec.Kind, Observer: info.Observer, Exit: info.Exit, State: string(state), Why: why, Address: local,
 		MTU: info.MTU, RTT: l.health.RTT(), Loss: loss, Up: l.up.count(), Down: l.down.count(), Switches: l.switches.Load()}
 	if heard := l.health.LastHeard(); !heard.IsZero() {
 		p.LastHeard = &heard

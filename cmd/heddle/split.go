@@ -47,6 +47,7 @@ is lost.`,
 	flags := cmd.Flags()
 	flags.StringVar(&s.Listen, "listen", s.Listen, "where the program sends to, `HOST:PORT`")
 	flags.StringVar(&s.To, "to", s.To, "the server, `HOST:PORT`")
+	flags.DurationVar(&s.Reorder, "reorder", s.Reorder, "hold what arrives by a new path back so long while the path before it still delivers")
 	flags.DurationVar(&s.Idle, "idle", s.Idle, "end a session that carried nothing for so long")
 	flags.IntVar(&s.MaxSessions, "max-sessions", s.MaxSessions, "how many client addresses are served at one time")
 	flags.StringVar(&s.Name, "name", s.Name, "what heddle status calls it; split-PORT where this is not given")
@@ -101,7 +102,7 @@ func relayOptions(s config.Split) (split.RelayOptions, error) {
 		return split.RelayOptions{}, err
 	}
 	shared.Session, shared.To, shared.Log = s.SessionName(), s.To, slog.Default()
-	return split.RelayOptions{Options: shared, Listen: listen, Idle: s.Idle, MaxSessions: s.MaxSessions}, nil
+	return split.RelayOptions{Options: shared, Listen: listen, Idle: s.Idle, Reorder: s.Reorder, MaxSessions: s.MaxSessions}, nil
 }
 
 // listenAddress reads HOST:PORT, where HOST may be a name of this machine.

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"runtime/debug"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -146,7 +147,7 @@ func runUp(ctx context.Context, u config.Up, out, talk io.Writer) (err error) {
 	if err := cleanLeft(o, talk); err != nil {
 		return err
 	}
-	taps, err := openTaps(u.Capture, o.Split.Via)
+	taps, err := openTaps(u.Capture, slices.Concat(o.Split.Via, o.Split.Beside))
 	if err != nil {
 		return err
 	}

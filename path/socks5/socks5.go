@@ -59,7 +59,7 @@ func newPath(s path.Spec, o path.Options) (path.Path, error) {
 // Describe says what the proxy's path is now, as far as this machine sees.
 func (p *proxyPath) Describe() path.Info {
 	under := p.base.Describe()
-	info := path.Info{Name: p.spec.Name, Kind: p.spec.Kind, Arg: p.spec.Arg, Observer: "socks5:" + p.spec.Arg, Exit: "socks5:" + p.spec.Arg,
+	info := path.Info{Name: p.spec.Name, Kind: p.spec.Kind, Arg: p.spec.Arg, Observer: "socks5:" + p.spec.Arg, Exit: "socks5:" + p.spec.Arg, Endpoint: p.spec.Arg,
 		Addresses: under.Addresses, Ready: under.Ready, Why: under.Why, Hint: under.Hint,
 		Claim: "the proxy " + p.spec.Arg + ", and in clear every network between it and you, sees your address, the server's and the size and time of each packet that takes this path, and the proxy's password if it has one; the server sees the proxy's address"}
 	if p.spec.Base != "" {
