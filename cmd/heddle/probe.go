@@ -80,7 +80,6 @@ server could not be reached, or vanished.`,
 	_ = cmd.MarkFlagFilename("ca")
 	_ = cmd.RegisterFlagCompletionFunc("via", completeVia)
 	_ = cmd.RegisterFlagCompletionFunc("path", completeVia)
-	cmd.MarkFlagsMutuallyExclusive("ca", "insecure")
 	return cmd
 }
 
@@ -153,6 +152,9 @@ func (p *probeQUIC) prepare() error {
 	}
 	if p.ca == "" {
 		return nil
+	}
+	if p.Insecure {
+		return &path.Error{What: "--ca and --insecure", Why: "the one says whom to trust, the other to trust anybody", Hint: "leave one of them out"}
 	}
 	text, err := os.ReadFile(p.ca)
 	if err != nil {
