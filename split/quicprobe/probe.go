@@ -105,8 +105,11 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	}
 	err = p.all(ctx)
 	p.report.Sent, p.report.Received = p.meter.sent.Load(), p.meter.received.Load()
-	if cause := context.Cause(ctx); err != nil && (errors.Is(cause, errTime) || errors.Is(cause, errBytes)) && p.report.Parameters != nil {
-		p.report.Stopped, err = cause.Error(), nil
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		err = cause
+	}
+	if (errors.Is(err, errTime) || errors.Is(err, errBytes)) && p.report.Parameters != nil {
+		p.report.Stopped, err = err.Error(), nil
 	}
 	if p.report.Parameters == nil {
 		if ctx.Err() != nil {
