@@ -3,6 +3,7 @@ package mosh
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -14,7 +15,7 @@ import (
 	"heddle/observe"
 )
 
-const patience = 10 * time.Second
+const patience = 20 * time.Second
 
 // contains is a screen with all of these lines, in this order and next to each other.
 func contains(want ...string) func([]string) bool {
@@ -74,7 +75,7 @@ func ended(t *testing.T, terminal *peer.Terminal, pid int) int {
 // shell starts a session with a shell, and gives the shell's process on the server.
 func shell(t *testing.T, w *world) (terminal *peer.Terminal, pid int) {
 	t.Helper()
-	terminal, err := w.server.Split(t.Context(), w.Host("client"), binary, over("100ms"), bash...)
+	terminal, err := w.server.Split(t.Context(), w.Host("client"), binary, append(over("100ms"), "--ssh-via", "lte"), bash...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,14 +91,16 @@ func shell(t *testing.T, w *world) (terminal *peer.Terminal, pid int) {
 
 func TestServerEndsWithTheSession(t *testing.T) {
 	w := newWorld(t)
-	client := w.Host("client")
+	client, stop := w.Host("client"), w.watch()
+	w.server.Name = lab.ServerAddr6.String()
+	const name = "mosh-2001-db8-2-1"
 
 	terminal, pid := shell(t, w)
 	out, err := client.Command(t.Context(), binary, "status").CombinedOutput()
-	if text := string(out); err != nil || !strings.Contains(text, "mosh-server.example") || !strings.Contains(text, "office") {
+	if text := string(out); err != nil || !strings.Contains(text, name) || !strings.Contains(text, "office") {
 		t.Errorf("heddle status: %v\n%s", err, text)
 	}
-	if out, err := client.Command(t.Context(), binary, "down", "mosh-server.example").CombinedOutput(); err != nil {
+	if out, err := client.Command(t.Context(), binary, "down", name).CombinedOutput(); err != nil {
 		t.Fatalf("heddle down: %v\n%s", err, out)
 	}
 	if status := ended(t, terminal, pid); status != 0 {
@@ -109,6 +112,15 @@ func TestServerEndsWithTheSession(t *testing.T) {
 		t.Fatal(err)
 	}
 	ended(t, terminal, pid) // with whatever mosh-client makes of a terminal that is gone
+
+	for way, c := range stop() {
+		ssh := slices.ContainsFunc(c.Flows, func(f observe.Flow) bool {
+			return f.Transport == "tcp" && f.Server == netip.AddrPortFrom(lab.ServerAddr6, 22)
+		})
+		if ssh != (way == "lte") {
+			t.Errorf("%s carried ssh: %v", way, ssh)
+		}
+	}
 }
 
 func TestServerWithoutMosh(t *testing.T) {

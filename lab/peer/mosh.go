@@ -59,7 +59,7 @@ func (m *MoshHost) client(ctx context.Context, host *lab.Host, program string, a
 	return t, nil
 }
 
-const moshStart = 15 * time.Second
+const moshStart = 20 * time.Second
 
 // exitStatus is that of a program that has ended.
 func exitStatus(err error) (int, error) {
