@@ -113,6 +113,11 @@ func (in *Instance) build(ctx context.Context, seed uint64) error {
 		if err := h.route(func(Route) bool { return true }); err != nil {
 			return err
 		}
+		if h.spec.Masquerade != "" {
+			if err := h.masquerade(h.spec.Masquerade); err != nil {
+				return err
+			}
+		}
 	}
 	in.state.Ready = true
 	return in.state.write()

@@ -28,6 +28,8 @@ type HostSpec struct {
 	// Router makes it forward packets.
 	Router bool
 	Routes []Route
+	// Masquerade names a device behind whose address all hides that leaves by it; empty for none.
+	Masquerade string
 	// Nameservers are the lines of its /etc/resolv.conf.
 	Nameservers []netip.Addr
 }
@@ -104,6 +106,9 @@ func (w World) Validate() error {
 		return err
 	}
 	for _, h := range w.Hosts {
+		if h.Masquerade != "" && !devices[h.Name+"/"+h.Masquerade] {
+			return w.wrong("host %s masquerades behind %q, which is no device of it", h.Name, h.Masquerade)
+		}
 		for _, r := range h.Routes {
 			if !devices[h.Name+"/"+r.Device] {
 				return w.wrong("host %s has a route over %q, which is no device of it", h.Name, r.Device)

@@ -8,7 +8,7 @@ import (
 
 // Worlds lists the worlds that `heddle lab up` knows by name.
 func Worlds() []World {
-	return []World{ThreeWays(), ThreeWaysUnequal(), ThreeWaysUnlimited(), Pair()}
+	return []World{ThreeWays(), ThreeWaysUnequal(), ThreeWaysUnlimited(), ThreeWaysOneExit(), Pair()}
 }
 
 // Ways are the access networks of the client in [ThreeWays], by link and by the client's device.
@@ -56,6 +56,20 @@ func ThreeWaysUnequal() World {
 func ThreeWaysUnlimited() World {
 	w := threeWays("threeways-unlimited", [3]Shape{})
 	w.About = "threeways without delay or limit"
+	return w
+}
+
+// ThreeWaysOneExit is [ThreeWays] with core as a router that masquerades: whichever way the client takes, the server
+// sees the one address 192.0.2.254. So it is where all paths are tunnels to one provider, which has several entries and
+// one exit. A path's port at the server is its own.
+func ThreeWaysOneExit() World {
+	w := threeWays("threeways-one-exit", [3]Shape{access(10), access(10), access(10)})
+	w.About = "threeways whose server sees one address whichever way is taken"
+	for i := range w.Hosts {
+		if w.Hosts[i].Name == "core" {
+			w.Hosts[i].Masquerade = "server"
+		}
+	}
 	return w
 }
 

@@ -1,7 +1,6 @@
 package peer
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -20,12 +19,7 @@ func IperfServer(ctx context.Context, host *lab.Host, at netip.AddrPort) (*Proce
 	if err != nil {
 		return nil, err
 	}
-	return p.started(p.await(ctx, func() error {
-		if bytes.Contains([]byte(p.Log()), []byte("Server listening")) {
-			return nil
-		}
-		return errors.New("it does not listen")
-	}))
+	return p.started(p.AwaitLog(ctx, "Server listening"))
 }
 
 // IperfTest is one iperf3 test over TCP.

@@ -65,6 +65,16 @@ func (p *Process) Done() <-chan struct{} { return p.done }
 // Log is the end of what the program printed.
 func (p *Process) Log() string { return p.log.String() }
 
+// AwaitLog waits until the program has printed the text, and gives up where it ends or after ten seconds.
+func (p *Process) AwaitLog(ctx context.Context, text string) error {
+	return p.await(ctx, func() error {
+		if !strings.Contains(p.Log(), text) {
+			return fmt.Errorf("it does not say %q", text)
+		}
+		return nil
+	})
+}
+
 // await polls ready until it gives nil, the program ends, or ten seconds have passed.
 func (p *Process) await(ctx context.Context, ready func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)

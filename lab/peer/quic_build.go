@@ -1,0 +1,181 @@
+package peer
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"heddle/path"
+)
+
+// What the servers are made of: each directory is one program.
+//
+//go:embed quicgo aioquic/server.py aioquic/requirements.txt quiche/Cargo.toml quiche/crates.lock quiche/src/main.rs
+var quicSources embed.FS
+
+// sources gives the embedded files of a directory, by name.
+func sources(dir string) map[string][]byte {
+	files := map[string][]byte{}
+	fs.WalkDir(quicSources, dir, func(name string, entry fs.DirEntry, err error) error {
+		if err == nil && !entry.IsDir() {
+			files[strings.TrimPrefix(name, dir+"/")], err = quicSources.ReadFile(name)
+		}
+		return err
+	})
+	return files
+}
+
+// digest is short and tells versions of files apart.
+func digest(version string, files map[string][]byte) string {
+	sum := sha256.New()
+	fmt.Fprintln(sum, version)
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		fmt.Fprintf(sum, "%s %x\n", name, sha256.Sum256(files[name]))
+	}
+	return hex.EncodeToString(sum.Sum(nil))[:12]
+}
+
+// write writes files below dir.
+func write(dir string, files map[string][]byte) error {
+	for name, text := range files {
+		file := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(file, text, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// quicGo gives the server and client on quic-go, built from the module version that go.mod pins. The first call must
+// be made below the source tree, as for [WireGuardGo].
+func quicGo(ctx context.Context) (string, error) {
+	version, err := goTool(ctx, "list", "-m", "-f", "{{.Version}}", "github.com/quic-go/quic-go")
+	if err != nil {
+		return "", err
+	}
+	return cached("quicgo-"+digest(version, sources("quicgo")), func(fresh string) error {
+		_, err := goTool(ctx, "build", "-trimpath", "-o", fresh, "heddle/lab/peer/quicgo")
+		return err
+	})
+}
+
+// aioquic gives a Python environment with the pinned aioquic, and server.py in it.
+func aioquic(ctx context.Context, say func(string, ...any)) (string, error) {
+	files := sources("aioquic")
+	return cached("aioquic-"+digest("", files), func(fresh string) error {
+		say("installing aioquic, once")
+		if err := write(fresh, files); err != nil {
+			return err
+		}
+		if err := tool(ctx, fresh, "apt-get install python3-venv", "python3", "-m", "venv", "."); err != nil {
+			return err
+		}
+		return tool(ctx, fresh, "pip must reach a registry, once", filepath.Join(fresh, "bin", "python"),
+			"-m", "pip", "install", "--quiet", "--require-hashes", "--only-binary", ":all:", "-r", "requirements.txt")
+	})
+}
+
+// quiche gives the program of the server on the pinned quiche crate.
+func quiche(ctx context.Context, say func(string, ...any)) (string, error) {
+	files := sources("quiche")
+	return cached("quiche-"+digest("", files), func(fresh string) error {
+		// What cargo compiled stays there, for when only the server itself changes.
+		dir := filepath.Join(filepath.Dir(filepath.Dir(fresh)), "quiche-build")
+		say("building the quiche server in %s, once: several minutes", dir)
+		if err := write(dir, files); err != nil {
+			return err
+		}
+		const hint = "cargo must reach a registry, and it takes a C++ compiler, cmake and libclang: apt-get install cargo g++ cmake libclang-dev"
+		if err := tool(ctx, dir, hint, "cargo", "generate-lockfile", "--quiet"); err != nil {
+			return err
+		}
+		if err := pinCrates(filepath.Join(dir, "Cargo.lock"), files["crates.lock"]); err != nil {
+			return err
+		}
+		if err := tool(ctx, dir, hint, "cargo", "build", "--quiet", "--release", "--locked"); err != nil {
+			return err
+		}
+		return copyProgram(fresh, filepath.Join(dir, "target", "release", "heddle-quiche"))
+	})
+}
+
+func copyProgram(to, from string) error {
+	data, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, data, 0o755)
+}
+
+// pinCrates replaces a lock file that cargo made by the pinned one. That is a lock file without the lines that say
+// from which registry a crate comes, which are this machine's affair; its checksums say which crate it is.
+func pinCrates(file string, pinned []byte) error {
+	made, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	var source string
+	for line := range strings.Lines(string(made)) {
+		if strings.HasPrefix(line, "source = ") {
+			source = line
+			break
+		}
+	}
+	return os.WriteFile(file, []byte(strings.ReplaceAll(string(pinned), "\nchecksum = ", "\n"+source+"checksum = ")), 0o644)
+}
+
+// cached gives what has this name in the user's cache; where nothing has, make makes it, a file or a directory, at the
+// path that it is told. The name must hold a digest of what it is made from.
+func cached(name string, make func(fresh string) error) (string, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", err
+	}
+	file := filepath.Join(cache, "heddle", "peers", name)
+	if _, err := os.Stat(file); err == nil {
+		return file, nil
+	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return "", err
+	}
+	// Several at once must not see each other's half.
+	dir, err := os.MkdirTemp(filepath.Dir(file), "new-")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(dir)
+	fresh := filepath.Join(dir, name)
+	if err := make(fresh); err != nil {
+		return "", err
+	}
+	if err := os.Rename(fresh, file); err != nil {
+		if _, there := os.Stat(file); there != nil {
+			return "", err
+		}
+	}
+	return file, nil
+}
+
+// tool runs a program that makes something in dir.
+func tool(ctx context.Context, dir, hint, name string, args ...string) error {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		why := bytes.TrimSpace(out)
+		return &path.Error{What: "run " + name, Why: string(why[max(0, len(why)-tailBytes):]), Hint: hint, Err: err}
+	}
+	return nil
+}
