@@ -27,6 +27,15 @@ func (c *code) context(to asm.Register, field int16) {
 	c.add(asm.LoadMem(to, asm.R6, field, asm.Word))
 }
 
+// fetch is an atomic operation on a word of 8 bytes at dst plus offset, which leaves the old value in src. The library
+// (v0.22.0) forgets the operation when it encodes one, unless it is in the constant as well; an addition that fetches
+// nothing would remain.
+func (c *code) fetch(op asm.AtomicOp, dst, src asm.Register, offset int16) {
+	i := op.Mem(dst, src, asm.DWord, offset)
+	i.Constant = int64(op >> 8)
+	c.add(i)
+}
+
 // Fields of struct __sk_buff (linux/bpf.h).
 const (
 	skbLength   = 0

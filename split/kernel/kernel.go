@@ -235,6 +235,9 @@ func (p *Plane) openSegmenter() error {
 	}
 	p.programs[-1] = program
 	p.segmenter = first
+	if err := p.journal.Do(&qdisc{Device: s.Second, Index: second}); err != nil {
+		return err
+	}
 	return p.journal.Do(&filter{Device: s.Second, Index: second, Hook: in, Name: p.filterName(), program: program})
 }
 

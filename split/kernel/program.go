@@ -207,9 +207,9 @@ func (s session) pick(c *code) {
 	case s.every.Packets > 0:
 		c.context(asm.R1, skbSegments)
 		c.add(asm.JGT.Imm(asm.R1, 1, dropRun.label()),
-			asm.Mov.Imm(asm.R8, 1),
-			asm.FetchAdd.Mem(asm.R9, asm.R8, asm.DWord, stateTaken),
-			asm.Div.Imm(asm.R8, int32(s.every.Packets)))
+			asm.Mov.Imm(asm.R8, 1))
+		c.fetch(asm.FetchAdd, asm.R9, asm.R8, stateTaken)
+		c.add(asm.Div.Imm(asm.R8, int32(s.every.Packets)))
 	case s.every.Period > 0:
 		c.add(asm.LoadImm(asm.R1, int64(s.start), asm.DWord),
 			asm.Sub.Reg(asm.R0, asm.R1),
@@ -221,9 +221,9 @@ func (s session) pick(c *code) {
 	}
 	c.add(asm.LoadMem(asm.R1, asm.R9, stateTrial, asm.DWord),
 		asm.JEq.Imm(asm.R1, 0, "planned"),
-		asm.Mov.Imm(asm.R1, 0),
-		asm.Xchg.Mem(asm.R9, asm.R1, asm.DWord, stateTrial),
-		asm.JEq.Imm(asm.R1, 0, "planned"),
+		asm.Mov.Imm(asm.R1, 0))
+	c.fetch(asm.Xchg, asm.R9, asm.R1, stateTrial)
+	c.add(asm.JEq.Imm(asm.R1, 0, "planned"),
 		asm.Mov.Reg(asm.R8, asm.R1),
 		asm.Sub.Imm(asm.R8, 1),
 		asm.Ja.Label("picked"))

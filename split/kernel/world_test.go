@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -67,8 +68,16 @@ func (r *running) start() *running {
 	ctx, stop := context.WithCancel(context.Background())
 	r.stop, r.done = stop, make(chan error, 1)
 	go func() { r.done <- planetest.Inside(r.w.Client, func() error { return r.Run(ctx) }) }()
-	r.await(func(s split.Status) bool { return s.State == "running" })
+	r.awaitRunning()
 	return r
+}
+
+// awaitRunning waits until packets may leave, which is a moment after the status says so.
+func (r *running) awaitRunning() {
+	r.t.Helper()
+	r.await(func(s split.Status) bool {
+		return s.State == "running" && atomic.LoadUint64(&r.session.maps.words.state[stateDeadline/8]) > monotonic()
+	})
 }
 
 func (r *running) await(wanted func(split.Status) bool) split.Status {

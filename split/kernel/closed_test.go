@@ -1,0 +1,282 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/nftables"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"heddle/path"
+	"heddle/split"
+	"heddle/split/plane/planetest"
+)
+
+// machine is what a session may have changed on the client.
+func machine(t *testing.T, w *planetest.World) string {
+	t.Helper()
+	var b strings.Builder
+	w.Do(t, w.Client, func() error {
+		links, err := netlink.LinkList()
+		if err != nil {
+			return err
+		}
+		for _, l := range links {
+			qdiscs, err := netlink.QdiscList(l)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintln(&b, l.Attrs().Name, l.Attrs().GSOMaxSegs, qdiscs)
+			for _, h := range []hook{in, out} {
+				filters, err := netlink.FilterList(l, h.parent())
+				if err == nil && len(filters) > 0 {
+					fmt.Fprintln(&b, h, filters)
+				}
+			}
+			value, err := planetest.Get("ipv4/conf/" + l.Attrs().Name + "/rp_filter")
+			if err != nil {
+				return err
+			}
+			fmt.Fprint(&b, value)
+		}
+		for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+			rules, err := netlink.RuleList(family)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintln(&b, rules)
+		}
+		conn, err := nftables.New()
+		if err != nil {
+			return err
+		}
+		tables, err := conn.ListTables()
+		for _, table := range tables {
+			fmt.Fprintln(&b, table.Name)
+		}
+		return err
+	})
+	return b.String()
+}
+
+// After a crash nothing leaves until somebody cleaned up, and cleaning leaves nothing behind.
+func TestCrash(t *testing.T) {
+	for name, unit := range map[string]string{"time": "5ms", "packets": "5p"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := planetest.New(t)
+			// Strict filtering refuses answers that come by another device than the best route has.
+			w.Do(t, w.Client, func() error { return planetest.Set("ipv4/conf/all/rp_filter", "1") })
+			before := machine(t, w)
+			echo := w.NewEcho(t, planetest.Server4)
+			o := options(t, echo.At, "uniform", unit)
+			o.GSOOff = true
+			r := open(t, w, o)
+			tap := w.NewTap(t)
+			c := w.NewSocket(t, netip.AddrPort{}, echo.At)
+			if back := talk(t, c, echo.At, 1, 0); back != 0 || len(tap.Packets()) != 0 {
+				t.Error("a packet left before Run")
+			}
+			r.start()
+			if back := talk(t, c, echo.At, 20, time.Millisecond); back != 20 {
+				t.Errorf("%d of 20 came back", back)
+			}
+			r.halt()
+			// A killed process has no time to withdraw the permission: it ends by itself.
+			r.session.maps.permit(monotonic() - 1)
+			for _, d := range r.devices {
+				if err := d.release(); err != nil { // tcx goes with the process
+					t.Error(err)
+				}
+				d.first = nil
+			}
+			tap.Reset()
+			if back := talk(t, c, echo.At, 2, 0); back != 0 || len(tap.Packets()) != 0 {
+				t.Errorf("%d packets left after the crash", len(tap.Packets()))
+			}
+			if s := r.Status(); s.Refused < 3 {
+				t.Errorf("%d were counted as refused", s.Refused)
+			}
+			w.Do(t, w.Client, func() error {
+				lines, err := Clean(o.Dir, o.Session)
+				if len(lines) < 5 {
+					t.Errorf("taken back: %q", lines)
+				}
+				return err
+			})
+			if after := machine(t, w); after != before {
+				t.Errorf("left behind:\n%s\nbefore:\n%s", after, before)
+			}
+			if back := talk(t, c, echo.At, 1, 0); back != 1 {
+				t.Error("after cleaning nothing leaves")
+			}
+		})
+	}
+}
+
+func TestTooFewPathsStopIt(t *testing.T) {
+	t.Parallel()
+	w := planetest.New(t)
+	echo := w.NewEcho(t, planetest.Server4)
+	r := open(t, w, options(t, echo.At, "uniform", "2ms")).start()
+	c := w.NewSocket(t, netip.AddrPort{}, netip.AddrPort{})
+	talk(t, c, echo.At, 20, time.Millisecond)
+	tap := w.NewTap(t)
+	w.SetUp(t, 3, false)
+	r.await(func(s split.Status) bool { return s.Paths[2].State == string(path.Down) })
+	if back := talk(t, c, echo.At, 30, time.Millisecond); back != 30 {
+		t.Errorf("%d of 30 came back by two paths of three", back)
+	}
+	if by := ownAddresses(t, tap, echo.At); by[1] == 0 || by[2] == 0 || by[3] != 0 {
+		t.Errorf("packets by way: %v", by)
+	}
+	w.SetUp(t, 1, false)
+	r.await(func(s split.Status) bool { return s.State == "stopped" })
+	tap.Reset()
+	if back := talk(t, c, echo.At, 2, 0); back != 0 || len(tap.Packets()) != 0 {
+		t.Errorf("%d came back by too few paths", back)
+	}
+	w.SetUp(t, 1, true)
+	r.awaitRunning()
+	if back := talk(t, c, echo.At, 10, 0); back != 10 {
+		t.Errorf("%d of 10 came back once there were two paths again", back)
+	}
+	ownAddresses(t, tap, echo.At)
+}
+
+// The router takes what comes by one way and answers nothing.
+func TestSilentPathIsLeft(t *testing.T) {
+	t.Parallel()
+	w := planetest.New(t)
+	echo := w.NewEcho(t, planetest.Server4)
+	r := open(t, w, options(t, echo.At, "uniform", "2ms")).start()
+	w.Do(t, w.Router, func() error {
+		return netlink.RouteAdd(&netlink.Route{Dst: &net.IPNet{IP: net.IPv4(10, 77, 2, 2).To4(), Mask: net.CIDRMask(32, 32)}, Type: unix.RTN_BLACKHOLE})
+	})
+	c := w.NewSocket(t, netip.AddrPort{}, netip.AddrPort{})
+	for end := time.Now().Add(15 * time.Second); r.Status().Paths[1].State != string(path.Silent); {
+		if time.Now().After(end) {
+			t.Fatalf("%+v", r.Status())
+		}
+		_, _ = c.WriteToUDPAddrPort([]byte("hello"), echo.At)
+		time.Sleep(2 * time.Millisecond)
+	}
+	up := r.Status().Paths[1].Up.Packets
+	for range 100 {
+		_, _ = c.WriteToUDPAddrPort([]byte("hello"), echo.At)
+		time.Sleep(time.Millisecond)
+	}
+	if now := r.Status().Paths[1].Up.Packets; now > up+2 {
+		t.Errorf("%d packets went by the silent path", now-up)
+	}
+	w.Do(t, w.Router, func() error {
+		return netlink.RouteDel(&netlink.Route{Dst: &net.IPNet{IP: net.IPv4(10, 77, 2, 2).To4(), Mask: net.CIDRMask(32, 32)}, Type: unix.RTN_BLACKHOLE})
+	})
+	for end := time.Now().Add(15 * time.Second); r.Status().Paths[1].State != string(path.Up); {
+		if time.Now().After(end) {
+			t.Fatalf("not tried again: %+v", r.Status())
+		}
+		_, _ = c.WriteToUDPAddrPort([]byte("hello"), echo.At)
+		time.Sleep(2 * time.Millisecond)
+	}
+}
+
+// A device that no program watches is none to leave by, whoever sends there; and what is not for the server passes.
+func TestOtherWaysOut(t *testing.T) {
+	t.Parallel()
+	w := planetest.New(t)
+	echo := w.NewEcho(t, planetest.Server4)
+	o := options(t, echo.At, "uniform", "2ms")
+	o.Via = o.Via[:2]
+	r := open(t, w, o).start()
+	tap := w.NewTap(t)
+	c := w.NewSocket(t, netip.AddrPort{}, netip.AddrPort{})
+	raw, err := c.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	controlErr := raw.Control(func(fd uintptr) { err = unix.BindToDevice(int(fd), "p3") })
+	if err := errors.Join(err, controlErr); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = c.WriteToUDPAddrPort([]byte("to the server"), echo.At)
+	if _, err := c.WriteToUDPAddrPort([]byte("another port"), netip.AddrPortFrom(echo.At.Addr(), 9)); err != nil {
+		t.Fatal(err)
+	}
+	if !tap.Await(func(all []planetest.Packet) bool { return len(all) > 0 }) {
+		t.Error("a packet to another port did not leave")
+	}
+	for _, p := range tap.Packets() {
+		if p.To == echo.At || p.From.Addr() != planetest.Own(3, echo.At.Addr()) {
+			t.Errorf("%+v left", p)
+		}
+	}
+	s := r.Status()
+	if s.Refused != 1 || len(s.Warnings) == 0 {
+		r.await(func(s split.Status) bool { return s.Refused == 1 && len(s.Warnings) > 0 })
+	}
+}
+
+// Of a datagram in fragments all but the first have no port.
+func TestFragmentsDoNotLeave(t *testing.T) {
+	for name, address := range servers() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := planetest.New(t)
+			echo := w.NewEcho(t, address)
+			r := open(t, w, options(t, echo.At, "uniform", "2ms")).start()
+			tap := w.NewTap(t)
+			c := w.NewSocket(t, netip.AddrPort{}, netip.AddrPort{})
+			_, _ = c.WriteToUDPAddrPort(make([]byte, 4000), echo.At)
+			if back := talk(t, c, echo.At, 1, 0); back != 1 {
+				t.Error("a whole datagram did not come back")
+			}
+			r.await(func(s split.Status) bool { return s.Refused > 0 && len(s.Warnings) == 1 })
+			if all := tap.Packets(); len(all) != 1 {
+				t.Errorf("%+v left", all)
+			}
+		})
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	server := netip.AddrPortFrom(planetest.Server4, planetest.Port)
+	for name, c := range map[string]struct {
+		change func(*Options)
+		why    string
+	}{
+		"packets":  {func(o *Options) { o.Schedule.Every = every(t, "50p") }, "runs of segments"},
+		"kind":     {func(o *Options) { o.Via[0] = path.Spec{Name: "w1", Kind: "ports", Arg: "p1"} }, "of the kind ports"},
+		"none":     {func(o *Options) { o.Via = nil }, "no path"},
+		"minimum":  {func(o *Options) { o.MinPaths = 4 }, "3 paths were given"},
+		"schedule": {func(o *Options) { o.Schedule.Name = "moon" }, "no schedule"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := options(t, server, "uniform", "100ms")
+			c.change(&o)
+			p, err := Open(t.Context(), o)
+			if err == nil {
+				p.Close()
+			}
+			var hint interface{ HintText() string }
+			if err == nil || !strings.Contains(err.Error(), c.why) || !errors.As(err, &hint) || hint.HintText() == "" {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+}
+
+// Without the rights the error says so, and nothing was changed.
+func TestNoRights(t *testing.T) {
+	err := refused(fmt.Errorf("map create: %w", unix.EPERM))
+	var e *path.Error
+	if !errors.Is(err, ErrRefused) || !errors.As(err, &e) || !strings.Contains(e.Hint, "CAP_BPF") {
+		t.Errorf("%v", err)
+	}
+}
