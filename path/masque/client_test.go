@@ -372,15 +372,12 @@ func TestRefusalsGrowAndAreBounded(t *testing.T) {
 }
 
 func TestPacketSizes(t *testing.T) {
-	for _, c := range []struct {
-		mtu, overhead int
-		want          string
-	}{
-		{0, headers6, "[1372 1280]"}, {1500, headers6, "[1372 1280]"}, {1420, headers6, "[1372 1280]"}, {1350, headers4, "[1322 1280]"},
-		{1308, headers4, "[1280]"}, {1307, headers4, "[]"}, {1280, headers6, "[]"},
+	for _, c := range []struct{ mtu, overhead, want int }{
+		{0, headers6, 1372}, {1500, headers6, 1372}, {1420, headers6, 1372}, {1350, headers4, 1322}, {1308, headers4, 1280},
+		{1307, headers4, 0}, {1280, headers6, 0},
 	} {
-		if got := fmt.Sprint(packetSizes(c.mtu, c.overhead)); got != c.want {
-			t.Errorf("MTU %d less %d: %s, want %s", c.mtu, c.overhead, got, c.want)
+		if got := firstPacket(c.mtu, c.overhead); got != c.want {
+			t.Errorf("MTU %d less %d: %d, want %d", c.mtu, c.overhead, got, c.want)
 		}
 	}
 	if got := payloadOf(PacketNarrow); got < 1200 {

@@ -57,19 +57,17 @@ type connection struct {
 // payloadOf is the largest UDP payload inside an outer QUIC packet of so many bytes.
 func payloadOf(packet int) int { return min(packet, packetLargest) - sealing - framing }
 
-// packetSizes are the sizes to begin with, the best first, of outer packets over a base with this MTU; 0 is unknown.
-func packetSizes(mtu, overhead int) []int {
+// firstPacket is the size that outer packets begin with over a base with this MTU, where 0 is unknown; 0 where none
+// would be large enough.
+func firstPacket(mtu, overhead int) int {
 	best := PacketRoomy
 	if mtu > 0 {
 		best = min(best, mtu-overhead)
 	}
-	switch {
-	case best < PacketNarrow:
-		return nil
-	case best == PacketNarrow:
-		return []int{PacketNarrow}
+	if best < PacketNarrow {
+		return 0
 	}
-	return []int{best, PacketNarrow}
+	return best
 }
 
 // proxyFamilyOverhead is that of the proxy's family, or the larger one where only its name is known.
@@ -80,26 +78,43 @@ func (p *tunnel) proxyFamilyOverhead() int {
 	return headers6
 }
 
-// dial connects to the first address of the proxy that answers.
+// dial connects to the first address of the proxy that answers. Where none does, it tries all of them again with
+// smaller packets, and once more: the proxy may learn of a narrow network only from a handshake that failed.
 func (p *tunnel) dial(ctx context.Context) (*connection, error) {
 	addrs, err := p.addresses(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var first error
-	for _, a := range addrs {
-		c, err := p.dialAddress(ctx, netip.AddrPortFrom(a, p.template.Port))
-		if err == nil {
-			return c, nil
+	var failed error
+	for round := 0; len(addrs) > 0 && round < 3; round++ {
+		var silent []netip.Addr
+		for _, a := range addrs {
+			c, err := p.dialAddress(ctx, netip.AddrPortFrom(a, p.template.Port), round)
+			if err == nil {
+				return c, nil
+			}
+			if isSilence(err) {
+				silent = append(silent, a)
+			}
+			if failed == nil || isSilence(err) {
+				failed = p.explainDial(netip.AddrPortFrom(a, p.template.Port), err)
+			}
+			if ctx.Err() != nil {
+				return nil, failed
+			}
 		}
-		if first == nil {
-			first = err
-		}
-		if ctx.Err() != nil {
-			break
+		if addrs = silent; len(addrs) > 0 {
+			p.noteNarrow()
 		}
 	}
-	return nil, first
+	return nil, failed
+}
+
+// isSilence reports whether nothing came back.
+func isSilence(err error) bool {
+	var timeout *quic.HandshakeTimeoutError
+	var idle *quic.IdleTimeoutError
+	return errors.As(err, &timeout) || errors.As(err, &idle)
 }
 
 func (p *tunnel) addresses(ctx context.Context) ([]netip.Addr, error) {
@@ -116,31 +131,37 @@ func (p *tunnel) addresses(ctx context.Context) ([]netip.Addr, error) {
 	return addrs, nil
 }
 
-// dialAddress tries one address of the proxy, with smaller packets where large ones are not answered.
-func (p *tunnel) dialAddress(ctx context.Context, remote netip.AddrPort) (*connection, error) {
+// dialAddress tries one address of the proxy, in the first round with large packets.
+func (p *tunnel) dialAddress(ctx context.Context, remote netip.AddrPort, round int) (*connection, error) {
 	mtu, overhead := p.o.Base.Describe().MTU, headers6
 	if remote.Addr().Is4() {
 		overhead = headers4
 	}
-	sizes := packetSizes(mtu, overhead)
-	if len(sizes) == 0 {
+	size := firstPacket(mtu, overhead)
+	if size == 0 {
 		return nil, p.problem(fmt.Sprintf("the path that it rides carries packets of %d bytes, and QUIC inside QUIC needs %d", mtu, PacketNarrow+overhead),
 			"raise the MTU of "+cmpName(p.spec.Base)+", or let the tunnel ride another path")
 	}
-	var failed error
-	for _, size := range sizes {
-		c, err := p.handshake(ctx, remote, size)
-		if err == nil {
-			return c, nil
-		}
-		failed = err
-		var timeout *quic.HandshakeTimeoutError
-		var idle *quic.IdleTimeoutError
-		if !errors.As(err, &timeout) && !errors.As(err, &idle) || ctx.Err() != nil {
-			break
-		}
+	if round > 0 || p.isNarrow() {
+		size = PacketNarrow
 	}
-	return nil, p.explainDial(remote, failed)
+	return p.handshake(ctx, remote, size)
+}
+
+// narrowFor is how long large packets are not tried again where they were not answered. A connection finds out by
+// itself whether it can grow.
+const narrowFor = 10 * time.Minute
+
+func (p *tunnel) isNarrow() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return time.Now().Before(p.narrow)
+}
+
+func (p *tunnel) noteNarrow() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.narrow = time.Now().Add(narrowFor)
 }
 
 // handshake makes a connection whose packets begin with one size.

@@ -8,6 +8,7 @@
 package masque
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -53,6 +54,7 @@ type tunnel struct {
 	dialing  chan struct{} // closed when the dial under way has ended; nil where there is none
 	idle     *time.Timer
 	refusals refusals
+	narrow   time.Time // until when packets begin small
 }
 
 // New makes the path; it sends nothing.
@@ -240,10 +242,9 @@ func (p *tunnel) Describe() path.Info {
 		info.MTU = c.mtu()
 		return info
 	}
-	if size := packetSizes(base.MTU, p.proxyFamilyOverhead()); base.MTU > 0 && len(size) > 0 {
-		info.MTU = payloadOf(size[0]) + headers4
-	} else if base.MTU > 0 {
-		info.MTU = max(payloadOf(base.MTU-p.proxyFamilyOverhead()), 0) + headers4
+	if overhead := p.proxyFamilyOverhead(); base.MTU > 0 {
+		size := cmp.Or(firstPacket(base.MTU, overhead), base.MTU-overhead)
+		info.MTU = max(payloadOf(size), 0) + headers4
 	}
 	if err := p.refusals.standing(netip.AddrPort{}, time.Now()); err != nil && info.Ready {
 		info.Ready = false

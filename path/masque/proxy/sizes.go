@@ -19,7 +19,7 @@ type sizes struct {
 
 // A handshake that is not finished after narrowAfter is suspected; after narrowFor nobody remembers it.
 const (
-	narrowAfter = 2 * time.Second
+	narrowAfter = 500 * time.Millisecond
 	narrowFor   = time.Minute
 	maxPending  = 4096
 )
