@@ -97,15 +97,20 @@ func (a *Advice) period(r *Report, say func(string, ...any)) {
 		a.Every = kept.Every
 		say("No period keeps nine tenths of a download's speed: every %s keeps %.0f%%, which is the most.", kept.Every, 100*kept.Ratio)
 	}
-	if r.Distrustful != nil && *r.Distrustful {
+	switch r.Distrusts {
+	case distrustsAddresses:
 		a.Settle = t.Settle
 		say("The server starts slowly again after a new address, but not after a new port: paths that leave through one exit cost less (%s).", cmp.Or(exits(r), "see --stun"))
+	case distrustsChanges:
+		a.Settle = t.Settle
+		say("The server starts slowly again after each change, be it of the port alone: what helps is to change less often.")
 	}
 	if best == "" {
 		a.Settle = t.Settle
 	}
+	a.Settle = a.Settle.Round(10 * time.Millisecond)
 	if a.Settle > 0 {
-		say("It takes a download %v to come to speed: change nothing before that.", a.Settle.Round(time.Millisecond))
+		say("It takes a download %v to come to speed: change nothing before that.", a.Settle)
 	}
 }
 

@@ -33,7 +33,7 @@ func TestServerThatFollows(t *testing.T) {
 	if r.PathsAtOnce < 2 || !r.Rotations[r.PathsAtOnce-2].Held {
 		t.Errorf("%d paths at once: %+v", r.PathsAtOnce, r.Rotations)
 	}
-	if r.Throughput == nil || r.Distrustful == nil || r.Throughput.Bits == 0 {
+	if r.Throughput == nil || r.Distrusts == "" || r.Throughput.Bits == 0 {
 		t.Fatalf("throughput %+v, notes %q", r.Throughput, r.Notes)
 	}
 	changes := map[string]bool{}
@@ -57,7 +57,7 @@ func TestOneWayChangesPortsOnly(t *testing.T) {
 	o := s.options(0)
 	o.Get = "/small"
 	r := probed(t, o)
-	if !r.NewPort.Survived || r.NewAddress != nil || r.PathsAtOnce < 2 || r.Throughput != nil || r.Distrustful != nil {
+	if !r.NewPort.Survived || r.NewAddress != nil || r.PathsAtOnce < 2 || r.Throughput != nil || r.Distrusts != "" {
 		t.Errorf("report %+v", r)
 	}
 	notes := strings.Join(r.Notes, "\n")

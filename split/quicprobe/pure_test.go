@@ -231,21 +231,21 @@ func TestSearchForPeriod(t *testing.T) {
 	}
 }
 
-func TestDistrustful(t *testing.T) {
+func TestDistrusts(t *testing.T) {
 	pair := func(address, port float64) []Case {
 		return []Case{{Change: changeAddress, Every: "50ms", Paths: 2, Ratio: 1}, {Change: changeAddress, Every: "100ms", Paths: 2, Ratio: address},
 			{Change: changePort, Every: "100ms", Paths: 2, Ratio: port}}
 	}
 	for _, c := range []struct {
 		address, port float64
-		want          bool
-	}{{0.5, 1, true}, {0.5, 0.5, false}, {0.95, 1.2, false}, {1, 0.5, false}} {
-		if got := distrustful(pair(c.address, c.port)); got == nil || *got != c.want {
-			t.Errorf("%v and %v: want %v", c.address, c.port, c.want)
+		want          string
+	}{{0.5, 1, distrustsAddresses}, {0.5, 0.5, distrustsChanges}, {0.95, 1.2, distrustsNothing}, {1, 0.5, distrustsNothing}} {
+		if got := distrusts(pair(c.address, c.port)); got != c.want {
+			t.Errorf("%v and %v: %q, want %q", c.address, c.port, got, c.want)
 		}
 	}
-	if distrustful(pair(1, 1)[:2]) != nil {
-		t.Error("a claim without a pair")
+	if got := distrusts(pair(1, 1)[:2]); got != "" {
+		t.Errorf("a claim without a pair: %q", got)
 	}
 }
 

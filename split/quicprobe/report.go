@@ -28,9 +28,10 @@ type Report struct {
 	Rotations   []Rotation  `json:"rotations"`
 	PathsAtOnce int         `json:"paths_at_once"`
 	Throughput  *Throughput `json:"throughput"`
-	// Distrustful says whether the server is slower after a new address than after a new port, since it does not carry its
-	// congestion state over (RFC 9000, section 9.4).
-	Distrustful *bool `json:"distrustful"`
+	// Distrusts says after what the server starts slowly again, since it does not carry its congestion state over (RFC
+	// 9000, section 9.4): "nothing", "addresses" (new ones, but not new ports) or "changes" (new ports too); empty where
+	// unknown. It is drawn from the cases of one period.
+	Distrusts string `json:"distrusts"`
 	// Sent and Received are the UDP payload of the whole probe, in bytes.
 	Sent     int64 `json:"sent"`
 	Received int64 `json:"received"`
@@ -121,6 +122,13 @@ type Case struct {
 	// Ratio is the speed as a part of that without changes, just before and after; above 1 is faster.
 	Ratio float64 `json:"ratio"`
 }
+
+// What a server may distrust.
+const (
+	distrustsNothing   = "nothing"
+	distrustsAddresses = "addresses"
+	distrustsChanges   = "changes"
+)
 
 // The changes of a [Case].
 const (

@@ -98,9 +98,9 @@ func (r *Report) changeRows(row func(name, format string, args ...any)) {
 	default:
 		row("paths at once", "%d at least, slowest answer after %v", r.PathsAtOnce, short(r.slowest()))
 	}
-	if r.Distrustful != nil {
-		row("distrustful", "%s", map[bool]string{true: "yes: starts slowly again after a new address, not after a new port",
-			false: "no: a new address costs no more than a new port, or little"}[*r.Distrustful])
+	if words := map[string]string{distrustsNothing: "nothing: it keeps its speed after a new address", distrustsAddresses: "new addresses: it is slow again after one, not after a new port",
+		distrustsChanges: "changes: it is slow again after a new port, as after a new address"}[r.Distrusts]; words != "" {
+		row("distrusts", "%s", words)
 	}
 	row("traffic", "%s sent, %s received", size(r.Sent), size(r.Received))
 }

@@ -18,7 +18,6 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 
 // full is what a quic-go server might give.
 func full() *Report {
-	yes := true
 	return &Report{Server: "www.example.com", Address: "192.0.2.1:443", Offered: []string{"v1", "v2"}, Version: "v1", ALPN: "h3", RTT: 20_140 * time.Microsecond,
 		Parameters:    &Parameters{ActiveConnectionIDLimit: 4, MaxIdleTimeout: 30 * time.Second, MaxUDPPayloadSize: 1452},
 		ConnectionIDs: ConnectionIDs{Given: 4, Length: 4},
@@ -26,7 +25,7 @@ func full() *Report {
 		NewPort:       &Rebinding{From: "home", To: "home", Survived: true, After: 46 * time.Millisecond},
 		NewAddress:    &Rebinding{From: "home", To: "lte", Survived: true, After: 47 * time.Millisecond},
 		Rotations:     []Rotation{{Paths: 2, HeardOn: 2, Slowest: 60 * time.Millisecond, Held: true}, {Paths: 3, HeardOn: 3, Slowest: 80 * time.Millisecond, Held: true}, {Paths: 4, HeardOn: 3, Slowest: 70 * time.Millisecond, Why: "it did not answer on 1 of 4"}},
-		PathsAtOnce:   3, Distrustful: &yes, Sent: 400_000, Received: 30 << 20, Notes: []string{"home and office leave through one exit: the server sees one address"},
+		PathsAtOnce:   3, Distrusts: distrustsAddresses, Sent: 400_000, Received: 30 << 20, Notes: []string{"home and office leave through one exit: the server sees one address"},
 		Throughput: &Throughput{Get: "/big-file", Bits: 19_400_000, Settle: 350 * time.Millisecond, HoldsAddress: "200ms", HoldsPort: "100ms",
 			Cases: []Case{{changeAddress, 3, "100ms", 10, 15_900_000, 0.82}, {changeAddress, 3, "200ms", 6, 17_900_000, 0.92}, {changePort, 3, "100ms", 10, 19_100_000, 0.98}}}}
 }
@@ -38,44 +37,44 @@ var reports = []struct {
 }{
 	{"distrustful", func(*Report) {}},
 	{"trusting", func(r *Report) {
-		no := false
-		r.Distrustful, r.PathsAtOnce, r.Rotations = &no, 3, r.Rotations[:2]
+		r.Distrusts, r.PathsAtOnce, r.Rotations = distrustsNothing, 3, r.Rotations[:2]
 		r.Throughput.Cases = []Case{{changeAddress, 3, "100ms", 10, 19_300_000, 0.99}, {changeAddress, 3, "50ms", 20, 18_900_000, 0.97}, {changePort, 3, "100ms", 10, 19_100_000, 0.98}}
 		r.Throughput.HoldsAddress = "50ms"
 	}},
 	{"no period holds", func(r *Report) {
+		r.Distrusts = distrustsChanges
 		r.Throughput.Cases[1].Ratio, r.Throughput.HoldsAddress = 0.85, ""
 	}},
 	{"nothing comes", func(r *Report) {
 		r.Throughput.Cases, r.Throughput.HoldsAddress = []Case{{changeAddress, 3, "100ms", 10, 0, 0}}, ""
 	}},
-	{"not measured", func(r *Report) { r.Throughput, r.Distrustful = nil, nil }},
+	{"not measured", func(r *Report) { r.Throughput, r.Distrusts = nil, "" }},
 	{"forbidden but followed", func(r *Report) { r.Parameters.DisableActiveMigration = true }},
 	{"forbidden", func(r *Report) {
 		r.Parameters.DisableActiveMigration = true
 		r.Parameters.PreferredAddress = &PreferredAddress{IPv4: "192.0.2.9:443"}
 		r.NewPort = &Rebinding{From: "home", To: "home", Why: "it fell silent: nothing came within 3s"}
 		r.NewAddress = &Rebinding{From: "home", To: "lte", Why: "it fell silent: nothing came within 3s"}
-		r.Rotations, r.PathsAtOnce, r.Throughput, r.Distrustful = nil, 0, nil, nil
+		r.Rotations, r.PathsAtOnce, r.Throughput, r.Distrusts = nil, 0, nil, ""
 	}},
 	{"ports only", func(r *Report) {
 		r.NewAddress = &Rebinding{From: "home", To: "lte", Why: "it looked there, but did not follow"}
-		r.Distrustful, r.Throughput.Cases, r.Throughput.HoldsAddress = nil, r.Throughput.Cases[2:], ""
+		r.Distrusts, r.Throughput.Cases, r.Throughput.HoldsAddress = "", r.Throughput.Cases[2:], ""
 	}},
 	{"one path", func(r *Report) {
-		r.NewAddress, r.Distrustful, r.Offered, r.Insecure, r.Retry = nil, nil, nil, true, true
+		r.NewAddress, r.Distrusts, r.Offered, r.Insecure, r.Retry = nil, "", nil, true, true
 		r.Paths = []PathReport{{Name: "default", Observer: "system"}}
 		r.Throughput.Cases, r.Throughput.HoldsAddress = r.Throughput.Cases[2:], ""
 	}},
 	{"one change", func(r *Report) {
-		r.Rotations, r.PathsAtOnce, r.Throughput, r.Distrustful = []Rotation{{Paths: 2, HeardOn: 1, Why: "it did not answer on 1 of 2"}}, 1, nil, nil
+		r.Rotations, r.PathsAtOnce, r.Throughput, r.Distrusts = []Rotation{{Paths: 2, HeardOn: 1, Why: "it did not answer on 1 of 2"}}, 1, nil, ""
 	}},
 	{"stopped after a change", func(r *Report) {
-		r.Rotations, r.PathsAtOnce, r.Throughput, r.Distrustful = nil, 0, nil, nil
+		r.Rotations, r.PathsAtOnce, r.Throughput, r.Distrusts = nil, 0, nil, ""
 		r.Stopped = errBytes.Error()
 	}},
 	{"stopped", func(r *Report) {
-		r.NewPort, r.NewAddress, r.Rotations, r.PathsAtOnce, r.Throughput, r.Distrustful = nil, nil, nil, 0, nil, nil
+		r.NewPort, r.NewAddress, r.Rotations, r.PathsAtOnce, r.Throughput, r.Distrusts = nil, nil, nil, 0, nil, ""
 		r.Stopped = errTime.Error()
 	}},
 }

@@ -59,7 +59,7 @@ func (p *prober) throughput(ctx context.Context) error {
 		t.Bits = median(bases, func(b run) float64 { return b.bits })
 		t.Settle = time.Duration(median(bases, func(b run) float64 { return float64(b.settle) }))
 		t.HoldsPort, t.HoldsAddress = shortest(t.Cases, changePort), shortest(t.Cases, changeAddress)
-		r.Distrustful = distrustful(t.Cases)
+		r.Distrusts = distrusts(t.Cases)
 	}
 	_, unreachable := errors.AsType[*path.Error](err)
 	if err == nil || unreachable || ctx.Err() != nil || errors.Is(err, errBytes) {
@@ -145,17 +145,22 @@ func shortest(cases []Case, change string) string {
 	return best.String()
 }
 
-// distrustful compares new addresses with new ports at one period; nil where there is no such pair.
-func distrustful(cases []Case) *bool {
+// distrusts compares new addresses with new ports at one period; it is empty where there is no such pair.
+func distrusts(cases []Case) string {
 	for _, a := range cases {
 		for _, b := range cases {
-			if a.Change == changeAddress && b.Change == changePort && a.Every == b.Every && a.Paths == b.Paths {
-				out := a.Ratio < holds && a.Ratio < holds*b.Ratio
-				return &out
+			switch {
+			case a.Change != changeAddress || b.Change != changePort || a.Every != b.Every || a.Paths != b.Paths:
+			case a.Ratio >= holds:
+				return distrustsNothing
+			case b.Ratio >= holds:
+				return distrustsAddresses
+			default:
+				return distrustsChanges
 			}
 		}
 	}
-	return nil
+	return ""
 }
 
 // download runs one download over k lanes, and changes after each period; never where that is 0.

@@ -28,6 +28,9 @@ func (r *recorder) Close() error { return nil }
 // maxConnectionIDs bounds how many connection ids are remembered.
 const maxConnectionIDs = 256
 
+// maxPayload is the most that a UDP datagram carries, and what holds where a server does not say (RFC 9000, section 18.2).
+const maxPayload = 65527
+
 // RecordEvent keeps what is of interest.
 func (r *recorder) RecordEvent(e qlogwriter.Event) {
 	switch e := e.(type) {
@@ -68,7 +71,7 @@ func (r *recorder) server() (parameters *Parameters, ids ConnectionIDs, retry bo
 	}
 	e := r.parameters
 	parameters = &Parameters{DisableActiveMigration: e.DisableActiveMigration, ActiveConnectionIDLimit: e.ActiveConnectionIDLimit,
-		MaxIdleTimeout: e.MaxIdleTimeout, MaxUDPPayloadSize: int64(e.MaxUDPPayloadSize)}
+		MaxIdleTimeout: e.MaxIdleTimeout, MaxUDPPayloadSize: min(int64(e.MaxUDPPayloadSize), maxPayload)}
 	ids = ConnectionIDs{Given: 1 + len(r.ids), Length: e.InitialSourceConnectionID.Len()}
 	if e.PreferredAddress != nil {
 		parameters.PreferredAddress = &PreferredAddress{}

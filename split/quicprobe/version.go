@@ -29,15 +29,19 @@ const maxVersions = 64
 const connectionIDLength = 8 // of the connection ids in our question
 
 // versionQuestion makes a datagram of a version that no server has, which RFC 9000 (section 6) asks it to answer with
-// those that it has. It is as long as an Initial, since servers ignore shorter ones.
+// those that it has. It has the length and the form of an Initial of version 1, since some servers read on before they
+// look at the version.
 func versionQuestion() (datagram, destination, source []byte) {
 	d := make([]byte, minDatagram)
 	crand.Read(d) // never fails: the runtime ends the program first
-	d[0] |= 0xc0
+	d[0] = 0xc0 | d[0]&0x0f
 	binary.BigEndian.PutUint32(d[1:], versionGrease)
-	d[5] = connectionIDLength
-	d[6+connectionIDLength] = connectionIDLength
-	return d, d[6 : 6+connectionIDLength], d[7+connectionIDLength : 7+2*connectionIDLength]
+	const first, second = 6, 6 + connectionIDLength + 1
+	d[first-1], d[second-1] = connectionIDLength, connectionIDLength
+	const token, length = second + connectionIDLength, second + connectionIDLength + 1
+	d[token] = 0
+	binary.BigEndian.PutUint16(d[length:], 0x4000|uint16(len(d)-length-2)) // a variable-length integer of 2 bytes
+	return d, d[first : first+connectionIDLength], d[second : second+connectionIDLength]
 }
 
 var errNotNegotiation = errors.New("no version negotiation")
