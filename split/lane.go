@@ -74,6 +74,9 @@ func (l *lane) open(ctx context.Context, to netip.AddrPort) error {
 	}
 	l.opening = true
 	l.mu.Unlock()
+	if state, _ := l.health.State(); state == path.Unproven {
+		l.health.Fail("it is being opened") // a relay takes unproven paths for good ones, and a tunnel takes its time
+	}
 	ctx, cancel := context.WithTimeout(ctx, openPatience)
 	defer cancel()
 	flow, err := l.way.Open(ctx, to)
