@@ -41,7 +41,8 @@ type tunnel struct {
 
 	mu      sync.Mutex
 	why     error         // why the tunnel does not work; nil while it does
-	changed chan struct{} // closed when it comes to work
+	failed  int           // attempts to connect
+	changed chan struct{} // closed when it comes to work, or an attempt failed
 }
 
 // startTunnel makes a tunnel, which begins to connect. It fails only on what never works.
@@ -87,22 +88,38 @@ func (t *tunnel) check() error {
 func (t *tunnel) set(why error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if why == nil && t.why != nil {
-		close(t.changed)
-	} else if why != nil && t.why == nil {
-		t.changed = make(chan struct{})
+	if why == nil {
+		t.wake()
 	}
 	t.why = why
 }
 
-// wait returns once the tunnel works, or with why it does not when ctx ends.
+// fail notes why an attempt to connect failed, or what was connected broke.
+func (t *tunnel) fail(why error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.why = why
+	t.failed++
+	t.wake()
+}
+
+// wake lets those who wait look again. t.mu is held.
+func (t *tunnel) wake() {
+	close(t.changed)
+	t.changed = make(chan struct{})
+}
+
+// wait returns once the tunnel works, or with why it does not when an attempt fails or ctx ends.
 func (t *tunnel) wait(ctx context.Context) error {
+	t.mu.Lock()
+	before := t.failed
+	t.mu.Unlock()
 	for {
 		t.mu.Lock()
-		why, changed := t.why, t.changed
+		why, failed, changed := t.why, t.failed, t.changed
 		t.mu.Unlock()
-		if why == nil {
-			return nil
+		if why == nil || failed != before {
+			return why
 		}
 		select {
 		case <-changed:
@@ -132,7 +149,7 @@ func (t *tunnel) keep(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		t.set(err)
+		t.fail(err)
 		t.bind.use(nil, netip.AddrPort{})
 		select {
 		case <-ctx.Done():
@@ -220,7 +237,7 @@ func (t *tunnel) watch(ctx context.Context) error {
 				tick.Reset(runLook)
 			case !works:
 				t.set(t.silent())
-				if now.Sub(began) > shakePatience {
+				if now.Sub(began) > shakePatience || t.refused() {
 					return t.silent()
 				}
 			case seen.dead(now):
@@ -228,6 +245,13 @@ func (t *tunnel) watch(ctx context.Context) error {
 			}
 		}
 	}
+}
+
+// refused reports whether the endpoint's machine says that nothing listens there.
+func (t *tunnel) refused() bool {
+	var u *path.Unreachable
+	_, to := t.bind.current()
+	return errors.As(t.bind.said(), &u) && u.FromServer(to.Addr())
 }
 
 // lost is the error of a tunnel whose path under it broke.
