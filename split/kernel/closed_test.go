@@ -129,7 +129,11 @@ func TestTooFewPathsStopIt(t *testing.T) {
 	talk(t, c, echo.At, 20, time.Millisecond)
 	tap := w.NewTap(t)
 	w.SetUp(t, 3, false)
-	r.await(func(s split.Status) bool { return s.Paths[2].State == string(path.Down) })
+	r.await(func(split.Status) bool { // a moment after the status says that it is down
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return !r.planner.usable[2]
+	})
 	if back := talk(t, c, echo.At, 30, time.Millisecond); back != 30 {
 		t.Errorf("%d of 30 came back by two paths of three", back)
 	}

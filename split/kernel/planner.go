@@ -19,7 +19,6 @@ type planner struct {
 	last     int       // lane of the unit before seen, -1 at first
 	lanes    [planSize]uint8
 	usable   []bool
-	total    uint64
 	switches []uint64
 }
 
@@ -89,7 +88,6 @@ func (p *planner) tally(unit uint64) {
 	for ; p.seen <= unit && p.seen < p.next; p.seen++ {
 		if lane := p.lane(p.seen); lane != p.last {
 			p.last = lane
-			p.total++
 			p.switches[lane]++
 		}
 	}

@@ -1,0 +1,190 @@
+package kernel
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"heddle/split"
+	"heddle/split/plane/planetest"
+)
+
+const segment = 1000
+
+// sendRuns sends runs of segments (UDP_SEGMENT) of so many bytes each; it gives the number of datagrams.
+func sendRuns(t *testing.T, c *net.UDPConn, server netip.AddrPort, runs, segments int, pause time.Duration) int {
+	t.Helper()
+	for range runs {
+		if _, err := c.WriteToUDPAddrPort(make([]byte, segments*segment), server); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(pause)
+	}
+	return runs * segments
+}
+
+// A run goes by one path as a whole, with that path's address, and its checksums are right at the server.
+func TestRunsOfSegments(t *testing.T) {
+	for name, address := range servers() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := planetest.New(t)
+			echo := w.NewEcho(t, address)
+			r := open(t, w, options(t, echo.At, "round-robin", "3ms")).start()
+			tap := w.NewTap(t)
+			c := w.NewSocket(t, netip.AddrPort{}, netip.AddrPort{})
+			planetest.SetSegment(t, c, segment)
+			sent := sendRuns(t, c, echo.At, 40, 16, time.Millisecond)
+			r.await(func(split.Status) bool { return echo.Received.Load() == int64(sent) })
+			ownAddresses(t, tap, echo.At)
+			if !slices.ContainsFunc(tap.Packets(), func(p planetest.Packet) bool { return p.Length > segment }) {
+				t.Error("no run reached the router whole: the test tests nothing")
+			}
+			s := r.Status()
+			total := uint64(0)
+			for _, p := range s.Paths {
+				total += p.Up.Packets
+				if p.Up.Packets == 0 {
+					t.Errorf("path %s carried nothing", p.Name)
+				}
+			}
+			if total != uint64(sent) {
+				t.Errorf("%d packets counted of %d", total, sent)
+			}
+			back := make([]byte, 2*segment)
+			for i := range sent {
+				_ = c.SetReadDeadline(time.Now().Add(2 * time.Second))
+				if n, err := c.Read(back); err != nil || n != segment {
+					t.Fatalf("answer %d: %d bytes, %v", i, n, err)
+				}
+			}
+		})
+	}
+}
+
+// With runs taken apart first, batches are exact, whoever sends and however.
+func TestBatchesOfPackets(t *testing.T) {
+	for name, address := range servers() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := planetest.New(t)
+			echo := w.NewEcho(t, address)
+			const batch = 7
+			o := options(t, echo.At, "round-robin", "7p")
+			o.GSOOff = true
+			r := open(t, w, o).start()
+			tap := w.NewTap(t)
+			c := w.NewSocket(t, netip.AddrPort{}, netip.AddrPort{})
+			planetest.SetSegment(t, c, segment)
+			sent := sendRuns(t, c, echo.At, 30, 16, time.Millisecond)
+			sent += talk(t, w.NewSocket(t, netip.AddrPort{}, netip.AddrPort{}), echo.At, 20, 0)
+			if !tap.Await(func(all []planetest.Packet) bool { return len(all) >= sent }) {
+				t.Fatalf("%d packets of %d; %+v", len(tap.Packets()), sent, r.Status())
+			}
+			ownAddresses(t, tap, echo.At)
+			for i, p := range tap.Packets() {
+				if p.Length > segment {
+					t.Fatalf("packet %d is a run of %d bytes", i, p.Length)
+				}
+				if want := i/batch%planetest.Ways + 1; p.Way != want {
+					t.Fatalf("packet %d went by way %d, not %d", i, p.Way, want)
+				}
+			}
+			r.await(func(split.Status) bool { return echo.Received.Load() == int64(sent) })
+		})
+	}
+}
+
+// A TUN device has no link header. Packets from it to the others and from the others to it must get and lose one.
+func TestDevicesWithoutLinkHeader(t *testing.T) {
+	t.Parallel()
+	w := planetest.New(t)
+	echo := w.NewEcho(t, planetest.Server4)
+	fd := newTUN(t, w)
+	for _, first := range []string{"the best route is by TUN", "by Ethernet"} {
+		o := options(t, echo.At, "round-robin", "2ms")
+		o.Session = "tun"
+		o.Via = o.Via[:2]
+		o.Via[1].Arg = "tun9"
+		if first == "by Ethernet" {
+			w.Do(t, w.Client, func() error { return defaultBy("tun9", 500) })
+		}
+		r := open(t, w, o).start()
+		tap := w.NewTap(t)
+		c := w.NewSocket(t, netip.AddrPort{}, netip.AddrPort{})
+		for range 30 {
+			_, _ = c.WriteToUDPAddrPort([]byte("hello"), echo.At)
+			time.Sleep(time.Millisecond)
+		}
+		inTUN, buffer := 0, make([]byte, 2048)
+		for {
+			n, err := unix.Read(fd, buffer)
+			if err != nil {
+				break // nothing more
+			}
+			if n == 33 && buffer[9] == unix.IPPROTO_UDP {
+				inTUN++
+				if from := netip.AddrFrom4([4]byte(buffer[12:])); from.String() != "10.79.0.2" {
+					t.Errorf("%s: a packet by TUN comes from %v", first, from)
+				}
+			}
+		}
+		if by := ownAddresses(t, tap, echo.At); by[1] == 0 || inTUN == 0 || by[1]+inTUN != 30 {
+			t.Errorf("%s: %d by TUN, %v by the others; %+v", first, inTUN, by, r.Status())
+		}
+		r.close()
+	}
+}
+
+// newTUN gives the client a TUN device by which its best route goes.
+func newTUN(t *testing.T, w *planetest.World) (fd int) {
+	t.Helper()
+	w.Do(t, w.Client, func() (err error) {
+		if fd, err = unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0); err != nil {
+			return err
+		}
+		request, err := unix.NewIfreq("tun9")
+		if err != nil {
+			return err
+		}
+		request.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI)
+		if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, request); err != nil {
+			return err
+		}
+		link, err := netlink.LinkByName("tun9")
+		if err != nil {
+			return err
+		}
+		address, err := netlink.ParseAddr("10.79.0.2/24")
+		if err != nil {
+			return err
+		}
+		return errors.Join(netlink.AddrAdd(link, address), netlink.LinkSetUp(link), defaultBy("tun9", 1))
+	})
+	t.Cleanup(func() { unix.Close(fd) })
+	return fd
+}
+
+// defaultBy makes a device's default route the only one it has.
+func defaultBy(device string, metric int) error {
+	link, err := netlink.LinkByName(device)
+	if err != nil {
+		return err
+	}
+	old, err := netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{LinkIndex: link.Attrs().Index, Gw: net.IPv4(10, 79, 0, 1)}, netlink.RT_FILTER_OIF|netlink.RT_FILTER_GW)
+	if err != nil {
+		return err
+	}
+	for _, r := range old {
+		if err := netlink.RouteDel(&r); err != nil {
+			return err
+		}
+	}
+	return netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: net.IPv4(10, 79, 0, 1), Priority: metric})
+}
