@@ -38,10 +38,13 @@ const (
 )
 
 // A session that the server never answered ends soon, and makes room for another one after evictAfter: garbage from
-// forged addresses costs a bounded table, no more.
+// forged addresses costs a bounded table, no more. One that was answered makes room once it was quiet for evictQuiet: a
+// browser leaves each of its connections behind so, and nothing tells the relay that they are closed. QUIC's ends by
+// itself after that time in common clients, and WireGuard and Mosh take up a session that was ended from new ports.
 const (
 	unansweredIdle = 15 * time.Second
 	evictAfter     = time.Second
+	evictQuiet     = 30 * time.Second
 	sweepEvery     = time.Second
 	relayBatch     = 4
 )
@@ -297,18 +300,35 @@ func (r *Relay) answer(client netip.AddrPort, datagrams [][]byte) {
 	}
 }
 
-// evict ends the oldest session that the server never answered, if there is one that had its chance. r.mu is held.
+// evict makes room: it ends the oldest session that the server never answered, if that one had its chance, or, where all
+// were answered, the one that was quiet longest. r.mu is held.
 func (r *Relay) evict(now time.Time) bool {
-	var oldest *relaySession
+	var mute, quiet *relaySession
+	var last time.Time // when something was sent or heard in quiet
 	for _, s := range r.sessions {
-		if s.fan.heardAt().IsZero() && now.Sub(s.began) >= evictAfter && (oldest == nil || s.began.Before(oldest.began)) {
-			oldest = s
+		used := s.fan.heardAt()
+		if used.IsZero() {
+			if mute == nil || s.began.Before(mute.began) {
+				mute = s
+			}
+			continue
+		}
+		if s.used.After(used) {
+			used = s.used
+		}
+		if quiet == nil || used.Before(last) {
+			quiet, last = s, used
 		}
 	}
-	if oldest == nil {
+	switch {
+	case mute != nil && now.Sub(mute.began) >= evictAfter:
+		r.end(mute.client)
+	case mute == nil && quiet != nil && now.Sub(last) >= evictQuiet:
+		r.log.Info("session ended: quiet, and another client needs the room", "client", quiet.client)
+		r.end(quiet.client)
+	default:
 		return false
 	}
-	r.end(oldest.client)
 	return true
 }
 

@@ -170,6 +170,37 @@ func TestUnansweredSessionMakesRoom(t *testing.T) {
 	}
 }
 
+func TestQuietSessionMakesRoom(t *testing.T) {
+	server, _ := echo(t)
+	r := startRelay(t, server, func(o *RelayOptions) { o.MaxSessions = 2 })
+	talk := func(c *net.UDPConn) error {
+		c.Write([]byte("hello"))
+		_, err := c.Read(make([]byte, 10))
+		return err
+	}
+	quiet, busy, third := client(t, r.Addr()), client(t, r.Addr()), client(t, r.Addr())
+	if err := errors.Join(talk(quiet), talk(busy)); err != nil {
+		t.Fatal(err)
+	}
+	r.mu.Lock()
+	if r.evict(r.now()) {
+		t.Error("a session that was used a moment ago was ended")
+	}
+	r.sessions[addrOf(busy)].used = r.now().Add(evictQuiet)
+	r.now = func() time.Time { return time.Now().Add(evictQuiet + time.Second) }
+	r.mu.Unlock()
+	if err := talk(third); err != nil {
+		t.Fatalf("no room for the third client: %v", err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.sessions[addrOf(quiet)] != nil || r.sessions[addrOf(busy)] == nil {
+		t.Error("it was not the quiet session that made room")
+	}
+}
+
+func addrOf(c *net.UDPConn) netip.AddrPort { return c.LocalAddr().(*net.UDPAddr).AddrPort() }
+
 func TestIdleSessionsEnd(t *testing.T) {
 	server, _ := echo(t)
 	r := startRelay(t, server, nil)
