@@ -109,6 +109,9 @@ func (a *Advice) period(r *Report, say func(string, ...any)) {
 		a.Settle = t.Settle
 	}
 	a.Settle = a.Settle.Round(10 * time.Millisecond)
+	if every, err := time.ParseDuration(a.Every); err == nil && a.Settle <= every {
+		a.Settle = 0 // the first change comes later anyway
+	}
 	if a.Settle > 0 {
 		say("It takes a download %v to come to speed: change nothing before that.", a.Settle)
 	}
