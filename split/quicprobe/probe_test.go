@@ -1,6 +1,7 @@
 package quicprobe
 
 import (
+	"context"
 	"errors"
 	"net"
 	"net/netip"
@@ -226,5 +227,34 @@ func TestNarrowPathIsRefusedBeforeAnythingIsSent(t *testing.T) {
 	r, err := Run(t.Context(), o)
 	if r != nil || err == nil || !strings.Contains(err.Error(), "packets of 1227 bytes, and QUIC needs 1228") {
 		t.Errorf("report %v, error %v", r, err)
+	}
+}
+
+// A server that forbids migration is asked once for each kind of change, and no more where it does not follow.
+func TestServerThatForbids(t *testing.T) {
+	t.Parallel()
+	s := start(t, func(m *mood, _ *quic.Config) { m.most = 1 })
+	o := s.options(2)
+	o.pace.answer = 300 * time.Millisecond
+	p, err := newProber(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.meter, p.version = &meter{max: o.MaxBytes, stop: func(error) {}}, version1
+	if err := p.open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	p.report.Parameters = &Parameters{DisableActiveMigration: true}
+	for _, phase := range []func(context.Context) error{p.changes, p.rotations, p.throughput} {
+		if err := phase(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s.connections() != 2 || p.report.NewPort.Survived || p.report.NewAddress.Survived || len(p.report.Rotations) > 0 {
+		t.Errorf("%d connections, report %+v", s.connections(), p.report)
+	}
+	a := advise(p.report)
+	if words := strings.Join(append(a.Words, p.report.Notes...), "\n"); a.Split || strings.Count(words, "disable_active_migration") != 2 {
+		t.Errorf("advice and notes:\n%s", words)
 	}
 }

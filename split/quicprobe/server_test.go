@@ -66,7 +66,8 @@ type mood struct {
 	mu     sync.Mutex
 	newest string                  // client's id of the newest connection; there is one at a time
 	known  map[netip.AddrPort]bool // where it came from
-	most   int                     // of them; 0 for any number
+	count  int                     // connections so far
+	most   int                     // addresses and ports that each may come from; 0 for any number
 	only   netip.Addr
 	dead   bool
 }
@@ -92,6 +93,7 @@ func (m *mood) passes(data []byte, from netip.AddrPort) bool {
 	if _, rest, ok := cutConnectionID(data[min(5, len(data)):]); ok && data[0]&0x80 != 0 {
 		if id, _, ok := cutConnectionID(rest); ok && string(id) != m.newest { // a long header of another connection
 			m.newest, m.known = string(id), map[netip.AddrPort]bool{}
+			m.count++
 		}
 	}
 	if m.most > 0 && !m.known[from] && len(m.known) >= m.most {
@@ -99,6 +101,12 @@ func (m *mood) passes(data []byte, from netip.AddrPort) bool {
 	}
 	m.known[from] = true
 	return true
+}
+
+func (m *mood) connections() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.count
 }
 
 func (m *mood) die() {
