@@ -49,6 +49,7 @@ func TestParseVersions(t *testing.T) {
 		{"too many", negotiation(d, s, long...), nil, "65 versions"},
 		{"another version", append([]byte{0xff, 0, 0, 0, 1}, negotiation(d, s, version1)[5:]...), nil, "no version negotiation"},
 		{"short header", append([]byte{0x40}, negotiation(d, s, version1)[1:]...), nil, "no version negotiation"},
+		{"longest ids", negotiation(make([]byte, 255), make([]byte, 255), version1), nil, "another question"},
 		{"empty", nil, nil, "no version negotiation"},
 	} {
 		got, err := parseVersions(c.data, d, s)

@@ -77,10 +77,14 @@ func parseVersions(data, destination, source []byte) ([]uint32, error) {
 }
 
 func cutConnectionID(data []byte) (id, rest []byte, ok bool) {
-	if len(data) == 0 || len(data) < 1+int(data[0]) {
+	if len(data) == 0 {
 		return nil, nil, false
 	}
-	return data[1 : 1+data[0]], data[1+data[0]:], true
+	end := 1 + int(data[0]) // in a byte, 255 would come round
+	if len(data) < end {
+		return nil, nil, false
+	}
+	return data[1:end], data[end:], true
 }
 
 // versionName is how a version is known among people.
