@@ -76,7 +76,11 @@ type Up struct {
 type Split struct {
 	// Name names the relay in `heddle status`; empty means split-PORT, with the port of Listen.
 	Name string `toml:"name"`
-	// Listen is where the UDP program sends to, HOST:PORT.
+	// Plane is what decides the path, one of [split.PlaneNames]; a further one is taken where the kernel refuses the first.
+	Plane []string `toml:"plane"`
+	// GSOOff has the kernel plane take runs of segments apart, so that packets can be counted.
+	GSOOff bool `toml:"gso-off"`
+	// Listen is where the UDP program sends to, HOST:PORT. Only the relay listens.
 	Listen string `toml:"listen"`
 	// To is the server, HOST:PORT.
 	To string `toml:"to"`
@@ -103,5 +107,5 @@ func DefaultUp(p Paths) Up { return Up{KillSwitch: true, Paths: p} }
 
 // DefaultSplit is a relay before anything is said about it, with the given shared keys.
 func DefaultSplit(p Paths) Split {
-	return Split{Idle: split.DefaultIdle, MaxSessions: split.DefaultMaxSessions, Paths: p}
+	return Split{Plane: []string{split.DefaultPlane}, Idle: split.DefaultIdle, MaxSessions: split.DefaultMaxSessions, Paths: p}
 }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"path/filepath"
@@ -30,12 +31,12 @@ func (u Up) SessionName() string {
 	return strings.TrimSuffix(filepath.Base(u.File), ".conf")
 }
 
-// SessionName is the name, or else split-PORT with the port it listens on.
+// SessionName is the name, or else split-PORT with the port it listens on, or else with the server's.
 func (s Split) SessionName() string {
 	if s.Name != "" {
 		return s.Name
 	}
-	_, port, err := net.SplitHostPort(s.Listen)
+	_, port, err := net.SplitHostPort(cmp.Or(s.Listen, s.To))
 	if err != nil || port == "" {
 		return ""
 	}

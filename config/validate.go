@@ -10,6 +10,7 @@ import (
 
 	"heddle/path"
 	"heddle/path/wgconf"
+	"heddle/split"
 )
 
 // validate looks at what the values mean.
@@ -182,11 +183,7 @@ func (v *validator) up(u Up, prefix string) {
 
 func (v *validator) split(s Split, prefix string) {
 	v.paths(s.Paths, prefix)
-	if s.Listen == "" {
-		v.error(prefix+"listen", "listen is missing", `where the program sends to, such as listen = "127.0.0.1:51820"`)
-	} else {
-		v.hostPort(s.Listen, prefix+"listen", true)
-	}
+	v.plane(s, prefix)
 	if s.To == "" {
 		v.error(prefix+"to", "to is missing", `the server, such as to = "vpn.example.com:51820"`)
 	} else {
@@ -200,6 +197,30 @@ func (v *validator) split(s Split, prefix string) {
 		v.error(prefix+"max-sessions", fmt.Sprintf("%d is less than 1", s.MaxSessions), "leave it out for the default")
 	}
 }
+
+func (v *validator) plane(s Split, prefix string) {
+	relay := slices.Contains(s.Plane, "relay")
+	switch {
+	case s.Listen != "":
+		v.hostPort(s.Listen, prefix+"listen", true)
+	case relay:
+		v.error(prefix+"listen", "listen is missing", `where the program sends to, such as listen = "127.0.0.1:51820"`)
+	}
+	if len(s.Plane) == 0 {
+		v.error(prefix+"plane", "no plane is given", "planes: "+strings.Join(split.PlaneNames(), ", "))
+	}
+	for i, name := range s.Plane {
+		if !slices.Contains(split.PlaneNames(), name) {
+			v.error(fmt.Sprintf("%splane[%d]", prefix, i), fmt.Sprintf("no plane is called %q", name), "planes: "+strings.Join(split.PlaneNames(), ", "))
+		}
+	}
+	if s.Reorder < 0 || s.Reorder > maxReorder {
+		v.error(prefix+"reorder", fmt.Sprintf("%v is not in 0s to %v", s.Reorder, maxReorder), "about half the difference of the round-trip times, such as 5ms")
+	}
+}
+
+// maxReorder is beyond any difference of paths that one would split over.
+const maxReorder = time.Second
 
 func (v *validator) name(name, capture, prefix string) {
 	if name == "" {

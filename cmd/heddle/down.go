@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -74,5 +75,6 @@ func cleanUp(name string) ([]string, error) {
 		return nil, err
 	}
 	lines, err := tunnel.Clean(control.Dir(), name, false)
-	return lines, errors.Join(err, server.Close())
+	more, planesErr := cleanPlanes(name)
+	return slices.Concat(lines, more), errors.Join(err, planesErr, server.Close())
 }

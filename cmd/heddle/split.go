@@ -22,7 +22,7 @@ import (
 func newSplitCommand() *cobra.Command {
 	s := config.DefaultSplit(config.DefaultPaths())
 	cmd := &cobra.Command{
-		Use:   "split --listen ADDR --to HOST:PORT --via NAME=KIND:ARG...",
+		Use:   "split [--listen ADDR] --to HOST:PORT --via NAME=KIND:ARG...",
 		Short: "Split any UDP program's sessions over several paths",
 		Long: `Split listens for a UDP program and sends its datagrams to one server, each by
 the path that the schedule names. Each client address is a session of its own.
@@ -36,9 +36,15 @@ With fewer healthy paths than --min-paths nothing is sent, until there are
 enough again. A relay knows a path is dead only by what it does not hear; on a
 path that fell silent it risks one packet of the session now and then. A server
 given by name is looked up by the machine's resolver, and by the paths when it
-is lost.`,
+is lost; with --handshake-via by that path alone.
+
+With --plane kernel or route there is no relay: programs send to the server
+itself, and this machine picks the path of each packet. Both need privileges;
+heddle-doctor(1) shows what each plane can do.`,
 		Example: `  heddle split --listen 127.0.0.1:51820 --to vpn.example.com:51820 --via home=if:eth0 --via lte=if:wwan0
-  heddle split --listen 127.0.0.1:4433 --to 192.0.2.1:443 --via a=src:192.0.2.7 --via b=src:198.51.100.7 --every 50p`,
+  heddle split --listen 127.0.0.1:4433 --to 192.0.2.1:443 --via a=src:192.0.2.7 --via b=src:198.51.100.7 --every 50p
+  heddle split --listen 127.0.0.1:4433 --to 192.0.2.1:443 --via home=if:eth0 --via lte=if:wwan0 --path office=wireguard:office.conf --handshake-via office
+  sudo heddle split --plane kernel --to 192.0.2.1:51820 --via home=if:eth0 --via lte=if:wwan0`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return runSplit(cmd.Context(), s, cmd.ErrOrStderr())
@@ -46,13 +52,15 @@ is lost.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&s.Listen, "listen", s.Listen, "where the program sends to, `HOST:PORT`")
+	flags.StringSliceVar(&s.Plane, "plane", s.Plane, "what decides the path: relay, kernel or route; a second one is taken where the kernel refuses the first")
+	flags.BoolVar(&s.GSOOff, "gso-off", s.GSOOff, "with --plane kernel, take runs of segments apart, so that packets can be counted")
 	flags.StringVar(&s.To, "to", s.To, "the server, `HOST:PORT`")
 	flags.DurationVar(&s.Reorder, "reorder", s.Reorder, "hold what arrives by a new path back so long while the path before it still delivers")
 	flags.DurationVar(&s.Idle, "idle", s.Idle, "end a session that carried nothing for so long")
 	flags.IntVar(&s.MaxSessions, "max-sessions", s.MaxSessions, "how many client addresses are served at one time")
 	flags.StringVar(&s.Name, "name", s.Name, "what heddle status calls it; split-PORT where this is not given")
 	bindPaths(cmd, &s.Paths)
-	_ = cmd.MarkFlagRequired("listen")
+	_ = cmd.RegisterFlagCompletionFunc("plane", cobra.FixedCompletions(split.PlaneNames(), cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.MarkFlagRequired("to")
 	_ = cmd.MarkFlagRequired("via")
 	return cmd
@@ -60,7 +68,7 @@ is lost.`,
 
 // runSplit serves one relay until ctx ends.
 func runSplit(ctx context.Context, s config.Split, stderr io.Writer) (err error) {
-	options, err := relayOptions(s)
+	options, err := splitOptions(s)
 	if err != nil {
 		return usageError{err}
 	}
@@ -74,35 +82,39 @@ func runSplit(ctx context.Context, s config.Split, stderr io.Writer) (err error)
 		return err
 	}
 	defer func() { err = errors.Join(err, taps.Close()) }()
-	options.Tap = taps.tap
-	relay, err := split.NewRelay(ctx, options)
+	if s.Capture != "" {
+		options.Tap = taps.tap
+	}
+	running, line, err := openPlane(ctx, s, options, stderr)
 	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, running.Close()) }()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	controlled := make(chan error, 1)
-	go func() { controlled <- server.Serve(ctx, relay.Status, stop) }()
-	fmt.Fprintf(stderr, "%s: listening on %v for %s over %d paths\n", s.SessionName(), relay.Addr(), s.To, len(options.Via))
-	err = relay.Run(ctx)
+	go func() { controlled <- server.Serve(ctx, running.Status, stop) }()
+	fmt.Fprintf(stderr, "%s: %s over %d paths\n", s.SessionName(), line, len(options.Via))
+	err = running.Run(ctx)
 	stop()
 	return errors.Join(err, <-controlled)
 }
 
-func relayOptions(s config.Split) (split.RelayOptions, error) {
-	shared, err := s.Options()
+func splitOptions(s config.Split) (split.Options, error) {
+	o, err := s.Options()
 	if err != nil {
-		return split.RelayOptions{}, err
+		return split.Options{}, err
 	}
 	if err := s.Check(); err != nil {
-		return split.RelayOptions{}, err
+		return split.Options{}, err
 	}
-	listen, err := listenAddress(s.Listen)
-	if err != nil {
-		return split.RelayOptions{}, err
+	for _, name := range s.Plane {
+		if err := o.CheckPlane(name); err != nil {
+			return split.Options{}, err
+		}
 	}
-	shared.Session, shared.To, shared.Log = s.SessionName(), s.To, slog.Default()
-	return split.RelayOptions{Options: shared, Listen: listen, Idle: s.Idle, Reorder: s.Reorder, MaxSessions: s.MaxSessions}, nil
+	o.Session, o.To, o.Log = s.SessionName(), s.To, slog.Default()
+	return o, nil
 }
 
 // listenAddress reads HOST:PORT, where HOST may be a name of this machine.

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"slices"
+
+	"heddle/cmd/heddle/internal/control"
+	"heddle/config"
+	"heddle/path"
+	"heddle/split"
+	"heddle/split/kernel"
+	"heddle/split/plane"
+	"heddle/split/route"
+)
+
+// splitter is what runs a `heddle split` on one plane.
+type splitter interface {
+	Run(ctx context.Context) error
+	Status() []split.Status
+	Close() error
+}
+
+// relaySplitter is the relay, which Run closes.
+type relaySplitter struct{ *split.Relay }
+
+func (relaySplitter) Close() error { return nil }
+
+// below is a plane below the socket, which has one session.
+type below struct {
+	session interface {
+		Run(ctx context.Context) error
+		Status() split.Status
+		Close() error
+	}
+}
+
+func (b below) Run(ctx context.Context) error { return b.session.Run(ctx) }
+func (b below) Status() []split.Status        { return []split.Status{b.session.Status()} }
+func (b below) Close() error                  { return b.session.Close() }
+
+// openPlane starts the first plane of the list that this kernel does not refuse, and gives a line that says what it is.
+func openPlane(ctx context.Context, s config.Split, o split.Options, talk io.Writer) (splitter, string, error) {
+	for i, name := range s.Plane {
+		if err := o.CheckPlane(name); err != nil {
+			return nil, "", err
+		}
+		opened, line, err := openOne(ctx, name, s, o, talk)
+		if err == nil || !errors.Is(err, kernel.ErrRefused) || i == len(s.Plane)-1 {
+			return opened, line, err
+		}
+		fmt.Fprintf(talk, "%s: warning: %v; going on with plane %s, as told\n", s.SessionName(), err, s.Plane[i+1])
+	}
+	return nil, "", &path.Error{What: "--plane", Why: "none is given", Hint: "relay is the usual one"}
+}
+
+func openOne(ctx context.Context, name string, s config.Split, o split.Options, talk io.Writer) (splitter, string, error) {
+	if name == "relay" {
+		listen, err := listenAddress(s.Listen)
+		if err != nil {
+			return nil, "", usageError{err}
+		}
+		r, err := split.NewRelay(ctx, split.RelayOptions{Options: o, Listen: listen, Idle: s.Idle, Reorder: s.Reorder, MaxSessions: s.MaxSessions})
+		if err != nil {
+			return nil, "", err
+		}
+		return relaySplitter{r}, fmt.Sprintf("listening on %v for %s", r.Addr(), s.To), nil
+	}
+	options := plane.Options{Options: o, Dir: control.Dir()}
+	if at, err := netip.ParseAddrPort(s.To); err == nil {
+		options.Server = at
+	}
+	line := fmt.Sprintf("splitting what is sent to %s (plane %s)", s.To, name)
+	if err := tellLeft(name, s.SessionName(), talk); err != nil {
+		return nil, "", err
+	}
+	if name == "route" {
+		p, err := route.Open(ctx, options)
+		if err != nil {
+			return nil, "", err
+		}
+		return below{p}, line, nil
+	}
+	p, err := kernel.Open(ctx, kernel.Options{Options: options, GSOOff: s.GSOOff})
+	if err != nil {
+		return nil, "", err
+	}
+	return below{p}, line, nil
+}
+
+// tellLeft takes back what a crash of the session left, and says so. The session's name is held.
+func tellLeft(name, session string, talk io.Writer) error {
+	clean := route.Clean
+	if name == "kernel" {
+		clean = kernel.Clean
+	}
+	lines, err := clean(control.Dir(), session)
+	for _, line := range lines {
+		fmt.Fprintf(talk, "%s: a crash left this, taken back: %s\n", session, line)
+	}
+	return err
+}
+
+// cleanPlanes takes back what a crash of the session left on any plane.
+func cleanPlanes(session string) ([]string, error) {
+	first, err := kernel.Clean(control.Dir(), session)
+	second, err2 := route.Clean(control.Dir(), session)
+	return slices.Concat(first, second), errors.Join(err, err2)
+}
