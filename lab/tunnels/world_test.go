@@ -284,7 +284,7 @@ func (w *world) watch(places ...string) (stop func() map[string]*observe.Capture
 			defer f.Close()
 			clients := []netip.Addr{homeAddr, netip.MustParseAddr("10.101.2.2"), netip.MustParseAddr("10.101.3.2"), insideVPN, insideOpenVPN.Addr()}
 			if strings.HasPrefix(place, "server/") {
-				clients = append(clients, proxyAt.Addr())
+				clients = append(clients, proxyAt.Addr(), vpnAt.Addr())
 			}
 			if seen[place], err = observe.Read(f, clients); err != nil {
 				w.t.Fatal(err)

@@ -32,12 +32,13 @@ var (
 // server is wireguard-go with its own socket and its own stack, on loopback, with an echo service for UDP and TCP.
 type server struct {
 	device   *device.Device
+	inside   *inside
 	endpoint netip.AddrPort
 	own      *ecdh.PrivateKey
 	peer     *ecdh.PrivateKey
 }
 
-func newKey(t *testing.T) *ecdh.PrivateKey {
+func newKey(t testing.TB) *ecdh.PrivateKey {
 	t.Helper()
 	k, err := ecdh.X25519().GenerateKey(rand.Reader)
 	if err != nil {
@@ -46,7 +47,7 @@ func newKey(t *testing.T) *ecdh.PrivateKey {
 	return k
 }
 
-func newServer(t *testing.T) *server {
+func newServer(t testing.TB) *server {
 	t.Helper()
 	s := &server{own: newKey(t), peer: newKey(t)}
 	behind, err := newInside([]netip.Prefix{netip.PrefixFrom(echo4.Addr(), 32), netip.PrefixFrom(echo6.Addr(), 128)}, 1420)
@@ -54,6 +55,7 @@ func newServer(t *testing.T) *server {
 		t.Fatal(err)
 	}
 	behind.up = gate.New(math.MaxInt) // nobody tells what comes out of its bind
+	s.inside = behind
 	s.device = device.NewDevice(behind, conn.NewDefaultBind(), device.NewLogger(device.LogLevelSilent, ""))
 	t.Cleanup(s.device.Close)
 	err = s.device.IpcSet(fmt.Sprintf("private_key=%x\nlisten_port=0\npublic_key=%x\nallowed_ip=10.99.0.2/32\nallowed_ip=fd99::2/128\n", s.own.Bytes(), s.peer.PublicKey().Bytes()))
@@ -106,7 +108,7 @@ func newServer(t *testing.T) *server {
 }
 
 // file writes the client's file, with more in its [Interface] section.
-func (s *server) file(t *testing.T, allowed string, more ...string) string {
+func (s *server) file(t testing.TB, allowed string, more ...string) string {
 	t.Helper()
 	encode := base64.StdEncoding.EncodeToString
 	text := fmt.Sprintf("[Interface]\nPrivateKey = %s\nAddress = 10.99.0.2/32, fd99::2/128\n%s\n[Peer]\nPublicKey = %s\nAllowedIPs = %s\nEndpoint = %s\n",
@@ -120,7 +122,7 @@ func (s *server) file(t *testing.T, allowed string, more ...string) string {
 
 const everything = "0.0.0.0/0, ::/0"
 
-func newTunnelPath(t *testing.T, file string, base path.Path) *tunnelPath {
+func newTunnelPath(t testing.TB, file string, base path.Path) *tunnelPath {
 	t.Helper()
 	p, err := path.New(path.Spec{Name: "office", Kind: "wireguard", Arg: file}, path.Options{Base: base})
 	if err != nil {
@@ -143,7 +145,7 @@ func (p *tunnelPath) running() bool {
 	return p.tunnel != nil
 }
 
-func open(t *testing.T, p path.Path, to netip.AddrPort) path.Flow {
+func open(t testing.TB, p path.Path, to netip.AddrPort) path.Flow {
 	t.Helper()
 	f, err := p.Open(t.Context(), to)
 	if err != nil {
@@ -154,7 +156,7 @@ func open(t *testing.T, p path.Path, to netip.AddrPort) path.Flow {
 }
 
 // exchange sends a datagram and wants it back from the server.
-func exchange(t *testing.T, f path.Flow, from netip.AddrPort, text string) {
+func exchange(t testing.TB, f path.Flow, from netip.AddrPort, text string) {
 	t.Helper()
 	if n, err := f.Send([][]byte{[]byte(text)}); n != 1 || err != nil {
 		t.Fatalf("sent %d: %v", n, err)
@@ -170,7 +172,7 @@ func exchange(t *testing.T, f path.Flow, from netip.AddrPort, text string) {
 }
 
 // closedPort is a UDP port of loopback that nobody listens on.
-func closedPort(t *testing.T) netip.AddrPort {
+func closedPort(t testing.TB) netip.AddrPort {
 	t.Helper()
 	s, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
