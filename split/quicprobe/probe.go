@@ -307,7 +307,14 @@ func (p *prober) hello(ctx context.Context) error {
 	r.Version, r.ALPN = versionName(uint32(state.Version)), state.TLS.NegotiatedProtocol
 	r.RTT = stats.MinRTT.Round(time.Microsecond)
 	r.Parameters, r.ConnectionIDs, r.Retry = s.recorder.server()
+	p.pace = p.pace.over(r.RTT)
 	return nil
+}
+
+// over is the pace where a round trip takes so long: a slow start takes eight or so, and what answers late is repeated.
+func (p pace) over(rtt time.Duration) pace {
+	p.ramp, p.answer = max(p.ramp, 8*rtt), max(p.answer, 10*rtt)
+	return p
 }
 
 // sleep waits, unless ctx ends before.
