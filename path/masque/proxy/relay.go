@@ -20,6 +20,7 @@ import (
 const (
 	largest    = 2048      // bytes of a datagram that are read; none so large fits a QUIC packet
 	flowBuffer = 512 << 10 // of a flow's socket
+	flowQueue  = 256       // datagrams from the client that wait for the socket
 )
 
 // relay carries the datagrams of one request.
@@ -27,6 +28,7 @@ type relay struct {
 	proxy  *Proxy
 	stream *http3.Stream
 	socket *net.UDPConn
+	queue  chan []byte  // HTTP datagrams for the target
 	active atomic.Int64 // when something was carried last, Unix nanoseconds
 	ctx    context.Context
 	end    context.CancelCauseFunc
@@ -62,7 +64,7 @@ func dial(to netip.AddrPort) (*net.UDPConn, error) {
 }
 
 func newRelay(p *Proxy, stream *http3.Stream, socket *net.UDPConn) *relay {
-	r := &relay{proxy: p, stream: stream, socket: socket}
+	r := &relay{proxy: p, stream: stream, socket: socket, queue: make(chan []byte, flowQueue)}
 	r.touch()
 	return r
 }
@@ -73,6 +75,7 @@ func (r *relay) touch() { r.active.Store(time.Now().UnixNano()) }
 func (r *relay) run(ctx context.Context) error {
 	r.ctx, r.end = context.WithCancelCause(ctx)
 	var work sync.WaitGroup
+	work.Go(func() { r.end(r.collect()) })
 	work.Go(func() { r.end(r.up()) })
 	work.Go(func() { r.end(r.down()) })
 	work.Go(func() { r.end(r.capsules()) })
@@ -104,15 +107,31 @@ func (r *relay) run(ctx context.Context) error {
 	return why
 }
 
-// up carries from the client to the target.
-func (r *relay) up() error {
+// collect moves what the client sent out of quic-go's short queue. Where the target's side is slower, it is lost.
+func (r *relay) collect() error {
 	for {
 		datagram, err := r.stream.ReceiveDatagram(r.ctx)
 		if err != nil {
 			return errClient
 		}
-		if err := r.forward(datagram); err != nil {
-			return err
+		select {
+		case r.queue <- datagram:
+		default:
+			r.proxy.counts.up.dropped.Add(1)
+		}
+	}
+}
+
+// up carries from the client to the target.
+func (r *relay) up() error {
+	for {
+		select {
+		case datagram := <-r.queue:
+			if err := r.forward(datagram); err != nil {
+				return err
+			}
+		case <-r.ctx.Done():
+			return errClient
 		}
 	}
 }
