@@ -10,6 +10,7 @@ package split
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -33,6 +34,7 @@ type Fan struct {
 	log    *slog.Logger
 	lanes  []*lane // those of the schedule first, in its order, then those beside it
 	loss   *lossMeter
+	id     string // tells the session from others, to those who carry several of its paths
 	since  time.Time
 	server atomic.Pointer[netip.AddrPort]
 	prober prober // nil where nothing can be asked of the server
@@ -86,7 +88,7 @@ func NewFan(o Options) (*Fan, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &Fan{o: o, log: o.Log, sched: sched, loss: newLossMeter(len(o.Via) + len(o.Beside)), since: time.Now(), now: time.Now, current: -1,
+	f := &Fan{o: o, log: o.Log, sched: sched, loss: newLossMeter(len(o.Via) + len(o.Beside)), id: rand.Text(), since: time.Now(), now: time.Now, current: -1,
 		usable: make([]bool, len(o.Via)), wake: make(chan struct{}, 1), warned: map[string]bool{}}
 	if f.log == nil {
 		f.log = slog.Default()
@@ -155,7 +157,7 @@ func (f *Fan) Open(ctx context.Context) error {
 		return nil
 	}
 	f.open = true
-	tending, cancel := context.WithCancel(context.Background())
+	tending, cancel := context.WithCancel(path.WithSession(context.Background(), f.id))
 	f.stop = cancel
 	opened := f.openAll(tending)
 	f.asleep.Store(true)

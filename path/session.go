@@ -1,0 +1,17 @@
+package path
+
+import "context"
+
+type sessionKey struct{}
+
+// WithSession says, to a path whose flow is opened with the context, which session the flow is of. Flows of one session
+// that leave by one exit may be joined there.
+func WithSession(ctx context.Context, id string) context.Context {
+	return context.WithValue(ctx, sessionKey{}, id)
+}
+
+// SessionOf gives what WithSession said, or "".
+func SessionOf(ctx context.Context) string {
+	id, _ := ctx.Value(sessionKey{}).(string)
+	return id
+}
