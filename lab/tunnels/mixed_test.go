@@ -82,7 +82,7 @@ func TestKindsMixInOneSession(t *testing.T) {
 			w := &world{Instance: w.Instance, t: t, dir: w.dir, file: w.file, far: w.far, large: w.large}
 			stop := w.watch("client/home", "client/lte", "client/office", "server/core")
 			r := w.split("--via", c.first, "--via", "t=wireguard:"+w.file+"@lte", "--via", "p=socks5:"+proxyAt.String()+"@office",
-				"--path", "lte=if:lte", "--path", "office=if:office", "--schedule", "round-robin", "--every", "20p")
+				"--path", "lte=if:lte", "--path", "office=if:office", "--schedule", "round-robin", "--every", "5p")
 			session := w.session()
 			if err := w.fetch(); err != nil {
 				t.Fatalf("%v\n%s", err, r.Log())
@@ -91,7 +91,7 @@ func TestKindsMixInOneSession(t *testing.T) {
 			session.Stop()
 			r.Stop()
 			seen := stop()
-			const least = 50
+			const least = 20
 			home := conversations(seen["client/home"])
 			if c.name == "bare" {
 				delete(home, "udp "+openvpnAt.String()) // OpenVPN's own, without content

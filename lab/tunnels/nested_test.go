@@ -28,7 +28,7 @@ func TestTunnelsRideTunnels(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			w := &world{Instance: w.Instance, t: t, dir: w.dir, far: w.far, large: w.large}
 			stop := w.watch("client/home", "client/lte", "client/office", "server/core")
-			r := w.split(append(c.args, "--via", "home=if:home", "--path", "lte=if:lte", "--schedule", "round-robin", "--every", "20p")...)
+			r := w.split(append(c.args, "--via", "home=if:home", "--path", "lte=if:lte", "--schedule", "round-robin", "--every", "5p")...)
 			session := w.session()
 			if err := w.fetch(); err != nil {
 				t.Fatalf("%v\n%s", err, r.Log())
@@ -37,10 +37,10 @@ func TestTunnelsRideTunnels(t *testing.T) {
 			session.Stop()
 			r.Stop()
 			seen := stop()
-			only(t, "home", conversations(seen["client/home"]), 50, "WireGuard "+serverAt.String())
+			only(t, "home", conversations(seen["client/home"]), 20, "WireGuard "+serverAt.String())
 			only(t, "lte", conversations(seen["client/lte"]), 1, c.sees...)
 			only(t, "office", conversations(seen["client/office"]), 0)
-			if heard := clients(seen["server/core"]); len(heard) != 2 || heard[homeAddr] < 50 || heard[c.exit] < 50 {
+			if heard := clients(seen["server/core"]); len(heard) != 2 || heard[homeAddr] < 20 || heard[c.exit] < 20 {
 				t.Errorf("the server heard from %v", heard)
 			}
 		})

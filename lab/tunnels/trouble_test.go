@@ -42,7 +42,7 @@ func TestWaysOutThatRefuse(t *testing.T) {
 	r := w.split("--via", "home=if:home", "--via", "refuses=socks5:203.0.113.6:1081@office", "--via", "wrong=socks5:203.0.113.6:1082@office",
 		"--via", "asks=socks5:203.0.113.6:1082@office", "--via", "absent=socks5:203.0.113.6:1083@office", "--via", "dead=wireguard:"+dead+"@lte",
 		"--path", "lte=if:lte", "--path", "office=if:office", "--secret", "wrong="+w.secret("nobody:"+password),
-		"--schedule", "round-robin", "--every", "20p", "--min-paths", "1")
+		"--schedule", "round-robin", "--every", "5p", "--min-paths", "1")
 	w.session()
 	if err := w.fetch(); err != nil {
 		t.Fatalf("%v\n%s", err, r.Log())
