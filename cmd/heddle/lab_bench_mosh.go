@@ -13,12 +13,12 @@ func newLabBenchMoshCommand() *cobra.Command {
 		Long: `Measure a Mosh session whose whole screen changes all the time, against the
 switching period, over three paths of 20 Mbit/s and 10 ms, relative to no
 switching: what the networks bring down to the client, and how many screens a
-second its terminal shows.
+second its terminal shows; and mosh by itself over one of them.
 
 mosh-server, mosh-client, ssh and sshd are the installed ones; heddle mosh joins
 them. mosh-server sends once in half a round trip, and at most fifty times a
 second, whatever the paths could carry. Each case takes about eight seconds, of
-which four count: about six minutes for five rounds. A run in which the emulated
+which four count: about seven minutes for five rounds. A run in which the emulated
 links were late by more than 1 ms on average is repeated. All cases of a round
 draw the same weights. Needs root, python3, mosh and openssh-server.`,
 		Example: `  heddle lab bench mosh --quick

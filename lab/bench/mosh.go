@@ -37,7 +37,7 @@ func Mosh() Bench {
 	return Bench{
 		name: "mosh",
 		topologies: func(quick bool) []*topology {
-			return []*topology{moshTopology(quick, 4*time.Second)}
+			return []*topology{moshTopology(quick, moshSettles, 4*time.Second)}
 		},
 		paper: func(name string) *float64 {
 			if name != "equal/10ms/down" {
@@ -49,21 +49,24 @@ func Mosh() Bench {
 	}
 }
 
-func moshTopology(quick bool, length time.Duration) *topology {
-	m := &moshServer{length: length}
+func moshTopology(quick bool, settle, length time.Duration) *topology {
+	m := &moshServer{settle: settle, length: length}
 	t := &topology{name: "equal", world: lab.ThreeWays(), serve: m.serve}
 	for _, every := range []string{"none", "500ms", "200ms", "100ms", "50ms", "40ms", "30ms", "20ms", "10ms"} {
 		if !quick || every == "none" || every == "100ms" || every == "10ms" {
-			t.cases = append(t.cases, m.variant(every))
+			t.cases = append(t.cases, m.variant(every, moshSplit(every)))
 		}
+	}
+	if !quick {
+		t.cases = append(t.cases, m.variant("mosh", moshPlain))
 	}
 	return t
 }
 
-// moshServer is the server of one topology, and how long each case is measured.
+// moshServer is the server of one topology, and how long each case is measured, after how long a start.
 type moshServer struct {
 	*peer.MoshHost
-	length time.Duration
+	settle, length time.Duration
 }
 
 func (m *moshServer) serve(ctx context.Context, s *stage) (err error) {
@@ -71,10 +74,25 @@ func (m *moshServer) serve(ctx context.Context, s *stage) (err error) {
 	return err
 }
 
-// variant measures one session over all ways that switches as every says.
-func (m *moshServer) variant(every string) variant {
-	return variant{every, func(ctx context.Context, s *stage, seed int) ([]figure, error) {
-		terminal, err := m.Split(ctx, s.Host("client"), s.heddle, split(every, lab.Ways, seed), "python3", "-c", moshPainter)
+// moshClient starts a session in which the painter runs.
+type moshClient func(ctx context.Context, s *stage, m *moshServer, seed int) (*peer.Terminal, error)
+
+// moshSplit runs `heddle mosh` over all ways.
+func moshSplit(every string) moshClient {
+	return func(ctx context.Context, s *stage, m *moshServer, seed int) (*peer.Terminal, error) {
+		return m.Split(ctx, s.Host("client"), s.heddle, split(every, lab.Ways, seed), "python3", "-c", moshPainter)
+	}
+}
+
+// moshPlain runs mosh by itself, over the default route.
+func moshPlain(ctx context.Context, s *stage, m *moshServer, _ int) (*peer.Terminal, error) {
+	return m.Plain(ctx, s.Host("client"), "python3", "-c", moshPainter)
+}
+
+// variant measures one session.
+func (m *moshServer) variant(name string, client moshClient) variant {
+	return variant{name, func(ctx context.Context, s *stage, seed int) ([]figure, error) {
+		terminal, err := client(ctx, s, m, seed)
 		if err != nil {
 			return nil, err
 		}
@@ -82,7 +100,7 @@ func (m *moshServer) variant(every string) variant {
 		if err := terminal.Await(ctx, 10*time.Second, painted); err != nil {
 			return nil, err
 		}
-		if err := sleep(ctx, moshSettles); err != nil {
+		if err := sleep(ctx, m.settle); err != nil {
 			return nil, err
 		}
 		if err := s.ResetLateness(); err != nil {

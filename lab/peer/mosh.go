@@ -46,7 +46,7 @@ func (m *MoshHost) Plain(ctx context.Context, client *lab.Host, command ...strin
 }
 
 func (m *MoshHost) client(ctx context.Context, host *lab.Host, program string, args []string) (*Terminal, error) {
-	t, err := StartTerminal(ctx, host, 80, 24, program, args...)
+	t, err := StartTerminal(ctx, host, 80, 24, "nice", hurried(program, args...)...)
 	if err != nil {
 		return nil, err
 	}

@@ -72,7 +72,7 @@ func SSHServer(ctx context.Context, host *lab.Host, work string) (*SSH, error) {
 		return nil, err
 	}
 	var err error
-	if s.Process, err = Start(ctx, host, sshd, "-D", "-e", "-f", filepath.Join(work, "sshd_config")); err != nil {
+	if s.Process, err = Start(ctx, host, "nice", hurried(sshd, "-D", "-e", "-f", filepath.Join(work, "sshd_config"))...); err != nil {
 		return nil, err
 	}
 	_, err = s.started(s.await(ctx, func() error {
@@ -82,6 +82,12 @@ func SSHServer(ctx context.Context, host *lab.Host, work string) (*SSH, error) {
 		return errors.New("it does not listen")
 	}))
 	return s, err
+}
+
+// hurried are the arguments of nice(1) for a program that other work on this machine should delay little, and what that
+// starts: a terminal's rate hangs on timers of a few milliseconds, and not on how much it computes.
+func hurried(program string, args ...string) []string {
+	return append([]string{"-n", "-15", program}, args...)
 }
 
 // write makes the keys and the files of both sides.
