@@ -14,7 +14,8 @@ func newLabBenchQUICCommand() *cobra.Command {
 split", against the switching period, over three paths of 20 Mbit/s and 10 ms,
 relative to no switching. In the cases distinct the server sees an address for
 each path; in one-exit it sees one address with a port for each path, as where
-all paths are tunnels to one provider.
+all paths are tunnels to one provider; in tunnel the session goes through
+"heddle up", whose server is the exit, and one port is seen too.
 
 The servers are made of quic-go, aioquic and quiche, with their library's
 defaults; quiche is told to let clients migrate. They are built in the user's

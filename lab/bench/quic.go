@@ -23,7 +23,8 @@ var (
 // QUIC is figure 8(b) and (c) of CoMPS: goodput of HTTP/3 down and up through `heddle split`, against the switching
 // period, over three paths, relative to no switching. The client is quic-go; the servers are quic-go, aioquic and
 // quiche, with their library's defaults. In distinct each path has an address of its own; in one-exit the server sees
-// one address, and a port for each path.
+// one address, and a port for each path; in tunnel the session goes through `heddle up`, and the server sees one address
+// and one port.
 func QUIC() Bench {
 	return Bench{
 		name: "quic",
@@ -66,6 +67,14 @@ func quicTopologies(periods []string, length, omit time.Duration) []*topology {
 			all = append(all, t)
 		}
 	}
+	for _, library := range peer.QUICServers {
+		q := &quicTunnel{quicSession: quicSession{library: library, length: length, omit: omit}}
+		t := &topology{name: "tunnel/" + library, world: lab.ThreeWays(), serve: q.serve}
+		for _, every := range periods {
+			t.cases = append(t.cases, q.variant(every))
+		}
+		all = append(all, t)
+	}
 	return all
 }
 
@@ -87,18 +96,22 @@ func (q *quicSession) variant(every string) variant {
 		if err := relay.AwaitLog(ctx, "listening on"); err != nil {
 			return nil, err
 		}
-		if err := s.ResetLateness(); err != nil {
-			return nil, err
-		}
-		var figures []figure
-		for _, direction := range []string{"down", "up"} {
-			result, err := q.Fetch(ctx, s.Host("client"),
-				peer.QUICTest{To: quicRelay, Up: direction == "up", For: q.length, Omit: q.omit})
-			if err != nil {
-				return nil, errors.Join(err, logs(relay, q.Process))
-			}
-			figures = append(figures, throughput(direction, result.BitsPerSecond))
-		}
-		return figures, nil
+		return q.measure(ctx, s, quicRelay, relay)
 	}}
+}
+
+// measure downloads, then uploads, through what is running.
+func (q *quicSession) measure(ctx context.Context, s *stage, to netip.AddrPort, running *peer.Process) ([]figure, error) {
+	if err := s.ResetLateness(); err != nil {
+		return nil, err
+	}
+	var figures []figure
+	for _, direction := range []string{"down", "up"} {
+		result, err := q.Fetch(ctx, s.Host("client"), peer.QUICTest{To: to, Up: direction == "up", For: q.length, Omit: q.omit})
+		if err != nil {
+			return nil, errors.Join(err, logs(running, q.Process))
+		}
+		figures = append(figures, throughput(direction, result.BitsPerSecond))
+	}
+	return figures, nil
 }
