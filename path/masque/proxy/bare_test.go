@@ -332,6 +332,16 @@ func TestGuessingIsBounded(t *testing.T) {
 			t.Fatalf("guess %d: %s", i, response.Status)
 		}
 	}
+	// Many at once are no way around.
+	answers := make(chan int, 3)
+	for range cap(answers) {
+		go func() { _, response := b.ask(wrong, good); answers <- response.StatusCode }()
+	}
+	for range cap(answers) {
+		if got := <-answers; got != 429 {
+			t.Errorf("a guess too many: %d", got)
+		}
+	}
 	if _, response := b.ask(nil, good); response.StatusCode != 429 || response.Header.Get("Retry-After") == "" {
 		t.Errorf("%s", response.Status)
 	}

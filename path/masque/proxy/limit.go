@@ -48,20 +48,9 @@ func source(a netip.Addr) netip.Addr {
 	return a
 }
 
-// blocked reports whether the source has failed too often of late.
-func (f *failures) blocked(from netip.Addr) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	b := f.of[source(from)]
-	if b == nil {
-		return false
-	}
-	b.fill(f.now(), failuresAtOnce, refillAfter)
-	return b.left < 1
-}
-
-// note counts a failure.
-func (f *failures) note(from netip.Addr) {
+// take counts a failure before it is one, so that many tries at once count as many. It reports whether the source may
+// try at all.
+func (f *failures) take(from netip.Addr) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	key := source(from)
@@ -72,7 +61,25 @@ func (f *failures) note(from netip.Addr) {
 		f.of[key] = b
 	}
 	b.fill(f.now(), failuresAtOnce, refillAfter)
-	b.left = max(b.left-1, 0)
+	if b.left < 1 {
+		return false
+	}
+	b.left--
+	return true
+}
+
+// giveBack takes back what was counted: it was no failure.
+func (f *failures) giveBack(from netip.Addr) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	key := source(from)
+	b := f.of[key]
+	if b == nil {
+		return
+	}
+	if b.left = min(b.left+1, failuresAtOnce); b.left == failuresAtOnce {
+		delete(f.of, key)
+	}
 }
 
 // makeRoom forgets, of a few sources, the one with the least against it. f.mu is held.

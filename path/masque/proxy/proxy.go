@@ -249,7 +249,7 @@ func (p *Proxy) note(what, name string, r *http.Request, socket *net.UDPConn) {
 // authenticate gives the name of the user, or answers that there is none.
 func (p *Proxy) authenticate(w http.ResponseWriter, r *http.Request) (string, bool) {
 	remote, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil || p.failures.blocked(remote.Addr()) {
+	if err != nil || !p.failures.take(remote.Addr()) {
 		p.counts.refusedAuth.Add(1)
 		w.Header().Set("Retry-After", "10")
 		refuse(w, http.StatusTooManyRequests, "http_request_denied")
@@ -257,7 +257,6 @@ func (p *Proxy) authenticate(w http.ResponseWriter, r *http.Request) (string, bo
 	}
 	name, err := p.o.Users.Check(r.Header)
 	if err != nil {
-		p.failures.note(remote.Addr())
 		p.counts.refusedAuth.Add(1)
 		p.log.Info("wrong credentials", "from", remote.Addr())
 		w.Header().Add("Proxy-Authenticate", `Basic realm="heddle"`)
@@ -265,6 +264,7 @@ func (p *Proxy) authenticate(w http.ResponseWriter, r *http.Request) (string, bo
 		refuse(w, http.StatusProxyAuthRequired, "http_request_denied")
 		return "", false
 	}
+	p.failures.giveBack(remote.Addr())
 	if known, ok := r.Context().Value(knownKey{}).(*atomic.Bool); ok {
 		known.Store(true)
 	}

@@ -100,20 +100,23 @@ func TestFailures(t *testing.T) {
 	f.now = func() time.Time { return now }
 	one, near, far := netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("2001:db8::ffff"), netip.MustParseAddr("2001:db8:0:1::1")
 	for range failuresAtOnce {
-		if f.blocked(one) {
+		if !f.take(one) {
 			t.Fatal("blocked too soon")
 		}
-		f.note(one)
 	}
-	if !f.blocked(one) || !f.blocked(near) || f.blocked(far) {
+	if f.take(one) || f.take(near) || !f.take(far) {
 		t.Error("a source is a network of 64 bits")
 	}
+	f.giveBack(far)
+	if len(f.of) != 1 {
+		t.Errorf("%d sources are kept, and one has failed", len(f.of))
+	}
 	now = now.Add(refillAfter)
-	if f.blocked(one) {
-		t.Error("blocked for ever")
+	if !f.take(one) || f.take(one) {
+		t.Error("blocked for ever, or not any more")
 	}
 	for i := range 3 * maxSources {
-		f.note(netip.AddrFrom4([4]byte{9, byte(i >> 16), byte(i >> 8), byte(i)}))
+		f.take(netip.AddrFrom4([4]byte{9, byte(i >> 16), byte(i >> 8), byte(i)}))
 	}
 	if len(f.of) > maxSources {
 		t.Errorf("%d sources are kept", len(f.of))
