@@ -115,40 +115,91 @@ func (c *code) count(offset int16, label string) {
 		asm.AddAtomic.Mem(asm.R9, asm.R1, asm.DWord, offset+8))
 }
 
-// replace puts the address at R9 plus offset (or the one on the stack, where offset is negative) into the packet in the
-// place of the one at old on the stack, and mends the checksums: of UDP with its pseudo header (RFC 768, RFC 8200
-// section 8.1), whether it is complete or left to the device, and unless there is none; and of IPv4.
+// replace puts an address into the packet, in the place of the one at old on the stack, and mends the checksums. pointer
+// leaves where the new address is in R3; field is where in the IP header it goes.
 func (c *code) replace(f family, link int, old int16, field int, pointer asm.Instructions) {
-	const pseudo, zero, recompute = 0x10, 0x20, 1 // BPF_F_PSEUDO_HDR, BPF_F_MARK_MANGLED_0, BPF_F_RECOMPUTE_CSUM
-	checksum := func(from, to asm.Instructions, flags int32) {
-		c.add(from...)
-		c.add(to...)
-		c.add(asm.Mov.Reg(asm.R1, asm.R6),
-			asm.Mov.Reg(asm.R2, asm.R7),
-			asm.Add.Imm(asm.R2, 6),
-			asm.Mov.Imm(asm.R5, flags),
-			asm.FnL4CsumReplace.Call(),
+	c.context(asm.R1, skbSegment)
+	c.add(asm.JEq.Imm(asm.R1, 0, "whole"))
+	c.mendRun(f, old, pointer)
+	c.add(asm.Ja.Label("mended"))
+	c.at("whole")
+	c.mendDatagram(f, old, pointer)
+	c.at("mended")
+	// IPv6 has no checksum of its own that would make up for the address in the device's sum over the packet.
+	flags := int32(bpfRecompute)
+	if !f.v6 {
+		flags = 0
+		c.add(pointer...)
+		c.add(asm.LoadMem(asm.R4, asm.R3, 0, asm.Word),
+			asm.LoadMem(asm.R3, asm.RFP, old, asm.Word),
+			asm.Mov.Reg(asm.R1, asm.R6),
+			asm.Mov.Imm(asm.R2, int32(link+10)),
+			asm.Mov.Imm(asm.R5, 4),
+			asm.FnL3CsumReplace.Call(),
 			asm.JNE.Imm(asm.R0, 0, dropFailed.label()))
 	}
-	storeFlags := int32(0)
-	if f.v6 {
-		c.add(asm.Mov.Reg(asm.R1, asm.RFP), asm.Add.Imm(asm.R1, int32(old)), asm.Mov.Imm(asm.R2, 16))
-		c.add(pointer...) // the new address in R3
-		c.add(asm.Mov.Imm(asm.R4, 16), asm.Mov.Imm(asm.R5, 0), asm.FnCsumDiff.Call())
-		checksum(asm.Instructions{asm.Mov.Imm(asm.R3, 0)}, asm.Instructions{asm.Mov.Reg(asm.R4, asm.R0)}, pseudo|zero)
-		// IPv6 has no checksum of its own that would make up for the address in the device's sum over the packet.
-		storeFlags = recompute
-	} else {
-		from := asm.Instructions{asm.LoadMem(asm.R3, asm.RFP, old, asm.Word)}
-		to := append(append(asm.Instructions{asm.Mov.Reg(asm.R1, asm.R3)}, pointer...),
-			asm.LoadMem(asm.R4, asm.R3, 0, asm.Word), asm.Mov.Reg(asm.R3, asm.R1))
-		checksum(from, to, pseudo|zero|4)
-		c.add(from...)
-		c.add(to...)
-		c.add(asm.Mov.Reg(asm.R1, asm.R6), asm.Mov.Imm(asm.R2, int32(link+10)), asm.Mov.Imm(asm.R5, 4),
-			asm.FnL3CsumReplace.Call(), asm.JNE.Imm(asm.R0, 0, dropFailed.label()))
-	}
 	c.add(pointer...)
-	c.add(asm.Mov.Reg(asm.R1, asm.R6), asm.Mov.Imm(asm.R2, int32(link+field)), asm.Mov.Imm(asm.R4, int32(f.length())),
-		asm.Mov.Imm(asm.R5, storeFlags), asm.FnSkbStoreBytes.Call(), asm.JNE.Imm(asm.R0, 0, dropFailed.label()))
+	c.add(asm.Mov.Reg(asm.R1, asm.R6),
+		asm.Mov.Imm(asm.R2, int32(link+field)),
+		asm.Mov.Imm(asm.R4, int32(f.length())),
+		asm.Mov.Imm(asm.R5, flags),
+		asm.FnSkbStoreBytes.Call(),
+		asm.JNE.Imm(asm.R0, 0, dropFailed.label()))
+}
+
+// Flags of the helpers that mend checksums (linux/bpf.h).
+const (
+	bpfRecompute = 1    // BPF_F_RECOMPUTE_CSUM
+	bpfPseudo    = 0x10 // BPF_F_PSEUDO_HDR
+	bpfKeepZero  = 0x20 // BPF_F_MARK_MANGLED_0: 0 is no checksum (RFC 768)
+)
+
+// difference leaves the sum over the new address less that over the old one in R0, and takes what to add it to in R5.
+func (c *code) difference(f family, old int16, pointer asm.Instructions) {
+	c.add(pointer...)
+	c.add(asm.Mov.Reg(asm.R1, asm.RFP),
+		asm.Add.Imm(asm.R1, int32(old)),
+		asm.Mov.Imm(asm.R2, int32(f.length())),
+		asm.Mov.Imm(asm.R4, int32(f.length())),
+		asm.FnCsumDiff.Call())
+}
+
+// mendDatagram mends the checksum of UDP with its pseudo header (RFC 768; RFC 8200, section 8.1), whether it is complete
+// or left to the device.
+func (c *code) mendDatagram(f family, old int16, pointer asm.Instructions) {
+	c.add(asm.Mov.Imm(asm.R5, 0))
+	c.difference(f, old, pointer)
+	c.add(asm.Mov.Reg(asm.R4, asm.R0),
+		asm.Mov.Imm(asm.R3, 0),
+		asm.Mov.Reg(asm.R1, asm.R6),
+		asm.Mov.Reg(asm.R2, asm.R7),
+		asm.Add.Imm(asm.R2, 6),
+		asm.Mov.Imm(asm.R5, bpfPseudo|bpfKeepZero),
+		asm.FnL4CsumReplace.Call(),
+		asm.JNE.Imm(asm.R0, 0, dropFailed.label()))
+}
+
+// mendRun mends what a run of segments has in place of a checksum: the sum over the pseudo header, to which each segment
+// adds its own. That is so also where the kernel did not mark the packet so, as on the way to a device that computes no
+// checksums; the helper would then take it for a complete one.
+func (c *code) mendRun(f family, old int16, pointer asm.Instructions) {
+	c.add(asm.LoadMem(asm.R5, asm.RFP, udpAt+6, asm.Half))
+	c.difference(f, old, pointer)
+	c.add(asm.LSh.Imm(asm.R0, 32), asm.RSh.Imm(asm.R0, 32))
+	for range 2 { // fold 32 bits to 16, and the carry
+		c.add(asm.Mov.Reg(asm.R1, asm.R0),
+			asm.RSh.Imm(asm.R1, 16),
+			asm.And.Imm(asm.R0, 0xffff),
+			asm.Add.Reg(asm.R0, asm.R1))
+	}
+	c.add(asm.StoreMem(asm.RFP, udpAt+6, asm.R0, asm.Half),
+		asm.Mov.Reg(asm.R1, asm.R6),
+		asm.Mov.Reg(asm.R2, asm.R7),
+		asm.Add.Imm(asm.R2, 6),
+		asm.Mov.Reg(asm.R3, asm.RFP),
+		asm.Add.Imm(asm.R3, udpAt+6),
+		asm.Mov.Imm(asm.R4, 2),
+		asm.Mov.Imm(asm.R5, 0),
+		asm.FnSkbStoreBytes.Call(),
+		asm.JNE.Imm(asm.R0, 0, dropFailed.label()))
 }
