@@ -32,8 +32,8 @@ func QUIC() Bench {
 			if quick {
 				return quicTopologies([]string{"none", "100ms"}, 3*time.Second, time.Second)
 			}
-			return quicTopologies([]string{"none", "500ms", "200ms", "100ms", "50ms", "40ms", "30ms", "20ms", "10ms"},
-				4*time.Second, time.Second)
+			periods := []string{"none", "500ms", "200ms", "100ms", "50ms", "40ms", "30ms", "20ms", "10ms"}
+			return append(quicTopologies(periods, 4*time.Second, time.Second), quicAids("100ms", 4*time.Second, time.Second)...)
 		},
 		paper: func(name string) *float64 {
 			if !strings.HasPrefix(name, "distinct/") || !strings.Contains(name, "/100ms/") {

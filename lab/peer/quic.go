@@ -111,6 +111,9 @@ type QUICTest struct {
 	Up bool
 	// For is how long it counts, and Omit how much of the start does not count, on top.
 	For, Omit time.Duration
+	// Pause makes the client get one object of Size bytes after another, with so long between them that does not count.
+	Pause time.Duration
+	Size  int
 	// Version of QUIC; 0 means 1.
 	Version int
 }
@@ -130,6 +133,9 @@ func (q *QUIC) Fetch(ctx context.Context, host *lab.Host, t QUICTest) (QUICResul
 	}
 	args := []string{"fetch", "--to", t.To.String(), "--name", q.config.Names[0], "--certificate", q.Certificate,
 		"--for", t.For.String(), "--omit", t.Omit.String(), "--version", strconv.Itoa(max(t.Version, 1)), "--up=" + strconv.FormatBool(t.Up)}
+	if t.Pause > 0 {
+		args = append(args, "--pause", t.Pause.String(), "--size", strconv.Itoa(t.Size))
+	}
 	cmd := host.Command(ctx, q.client, args...)
 	cmd.WaitDelay = 2 * time.Second
 	var stderr bytes.Buffer

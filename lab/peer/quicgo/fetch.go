@@ -26,6 +26,7 @@ type test struct {
 	to, name, certificate string
 	length, omit          time.Duration
 	size                  int64
+	pause                 time.Duration
 	up                    bool
 	version               int
 }
@@ -47,6 +48,7 @@ func runFetch(ctx context.Context, args []string) error {
 	flags.DurationVar(&t.length, "for", 5*time.Second, "how long to measure")
 	flags.DurationVar(&t.omit, "omit", time.Second, "how much before that does not count")
 	flags.Int64Var(&t.size, "size", 64<<20, "the most bytes to move")
+	flags.DurationVar(&t.pause, "pause", 0, "get one size after another with so long between them; pauses do not count")
 	flags.BoolVar(&t.up, "up", false, "send")
 	flags.IntVar(&t.version, "version", 1, "the version of QUIC: 1 or 2")
 	if err := flags.Parse(args); err != nil {
@@ -85,8 +87,11 @@ func (t test) run(ctx context.Context) (result, error) {
 	}
 	defer transport.Close()
 	move := t.download
-	if t.up {
+	switch {
+	case t.up:
 		move = t.upload
+	case t.pause > 0:
+		move = t.bursts
 	}
 	r, err := move(ctx, &http.Client{Transport: transport})
 	r.Version = version.String()
@@ -124,6 +129,24 @@ func (t test) download(ctx context.Context, client *http.Client) (result, error)
 			return r, err
 		}
 	}
+}
+
+// bursts gets one object after another over one connection, as the pages of a visit, and counts from each request to the
+// last byte of its answer.
+func (t test) bursts(ctx context.Context, client *http.Client) (result, error) {
+	var sum result
+	for began := time.Now(); time.Since(began) < t.omit+t.length; time.Sleep(t.pause) {
+		from := time.Now()
+		one, err := test{name: t.name, size: t.size, length: t.length}.download(ctx, client)
+		if err != nil {
+			return sum, err
+		}
+		if from.Sub(began) >= t.omit {
+			sum.Bytes += one.Bytes
+			sum.Seconds += time.Since(from).Seconds()
+		}
+	}
+	return sum, nil
 }
 
 // upload counts what the server got by its own answer, less what was sent before the end of omit. It takes the time
