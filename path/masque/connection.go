@@ -133,19 +133,37 @@ func (p *tunnel) addresses(ctx context.Context) ([]netip.Addr, error) {
 
 // dialAddress tries one address of the proxy, in the first round with large packets.
 func (p *tunnel) dialAddress(ctx context.Context, remote netip.AddrPort, round int) (*connection, error) {
+	if _, err := p.packetSize(remote); err != nil {
+		return nil, err
+	}
+	flow, err := p.o.Base.Open(ctx, remote)
+	if err != nil {
+		return nil, err
+	}
+	// A tunnel knows what it carries once it is open.
+	size, err := p.packetSize(remote)
+	if err != nil {
+		flow.Close()
+		return nil, err
+	}
+	if round > 0 || p.isNarrow() {
+		size = PacketNarrow
+	}
+	return p.handshake(ctx, flow, remote, size)
+}
+
+// packetSize is the size that outer packets to the proxy begin with over the base path as it is now.
+func (p *tunnel) packetSize(remote netip.AddrPort) (int, error) {
 	mtu, overhead := p.o.Base.Describe().MTU, headers6
 	if remote.Addr().Is4() {
 		overhead = headers4
 	}
 	size := firstPacket(mtu, overhead)
 	if size == 0 {
-		return nil, p.problem(fmt.Sprintf("the path that it rides carries packets of %d bytes, and QUIC inside QUIC needs %d", mtu, PacketNarrow+overhead),
+		return 0, p.problem(fmt.Sprintf("the path that it rides carries packets of %d bytes, and QUIC inside QUIC needs %d", mtu, PacketNarrow+overhead),
 			"raise the MTU of "+cmpName(p.spec.Base)+", or let the tunnel ride another path")
 	}
-	if round > 0 || p.isNarrow() {
-		size = PacketNarrow
-	}
-	return p.handshake(ctx, remote, size)
+	return size, nil
 }
 
 // narrowFor is how long large packets are not tried again where they were not answered. A connection finds out by
@@ -164,14 +182,11 @@ func (p *tunnel) noteNarrow() {
 	p.narrow = time.Now().Add(narrowFor)
 }
 
-// handshake makes a connection whose packets begin with one size.
-func (p *tunnel) handshake(ctx context.Context, remote netip.AddrPort, size int) (*connection, error) {
-	flow, err := p.o.Base.Open(ctx, remote)
-	if err != nil {
-		return nil, err
-	}
+// handshake makes a connection over a flow, which it takes over. Its packets begin with one size.
+func (p *tunnel) handshake(ctx context.Context, flow path.Flow, remote netip.AddrPort, size int) (*connection, error) {
 	socket, w := newWire(flow, remote)
 	c := &connection{path: p, wire: w, transport: &quic.Transport{Conn: socket}}
+	var err error
 	c.quic, err = c.transport.Dial(ctx, net.UDPAddrFromAddrPort(remote), p.tlsConfig(), &quic.Config{
 		HandshakeIdleTimeout: handshakePatience, MaxIdleTimeout: deadAfter, KeepAlivePeriod: keepAlive,
 		EnableDatagrams: true, MaxIncomingStreams: -1, InitialPacketSize: uint16(size),

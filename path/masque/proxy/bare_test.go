@@ -196,7 +196,7 @@ func TestDatagramsOnTheWire(t *testing.T) {
 	if got := b.receive(stream); got != "third" {
 		t.Errorf("%q", got)
 	}
-	if got := s.Status(); got.Up != (Direction{3, 10, 1}) || got.Down.Packets != 3 {
+	if got := s.settled(t, 3, 3); got.Up != (Direction{3, 10, 1}) || got.Down.Packets != 3 {
 		t.Errorf("%+v", got)
 	}
 	stream.Close()
@@ -267,7 +267,7 @@ func TestLargeDatagramsFromTheTarget(t *testing.T) {
 	if got := b.receive(stream); len(got) != 5 {
 		t.Errorf("%d bytes", len(got))
 	}
-	if got := s.Status().Down; got.Dropped != 3 || got.Packets != 1 {
+	if got := s.settled(t, 1, 1).Down; got.Dropped != 3 || got.Packets != 1 {
 		t.Errorf("%+v", got)
 	}
 }

@@ -146,12 +146,26 @@ func TestPairCarriesDatagrams(t *testing.T) {
 			exchange(t, f, to, bytes.Repeat([]byte{byte(size)}, size))
 		}
 	}
-	status := s.Status()
+	status := s.settled(t, 6, 6)
 	if status.Connections != 1 || status.FlowsOpen != 2 || status.Flows != 2 || status.Up.Packets != 6 || status.Down.Bytes != 2*(1+1200+1280) {
 		t.Errorf("%+v", status)
 	}
 	if info := p.Describe(); info.MTU < 1361 || info.Exit != "masque:"+s.Addr().String() || info.Observer != info.Exit || !info.Ready {
 		t.Errorf("%+v", info)
+	}
+}
+
+// settled waits until so many datagrams are counted: an answer may overtake the count of its question.
+func (s *setup) settled(t *testing.T, up, down uint64) Status {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+		got := s.Status()
+		if got.Up.Packets == up && got.Down.Packets == down {
+			return got
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%+v, want %d datagrams up and %d down", got, up, down)
+		}
 	}
 }
 
@@ -275,6 +289,21 @@ func TestNarrowBases(t *testing.T) {
 		t.Errorf("MTU %d before anything is open", info.MTU)
 	}
 	exchange(t, open(t, p, to), to, make([]byte, 1200))
+}
+
+// A tunnel in a tunnel: QUIC's 1,200 bytes fit the inner one too.
+func TestTunnelInATunnel(t *testing.T) {
+	outer, inner := start(t, nil), start(t, nil)
+	to, _ := echo(t, "127.0.0.1:0")
+	p := inner.way(t, inner.token, outer.way(t, outer.token, nil))
+	f := open(t, p, to)
+	exchange(t, f, to, make([]byte, 1200))
+	if got := outer.Status(); got.FlowsOpen != 1 || got.Up.Packets == 0 {
+		t.Errorf("%+v", got)
+	}
+	if info := p.Describe(); info.MTU < 1228 || info.MTU > 1361-39 {
+		t.Errorf("MTU %d inside two tunnels", info.MTU)
+	}
 }
 
 // A target that is not there ends the flow, and the next one can be opened.

@@ -33,6 +33,7 @@ const (
 	maxPerSource    = 64
 	maxAllFlows     = 8192
 	maxHeaderBytes  = 8 << 10
+	maxSession      = 64 // bytes of a session's name
 	patienceAuth    = 10 * time.Second // from a connection's first packet to the first credentials that fit
 	patienceResolve = 5 * time.Second
 	handshakesAtOne = 64 // in a burst, before clients must prove their address (RFC 9000, section 8.1.2)
@@ -72,6 +73,7 @@ type Proxy struct {
 	sources   *crowd[netip.Addr]
 	users     *crowd[string]
 	sizes     *sizes
+	exits     exits
 
 	mu         sync.Mutex
 	handshakes bucket
@@ -94,7 +96,7 @@ func New(o Options) (*Proxy, error) {
 		o.lookup = net.DefaultResolver.LookupNetIP
 	}
 	p := &Proxy{o: o, log: o.Log, failures: newFailures(), sources: newCrowd[netip.Addr](maxPerSource, maxConnections),
-		users: newCrowd[string](o.MaxFlows, maxAllFlows), sizes: newSizes()}
+		users: newCrowd[string](o.MaxFlows, maxAllFlows), sizes: newSizes(), exits: exits{open: map[exitKey]*exit{}}}
 	at := net.UDPAddrFromAddrPort(o.Listen)
 	if o.Listen.Addr().IsUnspecified() && o.Listen.Addr().Is6() {
 		at.IP = nil // both families, or the one that there is
@@ -221,11 +223,16 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer p.users.leave(name)
-	socket, ok := p.reach(w, r, host, port)
+	key := exitKey{user: name, session: r.Header.Get(masque.SessionHeader)}
+	if len(key.session) > maxSession {
+		refuse(w, http.StatusBadRequest, "http_request_error")
+		return
+	}
+	x, ok := p.reach(w, r, &key, host, port)
 	if !ok {
 		return
 	}
-	defer socket.Close()
+	defer p.exits.leave(key, x)
 	w.Header().Set(http3.CapsuleProtocolHeader, masque.CapsuleProtocol)
 	w.WriteHeader(http.StatusOK)
 	stream, err := w.(http3.HTTPStreamer).HTTPStream()
@@ -233,15 +240,15 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	p.counts.flows.Add(1)
-	p.note("flow begins", name, r, socket)
-	why := newRelay(p, stream, socket).run(r.Context())
+	p.note("flow begins", name, r, key.to)
+	why := newRelay(p, stream, x).run(r.Context())
 	p.log.Debug("flow ended", "user", name, "why", why)
 }
 
-func (p *Proxy) note(what, name string, r *http.Request, socket *net.UDPConn) {
+func (p *Proxy) note(what, name string, r *http.Request, to netip.AddrPort) {
 	attributes := []any{"user", name}
 	if p.o.LogTargets {
-		attributes = append(attributes, "from", r.RemoteAddr, "to", socket.RemoteAddr())
+		attributes = append(attributes, "from", r.RemoteAddr, "to", to)
 	}
 	p.log.Info(what, attributes...)
 }
@@ -271,8 +278,9 @@ func (p *Proxy) authenticate(w http.ResponseWriter, r *http.Request) (string, bo
 	return name, true
 }
 
-// reach opens a socket to the first address of the target that is allowed, or answers why not.
-func (p *Proxy) reach(w http.ResponseWriter, r *http.Request, host string, port uint16) (*net.UDPConn, bool) {
+// reach finds or opens the exit to the first address of the target that is allowed, which it adds to the key, or answers
+// why not.
+func (p *Proxy) reach(w http.ResponseWriter, r *http.Request, key *exitKey, host string, port uint16) (*exit, bool) {
 	ctx, cancel := context.WithTimeout(r.Context(), patienceResolve)
 	defer cancel()
 	addrs, err := p.lookup(ctx, host)
@@ -287,8 +295,9 @@ func (p *Proxy) reach(w http.ResponseWriter, r *http.Request, host string, port 
 			continue
 		}
 		allowed = true
-		if socket, err := dial(to); err == nil {
-			return socket, true
+		key.to = to
+		if x, err := p.exits.enter(*key, &p.counts); err == nil {
+			return x, true
 		}
 	}
 	if !allowed {

@@ -27,8 +27,9 @@ const (
 type relay struct {
 	proxy  *Proxy
 	stream *http3.Stream
-	socket *net.UDPConn
+	exit   *exit
 	queue  chan []byte  // HTTP datagrams for the target
+	back   chan []byte  // HTTP datagrams for the client
 	active atomic.Int64 // when something was carried last, Unix nanoseconds
 	ctx    context.Context
 	end    context.CancelCauseFunc
@@ -63,8 +64,9 @@ func dial(to netip.AddrPort) (*net.UDPConn, error) {
 	return socket, errors.Join(socket.SetReadBuffer(flowBuffer), socket.SetWriteBuffer(flowBuffer))
 }
 
-func newRelay(p *Proxy, stream *http3.Stream, socket *net.UDPConn) *relay {
-	r := &relay{proxy: p, stream: stream, socket: socket, queue: make(chan []byte, flowQueue)}
+func newRelay(p *Proxy, stream *http3.Stream, x *exit) *relay {
+	r := &relay{proxy: p, stream: stream, exit: x, queue: make(chan []byte, flowQueue), back: make(chan []byte, flowQueue)}
+	x.speaker.CompareAndSwap(nil, r)
 	r.touch()
 	return r
 }
@@ -93,7 +95,6 @@ func (r *relay) run(ctx context.Context) error {
 		}
 	}
 	why := context.Cause(r.ctx)
-	r.socket.Close()
 	switch {
 	case errors.Is(why, errTarget):
 		r.stream.CancelWrite(quic.StreamErrorCode(http3.ErrCodeConnectError))
@@ -147,7 +148,8 @@ func (r *relay) forward(datagram []byte) error {
 		counts.up.dropped.Add(1)
 		return nil
 	}
-	_, err = r.socket.Write(payload)
+	r.exit.speaker.Store(r)
+	_, err = r.exit.socket.Write(payload)
 	switch {
 	case err == nil:
 		counts.up.add(len(payload))
@@ -160,24 +162,30 @@ func (r *relay) forward(datagram []byte) error {
 	return nil
 }
 
-// down carries from the target to the client. Where the connection is congested it waits, and the socket's buffer
-// fills.
+// hear takes a datagram from the target; false where too many wait.
+func (r *relay) hear(payload []byte) bool {
+	select {
+	case r.back <- masque.AppendDatagram(make([]byte, 0, len(payload)+1), payload):
+		return true
+	default:
+		return false
+	}
+}
+
+// down carries from the target to the client. Where the connection is congested it waits, and what comes then is
+// dropped once the queue is full.
 func (r *relay) down() error {
-	buffer := make([]byte, largest)
 	counts := &r.proxy.counts
 	for {
-		n, err := r.socket.Read(buffer)
-		if errors.Is(err, unix.EMSGSIZE) {
-			continue // what the client sent was too large for the way to the target
-		}
-		if err != nil {
+		var datagram []byte
+		select {
+		case datagram = <-r.back:
+		case <-r.exit.ended:
 			return errTarget
+		case <-r.ctx.Done():
+			return errClient
 		}
-		if n == largest {
-			counts.down.dropped.Add(1)
-			continue
-		}
-		err = r.stream.SendDatagram(masque.AppendDatagram(make([]byte, 0, n+1), buffer[:n]))
+		err := r.stream.SendDatagram(datagram)
 		var tooLarge *quic.DatagramTooLargeError
 		switch {
 		case errors.As(err, &tooLarge):
@@ -185,7 +193,7 @@ func (r *relay) down() error {
 		case err != nil:
 			return errClient
 		default:
-			counts.down.add(n)
+			counts.down.add(len(datagram) - 1)
 			r.touch()
 		}
 	}
