@@ -240,7 +240,7 @@ func TestDistrusts(t *testing.T) {
 	for _, c := range []struct {
 		address, port float64
 		want          string
-	}{{0.5, 1, distrustsAddresses}, {0.5, 0.5, distrustsChanges}, {0.95, 1.2, distrustsNothing}, {1, 0.5, distrustsNothing}} {
+	}{{0.5, 1, distrustsAddresses}, {0.5, 0.5, distrustsChanges}, {0.95, 1.2, distrustsNothing}, {0.89, 0.9, distrustsNothing}, {1, 0.5, distrustsNothing}} {
 		if got := distrusts(pair(c.address, c.port)); got != c.want {
 			t.Errorf("%v and %v: %q, want %q", c.address, c.port, got, c.want)
 		}

@@ -151,12 +151,12 @@ func distrusts(cases []Case) string {
 		for _, b := range cases {
 			switch {
 			case a.Change != changeAddress || b.Change != changePort || a.Every != b.Every || a.Paths != b.Paths:
-			case a.Ratio >= holds:
-				return distrustsNothing
-			case b.Ratio >= holds:
+			case a.Ratio < holds && b.Ratio < holds:
+				return distrustsChanges
+			case a.Ratio < holds && a.Ratio < holds*b.Ratio:
 				return distrustsAddresses
 			default:
-				return distrustsChanges
+				return distrustsNothing
 			}
 		}
 	}
