@@ -12,6 +12,10 @@ import (
 // Protocol is the upgrade token of CONNECT-UDP (RFC 9298, section 3.4).
 const Protocol = "connect-udp"
 
+// SessionHeader names the session that a flow is of. A proxy of ours lets flows of one session, user and target leave by
+// one socket; others pass over it.
+const SessionHeader = "Heddle-Session"
+
 // CapsuleProtocol is the value of the header of that name (RFC 9297, section 3.4).
 const CapsuleProtocol = "?1"
 
