@@ -136,7 +136,7 @@ func (p *tunnel) dialAddress(ctx context.Context, remote netip.AddrPort, round i
 	if _, err := p.packetSize(remote); err != nil {
 		return nil, err
 	}
-	flow, err := p.o.Base.Open(ctx, remote)
+	flow, err := p.o.Base.Open(path.WithSession(ctx, ""), remote) // it is for all sessions
 	if err != nil {
 		return nil, err
 	}

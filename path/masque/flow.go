@@ -43,7 +43,7 @@ type flow struct {
 
 // open asks the proxy for one target.
 func (c *connection) open(ctx context.Context, to netip.AddrPort) (path.Flow, error) {
-	request, err := c.path.request(to)
+	request, err := c.path.request(ctx, to)
 	if err != nil {
 		return nil, err
 	}
@@ -100,12 +100,15 @@ func cancelStream(stream *http3.RequestStream) {
 const authorizationHeader = "Proxy-Authorization"
 
 // request is an extended CONNECT (RFC 9298, section 3.4).
-func (p *tunnel) request(to netip.AddrPort) (*http.Request, error) {
+func (p *tunnel) request(ctx context.Context, to netip.AddrPort) (*http.Request, error) {
 	target, err := url.Parse(p.template.Expand(to))
 	if err != nil {
 		return nil, p.problem("the URI template gives no URL", "correct it")
 	}
 	header := http.Header{http3.CapsuleProtocolHeader: {CapsuleProtocol}, "User-Agent": {""}}
+	if session := path.SessionOf(ctx); session != "" {
+		header.Set(SessionHeader, session)
+	}
 	if p.o.Secret != nil {
 		secret, err := p.o.Secret(p.spec.Name)
 		if err != nil {

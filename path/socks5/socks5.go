@@ -99,7 +99,7 @@ func (p *proxyPath) Open(ctx context.Context, to netip.AddrPort) (path.Flow, err
 		control.Close()
 		return nil, p.explain(err, "UDP")
 	}
-	under, err := p.base.Open(ctx, relay)
+	under, err := p.base.Open(path.WithSession(ctx, ""), relay) // it is the flow's alone
 	if err != nil {
 		control.Close()
 		return nil, &path.Error{What: p.what(), Why: "no way to the proxy's relay " + relay.String(), Err: err, Hint: hintOf(err)}

@@ -168,7 +168,7 @@ func (t *tunnel) reach(ctx context.Context) error {
 		return err
 	}
 	for _, to := range addrs {
-		flow, openErr := t.base.Open(ctx, to)
+		flow, openErr := t.base.Open(path.WithSession(ctx, ""), to) // it is for all sessions
 		if openErr == nil {
 			t.bind.use(flow, to)
 			return nil

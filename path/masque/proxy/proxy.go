@@ -33,7 +33,7 @@ const (
 	maxPerSource    = 64
 	maxAllFlows     = 8192
 	maxHeaderBytes  = 8 << 10
-	maxSession      = 64 // bytes of a session's name
+	maxSession      = 64               // bytes of a session's name
 	patienceAuth    = 10 * time.Second // from a connection's first packet to the first credentials that fit
 	patienceResolve = 5 * time.Second
 	handshakesAtOne = 64 // in a burst, before clients must prove their address (RFC 9000, section 8.1.2)
