@@ -349,7 +349,7 @@ func TestGuessingIsBounded(t *testing.T) {
 
 // A connection that shows no credentials does not stay.
 func TestSilentConnectionsEnd(t *testing.T) {
-	s := start(t, func(o *Options) { o.patience = 20 * time.Millisecond })
+	s := start(t, func(o *Options) { o.patience = 300 * time.Millisecond })
 	b := connect(t, s)
 	<-b.quic.Context().Done()
 	at, _ := echo(t, "127.0.0.1:0")
@@ -357,7 +357,7 @@ func TestSilentConnectionsEnd(t *testing.T) {
 	stream := known.flow(at)
 	stream.SendDatagram([]byte{0, 'x'})
 	known.receive(stream)
-	for range 10 { // longer than the patience, by round trips and not by a clock
+	for range 80 { // longer than the patience, by round trips and not by a clock
 		time.Sleep(5 * time.Millisecond)
 	}
 	stream.SendDatagram([]byte{0, 'y'})
