@@ -3,7 +3,8 @@
 //! Its event loop, sizes and flow control are those of quiche's own example, http3-server.rs, without its toy of a
 //! Retry. What migration needs comes on top, as quiche's quiche-server does it with --enable-active-migration: clients
 //! may migrate, there are spare connection IDs, and more than two paths are kept. Each path has its own congestion
-//! state, and quiche validates a new one by itself. All else is the default of the library.
+//! state, and quiche validates a new one by itself. A packet leaves when quiche says, as in tokio-quiche: without that a
+//! path to which the client returns would get its whole window at once. All else is the default of the library.
 //!
 //! Usage: heddle-quiche ADDRESS:PORT CERTIFICATE KEY [QLOG-DIRECTORY]
 
@@ -13,6 +14,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
 use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 
 const MAX_DATAGRAM: usize = 1350;
 const ZEROS: [u8; 65536] = [0; 65536];
@@ -22,6 +24,7 @@ const PATHS: u64 = 8;
 
 struct Client {
     conn: quiche::Connection,
+    held: Option<(Vec<u8>, quiche::SendInfo)>, // the next packet, until its time has come
     http: Option<h3::Connection>,
     replies: HashMap<u64, Reply>,
     uploads: HashMap<u64, u64>, // bytes by stream
@@ -74,7 +77,7 @@ fn run(args: &[String]) -> Result<(), Box<dyn std::error::Error>> {
     println!("listening on {}", args[1]);
     let mut events = mio::Events::with_capacity(16);
     loop {
-        let timeout = server.clients.values().filter_map(|c| c.conn.timeout()).min();
+        let timeout = server.clients.values().filter_map(Client::timeout).min();
         match poll.poll(&mut events, timeout) {
             Err(e) if e.kind() != ErrorKind::Interrupted => return Err(e.into()),
             _ => (),
@@ -169,7 +172,7 @@ impl Server {
         // The client goes on with the ID that it chose until it has heard the server's.
         self.ids.insert(header.dcid.clone().into_owned(), id);
         self.ids.insert(scid, id);
-        let client = Client { conn, http: None, replies: HashMap::new(), uploads: HashMap::new() };
+        let client = Client { conn, held: None, http: None, replies: HashMap::new(), uploads: HashMap::new() };
         self.clients.insert(id, client);
         Ok(Some(id))
     }
@@ -206,23 +209,18 @@ impl Server {
         Ok(())
     }
 
-    /// Sends what the connections have to send.
+    /// Sends what the connections have to send by now.
     fn send(&mut self) -> io::Result<()> {
-        let mut out = [0; MAX_DATAGRAM];
+        let now = Instant::now();
         for client in self.clients.values_mut() {
-            loop {
-                match client.conn.send(&mut out) {
-                    Ok((len, info)) => match self.socket.send_to(&out[..len], info.to) {
-                        Ok(_) => (),
-                        Err(e) if e.kind() == ErrorKind::WouldBlock => break,
-                        Err(e) => return Err(e),
-                    },
-                    Err(quiche::Error::Done) => break,
-                    Err(e) => {
-                        eprintln!("{}: send: {e}", client.conn.trace_id());
-                        client.conn.close(false, 1, b"fail").ok();
-                        break;
-                    },
+            while let Some((packet, info)) = client.next() {
+                if info.at > now {
+                    client.held = Some((packet, info));
+                    break;
+                }
+                match self.socket.send_to(&packet, info.to) {
+                    Err(e) if e.kind() != ErrorKind::WouldBlock => return Err(e),
+                    _ => (),
                 }
             }
         }
@@ -238,6 +236,32 @@ impl Server {
 }
 
 impl Client {
+    /// When it has something to do without being asked.
+    fn timeout(&self) -> Option<Duration> {
+        let held = self.held.as_ref().map(|(_, info)| info.at.saturating_duration_since(Instant::now()));
+        self.conn.timeout().into_iter().chain(held).min()
+    }
+
+    /// The next packet to send, if there is one.
+    fn next(&mut self) -> Option<(Vec<u8>, quiche::SendInfo)> {
+        if self.held.is_some() {
+            return self.held.take();
+        }
+        let mut packet = vec![0; MAX_DATAGRAM];
+        match self.conn.send(&mut packet) {
+            Ok((len, info)) => {
+                packet.truncate(len);
+                Some((packet, info))
+            },
+            Err(quiche::Error::Done) => None,
+            Err(e) => {
+                eprintln!("{}: send: {e}", self.conn.trace_id());
+                self.conn.close(false, 1, b"fail").ok();
+                None
+            },
+        }
+    }
+
     /// Takes requests and goes on with replies.
     fn serve(&mut self, config: &h3::Config) {
         // A client at a new address is probed, as quiche-server does.
