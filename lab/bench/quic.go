@@ -23,8 +23,8 @@ var (
 // QUIC is figure 8(b) and (c) of CoMPS: goodput of HTTP/3 down and up through `heddle split`, against the switching
 // period, over three paths, relative to no switching. The client is quic-go; the servers are quic-go, aioquic and
 // quiche, with their library's defaults. In distinct each path has an address of its own; in one-exit the server sees
-// one address, and a port for each path; in tunnel the session goes through `heddle up`, and the server sees one address
-// and one port.
+// one address, and a port for each path; in exit all paths lead to one proxy, and in tunnel the session goes through
+// `heddle up`: the server sees one address and one port.
 func QUIC() Bench {
 	return Bench{
 		name: "quic",
@@ -73,7 +73,12 @@ func quicTopologies(periods []string, length, omit time.Duration) []*topology {
 		for _, every := range periods {
 			t.cases = append(t.cases, q.variant(every))
 		}
-		all = append(all, t)
+		x := &quicExit{quicSession: quicSession{library: library, length: length, omit: omit}}
+		joined := &topology{name: "exit/" + library, world: lab.ThreeWays(), serve: x.serve}
+		for _, every := range periods {
+			joined.cases = append(joined.cases, x.variant(every))
+		}
+		all = append(all, t, joined)
 	}
 	return all
 }

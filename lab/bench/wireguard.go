@@ -132,11 +132,15 @@ func processes(p *peer.Process, err error) ([]*peer.Process, error) {
 
 // split gives the flags of `heddle up` and `heddle split` that say how to switch between ways.
 func split(every string, ways []string, seed int) []string {
-	args := []string{"--schedule", "weighted", "--every", every, "--seed", strconv.Itoa(seed)}
+	args := schedule(every, seed)
 	for _, w := range ways {
 		args = append(args, "--via", w+"=if:"+w)
 	}
 	return args
+}
+
+func schedule(every string, seed int) []string {
+	return []string{"--schedule", "weighted", "--every", every, "--seed", strconv.Itoa(seed)}
 }
 
 // variant measures download, then upload, through what the client brings up.

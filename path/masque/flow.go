@@ -2,7 +2,10 @@ package masque
 
 import (
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"errors"
 	"net"
 	"net/http"
@@ -107,7 +110,10 @@ func (p *tunnel) request(ctx context.Context, to netip.AddrPort) (*http.Request,
 	}
 	header := http.Header{http3.CapsuleProtocolHeader: {CapsuleProtocol}, "User-Agent": {""}}
 	if session := path.SessionOf(ctx); session != "" {
-		header.Set(SessionHeader, session)
+		// Each proxy gets a name of its own, so that two of them cannot tell that they serve one session.
+		name := hmac.New(sha256.New, []byte(session))
+		name.Write([]byte(p.template.Authority))
+		header.Set(SessionHeader, hex.EncodeToString(name.Sum(nil)[:16]))
 	}
 	if p.o.Secret != nil {
 		secret, err := p.o.Secret(p.spec.Name)
