@@ -17,10 +17,10 @@ second its terminal shows; and mosh by itself over one of them.
 
 mosh-server, mosh-client, ssh and sshd are the installed ones; heddle mosh joins
 them. mosh-server sends once in half a round trip, and at most fifty times a
-second, whatever the paths could carry. Each case takes about eight seconds, of
-which four count: about seven minutes for five rounds. A run in which the emulated
-links were late by more than 1 ms on average is repeated. All cases of a round
-draw the same weights. Needs root, python3, mosh and openssh-server.`,
+second, whatever the paths could carry. Each case takes about ten seconds, of
+which four count: about nine minutes for five rounds. A run in which the
+emulated links were late by more than 1 ms on average is repeated. All cases of
+a round draw the same weights. Needs root, python3, mosh and openssh-server.`,
 		Example: `  heddle lab bench mosh --quick
   heddle lab bench mosh --json mosh.json --plot mosh.svg`,
 	})

@@ -25,8 +25,9 @@ while True:
     time.sleep(0.005)
 `
 
-// moshSettles is how long mosh's estimate of the round trip, and with it its rate, takes to be what it stays.
-const moshSettles = 2 * time.Second
+// moshSettles is how long mosh's rate takes to be what it stays: it hangs on the smoothed round trip, which takes ten
+// samples a second, each for an eighth, and forgets a slow start that late.
+const moshSettles = 4 * time.Second
 
 // paperMosh is the throughput at a switching period of 10 ms relative to none: "less than 5%" less, CoMPS, section 6.
 const paperMosh = 0.95
