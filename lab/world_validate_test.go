@@ -16,6 +16,7 @@ func TestValidateNamesTheMistake(t *testing.T) {
 		"\"lo\" is no name":      func(w *World) { w.Links[0].A.Device = "lo" },
 		"MTU 100":                func(w *World) { w.Links[0].MTU = 100 },
 		"link link: delay":       func(w *World) { w.Links[0].AtoB.Delay = -1 },
+		"masquerades behind":     func(w *World) { w.Hosts[0].Masquerade = "other" },
 		"which is no device":     func(w *World) { w.Hosts[0].Routes = defaults("10.0.0.2", "fd00::2", "other", 0) },
 		"mixes families": func(w *World) {
 			w.Hosts[0].Routes = []Route{{netip.MustParsePrefix("::/0"), netip.MustParseAddr("10.0.0.2"), "link", 0}}

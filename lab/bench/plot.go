@@ -28,12 +28,12 @@ func (r Report) WritePlot(w io.Writer) error {
 	return err
 }
 
-// groups sorts the rows by the first word of their case and by what was measured, since a chart has one axis of values,
-// in the order of the report.
+// groups sorts the rows by their topology and by what was measured, since a chart has one axis of values, in the order
+// of the report.
 func (r Report) groups() (names []string, rows map[string][]Row) {
 	rows = map[string][]Row{}
 	for _, row := range r.Rows {
-		group, _, _ := strings.Cut(row.Case, "/")
+		group := row.topology
 		if len(rows[group]) > 0 && rows[group][0].Metric != row.Metric {
 			group += ", " + row.Metric
 		}
@@ -45,15 +45,14 @@ func (r Report) groups() (names []string, rows map[string][]Row) {
 	return names, rows
 }
 
-// chart has a series for each last word of the cases GROUP/NAME/SERIES, and a place on the axis for each NAME.
+// chart has a series for each last word of the cases TOPOLOGY/NAME/SERIES, and a place on the axis for each NAME.
 func chart(group string, rows []Row) plot.Chart {
 	c := plot.Chart{Title: group, Width: plotWidth, Height: plotHeight, Y: plot.Axis{Label: rows[0].Metric + ", " + rows[0].Unit}}
 	places, series := map[string]int{}, map[string]int{}
 	medians := map[string]float64{}
 	for _, row := range rows {
 		medians[row.Case] = row.Median
-		_, name, _ := strings.Cut(row.Case, "/")
-		last := ""
+		name, last := strings.TrimPrefix(row.Case, row.topology+"/"), ""
 		if cut := strings.LastIndexByte(name, '/'); cut >= 0 {
 			name, last = name[:cut], name[cut+1:]
 		}

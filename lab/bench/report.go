@@ -39,6 +39,8 @@ type Row struct {
 	Ratio    *float64 `json:"ratio"`
 	// Paper is the published ratio, where there is one.
 	Paper *float64 `json:"paper"`
+
+	topology string // the first words of Case
 }
 
 // sample is one measurement of one case in one round.

@@ -160,7 +160,7 @@ func (r *runner) rows() []Row {
 			for _, f := range r.kinds[t.caseName(v)] {
 				name, baseline := rowName(t, v, f), rowName(t, t.cases[0], f)
 				row := newRow(name, r.samples[name], baseline, r.samples[baseline])
-				row.Metric, row.Unit, row.Paper = f.metric, f.unit, r.paper(name)
+				row.Metric, row.Unit, row.Paper, row.topology = f.metric, f.unit, r.paper(name), t.name
 				rows = append(rows, row)
 			}
 		}

@@ -1,0 +1,67 @@
+package bench
+
+import (
+	"errors"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"heddle/lab"
+)
+
+// TestQUICGoesThroughTheRelay measures quic-go once, for a fraction of a second each way, switching between three ways.
+func TestQUICGoesThroughTheRelay(t *testing.T) {
+	if err := lab.Supported(); errors.Is(err, lab.ErrUnsupported) {
+		t.Skip(err)
+	}
+	heddle := filepath.Join(t.TempDir(), "heddle")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", heddle, "heddle/cmd/heddle").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	q := &quicSession{library: "quic-go", length: 300 * time.Millisecond}
+	top := &topology{name: "one-exit/quic-go", world: lab.ThreeWaysOneExit(), serve: q.serve}
+	t.Cleanup(func() {
+		if err := top.down(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := top.up(t.Context(), &stage{heddle: heddle, work: t.TempDir(), say: t.Logf}); err != nil {
+		t.Fatal(err)
+	}
+	figures, err := q.variant("50ms").measure(t.Context(), top.stage, 1)
+	if err != nil || len(figures) != 2 || figures[0].value <= 0 || figures[1].value <= 0 {
+		t.Errorf("%v, %v", figures, err)
+	}
+}
+
+// TestQUICCases are those that the paper's figure and its reader ask for.
+func TestQUICCases(t *testing.T) {
+	b := QUIC()
+	names := map[string]bool{}
+	for _, top := range b.topologies(false) {
+		for _, v := range top.cases {
+			names[top.caseName(v)] = true
+		}
+		if baseline := top.cases[0].name; baseline != "none" {
+			t.Errorf("%s is compared with %s", top.name, baseline)
+		}
+	}
+	for _, place := range []string{"distinct", "one-exit"} {
+		for _, library := range []string{"quic-go", "aioquic", "quiche"} {
+			for _, every := range []string{"none", "500ms", "200ms", "100ms", "50ms", "40ms", "30ms", "20ms", "10ms"} {
+				if name := place + "/" + library + "/" + every; !names[name] {
+					t.Errorf("no case %s", name)
+				}
+			}
+		}
+	}
+	if paper := b.paper("distinct/quiche/100ms/down"); paper == nil || *paper != paperQUIC {
+		t.Errorf("the paper's figure: %v", paper)
+	}
+	for _, name := range []string{"distinct/quiche/10ms/down", "one-exit/quiche/100ms/down"} {
+		if paper := b.paper(name); paper != nil {
+			t.Errorf("a figure that the paper does not have for %s: %v", name, *paper)
+		}
+	}
+}
