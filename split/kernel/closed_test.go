@@ -67,15 +67,18 @@ func machine(t *testing.T, w *planetest.World) string {
 
 // After a crash nothing leaves until somebody cleaned up, and cleaning leaves nothing behind.
 func TestCrash(t *testing.T) {
-	for name, unit := range map[string]string{"time": "5ms", "packets": "5p"} {
+	for name, c := range map[string]struct {
+		unit   string
+		server netip.Addr
+	}{"time": {"5ms", planetest.Server4}, "packets": {"5p", planetest.Server4}, "IPv6": {"5ms", planetest.Server6}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := planetest.New(t)
 			// Strict filtering refuses answers that come by another device than the best route has.
 			w.Do(t, w.Client, func() error { return planetest.Set("ipv4/conf/all/rp_filter", "1") })
 			before := machine(t, w)
-			echo := w.NewEcho(t, planetest.Server4)
-			o := options(t, echo.At, "uniform", unit)
+			echo := w.NewEcho(t, c.server)
+			o := options(t, echo.At, "uniform", c.unit)
 			o.GSOOff = true
 			r := open(t, w, o)
 			tap := w.NewTap(t)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"heddle/path"
@@ -194,5 +195,43 @@ func TestEachPathCarriesItsOwn(t *testing.T) {
 				t.Errorf("%d packets of %d; status %+v", total, len(sockets)*n, s)
 			}
 		})
+	}
+}
+
+// Two addresses of one device are two paths, though one observer.
+func TestSourceAddressesAsPaths(t *testing.T) {
+	t.Parallel()
+	w := planetest.New(t)
+	w.Do(t, w.Client, func() error {
+		link, err := netlink.LinkByName("p1")
+		if err != nil {
+			return err
+		}
+		second, err := netlink.ParseAddr("10.77.1.9/24")
+		if err != nil {
+			return err
+		}
+		return netlink.AddrAdd(link, second)
+	})
+	echo := w.NewEcho(t, planetest.Server4)
+	o := options(t, echo.At, "round-robin", "2ms")
+	o.Via = []path.Spec{{Name: "a", Kind: "src", Arg: "10.77.1.2"}, {Name: "b", Kind: "src", Arg: "10.77.1.9"}}
+	r := open(t, w, o).start()
+	tap := w.NewTap(t)
+	if back := talk(t, w.NewSocket(t, netip.AddrPort{}, netip.AddrPort{}), echo.At, 40, time.Millisecond); back != 40 {
+		t.Errorf("%d of 40 came back", back)
+	}
+	by := map[netip.Addr]int{}
+	for _, p := range tap.Packets() {
+		by[p.From.Addr()]++
+		if p.Way != 1 {
+			t.Errorf("%+v left by another device", p)
+		}
+	}
+	if a, b := by[netip.MustParseAddr("10.77.1.2")], by[netip.MustParseAddr("10.77.1.9")]; a < 10 || b < 10 || a+b != 40 {
+		t.Errorf("packets by source: %v", by)
+	}
+	if s := r.Status(); len(s.Warnings) != 1 {
+		t.Errorf("no warning that one observer sees both: %v", s.Warnings)
 	}
 }
