@@ -1,0 +1,56 @@
+package bench
+
+import (
+	"slices"
+	"testing"
+	"time"
+)
+
+// answered is a client whose datagrams took so many microseconds each; 0 for no answer.
+func answered(micro ...int) *echoClient {
+	c := &echoClient{sent: make([]time.Time, echoWarm+len(micro)), trips: make([]time.Duration, echoWarm, echoWarm+len(micro))}
+	for i := range c.trips {
+		c.trips[i] = time.Hour // warming up does not count
+	}
+	for _, m := range micro {
+		c.trips = append(c.trips, time.Duration(m)*time.Microsecond)
+	}
+	return c
+}
+
+func TestEchoFigures(t *testing.T) {
+	through, beside := make([]int, 1000), make([]int, 1000)
+	for i := range through {
+		through[i], beside[i] = 100+i, 50+i
+	}
+	through[3] = 0 // one of a thousand may be lost
+	all, err := echoFigures(answered(through...), answered(beside...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]float64{}
+	for _, f := range all {
+		got[f.name] = f.value
+	}
+	if got["median"] != 600 || got["added-median"] != 51 || got["p99"] != 1089 || got["added-p99"] != 50 {
+		t.Errorf("%v", got)
+	}
+	for i := range 50 {
+		through[i] = 0
+	}
+	if _, err := echoFigures(answered(through...), answered(beside...)); err == nil {
+		t.Error("a run that lost one of twenty counts")
+	}
+}
+
+func TestPlanesComparesAllPlanes(t *testing.T) {
+	for _, topology := range Planes().topologies(true) {
+		var names []string
+		for _, v := range topology.cases {
+			names = append(names, v.name)
+		}
+		if !slices.Equal(names, []string{"none", "relay", "kernel", "route"}) {
+			t.Errorf("%s: %v", topology.name, names)
+		}
+	}
+}
