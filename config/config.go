@@ -84,8 +84,6 @@ type Split struct {
 	Listen string `toml:"listen"`
 	// To is the server, HOST:PORT.
 	To string `toml:"to"`
-	// Reorder holds what arrives by a new path back so long while the path before it still delivers; 0 holds nothing.
-	Reorder time.Duration `toml:"reorder"`
 	// Idle ends a session that carried nothing for so long.
 	Idle time.Duration `toml:"idle"`
 	// MaxSessions bounds the sessions at one time.

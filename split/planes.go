@@ -20,7 +20,7 @@ type Plane struct {
 	// GSO: such counts are exact while the kernel segments for the sender (UDP_SEGMENT). A kernel plane decides for a
 	// whole run of segments at once.
 	GSO bool `json:"gso"`
-	// Rules: a rule may send what it matches by one path.
+	// Rules: a rule may send what it matches by one path, and switches may wait (--settle, --at-gaps).
 	Rules bool `json:"rules"`
 	// Kinds are the kinds of path that it takes; nil for all.
 	Kinds []string `json:"kinds"`
@@ -68,6 +68,8 @@ func (o Options) CheckPlane(name string) error {
 		return refuse("it cannot count packets")
 	case len(o.Rules) > 0 && !p.Rules:
 		return refuse("it has no rules")
+	case (o.AtGaps > 0 || o.Schedule.Settle > 0) && !p.Rules:
+		return refuse("it has neither --settle nor --at-gaps")
 	}
 	return nil
 }

@@ -21,17 +21,14 @@ var aids = []struct {
 	flags []string
 }{
 	{"plain", nil},
-	{"reorder-5ms", []string{"--reorder", "5ms"}},
-	{"reorder-10ms", []string{"--reorder", "10ms"}},
 	{"at-gaps-5ms", []string{"--at-gaps", "5ms"}},
 	{"settle-1s", []string{"--settle", "1s"}},
 }
 
-// quicAids compares the aids at one period with servers that begin anew at a new address, over paths of different delay:
-// a long download, a download's first second, and objects with pauses between them.
+// quicAids compares the aids at one period over paths of different delay: a long download, a download's first second, and objects with pauses between them.
 func quicAids(every string, length, omit time.Duration) []*topology {
 	var all []*topology
-	for _, library := range []string{"quic-go", "aioquic"} {
+	for _, library := range peer.QUICServers {
 		q := &quicSession{library: library, length: length, omit: omit}
 		t := &topology{name: "aids/" + library, world: lab.ThreeWaysUnequal(), serve: q.serve}
 		t.cases = append(t.cases, q.aided("none", "none", nil))

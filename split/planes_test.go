@@ -1,0 +1,46 @@
+package split
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"heddle/path"
+	"heddle/schedule"
+)
+
+func TestCheckPlane(t *testing.T) {
+	timed := func(change func(*Options)) Options {
+		o := Options{Via: []path.Spec{{Name: "a", Kind: "if", Arg: "eth0"}}, Schedule: schedule.Config{Every: schedule.Every{Period: time.Second}}}
+		if change != nil {
+			change(&o)
+		}
+		return o
+	}
+	counted := timed(func(o *Options) { o.Schedule.Every = schedule.Every{Packets: 50} })
+	tunnelled := timed(func(o *Options) { o.Via[0].Kind = "wireguard" })
+	ruled := timed(func(o *Options) { o.Rules = []Rule{{When{Port: 53}, "a"}} })
+	settled := timed(func(o *Options) { o.Schedule.Settle = time.Second })
+	gaps := timed(func(o *Options) { o.AtGaps = time.Millisecond })
+	for _, c := range []struct {
+		plane string
+		o     Options
+		why   string // "" where it can
+	}{
+		{"relay", counted, ""}, {"relay", tunnelled, ""}, {"relay", ruled, ""}, {"relay", settled, ""}, {"relay", gaps, ""},
+		{"kernel", timed(nil), ""}, {"kernel", counted, ""}, {"kernel", tunnelled, "takes only if and src"},
+		{"kernel", ruled, "no rules"}, {"kernel", settled, "neither --settle"}, {"kernel", gaps, "neither --settle"},
+		{"route", timed(nil), ""}, {"route", counted, "cannot count"}, {"route", ruled, "no rules"},
+		{"wireguard", timed(nil), "none of that name"}, {"", timed(nil), "none of that name"},
+	} {
+		err := c.o.CheckPlane(c.plane)
+		if c.why == "" && err != nil || c.why != "" && (err == nil || !strings.Contains(err.Error(), c.why)) {
+			t.Errorf("plane %q: %v, want %q", c.plane, err, c.why)
+		}
+	}
+	for _, name := range PlaneNames() {
+		if err := timed(nil).CheckPlane(name); err != nil {
+			t.Errorf("the table lacks %s: %v", name, err)
+		}
+	}
+}
