@@ -110,6 +110,9 @@ func TestLongHeadersAreDroppedWhereTheirPathIsDown(t *testing.T) {
 	if n := count(direct...) + count(office); n != 0 {
 		t.Errorf("%d long headers left, though their path is down", n)
 	}
+	if s := f.Status("relay"); !strings.Contains(s.Claim, "handshake, which names the server, is seen by path office alone") {
+		t.Errorf("it claims %q", s.Claim)
+	}
 	if s := f.Status("relay"); s.Withheld != 4 || s.Paths[2].Rules[0] != HandshakeWhen {
 		t.Errorf("status says %d withheld, path %+v", s.Withheld, s.Paths[2])
 	}

@@ -101,9 +101,25 @@ func (f *Fan) Status(plane string) Status {
 		s.Paths = append(s.Paths, p)
 		observers[s.Paths[i].Observer] = true
 	}
-	s.Claim = Claim(len(observers))
+	s.Claim = Claim(len(observers)) + f.claimMore(s.Paths)
 	Shares(s.Paths)
 	return s
+}
+
+// claimMore is what rules and exits add to the claim.
+func (f *Fan) claimMore(paths []PathStatus) string {
+	more := ""
+	if i := f.rules.handshakeLane(); i >= 0 {
+		more += "; QUIC's handshake, which names the server, is seen by path " + f.lanes[i].spec.Name + " alone"
+	}
+	exits := map[string]bool{}
+	for _, p := range paths {
+		exits[p.Exit] = true
+	}
+	if exit := paths[0].Exit; exit != "" && len(exits) == 1 && len(paths) > 1 {
+		more += "; all leave by one exit (" + exit + "), which sees the whole"
+	}
+	return more
 }
 
 func (l *lane) status(now time.Time, loss *float64) PathStatus {
