@@ -159,6 +159,9 @@ func (r *runner) rows() []Row {
 		for _, v := range t.cases {
 			for _, f := range r.kinds[t.caseName(v)] {
 				name, baseline := rowName(t, v, f), rowName(t, t.cases[0], f)
+				if r.samples[baseline] == nil {
+					baseline = name // a figure that the first case does not have is compared with nothing
+				}
 				row := newRow(name, r.samples[name], baseline, r.samples[baseline])
 				row.Metric, row.Unit, row.Paper, row.topology = f.metric, f.unit, r.paper(name), t.name
 				rows = append(rows, row)
