@@ -84,6 +84,9 @@ type Split struct {
 	Listen string `toml:"listen"`
 	// To is the server, HOST:PORT.
 	To string `toml:"to"`
+	// Reorder holds what arrives by a new path back until the path before it has delivered all, so long at most; 0 holds
+	// nothing.
+	Reorder time.Duration `toml:"reorder"`
 	// Idle ends a session that carried nothing for so long.
 	Idle time.Duration `toml:"idle"`
 	// MaxSessions bounds the sessions at one time.

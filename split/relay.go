@@ -24,6 +24,9 @@ type RelayOptions struct {
 	Listen netip.AddrPort
 	// Idle ends a session in which nothing was sent or heard for so long; 0 means [DefaultIdle].
 	Idle time.Duration
+	// Reorder holds what arrives by a new path back until the path before it has delivered all, so long at most; 0 holds
+	// nothing.
+	Reorder time.Duration
 	// MaxSessions bounds the table; 0 means [DefaultMaxSessions].
 	MaxSessions int
 }
@@ -265,14 +268,18 @@ func (r *Relay) begin(ctx context.Context, client netip.AddrPort, now time.Time)
 			r.log.Error("cannot open a session", "client", client, "error", err)
 		}
 	})
+	deliver := func(_ int, datagrams [][]byte) { r.answer(client, datagrams) }
+	if r.o.Reorder > 0 {
+		deliver = newReorderer(r.o.Reorder, func(datagrams [][]byte) { r.answer(client, datagrams) }).arrived
+	}
 	for i := range fan.Paths() {
-		r.work.Go(func() { r.back(s, i) })
+		r.work.Go(func() { r.back(s, i, deliver) })
 	}
 	return s, nil
 }
 
-// back carries what arrives by one path to the client.
-func (r *Relay) back(s *relaySession, i int) {
+// back carries what arrives by one path towards the client.
+func (r *Relay) back(s *relaySession, i int, deliver func(path int, datagrams [][]byte)) {
 	into := make([]path.Inbound, 2)
 	var datagrams [][]byte
 	for {
@@ -284,9 +291,13 @@ func (r *Relay) back(s *relaySession, i int) {
 		for _, in := range into[:n] {
 			datagrams = segments(datagrams, in)
 		}
-		if _, err := r.socket.SendTo(s.client, datagrams); err != nil {
-			r.log.Debug("the client cannot be reached", "client", s.client, "error", err)
-		}
+		deliver(i, datagrams)
+	}
+}
+
+func (r *Relay) answer(client netip.AddrPort, datagrams [][]byte) {
+	if _, err := r.socket.SendTo(client, datagrams); err != nil {
+		r.log.Debug("the client cannot be reached", "client", client, "error", err)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -52,6 +53,12 @@ type quicSession struct {
 	length, omit time.Duration
 }
 
+// The periods that are measured with what arrives put in order too, and how.
+var (
+	reordered = []string{"100ms", "10ms"}
+	reorder   = []string{"--reorder", "30ms"}
+)
+
 func quicTopologies(periods []string, length, omit time.Duration) []*topology {
 	var all []*topology
 	for _, place := range []struct {
@@ -62,7 +69,10 @@ func quicTopologies(periods []string, length, omit time.Duration) []*topology {
 			q := &quicSession{library: library, length: length, omit: omit}
 			t := &topology{name: place.name + "/" + library, world: place.world, serve: q.serve}
 			for _, every := range periods {
-				t.cases = append(t.cases, q.variant(every))
+				t.cases = append(t.cases, q.variant(every, every))
+				if slices.Contains(reordered, every) {
+					t.cases = append(t.cases, q.variant(every+"-reorder", every, reorder...))
+				}
 			}
 			all = append(all, t)
 		}
@@ -76,7 +86,10 @@ func quicTopologies(periods []string, length, omit time.Duration) []*topology {
 		x := &quicExit{quicSession: quicSession{library: library, length: length, omit: omit}}
 		joined := &topology{name: "exit/" + library, world: lab.ThreeWays(), serve: x.serve}
 		for _, every := range periods {
-			joined.cases = append(joined.cases, x.variant(every))
+			joined.cases = append(joined.cases, x.variant(every, every))
+			if slices.Contains(reordered, every) {
+				joined.cases = append(joined.cases, x.variant(every+"-reorder", every, reorder...))
+			}
 		}
 		all = append(all, t, joined)
 	}
@@ -90,10 +103,11 @@ func (q *quicSession) serve(ctx context.Context, s *stage) (err error) {
 }
 
 // variant measures download, then upload, each in a connection of its own through a relay that switches so often.
-func (q *quicSession) variant(every string) variant {
-	return variant{every, func(ctx context.Context, s *stage, seed int) ([]figure, error) {
+func (q *quicSession) variant(name, every string, flags ...string) variant {
+	return variant{name, func(ctx context.Context, s *stage, seed int) ([]figure, error) {
 		args := []string{"split", "--listen", quicRelay.String(), "--to", quicServer.String()}
-		relay, err := s.start(ctx, append(args, split(every, lab.Ways, seed)...)...)
+		args = append(args, split(every, lab.Ways, seed)...)
+		relay, err := s.start(ctx, append(args, flags...)...)
 		if err != nil {
 			return nil, err
 		}

@@ -53,13 +53,13 @@ func (q *quicExit) serve(ctx context.Context, s *stage) error {
 	return nil
 }
 
-func (q *quicExit) variant(every string) variant {
-	return variant{every, func(ctx context.Context, s *stage, seed int) ([]figure, error) {
+func (q *quicExit) variant(name, every string, flags ...string) variant {
+	return variant{name, func(ctx context.Context, s *stage, seed int) ([]figure, error) {
 		args := append([]string{"split", "--listen", quicRelay.String(), "--to", quicServer.String()}, schedule(every, seed)...)
 		for _, way := range lab.Ways {
 			args = append(args, "--path", way+"=if:"+way, "--via", "by-"+way+"="+q.place+"@"+way, "--secret", "by-"+way+"="+q.token)
 		}
-		relay, err := s.start(ctx, args...)
+		relay, err := s.start(ctx, append(args, flags...)...)
 		if err != nil {
 			return nil, err
 		}

@@ -29,7 +29,7 @@ func TestQUICGoesThroughTheRelay(t *testing.T) {
 	if err := top.up(t.Context(), &stage{heddle: heddle, work: t.TempDir(), say: t.Logf}); err != nil {
 		t.Fatal(err)
 	}
-	figures, err := q.variant("50ms").measure(t.Context(), top.stage, 1)
+	figures, err := q.variant("50ms", "50ms").measure(t.Context(), top.stage, 1)
 	if err != nil || len(figures) != 2 || figures[0].value <= 0 || figures[1].value <= 0 {
 		t.Errorf("%v, %v", figures, err)
 	}
