@@ -46,7 +46,7 @@ func goTool(ctx context.Context, args ...string) (string, error) {
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		return "", &path.Error{What: "build wireguard-go", Why: string(bytes.TrimSpace(stderr.Bytes())),
+		return "", &path.Error{What: "go " + args[0], Why: string(bytes.TrimSpace(stderr.Bytes())),
 			Hint: "install Go and start heddle below its source tree", Err: err}
 	}
 	return string(bytes.TrimSpace(out)), nil
