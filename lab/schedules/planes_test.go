@@ -1,0 +1,136 @@
+package schedules
+
+import (
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"heddle/lab/peer"
+)
+
+// below starts a session on a plane below the socket, or skips the test where the kernel has none.
+func (w *world) below(plane string, s *splitting, more ...string) *peer.Process {
+	w.t.Helper()
+	p, err := w.start("client", "INFO running", append(append(s.args(), "--plane", plane), more...)...)
+	if err != nil {
+		if strings.Contains(err.Error(), "the kernel refuses") {
+			w.t.Skip("typed skip:", err)
+		}
+		w.t.Fatal(err)
+	}
+	return p
+}
+
+// Below the socket the networks get whole units too, and after a crash the session is not split over fewer paths.
+func TestPlanes(t *testing.T) {
+	for i, c := range []struct {
+		plane string
+		s     splitting
+		more  []string
+	}{
+		{"kernel", splitting{kind: "if", schedule: "round-robin", every: "50p"}, []string{"--gso-off"}},
+		{"kernel", splitting{kind: "src", schedule: "weighted", every: "20ms", run: 8}, nil},
+		{"route", splitting{kind: "if", schedule: "round-robin", every: "20ms"}, nil},
+	} {
+		t.Run(c.plane+"-"+c.s.name(), func(t *testing.T) {
+			t.Parallel() // each has a world of its own, and waits most of the time
+			w := newWorld(t)
+			w.routeBySource()
+			c.s.port = uint16(7300 + i)
+			to := netip.AddrPortFrom(serverAddr, c.s.port)
+			w.echo(to)
+			running := w.below(c.plane, &c.s, c.more...)
+			stop := w.watch(false)
+			sent := c.s.traffic(to)
+			if c.s.run > 0 && c.s.batch() == 0 {
+				sent.n *= c.s.run
+			}
+			if err := w.send(sent); err != nil {
+				t.Fatalf("%v\n%s", err, running.Log())
+			}
+			var err error
+			if c.s.weights, err = w.weights(c.s.name()); err != nil {
+				t.Fatal(err)
+			}
+			seen := stop()
+			if err := c.s.check(seen, sent); err != nil {
+				t.Error(err)
+			}
+			w.crash(&c.s, c.plane, running)
+		})
+	}
+}
+
+// crash kills heddle. On the kernel plane nothing leaves then; the route plane says that it stays on the last path. Then
+// it cleans up.
+func (w *world) crash(s *splitting, plane string, running *peer.Process) {
+	w.t.Helper()
+	to := netip.AddrPortFrom(serverAddr, s.port)
+	w.kill(s.name(), running)
+	short := traffic{session: 99, to: to, n: opening, patience: 300 * time.Millisecond}
+	if plane == "kernel" {
+		for w.send(traffic{session: 98, to: to, n: 1, patience: short.patience}) == nil {
+		}
+		stop := w.watch(false)
+		if err := w.send(short); err == nil {
+			w.t.Error("a session goes on after the crash")
+		}
+		for way, all := range stop() {
+			for _, p := range all {
+				if p.up(s.port) {
+					w.t.Errorf("after the crash %s saw a datagram from %v", way, p.from)
+				}
+			}
+		}
+	}
+	out, err := w.Host("client").Command(w.t.Context(), heddle, "down", s.name()).CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "taken back") {
+		w.t.Errorf("heddle down: %v\n%s", err, out)
+	}
+	if err := w.send(short); err != nil {
+		w.t.Errorf("after cleaning up: %v", err)
+	}
+}
+
+// Without rights the kernel plane is refused, by name, and the relay runs in its place only where it was asked for.
+func TestPlaneWithoutRights(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := &splitting{kind: "if", schedule: "round-robin", every: "20ms", port: 7350}
+	listen := netip.MustParseAddrPort("127.0.0.1:7350")
+	w.echo(netip.AddrPortFrom(serverAddr, s.port))
+	const dropped = "-bpf,-perfmon,-net_admin,-sys_admin"
+	powerless := append([]string{"--bounding-set=" + dropped, "--inh-caps=" + dropped, heddle}, s.args()...)
+
+	out, err := w.Host("client").Command(t.Context(), "setpriv", append(powerless, "--plane", "kernel")...).CombinedOutput()
+	var exit interface{ ExitCode() int }
+	if !errors.As(err, &exit) || exit.ExitCode() <= 0 || !strings.Contains(string(out), "the kernel refuses the kernel plane") ||
+		!strings.Contains(string(out), "CAP_BPF") {
+		t.Fatalf("%v\n%s", err, out)
+	}
+
+	stop := w.watch(false)
+	p, err := peer.Start(t.Context(), w.Host("client"), "setpriv", append(powerless, "--plane", "kernel,relay", "--listen", listen.String())...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Stop)
+	if err := p.AwaitLog(t.Context(), "listening on"); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(p.Log(), "going on with plane relay, as told") {
+		t.Errorf("it does not say that it goes on with the relay:\n%s", p.Log())
+	}
+	sent := s.traffic(listen)
+	if err := w.send(sent); err != nil {
+		t.Fatal(err)
+	}
+	if s.weights, err = w.weights(s.name()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.check(stop(), sent); err != nil {
+		t.Error(err)
+	}
+}

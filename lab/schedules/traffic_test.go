@@ -1,0 +1,166 @@
+package schedules
+
+import (
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"heddle/lab"
+)
+
+const (
+	datagramBytes = 200
+	inFlight      = 128 // datagrams that have not come back: few enough for every buffer on the way
+	opening       = 16  // the same until so many came back: a relay keeps few while it opens a session
+)
+
+// socket opens a UDP socket in a host.
+func (w *world) socket(host string, at netip.AddrPort) (*net.UDPConn, error) {
+	var c *net.UDPConn
+	err := w.Host(host).Do(func() (err error) {
+		c, err = net.ListenUDP("udp4", net.UDPAddrFromAddrPort(at))
+		return err
+	})
+	if err == nil {
+		w.t.Cleanup(func() { c.Close() })
+	}
+	return c, err
+}
+
+// echo is a server that sends each datagram back to where it came from.
+func (w *world) echo(at netip.AddrPort) {
+	w.t.Helper()
+	c, err := w.socket("server", at)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	go func() {
+		buffer := make([]byte, 2000)
+		for {
+			n, from, err := c.ReadFromUDPAddrPort(buffer)
+			if err != nil {
+				return
+			}
+			c.WriteToUDPAddrPort(buffer[:n], from)
+		}
+	}()
+}
+
+// traffic is a session of numbered datagrams.
+type traffic struct {
+	session uint32
+	to      netip.AddrPort
+	n       int           // datagrams, each of which must come back
+	run     int           // of so many at once (UDP_SEGMENT); 0 for one at a time
+	pace    time.Duration // between two writes, 0 for as fast as they come back
+	// patience is how long nothing may come back; 0 for 5 s.
+	patience time.Duration
+}
+
+var serverAddr = lab.ServerAddr
+
+// send sends from a new socket in the client, and wants each datagram back.
+func (w *world) send(s traffic) error {
+	c, err := w.socket("client", netip.MustParseAddrPort("0.0.0.0:0"))
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if s.run > 0 {
+		if err := segment(c); err != nil {
+			return err
+		}
+	}
+	back, failed := make(chan int, s.n), make(chan error, 1)
+	go func() { failed <- hear(c, s, back) }()
+	for sent, returned := 0, 0; returned < s.n; {
+		for len(back) > 0 {
+			<-back
+			returned++
+		}
+		count, limit := min(max(s.run, 1), s.n-sent), inFlight
+		if returned < opening {
+			count, limit = min(count, opening), opening
+		}
+		if count > 0 && sent-returned+count <= limit {
+			if _, err := c.WriteToUDPAddrPort(s.datagrams(sent, count), s.to); err != nil {
+				return err
+			}
+			sent += count
+			if s.pace > 0 {
+				time.Sleep(s.pace)
+			}
+			continue
+		}
+		if returned == s.n {
+			break
+		}
+		select {
+		case <-back:
+			returned++
+		case err := <-failed:
+			return fmt.Errorf("%d sent, %d back: %w", sent, returned, err)
+		}
+	}
+	return nil
+}
+
+// hear reads what comes back, each datagram once.
+func hear(c *net.UDPConn, s traffic, back chan<- int) error {
+	buffer, had := make([]byte, 2000), make([]bool, s.n)
+	for {
+		c.SetReadDeadline(time.Now().Add(cmp.Or(s.patience, 5*time.Second)))
+		n, _, err := c.ReadFromUDPAddrPort(buffer)
+		if err != nil {
+			return fmt.Errorf("number %d did not come back: %w", slices.Index(had, false), err)
+		}
+		session, number, ok := parse(buffer[:n])
+		if !ok || session != s.session || number >= s.n || had[number] {
+			return fmt.Errorf("session %d heard %d bytes that are no answer of its own: session %d, number %d", s.session, n, session, number)
+		}
+		had[number] = true
+		back <- number
+	}
+}
+
+// The first byte of a datagram is 0, so that it looks like no QUIC packet.
+func (s traffic) datagrams(from, count int) []byte {
+	data := make([]byte, count*datagramBytes)
+	for i := range count {
+		d := data[i*datagramBytes:]
+		binary.BigEndian.PutUint32(d[1:], s.session)
+		binary.BigEndian.PutUint32(d[5:], uint32(from+i))
+	}
+	return data
+}
+
+func parse(datagram []byte) (session uint32, number int, ok bool) {
+	if len(datagram) != datagramBytes || datagram[0] != 0 {
+		return 0, 0, false
+	}
+	return binary.BigEndian.Uint32(datagram[1:]), int(binary.BigEndian.Uint32(datagram[5:])), true
+}
+
+// segment makes a socket hand each write to the kernel as a run of datagrams.
+func segment(c *net.UDPConn) error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	return control(raw, func(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_UDP, unix.UDP_SEGMENT, datagramBytes) })
+}
+
+func control(raw syscall.RawConn, f func(fd int) error) error {
+	var err error
+	if refused := raw.Control(func(fd uintptr) { err = f(int(fd)) }); refused != nil {
+		return refused
+	}
+	return err
+}
