@@ -39,7 +39,11 @@ to = %q
 		t.Fatal(err)
 	}
 	stop := w.watch(false)
-	if _, err := w.start("client", "listening on", "run", file); err != nil {
+	running, err := w.start("client", "rules: listening on", "run", file)
+	if err == nil {
+		err = running.AwaitLog(t.Context(), "rules-quic: listening on")
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	sessions := []traffic{{session: 1, to: relay, n: 510}, {session: 2, to: relay, n: 510, run: 7}}

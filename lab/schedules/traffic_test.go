@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -17,8 +16,8 @@ import (
 
 const (
 	datagramBytes = 200
-	inFlight      = 128 // datagrams that have not come back: few enough for every buffer on the way
-	opening       = 16  // the same until so many came back: a relay keeps few while it opens a session
+	inFlight      = 64 // datagrams that have not come back: few enough for every buffer on the way
+	opening       = 16 // the same until so many came back: a relay keeps few while it opens a session
 )
 
 // socket opens a UDP socket in a host.
@@ -28,10 +27,12 @@ func (w *world) socket(host string, at netip.AddrPort) (*net.UDPConn, error) {
 		c, err = net.ListenUDP("udp4", net.UDPAddrFromAddrPort(at))
 		return err
 	})
-	if err == nil {
-		w.t.Cleanup(func() { c.Close() })
+	if err != nil {
+		return nil, err
 	}
-	return c, err
+	w.t.Cleanup(func() { c.Close() })
+	// The segments of a run weigh much more than their bytes, and a busy machine reads late.
+	return c, control(c, func(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 4<<20) })
 }
 
 // echo is a server that sends each datagram back to where it came from.
@@ -150,15 +151,14 @@ func parse(datagram []byte) (session uint32, number int, ok bool) {
 
 // segment makes a socket hand each write to the kernel as a run of datagrams.
 func segment(c *net.UDPConn) error {
+	return control(c, func(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_UDP, unix.UDP_SEGMENT, datagramBytes) })
+}
+
+func control(c *net.UDPConn, f func(fd int) error) error {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return err
 	}
-	return control(raw, func(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_UDP, unix.UDP_SEGMENT, datagramBytes) })
-}
-
-func control(raw syscall.RawConn, f func(fd int) error) error {
-	var err error
 	if refused := raw.Control(func(fd uintptr) { err = f(int(fd)) }); refused != nil {
 		return refused
 	}
