@@ -259,6 +259,13 @@ func (f *Fan) Send(datagrams [][]byte) error {
 	return nil
 }
 
+// refuse counts datagrams that are not sent since the paths are not open yet.
+func (f *Fan) refuse(n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.refused += uint64(n)
+}
+
 // sendScheduled sends the first datagrams by the path that the schedule names, and gives how many these were; 0 where
 // no path may be used. f.mu is held.
 func (f *Fan) sendScheduled(now time.Time, datagrams [][]byte) int {

@@ -92,10 +92,12 @@ func (s *relaySession) send(datagrams [][]byte) {
 		return
 	}
 	defer s.mu.Unlock()
-	for _, d := range datagrams {
-		if len(s.waiting) < waitingLimit {
-			s.waiting = append(s.waiting, bytes.Clone(d))
+	for i, d := range datagrams {
+		if len(s.waiting) == waitingLimit {
+			s.fan.refuse(len(datagrams) - i)
+			return
 		}
+		s.waiting = append(s.waiting, bytes.Clone(d))
 	}
 }
 

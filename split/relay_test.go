@@ -249,3 +249,27 @@ func TestRelayRefusesATunnelThatLeadsBackToIt(t *testing.T) {
 		t.Errorf("it says %v", err)
 	}
 }
+
+func TestWhatComesBeforeThePathsAreOpenWaitsOrIsCounted(t *testing.T) {
+	f, paths := closedFake(t, 2, nil)
+	s := &relaySession{fan: f, begun: make(chan struct{})}
+	s.ctx, s.stop = context.WithCancel(t.Context())
+	defer s.stop()
+	var burst [][]byte
+	for range waitingLimit + 5 {
+		burst = append(burst, []byte("x"))
+	}
+	s.send(burst)
+	server := fakeServer
+	f.server.Store(&server)
+	if err := s.begin(); err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if sent := len(paths[0].take()) + len(paths[1].take()); sent != waitingLimit {
+		t.Errorf("%d were sent once the paths were open, want %d", sent, waitingLimit)
+	}
+	if refused := f.Status("relay").Refused; refused != 5 {
+		t.Errorf("%d are counted as not sent, want 5", refused)
+	}
+}
