@@ -99,6 +99,7 @@ func TestCrash(t *testing.T) {
 				}
 				d.first = nil
 			}
+			tap.Await(func(all []planetest.Packet) bool { return len(all) >= 20 })
 			tap.Reset()
 			if back := talk(t, c, echo.At, 2, 0); back != 0 || len(tap.Packets()) != 0 {
 				t.Errorf("%d packets left after the crash", len(tap.Packets()))
@@ -245,6 +246,7 @@ func TestFragmentsDoNotLeave(t *testing.T) {
 				t.Error("a whole datagram did not come back")
 			}
 			r.await(func(s split.Status) bool { return s.Refused > 0 && len(s.Warnings) == 1 })
+			tap.Await(func(all []planetest.Packet) bool { return len(all) > 0 }) // the capture has its own pace
 			if all := tap.Packets(); len(all) != 1 {
 				t.Errorf("%+v left", all)
 			}
