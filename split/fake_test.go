@@ -23,6 +23,7 @@ type fakePath struct {
 	fail     error // of Open
 	share    string
 	endpoint string
+	exit     string
 }
 
 type fakeFlow struct {
@@ -56,7 +57,7 @@ func (p *fakePath) Describe() path.Info {
 	if p.share != "" {
 		observer = p.share
 	}
-	return path.Info{Name: p.name, Kind: "fake", Observer: observer, Endpoint: p.endpoint, Ready: true}
+	return path.Info{Name: p.name, Kind: "fake", Observer: observer, Endpoint: p.endpoint, Exit: p.exit, Ready: true}
 }
 
 func (f *fakeFlow) Send(datagrams [][]byte) (int, error) {

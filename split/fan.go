@@ -112,19 +112,16 @@ func NewFan(o Options) (*Fan, error) {
 
 // warnSharedObservers says which paths one observer sees both of. Some kinds know their observer only once they are open.
 func (f *Fan) warnSharedObservers() {
-	by, exits := map[string]string{}, map[string]string{}
+	by, exits := map[string]*lane{}, map[string]*lane{}
 	for _, l := range f.lanes {
 		info := l.way.Describe()
-		if other, shared := by[info.Observer]; shared {
-			f.warn("paths %s and %s share an observer (%s): whoever watches there sees both, so they count as one for privacy", other, l.spec.Name, info.Observer)
-			continue
+		switch other, exit := by[info.Observer], exits[info.Exit]; {
+		case exit != nil && info.Exit != "" && exit.spec.Base != l.spec.Base:
+			f.warn("paths %s and %s leave by one exit (%s): the networks before it see a part each, and whoever runs it sees both", exit.spec.Name, l.spec.Name, info.Exit)
+		case other != nil:
+			f.warn("paths %s and %s share an observer (%s): whoever watches there sees both, so they count as one for privacy", other.spec.Name, l.spec.Name, info.Observer)
 		}
-		by[info.Observer] = l.spec.Name
-		if other, shared := exits[info.Exit]; shared && info.Exit != "" {
-			f.warn("paths %s and %s leave by one exit (%s): the server sees one address, so that a switch costs it nothing, and whoever runs the exit sees both", other, l.spec.Name, info.Exit)
-			continue
-		}
-		exits[info.Exit] = l.spec.Name
+		by[info.Observer], exits[info.Exit] = l, l
 	}
 }
 

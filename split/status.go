@@ -101,25 +101,26 @@ func (f *Fan) Status(plane string) Status {
 		s.Paths = append(s.Paths, p)
 		observers[s.Paths[i].Observer] = true
 	}
-	s.Claim = Claim(len(observers)) + f.claimMore(s.Paths)
+	s.Claim = f.claim(len(observers), s.Paths)
 	Shares(s.Paths)
 	return s
 }
 
-// claimMore is what rules and exits add to the claim.
-func (f *Fan) claimMore(paths []PathStatus) string {
-	more := ""
-	if i := f.rules.handshakeLane(); i >= 0 {
-		more += "; QUIC's handshake, which names the server, is seen by path " + f.lanes[i].spec.Name + " alone"
-	}
-	exits := map[string]bool{}
-	for _, p := range paths {
+// claim is [Claim] with what rules and exits change.
+func (f *Fan) claim(observers int, paths []PathStatus) string {
+	claim := Claim(observers)
+	exits, bases := map[string]bool{}, map[string]bool{}
+	for i, p := range paths {
 		exits[p.Exit] = true
+		bases[f.lanes[i].spec.Base] = true
 	}
-	if exit := paths[0].Exit; exit != "" && len(exits) == 1 && len(paths) > 1 {
-		more += "; all leave by one exit (" + exit + "), which sees the whole"
+	if exit := paths[0].Exit; exit != "" && len(exits) == 1 && len(bases) > 1 {
+		claim = fmt.Sprintf("each of %d networks sees that you talk to one exit (%s) and a part of the packets; whoever runs the exit, or sees all networks, or the server, sees the whole", len(bases), exit)
 	}
-	return more
+	if i := f.rules.handshakeLane(); i >= 0 {
+		claim += "; QUIC's handshake, which names the server, is seen by path " + f.lanes[i].spec.Name + " alone"
+	}
+	return claim
 }
 
 func (l *lane) status(now time.Time, loss *float64) PathStatus {
