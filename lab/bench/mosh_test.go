@@ -3,32 +3,25 @@ package bench
 import (
 	"errors"
 	"io"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"heddle/lab"
+	"heddle/lab/labtest"
 	"heddle/lab/peer"
 )
 
 // One run of two cases, for what they measure: mosh-server sends at most fifty times a second, each time most of a screen.
 func TestMoshMeasuresAScreenThatChanges(t *testing.T) {
-	if err := lab.Supported(); errors.Is(err, lab.ErrUnsupported) {
-		t.Skip(err)
-	}
-	heddle := filepath.Join(t.TempDir(), "heddle")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", heddle, "heddle/cmd/heddle").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	labtest.Need(t)
 	equal := moshTopology(false, 0, time.Second)
 	t.Cleanup(func() {
 		if err := equal.down(); err != nil {
 			t.Error(err)
 		}
 	})
-	err := equal.up(t.Context(), &stage{heddle: heddle, work: t.TempDir()})
+	err := equal.up(t.Context(), &stage{heddle: labtest.Heddle, work: t.TempDir()})
 	if errors.Is(err, peer.ErrMissing) {
 		t.Skip(err)
 	}

@@ -1,24 +1,16 @@
 package bench
 
 import (
-	"errors"
-	"os/exec"
-	"path/filepath"
 	"testing"
 	"time"
 
 	"heddle/lab"
+	"heddle/lab/labtest"
 )
 
 // TestQUICGoesThroughTheRelay measures quic-go once, for a fraction of a second each way, switching between three ways.
 func TestQUICGoesThroughTheRelay(t *testing.T) {
-	if err := lab.Supported(); errors.Is(err, lab.ErrUnsupported) {
-		t.Skip(err)
-	}
-	heddle := filepath.Join(t.TempDir(), "heddle")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", heddle, "heddle/cmd/heddle").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	labtest.Need(t)
 	q := &quicSession{library: "quic-go", length: 300 * time.Millisecond}
 	top := &topology{name: "one-exit/quic-go", world: lab.ThreeWaysOneExit(), serve: q.serve}
 	t.Cleanup(func() {
@@ -26,7 +18,7 @@ func TestQUICGoesThroughTheRelay(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	if err := top.up(t.Context(), &stage{heddle: heddle, work: t.TempDir(), say: t.Logf}); err != nil {
+	if err := top.up(t.Context(), &stage{heddle: labtest.Heddle, work: t.TempDir(), say: t.Logf}); err != nil {
 		t.Fatal(err)
 	}
 	figures, err := q.variant("50ms", "50ms").measure(t.Context(), top.stage, 1)

@@ -2,31 +2,19 @@ package bench
 
 import (
 	"errors"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"heddle/lab"
+	"heddle/lab/labtest"
 	"heddle/lab/peer"
 )
 
-func TestMain(m *testing.M) {
-	lab.MaybeEnter()
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { labtest.Main(m) }
 
 // TestEveryClientCarriesTraffic runs each kind of client once over the world without limits, for a second each way.
 func TestEveryClientCarriesTraffic(t *testing.T) {
-	if err := lab.Supported(); errors.Is(err, lab.ErrUnsupported) {
-		t.Skip(err)
-	}
-	heddle := filepath.Join(t.TempDir(), "heddle")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", heddle, "heddle/cmd/heddle").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	labtest.Need(t)
 	topologies := wireguardTopologies(false, time.Second, 0)
 	unlimited := topologies[len(topologies)-1]
 	t.Cleanup(func() {
@@ -34,7 +22,7 @@ func TestEveryClientCarriesTraffic(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	if err := unlimited.up(t.Context(), &stage{heddle: heddle, work: t.TempDir()}); err != nil {
+	if err := unlimited.up(t.Context(), &stage{heddle: labtest.Heddle, work: t.TempDir()}); err != nil {
 		t.Fatal(err)
 	}
 	for _, v := range unlimited.cases {
@@ -49,9 +37,7 @@ func TestEveryClientCarriesTraffic(t *testing.T) {
 }
 
 func TestAClientThatFailsIsSaidSo(t *testing.T) {
-	if err := lab.Supported(); errors.Is(err, lab.ErrUnsupported) {
-		t.Skip(err)
-	}
+	labtest.Need(t)
 	topologies := wireguardTopologies(true, time.Second, 0)
 	unlimited := topologies[len(topologies)-1]
 	t.Cleanup(func() {

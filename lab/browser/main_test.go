@@ -7,8 +7,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -19,6 +17,7 @@ import (
 	"github.com/quic-go/quic-go/http3"
 
 	"heddle/lab"
+	"heddle/lab/labtest"
 	"heddle/lab/peer"
 )
 
@@ -29,24 +28,10 @@ const (
 )
 
 var (
-	binary string
 	server = netip.AddrPortFrom(lab.ServerAddr, 443)
 )
 
-func TestMain(m *testing.M) {
-	lab.MaybeEnter()
-	dir, err := os.MkdirTemp("", "heddle-browser-test-")
-	if err != nil {
-		panic(err)
-	}
-	binary = filepath.Join(dir, "heddle")
-	if out, err := exec.Command("go", "build", "-o", binary, "heddle/cmd/heddle").CombinedOutput(); err != nil {
-		panic(fmt.Sprintf("%v: %s", err, out))
-	}
-	code := m.Run()
-	os.RemoveAll(dir)
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { labtest.Main(m) }
 
 // gallery is a world with an HTTP/3 server, and pages on it.
 type gallery struct {
@@ -62,23 +47,14 @@ type gallery struct {
 
 func newGallery(t *testing.T) *gallery {
 	t.Helper()
-	for _, supported := range []error{lab.Supported(), Supported()} {
-		if errors.Is(supported, lab.ErrUnsupported) || errors.Is(supported, peer.ErrMissing) {
-			t.Skip(supported)
-		} else if supported != nil {
-			t.Fatal(supported)
-		}
-	}
-	in, err := lab.Up(t.Context(), lab.ThreeWays(), lab.Options{Seed: 1})
-	if err != nil {
+	if err := Supported(); errors.Is(err, peer.ErrMissing) {
+		t.Skip(err)
+	} else if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := in.Down(); err != nil {
-			t.Error(err)
-		}
-	})
+	in := labtest.Up(t, lab.ThreeWays())
 	g := &gallery{Instance: in, t: t, dir: t.TempDir(), conns: map[*quic.Conn]map[netip.Addr]int{}}
+	var err error
 	if g.pages, err = peer.Gallery(filepath.Join(g.dir, "site")); err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +113,7 @@ func (g *gallery) saw(c *quic.Conn) {
 // split starts `heddle split` in the client and waits until it listens.
 func (g *gallery) split(args ...string) *peer.Process {
 	g.t.Helper()
-	p, err := peer.Start(g.t.Context(), g.Host("client"), binary,
+	p, err := peer.Start(g.t.Context(), g.Host("client"), labtest.Heddle,
 		append([]string{"split", "--listen", relayAddr, "--to", server.String()}, args...)...)
 	if err != nil {
 		g.t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"heddle/lab"
+	"heddle/lab/labtest"
 	"heddle/path"
 )
 
@@ -23,19 +24,7 @@ func TestMain(m *testing.M) {
 
 func newWorld(t *testing.T) *lab.Instance {
 	t.Helper()
-	if err := lab.Supported(); errors.Is(err, lab.ErrUnsupported) {
-		t.Skip(err)
-	}
-	in, err := lab.Up(t.Context(), lab.ThreeWaysUnlimited(), lab.Options{Seed: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := in.Down(); err != nil {
-			t.Error(err)
-		}
-	})
-	return in
+	return labtest.Up(t, lab.ThreeWaysUnlimited())
 }
 
 // echo starts a server that sends each datagram back.

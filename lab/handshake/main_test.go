@@ -2,13 +2,10 @@ package handshake
 
 import (
 	"crypto/tls"
-	"errors"
-	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -18,6 +15,7 @@ import (
 
 	"heddle/lab"
 	"heddle/lab/censor"
+	"heddle/lab/labtest"
 	"heddle/lab/peer"
 )
 
@@ -31,7 +29,6 @@ const (
 const pageBytes = 300_000
 
 var (
-	binary = "" // heddle
 	server = netip.AddrPortFrom(lab.ServerAddr, 443)
 	home   = netip.MustParseAddr("10.101.1.2") // the client's address there
 	relay  = netip.MustParseAddrPort("127.0.0.1:4433")
@@ -40,20 +37,7 @@ var (
 // censored are the networks with a censor.
 var censored = []string{"home", "lte"}
 
-func TestMain(m *testing.M) {
-	lab.MaybeEnter()
-	dir, err := os.MkdirTemp("", "heddle-handshake-")
-	if err != nil {
-		panic(err)
-	}
-	binary = filepath.Join(dir, "heddle")
-	if out, err := exec.Command("go", "build", "-o", binary, "heddle/cmd/heddle").CombinedOutput(); err != nil {
-		panic(fmt.Sprintf("%v: %s", err, out))
-	}
-	code := m.Run()
-	os.RemoveAll(dir)
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { labtest.Main(m) }
 
 // world is threeways with censors, and a web server with HTTP/3 and with TLS over TCP.
 type world struct {
@@ -66,20 +50,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	if err := lab.Supported(); errors.Is(err, lab.ErrUnsupported) {
-		t.Skip(err)
-	} else if err != nil {
-		t.Fatal(err)
-	}
-	in, err := lab.Up(t.Context(), lab.ThreeWays(), lab.Options{Seed: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := in.Down(); err != nil {
-			t.Error(err)
-		}
-	})
+	in := labtest.Up(t, lab.ThreeWays())
 	w := &world{Instance: in, t: t, censors: map[string]*censor.Censor{}}
 	w.serve()
 	for _, way := range censored {
@@ -144,7 +115,7 @@ func (w *world) split(args ...string) *peer.Process {
 	for _, way := range censored {
 		all = append(all, "--via", way+"=if:"+way)
 	}
-	p, err := peer.Start(w.t.Context(), w.Host("client"), binary, append(all, args...)...)
+	p, err := peer.Start(w.t.Context(), w.Host("client"), labtest.Heddle, append(all, args...)...)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ import (
 // aioquicProgram is the Python that runs testdata/connect_udp.py: HTTP/3 and QUIC by other people, in another language.
 func (w *world) aioquicProgram() []string {
 	w.t.Helper()
-	python, err := peer.Aioquic()
+	python, err := peer.Aioquic(w.t.Context(), w.t.Logf)
 	if errors.Is(err, peer.ErrMissing) {
 		w.t.Skip(err)
 	}

@@ -1,37 +1,21 @@
 package kinds
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"heddle/lab"
+	"heddle/lab/labtest"
 	"heddle/lab/peer"
 	"heddle/observe"
 )
 
-var binary string
-
-func TestMain(m *testing.M) {
-	lab.MaybeEnter()
-	dir, err := os.MkdirTemp("", "heddle-kinds-")
-	if err != nil {
-		panic(err)
-	}
-	binary = filepath.Join(dir, "heddle")
-	if out, err := exec.Command("go", "build", "-o", binary, "heddle/cmd/heddle").CombinedOutput(); err != nil {
-		panic(fmt.Sprintf("%v: %s", err, out))
-	}
-	code := m.Run()
-	os.RemoveAll(dir)
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { labtest.Main(m) }
 
 // world is a world of the lab that a test runs programs in.
 type world struct {
@@ -44,26 +28,14 @@ type world struct {
 func newWorld(t *testing.T, w lab.World) *world {
 	t.Helper()
 	t.Parallel() // most of a session is waiting
-	err := lab.Supported()
-	if errors.Is(err, lab.ErrUnsupported) {
-		t.Skip(err)
-	}
-	in, err := lab.Up(t.Context(), w, lab.Options{Seed: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := in.Down(); err != nil {
-			t.Error(err)
-		}
-	})
+	in := labtest.Up(t, w)
 	return &world{Instance: in, t: t, dir: t.TempDir()}
 }
 
 // start starts heddle in a host, and waits until it says a word.
 func (w *world) start(host, word string, args ...string) *peer.Process {
 	w.t.Helper()
-	p, err := peer.Start(w.t.Context(), w.Host(host), binary, args...)
+	p, err := peer.Start(w.t.Context(), w.Host(host), labtest.Heddle, args...)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"heddle/lab"
+	"heddle/lab/labtest"
 	"heddle/lab/peer"
 	"heddle/observe"
 )
@@ -32,7 +33,7 @@ func (w *world) masque(args ...string) (proxy *peer.Process, place string, secre
 	w.t.Helper()
 	users, token := filepath.Join(w.dir, "users"), filepath.Join(w.dir, "token")
 	if _, err := os.Stat(token); err != nil {
-		out, err := w.Host("core").Command(w.t.Context(), binary, "masque", "user", "add", "ann", "--auth", users).Output()
+		out, err := w.Host("core").Command(w.t.Context(), labtest.Heddle, "masque", "user", "add", "ann", "--auth", users).Output()
 		if err != nil {
 			w.t.Fatal(err)
 		}

@@ -2,33 +2,17 @@ package mosh
 
 import (
 	"errors"
-	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 
 	"heddle/lab"
+	"heddle/lab/labtest"
 	"heddle/lab/peer"
 	"heddle/observe"
 )
 
-var binary string
-
-func TestMain(m *testing.M) {
-	lab.MaybeEnter()
-	dir, err := os.MkdirTemp("", "heddle-mosh-")
-	if err != nil {
-		panic(err)
-	}
-	binary = filepath.Join(dir, "heddle")
-	if out, err := exec.Command("go", "build", "-o", binary, "heddle/cmd/heddle").CombinedOutput(); err != nil {
-		panic(fmt.Sprintf("%v: %s", err, out))
-	}
-	code := m.Run()
-	os.RemoveAll(dir)
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { labtest.Main(m) }
 
 // world is threeways with a server for mosh.
 type world struct {
@@ -40,20 +24,9 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	t.Parallel() // most of a session is waiting
-	err := lab.Supported()
-	if errors.Is(err, lab.ErrUnsupported) {
-		t.Skip(err)
-	}
-	in, err := lab.Up(t.Context(), lab.ThreeWays(), lab.Options{Seed: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := in.Down(); err != nil {
-			t.Error(err)
-		}
-	})
+	in := labtest.Up(t, lab.ThreeWays())
 	w := &world{Instance: in, t: t}
+	var err error
 	w.server, err = peer.Mosh(t.Context(), in.Host("server"), t.TempDir())
 	if errors.Is(err, peer.ErrMissing) {
 		t.Skip(err)

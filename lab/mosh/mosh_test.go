@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"heddle/lab"
+	"heddle/lab/labtest"
 	"heddle/lab/peer"
 	"heddle/observe"
 )
@@ -75,7 +76,7 @@ func ended(t *testing.T, terminal *peer.Terminal, pid int) int {
 // shell starts a session with a shell, and gives the shell's process on the server.
 func shell(t *testing.T, w *world) (terminal *peer.Terminal, pid int) {
 	t.Helper()
-	terminal, err := w.server.Split(t.Context(), w.Host("client"), binary, append(over("100ms"), "--ssh-via", "lte"), bash...)
+	terminal, err := w.server.Split(t.Context(), w.Host("client"), labtest.Heddle, append(over("100ms"), "--ssh-via", "lte"), bash...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,11 +97,11 @@ func TestServerEndsWithTheSession(t *testing.T) {
 	const name = "mosh-2001-db8-2-1"
 
 	terminal, pid := shell(t, w)
-	out, err := client.Command(t.Context(), binary, "status").CombinedOutput()
+	out, err := client.Command(t.Context(), labtest.Heddle, "status").CombinedOutput()
 	if text := string(out); err != nil || !strings.Contains(text, name) || !strings.Contains(text, "office") {
 		t.Errorf("heddle status: %v\n%s", err, text)
 	}
-	if out, err := client.Command(t.Context(), binary, "down", name).CombinedOutput(); err != nil {
+	if out, err := client.Command(t.Context(), labtest.Heddle, "down", name).CombinedOutput(); err != nil {
 		t.Fatalf("heddle down: %v\n%s", err, out)
 	}
 	if status := ended(t, terminal, pid); status != 0 {
@@ -125,7 +126,7 @@ func TestServerEndsWithTheSession(t *testing.T) {
 
 func TestServerWithoutMosh(t *testing.T) {
 	w := newWorld(t)
-	_, err := w.server.Split(t.Context(), w.Host("client"), binary, append(over("100ms"), "--server", "/nowhere/mosh-server"))
+	_, err := w.server.Split(t.Context(), w.Host("client"), labtest.Heddle, append(over("100ms"), "--server", "/nowhere/mosh-server"))
 	for _, want := range []string{"/nowhere/mosh-server: No such file", "heddle: mosh-server on server.example: there is no such program", "hint: install mosh on the server"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("without mosh-server: no %q in: %v", want, err)
@@ -137,7 +138,7 @@ func TestServerWithoutMosh(t *testing.T) {
 func TestUDPThatIsBlocked(t *testing.T) {
 	w := newWorld(t)
 	claims := "echo MOSH CONNECT 60009 AAAAAAAAAAAAAAAAAAAAAA; true"
-	terminal, err := w.server.Split(t.Context(), w.Host("client"), binary, append(over("100ms"), "--server", claims))
+	terminal, err := w.server.Split(t.Context(), w.Host("client"), labtest.Heddle, append(over("100ms"), "--server", claims))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +157,7 @@ func TestSessionStaysCorrectWhilePathsSwitch(t *testing.T) {
 		t.Fatal(err)
 	}
 	stop := w.watch()
-	terminal, err := w.server.Split(t.Context(), w.Host("client"), binary, append(over("10ms"), "--predict", "never"), bash...)
+	terminal, err := w.server.Split(t.Context(), w.Host("client"), labtest.Heddle, append(over("10ms"), "--predict", "never"), bash...)
 	if err != nil {
 		t.Fatal(err)
 	}

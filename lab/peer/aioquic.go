@@ -1,20 +1,17 @@
 package peer
 
 import (
-	"os"
+	"context"
+	"os/exec"
 	"path/filepath"
 )
 
-// Aioquic gives the Python that has the pinned aioquic, for programs other than the server here. It installs nothing:
-// it fails with [ErrMissing] where no server on aioquic was ever started on this machine.
-func Aioquic() (string, error) {
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		return "", err
+// Aioquic gives the Python that has the pinned aioquic, for programs other than the server here. It installs it in the
+// user's cache, once; it fails with [ErrMissing] where this machine has no Python.
+func Aioquic(ctx context.Context, say func(string, ...any)) (string, error) {
+	if _, err := exec.LookPath("python3"); err != nil {
+		return "", missing("python3", "apt-get install python3 python3-venv")
 	}
-	python := filepath.Join(cache, "heddle", "peers", "aioquic-"+digest("", sources("aioquic")), "bin", "python")
-	if _, err := os.Stat(python); err != nil {
-		return "", missing("aioquic", "heddle lab bench quic installs it")
-	}
-	return python, nil
+	dir, err := aioquic(ctx, say)
+	return filepath.Join(dir, "bin", "python"), err
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"heddle/lab"
+	"heddle/lab/labtest"
 )
 
 // Core is where the three ways meet: the proxy there has an entry by each, and one exit.
@@ -19,7 +20,7 @@ var proxyAt = netip.MustParseAddrPort("192.0.2.254:4433")
 func (w *world) proxy() (place, token string) {
 	w.t.Helper()
 	users, token := filepath.Join(w.dir, "users"), filepath.Join(w.dir, "token")
-	out, err := w.Host("core").Command(w.t.Context(), heddle, "masque", "user", "add", "ann", "--auth", users).Output()
+	out, err := w.Host("core").Command(w.t.Context(), labtest.Heddle, "masque", "user", "add", "ann", "--auth", users).Output()
 	if err == nil {
 		err = os.WriteFile(token, out, 0o600)
 	}

@@ -2,10 +2,8 @@ package schedules
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -14,25 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"heddle/lab"
+	"heddle/lab/labtest"
 	"heddle/lab/peer"
 )
 
-var heddle string
-
-func TestMain(m *testing.M) {
-	lab.MaybeEnter()
-	dir, err := os.MkdirTemp("", "heddle-schedules-")
-	if err != nil {
-		panic(err)
-	}
-	heddle = filepath.Join(dir, "heddle")
-	if out, err := exec.Command("go", "build", "-o", heddle, "heddle/cmd/heddle").CombinedOutput(); err != nil {
-		panic(fmt.Sprintf("%v: %s", err, out))
-	}
-	code := m.Run()
-	os.RemoveAll(dir)
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { labtest.Main(m) }
 
 // world is threeways without limits.
 type world struct {
@@ -43,26 +27,13 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	if err := lab.Supported(); errors.Is(err, lab.ErrUnsupported) {
-		t.Skip(err)
-	} else if err != nil {
-		t.Fatal(err)
-	}
-	in, err := lab.Up(t.Context(), lab.ThreeWaysUnlimited(), lab.Options{Seed: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := in.Down(); err != nil {
-			t.Error(err)
-		}
-	})
+	in := labtest.Up(t, lab.ThreeWaysUnlimited())
 	return &world{in, t, t.TempDir()}
 }
 
 // start starts heddle in a host, and waits until it says a word.
 func (w *world) start(host, word string, args ...string) (*peer.Process, error) {
-	p, err := peer.Start(w.t.Context(), w.Host(host), heddle, args...)
+	p, err := peer.Start(w.t.Context(), w.Host(host), labtest.Heddle, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +43,7 @@ func (w *world) start(host, word string, args ...string) (*peer.Process, error) 
 
 // weights reads from the status of a session how likely each path is.
 func (w *world) weights(name string) (map[string]float64, error) {
-	out, err := w.Host("client").Command(w.t.Context(), heddle, "status", name, "--json").Output()
+	out, err := w.Host("client").Command(w.t.Context(), labtest.Heddle, "status", name, "--json").Output()
 	if err != nil {
 		return nil, fmt.Errorf("heddle status: %w", err)
 	}

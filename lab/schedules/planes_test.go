@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"heddle/lab/labtest"
 	"heddle/lab/peer"
 )
 
@@ -109,7 +110,7 @@ func (w *world) crash(s *splitting, plane string, running *peer.Process) {
 	if plane == "kernel" && len(ways) > 0 || len(ways) > 1 {
 		w.t.Errorf("after the crash datagrams leave by %v", ways)
 	}
-	out, err := w.Host("client").Command(w.t.Context(), heddle, "down", s.name()).CombinedOutput()
+	out, err := w.Host("client").Command(w.t.Context(), labtest.Heddle, "down", s.name()).CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "taken back") {
 		w.t.Errorf("heddle down: %v\n%s", err, out)
 	}
@@ -127,7 +128,7 @@ func TestPlaneWithoutRights(t *testing.T) {
 	listen := netip.MustParseAddrPort("127.0.0.1:7350")
 	w.echo(netip.AddrPortFrom(serverAddr, s.port))
 	const dropped = "-bpf,-perfmon,-net_admin,-sys_admin"
-	powerless := append([]string{"--bounding-set=" + dropped, "--inh-caps=" + dropped, heddle}, s.args()...)
+	powerless := append([]string{"--bounding-set=" + dropped, "--inh-caps=" + dropped, labtest.Heddle}, s.args()...)
 
 	out, err := w.Host("client").Command(t.Context(), "setpriv", append(powerless, "--plane", "kernel")...).CombinedOutput()
 	var exit interface{ ExitCode() int }

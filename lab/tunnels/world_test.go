@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,26 +13,12 @@ import (
 	"time"
 
 	"heddle/lab"
+	"heddle/lab/labtest"
 	"heddle/lab/peer"
 	"heddle/observe"
 )
 
-var binary string
-
-func TestMain(m *testing.M) {
-	lab.MaybeEnter()
-	dir, err := os.MkdirTemp("", "heddle-tunnels-")
-	if err != nil {
-		panic(err)
-	}
-	binary = filepath.Join(dir, "heddle")
-	if out, err := exec.Command("go", "build", "-o", binary, "heddle/cmd/heddle").CombinedOutput(); err != nil {
-		panic(fmt.Sprintf("%v: %s", err, out))
-	}
-	code := m.Run()
-	os.RemoveAll(dir)
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { labtest.Main(m) }
 
 // Where the ways out are, and what they give to a client that leaves by them.
 var (
@@ -93,24 +78,13 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	t.Parallel() // most of it is waiting
-	err := lab.Supported()
-	if errors.Is(err, lab.ErrUnsupported) {
-		t.Skip(err)
-	}
-	in, err := lab.Up(t.Context(), waysOut(), lab.Options{Seed: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := in.Down(); err != nil {
-			t.Error(err)
-		}
-	})
+	in := labtest.Up(t, waysOut())
 	w := &world{Instance: in, t: t, dir: t.TempDir()}
 	if err := os.Chmod(w.dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	w.file = filepath.Join(w.dir, "tunnel.conf")
+	var err error
 	w.tunnel, err = peer.WireGuardServer(t.Context(), in.Host("vpn"), peer.WireGuardConfig{Endpoint: vpnAt, File: w.file})
 	if err != nil {
 		t.Fatal(err)
@@ -175,7 +149,7 @@ var relayAt = netip.MustParseAddrPort("127.0.0.1:4000")
 func (w *world) split(args ...string) *relay {
 	w.t.Helper()
 	args = append([]string{"split", "--listen", relayAt.String(), "--to", serverAt.String(), "--name", "tunnels"}, args...)
-	p, err := peer.Start(w.t.Context(), w.Host("client"), binary, args...)
+	p, err := peer.Start(w.t.Context(), w.Host("client"), labtest.Heddle, args...)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -218,7 +192,7 @@ func (r *relay) await(wanted func(map[string]pathStatus) bool) map[string]pathSt
 	r.w.t.Helper()
 	var last string
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
-		out, err := r.w.Host("client").Command(r.w.t.Context(), binary, "status", "tunnels", "--json").CombinedOutput()
+		out, err := r.w.Host("client").Command(r.w.t.Context(), labtest.Heddle, "status", "tunnels", "--json").CombinedOutput()
 		last = fmt.Sprintf("%s, %v", out, err)
 		var all struct {
 			Running []struct {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -19,29 +18,16 @@ import (
 	"golang.org/x/sys/unix"
 
 	"heddle/lab"
+	"heddle/lab/labtest"
 	"heddle/lab/peer"
 	"heddle/observe"
 )
 
 var (
-	binary     string
 	largeBytes int64 = 24 << 20
 )
 
-func TestMain(m *testing.M) {
-	lab.MaybeEnter()
-	dir, err := os.MkdirTemp("", "heddle-weather-")
-	if err != nil {
-		panic(err)
-	}
-	binary = filepath.Join(dir, "heddle")
-	if out, err := exec.Command("go", "build", "-o", binary, "heddle/cmd/heddle").CombinedOutput(); err != nil {
-		panic(fmt.Sprintf("%v: %s", err, out))
-	}
-	code := m.Run()
-	os.RemoveAll(dir)
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { labtest.Main(m) }
 
 // office is a world with a WireGuard server, a web host behind it, and a client's wg-quick file.
 type office struct {
@@ -54,23 +40,10 @@ type office struct {
 
 func newOffice(t *testing.T, w lab.World) *office {
 	t.Helper()
-	if err := lab.Supported(); err != nil {
-		if errors.Is(err, lab.ErrUnsupported) {
-			t.Skip(err)
-		}
-		t.Fatal(err)
-	}
-	in, err := lab.Up(t.Context(), w, lab.Options{Seed: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := in.Down(); err != nil {
-			t.Error(err)
-		}
-	})
+	in := labtest.Up(t, w)
 	o := &office{Instance: in, t: t, dir: t.TempDir()}
 	o.file = filepath.Join(o.dir, "vpn.conf")
+	var err error
 	o.server, err = peer.WireGuardServer(t.Context(), in.Host("server"), peer.WireGuardConfig{
 		Endpoint: netip.AddrPortFrom(lab.ServerAddr, 51820), File: o.file})
 	if err != nil {
@@ -93,7 +66,7 @@ func newOffice(t *testing.T, w lab.World) *office {
 
 // heddle runs a heddle command in the client and waits for it.
 func (o *office) heddle(args ...string) (string, error) {
-	out, err := o.Host("client").Command(o.t.Context(), binary, args...).CombinedOutput()
+	out, err := o.Host("client").Command(o.t.Context(), labtest.Heddle, args...).CombinedOutput()
 	return string(out), err
 }
 
@@ -116,7 +89,7 @@ func (o *office) up(args ...string) *running {
 
 func (o *office) start(args ...string) *running {
 	o.t.Helper()
-	p, err := peer.Start(o.t.Context(), o.Host("client"), binary, append([]string{"up", o.file}, args...)...)
+	p, err := peer.Start(o.t.Context(), o.Host("client"), labtest.Heddle, append([]string{"up", o.file}, args...)...)
 	if err != nil {
 		o.t.Fatal(err)
 	}
@@ -159,7 +132,7 @@ func (s status) device(o *office) bool {
 }
 
 func (r *running) status() (status, error) {
-	out, err := r.o.Host("client").Command(r.o.t.Context(), binary, "status", "vpn", "--json").Output()
+	out, err := r.o.Host("client").Command(r.o.t.Context(), labtest.Heddle, "status", "vpn", "--json").Output()
 	if err != nil {
 		return status{}, fmt.Errorf("heddle status: %w", err)
 	}

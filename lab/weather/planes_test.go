@@ -1,7 +1,6 @@
 package weather
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -14,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"heddle/lab"
+	"heddle/lab/labtest"
 	"heddle/lab/peer"
 	"heddle/observe"
 )
@@ -28,21 +28,7 @@ type below struct {
 
 func newBelow(t *testing.T, plane string) *below {
 	t.Helper()
-	if err := lab.Supported(); err != nil {
-		if errors.Is(err, lab.ErrUnsupported) {
-			t.Skip(err)
-		}
-		t.Fatal(err)
-	}
-	in, err := lab.Up(t.Context(), lab.ThreeWaysUnlimited(), lab.Options{Seed: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := in.Down(); err != nil {
-			t.Error(err)
-		}
-	})
+	in := labtest.Up(t, lab.ThreeWaysUnlimited())
 	b := &below{Instance: in, t: t, iperf: netip.MustParseAddrPort("10.9.0.1:5201")}
 	endpoint := netip.AddrPortFrom(lab.ServerAddr, 51820)
 	server, err := peer.WireGuardServer(t.Context(), in.Host("server"), peer.WireGuardConfig{Endpoint: endpoint,
@@ -51,7 +37,7 @@ func newBelow(t *testing.T, plane string) *below {
 		t.Fatal(err)
 	}
 	args := append([]string{"split", "--name", "below", "--plane", plane, "--to", endpoint.String(), "--schedule", "uniform", "--every", "20ms"}, via...)
-	if b.split, err = peer.Start(t.Context(), in.Host("client"), binary, args...); err != nil {
+	if b.split, err = peer.Start(t.Context(), in.Host("client"), labtest.Heddle, args...); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(b.split.Stop)
@@ -168,7 +154,7 @@ func (b *below) killed() {
 	if up := b.seen(func() { b.ping() }); len(up) != 0 {
 		b.t.Errorf("after the crash packets left: %v", up)
 	}
-	out, err := b.Host("client").Command(b.t.Context(), binary, "down", "below").CombinedOutput()
+	out, err := b.Host("client").Command(b.t.Context(), labtest.Heddle, "down", "below").CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "taken back") {
 		b.t.Errorf("heddle down: %v\n%s", err, out)
 	}
