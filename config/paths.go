@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"heddle/path"
 	"heddle/schedule"
@@ -83,6 +84,14 @@ func (p Paths) findings() []finding {
 	if !(p.Alpha > 0) || math.IsInf(p.Alpha, 0) {
 		add("alpha", fmt.Sprintf("%v is not above 0", p.Alpha), "1 draws all weights alike; larger is more even, smaller less")
 	}
+	for _, wait := range []struct {
+		key string
+		d   time.Duration
+	}{{"settle", p.Settle}, {"at-gaps", p.AtGaps}} {
+		if wait.d < 0 {
+			add(wait.key, fmt.Sprintf("%v is less than 0", wait.d), "a time such as 1s or 5ms; 0s is none")
+		}
+	}
 	switch {
 	case p.MinPaths < 0:
 		add("min-paths", fmt.Sprintf("%d is less than 0", p.MinPaths), "0 means 2, or all where fewer are given")
@@ -136,7 +145,8 @@ func (c *pathChecker) check(key string, index int, text string) {
 	if err != nil {
 		what, hint := explain(err)
 		c.found = append(c.found, finding{key: key, index: index, what: what, hint: hint})
-		c.names[spec.Name] = true // so that who names it hears of one mistake only
+		name, _, _ := strings.Cut(text, "=")
+		c.names[name] = true // so that who names it hears of one mistake only
 		return
 	}
 	if c.names[spec.Name] {

@@ -49,6 +49,8 @@ func TestRulesThatCannotWork(t *testing.T) {
 	const tail = "\n[[split]]\nlisten = \"127.0.0.1:0\"\nname = \"a\"\nto = \"192.0.2.1:443\"\n"
 	for _, c := range []struct{ text, key, what string }{
 		{head + "handshake-via = \"office\"" + tail, "handshake-via", "no path is called"},
+		{head + "settle = \"-1s\"" + tail, "settle", "less than 0"},
+		{head + "[[up]]\nfile = \"x.conf\"\nhandshake-via = \"home\"\n", "up[0].handshake-via", "no QUIC handshake"},
 		{head + "secret = [\"home\"]" + tail, "secret[0]", "is not NAME=FILE"},
 		{head + "secret = [\"x=y\"]" + tail, "secret[0]", "no path is called"},
 		{head + "path = [\"home=src:127.0.0.9\"]" + tail, "via[0]", "two paths are called home"},

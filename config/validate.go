@@ -168,6 +168,10 @@ func (v *validator) up(u Up, prefix string) {
 		v.error(prefix+"file", what, hint)
 	}
 	v.name(u.SessionName(), u.Capture, prefix)
+	if u.HandshakeVia != "" && v.written(prefix+"handshake-via") {
+		v.error(prefix+"handshake-via", "a tunnel's packets are WireGuard's, which have no QUIC handshake",
+			`a [[split]] table takes it; for a tunnel's first packets there is the rule "first 10p"`)
+	}
 	switch name := u.SessionName(); {
 	case u.Socks != "":
 		v.hostPort(u.Socks, prefix+"socks", true)
@@ -242,7 +246,8 @@ func (v *validator) name(name, capture, prefix string) {
 	v.names[name] = strings.TrimSuffix(prefix, ".")
 }
 
-// hostPort checks HOST:PORT; port 0 listens on any that is free. Something that listens beyond loopback is reachable for others, which is worth a warning.
+// hostPort checks HOST:PORT; port 0 listens on any that is free. Something that listens beyond loopback is reachable for
+// others, which is worth a warning.
 func (v *validator) hostPort(text, key string, listens bool) {
 	host, port, err := net.SplitHostPort(text)
 	if n, perr := strconv.ParseUint(port, 10, 16); err != nil || perr != nil || !listens && (n == 0 || host == "") {
