@@ -5,7 +5,7 @@ HEDDLE  := bin/heddle
 # Tests of these start goroutines that share something.
 RACE    := ./path/... ./schedule/... ./split/... ./observe/... ./config/... ./cmd/... ./lab/
 
-.PHONY: all build demo test lint fuzz bench man install clean
+.PHONY: all build demo test lint fuzz bench man install eval eval-test clean
 
 all: build
 
@@ -22,6 +22,7 @@ test:
 	$(MAKE) --no-print-directory lint
 	$(GO) test -race $(RACE)
 	$(GO) test ./...
+	$(MAKE) --no-print-directory eval-test
 
 lint:
 	@out=$$(gofmt -l cmd config internal lab observe path schedule split); \
@@ -47,6 +48,29 @@ bench: build
 man: build
 	$(HEDDLE) man --dir dist/man --reference docs/reference.md
 
+# The Python package and its command, eval/.venv/bin/heddle-eval.
+UV      := 0.13.8
+VENV    := eval/.venv
+eval: $(VENV)/ready
+
+$(VENV)/ready: eval/requirements.txt eval/requirements-dev.txt eval/pyproject.toml
+	python3 -m venv $(VENV)
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check uv==$(UV)
+	$(VENV)/bin/uv pip install --quiet --python $(VENV) -r eval/requirements.txt -r eval/requirements-dev.txt
+	$(VENV)/bin/uv pip install --quiet --python $(VENV) --no-deps --editable eval
+	@touch $@
+
+eval-test: eval
+	$(VENV)/bin/ruff check eval
+	$(VENV)/bin/ruff format --check eval
+	cd eval && .venv/bin/pytest
+
+# After a change of eval/*.in: pins all that they lead to.
+.PHONY: eval-pins
+eval-pins: eval
+	cd eval && for name in requirements requirements-dev; do \
+		.venv/bin/uv pip compile --quiet --upgrade --python-version 3.11 --no-emit-index-url --custom-compile-command 'make eval-pins' $$name.in -o $$name.txt; done
+
 PREFIX  ?= /usr/local
 install: build man
 	install -D -m 755 $(HEDDLE) $(DESTDIR)$(PREFIX)/bin/heddle
@@ -56,4 +80,4 @@ install: build man
 	install -D -m 644 dist/heddle.toml $(DESTDIR)$(PREFIX)/share/doc/heddle/heddle.toml
 
 clean:
-	rm -rf bin dist/man heddle-demo
+	rm -rf bin dist/man heddle-demo eval/.venv

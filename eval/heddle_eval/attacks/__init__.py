@@ -1,0 +1,1 @@
+"""What tells pages apart: the field's attacks, as scikit-learn classifiers over traces. Start at :func:`make`."""

@@ -1,0 +1,1 @@
+"""Verbs that print the papers' tables."""

@@ -1,0 +1,1 @@
+"""What hides a page: splitting, padding and delay, each as published. Start at :func:`parse`."""

@@ -1,0 +1,44 @@
+"""Files that are whole or not there."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from heddle_eval.errors import EvalError
+
+
+@contextmanager
+def atomically(file: str | Path) -> Iterator[BinaryIO]:
+    """Open a file that takes its name only once all was written; until then what was there stays.
+
+    Raises
+    ------
+    EvalError
+        Where the disk is full or the folder cannot be written.
+
+    """
+    file = Path(file)
+    part = None
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=file.parent, prefix=f".{file.name}.", delete=False) as out:
+            part = out.name
+            yield out
+            out.flush()
+            os.fsync(out.fileno())
+        os.chmod(part, 0o644)
+        os.replace(part, file)
+    except BaseException as e:
+        if part:
+            with suppress(OSError):
+                os.unlink(part)
+        if isinstance(e, OSError):
+            raise EvalError(
+                str(file), f"it cannot be written: {e.strerror}", "make room, or choose another place with --out"
+            ) from e
+        raise
