@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -221,28 +222,36 @@ func TestTraceReadsBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := Compare(split, plain)
-	if want := r.Packets + r.Baselines[0].Packets; len(rows) != want || summary.Rows != want {
-		t.Fatalf("%d rows, %d in the summary, want %d", len(rows), summary.Rows, want)
+	if want := r.Packets + r.Baselines[0].Packets; summary.Packets != want || len(rows) != summary.Rows {
+		t.Fatalf("%d rows, %d in the summary with %d packets, want %d", len(rows), summary.Rows, summary.Packets, want)
 	}
-	up, down, last := map[string]int64{}, map[string]int64{}, map[string]float64{}
-	for _, row := range rows {
-		if row.Time < last[row.Session] {
-			t.Fatalf("%v comes after %g", row, last[row.Session])
-		}
-		last[row.Session] = row.Time
-		if row.Size > 0 {
-			up[row.Session+"/"+row.Path] += int64(row.Size)
-		} else {
-			down[row.Session+"/"+row.Path] -= int64(row.Size)
-		}
-	}
-	for _, session := range r.sessions() {
-		for _, e := range session.Observers {
-			key := session.Label + "/" + e.Observer
-			if up[key] != e.Up.Bytes || down[key] != e.Down.Bytes {
-				t.Errorf("%s: %d up and %d down, want %d and %d", key, up[key], down[key], e.Up.Bytes, e.Down.Bytes)
+	row := rows
+	for load, session := range r.sessions() {
+		for i, e := range session.Observers {
+			got := row[0]
+			row = row[1:]
+			wantPath := int16(i)
+			if len(session.Observers) == 1 {
+				wantPath = whole
+			}
+			if got.Label != session.Label || got.Load != int64(load) || got.Path != wantPath || !slices.IsSorted(got.Time) {
+				t.Errorf("%s/%s: row of %s, load %d, path %d", session.Label, e.Observer, got.Label, got.Load, got.Path)
+			}
+			var up, down int64
+			for _, size := range got.Size {
+				if size > 0 {
+					up += int64(size)
+				} else {
+					down -= int64(size)
+				}
+			}
+			if up != e.Up.Bytes || down != e.Down.Bytes || len(got.Time) != len(got.Size) {
+				t.Errorf("%s/%s: %d up and %d down, want %d and %d", session.Label, e.Observer, up, down, e.Up.Bytes, e.Down.Bytes)
 			}
 		}
+	}
+	if len(row) > 0 {
+		t.Errorf("%d rows too many", len(row))
 	}
 }
 

@@ -1,57 +1,103 @@
 package observe
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 
 	"github.com/parquet-go/parquet-go"
+
+	"heddle/path"
 )
 
-// TraceRow is one packet of a trace: what fingerprinting research works on.
+// TraceRow is what one observer saw of one session: what fingerprinting research works on. docs/traces.md explains the
+// columns.
 type TraceRow struct {
-	Session string  `parquet:"session,dict"` // the session's label
-	Path    string  `parquet:"path,dict"`    // the observer's name
-	Time    float64 `parquet:"t"`            // seconds since the session's first packet
-	Size    int32   `parquet:"size"`         // bytes of the IP packet; plus is client to server, minus server to client
+	Label     string  `parquet:"label,dict"`   // of the session, such as the page that was visited
+	Monitored bool    `parquet:"monitored"`    // whether an observer would look for that label
+	Load      int64   `parquet:"load"`         // which session; its observers' rows share the number
+	Path      int16   `parquet:"path"`         // which observer, from 0 in the order of their names; -1 for the only one
+	Time      []int32 `parquet:"time_us,list"` // of each packet, microseconds since the session's first
+	Size      []int32 `parquet:"size,list"`    // bytes of the IP packet; plus is client to server, minus server to client
 }
 
 // TraceSummary says what a trace holds.
 type TraceSummary struct {
 	Out      string         `json:"out"`
 	Rows     int            `json:"rows"`
+	Packets  int            `json:"packets"`
 	Sessions int            `json:"sessions"`
 	Paths    map[string]int `json:"paths"` // packets of each observer
 	Seconds  float64        `json:"seconds"`
 }
 
-const traceBatch = 4096
+// whole is the path of a session that has one observer, who sees all of it.
+const whole = -1
 
-// WriteTrace writes the sessions as one Parquet table of [TraceRow]: session after session, each in the order of time.
-func WriteTrace(w io.Writer, sessions ...*Session) (TraceSummary, error) {
-	summary := TraceSummary{Sessions: len(sessions), Paths: map[string]int{}}
-	out := parquet.NewGenericWriter[TraceRow](w, parquet.Compression(&parquet.Zstd))
-	for _, s := range sessions {
-		start := s.Start()
-		for batch := range slices.Chunk(s.merged(), traceBatch) {
-			rows := make([]TraceRow, len(batch))
-			for i, e := range batch {
-				rows[i] = TraceRow{Session: s.Label, Path: s.Observers[e.observer].Name,
-					Time: e.Time.Sub(start).Seconds(), Size: int32(e.Size)}
-				if !e.Out {
-					rows[i].Size = -rows[i].Size
-				}
-				summary.Paths[rows[i].Path]++
-			}
-			if _, err := out.Write(rows); err != nil {
-				return summary, fmt.Errorf("write trace: %w", err)
-			}
-			summary.Rows += len(rows)
+// TraceRows gives the session's rows, one for each observer, each in the order of time. It fails for a session of more
+// than 35 minutes, whose microseconds do not fit.
+func (s *Session) TraceRows(load int64) ([]TraceRow, error) {
+	if s.Duration().Microseconds() > math.MaxInt32 {
+		return nil, &path.Error{What: "trace of " + s.Label, Why: "it is longer than 35 minutes", Hint: "cut the captures into sessions"}
+	}
+	start := s.Start()
+	rows := make([]TraceRow, len(s.Observers))
+	for i, o := range s.Observers {
+		rows[i] = TraceRow{Label: s.Label, Monitored: true, Load: load, Path: int16(i), Time: []int32{}, Size: []int32{}}
+		if len(s.Observers) == 1 {
+			rows[i].Path = whole
 		}
-		summary.Seconds += s.Duration().Seconds()
+		// Captures are in the order of time but for what a kernel stamped on two processors.
+		packets := slices.SortedStableFunc(slices.Values(o.Packets), func(a, b Packet) int { return a.Time.Compare(b.Time) })
+		for _, p := range packets {
+			size := int32(p.Size)
+			if !p.Out {
+				size = -size
+			}
+			rows[i].Time = append(rows[i].Time, int32(p.Time.Sub(start).Microseconds()))
+			rows[i].Size = append(rows[i].Size, size)
+		}
+	}
+	return rows, nil
+}
+
+// WriteRows writes rows as one Parquet table. about is kept with it as JSON, under the key "heddle".
+func WriteRows(w io.Writer, rows []TraceRow, about any) error {
+	text, err := json.Marshal(about)
+	if err != nil {
+		return err
+	}
+	out := parquet.NewGenericWriter[TraceRow](w, parquet.Compression(&parquet.Zstd), parquet.KeyValueMetadata("heddle", string(text)))
+	if _, err := out.Write(rows); err != nil {
+		return fmt.Errorf("write trace: %w", err)
 	}
 	if err := out.Close(); err != nil {
-		return summary, fmt.Errorf("write trace: %w", err)
+		return fmt.Errorf("write trace: %w", err)
 	}
-	return summary, nil
+	return nil
+}
+
+// WriteTrace writes the sessions as one Parquet table of [TraceRow], which keeps the names of the observers.
+func WriteTrace(w io.Writer, sessions ...*Session) (TraceSummary, error) {
+	summary := TraceSummary{Sessions: len(sessions), Paths: map[string]int{}}
+	var all []TraceRow
+	var names [][]string
+	for i, s := range sessions {
+		rows, err := s.TraceRows(int64(i))
+		if err != nil {
+			return summary, err
+		}
+		names = append(names, nil)
+		for k, o := range s.Observers {
+			names[i] = append(names[i], o.Name)
+			summary.Paths[o.Name] += len(rows[k].Time)
+			summary.Packets += len(rows[k].Time)
+		}
+		all = append(all, rows...)
+		summary.Seconds += s.Duration().Seconds()
+	}
+	summary.Rows = len(all)
+	return summary, WriteRows(w, all, map[string]any{"paths": names})
 }

@@ -63,7 +63,7 @@ func TestObserveTrace(t *testing.T) {
 	var out, talk bytes.Buffer
 	code := run(t.Context(), []string{"observe", "trace", captureDir(t, 3, 1), "--out", file, "--json"}, nil, &out, &talk)
 	var summary observe.TraceSummary
-	if err := json.Unmarshal(out.Bytes(), &summary); code != exitOK || err != nil || summary.Rows != 8 || summary.Paths["home"] != 6 {
+	if err := json.Unmarshal(out.Bytes(), &summary); code != exitOK || err != nil || summary.Packets != 8 || summary.Paths["home"] != 6 {
 		t.Errorf("exit %d, %v, %s%s", code, err, &out, &talk)
 	}
 	if info, err := os.Stat(file); err != nil || info.Size() == 0 {

@@ -15,12 +15,14 @@ func newObserveTraceCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "trace DIR...",
 		Short: "Turn captures into a Parquet trace",
-		Long: "Write the packets of each DIR, one session each, as a Parquet table with the\ncolumns\n\n" +
-			"  session  string  the directory's name\n" +
-			"  path     string  the observer: a capture's name\n" +
-			"  t        double  seconds since the session's first packet\n" +
-			"  size     int32   bytes of the IP packet; plus is client to server\n\n" +
-			"Rows are in the order of time within a session. DIR is as for\n`heddle observe report`.",
+		Long: "Write the packets of each DIR, one session each, as a Parquet table with a row\nfor each observer and the columns\n\n" +
+			"  label      string       the directory's name\n" +
+			"  monitored  boolean      true\n" +
+			"  load       int64        which DIR\n" +
+			"  path       int16        which observer, by name from 0; -1 for the only one\n" +
+			"  time_us    list<int32>  microseconds since the session's first packet\n" +
+			"  size       list<int32>  bytes of the IP packets; plus is client to server\n\n" +
+			"It is what heddle-eval reads. DIR is as for `heddle observe report`.",
 		Example: "  heddle observe trace captures --out trace.parquet\n" +
 			"  heddle observe trace visits/* --out visits.parquet --json",
 		Args: cobra.MinimumNArgs(1),
@@ -61,7 +63,7 @@ func observeTrace(cmd *cobra.Command, dirs []string, f observeFlags) error {
 	if f.json {
 		return writeJSON(cmd.OutOrStdout(), summary)
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %s of %s, %s\n", f.out, count(summary.Rows, "packet"),
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %s of %s, %s\n", f.out, count(summary.Packets, "packet"),
 		count(summary.Sessions, "session"), count(len(summary.Paths), "path"))
 	return err
 }

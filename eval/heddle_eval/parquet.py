@@ -19,7 +19,7 @@ SCHEMA = {
     "load": pl.Int64,
     "path": pl.Int16,
     "time_us": pl.List(pl.Int32),
-    "size": pl.List(pl.Int16),
+    "size": pl.List(pl.Int32),
     "dummy": pl.List(pl.Boolean),
 }
 """Columns. ``dummy`` may be missing: then no packet is one."""
@@ -28,18 +28,15 @@ SCHEMA = {
 def write(traces: Traces, file: str | Path, about: dict[str, Any] | None = None) -> None:
     """Write a data set, whole or not at all; ``about`` is kept with it as JSON."""
     microseconds = np.rint(traces.time * 1e6)
-    limit = np.iinfo(np.int32).max
-    if len(traces.time) and (microseconds.max() > limit or np.abs(traces.size).max() > np.iinfo(np.int16).max):
-        raise EvalError(
-            str(file), "a trace is longer than 35 minutes, or a packet larger than 32767 bytes", "cut such traces first"
-        )
+    if len(traces.time) and microseconds.max() > np.iinfo(np.int32).max:
+        raise EvalError(str(file), "a trace is longer than 35 minutes", "cut such traces first")
     columns: dict[str, Any] = {
         "label": traces.labels,
         "monitored": traces.monitored[traces.label],
         "load": traces.load,
         "path": traces.path,
         "time_us": _lists(microseconds.astype(np.int32), traces),
-        "size": _lists(traces.size.astype(np.int16), traces),
+        "size": _lists(traces.size, traces),
     }
     if traces.dummy.any():
         columns["dummy"] = _lists(traces.dummy, traces)
