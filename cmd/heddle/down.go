@@ -75,6 +75,6 @@ func cleanUp(name string) ([]string, error) {
 		return nil, err
 	}
 	lines, err := tunnel.Clean(control.Dir(), name, false)
-	more, planesErr := cleanPlanes(name)
+	more, planesErr := cleanPlanes(name, false, guarded...)
 	return slices.Concat(lines, more), errors.Join(err, planesErr, server.Close())
 }

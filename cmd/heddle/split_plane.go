@@ -57,7 +57,12 @@ func openPlane(ctx context.Context, s config.Split, o split.Options, talk io.Wri
 	return nil, "", &path.Error{What: "--plane", Why: "none is given", Hint: "relay is the usual one"}
 }
 
+// openOne starts a plane. What a crash of the session left is taken back before, on all planes. Guards stay until that of
+// the new one is in its place, so that nothing leaves in between; a relay has none.
 func openOne(ctx context.Context, name string, s config.Split, o split.Options, talk io.Writer) (splitter, string, error) {
+	if err := tellLeft(s.SessionName(), talk, name != "relay", guarded...); err != nil {
+		return nil, "", err
+	}
 	if name == "relay" {
 		listen, err := listenAddress(s.Listen)
 		if err != nil {
@@ -73,40 +78,53 @@ func openOne(ctx context.Context, name string, s config.Split, o split.Options, 
 	if at, err := netip.ParseAddrPort(s.To); err == nil {
 		options.Server = at
 	}
-	line := fmt.Sprintf("splitting what is sent to %s (plane %s)", s.To, name)
-	if err := tellLeft(name, s.SessionName(), talk); err != nil {
-		return nil, "", err
-	}
-	if name == "route" {
-		p, err := route.Open(ctx, options)
-		if err != nil {
-			return nil, "", err
-		}
-		return below{p}, line, nil
-	}
-	p, err := kernel.Open(ctx, kernel.Options{Options: options, GSOOff: s.GSOOff})
+	opened, err := openBelow(ctx, name, options, s.GSOOff)
 	if err != nil {
 		return nil, "", err
 	}
-	return below{p}, line, nil
+	others := slices.DeleteFunc(slices.Clone(guarded), func(other string) bool { return other == name })
+	if err := tellLeft(s.SessionName(), talk, false, others...); err != nil {
+		return nil, "", errors.Join(err, opened.Close())
+	}
+	return opened, fmt.Sprintf("splitting what is sent to %s (plane %s)", s.To, name), nil
 }
 
-// tellLeft takes back what a crash of the session left, and says so. The session's name is held.
-func tellLeft(name, session string, talk io.Writer) error {
-	clean := route.Clean
-	if name == "kernel" {
-		clean = kernel.Clean
+func openBelow(ctx context.Context, name string, o plane.Options, gsoOff bool) (splitter, error) {
+	if name == "route" {
+		p, err := route.Open(ctx, o)
+		if err != nil {
+			return nil, err
+		}
+		return below{p}, nil
 	}
-	lines, err := clean(control.Dir(), session)
+	p, err := kernel.Open(ctx, kernel.Options{Options: o, GSOOff: gsoOff})
+	if err != nil {
+		return nil, err
+	}
+	return below{p}, nil
+}
+
+// guarded are the planes that have a guard and a journal.
+var guarded = []string{"kernel", "route"}
+
+// tellLeft takes back what a crash of the session left on these planes, and says so. The session's name is held.
+func tellLeft(session string, talk io.Writer, keepGuards bool, planes ...string) error {
+	lines, err := cleanPlanes(session, keepGuards, planes...)
 	for _, line := range lines {
 		fmt.Fprintf(talk, "%s: a crash left this, taken back: %s\n", session, line)
 	}
 	return err
 }
 
-// cleanPlanes takes back what a crash of the session left on any plane.
-func cleanPlanes(session string) ([]string, error) {
-	first, err := kernel.Clean(control.Dir(), session)
-	second, err2 := route.Clean(control.Dir(), session)
-	return slices.Concat(first, second), errors.Join(err, err2)
+// cleanPlanes takes back what a crash of the session left on these planes.
+func cleanPlanes(session string, keepGuards bool, planes ...string) (lines []string, err error) {
+	for _, name := range planes {
+		clean := kernel.Clean
+		if name == "route" {
+			clean = route.Clean
+		}
+		more, failed := clean(control.Dir(), session, keepGuards)
+		lines, err = append(lines, more...), errors.Join(err, failed)
+	}
+	return lines, err
 }

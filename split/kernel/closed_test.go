@@ -108,7 +108,7 @@ func TestCrash(t *testing.T) {
 				t.Errorf("%d were counted as refused", s.Refused)
 			}
 			w.Do(t, w.Client, func() error {
-				lines, err := Clean(o.Dir, o.Session)
+				lines, err := Clean(o.Dir, o.Session, false)
 				if len(lines) < 5 {
 					t.Errorf("taken back: %q", lines)
 				}

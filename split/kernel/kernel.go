@@ -31,6 +31,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"heddle/path"
+	"heddle/split/journal"
 	"heddle/split/plane"
 )
 
@@ -52,22 +53,23 @@ const patience = 2 * time.Second
 // maxLanes is how many paths a session may have: each is looked for in turn when an answer arrives.
 const maxLanes = 32
 
-var kinds = plane.Kinds{
-	"guard":     func() plane.Change { return &plane.Guard{} },
-	"sysctl":    func() plane.Change { return &plane.Sysctl{} },
-	"qdisc":     func() plane.Change { return &qdisc{} },
-	"filter":    func() plane.Change { return &filter{} },
-	"segmenter": func() plane.Change { return &segmenter{} },
-	"table":     func() plane.Change { return &plane.Table{} },
-	"rule":      func() plane.Change { return &plane.Rule{} },
+var kinds = journal.Kinds{
+	"guard":     func() journal.Change { return &plane.Guard{} },
+	"sysctl":    func() journal.Change { return &plane.Sysctl{} },
+	"qdisc":     func() journal.Change { return &qdisc{} },
+	"filter":    func() journal.Change { return &filter{} },
+	"segmenter": func() journal.Change { return &segmenter{} },
+	"table":     func() journal.Change { return &plane.Table{} },
+	"rule":      func() journal.Change { return &plane.Rule{} },
 }
 
 const planeName = "kernel"
 
-// Clean takes back what a crash of the session left, and tells what that was, a line each. Who calls it holds the
-// session's name. Until then packets to that server do not leave.
-func Clean(dir, session string) ([]string, error) {
-	return plane.Clean(dir, session, planeName, kinds)
+// Clean takes back what a crash of the session left, and tells what that was, a line each. Until then packets to that
+// server do not leave; with keepGuard they do not after it either, until the next Open. Who calls it holds the session's
+// name.
+func Clean(dir, session string, keepGuard bool) ([]string, error) {
+	return plane.Clean(dir, session, planeName, kinds, keepGuard)
 }
 
 // Plane is one session. Open, Run and Close must be called in one network namespace.
@@ -75,8 +77,9 @@ type Plane struct {
 	o       Options
 	session session
 	lanes   *plane.Lanes
-	journal *plane.Journal
+	journal *journal.Journal
 	guard   *plane.Guard
+	left    bool // a crash left a guard
 
 	programs map[int]*ebpf.Program // outbound, by length of the link header
 	answers  map[int]*ebpf.Program // inbound
@@ -122,7 +125,7 @@ func Open(ctx context.Context, o Options) (*Plane, error) {
 	p := &Plane{o: o, lanes: lanes, programs: map[int]*ebpf.Program{}, answers: map[int]*ebpf.Program{}, devices: map[int]*device{},
 		before: make([][2]plane.Tally, len(o.Via)), trial: newTrial(len(o.Via))}
 	if err := p.open(ctx); err != nil {
-		return nil, errors.Join(err, p.Close())
+		return nil, errors.Join(err, p.close(p.left))
 	}
 	return p, nil
 }
@@ -142,11 +145,8 @@ func (p *Plane) open(ctx context.Context) (err error) {
 	if p.journal, err = plane.OpenJournal(o.Dir, o.Session, planeName, kinds); err != nil {
 		return err
 	}
-	if _, err := p.journal.Undo(); err != nil {
-		return fmt.Errorf("clean up after a crash: %w", err)
-	}
 	p.guard = &plane.Guard{Table: plane.GuardTable(planeName, o.Session), Server: p.lanes.Server}
-	if err := p.journal.Do(p.guard); err != nil {
+	if p.left, err = plane.Begin(p.journal, p.guard); err != nil {
 		return refused(err)
 	}
 	if o.Schedule.Every.Packets > 0 {
@@ -268,7 +268,9 @@ func cached(all map[int]*ebpf.Program, key int, make func() (*ebpf.Program, erro
 }
 
 // Close stops the session and takes back what was changed. After it, programs that send to the server do so unsplit.
-func (p *Plane) Close() error {
+func (p *Plane) Close() error { return p.close(false) }
+
+func (p *Plane) close(keepGuard bool) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
@@ -280,7 +282,7 @@ func (p *Plane) Close() error {
 		m.permit(0)
 	}
 	if p.journal != nil {
-		_, err = p.journal.Undo() // the guard is the last to go
+		err = plane.End(p.journal, p.guard, keepGuard)
 	}
 	for _, d := range p.devices {
 		err = errors.Join(err, d.release())

@@ -50,7 +50,7 @@ const (
 // LooseFilter gives the change that lets answers in on a device that is not the best way back to their sender: reverse
 // path filtering loose instead of strict. It is nil where that is so already. The kernel takes the greater one of the
 // settings for the device and for all, so the device's alone has to change.
-func LooseFilter(device string) (Change, error) {
+func LooseFilter(device string) (*Sysctl, error) {
 	read := func(name string) (string, error) {
 		data, err := os.ReadFile("/proc/sys/net/ipv4/conf/" + name + "/rp_filter")
 		return strings.TrimSpace(string(data)), err

@@ -18,12 +18,12 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
 	"heddle/schedule"
 	"heddle/split"
+	"heddle/split/journal"
 	"heddle/split/plane"
 )
 
@@ -32,25 +32,27 @@ type Options = plane.Options
 
 const planeName = "route"
 
-var kinds = plane.Kinds{
-	"guard":  func() plane.Change { return &plane.Guard{} },
-	"sysctl": func() plane.Change { return &plane.Sysctl{} },
-	"table":  func() plane.Change { return &plane.Table{} },
-	"rule":   func() plane.Change { return &plane.Rule{} },
+var kinds = journal.Kinds{
+	"guard":  func() journal.Change { return &plane.Guard{} },
+	"sysctl": func() journal.Change { return &plane.Sysctl{} },
+	"table":  func() journal.Change { return &plane.Table{} },
+	"rule":   func() journal.Change { return &plane.Rule{} },
 }
 
-// Clean takes back what a crash of the session left, and tells what that was, a line each. Who calls it holds the
-// session's name.
-func Clean(dir, session string) ([]string, error) {
-	return plane.Clean(dir, session, planeName, kinds)
+// Clean takes back what a crash of the session left, and tells what that was, a line each. Until then packets to that
+// server do not leave; with keepGuard they do not after it either, until the next Open. Who calls it holds the session's
+// name.
+func Clean(dir, session string, keepGuard bool) ([]string, error) {
+	return plane.Clean(dir, session, planeName, kinds, keepGuard)
 }
 
 // Plane is one session. Open, Run and Close must be called in one network namespace.
 type Plane struct {
 	o       Options
 	lanes   *plane.Lanes
-	journal *plane.Journal
+	journal *journal.Journal
 	guard   *plane.Guard
+	left    bool // a crash left a guard
 	table   *plane.Table
 
 	mu       sync.Mutex
@@ -104,7 +106,7 @@ func Open(ctx context.Context, o Options) (*Plane, error) {
 	p := &Plane{o: o, lanes: lanes, current: -1, usable: make([]bool, n), switches: make([]uint64, n),
 		total: newPassed(n), heard: newPassed(n)}
 	if err := p.open(ctx, mark); err != nil {
-		return nil, errors.Join(err, p.Close())
+		return nil, errors.Join(err, p.close(p.left))
 	}
 	return p, nil
 }
@@ -116,12 +118,9 @@ func (p *Plane) open(ctx context.Context, mark uint32) (err error) {
 	if p.journal, err = plane.OpenJournal(p.o.Dir, p.o.Session, planeName, kinds); err != nil {
 		return err
 	}
-	if _, err := p.journal.Undo(); err != nil {
-		return fmt.Errorf("clean up after a crash: %w", err)
-	}
 	v6 := p.lanes.Server.Addr().Is6()
 	p.guard = &plane.Guard{Table: plane.GuardTable(planeName, p.o.Session), Server: p.lanes.Server}
-	if err := p.journal.Do(p.guard); err != nil {
+	if p.left, err = plane.Begin(p.journal, p.guard); err != nil {
 		return err
 	}
 	numbers, err := plane.FreeTables(1)
@@ -133,7 +132,7 @@ func (p *Plane) open(ctx context.Context, mark uint32) (err error) {
 		return err
 	}
 	p.table = &plane.Table{V6: v6, Number: numbers[0], Blackhole: true}
-	for _, c := range []plane.Change{p.table,
+	for _, c := range []journal.Change{p.table,
 		&plane.Rule{V6: v6, Priority: first, Mark: mark, Goto: after},
 		&plane.Rule{V6: v6, Priority: first + 1, To: p.lanes.Server, Table: p.table.Number},
 	} {
@@ -312,7 +311,9 @@ func (p *Plane) Status() split.Status {
 func count(t plane.Tally) split.Count { return split.Count{Packets: t.Packets, Bytes: t.Bytes} }
 
 // Close stops the session and takes back what was changed. After it, programs that send to the server do so unsplit.
-func (p *Plane) Close() error {
+func (p *Plane) Close() error { return p.close(false) }
+
+func (p *Plane) close(keepGuard bool) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
@@ -321,7 +322,7 @@ func (p *Plane) Close() error {
 	p.closed = true
 	var err error
 	if p.journal != nil {
-		_, err = p.journal.Undo() // the guard is the last to go
+		err = plane.End(p.journal, p.guard, keepGuard)
 	}
 	p.lanes.Close()
 	return err

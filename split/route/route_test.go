@@ -169,7 +169,7 @@ func TestRoutesAreReplaced(t *testing.T) {
 				t.Error("a packet left though nobody runs")
 			}
 			w.Do(t, w.Client, func() error {
-				_, err := Clean(o.Dir, o.Session)
+				_, err := Clean(o.Dir, o.Session, false)
 				return err
 			})
 			if after := machine(t, w); after != before {

@@ -1,7 +1,6 @@
 package tunnel
 
 import (
-	"encoding/json"
 	"errors"
 	"net/netip"
 	"os"
@@ -10,112 +9,29 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"heddle/split/journal"
 )
 
-// fakeChange notes what is done to it, and looks at the journal's file as it is applied.
-type fakeChange struct {
-	Name string `json:"name"`
-	Deaf bool   `json:"deaf"` // Undo fails
-
-	file  string
-	calls *[]string
-	seen  string
-}
-
-func (c *fakeChange) String() string { return c.Name }
-
-func (c *fakeChange) Apply() error {
-	data, _ := os.ReadFile(c.file)
-	c.seen = string(data)
-	return nil
-}
-
-func (c *fakeChange) Undo() error {
-	if c.calls != nil {
-		*c.calls = append(*c.calls, c.Name)
-	}
-	if c.Deaf {
-		return errors.New("it resists")
-	}
-	return nil
-}
-
-func withFakes(t *testing.T) {
-	kinds["fake"] = func() change { return &fakeChange{} }
-	t.Cleanup(func() { delete(kinds, "fake") })
-}
-
-func TestJournalWritesBeforeItDoes(t *testing.T) {
-	withFakes(t)
-	j, err := openJournal(t.TempDir(), "office")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{"first", "second"} {
-		c := &fakeChange{Name: name, file: j.file}
-		if err := j.do(c); err != nil {
-			t.Fatal(err)
-		}
-		if !strings.Contains(c.seen, name) {
-			t.Errorf("%s was made before it was written down: %q", name, c.seen)
-		}
-	}
-	info, err := os.Stat(j.file)
-	if err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("got %v, %v; want mode 0600", info, err)
-	}
-}
-
-func TestJournalUndoesBackwards(t *testing.T) {
-	withFakes(t)
-	var calls []string
-	j, err := openJournal(t.TempDir(), "office")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{"a", "b", "c"} {
-		if err := j.do(&fakeChange{Name: name, Deaf: name == "b", calls: &calls}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := j.undo(0); err == nil || !strings.Contains(err.Error(), "undo b: it resists") {
-		t.Errorf("got %v", err)
-	}
-	if want := []string{"c", "b", "a"}; !slices.Equal(calls, want) {
-		t.Errorf("undone %v, want %v", calls, want)
-	}
-	again, err := openJournal(filepath.Dir(j.file), "office")
-	if err != nil || len(again.changes) != 1 || again.changes[0].String() != "b" {
-		t.Fatalf("left in the file: %v, %v; want b", again, err)
-	}
-	again.changes[0].(*fakeChange).Deaf = false
-	if err := again.undo(0); err != nil {
-		t.Error(err)
-	}
-	if _, err := os.Stat(j.file); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the file is still there: %v", err)
-	}
-	if err := again.undo(0); err != nil {
-		t.Errorf("nothing to undo: %v", err)
-	}
-}
-
 func TestCleanKeepsTheKillSwitch(t *testing.T) {
-	withFakes(t)
 	dir := t.TempDir()
-	j, err := openJournal(dir, "office")
-	if err != nil {
-		t.Fatal(err)
+	text := filepath.Join(dir, "note")
+	put := &resolverFile{File: text, New: "new"}
+	data, err := journal.Encode([]change{&firewall{Table: "heddle_x", KillSwitch: true}, put}, kinds)
+	if err == nil {
+		err = errors.Join(os.WriteFile(journalFile(dir, "office"), data, 0o600), put.Apply())
 	}
-	j.changes = []change{&firewall{Table: "heddle_x", KillSwitch: true}, &fakeChange{Name: "rule"}}
-	if err := j.save(); err != nil {
+	if err != nil {
 		t.Fatal(err)
 	}
 	lines, err := Clean(dir, "office", true)
-	if err != nil || !slices.Equal(lines, []string{"rule"}) {
+	if err != nil || !slices.Equal(lines, []string{put.String()}) {
 		t.Errorf("took back %q, %v", lines, err)
 	}
-	if j, err = openJournal(dir, "office"); err != nil || len(j.changes) != 1 {
+	if _, err := os.Stat(text); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("what Clean says it took back is there: %v", err)
+	}
+	if j, err := openJournal(dir, "office"); err != nil || len(j.Changes()) != 1 {
 		t.Errorf("left: %v, %v; want the kill switch", j, err)
 	}
 }
@@ -136,21 +52,16 @@ var samples = []change{
 }
 
 func TestEachKindSurvivesTheFile(t *testing.T) {
-	j := &journal{file: filepath.Join(t.TempDir(), "x.journal.json"), changes: samples}
-	if err := j.save(); err != nil {
-		t.Fatal(err)
-	}
-	data, err := readOwn(j.file)
+	data, err := journal.Encode(samples, kinds)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := decodeChanges(data)
+	got, err := journal.Decode(data, kinds)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !reflect.DeepEqual(got, samples) {
-		text, _ := json.Marshal(got)
-		t.Errorf("read back as %s", text)
+		t.Errorf("%s is read back as %v", data, got)
 	}
 	if len(samples) != len(kinds) {
 		t.Errorf("%d kinds, %d samples", len(kinds), len(samples))
@@ -162,56 +73,46 @@ func TestEachKindSurvivesTheFile(t *testing.T) {
 	}
 }
 
-func TestJournalRefusesWhatIsNotItsOwn(t *testing.T) {
-	good := []byte(`[{"kind":"hooks","change":{"when":"PostDown","at_end":true,"commands":["touch /tmp/heddle-test-owned"]}}]`)
-	for name, make := range map[string]func(file string) error{
-		"others can write": func(file string) error {
-			if err := os.WriteFile(file, good, 0o600); err != nil {
-				return err
-			}
-			return os.Chmod(file, 0o622)
-		},
-		"a link": func(file string) error {
-			if err := os.WriteFile(file+".other", good, 0o600); err != nil {
-				return err
-			}
-			return os.Symlink(file+".other", file)
-		},
-		"a directory":    func(file string) error { return os.Mkdir(file, 0o700) },
-		"not JSON":       func(file string) error { return os.WriteFile(file, []byte("hello"), 0o600) },
-		"an unknown one": func(file string) error { return os.WriteFile(file, []byte(`[{"kind":"disk","change":{}}]`), 0o600) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
-			if err := make(journalFile(dir, "office")); err != nil {
-				t.Fatal(err)
-			}
-			_, err := Clean(dir, "office", false)
-			var hinted interface{ HintText() string }
-			if !errors.As(err, &hinted) || hinted.HintText() == "" {
-				t.Errorf("got %v, want an error with a hint", err)
-			}
-			if _, err := os.Stat("/tmp/heddle-test-owned"); err == nil {
-				t.Error("the command ran")
-			}
-		})
+// A journal holds commands: those in one that others could have written are not run.
+func TestCommandsOfOthersAreNotRun(t *testing.T) {
+	dir := t.TempDir()
+	mark := filepath.Join(dir, "ran")
+	data, err := journal.Encode([]change{&hooks{Device: "x", When: "PostDown", AtEnd: true, Commands: []string{"touch " + mark}}}, kinds)
+	if err == nil {
+		err = errors.Join(os.WriteFile(journalFile(dir, "office"), data, 0o600), os.Chmod(journalFile(dir, "office"), 0o622))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = Clean(dir, "office", false)
+	var hinted interface{ HintText() string }
+	if !errors.As(err, &hinted) || !strings.Contains(hinted.HintText(), "undo by hand") {
+		t.Errorf("got %v, want an error with a hint", err)
+	}
+	if _, err := os.Stat(mark); err == nil {
+		t.Error("the command ran")
+	}
+	if err := os.Chmod(journalFile(dir, "office"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Clean(dir, "office", false); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(mark); err != nil {
+		t.Errorf("the command of our own journal did not run: %v", err)
 	}
 }
 
 func FuzzDecodeChanges(f *testing.F) {
 	for _, c := range samples {
-		data, err := json.Marshal(c)
+		data, err := journal.Encode([]change{c}, kinds)
 		if err != nil {
 			f.Fatal(err)
 		}
-		entry, err := json.Marshal([]entry{{Kind: kindOf(c), Change: data}})
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(entry)
+		f.Add(data)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		changes, err := decodeChanges(data)
+		changes, err := journal.Decode(data, kinds)
 		if err != nil {
 			return
 		}

@@ -21,6 +21,7 @@ import (
 
 	"heddle/path"
 	"heddle/split"
+	"heddle/split/journal"
 )
 
 // Tunnel is one WireGuard session over several paths.
@@ -29,7 +30,7 @@ type Tunnel struct {
 	plan    *plan // nil for a userspace tunnel
 	fan     *split.Fan
 	bind    *split.Bind
-	journal *journal
+	journal *journal.Journal
 	kept    int // changes in the journal that are of a tunnel that crashed: its kill switch, where there is one
 	engine  *engine
 	control *controlSocket
@@ -101,12 +102,12 @@ func (t *Tunnel) openJournal() error {
 	if err != nil {
 		return err
 	}
-	t.journal, t.kept = j, len(j.changes)
+	t.journal, t.kept = j, len(j.Changes())
 	if !t.KillSwitch() {
 		t.kept = 0
-		return j.undo(0)
+		_, err = j.Undo(0)
 	}
-	return nil
+	return err
 }
 
 func (t *Tunnel) up(ctx context.Context, tell func(string)) error {
@@ -162,7 +163,7 @@ func (t *Tunnel) do(ctx context.Context, c change) error {
 		return err
 	}
 	t.o.log().Debug("change", "tunnel", t.o.Name, "what", c.String())
-	return t.journal.do(c)
+	return t.journal.Do(c)
 }
 
 // createDevice makes the TUN device. The kernel takes it away again when this process ends, however it ends.
@@ -284,7 +285,7 @@ func (t *Tunnel) close(keep int) error {
 	if t.journal == nil {
 		return nil
 	}
-	if err := t.journal.undo(keep); err != nil {
+	if _, err := t.journal.Undo(keep); err != nil {
 		return &path.Error{What: "tunnel " + t.o.Name, Why: "not all changes could be taken back", Err: err, Hint: "heddle down " + t.o.Name}
 	}
 	return nil
@@ -298,14 +299,14 @@ func Clean(dir, name string, keepKillSwitch bool) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	keep := 0
-	if len(j.changes) > 0 && keepKillSwitch {
-		if f, ok := j.changes[0].(*firewall); ok && f.KillSwitch {
+	keep, left := 0, j.Changes()
+	if len(left) > 0 && keepKillSwitch {
+		if f, ok := left[0].(*firewall); ok && f.KillSwitch {
 			keep = 1
 		}
 	}
-	lines := lasting(j.changes[keep:])
-	if err := j.undo(keep); err != nil {
+	lines := lasting(left[keep:])
+	if _, err := j.Undo(keep); err != nil {
 		return lines, &path.Error{What: "tunnel " + name, Why: "not all that a crash left could be taken back", Err: err, Hint: "heddle down " + name}
 	}
 	return lines, nil

@@ -79,7 +79,7 @@ func applySome(t *testing.T, o Options, changes []change) (dev tun.Device) {
 		if d, ok := c.(*deviceChange); ok {
 			d.create = func() (err error) { dev, err = tun.CreateTUN(o.Name, 1420); return err }
 		}
-		if err := j.do(c); err != nil {
+		if err := j.Do(c); err != nil {
 			t.Fatal(err)
 		}
 	}
