@@ -28,7 +28,8 @@ late it was. Nothing of the machine's own network is touched. Needs root.`,
   heddle lab down threeways`,
 	}
 	cmd.AddCommand(newLabUpCommand(), newLabDownCommand(), newLabListCommand(), newLabWorldsCommand(),
-		newLabExecCommand(), newLabCaptureCommand(), newLabCensorCommand(), newLabBenchCommand(), newLabEmulateCommand())
+		newLabExecCommand(), newLabCaptureCommand(), newLabCensorCommand(), newLabBenchCommand(), newLabSitesCommand(),
+		newLabCollectCommand(), newLabEmulateCommand())
 	return cmd
 }
 

@@ -24,6 +24,8 @@ import (
 type Visit struct {
 	// Server is the web server, NAME:PORT. Chromium speaks nothing but HTTP/3 with it, and finds no other name.
 	Server string
+	// TCP makes Chromium speak HTTP/2 over TLS in the place of HTTP/3.
+	TCP bool
 	// Relay is the address that Chromium sends to in the server's place, ADDRESS:PORT.
 	Relay string
 	// Certificate is the file of the server's certificate, in PEM: the one certificate that is trusted by its key.
@@ -130,8 +132,11 @@ func (v Visit) args() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []string{"--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
-		"--origin-to-force-quic-on=" + v.Server,
+	transport := "--origin-to-force-quic-on=" + v.Server
+	if v.TCP {
+		transport = "--disable-quic"
+	}
+	return []string{"--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", transport,
 		"--host-resolver-rules=MAP " + v.Server + " " + v.Relay + ", MAP * ~NOTFOUND",
 		"--ignore-certificate-errors-spki-list=" + pin}, nil
 }

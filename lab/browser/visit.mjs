@@ -38,12 +38,14 @@ async function visit(page, url) {
 
 // look runs in the page.
 function look() {
+  // A sheet of another origin, which no name leads to here, may not be looked into.
+  const hasRules = (sheet) => { try { return sheet.cssRules.length > 0 } catch { return false } }
   const entries = [...performance.getEntriesByType('navigation'), ...performance.getEntriesByType('resource')]
   return {
     responses: entries.map((e) => ({ url: e.name, protocol: e.nextHopProtocol, bytes: e.encodedBodySize })),
     images: [...document.images].map((i) => ({
       url: i.src, complete: i.complete, size: `${i.naturalWidth}x${i.naturalHeight}`, wanted: i.dataset.size,
     })),
-    styles: [...document.styleSheets].filter((s) => s.cssRules.length > 0).length,
+    styles: [...document.styleSheets].filter(hasRules).length,
   }
 }

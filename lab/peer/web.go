@@ -83,8 +83,8 @@ http {
 	server {
 		listen 80;
 		listen [::]:80;
-		listen 443 ssl;
-		listen [::]:443 ssl;
+		listen 443 ssl http2;
+		listen [::]:443 ssl http2;
 		ssl_certificate %[1]s/certificate.pem;
 		ssl_certificate_key %[1]s/key.pem;
 		root %[2]s;

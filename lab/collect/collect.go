@@ -1,0 +1,281 @@
+package collect
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"heddle/lab"
+	"heddle/lab/browser"
+	"heddle/observe"
+	"heddle/path"
+)
+
+// Options say what to collect.
+type Options struct {
+	Sites Sites
+	// Visits is how often each monitored page is visited; the others are visited once.
+	Visits int
+	// Paths is over how many paths a visit is split.
+	Paths int
+	// Schedule are the flags of `heddle up` that say how.
+	Schedule []string
+	// Out takes the split visits, and Plain, unless it is empty, visits over one path that are made in turn with them.
+	Out, Plain string
+	// Jobs is how many visits there are at once, each in a world of its own.
+	Jobs int
+	// Heddle is the program.
+	Heddle string
+	// Seed makes the order of visits repeatable.
+	Seed uint64
+	// Talk takes the progress, line by line.
+	Talk io.Writer
+	// DryRun says to make no visit.
+	DryRun bool
+}
+
+// Summary is what came of a collection. Its JSON fields are a stable interface.
+type Summary struct {
+	Out     string  `json:"out"`
+	Plain   string  `json:"plain,omitempty"`
+	Sites   int     `json:"sites"`
+	Visits  int     `json:"visits"` // wanted
+	Made    int     `json:"made"`   // in this run
+	Kept    int     `json:"kept"`
+	Failed  int     `json:"failed"`
+	Packets int     `json:"packets"`
+	Seconds float64 `json:"seconds"`
+}
+
+// task is one visit that is to be made.
+type task struct {
+	site     Site
+	round    int
+	load     int64
+	defended bool
+}
+
+// tasks gives all visits: round after round, each in an order of its own, with and without the defence in turn.
+func (o Options) tasks() []task {
+	random := rand.New(rand.NewPCG(o.Seed, 0))
+	var all []task
+	for round := range o.Visits {
+		for _, i := range random.Perm(len(o.Sites.Site)) {
+			site := o.Sites.Site[i]
+			if round > 0 && !site.Monitored {
+				continue
+			}
+			t := task{site, round, int64(round*len(o.Sites.Site) + i), true}
+			all = append(all, t)
+			if t.defended = false; o.Plain != "" {
+				all = append(all, t)
+			}
+		}
+	}
+	return all
+}
+
+func (o Options) check() error {
+	switch {
+	case o.Visits < 1 || o.Visits > 10_000:
+		return &path.Error{What: fmt.Sprintf("visits %d", o.Visits), Why: "not in 1 to 10000"}
+	case o.Paths < 1 || o.Paths > len(lab.Ways):
+		return &path.Error{What: fmt.Sprintf("paths %d", o.Paths), Why: fmt.Sprintf("the client has %d ways out", len(lab.Ways)), Hint: "choose 1 to 3"}
+	case o.Jobs < 1 || o.Jobs > runtime.NumCPU():
+		return &path.Error{What: fmt.Sprintf("jobs %d", o.Jobs), Why: fmt.Sprintf("this machine has %d processors", runtime.NumCPU())}
+	}
+	if o.DryRun {
+		return nil
+	}
+	if err := lab.Supported(); err != nil {
+		return err
+	}
+	return browser.Supported()
+}
+
+// Run makes the visits that are not in the journal yet, which lies beside Out until all are made, and then writes the
+// data sets. A run that is ended loses only what was under way.
+func Run(ctx context.Context, o Options) (Summary, error) {
+	all := o.tasks()
+	s := Summary{Out: o.Out, Plain: o.Plain, Sites: len(o.Sites.Site), Visits: len(all)}
+	if err := o.check(); err != nil || o.DryRun {
+		return s, err
+	}
+	began := time.Now()
+	text, err := json.Marshal(o.Sites)
+	if err != nil {
+		return s, err
+	}
+	digest := sha256.Sum256(text)
+	if err := os.MkdirAll(filepath.Dir(o.Out), 0o755); err != nil {
+		return s, &path.Error{What: "collect", Err: err}
+	}
+	j, err := openJournal(o.Out+".journal", setting{hex.EncodeToString(digest[:]), o.Paths, o.Schedule})
+	if err != nil {
+		return s, err
+	}
+	defer j.Close()
+	wanted := slices.DeleteFunc(slices.Clone(all), func(t task) bool {
+		v, done := j.done[key{t.site.Name, t.round, t.defended}]
+		return done && v.Error == ""
+	})
+	if len(wanted) < len(all) {
+		fmt.Fprintf(o.Talk, "%d of %d visits were made before\n", len(all)-len(wanted), len(all))
+	}
+	err = o.make(ctx, j, wanted, &s)
+	s.Seconds = time.Since(began).Seconds()
+	if err != nil {
+		return s, err
+	}
+	return s, o.write(j, all, &s)
+}
+
+// make makes visits, several at once.
+func (o Options) make(ctx context.Context, j *journal, wanted []task, s *Summary) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	queue := make(chan task)
+	var work sync.WaitGroup
+	var mu sync.Mutex
+	began := time.Now()
+	for range min(o.Jobs, len(wanted)) {
+		work.Go(func() {
+			err := o.work(ctx, queue, func(v Visit) error {
+				mu.Lock()
+				defer mu.Unlock()
+				s.Made++
+				o.say(v, s.Made, len(wanted), time.Since(began))
+				return j.add(v)
+			})
+			if err != nil {
+				cancel(err)
+			}
+		})
+	}
+	for _, t := range wanted {
+		select {
+		case queue <- t:
+		case <-ctx.Done():
+		}
+	}
+	close(queue)
+	work.Wait()
+	return context.Cause(ctx)
+}
+
+// work makes visits in a world of its own.
+func (o Options) work(ctx context.Context, queue <-chan task, keep func(Visit) error) (err error) {
+	w, err := begin(ctx, o.Sites)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, w.end()) }()
+	v := visitor{world: w, heddle: o.Heddle, defence: o.Schedule, ways: lab.Ways[:o.Paths]}
+	for t := range queue {
+		made, err := v.visit(ctx, t.site, t.round, t.load, t.defended)
+		if err != nil {
+			return err
+		}
+		if err := keep(made); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (o Options) say(v Visit, made, wanted int, took time.Duration) {
+	what, packets := "plain", 0
+	if v.Defended {
+		what = "split"
+	}
+	for _, r := range v.Rows {
+		packets += len(r.Size)
+	}
+	came := fmt.Sprintf("%d packets", packets)
+	if v.Error != "" {
+		came = "failed: " + v.Error
+	}
+	left := took / time.Duration(made) * time.Duration(wanted-made)
+	fmt.Fprintf(o.Talk, "[%d/%d] %s, round %d, %s: %s in %.1f s; %s left\n",
+		made, wanted, v.Site, v.Round+1, what, came, v.Seconds, left.Round(time.Second))
+}
+
+// about is what a data set keeps of how it was made.
+type about struct {
+	Made     string    `json:"made"`
+	Paths    int       `json:"paths"`
+	Schedule []string  `json:"schedule"`
+	Failed   int       `json:"failed"`
+	From     time.Time `json:"from"`
+	To       time.Time `json:"to"`
+	Sites    []Site    `json:"sites"`
+}
+
+// write writes the data sets, the loads in the order of their numbers.
+func (o Options) write(j *journal, all []task, s *Summary) error {
+	for _, defended := range []bool{true, false} {
+		a := about{Made: "heddle lab collect", Paths: 1, Sites: o.Sites.Site}
+		out := o.Plain
+		if defended {
+			out, a.Paths, a.Schedule = o.Out, o.Paths, o.Schedule
+		}
+		if out == "" {
+			continue
+		}
+		var rows []observe.TraceRow
+		for _, t := range all {
+			v := j.done[key{t.site.Name, t.round, t.defended}]
+			if t.defended != defended {
+				continue
+			}
+			if v.Error != "" {
+				a.Failed++
+				continue
+			}
+			s.Kept++
+			rows = append(rows, v.Rows...)
+			if a.From.IsZero() || v.At.Before(a.From) {
+				a.From = v.At
+			}
+			if v.At.After(a.To) {
+				a.To = v.At
+			}
+		}
+		s.Failed += a.Failed
+		for _, r := range rows {
+			s.Packets += len(r.Size)
+		}
+		slices.SortStableFunc(rows, func(a, b observe.TraceRow) int { return int(a.Load - b.Load) })
+		if err := writeFile(out, rows, a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func writeFile(name string, rows []observe.TraceRow, about any) error {
+	f, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".*")
+	if err != nil {
+		return &path.Error{What: "data set " + name, Err: err}
+	}
+	err = errors.Join(observe.WriteRows(f, rows, about), f.Chmod(0o644), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), name)
+	}
+	if err != nil {
+		os.Remove(f.Name())
+		return &path.Error{What: "data set " + name, Err: err}
+	}
+	return nil
+}

@@ -1,0 +1,118 @@
+package collect
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"time"
+
+	"heddle/observe"
+	"heddle/path"
+)
+
+// Visit is one page load as it is kept.
+type Visit struct {
+	Site     string    `json:"site"`
+	Round    int       `json:"round"`
+	Defended bool      `json:"defended"`
+	At       time.Time `json:"at"`
+	Seconds  float64   `json:"seconds"`
+	// Error says why the load does not count; it is tried again when the collection is resumed.
+	Error string `json:"error,omitempty"`
+	// LatenessMS is by how much the emulated links were late, on average.
+	LatenessMS float64            `json:"lateness_ms"`
+	Rows       []observe.TraceRow `json:"rows,omitempty"`
+}
+
+// key tells visits apart.
+type key struct {
+	site     string
+	round    int
+	defended bool
+}
+
+func (v Visit) key() key { return key{v.Site, v.Round, v.Defended} }
+
+// journal keeps visits in a file, a line each, so that a collection that was ended can go on.
+type journal struct {
+	file *os.File
+	done map[key]Visit // the last word on each
+}
+
+// setting is the first line: what all visits of a journal have in common.
+type setting struct {
+	Sites    string   `json:"sites"` // a digest
+	Paths    int      `json:"paths"`
+	Schedule []string `json:"schedule"`
+}
+
+// openJournal opens or makes the journal of a collection. A line that was not written to its end is taken away.
+func openJournal(name string, want setting) (*journal, error) {
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return nil, &path.Error{What: "journal", Err: err}
+	}
+	j := &journal{file: f, done: map[key]Visit{}}
+	if err := j.load(want); err != nil {
+		f.Close()
+		return nil, &path.Error{What: "journal " + name, Why: err.Error(), Hint: "remove it to begin anew, or name another --out"}
+	}
+	return j, nil
+}
+
+func (j *journal) load(want setting) error {
+	wanted, err := json.Marshal(want)
+	if err != nil {
+		return err
+	}
+	whole := int64(0)
+	for r := bufio.NewReaderSize(j.file, 1<<20); ; {
+		line, err := r.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			break // what is left has no end
+		}
+		if err != nil {
+			return err
+		}
+		if whole == 0 {
+			if !bytes.Equal(bytes.TrimSpace(line), wanted) {
+				return errors.New("it is of another collection: other sites, paths or another schedule")
+			}
+		} else {
+			var v Visit
+			if err := json.Unmarshal(line, &v); err != nil {
+				return err
+			}
+			j.done[v.key()] = v
+		}
+		whole += int64(len(line))
+	}
+	if err := j.file.Truncate(whole); err != nil {
+		return err
+	}
+	if _, err := j.file.Seek(whole, io.SeekStart); err != nil {
+		return err
+	}
+	if whole == 0 {
+		_, err = j.file.Write(append(wanted, '\n'))
+	}
+	return err
+}
+
+// add keeps a visit.
+func (j *journal) add(v Visit) error {
+	line, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	if _, err := j.file.Write(append(line, '\n')); err != nil {
+		return &path.Error{What: "journal", Err: err, Hint: "make room and run the same command again: it goes on from here"}
+	}
+	j.done[v.key()] = v
+	return nil
+}
+
+func (j *journal) Close() error { return j.file.Close() }

@@ -1,0 +1,129 @@
+package collect
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/pelletier/go-toml/v2"
+
+	"heddle/path"
+)
+
+// Protocols that a site may speak.
+const (
+	HTTP3 = "h3"
+	HTTP2 = "h2"
+)
+
+// Sites is what is visited.
+type Sites struct {
+	// Root is the directory that all sites serve.
+	Root string `toml:"root"`
+	Site []Site `toml:"site"`
+}
+
+// Site is one page, on a server of its own name.
+type Site struct {
+	// Name is the label, and the server is NAME.example: letters, digits and '-'.
+	Name string `toml:"name"`
+	// Page is the file below the root, and what follows the host in the URL.
+	Page string `toml:"page"`
+	// Protocol is [HTTP3] or [HTTP2]; the server offers nothing else.
+	Protocol string `toml:"protocol"`
+	// Latency is how far the server is from the exit of the tunnel, one way.
+	Latency Duration `toml:"latency"`
+	// Monitored says that an observer looks for it; the others are the rest of the Web.
+	Monitored bool `toml:"monitored"`
+}
+
+// Duration is a time.Duration that is written like "20ms".
+type Duration struct{ time.Duration }
+
+// MarshalText writes it.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
+// UnmarshalText reads it.
+func (d *Duration) UnmarshalText(text []byte) (err error) {
+	d.Duration, err = time.ParseDuration(string(text))
+	return err
+}
+
+// Bounds of what a world can hold.
+const (
+	maxLatencies = 16
+	maxLatency   = time.Second
+)
+
+// ReadSites reads a file of sites and checks that each page is there.
+func ReadSites(file string) (Sites, error) {
+	var s Sites
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return s, &path.Error{What: "sites", Err: err, Hint: "heddle lab sites makes such a file"}
+	}
+	d := toml.NewDecoder(bytes.NewReader(text)).DisallowUnknownFields()
+	if err := d.Decode(&s); err != nil {
+		why := err.Error()
+		var strict *toml.StrictMissingError
+		if errors.As(err, &strict) {
+			why = strict.String()
+		}
+		return s, &path.Error{What: "sites " + file, Why: why}
+	}
+	if err := s.check(); err != nil {
+		return s, &path.Error{What: "sites " + file, Why: err.Error()}
+	}
+	return s, nil
+}
+
+func (s Sites) check() error {
+	if len(s.Site) == 0 {
+		return errors.New("there are none")
+	}
+	if !filepath.IsAbs(s.Root) {
+		return fmt.Errorf("root %q is no absolute path", s.Root)
+	}
+	names, latencies := map[string]bool{}, map[time.Duration]bool{}
+	for _, site := range s.Site {
+		if err := site.check(s.Root); err != nil {
+			return fmt.Errorf("site %q: %w", site.Name, err)
+		}
+		if names[site.Name] {
+			return fmt.Errorf("two sites are called %q", site.Name)
+		}
+		names[site.Name], latencies[site.Latency.Duration] = true, true
+	}
+	if len(latencies) > maxLatencies {
+		return fmt.Errorf("%d different latencies, of %d that there may be", len(latencies), maxLatencies)
+	}
+	return nil
+}
+
+func (s Site) check(root string) error {
+	if strings.Trim(s.Name, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" || s.Name == "" || len(s.Name) > 60 || strings.Trim(s.Name, "-") != s.Name {
+		return errors.New("a name is 1 to 60 lower-case letters, digits and '-' between them")
+	}
+	if s.Protocol != HTTP3 && s.Protocol != HTTP2 {
+		return fmt.Errorf("protocol %q is neither %s nor %s", s.Protocol, HTTP3, HTTP2)
+	}
+	if s.Latency.Duration <= 0 || s.Latency.Duration > maxLatency {
+		return fmt.Errorf("latency %v is not in 1ns to %v", s.Latency, maxLatency)
+	}
+	if !fs.ValidPath(s.Page) {
+		return fmt.Errorf("page %q is no path below the root", s.Page)
+	}
+	info, err := os.Stat(filepath.Join(root, s.Page))
+	if err != nil || !info.Mode().IsRegular() {
+		return fmt.Errorf("there is no page %s below %s: install the package that has it", s.Page, root)
+	}
+	return nil
+}
+
+// Server is the name of the site's server.
+func (s Site) Server() string { return s.Name + ".example" }

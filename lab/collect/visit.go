@@ -1,0 +1,143 @@
+package collect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"heddle/lab/browser"
+	"heddle/lab/peer"
+	"heddle/observe"
+)
+
+const (
+	upPatience   = 20 * time.Second
+	loadPatience = 40 * time.Second
+	// late is the mean lateness in milliseconds above which the emulated links were not what they claim to be.
+	late = 1.0
+)
+
+// visitor makes visits in one world.
+type visitor struct {
+	*world
+	heddle string
+	// defence are the flags of `heddle up` that a defended visit has; a plain one goes by the first way alone.
+	defence []string
+	ways    []string
+}
+
+// visit loads one page, over a tunnel and in a browser of its own. What comes of the load is in the visit; an error
+// says that there can be no visits.
+func (v *visitor) visit(ctx context.Context, site Site, round int, load int64, defended bool) (Visit, error) {
+	out := Visit{Site: site.Name, Round: round, Defended: defended, At: time.Now().UTC().Truncate(time.Millisecond)}
+	if err := v.in.ResetLateness(); err != nil {
+		return out, err
+	}
+	session, err := v.watch(ctx, site, defended)
+	out.Seconds = time.Since(out.At).Seconds()
+	out.LatenessMS = v.in.Lateness().Mean
+	if ctx.Err() != nil {
+		return out, ctx.Err()
+	}
+	if err == nil && out.LatenessMS > late {
+		err = fmt.Errorf("the emulated links were late by %.2f ms on average", out.LatenessMS)
+	}
+	if err == nil {
+		out.Rows, err = session.TraceRows(load)
+	}
+	if err != nil {
+		out.Error = err.Error()
+		return out, nil
+	}
+	for i := range out.Rows {
+		out.Rows[i].Monitored = site.Monitored
+	}
+	return out, nil
+}
+
+// watch brings the tunnel up, and captures each of its paths while the page loads.
+func (v *visitor) watch(ctx context.Context, site Site, defended bool) (*observe.Session, error) {
+	ways := v.ways
+	args := []string{"up", v.file}
+	if defended {
+		args = append(args, v.defence...)
+	} else {
+		ways = ways[:1]
+	}
+	for _, way := range ways {
+		args = append(args, "--via", way+"=if:"+way)
+	}
+	args = append(args, "--min-paths", fmt.Sprint(len(ways)))
+	up, err := peer.Start(ctx, v.in.Host("client"), v.heddle, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer up.Stop()
+	patience, cancel := context.WithTimeout(ctx, upPatience)
+	defer cancel()
+	if err := up.AwaitLog(patience, " is up: "); err != nil {
+		return nil, fmt.Errorf("heddle up: %w\n%s", err, up.Log())
+	}
+	dir, err := os.MkdirTemp(v.work, "visit-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	if err := v.capture(ctx, dir, ways, func() error { return v.load(ctx, site) }); err != nil {
+		return nil, err
+	}
+	return observe.Load(site.Name, dir, nil)
+}
+
+// capture records what the router of each way sees of the client while use runs.
+func (v *visitor) capture(ctx context.Context, dir string, ways []string, use func() error) (err error) {
+	for _, way := range ways {
+		c, err := v.in.Capture(ctx, way+"-gw", "client", filepath.Join(dir, way+".pcapng"))
+		if err != nil {
+			return err
+		}
+		defer func() {
+			_, stopped := c.Stop()
+			err = errors.Join(err, stopped)
+		}()
+	}
+	return use()
+}
+
+// load loads the page in a fresh browser, with a fresh profile.
+func (v *visitor) load(ctx context.Context, site Site) error {
+	at := v.origins[site.origin()]
+	ctx, cancel := context.WithTimeout(ctx, loadPatience+20*time.Second)
+	defer cancel()
+	pages, err := browser.Visit{
+		Server: fmt.Sprintf("%s:%d", site.Server(), at.addr.Port()), Relay: at.addr.String(), Certificate: at.certificate,
+		Contexts: [][]string{{site.Page}}, Timeout: loadPatience, TCP: site.Protocol == HTTP2,
+	}.Run(ctx, v.in.Host("client"))
+	if err != nil {
+		return err
+	}
+	return loaded(pages, site)
+}
+
+// loaded says why a load does not count.
+func loaded(pages []browser.Page, site Site) error {
+	if len(pages) != 1 {
+		return fmt.Errorf("%d pages", len(pages))
+	}
+	p := pages[0]
+	switch {
+	case p.Error != "":
+		return errors.New(p.Error)
+	case len(p.Responses) == 0:
+		return errors.New("nothing was loaded")
+	}
+	for _, r := range p.Responses {
+		if r.Protocol != "" && r.Protocol != site.Protocol {
+			return fmt.Errorf("%s came by %s, not %s", r.URL, r.Protocol, site.Protocol)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,151 @@
+package collect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"heddle/lab"
+	"heddle/lab/peer"
+)
+
+// world is a client with three access networks, a WireGuard server behind them, and behind that one host for each
+// latency and protocol of the sites.
+type world struct {
+	in      *lab.Instance
+	work    string
+	tunnel  *peer.WireGuard
+	file    string // the client's wg-quick file
+	origins map[origin]*originHost
+	stop    []func()
+}
+
+// origin is what sites on one host have in common.
+type origin struct {
+	latency  time.Duration
+	protocol string
+}
+
+type originHost struct {
+	host        *lab.Host
+	addr        netip.AddrPort
+	certificate string
+}
+
+func (s Site) origin() origin { return origin{s.Latency.Duration, s.Protocol} }
+
+// origins lists those of the sites, in a fixed order.
+func (s Sites) origins() []origin {
+	var all []origin
+	for _, site := range s.Site {
+		if !slices.Contains(all, site.origin()) {
+			all = append(all, site.origin())
+		}
+	}
+	slices.SortFunc(all, func(a, b origin) int {
+		if a.latency != b.latency {
+			return int(a.latency - b.latency)
+		}
+		return len(a.protocol) - len(b.protocol)
+	})
+	return all
+}
+
+// plan is [lab.ThreeWays] with the sites' hosts in the place of its web host.
+func plan(origins []origin) lab.World {
+	w := lab.ThreeWays()
+	w.Name, w.About, w.Names = "collect", "threeways with an origin for each latency behind the server", nil
+	w.Hosts = slices.DeleteFunc(w.Hosts, func(h lab.HostSpec) bool { return h.Name == "web" })
+	w.Links = slices.DeleteFunc(w.Links, func(l lab.LinkSpec) bool { return l.Name == "web" })
+	for i, o := range origins {
+		name := fmt.Sprintf("origin-%d", i)
+		near, far := netip.AddrFrom4([4]byte{198, 51, 100, byte(4*i + 1)}), netip.AddrFrom4([4]byte{198, 51, 100, byte(4*i + 2)})
+		w.Hosts = append(w.Hosts, lab.HostSpec{Name: name, Routes: []lab.Route{{To: netip.MustParsePrefix("0.0.0.0/0"), Via: near, Device: "server"}}})
+		w.Links = append(w.Links, lab.LinkSpec{
+			Name: name,
+			A:    lab.End{Host: "server", Device: name, Addrs: []netip.Prefix{netip.PrefixFrom(near, 30)}},
+			B:    lab.End{Host: name, Device: "server", Addrs: []netip.Prefix{netip.PrefixFrom(far, 30)}},
+		}.Both(lab.Shape{Delay: o.latency, Rate: 200_000_000}))
+	}
+	return w
+}
+
+// begin makes the world and starts its servers.
+func begin(ctx context.Context, s Sites) (w *world, err error) {
+	w = &world{origins: map[origin]*originHost{}}
+	if w.work, err = os.MkdirTemp("", "heddle-collect-"); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, w.end())
+		}
+	}()
+	origins := s.origins()
+	if w.in, err = lab.Up(ctx, plan(origins), lab.Options{}); err != nil {
+		return w, err
+	}
+	w.file = filepath.Join(w.work, "tunnel.conf")
+	w.tunnel, err = peer.WireGuardServer(ctx, w.in.Host("server"), peer.WireGuardConfig{
+		Endpoint: netip.AddrPortFrom(lab.ServerAddr, 51820), File: w.file, Allowed: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}})
+	if err != nil {
+		return w, err
+	}
+	w.stop = append(w.stop, w.tunnel.Stop)
+	for i, o := range origins {
+		if err = w.serve(ctx, s, i, o); err != nil {
+			return w, err
+		}
+	}
+	return w, nil
+}
+
+// serve starts the server of one origin, for all names that it has.
+func (w *world) serve(ctx context.Context, s Sites, i int, o origin) error {
+	var names []string
+	for _, site := range s.Site {
+		if site.origin() == o {
+			names = append(names, site.Server())
+		}
+	}
+	work := filepath.Join(w.work, fmt.Sprintf("origin-%d", i))
+	if err := os.Mkdir(work, 0o700); err != nil {
+		return err
+	}
+	host := w.in.Host(fmt.Sprintf("origin-%d", i))
+	at := &originHost{host: host, addr: netip.AddrPortFrom(host.Addrs()[0], 443)}
+	w.origins[o] = at
+	if o.protocol == HTTP3 {
+		server, err := peer.QUICGoServer(ctx, host, s.Root, work, at.addr, names...)
+		if err != nil {
+			return err
+		}
+		at.certificate = server.Certificate
+		w.stop = append(w.stop, server.Stop)
+		return nil
+	}
+	server, err := peer.WebServer(ctx, host, s.Root, work, names...)
+	if err != nil {
+		return err
+	}
+	at.certificate = server.Certificate
+	w.stop = append(w.stop, server.Stop)
+	return nil
+}
+
+// end takes the world down.
+func (w *world) end() error {
+	for _, stop := range slices.Backward(w.stop) {
+		stop()
+	}
+	var err error
+	if w.in != nil {
+		err = w.in.Down()
+	}
+	return errors.Join(err, os.RemoveAll(w.work))
+}
