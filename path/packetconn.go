@@ -12,7 +12,7 @@ import (
 // remote address whatever address is given; closing it closes the flow.
 func PacketConn(f Flow, remote netip.AddrPort) net.PacketConn {
 	return &packetConn{flow: f, remote: net.UDPAddrFromAddrPort(remote), from: remote, into: make([]Inbound, 4),
-		arrived: make(chan arrival), taken: make(chan struct{}), done: make(chan struct{}), deadline: make(chan struct{}, 1)}
+		arrived: make(chan arrival), taken: make(chan struct{}), done: make(chan struct{})}
 }
 
 // packetConn reads a flow in a goroutine of its own, since a flow has no deadlines.
@@ -24,14 +24,12 @@ type packetConn struct {
 	arrived  chan arrival
 	taken    chan struct{}
 	done     chan struct{}
-	deadline chan struct{} // the read deadline changed
+	deadline Deadline
 	start    sync.Once
 	close    sync.Once
 
 	writing sync.Mutex
 	reading sync.Mutex
-	mu      sync.Mutex
-	until   time.Time
 }
 
 type arrival struct {
@@ -78,30 +76,18 @@ func (c *packetConn) ReadFrom(p []byte) (int, net.Addr, error) {
 	c.start.Do(func() { go c.pump() })
 	c.reading.Lock()
 	defer c.reading.Unlock()
-	for {
-		c.mu.Lock()
-		until := c.until
-		c.mu.Unlock()
-		var expired <-chan time.Time
-		if !until.IsZero() {
-			timer := time.NewTimer(time.Until(until))
-			defer timer.Stop()
-			expired = timer.C
-		}
+	select {
+	case a := <-c.arrived:
+		n := copy(p, a.datagram)
 		select {
-		case a := <-c.arrived:
-			n := copy(p, a.datagram)
-			select {
-			case c.taken <- struct{}{}:
-			case <-c.done:
-			}
-			return n, c.remote, a.err
+		case c.taken <- struct{}{}:
 		case <-c.done:
-			return 0, nil, net.ErrClosed
-		case <-expired:
-			return 0, nil, os.ErrDeadlineExceeded
-		case <-c.deadline:
 		}
+		return n, c.remote, a.err
+	case <-c.done:
+		return 0, nil, net.ErrClosed
+	case <-c.deadline.Passed():
+		return 0, nil, os.ErrDeadlineExceeded
 	}
 }
 
@@ -131,13 +117,7 @@ func (c *packetConn) LocalAddr() net.Addr {
 }
 
 func (c *packetConn) SetReadDeadline(t time.Time) error {
-	c.mu.Lock()
-	c.until = t
-	c.mu.Unlock()
-	select {
-	case c.deadline <- struct{}{}:
-	default:
-	}
+	c.deadline.Set(t)
 	return nil
 }
 

@@ -24,8 +24,8 @@ type rebinder struct {
 	meter    *meter
 	arrived  chan *datagram
 	done     chan struct{}
-	deadline chan struct{} // the read deadline changed
-	refused  chan error    // the first answer by ICMP while nothing was heard yet
+	deadline path.Deadline
+	refused  chan error // the first answer by ICMP while nothing was heard yet
 	close    sync.Once
 	work     sync.WaitGroup
 	current  atomic.Pointer[lane]
@@ -33,7 +33,6 @@ type rebinder struct {
 
 	mu     sync.Mutex
 	lanes  []*lane
-	until  time.Time
 	closed bool
 }
 
@@ -51,8 +50,7 @@ type lane struct {
 
 func newRebinder(to netip.AddrPort, m *meter) *rebinder {
 	r := &rebinder{to: to, remote: net.UDPAddrFromAddrPort(to), local: &net.UDPAddr{}, meter: m,
-		arrived: make(chan *datagram, queueLength), done: make(chan struct{}),
-		deadline: make(chan struct{}, 1), refused: make(chan error, 1)}
+		arrived: make(chan *datagram, queueLength), done: make(chan struct{}), refused: make(chan error, 1)}
 	r.pool.New = func() any { return new(datagram) }
 	return r
 }
@@ -156,27 +154,15 @@ func (l *lane) heard(ctx context.Context, before, n int64, within time.Duration)
 }
 
 func (r *rebinder) ReadFrom(p []byte) (int, net.Addr, error) {
-	for {
-		r.mu.Lock()
-		until := r.until
-		r.mu.Unlock()
-		var expired <-chan time.Time
-		if !until.IsZero() {
-			timer := time.NewTimer(time.Until(until))
-			defer timer.Stop()
-			expired = timer.C
-		}
-		select {
-		case d := <-r.arrived:
-			n := copy(p, d.data)
-			r.pool.Put(d)
-			return n, r.remote, nil
-		case <-r.done:
-			return 0, nil, net.ErrClosed
-		case <-expired:
-			return 0, nil, os.ErrDeadlineExceeded
-		case <-r.deadline:
-		}
+	select {
+	case d := <-r.arrived:
+		n := copy(p, d.data)
+		r.pool.Put(d)
+		return n, r.remote, nil
+	case <-r.done:
+		return 0, nil, net.ErrClosed
+	case <-r.deadline.Passed():
+		return 0, nil, os.ErrDeadlineExceeded
 	}
 }
 
@@ -219,13 +205,7 @@ func (r *rebinder) Close() error {
 func (r *rebinder) LocalAddr() net.Addr { return r.local }
 
 func (r *rebinder) SetReadDeadline(t time.Time) error {
-	r.mu.Lock()
-	r.until = t
-	r.mu.Unlock()
-	select {
-	case r.deadline <- struct{}{}:
-	default:
-	}
+	r.deadline.Set(t)
 	return nil
 }
 
