@@ -42,6 +42,8 @@ type Paths struct {
 	Settle time.Duration `toml:"settle"`
 	// AtGaps lets a switch wait for a gap of so long in the traffic, for one unit at most; 0 switches at once.
 	AtGaps time.Duration `toml:"at-gaps"`
+	// Reorder puts in order what arrives by several paths, and holds it so long at most; 0 holds nothing.
+	Reorder time.Duration `toml:"reorder"`
 	// Alpha is the concentration of the Dirichlet distribution that weighted draws from; above 0.
 	Alpha float64 `toml:"alpha"`
 	// Seed makes the draws repeatable; nil draws from crypto/rand.
@@ -84,9 +86,6 @@ type Split struct {
 	Listen string `toml:"listen"`
 	// To is the server, HOST:PORT.
 	To string `toml:"to"`
-	// Reorder holds what arrives by a new path back until the path before it has delivered all, so long at most; 0 holds
-	// nothing.
-	Reorder time.Duration `toml:"reorder"`
 	// Idle ends a session that carried nothing for so long.
 	Idle time.Duration `toml:"idle"`
 	// MaxSessions bounds the sessions at one time.

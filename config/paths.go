@@ -29,6 +29,7 @@ func (p Paths) Options() (split.Options, error) {
 	options := split.Options{
 		Schedule: schedule.Config{Name: p.Schedule, Every: every, Settle: p.Settle, Alpha: p.Alpha, Seed: p.Seed},
 		AtGaps:   p.AtGaps,
+		Reorder:  p.Reorder,
 		MinPaths: p.MinPaths,
 		Degrade:  p.Degrade,
 	}
@@ -69,6 +70,9 @@ type finding struct {
 	warning bool
 }
 
+// maxReorder is beyond any difference of paths that one would split over.
+const maxReorder = time.Second
+
 func (p Paths) findings() []finding {
 	found := p.viaFindings()
 	add := func(key, what, hint string) {
@@ -91,6 +95,9 @@ func (p Paths) findings() []finding {
 		if wait.d < 0 {
 			add(wait.key, fmt.Sprintf("%v is less than 0", wait.d), "a time such as 1s or 5ms; 0s is none")
 		}
+	}
+	if p.Reorder < 0 || p.Reorder > maxReorder {
+		add("reorder", fmt.Sprintf("%v is not in 0s to %v", p.Reorder, maxReorder), "about what a line's queue takes to drain, such as 100ms")
 	}
 	switch {
 	case p.MinPaths < 0:

@@ -218,13 +218,7 @@ func (v *validator) plane(s Split, prefix string) {
 			v.error(fmt.Sprintf("%splane[%d]", prefix, i), fmt.Sprintf("no plane is called %q", name), "planes: "+strings.Join(split.PlaneNames(), ", "))
 		}
 	}
-	if s.Reorder < 0 || s.Reorder > maxReorder {
-		v.error(prefix+"reorder", fmt.Sprintf("%v is not in 0s to %v", s.Reorder, maxReorder), "about what a line's queue takes to drain, such as 30ms")
-	}
 }
-
-// maxReorder is beyond any difference of paths that one would split over.
-const maxReorder = time.Second
 
 func (v *validator) name(name, capture, prefix string) {
 	if name == "" {

@@ -57,6 +57,12 @@ type Inbound struct {
 	Size int
 	// From is who sent it.
 	From netip.AddrPort
+	// Exit tells apart those who count what they send towards this machine, such as a proxy that several paths lead to;
+	// 0 where nobody counts.
+	Exit uint64
+	// Order is the place of the first datagram, from 1, in what Exit sent by all paths; the others follow it. 0 where the
+	// place is unknown.
+	Order uint64
 }
 
 // Info is what a path is at one moment.

@@ -15,3 +15,15 @@ func SessionOf(ctx context.Context) string {
 	id, _ := ctx.Value(sessionKey{}).(string)
 	return id
 }
+
+type orderKey struct{}
+
+// WithOrder asks a path whose flow is opened with the context to tell the order of what arrives by several flows of the
+// session, where it can: see [Inbound].
+func WithOrder(ctx context.Context) context.Context { return context.WithValue(ctx, orderKey{}, true) }
+
+// WantsOrder reports whether WithOrder asked.
+func WantsOrder(ctx context.Context) bool {
+	wants, _ := ctx.Value(orderKey{}).(bool)
+	return wants
+}

@@ -23,6 +23,7 @@ const bindBatch = 64
 type Bind struct {
 	fan      *Fan
 	up, down *gate.Gate
+	joined   *joined // nil where the paths are received from one by one
 }
 
 var _ conn.Bind = (*Bind)(nil)
@@ -50,6 +51,10 @@ func (b *Bind) Open(uint16) ([]conn.ReceiveFunc, uint16, error) {
 	if err := b.fan.Open(context.Background()); err != nil {
 		return nil, 0, err
 	}
+	if b.fan.o.Reorder > 0 {
+		b.joined = join(b.fan)
+		return []conn.ReceiveFunc{b.joined.receiver(b)}, 0, nil
+	}
 	var receivers []conn.ReceiveFunc
 	for i := range b.fan.Paths() {
 		receivers = append(receivers, b.receiver(i))
@@ -58,7 +63,14 @@ func (b *Bind) Open(uint16) ([]conn.ReceiveFunc, uint16, error) {
 }
 
 // Close closes the paths; Open may be called again.
-func (b *Bind) Close() error { return b.fan.Close() }
+func (b *Bind) Close() error {
+	err := b.fan.Close()
+	if b.joined != nil {
+		b.joined.close()
+		b.joined = nil
+	}
+	return err
+}
 
 // SetMark does nothing: the paths have had their mark since they were made.
 func (b *Bind) SetMark(uint32) error { return nil }

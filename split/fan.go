@@ -154,7 +154,11 @@ func (f *Fan) Open(ctx context.Context) error {
 		return nil
 	}
 	f.open = true
-	tending, cancel := context.WithCancel(path.WithSession(context.Background(), f.id))
+	session := path.WithSession(context.Background(), f.id)
+	if f.o.Reorder > 0 {
+		session = path.WithOrder(session)
+	}
+	tending, cancel := context.WithCancel(session)
 	f.stop = cancel
 	opened := f.openAll(tending)
 	f.asleep.Store(true)

@@ -31,6 +31,8 @@ type Options struct {
 	// AtGaps lets a unit of time that is over go on until nothing was sent or heard for so long, or its time has passed
 	// once more; 0 ends it at once.
 	AtGaps time.Duration
+	// Reorder puts in order what arrives by several paths, and holds it so long at most; 0 holds nothing.
+	Reorder time.Duration
 	// MinPaths is how many healthy paths it takes to send at all. 0 means 2, or all where fewer than two were given.
 	MinPaths int
 	// Degrade permits fewer healthy paths than MinPaths.

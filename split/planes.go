@@ -70,6 +70,8 @@ func (o Options) CheckPlane(name string) error {
 		return refuse("it has no rules")
 	case (o.AtGaps > 0 || o.Schedule.Settle > 0) && !p.Rules:
 		return refuse("it has neither --settle nor --at-gaps")
+	case o.Reorder > 0 && !p.Rules:
+		return refuse("it does not touch what arrives, so it has no --reorder")
 	}
 	return nil
 }

@@ -24,9 +24,6 @@ type RelayOptions struct {
 	Listen netip.AddrPort
 	// Idle ends a session in which nothing was sent or heard for so long; 0 means [DefaultIdle].
 	Idle time.Duration
-	// Reorder holds what arrives by a new path back until the path before it has delivered all, so long at most; 0 holds
-	// nothing.
-	Reorder time.Duration
 	// MaxSessions bounds the table; 0 means [DefaultMaxSessions].
 	MaxSessions int
 }
@@ -270,18 +267,18 @@ func (r *Relay) begin(ctx context.Context, client netip.AddrPort, now time.Time)
 			r.log.Error("cannot open a session", "client", client, "error", err)
 		}
 	})
-	deliver := func(_ int, datagrams [][]byte) { r.answer(client, datagrams) }
-	if r.o.Reorder > 0 {
-		deliver = newReorderer(r.o.Reorder, func(datagrams [][]byte) { r.answer(client, datagrams) }).arrived
+	var order *reorderer
+	if o.Reorder > 0 {
+		order = newReorderer(o.Reorder, fan.Paths(), func(datagrams [][]byte) { r.answer(client, datagrams) })
 	}
 	for i := range fan.Paths() {
-		r.work.Go(func() { r.back(s, i, deliver) })
+		r.work.Go(func() { r.back(s, i, order) })
 	}
 	return s, nil
 }
 
-// back carries what arrives by one path towards the client.
-func (r *Relay) back(s *relaySession, i int, deliver func(path int, datagrams [][]byte)) {
+// back carries what arrives by one path towards the client, through order unless that is nil.
+func (r *Relay) back(s *relaySession, i int, order *reorderer) {
 	into := make([]path.Inbound, 2)
 	var datagrams [][]byte
 	for {
@@ -289,11 +286,15 @@ func (r *Relay) back(s *relaySession, i int, deliver func(path int, datagrams []
 		if err != nil {
 			return
 		}
+		if order != nil {
+			order.arrived(i, into[:n])
+			continue
+		}
 		datagrams = datagrams[:0]
 		for _, in := range into[:n] {
 			datagrams = segments(datagrams, in)
 		}
-		deliver(i, datagrams)
+		r.answer(s.client, datagrams)
 	}
 }
 

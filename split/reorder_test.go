@@ -1,101 +1,303 @@
 package split
 
 import (
-	"strings"
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"heddle/path"
 )
 
-// ordered is a reorderer whose output can be read as a text, a letter a datagram.
-type ordered struct {
+const orderWindow = 50 * time.Millisecond
+
+// counted is a reorderer that numbered datagrams go through: it notes the numbers that it gives.
+type counted struct {
 	*reorderer
 	t   *testing.T
-	got []byte
+	got []uint64
 }
 
-func newOrdered(t *testing.T, window time.Duration) *ordered {
-	o := &ordered{t: t}
-	o.reorderer = newReorderer(window, func(datagrams [][]byte) {
+func newCounted(t *testing.T) *counted {
+	n := &counted{t: t}
+	n.reorderer = newReorderer(orderWindow, 3, func(datagrams [][]byte) {
 		for _, d := range datagrams {
-			o.got = append(o.got, d[0])
+			n.got = append(n.got, binary.BigEndian.Uint64(d))
 		}
 	})
-	return o
+	return n
 }
 
-// arrive takes one datagram for each letter.
-func (o *ordered) arrive(path int, letters string) {
-	for _, c := range []byte(letters) {
-		buffer := []byte{c}
-		o.arrived(path, [][]byte{buffer})
-		buffer[0] = '!' // the buffer is the receiver's again
+// arrive takes a datagram of exit 1 for each number.
+func (n *counted) arrive(i int, numbers ...uint64) {
+	for _, number := range numbers {
+		n.arriveFrom(1, i, number)
 	}
 }
 
-func (o *ordered) want(text string) {
-	o.t.Helper()
+func (n *counted) arriveFrom(exit uint64, i int, number uint64) {
+	buffer := binary.BigEndian.AppendUint64(nil, number)
+	n.arrived(i, []path.Inbound{{Data: buffer, Size: len(buffer), Exit: exit, Order: number}})
+	clear(buffer) // it is the receiver's again
+}
+
+// want compares what was given since the last call.
+func (n *counted) want(numbers ...uint64) {
+	n.t.Helper()
 	synctest.Wait()
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if string(o.got) != text {
-		o.t.Errorf("%q was given, want %q", o.got, text)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !slices.Equal(n.got, numbers) {
+		n.t.Errorf("%v was given, want %v", n.got, numbers)
+	}
+	n.got = nil
+}
+
+func TestNumbersTellTheOrder(t *testing.T) {
+	type step struct {
+		path int
+		in   []uint64
+		wait time.Duration // before
+		want []uint64
+	}
+	for _, c := range []struct {
+		name  string
+		steps []step
+	}{
+		{"in order", []step{{0, []uint64{1, 2}, 0, []uint64{1, 2}}, {1, []uint64{3}, 0, []uint64{3}}}},
+		{"a faster path waits for all of the slower one", []step{
+			{0, []uint64{1, 2}, 0, []uint64{1, 2}},
+			{1, []uint64{6, 7}, time.Millisecond, nil},
+			{0, []uint64{3}, 20 * time.Millisecond, []uint64{3}},
+			{1, []uint64{8}, time.Millisecond, nil},
+			{0, []uint64{4, 5}, 20 * time.Millisecond, []uint64{4, 5, 6, 7, 8}},
+		}},
+		{"three paths", []step{
+			{0, []uint64{1}, 0, []uint64{1}}, {2, []uint64{5}, 0, nil}, {1, []uint64{3, 4}, 0, nil}, {0, []uint64{2}, 0, []uint64{2, 3, 4, 5}},
+		}},
+		{"a short gap within one path is a loss", []step{{0, []uint64{1, 5}, 0, []uint64{1, 5}}, {0, []uint64{6}, 0, []uint64{6}}}},
+		{"a long one is waited for while another path may bring it", []step{
+			{0, []uint64{1}, 0, []uint64{1}}, {1, []uint64{2}, 0, []uint64{2}}, {1, []uint64{7}, 0, nil},
+			{0, []uint64{8}, time.Millisecond, []uint64{7, 8}},
+		}},
+		{"and no longer than the window", []step{
+			{0, []uint64{1}, 0, []uint64{1}}, {1, []uint64{2}, 0, []uint64{2}}, {1, []uint64{7}, 0, nil},
+			{1, []uint64{8}, orderWindow - 1, nil}, {1, []uint64{9}, 1, []uint64{7, 8, 9}},
+		}},
+		{"what is late is given at once", []step{
+			{0, []uint64{1}, 0, []uint64{1}}, {1, []uint64{2}, 0, []uint64{2}}, {1, []uint64{8}, 0, nil},
+			{0, []uint64{3}, orderWindow + 1, []uint64{8, 3}}, {0, []uint64{4}, 0, []uint64{4}}, {1, []uint64{9}, 0, []uint64{9}},
+		}},
+		{"what waits behind a gap does not wait for a second one anew", []step{
+			{0, []uint64{1}, 0, []uint64{1}}, {1, []uint64{2}, 0, []uint64{2}}, {1, []uint64{20}, 0, nil},
+			{1, []uint64{10}, orderWindow - 1, nil}, {2, []uint64{15}, 0, nil}, {2, []uint64{21}, 1, []uint64{10, 15, 20, 21}},
+		}},
+		{"a path that is quiet for long is not waited for", []step{
+			{0, []uint64{1}, 0, []uint64{1}}, {1, []uint64{2}, 0, []uint64{2}}, {1, []uint64{9}, atWork, []uint64{9}},
+		}},
+		{"duplicates", []step{
+			{0, []uint64{1}, 0, []uint64{1}}, {1, []uint64{2, 1}, 0, []uint64{2, 1}}, {1, []uint64{9}, 0, nil}, {2, []uint64{9}, 0, []uint64{9}},
+			{0, []uint64{9}, 0, []uint64{9, 9}},
+		}},
+		{"the count begins where it is first heard", []step{{0, []uint64{500, 501}, 0, []uint64{500, 501}}, {1, []uint64{499}, 0, []uint64{499}}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := newCounted(t)
+				for _, s := range c.steps {
+					time.Sleep(s.wait)
+					n.arrive(s.path, s.in...)
+					n.want(s.want...)
+				}
+			})
+		})
 	}
 }
 
-func TestNewPathWaitsUntilTheOneBeforeHasDelivered(t *testing.T) {
+func TestHeldIsGivenWithoutAnotherArrival(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o := newOrdered(t, 30*time.Millisecond)
-		o.arrive(0, "a")
-		for _, c := range "bcdef" { // the queue of path 0 drains, while path 1 delivers already
-			time.Sleep(time.Millisecond)
-			o.arrive(0, string(c))
-			o.arrive(1, strings.ToUpper(string(c)))
-		}
-		o.want("abcdef")
-		time.Sleep(drained)
-		o.want("abcdefBCDEF")
-		o.arrive(1, "g")
-		o.want("abcdefBCDEFg")
-		time.Sleep(2 * drained)
-		o.arrive(0, "h") // all is quiet: nothing to wait for
-		o.want("abcdefBCDEFgh")
+		n := newCounted(t)
+		n.arrive(0, 1)
+		n.arrive(1, 2, 10)
+		time.Sleep(orderWindow)
+		n.want(1, 2, 10)
 	})
 }
 
-func TestVisitsAreGivenInTheOrderInWhichTheyBegan(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		o := newOrdered(t, 30*time.Millisecond)
-		o.arrive(0, "a")
-		o.arrive(1, "c")
-		o.arrive(2, "e")
-		o.arrive(1, "d")
-		o.arrive(0, "b")
-		o.want("ab")
-		time.Sleep(10 * drained)
-		o.want("abcde")
-	})
+// A number from nowhere must neither stall the session, nor fill memory, nor end the order for good.
+func TestHostileNumbers(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		numbers []uint64
+	}{
+		{"one far ahead", []uint64{1 << 63}},
+		{"the last", []uint64{math.MaxUint64}},
+		{"far behind", []uint64{math.MaxUint64 - 1<<40}},
+		{"a count of its own", []uint64{1 << 40, 1<<40 + 1, 1<<40 + 2}},
+		{"just within the span", []uint64{3 + span}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := newCounted(t)
+				n.arrive(0, 1, 2)
+				n.arrive(2, c.numbers...)
+				time.Sleep(orderWindow)
+				given := append([]uint64{1, 2}, c.numbers...)
+				n.want(given...)
+				next := uint64(3)
+				for range 2 * span { // a count that a forger moved comes back
+					n.arrive(0, next)
+					next++
+				}
+				synctest.Wait()
+				if len(n.got) != 2*span {
+					t.Errorf("%d of %d were given at once", len(n.got), 2*span)
+				}
+				n.got = nil
+				n.arrive(1, next)
+				n.arrive(0, next+5)
+				n.arrive(1, next+1)
+				n.arrive(1, next+2, next+3, next+4)
+				n.want(next, next+1, next+2, next+3, next+4, next+5)
+			})
+		})
+	}
 }
 
-func TestNothingIsHeldForLong(t *testing.T) {
+func TestWhatIsHeldIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o := newOrdered(t, 30*time.Millisecond)
-		o.arrive(0, "a")
-		o.arrive(1, "B")
-		for range 31 { // path 0 goes on and on
-			time.Sleep(time.Millisecond)
-			o.arrive(0, "a")
+		n := newCounted(t)
+		n.arrive(0, 1)
+		n.arrive(1, 2)
+		for exit := uint64(1); exit <= 2*maxStreams; exit++ {
+			n.arriveFrom(exit, 0, 1)
+			n.arriveFrom(exit, 1, 2)
+			for k := range uint64(3 * heldLimit) {
+				n.arriveFrom(exit, 1, 10+2*exit+10*k)
+			}
+			held := 0
+			for _, s := range n.exact.streams {
+				held += len(s.held)
+				if len(s.held) >= heldLimit {
+					t.Fatalf("a stream holds %d", len(s.held))
+				}
+			}
+			if held > maxStreams*heldLimit {
+				t.Fatalf("%d are held", held)
+			}
 		}
+		time.Sleep(orderWindow)
 		synctest.Wait()
-		o.mu.Lock()
-		if at := strings.IndexByte(string(o.got), 'B'); at < 25 || at > 31 {
-			t.Errorf("B was given after %d of path 0", at)
+		if want := 2 + 2*maxStreams*(2+3*heldLimit); len(n.got) != want {
+			t.Errorf("%d were given, of %d", len(n.got), want)
 		}
-		o.got = nil
-		o.mu.Unlock()
-		time.Sleep(time.Second)
-		o.arrive(0, "a")
-		o.arrive(1, strings.Repeat("b", heldLimit))
-		o.want("a" + strings.Repeat("b", heldLimit))
 	})
+}
+
+func TestAnotherCountIsAnotherStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newCounted(t)
+		n.arrive(0, 7)
+		n.arrive(1, 20) // waits for what is between
+		n.arriveFrom(2, 1, 1)
+		n.want(7, 1)
+		n.arrive(0, 8)
+		n.arriveFrom(2, 0, 2)
+		n.want(8, 2)
+		time.Sleep(orderWindow)
+		n.want(20)
+	})
+}
+
+// What can be known of a datagram's place.
+func TestPlaced(t *testing.T) {
+	transport := binary.LittleEndian.AppendUint64([]byte{4, 0, 0, 0, 9, 0, 0, 1}, 77)
+	transport = append(transport, make([]byte, 16)...)
+	handshake := func(kind byte, length int) []byte { return append([]byte{kind, 0, 0, 0}, make([]byte, length-4)...) }
+	quic := bytes.Repeat([]byte{0x45}, 1200)
+	for _, c := range []struct {
+		name     string
+		datagram []byte
+		in       path.Inbound
+		id       streamID
+		number   uint64
+		known    bool
+		free     bool
+	}{
+		{"WireGuard", transport, path.Inbound{}, streamID{true, 0x01000009}, 77, true, false},
+		{"WireGuard through an exit", transport, path.Inbound{Exit: 5, Order: 3}, streamID{true, 0x01000009}, 77, true, false},
+		{"a WireGuard datagram cut short", transport[:31], path.Inbound{}, streamID{}, 0, false, false},
+		{"a response", handshake(2, 92), path.Inbound{Exit: 5, Order: 3}, streamID{}, 0, false, true},
+		{"something of its type", handshake(2, 93), path.Inbound{}, streamID{}, 0, false, false},
+		{"a cookie", handshake(3, 64), path.Inbound{}, streamID{}, 0, false, true},
+		{"an initiation", handshake(1, 148), path.Inbound{}, streamID{}, 0, false, true},
+		{"QUIC", quic, path.Inbound{}, streamID{}, 0, false, false},
+		{"QUIC through an exit", quic, path.Inbound{Exit: 5, Order: 3}, streamID{id: 5}, 3, true, true},
+		{"QUIC through an exit, too large for its number", quic, path.Inbound{Exit: 5}, streamID{id: 5}, 0, false, true},
+		{"short", []byte{4}, path.Inbound{}, streamID{}, 0, false, false},
+	} {
+		id, number, known, free := placed(c.datagram, c.in)
+		if id != c.id || number != c.number || known != c.known || free != c.free {
+			t.Errorf("%s: %v %d %v %v", c.name, id, number, known, free)
+		}
+	}
+}
+
+// TestAnyArrivals lets three paths deliver a numbered stream with delays, losses and duplicates: all that arrives is
+// given once, in order where nothing was lost, and within the window.
+func TestAnyArrivals(t *testing.T) {
+	for seed := range uint64(20) {
+		for _, loss := range []float64{0, 0.05} {
+			t.Run(fmt.Sprintf("seed %d, loss %v", seed, loss), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { anyArrivals(t, rand.New(rand.NewPCG(seed, 1)), loss) })
+			})
+		}
+	}
+}
+
+func anyArrivals(t *testing.T, rng *rand.Rand, loss float64) {
+	type flight struct {
+		at     time.Duration
+		path   int
+		number uint64
+	}
+	var flights []flight
+	delay := [3]time.Duration{time.Millisecond, 11 * time.Millisecond, 31 * time.Millisecond}
+	at, by := time.Duration(0), 0
+	for number := uint64(1); number <= 3000; number++ {
+		if rng.IntN(20) == 0 {
+			by = rng.IntN(3)
+		}
+		at += 200 * time.Microsecond
+		if rng.Float64() >= loss {
+			flights = append(flights, flight{at + delay[by], by, number})
+		}
+	}
+	slices.SortStableFunc(flights, func(a, b flight) int { return int(a.at - b.at) })
+	n := newCounted(t)
+	began := time.Now()
+	for _, f := range flights {
+		time.Sleep(f.at - time.Since(began))
+		n.arrive(f.path, f.number)
+	}
+	time.Sleep(orderWindow)
+	synctest.Wait()
+	if len(n.got) != len(flights) {
+		t.Fatalf("%d arrived, %d were given", len(flights), len(n.got))
+	}
+	overtaken := 0
+	for i := 1; i < len(n.got); i++ {
+		if n.got[i] < n.got[i-1] {
+			overtaken++
+		}
+	}
+	// The first to arrive says where the count begins; what a slower path brings of before is late.
+	if limit := int(delay[2] / (200 * time.Microsecond)); loss == 0 && overtaken > limit || overtaken > limit+len(flights)/100 {
+		t.Errorf("%d of %d came after a later one", overtaken, len(flights))
+	}
 }

@@ -17,7 +17,7 @@ each path; in one-exit it sees one address with a port for each path, as where
 all paths are tunnels to one provider. In exit all paths lead to one proxy, and
 in tunnel the session goes through "heddle up": one address and one port. In
 aids, over unequal delays, --at-gaps and --settle are compared. Cases that end
-in -reorder have --reorder 30ms.
+in -reorder have --reorder 100ms.
 
 The servers are made of quic-go, aioquic and quiche, with their library's
 defaults; quiche is told to let clients migrate. They are built in the user's

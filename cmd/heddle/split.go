@@ -55,7 +55,6 @@ heddle-doctor(1) shows what each plane can do.`,
 	flags.StringSliceVar(&s.Plane, "plane", s.Plane, "what decides the path: relay, kernel or route; a second one is taken where the kernel refuses the first")
 	flags.BoolVar(&s.GSOOff, "gso-off", s.GSOOff, "with --plane kernel, take runs of segments apart, so that packets can be counted")
 	flags.StringVar(&s.To, "to", s.To, "the server, `HOST:PORT`")
-	flags.DurationVar(&s.Reorder, "reorder", s.Reorder, "hold what arrives by a new path back until the path before it has delivered all, so long at most")
 	flags.DurationVar(&s.Idle, "idle", s.Idle, "end a session that carried nothing for so long")
 	flags.IntVar(&s.MaxSessions, "max-sessions", s.MaxSessions, "how many client addresses are served at one time")
 	flags.StringVar(&s.Name, "name", s.Name, "what heddle status calls it; split-PORT where this is not given")

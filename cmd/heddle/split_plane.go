@@ -68,7 +68,7 @@ func openOne(ctx context.Context, name string, s config.Split, o split.Options, 
 		if err != nil {
 			return nil, "", usageError{err}
 		}
-		r, err := split.NewRelay(ctx, split.RelayOptions{Options: o, Listen: listen, Idle: s.Idle, Reorder: s.Reorder, MaxSessions: s.MaxSessions})
+		r, err := split.NewRelay(ctx, split.RelayOptions{Options: o, Listen: listen, Idle: s.Idle, MaxSessions: s.MaxSessions})
 		if err != nil {
 			return nil, "", err
 		}

@@ -26,6 +26,7 @@ func bindPaths(cmd *cobra.Command, p *config.Paths) {
 	flags.StringVar(&p.Every, "every", p.Every, "how long a path is kept: a time (100ms), packets (50p) or none")
 	flags.DurationVar(&p.Settle, "settle", p.Settle, "keep the first path of a session so long at least")
 	flags.DurationVar(&p.AtGaps, "at-gaps", p.AtGaps, "let a switch wait for a gap of so long in the traffic, for one unit at most")
+	flags.DurationVar(&p.Reorder, "reorder", p.Reorder, "put in order what arrives by several paths, and hold it so long at most")
 	flags.Float64Var(&p.Alpha, "alpha", p.Alpha, "concentration of the Dirichlet distribution that weighted draws from")
 	flags.Var(seedValue{&p.Seed}, "seed", "make the draws repeatable (for experiments: whoever knows it knows the split)")
 	flags.IntVar(&p.MinPaths, "min-paths", p.MinPaths, "healthy paths it takes to send at all; 0 means 2, or all where fewer are given")

@@ -56,7 +56,7 @@ type quicSession struct {
 // The periods that are measured with what arrives put in order too, and how.
 var (
 	reordered = []string{"100ms", "10ms"}
-	reorder   = []string{"--reorder", "30ms"}
+	reorder   = []string{"--reorder", "100ms"}
 )
 
 func quicTopologies(periods []string, length, omit time.Duration) []*topology {
@@ -81,7 +81,10 @@ func quicTopologies(periods []string, length, omit time.Duration) []*topology {
 		q := &quicTunnel{quicSession: quicSession{library: library, length: length, omit: omit}}
 		t := &topology{name: "tunnel/" + library, world: lab.ThreeWays(), serve: q.serve}
 		for _, every := range periods {
-			t.cases = append(t.cases, q.variant(every))
+			t.cases = append(t.cases, q.variant(every, every))
+			if slices.Contains(reordered, every) {
+				t.cases = append(t.cases, q.variant(every+"-reorder", every, reorder...))
+			}
 		}
 		x := &quicExit{quicSession: quicSession{library: library, length: length, omit: omit}}
 		joined := &topology{name: "exit/" + library, world: lab.ThreeWays(), serve: x.serve}

@@ -33,16 +33,17 @@ func (q *quicTunnel) serve(ctx context.Context, s *stage) (err error) {
 }
 
 // variant measures through `heddle up`, which switches so often.
-func (q *quicTunnel) variant(every string) variant {
-	return variant{every, func(ctx context.Context, s *stage, seed int) ([]figure, error) {
-		running, err := heddleUp(every, lab.Ways)(ctx, s, &q.tunnel, seed)
+func (q *quicTunnel) variant(name, every string, flags ...string) variant {
+	return variant{name, func(ctx context.Context, s *stage, seed int) ([]figure, error) {
+		args := append([]string{"up", q.file}, split(every, lab.Ways, seed)...)
+		up, err := s.start(ctx, append(args, flags...)...)
 		if err != nil {
 			return nil, err
 		}
-		defer running[0].Stop()
-		if err := awaitTunnel(ctx, s, running); err != nil {
+		defer up.Stop()
+		if err := awaitTunnel(ctx, s, []*peer.Process{up}); err != nil {
 			return nil, err
 		}
-		return q.measure(ctx, s, quicBehind, running[0])
+		return q.measure(ctx, s, quicBehind, up)
 	}}
 }

@@ -35,13 +35,21 @@ type flow struct {
 	to     netip.AddrPort
 	prefix int // bytes before the payload in a QUIC datagram
 
+	exit uint64 // counts what it sends; 0 where the proxy does not
+
 	out  chan []byte
-	in   chan []byte
+	in   chan arrival
 	room atomic.Int64 // bytes of payload that fit, as last seen
 
 	ctx    context.Context // its cause is why the flow ended
 	end    context.CancelCauseFunc
 	closed atomic.Bool
+}
+
+// arrival is one payload, and its place in what the exit sent; 0 where it has none.
+type arrival struct {
+	payload []byte
+	place   uint64
 }
 
 // open asks the proxy for one target.
@@ -71,8 +79,11 @@ func (c *connection) open(ctx context.Context, to netip.AddrPort) (path.Flow, er
 		cancelStream(stream)
 		return nil, err
 	}
-	f := &flow{conn: c, stream: stream, to: to, out: make(chan []byte, sendQueue), in: make(chan []byte, receiveQueue),
+	f := &flow{conn: c, stream: stream, to: to, out: make(chan []byte, sendQueue), in: make(chan arrival, receiveQueue),
 		prefix: quicvarint.Len(uint64(stream.StreamID()/4)) + 1}
+	if path.WantsOrder(ctx) {
+		f.exit, _ = ParseExitName(response.Header.Get(OrderHeader))
+	}
 	f.ctx, f.end = context.WithCancelCause(context.Background())
 	f.room.Store(int64(f.measure()))
 	go f.send()
@@ -114,6 +125,9 @@ func (p *tunnel) request(ctx context.Context, to netip.AddrPort) (*http.Request,
 		name := hmac.New(sha256.New, []byte(session))
 		name.Write([]byte(p.template.Authority))
 		header.Set(SessionHeader, hex.EncodeToString(name.Sum(nil)[:16]))
+		if path.WantsOrder(ctx) {
+			header.Set(OrderHeader, OrderOffer)
+		}
 	}
 	if p.o.Secret != nil {
 		secret, err := p.o.Secret(p.spec.Name)
@@ -212,12 +226,12 @@ func (f *flow) pump() {
 
 // take queues the payload of one HTTP datagram, or loses it where nobody reads.
 func (f *flow) take(datagram []byte) error {
-	payload, err := ParseDatagram(datagram)
+	payload, place, err := parse(datagram, f.exit != 0)
 	if err != nil || payload == nil {
 		return err
 	}
 	select {
-	case f.in <- payload:
+	case f.in <- arrival{payload, place}:
 	default:
 	}
 	return nil
@@ -253,22 +267,22 @@ func (f *flow) Receive(into []path.Inbound) (int, error) {
 		return 0, nil
 	}
 	select {
-	case payload := <-f.in:
-		return f.fill(into, payload), nil
+	case a := <-f.in:
+		return f.fill(into, a), nil
 	case <-f.ctx.Done():
 		return 0, f.reason()
 	}
 }
 
-// fill puts one payload and what else is there into into.
-func (f *flow) fill(into []path.Inbound, payload []byte) int {
+// fill puts one arrival and what else is there into into.
+func (f *flow) fill(into []path.Inbound, a arrival) int {
 	for n := 0; ; {
-		into[n] = path.Inbound{Data: payload, Size: max(len(payload), 1), From: f.to}
+		into[n] = path.Inbound{Data: a.payload, Size: max(len(a.payload), 1), From: f.to, Exit: f.exit, Order: a.place}
 		if n++; n == len(into) {
 			return n
 		}
 		select {
-		case payload = <-f.in:
+		case a = <-f.in:
 		default:
 			return n
 		}

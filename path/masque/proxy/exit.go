@@ -1,6 +1,8 @@
 package proxy
 
 import (
+	"crypto/rand"
+	"encoding/binary"
 	"errors"
 	"net"
 	"net/netip"
@@ -17,6 +19,8 @@ type exit struct {
 	speaker atomic.Pointer[relay] // the flow that sent last
 	ended   chan struct{}         // closed when the socket failed or was closed
 	counts  *counts
+	name    uint64 // random, not 0; tells the counts of exits apart
+	place   uint64 // of the last datagram that a flow took; reader's own
 
 	uses int // guarded by the table
 }
@@ -49,12 +53,19 @@ func (e *exits) enter(key exitKey, counts *counts) (*exit, error) {
 	if err != nil {
 		return nil, err
 	}
-	x := &exit{socket: socket, ended: make(chan struct{}), counts: counts, uses: 1}
+	x := &exit{socket: socket, ended: make(chan struct{}), counts: counts, name: exitName(), uses: 1}
 	if key.session != "" {
 		e.open[key] = x
 	}
 	go x.read()
 	return x, nil
+}
+
+// exitName draws a name for a count.
+func exitName() uint64 {
+	var random [8]byte
+	rand.Read(random[:])
+	return max(binary.BigEndian.Uint64(random[:]), 1)
 }
 
 // leave closes the exit after its last flow.
@@ -70,7 +81,8 @@ func (e *exits) leave(key exitKey, x *exit) {
 	}
 }
 
-// read hands what the target sends to the flow that spoke last, and drops it where that one's way is full.
+// read hands what the target sends to the flow that spoke last, and drops it where that one's way is full. What is
+// dropped here leaves no gap in the count.
 func (x *exit) read() {
 	defer close(x.ended)
 	buffer := make([]byte, largest)
@@ -83,8 +95,10 @@ func (x *exit) read() {
 			return
 		}
 		r := x.speaker.Load()
-		if n == largest || r == nil || !r.hear(buffer[:n]) {
+		if n == largest || r == nil || !r.hear(buffer[:n], x.place+1) {
 			x.counts.down.dropped.Add(1)
+			continue
 		}
+		x.place++
 	}
 }

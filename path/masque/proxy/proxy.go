@@ -234,6 +234,10 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	defer p.exits.leave(key, x)
 	w.Header().Set(http3.CapsuleProtocolHeader, masque.CapsuleProtocol)
+	order := key.session != "" && r.Header.Get(masque.OrderHeader) == masque.OrderOffer
+	if order {
+		w.Header().Set(masque.OrderHeader, masque.ExitName(x.name))
+	}
 	w.WriteHeader(http.StatusOK)
 	stream, err := w.(http3.HTTPStreamer).HTTPStream()
 	if err != nil {
@@ -241,7 +245,7 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	p.counts.flows.Add(1)
 	p.note("flow begins", name, r, key.to)
-	why := newRelay(p, stream, x).run(r.Context())
+	why := newRelay(p, stream, x, order).run(r.Context())
 	p.log.Debug("flow ended", "user", name, "why", why)
 }
 

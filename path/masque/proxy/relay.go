@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net"
@@ -29,10 +30,18 @@ type relay struct {
 	stream *http3.Stream
 	exit   *exit
 	queue  chan []byte  // HTTP datagrams for the target
-	back   chan []byte  // HTTP datagrams for the client
+	back   chan answer  // for the client
+	order  bool         // the client takes places
+	buffer []byte       // of sendDown
 	active atomic.Int64 // when something was carried last, Unix nanoseconds
 	ctx    context.Context
 	end    context.CancelCauseFunc
+}
+
+// answer is what the target sent, and its place in what the exit sent to all its flows.
+type answer struct {
+	payload []byte
+	place   uint64
 }
 
 // Why a relay ended.
@@ -64,8 +73,8 @@ func dial(to netip.AddrPort) (*net.UDPConn, error) {
 	return socket, errors.Join(socket.SetReadBuffer(flowBuffer), socket.SetWriteBuffer(flowBuffer))
 }
 
-func newRelay(p *Proxy, stream *http3.Stream, x *exit) *relay {
-	r := &relay{proxy: p, stream: stream, exit: x, queue: make(chan []byte, flowQueue), back: make(chan []byte, flowQueue)}
+func newRelay(p *Proxy, stream *http3.Stream, x *exit, order bool) *relay {
+	r := &relay{proxy: p, stream: stream, exit: x, order: order, queue: make(chan []byte, flowQueue), back: make(chan answer, flowQueue)}
 	x.speaker.CompareAndSwap(nil, r)
 	r.touch()
 	return r
@@ -163,9 +172,9 @@ func (r *relay) forward(datagram []byte) error {
 }
 
 // hear takes a datagram from the target; false where too many wait.
-func (r *relay) hear(payload []byte) bool {
+func (r *relay) hear(payload []byte, place uint64) bool {
 	select {
-	case r.back <- masque.AppendDatagram(make([]byte, 0, len(payload)+1), payload):
+	case r.back <- answer{bytes.Clone(payload), place}:
 		return true
 	default:
 		return false
@@ -177,15 +186,15 @@ func (r *relay) hear(payload []byte) bool {
 func (r *relay) down() error {
 	counts := &r.proxy.counts
 	for {
-		var datagram []byte
+		var a answer
 		select {
-		case datagram = <-r.back:
+		case a = <-r.back:
 		case <-r.exit.ended:
 			return errTarget
 		case <-r.ctx.Done():
 			return errClient
 		}
-		err := r.stream.SendDatagram(datagram)
+		err := r.sendDown(a)
 		var tooLarge *quic.DatagramTooLargeError
 		switch {
 		case errors.As(err, &tooLarge):
@@ -193,10 +202,25 @@ func (r *relay) down() error {
 		case err != nil:
 			return errClient
 		default:
-			counts.down.add(len(datagram) - 1)
+			counts.down.add(len(a.payload))
 			r.touch()
 		}
 	}
+}
+
+// sendDown sends one datagram to the client, with its place where that was asked for and fits.
+func (r *relay) sendDown(a answer) error {
+	r.buffer = r.buffer[:0]
+	if r.order {
+		r.buffer = masque.AppendOrdered(r.buffer, a.place, a.payload)
+		var tooLarge *quic.DatagramTooLargeError
+		if err := r.stream.SendDatagram(r.buffer); !errors.As(err, &tooLarge) {
+			return err
+		}
+		r.buffer = r.buffer[:0]
+	}
+	r.buffer = masque.AppendDatagram(r.buffer, a.payload)
+	return r.stream.SendDatagram(r.buffer)
 }
 
 // capsules follows the request stream, whose end is the flow's (RFC 9298, section 3.1).

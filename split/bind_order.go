@@ -1,0 +1,121 @@
+package split
+
+import (
+	"bytes"
+	"net"
+	"sync"
+
+	"golang.zx2c4.com/wireguard/conn"
+
+	"heddle/path"
+)
+
+// joinedLimit is how many datagrams wait for wireguard-go before the paths are read no further.
+const joinedLimit = 4 * bindBatch
+
+// joined is what arrived by all paths, in order, until wireguard-go takes it. It is one queue since wireguard-go keeps
+// the order of one receiver only.
+type joined struct {
+	mu     sync.Mutex
+	change sync.Cond // something came or went, or it was closed
+	queue  [][]byte
+	closed bool
+	work   sync.WaitGroup // those who read the paths
+}
+
+// join begins to read all paths of a fan, through a reorderer, until the fan is closed.
+func join(f *Fan) *joined {
+	j := &joined{}
+	j.change.L = &j.mu
+	order := newReorderer(f.o.Reorder, f.Paths(), j.put)
+	for i := range f.Paths() {
+		j.work.Go(func() {
+			into := make([]path.Inbound, 4)
+			for j.room() {
+				n, err := f.Receive(i, into)
+				if err != nil {
+					return // it is closed
+				}
+				order.arrived(i, into[:n])
+			}
+		})
+	}
+	return j
+}
+
+// receiver gives the one function by which wireguard-go receives from all paths.
+func (j *joined) receiver(b *Bind) conn.ReceiveFunc {
+	from := &endpoint{}
+	return func(packets [][]byte, sizes []int, endpoints []conn.Endpoint) (int, error) {
+		b.down.Wait()
+		n := j.take(packets, sizes)
+		if n == 0 {
+			return 0, net.ErrClosed
+		}
+		if server := *b.fan.server.Load(); from.address != server {
+			from = &endpoint{server}
+		}
+		data := 0
+		for i := range n {
+			endpoints[i] = from
+			if sizes[i] > transportMin { // else a keep-alive, which never comes out at the other side
+				data++
+			}
+		}
+		b.down.Enter(data)
+		return n, nil
+	}
+}
+
+// put appends copies of datagrams. It does not wait: what the reorderer holds is bounded.
+func (j *joined) put(datagrams [][]byte) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, d := range datagrams {
+		if !j.closed {
+			j.queue = append(j.queue, bytes.Clone(d))
+		}
+	}
+	j.change.Broadcast()
+}
+
+// room waits until less than the limit is in the queue; false once it is closed.
+func (j *joined) room() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for len(j.queue) >= joinedLimit && !j.closed {
+		j.change.Wait()
+	}
+	return !j.closed
+}
+
+// take waits for datagrams, copies them and gives how many; 0 once it is closed.
+func (j *joined) take(packets [][]byte, sizes []int) int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for len(j.queue) == 0 && !j.closed {
+		j.change.Wait()
+	}
+	if j.closed {
+		return 0
+	}
+	n := min(len(packets), len(j.queue))
+	for i, d := range j.queue[:n] {
+		sizes[i] = copy(packets[i], d)
+	}
+	clear(j.queue[:n])
+	if j.queue = j.queue[n:]; len(j.queue) == 0 {
+		j.queue = nil
+	}
+	j.change.Broadcast()
+	return n
+}
+
+// close ends the queue, once the fan is closed, and waits until nobody reads the paths.
+func (j *joined) close() {
+	j.mu.Lock()
+	j.closed = true
+	j.change.Broadcast()
+	j.mu.Unlock()
+	j.work.Wait()
+}

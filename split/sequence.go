@@ -1,0 +1,245 @@
+package split
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"slices"
+	"time"
+
+	"heddle/path"
+)
+
+// sequencer gives datagrams in the order in which they were sent, where numbers tell that order. A path delivers in
+// order nearly always, so it is mostly known at once that a missing datagram is lost. It never drops any: what comes
+// after its turn was given up, or carries a number that nobody can place, is given at once.
+type sequencer struct {
+	window  time.Duration // how long anything is held at most
+	paths   int
+	streams []*stream // the one that began last at the end
+}
+
+// stream is one count: that of a WireGuard key pair, or of a proxy's exit. Numbers are compared as RFC 1982 does.
+type stream struct {
+	id      streamID
+	next    uint64 // the number whose turn it is
+	by      int    // path of the one before
+	paths   []progress
+	held    []early // by number; none has waited longer than the first
+	strayed bool
+	stray   uint64 // the last number, where that was far from next
+}
+
+// streamID tells counts apart: a WireGuard receiver index and a proxy's exit are never one.
+type streamID struct {
+	wireguard bool
+	id        uint64
+}
+
+// progress is how far a path is.
+type progress struct {
+	heard   time.Time
+	highest uint64
+}
+
+type early struct {
+	number   uint64
+	path     int
+	since    time.Time // when it came, or what is behind it
+	datagram []byte
+}
+
+const (
+	// heldLimit is how many datagrams a stream holds at most: what 100 Mbit/s bring in 100 ms.
+	heldLimit = 1024
+	// span is how far from the next number one is still taken for what it says. WireGuard's counter can be forged before
+	// anybody checks it: one forged number costs the order of so many datagrams, and no more.
+	span = 4 * heldLimit
+	// shortGap is how many missing between two that came by one path are taken for lost: no visit to another is so short.
+	shortGap = 3
+	// atWork is how long after it was heard a path may still bring what is missing.
+	atWork = time.Second
+	// maxStreams bounds the counts of a session: two key pairs overlap where WireGuard changes keys.
+	maxStreams = 4
+)
+
+func newSequencer(window time.Duration, paths int) *sequencer {
+	return &sequencer{window: window, paths: paths}
+}
+
+// placed says where a datagram stands in what the server sent. Both are false where nothing is known of its order; free
+// means that it has none, and is given at once.
+func placed(datagram []byte, in path.Inbound) (id streamID, number uint64, known, free bool) {
+	if len(datagram) >= transportMin && binary.LittleEndian.Uint32(datagram) == transportType {
+		index := binary.LittleEndian.Uint32(datagram[4:])
+		return streamID{true, uint64(index)}, binary.LittleEndian.Uint64(datagram[8:]), true, false
+	}
+	if isHandshake(datagram) {
+		return id, 0, false, true
+	}
+	return streamID{id: in.Exit}, in.Order, in.Order != 0, in.Exit != 0
+}
+
+// isHandshake reports whether a datagram looks like a WireGuard initiation, response or cookie (WireGuard paper, section
+// 5.4).
+func isHandshake(datagram []byte) bool {
+	if len(datagram) < 4 {
+		return false
+	}
+	switch binary.LittleEndian.Uint32(datagram) {
+	case 1:
+		return len(datagram) == 148
+	case 2:
+		return len(datagram) == 92
+	case 3:
+		return len(datagram) == 64
+	}
+	return false
+}
+
+// take appends to out what is to be given now that a datagram came by a path: this one, others, or nothing.
+func (q *sequencer) take(now time.Time, path int, id streamID, number uint64, datagram []byte, out [][]byte) [][]byte {
+	s, out := q.stream(id, number, out)
+	distance := int64(number - s.next)
+	if distance > span || distance < -span {
+		if !s.strayed || !near(number, s.stray) {
+			s.strayed, s.stray = true, number
+			return append(out, datagram)
+		}
+		out = s.release(len(s.held), out) // two in a row: the count is elsewhere now
+		s.begin(number)
+		distance = 0
+	}
+	s.strayed = false
+	s.paths[path].note(now, number)
+	switch {
+	case distance == 0:
+		out = append(out, datagram)
+		s.next, s.by = number+1, path
+	case distance < 0 || !s.hold(now, path, number, datagram):
+		out = append(out, datagram)
+	}
+	return s.settle(now, q.window, out)
+}
+
+// stream finds the stream of a number, or begins one there.
+func (q *sequencer) stream(id streamID, number uint64, out [][]byte) (*stream, [][]byte) {
+	for _, s := range q.streams {
+		if s.id == id {
+			return s, out
+		}
+	}
+	if len(q.streams) == maxStreams {
+		oldest := q.streams[0]
+		out = oldest.release(len(oldest.held), out)
+		q.streams = q.streams[1:]
+	}
+	s := &stream{id: id, paths: make([]progress, q.paths)}
+	s.begin(number)
+	q.streams = append(q.streams, s)
+	return s, out
+}
+
+func (s *stream) begin(number uint64) {
+	s.next, s.by = number, -1
+	for i := range s.paths {
+		s.paths[i] = progress{highest: number - 1}
+	}
+}
+
+func near(a, b uint64) bool {
+	d := int64(a - b)
+	return d >= -span && d <= span
+}
+
+func (p *progress) note(now time.Time, number uint64) {
+	p.heard = now
+	if int64(number-p.highest) > 0 {
+		p.highest = number
+	}
+}
+
+// hold keeps a copy of what is early; false where another one with its number is held.
+func (s *stream) hold(now time.Time, path int, number uint64, datagram []byte) bool {
+	at, found := slices.BinarySearchFunc(s.held, number, func(e early, n uint64) int { return cmp.Compare(int64(e.number-n), 0) })
+	if found {
+		return false
+	}
+	since := now
+	if at < len(s.held) {
+		since = s.held[at].since
+	}
+	s.held = slices.Insert(s.held, at, early{number, path, since, bytes.Clone(datagram)})
+	return true
+}
+
+// settle gives what is in turn, as long as what is missing before it is lost or was waited for long enough.
+func (s *stream) settle(now time.Time, window time.Duration, out [][]byte) [][]byte {
+	for {
+		turn := 0
+		for turn < len(s.held) && s.held[turn].number == s.next+uint64(turn) {
+			turn++
+		}
+		out = s.release(turn, out)
+		if len(s.held) == 0 {
+			return out
+		}
+		first := s.held[0]
+		if len(s.held) < heldLimit && now.Sub(first.since) < window && !s.lost(now, first) {
+			return out
+		}
+		s.next = first.number
+	}
+}
+
+// release gives the first n of what is held.
+func (s *stream) release(n int, out [][]byte) [][]byte {
+	if n == 0 {
+		return out
+	}
+	for _, e := range s.held[:n] {
+		out = append(out, e.datagram)
+	}
+	last := s.held[n-1]
+	s.next, s.by = last.number+1, last.path
+	clear(s.held[:n])
+	if s.held = s.held[n:]; len(s.held) == 0 {
+		s.held = nil
+	}
+	return out
+}
+
+// lost reports whether what is missing before the first that is held will not come.
+func (s *stream) lost(now time.Time, first early) bool {
+	if s.by == first.path && first.number-s.next <= shortGap {
+		return true
+	}
+	for _, p := range s.paths {
+		if now.Sub(p.heard) < atWork && int64(p.highest-first.number) < 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// advance gives what was held long enough.
+func (q *sequencer) advance(now time.Time, out [][]byte) [][]byte {
+	for _, s := range q.streams {
+		out = s.settle(now, q.window, out)
+	}
+	return out
+}
+
+// due is when something will have been held long enough; false where nothing is held.
+func (q *sequencer) due() (time.Time, bool) {
+	var first time.Time
+	for _, s := range q.streams {
+		if len(s.held) == 0 {
+			continue
+		}
+		if at := s.held[0].since.Add(q.window); first.IsZero() || at.Before(first) {
+			first = at
+		}
+	}
+	return first, !first.IsZero()
+}
