@@ -37,7 +37,7 @@ func (w *world) aioquicProgram() []string {
 func TestMasqueServesAioquic(t *testing.T) {
 	w := newWorld(t, lab.ThreeWaysUnlimited())
 	program := w.aioquicProgram()
-	w.udpEcho("server", serverAddr, relayAddr)
+	w.udpEcho("server", quicAt, relayAt)
 	_, _, secret := w.masque()
 	token, err := os.ReadFile(strings.TrimPrefix(secret[1], "m="))
 	if err != nil {
@@ -51,8 +51,8 @@ func TestMasqueServesAioquic(t *testing.T) {
 		if given == "wrong" {
 			input = strings.NewReader("")
 		}
-		cmd := w.Host("client").Command(t.Context(), program[0], program[1], "client", proxyAddr.Addr().String(), "4433", given,
-			serverAddr.Addr().String(), "443")
+		cmd := w.Host("client").Command(t.Context(), program[0], program[1], "client", masqueAt.Addr().String(), "4433", given,
+			quicAt.Addr().String(), "443")
 		cmd.Stdin = input
 		if out, err := cmd.CombinedOutput(); err != nil || string(out) != want {
 			t.Errorf("%v: %q, want %q", err, out, want)
@@ -64,27 +64,27 @@ func TestMasqueServesAioquic(t *testing.T) {
 func TestMasqueLeavesThroughAioquic(t *testing.T) {
 	w := newWorld(t, lab.ThreeWaysUnlimited())
 	program := w.aioquicProgram()
-	ask := w.udpEcho("server", serverAddr, relayAddr)
+	ask := w.udpEcho("server", quicAt, relayAt)
 	certificate, key := filepath.Join(w.dir, "certificate.pem"), filepath.Join(w.dir, "key.pem")
-	if err := peer.SelfSigned(certificate, key, nil, []netip.Addr{proxyAddr.Addr()}); err != nil {
+	if err := peer.SelfSigned(certificate, key, nil, []netip.Addr{masqueAt.Addr()}); err != nil {
 		t.Fatal(err)
 	}
 	token := filepath.Join(w.dir, "token")
 	if err := os.WriteFile(token, []byte("mF_9.B5f-4.1JqM\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	proxy, err := peer.Start(t.Context(), w.Host("core"), program[0], program[1], "proxy", proxyAddr.Addr().String(), "4433", certificate, key)
+	proxy, err := peer.Start(t.Context(), w.Host("core"), program[0], program[1], "proxy", masqueAt.Addr().String(), "4433", certificate, key)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(proxy.Stop)
 	w.await("listening", proxy, func() bool { return strings.Contains(proxy.Log(), "listening") })
 	stop := w.watch("server/core")
-	w.split("--via", "m=masque:https://"+proxyAddr.String()+"#sha256="+pinOf(t, certificate)+"@lte", "--path", "lte=if:lte", "--secret", "m="+token)
+	w.split("--via", "m=masque:https://"+masqueAt.String()+"#sha256="+pinOf(t, certificate)+"@lte", "--path", "lte=if:lte", "--secret", "m="+token)
 	ask(20)
 	wantPeers(t, "the server", stop()["server/core"], proxyToServer)
 	for _, line := range []string{":protocol connect-udp", ":path /.well-known/masque/udp/192.0.2.1/443/", "capsule-protocol ?1",
-		"proxy-authorization Bearer mF_9.B5f-4.1JqM", ":authority " + proxyAddr.String(), ":scheme https"} {
+		"proxy-authorization Bearer mF_9.B5f-4.1JqM", ":authority " + masqueAt.String(), ":scheme https"} {
 		if !strings.Contains(proxy.Log()+"\n", line+"\n") {
 			t.Errorf("the proxy got no %q:\n%s", line, proxy.Log())
 		}

@@ -23,9 +23,9 @@ import (
 //	       ==home= home-gw ---/
 
 var (
-	proxyAddr  = netip.MustParseAddrPort("192.0.2.254:4433")
-	serverAddr = netip.AddrPortFrom(lab.ServerAddr, 443)
-	relayAddr  = netip.MustParseAddrPort("127.0.0.1:4443")
+	masqueAt = netip.MustParseAddrPort("192.0.2.254:4433")
+	quicAt   = netip.AddrPortFrom(lab.ServerAddr, 443)
+	relayAt  = netip.MustParseAddrPort("127.0.0.1:4000")
 )
 
 // masque starts a proxy, and gives how a client names it and the flag with its token's file.
@@ -41,7 +41,7 @@ func (w *world) masque(args ...string) (proxy *peer.Process, place string, secre
 			w.t.Fatal(err)
 		}
 	}
-	proxy = w.start("core", "use it as a path", append([]string{"masque", "serve", "--listen", proxyAddr.String(),
+	proxy = w.start("core", "use it as a path", append([]string{"masque", "serve", "--listen", masqueAt.String(),
 		"--self-signed", filepath.Join(w.dir, "tls"), "--auth", users, "--drain", "0s"}, args...)...)
 	found := regexp.MustCompile(`NAME=(masque:\S+)`).FindStringSubmatch(proxy.Log())
 	if found == nil {
@@ -53,21 +53,21 @@ func (w *world) masque(args ...string) (proxy *peer.Process, place string, secre
 // split starts a relay to the server over the paths that args name.
 func (w *world) split(args ...string) *peer.Process {
 	w.t.Helper()
-	return w.start("client", "listening on", append([]string{"split", "--listen", relayAddr.String(), "--to", serverAddr.String()}, args...)...)
+	return w.start("client", "listening on", append([]string{"split", "--listen", relayAt.String(), "--to", quicAt.String()}, args...)...)
 }
 
 // between is how peers names two ends.
-func between(a, b string) string {
-	if netip.MustParseAddr(b).Less(netip.MustParseAddr(a)) {
+func between(a, b netip.Addr) string {
+	if b.Less(a) {
 		a, b = b, a
 	}
-	return a + " " + b
+	return a.String() + " " + b.String()
 }
 
 var (
-	homeToServer  = between("10.101.1.2", "192.0.2.1")
-	lteToProxy    = between("10.101.2.2", "192.0.2.254")
-	proxyToServer = between("192.0.2.254", "192.0.2.1")
+	homeToServer  = between(homeAddr, quicAt.Addr())
+	lteToProxy    = between(lteAddr, masqueAt.Addr())
+	proxyToServer = between(masqueAt.Addr(), quicAt.Addr())
 )
 
 func wantPeers(t *testing.T, place string, c *observe.Capture, want ...string) {
@@ -81,17 +81,17 @@ func wantPeers(t *testing.T, place string, c *observe.Capture, want ...string) {
 
 func TestMasqueCarriesQUIC(t *testing.T) {
 	w := newWorld(t, lab.ThreeWays())
-	w.quicEcho("server", serverAddr, 1280)
+	w.quicEcho("server", quicAt, 1280)
 	_, place, secret := w.masque()
 	stop := w.watch("lte-gw/client", "home-gw/client", "server/core")
 	w.split(append(secret, "--via", "m="+place+"@lte", "--path", "lte=if:lte")...)
-	echoed(t, w.quicDial(relayAddr, 1280), 1<<19) // what quic-go begins with
+	echoed(t, w.quicDial(relayAt, 1280), 1<<19) // what quic-go begins with
 	seen := stop()
 	wantPeers(t, "lte", seen["lte-gw/client"], lteToProxy)
 	wantPeers(t, "home", seen["home-gw/client"])
 	wantPeers(t, "the server", seen["server/core"], proxyToServer)
 	for _, f := range seen["lte-gw/client"].Flows {
-		if f.Transport == "udp" && f.Server != proxyAddr {
+		if f.Transport == "udp" && f.Server != masqueAt {
 			t.Errorf("lte saw a flow to %v", f.Server)
 		}
 	}
@@ -99,11 +99,11 @@ func TestMasqueCarriesQUIC(t *testing.T) {
 
 func TestMasqueBesideAnotherPath(t *testing.T) {
 	w := newWorld(t, lab.ThreeWays())
-	w.quicEcho("server", serverAddr, 1280)
+	w.quicEcho("server", quicAt, 1280)
 	_, place, secret := w.masque()
 	stop := w.watch("lte-gw/client", "home-gw/client", "server/core")
 	w.split(append(secret, "--via", "home=if:home", "--via", "m="+place+"@lte", "--path", "lte=if:lte", "--schedule", "round-robin", "--every", "100ms")...)
-	echoed(t, w.quicDial(relayAddr, 1280), 1<<19)
+	echoed(t, w.quicDial(relayAt, 1280), 1<<19)
 	seen := stop()
 	wantPeers(t, "lte", seen["lte-gw/client"], lteToProxy)
 	wantPeers(t, "home", seen["home-gw/client"], homeToServer)
@@ -117,7 +117,7 @@ func TestMasqueBesideAnotherPath(t *testing.T) {
 // A proxy that goes away takes nothing with it, and is used again once it is back.
 func TestMasqueProxyVanishes(t *testing.T) {
 	w := newWorld(t, lab.ThreeWays())
-	ask := w.udpEcho("server", serverAddr, relayAddr)
+	ask := w.udpEcho("server", quicAt, relayAt)
 	proxy, place, secret := w.masque()
 	relay := w.split(append(secret, "--via", "home=if:home", "--via", "m="+place+"@lte", "--path", "lte=if:lte", "--min-paths", "1",
 		"--schedule", "round-robin", "--every", "1p")...)
@@ -148,11 +148,11 @@ func TestMasqueOverANarrowDevice(t *testing.T) {
 		}
 	}
 	w := newWorld(t, spec)
-	w.quicEcho("server", serverAddr, 1280)
+	w.quicEcho("server", quicAt, 1280)
 	_, place, secret := w.masque()
 	stop := w.watch("lte-gw/client")
 	relay := w.split(append(secret, "--via", "home=if:home", "--via", "m="+place+"@lte", "--path", "lte=if:lte", "--min-paths", "1")...)
-	echoed(t, w.quicDial(relayAddr, 1280), 1<<16)
+	echoed(t, w.quicDial(relayAt, 1280), 1<<16)
 	w.await("needs 1308", relay, func() bool {
 		return strings.Contains(relay.Log(), "carries packets of 1300 bytes, and QUIC inside QUIC needs 1308")
 	})
@@ -168,11 +168,11 @@ func TestMasqueOverANarrowNetwork(t *testing.T) {
 		}
 	}
 	w := newWorld(t, spec)
-	w.quicEcho("server", serverAddr, 1200)
+	w.quicEcho("server", quicAt, 1200)
 	_, place, secret := w.masque()
 	stop := w.watch("server/core")
 	w.split(append(secret, "--via", "m="+place+"@lte", "--path", "lte=if:lte")...)
-	echoed(t, w.quicDial(relayAddr, 1200), 1<<16)
+	echoed(t, w.quicDial(relayAt, 1200), 1<<16)
 	wantPeers(t, "the server", stop()["server/core"], proxyToServer)
 }
 
@@ -209,15 +209,15 @@ func TestMasqueCarriesWireGuard(t *testing.T) {
 // What the proxy refuses is said, and nothing leaves in another way.
 func TestMasqueRefusals(t *testing.T) {
 	w := newWorld(t, lab.ThreeWaysUnlimited())
-	w.quicEcho("server", serverAddr, 1280)
+	w.quicEcho("server", quicAt, 1280)
 	_, place, secret := w.masque("--deny", "192.0.2.1")
 	stop := w.watch("lte-gw/client", "home-gw/client", "server/core")
 	relay := w.split(append(secret, "--via", "m="+place+"@lte", "--path", "lte=if:lte")...)
 	client := w.udp("client", netip.MustParseAddrPort("127.0.0.1:0"))
-	if _, err := client.WriteToUDPAddrPort([]byte("hello"), relayAddr); err != nil {
+	if _, err := client.WriteToUDPAddrPort([]byte("hello"), relayAt); err != nil {
 		t.Fatal(err)
 	}
-	want := fmt.Sprintf("the proxy does not forward to %v", serverAddr)
+	want := fmt.Sprintf("the proxy does not forward to %v", quicAt)
 	w.await(want, relay, func() bool { return strings.Contains(relay.Log(), want) })
 	seen := stop()
 	wantPeers(t, "home", seen["home-gw/client"])

@@ -1,4 +1,4 @@
-package tunnels
+package kinds
 
 import (
 	"net/netip"
@@ -9,7 +9,7 @@ import (
 
 // A tunnel rides a tunnel: the network under both sees the lower one only, and the server the upper one's exit.
 func TestTunnelsRideTunnels(t *testing.T) {
-	w := newWorld(t)
+	w := newTunnels(t)
 	inner := netip.MustParseAddrPort("10.9.0.1:1080") // a proxy that only the tunnel leads to
 	proxy, err := peer.Dante(t.Context(), w.Host("vpn"), w.dir, peer.DanteConfig{Listen: inner, Device: "core"})
 	w.need(proxy, err)
@@ -26,7 +26,7 @@ func TestTunnelsRideTunnels(t *testing.T) {
 			[]string{"tcp " + proxyAt.String(), "udp " + proxyAt.Addr().String()}, insideVPN},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			w := &world{Instance: w.Instance, t: t, dir: w.dir, far: w.far, large: w.large}
+			w := w.in(t)
 			stop := w.watch("client/home", "client/lte", "client/office", "server/core")
 			r := w.split(append(c.args, "--via", "home=if:home", "--path", "lte=if:lte", "--schedule", "round-robin", "--every", "5p")...)
 			session := w.session()
@@ -37,10 +37,10 @@ func TestTunnelsRideTunnels(t *testing.T) {
 			session.Stop()
 			r.Stop()
 			seen := stop()
-			only(t, "home", conversations(seen["client/home"]), 20, "WireGuard "+serverAt.String())
+			only(t, "home", conversations(seen["client/home"]), 20, "WireGuard "+tunnelAt.String())
 			only(t, "lte", conversations(seen["client/lte"]), 1, c.sees...)
 			only(t, "office", conversations(seen["client/office"]), 0)
-			if heard := clients(seen["server/core"]); len(heard) != 2 || heard[homeAddr] < 20 || heard[c.exit] < 20 {
+			if heard := heardFrom(seen["server/core"]); len(heard) != 2 || heard[homeAddr] < 20 || heard[c.exit] < 20 {
 				t.Errorf("the server heard from %v", heard)
 			}
 		})

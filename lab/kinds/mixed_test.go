@@ -1,4 +1,4 @@
-package tunnels
+package kinds
 
 import (
 	"net/netip"
@@ -49,11 +49,11 @@ next:
 	}
 }
 
-// clients counts what the server heard from each address.
-func clients(c *observe.Capture) map[netip.Addr]int {
+// heardFrom counts what the server heard from each address.
+func heardFrom(c *observe.Capture) map[netip.Addr]int {
 	heard := map[netip.Addr]int{}
 	for _, p := range c.Packets {
-		if f := c.Flows[p.Flow]; p.Out && f.Server == serverAt {
+		if f := c.Flows[p.Flow]; p.Out && f.Server == tunnelAt {
 			heard[f.Client.Addr()]++
 		}
 	}
@@ -63,7 +63,7 @@ func clients(c *observe.Capture) map[netip.Addr]int {
 // Kinds mix in one session. Each access network sees its own path only, in the clothes of that path's kind, and the
 // server sees one client address a path.
 func TestKindsMixInOneSession(t *testing.T) {
-	w := newWorld(t)
+	w := newTunnels(t)
 	w.dante(peer.DanteConfig{Listen: proxyAt})
 	far, near, err := peer.OpenVPN(t.Context(), w.Host("openvpn"), w.Host("client"), w.dir, peer.OpenVPNConfig{
 		Endpoint: openvpnAt, From: "home", Device: "ovpn0", MTU: 1400, Server: netip.MustParsePrefix("10.8.0.1/24"), Client: insideOpenVPN,
@@ -75,11 +75,11 @@ func TestKindsMixInOneSession(t *testing.T) {
 		home        string // what the network at home sees
 		address     netip.Addr
 	}{
-		{"bare", "home=if:home", "WireGuard " + serverAt.String(), homeAddr},
+		{"bare", "home=if:home", "WireGuard " + tunnelAt.String(), homeAddr},
 		{"OpenVPN", "home=if:ovpn0", "udp " + openvpnAt.String(), insideOpenVPN.Addr()},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			w := &world{Instance: w.Instance, t: t, dir: w.dir, file: w.file, far: w.far, large: w.large}
+			w := w.in(t)
 			stop := w.watch("client/home", "client/lte", "client/office", "server/core")
 			r := w.split("--via", c.first, "--via", "t=wireguard:"+w.file+"@lte", "--via", "p=socks5:"+proxyAt.String()+"@office",
 				"--path", "lte=if:lte", "--path", "office=if:office", "--schedule", "round-robin", "--every", "5p")
@@ -99,7 +99,7 @@ func TestKindsMixInOneSession(t *testing.T) {
 			only(t, "home", home, least, c.home)
 			only(t, "lte", conversations(seen["client/lte"]), least, "WireGuard "+vpnAt.String())
 			only(t, "office", conversations(seen["client/office"]), 1, "tcp "+proxyAt.String(), "udp "+proxyAt.Addr().String())
-			heard, all := clients(seen["server/core"]), 0
+			heard, all := heardFrom(seen["server/core"]), 0
 			for _, n := range heard {
 				all += n
 			}

@@ -1,28 +1,23 @@
-package tunnels
+package kinds
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"heddle/lab"
 	"heddle/lab/labtest"
 	"heddle/lab/peer"
-	"heddle/observe"
 )
-
-func TestMain(m *testing.M) { labtest.Main(m) }
 
 // Where the ways out are, and what they give to a client that leaves by them.
 var (
-	serverAt  = netip.AddrPortFrom(lab.ServerAddr, 51820)
+	tunnelAt  = netip.AddrPortFrom(lab.ServerAddr, 51820)
 	vpnAt     = netip.MustParseAddrPort("203.0.113.2:51820")
 	proxyAt   = netip.MustParseAddrPort("203.0.113.6:1080")
 	openvpnAt = netip.MustParseAddrPort("203.0.113.10:1194")
@@ -30,7 +25,6 @@ var (
 	insideVPN     = netip.MustParseAddr("10.9.0.2")
 	insideOpenVPN = netip.MustParsePrefix("10.8.0.2/32")
 	insideSession = netip.MustParsePrefix("10.77.0.2/32")
-	homeAddr      = netip.MustParseAddr("10.101.1.2")
 )
 
 const sessionMTU = 1280 // so that the session's packets fit a tunnel whole
@@ -64,32 +58,23 @@ func waysOut() lab.World {
 	return w
 }
 
-// world is waysOut with a WireGuard server behind which a web host is, and a tunnel's server on vpn.
-type world struct {
-	*lab.Instance
-	t      *testing.T
-	dir    string
-	tunnel *peer.WireGuard // on vpn
-	file   string          // of the tunnel, for the client
-	far    *peer.WireGuard // the session's server
-	large  []byte
+// tunnels is waysOut with a WireGuard server behind which a web host is, and a tunnel's server on vpn.
+type tunnels struct {
+	*world
+	file  string          // of the tunnel, for the client
+	far   *peer.WireGuard // the session's server
+	large []byte
 }
 
-func newWorld(t *testing.T) *world {
+func newTunnels(t *testing.T) *tunnels {
 	t.Helper()
-	t.Parallel() // most of it is waiting
-	in := labtest.Up(t, waysOut())
-	w := &world{Instance: in, t: t, dir: t.TempDir()}
-	if err := os.Chmod(w.dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	w := &tunnels{world: newWorld(t, waysOut())}
 	w.file = filepath.Join(w.dir, "tunnel.conf")
-	var err error
-	w.tunnel, err = peer.WireGuardServer(t.Context(), in.Host("vpn"), peer.WireGuardConfig{Endpoint: vpnAt, File: w.file})
+	_, err := peer.WireGuardServer(t.Context(), w.Host("vpn"), peer.WireGuardConfig{Endpoint: vpnAt, File: w.file})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.far, err = peer.WireGuardServer(t.Context(), in.Host("server"), peer.WireGuardConfig{Endpoint: serverAt, MTU: sessionMTU,
+	w.far, err = peer.WireGuardServer(t.Context(), w.Host("server"), peer.WireGuardConfig{Endpoint: tunnelAt, MTU: sessionMTU,
 		Server: []netip.Prefix{netip.MustParsePrefix("10.77.0.1/24")}, Client: []netip.Prefix{insideSession},
 		Allowed: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}})
 	if err != nil {
@@ -99,8 +84,15 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
+// in is the same world for a subtest.
+func (w *tunnels) in(t *testing.T) *tunnels {
+	common, copied := *w.world, *w
+	common.t, copied.world = t, &common
+	return &copied
+}
+
 // web serves one large file behind the session's server.
-func (w *world) web() {
+func (w *tunnels) web() {
 	root, work := filepath.Join(w.dir, "site"), filepath.Join(w.dir, "web")
 	if err := os.Mkdir(work, 0o755); err != nil {
 		w.t.Fatal(err)
@@ -119,36 +111,22 @@ func (w *world) web() {
 }
 
 // dante starts a proxy, or skips the test where danted is missing.
-func (w *world) dante(c peer.DanteConfig) *peer.Process {
+func (w *tunnels) dante(c peer.DanteConfig) *peer.Process {
 	w.t.Helper()
 	c.Device = "core"
 	p, err := peer.Dante(w.t.Context(), w.Host("proxy"), w.dir, c)
 	return w.need(p, err)
 }
 
-func (w *world) need(p *peer.Process, err error) *peer.Process {
-	w.t.Helper()
-	if errors.Is(err, peer.ErrMissing) {
-		w.t.Skip(err)
-	}
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	w.t.Cleanup(p.Stop)
-	return p
-}
-
 // relay is a `heddle split` in the client.
 type relay struct {
 	*peer.Process
-	w *world
+	w *tunnels
 }
 
-var relayAt = netip.MustParseAddrPort("127.0.0.1:4000")
-
-func (w *world) split(args ...string) *relay {
+func (w *tunnels) split(args ...string) *relay {
 	w.t.Helper()
-	args = append([]string{"split", "--listen", relayAt.String(), "--to", serverAt.String(), "--name", "tunnels"}, args...)
+	args = append([]string{"split", "--listen", relayAt.String(), "--to", tunnelAt.String(), "--name", "tunnels"}, args...)
 	p, err := peer.Start(w.t.Context(), w.Host("client"), labtest.Heddle, args...)
 	if err != nil {
 		w.t.Fatal(err)
@@ -158,14 +136,14 @@ func (w *world) split(args ...string) *relay {
 }
 
 // session starts wireguard-go as the client of the session, by way of the relay.
-func (w *world) session() *peer.Process {
+func (w *tunnels) session() *peer.Process {
 	w.t.Helper()
 	p, err := w.far.Client(w.t.Context(), w.Host("client"), relayAt)
 	return w.need(p, err)
 }
 
 // fetch downloads the large file inside the session, and compares it.
-func (w *world) fetch() error {
+func (w *tunnels) fetch() error {
 	file := filepath.Join(w.dir, fmt.Sprintf("fetched-%d", time.Now().UnixNano()))
 	out, err := w.Host("client").Command(w.t.Context(), "curl", "-sS", "--fail", "--max-time", "30", "-o", file,
 		"http://"+lab.WebAddr.String()+"/large.bin").CombinedOutput()
@@ -229,41 +207,4 @@ func up(paths map[string]pathStatus) bool {
 		}
 	}
 	return true
-}
-
-// watch captures at devices, each written host/device. stop gives what was seen at each.
-func (w *world) watch(places ...string) (stop func() map[string]*observe.Capture) {
-	w.t.Helper()
-	dir := w.t.TempDir()
-	running := map[string]*lab.Capture{}
-	file := func(place string) string { return filepath.Join(dir, strings.ReplaceAll(place, "/", "-")+".pcapng") }
-	for _, place := range places {
-		host, device, _ := strings.Cut(place, "/")
-		c, err := w.Capture(w.t.Context(), host, device, file(place))
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		running[place] = c
-	}
-	return func() map[string]*observe.Capture {
-		seen := map[string]*observe.Capture{}
-		for place, c := range running {
-			if n, err := c.Stop(); err != nil || n.Dropped > 0 {
-				w.t.Errorf("capture of %s: %+v, %v", place, n, err)
-			}
-			f, err := os.Open(file(place))
-			if err != nil {
-				w.t.Fatal(err)
-			}
-			defer f.Close()
-			clients := []netip.Addr{homeAddr, netip.MustParseAddr("10.101.2.2"), netip.MustParseAddr("10.101.3.2"), insideVPN, insideOpenVPN.Addr()}
-			if strings.HasPrefix(place, "server/") {
-				clients = append(clients, proxyAt.Addr(), vpnAt.Addr())
-			}
-			if seen[place], err = observe.Read(f, clients); err != nil {
-				w.t.Fatal(err)
-			}
-		}
-		return seen
-	}
 }

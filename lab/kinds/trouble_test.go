@@ -1,4 +1,4 @@
-package tunnels
+package kinds
 
 import (
 	"net/netip"
@@ -15,7 +15,7 @@ import (
 )
 
 // secret writes a file that only its owner can read.
-func (w *world) secret(text string) string {
+func (w *tunnels) secret(text string) string {
 	w.t.Helper()
 	file := filepath.Join(w.t.TempDir(), "secret")
 	if err := os.WriteFile(file, []byte(text+"\n"), 0o600); err != nil {
@@ -26,7 +26,7 @@ func (w *world) secret(text string) string {
 
 // A way out that does not work says why, and the session goes on by the one that does.
 func TestWaysOutThatRefuse(t *testing.T) {
-	w := newWorld(t)
+	w := newTunnels(t)
 	at := func(port uint16) netip.AddrPort { return netip.AddrPortFrom(proxyAt.Addr(), port) }
 	w.dante(peer.DanteConfig{Listen: at(1081), NoUDP: true})
 	w.dante(peer.DanteConfig{Listen: at(1082), Accounts: true})
@@ -73,7 +73,7 @@ func TestWaysOutThatRefuse(t *testing.T) {
 }
 
 // crash kills all programs of a host: danted's helpers outlive it.
-func (w *world) crash(host string) {
+func (w *tunnels) crash(host string) {
 	w.t.Helper()
 	out, err := exec.Command("ip", "netns", "pids", filepath.Base(w.Host(host).Namespace())).Output()
 	if err != nil || len(out) == 0 {
@@ -92,7 +92,7 @@ func (w *world) crash(host string) {
 
 // A proxy and a tunnel's server vanish in the middle of a session, and come back.
 func TestWaysOutThatVanish(t *testing.T) {
-	w := newWorld(t)
+	w := newTunnels(t)
 	proxy := w.dante(peer.DanteConfig{Listen: proxyAt})
 	r := w.split("--via", "home=if:home", "--via", "t=wireguard:"+w.file+"@lte", "--via", "p=socks5:"+proxyAt.String()+"@office",
 		"--path", "lte=if:lte", "--path", "office=if:office", "--schedule", "round-robin", "--every", "5p", "--min-paths", "1")

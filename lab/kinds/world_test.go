@@ -1,10 +1,12 @@
 package kinds
 
 import (
-	"fmt"
+	"errors"
+	"flag"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,21 +17,45 @@ import (
 	"heddle/observe"
 )
 
-func TestMain(m *testing.M) { labtest.Main(m) }
+// The tests wait more than they work, for time limits above all.
+func TestMain(m *testing.M) {
+	lab.MaybeEnter()
+	flag.Parse()
+	if err := flag.Set("test.parallel", "4"); err != nil {
+		panic(err)
+	}
+	labtest.Main(m)
+}
 
 // world is a world of the lab that a test runs programs in.
 type world struct {
 	*lab.Instance
-	t        *testing.T
-	dir      string
-	captures int
+	t   *testing.T
+	dir string
 }
 
 func newWorld(t *testing.T, w lab.World) *world {
 	t.Helper()
-	t.Parallel() // most of a session is waiting
+	t.Parallel()
 	in := labtest.Up(t, w)
-	return &world{Instance: in, t: t, dir: t.TempDir()}
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o755); err != nil { // peers give up root
+		t.Fatal(err)
+	}
+	return &world{Instance: in, t: t, dir: dir}
+}
+
+// need waits until the test ends with a peer, or skips the test where its program is missing.
+func (w *world) need(p *peer.Process, err error) *peer.Process {
+	w.t.Helper()
+	if errors.Is(err, peer.ErrMissing) {
+		w.t.Skip(err)
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(p.Stop)
+	return p
 }
 
 // start starts heddle in a host, and waits until it says a word.
@@ -62,19 +88,29 @@ func (w *world) await(what string, p *peer.Process, holds func() bool) {
 	}
 }
 
-// everybody who sends to the server: who is not among them is left out of a reading.
-var everybody = []netip.Addr{netip.MustParseAddr("10.101.1.2"), netip.MustParseAddr("10.101.2.2"), netip.MustParseAddr("10.101.3.2"),
-	proxyAddr.Addr()}
+// The client's addresses, on the device to each access network.
+var (
+	homeAddr   = netip.MustParseAddr("10.101.1.2")
+	lteAddr    = netip.MustParseAddr("10.101.2.2")
+	officeAddr = netip.MustParseAddr("10.101.3.2")
+)
+
+// clients are the addresses that the client has, on its devices and inside tunnels; exits are those that a server
+// hears it from besides. A reading leaves out who is not among them.
+var (
+	clients = []netip.Addr{homeAddr, lteAddr, officeAddr, insideVPN, insideOpenVPN.Addr()}
+	exits   = []netip.Addr{masqueAt.Addr(), proxyAt.Addr(), vpnAt.Addr()}
+)
 
 // watch captures at devices, each HOST/DEVICE, until stop.
 func (w *world) watch(places ...string) (stop func() map[string]*observe.Capture) {
 	w.t.Helper()
-	running, files := map[string]*lab.Capture{}, map[string]string{}
+	dir := w.t.TempDir()
+	running := map[string]*lab.Capture{}
+	file := func(place string) string { return filepath.Join(dir, strings.ReplaceAll(place, "/", "-")+".pcapng") }
 	for _, place := range places {
 		host, device, _ := strings.Cut(place, "/")
-		w.captures++
-		files[place] = filepath.Join(w.dir, fmt.Sprintf("%s-%s-%d.pcapng", host, device, w.captures))
-		c, err := w.Capture(w.t.Context(), host, device, files[place])
+		c, err := w.Capture(w.t.Context(), host, device, file(place))
 		if err != nil {
 			w.t.Fatal(err)
 		}
@@ -86,12 +122,16 @@ func (w *world) watch(places ...string) (stop func() map[string]*observe.Capture
 			if n, err := c.Stop(); err != nil || n.Dropped > 0 {
 				w.t.Errorf("capture at %s: %+v, %v", place, n, err)
 			}
-			f, err := os.Open(files[place])
+			f, err := os.Open(file(place))
 			if err != nil {
 				w.t.Fatal(err)
 			}
 			defer f.Close()
-			if seen[place], err = observe.Read(f, everybody); err != nil {
+			who := clients
+			if strings.HasPrefix(place, "server/") {
+				who = slices.Concat(clients, exits)
+			}
+			if seen[place], err = observe.Read(f, who); err != nil {
 				w.t.Fatalf("%s: %v", place, err)
 			}
 		}
@@ -105,11 +145,7 @@ func peers(c *observe.Capture) map[string]int {
 	for _, p := range c.Packets {
 		f := c.Flows[p.Flow]
 		if f.Transport == "udp" {
-			a, b := f.Client.Addr(), f.Server.Addr()
-			if b.Less(a) {
-				a, b = b, a
-			}
-			seen[a.String()+" "+b.String()]++
+			seen[between(f.Client.Addr(), f.Server.Addr())]++
 		}
 	}
 	return seen
