@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 
 	"heddle/cmd/heddle/internal/control"
 	"heddle/config"
+	"heddle/split"
 )
 
 func newRunCommand() *cobra.Command {
@@ -27,7 +29,8 @@ error starts nothing: see heddle-check(1).
 
 Where one of them fails, all of them end. ` + "`heddle status`" + ` shows each by its
 name, and ` + "`heddle down NAME`" + ` ends one of them. Under systemd the service is
-ready when every tunnel is up and every relay listens.`,
+ready when every tunnel is up, every relay listens and every other plane lets
+packets leave.`,
 		Example: `  heddle run heddle.toml
   sudo systemctl start heddle@office    # runs /etc/heddle/office.toml`,
 		Args: cobra.ExactArgs(1),
@@ -73,11 +76,17 @@ func sessionsOf(c config.Config, out, talk io.Writer) []session {
 		all = append(all, session{name, func(ctx context.Context) error {
 			return runSplit(ctx, s, &namedWriter{to: talk, writing: &writing})
 		}, func(ctx context.Context) bool {
-			_, err := control.Status(ctx, name)
-			return err == nil
+			all, err := control.Status(ctx, name)
+			return err == nil && splitReady(all)
 		}})
 	}
 	return all
+}
+
+// splitReady reports whether datagrams may leave. A relay that listens takes them, and its sessions come with them; a
+// plane below the socket has one session, which says.
+func splitReady(all []split.Status) bool {
+	return !slices.ContainsFunc(all, func(s split.Status) bool { return s.Plane != split.DefaultPlane && s.State != "running" })
 }
 
 // runAll runs the sessions side by side until all have ended. Where one fails, the others are stopped.

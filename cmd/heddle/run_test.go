@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"heddle/split"
 )
 
 func TestRunAllStopsAllWhereOneFails(t *testing.T) {
@@ -94,5 +96,22 @@ func TestTellSystemd(t *testing.T) {
 	}
 	if n, err := systemd.Read(heard); err == nil {
 		t.Errorf("systemd heard %q of a session that is not ready", heard[:n])
+	}
+}
+
+func TestSplitIsReadyOncePacketsMayLeave(t *testing.T) {
+	for name, c := range map[string]struct {
+		all   []split.Status
+		ready bool
+	}{
+		"a relay without sessions": {nil, true},
+		"a session of a relay":     {[]split.Status{{Plane: "relay", State: "stopped"}}, true},
+		"a plane that starts":      {[]split.Status{{Plane: "kernel", State: "starting"}}, false},
+		"too few paths":            {[]split.Status{{Plane: "route", State: "stopped"}}, false},
+		"a plane that runs":        {[]split.Status{{Plane: "kernel", State: "running"}}, true},
+	} {
+		if got := splitReady(c.all); got != c.ready {
+			t.Errorf("%s: %v", name, got)
+		}
 	}
 }

@@ -84,7 +84,7 @@ func runSplit(ctx context.Context, s config.Split, stderr io.Writer) (err error)
 	if s.Capture != "" {
 		options.Tap = taps.tap
 	}
-	running, line, err := openPlane(ctx, s, options, stderr)
+	running, err := openPlane(ctx, s, options, stderr)
 	if err != nil {
 		return err
 	}
@@ -93,7 +93,6 @@ func runSplit(ctx context.Context, s config.Split, stderr io.Writer) (err error)
 	defer stop()
 	controlled := make(chan error, 1)
 	go func() { controlled <- server.Serve(ctx, running.Status, stop) }()
-	fmt.Fprintf(stderr, "%s: %s over %d paths\n", s.SessionName(), line, len(options.Via))
 	err = running.Run(ctx)
 	stop()
 	return errors.Join(err, <-controlled)

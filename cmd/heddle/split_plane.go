@@ -42,51 +42,54 @@ func (b below) Run(ctx context.Context) error { return b.session.Run(ctx) }
 func (b below) Status() []split.Status        { return []split.Status{b.session.Status()} }
 func (b below) Close() error                  { return b.session.Close() }
 
-// openPlane starts the first plane of the list that this kernel does not refuse, and gives a line that says what it is.
-func openPlane(ctx context.Context, s config.Split, o split.Options, talk io.Writer) (splitter, string, error) {
+// openPlane starts the first plane of the list that this kernel does not refuse. Once it takes packets it says so.
+func openPlane(ctx context.Context, s config.Split, o split.Options, talk io.Writer) (splitter, error) {
 	for i, name := range s.Plane {
 		if err := o.CheckPlane(name); err != nil {
-			return nil, "", err
+			return nil, err
 		}
-		opened, line, err := openOne(ctx, name, s, o, talk)
+		opened, err := openOne(ctx, name, s, o, talk)
 		if err == nil || !errors.Is(err, kernel.ErrRefused) || i == len(s.Plane)-1 {
-			return opened, line, err
+			return opened, err
 		}
 		fmt.Fprintf(talk, "%s: warning: %v; going on with plane %s, as told\n", s.SessionName(), err, s.Plane[i+1])
 	}
-	return nil, "", &path.Error{What: "--plane", Why: "none is given", Hint: "relay is the usual one"}
+	return nil, &path.Error{What: "--plane", Why: "none is given", Hint: "relay is the usual one"}
 }
 
 // openOne starts a plane. What a crash of the session left is taken back before, on all planes. Guards stay until that of
 // the new one is in its place, so that nothing leaves in between; a relay has none.
-func openOne(ctx context.Context, name string, s config.Split, o split.Options, talk io.Writer) (splitter, string, error) {
+func openOne(ctx context.Context, name string, s config.Split, o split.Options, talk io.Writer) (splitter, error) {
 	if err := tellLeft(s.SessionName(), talk, name != "relay", guarded...); err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	if name == "relay" {
 		listen, err := listenAddress(s.Listen)
 		if err != nil {
-			return nil, "", usageError{err}
+			return nil, usageError{err}
 		}
 		r, err := split.NewRelay(ctx, split.RelayOptions{Options: o, Listen: listen, Idle: s.Idle, MaxSessions: s.MaxSessions})
 		if err != nil {
-			return nil, "", err
+			return nil, err
 		}
-		return relaySplitter{r}, fmt.Sprintf("listening on %v for %s", r.Addr(), s.To), nil
+		fmt.Fprintf(talk, "%s: listening on %v for %s over %d paths\n", s.SessionName(), r.Addr(), s.To, len(o.Via))
+		return relaySplitter{r}, nil
 	}
-	options := plane.Options{Options: o, Dir: control.Dir()}
+	options := plane.Options{Options: o, Dir: control.Dir(), Ready: func() {
+		fmt.Fprintf(talk, "%s: splitting what is sent to %s (plane %s) over %d paths\n", s.SessionName(), s.To, name, len(o.Via))
+	}}
 	if at, err := netip.ParseAddrPort(s.To); err == nil {
 		options.Server = at
 	}
 	opened, err := openBelow(ctx, name, options, s.GSOOff)
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	others := slices.DeleteFunc(slices.Clone(guarded), func(other string) bool { return other == name })
 	if err := tellLeft(s.SessionName(), talk, false, others...); err != nil {
-		return nil, "", errors.Join(err, opened.Close())
+		return nil, errors.Join(err, opened.Close())
 	}
-	return opened, fmt.Sprintf("splitting what is sent to %s (plane %s)", s.To, name), nil
+	return opened, nil
 }
 
 func openBelow(ctx context.Context, name string, o plane.Options, gsoOff bool) (splitter, error) {

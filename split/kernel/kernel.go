@@ -81,6 +81,9 @@ type Plane struct {
 	guard   *plane.Guard
 	left    bool // a crash left a guard
 
+	watch  *plane.Watch
+	looked time.Time // when all was seen in its place
+
 	programs map[int]*ebpf.Program // outbound, by length of the link header
 	answers  map[int]*ebpf.Program // inbound
 	devices  map[int]*device
@@ -158,6 +161,9 @@ func (p *Plane) open(ctx context.Context) (err error) {
 		if err := p.makeTables(); err != nil {
 			return err
 		}
+	}
+	if p.watch, err = plane.NewWatch(); err != nil {
+		return err
 	}
 	p.lanes.Follow(ctx)
 	return p.arrange()
@@ -294,6 +300,9 @@ func (p *Plane) close(keepGuard bool) error {
 	}
 	if p.session.maps != nil {
 		p.session.maps.close()
+	}
+	if p.watch != nil {
+		err = errors.Join(err, p.watch.Close())
 	}
 	p.lanes.Close()
 	return err

@@ -61,33 +61,54 @@ func (p *Plane) Run(ctx context.Context) error {
 	}
 }
 
+// lookEvery is how often this process looks at the machine where nothing seems to change. To look takes a dozen questions
+// to the kernel, so it is not done at each tick.
+const lookEvery = time.Second
+
 // tend looks once after the paths, and renews the permission to send.
-func (p *Plane) tend(ctx context.Context) error {
-	changed := p.lanes.Follow(ctx)
+func (p *Plane) tend(ctx context.Context) (err error) {
+	now, moved := time.Now(), false
+	if p.watch.Changed() || now.Sub(p.looked) >= lookEvery {
+		if moved, err = p.look(ctx); err != nil {
+			return err
+		}
+		p.looked = now
+	}
+	p.hear(now)
+	return p.lanes.Judge(now, func(usable []bool, enough bool) error {
+		p.permit(usable, enough, moved)
+		return nil
+	})
+}
+
+// look finds out how each path leaves now, and whether all is still in its place. It reports whether a path moved.
+func (p *Plane) look(ctx context.Context) (moved bool, err error) {
+	moved = p.lanes.Follow(ctx)
 	if err := p.verify(); err != nil {
-		return err
+		return moved, err
 	}
 	if err := p.arrange(); err != nil {
-		return err
+		return moved, err
 	}
-	now := time.Now()
-	p.hear(now)
-	usable, enough := p.lanes.Judge(now)
+	p.countRefused()
+	return moved, nil
+}
+
+// permit makes packets leave by the usable lanes, or not at all.
+func (p *Plane) permit(usable []bool, enough, moved bool) {
 	m := p.session.maps
 	if !enough {
 		m.permit(0)
-		return nil
+		return
 	}
 	p.mu.Lock()
 	p.planner.fill(p.unit(), usable)
 	trial := p.trial.next(time.Duration(monotonic()), p.lanes.Silent())
 	p.mu.Unlock()
-	if trial >= 0 && !changed {
+	if trial >= 0 && !moved {
 		m.try(trial)
 	}
-	p.countRefused()
 	m.permit(monotonic() + uint64(patience))
-	return nil
 }
 
 // unit is the running one.

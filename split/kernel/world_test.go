@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -73,12 +72,10 @@ func (r *running) start() *running {
 	return r
 }
 
-// awaitRunning waits until packets may leave, which is a moment after the status says so.
+// awaitRunning waits until packets may leave.
 func (r *running) awaitRunning() {
 	r.t.Helper()
-	r.await(func(s split.Status) bool {
-		return s.State == "running" && atomic.LoadUint64(&r.session.maps.words.state[stateDeadline/8]) > monotonic()
-	})
+	r.await(func(s split.Status) bool { return s.State == "running" })
 }
 
 func (r *running) await(wanted func(split.Status) bool) split.Status {

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
@@ -15,11 +16,18 @@ import (
 )
 
 // Guard is an nftables table that drops datagrams to the server which would leave otherwise than by one of the exits.
-// It is made in one transaction, and stays after a crash until it is undone. It counts per exit, both ways.
+// It is made in one transaction, and stays after a crash until it is undone. It counts per exit.
 type Guard struct {
 	Table  string         `json:"table"`
 	Server netip.AddrPort `json:"server"`
 	Exits  []Exit         `json:"-"` // none of them after a crash: then nothing leaves
+	// Answers are counted too.
+	Answers bool `json:"-"`
+	// Lease, where it is not 0, is how long the exits are open after [Guard.Permit]. The kernel closes them then, whether
+	// this process lives or not.
+	Lease time.Duration `json:"-"`
+
+	permitted bool
 }
 
 // Exit is a device, and where Source is valid also the only source address, that datagrams to the server may leave by.
@@ -30,7 +38,7 @@ type Exit struct {
 
 // Passed is what the guard counted. A run of segments (UDP_SEGMENT) counts as one packet.
 type Passed struct {
-	Up, Down []Tally // one an exit
+	Up, Down []Tally // one an exit; Down only where answers are counted
 	Refused  Tally   // dropped by the guard
 }
 
@@ -73,8 +81,19 @@ func (g *Guard) Apply() error {
 	conn.AddTable(table)
 	up := conn.AddChain(&nftables.Chain{Name: upChain, Table: table, Type: nftables.ChainTypeFilter,
 		Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityFilter})
-	down := conn.AddChain(&nftables.Chain{Name: downChain, Table: table, Type: nftables.ChainTypeFilter,
-		Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityRaw})
+	var down *nftables.Chain
+	if g.Answers {
+		down = conn.AddChain(&nftables.Chain{Name: downChain, Table: table, Type: nftables.ChainTypeFilter,
+			Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityRaw})
+	}
+	var leased []expr.Any
+	if g.Lease > 0 {
+		set := g.lease(table)
+		if err := conn.AddSet(set, g.permission()); err != nil {
+			return err
+		}
+		leased = []expr.Any{&expr.Lookup{SourceRegister: 1, SetName: set.Name, SetID: set.ID}}
+	}
 	add := func(chain *nftables.Chain, verdict expr.VerdictKind, parts ...[]expr.Any) {
 		conn.AddRule(&nftables.Rule{Table: table, Chain: chain,
 			Exprs: append(slices.Concat(parts...), &expr.Counter{}, &expr.Verdict{Kind: verdict})})
@@ -86,10 +105,51 @@ func (g *Guard) Apply() error {
 		if e.Source.IsValid() {
 			source = addressIs(e.Source, true)
 		}
-		add(up, expr.VerdictAccept, to, deviceIs(expr.MetaKeyOIF, e.Index), source)
-		add(down, expr.VerdictContinue, from, deviceIs(expr.MetaKeyIIF, e.Index))
+		// The port is what the lease is of, and the last that was loaded.
+		add(up, expr.VerdictAccept, deviceIs(expr.MetaKeyOIF, e.Index), source, to, leased)
+		if g.Answers {
+			add(down, expr.VerdictContinue, deviceIs(expr.MetaKeyIIF, e.Index), from)
+		}
 	}
 	add(up, expr.VerdictDrop, to)
+	return conn.Flush()
+}
+
+// lease is the set that holds the server's port for as long as the exits are open.
+func (g *Guard) lease(table *nftables.Table) *nftables.Set {
+	return &nftables.Set{Table: table, Name: "permission", KeyType: nftables.TypeInetService, HasTimeout: true}
+}
+
+func (g *Guard) permission() []nftables.SetElement {
+	if !g.permitted {
+		return nil
+	}
+	return []nftables.SetElement{{Key: binary.BigEndian.AppendUint16(nil, g.Server.Port()), Timeout: g.Lease}}
+}
+
+// Permit opens the exits for the time of the lease from now on, Withdraw closes them.
+func (g *Guard) Permit() error { return g.setPermitted(true) }
+
+// Withdraw closes the exits until Permit.
+func (g *Guard) Withdraw() error {
+	if !g.permitted {
+		return nil
+	}
+	return g.setPermitted(false)
+}
+
+// setPermitted replaces the set's element in one transaction: kernels before 6.13 do not prolong one that is there.
+func (g *Guard) setPermitted(permitted bool) error {
+	conn, err := nftables.New()
+	if err != nil {
+		return err
+	}
+	g.permitted = permitted
+	set := g.lease(&nftables.Table{Name: g.Table, Family: nftables.TableFamilyINet})
+	conn.FlushSet(set)
+	if err := conn.SetAddElements(set, g.permission()); err != nil {
+		return err
+	}
 	return conn.Flush()
 }
 
@@ -128,11 +188,13 @@ func (g *Guard) Read() (Passed, error) {
 	if err != nil {
 		return Passed{}, err
 	}
-	down, err := count(downChain)
-	if err != nil {
-		return Passed{}, err
+	var down []Tally
+	if g.Answers {
+		if down, err = count(downChain); err != nil {
+			return Passed{}, err
+		}
 	}
-	if len(up) != len(g.Exits)+1 || len(down) != len(g.Exits) {
+	if len(up) != len(g.Exits)+1 || g.Answers && len(down) != len(g.Exits) {
 		return Passed{}, fmt.Errorf("table %s is not as it was made", g.Table)
 	}
 	return Passed{Up: up[:len(g.Exits)], Down: down, Refused: up[len(g.Exits)]}, nil

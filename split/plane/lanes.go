@@ -22,6 +22,8 @@ type Options struct {
 	Server netip.AddrPort
 	// Dir is where the journal is kept; it must outlive a crash, not a reboot.
 	Dir string
+	// Ready, which may be nil, is called once, when packets may leave for the first time.
+	Ready func()
 }
 
 // TendEvery is how often a plane looks after its lanes.
@@ -51,7 +53,6 @@ type Lanes struct {
 
 	mu       sync.Mutex
 	list     []*Lane
-	usable   []bool
 	enough   bool
 	proved   bool
 	why      string
@@ -82,7 +83,7 @@ func NewLanes(ctx context.Context, plane string, o Options, mark uint32) (*Lanes
 	if err != nil {
 		return nil, err
 	}
-	s := &Lanes{o: o, mark: mark, plane: plane, log: o.Log, since: time.Now(), usable: make([]bool, len(o.Via))}
+	s := &Lanes{o: o, mark: mark, plane: plane, log: o.Log, since: time.Now()}
 	if s.Server, err = resolve(ctx, o, ways); err != nil {
 		return nil, err
 	}
@@ -196,8 +197,9 @@ func (s *Lanes) Silent() (lanes []int) {
 	return lanes
 }
 
-// Judge decides which lanes may carry packets, and whether they are enough to send at all.
-func (s *Lanes) Judge(now time.Time) (usable []bool, enough bool) {
+// Judge decides which lanes may carry packets, and whether they are enough to send at all. permit makes that so. Only then
+// status and log say it, so that packets leave once they say "running"; where permit fails, they do not.
+func (s *Lanes) Judge(now time.Time, permit func(usable []bool, enough bool) error) error {
 	states := make([]path.State, len(s.list))
 	for i, l := range s.list {
 		var others time.Time
@@ -213,27 +215,39 @@ func (s *Lanes) Judge(now time.Time) (usable []bool, enough bool) {
 			s.log.Info("path is "+string(states[i]), "session", s.o.Session, "path", l.Spec.Name, "why", why)
 		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.usable = split.Usable(states, s.need(), true)
+	usable := split.Usable(states, s.need(), true)
 	healthy := 0
-	for _, u := range s.usable {
+	for _, u := range usable {
 		if u {
 			healthy++
 		}
 	}
+	enough := healthy >= s.need()
+	if err := permit(usable, enough); err != nil {
+		return err
+	}
+	s.tell(usable, healthy, states)
+	return nil
+}
+
+// tell makes known what packets may do now.
+func (s *Lanes) tell(usable []bool, healthy int, states []path.State) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	enough, why := healthy >= s.need(), ""
 	if !enough {
-		why = s.explainStop(healthy, states)
+		why = s.explainStop(usable, healthy, states)
 	}
 	switch {
 	case enough && !s.enough:
 		s.log.Info("running", "session", s.o.Session, "paths", healthy)
+		if !s.proved && s.o.Ready != nil {
+			s.o.Ready()
+		}
 	case !enough && (s.enough || why != s.why):
 		s.log.Warn("nothing is sent: "+why, "session", s.o.Session)
 	}
 	s.enough, s.why, s.proved = enough, why, s.proved || enough
-	return slices.Clone(s.usable), enough
 }
 
 func (s *Lanes) need() int {
@@ -243,10 +257,10 @@ func (s *Lanes) need() int {
 	return s.o.MinPaths
 }
 
-func (s *Lanes) explainStop(healthy int, states []path.State) string {
+func (s *Lanes) explainStop(usable []bool, healthy int, states []path.State) string {
 	var parts []string
 	for i, l := range s.list {
-		if s.usable[i] {
+		if usable[i] {
 			continue
 		}
 		_, why := l.health.State()

@@ -7,10 +7,13 @@
 //
 // Unlike the scripts of the paper, which delete a route and add another one, it replaces the route in one step, in a
 // table of its own that only UDP to the server's port looks in. Under it lies a route to nowhere, and a table of
-// nftables drops what would leave with another path's address. All of this stays after a crash, until [Clean] or the
-// next Open of the session, except that the path is then the one of the moment.
+// nftables drops what would leave with another path's address.
 //
-// It needs CAP_NET_ADMIN, Linux 4.17 and nftables. Do not use it where the kernel plane or the relay will do.
+// It fails closed. The table of nftables lets packets out only while an element of a set lives, which this process renews
+// each second and the kernel takes out three seconds later. So a crash leaves up to three seconds on the path of the
+// moment, and nothing leaves after that, until [Clean] or the next Open of the session.
+//
+// It needs CAP_NET_ADMIN, Linux 4.17 and nftables with sets that time out. Do not use it where the kernel plane or the relay will do.
 package route
 
 import (
@@ -53,6 +56,7 @@ type Plane struct {
 	journal *journal.Journal
 	guard   *plane.Guard
 	left    bool // a crash left a guard
+	renewed time.Time
 	table   *plane.Table
 
 	mu       sync.Mutex
@@ -119,7 +123,7 @@ func (p *Plane) open(ctx context.Context, mark uint32) (err error) {
 		return err
 	}
 	v6 := p.lanes.Server.Addr().Is6()
-	p.guard = &plane.Guard{Table: plane.GuardTable(planeName, p.o.Session), Server: p.lanes.Server}
+	p.guard = &plane.Guard{Table: plane.GuardTable(planeName, p.o.Session), Server: p.lanes.Server, Answers: true, Lease: lease}
 	if p.left, err = plane.Begin(p.journal, p.guard); err != nil {
 		return err
 	}
@@ -178,6 +182,12 @@ func (p *Plane) arrange() error {
 	return nil
 }
 
+// lease is how long packets leave without this process, which renews it each second.
+const (
+	lease = 3 * time.Second
+	renew = time.Second
+)
+
 // Run lets packets leave and switches, until ctx ends; then nothing leaves. It gives nil then.
 func (p *Plane) Run(ctx context.Context) error {
 	tend := time.NewTicker(plane.TendEvery)
@@ -198,7 +208,7 @@ func (p *Plane) Run(ctx context.Context) error {
 		looks = false
 		select {
 		case <-ctx.Done():
-			return p.table.Clear()
+			return errors.Join(p.table.Clear(), p.guard.Withdraw())
 		case <-tend.C:
 			looks = true
 		case <-turn.C:
@@ -218,13 +228,30 @@ func (p *Plane) tend(ctx context.Context) error {
 	if err := p.hear(now); err != nil {
 		return err
 	}
-	usable, enough := p.lanes.Judge(now)
-	if !enough {
-		clear(usable)
-	}
+	return p.lanes.Judge(now, func(usable []bool, enough bool) error { return p.permit(now, usable, enough) })
+}
+
+// permit makes packets leave by the usable lanes, or not at all.
+func (p *Plane) permit(now time.Time, usable []bool, enough bool) error {
 	p.mu.Lock()
 	copy(p.usable, usable)
+	if !enough {
+		clear(p.usable)
+	}
 	p.mu.Unlock()
+	if _, err := p.turn(now); err != nil {
+		return err
+	}
+	switch {
+	case !enough:
+		p.renewed = time.Time{}
+		return p.guard.Withdraw()
+	case now.Sub(p.renewed) >= renew:
+		if err := p.guard.Permit(); err != nil {
+			return err
+		}
+		p.renewed = now
+	}
 	return nil
 }
 

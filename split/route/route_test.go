@@ -179,6 +179,26 @@ func TestRoutesAreReplaced(t *testing.T) {
 	}
 }
 
+// What is sent at the moment when the session is said to be ready leaves.
+func TestReady(t *testing.T) {
+	t.Parallel()
+	w := planetest.New(t)
+	echo := w.NewEcho(t, planetest.Server4)
+	c := w.NewSocket(t, netip.AddrPort{}, netip.AddrPort{})
+	o := options(t, echo.At)
+	sent := 0
+	o.Ready = func() {
+		if _, err := c.WriteToUDPAddrPort([]byte("ready"), echo.At); err == nil {
+			sent++
+		}
+	}
+	start(t, w, o)
+	_ = c.SetReadDeadline(time.Now().Add(5 * time.Second))
+	if n, _, err := c.ReadFromUDPAddrPort(make([]byte, 16)); sent != 1 || n != 5 || err != nil {
+		t.Errorf("%d sent, %d bytes came back: %v", sent, n, err)
+	}
+}
+
 func TestTooFewPathsStopIt(t *testing.T) {
 	w := planetest.New(t)
 	echo := w.NewEcho(t, planetest.Server4)

@@ -1,0 +1,196 @@
+package plane
+
+import (
+	"net"
+	"net/netip"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"heddle/split/journal"
+	"heddle/split/plane/planetest"
+)
+
+var guardsOnly = journal.Kinds{"guard": func() journal.Change { return &Guard{} }}
+
+// exits are the client's devices, each with its own address.
+func exits(t *testing.T, w *planetest.World, server netip.Addr) (all []Exit) {
+	t.Helper()
+	w.Do(t, w.Client, func() error {
+		for n, s := range planetest.Via() {
+			link, err := netlink.LinkByName(s.Arg)
+			if err != nil {
+				return err
+			}
+			all = append(all, Exit{Index: link.Attrs().Index, Source: planetest.Own(n+1, server)})
+		}
+		return nil
+	})
+	return all
+}
+
+// leaves reports whether a datagram comes to the server and back.
+func leaves(t *testing.T, c *net.UDPConn, server netip.AddrPort) bool {
+	t.Helper()
+	if err := c.SetReadDeadline(time.Now().Add(300 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.WriteToUDPAddrPort([]byte("x"), server); err != nil {
+		return false
+	}
+	_, _, err := c.ReadFromUDPAddrPort(make([]byte, 16))
+	return err == nil
+}
+
+// awaitNetwork waits until the world has found its neighbours, which IPv6 takes a moment for.
+func awaitNetwork(t *testing.T, c *net.UDPConn, server netip.AddrPort) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); !leaves(t, c, server); {
+		if time.Now().After(end) {
+			t.Fatal("the world's network does not come up")
+		}
+	}
+}
+
+// The kernel itself closes the exits of a process that does not renew its permission.
+func TestPermissionExpires(t *testing.T) {
+	for name, address := range map[string]netip.Addr{"IPv4": planetest.Server4, "IPv6": planetest.Server6} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := planetest.New(t)
+			echo := w.NewEcho(t, address)
+			c := w.NewSocket(t, netip.AddrPort{}, netip.AddrPort{})
+			awaitNetwork(t, c, echo.At)
+			g := &Guard{Table: "heddle_test", Server: echo.At, Exits: exits(t, w, address), Lease: time.Hour}
+			check := func(what string, change func() error, want bool) {
+				t.Helper()
+				w.Do(t, w.Client, change)
+				if got := leaves(t, c, echo.At); got != want {
+					t.Errorf("%s: a datagram leaves: %v", what, got)
+				}
+			}
+			check("no permission", g.Apply, false)
+			check("permission", g.Permit, true)
+			check("permission renewed", g.Permit, true)
+			check("table replaced", g.Apply, true)
+			check("permission withdrawn", g.Withdraw, false)
+			check("withdrawn again", g.Withdraw, false)
+			check("table replaced without permission", g.Apply, false)
+			g.Lease = time.Second
+			check("permission for a second", g.Permit, true)
+			for end := time.Now().Add(20 * time.Second); leaves(t, c, echo.At); {
+				if time.Now().After(end) {
+					t.Fatal("the permission does not expire")
+				}
+			}
+			check("permission again", g.Permit, true)
+			var seen Passed
+			w.Do(t, w.Client, func() (err error) { seen, err = g.Read(); return err })
+			if seen.Refused.Packets == 0 || seen.Down != nil {
+				t.Errorf("counted %+v", seen)
+			}
+		})
+	}
+}
+
+// A session that starts again finds the guard of the crash, and there is no moment without one.
+func TestGuardStaysFromCrashToStart(t *testing.T) {
+	w := planetest.New(t)
+	echo := w.NewEcho(t, planetest.Server4)
+	c := w.NewSocket(t, netip.AddrPort{}, netip.AddrPort{})
+	dir := t.TempDir()
+	file := filepath.Join(dir, "s.test.json")
+	expect := func(when string, want bool) {
+		t.Helper()
+		if got := leaves(t, c, echo.At); got != want {
+			t.Errorf("%s: a datagram leaves: %v", when, got)
+		}
+	}
+	begin := func(wantLeft bool) (j *journal.Journal, g *Guard) {
+		t.Helper()
+		g = &Guard{Table: "heddle_test", Server: echo.At}
+		w.Do(t, w.Client, func() (err error) {
+			if j, err = OpenJournal(dir, "s", "test", guardsOnly); err != nil {
+				return err
+			}
+			left, err := Begin(j, g)
+			if left != wantLeft {
+				t.Errorf("a crash left a guard: %v", left)
+			}
+			return err
+		})
+		return j, g
+	}
+	clean := func(keep bool) {
+		t.Helper()
+		w.Do(t, w.Client, func() error {
+			_, err := Clean(dir, "s", "test", guardsOnly, keep)
+			return err
+		})
+	}
+	awaitNetwork(t, c, echo.At)
+	begin(false)
+	expect("begun", false)
+	clean(true)
+	expect("cleaned before the next start", false)
+	j, g := begin(true)
+	w.Do(t, w.Client, func() error { return End(j, g, true) })
+	expect("after a start that failed", false)
+	j, g = begin(true)
+	w.Do(t, w.Client, func() error { return End(j, g, false) })
+	expect("ended", true)
+	begin(false)
+	clean(false)
+	expect("cleaned", true)
+	if left, err := filepath.Glob(file); err != nil || len(left) > 0 {
+		t.Errorf("%v, %v", left, err)
+	}
+}
+
+// A watch hears what somebody else changes, and nothing where nobody does.
+func TestWatch(t *testing.T) {
+	w := planetest.New(t)
+	var watch *Watch
+	w.Do(t, w.Client, func() (err error) { watch, err = NewWatch(); return err })
+	defer watch.Close()
+	quiet := func() {
+		t.Helper()
+		for end := time.Now().Add(10 * time.Second); watch.Changed(); {
+			if time.Now().After(end) {
+				t.Fatal("it hears something all the time")
+			}
+		}
+	}
+	quiet()
+	server := &net.IPNet{IP: planetest.Server4.AsSlice(), Mask: net.CIDRMask(32, 32)}
+	for what, change := range map[string]func() error{
+		"route": func() error {
+			return netlink.RouteAdd(&netlink.Route{Dst: server, Gw: net.IPv4(10, 77, 1, 1)})
+		},
+		"rule": func() error {
+			r := netlink.NewRule()
+			r.Priority, r.Table, r.Family = 7, 254, netlink.FAMILY_V6
+			return netlink.RuleAdd(r)
+		},
+		"address": func() error {
+			link, err := netlink.LinkByName("p3")
+			if err != nil {
+				return err
+			}
+			return netlink.AddrAdd(link, &netlink.Addr{IPNet: &net.IPNet{IP: net.IPv4(10, 99, 0, 1), Mask: net.CIDRMask(24, 32)}})
+		},
+		"setting": func() error { return planetest.Set("ipv4/conf/p1/rp_filter", "2") },
+		"device":  func() error { w.SetUp(t, 2, false); return nil },
+	} {
+		w.Do(t, w.Client, change)
+		if !watch.Changed() {
+			t.Errorf("%s: not heard", what)
+		}
+		quiet()
+	}
+	if err := watch.Close(); err != nil {
+		t.Error(err)
+	}
+}
