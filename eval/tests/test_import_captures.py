@@ -1,0 +1,418 @@
+"""Captures, written here byte by byte, with dpkt, and by Heddle itself (tests/data/heddle)."""
+
+import contextlib
+import ipaddress
+import shutil
+import struct
+from pathlib import Path
+
+import dpkt
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heddle_eval import EvalError, importers, parquet
+from heddle_eval.importers import Options, capture, packets
+from heddle_eval.traces import WHOLE
+
+HEDDLE = Path(__file__).parent / "data" / "heddle"
+A, B = "192.0.2.7", "203.0.113.9"
+A6, B6 = "2001:db8::7", "2001:db8::9"
+START = 1_700_000_000 * 10**9
+RAW, ETHERNET, COOKED, COOKED2, LOOPBACK = 101, 1, 113, 276, 0
+
+
+def address(text: str) -> bytes:
+    return ipaddress.ip_address(text).packed
+
+
+def udp(src: str, dst: str, payload: int, ports=(40000, 51820)) -> bytes:
+    datagram = struct.pack(">HHHH", *ports, 8 + payload, 0) + bytes(payload)
+    return ip(src, dst, 17, datagram)
+
+
+def ip(src: str, dst: str, protocol: int, body: bytes) -> bytes:
+    if ":" in src:
+        return struct.pack(">IHBB", 6 << 28, len(body), protocol, 64) + address(src) + address(dst) + body
+    head = struct.pack(">BBHHHBBH", 0x45, 0, 20 + len(body), 0, 0, 64, protocol, 0)
+    return head + address(src) + address(dst) + body
+
+
+def tcp(src: str, dst: str, payload: int, flags: int = 0x10, ports=(40000, 443)) -> bytes:
+    return ip(src, dst, 6, struct.pack(">HHIIBBHHH", *ports, 0, 0, 8 << 4, flags, 0, 0, 0) + bytes(12 + payload))
+
+
+def pcap(frames, link=RAW, nano=True, order="<", snap=None) -> bytes:
+    """``frames``: (nanoseconds since START, bytes)."""
+    out = struct.pack(order + "IHHiIII", 0xA1B23C4D if nano else 0xA1B2C3D4, 2, 4, 0, 0, 65535, link)
+    for at, frame in frames:
+        seconds, part = divmod(START + at, 10**9)
+        kept = frame[:snap]
+        out += struct.pack(order + "IIII", seconds, part if nano else part // 1000, len(kept), len(frame)) + kept
+    return out
+
+
+def block(kind: int, body: bytes, order="<") -> bytes:
+    body += bytes(-len(body) % 4)
+    return struct.pack(order + "II", kind, 12 + len(body)) + body + struct.pack(order + "I", 12 + len(body))
+
+
+def option(code: int, value: bytes, order="<") -> bytes:
+    return struct.pack(order + "HH", code, len(value)) + value + bytes(-len(value) % 4)
+
+
+def section(order="<") -> bytes:
+    return block(0x0A0D0D0A, struct.pack(order + "IHHq", 0x1A2B3C4D, 1, 0, -1), order)
+
+
+def interface(link=RAW, resolution=9, comment="", offset=0, order="<") -> bytes:
+    options = option(9, bytes([resolution]), order) + (option(1, comment.encode(), order) if comment else b"")
+    options += option(14, struct.pack(order + "q", offset), order) if offset else b""
+    return block(1, struct.pack(order + "HHI", link, 0, 0) + options + option(0, b"", order), order)
+
+
+def enhanced(ticks: int, frame: bytes, number=0, flags=None, order="<") -> bytes:
+    body = struct.pack(order + "IIIII", number, ticks >> 32, ticks & 0xFFFFFFFF, len(frame), len(frame))
+    body += frame + bytes(-len(frame) % 4)
+    return block(6, body + (option(2, struct.pack(order + "I", flags), order) if flags else b""), order)
+
+
+TALK = [(0, udp(A, B, 100)), (1_000_001, udp(B, A, 1200, (51820, 40000))), (2_500_000, udp(A, B, 20))]
+SIZES = [128, -1228, 48]
+
+
+def load(tmp_path: Path, raw: bytes, **options):
+    file = tmp_path / "page.pcap"
+    file.write_bytes(raw)
+    return importers.load("auto", [file], Options(**options))
+
+
+def client(*addresses: str):
+    return tuple(ipaddress.ip_network(a) for a in addresses)
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("nano", [True, False])
+def test_reads_pcap_of_any_byte_order_and_resolution(tmp_path, order, nano):
+    traces, report = load(tmp_path, pcap(TALK, nano=nano, order=order), client=client(A))
+    assert traces.names == ("page",)
+    assert traces.path.tolist() == [WHOLE]
+    assert traces.size.tolist() == SIZES
+    np.testing.assert_allclose(traces.time, [0, 0.001000001 if nano else 0.001, 0.0025], rtol=0, atol=1e-12)
+    assert report.counts == {}
+
+
+@pytest.mark.parametrize(
+    ("link", "header"),
+    [
+        (RAW, b""),
+        (12, b""),
+        (228, b""),
+        (ETHERNET, bytes(12) + b"\x08\x00"),
+        (ETHERNET, bytes(12) + b"\x81\x00\x00\x05\x08\x00"),
+        (ETHERNET, bytes(12) + b"\x88\xa8\x00\x05\x81\x00\x00\x06\x08\x00"),
+        (COOKED, bytes(14) + b"\x08\x00"),
+        (COOKED2, b"\x08\x00" + bytes(18)),
+        (LOOPBACK, b"\x02\0\0\0"),
+        (108, b"\0\0\0\x02"),
+    ],
+)
+def test_knows_link_types(tmp_path, link, header):
+    frames = [(at, header + packet) for at, packet in TALK]
+    assert load(tmp_path, pcap(frames, link), client=client(A))[0].size.tolist() == SIZES
+
+
+@pytest.mark.parametrize(
+    ("link", "header"), [(ETHERNET, bytes(12) + b"\x86\xdd"), (COOKED, bytes(14) + b"\x86\xdd"), (RAW, b"")]
+)
+def test_reads_ipv6_with_extensions(tmp_path, link, header):
+    inner = struct.pack(">HHHH", 40000, 443, 18, 0) + bytes(10)
+    options = bytes([60, 0]) + bytes(6) + bytes([17, 1]) + bytes(14)  # hop by hop, then destination options
+    frames = [(0, header + udp(A6, B6, 10)), (1, header + ip(A6, B6, 0, options + inner))]
+    raw = pcap(frames, link)
+    assert load(tmp_path, raw, client=client("2001:db8::/64"))[0].size.tolist() == [58, 82]
+    assert load(tmp_path, raw, client=client(A6), size="payload")[0].size.tolist() == [10, 10]
+    found = packets.decode(capture.read(raw, "x"), "x")
+    assert found.source_port.tolist() == [40000, 40000]
+    assert found.destination_port.tolist() == [51820, 443]
+
+
+def test_padding_of_ethernet_is_no_packet(tmp_path):
+    frame = bytes(12) + b"\x08\x00" + udp(A, B, 1)
+    traces, _ = load(tmp_path, pcap([(0, frame.ljust(60, b"\0"))], ETHERNET), client=client(A))
+    assert traces.size.tolist() == [29]
+
+
+def test_a_length_of_0_is_what_offloading_leaves(tmp_path):
+    packet = bytearray(tcp(A, B, 3000))
+    packet[2:4] = b"\0\0"
+    traces, report = load(tmp_path, pcap([(0, bytes(packet))]), client=client(A))
+    assert traces.size.tolist() == [3052]
+    assert report.counts["packets larger than 1500 bytes: several, joined before the capture"] == 1
+
+
+def test_cut_packets_keep_their_size(tmp_path):
+    assert load(tmp_path, pcap(TALK, snap=40), client=client(A))[0].size.tolist() == SIZES
+
+
+def test_payload_leaves_out_packets_without(tmp_path):
+    frames = [(0, tcp(A, B, 0, 0x02)), (1, tcp(B, A, 0, 0x12, (443, 40000))), (2, tcp(A, B, 77))]
+    traces, report = load(tmp_path, pcap(frames), client=client(A), size="payload")
+    assert traces.size.tolist() == [77]
+    assert report.counts["packets without payload, left out"] == 2
+
+
+def test_pcapng_of_many_sections_interfaces_and_resolutions(tmp_path):
+    ns, us, binary = START + 5, (START + 1_000_000) // 1000, ((START // 10**9) << 20) + (1 << 20) // 500
+    raw = section() + interface() + interface(ETHERNET, resolution=6)
+    raw += enhanced(ns, udp(A, B, 1)) + enhanced(us, bytes(12) + b"\x08\x00" + udp(B, A, 2), number=1)
+    raw += section(">") + block(0xBAD, b"unknown", ">") + interface(resolution=0x80 | 20, order=">")
+    raw += enhanced(binary, udp(A, B, 3), order=">")
+    raw += section() + interface(offset=START // 10**9) + enhanced(3_000_000, udp(A, B, 4))
+    seen = capture.read(raw, "x")
+    assert seen.damage == ""
+    assert (seen.time - START).tolist() == [5, 1_000_000, 1_999_855, 3_000_000]
+    assert load(tmp_path, raw, client=client(A))[0].size.tolist() == [29, -30, 31, 32]
+
+
+def test_dpkt_agrees(tmp_path):
+    """Another's writer, of pcapng with microseconds and Ethernet."""
+    file = tmp_path / "page.pcapng"
+    with file.open("wb") as f:
+        writer = dpkt.pcapng.Writer(f)
+        for at, packet in TALK:
+            frame = dpkt.ethernet.Ethernet(data=dpkt.ip.IP(packet), type=0x0800)
+            writer.writepkt(bytes(frame), ts=(START + at) / 1e9)
+    traces, _ = importers.load("pcap", [file], Options(client=client(A)))
+    assert traces.size.tolist() == SIZES
+    np.testing.assert_allclose(traces.time, [0, 0.001, 0.0025], atol=2e-6)
+
+
+def test_heddles_own_captures_and_its_own_table_say_the_same():
+    mine, report = importers.load("pcap", [HEDDLE])
+    theirs = parquet.read(HEDDLE / "trace.parquet")
+    assert report.paths == {"home": 0, "lte": 1}
+    assert mine.names == theirs.names == ("page",)
+    for column in ("size", "offset", "label", "load", "path"):
+        np.testing.assert_array_equal(getattr(mine, column), getattr(theirs, column), err_msg=column)
+    np.testing.assert_allclose(mine.time, theirs.time, rtol=0, atol=1e-6)
+    # IPv4 and IPv6 headers and UDP's, around 32, 132, ... bytes; the client's first.
+    assert mine.trace(0).size.tolist() == [60, -160, 260, -360]
+    assert mine.trace(1).size.tolist() == [80, -180, 280, -380]
+    np.testing.assert_allclose(mine.trace(1).time, [0.0015, 0.002500001, 0.003500002, 0.004500003], atol=1e-9)
+
+
+@pytest.mark.skipif(not shutil.which("tcpdump"), reason="tcpdump is not installed")
+def test_filters_as_tcpdump_does(tmp_path):
+    frames = [*TALK, (3_000_000, tcp(A, B, 5)), (4_000_000, udp(A, B, 9, (40000, 53)))]
+    traces, _ = load(tmp_path, pcap(frames), client=client(A), filter="udp and not port 53")
+    assert traces.size.tolist() == SIZES
+    np.testing.assert_allclose(traces.time[1], 0.001000001, atol=1e-12)
+    # tcpdump writes no flags of direction, and the client is known all the same.
+    traces, report = importers.load("pcap", [HEDDLE / "page"], Options(filter="len > 200"))
+    assert [t.size.tolist() for t in traces][:2] == [[260, -360], [280, -380]]
+    assert "captures whose client was guessed; --client names it" not in report.counts
+    with pytest.raises(EvalError, match=r"--filter nonsense here: tcpdump says of .*syntax"):
+        load(tmp_path, pcap(TALK), filter="nonsense here")
+    with pytest.raises(EvalError, match="no packet passes the filter 'icmp'"):
+        load(tmp_path, pcap(TALK), filter="icmp")
+
+
+def test_says_that_tcpdump_is_absent(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(EvalError, match="tcpdump is not installed"):
+        load(tmp_path, pcap(TALK), filter="udp")
+
+
+@pytest.mark.parametrize(
+    ("frames", "sizes"),
+    [
+        ([(0, udp("10.0.0.1", B, 1, (5000, 6000))), (1, udp(B, "10.0.0.1", 2, (6000, 5000)))], [29, -30]),
+        # The capture begins with an answer: the service's port tells, and else the private address.
+        ([(0, udp(A, B, 1, (443, 6000))), (1, udp(B, A, 2, (6000, 443)))], [-29, 30]),
+        ([(0, udp("8.8.8.8", "10.0.0.1", 1, (5000, 6000)))], [-29]),
+        ([(0, tcp(A, B, 0, 0x02, (443, 443))), (1, tcp(B, A, 1, 0x12, (443, 443)))], [52, -53]),
+    ],
+)
+def test_guesses_the_client_and_says_so(tmp_path, frames, sizes):
+    traces, report = load(tmp_path, pcap(frames))
+    assert traces.size.tolist() == sizes
+    assert report.counts["captures whose client was guessed; --client names it"] == 1
+
+
+def test_comments_and_flags_name_the_client(tmp_path):
+    named = section() + interface(comment=f"tap; client={B}") + enhanced(START, udp(A, B, 1))
+    assert load(tmp_path, named)[0].size.tolist() == [-29]
+    flagged = section() + interface(comment="client=outbound; here") + enhanced(START, udp(A, B, 1), flags=1)
+    assert load(tmp_path, flagged + enhanced(START + 1, udp(A, B, 2), flags=2))[0].size.tolist() == [-29, 30]
+    assert load(tmp_path, named, client=client(A))[0].size.tolist() == [29]
+
+
+def test_leaves_out_strangers_and_says_how_many(tmp_path):
+    frames = [*TALK, (3_000_000, udp("198.51.100.1", "198.51.100.2", 5)), (4_000_000, b"\x10 no IP")]
+    traces, report = load(tmp_path, pcap(frames), client=client(A))
+    assert traces.size.tolist() == SIZES
+    assert report.counts == {
+        "packets without IP, left out": 1,
+        "packets neither from nor to the client, left out": 1,
+    }
+
+
+def test_cuts_one_capture_at_silences_and_by_conversation(tmp_path):
+    second = 10**9
+    frames = [(0, udp(A, B, 1)), (second, udp(B, A, 2, (51820, 40000))), (9 * second, udp(A, B, 3, (40001, 51820)))]
+    raw = pcap(frames)
+    traces, _ = load(tmp_path, raw, client=client(A), per="gap", gap=5.0)
+    assert [(t.size.tolist(), t.time.tolist()) for t in traces] == [([29, -30], [0, 1]), ([31], [0])]
+    assert traces.load.tolist() == [0, 1]
+    assert len(load(tmp_path, raw, client=client(A), per="gap", gap=8.5)[0]) == 1
+    by_flow, _ = load(tmp_path, raw, client=client(A), per="flow")
+    assert sorted(t.size.tolist() for t in by_flow) == [[29, -30], [31]]
+
+
+def write(folder: Path, **files: bytes) -> Path:
+    for name, raw in files.items():
+        file = folder / f"{name.replace('__', '/')}.pcapng"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(raw)
+    return folder
+
+
+def test_paths_of_one_load_share_its_number_and_its_clock(tmp_path):
+    late = [(at + 40_000_000, packet) for at, packet in TALK]
+    files = {
+        "my-page-1-lte": pcap(late),
+        "my-page-1-home": pcap(TALK),
+        "my-page-2-home": pcap(TALK),
+        "b-1-lte": pcap(TALK),
+    }
+    write(tmp_path / "c", **files)
+    traces, report = importers.load(
+        "pcap", [tmp_path / "c"], Options(label="{page}-{visit}-{path}.pcapng", client=client(A), unmonitored=("my*",))
+    )
+    assert report.paths == {"home": 0, "lte": 1}
+    assert report.counts == {"page loads that lack a path which others have": 2}
+    assert traces.labels.tolist() == ["b", "my-page", "my-page", "my-page"]
+    assert traces.monitored.tolist() == [True, False]
+    assert traces.path.tolist() == [1, 0, 1, 0]
+    assert traces.load.tolist() == [0, 1, 1, 2]
+    np.testing.assert_allclose(traces.time[traces.offset[:-1]], [0, 0, 0.04, 0])
+
+
+def test_a_path_that_saw_nothing_keeps_an_empty_trace(tmp_path):
+    write(tmp_path / "c", p__1__home=pcap(TALK), p__1__lte=pcap([]))
+    traces, report = importers.load("pcap", [tmp_path / "c"], Options(client=client(A)))
+    assert traces.lengths.tolist() == [3, 0]
+    assert report.counts == {"traces of paths that saw nothing of the page load": 1}
+
+
+def test_silences_are_those_of_all_paths(tmp_path):
+    second = 10**9
+    home = [(0, udp(A, B, 1)), (20 * second, udp(A, B, 2))]
+    write(
+        tmp_path / "c", p__1__home=pcap(home), p__1__lte=pcap([(4 * second, udp(A, B, 3)), (8 * second, udp(A, B, 4))])
+    )
+    traces, _ = importers.load("pcap", [tmp_path / "c"], Options(client=client(A), per="gap", gap=5.0))
+    assert {
+        (int(t), int(p)): traces.trace(i).size.tolist()
+        for i, (t, p) in enumerate(zip(traces.load, traces.path, strict=True))
+    } == {
+        (0, 0): [29],
+        (0, 1): [31, 32],
+        (1, 0): [30],
+        (1, 1): [],
+    }
+    with pytest.raises(EvalError, match="cannot be matched"):
+        importers.load("pcap", [tmp_path / "c"], Options(client=client(A), per="flow"))
+
+
+@pytest.mark.parametrize(
+    ("raw", "why"),
+    [
+        (b"", "the file is empty"),
+        (b"GIF89a..", "it is no capture"),
+        (pcap([]), "the capture holds no packet"),
+        (pcap(TALK)[:20], "cut short within its header"),
+        (pcap(TALK)[:-1], r"cut short.*after 2 packets"),
+        (pcap([(0, b"\x10 no IP"), (1, b"")]), "none of its 2 packets is an IP packet"),
+        (pcap(TALK, link=147), "link type 147 is not known"),
+        (section() + block(3, struct.pack("<I", 1) + b"x"), "packets without a time"),
+        (section() + enhanced(START, b"x"), "an interface that is not there"),
+        (section()[:-2], "cut short"),
+        (section() + interface() + enhanced(2**63, TALK[0][1]), "the time of a packet makes no sense"),
+    ],
+)
+def test_says_what_is_wrong_with_a_capture(tmp_path, raw, why):
+    with pytest.raises(EvalError, match=why):
+        load(tmp_path, raw)
+
+
+def test_salvages_what_comes_before_the_damage(tmp_path):
+    traces, report = load(tmp_path, pcap(TALK)[:-1], client=client(A), salvage=True)
+    assert traces.size.tolist() == SIZES[:2]
+    assert report.counts["captures that are damaged, read as far as they go"] == 1
+
+
+def test_nobody_of_the_client_is_an_error(tmp_path):
+    with pytest.raises(EvalError, match="none of its 3 IP packets is from or to the client"):
+        load(tmp_path, pcap(TALK), client=client("198.51.100.1"))
+
+
+def test_times_that_go_backwards(tmp_path):
+    frames = [(0, udp(A, B, 1)), (5 * 10**9, udp(A, B, 2)), (10**9, udp(A, B, 3))]
+    with pytest.raises(EvalError, match="go backwards at packet 3") as e:
+        load(tmp_path, pcap(frames), client=client(A))
+    assert "--sort" in e.value.hint
+    traces, report = load(tmp_path, pcap(frames), client=client(A), sort=True)
+    assert traces.size.tolist() == [29, 31, 30]
+    assert traces.time.tolist() == [0, 1, 5]
+    assert report.counts == {"traces whose packets were put in the order of time": 1}
+    # As threads that capture both directions write them: no reason to stop.
+    close = [(0, udp(A, B, 1)), (2_000_000, udp(A, B, 2)), (1_000_000, udp(A, B, 3))]
+    assert load(tmp_path, pcap(close), client=client(A))[0].size.tolist() == [29, 31, 30]
+
+
+def test_a_bad_path_takes_its_whole_load_along_and_nothing_else(tmp_path):
+    write(tmp_path / "c", p__1__home=pcap(TALK), p__1__lte=pcap(TALK)[:-1], p__2__home=pcap(TALK), p__2__lte=pcap(TALK))
+    with pytest.raises(EvalError, match="cut short"):
+        importers.load("pcap", [tmp_path / "c"], Options(client=client(A)))
+    traces, report = importers.load("pcap", [tmp_path / "c"], Options(client=client(A), skip_bad=True))
+    assert len(traces) == 2
+    assert len(report.skipped) == 1
+    assert report.skipped[0]["what"].endswith("p/1/lte.pcapng")
+
+
+SEEDS = [pcap(TALK), section() + interface(comment="client=outbound") + enhanced(START, udp(A6, B6, 9), flags=2)]
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    seed=st.sampled_from(SEEDS),
+    edits=st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=12),
+    cut=st.integers(0, 400),
+    tail=st.binary(max_size=60),
+    size=st.sampled_from(["ip", "payload"]),
+)
+def test_hostile_captures_give_traces_or_an_explained_error(tmp_path_factory, seed, edits, cut, tail, size):
+    raw = bytearray(seed)
+    for at, value in edits:
+        raw[at % len(raw)] = value
+    raw = bytes(raw[: max(len(raw) - cut, 0)]) + tail if cut < 300 else bytes(raw)
+    file = tmp_path_factory.getbasetemp() / "hostile.pcap"
+    file.write_bytes(raw)
+    with contextlib.suppress(EvalError):
+        traces, _ = importers.load("pcap", [file], Options(salvage=True, size=size))
+        assert (np.abs(traces.size) > 0).all()
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    link=st.sampled_from([0, 1, 12, 101, 108, 113, 228, 229, 276]), frames=st.lists(st.binary(max_size=120), max_size=5)
+)
+def test_hostile_frames_never_read_beyond_themselves(link, frames):
+    raw = pcap(list(enumerate(frames)), link)
+    found = packets.decode(capture.read(raw, "x"), "x")
+    for i, size, payload in zip(found.index, found.size, found.payload, strict=True):
+        assert 0 < size <= len(frames[i])
+        assert 0 <= payload < size
