@@ -78,6 +78,12 @@ func startWireguard(t *testing.T, psk bool) *wireguard {
 // connect makes the client's device over a bind of ours.
 func (w *wireguard) connect(t *testing.T, b *Bind) *netstack.Net {
 	t.Helper()
+	inside, _ := w.connectDevice(t, b)
+	return inside
+}
+
+func (w *wireguard) connectDevice(t *testing.T, b *Bind) (*netstack.Net, *device.Device) {
+	t.Helper()
 	tun, inside, err := netstack.CreateNetTUN([]netip.Addr{clientInside}, nil, 1420)
 	if err != nil {
 		t.Fatal(err)
@@ -94,7 +100,7 @@ func (w *wireguard) connect(t *testing.T, b *Bind) *netstack.Net {
 	}
 	peer := dev.LookupPeer(w.client.PeerPublic)
 	b.Attach(peer.SendKeepalive)
-	return inside
+	return inside, dev
 }
 
 func loopbackPaths(n int) []path.Spec {

@@ -83,7 +83,10 @@ func ExitName(exit uint64) string { return fmt.Sprintf("%016x", exit) }
 // ParseExitName reads the name of an exit; false where it is none.
 func ParseExitName(name string) (exit uint64, ok bool) {
 	exit, err := strconv.ParseUint(name, 16, 64)
-	return exit, err == nil && exit != 0 && len(name) == 16
+	if err != nil || len(name) != 16 {
+		return 0, false
+	}
+	return exit, exit != 0
 }
 
 // ReadCapsules reads the capsules of a request stream until it ends, which is no error, and hands each HTTP datagram
