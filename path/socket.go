@@ -5,12 +5,11 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
 
-	"golang.org/x/net/ipv4"
-	"golang.org/x/net/ipv6"
 	"golang.org/x/sys/unix"
 )
 
@@ -27,23 +26,24 @@ const (
 type Socket struct {
 	conn  *net.UDPConn
 	raw   syscall.RawConn
-	batch batchConn
 	local netip.AddrPort
 	gso   atomic.Bool
+	in    *inbox
 
 	sending struct {
 		sync.Mutex
-		messages []ipv4.Message
-		counts   []int // datagrams of each message
+		out      *outbox
+		messages []outgoing
 		to       netip.AddrPort
-		addr     *net.UDPAddr
+		addr     sockaddr
+		addrLen  int
 	}
-	receiving []ipv4.Message
 }
 
-type batchConn interface {
-	ReadBatch([]ipv4.Message, int) (int, error)
-	WriteBatch([]ipv4.Message, int) (int, error)
+// outgoing is one message: a run of datagrams, and what makes the kernel cut it into them.
+type outgoing struct {
+	datagrams [][]byte
+	control   []byte
 }
 
 // binding is what a socket is tied to.
@@ -81,11 +81,7 @@ func openSocket(ctx context.Context, b binding) (*Socket, error) {
 		conn.Close()
 		return nil, err
 	}
-	if network == "udp4" {
-		s.batch = ipv4.NewPacketConn(conn)
-	} else {
-		s.batch = ipv6.NewPacketConn(conn)
-	}
+	s.in, s.sending.out = newInbox(s.raw), newOutbox(s.raw)
 	s.gso.Store(s.probeGSO())
 	return s, nil
 }
@@ -133,23 +129,22 @@ func (s *Socket) Close() error { return s.conn.Close() }
 func (s *Socket) SendTo(to netip.AddrPort, datagrams [][]byte) (int, error) {
 	s.sending.Lock()
 	defer s.sending.Unlock()
-	if s.sending.to != to {
-		s.sending.to, s.sending.addr = to, net.UDPAddrFromAddrPort(to)
+	if err := s.address(to); err != nil {
+		return 0, s.explain(err)
 	}
 	s.plan(datagrams, s.gso.Load())
 	sent, next, retried := 0, 0, false
 	var last error
 	for next < len(s.sending.messages) {
-		n, err := s.batch.WriteBatch(s.sending.messages[next:], 0)
-		n = max(n, 0)
-		for _, count := range s.sending.counts[next : next+n] {
-			sent += count
+		n, err := s.sending.out.send(&s.sending.addr, s.sending.addrLen, s.sending.messages[next:])
+		for _, m := range s.sending.messages[next : next+n] {
+			sent += len(m.datagrams)
 		}
 		next += n
 		if err == nil {
 			continue
 		}
-		failed := s.sending.counts[next]
+		failed := len(s.sending.messages[next].datagrams)
 		switch {
 		case errors.Is(err, net.ErrClosed):
 			return sent, net.ErrClosed
@@ -170,6 +165,19 @@ func (s *Socket) SendTo(to netip.AddrPort, datagrams [][]byte) (int, error) {
 	return sent, last
 }
 
+// address prepares to send to an address. s.sending is locked.
+func (s *Socket) address(to netip.AddrPort) (err error) {
+	if s.sending.to == to {
+		return nil
+	}
+	s.sending.to = netip.AddrPort{}
+	if s.sending.addrLen, err = s.sending.addr.put(to, s.local.Addr().Is6()); err != nil {
+		return err
+	}
+	s.sending.to = to
+	return nil
+}
+
 // refusesGSO reports whether the kernel would rather have the datagrams one by one.
 func refusesGSO(err error) bool {
 	return errors.Is(err, unix.EIO) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EMSGSIZE)
@@ -187,7 +195,7 @@ func isPending(err error) bool {
 
 // plan fills s.sending.messages: each a run of datagrams of one length, of which the last may be shorter.
 func (s *Socket) plan(datagrams [][]byte, gso bool) {
-	s.sending.messages, s.sending.counts = s.sending.messages[:0], s.sending.counts[:0]
+	s.sending.messages = s.sending.messages[:0]
 	for len(datagrams) > 0 {
 		n := 1
 		if gso {
@@ -199,25 +207,22 @@ func (s *Socket) plan(datagrams [][]byte, gso bool) {
 }
 
 func (s *Socket) addMessage(datagrams [][]byte) {
-	m := ipv4.Message{Buffers: datagrams, Addr: s.sending.addr}
+	m := outgoing{datagrams: datagrams}
 	if len(datagrams) > 1 {
-		m.OOB = segmentControl(len(datagrams[0]))
+		m.control = segmentControl(len(datagrams[0]))
 	}
 	s.sending.messages = append(s.sending.messages, m)
-	s.sending.counts = append(s.sending.counts, len(datagrams))
 }
 
 // split replaces message i by one for each of its datagrams.
 func (s *Socket) split(i int) {
-	rest := append([]ipv4.Message(nil), s.sending.messages[i+1:]...)
-	restCounts := append([]int(nil), s.sending.counts[i+1:]...)
-	datagrams := s.sending.messages[i].Buffers
-	s.sending.messages, s.sending.counts = s.sending.messages[:i], s.sending.counts[:i]
+	rest := slices.Clone(s.sending.messages[i+1:])
+	datagrams := s.sending.messages[i].datagrams
+	s.sending.messages = s.sending.messages[:i]
 	for k := range datagrams {
 		s.addMessage(datagrams[k : k+1 : k+1])
 	}
 	s.sending.messages = append(s.sending.messages, rest...)
-	s.sending.counts = append(s.sending.counts, restCounts...)
 }
 
 // runLength is how many of the first datagrams fit one UDP_SEGMENT message.
@@ -243,25 +248,18 @@ func runLength(datagrams [][]byte) int {
 
 // Receive blocks until datagrams arrive; see [Flow]. Only one goroutine may receive.
 func (s *Socket) Receive(into []Inbound) (int, error) {
-	for len(s.receiving) < len(into) {
-		s.receiving = append(s.receiving, ipv4.Message{
-			Buffers: [][]byte{make([]byte, receiveBuffer)}, OOB: make([]byte, controlLen)})
-	}
-	n, err := s.batch.ReadBatch(s.receiving[:len(into)], 0)
+	n, err := s.in.receive(len(into))
 	if err != nil {
 		if errors.Is(err, net.ErrClosed) {
 			return 0, net.ErrClosed
 		}
 		return 0, s.explain(err)
 	}
-	for i, m := range s.receiving[:n] {
-		into[i] = Inbound{Data: m.Buffers[0][:m.N], Size: max(m.N, 1)}
-		if size := segmentSize(m.OOB[:m.NN]); size > 0 {
+	for i := range n {
+		data, from, control := s.in.message(i)
+		into[i] = Inbound{Data: data, Size: max(len(data), 1), From: from}
+		if size := segmentSize(control); size > 0 {
 			into[i].Size = size
-		}
-		if from, ok := m.Addr.(*net.UDPAddr); ok {
-			a := from.AddrPort()
-			into[i].From = netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
 		}
 	}
 	return n, nil

@@ -268,3 +268,22 @@ func FuzzExtendedError(f *testing.F) {
 		}
 	})
 }
+
+// Garbage on the way of each datagram would bring a collection into it now and then.
+func TestDatagramsCostNoGarbage(t *testing.T) {
+	for _, address := range []string{"127.0.0.1:0", "[::1]:0"} {
+		to, from := listen(t, address), listen(t, address)
+		one, into := [][]byte{make([]byte, 1200)}, make([]Inbound, 4)
+		got := testing.AllocsPerRun(100, func() {
+			if _, err := from.SendTo(to.LocalAddr(), one); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := to.Receive(into); err != nil || into[0].From != from.LocalAddr() {
+				t.Fatal(into[0].From, err)
+			}
+		})
+		if got != 0 {
+			t.Errorf("%s: %v allocations for each datagram", address, got)
+		}
+	}
+}

@@ -1,0 +1,164 @@
+package path
+
+import (
+	"net/netip"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// mmsghdr is struct mmsghdr of recvmmsg(2) and sendmmsg(2).
+type mmsghdr struct {
+	header unix.Msghdr
+	length uint32
+}
+
+// shortSend is how many bytes at most go to the kernel without a word to Go's scheduler. A system call that the scheduler
+// knows of wakes the scheduler's monitor thread where the program was idle, and on the way of a lone datagram that takes
+// longer than the call itself. A burst may keep the kernel busy for long, so for that the scheduler is told.
+const shortSend = 2048
+
+// inbox receives with recvmmsg. Its memory is that of the last receive until the next.
+type inbox struct {
+	raw      syscall.RawConn
+	read     func(fd uintptr) bool // made once, so that a receive allocates nothing
+	messages []mmsghdr
+	places   []*place
+	want, n  int
+	errno    syscall.Errno
+}
+
+// place is where one message goes.
+type place struct {
+	from    sockaddr
+	buffer  unix.Iovec
+	data    [receiveBuffer]byte
+	control [controlLen]byte
+}
+
+func newInbox(raw syscall.RawConn) *inbox {
+	b := &inbox{raw: raw}
+	b.read = b.tryRead
+	return b
+}
+
+// receive blocks until there are messages, want at most, and gives how many came.
+func (b *inbox) receive(want int) (int, error) {
+	for len(b.places) < want {
+		p := &place{}
+		p.buffer.Base = &p.data[0]
+		p.buffer.SetLen(len(p.data))
+		b.places, b.messages = append(b.places, p), append(b.messages, mmsghdr{})
+	}
+	b.want = want
+	if err := b.raw.Read(b.read); err != nil {
+		return 0, err
+	}
+	if b.errno != 0 {
+		return 0, b.errno
+	}
+	return b.n, nil
+}
+
+// tryRead receives what is there, or reports that there is nothing. It never blocks, so the scheduler is not told.
+func (b *inbox) tryRead(fd uintptr) bool {
+	for i, p := range b.places[:b.want] {
+		h := &b.messages[i].header
+		h.Name, h.Namelen = p.from.pointer(), uint32(len(p.from))
+		h.Iov, h.Control = &p.buffer, &p.control[0]
+		h.SetIovlen(1)
+		h.SetControllen(len(p.control))
+	}
+	for {
+		n, _, errno := unix.RawSyscall6(unix.SYS_RECVMMSG, fd, uintptr(unsafe.Pointer(&b.messages[0])), uintptr(b.want), unix.MSG_DONTWAIT, 0, 0)
+		switch errno {
+		case unix.EINTR:
+			continue
+		case unix.EAGAIN:
+			return false
+		}
+		b.n, b.errno = int(n), errno
+		return true
+	}
+}
+
+// message gives the payload, the sender and the control messages of message i of the last receive.
+func (b *inbox) message(i int) (data []byte, from netip.AddrPort, control []byte) {
+	m, p := &b.messages[i], b.places[i]
+	return p.data[:m.length], p.from.addrPort(), p.control[:min(int(m.header.Controllen), len(p.control))]
+}
+
+// outbox sends with sendmmsg.
+type outbox struct {
+	raw      syscall.RawConn
+	write    func(fd uintptr) bool
+	messages []mmsghdr
+	buffers  []unix.Iovec
+	short    bool
+	n        int
+	errno    syscall.Errno
+}
+
+func newOutbox(raw syscall.RawConn) *outbox {
+	b := &outbox{raw: raw}
+	b.write = b.tryWrite
+	return b
+}
+
+// send sends messages to one address, and gives how many the kernel took; where it took none, err says why.
+func (b *outbox) send(to *sockaddr, toLen int, messages []outgoing) (int, error) {
+	b.buffers, b.messages = b.buffers[:0], b.messages[:0]
+	bytes := 0
+	for _, m := range messages {
+		for _, d := range m.datagrams {
+			v := unix.Iovec{Base: unsafe.SliceData(d)}
+			v.SetLen(len(d))
+			b.buffers = append(b.buffers, v)
+			bytes += len(d)
+		}
+	}
+	rest := b.buffers
+	for _, m := range messages {
+		var h mmsghdr
+		h.header.Name, h.header.Namelen = to.pointer(), uint32(toLen)
+		h.header.Iov = &rest[0]
+		h.header.SetIovlen(len(m.datagrams))
+		if len(m.control) > 0 {
+			h.header.Control = &m.control[0]
+			h.header.SetControllen(len(m.control))
+		}
+		b.messages = append(b.messages, h)
+		rest = rest[len(m.datagrams):]
+	}
+	b.short = bytes <= shortSend
+	err := b.raw.Write(b.write)
+	clear(b.messages) // the datagrams are the caller's again
+	clear(b.buffers)
+	if err == nil && b.errno != 0 {
+		err = b.errno
+	}
+	if err != nil {
+		return 0, err
+	}
+	return b.n, nil
+}
+
+// tryWrite sends, or reports that there is no room.
+func (b *outbox) tryWrite(fd uintptr) bool {
+	call := unix.Syscall6
+	if b.short {
+		call = unix.RawSyscall6
+	}
+	for {
+		n, _, errno := call(unix.SYS_SENDMMSG, fd, uintptr(unsafe.Pointer(&b.messages[0])), uintptr(len(b.messages)), unix.MSG_DONTWAIT, 0, 0)
+		switch errno {
+		case unix.EINTR:
+			continue
+		case unix.EAGAIN:
+			return false
+		}
+		b.n, b.errno = int(n), errno
+		return true
+	}
+}
