@@ -40,7 +40,10 @@ is lost; with --handshake-via by that path alone.
 
 With --plane kernel or route there is no relay: programs send to the server
 itself, and this machine picks the path of each packet. Both need privileges;
-heddle-doctor(1) shows what each plane can do.`,
+heddle-doctor(1) shows what each plane can do. They split what goes to one
+address. Where the server was given by name, nothing leaves to its others; the
+name is looked up each minute, and once it leads elsewhere they end with an
+error, and nothing leaves until they are started again.`,
 		Example: `  heddle split --listen 127.0.0.1:51820 --to vpn.example.com:51820 --via home=if:eth0 --via lte=if:wwan0
   heddle split --listen 127.0.0.1:4433 --to 192.0.2.1:443 --via a=src:192.0.2.7 --via b=src:198.51.100.7 --every 50p
   heddle split --listen 127.0.0.1:4433 --to 192.0.2.1:443 --via home=if:eth0 --via lte=if:wwan0 --path office=wireguard:office.conf --handshake-via office

@@ -177,11 +177,16 @@ func (p *Plane) permitDevices() error {
 	if len(exits) == len(p.guard.Exits) {
 		return nil
 	}
+	p.guard.Exits = exits
+	return p.applyGuard()
+}
+
+// applyGuard replaces the table, whose counters begin again.
+func (p *Plane) applyGuard() error {
 	p.countRefused()
 	p.mu.Lock()
 	p.refused, p.stray = p.refused+p.stray, 0
 	p.mu.Unlock()
-	p.guard.Exits = exits
 	return p.guard.Apply()
 }
 

@@ -80,6 +80,7 @@ type Plane struct {
 	journal *journal.Journal
 	guard   *plane.Guard
 	left    bool // a crash left a guard
+	moved   bool // the server did: the guard stays
 
 	watch  *plane.Watch
 	looked time.Time // when all was seen in its place
@@ -149,6 +150,7 @@ func (p *Plane) open(ctx context.Context) (err error) {
 		return err
 	}
 	p.guard = &plane.Guard{Table: plane.GuardTable(planeName, o.Session), Server: p.lanes.Server}
+	p.guard.Forbid(p.lanes.Others()...)
 	if p.left, err = plane.Begin(p.journal, p.guard); err != nil {
 		return refused(err)
 	}
@@ -273,8 +275,9 @@ func cached(all map[int]*ebpf.Program, key int, make func() (*ebpf.Program, erro
 	return made, err
 }
 
-// Close stops the session and takes back what was changed. After it, programs that send to the server do so unsplit.
-func (p *Plane) Close() error { return p.close(false) }
+// Close stops the session and takes back what was changed. After it, programs that send to the server do so unsplit, but
+// where Run ended with [plane.ErrMoved]: then the guard stays.
+func (p *Plane) Close() error { return p.close(p.moved) }
 
 func (p *Plane) close(keepGuard bool) error {
 	p.mu.Lock()

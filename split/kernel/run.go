@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -43,13 +44,18 @@ func (t *trial) next(now time.Duration, silent []int) int {
 	return -1
 }
 
-// Run lets packets leave, and looks after the paths until ctx ends; then nothing leaves. It gives nil then.
+// Run lets packets leave, and looks after the paths until ctx ends; then nothing leaves. It gives nil then. It fails with
+// [plane.ErrMoved] where the server's name leads elsewhere.
 func (p *Plane) Run(ctx context.Context) error {
 	defer p.session.maps.permit(0)
+	p.lanes.FollowName(ctx)
 	tick := time.NewTicker(plane.TendEvery)
 	defer tick.Stop()
 	for {
-		if err := p.tend(ctx); err != nil {
+		if err := p.tend(ctx); errors.Is(err, plane.ErrMoved) {
+			p.moved = true
+			return err
+		} else if err != nil {
 			// The programs stop by themselves where this lasts.
 			p.lanes.Warn("%v", err)
 		}
@@ -83,6 +89,16 @@ func (p *Plane) tend(ctx context.Context) (err error) {
 
 // look finds out how each path leaves now, and whether all is still in its place. It reports whether a path moved.
 func (p *Plane) look(ctx context.Context) (moved bool, err error) {
+	more, err := p.lanes.Moved(time.Now())
+	if err != nil {
+		return false, err
+	}
+	if more {
+		p.guard.Forbid(p.lanes.Others()...)
+		if err := p.applyGuard(); err != nil {
+			return false, err
+		}
+	}
 	moved = p.lanes.Follow(ctx)
 	if err := p.verify(); err != nil {
 		return moved, err

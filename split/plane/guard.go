@@ -21,6 +21,8 @@ type Guard struct {
 	Table  string         `json:"table"`
 	Server netip.AddrPort `json:"server"`
 	Exits  []Exit         `json:"-"` // none of them after a crash: then nothing leaves
+	// Others are addresses to which nothing leaves: those that the server's name has or had beside Server.
+	Others []netip.AddrPort `json:"others,omitempty"`
 	// Answers are counted too.
 	Answers bool `json:"-"`
 	// Lease, where it is not 0, is how long the exits are open after [Guard.Permit]. The kernel closes them then, whether
@@ -64,6 +66,16 @@ func (g *Guard) String() string {
 	return fmt.Sprintf("nft add table inet %s (datagrams to %s leave as the session says, or not at all)", g.Table, g.Server)
 }
 
+// Forbid adds to Others, of which it keeps the newest 64. Apply must follow.
+func (g *Guard) Forbid(others ...netip.AddrPort) {
+	for _, a := range others {
+		if a.IsValid() && a != g.Server && !slices.Contains(g.Others, a) {
+			g.Others = append(g.Others, a)
+		}
+	}
+	g.Others = g.Others[max(0, len(g.Others)-2*maxOthers):]
+}
+
 const (
 	upChain   = "postrouting"
 	downChain = "prerouting"
@@ -98,26 +110,29 @@ func (g *Guard) Apply() error {
 		conn.AddRule(&nftables.Rule{Table: table, Chain: chain,
 			Exprs: append(slices.Concat(parts...), &expr.Counter{}, &expr.Verdict{Kind: verdict})})
 	}
-	to := slices.Concat(addressIs(g.Server.Addr(), false), udpPortIs(g.Server.Port(), false))
-	from := slices.Concat(addressIs(g.Server.Addr(), true), udpPortIs(g.Server.Port(), true))
+	to, from := endpointIs(g.Server, false), endpointIs(g.Server, true)
 	for _, e := range g.Exits {
 		var source []expr.Any
 		if e.Source.IsValid() {
 			source = addressIs(e.Source, true)
 		}
-		// The port is what the lease is of, and the last that was loaded.
+		// The lease is of the port, which the match of the endpoint leaves behind.
 		add(up, expr.VerdictAccept, deviceIs(expr.MetaKeyOIF, e.Index), source, to, leased)
 		if g.Answers {
 			add(down, expr.VerdictContinue, deviceIs(expr.MetaKeyIIF, e.Index), from)
 		}
 	}
 	add(up, expr.VerdictDrop, to)
+	for _, other := range g.Others {
+		add(up, expr.VerdictDrop, endpointIs(other, false))
+	}
 	return conn.Flush()
 }
 
 // lease is the set that holds the server's port for as long as the exits are open.
 func (g *Guard) lease(table *nftables.Table) *nftables.Set {
-	return &nftables.Set{Table: table, Name: "permission", KeyType: nftables.TypeInetService, HasTimeout: true}
+	// The library's own numbers for sets are not made for use from several goroutines; one is enough for a transaction.
+	return &nftables.Set{Table: table, ID: 1, Name: "permission", KeyType: nftables.TypeInetService, HasTimeout: true}
 }
 
 func (g *Guard) permission() []nftables.SetElement {
@@ -194,10 +209,16 @@ func (g *Guard) Read() (Passed, error) {
 			return Passed{}, err
 		}
 	}
-	if len(up) != len(g.Exits)+1 || g.Answers && len(down) != len(g.Exits) {
+	n := len(g.Exits)
+	if len(up) != n+1+len(g.Others) || g.Answers && len(down) != n {
 		return Passed{}, fmt.Errorf("table %s is not as it was made", g.Table)
 	}
-	return Passed{Up: up[:len(g.Exits)], Down: down, Refused: up[len(g.Exits)]}, nil
+	p := Passed{Up: up[:n], Down: down}
+	for _, drop := range up[n:] {
+		p.Refused.Packets += drop.Packets
+		p.Refused.Bytes += drop.Bytes
+	}
+	return p, nil
 }
 
 // headers are the bytes of an IP header without options and a UDP header.
@@ -229,6 +250,11 @@ func addressIs(a netip.Addr, source bool) []expr.Any {
 	}
 	return slices.Concat(equal(&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: 1}, []byte{family}),
 		equal(&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: length}, a.AsSlice()))
+}
+
+// endpointIs matches UDP to or from an address and port. It leaves the port in register 1.
+func endpointIs(a netip.AddrPort, source bool) []expr.Any {
+	return slices.Concat(addressIs(a.Addr(), source), udpPortIs(a.Port(), source))
 }
 
 func udpPortIs(port uint16, source bool) []expr.Any {

@@ -80,17 +80,17 @@ func ExitOf(server netip.Addr) (int, error) {
 	return routes[0].LinkIndex, nil
 }
 
-// resolve finds the server's address: the first that most of the paths can send to.
-func resolve(ctx context.Context, o Options, ways map[string]path.Path) (netip.AddrPort, error) {
+// resolve finds the server's address: the first that most of the paths can send to. Where it was given by name, it gives
+// all that the name has.
+func resolve(ctx context.Context, o Options, ways map[string]path.Path) (server netip.AddrPort, all []netip.AddrPort, err error) {
 	if o.Server.IsValid() {
-		return netip.AddrPortFrom(o.Server.Addr().Unmap(), o.Server.Port()), nil
+		return netip.AddrPortFrom(o.Server.Addr().Unmap(), o.Server.Port()), nil, nil
 	}
-	addresses, err := lookupServer(ctx, o.To)
-	if err != nil {
-		return netip.AddrPort{}, err
+	if all, err = o.Lookup(ctx, o.To); err != nil {
+		return netip.AddrPort{}, nil, err
 	}
-	best, most := netip.AddrPort{}, -1
-	for _, to := range addresses {
+	most := -1
+	for _, to := range all {
 		n := 0
 		for _, s := range o.Via {
 			if flow, err := ways[s.Name].Open(ctx, to); err == nil {
@@ -99,8 +99,8 @@ func resolve(ctx context.Context, o Options, ways map[string]path.Path) (netip.A
 			}
 		}
 		if n > most {
-			best, most = to, n
+			server, most = to, n
 		}
 	}
-	return best, nil
+	return server, all, nil
 }

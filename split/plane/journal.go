@@ -34,9 +34,14 @@ func Clean(dir, session, plane string, kinds journal.Kinds, keepGuard bool) (lin
 }
 
 // Begin takes back what a crash of a session left, and puts the guard up as the first change. A guard that is there is
-// replaced in one step, so that there is no moment without one; left tells that there was.
+// replaced in one step, so that there is no moment without one; left tells that there was. Where the server had another
+// address then, nothing leaves to that one either.
 func Begin(j *journal.Journal, g *Guard) (left bool, err error) {
 	keep := guards(j)
+	for _, c := range j.Changes()[:keep] {
+		before := c.(*Guard)
+		g.Forbid(append(before.Others, before.Server)...)
+	}
 	if _, err := j.Undo(keep); err != nil {
 		return keep > 0, err
 	}

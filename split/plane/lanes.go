@@ -22,6 +22,10 @@ type Options struct {
 	Server netip.AddrPort
 	// Dir is where the journal is kept; it must outlive a crash, not a reboot.
 	Dir string
+	// Lookup finds the addresses of HOST:PORT; nil for this machine's resolver.
+	Lookup func(ctx context.Context, to string) ([]netip.AddrPort, error)
+	// LookAgain is how often a name is looked up again; 0 for each minute.
+	LookAgain time.Duration
 	// Ready, which may be nil, is called once, when packets may leave for the first time.
 	Ready func()
 }
@@ -50,6 +54,7 @@ type Lanes struct {
 	plane string
 	log   *slog.Logger
 	since time.Time
+	names *names
 
 	mu       sync.Mutex
 	list     []*Lane
@@ -64,6 +69,9 @@ type Lanes struct {
 func NewLanes(ctx context.Context, plane string, o Options, mark uint32) (*Lanes, error) {
 	if o.Log == nil {
 		o.Log = slog.Default()
+	}
+	if o.Lookup == nil {
+		o.Lookup = lookupServer
 	}
 	if len(o.Via) == 0 {
 		return nil, &path.Error{What: "session " + o.Session, Why: "no path was given", Hint: "add --via NAME=KIND:ARG, for example --via home=if:eth0"}
@@ -84,9 +92,11 @@ func NewLanes(ctx context.Context, plane string, o Options, mark uint32) (*Lanes
 		return nil, err
 	}
 	s := &Lanes{o: o, mark: mark, plane: plane, log: o.Log, since: time.Now()}
-	if s.Server, err = resolve(ctx, o, ways); err != nil {
+	var found []netip.AddrPort
+	if s.Server, found, err = resolve(ctx, o, ways); err != nil {
 		return nil, err
 	}
+	s.names = newNames(o, s.Server, found)
 	if a := s.Server.Addr(); !a.IsGlobalUnicast() {
 		return nil, &path.Error{What: "server " + s.Server.String(), Why: "this plane reaches only global unicast addresses", Hint: "use --plane relay"}
 	}
@@ -94,6 +104,7 @@ func NewLanes(ctx context.Context, plane string, o Options, mark uint32) (*Lanes
 		s.list = append(s.list, &Lane{Spec: spec, way: ways[spec.Name]})
 	}
 	s.warnSharedObservers()
+	s.warnOthers()
 	return s, nil
 }
 

@@ -56,6 +56,7 @@ type Plane struct {
 	journal *journal.Journal
 	guard   *plane.Guard
 	left    bool // a crash left a guard
+	moved   bool // the server did: the guard stays
 	renewed time.Time
 	table   *plane.Table
 
@@ -124,6 +125,7 @@ func (p *Plane) open(ctx context.Context, mark uint32) (err error) {
 	}
 	v6 := p.lanes.Server.Addr().Is6()
 	p.guard = &plane.Guard{Table: plane.GuardTable(planeName, p.o.Session), Server: p.lanes.Server, Answers: true, Lease: lease}
+	p.guard.Forbid(p.lanes.Others()...)
 	if p.left, err = plane.Begin(p.journal, p.guard); err != nil {
 		return err
 	}
@@ -188,15 +190,20 @@ const (
 	renew = time.Second
 )
 
-// Run lets packets leave and switches, until ctx ends; then nothing leaves. It gives nil then.
+// Run lets packets leave and switches, until ctx ends; then nothing leaves. It gives nil then. It fails with
+// [plane.ErrMoved] where the server's name leads elsewhere.
 func (p *Plane) Run(ctx context.Context) error {
+	p.lanes.FollowName(ctx)
 	tend := time.NewTicker(plane.TendEvery)
 	defer tend.Stop()
 	turn := time.NewTimer(time.Hour)
 	defer turn.Stop()
 	for looks := true; ; {
 		if looks {
-			if err := p.tend(ctx); err != nil {
+			if err := p.tend(ctx); errors.Is(err, plane.ErrMoved) {
+				p.moved = true
+				return errors.Join(err, p.stop())
+			} else if err != nil {
 				p.lanes.Warn("%v", err)
 			}
 		}
@@ -208,7 +215,7 @@ func (p *Plane) Run(ctx context.Context) error {
 		looks = false
 		select {
 		case <-ctx.Done():
-			return errors.Join(p.table.Clear(), p.guard.Withdraw())
+			return p.stop()
 		case <-tend.C:
 			looks = true
 		case <-turn.C:
@@ -216,10 +223,19 @@ func (p *Plane) Run(ctx context.Context) error {
 	}
 }
 
+// stop lets nothing leave.
+func (p *Plane) stop() error { return errors.Join(p.table.Clear(), p.guard.Withdraw()) }
+
 // tend looks once after the paths.
 func (p *Plane) tend(ctx context.Context) error {
-	changed := p.lanes.Follow(ctx)
-	if changed {
+	more, err := p.lanes.Moved(time.Now())
+	if err != nil {
+		return err
+	}
+	if more {
+		p.guard.Forbid(p.lanes.Others()...)
+	}
+	if changed := p.lanes.Follow(ctx); changed || more {
 		if err := p.arrange(); err != nil {
 			return err
 		}
@@ -337,8 +353,9 @@ func (p *Plane) Status() split.Status {
 
 func count(t plane.Tally) split.Count { return split.Count{Packets: t.Packets, Bytes: t.Bytes} }
 
-// Close stops the session and takes back what was changed. After it, programs that send to the server do so unsplit.
-func (p *Plane) Close() error { return p.close(false) }
+// Close stops the session and takes back what was changed. After it, programs that send to the server do so unsplit, but
+// where Run ended with [plane.ErrMoved]: then the guard stays.
+func (p *Plane) Close() error { return p.close(p.moved) }
 
 func (p *Plane) close(keepGuard bool) error {
 	p.mu.Lock()
