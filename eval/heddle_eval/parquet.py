@@ -63,36 +63,39 @@ def read(file: str | Path) -> Traces:
         raise EvalError(
             str(file), f"it is no Parquet file that can be read: {e}", "heddle-eval import makes one"
         ) from e
-    for column, kind in SCHEMA.items():
-        if column == "dummy" and column not in frame.columns:
-            continue
-        if column not in frame.columns:
-            raise EvalError(str(file), f"it has no column {column!r}", "docs/traces.md lists the columns")
+    if missing := [c for c in SCHEMA if c not in frame.columns and c != "dummy"]:
+        raise EvalError(str(file), f"it has no column {missing[0]!r}", "docs/traces.md lists the columns")
+    frame = frame.select(c for c in SCHEMA if c in frame.columns)
+    for column in frame.columns:
         try:
-            frame = frame.with_columns(pl.col(column).cast(kind))
+            frame = frame.with_columns(pl.col(column).cast(SCHEMA[column]))
         except pl.exceptions.PolarsError as e:
-            raise EvalError(str(file), f"column {column!r} does not hold {kind}") from e
+            raise EvalError(str(file), f"column {column!r} does not hold {SCHEMA[column]}") from e
     return _traces(frame, str(file))
 
 
 def _traces(frame: pl.DataFrame, file: str) -> Traces:
-    if frame.select(pl.any_horizontal(pl.all().is_null().any())).item():
-        raise EvalError(file, "a value is missing")
-    lengths = frame["time_us"].list.len().to_numpy()
-    if (lengths != frame["size"].list.len().to_numpy()).any():
+    if "dummy" in frame.columns and frame["dummy"].null_count() == len(frame):
+        frame = frame.drop("dummy")
+    columns = [c for c in frame.columns if isinstance(SCHEMA[c], pl.List)]
+    # Some writers leave out a list that is empty.
+    frame = frame.with_columns(pl.col(columns).fill_null([]))
+    lengths = frame["time_us"].list.len()
+    if any((frame[c].list.len() != lengths).any() for c in columns):
         raise EvalError(file, "a trace has more times than sizes, or fewer")
-    # A list without elements explodes to a null, which is no packet.
-    flat = {c: frame[c].explode().drop_nulls().to_numpy() for c in frame.columns if isinstance(SCHEMA[c], pl.List)}
+    flat = {c: frame[c].filter(lengths > 0).explode() for c in columns}
+    if any(v.null_count() for v in (*flat.values(), *(frame[c] for c in ("label", "monitored", "load", "path")))):
+        raise EvalError(file, "a value is missing")
     names = sorted(set(frame["label"]))
     seen = dict(frame.select("label", "monitored").unique().iter_rows())
     if frame.select("label", "monitored").n_unique() > len(names):
         raise EvalError(file, "a class is both monitored and not")
     number = {n: i for i, n in enumerate(names)}
     return Traces(
-        time=flat["time_us"] / 1e6,
-        size=flat["size"].astype(np.int32),
-        dummy=flat.get("dummy", np.zeros(int(lengths.sum()), bool)),
-        offset=np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]),
+        time=flat["time_us"].to_numpy() / 1e6,
+        size=flat["size"].to_numpy(),
+        dummy=flat["dummy"].to_numpy() if "dummy" in flat else np.zeros(lengths.sum(), bool),
+        offset=np.concatenate([[0], np.cumsum(lengths.to_numpy(), dtype=np.int64)]),
         label=np.array([number[n] for n in frame["label"]], np.int32),
         load=frame["load"].to_numpy(),
         path=frame["path"].to_numpy(),
