@@ -21,6 +21,7 @@ type fakePath struct {
 	sent     [][]byte
 	flow     *fakeFlow
 	fail     error // of Open
+	wanted   bool  // the last Open asked for the order
 	share    string
 	endpoint string
 	exit     string
@@ -42,9 +43,10 @@ func init() {
 	}})
 }
 
-func (p *fakePath) Open(context.Context, netip.AddrPort) (path.Flow, error) {
+func (p *fakePath) Open(ctx context.Context, _ netip.AddrPort) (path.Flow, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.wanted = path.WantsOrder(ctx)
 	if p.fail != nil {
 		return nil, p.fail
 	}
@@ -97,11 +99,14 @@ func (p *fakePath) take() [][]byte {
 }
 
 // put makes a datagram arrive.
-func (p *fakePath) put(from netip.AddrPort, data []byte) {
+func (p *fakePath) put(from netip.AddrPort, data []byte) { p.putOrdered(from, data, 0, 0) }
+
+// putOrdered makes a datagram arrive with its place in what an exit sent.
+func (p *fakePath) putOrdered(from netip.AddrPort, data []byte, exit, order uint64) {
 	p.mu.Lock()
 	flow := p.flow
 	p.mu.Unlock()
-	flow.arrived <- []path.Inbound{{Data: data, Size: max(len(data), 1), From: from}}
+	flow.arrived <- []path.Inbound{{Data: data, Size: max(len(data), 1), From: from, Exit: exit, Order: order}}
 }
 
 // breaks makes the path fail to open, nil mends it.

@@ -22,14 +22,15 @@ func TestCheckPlane(t *testing.T) {
 	ruled := timed(func(o *Options) { o.Rules = []Rule{{When{Port: 53}, "a"}} })
 	settled := timed(func(o *Options) { o.Schedule.Settle = time.Second })
 	gaps := timed(func(o *Options) { o.AtGaps = time.Millisecond })
+	ordered := timed(func(o *Options) { o.Reorder = time.Millisecond })
 	for _, c := range []struct {
 		plane string
 		o     Options
 		why   string // "" where it can
 	}{
-		{"relay", counted, ""}, {"relay", tunnelled, ""}, {"relay", ruled, ""}, {"relay", settled, ""}, {"relay", gaps, ""},
+		{"relay", counted, ""}, {"relay", tunnelled, ""}, {"relay", ruled, ""}, {"relay", settled, ""}, {"relay", gaps, ""}, {"relay", ordered, ""},
 		{"kernel", timed(nil), ""}, {"kernel", counted, ""}, {"kernel", tunnelled, "takes only if and src"},
-		{"kernel", ruled, "no rules"}, {"kernel", settled, "neither --settle"}, {"kernel", gaps, "neither --settle"},
+		{"kernel", ruled, "no rules"}, {"kernel", settled, "neither --settle"}, {"kernel", gaps, "neither --settle"}, {"kernel", ordered, "no --reorder"},
 		{"route", timed(nil), ""}, {"route", counted, "cannot count"}, {"route", ruled, "no rules"},
 		{"wireguard", timed(nil), "none of that name"}, {"", timed(nil), "none of that name"},
 	} {

@@ -248,6 +248,58 @@ func TestPlaced(t *testing.T) {
 	}
 }
 
+// A relay asks its paths for the order only where it is wanted, and then keeps it.
+func TestRelayKeepsTheOrder(t *testing.T) {
+	for _, window := range []time.Duration{0, time.Minute} {
+		_, paths := closedFake(t, 2, nil)
+		r := startRelay(t, fakeServer, func(o *RelayOptions) {
+			o.Reorder = window
+			for i := range paths {
+				o.Via[i] = path.Spec{Name: o.Via[i].Name, Kind: "fake", Arg: paths[i].name}
+			}
+			o.Via = o.Via[:2]
+		})
+		c := client(t, r.Addr())
+		c.Write([]byte("begin"))
+		for deadline := time.Now().Add(20 * time.Second); len(paths[0].take())+len(paths[1].take()) == 0; time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatal("the session does not begin")
+			}
+		}
+		for _, p := range paths {
+			p.mu.Lock()
+			if p.wanted != (window > 0) {
+				t.Errorf("with --reorder %v a path is asked for the order: %v", window, p.wanted)
+			}
+			p.mu.Unlock()
+		}
+		if window == 0 {
+			continue
+		}
+		buffer := make([]byte, 1)
+		read := func() string {
+			n, err := c.Read(buffer)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return string(buffer[:n])
+		}
+		paths[0].putOrdered(fakeServer, []byte("1"), 7, 1)
+		got := read()
+		paths[1].putOrdered(fakeServer, []byte("3"), 7, 3)
+		paths[1].putOrdered(fakeServer, []byte("4"), 7, 4)
+		paths[1].putOrdered(fakeServer, []byte("x"), 7, 0) // without a place: at once
+		got += read()
+		paths[0].putOrdered(fakeServer, []byte("2"), 7, 2)
+		for range 3 {
+			got += read()
+		}
+		if got != "1x234" {
+			t.Errorf("the client got %q", got)
+		}
+	}
+}
+
 // TestAnyArrivals lets three paths deliver a numbered stream with delays, losses and duplicates: all that arrives is
 // given once, in order where nothing was lost, and within the window.
 func TestAnyArrivals(t *testing.T) {
