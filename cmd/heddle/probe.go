@@ -48,7 +48,7 @@ the flags that heddle split should have for that server.
 Without --via it takes this machine's own way, and changes ports only. It sends
 no request but GET; without --get it asks for /, which is rarely long enough to
 measure. --dry-run says what would be sent. It is somebody's server: a probe
-makes some twenty connections, one after the other, and keeps to --for and
+makes some thirty connections, one after the other, and keeps to --for and
 --max-bytes.
 
 The exit code is 0 also where the server forbids what splitting needs, and where

@@ -51,6 +51,7 @@ func advise(r *Report) Advice {
 	if !a.Split {
 		return a
 	}
+	a.beginning(r.Early, say)
 	a.Flags = []string{"--schedule", a.Schedule, "--every", a.Every}
 	return a
 }
@@ -79,9 +80,11 @@ func (a *Advice) period(r *Report, say func(string, ...any)) {
 	if change == changeAddress {
 		best = t.HoldsAddress
 	}
-	kept := t.Cases[0]
+	var kept Case
 	for _, c := range t.Cases {
-		if c.Change == change && c.Ratio > kept.Ratio {
+		if !c.Survived {
+			say("A session does not survive a new %s every %s: %s.", c.Change, c.Every, c.Why)
+		} else if c.Change == change && c.Ratio > kept.Ratio {
 			kept = c
 		}
 	}
@@ -91,7 +94,7 @@ func (a *Advice) period(r *Report, say func(string, ...any)) {
 		say("A download keeps at least nine tenths of its speed when it changes every %s.", best)
 	case kept.Ratio == 0:
 		a.Split, a.Every, a.Schedule, a.Flags = false, "", "", []string{}
-		say("A download does not go on when it changes: nothing came at any period.")
+		say("Do not split sessions with this server: at no period does a download go on when it changes.")
 		return
 	default:
 		a.Every = kept.Every
@@ -115,6 +118,15 @@ func (a *Advice) period(r *Report, say func(string, ...any)) {
 	if a.Settle > 0 {
 		say("It takes a download %v to come to speed: change nothing before that.", a.Settle)
 	}
+}
+
+// beginning warns of a server that does not stand changes of a young session.
+func (a *Advice) beginning(e *Early, say func(string, ...any)) {
+	if e == nil || e.Survived {
+		return
+	}
+	a.Settle = max(a.Settle, e.Settled)
+	say("A session that changes every %s from its beginning on does not always survive (%s): change nothing in its first %v.", e.Every, e.Why, e.Settled)
 }
 
 // exits names those of the paths that share one.

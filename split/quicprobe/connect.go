@@ -31,13 +31,27 @@ const keepAlive = 10 * time.Millisecond
 
 // connect makes a connection over the first path.
 func (p *prober) connect(ctx context.Context) (*session, error) {
-	s := &session{socket: newRebinder(p.to, p.meter), recorder: &recorder{}}
-	first, err := s.socket.add(ctx, p.ways[0], 0)
+	s, err := p.begin(ctx)
 	if err != nil {
 		return nil, err
 	}
-	s.lanes = []*lane{first}
+	return s, p.dial(ctx, s)
+}
+
+// begin gives a session that is not connected yet, on the first path.
+func (p *prober) begin(ctx context.Context) (*session, error) {
+	s := &session{socket: newRebinder(p.to, p.meter), recorder: newRecorder()}
 	s.transport = &quic.Transport{Conn: s.socket}
+	if _, err := s.lane(ctx, p, 0); err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// dial connects a session, or closes it.
+func (p *prober) dial(ctx context.Context, s *session) (err error) {
+	first := s.lanes[0]
 	dial, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	go func() {
@@ -54,7 +68,7 @@ func (p *prober) connect(ctx context.Context) (*session, error) {
 	trust := &tls.Config{ServerName: p.name, NextProtos: p.ALPN, RootCAs: p.Roots, InsecureSkipVerify: p.Insecure, MinVersion: tls.VersionTLS13}
 	s.conn, err = s.transport.Dial(dial, s.socket.remote, trust, config)
 	if err == nil {
-		return s, nil
+		return nil
 	}
 	if cause := context.Cause(dial); cause != nil {
 		err = cause
@@ -62,13 +76,13 @@ func (p *prober) connect(ctx context.Context) (*session, error) {
 	silent := first.received.Load() == 0
 	s.close()
 	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
+		return context.Cause(ctx)
 	}
 	_, told := errors.AsType[*path.Unreachable](err)
 	if _, timeout := errors.AsType[net.Error](err); timeout && silent && !told {
-		return nil, p.silence(ctx)
+		return p.silence(ctx)
 	}
-	return nil, p.explain(err)
+	return p.explain(err)
 }
 
 // lane opens another address or port of the client.

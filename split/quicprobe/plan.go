@@ -51,6 +51,7 @@ func NewPlan(o Options) (Plan, error) {
 	}
 	add(runs, "downloads of GET %s, with changing %s, every %v to %v, and without, as far as the bytes go", p.Get, kinds,
 		p.pace.periods[len(p.pace.periods)-1], p.pace.periods[0])
+	add(p.pace.early+1, "connections that change from their beginning on, at the period to be recommended")
 	return plan, nil
 }
 

@@ -65,12 +65,14 @@ type pace struct {
 	window    time.Duration // of a download that counts
 	periods   []time.Duration
 	most      int           // addresses and ports at once
+	early     int           // sessions that change from their beginning on
 	stun      time.Duration // for an answer of the STUN server, at first
 }
 
-// usual is the pace towards strangers. The first of the periods is the default of heddle split.
+// usual is the pace towards strangers. What a server does not stand in a young session may last for a moment of the
+// handshake only, and each early change meets another one.
 var usual = pace{question: time.Second, handshake: 5 * time.Second, answer: 3 * time.Second, dwell: 100 * time.Millisecond,
-	ramp: 600 * time.Millisecond, window: time.Second, most: MaxPaths, stun: 500 * time.Millisecond,
+	ramp: 600 * time.Millisecond, window: time.Second, most: MaxPaths, early: 6, stun: 500 * time.Millisecond,
 	periods: []time.Duration{500 * time.Millisecond, 200 * time.Millisecond, 100 * time.Millisecond, 50 * time.Millisecond, 20 * time.Millisecond, 10 * time.Millisecond}}
 
 // usualPeriod is where the search for the shortest period begins.
@@ -253,7 +255,7 @@ func resolve(ctx context.Context, server string, usual uint16) ([]netip.AddrPort
 
 // all asks everything in turn.
 func (p *prober) all(ctx context.Context) error {
-	for _, phase := range []func(context.Context) error{p.exits, p.hello, p.changes, p.rotations, p.throughput} {
+	for _, phase := range []func(context.Context) error{p.exits, p.hello, p.changes, p.rotations, p.throughput, p.early} {
 		if err := phase(ctx); err != nil {
 			return err
 		}

@@ -171,7 +171,7 @@ func TestExits(t *testing.T) {
 }
 
 func TestRecorder(t *testing.T) {
-	r := &recorder{}
+	r := newRecorder()
 	if p, _, _ := r.server(); p != nil {
 		t.Errorf("parameters before the handshake: %+v", p)
 	}
@@ -213,7 +213,7 @@ func TestSearchForPeriod(t *testing.T) {
 			if !ok {
 				ratio = 1
 			}
-			done = append(done, Case{Change: changeAddress, Every: periods[i].String(), Ratio: ratio})
+			done = append(done, Case{Change: changeAddress, Every: periods[i].String(), Ratio: ratio, Survived: true})
 			tried = append(tried, periods[i].String())
 		}
 		if got := strings.Join(tried, " "); got != c.tried {
@@ -227,15 +227,15 @@ func TestSearchForPeriod(t *testing.T) {
 		t.Errorf("of one period, %d is first", i)
 	}
 	// A period that failed casts doubt on a shorter one that held.
-	if got := shortest([]Case{{Change: changePort, Every: "100ms", Ratio: 0.5}, {Change: changePort, Every: "50ms", Ratio: 1}}, changePort); got != "" {
+	if got := shortest([]Case{{Change: changePort, Survived: true, Every: "100ms", Ratio: 0.5}, {Change: changePort, Survived: true, Every: "50ms", Ratio: 1}}, changePort); got != "" {
 		t.Errorf("shortest is %q", got)
 	}
 }
 
 func TestDistrusts(t *testing.T) {
 	pair := func(address, port float64) []Case {
-		return []Case{{Change: changeAddress, Every: "50ms", Paths: 2, Ratio: 1}, {Change: changeAddress, Every: "100ms", Paths: 2, Ratio: address},
-			{Change: changePort, Every: "100ms", Paths: 2, Ratio: port}}
+		return []Case{{Change: changeAddress, Survived: true, Every: "50ms", Paths: 2, Ratio: 1}, {Change: changeAddress, Survived: true, Every: "100ms", Paths: 2, Ratio: address},
+			{Change: changePort, Survived: true, Every: "100ms", Paths: 2, Ratio: port}}
 	}
 	for _, c := range []struct {
 		address, port float64

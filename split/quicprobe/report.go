@@ -28,6 +28,8 @@ type Report struct {
 	Rotations   []Rotation  `json:"rotations"`
 	PathsAtOnce int         `json:"paths_at_once"`
 	Throughput  *Throughput `json:"throughput"`
+	// Early is whether sessions survive that change from their beginning on.
+	Early *Early `json:"early"`
 	// Distrusts says after what the server starts slowly again, since it does not carry its congestion state over (RFC
 	// 9000, section 9.4): "nothing", "addresses" (new ones, but not new ports) or "changes" (new ports too); empty where
 	// unknown. It is drawn from the cases of one period.
@@ -121,6 +123,26 @@ type Case struct {
 	Bits     float64 `json:"bits_per_second"`
 	// Ratio is the speed as a part of that without changes, just before and after; above 1 is faster.
 	Ratio float64 `json:"ratio"`
+	// Survived says that the server still answered after it; Why says what happened instead.
+	Survived bool   `json:"survived"`
+	Why      string `json:"why,omitempty"`
+}
+
+// held reports whether a session keeps most of its speed at that period, and lives.
+func (c Case) held() bool { return c.Survived && c.Ratio >= holds }
+
+// Early is a number of sessions that change from their first datagram on, as those of heddle split do without --settle;
+// the others of a probe change nothing before they are open.
+type Early struct {
+	// Every is the period between changes, Paths the number of addresses and ports.
+	Every string `json:"every"`
+	Paths int    `json:"paths"`
+	// Tried is how many sessions were begun; the last of them is the one that died.
+	Tried    int    `json:"tried"`
+	Survived bool   `json:"survived"`
+	Why      string `json:"why,omitempty"`
+	// Settled is how long the downloads of the probe change nothing.
+	Settled time.Duration `json:"settled_ns"`
 }
 
 // What a server may distrust.
@@ -144,7 +166,7 @@ type Advice struct {
 	Paths    int    `json:"paths"`
 	Every    string `json:"every,omitempty"`
 	Schedule string `json:"schedule,omitempty"`
-	// Settle is how long a session takes to its full speed, where it should not change before that; 0 for no matter.
+	// Settle is how long a session should not change at its beginning; 0 for no matter.
 	Settle time.Duration `json:"settle_ns,omitempty"`
 	// Flags are the flags of heddle split that say so.
 	Flags []string `json:"flags"`

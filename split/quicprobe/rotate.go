@@ -53,7 +53,7 @@ func (p *prober) change(ctx context.Context, way int) (*Rebinding, error) {
 	switch {
 	case out.Survived:
 	case s.ended() != nil:
-		out.Why = "the connection ended: " + s.ended().Error()
+		out.Why = ending(s.ended())
 	case out.After > 0:
 		out.Why = "it looked there, but did not follow"
 	case s.lanes[0].received.Load() > old+1: // one may have been under way
@@ -136,7 +136,7 @@ func (p *prober) rotate(ctx context.Context, k, ways int) (Rotation, error) {
 	out.HeardOn = len(heard)
 	switch {
 	case s.ended() != nil:
-		out.Why = "the connection ended: " + s.ended().Error()
+		out.Why = ending(s.ended())
 	case silent > 0:
 		out.Why = fmt.Sprintf("it did not answer on %d of %d", k-out.HeardOn, k)
 		if out.HeardOn == k {

@@ -70,6 +70,21 @@ type mood struct {
 	most   int                     // addresses and ports that each may come from; 0 for any number
 	only   netip.Addr
 	dead   bool
+	mute   bool   // lets nothing pass of a connection that came from a second address or port
+	closes string // "loudly" or "silently" where downloads end that come to a new address or port
+	ended  string // the newest of the connections that ended silently
+}
+
+// moves ends a connection whose client moved, as closes says.
+func (m *mood) moves(c *quic.Conn) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closes == "loudly" {
+		c.CloseWithError(7, "too many paths")
+	}
+	if m.closes == "silently" {
+		m.ended = m.newest
+	}
 }
 
 func (m *mood) ReadFrom(p []byte) (int, net.Addr, error) {
@@ -100,7 +115,7 @@ func (m *mood) passes(data []byte, from netip.AddrPort) bool {
 		return false
 	}
 	m.known[from] = true
-	return true
+	return (!m.mute || len(m.known) < 2) && (m.ended == "" || m.ended != m.newest)
 }
 
 func (m *mood) connections() int {
@@ -114,6 +129,9 @@ func (m *mood) die() {
 	defer m.mu.Unlock()
 	m.dead = true
 }
+
+// connection is the key of a request's connection in its context.
+type connection struct{}
 
 // start serves /big, which never ends, /small, and / which is not there, until the test ends.
 func start(t *testing.T, change func(*mood, *quic.Config)) *server {
@@ -131,14 +149,21 @@ func start(t *testing.T, change func(*mood, *quic.Config)) *server {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /big", func(w http.ResponseWriter, r *http.Request) {
 		block := make([]byte, 1<<16)
-		for r.Context().Err() == nil {
+		c := r.Context().Value(connection{}).(*quic.Conn)
+		for first := c.RemoteAddr().String(); r.Context().Err() == nil; {
+			if c.RemoteAddr().String() != first {
+				m.moves(c)
+			}
 			if _, err := w.Write(block); err != nil {
 				return
 			}
 		}
 	})
 	mux.HandleFunc("GET /small", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "small") })
-	h := &http3.Server{Handler: mux, TLSConfig: http3.ConfigureTLSConfig(&tls.Config{Certificates: []tls.Certificate{certificate}}), QUICConfig: config}
+	h := &http3.Server{Handler: mux, TLSConfig: http3.ConfigureTLSConfig(&tls.Config{Certificates: []tls.Certificate{certificate}}), QUICConfig: config,
+		ConnContext: func(ctx context.Context, c *quic.Conn) context.Context {
+			return context.WithValue(ctx, connection{}, c)
+		}}
 	done := make(chan struct{})
 	go func() {
 		h.Serve(plain{m})
@@ -167,7 +192,7 @@ func (p plain) SetWriteBuffer(n int) error                 { return p.m.UDPConn.
 
 // quick is the pace of tests: nobody has to be spared. A machine that is busy may be late with answers that do come.
 var quick = pace{question: 100 * time.Millisecond, handshake: 2 * time.Second, answer: 3 * time.Second, dwell: time.Millisecond,
-	ramp: 10 * time.Millisecond, window: 60 * time.Millisecond, most: 4, stun: 20 * time.Millisecond,
+	ramp: 10 * time.Millisecond, window: 60 * time.Millisecond, most: 4, early: 2, stun: 20 * time.Millisecond,
 	periods: []time.Duration{40 * time.Millisecond, 20 * time.Millisecond, 10 * time.Millisecond, 5 * time.Millisecond}}
 
 func (s *server) options(paths int) Options {

@@ -102,6 +102,11 @@ func (r *Report) changeRows(row func(name, format string, args ...any)) {
 		distrustsChanges: "changes: it is slow again after a new port, as after a new address"}[r.Distrusts]; words != "" {
 		row("distrusts", "%s", words)
 	}
+	if e := r.Early; e != nil && e.Survived {
+		row("changes from the start", "survived, every %s in %d sessions", e.Every, e.Tried)
+	} else if e != nil {
+		row("changes from the start", "not survived, every %s in session %d: %s", e.Every, e.Tried, e.Why)
+	}
 	row("traffic", "%s sent, %s received", size(r.Sent), size(r.Received))
 }
 
@@ -121,6 +126,11 @@ func (t *Throughput) write(b *strings.Builder) {
 		fmt.Fprintf(table, "\t%s\t%s\t%d\t%d\t%s\t%.2f\t\n", c.Change, c.Every, c.Paths, c.Switches, speed(c.Bits), c.Ratio)
 	}
 	table.Flush()
+	for _, c := range t.Cases {
+		if !c.Survived {
+			fmt.Fprintf(b, "\nNew %s every %s: %s.\n", c.Change, c.Every, c.Why)
+		}
+	}
 }
 
 func speed(bits float64) string {

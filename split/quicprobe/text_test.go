@@ -27,7 +27,7 @@ func full() *Report {
 		Rotations:     []Rotation{{Paths: 2, HeardOn: 2, Slowest: 60 * time.Millisecond, Held: true}, {Paths: 3, HeardOn: 3, Slowest: 80 * time.Millisecond, Held: true}, {Paths: 4, HeardOn: 3, Slowest: 70 * time.Millisecond, Why: "it did not answer on 1 of 4"}},
 		PathsAtOnce:   3, Distrusts: distrustsAddresses, Sent: 400_000, Received: 30 << 20, Notes: []string{"home and office leave through one exit: the server sees one address"},
 		Throughput: &Throughput{Get: "/big-file", Bits: 19_400_000, Settle: 350 * time.Millisecond, HoldsAddress: "200ms", HoldsPort: "100ms",
-			Cases: []Case{{changeAddress, 3, "100ms", 10, 15_900_000, 0.82}, {changeAddress, 3, "200ms", 6, 17_900_000, 0.92}, {changePort, 3, "100ms", 10, 19_100_000, 0.98}}}}
+			Cases: []Case{{changeAddress, 3, "100ms", 10, 15_900_000, 0.82, true, ""}, {changeAddress, 3, "200ms", 6, 17_900_000, 0.92, true, ""}, {changePort, 3, "100ms", 10, 19_100_000, 0.98, true, ""}}}}
 }
 
 // reports are servers of all kinds, each as it differs from full.
@@ -38,7 +38,7 @@ var reports = []struct {
 	{"distrustful", func(*Report) {}},
 	{"trusting", func(r *Report) {
 		r.Distrusts, r.PathsAtOnce, r.Rotations = distrustsNothing, 3, r.Rotations[:2]
-		r.Throughput.Cases = []Case{{changeAddress, 3, "100ms", 10, 19_300_000, 0.99}, {changeAddress, 3, "50ms", 20, 18_900_000, 0.97}, {changePort, 3, "100ms", 10, 19_100_000, 0.98}}
+		r.Throughput.Cases = []Case{{changeAddress, 3, "100ms", 10, 19_300_000, 0.99, true, ""}, {changeAddress, 3, "50ms", 20, 18_900_000, 0.97, true, ""}, {changePort, 3, "100ms", 10, 19_100_000, 0.98, true, ""}}
 		r.Throughput.HoldsAddress = "50ms"
 	}},
 	{"no period holds", func(r *Report) {
@@ -46,7 +46,21 @@ var reports = []struct {
 		r.Throughput.Cases[1].Ratio, r.Throughput.HoldsAddress = 0.85, ""
 	}},
 	{"nothing comes", func(r *Report) {
-		r.Throughput.Cases, r.Throughput.HoldsAddress = []Case{{changeAddress, 3, "100ms", 10, 0, 0}}, ""
+		r.Throughput.Cases, r.Throughput.HoldsAddress = []Case{{changeAddress, 3, "100ms", 10, 0, 0, true, ""}}, ""
+	}},
+	{"closes at a short period", func(r *Report) {
+		r.Distrusts = distrustsNothing
+		r.Throughput.Cases = []Case{{changeAddress, 3, "100ms", 10, 19_300_000, 0.99, true, ""}, {changeAddress, 3, "50ms", 9, 18_900_000, 0.97, false, "the server closed the session: Application error 0x1 (remote): fail"}, {changePort, 3, "100ms", 10, 19_100_000, 0.98, true, ""}}
+		r.Throughput.HoldsAddress = shortest(r.Throughput.Cases, changeAddress)
+		r.Early = &Early{Every: "100ms", Paths: 3, Tried: 6, Survived: true, Settled: 600 * time.Millisecond}
+	}},
+	{"closes at each period", func(r *Report) {
+		r.Distrusts = distrustsChanges
+		r.Throughput.Cases = []Case{{changeAddress, 3, "100ms", 10, 19_300_000, 0.99, false, "the server closed the session: it forgot it (stateless reset)"}, {changeAddress, 3, "200ms", 5, 9_900_000, 0.5, false, "it lost the session: it acknowledged nothing more within 3s"}, {changePort, 3, "100ms", 10, 19_100_000, 0.98, true, ""}}
+		r.Throughput.HoldsAddress = ""
+	}},
+	{"dies young", func(r *Report) {
+		r.Early = &Early{Every: "200ms", Paths: 3, Tried: 2, Why: "it lost the session: it acknowledged nothing more within 3s", Settled: 600 * time.Millisecond}
 	}},
 	{"not measured", func(r *Report) { r.Throughput, r.Distrusts = nil, "" }},
 	{"forbidden but followed", func(r *Report) { r.Parameters.DisableActiveMigration = true }},

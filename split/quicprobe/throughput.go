@@ -25,6 +25,7 @@ type run struct {
 	bits     float64 // per second
 	switches int
 	settle   time.Duration // until the speed was that of the part that counts
+	death    string        // what became of a connection that changed, "" where it lives
 }
 
 // errShort is a run that had its part of the bytes before it could say anything.
@@ -96,7 +97,8 @@ func (p *prober) sweep(ctx context.Context, t *Throughput, change string, k int,
 		if err != nil {
 			return bases, err
 		}
-		c := Case{Change: change, Paths: k, Every: periods[i].String(), Switches: changing.switches, Bits: changing.bits}
+		c := Case{Change: change, Paths: k, Every: periods[i].String(), Switches: changing.switches, Bits: changing.bits,
+			Survived: changing.death == "", Why: changing.death}
 		if base := (before.bits + after.bits) / 2; base > 0 {
 			c.Ratio = changing.bits / base
 		}
@@ -113,11 +115,11 @@ func next(done []Case, periods []time.Duration) int {
 	}
 	last := done[len(done)-1]
 	at := slices.IndexFunc(periods, func(d time.Duration) bool { return d.String() == last.Every })
-	down := done[0].Ratio >= holds
+	down := done[0].held()
 	switch {
-	case down && last.Ratio >= holds && at+1 < len(periods):
+	case down && last.held() && at+1 < len(periods):
 		return at + 1
-	case !down && last.Ratio < holds && at > 0:
+	case !down && !last.held() && at > 0:
 		return at - 1
 	}
 	return -1
@@ -129,13 +131,13 @@ func shortest(cases []Case, change string) string {
 	failed := time.Duration(0) // the longest that did not
 	for _, c := range cases {
 		every, err := time.ParseDuration(c.Every)
-		if c.Change == change && err == nil && c.Ratio < holds {
+		if c.Change == change && err == nil && !c.held() {
 			failed = max(failed, every)
 		}
 	}
 	for _, c := range cases {
 		every, err := time.ParseDuration(c.Every)
-		if c.Change == change && err == nil && c.Ratio >= holds && every > failed && (best == 0 || every < best) {
+		if c.Change == change && err == nil && c.held() && every > failed && (best == 0 || every < best) {
 			best = every
 		}
 	}
@@ -151,9 +153,9 @@ func distrusts(cases []Case) string {
 		for _, b := range cases {
 			switch {
 			case a.Change != changeAddress || b.Change != changePort || a.Every != b.Every || a.Paths != b.Paths:
-			case a.Ratio < holds && b.Ratio < holds:
+			case !a.held() && !b.held():
 				return distrustsChanges
-			case a.Ratio < holds && a.Ratio < holds*b.Ratio:
+			case !a.held() && (!a.Survived || a.Ratio < holds*b.Ratio):
 				return distrustsAddresses
 			default:
 				return distrustsNothing
@@ -179,14 +181,15 @@ func (p *prober) download(ctx context.Context, change string, k int, period time
 			return run{}, err
 		}
 	}
-	ctx, stop := context.WithCancel(ctx)
+	fetching, stop := context.WithCancel(ctx)
 	defer stop()
 	f := &fetch{session: s, authority: p.authority(), get: p.Get, grew: make(chan struct{}, 1)}
 	ended := make(chan error, 1)
-	go func() { ended <- downloads[p.report.ALPN](ctx, f) }()
+	go func() { ended <- downloads[p.report.ALPN](fetching, f) }()
 	out, err := p.measure(ctx, f, ended, k, period)
-	if s.ended() != nil && out.switches > 0 && ctx.Err() == nil {
-		return out, nil // changes that end the connection are an answer: the speed is what came until then
+	stop() // so that the client asks again for answers, and has nothing to acknowledge itself
+	if out.switches > 0 && (err == nil || s.ended() != nil) && ctx.Err() == nil {
+		out.death, err = p.death(ctx, s), nil // which is an answer: the speed is what came until then
 	}
 	return out, err
 }

@@ -3,6 +3,7 @@ package quicprobe
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/quic-go/quic-go/qlog"
 	"github.com/quic-go/quic-go/qlogwriter"
@@ -15,7 +16,12 @@ type recorder struct {
 	parameters *qlog.ParametersSet
 	ids        map[uint64]int // sequence number of each connection id given in a frame -> its length in bytes
 	retry      bool
+	sent       qlog.PacketNumber // the largest of 1-RTT packets, and the largest that the server acknowledged
+	acked      qlog.PacketNumber
+	heard      chan struct{} // it acknowledged more
 }
+
+func newRecorder() *recorder { return &recorder{heard: make(chan struct{}, 1)} }
 
 func (r *recorder) trace(context.Context, bool, qlogwriter.ConnectionID) qlogwriter.Trace { return r }
 
@@ -42,6 +48,12 @@ func (r *recorder) RecordEvent(e qlogwriter.Event) {
 		}
 	case qlog.PacketReceived:
 		r.packet(e)
+	case qlog.PacketSent:
+		if e.Header.PacketType == qlog.PacketType1RTT {
+			r.mu.Lock()
+			r.sent = max(r.sent, e.Header.PacketNumber)
+			r.mu.Unlock()
+		}
 	}
 }
 
@@ -52,11 +64,43 @@ func (r *recorder) packet(e qlog.PacketReceived) {
 		r.retry = true
 	}
 	for _, f := range e.Frames {
+		if ack, ok := f.Frame.(*qlog.AckFrame); ok && e.Header.PacketType == qlog.PacketType1RTT && ack.LargestAcked() > r.acked {
+			r.acked = ack.LargestAcked()
+			select {
+			case r.heard <- struct{}{}:
+			default:
+			}
+		}
 		if id, ok := f.Frame.(*qlog.NewConnectionIDFrame); ok && len(r.ids) < maxConnectionIDs {
 			if r.ids == nil {
 				r.ids = map[uint64]int{}
 			}
 			r.ids[id.SequenceNumber] = id.ConnectionID.Len()
+		}
+	}
+}
+
+// hears waits until the server acknowledges what was sent after now, and reports whether it did in time. That it goes on
+// sending says less: it may do so to a client that it does not hear any more.
+func (r *recorder) hears(ctx context.Context, within time.Duration) bool {
+	timer := time.NewTimer(within)
+	defer timer.Stop()
+	progress := func() (sent, acked qlog.PacketNumber) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.sent, r.acked
+	}
+	sent, _ := progress()
+	for {
+		if _, acked := progress(); acked > sent {
+			return true
+		}
+		select {
+		case <-r.heard:
+		case <-timer.C:
+			return false
+		case <-ctx.Done():
+			return false
 		}
 	}
 }

@@ -1,0 +1,127 @@
+package quicprobe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/quic-go/quic-go"
+)
+
+// death says what became of a connection after changes, "" where the server still hears the client.
+func (p *prober) death(ctx context.Context, s *session) string {
+	if s.ended() == nil && (s.recorder.hears(ctx, p.pace.answer) || ctx.Err() != nil) {
+		return ""
+	}
+	if err := s.ended(); err != nil {
+		return ending(err)
+	}
+	return fmt.Sprintf("it lost the session: it acknowledged nothing more within %v", p.pace.answer)
+}
+
+// ending says how a connection ended.
+func ending(err error) string {
+	if _, ok := errors.AsType[*quic.StatelessResetError](err); ok {
+		return "the server closed the session: it forgot it (stateless reset)"
+	}
+	if _, ok := errors.AsType[*quic.IdleTimeoutError](err); ok {
+		return "it lost the session: nothing came until the idle timeout"
+	}
+	transport, isTransport := errors.AsType[*quic.TransportError](err)
+	application, isApplication := errors.AsType[*quic.ApplicationError](err)
+	if isTransport && transport.Remote || isApplication && application.Remote {
+		return "the server closed the session: " + err.Error()
+	}
+	return "the connection ended: " + err.Error()
+}
+
+// early finds out whether sessions survive that change from their beginning on, at the period that is recommended.
+func (p *prober) early(ctx context.Context) error {
+	r := p.report
+	a := advise(r)
+	every, err := time.ParseDuration(a.Every)
+	if !a.Split || err != nil {
+		return nil
+	}
+	ways, k := 1, min(r.PathsAtOnce, 3)
+	if r.NewAddress != nil && r.NewAddress.Survived {
+		ways, k = len(p.ways), min(r.PathsAtOnce, len(p.ways))
+	}
+	p.talk("sessions that change every %v from their beginning on", every)
+	e := &Early{Every: a.Every, Paths: k, Survived: true, Settled: p.pace.ramp}
+	for e.Survived && e.Tried < p.pace.early {
+		if e.Why, err = p.hasty(ctx, k, ways, every, time.Duration(e.Tried+1)*every/time.Duration(p.pace.early)); err != nil {
+			return err
+		}
+		e.Tried++
+		e.Survived = e.Why == ""
+	}
+	r.Early = e
+	return nil
+}
+
+// hasty begins a session that changes once after first and then every period, until a while after the handshake. It
+// gives what became of it. An error is one of the probe, or a server that takes no session at all any more.
+func (p *prober) hasty(ctx context.Context, k, ways int, every, first time.Duration) (string, error) {
+	s, err := p.begin(ctx)
+	if err != nil {
+		return "", err
+	}
+	for i := 1; i < k; i++ {
+		if _, err := s.lane(ctx, p, i%ways); err != nil {
+			s.close()
+			return "", err
+		}
+	}
+	stop := s.round(ctx, every, first)
+	err = p.dial(ctx, s) // which closes it where it fails
+	if err == nil {
+		defer s.close()
+		sleep(ctx, every+6*p.report.RTT)
+		for start := time.Now(); !s.used() && ctx.Err() == nil && time.Since(start) < p.pace.answer; {
+			sleep(ctx, keepAlive)
+		}
+	}
+	stop()
+	if ctx.Err() != nil {
+		return "", context.Cause(ctx)
+	}
+	if err == nil {
+		return p.death(ctx, s), nil
+	}
+	calm, calmErr := p.connect(ctx)
+	if calmErr != nil {
+		return "", calmErr
+	}
+	calm.close()
+	return "no handshake came to its end: " + err.Error(), nil
+}
+
+// used reports whether something was sent on each lane.
+func (s *session) used() bool {
+	return !slices.ContainsFunc(s.lanes, func(l *lane) bool { return l.sent.Load() == 0 })
+}
+
+// round changes over the lanes of a session, until stop.
+func (s *session) round(ctx context.Context, every, first time.Duration) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var work sync.WaitGroup
+	work.Go(func() {
+		wait := first
+		for i := 1; ; i++ {
+			sleep(ctx, wait)
+			if ctx.Err() != nil {
+				return
+			}
+			s.socket.use(s.lanes[i%len(s.lanes)])
+			wait = every
+		}
+	})
+	return func() {
+		cancel()
+		work.Wait()
+	}
+}

@@ -1,0 +1,85 @@
+package quicprobe
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quic-go/quic-go"
+)
+
+// begun is a prober of a server that is said to hold two paths, each a source address.
+func begun(t *testing.T, s *server) *prober {
+	t.Helper()
+	o := s.options(2)
+	o.pace.answer = 300 * time.Millisecond // which is all that there is to wait for
+	p, err := newProber(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.meter, p.version = &meter{max: o.MaxBytes, stop: func(error) {}}, version1
+	if err := p.open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	followed := &Rebinding{Survived: true}
+	p.report.Parameters, p.report.ALPN, p.report.NewPort, p.report.NewAddress, p.report.PathsAtOnce = &Parameters{}, "h3", followed, followed, 2
+	return p
+}
+
+// A download that ends since the server has enough of changes is no mere slow one.
+func TestServerThatEndsSessionsThatChange(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name   string
+		change func(*mood)
+		why    string
+	}{
+		{"closes", func(m *mood) { m.closes = "loudly" }, "the server closed the session: Application error 0x7 (remote): too many paths"},
+		{"falls silent", func(m *mood) { m.closes = "silently" }, "it lost the session: it acknowledged nothing more within 300ms"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			p := begun(t, start(t, func(m *mood, _ *quic.Config) { c.change(m) }))
+			p.pace.periods, p.pace.window = p.pace.periods[:1], 500*time.Millisecond // enough for the server to notice
+			if err := p.throughput(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			for _, one := range p.report.Throughput.Cases {
+				if one.Survived || one.Why != c.why || one.Switches == 0 {
+					t.Errorf("case %+v", one)
+				}
+			}
+			a := advise(p.report)
+			if words := strings.Join(a.Words, "\n"); a.Split || len(a.Flags) > 0 || !strings.Contains(words, "every 40ms: "+c.why) {
+				t.Errorf("advice %+v", a)
+			}
+		})
+	}
+}
+
+func TestSessionsThatChangeEarly(t *testing.T) {
+	t.Parallel()
+	p := begun(t, start(t, nil))
+	if err := p.early(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if e := p.report.Early; !e.Survived || e.Tried != p.pace.early || e.Every != "100ms" || e.Paths != 2 || e.Why != "" {
+		t.Errorf("%+v", e)
+	}
+	p = begun(t, start(t, func(m *mood, _ *quic.Config) { m.mute = true }))
+	if err := p.early(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if e := p.report.Early; e.Survived || e.Tried != 1 || e.Why == "" {
+		t.Errorf("%+v", e)
+	}
+	if a := advise(p.report); a.Settle != p.pace.ramp {
+		t.Errorf("advice %+v", a)
+	}
+	s := start(t, nil)
+	p = begun(t, s)
+	s.die()
+	if err := p.early(t.Context()); err == nil || p.report.Early != nil {
+		t.Errorf("of a server that is gone: %v, %+v", err, p.report.Early)
+	}
+}
