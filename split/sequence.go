@@ -59,8 +59,8 @@ const (
 	shortGap = 3
 	// atWork is how long after it was heard a path may still bring what is missing.
 	atWork = time.Second
-	// maxStreams bounds the counts of a session: two key pairs overlap where WireGuard changes keys.
-	maxStreams = 4
+	// maxStreams bounds the counts of a session: two key pairs overlap where WireGuard changes keys, and each proxy counts.
+	maxStreams = 8
 )
 
 func newSequencer(window time.Duration, paths int) *sequencer {

@@ -48,6 +48,13 @@ func TestQUICCases(t *testing.T) {
 			}
 		}
 	}
+	for _, place := range []string{"distinct", "one-exit", "exit", "tunnel"} {
+		for _, every := range []string{"100ms-reorder", "10ms-reorder"} {
+			if name := place + "/aioquic/" + every; !names[name] {
+				t.Errorf("no case %s", name)
+			}
+		}
+	}
 	if paper := b.paper("distinct/quiche/100ms/down"); paper == nil || *paper != paperQUIC {
 		t.Errorf("the paper's figure: %v", paper)
 	}
