@@ -111,7 +111,8 @@ func (e *echoPair) exchange(ctx context.Context, through, beside *echoClient) er
 	return nil
 }
 
-// echoFigures sums both clients up; added also gives what a plane adds, where there is one.
+// echoFigures sums both clients up; added also gives what a plane adds, where there is one: to a round trip, and to each of
+// the two passes that a round trip makes through it, one up and one down.
 func echoFigures(through, beside *echoClient, added bool) ([]figure, error) {
 	with, err := through.roundTrips()
 	if err != nil {
@@ -130,8 +131,11 @@ func echoFigures(through, beside *echoClient, added bool) ([]figure, error) {
 	}{{"median", 0.5}, {"p99", 0.99}} {
 		all = append(all, figure{q.name, "round trip", "us", quantile(with, q.at)})
 		if added {
-			all = append(all, figure{"added-" + q.name, "round trip beyond that of datagrams which nothing splits", "us",
-				quantile(with, q.at) - quantile(without, q.at)})
+			direct := quantile(without, q.at)
+			beyond := quantile(with, q.at) - direct
+			all = append(all, figure{"direct-" + q.name, "round trip of datagrams which nothing splits, in between", "us", direct},
+				figure{"added-" + q.name, "round trip beyond theirs", "us", beyond},
+				figure{"pass-" + q.name, "half of that: what one pass adds, up or down", "us", beyond / 2})
 		}
 	}
 	return all, nil

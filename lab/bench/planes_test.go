@@ -32,8 +32,11 @@ func TestEchoFigures(t *testing.T) {
 	for _, f := range all {
 		got[f.name] = f.value
 	}
-	if got["median"] != 600 || got["added-median"] != 51 || got["p99"] != 1089 || got["added-p99"] != 50 {
-		t.Errorf("%v", got)
+	for name, want := range map[string]float64{"median": 600, "direct-median": 549, "added-median": 51, "pass-median": 25.5,
+		"p99": 1089, "direct-p99": 1039, "added-p99": 50, "pass-p99": 25} {
+		if got[name] != want {
+			t.Errorf("%s is %v, want %v", name, got[name], want)
+		}
 	}
 	for i := range 50 {
 		through[i] = 0
