@@ -45,7 +45,7 @@ func Examine() (Report, error) {
 		return Report{}, err
 	}
 	report := Report{Kernel: kernelRelease(), Interfaces: interfaces, Planes: split.Planes()}
-	report.Checks = append(report.Checks, pathsCheck(interfaces), observersCheck(interfaces))
+	report.Checks = append(report.Checks, pathsCheck(interfaces), observersCheck(interfaces), sourcesCheck(interfaces))
 	for _, check := range []func() Result{
 		capabilities, bindToDevice, udpGSO, udpGRO, ipv6, tun, nftablesCheck, resolver, namespaces, bpf, mptcp, clockSource,
 	} {

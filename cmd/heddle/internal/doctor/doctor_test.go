@@ -30,7 +30,7 @@ func TestExamineThisMachine(t *testing.T) {
 			t.Errorf("%+v says nothing to do", r)
 		}
 	}
-	if len(report.Checks) != 14 {
+	if len(report.Checks) != 15 {
 		t.Errorf("%d checks", len(report.Checks))
 	}
 }

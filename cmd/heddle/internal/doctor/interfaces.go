@@ -27,6 +27,8 @@ type Interface struct {
 	// IPv4 and IPv6 say whether what is bound to the interface leaves by it.
 	IPv4 Result `json:"ipv4"`
 	IPv6 Result `json:"ipv6"`
+
+	strays []stray
 }
 
 // Route is a default route.
@@ -90,6 +92,12 @@ func examine(link netlink.Link, defaults []Route) Interface {
 	}
 	i.IPv4 = i.leaves(a.Index, "IPv4", sources[true], farIPv4)
 	i.IPv6 = i.leaves(a.Index, "IPv6", sources[false], farIPv6)
+	if i.IPv4.Verdict != No {
+		i.strays = i.stray(a.Index, "IPv4", sources[true], farIPv4)
+	}
+	if i.IPv6.Verdict != No {
+		i.strays = append(i.strays, i.stray(a.Index, "IPv6", sources[false], farIPv6)...)
+	}
 	return i
 }
 

@@ -1,0 +1,70 @@
+package doctor
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+)
+
+// stray is an address that leaves by another interface than its own.
+type stray struct {
+	address netip.Addr
+	by      string
+	gateway string // of its own interface, empty where it has none
+}
+
+// firstTable is the first routing table that the hints name. Those from 253 on are the system's own.
+const firstTable = 101
+
+// stray asks the kernel for the way of a packet that has the address, and is not bound to the interface.
+func (i Interface) stray(index int, family string, source, far netip.Addr) []stray {
+	routes, err := netlink.RouteGetWithOptions(far.AsSlice(), &netlink.RouteGetOptions{SrcAddr: source.AsSlice()})
+	if err != nil || len(routes) == 0 || routes[0].LinkIndex == index {
+		return nil
+	}
+	s := stray{address: source, by: fmt.Sprintf("interface %d", routes[0].LinkIndex)}
+	if link, err := netlink.LinkByIndex(routes[0].LinkIndex); err == nil {
+		s.by = link.Attrs().Name
+	}
+	for _, r := range i.Defaults {
+		if r.Family == family && s.gateway == "" {
+			s.gateway = r.Via
+		}
+	}
+	return []stray{s}
+}
+
+// sourcesCheck says whether each address leaves by its own interface, which paths of kind src: need.
+func sourcesCheck(all []Interface) Result {
+	const check = "source-addresses"
+	var found, commands []string
+	usable := 0
+	for _, i := range all {
+		if !i.Usable() {
+			continue
+		}
+		usable++
+		for _, s := range i.strays {
+			found = append(found, fmt.Sprintf("%v of %s leaves by %s", s.address, i.Name, s.by))
+			table, ip, via := firstTable+len(commands)/2, "ip", ""
+			if s.address.Is6() {
+				ip = "ip -6"
+			}
+			if s.gateway != "" {
+				via = " via " + s.gateway
+			}
+			commands = append(commands, fmt.Sprintf("%s route add default%s dev %s table %d", ip, via, i.Name, table),
+				fmt.Sprintf("%s rule add from %v lookup %d", ip, s.address, table))
+		}
+	}
+	switch {
+	case usable == 0:
+		return unknown(check, "no interface is a way out", "")
+	case len(found) == 0:
+		return yes(check, "each leaves by its own interface")
+	}
+	return partly(check, list(found)+"; a path src: of it would too",
+		"name the interface (if:), which needs no rule; for src: "+strings.Join(commands, "; "))
+}
