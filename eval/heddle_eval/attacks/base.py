@@ -7,6 +7,7 @@ from typing import Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from heddle_eval.errors import EvalError
 from heddle_eval.traces import Traces
 
 
@@ -22,3 +23,24 @@ class Attack(Protocol):
     def predict_proba(self, X: Traces) -> NDArray[np.float64]:
         """Give an (N, classes) matrix of confidence; each row sums to 1."""
         ...
+
+
+def checked(X: Traces, y: NDArray[np.int_]) -> tuple[NDArray[np.int_], NDArray[np.int64]]:
+    """Refuse what no attack can learn from; give the classes and the (N,) place of each trace's class among them."""
+    if not isinstance(X, Traces):
+        raise EvalError("attack", f"it learns from Traces, not from {type(X).__name__}", "heddle_eval.parquet.read")
+    y = np.asarray(y)
+    if y.shape != X.shape:
+        raise EvalError("attack", f"{len(X)} traces and labels of shape {y.shape}")
+    classes, codes = np.unique(y, return_inverse=True)
+    if len(classes) < 2:
+        raise EvalError("attack", f"{len(classes)} class in the training data", "there must be two to tell apart")
+    return classes, codes
+
+
+class FromProba:
+    """Predicts the class of the highest confidence."""
+
+    def predict(self, X: Traces) -> NDArray[np.int_]:
+        """(N,) most likely class of each trace."""
+        return self.classes_[self.predict_proba(X).argmax(1)]
