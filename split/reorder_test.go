@@ -353,3 +353,56 @@ func anyArrivals(t *testing.T, rng *rand.Rand, loss float64) {
 		t.Errorf("%d of %d came after a later one", overtaken, len(flights))
 	}
 }
+
+// FuzzReorder takes any datagrams, in ten bytes each: path and pause, kind, and number. Each is given once, and what is
+// held is bounded.
+func FuzzReorder(f *testing.F) {
+	f.Add([]byte{0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 9, 2, 1, 255, 0, 0, 0, 0, 0, 0, 9})
+	f.Add([]byte{8, 0, 0, 0, 0, 0, 0, 0, 0, 1, 17, 0, 128, 0, 0, 0, 0, 0, 0, 9, 2, 3, 255, 0, 0, 0, 0, 0, 0, 9})
+	f.Fuzz(func(t *testing.T, script []byte) {
+		now, given := time.Unix(0, 0), map[string]int{}
+		out := [][]byte{}
+		exact, guess := newSequencer(orderWindow, 3), newSilence(orderWindow)
+		arrived := 0
+		for ; len(script) >= 10; script = script[10:] {
+			now = now.Add(time.Duration(script[0]>>4) * 10 * time.Millisecond)
+			number := binary.BigEndian.Uint64(script[2:])
+			in := path.Inbound{Exit: uint64(script[1] & 15), Order: number}
+			datagram := fmt.Appendf(nil, "%d", arrived)
+			if script[1]>>4 == 0 {
+				datagram = append(binary.LittleEndian.AppendUint64([]byte{4, 0, 0, 0, 0, 0, 0, script[1]}, number), fmt.Sprintf("%20d", arrived)...)
+			}
+			arrived++
+			id, number, known, free := placed(datagram, in)
+			switch i := int(script[0] % 3); {
+			case known:
+				out = exact.take(now, i, id, number, datagram, out)
+			case !free:
+				out = guess.take(now, i, datagram, out)
+			default:
+				out = append(out, datagram)
+			}
+			for _, s := range exact.streams {
+				if len(s.held) > 0 && now.Sub(s.held[0].since) > orderWindow+atWork || len(s.held) >= heldLimit {
+					t.Fatalf("%d held since %v", len(s.held), now.Sub(s.held[0].since))
+				}
+			}
+			if len(exact.streams) > maxStreams {
+				t.Fatalf("%d streams", len(exact.streams))
+			}
+			out = exact.advance(now, guess.advance(now, out))
+		}
+		now = now.Add(orderWindow)
+		for _, d := range exact.advance(now, guess.advance(now, out)) {
+			given[string(d)]++
+		}
+		for d, n := range given {
+			if n != 1 {
+				t.Errorf("%q was given %d times", d, n)
+			}
+		}
+		if len(given) != arrived {
+			t.Errorf("%d of %d were given", len(given), arrived)
+		}
+	})
+}
