@@ -14,16 +14,6 @@ import (
 	"heddle/lab/peer"
 )
 
-// secret writes a file that only its owner can read.
-func (w *tunnels) secret(text string) string {
-	w.t.Helper()
-	file := filepath.Join(w.t.TempDir(), "secret")
-	if err := os.WriteFile(file, []byte(text+"\n"), 0o600); err != nil {
-		w.t.Fatal(err)
-	}
-	return file
-}
-
 // A way out that does not work says why, and the session goes on by the one that does.
 func TestWaysOutThatRefuse(t *testing.T) {
 	w := newTunnels(t)

@@ -58,6 +58,16 @@ func (w *world) need(p *peer.Process, err error) *peer.Process {
 	return p
 }
 
+// secret writes a file that only its owner can read.
+func (w *world) secret(text string) string {
+	w.t.Helper()
+	file := filepath.Join(w.t.TempDir(), "secret")
+	if err := os.WriteFile(file, []byte(text+"\n"), 0o600); err != nil {
+		w.t.Fatal(err)
+	}
+	return file
+}
+
 // start starts heddle in a host, and waits until it says a word.
 func (w *world) start(host, word string, args ...string) *peer.Process {
 	w.t.Helper()

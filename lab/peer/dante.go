@@ -3,7 +3,6 @@ package peer
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -56,13 +55,5 @@ socks pass { from: 0.0.0.0/0 to: 0.0.0.0/0 command: %s }
 	if err != nil {
 		return nil, err
 	}
-	return p.started(p.await(ctx, func() error {
-		return host.Do(func() error {
-			conn, err := net.Dial("tcp", c.Listen.String())
-			if err != nil {
-				return err
-			}
-			return conn.Close()
-		})
-	}))
+	return p.started(p.listens(ctx, host, c.Listen))
 }
