@@ -16,7 +16,8 @@ no splitting. "unlimited" and "limited" are the TCP throughput of the unmodified
 wireguard-go, over paths without limit and of 20 Mbit/s and 10 ms. "latency" is
 the round trip of datagrams of 64 bytes, 1,000 a second; what is added to it is
 the difference to datagrams that nothing splits, which go in between. A round
-trip passes a relay twice.
+trip makes two passes through a plane, up and down; "pass" is half of what is
+added.
 
 About ten minutes for five rounds. A run in which the emulated links were late
 by more than 1 ms on average is repeated. Needs root.`,
