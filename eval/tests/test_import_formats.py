@@ -42,6 +42,14 @@ def test_flat_arrays(tmp_path):
     assert report.counts == {"page loads without a packet, left out": 1, "traces of one packet": 1}
 
 
+def test_classes_of_one_name_stay_apart(tmp_path):
+    file = tmp_path / "a.npz"
+    save(file, y=np.arange(3), n=np.ones(3, int), t=np.zeros(3), s=np.ones(3), names=np.array(["a", "b", "a"]))
+    traces, report = importers.load("npz", [file])
+    assert traces.names == ("a (0)", "a (2)", "b")
+    assert report.notes == ["several classes are called a; their numbers were added to the names"]
+
+
 @pytest.mark.parametrize(
     ("change", "why"),
     [

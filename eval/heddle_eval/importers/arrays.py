@@ -56,12 +56,21 @@ def read_flat(sources: Sequence[Source], options: Options, report: Report) -> It
         named = a.get("names")
         if named is not None and len(y) and not 0 <= y.min() <= y.max() < len(named):
             raise EvalError(what, "a class in y has no name")
+        called = _called(named, report)
         ends = np.cumsum(n.astype(np.int64))
         for i, (end, length, label) in enumerate(zip(ends, n, y, strict=True)):
             at = slice(int(end - length), int(end))
-            name = str(label if named is None else named[label])
+            name = called[label] if called else str(label)
             yield Piece(f"{what}: trace {i}", name, (what, i), t[at], s[at])
         options.progress(done + 1, len(sources))
+
+
+def _called(names: NDArray[np.generic] | None, report: Report) -> list[str]:
+    """Give the classes' names; two that share one are told apart by their numbers."""
+    called = [] if names is None else [str(n) for n in names]
+    twice = {n for n in called if called.count(n) > 1}
+    report.notes += [f"several classes are called {n}; their numbers were added to the names" for n in sorted(twice)]
+    return [f"{n} ({i})" if n in twice else n for i, n in enumerate(called)]
 
 
 def read_wflib(sources: Sequence[Source], options: Options, report: Report) -> Iterator[Piece | Bad]:
