@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -213,7 +214,8 @@ def text(answer: dict[str, Any]) -> str:
             out.append(f"    {p['page']:<32} {p['rate']:>4.0%} of {p['visits']} visits{most}")
         out.append("")
     out += [*answer["notes"], *([""] if answer["notes"] else []), "What this does not say:"]
-    return "\n".join([*out, *(f"- {limit}" for limit in answer["limits"])])
+    limits = (textwrap.fill(limit, 100, initial_indent="- ", subsequent_indent="  ") for limit in answer["limits"])
+    return "\n".join([*out, *limits])
 
 
 def draw(answer: dict[str, Any], file: str | Path) -> None:

@@ -19,6 +19,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
 Label = Annotated[
     str,
     typer.Option(
+        metavar="PATTERN",
         help="What files are called, such as '{page}-{visit}-{path}.pcapng'; * stands for anything. "
         "Without it folders decide: page/visit/path.pcapng, page/visit.pcapng or page.pcapng.",
     ),
@@ -26,29 +27,40 @@ Label = Annotated[
 Client = Annotated[
     list[str] | None,
     typer.Option(
+        metavar="ADDRESS",
         help="Address of the client, or a network such as 10.0.0.0/8, several times if it had several. "
-        "Captures made by Heddle say it themselves."
+        "Captures made by Heddle say it themselves.",
     ),
 ]
+Filter = Annotated[
+    str,
+    typer.Option("--filter", metavar="EXPRESSION", help="Only packets that this expression of tcpdump lets through."),
+]
 
-Sort = Annotated[bool, typer.Option(help="Put packets in the order of time where times go backwards.")]
-SkipBad = Annotated[bool, typer.Option(help="Leave out page loads that cannot be read, and list them.")]
-Salvage = Annotated[bool, typer.Option(help="Take what comes before the damage of captures that are cut short.")]
+Sort = Annotated[bool, typer.Option("--sort", help="Put packets in the order of time where times go backwards.")]
+SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out page loads that cannot be read, and list them.")]
+Salvage = Annotated[
+    bool, typer.Option("--salvage", help="Take what comes before the damage of captures that are cut short.")
+]
 
 
 @app.command("import")
 def import_(
     kind: Annotated[
-        str, typer.Argument(help="pcap, npz, wflib, df, wang, comps, maybenot, smith, jsonl, or auto to find out.")
+        str,
+        typer.Argument(
+            metavar="KIND", help="pcap, npz, wflib, df, wang, comps, maybenot, smith, jsonl, or auto to find out."
+        ),
     ],
     inputs: Annotated[list[Path], typer.Argument(metavar="IN...", help="Files and folders.")],
     out: Annotated[Path, typer.Argument(metavar="OUT.parquet", help="File to write.")],
     label: Label = "",
     unmonitored: Annotated[
-        list[str] | None, typer.Option(help="Classes that the observer does not look for; * and ? stand for letters.")
+        list[str] | None,
+        typer.Option(metavar="PATTERN", help="Classes that the observer does not look for; * and ? stand for letters."),
     ] = None,
     client: Client = None,
-    filter_: Annotated[str, typer.Option("--filter", help="Only packets that this expression of tcpdump passes.")] = "",
+    filter_: Filter = "",
     size: Annotated[
         Literal["ip", "payload"], typer.Option(help="Bytes of the IP packet, or of what UDP or TCP carries.")
     ] = "ip",
@@ -68,7 +80,7 @@ def import_(
         int, typer.Option(min=1, help="Traces in a row that are of one page load, for wflib, smith and jsonl.")
     ] = 1,
     protocol: Annotated[str, typer.Option(help="Only traces of that protocol, for smith and jsonl.")] = "",
-    dry_run: Annotated[bool, typer.Option(help="Say what would be written, and write nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be written, and write nothing.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Read what was recorded elsewhere into one Parquet file of traces.
@@ -143,7 +155,7 @@ def _tell_import(answer: dict[str, Any]) -> None:
 @app.command()
 def describe(
     data: Annotated[Path, typer.Argument(metavar="DATA.parquet", help="A data set.")],
-    png: Annotated[Path | None, typer.Option(help="Draw it into this file.")] = None,
+    png: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it into this file.")] = None,
     classes: Annotated[int, typer.Option(min=0, help="Rows of the table of classes; 0 for all.")] = 20,
     as_json: AsJson = False,
 ) -> None:
@@ -168,9 +180,9 @@ def risk(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Captures: several visits of several pages.")],
     label: Label = "",
     client: Client = None,
-    filter_: Annotated[str, typer.Option("--filter", help="Only packets that this expression of tcpdump passes.")] = "",
-    attack: Annotated[str, typer.Option(help="The attack that stands for the observer.")] = "k-fp",
-    png: Annotated[Path | None, typer.Option(help="Draw the answer into this file.")] = None,
+    filter_: Filter = "",
+    attack: Annotated[str, typer.Option(metavar="NAME", help="The attack that stands for the observer.")] = "k-fp",
+    png: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the answer into this file.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the folds and of the attack.")] = 0,
     sort: Sort = False,
     skip_bad: SkipBad = False,
