@@ -1,8 +1,10 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -10,9 +12,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"heddle/cmd/heddle/internal/control"
 	"heddle/path"
 	"heddle/path/masque"
 	"heddle/path/masque/proxy"
+	"heddle/split"
 )
 
 func newMasqueCommand() *cobra.Command {
@@ -49,6 +53,8 @@ changed; open flows of a user who was removed go on. It forwards to public
 addresses only: none of private networks, link-local, loopback or multicast, and
 none of this machine's own, unless --allow says so. Of --allow and --deny the
 rule with the longest prefix decides.
+
+"heddle status" shows it as masque-PORT: flows by user, bytes, what was refused.
 
 With --self-signed it makes a certificate of its own in DIR, and prints the path
 to use, with the certificate's key pinned.
@@ -107,7 +113,7 @@ func runMasqueServe(cmd *cobra.Command, s *masqueServe) error {
 		fmt.Fprintf(stderr, "masque: use it as a path: NAME=masque:https://%s#sha256=%s\n",
 			net.JoinHostPort(s.hosts()[0], strconv.Itoa(int(p.Addr().Port()))), masque.Pin(certificate.Leaf()))
 	}
-	err = p.Run(cmd.Context())
+	err = s.run(cmd.Context(), p, stderr)
 	status := p.Status()
 	if s.asJSON {
 		return errors.Join(err, writeJSON(cmd.OutOrStdout(), status))
@@ -115,6 +121,24 @@ func runMasqueServe(cmd *cobra.Command, s *masqueServe) error {
 	fmt.Fprintf(stderr, "masque: %s; %d packets up, %d down; refused: %d wrong credentials, %d targets, %d over a limit\n",
 		count(int(status.Flows), "flow"), status.Up.Packets, status.Down.Packets, status.RefusedAuth, status.RefusedTarget, status.RefusedLimit)
 	return err
+}
+
+// run serves until ctx ends, or another heddle asks it to stop. A proxy that cannot be asked serves all the same.
+func (s *masqueServe) run(ctx context.Context, p *proxy.Proxy, stderr io.Writer) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	server, err := control.Listen("masque-" + strconv.Itoa(int(p.Addr().Port())))
+	if err != nil {
+		fmt.Fprintf(stderr, "masque: heddle status does not show it: %v\n", err)
+		return p.Run(ctx)
+	}
+	defer server.Close()
+	server.Proxies(p.Status)
+	controlled := make(chan error, 1)
+	go func() { controlled <- server.Serve(ctx, func() []split.Status { return []split.Status{} }, stop) }()
+	err = p.Run(ctx)
+	stop()
+	return errors.Join(err, <-controlled)
 }
 
 // complete reads what the flags name, but for the certificate.

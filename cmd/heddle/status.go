@@ -13,6 +13,7 @@ import (
 	"golang.org/x/term"
 
 	"heddle/cmd/heddle/internal/control"
+	"heddle/path/masque/proxy"
 	"heddle/split"
 )
 
@@ -24,7 +25,8 @@ func newStatusCommand() *cobra.Command {
 		Long: `Status asks each running heddle of this user, or the one called NAME, what it
 does, and prints for each session its paths: state, local address, round-trip
 time, loss, packets and bytes with their share up (from here) and down (to
-here), switches to the path, when it was last heard, and why it is idle.
+here), switches to the path, when it was last heard, and why it is idle. Of
+heddle masque serve it prints who has how many flows, and what was refused.
 
 Loss is that of datagrams towards here, where the protocol lets it be known. The
 numbers are this machine's own count; what a network really saw is what a
@@ -64,6 +66,7 @@ type statusAnswer struct {
 type running struct {
 	Name     string         `json:"name"`
 	Sessions []split.Status `json:"sessions"`
+	Proxy    *proxy.Status  `json:"proxy,omitempty"` // of heddle masque serve
 	Error    string         `json:"error,omitempty"`
 }
 
@@ -78,17 +81,23 @@ func lookAt(ctx context.Context, names []string) ([]running, error) {
 	}
 	found := []running{}
 	for _, name := range names {
+		one := running{Name: name, Sessions: []split.Status{}}
 		sessions, err := control.Status(ctx, name)
+		if err == nil && len(sessions) == 0 {
+			one.Proxy, err = control.Proxy(ctx, name)
+		}
 		_, gone := errors.AsType[*control.NotRunningError](err)
 		switch {
 		case all && gone: // it ended meanwhile
 			continue
 		case all && err != nil:
-			found = append(found, running{Name: name, Sessions: []split.Status{}, Error: err.Error()})
+			one.Error = err.Error()
+			found = append(found, one)
 		case err != nil:
 			return nil, err
 		default:
-			found = append(found, running{Name: name, Sessions: append([]split.Status{}, sessions...)})
+			one.Sessions = append(one.Sessions, sessions...)
+			found = append(found, one)
 		}
 	}
 	return found, nil

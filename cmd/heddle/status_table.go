@@ -26,6 +26,8 @@ func printStatus(w io.Writer, found []running, now time.Time, width int) error {
 		switch {
 		case r.Error != "":
 			fmt.Fprintf(&b, "%s\n", r.Error)
+		case r.Proxy != nil:
+			proxyText(&b, r.Name, r.Proxy, now)
 		case len(r.Sessions) == 0:
 			fmt.Fprintf(&b, "%s: running, no session yet\n", r.Name)
 		}

@@ -122,6 +122,10 @@ func TestMasqueProxyVanishes(t *testing.T) {
 	relay := w.split(append(secret, "--via", "home=if:home", "--via", "m="+place+"@lte", "--path", "lte=if:lte", "--min-paths", "1",
 		"--schedule", "round-robin", "--every", "1p")...)
 	ask(20)
+	out, err := w.Host("core").Command(t.Context(), labtest.Heddle, "status", "masque-4433").CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "ann: 1 flow open") {
+		t.Errorf("status of the proxy: %v\n%s", err, out)
+	}
 	proxy.Stop()
 	w.await("path is down", relay, func() bool { return strings.Contains(relay.Log(), "path is down") })
 	stop := w.watch("home-gw/client", "server/core")

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"maps"
 	"net/netip"
 	"sync"
 	"time"
@@ -137,4 +138,11 @@ func (c *crowd[K]) count() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.total
+}
+
+// present is who is here, and how often.
+func (c *crowd[K]) present() map[K]int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.of)
 }

@@ -74,6 +74,7 @@ type Proxy struct {
 	users     *crowd[string]
 	sizes     *sizes
 	exits     exits
+	since     time.Time
 
 	mu         sync.Mutex
 	handshakes bucket
@@ -96,7 +97,7 @@ func New(o Options) (*Proxy, error) {
 		o.lookup = net.DefaultResolver.LookupNetIP
 	}
 	p := &Proxy{o: o, log: o.Log, failures: newFailures(), sources: newCrowd[netip.Addr](maxPerSource, maxConnections),
-		users: newCrowd[string](o.MaxFlows, maxAllFlows), sizes: newSizes(), exits: exits{open: map[exitKey]*exit{}}}
+		users: newCrowd[string](o.MaxFlows, maxAllFlows), sizes: newSizes(), exits: exits{open: map[exitKey]*exit{}}, since: time.Now()}
 	at := net.UDPAddrFromAddrPort(o.Listen)
 	if o.Listen.Addr().IsUnspecified() && o.Listen.Addr().Is6() {
 		at.IP = nil // both families, or the one that there is

@@ -1,6 +1,9 @@
 package proxy
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+	"time"
+)
 
 // counts are those of a proxy since it began.
 type counts struct {
@@ -15,18 +18,21 @@ func (t *tally) add(bytes int) {
 	t.bytes.Add(uint64(bytes))
 }
 
-// Status is what a proxy did. It names no client and no target.
+// Status is what a proxy did. It names no client's address and no target.
 type Status struct {
-	Listen        string    `json:"listen"`
-	Users         int       `json:"users"`
-	Connections   int       `json:"connections"`
-	FlowsOpen     int       `json:"flows_open"`
-	Flows         uint64    `json:"flows"`
-	RefusedAuth   uint64    `json:"refused_auth"`
-	RefusedTarget uint64    `json:"refused_target"`
-	RefusedLimit  uint64    `json:"refused_limit"`
-	Up            Direction `json:"up"`
-	Down          Direction `json:"down"`
+	Listen      string    `json:"listen"`
+	Since       time.Time `json:"since"`
+	Users       int       `json:"users"`
+	Connections int       `json:"connections"`
+	// Open is the number of open flows of each user who has one, by name.
+	Open          map[string]int `json:"open"`
+	FlowsOpen     int            `json:"flows_open"`
+	Flows         uint64         `json:"flows"`
+	RefusedAuth   uint64         `json:"refused_auth"`
+	RefusedTarget uint64         `json:"refused_target"`
+	RefusedLimit  uint64         `json:"refused_limit"`
+	Up            Direction      `json:"up"`
+	Down          Direction      `json:"down"`
 }
 
 // Direction is what went one way: up is from clients to targets.
@@ -42,7 +48,7 @@ func (t *tally) direction() Direction {
 
 // Status says what the proxy did until now.
 func (p *Proxy) Status() Status {
-	return Status{Listen: p.Addr().String(), Users: p.o.Users.Count(), Connections: p.sources.count(), FlowsOpen: p.users.count(),
+	return Status{Listen: p.Addr().String(), Since: p.since, Users: p.o.Users.Count(), Connections: p.sources.count(), Open: p.users.present(), FlowsOpen: p.users.count(),
 		Flows: p.counts.flows.Load(), RefusedAuth: p.counts.refusedAuth.Load(), RefusedTarget: p.counts.refusedTarget.Load(),
 		RefusedLimit: p.counts.refusedLimit.Load(), Up: p.counts.up.direction(), Down: p.counts.down.direction()}
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"heddle/config"
+	"heddle/path/masque/proxy"
 	"heddle/split"
 )
 
@@ -44,17 +45,34 @@ const maxStatus = 64 << 20
 
 // Status asks the named heddle what it does. It fails with a [NotRunningError] where none runs.
 func Status(ctx context.Context, name string) ([]split.Status, error) {
-	answer, err := ask(ctx, name, http.MethodGet, "/status")
+	var sessions []split.Status
+	return sessions, read(ctx, name, "/status", &sessions)
+}
+
+// Proxy asks the named heddle for its status as a proxy, nil where it is none.
+func Proxy(ctx context.Context, name string) (*proxy.Status, error) {
+	var status proxy.Status
+	err := read(ctx, name, "/proxy", &status)
+	if errors.Is(err, errAbsent) {
+		return nil, nil
+	}
+	return &status, err
+}
+
+func read(ctx context.Context, name, target string, into any) error {
+	answer, err := ask(ctx, name, http.MethodGet, target)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer answer.Body.Close()
-	var sessions []split.Status
-	if err := json.NewDecoder(io.LimitReader(answer.Body, maxStatus)).Decode(&sessions); err != nil {
-		return nil, unanswered(name, err)
+	if err := json.NewDecoder(io.LimitReader(answer.Body, maxStatus)).Decode(into); err != nil {
+		return unanswered(name, err)
 	}
-	return sessions, nil
+	return nil
 }
+
+// errAbsent says that the heddle that runs does nothing of that kind.
+var errAbsent = errors.New(http.StatusText(http.StatusNotFound))
 
 // Stop asks the named heddle to end and waits until it has: until it gave its name up, or died. It fails with a
 // [NotRunningError] where none runs, and with the context's error where ctx ends first.
@@ -100,6 +118,10 @@ func ask(ctx context.Context, name, method, target string) (*http.Response, erro
 	answer, err := transport.RoundTrip(request)
 	if err != nil {
 		return nil, unanswered(name, err)
+	}
+	if answer.StatusCode == http.StatusNotFound {
+		answer.Body.Close()
+		return nil, unanswered(name, errAbsent)
 	}
 	if answer.StatusCode/100 != 2 {
 		answer.Body.Close()

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"heddle/path/masque/proxy"
 	"heddle/split"
 )
 
@@ -55,6 +56,9 @@ func TestStatusAndStop(t *testing.T) {
 	if err != nil || len(got) != 1 || got[0].Session != "office" || got[0].Paths[0].Name != "home" {
 		t.Fatalf("Status() = %+v, %v", got, err)
 	}
+	if p, err := Proxy(t.Context(), "office"); p != nil || err != nil {
+		t.Errorf("Proxy() of what is none = %+v, %v", p, err)
+	}
 	info, err := os.Stat(filepath.Join(dir, "office.sock"))
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("socket is %v, %v; want mode 0600", info.Mode(), err)
@@ -71,6 +75,34 @@ func TestStatusAndStop(t *testing.T) {
 	var gone *NotRunningError
 	if err := Stop(t.Context(), "office"); !errors.As(err, &gone) {
 		t.Errorf("a second Stop gives %v; want a NotRunningError", err)
+	}
+}
+
+func TestStatusOfAProxy(t *testing.T) {
+	runDir(t)
+	server, err := Listen("masque-443")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	server.Proxies(func() proxy.Status { return proxy.Status{Listen: "[::]:443", Open: map[string]int{"ann": 2}} })
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(ctx, func() []split.Status { return nil }, cancel) }()
+	sessions, err := Status(t.Context(), "masque-443")
+	if err != nil || len(sessions) != 0 {
+		t.Errorf("Status() = %+v, %v", sessions, err)
+	}
+	if p, err := Proxy(t.Context(), "masque-443"); err != nil || p.Listen != "[::]:443" || p.Open["ann"] != 2 {
+		t.Errorf("Proxy() = %+v, %v", p, err)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	var gone *NotRunningError
+	if _, err := Proxy(t.Context(), "absent"); !errors.As(err, &gone) {
+		t.Errorf("Proxy() of an absent one: %v", err)
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 
 	"heddle/config"
 	"heddle/path"
+	"heddle/path/masque/proxy"
 	"heddle/split"
 )
 
@@ -30,6 +31,7 @@ type Server struct {
 	lock     *os.File
 	listener *net.UnixListener
 	closing  sync.Once
+	mux      *http.ServeMux
 }
 
 // sockaddr_un.sun_path holds 108 bytes with the final zero (unix(7)).
@@ -71,7 +73,17 @@ func Listen(name string) (*Server, error) {
 		held.Close()
 		return nil, dirError(dir, err)
 	}
-	return &Server{name: name, lock: held, listener: listener}, nil
+	return &Server{name: name, lock: held, listener: listener, mux: http.NewServeMux()}, nil
+}
+
+// Proxies makes the server answer for a proxy too. Call it before [Server.Serve]; status must be safe to call at any time.
+func (s *Server) Proxies(status func() proxy.Status) {
+	s.mux.HandleFunc("GET /proxy", func(w http.ResponseWriter, _ *http.Request) { write(w, status()) })
+}
+
+func write(w http.ResponseWriter, answer any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(answer)
 }
 
 // Serve answers until ctx ends or the server is closed, and then returns nil. status gives what runs; it must be safe
@@ -79,17 +91,13 @@ func Listen(name string) (*Server, error) {
 // The name stays taken until [Server.Close].
 func (s *Server) Serve(ctx context.Context, status func() []split.Status, stop func()) error {
 	var once sync.Once
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(status())
-	})
-	mux.HandleFunc("POST /stop", func(w http.ResponseWriter, _ *http.Request) {
+	s.mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) { write(w, status()) })
+	s.mux.HandleFunc("POST /stop", func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusAccepted)
 		_ = http.NewResponseController(w).Flush()
 		once.Do(stop)
 	})
-	server := &http.Server{Handler: mux, ReadTimeout: 5 * time.Second, WriteTimeout: 5 * time.Second,
+	server := &http.Server{Handler: s.mux, ReadTimeout: 5 * time.Second, WriteTimeout: 5 * time.Second,
 		IdleTimeout: 30 * time.Second, MaxHeaderBytes: 1 << 13}
 	done := context.AfterFunc(ctx, func() { server.Close() })
 	defer done()
