@@ -108,7 +108,7 @@ def text(answer: dict[str, Any], classes: int | None = None) -> str:
         f" {_bytes(answer['bytes_down'])} down",
         f"{answer['empty_traces']} empty traces, {answer['short_traces']} of {SHORT} packets or fewer",
         "",
-        f"{'':<20}{'5 %':>10}{'25 %':>10}{'50 %':>10}{'75 %':>10}{'95 %':>10}",
+        f"{'':<20}{'5 %':>12}{'25 %':>12}{'50 %':>12}{'75 %':>12}{'95 %':>12}",
     ]
     rows = {
         "packets per trace": answer["packets_per_trace"],
@@ -117,7 +117,7 @@ def text(answer: dict[str, Any], classes: int | None = None) -> str:
         "bytes of a packet up": answer["size_up"],
         "bytes, down": answer["size_down"],
     }
-    out += [f"{name:<20}" + "".join(f"{v:>10.5g}" for v in spread) for name, spread in rows.items()]
+    out += [f"{name:<20}" + "".join(f"{v:>12.6g}" for v in spread) for name, spread in rows.items()]
     head = f"{'traces':>8}{'loads':>8}{'packets':>10}{'bytes':>12}{'seconds':>9}{'up':>7}"
     out += ["", f"{'path (medians)':<32}{head}"]
     out += [f"{p['path']:>3} {p['name']:<28.28}{_row(p)}" for p in answer["per_path"]]

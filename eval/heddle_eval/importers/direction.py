@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address
+from collections.abc import Callable, Sequence
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,16 +67,16 @@ def _network(text: str) -> Network | None:
     return (IPv4Network if address.version == 4 else IPv6Network)(address)
 
 
-def _address(raw: bytes) -> object:
+def _address(raw: bytes) -> IPv4Address | IPv6Address:
     address = IPv6Address(bytes(raw).ljust(16, b"\0"))
     return address.ipv4_mapped or address
 
 
-def _within(networks: Sequence[Network]):
+def _within(networks: Sequence[Network]) -> Callable[[bytes], bool]:
     return lambda raw: any(_address(raw) in n for n in networks)
 
 
-def _each(addresses: NDArray[np.bytes_], test) -> NDArray[np.bool_]:
+def _each(addresses: NDArray[np.bytes_], test: Callable[[bytes], bool]) -> NDArray[np.bool_]:
     unique, inverse = np.unique(addresses, return_inverse=True)
     return np.array([test(a) for a in unique], bool)[inverse]
 

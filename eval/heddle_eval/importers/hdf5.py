@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +35,7 @@ def read(sources: Sequence[Source], options: Options, report: Report) -> Iterato
             raise EvalError(what, f"it cannot be read as HDF5: {e}") from e
 
 
-def _rows(file, what: str, options: Options) -> Iterator[Piece | Bad]:
+def _rows(file: Any, what: str, options: Options) -> Iterator[Piece | Bad]:
     labels = file["labels"][:]
     if labels.dtype.names is None or not {"class", "url"} & set(labels.dtype.names):
         raise EvalError(what, "the labels have neither a class nor a url")
