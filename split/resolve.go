@@ -25,8 +25,8 @@ func checkServer(to string) error {
 	return nil
 }
 
-// Resolve finds the server's address: of those its name has, the one that most paths can send to. The lookup goes by
-// this machine's own resolver, so whoever runs or watches that sees the name.
+// Resolve finds the server's address: of those its name has, the one that most paths can send to. Whoever runs or watches
+// the nameserver that is asked sees the name; see lookupFirst for which one that is.
 func (f *Fan) Resolve(ctx context.Context) error {
 	f.nameservers = nameservers(resolvConfs...)
 	host, _, _ := net.SplitHostPort(f.o.To)
