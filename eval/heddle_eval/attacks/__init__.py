@@ -1,1 +1,122 @@
 """What tells pages apart: the field's attacks, as scikit-learn classifiers over traces. Start at :func:`make`."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from heddle_eval.attacks.base import Attack
+from heddle_eval.errors import EvalError
+
+__all__ = ["PRESETS", "Attack", "about", "make", "names"]
+
+PRESETS = ("laptop", "paper")
+"""``paper`` is as published; ``laptop`` sees 1000 packets with networks of half the width, or grows fewer trees."""
+
+
+class _Entry(NamedTuple):
+    about: str
+    module: str
+    kind: str
+    common: dict[str, Any] = {}  # noqa: RUF012 - never changed
+    laptop: dict[str, Any] = {}  # noqa: RUF012
+
+
+_SMALL = {"length": 1000, "width": 0.5}
+
+_ENTRIES = {
+    "df": _Entry(
+        "Deep Fingerprinting: a convolutional network on directions or sizes (CCS 2018)",
+        "deep",
+        "DF",
+        laptop=_SMALL | {"patience": 8},
+    ),
+    "tik-tok": _Entry(
+        "Tik-Tok: the network of DF on direction x time (PETS 2020)", "deep", "TikTok", laptop=_SMALL | {"patience": 8}
+    ),
+    "p1-fp": _Entry(
+        "p1-FP(C): a shallow convolutional network (PETS 2019)", "deep", "P1FP", laptop=_SMALL | {"patience": 8}
+    ),
+    "var-cnn": _Entry(
+        "Var-CNN: dilated residual networks on packets and on gaps, with metadata, averaged (PETS 2019)",
+        "deep",
+        "VarCNNEnsemble",
+        laptop=_SMALL | {"epochs": 40},
+    ),
+    "var-cnn-packets": _Entry(
+        "the network of Var-CNN on packets, with metadata", "deep", "VarCNN", laptop=_SMALL | {"epochs": 40}
+    ),
+    "var-cnn-time": _Entry(
+        "the network of Var-CNN on gaps between packets, with metadata",
+        "deep",
+        "VarCNN",
+        {"parts": "gap+metadata"},
+        _SMALL | {"epochs": 40},
+    ),
+    "rf": _Entry(
+        "Robust Fingerprinting: a convolutional network on packets per time slot (USENIX Security 2023)",
+        "deep",
+        "RF",
+        laptop={"width": 0.5, "patience": 8},
+    ),
+    "k-fp": _Entry(
+        "k-fingerprinting: a random forest on hand-made features (USENIX Security 2016)",
+        "kfp",
+        "KFingerprinting",
+        laptop={"trees": 150},
+    ),
+    "k-fp-knn": _Entry(
+        "k-fingerprinting: the nearest neighbours by the leaves of that forest",
+        "kfp",
+        "KFingerprinting",
+        {"neighbours": 6},
+        {"trees": 150},
+    ),
+    "cumul": _Entry("CUMUL: a support vector machine on the curve of cumulated sizes (NDSS 2016)", "cumul", "Cumul"),
+}
+
+
+def names() -> list[str]:
+    """Name the attacks there are."""
+    return list(_ENTRIES)
+
+
+def about(name: str) -> str:
+    """Say in a line what an attack is."""
+    return _entry(name).about
+
+
+def make(name: str, preset: str = "laptop", seed: int = 0, **overrides: Any) -> Attack:
+    """Make an attack that is yet to learn.
+
+    Parameters
+    ----------
+    name
+        One of :func:`names`.
+    preset
+        One of :data:`PRESETS`.
+    seed
+        Of all that is drawn in training.
+    overrides
+        Parameters of its own, which its class explains.
+
+    Raises
+    ------
+    EvalError
+        Where there is no such attack, preset or parameter; it says which there are.
+
+    """
+    entry = _entry(name)
+    if preset not in PRESETS:
+        raise EvalError("attack", f"there is no preset {preset!r}", f"choose from {', '.join(PRESETS)}")
+    kind = getattr(import_module(f"heddle_eval.attacks.{entry.module}"), entry.kind)
+    known = kind().get_params()
+    if unknown := sorted(set(overrides) - set(known)):
+        raise EvalError(f"attack {name}", f"it has no parameter {unknown[0]!r}", f"it has {', '.join(known)}")
+    return kind(**(entry.common | (entry.laptop if preset == "laptop" else {}) | {"seed": seed} | overrides))
+
+
+def _entry(name: str) -> _Entry:
+    if name not in _ENTRIES:
+        raise EvalError("attack", f"there is none called {name!r}", f"choose from {', '.join(_ENTRIES)}")
+    return _ENTRIES[name]

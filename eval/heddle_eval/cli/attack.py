@@ -1,1 +1,121 @@
 """Verbs of attacks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from heddle_eval.cli import app
+from heddle_eval.errors import EvalError
+
+
+@app.command()
+def attack(
+    data: Annotated[Path, typer.Argument(metavar="DATA.parquet", help="A data set.")],
+    name: Annotated[str, typer.Option("--with", help="The attack; heddle-eval attacks lists them.")],
+    preset: Annotated[str, typer.Option(help="laptop, or paper: as published.")] = "laptop",
+    world: Annotated[str, typer.Option(help="closed, or open: unmonitored pages are there too.")] = "closed",
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the parting and of the training.")] = 0,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A parameter of the attack; may be repeated.")
+    ] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="Folder that keeps each epoch; a killed training goes on from there.")
+    ] = None,
+    r: Annotated[float, typer.Option(min=0, help="Unmonitored visits for each monitored one, in r-precision.")] = 20,
+    as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
+) -> None:
+    """Train an attack on nine tenths of the page loads, test it on the others, and print what it could tell.
+
+    Examples
+    --------
+      heddle-eval attack traces.parquet --with k-fp
+
+      heddle-eval attack traces.parquet --with df --set sees=size --set epochs=20 --checkpoint runs --seed 1
+    """
+    import sys
+
+    from heddle_eval import experiment, parquet
+    from heddle_eval.attacks import make
+
+    chosen = make(name, preset, seed, **parsed(settings or []))
+    own = chosen.get_params()
+    if checkpoint:
+        if "checkpoint" not in own:
+            raise EvalError("--checkpoint", f"{name} has no epochs to keep", "leave it out: its training is short")
+        chosen.set_params(checkpoint=str(checkpoint))
+    if "progress" in own and sys.stderr.isatty():
+        chosen.set_params(progress=True)
+    found = experiment.run(parquet.read(data), chosen, world=world, seed=seed)
+    measures = found.measures(r)
+    if as_json:
+        params = {k: v for k, v in chosen.get_params().items() if k != "progress"}
+        head = {"attack": name, "preset": preset, "world": world, "seed": seed, "parameters": params}
+        sizes = {"train": found.train, "test": len(found.truth), "fit_s": found.fit_s, "predict_s": found.predict_s}
+        print(json.dumps(head | sizes | {"measures": measures}, indent=2))
+        return
+    print(
+        f"{name}, {preset}, {world} world: learnt {found.train:,} traces in {found.fit_s:.1f} s, "
+        f"told {len(found.truth):,} in {found.predict_s:.1f} s"
+    )
+    for measure, row in measures.items():
+        print(f"  {measure:<14} {_said(row)}")
+
+
+def _said(row: dict[str, float | None]) -> str:
+    """Write a measure and its interval."""
+    value, low, high = (row.get(k) for k in ("value", "low", "high"))
+    if value is None:
+        return "not defined"
+    return f"{value:.3f}" + (f"  ({low:.3f} to {high:.3f})" if low is not None and high is not None else "")
+
+
+def parsed(settings: list[str]) -> dict[str, Any]:
+    """Read KEY=VALUE: a value is a number, true, false or none where it looks like one, else text."""
+    out: dict[str, Any] = {}
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        if not key or not equals:
+            raise EvalError("--set", f"{setting!r} is not KEY=VALUE", "such as --set epochs=20")
+        try:
+            out[key] = None if value == "none" else json.loads(value)
+        except ValueError:
+            out[key] = value
+    return out
+
+
+@app.command()
+def attacks(
+    classes: Annotated[int, typer.Option(min=2, help="Classes to tell apart, on which the count depends.")] = 100,
+    as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
+) -> None:
+    """List attacks: what each is, its parameters in each preset, and the weights of its networks.
+
+    Example:
+
+      heddle-eval attacks --classes 50
+    """
+    from heddle_eval.attacks import PRESETS, about, make, names
+
+    rows = []
+    for name in names():
+        presets = {}
+        for preset in PRESETS:
+            made = make(name, preset)
+            weights = made.parameters(classes) if hasattr(made, "parameters") else None
+            hidden = ("checkpoint", "progress", "seed", "jobs")
+            own = {k: v for k, v in made.get_params().items() if k not in hidden}
+            presets[preset] = {"weights": weights, "parameters": own}
+        rows.append({"name": name, "about": about(name), "presets": presets})
+    if as_json:
+        print(json.dumps(rows, indent=2))
+        return
+    for row in rows:
+        print(f"{row['name']}\n  {row['about']}")
+        for preset, made in row["presets"].items():
+            weights = f"{made['weights']:,} weights; " if made["weights"] else ""
+            print(f"    {preset}: {weights}{', '.join(f'{k}={v}' for k, v in made['parameters'].items())}")
+        print()
