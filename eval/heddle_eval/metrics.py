@@ -1,0 +1,196 @@
+"""How well an attack does: closed world, and open world as CoMPS section 4.1 measures it (after Wang, S&P 2020).
+
+Classes are whole numbers from 0; :data:`OTHER` stands for all pages that the observer does not look for.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from heddle_eval.errors import EvalError
+
+OTHER = -1
+"""The class of every unmonitored page."""
+
+R = 20.0
+"""Visits to unmonitored pages for each visit to a monitored one (CoMPS section 4.1)."""
+
+
+class Rates(NamedTuple):
+    """Shares of the open world; each may be an array."""
+
+    tpr: NDArray[np.float64]
+    """Monitored traces that were told as what they are, of all monitored ones."""
+    wpr: NDArray[np.float64]
+    """Monitored traces that were told as another monitored page, of all monitored ones."""
+    fpr: NDArray[np.float64]
+    """Unmonitored traces that were told as a monitored page, of all unmonitored ones."""
+
+
+class Counts(NamedTuple):
+    """(N,) what each trace adds to: one of the three positives, and one of the two worlds."""
+
+    true: NDArray[np.bool_]
+    wrong: NDArray[np.bool_]
+    false: NDArray[np.bool_]
+    monitored: NDArray[np.bool_]
+    unmonitored: NDArray[np.bool_]
+
+
+def counts(truth: ArrayLike, told: ArrayLike) -> Counts:
+    """Sort (N,) answers into those of the open world; both arguments hold classes or :data:`OTHER`."""
+    truth, told = _pair(truth, told)
+    positive, monitored = told != OTHER, truth != OTHER
+    right = told == truth
+    return Counts(
+        positive & monitored & right, positive & monitored & ~right, positive & ~monitored, monitored, ~monitored
+    )
+
+
+def rates(truth: ArrayLike, told: ArrayLike) -> Rates:
+    """Give the shares of true, wrong and false positives; a world without traces has the share NaN."""
+    return rates_of(np.array([c.sum() for c in counts(truth, told)], float))
+
+
+def rates_of(sums: NDArray[np.float64]) -> Rates:
+    """Give the shares, of (..., 5) sums in the order of :class:`Counts`."""
+    true, wrong, false, monitored, unmonitored = np.moveaxis(np.asarray(sums, float), -1, 0)
+    return Rates(ratio(true, monitored), ratio(wrong, monitored), ratio(false, unmonitored))
+
+
+def r_precision(found: Rates, r: float = R) -> NDArray[np.float64]:
+    """TPR / (TPR + WPR + r FPR): how often a positive is right where r pages of r + 1 are unmonitored.
+
+    NaN where nothing was told as monitored: there is no positive to be right or wrong.
+    """
+    return ratio(found.tpr, found.tpr + found.wpr + r * found.fpr)
+
+
+def f1(precision: ArrayLike, recall: ArrayLike) -> NDArray[np.float64]:
+    """Harmonic mean; 0 where either is 0 or, for want of positives, NaN."""
+    precision, recall = np.nan_to_num(np.asarray(precision, float)), np.nan_to_num(np.asarray(recall, float))
+    return np.nan_to_num(ratio(2 * precision * recall, precision + recall))
+
+
+def open_world(sums: NDArray[np.float64], r: float = R) -> dict[str, NDArray[np.float64]]:
+    """Measures of (..., 5) sums in the order of :class:`Counts`; recall is TPR."""
+    found = rates_of(sums)
+    precision = r_precision(found, r)
+    return {
+        "r_precision": precision,
+        "recall": found.tpr,
+        "f1": f1(precision, found.tpr),
+        "wpr": found.wpr,
+        "fpr": found.fpr,
+    }
+
+
+def closed_world(right: NDArray[np.float64], told: NDArray[np.float64], truth: NDArray[np.float64]) -> dict:
+    """Accuracy and macro means of precision, recall and F1.
+
+    Parameters
+    ----------
+    right, told, truth
+        (..., classes) traces of each class that were told right, that were told as it, and that are of it. Classes
+        of which there is no trace do not count; the precision of a class that was never told is 0.
+
+    """
+    there = truth > 0
+    precision, recall = np.nan_to_num(ratio(right, told)), np.nan_to_num(ratio(right, truth))
+    return {
+        "accuracy": ratio(right.sum(-1), truth.sum(-1)),
+        "macro_precision": ratio((precision * there).sum(-1), there.sum(-1)),
+        "macro_recall": ratio((recall * there).sum(-1), there.sum(-1)),
+        "macro_f1": ratio((f1(precision, recall) * there).sum(-1), there.sum(-1)),
+    }
+
+
+def confusion(truth: ArrayLike, told: ArrayLike, classes: ArrayLike) -> NDArray[np.int64]:
+    """(classes, classes) how many traces of each class (row) were told as each (column), in the order given."""
+    truth, told = _pair(truth, told)
+    classes = np.asarray(classes)
+    order = np.argsort(classes)
+    place = [order[np.minimum(np.searchsorted(classes, v, sorter=order), len(classes) - 1)] for v in (truth, told)]
+    if any((classes[p] != v).any() for p, v in zip(place, (truth, told), strict=True)):
+        raise EvalError("confusion", "a trace is of a class that is not listed")
+    n = len(classes)
+    return np.bincount(place[0] * n + place[1], minlength=n * n).reshape(n, n)
+
+
+class Curve(NamedTuple):
+    """Points of a precision-recall curve, one for each threshold, from the highest down."""
+
+    threshold: NDArray[np.float64]
+    r_precision: NDArray[np.float64]
+    recall: NDArray[np.float64]
+
+
+def curve(truth: ArrayLike, told: ArrayLike, confidence: ArrayLike, r: float = R) -> Curve:
+    """Give r-precision and recall where a positive counts only from some confidence on.
+
+    Parameters
+    ----------
+    truth, told
+        (N,) classes or :data:`OTHER`.
+    confidence
+        (N,) of the class that was told. What is told as monitored below the threshold is told as unmonitored
+        instead, as in the evaluations of DF and Var-CNN, so that the last point is that of no threshold.
+    r
+        Unmonitored visits for each monitored one.
+
+    """
+    sorts = counts(truth, told)
+    confidence = np.asarray(confidence, float)
+    order = np.argsort(-confidence, kind="stable")
+    positive = np.array(sorts[:3], float)[:, order].cumsum(1)
+    ends = np.flatnonzero(np.append(np.diff(confidence[order]) < 0, True)) if len(order) else order
+    totals = np.broadcast_to([[c.sum()] for c in sorts[3:]], (2, len(ends)))
+    found = rates_of(np.concatenate([positive[:, ends], totals]).T)
+    precision = r_precision(found, r)
+    known = ~np.isnan(precision)
+    return Curve(confidence[order][ends][known], precision[known], found.tpr[known])
+
+
+def auc(positive: ArrayLike, score: ArrayLike, weight: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+    """Area under the ROC curve: the chance that a positive has a higher score than a negative, ties half.
+
+    Parameters
+    ----------
+    positive
+        (N,) which traces are positives.
+    score
+        (N,) higher for what looks more like one.
+    weight
+        (B, N) how often each trace counts, for B resamples; without it once.
+
+    Returns
+    -------
+    (B,), or one number: NaN where there are only positives or only negatives.
+
+    """
+    positive, score = np.asarray(positive, bool), np.asarray(score, float)
+    rows = np.ones((1, len(score))) if weight is None else weight
+    _, group = np.unique(score, return_inverse=True)
+    starts = np.searchsorted(np.sort(group), np.arange(group.max(initial=-1) + 1))
+    order = np.argsort(group, kind="stable")
+    ups = np.add.reduceat((rows * positive)[:, order], starts, axis=1) if len(starts) else np.zeros((len(rows), 0))
+    downs = np.add.reduceat((rows * ~positive)[:, order], starts, axis=1) if len(starts) else ups
+    won = (ups * (downs.cumsum(1) - downs / 2)).sum(1)
+    area = ratio(won, ups.sum(1) * downs.sum(1))
+    return area if weight is not None else area[0]
+
+
+def ratio(part: ArrayLike, whole: ArrayLike) -> NDArray[np.float64]:
+    """Divide; NaN where the divisor is 0."""
+    part, whole = np.broadcast_arrays(np.asarray(part, float), np.asarray(whole, float))
+    return np.divide(part, whole, out=np.full(part.shape, np.nan), where=whole != 0)
+
+
+def _pair(truth: ArrayLike, told: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    truth, told = np.asarray(truth), np.asarray(told)
+    if truth.shape != told.shape or truth.ndim != 1:
+        raise EvalError("metrics", f"{truth.shape} traces and {told.shape} answers")
+    return truth, told
