@@ -1,5 +1,7 @@
 # Heddle. `make demo` shows what it does, `make test` says whether it does it.
 
+# danted, openvpn and sshd are there, which su leaves out.
+export PATH := $(PATH):/usr/sbin:/sbin
 GO      ?= go
 HEDDLE  := bin/heddle
 # Tests of these start goroutines that share something.
