@@ -307,6 +307,14 @@ def test_a_path_that_saw_nothing_keeps_an_empty_trace(tmp_path):
     assert report.counts == {"traces of paths that saw nothing of the page load": 1}
 
 
+def test_leaving_out_a_short_path_moves_no_time(tmp_path):
+    later = [(at + 10**9, packet) for at, packet in TALK]
+    write(tmp_path / "c", p__1__home=pcap(TALK[:1]), p__1__lte=pcap(later))
+    traces, _ = importers.load("pcap", [tmp_path / "c"], Options(client=client(A), min_packets=2))
+    assert traces.path.tolist() == [0]
+    assert traces.time[0] == 1
+
+
 def test_silences_are_those_of_all_paths(tmp_path):
     second = 10**9
     home = [(0, udp(A, B, 1)), (20 * second, udp(A, B, 2))]

@@ -158,12 +158,14 @@ def collect(items: Iterable[Piece | Bad], options: Options, report: Report) -> T
             bad.setdefault(item.load, e)
     report.skipped += [{"what": e.what, "why": e.why} for e in bad.values()]
     pieces = [p for p in pieces if p.load not in bad]
-    pieces = _long_enough(_not_silent(pieces, report), options, report)
+    pieces = _not_silent(pieces, report)
+    begin = _begin(pieces)
+    pieces = _long_enough(pieces, options, report)
     if not pieces:
         raise EvalError(
             "import", "no trace is left" if bad or report.counts else "there is no trace in the input", _reasons(report)
         )
-    return _assemble(pieces, options, report)
+    return _assemble(pieces, begin, options, report)
 
 
 def _reasons(report: Report) -> str:
@@ -219,11 +221,16 @@ def _long_enough(pieces: list[Piece], options: Options, report: Report) -> list[
     return kept
 
 
-def _assemble(pieces: Sequence[Piece], options: Options, report: Report) -> Traces:
-    base: dict[Any, Any] = {}
+def _begin(pieces: Sequence[Piece]) -> dict[Any, Any]:
+    """When each page load began, on any path."""
+    begin: dict[Any, Any] = {}
     for p in pieces:
         if len(p.time):
-            base[p.load] = min(base.get(p.load, p.time[0]), p.time[0])
+            begin[p.load] = min(begin.get(p.load, p.time[0]), p.time[0])
+    return begin
+
+
+def _assemble(pieces: Sequence[Piece], begin: dict[Any, Any], options: Options, report: Report) -> Traces:
     loads = {load: i for i, load in enumerate(dict.fromkeys(p.load for p in pieces))}
     names = sorted({p.path for p in pieces if p.path is not None}, key=natural)
     report.paths = {name: i for i, name in enumerate(names)}
@@ -241,7 +248,7 @@ def _assemble(pieces: Sequence[Piece], options: Options, report: Report) -> Trac
         if not any(fnmatch.fnmatchcase(p.label, pattern) for p in pieces):
             report.notes.append(f"--unmonitored {pattern}: no class has such a name")
     return Traces.build(
-        [(_seconds(p.time, base.get(p.load)), p.size) for p in pieces],
+        [(_seconds(p.time, begin[p.load]), p.size) for p in pieces],
         [p.label for p in pieces],
         load=[loads[p.load] for p in pieces],
         path=[WHOLE if p.path is None else report.paths[p.path] for p in pieces],
@@ -249,10 +256,8 @@ def _assemble(pieces: Sequence[Piece], options: Options, report: Report) -> Trac
     )
 
 
-def _seconds(time: NDArray[np.generic], base: Any) -> NDArray[np.float64]:
-    if not len(time):
-        return np.empty(0)
-    since = time - base
+def _seconds(time: NDArray[np.generic], begin: Any) -> NDArray[np.float64]:
+    since = time - begin
     return since / 1e9 if np.issubdtype(time.dtype, np.integer) else since.astype(np.float64)
 
 
