@@ -155,7 +155,7 @@ func (f *Fan) Open(ctx context.Context) error {
 	}
 	f.open = true
 	session := path.WithSession(context.Background(), f.id)
-	if f.o.Reorder > 0 {
+	if f.o.Reorder > 0 && f.prober == nil { // WireGuard counts by itself
 		session = path.WithOrder(session)
 	}
 	tending, cancel := context.WithCancel(session)

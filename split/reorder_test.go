@@ -81,6 +81,9 @@ func TestNumbersTellTheOrder(t *testing.T) {
 			{0, []uint64{1}, 0, []uint64{1}}, {2, []uint64{5}, 0, nil}, {1, []uint64{3, 4}, 0, nil}, {0, []uint64{2}, 0, []uint64{2, 3, 4, 5}},
 		}},
 		{"a short gap within one path is a loss", []step{{0, []uint64{1, 5}, 0, []uint64{1, 5}}, {0, []uint64{6}, 0, []uint64{6}}}},
+		{"and a visit elsewhere where the path was silent meanwhile", []step{
+			{1, []uint64{1}, 0, []uint64{1}}, {0, []uint64{2}, 0, []uint64{2}}, {0, []uint64{4}, drained, nil}, {1, []uint64{3}, 0, []uint64{3, 4}},
+		}},
 		{"a long one is waited for while another path may bring it", []step{
 			{0, []uint64{1}, 0, []uint64{1}}, {1, []uint64{2}, 0, []uint64{2}}, {1, []uint64{7}, 0, nil},
 			{0, []uint64{8}, time.Millisecond, []uint64{7, 8}},

@@ -22,8 +22,9 @@ type sequencer struct {
 // stream is one count: that of a WireGuard key pair, or of a proxy's exit. Numbers are compared as RFC 1982 does.
 type stream struct {
 	id      streamID
-	next    uint64 // the number whose turn it is
-	by      int    // path of the one before
+	next    uint64    // the number whose turn it is
+	by      int       // path of the one before
+	came    time.Time // when that one came
 	paths   []progress
 	held    []early // by number; none has waited longer than the first
 	strayed bool
@@ -45,6 +46,7 @@ type progress struct {
 type early struct {
 	number   uint64
 	path     int
+	came     time.Time
 	since    time.Time // when it came, or what is behind it
 	datagram []byte
 }
@@ -55,7 +57,8 @@ const (
 	// span is how far from the next number one is still taken for what it says. WireGuard's counter can be forged before
 	// anybody checks it: one forged number costs the order of so many datagrams, and no more.
 	span = 4 * heldLimit
-	// shortGap is how many missing between two that came by one path are taken for lost: no visit to another is so short.
+	// shortGap is how many missing between two that came by one path, one right after the other, are taken for lost: no
+	// visit to another is so short.
 	shortGap = 3
 	// atWork is how long after it was heard a path may still bring what is missing.
 	atWork = time.Second
@@ -115,7 +118,7 @@ func (q *sequencer) take(now time.Time, path int, id streamID, number uint64, da
 	switch {
 	case distance == 0:
 		out = append(out, datagram)
-		s.next, s.by = number+1, path
+		s.next, s.by, s.came = number+1, path, now
 	case distance < 0 || !s.hold(now, path, number, datagram):
 		out = append(out, datagram)
 	}
@@ -169,7 +172,7 @@ func (s *stream) hold(now time.Time, path int, number uint64, datagram []byte) b
 	if at < len(s.held) {
 		since = s.held[at].since
 	}
-	s.held = slices.Insert(s.held, at, early{number, path, since, bytes.Clone(datagram)})
+	s.held = slices.Insert(s.held, at, early{number, path, now, since, bytes.Clone(datagram)})
 	return true
 }
 
@@ -201,7 +204,7 @@ func (s *stream) release(n int, out [][]byte) [][]byte {
 		out = append(out, e.datagram)
 	}
 	last := s.held[n-1]
-	s.next, s.by = last.number+1, last.path
+	s.next, s.by, s.came = last.number+1, last.path, last.came
 	clear(s.held[:n])
 	if s.held = s.held[n:]; len(s.held) == 0 {
 		s.held = nil
@@ -211,7 +214,7 @@ func (s *stream) release(n int, out [][]byte) [][]byte {
 
 // lost reports whether what is missing before the first that is held will not come.
 func (s *stream) lost(now time.Time, first early) bool {
-	if s.by == first.path && first.number-s.next <= shortGap {
+	if s.by == first.path && first.number-s.next <= shortGap && first.came.Sub(s.came) < drained {
 		return true
 	}
 	for _, p := range s.paths {

@@ -95,10 +95,18 @@ func (x *exit) read() {
 			return
 		}
 		r := x.speaker.Load()
-		if n == largest || r == nil || !r.hear(buffer[:n], x.place+1) {
+		if n == largest || r == nil {
 			x.counts.down.dropped.Add(1)
 			continue
 		}
-		x.place++
+		place := x.place + 1
+		if !r.numbers(buffer[:n], place) {
+			place = 0
+		}
+		if !r.hear(buffer[:n], place) {
+			x.counts.down.dropped.Add(1)
+			continue
+		}
+		x.place = max(x.place, place)
 	}
 }

@@ -56,7 +56,7 @@ func (g target) answers(f path.Flow, exit netip.AddrPort, words []string, places
 	return name
 }
 
-// The places count over all flows of the session; a flow that did not ask has none, and takes its turn in the count.
+// The places count over all flows of the session; what goes by a flow that did not ask has none.
 func TestPlacesCountOverAllFlows(t *testing.T) {
 	s := start(t, nil)
 	g, to := listenTarget(t)
@@ -73,7 +73,7 @@ func TestPlacesCountOverAllFlows(t *testing.T) {
 		t.Errorf("who did not ask is told of the exit %x", other)
 	}
 	g.sees(a, "again")
-	g.answers(a, exit, []string{"5"}, []uint64{5})
+	g.answers(a, exit, []string{"5"}, []uint64{4})
 	for _, f := range []path.Flow{a, b, old} {
 		f.Close()
 	}
@@ -96,7 +96,7 @@ func TestPlaceThatDoesNotFitIsLeftOut(t *testing.T) {
 	exit := g.sees(f, "from f")
 	g.answers(f, exit, []string{"first"}, []uint64{1})
 	into := make([]path.Inbound, 1)
-	bare := 0
+	bare, last := 0, uint64(1)
 	for size := 1300; size <= 1500; size++ {
 		for _, payload := range [][]byte{make([]byte, size), []byte("mark")} {
 			if _, err := g.WriteToUDPAddrPort(payload, exit); err != nil {
@@ -106,6 +106,11 @@ func TestPlaceThatDoesNotFitIsLeftOut(t *testing.T) {
 		for mark := false; !mark; {
 			if _, err := f.Receive(into); err != nil {
 				t.Fatal(err)
+			}
+			if into[0].Order != 0 {
+				if last++; into[0].Order != last {
+					t.Fatalf("%d follows %d: what has no place leaves a gap", into[0].Order, last-1)
+				}
 			}
 			switch mark = string(into[0].Data) == "mark"; {
 			case mark && into[0].Order == 0:

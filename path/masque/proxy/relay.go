@@ -13,6 +13,7 @@ import (
 
 	"github.com/quic-go/quic-go"
 	"github.com/quic-go/quic-go/http3"
+	"github.com/quic-go/quic-go/quicvarint"
 	"golang.org/x/sys/unix"
 
 	"heddle/path/masque"
@@ -32,13 +33,14 @@ type relay struct {
 	queue  chan []byte  // HTTP datagrams for the target
 	back   chan answer  // for the client
 	order  bool         // the client takes places
+	room   int          // bytes of an HTTP datagram, as last seen; the exit's reader's own
 	buffer []byte       // of sendDown
 	active atomic.Int64 // when something was carried last, Unix nanoseconds
 	ctx    context.Context
 	end    context.CancelCauseFunc
 }
 
-// answer is what the target sent, and its place in what the exit sent to all its flows.
+// answer is what the target sent, and its place in what the exit sent to all its flows; 0 where it has none.
 type answer struct {
 	payload []byte
 	place   uint64
@@ -171,7 +173,26 @@ func (r *relay) forward(datagram []byte) error {
 	return nil
 }
 
-// hear takes a datagram from the target; false where too many wait.
+// tooLarge is larger than any QUIC datagram.
+var tooLarge = make([]byte, largest)
+
+// numbers reports whether a datagram from the target goes with its place: where the client asked, and it fits. Where it
+// does not, it takes no place, since a place that never arrives would be waited for.
+func (r *relay) numbers(payload []byte, place uint64) bool {
+	if !r.order {
+		return false
+	}
+	need := len(masque.AppendOrdered(nil, place, nil)) + len(payload)
+	if need > r.room {
+		var e *quic.DatagramTooLargeError
+		if errors.As(r.stream.SendDatagram(tooLarge), &e) { // quic-go tells the room only to who asks for too much
+			r.room = int(e.MaxDatagramPayloadSize) - quicvarint.Len(uint64(r.stream.StreamID()/4))
+		}
+	}
+	return need <= r.room
+}
+
+// hear takes a datagram from the target, and its place where that is not 0; false where too many wait.
 func (r *relay) hear(payload []byte, place uint64) bool {
 	select {
 	case r.back <- answer{bytes.Clone(payload), place}:
@@ -208,10 +229,10 @@ func (r *relay) down() error {
 	}
 }
 
-// sendDown sends one datagram to the client, with its place where that was asked for and fits.
+// sendDown sends one datagram to the client, with its place where it has one and that still fits.
 func (r *relay) sendDown(a answer) error {
 	r.buffer = r.buffer[:0]
-	if r.order {
+	if a.place != 0 {
 		r.buffer = masque.AppendOrdered(r.buffer, a.place, a.payload)
 		var tooLarge *quic.DatagramTooLargeError
 		if err := r.stream.SendDatagram(r.buffer); !errors.As(err, &tooLarge) {
