@@ -13,7 +13,10 @@ import (
 
 // death says what became of a connection after changes, "" where the server still hears the client.
 func (p *prober) death(ctx context.Context, s *session) string {
-	if s.ended() == nil && (s.recorder.hears(ctx, p.pace.answer) || ctx.Err() != nil) {
+	lives, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.conn.Context(), cancel)()
+	if s.ended() == nil && (s.recorder.hears(lives, p.pace.answer) || ctx.Err() != nil) {
 		return ""
 	}
 	if err := s.ended(); err != nil {

@@ -12,7 +12,9 @@ import (
 func begun(t *testing.T, s *server) *prober {
 	t.Helper()
 	o := s.options(2)
-	o.pace.answer = 300 * time.Millisecond // which is all that there is to wait for
+	if s.closes == "silently" || s.mute {
+		o.pace.answer = 300 * time.Millisecond // which is all that there is to wait for
+	}
 	p, err := newProber(o)
 	if err != nil {
 		t.Fatal(err)
