@@ -70,24 +70,9 @@ type mood struct {
 	most   int                     // addresses and ports that each may come from; 0 for any number
 	only   netip.Addr
 	dead   bool
-	mute   bool   // lets nothing pass of a connection that came from a second address or port
-	closes string // "loudly" or "silently" where downloads end that come to a new address or port
-	ended  string // the newest of the connections that ended silently
-}
-
-// judge ends the newest connection where its client moved, as closes says.
-func (m *mood) judge(c *quic.Conn) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if len(m.known) < 2 {
-		return
-	}
-	if m.closes == "loudly" {
-		c.CloseWithError(7, "too many paths")
-	}
-	if m.closes == "silently" {
-		m.ended = m.newest
-	}
+	mute   bool // lets nothing more pass of a connection that came from a second address or port
+	closes bool // closes it then
+	conn   *quic.Conn
 }
 
 func (m *mood) ReadFrom(p []byte) (int, net.Addr, error) {
@@ -118,7 +103,10 @@ func (m *mood) passes(data []byte, from netip.AddrPort) bool {
 		return false
 	}
 	m.known[from] = true
-	return (!m.mute || len(m.known) < 2) && (m.ended == "" || m.ended != m.newest)
+	if m.closes && len(m.known) > 1 && m.conn != nil {
+		go m.conn.CloseWithError(7, "too many paths")
+	}
+	return !m.mute || len(m.known) < 2
 }
 
 func (m *mood) connections() int {
@@ -132,9 +120,6 @@ func (m *mood) die() {
 	defer m.mu.Unlock()
 	m.dead = true
 }
-
-// connection is the key of a request's connection in its context.
-type connection struct{}
 
 // start serves /big, which never ends, /small, and / which is not there, until the test ends.
 func start(t *testing.T, change func(*mood, *quic.Config)) *server {
@@ -152,9 +137,7 @@ func start(t *testing.T, change func(*mood, *quic.Config)) *server {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /big", func(w http.ResponseWriter, r *http.Request) {
 		block := make([]byte, 1<<16)
-		c := r.Context().Value(connection{}).(*quic.Conn)
 		for r.Context().Err() == nil {
-			m.judge(c)
 			if _, err := w.Write(block); err != nil {
 				return
 			}
@@ -163,7 +146,10 @@ func start(t *testing.T, change func(*mood, *quic.Config)) *server {
 	mux.HandleFunc("GET /small", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "small") })
 	h := &http3.Server{Handler: mux, TLSConfig: http3.ConfigureTLSConfig(&tls.Config{Certificates: []tls.Certificate{certificate}}), QUICConfig: config,
 		ConnContext: func(ctx context.Context, c *quic.Conn) context.Context {
-			return context.WithValue(ctx, connection{}, c)
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			m.conn = c
+			return ctx
 		}}
 	done := make(chan struct{})
 	go func() {
