@@ -1,11 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"strings"
 
-	"github.com/pelletier/go-toml/v2"
 	"github.com/spf13/cobra"
 
 	"heddle/lab/collect"
@@ -22,23 +22,22 @@ func newLabSitesCommand() *cobra.Command {
 packages, and write them as a file for "heddle lab collect". A page is fit that
 includes three or more files, and has 30 kB to 3 MB with them. They are taken
 from all packages in turn; each package gets a protocol and a latency.`,
-		Example: `  heddle lab sites --out sites.toml
-  heddle lab sites --monitored 10 --unmonitored 30 --out few.toml`,
+		Example: `  heddle lab sites --out sites.json
+  heddle lab sites --monitored 10 --unmonitored 30 --out few.json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			sites, err := c.Choose()
 			if err != nil {
 				return err
 			}
-			text, err := toml.Marshal(sites)
-			if err != nil {
-				return err
-			}
 			if out == "-" {
-				_, err = cmd.OutOrStdout().Write(text)
+				return sites.Write(cmd.OutOrStdout())
+			}
+			var text bytes.Buffer
+			if err := sites.Write(&text); err != nil {
 				return err
 			}
-			if err := os.WriteFile(out, text, 0o644); err != nil {
+			if err := os.WriteFile(out, text.Bytes(), 0o644); err != nil {
 				return &path.Error{What: "sites " + out, Err: err}
 			}
 			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %d pages to monitor, %d others\n", out, c.Monitored, c.Unmonitored)
@@ -70,8 +69,8 @@ an order that is drawn for each round. With --plain, each visit is also made
 over one path, in turn with the other. Loads that fail are marked and dropped.
 A run that was ended goes on when the same command is given again. Needs root,
 chromium, node and npm.`,
-		Example: `  heddle lab sites --out sites.toml
-  heddle lab collect --sites sites.toml --visits 20 --paths 3 --schedule weighted --every 100ms --out split.parquet --plain plain.parquet`,
+		Example: `  heddle lab sites --out sites.json
+  heddle lab collect --sites sites.json --visits 20 --paths 3 --schedule weighted --every 100ms --out split.parquet --plain plain.parquet`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if o.Sites, err = collect.ReadSites(file); err != nil {

@@ -2,15 +2,15 @@ package collect
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
-
-	"github.com/pelletier/go-toml/v2"
 
 	"heddle/path"
 )
@@ -24,22 +24,22 @@ const (
 // Sites is what is visited.
 type Sites struct {
 	// Root is the directory that all sites serve.
-	Root string `toml:"root"`
-	Site []Site `toml:"site"`
+	Root string `json:"root"`
+	Site []Site `json:"site"`
 }
 
 // Site is one page, on a server of its own name.
 type Site struct {
 	// Name is the label, and the server is NAME.example: letters, digits and '-'.
-	Name string `toml:"name"`
+	Name string `json:"name"`
 	// Page is the file below the root, and what follows the host in the URL.
-	Page string `toml:"page"`
+	Page string `json:"page"`
 	// Protocol is [HTTP3] or [HTTP2]; the server offers nothing else.
-	Protocol string `toml:"protocol"`
+	Protocol string `json:"protocol"`
 	// Latency is how far the server is from the exit of the tunnel, one way.
-	Latency Duration `toml:"latency"`
+	Latency Duration `json:"latency"`
 	// Monitored says that an observer looks for it; the others are the rest of the Web.
-	Monitored bool `toml:"monitored"`
+	Monitored bool `json:"monitored"`
 }
 
 // Duration is a time.Duration that is written like "20ms".
@@ -60,6 +60,24 @@ const (
 	maxLatency   = time.Second
 )
 
+// Write writes them as [ReadSites] reads them, a line for each.
+func (s Sites) Write(w io.Writer) error {
+	root, err := json.Marshal(s.Root)
+	if err != nil {
+		return err
+	}
+	text := fmt.Appendf(nil, "{\"root\": %s, \"site\": [", root)
+	for i, site := range s.Site {
+		line, err := json.Marshal(site)
+		if err != nil {
+			return err
+		}
+		text = fmt.Appendf(text, "%s\n  %s", []string{"", ","}[min(i, 1)], line)
+	}
+	_, err = w.Write(append(text, "\n]}\n"...))
+	return err
+}
+
 // ReadSites reads a file of sites and checks that each page is there.
 func ReadSites(file string) (Sites, error) {
 	var s Sites
@@ -67,14 +85,10 @@ func ReadSites(file string) (Sites, error) {
 	if err != nil {
 		return s, &path.Error{What: "sites", Err: err, Hint: "heddle lab sites makes such a file"}
 	}
-	d := toml.NewDecoder(bytes.NewReader(text)).DisallowUnknownFields()
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
 	if err := d.Decode(&s); err != nil {
-		why := err.Error()
-		var strict *toml.StrictMissingError
-		if errors.As(err, &strict) {
-			why = strict.String()
-		}
-		return s, &path.Error{What: "sites " + file, Why: why}
+		return s, &path.Error{What: "sites " + file, Why: err.Error(), Hint: "heddle lab sites makes such a file"}
 	}
 	if err := s.check(); err != nil {
 		return s, &path.Error{What: "sites " + file, Why: err.Error()}

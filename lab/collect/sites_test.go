@@ -1,14 +1,13 @@
 package collect
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/pelletier/go-toml/v2"
 )
 
 // tree makes packages with pages, each with styles and a picture that make it large enough.
@@ -79,14 +78,16 @@ func TestChooseTakesFromAllPackages(t *testing.T) {
 func TestSitesFile(t *testing.T) {
 	root := tree(t, 1, 1)
 	good := Site{Name: "a-1", Page: "doc/Package+0/html/page-0.html", Protocol: HTTP3, Latency: Duration{20 * time.Millisecond}}
-	file := filepath.Join(t.TempDir(), "sites.toml")
-	text, err := toml.Marshal(Sites{Root: root, Site: []Site{good}})
-	if err != nil {
+	file := filepath.Join(t.TempDir(), "sites.json")
+	other := good
+	other.Name, other.Monitored = "a-2", true
+	var text bytes.Buffer
+	if err := (Sites{Root: root, Site: []Site{good, other}}).Write(&text); err != nil {
 		t.Fatal(err)
 	}
-	write(t, file, string(text))
+	write(t, file, text.String())
 	back, err := ReadSites(file)
-	if err != nil || len(back.Site) != 1 || back.Site[0] != good {
+	if err != nil || len(back.Site) != 2 || back.Site[0] != good || back.Site[1] != other {
 		t.Errorf("%v, %+v", err, back)
 	}
 	for want, change := range map[string]func(*Sites){
@@ -112,7 +113,7 @@ func TestSitesFile(t *testing.T) {
 			t.Errorf("want %q, got %v", want, err)
 		}
 	}
-	write(t, file, "root = '/'\nrot = 1\n")
+	write(t, file, `{"root": "/", "rot": 1}`)
 	if _, err := ReadSites(file); err == nil || !strings.Contains(err.Error(), "rot") {
 		t.Errorf("a key that is none: %v", err)
 	}
