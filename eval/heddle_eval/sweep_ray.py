@@ -1,0 +1,59 @@
+"""Does jobs on a Ray cluster. Each node needs this package; the data set travels from here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from heddle_eval.errors import EvalError
+from heddle_eval.sweep_jobs import Job, attempt, traces_of
+
+
+class Cluster:
+    """Does jobs as Ray tasks of one CPU each."""
+
+    def __init__(self, ray: Any, size: int) -> None:
+        self.ray, self.size = ray, size
+        # Ray starts a task again when its node dies, but not when it fails by itself.
+        self.task = ray.remote(num_cpus=1, max_retries=2)(attempt)
+        self.sent: dict[tuple, Any] = {}
+
+    def submit(self, job: Job) -> Any:
+        """Hand it to the cluster, with its data set, which is sent once."""
+        part = (job.data, job.visits, job.unmonitored, job.unmonitored_share)
+        if part not in self.sent:
+            self.sent = {part: self.ray.put(traces_of(job))}
+        return self.task.remote(job, self.sent[part])
+
+    def finished(self, running: Iterable[Any]) -> list[Any]:
+        """Wait for one."""
+        return self.ray.wait(list(running), num_returns=1)[0]
+
+    def answer(self, token: Any) -> dict[str, Any] | str:
+        """Give its row, or why there is none."""
+        try:
+            return self.ray.get(token)
+        except self.ray.exceptions.RayError as e:
+            return f"{type(e).__name__}: {e}"
+
+
+@contextmanager
+def cluster(on: str, count: int) -> Iterator[Cluster]:
+    """Join the cluster at ``ray://HOST:PORT``, or start one on this machine for ``ray``, of so many CPUs."""
+    try:
+        import ray
+    except ImportError as e:
+        raise EvalError("ray", "it is not installed", "pip install 'heddle-eval[cluster]', or leave out --on") from e
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "warning"}
+    try:
+        if on == "ray":
+            ray.init(num_cpus=count or None, include_dashboard=False, **quiet)
+        else:
+            ray.init(address=on, **quiet)
+    except (ConnectionError, OSError, RuntimeError, ValueError) as e:
+        raise EvalError(on, f"there is no Ray cluster: {e}", "ray start --head starts one, on port 10001") from e
+    try:
+        yield Cluster(ray, count or max(1, int(ray.cluster_resources().get("CPU", 1))))
+    finally:
+        ray.shutdown()
