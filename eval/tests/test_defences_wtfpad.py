@@ -160,3 +160,9 @@ def test_many_traces_go_as_if_alone():
 
 def test_tokens_are_of_one_size():
     assert tokens(1.0, 0.1, 9, np.random.default_rng(0))[:NEVER].sum() == 10_000
+
+
+def test_what_an_end_sends_overtakes_its_timer_of_what_it_received(monkeypatch):
+    certain(monkeypatch, {(CLIENT, RECEIVED, BURST): 23})
+    assert not padded(([0.0, 0.05, 1.0], [-1500, 60, 60])).dummy.any()
+    assert padded(([0.0, 0.5, 1.0], [-1500, 60, 60])).dummy.sum() > 0
