@@ -11,7 +11,8 @@ from heddle_eval.errors import EvalError
 __all__ = ["PRESETS", "Attack", "about", "make", "names"]
 
 PRESETS = ("laptop", "paper")
-"""``paper`` is as published; ``laptop`` sees 1000 packets with networks of half the width, or grows fewer trees."""
+"""``paper`` is as published; ``laptop`` sees 1000 packets with networks of half the width and stops early, or grows
+fewer trees."""
 
 
 class _Entry(NamedTuple):
@@ -22,21 +23,20 @@ class _Entry(NamedTuple):
     laptop: dict[str, Any] = {}  # noqa: RUF012
 
 
-_SMALL = {"length": 1000, "width": 0.5}
+_BRIEF = {"patience": 8, "least": 2000}
+_SMALL = {"length": 1000, "width": 0.5, "least": 2000}
 
 _ENTRIES = {
     "df": _Entry(
         "Deep Fingerprinting: a convolutional network on directions or sizes (CCS 2018)",
         "deep",
         "DF",
-        laptop=_SMALL | {"patience": 8},
+        laptop=_SMALL | _BRIEF,
     ),
     "tik-tok": _Entry(
-        "Tik-Tok: the network of DF on direction x time (PETS 2020)", "deep", "TikTok", laptop=_SMALL | {"patience": 8}
+        "Tik-Tok: the network of DF on direction x time (PETS 2020)", "deep", "TikTok", laptop=_SMALL | _BRIEF
     ),
-    "p1-fp": _Entry(
-        "p1-FP(C): a shallow convolutional network (PETS 2019)", "deep", "P1FP", laptop=_SMALL | {"patience": 8}
-    ),
+    "p1-fp": _Entry("p1-FP(C): a shallow convolutional network (PETS 2019)", "deep", "P1FP", laptop=_SMALL | _BRIEF),
     "var-cnn": _Entry(
         "Var-CNN: dilated residual networks on packets and on gaps, with metadata, averaged (PETS 2019)",
         "deep",
@@ -57,7 +57,7 @@ _ENTRIES = {
         "Robust Fingerprinting: a convolutional network on packets per time slot (USENIX Security 2023)",
         "deep",
         "RF",
-        laptop={"width": 0.5, "patience": 8},
+        laptop={"width": 0.5} | _BRIEF,
     ),
     "k-fp": _Entry(
         "k-fingerprinting: a random forest on hand-made features (USENIX Security 2016)",

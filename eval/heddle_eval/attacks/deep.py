@@ -31,6 +31,9 @@ class Deep(FromProba, ClassifierMixin, BaseEstimator):
         At most.
     patience
         Stop after so many epochs without a better one; None never does.
+    least
+        Batches at least: on few traces the epochs, and the patience, become more in proportion, as the averages of the
+        normalisations need some hundred batches to settle. 0 leaves the epochs as published.
     validation
         Share of each class's page loads that is held out to find the best epoch.
     batch
@@ -50,6 +53,7 @@ class Deep(FromProba, ClassifierMixin, BaseEstimator):
     width: float = 1.0
     epochs: int = 30
     patience: int | None = None
+    least: int = 0
     validation: float = 0.1
     batch: int = 128
     learning_rate: float = 0.002
@@ -96,8 +100,8 @@ class Deep(FromProba, ClassifierMixin, BaseEstimator):
         """Make the optimiser."""
         return keras.optimizers.Adamax(self.learning_rate)
 
-    def rate(self, step: int, history: list[training.Epoch]) -> float:
-        """Learning rate of a batch, given its number and the epochs before: always the same."""
+    def rate(self, step: int, history: list[training.Epoch], epochs: int) -> float:
+        """Learning rate of a batch, given its number, the epochs before, and how many there may be."""
         return self.learning_rate
 
     def identity(self) -> dict[str, Any]:
@@ -194,8 +198,8 @@ class P1FP(DF):
         """Make the optimiser."""
         return keras.optimizers.SGD(self.learning_rate)
 
-    def rate(self, step: int, history: list[training.Epoch]) -> float:
-        """Learning rate of a batch, given its number and the epochs before."""
+    def rate(self, step: int, history: list[training.Epoch], epochs: int) -> float:
+        """Learning rate of a batch, given its number, the epochs before, and how many there may be."""
         return self.learning_rate * 0.96 ** (step / 1000)
 
 
@@ -232,9 +236,9 @@ class RF(Deep):
         """Make the optimiser."""
         return keras.optimizers.Adam(self.learning_rate, epsilon=1e-8)
 
-    def rate(self, step: int, history: list[training.Epoch]) -> float:
-        """Learning rate of a batch, given its number and the epochs before."""
-        return self.learning_rate * 0.2 ** (len(history) / self.epochs)
+    def rate(self, step: int, history: list[training.Epoch], epochs: int) -> float:
+        """Learning rate of a batch, given its number, the epochs before, and how many there may be."""
+        return self.learning_rate * 0.2 ** (len(history) / epochs)
 
 
 @dataclass(eq=False, repr=False)
@@ -296,8 +300,8 @@ class VarCNN(Deep):
         """Make the optimiser."""
         return keras.optimizers.Adam(self.learning_rate)
 
-    def rate(self, step: int, history: list[training.Epoch]) -> float:
-        """Learning rate of a batch, given its number and the epochs before."""
+    def rate(self, step: int, history: list[training.Epoch], epochs: int) -> float:
+        """Learning rate of a batch, given its number, the epochs before, and how many there may be."""
         scores = [row["val_accuracy"] for row in history if "val_accuracy" in row]
         return max(1e-5, self.learning_rate * 0.1 ** (training.reductions(scores, 5) / 2))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import time
 import zipfile
 from collections.abc import Callable, Iterator
@@ -96,6 +97,7 @@ class Recipe(Protocol):
     epochs: int
     batch: int
     patience: int | None
+    least: int
     validation: float
     checkpoint: str | None
 
@@ -105,8 +107,8 @@ class Recipe(Protocol):
     def optimizer(self) -> keras.optimizers.Optimizer:
         """Make the optimiser."""
 
-    def rate(self, step: int, history: list[Epoch]) -> float:
-        """Learning rate of a batch, given its number and the epochs before."""
+    def rate(self, step: int, history: list[Epoch], epochs: int) -> float:
+        """Learning rate of a batch, given its number, the epochs before, and how many there may be."""
 
     def identity(self) -> dict[str, Any]:
         """All parameters on which the result depends."""
@@ -195,13 +197,14 @@ def train(
     compiled = program(recipe, classes)
     held = hold_out(load, codes, recipe.validation, recipe.seed)
     rows, kept = np.flatnonzero(~held), np.flatnonzero(held)
-    run = Run.begin(recipe, fresh(recipe, classes), inputs, codes, load)
     batch = min(recipe.batch, len(rows))
-    for epoch in range(len(run.history), 0 if run.done else recipe.epochs):
+    steps = -(-len(rows) // batch)
+    run = Run.begin(recipe, steps, fresh(recipe, classes), inputs, codes, load)
+    for epoch in range(len(run.history), 0 if run.done else run.epochs):
         began = time.perf_counter()
         losses = []
         for i, part in enumerate(batches(len(rows), batch, recipe.seed, epoch)):
-            rate = recipe.rate(epoch * -(-len(rows) // batch) + i, run.history)
+            rate = recipe.rate(epoch * steps + i, run.history, run.epochs)
             at = rows[part]
             run.state, loss = compiled.step(run.state, np.float32(rate), [a[at] for a in inputs], codes[at])
             losses.append(loss)
@@ -221,7 +224,8 @@ def train(
 class Run:
     """A training so far, and where it is kept."""
 
-    recipe: Recipe
+    epochs: int
+    patience: int | None
     state: State
     best: State
     history: list[Epoch] = field(default_factory=list)
@@ -229,10 +233,16 @@ class Run:
 
     @classmethod
     def begin(
-        cls, recipe: Recipe, state: State, inputs: Inputs, codes: NDArray[np.int64], load: NDArray[np.int64]
+        cls, recipe: Recipe, steps: int, state: State, inputs: Inputs, codes: NDArray[np.int64], load: NDArray[np.int64]
     ) -> Run:
-        """Start, or go on from the checkpoint of the same attack on the same data."""
-        run = cls(recipe, state, state)
+        """Start, or go on from the checkpoint of the same attack on the same data.
+
+        An epoch of so few steps that all would be less than the recipe's least counts for less: there are more of them,
+        and more patience.
+        """
+        more = max(1.0, recipe.least / (recipe.epochs * steps))
+        patience = None if recipe.patience is None else math.ceil(recipe.patience * more)
+        run = cls(math.ceil(recipe.epochs * more), patience, state, state)
         if recipe.checkpoint:
             digest = hashlib.blake2b(json.dumps([type(recipe).__qualname__, recipe.identity()]).encode(), digest_size=8)
             for array in (*inputs, codes, load):
@@ -245,9 +255,8 @@ class Run:
     @property
     def done(self) -> bool:
         """Whether all epochs are over, or the last ones brought nothing better."""
-        patience = self.recipe.patience
-        late = patience is not None and len(self.history) - self._best_epoch() >= patience
-        return len(self.history) >= self.recipe.epochs or (late and "val_loss" in self.history[-1])
+        late = self.patience is not None and len(self.history) - self._best_epoch() >= self.patience
+        return len(self.history) >= self.epochs or (late and "val_loss" in self.history[-1])
 
     def _best_epoch(self) -> int:
         """Count the epochs up to the best one."""
