@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from heddle_eval.files import atomically
+from heddle_eval.figures import COLOURS, DASHES, save
 from heddle_eval.traces import WHOLE, Traces
 
 SHORT = 10
@@ -145,7 +145,7 @@ def _bytes(n: float) -> str:
 
 
 def draw(traces: Traces, file: str | Path, answer: dict[str, Any]) -> None:
-    """Draw lengths, durations and sizes, and the classes' lengths, as PNG."""
+    """Draw lengths, durations and sizes, and the classes' lengths, as a picture."""
     from matplotlib.figure import Figure
 
     per = _each(traces)
@@ -162,15 +162,15 @@ def draw(traces: Traces, file: str | Path, answer: dict[str, Any]) -> None:
         _spread_by_path(ax, traces, per[key], called, label)
     _sizes(axes[2], traces)
     _classes(axes[3], traces, per["packets"])
-    with atomically(file) as out:
-        figure.savefig(out, format="png", dpi=120)
+    save(figure, file)
 
 
 def _spread_by_path(ax: Any, traces: Traces, values: NDArray[np.float64], called: dict[int, str], label: str) -> None:
-    bins = np.linspace(0, max(float(np.percentile(values, 99)) if len(values) else 1.0, 1e-6), 60)
-    for path, name in called.items():
+    top = max(float(np.percentile(values, 99)) if len(values) else 1.0, 1e-6)
+    bins = np.linspace(0, top, int(np.clip(2 * np.sqrt(len(values) / max(len(called), 1)), 10, 60)))
+    for i, (path, name) in enumerate(called.items()):
         here = np.minimum(values[traces.path == path], bins[-1])
-        ax.hist(here, bins, histtype="step", label=name)
+        ax.hist(here, bins, histtype="step", label=name, color=COLOURS[i % len(COLOURS)], ls=DASHES[i % len(DASHES)])
     ax.set(xlabel=f"{label} (the longest 1 % in the last bar)", ylabel="traces")
     if len(called) > 1:
         ax.legend()
@@ -179,9 +179,12 @@ def _spread_by_path(ax: Any, traces: Traces, values: NDArray[np.float64], called
 def _sizes(ax: Any, traces: Traces) -> None:
     top = max(1500, int(np.percentile(np.abs(traces.size), 99))) if len(traces.size) else 1500
     bins = np.linspace(0, top, 76)
-    for name, sizes in (("up", traces.size[traces.size > 0]), ("down", -traces.size[traces.size < 0])):
+    ways = (("up", traces.size[traces.size > 0]), ("down", -traces.size[traces.size < 0]))
+    for i, (name, sizes) in enumerate(ways):
         share = np.full(len(sizes), 100 / max(len(sizes), 1))
-        ax.hist(np.minimum(sizes, top), bins, weights=share, histtype="step", label=name)
+        ax.hist(
+            np.minimum(sizes, top), bins, weights=share, histtype="step", label=name, color=COLOURS[i], ls=DASHES[i]
+        )
     ax.set(xlabel="bytes of a packet (larger ones in the last bar)", ylabel="% of the direction")
     ax.legend()
 

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heddle_eval.errors import EvalError
-from heddle_eval.files import atomically
+from heddle_eval.figures import save
+from heddle_eval.metrics import confusion
 from heddle_eval.traces import WHOLE, Traces
 
 FOLDS = 10
@@ -136,33 +137,34 @@ def _attack(name: str, seed: int) -> Any:
 
 
 def _observer(name: str, view: Traces, told: NDArray[np.int64], folds: int) -> dict[str, Any]:
-    right = told == view.label
-    n, hits = len(view), int(right.sum())
+    pages = np.unique(view.label)
+    matrix = confusion(view.label, told, pages)
+    visits, n, hits = matrix.sum(1), len(view), int(matrix.trace())
     low, high = _wilson(hits, n)
-    chance = float(np.bincount(view.label).max() / n)
-    answer = {
+    chance = float(visits.max() / n)
+    names = [view.names[p] for p in pages]
+    return {
         "name": name,
         "seen": n,
         "right": hits,
         "rate": hits / n,
         "interval": [low, high],
         "chance": chance,
+        "verdict": _verdict(hits / n, low, chance),
         "folds": folds,
-        "pages": [_page(view, told, page) for page in np.unique(view.label)],
+        "pages": [_page(names, i, row) for i, row in enumerate(matrix)],
     }
-    return {**answer, "verdict": _verdict(hits / n, low, chance)}
 
 
-def _page(view: Traces, told: NDArray[np.int64], page: int) -> dict[str, Any]:
-    mine = told[view.label == page]
-    wrong = mine[mine != page]
-    taken = np.bincount(wrong, minlength=len(view.names)) if len(wrong) else np.zeros(1, int)
-    most = int(taken.argmax())
+def _page(names: list[str], page: int, told: NDArray[np.int64]) -> dict[str, Any]:
+    visits, right = int(told.sum()), int(told[page])
+    wrong = told * (np.arange(len(told)) != page)
+    most = int(wrong.argmax())
     return {
-        "page": view.names[page],
-        "visits": len(mine),
-        "rate": float((mine == page).mean()),
-        "taken_for": {"page": view.names[most], "times": int(taken[most])} if len(wrong) else None,
+        "page": names[page],
+        "visits": visits,
+        "rate": right / visits,
+        "taken_for": {"page": names[most], "times": int(wrong[most])} if wrong.any() else None,
     }
 
 
@@ -235,8 +237,7 @@ def draw(answer: dict[str, Any], file: str | Path) -> None:
     figure.supxlabel(
         "A closed world, and an observer who learns from your own captures: see the limits in the text.", size=8
     )
-    with atomically(file) as out:
-        figure.savefig(out, format="png", dpi=120)
+    save(figure, file)
 
 
 def _bars(ax: Any, observers: list[dict[str, Any]]) -> None:
