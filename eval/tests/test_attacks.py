@@ -18,7 +18,7 @@ SMALL = {
     "df": TINY | {"epochs": 100, "learning_rate": 0.005, "sees": "size", "patience": None},
     "tik-tok": TINY | {"epochs": 100, "learning_rate": 0.005, "patience": None},
     "p1-fp": TINY | {"epochs": 60, "sees": "size", "patience": None},
-    "var-cnn": TINY | {"epochs": 60, "width": 1 / 8, "patience": None},
+    "var-cnn": TINY | {"epochs": 40, "width": 1 / 8, "patience": None},
     "rf": {"slots": 90, "window": 1.0, "width": 1 / 8, "batch": 8, "epochs": 40, "learning_rate": 0.002, "least": 0},
     "k-fp": {"trees": 30},
     "k-fp-knn": {"trees": 30, "neighbours": 3},
