@@ -163,7 +163,7 @@ def test_processes_share_the_work(tmp_path, data):
     log, results = tmp_path / "log", tmp_path / "r.parquet"
     file = spec(tmp_path, data, log, 6, sleeps=0.2)
     runs = [subprocess.Popen(command(file, results, "--jobs", n, "--json"), stdout=-1, stderr=-3) for n in ("1", "2")]
-    said = [json.loads(r.communicate(timeout=60)[0]) for r in runs]
+    said = [json.loads(r.communicate(timeout=240)[0]) for r in runs]
     assert [r.returncode for r in runs] == [0, 0]
     assert fits(log) == 6
     assert sum(s["done"] for s in said) == 6
