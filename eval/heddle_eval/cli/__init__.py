@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import sys
 
 import typer
@@ -21,6 +23,10 @@ def main() -> None:
     """Run the command; exit code 1 is a failure that was explained, 2 a mistake in the command line."""
     for module in ("data", "defend", "attack", "paper", "sweep"):
         __import__(f"heddle_eval.cli.{module}")
+    for command in app.registered_commands:
+        # A paragraph that begins with \b is left as it is, so that an example can be copied.
+        text = inspect.getdoc(command.callback) or ""
+        command.help = re.sub(r"(?m)^ *(?=heddle-eval )", "\b\n  ", text)
     try:
         app()
     except EvalError as e:

@@ -30,8 +30,8 @@ def attack(
 ) -> None:
     """Train an attack on nine tenths of the page loads, test it on the others, and print what it could tell.
 
-    Examples
-    --------
+    For example:
+
       heddle-eval attack traces.parquet --with k-fp
 
       heddle-eval attack traces.parquet --with df --set sees=size --set epochs=20 --checkpoint runs --seed 1
@@ -94,7 +94,7 @@ def attacks(
 ) -> None:
     """List attacks: what each is, its parameters in each preset, and the weights of its networks.
 
-    Example:
+    For example:
 
       heddle-eval attacks --classes 50
     """

@@ -161,7 +161,7 @@ def describe(
 ) -> None:
     """Count traces, packets and bytes, in all, of each class and of each path, and draw how they are spread.
 
-    Example:
+    For example:
 
       heddle-eval describe traces.parquet --png traces.png
     """
@@ -194,7 +194,7 @@ def risk(
     Visit each page several times, with a capture on each path (heddle up --capture page/visit), and name the folder.
     It may also be a Parquet file of traces.
 
-    Example:
+    For example:
 
       heddle-eval risk captures --label '{page}-{visit}-{path}.pcapng' --png risk.png
     """

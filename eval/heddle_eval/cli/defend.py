@@ -27,8 +27,8 @@ def defend(
 ) -> None:
     """Apply defences to a data set, and print what they cost in bandwidth and in delay.
 
-    Examples
-    --------
+    For example:
+
       heddle-eval defend traces.parquet split.parquet --with split:weighted,paths=3,every=50p
 
       heddle-eval defend traces.parquet both.parquet --with 'wtf-pad then split:weighted,every=100ms' --seed 1
@@ -61,7 +61,7 @@ def defences(
 ) -> None:
     """List defences: what each hides and what not, its presets, and its settings with their defaults.
 
-    Example:
+    For example:
 
       heddle-eval defences
     """

@@ -76,7 +76,9 @@ def table(
 
     Experiments whose results are in --results are not done again, so that what was interrupted goes on.
 
-    Example: heddle-eval table comps-5 --preset laptop --jobs 2 --markdown
+    For example:
+
+      heddle-eval table comps-5 --preset laptop --jobs 2 --markdown
     """
     from heddle_eval import paper, report
 
@@ -129,7 +131,9 @@ def figure(
 
     The points of a curve differ in the confidence from which on the attack's answer counts.
 
-    Example: heddle-eval figure comps-7 --attack k-fp --png comps-7.png
+    For example:
+
+      heddle-eval figure comps-7 --attack k-fp --png comps-7.png
     """
     from heddle_eval import paper
 

@@ -40,7 +40,9 @@ def sweep(
 ) -> None:
     """Run every combination of defences, attacks and seeds; a run that was cut short goes on where it was.
 
-    Example: heddle-eval sweep sweep.toml --jobs 2 --results results.parquet
+    For example:
+
+      heddle-eval sweep sweep.toml --jobs 2 --results results.parquet
     """
     from heddle_eval import sweep as sweeps
     from heddle_eval.sweep_store import Store
