@@ -159,16 +159,31 @@ def test_writers_at_once_lose_nothing(tmp_path, data):
 
 
 def test_processes_share_the_work(tmp_path, data):
-    """Two commands at once, one of them with two workers: each job is done by one of them."""
+    """Two processes at once: each job is done by one of them, and both end with all of them done."""
     log, results = tmp_path / "log", tmp_path / "r.parquet"
-    file = spec(tmp_path, data, log, 6, sleeps=0.2)
-    runs = [subprocess.Popen(command(file, results, "--jobs", n, "--json"), stdout=-1, stderr=-3) for n in ("1", "2")]
-    said = [json.loads(r.communicate(timeout=240)[0]) for r in runs]
-    assert [r.returncode for r in runs] == [0, 0]
-    assert fits(log) == 6
-    assert sum(s["done"] for s in said) == 6
-    assert all(s["done"] + s["before"] + s["elsewhere"] == 6 for s in said)
-    assert len(Store(results).keys()) == 6
+    file = spec(tmp_path, data, log, 30, sleeps=0.2)
+    planned = list(sweep.read(file).jobs())
+    other = subprocess.Popen(command(file, results, "--json"), stdout=-1, stderr=-3)
+    until = time.monotonic() + 200
+    while not Store(results).keys() and time.monotonic() < until:
+        time.sleep(0.02)
+    report = sweep_run.run(planned, Store(results))
+    said = json.loads(other.communicate(timeout=200)[0])
+    assert other.returncode == 0
+    assert fits(log) == 30
+    assert report.done > 0
+    assert said["done"] > 0
+    assert said["done"] + report.done == 30
+    assert report.done + report.before + report.elsewhere == 30
+    assert len(Store(results).keys()) == 30
+
+
+def test_workers(tmp_path, data):
+    store = Store(tmp_path / "r.parquet")
+    planned = jobs(data, 2) + jobs(data, 1, fails=True)
+    report = sweep_run.run(planned, store, workers=2)
+    assert (report.done, [why for _, why in report.failed]) == (2, ["fake: it fails"])
+    assert store.keys() == {j.key for j in planned[:2]}
 
 
 @pytest.mark.parametrize(("sign", "status"), [(signal.SIGKILL, -9), (signal.SIGINT, 130)])
