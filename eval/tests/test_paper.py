@@ -239,3 +239,13 @@ def test_numbers():
     assert report.number(None) == "-"
     assert report.interval({"value": 0.12345, "low": 0.1, "high": 0.2}) == "0.123 [0.100, 0.200]"
     assert report.interval({"value": None, "low": None, "high": None}) == "-"
+
+
+def test_a_rate_of_zero_is_explained(folder):
+    got = json.loads(table(folder, "comps-5", "--json").stdout)
+    for row in got["rows"]:
+        if row["ours"]:
+            row["ours"]["fpr"]["value"] = 0.1
+    assert not any("3 / n" in line for line in report.remarks(got))
+    row["ours"] = {"fpr": {"value": 0.0, "low": 0.0, "high": 0.0}}
+    assert any("3 / n" in line for line in report.remarks(got))
