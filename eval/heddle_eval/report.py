@@ -54,8 +54,8 @@ def remarks(table: dict[str, Any]) -> Iterator[str]:
     )
     if any(r["ours"] and r["ours"].get("fpr", {}).get("value") == 0 for r in table["rows"]):
         yield (
-            "Where no unmonitored trace was taken for a monitored one, resampling cannot show that some may be: with n of"
-            " them tested, a rate of up to 3 / n would fit as well, and r-precision could be as much lower."
+            "Where no unmonitored trace was taken for a monitored one, resampling cannot show that some may be: with n"
+            " of them tested, a rate of up to 3 / n would fit as well, and r-precision could be as much lower."
         )
     for c in table["claims"]:
         verdict = "holds" if c["holds"] else "does not hold"
