@@ -193,7 +193,9 @@ func (f *Fan) openAll(ctx context.Context) <-chan struct{} {
 	for _, l := range f.lanes {
 		l.reopenable()
 		f.work.Go(func() {
-			l.open(ctx, server)
+			if l.open(ctx, server) == nil {
+				f.warnSharedObservers()
+			}
 			opened <- struct{}{}
 		})
 	}

@@ -25,7 +25,6 @@ const (
 func (f *Fan) tend(ctx context.Context) {
 	tick := time.NewTicker(tendEvery)
 	defer tick.Stop()
-	f.warnSharedObservers()
 	for {
 		select {
 		case <-ctx.Done():
