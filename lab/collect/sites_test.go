@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// tree makes packages with pages, each with styles and a picture that make it large enough.
+// tree makes packages with pages, each with styles and scripts that make it large enough.
 func tree(t *testing.T, packages, pages int) string {
 	t.Helper()
 	root := t.TempDir()
@@ -21,9 +21,9 @@ func tree(t *testing.T, packages, pages int) string {
 		}
 		text := "<!DOCTYPE html><title>t</title>"
 		for i := range minParts {
-			name := fmt.Sprintf("part-%d", i)
-			write(t, filepath.Join(dir, name), strings.Repeat("x", minBytes/minParts))
-			text += fmt.Sprintf([]string{`<img src="%s">`, `<link rel="stylesheet" href="%s">`}[i%2], name)
+			name := fmt.Sprintf("part-%d%s", i, []string{".js", ".css"}[i%2])
+			write(t, filepath.Join(dir, name), "/*"+strings.Repeat("x", minBytes/minParts)+"*/")
+			text += fmt.Sprintf([]string{`<script src="%s"></script>`, `<link rel="stylesheet" href="%s">`}[i%2], name)
 		}
 		for i := range pages {
 			write(t, filepath.Join(dir, fmt.Sprintf("page-%d.html", i)), text+strings.Repeat("words ", 500))
