@@ -6,9 +6,11 @@ package labtest
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"heddle/lab"
@@ -31,11 +33,35 @@ func run(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	Heddle = filepath.Join(dir, "heddle")
+	if err := lookAtSources(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	if out, err := exec.Command("go", "build", "-o", Heddle, "heddle/cmd/heddle").CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "build heddle: %v: %s\n", err, out)
 		return 1
 	}
 	return m.Run()
+}
+
+// lookAtSources stats what the binary is made of. The go command notes which files a test looked at, and so runs it again
+// where one has changed; what another process reads it does not see.
+func lookAtSources() error {
+	dir, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
+	if err != nil {
+		return fmt.Errorf("find the sources: %w", err)
+	}
+	return filepath.WalkDir(strings.TrimSpace(string(dir)), func(file string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if name := entry.Name(); entry.IsDir() && (strings.HasPrefix(name, ".") || name == "eval") {
+			return filepath.SkipDir
+		} else if strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_test.go") {
+			_, err = os.Stat(file)
+		}
+		return err
+	})
 }
 
 // Need skips the test where this machine can have no world.
