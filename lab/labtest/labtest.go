@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"heddle/lab"
@@ -33,10 +34,6 @@ func run(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	Heddle = filepath.Join(dir, "heddle")
-	if err := lookAtSources(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
 	if out, err := exec.Command("go", "build", "-o", Heddle, "heddle/cmd/heddle").CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "build heddle: %v: %s\n", err, out)
 		return 1
@@ -44,9 +41,9 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// lookAtSources stats what the binary is made of. The go command notes which files a test looked at, and so runs it again
-// where one has changed; what another process reads it does not see.
-func lookAtSources() error {
+// lookAtSources stats what the binary is made of, once. The go command notes which files a test looks at, and runs it again
+// where one has changed; what other processes read it does not see, nor what is done before the first test.
+var lookAtSources = sync.OnceValue(func() error {
 	dir, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
 	if err != nil {
 		return fmt.Errorf("find the sources: %w", err)
@@ -62,11 +59,14 @@ func lookAtSources() error {
 		}
 		return err
 	})
-}
+})
 
 // Need skips the test where this machine can have no world.
 func Need(t *testing.T) {
 	t.Helper()
+	if err := lookAtSources(); err != nil {
+		t.Fatal(err)
+	}
 	if err := lab.Supported(); errors.Is(err, lab.ErrUnsupported) {
 		t.Skip(err)
 	} else if err != nil {
