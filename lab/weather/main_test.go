@@ -84,6 +84,11 @@ func (o *office) up(args ...string) *running {
 	o.t.Helper()
 	r := o.start(append(slices.Clone(via), args...)...)
 	r.await(30*time.Second, func(s status) bool { return s.State == "running" && s.device(o) })
+	ctx, cancel := context.WithTimeout(o.t.Context(), 10*time.Second)
+	defer cancel()
+	if err := r.AwaitLog(ctx, " is up: "); err != nil { // its routes come after the device
+		o.t.Fatal(err, r.Log())
+	}
 	return r
 }
 
