@@ -125,72 +125,32 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-// What is sent at the moment when the session is said to be ready leaves.
 func TestReady(t *testing.T) {
 	t.Parallel()
 	w := planetest.New(t)
-	echo := w.NewEcho(t, planetest.Server4)
-	c := w.NewSocket(t, netip.AddrPort{}, netip.AddrPort{})
-	o := options(t, echo.At, "uniform", "2ms")
-	sent := 0
-	o.Ready = func() {
-		if _, err := c.WriteToUDPAddrPort([]byte("ready"), echo.At); err == nil {
-			sent++
-		}
-	}
-	open(t, w, o).start()
-	_ = c.SetReadDeadline(time.Now().Add(5 * time.Second))
-	if n, _, err := c.ReadFromUDPAddrPort(make([]byte, 16)); sent != 1 || n != 5 || err != nil {
-		t.Errorf("%d sent, %d bytes came back: %v", sent, n, err)
-	}
+	w.Ready(t, func(server netip.AddrPort, ready func()) {
+		o := options(t, server, "uniform", "2ms")
+		o.Ready = ready
+		open(t, w, o).start()
+	})
 }
 
-// A program that looks the server's name up may get another address than the one that is split. Nothing leaves there,
-// nor, once the name leads elsewhere, to the one that was split.
 func TestServerMoves(t *testing.T) {
 	t.Parallel()
 	w := planetest.New(t)
-	first, second := w.NewEcho(t, planetest.Server4), w.NewEcho(t, planetest.Server6)
-	c := w.NewSocket(t, netip.AddrPort{}, netip.AddrPort{})
-	var name planetest.Name
-	name.Set(first.At, second.At)
-	o := options(t, first.At, "uniform", "2ms")
-	o.Server, o.To, o.Lookup, o.LookAgain = netip.AddrPort{}, "server.example:4433", name.Lookup, 10*time.Millisecond
-	ready := make(chan struct{})
-	o.Ready = func() { close(ready) }
-	r := open(t, w, o)
-	p := r.Plane
-	ended := make(chan error, 1)
-	go func() { ended <- planetest.Inside(w.Client, func() error { return p.Run(t.Context()) }) }()
-	select {
-	case <-ready:
-	case err := <-ended:
-		t.Fatal(err)
-	}
-	if s := p.Status(); s.Server != first.At.String() || len(s.Warnings) == 0 {
-		t.Errorf("it splits what is sent to %s; warnings %q", s.Server, s.Warnings)
-	}
-	if back := talk(t, c, second.At, 1, 0); back != 0 {
-		t.Error("a datagram left to the other address")
-	}
-	name.Set(second.At)
-	if err := <-ended; !errors.Is(err, plane.ErrMoved) || !strings.Contains(err.Error(), second.At.String()) {
-		t.Errorf("it ended with %v", err)
-	}
-	w.Do(t, w.Client, p.Close)
-	if back := talk(t, c, first.At, 1, 0); back != 0 {
-		t.Error("a datagram left to the address that was")
-	}
-	if back := talk(t, c, second.At, 1, 0); back != 0 {
-		t.Error("a datagram left to the address that is")
-	}
-	w.Do(t, w.Client, func() error {
-		_, err := Clean(o.Dir, o.Session, false)
-		return err
+	o := options(t, netip.AddrPort{}, "uniform", "2ms")
+	w.ServerMoves(t, planetest.Plane{
+		Open: func(to string, name *planetest.Name, ready func()) planetest.Session {
+			o.To, o.Lookup, o.LookAgain, o.Ready = to, name.Lookup, 10*time.Millisecond, ready
+			return open(t, w, o)
+		},
+		Clean: func() error {
+			_, err := Clean(o.Dir, o.Session, false)
+			return err
+		},
+		Talk:  func(c *net.UDPConn, to netip.AddrPort, n int) int { return talk(t, c, to, n, 0) },
+		Moved: plane.ErrMoved,
 	})
-	if back := talk(t, c, second.At, 10, 0); back == 0 { // IPv6 takes a moment to find its neighbours
-		t.Error("after cleaning nothing leaves")
-	}
 }
 
 func TestTooFewPathsStopIt(t *testing.T) {

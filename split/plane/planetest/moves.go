@@ -1,0 +1,87 @@
+package planetest
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"heddle/split"
+)
+
+// Session is a plane that was opened in the client.
+type Session interface {
+	Run(context.Context) error
+	Status() split.Status
+	Close() error
+}
+
+// Plane is how a test handles one kind of plane.
+type Plane struct {
+	// Open opens it in the client for a name that is looked up often, and tells ready when it is.
+	Open func(to string, name *Name, ready func()) Session
+	// Clean undoes what a session left.
+	Clean func() error
+	// Talk sends n datagrams and gives how many came back.
+	Talk func(c *net.UDPConn, to netip.AddrPort, n int) int
+	// Moved is what Run wraps where the server moved.
+	Moved error
+}
+
+// ServerMoves tests what becomes of packets to a server whose name leads to several addresses, and then elsewhere: a
+// program may get another address than the one that is split. Nothing leaves there, nor, once the name leads elsewhere, to
+// the one that was split.
+func (w *World) ServerMoves(t *testing.T, plane Plane) {
+	first, second := w.NewEcho(t, Server4), w.NewEcho(t, Server6)
+	c := w.NewSocket(t, netip.AddrPort{}, netip.AddrPort{})
+	var name Name
+	name.Set(first.At, second.At)
+	ready, ended := make(chan struct{}), make(chan error, 1)
+	p := plane.Open("server.example:4433", &name, func() { close(ready) })
+	go func() { ended <- Inside(w.Client, func() error { return p.Run(t.Context()) }) }()
+	select {
+	case <-ready:
+	case err := <-ended:
+		t.Fatal(err)
+	}
+	if s := p.Status(); s.Server != first.At.String() || len(s.Warnings) == 0 {
+		t.Errorf("it splits what is sent to %s; warnings %q", s.Server, s.Warnings)
+	}
+	if back := plane.Talk(c, second.At, 1); back != 0 {
+		t.Error("a datagram left to the other address")
+	}
+	name.Set(second.At)
+	if err := <-ended; !errors.Is(err, plane.Moved) || !strings.Contains(err.Error(), second.At.String()) {
+		t.Errorf("it ended with %v", err)
+	}
+	w.Do(t, w.Client, p.Close)
+	for _, at := range []netip.AddrPort{first.At, second.At} {
+		if back := plane.Talk(c, at, 1); back != 0 {
+			t.Errorf("a datagram left to %v after the end", at)
+		}
+	}
+	w.Do(t, w.Client, plane.Clean)
+	if back := plane.Talk(c, second.At, 10); back == 0 { // IPv6 takes a moment to find its neighbours
+		t.Error("after cleaning nothing leaves")
+	}
+}
+
+// Ready tests that what is sent at the moment when the session is said to be ready leaves, and is answered. begin begins a
+// session to the server that tells ready.
+func (w *World) Ready(t *testing.T, begin func(server netip.AddrPort, ready func())) {
+	echo := w.NewEcho(t, Server4)
+	c := w.NewSocket(t, netip.AddrPort{}, netip.AddrPort{})
+	sent := 0
+	begin(echo.At, func() {
+		if _, err := c.WriteToUDPAddrPort([]byte("ready"), echo.At); err == nil {
+			sent++
+		}
+	})
+	_ = c.SetReadDeadline(time.Now().Add(5 * time.Second))
+	if n, _, err := c.ReadFromUDPAddrPort(make([]byte, 16)); sent != 1 || n != 5 || err != nil {
+		t.Errorf("%d sent, %d bytes came back: %v", sent, n, err)
+	}
+}
