@@ -145,7 +145,7 @@ func TestRoutesAreReplaced(t *testing.T) {
 			o := options(t, echo.At)
 			p, halt := start(t, w, o)
 			tap := w.NewTap(t)
-			const n = 90
+			const n = 400 // many units, so that none of the paths is left out by chance
 			if back := talk(t, w.NewSocket(t, netip.AddrPort{}, netip.AddrPort{}), echo.At, n); back != n {
 				t.Errorf("%d of %d datagrams came back", back, n)
 			}
