@@ -3,20 +3,16 @@ package browser
 import (
 	"crypto/sha256"
 	"crypto/tls"
-	"errors"
-	"io"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"slices"
 	"testing"
 	"time"
 
-	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
-	"github.com/gopacket/gopacket/pcapgo"
 
 	"heddle/lab"
+	"heddle/lab/labtest"
 )
 
 // datagram is one of the session's, as a capture at one access network holds it.
@@ -59,23 +55,7 @@ func (g *gallery) watch() (stop func() []datagram) {
 
 func datagrams(t *testing.T, way, file string) (all []datagram) {
 	t.Helper()
-	f, err := os.Open(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	r, err := pcapgo.NewNgReader(f, pcapgo.DefaultNgReaderOptions)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for {
-		data, info, err := r.ReadPacketData()
-		if errors.Is(err, io.EOF) {
-			return all
-		} else if err != nil {
-			t.Fatalf("%s: %v", file, err)
-		}
-		p := gopacket.NewPacket(data, r.LinkType(), gopacket.NoCopy)
+	for at, p := range labtest.Packets(t, file) {
 		if p.TransportLayer() == nil {
 			continue // neighbour discovery and the like, of the machine itself
 		}
@@ -85,7 +65,7 @@ func datagrams(t *testing.T, way, file string) (all []datagram) {
 			continue
 		}
 		from, to := p.NetworkLayer().NetworkFlow().Endpoints()
-		d := datagram{at: info.Timestamp, way: way, out: udp.DstPort == 443, bytes: len(udp.Payload),
+		d := datagram{at: at, way: way, out: udp.DstPort == 443, bytes: len(udp.Payload),
 			sum: sha256.Sum256(udp.Payload), long: len(udp.Payload) > 0 && udp.Payload[0]&0x80 != 0}
 		if !d.out {
 			from = to
@@ -93,6 +73,7 @@ func datagrams(t *testing.T, way, file string) (all []datagram) {
 		d.client, _ = netip.AddrFromSlice(from.Raw())
 		all = append(all, d)
 	}
+	return all
 }
 
 // share is what part of the packets that pick takes went by each way.

@@ -3,18 +3,15 @@ package handshake
 import (
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"testing"
 
-	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
-	"github.com/gopacket/gopacket/pcapgo"
 
 	"heddle/lab"
 	"heddle/lab/censor"
+	"heddle/lab/labtest"
 	"heddle/observe"
 	"heddle/observe/inspect"
 )
@@ -78,23 +75,7 @@ func (w *world) watch() (stop func() map[string]wire) {
 
 func count(t *testing.T, file string) (held wire) {
 	t.Helper()
-	f, err := os.Open(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	r, err := pcapgo.NewNgReader(f, pcapgo.DefaultNgReaderOptions)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for {
-		data, _, err := r.ReadPacketData()
-		if errors.Is(err, io.EOF) {
-			return held
-		} else if err != nil {
-			t.Fatalf("%s: %v", file, err)
-		}
-		p := gopacket.NewPacket(data, r.LinkType(), gopacket.NoCopy)
+	for _, p := range labtest.Packets(t, file) {
 		udp, ok := p.Layer(layers.LayerTypeUDP).(*layers.UDP)
 		if !ok || udp.SrcPort != 443 && udp.DstPort != 443 || len(udp.Payload) == 0 {
 			continue
@@ -109,6 +90,7 @@ func count(t *testing.T, file string) (held wire) {
 			held.down++
 		}
 	}
+	return held
 }
 
 // shows is a network on which something of a handshake shows.

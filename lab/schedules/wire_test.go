@@ -1,19 +1,15 @@
 package schedules
 
 import (
-	"errors"
 	"fmt"
-	"io"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"testing"
 
-	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
-	"github.com/gopacket/gopacket/pcapgo"
 
 	"heddle/lab"
+	"heddle/lab/labtest"
 )
 
 // own is the client's address in each access network.
@@ -69,23 +65,7 @@ func (w *world) watch(server bool) (stop func() map[string][]packet) {
 // read gives the UDP datagrams over IPv4 of a capture.
 func read(t *testing.T, file string) (all []packet) {
 	t.Helper()
-	f, err := os.Open(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	r, err := pcapgo.NewNgReader(f, pcapgo.DefaultNgReaderOptions)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for {
-		data, _, err := r.ReadPacketData()
-		if errors.Is(err, io.EOF) {
-			return all
-		} else if err != nil {
-			t.Fatalf("%s: %v", file, err)
-		}
-		decoded := gopacket.NewPacket(data, r.LinkType(), gopacket.NoCopy)
+	for _, decoded := range labtest.Packets(t, file) {
 		ip, isIP := decoded.Layer(layers.LayerTypeIPv4).(*layers.IPv4)
 		udp, isUDP := decoded.Layer(layers.LayerTypeUDP).(*layers.UDP)
 		if isIP && isUDP {
@@ -94,6 +74,7 @@ func read(t *testing.T, file string) (all []packet) {
 			all = append(all, packet{netip.AddrPortFrom(from.Unmap(), uint16(udp.SrcPort)), netip.AddrPortFrom(to.Unmap(), uint16(udp.DstPort)), udp.Payload})
 		}
 	}
+	return all
 }
 
 // carried is where a datagram of a session was seen.
