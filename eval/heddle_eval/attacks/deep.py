@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self
@@ -20,7 +21,7 @@ TRACES_AT_ONCE = 4096
 
 
 @dataclass(eq=False, repr=False)
-class Deep(FromProba, ClassifierMixin, BaseEstimator):
+class Deep(FromProba, ClassifierMixin, BaseEstimator, ABC):
     """What the deep attacks have in common.
 
     Parameters
@@ -84,13 +85,13 @@ class Deep(FromProba, ClassifierMixin, BaseEstimator):
     def _prepare(self, X: Traces) -> None:
         """Learn from the training traces what :meth:`inputs` needs."""
 
+    @abstractmethod
     def inputs(self, X: Traces) -> training.Inputs:
         """Arrays of N rows that the network takes."""
-        raise NotImplementedError
 
+    @abstractmethod
     def architecture(self) -> tuple[str, dict[str, Any]]:
         """Name the function of :mod:`heddle_eval.attacks.networks`, and its arguments."""
-        raise NotImplementedError
 
     def parameters(self, classes: int) -> int:
         """Count the weights of the network, with the averages of its normalisations."""

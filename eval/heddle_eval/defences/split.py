@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
@@ -18,7 +19,7 @@ Directions = Literal["both", "own", "follow"]
 
 
 @dataclass(frozen=True)
-class _Splitting(Spelled):
+class _Splitting(Spelled, ABC):
     """What all ways of splitting share.
 
     Of each load comes one trace for each path that carried anything, in order of load and path; a path without
@@ -43,11 +44,11 @@ class _Splitting(Spelled):
         self.check(0 <= self.jitter < 60, "jitter", "it must be from 0 to 60 seconds")
         self.check(self.drop >= 0, "drop", "it cannot be negative")
 
+    @abstractmethod
     def _schedule(
         self, lengths: NDArray[np.int64], time: NDArray[np.float64], rng: np.random.Generator
     ) -> NDArray[np.intp]:
         """(P,) path of each packet of runs of those lengths."""
-        raise NotImplementedError
 
     def _left_whole(self, lengths: NDArray[np.int64]) -> NDArray[np.bool_]:
         """(N,) which traces are not split at all."""
