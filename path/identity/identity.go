@@ -1,0 +1,154 @@
+// Package identity says who is at the other end: each device, overlay node and board has an Ed25519 key, and knows the
+// keys of those it talks to.
+//
+// An [Identity] signs, and makes the settings of TLS 1.3 connections in which both sides prove their keys. There are
+// no names, authorities or expiry in it: a [Key] is the name. Do not use it towards servers that people know by a
+// domain name; those have certificates.
+package identity
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"heddle/path"
+)
+
+// Identity is a private key. It does not print itself. The zero value is none.
+type Identity struct{ private ed25519.PrivateKey }
+
+const pemType = "PRIVATE KEY" // PKCS #8, RFC 5958
+
+// New draws an identity from crypto/rand.
+func New() (Identity, error) {
+	_, private, err := ed25519.GenerateKey(rand.Reader)
+	return Identity{private}, err
+}
+
+// DefaultFile is where this user's identity lies: identity.pem in Heddle's directory of settings.
+func DefaultFile() (string, error) {
+	if dir := os.Getenv("HEDDLE_HOME"); dir != "" {
+		return filepath.Join(dir, "identity.pem"), nil
+	}
+	dir, err := os.UserConfigDir()
+	if err != nil {
+		return "", &path.Error{What: "identity", Why: "this user has no directory of settings", Err: err, Hint: "set HEDDLE_HOME to a directory"}
+	}
+	return filepath.Join(dir, "heddle", "identity.pem"), nil
+}
+
+// Load reads an identity from a PEM file (PKCS #8). It refuses a file that others than its owner may read.
+func Load(file string) (Identity, error) {
+	what := "identity " + file
+	info, err := os.Stat(file)
+	if err != nil {
+		return Identity{}, &path.Error{What: what, Why: "cannot be read", Err: err, Hint: "`heddle node key --file " + file + "` makes one"}
+	}
+	if mode := info.Mode().Perm(); mode&0o077 != 0 {
+		return Identity{}, &path.Error{What: what, Why: fmt.Sprintf("others may read it (mode %o)", mode), Hint: "chmod 600 " + file}
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return Identity{}, &path.Error{What: what, Why: "cannot be read", Err: err}
+	}
+	id, err := parse(text)
+	if err != nil {
+		return Identity{}, &path.Error{What: what, Why: err.Error(), Hint: "it must be an Ed25519 key, PKCS #8 in PEM"}
+	}
+	return id, nil
+}
+
+// parse never repeats the text in its error.
+func parse(text []byte) (Identity, error) {
+	block, rest := pem.Decode(text)
+	if block == nil || block.Type != pemType || len(bytes.TrimSpace(rest)) > 0 {
+		return Identity{}, errors.New("it is not one private key in PEM")
+	}
+	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+	if err != nil {
+		return Identity{}, errors.New("its PEM holds no key that can be read")
+	}
+	private, ok := key.(ed25519.PrivateKey)
+	if !ok {
+		return Identity{}, fmt.Errorf("it is a key of another kind, %T", key)
+	}
+	return Identity{private}, nil
+}
+
+// LoadOrCreate reads the identity in file, and makes file, readable by its owner alone, where it is absent.
+func LoadOrCreate(file string) (id Identity, created bool, err error) {
+	if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
+		id, err := Load(file)
+		return id, false, err
+	}
+	if id, err = New(); err != nil {
+		return Identity{}, false, err
+	}
+	if err := id.save(file); errors.Is(err, fs.ErrExist) { // somebody else just made it
+		id, err := Load(file)
+		return id, false, err
+	} else if err != nil {
+		return Identity{}, false, &path.Error{What: "identity " + file, Why: "cannot be written", Err: err}
+	}
+	return id, true, nil
+}
+
+// save writes a new file whole, or none.
+func (id Identity) save(file string) error {
+	der, err := x509.MarshalPKCS8PrivateKey(id.private)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		return err
+	}
+	temporary, err := os.CreateTemp(filepath.Dir(file), ".identity-") // mode 0600
+	if err != nil {
+		return err
+	}
+	defer os.Remove(temporary.Name())
+	_, err = temporary.Write(pem.EncodeToMemory(&pem.Block{Type: pemType, Bytes: der}))
+	if err = errors.Join(err, temporary.Sync(), temporary.Close()); err != nil {
+		return err
+	}
+	return os.Link(temporary.Name(), file) // fails where file exists
+}
+
+// IsZero reports whether there is no identity.
+func (id Identity) IsZero() bool { return id.private == nil }
+
+// Key gives the public key.
+func (id Identity) Key() Key {
+	var k Key
+	copy(k.bytes[:], id.private.Public().(ed25519.PublicKey))
+	return k
+}
+
+// Sign signs message for one purpose: a signature made for another purpose does not verify for this one (Ed25519ctx,
+// RFC 8032, section 5.1). The purpose has 1 to 255 bytes, such as "heddle grant 1".
+func (id Identity) Sign(purpose string, message []byte) ([]byte, error) {
+	return id.private.Sign(nil, message, &ed25519.Options{Context: purpose})
+}
+
+// String hides the key.
+func (Identity) String() string { return "(identity)" }
+
+// GoString hides the key.
+func (Identity) GoString() string { return "(identity)" }
+
+// Format hides the key, whatever the verb.
+func (Identity) Format(f fmt.State, _ rune) { fmt.Fprint(f, "(identity)") }
+
+// LogValue hides the key.
+func (Identity) LogValue() slog.Value { return slog.StringValue("(identity)") }
+
+// MarshalText hides the key.
+func (Identity) MarshalText() ([]byte, error) { return []byte("(identity)"), nil }
