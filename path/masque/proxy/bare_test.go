@@ -16,6 +16,7 @@ import (
 	"github.com/quic-go/quic-go"
 	"github.com/quic-go/quic-go/http3"
 
+	"heddle/path/limit"
 	"heddle/path/masque"
 )
 
@@ -327,7 +328,7 @@ func TestGuessingIsBounded(t *testing.T) {
 	at, _ := echo(t, "127.0.0.1:0")
 	good := to("127.0.0.1", at.Port())
 	wrong := func(r *http.Request) { r.Header.Set("Proxy-Authorization", "Bearer guess") }
-	for i := range failuresAtOnce {
+	for i := range limit.FailuresAtOnce {
 		if _, response := b.ask(wrong, good); response.StatusCode != 407 {
 			t.Fatalf("guess %d: %s", i, response.Status)
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/quic-go/quic-go/http3"
 
 	"heddle/path"
+	"heddle/path/limit"
 	"heddle/path/masque"
 )
 
@@ -69,15 +70,15 @@ type Proxy struct {
 	transport *quic.Transport
 	listener  *quic.Listener
 	server    *http3.Server
-	failures  *failures
-	sources   *crowd[netip.Addr]
-	users     *crowd[string]
+	failures  *limit.Failures
+	sources   *limit.Crowd[netip.Addr]
+	users     *limit.Crowd[string]
 	sizes     *sizes
 	exits     exits
 	since     time.Time
 
 	mu         sync.Mutex
-	handshakes bucket
+	handshakes limit.Bucket
 
 	counts counts
 }
@@ -96,8 +97,8 @@ func New(o Options) (*Proxy, error) {
 	if o.lookup == nil {
 		o.lookup = net.DefaultResolver.LookupNetIP
 	}
-	p := &Proxy{o: o, log: o.Log, failures: newFailures(), sources: newCrowd[netip.Addr](maxPerSource, maxConnections),
-		users: newCrowd[string](o.MaxFlows, maxAllFlows), sizes: newSizes(), exits: exits{open: map[exitKey]*exit{}}, since: time.Now()}
+	p := &Proxy{o: o, log: o.Log, failures: limit.NewFailures(), sources: limit.NewCrowd[netip.Addr](maxPerSource, maxConnections),
+		users: limit.NewCrowd[string](o.MaxFlows, maxAllFlows), sizes: newSizes(), exits: exits{open: map[exitKey]*exit{}}, since: time.Now()}
 	at := net.UDPAddrFromAddrPort(o.Listen)
 	if o.Listen.Addr().IsUnspecified() && o.Listen.Addr().Is6() {
 		at.IP = nil // both families, or the one that there is
@@ -148,7 +149,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	select {
 	case err = <-served:
 	case <-ctx.Done():
-		p.log.Info("stopping", "flows", p.users.count())
+		p.log.Info("stopping", "flows", p.users.Count())
 		drain, cancel := context.WithTimeout(context.Background(), p.o.Drain)
 		if shutErr := p.server.Shutdown(drain); shutErr != nil && !errors.Is(shutErr, context.DeadlineExceeded) {
 			err = shutErr
@@ -166,23 +167,23 @@ func (p *Proxy) Run(ctx context.Context) error {
 func (p *Proxy) crowded(net.Addr) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.handshakes.fill(time.Now(), handshakesAtOne, handshakeEvery)
-	if p.handshakes.left < 1 {
+	p.handshakes.Fill(time.Now(), handshakesAtOne, handshakeEvery)
+	if p.handshakes.Left < 1 {
 		return true
 	}
-	p.handshakes.left--
+	p.handshakes.Left--
 	return false
 }
 
 // admit bounds the connections.
 func (p *Proxy) admit(ctx context.Context, info *quic.ClientInfo) (context.Context, error) {
 	from := addrOf(info.RemoteAddr)
-	if !p.sources.enter(source(from)) {
+	if !p.sources.Enter(limit.Source(from)) {
 		p.counts.refusedLimit.Add(1)
 		return nil, errors.New("too many connections")
 	}
 	p.sizes.begun(from)
-	context.AfterFunc(ctx, func() { p.sources.leave(source(from)) })
+	context.AfterFunc(ctx, func() { p.sources.Leave(limit.Source(from)) })
 	return ctx, nil
 }
 
@@ -217,13 +218,13 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusBadRequest, "http_request_error")
 		return
 	}
-	if !p.users.enter(name) {
+	if !p.users.Enter(name) {
 		p.counts.refusedLimit.Add(1)
 		w.Header().Set("Retry-After", "5")
 		refuse(w, http.StatusTooManyRequests, "http_request_denied")
 		return
 	}
-	defer p.users.leave(name)
+	defer p.users.Leave(name)
 	key := exitKey{user: name, session: r.Header.Get(masque.SessionHeader)}
 	if len(key.session) > maxSession {
 		refuse(w, http.StatusBadRequest, "http_request_error")
@@ -261,7 +262,7 @@ func (p *Proxy) note(what, name string, r *http.Request, to netip.AddrPort) {
 // authenticate gives the name of the user, or answers that there is none.
 func (p *Proxy) authenticate(w http.ResponseWriter, r *http.Request) (string, bool) {
 	remote, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil || !p.failures.take(remote.Addr()) {
+	if err != nil || !p.failures.Take(remote.Addr()) {
 		p.counts.refusedAuth.Add(1)
 		w.Header().Set("Retry-After", "10")
 		refuse(w, http.StatusTooManyRequests, "http_request_denied")
@@ -276,7 +277,7 @@ func (p *Proxy) authenticate(w http.ResponseWriter, r *http.Request) (string, bo
 		refuse(w, http.StatusProxyAuthRequired, "http_request_denied")
 		return "", false
 	}
-	p.failures.giveBack(remote.Addr())
+	p.failures.GiveBack(remote.Addr())
 	if known, ok := r.Context().Value(knownKey{}).(*atomic.Bool); ok {
 		known.Store(true)
 	}

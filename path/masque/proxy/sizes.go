@@ -22,6 +22,7 @@ const (
 	narrowAfter = 500 * time.Millisecond
 	narrowFor   = time.Minute
 	maxPending  = 4096
+	sample      = 16 // of a full table, entries that are looked at to find one to forget
 )
 
 func newSizes() *sizes { return &sizes{now: time.Now, pending: map[netip.Addr]time.Time{}} }

@@ -94,57 +94,6 @@ func FuzzTargets(f *testing.F) {
 	})
 }
 
-func TestFailures(t *testing.T) {
-	f := newFailures()
-	now := time.Now()
-	f.now = func() time.Time { return now }
-	one, near, far := netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("2001:db8::ffff"), netip.MustParseAddr("2001:db8:0:1::1")
-	for range failuresAtOnce {
-		if !f.take(one) {
-			t.Fatal("blocked too soon")
-		}
-	}
-	if f.take(one) || f.take(near) || !f.take(far) {
-		t.Error("a source is a network of 64 bits")
-	}
-	f.giveBack(far)
-	if len(f.of) != 1 {
-		t.Errorf("%d sources are kept, and one has failed", len(f.of))
-	}
-	now = now.Add(refillAfter)
-	if !f.take(one) || f.take(one) {
-		t.Error("blocked for ever, or not any more")
-	}
-	for i := range 3 * maxSources {
-		f.take(netip.AddrFrom4([4]byte{9, byte(i >> 16), byte(i >> 8), byte(i)}))
-	}
-	if len(f.of) > maxSources {
-		t.Errorf("%d sources are kept", len(f.of))
-	}
-}
-
-func TestCrowd(t *testing.T) {
-	c := newCrowd[string](2, 3)
-	for i, step := range []struct {
-		who  string
-		want bool
-	}{{"a", true}, {"a", true}, {"a", false}, {"b", true}, {"b", false}, {"c", false}} {
-		if got := c.enter(step.who); got != step.want {
-			t.Errorf("step %d: %v", i, got)
-		}
-	}
-	c.leave("a")
-	if !c.enter("c") || c.count() != 3 {
-		t.Error("a place that is free again is not given")
-	}
-	for _, who := range []string{"a", "b", "c"} {
-		c.leave(who)
-	}
-	if len(c.of) != 0 || c.count() != 0 {
-		t.Errorf("%v is left", c.of)
-	}
-}
-
 // Who did not get through with large packets is answered with small ones, for a while.
 func TestSizes(t *testing.T) {
 	s := newSizes()
