@@ -1,0 +1,304 @@
+// Package nat lets others' TCP connections through this machine: for a client, a port here stands for a port elsewhere,
+// for as long as a lease lasts.
+//
+// The leases are elements with a timeout in nftables tables of Heddle's own, one for IPv4 and one for IPv6. So the kernel
+// ends them whether this process lives or not, and cuts off the connections that were made under them; no other table is
+// touched. [Open] makes the tables of an overlay node, which passes connections on (DNAT to the destination, SNAT back to
+// itself). [OpenLocal] makes those of a client, which sends its own connections to nodes by the address that they leave
+// from, as in section III-B of the MACHETE paper. Both need CAP_NET_ADMIN. Do not use it where a forwarder in user space
+// is fast enough: that one needs no privilege, and ends the client's TCP.
+package nat
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/nftables"
+	"golang.org/x/sys/unix"
+
+	"heddle/path"
+)
+
+// Limits of a table.
+const (
+	MinTTL    = time.Second
+	MaxTTL    = time.Hour
+	maxLeases = 4096
+	maxClient = 64 // leases of one address
+)
+
+// lingers is for how long a client's table still stops what its kernel sends of a connection after the lease.
+const lingers = 2 * time.Minute
+
+// Rule says what stands for what: TCP from Client to Listen goes to To.
+type Rule struct {
+	Client netip.Addr     `json:"client"`
+	Listen netip.AddrPort `json:"listen"`
+	To     netip.AddrPort `json:"to"`
+	// Owner names who has the lease, in at most 64 bytes: nobody else can renew or release it.
+	Owner string `json:"owner,omitempty"`
+}
+
+// Lease is a rule that ends at Until unless it is renewed. Bytes counts IP packets in both directions since the lease
+// began, or since a restart of the process.
+type Lease struct {
+	Rule
+	Until time.Time `json:"until"`
+	Bytes uint64    `json:"bytes"`
+}
+
+// ErrNoLease is that there is no such lease, or no longer, or that it is another owner's.
+var ErrNoLease = errors.New("there is no such lease")
+
+// Options are a node's.
+type Options struct {
+	// Table is the table's name, heddle_nat where it is empty.
+	Table string
+	// First and Last bound the ports that are leased, 20000 and 20999 where they are 0.
+	First, Last uint16
+	// SetForwarding lets the kernel forward IPv4 packets where it does not. The table then drops all that would be
+	// forwarded without a lease, so that the machine does not become a router for others, and Close sets it back.
+	SetForwarding bool
+}
+
+// Table is the nftables table. Its methods may be called at once.
+type Table struct {
+	layout
+	first, last uint16
+
+	mu         sync.Mutex
+	forwarding bool // we set it
+}
+
+// Open makes a node's table, or takes over the one that an earlier process left, with the leases that have not ended.
+func Open(o Options) (*Table, error) {
+	t := &Table{layout: nodeLayout, first: 20000, last: 20999}
+	if o.Table != "" {
+		t.name = o.Table
+	}
+	if o.First != 0 || o.Last != 0 {
+		t.first, t.last = o.First, o.Last
+	}
+	if t.first == 0 || t.last < t.first {
+		return nil, &path.Error{What: "nat ports", Why: fmt.Sprintf("%d to %d is no range of ports", o.First, o.Last)}
+	}
+	t.forwarding = t.leftClosed()
+	if err := t.forward(o.SetForwarding); err != nil {
+		return nil, err
+	}
+	return t, t.takeOver()
+}
+
+// OpenLocal makes a client's table, or takes over the one that an earlier process left.
+func OpenLocal(table string) (*Table, error) {
+	t := &Table{layout: localLayout}
+	if table != "" {
+		t.name = table
+	}
+	return t, t.takeOver()
+}
+
+func (t *Table) takeOver() error {
+	left, err := t.read()
+	if err != nil {
+		return t.problem("cannot be read", err)
+	}
+	if err := t.write(left, t.forwarding); err != nil {
+		return t.problem("cannot be made", err)
+	}
+	return t.sweep()
+}
+
+// problem explains what the kernel refused.
+func (t *Table) problem(why string, err error) error {
+	e := &path.Error{What: "nftables table " + t.name, Why: why, Err: err}
+	switch {
+	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
+		e.Hint = "run as root or with CAP_NET_ADMIN; forward mode needs neither"
+	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EPROTONOSUPPORT), errors.Is(err, unix.ENOENT), errors.Is(err, unix.EAFNOSUPPORT):
+		e.Hint = "the kernel lacks nftables or its NAT (nf_tables, nft_chain_nat, nft_masq); forward mode needs neither"
+	}
+	return e
+}
+
+// Lease lets the rule hold for ttl. With port 0 in Listen a free one is taken. It refuses what stands already for
+// something else, or for another owner.
+func (t *Table) Lease(r Rule, ttl time.Duration) (Lease, error) {
+	if err := t.check(&r, ttl); err != nil {
+		return Lease{}, err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := t.sweep(); err != nil {
+		return Lease{}, t.problem("cannot be tidied", err)
+	}
+	all, err := t.read()
+	if err != nil {
+		return Lease{}, t.problem("cannot be read", err)
+	}
+	if r.Listen, err = t.place(all, r); err != nil {
+		return Lease{}, err
+	}
+	if err := t.put(r, ttl, all.holds(keyOf(r)), all.knows(keyOf(r))); err != nil {
+		return Lease{}, t.problem("does not take a lease", err)
+	}
+	return Lease{Rule: r, Until: time.Now().Add(ttl)}, nil
+}
+
+func (t *Table) check(r *Rule, ttl time.Duration) error {
+	r.Client, r.Listen, r.To = r.Client.Unmap(), unmap(r.Listen), unmap(r.To)
+	refuse := func(format string, values ...any) error {
+		return &path.Error{What: "lease", Why: fmt.Sprintf(format, values...)}
+	}
+	switch {
+	case !r.Client.IsValid() || !r.Listen.Addr().IsValid() || !r.To.IsValid() || r.To.Port() == 0:
+		return refuse("it needs a client's address, an address here, and an address and port to go to")
+	case r.Client.Is4() != r.Listen.Addr().Is4() || r.Client.Is4() != r.To.Addr().Is4():
+		return refuse("%v, %v and %v are not all IPv4 or all IPv6: the kernel translates no family to another", r.Client, r.Listen.Addr(), r.To)
+	case r.Client.Zone() != "" || r.Listen.Addr().Zone() != "" || r.To.Addr().Zone() != "":
+		return refuse("an address with a zone cannot be reached through another machine")
+	case r.To.Addr().IsMulticast() || r.To.Addr().IsUnspecified() || r.To.Addr().IsLoopback():
+		return refuse("%v is no address to forward to", r.To.Addr())
+	case ttl < MinTTL || ttl > MaxTTL:
+		return refuse("%v is not between %v and %v", ttl, MinTTL, MaxTTL)
+	case len(r.Owner) > 64:
+		return refuse("the owner's name has more than 64 bytes")
+	}
+	if t.ports {
+		return forwards(r.To.Addr())
+	}
+	return nil
+}
+
+func unmap(a netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()) }
+
+// place finds the port of a rule, and refuses where that is taken or there are too many.
+func (t *Table) place(all content, r Rule) (netip.AddrPort, error) {
+	taken, clients := map[uint16]Lease{}, 0
+	for _, l := range all.leases {
+		if l.Client == r.Client {
+			clients++
+			if l.Listen.Addr() == r.Listen.Addr() {
+				taken[l.Listen.Port()] = l
+			}
+		}
+	}
+	before, mine := taken[r.Listen.Port()]
+	switch {
+	case mine && before.To == r.To && before.Owner == r.Owner:
+		return r.Listen, nil
+	case mine:
+		return netip.AddrPort{}, &path.Error{What: fmt.Sprintf("lease of %v for %v", r.Listen, r.Client), Why: "it stands for something else already",
+			Hint: "another connection goes the same way: end it first, or use another source address"}
+	case len(all.leases) >= maxLeases || clients >= maxClient:
+		return netip.AddrPort{}, &path.Error{What: "lease", Why: fmt.Sprintf("there are %d leases, %d of them of %v: no more fit", len(all.leases), clients, r.Client),
+			Hint: "release some, or wait until they end"}
+	case r.Listen.Port() != 0:
+		return r.Listen, nil
+	}
+	n := int(t.last) - int(t.first) + 1
+	for i, from := 0, rand.IntN(max(n, 1)); i < n; i++ {
+		port := t.first + uint16((from+i)%n)
+		if _, used := taken[port]; !used && port != 0 {
+			return netip.AddrPortFrom(r.Listen.Addr(), port), nil
+		}
+	}
+	return netip.AddrPort{}, &path.Error{What: "lease", Why: fmt.Sprintf("all ports from %d to %d are leased to %v", t.first, t.last, r.Client)}
+}
+
+// Renew lets a lease hold for ttl from now on. It gives [ErrNoLease] where there is none such.
+func (t *Table) Renew(r Rule, ttl time.Duration) (Lease, error) {
+	if err := t.check(&r, ttl); err != nil {
+		return Lease{}, err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all, before, err := t.find(r)
+	if err != nil {
+		return Lease{}, err
+	}
+	err = t.put(before.Rule, ttl, true, all.knows(keyOf(r)))
+	if errors.Is(err, unix.ENOENT) { // it ended just now
+		return Lease{}, ErrNoLease
+	} else if err != nil {
+		return Lease{}, t.problem("does not renew a lease", err)
+	}
+	before.Until = time.Now().Add(ttl)
+	return before, nil
+}
+
+func (t *Table) find(r Rule) (content, Lease, error) {
+	all, err := t.read()
+	if err != nil {
+		return content{}, Lease{}, t.problem("cannot be read", err)
+	}
+	i := slices.IndexFunc(all.leases, func(l Lease) bool { return l.Rule == r })
+	if i < 0 {
+		return content{}, Lease{}, ErrNoLease
+	}
+	return all, all.leases[i], nil
+}
+
+// Release ends a lease, and the connections made under it. It gives [ErrNoLease] where there is none such.
+func (t *Table) Release(r Rule) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r.Client, r.Listen, r.To = r.Client.Unmap(), unmap(r.Listen), unmap(r.To)
+	if _, _, err := t.find(r); err != nil {
+		return err
+	}
+	err := t.drop(r)
+	if err != nil && !errors.Is(err, unix.ENOENT) {
+		return t.problem("does not release a lease", err)
+	}
+	return t.sweep()
+}
+
+// Leases lists those that hold now, as the kernel has them.
+func (t *Table) Leases() ([]Lease, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all, err := t.read()
+	if err != nil {
+		return nil, t.problem("cannot be read", err)
+	}
+	return all.leases, nil
+}
+
+// Sweep tells both ends of connections whose lease has ended that they are over. The kernel lets nothing of them
+// through any more, swept or not. A node calls it every few seconds.
+func (t *Table) Sweep() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.sweep()
+}
+
+// Close ends all leases, removes the table, and sets forwarding back where Open set it.
+func (t *Table) Close() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var set error
+	if t.forwarding { // before the table, which keeps others from being forwarded
+		set = setForwarding(false)
+	}
+	conn, err := nftables.New()
+	if err != nil {
+		return errors.Join(set, err)
+	}
+	if t.ports {
+		all, _ := t.read()
+		defer forget(all.known)
+	}
+	for _, f := range families {
+		conn.DelTable(t.table(f))
+	}
+	if err := conn.Flush(); err != nil && !errors.Is(err, unix.ENOENT) {
+		return errors.Join(set, t.problem("cannot be removed", err))
+	}
+	return set
+}

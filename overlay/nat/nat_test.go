@@ -1,0 +1,349 @@
+package nat
+
+import (
+	"errors"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+)
+
+// open makes the node's table inside the world.
+func (w *world) open(o Options) (table *Table) {
+	w.t.Helper()
+	w.do(w.node, func() (err error) { table, err = Open(o); return err })
+	return table
+}
+
+// lease asks for a port at the node.
+func (w *world) lease(table *Table, r Rule, ttl time.Duration) (l Lease) {
+	w.t.Helper()
+	w.do(w.node, func() (err error) { l, err = table.Lease(r, ttl); return err })
+	return l
+}
+
+func rule4() Rule {
+	return Rule{Client: client4, Listen: netip.AddrPortFrom(node4, 0), To: server4, Owner: "alice"}
+}
+
+func TestLeaseLetsOneClientThrough(t *testing.T) {
+	for name, r := range map[string]Rule{
+		"IPv4": rule4(),
+		"IPv6": {Client: client6, Listen: netip.AddrPortFrom(node6, 0), To: server6, Owner: "alice"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, true)
+			table := w.open(Options{})
+			if _, _, err := w.dial(r.Client, netip.AddrPortFrom(r.Listen.Addr(), 20000)); !errors.Is(err, unix.ECONNREFUSED) {
+				t.Fatalf("without a lease: %v", err)
+			}
+			l := w.lease(table, r, time.Minute)
+			if p := l.Listen.Port(); p < 20000 || p > 20999 {
+				t.Fatalf("leased port %d", p)
+			}
+			c, seen, err := w.dial(r.Client, l.Listen)
+			if err != nil || !w.answers(c, time.Second) {
+				t.Fatalf("with a lease: %v", err)
+			}
+			if l := c.RemoteAddr().String(); seen == r.Client || !strings.HasSuffix(seen.String(), "2::1") && seen.String() != "10.9.2.1" {
+				t.Errorf("the server sees %v of a client at %v", seen, l)
+			}
+			w.do(w.node, func() error {
+				all, err := table.Leases()
+				if err != nil || len(all) != 1 || all[0].Rule != l.Rule || all[0].Bytes < 300 || time.Until(all[0].Until) > time.Minute {
+					t.Errorf("%+v, %v", all, err)
+				}
+				return table.Release(l.Rule)
+			})
+			if w.answers(c, time.Second) {
+				t.Error("a connection lives on after the lease was released")
+			}
+			if _, _, err := w.dial(r.Client, l.Listen); !errors.Is(err, unix.ECONNREFUSED) {
+				t.Errorf("after the lease: %v", err)
+			}
+		})
+	}
+}
+
+// Nobody renews or sweeps, as if the process were dead.
+func TestLeaseEndsByItself(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, true)
+	table := w.open(Options{})
+	l := w.lease(table, rule4(), 1500*time.Millisecond)
+	c, _, err := w.dial(client4, l.Listen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := time.Now().Add(20 * time.Second)
+	for w.answers(c, 400*time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the connection outlives its lease")
+		}
+	}
+	w.do(w.node, func() error {
+		all, err := table.Leases()
+		if len(all) != 0 {
+			t.Errorf("it still holds %+v", all)
+		}
+		if _, err := table.Renew(l.Rule, time.Minute); !errors.Is(err, ErrNoLease) {
+			t.Errorf("a lease that ended was renewed: %v", err)
+		}
+		return err
+	})
+	// A new process takes over, tells the ends, and can lease the port again.
+	table = w.open(Options{})
+	l = w.lease(table, l.Rule, time.Minute)
+	if _, _, err := w.dial(client4, l.Listen); err != nil {
+		t.Errorf("leased again: %v", err)
+	}
+}
+
+func TestRenewedLeaseHolds(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, true)
+	table := w.open(Options{})
+	l := w.lease(table, rule4(), 2*time.Second)
+	c, _, err := w.dial(client4, l.Listen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); {
+		w.do(w.node, func() error { _, err := table.Renew(l.Rule, 2*time.Second); return err })
+		if !w.answers(c, time.Second) {
+			t.Fatal("renewing interrupts")
+		}
+	}
+	for name, other := range map[string]Rule{
+		"owner":       {l.Client, l.Listen, l.To, "mallory"},
+		"destination": {l.Client, l.Listen, netip.MustParseAddrPort("10.9.2.3:7000"), l.Owner},
+	} {
+		w.do(w.node, func() error {
+			if _, err := table.Renew(other, time.Minute); !errors.Is(err, ErrNoLease) {
+				t.Errorf("another %s renews: %v", name, err)
+			}
+			if err := table.Release(other); !errors.Is(err, ErrNoLease) {
+				t.Errorf("another %s releases: %v", name, err)
+			}
+			if _, err := table.Lease(other, time.Minute); err == nil {
+				t.Errorf("another %s takes it over", name)
+			}
+			return nil
+		})
+	}
+}
+
+// A restart of the node takes the leases over, and interrupts nothing.
+func TestNewProcessTakesOver(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, true)
+	l := w.lease(w.open(Options{}), rule4(), 10*time.Second)
+	c, _, err := w.dial(client4, l.Listen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	table := w.open(Options{})
+	if !w.answers(c, time.Second) {
+		t.Error("a restart interrupts")
+	}
+	w.do(w.node, func() error {
+		all, err := table.Leases()
+		if err != nil || len(all) != 1 || all[0].Rule != l.Rule || time.Until(all[0].Until) > 10*time.Second {
+			t.Errorf("%+v, %v", all, err)
+		}
+		if _, err := table.Renew(l.Rule, time.Minute); err != nil {
+			t.Errorf("renew: %v", err)
+		}
+		return table.Close()
+	})
+	if w.answers(c, time.Second) {
+		t.Error("a connection outlives the node's end")
+	}
+}
+
+func TestForwardingIsNotSetUnasked(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, false)
+	w.do(w.node, func() error {
+		_, err := Open(Options{})
+		if hint, ok := errors.AsType[interface {
+			error
+			HintText() string
+		}](err); !ok || !strings.Contains(hint.HintText(), "sysctl") {
+			t.Errorf("no forwarding: %v", err)
+		}
+		if conn, err := nftables.New(); err != nil {
+			return err
+		} else if tables, err := conn.ListTables(); err != nil || len(tables) != 0 {
+			t.Errorf("refused, but made %d tables, %v", len(tables), err)
+		}
+		return nil
+	})
+	table := w.open(Options{SetForwarding: true})
+	l := w.lease(table, rule4(), time.Minute)
+	if _, _, err := w.dial(client4, l.Listen); err != nil {
+		t.Fatalf("with forwarding set: %v", err)
+	}
+	// Others are not forwarded: the server has a way back now, but the client's packet does not get there.
+	w.do(w.server, func() error { return route("10.9.1.0/24", "10.9.2.1") })
+	w.do(w.client, func() error { return route("10.9.2.0/24", "10.9.1.1") })
+	if _, _, err := w.dial(client4, server4); err == nil {
+		t.Error("the node became a router for everybody")
+	}
+	table = w.open(Options{}) // as after a crash
+	if _, _, err := w.dial(client4, server4); err == nil {
+		t.Error("after a restart the node is a router for everybody")
+	}
+	w.do(w.node, table.Close)
+	w.do(w.node, func() error {
+		if value, err := os.ReadFile(forwardIPv4); err != nil || value[0] != '0' {
+			t.Errorf("net.ipv4.ip_forward is %q, %v", value, err)
+		}
+		return nil
+	})
+}
+
+// What others have in nftables stays as it is, and goes on working.
+func TestOthersRulesStay(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, true)
+	other := &nftables.Table{Name: "other", Family: nftables.TableFamilyIPv4}
+	w.do(w.node, func() error { // another's DNAT, from a port in our range
+		conn, err := nftables.New()
+		if err != nil {
+			return err
+		}
+		conn.AddTable(other)
+		add := func(c *nftables.Chain, exprs ...expr.Any) {
+			conn.AddRule(&nftables.Rule{Table: other, Chain: conn.AddChain(c), Exprs: exprs})
+		}
+		add(&nftables.Chain{Name: "pre", Table: other, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityNATDest},
+			&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
+			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{20500 >> 8, 20500 & 0xff}},
+			&expr.Immediate{Register: 1, Data: server4.Addr().AsSlice()},
+			&expr.Immediate{Register: 2, Data: []byte{7000 >> 8, 7000 & 0xff}},
+			&expr.NAT{Type: expr.NATTypeDestNAT, Family: unix.NFPROTO_IPV4, RegAddrMin: 1, RegProtoMin: 2})
+		add(&nftables.Chain{Name: "post", Table: other, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource},
+			&expr.Masq{})
+		return conn.Flush()
+	})
+	rules := func() (n int) {
+		w.do(w.node, func() error {
+			conn, err := nftables.New()
+			if err != nil {
+				return err
+			}
+			for _, chain := range []string{"pre", "post"} {
+				all, err := conn.GetRules(other, &nftables.Chain{Name: chain, Table: other})
+				if err != nil {
+					return err
+				}
+				n += len(all)
+			}
+			return nil
+		})
+		return n
+	}
+	before := rules()
+	table := w.open(Options{Table: "mine"})
+	r := rule4()
+	r.Listen = netip.AddrPortFrom(node4, 20501)
+	w.lease(table, r, time.Minute)
+	theirs, _, err := w.dial(client4, netip.AddrPortFrom(node4, 20500))
+	if err != nil || !w.answers(theirs, time.Second) {
+		t.Fatalf("another's DNAT: %v", err)
+	}
+	w.do(w.node, table.Sweep)
+	w.do(w.node, table.Close)
+	if !w.answers(theirs, time.Second) {
+		t.Error("another's connection ended with our table")
+	}
+	if after := rules(); before != 2 || after != before {
+		t.Errorf("%d rules of others before, %d after", before, after)
+	}
+}
+
+func TestBadLeases(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, true)
+	table := w.open(Options{First: 20000, Last: 20001})
+	w.do(w.node, func() error {
+		for name, change := range map[string]func(*Rule, *time.Duration){
+			"no client":    func(r *Rule, _ *time.Duration) { r.Client = netip.Addr{} },
+			"no address":   func(r *Rule, _ *time.Duration) { r.Listen = netip.AddrPort{} },
+			"no target":    func(r *Rule, _ *time.Duration) { r.To = netip.AddrPort{} },
+			"no port":      func(r *Rule, _ *time.Duration) { r.To = netip.AddrPortFrom(server4.Addr(), 0) },
+			"two families": func(r *Rule, _ *time.Duration) { r.To = server6 },
+			"loopback":     func(r *Rule, _ *time.Duration) { r.To = netip.MustParseAddrPort("127.0.0.1:22") },
+			"multicast":    func(r *Rule, _ *time.Duration) { r.To = netip.MustParseAddrPort("224.0.0.1:22") },
+			"too short":    func(_ *Rule, ttl *time.Duration) { *ttl = MinTTL - 1 },
+			"too long":     func(_ *Rule, ttl *time.Duration) { *ttl = MaxTTL + 1 },
+			"long owner":   func(r *Rule, _ *time.Duration) { r.Owner = strings.Repeat("x", 65) },
+		} {
+			r, ttl := rule4(), time.Minute
+			change(&r, &ttl)
+			if l, err := table.Lease(r, ttl); err == nil {
+				t.Errorf("%s: %+v", name, l)
+			}
+		}
+		for range 2 {
+			if _, err := table.Lease(rule4(), time.Minute); err != nil {
+				t.Error(err)
+			}
+		}
+		if l, err := table.Lease(rule4(), time.Minute); err == nil {
+			t.Errorf("a third lease of two ports: %+v", l)
+		}
+		return nil
+	})
+}
+
+// A client's table sends its connections by the address that they leave from, and lets none go straight afterwards.
+func TestLocalTableTranslatesBySource(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, true)
+	w.do(w.server, func() error { return route("10.9.1.0/24", "10.9.2.1") })
+	w.do(w.client, func() error { return errors.Join(route("10.9.2.0/24", "10.9.1.1"), address("n", "10.9.1.3/24")) })
+	l := w.lease(w.open(Options{}), rule4(), time.Minute)
+	var table *Table
+	local := Rule{Client: client4, Listen: server4, To: l.Listen}
+	w.do(w.client, func() (err error) {
+		if table, err = OpenLocal(""); err != nil {
+			return err
+		}
+		_, err = table.Lease(local, time.Minute)
+		return err
+	})
+	c, seen, err := w.dial(client4, server4)
+	if err != nil || seen.String() != "10.9.2.1" {
+		t.Fatalf("from the leased address the server sees %v, %v", seen, err)
+	}
+	if _, seen, err := w.dial(netip.MustParseAddr("10.9.1.3"), server4); err != nil || seen.String() != "10.9.1.3" {
+		t.Fatalf("from another address the server sees %v, %v", seen, err)
+	}
+	w.do(w.client, func() error { return table.Release(local) })
+	if w.answers(c, 500*time.Millisecond) {
+		t.Error("the connection lives on after its lease")
+	}
+	if _, seen, err := w.dial(client4, server4); err == nil {
+		t.Errorf("after the lease the connection goes straight: the server sees %v", seen)
+	}
+}
+
+func FuzzElement(f *testing.F) {
+	f.Add([]byte("0123456789ab"), []byte("01234567"))
+	f.Fuzz(func(t *testing.T, raw, value []byte) {
+		if k, err := parseKey(raw); err == nil && string(k.bytes()[:len(raw)-2]) != string(raw[:len(raw)-2]) {
+			t.Errorf("%x was read as %v", raw, k)
+		}
+		if to, err := parseTo(value); err == nil && string(join(to)[:len(value)-2]) != string(value[:len(value)-2]) {
+			t.Errorf("%x was read as %v", value, to)
+		}
+	})
+}
