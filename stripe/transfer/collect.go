@@ -1,0 +1,101 @@
+package transfer
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"heddle/path"
+)
+
+// File is one file to be sent.
+type File struct {
+	// Name is what the receiver calls it, divided by slashes.
+	Name string
+	// Path is where it lies here.
+	Path string
+	// Size in bytes, when it was looked at.
+	Size       int64
+	Modified   time.Time
+	Executable bool
+}
+
+// Collect finds the files that names on a command line mean: a file by its last name, a directory with all files
+// below it, by the directory's last name and theirs. Left out are links and what is no file, in directories; each is
+// told in skipped. It fails where a name cannot be read or sent, and where two files would have one name.
+func Collect(names []string) (files []File, skipped []string, err error) {
+	taken := map[string]string{}
+	add := func(name, file string, info fs.FileInfo) error {
+		what := "send " + file
+		if why := CheckName(name, true); why != "" {
+			return &path.Error{What: what, Why: why, Hint: "give it another name first"}
+		}
+		if other, is := taken[name]; is {
+			return &path.Error{What: what, Why: fmt.Sprintf("%s would be called %s too", other, name), Hint: "send them one after the other, or their directories"}
+		}
+		taken[name] = file
+		files = append(files, File{Name: name, Path: file, Size: info.Size(), Modified: info.ModTime(), Executable: info.Mode()&0o111 != 0})
+		return nil
+	}
+	for _, given := range names {
+		absolute, err := filepath.Abs(given)
+		if err != nil {
+			return nil, nil, err
+		}
+		info, err := os.Stat(given)
+		if err != nil {
+			return nil, nil, unreadable(given, err)
+		}
+		base := filepath.Base(absolute)
+		switch {
+		case info.Mode().IsRegular():
+			err = add(base, given, info)
+		case info.IsDir():
+			err = walk(absolute, func(below, file string, info fs.FileInfo) error {
+				if !info.Mode().IsRegular() {
+					skipped = append(skipped, fmt.Sprintf("%s: it is no file (%s)", file, info.Mode().Type()))
+					return nil
+				}
+				return add(filepath.ToSlash(filepath.Join(base, below)), file, info)
+			})
+		default:
+			err = &path.Error{What: "send " + given, Why: "it is neither a file nor a directory"}
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+	}
+	return files, skipped, nil
+}
+
+func walk(dir string, visit func(below, file string, info fs.FileInfo) error) error {
+	return filepath.WalkDir(dir, func(file string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return unreadable(file, err)
+		}
+		if entry.IsDir() {
+			return nil
+		}
+		info, err := entry.Info()
+		if errors.Is(err, fs.ErrNotExist) { // it went meanwhile
+			return nil
+		} else if err != nil {
+			return unreadable(file, err)
+		}
+		below, err := filepath.Rel(dir, file)
+		if err != nil {
+			return err
+		}
+		return visit(below, file, info)
+	})
+}
+
+func unreadable(file string, err error) error {
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		err = e.Err
+	}
+	return &path.Error{What: "send " + file, Why: "it cannot be read", Err: err}
+}

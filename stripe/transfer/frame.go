@@ -1,0 +1,128 @@
+package transfer
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+)
+
+// kind is the first byte of a frame; four bytes follow, the length of the rest (big-endian).
+type kind byte
+
+const (
+	kindOffer   kind = 'O'
+	kindAnswer  kind = 'A'
+	kindBegin   kind = 'B'
+	kindData    kind = 'D'
+	kindEnding  kind = 'E'
+	kindResults kind = 'R'
+	kindStopped kind = 'S'
+)
+
+const (
+	headerBytes = 5
+	maxMessage  = 1 << 20   // bytes of JSON
+	maxData     = 256 << 10 // bytes of content in one frame
+	maxBatch    = 256       // files in one offer: parts of them may be open all at once
+)
+
+func (k kind) limit() uint32 {
+	switch k {
+	case kindData:
+		return maxData
+	case kindOffer, kindAnswer, kindBegin, kindEnding, kindResults, kindStopped:
+		return maxMessage
+	}
+	return 0
+}
+
+// frame is what travels. Its payload is good until the next is read.
+type frame struct {
+	kind    kind
+	payload []byte
+}
+
+// reader reads frames. It takes memory for what has arrived, not for what a header claims.
+type reader struct {
+	from io.Reader
+	data []byte
+}
+
+// read gives io.EOF only where no byte of a frame came.
+func (r *reader) read() (frame, error) {
+	var head [headerBytes]byte
+	if _, err := io.ReadFull(r.from, head[:]); err != nil {
+		return frame{}, err
+	}
+	k, length := kind(head[0]), binary.BigEndian.Uint32(head[1:])
+	if limit := k.limit(); length > limit || limit == 0 {
+		return frame{}, fmt.Errorf("%w: a frame %q of %d bytes", ErrNotSpoken, byte(k), length)
+	}
+	if cap(r.data) < maxData {
+		r.data = make([]byte, 0, maxData)
+	}
+	r.data = r.data[:0]
+	for len(r.data) < int(length) {
+		step := min(int(length)-len(r.data), maxData)
+		start := len(r.data)
+		r.data = append(r.data, make([]byte, step)...)
+		if _, err := io.ReadFull(r.from, r.data[start:]); err != nil {
+			if err == io.EOF {
+				err = io.ErrUnexpectedEOF
+			}
+			return frame{}, err
+		}
+	}
+	return frame{k, r.data}, nil
+}
+
+// expect reads one message of a kind. What the other side says to end the transfer is its error.
+func (r *reader) expect(k kind, into any) error {
+	f, err := r.read()
+	if err != nil {
+		return err
+	}
+	return f.decode(k, into)
+}
+
+func (f frame) decode(k kind, into any) error {
+	if f.kind == kindStopped && k != kindStopped {
+		var s stopped
+		if err := f.decode(kindStopped, &s); err != nil {
+			return err
+		}
+		return &StoppedError{printable(s.Why)}
+	}
+	if f.kind != k {
+		return fmt.Errorf("%w: a frame %q where %q belongs", ErrNotSpoken, byte(f.kind), byte(k))
+	}
+	if err := json.Unmarshal(f.payload, into); err != nil {
+		return fmt.Errorf("%w: %w", ErrNotSpoken, err)
+	}
+	return nil
+}
+
+// write sends a message in one piece.
+func write(to io.Writer, k kind, message any) error {
+	var b bytes.Buffer
+	b.Write(make([]byte, headerBytes))
+	text := json.NewEncoder(&b)
+	text.SetEscapeHTML(false) // which would make names longer
+	if err := text.Encode(message); err != nil {
+		return err
+	}
+	if b.Len() > int(k.limit()) {
+		return fmt.Errorf("a message of %d bytes is too long", b.Len())
+	}
+	return writeFrame(to, k, b.Bytes())
+}
+
+// writeFrame sends b, whose first five bytes are room for the header, in one piece.
+func writeFrame(to io.Writer, k kind, b []byte) error {
+	b[0] = byte(k)
+	binary.BigEndian.PutUint32(b[1:], uint32(len(b)-headerBytes))
+	_, err := to.Write(b)
+	return err
+}

@@ -1,0 +1,61 @@
+package transfer
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// PartSuffix ends the name of a file that is not whole yet.
+const PartSuffix = ".part"
+
+const (
+	maxName      = 1024 // bytes
+	maxComponent = 255 - len(PartSuffix)
+)
+
+// CheckName says why a name cannot be that of a received file, "" where it can. A name is relative, its parts are
+// divided by slashes; none is "." or "..", is hidden unless hidden is set, or holds what does not print.
+func CheckName(name string, hidden bool) (why string) {
+	switch {
+	case name == "":
+		return "it has no name"
+	case len(name) > maxName:
+		return fmt.Sprintf("its name has %d bytes, more than %d", len(name), maxName)
+	case !utf8.ValidString(name):
+		return "its name is not UTF-8"
+	case strings.HasSuffix(name, PartSuffix):
+		return "its name ends in " + PartSuffix + ", as those of unfinished files do"
+	}
+	for _, r := range name {
+		if !unicode.IsPrint(r) || r == '\\' {
+			return fmt.Sprintf("its name holds the character %U", r)
+		}
+	}
+	for component := range strings.SplitSeq(name, "/") {
+		switch {
+		case component == "" || component == "." || component == "..":
+			return "its name leads elsewhere"
+		case len(component) > maxComponent:
+			return fmt.Sprintf("a part of its name has %d bytes, more than %d", len(component), maxComponent)
+		case component[0] == '.' && !hidden:
+			return "its name begins with a dot"
+		}
+	}
+	return ""
+}
+
+// printable keeps what the other side says from being more than a line of text.
+func printable(text string) string {
+	const longest = 300
+	if len(text) > longest {
+		text = text[:longest]
+	}
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) || r == utf8.RuneError {
+			return '?'
+		}
+		return r
+	}, text)
+}

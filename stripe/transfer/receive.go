@@ -1,0 +1,310 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"time"
+
+	"heddle/path"
+)
+
+// ReceiveOptions say where files go.
+type ReceiveOptions struct {
+	// Into is the directory; it must be there.
+	Into string
+	// Overwrite replaces a file of the same name that has another content; else it is refused.
+	Overwrite bool
+	// Hidden takes names that begin with a dot, which programs may read as settings.
+	Hidden bool
+	// MaxBytes is how many bytes of files one transfer may bring; 0 is as many as there is room for.
+	MaxBytes int64
+	// Progress is told of each step; nil for nobody. It must not block.
+	Progress func(Progress)
+}
+
+// farewell is how long a receiver that gives up waits for the sender to hear it.
+const farewell = 5 * time.Second
+
+type receiver struct {
+	conn     net.Conn
+	in       reader
+	store    store
+	options  ReceiveOptions
+	report   Report
+	progress Progress
+	promised int64 // bytes of all files that were taken
+}
+
+// Receive takes what a sender offers until the sender ends the connection. Where ctx ends it closes the connection. A file that was broken off is left as NAME.part. The report says what became of each file also where it
+// fails.
+func Receive(ctx context.Context, conn net.Conn, o ReceiveOptions) (Report, error) {
+	root, err := os.OpenRoot(o.Into)
+	if err != nil {
+		return Report{}, &path.Error{What: "receive into " + o.Into, Why: cause(err), Hint: "name a directory that is there and that you may write to"}
+	}
+	defer root.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	r := &receiver{conn: conn, in: reader{from: conn}, options: o, store: store{root: root, overwrite: o.Overwrite, hidden: o.Hidden}}
+	for {
+		switch err := r.batch(); {
+		case errors.Is(err, io.EOF):
+			return r.report, nil
+		case ctx.Err() != nil:
+			return r.report, ctx.Err()
+		case err != nil:
+			return r.report, err
+		}
+	}
+}
+
+// batch takes one offer to its end. It gives io.EOF where none came.
+func (r *receiver) batch() error {
+	var o offer
+	if err := r.in.expect(kindOffer, &o); err != nil {
+		return err
+	}
+	if err := r.check(o); err != nil {
+		return r.giveUp(err)
+	}
+	a, parts := r.answer(o)
+	defer func() {
+		for _, p := range parts {
+			if p != nil {
+				p.close()
+			}
+		}
+	}()
+	if err := write(r.conn, kindAnswer, a); err != nil || o.DryRun {
+		return err
+	}
+	var done results
+	for i, f := range o.Files {
+		one := Result{Name: f.Name, Size: f.Size}
+		var err error
+		if a.Files[i].untakable() {
+			one.State, one.Why = StateRefused, a.Files[i].Refused
+		} else {
+			err = r.file(f, a.Files[i], parts[i], &one)
+		}
+		if parts[i] != nil {
+			if err != nil && one.State == "" {
+				one.State, one.Why = StateFailed, fmt.Sprintf("broken off: %d of %d bytes are kept in %s%s", parts[i].size, f.Size, f.Name, PartSuffix)
+			}
+			parts[i].close()
+			parts[i] = nil
+		}
+		if one.State != "" {
+			r.report.Files = append(r.report.Files, one)
+		}
+		if _, broke := errors.AsType[*diskError](err); broke {
+			return r.giveUp(err)
+		} else if err != nil {
+			return noEOF(err)
+		}
+		done.Files = append(done.Files, one)
+	}
+	return write(r.conn, kindResults, done)
+}
+
+// diskError is a failure to write what arrives, which ends a transfer.
+type diskError struct{ error }
+
+func (e *diskError) Unwrap() error { return e.error }
+
+func noEOF(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// giveUp tells the sender, and waits until it has heard it, or for a few seconds.
+func (r *receiver) giveUp(err error) error {
+	_ = r.conn.SetDeadline(time.Now().Add(farewell))
+	if write(r.conn, kindStopped, stopped{err.Error()}) == nil {
+		_, _ = io.Copy(io.Discard, r.conn)
+	}
+	return err
+}
+
+func (r *receiver) check(o offer) error {
+	if o.Version != version {
+		return fmt.Errorf("it speaks version %d of file transfer, and the other side speaks %d", version, o.Version)
+	}
+	if len(o.Files) == 0 || len(o.Files) > maxBatch {
+		return fmt.Errorf("%w: an offer of %d files", ErrNotSpoken, len(o.Files))
+	}
+	seen := map[string]bool{}
+	for _, f := range o.Files {
+		if f.Size < 0 || seen[f.Name] {
+			return fmt.Errorf("%w: an offer that cannot be", ErrNotSpoken)
+		}
+		seen[f.Name] = true
+	}
+	return nil
+}
+
+// answer says what is there of each file. Parts that are there are open, and locked.
+func (r *receiver) answer(o offer) (answer, []*part) {
+	var a answer
+	parts := make([]*part, len(o.Files))
+	room, err := r.store.room()
+	for i, f := range o.Files {
+		var one answered
+		switch why := CheckName(f.Name, r.options.Hidden); {
+		case why != "":
+			one.Refused = why
+		case err != nil:
+			one.Refused = "the receiver cannot tell how much room it has: " + err.Error()
+		default:
+			one, parts[i] = r.look(f, &room, o.DryRun)
+		}
+		a.Files = append(a.Files, one)
+	}
+	return a, parts
+}
+
+// look says what is there of one file, and opens its part. room is what is left for it and those that follow.
+func (r *receiver) look(f offered, room *int64, dryRun bool) (one answered, p *part) {
+	refuse := func(why string) (answered, *part) {
+		one.Refused = why
+		if p != nil {
+			p.close()
+		}
+		return one, nil
+	}
+	info, err := r.store.existing(f.Name)
+	if err != nil {
+		return refuse(err.Error())
+	}
+	if info != nil && info.Size() == f.Size {
+		if d, size, err := r.store.digest(f.Name); err == nil && size == f.Size {
+			one.Held = append(one.Held, held{Bytes: size, SHA256: d, Whole: true})
+		}
+	}
+	if info != nil && !r.options.Overwrite {
+		return refuse("a file of its name with another content is there")
+	}
+	if r.options.MaxBytes > 0 && f.Size > r.options.MaxBytes-r.promised {
+		return refuse(fmt.Sprintf("the receiver takes no more than %d bytes at a time", r.options.MaxBytes))
+	}
+	if p, err = r.store.open(f.Name, !dryRun); err != nil {
+		return refuse(err.Error())
+	}
+	need := f.Size
+	if p != nil && p.size > 0 && p.size <= f.Size {
+		one.Held = append(one.Held, held{Bytes: p.size, SHA256: p.digest()})
+		need -= p.size
+	}
+	if need > *room {
+		return refuse(fmt.Sprintf("there is no room for it: %d bytes are needed, %d are left", need, *room))
+	}
+	*room -= need
+	r.promised += f.Size
+	return one, p
+}
+
+// file takes one file and says in one what became of it. It fails where the connection does, or the disk.
+func (r *receiver) file(f offered, a answered, p *part, one *Result) error {
+	var b begin
+	if err := r.in.expect(kindBegin, &b); err != nil {
+		return err
+	}
+	switch {
+	case b.Failed != "":
+		one.State, one.Why = StateFailed, printable(b.Failed)
+	case b.There:
+		for _, h := range a.Held {
+			if h.Whole {
+				one.State, one.SHA256 = StateThere, h.SHA256.String()
+			}
+		}
+		if one.State == "" {
+			return fmt.Errorf("%w: it takes a file for one that is there", ErrNotSpoken)
+		}
+	case p == nil:
+		one.State, one.Why = StateRefused, a.Refused
+	default:
+		return r.data(f, b.From, p, one)
+	}
+	if p != nil {
+		r.promised -= f.Size
+	}
+	return nil
+}
+
+// data takes what follows the beginning of a file.
+func (r *receiver) data(f offered, from int64, p *part, one *Result) error {
+	if from == 0 {
+		if err := p.restart(); err != nil {
+			return &diskError{err}
+		}
+	}
+	if from != p.size {
+		return fmt.Errorf("%w: it would begin at byte %d, where the part ends at %d", ErrNotSpoken, from, p.size)
+	}
+	one.Resumed = from
+	e, err := r.content(f, p)
+	if err != nil {
+		return err
+	}
+	r.settle(f, e, p, one)
+	r.progress.AllDone += f.Size
+	return nil
+}
+
+// content writes data until the sender says that this was all.
+func (r *receiver) content(f offered, p *part) (e ending, err error) {
+	for {
+		r.tell(f, p.size)
+		got, err := r.in.read()
+		if err != nil {
+			return e, err
+		}
+		if got.kind != kindData {
+			return e, got.decode(kindEnding, &e)
+		}
+		if int64(len(got.payload)) > f.Size-p.size {
+			return e, fmt.Errorf("%w: more data than the file was to have", ErrNotSpoken)
+		}
+		if err := p.write(got.payload); err != nil {
+			return e, &diskError{errors.New("it cannot be written: " + cause(err))}
+		}
+		r.report.Bytes += int64(len(got.payload))
+	}
+}
+
+// settle compares hashes and gives the file its name.
+func (r *receiver) settle(f offered, e ending, p *part, one *Result) {
+	one.State = StateFailed
+	switch d := p.digest(); {
+	case e.Failed != "":
+		one.Why = printable(e.Failed)
+	case p.size != f.Size || d != e.SHA256:
+		_ = p.restart() // so that it is not taken up again
+		one.Why = "the hash of what arrived is not that of what was sent; the part is removed"
+	default:
+		if err := p.finish(f.Modified, f.Executable); err != nil {
+			one.Why = cause(err)
+			return
+		}
+		one.State, one.SHA256 = StateSent, d.String()
+		if one.Resumed > 0 {
+			one.State = StateResumed
+		}
+	}
+}
+
+func (r *receiver) tell(f offered, done int64) {
+	if r.options.Progress == nil {
+		return
+	}
+	now := r.progress
+	now.File, now.Done, now.Size, now.All = f.Name, done, f.Size, r.promised
+	now.AllDone += done
+	r.options.Progress(now)
+}

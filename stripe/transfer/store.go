@@ -1,0 +1,191 @@
+package transfer
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// store is the directory that files are received into. Nothing it does leaves the directory, by links neither.
+type store struct {
+	root      *os.Root
+	overwrite bool
+	hidden    bool
+}
+
+// part is a file on its way: NAME.part, locked, so that no other transfer writes to it.
+type part struct {
+	store *store
+	name  string
+	file  *os.File
+	size  int64     // bytes in it
+	sum   hash.Hash // of them
+	named bool      // it is a part no more
+}
+
+// refusal is a reason not to take a file, for the sender to read.
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
+
+// existing looks at the file that has the name already. It gives nil where there is none.
+func (s *store) existing(name string) (fs.FileInfo, error) {
+	info, err := s.root.Lstat(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case err != nil:
+		return nil, refusal("its place cannot be looked at: " + cause(err))
+	case !info.Mode().IsRegular():
+		return nil, refusal("something else that has its name is there")
+	}
+	return info, nil
+}
+
+// digest hashes a file that is there.
+func (s *store) digest(name string) (d digest, size int64, err error) {
+	file, err := s.root.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return d, 0, err
+	}
+	defer file.Close()
+	sum := sha256.New()
+	size, err = io.Copy(sum, file)
+	return digest(sum.Sum(nil)), size, err
+}
+
+// open takes the part of a file up, nil where there is none and create is not set. It fails with a [refusal] where
+// another transfer has it.
+func (s *store) open(name string, create bool) (*part, error) {
+	flags := os.O_RDWR | unix.O_NOFOLLOW | unix.O_NONBLOCK
+	if create {
+		flags |= os.O_CREATE
+		if dir := path.Dir(name); dir != "." {
+			if err := s.root.MkdirAll(dir, 0o777); err != nil {
+				return nil, refusal("its directory cannot be made: " + cause(err))
+			}
+		}
+	}
+	file, err := s.root.OpenFile(name+PartSuffix, flags, 0o666)
+	if errors.Is(err, fs.ErrNotExist) && !create {
+		return nil, nil
+	} else if err != nil {
+		return nil, refusal("its part cannot be opened: " + cause(err))
+	}
+	p := &part{store: s, name: name, file: file, sum: sha256.New()}
+	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
+		file.Close()
+		return nil, refusal("its part is no file")
+	}
+	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		file.Close()
+		return nil, refusal("another transfer receives it at the moment")
+	}
+	if p.size, err = io.Copy(p.sum, file); err != nil {
+		file.Close()
+		return nil, refusal("its part cannot be read: " + cause(err))
+	}
+	return p, nil
+}
+
+// restart empties the part.
+func (p *part) restart() error {
+	if err := p.file.Truncate(0); err != nil {
+		return err
+	}
+	p.size = 0
+	p.sum.Reset()
+	_, err := p.file.Seek(0, io.SeekStart)
+	return err
+}
+
+func (p *part) write(data []byte) error {
+	n, err := p.file.Write(data)
+	p.sum.Write(data[:n])
+	p.size += int64(n)
+	return err
+}
+
+func (p *part) digest() digest { return digest(p.sum.Sum(nil)) }
+
+// close leaves the part where it is, unless nothing is in it.
+func (p *part) close() {
+	if p.size == 0 && !p.named {
+		_ = p.store.root.Remove(p.name + PartSuffix)
+	}
+	p.file.Close()
+}
+
+// finish gives the part its name, once it is on the disk. Where the name was taken meanwhile, the part stays, unless
+// overwriting was asked for.
+func (p *part) finish(modified time.Time, executable bool) (err error) {
+	if executable {
+		if err := p.file.Chmod(p.mode() | p.mode()&0o444>>2); err != nil {
+			return err
+		}
+	}
+	if err := p.file.Sync(); err != nil {
+		return err
+	}
+	root, from := p.store.root, p.name+PartSuffix
+	if !modified.IsZero() {
+		if err := root.Chtimes(from, modified, modified); err != nil {
+			return err
+		}
+	}
+	defer func() { p.named = err == nil }()
+	if p.store.overwrite {
+		return root.Rename(from, p.name)
+	}
+	// A link, unlike renaming, fails where the name is taken.
+	switch err := root.Link(from, p.name); {
+	case errors.Is(err, fs.ErrExist):
+		return refusal("a file of its name came meanwhile; the part is kept")
+	case errors.Is(err, unix.EPERM), errors.Is(err, unix.ENOTSUP): // a file system without hard links
+		if _, err := root.Lstat(p.name); !errors.Is(err, fs.ErrNotExist) {
+			return refusal("a file of its name came meanwhile; the part is kept")
+		}
+		return root.Rename(from, p.name)
+	case err != nil:
+		return err
+	}
+	return root.Remove(from)
+}
+
+func (p *part) mode() fs.FileMode {
+	info, err := p.file.Stat()
+	if err != nil {
+		return 0o600
+	}
+	return info.Mode().Perm()
+}
+
+// room gives how many bytes the directory's file system has left for this user.
+func (s *store) room() (int64, error) {
+	dir, err := s.root.Open(".")
+	if err != nil {
+		return 0, err
+	}
+	defer dir.Close()
+	var stat unix.Statfs_t
+	if err := unix.Fstatfs(int(dir.Fd()), &stat); err != nil {
+		return 0, fmt.Errorf("fstatfs: %w", err)
+	}
+	return int64(min(stat.Bavail, 1<<62/uint64(stat.Bsize))) * stat.Bsize, nil
+}
+
+// cause gives the reason without the name, which the sender knows.
+func cause(err error) string {
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		err = e.Err
+	}
+	return err.Error()
+}
