@@ -12,24 +12,26 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"heddle/path/socks5/handshake"
 )
 
 // replyFor turns the end of a dial into a SOCKS5 reply.
-func replyFor(err error) reply {
+func replyFor(err error) handshake.Reply {
 	var lookup *lookupError
 	switch {
 	case err == nil:
-		return replySucceeded
+		return handshake.Succeeded
 	case errors.Is(err, ErrOutside):
-		return replyNetworkUnreachable
+		return handshake.NetworkUnreachable
 	case errors.As(err, &lookup):
-		return replyHostUnreachable
+		return handshake.HostUnreachable
 	case errors.Is(err, syscall.ECONNREFUSED), strings.Contains(err.Error(), "connection was refused"): // gVisor's words
-		return replyRefused
+		return handshake.Refused
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
-		return replyTimeout
+		return handshake.TimedOut
 	}
-	return replyFailure
+	return handshake.Failure
 }
 
 // maxHeader is the largest request in bytes that is read from an HTTP client.
@@ -67,20 +69,20 @@ func (s *Server) serveHTTP(ctx context.Context, client net.Conn, in *bufio.Reade
 }
 
 // httpTarget reads HOST:PORT.
-func httpTarget(host string) (target, error) {
+func httpTarget(host string) (handshake.Target, error) {
 	name, portText, err := net.SplitHostPort(host)
 	if err != nil {
-		return target{}, fmt.Errorf("%q is not HOST:PORT", host)
+		return handshake.Target{}, fmt.Errorf("%q is not HOST:PORT", host)
 	}
 	port, err := strconv.ParseUint(portText, 10, 16)
 	if err != nil || port == 0 {
-		return target{}, fmt.Errorf("%q is no port", portText)
+		return handshake.Target{}, fmt.Errorf("%q is no port", portText)
 	}
-	return target{port: uint16(port)}.named(name)
+	return handshake.NewTarget(name, uint16(port))
 }
 
 func httpStatus(err error) int {
-	if replyFor(err) == replyTimeout {
+	if replyFor(err) == handshake.TimedOut {
 		return http.StatusGatewayTimeout
 	}
 	return http.StatusBadGateway

@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+
+	"heddle/path/socks5/handshake"
 )
 
 const (
@@ -37,33 +39,33 @@ type resolvedName struct {
 }
 
 // associate opens a UDP socket on the address where the client reached us, and serves it until the client hangs up.
-func (s *Server) associate(ctx context.Context, client net.Conn, to target) {
+func (s *Server) associate(ctx context.Context, client net.Conn, to handshake.Target) {
 	select {
 	case s.associations <- struct{}{}:
 	default:
 		s.once("too many associations", "no room for another UDP association", "limit", maxAssociations)
-		_ = writeReply(client, replyFailure, netip.AddrPort{})
+		_ = handshake.WriteReply(client, handshake.Failure, netip.AddrPort{})
 		return
 	}
 	defer func() { <-s.associations }()
 	remote, here := addrPort(client.RemoteAddr()), addrPort(client.LocalAddr())
 	local, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(here.Addr(), 0)))
 	if err != nil {
-		_ = writeReply(client, replyFailure, netip.AddrPort{})
+		_ = handshake.WriteReply(client, handshake.Failure, netip.AddrPort{})
 		return
 	}
 	a := &association{server: s, local: local, from: remote.Addr(), out: map[bool]net.PacketConn{},
 		names: map[string]resolvedName{}, asking: map[string]bool{}}
 	// RFC 1928: a client that knows where it will send from says so.
-	if to.name == "" && to.port != 0 && to.addr == remote.Addr() {
-		a.client = netip.AddrPortFrom(to.addr, to.port)
+	if to.Name == "" && to.Port != 0 && to.Addr == remote.Addr() {
+		a.client = netip.AddrPortFrom(to.Addr, to.Port)
 	}
 	if !s.track(local) {
 		local.Close()
 		return
 	}
 	defer s.drop(local)
-	if err := writeReply(client, replySucceeded, addrPort(local.LocalAddr())); err != nil {
+	if err := handshake.WriteReply(client, handshake.Succeeded, addrPort(local.LocalAddr())); err != nil {
 		return
 	}
 	_ = client.SetDeadline(time.Time{})
@@ -106,16 +108,16 @@ func (a *association) outward(ctx context.Context) {
 		if err != nil || !a.serves(netip.AddrPortFrom(from.Addr().Unmap(), from.Port())) {
 			continue
 		}
-		to, payload, err := parseDatagram(buffer[:n])
+		to, payload, err := handshake.ParseDatagram(buffer[:n])
 		if err != nil {
 			continue
 		}
-		if to.name == "" {
-			a.send(netip.AddrPortFrom(to.addr, to.port), payload)
+		if to.Name == "" {
+			a.send(netip.AddrPortFrom(to.Addr, to.Port), payload)
 			continue
 		}
-		if addr, known := a.known(to.name); known {
-			a.send(netip.AddrPortFrom(addr, to.port), payload)
+		if addr, known := a.known(to.Name); known {
+			a.send(netip.AddrPortFrom(addr, to.Port), payload)
 			continue
 		}
 		a.sendLater(ctx, to, append([]byte(nil), payload...))
@@ -147,29 +149,29 @@ func (a *association) known(name string) (netip.Addr, bool) {
 
 // sendLater resolves a name inside the tunnel and then sends. While a name is being asked, further datagrams to it are
 // dropped, as a network under load would.
-func (a *association) sendLater(ctx context.Context, to target, payload []byte) {
+func (a *association) sendLater(ctx context.Context, to handshake.Target, payload []byte) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.asking[to.name] || len(a.asking) >= maxNames {
+	if a.asking[to.Name] || len(a.asking) >= maxNames {
 		return
 	}
-	a.asking[to.name] = true
+	a.asking[to.Name] = true
 	a.wait.Go(func() {
 		addrs, err := a.server.addresses(ctx, to)
 		a.mu.Lock()
-		delete(a.asking, to.name)
+		delete(a.asking, to.Name)
 		if err == nil {
 			if len(a.names) >= maxNames {
 				clear(a.names)
 			}
-			a.names[to.name] = resolvedName{addr: addrs[0], at: time.Now()}
+			a.names[to.Name] = resolvedName{addr: addrs[0], at: time.Now()}
 		}
 		a.mu.Unlock()
 		if err != nil {
 			a.server.explain(to, err)
 			return
 		}
-		a.send(netip.AddrPortFrom(addrs[0], to.port), payload)
+		a.send(netip.AddrPortFrom(addrs[0], to.Port), payload)
 	})
 }
 
@@ -212,7 +214,7 @@ func (a *association) inward(c net.PacketConn) {
 			return
 		}
 		sender := addrPort(from)
-		header := appendDatagramHeader(make([]byte, 0, headerRoom), sender)
+		header := handshake.AppendDatagramHeader(make([]byte, 0, headerRoom), sender)
 		start := headerRoom - len(header)
 		copy(buffer[start:], header)
 		a.mu.Lock()

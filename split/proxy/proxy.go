@@ -14,6 +14,8 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+
+	"heddle/path/socks5/handshake"
 )
 
 // Limits of one server: what strangers on this machine can make it hold.
@@ -104,7 +106,7 @@ func (s *Server) serve(ctx context.Context, client net.Conn) {
 		return
 	}
 	switch first[0] {
-	case socksVersion:
+	case handshake.Version:
 		s.serveSOCKS(ctx, client, in)
 	case 4:
 		_, _ = client.Write([]byte{0, 0x5b, 0, 0, 0, 0, 0, 0}) // SOCKS4: request rejected
@@ -115,34 +117,26 @@ func (s *Server) serve(ctx context.Context, client net.Conn) {
 }
 
 func (s *Server) serveSOCKS(ctx context.Context, client net.Conn, in *bufio.Reader) {
-	plain, err := readMethods(in)
-	if err != nil {
+	if plain, err := handshake.Negotiate(in, client); !plain || err != nil {
 		return
 	}
-	if !plain {
-		_, _ = client.Write([]byte{socksVersion, methodUnacceptable})
-		return
-	}
-	if _, err := client.Write([]byte{socksVersion, methodNone}); err != nil {
-		return
-	}
-	command, to, err := readRequest(in)
+	command, to, err := handshake.ReadRequest(in)
 	switch {
-	case errors.Is(err, errAddressType):
-		_ = writeReply(client, replyAddressUnknown, netip.AddrPort{})
+	case errors.Is(err, handshake.ErrAddressType):
+		_ = handshake.WriteReply(client, handshake.AddressUnknown, netip.AddrPort{})
 	case err != nil:
-	case command == commandConnect:
-		s.connect(ctx, client, in, to, func(err error) error { return writeReply(client, replyFor(err), netip.AddrPort{}) })
-	case command == commandUDPAssociate:
+	case command == handshake.Connect:
+		s.connect(ctx, client, in, to, func(err error) error { return handshake.WriteReply(client, replyFor(err), netip.AddrPort{}) })
+	case command == handshake.UDPAssociate:
 		s.associate(ctx, client, to)
 	default:
-		_ = writeReply(client, replyCommandUnknown, netip.AddrPort{})
+		_ = handshake.WriteReply(client, handshake.CommandUnknown, netip.AddrPort{})
 	}
 }
 
 // connect dials and, where that worked, carries bytes both ways until both are done. answer tells the client how the
 // dial went.
-func (s *Server) connect(ctx context.Context, client net.Conn, in *bufio.Reader, to target, answer func(error) error) {
+func (s *Server) connect(ctx context.Context, client net.Conn, in *bufio.Reader, to handshake.Target, answer func(error) error) {
 	_ = client.SetDeadline(time.Now().Add(dialPatience + greeting))
 	server, err := s.dial(ctx, to)
 	if err != nil {
@@ -179,7 +173,7 @@ func pour(to net.Conn, from io.Reader) {
 }
 
 // dial tries the addresses of a target in turn.
-func (s *Server) dial(ctx context.Context, to target) (net.Conn, error) {
+func (s *Server) dial(ctx context.Context, to handshake.Target) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialPatience)
 	defer cancel()
 	addrs, err := s.addresses(ctx, to)
@@ -191,7 +185,7 @@ func (s *Server) dial(ctx context.Context, to target) (net.Conn, error) {
 		// One dead address must not use up the time of the others.
 		patience := dialPatience / time.Duration(len(addrs)-i)
 		attempt, cancel := context.WithTimeout(ctx, patience)
-		c, err := s.network.DialTCP(attempt, netip.AddrPortFrom(a, to.port))
+		c, err := s.network.DialTCP(attempt, netip.AddrPortFrom(a, to.Port))
 		cancel()
 		if err == nil {
 			return c, nil
@@ -205,11 +199,11 @@ func (s *Server) dial(ctx context.Context, to target) (net.Conn, error) {
 const maxAddresses = 6
 
 // addresses gives where a target is. Names are resolved inside the tunnel only.
-func (s *Server) addresses(ctx context.Context, to target) ([]netip.Addr, error) {
-	if to.name == "" {
-		return []netip.Addr{to.addr}, nil
+func (s *Server) addresses(ctx context.Context, to handshake.Target) ([]netip.Addr, error) {
+	if to.Name == "" {
+		return []netip.Addr{to.Addr}, nil
 	}
-	addrs, err := s.network.Lookup(ctx, to.name)
+	addrs, err := s.network.Lookup(ctx, to.Name)
 	if err != nil {
 		return nil, &lookupError{err}
 	}
@@ -222,7 +216,7 @@ type lookupError struct{ error }
 func (e *lookupError) Unwrap() error { return e.error }
 
 // explain logs what a client cannot be told in a SOCKS reply, once for each reason.
-func (s *Server) explain(to target, err error) {
+func (s *Server) explain(to handshake.Target, err error) {
 	if errors.Is(err, ErrNoResolver) {
 		s.once("resolver", "names are refused: the WireGuard file names no DNS server, and none is asked outside the tunnel",
 			"hint", "add a DNS line to the file's [Interface], or connect to addresses")

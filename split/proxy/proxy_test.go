@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"heddle/path/socks5/handshake"
 )
 
 func TestCurl(t *testing.T) {
@@ -120,18 +122,18 @@ func exchange(t *testing.T, c *net.UDPConn, datagram []byte) (string, netip.Addr
 	if err != nil {
 		t.Fatal(err)
 	}
-	from, payload, err := parseDatagram(buffer[:n])
+	from, payload, err := handshake.ParseDatagram(buffer[:n])
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(payload), netip.AddrPortFrom(from.addr, from.port)
+	return string(payload), netip.AddrPortFrom(from.Addr, from.Port)
 }
 
 func TestUDPAssociate(t *testing.T) {
 	w := newWorld(t, true)
 	proxy, _ := w.serve(t, nil)
 	control, reply, bound := dialSOCKS(t, proxy, associateRequest)
-	if reply != byte(replySucceeded) || !bound.Addr().IsLoopback() {
+	if reply != byte(handshake.Succeeded) || !bound.Addr().IsLoopback() {
 		t.Fatalf("got reply %d, bound to %v", reply, bound)
 	}
 	local, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(bound))
@@ -143,8 +145,8 @@ func TestUDPAssociate(t *testing.T) {
 		header []byte
 		from   netip.AddrPort
 	}{
-		"IPv4": {appendDatagramHeader(nil, netip.AddrPortFrom(far4, 7)), netip.AddrPortFrom(far4, 7)},
-		"IPv6": {appendDatagramHeader(nil, netip.AddrPortFrom(far6, 7)), netip.AddrPortFrom(far6, 7)},
+		"IPv4": {handshake.AppendDatagramHeader(nil, netip.AddrPortFrom(far4, 7)), netip.AddrPortFrom(far4, 7)},
+		"IPv6": {handshake.AppendDatagramHeader(nil, netip.AddrPortFrom(far6, 7)), netip.AddrPortFrom(far6, 7)},
 		"name": {[]byte("\x00\x00\x00\x03\x08web.test\x00\x07"), netip.AddrPortFrom(far4, 7)},
 	} {
 		for _, text := range []string{"one", "two"} {
@@ -167,7 +169,7 @@ func checkStranger(t *testing.T, local *net.UDPConn, bound netip.AddrPort) {
 		t.Fatal(err)
 	}
 	defer stranger.Close()
-	header := appendDatagramHeader(nil, netip.AddrPortFrom(far4, 7))
+	header := handshake.AppendDatagramHeader(nil, netip.AddrPortFrom(far4, 7))
 	if _, err := stranger.Write(append(bytes.Clone(header), "stranger"...)); err != nil {
 		t.Fatal(err)
 	}
@@ -196,11 +198,11 @@ func TestBoundedAssociations(t *testing.T) {
 	w := newWorld(t, true)
 	proxy, log := w.serve(t, nil)
 	for i := range maxAssociations {
-		if _, reply, _ := dialSOCKS(t, proxy, associateRequest); reply != byte(replySucceeded) {
+		if _, reply, _ := dialSOCKS(t, proxy, associateRequest); reply != byte(handshake.Succeeded) {
 			t.Fatalf("association %d: reply %d", i, reply)
 		}
 	}
-	if _, reply, _ := dialSOCKS(t, proxy, associateRequest); reply != byte(replyFailure) {
+	if _, reply, _ := dialSOCKS(t, proxy, associateRequest); reply != byte(handshake.Failure) {
 		t.Errorf("one too many: reply %d", reply)
 	}
 	if !strings.Contains(log.String(), "no room for another UDP association") {
@@ -234,5 +236,18 @@ func TestRefusals(t *testing.T) {
 	}
 	if !strings.Contains(log.String(), "SOCKS4") {
 		t.Errorf("the log is %q", log)
+	}
+}
+
+func TestHTTPTarget(t *testing.T) {
+	for in, want := range map[string]string{"example.com:443": "example.com:443", "[2001:db8::1]:80": "[2001:db8::1]:80", "192.0.2.1:1": "192.0.2.1:1"} {
+		if got, err := httpTarget(in); err != nil || got.String() != want {
+			t.Errorf("%s: got %v, %v", in, got, err)
+		}
+	}
+	for _, in := range []string{"", "example.com", "example.com:", "example.com:0", "example.com:70000", ":80", "a b:80"} {
+		if got, err := httpTarget(in); err == nil {
+			t.Errorf("%q: got %v, want an error", in, got)
+		}
 	}
 }

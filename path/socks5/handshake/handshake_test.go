@@ -1,4 +1,4 @@
-package proxy
+package handshake
 
 import (
 	"bytes"
@@ -21,14 +21,14 @@ func TestReadRequest(t *testing.T) {
 		"IPv4 in IPv6":    {"\x05\x01\x00\x04\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\xff\xff\xc0\x00\x02\x01\x00\x50", 1, "192.0.2.1:80", nil},
 		"name":            {"\x05\x03\x00\x03\x0bexample.com\x00\x35", 3, "example.com:53", nil},
 		"address as name": {"\x05\x01\x00\x03\x09192.0.2.1\x00\x50", 1, "192.0.2.1:80", nil},
-		"SOCKS4":          {"\x04\x01\x00\x50\xc0\x00\x02\x01\x00", 0, "", errVersion},
-		"unknown address": {"\x05\x01\x00\x02\xc0\x00\x02\x01\x00\x50", 1, "", errAddressType},
-		"empty name":      {"\x05\x01\x00\x03\x00\x00\x50", 1, "", errAddressType},
-		"name with zero":  {"\x05\x01\x00\x03\x03a\x00b\x00\x50", 1, "", errAddressType},
-		"name with space": {"\x05\x01\x00\x03\x03a b\x00\x50", 1, "", errAddressType},
+		"SOCKS4":          {"\x04\x01\x00\x50\xc0\x00\x02\x01\x00", 0, "", ErrVersion},
+		"unknown address": {"\x05\x01\x00\x02\xc0\x00\x02\x01\x00\x50", 1, "", ErrAddressType},
+		"empty name":      {"\x05\x01\x00\x03\x00\x00\x50", 1, "", ErrAddressType},
+		"name with zero":  {"\x05\x01\x00\x03\x03a\x00b\x00\x50", 1, "", ErrAddressType},
+		"name with space": {"\x05\x01\x00\x03\x03a b\x00\x50", 1, "", ErrAddressType},
 		"cut":             {"\x05\x01\x00\x01\xc0\x00", 1, "", io.ErrUnexpectedEOF},
 	} {
-		command, to, err := readRequest(strings.NewReader(test.in))
+		command, to, err := ReadRequest(strings.NewReader(test.in))
 		if !errors.Is(err, test.err) || err == nil && (command != test.command || to.String() != test.to) {
 			t.Errorf("%s: got %d %v, %v", name, command, to, err)
 		}
@@ -49,33 +49,20 @@ func TestReadMethods(t *testing.T) {
 }
 
 func TestParseDatagram(t *testing.T) {
-	header := appendDatagramHeader(nil, netip.MustParseAddrPort("[2001:db8::1]:53"))
-	to, payload, err := parseDatagram(append(header, "data"...))
+	header := AppendDatagramHeader(nil, netip.MustParseAddrPort("[2001:db8::1]:53"))
+	to, payload, err := ParseDatagram(append(header, "data"...))
 	if err != nil || to.String() != "[2001:db8::1]:53" || string(payload) != "data" {
 		t.Errorf("got %v %q, %v", to, payload, err)
 	}
 	for in, want := range map[string]error{
-		"":                         errShort,
-		"\x00\x00\x00":             errShort,
-		"\x00\x00\x00\x01\xc0\x00": errShort,
-		"\x00\x00\x01\x01\xc0\x00\x02\x01\x00\x35": errFragment,
-		"\x00\x00\x00\x09\xc0\x00\x02\x01\x00\x35": errAddressType,
+		"":                         ErrShort,
+		"\x00\x00\x00":             ErrShort,
+		"\x00\x00\x00\x01\xc0\x00": ErrShort,
+		"\x00\x00\x01\x01\xc0\x00\x02\x01\x00\x35": ErrFragment,
+		"\x00\x00\x00\x09\xc0\x00\x02\x01\x00\x35": ErrAddressType,
 	} {
-		if _, _, err := parseDatagram([]byte(in)); !errors.Is(err, want) {
+		if _, _, err := ParseDatagram([]byte(in)); !errors.Is(err, want) {
 			t.Errorf("%q: got %v, want %v", in, err, want)
-		}
-	}
-}
-
-func TestHTTPTarget(t *testing.T) {
-	for in, want := range map[string]string{"example.com:443": "example.com:443", "[2001:db8::1]:80": "[2001:db8::1]:80", "192.0.2.1:1": "192.0.2.1:1"} {
-		if got, err := httpTarget(in); err != nil || got.String() != want {
-			t.Errorf("%s: got %v, %v", in, got, err)
-		}
-	}
-	for _, in := range []string{"", "example.com", "example.com:", "example.com:0", "example.com:70000", ":80", "a b:80"} {
-		if got, err := httpTarget(in); err == nil {
-			t.Errorf("%q: got %v, want an error", in, got)
 		}
 	}
 }
@@ -86,10 +73,10 @@ func FuzzReadRequest(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		r := bytes.NewReader(data)
 		if _, _ = readMethods(r); r.Len() > 0 {
-			_, _, _ = readRequest(r)
+			_, _, _ = ReadRequest(r)
 		}
-		_, to, err := readRequest(bytes.NewReader(data))
-		if err == nil && to.addr.IsValid() == (to.name != "") {
+		_, to, err := ReadRequest(bytes.NewReader(data))
+		if err == nil && to.Addr.IsValid() == (to.Name != "") {
 			t.Fatalf("neither one address nor one name: %+v", to)
 		}
 	})
@@ -99,11 +86,11 @@ func FuzzParseDatagram(f *testing.F) {
 	f.Add([]byte("\x00\x00\x00\x01\xc0\x00\x02\x01\x00\x35data"))
 	f.Add([]byte("\x00\x00\x00\x03\x0bexample.com\x00\x35data"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		to, payload, err := parseDatagram(data)
-		if err != nil || to.name != "" {
+		to, payload, err := ParseDatagram(data)
+		if err != nil || to.Name != "" {
 			return
 		}
-		again, payload2, err := parseDatagram(append(appendDatagramHeader(nil, netip.AddrPortFrom(to.addr, to.port)), payload...))
+		again, payload2, err := ParseDatagram(append(AppendDatagramHeader(nil, netip.AddrPortFrom(to.Addr, to.Port)), payload...))
 		if err != nil || again != to || !bytes.Equal(payload, payload2) {
 			t.Fatalf("%v %q became %v %q, %v", to, payload, again, payload2, err)
 		}
