@@ -59,6 +59,7 @@ func Send(ctx context.Context, conn net.Conn, files []File, o SendOptions) (Repo
 
 // listen passes on what the receiver says. It ends with the connection, or once nobody asks any more.
 func (s *sender) listen(over context.Context) {
+	defer close(s.heard)
 	in := reader{from: s.conn}
 	for {
 		f, err := in.read()
@@ -75,8 +76,11 @@ func (s *sender) listen(over context.Context) {
 }
 
 func (s *sender) expect(k kind, into any) error {
-	h := <-s.heard
-	if h.err != nil {
+	h, more := <-s.heard
+	switch {
+	case !more:
+		return io.ErrUnexpectedEOF
+	case h.err != nil:
 		return noEOF(h.err)
 	}
 	return h.frame.decode(k, into)
@@ -89,8 +93,8 @@ func (s *sender) reason(err error) error {
 		return err
 	}
 	select {
-	case h := <-s.heard:
-		if h.err == nil {
+	case h, more := <-s.heard:
+		if more && h.err == nil {
 			return h.frame.decode(0, nil)
 		}
 	case <-time.After(patience):
@@ -259,8 +263,11 @@ func (s *sender) unchanged(file *os.File, f File, d digest) (ending, error) {
 // data sends what lies in the buffer, unless the receiver has given up.
 func (s *sender) data(end int) error {
 	select {
-	case h := <-s.heard:
-		if h.err != nil {
+	case h, more := <-s.heard:
+		switch {
+		case !more:
+			return io.ErrUnexpectedEOF
+		case h.err != nil:
 			return noEOF(h.err)
 		}
 		return h.frame.decode(0, nil)
