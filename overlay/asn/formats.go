@@ -1,0 +1,236 @@
+package asn
+
+import (
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"heddle/path/diversity"
+)
+
+// read tells the formats apart by what is in them.
+func read(text []byte) (contents, error) {
+	if bytes.Contains(text[max(0, len(text)-128<<10):], []byte("\xab\xcd\xefMaxMind.com")) {
+		return readMMDB(text)
+	}
+	for line := range bytes.Lines(text) {
+		fields := strings.Fields(string(line))
+		if len(fields) == 0 || strings.HasPrefix(fields[0], "#") {
+			continue
+		}
+		if len(fields) == 3 && !strings.Contains(fields[0], ",") {
+			return readPfx2as(text)
+		}
+		break
+	}
+	return readCSV(text)
+}
+
+func newContents() contents {
+	return contents{spans: map[int][]span{}, names: map[uint32]string{}}
+}
+
+func (c *contents) add(first, last netip.Addr, value uint32) {
+	family := 6
+	if first.Is4() {
+		family = 4
+	}
+	c.spans[family] = append(c.spans[family], span{first, last, value})
+}
+
+// ofKind notes the kind of a line, and refuses a file of two kinds.
+func (c *contents) ofKind(k Kind) error {
+	if c.kind != "" && c.kind != k {
+		return fmt.Errorf("it holds both %s and %s", c.kind, k)
+	}
+	c.kind = k
+	return nil
+}
+
+// readCSV reads lines of first address, last address, AS and name, or of first address, last address and country.
+// Addresses may be whole numbers. One line of headings is skipped.
+func readCSV(text []byte) (contents, error) {
+	c := newContents()
+	lines := csv.NewReader(bytes.NewReader(text))
+	lines.Comment, lines.FieldsPerRecord, lines.LazyQuotes, lines.ReuseRecord, lines.TrimLeadingSpace = '#', -1, true, true, true
+	for first := true; ; first = false {
+		fields, err := lines.Read()
+		if errors.Is(err, io.EOF) {
+			return c, nil
+		}
+		if err == nil {
+			err = c.row(fields)
+		}
+		if err != nil && !(first && headings(fields)) {
+			at, _ := lines.FieldPos(0)
+			return c, fmt.Errorf("line %d: %w", at, err)
+		}
+	}
+}
+
+// headings reports whether a line has words where addresses should be.
+func headings(fields []string) bool {
+	return len(fields) >= 3 && strings.Trim(strings.ToLower(fields[0]), "abcdefghijklmnopqrstuvwxyz_ ") == ""
+}
+
+func (c *contents) row(fields []string) error {
+	if len(fields) < 3 {
+		return fmt.Errorf("%d columns, and there must be three or more", len(fields))
+	}
+	first, err := address(fields[0])
+	if err != nil {
+		return err
+	}
+	last, err := address(fields[1])
+	if err != nil {
+		return err
+	}
+	if first.Is4() != last.Is4() || last.Less(first) {
+		return fmt.Errorf("%s to %s is no range", first, last)
+	}
+	if country, ok := countryCode(fields[2]); ok {
+		c.add(first, last, country)
+		return c.ofKind(Country)
+	}
+	if fields[2] == "0" { // not announced
+		c.add(first, last, 0)
+		return c.ofKind(ASN)
+	}
+	as, err := diversity.ParseAS(fields[2])
+	if err != nil {
+		return fmt.Errorf("%q is neither an AS nor a country of two letters", fields[2])
+	}
+	c.add(first, last, uint32(as))
+	if len(fields) > 3 {
+		c.name(uint32(as), fields[3])
+	}
+	return c.ofKind(ASN)
+}
+
+// name keeps the first name of an AS, without what could confuse a terminal.
+func (c *contents) name(as uint32, name string) {
+	if _, known := c.names[as]; known || name == "" {
+		return
+	}
+	name = strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
+			return -1
+		}
+		return r
+	}, strings.ToValidUTF8(name, ""))
+	c.names[as] = strings.Clone(name[:min(len(name), 200)])
+}
+
+// countryCode packs two capital letters.
+func countryCode(text string) (uint32, bool) {
+	if len(text) != 2 || text[0] < 'A' || text[0] > 'Z' || text[1] < 'A' || text[1] > 'Z' {
+		return 0, false
+	}
+	return uint32(text[0])<<8 | uint32(text[1]), true
+}
+
+// address reads an address, or a whole number: below 2^32 it is IPv4.
+func address(text string) (netip.Addr, error) {
+	if a, err := netip.ParseAddr(text); err == nil && a.Zone() == "" {
+		return a.Unmap(), nil
+	}
+	if n, err := strconv.ParseUint(text, 10, 32); err == nil {
+		return netip.AddrFrom4([4]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}), nil
+	}
+	var bytes [16]byte
+	n, ok := new(big.Int).SetString(text[:min(len(text), 50)], 10)
+	if !ok || n.Sign() < 0 || n.BitLen() > 128 {
+		return netip.Addr{}, fmt.Errorf("%q is no address", text)
+	}
+	n.FillBytes(bytes[:])
+	return netip.AddrFrom16(bytes).Unmap(), nil
+}
+
+// readPfx2as reads CAIDA's lines of prefix, length and AS. Of several origins (1_2) and of sets (1,2) it keeps the first,
+// which CAIDA puts there because it was seen most often.
+func readPfx2as(text []byte) (contents, error) {
+	c := newContents()
+	c.kind, c.origin = ASN, "CAIDA pfx2as, from RouteViews"
+	number := 0
+	for line := range bytes.Lines(text) {
+		number++
+		fields := strings.Fields(string(line))
+		if len(fields) == 0 || strings.HasPrefix(fields[0], "#") {
+			continue
+		}
+		if err := c.prefix(fields); err != nil {
+			return c, fmt.Errorf("line %d: %w", number, err)
+		}
+	}
+	return c, nil
+}
+
+func (c *contents) prefix(fields []string) error {
+	if len(fields) != 3 {
+		return fmt.Errorf("%d columns instead of prefix, length and AS", len(fields))
+	}
+	p, err := netip.ParsePrefix(fields[0] + "/" + fields[1])
+	if err != nil {
+		return err
+	}
+	origin, _, several := strings.Cut(strings.ReplaceAll(fields[2], ",", "_"), "_")
+	as, err := diversity.ParseAS(origin)
+	if err != nil {
+		return err
+	}
+	if several {
+		c.multiOrigin++
+	}
+	p = p.Masked()
+	c.add(p.Addr(), lastOf(p), uint32(as))
+	return nil
+}
+
+// lastOf is the last address of a masked prefix.
+func lastOf(p netip.Prefix) netip.Addr {
+	b := p.Addr().AsSlice()
+	for bit := p.Bits(); bit < len(b)*8; bit++ {
+		b[bit/8] |= 0x80 >> (bit % 8)
+	}
+	a, _ := netip.AddrFromSlice(b)
+	return a
+}
+
+var (
+	pfx2asDate  = regexp.MustCompile(`^routeviews-rv[26]-(\d{8})-\d{4}\.pfx2as`)
+	versionDate = regexp.MustCompile(`\.(20\d{6})`)
+)
+
+// fromName takes the date from the name that CAIDA gives its files.
+func (c *contents) fromName(file string) {
+	if m := pfx2asDate.FindStringSubmatch(filepath.Base(file)); m != nil {
+		c.dated, _ = time.Parse("20060102", m[1])
+	}
+}
+
+// fromPackage takes what the npm package of ip-location-db says that the file lies in.
+func (c *contents) fromPackage(file string) {
+	text, err := os.ReadFile(filepath.Join(filepath.Dir(file), "package.json"))
+	if err != nil {
+		return
+	}
+	var about struct{ Name, Version, License string }
+	if json.Unmarshal(text, &about) != nil || !strings.Contains(about.Name, "ip-location-db") {
+		return
+	}
+	c.origin, c.licence = about.Name+" "+about.Version, about.License
+	if m := versionDate.FindStringSubmatch(about.Version); m != nil {
+		c.dated, _ = time.Parse("20060102", m[1])
+	}
+}

@@ -1,0 +1,151 @@
+package asn
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"heddle/path"
+)
+
+// ImportOptions say what a file does not.
+type ImportOptions struct {
+	// Origin and Licence are kept with the table; empty for what the file, or the package that it lies in, says.
+	Origin, Licence string
+	// Dated is when the data was made; zero for what the file says.
+	Dated time.Time
+	// Now is the time of the import.
+	Now time.Time
+}
+
+// maxBytes bounds a file after it is unpacked: ten times what the whole Internet takes today.
+const maxBytes = 512 << 20
+
+// maxRanges bounds what a database may unfold to: the Internet announces some 1.3 million prefixes.
+const maxRanges = 8_000_000
+
+// contents is what a file says.
+type contents struct {
+	kind        Kind
+	spans       map[int][]span // by family
+	names       map[uint32]string
+	origin      string
+	licence     string
+	dated       time.Time
+	multiOrigin int
+}
+
+// Import reads files and puts what they say into the table, which it makes where it is absent. A part of the same kind
+// and family that was there before is replaced; the others stay. Where anything is wrong, the table stays as it was.
+//
+// A file is CSV as of ip-location-db (first address, last address, then AS and name, or country), pfx2as as of CAIDA
+// (prefix, length, AS), or a MaxMind DB; it may be packed by gzip.
+func Import(table string, files []string, o ImportOptions) (*Table, error) {
+	t, err := Open(table)
+	if errors.Is(err, fs.ErrNotExist) {
+		t, err = &Table{}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	byAS := map[uint32]string{}
+	for i := range t.names.len() {
+		as, name := t.names.at(i)
+		byAS[as] = name
+	}
+	var added []part
+	for _, file := range files {
+		parts, err := importFile(file, o, byAS)
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range parts {
+			if i := slices.IndexFunc(added, p.replaces); i >= 0 {
+				return nil, &path.Error{What: "import " + file, Why: fmt.Sprintf("%s is of the same kind, %s for IPv%d", added[i].File, p.Kind, p.Family), Hint: "import one of them"}
+			}
+			added = append(added, p)
+		}
+	}
+	t.parts = slices.DeleteFunc(t.parts, func(p part) bool { return slices.ContainsFunc(added, p.replaces) })
+	t.parts = append(t.parts, added...)
+	t.names = newNames(byAS)
+	if err := t.save(table); err != nil {
+		return nil, &path.Error{What: "table of ASes " + table, Why: "cannot be written", Err: err}
+	}
+	return t, nil
+}
+
+func (p part) replaces(q part) bool { return p.Kind == q.Kind && p.Family == q.Family }
+
+func importFile(file string, o ImportOptions, names map[uint32]string) ([]part, error) {
+	fail := func(err error, hint string) ([]part, error) {
+		return nil, &path.Error{What: "import " + file, Why: "nothing was taken from it", Err: err, Hint: hint}
+	}
+	packed, err := os.ReadFile(file)
+	if err != nil {
+		return fail(err, "")
+	}
+	text, err := unpack(packed)
+	if err != nil {
+		return fail(err, "")
+	}
+	c, err := read(text)
+	if err != nil {
+		return fail(err, "it must be CSV of ip-location-db, pfx2as or MMDB; see `heddle asn import --help`")
+	}
+	c.fromName(file)
+	if c.origin == "" && o.Origin == "" {
+		c.fromPackage(file)
+	}
+	sum := sha256.Sum256(packed)
+	source := Source{Kind: c.kind, File: filepath.Base(file), Origin: c.origin, Licence: c.licence, Dated: c.dated.UTC(), Imported: o.Now.UTC(),
+		SHA256: hex.EncodeToString(sum[:]), MultiOrigin: c.multiOrigin}
+	if o.Origin != "" {
+		source.Origin = o.Origin
+	}
+	if o.Licence != "" {
+		source.Licence = o.Licence
+	}
+	if !o.Dated.IsZero() {
+		source.Dated = o.Dated.UTC()
+	}
+	var parts []part
+	for _, family := range []int{4, 6} {
+		p := part{Source: source}
+		p.Family = family
+		if p.data, p.Ranges = records(flatten(c.spans[family])); p.Ranges > 0 {
+			parts = append(parts, p)
+		}
+	}
+	if len(parts) == 0 {
+		return fail(errors.New("it holds no range of addresses"), "")
+	}
+	for as, name := range c.names {
+		names[as] = name
+	}
+	return parts, nil
+}
+
+func unpack(text []byte) ([]byte, error) {
+	if !bytes.HasPrefix(text, []byte{0x1f, 0x8b}) {
+		return text, nil
+	}
+	packed, err := gzip.NewReader(bytes.NewReader(text))
+	if err != nil {
+		return nil, err
+	}
+	text, err = io.ReadAll(io.LimitReader(packed, maxBytes+1))
+	if err == nil && len(text) > maxBytes {
+		err = fmt.Errorf("unpacked it has more than %d MiB", maxBytes>>20)
+	}
+	return text, err
+}
