@@ -1,0 +1,206 @@
+package space
+
+import (
+	"bytes"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// Type is the type of a field.
+type Type uint8
+
+// The types of fields.
+const (
+	TypeString Type = 1 + iota // UTF-8
+	TypeInt                    // 64 bits, signed
+	TypeBytes
+	TypeBool
+)
+
+var typeNames = map[Type]string{TypeString: "string", TypeInt: "int", TypeBytes: "bytes", TypeBool: "bool"}
+
+// String gives string, int, bytes or bool.
+func (t Type) String() string { return typeNames[t] }
+
+// Field is one place of a tuple or of a template. It holds a value, or, in a template only, says what may stand there.
+// The zero Field is none; make one by [String], [Int], [Bytes], [Bool], [Any] or [AnyOf]. Fields compare with ==.
+type Field struct {
+	typ   Type // 0 with formal: any type
+	place bool // any value of the type
+	text  string
+	num   int64
+}
+
+// String is a field with a text, in UTF-8.
+func String(v string) Field { return Field{typ: TypeString, text: v} }
+
+// Int is a field with a number.
+func Int(v int64) Field { return Field{typ: TypeInt, num: v} }
+
+// Bytes is a field with bytes.
+func Bytes(v []byte) Field { return Field{typ: TypeBytes, text: string(v)} }
+
+// Bool is a field with a truth value.
+func Bool(v bool) Field {
+	f := Field{typ: TypeBool}
+	if v {
+		f.num = 1
+	}
+	return f
+}
+
+// Any matches every value.
+func Any() Field { return Field{place: true} }
+
+// AnyOf matches every value of a type.
+func AnyOf(t Type) Field { return Field{typ: t, place: true} }
+
+// Type gives the type of the field, 0 for [Any].
+func (f Field) Type() Type { return f.typ }
+
+// IsValue reports whether the field holds a value, as those of tuples do.
+func (f Field) IsValue() bool { return f.typ != 0 && !f.place }
+
+// Text gives the value of a string field, else "".
+func (f Field) Text() string {
+	if f.typ != TypeString {
+		return ""
+	}
+	return f.text
+}
+
+// Int gives the value of an int field, else 0.
+func (f Field) Int() int64 {
+	if f.typ != TypeInt {
+		return 0
+	}
+	return f.num
+}
+
+// Bytes gives the value of a bytes field, else nil.
+func (f Field) Bytes() []byte {
+	if f.typ != TypeBytes {
+		return nil
+	}
+	return []byte(f.text)
+}
+
+// Bool gives the value of a bool field, else false.
+func (f Field) Bool() bool { return f.typ == TypeBool && f.num == 1 }
+
+// matches reports whether value may stand where f stands in a template.
+func (f Field) matches(value Field) bool {
+	if f.place {
+		return f.typ == 0 || f.typ == value.typ
+	}
+	return f == value
+}
+
+// Tuple is a sequence of values.
+type Tuple []Field
+
+// Template says which tuples are meant: those with as many fields, each of which matches. A template without fields
+// means every tuple.
+type Template []Field
+
+// Matches reports whether the template means the tuple.
+func (p Template) Matches(t Tuple) bool {
+	if len(p) == 0 {
+		return true
+	}
+	if len(p) != len(t) {
+		return false
+	}
+	for i, f := range p {
+		if !f.matches(t[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// ParseField reads what people write for a field: a bare text is a string; string:TEXT, int:N, bytes:HEX and bool:B say
+// the type; ? matches anything, ?string, ?int, ?bytes and ?bool anything of the type.
+func ParseField(text string) (Field, error) {
+	if rest, ok := strings.CutPrefix(text, "?"); ok {
+		if rest == "" {
+			return Any(), nil
+		}
+		for t, name := range typeNames {
+			if rest == name {
+				return AnyOf(t), nil
+			}
+		}
+		return Field{}, fmt.Errorf("%.40q is no type: after ? comes string, int, bytes, bool or nothing", rest)
+	}
+	kind, rest, _ := strings.Cut(text, ":")
+	switch kind {
+	case "int":
+		n, err := strconv.ParseInt(rest, 10, 64)
+		if err != nil {
+			return Field{}, fmt.Errorf("%.40q is no whole number of 64 bits", rest)
+		}
+		return Int(n), nil
+	case "bytes":
+		b, err := hex.DecodeString(rest)
+		if err != nil {
+			return Field{}, fmt.Errorf("%.40q is not hexadecimal", rest)
+		}
+		return Bytes(b), nil
+	case "bool":
+		b, err := strconv.ParseBool(rest)
+		if err != nil {
+			return Field{}, fmt.Errorf("%.40q is neither true nor false", rest)
+		}
+		return Bool(b), nil
+	case "string":
+		text = rest
+	}
+	if !utf8.ValidString(text) {
+		return Field{}, fmt.Errorf("%.40q is not UTF-8; write bytes:HEX", text)
+	}
+	return String(text), nil
+}
+
+// String writes the field so that [ParseField] reads it again.
+func (f Field) String() string {
+	switch {
+	case f.place:
+		return "?" + f.typ.String()
+	case f.typ == TypeInt:
+		return "int:" + strconv.FormatInt(f.num, 10)
+	case f.typ == TypeBytes:
+		return "bytes:" + hex.EncodeToString([]byte(f.text))
+	case f.typ == TypeBool:
+		return "bool:" + strconv.FormatBool(f.Bool())
+	}
+	kind, _, typed := strings.Cut(f.text, ":")
+	if strings.HasPrefix(f.text, "?") || typed && (kind == "int" || kind == "bytes" || kind == "bool" || kind == "string") {
+		return "string:" + f.text
+	}
+	return f.text
+}
+
+// MarshalJSON gives {"string": "…"}, {"int": 1}, {"bytes": "hex"} or {"bool": true}; a place is {"any": "string"}.
+func (f Field) MarshalJSON() ([]byte, error) {
+	name, value := f.typ.String(), any(f.text)
+	switch {
+	case f.place:
+		name, value = "any", f.typ.String()
+	case f.typ == TypeInt:
+		value = f.num
+	case f.typ == TypeBytes:
+		value = hex.EncodeToString([]byte(f.text))
+	case f.typ == TypeBool:
+		value = f.Bool()
+	}
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(map[string]any{name: value})
+	return bytes.TrimSpace(b.Bytes()), err
+}

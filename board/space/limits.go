@@ -1,0 +1,48 @@
+package space
+
+import (
+	"errors"
+	"time"
+)
+
+// Limits bound what a space holds and what one author may have in it.
+type Limits struct {
+	// Lease bounds leases; a longer one is refused.
+	Lease time.Duration `json:"max_lease"`
+	// Slack is how far the time of an operation may be from the space's clock. Operations are remembered for as long, so
+	// that one sent twice is done once.
+	Slack time.Duration `json:"slack"`
+	// Op bounds an encoded operation, and so a tuple, in bytes.
+	Op int `json:"max_op"`
+	// Tuples and Bytes bound the whole; bytes are of encoded operations and remembered answers.
+	Tuples int   `json:"max_tuples"`
+	Bytes  int64 `json:"max_bytes"`
+	// AuthorTuples and AuthorBytes bound what one author has.
+	AuthorTuples int   `json:"author_tuples"`
+	AuthorBytes  int64 `json:"author_bytes"`
+	// AuthorOps bounds how many operations of one author are remembered, and so the rate: so many in a Slack.
+	AuthorOps int `json:"author_ops"`
+}
+
+// DefaultLimits are enough for some ten thousand nodes.
+func DefaultLimits() Limits {
+	return Limits{
+		Lease: 7 * 24 * time.Hour, Slack: 2 * time.Minute, Op: 64 << 10,
+		Tuples: 200_000, Bytes: 256 << 20,
+		AuthorTuples: 2_000, AuthorBytes: 8 << 20, AuthorOps: 6_000,
+	}
+}
+
+func (l Limits) check() error {
+	switch {
+	case l.Lease < time.Second || l.Lease > maxLease:
+		return errors.New("the longest lease must be from a second to a hundred years")
+	case l.Slack < time.Second || l.Slack > 24*time.Hour:
+		return errors.New("the slack of clocks must be from a second to a day")
+	case l.Op < 512 || l.Op > MaxOp:
+		return errors.New("the largest operation must be from 512 bytes to 1 MiB")
+	case l.Tuples < 1 || l.Bytes < 1 || l.AuthorTuples < 1 || l.AuthorBytes < 1 || l.AuthorOps < 1:
+		return errors.New("each limit of the space must be at least 1")
+	}
+	return nil
+}

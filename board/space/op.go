@@ -1,0 +1,229 @@
+package space
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"time"
+
+	"heddle/path/identity"
+)
+
+// ID names an operation, and the tuple that it put: the SHA-256 of what its author signed. So a tuple's name is known
+// before it is sent, and nobody else can make a tuple of that name. A space has a name of this type too.
+type ID [sha256.Size]byte
+
+// String gives the name in hexadecimal.
+func (id ID) String() string { return hex.EncodeToString(id[:]) }
+
+// MarshalText gives what String does.
+func (id ID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
+
+// UnmarshalText reads what String gives.
+func (id *ID) UnmarshalText(text []byte) error {
+	parsed, err := ParseID(string(text))
+	if err == nil {
+		*id = parsed
+	}
+	return err
+}
+
+// ParseID reads what [ID.String] gives.
+func ParseID(text string) (ID, error) {
+	b, err := hex.DecodeString(text)
+	if err != nil || len(b) != len(ID{}) {
+		return ID{}, fmt.Errorf("%.80q is no name of a tuple: it has 64 hexadecimal digits", text)
+	}
+	return ID(b), nil
+}
+
+// Verb is what an operation does.
+type Verb uint8
+
+// The operations. Reads are not among them: they change nothing, and need no signature.
+const (
+	Out    Verb = 1 + iota // put a tuple
+	Inp                    // take the oldest tuple that a template means, if there is one
+	Cas                    // put a tuple, unless there is one that a template means
+	Renew                  // give one's own tuple a new lease
+	Remove                 // remove a tuple by its name
+)
+
+var verbNames = map[Verb]string{Out: "out", Inp: "inp", Cas: "cas", Renew: "renew", Remove: "remove"}
+
+// String gives the operation's name in Linda, such as inp.
+func (v Verb) String() string { return verbNames[v] }
+
+// Anyone in a list of readers or takers stands for all who are let in.
+var Anyone = identity.Key{}
+
+// Op is an operation before it is signed. [Op.Sign] fills Author, At and Nonce.
+type Op struct {
+	Space  ID           // the space it is for: a signature for one space is none for another
+	Author identity.Key // who signs
+	Verb   Verb
+	At     time.Time // when, by the space's clock, to the millisecond
+	Nonce  [16]byte  // so that equal operations differ
+
+	Template Template // Inp, Cas
+	Tuple    Tuple    // Out, Cas
+	// Lease says how long the tuple stays without being renewed: Out, Cas, Renew. To the millisecond.
+	Lease time.Duration
+	// Readers may read the tuple, beside its author; an empty list is [Anyone], and the author alone is a list of that one.
+	Readers []identity.Key
+	// Takers may take or remove the tuple, beside its author; an empty list is nobody. Out, Cas, as Readers.
+	Takers []identity.Key
+	Target ID // the tuple's name: Renew, Remove
+}
+
+const (
+	opVersion = 1
+	// purpose separates these signatures from all others of the same key.
+	purpose = "heddle board 1"
+	sigSize = 64
+)
+
+// SignedOp is an operation with its author's signature. It is not to be changed. The zero value is none.
+type SignedOp struct {
+	op       Op
+	raw      []byte // what was signed, and then the signature
+	id       ID
+	verified bool
+}
+
+// Sign makes op that of id, now. The nonce is drawn from crypto/rand.
+func (op Op) Sign(id identity.Identity, now time.Time) (SignedOp, error) {
+	op.Author, op.At = id.Key(), time.UnixMilli(now.UnixMilli()).UTC()
+	_, _ = rand.Read(op.Nonce[:]) // it cannot fail
+	if err := op.check(); err != nil {
+		return SignedOp{}, err
+	}
+	body := op.appendTo(nil)
+	signature, err := id.Sign(purpose, body)
+	if err != nil {
+		return SignedOp{}, err
+	}
+	return DecodeOp(append(body, signature...))
+}
+
+// check finds what could not be encoded.
+func (op Op) check() error {
+	if len(op.Tuple) > maxFields || len(op.Template) > maxFields {
+		return fmt.Errorf("it has more than %d fields", maxFields)
+	}
+	if len(op.Readers) > maxKeys || len(op.Takers) > maxKeys {
+		return fmt.Errorf("a list has more than %d keys", maxKeys)
+	}
+	size := 0
+	for _, fields := range [][]Field{op.Tuple, op.Template} {
+		for _, f := range fields {
+			if !f.IsValue() && !f.place {
+				return errors.New("a field is empty")
+			}
+			size += len(f.text)
+		}
+	}
+	if size > MaxOp {
+		return fmt.Errorf("it has %d bytes, more than %d", size, MaxOp)
+	}
+	return nil
+}
+
+func (op Op) appendTo(b []byte) []byte {
+	b = append(b, opVersion)
+	b = append(b, op.Space[:]...)
+	b = append(b, op.Author.Bytes()...)
+	b = append(b, uint8(op.Verb))
+	b = binary.BigEndian.AppendUint64(b, uint64(op.At.UnixMilli()))
+	b = append(b, op.Nonce[:]...)
+	if op.Verb == Inp || op.Verb == Cas {
+		b = appendFields(b, op.Template)
+	}
+	if op.Verb == Renew || op.Verb == Remove {
+		b = append(b, op.Target[:]...)
+	}
+	if op.Verb == Out || op.Verb == Cas || op.Verb == Renew {
+		b = binary.BigEndian.AppendUint64(b, uint64(op.Lease.Milliseconds()))
+	}
+	if op.Verb == Out || op.Verb == Cas {
+		b = appendFields(b, op.Tuple)
+		b = appendKeys(appendKeys(b, op.Readers), op.Takers)
+	}
+	return b
+}
+
+// maxLease keeps arithmetic with leases far from overflow. Spaces have a much smaller one.
+const maxLease = 100 * 365 * 24 * time.Hour
+
+// DecodeOp reads an encoded operation, and does not look at its signature yet. The bytes are kept.
+func DecodeOp(raw []byte) (SignedOp, error) {
+	if len(raw) > MaxOp {
+		return SignedOp{}, fmt.Errorf("an operation has %d bytes, more than %d", len(raw), MaxOp)
+	}
+	if len(raw) < sigSize {
+		return SignedOp{}, fmt.Errorf("an operation: %w", errShort)
+	}
+	body := raw[:len(raw)-sigSize]
+	r := reader{rest: body}
+	if v := r.u8(); v != opVersion {
+		r.fail("it is of version %d, and not %d", v, opVersion)
+	}
+	op := Op{Space: r.id(), Author: r.key(), Verb: Verb(r.u8()), At: time.UnixMilli(r.i64()).UTC()}
+	copy(op.Nonce[:], r.take(len(op.Nonce)))
+	if op.Verb < Out || op.Verb > Remove {
+		r.fail("there is no operation %d", op.Verb)
+	}
+	r.arguments(&op)
+	if err := r.end(); err != nil {
+		return SignedOp{}, fmt.Errorf("an operation: %w", err)
+	}
+	return SignedOp{op: op, raw: raw, id: sha256.Sum256(body)}, nil
+}
+
+func (r *reader) arguments(op *Op) {
+	if op.Verb == Inp || op.Verb == Cas {
+		op.Template = r.fields(true)
+	}
+	if op.Verb == Renew || op.Verb == Remove {
+		op.Target = r.id()
+	}
+	if op.Verb == Out || op.Verb == Cas || op.Verb == Renew {
+		ms := r.i64()
+		if ms < 0 || ms > maxLease.Milliseconds() {
+			r.fail("a lease of %d ms is not possible", ms)
+		}
+		op.Lease = time.Duration(ms) * time.Millisecond
+	}
+	if op.Verb == Out || op.Verb == Cas {
+		op.Tuple = r.fields(false)
+		op.Readers, op.Takers = r.keys(), r.keys()
+	}
+}
+
+// Op gives what was signed. Its slices are not to be changed.
+func (s SignedOp) Op() Op { return s.op }
+
+// ID gives the operation's name.
+func (s SignedOp) ID() ID { return s.id }
+
+// Bytes gives the encoding, which [DecodeOp] reads. It is not to be changed.
+func (s SignedOp) Bytes() []byte { return s.raw }
+
+// Verify checks the signature, and remembers that it was right: so it can be done before [Space.Apply], by many at once.
+func (s *SignedOp) Verify() error {
+	if s.verified {
+		return nil
+	}
+	if len(s.raw) < sigSize {
+		return errors.New("it is not signed")
+	}
+	body, signature := s.raw[:len(s.raw)-sigSize], s.raw[len(s.raw)-sigSize:]
+	if s.op.Author.IsZero() || !s.op.Author.Verify(purpose, body, signature) {
+		return fmt.Errorf("it is not signed by %v, who is said to be its author", s.op.Author)
+	}
+	s.verified = true
+	return nil
+}
