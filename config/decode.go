@@ -24,18 +24,32 @@ type decoder struct {
 	// invalid while the keys of an unknown table are passed over.
 	target reflect.Value
 	prefix string
+	flat   bool // the file has no tables
 }
 
 // decode reads a whole document. Where it is no TOML at all, the only problem is the first place that is not.
 func decode(file string, data []byte) (Config, *document) {
-	d := &decoder{document: document{file: file, data: data, places: map[string]place{}, wrongs: map[string]bool{}}, config: Default()}
-	var shape map[string]any
-	if err := toml.Unmarshal(data, &shape); err != nil {
-		d.syntax(err)
-		return d.config, &d.document
-	}
+	d := &decoder{document: newDocument(file, data), config: Default()}
 	d.target = reflect.ValueOf(&d.config).Elem()
-	d.parser.Reset(data)
+	d.run()
+	return d.config, &d.document
+}
+
+// decodeFlat reads a document without tables into a struct with the tags of [Config].
+func decodeFlat(file string, data []byte, into any) *document {
+	d := &decoder{document: newDocument(file, data), flat: true}
+	d.target = reflect.ValueOf(into).Elem()
+	d.run()
+	return &d.document
+}
+
+func (d *decoder) run() {
+	var shape map[string]any
+	if err := toml.Unmarshal(d.data, &shape); err != nil {
+		d.syntax(err)
+		return
+	}
+	d.parser.Reset(d.data)
 	for d.parser.NextExpression() {
 		switch node := d.parser.Expression(); node.Kind {
 		case unstable.KeyValue:
@@ -47,7 +61,6 @@ func decode(file string, data []byte) (Config, *document) {
 	if err := d.parser.Error(); err != nil {
 		d.syntax(err)
 	}
-	return d.config, &d.document
 }
 
 func (d *decoder) syntax(err error) {
@@ -68,6 +81,8 @@ func (d *decoder) table(node *unstable.Node) {
 	name, at := d.key(node)
 	d.target = reflect.Value{}
 	switch {
+	case d.flat:
+		d.report(at, SeverityError, name, "this file has no tables", "write its keys without [ ] before them")
 	case name != "up" && name != "split" && name != "rule":
 		d.report(at, SeverityError, name, fmt.Sprintf("no table is called %q", name), "tables: [[up]], [[split]] and [[rule]]")
 	case node.Kind == unstable.Table:
@@ -111,6 +126,9 @@ func (d *decoder) keyValue(node *unstable.Node) {
 func (d *decoder) unknownKey(name string, at place) {
 	switch name {
 	case "up", "split", "rule":
+		if d.flat {
+			break
+		}
 		d.report(at, SeverityError, d.prefix+name, name+" is a table", fmt.Sprintf("write [[%s]] on a line of its own", name))
 		return
 	}
@@ -120,11 +138,11 @@ func (d *decoder) unknownKey(name string, at place) {
 		hint = fmt.Sprintf("did you mean %s?", near)
 	}
 	for table, like := range map[string]reflect.Type{"up": reflect.TypeFor[Up](), "split": reflect.TypeFor[Split](), "rule": reflect.TypeFor[Rule]()} {
-		if like != d.target.Type() && slices.Contains(fieldNames(like), name) {
+		if !d.flat && like != d.target.Type() && slices.Contains(fieldNames(like), name) {
 			hint = fmt.Sprintf("it is a key of a [[%s]] table", table)
 		}
 	}
-	if secretWord.MatchString(name) {
+	if secretWord.MatchString(name) && !d.flat {
 		hint = "secrets stay in the wg-quick file that file names"
 	}
 	d.report(at, SeverityError, d.prefix+name, fmt.Sprintf("no key is called %q", name), hint)

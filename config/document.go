@@ -18,6 +18,10 @@ type document struct {
 	problems Problems
 }
 
+func newDocument(file string, data []byte) document {
+	return document{file: file, data: data, places: map[string]place{}, wrongs: map[string]bool{}}
+}
+
 // place is a piece of the text, in bytes. The zero place is the file as a whole.
 type place struct{ offset, length int }
 

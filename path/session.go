@@ -27,3 +27,15 @@ func WantsOrder(ctx context.Context) bool {
 	wants, _ := ctx.Value(orderKey{}).(bool)
 	return wants
 }
+
+type earlyKey struct{}
+
+// WithEarly lets a [Dialer] return before the far end has answered, where what it goes through lets the first bytes
+// follow at once: that saves a round trip. Whether the far end was reached is then known from the first Read.
+func WithEarly(ctx context.Context) context.Context { return context.WithValue(ctx, earlyKey{}, true) }
+
+// WantsEarly reports whether WithEarly asked.
+func WantsEarly(ctx context.Context) bool {
+	wants, _ := ctx.Value(earlyKey{}).(bool)
+	return wants
+}

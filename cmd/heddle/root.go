@@ -28,6 +28,7 @@ or the server's own network, sees the whole session.`,
 		SilenceUsage:  true,
 	}
 	root.AddGroup(&cobra.Group{ID: groupRun, Title: "Split sessions:"},
+		&cobra.Group{ID: groupOverlay, Title: "Overlay:"},
 		&cobra.Group{ID: groupLook, Title: "Look:"},
 		&cobra.Group{ID: groupProve, Title: "Prove:"})
 	add := func(group string, commands ...*cobra.Command) {
@@ -37,6 +38,7 @@ or the server's own network, sees the whole session.`,
 		}
 	}
 	add(groupRun, newUpCommand(), newDownCommand(), newSplitCommand(), newMoshCommand(), newConnectCommand(), newMasqueCommand(), newRunCommand())
+	add(groupOverlay, newNodeCommand())
 	add(groupLook, newStatusCommand(), newDoctorCommand(), newCheckCommand(), newObserveCommand(), newProbeCommand())
 	add(groupProve, newDemoCommand(), newLabCommand())
 	root.AddCommand(newVersionCommand(), newCompletionCommand(), newManCommand())
@@ -48,9 +50,10 @@ or the server's own network, sees the whole session.`,
 
 // The groups of `heddle --help`.
 const (
-	groupRun   = "run"
-	groupLook  = "look"
-	groupProve = "prove"
+	groupRun     = "run"
+	groupLook    = "look"
+	groupOverlay = "overlay"
+	groupProve   = "prove"
 )
 
 // finish makes every mistake in a command line a usage error, and one that says what to do.

@@ -50,7 +50,7 @@ func Load(file string) (Identity, error) {
 	what := "identity " + file
 	info, err := os.Stat(file)
 	if err != nil {
-		return Identity{}, &path.Error{What: what, Why: "cannot be read", Err: err, Hint: "`heddle node key --file " + file + "` makes one"}
+		return Identity{}, &path.Error{What: what, Why: "cannot be read", Err: err, Hint: "`heddle node key --identity " + file + "` makes one"}
 	}
 	if mode := info.Mode().Perm(); mode&0o077 != 0 {
 		return Identity{}, &path.Error{What: what, Why: fmt.Sprintf("others may read it (mode %o)", mode), Hint: "chmod 600 " + file}

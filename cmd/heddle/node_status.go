@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	pathnode "heddle/path/node"
+)
+
+// patienceStatus bounds how long a node may take to answer.
+const patienceStatus = 15 * time.Second
+
+func newNodeStatusCommand() *cobra.Command {
+	var asJSON bool
+	var file string
+	cmd := &cobra.Command{
+		Use:   "status NODE",
+		Short: "Ask a node what is left of a grant, or how it does",
+		Long: `Status asks a node that this device has a pass for. A holder sees the own grant:
+until when, and how many bytes are used. A grantor of the node sees all grants
+that are in use, and what the node refused. NODE is the name of a pass, or a file.`,
+		Example: "  heddle node status tokyo\n  heddle node status ./tokyo.json --json",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			s, err := askStatus(cmd.Context(), args[0], file)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return writeJSON(cmd.OutOrStdout(), s)
+			}
+			return printNodeStatus(cmd.OutOrStdout(), s, time.Now())
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().StringVar(&file, "identity", "", "the `FILE` of this device's private key")
+	return cmd
+}
+
+func askStatus(ctx context.Context, name, identityFile string) (pathnode.Status, error) {
+	pass, err := pathnode.LoadPass(name)
+	if err != nil {
+		return pathnode.Status{}, err
+	}
+	id, err := ownIdentity(identityFile)
+	if err != nil {
+		return pathnode.Status{}, err
+	}
+	client, err := pathnode.NewClient(pass, id, nil)
+	if err != nil {
+		return pathnode.Status{}, err
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(ctx, patienceStatus)
+	defer cancel()
+	return client.Status(ctx)
+}
+
+func printNodeStatus(w io.Writer, s pathnode.Status, now time.Time) error {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(table, "node\t%s\nkey\t%v\nup for\t%v\noffers\t%s\n", s.Name, s.Key, s.Now.Sub(s.Since).Round(time.Second), modesText(s.Modes))
+	if skew := s.Now.Sub(now); skew.Abs() > time.Minute {
+		fmt.Fprintf(table, "clock\t%v away from this device's\n", skew.Round(time.Second))
+	}
+	if s.Listen != "" {
+		fmt.Fprintf(table, "listens on\t%s\nopen\t%s, %s\nin all\t%s; %d bytes up, %d down\n", s.Listen, count(s.FlowsOpen, "connection and flow"),
+			count(s.Strangers, "stranger"), count(int(s.Flows), "connection and flow"), s.Up, s.Down)
+	}
+	for _, reason := range pathnode.Reasons() {
+		if n := s.Refused[reason]; n > 0 {
+			fmt.Fprintf(table, "refused\t%d: %s\n", n, reason)
+		}
+	}
+	if len(s.Grants) > 0 {
+		fmt.Fprintln(table, "\nGRANT\tHOLDER\tUNTIL\tUSED\tOF\tOPEN\tFOR")
+	}
+	for _, g := range s.Grants {
+		limit := "no limit"
+		if g.Bytes > 0 {
+			limit = fmt.Sprint(g.Bytes)
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%s\t%d\t%s\n", g.ID, g.Holder.Short(), untilText(g.Until), g.Used, limit, g.Flows, modesText(g.Modes))
+	}
+	return table.Flush()
+}
+
+func untilText(t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return t.Local().Format(time.DateTime)
+}

@@ -1,0 +1,209 @@
+package config
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"heddle/overlay/node"
+	"heddle/path"
+	"heddle/path/identity"
+	pathnode "heddle/path/node"
+)
+
+// Node is a node.toml: one overlay node. The flags of `heddle node run` are the same.
+type Node struct {
+	// Name is what the node calls itself; empty is the machine's name.
+	Name string `toml:"name"`
+	// Listen is [HOST]:PORT, for TCP and UDP.
+	Listen string `toml:"listen"`
+	// Identity is the file of the node's key; empty is this user's own.
+	Identity string `toml:"identity"`
+	// Grantor are the keys of those whose grants count.
+	Grantor []string `toml:"grantor"`
+	// Mode is what the node offers, of [pathnode.Modes].
+	Mode []string `toml:"mode"`
+	// Deny are destinations that no grant opens, CIDR[:PORT] or NAME:PORT.
+	Deny []string `toml:"deny"`
+	// Revoked is the file that `heddle node revoke` writes; empty is revoked beside the identity.
+	Revoked string `toml:"revoked"`
+	// Usage is the file where it is kept how much each grant has used; empty is usage.json beside the identity.
+	Usage string `toml:"usage"`
+	// MaxFlows is how many connections and flows one holder may have at a time.
+	MaxFlows int `toml:"max-flows"`
+	// Idle ends a UDP flow that carried nothing for so long.
+	Idle time.Duration `toml:"idle"`
+	// Drain is how long connections and flows may go on after an interrupt.
+	Drain time.Duration `toml:"drain"`
+	// LogTargets writes down who talks to whom.
+	LogTargets bool `toml:"log-targets"`
+	// Address are where clients reach the node, HOST:PORT each, for a board; empty is where it listens.
+	Address []string `toml:"address"`
+}
+
+// DefaultNode is a node before anything is said about it.
+func DefaultNode() Node {
+	return Node{Listen: fmt.Sprintf(":%d", node.DefaultPort), Mode: []string{pathnode.ModeForward}, MaxFlows: node.DefaultMaxFlows,
+		Idle: node.DefaultIdle, Drain: node.DefaultDrain}
+}
+
+// LoadNode reads a node.toml. What is wrong with it is in [Problems], all of it. File names in it are made relative to the
+// working directory.
+func LoadNode(file string) (Node, error) {
+	n := DefaultNode()
+	data, err := read(file)
+	if err != nil {
+		return n, Problems{{File: file, Severity: SeverityError, What: reason(err)}}
+	}
+	doc := decodeFlat(file, data, &n)
+	for key, err := range n.problems() {
+		if !doc.wrongs[key] {
+			what, hint := err.Error(), ""
+			if known, ok := err.(*path.Error); ok {
+				what, hint = known.Why, known.Hint
+			}
+			doc.report(doc.places[key], SeverityError, key, what, hint)
+		}
+	}
+	for _, name := range []*string{&n.Identity, &n.Revoked, &n.Usage} {
+		if *name != "" && !filepath.IsAbs(*name) {
+			*name = filepath.Join(filepath.Dir(file), *name)
+		}
+	}
+	if wrong := doc.sorted().Errors(); len(wrong) > 0 {
+		return n, wrong
+	}
+	return n, nil
+}
+
+// problems gives what is wrong, by key.
+func (n Node) problems() map[string]error {
+	wrong := map[string]error{}
+	add := func(key string, err error) {
+		if err != nil {
+			wrong[key] = err
+		}
+	}
+	if n.Name != "" {
+		add("name", pathnode.CheckName(n.Name))
+	}
+	_, err := n.ListenAddr()
+	add("listen", err)
+	for i, text := range n.Grantor {
+		_, err := identity.ParseKey(text)
+		add(fmt.Sprintf("grantor[%d]", i), err)
+	}
+	for i, text := range n.Mode {
+		if !slices.Contains(pathnode.Modes(), text) {
+			add(fmt.Sprintf("mode[%d]", i), fmt.Errorf("no mode is called %q; modes: %s", text, strings.Join(pathnode.Modes(), ", ")))
+		}
+	}
+	for i, text := range n.Deny {
+		_, err := pathnode.ParseDestination(text)
+		add(fmt.Sprintf("deny[%d]", i), err)
+	}
+	for i, text := range n.Address {
+		if _, port, err := net.SplitHostPort(text); err != nil || port == "" || port == "0" {
+			add(fmt.Sprintf("address[%d]", i), fmt.Errorf("%q is no HOST:PORT", text))
+		}
+	}
+	if n.MaxFlows < 1 {
+		add("max-flows", fmt.Errorf("max-flows is %d, and must be above 0", n.MaxFlows))
+	}
+	if n.Idle <= 0 {
+		add("idle", fmt.Errorf("idle is %v, and must be above 0", n.Idle))
+	}
+	if n.Drain < 0 {
+		add("drain", fmt.Errorf("drain is %v, and must not be below 0", n.Drain))
+	}
+	return wrong
+}
+
+// Check gives the first thing that is wrong with what flags say, by the name of its flag.
+func (n Node) Check() error {
+	wrong := n.problems()
+	keys := make([]string, 0, len(wrong))
+	for key := range wrong {
+		keys = append(keys, key)
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	key := slices.Min(keys)
+	if known, ok := wrong[key].(*path.Error); ok {
+		return known
+	}
+	flag, _, _ := strings.Cut(key, "[")
+	return &path.Error{What: "--" + flag, Why: wrong[key].Error()}
+}
+
+// ListenAddr is where the node listens. Without a host it is all addresses of both families.
+func (n Node) ListenAddr() (netip.AddrPort, error) {
+	a, err := net.ResolveTCPAddr("tcp", n.Listen)
+	if err != nil {
+		return netip.AddrPort{}, &path.Error{What: fmt.Sprintf("listen %q", n.Listen), Why: "not an address and a port", Hint: "write :7443, 192.0.2.9:7443 or [2001:db8::9]:7443", Err: err}
+	}
+	if a.IP == nil {
+		return netip.AddrPortFrom(netip.IPv6Unspecified(), uint16(a.Port)), nil
+	}
+	at := a.AddrPort()
+	return netip.AddrPortFrom(at.Addr().Unmap(), at.Port()), nil
+}
+
+// Options are those of the node itself: all but its hooks. It reads the identity, which must be there.
+func (n Node) Options() (node.Options, error) {
+	o := node.Options{Name: n.Name, Modes: n.Mode, MaxFlows: n.MaxFlows, Idle: n.Idle, Drain: n.Drain, LogTargets: n.LogTargets}
+	if err := n.Check(); err != nil {
+		return o, err
+	}
+	o.Listen, _ = n.ListenAddr()
+	for _, text := range n.Grantor {
+		key, _ := identity.ParseKey(text)
+		o.Grantors = append(o.Grantors, key)
+	}
+	for _, text := range n.Deny {
+		d, _ := pathnode.ParseDestination(text)
+		o.Deny = append(o.Deny, d)
+	}
+	if o.Name == "" {
+		o.Name = machineName()
+	}
+	file := n.Identity
+	var err error
+	if file == "" {
+		if file, err = identity.DefaultFile(); err != nil {
+			return o, err
+		}
+	}
+	if o.Identity, err = identity.Load(file); err != nil {
+		return o, err
+	}
+	o.Revoked, o.Usage = n.RevokedFile(file), n.Usage
+	if o.Usage == "" {
+		o.Usage = filepath.Join(filepath.Dir(file), "usage.json")
+	}
+	return o, nil
+}
+
+// RevokedFile is the file of what is revoked, for a node with its identity in a file.
+func (n Node) RevokedFile(identityFile string) string {
+	if n.Revoked != "" {
+		return n.Revoked
+	}
+	return filepath.Join(filepath.Dir(identityFile), "revoked")
+}
+
+// machineName is the first part of this machine's name, where that can name a node.
+func machineName() string {
+	name, _ := os.Hostname()
+	name, _, _ = strings.Cut(name, ".")
+	if pathnode.CheckName(name) != nil {
+		return "node"
+	}
+	return name
+}

@@ -1,0 +1,101 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"net/http"
+	"slices"
+	"time"
+
+	"heddle/path/identity"
+	pathnode "heddle/path/node"
+)
+
+// status answers a grantor with all, and a holder with the grant that was shown.
+func (n *Node) status(w http.ResponseWriter, r *http.Request, holder identity.Key) {
+	if holder == n.key || slices.Contains(n.o.Grantors, holder) {
+		visitorOf(r).known()
+		n.answer(w, n.Status())
+		return
+	}
+	a, why := n.admit(r, holder, "")
+	if why != nil {
+		n.refuse(w, r, why)
+		return
+	}
+	n.answer(w, pathnode.Status{Name: n.o.Name, Key: n.key, Now: n.o.now(), Since: n.since, Modes: n.o.Modes, Grants: []pathnode.GrantStatus{a.status()}})
+}
+
+// Status says what the node did until now, and for whom.
+func (n *Node) Status() pathnode.Status {
+	s := pathnode.Status{Name: n.o.Name, Key: n.key, Now: n.o.now(), Since: n.since, Modes: n.o.Modes, Listen: n.Addr().String(),
+		Strangers: n.door.Count(), FlowsOpen: n.flows.Count(), Flows: n.counts.flows.Load(), Up: n.counts.up.Load(), Down: n.counts.down.Load(), Grants: []pathnode.GrantStatus{}}
+	n.counts.mu.Lock()
+	s.Refused = maps.Clone(n.counts.refused)
+	n.counts.mu.Unlock()
+	for _, a := range n.ledger.all() {
+		s.Grants = append(s.Grants, a.status())
+	}
+	return s
+}
+
+// survey measures the node's half of a way.
+func (n *Node) survey(w http.ResponseWriter, r *http.Request, holder identity.Key) {
+	a, why := n.admit(r, holder, pathnode.ModeSurvey)
+	if why != nil {
+		n.refuse(w, r, why)
+		return
+	}
+	var ask pathnode.SurveyRequest
+	if !readBody(w, r, &ask) || !ask.To.IsValid() {
+		n.refuse(w, r, &pathnode.Refusal{Reason: pathnode.ReasonRequest})
+		return
+	}
+	if where, err := n.places(a.grant); err != nil || !where.allowed("", ask.To) {
+		n.refuse(w, r, &pathnode.Refusal{Reason: pathnode.ReasonDestination})
+		return
+	}
+	select {
+	case n.surveys <- struct{}{}:
+		defer func() { <-n.surveys }()
+	default:
+		n.refuse(w, r, &pathnode.Refusal{Reason: pathnode.ReasonBusy})
+		return
+	}
+	u := a.begin(r.Context(), n.o.now())
+	defer u.end(context.Canceled)
+	ctx, cancel := context.WithTimeout(u.ctx, patienceSurvey)
+	defer cancel()
+	found, err := n.o.Survey(ctx, ask.To)
+	if err != nil {
+		n.log.Warn("a survey failed", "err", err)
+		n.refuse(w, r, &pathnode.Refusal{Reason: pathnode.ReasonFailed, Detail: err.Error()})
+		return
+	}
+	n.answer(w, found)
+}
+
+// readBody reads a request as JSON; false where it is none.
+func readBody(w http.ResponseWriter, r *http.Request, into any) bool {
+	control := http.NewResponseController(w)
+	control.SetReadDeadline(time.Now().Add(patienceRequest))
+	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, longestRequest))
+	decoder.DisallowUnknownFields()
+	if decoder.Decode(into) != nil || decoder.More() {
+		return false
+	}
+	return control.SetReadDeadline(time.Time{}) == nil
+}
+
+func (n *Node) answer(w http.ResponseWriter, answer any) {
+	text, err := json.Marshal(answer)
+	if err != nil {
+		n.log.Error("an answer cannot be written", "err", err)
+		w.WriteHeader(http.StatusInternalServerError)
+		return
+	}
+	http.NewResponseController(w).SetWriteDeadline(time.Now().Add(patienceRequest))
+	w.Header().Set("Content-Type", "application/json")
+	w.Write(text)
+}

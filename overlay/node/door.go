@@ -1,0 +1,85 @@
+package node
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"time"
+
+	"heddle/path"
+	"heddle/path/limit"
+)
+
+// door is a listener that lets in so many strangers at a time, and speaks TLS with them.
+type door struct {
+	net.Listener
+	tls   *tls.Config
+	crowd *limit.Crowd[netip.Addr]
+}
+
+func listen(at netip.AddrPort, config *tls.Config, crowd *limit.Crowd[netip.Addr]) (net.Listener, error) {
+	settings := net.ListenConfig{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 10 * time.Second, Count: 4}}
+	settings.SetMultipathTCP(false)
+	where := at.String()
+	if at.Addr().IsUnspecified() && at.Addr().Is6() { // both families, or the one that there is
+		where = net.JoinHostPort("", portText(at.Port()))
+	}
+	l, err := settings.Listen(context.Background(), "tcp", where)
+	if err != nil {
+		return nil, &path.Error{What: "listen on " + at.String(), Why: "it cannot listen there", Err: err,
+			Hint: "another program may have that TCP port, or the address may not be this machine's"}
+	}
+	return &door{Listener: l, tls: config, crowd: crowd}, nil
+}
+
+// Accept turns away who has too many connections that showed no grant.
+func (d *door) Accept() (net.Conn, error) {
+	for {
+		c, err := d.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		from := addrOf(c.RemoteAddr())
+		if !d.crowd.Enter(limit.Source(from)) {
+			c.Close()
+			continue
+		}
+		return &visitor{Conn: tls.Server(c, d.tls), crowd: d.crowd, from: from}, nil
+	}
+}
+
+// visitor is a connection that counts as a stranger's until it is known or closed. Its TLS handshake is part of its first
+// read, and so of the time that a request may take. It is no [tls.Conn], for which package net/http would want a protocol
+// that it knows.
+type visitor struct {
+	*tls.Conn
+	crowd *limit.Crowd[netip.Addr]
+	from  netip.Addr
+	once  sync.Once
+}
+
+// known says that a valid grant was shown.
+func (v *visitor) known() { v.once.Do(func() { v.crowd.Leave(limit.Source(v.from)) }) }
+
+func (v *visitor) Close() error {
+	v.known()
+	return v.Conn.Close()
+}
+
+type visitorKey struct{}
+
+func withVisitor(ctx context.Context, c net.Conn) context.Context {
+	return context.WithValue(ctx, visitorKey{}, c)
+}
+
+func visitorOf(r *http.Request) *visitor { return r.Context().Value(visitorKey{}).(*visitor) }
+
+func addrOf(a net.Addr) netip.Addr {
+	if t, ok := a.(*net.TCPAddr); ok {
+		return t.AddrPort().Addr().Unmap()
+	}
+	return netip.Addr{}
+}

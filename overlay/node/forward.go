@@ -1,0 +1,189 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"heddle/path/identity"
+	"heddle/path/masque"
+	"heddle/path/masque/proxy"
+	pathnode "heddle/path/node"
+)
+
+func (n *Node) offers(mode string) bool { return slices.Contains(n.o.Modes, mode) }
+
+func portText(port uint16) string { return strconv.Itoa(int(port)) }
+
+// places says where a grant leads, at one node.
+type places struct {
+	grant  pathnode.Grant
+	to     []pathnode.Destination
+	deny   []pathnode.Destination
+	public *proxy.Targets // public addresses, and those others that the grant names by address
+}
+
+func (n *Node) places(g pathnode.Grant) (*places, error) {
+	p := &places{grant: g, to: g.Destinations(), deny: n.o.Deny}
+	var named []string
+	for i, d := range p.to {
+		if d.Name == "" {
+			named = append(named, g.To[i])
+		}
+	}
+	var err error
+	p.public, err = proxy.NewTargets(named, nil)
+	return p, err
+}
+
+// allowed reports whether the grant leads to a host at one of its addresses, and the node's owner lets it.
+func (p *places) allowed(host string, to netip.AddrPort) bool {
+	holds := func(d pathnode.Destination) bool { return d.Holds(host, to) }
+	if slices.ContainsFunc(p.deny, holds) || len(p.to) > 0 && !slices.ContainsFunc(p.to, holds) {
+		return false
+	}
+	return p.public.Allowed(to)
+}
+
+// connect makes a connection to a destination and carries what both sides say.
+func (n *Node) connect(w http.ResponseWriter, r *http.Request, holder identity.Key) {
+	a, why := n.admit(r, holder, pathnode.ModeForward)
+	if why != nil {
+		n.refuse(w, r, why)
+		return
+	}
+	if !n.flows.Enter(holder) {
+		n.refuse(w, r, &pathnode.Refusal{Reason: pathnode.ReasonBusy})
+		return
+	}
+	n.streams.Add(1)
+	defer n.streams.Done()
+	defer n.flows.Leave(holder)
+	u := a.begin(n.ctx, n.o.now())
+	defer u.end(context.Canceled)
+	target, why := n.dial(r.Context(), a.grant, r.Host)
+	if why != nil {
+		n.refuse(w, r, why)
+		return
+	}
+	defer target.Close()
+	client, in, err := w.(http.Hijacker).Hijack()
+	if err != nil {
+		return
+	}
+	defer client.Close()
+	if _, err := client.Write([]byte("HTTP/1.1 200 OK\r\n\r\n")); err != nil {
+		return
+	}
+	n.counts.flows.Add(1)
+	n.note("stream begins", a, r.RemoteAddr, target.RemoteAddr().String())
+	first, _ := in.Reader.Peek(in.Reader.Buffered())
+	err = n.relay(u, client, first, target)
+	n.log.Debug("stream ended", "grant", a.grant.ID, "why", err)
+}
+
+func (n *Node) note(what string, a *account, from, to string) {
+	attributes := []any{"grant", a.grant.ID, "holder", a.grant.Holder.Short()}
+	if n.o.LogTargets {
+		attributes = append(attributes, "from", from, "to", to)
+	}
+	n.log.Info(what, attributes...)
+}
+
+// splitTarget reads the HOST:PORT of a CONNECT.
+func splitTarget(text string) (host string, port uint16, ok bool) {
+	host, portText, err := net.SplitHostPort(text)
+	number, numberErr := strconv.ParseUint(portText, 10, 16)
+	if err != nil || numberErr != nil || number == 0 || masque.CheckHost(host) != nil {
+		return "", 0, false
+	}
+	return host, uint16(number), true
+}
+
+// dial connects to the first address of a target that the grant leads to and that answers.
+func (n *Node) dial(ctx context.Context, g pathnode.Grant, target string) (net.Conn, *pathnode.Refusal) {
+	host, port, ok := splitTarget(target)
+	if !ok {
+		return nil, &pathnode.Refusal{Reason: pathnode.ReasonRequest}
+	}
+	to, why := n.resolve(ctx, g, host, port)
+	if why != nil {
+		return nil, why
+	}
+	ctx, cancel := context.WithTimeout(ctx, patienceDial)
+	defer cancel()
+	var failed error
+	for i, one := range to {
+		conn, err := dialOne(ctx, one, len(to)-i)
+		if err == nil {
+			return conn, nil
+		}
+		failed = err
+	}
+	if timeout, ok := errors.AsType[net.Error](failed); ok && timeout.Timeout() {
+		return nil, &pathnode.Refusal{Reason: pathnode.ReasonSilent}
+	}
+	return nil, &pathnode.Refusal{Reason: pathnode.ReasonUnreachable, Detail: causeOf(failed)}
+}
+
+// causeOf leaves the addresses out of an error of package net.
+func causeOf(err error) string {
+	text := err.Error()
+	return strings.TrimPrefix(text[strings.LastIndex(text, ": ")+1:], " ")
+}
+
+// dialOne gives one of left addresses its part of the time.
+func dialOne(ctx context.Context, to netip.AddrPort, left int) (net.Conn, error) {
+	until, _ := ctx.Deadline()
+	ctx, cancel := context.WithTimeout(ctx, time.Until(until)/time.Duration(left))
+	defer cancel()
+	d := net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 10 * time.Second, Count: 4}}
+	return d.DialContext(ctx, "tcp", to.String())
+}
+
+// resolve gives the addresses of a host that the grant leads to; it is not empty.
+func (n *Node) resolve(ctx context.Context, g pathnode.Grant, host string, port uint16) ([]netip.AddrPort, *pathnode.Refusal) {
+	where, err := n.places(g)
+	if err != nil {
+		return nil, &pathnode.Refusal{Reason: pathnode.ReasonMalformed}
+	}
+	addrs := []netip.Addr{}
+	if a, err := netip.ParseAddr(host); err == nil {
+		addrs = append(addrs, a)
+	} else if !where.named(host, port) {
+		return nil, &pathnode.Refusal{Reason: pathnode.ReasonDestination} // not even DNS hears of it
+	} else {
+		ctx, cancel := context.WithTimeout(ctx, patienceResolve)
+		defer cancel()
+		if addrs, err = n.o.lookup(ctx, "ip", host); err != nil {
+			return nil, &pathnode.Refusal{Reason: pathnode.ReasonName}
+		}
+	}
+	var to []netip.AddrPort
+	for _, a := range addrs {
+		if one := netip.AddrPortFrom(a.Unmap(), port); where.allowed(host, one) {
+			to = append(to, one)
+		}
+	}
+	if len(to) == 0 {
+		return nil, &pathnode.Refusal{Reason: pathnode.ReasonDestination}
+	}
+	return to, nil
+}
+
+// named reports whether the grant may lead to a host of which only the name is known.
+func (p *places) named(host string, port uint16) bool {
+	name := func(d pathnode.Destination) bool {
+		if d.Port != 0 && d.Port != port {
+			return false
+		}
+		return d.Name == "" || d.Holds(host, netip.AddrPortFrom(netip.Addr{}, port))
+	}
+	return len(p.to) == 0 || slices.ContainsFunc(p.to, name)
+}

@@ -1,0 +1,248 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"heddle/path"
+	pathnode "heddle/path/node"
+)
+
+// maxAccounts bounds the ledger; each was made by a grant of a grantor.
+const maxAccounts = 1 << 16
+
+// account is what one grant has used here, and what goes on by it.
+type account struct {
+	grant pathnode.Grant
+	used  atomic.Int64 // bytes, both ways
+
+	mu   sync.Mutex
+	open map[*use]struct{}
+}
+
+// use is one stream or flow by a grant.
+type use struct {
+	account *account
+	ctx     context.Context // its cause says why the use ended
+	end     context.CancelCauseFunc
+}
+
+// take reserves up to want bytes of what is left, and gives how many.
+func (a *account) take(want int) int {
+	if a.grant.Bytes == 0 {
+		a.used.Add(int64(want))
+		return want
+	}
+	for {
+		used := a.used.Load()
+		given := min(int64(want), max(a.grant.Bytes-used, 0))
+		if given == 0 || a.used.CompareAndSwap(used, used+given) {
+			return int(given)
+		}
+	}
+}
+
+// left reports whether the grant has bytes left.
+func (a *account) left() bool { return a.grant.Bytes == 0 || a.used.Load() < a.grant.Bytes }
+
+// begin opens a use that ends with the grant at the latest.
+func (a *account) begin(ctx context.Context, now time.Time) *use {
+	ended := &pathnode.Refusal{Reason: pathnode.ReasonExpired, Detail: a.grant.Until.Format(time.RFC3339)}
+	// By how long it lasts, since the node's clock may be set meanwhile.
+	ctx, stop := context.WithTimeoutCause(ctx, a.grant.Until.Sub(now), ended)
+	u := &use{account: a}
+	u.ctx, u.end = context.WithCancelCause(ctx)
+	context.AfterFunc(u.ctx, func() {
+		stop()
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		delete(a.open, u)
+	})
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.open[u] = struct{}{}
+	return u
+}
+
+func (a *account) count() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.open)
+}
+
+// cut ends all uses.
+func (a *account) cut(why error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for u := range a.open {
+		u.end(why)
+	}
+}
+
+func (a *account) status() pathnode.GrantStatus {
+	g := a.grant
+	return pathnode.GrantStatus{ID: g.ID, Holder: g.Holder, From: g.From, Until: g.Until, Modes: g.Modes, To: g.To, Bytes: g.Bytes, Used: a.used.Load(), Flows: a.count()}
+}
+
+// digest names a grant in the ledger. Whoever signs a second grant with the id of another gets a second account.
+type digest string
+
+func digestOf(s pathnode.Signed) digest {
+	sum := sha256.Sum256([]byte(s.String()))
+	return digest(hex.EncodeToString(sum[:]))
+}
+
+// ledger has the accounts of all grants that were shown. With a file, what they used survives a restart.
+type ledger struct {
+	file string
+	now  func() time.Time
+
+	mu       sync.Mutex
+	accounts map[digest]*account
+	restored map[digest]entry // of those not shown since the start
+	saved    []entry
+}
+
+// entry is one line of the file.
+type entry struct {
+	Grant digest    `json:"grant"` // SHA-256 of its text
+	Until time.Time `json:"until"`
+	Used  int64     `json:"used"`
+}
+
+func openLedger(file string, now func() time.Time) (*ledger, error) {
+	l := &ledger{file: file, now: now, accounts: map[digest]*account{}, restored: map[digest]entry{}}
+	if file == "" {
+		return l, nil
+	}
+	text, err := os.ReadFile(file)
+	var list []entry
+	if err == nil {
+		err = json.Unmarshal(text, &list)
+	} else if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	if err != nil {
+		return nil, &path.Error{What: "usage " + file, Why: "what each grant has used cannot be read", Err: err,
+			Hint: "mend it or move it away; then all may use their bytes anew"}
+	}
+	for _, e := range list {
+		l.restored[e.Grant] = e
+	}
+	return l, nil
+}
+
+// account gives that of a grant; nil where there are too many. The grant was verified.
+func (l *ledger) account(s pathnode.Signed) *account {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	key := digestOf(s)
+	if a := l.accounts[key]; a != nil {
+		return a
+	}
+	if len(l.accounts) >= maxAccounts {
+		if l.sweep(); len(l.accounts) >= maxAccounts {
+			return nil
+		}
+	}
+	a := &account{grant: s.Grant, open: map[*use]struct{}{}}
+	a.used.Store(l.restored[key].Used)
+	delete(l.restored, key)
+	l.accounts[key] = a
+	return a
+}
+
+// sweep forgets what ended. l.mu is held.
+func (l *ledger) sweep() {
+	now := l.now()
+	for key, a := range l.accounts {
+		if a.count() == 0 && (!now.Before(a.grant.Until) || a.used.Load() == 0) {
+			delete(l.accounts, key)
+		}
+	}
+	for key, e := range l.restored {
+		if !now.Before(e.Until) {
+			delete(l.restored, key)
+		}
+	}
+}
+
+// all gives the accounts in the order of their ids.
+func (l *ledger) all() []*account {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	list := make([]*account, 0, len(l.accounts))
+	for _, a := range l.accounts {
+		list = append(list, a)
+	}
+	slices.SortFunc(list, func(a, b *account) int { return cmp.Compare(a.grant.ID, b.grant.ID) })
+	return list
+}
+
+// cut ends all uses of grants for which ended says so.
+func (l *ledger) cut(ended func(pathnode.Grant) bool, why error) {
+	for _, a := range l.all() {
+		if ended(a.grant) {
+			a.cut(why)
+		}
+	}
+}
+
+// keep writes the file where something has changed.
+func (l *ledger) keep() error {
+	if l.file == "" {
+		return nil
+	}
+	l.mu.Lock()
+	l.sweep()
+	list := make([]entry, 0, len(l.accounts)+len(l.restored))
+	for _, e := range l.restored {
+		list = append(list, e)
+	}
+	for key, a := range l.accounts {
+		if used := a.used.Load(); used > 0 {
+			list = append(list, entry{Grant: key, Until: a.grant.Until, Used: used})
+		}
+	}
+	l.mu.Unlock()
+	slices.SortFunc(list, func(a, b entry) int { return cmp.Compare(a.Grant, b.Grant) })
+	if slices.Equal(list, l.saved) {
+		return nil
+	}
+	text, err := json.MarshalIndent(list, "", " ")
+	if err == nil {
+		err = replaceFile(l.file, append(text, '\n'))
+	}
+	if err == nil {
+		l.saved = list
+	}
+	return err
+}
+
+// replaceFile writes a file that only its owner may read, whole or not at all.
+func replaceFile(file string, data []byte) error {
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(file), ".usage-")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	_, err = f.Write(data)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), file)
+}

@@ -1,0 +1,236 @@
+// Package node is an overlay node: it connects to destinations for holders of a grant, and for nobody else. The client's
+// side, and the grant itself, are package path/node.
+//
+// A node serves only by grants of the grantors that it was given; without any it does not start. It bounds what strangers
+// and holders can make it keep, and writes down no destination unless told to.
+//
+// Do not use it as a proxy for people without Heddle; package path/masque/proxy is that.
+package node
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"heddle/path"
+	"heddle/path/identity"
+	"heddle/path/limit"
+	pathnode "heddle/path/node"
+)
+
+// Defaults of a node.
+const (
+	DefaultMaxFlows = 128
+	DefaultDrain    = 5 * time.Second
+	DefaultIdle     = 2 * time.Minute // of UDP flows; a NAT keeps a mapping as long at least (RFC 4787, REQ-5)
+	// DefaultPort is that of a node, TCP and UDP.
+	DefaultPort = 7443
+)
+
+// What strangers and holders can make the node keep.
+const (
+	maxStrangers     = 512 // connections that have shown no grant
+	maxPerSource     = 32
+	maxAllFlows      = 2048
+	maxHeaderBytes   = 8 << 10
+	patienceGrant    = 10 * time.Second // from the first byte to a whole request
+	patienceIdle     = 30 * time.Second // between requests
+	patienceDial     = 10 * time.Second
+	patienceResolve  = 5 * time.Second
+	recheck          = 2 * time.Second // how often the file of what is revoked is looked at
+	keepUsageEvery   = 10 * time.Second
+	surveysAtOnce    = 2
+	patienceSurvey   = 2 * time.Minute
+	longestRequest   = 16 << 10 // bytes of a body
+	patienceRequest  = 10 * time.Second
+	longestLease     = time.Hour
+	maxLeasesByGrant = 16
+)
+
+// Options say for whom a node works, and how far.
+type Options struct {
+	Listen   netip.AddrPort
+	Identity identity.Identity
+	// Name is what the node calls itself.
+	Name string
+	// Grantors are those whose grants count.
+	Grantors []identity.Key
+	// Modes are those that the node offers, of [pathnode.Modes].
+	Modes []string
+	// Deny are destinations that no grant opens.
+	Deny []pathnode.Destination
+	// Revoked is a file of what counts no longer, or empty; see [ReadRevoked].
+	Revoked string
+	// Usage is the file where it is kept how many bytes each grant has used, or empty: then a restart forgets them.
+	Usage string
+	// MaxFlows is how many connections and flows one holder may have at a time.
+	MaxFlows int
+	// Idle ends a UDP flow that carried nothing for so long.
+	Idle time.Duration
+	// Drain is how long streams may go on once the node was told to stop.
+	Drain time.Duration
+	// LogTargets writes down who talks to whom.
+	LogTargets bool
+	// Survey measures the way from here to a destination; needed for the mode of that name. Its result becomes JSON.
+	Survey func(ctx context.Context, to netip.AddrPort) (any, error)
+	// NAT has the kernel's rules; needed for the mode of that name.
+	NAT NAT
+	Log *slog.Logger
+
+	lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)
+	now    func() time.Time
+}
+
+// Node is a listening node.
+type Node struct {
+	o        Options
+	key      identity.Key
+	log      *slog.Logger
+	listener net.Listener
+	server   *http.Server
+	ledger   *ledger
+	revoked  *revoked
+	failures *limit.Failures
+	door     *limit.Crowd[netip.Addr]
+	flows    *limit.Crowd[identity.Key]
+	surveys  chan struct{}
+	leases   leases
+	since    time.Time
+	counts   counts
+	streams  sync.WaitGroup
+	ctx      context.Context // of all streams
+	end      context.CancelFunc
+}
+
+// New listens; nobody is served before [Node.Run].
+func New(o Options) (*Node, error) {
+	if err := o.complete(); err != nil {
+		return nil, err
+	}
+	n := &Node{o: o, key: o.Identity.Key(), log: o.Log, failures: limit.NewFailures(), door: limit.NewCrowd[netip.Addr](maxPerSource, maxStrangers),
+		flows: limit.NewCrowd[identity.Key](o.MaxFlows, maxAllFlows), surveys: make(chan struct{}, surveysAtOnce), since: o.now()}
+	n.leases.of = map[string]lease{}
+	n.ctx, n.end = context.WithCancel(context.Background())
+	var err error
+	if n.revoked, err = openRevoked(o.Revoked); err != nil {
+		return nil, err
+	}
+	if n.ledger, err = openLedger(o.Usage, o.now); err != nil {
+		return nil, err
+	}
+	config, err := o.Identity.Server(func(key identity.Key) error { return nil }, pathnode.Protocol)
+	if err != nil {
+		return nil, err
+	}
+	config.DynamicRecordSizingDisabled = true
+	if n.listener, err = listen(o.Listen, config, n.door); err != nil {
+		return nil, err
+	}
+	n.server = &http.Server{Handler: http.HandlerFunc(n.serve), ReadHeaderTimeout: patienceGrant, IdleTimeout: patienceIdle, MaxHeaderBytes: maxHeaderBytes,
+		ConnContext: withVisitor, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)}
+	return n, nil
+}
+
+func (o *Options) complete() error {
+	bad := func(why, hint string) error { return &path.Error{What: "node", Why: why, Hint: hint} }
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	if o.now == nil {
+		o.now = time.Now
+	}
+	if o.lookup == nil {
+		o.lookup = net.DefaultResolver.LookupNetIP
+	}
+	switch {
+	case o.Identity.IsZero():
+		return bad("it has no identity", "`heddle node key` makes one")
+	case len(o.Grantors) == 0:
+		return bad("no grantor is given, so it would serve nobody", "name the keys of those whose grants count with --grantor; `heddle node key` prints this machine's own")
+	case o.MaxFlows < 1:
+		return bad("max-flows is not above 0", "")
+	case len(o.Modes) == 0:
+		return bad("it offers no mode", "--mode forward")
+	case slices.Contains(o.Modes, pathnode.ModeNAT) && o.NAT == nil:
+		return bad("it has no table of address translation for the mode nat", "")
+	case slices.Contains(o.Modes, pathnode.ModeSurvey) && o.Survey == nil:
+		return bad("it has nothing to measure with for the mode survey", "")
+	}
+	return nil
+}
+
+// Addr is where the node listens.
+func (n *Node) Addr() netip.AddrPort {
+	a := n.listener.Addr().(*net.TCPAddr).AddrPort()
+	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
+}
+
+// Key is who the node is.
+func (n *Node) Key() identity.Key { return n.key }
+
+// Run serves until ctx ends, and then lets streams end for a while.
+func (n *Node) Run(ctx context.Context) error {
+	served := make(chan error, 1)
+	go func() { served <- n.server.Serve(n.listener) }()
+	look, keep := time.NewTicker(recheck), time.NewTicker(keepUsageEvery)
+	defer look.Stop()
+	defer keep.Stop()
+	var err error
+	for running := true; running; {
+		select {
+		case err = <-served:
+			running = false
+		case <-ctx.Done():
+			running = false
+		case <-look.C:
+			n.enforce()
+		case <-keep.C:
+			if keepErr := n.ledger.keep(); keepErr != nil {
+				n.log.Warn("it cannot be kept how much each grant has used: after a restart they may use it again", "err", keepErr)
+			}
+		}
+	}
+	n.stop()
+	if errors.Is(err, http.ErrServerClosed) {
+		err = nil
+	}
+	return errors.Join(err, n.ledger.keep())
+}
+
+// stop ends what goes on, after a while.
+func (n *Node) stop() {
+	n.listener.Close()
+	if open := n.flows.Count(); open > 0 {
+		n.log.Info("stopping", "flows", open)
+	}
+	done := make(chan struct{})
+	go func() { n.streams.Wait(); close(done) }()
+	drain := time.NewTimer(n.o.Drain)
+	defer drain.Stop()
+	select {
+	case <-done:
+	case <-drain.C:
+	}
+	n.end()
+	n.server.Close()
+	n.streams.Wait()
+	n.leases.releaseAll(n.o.NAT)
+}
+
+// enforce reads what is revoked where that has changed, and ends what goes on by it.
+func (n *Node) enforce() {
+	changed, err := n.revoked.refresh()
+	if err != nil {
+		n.log.Error("nobody is served: what is revoked cannot be read", "err", err)
+	}
+	if changed || err != nil {
+		n.ledger.cut(n.revoked.holds, &pathnode.Refusal{Reason: pathnode.ReasonRevoked})
+	}
+	n.leases.sweep(n.o.NAT, n.revoked.holds, n.o.now())
+}

@@ -1,0 +1,92 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+
+	pathnode "heddle/path/node"
+)
+
+// copySize is how many bytes one read may bring.
+const copySize = 128 << 10
+
+var buffers = sync.Pool{New: func() any { return new([copySize]byte) }}
+
+// halfCloser is a connection of which one direction can end.
+type halfCloser interface{ CloseWrite() error }
+
+// relay carries a stream both ways until both ended, or the use did; first is what the client sent already. It gives why.
+func (n *Node) relay(u *use, client net.Conn, first []byte, target net.Conn) error {
+	stop := context.AfterFunc(u.ctx, func() { breakOff(client, target) })
+	defer stop()
+	var work sync.WaitGroup
+	work.Go(func() {
+		err := u.write(target, first, &n.counts.up)
+		if err == nil {
+			err = u.copy(target, client, &n.counts.up)
+		}
+		if err != nil {
+			u.end(err)
+		}
+	})
+	if err := u.copy(client, target, &n.counts.down); err != nil {
+		u.end(err)
+	}
+	work.Wait()
+	return context.Cause(u.ctx)
+}
+
+// breakOff resets both sides, so that neither takes what it has for the whole.
+func breakOff(client, target net.Conn) {
+	if v, ok := client.(*visitor); ok {
+		reset(v.NetConn())
+	}
+	reset(target)
+}
+
+func reset(c net.Conn) {
+	if tcp, ok := c.(*net.TCPConn); ok {
+		tcp.SetLinger(0)
+	}
+	c.Close()
+}
+
+// copy carries one direction to its end, which it passes on.
+func (u *use) copy(to, from net.Conn, count *atomic.Uint64) error {
+	buffer := buffers.Get().(*[copySize]byte)
+	defer buffers.Put(buffer)
+	for {
+		read, err := from.Read(buffer[:])
+		if writeErr := u.write(to, buffer[:read], count); writeErr != nil {
+			return writeErr
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			half, ok := to.(halfCloser)
+			if !ok {
+				return err
+			}
+			return half.CloseWrite()
+		case err != nil:
+			return err
+		}
+	}
+}
+
+// write sends as much as the grant has bytes for.
+func (u *use) write(to net.Conn, data []byte, count *atomic.Uint64) error {
+	if len(data) == 0 {
+		return nil
+	}
+	given := u.account.take(len(data))
+	sent, err := to.Write(data[:given])
+	count.Add(uint64(sent))
+	if err == nil && given < len(data) {
+		return &pathnode.Refusal{Reason: pathnode.ReasonUsedUp}
+	}
+	return err
+}

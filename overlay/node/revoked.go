@@ -1,0 +1,176 @@
+package node
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"heddle/path"
+	"heddle/path/identity"
+	pathnode "heddle/path/node"
+)
+
+// maxRevoked bounds the file, in bytes.
+const maxRevoked = 16 << 20
+
+// Revocations are ids of grants, and keys of holders, that count no longer.
+type Revocations map[string]bool
+
+// Holds reports whether a grant is revoked, by its id or its holder.
+func (r Revocations) Holds(g pathnode.Grant) bool { return r[g.ID] || r[g.Holder.String()] }
+
+// checkRevocation refuses what is neither the id of a grant nor a key.
+func checkRevocation(word string) error {
+	if raw, err := hex.DecodeString(word); err == nil && len(raw) == 16 && strings.ToLower(word) == word {
+		return nil
+	}
+	if _, err := identity.ParseKey(word); err == nil {
+		return nil
+	}
+	return fmt.Errorf("%.80q is neither the id of a grant nor a holder's key", word)
+}
+
+// parseRevoked reads a word a line; what follows a # does not count, nor do empty lines.
+func parseRevoked(text []byte) (Revocations, error) {
+	list := Revocations{}
+	lines := bufio.NewScanner(bytes.NewReader(text))
+	for n := 1; lines.Scan(); n++ {
+		word, _, _ := strings.Cut(lines.Text(), "#")
+		if word = strings.TrimSpace(word); word == "" {
+			continue
+		}
+		if err := checkRevocation(word); err != nil {
+			return nil, fmt.Errorf("line %d: %w", n, err)
+		}
+		list[word] = true
+	}
+	return list, lines.Err()
+}
+
+// ReadRevoked reads a file of revocations. One that is absent holds none.
+func ReadRevoked(file string) (Revocations, error) {
+	list, _, err := readRevoked(file)
+	return list, err
+}
+
+// stamp is what a file shows when it has changed.
+type stamp struct {
+	at   time.Time
+	size int64
+}
+
+func readRevoked(file string) (Revocations, stamp, error) {
+	wrong := func(err error) (Revocations, stamp, error) {
+		return nil, stamp{}, &path.Error{What: "revoked " + file, Why: "it cannot be read", Err: err, Hint: "a line is the id of a grant or the key of a holder; `heddle node revoke` writes it"}
+	}
+	info, err := os.Stat(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Revocations{}, stamp{}, nil
+	}
+	if err != nil {
+		return wrong(err)
+	}
+	if !info.Mode().IsRegular() || info.Size() > maxRevoked {
+		return wrong(errors.New("it is no list of grants"))
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return wrong(err)
+	}
+	list, err := parseRevoked(text)
+	if err != nil {
+		return wrong(err)
+	}
+	return list, stamp{info.ModTime(), info.Size()}, nil
+}
+
+// Revoke adds the id of a grant, or a holder's key for all grants of that holder, to a file, and makes it where it is
+// absent. A node that runs with the file ends within seconds what goes on by it.
+func Revoke(file, word, remark string) error {
+	if err := checkRevocation(word); err != nil {
+		return &path.Error{What: "revoke", Why: err.Error(), Hint: "`heddle node status` shows the ids of grants that are in use"}
+	}
+	list, err := ReadRevoked(file)
+	if err != nil || list[word] {
+		return err
+	}
+	if remark != "" {
+		word += " # " + strings.Join(strings.Fields(remark), " ")
+	}
+	text, err := os.ReadFile(file)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if len(text) > 0 && text[len(text)-1] != '\n' {
+		text = append(text, '\n')
+	}
+	// Whole or not at all: a node that reads half a line would serve nobody.
+	if err := replaceFile(file, slices.Concat(text, []byte(word+"\n"))); err != nil {
+		return &path.Error{What: "revoked " + file, Why: "it cannot be written", Err: err}
+	}
+	return nil
+}
+
+// revoked is the file as a node knows it. While it cannot be read, all is revoked.
+type revoked struct {
+	file string
+
+	mu     sync.Mutex
+	list   Revocations
+	stamp  stamp
+	broken bool
+}
+
+func openRevoked(file string) (*revoked, error) {
+	r := &revoked{file: file}
+	if file == "" {
+		return r, nil
+	}
+	var err error
+	r.list, r.stamp, err = readRevoked(file)
+	return r, err
+}
+
+// refresh reads the file again where it has changed, and reports whether it had.
+func (r *revoked) refresh() (changed bool, err error) {
+	if r.file == "" {
+		return false, nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var now stamp
+	if info, err := os.Stat(r.file); err == nil {
+		now = stamp{info.ModTime(), info.Size()}
+	}
+	if now == r.stamp && !r.broken {
+		return false, nil
+	}
+	wasBroken := r.broken
+	list, read, err := readRevoked(r.file)
+	if err == nil && now == (stamp{}) && len(r.list) > 0 {
+		err = &path.Error{What: "revoked " + r.file, Why: "it was there, and is gone", Hint: "put it back, or restart the node without it"}
+	}
+	if r.broken = err != nil; r.broken {
+		if wasBroken {
+			err = nil // it was said
+		}
+		return true, err
+	}
+	r.list, r.stamp = list, read
+	return true, nil
+}
+
+// holds reports whether a grant counts no longer.
+func (r *revoked) holds(g pathnode.Grant) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.broken || r.list.Holds(g)
+}

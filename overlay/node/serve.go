@@ -1,0 +1,116 @@
+package node
+
+import (
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"heddle/path/identity"
+	pathnode "heddle/path/node"
+)
+
+// counts are those of a node since it began.
+type counts struct {
+	flows, up, down atomic.Uint64
+
+	mu      sync.Mutex
+	refused map[pathnode.Reason]uint64
+}
+
+func (c *counts) refuse(why pathnode.Reason) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.refused == nil {
+		c.refused = map[pathnode.Reason]uint64{}
+	}
+	c.refused[why]++
+}
+
+// serve answers one request of somebody who proved a key.
+func (n *Node) serve(w http.ResponseWriter, r *http.Request) {
+	state := visitorOf(r).ConnectionState()
+	holder, err := identity.PeerKey(state)
+	if err != nil || state.NegotiatedProtocol != pathnode.Protocol {
+		n.refuse(w, r, &pathnode.Refusal{Reason: pathnode.ReasonRequest})
+		return
+	}
+	switch {
+	case r.Method == http.MethodConnect:
+		n.connect(w, r, holder)
+	case r.Method == http.MethodGet && r.URL.Path == pathnode.StatusURL:
+		n.status(w, r, holder)
+	case r.Method == http.MethodPost && r.URL.Path == pathnode.SurveyURL:
+		n.survey(w, r, holder)
+	case r.URL.Path == pathnode.NATURL || strings.HasPrefix(r.URL.Path, pathnode.NATURL+"/"):
+		n.nat(w, r, holder)
+	default:
+		n.refuse(w, r, &pathnode.Refusal{Reason: pathnode.ReasonRequest})
+	}
+}
+
+// refuse says why not. A connection that was refused anything ends.
+func (n *Node) refuse(w http.ResponseWriter, r *http.Request, why *pathnode.Refusal) {
+	n.counts.refuse(why.Reason)
+	n.log.Info("refused", "why", string(why.Reason), "from", r.RemoteAddr)
+	why.SetHeader(w.Header())
+	w.Header().Set("Connection", "close")
+	w.WriteHeader(why.Status())
+}
+
+// admit gives the account of the grant that a request shows, or says why not. An empty mode is any.
+func (n *Node) admit(r *http.Request, holder identity.Key, mode string) (*account, *pathnode.Refusal) {
+	remote, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil || !n.failures.Take(remote.Addr()) {
+		return nil, &pathnode.Refusal{Reason: pathnode.ReasonBusy}
+	}
+	a, why := n.check(r.Header, holder)
+	if why != nil && why.Status() == http.StatusProxyAuthRequired {
+		return nil, why // it counts as a failure of that source
+	}
+	n.failures.GiveBack(remote.Addr())
+	if why != nil {
+		return nil, why
+	}
+	visitorOf(r).known()
+	return a, n.permit(a, mode)
+}
+
+// check reads and verifies the grant in a request.
+func (n *Node) check(h http.Header, holder identity.Key) (*account, *pathnode.Refusal) {
+	text := h.Get(pathnode.GrantHeader)
+	if text == "" {
+		return nil, &pathnode.Refusal{Reason: pathnode.ReasonMissing}
+	}
+	signed, err := pathnode.ParseGrant(text)
+	if err != nil {
+		return nil, &pathnode.Refusal{Reason: pathnode.ReasonMalformed, Detail: err.Error()}
+	}
+	if why := signed.Verify(pathnode.Use{Now: n.o.now(), Node: n.key, Holder: holder, Grantors: n.o.Grantors}); why != nil {
+		return nil, why
+	}
+	if n.revoked.holds(signed.Grant) {
+		return nil, &pathnode.Refusal{Reason: pathnode.ReasonRevoked}
+	}
+	a := n.ledger.account(signed)
+	if a == nil {
+		return nil, &pathnode.Refusal{Reason: pathnode.ReasonBusy}
+	}
+	return a, nil
+}
+
+// permit says whether the node and the grant are for a mode, and bytes are left.
+func (n *Node) permit(a *account, mode string) *pathnode.Refusal {
+	switch {
+	case mode == "":
+		return nil
+	case !n.offers(mode):
+		return &pathnode.Refusal{Reason: pathnode.ReasonNoMode, Detail: mode}
+	case !a.grant.Allows(mode):
+		return &pathnode.Refusal{Reason: pathnode.ReasonMode, Detail: mode}
+	case !a.left():
+		return &pathnode.Refusal{Reason: pathnode.ReasonUsedUp}
+	}
+	return nil
+}
