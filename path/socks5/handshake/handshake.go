@@ -37,6 +37,7 @@ type Reply byte
 const (
 	Succeeded          Reply = 0
 	Failure            Reply = 1
+	NotAllowed         Reply = 2
 	NetworkUnreachable Reply = 3
 	HostUnreachable    Reply = 4
 	Refused            Reply = 5

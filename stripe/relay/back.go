@@ -1,0 +1,187 @@
+package relay
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	"heddle/path/socks5/handshake"
+)
+
+// Back is the side that connects to programs.
+type Back struct {
+	// To is where the one program is that is served, HOST:PORT or unix:FILE; empty for none.
+	To string
+	// Allowed says which addresses SOCKS5 clients may go to; nil serves none of them.
+	Allowed func(netip.AddrPort) bool
+	// Log hears of what cannot be reached; nil is [slog.Default].
+	Log *slog.Logger
+}
+
+// dialPatience is for all addresses of a name together.
+const dialPatience = 30 * time.Second
+
+// Serve carries one session until it ends. It waits for the session's first byte as long as ctx lasts: sessions are
+// dialled ahead.
+func (b *Back) Serve(ctx context.Context, s Session) error {
+	stop := context.AfterFunc(ctx, func() { s.Abort("the server ends") })
+	defer stop()
+	var first [1]byte
+	if _, err := io.ReadFull(s, first[:]); errors.Is(err, io.EOF) {
+		return s.Close() // it was dialled ahead, and never used
+	} else if err != nil {
+		return err
+	}
+	switch {
+	case first[0] == plain && b.To != "":
+		return b.plain(ctx, s)
+	case first[0] == handshake.Version && b.Allowed != nil:
+		return b.socks(ctx, s)
+	case first[0] == plain:
+		s.Abort("this service is a SOCKS5 proxy: dial it with --socks")
+	case first[0] == handshake.Version:
+		s.Abort("this service is no SOCKS5 proxy: dial it with --listen")
+	default:
+		s.Abort("this service carries TCP programs: it does not know what else was sent")
+	}
+	return nil
+}
+
+func (b *Back) plain(ctx context.Context, s Session) error {
+	attempt, cancel := context.WithTimeout(ctx, dialPatience)
+	p, err := dialProgram(attempt, b.To)
+	cancel()
+	if err != nil {
+		b.log().Warn("the program that is served cannot be reached", "to", b.To, "error", err)
+		s.Abort("the program that is served cannot be reached: " + short(err))
+		return err
+	}
+	return join(ctx, s, p, p)
+}
+
+func (b *Back) log() *slog.Logger {
+	if b.Log != nil {
+		return b.Log
+	}
+	return slog.Default()
+}
+
+// dialProgram connects to HOST:PORT or unix:FILE. MPTCP stays off: it would add paths of its own.
+func dialProgram(ctx context.Context, to string) (program, error) {
+	var d net.Dialer
+	d.SetMultipathTCP(false)
+	network, address := "tcp", to
+	if file, ok := strings.CutPrefix(to, "unix:"); ok {
+		network, address = "unix", file
+	}
+	c, err := d.DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	return c.(program), nil // *net.TCPConn or *net.UnixConn
+}
+
+// socks serves one request of a SOCKS5 client, whose first byte is read already.
+func (b *Back) socks(ctx context.Context, s Session) error {
+	in := io.MultiReader(bytes.NewReader([]byte{handshake.Version}), s)
+	if plain, err := handshake.Negotiate(in, s); err != nil {
+		return err
+	} else if !plain {
+		return s.Close()
+	}
+	command, to, err := handshake.ReadRequest(s)
+	answer := func(r handshake.Reply) error {
+		return errors.Join(handshake.WriteReply(s, r, netip.AddrPort{}), s.Close())
+	}
+	switch {
+	case errors.Is(err, handshake.ErrAddressType):
+		return answer(handshake.AddressUnknown)
+	case err != nil:
+		return err
+	case command != handshake.Connect:
+		return answer(handshake.CommandUnknown)
+	}
+	p, err := b.exit(ctx, to)
+	if err != nil {
+		b.log().Debug("a SOCKS5 client is not connected", "error", err)
+		return answer(replyFor(err))
+	}
+	if err := handshake.WriteReply(s, handshake.Succeeded, netip.AddrPort{}); err != nil {
+		reset(p)
+		return err
+	}
+	return join(ctx, s, p, p)
+}
+
+// errForbidden says that a target is not among those that are allowed.
+var errForbidden = errors.New("the target is not allowed")
+
+// exit connects to a target that is allowed, by the addresses that this machine's resolver gives.
+func (b *Back) exit(ctx context.Context, to handshake.Target) (program, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialPatience)
+	defer cancel()
+	addrs := []netip.Addr{to.Addr}
+	if to.Name != "" {
+		var err error
+		if addrs, err = net.DefaultResolver.LookupNetIP(ctx, "ip", to.Name); err != nil {
+			return nil, err
+		}
+	}
+	const most = 6 // addresses of one name that are tried
+	failed := errForbidden
+	for i, a := range addrs[:min(len(addrs), most)] {
+		at := netip.AddrPortFrom(a.Unmap(), to.Port)
+		if !b.Allowed(at) {
+			continue
+		}
+		// One dead address must not use up the time of the others.
+		attempt, cancel := context.WithTimeout(ctx, dialPatience/time.Duration(min(len(addrs), most)-i))
+		p, err := dialProgram(attempt, at.String())
+		cancel()
+		if err == nil {
+			return p, nil
+		}
+		failed = err
+	}
+	return nil, failed
+}
+
+func replyFor(err error) handshake.Reply {
+	var lookup *net.DNSError
+	switch {
+	case errors.Is(err, errForbidden):
+		return handshake.NotAllowed
+	case errors.As(err, &lookup), errors.Is(err, syscall.EHOSTUNREACH):
+		return handshake.HostUnreachable
+	case errors.Is(err, syscall.ENETUNREACH):
+		return handshake.NetworkUnreachable
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return handshake.Refused
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
+		return handshake.TimedOut
+	}
+	return handshake.Failure
+}
+
+// short gives the reason of a failed dial without addresses.
+func short(err error) string {
+	if e, ok := errors.AsType[*net.OpError](err); ok {
+		err = e.Err
+	}
+	if e, ok := errors.AsType[syscall.Errno](err); ok {
+		return e.Error()
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return "it does not answer"
+	}
+	return fmt.Sprintf("%T", err)
+}

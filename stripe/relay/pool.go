@@ -1,0 +1,161 @@
+package relay
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Pool keeps sessions dialled ahead, so that the first byte of a connection waits for no handshake.
+type Pool struct {
+	dial func(context.Context) (Session, error)
+	want int
+	log  *slog.Logger
+	wake chan struct{} // holds one token where something is to be looked at
+
+	mu   sync.Mutex
+	warm []Session
+	used map[Session]bool
+	why  error // why the last dialling failed, nil once one worked
+}
+
+// NewPool makes a pool of want warm sessions, which [Pool.Run] dials. log may be nil.
+func NewPool(want int, dial func(context.Context) (Session, error), log *slog.Logger) *Pool {
+	if log == nil {
+		log = slog.Default()
+	}
+	return &Pool{dial: dial, want: want, log: log, wake: make(chan struct{}, 1), used: map[Session]bool{}}
+}
+
+// How often warm sessions are looked at, and how long a failed dialling is not tried again: longer each time.
+const (
+	lookEvery    = 2 * time.Second
+	firstPause   = time.Second
+	longestPause = time.Minute
+)
+
+// Run keeps the pool full until ctx ends, and ends all sessions then.
+func (p *Pool) Run(ctx context.Context) {
+	defer p.end()
+	wait := firstPause
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		p.dropDead()
+		if p.missing() {
+			if p.fill(ctx) {
+				wait = firstPause
+			} else {
+				pause(ctx, wait)
+				wait = min(2*wait, longestPause)
+			}
+			continue
+		}
+		select {
+		case <-ctx.Done():
+		case <-p.wake:
+		case <-tick.C:
+		}
+	}
+}
+
+// fill dials one session.
+func (p *Pool) fill(ctx context.Context) bool {
+	s, err := p.dial(ctx)
+	if ctx.Err() != nil {
+		if err == nil {
+			s.Abort("the relay ends")
+		}
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err != nil && (p.why == nil || p.why.Error() != err.Error()) {
+		p.log.Warn("no session can be dialled ahead", "error", err)
+	}
+	if p.why = err; err != nil {
+		return false
+	}
+	p.warm = append(p.warm, s)
+	return true
+}
+
+func (p *Pool) missing() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.warm) < p.want
+}
+
+// ready reports whether a session could carry something now.
+func ready(s Session) bool { return s.Status().State == "running" }
+
+// dropDead ends warm sessions that could carry nothing.
+func (p *Pool) dropDead() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.warm = slices.DeleteFunc(p.warm, func(s Session) bool {
+		if ready(s) {
+			return false
+		}
+		s.Abort("it could not be used")
+		return true
+	})
+}
+
+// Get gives a session to be used: a warm one, or else one that it dials. It is the caller's to end, and to give back to
+// [Pool.Done].
+func (p *Pool) Get(ctx context.Context) (Session, error) {
+	p.dropDead()
+	p.mu.Lock()
+	var s Session
+	if len(p.warm) > 0 {
+		s = p.warm[0]
+		p.warm = slices.Delete(p.warm, 0, 1)
+		p.used[s] = true
+	}
+	p.mu.Unlock()
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+	if s != nil {
+		return s, nil
+	}
+	s, err := p.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	p.used[s] = true
+	p.mu.Unlock()
+	return s, nil
+}
+
+// Done forgets a session that [Pool.Get] gave.
+func (p *Pool) Done(s Session) {
+	p.mu.Lock()
+	delete(p.used, s)
+	p.mu.Unlock()
+}
+
+// Sessions gives all there are, for their status: those that wait, and those in use. why says what keeps the pool from
+// being filled.
+func (p *Pool) Sessions() (warm, used []Session, why error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for s := range p.used {
+		used = append(used, s)
+	}
+	return slices.Clone(p.warm), used, p.why
+}
+
+func (p *Pool) end() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, s := range p.warm {
+		s.Abort("the relay ends")
+	}
+	p.warm = nil
+}

@@ -1,0 +1,115 @@
+// Package relay carries the connections of TCP programs over sessions of package stripe: one session a connection.
+//
+// On one device a [Front] listens for programs, as a plain port or as a SOCKS5 proxy; on the other a [Back] takes each
+// session to the program that it is for, or to where a SOCKS5 client asked to go. A [Pool] keeps sessions dialled ahead.
+//
+// The first byte of a session's stream says what follows: 1, and the bytes of a connection to the one program that is
+// served; or 5, which begins a SOCKS5 conversation (RFC 1928).
+//
+// Do not use it for datagrams, nor to let strangers out: a Back trusts whom the listener lets in.
+package relay
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"heddle/stripe"
+)
+
+// Session is what a [stripe.Conn] does for a relay.
+type Session interface {
+	net.Conn
+	CloseWrite() error
+	Abort(why string)
+	Status() stripe.Status
+}
+
+// plain is the first byte of a session to the one program that is served. SOCKS5 begins with its version.
+const plain = 1
+
+// copyBytes are carried at a time, in bytes: several segments for each path.
+const copyBytes = 256 << 10
+
+var buffers = sync.Pool{New: func() any { return new([copyBytes]byte) }}
+
+// pour copies one direction, and passes its end on.
+func pour(to interface {
+	io.Writer
+	CloseWrite() error
+}, from io.Reader) error {
+	buffer := buffers.Get().(*[copyBytes]byte)
+	defer buffers.Put(buffer)
+	// The wrappers hide what would copy in pieces of its own size.
+	if _, err := io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{from}, buffer[:]); err != nil {
+		return err
+	}
+	return to.CloseWrite()
+}
+
+// program is the connection of a program: TCP, or a unix socket.
+type program interface {
+	net.Conn
+	CloseWrite() error
+}
+
+// join carries bytes between a session and a program until both directions have ended. Where one breaks, both sides
+// learn that the stream is not whole: the session is aborted and the program's connection is reset. in is where the
+// program's bytes come from, which may have some of them already.
+func join(ctx context.Context, s Session, p program, in io.Reader) error {
+	stop := context.AfterFunc(ctx, func() {
+		reset(p)
+		s.Abort("the relay ends")
+	})
+	defer stop()
+	var first error // what broke; the rest follows from it
+	var once sync.Once
+	var both sync.WaitGroup
+	carry := func(err error) {
+		if err != nil {
+			once.Do(func() {
+				first = err
+				reset(p)
+				s.Abort(reason(err))
+			})
+		}
+	}
+	both.Go(func() { carry(pour(s, in)) })
+	both.Go(func() { carry(pour(p, s)) })
+	both.Wait()
+	if first != nil {
+		return first
+	}
+	p.Close()
+	return s.Close()
+}
+
+// reset ends a program's connection so that it does not take the end for that of the stream.
+func reset(p net.Conn) {
+	if tcp, ok := p.(interface{ SetLinger(int) error }); ok {
+		_ = tcp.SetLinger(0)
+	}
+	p.Close()
+}
+
+// reason is what the other side may know of an error: not this machine's addresses.
+func reason(err error) string {
+	if e, ok := errors.AsType[*net.OpError](err); ok {
+		return "the program's connection: " + e.Err.Error()
+	}
+	return "the connection broke"
+}
+
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
