@@ -1,0 +1,350 @@
+package mptcp
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"heddle/path"
+	"heddle/path/identity"
+)
+
+const (
+	lookEvery = 50 * time.Millisecond
+	// piece is how much is written between two looks whether enough subflows are up.
+	piece = 64 << 10
+	// unsent bounds what the kernel takes without sending: what it takes it sends by whatever is left.
+	unsent = 256 << 10
+)
+
+// Conn is one connection. Read and Write may run at once.
+type Conn struct {
+	tls     *tls.Conn
+	tcp     *net.TCPConn
+	socket  socket
+	peer    identity.Key
+	service string
+	since   time.Time
+	token   uint32
+
+	min       int
+	degrade   bool
+	patience  time.Duration
+	listening bool
+	log       *slog.Logger
+
+	deadline path.Deadline
+	closed   chan struct{} // by Close, or where it fails
+	shut     sync.Once
+
+	mu       sync.Mutex
+	subflows []*way
+	open     bool          // enough are up
+	changed  chan struct{} // closed and replaced where open changes
+	lacking  time.Time     // since when it is not open
+	complete bool          // once enough were up
+	ended    bool          // this side ended its stream
+	failure  error
+}
+
+var _ net.Conn = (*Conn)(nil)
+
+func newConn(tcp *net.TCPConn, secure *tls.Conn, min int, degrade bool, patience time.Duration, log *slog.Logger) (*Conn, error) {
+	raw, err := tcp.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	c := &Conn{tls: secure, tcp: tcp, socket: socket{raw}, since: time.Now(), min: min, degrade: degrade, patience: patience, log: log,
+		closed: make(chan struct{}), changed: make(chan struct{}), lacking: time.Now()}
+	i, err := c.socket.info()
+	if err != nil || i.fallback {
+		return nil, &path.Error{What: "mptcp", Why: "the connection to " + tcp.RemoteAddr().String() + " fell back to plain TCP", Err: err,
+			Hint: "somebody on the way takes MPTCP's options out, or the node ends TCP itself: it must be in nat mode"}
+	}
+	c.token = i.token
+	// Since Linux 6.10; without it more is sent over what is left once a subflow dies.
+	_ = c.socket.do(func(fd int) error { return unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, unsent) })
+	return c, nil
+}
+
+// required is how many subflows must be up. c.mu is held.
+func (c *Conn) required() int {
+	if c.degrade && c.complete {
+		return 1
+	}
+	return c.min
+}
+
+// look asks the kernel how the subflows are, and adds what is missing where dial is set.
+func (c *Conn) look(dialMissing bool) (up int, err error) {
+	now, err := c.socket.subflows()
+	if err != nil {
+		return 0, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var changed []*way
+	c.subflows, changed = observe(c.subflows, now, c.listening)
+	for _, w := range changed {
+		c.log.Info("mptcp subflow", "path", w.Name, "to", w.To, "state", w.State, "why", w.Why)
+	}
+	if dialMissing && !c.listening {
+		err = dial(c.subflows, c.token, time.Now())
+	}
+	up = healthy(c.subflows)
+	if open := up >= c.required(); open != c.open {
+		c.open, c.lacking = open, time.Now()
+		close(c.changed)
+		c.changed = make(chan struct{})
+	}
+	c.complete = c.complete || c.open
+	return up, err
+}
+
+// await waits until need subflows are up.
+func (c *Conn) await(ctx context.Context, need int) error {
+	var last error
+	for wait := time.Millisecond; ; wait = min(2*wait, 20*time.Millisecond) {
+		up, err := c.look(true)
+		if up >= need {
+			return nil
+		}
+		if err != nil && !errors.Is(err, unix.ENOTCONN) { // that is: not yet, for the kernel
+			last = err
+		}
+		if !errors.Is(last, unix.EPERM) && ctx.Err() == nil {
+			select {
+			case <-time.After(wait):
+				continue
+			case <-ctx.Done():
+			}
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return notUp(c.subflows, need, last)
+	}
+}
+
+// watch looks after the subflows until the connection ends.
+func (c *Conn) watch() {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-c.closed:
+			return
+		case <-tick.C:
+		}
+		if c.over() {
+			return
+		}
+		_, err := c.look(true)
+		c.mu.Lock()
+		lost := !c.open && time.Since(c.lacking) >= c.patience
+		var why error
+		if lost {
+			why = notUp(c.subflows, c.required(), nil)
+		}
+		c.mu.Unlock()
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			return
+		case lost && c.socket.ended(): // what arrived can still be read
+			c.stop(why)
+			return
+		case lost:
+			c.stop(why)
+			abort(c.tcp)
+			return
+		}
+	}
+}
+
+// over reports that both sides have ended their stream: the kernel takes the subflows down then.
+func (c *Conn) over() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ended && c.socket.ended()
+}
+
+// stop makes writing fail.
+func (c *Conn) stop(why error) {
+	c.mu.Lock()
+	if c.failure == nil {
+		c.failure = why
+	}
+	c.mu.Unlock()
+	c.log.Warn("mptcp connection ends", "peer", c.peer.Short(), "err", why)
+	c.shut.Do(func() { close(c.closed) })
+}
+
+// pass waits until enough subflows are up.
+func (c *Conn) pass() error {
+	late := c.deadline.Passed()
+	for {
+		c.mu.Lock()
+		open, changed, failure := c.open, c.changed, c.failure
+		c.mu.Unlock()
+		switch {
+		case failure != nil:
+			return failure
+		case c.isClosed():
+			return net.ErrClosed
+		case open:
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-c.closed:
+		case <-late:
+			return os.ErrDeadlineExceeded
+		}
+	}
+}
+
+func (c *Conn) isClosed() bool {
+	select {
+	case <-c.closed:
+		return true
+	default:
+		return false
+	}
+}
+
+// Write sends p. It waits while fewer subflows are up than are required, and fails for good where that lasts.
+func (c *Conn) Write(p []byte) (n int, err error) {
+	for {
+		if err := c.pass(); err != nil {
+			return n, err
+		}
+		one, err := c.tls.Write(p[n:min(len(p), n+piece)])
+		if n += one; err != nil {
+			return n, c.broken(err)
+		}
+		if n == len(p) {
+			return n, nil
+		}
+	}
+}
+
+// Read gives what arrived, in order. It returns [io.EOF] only where the peer ended its stream.
+func (c *Conn) Read(p []byte) (int, error) {
+	n, err := c.tls.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = c.broken(err)
+	}
+	return n, err
+}
+
+// broken says why the connection broke off where that is known.
+func (c *Conn) broken(err error) error {
+	c.mu.Lock()
+	failure := c.failure
+	c.mu.Unlock()
+	switch {
+	case failure != nil:
+		return failure
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, net.ErrClosed):
+		return err
+	}
+	return &path.Error{What: "mptcp connection", Why: "broke off", Err: err,
+		Hint: "a side that lacks a required path ends the connection: look at its log"}
+}
+
+// CloseWrite ends this side's stream; the peer may go on with its own. It first waits until the peer's kernel has all that
+// was written, for as long as Patience, and says so where that is not so.
+func (c *Conn) CloseWrite() error {
+	if err := c.pass(); err != nil {
+		return err
+	}
+	if err := c.tls.CloseWrite(); err != nil {
+		return c.broken(err)
+	}
+	// Once both sides have ended, the kernel forgets the subflows, and what they carried.
+	if err := c.drain(); err != nil {
+		return err
+	}
+	_, _ = c.look(false)
+	c.mu.Lock()
+	c.ended = true
+	c.mu.Unlock()
+	return c.tcp.CloseWrite()
+}
+
+// Close ends the connection, as [Conn.CloseWrite] does first. What the kernel still holds where that fails is not sent.
+func (c *Conn) Close() error {
+	if c.isClosed() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		abort(c.tcp)
+		return c.failure
+	}
+	c.mu.Lock()
+	ended := c.ended
+	c.mu.Unlock()
+	var err error
+	if !ended {
+		err = c.CloseWrite()
+	}
+	c.shut.Do(func() { close(c.closed) })
+	if err != nil {
+		abort(c.tcp)
+		return err
+	}
+	return c.tcp.Close()
+}
+
+// drain waits until all is acknowledged.
+func (c *Conn) drain() error {
+	late := time.NewTimer(c.patience)
+	defer late.Stop()
+	for wait := time.Millisecond; ; wait = min(2*wait, 20*time.Millisecond) {
+		if i, err := c.socket.info(); err != nil || i.unacknowledged == 0 {
+			return err
+		}
+		select {
+		case <-time.After(wait):
+		case <-c.closed:
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return c.failure
+		case <-late.C:
+			return &path.Error{What: "mptcp connection", Why: fmt.Sprintf("the peer did not take all within %v", c.patience)}
+		}
+	}
+}
+
+// Peer is the key that the other side proved.
+func (c *Conn) Peer() identity.Key { return c.peer }
+
+// Service is what the connection was asked for.
+func (c *Conn) Service() string { return c.service }
+
+// LocalAddr is the address of the first subflow at this side.
+func (c *Conn) LocalAddr() net.Addr { return c.tcp.LocalAddr() }
+
+// RemoteAddr is where the first subflow goes.
+func (c *Conn) RemoteAddr() net.Addr { return c.tcp.RemoteAddr() }
+
+// SetDeadline sets the deadlines for reading and for writing.
+func (c *Conn) SetDeadline(t time.Time) error {
+	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
+}
+
+// SetReadDeadline bounds how long Read waits.
+func (c *Conn) SetReadDeadline(t time.Time) error { return c.tls.SetReadDeadline(t) }
+
+// SetWriteDeadline bounds how long Write waits. After a time-out within a record nothing more can be written (crypto/tls).
+func (c *Conn) SetWriteDeadline(t time.Time) error {
+	c.deadline.Set(t)
+	return c.tls.SetWriteDeadline(t)
+}

@@ -1,0 +1,335 @@
+package mptcp
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"heddle/path"
+	"heddle/path/identity"
+)
+
+func fresh(t *testing.T) identity.Identity {
+	t.Helper()
+	id, err := identity.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// listen starts a listener in the server.
+func (w *world) listen(o ListenOptions) (l *Listener) {
+	w.t.Helper()
+	w.do(w.server, func() error {
+		var config net.ListenConfig
+		config.SetMultipathTCP(true)
+		plain, err := config.Listen(w.t.Context(), "tcp", ":7000")
+		if err != nil {
+			return err
+		}
+		o.Log = slog.New(slog.NewTextHandler(testWriter{w.t}, nil))
+		l, err = NewListener(plain, o)
+		return err
+	})
+	w.t.Cleanup(func() { l.Close() })
+	return l
+}
+
+type testWriter struct{ t *testing.T }
+
+func (w testWriter) Write(p []byte) (int, error) {
+	w.t.Log(strings.TrimSpace(string(p)))
+	return len(p), nil
+}
+
+// dial connects from the client, with a subflow to each of the server's addresses.
+func (w *world) dial(o Options) (c *Conn, err error) {
+	w.t.Helper()
+	if o.Subflows == nil {
+		o.Subflows = []Subflow{{Name: "a", To: serverAddr(1)}, {Name: "b", To: serverAddr(2)}}
+	}
+	for i, n := range []byte{1, 2} { // a subflow leaves from the address of its link
+		if i < len(o.Subflows) && !o.Subflows[i].From.IsValid() {
+			o.Subflows[i].From = serverAddr(int(n)).Addr().Next()
+		}
+	}
+	o.SetPathManager = true
+	w.do(w.client, func() error { c, err = Dial(w.t.Context(), o); return nil })
+	return c, err
+}
+
+// pair is a connection that is up, seen from both sides.
+func (w *world) pair(o Options) (client, server *Conn) {
+	w.t.Helper()
+	id := fresh(w.t)
+	l := w.listen(ListenOptions{Identity: id, Accept: func(identity.Key) error { return nil }, Patience: o.Patience})
+	accepted := make(chan *Conn, 1)
+	go func() {
+		if c, err := l.Accept(); err == nil {
+			accepted <- c
+		}
+	}()
+	o.Identity, o.Peer = fresh(w.t), id.Key()
+	client, err := w.dial(o)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { abort(client.tcp) })
+	select {
+	case server = <-accepted:
+	case <-time.After(10 * time.Second):
+		w.t.Fatal("the server does not let the connection in")
+	}
+	w.t.Cleanup(func() { abort(server.tcp) })
+	if server.Peer() != o.Identity.Key() || client.Peer() != id.Key() || server.Service() != o.Service {
+		w.t.Errorf("the server sees %v, %q", server.Peer(), server.Service())
+	}
+	return client, server
+}
+
+func TestStreamTakesBothSubflows(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	before := w.pathManager()
+	client, server := w.pair(Options{Service: "files"})
+	if after := w.pathManager(); after != before {
+		t.Errorf("net.mptcp.pm_type was %q and is %q", before, after)
+	}
+	const size = 32 << 20
+	sum, served := make(chan [32]byte, 1), make(chan struct{})
+	go func() {
+		defer close(served)
+		h := sha256.New()
+		_, err := io.Copy(h, server)
+		if err != nil {
+			t.Error(err)
+		}
+		sum <- [32]byte(h.Sum(nil))
+		if _, err := server.Write([]byte("thanks")); err != nil {
+			t.Error(err)
+		}
+		if err := server.Close(); err != nil {
+			t.Errorf("the server's end: %v", err)
+		}
+	}()
+	h := sha256.New()
+	source := io.TeeReader(io.LimitReader(rand.NewChaCha8([32]byte{}), size), h)
+	if n, err := io.Copy(client, source); n != size || err != nil {
+		t.Fatalf("%d, %v", n, err)
+	}
+	if err := client.drain(); err != nil {
+		t.Fatal(err)
+	}
+	s := client.Status()
+	if err := client.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if answer, err := io.ReadAll(client); string(answer) != "thanks" || err != nil {
+		t.Errorf("%q, %v", answer, err)
+	}
+	if got := <-sum; got != [32]byte(h.Sum(nil)) {
+		t.Error("the stream was changed")
+	}
+	var total uint64
+	for _, p := range s.Paths {
+		if p.Joins != 1 || p.Up.Share < 0.05 {
+			t.Errorf("path %s: %+v", p.Name, p)
+		}
+		total += p.Up.Bytes
+	}
+	if total < size || len(s.Paths) != 2 || s.MinPaths != 2 {
+		t.Errorf("%+v", s)
+	}
+	if err := client.Close(); err != nil {
+		t.Errorf("close: %v", err)
+	}
+	if s := client.Status(); s.State != "closed" || s.Why != "" {
+		t.Errorf("after the end: %+v", s)
+	}
+	<-served
+	if _, err := client.Write([]byte("x")); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("written after the end: %v", err)
+	}
+}
+
+// Without all subflows nothing is written, and the error names the one that is missing.
+func TestNothingBelowTheRequiredSubflows(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	id := fresh(t)
+	accepted := make(chan *Conn, 1)
+	l := w.listen(ListenOptions{Identity: id, Accept: func(identity.Key) error { return nil }})
+	go func() {
+		if c, err := l.Accept(); err == nil {
+			accepted <- c
+		}
+	}()
+	w.cut(2, false)
+	o := Options{Identity: fresh(t), Peer: id.Key(), Patience: 1500 * time.Millisecond}
+	_, err := w.dial(o)
+	if known, ok := errors.AsType[*path.Error](err); !ok || !strings.Contains(known.Why, "1 of 2 paths are up") || !strings.Contains(known.Why, "b (10.9.2.1:7000)") || known.Hint == "" {
+		t.Fatalf("%v", err)
+	}
+	select {
+	case c := <-accepted:
+		t.Errorf("the server let it in: %+v", c.Status())
+	default:
+	}
+	o.MinPaths = 1
+	c, err := w.dial(o)
+	if err != nil {
+		t.Fatalf("with one required: %v", err)
+	}
+	if s := (<-accepted).Status(); s.State != "running" || s.MinPaths != 1 {
+		t.Errorf("%+v", s)
+	}
+	if _, err := c.Write([]byte("x")); err != nil {
+		t.Error(err)
+	}
+	abort(c.tcp)
+}
+
+// When a required subflow dies, both sides stop writing, and end the connection where it does not come back.
+func TestDeadSubflowEndsTheConnection(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	client, server := w.pair(Options{Patience: 2 * time.Second})
+	go io.Copy(io.Discard, client)
+	go io.Copy(io.Discard, server)
+	w.cut(2, false)
+	chunk := bytes.Repeat([]byte("x"), 16<<10)
+	fill := func(c *Conn) error {
+		for end := time.Now().Add(30 * time.Second); time.Now().Before(end); {
+			if _, err := c.Write(chunk); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	other := make(chan error, 1)
+	go func() { other <- fill(server) }()
+	err := fill(client)
+	if err == nil {
+		t.Fatal("written for 30 s after a required path died")
+	}
+	// Whichever side gave up first told the other by a reset.
+	serverErr := <-other
+	named := func(err error) bool {
+		known, ok := errors.AsType[*path.Error](err)
+		return ok && strings.Contains(known.Why, "of 2 paths are up, and 2 are required")
+	}
+	if !named(err) && !named(serverErr) {
+		t.Errorf("client: %v; server: %v", err, serverErr)
+	}
+	if s := client.Status(); s.State != "failed" && s.State != "stopped" {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestDegradeGoesOn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	client, server := w.pair(Options{Patience: 4 * time.Second, Degrade: true})
+	go io.Copy(io.Discard, client)
+	w.cut(1, false) // the first one, which carried the handshake
+	chunk := bytes.Repeat([]byte("x"), 16<<10)
+	done := make(chan error, 1)
+	go func() {
+		_, err := io.ReadFull(server, make([]byte, 200*len(chunk)))
+		done <- err
+	}()
+	for range 200 {
+		if _, err := client.Write(chunk); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		s := client.Status()
+		if s.State == "running" && s.Paths[0].State != stateUp && s.Paths[1].State == stateUp && strings.Contains(s.Claim, "whatever is left") {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%+v", s)
+		}
+	}
+}
+
+func TestStrangersStayOutside(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	id, friend := fresh(t), fresh(t)
+	w.listen(ListenOptions{Identity: id,
+		Accept: func(k identity.Key) error {
+			if k != friend.Key() {
+				return errors.New("a stranger")
+			}
+			return nil
+		},
+		Service: func(_ identity.Key, service string) error {
+			if service != "files" {
+				return errors.New("no such service\x1b[2J")
+			}
+			return nil
+		}})
+	if _, err := w.dial(Options{Identity: fresh(t), Peer: id.Key(), Service: "files", Patience: 3 * time.Second}); err == nil {
+		t.Error("a stranger came in")
+	}
+	_, err := w.dial(Options{Identity: friend, Peer: id.Key(), Service: "other"})
+	if refusal, ok := errors.AsType[*Refusal](err); !ok || refusal.Why != "no such service?[2J" {
+		t.Errorf("another service: %v", err)
+	}
+	_, err = w.dial(Options{Identity: friend, Peer: fresh(t).Key(), Service: "files"})
+	if wrong, ok := errors.AsType[*identity.KeyError](err); !ok || wrong.Got != id.Key() {
+		t.Errorf("another server: %v", err)
+	}
+	// Four paths are more than the server's kernel lets a connection have.
+	four := []Subflow{{Name: "a", To: serverAddr(1)}, {Name: "b", To: serverAddr(2)}, {Name: "c", To: serverAddr(1), From: serverAddr(2).Addr().Next()}, {Name: "d", To: serverAddr(2), From: serverAddr(1).Addr().Next()}}
+	_, err = w.dial(Options{Subflows: four, Identity: friend, Peer: id.Key(), Service: "files", Patience: 3 * time.Second})
+	if refusal, ok := errors.AsType[*Refusal](err); !ok || !strings.Contains(refusal.Why, "ip mptcp limits") {
+		t.Errorf("four paths: %v", err)
+	}
+}
+
+func TestPlainTCPIsRefused(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	id := fresh(t)
+	w.do(w.server, func() error {
+		var config net.ListenConfig
+		config.SetMultipathTCP(false)
+		l, err := config.Listen(t.Context(), "tcp", ":7000")
+		if err != nil {
+			return err
+		}
+		t.Cleanup(func() { l.Close() })
+		return nil
+	})
+	_, err := w.dial(Options{Identity: fresh(t), Peer: id.Key(), Patience: 3 * time.Second})
+	if known, ok := errors.AsType[*path.Error](err); !ok || !strings.Contains(known.Why, "plain TCP") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestSettingIsNotChangedUnasked(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.do(w.client, func() error {
+		_, err := Dial(context.Background(), Options{Subflows: []Subflow{{Name: "a", To: serverAddr(1)}}, Identity: fresh(t), Peer: fresh(t).Key()})
+		if known, ok := errors.AsType[*path.Error](err); !ok || !strings.Contains(known.Hint, "net.mptcp.pm_type=1") {
+			t.Errorf("%v", err)
+		}
+		return nil
+	})
+}

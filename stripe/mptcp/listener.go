@@ -1,0 +1,197 @@
+package mptcp
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"heddle/path"
+	"heddle/path/identity"
+)
+
+// ListenOptions say who may come in.
+type ListenOptions struct {
+	Identity identity.Identity
+	// Accept says whether the holder of a key may come in; nil refuses everybody.
+	Accept func(identity.Key) error
+	// Service says whether a peer may have a service; nil permits all. Its error is told to the peer.
+	Service func(peer identity.Key, service string) error
+	// Patience is as in [Options].
+	Patience time.Duration
+	Log      *slog.Logger
+}
+
+const (
+	// maxStrangers is how many connections at a time may be here that have not proved a key and been let in.
+	maxStrangers = 128
+	// introduction is how long they may take for it.
+	introduction = 15 * time.Second
+)
+
+// Listener takes connections of several subflows.
+type Listener struct {
+	listener  net.Listener
+	o         ListenOptions
+	config    *tls.Config
+	strangers chan struct{}
+	ready     chan *Conn
+	ctx       context.Context
+	cancel    context.CancelFunc
+	wait      sync.WaitGroup
+
+	mu  sync.Mutex
+	err error // why the listener ended
+}
+
+// NewListener serves what arrives at l, which it closes at its end. For l, take a [net.ListenConfig] with
+// SetMultipathTCP(true). Nodes connect to it as the client's own kernel asks, so that it needs no privilege; the kernel's
+// limit of subflows must allow for them.
+func NewListener(l net.Listener, o ListenOptions) (*Listener, error) {
+	if err := supported(); err != nil {
+		return nil, err
+	}
+	if o.Patience == 0 {
+		o.Patience = DefaultPatience
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	accept := o.Accept
+	if accept == nil {
+		accept = func(identity.Key) error { return errors.New("nobody is let in") }
+	}
+	config, err := o.Identity.Server(accept, Protocol)
+	if err != nil {
+		return nil, &path.Error{What: "mptcp", Why: err.Error()}
+	}
+	s := &Listener{listener: l, o: o, config: config, strangers: make(chan struct{}, maxStrangers), ready: make(chan *Conn)}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.wait.Go(s.run)
+	return s, nil
+}
+
+func (l *Listener) run() {
+	defer l.cancel()
+	for {
+		c, err := l.listener.Accept()
+		if err != nil {
+			l.mu.Lock()
+			l.err = err
+			l.mu.Unlock()
+			return
+		}
+		select {
+		case l.strangers <- struct{}{}:
+		default:
+			abort(c.(*net.TCPConn))
+			continue
+		}
+		l.wait.Go(func() {
+			defer func() { <-l.strangers }()
+			l.meet(c.(*net.TCPConn))
+		})
+	}
+}
+
+// meet lets one connection in, or ends it.
+func (l *Listener) meet(tcp *net.TCPConn) {
+	ctx, cancel := context.WithTimeout(l.ctx, introduction)
+	defer cancel()
+	c, err := l.admit(ctx, tcp)
+	if err != nil {
+		l.o.Log.Warn("mptcp connection refused", "from", tcp.RemoteAddr(), "err", err)
+		_ = tcp.Close()
+		return
+	}
+	select {
+	case l.ready <- c:
+	case <-l.ctx.Done():
+		abort(tcp)
+	}
+}
+
+func (l *Listener) admit(ctx context.Context, tcp *net.TCPConn) (*Conn, error) {
+	if multi, err := tcp.MultipathTCP(); err != nil || !multi {
+		return nil, &path.Error{What: "mptcp", Why: "it speaks plain TCP", Err: err}
+	}
+	stop := context.AfterFunc(ctx, func() { _ = tcp.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	_ = tcp.SetKeepAliveConfig(keepAlive(l.o.Patience))
+	secure := tls.Server(tcp, l.config)
+	if err := secure.HandshakeContext(ctx); err != nil {
+		return nil, err
+	}
+	peer, err := identity.PeerKey(secure.ConnectionState())
+	if err != nil {
+		return nil, err
+	}
+	h, err := readHello(secure)
+	if err != nil {
+		return nil, err
+	}
+	if err := l.permits(peer, h); err != nil {
+		_, _ = secure.Write(encodeRefusal(err.Error()))
+		return nil, err
+	}
+	c, err := newConn(tcp, secure, h.min, h.degrade, l.o.Patience, l.o.Log)
+	if err != nil {
+		return nil, err
+	}
+	c.peer, c.service, c.listening = peer, h.service, true
+	if _, err := secure.Write([]byte{answerWelcome}); err != nil {
+		return nil, err
+	}
+	if err := c.await(ctx, h.min); err != nil {
+		return nil, err
+	}
+	if !stop() {
+		return nil, context.Cause(ctx)
+	}
+	if err := tcp.SetDeadline(time.Time{}); err != nil {
+		return nil, err
+	}
+	go c.watch()
+	return c, nil
+}
+
+// permits says why not.
+func (l *Listener) permits(peer identity.Key, h hello) error {
+	if most, err := limit(); err == nil && h.paths > most+1 {
+		return fmt.Errorf("its kernel lets a connection have %d paths, not %d: `ip mptcp limits set subflow %d` there changes that", most+1, h.paths, h.paths-1)
+	}
+	if l.o.Service != nil {
+		return l.o.Service(peer, h.service)
+	}
+	return nil
+}
+
+// Accept gives the next connection whose required subflows are all up.
+func (l *Listener) Accept() (*Conn, error) {
+	select {
+	case c := <-l.ready:
+		return c, nil
+	case <-l.ctx.Done():
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.err != nil {
+			return nil, l.err
+		}
+		return nil, net.ErrClosed
+	}
+}
+
+// Addr is where it listens.
+func (l *Listener) Addr() net.Addr { return l.listener.Addr() }
+
+// Close stops listening. Connections that were accepted go on.
+func (l *Listener) Close() error {
+	l.cancel()
+	err := l.listener.Close()
+	l.wait.Wait()
+	return err
+}

@@ -1,0 +1,137 @@
+package mptcp
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"net/netip"
+	"os"
+	"sync"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"heddle/path"
+)
+
+// The kernel's path manager speaks generic netlink (linux/mptcp.h; Documentation/netlink/specs/mptcp_pm.yaml).
+const (
+	familyName    = "mptcp_pm"
+	familyVersion = 1
+
+	commandGetLimits     = 6
+	commandSubflowCreate = 10
+
+	attrSubflows   = 3 // u32
+	attrToken      = 4 // u32
+	attrAddr       = 1 // nested
+	attrAddrRemote = 6 // nested
+
+	attrFamily = 1 // u16
+	attrID     = 2 // u8
+	attrAddr4  = 3
+	attrAddr6  = 4
+	attrPort   = 5 // u16
+)
+
+func ask(command uint8, attrs ...*nl.RtAttr) ([][]byte, error) {
+	family, err := netlink.GenlFamilyGet(familyName)
+	if err != nil {
+		return nil, err
+	}
+	request := nl.NewNetlinkRequest(int(family.ID), unix.NLM_F_ACK)
+	request.AddData(&nl.Genlmsg{Command: command, Version: familyVersion})
+	for _, a := range attrs {
+		request.AddData(a)
+	}
+	return request.Execute(unix.NETLINK_GENERIC, 0)
+}
+
+// create has the kernel add a subflow from an address of this machine to an address. id tells the subflow's own address
+// from others of the connection; the first subflow's is 0. A nil error says that the kernel tries.
+func create(token uint32, id uint8, from netip.Addr, to netip.AddrPort) error {
+	_, err := ask(commandSubflowCreate, nl.NewRtAttr(attrToken, nl.Uint32Attr(token)),
+		end(attrAddr, id, netip.AddrPortFrom(from, 0)), end(attrAddrRemote, 0, to))
+	return err
+}
+
+// end is one end of a subflow.
+func end(attr int, id uint8, a netip.AddrPort) *nl.RtAttr {
+	nested := nl.NewRtAttr(attr|unix.NLA_F_NESTED, nil)
+	family, addr := uint16(unix.AF_INET), attrAddr4
+	if a.Addr().Is6() {
+		family, addr = unix.AF_INET6, attrAddr6
+	}
+	nested.AddRtAttr(attrFamily, nl.Uint16Attr(family))
+	nested.AddRtAttr(addr, a.Addr().AsSlice())
+	if attr == attrAddr {
+		nested.AddRtAttr(attrID, []byte{id})
+	} else {
+		nested.AddRtAttr(attrPort, nl.Uint16Attr(a.Port()))
+	}
+	return nested
+}
+
+// limit is how many subflows besides the first the kernel's own path manager lets a peer add.
+func limit() (int, error) {
+	answers, err := ask(commandGetLimits)
+	if err != nil {
+		return 0, err
+	}
+	for _, answer := range answers {
+		attrs, err := nl.ParseRouteAttr(answer[nl.SizeofGenlmsg:])
+		if err != nil {
+			return 0, err
+		}
+		for _, a := range attrs {
+			if a.Attr.Type == attrSubflows && len(a.Value) >= 4 {
+				return int(binary.NativeEndian.Uint32(a.Value)), nil
+			}
+		}
+	}
+	return 0, errors.New("the kernel names no limit of subflows")
+}
+
+const (
+	enabledFile = "/proc/sys/net/mptcp/enabled"
+	managerFile = "/proc/sys/net/mptcp/pm_type" // since Linux 5.19: 0 the kernel's path manager, 1 one in user space
+)
+
+// supported says why this machine speaks no MPTCP.
+func supported() error {
+	value, err := os.ReadFile(enabledFile)
+	if err != nil {
+		return &path.Error{What: "mptcp", Why: "this kernel has none", Err: err, Hint: "use --plane stripe, which needs nothing of the kernel"}
+	}
+	if string(bytes.TrimSpace(value)) == "0" {
+		return &path.Error{What: "mptcp", Why: "it is switched off: net.mptcp.enabled is 0", Hint: "sysctl -w net.mptcp.enabled=1"}
+	}
+	return nil
+}
+
+// borrow sees that the next socket gets its subflows from user space: the kernel notes which path manager a socket has
+// when the socket is made. Where set, the setting is changed until giveBack, which may be called more than once.
+func borrow(set bool) (giveBack func() error, err error) {
+	value, err := os.ReadFile(managerFile)
+	if err != nil {
+		return nil, &path.Error{What: "mptcp", Why: "this kernel has no path manager in user space", Err: err, Hint: "it came with Linux 5.19; use --plane stripe"}
+	}
+	before := bytes.TrimSpace(value)
+	if string(before) == "1" {
+		return func() error { return nil }, nil
+	}
+	if !set {
+		return nil, &path.Error{What: "mptcp", Why: "subflows are not added by programs: net.mptcp.pm_type is " + string(before),
+			Hint: "`sysctl -w net.mptcp.pm_type=1`; --set-path-manager does it for the moment in which the socket is made"}
+	}
+	if err := os.WriteFile(managerFile, []byte("1"), 0); err != nil {
+		return nil, &path.Error{What: "mptcp", Why: "cannot set net.mptcp.pm_type", Err: err, Hint: "run as root or with CAP_NET_ADMIN, or use --plane stripe"}
+	}
+	return sync.OnceValue(func() error {
+		if err := os.WriteFile(managerFile, before, 0); err != nil {
+			return &path.Error{What: "mptcp", Why: "cannot set net.mptcp.pm_type back", Err: err, Hint: "sysctl -w net.mptcp.pm_type=" + string(before)}
+		}
+		return nil
+	}), nil
+}

@@ -1,0 +1,95 @@
+package mptcp
+
+import (
+	"net/netip"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"heddle/path/identity"
+)
+
+var (
+	here  = netip.MustParseAddrPort("192.0.2.1:4000")
+	other = netip.MustParseAddrPort("192.0.2.9:4001")
+	nodes = []netip.AddrPort{netip.MustParseAddrPort("198.51.100.1:20000"), netip.MustParseAddrPort("198.51.100.2:20000")}
+)
+
+func seen(local, remote netip.AddrPort, state uint8, sent uint64, unacked uint32, retransmits uint8) subflow {
+	return subflow{local: local, remote: remote, tcp: unix.TCPInfo{State: state, Bytes_sent: sent, Unacked: unacked, Retransmits: retransmits}}
+}
+
+// What the kernel says, step by step, and what is made of it.
+func TestObserve(t *testing.T) {
+	ways := newWays([]Subflow{{Name: "a", To: nodes[0]}, {Name: "b", To: nodes[1], From: other.Addr()}}, here.Addr())
+	if ways[0].source != here.Addr() || ways[1].source != other.Addr() || ways[0].id == 0 || ways[0].id == ways[1].id {
+		t.Errorf("sources %v and %v, ids %d and %d", ways[0].source, ways[1].source, ways[0].id, ways[1].id)
+	}
+	first := seen(here, nodes[0], unix.BPF_TCP_ESTABLISHED, 100, 0, 0)
+	moved := netip.AddrPortFrom(other.Addr(), 4999)
+	for i, step := range []struct {
+		now        []subflow
+		a, b       string
+		bytes      uint64 // of b
+		healthy    int
+		dialledYet bool
+	}{
+		{[]subflow{first}, stateUp, stateDialling, 0, 1, false},
+		{[]subflow{first, seen(here, nodes[1], unix.BPF_TCP_ESTABLISHED, 9, 0, 0)}, stateUp, stateDialling, 0, 1, false}, // from the wrong address
+		{[]subflow{first, seen(other, nodes[1], unix.BPF_TCP_SYN_SENT, 0, 1, 1)}, stateUp, stateDialling, 0, 1, true},
+		{[]subflow{seen(other, nodes[1], unix.BPF_TCP_ESTABLISHED, 10, 0, 0), first}, stateUp, stateUp, 10, 2, false},
+		{[]subflow{first, seen(other, nodes[1], unix.BPF_TCP_ESTABLISHED, 30, 4, 1)}, stateUp, stateStalled, 30, 1, false},
+		{[]subflow{first, seen(other, nodes[1], unix.BPF_TCP_ESTABLISHED, 40, 4, 0)}, stateUp, stateUp, 40, 2, false},
+		{[]subflow{first, seen(other, nodes[1], unix.BPF_TCP_CLOSE_WAIT, 40, 0, 0)}, stateUp, stateDown, 40, 1, false},
+		{[]subflow{first}, stateUp, stateDown, 40, 1, false},
+		{[]subflow{first, seen(moved, nodes[1], unix.BPF_TCP_ESTABLISHED, 5, 0, 0)}, stateUp, stateUp, 45, 2, false},
+		{nil, stateDown, stateDown, 45, 0, false},
+	} {
+		ways, _ = observe(ways, step.now, false)
+		a, b := ways[0], ways[1]
+		if a.State != step.a || b.State != step.b || b.Up.Bytes != step.bytes || healthy(ways) != step.healthy || b.dialled != step.dialledYet || len(ways) != 2 {
+			t.Errorf("step %d: a %s, b %+v", i, a.State, b)
+		}
+		if (b.State == stateUp) != (b.Why == "") {
+			t.Errorf("step %d: b is %s: %q", i, b.State, b.Why)
+		}
+	}
+}
+
+// A peer cannot make the side that listens remember ever more.
+func TestObserveIsBounded(t *testing.T) {
+	var ways []*way
+	for i := range 200 {
+		from := netip.AddrPortFrom(nodes[0].Addr(), uint16(1000+i))
+		ways, _ = observe(ways, []subflow{seen(here, from, unix.BPF_TCP_ESTABLISHED, 1, 0, 0)}, true)
+		if len(ways) > 2*MaxPaths+1 || healthy(ways) != 1 || ways[len(ways)-1].To != from {
+			t.Fatalf("%d ways after %d subflows, %d up", len(ways), i, healthy(ways))
+		}
+	}
+}
+
+func TestOptionsThatContradict(t *testing.T) {
+	id := fresh(t)
+	good := func() Options {
+		return Options{Subflows: []Subflow{{Name: "a", To: nodes[0]}, {Name: "b", To: nodes[1]}}, Identity: id, Peer: id.Key()}
+	}
+	o := good()
+	if err := o.complete(); err != nil || o.MinPaths != 2 || o.Patience != DefaultPatience {
+		t.Fatalf("%+v, %v", o, err)
+	}
+	for name, change := range map[string]func(*Options){
+		"no path":           func(o *Options) { o.Subflows = nil },
+		"too many":          func(o *Options) { o.Subflows = make([]Subflow, MaxPaths+1) },
+		"the same twice":    func(o *Options) { o.Subflows[1] = o.Subflows[0] },
+		"no port":           func(o *Options) { o.Subflows[1].To = netip.AddrPortFrom(nodes[1].Addr(), 0) },
+		"two families":      func(o *Options) { o.Subflows[1].To = netip.MustParseAddrPort("[2001:db8::1]:1") },
+		"too many required": func(o *Options) { o.MinPaths = 3 },
+		"no peer":           func(o *Options) { o.Peer = identity.Key{} },
+		"long service":      func(o *Options) { o.Service = string(make([]byte, 256)) },
+	} {
+		o := good()
+		if change(&o); o.complete() == nil {
+			t.Errorf("%s is taken", name)
+		}
+	}
+}
