@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -36,7 +37,7 @@ func (w *world) listen(o ListenOptions) (l *Listener) {
 		if err != nil {
 			return err
 		}
-		o.Log = slog.New(slog.NewTextHandler(testWriter{w.t}, nil))
+		o.Log = slog.New(slog.NewTextHandler(newTestLog(w.t), nil))
 		l, err = NewListener(plain, o)
 		return err
 	})
@@ -44,11 +45,28 @@ func (w *world) listen(o ListenOptions) (l *Listener) {
 	return l
 }
 
-type testWriter struct{ t *testing.T }
+// testLog shows what was logged with a test that fails.
+type testLog struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
 
-func (w testWriter) Write(p []byte) (int, error) {
-	w.t.Log(strings.TrimSpace(string(p)))
-	return len(p), nil
+func newTestLog(t *testing.T) *testLog {
+	l := &testLog{}
+	t.Cleanup(func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if t.Failed() {
+			t.Log(l.text.String())
+		}
+	})
+	return l
+}
+
+func (l *testLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
 }
 
 // dial connects from the client, with a subflow to each of the server's addresses.
