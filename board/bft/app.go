@@ -1,0 +1,216 @@
+package bft
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	abci "github.com/cometbft/cometbft/abci/types"
+
+	"heddle/board/space"
+)
+
+const (
+	// checkpoint is how many blocks lie between those whose header holds the hash of the whole state. Each header holds the
+	// hash of all results anyway; a hash of the state in each would have CometBFT make an empty block behind each write.
+	checkpoint = 128
+	// retain is how many blocks are kept, for replicas that were away: at least as many as evidence of double signing
+	// may be old.
+	retain = 100_000
+	// appVersion is the version of the state machine in each block: replicas of different ones do not agree.
+	appVersion = 1
+)
+
+// app is a tuple space as CometBFT drives it (ABCI 2.0). Consensus calls in order of height; the mempool, and whoever
+// reads, beside it.
+type app struct {
+	abci.BaseApplication
+	genesis genesis
+	store   *store
+	pool    *pool
+	log     *slog.Logger
+
+	mu       sync.RWMutex
+	space    *space.Space
+	at       position
+	finished []answer // of the block that is to be committed
+	waiting  map[space.ID][]chan space.Result
+	changed  chan struct{} // closed at the next commit
+	accused  int           // replicas seen signing two things of one height
+}
+
+// answer is what an operation of a block came to.
+type answer struct {
+	id     space.ID
+	result space.Result
+}
+
+// newApp takes up the state that the store holds.
+func newApp(g genesis, s *store, log *slog.Logger) (*app, error) {
+	board, at, err := s.load(g.config())
+	if err != nil {
+		return nil, err
+	}
+	return &app{genesis: g, store: s, pool: newPool(g.Limits.Slack), log: log, space: board, at: at,
+		waiting: map[space.ID][]chan space.Result{}, changed: make(chan struct{})}, nil
+}
+
+// Info is of abci.Application: CometBFT gives again what came after LastBlockHeight.
+func (a *app) Info(context.Context, *abci.InfoRequest) (*abci.InfoResponse, error) {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	return &abci.InfoResponse{Data: "heddle board", AppVersion: appVersion, LastBlockHeight: a.at.Height, LastBlockAppHash: a.at.AppHash}, nil
+}
+
+// InitChain is of abci.Application.
+func (a *app) InitChain(_ context.Context, r *abci.InitChainRequest) (*abci.InitChainResponse, error) {
+	if !bytes.Equal(r.AppStateBytes, a.genesis.raw) {
+		return nil, errors.New("the genesis changed while the replica started")
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	hash := a.space.Hash()
+	a.at.AppHash = hash[:]
+	return &abci.InitChainResponse{AppHash: hash[:]}, nil
+}
+
+// Query is of abci.Application. CometBFT asks by it whether a peer may stay: only replicas of the genesis may.
+func (a *app) Query(_ context.Context, r *abci.QueryRequest) (*abci.QueryResponse, error) {
+	if id, ok := strings.CutPrefix(r.Path, "/p2p/filter/id/"); ok && !a.genesis.has(id) {
+		return &abci.QueryResponse{Code: 1, Log: "it is no replica of this board"}, nil
+	}
+	return &abci.QueryResponse{}, nil
+}
+
+// PrepareProposal is of abci.Application: this replica proposes what all will find in order.
+func (a *app) PrepareProposal(_ context.Context, r *abci.PrepareProposalRequest) (*abci.PrepareProposalResponse, error) {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	var size int64
+	proposed, txs := map[space.ID]bool{}, make([][]byte, 0, len(r.Txs))
+	for _, tx := range r.Txs {
+		op, err := a.pool.decode(tx)
+		if size += int64(len(tx)); size > r.MaxTxBytes {
+			break
+		}
+		if err == nil && !proposed[op.ID()] && a.space.Check(r.Time, op).Status == space.OK {
+			proposed[op.ID()] = true
+			txs = append(txs, tx)
+		}
+	}
+	return &abci.PrepareProposalResponse{Txs: txs}, nil
+}
+
+// ProcessProposal is of abci.Application: a block with anything that would not be let in, or that is there twice, is not
+// voted for. All that it looks at is equal in all replicas of one height.
+func (a *app) ProcessProposal(_ context.Context, r *abci.ProcessProposalRequest) (*abci.ProcessProposalResponse, error) {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	reject := func(why string) (*abci.ProcessProposalResponse, error) {
+		a.log.Warn("proposal rejected", "height", r.Height, "proposer", fmt.Sprintf("%X", r.ProposerAddress), "why", why)
+		return &abci.ProcessProposalResponse{Status: abci.PROCESS_PROPOSAL_STATUS_REJECT}, nil
+	}
+	seen := map[space.ID]bool{}
+	for _, tx := range r.Txs {
+		op, err := a.pool.decode(tx)
+		if err != nil {
+			return reject(err.Error())
+		}
+		if result := a.space.Check(r.Time, op); result.Status != space.OK {
+			return reject(result.Detail)
+		}
+		if seen[op.ID()] {
+			return reject("an operation is in it twice")
+		}
+		seen[op.ID()] = true
+	}
+	return &abci.ProcessProposalResponse{Status: abci.PROCESS_PROPOSAL_STATUS_ACCEPT}, nil
+}
+
+// FinalizeBlock is of abci.Application: the block is decided, so that what it does may be read at once.
+func (a *app) FinalizeBlock(_ context.Context, r *abci.FinalizeBlockRequest) (*abci.FinalizeBlockResponse, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.space.Advance(r.Time)
+	results := make([]*abci.ExecTxResult, 0, len(r.Txs))
+	for _, tx := range r.Txs {
+		op, err := a.pool.decode(tx)
+		if err != nil { // more than f replicas are not right: still, all do the same
+			results = append(results, &abci.ExecTxResult{Code: uint32(space.Malformed)})
+			continue
+		}
+		result := a.space.Apply(r.Time, op)
+		a.pool.remove(tx)
+		a.finished = append(a.finished, answer{op.ID(), result})
+		results = append(results, &abci.ExecTxResult{Data: result.Encode()})
+	}
+	for _, m := range r.Misbehavior {
+		a.accused++
+		a.log.Error("a replica signed two blocks of one height", "height", m.Height, "validator", fmt.Sprintf("%X", m.Validator.Address))
+	}
+	hash := a.space.Hash()
+	a.at.Height, a.at.Space = r.Height, hash[:]
+	if r.Height%checkpoint == 0 {
+		a.at.AppHash = hash[:]
+	}
+	return &abci.FinalizeBlockResponse{TxResults: results, AppHash: a.at.AppHash}, nil
+}
+
+// Commit is of abci.Application: what the block did is stored, and who waits for it is told.
+func (a *app) Commit(context.Context, *abci.CommitRequest) (*abci.CommitResponse, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err := a.store.commit(a.space.Changes(), a.at); err != nil {
+		return nil, fmt.Errorf("store block %d: %w", a.at.Height, err)
+	}
+	for _, done := range a.finished {
+		a.tell(done.id, done.result)
+	}
+	a.finished = nil
+	close(a.changed)
+	a.changed = make(chan struct{})
+	return &abci.CommitResponse{RetainHeight: max(0, a.at.Height-retain)}, nil
+}
+
+// tell answers those who wait for an operation.
+func (a *app) tell(id space.ID, result space.Result) {
+	for _, c := range a.waiting[id] {
+		c <- result // it has room for one
+	}
+	delete(a.waiting, id)
+}
+
+// CheckTx is of abci.Application: whether an operation may wait for a block here.
+func (a *app) CheckTx(_ context.Context, r *abci.CheckTxRequest) (*abci.CheckTxResponse, error) {
+	op, err := a.pool.decode(r.Tx)
+	if err != nil {
+		return &abci.CheckTxResponse{Code: uint32(space.Malformed), Log: err.Error()}, nil
+	}
+	a.mu.RLock()
+	result := a.space.Check(time.Now(), op)
+	_, done := a.space.Done(op.ID())
+	a.mu.RUnlock()
+	switch {
+	case done:
+		return &abci.CheckTxResponse{Code: codeDone, Log: "it was done before"}, nil
+	case result.Status != space.OK:
+		a.pool.remove(r.Tx)
+		a.mu.Lock()
+		a.tell(op.ID(), result)
+		a.mu.Unlock()
+	case r.Type == abci.CHECK_TX_TYPE_CHECK:
+		result = a.pool.admit(r.Tx, op, time.Now())
+	}
+	if result.Status != space.OK {
+		return &abci.CheckTxResponse{Code: uint32(result.Status), Log: result.Detail}, nil
+	}
+	return &abci.CheckTxResponse{}, nil
+}
+
+// codeDone is beyond all of space.Status.
+const codeDone = 1 << 16

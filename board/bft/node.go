@@ -1,0 +1,113 @@
+package bft
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"time"
+
+	dbm "github.com/cometbft/cometbft-db"
+	cmtconfig "github.com/cometbft/cometbft/config"
+	"github.com/cometbft/cometbft/node"
+	"github.com/cometbft/cometbft/p2p"
+	"github.com/cometbft/cometbft/proxy"
+	"github.com/cometbft/cometbft/types"
+
+	"heddle/board/space"
+	"heddle/path"
+)
+
+// consensusParams are those of the genesis. The clock of the space is the block's time: that of its proposer, which the
+// others vote for only where it is theirs within Precision and the time that a message takes.
+func consensusParams(limits space.Limits) *types.ConsensusParams {
+	p := types.DefaultConsensusParams()
+	p.Block.MaxBytes = 4 << 20
+	p.Feature.PbtsEnableHeight = 1
+	p.Synchrony.Precision = 500 * time.Millisecond
+	p.Synchrony.MessageDelay = 2 * time.Second // CometBFT takes a tenth more in each further round
+	p.Evidence.MaxAgeNumBlocks = retain
+	p.Version.App = appVersion
+	return p
+}
+
+// config settles CometBFT for writes that are quick and far between: no empty blocks, no waiting for the votes of all, and
+// a replica that has nothing to pass on looks again soon.
+func (h *home) config() *cmtconfig.Config {
+	c := cmtconfig.DefaultConfig()
+	c.SetRoot(h.dir)
+	c.Moniker = fmt.Sprintf("replica-%d", h.settings.Index)
+	c.DBBackend = string(dbm.PebbleDBBackend)
+	c.FilterPeers = true
+	c.RPC.ListenAddress = ""
+	c.TxIndex.Indexer = "null"
+	c.Storage.DiscardABCIResponses = true
+	c.P2P.ListenAddress = "tcp://" + h.settings.ListenPeers
+	c.P2P.ExternalAddress = h.settings.Peers[h.settings.Index].Address
+	c.P2P.PexReactor, c.P2P.AddrBookStrict, c.P2P.AllowDuplicateIP = false, false, true
+	c.P2P.FlushThrottleTimeout = time.Millisecond
+	c.P2P.DialTimeout, c.P2P.HandshakeTimeout = 2*time.Second, 5*time.Second
+	c.Mempool.MaxTxBytes, c.Mempool.MaxTxsBytes = space.MaxOp, poolBytes
+	c.Consensus.CreateEmptyBlocks = false
+	c.Consensus.TimeoutCommit = 0
+	c.Consensus.TimeoutPropose, c.Consensus.TimeoutProposeDelta = 500*time.Millisecond, 250*time.Millisecond
+	c.Consensus.TimeoutPrevote, c.Consensus.TimeoutPrevoteDelta = 200*time.Millisecond, 200*time.Millisecond
+	c.Consensus.TimeoutPrecommit, c.Consensus.TimeoutPrecommitDelta = 200*time.Millisecond, 200*time.Millisecond
+	c.Consensus.PeerGossipSleepDuration = 10 * time.Millisecond
+	c.Consensus.PeerQueryMaj23SleepDuration = 500 * time.Millisecond
+	return c
+}
+
+// replica is a node of CometBFT with its application.
+type replica struct {
+	home  *home
+	app   *app
+	watch *watch
+	node  *node.Node
+	db    dbm.DB
+}
+
+// wrap stands between CometBFT and the application; only tests set it, to make a replica that errs.
+var wrap = func(a *app) application { return a }
+
+// startReplica takes up the state of a home, and joins the others. Stop it.
+func startReplica(ctx context.Context, h *home, log *slog.Logger) (*replica, error) {
+	db, err := dbm.NewDB("board", dbm.PebbleDBBackend, filepath.Join(h.dir, dirData))
+	if err != nil {
+		return nil, &path.Error{What: "the replica's store", Why: "cannot be opened", Err: err, Hint: "does another process run this replica?"}
+	}
+	r := &replica{home: h, db: db}
+	if r.app, err = newApp(h.genesis, &store{db}, log); err == nil {
+		err = r.start(ctx, log)
+	}
+	if err != nil {
+		_ = db.Close()
+		return nil, err
+	}
+	return r, nil
+}
+
+func (r *replica) start(ctx context.Context, log *slog.Logger) (err error) {
+	h := r.home
+	r.watch = newWatch(h.settings.Peers[h.settings.Index+1:], r.app.height, log)
+	sum := node.ChecksummedGenesisDoc{GenesisDoc: h.doc, Sha256Checksum: h.sum[:]}
+	r.node, err = node.NewNode(ctx, h.config(), h.validator, h.node, proxy.NewConnSyncLocalClientCreator(wrap(r.app)),
+		func() (node.ChecksummedGenesisDoc, error) { return sum, nil }, cmtconfig.DefaultDBProvider,
+		node.DefaultMetricsProvider(cmtconfig.DefaultInstrumentationConfig()), logger{log}, node.CustomReactors(map[string]p2p.Reactor{"WATCH": r.watch}))
+	if err != nil {
+		return fmt.Errorf("start CometBFT: %w", err)
+	}
+	if err := r.node.Start(); err != nil {
+		return fmt.Errorf("start CometBFT: %w", err)
+	}
+	r.watch.begin()
+	return nil
+}
+
+// stop ends the replica; nothing that was answered is lost.
+func (r *replica) stop() {
+	if r.node.Stop() == nil {
+		r.node.Wait()
+	}
+	_ = r.db.Close()
+}

@@ -1,0 +1,98 @@
+package bft
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	dbm "github.com/cometbft/cometbft-db"
+
+	"heddle/board/space"
+	"heddle/path"
+)
+
+// store keeps the rows of a space, and at which block they are. A block is written whole or not at all. What the system
+// had not written yet when the power went, CometBFT gives again.
+type store struct{ db dbm.DB }
+
+// position says what the rows are the state of.
+type position struct {
+	Height  int64  `json:"height"`
+	AppHash []byte `json:"app_hash"` // what the next header holds; see checkpoint
+	Space   []byte `json:"space"`    // the hash of the whole state
+}
+
+const (
+	rowPrefix = 'r'
+	syncEvery = 64 // blocks
+)
+
+var positionKey = []byte("position")
+
+func (s *store) load(config space.Config) (*space.Space, position, error) {
+	damaged := func(err error) error {
+		return &path.Error{What: "the replica's store", Why: "it does not hold what was written", Err: err,
+			Hint: "stop another replica, and copy its directory data; copy no keys, and not validator_state.json"}
+	}
+	var at position
+	if raw, err := s.db.Get(positionKey); err != nil {
+		return nil, at, err
+	} else if raw != nil {
+		if err := json.Unmarshal(raw, &at); err != nil {
+			return nil, at, damaged(err)
+		}
+	}
+	rows, err := s.rows()
+	if err != nil {
+		return nil, at, err
+	}
+	board, err := space.Load(config, rows)
+	if err != nil {
+		return nil, at, damaged(err)
+	}
+	if hash := board.Hash(); at.Height > 0 && !bytes.Equal(hash[:], at.Space) {
+		return nil, at, damaged(fmt.Errorf("the state has the hash %x, and not %x", hash, at.Space))
+	}
+	return board, at, nil
+}
+
+func (s *store) rows() (rows []space.Change, err error) {
+	all, err := s.db.Iterator([]byte{rowPrefix}, []byte{rowPrefix + 1})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, all.Close()) }()
+	for ; all.Valid(); all.Next() {
+		rows = append(rows, space.Change{Key: bytes.Clone(all.Key()[1:]), Value: bytes.Clone(all.Value())})
+	}
+	return rows, all.Error()
+}
+
+// commit writes what a block changed.
+func (s *store) commit(changes []space.Change, at position) (err error) {
+	batch := s.db.NewBatch()
+	defer func() { err = errors.Join(err, batch.Close()) }()
+	for _, c := range changes {
+		key := append([]byte{rowPrefix}, c.Key...)
+		if c.Value == nil {
+			err = batch.Delete(key)
+		} else {
+			err = batch.Set(key, c.Value)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	raw, err := json.Marshal(at)
+	if err != nil {
+		return err
+	}
+	if err := batch.Set(positionKey, raw); err != nil {
+		return err
+	}
+	if at.Height%syncEvery == 0 {
+		return batch.WriteSync()
+	}
+	return batch.Write()
+}

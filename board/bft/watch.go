@@ -1,0 +1,143 @@
+package bft
+
+import (
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/cometbft/cometbft/p2p"
+	"github.com/cometbft/cometbft/p2p/conn"
+	gogotypes "github.com/cosmos/gogoproto/types"
+)
+
+// CometBFT notices after a minute and more that a connection is dead, and then waits longer from try to try. So that
+// writes go on as soon as enough replicas are together, these tell each other once a beat that they are there, take down a
+// connection that was silent, and one of the two dials again at once.
+const (
+	beat        = time.Second
+	silence     = 4 * beat
+	beatChannel = 0x7e
+)
+
+var errSilent = errors.New("nothing was heard from it")
+
+// watch is the reactor of p2p that does this.
+type watch struct {
+	p2p.BaseReactor
+	dial   []Peer // whom this replica connects to; the others connect to it
+	height func() int64
+	log    *slog.Logger
+	stop   chan struct{}
+
+	mu    sync.Mutex
+	heard map[p2p.ID]heard
+}
+
+// heard is what a peer said last.
+type heard struct {
+	at     time.Time
+	height int64
+}
+
+func newWatch(dial []Peer, height func() int64, log *slog.Logger) *watch {
+	w := &watch{dial: dial, height: height, log: log, stop: make(chan struct{}), heard: map[p2p.ID]heard{}}
+	w.BaseReactor = *p2p.NewBaseReactor("WATCH", w)
+	return w
+}
+
+// GetChannels is of p2p.Reactor.
+func (w *watch) GetChannels() []*conn.ChannelDescriptor {
+	return []*conn.ChannelDescriptor{{ID: beatChannel, Priority: 10, SendQueueCapacity: 4, RecvMessageCapacity: 64, MessageType: &gogotypes.Int64Value{}}}
+}
+
+// begin is called once all reactors run: one that does not would miss a peer.
+func (w *watch) begin() {
+	go w.beats()
+	for _, to := range w.dial {
+		go w.keep(to)
+	}
+}
+
+// OnStop is of service.Service.
+func (w *watch) OnStop() { close(w.stop) }
+
+// AddPeer is of p2p.Reactor.
+func (w *watch) AddPeer(peer p2p.Peer) {
+	w.hear(peer.ID(), 0)
+	w.log.Info("replica connected", "node", peer.ID(), "address", peer.RemoteAddr())
+}
+
+// RemovePeer is of p2p.Reactor.
+func (w *watch) RemovePeer(peer p2p.Peer, reason any) {
+	w.mu.Lock()
+	delete(w.heard, peer.ID())
+	w.mu.Unlock()
+	w.log.Warn("replica lost", "node", peer.ID(), "why", reason)
+}
+
+// Receive is of p2p.Reactor.
+func (w *watch) Receive(e p2p.Envelope) {
+	if m, ok := e.Message.(*gogotypes.Int64Value); ok {
+		w.hear(e.Src.ID(), m.Value)
+	}
+}
+
+func (w *watch) hear(id p2p.ID, height int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.heard[id] = heard{time.Now(), height}
+}
+
+// beats speaks to all peers, and takes down those that were silent.
+func (w *watch) beats() {
+	tick := time.NewTicker(beat)
+	defer tick.Stop()
+	for {
+		select {
+		case <-w.stop:
+			return
+		case <-tick.C:
+		}
+		for _, peer := range w.Switch.Peers().Copy() {
+			peer.TrySend(p2p.Envelope{ChannelID: beatChannel, Message: &gogotypes.Int64Value{Value: w.height()}})
+			w.mu.Lock()
+			last, known := w.heard[peer.ID()]
+			w.mu.Unlock()
+			if known && time.Since(last.at) > silence {
+				w.Switch.StopPeerForError(peer, errSilent)
+			}
+		}
+	}
+}
+
+// keep connects to a peer, again and again, at whatever address its name has by then.
+func (w *watch) keep(to Peer) {
+	tick := time.NewTicker(beat)
+	defer tick.Stop()
+	for {
+		address, err := p2p.NewNetAddressString(to.Node + "@" + to.Address)
+		if err == nil && !w.Switch.IsDialingOrExistingAddress(address) {
+			err = w.Switch.DialPeerWithAddress(address)
+		}
+		if err != nil {
+			w.log.Debug("replica not reached", "node", to.Node, "why", err)
+		}
+		select {
+		case <-w.stop:
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// peers gives what was heard from whom.
+func (w *watch) peers() map[p2p.ID]heard {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	all := make(map[p2p.ID]heard, len(w.heard))
+	for id, h := range w.heard {
+		all[id] = h
+	}
+	return all
+}
