@@ -1,0 +1,157 @@
+package observe
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"slices"
+)
+
+// Conversation is what one TCP connection said, put together from a capture.
+type Conversation struct {
+	Client, Server netip.AddrPort
+	// Up is what the client said, Down what the server did, each as far as the capture has it without a gap.
+	Up, Down []byte
+	// Lost is how many bytes behind a gap the capture has besides, which are left out.
+	Lost int64
+}
+
+// maxConversations and maxConversationBytes bound what a capture can make [Conversations] keep.
+const (
+	maxConversations     = 4096
+	maxConversationBytes = 1 << 30
+)
+
+// Conversations puts together the TCP connections of a pcap or pcapng capture whose beginning it has, in the order of
+// their first packets. A capture that is damaged or cut short gives what could be read, with the reason in stopped.
+func Conversations(r io.Reader) (all []Conversation, stopped string, err error) {
+	source, err := open(bufio.NewReaderSize(r, 1<<16))
+	if err != nil {
+		return nil, "", err
+	}
+	a := assembler{flows: map[[2]netip.AddrPort]*assembly{}}
+	decoder := newDecoder()
+	for packets := 0; ; packets++ {
+		data, info, link, _, err := source.next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			stopped = stoppedBy(err, packets)
+			break
+		}
+		p, ok := decoder.decode(link, data, info.Length)
+		if !ok || p.protocol != 6 {
+			continue
+		}
+		if stopped = a.add(p); stopped != "" {
+			break
+		}
+	}
+	for _, f := range a.order {
+		f.Up, f.Down = f.up.bytes, f.down.bytes
+		f.Lost = f.up.pending() + f.down.pending()
+		all = append(all, f.Conversation)
+	}
+	return all, stopped, nil
+}
+
+// assembler puts connections together.
+type assembler struct {
+	flows map[[2]netip.AddrPort]*assembly // by client and server
+	order []*assembly
+	held  int64
+}
+
+type assembly struct {
+	Conversation
+	up, down halfStream
+}
+
+// add takes one TCP segment. It gives a reason once there is too much to keep.
+func (a *assembler) add(p decoded) (stopped string) {
+	key, back := [2]netip.AddrPort{p.source, p.destination}, [2]netip.AddrPort{p.destination, p.source}
+	f, up := a.flows[key], true
+	if p.syn && !p.ack && (f == nil || f.up.next != p.sequence+1) { // also where a port is used again
+		if len(a.order) == maxConversations {
+			return fmt.Sprintf("it has more than %d TCP connections", maxConversations)
+		}
+		f = &assembly{Conversation: Conversation{Client: p.source, Server: p.destination}}
+		a.flows[key], a.order = f, append(a.order, f)
+	}
+	if f == nil {
+		if f, up = a.flows[back], false; f == nil {
+			return "" // began before the capture did
+		}
+	}
+	half := &f.up
+	if !up {
+		half = &f.down
+	}
+	if p.syn {
+		half.next, half.open = p.sequence+1, true
+		return ""
+	}
+	if !half.open || len(p.payload) == 0 {
+		return ""
+	}
+	a.held += int64(len(p.payload))
+	if a.held > maxConversationBytes {
+		return fmt.Sprintf("its TCP connections carry more than %d MiB", maxConversationBytes>>20)
+	}
+	half.add(p.sequence, p.payload)
+	return ""
+}
+
+// halfStream is one direction of a connection.
+type halfStream struct {
+	open  bool
+	next  uint32 // sequence number of the byte after bytes
+	bytes []byte
+	early []earlySegment // behind a gap, in the order of arrival
+}
+
+type earlySegment struct {
+	sequence uint32
+	payload  []byte
+}
+
+func (h *halfStream) add(sequence uint32, payload []byte) {
+	if int32(sequence-h.next) > 0 {
+		h.early = append(h.early, earlySegment{sequence, slices.Clone(payload)})
+		return
+	}
+	if !h.take(sequence, payload) || len(h.early) == 0 {
+		return
+	}
+	slices.SortFunc(h.early, func(a, b earlySegment) int { return int(int32(a.sequence - b.sequence)) })
+	taken := 0
+	for _, s := range h.early {
+		if int32(s.sequence-h.next) > 0 {
+			break
+		}
+		h.take(s.sequence, s.payload)
+		taken++
+	}
+	h.early = slices.Delete(h.early, 0, taken)
+}
+
+// take appends what of a segment is new. It reports whether any is.
+func (h *halfStream) take(sequence uint32, payload []byte) bool {
+	known := int(int32(h.next - sequence))
+	if known >= len(payload) {
+		return false
+	}
+	h.bytes = append(h.bytes, payload[known:]...)
+	h.next += uint32(len(payload) - known)
+	return true
+}
+
+func (h *halfStream) pending() (n int64) {
+	for _, s := range h.early {
+		n += int64(len(s.payload))
+	}
+	return n
+}

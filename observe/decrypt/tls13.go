@@ -1,0 +1,233 @@
+package decrypt
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hkdf"
+	"crypto/sha256"
+	"crypto/sha512"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash"
+
+	"golang.org/x/crypto/chacha20poly1305"
+	"golang.org/x/crypto/cryptobyte"
+)
+
+// ErrNoTLS is what [Open] gives for a conversation that is no TLS 1.3.
+var ErrNoTLS = errors.New("it is no TLS 1.3")
+
+// ErrNoKeys is what [Open] gives where the key log has not the secrets of a connection.
+var ErrNoKeys = errors.New("the key log has no secrets of this connection")
+
+// Types of records and handshake messages (RFC 8446, sections 4 and 5.1).
+const (
+	recordChange      = 20
+	recordHandshake   = 22
+	recordApplication = 23
+
+	messageClientHello = 1
+	messageServerHello = 2
+	messageFinished    = 20
+	messageKeyUpdate   = 24
+
+	headerLength = 5
+	maxRecord    = 1<<14 + 256
+)
+
+// Open gives the application data that client and server sent each other in a TLS 1.3 connection, of whose records up and
+// down are the bytes from the first on. What is cut short is read as far as it goes. A record that does not open ends
+// its direction with an error, beside what came before.
+func Open(up, down []byte, keys Keys) (client, server []byte, err error) {
+	random, err := clientRandom(up)
+	if err != nil {
+		return nil, nil, err
+	}
+	suite, err := chosenSuite(down)
+	if err != nil {
+		return nil, nil, err
+	}
+	of, ok := keys[random]
+	if !ok {
+		return nil, nil, ErrNoKeys
+	}
+	client, clientErr := suite.open(up, of[clientHandshake], of[clientTraffic])
+	server, serverErr := suite.open(down, of[serverHandshake], of[serverTraffic])
+	return client, server, errors.Join(clientErr, serverErr)
+}
+
+// IsTLS reports whether bytes begin as a TLS client does.
+func IsTLS(up []byte) bool {
+	_, err := clientRandom(up)
+	return err == nil
+}
+
+// hello gives the body of the first handshake message, which must be of the kind.
+func hello(stream []byte, kind byte) ([]byte, error) {
+	if len(stream) < headerLength+4 || stream[0] != recordHandshake || stream[1] != 3 || stream[headerLength] != kind {
+		return nil, ErrNoTLS
+	}
+	length := int(binary.BigEndian.Uint16(stream[3:]))
+	if length > len(stream)-headerLength {
+		return nil, ErrNoTLS
+	}
+	return stream[headerLength+4 : headerLength+length], nil
+}
+
+func clientRandom(up []byte) (random [32]byte, err error) {
+	body, err := hello(up, messageClientHello)
+	if err != nil || len(body) < 34 {
+		return random, ErrNoTLS
+	}
+	return [32]byte(body[2:34]), nil
+}
+
+// suite is a cipher suite of TLS 1.3 (RFC 8446, appendix B.4).
+type suite struct {
+	key  int
+	hash func() hash.Hash
+	aead func(key []byte) (cipher.AEAD, error)
+}
+
+var suites = map[uint16]suite{
+	0x1301: {16, sha256.New, newGCM},
+	0x1302: {32, sha512.New384, newGCM},
+	0x1303: {chacha20poly1305.KeySize, sha256.New, chacha20poly1305.New},
+}
+
+func newGCM(key []byte) (cipher.AEAD, error) {
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		return nil, err
+	}
+	return cipher.NewGCM(block)
+}
+
+func chosenSuite(down []byte) (suite, error) {
+	body, err := hello(down, messageServerHello)
+	if err != nil {
+		return suite{}, err
+	}
+	s := cryptobyte.String(body)
+	var session cryptobyte.String
+	var number uint16
+	if !s.Skip(34) || !s.ReadUint8LengthPrefixed(&session) || !s.ReadUint16(&number) {
+		return suite{}, ErrNoTLS
+	}
+	chosen, ok := suites[number]
+	if !ok {
+		return suite{}, fmt.Errorf("%w: cipher suite %#04x", ErrNoTLS, number)
+	}
+	return chosen, nil
+}
+
+// protection opens the records of one direction, in their order.
+type protection struct {
+	aead   cipher.AEAD
+	iv     []byte
+	number uint64
+}
+
+func (s suite) protect(secret []byte) (*protection, error) {
+	if secret == nil {
+		return nil, ErrNoKeys
+	}
+	key, err := s.expand(secret, "key", s.key)
+	if err != nil {
+		return nil, err
+	}
+	iv, err := s.expand(secret, "iv", 12)
+	if err != nil {
+		return nil, err
+	}
+	aead, err := s.aead(key)
+	return &protection{aead: aead, iv: iv}, err
+}
+
+// expand is HKDF-Expand-Label without context (RFC 8446, section 7.1).
+func (s suite) expand(secret []byte, label string, length int) ([]byte, error) {
+	var b cryptobyte.Builder
+	b.AddUint16(uint16(length))
+	b.AddUint8LengthPrefixed(func(b *cryptobyte.Builder) { b.AddBytes([]byte("tls13 " + label)) })
+	b.AddUint8(0)
+	return hkdf.Expand(s.hash, secret, string(b.BytesOrPanic()), length)
+}
+
+// open gives what a record holds, and of which type it truly is (RFC 8446, section 5.2).
+func (p *protection) open(record []byte) (content []byte, kind byte, err error) {
+	nonce := append([]byte(nil), p.iv...)
+	binary.BigEndian.PutUint64(nonce[4:], binary.BigEndian.Uint64(nonce[4:])^p.number)
+	content, err = p.aead.Open(nil, nonce, record[headerLength:], record[:headerLength])
+	if err != nil {
+		return nil, 0, fmt.Errorf("record %d does not open with the keys of the log", p.number)
+	}
+	p.number++
+	for end := len(content); end > 0; end-- {
+		if content[end-1] != 0 { // zeros behind the type are padding
+			return content[:end-1], content[end-1], nil
+		}
+	}
+	return nil, 0, errors.New("a record is all padding")
+}
+
+// open reads one direction: first under the handshake's secret up to Finished, then under the traffic secret.
+func (s suite) open(stream, handshake, traffic []byte) (text []byte, err error) {
+	secret := handshake
+	current, err := s.protect(handshake)
+	if err != nil {
+		return nil, err
+	}
+	for len(stream) >= headerLength {
+		length := int(binary.BigEndian.Uint16(stream[3:]))
+		if length > maxRecord {
+			return text, fmt.Errorf("a record of %d bytes, more than there may be", length)
+		}
+		if len(stream) < headerLength+length {
+			return text, nil
+		}
+		record := stream[:headerLength+length]
+		stream = stream[headerLength+length:]
+		if record[0] == recordHandshake || record[0] == recordChange {
+			continue // not yet encrypted
+		}
+		content, kind, err := current.open(record)
+		if err != nil {
+			return text, err
+		}
+		switch kind {
+		case recordApplication:
+			text = append(text, content...)
+		case recordHandshake:
+			if secret, current, err = s.next(content, secret, traffic, current); err != nil {
+				return text, err
+			}
+		}
+	}
+	return text, nil
+}
+
+// next changes the keys where a handshake message says so.
+func (s suite) next(messages, secret, traffic []byte, current *protection) ([]byte, *protection, error) {
+	var err error
+	for m := cryptobyte.String(messages); len(m) >= 4; {
+		var kind uint8
+		var body cryptobyte.String
+		if !m.ReadUint8(&kind) || !m.ReadUint24LengthPrefixed(&body) {
+			break // goes on in the next record, which no Finished or KeyUpdate does
+		}
+		switch kind {
+		case messageFinished:
+			secret = traffic
+			current, err = s.protect(secret)
+		case messageKeyUpdate: // RFC 8446, section 7.2
+			if secret, err = s.expand(secret, "traffic upd", s.hash().Size()); err == nil {
+				current, err = s.protect(secret)
+			}
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+	}
+	return secret, current, nil
+}
