@@ -193,7 +193,7 @@ func (a *app) CheckTx(_ context.Context, r *abci.CheckTxRequest) (*abci.CheckTxR
 	}
 	a.mu.RLock()
 	result := a.space.Check(time.Now(), op)
-	_, done := a.space.Done(op.ID())
+	_, done := a.space.Remembered(op.ID())
 	a.mu.RUnlock()
 	switch {
 	case done:

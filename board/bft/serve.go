@@ -27,7 +27,7 @@ func (a *app) height() int64 {
 func (a *app) await(op space.SignedOp) (result space.Result, known bool, later chan space.Result) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if result, known := a.space.Done(op.ID()); known {
+	if result, known := a.space.Remembered(op.ID()); known {
 		return result, true, nil
 	}
 	if result := a.space.Check(time.Now(), op); result.Status != space.OK {
@@ -80,7 +80,7 @@ func (r *replica) Apply(ctx context.Context, op space.SignedOp) (space.Result, e
 func (a *app) done(id space.ID) (space.Result, bool) {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
-	return a.space.Done(id)
+	return a.space.Remembered(id)
 }
 
 // Read gives what this replica has.

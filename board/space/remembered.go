@@ -2,8 +2,8 @@ package space
 
 import "fmt"
 
-// Done gives what an operation came to, where it was done and is still remembered; see [Limits.Slack].
-func (s *Space) Done(id ID) (Result, bool) {
+// Remembered gives what an operation came to, where it was done not longer ago than [Limits.Slack].
+func (s *Space) Remembered(id ID) (Result, bool) {
 	done := s.memory[id]
 	if done == nil {
 		return Result{}, false
