@@ -17,9 +17,9 @@ func newNodeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "node",
 		Short: "Be an overlay node, or use one",
-		Long: `Node has what the owner of an overlay node needs, and what its users need. A node
-connects to servers for those who hold a grant, and for nobody else. For its
-users it is a path: NAME=node:NAME.
+		Long: `Node has what the owner of an overlay node needs, and what its users need. A
+node connects to servers for those who hold a grant, and for nobody else. For
+its users it is a path: NAME=node:NAME.
 
 Each device and node is known by its key. A grant is bound to the key of its
 holder, so neither it nor the pass that it travels in is a secret.`,
@@ -55,8 +55,8 @@ func newNodeKeyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "key [--identity FILE]",
 		Short: "Print this device's key, and make it first where there is none",
-		Long: `Key prints the public key of this device or node. The private one lies in a file
-that only its owner may read; where it is absent, a new one is made.`,
+		Long: `Key prints the public key of this device or node. The private one lies in a
+file that only its owner may read; where it is absent, a new one is made.`,
 		Example: "  heddle node key\n  heddle node key --identity /etc/heddle/identity.pem",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -136,9 +136,10 @@ func addPass(file, name, identityFile string) (pathnode.Pass, error) {
 func newNodeListCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:     "list",
-		Short:   "List the passes of this user",
-		Long:    "List prints the nodes that this user has passes for, and until when. It asks no node.",
+		Use:   "list",
+		Short: "List the passes of this user",
+		Long: `List prints the nodes that this user has passes for, and until when. It asks
+no node.`,
 		Example: "  heddle node list\n  heddle node list --json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

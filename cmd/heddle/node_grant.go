@@ -25,17 +25,19 @@ func newNodeGrantCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "grant HOLDER --until TIME",
 		Short: "Let the holder of a key use a node: until when, how much, where to",
-		Long: `Grant signs with this device's key that the holder of another key may use nodes,
-and prints it. Nodes take it that trust this device's key: see --grantor of heddle
-node run. HOLDER is what heddle node key prints on the holder's device.
+		Long: `Grant signs with this device's key that the holder of another key may use
+nodes, and prints it. Nodes take it that trust this device's key: see --grantor
+of heddle node run. HOLDER is what heddle node key prints on the holder's
+device.
 
-With --name and --address it prints a pass: all that the holder needs, for heddle
-node add. Neither the grant nor the pass is a secret, since others than the
-holder can do nothing with it.
+With --name and --address it prints a pass: all that the holder needs, for
+heddle node add. Neither the grant nor the pass is a secret, since others than
+the holder can do nothing with it.
 
 Without --to it leads to public addresses only. A private, local or otherwise
-special address must be named: 10.1.2.3:22, or a network no wider than it is, such
-as 10.0.0.0/8; an address of the node itself alone. Bytes are counted in both directions, by each node for itself.`,
+special address must be named: 10.1.2.3:22, or a network no wider than it is,
+such as 10.0.0.0/8; an address of the node itself alone. Bytes are counted in
+both directions, by each node for itself.`,
 		Example: `  heddle node grant ed25519:HOLDER --until 720h --bytes 100GiB
   heddle node grant ed25519:HOLDER --until 2027-01-31T00:00:00Z --to 10.1.2.3:22 --name tokyo --node ed25519:KEY --address 192.0.2.9:7443 > tokyo.json`,
 		Args: cobra.ExactArgs(1),
@@ -145,8 +147,8 @@ func newNodeRevokeCommand() *cobra.Command {
 		Short: "Have a node not take a grant any more, or none of a holder's",
 		Long: `Revoke adds the id of a grant, or the key of a holder for all grants of that
 holder, to the node's list. A node that runs reads it within seconds, and ends
-what goes on by them. It holds for the node whose list it is: run it on each node
-that takes the grant.`,
+what goes on by them. It holds for the node whose list it is: run it on each
+node that takes the grant.`,
 		Example: "  heddle node revoke 0123456789abcdef0123456789abcdef --why \"left the company\"\n  heddle node revoke ed25519:HOLDER --revoked /etc/heddle/revoked",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {

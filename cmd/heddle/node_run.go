@@ -27,14 +27,15 @@ hold a grant that one of its grantors signed, and for nobody else: without a
 grantor it does not start. FILE is a node.toml, with keys named as the flags; a
 flag goes before the key.
 
-It listens on one port, TCP and UDP, with TLS 1.3, in which both sides prove their
-keys. It leads to public addresses, unless a grant names others; where --deny
-says so no grant leads. What is revoked is read again when it has changed.
+It listens on one port, TCP and UDP, with TLS 1.3, in which both sides prove
+their keys. It leads to public addresses, unless a grant names others; where
+--deny says so no grant leads. What is revoked is read again when it has
+changed.
 
 What it hides: from servers and their networks who connects, and from the
-clients' networks to whom. What it does not: either from the node itself, or from
-somebody who watches both its sides. Destinations are not written down, unless
---log-targets is given.`,
+clients' networks to whom. What it does not: either from the node itself, or
+from somebody who watches both its sides. Destinations are not written down,
+unless --log-targets is given.`,
 		Example: `  heddle node run node.toml
   heddle node run --grantor ed25519:KEY --listen :7443`,
 		Args: cobra.MaximumNArgs(1),

@@ -21,9 +21,10 @@ func newNodeStatusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status NODE",
 		Short: "Ask a node what is left of a grant, or how it does",
-		Long: `Status asks a node that this device has a pass for. A holder sees the own grant:
-until when, and how many bytes are used. A grantor of the node sees all grants
-that are in use, and what the node refused. NODE is the name of a pass, or a file.`,
+		Long: `Status asks a node that this device has a pass for. A holder sees the own
+grant: until when, and how many bytes are used. A grantor of the node sees all
+grants that are in use, and what the node refused. NODE is the name of a pass,
+or a file.`,
 		Example: "  heddle node status tokyo\n  heddle node status ./tokyo.json --json",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -75,7 +75,11 @@ func withVisitor(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, visitorKey{}, c)
 }
 
-func visitorOf(r *http.Request) *visitor { return r.Context().Value(visitorKey{}).(*visitor) }
+// visitorOf gives the connection of a request over TCP, nil for one over QUIC.
+func visitorOf(r *http.Request) *visitor {
+	v, _ := r.Context().Value(visitorKey{}).(*visitor)
+	return v
+}
 
 func addrOf(a net.Addr) netip.Addr {
 	if t, ok := a.(*net.TCPAddr); ok {

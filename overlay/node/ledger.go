@@ -53,6 +53,19 @@ func (a *account) take(want int) int {
 	}
 }
 
+// takeAll reserves bytes, or none where so many are not left.
+func (a *account) takeAll(bytes int) bool {
+	for {
+		used := a.used.Load()
+		if a.grant.Bytes > 0 && used+int64(bytes) > a.grant.Bytes {
+			return false
+		}
+		if a.used.CompareAndSwap(used, used+int64(bytes)) {
+			return true
+		}
+	}
+}
+
 // left reports whether the grant has bytes left.
 func (a *account) left() bool { return a.grant.Bytes == 0 || a.used.Load() < a.grant.Bytes }
 

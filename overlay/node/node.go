@@ -21,6 +21,7 @@ import (
 	"heddle/path"
 	"heddle/path/identity"
 	"heddle/path/limit"
+	"heddle/path/masque/proxy"
 	pathnode "heddle/path/node"
 )
 
@@ -94,6 +95,7 @@ type Node struct {
 	log      *slog.Logger
 	listener net.Listener
 	server   *http.Server
+	udp      *proxy.Proxy
 	ledger   *ledger
 	revoked  *revoked
 	failures *limit.Failures
@@ -134,6 +136,10 @@ func New(o Options) (*Node, error) {
 	}
 	n.server = &http.Server{Handler: http.HandlerFunc(n.serve), ReadHeaderTimeout: patienceGrant, IdleTimeout: patienceIdle, MaxHeaderBytes: maxHeaderBytes,
 		ConnContext: withVisitor, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)}
+	if n.udp, err = n.listenUDP(); err != nil {
+		n.listener.Close()
+		return nil, err
+	}
 	return n, nil
 }
 
@@ -176,8 +182,11 @@ func (n *Node) Key() identity.Key { return n.key }
 
 // Run serves until ctx ends, and then lets streams end for a while.
 func (n *Node) Run(ctx context.Context) error {
-	served := make(chan error, 1)
+	served, servedUDP := make(chan error, 1), make(chan error, 1)
 	go func() { served <- n.server.Serve(n.listener) }()
+	udpCtx, endUDP := context.WithCancel(context.WithoutCancel(ctx))
+	defer endUDP()
+	go func() { servedUDP <- n.udp.Run(udpCtx) }()
 	look, keep := time.NewTicker(recheck), time.NewTicker(keepUsageEvery)
 	defer look.Stop()
 	defer keep.Stop()
@@ -185,6 +194,9 @@ func (n *Node) Run(ctx context.Context) error {
 	for running := true; running; {
 		select {
 		case err = <-served:
+			running = false
+		case err = <-servedUDP:
+			servedUDP <- nil
 			running = false
 		case <-ctx.Done():
 			running = false
@@ -196,7 +208,9 @@ func (n *Node) Run(ctx context.Context) error {
 			}
 		}
 	}
+	endUDP()
 	n.stop()
+	err = errors.Join(err, <-servedUDP)
 	if errors.Is(err, http.ErrServerClosed) {
 		err = nil
 	}

@@ -52,8 +52,7 @@ func (n *Node) serve(w http.ResponseWriter, r *http.Request) {
 
 // refuse says why not. A connection that was refused anything ends.
 func (n *Node) refuse(w http.ResponseWriter, r *http.Request, why *pathnode.Refusal) {
-	n.counts.refuse(why.Reason)
-	n.log.Info("refused", "why", string(why.Reason), "from", r.RemoteAddr)
+	n.refused(r, why)
 	why.SetHeader(w.Header())
 	w.Header().Set("Connection", "close")
 	w.WriteHeader(why.Status())
@@ -73,7 +72,9 @@ func (n *Node) admit(r *http.Request, holder identity.Key, mode string) (*accoun
 	if why != nil {
 		return nil, why
 	}
-	visitorOf(r).known()
+	if v := visitorOf(r); v != nil {
+		v.known()
+	}
 	return a, n.permit(a, mode)
 }
 

@@ -1,6 +1,7 @@
 package masque
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -72,7 +73,11 @@ func firstPacket(mtu, overhead int) int {
 
 // proxyFamilyOverhead is that of the proxy's family, or the larger one where only its name is known.
 func (p *tunnel) proxyFamilyOverhead() int {
-	if a, err := netip.ParseAddr(p.template.Host); err == nil && a.Unmap().Is4() {
+	host := p.template.Host
+	if p.known != nil {
+		host, _, _ = net.SplitHostPort(p.known.Addresses[0])
+	}
+	if a, err := netip.ParseAddr(host); err == nil && a.Unmap().Is4() {
 		return headers4
 	}
 	return headers6
@@ -87,9 +92,9 @@ func (p *tunnel) dial(ctx context.Context) (*connection, error) {
 	}
 	var failed error
 	for round := 0; len(addrs) > 0 && round < 3; round++ {
-		var silent []netip.Addr
+		var silent []netip.AddrPort
 		for _, a := range addrs {
-			c, err := p.dialAddress(ctx, netip.AddrPortFrom(a, p.template.Port), round)
+			c, err := p.dialAddress(ctx, a, round)
 			if err == nil {
 				return c, nil
 			}
@@ -97,7 +102,7 @@ func (p *tunnel) dial(ctx context.Context) (*connection, error) {
 				silent = append(silent, a)
 			}
 			if failed == nil || isSilence(err) {
-				failed = p.explainDial(netip.AddrPortFrom(a, p.template.Port), err)
+				failed = p.explainDial(a, err)
 			}
 			if ctx.Err() != nil {
 				return nil, failed
@@ -117,18 +122,41 @@ func isSilence(err error) bool {
 	return errors.As(err, &timeout) || errors.As(err, &idle)
 }
 
-func (p *tunnel) addresses(ctx context.Context) ([]netip.Addr, error) {
-	if a, err := netip.ParseAddr(p.template.Host); err == nil {
-		return []netip.Addr{a.Unmap()}, nil
+// addresses are those of the proxy, as far as its names can be looked up.
+func (p *tunnel) addresses(ctx context.Context) ([]netip.AddrPort, error) {
+	if p.known == nil {
+		return p.lookup(ctx, p.template.Host, p.template.Port)
 	}
-	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", p.template.Host)
+	var all []netip.AddrPort
+	var failed error
+	for _, text := range p.known.Addresses {
+		host, portText, err := net.SplitHostPort(text)
+		port, portErr := parsePort(portText)
+		if err != nil || portErr != nil {
+			return nil, p.problem(fmt.Sprintf("%q is no HOST:PORT", text), "")
+		}
+		addrs, err := p.lookup(ctx, host, port)
+		all, failed = append(all, addrs...), cmp.Or(failed, err)
+	}
+	if len(all) > 0 {
+		failed = nil
+	}
+	return all, failed
+}
+
+func (p *tunnel) lookup(ctx context.Context, host string, port uint16) ([]netip.AddrPort, error) {
+	if a, err := netip.ParseAddr(host); err == nil {
+		return []netip.AddrPort{netip.AddrPortFrom(a.Unmap(), port)}, nil
+	}
+	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 	if err != nil || len(addrs) == 0 {
 		return nil, p.problem("the proxy's name cannot be looked up: "+textOf(err), "is it spelled right, and does this machine's resolver answer?")
 	}
-	for i := range addrs {
-		addrs[i] = addrs[i].Unmap()
+	var at []netip.AddrPort
+	for _, a := range addrs {
+		at = append(at, netip.AddrPortFrom(a.Unmap(), port))
 	}
-	return addrs, nil
+	return at, nil
 }
 
 // dialAddress tries one address of the proxy, in the first round with large packets.
@@ -270,6 +298,9 @@ func (c *connection) mtu() int { return max(c.room()-framing, 0) + headers4 }
 
 // tlsConfig verifies the proxy: by the system's roots, or by the pins.
 func (p *tunnel) tlsConfig() *tls.Config {
+	if p.known != nil {
+		return p.known.TLS
+	}
 	config := &tls.Config{ServerName: p.template.Host, MinVersion: tls.VersionTLS13, NextProtos: []string{http3.NextProtoH3}}
 	if len(p.pins) > 0 {
 		config.InsecureSkipVerify = true // VerifyConnection does it

@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
@@ -129,7 +130,9 @@ func (p *tunnel) request(ctx context.Context, to netip.AddrPort) (*http.Request,
 			header.Set(OrderHeader, OrderOffer)
 		}
 	}
-	if p.o.Secret != nil {
+	if p.known != nil {
+		maps.Copy(header, p.known.Header)
+	} else if p.o.Secret != nil {
 		secret, err := p.o.Secret(p.spec.Name)
 		if err != nil {
 			return nil, err

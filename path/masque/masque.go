@@ -11,10 +11,12 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
+	"crypto/tls"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"strconv"
@@ -48,6 +50,7 @@ type tunnel struct {
 	template Template
 	keep     time.Duration       // see keepIdle
 	pins     [][sha256.Size]byte // of the certificate's public key; empty for the system's roots
+	known    *Known              // nil for a proxy that the spec names
 
 	mu       sync.Mutex
 	conn     *connection
@@ -226,6 +229,34 @@ func (p *tunnel) forgive(to netip.AddrPort) {
 	p.refusals.forgive(to)
 }
 
+// Known is a proxy that is not told by a URL: how it is reached and proves who it is, and what a client shows it.
+type Known struct {
+	// Noun is what errors call it, such as "node".
+	Noun string
+	// Authority names it in requests; it is no name to look up.
+	Authority string
+	// Addresses are where it listens, HOST:PORT each.
+	Addresses []string
+	// TLS are the settings of its connections, whose protocol is that of HTTP/3.
+	TLS *tls.Config
+	// Header goes with each request.
+	Header http.Header
+	// Refused says what an answer other than a success means.
+	Refused func(status int, h http.Header) error
+}
+
+// Through makes the path through a proxy that is known.
+func Through(s path.Spec, o path.Options, k Known) (path.Path, error) {
+	template, err := ParseTemplate("https://" + k.Authority)
+	if err != nil {
+		return nil, err
+	}
+	if o.Base == nil {
+		o.Base = path.NewSystem(o.Mark)
+	}
+	return &tunnel{spec: s, o: o, template: template, keep: keepIdle, known: &k}, nil
+}
+
 // Describe says what the path is now. The MTU is that of the connection where there is one, and what it would begin
 // with where there is none.
 func (p *tunnel) Describe() path.Info {
@@ -258,5 +289,8 @@ func (p *tunnel) Describe() path.Info {
 }
 
 func (p *tunnel) problem(why, hint string) *path.Error {
+	if p.known != nil {
+		why = strings.ReplaceAll(why, "the proxy", "the "+p.known.Noun)
+	}
 	return &path.Error{What: "path " + p.spec.Name, Why: why, Hint: hint}
 }

@@ -11,12 +11,18 @@ package node
 import (
 	"context"
 	"crypto/tls"
+	"encoding/hex"
 	"net"
+	"net/http"
 	"net/netip"
 	"sync"
+	"time"
+
+	"github.com/quic-go/quic-go/http3"
 
 	"heddle/path"
 	"heddle/path/identity"
+	"heddle/path/masque"
 )
 
 // Scheme is how the kind is written.
@@ -36,7 +42,8 @@ type nodePath struct {
 	o    path.Options
 
 	mu    sync.Mutex
-	reach *reach // once the pass and the identity could be read
+	reach *reach    // once the pass and the identity could be read
+	udp   path.Path // once there was a flow
 }
 
 func newPath(s path.Spec, o path.Options) (path.Path, error) {
@@ -98,9 +105,28 @@ func (p *nodePath) Dial(ctx context.Context, to netip.AddrPort) (net.Conn, error
 	return r.dial(ctx, to.String())
 }
 
-// Open fails: this version's nodes carry TCP.
-func (p *nodePath) Open(context.Context, netip.AddrPort) (path.Flow, error) {
-	return nil, &path.Error{What: p.what(), Why: "it carries TCP only"}
+// Open begins a flow of UDP by the node. Flows of one session by one node leave it by one socket, whichever way they take
+// there.
+func (p *nodePath) Open(ctx context.Context, to netip.AddrPort) (path.Flow, error) {
+	way, err := p.datagrams()
+	if err != nil {
+		return nil, err
+	}
+	return way.Open(ctx, to)
+}
+
+// datagrams is the path for UDP, which has one connection for all its flows.
+func (p *nodePath) datagrams() (path.Path, error) {
+	r, err := p.open()
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.udp == nil {
+		p.udp, err = r.datagrams(p.spec, p.o)
+	}
+	return p.udp, err
 }
 
 // Describe says what the path is now, as far as this machine sees.
@@ -118,6 +144,10 @@ func (p *nodePath) Describe() path.Info {
 	// By its key, since one node may have two names here.
 	info.Observer = Scheme + ":" + r.pass.Key.Short()
 	info.Exit, info.Endpoint = info.Observer, r.pass.Addresses[0]
+	if udp, err := p.datagrams(); err == nil {
+		about := udp.Describe()
+		info.MTU, info.Ready, info.Why, info.Hint = about.MTU, about.Ready, about.Why, about.Hint
+	}
 	return info
 }
 
@@ -135,6 +165,7 @@ type reach struct {
 	base   path.Path
 	dialer path.Dialer // base, for TCP
 	tls    *tls.Config
+	id     identity.Identity
 }
 
 // newReach is for the holder of id. A nil base is this machine's own routes.
@@ -152,5 +183,20 @@ func newReach(pass Pass, id identity.Identity, base path.Path, what string) (*re
 	}
 	// Go begins each connection with records of a packet's size, for the sake of browsers; a stream wants large ones.
 	config.DynamicRecordSizingDisabled = true
-	return &reach{pass: pass, what: what, base: base, dialer: dialer, tls: config}, nil
+	return &reach{pass: pass, what: what, base: base, dialer: dialer, tls: config, id: id}, nil
+}
+
+// datagrams makes the path for UDP.
+func (r *reach) datagrams(s path.Spec, o path.Options) (path.Path, error) {
+	config, err := r.id.Client(r.pass.Key, http3.NextProtoH3)
+	if err != nil {
+		return nil, err
+	}
+	header := http.Header{}
+	if !r.pass.Grant.IsZero() {
+		header.Set(GrantHeader, r.pass.Grant.String())
+	}
+	o.Base = r.base
+	return masque.Through(s, o, masque.Known{Noun: "node", Authority: hex.EncodeToString(r.pass.Key.Bytes()[:16]) + ".node", Addresses: r.pass.Addresses,
+		TLS: config, Header: header, Refused: func(status int, h http.Header) error { return refusalOf(status, h, time.Now()) }})
 }

@@ -48,6 +48,9 @@ type Options struct {
 	Certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	Users       *Users
 	Targets     *Targets
+	// Gate decides in place of Users and Targets, and TLS are the settings in place of Certificate, where they are given.
+	Gate Gate
+	TLS  *tls.Config
 	// MaxFlows is how many flows one user may have at a time.
 	MaxFlows int
 	// Idle ends a flow that carried nothing for so long.
@@ -85,7 +88,7 @@ type Proxy struct {
 
 // New listens; nobody is served before [Proxy.Run].
 func New(o Options) (*Proxy, error) {
-	if o.Users == nil || o.Targets == nil || o.Certificate == nil {
+	if o.Gate == nil && (o.Users == nil || o.Targets == nil) || o.TLS == nil && o.Certificate == nil {
 		return nil, &path.Error{What: "proxy", Why: "it has no users, no targets or no certificate"}
 	}
 	if o.Log == nil {
@@ -112,7 +115,11 @@ func New(o Options) (*Proxy, error) {
 	var reset quic.StatelessResetKey
 	rand.Read(reset[:])
 	p.transport = &quic.Transport{Conn: p.socket, StatelessResetKey: &reset, VerifySourceAddress: p.crowded, ConnContext: p.admit}
-	config := http3.ConfigureTLSConfig(&tls.Config{GetCertificate: o.Certificate, MinVersion: tls.VersionTLS13})
+	settings := o.TLS
+	if settings == nil {
+		settings = &tls.Config{GetCertificate: o.Certificate, MinVersion: tls.VersionTLS13}
+	}
+	config := http3.ConfigureTLSConfig(settings)
 	if p.listener, err = p.transport.Listen(config, p.quicConfig(masque.PacketRoomy)); err != nil {
 		p.socket.Close()
 		return nil, &path.Error{What: "listen on " + o.Listen.String(), Why: "QUIC cannot listen there", Err: err}
@@ -209,28 +216,26 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusNotFound)
 		return
 	}
-	name, ok := p.authenticate(w, r)
+	let, ok := p.letIn(w, r)
 	if !ok {
 		return
 	}
-	host, port, err := masque.ParseTarget(r.URL.EscapedPath())
-	if err != nil {
-		refuse(w, http.StatusBadRequest, "http_request_error")
-		return
+	if let.Done != nil {
+		defer let.Done()
 	}
-	if !p.users.Enter(name) {
+	if !p.users.Enter(let.User) {
 		p.counts.refusedLimit.Add(1)
 		w.Header().Set("Retry-After", "5")
 		refuse(w, http.StatusTooManyRequests, "http_request_denied")
 		return
 	}
-	defer p.users.Leave(name)
-	key := exitKey{user: name, session: r.Header.Get(masque.SessionHeader)}
+	defer p.users.Leave(let.User)
+	key := exitKey{user: let.User, session: r.Header.Get(masque.SessionHeader)}
 	if len(key.session) > maxSession {
 		refuse(w, http.StatusBadRequest, "http_request_error")
 		return
 	}
-	x, ok := p.reach(w, r, &key, host, port)
+	x, ok := p.reach(w, r, &key, let)
 	if !ok {
 		return
 	}
@@ -246,9 +251,9 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	p.counts.flows.Add(1)
-	p.note("flow begins", name, r, key.to)
-	why := newRelay(p, stream, x, order).run(r.Context())
-	p.log.Debug("flow ended", "user", name, "why", why)
+	p.note("flow begins", let.User, r, key.to)
+	why := newRelay(p, stream, x, order, let).run(r.Context())
+	p.log.Debug("flow ended", "user", let.User, "why", why)
 }
 
 func (p *Proxy) note(what, name string, r *http.Request, to netip.AddrPort) {
@@ -284,29 +289,23 @@ func (p *Proxy) authenticate(w http.ResponseWriter, r *http.Request) (string, bo
 	return name, true
 }
 
-// reach finds or opens the exit to the first address of the target that is allowed, which it adds to the key, or answers
-// why not.
-func (p *Proxy) reach(w http.ResponseWriter, r *http.Request, key *exitKey, host string, port uint16) (*exit, bool) {
+// reach finds or opens the exit to the first address that the client may reach, which it adds to the key, or answers why
+// not.
+func (p *Proxy) reach(w http.ResponseWriter, r *http.Request, key *exitKey, let Admission) (*exit, bool) {
 	ctx, cancel := context.WithTimeout(r.Context(), patienceResolve)
 	defer cancel()
-	addrs, err := p.lookup(ctx, host)
+	addrs, err := let.Resolve(ctx)
 	if err != nil {
-		refuse(w, http.StatusBadGateway, "dns_error")
+		p.refuseFor(w, err, http.StatusBadGateway, "dns_error")
 		return nil, false
 	}
-	allowed := false
-	for _, a := range addrs {
-		to := netip.AddrPortFrom(a.Unmap(), port)
-		if !p.o.Targets.Allowed(to) {
-			continue
-		}
-		allowed = true
+	for _, to := range addrs {
 		key.to = to
 		if x, err := p.exits.enter(*key, &p.counts); err == nil {
 			return x, true
 		}
 	}
-	if !allowed {
+	if len(addrs) == 0 {
 		p.counts.refusedTarget.Add(1)
 		refuse(w, http.StatusForbidden, "destination_ip_prohibited")
 		return nil, false

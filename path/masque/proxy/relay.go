@@ -30,9 +30,10 @@ type relay struct {
 	proxy  *Proxy
 	stream *http3.Stream
 	exit   *exit
-	queue  chan []byte  // HTTP datagrams for the target
-	back   chan answer  // for the client
-	order  bool         // the client takes places
+	queue  chan []byte // HTTP datagrams for the target
+	back   chan answer // for the client
+	order  bool        // the client takes places
+	let    Admission
 	room   int          // bytes of an HTTP datagram, as last seen; the exit's reader's own
 	buffer []byte       // of sendDown
 	active atomic.Int64 // when something was carried last, Unix nanoseconds
@@ -52,6 +53,7 @@ var (
 	errClient   = errors.New("the client ended it")
 	errTarget   = errors.New("the target cannot be reached")
 	errProtocol = errors.New("the client breaks the protocol")
+	errSpent    = errors.New("the client may carry no more")
 )
 
 // dial opens a socket that only hears one target, and never sends fragments (RFC 9298, section 5).
@@ -75,8 +77,8 @@ func dial(to netip.AddrPort) (*net.UDPConn, error) {
 	return socket, errors.Join(socket.SetReadBuffer(flowBuffer), socket.SetWriteBuffer(flowBuffer))
 }
 
-func newRelay(p *Proxy, stream *http3.Stream, x *exit, order bool) *relay {
-	r := &relay{proxy: p, stream: stream, exit: x, order: order, queue: make(chan []byte, flowQueue), back: make(chan answer, flowQueue)}
+func newRelay(p *Proxy, stream *http3.Stream, x *exit, order bool, let Admission) *relay {
+	r := &relay{proxy: p, stream: stream, exit: x, order: order, let: let, queue: make(chan []byte, flowQueue), back: make(chan answer, flowQueue)}
 	x.speaker.CompareAndSwap(nil, r)
 	r.touch()
 	return r
@@ -87,6 +89,9 @@ func (r *relay) touch() { r.active.Store(time.Now().UnixNano()) }
 // run carries until one side ends, and gives why.
 func (r *relay) run(ctx context.Context) error {
 	r.ctx, r.end = context.WithCancelCause(ctx)
+	if ends := r.let.Ends; ends != nil {
+		defer context.AfterFunc(ends, func() { r.end(context.Cause(ends)) })()
+	}
 	var work sync.WaitGroup
 	work.Go(func() { r.end(r.collect()) })
 	work.Go(func() { r.end(r.up()) })
@@ -159,6 +164,9 @@ func (r *relay) forward(datagram []byte) error {
 		counts.up.dropped.Add(1)
 		return nil
 	}
+	if r.let.Carry != nil && !r.let.Carry(true, len(payload)) {
+		return errSpent
+	}
 	r.exit.speaker.Store(r)
 	_, err = r.exit.socket.Write(payload)
 	switch {
@@ -215,6 +223,9 @@ func (r *relay) down() error {
 		case <-r.ctx.Done():
 			return errClient
 		}
+		if r.let.Carry != nil && !r.let.Carry(false, len(a.payload)) {
+			return errSpent
+		}
 		err := r.sendDown(a)
 		var tooLarge *quic.DatagramTooLargeError
 		switch {
@@ -246,7 +257,7 @@ func (r *relay) sendDown(a answer) error {
 
 // capsules follows the request stream, whose end is the flow's (RFC 9298, section 3.1).
 func (r *relay) capsules() error {
-	if err := masque.ReadCapsules(r.stream, r.forward); errors.Is(err, errTarget) || errors.Is(err, errProtocol) {
+	if err := masque.ReadCapsules(r.stream, r.forward); errors.Is(err, errTarget) || errors.Is(err, errProtocol) || errors.Is(err, errSpent) {
 		return err
 	}
 	return errClient

@@ -48,7 +48,11 @@ func (t *tally) direction() Direction {
 
 // Status says what the proxy did until now.
 func (p *Proxy) Status() Status {
-	return Status{Listen: p.Addr().String(), Since: p.since, Users: p.o.Users.Count(), Connections: p.sources.Count(), Open: p.users.Present(), FlowsOpen: p.users.Count(),
+	users := 0
+	if p.o.Users != nil {
+		users = p.o.Users.Count()
+	}
+	return Status{Listen: p.Addr().String(), Since: p.since, Users: users, Connections: p.sources.Count(), Open: p.users.Present(), FlowsOpen: p.users.Count(),
 		Flows: p.counts.flows.Load(), RefusedAuth: p.counts.refusedAuth.Load(), RefusedTarget: p.counts.refusedTarget.Load(),
 		RefusedLimit: p.counts.refusedLimit.Load(), Up: p.counts.up.direction(), Down: p.counts.down.direction()}
 }
