@@ -1,0 +1,219 @@
+package config
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"heddle/path/identity"
+	"heddle/path/masque/proxy"
+	"heddle/stripe/transfer"
+)
+
+// DefaultStreamListen is where a device takes streams unless it is told otherwise.
+const DefaultStreamListen = ":4470"
+
+// AnyKey lets in whoever has a key.
+const AnyKey = "any"
+
+// StreamDial is what `heddle stream dial` does, from its flags or a file with keys of the same names.
+type StreamDial struct {
+	// Name is the service that the peer is asked for, and what `heddle status` calls it.
+	Name string `toml:"name"`
+	// Listen is where programs connect to, HOST:PORT.
+	Listen string `toml:"listen"`
+	// Socks is where programs find a SOCKS5 proxy, HOST:PORT, whose other side is the peer.
+	Socks string `toml:"socks"`
+	// Warm is how many sessions are dialled ahead.
+	Warm int `toml:"warm"`
+	Stripe
+}
+
+// DefaultStreamDial is a dialler before anything is said about it.
+func DefaultStreamDial() StreamDial {
+	return StreamDial{Warm: 1, Stripe: DefaultStripe()}
+}
+
+const maxWarm = 64
+
+func (d StreamDial) problems() map[string]error {
+	wrong := problems(d.Stripe.problems())
+	wrong.add("name", CheckSessionName(d.Name))
+	if d.Listen == "" && d.Socks == "" {
+		wrong.say("listen", "nothing says where programs connect to", "such as 127.0.0.1:2222, or a SOCKS5 proxy with socks")
+	}
+	if d.Listen != "" {
+		wrong.add("listen", checkListen(d.Listen))
+	}
+	if d.Socks != "" {
+		wrong.add("socks", checkListen(d.Socks))
+	}
+	if d.Warm < 0 || d.Warm > maxWarm {
+		wrong.say("warm", fmt.Sprintf("%d sessions cannot be kept warm", d.Warm), fmt.Sprintf("0 to %d", maxWarm))
+	}
+	return wrong
+}
+
+// Check gives one thing that is wrong, by the name of its flag.
+func (d StreamDial) Check() error { return problems(d.problems()).first() }
+
+// LoadStreamDial reads a file. What is wrong with it is in [Problems]. File names in it are relative to it.
+func LoadStreamDial(file string) (StreamDial, error) {
+	d := DefaultStreamDial()
+	err := loadFlat(file, &d, func() map[string]error {
+		if d.Name == "" {
+			d.Name = strings.TrimSuffix(filepath.Base(file), ".toml")
+		}
+		return d.problems()
+	})
+	d.Stripe.beside(file)
+	return d, err
+}
+
+// beside makes file names usable from the working directory.
+func (s *Stripe) beside(file string) {
+	for i, text := range s.Secret {
+		if name, secret, found := strings.Cut(text, "="); found {
+			besideFile(file, &secret)
+			s.Secret[i] = name + "=" + secret
+		}
+	}
+	besideFile(file, &s.Identity)
+	besideFile(file, &s.Keylog)
+}
+
+func besideFile(file string, name *string) {
+	if *name != "" && !filepath.IsAbs(*name) {
+		*name = filepath.Join(filepath.Dir(file), *name)
+	}
+}
+
+// Admission says who may come to a device, and where: what `heddle stream serve` and `heddle recv` share.
+type Admission struct {
+	// Name is the service that a peer asks for.
+	Name string `toml:"name"`
+	// Listen is where peers come to, [HOST]:PORT.
+	Listen string `toml:"listen"`
+	// Allow are the keys of those who may come in, or "any".
+	Allow []string `toml:"allow"`
+	// Identity is the file of this device's key; empty is this user's own.
+	Identity string `toml:"identity"`
+	// MaxSessions bounds the sessions at one time.
+	MaxSessions int `toml:"max-sessions"`
+	// Keylog is a file that gets the keys of the TLS inside, for experiments; empty is none.
+	Keylog string `toml:"keylog"`
+}
+
+func defaultAdmission() Admission {
+	return Admission{Name: "files", Listen: DefaultStreamListen, MaxSessions: 256}
+}
+
+func (a Admission) check(wrong problems) {
+	wrong.add("name", CheckSessionName(a.Name))
+	wrong.add("listen", checkListen(a.Listen))
+	if len(a.Allow) == 0 {
+		wrong.say("allow", "nobody may come in", "give the key of each peer, which its `heddle node key` prints; or any, for whoever has a key")
+	}
+	for _, text := range a.Allow {
+		if text != AnyKey {
+			_, err := identity.ParseKey(text)
+			wrong.add("allow", hinted(err, "the peer's `heddle node key` prints its key"))
+		}
+	}
+	if a.MaxSessions < 1 {
+		wrong.say("max-sessions", fmt.Sprintf("%d is less than 1", a.MaxSessions), "leave it out for the default")
+	}
+}
+
+// Accept tells who may come in.
+func (a Admission) Accept() (func(identity.Key) error, error) {
+	known := map[identity.Key]bool{}
+	for _, text := range a.Allow {
+		if text == AnyKey {
+			return func(identity.Key) error { return nil }, nil
+		}
+		key, err := identity.ParseKey(text)
+		if err != nil {
+			return nil, err
+		}
+		known[key] = true
+	}
+	return func(key identity.Key) error {
+		if known[key] {
+			return nil
+		}
+		return fmt.Errorf("the key %v is not among those that may come in", key)
+	}, nil
+}
+
+// StreamServe is what `heddle stream serve` does, from its flags or a file with keys of the same names.
+type StreamServe struct {
+	Admission
+	// To is the program that is served, HOST:PORT or unix:FILE.
+	To string `toml:"to"`
+	// Socks serves SOCKS5 in place of one program.
+	Socks bool `toml:"socks"`
+	// AllowTo and DenyTo say where SOCKS5 clients may go, CIDR[:PORT] each; else it is public addresses only.
+	AllowTo []string `toml:"allow-to"`
+	DenyTo  []string `toml:"deny-to"`
+}
+
+// DefaultStreamServe is a server before anything is said about it.
+func DefaultStreamServe() StreamServe { return StreamServe{Admission: defaultAdmission()} }
+
+func (s StreamServe) problems() map[string]error {
+	wrong := problems{}
+	s.Admission.check(wrong)
+	switch file, unix := strings.CutPrefix(s.To, "unix:"); {
+	case s.To == "" && !s.Socks:
+		wrong.say("to", "nothing says what is served", "a program, such as 127.0.0.1:22, or socks for a SOCKS5 proxy")
+	case unix && file == "":
+		wrong.say("to", "unix: names no file", "such as unix:/run/app.sock")
+	case s.To != "" && !unix:
+		wrong.add("to", checkHostPort(s.To, "such as 127.0.0.1:22 or unix:/run/app.sock"))
+	}
+	_, err := proxy.NewTargets(nil, s.DenyTo)
+	wrong.add("deny-to", err)
+	_, err = proxy.NewTargets(s.AllowTo, nil)
+	wrong.add("allow-to", err)
+	if !s.Socks && len(s.AllowTo)+len(s.DenyTo) > 0 {
+		wrong.say("allow-to", "it is for a SOCKS5 proxy, and none is served", "add socks, or leave it out")
+	}
+	return wrong
+}
+
+// Check gives one thing that is wrong, by the name of its flag.
+func (s StreamServe) Check() error { return problems(s.problems()).first() }
+
+// LoadStreamServe reads a file. What is wrong with it is in [Problems]. File names in it are relative to it.
+func LoadStreamServe(file string) (StreamServe, error) {
+	s := DefaultStreamServe()
+	err := loadFlat(file, &s, s.problemsOf)
+	besideFile(file, &s.Identity)
+	besideFile(file, &s.Keylog)
+	return s, err
+}
+
+func (s *StreamServe) problemsOf() map[string]error { return s.problems() }
+
+// Recv is what `heddle recv` does.
+type Recv struct {
+	Admission
+	transfer.ReceiveOptions
+}
+
+// DefaultRecv is a receiver before anything is said about it.
+func DefaultRecv() Recv {
+	return Recv{Admission: defaultAdmission(), ReceiveOptions: transfer.ReceiveOptions{Into: "."}}
+}
+
+// Check gives one thing that is wrong, by the name of its flag.
+func (r Recv) Check() error {
+	wrong := problems{}
+	r.Admission.check(wrong)
+	wrong.add("into", isDir(r.Into))
+	if r.MaxBytes < 0 {
+		wrong.say("max-bytes", "it is less than 0", "0 is as much as there is room for")
+	}
+	return wrong.first()
+}

@@ -1,0 +1,274 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"heddle/path"
+	"heddle/path/identity"
+	"heddle/stripe"
+	"heddle/stripe/share"
+)
+
+// Stripe says over which paths a stream goes and how it is cut: what `heddle stream dial` and `heddle send` share.
+type Stripe struct {
+	// Via are the paths, NAME=KIND:ARG each.
+	Via []string `toml:"via"`
+	// Path are paths beside them, for tunnels to ride.
+	Path []string `toml:"path"`
+	// Secret says where secrets of paths are, NAME=FILE each.
+	Secret []string `toml:"secret"`
+	// To is where the peer device listens, HOST:PORT.
+	To string `toml:"to"`
+	// Key is the peer device's.
+	Key string `toml:"key"`
+	// Identity is the file of this device's key; empty is this user's own.
+	Identity string `toml:"identity"`
+	// Schedule is one of [StripeSchedules]; empty is what fits the shares.
+	Schedule string `toml:"schedule"`
+	// Weight is for the schedule weighted, NAME=NUMBER each.
+	Weight []string `toml:"weight"`
+	// Segment is the size of a segment in bytes.
+	Segment int `toml:"segment"`
+	// Shares is a scheme of secret sharing: none, KofN, shamir:KofN or xor:N.
+	Shares string `toml:"shares"`
+	// MinPaths is how many paths it takes to send at all; 0 is all, or with shares as many as restore the stream.
+	MinPaths int `toml:"min-paths"`
+	// Degrade permits fewer, and to move to another path what a dead one did not carry.
+	Degrade bool `toml:"degrade"`
+	// Patience is how long a session that cannot go on waits for its paths.
+	Patience time.Duration `toml:"patience"`
+	// MinRate is the rate in bytes per second below which a path is dropped and dialled anew; below 0 is none.
+	MinRate int `toml:"min-rate"`
+	// Keylog is a file that gets the keys of the TLS inside, for experiments; empty is none.
+	Keylog string `toml:"keylog"`
+}
+
+// DefaultStripe is a stripe before anything is said about it.
+func DefaultStripe() Stripe {
+	return Stripe{Segment: stripe.DefaultSegment, Shares: "none", Patience: stripe.DefaultPatience, MinRate: stripe.DefaultMinRate}
+}
+
+// StripeSchedules are the schedules of streams.
+func StripeSchedules() []string { return []string{"strict", "fast", "weighted"} }
+
+// problems gives what is wrong, by key.
+func (s Stripe) problems() map[string]error {
+	wrong := problems{}
+	names := s.pathProblems(wrong)
+	wrong.add("to", checkHostPort(s.To, "where the peer device listens, such as files.example:4470"))
+	_, err := identity.ParseKey(s.Key)
+	if s.Key == "" {
+		err = errors.New("the peer's key is missing")
+	}
+	wrong.add("key", hinted(err, "the peer's `heddle stream serve` prints its key"))
+	if s.Schedule != "" && !slices.Contains(StripeSchedules(), s.Schedule) {
+		wrong.say("schedule", fmt.Sprintf("no schedule is called %q", s.Schedule), "schedules: "+strings.Join(StripeSchedules(), ", "))
+	}
+	_, err = s.weights(names)
+	wrong.add("weight", err)
+	if s.Segment < stripe.MinSegment || s.Segment > stripe.MaxSegment {
+		wrong.say("segment", fmt.Sprintf("%d is no size of a segment", s.Segment), fmt.Sprintf("%d to %d bytes", stripe.MinSegment, stripe.MaxSegment))
+	}
+	scheme, err := share.Parse(s.Shares)
+	wrong.add("shares", hinted(err, "none, 2of3, shamir:2of3 or xor:3"))
+	if err == nil && scheme.N > 1 && len(names) > 0 && scheme.N != len(names) {
+		wrong.say("shares", fmt.Sprintf("%s makes %d shares, and there are %d paths", s.Shares, scheme.N, len(names)), "give as many paths as shares")
+	}
+	if s.MinPaths < 0 || s.MinPaths > len(names) {
+		wrong.say("min-paths", fmt.Sprintf("%d paths are asked for, of %d", s.MinPaths, len(names)), "0 means all, or with shares as many as restore the stream")
+	}
+	if s.Patience <= 0 {
+		wrong.say("patience", fmt.Sprintf("%v is no time to wait", s.Patience), "a time such as 30s")
+	}
+	return wrong
+}
+
+// pathProblems looks at the paths, and gives the names of those to stripe over.
+func (s Stripe) pathProblems(wrong problems) []string {
+	c := pathChecker{names: map[string]bool{}, places: map[string]string{}}
+	for i, text := range s.Path {
+		c.check("path", i, text)
+	}
+	var names []string
+	for i, text := range s.Via {
+		c.check("via", i, text)
+		name, _, _ := strings.Cut(text, "=")
+		names = append(names, name)
+	}
+	for _, f := range c.found {
+		if !f.warning {
+			wrong.say(f.key, f.what, f.hint)
+		}
+	}
+	if len(s.Via) == 0 {
+		wrong.say("via", "no path is given", "write NAME=KIND:ARG, such as a=node:tokyo, once for each path")
+	}
+	return names
+}
+
+// weights gives one weight a path, nil where none are given.
+func (s Stripe) weights(names []string) ([]float64, error) {
+	if len(s.Weight) == 0 {
+		return nil, nil
+	}
+	const how = "write NAME=NUMBER for each path, such as --weight a=2 --weight b=1"
+	given := map[string]float64{}
+	for _, text := range s.Weight {
+		name, number, _ := strings.Cut(text, "=")
+		n, err := strconv.ParseFloat(number, 64)
+		if err != nil || !(n > 0) || math.IsInf(n, 0) {
+			return nil, &path.Error{What: fmt.Sprintf("weight %q", text), Why: "it is no NAME=NUMBER with a number above 0", Hint: how}
+		}
+		given[name] = n
+	}
+	var weights []float64
+	for _, name := range names {
+		n, ok := given[name]
+		if !ok {
+			return nil, &path.Error{What: "weight", Why: "path " + name + " has none", Hint: how}
+		}
+		weights = append(weights, n)
+	}
+	if len(given) != len(names) {
+		return nil, &path.Error{What: "weight", Why: "one names a path that is not there", Hint: "paths: " + strings.Join(names, ", ")}
+	}
+	if s.Schedule != "weighted" {
+		return nil, &path.Error{What: "weight", Why: "the schedule is not weighted", Hint: "add --schedule weighted"}
+	}
+	return weights, nil
+}
+
+// Options turns what a person asked for into what a session needs. The caller adds To, Identity, Service, Log and KeyLog,
+// and may open the paths again: they are made anew.
+func (s Stripe) Options() (stripe.Options, error) {
+	o := stripe.Options{Schedule: s.Schedule, Segment: s.Segment, Shares: s.Shares, MinPaths: s.MinPaths, Degrade: s.Degrade, Patience: s.Patience, MinRate: s.MinRate}
+	var specs []path.Spec
+	for _, text := range slices.Concat(s.Via, s.Path) {
+		spec, err := path.ParseSpec(text)
+		if err != nil {
+			return o, err
+		}
+		specs = append(specs, spec)
+	}
+	ways, err := path.NewSet(specs, path.Options{Secret: secrets(s.Secret)})
+	if err != nil {
+		return o, err
+	}
+	var names []string
+	for _, spec := range specs[:len(s.Via)] {
+		if _, streams := ways[spec.Name].(path.Dialer); !streams {
+			return o, &path.Error{What: "path " + spec.Name, Why: spec.Kind + ": paths carry no TCP", Hint: "use a path of a kind that does, such as node: or if:"}
+		}
+		o.Paths = append(o.Paths, stripe.Path{Name: spec.Name, Way: ways[spec.Name]})
+		names = append(names, spec.Name)
+	}
+	if o.Weights, err = s.weights(names); err != nil {
+		return o, err
+	}
+	if s.Key != "" {
+		o.Peer, err = identity.ParseKey(s.Key)
+	}
+	return o, err
+}
+
+// problems are what is wrong, by key.
+type problems map[string]error
+
+func (p problems) add(key string, err error) {
+	if err != nil && p[key] == nil {
+		p[key] = err
+	}
+}
+
+func (p problems) say(key, why, hint string) {
+	p.add(key, &path.Error{What: key, Why: why, Hint: hint})
+}
+
+// first gives one problem under the name of its flag.
+func (p problems) first() error {
+	keys := slices.Sorted(maps.Keys(p))
+	if len(keys) == 0 {
+		return nil
+	}
+	what, hint := explainFlat(p[keys[0]])
+	return &path.Error{What: "--" + keys[0], Why: what, Hint: hint}
+}
+
+// explainFlat leaves out of an error what stands beside it.
+func explainFlat(err error) (what, hint string) {
+	if known, ok := err.(*path.Error); ok && known.Err == nil {
+		return known.Why, known.Hint
+	}
+	return explain(err)
+}
+
+func hinted(err error, hint string) error {
+	if err == nil {
+		return nil
+	}
+	if _, has := explain(err); has != "" {
+		return err
+	}
+	return &path.Error{Why: err.Error(), Hint: hint}
+}
+
+func checkHostPort(text, example string) error {
+	if text == "" {
+		return &path.Error{Why: "no HOST:PORT is given", Hint: example}
+	}
+	host, port, err := net.SplitHostPort(text)
+	if n, perr := strconv.ParseUint(port, 10, 16); err != nil || perr != nil || n == 0 || host == "" {
+		return &path.Error{What: text, Why: fmt.Sprintf("%q is not HOST:PORT", text), Hint: example}
+	}
+	return nil
+}
+
+// checkListen takes [HOST]:PORT, where port 0 is any that is free.
+func checkListen(text string) error {
+	_, port, err := net.SplitHostPort(text)
+	if _, perr := strconv.ParseUint(port, 10, 16); err != nil || perr != nil {
+		return &path.Error{What: text, Why: fmt.Sprintf("%q is not HOST:PORT", text), Hint: "such as :4470 or 127.0.0.1:2222"}
+	}
+	return nil
+}
+
+// loadFlat reads a file without tables into a struct, and says all that is wrong with it.
+func loadFlat(file string, into any, check func() map[string]error) error {
+	data, err := read(file)
+	if err != nil {
+		return Problems{{File: file, Severity: SeverityError, What: reason(err)}}
+	}
+	doc := decodeFlat(file, data, into)
+	for key, err := range check() {
+		if doc.wrongs[key] {
+			continue
+		}
+		what, hint := explainFlat(err)
+		doc.report(doc.places[key], SeverityError, key, what, hint)
+	}
+	if wrong := doc.sorted().Errors(); len(wrong) > 0 {
+		return wrong
+	}
+	return nil
+}
+
+// isDir says what is wrong with a directory that must be there.
+func isDir(name string) error {
+	info, err := os.Stat(name)
+	switch {
+	case err != nil:
+		return &path.Error{What: name, Why: reason(err), Hint: "make it first: mkdir " + name}
+	case !info.IsDir():
+		return &path.Error{What: name, Why: "it is no directory"}
+	}
+	return nil
+}
