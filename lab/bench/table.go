@@ -1,0 +1,60 @@
+package bench
+
+// Table gathers what was measured elsewhere than in worlds of the lab, such as in a simulation, into a [Report]. It
+// serves one goroutine.
+type Table struct {
+	report  Report
+	rows    []tableRow
+	index   map[string]int
+	samples [][]sample
+}
+
+type tableRow struct {
+	name, metric, unit, group, baseline string
+	paper                               *float64
+}
+
+// NewTable begins a report of a bench, and notes the machine and its load.
+func NewTable(bench string) *Table {
+	return &Table{report: Report{Bench: bench, Machine: thisMachine(), Load: Load{Start: loadNow()}}, index: map[string]int{}}
+}
+
+// Figure says what is measured.
+type Figure struct {
+	Case, Metric, Unit string
+	// Group is the first words of Case, which a plot has a chart for.
+	Group string
+	// Baseline is the case that this one is compared with by the same metric, in the same round; empty for none.
+	Baseline string
+	// Paper is the published figure, nil where there is none.
+	Paper *float64
+}
+
+// Add takes the value of a figure in one round. Rows keep the order in which they came first.
+func (t *Table) Add(f Figure, round int, value float64) {
+	key := f.Case + "\x00" + f.Metric
+	i, ok := t.index[key]
+	if !ok {
+		i = len(t.rows)
+		t.index[key] = i
+		t.rows = append(t.rows, tableRow{f.Case, f.Metric, f.Unit, f.Group, f.Baseline, f.Paper})
+		t.samples = append(t.samples, nil)
+	}
+	t.samples[i] = append(t.samples[i], sample{round, value})
+}
+
+// Report sums up.
+func (t *Table) Report() Report {
+	r := t.report
+	r.Load.End, r.Rows = loadNow(), []Row{}
+	for i, row := range t.rows {
+		baseline, base := row.name, []sample(nil)
+		if j, ok := t.index[row.baseline+"\x00"+row.metric]; ok && row.baseline != "" && j != i {
+			baseline, base = row.baseline, t.samples[j]
+		}
+		sum := newRow(row.name, t.samples[i], baseline, base)
+		sum.Metric, sum.Unit, sum.topology, sum.Paper = row.metric, row.unit, row.group, row.paper
+		r.Rows = append(r.Rows, sum)
+	}
+	return r
+}
