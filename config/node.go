@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -44,11 +45,15 @@ type Node struct {
 	LogTargets bool `toml:"log-targets"`
 	// Address are where clients reach the node, HOST:PORT each, for a board; empty is where it listens.
 	Address []string `toml:"address"`
+	// NATPorts are those that mode nat leases, FIRST-LAST.
+	NATPorts string `toml:"nat-ports"`
+	// SetForwarding lets mode nat have the kernel forward IPv4, for leases alone.
+	SetForwarding bool `toml:"set-forwarding"`
 }
 
 // DefaultNode is a node before anything is said about it.
 func DefaultNode() Node {
-	return Node{Listen: fmt.Sprintf(":%d", node.DefaultPort), Mode: []string{pathnode.ModeForward}, MaxFlows: node.DefaultMaxFlows,
+	return Node{Listen: fmt.Sprintf(":%d", node.DefaultPort), Mode: []string{pathnode.ModeForward}, MaxFlows: node.DefaultMaxFlows, NATPorts: "20000-20999",
 		Idle: node.DefaultIdle, Drain: node.DefaultDrain}
 }
 
@@ -112,6 +117,8 @@ func (n Node) problems() map[string]error {
 			add(fmt.Sprintf("address[%d]", i), fmt.Errorf("%q is no HOST:PORT", text))
 		}
 	}
+	_, _, err = n.NATPortRange()
+	add("nat-ports", err)
 	if n.MaxFlows < 1 {
 		add("max-flows", fmt.Errorf("max-flows is %d, and must be above 0", n.MaxFlows))
 	}
@@ -140,6 +147,17 @@ func (n Node) Check() error {
 	}
 	flag, _, _ := strings.Cut(key, "[")
 	return &path.Error{What: "--" + flag, Why: wrong[key].Error()}
+}
+
+// NATPortRange gives the bounds of NATPorts.
+func (n Node) NATPortRange() (first, last uint16, err error) {
+	from, to, _ := strings.Cut(n.NATPorts, "-")
+	a, errA := strconv.ParseUint(from, 10, 16)
+	b, errB := strconv.ParseUint(to, 10, 16)
+	if errA != nil || errB != nil || a == 0 || b < a {
+		return 0, 0, &path.Error{What: fmt.Sprintf("nat-ports %q", n.NATPorts), Why: "not a range of ports", Hint: "write FIRST-LAST, such as 20000-20999"}
+	}
+	return uint16(a), uint16(b), nil
 }
 
 // ListenAddr is where the node listens. Without a host it is all addresses of both families.

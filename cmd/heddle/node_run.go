@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -26,6 +25,10 @@ func newNodeRunCommand() *cobra.Command {
 hold a grant that one of its grantors signed, and for nobody else: without a
 grantor it does not start. FILE is a node.toml, with keys named as the flags; a
 flag goes before the key.
+
+Mode forward needs no privilege. Mode nat has the kernel pass TCP on by nftables
+rules in tables of its own, and needs CAP_NET_ADMIN; each rule is a lease, which
+the kernel ends even where this program was killed. A client's MPTCP passes it.
 
 It listens on one port, TCP and UDP, with TLS 1.3, in which both sides prove
 their keys. It leads to public addresses, unless a grant names others; where
@@ -62,6 +65,8 @@ unless --log-targets is given.`,
 	flags.DurationVar(&n.Drain, "drain", n.Drain, "how long what goes on may do so after an interrupt")
 	flags.BoolVar(&n.LogTargets, "log-targets", false, "write down who talks to whom")
 	flags.StringArrayVar(&n.Address, "address", nil, "where clients reach the node, `HOST:PORT`; where it listens, if it is not given")
+	flags.StringVar(&n.NATPorts, "nat-ports", n.NATPorts, "in mode nat, lease ports `FIRST-LAST` to clients")
+	flags.BoolVar(&n.SetForwarding, "set-forwarding", false, "in mode nat, let the kernel forward IPv4, for leases alone")
 	flags.BoolVar(&asJSON, "json", false, "print what was done as JSON at the end")
 	for _, name := range []string{"identity", "revoked", "usage"} {
 		_ = cmd.MarkFlagFilename(name)
@@ -83,7 +88,8 @@ func nodeFromFile(cmd *cobra.Command, file string, n *config.Node) error {
 		"revoked": func() { read.Revoked = given.Revoked }, "usage": func() { read.Usage = given.Usage },
 		"max-flows": func() { read.MaxFlows = given.MaxFlows }, "idle": func() { read.Idle = given.Idle },
 		"drain": func() { read.Drain = given.Drain }, "log-targets": func() { read.LogTargets = given.LogTargets },
-		"address": func() { read.Address = given.Address },
+		"address": func() { read.Address = given.Address }, "nat-ports": func() { read.NATPorts = given.NATPorts },
+		"set-forwarding": func() { read.SetForwarding = given.SetForwarding },
 	} {
 		if cmd.Flags().Changed(name) {
 			keep()
@@ -101,9 +107,11 @@ func runNode(cmd *cobra.Command, n config.Node, asJSON bool) error {
 	}
 	stderr := cmd.ErrOrStderr()
 	o.Log = slog.New(slog.NewTextHandler(stderr, nil))
-	if err := nodeHooks(cmd.Context(), &o); err != nil {
+	stop, err := nodeHooks(cmd.Context(), n, &o)
+	if err != nil {
 		return err
 	}
+	defer stop()
 	running, err := node.New(o)
 	if err != nil {
 		return err
@@ -120,8 +128,5 @@ func runNode(cmd *cobra.Command, n config.Node, asJSON bool) error {
 	fmt.Fprintf(stderr, "node: %s; %d bytes up, %d down, for %s\n", count(int(status.Flows), "connection and flow"), status.Up, status.Down, count(len(status.Grants), "grant"))
 	return err
 }
-
-// nodeHooks gives the node what its modes need.
-func nodeHooks(context.Context, *node.Options) error { return nil }
 
 func modesText(modes []string) string { return strings.Join(modes, ", ") }
