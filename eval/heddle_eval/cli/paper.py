@@ -84,18 +84,7 @@ def table(
 
     if as_json and markdown:
         raise EvalError("table", "--json and --markdown exclude each other")
-    plan = paper.plan(
-        "tables",
-        name,
-        data or (),
-        preset=preset,
-        seeds=seeds,
-        attacks=attack or (),
-        unmonitored_share=unmonitored_share,
-        visits=visits,
-        unmonitored=unmonitored,
-        unseen=unseen,
-    )
+    plan = _plan("tables", name, data, preset, attack, seeds, unmonitored_share, visits, unmonitored, unseen)
     if (store := _done(plan, results, jobs, on, dry_run, as_json)) is None:
         return
     answer = paper.answer(plan, store)
@@ -139,18 +128,7 @@ def figure(
 
     if not (png or as_json or dry_run):
         raise EvalError("figure", "there is nowhere to draw", "name a file by --png, or ask for --json")
-    plan = paper.plan(
-        "figures",
-        name,
-        data or (),
-        preset=preset,
-        seeds=seeds,
-        attacks=attack or (),
-        unmonitored_share=unmonitored_share,
-        visits=visits,
-        unmonitored=unmonitored,
-        unseen=unseen,
-    )
+    plan = _plan("figures", name, data, preset, attack, seeds, unmonitored_share, visits, unmonitored, unseen)
     if (store := _done(plan, results, jobs, on, dry_run, as_json)) is None:
         return
     curves = paper.curves(plan, store)
@@ -164,6 +142,25 @@ def figure(
     else:
         for line in [*plan.notes, str(png)]:
             print(line)
+
+
+def _plan(
+    kind: str,
+    name: str,
+    data: list[Path] | None,
+    preset: str,
+    attacks: list[str] | None,
+    seeds: int,
+    share: float,
+    visits: int | None,
+    unmonitored: int | None,
+    unseen: bool,
+) -> Plan:
+    """List what has to be done, by the options that all papers' verbs have."""
+    from heddle_eval import paper
+
+    limits = {"visits": visits, "unmonitored": unmonitored, "unseen": unseen, "unmonitored_share": share}
+    return paper.plan(kind, name, data or (), preset=preset, seeds=seeds, attacks=attacks or (), **limits)
 
 
 def _done(plan: Plan, results: Path, jobs: int, on: str, dry_run: bool, as_json: bool) -> Store | None:
