@@ -1,8 +1,14 @@
 """Each attack learns what there is to learn, and nothing else. Networks are of the published depth, but narrow."""
 
 import json
+import os
 import pickle
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -118,6 +124,56 @@ def test_a_killed_training_goes_on(data, tmp_path):
         file.write_bytes(file.read_bytes()[:1000])
     with pytest.raises(EvalError, match="no checkpoint of this attack"):
         make("df", **small, checkpoint=str(tmp_path)).fit(train, train.label)
+
+
+TRAINS = """
+import sys
+from test_attacks import KILLED, loads
+from heddle_eval.attacks import make
+from heddle_eval.attacks.backend import jax
+
+jax.config.update("jax_compilation_cache_dir", sys.argv[2])
+train = loads(20, 0)
+make("df", **KILLED, checkpoint=sys.argv[1]).fit(train, train.label)
+"""
+KILLED = TINY | {"epochs": 60, "sees": "size", "patience": None, "falls": True}
+
+
+def test_a_training_that_the_system_kills_goes_on(data, tmp_path, request):
+    """What a process killed by SIGKILL has left leads to the same end as a training that nothing disturbed."""
+    train, test = data
+    where = [str(tmp_path), str(request.config.cache.mkdir("jax"))]
+    paths = os.pathsep.join(p for p in [str(Path(__file__).parent), os.environ.get("PYTHONPATH")] if p)
+    running = subprocess.Popen([sys.executable, "-c", TRAINS, *where], env=os.environ | {"PYTHONPATH": paths})
+    try:
+        until = time.monotonic() + 100
+        while not list(tmp_path.glob("df-*.npz")) and running.poll() is None and time.monotonic() < until:
+            time.sleep(0.005)
+    finally:
+        running.kill()
+    assert running.wait() == -signal.SIGKILL
+    (kept,) = tmp_path.glob("df-*.npz")
+    with np.load(kept) as stored:
+        before = json.loads(str(stored["history"]))
+    assert 1 <= len(before) < KILLED["epochs"]
+
+    seen = []
+    resumed = make("df", **KILLED, checkpoint=str(tmp_path), progress=seen.append).fit(train, train.label)
+    assert [e["epoch"] for e in seen] == list(range(len(before) + 1, KILLED["epochs"] + 1))
+    whole = make("df", **KILLED).fit(train, train.label)
+    assert [e["rate"] for e in resumed.history_] == [e["rate"] for e in whole.history_]
+    assert [e["loss"] for e in resumed.history_] == pytest.approx([e["loss"] for e in whole.history_], rel=1e-4)
+    np.testing.assert_allclose(resumed.predict_proba(test), whole.predict_proba(test), atol=1e-4)
+
+
+def test_the_learning_rate_falls():
+    attack = make("df", epochs=10, falls=True)
+    rates = [attack.rate(0, [{}] * e, 10) for e in range(10)]
+    assert rates == sorted(rates, reverse=True)
+    assert rates[0] == pytest.approx(0.002, rel=0.01)
+    assert rates[4] + rates[5] == pytest.approx(0.002)
+    assert 0 < rates[9] < 0.00002
+    assert make("df", "paper").rate(0, [{}] * 29, 30) == 0.002
 
 
 def test_keeps_the_best_epoch_and_stops(data):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -41,6 +42,9 @@ class Deep(FromProba, ClassifierMixin, BaseEstimator, ABC):
         Traces of a batch.
     learning_rate
         At the beginning.
+    falls
+        Let the learning rate fall over the epochs to nothing, by half a cosine (Loshchilov and Hutter, ICLR 2017,
+        without restarts), where the attack has no schedule of its own: few epochs then end as well as many would.
     checkpoint
         Folder in which each epoch is kept; the same training begun again goes on from there, or, where it was over,
         is not done again.
@@ -58,6 +62,7 @@ class Deep(FromProba, ClassifierMixin, BaseEstimator, ABC):
     validation: float = 0.1
     batch: int = 128
     learning_rate: float = 0.002
+    falls: bool = False
     checkpoint: str | None = None
     progress: bool | Callable[[training.Epoch], None] = False
     seed: int = 0
@@ -103,7 +108,9 @@ class Deep(FromProba, ClassifierMixin, BaseEstimator, ABC):
 
     def rate(self, step: int, history: list[training.Epoch], epochs: int) -> float:
         """Learning rate of a batch, given its number, the epochs before, and how many there may be."""
-        return self.learning_rate
+        if not self.falls:
+            return self.learning_rate
+        return self.learning_rate * (1 + math.cos(math.pi * (len(history) + 0.5) / epochs)) / 2
 
     def identity(self) -> dict[str, Any]:
         """All parameters on which the result depends."""
