@@ -2,62 +2,279 @@ package stripe
 
 import (
 	"context"
+	"io"
 	"net"
+	"os"
 	"time"
 
+	"heddle/internal/segment"
+	"heddle/path"
 	"heddle/path/identity"
 )
 
-// Conn is one session. Read and Write may run concurrently with each other and with themselves.
-type Conn struct{}
-
-var _ net.Conn = (*Conn)(nil)
-
-func dial(ctx context.Context, o Options) (*Conn, error) { return nil, net.ErrClosed }
-
-// Wait blocks until the peer has let the session in, or says why not.
-func (c *Conn) Wait(ctx context.Context) error { return net.ErrClosed }
+// Wait blocks until the peer has let in as many legs as are required, or says why not.
+func (c *Conn) Wait(ctx context.Context) error {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		c.mu.Lock()
+		welcomed := 0
+		for _, l := range c.legs {
+			if l.welcomed || !c.client {
+				welcomed++
+			}
+		}
+		finished, failure, enough := c.finished, c.failure, c.started && welcomed >= c.floor()
+		c.mu.Unlock()
+		switch {
+		case enough:
+			return nil
+		case finished:
+			return orErr(failure, net.ErrClosed)
+		}
+		select {
+		case <-tick.C:
+		case <-c.over:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
 
 // Read gives what arrived, in order. It returns [io.EOF] only once the peer ended its stream and all of it arrived; a
 // session that broke off gives another error.
-func (c *Conn) Read(p []byte) (int, error) { return 0, net.ErrClosed }
+func (c *Conn) Read(p []byte) (int, error) {
+	c.reading.Lock()
+	defer c.reading.Unlock()
+	for {
+		n, err := c.readSome(p)
+		if n > 0 || err != nil || len(p) == 0 {
+			return n, err
+		}
+		select {
+		case <-c.in.readable:
+		case <-c.over:
+			if n, err := c.readSome(p); n > 0 || err != nil {
+				return n, err
+			}
+			return 0, net.ErrClosed
+		case <-c.readBy.Passed():
+			return 0, os.ErrDeadlineExceeded
+		}
+	}
+}
+
+func (c *Conn) readSome(p []byte) (int, error) {
+	select {
+	case <-c.readBy.Passed():
+		return 0, os.ErrDeadlineExceeded
+	default:
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	in := &c.in
+	n := 0
+	for n < len(p) && in.ready.len() > 0 {
+		front := in.ready.at(0)
+		m := copy(p[n:], front.rest)
+		n += m
+		if front.rest = front.rest[m:]; len(front.rest) == 0 {
+			giveBuffer(in.ready.pop().buf)
+		}
+	}
+	if n > 0 {
+		c.consume(n)
+		return n, nil
+	}
+	switch {
+	case in.discard:
+		return 0, net.ErrClosed
+	case in.ended:
+		return 0, io.EOF
+	case c.finished:
+		return 0, orErr(c.failure, net.ErrClosed)
+	}
+	return 0, nil
+}
 
 // Write takes p for sending, and returns once all of it is taken. It blocks while too few paths are up.
-func (c *Conn) Write(p []byte) (int, error) { return 0, net.ErrClosed }
+func (c *Conn) Write(p []byte) (int, error) {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	n := 0
+	for {
+		m, err := c.writeSome(p[n:])
+		n += m
+		if err != nil || n == len(p) {
+			return n, err
+		}
+		if m > 0 {
+			continue
+		}
+		select {
+		case <-c.out.writable:
+		case <-c.over:
+		case <-c.writeBy.Passed():
+			return n, os.ErrDeadlineExceeded
+		}
+	}
+}
+
+func (c *Conn) writeSome(p []byte) (int, error) {
+	select {
+	case <-c.writeBy.Passed():
+		return 0, os.ErrDeadlineExceeded
+	default:
+	}
+	c.mu.Lock()
+	s := &c.out
+	if err := c.writeError(); err != nil {
+		c.mu.Unlock()
+		return 0, err
+	}
+	n, at := min(len(p), s.free()), s.tail
+	c.mu.Unlock()
+	s.put(at, p[:n]) // only Write moves the tail
+	c.mu.Lock()
+	s.tail += uint64(n)
+	c.mu.Unlock()
+	if n > 0 {
+		wake(s.wake)
+	}
+	return n, nil
+}
+
+func (c *Conn) writeError() error {
+	switch {
+	case c.out.closing:
+		return net.ErrClosed
+	case c.told:
+		return &path.Error{What: c.what(), Why: "the other side wants nothing more", Err: net.ErrClosed}
+	case c.finished:
+		return orErr(c.failure, net.ErrClosed)
+	}
+	return nil
+}
 
 // CloseWrite ends this side's stream; the peer may go on with its own.
-func (c *Conn) CloseWrite() error { return net.ErrClosed }
+func (c *Conn) CloseWrite() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.out.closing {
+		return nil
+	}
+	err := c.writeError()
+	c.out.closing = true
+	wake(c.out.wake)
+	wake(c.out.writable)
+	return err
+}
 
 // Close ends the session. It first waits until the peer has all that was written, as long as Patience; its error says that
 // this was not proved. What the peer still sends is thrown away.
-func (c *Conn) Close() error { return net.ErrClosed }
+func (c *Conn) Close() error {
+	c.closing.Do(func() { c.closed = c.part() })
+	return c.closed
+}
+
+func (c *Conn) part() error {
+	c.mu.Lock()
+	c.in.discard = true
+	for c.in.ready.len() > 0 {
+		chunk := c.in.ready.pop()
+		c.consume(len(chunk.rest))
+		giveBuffer(chunk.buf)
+	}
+	c.out.closing = true
+	wake(c.out.wake)
+	wake(c.in.readable)
+	wake(c.out.writable)
+	c.mu.Unlock()
+	c.awaitProof()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.finished {
+		switch {
+		case !c.proved():
+			c.fail(&path.Error{What: c.what(), Why: "the other side did not confirm all in time: " + orElse(c.missing(), "all paths are up")})
+		case c.in.ended:
+			c.finish(nil, segment.Bye{Code: segment.Done})
+		default:
+			c.finish(nil, segment.Bye{Code: segment.Closed})
+		}
+	}
+	c.mu.Unlock()
+	<-c.gone
+	c.mu.Lock()
+	if c.proved() {
+		return nil
+	}
+	return orErr(c.failure, &path.Error{What: c.what(), Why: "the other side ended it before it had everything"})
+}
+
+// awaitProof waits until the other side has everything, the session is over, or patience ends.
+func (c *Conn) awaitProof() {
+	timer := time.NewTimer(c.patience)
+	defer timer.Stop()
+	for {
+		c.mu.Lock()
+		proved := c.proved()
+		c.mu.Unlock()
+		if proved {
+			return
+		}
+		select {
+		case <-c.out.writable:
+		case <-c.over:
+			return
+		case <-timer.C:
+			return
+		}
+	}
+}
 
 // Abort ends the session at once and tells the peer why, as far as it is still reached.
-func (c *Conn) Abort(why string) {}
+func (c *Conn) Abort(why string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.finish(&path.Error{What: c.what(), Why: why}, segment.Bye{Code: segment.Failed, Why: why})
+}
 
 // Peer is the key that the other side proved on every leg.
-func (c *Conn) Peer() identity.Key { return identity.Key{} }
+func (c *Conn) Peer() identity.Key { return c.peer }
 
 // Service is what the session was asked for.
-func (c *Conn) Service() string { return "" }
-
-// Status says how the session is.
-func (c *Conn) Status() Status { return Status{} }
-
-// Claim says in a line what the striping hides and what it does not.
-func (c *Conn) Claim() string { return "" }
+func (c *Conn) Service() string { return c.service }
 
 // LocalAddr is the address of one of the legs at this side.
-func (c *Conn) LocalAddr() net.Addr { return nil }
+func (c *Conn) LocalAddr() net.Addr {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.local
+}
 
 // RemoteAddr is what the session was dialled to, or the address that one of its legs came from.
-func (c *Conn) RemoteAddr() net.Addr { return nil }
+func (c *Conn) RemoteAddr() net.Addr {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.remote
+}
 
 // SetDeadline sets the deadlines for reading and for writing.
-func (c *Conn) SetDeadline(t time.Time) error { return nil }
+func (c *Conn) SetDeadline(t time.Time) error {
+	c.readBy.Set(t)
+	c.writeBy.Set(t)
+	return nil
+}
 
 // SetReadDeadline bounds how long Read waits.
-func (c *Conn) SetReadDeadline(t time.Time) error { return nil }
+func (c *Conn) SetReadDeadline(t time.Time) error {
+	c.readBy.Set(t)
+	return nil
+}
 
 // SetWriteDeadline bounds how long Write waits.
-func (c *Conn) SetWriteDeadline(t time.Time) error { return nil }
+func (c *Conn) SetWriteDeadline(t time.Time) error {
+	c.writeBy.Set(t)
+	return nil
+}

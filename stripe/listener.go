@@ -1,12 +1,20 @@
 package stripe
 
 import (
+	"errors"
 	"io"
 	"log/slog"
 	"net"
+	"slices"
+	"strconv"
+	"sync"
 	"time"
 
+	"heddle/internal/segment"
+	"heddle/path"
 	"heddle/path/identity"
+	"heddle/path/limit"
+	"heddle/stripe/share"
 )
 
 // ListenOptions say who may come in, and how much they may use.
@@ -16,11 +24,11 @@ type ListenOptions struct {
 	Accept func(identity.Key) error
 	// Service says whether a peer may have a service; nil permits all. Its error is told to the peer.
 	Service func(peer identity.Key, service string) error
-	// MaxSessions bounds the sessions at one time; 0 is 256.
+	// MaxSessions bounds the sessions at one time, of which one key has half at most; 0 is 256.
 	MaxSessions int
-	// Memory bounds the bytes that all sessions together hold unread or out of order; 0 is 1 GiB.
+	// Memory bounds the bytes that sessions hold unread or out of order, beyond some 1 MiB that each may have; 0 is 1 GiB.
 	Memory int64
-	// Window and Patience are as in [Options].
+	// Window, Patience and MinRate are as in [Options].
 	Window   int
 	Patience time.Duration
 	MinRate  int
@@ -28,20 +36,369 @@ type ListenOptions struct {
 	KeyLog   io.Writer
 }
 
+const (
+	defaultSessions = 256
+	defaultMemory   = 1 << 30
+	// So many connections at once may be without a session, in all and from one address.
+	maxStrangers    = 256
+	strangersEach   = 64
+	maxRemembered   = 1024
+	rememberedFor   = 2 * time.Minute
+	acceptQueue     = 64
+	failedAcceptNap = 50 * time.Millisecond
+)
+
 // Listener takes sessions from legs that arrive at a [net.Listener].
 type Listener struct {
 	net.Listener
+	o         ListenOptions
+	strangers *limit.Crowd[string]
+	accepted  chan *Conn
+	closed    chan struct{}
+	once      sync.Once
+
+	mu       sync.Mutex
+	sessions map[[16]byte]*Conn
+	past     map[[16]byte]ending
+	memory   int64 // lent to sessions
+	broken   error
+}
+
+// ending is what is remembered of a session that is over, so that a leg that comes late is told so.
+type ending struct {
+	at      time.Time
+	inOrder bool
+	peer    identity.Key
 }
 
 // NewListener serves what arrives at l, which it closes at its end. For l, take a [net.ListenConfig] with
 // SetMultipathTCP(false): a leg must stay on its path.
-func NewListener(l net.Listener, o ListenOptions) *Listener { return &Listener{l} }
+func NewListener(l net.Listener, o ListenOptions) *Listener {
+	if o.MaxSessions == 0 {
+		o.MaxSessions = defaultSessions
+	}
+	if o.Memory == 0 {
+		o.Memory = defaultMemory
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Accept == nil {
+		o.Accept = func(identity.Key) error { return errors.New("nobody is let in") }
+	}
+	sl := &Listener{Listener: l, o: o, strangers: limit.NewCrowd[string](strangersEach, maxStrangers), accepted: make(chan *Conn, acceptQueue),
+		closed: make(chan struct{}), sessions: map[[16]byte]*Conn{}, past: map[[16]byte]ending{}}
+	go sl.serve()
+	return sl
+}
+
+func (sl *Listener) serve() {
+	config, err := sl.o.Identity.Server(sl.o.Accept, Protocol)
+	if err != nil {
+		sl.end(err)
+		return
+	}
+	// A ticket shown again would tell observers of two paths that they see one client.
+	config.SessionTicketsDisabled = true
+	config.DynamicRecordSizingDisabled, config.KeyLogWriter = true, sl.o.KeyLog
+	for {
+		raw, err := sl.Listener.Accept()
+		var temporary net.Error
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			sl.end(err)
+			return
+		case err != nil && errors.As(err, &temporary):
+			sl.o.Log.Warn("cannot accept", "why", err)
+			time.Sleep(failedAcceptNap) // such as too many open files
+			continue
+		case err != nil:
+			sl.end(err)
+			return
+		}
+		from := source(raw)
+		if !sl.strangers.Enter(from) {
+			raw.Close()
+			continue
+		}
+		go func() {
+			var once sync.Once
+			leave := func() { once.Do(func() { sl.strangers.Leave(from) }) }
+			defer leave()
+			k := newLink(raw, config, false)
+			defer k.shut()
+			if err := sl.greet(k, leave); err != nil {
+				sl.o.Log.Debug("leg ended", "from", raw.RemoteAddr(), "why", err)
+			}
+		}()
+	}
+}
+
+func source(raw net.Conn) string {
+	if tcp, ok := raw.RemoteAddr().(*net.TCPAddr); ok {
+		return limit.Source(tcp.AddrPort().Addr()).String()
+	}
+	return raw.RemoteAddr().String()
+}
+
+func (sl *Listener) end(err error) {
+	sl.once.Do(func() {
+		sl.mu.Lock()
+		sl.broken = err
+		sl.mu.Unlock()
+		close(sl.closed)
+	})
+}
+
+// greet takes a connection to its session, and serves it there.
+func (sl *Listener) greet(k *link, leave func()) error {
+	if err := k.handshake(handshakeTime); err != nil {
+		return err
+	}
+	peer, err := keyOf(k)
+	if err != nil {
+		return err
+	}
+	kind, body, err := k.reader.Next(takeBuffer)
+	if err != nil {
+		return err
+	}
+	if kind != segment.KindHello {
+		return errors.New("it does not begin with a hello")
+	}
+	h, err := segment.ParseHello(body)
+	if err != nil {
+		return sl.refuse(k, segment.Bye{Code: segment.Refused, Why: err.Error()})
+	}
+	c, bye := sl.session(h, peer)
+	if bye != nil {
+		return sl.refuse(k, *bye)
+	}
+	leave()
+	return c.legs[h.Leg].welcome(k, h)
+}
+
+// refuse says why not, and lets the other side read it.
+func (sl *Listener) refuse(k *link, bye segment.Bye) error {
+	if _, err := k.tls.Write(bye.Append(nil)); err != nil {
+		return err
+	}
+	if err := k.tls.CloseWrite(); err != nil {
+		return err
+	}
+	// What is unread when a socket is closed makes the kernel throw away what is not yet sent.
+	_ = k.raw.SetReadDeadline(time.Now().Add(lastWords))
+	_, _ = io.Copy(io.Discard, io.LimitReader(k.tls, initialLimit))
+	return errors.New("refused: " + bye.Why)
+}
+
+// session finds the session of a hello, or makes it; or else says what to answer.
+func (sl *Listener) session(h segment.Hello, peer identity.Key) (*Conn, *segment.Bye) {
+	refused := func(why string) (*Conn, *segment.Bye) { return nil, &segment.Bye{Code: segment.Refused, Why: why} }
+	s, err := sl.settings(h, peer)
+	if err != nil {
+		return refused(err.Error())
+	}
+	sl.mu.Lock()
+	defer sl.mu.Unlock()
+	if c := sl.sessions[h.Session]; c != nil {
+		if c.peer != peer || !c.same(s) {
+			return refused("another session has this id")
+		}
+		return c, nil
+	}
+	if past, ok := sl.past[h.Session]; ok && past.peer == peer {
+		if past.inOrder {
+			return nil, &segment.Bye{Code: segment.Done}
+		}
+		return nil, &segment.Bye{Code: segment.Failed, Why: "the session is over"}
+	}
+	if h.Flags&segment.Resume != 0 {
+		return refused("the session is not known here any more")
+	}
+	if why := sl.full(peer); why != "" {
+		return refused(why)
+	}
+	if sl.o.Service != nil {
+		if err := sl.o.Service(peer, h.Service); err != nil {
+			return refused(err.Error())
+		}
+	}
+	c, err := sl.open(s)
+	if err != nil {
+		return refused(err.Error())
+	}
+	return c, nil
+}
+
+// full says why a peer gets no more sessions, or nothing. sl.mu is held.
+func (sl *Listener) full(peer identity.Key) string {
+	own := 0
+	for _, c := range sl.sessions {
+		if c.peer == peer {
+			own++
+		}
+	}
+	switch {
+	case len(sl.sessions) >= sl.o.MaxSessions:
+		return "too many sessions"
+	case own >= (sl.o.MaxSessions+1)/2:
+		return "too many sessions of yours"
+	}
+	return ""
+}
+
+// settings reads what a hello asks for.
+func (sl *Listener) settings(h segment.Hello, peer identity.Key) (settings, error) {
+	scheme, err := share.Parse(h.Shares)
+	if err != nil {
+		return settings{}, err
+	}
+	s := settings{id: h.Session, peer: peer, service: h.Service, schedule: h.Schedule, scheme: scheme, legs: int(h.Legs),
+		minLegs: int(h.MinLegs), degrade: h.Flags&segment.Degrade != 0, segment: int(h.Segment), patience: sl.o.Patience,
+		window: sl.o.Window, minRate: sl.o.MinRate, log: sl.o.Log}
+	s.fill()
+	if why := s.wrong(); why != "" {
+		return settings{}, errors.New(why)
+	}
+	return s, nil
+}
+
+// same reports whether two hellos are of one session.
+func (s *settings) same(t settings) bool {
+	return s.service == t.service && s.schedule == t.schedule && s.scheme == t.scheme && s.legs == t.legs && s.minLegs == t.minLegs &&
+		s.degrade == t.degrade && s.segment == t.segment
+}
+
+// open makes a session. sl.mu is held.
+func (sl *Listener) open(s settings) (*Conn, error) {
+	var lent int64
+	s.reserve = func(n int64) bool {
+		sl.mu.Lock()
+		defer sl.mu.Unlock()
+		if sl.memory+n > sl.o.Memory {
+			return false
+		}
+		sl.memory += n
+		lent += n
+		return true
+	}
+	s.ended = func(inOrder bool) {
+		sl.mu.Lock()
+		defer sl.mu.Unlock()
+		sl.memory -= lent
+		delete(sl.sessions, s.id)
+		sl.remember(s.id, ending{time.Now(), inOrder, s.peer})
+	}
+	names := make([]string, s.legs)
+	for i := range names {
+		names[i] = strconv.Itoa(i + 1)
+	}
+	c, err := newConn(s, names)
+	if err != nil {
+		return nil, err
+	}
+	sl.sessions[s.id] = c
+	go sl.deliver(c)
+	return c, nil
+}
+
+// deliver hands a session on once its required paths are up.
+func (sl *Listener) deliver(c *Conn) {
+	select {
+	case <-c.begun:
+	case <-c.over:
+		return
+	case <-sl.closed:
+		c.Abort("the listener was closed")
+		return
+	}
+	select {
+	case sl.accepted <- c:
+	case <-sl.closed:
+		c.Abort("the listener was closed")
+	case <-c.over:
+	}
+}
+
+// remember keeps how a session ended. sl.mu is held.
+func (sl *Listener) remember(id [16]byte, e ending) {
+	var oldest [16]byte
+	first := e.at
+	for other, past := range sl.past {
+		if e.at.Sub(past.at) > rememberedFor {
+			delete(sl.past, other)
+		} else if past.at.Before(first) {
+			oldest, first = other, past.at
+		}
+	}
+	if len(sl.past) >= maxRemembered {
+		delete(sl.past, oldest)
+	}
+	sl.past[id] = e
+}
+
+// welcome answers a hello, and serves the connection.
+func (l *leg) welcome(k *link, h segment.Hello) error {
+	c := l.c
+	c.mu.Lock()
+	if c.finished || h.Generation < l.generation {
+		c.mu.Unlock()
+		return &path.Error{What: c.what(), Why: "a newer connection of this leg is here"}
+	}
+	l.generation = h.Generation + 1
+	c.out.limit = max(c.out.limit, min(h.Limit, 1<<62))
+	if l.link != nil {
+		l.health.verdict = "the other side connected anew"
+		l.link.shut()
+	}
+	c.mu.Unlock()
+	select {
+	case <-l.idle:
+	case <-time.After(handshakeTime):
+		return errors.New("the connection before this one does not end")
+	}
+	c.mu.Lock()
+	w := segment.Welcome{Limit: c.in.limit, Frames: l.received}
+	l.observer = source(k.raw)
+	c.mu.Unlock()
+	_, err := k.tls.Write(w.Append(nil))
+	if err == nil {
+		err = k.raw.SetDeadline(time.Time{})
+	}
+	if err != nil {
+		l.idle <- struct{}{}
+		return err
+	}
+	return l.run(k, h.Frames)
+}
 
 // Accept gives the next session whose required paths are all up.
-func (l *Listener) Accept() (*Conn, error) { return nil, net.ErrClosed }
+func (sl *Listener) Accept() (*Conn, error) {
+	select {
+	case c := <-sl.accepted:
+		return c, nil
+	case <-sl.closed:
+		sl.mu.Lock()
+		defer sl.mu.Unlock()
+		return nil, sl.broken
+	}
+}
 
-// Sessions gives the sessions at this moment, for their status.
-func (l *Listener) Sessions() []*Conn { return nil }
+// Sessions gives the sessions at this moment, the oldest first, for their status.
+func (sl *Listener) Sessions() []*Conn {
+	sl.mu.Lock()
+	defer sl.mu.Unlock()
+	var all []*Conn
+	for _, c := range sl.sessions {
+		all = append(all, c)
+	}
+	slices.SortFunc(all, func(a, b *Conn) int { return a.since.Compare(b.since) })
+	return all
+}
 
 // Close stops listening. Sessions that were accepted go on.
-func (l *Listener) Close() error { return l.Listener.Close() }
+func (sl *Listener) Close() error {
+	sl.end(net.ErrClosed)
+	return sl.Listener.Close()
+}

@@ -1,0 +1,143 @@
+package stripe
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Status says how the session is.
+func (c *Conn) Status() Status {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := Status{Session: c.name(), Peer: c.peer, Service: c.service, Schedule: c.schedule, Shares: c.scheme.String(), Segment: c.segment,
+		MinPaths: c.minLegs, Degrade: c.degrade, Since: c.since, Sent: c.out.offset, Received: c.in.offset,
+		Unproved: c.unproved(), Claim: c.claim()}
+	s.State, s.Why = c.state()
+	now := time.Now()
+	var up, down uint64
+	for _, l := range c.legs {
+		p := l.status(now)
+		p.Weight = 1 / float64(len(c.legs))
+		if c.out.weights != nil {
+			p.Weight = c.out.weights[l.index]
+		}
+		up, down = up+p.Up.Bytes, down+p.Down.Bytes
+		s.Paths = append(s.Paths, p)
+	}
+	for i := range s.Paths {
+		p := &s.Paths[i]
+		p.Up.Share, p.Down.Share = part(p.Up.Bytes, up), part(p.Down.Bytes, down)
+	}
+	return s
+}
+
+func part(of, all uint64) float64 {
+	if all == 0 {
+		return 0
+	}
+	return float64(of) / float64(all)
+}
+
+// unproved is what was written, of which the peer has not said that it has it: by units, so at most one too many.
+func (c *Conn) unproved() uint64 {
+	if c.proved() {
+		return 0
+	}
+	first := c.out.offset
+	for _, l := range c.legs {
+		for _, q := range []*queue[frame]{&l.sent, &l.queue} {
+			for i := range q.len() {
+				if f := q.at(i); f.unit >= c.out.confirmed {
+					first = min(first, offsetOf(f))
+				}
+			}
+		}
+	}
+	return c.out.tail - first
+}
+
+func (c *Conn) state() (state, why string) {
+	switch {
+	case c.failure != nil:
+		return "failed", c.failure.Error()
+	case c.finished:
+		return "closed", ""
+	case !c.started:
+		return "starting", c.tooFew().Why
+	case !c.sending():
+		return "stopped", c.tooFew().Why
+	}
+	return "running", ""
+}
+
+func (l *leg) status(now time.Time) PathStatus {
+	p := PathStatus{Name: l.name, Observer: l.observer, State: "up", Why: l.why, RTT: l.health.rtt, Up: l.count.up, Down: l.count.down,
+		Queued: l.queued, Joins: l.joins}
+	if !l.health.heard.IsZero() {
+		heard := l.health.heard
+		p.LastHeard = &heard
+	}
+	switch {
+	case l.link == nil && l.why == "":
+		p.State, p.Why = "dialling", "it did not answer yet"
+		if !l.c.client {
+			p.Why = "it was not dialled yet"
+		}
+	case l.link == nil:
+		p.State = "down"
+	case !l.lastSkip.IsZero() && now.Sub(l.lastSkip) < paceOver:
+		p.State, p.Why = "slow", fmt.Sprintf("%d shares would have come too late", l.count.up.Skipped)
+	case l.count.up.Segments+l.count.down.Segments == 0:
+		p.Why = "nothing was sent yet"
+	}
+	return p
+}
+
+// Claim says in a line what the striping hides and what it does not.
+func (c *Conn) Claim() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.claim()
+}
+
+func (c *Conn) claim() string {
+	var b strings.Builder
+	n := len(c.legs)
+	if c.scheme.None() {
+		how := map[string]string{
+			Strict:   fmt.Sprintf("each of %d paths carries an equal part of the stream, as TLS 1.3 with the other device", n),
+			Fast:     fmt.Sprintf("each of %d paths carries as much of the stream as it has room for, as TLS 1.3 with the other device, and the fastest carries most", n),
+			Weighted: fmt.Sprintf("each of %d paths carries a part of the stream by its weight, as TLS 1.3 with the other device", n),
+		}[c.schedule]
+		fmt.Fprintf(&b, "%s; if that cipher is broken, whoever sees a path reads its part; sizes and times of what each path carries stay visible", how)
+	} else {
+		b.WriteString(c.scheme.Claim())
+	}
+	if c.degrade {
+		b.WriteString("; with --degrade fewer paths may carry more")
+	}
+	if shared := c.sharedObservers(); c.client && shared != "" {
+		fmt.Fprintf(&b, "; %s", shared)
+	}
+	return b.String()
+}
+
+// sharedObservers says which paths are seen by one observer.
+func (c *Conn) sharedObservers() string {
+	by := map[string][]string{}
+	for _, l := range c.legs {
+		if l.observer != "" {
+			by[l.observer] = append(by[l.observer], l.name)
+		}
+	}
+	var shared []string
+	for _, observer := range slices.Sorted(maps.Keys(by)) {
+		if names := by[observer]; len(names) > 1 {
+			shared = append(shared, fmt.Sprintf("the paths %s are all seen by %s", strings.Join(names, ", "), observer))
+		}
+	}
+	return strings.Join(shared, "; ")
+}

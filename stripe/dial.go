@@ -1,0 +1,284 @@
+package stripe
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net"
+	"time"
+
+	"heddle/internal/segment"
+	"heddle/path"
+	"heddle/path/identity"
+	"heddle/stripe/share"
+)
+
+const (
+	handshakeTime = 10 * time.Second
+	dialTime      = 15 * time.Second
+	firstPause    = 100 * time.Millisecond
+	longestPause  = 5 * time.Second
+)
+
+func dial(ctx context.Context, o Options) (*Conn, error) {
+	s, err := o.settings()
+	if err != nil {
+		return nil, err
+	}
+	config, err := o.Identity.Client(o.Peer, Protocol)
+	if err != nil {
+		return nil, &path.Error{What: "stream " + o.Service, Why: err.Error(), Hint: "`heddle node key` makes an identity"}
+	}
+	config.DynamicRecordSizingDisabled, config.KeyLogWriter = true, o.KeyLog
+	names := make([]string, len(o.Paths))
+	for i, p := range o.Paths {
+		names[i] = p.Name
+	}
+	c, err := newConn(s, names)
+	if err != nil {
+		return nil, &path.Error{What: "stream " + o.Service, Why: err.Error()}
+	}
+	run, stop := context.WithCancel(context.WithoutCancel(ctx))
+	c.mu.Lock()
+	c.stop, c.remote = stop, net.TCPAddrFromAddrPort(o.To)
+	for i, l := range c.legs {
+		l.observer = o.Paths[i].Way.Describe().Observer
+		c.running.Add(1)
+		d := &dialler{leg: l, way: o.Paths[i].Way.(path.Dialer), o: &o, config: config}
+		go d.run(run)
+	}
+	c.mu.Unlock()
+	timer := time.NewTimer(s.patience)
+	defer timer.Stop()
+	select {
+	case <-c.begun:
+		return c, nil
+	case <-c.over:
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+	return nil, c.giveUp()
+}
+
+// giveUp ends a session that did not begin, and says why.
+func (c *Conn) giveUp() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.failure == nil {
+		c.fail(c.tooFew())
+	}
+	return c.failure
+}
+
+// settings checks the options and fills in what they leave open.
+func (o *Options) settings() (settings, error) {
+	bad := func(why, hint string) (settings, error) {
+		return settings{}, &path.Error{What: "stream " + o.Service, Why: why, Hint: hint}
+	}
+	scheme, err := share.Parse(o.Shares)
+	if err != nil {
+		return settings{}, err
+	}
+	s := settings{peer: o.Peer, service: o.Service, schedule: o.Schedule, scheme: scheme, legs: len(o.Paths), minLegs: o.MinPaths,
+		degrade: o.Degrade, segment: o.Segment, client: true, weights: o.Weights, patience: o.Patience, window: o.Window,
+		minRate: o.MinRate, log: o.Log}
+	s.fill()
+	rand.Read(s.id[:])
+	if o.Schedule == "" && scheme.K < scheme.N {
+		s.schedule = Fast
+	}
+	if s.minLegs == 0 {
+		s.minLegs = s.legs
+		if !scheme.None() {
+			s.minLegs = scheme.K
+		}
+	}
+	names := map[string]bool{}
+	for _, p := range o.Paths {
+		if _, ok := p.Way.(path.Dialer); !ok {
+			return bad("path "+p.Name+" carries no TCP", "take another kind of path")
+		}
+		if names[p.Name] {
+			return bad("two paths are called "+p.Name, "give each path its own name")
+		}
+		names[p.Name] = true
+	}
+	switch {
+	case len(o.Service) > segment.MaxText:
+		return bad("the name of the service is too long", "")
+	case !scheme.None() && scheme.N != s.legs:
+		return bad(fmt.Sprintf("shares %v take %d paths, and there are %d", scheme, scheme.N, s.legs), "name as many paths as there are shares")
+	case o.Weights != nil && (s.schedule != Weighted || len(o.Weights) != s.legs):
+		return bad(fmt.Sprintf("%d weights for %d paths with the schedule %s", len(o.Weights), s.legs, s.schedule), "weights go with --schedule weighted, one a path")
+	}
+	if why := s.wrong(); why != "" {
+		return bad(why, "")
+	}
+	return s, nil
+}
+
+// fill puts the defaults where nothing was asked for.
+func (s *settings) fill() {
+	if s.schedule == "" {
+		s.schedule = Strict
+	}
+	if s.segment == 0 {
+		s.segment = DefaultSegment
+	}
+	if s.patience == 0 {
+		s.patience = DefaultPatience
+	}
+	if s.window == 0 {
+		s.window = DefaultWindow
+	}
+	if s.minRate == 0 {
+		s.minRate = DefaultMinRate
+	}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+}
+
+// wrong says what both sides must refuse in a session.
+func (s *settings) wrong() string {
+	switch {
+	case s.legs < 1 || s.legs > MaxPaths:
+		return fmt.Sprintf("%d paths, and there may be 1 to %d", s.legs, MaxPaths)
+	case s.minLegs < 1 || s.minLegs > s.legs || s.minLegs < s.scheme.K:
+		return fmt.Sprintf("at least %d of %d paths are asked for, with shares %v", s.minLegs, s.legs, s.scheme)
+	case s.segment < MinSegment || s.segment > MaxSegment:
+		return fmt.Sprintf("segments of %d bytes, and they may have %d to %d", s.segment, MinSegment, MaxSegment)
+	case s.schedule != Strict && s.schedule != Fast && s.schedule != Weighted:
+		return fmt.Sprintf("no schedule of streams is called %q, there are strict, fast and weighted", s.schedule)
+	case !s.scheme.None() && s.scheme.N != s.legs:
+		return fmt.Sprintf("shares %v for %d paths", s.scheme, s.legs)
+	case !s.scheme.None() && s.schedule == Weighted:
+		return "weights mean nothing for shares, of which each path gets one"
+	case !s.scheme.None() && s.scheme.Capacity(s.payload()) < 1:
+		return fmt.Sprintf("segments of %d bytes are too small for shares %v", s.segment, s.scheme)
+	}
+	return ""
+}
+
+// dialler keeps one leg connected.
+type dialler struct {
+	leg    *leg
+	way    path.Dialer
+	o      *Options
+	config *tls.Config
+}
+
+func (d *dialler) run(ctx context.Context) {
+	l := d.leg
+	defer l.c.running.Done()
+	pause := firstPause
+	for ctx.Err() == nil {
+		start := time.Now()
+		err := d.once(ctx)
+		if l.over() {
+			return
+		}
+		l.c.mu.Lock()
+		if l.health.verdict == "" && err != nil && l.link == nil {
+			l.why = l.explain(err)
+			l.c.changed()
+		}
+		slow := l.health.verdict != ""
+		l.c.mu.Unlock()
+		if time.Since(start) > longestPause && !slow {
+			pause = firstPause
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
+		pause = min(2*pause, longestPause)
+	}
+}
+
+// once connects the leg, and serves it until the connection ends.
+func (d *dialler) once(ctx context.Context) error {
+	l := d.leg
+	k, err := d.connect(ctx)
+	if err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(lastWords, k.shut) })
+	defer stop()
+	theirs, err := d.greet(k)
+	if err != nil {
+		k.shut()
+		return err
+	}
+	<-l.idle
+	return l.run(k, theirs)
+}
+
+// connect makes the connection, in which the peer proves its key.
+func (d *dialler) connect(ctx context.Context) (*link, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTime)
+	defer cancel()
+	raw, err := d.way.Dial(ctx, d.o.To)
+	if err != nil {
+		return nil, err
+	}
+	k := newLink(raw, d.config, true)
+	stop := context.AfterFunc(ctx, k.shut)
+	defer stop()
+	if err := k.handshake(handshakeTime); err != nil {
+		k.shut()
+		return nil, err
+	}
+	return k, nil
+}
+
+// greet says hello. Where the leg was connected before it waits for the answer, which says what arrived then.
+func (d *dialler) greet(k *link) (theirs uint64, err error) {
+	l, c := d.leg, d.leg.c
+	c.mu.Lock()
+	h := segment.Hello{Session: c.id, Leg: uint8(l.index), Legs: uint8(len(c.legs)), MinLegs: uint8(c.minLegs), Generation: l.generation,
+		Segment: uint32(c.segment), Limit: c.in.limit, Frames: l.received, Schedule: c.schedule, Shares: c.scheme.String(), Service: c.service}
+	if c.degrade {
+		h.Flags |= segment.Degrade
+	}
+	for _, other := range c.legs {
+		if other.welcomed {
+			h.Flags |= segment.Resume
+		}
+	}
+	l.generation++
+	first := l.joins == 0
+	c.mu.Unlock()
+	if _, err := k.tls.Write(h.Append(nil)); err != nil {
+		return 0, err
+	}
+	if first {
+		return 0, k.raw.SetDeadline(time.Time{})
+	}
+	kind, body, err := k.reader.Next(takeBuffer)
+	if err != nil {
+		return 0, err
+	}
+	if kind != segment.KindWelcome {
+		if err := l.take(kind, body); err != nil {
+			return 0, err
+		}
+		return 0, errors.New("no welcome came")
+	}
+	w, err := segment.ParseWelcome(body)
+	if err != nil {
+		return 0, err
+	}
+	c.mu.Lock()
+	l.welcomed = true
+	c.out.limit = max(c.out.limit, min(w.Limit, math.MaxInt64))
+	c.mu.Unlock()
+	return w.Frames, k.raw.SetDeadline(time.Time{})
+}
+
+// keyOf is what the other side of a leg proved.
+func keyOf(k *link) (identity.Key, error) { return identity.PeerKey(k.tls.ConnectionState()) }

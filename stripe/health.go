@@ -1,0 +1,205 @@
+package stripe
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	"heddle/internal/segment"
+	"heddle/path"
+)
+
+// How the paths of a session are looked after.
+const (
+	lookEvery = 250 * time.Millisecond
+	pingEvery = time.Second      // while something is sent or arrives
+	pingIdle  = 15 * time.Second // otherwise
+	// silentAfter is how long after a ping nothing may arrive on a path; with long round trips it is longer.
+	silentAfter = 6 * time.Second
+	// paceOver is over how long a time with something to send a path must keep its rate.
+	paceOver = 10 * time.Second
+	// firstBatch and mostBatch bound what one write takes: about batchTime of what the path carries.
+	firstBatch = 64 << 10
+	mostBatch  = 128 << 10
+	batchTime  = 50 * time.Millisecond
+)
+
+// health is what pings tell of one connection.
+type health struct {
+	heard   time.Time
+	pingDue bool
+	number  uint64    // of the last ping
+	pinged  time.Time // when it was sent; zero once it was answered
+	last    time.Time // when a ping was sent last
+	moved   uint64    // bytes counted at that time
+	rtt     time.Duration
+	verdict string // why the connection was dropped
+}
+
+func (h *health) ping(now time.Time) uint64 {
+	h.number++
+	h.pinged, h.last = now, now
+	return h.number
+}
+
+// ping answers a ping, or takes the answer to one. c.mu is held.
+func (l *leg) ping(kind segment.Kind, body []byte) error {
+	number, err := segment.ParsePing(body)
+	if err != nil {
+		return l.c.violated(l, "%v", err)
+	}
+	if kind == segment.KindPing {
+		if len(l.pongs) < 4 {
+			l.pongs = append(l.pongs, number)
+		}
+		wake(l.wake)
+		return nil
+	}
+	if h := &l.health; number == h.number && !h.pinged.IsZero() {
+		sample := time.Since(h.pinged)
+		if h.pinged = (time.Time{}); h.rtt == 0 {
+			h.rtt = sample
+		}
+		h.rtt += (sample - h.rtt) / 8
+	}
+	return nil
+}
+
+// pace is how fast one connection takes what is sent.
+type pace struct {
+	limit int // bytes of one write, and where the schedule may choose, of what waits for the next
+	rate  float64
+	since time.Time // since when it had something to send all the time
+	bytes int       // taken since then
+}
+
+// wrote notes that the kernel took so many bytes in a time.
+func (p *pace) wrote(bytes int, took time.Duration) {
+	p.bytes += bytes
+	if bytes < small || took <= 0 {
+		return
+	}
+	rate := float64(bytes) / took.Seconds()
+	if p.rate == 0 {
+		p.rate = rate
+	}
+	p.rate += (rate - p.rate) / 4
+	p.limit = int(min(max(p.rate*batchTime.Seconds(), small), mostBatch))
+}
+
+// keep looks after the paths until the session is over.
+func (c *Conn) keep() {
+	defer c.running.Done()
+	ticker := time.NewTicker(lookEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-c.over:
+			return
+		case now := <-ticker.C:
+			c.mu.Lock()
+			for _, l := range c.legs {
+				if l.link != nil {
+					c.look(l, now)
+				}
+			}
+			c.patienceAt(now)
+			c.mu.Unlock()
+		}
+	}
+}
+
+// look decides on one path that is up. c.mu is held.
+func (c *Conn) look(l *leg, now time.Time) {
+	h := &l.health
+	moved := l.count.up.Bytes + l.count.down.Bytes
+	pause := pingIdle
+	if moved != h.moved || l.queue.len() > 0 {
+		pause = pingEvery
+	}
+	if h.pinged.IsZero() && now.Sub(h.last) >= pause {
+		h.moved, h.pingDue = moved, true
+		wake(l.wake)
+	}
+	if silent := max(silentAfter, 4*h.rtt); !h.pinged.IsZero() && now.Sub(h.pinged) > silent && now.Sub(h.heard) > silent {
+		c.drop(l, fmt.Sprintf("nothing came back for %v", silent.Round(time.Second)))
+		return
+	}
+	p := &l.pace
+	if l.queue.len() == 0 || !c.sending() {
+		p.since, p.bytes = now, 0
+		return
+	}
+	if passed := now.Sub(p.since); passed >= paceOver {
+		rate := float64(p.bytes) / passed.Seconds()
+		p.since, p.bytes = now, 0
+		if c.minRate > 0 && rate < float64(c.minRate) {
+			c.drop(l, fmt.Sprintf("too slow: %.1f kB/s for %v, and at least %.1f are asked for", rate/1000, passed.Round(time.Second), float64(c.minRate)/1000))
+		}
+	}
+}
+
+// drop ends the connection of a leg, and keeps the reason. c.mu is held.
+func (c *Conn) drop(l *leg, why string) {
+	if l.link == nil {
+		return
+	}
+	if l.health.verdict == "" {
+		l.health.verdict = why
+	}
+	l.link.shut()
+}
+
+// patienceAt ends a session that could not go on for too long. c.mu is held.
+func (c *Conn) patienceAt(now time.Time) {
+	blocked := !c.sending()
+	if !blocked && (c.scheme.None() || c.up() < c.scheme.K) {
+		for _, l := range c.legs {
+			blocked = blocked || l.link == nil && l.sent.len()+l.queue.len() > 0
+		}
+	}
+	switch {
+	case c.finished || !blocked:
+		c.stuck = time.Time{}
+	case c.stuck.IsZero():
+		c.stuck = now
+	case now.Sub(c.stuck) >= c.patience:
+		e := c.tooFew()
+		if c.sending() {
+			e.Why = "what is under way on a dead path holds up the rest: " + c.missing()
+		}
+		c.fail(e)
+	}
+}
+
+// explainTLS says for people why a connection ended.
+func explainTLS(err error) string {
+	var timeout net.Error
+	var explained *path.Error
+	text := err.Error()
+	switch {
+	case errors.As(err, &explained):
+		return explained.Error()
+	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		return "the connection was reset on the way"
+	case errors.Is(err, net.ErrClosed):
+		return "the connection was ended here"
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
+		return "it took too long"
+	case tlsChanged(err):
+		return "bytes were changed on the way (" + text + ")"
+	}
+	return text
+}
+
+// tlsChanged reports whether TLS ended the connection since what arrived is not what was sent.
+func tlsChanged(err error) bool {
+	var header tls.RecordHeaderError
+	var alert *net.OpError // crypto/tls tells alerts of both sides so
+	return errors.As(err, &header) || errors.As(err, &alert) && strings.HasSuffix(alert.Op, " error") && strings.Contains(alert.Error(), "bad record MAC")
+}

@@ -1,0 +1,308 @@
+package stripe
+
+import (
+	"errors"
+	"io"
+	"time"
+
+	"heddle/internal/segment"
+	"heddle/stripe/share"
+)
+
+// leg is one path of a session, over all its connections. What is not said to be otherwise is under the session's lock.
+type leg struct {
+	c        *Conn
+	index    int
+	name     string
+	observer string
+	codec    *share.Codec // of its reader alone
+
+	link       *link         // nil where it is down
+	idle       chan struct{} // has a token while no connection of the leg runs
+	generation uint32
+	why        string // why it is down
+	welcomed   bool
+	joins      int
+	wake       chan struct{}
+
+	queue      queue[frame] // to be sent
+	queued     int          // bytes in queue
+	sent       queue[frame] // sent, and not confirmed
+	busy       int          // of the last ones in sent, so many are being written
+	nextNumber uint64
+	received   uint64 // frames before this number arrived
+
+	ackDue, ackArmed, finDue bool
+	unacked                  int // bytes that arrived since the last ack
+	ackTimer                 *time.Timer
+	pongs                    []uint64
+	bye                      *segment.Bye
+	byeSent                  bool
+	health                   health
+	pace                     pace
+	count                    struct{ up, down Count }
+	lastSkip                 time.Time
+}
+
+func newLeg(c *Conn, index int, name string) *leg {
+	l := &leg{c: c, index: index, name: name, idle: make(chan struct{}, 1), wake: make(chan struct{}, 1), nextNumber: 1, received: 1}
+	l.idle <- struct{}{}
+	l.ackTimer = time.AfterFunc(time.Hour, l.ackNow)
+	l.ackTimer.Stop()
+	return l
+}
+
+var errOver = errors.New("the session is over")
+
+// run serves one connection until it ends, and gives the reason. theirs are the frames that the other side has already; the
+// caller holds the token of idle.
+func (l *leg) run(k *link, theirs uint64) error {
+	defer func() { l.idle <- struct{}{} }()
+	defer k.shut()
+	if err := l.rise(k, theirs); err != nil {
+		return err
+	}
+	written := make(chan error, 1)
+	done := make(chan struct{})
+	go func() { written <- l.write(k, done) }()
+	err := l.read(k)
+	close(done)
+	if l.over() {
+		_ = k.raw.SetReadDeadline(time.Now().Add(lastWords))
+	} else {
+		k.shut()
+	}
+	if writeErr := <-written; writeErr != nil && (err == nil || errors.Is(err, io.EOF)) {
+		err = writeErr
+	}
+	l.fall(err)
+	return err
+}
+
+func (l *leg) over() bool {
+	select {
+	case <-l.c.over:
+		return true
+	default:
+		return false
+	}
+}
+
+// rise makes the connection that of the leg.
+func (l *leg) rise(k *link, theirs uint64) error {
+	c := l.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.finished {
+		return errOver
+	}
+	if err := l.resume(theirs); err != nil {
+		return err
+	}
+	now := time.Now()
+	l.link, l.why, l.ackDue, l.finDue, l.pongs = k, "", true, c.out.fin != nil && !c.proved(), nil
+	l.joins++
+	l.health = health{heard: now, pingDue: true}
+	l.pace = pace{limit: firstBatch, since: now}
+	c.local = k.raw.LocalAddr()
+	if c.remote == nil {
+		c.remote = k.raw.RemoteAddr()
+	}
+	c.running.Add(1)
+	c.log.Info("path up", "session", c.name(), "path", l.name, "joins", l.joins)
+	c.changed()
+	return nil
+}
+
+// fall notes that the connection ended.
+func (l *leg) fall(err error) {
+	c := l.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	defer c.running.Done()
+	l.link = nil
+	l.why = l.explain(err)
+	if !c.finished {
+		c.log.Warn("path down", "session", c.name(), "path", l.name, "why", l.why)
+	}
+	c.changed()
+}
+
+// explain says for people why the connection ended.
+func (l *leg) explain(err error) string {
+	switch {
+	case l.health.verdict != "":
+		return l.health.verdict
+	case err == nil || errors.Is(err, io.EOF):
+		return "the connection was ended on the way"
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return "the connection was cut within a segment"
+	}
+	return explainTLS(err)
+}
+
+// resume puts what the other side does not have back to the front of the queue. It stays on this leg.
+func (l *leg) resume(theirs uint64) error {
+	if theirs > l.nextNumber {
+		return l.c.violated(l, "it has %d frames, of which %d were sent", theirs, l.nextNumber)
+	}
+	l.busy = 0
+	again := l.sent.takeAll()
+	waiting := l.queue.takeAll()
+	l.queued = 0
+	for _, f := range again {
+		if f.number < theirs || f.unit < l.c.out.confirmed {
+			giveBuffer(f.buf)
+			continue
+		}
+		l.count.up.Again++
+		l.enqueue(f)
+	}
+	for _, f := range waiting {
+		l.enqueue(f)
+	}
+	return nil
+}
+
+func (l *leg) enqueue(f frame) {
+	l.queue.push(f)
+	l.queued += len(f.buf)
+}
+
+// retire lets go of what the other side has: units before the one given.
+func (l *leg) retire(units uint64) {
+	for l.sent.len() > l.busy && l.sent.at(0).unit < units {
+		giveBuffer(l.sent.pop().buf)
+	}
+	if l.c.scheme.None() || l.c.waits() && l.link != nil {
+		return
+	}
+	for l.queue.len() > 0 && l.queue.at(0).unit < units {
+		f := l.queue.pop()
+		l.queued -= len(f.buf)
+		giveBuffer(f.buf)
+		if f.number == 0 {
+			l.count.up.Skipped++
+			l.lastSkip = time.Now()
+		}
+	}
+}
+
+// write sends what is due until the connection ends.
+func (l *leg) write(k *link, done chan struct{}) error {
+	var control []byte
+	var frames []frame
+	for {
+		l.c.mu.Lock()
+		control, frames = l.collect(control[:0], frames[:0])
+		last := l.byeSent
+		l.c.mu.Unlock()
+		if len(control)+len(frames) == 0 {
+			select {
+			case <-l.wake:
+				continue
+			case <-done:
+				if l.silent() {
+					return nil
+				}
+				continue
+			}
+		}
+		start := time.Now()
+		err := k.write(control, frames)
+		l.c.mu.Lock()
+		l.wrote(frames, time.Since(start))
+		l.c.mu.Unlock()
+		switch {
+		case err != nil:
+			k.shut()
+			return err
+		case last:
+			return k.tls.CloseWrite()
+		}
+	}
+}
+
+// silent reports whether there is no last word left to say.
+func (l *leg) silent() bool {
+	l.c.mu.Lock()
+	defer l.c.mu.Unlock()
+	return l.bye == nil || l.byeSent
+}
+
+// collect takes what is to be sent next.
+func (l *leg) collect(control []byte, frames []frame) ([]byte, []frame) {
+	c := l.c
+	if l.health.pingDue {
+		l.health.pingDue = false
+		control = segment.AppendPing(control, segment.KindPing, l.health.ping(time.Now()))
+	}
+	for _, number := range l.pongs {
+		control = segment.AppendPing(control, segment.KindPong, number)
+	}
+	l.pongs = l.pongs[:0]
+	if l.ackDue {
+		l.ackDue, l.unacked = false, 0
+		control = segment.Ack{Units: c.in.next, Limit: c.in.limit}.Append(control)
+	}
+	if l.finDue && c.out.fin != nil {
+		l.finDue = false
+		control = c.out.fin.Append(control)
+	}
+	if l.bye != nil && !l.byeSent {
+		l.byeSent = true
+		control = l.bye.Append(control)
+	}
+	if !c.sending() {
+		return control, frames
+	}
+	for bytes := 0; l.queue.len() > 0 && bytes < l.pace.limit; {
+		f := l.queue.pop()
+		l.queued -= len(f.buf)
+		bytes += len(f.buf)
+		if f.number == 0 {
+			f.place(l.nextNumber)
+			l.nextNumber++
+			l.count.up.Segments++
+			l.count.up.Bytes += uint64(len(f.buf))
+		}
+		l.sent.push(f)
+		frames = append(frames, f)
+	}
+	l.busy = len(frames)
+	return control, frames
+}
+
+// wrote notes that the kernel took frames.
+func (l *leg) wrote(frames []frame, took time.Duration) {
+	bytes := 0
+	for _, f := range frames {
+		bytes += len(f.buf)
+	}
+	l.busy = 0
+	l.pace.wrote(bytes, took)
+	l.retire(l.c.out.confirmed)
+	wake(l.c.out.wake)
+}
+
+// read takes what arrives until the connection ends.
+func (l *leg) read(k *link) error {
+	for {
+		kind, body, err := k.reader.Next(takeBuffer)
+		if err != nil {
+			if errors.Is(err, segment.ErrMalformed) {
+				return l.malformed(err)
+			}
+			return err
+		}
+		if err := l.take(kind, body); err != nil {
+			return err
+		}
+	}
+}
+
+func (l *leg) malformed(err error) error {
+	l.c.mu.Lock()
+	defer l.c.mu.Unlock()
+	return l.c.violated(l, "%v", err)
+}

@@ -1,0 +1,152 @@
+package stripe
+
+import (
+	"crypto/tls"
+	"net"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"heddle/internal/segment"
+)
+
+const (
+	// recordSize is the most that one TLS record holds (RFC 8446, section 5.1).
+	recordSize = 16 << 10
+	// unsent is how much the kernel may hold of a leg that it has not sent; more would only let a slow path hide how
+	// slow it is.
+	unsent = 128 << 10
+)
+
+// link is one connection of a leg.
+type link struct {
+	raw    net.Conn
+	batch  *batch
+	tls    *tls.Conn
+	reader *segment.Reader
+	small  []byte // frames that share a record
+	close  sync.Once
+}
+
+// newLink wraps a connection; the caller then makes the handshake.
+func newLink(raw net.Conn, config *tls.Config, client bool) *link {
+	limitUnsent(raw)
+	k := &link{raw: raw, batch: &batch{Conn: raw}, small: make([]byte, 0, recordSize)}
+	if client {
+		k.tls = tls.Client(k.batch, config)
+	} else {
+		k.tls = tls.Server(k.batch, config)
+	}
+	k.reader = segment.NewReader(k.tls)
+	return k
+}
+
+// write sends control frames and then data frames in as few records and system calls as it can.
+func (k *link) write(control []byte, frames []frame) error {
+	k.batch.hold()
+	k.small = append(k.small[:0], control...)
+	var err error
+	for i := range frames {
+		b := frames[i].buf
+		if len(b)+len(k.small) > recordSize {
+			if err = k.writeSmall(); err != nil {
+				break
+			}
+		}
+		if len(b) < recordSize/2 {
+			k.small = append(k.small, b...)
+			continue
+		}
+		if err = k.writeSmall(); err != nil {
+			break
+		}
+		if _, err = k.tls.Write(b); err != nil {
+			break
+		}
+	}
+	if err == nil {
+		err = k.writeSmall()
+	}
+	if flushErr := k.batch.flush(); err == nil {
+		err = flushErr
+	}
+	return err
+}
+
+func (k *link) writeSmall() error {
+	if len(k.small) == 0 {
+		return nil
+	}
+	_, err := k.tls.Write(k.small)
+	k.small = k.small[:0]
+	return err
+}
+
+// shut ends the connection at once.
+func (k *link) shut() { k.close.Do(func() { k.raw.Close() }) }
+
+// batch gathers the records that TLS writes while it is held, and sends them together.
+type batch struct {
+	net.Conn
+	mu   sync.Mutex
+	held bool
+	buf  []byte
+}
+
+func (b *batch) hold() {
+	b.mu.Lock()
+	b.held = true
+	b.mu.Unlock()
+}
+
+func (b *batch) flush() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.held = false
+	if len(b.buf) == 0 {
+		return nil
+	}
+	_, err := b.Conn.Write(b.buf)
+	b.buf = b.buf[:0]
+	return err
+}
+
+// Write sends p, or keeps a copy while the batch is held.
+func (b *batch) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.held {
+		b.buf = append(b.buf, p...)
+		return len(p), nil
+	}
+	return b.Conn.Write(p)
+}
+
+// limitUnsent sets TCP_NOTSENT_LOWAT on the TCP connection under raw, which may be wrapped. Where there is none, or an old
+// kernel, a leg only reacts later to a path that slows down.
+func limitUnsent(raw net.Conn) {
+	for range 8 {
+		if tcp, ok := raw.(*net.TCPConn); ok {
+			if c, err := tcp.SyscallConn(); err == nil {
+				_ = c.Control(func(fd uintptr) {
+					_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, unsent)
+				})
+			}
+			return
+		}
+		inner, ok := raw.(interface{ NetConn() net.Conn })
+		if !ok {
+			return
+		}
+		raw = inner.NetConn()
+	}
+}
+
+// handshake makes the TLS handshake within a time.
+func (k *link) handshake(limit time.Duration) error {
+	if err := k.raw.SetDeadline(time.Now().Add(limit)); err != nil {
+		return err
+	}
+	return k.tls.Handshake()
+}

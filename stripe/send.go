@@ -1,0 +1,374 @@
+package stripe
+
+import (
+	"slices"
+
+	"heddle/internal/segment"
+	"heddle/schedule"
+	"heddle/stripe/share"
+)
+
+// The schedules.
+const (
+	Strict   = "strict"
+	Fast     = "fast"
+	Weighted = "weighted"
+)
+
+const (
+	// initialLimit is how much of a stream may be sent before the other side said anything.
+	initialLimit = 256 << 10
+	// aheadOf is how many bytes may wait for a leg where the schedule leaves no choice: so far may a path fall behind the
+	// others for a moment without holding them up.
+	aheadOf = 1 << 20
+	// minRing is how much may be written before it is cut.
+	minRing = 256 << 10
+)
+
+// sender is the half of a session that cuts the stream.
+type sender struct {
+	ring
+	unit, offset     uint64 // the next unit's number, and place in the stream
+	confirmed, limit uint64 // as the other side's acks say
+	turn             int    // who gets the odd byte next
+	closing          bool
+	fin              *segment.Fin
+	wake, writable   chan struct{}
+	draws            *schedule.Schedule // where weighted
+	drawn            int                // the path whose turn it is, -1 before the draw
+	weights          []float64
+	codec            *share.Codec // of the cutter alone
+	scratch          []byte
+}
+
+// piece is what one leg gets of a row.
+type piece struct{ leg, size int }
+
+func (c *Conn) prepareSender() error {
+	s := &c.out
+	row := len(c.legs) * c.payload()
+	s.ring.b = make([]byte, max(minRing, 2*row))
+	s.limit, s.drawn = initialLimit, -1
+	s.wake, s.writable = make(chan struct{}, 1), make(chan struct{}, 1)
+	var err error
+	if !c.scheme.None() {
+		s.codec, err = c.scheme.NewCodec()
+		return err
+	}
+	if c.schedule == Weighted {
+		s.draws, err = schedule.New(schedule.Config{Name: "weighted", Every: schedule.Every{Packets: 1}, Weights: c.settings.weights}, len(c.legs))
+		if err != nil {
+			return err
+		}
+		s.weights = s.draws.Weights()
+	}
+	return nil
+}
+
+// cut turns what was written into frames, until the session is over.
+func (c *Conn) cut() {
+	defer c.running.Done()
+	for {
+		c.mu.Lock()
+		row := c.plan()
+		from := c.out.head
+		if row == nil {
+			c.endStream()
+		}
+		c.mu.Unlock()
+		if row == nil {
+			select {
+			case <-c.out.wake:
+				continue
+			case <-c.over:
+				return
+			}
+		}
+		frames, taken, err := c.make(row, from)
+		c.mu.Lock()
+		if err != nil {
+			c.fail(err)
+		} else {
+			c.hand(row, frames, taken)
+		}
+		c.mu.Unlock()
+	}
+}
+
+// plan decides what is cut next; nil is nothing. c.mu is held.
+func (c *Conn) plan() []piece {
+	s := &c.out
+	pending := min(s.pending(), int(min(s.limit-s.offset, 1<<30)))
+	if pending == 0 || !c.sending() || s.unit+uint64(len(c.legs)) > s.confirmed+segment.MaxAhead {
+		return nil
+	}
+	if !c.scheme.None() {
+		return c.planShares(pending)
+	}
+	var up []int
+	for i, l := range c.legs {
+		if l.link != nil {
+			up = append(up, i)
+		}
+	}
+	row := len(up) * c.payload()
+	if s.pending() < row {
+		// A message: it goes out once each path can take a part, so that it is on none of them whole.
+		if c.room(up, c.payload(), 0) < len(up) {
+			return nil
+		}
+		return c.share(pending, up)
+	}
+	switch {
+	case pending < row: // the window leaves less than is there; it will open
+		return nil
+	case c.schedule == Fast:
+		return c.planFast(up)
+	case c.schedule == Weighted:
+		return c.planWeighted(up)
+	}
+	if c.room(up, aheadOf, c.payload()) < len(up) {
+		return nil
+	}
+	return c.share(row, up)
+}
+
+// room counts the legs that could take more bytes without holding more than most.
+func (c *Conn) room(legs []int, most, more int) int {
+	n := 0
+	for _, i := range legs {
+		if c.legs[i].queued+more <= most {
+			n++
+		}
+	}
+	return n
+}
+
+// share cuts n bytes into one piece for each leg: evenly to the byte over time, or by weight.
+func (c *Conn) share(n int, up []int) []piece {
+	s := &c.out
+	row := make([]piece, len(up))
+	left := n
+	for j, i := range up {
+		size := n / len(up)
+		if s.weights != nil && n >= len(up) {
+			size = 1 + int(c.weightAmong(i, up)*float64(n-len(up)))
+		}
+		size = min(size, c.payload(), left)
+		row[j] = piece{i, size}
+		left -= size
+	}
+	for ; left > 0; s.turn++ {
+		if p := &row[s.turn%len(up)]; p.size < c.payload() {
+			p.size++
+			left--
+		}
+	}
+	return row
+}
+
+// weightAmong is the weight of a leg as part of those that are up.
+func (c *Conn) weightAmong(leg int, up []int) float64 {
+	sum := 0.0
+	for _, i := range up {
+		sum += c.out.weights[i]
+	}
+	if sum == 0 {
+		return 1 / float64(len(up))
+	}
+	return c.out.weights[leg] / sum
+}
+
+// planFast gives a segment to each leg that has room, to the one that waits for least first.
+func (c *Conn) planFast(up []int) []piece {
+	var row []piece
+	for _, i := range up {
+		if l := c.legs[i]; l.queued < l.pace.limit {
+			row = append(row, piece{i, c.payload()})
+		}
+	}
+	slices.SortStableFunc(row, func(a, b piece) int { return c.legs[a.leg].queued - c.legs[b.leg].queued })
+	return row
+}
+
+// planWeighted draws a leg for each segment, and waits for the one that is drawn.
+func (c *Conn) planWeighted(up []int) []piece {
+	s := &c.out
+	usable := make([]bool, len(c.legs))
+	for _, i := range up {
+		usable[i] = true
+	}
+	var row []piece
+	more := map[int]int{}
+	for range up {
+		if s.drawn < 0 || !usable[s.drawn] {
+			s.draws.Cut()
+			s.drawn, _, _ = s.draws.Take(c.since, usable, 1)
+		}
+		i := s.drawn
+		if c.legs[i].queued+more[i]+c.payload() > aheadOf {
+			break
+		}
+		more[i] += c.payload()
+		row = append(row, piece{i, c.payload()})
+		s.drawn = -1
+	}
+	return row
+}
+
+// planShares cuts one unit, of which each leg gets a share, also one that is down: it may come back in time.
+func (c *Conn) planShares(pending int) []piece {
+	capacity := c.scheme.Capacity(c.payload())
+	var up []int
+	for i, l := range c.legs {
+		if l.link != nil {
+			up = append(up, i)
+		}
+	}
+	needed := c.scheme.K
+	if c.waits() {
+		needed = len(up)
+	}
+	ready := 0
+	for _, i := range up {
+		l := c.legs[i]
+		most := l.pace.limit
+		switch {
+		case pending < capacity:
+			most = c.payload()
+		case c.waits():
+			most = aheadOf
+		}
+		if l.queued < most {
+			ready++
+		}
+	}
+	if ready < needed {
+		return nil
+	}
+	row := make([]piece, len(c.legs))
+	for i := range row {
+		row[i] = piece{i, min(pending, capacity)}
+	}
+	return row
+}
+
+// make cuts the frames of a row. c.mu is not held: nobody else takes from the ring.
+func (c *Conn) make(row []piece, from uint64) (frames []frame, taken int, err error) {
+	s := &c.out
+	unit, offset := s.unit, s.offset
+	if !c.scheme.None() {
+		frames, err = c.makeShares(row, from)
+		return frames, row[0].size, err
+	}
+	for _, p := range row {
+		b := takeBuffer(segment.DataOverhead + p.size)
+		segment.Data{Unit: unit, Offset: offset, Size: uint32(p.size)}.Put(b, p.size)
+		s.get(from, b[segment.DataOverhead:])
+		frames = append(frames, frame{buf: b, unit: unit})
+		unit, offset, from, taken = unit+1, offset+uint64(p.size), from+uint64(p.size), taken+p.size
+	}
+	return frames, taken, nil
+}
+
+func (c *Conn) makeShares(row []piece, from uint64) ([]frame, error) {
+	s := &c.out
+	size := row[0].size
+	s.scratch = slices.Grow(s.scratch[:0], size)[:size]
+	s.get(from, s.scratch)
+	frames := make([]frame, len(row))
+	into := make([][]byte, len(row))
+	length := c.scheme.Size(size)
+	for i := range row {
+		b := takeBuffer(segment.DataOverhead + length)
+		segment.Data{Unit: s.unit, Offset: s.offset, Size: uint32(size)}.Put(b, length)
+		frames[i], into[i] = frame{buf: b, unit: s.unit}, b[segment.DataOverhead:]
+	}
+	return frames, s.codec.Split(s.unit, s.scratch, into)
+}
+
+// hand queues the frames of a row at their legs. c.mu is held.
+func (c *Conn) hand(row []piece, frames []frame, taken int) {
+	s := &c.out
+	s.head += uint64(taken)
+	s.offset += uint64(taken)
+	s.unit = frames[len(frames)-1].unit + 1
+	for i, p := range row {
+		l := c.legs[p.leg]
+		l.enqueue(frames[i])
+		wake(l.wake)
+	}
+	if c.degrade && c.scheme.None() {
+		c.rebalance()
+	}
+	wake(s.writable)
+}
+
+// endStream says that the stream is at its end, once all of it is cut. c.mu is held.
+func (c *Conn) endStream() {
+	s := &c.out
+	if !s.closing || s.fin != nil || s.pending() > 0 || c.finished {
+		return
+	}
+	s.fin = &segment.Fin{Unit: s.unit, Offset: s.offset}
+	for _, l := range c.legs {
+		l.finDue = true
+		wake(l.wake)
+	}
+}
+
+// rebalance moves what is under way on legs that are down to those that are up. Only a session that may degrade does so,
+// and never with shares. c.mu is held.
+func (c *Conn) rebalance() {
+	var up []*leg
+	for _, l := range c.legs {
+		if l.link != nil {
+			up = append(up, l)
+		}
+	}
+	if len(up) == 0 {
+		return
+	}
+	n := 0
+	for _, l := range c.legs {
+		if l.link != nil || l.sent.len()+l.queue.len() == 0 {
+			continue
+		}
+		moved := append(l.sent.takeAll(), l.queue.takeAll()...)
+		l.queued = 0
+		for _, f := range moved {
+			if f.unit < c.out.confirmed {
+				giveBuffer(f.buf)
+				continue
+			}
+			f.number = 0
+			up[n%len(up)].enqueue(f)
+			n++
+		}
+	}
+	for _, l := range up {
+		wake(l.wake)
+	}
+}
+
+// acked takes what the other side says of this side's stream. c.mu is held.
+func (c *Conn) acked(l *leg, a segment.Ack) error {
+	s := &c.out
+	most := s.unit
+	if s.fin != nil {
+		most++
+	}
+	if a.Units > most {
+		return c.violated(l, "it has %d units, of which %d were sent", a.Units, most)
+	}
+	s.limit = max(s.limit, min(a.Limit, s.offset+1<<40))
+	if a.Units > s.confirmed {
+		s.confirmed = a.Units
+		for _, other := range c.legs {
+			other.retire(a.Units)
+		}
+		wake(s.writable) // Close waits for it
+	}
+	wake(s.wake)
+	return nil
+}

@@ -1,0 +1,141 @@
+package stripe
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+const ms = time.Millisecond
+
+// noise is n bytes that depend on the seed.
+func noise(seed byte, n int) []byte {
+	b := make([]byte, n)
+	rand.NewChaCha8([32]byte{seed}).Read(b)
+	return b
+}
+
+// send writes b in pieces, and ends the stream.
+func send(c *Conn, b []byte, piece int) error {
+	for len(b) > 0 {
+		n := min(piece, len(b))
+		if _, err := c.Write(b[:n]); err != nil {
+			return err
+		}
+		b = b[n:]
+	}
+	return c.CloseWrite()
+}
+
+// both sends in both directions at once, and checks what arrives.
+func both(t *testing.T, a, b *Conn, up, down []byte, piece int) {
+	t.Helper()
+	errs := make(chan error, 4)
+	go func() { errs <- send(a, up, piece) }()
+	go func() { errs <- send(b, down, piece) }()
+	receive := func(c *Conn, want []byte) {
+		got, err := io.ReadAll(c)
+		if err == nil && !bytes.Equal(got, want) {
+			err = fmt.Errorf("%d bytes arrived (%x), and %d were sent (%x)", len(got), sha256.Sum256(got), len(want), sha256.Sum256(want))
+		}
+		errs <- err
+	}
+	go receive(b, up)
+	go receive(a, down)
+	for range 4 {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// closeBoth ends the session from both sides, and expects that both have everything.
+func closeBoth(t *testing.T, a, b *Conn) {
+	t.Helper()
+	done := make(chan error, 2)
+	go func() { done <- a.Close() }()
+	go func() { done <- b.Close() }()
+	for range 2 {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestBothWays(t *testing.T) {
+	for _, c := range []struct {
+		shares, schedule string
+		roads, segment   int
+	}{
+		{"none", Strict, 1, 0}, {"none", Strict, 2, 0}, {"none", Fast, 3, 0}, {"none", Weighted, 3, 0}, {"none", Strict, 8, 1448},
+		{"none", Fast, 2, MinSegment}, {"none", Strict, 2, MaxSegment},
+		{"2of3", "", 3, 0}, {"2of3", Strict, 3, 0}, {"3of3", "", 3, 0}, {"shamir:2of3", "", 3, 1448}, {"xor:3", "", 3, 0},
+	} {
+		t.Run(fmt.Sprintf("%s/%s/%d/%d", c.shares, c.schedule, c.roads, c.segment), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var roads []*road
+				for i := range c.roads {
+					roads = append(roads, &road{delay: time.Duration(i+1) * 5 * ms, rate: 12.5e6})
+				}
+				w := newWorld(t, ListenOptions{}, roads...)
+				o := w.options()
+				o.Shares, o.Schedule, o.Segment = c.shares, c.schedule, c.segment
+				client, server := w.open(o)
+				size := 700_001
+				if c.segment == MinSegment {
+					size = 50_001
+				}
+				both(t, client, server, noise(1, size), noise(2, size/2), 32<<10)
+				s := client.Status()
+				if s.Sent != uint64(size) || s.Received != uint64(size/2) {
+					t.Errorf("sent %d, received %d", s.Sent, s.Received)
+				}
+				closeBoth(t, client, server)
+				if s := client.Status(); s.Unproved != 0 || s.State != "closed" {
+					t.Errorf("%d bytes unproved, %s", s.Unproved, s.State)
+				}
+				if n := len(w.listener.Sessions()); n != 0 {
+					t.Errorf("%d sessions are left", n)
+				}
+				w.listener.Close()
+			})
+		})
+	}
+}
+
+// The end of a stream is one only if all of it arrived.
+func TestACutIsNoEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, ListenOptions{Patience: 5 * time.Second}, &road{delay: 5 * ms, rate: 1e6}, &road{delay: 5 * ms, rate: 1e6})
+		client, server := w.open(w.options())
+		if _, err := client.Write(noise(1, 100_000)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(20 * ms)
+		for _, r := range w.roads {
+			up, down := r.last()
+			for _, x := range []*wire{up, down} {
+				x.set(func() { x.end, x.flights = io.EOF, nil }) // what a FIN made by somebody on the way looks like
+			}
+			r.mu.Lock()
+			r.refused = errors.New("gone")
+			r.mu.Unlock()
+		}
+		n, err := io.Copy(io.Discard, server)
+		if err == nil {
+			t.Errorf("%d bytes, and then an end", n)
+		}
+		client.Abort("test over")
+		if err := client.Close(); err == nil {
+			t.Error("Close says that the other side has everything")
+		}
+		w.listener.Close()
+		synctest.Wait()
+	})
+}
