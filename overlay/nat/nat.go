@@ -14,7 +14,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"os"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -32,7 +34,7 @@ const (
 	maxClient = 64 // leases of one address
 )
 
-// lingers is for how long a client's table still stops what its kernel sends of a connection after the lease.
+// lingers is for how long a client's table stops what its kernel sends of a connection after the lease.
 const lingers = 2 * time.Minute
 
 // Rule says what stands for what: TCP from Client to Listen goes to To.
@@ -94,11 +96,14 @@ func Open(o Options) (*Table, error) {
 	return t, t.takeOver()
 }
 
-// OpenLocal makes a client's table, or takes over the one that an earlier process left.
-func OpenLocal(table string) (*Table, error) {
+// OpenLocal makes the table of a client, which is for this process alone. What is in it ends by itself a while after the
+// leases, so that what the kernel still has to send does not leave past the nodes; the empty tables of processes that are
+// gone are removed.
+func OpenLocal() (*Table, error) {
 	t := &Table{layout: localLayout}
-	if table != "" {
-		t.name = table
+	t.name += strconv.Itoa(os.Getpid())
+	if err := removeEmpty(localLayout.name); err != nil {
+		return nil, t.problem("cannot be looked for", err)
 	}
 	return t, t.takeOver()
 }

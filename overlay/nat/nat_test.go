@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -314,7 +315,7 @@ func TestLocalTableTranslatesBySource(t *testing.T) {
 	var table *Table
 	local := Rule{Client: client4, Listen: server4, To: l.Listen}
 	w.do(w.client, func() (err error) {
-		if table, err = OpenLocal(""); err != nil {
+		if table, err = OpenLocal(); err != nil {
 			return err
 		}
 		_, err = table.Lease(local, time.Minute)
@@ -327,6 +328,10 @@ func TestLocalTableTranslatesBySource(t *testing.T) {
 	if _, seen, err := w.dial(netip.MustParseAddr("10.9.1.3"), server4); err != nil || seen.String() != "10.9.1.3" {
 		t.Fatalf("from another address the server sees %v, %v", seen, err)
 	}
+	w.do(w.client, func() error { _, err := table.Renew(local, time.Minute); return err })
+	if !w.answers(c, time.Second) {
+		t.Error("renewing interrupts")
+	}
 	w.do(w.client, func() error { return table.Release(local) })
 	if w.answers(c, 500*time.Millisecond) {
 		t.Error("the connection lives on after its lease")
@@ -334,6 +339,53 @@ func TestLocalTableTranslatesBySource(t *testing.T) {
 	if _, seen, err := w.dial(client4, server4); err == nil {
 		t.Errorf("after the lease the connection goes straight: the server sees %v", seen)
 	}
+}
+
+// A client's process that was killed leaves a table that goes empty, and that the next one removes.
+func TestEmptyTablesOfDeadProcessesGo(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, true)
+	tables := func() (names []string) {
+		conn, err := nftables.New()
+		if err != nil {
+			t.Error(err)
+			return nil
+		}
+		all, err := conn.ListTables()
+		if err != nil {
+			t.Error(err)
+		}
+		for _, table := range all {
+			names = append(names, table.Name)
+		}
+		return names
+	}
+	const dead = "heddle_local_4194305" // above the kernel's greatest number of a process
+	w.do(w.client, func() error {
+		full := localLayout
+		full.name = dead
+		lease := Lease{Rule: Rule{Client: client4, Listen: server4, To: netip.AddrPortFrom(node4, 20000)}, Until: time.Now().Add(time.Minute)}
+		if err := full.write(content{leases: []Lease{lease}}, false); err != nil {
+			return err
+		}
+		if _, err := OpenLocal(); err != nil {
+			return err
+		}
+		if names := tables(); !slices.Contains(names, dead) {
+			t.Errorf("a table that still stops something is gone: %v", names)
+		}
+		if err := full.write(content{}, false); err != nil {
+			return err
+		}
+		table, err := OpenLocal()
+		if err != nil {
+			return err
+		}
+		if names := tables(); slices.Contains(names, dead) || !slices.Contains(names, table.name) {
+			t.Errorf("tables: %v", names)
+		}
+		return table.Close()
+	})
 }
 
 func FuzzElement(f *testing.F) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -26,8 +27,8 @@ type layout struct {
 var (
 	nodeLayout = layout{name: "heddle_nat", ports: true, translate: nftables.ChainHookPrerouting,
 		closing: nftables.ChainHookForward, closingChain: "forward"}
-	localLayout = layout{name: "heddle_nat_local", translate: nftables.ChainHookOutput,
-		closing: nftables.ChainHookOutput, closingChain: "closing"}
+	localLayout = layout{name: "heddle_local_", // and the number of the process
+		translate: nftables.ChainHookOutput, closing: nftables.ChainHookOutput, closingChain: "closing"}
 )
 
 func (l layout) table(f family) *nftables.Table {
@@ -108,7 +109,7 @@ func (l layout) write(c content, closed bool) error {
 		}
 	}
 	for _, k := range c.known {
-		if !c.holds(k) {
+		if l.ports && !c.holds(k) {
 			if err := conn.SetAddElements(l.known(familyOf(k.client)), []nftables.SetElement{{Key: k.bytes()}}); err != nil {
 				return err
 			}
@@ -188,21 +189,19 @@ func (t *Table) put(r Rule, ttl time.Duration, held, known bool) error {
 	if err != nil {
 		return err
 	}
-	f, k := familyOf(r.Client), keyOf(r).bytes()
+	f, k := familyOf(r.Client), []nftables.SetElement{{Key: keyOf(r).bytes()}}
 	if held {
-		if err := conn.SetDeleteElements(t.leases(f), []nftables.SetElement{{Key: k}}); err != nil {
+		if err := conn.SetDeleteElements(t.leases(f), k); err != nil {
 			return err
 		}
-	} else if known { // so that it counts anew, and does not end
-		if err := conn.SetDeleteElements(t.layout.known(f), []nftables.SetElement{{Key: k}}); err != nil {
-			return err
-		}
-		known = false
 	}
-	if known {
+	if counts := held && t.ports; known && counts { // it goes on counting
 		err = conn.SetAddElements(t.leases(f), []nftables.SetElement{element(r, ttl)})
 	} else {
-		err = t.addElements(conn, r, ttl)
+		if known {
+			err = conn.SetDeleteElements(t.layout.known(f), k)
+		}
+		err = errors.Join(err, t.addElements(conn, r, ttl))
 	}
 	if err != nil {
 		return err
@@ -210,10 +209,15 @@ func (t *Table) put(r Rule, ttl time.Duration, held, known bool) error {
 	return conn.Flush()
 }
 
+// addElements adds a lease. A node knows it until its connections are forgotten, since they outlive it in the kernel; a
+// client for as long as its kernel may send, but not longer, since it can reach the server only by nodes meanwhile.
 func (l layout) addElements(conn *nftables.Conn, r Rule, ttl time.Duration) error {
-	f := familyOf(r.Client)
+	f, known := familyOf(r.Client), nftables.SetElement{Key: keyOf(r).bytes()}
+	if !l.ports {
+		known.Timeout = ttl + lingers
+	}
 	return errors.Join(
-		conn.SetAddElements(l.known(f), []nftables.SetElement{{Key: keyOf(r).bytes()}}),
+		conn.SetAddElements(l.known(f), []nftables.SetElement{known}),
 		conn.SetAddElements(l.leases(f), []nftables.SetElement{element(r, ttl)}))
 }
 
@@ -343,9 +347,12 @@ func (t *Table) drop(r Rule) error {
 	return conn.Flush()
 }
 
-// sweep forgets the keys whose lease has ended. A node forgets their connections first. A client's own kernel may still
-// have something to send of them, so that its keys stay a while.
+// sweep forgets the keys whose lease has ended. A node forgets their connections first. Those of a client end by
+// themselves.
 func (t *Table) sweep() error {
+	if !t.ports {
+		return nil
+	}
 	all, err := t.read()
 	if err != nil {
 		return err
@@ -354,27 +361,45 @@ func (t *Table) sweep() error {
 	if len(ended) == 0 {
 		return nil
 	}
-	if t.ports {
-		forget(ended)
-	}
+	forget(ended)
 	for _, k := range ended {
 		conn, err := nftables.New()
 		if err != nil {
 			return err
 		}
-		known := t.layout.known(familyOf(k.client))
-		if err := conn.SetDeleteElements(known, []nftables.SetElement{{Key: k.bytes()}}); err != nil {
+		if err := conn.SetDeleteElements(t.layout.known(familyOf(k.client)), []nftables.SetElement{{Key: k.bytes()}}); err != nil {
 			return err
-		}
-		if !t.ports {
-			err := conn.SetAddElements(known, []nftables.SetElement{{Key: k.bytes(), Timeout: lingers}})
-			if err != nil {
-				return err
-			}
 		}
 		if err := conn.Flush(); err != nil && !errors.Is(err, unix.ENOENT) {
 			return err
 		}
 	}
 	return nil
+}
+
+// removeEmpty removes the tables that processes which are gone left for themselves: all that was in them has ended.
+func removeEmpty(prefix string) error {
+	conn, err := nftables.New()
+	if err != nil {
+		return err
+	}
+	tables, err := conn.ListTablesOfFamily(nftables.TableFamilyIPv4)
+	if err != nil {
+		return err
+	}
+	for _, table := range tables {
+		pid, ours := strings.CutPrefix(table.Name, prefix)
+		if _, err := os.Stat("/proc/" + pid); !ours || err == nil {
+			continue
+		}
+		l := localLayout
+		l.name = table.Name
+		if c, err := l.read(); err != nil || len(c.known)+len(c.leases) > 0 {
+			continue // a process that this one does not see, or something left to stop
+		}
+		for _, f := range families {
+			conn.DelTable(l.table(f))
+		}
+	}
+	return conn.Flush()
 }

@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -43,8 +44,10 @@ type Conn struct {
 	log       *slog.Logger
 
 	deadline path.Deadline
-	closed   chan struct{} // by Close, or where it fails
-	shut     sync.Once
+	// sent and received are bytes of the stream.
+	sent, received atomic.Uint64
+	closed         chan struct{} // by Close, or where it fails
+	shut           sync.Once
 
 	mu       sync.Mutex
 	subflows []*way
@@ -95,7 +98,7 @@ func (c *Conn) look(dialMissing bool) (up int, err error) {
 	var changed []*way
 	c.subflows, changed = observe(c.subflows, now, c.listening)
 	for _, w := range changed {
-		c.log.Info("mptcp subflow", "path", w.Name, "to", w.To, "state", w.State, "why", w.Why)
+		c.log.Info("mptcp subflow", "path", w.Name, "to", w.to, "state", w.State, "why", w.Why)
 	}
 	if dialMissing && !c.listening {
 		err = dial(c.subflows, c.token, time.Now())
@@ -227,6 +230,7 @@ func (c *Conn) Write(p []byte) (n int, err error) {
 			return n, err
 		}
 		one, err := c.tls.Write(p[n:min(len(p), n+piece)])
+		c.sent.Add(uint64(one))
 		if n += one; err != nil {
 			return n, c.broken(err)
 		}
@@ -239,6 +243,7 @@ func (c *Conn) Write(p []byte) (n int, err error) {
 // Read gives what arrived, in order. It returns [io.EOF] only where the peer ended its stream.
 func (c *Conn) Read(p []byte) (int, error) {
 	n, err := c.tls.Read(p)
+	c.received.Add(uint64(n))
 	if err != nil && !errors.Is(err, io.EOF) {
 		err = c.broken(err)
 	}
@@ -303,6 +308,12 @@ func (c *Conn) Close() error {
 	return c.tcp.Close()
 }
 
+// Abort ends the connection at once. The other side learns that it is not whole, but not why.
+func (c *Conn) Abort(why string) {
+	c.stop(&path.Error{What: "mptcp connection", Why: why})
+	abort(c.tcp)
+}
+
 // drain waits until all is acknowledged.
 func (c *Conn) drain() error {
 	late := time.NewTimer(c.patience)
@@ -322,6 +333,9 @@ func (c *Conn) drain() error {
 		}
 	}
 }
+
+// Done is closed once the connection has ended at this side.
+func (c *Conn) Done() <-chan struct{} { return c.closed }
 
 // Peer is the key that the other side proved.
 func (c *Conn) Peer() identity.Key { return c.peer }

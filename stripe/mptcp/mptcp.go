@@ -241,7 +241,7 @@ func notUp(all []*way, need int, cause error) error {
 			up++
 			continue
 		}
-		missing = append(missing, fmt.Sprintf("%s (%v): %s", w.Name, w.To, w.Why))
+		missing = append(missing, fmt.Sprintf("%s (%v): %s", w.Name, w.to, w.Why))
 	}
 	e := &path.Error{What: "mptcp", Why: fmt.Sprintf("%d of %d paths are up, and %d are required: %s", up, len(all), need, strings.Join(missing, "; ")), Err: cause,
 		Hint: "`heddle node status` tells of a node; the peer's kernel takes 2 subflows besides the first unless `ip mptcp limits set subflow N` says more"}

@@ -2,46 +2,9 @@ package mptcp
 
 import (
 	"fmt"
-	"net/netip"
-	"time"
 
-	"heddle/path/identity"
+	"heddle/stripe"
 )
-
-// Status is what is known of a connection. Its JSON fields are a stable interface.
-type Status struct {
-	Plane    string       `json:"plane"` // "mptcp"
-	Peer     identity.Key `json:"peer"`
-	Service  string       `json:"service"`
-	MinPaths int          `json:"min_paths"`     // fewer subflows than this and nothing is written
-	Degrade  bool         `json:"degrade"`       // fewer are permitted
-	State    string       `json:"state"`         // "running", "stopped" (waits for a path), "closed" or "failed"
-	Why      string       `json:"why,omitempty"` // why it is not running
-	Since    time.Time    `json:"since"`
-	Claim    string       `json:"claim"`
-	Paths    []PathStatus `json:"paths"`
-}
-
-// PathStatus is one subflow. The counts are the kernel's, of TCP payload with what was sent again; those of a subflow
-// that ended are as of up to a twentieth of a second before its end.
-type PathStatus struct {
-	Name  string         `json:"name"` // as given, or the address it comes from on the side that listens
-	Local netip.AddrPort `json:"local"`
-	To    netip.AddrPort `json:"to"`
-	State string         `json:"state"` // "dialling", "up", "stalled" (what it sends is not acknowledged) or "down"
-	Why   string         `json:"why,omitempty"`
-	RTT   time.Duration  `json:"rtt_ns"`
-	Up    Count          `json:"up"`   // sent by this side
-	Down  Count          `json:"down"` // received by this side
-	Joins int            `json:"joins"`
-}
-
-// Count is the traffic in one direction of a subflow.
-type Count struct {
-	Bytes uint64  `json:"bytes"`
-	Again uint64  `json:"again"` // bytes of those that TCP sent again on this subflow
-	Share float64 `json:"share"` // of the connection's bytes in this direction, 0 to 1
-}
 
 // The states of a subflow.
 const (
@@ -69,13 +32,17 @@ func claim(required, paths int, degrade bool) string {
 	return text + fmt.Sprintf("Heddle writes nothing while fewer than %d are up, and ends the connection if that lasts. --plane stripe promises more.", required)
 }
 
-// Status says how the connection is.
-func (c *Conn) Status() Status {
-	c.look(false)
+// Status says how the connection is, as a session of package stripe says it. The schedule is "kernel"; a path's counts are
+// those of TCP, as of up to [lookEvery] before a subflow's end, and what it sent again is among its bytes. Beside the states
+// of stripe a path can be "stalled": what it sends is not acknowledged.
+func (c *Conn) Status() stripe.Status {
+	_, _ = c.look(false)
+	i, _ := c.socket.info()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := Status{Plane: "mptcp", Peer: c.peer, Service: c.service, MinPaths: c.min, Degrade: c.degrade, State: "running", Since: c.since,
-		Claim: claim(c.min, len(c.subflows), c.degrade)}
+	s := stripe.Status{Session: fmt.Sprintf("%08x", c.token), Peer: c.peer, Service: c.service, Schedule: "kernel", Shares: "none",
+		MinPaths: c.min, Degrade: c.degrade, State: "running", Since: c.since, Claim: claim(c.min, len(c.subflows), c.degrade),
+		Sent: c.sent.Load(), Received: c.received.Load(), Unproved: i.unacknowledged}
 	switch {
 	case c.failure != nil:
 		s.State, s.Why = "failed", c.failure.Error()

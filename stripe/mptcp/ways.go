@@ -8,25 +8,29 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"heddle/stripe"
 )
 
 // way is a subflow that is wanted, and the TCP connections that were it one after the other.
 type way struct {
-	PathStatus
+	stripe.PathStatus
+	to     netip.AddrPort
+	local  netip.AddrPort
 	from   netip.Addr // chosen, or the zero address
 	source netip.Addr // where it is to leave from
 	id     uint8      // of its source address
 
 	current subflow // as last seen
 	dialled bool    // the kernel has one that is not up yet
-	before  struct{ up, again, down uint64 }
+	before  stripe.PathStatus
 	tried   time.Time
 }
 
 func newWays(all []Subflow, source netip.Addr) (ways []*way) {
 	var sources []netip.Addr
 	for _, s := range all {
-		w := &way{PathStatus: PathStatus{Name: s.Name, To: s.To, State: stateDialling, Why: "it was not dialled"}, from: s.From.Unmap(), source: source}
+		w := &way{PathStatus: stripe.PathStatus{Name: s.Name, Observer: s.To.Addr().String(), State: stateDialling, Why: "it was not dialled"}, to: s.To, from: s.From.Unmap(), source: source}
 		if w.from.IsValid() {
 			w.source = w.from
 		}
@@ -42,7 +46,7 @@ func newWays(all []Subflow, source netip.Addr) (ways []*way) {
 
 // is reports whether the kernel's subflow is this one.
 func (w *way) is(s subflow) bool {
-	return s.remote == w.To && (!w.from.IsValid() || s.local.Addr() == w.from)
+	return s.remote == w.to && (!w.from.IsValid() || s.local.Addr() == w.from)
 }
 
 // see takes note of what the kernel says of the subflow now, nil for that there is none such, and reports whether the
@@ -61,7 +65,7 @@ func (w *way) see(s *subflow) (changed bool) {
 		w.count(*s)
 		w.State, w.Why = stateUp, ""
 	case w.Joins == 0:
-		w.Why = "no answer from " + w.To.String()
+		w.Why = "no answer from " + w.to.String()
 	default:
 		w.State, w.Why = stateDown, "it is closing"
 	}
@@ -71,13 +75,17 @@ func (w *way) see(s *subflow) (changed bool) {
 // count adds up over the connections that the subflow had.
 func (w *way) count(s subflow) {
 	if s.local != w.current.local || s.remote != w.current.remote {
-		w.before.up, w.before.again, w.before.down = w.Up.Bytes, w.Up.Again, w.Down.Bytes
+		w.before = w.PathStatus
 		w.Joins++
 	}
-	w.current = s
-	w.Local, w.RTT = s.local, time.Duration(s.tcp.Rtt)*time.Microsecond
-	w.Up.Bytes, w.Up.Again = w.before.up+s.tcp.Bytes_sent, w.before.again+s.tcp.Bytes_retrans
-	w.Down.Bytes = w.before.down + s.tcp.Bytes_received
+	w.current, w.local = s, s.local
+	w.RTT = time.Duration(s.tcp.Rtt) * time.Microsecond
+	heard := time.Now().Add(-time.Duration(s.tcp.Last_ack_recv) * time.Millisecond)
+	w.LastHeard = &heard
+	w.Up.Bytes, w.Down.Bytes = w.before.Up.Bytes+s.tcp.Bytes_sent, w.before.Down.Bytes+s.tcp.Bytes_received
+	w.Up.Segments, w.Down.Segments = w.before.Up.Segments+uint64(s.tcp.Data_segs_out), w.before.Down.Segments+uint64(s.tcp.Data_segs_in)
+	w.Up.Again = w.before.Up.Again + uint64(s.tcp.Total_retrans)
+	w.Queued = int(s.tcp.Notsent_bytes)
 }
 
 // retryAfter is how long a subflow has to come up before it is tried again.
@@ -88,7 +96,7 @@ func (w *way) dial(token uint32, now time.Time) error {
 	if w.State == stateUp || w.State == stateStalled || w.dialled || now.Sub(w.tried) < retryAfter {
 		return nil
 	}
-	if err := create(token, w.id, w.source, w.To); err != nil {
+	if err := create(token, w.id, w.source, w.to); err != nil {
 		if !errors.Is(err, unix.ENOTCONN) {
 			w.tried = now
 		}
@@ -97,7 +105,7 @@ func (w *way) dial(token uint32, now time.Time) error {
 	}
 	w.tried = now
 	if w.Joins == 0 {
-		w.Why = "no answer from " + w.To.String()
+		w.Why = "no answer from " + w.to.String()
 	}
 	return nil
 }
@@ -126,7 +134,7 @@ func observe(ways []*way, now []subflow, listening bool) (after []*way, changed 
 		if s.tcp.State == 0 || !s.up() {
 			continue
 		}
-		w := &way{PathStatus: PathStatus{Name: s.remote.Addr().String(), To: s.remote, State: stateDialling}}
+		w := &way{PathStatus: stripe.PathStatus{Name: s.remote.Addr().String(), Observer: s.remote.Addr().String(), State: stateDialling}, to: s.remote}
 		w.see(&s)
 		ways, changed = forgetOne(append(ways, w)), append(changed, w)
 	}

@@ -62,7 +62,7 @@ func TestObserveIsBounded(t *testing.T) {
 	for i := range 200 {
 		from := netip.AddrPortFrom(nodes[0].Addr(), uint16(1000+i))
 		ways, _ = observe(ways, []subflow{seen(here, from, unix.BPF_TCP_ESTABLISHED, 1, 0, 0)}, true)
-		if len(ways) > 2*MaxPaths+1 || healthy(ways) != 1 || ways[len(ways)-1].To != from {
+		if len(ways) > 2*MaxPaths+1 || healthy(ways) != 1 || ways[len(ways)-1].to != from {
 			t.Fatalf("%d ways after %d subflows, %d up", len(ways), i, healthy(ways))
 		}
 	}
