@@ -33,12 +33,15 @@ func DefaultLimits() Limits {
 	}
 }
 
+// MaxSlack bounds [Limits.Slack], so that whoever checks a tuple knows how far its lease may have been stretched.
+const MaxSlack = 10 * time.Minute
+
 func (l Limits) check() error {
 	switch {
 	case l.Lease < time.Second || l.Lease > maxLease:
 		return errors.New("the longest lease must be from a second to a hundred years")
-	case l.Slack < time.Second || l.Slack > 24*time.Hour:
-		return errors.New("the slack of clocks must be from a second to a day")
+	case l.Slack < time.Second || l.Slack > MaxSlack:
+		return errors.New("the slack of clocks must be from a second to ten minutes")
 	case l.Op < 512 || l.Op > MaxOp:
 		return errors.New("the largest operation must be from 512 bytes to 1 MiB")
 	case l.Tuples < 1 || l.Bytes < 1 || l.AuthorTuples < 1 || l.AuthorBytes < 1 || l.AuthorOps < 1:

@@ -1,0 +1,346 @@
+package board
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"heddle/board/space"
+	"heddle/path"
+	"heddle/path/identity"
+)
+
+// ClientOptions say which board, and who asks.
+type ClientOptions struct {
+	Reference
+	Identity identity.Identity
+	// Timeout is how long an operation may take before it fails, beside what it waits for tuples; 0 is 10 seconds.
+	Timeout time.Duration
+	// Dial makes the connections, such as by a path; nil is the machine's way.
+	Dial  func(ctx context.Context, network, address string) (net.Conn, error)
+	Clock func() time.Time // nil: the machine's
+	Log   *slog.Logger     // nil: nothing is said
+}
+
+// Client uses a board. It believes what more than Faults replicas say alike, and of tuples only what their authors signed.
+// It is safe for concurrent use.
+type Client struct {
+	ClientOptions
+	remotes []*remote
+
+	mu     sync.Mutex
+	offset time.Duration // of the board's clock from ours
+	since  uint64        // the version that we know to be there
+}
+
+// NewClient makes no connection yet.
+func NewClient(o ClientOptions) (*Client, error) {
+	if err := o.check("this reference"); err != nil {
+		return nil, err
+	}
+	o.Timeout = cmp.Or(o.Timeout, 10*time.Second)
+	if o.Dial == nil {
+		o.Dial = (&net.Dialer{}).DialContext
+	}
+	if o.Clock == nil {
+		o.Clock = time.Now
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	c := &Client{ClientOptions: o}
+	for _, r := range o.Replicas {
+		remote, err := newRemote(o.Identity, r, o.Dial)
+		if err != nil {
+			return nil, err
+		}
+		c.remotes = append(c.remotes, remote)
+	}
+	return c, nil
+}
+
+// Close gives up idle connections.
+func (c *Client) Close() error {
+	for _, r := range c.remotes {
+		r.http.CloseIdleConnections()
+	}
+	return nil
+}
+
+// ErrNone is that there is no tuple that the template means, or none of that name.
+var ErrNone = errors.New("there is no such tuple")
+
+// Refusal is an operation that the board did not do.
+type Refusal struct {
+	Verb   string
+	Result space.Result
+}
+
+// Error says what and why.
+func (e *Refusal) Error() string {
+	return fmt.Sprintf("%s: the board refuses (%v): %s", e.Verb, e.Result.Status, e.Result.Detail)
+}
+
+// HintText says what to do.
+func (e *Refusal) HintText() string {
+	switch e.Result.Status {
+	case space.Denied:
+		return "only the author of a tuple takes or removes it, and whom the author lets: see --takers"
+	case space.Stranger:
+		return "ask the board's owner to let this device's key in"
+	case space.Clock:
+		return "set this device's clock"
+	case space.TooLarge, space.Quota:
+		return "`heddle board status` shows the limits"
+	case space.Full:
+		return "wait until leases end, or ask the board's owner"
+	}
+	return ""
+}
+
+// Is makes a refusal with status None an [ErrNone].
+func (e *Refusal) Is(target error) bool {
+	return target == ErrNone && (e.Result.Status == space.None)
+}
+
+// Put says how a tuple lies on the board.
+type Put struct {
+	Lease   time.Duration  // how long it stays without being renewed
+	Readers []identity.Key // see [space.Op]
+	Takers  []identity.Key
+}
+
+// Out puts a tuple, and gives its name.
+func (c *Client) Out(ctx context.Context, tuple space.Tuple, p Put) (space.ID, error) {
+	_, id, err := c.apply(ctx, space.Op{Verb: space.Out, Tuple: tuple, Lease: p.Lease, Readers: p.Readers, Takers: p.Takers}, 0)
+	return id, err
+}
+
+// Cas puts a tuple unless there is one that the template means. Then it gives that, if this device may read it, and done is
+// false.
+func (c *Client) Cas(ctx context.Context, template space.Template, tuple space.Tuple, p Put) (id space.ID, other *space.Entry, done bool, err error) {
+	op := space.Op{Verb: space.Cas, Template: template, Tuple: tuple, Lease: p.Lease, Readers: p.Readers, Takers: p.Takers}
+	result, id, err := c.apply(ctx, op, 0)
+	refused, ok := errors.AsType[*Refusal](err)
+	if !ok || refused.Result.Status != space.Exists {
+		return id, nil, err == nil, err
+	}
+	if len(result.Entries) > 0 {
+		other = &result.Entries[0]
+	}
+	return space.ID{}, other, false, nil
+}
+
+// Inp takes the oldest tuple that the template means and that this device may take. Without one the error is [ErrNone].
+func (c *Client) Inp(ctx context.Context, template space.Template) (space.Entry, error) {
+	result, _, err := c.apply(ctx, space.Op{Verb: space.Inp, Template: template}, 0)
+	return one(result, err)
+}
+
+// In is [Client.Inp] that waits until there is one, or ctx ends.
+func (c *Client) In(ctx context.Context, template space.Template) (space.Entry, error) {
+	for {
+		result, _, err := c.apply(ctx, space.Op{Verb: space.Inp, Template: template}, MaxWait)
+		if !errors.Is(err, ErrNone) || ctx.Err() != nil {
+			return one(result, err)
+		}
+	}
+}
+
+// Rdp reads the oldest tuple that the template means. Without one the error is [ErrNone].
+func (c *Client) Rdp(ctx context.Context, template space.Template) (space.Entry, error) {
+	return one(c.read(ctx, space.Query{Template: template, Limit: 1}, 0))
+}
+
+// Rd is [Client.Rdp] that waits until there is one, or ctx ends.
+func (c *Client) Rd(ctx context.Context, template space.Template) (space.Entry, error) {
+	for {
+		result, err := c.read(ctx, space.Query{Template: template, Limit: 1}, MaxWait)
+		if !errors.Is(err, ErrNone) || ctx.Err() != nil {
+			return one(result, err)
+		}
+	}
+}
+
+func one(result space.Result, err error) (space.Entry, error) {
+	if err != nil {
+		return space.Entry{}, err
+	}
+	return result.Entries[0], nil
+}
+
+// List reads all tuples that the template means, in the order in which they came. It asks several times where there are
+// many, and what comes or goes meanwhile may be missing.
+func (c *Client) List(ctx context.Context, template space.Template) ([]space.Entry, error) {
+	var all []space.Entry
+	for after := uint64(0); ; after = all[len(all)-1].Seq {
+		result, err := c.read(ctx, space.Query{Template: template, Limit: space.MaxEntries, After: after}, 0)
+		if errors.Is(err, ErrNone) {
+			return all, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, result.Entries...)
+	}
+}
+
+// Renew gives one's own tuple a new lease, from now.
+func (c *Client) Renew(ctx context.Context, id space.ID, lease time.Duration) error {
+	_, _, err := c.apply(ctx, space.Op{Verb: space.Renew, Target: id, Lease: lease}, 0)
+	return err
+}
+
+// Remove removes a tuple that this device may take.
+func (c *Client) Remove(ctx context.Context, id space.ID) error {
+	_, _, err := c.apply(ctx, space.Op{Verb: space.Remove, Target: id}, 0)
+	return err
+}
+
+// apply signs an operation and has it done, once: all tries carry the same name.
+func (c *Client) apply(ctx context.Context, op space.Op, wait time.Duration) (space.Result, space.ID, error) {
+	op.Space = c.Space
+	var lost atomic.Bool
+	result, signed, err := c.try(ctx, op, wait, &lost)
+	if err == nil && result.Status == space.Clock {
+		c.setClock(result.Now)
+		if lost.Load() { // its first try may have been in time
+			return space.Result{}, space.ID{}, errUnknown
+		}
+		result, signed, err = c.try(ctx, op, wait, &lost)
+	}
+	if err != nil {
+		return result, space.ID{}, err
+	}
+	c.mu.Lock()
+	c.since = max(c.since, result.Version)
+	c.mu.Unlock()
+	if err := c.believe(op.Template, result.Entries, 1); err != nil {
+		return space.Result{}, space.ID{}, err
+	}
+	if result.Status == space.OK && op.Verb == space.Inp && len(result.Entries) != 1 {
+		return space.Result{}, space.ID{}, badAnswer(errors.New("it says that it gave a tuple, and gives none"))
+	}
+	if result.Status != space.OK {
+		return result, space.ID{}, &Refusal{op.Verb.String(), result}
+	}
+	return result, signed.ID(), nil
+}
+
+// errUnknown is an operation of which nobody can say whether it was done.
+var errUnknown error = &path.Error{What: "the board", Why: "did not answer in time, and it is not known whether it did what it was asked", Hint: "look with `heddle board list`"}
+
+// setClock takes over the board's clock, since leases are by it.
+func (c *Client) setClock(board time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.offset = board.Sub(c.Clock())
+	c.Log.Warn("this device's clock is not that of the board", "board_is_ahead_by", c.offset.Round(time.Second))
+}
+
+func (c *Client) try(ctx context.Context, op space.Op, wait time.Duration, lost *atomic.Bool) (space.Result, space.SignedOp, error) {
+	c.mu.Lock()
+	now := c.Clock().Add(c.offset)
+	c.mu.Unlock()
+	signed, err := op.Sign(c.Identity, now)
+	if err != nil {
+		return space.Result{}, signed, &path.Error{What: op.Verb.String(), Why: err.Error()}
+	}
+	limited, cancel := context.WithTimeout(ctx, wait+c.Timeout)
+	defer cancel()
+	result, err := c.poll(limited, asking{applyPath, wait, signed.Bytes(), lost})
+	return result, signed, err
+}
+
+// read asks until enough replicas say the same.
+func (c *Client) read(ctx context.Context, q space.Query, wait time.Duration) (space.Result, error) {
+	c.mu.Lock()
+	q.Since = c.since
+	c.mu.Unlock()
+	body, err := q.Encode()
+	if err != nil {
+		return space.Result{}, &path.Error{What: "a read", Why: err.Error()}
+	}
+	limited, cancel := context.WithTimeout(ctx, wait+c.Timeout)
+	defer cancel()
+	question := asking{readPath, wait, body, new(atomic.Bool)}
+	result, err := c.poll(limited, question)
+	for errors.Is(err, errDisagree) && limited.Err() == nil {
+		select {
+		case <-limited.Done():
+		case <-time.After(firstPause):
+			result, err = c.poll(limited, question)
+		}
+	}
+	if err != nil {
+		return space.Result{}, err
+	}
+	if result.Status != space.OK {
+		return result, &Refusal{"read", result}
+	}
+	if len(result.Entries) == 0 {
+		return space.Result{}, badAnswer(errors.New("it says that there are tuples, and gives none"))
+	}
+	for i, e := range result.Entries {
+		if e.Seq <= q.After || i > 0 && e.Seq <= result.Entries[i-1].Seq {
+			return space.Result{}, badAnswer(errors.New("the tuples are not in order"))
+		}
+	}
+	return result, c.believe(q.Template, result.Entries, q.Limit)
+}
+
+// believe checks that the authors of tuples signed them, and that they are what was asked for.
+func (c *Client) believe(template space.Template, entries []space.Entry, limit int) error {
+	if len(entries) > limit {
+		return badAnswer(fmt.Errorf("it gives %d tuples, and was asked for %d", len(entries), limit))
+	}
+	for _, e := range entries {
+		if err := e.Verify(c.Space, space.MaxSlack); err != nil {
+			return badAnswer(err)
+		}
+		if !template.Matches(e.Tuple()) {
+			return badAnswer(errors.New("the tuple is not one that was asked for"))
+		}
+	}
+	return nil
+}
+
+func badAnswer(err error) error {
+	return &path.Error{What: "the board's answer", Why: "cannot be right", Err: err, Hint: "the board lies, or is broken: use another"}
+}
+
+// ReplicaStatus is how one replica is.
+type ReplicaStatus struct {
+	Replica
+	Status *Status       `json:"status,omitempty"`
+	Error  string        `json:"error,omitempty"`
+	RTT    time.Duration `json:"rtt_ns,omitempty"` // of the request, with the handshake
+}
+
+// Status asks each replica how it is. It is each one's own word.
+func (c *Client) Status(ctx context.Context) []ReplicaStatus {
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
+	defer cancel()
+	all := make([]ReplicaStatus, len(c.remotes))
+	var wait sync.WaitGroup
+	for i, r := range c.remotes {
+		wait.Go(func() {
+			begin := time.Now()
+			s, err := r.status(ctx)
+			all[i] = ReplicaStatus{Replica: r.Replica, RTT: time.Since(begin)}
+			if err != nil {
+				all[i].Error = err.Error()
+				return
+			}
+			all[i].Status = &s
+		})
+	}
+	wait.Wait()
+	return all
+}

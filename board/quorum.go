@@ -1,0 +1,91 @@
+package board
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"heddle/board/space"
+	"heddle/path"
+)
+
+// How long to wait before asking a replica again.
+const (
+	firstPause = 100 * time.Millisecond
+	lastPause  = 2 * time.Second
+)
+
+// asking is a request to all replicas.
+type asking struct {
+	where string
+	wait  time.Duration
+	body  []byte
+	lost  *atomic.Bool // set once a replica may have done what it was asked, and its answer did not come
+}
+
+// vote is what one replica says.
+type vote struct {
+	from *remote
+	raw  []byte
+	err  error
+}
+
+// poll asks every replica, again and again those that cannot be reached, until f+1 say the same, or ctx ends, or no f+1
+// can. Replicas that are not right are at most f, so what f+1 say is what a right one says.
+func (c *Client) poll(ctx context.Context, a asking) (space.Result, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	votes := make(chan vote, len(c.remotes))
+	for _, r := range c.remotes {
+		go func() {
+			raw, err := c.persist(ctx, r, a)
+			votes <- vote{r, raw, err}
+		}()
+	}
+	said, failures := map[string]int{}, []error(nil)
+	for range c.remotes {
+		v := <-votes
+		if v.err != nil {
+			failures = append(failures, v.err)
+			continue
+		}
+		if said[string(v.raw)]++; said[string(v.raw)] > c.Faults {
+			return space.DecodeResult(v.raw)
+		}
+	}
+	if len(c.remotes) == 1 {
+		return space.Result{}, failures[0]
+	}
+	if len(c.remotes)-len(failures) > c.Faults {
+		return space.Result{}, errDisagree
+	}
+	return space.Result{}, &path.Error{What: "the board", Why: "too few replicas answer", Err: errors.Join(failures...), Hint: "see `heddle board status`"}
+}
+
+// errDisagree is that no f+1 replicas said the same. Of a read that may be since some are behind.
+var errDisagree error = &path.Error{What: "the board", Why: "its replicas do not say the same", Hint: "see `heddle board status`; try again"}
+
+// persist asks one replica until it answers. What it is asked does the same however often it is asked.
+func (c *Client) persist(ctx context.Context, r *remote, a asking) ([]byte, error) {
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		one, cancel := context.WithTimeout(ctx, a.wait+c.Timeout)
+		raw, err := r.result(one, a.where, a.wait, a.body)
+		cancel()
+		if err == nil {
+			return raw, nil
+		}
+		if _, never := errors.AsType[*permanent](err); never {
+			return nil, err
+		}
+		if _, early := errors.AsType[*unsent](err); !early {
+			a.lost.Store(true)
+		}
+		c.Log.Debug("asking again", "replica", r.Address, "error", err)
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(pause):
+		}
+	}
+}

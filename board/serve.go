@@ -1,0 +1,252 @@
+package board
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"golang.org/x/net/netutil"
+
+	"heddle/board/space"
+	"heddle/path/identity"
+)
+
+// Bounds of a server.
+const (
+	maxConnections  = 8192
+	maxRequests     = 64 // of one key at a time
+	idleConnection  = 30 * time.Second
+	slowestRequest  = 10 * time.Second // to arrive
+	drainForAnswers = 2 * time.Second
+)
+
+// ServeOptions say how a board is served.
+type ServeOptions struct {
+	Listener net.Listener // TCP
+	Identity identity.Identity
+	Backend  Backend
+	// Member says who is let in; others are told that they are not, and nothing else.
+	Member func(identity.Key) bool
+	Log    *slog.Logger
+}
+
+// Serve answers requests until ctx ends, and closes the listener.
+func Serve(ctx context.Context, o ServeOptions) error {
+	// Whoever is not let in is told so inside HTTP: an alert of TLS would tell a person nothing.
+	config, err := o.Identity.Server(func(identity.Key) error { return nil }, Protocol)
+	if err != nil {
+		return err
+	}
+	server := &http.Server{
+		Handler:           newHandler(o),
+		ReadHeaderTimeout: slowestRequest,
+		WriteTimeout:      MaxWait + 2*slowestRequest,
+		IdleTimeout:       idleConnection,
+		MaxHeaderBytes:    8 << 10,
+		ErrorLog:          slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug),
+		BaseContext:       func(net.Listener) context.Context { return ctx },
+	}
+	stopped := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(stopped)
+		last, cancel := context.WithTimeout(context.Background(), drainForAnswers)
+		defer cancel()
+		if server.Shutdown(last) != nil {
+			_ = server.Close()
+		}
+	})
+	err = server.Serve(&listener{netutil.LimitListener(o.Listener, maxConnections), config})
+	if !stop() {
+		<-stopped
+	}
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}
+
+// listener gives connections of TLS. net/http would close those on which another protocol than its own is agreed (ALPN); so
+// it shall not see that they are of TLS until it asks for their state, which it does first of all.
+type listener struct {
+	net.Listener
+	config *tls.Config
+}
+
+// Accept is of net.Listener.
+func (l *listener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &connection{tls.Server(c, l.config)}, nil
+}
+
+type connection struct{ *tls.Conn }
+
+// ConnectionState shakes hands. What fails here fails again at the first read, where net/http closes the connection.
+func (c *connection) ConnectionState() tls.ConnectionState {
+	ctx, cancel := context.WithTimeout(context.Background(), slowestRequest)
+	defer cancel()
+	_ = c.HandshakeContext(ctx)
+	return c.Conn.ConnectionState()
+}
+
+// handler turns requests into calls of the backend.
+type handler struct {
+	ServeOptions
+	mu      sync.Mutex
+	running map[identity.Key]int
+}
+
+func newHandler(o ServeOptions) http.Handler {
+	h := &handler{ServeOptions: o, running: map[identity.Key]int{}}
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST "+applyPath, h.bounded(h.apply))
+	mux.HandleFunc("POST "+readPath, h.bounded(h.read))
+	mux.HandleFunc("GET "+statusPath, h.bounded(h.status))
+	return mux
+}
+
+// httpError is an answer other than 200.
+type httpError struct {
+	code int
+	text string
+}
+
+func (e *httpError) Error() string { return e.text }
+
+// bounded lets members in, each with so many requests at a time.
+func (h *handler) bounded(do func(http.ResponseWriter, *http.Request, identity.Key) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		peer, err := identity.PeerKey(*r.TLS)
+		if err == nil && (h.Member != nil && !h.Member(peer)) {
+			w.Header().Set("Connection", "close")
+			err = &httpError{http.StatusForbidden, fmt.Sprintf("%v is not let in", peer)}
+		}
+		if err == nil {
+			if h.enter(peer) {
+				defer h.leave(peer)
+				err = do(w, r, peer)
+			} else {
+				err = &httpError{http.StatusTooManyRequests, fmt.Sprintf("%d requests at a time are as many as one key may have", maxRequests)}
+			}
+		}
+		if err == nil {
+			return
+		}
+		code := http.StatusInternalServerError
+		if e, ok := errors.AsType[*httpError](err); ok {
+			code = e.code
+		} else {
+			h.Log.Warn("a request failed", "peer", peer.Short(), "path", r.URL.Path, "error", err)
+		}
+		http.Error(w, err.Error(), code)
+	}
+}
+
+func (h *handler) enter(peer identity.Key) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.running[peer] >= maxRequests {
+		return false
+	}
+	h.running[peer]++
+	return true
+}
+
+func (h *handler) leave(peer identity.Key) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.running[peer]--; h.running[peer] == 0 {
+		delete(h.running, peer)
+	}
+}
+
+// body reads a request that must arrive in time; the connection may then stay silent while the request waits.
+func body(w http.ResponseWriter, r *http.Request) ([]byte, time.Duration, error) {
+	control := http.NewResponseController(w)
+	if err := control.SetReadDeadline(time.Now().Add(slowestRequest)); err != nil {
+		return nil, 0, err
+	}
+	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, space.MaxOp))
+	if err != nil {
+		if _, large := errors.AsType[*http.MaxBytesError](err); large {
+			return nil, 0, &httpError{http.StatusRequestEntityTooLarge, fmt.Sprintf("the request has more than %d bytes", space.MaxOp)}
+		}
+		return nil, 0, &httpError{http.StatusBadRequest, "the request did not arrive whole"}
+	}
+	if err := control.SetReadDeadline(time.Time{}); err != nil {
+		return nil, 0, err
+	}
+	text := r.URL.Query().Get("wait")
+	if text == "" {
+		return raw, 0, nil
+	}
+	wait, err := time.ParseDuration(text)
+	if err != nil || wait < 0 {
+		return nil, 0, &httpError{http.StatusBadRequest, "wait is no duration"}
+	}
+	return raw, min(wait, MaxWait), nil
+}
+
+func (h *handler) apply(w http.ResponseWriter, r *http.Request, peer identity.Key) error {
+	raw, wait, err := body(w, r)
+	if err != nil {
+		return err
+	}
+	op, err := space.DecodeOp(raw)
+	if err != nil {
+		return answer(w, space.Result{Status: space.Malformed, Detail: err.Error()})
+	}
+	if op.Op().Author != peer {
+		return answer(w, space.Result{Status: space.Unsigned, Detail: fmt.Sprintf("the operation is said to be of %v, and %v brings it", op.Op().Author, peer)})
+	}
+	if err := op.Verify(); err != nil { // here, where many can do it at once
+		return answer(w, space.Result{Status: space.Unsigned, Detail: err.Error()})
+	}
+	result, err := h.Backend.Apply(r.Context(), op, wait)
+	if err != nil {
+		return err
+	}
+	return answer(w, result)
+}
+
+func (h *handler) read(w http.ResponseWriter, r *http.Request, peer identity.Key) error {
+	raw, wait, err := body(w, r)
+	if err != nil {
+		return err
+	}
+	q, err := space.DecodeQuery(raw)
+	if err != nil {
+		return answer(w, space.Result{Status: space.Malformed, Detail: err.Error()})
+	}
+	result, err := h.Backend.Read(r.Context(), peer, q, wait)
+	if err != nil {
+		return err
+	}
+	return answer(w, result)
+}
+
+func (h *handler) status(w http.ResponseWriter, r *http.Request, _ identity.Key) error {
+	status, err := h.Backend.Status(r.Context())
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	return json.NewEncoder(w).Encode(status)
+}
+
+// answer writes a result. That the client has gone is no failure of ours.
+func answer(w http.ResponseWriter, r space.Result) error {
+	w.Header().Set("Content-Type", "application/octet-stream")
+	_, _ = w.Write(r.Encode())
+	return nil
+}
