@@ -1,0 +1,138 @@
+package asim
+
+import (
+	"fmt"
+	"math/rand/v2"
+
+	"heddle/path/diversity"
+)
+
+// Homing is how a client is joined to the Internet.
+type Homing string
+
+// The homings.
+const (
+	// Single is a device in one network.
+	Single Homing = "single"
+	// Dual is a device in two networks, as one with a cable and a telephone.
+	Dual Homing = "dual"
+	// Multihomed is a device in one network, which has several providers and lets the device choose among them.
+	Multihomed Homing = "multihomed"
+)
+
+// Homings are all of them.
+var Homings = []Homing{Single, Dual, Multihomed}
+
+// drawn is one client and server, by index.
+type drawn struct {
+	server int32
+	// access are the networks of a device in one or two; customer is one with several providers, of which these are two.
+	access    [2]int32
+	customer  int32
+	providers [2]int32
+}
+
+// draw draws a client and a server, each AS alike; the customers are those with two providers or more.
+func draw(r *rand.Rand, g *Graph, customers []int32) drawn {
+	n := int32(g.Len())
+	d := drawn{server: r.Int32N(n), customer: -1}
+	for i := range d.access {
+		for d.access[i] = d.server; d.access[i] == d.server || i > 0 && d.access[i] == d.access[0]; {
+			d.access[i] = r.Int32N(n)
+		}
+	}
+	if len(customers) > 0 {
+		d.customer = customers[r.IntN(len(customers))]
+		all := g.providers[d.customer]
+		a, b := r.IntN(len(all)), r.IntN(len(all)-1)
+		if b >= a {
+			b++
+		}
+		d.providers = [2]int32{all[a], all[b]}
+	}
+	return d
+}
+
+// withSeveralProviders lists the ASes that a multihomed client can be.
+func withSeveralProviders(g *Graph) (customers []int32) {
+	for i, p := range g.providers {
+		if len(p) > 1 {
+			customers = append(customers, int32(i))
+		}
+	}
+	return customers
+}
+
+// uplink is one way out of a client: the first AS of it, and the client's own before that where it has one of its own.
+type uplink struct {
+	name   string
+	before []int32
+	first  int32
+}
+
+// uplinks are those of a client, and the ASes that are its own and the server's: both see all, whatever is chosen. A
+// network that a device is merely in counts as one that sees it.
+func (d drawn) uplinks(h Homing) (ways []uplink, ends []int32) {
+	switch h {
+	case Single:
+		return []uplink{{"first", nil, d.access[0]}}, []int32{d.server}
+	case Dual:
+		return []uplink{{"first", nil, d.access[0]}, {"second", nil, d.access[1]}}, []int32{d.server}
+	}
+	own := []int32{d.customer}
+	return []uplink{{"first", own, d.providers[0]}, {"second", own, d.providers[1]}}, []int32{d.server, d.customer}
+}
+
+// accessOf are the networks that the device is in, where those are not its own.
+func (d drawn) accessOf(h Homing) []int32 {
+	switch h {
+	case Single:
+		return d.access[:1]
+	case Dual:
+		return d.access[:]
+	}
+	return nil
+}
+
+// paths are the ways from a client by each uplink over each node to the server. A node that cannot be reached, or
+// cannot reach the server, gives none.
+func paths(g *Graph, ways []uplink, nodes []Routes, server Routes) (all []diversity.Path) {
+	for i, node := range nodes {
+		far := server.Way(node.to)
+		if far == nil {
+			continue
+		}
+		for _, up := range ways {
+			near := node.Way(up.first)
+			if near == nil || passes(near, up.before) {
+				continue // a provider's route that leads back through its customer is none for the customer
+			}
+			p := diversity.Path{Name: fmt.Sprint(i, " ", up.name), Node: fmt.Sprint(i), Uplink: up.name}
+			for _, part := range [][]int32{up.before, near, far} {
+				for _, as := range part {
+					p.ASes = append(p.ASes, g.Number(as))
+				}
+			}
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+func passes(way, any []int32) bool {
+	for _, as := range any {
+		for _, on := range way {
+			if on == as {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func numbers(g *Graph, indices []int32) (all []diversity.AS) {
+	for _, i := range indices {
+		all = append(all, g.Number(i))
+	}
+	return all
+}
