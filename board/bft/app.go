@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	abci "github.com/cometbft/cometbft/abci/types"
@@ -41,6 +42,7 @@ type app struct {
 	finished []answer // of the block that is to be committed
 	waiting  map[space.ID][]chan space.Result
 	changed  chan struct{} // closed at the next commit
+	waits    atomic.Int64  // requests that wait until something changes
 	accused  int           // replicas seen signing two things of one height
 }
 
@@ -201,7 +203,7 @@ func (a *app) CheckTx(_ context.Context, r *abci.CheckTxRequest) (*abci.CheckTxR
 	case result.Status != space.OK:
 		a.pool.remove(r.Tx)
 		a.mu.Lock()
-		a.tell(op.ID(), result)
+		a.tell(op.ID(), a.refusal(result))
 		a.mu.Unlock()
 	case r.Type == abci.CHECK_TX_TYPE_CHECK:
 		result = a.pool.admit(r.Tx, op, time.Now())

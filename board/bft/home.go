@@ -19,6 +19,7 @@ import (
 	"github.com/cometbft/cometbft/privval"
 	"github.com/cometbft/cometbft/types"
 
+	"heddle/board"
 	"heddle/board/space"
 	"heddle/path"
 	"heddle/path/identity"
@@ -61,33 +62,20 @@ type Plan struct {
 	Limits         space.Limits
 }
 
-// Address is where clients find a replica.
-type Address struct {
-	Key     identity.Key `json:"key"`
-	Address string       `json:"address"` // HOST:PORT
-}
-
-// Board is what clients need to know of the replicas.
-type Board struct {
-	Name     space.ID
-	Faults   int // how many may lie
-	Replicas []Address
-}
-
 // Create makes the homes of 3f+1 replicas, with keys of their own and one genesis. Each home goes to its machine, and to no
-// other. It fails where a home exists.
-func Create(plan Plan) (Board, error) {
+// other. What it returns is for clients. It fails where a home exists.
+func Create(plan Plan) (board.Reference, error) {
 	n := len(plan.Hosts)
 	f, err := faults(n)
 	if err != nil {
-		return Board{}, err
+		return board.Reference{}, err
 	}
 	g := genesis{Limits: plan.Limits, Members: plan.Members}
 	_, _ = rand.Read(g.Name[:]) // it cannot fail
 	if _, err := space.New(g.config()); err != nil {
-		return Board{}, &path.Error{What: "limits of the board", Why: err.Error()}
+		return board.Reference{}, &path.Error{What: "limits of the board", Why: err.Error()}
 	}
-	board := Board{Name: g.Name, Faults: f}
+	reference := board.Reference{Space: g.Name, Faults: f}
 	doc := &types.GenesisDoc{ChainID: "heddle-" + g.Name.String()[:16], GenesisTime: time.Now().UTC().Truncate(time.Millisecond), InitialHeight: 1, ConsensusParams: consensusParams(g.Limits)}
 	peers := make([]Peer, n)
 	used := map[string]int{}
@@ -98,30 +86,30 @@ func Create(plan Plan) (Board, error) {
 		home := filepath.Join(plan.Dir, strconv.Itoa(i))
 		keys, err := makeKeys(home)
 		if err != nil {
-			return Board{}, err
+			return board.Reference{}, err
 		}
 		peers[i] = Peer{Node: string(keys.node), Address: net.JoinHostPort(host, strconv.Itoa(plan.PeerPort+ports[i]))}
-		board.Replicas = append(board.Replicas, Address{keys.client, net.JoinHostPort(host, strconv.Itoa(plan.Port+ports[i]))})
+		reference.Replicas = append(reference.Replicas, board.Replica{Key: keys.client, Address: net.JoinHostPort(host, strconv.Itoa(plan.Port+ports[i]))})
 		g.Replicas = append(g.Replicas, genesisReplica{keys.client, string(keys.node)})
 		doc.Validators = append(doc.Validators, types.GenesisValidator{PubKey: keys.validator, Power: 1, Name: "replica-" + strconv.Itoa(i)})
 	}
 	if doc.AppState, err = json.Marshal(g); err != nil {
-		return Board{}, err
+		return board.Reference{}, err
 	}
 	if err := doc.ValidateAndComplete(); err != nil {
-		return Board{}, fmt.Errorf("genesis: %w", err)
+		return board.Reference{}, fmt.Errorf("genesis: %w", err)
 	}
 	for i, host := range plan.Hosts {
 		home := filepath.Join(plan.Dir, strconv.Itoa(i))
 		if err := doc.SaveAs(filepath.Join(home, fileGenesis)); err != nil {
-			return Board{}, err
+			return board.Reference{}, err
 		}
 		s := settings{Index: i, Listen: listenAt(host, plan.Port+ports[i]), ListenPeers: listenAt(host, plan.PeerPort+ports[i]), Peers: peers}
 		if err := writeJSON(filepath.Join(home, fileReplica), s); err != nil {
-			return Board{}, err
+			return board.Reference{}, err
 		}
 	}
-	return board, nil
+	return reference, nil
 }
 
 // listenAt keeps to an address where one is given; a name may stand for another address behind a NAT.

@@ -15,12 +15,12 @@ func testPlan(t *testing.T) Plan {
 
 func TestHomes(t *testing.T) {
 	plan := testPlan(t)
-	board, err := Create(plan)
+	made, err := Create(plan)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if board.Faults != 1 || len(board.Replicas) != 4 {
-		t.Fatalf("%+v", board)
+	if made.Faults != 1 || len(made.Replicas) != 4 {
+		t.Fatalf("%+v", made)
 	}
 	for i, want := range []struct{ client, listen, peers string }{
 		{"127.0.0.1:7000", "127.0.0.1:7000", "127.0.0.1:8000"},
@@ -32,7 +32,7 @@ func TestHomes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := board.Replicas[i]; got.Address != want.client || got.Key != h.identity.Key() || h.settings.Listen != want.listen || h.settings.ListenPeers != want.peers || h.genesis.Name != board.Name {
+		if got := made.Replicas[i]; got.Address != want.client || got.Key != h.identity.Key() || h.settings.Listen != want.listen || h.settings.ListenPeers != want.peers || h.genesis.Name != made.Space {
 			t.Errorf("replica %d: %+v, %+v", i, got, h.settings)
 		}
 	}

@@ -1,15 +1,43 @@
 package bft
 
 import (
+	"context"
+	"fmt"
 	"log/slog"
 
 	cmtlog "github.com/cometbft/cometbft/libs/log"
 )
 
-// logger gives CometBFT's log to slog, a level lower: what it informs of is of no interest to who runs a board.
-type logger struct{ to *slog.Logger }
+// logger gives CometBFT's log to slog, a level lower: what it informs of is of no interest to who runs a board. Where
+// consensus ends for good, which CometBFT tells nobody but the log, it has the replica stop.
+type logger struct {
+	to   *slog.Logger
+	fail context.CancelCauseFunc
+}
 
-func (l logger) Debug(string, ...any)              {}
-func (l logger) Info(message string, with ...any)  { l.to.Debug(message, with...) }
-func (l logger) Error(message string, with ...any) { l.to.Warn(message, with...) }
-func (l logger) With(with ...any) cmtlog.Logger    { return logger{l.to.With(with...)} }
+// consensusFailure is what CometBFT v1.0.1 writes then (internal/consensus/state.go).
+const consensusFailure = "CONSENSUS FAILURE!!!"
+
+// Debug is of CometBFT's Logger.
+func (l logger) Debug(string, ...any) {}
+
+// Info is of CometBFT's Logger.
+func (l logger) Info(message string, with ...any) { l.to.Debug(message, with...) }
+
+// Error is of CometBFT's Logger.
+func (l logger) Error(message string, with ...any) {
+	l.to.Warn(message, with...)
+	if message != consensusFailure {
+		return
+	}
+	for i := 0; i+1 < len(with); i += 2 {
+		if with[i] == "err" {
+			l.fail(&failure{fmt.Sprint(with[i+1])})
+			return
+		}
+	}
+	l.fail(&failure{message})
+}
+
+// With is of CometBFT's Logger.
+func (l logger) With(with ...any) cmtlog.Logger { return logger{l.to.With(with...), l.fail} }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	dbm "github.com/cometbft/cometbft-db"
+	abci "github.com/cometbft/cometbft/abci/types"
 	cmtconfig "github.com/cometbft/cometbft/config"
 	"github.com/cometbft/cometbft/node"
 	"github.com/cometbft/cometbft/p2p"
@@ -68,17 +69,18 @@ type replica struct {
 }
 
 // wrap stands between CometBFT and the application; only tests set it, to make a replica that errs.
-var wrap = func(a *app) application { return a }
+var wrap = func(a *app) abci.Application { return a }
 
 // startReplica takes up the state of a home, and joins the others. Stop it.
-func startReplica(ctx context.Context, h *home, log *slog.Logger) (*replica, error) {
+// fail is called where it cannot go on.
+func startReplica(ctx context.Context, h *home, log *slog.Logger, fail context.CancelCauseFunc) (*replica, error) {
 	db, err := dbm.NewDB("board", dbm.PebbleDBBackend, filepath.Join(h.dir, dirData))
 	if err != nil {
 		return nil, &path.Error{What: "the replica's store", Why: "cannot be opened", Err: err, Hint: "does another process run this replica?"}
 	}
 	r := &replica{home: h, db: db}
 	if r.app, err = newApp(h.genesis, &store{db}, log); err == nil {
-		err = r.start(ctx, log)
+		err = r.start(ctx, log, fail)
 	}
 	if err != nil {
 		_ = db.Close()
@@ -87,13 +89,13 @@ func startReplica(ctx context.Context, h *home, log *slog.Logger) (*replica, err
 	return r, nil
 }
 
-func (r *replica) start(ctx context.Context, log *slog.Logger) (err error) {
+func (r *replica) start(ctx context.Context, log *slog.Logger, fail context.CancelCauseFunc) (err error) {
 	h := r.home
 	r.watch = newWatch(h.settings.Peers[h.settings.Index+1:], r.app.height, log)
 	sum := node.ChecksummedGenesisDoc{GenesisDoc: h.doc, Sha256Checksum: h.sum[:]}
 	r.node, err = node.NewNode(ctx, h.config(), h.validator, h.node, proxy.NewConnSyncLocalClientCreator(wrap(r.app)),
 		func() (node.ChecksummedGenesisDoc, error) { return sum, nil }, cmtconfig.DefaultDBProvider,
-		node.DefaultMetricsProvider(cmtconfig.DefaultInstrumentationConfig()), logger{log}, node.CustomReactors(map[string]p2p.Reactor{"WATCH": r.watch}))
+		node.DefaultMetricsProvider(cmtconfig.DefaultInstrumentationConfig()), logger{log, fail}, node.CustomReactors(map[string]p2p.Reactor{"WATCH": r.watch}))
 	if err != nil {
 		return fmt.Errorf("start CometBFT: %w", err)
 	}

@@ -3,52 +3,102 @@ package bft
 import (
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
+	"net"
 	"slices"
 	"time"
 
-	abci "github.com/cometbft/cometbft/abci/types"
 	"github.com/cometbft/cometbft/mempool"
+	"github.com/cometbft/cometbft/p2p"
 
+	"heddle/board"
 	"heddle/board/space"
 	"heddle/path"
 	"heddle/path/identity"
 )
 
-// application is what CometBFT drives.
-type application = abci.Application
+const (
+	// patience is how long an operation may take to be in a block; whoever asked may ask again.
+	patience = 15 * time.Second
+	// behind is how long a read waits for what its reader knows to be there.
+	behind     = 5 * time.Second
+	maxWaiting = 4096
+)
 
-func (a *app) height() int64 {
-	a.mu.RLock()
-	defer a.mu.RUnlock()
-	return a.at.Height
+// Options say which replica runs.
+type Options struct {
+	Home string // the directory of one replica, as [Create] makes it
+	Log  *slog.Logger
+	// Ready is called once clients can come, with the address at which they can.
+	Ready func(net.Addr)
 }
 
-// await says where the result of an operation will come, or gives it where it is known already.
-func (a *app) await(op space.SignedOp) (result space.Result, known bool, later chan space.Result) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if result, known := a.space.Remembered(op.ID()); known {
-		return result, true, nil
+// Run runs a replica until ctx ends, or until it cannot go on. What was answered before is there again when it runs again.
+func Run(ctx context.Context, o Options) error {
+	h, err := openHome(o.Home)
+	if err != nil {
+		return err
 	}
-	if result := a.space.Check(time.Now(), op); result.Status != space.OK {
-		return result, true, nil
+	listener, err := net.Listen("tcp", h.settings.Listen)
+	if err != nil {
+		return &path.Error{What: "clients' address " + h.settings.Listen, Why: "cannot be listened at", Err: err, Hint: "change listen in " + fileReplica}
 	}
-	later = make(chan space.Result, 1)
-	a.waiting[op.ID()] = append(a.waiting[op.ID()], later)
-	return space.Result{}, false, later
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	r, err := startReplica(ctx, h, o.Log, stop)
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	defer r.stop()
+	if o.Ready != nil {
+		o.Ready(listener.Addr())
+	}
+	err = board.Serve(ctx, board.ServeOptions{Listener: listener, Identity: h.identity, Backend: offer(r), Member: r.member, Log: o.Log})
+	if failure, ok := errors.AsType[*failure](context.Cause(ctx)); ok {
+		return errors.Join(failure, err)
+	}
+	return err
 }
 
-func (a *app) giveUp(id space.ID, later chan space.Result) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.waiting[id] = slices.DeleteFunc(a.waiting[id], func(c chan space.Result) bool { return c == later }); len(a.waiting[id]) == 0 {
-		delete(a.waiting, id)
-	}
+// offer stands between the replica and its clients; only tests set it, to make a replica that lies.
+var offer = func(r *replica) board.Backend { return r }
+
+// failure is why a replica cannot go on.
+type failure struct{ why string }
+
+// Error says so.
+func (f *failure) Error() string { return "the replica stopped: " + f.why }
+
+// HintText says what to do.
+func (f *failure) HintText() string {
+	return "see its log, and whether its disk is full; the others go on without it"
 }
 
-// Apply gives an operation to all replicas, and returns what it came to once it is committed. An error says nothing of
-// whether it will be done: ask again with the same operation.
-func (r *replica) Apply(ctx context.Context, op space.SignedOp) (space.Result, error) {
+// member lets in whom the genesis does, and the replicas, for their status.
+func (r *replica) member(who identity.Key) bool {
+	return r.app.space.Member(who) || slices.ContainsFunc(r.home.genesis.Replicas, func(other genesisReplica) bool { return other.Key == who })
+}
+
+// Apply is of [board.Backend]. Whether there is something to take is looked at here, and that it is taken, or is not
+// there, is decided by all: else replicas whose wait ends a moment apart could give different answers to one question.
+func (r *replica) Apply(ctx context.Context, op space.SignedOp, wait time.Duration) (space.Result, error) {
+	if o := op.Op(); o.Verb == space.Inp && wait > 0 {
+		err := r.app.until(ctx, wait, func(s *space.Space, now time.Time) bool {
+			_, done := s.Remembered(op.ID())
+			return done || s.Check(now, op).Status != space.OK || s.Takeable(now, o.Author, o.Template)
+		})
+		if err != nil {
+			return space.Result{}, err
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return r.agree(ctx, op)
+}
+
+// agree gives an operation to all replicas, and returns what it came to once it is committed.
+func (r *replica) agree(ctx context.Context, op space.SignedOp) (space.Result, error) {
 	result, known, later := r.app.await(op)
 	if known {
 		return result, nil
@@ -62,10 +112,10 @@ func (r *replica) Apply(ctx context.Context, op space.SignedOp) (space.Result, e
 	default:
 		answer.Wait()
 		if checked := answer.Response.GetCheckTx(); checked.Code != 0 && checked.Code != codeDone {
-			return space.Result{Status: space.Status(checked.Code), Detail: checked.Log}, nil
+			return r.app.refusal(space.Result{Status: space.Status(checked.Code), Detail: checked.Log}), nil
 		}
 	}
-	if result, done := r.app.done(op.ID()); done { // by a block between the first look and the mempool's
+	if result, done := r.app.remembered(op.ID()); done { // a block came between the first look and the mempool's
 		return result, nil
 	}
 	select {
@@ -73,26 +123,65 @@ func (r *replica) Apply(ctx context.Context, op space.SignedOp) (space.Result, e
 		return result, nil
 	case <-ctx.Done():
 		return space.Result{}, &path.Error{What: "the replica", Why: "the replicas did not agree in time", Err: ctx.Err(),
-			Hint: "more than f of them may be down or apart; the operation may yet be done"}
+			Hint: "more of them than may lie are down or apart; the operation may yet be done"}
 	}
 }
 
-func (a *app) done(id space.ID) (space.Result, bool) {
-	a.mu.RLock()
-	defer a.mu.RUnlock()
-	return a.space.Remembered(id)
-}
-
-// Read gives what this replica has.
-func (r *replica) Read(reader identity.Key, q space.Query) (space.Result, error) {
+// Read is of [board.Backend]: what this replica has.
+func (r *replica) Read(ctx context.Context, reader identity.Key, q space.Query, wait time.Duration) (space.Result, error) {
+	if err := r.app.until(ctx, max(wait, behind), func(s *space.Space, _ time.Time) bool { return s.Usage().Version >= q.Since }); err != nil {
+		return space.Result{}, err
+	}
+	if wait > 0 {
+		err := r.app.until(ctx, wait, func(s *space.Space, now time.Time) bool { return s.Read(now, reader, q).Status != space.None })
+		if err != nil {
+			return space.Result{}, err
+		}
+	}
 	r.app.mu.RLock()
 	defer r.app.mu.RUnlock()
+	if has := r.app.space.Usage().Version; has < q.Since {
+		return space.Result{}, fmt.Errorf("this replica is behind: it has %d of %d operations", has, q.Since)
+	}
 	return r.app.space.Read(time.Now(), reader, q), nil
 }
 
-// Changed is closed when the next block is committed.
-func (r *replica) Changed() <-chan struct{} {
-	r.app.mu.RLock()
-	defer r.app.mu.RUnlock()
-	return r.app.changed
+// Detail is the part of a replica's status that a single board does not have.
+type Detail struct {
+	Replica int          `json:"replica"`
+	Faults  int          `json:"faults"`  // how many may lie
+	Height  int64        `json:"height"`  // of the last block
+	Accused int          `json:"accused"` // times that a replica was seen signing two things for one height
+	Peers   []PeerStatus `json:"peers"`
+}
+
+// PeerStatus is how one replica finds another.
+type PeerStatus struct {
+	Replica int    `json:"replica"`
+	Address string `json:"address"`
+	Up      bool   `json:"up"`
+	Height  int64  `json:"height"` // by its own word, some seconds old
+}
+
+// Status is of [board.Backend].
+func (r *replica) Status(context.Context) (board.Status, error) {
+	detail := Detail{Replica: r.home.settings.Index}
+	detail.Faults, _ = faults(len(r.home.genesis.Replicas)) // it was looked at before
+	heard := r.watch.peers()
+	for i, peer := range r.home.settings.Peers {
+		if i != detail.Replica {
+			h, up := heard[p2p.ID(peer.Node)]
+			detail.Peers = append(detail.Peers, PeerStatus{i, peer.Address, up, h.height})
+		}
+	}
+	a := r.app
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	detail.Height, detail.Accused = a.at.Height, a.accused
+	s := board.Status{Space: a.genesis.Name, Limits: a.genesis.Limits, Usage: a.space.Usage(), Now: time.Now().UTC(), Waiting: int(a.waits.Load()),
+		Members: -1, Key: r.home.identity.Key(), Detail: detail}
+	if a.genesis.Members != nil {
+		s.Members = len(a.genesis.Members)
+	}
+	return s, nil
 }

@@ -1,0 +1,74 @@
+// Command heddle-board-bft is one replica of a board that some of those who run it cannot make lie.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// Exit codes, as those of heddle.
+const (
+	exitFailure = 1 // it was tried and did not work
+	exitUsage   = 2 // the command line is wrong; nothing was tried
+)
+
+// usageError marks a mistake in the command line.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	root := newRootCommand()
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintln(stderr, "heddle-board-bft:", err)
+	var hinted interface{ HintText() string }
+	if errors.As(err, &hinted) && hinted.HintText() != "" {
+		fmt.Fprintln(stderr, "hint:", hinted.HintText())
+	}
+	if _, ok := errors.AsType[usageError](err); ok {
+		return exitUsage
+	}
+	return exitFailure
+}
+
+func newRootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "heddle-board-bft",
+		Short: "Run a board on 3f+1 machines, of which f may lie",
+		Long: `Heddle-board-bft is a board as that of heddle board run, on 3f+1 machines at a
+time. They agree on the order of all operations by CometBFT, and a client of
+heddle board believes what f+1 of them say alike.
+
+What it prevents: that up to f of those who run the machines answer wrongly,
+keep a tuple back, or stop the board. What it does not: that each of them reads
+all tuples. Without 2f+1 machines together nothing can be written, and no answer
+is wrong.`,
+		Example: `  heddle-board-bft init --dir board --hosts a.example,b.example,c.example,d.example
+  heddle-board-bft run --home board/0
+  heddle-board-bft status --home board/0`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.AddCommand(newInitCommand(), newRunCommand(), newStatusCommand())
+	return root
+}
