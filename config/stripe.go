@@ -272,3 +272,6 @@ func isDir(name string) error {
 	}
 	return nil
 }
+
+// Check gives one thing that is wrong, by the name of its flag.
+func (s Stripe) Check() error { return problems(s.problems()).first() }

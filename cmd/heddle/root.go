@@ -28,6 +28,7 @@ or the server's own network, sees the whole session.`,
 		SilenceUsage:  true,
 	}
 	root.AddGroup(&cobra.Group{ID: groupRun, Title: "Split sessions:"},
+		&cobra.Group{ID: groupStream, Title: "Stripe streams:"},
 		&cobra.Group{ID: groupOverlay, Title: "Overlay:"},
 		&cobra.Group{ID: groupLook, Title: "Look:"},
 		&cobra.Group{ID: groupProve, Title: "Prove:"})
@@ -38,6 +39,7 @@ or the server's own network, sees the whole session.`,
 		}
 	}
 	add(groupRun, newUpCommand(), newDownCommand(), newSplitCommand(), newMoshCommand(), newConnectCommand(), newMasqueCommand(), newRunCommand())
+	add(groupStream, newStreamCommand(), newSendCommand(), newRecvCommand())
 	add(groupOverlay, newNodeCommand())
 	add(groupLook, newStatusCommand(), newDoctorCommand(), newCheckCommand(), newObserveCommand(), newProbeCommand())
 	add(groupProve, newDemoCommand(), newLabCommand())
@@ -52,6 +54,7 @@ or the server's own network, sees the whole session.`,
 const (
 	groupRun     = "run"
 	groupLook    = "look"
+	groupStream  = "stream"
 	groupOverlay = "overlay"
 	groupProve   = "prove"
 )

@@ -26,7 +26,8 @@ func newStatusCommand() *cobra.Command {
 does, and prints for each session its paths: state, local address, round-trip
 time, loss, packets and bytes with their share up (from here) and down (to
 here), switches to the path, when it was last heard, and why it is idle. Of
-heddle masque serve it prints who has how many flows, and what was refused.
+heddle masque serve it prints who has how many flows, and what was refused; of
+heddle stream, send and recv each session with its paths.
 
 Loss is that of datagrams towards here, where the protocol lets it be known. The
 numbers are this machine's own count; what a network really saw is what a
@@ -64,10 +65,11 @@ type statusAnswer struct {
 
 // running is one running heddle: what it does, or why it did not say.
 type running struct {
-	Name     string         `json:"name"`
-	Sessions []split.Status `json:"sessions"`
-	Proxy    *proxy.Status  `json:"proxy,omitempty"` // of heddle masque serve
-	Error    string         `json:"error,omitempty"`
+	Name     string          `json:"name"`
+	Sessions []split.Status  `json:"sessions"`
+	Proxy    *proxy.Status   `json:"proxy,omitempty"`  // of heddle masque serve
+	Stream   *control.Stream `json:"stream,omitempty"` // of heddle stream, send and recv
+	Error    string          `json:"error,omitempty"`
 }
 
 // lookAt asks the named heddle, or all of them. Where it is all, one that does not answer is told of, and no failure.
@@ -85,6 +87,9 @@ func lookAt(ctx context.Context, names []string) ([]running, error) {
 		sessions, err := control.Status(ctx, name)
 		if err == nil && len(sessions) == 0 {
 			one.Proxy, err = control.Proxy(ctx, name)
+		}
+		if err == nil && len(sessions) == 0 && one.Proxy == nil {
+			one.Stream, err = control.StreamOf(ctx, name)
 		}
 		_, gone := errors.AsType[*control.NotRunningError](err)
 		switch {

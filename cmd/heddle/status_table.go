@@ -28,6 +28,8 @@ func printStatus(w io.Writer, found []running, now time.Time, width int) error {
 			fmt.Fprintf(&b, "%s\n", r.Error)
 		case r.Proxy != nil:
 			proxyText(&b, r.Name, r.Proxy, now)
+		case r.Stream != nil:
+			streamText(&b, r.Name, r.Stream, now)
 		case len(r.Sessions) == 0:
 			fmt.Fprintf(&b, "%s: running, no session yet\n", r.Name)
 		}

@@ -133,6 +133,13 @@ func (p *Pool) Get(ctx context.Context) (Session, error) {
 	return s, nil
 }
 
+// Put gives the pool a session that was dialled already.
+func (p *Pool) Put(s Session) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.warm = append(p.warm, s)
+}
+
 // Done forgets a session that [Pool.Get] gave.
 func (p *Pool) Done(s Session) {
 	p.mu.Lock()

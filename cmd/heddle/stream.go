@@ -1,0 +1,262 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"heddle/cmd/heddle/internal/control"
+	"heddle/config"
+	"heddle/path"
+	"heddle/path/identity"
+	"heddle/split"
+	"heddle/stripe"
+	"heddle/stripe/relay"
+)
+
+func newStreamCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "stream",
+		Short: "Carry TCP programs over several paths at once",
+		Long: `Stream carries any TCP program over several paths at once, between two devices
+that know each other's keys. Each path carries a part of every connection, or
+shares of it, so that who watches one path does not get the whole.
+
+One device serves a program, the other dials it. Inside is TLS 1.3 from end to
+end, always. heddle send and heddle recv carry files in the same way.`,
+		Example: `  heddle stream serve --name files --to 127.0.0.1:22 --allow ed25519:KEY
+  heddle stream dial files --listen 127.0.0.1:2222 --to files.example:4470 --key ed25519:KEY --via a=node:tokyo --via b=node:paris`,
+	}
+	cmd.AddCommand(newStreamServeCommand(), newStreamDialCommand())
+	return cmd
+}
+
+// isConfigFile tells a file from the name of a service, as node: does with passes.
+func isConfigFile(text string) bool {
+	return strings.Contains(text, "/") || strings.HasSuffix(text, ".toml")
+}
+
+// flagsOver keeps what flags say over what a file says: load replaces all, and the flags that were given are set again.
+func flagsOver(cmd *cobra.Command, load func() error) error {
+	given := map[string][]string{}
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if !f.Changed {
+			return
+		}
+		if list, ok := f.Value.(interface{ GetSlice() []string }); ok {
+			given[f.Name] = slices.Clone(list.GetSlice())
+		} else {
+			given[f.Name] = []string{f.Value.String()}
+		}
+	})
+	if err := load(); err != nil {
+		return err
+	}
+	for name, values := range given {
+		f := cmd.Flags().Lookup(name)
+		if list, ok := f.Value.(interface{ Replace([]string) error }); ok {
+			if err := list.Replace(values); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := f.Value.Set(values[0]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// streamIdentity reads this device's identity, and makes one where there is none.
+func streamIdentity(file string, talk io.Writer) (identity.Identity, error) {
+	if file == "" {
+		var err error
+		if file, err = identity.DefaultFile(); err != nil {
+			return identity.Identity{}, err
+		}
+	}
+	id, created, err := identity.LoadOrCreate(file)
+	if created {
+		fmt.Fprintf(talk, "stream: made a new identity in %s, with the key %v\n", file, id.Key())
+	}
+	return id, err
+}
+
+// openKeylog opens the file that the keys of the TLS inside go to; nil where there is none.
+func openKeylog(file string, talk io.Writer) (io.WriteCloser, error) {
+	if file == "" {
+		return nil, nil
+	}
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_APPEND|syscall.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, &path.Error{What: "keylog " + file, Why: "it cannot be written", Err: err}
+	}
+	fmt.Fprintf(talk, "WARNING: the keys of all sessions are written to %s: whoever has it reads everything. It is for experiments.\n", file)
+	return &onceCloser{Writer: f, close: sync.OnceValue(f.Close)}, nil
+}
+
+type onceCloser struct {
+	io.Writer
+	close func() error
+}
+
+func (c *onceCloser) Close() error { return c.close() }
+
+// resolvePeer looks a device's address up, IPv4 first, by this machine's resolver.
+func resolvePeer(ctx context.Context, to string) (netip.AddrPort, error) {
+	what := "stream to " + to
+	host, port, err := net.SplitHostPort(to)
+	if err != nil {
+		return netip.AddrPort{}, &path.Error{What: what, Why: "it is not HOST:PORT"}
+	}
+	n, err := net.DefaultResolver.LookupPort(ctx, "tcp", port)
+	if err != nil {
+		return netip.AddrPort{}, &path.Error{What: what, Why: "it is not HOST:PORT", Err: err}
+	}
+	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	if err != nil || len(addrs) == 0 {
+		return netip.AddrPort{}, &path.Error{What: what, Why: "the name cannot be looked up", Err: err, Hint: "is it spelled right, and does this machine's resolver answer?"}
+	}
+	for i := range addrs {
+		addrs[i] = addrs[i].Unmap()
+	}
+	slices.SortStableFunc(addrs, func(a, b netip.Addr) int { return cmp.Compare(a.BitLen(), b.BitLen()) })
+	return netip.AddrPortFrom(addrs[0], uint16(n)), nil
+}
+
+// listenStream opens a port, by plain TCP: what MPTCP would add is no path of ours.
+func listenStream(ctx context.Context, address, flag string) (net.Listener, error) {
+	var c net.ListenConfig
+	c.SetMultipathTCP(false)
+	l, err := c.Listen(ctx, "tcp", address)
+	if err != nil {
+		hint := "write --" + flag + " [HOST]:PORT"
+		if errors.Is(err, syscall.EADDRINUSE) {
+			hint = "another program listens there: choose another port"
+		}
+		return nil, &path.Error{What: flag + " " + address, Why: "it cannot listen there", Err: err, Hint: hint}
+	}
+	return l, nil
+}
+
+// stripeDialer dials sessions to one peer.
+type stripeDialer struct {
+	options stripe.Options
+	to      string
+	quiet   func() // ends the log of sessions
+}
+
+// newStripeDialer turns flags into what dials. The key log is the caller's to close.
+func newStripeDialer(s config.Stripe, service string, keylog io.Writer, talk io.Writer) (*stripeDialer, error) {
+	id, err := streamIdentity(s.Identity, talk)
+	if err != nil {
+		return nil, err
+	}
+	o, err := s.Options()
+	if err != nil {
+		return nil, err
+	}
+	log, quiet := newStreamLog()
+	o.Identity, o.Service, o.Log = id, service, log
+	if keylog != nil {
+		o.KeyLog = keylog
+	}
+	return &stripeDialer{o, s.To, quiet}, nil
+}
+
+// dial starts a session, and waits until the peer has let it in.
+func (d *stripeDialer) dial(ctx context.Context) (*stripe.Conn, error) {
+	to, err := resolvePeer(ctx, d.to)
+	if err != nil {
+		return nil, err
+	}
+	o := d.options
+	o.To = to
+	c, err := stripe.Dial(ctx, o)
+	if err != nil {
+		return nil, d.notLetIn(err)
+	}
+	if err := c.Wait(ctx); err != nil {
+		c.Abort("it was not let in")
+		return nil, d.notLetIn(err)
+	}
+	return c, nil
+}
+
+// notLetIn adds what to do where the peer does not know this device.
+func (d *stripeDialer) notLetIn(err error) error {
+	if !strings.Contains(err.Error(), "tls: bad certificate") { // the alert that a refused key gets (RFC 8446, section 6.2)
+		return err
+	}
+	return &hintError{err, "the peer does not let this device in: its owner has to add --allow " + d.options.Identity.Key().String()}
+}
+
+// session gives a dialled session to a pool.
+func (d *stripeDialer) session(ctx context.Context) (relay.Session, error) {
+	c, err := d.dial(ctx)
+	if err != nil {
+		return nil, err // not a nil *stripe.Conn in an interface
+	}
+	return c, nil
+}
+
+// controlled runs body under a name that `heddle status` and `heddle down` know.
+func controlled(ctx context.Context, name string, status func() control.Stream, body func(context.Context) error) error {
+	server, err := control.Listen(name)
+	if err != nil {
+		return err
+	}
+	defer server.Close()
+	server.Streams(status)
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	answered := make(chan error, 1)
+	go func() { answered <- server.Serve(ctx, func() []split.Status { return nil }, stop) }()
+	err = body(ctx)
+	stop()
+	return errors.Join(err, <-answered)
+}
+
+// acceptStreams serves each session that comes, until ctx ends; then it ends all of them.
+func acceptStreams(ctx context.Context, d *streamDoor, serve func(context.Context, *stripe.Conn)) error {
+	var sessions sync.WaitGroup
+	defer sessions.Wait()
+	ctx, stop := quietly(ctx, d.quiet)
+	defer stop()
+	defer context.AfterFunc(ctx, func() { d.Listener.Close() })()
+	for {
+		c, err := d.Accept()
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, net.ErrClosed):
+			return err
+		case err != nil:
+			time.Sleep(100 * time.Millisecond) // such as too many open files
+			continue
+		}
+		sessions.Go(func() { serve(ctx, c) })
+	}
+}
+
+// streamStatuses are those of all sessions.
+func streamStatuses(sessions []*stripe.Conn) []stripe.Status {
+	list := make([]stripe.Status, 0, len(sessions))
+	for _, c := range sessions {
+		list = append(list, c.Status())
+	}
+	return list
+}

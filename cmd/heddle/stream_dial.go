@@ -1,0 +1,205 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"heddle/cmd/heddle/internal/control"
+	"heddle/config"
+	"heddle/stripe"
+	"heddle/stripe/relay"
+)
+
+func newStreamDialCommand() *cobra.Command {
+	d := config.DefaultStreamDial()
+	cmd := &cobra.Command{
+		Use:   "dial NAME|FILE --listen HOST:PORT --to HOST:PORT --key KEY --via NAME=KIND:ARG...",
+		Short: "Reach a peer's program over several paths",
+		Long: `Dial listens for TCP programs, and carries each connection over several paths to
+the peer that serves NAME, until interrupted. FILE, which has a slash in it or
+ends in .toml, holds keys named as the flags; a flag goes before the key.
+
+With --socks it is a SOCKS5 proxy whose other side is the peer, which must serve
+with --socks too: names are resolved there. It asks for no password.
+
+Nothing of a connection leaves before the paths that it takes are up. With fewer
+healthy paths than --min-paths it stops, and what was under way on a dead path
+waits for that path; --degrade allows otherwise. With --shares, paths may die
+without a pause as long as enough are left. --warm sessions are dialled ahead,
+so that a new connection waits for no handshake.
+
+What it hides: who watches one path gets a part of each connection's ciphertext;
+with --shares fewer paths than it takes to restore it tell nothing about the
+content, and with shamir: or xor: even where ciphers are broken. It prints what
+holds. What it does not: that this device talks to a node, and how much; the
+whole, as ciphertext, from who sees all paths, such as the peer's own network.`,
+		Example: `  heddle stream dial files --listen 127.0.0.1:2222 --to files.example:4470 --key ed25519:KEY --via a=node:tokyo --via b=node:paris --via c=node:oslo --shares 2of3
+  heddle stream dial web --socks 127.0.0.1:1080 --to 192.0.2.1:4470 --key ed25519:KEY --via home=if:eth0 --via lte=if:wwan0
+  heddle stream dial ./files.toml`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if isConfigFile(args[0]) {
+				if err := flagsOver(cmd, func() error { return loaded(cmd, args[0], config.LoadStreamDial, &d) }); err != nil {
+					return err
+				}
+			} else {
+				d.Name = args[0]
+			}
+			if err := d.Check(); err != nil {
+				return usageError{err}
+			}
+			return runStreamDial(cmd.Context(), d, cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&d.Listen, "listen", d.Listen, "where programs connect to, `HOST:PORT`")
+	flags.StringVar(&d.Socks, "socks", d.Socks, "offer a SOCKS5 proxy on `HOST:PORT`, whose other side is the peer")
+	flags.IntVar(&d.Warm, "warm", d.Warm, "how many sessions are dialled ahead")
+	bindStripe(cmd, &d.Stripe)
+	return cmd
+}
+
+// streamFronts are the ports of a dialler, opened before anything is dialled, so that one in use is known at once.
+type streamFronts struct{ plain, socks net.Listener }
+
+func openFronts(ctx context.Context, d config.StreamDial, talk io.Writer) (f streamFronts, err error) {
+	if d.Listen != "" {
+		if f.plain, err = listenStream(ctx, d.Listen, "listen"); err != nil {
+			return f, err
+		}
+	}
+	if d.Socks != "" {
+		if f.socks, err = listenStream(ctx, d.Socks, "socks"); err != nil {
+			f.close()
+			return f, err
+		}
+	}
+	for _, l := range f.open() {
+		if a, ok := l.Addr().(*net.TCPAddr); ok && !a.IP.IsLoopback() {
+			fmt.Fprintf(talk, "warning: %s asks for no password: whoever can connect there reaches the peer\n", a)
+		}
+	}
+	return f, nil
+}
+
+func (f streamFronts) open() (list []net.Listener) {
+	for _, l := range []net.Listener{f.plain, f.socks} {
+		if l != nil {
+			list = append(list, l)
+		}
+	}
+	return list
+}
+
+func (f streamFronts) close() {
+	for _, l := range f.open() {
+		l.Close()
+	}
+}
+
+// String names the ports.
+func (f streamFronts) String() string {
+	var where []string
+	if f.plain != nil {
+		where = append(where, f.plain.Addr().String())
+	}
+	if f.socks != nil {
+		where = append(where, "SOCKS5 on "+f.socks.Addr().String())
+	}
+	return strings.Join(where, ", ")
+}
+
+// runStreamDial carries connections until ctx ends. It fails at once where no session can be had at the start.
+func runStreamDial(ctx context.Context, d config.StreamDial, out, talk io.Writer) error {
+	keylog, err := openKeylog(d.Keylog, talk)
+	if err != nil {
+		return err
+	}
+	if keylog != nil {
+		defer keylog.Close()
+	}
+	dialer, err := newStripeDialer(d.Stripe, d.Name, keylog, talk)
+	if err != nil {
+		return err
+	}
+	fronts, err := openFronts(ctx, d, talk)
+	if err != nil {
+		return err
+	}
+	defer fronts.close()
+	pool := relay.NewPool(d.Warm, dialer.session, dialer.options.Log)
+	since := time.Now()
+	status := func() control.Stream {
+		s := poolStatus(pool)
+		s.Role, s.Service, s.Listen, s.To, s.Since = "dial", d.Name, fronts.String(), d.To, since
+		return s
+	}
+	return controlled(ctx, "dial-"+d.Name, status, func(ctx context.Context) error {
+		first, err := dialer.dial(ctx)
+		if err != nil {
+			return err
+		}
+		pool.Put(first)
+		fmt.Fprintln(out, "claim:", first.Claim())
+		s := first.Status()
+		fmt.Fprintf(out, "%s is up: %s to %s over %s, %s\n", d.Name, fronts, d.To, count(len(s.Paths), "path"), cutText(s))
+		ctx, stop := quietly(ctx, dialer.quiet)
+		defer stop()
+		return serveFronts(ctx, fronts, &relay.Front{Pool: pool, Log: dialer.options.Log})
+	})
+}
+
+// cutText says how a session is cut.
+func cutText(s stripe.Status) string {
+	if s.Shares != "" && s.Shares != "none" {
+		return s.Shares + " shares, " + s.Schedule
+	}
+	return s.Schedule
+}
+
+func serveFronts(ctx context.Context, f streamFronts, front *relay.Front) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	var running sync.WaitGroup
+	running.Go(func() { front.Pool.Run(ctx) })
+	var failed [2]error
+	start := func(i int, l net.Listener, serve func(context.Context, net.Listener) error) {
+		if l != nil {
+			running.Go(func() {
+				failed[i] = serve(ctx, l)
+				stop()
+			})
+		}
+	}
+	start(0, f.plain, front.Serve)
+	start(1, f.socks, front.ServeSOCKS)
+	running.Wait()
+	for _, err := range failed {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// poolStatus is that of all sessions of a pool.
+func poolStatus(p *relay.Pool) control.Stream {
+	warm, used, why := p.Sessions()
+	s := control.Stream{Warm: len(warm), Sessions: []stripe.Status{}}
+	if why != nil {
+		s.Why = why.Error()
+	}
+	for _, list := range [][]relay.Session{used, warm} {
+		for _, one := range list {
+			s.Sessions = append(s.Sessions, one.Status())
+		}
+	}
+	return s
+}

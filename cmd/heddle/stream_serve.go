@@ -1,0 +1,175 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"heddle/cmd/heddle/internal/control"
+	"heddle/config"
+	"heddle/path/identity"
+	"heddle/path/masque/proxy"
+	"heddle/stripe"
+	"heddle/stripe/relay"
+)
+
+func newStreamServeCommand() *cobra.Command {
+	s := config.DefaultStreamServe()
+	cmd := &cobra.Command{
+		Use:   "serve [FILE] --to HOST:PORT --allow KEY...",
+		Short: "Let peers reach a TCP program over several paths",
+		Long: `Serve takes striped sessions from peers whose keys it knows, and carries each to
+one TCP program, until interrupted. The program needs to know nothing of it.
+FILE holds keys named as the flags; a flag goes before the key.
+
+With --socks it is a SOCKS5 proxy in place of one program: peers go where they
+ask to, by this machine's address and resolver. It leads to public addresses
+only, unless --allow-to says otherwise.
+
+What it hides is what the peer's paths and schedule hide; the peer's side prints
+it. What it does not: anything from this device's own network, where all paths
+come together, beyond what TLS hides.`,
+		Example: `  heddle stream serve --name files --to 127.0.0.1:22 --allow ed25519:KEY
+  heddle stream serve --name web --socks --allow ed25519:KEY
+  heddle stream serve files.toml`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				if err := flagsOver(cmd, func() error { return loaded(cmd, args[0], config.LoadStreamServe, &s) }); err != nil {
+					return err
+				}
+			}
+			if err := s.Check(); err != nil {
+				return usageError{err}
+			}
+			return runStreamServe(cmd.Context(), s, cmd.ErrOrStderr())
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&s.To, "to", s.To, "the program, `HOST:PORT` or unix:FILE")
+	flags.BoolVar(&s.Socks, "socks", s.Socks, "be a SOCKS5 proxy for peers")
+	flags.StringArrayVar(&s.AllowTo, "allow-to", s.AllowTo, "with --socks, lead to these addresses too, `CIDR[:PORT]`")
+	flags.StringArrayVar(&s.DenyTo, "deny-to", s.DenyTo, "with --socks, do not lead to these addresses, `CIDR[:PORT]`")
+	bindAdmission(cmd, &s.Admission)
+	return cmd
+}
+
+// loaded reads a file into a config, and explains what is wrong with it as heddle check does.
+func loaded[T any](cmd *cobra.Command, file string, load func(string) (T, error), into *T) error {
+	c, err := load(file)
+	if problems, ok := err.(config.Problems); ok {
+		printProblems(cmd.ErrOrStderr(), problems)
+		return unusable(file, problems)
+	}
+	if err == nil {
+		*into = c
+	}
+	return err
+}
+
+// streamDoor is the listening side of a service.
+type streamDoor struct {
+	*stripe.Listener
+	key   identity.Key
+	since time.Time
+	log   *slog.Logger
+	quiet func() // ends the log
+	close func()
+}
+
+// openDoor listens for peers.
+func openDoor(ctx context.Context, a config.Admission, talk io.Writer) (*streamDoor, error) {
+	id, err := streamIdentity(a.Identity, talk)
+	if err != nil {
+		return nil, err
+	}
+	accept, err := a.Accept()
+	if err != nil {
+		return nil, err
+	}
+	keylog, err := openKeylog(a.Keylog, talk)
+	if err != nil {
+		return nil, err
+	}
+	log, quiet := newStreamLog()
+	l, err := listenStream(ctx, a.Listen, "listen")
+	if err != nil {
+		return nil, err
+	}
+	o := stripe.ListenOptions{Identity: id, Accept: accept, MaxSessions: a.MaxSessions, Log: log,
+		Service: func(_ identity.Key, service string) error {
+			if service != a.Name {
+				return fmt.Errorf("no service is called %q here", service)
+			}
+			return nil
+		}}
+	if keylog != nil {
+		o.KeyLog = keylog
+	}
+	door := &streamDoor{Listener: stripe.NewListener(l, o), key: id.Key(), since: time.Now(), log: log, quiet: quiet}
+	door.close = func() {
+		door.Listener.Close()
+		if keylog != nil {
+			keylog.Close()
+		}
+	}
+	return door, nil
+}
+
+// status is what `heddle status` shows.
+func (d *streamDoor) status(role string, a config.Admission, to string) control.Stream {
+	return control.Stream{Role: role, Service: a.Name, Listen: d.Addr().String(), To: to, Since: d.since, Sessions: streamStatuses(d.Sessions())}
+}
+
+// welcome says how peers get here.
+func (d *streamDoor) welcome(talk io.Writer, a config.Admission, what, command string) {
+	who := count(len(a.Allow), "key")
+	for _, key := range a.Allow {
+		if key == config.AnyKey {
+			who = "whoever has a key"
+			fmt.Fprintln(talk, "warning: --allow any lets in everybody who reaches this port")
+		}
+	}
+	host, port, _ := net.SplitHostPort(d.Addr().String())
+	if ip := net.ParseIP(host); ip == nil || ip.IsUnspecified() {
+		host = "HOST"
+	}
+	fmt.Fprintf(talk, "%s: %s on %s, for %s\n", a.Name, what, d.Addr(), who)
+	fmt.Fprintf(talk, "%s: peers: heddle %s --to %s --key %v --via NAME=KIND:ARG...\n", a.Name, command, net.JoinHostPort(host, port), d.key)
+}
+
+// runStreamServe serves until ctx ends.
+func runStreamServe(ctx context.Context, s config.StreamServe, talk io.Writer) error {
+	back := &relay.Back{To: s.To}
+	to := s.To
+	if s.Socks {
+		targets, err := proxy.NewTargets(s.AllowTo, s.DenyTo)
+		if err != nil {
+			return usageError{err}
+		}
+		back.Allowed = targets.Allowed
+		if to == "" {
+			to = "SOCKS5"
+		}
+	}
+	door, err := openDoor(ctx, s.Admission, talk)
+	if err != nil {
+		return err
+	}
+	defer door.close()
+	back.Log = door.log
+	return controlled(ctx, "serve-"+s.Name, func() control.Stream { return door.status("serve", s.Admission, to) }, func(ctx context.Context) error {
+		door.welcome(talk, s.Admission, to, "stream dial "+s.Name)
+		return acceptStreams(ctx, door, func(ctx context.Context, c *stripe.Conn) {
+			if err := back.Serve(ctx, c); err != nil && ctx.Err() == nil {
+				door.log.Warn("a session failed", "service", s.Name, "peer", c.Peer(), "error", err)
+				c.Abort("the server gave it up")
+			}
+		})
+	})
+}
