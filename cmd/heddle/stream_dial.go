@@ -111,7 +111,7 @@ func (f streamFronts) String() string {
 		where = append(where, f.plain.Addr().String())
 	}
 	if f.socks != nil {
-		where = append(where, "SOCKS5 on "+f.socks.Addr().String())
+		where = append(where, f.socks.Addr().String()+" (SOCKS5)")
 	}
 	return strings.Join(where, ", ")
 }
@@ -149,7 +149,7 @@ func runStreamDial(ctx context.Context, d config.StreamDial, out, talk io.Writer
 		pool.Put(first)
 		fmt.Fprintln(out, "claim:", first.Claim())
 		s := first.Status()
-		fmt.Fprintf(out, "%s is up: %s to %s over %s, %s\n", d.Name, fronts, d.To, count(len(s.Paths), "path"), cutText(s))
+		fmt.Fprintf(out, "%s is up: listening on %s, to %s over %s, %s\n", d.Name, fronts, d.To, count(len(s.Paths), "path"), cutText(s))
 		ctx, stop := quietly(ctx, dialer.quiet)
 		defer stop()
 		return serveFronts(ctx, fronts, &relay.Front{Pool: pool, Log: dialer.options.Log})

@@ -139,7 +139,7 @@ func (d *streamDoor) welcome(talk io.Writer, a config.Admission, what, command s
 	if ip := net.ParseIP(host); ip == nil || ip.IsUnspecified() {
 		host = "HOST"
 	}
-	fmt.Fprintf(talk, "%s: %s on %s, for %s\n", a.Name, what, d.Addr(), who)
+	fmt.Fprintf(talk, "%s: listening on %s for %s: %s\n", a.Name, d.Addr(), who, what)
 	fmt.Fprintf(talk, "%s: peers: heddle %s --to %s --key %v --via NAME=KIND:ARG...\n", a.Name, command, net.JoinHostPort(host, port), d.key)
 }
 

@@ -141,13 +141,13 @@ func echoed(t *testing.T, at, text string) string {
 func TestStreamCarriesAProgram(t *testing.T) {
 	shortRunDir(t)
 	here, there := newDevice(t), newDevice(t)
-	served, at := there.start(`echo: .* on (\S+), for 1 key`, "stream", "serve", "--name", "echo", "--to", echoServer(t), "--listen", "127.0.0.1:0", "--allow", here.key)
+	served, at := there.start(`echo: listening on (\S+) for 1 key`, "stream", "serve", "--name", "echo", "--to", echoServer(t), "--listen", "127.0.0.1:0", "--allow", here.key)
 	if !strings.Contains(served.String(), "--key "+there.key) {
 		t.Errorf("it does not say its key:\n%s", served)
 	}
 	keylog := filepath.Join(t.TempDir(), "keys")
 	args := append([]string{"stream", "dial", "echo", "--listen", "127.0.0.1:0", "--to", at[1], "--key", there.key, "--keylog", keylog}, twoWays...)
-	said, up := here.start(`echo is up: (\S+) to \S+ over 2 paths, strict`, args...)
+	said, up := here.start(`echo is up: listening on (\S+), to \S+ over 2 paths, strict`, args...)
 	for _, want := range []string{"claim: each of 2 paths", "WARNING: the keys of all sessions are written to " + keylog} {
 		if !strings.Contains(said.String(), want) {
 			t.Errorf("it does not say %q:\n%s", want, said)
@@ -173,7 +173,7 @@ func TestStreamCarriesAProgram(t *testing.T) {
 func TestStreamLetsInWhomItKnows(t *testing.T) {
 	shortRunDir(t)
 	here, there, stranger := newDevice(t), newDevice(t), newDevice(t)
-	_, at := there.start(`echo: .* on (\S+), for 1 key`, "stream", "serve", "--name", "echo", "--to", echoServer(t), "--listen", "127.0.0.1:0", "--allow", here.key)
+	_, at := there.start(`echo: listening on (\S+) for 1 key`, "stream", "serve", "--name", "echo", "--to", echoServer(t), "--listen", "127.0.0.1:0", "--allow", here.key)
 	for name, c := range map[string]struct {
 		who           device
 		service, want string
@@ -203,9 +203,9 @@ func TestStreamLetsInWhomItKnows(t *testing.T) {
 func TestStreamSOCKS(t *testing.T) {
 	shortRunDir(t)
 	here, there := newDevice(t), newDevice(t)
-	_, at := there.start(`web: SOCKS5 on (\S+), for 1 key`, "stream", "serve", "--name", "web", "--socks", "--allow-to", "127.0.0.1/32", "--listen", "127.0.0.1:0", "--allow", here.key)
+	_, at := there.start(`web: listening on (\S+) for 1 key: SOCKS5`, "stream", "serve", "--name", "web", "--socks", "--allow-to", "127.0.0.1/32", "--listen", "127.0.0.1:0", "--allow", here.key)
 	args := append([]string{"stream", "dial", "web", "--socks", "127.0.0.1:0", "--to", at[1], "--key", there.key, "--shares", "xor:2"}, twoWays...)
-	_, up := here.start(`web is up: SOCKS5 on (\S+) to`, args...)
+	_, up := here.start(`web is up: listening on (\S+) \(SOCKS5\), to`, args...)
 	target := net.TCPAddr{}
 	if a, err := net.ResolveTCPAddr("tcp", echoServer(t)); err != nil {
 		t.Fatal(err)
@@ -232,7 +232,7 @@ func TestSendAndRecv(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	received, at := there.start(`files: files into \S+ on (\S+), for 1 key`, "recv", "--into", into, "--listen", "127.0.0.1:0", "--allow", here.key)
+	received, at := there.start(`files: listening on (\S+) for 1 key: files into`, "recv", "--into", into, "--listen", "127.0.0.1:0", "--allow", here.key)
 	send := func(more ...string) (int, transfer.Report, string) {
 		args := append([]string{"send", filepath.Join(from, "a"), filepath.Join(from, "dir"), "files", "--to", at[1], "--key", there.key, "--identity", here.file, "--json"}, twoWays...)
 		var out, talk spoken
