@@ -11,6 +11,7 @@ import (
 
 	"heddle/path"
 	"heddle/path/limit"
+	pathnode "heddle/path/node"
 )
 
 // door is a listener that lets in so many strangers at a time, and speaks TLS with them.
@@ -47,7 +48,7 @@ func (d *door) Accept() (net.Conn, error) {
 			c.Close()
 			continue
 		}
-		return &visitor{Conn: tls.Server(c, d.tls), crowd: d.crowd, from: from}, nil
+		return &visitor{Stream: pathnode.ServerStream(c, d.tls), crowd: d.crowd, from: from}, nil
 	}
 }
 
@@ -55,7 +56,7 @@ func (d *door) Accept() (net.Conn, error) {
 // read, and so of the time that a request may take. It is no [tls.Conn], for which package net/http would want a protocol
 // that it knows.
 type visitor struct {
-	*tls.Conn
+	*pathnode.Stream
 	crowd *limit.Crowd[netip.Addr]
 	from  netip.Addr
 	once  sync.Once
@@ -66,7 +67,7 @@ func (v *visitor) known() { v.once.Do(func() { v.crowd.Leave(limit.Source(v.from
 
 func (v *visitor) Close() error {
 	v.known()
-	return v.Conn.Close()
+	return v.Stream.Close()
 }
 
 type visitorKey struct{}

@@ -429,3 +429,35 @@ func TestStatusOverTheWire(t *testing.T) {
 		t.Errorf("modes %v", own.Modes)
 	}
 }
+
+// An upload that was cut off must not look whole to the server, nor a download to the client.
+func TestCutIsPassedOn(t *testing.T) {
+	s := start(t, nil)
+	heard := make(chan error, 1)
+	to := serve(t, func(c *net.TCPConn) {
+		_, err := io.ReadAll(c)
+		heard <- err
+	})
+	c, err := s.through(t, t.Context(), s.grant(t, nil), to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	io.WriteString(c, "half of it")
+	c.(interface{ NetConn() net.Conn }).NetConn().Close()
+	if err := <-heard; err == nil {
+		t.Error("the server takes half for the whole")
+	}
+	resets := serve(t, func(c *net.TCPConn) {
+		io.WriteString(c, "half of it")
+		io.ReadFull(c, make([]byte, 1))
+		c.SetLinger(0)
+	})
+	if c, err = s.through(t, t.Context(), s.grant(t, nil), resets); err != nil {
+		t.Fatal(err)
+	}
+	io.ReadFull(c, make([]byte, len("half of it")))
+	io.WriteString(c, "x")
+	if _, err := io.ReadAll(c); err == nil {
+		t.Error("the client takes half for the whole")
+	}
+}

@@ -3,7 +3,6 @@ package node
 import (
 	"bufio"
 	"cmp"
-	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -15,7 +14,7 @@ const longestAnswer = 16 << 10
 
 // conn is a stream through a node. Its first bytes may leave before the node has answered.
 type conn struct {
-	*tls.Conn
+	*Stream
 	reach *reach
 	to    string
 
@@ -27,9 +26,9 @@ type conn struct {
 
 var _ net.Conn = (*conn)(nil)
 
-func newConn(secure *tls.Conn, r *reach, to string) *conn {
+func newConn(secure *Stream, r *reach, to string) *conn {
 	limit := &io.LimitedReader{R: secure, N: longestAnswer}
-	return &conn{Conn: secure, reach: r, to: to, limit: limit, in: bufio.NewReader(limit)}
+	return &conn{Stream: secure, reach: r, to: to, limit: limit, in: bufio.NewReader(limit)}
 }
 
 // answered reads the node's answer, where nobody did.
@@ -37,7 +36,7 @@ func (c *conn) answered() error {
 	c.once.Do(func() {
 		if err := readAnswer(c.in); err != nil {
 			c.answer = c.reach.explain(err, c.to)
-			c.Conn.Close()
+			c.Stream.Close()
 		}
 	})
 	return c.answer
@@ -54,12 +53,12 @@ func (c *conn) Read(p []byte) (int, error) {
 		}
 		c.in = nil
 	}
-	return c.Conn.Read(p)
+	return c.Stream.Read(p)
 }
 
 // Write sends to the destination, or to the node, which keeps it until it has connected.
 func (c *conn) Write(p []byte) (int, error) {
-	n, err := c.Conn.Write(p)
+	n, err := c.Stream.Write(p)
 	if timeout, ok := errors.AsType[net.Error](err); err == nil || ok && timeout.Timeout() {
 		return n, err
 	}

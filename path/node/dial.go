@@ -50,7 +50,7 @@ func (r *reach) dial(ctx context.Context, to string) (net.Conn, error) {
 }
 
 // connect makes a connection to the first address of the node that answers and proves the key.
-func (r *reach) connect(ctx context.Context) (*tls.Conn, error) {
+func (r *reach) connect(ctx context.Context) (*Stream, error) {
 	var failed error
 	for i, address := range r.pass.Addresses {
 		secure, err := r.connectAddress(ctx, address, len(r.pass.Addresses)-i)
@@ -68,7 +68,7 @@ func (r *reach) connect(ctx context.Context) (*tls.Conn, error) {
 }
 
 // connectAddress gives one of left addresses its part of the time.
-func (r *reach) connectAddress(ctx context.Context, address string, left int) (*tls.Conn, error) {
+func (r *reach) connectAddress(ctx context.Context, address string, left int) (*Stream, error) {
 	if until, ok := ctx.Deadline(); ok && left > 1 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, time.Until(until)/time.Duration(left))
@@ -90,7 +90,7 @@ func (r *reach) connectAddress(ctx context.Context, address string, left int) (*
 		if tcp, ok := plain.(*net.TCPConn); ok { // so that a node which vanishes without a word is noticed
 			tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3})
 		}
-		secure := tls.Client(plain, r.tls)
+		secure := ClientStream(plain, r.tls)
 		if err = secure.HandshakeContext(ctx); err == nil {
 			return secure, nil
 		}
