@@ -206,7 +206,7 @@ func (c *Conn) part() error {
 	c.mu.Unlock()
 	<-c.gone
 	c.mu.Lock()
-	if c.proved() {
+	if c.proved() || c.told && c.out.pending() == 0 && c.out.confirmed >= c.out.unit { // it closed too, and needs no end
 		return nil
 	}
 	return orErr(c.failure, &path.Error{What: c.what(), Why: "the other side ended it before it had everything"})
@@ -218,9 +218,9 @@ func (c *Conn) awaitProof() {
 	defer timer.Stop()
 	for {
 		c.mu.Lock()
-		proved := c.proved()
+		done := c.proved() && !c.trailing()
 		c.mu.Unlock()
-		if proved {
+		if done {
 			return
 		}
 		select {
@@ -231,6 +231,16 @@ func (c *Conn) awaitProof() {
 			return
 		}
 	}
+}
+
+// trailing reports whether shares that the stream was restored without still wait for a path, and should go out.
+func (c *Conn) trailing() bool {
+	for _, l := range c.legs {
+		if !c.scheme.None() && c.waits() && l.link != nil && l.queue.len()+l.busy > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // Abort ends the session at once and tells the peer why, as far as it is still reached.

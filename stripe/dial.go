@@ -93,7 +93,7 @@ func (o *Options) settings() (settings, error) {
 	}
 	if s.minLegs == 0 {
 		s.minLegs = s.legs
-		if !scheme.None() {
+		if !scheme.None() && !s.waits() {
 			s.minLegs = scheme.K
 		}
 	}

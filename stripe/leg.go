@@ -249,11 +249,12 @@ func (l *leg) collect(control []byte, frames []frame) ([]byte, []frame) {
 		l.finDue = false
 		control = c.out.fin.Append(control)
 	}
-	if l.bye != nil && !l.byeSent {
+	trailing := c.finished && c.failure == nil && c.trailing()
+	if l.bye != nil && !l.byeSent && (!trailing || l.queue.len() == 0) {
 		l.byeSent = true
 		control = l.bye.Append(control)
 	}
-	if !c.sending() {
+	if !c.sending() && !trailing {
 		return control, frames
 	}
 	for bytes := 0; l.queue.len() > 0 && bytes < l.pace.limit; {
@@ -283,6 +284,9 @@ func (l *leg) wrote(frames []frame, took time.Duration) {
 	l.pace.wrote(bytes, took)
 	l.retire(l.c.out.confirmed)
 	wake(l.c.out.wake)
+	if l.c.out.fin != nil {
+		wake(l.c.out.writable) // Close may wait for the last of them
+	}
 }
 
 // read takes what arrives until the connection ends.

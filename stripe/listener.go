@@ -26,7 +26,7 @@ type ListenOptions struct {
 	Service func(peer identity.Key, service string) error
 	// MaxSessions bounds the sessions at one time, of which one key has half at most; 0 is 256.
 	MaxSessions int
-	// Memory bounds the bytes that sessions hold unread or out of order, beyond some 1 MiB that each may have; 0 is 1 GiB.
+	// Memory bounds the bytes that sessions hold unread or out of order, beyond some 4 MiB that each may have; 0 is 1 GiB.
 	Memory int64
 	// Window, Patience and MinRate are as in [Options].
 	Window   int
@@ -188,7 +188,7 @@ func (sl *Listener) refuse(k *link, bye segment.Bye) error {
 	}
 	// What is unread when a socket is closed makes the kernel throw away what is not yet sent.
 	_ = k.raw.SetReadDeadline(time.Now().Add(lastWords))
-	_, _ = io.Copy(io.Discard, io.LimitReader(k.tls, initialLimit))
+	_, _ = io.Copy(io.Discard, io.LimitReader(k.tls, 2*initialLimit))
 	return errors.New("refused: " + bye.Why)
 }
 

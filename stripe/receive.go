@@ -14,7 +14,7 @@ const (
 	ackEvery = 64 << 10              // bytes of a leg
 	ackDelay = 20 * time.Millisecond // after the first of them, at most
 	// firstWindow is what a session may hold unread before it shows that it needs more.
-	firstWindow = 1 << 20
+	firstWindow = 4 << 20
 )
 
 // receiver is the half of a session that puts the stream together.

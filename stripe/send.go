@@ -17,7 +17,7 @@ const (
 
 const (
 	// initialLimit is how much of a stream may be sent before the other side said anything.
-	initialLimit = 256 << 10
+	initialLimit = 1 << 20
 	// aheadOf is how many bytes may wait for a leg where the schedule leaves no choice: so far may a path fall behind the
 	// others for a moment without holding them up.
 	aheadOf = 1 << 20

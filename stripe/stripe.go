@@ -62,8 +62,8 @@ type Options struct {
 	Segment int
 	// Shares is "none", "KofN", "shamir:KofN" or "xor:N", where N is the number of paths; empty is none.
 	Shares string
-	// MinPaths is on how many paths at least anything is sent; 0 is all of them, or with shares as many as restore the
-	// stream.
+	// MinPaths is on how many paths at least anything is sent; 0 is all of them, or with shares and the schedule fast as
+	// many as restore the stream.
 	MinPaths int
 	// Degrade permits to go on over fewer paths, and to move what was under way on a dead path to another one. Shares
 	// never move, and never go out over fewer paths than restore them.
