@@ -70,13 +70,11 @@ func forget(keys []key) {
 	}
 }
 
-// ofKeys matches the connections that began under one of the keys.
+// ofKeys matches the connections that were translated under one of the keys.
 type ofKeys map[key]bool
 
 func (o ofKeys) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool {
-	f := flow.Forward
-	client, ok := netip.AddrFromSlice(f.SrcIP)
-	listen, ok2 := netip.AddrFromSlice(f.DstIP)
-	return ok && ok2 && f.Protocol == unix.IPPROTO_TCP &&
-		o[key{client.Unmap(), netip.AddrPortFrom(listen.Unmap(), f.DstPort)}]
+	client, ok := netip.AddrFromSlice(flow.Forward.SrcIP)
+	return ok && flow.Forward.Protocol == unix.IPPROTO_TCP && !flow.Forward.DstIP.Equal(flow.Reverse.SrcIP) &&
+		o[key{client.Unmap(), flow.Forward.DstPort}]
 }

@@ -188,14 +188,12 @@ func (t *Table) place(all content, r Rule) (netip.AddrPort, error) {
 	for _, l := range all.leases {
 		if l.Client == r.Client {
 			clients++
-			if l.Listen.Addr() == r.Listen.Addr() {
-				taken[l.Listen.Port()] = l
-			}
+			taken[l.Listen.Port()] = l
 		}
 	}
 	before, mine := taken[r.Listen.Port()]
 	switch {
-	case mine && before.To == r.To && before.Owner == r.Owner:
+	case mine && before.Rule == r:
 		return r.Listen, nil
 	case mine:
 		return netip.AddrPort{}, &path.Error{What: fmt.Sprintf("lease of %v for %v", r.Listen, r.Client), Why: "it stands for something else already",

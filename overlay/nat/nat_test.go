@@ -389,13 +389,14 @@ func TestEmptyTablesOfDeadProcessesGo(t *testing.T) {
 }
 
 func FuzzElement(f *testing.F) {
-	f.Add([]byte("0123456789ab"), []byte("01234567"))
-	f.Fuzz(func(t *testing.T, raw, value []byte) {
-		if k, err := parseKey(raw); err == nil && string(k.bytes()[:len(raw)-2]) != string(raw[:len(raw)-2]) {
-			t.Errorf("%x was read as %v", raw, k)
+	f.Add([]byte("0123456789ab"))
+	f.Add([]byte("01234567"))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		if client, listen, err := parsePast(raw); err == nil && string(past(Rule{Client: client, Listen: listen})[:len(raw)-2]) != string(raw[:len(raw)-2]) {
+			t.Errorf("%x was read as %v, %v", raw, client, listen)
 		}
-		if to, err := parseTo(value); err == nil && string(join(to)[:len(value)-2]) != string(value[:len(value)-2]) {
-			t.Errorf("%x was read as %v", value, to)
+		if at, err := parseJoined(raw); err == nil && string(join(at)[:len(raw)-2]) != string(raw[:len(raw)-2]) {
+			t.Errorf("%x was read as %v", raw, at)
 		}
 	})
 }

@@ -1,16 +1,13 @@
 package nat
 
 import (
-	"encoding/binary"
 	"errors"
-	"fmt"
 	"net/netip"
-	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 )
@@ -35,28 +32,20 @@ func (l layout) table(f family) *nftables.Table {
 	return &nftables.Table{Name: l.name, Family: f.table}
 }
 
-// key is what a packet is known by: where it came from, and where it wanted to go.
-type key struct {
-	client netip.Addr
-	listen netip.AddrPort
-}
-
-func keyOf(r Rule) key { return key{r.Client, r.Listen} }
-
 // A family has a table of its own, of the same name: nftables joins fields of fixed lengths.
 type family struct {
 	table   nftables.TableFamily
 	address nftables.SetDatatype
 	// Where the client's and this machine's address lie in the IP header (RFC 791, RFC 8200), and their length.
 	source, destination, length uint32
-	// Registers of a key's second and third field, and of the port in a value. A register of nftables has 16 bytes, and
+	// Registers of the second and third field of what is looked up, and found. A register of nftables has 16 bytes, and
 	// numbers from 8 on are its quarters.
-	second, third, port uint32
+	second, third uint32
 }
 
 var families = []family{
-	{table: nftables.TableFamilyIPv4, address: nftables.TypeIPAddr, source: 12, destination: 16, length: 4, second: 9, third: 10, port: 9},
-	{table: nftables.TableFamilyIPv6, address: nftables.TypeIP6Addr, source: 8, destination: 24, length: 16, second: 2, third: 3, port: 2},
+	{table: nftables.TableFamilyIPv4, address: nftables.TypeIPAddr, source: 12, destination: 16, length: 4, second: 9, third: 10},
+	{table: nftables.TableFamilyIPv6, address: nftables.TypeIP6Addr, source: 8, destination: 24, length: 16, second: 2, third: 3},
 }
 
 func familyOf(a netip.Addr) family {
@@ -66,26 +55,35 @@ func familyOf(a netip.Addr) family {
 	return families[1]
 }
 
-// The library numbers sets for a transaction itself, but not for use from several goroutines.
-const (
-	idLeases = 0
-	idKnown  = 1
-)
-
-// leases is the map from keys to where they go, whose elements end by themselves.
+// leases is the map from where a packet comes from and goes to, to where it shall go; its elements end by themselves.
 func (l layout) leases(f family) *nftables.Set {
-	return &nftables.Set{Table: l.table(f), ID: f.id(idLeases), Name: "leases", IsMap: true, HasTimeout: true, Concatenation: true, Size: maxLeases,
-		KeyType:  nftables.MustConcatSetType(f.address, f.address, nftables.TypeInetService),
-		DataType: nftables.MustConcatSetType(f.address, nftables.TypeInetService)}
+	s := l.set(f, 0, "leases", f.address, f.address, nftables.TypeInetService)
+	s.IsMap, s.DataType = true, nftables.MustConcatSetType(f.address, nftables.TypeInetService)
+	return s
 }
 
-// known is the set of keys that have or had a lease: what is of them, and has none, is dropped.
+// open is the set of keys that have a lease; they end with it.
+func (l layout) open(f family) *nftables.Set {
+	return l.set(f, 1, "open", f.address, nftables.TypeInetService)
+}
+
+// known is the set of keys that have or had a lease: what is translated by one that has none is dropped.
 func (l layout) known(f family) *nftables.Set {
-	return &nftables.Set{Table: l.table(f), ID: f.id(idKnown), Name: "known", HasTimeout: true, Concatenation: true, Counter: true, Size: 2 * maxLeases,
-		KeyType: nftables.MustConcatSetType(f.address, f.address, nftables.TypeInetService)}
+	s := l.set(f, 2, "known", f.address, nftables.TypeInetService)
+	s.Counter = true
+	return s
 }
 
-func (f family) id(set uint32) uint32 { return uint32(f.table)<<1 | set }
+// direct is, at a client, the set of what must not leave as it is: it would go past the nodes.
+func (l layout) direct(f family) *nftables.Set {
+	return l.set(f, 3, "direct", f.address, f.address, nftables.TypeInetService)
+}
+
+// set numbers sets for a transaction: the library does it too, but not for use from several goroutines.
+func (l layout) set(f family, number uint32, name string, fields ...nftables.SetDatatype) *nftables.Set {
+	return &nftables.Set{Table: l.table(f), ID: uint32(f.table)<<2 | number, Name: name, HasTimeout: true, Concatenation: true, Size: 2 * maxLeases,
+		KeyType: nftables.MustConcatSetType(fields...)}
+}
 
 // write replaces the tables in one transaction by some that hold content. Where closed, IPv4 is forwarded under a lease
 // or not at all.
@@ -104,13 +102,13 @@ func (l layout) write(c content, closed bool) error {
 		}
 	}
 	for _, lease := range c.leases {
-		if err := l.addElements(conn, lease.Rule, max(time.Until(lease.Until), time.Millisecond)); err != nil {
+		if err := l.addLease(conn, lease.Rule, max(time.Until(lease.Until), time.Millisecond), true); err != nil {
 			return err
 		}
 	}
 	for _, k := range c.known {
 		if l.ports && !c.holds(k) {
-			if err := conn.SetAddElements(l.known(familyOf(k.client)), []nftables.SetElement{{Key: k.bytes()}}); err != nil {
+			if err := conn.SetAddElements(l.known(familyOf(k.client)), one(k.bytes(), 0)); err != nil {
 				return err
 			}
 		}
@@ -119,12 +117,18 @@ func (l layout) write(c content, closed bool) error {
 }
 
 func (l layout) build(conn *nftables.Conn, f family, policy nftables.ChainPolicy) error {
-	table, leases, known := l.table(f), l.leases(f), l.known(f)
+	table, leases, open, known, direct := l.table(f), l.leases(f), l.open(f), l.known(f), l.direct(f)
 	conn.AddTable(table) // so that there is one to delete
 	conn.DelTable(table)
 	conn.AddTable(table)
-	if err := errors.Join(conn.AddSet(leases, nil), conn.AddSet(known, nil)); err != nil {
-		return err
+	sets := []*nftables.Set{leases, open, known}
+	if !l.ports {
+		sets = append(sets, direct)
+	}
+	for _, set := range sets {
+		if err := conn.AddSet(set, nil); err != nil {
+			return err
+		}
 	}
 	chain := func(c nftables.Chain, rules ...[]expr.Any) {
 		c.Table = table
@@ -133,15 +137,25 @@ func (l layout) build(conn *nftables.Conn, f family, policy nftables.ChainPolicy
 			conn.AddRule(&nftables.Rule{Table: table, Chain: &c, Exprs: r})
 		}
 	}
+	dropped := slices.Concat([]expr.Any{&expr.Counter{}}, verdict(expr.VerdictDrop))
+	closing := [][]expr.Any{
+		slices.Concat(tcp(), translated(), f.connection(original), lookup(known), lookup(open), verdict(expr.VerdictAccept)),
+		slices.Concat(tcp(), translated(), f.connection(original), lookup(known), dropped),
+	}
+	if l.ports {
+		closing = append(closing,
+			slices.Concat(tcp(), translated(), f.connection(reply), lookup(known), lookup(open), verdict(expr.VerdictAccept)),
+			slices.Concat(tcp(), translated(), f.connection(reply), lookup(known), dropped))
+	} else {
+		closing = append(closing, slices.Concat(tcp(), f.packet(), lookup(direct), dropped))
+	}
 	chain(nftables.Chain{Name: "translate", Type: nftables.ChainTypeNAT, Hooknum: l.translate, Priority: nftables.ChainPriorityNATDest},
 		slices.Concat(tcp(), f.packet(), lookup(leases), []expr.Any{
-			&expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(f.table), RegAddrMin: 1, RegProtoMin: f.port, Specified: true}}))
-	chain(nftables.Chain{Name: l.closingChain, Type: nftables.ChainTypeFilter, Hooknum: l.closing, Priority: nftables.ChainPriorityFilter, Policy: &policy},
-		slices.Concat(tcp(), f.connection(), lookup(known), lookup(leases), verdict(expr.VerdictAccept)),
-		slices.Concat(tcp(), f.connection(), lookup(known), []expr.Any{&expr.Counter{}}, verdict(expr.VerdictDrop)))
+			&expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(f.table), RegAddrMin: 1, RegProtoMin: f.second, Specified: true}}))
+	chain(nftables.Chain{Name: l.closingChain, Type: nftables.ChainTypeFilter, Hooknum: l.closing, Priority: nftables.ChainPriorityFilter, Policy: &policy}, closing...)
 	if l.ports {
 		chain(nftables.Chain{Name: "back", Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource},
-			slices.Concat(tcp(), f.connection(), lookup(leases), []expr.Any{&expr.Masq{}}))
+			slices.Concat(tcp(), translated(), f.connection(original), lookup(open), []expr.Any{&expr.Masq{}}))
 	}
 	return nil
 }
@@ -154,7 +168,7 @@ func equal(load expr.Any, data []byte) []expr.Any {
 	return []expr.Any{load, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: data}}
 }
 
-// packet loads the key of a packet that was not translated.
+// packet loads from where to where a packet goes.
 func (f family) packet() []expr.Any {
 	return []expr.Any{
 		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: f.source, Len: f.length},
@@ -163,12 +177,34 @@ func (f family) packet() []expr.Any {
 	}
 }
 
-// connection loads the key of the first packet of a packet's connection, before it was translated.
-func (f family) connection() []expr.Any {
+// The directions of a connection, as the kernel numbers them.
+const (
+	original = 0
+	reply    = 1
+)
+
+// connection matches a direction and loads the key of the connection. Between the translations of its destination and its
+// source, the client's address is the source of what it sends, and the destination of what it gets. (The first address
+// of a connection can be looked up too, but nft(8) of Debian 12 aborts where it lists such a rule.)
+func (f family) connection(direction uint32) []expr.Any {
+	client := f.source
+	if direction == reply {
+		client = f.destination
+	}
+	return slices.Concat(
+		equal(&expr.Ct{Key: expr.CtKeyDIRECTION, Register: 1}, []byte{byte(direction)}),
+		[]expr.Any{
+			&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: client, Len: f.length},
+			&expr.Ct{Key: expr.CtKeyPROTODST, Register: f.second, Direction: original},
+		})
+}
+
+// translated matches connections whose destination was translated, by anybody (IPS_DST_NAT).
+func translated() []expr.Any {
 	return []expr.Any{
-		&expr.Ct{Key: expr.CtKeySRC, Register: 1},
-		&expr.Ct{Key: expr.CtKeyDST, Register: f.second},
-		&expr.Ct{Key: expr.CtKeyPROTODST, Register: f.third},
+		&expr.Ct{Key: expr.CtKeySTATUS, Register: 1},
+		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: binaryutil.NativeEndian.PutUint32(1 << 5), Xor: make([]byte, 4)},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: make([]byte, 4)},
 	}
 }
 
@@ -182,224 +218,3 @@ func lookup(set *nftables.Set) []expr.Any {
 
 func verdict(kind expr.VerdictKind) []expr.Any { return []expr.Any{&expr.Verdict{Kind: kind}} }
 
-// put lets a rule hold for ttl, in place of what was there, in one transaction: kernels before 6.13 do not prolong an
-// element that is there.
-func (t *Table) put(r Rule, ttl time.Duration, held, known bool) error {
-	conn, err := nftables.New()
-	if err != nil {
-		return err
-	}
-	f, k := familyOf(r.Client), []nftables.SetElement{{Key: keyOf(r).bytes()}}
-	if held {
-		if err := conn.SetDeleteElements(t.leases(f), k); err != nil {
-			return err
-		}
-	}
-	if counts := held && t.ports; known && counts { // it goes on counting
-		err = conn.SetAddElements(t.leases(f), []nftables.SetElement{element(r, ttl)})
-	} else {
-		if known {
-			err = conn.SetDeleteElements(t.layout.known(f), k)
-		}
-		err = errors.Join(err, t.addElements(conn, r, ttl))
-	}
-	if err != nil {
-		return err
-	}
-	return conn.Flush()
-}
-
-// addElements adds a lease. A node knows it until its connections are forgotten, since they outlive it in the kernel; a
-// client for as long as its kernel may send, but not longer, since it can reach the server only by nodes meanwhile.
-func (l layout) addElements(conn *nftables.Conn, r Rule, ttl time.Duration) error {
-	f, known := familyOf(r.Client), nftables.SetElement{Key: keyOf(r).bytes()}
-	if !l.ports {
-		known.Timeout = ttl + lingers
-	}
-	return errors.Join(
-		conn.SetAddElements(l.known(f), []nftables.SetElement{known}),
-		conn.SetAddElements(l.leases(f), []nftables.SetElement{element(r, ttl)}))
-}
-
-func element(r Rule, ttl time.Duration) nftables.SetElement {
-	return nftables.SetElement{Key: keyOf(r).bytes(), Val: join(r.To), Timeout: ttl, Comment: r.Owner}
-}
-
-// join gives an address and port as nftables does: each field padded to 4 bytes, in the order of the network.
-func join(a netip.AddrPort) []byte {
-	return append(binary.BigEndian.AppendUint16(a.Addr().AsSlice(), a.Port()), 0, 0)
-}
-
-func (k key) bytes() []byte { return append(k.client.AsSlice(), join(k.listen)...) }
-
-// parseKey and parseTo read what the kernel gives back.
-func parseKey(raw []byte) (key, error) {
-	n := 4
-	if len(raw) == 36 {
-		n = 16
-	}
-	if len(raw) != 2*n+4 {
-		return key{}, fmt.Errorf("an element's key has %d bytes", len(raw))
-	}
-	client, _ := netip.AddrFromSlice(raw[:n])
-	listen, err := parseTo(raw[n:])
-	return key{client, listen}, err
-}
-
-func parseTo(raw []byte) (netip.AddrPort, error) {
-	if len(raw) != 8 && len(raw) != 20 {
-		return netip.AddrPort{}, fmt.Errorf("an element's value has %d bytes", len(raw))
-	}
-	n := len(raw) - 4
-	a, _ := netip.AddrFromSlice(raw[:n])
-	return netip.AddrPortFrom(a, binary.BigEndian.Uint16(raw[n:])), nil
-}
-
-// content is what a table holds.
-type content struct {
-	leases []Lease
-	known  []key
-}
-
-func (c content) holds(k key) bool {
-	return slices.ContainsFunc(c.leases, func(l Lease) bool { return keyOf(l.Rule) == k })
-}
-
-func (c content) knows(k key) bool { return slices.Contains(c.known, k) }
-
-// read gives what the kernel holds now, and nothing where there is no table.
-func (l layout) read() (content, error) {
-	conn, err := nftables.New()
-	if err != nil {
-		return content{}, err
-	}
-	var c content
-	for _, f := range families {
-		bytes := map[key]uint64{}
-		known, err := conn.GetSetElements(l.known(f))
-		if absent(err) {
-			return content{}, nil
-		} else if err != nil {
-			return content{}, err
-		}
-		for _, e := range known {
-			k, err := parseKey(e.Key)
-			if err != nil {
-				return content{}, err
-			}
-			c.known = append(c.known, k)
-			if e.Counter != nil {
-				bytes[k] = e.Counter.Bytes
-			}
-		}
-		leases, err := conn.GetSetElements(l.leases(f))
-		if err != nil && !absent(err) {
-			return content{}, err
-		}
-		now := time.Now()
-		for _, e := range leases {
-			k, err := parseKey(e.Key)
-			if err != nil {
-				return content{}, err
-			}
-			to, err := parseTo(e.Val)
-			if err != nil {
-				return content{}, err
-			}
-			owner := strings.TrimRight(e.Comment, "\x00")
-			c.leases = append(c.leases, Lease{Rule{k.client, k.listen, to, owner}, now.Add(e.Expires), bytes[k]})
-		}
-	}
-	slices.SortFunc(c.leases, func(a, b Lease) int {
-		if d := a.Client.Compare(b.Client); d != 0 {
-			return d
-		}
-		return a.Listen.Compare(b.Listen)
-	})
-	return c, nil
-}
-
-// absent reports that there is no such table. The library gives the kernel's error only as text.
-func absent(err error) bool {
-	return err != nil && (errors.Is(err, unix.ENOENT) || strings.Contains(err.Error(), unix.ENOENT.Error()))
-}
-
-// leftClosed reports that a table is there which lets nothing be forwarded without a lease: that an earlier process set
-// forwarding.
-func (l layout) leftClosed() bool {
-	conn, err := nftables.New()
-	if err != nil {
-		return false
-	}
-	chain, err := conn.ListChain(l.table(families[0]), l.closingChain)
-	return err == nil && chain.Policy != nil && *chain.Policy == nftables.ChainPolicyDrop
-}
-
-// drop ends one lease.
-func (t *Table) drop(r Rule) error {
-	conn, err := nftables.New()
-	if err != nil {
-		return err
-	}
-	if err := conn.SetDeleteElements(t.leases(familyOf(r.Client)), []nftables.SetElement{{Key: keyOf(r).bytes()}}); err != nil {
-		return err
-	}
-	return conn.Flush()
-}
-
-// sweep forgets the keys whose lease has ended. A node forgets their connections first. Those of a client end by
-// themselves.
-func (t *Table) sweep() error {
-	if !t.ports {
-		return nil
-	}
-	all, err := t.read()
-	if err != nil {
-		return err
-	}
-	ended := slices.DeleteFunc(slices.Clone(all.known), all.holds)
-	if len(ended) == 0 {
-		return nil
-	}
-	forget(ended)
-	for _, k := range ended {
-		conn, err := nftables.New()
-		if err != nil {
-			return err
-		}
-		if err := conn.SetDeleteElements(t.layout.known(familyOf(k.client)), []nftables.SetElement{{Key: k.bytes()}}); err != nil {
-			return err
-		}
-		if err := conn.Flush(); err != nil && !errors.Is(err, unix.ENOENT) {
-			return err
-		}
-	}
-	return nil
-}
-
-// removeEmpty removes the tables that processes which are gone left for themselves: all that was in them has ended.
-func removeEmpty(prefix string) error {
-	conn, err := nftables.New()
-	if err != nil {
-		return err
-	}
-	tables, err := conn.ListTablesOfFamily(nftables.TableFamilyIPv4)
-	if err != nil {
-		return err
-	}
-	for _, table := range tables {
-		pid, ours := strings.CutPrefix(table.Name, prefix)
-		if _, err := os.Stat("/proc/" + pid); !ours || err == nil {
-			continue
-		}
-		l := localLayout
-		l.name = table.Name
-		if c, err := l.read(); err != nil || len(c.known)+len(c.leases) > 0 {
-			continue // a process that this one does not see, or something left to stop
-		}
-		for _, f := range families {
-			conn.DelTable(l.table(f))
-		}
-	}
-	return conn.Flush()
-}

@@ -5,8 +5,11 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,9 +24,13 @@ type ListenOptions struct {
 	Accept func(identity.Key) error
 	// Service says whether a peer may have a service; nil permits all. Its error is told to the peer.
 	Service func(peer identity.Key, service string) error
+	// MaxSessions bounds the connections at one time; 0 is 256.
+	MaxSessions int
 	// Patience is as in [Options].
 	Patience time.Duration
 	Log      *slog.Logger
+	// KeyLog is as in [Options].
+	KeyLog io.Writer
 }
 
 const (
@@ -44,8 +51,9 @@ type Listener struct {
 	cancel    context.CancelFunc
 	wait      sync.WaitGroup
 
-	mu  sync.Mutex
-	err error // why the listener ended
+	mu   sync.Mutex
+	err  error // why the listener ended
+	live map[*Conn]bool
 }
 
 // NewListener serves what arrives at l, which it closes at its end. For l, take a [net.ListenConfig] with
@@ -58,6 +66,9 @@ func NewListener(l net.Listener, o ListenOptions) (*Listener, error) {
 	if o.Patience == 0 {
 		o.Patience = DefaultPatience
 	}
+	if o.MaxSessions == 0 {
+		o.MaxSessions = 256
+	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -69,7 +80,8 @@ func NewListener(l net.Listener, o ListenOptions) (*Listener, error) {
 	if err != nil {
 		return nil, &path.Error{What: "mptcp", Why: err.Error()}
 	}
-	s := &Listener{listener: l, o: o, config: config, strangers: make(chan struct{}, maxStrangers), ready: make(chan *Conn)}
+	config.KeyLogWriter = o.KeyLog
+	s := &Listener{listener: l, o: o, config: config, strangers: make(chan struct{}, maxStrangers), ready: make(chan *Conn), live: map[*Conn]bool{}}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.wait.Go(s.run)
 	return s, nil
@@ -108,11 +120,32 @@ func (l *Listener) meet(tcp *net.TCPConn) {
 		_ = tcp.Close()
 		return
 	}
+	l.keep(c)
 	select {
 	case l.ready <- c:
 	case <-l.ctx.Done():
-		abort(tcp)
+		c.Abort("the listener ends")
 	}
+}
+
+// keep knows a connection until it ends.
+func (l *Listener) keep(c *Conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.live[c] = true
+	go func() {
+		<-c.Done()
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.live, c)
+	}()
+}
+
+// Sessions gives the connections at this moment, for their status.
+func (l *Listener) Sessions() []*Conn {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.SortedFunc(maps.Keys(l.live), func(a, b *Conn) int { return a.since.Compare(b.since) })
 }
 
 func (l *Listener) admit(ctx context.Context, tcp *net.TCPConn) (*Conn, error) {
@@ -163,6 +196,9 @@ func (l *Listener) admit(ctx context.Context, tcp *net.TCPConn) (*Conn, error) {
 func (l *Listener) permits(peer identity.Key, h hello) error {
 	if most, err := limit(); err == nil && h.paths > most+1 {
 		return fmt.Errorf("its kernel lets a connection have %d paths, not %d: `ip mptcp limits set subflow %d` there changes that", most+1, h.paths, h.paths-1)
+	}
+	if len(l.Sessions()) >= l.o.MaxSessions {
+		return fmt.Errorf("it has %d connections, and takes no more", l.o.MaxSessions)
 	}
 	if l.o.Service != nil {
 		return l.o.Service(peer, h.service)

@@ -16,6 +16,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -67,6 +68,8 @@ type Options struct {
 	SetPathManager bool
 	// Log hears of subflows that come and go; nil is silence.
 	Log *slog.Logger
+	// KeyLog gets the keys of TLS (as SSLKEYLOGFILE), for experiments; nil for none.
+	KeyLog io.Writer
 }
 
 func (o *Options) complete() error {
@@ -119,6 +122,7 @@ func Dial(ctx context.Context, o Options) (*Conn, error) {
 	if err != nil {
 		return nil, &path.Error{What: "mptcp", Why: err.Error()}
 	}
+	config.KeyLogWriter = o.KeyLog
 	tcp, err := o.connect(ctx)
 	if err != nil {
 		return nil, err

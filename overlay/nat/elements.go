@@ -1,0 +1,254 @@
+package nat
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/nftables"
+	"golang.org/x/sys/unix"
+)
+
+// key is what a connection is known by after its translation: where it came from, and the port that it came to.
+type key struct {
+	client netip.Addr
+	port   uint16
+}
+
+func keyOf(r Rule) key { return key{r.Client, r.Listen.Port()} }
+
+// put lets a rule hold for ttl, in place of what was there, in one transaction: kernels before 6.13 do not prolong an
+// element that is there.
+func (t *Table) put(r Rule, ttl time.Duration, held, known bool) error {
+	conn, err := nftables.New()
+	if err != nil {
+		return err
+	}
+	if held {
+		err = t.deleteLease(conn, r)
+	}
+	f, k := familyOf(r.Client), one(keyOf(r).bytes(), 0)
+	counts := known && held && t.ports
+	if known && !counts { // it counts anew
+		err = errors.Join(err, conn.SetDeleteElements(t.layout.known(f), k))
+	}
+	if held && !t.ports {
+		err = errors.Join(err, conn.SetDeleteElements(t.direct(f), one(past(r), 0)))
+	}
+	if err := errors.Join(err, t.addLease(conn, r, ttl, !counts)); err != nil {
+		return err
+	}
+	return conn.Flush()
+}
+
+// addLease adds a lease. A node knows it until its connections are forgotten, since they outlive it in the kernel; a client
+// for as long as its kernel may send, but not longer, since it reaches the server only by nodes meanwhile.
+func (l layout) addLease(conn *nftables.Conn, r Rule, ttl time.Duration, unknown bool) error {
+	f, k := familyOf(r.Client), keyOf(r).bytes()
+	err := errors.Join(
+		conn.SetAddElements(l.leases(f), []nftables.SetElement{{Key: past(r), Val: join(r.To), Timeout: ttl, Comment: r.Owner}}),
+		conn.SetAddElements(l.open(f), one(k, ttl)))
+	switch {
+	case !l.ports:
+		err = errors.Join(err, conn.SetAddElements(l.known(f), one(k, ttl+lingers)), conn.SetAddElements(l.direct(f), one(past(r), ttl+lingers)))
+	case unknown:
+		err = errors.Join(err, conn.SetAddElements(l.known(f), one(k, 0)))
+	}
+	return err
+}
+
+func (l layout) deleteLease(conn *nftables.Conn, r Rule) error {
+	f := familyOf(r.Client)
+	return errors.Join(conn.SetDeleteElements(l.leases(f), one(past(r), 0)), conn.SetDeleteElements(l.open(f), one(keyOf(r).bytes(), 0)))
+}
+
+// one is one element; a timeout of 0 is none.
+func one(key []byte, timeout time.Duration) []nftables.SetElement {
+	return []nftables.SetElement{{Key: key, Timeout: timeout}}
+}
+
+// join gives an address and port as nftables does: each field padded to 4 bytes, in the order of the network.
+func join(a netip.AddrPort) []byte {
+	return append(binary.BigEndian.AppendUint16(a.Addr().AsSlice(), a.Port()), 0, 0)
+}
+
+func (k key) bytes() []byte { return join(netip.AddrPortFrom(k.client, k.port)) }
+
+// past is where a packet that nobody has translated comes from and goes to.
+func past(r Rule) []byte { return append(r.Client.AsSlice(), join(r.Listen)...) }
+
+// parsePast and parseJoined read what the kernel gives back.
+func parsePast(raw []byte) (client netip.Addr, listen netip.AddrPort, err error) {
+	n := (len(raw) - 4) / 2
+	if len(raw) != 12 && len(raw) != 36 {
+		return netip.Addr{}, netip.AddrPort{}, fmt.Errorf("an element's key has %d bytes", len(raw))
+	}
+	client, _ = netip.AddrFromSlice(raw[:n])
+	listen, err = parseJoined(raw[n:])
+	return client, listen, err
+}
+
+func parseJoined(raw []byte) (netip.AddrPort, error) {
+	if len(raw) != 8 && len(raw) != 20 {
+		return netip.AddrPort{}, fmt.Errorf("an element has %d bytes", len(raw))
+	}
+	n := len(raw) - 4
+	a, _ := netip.AddrFromSlice(raw[:n])
+	return netip.AddrPortFrom(a, binary.BigEndian.Uint16(raw[n:])), nil
+}
+
+// content is what a table holds.
+type content struct {
+	leases []Lease
+	known  []key
+}
+
+func (c content) holds(k key) bool {
+	return slices.ContainsFunc(c.leases, func(l Lease) bool { return keyOf(l.Rule) == k })
+}
+
+func (c content) knows(k key) bool { return slices.Contains(c.known, k) }
+
+// read gives what the kernel holds now, and nothing where there is no table.
+func (l layout) read() (content, error) {
+	conn, err := nftables.New()
+	if err != nil {
+		return content{}, err
+	}
+	var c content
+	for _, f := range families {
+		bytes := map[key]uint64{}
+		known, err := conn.GetSetElements(l.known(f))
+		if absent(err) {
+			return content{}, nil
+		} else if err != nil {
+			return content{}, err
+		}
+		for _, e := range known {
+			at, err := parseJoined(e.Key)
+			if err != nil {
+				return content{}, err
+			}
+			k := key{at.Addr(), at.Port()}
+			c.known = append(c.known, k)
+			if e.Counter != nil {
+				bytes[k] = e.Counter.Bytes
+			}
+		}
+		leases, err := conn.GetSetElements(l.leases(f))
+		if err != nil && !absent(err) {
+			return content{}, err
+		}
+		now := time.Now()
+		for _, e := range leases {
+			client, listen, err := parsePast(e.Key)
+			if err != nil {
+				return content{}, err
+			}
+			to, err := parseJoined(e.Val)
+			if err != nil {
+				return content{}, err
+			}
+			owner := strings.TrimRight(e.Comment, "\x00")
+			r := Rule{client, listen, to, owner}
+			c.leases = append(c.leases, Lease{r, now.Add(e.Expires), bytes[keyOf(r)]})
+		}
+	}
+	slices.SortFunc(c.leases, func(a, b Lease) int {
+		if d := a.Client.Compare(b.Client); d != 0 {
+			return d
+		}
+		return a.Listen.Compare(b.Listen)
+	})
+	return c, nil
+}
+
+// absent reports that there is no such table. The library gives the kernel's error only as text.
+func absent(err error) bool {
+	return err != nil && (errors.Is(err, unix.ENOENT) || strings.Contains(err.Error(), unix.ENOENT.Error()))
+}
+
+// leftClosed reports that a table is there which lets nothing be forwarded without a lease: that an earlier process set
+// forwarding.
+func (l layout) leftClosed() bool {
+	conn, err := nftables.New()
+	if err != nil {
+		return false
+	}
+	chain, err := conn.ListChain(l.table(families[0]), l.closingChain)
+	return err == nil && chain.Policy != nil && *chain.Policy == nftables.ChainPolicyDrop
+}
+
+// drop ends one lease.
+func (t *Table) drop(r Rule) error {
+	conn, err := nftables.New()
+	if err != nil {
+		return err
+	}
+	if err := t.deleteLease(conn, r); err != nil {
+		return err
+	}
+	return conn.Flush()
+}
+
+// sweep forgets the keys whose lease has ended. A node forgets their connections first. Those of a client end by
+// themselves.
+func (t *Table) sweep() error {
+	if !t.ports {
+		return nil
+	}
+	all, err := t.read()
+	if err != nil {
+		return err
+	}
+	ended := slices.DeleteFunc(slices.Clone(all.known), all.holds)
+	if len(ended) == 0 {
+		return nil
+	}
+	forget(ended)
+	for _, k := range ended {
+		conn, err := nftables.New()
+		if err != nil {
+			return err
+		}
+		if err := conn.SetDeleteElements(t.layout.known(familyOf(k.client)), one(k.bytes(), 0)); err != nil {
+			return err
+		}
+		if err := conn.Flush(); err != nil && !errors.Is(err, unix.ENOENT) {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeEmpty removes the tables that processes which are gone left for themselves: all that was in them has ended.
+func removeEmpty(prefix string) error {
+	conn, err := nftables.New()
+	if err != nil {
+		return err
+	}
+	tables, err := conn.ListTablesOfFamily(nftables.TableFamilyIPv4)
+	if err != nil {
+		return err
+	}
+	for _, table := range tables {
+		pid, ours := strings.CutPrefix(table.Name, prefix)
+		if _, err := os.Stat("/proc/" + pid); !ours || err == nil {
+			continue
+		}
+		l := localLayout
+		l.name = table.Name
+		if c, err := l.read(); err != nil || len(c.known)+len(c.leases) > 0 {
+			continue // a process that this one does not see, or something left to stop
+		}
+		for _, f := range families {
+			conn.DelTable(l.table(f))
+		}
+	}
+	return conn.Flush()
+}
