@@ -222,7 +222,7 @@ func (d *dialler) once(ctx context.Context) error {
 func (d *dialler) connect(ctx context.Context) (*link, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTime)
 	defer cancel()
-	raw, err := d.way.Dial(ctx, d.o.To)
+	raw, err := d.way.Dial(path.WithEarly(ctx), d.o.To) // TLS inside finds out whether the peer is there
 	if err != nil {
 		return nil, err
 	}
