@@ -1,7 +1,6 @@
 package nat
 
 import (
-	"errors"
 	"net/netip"
 	"slices"
 	"time"
@@ -217,4 +216,3 @@ func lookup(set *nftables.Set) []expr.Any {
 }
 
 func verdict(kind expr.VerdictKind) []expr.Any { return []expr.Any{&expr.Verdict{Kind: kind}} }
-
