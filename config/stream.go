@@ -102,10 +102,12 @@ type Admission struct {
 	MaxSessions int `toml:"max-sessions"`
 	// Keylog is a file that gets the keys of the TLS inside, for experiments; empty is none.
 	Keylog string `toml:"keylog"`
+	// Plane is stripe, or mptcp for peers that come by the kernel's MPTCP.
+	Plane string `toml:"plane"`
 }
 
 func defaultAdmission() Admission {
-	return Admission{Name: "files", Listen: DefaultStreamListen, MaxSessions: 256}
+	return Admission{Plane: PlaneStripe, Name: "files", Listen: DefaultStreamListen, MaxSessions: 256}
 }
 
 func (a Admission) check(wrong problems) {
@@ -119,6 +121,9 @@ func (a Admission) check(wrong problems) {
 			_, err := identity.ParseKey(text)
 			wrong.add("allow", hinted(err, "the peer's `heddle node key` prints its key"))
 		}
+	}
+	if a.Plane != PlaneStripe && a.Plane != PlaneMPTCP {
+		wrong.say("plane", fmt.Sprintf("nobody comes by a plane %q", a.Plane), "stripe, or mptcp, which is for mptcp-nat too")
 	}
 	if a.MaxSessions < 1 {
 		wrong.say("max-sessions", fmt.Sprintf("%d is less than 1", a.MaxSessions), "leave it out for the default")

@@ -50,12 +50,26 @@ type Stripe struct {
 	MinRate int `toml:"min-rate"`
 	// Keylog is a file that gets the keys of the TLS inside, for experiments; empty is none.
 	Keylog string `toml:"keylog"`
+	// Plane is one of [StripePlanes].
+	Plane string `toml:"plane"`
+	// SetPathManager permits the kernel's planes to change net.mptcp.pm_type for the moment in which a socket is made.
+	SetPathManager bool `toml:"set-path-manager"`
 }
 
 // DefaultStripe is a stripe before anything is said about it.
 func DefaultStripe() Stripe {
-	return Stripe{Segment: stripe.DefaultSegment, Shares: "none", Patience: stripe.DefaultPatience, MinRate: stripe.DefaultMinRate}
+	return Stripe{Plane: PlaneStripe, Segment: stripe.DefaultSegment, Shares: "none", Patience: stripe.DefaultPatience, MinRate: stripe.DefaultMinRate}
 }
+
+// Who carries streams: Heddle, or the kernel's MPTCP through nodes in mode nat, as plain subflows or by source address.
+const (
+	PlaneStripe   = "stripe"
+	PlaneMPTCP    = "mptcp"
+	PlaneMPTCPNAT = "mptcp-nat"
+)
+
+// StripePlanes are the planes of streams.
+func StripePlanes() []string { return []string{PlaneStripe, PlaneMPTCP, PlaneMPTCPNAT} }
 
 // StripeSchedules are the schedules of streams.
 func StripeSchedules() []string { return []string{"strict", "fast", "weighted"} }
@@ -85,6 +99,12 @@ func (s Stripe) problems() map[string]error {
 	}
 	if s.MinPaths < 0 || s.MinPaths > len(names) {
 		wrong.say("min-paths", fmt.Sprintf("%d paths are asked for, of %d", s.MinPaths, len(names)), "0 means all, or with shares as many as restore the stream")
+	}
+	switch {
+	case !slices.Contains(StripePlanes(), s.Plane):
+		wrong.say("plane", fmt.Sprintf("no plane is called %q", s.Plane), "planes: "+strings.Join(StripePlanes(), ", "))
+	case s.Plane != PlaneStripe && (s.Schedule != "" || s.Shares != "none" || len(s.Weight) > 0):
+		wrong.say("plane", "the kernel has its own schedule, and no shares", "leave out schedule, weight and shares, or take the plane stripe")
 	}
 	if s.Patience <= 0 {
 		wrong.say("patience", fmt.Sprintf("%v is no time to wait", s.Patience), "a time such as 30s")

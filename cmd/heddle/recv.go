@@ -13,7 +13,6 @@ import (
 	"heddle/cmd/heddle/internal/control"
 	"heddle/config"
 	"heddle/path/identity"
-	"heddle/stripe"
 	"heddle/stripe/transfer"
 )
 
@@ -73,7 +72,7 @@ func runRecv(ctx context.Context, r config.Recv, once, asJSON bool, out, talk io
 		ctx, stop := context.WithCancel(ctx)
 		defer stop()
 		door.welcome(talk, r.Admission, "files into "+r.Into, "send FILE... "+r.Name)
-		return acceptStreams(ctx, door, func(ctx context.Context, c *stripe.Conn) {
+		return acceptStreams(ctx, door, func(ctx context.Context, c stream) {
 			report, err := transfer.Receive(ctx, c, r.ReceiveOptions)
 			if err != nil {
 				c.Abort("the receiver gave it up")

@@ -135,10 +135,10 @@ type sendJob struct {
 	count  int
 
 	mu   sync.Mutex
-	conn *stripe.Conn // nil until one was dialled
+	conn stream // nil until one was dialled
 }
 
-func (j *sendJob) current() *stripe.Conn {
+func (j *sendJob) current() stream {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.conn

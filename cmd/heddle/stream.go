@@ -155,6 +155,7 @@ func listenStream(ctx context.Context, address, flag string) (net.Listener, erro
 // stripeDialer dials sessions to one peer.
 type stripeDialer struct {
 	options stripe.Options
+	kernel  *kernelStream // in place of stripe, or nil
 	to      string
 	quiet   func() // ends the log of sessions
 }
@@ -165,23 +166,29 @@ func newStripeDialer(s config.Stripe, service string, keylog io.Writer, talk io.
 	if err != nil {
 		return nil, err
 	}
+	log, quiet := newStreamLog()
+	if s.Plane != config.PlaneStripe {
+		return &stripeDialer{kernel: newKernelStream(s, id, service, keylog, log), to: s.To, quiet: quiet}, nil
+	}
 	o, err := s.Options()
 	if err != nil {
 		return nil, err
 	}
-	log, quiet := newStreamLog()
 	o.Identity, o.Service, o.Log = id, service, log
 	if keylog != nil {
 		o.KeyLog = keylog
 	}
-	return &stripeDialer{o, s.To, quiet}, nil
+	return &stripeDialer{options: o, to: s.To, quiet: quiet}, nil
 }
 
 // dial starts a session, and waits until the peer has let it in.
-func (d *stripeDialer) dial(ctx context.Context) (*stripe.Conn, error) {
+func (d *stripeDialer) dial(ctx context.Context) (stream, error) {
 	to, err := resolvePeer(ctx, d.to)
 	if err != nil {
 		return nil, err
+	}
+	if d.kernel != nil {
+		return dialKernel(ctx, *d.kernel, to)
 	}
 	o := d.options
 	o.To = to
@@ -208,7 +215,7 @@ func (d *stripeDialer) notLetIn(err error) error {
 func (d *stripeDialer) session(ctx context.Context) (relay.Session, error) {
 	c, err := d.dial(ctx)
 	if err != nil {
-		return nil, err // not a nil *stripe.Conn in an interface
+		return nil, err
 	}
 	return c, nil
 }
@@ -231,12 +238,12 @@ func controlled(ctx context.Context, name string, status func() control.Stream, 
 }
 
 // acceptStreams serves each session that comes, until ctx ends; then it ends all of them.
-func acceptStreams(ctx context.Context, d *streamDoor, serve func(context.Context, *stripe.Conn)) error {
+func acceptStreams(ctx context.Context, d *streamDoor, serve func(context.Context, stream)) error {
 	var sessions sync.WaitGroup
 	defer sessions.Wait()
 	ctx, stop := quietly(ctx, d.quiet)
 	defer stop()
-	defer context.AfterFunc(ctx, func() { d.Listener.Close() })()
+	defer context.AfterFunc(ctx, func() { d.streamListener.Close() })()
 	for {
 		c, err := d.Accept()
 		switch {
@@ -253,7 +260,7 @@ func acceptStreams(ctx context.Context, d *streamDoor, serve func(context.Contex
 }
 
 // streamStatuses are those of all sessions.
-func streamStatuses(sessions []*stripe.Conn) []stripe.Status {
+func streamStatuses(sessions []stream) []stripe.Status {
 	list := make([]stripe.Status, 0, len(sessions))
 	for _, c := range sessions {
 		list = append(list, c.Status())

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"strings"
+
 	"github.com/spf13/cobra"
 
 	"heddle/config"
@@ -25,6 +27,9 @@ func bindStripe(cmd *cobra.Command, s *config.Stripe) {
 	flags.DurationVar(&s.Patience, "patience", s.Patience, "how long to wait for paths that are needed")
 	flags.IntVar(&s.MinRate, "min-rate", s.MinRate, "drop a path below so many bytes per second; -1 never does")
 	flags.StringVar(&s.Keylog, "keylog", s.Keylog, "write the keys of the TLS inside to `FILE`, for experiments")
+	flags.StringVar(&s.Plane, "plane", s.Plane, "who carries it: "+strings.Join(config.StripePlanes(), ", "))
+	flags.BoolVar(&s.SetPathManager, "set-path-manager", s.SetPathManager, "for mptcp, set net.mptcp.pm_type while a socket is made")
+	_ = cmd.RegisterFlagCompletionFunc("plane", cobra.FixedCompletions(config.StripePlanes(), cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("schedule", cobra.FixedCompletions(config.StripeSchedules(), cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("shares", cobra.FixedCompletions([]string{"none", "2of3", "3of4", "shamir:2of3", "xor:3"}, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("via", completeVia)
@@ -40,6 +45,7 @@ func bindAdmission(cmd *cobra.Command, a *config.Admission) {
 	flags.StringVar(&a.Listen, "listen", a.Listen, "where peers come to, `[HOST]:PORT`")
 	flags.StringArrayVar(&a.Allow, "allow", a.Allow, "let in the holder of this `KEY`; any lets in everybody")
 	flags.StringVar(&a.Identity, "identity", a.Identity, "the `FILE` of this device's private key")
+	flags.StringVar(&a.Plane, "plane", a.Plane, "how peers come: stripe, or mptcp for the kernel's planes")
 	flags.IntVar(&a.MaxSessions, "max-sessions", a.MaxSessions, "how many sessions are served at one time")
 	flags.StringVar(&a.Keylog, "keylog", a.Keylog, "write the keys of the TLS inside to `FILE`, for experiments")
 	_ = cmd.MarkFlagFilename("identity")

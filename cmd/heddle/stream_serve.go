@@ -74,7 +74,7 @@ func loaded[T any](cmd *cobra.Command, file string, load func(string) (T, error)
 
 // streamDoor is the listening side of a service.
 type streamDoor struct {
-	*stripe.Listener
+	streamListener
 	key   identity.Key
 	since time.Time
 	log   *slog.Logger
@@ -97,10 +97,6 @@ func openDoor(ctx context.Context, a config.Admission, talk io.Writer) (*streamD
 		return nil, err
 	}
 	log, quiet := newStreamLog()
-	l, err := listenStream(ctx, a.Listen, "listen")
-	if err != nil {
-		return nil, err
-	}
 	o := stripe.ListenOptions{Identity: id, Accept: accept, MaxSessions: a.MaxSessions, Log: log,
 		Service: func(_ identity.Key, service string) error {
 			if service != a.Name {
@@ -111,9 +107,13 @@ func openDoor(ctx context.Context, a config.Admission, talk io.Writer) (*streamD
 	if keylog != nil {
 		o.KeyLog = keylog
 	}
-	door := &streamDoor{Listener: stripe.NewListener(l, o), key: id.Key(), since: time.Now(), log: log, quiet: quiet}
+	l, err := listenPlane(ctx, a, o)
+	if err != nil {
+		return nil, err
+	}
+	door := &streamDoor{streamListener: l, key: id.Key(), since: time.Now(), log: log, quiet: quiet}
 	door.close = func() {
-		door.Listener.Close()
+		door.streamListener.Close()
 		if keylog != nil {
 			keylog.Close()
 		}
@@ -165,7 +165,7 @@ func runStreamServe(ctx context.Context, s config.StreamServe, talk io.Writer) e
 	back.Log = door.log
 	return controlled(ctx, "serve-"+s.Name, func() control.Stream { return door.status("serve", s.Admission, to) }, func(ctx context.Context) error {
 		door.welcome(talk, s.Admission, to, "stream dial "+s.Name)
-		return acceptStreams(ctx, door, func(ctx context.Context, c *stripe.Conn) {
+		return acceptStreams(ctx, door, func(ctx context.Context, c stream) {
 			if err := back.Serve(ctx, c); err != nil && ctx.Err() == nil {
 				door.log.Warn("a session failed", "service", s.Name, "peer", c.Peer(), "error", err)
 				c.Abort("the server gave it up")

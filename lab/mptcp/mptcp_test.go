@@ -1,0 +1,175 @@
+package mptcp
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+const size = 12 << 20
+
+// serveSums answers what it got with its SHA-256, and as many bytes again.
+func serveSums(l net.Listener) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			defer c.Close()
+			h := sha256.New()
+			n, err := io.Copy(h, c)
+			if err == nil {
+				_, _ = c.Write(h.Sum(nil))
+				_, _ = io.CopyN(c, rand.NewChaCha8([32]byte{}), n)
+			}
+		}()
+	}
+}
+
+// exchange sends so many bytes and reads the answer.
+func exchange(c *net.TCPConn, size int64) error {
+	if err := c.SetDeadline(time.Now().Add(40 * time.Second)); err != nil {
+		return err
+	}
+	h := sha256.New()
+	if _, err := io.CopyN(io.MultiWriter(c, h), rand.NewChaCha8([32]byte{1}), size); err != nil {
+		return err
+	}
+	if err := c.CloseWrite(); err != nil {
+		return err
+	}
+	sum := make([]byte, sha256.Size)
+	if _, err := io.ReadFull(c, sum); err != nil {
+		return err
+	}
+	if string(sum) != string(h.Sum(nil)) {
+		return fmt.Errorf("the server got something else")
+	}
+	if n, err := io.Copy(io.Discard, c); n != size || err != nil {
+		return fmt.Errorf("%d of %d bytes came back: %w", n, size, err)
+	}
+	return nil
+}
+
+// A big transfer takes all subflows, in both directions, whichever construction leads them there; the server sees the
+// nodes alone, and the client's network no packet to the server.
+func TestBigTransferTakesAllSubflows(t *testing.T) {
+	for plane, via := range map[string][]string{
+		"mptcp": {"--via", "a=node:n1", "--via", "b=node:n2", "--via", "c=node:n3"},
+		"mptcp-nat": {"--path", "x=src:10.1.0.2", "--path", "y=src:10.1.0.3", "--path", "z=src:10.1.0.4",
+			"--via", "a=node:n1@x", "--via", "b=node:n2@y", "--via", "c=node:n3@z"},
+	} {
+		t.Run(plane, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			dial := w.stream(append([]string{"--plane", plane}, via...)...)
+			stops := map[string]func() traffic{}
+			for n := 1; n <= nodes; n++ {
+				name := fmt.Sprintf("n%d", n)
+				stops[name] = w.watch("isp", name)
+			}
+			uplink, server := w.watch("client", "uplink"), w.watch("server", "core")
+			if err := exchange(w.connect(), size); err != nil {
+				t.Fatalf("%v\n%s", err, dial.Log())
+			}
+			for n := 1; n <= nodes; n++ {
+				name := fmt.Sprintf("n%d", n)
+				seen := stops[name]()
+				node, up, down := fmt.Sprintf("10.2.%d.2", n), 0, 0
+				for way, bytes := range seen.bytes {
+					if way[1] == node {
+						up += bytes
+					} else {
+						down += bytes
+					}
+				}
+				t.Logf("%s: %.1f%% of what went up, %.1f%% of what came down", name, 100*float64(up)/size, 100*float64(down)/size)
+				if up < size/20 || down < size/20 {
+					t.Errorf("%s carried %d bytes up and %d down of %d", name, up, down, size)
+				}
+			}
+			for way := range uplink().bytes {
+				if way[0] == serverAddr.String() || way[1] == serverAddr.String() {
+					t.Errorf("the client's network sees %s to %s", way[0], way[1])
+				}
+			}
+			for way := range server().bytes {
+				for _, client := range clientAddrs {
+					if way[0] == client || way[1] == client {
+						t.Errorf("the server's network sees %s to %s", way[0], way[1])
+					}
+				}
+			}
+			w.await("no lease is left at the nodes", func() bool {
+				return !strings.Contains(w.rules("n1")+w.rules("n2")+w.rules("n3"), "expires")
+			})
+		})
+	}
+}
+
+// Where the program of a node is killed, its kernel goes on until the lease ends, and not longer. The stream ends then:
+// both paths are required.
+func TestKilledNodeLeavesNoRule(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.grant(2, "8s") // no lease outlasts its grant
+	dial := w.stream("--plane", "mptcp", "--patience", "2s", "--via", "a=node:n1", "--via", "b=node:n2")
+	if err := w.node["n2"].Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = w.node["n2"].Wait()
+	if rules := w.rules("n2"); !strings.Contains(rules, "192.0.2.1 . 4470") || !strings.Contains(rules, "expires") {
+		t.Fatalf("the kernel holds no lease after the kill:\n%s", rules)
+	}
+	second := w.watch("isp", "n2")
+	c := w.connect()
+	failed := make(chan error, 1)
+	go func() { // slowly, for as long as it lasts
+		var err error
+		for chunk := make([]byte, 256<<10); err == nil; time.Sleep(50 * time.Millisecond) {
+			_, err = c.Write(chunk)
+		}
+		failed <- err
+	}()
+	w.await("the lease has ended", func() bool { return !strings.Contains(w.rules("n2"), "expires") })
+	select {
+	case <-failed:
+	case <-time.After(20 * time.Second):
+		t.Errorf("the stream goes on without a required path:\n%s", dial.Log())
+	}
+	if seen := second(); seen.total < 100_000 {
+		t.Errorf("the kernel of the killed node carried %d bytes", seen.total)
+	}
+	if !strings.Contains(dial.Log(), "1 of 2 paths are up, and 2 are required") {
+		t.Errorf("the client does not say why:\n%s", dial.Log())
+	}
+}
+
+// What a node's end leaves: nothing.
+func TestNodeTidiesUp(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	node := w.node["n1"]
+	if !strings.Contains(w.rules("n1"), "heddle_nat") {
+		t.Fatal("the node has no table")
+	}
+	if err := node.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := node.Wait(); err != nil {
+		t.Errorf("the node's end: %v", err)
+	}
+	if rules := w.rules("n1"); rules != "" {
+		t.Errorf("it leaves\n%s", rules)
+	}
+	if forward, err := w.Host("n1").Command(t.Context(), "cat", "/proc/sys/net/ipv4/ip_forward").Output(); err != nil || string(forward) != "0\n" {
+		t.Errorf("net.ipv4.ip_forward is %q, %v", forward, err)
+	}
+}

@@ -1,0 +1,300 @@
+package mptcp
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gopacket/gopacket/layers"
+
+	"heddle/lab"
+	"heddle/lab/labtest"
+	"heddle/lab/peer"
+)
+
+func TestMain(m *testing.M) { labtest.Main(m) }
+
+const nodes = 3
+
+var (
+	serverAddr  = netip.MustParseAddr("192.0.2.1")
+	streamPort  = 4470
+	clientAddrs = []string{"10.1.0.2", "10.1.0.3", "10.1.0.4"}
+)
+
+// overlay is
+//
+//	                        n1   +----+
+//	                   ,---------| n1 |---------.
+//	+--------+   +-----+    n2   +----+         +------+   +--------+
+//	| client |---| isp |---------| n2 |---------| core |---| server |
+//	+--------+   +-----+         +----+         +------+   +--------+
+//	  10.1.0.2         `---------| n3 |---------'  |        192.0.2.1
+//	  .3 .4                 n3   +----+            (no way back to the client)
+//
+// where what is between the isp and a node has 40 Mbit/s and 5 ms.
+func overlay() lab.World {
+	w := lab.World{Name: "mptcp", About: "client with one uplink, three nodes, server", Client: "client"}
+	prefixes := func(list ...string) (all []netip.Prefix) {
+		for _, text := range list {
+			all = append(all, netip.MustParsePrefix(text))
+		}
+		return all
+	}
+	route := func(to, via, device string) lab.Route {
+		return lab.Route{To: netip.MustParsePrefix(to), Via: netip.MustParseAddr(via), Device: device}
+	}
+	client := lab.HostSpec{Name: "client", Routes: []lab.Route{route("0.0.0.0/0", "10.1.0.1", "uplink")}}
+	isp, core := lab.HostSpec{Name: "isp", Router: true}, lab.HostSpec{Name: "core", Router: true}
+	w.Links = append(w.Links,
+		lab.LinkSpec{Name: "uplink", A: lab.End{Host: "client", Device: "uplink", Addrs: prefixes("10.1.0.2/24", "10.1.0.3/24", "10.1.0.4/24")},
+			B: lab.End{Host: "isp", Device: "client", Addrs: prefixes("10.1.0.1/24")}},
+		lab.LinkSpec{Name: "server", A: lab.End{Host: "core", Device: "server", Addrs: prefixes("192.0.2.254/24")},
+			B: lab.End{Host: "server", Device: "core", Addrs: prefixes("192.0.2.1/24")}})
+	var all []lab.HostSpec
+	for n := 1; n <= nodes; n++ {
+		name, front, back := fmt.Sprintf("n%d", n), fmt.Sprintf("10.2.%d.", n), fmt.Sprintf("10.3.%d.", n)
+		w.Links = append(w.Links,
+			lab.LinkSpec{Name: name, A: lab.End{Host: "isp", Device: name, Addrs: prefixes(front + "1/24")},
+				B: lab.End{Host: name, Device: "front", Addrs: prefixes(front + "2/24")}}.Both(lab.Shape{Delay: 5 * time.Millisecond, Rate: 40_000_000}),
+			lab.LinkSpec{Name: name + "-core", A: lab.End{Host: name, Device: "back", Addrs: prefixes(back + "2/24")},
+				B: lab.End{Host: "core", Device: name, Addrs: prefixes(back + "1/24")}})
+		all = append(all, lab.HostSpec{Name: name, Routes: []lab.Route{route("10.1.0.0/24", front+"1", "front"), route("0.0.0.0/0", back+"1", "back")}})
+	}
+	w.Hosts = append(append(w.Hosts, client, isp, core, lab.HostSpec{Name: "server", Routes: []lab.Route{route("0.0.0.0/0", "192.0.2.254", "core")}}), all...)
+	return w
+}
+
+// world is the overlay with the identities of its hosts, and passes for the client.
+type world struct {
+	*lab.Instance
+	t    *testing.T
+	home map[string]string // HEDDLE_HOME by host
+	key  map[string]string
+	node map[string]*exec.Cmd
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	if _, err := os.Stat("/proc/sys/net/mptcp/pm_type"); err != nil {
+		t.Skipf("typed skip: this kernel has no MPTCP with a path manager in user space: %v", err)
+	}
+	w := &world{Instance: labtest.Up(t, overlay()), t: t, home: map[string]string{}, key: map[string]string{}, node: map[string]*exec.Cmd{}}
+	for _, host := range []string{"client", "server", "n1", "n2", "n3"} {
+		w.home[host] = t.TempDir()
+		w.key[host] = strings.TrimSpace(w.run(host, "node", "key"))
+	}
+	for n := 1; n <= nodes; n++ {
+		w.startNode(fmt.Sprintf("n%d", n))
+		w.grant(n, "1h")
+	}
+	return w
+}
+
+// grant gives the client a pass for a node. The client is its own grantor: the nodes are its own.
+func (w *world) grant(n int, until string) {
+	w.t.Helper()
+	name := fmt.Sprintf("n%d", n)
+	pass := filepath.Join(w.t.TempDir(), name+".json")
+	grant := w.run("client", "node", "grant", w.key["client"], "--until", until, "--mode", "nat", "--to", "192.0.2.0/24",
+		"--name", name, "--node", w.key[name], "--address", fmt.Sprintf("10.2.%d.2:7443", n))
+	if err := os.WriteFile(pass, []byte(grant), 0o600); err != nil {
+		w.t.Fatal(err)
+	}
+	w.run("client", "node", "add", pass)
+}
+
+// arguments runs heddle with a host's own settings.
+func (w *world) arguments(host string, args []string) (string, []string) {
+	return "/usr/bin/env", append([]string{"HEDDLE_HOME=" + w.home[host], labtest.Heddle}, args...)
+}
+
+// run gives what heddle prints.
+func (w *world) run(host string, args ...string) string {
+	w.t.Helper()
+	name, all := w.arguments(host, args)
+	ctx, cancel := context.WithTimeout(w.t.Context(), 20*time.Second)
+	defer cancel()
+	cmd := w.Host(host).Command(ctx, name, all...)
+	out, err := cmd.Output()
+	if failed, ok := err.(*exec.ExitError); ok {
+		w.t.Fatalf("%s: heddle %s: %v\n%s", host, strings.Join(args, " "), err, failed.Stderr)
+	} else if err != nil {
+		w.t.Fatal(err)
+	}
+	return string(out)
+}
+
+// start starts heddle in a host, and waits until it says a word.
+func (w *world) start(host, word string, args ...string) *peer.Process {
+	w.t.Helper()
+	name, all := w.arguments(host, args)
+	p, err := peer.Start(w.t.Context(), w.Host(host), name, all...)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(p.Stop)
+	if err := p.AwaitLog(w.t.Context(), word); err != nil {
+		w.t.Fatalf("%s: %v", host, err)
+	}
+	return p
+}
+
+func (w *world) startNode(host string) {
+	w.t.Helper()
+	name, all := w.arguments(host, []string{"node", "run", "--mode", "nat", "--set-forwarding", "--grantor", w.key["client"], "--drain", "0s"})
+	cmd := w.Host(host).Command(w.t.Context(), name, all...)
+	file := filepath.Join(w.t.TempDir(), "log")
+	log, err := os.Create(file)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer log.Close()
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	w.node[host] = cmd
+	w.await(host+" listens", func() bool {
+		text, err := os.ReadFile(file)
+		if strings.Contains(string(text), "Error") || strings.Contains(string(text), "hint:") {
+			w.t.Fatalf("%s: %s", host, text)
+		}
+		return err == nil && strings.Contains(string(text), "listens on")
+	})
+}
+
+// await polls until something holds.
+func (w *world) await(what string, holds func() bool) {
+	w.t.Helper()
+	for end := time.Now().Add(40 * time.Second); !holds(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			w.t.Fatalf("not within 40 s: %s", what)
+		}
+	}
+}
+
+// program is what is served: it sends back as many bytes as it got, once it got all of them.
+func (w *world) program() {
+	w.t.Helper()
+	err := w.Host("server").Do(func() error {
+		l, err := net.Listen("tcp", "127.0.0.1:9000")
+		if err != nil {
+			return err
+		}
+		w.t.Cleanup(func() { l.Close() })
+		go serveSums(l)
+		return nil
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// stream starts both ends of a stream, and gives the client's.
+func (w *world) stream(args ...string) *peer.Process {
+	w.t.Helper()
+	w.program()
+	w.start("server", "peers:", "stream", "serve", "--plane", "mptcp", "--name", "sums", "--listen", fmt.Sprintf(":%d", streamPort), "--to", "127.0.0.1:9000", "--allow", w.key["client"])
+	all := []string{"stream", "dial", "sums", "--listen", "127.0.0.1:2222", "--to", fmt.Sprintf("%v:%d", serverAddr, streamPort), "--key", w.key["server"],
+		"--set-path-manager", "--warm", "0"}
+	return w.start("client", "is up", append(all, args...)...)
+}
+
+// program's connection, made in the client.
+func (w *world) connect() (c *net.TCPConn) {
+	w.t.Helper()
+	err := w.Host("client").Do(func() error {
+		plain, err := net.DialTimeout("tcp", "127.0.0.1:2222", 5*time.Second)
+		if err == nil {
+			c = plain.(*net.TCPConn)
+		}
+		return err
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// watch counts the bytes of TCP payload up and down that cross a device, until stop. Others than here and there do not.
+func (w *world) watch(host, device string) (stop func() traffic) {
+	w.t.Helper()
+	file := filepath.Join(w.t.TempDir(), host+"-"+device+".pcapng")
+	c, err := w.Capture(w.t.Context(), host, device, file)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return func() traffic {
+		w.t.Helper()
+		if n, err := c.Stop(); err != nil || n.Dropped > 0 {
+			w.t.Errorf("capture at %s/%s: %+v, %v", host, device, n, err)
+		}
+		seen := traffic{bytes: map[[2]string]int{}}
+		for _, p := range labtest.Packets(w.t, file) {
+			ip, ok := p.NetworkLayer().(*layers.IPv4)
+			tcp, ok2 := p.TransportLayer().(*layers.TCP)
+			if !ok || !ok2 || tcp.SrcPort == 7443 || tcp.DstPort == 7443 { // control
+				continue
+			}
+			n := int(ip.Length) - 4*int(ip.IHL) - 4*int(tcp.DataOffset)
+			seen.bytes[[2]string{ip.SrcIP.String(), ip.DstIP.String()}] += n
+			seen.total += n
+			seen.packets++
+		}
+		return seen
+	}
+}
+
+// traffic is what crossed a device.
+type traffic struct {
+	bytes          map[[2]string]int // of payload, from and to
+	total, packets int
+}
+
+// rules are the leases that a host's kernel holds.
+func (w *world) rules(host string) string {
+	w.t.Helper()
+	if _, err := exec.LookPath("nft"); err != nil {
+		w.t.Skipf("typed skip: nftables is not on this machine: %v", err)
+	}
+	out, err := w.Host(host).Command(w.t.Context(), "nft", "list", "ruleset").CombinedOutput()
+	if err != nil {
+		w.t.Fatalf("nft: %v\n%s", err, out)
+	}
+	return string(out)
+}
+
+// status is what `heddle status --json` says of the client's stream.
+func (w *world) status() (s struct {
+	Streams []struct {
+		Sessions []struct {
+			State string `json:"state"`
+			Paths []struct {
+				Name string `json:"name"`
+				Up   struct {
+					Bytes uint64 `json:"bytes"`
+				} `json:"up"`
+			} `json:"paths"`
+		} `json:"sessions"`
+	} `json:"streams"`
+}) {
+	w.t.Helper()
+	if err := json.Unmarshal([]byte(w.run("client", "status", "--json")), &s); err != nil {
+		w.t.Fatal(err)
+	}
+	return s
+}
