@@ -40,6 +40,7 @@ UseDNS no
 PrintMotd no
 PrintLastLog no
 PidFile none
+Subsystem sftp internal-sftp
 SetEnv MOSH_SERVER_NETWORK_TMOUT=60
 `
 

@@ -1,0 +1,184 @@
+package stream
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/json"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// randomFile makes a file that no cipher or compression makes shorter.
+func randomFile(t *testing.T, size int) (name string, data []byte) {
+	t.Helper()
+	data = make([]byte, size)
+	_, _ = rand.Read(data)
+	name = filepath.Join(t.TempDir(), "data")
+	if err := os.WriteFile(name, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return name, data
+}
+
+func sameFile(t *testing.T, name string, want []byte) {
+	t.Helper()
+	if got, err := os.ReadFile(name); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%d bytes arrived of %d, %v", len(got), len(want), err)
+	}
+}
+
+// scp through sshd, neither of which knows of it: each observer gets a third, up and down.
+func TestSCPOverThreeNodes(t *testing.T) {
+	w := newWorld(t)
+	s := w.ssh()
+	served := w.start("server", "peers:", w.serveArgs("stream", "serve", "--name", "ssh", "--to", "127.0.0.1:22")...)
+	dialled := w.start("client", "is up", w.dialArgs("stream", "dial", "ssh", "--listen", "127.0.0.1:2222", "--schedule", "strict")...)
+	const size = 3_000_000
+	file, data := randomFile(t, size)
+	into := filepath.Join(t.TempDir(), "copied")
+	stop := w.watch()
+	if out, err := w.tool("client", "scp", "-q", "-F", s.Config, "-P", "2222", file, "127.0.0.1:"+into); err != nil {
+		t.Fatalf("scp: %v\n%s\n%s\n%s\n%s", err, out, dialled.Log(), served.Log(), s.Log())
+	}
+	sameFile(t, into, data)
+	back := filepath.Join(t.TempDir(), "back")
+	if out, err := w.tool("client", "scp", "-q", "-F", s.Config, "-P", "2222", "127.0.0.1:"+into, back); err != nil {
+		t.Fatalf("scp: %v\n%s", err, out)
+	}
+	sameFile(t, back, data)
+	for path, s := range stop() {
+		// A third, and what TLS, ssh and the handshakes of two sessions add; captures count what TCP sent again too.
+		for way, n := range map[string]int{"up": s.up, "down": s.down} {
+			if part := float64(n) / size; part < 0.32 || part > 0.37 {
+				t.Errorf("path %s saw %.3f of the bytes %s, where a third is meant", path, part, way)
+			}
+		}
+	}
+	if text := w.run("client", "status"); !strings.Contains(text, "dials ssh at 192.0.2.1:4470") {
+		t.Errorf("heddle status says\n%s", text)
+	}
+}
+
+// curl through SOCKS5, whose other side is the server.
+func TestCurlThroughSOCKS(t *testing.T) {
+	w := newWorld(t)
+	_, data := randomFile(t, 300_000)
+	var l net.Listener
+	if err := w.Host("server").Do(func() (err error) {
+		l, err = net.Listen("tcp", "127.0.0.1:8080")
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	web := &http.Server{Handler: http.HandlerFunc(func(answer http.ResponseWriter, _ *http.Request) { _, _ = answer.Write(data) })}
+	defer web.Close()
+	go func() { _ = web.Serve(l) }()
+	w.start("server", "peers:", w.serveArgs("stream", "serve", "--name", "web", "--socks", "--allow-to", "127.0.0.1/32:8080")...)
+	w.start("client", "is up", w.dialArgs("stream", "dial", "web", "--socks", "127.0.0.1:1080", "--shares", "2of3")...)
+	file := filepath.Join(t.TempDir(), "page")
+	if out, err := w.tool("client", "curl", "-sS", "--max-time", "30", "-o", file, "-x", "socks5h://127.0.0.1:1080", "http://localhost:8080/"); err != nil {
+		t.Fatalf("curl: %v\n%s", err, out)
+	}
+	sameFile(t, file, data)
+	if out, err := w.tool("client", "curl", "-sS", "--max-time", "30", "-x", "socks5h://127.0.0.1:1080", "http://127.0.0.1:22/"); err == nil {
+		t.Errorf("what is not allowed was reached:\n%s", out)
+	}
+}
+
+// answer is what `heddle send --json` prints.
+type answer struct {
+	Files []struct {
+		Name, State, Why string
+		Size, Resumed    int64
+	}
+	Bytes   int64
+	Session struct {
+		Paths []struct {
+			Name, State, Why string
+			Up               struct{ Bytes, Again uint64 }
+		}
+	}
+}
+
+// killed sends a file by `heddle send`, and kills node n3 once the receiver has a third of it.
+func (w *world) killed(size int, into string, args ...string) (a answer, talk string, err error) {
+	w.t.Helper()
+	file, _ := randomFile(w.t, size)
+	done := make(chan struct{})
+	var out string
+	go func() {
+		defer close(done)
+		out, talk, err = w.try("client", w.dialArgs(slices.Concat([]string{"send", file, "files", "--json"}, args)...)...)
+	}()
+	w.await("a third arrived", func() bool {
+		info, err := os.Stat(filepath.Join(into, "data.part"))
+		return err == nil && info.Size() > int64(size)/3
+	})
+	w.kill["n3"]()
+	<-done
+	if json.Unmarshal([]byte(out), &a) != nil {
+		w.t.Fatalf("heddle send printed %q, %v\n%s", out, err, talk)
+	}
+	return a, talk, err
+}
+
+// With 2of3 a node's death is no pause, and nothing that it would have carried goes by another's network.
+func TestNodeDiesWithShares(t *testing.T) {
+	w := newWorld(t)
+	into := t.TempDir()
+	w.start("server", "peers:", w.serveArgs("recv", "--into", into)...)
+	stop := w.watch()
+	const size = 6_000_000
+	a, talk, err := w.killed(size, into, "--shares", "2of3")
+	if err != nil || len(a.Files) != 1 || a.Files[0].State != "sent" {
+		t.Fatalf("%v, %+v\n%s", err, a, talk)
+	}
+	saw := stop()
+	for _, path := range []string{"a", "b"} {
+		// One share of two that it takes: a half, and what is added. More would be another's share.
+		if part := float64(saw[path].up) / size; part < 0.49 || part > 0.54 {
+			t.Errorf("path %s saw %.3f of the bytes, where one share is a half", path, part)
+		}
+	}
+	if part := float64(saw["c"].up) / size; part > 0.45 {
+		t.Errorf("path c saw %.3f of the bytes, and was to die after a third of the file", part)
+	}
+	for _, p := range a.Session.Paths {
+		if p.Up.Again > 0 && p.Name != "c" {
+			t.Errorf("path %s was sent %d segments again", p.Name, p.Up.Again)
+		}
+	}
+	if !strings.Contains(talk, "path=c") {
+		t.Errorf("nothing names the path that died:\n%s", talk)
+	}
+}
+
+// Without shares what the dead node had to carry goes nowhere else: the transfer stops, says why, and goes on later.
+func TestNodeDiesWithoutShares(t *testing.T) {
+	w := newWorld(t)
+	into := t.TempDir()
+	w.start("server", "peers:", w.serveArgs("recv", "--into", into)...)
+	const size = 6_000_000
+	stop := w.watch()
+	a, talk, err := w.killed(size, into, "--tries", "1", "--patience", "1s")
+	if err == nil || !strings.Contains(talk, "c (") {
+		t.Fatalf("it ended with %v, %+v\n%s", err, a, talk)
+	}
+	for path, s := range stop() {
+		if part := float64(s.up) / size; part > 1./3-0.01 {
+			t.Errorf("path %s saw %.3f of the file, which was to stop before its end", path, part)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(into, "data")); err == nil {
+		t.Error("the file has its name")
+	}
+	info, err := os.Stat(filepath.Join(into, "data.part"))
+	if err != nil || info.Size() < size/3 || info.Size() == size {
+		t.Fatalf("the part: %+v, %v", info, err)
+	}
+}
