@@ -141,11 +141,11 @@ func (r Reference) Save(file string) error {
 	if err != nil {
 		return err
 	}
-	return writeWhole(file, append(raw, '\n'))
+	return WriteFile(file, append(raw, '\n'))
 }
 
-// writeWhole replaces a file, readable by its owner alone.
-func writeWhole(file string, text []byte) error {
+// WriteFile replaces a file whole or not at all, readable by its owner alone.
+func WriteFile(file string, text []byte) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		return err
 	}

@@ -26,8 +26,9 @@ func fresh(t testing.TB) identity.Identity {
 type running struct {
 	Reference
 	*Local
-	stop func()
 }
+
+var anyone = []identity.Key{space.Anyone}
 
 var quiet = slog.New(slog.DiscardHandler)
 
@@ -45,7 +46,7 @@ func serve(t testing.TB, id identity.Identity, o LocalOptions) *running {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &running{served(t, id, local, local.Member, local.Run), local, nil}
+	return &running{served(t, id, local, local.Member, local.Run), local}
 }
 
 // served offers a backend on loopback while the test runs.

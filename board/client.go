@@ -143,14 +143,26 @@ func (c *Client) Inp(ctx context.Context, template space.Template) (space.Entry,
 	return one(result, err)
 }
 
-// In is [Client.Inp] that waits until there is one, or ctx ends.
+// In is [Client.Inp] that waits until there is one, or ctx ends. At a deadline the board ends the waiting, and the answer may
+// come a little later; where ctx is cancelled a tuple that was just taken for this device is lost.
 func (c *Client) In(ctx context.Context, template space.Template) (space.Entry, error) {
 	for {
-		result, _, err := c.apply(ctx, space.Op{Verb: space.Inp, Template: template}, MaxWait)
-		if !errors.Is(err, ErrNone) || ctx.Err() != nil {
+		result, _, err := c.apply(ctx, space.Op{Verb: space.Inp, Template: template}, patience(ctx))
+		if ended := ctx.Err(); err != nil && ended != nil {
+			return space.Entry{}, ended
+		}
+		if !errors.Is(err, ErrNone) {
 			return one(result, err)
 		}
 	}
+}
+
+// patience is how long the next request may wait.
+func patience(ctx context.Context) time.Duration {
+	if deadline, ok := ctx.Deadline(); ok {
+		return min(MaxWait, max(time.Until(deadline), time.Millisecond))
+	}
+	return MaxWait
 }
 
 // Rdp reads the oldest tuple that the template means. Without one the error is [ErrNone].
@@ -161,8 +173,11 @@ func (c *Client) Rdp(ctx context.Context, template space.Template) (space.Entry,
 // Rd is [Client.Rdp] that waits until there is one, or ctx ends.
 func (c *Client) Rd(ctx context.Context, template space.Template) (space.Entry, error) {
 	for {
-		result, err := c.read(ctx, space.Query{Template: template, Limit: 1}, MaxWait)
-		if !errors.Is(err, ErrNone) || ctx.Err() != nil {
+		result, err := c.read(ctx, space.Query{Template: template, Limit: 1}, patience(ctx))
+		if ended := ctx.Err(); err != nil && ended != nil {
+			return space.Entry{}, ended
+		}
+		if !errors.Is(err, ErrNone) {
 			return one(result, err)
 		}
 	}
@@ -252,10 +267,25 @@ func (c *Client) try(ctx context.Context, op space.Op, wait time.Duration, lost 
 	if err != nil {
 		return space.Result{}, signed, &path.Error{What: op.Verb.String(), Why: err.Error()}
 	}
-	limited, cancel := context.WithTimeout(ctx, wait+c.Timeout)
+	limited, cancel := c.limited(ctx, wait)
 	defer cancel()
 	result, err := c.poll(limited, asking{applyPath, wait, signed.Bytes(), lost})
 	return result, signed, err
+}
+
+// limited bounds one request. One that waits is ended at ctx's deadline by the board, whose answer must still be heard: a
+// tuple may be in it.
+func (c *Client) limited(ctx context.Context, wait time.Duration) (context.Context, context.CancelFunc) {
+	if wait == 0 {
+		return context.WithTimeout(ctx, c.Timeout)
+	}
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), wait+c.Timeout)
+	stop := context.AfterFunc(ctx, func() {
+		if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			cancel()
+		}
+	})
+	return limited, func() { stop(); cancel() }
 }
 
 // read asks until enough replicas say the same.
@@ -267,7 +297,7 @@ func (c *Client) read(ctx context.Context, q space.Query, wait time.Duration) (s
 	if err != nil {
 		return space.Result{}, &path.Error{What: "a read", Why: err.Error()}
 	}
-	limited, cancel := context.WithTimeout(ctx, wait+c.Timeout)
+	limited, cancel := c.limited(ctx, wait)
 	defer cancel()
 	question := asking{readPath, wait, body, new(atomic.Bool)}
 	result, err := c.poll(limited, question)

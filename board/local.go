@@ -315,3 +315,6 @@ func (l *Local) Member(who identity.Key) bool {
 	defer l.mu.RUnlock()
 	return l.space.Member(who)
 }
+
+// Close closes a board that does not run.
+func (l *Local) Close() error { return l.store.close() }

@@ -75,7 +75,7 @@ func (c *Client) persist(ctx context.Context, r *remote, a asking) ([]byte, erro
 		if err == nil {
 			return raw, nil
 		}
-		if _, never := errors.AsType[*permanent](err); never {
+		if Permanent(err) {
 			return nil, err
 		}
 		if _, early := errors.AsType[*unsent](err); !early {

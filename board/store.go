@@ -29,7 +29,7 @@ func openStore(file string) (*store, error) {
 	}
 	_ = f.Close()
 	// A commit in the write-ahead log is one fsync with synchronous=FULL, and torn pages there are found by checksum.
-	query := url.Values{"_pragma": {"locking_mode(EXCLUSIVE)", "journal_mode(WAL)", "synchronous(FULL)"}, "_txlock": {"immediate"}}
+	query := url.Values{"_pragma": {"busy_timeout(2000)", "locking_mode(EXCLUSIVE)", "journal_mode(WAL)", "synchronous(FULL)"}, "_txlock": {"immediate"}}
 	db, err := sql.Open("sqlite", "file:"+(&url.URL{Path: file}).EscapedPath()+"?"+query.Encode())
 	if err != nil {
 		return nil, &path.Error{What: what, Why: "cannot be opened", Err: err}

@@ -97,6 +97,13 @@ type permanent struct{ error }
 
 func (p *permanent) Unwrap() error { return p.error }
 
+// Permanent reports whether a failure stays when one tries again: the board answered, and does not let this device in, or is
+// another one.
+func Permanent(err error) bool {
+	_, stays := errors.AsType[*permanent](err)
+	return stays
+}
+
 func (r *remote) error(why string, err error, hint string) *path.Error {
 	return &path.Error{What: "the board at " + r.Address, Why: why, Err: err, Hint: hint}
 }
