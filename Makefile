@@ -24,6 +24,7 @@ test:
 	$(MAKE) --no-print-directory lint
 	$(GO) test -race $(RACE)
 	$(GO) test $$($(GO) list ./... | grep -vxF "$$($(GO) list $(RACE))" | sort -r) # lab/weather, which waits most, first
+	$(MAKE) --no-print-directory board-bft-test
 	$(MAKE) --no-print-directory eval-test
 
 lint:
@@ -33,12 +34,21 @@ lint:
 	$(GO) tool staticcheck ./...
 	$(GO) test ./internal/lint
 
+# The replicated board is a module of its own: only who wants it builds CometBFT.
+.PHONY: board-bft board-bft-test
+board-bft:
+	cd board/bft && $(GO) build -trimpath -o ../../bin/heddle-board-bft ./cmd/heddle-board-bft
+
+board-bft-test:
+	staticcheck=$$($(GO) tool -n staticcheck) && cd board/bft && $(GO) vet ./... && $$staticcheck ./...
+	cd board/bft && $(GO) test ./...
+
 # FUZZTIME each, for every fuzz target there is. `make test` runs their seeds.
 FUZZTIME ?= 30s
 fuzz:
 	@for dir in $$(grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n1 dirname | sort -u); do \
 		for target in $$(grep -h '^func Fuzz' $$dir/*_test.go | sed 's/func \(Fuzz[A-Za-z0-9]*\).*/\1/'); do \
-			echo "$$dir $$target"; $(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) $$dir || exit 1; \
+			echo "$$dir $$target"; (cd $$dir && $(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) .) || exit 1; \
 		done; \
 	done
 
