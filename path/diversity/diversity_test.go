@@ -162,9 +162,9 @@ func (m *Matrix) judge(set []int) [2]int64 {
 
 // everySet tries all sets, one after the other.
 func everySet(m *Matrix, want int) (best []int) {
-	for mask := range 1 << m.n {
+	for mask := range 1 << len(m.paths) {
 		var set []int
-		for i := range m.n {
+		for i := range m.paths {
 			if mask>>i&1 == 1 {
 				set = append(set, i)
 			}
