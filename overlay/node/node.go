@@ -84,8 +84,9 @@ type Options struct {
 	NAT NAT
 	Log *slog.Logger
 
-	lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)
-	now    func() time.Time
+	patience time.Duration // see patienceGrant
+	lookup   func(ctx context.Context, network, host string) ([]netip.Addr, error)
+	now      func() time.Time
 }
 
 // Node is a listening node.
@@ -134,7 +135,7 @@ func New(o Options) (*Node, error) {
 	if n.listener, err = listen(o.Listen, config, n.door); err != nil {
 		return nil, err
 	}
-	n.server = &http.Server{Handler: http.HandlerFunc(n.serve), ReadHeaderTimeout: patienceGrant, IdleTimeout: patienceIdle, MaxHeaderBytes: maxHeaderBytes,
+	n.server = &http.Server{Handler: http.HandlerFunc(n.serve), ReadHeaderTimeout: o.patience, IdleTimeout: patienceIdle, MaxHeaderBytes: maxHeaderBytes,
 		ConnContext: withVisitor, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)}
 	if n.udp, err = n.listenUDP(); err != nil {
 		n.listener.Close()
@@ -147,6 +148,9 @@ func (o *Options) complete() error {
 	bad := func(why, hint string) error { return &path.Error{What: "node", Why: why, Hint: hint} }
 	if o.Log == nil {
 		o.Log = slog.Default()
+	}
+	if o.patience == 0 {
+		o.patience = patienceGrant
 	}
 	if o.now == nil {
 		o.now = time.Now

@@ -54,6 +54,7 @@ func (n *Node) serve(w http.ResponseWriter, r *http.Request) {
 func (n *Node) refuse(w http.ResponseWriter, r *http.Request, why *pathnode.Refusal) {
 	n.refused(r, why)
 	why.SetHeader(w.Header())
+	w.Header().Set("Date", n.o.now().UTC().Format(http.TimeFormat)) // by the clock that decided
 	w.Header().Set("Connection", "close")
 	w.WriteHeader(why.Status())
 }

@@ -1,0 +1,186 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"heddle/path/identity"
+	pathnode "heddle/path/node"
+)
+
+func mustAddrPort(text string) netip.AddrPort { return netip.MustParseAddrPort(text) }
+
+// table is a NAT table in memory.
+type table struct {
+	mu      sync.Mutex
+	rules   map[string]NATRule
+	ttl     time.Duration
+	carried int64
+}
+
+func (t *table) Lease(_ context.Context, r NATRule, ttl time.Duration) (NATLease, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	id := fmt.Sprint(len(t.rules))
+	r.Listen = 4000
+	t.rules[id], t.ttl = r, ttl
+	return NATLease{ID: id, Rule: r, Until: time.Now().Add(ttl)}, nil
+}
+
+func (t *table) Renew(_ context.Context, id string, ttl time.Duration) (NATLease, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r, held := t.rules[id]
+	if !held {
+		return NATLease{}, errors.New("none")
+	}
+	t.ttl = ttl
+	return NATLease{ID: id, Rule: r, Until: time.Now().Add(ttl)}, nil
+}
+
+func (t *table) Release(_ context.Context, id string) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.rules, id)
+	return nil
+}
+
+func (t *table) count() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.rules)
+}
+
+// metered is a table that counts.
+type metered struct{ *table }
+
+func (t metered) Carried(context.Context, string) (int64, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.carried, nil
+}
+
+func (s *setup) client(t *testing.T, id identity.Identity, grant pathnode.Signed) *pathnode.Client {
+	t.Helper()
+	c, err := pathnode.NewClient(s.pass(grant), id, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+func forNAT(g *pathnode.Grant) {
+	g.Modes, g.To = []string{pathnode.ModeNAT}, []string{"192.0.2.1:443"}
+}
+
+func TestLeases(t *testing.T) {
+	rules := &table{rules: map[string]NATRule{}}
+	s := start(t, func(o *Options) { o.Modes, o.NAT = []string{pathnode.ModeNAT}, rules })
+	server := mustAddrPort("192.0.2.1:443")
+	c := s.client(t, s.holder, s.grant(t, forNAT))
+	l, err := c.Lease(t.Context(), pathnode.NATRequest{To: server, TTL: 1_000_000})
+	if err != nil || l.Listen != 4000 || l.To != server || l.Client != netip.MustParseAddr("127.0.0.1") {
+		t.Fatalf("%+v, %v", l, err)
+	}
+	if rules.ttl > time.Hour || rules.ttl < 59*time.Minute {
+		t.Errorf("a lease outlives its grant: %v", rules.ttl)
+	}
+	if _, err := c.Renew(t.Context(), l, 30*time.Second); err != nil || rules.ttl != 30*time.Second {
+		t.Errorf("renewed for %v, %v", rules.ttl, err)
+	}
+	other := fresh(t)
+	theirs := s.client(t, other, s.grant(t, func(g *pathnode.Grant) { forNAT(g); g.Holder = other.Key() }))
+	if err := theirs.Release(t.Context(), l); reasonOf(err) != pathnode.ReasonLease {
+		t.Errorf("another holder's lease: %v", err)
+	}
+	if _, err := theirs.Renew(t.Context(), l, time.Second); reasonOf(err) != pathnode.ReasonLease {
+		t.Errorf("another holder's lease: %v", err)
+	}
+	if _, err := c.Lease(t.Context(), pathnode.NATRequest{To: mustAddrPort("192.0.2.2:443"), TTL: 10}); reasonOf(err) != pathnode.ReasonDestination {
+		t.Errorf("elsewhere: %v", err)
+	}
+	if _, err := c.Lease(t.Context(), pathnode.NATRequest{To: server}); reasonOf(err) != pathnode.ReasonRequest {
+		t.Errorf("for no time: %v", err)
+	}
+	limited := s.client(t, s.holder, s.grant(t, func(g *pathnode.Grant) { forNAT(g); g.Bytes = 1000 }))
+	if _, err := limited.Lease(t.Context(), pathnode.NATRequest{To: server, TTL: 10}); reasonOf(err) != pathnode.ReasonNoMode {
+		t.Errorf("bytes that nobody counts: %v", err)
+	}
+	if err := c.Release(t.Context(), l); err != nil || rules.count() != 0 {
+		t.Errorf("%d rules are left, %v", rules.count(), err)
+	}
+	for i := range maxLeasesByGrant + 1 {
+		if _, err := c.Lease(t.Context(), pathnode.NATRequest{To: server, TTL: 10}); (err != nil) != (i == maxLeasesByGrant) {
+			t.Fatalf("lease %d: %v", i, err)
+		}
+	}
+}
+
+// Leases end with what they were given by: a revoked grant, used up bytes, the node.
+func TestLeasesEnd(t *testing.T) {
+	rules := metered{&table{rules: map[string]NATRule{}}}
+	s := start(t, func(o *Options) { o.Modes, o.NAT = []string{pathnode.ModeNAT}, rules })
+	server := mustAddrPort("192.0.2.1:443")
+	lease := func(edit func(*pathnode.Grant)) pathnode.Signed {
+		t.Helper()
+		grant := s.grant(t, edit)
+		if _, err := s.client(t, s.holder, grant).Lease(t.Context(), pathnode.NATRequest{To: server, TTL: 100}); err != nil {
+			t.Fatal(err)
+		}
+		return grant
+	}
+	lease(func(g *pathnode.Grant) { forNAT(g); g.Bytes = 1000 })
+	s.enforce()
+	if rules.count() != 1 {
+		t.Error("a lease ended before its bytes did")
+	}
+	rules.mu.Lock()
+	rules.carried = 1000
+	rules.mu.Unlock()
+	s.enforce()
+	if rules.count() != 0 || s.Status().Grants[0].Used != 1000 {
+		t.Errorf("%d rules, %+v", rules.count(), s.Status().Grants)
+	}
+	grant := lease(forNAT)
+	if err := Revoke(s.o.Revoked, grant.Grant.ID, ""); err != nil {
+		t.Fatal(err)
+	}
+	s.enforce()
+	if rules.count() != 0 {
+		t.Error("a revoked lease is left")
+	}
+	lease(forNAT)
+	s.stop()
+	s.done <- <-s.done
+	if rules.count() != 0 {
+		t.Error("a lease outlives the node")
+	}
+}
+
+func TestSurvey(t *testing.T) {
+	s := start(t, func(o *Options) {
+		o.Modes = []string{pathnode.ModeSurvey}
+		o.Survey = func(_ context.Context, to netip.AddrPort) (any, error) {
+			if to.Port() == 9 {
+				return nil, errors.New("scamper is absent")
+			}
+			return map[string]string{"to": to.String()}, nil
+		}
+	})
+	c := s.client(t, s.holder, s.grant(t, func(g *pathnode.Grant) { g.Modes, g.To = []string{pathnode.ModeSurvey}, []string{"192.0.2.1"} }))
+	if found, err := c.Survey(t.Context(), mustAddrPort("192.0.2.1:443")); err != nil || string(found) != `{"to":"192.0.2.1:443"}` {
+		t.Errorf("%s, %v", found, err)
+	}
+	if _, err := c.Survey(t.Context(), mustAddrPort("192.0.2.2:443")); reasonOf(err) != pathnode.ReasonDestination {
+		t.Errorf("elsewhere: %v", err)
+	}
+	if _, err := c.Survey(t.Context(), mustAddrPort("192.0.2.1:9")); reasonOf(err) != pathnode.ReasonFailed {
+		t.Errorf("failed: %v", err)
+	}
+}

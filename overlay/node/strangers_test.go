@@ -1,0 +1,283 @@
+package node
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"heddle/path/identity"
+	"heddle/path/limit"
+	pathnode "heddle/path/node"
+)
+
+// knock connects to the node's port without TLS.
+func (s *setup) knock(t *testing.T) net.Conn {
+	t.Helper()
+	c, err := net.Dial("tcp", s.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// speak connects as somebody with a key.
+func (s *setup) speak(t *testing.T, id identity.Identity) *tls.Conn {
+	t.Helper()
+	config, err := id.Client(s.Key(), pathnode.Protocol)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := tls.Client(s.knock(t), config)
+	if err := c.Handshake(); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// Who says nothing, or too little for too long, is shown out; and so is who says what means nothing.
+func TestStrangersAreShownOut(t *testing.T) {
+	s := start(t, func(o *Options) { o.patience = 300 * time.Millisecond })
+	stranger := fresh(t)
+	for name, c := range map[string]struct {
+		conn net.Conn
+		says string
+	}{
+		"nothing":              {s.knock(t), ""},
+		"rubbish":              {s.knock(t), "\x00\x01\x02 rubbish\r\n\r\n"},
+		"HTTP without TLS":     {s.knock(t), "GET / HTTP/1.1\r\nHost: x\r\n\r\n"},
+		"half a hello":         {s.knock(t), "\x16\x03\x01\x02\x00\x01\x00"},
+		"a handshake, no more": {s.speak(t, stranger), ""},
+		"half a request":       {s.speak(t, stranger), "CONNECT 127.0.0.1:1 HTTP/1.1\r\nHeddle-Gr"},
+	} {
+		io.WriteString(c.conn, c.says)
+		c.conn.SetReadDeadline(time.Now().Add(20 * time.Second))
+		if _, err := io.Copy(io.Discard, c.conn); errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%s: nobody closed", name)
+		}
+	}
+	for s.door.Count() > 0 {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// Each stranger has so many places at the door, and one who is known needs none.
+func TestDoorHasSoManyPlaces(t *testing.T) {
+	s := start(t, nil)
+	to := serve(t, echo)
+	if _, err := s.through(t, t.Context(), s.grant(t, nil), to); err != nil {
+		t.Fatal(err)
+	}
+	for range maxPerSource {
+		s.knock(t)
+	}
+	for s.door.Count() < maxPerSource {
+		time.Sleep(time.Millisecond)
+	}
+	c := s.knock(t)
+	c.SetReadDeadline(time.Now().Add(20 * time.Second))
+	if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("one more: %v", err)
+	}
+	if s.flows.Count() != 1 {
+		t.Error("a stream that is open suffers from it")
+	}
+}
+
+// Who shows wrong grants may do so a few times.
+func TestWrongGrantsAreSlowedDown(t *testing.T) {
+	s := start(t, nil)
+	to := serve(t, echo)
+	stolen, thief := s.grant(t, nil), fresh(t)
+	for i := range limit.FailuresAtOnce + 1 {
+		want := pathnode.ReasonHolder
+		if i == limit.FailuresAtOnce {
+			want = pathnode.ReasonBusy
+		}
+		if _, err := dialBy(t, t.Context(), s.pass(stolen), thief, to); reasonOf(err) != want {
+			t.Fatalf("try %d: %v, want %q", i, err, want)
+		}
+	}
+}
+
+func TestHostileRequests(t *testing.T) {
+	s := start(t, func(o *Options) {
+		o.lookup = func(context.Context, string, string) ([]netip.Addr, error) {
+			return []netip.Addr{netip.MustParseAddr("10.0.0.1")}, nil
+		}
+	})
+	grant := s.grant(t, nil).String()
+	ask := func(text string) string {
+		t.Helper()
+		c := s.speak(t, s.holder)
+		io.WriteString(c, text)
+		answer, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil {
+			return "no answer"
+		}
+		return strings.TrimSpace(answer.Status[:3] + " " + strings.SplitN(answer.Header.Get("Heddle-Refused"), " ", 2)[0])
+	}
+	header := "\r\nHost: x\r\nHeddle-Grant: " + grant + "\r\n\r\n"
+	for text, want := range map[string]string{
+		"CONNECT 127.0.0.1 HTTP/1.1" + header:                                        "400 request-malformed",
+		"CONNECT 127.0.0.1:0 HTTP/1.1" + header:                                      "400 request-malformed",
+		"CONNECT 127.0.0.1:99999 HTTP/1.1" + header:                                  "400 request-malformed",
+		"CONNECT [fe80::1%25lo]:80 HTTP/1.1" + header:                                "400 request-malformed",
+		"CONNECT a..b:80 HTTP/1.1" + header:                                          "400 request-malformed",
+		"CONNECT www.example.org:80 HTTP/1.1" + header:                               "403 destination-not-allowed",
+		"CONNECT 169.254.169.254:80 HTTP/1.1" + header:                               "403 destination-not-allowed",
+		"CONNECT [::ffff:10.0.0.1]:80 HTTP/1.1" + header:                             "403 destination-not-allowed",
+		"GET / HTTP/1.1" + header:                                                    "400 request-malformed",
+		"GET http://127.0.0.1/ HTTP/1.1" + header:                                    "400 request-malformed",
+		"POST /v1/survey HTTP/1.1" + header:                                          "501 mode-not-served",
+		"POST /v1/nat HTTP/1.1" + header:                                             "501 mode-not-served",
+		"CONNECT 127.0.0.1:80 HTTP/1.1\r\nHost: x\r\nHeddle-Grant: x\r\n\r\n":        "407 grant-malformed",
+		"CONNECT 127.0.0.1:80 HTTP/1.1\r\nHost: x\r\n\r\n":                           "407 grant-missing",
+		"GET / HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("x", 1<<20) + "\r\n\r\n": "431",
+	} {
+		if got := ask(text); got != want {
+			t.Errorf("%.60q: %q, want %q", text, got, want)
+		}
+		for range 3 {
+			s.failures.GiveBack(addrOf(s.listener.Addr()))
+		}
+	}
+	if s.flows.Count() != 0 {
+		t.Error("a refused request holds a place")
+	}
+}
+
+// Names lead where the grant says, and never to what is not public.
+func TestNames(t *testing.T) {
+	s := start(t, nil)
+	for text, allowed := range map[string]bool{"192.0.2.0/24:443": true, "www.example.org:443": true, "other.example.org:443": false, "www.example.org:80": false} {
+		where, err := s.places(pathnode.Grant{To: []string{text}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := where.named("WWW.example.org.", 443); got != allowed {
+			t.Errorf("%s: DNS is asked: %v", text, got)
+		}
+	}
+	where, err := s.places(pathnode.Grant{To: []string{"www.example.org:443", "10.0.0.0/8:22"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		host, to string
+		want     bool
+	}{
+		{"www.example.org", "93.184.216.34:443", true},
+		{"www.example.org", "10.0.0.1:443", false}, // a name that comes to mean a private address
+		{"www.example.org", "127.0.0.1:443", false},
+		{"www.example.org", "[::1]:443", false},
+		{"other.example.org", "93.184.216.34:443", false},
+		{"", "93.184.216.34:443", false},
+		{"10.0.0.1", "10.0.0.1:22", true},
+		{"10.0.0.1", "10.0.0.1:23", false},
+	} {
+		if got := where.allowed(c.host, mustAddrPort(c.to)); got != c.want {
+			t.Errorf("%s at %s: %v", c.host, c.to, got)
+		}
+	}
+}
+
+func TestDenyGoesBeforeGrants(t *testing.T) {
+	to := serve(t, echo)
+	denied, err := pathnode.ParseDestination("127.0.0.0/8")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := start(t, func(o *Options) { o.Deny = []pathnode.Destination{denied} })
+	if _, err := s.through(t, t.Context(), s.grant(t, nil), to); reasonOf(err) != pathnode.ReasonDestination {
+		t.Errorf("%v", err)
+	}
+}
+
+// A list that cannot be read revokes all; a list that is gone does too.
+func TestBrokenListServesNobody(t *testing.T) {
+	s := start(t, nil)
+	to := serve(t, echo)
+	grant := s.grant(t, nil)
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(s.o.Revoked, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s.enforce()
+	}
+	write("# nobody\n\n" + fresh(t).Key().String() + " # somebody\n")
+	if _, err := s.through(t, t.Context(), grant, to); err != nil {
+		t.Errorf("another holder is revoked: %v", err)
+	}
+	write("what is this\n")
+	if _, err := s.through(t, t.Context(), grant, to); reasonOf(err) != pathnode.ReasonRevoked {
+		t.Errorf("a broken list: %v", err)
+	}
+	write(strings.Repeat("0", 32) + "\n")
+	if _, err := s.through(t, t.Context(), grant, to); err != nil {
+		t.Errorf("mended: %v", err)
+	}
+	os.Remove(s.o.Revoked)
+	s.enforce()
+	if _, err := s.through(t, t.Context(), grant, to); reasonOf(err) != pathnode.ReasonRevoked {
+		t.Errorf("a list that is gone: %v", err)
+	}
+}
+
+func TestRevokeKeepsWhatIsThere(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "revoked")
+	one, two := strings.Repeat("0", 32), fresh(t).Key().String()
+	if err := os.WriteFile(file, []byte("# ours\n"+one), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := Revoke(file, two, "left\nus"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := os.ReadFile(file)
+	if want := "# ours\n" + one + "\n" + two + " # left us\n"; err != nil || string(text) != want {
+		t.Errorf("%q, want %q, %v", text, want, err)
+	}
+	if err := Revoke(file, "everybody", ""); err == nil {
+		t.Error("a word was taken")
+	}
+}
+
+func FuzzParseRevoked(f *testing.F) {
+	f.Add([]byte("# a\n" + strings.Repeat("0", 32) + "\ned25519:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAE # b\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		list, err := parseRevoked(text)
+		if err != nil {
+			return
+		}
+		var again bytes.Buffer
+		for word := range list {
+			again.WriteString(word + "\n")
+		}
+		if back, err := parseRevoked(again.Bytes()); err != nil || len(back) != len(list) {
+			t.Errorf("%v, %v", back, err)
+		}
+	})
+}
+
+func FuzzSplitTarget(f *testing.F) {
+	f.Add("[2001:db8::1]:443")
+	f.Fuzz(func(t *testing.T, text string) {
+		if host, port, ok := splitTarget(text); ok && (host == "" || port == 0) {
+			t.Errorf("%q is %q and %d", text, host, port)
+		}
+	})
+}
