@@ -76,11 +76,13 @@ type pace struct {
 	rate  float64
 	since time.Time // since when it had something to send all the time
 	bytes int       // taken since then
+	last  time.Time // when it took something
 }
 
 // wrote notes that the kernel took so many bytes in a time.
 func (p *pace) wrote(bytes int, took time.Duration) {
 	p.bytes += bytes
+	p.last = time.Now()
 	if bytes < small || took <= 0 {
 		return
 	}
@@ -136,12 +138,21 @@ func (c *Conn) look(l *leg, now time.Time) {
 		return
 	}
 	if passed := now.Sub(p.since); passed >= paceOver {
-		rate := float64(p.bytes) / passed.Seconds()
-		p.since, p.bytes = now, 0
-		if c.minRate > 0 && rate < float64(c.minRate) {
-			c.drop(l, fmt.Sprintf("too slow: %.1f kB/s for %v, and at least %.1f are asked for", rate/1000, passed.Round(time.Second), float64(c.minRate)/1000))
+		if why := l.tooSlow(now); why != "" {
+			c.drop(l, why)
 		}
+		p.since, p.bytes = now, 0
 	}
+}
+
+// tooSlow says that a path kept less than the least rate, or nothing. c.mu is held.
+func (l *leg) tooSlow(now time.Time) string {
+	passed, least := now.Sub(l.pace.since), float64(l.c.minRate)
+	rate := float64(l.pace.bytes) / passed.Seconds()
+	if rate >= least {
+		return ""
+	}
+	return fmt.Sprintf("too slow: %.1f kB/s for %v, and at least %.1f are asked for", rate/1000, passed.Round(time.Second), least/1000)
 }
 
 // drop ends the connection of a leg, and keeps the reason. c.mu is held.

@@ -2,7 +2,10 @@ package stripe
 
 import (
 	"errors"
+	"fmt"
 	"io"
+	"net"
+	"os"
 	"time"
 
 	"heddle/internal/segment"
@@ -72,11 +75,18 @@ func (l *leg) run(k *link, theirs uint64) error {
 	} else {
 		k.shut()
 	}
-	if writeErr := <-written; writeErr != nil && (err == nil || errors.Is(err, io.EOF)) {
-		err = writeErr
-	}
+	err = telling(err, <-written)
 	l.fall(err)
 	return err
+}
+
+// telling gives the one of two errors that tells more.
+func telling(read, write error) error {
+	dull := errors.Is(read, io.EOF) || errors.Is(read, net.ErrClosed) || errors.Is(read, os.ErrDeadlineExceeded)
+	if write != nil && !errors.Is(write, net.ErrClosed) && dull {
+		return write
+	}
+	return read
 }
 
 func (l *leg) over() bool {
@@ -103,7 +113,7 @@ func (l *leg) rise(k *link, theirs uint64) error {
 	l.link, l.why, l.ackDue, l.finDue, l.pongs = k, "", true, c.out.fin != nil && !c.proved(), nil
 	l.joins++
 	l.health = health{heard: now, pingDue: true}
-	l.pace = pace{limit: firstBatch, since: now}
+	l.pace = pace{limit: firstBatch, since: now, last: now}
 	c.local = k.raw.LocalAddr()
 	if c.remote == nil {
 		c.remote = k.raw.RemoteAddr()
@@ -122,6 +132,9 @@ func (l *leg) fall(err error) {
 	defer c.running.Done()
 	l.link = nil
 	l.why = l.explain(err)
+	if still := time.Since(l.pace.last); l.health.verdict == "" && l.queue.len() > 0 && still > silentAfter/2 {
+		l.why += fmt.Sprintf("; it took nothing for %v", still.Round(time.Second)) // so the other side took it for dead
+	}
 	if !c.finished {
 		c.log.Warn("path down", "session", c.name(), "path", l.name, "why", l.why)
 	}
@@ -211,11 +224,15 @@ func (l *leg) write(k *link, done chan struct{}) error {
 		start := time.Now()
 		err := k.write(control, frames)
 		l.c.mu.Lock()
-		l.wrote(frames, time.Since(start))
+		l.busy = 0
+		if err == nil {
+			l.wrote(frames, time.Since(start))
+		}
 		l.c.mu.Unlock()
 		switch {
 		case err != nil:
-			k.shut()
+			// What the other side said before may still be on its way, such as that bytes were changed.
+			_ = k.raw.SetReadDeadline(time.Now().Add(time.Second / 2))
 			return err
 		case last:
 			return k.tls.CloseWrite()
@@ -280,7 +297,6 @@ func (l *leg) wrote(frames []frame, took time.Duration) {
 	for _, f := range frames {
 		bytes += len(f.buf)
 	}
-	l.busy = 0
 	l.pace.wrote(bytes, took)
 	l.retire(l.c.out.confirmed)
 	wake(l.c.out.wake)

@@ -94,6 +94,9 @@ func (l *leg) data(body []byte) error {
 	if err != nil {
 		return c.violated(l, "%v", err)
 	}
+	if c.observe != nil {
+		c.observe(l.index, d)
+	}
 	if !c.started && c.degrade {
 		c.begin() // the side that dialled goes on with what it has
 	}

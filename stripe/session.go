@@ -81,8 +81,9 @@ type Conn struct {
 	started  bool // enough legs were up once
 	stuck    time.Time
 	finished bool
-	failure  error // why it is over, where that was not in order
-	told     bool  // the other side ended it
+	failure  error                         // why it is over, where that was not in order
+	told     bool                          // the other side ended it
+	observe  func(leg int, d segment.Data) // for tests: each segment that arrives
 	local    net.Addr
 }
 

@@ -31,6 +31,7 @@ type wire struct {
 	free    time.Time // when the last byte written will have left
 	end     error     // after the flights
 	broken  error     // at once
+	unread  error     // what who reads is told, who writes is reset
 	stalled bool
 	readBy  time.Time
 	writeBy time.Time
@@ -74,6 +75,8 @@ func (w *wire) write(p []byte) (n int, err error) {
 		switch {
 		case w.broken != nil:
 			return n, w.broken
+		case w.unread != nil:
+			return n, syscall.ECONNRESET
 		case w.end != nil:
 			return n, net.ErrClosed
 		case !w.writeBy.IsZero() && !now.Before(w.writeBy):
@@ -148,6 +151,8 @@ func (w *wire) read(p []byte) (int, error) {
 		switch {
 		case w.broken != nil:
 			return 0, w.broken
+		case w.unread != nil:
+			return 0, w.unread
 		case !w.readBy.IsZero() && !now.Before(w.readBy):
 			return 0, os.ErrDeadlineExceeded
 		case w.stalled:
@@ -184,7 +189,7 @@ func (s *socket) Read(p []byte) (int, error)  { return s.in.read(p) }
 func (s *socket) Write(p []byte) (int, error) { return s.out.write(p) }
 func (s *socket) Close() error {
 	s.out.set(func() { s.out.end = orErr(s.out.end, io.EOF) })
-	s.in.set(func() { s.in.broken = orErr(s.in.broken, net.ErrClosed) })
+	s.in.set(func() { s.in.unread = net.ErrClosed })
 	return nil
 }
 func (s *socket) LocalAddr() net.Addr  { return s.local }
