@@ -30,24 +30,29 @@ type Observer struct {
 
 var captureSuffixes = []string{".pcapng", ".pcap", ".cap"}
 
-// Load reads a directory of captures: each file is one observer, called by the file's name without suffix, and each
-// subdirectory is one observer too, who holds all captures in it. dir may also be a single capture file. clients is as
-// for [Read]. Load fails on a directory without captures, and on a file that is called a capture and is none; a
-// capture that is cut short is read as far as it goes.
-func Load(label, dir string, clients []netip.Addr) (*Session, error) {
+// Place is where captures were made: one observer.
+type Place struct {
+	Name  string
+	Files []string
+}
+
+// Places lists the observers in a directory of captures, in the order of their names: each file is one, called by the
+// file's name without suffix, and each subdirectory is one too, who holds all captures in it. dir may also be a single
+// capture file. It fails on a directory without captures.
+func Places(dir string) ([]Place, error) {
 	what := "captures in " + dir
 	info, err := os.Stat(dir)
 	if err != nil {
 		return nil, &path.Error{What: what, Err: bare(err), Hint: "name a directory that holds .pcapng or .pcap files"}
 	}
-	s := &Session{Label: label}
 	if !info.IsDir() {
-		return s, s.add(observerName(dir), []string{dir}, clients)
+		return []Place{{observerName(dir), []string{dir}}}, nil
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, &path.Error{What: what, Err: bare(err)}
 	}
+	var places []Place
 	for _, e := range entries {
 		at := filepath.Join(dir, e.Name())
 		switch {
@@ -57,20 +62,31 @@ func Load(label, dir string, clients []netip.Addr) (*Session, error) {
 				return nil, &path.Error{What: what, Err: err}
 			}
 			if len(files) > 0 {
-				err = s.add(e.Name(), files, clients)
-			}
-			if err != nil {
-				return nil, err
+				places = append(places, Place{e.Name(), files})
 			}
 		case isCapture(e.Name()):
-			if err := s.add(observerName(at), []string{at}, clients); err != nil {
-				return nil, err
-			}
+			places = append(places, Place{observerName(at), []string{at}})
 		}
 	}
-	if len(s.Observers) == 0 {
+	if len(places) == 0 {
 		return nil, &path.Error{What: what, Why: "there are none",
 			Hint: "a capture's name ends in " + strings.Join(captureSuffixes, ", ") + "; `heddle up --capture DIR` writes them"}
+	}
+	return places, nil
+}
+
+// Load reads the captures of all [Places] in dir. clients is as for [Read]. It fails on a file that is called a capture
+// and is none; a capture that is cut short is read as far as it goes.
+func Load(label, dir string, clients []netip.Addr) (*Session, error) {
+	places, err := Places(dir)
+	if err != nil {
+		return nil, err
+	}
+	s := &Session{Label: label}
+	for _, p := range places {
+		if err := s.add(p.Name, p.Files, clients); err != nil {
+			return nil, err
+		}
 	}
 	return s, nil
 }

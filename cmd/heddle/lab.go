@@ -29,7 +29,7 @@ late it was. Nothing of the machine's own network is touched. Needs root.`,
 	}
 	cmd.AddCommand(newLabUpCommand(), newLabDownCommand(), newLabListCommand(), newLabWorldsCommand(),
 		newLabExecCommand(), newLabCaptureCommand(), newLabCensorCommand(), newLabBenchCommand(), newLabSitesCommand(),
-		newLabCollectCommand(), newLabASimCommand(), newLabEmulateCommand())
+		newLabCollectCommand(), newLabPictureCommand(), newLabASimCommand(), newLabEmulateCommand())
 	return cmd
 }
 

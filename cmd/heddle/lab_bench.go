@@ -21,7 +21,7 @@ and print it beside the paper's figures. Runs are interleaved in rounds; what
 counts is the ratio to the baseline of the same round.`,
 		Example: "  heddle lab bench wireguard --quick",
 	}
-	cmd.AddCommand(newLabBenchWireGuardCommand(), newLabBenchQUICCommand(), newLabBenchMoshCommand(), newLabBenchPlanesCommand())
+	cmd.AddCommand(newLabBenchWireGuardCommand(), newLabBenchQUICCommand(), newLabBenchMoshCommand(), newLabBenchPlanesCommand(), newLabBenchMacheteCommand())
 	return cmd
 }
 

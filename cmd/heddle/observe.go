@@ -21,7 +21,7 @@ func newObserveCommand() *cobra.Command {
 an observer at each of them could count and read.`,
 		Example: "  heddle observe report captures",
 	}
-	command.AddCommand(newObserveReportCommand(), newObserveTraceCommand())
+	command.AddCommand(newObserveReportCommand(), newObserveTraceCommand(), newObserveReconstructCommand())
 	return command
 }
 

@@ -22,6 +22,7 @@ type Process struct {
 	name   string
 	host   *lab.Host
 	cancel context.CancelFunc
+	kill   func() error
 	log    tail
 	done   chan struct{}
 	err    error
@@ -42,6 +43,7 @@ func Start(ctx context.Context, host *lab.Host, name string, args ...string) (*P
 		cancel()
 		return nil, fmt.Errorf("start %s on %s: %w", name, host.Name(), err)
 	}
+	p.kill = cmd.Process.Kill
 	go func() {
 		p.err = cmd.Wait()
 		close(p.done)
@@ -57,6 +59,13 @@ func missing(name, hint string) error {
 func (p *Process) Stop() {
 	p.cancel()
 	<-p.done
+}
+
+// Kill ends the program at once, as a crash would, and waits for it.
+func (p *Process) Kill() {
+	_ = p.kill() // fails only where it has ended already
+	<-p.done
+	p.cancel()
 }
 
 // Done is closed when the program has ended.

@@ -1,0 +1,380 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"heddle/lab"
+	"heddle/lab/peer"
+)
+
+var (
+	streamEndpoint = netip.AddrPortFrom(lab.ServerAddr, peer.StreamPort)
+	streamLocal    = netip.MustParseAddrPort("127.0.0.1:2222")
+	sinkLocal      = netip.MustParseAddrPort("127.0.0.1:9000")         // behind `heddle stream serve`
+	sinkOpen       = netip.AddrPortFrom(lab.ServerAddr, 9001)          // for plain TCP
+	forwardLocal   = netip.AddrPortFrom(lab.NodeAddr(0), uint16(9002)) // a forwarder on the first node
+)
+
+// Machete is the evaluation of MACHETE (section IV): streams over overlay nodes against plain TCP, by schedule, scheme of
+// shares, plane, number of paths and size.
+func Machete() Bench {
+	return Bench{name: "machete", topologies: macheteTopologies, paper: machetePaper}
+}
+
+const (
+	fast100 = 100_000_000
+	mega    = 1_000_000
+)
+
+func macheteTopologies(quick bool) []*topology {
+	size := int64(60 * mega)
+	unlimited := int64(1000 * mega)
+	if quick {
+		size, unlimited = 25*mega, 300*mega
+	}
+	return []*topology{twoPaths(size), unequalPaths(2 * size), threePaths(size), noLimit(unlimited), warmMessage(), nodeDies(size),
+		macheteRegions(quick), macheteSetup(quick)}
+}
+
+// overlay is what serves in one topology.
+type overlay struct {
+	legs   []lab.Leg
+	modes  []string
+	nodes  map[string]*peer.Process
+	made   *peer.Overlay
+	key    string
+	inside *sink // behind the stream
+	open   *sink // for plain TCP
+}
+
+func newOverlay(name string, modes []string, legs ...lab.Leg) (*topology, *overlay) {
+	o := &overlay{legs: legs, modes: modes, nodes: map[string]*peer.Process{}}
+	return &topology{name: name, world: lab.Overlay("machete-"+name, legs...), serve: o.serve}, o
+}
+
+// direct is the name of a leg that plain TCP takes, and on which no node runs.
+const direct = "direct"
+
+func (o *overlay) serve(ctx context.Context, s *stage) (err error) {
+	if o.made, err = peer.NewOverlay(s.heddle, s.work); err != nil {
+		return err
+	}
+	server := s.Host("server")
+	if o.inside, err = newSink(ctx, server, sinkLocal); err != nil {
+		return err
+	}
+	if o.open, err = newSink(ctx, server, sinkOpen); err != nil {
+		return err
+	}
+	if _, o.key, err = o.made.StreamServer(ctx, server, streamEndpoint, sinkLocal); err != nil {
+		return err
+	}
+	for i, leg := range o.legs {
+		if leg.Name != direct {
+			if err := o.startNode(ctx, s, i); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (o *overlay) startNode(ctx context.Context, s *stage, i int) (err error) {
+	name := o.legs[i].Name
+	o.nodes[name], err = o.made.Node(ctx, s.Host(name), lab.NodeAddr(i), streamEndpoint, o.modes...)
+	return err
+}
+
+// names are the hosts of the first n nodes.
+func (o *overlay) names(n int) (names []string) {
+	for _, leg := range o.legs {
+		if leg.Name != direct && len(names) < n {
+			names = append(names, leg.Name)
+		}
+	}
+	return names
+}
+
+// run is one way to deliver to the server.
+type run struct {
+	// files are delivered one after the other.
+	files []file
+	// nodes are the hosts of the nodes, none for plain TCP; flags are those of `heddle stream dial`.
+	nodes []string
+	flags []string
+	// device ties plain TCP to one way; to is where it goes, where that is not the server.
+	device string
+	to     netip.AddrPort
+	// during is called once a third has been sent.
+	during func(context.Context, *stage) error
+	// figures are what a delivery gives.
+	figures func(o *overlay, f file, d delivery) []figure
+}
+
+// file is what is delivered; the figures of one without a name have none either.
+type file struct {
+	name  string
+	bytes int64
+}
+
+func one(bytes int64) []file { return []file{{"", bytes}} }
+
+func (o *overlay) variant(name string, r run) variant {
+	return variant{name, func(ctx context.Context, s *stage, _ int) (figures []figure, err error) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		to, at := o.open, sinkOpen
+		if r.to.IsValid() {
+			at = r.to
+		}
+		if len(r.nodes) > 0 {
+			to, at = o.inside, streamLocal
+			dial, err := o.made.StreamDial(ctx, s.Host("client"), streamLocal, streamEndpoint, o.key, r.nodes, r.flags...)
+			if err != nil {
+				return nil, err
+			}
+			defer dial.Stop()
+			defer func() {
+				if err != nil {
+					err = errors.Join(err, logs(dial))
+				}
+			}()
+		}
+		if err := s.ResetLateness(); err != nil {
+			return nil, err
+		}
+		var during func() error
+		if r.during != nil {
+			during = func() error { return r.during(ctx, s) }
+		}
+		for _, f := range r.files {
+			d, err := to.deliver(ctx, s.Host("client"), r.device, at, f.bytes, during)
+			if err != nil {
+				return nil, err
+			}
+			figures = append(figures, r.figures(o, f, d)...)
+		}
+		return figures, nil
+	}}
+}
+
+// speed is the throughput of a delivery.
+func speed(_ *overlay, f file, d delivery) []figure {
+	return []figure{throughput(f.name, float64(f.bytes*8)/d.answered.Seconds())}
+}
+
+func milliseconds(name string, d time.Duration) figure {
+	return figure{name, "time", "ms", float64(d.Microseconds()) / 1000}
+}
+
+func elapsed(_ *overlay, f file, d delivery) []figure {
+	return []figure{milliseconds(f.name, d.answered)}
+}
+
+// striped are flags for a schedule and shares.
+func striped(schedule, shares string) []string {
+	return []string{"--schedule", schedule, "--shares", shares}
+}
+
+// twoPaths compares schedules and planes over two paths alike: the bar of section IV-B, where plain TCP takes one of them.
+func twoPaths(size int64) *topology {
+	t, o := newOverlay("two", []string{"forward", "nat"}, lab.Leg{Name: "one", Near: 5 * time.Millisecond, Rate: fast100}, lab.Leg{Name: "two", Near: 5 * time.Millisecond, Rate: fast100})
+	add := func(name string, nodes int, flags ...string) {
+		t.cases = append(t.cases, o.variant(name, run{files: one(size), nodes: o.names(nodes), flags: flags, figures: speed}))
+	}
+	add("tcp", 0)
+	for _, schedule := range []string{"fast", "strict", "weighted"} {
+		add(schedule, 2, striped(schedule, "none")...)
+	}
+	add("mptcp", 2, "--plane", "mptcp")
+	add("mptcp-nat", 2, "--plane", "mptcp-nat")
+	return t
+}
+
+// unequalPaths has delays of 10 and 75 ms each way; the baseline is plain TCP over the slower one.
+func unequalPaths(size int64) *topology {
+	t, o := newOverlay("unequal", []string{"forward"}, lab.Leg{Name: "near", Near: 10 * time.Millisecond, Rate: fast100}, lab.Leg{Name: "far", Near: 75 * time.Millisecond, Rate: fast100})
+	t.cases = []variant{
+		o.variant("tcp-far", run{files: one(size), device: o.legs[1].Way(), figures: speed}),
+		o.variant("tcp-near", run{files: one(size), device: o.legs[0].Way(), figures: speed}),
+		o.variant("strict", run{files: one(2 * size), nodes: o.names(2), flags: striped("strict", "none"), figures: speed}),
+		o.variant("fast", run{files: one(2 * size), nodes: o.names(2), flags: striped("fast", "none"), figures: speed}),
+	}
+	return t
+}
+
+// threePaths compares schemes of shares over three paths alike; the baseline is none.
+func threePaths(size int64) *topology {
+	var legs []lab.Leg
+	for _, name := range []string{"one", "two", "three"} {
+		legs = append(legs, lab.Leg{Name: name, Near: 5 * time.Millisecond, Rate: fast100})
+	}
+	t, o := newOverlay("three", []string{"forward"}, legs...)
+	for _, shares := range []string{"none", "2of3", "shamir:2of3", "xor:3"} {
+		t.cases = append(t.cases, o.variant(shares, run{files: one(size), nodes: o.names(3), flags: []string{"--shares", shares}, figures: speed}))
+	}
+	return t
+}
+
+// noLimit has two paths without limit; the baseline is TCP through a forwarder of user space on the first node.
+func noLimit(size int64) *topology {
+	t, o := newOverlay("unlimited", []string{"forward", "nat"}, lab.Leg{Name: "one"}, lab.Leg{Name: "two"})
+	serve := o.serve
+	t.serve = func(ctx context.Context, s *stage) error {
+		if err := serve(ctx, s); err != nil {
+			return err
+		}
+		return forward(ctx, s.Host("one"), forwardLocal, sinkOpen)
+	}
+	t.cases = []variant{
+		o.variant("forwarder", run{files: one(size), to: forwardLocal, figures: speed}),
+		o.variant("tcp", run{files: one(size), figures: speed}),
+		o.variant("fast", run{files: one(size), nodes: o.names(2), flags: striped("fast", "none"), figures: speed}),
+		o.variant("strict", run{files: one(size), nodes: o.names(2), flags: striped("strict", "none"), figures: speed}),
+		o.variant("one-path", run{files: one(size), nodes: o.names(1), flags: striped("fast", "none"), figures: speed}),
+		o.variant("mptcp", run{files: one(size), nodes: o.names(2), flags: []string{"--plane", "mptcp"}, figures: speed}),
+	}
+	return t
+}
+
+// warmMessage is the time from the first byte of a message of 1 KB until the answer, over a session that was dialled
+// ahead; in round trips of the path, of 20 ms.
+func warmMessage() *topology {
+	var legs []lab.Leg
+	for _, name := range []string{"one", "two", "three"} {
+		legs = append(legs, lab.Leg{Name: name, Near: 5 * time.Millisecond, Far: 5 * time.Millisecond, Rate: fast100})
+	}
+	t, o := newOverlay("message", []string{"forward"}, legs...)
+	roundTrips := func(o *overlay, _ file, d delivery) []figure {
+		return []figure{{"", "time", "round trips", d.answered.Seconds() / (2 * (o.legs[0].Near + o.legs[0].Far)).Seconds()}}
+	}
+	t.cases = []variant{o.variant("tcp", run{files: one(1000), figures: roundTrips})}
+	for _, shares := range []string{"none", "2of3", "xor:3"} {
+		t.cases = append(t.cases, o.variant(shares, run{files: one(1000), nodes: o.names(3), flags: []string{"--shares", shares}, figures: roundTrips}))
+	}
+	return t
+}
+
+// nodeDies is the longest time without a byte at the server, with and without a node's death on the way.
+func nodeDies(size int64) *topology {
+	var legs []lab.Leg
+	for _, name := range []string{"one", "two", "three"} {
+		legs = append(legs, lab.Leg{Name: name, Near: 10 * time.Millisecond, Far: 10 * time.Millisecond, Rate: fast100})
+	}
+	t, o := newOverlay("death", []string{"forward"}, legs...)
+	stall := func(o *overlay, _ file, _ delivery) []figure {
+		return []figure{{"", "longest stall", "ms", float64(o.inside.longestStall().Microseconds()) / 1000}}
+	}
+	lives := run{files: one(size), nodes: o.names(3), flags: []string{"--shares", "2of3"}, figures: stall}
+	dies := lives
+	dies.during = func(context.Context, *stage) error {
+		o.nodes["two"].Kill()
+		return nil
+	}
+	died := o.variant("dies", dies)
+	measure := died.measure
+	died.measure = func(ctx context.Context, s *stage, seed int) ([]figure, error) {
+		figures, err := measure(ctx, s, seed)
+		return figures, errors.Join(err, o.startNode(ctx, s, 1))
+	}
+	t.cases = []variant{o.variant("lives", lives), died}
+	return t
+}
+
+// regions are the round trips in ms, from Portugal and on to Ireland, of the places where the paper had nodes, in its
+// order. They are what networks between these places usually have: the paper gives its own (figure 4) only as a drawing.
+var regions = []struct {
+	name      string
+	near, far int
+}{
+	{"frankfurt", 36, 24}, {"virginia", 96, 76}, {"california", 160, 136}, {"oregon", 158, 128},
+	{"tokyo", 236, 212}, {"seoul", 262, 240}, {"singapore", 196, 176}, {"sydney", 296, 274},
+}
+
+// fromPortugal is a leg for plain TCP to Ireland, and one for each node.
+func fromPortugal() []lab.Leg {
+	half := func(ms int) time.Duration { return time.Duration(ms) * time.Millisecond / 2 }
+	legs := []lab.Leg{{Name: direct, Near: half(40), Rate: fast100}}
+	for _, r := range regions {
+		legs = append(legs, lab.Leg{Name: r.name, Near: half(r.near), Far: half(r.far), Rate: fast100})
+	}
+	return legs
+}
+
+// macheteFiles are the sizes of table III, and what the paper has for them in milliseconds.
+var macheteFiles = []struct {
+	name              string
+	bytes             int64
+	tcp, fast, strict float64
+}{
+	{"1B", 1, 49, 81, 97}, {"10B", 10, 49, 95, 94}, {"100B", 100, 49, 87, 98}, {"1KB", 1000, 49, 94, 90},
+	{"10KB", 10_000, 49, 181, 122}, {"100KB", 100_000, 49, 265, 201}, {"1MB", mega, 304, 382, 409},
+	{"10MB", 10 * mega, 1644, 2295, 3106}, {"100MB", 100 * mega, 11556, 18836, 23452}, {"1GB", 1000 * mega, 121069, 172215, 218332},
+}
+
+// macheteRegions is table III and figure 5: the time for files of all sizes against plain TCP, set-up of the session
+// included: over nodes in Frankfurt and California by schedule, and by fast over two to eight nodes, the nearest first.
+func macheteRegions(quick bool) *topology {
+	t, o := newOverlay("regions", []string{"forward"}, fromPortugal()...)
+	var sizes, few []file
+	for _, f := range macheteFiles {
+		if !quick || f.name == "1KB" || f.name == "1MB" {
+			sizes = append(sizes, file{f.name, f.bytes})
+			if f.bytes <= 10*mega {
+				few = append(few, file{f.name, f.bytes})
+			}
+		}
+	}
+	counts := []int{2, 3, 4, 5, 6, 7, 8}
+	if quick {
+		counts = []int{2, 8}
+	}
+	t.cases = []variant{o.variant("tcp", run{files: sizes, figures: elapsed})}
+	for _, schedule := range []string{"fast", "strict"} {
+		t.cases = append(t.cases, o.variant(schedule, run{files: sizes, nodes: diverse, flags: append(striped(schedule, "none"), "--warm", "0"), figures: elapsed}))
+	}
+	for _, n := range counts {
+		t.cases = append(t.cases, o.variant("paths-"+strconv.Itoa(n), run{files: few, nodes: o.names(n), flags: append(striped("fast", "none"), "--warm", "0"), figures: elapsed}))
+	}
+	return t
+}
+
+// diverse are the nodes whose paths had the fewest networks in common in the paper.
+var diverse = []string{"frankfurt", "california"}
+
+// macheteSetup is figure 6: the time to set a session up and take it down against the number of nodes, which are asked at
+// the same time. The set-up ends when the answer to one byte is there, a round trip after the session was up.
+func macheteSetup(quick bool) *topology {
+	counts := []int{1, 2, 3, 4, 5, 6, 7, 8}
+	if quick {
+		counts = []int{2, 8}
+	}
+	t, o := newOverlay("setup", []string{"forward"}, fromPortugal()...)
+	for _, n := range counts {
+		t.cases = append(t.cases, o.variant(strconv.Itoa(n), run{files: one(1), nodes: o.names(n), flags: append(striped("strict", "none"), "--warm", "0"), figures: func(o *overlay, _ file, d delivery) []figure {
+			var farthest time.Duration
+			for _, leg := range o.legs[1 : n+1] {
+				farthest = max(farthest, 2*(leg.Near+leg.Far))
+			}
+			return []figure{milliseconds("up", d.answered-farthest), {"up-rtt", "time", "round trips", d.answered.Seconds()/farthest.Seconds() - 1}, milliseconds("down", d.closed)}
+		}}))
+	}
+	return t
+}
+
+// machetePaper gives what the paper has for a case, relative to plain TCP.
+func machetePaper(name string) *float64 {
+	schedule, size, _ := strings.Cut(strings.TrimPrefix(name, "regions/"), "/")
+	for _, f := range macheteFiles {
+		ratio := map[string]float64{"fast": f.fast / f.tcp, "strict": f.strict / f.tcp}[schedule]
+		if f.name == size && ratio > 0 {
+			return &ratio
+		}
+	}
+	return nil
+}

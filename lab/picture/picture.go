@@ -1,0 +1,258 @@
+package picture
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"heddle/lab"
+	"heddle/lab/peer"
+)
+
+// Options say what is sent, and how.
+type Options struct {
+	// Heddle is the binary.
+	Heddle string
+	// Out is an existing directory for the pictures.
+	Out string
+	// Bytes is about how large the picture is.
+	Bytes int
+	// Ways are those that it is sent by; nil is all of [Ways].
+	Ways []Way
+	// Progress takes a line for each.
+	Progress io.Writer
+}
+
+// Way is a schedule and a scheme of shares.
+type Way struct{ Schedule, Shares string }
+
+// Ways are those of the paper, fast and strict, and ours.
+func Ways() []Way {
+	return []Way{{"fast", "none"}, {"strict", "none"}, {"weighted", "none"}, {"strict", "3of4"}, {"strict", "shamir:3of4"}, {"strict", "xor:4"}}
+}
+
+// Seen is what an observer behind one node could rebuild.
+type Seen struct {
+	Schedule string  `json:"schedule"`
+	Shares   string  `json:"shares"`
+	Bytes    int     `json:"bytes"`
+	Path     string  `json:"path"`
+	Stream   float64 `json:"stream"` // share of the stream whose bytes, or shares of them, passed there
+	Right    float64 `json:"right"`  // share of the pixels that are as in the original
+	PSNR     float64 `json:"psnr_db"`
+	File     string  `json:"file"`
+}
+
+// legs are four ways unlike in rate and delay, as the paper's were.
+func legs() []lab.Leg {
+	ms := time.Millisecond
+	return []lab.Leg{
+		{Name: "frankfurt", Near: 18 * ms, Far: 12 * ms, Rate: 50_000_000}, {Name: "california", Near: 80 * ms, Far: 68 * ms, Rate: 30_000_000},
+		{Name: "tokyo", Near: 118 * ms, Far: 106 * ms, Rate: 20_000_000}, {Name: "sydney", Near: 148 * ms, Far: 137 * ms, Rate: 10_000_000},
+	}
+}
+
+var (
+	endpoint = netip.AddrPortFrom(lab.ServerAddr, peer.StreamPort)
+	local    = netip.MustParseAddrPort("127.0.0.1:2222")
+	program  = netip.MustParseAddrPort("127.0.0.1:9000")
+)
+
+// Run sends the picture by each way, and draws what an observer behind each node has of it.
+func Run(ctx context.Context, o Options) (all []Seen, err error) {
+	if o.Ways == nil {
+		o.Ways = Ways()
+	}
+	work, err := os.MkdirTemp("", "heddle-picture-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
+	in, err := lab.Up(ctx, lab.Overlay("picture", legs()...), lab.Options{Seed: 1})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, in.Down()) }()
+	original := bmp(Draw(o.Bytes))
+	file := filepath.Join(o.Out, "original.bmp")
+	if err := os.WriteFile(file, original, 0o600); err != nil {
+		return nil, err
+	}
+	s, err := newSender(ctx, in, o, work)
+	if err != nil {
+		return nil, err
+	}
+	for _, way := range o.Ways {
+		dir, err := s.send(ctx, way, original)
+		if err != nil {
+			return all, fmt.Errorf("%s, %s: %w", way.Schedule, way.Shares, err)
+		}
+		for _, leg := range legs() {
+			seen, err := s.rebuild(way, leg.Name, dir, file)
+			if err != nil {
+				return all, err
+			}
+			fmt.Fprintf(o.Progress, "%s, shares %s, %s: %.1f%% of the stream, %.1f%% of the pixels\n", way.Schedule, way.Shares, leg.Name, 100*seen.Stream, 100*seen.Right)
+			all = append(all, seen)
+		}
+	}
+	return all, nil
+}
+
+// sender has the nodes and the server.
+type sender struct {
+	in      *lab.Instance
+	options Options
+	work    string
+	made    *peer.Overlay
+	key     string
+	nodes   []string
+	keylog  string
+	arrived chan int
+}
+
+func newSender(ctx context.Context, in *lab.Instance, o Options, work string) (*sender, error) {
+	s := &sender{in: in, options: o, work: work, keylog: filepath.Join(work, "keylog"), arrived: make(chan int, 1)}
+	var err error
+	if s.made, err = peer.NewOverlay(o.Heddle, work); err != nil {
+		return nil, err
+	}
+	if err := s.listen(ctx); err != nil {
+		return nil, err
+	}
+	if _, s.key, err = s.made.StreamServer(ctx, in.Host("server"), endpoint, program); err != nil {
+		return nil, err
+	}
+	for i, leg := range legs() {
+		if _, err := s.made.Node(ctx, in.Host(leg.Name), lab.NodeAddr(i), endpoint, "forward"); err != nil {
+			return nil, err
+		}
+		s.nodes = append(s.nodes, leg.Name)
+	}
+	return s, nil
+}
+
+// listen takes pictures at the server.
+func (s *sender) listen(ctx context.Context) error {
+	var listener net.Listener
+	err := s.in.Host("server").Do(func() (err error) {
+		listener, err = net.Listen("tcp", program.String())
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	context.AfterFunc(ctx, func() { listener.Close() })
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			n, _ := io.Copy(io.Discard, conn)
+			s.arrived <- int(n)
+			conn.Close()
+		}
+	}()
+	return nil
+}
+
+const patience = 2 * time.Minute
+
+// send sends the picture, and gives the directory with a capture from behind each node.
+func (s *sender) send(ctx context.Context, way Way, picture []byte) (dir string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if dir, err = os.MkdirTemp(s.work, "captures-"); err != nil {
+		return "", err
+	}
+	for _, name := range s.nodes {
+		c, err := s.in.Capture(ctx, name, "core", filepath.Join(dir, name+".pcapng"))
+		if err != nil {
+			return "", err
+		}
+		defer func() { err = errors.Join(err, whole(c)) }()
+	}
+	dial, err := s.made.StreamDial(ctx, s.in.Host("client"), local, endpoint, s.key, s.nodes,
+		"--schedule", way.Schedule, "--shares", way.Shares, "--warm", "0", "--keylog", s.keylog)
+	if err != nil {
+		return "", err
+	}
+	defer dial.Stop()
+	var conn net.Conn
+	err = s.in.Host("client").Do(func() error {
+		conn, err = (&net.Dialer{}).DialContext(ctx, "tcp", local.String())
+		return err
+	})
+	if err != nil {
+		return "", err
+	}
+	_, err = conn.Write(picture)
+	if err = errors.Join(err, conn.Close()); err != nil {
+		return "", errors.Join(err, errors.New(dial.Log()))
+	}
+	select {
+	case n := <-s.arrived:
+		if n != len(picture) {
+			return "", fmt.Errorf("%d of %d bytes arrived\n%s", n, len(picture), dial.Log())
+		}
+		return dir, nil
+	case <-ctx.Done():
+		return "", fmt.Errorf("the picture does not arrive: %w\n%s", ctx.Err(), dial.Log())
+	}
+}
+
+// whole ends a capture, which is no evidence where it missed anything.
+func whole(c *lab.Capture) error {
+	count, err := c.Stop()
+	if err == nil && count.Dropped > 0 {
+		err = fmt.Errorf("the capture missed %d packets", count.Dropped)
+	}
+	return err
+}
+
+// rebuild has `heddle observe reconstruct` draw what one observer saw.
+func (s *sender) rebuild(way Way, node, dir, file string) (Seen, error) {
+	name := fmt.Sprintf("%s-%s-%s.png", way.Schedule, safe(way.Shares), node)
+	cmd := exec.Command(s.options.Heddle, "observe", "reconstruct", dir, "--path", node, "--keylog", s.keylog,
+		"--as", "image", "--like", file, "--out", filepath.Join(s.options.Out, name), "--json")
+	out, err := cmd.Output()
+	if err != nil {
+		var failed *exec.ExitError
+		if errors.As(err, &failed) {
+			err = fmt.Errorf("%w\n%s", err, failed.Stderr)
+		}
+		return Seen{}, err
+	}
+	var answer struct {
+		Seen   float64 `json:"seen_bytes"`
+		Length float64 `json:"length_bytes"`
+		Pixels float64 `json:"pixels"`
+		Right  float64 `json:"right_pixels"`
+		PSNR   float64 `json:"psnr_db"`
+	}
+	if err := json.Unmarshal(out, &answer); err != nil {
+		return Seen{}, err
+	}
+	return Seen{Schedule: way.Schedule, Shares: way.Shares, Bytes: s.options.Bytes, Path: node, Stream: answer.Seen / max(answer.Length, 1),
+		Right: answer.Right / max(answer.Pixels, 1), PSNR: answer.PSNR, File: name}, nil
+}
+
+// safe makes a scheme a part of a file's name.
+func safe(shares string) string {
+	text := []byte(shares)
+	for i, b := range text {
+		if b == ':' {
+			text[i] = '-'
+		}
+	}
+	return string(text)
+}

@@ -1,0 +1,70 @@
+package lab
+
+import (
+	"fmt"
+	"net/netip"
+	"time"
+)
+
+// Leg is the way over one overlay node in a world of [Overlay].
+type Leg struct {
+	// Name is what the node's host is called.
+	Name string
+	// Near is the delay each way between the client and the node, and Far that between the node and the server.
+	Near, Far time.Duration
+	// Rate is that of the link between the client and the node, in bit/s each way; 0 is no limit.
+	Rate int64
+}
+
+// Way is the name of the link between the client and the node, and of the client's device on it.
+func (l Leg) Way() string { return "to-" + l.Name }
+
+// NodeAddr is the address of the node of leg i in a world of [Overlay], from 0, that the client sees.
+func NodeAddr(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, 101, byte(i + 1), 1}) }
+
+// ClientAddr is the client's address on the way to the node of leg i in a world of [Overlay], from 0.
+func ClientAddr(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, 101, byte(i + 1), 2}) }
+
+// Overlay has a client, a server, and between them an overlay node for each leg, on a way of its own:
+//
+//	                    +-----------+
+//	      10.101.1.2 ===| one       |=== 10.100.1.2
+//	     /    to-one    +-----------+    far-one   \
+//	+--------+                                   +------+        +--------+
+//	| client |                                   | core |--------| server |
+//	+--------+                                   +------+        +--------+
+//	     \              +-----------+              /         192.0.2.1
+//	      10.101.2.2 ===| two       |=== 10.100.2.2
+//	                    +-----------+
+//
+// Nodes forward packets too, so that plain TCP can take the same ways: the default route is over the first leg, and a
+// socket bound to a device gets out by that one.
+func Overlay(name string, legs ...Leg) World {
+	w := World{Name: name, Client: "client", About: fmt.Sprintf("client and server with %d overlay nodes between them", len(legs)),
+		Names: []NameSpec{{"server.example", ServerAddr}}}
+	client, core := HostSpec{Name: "client"}, HostSpec{Name: "core", Router: true}
+	for i, leg := range legs {
+		near, far := fmt.Sprintf("10.101.%d.", i+1), fmt.Sprintf("10.100.%d.", i+1)
+		w.Links = append(w.Links, LinkSpec{
+			Name: leg.Way(),
+			A:    End{"client", leg.Way(), prefixes(near + "2/24")},
+			B:    End{leg.Name, "client", prefixes(near + "1/24")},
+		}.Both(Shape{Delay: leg.Near, Rate: leg.Rate}), LinkSpec{
+			Name: "far-" + leg.Name,
+			A:    End{leg.Name, "core", prefixes(far + "1/24")},
+			B:    End{"core", leg.Name, prefixes(far + "2/24")},
+		}.Both(Shape{Delay: leg.Far}))
+		all := netip.MustParsePrefix("0.0.0.0/0")
+		client.Routes = append(client.Routes, Route{all, netip.MustParseAddr(near + "1"), leg.Way(), 100 * (i + 1)})
+		w.Hosts = append(w.Hosts, HostSpec{Name: leg.Name, Router: true, Routes: []Route{{all, netip.MustParseAddr(far + "2"), "core", 0}}})
+		core.Routes = append(core.Routes, Route{netip.MustParsePrefix(near + "0/24"), netip.MustParseAddr(far + "1"), leg.Name, 0})
+	}
+	w.Links = append(w.Links, LinkSpec{
+		Name: "server",
+		A:    End{"core", "server", prefixes("192.0.2.254/24")},
+		B:    End{"server", "core", prefixes("192.0.2.1/24")},
+	})
+	server := HostSpec{Name: "server", Routes: []Route{{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParseAddr("192.0.2.254"), "core", 0}}}
+	w.Hosts = append([]HostSpec{client, core, server}, w.Hosts...)
+	return w
+}
