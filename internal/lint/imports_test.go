@@ -29,6 +29,8 @@ var rules = []struct {
 		"what an observer saw is computed from captures, not from the word of the plane that sent it"},
 	{planes, []string{"config", "lab", "cmd"},
 		"a plane takes values, so that it serves a flag, a file and a test alike"},
+	{[]string{"board"}, slices.Concat(planes, []string{"schedule", "observe", "config", "cmd"}),
+		"planes find each other by the board through cmd, so it knows none of them"},
 	{[]string{"config"}, []string{"lab", "cmd"},
 		"config reads what people write; it starts nothing"},
 	{[]string{"lab"}, slices.Concat(planes, []string{"schedule", "config", "cmd"}),
@@ -48,10 +50,24 @@ type goPackage struct {
 	GoFiles                            []string
 }
 
-func packages(t *testing.T) []goPackage {
+// modules are the directories of Go modules: one for Heddle, and one for what would bring hundreds of modules along.
+var modules = []string{root, root + "/board/bft"}
+
+func packages(t *testing.T) (all []goPackage) {
+	t.Helper()
+	for _, dir := range modules {
+		all = append(all, packagesIn(t, dir)...)
+	}
+	if len(all) < 5 {
+		t.Fatalf("only %d packages: is this the root of the tree?", len(all))
+	}
+	return all
+}
+
+func packagesIn(t *testing.T, dir string) (all []goPackage) {
 	t.Helper()
 	list := exec.Command("go", "list", "-json=ImportPath,Dir,Name,Doc,Imports,TestImports,XTestImports,GoFiles", "./...")
-	list.Dir = root
+	list.Dir = dir
 	out, err := list.Output()
 	if err != nil {
 		var failed *exec.ExitError
@@ -60,7 +76,6 @@ func packages(t *testing.T) []goPackage {
 		}
 		t.Fatal(err)
 	}
-	var all []goPackage
 	for decoder := json.NewDecoder(strings.NewReader(string(out))); ; {
 		var p goPackage
 		if err := decoder.Decode(&p); errors.Is(err, io.EOF) {
@@ -69,9 +84,6 @@ func packages(t *testing.T) []goPackage {
 			t.Fatal(err)
 		}
 		all = append(all, p)
-	}
-	if len(all) < 5 {
-		t.Fatalf("only %d packages: is this the root of the tree?", len(all))
 	}
 	return all
 }
@@ -130,6 +142,8 @@ func TestRules(t *testing.T) {
 		{"heddle/split", "heddle/stripe", true},
 		{"heddle/split/tunnel", "heddle/path/wgconf", false},
 		{"heddle/split", "heddle/cmd/heddle/internal/control", true},
+		{"heddle/board/registry", "heddle/overlay/node", true},
+		{"heddle/board/bft", "heddle/lab", false},
 		{"heddle/config", "heddle/split", false},
 		{"heddle/config", "heddle/lab", true},
 		{"heddle/lab/peer", "heddle/split", true},
