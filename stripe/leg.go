@@ -132,8 +132,12 @@ func (l *leg) fall(err error) {
 	defer c.running.Done()
 	l.link = nil
 	l.why = l.explain(err)
-	if still := time.Since(l.pace.last); l.health.verdict == "" && l.queue.len() > 0 && still > silentAfter/2 {
-		l.why += fmt.Sprintf("; it took nothing for %v", still.Round(time.Second)) // so the other side took it for dead
+	if still := time.Since(l.pace.last); l.health.verdict == "" && l.queue.len() > 0 { // the other side may have taken it for dead
+		if still > silentAfter/2 {
+			l.why += fmt.Sprintf("; it was too slow and took nothing for %v", still.Round(time.Second))
+		} else if r := l.pace.rate; r > 0 && r < 4*float64(c.minRate) {
+			l.why += fmt.Sprintf("; it was too slow: %.1f kB/s", r/1000)
+		}
 	}
 	if !c.finished {
 		c.log.Warn("path down", "session", c.name(), "path", l.name, "why", l.why)
@@ -165,7 +169,7 @@ func (l *leg) resume(theirs uint64) error {
 	l.queued = 0
 	for _, f := range again {
 		if f.number < theirs || f.unit < l.c.out.confirmed {
-			giveBuffer(f.buf)
+			l.c.release(f)
 			continue
 		}
 		l.count.up.Again++
@@ -185,7 +189,7 @@ func (l *leg) enqueue(f frame) {
 // retire lets go of what the other side has: units before the one given.
 func (l *leg) retire(units uint64) {
 	for l.sent.len() > l.busy && l.sent.at(0).unit < units {
-		giveBuffer(l.sent.pop().buf)
+		l.c.release(l.sent.pop())
 	}
 	if l.c.scheme.None() || l.c.waits() && l.link != nil {
 		return
@@ -193,7 +197,7 @@ func (l *leg) retire(units uint64) {
 	for l.queue.len() > 0 && l.queue.at(0).unit < units {
 		f := l.queue.pop()
 		l.queued -= len(f.buf)
-		giveBuffer(f.buf)
+		l.c.release(f)
 		if f.number == 0 {
 			l.count.up.Skipped++
 			l.lastSkip = time.Now()

@@ -97,6 +97,9 @@ func (l *leg) data(body []byte) error {
 	if c.observe != nil {
 		c.observe(l.index, d)
 	}
+	if c.tamper != nil {
+		c.tamper(l.index, payload)
+	}
 	if !c.started && c.degrade {
 		c.begin() // the side that dialled goes on with what it has
 	}
@@ -104,17 +107,16 @@ func (l *leg) data(body []byte) error {
 		return err
 	}
 	l.arrived(len(body))
-	switch a := c.in.units[d.Unit]; {
-	case d.Frame < l.received || d.Unit < c.in.next || a != nil && a.whole != nil:
-		l.received = max(l.received, d.Frame+1)
-		if d.Unit >= c.in.next || c.scheme.None() {
+	a := c.in.units[d.Unit]
+	if d.Frame < l.received || d.Unit < c.in.next || a != nil && a.whole != nil {
+		if c.scheme.None() || d.Frame < l.received {
 			l.count.down.Again++
 		}
+		l.received = max(l.received, d.Frame+1)
 		giveBuffer(body)
 		return nil
 	}
 	l.received = d.Frame + 1
-	a := c.in.units[d.Unit]
 	if a == nil {
 		a = &arrival{offset: d.Offset, size: int(d.Size)}
 		c.in.units[d.Unit] = a
@@ -265,7 +267,7 @@ func (c *Conn) advance(l *leg) error {
 			break
 		}
 		if a.offset != in.offset {
-			return c.violated(l, "unit %d is at %d, not at %d", in.next, in.offset, a.offset)
+			return c.violated(l, "unit %d is at %d, not at %d", in.next, a.offset, in.offset)
 		}
 		delete(in.units, in.next)
 		in.next++

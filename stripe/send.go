@@ -30,6 +30,7 @@ type sender struct {
 	ring
 	unit, offset     uint64 // the next unit's number, and place in the stream
 	confirmed, limit uint64 // as the other side's acks say
+	held, most       int    // bytes in frames that the other side did not confirm, and how many there may be
 	turn             int    // who gets the odd byte next
 	closing          bool
 	fin              *segment.Fin
@@ -51,6 +52,11 @@ func (c *Conn) prepareSender() error {
 	s.limit, s.drawn = initialLimit, -1
 	s.wake, s.writable = make(chan struct{}, 1), make(chan struct{}, 1)
 	var err error
+	s.most = c.settings.window
+	if unit := c.scheme.Capacity(c.payload()); !c.scheme.None() {
+		s.most = (c.settings.window/unit + 1) * c.scheme.N * c.segment
+	}
+	s.most = max(s.most, 2*row)
 	if !c.scheme.None() {
 		s.codec, err = c.scheme.NewCodec()
 		return err
@@ -99,7 +105,7 @@ func (c *Conn) cut() {
 func (c *Conn) plan() []piece {
 	s := &c.out
 	pending := min(s.pending(), int(min(s.limit-s.offset, 1<<30)))
-	if pending == 0 || !c.sending() || s.unit+uint64(len(c.legs)) > s.confirmed+segment.MaxAhead {
+	if pending == 0 || !c.sending() || s.held >= s.most || s.unit+uint64(len(c.legs)) > s.confirmed+segment.MaxAhead {
 		return nil
 	}
 	if !c.scheme.None() {
@@ -295,6 +301,7 @@ func (c *Conn) hand(row []piece, frames []frame, taken int) {
 	s.unit = frames[len(frames)-1].unit + 1
 	for i, p := range row {
 		l := c.legs[p.leg]
+		s.held += len(frames[i].buf)
 		l.enqueue(frames[i])
 		wake(l.wake)
 	}
@@ -302,6 +309,12 @@ func (c *Conn) hand(row []piece, frames []frame, taken int) {
 		c.rebalance()
 	}
 	wake(s.writable)
+}
+
+// release lets go of a frame that is not needed any more. c.mu is held.
+func (c *Conn) release(f frame) {
+	c.out.held -= len(f.buf)
+	giveBuffer(f.buf)
 }
 
 // endStream says that the stream is at its end, once all of it is cut. c.mu is held.
@@ -338,7 +351,7 @@ func (c *Conn) rebalance() {
 		l.queued = 0
 		for _, f := range moved {
 			if f.unit < c.out.confirmed {
-				giveBuffer(f.buf)
+				c.release(f)
 				continue
 			}
 			f.number = 0

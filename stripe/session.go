@@ -84,6 +84,7 @@ type Conn struct {
 	failure  error                         // why it is over, where that was not in order
 	told     bool                          // the other side ended it
 	observe  func(leg int, d segment.Data) // for tests: each segment that arrives
+	tamper   func(leg int, payload []byte) // for tests: changes what arrives behind its TLS
 	local    net.Addr
 }
 

@@ -70,7 +70,8 @@ type Options struct {
 	Degrade bool
 	// Patience is how long a session that cannot go on waits for its paths; 0 is [DefaultPatience].
 	Patience time.Duration
-	// Window is how many bytes this side takes that were not read yet, or wait for others; 0 is [DefaultWindow].
+	// Window is how many bytes of each direction this side holds at most: those that were not read yet or wait for others,
+	// and those that the peer did not confirm; 0 is [DefaultWindow].
 	Window int
 	// MinRate is the rate in bytes per second that a path with something to send must keep, or it is dropped and
 	// dialled anew; 0 is [DefaultMinRate], below 0 is none.
