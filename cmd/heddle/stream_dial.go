@@ -35,6 +35,11 @@ waits for that path; --degrade allows otherwise. With --shares, paths may die
 without a pause as long as enough are left. --warm sessions are dialled ahead,
 so that a new connection waits for no handshake.
 
+With --plane mptcp the kernel's MPTCP carries it in place of Heddle, by nodes in
+mode nat; with mptcp-nat by rules for each source address, as MACHETE did. The
+kernel has one scheduler, sends a short message by one path alone, and FAILS
+OPEN: what a dying path held goes by the others. Both need CAP_NET_ADMIN.
+
 What it hides: who watches one path gets a part of each connection's ciphertext;
 with --shares fewer paths than it takes to restore it tell nothing about the
 content, and with shamir: or xor: even where ciphers are broken. It prints what
@@ -51,6 +56,9 @@ whole, as ciphertext, from who sees all paths, such as the peer's own network.`,
 				}
 			} else {
 				d.Name = args[0]
+			}
+			if err := keptBoard(&d.Stripe); err != nil {
+				return err
 			}
 			if err := d.Check(); err != nil {
 				return usageError{err}
@@ -125,7 +133,7 @@ func runStreamDial(ctx context.Context, d config.StreamDial, out, talk io.Writer
 	if keylog != nil {
 		defer keylog.Close()
 	}
-	dialer, err := newStripeDialer(d.Stripe, d.Name, keylog, talk)
+	dialer, err := newStripeDialer(ctx, d.Stripe, d.Name, keylog, talk)
 	if err != nil {
 		return err
 	}
@@ -138,7 +146,7 @@ func runStreamDial(ctx context.Context, d config.StreamDial, out, talk io.Writer
 	since := time.Now()
 	status := func() control.Stream {
 		s := poolStatus(pool)
-		s.Role, s.Service, s.Listen, s.To, s.Since = "dial", d.Name, fronts.String(), d.To, since
+		s.Role, s.Service, s.Listen, s.To, s.Since = "dial", d.Name, fronts.String(), dialer.to, since
 		return s
 	}
 	return controlled(ctx, "dial-"+d.Name, status, func(ctx context.Context) error {
@@ -149,7 +157,7 @@ func runStreamDial(ctx context.Context, d config.StreamDial, out, talk io.Writer
 		pool.Put(first)
 		fmt.Fprintln(out, "claim:", first.Claim())
 		s := first.Status()
-		fmt.Fprintf(out, "%s is up: listening on %s, to %s over %s, %s\n", d.Name, fronts, d.To, count(len(s.Paths), "path"), cutText(s))
+		fmt.Fprintf(out, "%s is up: listening on %s, to %s over %s, %s\n", d.Name, fronts, dialer.to, count(len(s.Paths), "path"), cutText(s))
 		ctx, stop := quietly(ctx, dialer.quiet)
 		defer stop()
 		return serveFronts(ctx, fronts, &relay.Front{Pool: pool, Log: dialer.options.Log})

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -44,6 +45,8 @@ func (k kernelStream) bySource() bool { return k.stripe.Plane == config.PlaneMPT
 // kernelWay is a path of such a stream: a node, a lease there, and where this machine leaves for it.
 type kernelWay struct {
 	name   string
+	rides  bool   // another path
+	device string // to leave by, or empty where the routes decide
 	client *pathnode.Client
 	seen   *seenDialer
 	lease  pathnode.NATLease
@@ -76,7 +79,7 @@ func dialKernel(ctx context.Context, k kernelStream, to netip.AddrPort) (stream,
 	o := mptcp.Options{Identity: k.identity, Peer: peer, Service: k.service, MinPaths: k.stripe.MinPaths, Degrade: k.stripe.Degrade,
 		Patience: k.stripe.Patience, SetPathManager: k.stripe.SetPathManager, Log: k.log, KeyLog: k.keylog}
 	for _, w := range ways {
-		s := mptcp.Subflow{Name: w.name, To: w.at(), From: w.seen.local.Addr()}
+		s := mptcp.Subflow{Name: w.name, To: w.at(), From: w.seen.local.Addr(), Device: w.device}
 		if k.bySource() {
 			s.To = to
 		}
@@ -127,7 +130,7 @@ func (k kernelStream) ways() ([]*kernelWay, error) {
 		if err != nil {
 			return nil, err
 		}
-		w := &kernelWay{name: spec.Name, seen: &seenDialer{Path: base}}
+		w := &kernelWay{name: spec.Name, rides: spec.Base != "", seen: &seenDialer{Path: base}}
 		if w.client, err = pathnode.NewClient(pass, k.identity, w.seen); err != nil {
 			return nil, err
 		}
@@ -182,6 +185,11 @@ func (k kernelStream) leaseAll(ctx context.Context, ways []*kernelWay, to netip.
 
 func (k kernelStream) leaseOne(ctx context.Context, w *kernelWay, to netip.AddrPort, port uint16) (err error) {
 	w.lease, err = w.client.Lease(ctx, pathnode.NATRequest{To: to, Listen: port, TTL: int(leaseTTL / time.Second)})
+	if w.rides && w.device == "" { // what it rode to the node holds on to a device, and so do the kernel's packets
+		if device, known := strings.CutPrefix(w.seen.Describe().Observer, "if:"); known {
+			w.device = device
+		}
+	}
 	if err == nil && w.at().Addr().Is4() != to.Addr().Is4() {
 		err = &path.Error{What: "path " + w.name, Why: fmt.Sprintf("its node is at %v and the peer at %v: one is IPv4, the other IPv6", w.at().Addr(), to.Addr())}
 	}

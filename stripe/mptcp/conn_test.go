@@ -284,6 +284,29 @@ func TestDegradeGoesOn(t *testing.T) {
 	}
 }
 
+// A subflow leaves by its device, whatever the routes say.
+func TestSubflowLeavesByItsDevice(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.do(w.client, func() error { return routeBy("c1", serverAddr(2).Addr()) })
+	client, server := w.pair(Options{Subflows: []Subflow{{Name: "a", To: serverAddr(1), Device: "c1"}, {Name: "b", To: serverAddr(2), Device: "c2"}}})
+	go io.Copy(io.Discard, server)
+	if _, err := client.Write(make([]byte, 8<<20)); err != nil {
+		t.Fatal(err)
+	}
+	if err := client.drain(); err != nil {
+		t.Fatal(err)
+	}
+	s, sent := client.Status(), w.sent("c2")
+	if of := s.Paths[1].Up.Bytes; of == 0 || sent < of {
+		t.Errorf("c2 sent %d bytes, the subflow %d", sent, of)
+	}
+	_, err := w.dial(Options{Subflows: []Subflow{{Name: "a", To: serverAddr(1), Device: "c9"}}, Identity: fresh(t), Peer: fresh(t).Key()})
+	if err == nil {
+		t.Error("a device that is not there was taken")
+	}
+}
+
 func TestStrangersStayOutside(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

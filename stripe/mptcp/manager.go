@@ -33,6 +33,7 @@ const (
 	attrAddr4  = 3
 	attrAddr6  = 4
 	attrPort   = 5 // u16
+	attrDevice = 7 // s32
 )
 
 func ask(command uint8, attrs ...*nl.RtAttr) ([][]byte, error) {
@@ -49,10 +50,14 @@ func ask(command uint8, attrs ...*nl.RtAttr) ([][]byte, error) {
 }
 
 // create has the kernel add a subflow from an address of this machine to an address. id tells the subflow's own address
-// from others of the connection; the first subflow's is 0. A nil error says that the kernel tries.
-func create(token uint32, id uint8, from netip.Addr, to netip.AddrPort) error {
-	_, err := ask(commandSubflowCreate, nl.NewRtAttr(attrToken, nl.Uint32Attr(token)),
-		end(attrAddr, id, netip.AddrPortFrom(from, 0)), end(attrAddrRemote, 0, to))
+// from others of the connection; the first subflow's is 0. device is the index of the device to leave by, or 0. A nil error
+// says that the kernel tries.
+func create(token uint32, id uint8, from netip.Addr, device int, to netip.AddrPort) error {
+	local := end(attrAddr, id, netip.AddrPortFrom(from, 0))
+	if device != 0 {
+		local.AddRtAttr(attrDevice, nl.Uint32Attr(uint32(device)))
+	}
+	_, err := ask(commandSubflowCreate, nl.NewRtAttr(attrToken, nl.Uint32Attr(token)), local, end(attrAddrRemote, 0, to))
 	return err
 }
 

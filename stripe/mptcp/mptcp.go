@@ -48,6 +48,8 @@ type Subflow struct {
 	To netip.AddrPort
 	// From is the address of this machine that it leaves from; the zero address leaves that to the routes.
 	From netip.Addr
+	// Device is the device that it leaves by; empty leaves that to the routes.
+	Device string
 }
 
 // Options say how a connection is made.
@@ -142,7 +144,9 @@ func (o *Options) connect(ctx context.Context) (*net.TCPConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := net.Dialer{KeepAliveConfig: keepAlive(o.Patience), Control: func(string, string, syscall.RawConn) error { return giveBack() }}
+	d := net.Dialer{KeepAliveConfig: keepAlive(o.Patience), Control: func(_, _ string, raw syscall.RawConn) error {
+		return errors.Join(giveBack(), bindTo(raw, first.Device))
+	}}
 	d.SetMultipathTCP(true)
 	if first.From.IsValid() {
 		d.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(first.From, 0))
@@ -163,6 +167,29 @@ func (o *Options) connect(ctx context.Context) (*net.TCPConn, error) {
 	return tcp, nil
 }
 
+// bindTo ties a socket to a device before it is bound.
+func bindTo(raw syscall.RawConn, device string) error {
+	if device == "" {
+		return nil
+	}
+	return socket{raw}.do(func(fd int) error { return unix.BindToDevice(fd, device) })
+}
+
+// devices looks up what subflows leave by.
+func devices(ways []*way, all []Subflow) error {
+	for i, s := range all {
+		if s.Device == "" {
+			continue
+		}
+		device, err := net.InterfaceByName(s.Device)
+		if err != nil {
+			return &path.Error{What: "path " + s.Name, Why: "there is no device " + s.Device, Err: err}
+		}
+		ways[i].device = device.Index
+	}
+	return nil
+}
+
 // keepAlive has the kernel notice that a subflow on which nothing is to be sent is dead.
 func keepAlive(patience time.Duration) net.KeepAliveConfig {
 	return net.KeepAliveConfig{Enable: true, Idle: max(patience/4, time.Second), Interval: max(patience/8, time.Second), Count: 3}
@@ -181,6 +208,9 @@ func (o *Options) begin(ctx context.Context, tcp *net.TCPConn, secure *tls.Conn)
 	}
 	c.peer, c.service = o.Peer, o.Service
 	c.subflows = newWays(o.Subflows, tcp.LocalAddr().(*net.TCPAddr).AddrPort().Addr().Unmap())
+	if err := devices(c.subflows, o.Subflows); err != nil {
+		return nil, err
+	}
 	h := hello{paths: len(o.Subflows), min: o.MinPaths, degrade: o.Degrade, service: o.Service}
 	if _, err := secure.Write(h.encode()); err != nil {
 		return nil, c.broken(err)

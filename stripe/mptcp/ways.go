@@ -20,6 +20,7 @@ type way struct {
 	from   netip.Addr // chosen, or the zero address
 	source netip.Addr // where it is to leave from
 	id     uint8      // of its source address
+	device int        // to leave by, or 0
 
 	current subflow // as last seen
 	dialled bool    // the kernel has one that is not up yet
@@ -96,7 +97,7 @@ func (w *way) dial(token uint32, now time.Time) error {
 	if w.State == stateUp || w.State == stateStalled || w.dialled || now.Sub(w.tried) < retryAfter {
 		return nil
 	}
-	if err := create(token, w.id, w.source, w.to); err != nil {
+	if err := create(token, w.id, w.source, w.device, w.to); err != nil {
 		if !errors.Is(err, unix.ENOTCONN) {
 			w.tried = now
 		}

@@ -115,3 +115,25 @@ func (w *world) pathManager() (value string) {
 	})
 	return value
 }
+
+// routeBy sends what goes to an address by a device.
+func routeBy(device string, to netip.Addr) error {
+	link, err := netlink.LinkByName(device)
+	if err != nil {
+		return err
+	}
+	return netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: &net.IPNet{IP: to.AsSlice(), Mask: net.CIDRMask(32, 32)}, Scope: netlink.SCOPE_LINK})
+}
+
+// sent counts what left the client by a device.
+func (w *world) sent(device string) (bytes uint64) {
+	w.t.Helper()
+	w.do(w.client, func() error {
+		link, err := netlink.LinkByName(device)
+		if err == nil {
+			bytes = link.Attrs().Statistics.TxBytes
+		}
+		return err
+	})
+	return bytes
+}
