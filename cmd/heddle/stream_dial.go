@@ -57,9 +57,6 @@ whole, as ciphertext, from who sees all paths, such as the peer's own network.`,
 			} else {
 				d.Name = args[0]
 			}
-			if err := keptBoard(&d.Stripe); err != nil {
-				return err
-			}
 			if err := d.Check(); err != nil {
 				return usageError{err}
 			}
@@ -133,7 +130,7 @@ func runStreamDial(ctx context.Context, d config.StreamDial, out, talk io.Writer
 	if keylog != nil {
 		defer keylog.Close()
 	}
-	dialer, err := newStripeDialer(ctx, d.Stripe, d.Name, keylog, talk)
+	dialer, err := newStripeDialer(d.Stripe, d.Name, keylog, talk)
 	if err != nil {
 		return err
 	}
@@ -146,7 +143,7 @@ func runStreamDial(ctx context.Context, d config.StreamDial, out, talk io.Writer
 	since := time.Now()
 	status := func() control.Stream {
 		s := poolStatus(pool)
-		s.Role, s.Service, s.Listen, s.To, s.Since = "dial", d.Name, fronts.String(), dialer.to, since
+		s.Role, s.Service, s.Listen, s.To, s.Since = "dial", d.Name, fronts.String(), d.To, since
 		return s
 	}
 	return controlled(ctx, "dial-"+d.Name, status, func(ctx context.Context) error {
@@ -157,7 +154,7 @@ func runStreamDial(ctx context.Context, d config.StreamDial, out, talk io.Writer
 		pool.Put(first)
 		fmt.Fprintln(out, "claim:", first.Claim())
 		s := first.Status()
-		fmt.Fprintf(out, "%s is up: listening on %s, to %s over %s, %s\n", d.Name, fronts, dialer.to, count(len(s.Paths), "path"), cutText(s))
+		fmt.Fprintf(out, "%s is up: listening on %s, to %s over %s, %s\n", d.Name, fronts, d.To, count(len(s.Paths), "path"), cutText(s))
 		ctx, stop := quietly(ctx, dialer.quiet)
 		defer stop()
 		return serveFronts(ctx, fronts, &relay.Front{Pool: pool, Log: dialer.options.Log})
