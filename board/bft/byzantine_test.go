@@ -106,14 +106,14 @@ func TestOneIsByzantine(t *testing.T) {
 		f.kill(i)
 	}
 	// The first has lost what its system had not written yet; CometBFT's blocks are synced to the disk.
-	if err := os.RemoveAll(filepath.Join(f.dir, "0", dirData, "board.db")); err != nil {
+	if err := os.RemoveAll(filepath.Join(f.home(0), dirData, "board.db")); err != nil {
 		t.Fatal(err)
 	}
 	begin := time.Now()
 	f.startAll()
 	u.check()
 	t.Logf("all were back with every tuple after %v", time.Since(begin).Round(time.Millisecond))
-	if s, _, err := AskStatus(t.Context(), filepath.Join(f.dir, "0")); err != nil || s.Tuples != len(u.want) {
+	if s, _, err := AskStatus(t.Context(), f.home(0)); err != nil || s.Tuples != len(u.want) {
 		t.Errorf("the one that lost its state has %d tuples of %d, %v", s.Tuples, len(u.want), err)
 	}
 	u.mustPut("after")

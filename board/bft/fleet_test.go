@@ -129,6 +129,8 @@ func loopback(t *testing.T) []string {
 
 func here(_ int, program string) *exec.Cmd { return exec.Command(program) }
 
+func (f *fleet) home(i int) string { return filepath.Join(f.dir, fmt.Sprint(i)) }
+
 // start starts a replica, and waits until clients can come.
 func (f *fleet) start(i int, fault string) {
 	f.t.Helper()
@@ -145,7 +147,7 @@ func (f *fleet) startLater(i int, fault string) (wait func() error) {
 		f.t.Fatal(err)
 	}
 	p := &process{Cmd: f.command(i, program), log: &lockedBuffer{}}
-	p.Env = append(os.Environ(), replicaHome+"="+filepath.Join(f.dir, fmt.Sprint(i)), replicaFault+"="+fault)
+	p.Env = append(os.Environ(), replicaHome+"="+f.home(i), replicaFault+"="+fault)
 	p.Stderr = p.log
 	if p.stdin, err = p.StdinPipe(); err != nil {
 		f.t.Fatal(err)

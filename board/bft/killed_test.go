@@ -2,7 +2,6 @@ package bft
 
 import (
 	"fmt"
-	"path/filepath"
 	"testing"
 	"time"
 )
@@ -13,6 +12,8 @@ func TestKilled(t *testing.T) {
 	f.startAll()
 	u := f.user(30 * time.Second)
 	u.mustPut("first")
+	f.checkWaits()
+	f.checkClock()
 	median4 := u.putMany("four", 12)
 	f.kill(3)
 	median3 := u.putMany("three", 12)
@@ -49,7 +50,7 @@ func (u *user) putMany(name string, n int) time.Duration {
 func (f *fleet) caughtUp(i int, limit time.Duration) {
 	f.t.Helper()
 	for begin := time.Now(); ; time.Sleep(100 * time.Millisecond) {
-		_, detail, err := askStatus(f.t.Context(), filepath.Join(f.dir, fmt.Sprint(i)), f.dial)
+		_, detail, err := askStatus(f.t.Context(), f.home(i), f.dial)
 		up := 0
 		for _, p := range detail.Peers {
 			if p.Up && p.Height <= detail.Height && p.Height > 0 {
