@@ -1,0 +1,276 @@
+// Package registry says in tuples what overlay nodes and devices are, and reads it back.
+//
+// A [Node] or [Stream] is known by its key, and its tuple counts only if that key signed it. Names are for people: nobody
+// hands them out, so two may have one, and then whoever asks by name is told. [Keep] registers and renews; a [Directory] is
+// the list of what there is, which a [Cache] remembers for when the board cannot be reached. Do not take being listed for
+// being trusted: whoever may write to the board is listed.
+package registry
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"heddle/board/space"
+	"heddle/path"
+	"heddle/path/identity"
+)
+
+// The first fields of the tuples.
+const (
+	kindNode   = "heddle-node"
+	kindStream = "heddle-stream"
+)
+
+// Node is an overlay node. Its tuple is (heddle-node, name, key, addresses in JSON, modes with commas, ASN).
+type Node struct {
+	Name      string       `json:"name"`
+	Key       identity.Key `json:"key"`
+	Addresses []string     `json:"addresses"` // HOST:PORT
+	Modes     []string     `json:"modes"`     // forward, nat
+	ASN       uint32       `json:"asn,omitempty"`
+	Entry     `json:"registration"`
+}
+
+// Stream is a device where a service can be dialled. Its tuple is (heddle-stream, name, key, addresses in JSON).
+type Stream struct {
+	Name      string       `json:"name"`
+	Key       identity.Key `json:"key"`
+	Addresses []string     `json:"addresses"` // HOST:PORT
+	Entry     `json:"registration"`
+}
+
+// Entry is what the board says of a registration; it is zero for one that is to be made.
+type Entry struct {
+	ID    space.ID  `json:"id"`
+	Until time.Time `json:"until"` // when its lease ends, by the board's clock
+}
+
+// Registration is a [Node] or a [Stream].
+type Registration interface {
+	label() (kind, name string, key identity.Key)
+	fields() (space.Tuple, error)
+}
+
+func (n Node) label() (kind, name string, key identity.Key)   { return kindNode, n.Name, n.Key }
+func (s Stream) label() (kind, name string, key identity.Key) { return kindStream, s.Name, s.Key }
+
+func (n Node) fields() (space.Tuple, error) {
+	for _, mode := range n.Modes {
+		if !isName(mode) {
+			return nil, fmt.Errorf("%.80q is no mode", mode)
+		}
+	}
+	if len(n.Modes) > 8 {
+		return nil, errors.New("it has more than 8 modes")
+	}
+	tuple, err := common(n, n.Addresses)
+	return append(tuple, space.String(strings.Join(n.Modes, ",")), space.Int(int64(n.ASN))), err
+}
+
+func (s Stream) fields() (space.Tuple, error) { return common(s, s.Addresses) }
+
+func common(r Registration, addresses []string) (space.Tuple, error) {
+	kind, name, key := r.label()
+	if err := check(name, addresses); err != nil {
+		return nil, err
+	}
+	raw, err := json.Marshal(addresses)
+	return space.Tuple{space.String(kind), space.String(name), space.Bytes(key.Bytes()), space.String(string(raw))}, err
+}
+
+// named means all registrations of one name.
+func named(r Registration) space.Template {
+	kind, name, _ := r.label()
+	template := space.Template{space.String(kind), space.String(name), space.AnyOf(space.TypeBytes), space.AnyOf(space.TypeString)}
+	if kind == kindNode {
+		template = append(template, space.AnyOf(space.TypeString), space.AnyOf(space.TypeInt))
+	}
+	return template
+}
+
+const maxAddresses = 16
+
+var namePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
+
+// isName keeps to what can be written in a path and shown in a terminal.
+func isName(text string) bool { return namePattern.MatchString(text) }
+
+func check(name string, addresses []string) error {
+	if !isName(name) {
+		return fmt.Errorf("%.80q is no name: it has 1 to 63 letters, digits, '.', '_' and '-'", name)
+	}
+	if len(addresses) == 0 || len(addresses) > maxAddresses {
+		return fmt.Errorf("it has %d addresses, and not 1 to %d", len(addresses), maxAddresses)
+	}
+	for _, address := range addresses {
+		host, port, err := net.SplitHostPort(address)
+		if n, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil || n == 0 || !isHost(host) {
+			return fmt.Errorf("%.80q is not HOST:PORT", address)
+		}
+	}
+	return nil
+}
+
+var hostPattern = regexp.MustCompile(`^[A-Za-z0-9:][A-Za-z0-9.:_%-]{0,252}$`)
+
+func isHost(host string) bool { return hostPattern.MatchString(host) }
+
+// Directory is who is registered.
+type Directory struct {
+	Nodes   []Node   `json:"nodes"`
+	Streams []Stream `json:"streams"`
+	// Ignored counts tuples that say they are registrations, and are not signed by the key that they name, or are not as
+	// they should be.
+	Ignored int       `json:"ignored"`
+	Read    time.Time `json:"read"` // when the board said so, by this device's clock
+	// Cached is why the list is an old one: the board could not be reached.
+	Cached string `json:"cached,omitempty"`
+}
+
+// Parse reads the registrations among tuples whose signatures were checked. Of several of one key and name the youngest
+// counts.
+func Parse(entries []space.Entry) Directory {
+	var d Directory
+	for _, e := range entries {
+		tuple := e.Tuple()
+		kind := tuple[0].Text()
+		if kind != kindNode && kind != kindStream {
+			continue
+		}
+		key, name, addresses, err := head(e)
+		about := Entry{e.ID(), e.Until}
+		switch {
+		case err != nil:
+			d.Ignored++
+		case kind == kindStream && len(tuple) == 4:
+			d.Streams = append(d.Streams, Stream{name, key, addresses, about})
+		case kind == kindNode && len(tuple) == 6 && tuple[5].Type() == space.TypeInt && tuple[5].Int() >= 0 && tuple[5].Int() < 1<<32:
+			n := Node{Name: name, Key: key, Addresses: addresses, ASN: uint32(tuple[5].Int()), Entry: about}
+			if modes := tuple[4].Text(); modes != "" {
+				n.Modes = strings.Split(modes, ",")
+			}
+			if _, err := n.fields(); err != nil {
+				d.Ignored++
+				continue
+			}
+			d.Nodes = append(d.Nodes, n)
+		default:
+			d.Ignored++
+		}
+	}
+	d.Nodes, d.Streams = youngest(d.Nodes), youngest(d.Streams)
+	return d
+}
+
+// head reads the fields that nodes and streams have alike.
+func head(e space.Entry) (key identity.Key, name string, addresses []string, err error) {
+	tuple := e.Tuple()
+	if len(tuple) < 4 {
+		return key, "", nil, errors.New("it is too short")
+	}
+	if key, err = identity.NewKey(tuple[2].Bytes()); err != nil {
+		return key, "", nil, err
+	}
+	if key != e.Author() {
+		return key, "", nil, errors.New("it is signed by another key than it names")
+	}
+	name = tuple[1].Text()
+	if err := json.Unmarshal([]byte(tuple[3].Text()), &addresses); err != nil {
+		return key, "", nil, err
+	}
+	return key, name, addresses, check(name, addresses)
+}
+
+// youngest drops what the same key registered again by the same name, and sorts by name. Entries come in the order of
+// arrival.
+func youngest[T Registration](list []T) []T {
+	type label struct {
+		name string
+		key  identity.Key
+	}
+	last := map[label]int{}
+	var kept []T
+	for _, r := range list {
+		_, name, key := r.label()
+		if at, again := last[label{name, key}]; again {
+			kept[at] = r
+			continue
+		}
+		last[label{name, key}] = len(kept)
+		kept = append(kept, r)
+	}
+	slices.SortStableFunc(kept, func(a, b T) int {
+		_, one, _ := a.label()
+		_, other, _ := b.label()
+		return strings.Compare(one, other)
+	})
+	return kept
+}
+
+// Node finds a node by its name or its key. Where several keys have the name the error is an [AmbiguousError].
+func (d Directory) Node(which string) (Node, error) { return find(d, d.Nodes, "node", which) }
+
+// Stream finds a stream by its name or its device's key, as [Directory.Node].
+func (d Directory) Stream(which string) (Stream, error) { return find(d, d.Streams, "stream", which) }
+
+func find[T Registration](d Directory, list []T, what, which string) (found T, err error) {
+	var all []T
+	var keys []identity.Key
+	for _, r := range list {
+		if _, name, key := r.label(); name == which || key.String() == which {
+			all, keys = append(all, r), append(keys, key)
+		}
+	}
+	switch len(all) {
+	case 0:
+		why := "none is registered"
+		if d.Cached != "" {
+			why = "none was registered when the board was last reached"
+		}
+		return found, &path.Error{What: what + " " + which, Why: why, Hint: "`heddle board nodes` and `heddle board streams` list who is"}
+	case 1:
+		return all[0], nil
+	}
+	return found, &AmbiguousError{what, which, keys}
+}
+
+// AmbiguousError is that several who are registered have one name. To take either would be to guess.
+type AmbiguousError struct {
+	What, Name string
+	Keys       []identity.Key
+}
+
+// Error names the keys.
+func (e *AmbiguousError) Error() string {
+	return fmt.Sprintf("%s %s: %d have this name: %v", e.What, e.Name, len(e.Keys), e.Keys)
+}
+
+// HintText says what to do.
+func (*AmbiguousError) HintText() string {
+	return "ask its owner for the key, and give the key instead of the name"
+}
+
+// Shared gives the names that several keys have.
+func (d Directory) Shared() (names []string) {
+	return slices.Sorted(slices.Values(slices.Concat(shared(d.Nodes), shared(d.Streams))))
+}
+
+func shared[T Registration](list []T) (names []string) {
+	for i, r := range list { // they are sorted by name, and differ by key
+		_, name, _ := r.label()
+		if i == 0 {
+			continue
+		}
+		if _, before, _ := list[i-1].label(); before == name && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}

@@ -1,0 +1,219 @@
+package board
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"heddle/board/space"
+	"heddle/path"
+	"heddle/path/identity"
+)
+
+// replica is a server of a board that is one thing behind all of them; how it answers, the test says.
+type replica struct {
+	Backend
+	result func(space.Result) (space.Result, error)
+	asked  atomic.Int32
+}
+
+func (r *replica) say(result space.Result, err error) (space.Result, error) {
+	r.asked.Add(1)
+	if err != nil || r.result == nil {
+		return result, err
+	}
+	return r.result(result)
+}
+
+func (r *replica) Apply(ctx context.Context, op space.SignedOp, wait time.Duration) (space.Result, error) {
+	return r.say(r.Backend.Apply(ctx, op, wait))
+}
+
+func (r *replica) Read(ctx context.Context, who identity.Key, q space.Query, wait time.Duration) (space.Result, error) {
+	return r.say(r.Backend.Read(ctx, who, q, wait))
+}
+
+// replicated serves a board by four servers, of which one may lie.
+func replicated(t *testing.T, results ...func(space.Result) (space.Result, error)) (Reference, []*replica) {
+	t.Helper()
+	one := serve(t, fresh(t), LocalOptions{})
+	r := Reference{Space: one.Space, Faults: 1}
+	var all []*replica
+	for i := range 4 {
+		backend := &replica{Backend: one.Local}
+		if i < len(results) {
+			backend.result = results[i]
+		}
+		idle := func(ctx context.Context) error { <-ctx.Done(); return nil }
+		r.Replicas = append(r.Replicas, served(t, fresh(t), backend, one.Member, idle).Replicas...)
+		all = append(all, backend)
+	}
+	return r, all
+}
+
+func TestOneReplicaMayLie(t *testing.T) {
+	forger := fresh(t)
+	for name, lie := range map[string]func(space.Result) (space.Result, error){
+		"nothing there": func(space.Result) (space.Result, error) { return space.Result{Status: space.None}, nil },
+		"another status": func(r space.Result) (space.Result, error) {
+			r.Status = space.Full
+			return r, nil
+		},
+		"another tuple": func(r space.Result) (space.Result, error) {
+			op, err := space.Op{Verb: space.Out, Lease: time.Hour, Tuple: space.Tuple{space.String("x")}}.Sign(forger, time.Now())
+			r.Entries = []space.Entry{{Seq: 1, Until: time.Now(), Op: op}}
+			return r, err
+		},
+		"another clock": func(r space.Result) (space.Result, error) {
+			return space.Result{Status: space.Clock, Now: r.Now.Add(time.Hour)}, nil
+		},
+		"an error":  func(space.Result) (space.Result, error) { return space.Result{}, errors.New("broken") },
+		"no status": func(space.Result) (space.Result, error) { return space.Result{Status: 200}, nil },
+	} {
+		r, replicas := replicated(t, lie)
+		c := client(t, r, fresh(t))
+		id, err := c.Out(t.Context(), space.Tuple{space.String("x")}, Put{Lease: time.Hour})
+		if err != nil {
+			t.Errorf("%s: put: %v", name, err)
+			continue
+		}
+		if e, err := c.Rdp(t.Context(), space.Template{space.String("x")}); err != nil || e.ID() != id {
+			t.Errorf("%s: read: %v", name, err)
+		}
+		if e, err := c.In(t.Context(), space.Template{space.String("x")}); err != nil || e.ID() != id {
+			t.Errorf("%s: taken: %v", name, err)
+		}
+		if _, err := c.Rdp(t.Context(), space.Template{space.String("x")}); !errors.Is(err, ErrNone) {
+			t.Errorf("%s: read when taken: %v", name, err)
+		}
+		for i, backend := range replicas {
+			if backend.asked.Load() == 0 {
+				t.Errorf("%s: replica %d was never asked", name, i)
+			}
+		}
+	}
+}
+
+func TestMoreThanOneLies(t *testing.T) {
+	liar := func(n uint64) func(space.Result) (space.Result, error) {
+		return func(r space.Result) (space.Result, error) {
+			r.Version += n
+			return r, nil
+		}
+	}
+	r, _ := replicated(t, liar(1), liar(2), liar(3))
+	c, err := NewClient(ClientOptions{Reference: r, Identity: fresh(t), Timeout: 500 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Rdp(t.Context(), nil); err == nil || errors.Is(err, ErrNone) || !strings.Contains(err.Error(), "do not say the same") {
+		t.Errorf("four answers: %v", err)
+	}
+	down := func(space.Result) (space.Result, error) { return space.Result{}, errors.New("down") }
+	r, _ = replicated(t, down, down, down)
+	if c, err = NewClient(ClientOptions{Reference: r, Identity: fresh(t), Timeout: 500 * time.Millisecond}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Rdp(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "too few replicas answer") {
+		t.Errorf("one answer: %v", err)
+	}
+}
+
+// Of a single server what it says must be signed, and be what was asked for.
+func TestOneServerThatLies(t *testing.T) {
+	forger, ann := fresh(t), fresh(t)
+	lie := atomic.Pointer[func(space.Result) (space.Result, error)]{}
+	one := serve(t, fresh(t), LocalOptions{})
+	backend := &replica{Backend: one.Local, result: func(r space.Result) (space.Result, error) {
+		if f := lie.Load(); f != nil {
+			return (*f)(r)
+		}
+		return r, nil
+	}}
+	r := served(t, fresh(t), backend, one.Member, func(ctx context.Context) error { <-ctx.Done(); return nil })
+	r.Space = one.Space
+	c := client(t, r, ann)
+	if _, err := c.Out(t.Context(), space.Tuple{space.String("x")}, Put{Lease: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Out(t.Context(), space.Tuple{space.String("y")}, Put{Lease: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	forged, err := space.Op{Verb: space.Out, Space: one.Space, Lease: time.Hour, Tuple: space.Tuple{space.String("x")}}.Sign(forger, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw := append([]byte{}, forged.Bytes()...)
+	copy(raw[33:], ann.Key().Bytes()) // in ann's name
+	if forged, err = space.DecodeOp(raw); err != nil {
+		t.Fatal(err)
+	}
+	other, err := one.Local.Read(t.Context(), ann.Key(), space.Query{Template: space.Template{space.String("y")}, Limit: 1}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, change := range map[string]func(*space.Result){
+		"forged":              func(r *space.Result) { r.Entries[0].Op = forged },
+		"kept for too long":   func(r *space.Result) { r.Entries[0].Until = r.Entries[0].Until.Add(time.Hour) },
+		"not what was wanted": func(r *space.Result) { *r = other },
+		"none after all":      func(r *space.Result) { r.Entries = nil },
+		"twice":               func(r *space.Result) { r.Entries = append(r.Entries, r.Entries[0]) },
+	} {
+		f := func(r space.Result) (space.Result, error) {
+			r.Entries = append([]space.Entry{}, r.Entries...)
+			change(&r)
+			return r, nil
+		}
+		lie.Store(&f)
+		_, err := c.Rdp(t.Context(), space.Template{space.String("x")})
+		if wrong, ok := errors.AsType[*path.Error](err); !ok || wrong.What != "the board's answer" {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	lie.Store(nil)
+	if _, err := c.Rdp(t.Context(), space.Template{space.String("x")}); err != nil {
+		t.Errorf("the truth: %v", err)
+	}
+}
+
+// An answer that is lost, so that the client asks again, and what it asked for is done once.
+func TestALostAnswer(t *testing.T) {
+	one := serve(t, fresh(t), LocalOptions{})
+	lose := atomic.Int32{}
+	backend := &replica{Backend: one.Local, result: func(r space.Result) (space.Result, error) {
+		if lose.Add(-1) >= 0 {
+			return space.Result{}, errors.New("lost")
+		}
+		return r, nil
+	}}
+	r := served(t, fresh(t), backend, one.Member, func(ctx context.Context) error { <-ctx.Done(); return nil })
+	r.Space = one.Space
+	c := client(t, r, fresh(t))
+	lose.Store(2)
+	id, err := c.Out(t.Context(), space.Tuple{space.String("x")}, Put{Lease: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if all, err := c.List(t.Context(), nil); err != nil || len(all) != 1 || all[0].ID() != id {
+		t.Errorf("%d tuples, %v", len(all), err)
+	}
+	lose.Store(2)
+	if e, err := c.Inp(t.Context(), space.Template{space.String("x")}); err != nil || e.ID() != id {
+		t.Errorf("taken: %v", err)
+	}
+}
+
+func TestABoardThatForgotIsFoundOut(t *testing.T) {
+	one := serve(t, fresh(t), LocalOptions{})
+	c := client(t, one.Reference, fresh(t))
+	if _, err := c.Out(t.Context(), space.Tuple{space.String("x")}, Put{Lease: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	c.since += 5
+	if _, err := c.Rdp(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "forgotten") {
+		t.Errorf("%v", err)
+	}
+}
