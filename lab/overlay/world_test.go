@@ -1,0 +1,270 @@
+package overlay
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gopacket/gopacket/layers"
+
+	"heddle/lab"
+	"heddle/lab/labtest"
+	"heddle/lab/peer"
+)
+
+func TestMain(m *testing.M) { labtest.Main(m) }
+
+// The nodes one and two are on the client's ways, as lab.Overlay draws them; the node exit is on core, beside the server.
+const (
+	nodePort = "7443"
+	exitAt   = "192.0.2.254:" + nodePort
+	relayAt  = "127.0.0.1:4000"
+)
+
+var (
+	server   = netip.AddrPortFrom(lab.ServerAddr, 7000)
+	farNode  = map[string]string{"one": "10.100.1.1", "two": "10.100.2.1", "core": "192.0.2.254"} // as the server sees them
+	nearNode = map[string]string{"one": lab.NodeAddr(0).String(), "two": lab.NodeAddr(1).String(), "core": "192.0.2.254"}
+)
+
+// world has identities, and nodes that trust the client as their grantor.
+type world struct {
+	*lab.Instance
+	t    *testing.T
+	home map[string]string // HEDDLE_HOME by host
+	key  map[string]string
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{Instance: labtest.Up(t, lab.Overlay("nodes", lab.Leg{Name: "one"}, lab.Leg{Name: "two"})), t: t, home: map[string]string{}, key: map[string]string{}}
+	for _, host := range []string{"client", "one", "two", "core"} {
+		w.home[host] = t.TempDir()
+		w.key[host] = strings.TrimSpace(w.must(host, "node", "key"))
+	}
+	for host := range nearNode {
+		w.start(host, "listens on", "node", "run", "--grantor", w.key["client"])
+	}
+	return w
+}
+
+// heddle is a command of a host with its own settings.
+func (w *world) heddle(host string, args []string) []string {
+	return append([]string{"HEDDLE_HOME=" + w.home[host], labtest.Heddle}, args...)
+}
+
+// run gives what heddle prints, and what it says.
+func (w *world) run(host, input string, args ...string) (out, talk string, err error) {
+	ctx, cancel := context.WithTimeout(w.t.Context(), 30*time.Second)
+	defer cancel()
+	cmd := w.Host(host).Command(ctx, "env", w.heddle(host, args)...)
+	var said strings.Builder
+	cmd.Stdin, cmd.Stderr = strings.NewReader(input), &said
+	text, err := cmd.Output()
+	return string(text), said.String(), err
+}
+
+func (w *world) must(host string, args ...string) string {
+	w.t.Helper()
+	out, talk, err := w.run(host, "", args...)
+	if err != nil {
+		w.t.Fatalf("%s: heddle %s: %v\n%s", host, strings.Join(args, " "), err, talk)
+	}
+	return out
+}
+
+// start starts heddle in a host, and waits until it says a word.
+func (w *world) start(host, word string, args ...string) *peer.Process {
+	w.t.Helper()
+	p, err := peer.Start(w.t.Context(), w.Host(host), "env", w.heddle(host, args)...)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(p.Stop)
+	if err := p.AwaitLog(w.t.Context(), word); err != nil {
+		w.t.Fatalf("%v\n%s", err, p.Log())
+	}
+	return p
+}
+
+// pass gives the client a pass for the node on a host, and the file that it is in.
+func (w *world) pass(host, name string, flags ...string) string {
+	w.t.Helper()
+	args := append([]string{"node", "grant", w.key["client"], "--until", "1h", "--name", name, "--node", w.key[host],
+		"--address", net.JoinHostPort(nearNode[host], nodePort)}, flags...)
+	file := filepath.Join(w.t.TempDir(), name+".json")
+	if err := os.WriteFile(file, []byte(w.must("client", args...)), 0o600); err != nil {
+		w.t.Fatal(err)
+	}
+	w.must("client", "node", "add", file)
+	return file
+}
+
+// serve answers TCP connections at the server.
+func (w *world) serve(handle func(net.Conn)) {
+	w.t.Helper()
+	var l net.Listener
+	err := w.Host("server").Do(func() (err error) {
+		l, err = net.Listen("tcp", server.String())
+		return err
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				handle(c)
+			}()
+		}
+	}()
+}
+
+// echoUDP answers datagrams at the server with themselves.
+func (w *world) echoUDP() {
+	w.t.Helper()
+	var c *net.UDPConn
+	err := w.Host("server").Do(func() (err error) {
+		c, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(server))
+		return err
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { c.Close() })
+	go func() {
+		buffer := make([]byte, 2048)
+		for {
+			n, from, err := c.ReadFromUDPAddrPort(buffer)
+			if err != nil {
+				return
+			}
+			c.WriteToUDPAddrPort(buffer[:n], from)
+		}
+	}()
+}
+
+// askUDP sends datagrams to the relay at the client, one after the other's answer.
+func (w *world) askUDP(count int) {
+	w.t.Helper()
+	var c net.Conn
+	err := w.Host("client").Do(func() (err error) {
+		c, err = net.Dial("udp", relayAt)
+		return err
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer c.Close()
+	buffer := make([]byte, 2048)
+	for answered, tries := 0, 0; answered < count; tries++ {
+		if tries > count+100 {
+			w.t.Fatalf("%d of %d datagrams were answered", answered, count)
+		}
+		if _, err := io.WriteString(c, strings.Repeat("d", 1000)); err != nil {
+			w.t.Fatal(err)
+		}
+		c.SetReadDeadline(time.Now().Add(500 * time.Millisecond))
+		if n, err := c.Read(buffer); err == nil && n == 1000 {
+			answered++
+		}
+	}
+}
+
+// talk is what one end said to the other, as a capture has it.
+type talk struct {
+	packets, payload int
+	ports            map[uint16]bool // of the first
+	text             strings.Builder
+}
+
+// watch captures at places, each HOST/DEVICE, until stop, which gives who sent to whom, each "udp ADDRESS ADDRESS" without
+// ports.
+func (w *world) watch(places ...string) (stop func() map[string]map[string]*talk) {
+	w.t.Helper()
+	dir := w.t.TempDir()
+	running := map[string]*lab.Capture{}
+	file := func(place string) string { return filepath.Join(dir, strings.ReplaceAll(place, "/", "-")+".pcapng") }
+	for _, place := range places {
+		host, device, _ := strings.Cut(place, "/")
+		c, err := w.Capture(w.t.Context(), host, device, file(place))
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		running[place] = c
+	}
+	return func() map[string]map[string]*talk {
+		w.t.Helper()
+		seen := map[string]map[string]*talk{}
+		for place, c := range running {
+			if n, err := c.Stop(); err != nil || n.Dropped > 0 {
+				w.t.Errorf("capture at %s: %+v, %v", place, n, err)
+			}
+			seen[place] = w.read(file(place))
+		}
+		return seen
+	}
+}
+
+func (w *world) read(file string) map[string]*talk {
+	w.t.Helper()
+	seen := map[string]*talk{}
+	for _, p := range labtest.Packets(w.t, file) {
+		ip, ok := p.NetworkLayer().(*layers.IPv4)
+		if !ok {
+			continue
+		}
+		var kind string
+		var port uint16
+		var payload []byte
+		switch t := p.TransportLayer().(type) {
+		case *layers.TCP:
+			kind, port, payload = "tcp", uint16(t.SrcPort), t.Payload
+		case *layers.UDP:
+			kind, port, payload = "udp", uint16(t.SrcPort), t.Payload
+		default:
+			continue
+		}
+		name := kind + " " + ip.SrcIP.String() + " " + ip.DstIP.String()
+		if seen[name] == nil {
+			seen[name] = &talk{ports: map[uint16]bool{}}
+		}
+		one := seen[name]
+		one.packets++
+		one.payload += len(payload)
+		one.ports[port] = true
+		one.text.Write(payload)
+	}
+	return seen
+}
+
+// wantTalks fails where a place saw others than these, or less than least packets of one.
+func wantTalks(t *testing.T, place string, seen map[string]*talk, least int, want ...string) {
+	t.Helper()
+	for _, name := range want {
+		if one := seen[name]; one == nil || one.packets < least {
+			t.Errorf("%s saw too little of %q", place, name)
+		}
+	}
+	for name, one := range seen {
+		known := false
+		for _, w := range want {
+			known = known || name == w
+		}
+		if !known {
+			t.Errorf("%s saw %d packets of %q", place, one.packets, name)
+		}
+	}
+}
