@@ -1,0 +1,211 @@
+package survey
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+
+	"heddle/path"
+)
+
+// Request is one half to be measured.
+type Request struct {
+	Uplink Uplink
+	To     netip.AddrPort
+}
+
+// Surveyor runs scamper. Its zero value is ready.
+type Surveyor struct {
+	// Program is scamper's; empty for the one in PATH.
+	Program string
+	// Rate is the most probes a second, of all requests together; 0 for 100.
+	Rate int
+	// Now is the clock; nil for the system's.
+	Now func() time.Time
+	// run runs scamper with arguments, and gives what it prints; nil for the real one.
+	run func(ctx context.Context, args []string) ([]byte, error)
+}
+
+// The probes: how long an answer may take, how often a hop is asked, how many may be silent in a row before a trace is
+// given up, and how many hops and pings there are at most.
+const (
+	waitSeconds = 1
+	attempts    = 2
+	silent      = 6
+	farthest    = 48
+	pings       = 4
+	firstPort   = 50_000
+)
+
+// Measure measures all halves at once, and gives them in the order of the requests. A destination that does not answer
+// is no error: what was seen of the way is kept.
+//
+// Each is traced by TCP segments with ACK set, which firewalls mostly let pass, and where they do not reach the
+// destination again by SYN; both from one port to the destination's port, so that routers take them for one connection.
+// Round trips are of the same connection, or of ICMP with a fixed checksum where TCP has no answer.
+func (s *Surveyor) Measure(ctx context.Context, requests []Request) ([]Half, error) {
+	halves := make([]Half, len(requests))
+	for i, r := range requests {
+		halves[i] = Half{Uplink: r.Uplink.Name, From: r.Uplink.Source, To: r.To, Hops: []Hop{}, Method: "tcp-ack"}
+	}
+	m := measuring{s, requests, halves}
+	unreached := func(h Half) bool { return !h.Reached }
+	unanswered := func(h Half) bool { return h.RTT == 0 }
+	for _, step := range []struct {
+		want    func(Half) bool
+		command string // with the ports
+	}{
+		{unreached, fmt.Sprintf("trace -P tcp-ack -w %d -q %d -g %d -m %d -s %%d -d %%d", waitSeconds, attempts, silent, farthest)},
+		{unreached, fmt.Sprintf("trace -P tcp -w %d -q %d -g %d -m %d -s %%d -d %%d", waitSeconds, attempts, silent, farthest)},
+		{unanswered, fmt.Sprintf("ping -P tcp-ack -c %d -i 1 -F %%d -d %%d", pings)},
+		{unanswered, fmt.Sprintf("ping -P icmp-echo -C 0x1d1d -c %d -i 1 -F %%d -d %%d", pings)},
+	} {
+		if err := m.step(ctx, step.want, step.command); err != nil {
+			return nil, err
+		}
+	}
+	return halves, nil
+}
+
+// measuring is one call of Measure.
+type measuring struct {
+	s        *Surveyor
+	requests []Request
+	halves   []Half
+}
+
+// step runs a command for each half that is wanted, and keeps what it finds.
+func (m *measuring) step(ctx context.Context, want func(Half) bool, command string) error {
+	var commands []string
+	for i, r := range m.requests {
+		if want(m.halves[i]) {
+			commands = append(commands, r.command(command, i))
+		}
+	}
+	if len(commands) == 0 {
+		return nil
+	}
+	output, err := m.s.scamper(ctx, commands)
+	if err != nil {
+		return err
+	}
+	results, err := parse(output)
+	if err != nil {
+		return &path.Error{What: "survey", Why: "scamper's output is not what it should be", Err: err}
+	}
+	for _, found := range results {
+		if found.id < 0 || found.id >= len(m.halves) {
+			continue
+		}
+		if err := m.keep(found); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// keep takes a result over, where it says more than what is known.
+func (m *measuring) keep(found result) error {
+	h := &m.halves[found.id]
+	if up := m.requests[found.id].Uplink; up.Source.IsValid() && found.src.Unmap() != up.Source {
+		return &path.Error{What: "path " + up.Name, Why: fmt.Sprintf("the probes left from %v instead of %v", found.src, up.Source),
+			Hint: "the path has changed meanwhile: try again"}
+	}
+	h.From = found.src.Unmap()
+	if !found.trace {
+		if found.rtt > 0 {
+			h.RTT, h.Ping = found.rtt, found.method
+		}
+		return nil
+	}
+	h.At = m.s.now()
+	if found.reached || len(found.hops) > len(h.Hops) {
+		h.Hops, h.Reached, h.Method = found.hops, found.reached, found.method
+	}
+	return nil
+}
+
+// command is a command of scamper for the request with an index.
+func (r Request) command(format string, index int) string {
+	text := fmt.Sprintf(format, firstPort+index%10_000, r.To.Port())
+	if r.Uplink.Source.IsValid() {
+		text += " -S " + r.Uplink.Source.String()
+	}
+	if r.Uplink.Gateway.IsValid() {
+		text += " -r " + r.Uplink.Gateway.String()
+	}
+	return fmt.Sprintf("%s -U %d %s", text, index, r.To.Addr())
+}
+
+func (s *Surveyor) now() time.Time {
+	if s.Now != nil {
+		return s.Now()
+	}
+	return time.Now().UTC().Truncate(time.Second)
+}
+
+// maxOutput bounds what scamper may print.
+const maxOutput = 64 << 20
+
+// scamper runs the commands side by side. It looks up no name, but does not start without a nameserver.
+func (s *Surveyor) scamper(ctx context.Context, commands []string) ([]byte, error) {
+	rate := s.Rate
+	if rate <= 0 {
+		rate = 100
+	}
+	args := append([]string{"-O", "json", "-o", "-", "-n", "127.0.0.1", "-p", fmt.Sprint(rate), "-I"}, commands...)
+	if s.run != nil {
+		return s.run(ctx, args)
+	}
+	program := s.Program
+	if program == "" {
+		program = "scamper"
+	}
+	file, err := exec.LookPath(program)
+	if err != nil {
+		for _, dir := range []string{"/usr/sbin/", "/usr/local/sbin/"} { // which the PATH of users lacks
+			if file, err = exec.LookPath(dir + program); err == nil {
+				break
+			}
+		}
+	}
+	if err != nil {
+		return nil, missing()
+	}
+	cmd := exec.CommandContext(ctx, file, args...)
+	var output, talk limited
+	cmd.Stdout, cmd.Stderr = &output, &talk
+	err = cmd.Run()
+	switch {
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case err != nil:
+		return nil, failed(err, talk.Bytes())
+	}
+	return output.Bytes(), nil
+}
+
+func failed(err error, talk []byte) error {
+	hint := "run it by hand to see more: scamper -I \"trace -P tcp-ack ADDRESS\""
+	if os.Geteuid() != 0 {
+		hint = "run it as root: scamper needs raw sockets"
+	}
+	last := strings.TrimSpace(string(talk[max(0, len(talk)-500):]))
+	return &path.Error{What: "survey", Why: "scamper failed", Err: fmt.Errorf("%w: %q", err, last), Hint: hint}
+}
+
+// limited is a buffer with a limit.
+type limited struct{ bytes.Buffer }
+
+func (l *limited) Write(p []byte) (int, error) {
+	if l.Len()+len(p) > maxOutput {
+		return 0, errors.New("scamper prints too much")
+	}
+	return l.Buffer.Write(p)
+}

@@ -1,0 +1,305 @@
+package survey
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"heddle/overlay/asn"
+	"heddle/path/diversity"
+)
+
+var (
+	now    = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	server = netip.MustParseAddrPort("192.0.2.1:443")
+	lte    = Uplink{Name: "lte", Device: "lte", Source: netip.MustParseAddr("10.101.2.2"), Gateway: netip.MustParseAddr("10.101.2.1")}
+)
+
+// recorded is what scamper 20211212 printed in a world of the lab.
+func recorded(t testing.TB) []byte {
+	t.Helper()
+	text, err := os.ReadFile("testdata/scamper.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func TestParse(t *testing.T) {
+	all, err := parse(recorded(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, r := range all {
+		text := fmt.Sprintf("%d %s %v from %s reached %v", r.id, r.method, r.trace, r.src, r.reached)
+		for _, h := range r.hops {
+			text += fmt.Sprintf(" %d:%v", h.TTL, h.Addr)
+		}
+		if !r.trace {
+			text += fmt.Sprint(" ", r.rtt > 0)
+		}
+		got = append(got, text)
+	}
+	want := []string{
+		"0 tcp-ack true from 10.101.2.2 reached true 1:10.101.2.1 2:10.100.2.2 3:192.0.2.1",
+		"2 icmp-echo false from 10.101.3.2 reached false true",
+		"1 tcp-ack true from 10.101.1.2 reached false 1:10.101.1.1 2:10.100.1.2 3:10.100.1.2",
+		"0 tcp-ack false from 10.101.2.2 reached false true",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// answer is a line of scamper's for a trace or a ping.
+func traced(id int, src, stop string, hops ...string) string {
+	var list []string
+	for _, h := range hops {
+		ttl, addr, _ := strings.Cut(h, ":")
+		list = append(list, fmt.Sprintf(`{"addr":%q,"probe_ttl":%s,"rtt":1.5}`, addr, ttl))
+	}
+	return fmt.Sprintf(`{"type":"trace","userid":%d,"method":"tcp","src":%q,"dst":"192.0.2.1","stop_reason":%q,"hops":[%s]}`+"\n", id, src, stop, strings.Join(list, ","))
+}
+
+func pinged(id int, method string, ms ...float64) string {
+	var list []string
+	for _, m := range ms {
+		list = append(list, fmt.Sprintf(`{"from":"192.0.2.1","rtt":%v}`, m))
+	}
+	return fmt.Sprintf(`{"type":"ping","userid":%d,"method":%q,"src":"10.101.2.2","dst":"192.0.2.1","responses":[%s]}`+"\n", id, method, strings.Join(list, ","))
+}
+
+// Each step asks only for what the one before did not find, by the uplink and by one flow.
+func TestMeasure(t *testing.T) {
+	var calls [][]string
+	answers := []string{
+		traced(0, "10.101.2.2", "GAPLIMIT", "1:10.101.2.1", "3:203.0.113.9") + traced(1, "10.101.2.2", "COMPLETED", "1:10.101.2.1", "2:192.0.2.1"),
+		traced(0, "10.101.2.2", "COMPLETED", "1:10.101.2.1", "4:192.0.2.1"),
+		pinged(1, "tcp-ack", 3, 2, 5),
+		pinged(0, "icmp-echo"),
+	}
+	s := Surveyor{Now: func() time.Time { return now }, run: func(_ context.Context, args []string) ([]byte, error) {
+		calls = append(calls, args[slices.Index(args, "-I")+1:])
+		return []byte(answers[len(calls)-1]), nil
+	}}
+	halves, err := s.Measure(t.Context(), []Request{{lte, server}, {lte, server}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	flow := func(port string, id int) string {
+		return fmt.Sprintf("%s -d 443 -S 10.101.2.2 -r 10.101.2.1 -U %d 192.0.2.1", port, id)
+	}
+	want := [][]string{
+		{"trace -P tcp-ack -w 1 -q 2 -g 6 -m 48 -s " + flow("50000", 0), "trace -P tcp-ack -w 1 -q 2 -g 6 -m 48 -s " + flow("50001", 1)},
+		{"trace -P tcp -w 1 -q 2 -g 6 -m 48 -s " + flow("50000", 0)},
+		{"ping -P tcp-ack -c 4 -i 1 -F " + flow("50000", 0), "ping -P tcp-ack -c 4 -i 1 -F " + flow("50001", 1)},
+		{"ping -P icmp-echo -C 0x1d1d -c 4 -i 1 -F " + flow("50000", 0)},
+	}
+	if !reflect.DeepEqual(calls, want) {
+		t.Errorf("asked %q\nwant  %q", calls, want)
+	}
+	hop := func(ttl int, addr string) Hop { return Hop{ttl, netip.MustParseAddr(addr), 1.5} }
+	base := Half{Uplink: "lte", From: lte.Source, To: server, At: now, Method: "tcp", Reached: true}
+	first, second := base, base
+	first.Hops = []Hop{hop(1, "10.101.2.1"), {TTL: 2}, {TTL: 3}, hop(4, "192.0.2.1")}
+	second.Hops, second.RTT, second.Ping = []Hop{hop(1, "10.101.2.1"), hop(2, "192.0.2.1")}, 2, "tcp-ack"
+	if !reflect.DeepEqual(halves, []Half{first, second}) {
+		t.Errorf("got  %+v\nwant %+v", halves, []Half{first, second})
+	}
+	// What travels as JSON comes back.
+	text, err := json.Marshal(halves[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if back, err := ParseHalf(text); err != nil || !reflect.DeepEqual(back, halves[0]) {
+		t.Errorf("%+v, %v", back, err)
+	}
+}
+
+func TestProbesFromElsewhereDoNotCount(t *testing.T) {
+	s := Surveyor{run: func(context.Context, []string) ([]byte, error) {
+		return []byte(traced(0, "10.101.1.2", "COMPLETED", "1:192.0.2.1")), nil
+	}}
+	if _, err := s.Measure(t.Context(), []Request{{lte, server}}); err == nil || !strings.Contains(err.Error(), "left from 10.101.1.2 instead of 10.101.2.2") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestScamperAbsent(t *testing.T) {
+	s := Surveyor{Program: "no-such-scamper"}
+	_, err := s.Measure(t.Context(), []Request{{To: server}})
+	var hint interface{ HintText() string }
+	if !errors.Is(err, ErrMissing) || !errors.As(err, &hint) || !strings.Contains(hint.HintText(), "install") {
+		t.Errorf("%v", err)
+	}
+	failing := filepath.Join(t.TempDir(), "scamper")
+	if err := os.WriteFile(failing, []byte("#!/bin/sh\necho could not open socket >&2\nexit 255\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s.Program = failing
+	if _, err = s.Measure(t.Context(), []Request{{To: server}}); err == nil || !strings.Contains(err.Error(), "could not open socket") {
+		t.Errorf("%v", err)
+	}
+}
+
+// table knows three ASes by ten addresses each, and the AS 9 of the servers.
+func table(t *testing.T) *asn.Table {
+	t.Helper()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "asn.csv")
+	text := "198.51.100.0,198.51.100.9,1,one\n198.51.100.10,198.51.100.19,2,two\n198.51.100.20,198.51.100.29,3,three\n192.0.2.0,192.0.2.255,9,nine\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	made, err := asn.Import(filepath.Join(dir, "table"), []string{file}, asn.ImportOptions{Now: now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return made
+}
+
+func half(reached bool, to string, hops ...string) Half {
+	h := Half{From: netip.MustParseAddr("10.0.0.2"), To: netip.MustParseAddrPort(to), Reached: reached, At: now, RTT: 10}
+	for i, addr := range hops {
+		hop := Hop{TTL: i + 1}
+		if addr != "*" {
+			hop.Addr = netip.MustParseAddr(addr)
+		}
+		h.Hops = append(h.Hops, hop)
+	}
+	return h
+}
+
+func TestPassed(t *testing.T) {
+	const one, two, elsewhere, nine = "198.51.100.1", "198.51.100.11", "203.0.113.1", "192.0.2.1"
+	from := half(true, nine+":443", one, nine)
+	from.From = netip.MustParseAddr("198.51.100.21")
+	for _, c := range []struct {
+		name string
+		h    Half
+		want Networks
+	}{
+		{"plain", half(true, nine+":443", "10.0.0.1", one, "198.51.100.2", two, nine), Networks{ASes: []diversity.AS{1, 2, 9}}},
+		{"silence within an AS", half(true, nine+":443", one, "*", "198.51.100.2", nine), Networks{ASes: []diversity.AS{1, 9}}},
+		{"silence between ASes", half(true, nine+":443", one, "*", two, nine), Networks{ASes: []diversity.AS{1, 2, 9}, Hidden: 1}},
+		{"an address that nobody announces", half(true, nine+":443", one, elsewhere, nine), Networks{ASes: []diversity.AS{1, 9}, Hidden: 1}},
+		{"not reached", half(false, nine+":443", one), Networks{ASes: []diversity.AS{1, 9}, Hidden: 1}},
+		{"not reached beyond its AS", half(false, nine+":443", one, nine), Networks{ASes: []diversity.AS{1, 9}}},
+		{"nobody answered", half(false, nine+":443"), Networks{ASes: []diversity.AS{9}, Hidden: 1, Silent: true}},
+		{"only the own network answered", half(false, nine+":443", "10.0.0.1", "100.64.0.1"), Networks{ASes: []diversity.AS{9}, Hidden: 1, Silent: true}},
+		{"a private destination", half(true, "10.9.9.9:443", one, "10.9.9.9"), Networks{ASes: []diversity.AS{1}}},
+		{"its own network counts", from, Networks{ASes: []diversity.AS{3, 1, 9}}},
+	} {
+		if got := Passed(c.h, table(t)); !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
+		}
+	}
+}
+
+func TestPaths(t *testing.T) {
+	near, far, dead := half(true, "198.51.100.21:7443", "198.51.100.1"), half(true, "192.0.2.1:443", "198.51.100.11"), half(false, "192.0.2.1:443")
+	var got []string
+	for _, p := range Paths([]Way{{"a", "home", &near, &far}, {"b", "", &near, nil}, {"c", "home", nil, &far}, {"d", "home", &near, &dead}}, table(t)) {
+		got = append(got, fmt.Sprintf("%s %v %v %s", p.Name, p.ASes, p.RTT, p.Why))
+	}
+	want := []string{
+		"a@home [AS1 AS3 AS2 AS9] 20ms ",
+		"b [] 0s the node's way to the destination is not surveyed",
+		"c@home [] 0s the way to the node is not surveyed",
+		"d@home [AS1 AS3 AS9] 20ms no router on the node's way to the destination is known",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+func TestCache(t *testing.T) {
+	c := NewCache(filepath.Join(t.TempDir(), "new", "survey.json"))
+	if all, err := c.Load(); err != nil || len(all) != 0 {
+		t.Fatalf("%v, %v", all, err)
+	}
+	h, old := half(true, "192.0.2.1:443", "198.51.100.1"), half(true, "192.0.2.1:443")
+	old.At = now.Add(-Keep - time.Hour)
+	other := lte
+	other.Gateway = netip.MustParseAddr("10.101.2.9")
+	key := NearKey(Request{lte, server})
+	if key == NearKey(Request{other, server}) {
+		t.Error("another gateway has the same key")
+	}
+	if err := c.Add(map[string]Half{key: h, "old": old}, now); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Add(map[string]Half{FarKey("ed25519:x", "192.0.2.1:443"): h}, now); err != nil {
+		t.Fatal(err)
+	}
+	all, err := c.Load()
+	if err != nil || len(all) != 2 || !reflect.DeepEqual(all[key], h) {
+		t.Errorf("%+v, %v", all, err)
+	}
+	if err := os.WriteFile(c.file, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Add(map[string]Half{"x": h}, now); err == nil {
+		t.Error("a damaged cache was overwritten")
+	}
+}
+
+func TestAnswererMeasuresOnceInAWhile(t *testing.T) {
+	clock, runs := now, 0
+	a := Answerer{Surveyor: Surveyor{Now: func() time.Time { return clock }, run: func(context.Context, []string) ([]byte, error) {
+		runs++
+		return []byte(traced(0, "203.0.113.5", "COMPLETED", "1:192.0.2.1") + pinged(0, "tcp-ack", 3)), nil
+	}}}
+	for i, wait := range []time.Duration{0, 9 * time.Minute, 2 * time.Minute} {
+		clock = clock.Add(wait)
+		found, err := a.Survey(t.Context(), server)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if h := found.(Half); !h.Reached || h.RTT != 3 || runs != []int{1, 1, 2}[i] {
+			t.Errorf("call %d: %+v after %d runs", i+1, h, runs)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add(recorded(f))
+	f.Add([]byte(traced(0, "10.0.0.1", "COMPLETED", "1:192.0.2.1") + pinged(3, "tcp-ack", 1)))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		all, err := parse(text)
+		if err != nil {
+			return
+		}
+		for _, r := range all {
+			h := Half{To: server, Hops: r.hops, RTT: r.rtt}
+			if err := h.check(); err != nil {
+				t.Fatalf("%+v: %v", r, err)
+			}
+		}
+	})
+}
+
+func FuzzParseHalf(f *testing.F) {
+	f.Add([]byte(`{"from":"10.0.0.1","to":"192.0.2.1:443","at":"2026-11-21T12:00:00Z","method":"tcp","hops":[{"ttl":1,"addr":"10.0.0.1","rtt_ms":1}],"reached":true}`))
+	var none asn.Table
+	f.Fuzz(func(t *testing.T, text []byte) {
+		h, err := ParseHalf(text)
+		if err != nil {
+			return
+		}
+		Passed(h, &none)
+		if _, err := json.Marshal(h); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
