@@ -14,30 +14,18 @@ import (
 
 // Wait blocks until the peer has let in as many legs as are required, or says why not.
 func (c *Conn) Wait(ctx context.Context) error {
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for {
+	if !c.client {
+		return nil
+	}
+	select {
+	case <-c.letIn:
+		return nil
+	case <-c.over:
 		c.mu.Lock()
-		welcomed := 0
-		for _, l := range c.legs {
-			if l.welcomed || !c.client {
-				welcomed++
-			}
-		}
-		finished, failure, enough := c.finished, c.failure, c.started && welcomed >= c.floor()
-		c.mu.Unlock()
-		switch {
-		case enough:
-			return nil
-		case finished:
-			return orErr(failure, net.ErrClosed)
-		}
-		select {
-		case <-tick.C:
-		case <-c.over:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+		defer c.mu.Unlock()
+		return orErr(c.failure, net.ErrClosed)
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 

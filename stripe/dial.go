@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"net"
 	"time"
 
@@ -185,6 +184,7 @@ func (d *dialler) run(ctx context.Context) {
 		l.c.mu.Lock()
 		if l.health.verdict == "" && err != nil && l.link == nil {
 			l.why = l.explain(err)
+			_, l.stranger = errors.AsType[*identity.KeyError](err)
 			l.c.changed()
 		}
 		slow := l.health.verdict != ""
@@ -274,8 +274,8 @@ func (d *dialler) greet(k *link) (theirs uint64, err error) {
 		return 0, err
 	}
 	c.mu.Lock()
-	l.welcomed = true
-	c.out.limit = max(c.out.limit, min(w.Limit, math.MaxInt64))
+	c.welcomed(l)
+	c.out.limit = max(c.out.limit, min(w.Limit, 1<<40))
 	c.mu.Unlock()
 	return w.Frames, k.raw.SetDeadline(time.Time{})
 }

@@ -214,3 +214,10 @@ func tlsChanged(err error) bool {
 	var alert *net.OpError // crypto/tls tells alerts of both sides so
 	return errors.As(err, &header) || errors.As(err, &alert) && strings.HasSuffix(alert.Op, " error") && strings.Contains(alert.Error(), "bad record MAC")
 }
+
+// notLetIn reports whether the peer refused this side's key. In TLS 1.3 a client hears of it after its handshake, and
+// nobody else can say it then (RFC 8446, section 6.2).
+func notLetIn(err error) bool {
+	var alert *net.OpError
+	return errors.As(err, &alert) && alert.Op == "remote error" && strings.Contains(alert.Error(), "bad certificate")
+}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"heddle/internal/segment"
+	"heddle/path"
 	"heddle/stripe/share"
 )
 
@@ -25,6 +26,7 @@ type leg struct {
 	generation uint32
 	why        string // why it is down
 	welcomed   bool
+	stranger   bool // somebody else than the peer answered
 	joins      int
 	wake       chan struct{}
 
@@ -138,6 +140,10 @@ func (l *leg) fall(err error) {
 		} else if r := l.pace.rate; r > 0 && r < 4*float64(c.minRate) {
 			l.why += fmt.Sprintf("; it was too slow: %.1f kB/s", r/1000)
 		}
+	}
+	if c.client && !l.welcomed && notLetIn(err) {
+		c.fail(&path.Error{What: c.what(), Why: "the other side does not let this device in", Err: err,
+			Hint: "its owner has to allow the key of this device"})
 	}
 	if !c.finished {
 		c.log.Warn("path down", "session", c.name(), "path", l.name, "why", l.why)

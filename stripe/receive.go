@@ -78,10 +78,9 @@ func (l *leg) take(kind segment.Kind, body []byte) error {
 		if err != nil || !c.client || l.welcomed {
 			return c.violated(l, "a welcome out of place")
 		}
-		l.welcomed = true
+		c.welcomed(l)
 		c.out.limit = max(c.out.limit, min(w.Limit, 1<<40))
 		wake(c.out.wake)
-		wake(c.in.readable) // Wait waits for it
 		return nil
 	}
 	return c.violated(l, "a frame of kind %d out of place", kind)

@@ -68,6 +68,7 @@ type Conn struct {
 	reading, writing sync.Mutex // one Read, one Write at a time
 	readBy, writeBy  path.Deadline
 	begun            chan struct{} // closed once enough legs were up for the first time
+	letIn            chan struct{} // closed once the other side let in enough of them
 	over             chan struct{} // closed once the session sends nothing more but its last word
 	gone             chan struct{} // closed once all its connections are
 	closing          sync.Once
@@ -91,7 +92,7 @@ type Conn struct {
 var _ net.Conn = (*Conn)(nil)
 
 func newConn(s settings, names []string) (*Conn, error) {
-	c := &Conn{settings: s, since: time.Now(), stop: func() {}, begun: make(chan struct{}), over: make(chan struct{}),
+	c := &Conn{settings: s, since: time.Now(), stop: func() {}, begun: make(chan struct{}), letIn: make(chan struct{}), over: make(chan struct{}),
 		gone: make(chan struct{}), stuck: time.Now()}
 	for i := range s.legs {
 		c.legs = append(c.legs, newLeg(c, i, names[i]))
@@ -137,10 +138,31 @@ func (c *Conn) changed() {
 	if c.degrade && c.scheme.None() {
 		c.rebalance()
 	}
+	if c.hopeless() {
+		c.fail(c.tooFew())
+	}
 	for _, l := range c.legs {
 		wake(l.wake)
 	}
 	wake(c.out.wake)
+}
+
+// welcomed notes that the other side let in a leg.
+func (c *Conn) welcomed(l *leg) {
+	l.welcomed = true
+	n := 0
+	for _, other := range c.legs {
+		if other.welcomed {
+			n++
+		}
+	}
+	select {
+	case <-c.letIn:
+	default:
+		if n >= c.floor() {
+			close(c.letIn)
+		}
+	}
 }
 
 func (c *Conn) begin() {
@@ -148,6 +170,17 @@ func (c *Conn) begin() {
 		c.started = true
 		close(c.begun)
 	}
+}
+
+// hopeless reports whether somebody else answers on so many paths that the session cannot begin.
+func (c *Conn) hopeless() bool {
+	n := 0
+	for _, l := range c.legs {
+		if l.stranger {
+			n++
+		}
+	}
+	return !c.started && !c.finished && len(c.legs)-n < c.floor()
 }
 
 // allTried reports whether each leg that is not up failed before.
@@ -186,8 +219,6 @@ func (c *Conn) tooFew() *path.Error {
 	}
 	return e
 }
-
-var errAborted = errors.New("the session was ended here")
 
 // fail ends the session in disorder, and tells the other side.
 func (c *Conn) fail(err error) {
