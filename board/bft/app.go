@@ -23,6 +23,8 @@ const (
 	// retain is how many blocks are kept, for replicas that were away: at least as many as evidence of double signing
 	// may be old.
 	retain = 100_000
+	// blockOps bounds the operations of a block, since each replica checks all their signatures before it votes.
+	blockOps = 2000
 	// appVersion is the version of the state machine in each block: replicas of different ones do not agree.
 	appVersion = 1
 )
@@ -97,7 +99,7 @@ func (a *app) PrepareProposal(_ context.Context, r *abci.PrepareProposalRequest)
 	proposed, txs := map[space.ID]bool{}, make([][]byte, 0, len(r.Txs))
 	for _, tx := range r.Txs {
 		op, err := a.pool.decode(tx)
-		if size += int64(len(tx)); size > r.MaxTxBytes {
+		if size += int64(len(tx)); size > r.MaxTxBytes || len(txs) == blockOps {
 			break
 		}
 		if err == nil && !proposed[op.ID()] && a.space.Check(r.Time, op).Status == space.OK {
@@ -116,6 +118,9 @@ func (a *app) ProcessProposal(_ context.Context, r *abci.ProcessProposalRequest)
 	reject := func(why string) (*abci.ProcessProposalResponse, error) {
 		a.log.Warn("proposal rejected", "height", r.Height, "proposer", fmt.Sprintf("%X", r.ProposerAddress), "why", why)
 		return &abci.ProcessProposalResponse{Status: abci.PROCESS_PROPOSAL_STATUS_REJECT}, nil
+	}
+	if len(r.Txs) > blockOps {
+		return reject(fmt.Sprintf("it has %d operations, more than %d", len(r.Txs), blockOps))
 	}
 	seen := map[space.ID]bool{}
 	for _, tx := range r.Txs {

@@ -128,6 +128,16 @@ func TestRubbishIsNotVotedFor(t *testing.T) {
 			t.Errorf("%s: of %d this replica proposes %d: %v, %v", name, len(c.txs), len(prepared.Txs), response, err)
 		}
 	}
+	var many [][]byte
+	for range blockOps + 1 {
+		many = append(many, put(t, g, who, "many", now).Bytes())
+	}
+	if response, err := a.ProcessProposal(context.Background(), &abci.ProcessProposalRequest{Txs: many, Time: now}); err != nil || response.IsAccepted() {
+		t.Errorf("a block of %d operations: %v, %v", len(many), response, err)
+	}
+	if most, err := a.PrepareProposal(context.Background(), &abci.PrepareProposalRequest{Txs: many, Time: now, MaxTxBytes: 4 << 20}); err != nil || len(most.Txs) != blockOps {
+		t.Errorf("of %d operations this replica proposes %d, %v", len(many), len(most.Txs), err)
+	}
 	small, err := a.PrepareProposal(context.Background(), &abci.PrepareProposalRequest{Txs: [][]byte{good.Bytes()}, Time: now, MaxTxBytes: 10})
 	if err != nil || len(small.Txs) != 0 {
 		t.Errorf("a block of 10 bytes has %d operations, %v", len(small.Txs), err)
