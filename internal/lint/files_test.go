@@ -108,7 +108,7 @@ var banned = []struct {
 
 func TestNothingBanned(t *testing.T) {
 	files(t, func(name string, text []byte) {
-		if !utf8.Valid(text) || name == "go.sum" {
+		if !utf8.Valid(text) || filepath.Base(name) == "go.sum" {
 			return
 		}
 		for _, b := range banned {
