@@ -1,7 +1,9 @@
 package config
 
 import (
+	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/netip"
 	"os"
@@ -45,6 +47,10 @@ type Node struct {
 	LogTargets bool `toml:"log-targets"`
 	// Address are where clients reach the node, HOST:PORT each, for a board; empty is where it listens.
 	Address []string `toml:"address"`
+	// Board is where the node registers, KEY@HOST:PORT or a file; empty registers nowhere.
+	Board string `toml:"board"`
+	// ASN is the autonomous system that the node is in, for a board; 0 is unknown.
+	ASN int `toml:"asn"`
 	// NATPorts are those that mode nat leases, FIRST-LAST.
 	NATPorts string `toml:"nat-ports"`
 	// SetForwarding lets mode nat have the kernel forward IPv4, for leases alone.
@@ -119,6 +125,12 @@ func (n Node) problems() map[string]error {
 	}
 	_, _, err = n.NATPortRange()
 	add("nat-ports", err)
+	if n.ASN < 0 || int64(n.ASN) > math.MaxUint32 {
+		add("asn", fmt.Errorf("asn is %d, and is a number of 32 bits", n.ASN))
+	}
+	if at, err := n.ListenAddr(); err == nil && n.Board != "" && len(n.Address) == 0 && at.Addr().IsUnspecified() {
+		add("board", errors.New("others could not be told where the node is: it listens on all addresses, and none is named by address"))
+	}
 	if n.MaxFlows < 1 {
 		add("max-flows", fmt.Errorf("max-flows is %d, and must be above 0", n.MaxFlows))
 	}

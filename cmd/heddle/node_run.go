@@ -67,6 +67,8 @@ unless --log-targets is given.`,
 	flags.StringArrayVar(&n.Address, "address", nil, "where clients reach the node, `HOST:PORT`; where it listens, if it is not given")
 	flags.StringVar(&n.NATPorts, "nat-ports", n.NATPorts, "in mode nat, lease ports `FIRST-LAST` to clients")
 	flags.BoolVar(&n.SetForwarding, "set-forwarding", false, "in mode nat, let the kernel forward IPv4, for leases alone")
+	flags.StringVar(&n.Board, "board", "", "register there: the board, `KEY@HOST:PORT` or a file")
+	flags.IntVar(&n.ASN, "asn", 0, "the `NUMBER` of the autonomous system that the node is in, for the board")
 	flags.BoolVar(&asJSON, "json", false, "print what was done as JSON at the end")
 	for _, name := range []string{"identity", "revoked", "usage"} {
 		_ = cmd.MarkFlagFilename(name)
@@ -88,7 +90,8 @@ func nodeFromFile(cmd *cobra.Command, file string, n *config.Node) error {
 		"revoked": func() { read.Revoked = given.Revoked }, "usage": func() { read.Usage = given.Usage },
 		"max-flows": func() { read.MaxFlows = given.MaxFlows }, "idle": func() { read.Idle = given.Idle },
 		"drain": func() { read.Drain = given.Drain }, "log-targets": func() { read.LogTargets = given.LogTargets },
-		"address": func() { read.Address = given.Address }, "nat-ports": func() { read.NATPorts = given.NATPorts },
+		"address": func() { read.Address = given.Address }, "board": func() { read.Board = given.Board },
+		"asn": func() { read.ASN = given.ASN }, "nat-ports": func() { read.NATPorts = given.NATPorts },
 		"set-forwarding": func() { read.SetForwarding = given.SetForwarding },
 	} {
 		if cmd.Flags().Changed(name) {
@@ -117,7 +120,12 @@ func runNode(cmd *cobra.Command, n config.Node, asJSON bool) error {
 		return err
 	}
 	fmt.Fprintf(stderr, "node: %s listens on %v for %s of %s; its key is %v\n", o.Name, running.Addr(), modesText(o.Modes), count(len(o.Grantors), "grantor"), running.Key())
+	unlist, err := registerNode(cmd.Context(), n, o, running.Addr())
+	if err != nil {
+		return err
+	}
 	err = running.Run(cmd.Context())
+	unlist()
 	status := running.Status()
 	if asJSON {
 		if jsonErr := writeJSON(cmd.OutOrStdout(), status); err == nil {
