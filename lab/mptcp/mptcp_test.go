@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"heddle/lab"
 )
 
 const size = 12 << 20
@@ -61,6 +63,7 @@ func exchange(c *net.TCPConn, size int64) error {
 // A big transfer takes all subflows, in both directions, whichever construction leads them there; the server sees the
 // nodes alone, and the client's network no packet to the server.
 func TestBigTransferTakesAllSubflows(t *testing.T) {
+	t.Parallel()
 	for plane, via := range map[string][]string{
 		"mptcp": {"--via", "a=node:n1", "--via", "b=node:n2", "--via", "c=node:n3"},
 		"mptcp-nat": {"--path", "x=src:10.1.0.2", "--path", "y=src:10.1.0.3", "--path", "z=src:10.1.0.4",
@@ -146,6 +149,46 @@ func TestKilledNodeLeavesNoRule(t *testing.T) {
 	}
 	if seen := second(); seen.total < 100_000 {
 		t.Errorf("the kernel of the killed node carried %d bytes", seen.total)
+	}
+	if !strings.Contains(dial.Log(), "1 of 2 paths are up, and 2 are required") {
+		t.Errorf("the client does not say why:\n%s", dial.Log())
+	}
+}
+
+// The kernel fails open: what a dead path held goes by the other one. Heddle stops writing soon after, so that it is a
+// bounded part, and ends the stream where the path stays away.
+func TestDeadPathStopsTheStream(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const patience = 3 * time.Second
+	dial := w.stream("--plane", "mptcp", "--patience", patience.String(), "--via", "a=node:n1", "--via", "b=node:n2")
+	other, c := w.watch("isp", "n1"), w.connect()
+	failed := make(chan error, 1)
+	written := make(chan struct{})
+	go func() {
+		var err error
+		for chunk, n := make([]byte, 64<<10), 0; err == nil; n++ {
+			if _, err = c.Write(chunk); n == 64 {
+				close(written)
+			}
+		}
+		failed <- err
+	}()
+	<-written
+	cut := time.Now()
+	if err := w.Link("n2").Set(lab.Cut()); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-failed:
+	case <-time.After(20 * time.Second):
+		t.Fatalf("the stream goes on without a required path:\n%s", dial.Log())
+	}
+	bytes, last := other().since(cut)
+	t.Logf("after the second path's death the first carried %d more bytes, the last of them after %v", bytes, last.Sub(cut))
+	// Full speed until the stream's end would be some 15 MB.
+	if bytes > 8<<20 {
+		t.Errorf("%d bytes went by one path after the other's death", bytes)
 	}
 	if !strings.Contains(dial.Log(), "1 of 2 paths are up, and 2 are required") {
 		t.Errorf("the client does not say why:\n%s", dial.Log())

@@ -244,7 +244,7 @@ func (w *world) watch(host, device string) (stop func() traffic) {
 			w.t.Errorf("capture at %s/%s: %+v, %v", host, device, n, err)
 		}
 		seen := traffic{bytes: map[[2]string]int{}}
-		for _, p := range labtest.Packets(w.t, file) {
+		for at, p := range labtest.Packets(w.t, file) {
 			ip, ok := p.NetworkLayer().(*layers.IPv4)
 			tcp, ok2 := p.TransportLayer().(*layers.TCP)
 			if !ok || !ok2 || tcp.SrcPort == 7443 || tcp.DstPort == 7443 { // control
@@ -253,7 +253,7 @@ func (w *world) watch(host, device string) (stop func() traffic) {
 			n := int(ip.Length) - 4*int(ip.IHL) - 4*int(tcp.DataOffset)
 			seen.bytes[[2]string{ip.SrcIP.String(), ip.DstIP.String()}] += n
 			seen.total += n
-			seen.packets++
+			seen.sizes = append(seen.sizes, sized{at, n})
 		}
 		return seen
 	}
@@ -261,8 +261,24 @@ func (w *world) watch(host, device string) (stop func() traffic) {
 
 // traffic is what crossed a device.
 type traffic struct {
-	bytes          map[[2]string]int // of payload, from and to
-	total, packets int
+	bytes map[[2]string]int // of payload, from and to
+	total int
+	sizes []sized
+}
+
+type sized struct {
+	at    time.Time
+	bytes int
+}
+
+// since counts from a moment on, and gives when the last payload was seen.
+func (t traffic) since(moment time.Time) (bytes int, last time.Time) {
+	for _, p := range t.sizes {
+		if p.bytes > 0 && p.at.After(moment) {
+			bytes, last = bytes+p.bytes, p.at
+		}
+	}
+	return bytes, last
 }
 
 // rules are the leases that a host's kernel holds.
