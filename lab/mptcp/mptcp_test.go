@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -192,6 +193,34 @@ func TestDeadPathStopsTheStream(t *testing.T) {
 	}
 	if !strings.Contains(dial.Log(), "1 of 2 paths are up, and 2 are required") {
 		t.Errorf("the client does not say why:\n%s", dial.Log())
+	}
+}
+
+// A node whose program was killed and started again has its leases still, and the client renews them there.
+func TestRestartedNodeKeepsTheStream(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	dial := w.stream("--plane", "mptcp", "--via", "a=node:n1", "--via", "b=node:n2")
+	if err := w.node["n1"].Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = w.node["n1"].Wait()
+	w.startNode("n1")
+	left := func() (expires time.Duration) {
+		found := regexp.MustCompile(`expires ([0-9hms]+)`).FindStringSubmatch(w.rules("n1"))
+		if found == nil {
+			t.Fatal("no lease at n1")
+		}
+		expires, err := time.ParseDuration(found[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return expires
+	}
+	w.await("the lease runs down", func() bool { return left() < 24*time.Second })
+	w.await("the lease is renewed", func() bool { return left() > 25*time.Second })
+	if err := exchange(w.connect(), 1<<20); err != nil {
+		t.Errorf("%v\n%s", err, dial.Log())
 	}
 }
 
