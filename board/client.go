@@ -148,7 +148,7 @@ func (c *Client) Inp(ctx context.Context, template space.Template) (space.Entry,
 func (c *Client) In(ctx context.Context, template space.Template) (space.Entry, error) {
 	for {
 		result, _, err := c.apply(ctx, space.Op{Verb: space.Inp, Template: template}, patience(ctx))
-		if ended := ctx.Err(); err != nil && ended != nil {
+		if ended := ctx.Err(); err != nil && errors.Is(ended, context.Canceled) || ended != nil && errors.Is(err, ErrNone) {
 			return space.Entry{}, ended
 		}
 		if !errors.Is(err, ErrNone) {
@@ -174,7 +174,7 @@ func (c *Client) Rdp(ctx context.Context, template space.Template) (space.Entry,
 func (c *Client) Rd(ctx context.Context, template space.Template) (space.Entry, error) {
 	for {
 		result, err := c.read(ctx, space.Query{Template: template, Limit: 1}, patience(ctx))
-		if ended := ctx.Err(); err != nil && ended != nil {
+		if ended := ctx.Err(); err != nil && errors.Is(ended, context.Canceled) || ended != nil && errors.Is(err, ErrNone) {
 			return space.Entry{}, ended
 		}
 		if !errors.Is(err, ErrNone) {

@@ -49,7 +49,7 @@ func beBoard(dir string) error {
 }
 
 // start runs a board as a process of its own.
-func start(t *testing.T, dir string) (Reference, *exec.Cmd) {
+func start(t testing.TB, dir string) (Reference, *exec.Cmd) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env, cmd.Stderr = append(os.Environ(), childDir+"="+dir), os.Stderr

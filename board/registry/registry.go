@@ -196,7 +196,7 @@ func youngest[T Registration](list []T) []T {
 		key  identity.Key
 	}
 	last := map[label]int{}
-	var kept []T
+	kept := []T{} // in JSON no list is an empty one
 	for _, r := range list {
 		_, name, key := r.label()
 		if at, again := last[label{name, key}]; again {

@@ -266,6 +266,7 @@ func TestKeepRenewsAndRemoves(t *testing.T) {
 		there(1, "an hour later")
 		b.down = errors.New("unplugged")
 		time.Sleep(11 * time.Minute)
+		synctest.Wait()
 		b.down = nil
 		there(0, "when the board could not be reached for longer than the lease")
 		time.Sleep(time.Minute)

@@ -40,7 +40,7 @@ or the server's own network, sees the whole session.`,
 	}
 	add(groupRun, newUpCommand(), newDownCommand(), newSplitCommand(), newMoshCommand(), newConnectCommand(), newMasqueCommand(), newRunCommand())
 	add(groupStream, newStreamCommand(), newSendCommand(), newRecvCommand())
-	add(groupOverlay, newNodeCommand())
+	add(groupOverlay, newOverlayCommand(), newASNCommand(), newNodeCommand(), newBoardCommand())
 	add(groupLook, newStatusCommand(), newDoctorCommand(), newCheckCommand(), newObserveCommand(), newProbeCommand())
 	add(groupProve, newDemoCommand(), newLabCommand())
 	root.AddCommand(newVersionCommand(), newCompletionCommand(), newManCommand())

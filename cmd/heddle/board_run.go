@@ -1,0 +1,177 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"heddle/board"
+	"heddle/board/space"
+	"heddle/path"
+	"heddle/path/identity"
+)
+
+// boardRun is what the flags of `heddle board run` say.
+type boardRun struct {
+	listen, address, state, members string
+	open                            bool
+	limits                          space.Limits
+}
+
+func newBoardRunCommand() *cobra.Command {
+	r := boardRun{limits: space.DefaultLimits()}
+	cmd := &cobra.Command{
+		Use:   "run (--members FILE | --open)",
+		Short: "Be a board, until interrupted",
+		Long: `Run is a board of one server: a tuple space, over TLS 1.3 in which both sides
+prove their keys. What it has answered is on the disk first.
+
+It lets in who is in the --members file, a key a line; what follows the key is
+for people. Members read all tuples, unless a tuple's author says otherwise, and
+take their own. With --open it lets in everybody who can reach it.
+
+Beside its key and its tuples, --state holds board.json, which clients can use.
+
+A board of one server can withhold tuples and show old ones until their leases
+end. It cannot forge them. heddle-board-bft is a board of several servers, of
+which some may lie.`,
+		Example: `  heddle board run --members members
+  heddle board run --listen 192.0.2.7:7300 --state /var/lib/heddle/board --members members`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return r.run(cmd) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&r.listen, "listen", ":7300", "where clients come to, `[HOST]:PORT`, TCP")
+	flags.StringVar(&r.address, "address", "", "where clients find it from afar, `HOST:PORT`; else what it listens on")
+	flags.StringVar(&r.state, "state", "", "keep key and tuples in `DIR`")
+	flags.StringVar(&r.members, "members", "", "the `FILE` of keys that are let in")
+	flags.BoolVar(&r.open, "open", false, "let in everybody")
+	flags.DurationVar(&r.limits.Lease, "max-lease", r.limits.Lease, "the longest lease")
+	flags.DurationVar(&r.limits.Slack, "slack", r.limits.Slack, "how far a device's clock may be off")
+	flags.IntVar(&r.limits.Op, "max-op", r.limits.Op, "the largest operation, and so tuple, in bytes")
+	flags.IntVar(&r.limits.Tuples, "max-tuples", r.limits.Tuples, "how many tuples there may be")
+	flags.Int64Var(&r.limits.Bytes, "max-bytes", r.limits.Bytes, "how many bytes they may have")
+	flags.IntVar(&r.limits.AuthorTuples, "author-tuples", r.limits.AuthorTuples, "how many tuples one author may have")
+	flags.Int64Var(&r.limits.AuthorBytes, "author-bytes", r.limits.AuthorBytes, "how many bytes they may have")
+	flags.IntVar(&r.limits.AuthorOps, "author-ops", r.limits.AuthorOps, "how many operations one author may make in --slack")
+	cmd.MarkFlagsMutuallyExclusive("members", "open")
+	cmd.MarkFlagsOneRequired("members", "open")
+	_ = cmd.MarkFlagFilename("members")
+	_ = cmd.MarkFlagDirname("state")
+	return cmd
+}
+
+// run serves until the command's context ends.
+func (r *boardRun) run(cmd *cobra.Command) error {
+	state := r.state
+	if state == "" {
+		home, err := boardHome()
+		if err != nil {
+			return err
+		}
+		state = home
+	}
+	var members []identity.Key
+	if !r.open {
+		read, err := readMembers(r.members)
+		if err != nil {
+			return usageError{err}
+		}
+		members = read
+	}
+	id, _, err := identity.LoadOrCreate(filepath.Join(state, "identity.pem"))
+	if err != nil {
+		return err
+	}
+	stderr := cmd.ErrOrStderr()
+	log := slog.New(slog.NewTextHandler(stderr, nil))
+	local, err := board.Open(board.LocalOptions{File: filepath.Join(state, "board.db"), Key: id.Key(), Limits: r.limits, Members: members, Log: log})
+	if err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", r.listen)
+	if err != nil {
+		return errors.Join(&path.Error{What: "board at " + r.listen, Why: "cannot be listened at", Err: err, Hint: "choose another --listen"}, local.Close())
+	}
+	address := r.address
+	if address == "" {
+		address = reachable(listener.Addr())
+	}
+	fmt.Fprintf(stderr, "board: listening on %v for %s; clients say: heddle board use %v@%s\n", listener.Addr(), whom(members), id.Key(), address)
+	reference, err := board.ParseReference(id.Key().String() + "@" + address)
+	if err == nil {
+		err = reference.Save(filepath.Join(state, "board.json"))
+	}
+	if err != nil {
+		return errors.Join(err, listener.Close(), local.Close())
+	}
+	return serveBoard(cmd.Context(), local, board.ServeOptions{Listener: listener, Identity: id, Backend: local, Member: local.Member, Log: log})
+}
+
+// serveBoard ends the server where the board ends, and the other way round.
+func serveBoard(ctx context.Context, local *board.Local, o board.ServeOptions) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() {
+		defer cancel()
+		done <- local.Run(ctx)
+	}()
+	err := board.Serve(ctx, o)
+	cancel()
+	return errors.Join(err, <-done)
+}
+
+func whom(members []identity.Key) string {
+	if members == nil {
+		return "everybody"
+	}
+	return count(len(members), "member")
+}
+
+// reachable gives an address that a person can complete.
+func reachable(a net.Addr) string {
+	host, port, err := net.SplitHostPort(a.String())
+	if ip := net.ParseIP(host); err == nil && ip != nil && ip.IsUnspecified() {
+		return net.JoinHostPort("HOST", port)
+	}
+	return a.String()
+}
+
+// readMembers reads keys, one a line; # begins a remark.
+func readMembers(file string) ([]identity.Key, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, &path.Error{What: "members in " + file, Why: "cannot be read", Err: err, Hint: "it has a key a line; `heddle node key` prints a device's"}
+	}
+	defer f.Close()
+	members := []identity.Key{}
+	lines := bufio.NewScanner(f)
+	for n := 1; lines.Scan(); n++ {
+		text, _, _ := strings.Cut(lines.Text(), "#")
+		words := strings.Fields(text)
+		if len(words) == 0 {
+			continue
+		}
+		key, err := identity.ParseKey(words[0])
+		if err != nil {
+			return nil, &path.Error{What: fmt.Sprintf("members in %s, line %d", file, n), Why: err.Error(), Hint: "a line is a key, and then what people call it"}
+		}
+		members = append(members, key)
+	}
+	return members, lines.Err()
+}
+
+// ageOf says how long ago something was, for people.
+func ageOf(t time.Time) string {
+	return time.Since(t).Round(time.Second).String() + " ago"
+}
