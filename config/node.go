@@ -67,29 +67,17 @@ func DefaultNode() Node {
 // working directory.
 func LoadNode(file string) (Node, error) {
 	n := DefaultNode()
-	data, err := read(file)
-	if err != nil {
-		return n, Problems{{File: file, Severity: SeverityError, What: reason(err)}}
+	err := loadFlat(file, &n, func() map[string]error { return n.problems() })
+	files := []*string{&n.Identity, &n.Revoked, &n.Usage}
+	if !strings.Contains(n.Board, "@") {
+		files = append(files, &n.Board)
 	}
-	doc := decodeFlat(file, data, &n)
-	for key, err := range n.problems() {
-		if !doc.wrongs[key] {
-			what, hint := err.Error(), ""
-			if known, ok := err.(*path.Error); ok {
-				what, hint = known.Why, known.Hint
-			}
-			doc.report(doc.places[key], SeverityError, key, what, hint)
-		}
-	}
-	for _, name := range []*string{&n.Identity, &n.Revoked, &n.Usage} {
+	for _, name := range files {
 		if *name != "" && !filepath.IsAbs(*name) {
 			*name = filepath.Join(filepath.Dir(file), *name)
 		}
 	}
-	if wrong := doc.sorted().Errors(); len(wrong) > 0 {
-		return n, wrong
-	}
-	return n, nil
+	return n, err
 }
 
 // problems gives what is wrong, by key.

@@ -78,9 +78,9 @@ unless --log-targets is given.`,
 
 // nodeFromFile reads a node.toml, and keeps what flags say otherwise.
 func nodeFromFile(cmd *cobra.Command, file string, n *config.Node) error {
-	read, err := config.LoadNode(file)
-	if err != nil {
-		return usageError{err}
+	var read config.Node
+	if err := loaded(cmd, file, config.LoadNode, &read); err != nil {
+		return err
 	}
 	given := *n
 	for name, keep := range map[string]func(){
@@ -133,7 +133,7 @@ func runNode(cmd *cobra.Command, n config.Node, asJSON bool) error {
 		}
 		return err
 	}
-	fmt.Fprintf(stderr, "node: %s; %d bytes up, %d down, for %s\n", count(int(status.Flows), "connection and flow"), status.Up, status.Down, count(len(status.Grants), "grant"))
+	fmt.Fprintf(stderr, "node: %s; %d bytes up, %d down, for %s\n", count(int(status.Flows), "flow"), status.Up, status.Down, count(len(status.Grants), "grant"))
 	return err
 }
 

@@ -69,8 +69,8 @@ func printNodeStatus(w io.Writer, s pathnode.Status, now time.Time) error {
 		fmt.Fprintf(table, "clock\t%v away from this device's\n", skew.Round(time.Second))
 	}
 	if s.Listen != "" {
-		fmt.Fprintf(table, "listens on\t%s\nopen\t%s, %s\nin all\t%s; %d bytes up, %d down\n", s.Listen, count(s.FlowsOpen, "connection and flow"),
-			count(s.Strangers, "stranger"), count(int(s.Flows), "connection and flow"), s.Up, s.Down)
+		fmt.Fprintf(table, "listens on\t%s\nopen\t%s, %s\nin all\t%s; %d bytes up, %d down\n", s.Listen, count(s.FlowsOpen, "flow"),
+			count(s.Strangers, "stranger"), count(int(s.Flows), "flow"), s.Up, s.Down)
 	}
 	for _, reason := range pathnode.Reasons() {
 		if n := s.Refused[reason]; n > 0 {
