@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,6 +15,7 @@ import (
 
 var (
 	streamEndpoint = netip.AddrPortFrom(lab.ServerAddr, peer.StreamPort)
+	planeEndpoint  = netip.AddrPortFrom(lab.ServerAddr, peer.StreamPort+1) // for the kernel's MPTCP
 	streamLocal    = netip.MustParseAddrPort("127.0.0.1:2222")
 	sinkLocal      = netip.MustParseAddrPort("127.0.0.1:9000")         // behind `heddle stream serve`
 	sinkOpen       = netip.AddrPortFrom(lab.ServerAddr, 9001)          // for plain TCP
@@ -71,8 +73,13 @@ func (o *overlay) serve(ctx context.Context, s *stage) (err error) {
 	if o.open, err = newSink(ctx, server, sinkOpen); err != nil {
 		return err
 	}
-	if _, o.key, err = o.made.StreamServer(ctx, server, streamEndpoint, sinkLocal); err != nil {
+	if _, o.key, err = o.made.StreamServer(ctx, server, "stripe", streamEndpoint, sinkLocal); err != nil {
 		return err
+	}
+	if slices.Contains(o.modes, "nat") {
+		if _, _, err = o.made.StreamServer(ctx, server, "kernel", planeEndpoint, sinkLocal, "--plane", "mptcp"); err != nil {
+			return err
+		}
 	}
 	for i, leg := range o.legs {
 		if leg.Name != direct {
@@ -86,7 +93,7 @@ func (o *overlay) serve(ctx context.Context, s *stage) (err error) {
 
 func (o *overlay) startNode(ctx context.Context, s *stage, i int) (err error) {
 	name := o.legs[i].Name
-	o.nodes[name], err = o.made.Node(ctx, s.Host(name), lab.NodeAddr(i), streamEndpoint, o.modes...)
+	o.nodes[name], err = o.made.Node(ctx, s.Host(name), lab.NodeAddr(i), []netip.AddrPort{streamEndpoint, planeEndpoint}, o.modes...)
 	return err
 }
 
@@ -134,7 +141,11 @@ func (o *overlay) variant(name string, r run) variant {
 		}
 		if len(r.nodes) > 0 {
 			to, at = o.inside, streamLocal
-			dial, err := o.made.StreamDial(ctx, s.Host("client"), streamLocal, streamEndpoint, o.key, r.nodes, r.flags...)
+			name, endpoint := "stripe", streamEndpoint
+			if slices.Contains(r.flags, "--plane") {
+				name, endpoint = "kernel", planeEndpoint
+			}
+			dial, err := o.made.StreamDial(ctx, s.Host("client"), name, streamLocal, endpoint, o.key, r.nodes, r.flags...)
 			if err != nil {
 				return nil, err
 			}
@@ -191,8 +202,8 @@ func twoPaths(size int64) *topology {
 	for _, schedule := range []string{"fast", "strict", "weighted"} {
 		add(schedule, 2, striped(schedule, "none")...)
 	}
-	add("mptcp", 2, "--plane", "mptcp")
-	add("mptcp-nat", 2, "--plane", "mptcp-nat")
+	add("mptcp", 2, "--plane", "mptcp", "--set-path-manager")
+	add("mptcp-nat", 2, "--plane", "mptcp-nat", "--set-path-manager")
 	return t
 }
 
@@ -237,7 +248,7 @@ func noLimit(size int64) *topology {
 		o.variant("fast", run{files: one(size), nodes: o.names(2), flags: striped("fast", "none"), figures: speed}),
 		o.variant("strict", run{files: one(size), nodes: o.names(2), flags: striped("strict", "none"), figures: speed}),
 		o.variant("one-path", run{files: one(size), nodes: o.names(1), flags: striped("fast", "none"), figures: speed}),
-		o.variant("mptcp", run{files: one(size), nodes: o.names(2), flags: []string{"--plane", "mptcp"}, figures: speed}),
+		o.variant("mptcp", run{files: one(size), nodes: o.names(2), flags: []string{"--plane", "mptcp", "--set-path-manager"}, figures: speed}),
 	}
 	return t
 }

@@ -55,8 +55,8 @@ func (o *Overlay) run(args ...string) (string, error) {
 	return string(out), nil
 }
 
-// Node starts an overlay node on a host at the address, with these modes, and makes a pass that leads to the server.
-func (o *Overlay) Node(ctx context.Context, host *lab.Host, at netip.Addr, server netip.AddrPort, modes ...string) (*Process, error) {
+// Node starts an overlay node on a host at the address, with these modes, and makes a pass that leads to the servers.
+func (o *Overlay) Node(ctx context.Context, host *lab.Host, at netip.Addr, servers []netip.AddrPort, modes ...string) (*Process, error) {
 	name := host.Name()
 	key, err := o.key(name + "/identity.pem")
 	if err != nil {
@@ -64,8 +64,11 @@ func (o *Overlay) Node(ctx context.Context, host *lab.Host, at netip.Addr, serve
 	}
 	listen := netip.AddrPortFrom(at, NodePort).String()
 	run := []string{"node", "run", "--name", name, "--listen", listen, "--identity", filepath.Join(o.work, name, "identity.pem"), "--grantor", o.grantor}
-	grant := []string{"node", "grant", o.device, "--identity", filepath.Join(o.work, "grantor/identity.pem"), "--until", "24h", "--to", server.String(),
+	grant := []string{"node", "grant", o.device, "--identity", filepath.Join(o.work, "grantor/identity.pem"), "--until", "24h",
 		"--name", name, "--node", key, "--address", listen}
+	for _, server := range servers {
+		grant = append(grant, "--to", server.String())
+	}
 	for _, mode := range modes {
 		run, grant = append(run, "--mode", mode), append(grant, "--mode", mode)
 		if mode == "nat" {
@@ -84,34 +87,35 @@ func (o *Overlay) Node(ctx context.Context, host *lab.Host, at netip.Addr, serve
 	if err != nil {
 		return nil, err
 	}
-	return p.started(p.AwaitLog(ctx, "listening"))
+	return p.started(p.AwaitLog(ctx, "listens on"))
 }
 
-// StreamServer serves a TCP program of the host to the client, as `heddle stream serve` does. key is what Dial needs.
-func (o *Overlay) StreamServer(ctx context.Context, host *lab.Host, at netip.AddrPort, to netip.AddrPort, flags ...string) (p *Process, key string, err error) {
+// StreamServer serves a TCP program of the host to the client under a name, as `heddle stream serve` does. key is what
+// StreamDial needs.
+func (o *Overlay) StreamServer(ctx context.Context, host *lab.Host, name string, at netip.AddrPort, to netip.AddrPort, flags ...string) (p *Process, key string, err error) {
 	file := filepath.Join(host.Name(), "identity.pem")
 	if key, err = o.key(file); err != nil {
 		return nil, "", err
 	}
-	p, err = Start(ctx, host, o.heddle, append([]string{"stream", "serve", "--to", to.String(), "--listen", at.String(),
+	p, err = Start(ctx, host, o.heddle, append([]string{"stream", "serve", "--name", name, "--to", to.String(), "--listen", at.String(),
 		"--allow", o.device, "--identity", filepath.Join(o.work, file)}, flags...)...)
 	if err != nil {
 		return nil, "", err
 	}
-	p, err = p.started(p.AwaitLog(ctx, "listening"))
+	p, err = p.started(p.AwaitLog(ctx, "listening on"))
 	return p, key, err
 }
 
-// StreamDial runs `heddle stream dial` over the nodes on the hosts of these names. Programs connect to listen.
-func (o *Overlay) StreamDial(ctx context.Context, host *lab.Host, listen, server netip.AddrPort, key string, nodes []string, flags ...string) (*Process, error) {
-	args := []string{"HEDDLE_HOME=" + filepath.Join(o.work, "device"), o.heddle, "stream", "dial", "files", "--listen", listen.String(),
+// StreamDial runs `heddle stream dial NAME` over the nodes on the hosts of these names. Programs connect to listen.
+func (o *Overlay) StreamDial(ctx context.Context, host *lab.Host, name string, listen, server netip.AddrPort, key string, nodes []string, flags ...string) (*Process, error) {
+	args := []string{"HEDDLE_HOME=" + filepath.Join(o.work, "device"), o.heddle, "stream", "dial", name, "--listen", listen.String(),
 		"--to", server.String(), "--key", key}
-	for _, name := range nodes {
-		args = append(args, "--via", name+"=node:"+o.Passes[name])
+	for _, node := range nodes {
+		args = append(args, "--via", node+"=node:"+o.Passes[node])
 	}
 	p, err := Start(ctx, host, "env", append(args, flags...)...)
 	if err != nil {
 		return nil, err
 	}
-	return p.started(p.AwaitLog(ctx, "listening"))
+	return p.started(p.AwaitLog(ctx, "listening on"))
 }

@@ -128,11 +128,11 @@ func newSender(ctx context.Context, in *lab.Instance, o Options, work string) (*
 	if err := s.listen(ctx); err != nil {
 		return nil, err
 	}
-	if _, s.key, err = s.made.StreamServer(ctx, in.Host("server"), endpoint, program); err != nil {
+	if _, s.key, err = s.made.StreamServer(ctx, in.Host("server"), "picture", endpoint, program); err != nil {
 		return nil, err
 	}
 	for i, leg := range legs() {
-		if _, err := s.made.Node(ctx, in.Host(leg.Name), lab.NodeAddr(i), endpoint, "forward"); err != nil {
+		if _, err := s.made.Node(ctx, in.Host(leg.Name), lab.NodeAddr(i), []netip.AddrPort{endpoint}, "forward"); err != nil {
 			return nil, err
 		}
 		s.nodes = append(s.nodes, leg.Name)
@@ -181,7 +181,7 @@ func (s *sender) send(ctx context.Context, way Way, picture []byte) (dir string,
 		}
 		defer func() { err = errors.Join(err, whole(c)) }()
 	}
-	dial, err := s.made.StreamDial(ctx, s.in.Host("client"), local, endpoint, s.key, s.nodes,
+	dial, err := s.made.StreamDial(ctx, s.in.Host("client"), "picture", local, endpoint, s.key, s.nodes,
 		"--schedule", way.Schedule, "--shares", way.Shares, "--warm", "0", "--keylog", s.keylog)
 	if err != nil {
 		return "", err
