@@ -2,9 +2,11 @@ package config
 
 import (
 	"fmt"
+	"net"
 	"path/filepath"
 	"strings"
 
+	"heddle/board"
 	"heddle/path/identity"
 	"heddle/path/masque/proxy"
 	"heddle/stripe/transfer"
@@ -80,6 +82,14 @@ func (s *Stripe) beside(file string) {
 	}
 	besideFile(file, &s.Identity)
 	besideFile(file, &s.Keylog)
+	besideBoard(file, &s.Board)
+}
+
+// besideBoard does so with a board's file, which is told from KEY@HOST:PORT as package board does.
+func besideBoard(file string, name *string) {
+	if !strings.Contains(*name, "@") {
+		besideFile(file, name)
+	}
 }
 
 func besideFile(file string, name *string) {
@@ -104,6 +114,10 @@ type Admission struct {
 	Keylog string `toml:"keylog"`
 	// Plane is stripe, or mptcp for peers that come by the kernel's MPTCP.
 	Plane string `toml:"plane"`
+	// Board is where the device registers, KEY@HOST:PORT or a file; empty registers nowhere.
+	Board string `toml:"board"`
+	// Address are where peers reach this device, HOST:PORT each, for the board; empty is where it listens.
+	Address []string `toml:"address"`
 }
 
 func defaultAdmission() Admission {
@@ -124,6 +138,17 @@ func (a Admission) check(wrong problems) {
 	}
 	if a.Plane != PlaneStripe && a.Plane != PlaneMPTCP {
 		wrong.say("plane", fmt.Sprintf("nobody comes by a plane %q", a.Plane), "stripe, or mptcp, which is for mptcp-nat too")
+	}
+	if a.Board != "" {
+		_, err := board.LoadReference(a.Board)
+		wrong.add("board", err)
+		host, _, err := net.SplitHostPort(a.Listen)
+		if ip := net.ParseIP(host); err == nil && len(a.Address) == 0 && (ip == nil || ip.IsUnspecified()) {
+			wrong.say("address", "others could not be told where this device is: it listens on all addresses", "name one with address, HOST:PORT")
+		}
+	}
+	for _, text := range a.Address {
+		wrong.add("address", checkHostPort(text, "where peers reach this device"))
 	}
 	if a.MaxSessions < 1 {
 		wrong.say("max-sessions", fmt.Sprintf("%d is less than 1", a.MaxSessions), "leave it out for the default")
@@ -196,6 +221,7 @@ func LoadStreamServe(file string) (StreamServe, error) {
 	err := loadFlat(file, &s, s.problemsOf)
 	besideFile(file, &s.Identity)
 	besideFile(file, &s.Keylog)
+	besideBoard(file, &s.Board)
 	return s, err
 }
 

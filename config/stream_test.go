@@ -72,7 +72,7 @@ func TestStreamDialRefuses(t *testing.T) {
 func TestStripeOptions(t *testing.T) {
 	d := goodDial(t)
 	d.Schedule, d.Weight, d.Shares = "weighted", []string{"c=3", "a=1", "b=2"}, "none"
-	o, err := d.Options()
+	o, _, err := d.Options()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +81,7 @@ func TestStripeOptions(t *testing.T) {
 	}
 	d.Via[0] = "m=masque:https://proxy.example"
 	d.Weight, d.Schedule = nil, ""
-	if _, err := d.Options(); err == nil || !strings.Contains(err.Error(), "carry no TCP") {
+	if _, _, err := d.Options(); err == nil || !strings.Contains(err.Error(), "carry no TCP") {
 		t.Errorf("a path without TCP: %v", err)
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"heddle/board"
+	"heddle/board/registry"
 	"heddle/path"
 	"heddle/path/identity"
 	"heddle/stripe"
@@ -22,14 +24,22 @@ import (
 type Stripe struct {
 	// Via are the paths, NAME=KIND:ARG each.
 	Via []string `toml:"via"`
-	// Path are paths beside them, for tunnels to ride.
+	// Path are paths beside them, for tunnels to ride; the nodes that Paths chooses ride them in turn.
 	Path []string `toml:"path"`
 	// Secret says where secrets of paths are, NAME=FILE each.
 	Secret []string `toml:"secret"`
-	// To is where the peer device listens, HOST:PORT.
+	// Paths is how many overlay nodes are chosen, one path each, in place of Via; of those that this user may use.
+	Paths int `toml:"paths"`
+	// Pick is how they are chosen, one of [Picks].
+	Pick string `toml:"pick"`
+	// To is where the peer device listens, HOST:PORT; with a board it may be empty.
 	To string `toml:"to"`
-	// Key is the peer device's.
+	// Key is the peer device's; with a board it may be empty, and the board says whose the name is.
 	Key string `toml:"key"`
+	// Board is where the peer and nodes are looked up, KEY@HOST:PORT or a file; empty asks none.
+	Board string `toml:"board"`
+	// MaxAge is how old a list may be that the board once gave, for when it cannot be reached.
+	MaxAge time.Duration `toml:"max-age"`
 	// Identity is the file of this device's key; empty is this user's own.
 	Identity string `toml:"identity"`
 	// Schedule is one of [StripeSchedules]; empty is what fits the shares.
@@ -58,7 +68,7 @@ type Stripe struct {
 
 // DefaultStripe is a stripe before anything is said about it.
 func DefaultStripe() Stripe {
-	return Stripe{Plane: PlaneStripe, Segment: stripe.DefaultSegment, Shares: "none", Patience: stripe.DefaultPatience, MinRate: stripe.DefaultMinRate}
+	return Stripe{Pick: PickDiverse, MaxAge: registry.DefaultMaxAge, Plane: PlaneStripe, Segment: stripe.DefaultSegment, Shares: "none", Patience: stripe.DefaultPatience, MinRate: stripe.DefaultMinRate}
 }
 
 // Who carries streams: Heddle, or the kernel's MPTCP through nodes in mode nat, as plain subflows or by source address.
@@ -71,6 +81,16 @@ const (
 // StripePlanes are the planes of streams.
 func StripePlanes() []string { return []string{PlaneStripe, PlaneMPTCP, PlaneMPTCPNAT} }
 
+// How nodes are chosen.
+const (
+	PickDiverse = "diverse" // those that the fewest networks see together, as far as a survey knows
+	PickRTT     = "rtt"     // those that answer first
+	PickRandom  = "random"
+)
+
+// Picks are the ways to choose nodes.
+func Picks() []string { return []string{PickDiverse, PickRTT, PickRandom} }
+
 // StripeSchedules are the schedules of streams.
 func StripeSchedules() []string { return []string{"strict", "fast", "weighted"} }
 
@@ -78,27 +98,23 @@ func StripeSchedules() []string { return []string{"strict", "fast", "weighted"} 
 func (s Stripe) problems() map[string]error {
 	wrong := problems{}
 	names := s.pathProblems(wrong)
-	wrong.add("to", checkHostPort(s.To, "where the peer device listens, such as files.example:4470"))
-	_, err := identity.ParseKey(s.Key)
-	if s.Key == "" {
-		err = errors.New("the peer's key is missing")
-	}
-	wrong.add("key", hinted(err, "the peer's `heddle stream serve` prints its key"))
+	s.peerProblems(wrong)
 	if s.Schedule != "" && !slices.Contains(StripeSchedules(), s.Schedule) {
 		wrong.say("schedule", fmt.Sprintf("no schedule is called %q", s.Schedule), "schedules: "+strings.Join(StripeSchedules(), ", "))
 	}
-	_, err = s.weights(names)
+	_, err := s.weights(names)
 	wrong.add("weight", err)
 	if s.Segment < stripe.MinSegment || s.Segment > stripe.MaxSegment {
 		wrong.say("segment", fmt.Sprintf("%d is no size of a segment", s.Segment), fmt.Sprintf("%d to %d bytes", stripe.MinSegment, stripe.MaxSegment))
 	}
 	scheme, err := share.Parse(s.Shares)
 	wrong.add("shares", hinted(err, "none, 2of3, shamir:2of3 or xor:3"))
-	if err == nil && scheme.N > 1 && len(names) > 0 && scheme.N != len(names) {
-		wrong.say("shares", fmt.Sprintf("%s makes %d shares, and there are %d paths", s.Shares, scheme.N, len(names)), "give as many paths as shares")
+	paths := len(names) + s.Paths
+	if err == nil && scheme.N > 1 && paths > 0 && scheme.N != paths {
+		wrong.say("shares", fmt.Sprintf("%s makes %d shares, and there are %d paths", s.Shares, scheme.N, paths), "give as many paths as shares")
 	}
-	if s.MinPaths < 0 || s.MinPaths > len(names) {
-		wrong.say("min-paths", fmt.Sprintf("%d paths are asked for, of %d", s.MinPaths, len(names)), "0 means all, or with shares as many as restore the stream")
+	if s.MinPaths < 0 || s.MinPaths > paths {
+		wrong.say("min-paths", fmt.Sprintf("%d paths are asked for, of %d", s.MinPaths, paths), "0 means all, or with shares as many as restore the stream")
 	}
 	switch {
 	case !slices.Contains(StripePlanes(), s.Plane):
@@ -110,6 +126,25 @@ func (s Stripe) problems() map[string]error {
 		wrong.say("patience", fmt.Sprintf("%v is no time to wait", s.Patience), "a time such as 30s")
 	}
 	return wrong
+}
+
+// peerProblems looks at what says who the peer is. A board knows what is not given.
+func (s Stripe) peerProblems(wrong problems) {
+	if s.Board != "" {
+		_, err := board.LoadReference(s.Board)
+		wrong.add("board", err)
+	}
+	const orBoard = "; or --board"
+	if s.To != "" || s.Board == "" {
+		wrong.add("to", checkHostPort(s.To, "where the peer device listens, such as files.example:4470"+orBoard))
+	}
+	_, err := identity.ParseKey(s.Key)
+	if s.Key == "" {
+		err = errors.New("the peer's key is missing")
+	}
+	if s.Key != "" || s.Board == "" {
+		wrong.add("key", hinted(err, "the peer's `heddle stream serve` prints its key"+orBoard))
+	}
 }
 
 // pathProblems looks at the paths, and gives the names of those to stripe over.
@@ -129,8 +164,21 @@ func (s Stripe) pathProblems(wrong problems) []string {
 			wrong.say(f.key, f.what, f.hint)
 		}
 	}
-	if len(s.Via) == 0 {
-		wrong.say("via", "no path is given", "write NAME=KIND:ARG, such as a=node:tokyo, once for each path")
+	switch {
+	case s.Paths < 0 || s.Paths > stripe.MaxPaths:
+		wrong.say("paths", fmt.Sprintf("%d nodes cannot be chosen", s.Paths), fmt.Sprintf("0 to %d", stripe.MaxPaths))
+	case s.Paths > 0 && s.Plane != PlaneStripe:
+		wrong.say("paths", "the kernel's planes go by the nodes that are given", "give --via NAME=node:NODE for each")
+	case s.Paths > 0 && len(s.Via) > 0:
+		wrong.say("paths", "nodes are to be chosen, and paths are given too", "give either --paths or --via")
+	case s.Paths == 0 && len(s.Via) == 0:
+		wrong.say("via", "no path is given", "write NAME=KIND:ARG, such as a=node:tokyo, once for each path; or --paths 3")
+	}
+	if !slices.Contains(Picks(), s.Pick) {
+		wrong.say("pick", fmt.Sprintf("nodes are not chosen by %q", s.Pick), "ways: "+strings.Join(Picks(), ", "))
+	}
+	if s.Paths > 0 && len(s.Weight) > 0 {
+		wrong.say("weight", "it is not known which nodes will be chosen", "give --via, or leave the weights to chance")
 	}
 	return names
 }
@@ -168,36 +216,40 @@ func (s Stripe) weights(names []string) ([]float64, error) {
 }
 
 // Options turns what a person asked for into what a session needs. The caller adds To, Identity, Service, Log and KeyLog,
-// and may open the paths again: they are made anew.
-func (s Stripe) Options() (stripe.Options, error) {
-	o := stripe.Options{Schedule: s.Schedule, Segment: s.Segment, Shares: s.Shares, MinPaths: s.MinPaths, Degrade: s.Degrade, Patience: s.Patience, MinRate: s.MinRate}
+// the paths by nodes that are to be chosen, and the peer that a board knows. bases are the ways out that those nodes
+// ride in turn.
+func (s Stripe) Options() (o stripe.Options, bases []path.Path, err error) {
+	o = stripe.Options{Schedule: s.Schedule, Segment: s.Segment, Shares: s.Shares, MinPaths: s.MinPaths, Degrade: s.Degrade, Patience: s.Patience, MinRate: s.MinRate}
 	var specs []path.Spec
 	for _, text := range slices.Concat(s.Via, s.Path) {
 		spec, err := path.ParseSpec(text)
 		if err != nil {
-			return o, err
+			return o, nil, err
 		}
 		specs = append(specs, spec)
 	}
 	ways, err := path.NewSet(specs, path.Options{Secret: secrets(s.Secret)})
 	if err != nil {
-		return o, err
+		return o, nil, err
+	}
+	for _, spec := range specs[len(s.Via):] {
+		bases = append(bases, ways[spec.Name])
 	}
 	var names []string
 	for _, spec := range specs[:len(s.Via)] {
 		if _, streams := ways[spec.Name].(path.Dialer); !streams {
-			return o, &path.Error{What: "path " + spec.Name, Why: spec.Kind + ": paths carry no TCP", Hint: "use a path of a kind that does, such as node: or if:"}
+			return o, nil, &path.Error{What: "path " + spec.Name, Why: spec.Kind + ": paths carry no TCP", Hint: "use a path of a kind that does, such as node: or if:"}
 		}
 		o.Paths = append(o.Paths, stripe.Path{Name: spec.Name, Way: ways[spec.Name]})
 		names = append(names, spec.Name)
 	}
 	if o.Weights, err = s.weights(names); err != nil {
-		return o, err
+		return o, nil, err
 	}
 	if s.Key != "" {
 		o.Peer, err = identity.ParseKey(s.Key)
 	}
-	return o, err
+	return o, bases, err
 }
 
 // problems are what is wrong, by key.

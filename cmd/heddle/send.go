@@ -50,6 +50,9 @@ printed; names, sizes and times of files are inside the stream.`,
 		Args: cobra.MinimumNArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			s.service = args[len(args)-1]
+			if err := keptBoard(&s.Stripe); err != nil {
+				return err
+			}
 			if err := s.check(); err != nil {
 				return usageError{err}
 			}
@@ -105,7 +108,7 @@ func runSend(ctx context.Context, s sending, files []transfer.File, out, talk io
 	if keylog != nil {
 		defer keylog.Close()
 	}
-	dialer, err := newStripeDialer(s.Stripe, s.service, keylog, talk)
+	dialer, err := newStripeDialer(ctx, s.Stripe, s.service, keylog, talk)
 	if err != nil {
 		return err
 	}
@@ -145,7 +148,7 @@ func (j *sendJob) current() stream {
 }
 
 func (j *sendJob) status() control.Stream {
-	s := control.Stream{Role: "send", Service: j.service, To: j.To, Since: j.began, Sessions: []stripe.Status{}}
+	s := control.Stream{Role: "send", Service: j.service, To: j.dialer.to, Since: j.began, Sessions: []stripe.Status{}}
 	if c := j.current(); c != nil {
 		s.Sessions = append(s.Sessions, c.Status())
 	}
@@ -181,7 +184,7 @@ func (j *sendJob) once(ctx context.Context) error {
 		return err
 	}
 	if j.current() == nil {
-		fmt.Fprintln(j.talk, "claim:", c.Claim())
+		printStreamClaim(j.talk, c.Status())
 	}
 	j.mu.Lock()
 	j.conn = c

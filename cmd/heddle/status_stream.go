@@ -61,6 +61,9 @@ func stripeText(b *strings.Builder, s stripe.Status, now time.Time) {
 			fmt.Fprintf(b, "  %s: %s\n", p.Name, p.Why)
 		}
 	}
+	for _, line := range sharedObservers(s) {
+		fmt.Fprintf(b, "  %s\n", line)
+	}
 }
 
 // aligned prints a table whose first columns are text and the rest numbers.

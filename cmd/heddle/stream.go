@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"heddle/board/registry"
 	"heddle/cmd/heddle/internal/control"
 	"heddle/config"
 	"heddle/path"
@@ -161,18 +162,40 @@ type stripeDialer struct {
 }
 
 // newStripeDialer turns flags into what dials. The key log is the caller's to close.
-func newStripeDialer(s config.Stripe, service string, keylog io.Writer, talk io.Writer) (*stripeDialer, error) {
+func newStripeDialer(ctx context.Context, s config.Stripe, service string, keylog io.Writer, talk io.Writer) (*stripeDialer, error) {
 	id, err := streamIdentity(s.Identity, talk)
 	if err != nil {
 		return nil, err
+	}
+	o, bases, err := s.Options()
+	if err != nil {
+		return nil, err
+	}
+	var known registry.Directory
+	if s.Board != "" {
+		known, err = streamDirectory(ctx, s, id, talk)
+		switch {
+		case err != nil && s.To != "" && s.Key != "":
+			fmt.Fprintln(talk, "stream: only the nodes of kept passes can be chosen:", err)
+		case err != nil:
+			return nil, err
+		}
+		if err := findPeer(known, service, &s, &o, talk); err != nil {
+			return nil, err
+		}
 	}
 	log, quiet := newStreamLog()
 	if s.Plane != config.PlaneStripe {
 		return &stripeDialer{kernel: newKernelStream(s, id, service, keylog, log), to: s.To, quiet: quiet}, nil
 	}
-	o, err := s.Options()
-	if err != nil {
-		return nil, err
+	if s.Paths > 0 {
+		all, err := candidates(known, id.Key())
+		if err != nil {
+			return nil, err
+		}
+		if o.Paths, err = (chooser{s, id, bases, talk}).choose(ctx, all); err != nil {
+			return nil, err
+		}
 	}
 	o.Identity, o.Service, o.Log = id, service, log
 	if keylog != nil {

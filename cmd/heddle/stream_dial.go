@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -56,6 +58,9 @@ whole, as ciphertext, from who sees all paths, such as the peer's own network.`,
 				}
 			} else {
 				d.Name = args[0]
+			}
+			if err := keptBoard(&d.Stripe); err != nil {
+				return err
 			}
 			if err := d.Check(); err != nil {
 				return usageError{err}
@@ -130,7 +135,7 @@ func runStreamDial(ctx context.Context, d config.StreamDial, out, talk io.Writer
 	if keylog != nil {
 		defer keylog.Close()
 	}
-	dialer, err := newStripeDialer(d.Stripe, d.Name, keylog, talk)
+	dialer, err := newStripeDialer(ctx, d.Stripe, d.Name, keylog, talk)
 	if err != nil {
 		return err
 	}
@@ -143,7 +148,7 @@ func runStreamDial(ctx context.Context, d config.StreamDial, out, talk io.Writer
 	since := time.Now()
 	status := func() control.Stream {
 		s := poolStatus(pool)
-		s.Role, s.Service, s.Listen, s.To, s.Since = "dial", d.Name, fronts.String(), d.To, since
+		s.Role, s.Service, s.Listen, s.To, s.Since = "dial", d.Name, fronts.String(), dialer.to, since
 		return s
 	}
 	return controlled(ctx, "dial-"+d.Name, status, func(ctx context.Context) error {
@@ -152,13 +157,37 @@ func runStreamDial(ctx context.Context, d config.StreamDial, out, talk io.Writer
 			return err
 		}
 		pool.Put(first)
-		fmt.Fprintln(out, "claim:", first.Claim())
 		s := first.Status()
-		fmt.Fprintf(out, "%s is up: listening on %s, to %s over %s, %s\n", d.Name, fronts, d.To, count(len(s.Paths), "path"), cutText(s))
+		printStreamClaim(out, s)
+		fmt.Fprintf(out, "%s is up: listening on %s, to %s over %s, %s\n", d.Name, fronts, dialer.to, count(len(s.Paths), "path"), cutText(s))
 		ctx, stop := quietly(ctx, dialer.quiet)
 		defer stop()
 		return serveFronts(ctx, fronts, &relay.Front{Pool: pool, Log: dialer.options.Log})
 	})
+}
+
+// printStreamClaim says what a session hides and what it does not, and who sees several of its paths.
+func printStreamClaim(out io.Writer, s stripe.Status) {
+	fmt.Fprintln(out, "claim:", s.Claim)
+	for _, line := range sharedObservers(s) {
+		fmt.Fprintln(out, "claim:", line)
+	}
+}
+
+// sharedObservers names who sees more than one path of a session.
+func sharedObservers(s stripe.Status) (lines []string) {
+	sees := map[string][]string{}
+	for _, p := range s.Paths {
+		if p.Observer != "" {
+			sees[p.Observer] = append(sees[p.Observer], p.Name)
+		}
+	}
+	for _, who := range slices.Sorted(maps.Keys(sees)) {
+		if names := sees[who]; len(names) > 1 {
+			lines = append(lines, fmt.Sprintf("the network at %s sees %s, and has what they carry together", who, strings.Join(names, " and ")))
+		}
+	}
+	return lines
 }
 
 // cutText says how a session is cut.

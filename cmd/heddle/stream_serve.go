@@ -64,7 +64,7 @@ func loaded[T any](cmd *cobra.Command, file string, load func(string) (T, error)
 	c, err := load(file)
 	if problems, ok := err.(config.Problems); ok {
 		printProblems(cmd.ErrOrStderr(), problems)
-		return unusable(file, problems)
+		return usageError{&hintError{fmt.Errorf("%s cannot be used: %s", file, count(len(problems), "error")), "mend what is shown above"}}
 	}
 	if err == nil {
 		*into = c
@@ -112,7 +112,13 @@ func openDoor(ctx context.Context, a config.Admission, talk io.Writer) (*streamD
 		return nil, err
 	}
 	door := &streamDoor{streamListener: l, key: id.Key(), since: time.Now(), log: log, quiet: quiet}
+	unlist, err := registerStream(ctx, a, id, l.Addr().String(), log)
+	if err != nil {
+		l.Close()
+		return nil, err
+	}
 	door.close = func() {
+		unlist()
 		door.streamListener.Close()
 		if keylog != nil {
 			keylog.Close()

@@ -55,17 +55,22 @@ func newDevice(t *testing.T) device {
 	return device{t, file, id.Key().String()}
 }
 
-// start runs a command until the test ends, and gives what it says once a pattern is in it.
+// start runs a command as this device until the test ends, and gives what it says once a pattern is in it.
 func (d device) start(until string, args ...string) (said *spoken, match []string) {
 	d.t.Helper()
+	return startCommand(d.t, until, append(args, "--identity", d.file)...)
+}
+
+func startCommand(t *testing.T, until string, args ...string) (said *spoken, match []string) {
+	t.Helper()
 	said = &spoken{}
-	ctx, cancel := context.WithCancel(d.t.Context())
+	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan int, 1)
-	go func() { done <- run(ctx, append(args, "--identity", d.file), strings.NewReader(""), said, said) }()
-	d.t.Cleanup(func() {
+	go func() { done <- run(ctx, args, strings.NewReader(""), said, said) }()
+	t.Cleanup(func() {
 		cancel()
 		if code := <-done; code != exitOK {
-			d.t.Errorf("%v: exit code %d\n%s", args, code, said)
+			t.Errorf("%v: exit code %d\n%s", args, code, said)
 		}
 	})
 	pattern := regexp.MustCompile(until)
@@ -76,11 +81,11 @@ func (d device) start(until string, args ...string) (said *spoken, match []strin
 		select {
 		case code := <-done:
 			done <- code
-			d.t.Fatalf("%v ended with %d:\n%s", args, code, said)
+			t.Fatalf("%v ended with %d:\n%s", args, code, said)
 		default:
 		}
 	}
-	d.t.Fatalf("%v does not say %q:\n%s", args, until, said)
+	t.Fatalf("%v does not say %q:\n%s", args, until, said)
 	return nil, nil
 }
 
@@ -295,6 +300,13 @@ func TestProgress(t *testing.T) {
 	empty := transfer.Progress{File: "empty"}
 	if got := barLine(empty, 0, 0); got != "[####################] 100% of 0B, 0B/s: empty" {
 		t.Errorf("got %s", got)
+	}
+}
+
+func TestSharedObservers(t *testing.T) {
+	s := stripe.Status{Paths: []stripe.PathStatus{{Name: "a", Observer: "if:home"}, {Name: "b", Observer: "if:lte"}, {Name: "c", Observer: "if:home"}, {Name: "d"}, {Name: "e"}}}
+	if got := sharedObservers(s); len(got) != 1 || got[0] != "the network at if:home sees a and c, and has what they carry together" {
+		t.Errorf("%q", got)
 	}
 }
 

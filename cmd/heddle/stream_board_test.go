@@ -1,0 +1,113 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"heddle/board/registry"
+	"heddle/path/identity"
+	pathnode "heddle/path/node"
+)
+
+// A device that knows a board and holds one grant needs neither addresses nor keys.
+func TestStreamByBoardAndChosenNodes(t *testing.T) {
+	shortRunDir(t)
+	home := t.TempDir()
+	t.Setenv("HEDDLE_HOME", home)
+	own := filepath.Join(home, "identity.pem")
+	id, _, err := identity.LoadOrCreate(own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	here := device{t, own, id.Key().String()}
+	_, at := startCommand(t, `heddle board use (\S+)`, "board", "run", "--open", "--listen", "127.0.0.1:0", "--state", t.TempDir())
+	board := at[1]
+	if code, talk := runQuietly(t, "board", "use", board); code != exitOK {
+		t.Fatal(talk)
+	}
+	nodes := map[string]device{}
+	for _, name := range []string{"n1", "n2", "n3"} {
+		nodes[name] = newDevice(t)
+		_, found := nodes[name].start(`listens on (\S+) `, "node", "run", "--name", name, "--listen", "127.0.0.1:0", "--address", "127.0.0.1:1", "--grantor", here.key)
+		// What listens on port 0 can say where only once it runs: the board is told by a registration of the test's own.
+		register(t, nodes[name], board, registry.Node{Name: name, Addresses: []string{found[1]}, Modes: []string{"forward"}})
+	}
+	there := newDevice(t)
+	there.start(`echo: listening on`, "stream", "serve", "--name", "echo", "--to", echoServer(t), "--listen", "127.0.0.1:0", "--allow", here.key, "--board", board)
+	awaitListed(t, "streams", "echo")
+	dial := []string{"stream", "dial", "echo", "--listen", "127.0.0.1:0", "--paths", "3", "--shares", "2of3"}
+	if code, talk := runQuietly(t, dial...); code != exitFailure || !strings.Contains(talk, "3 nodes are asked for, and this user may use 0") {
+		t.Errorf("without a grant: exit code %d\n%s", code, talk)
+	}
+	grantFor(t, id, home, nodes["n1"])
+	said, up := here.start(`echo is up: listening on (\S+), to \S+ over 3 paths, 2of3 shares`, dial...)
+	for _, want := range []string{"is the word of the board", "of 3: those that answer first, since no survey", "kept", "n2", "n3"} {
+		if !strings.Contains(said.String(), want) {
+			t.Errorf("it does not say %q:\n%s", want, said)
+		}
+	}
+	if got := echoed(t, up[1], "hello"); got != "hello" {
+		t.Errorf("%q came back", got)
+	}
+	if code, talk := runQuietly(t, "stream", "dial", "absent", "--listen", "127.0.0.1:0", "--paths", "3"); code != exitFailure || !strings.Contains(talk, "stream absent: none is registered") {
+		t.Errorf("a name that is not there: exit code %d\n%s", code, talk)
+	}
+}
+
+// runQuietly runs a command to its end.
+func runQuietly(t *testing.T, args ...string) (int, string) {
+	t.Helper()
+	var said spoken
+	code := run(t.Context(), args, strings.NewReader(""), &said, &said)
+	return code, said.String()
+}
+
+// register puts a node on the board by `heddle board out`, as its own key.
+func register(t *testing.T, d device, board string, n registry.Node) {
+	t.Helper()
+	key, err := identity.ParseKey(d.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"board", "out", "heddle-node", n.Name, fmt.Sprintf("bytes:%x", key.Bytes()), fmt.Sprintf("[%q]", n.Addresses[0]), strings.Join(n.Modes, ","), "int:0",
+		"--lease", "10m", "--board", board, "--identity", d.file}
+	if code, talk := runQuietly(t, args...); code != exitOK {
+		t.Fatal(talk)
+	}
+}
+
+// awaitListed waits until the board lists a name.
+func awaitListed(t *testing.T, what, name string) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		if code, list := runQuietly(t, "board", what); code == exitOK && strings.Contains(list, name) {
+			return
+		}
+	}
+	t.Fatalf("the board does not list %s", name)
+}
+
+// grantFor keeps one grant for every node of the grantor, in the pass of one of them, whose address is stale.
+func grantFor(t *testing.T, id identity.Identity, home string, d device) {
+	t.Helper()
+	now := time.Now()
+	signed, err := pathnode.Issue(id, pathnode.Grant{Holder: id.Key(), From: now.Add(-time.Minute), Until: now.Add(time.Hour), To: []string{"127.0.0.1"}, Modes: []string{pathnode.ModeForward}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := identity.ParseKey(d.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(home, "nodes")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := (pathnode.Pass{Name: "kept", Key: key, Addresses: []string{"127.0.0.1:1"}, Grant: signed}).Save(dir); err != nil {
+		t.Fatal(err)
+	}
+}
