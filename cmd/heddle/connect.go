@@ -112,6 +112,7 @@ func dialAny(ctx context.Context, way path.Dialer, host string, port uint16) (ne
 	}
 	slices.SortStableFunc(addrs, func(a, b netip.Addr) int { return cmp.Compare(a.BitLen(), b.BitLen()) })
 	var reasons []string
+	hint := "does the server listen there, and does this path reach it? `heddle doctor` looks at this machine's paths"
 	for _, a := range addrs {
 		attempt, cancel := context.WithTimeout(ctx, dialTimeout)
 		conn, err := way.Dial(attempt, netip.AddrPortFrom(a, port))
@@ -123,9 +124,11 @@ func dialAny(ctx context.Context, way path.Dialer, host string, port uint16) (ne
 			return nil, netip.Addr{}, ctx.Err()
 		}
 		reasons = append(reasons, err.Error())
+		if known, ok := errors.AsType[*path.Error](err); ok && known.Hint != "" {
+			hint = known.Hint // a tunnel knows more of why
+		}
 	}
-	return nil, netip.Addr{}, &path.Error{What: what, Why: strings.Join(reasons, "; "),
-		Hint: "does the server listen there, and does this path reach it? `heddle doctor` looks at this machine's paths"}
+	return nil, netip.Addr{}, &path.Error{What: what, Why: strings.Join(reasons, "; "), Hint: hint}
 }
 
 // joinStreams carries bytes both ways until the connection's other side ends, or ctx.
