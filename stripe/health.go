@@ -25,7 +25,7 @@ const (
 	paceOver = 10 * time.Second
 	// firstBatch and mostBatch bound what one write takes: about batchTime of what the path carries.
 	firstBatch = 64 << 10
-	mostBatch  = 128 << 10
+	mostBatch  = 256 << 10
 	batchTime  = 50 * time.Millisecond
 )
 
@@ -133,6 +133,9 @@ func (c *Conn) look(l *leg, now time.Time) {
 		return
 	}
 	p := &l.pace
+	if p.rate > 0 {
+		l.link.fit(p.rate)
+	}
 	if l.queue.len() == 0 || !c.sending() {
 		p.since, p.bytes = now, 0
 		return

@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"net"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -14,14 +15,19 @@ import (
 const (
 	// recordSize is the most that one TLS record holds (RFC 8446, section 5.1).
 	recordSize = 16 << 10
-	// unsent is how much the kernel may hold of a leg that it has not sent; more would only let a slow path hide how
-	// slow it is.
-	unsent = 128 << 10
+	// What the kernel may hold of a leg that it has not sent: about unsentTime of what the path carries, so that it does
+	// not run dry while this process waits for its turn, and a slow path cannot hide how slow it is.
+	unsentTime  = 100 * time.Millisecond
+	firstUnsent = 256 << 10
+	leastUnsent = 32 << 10
+	mostUnsent  = 1 << 20
 )
 
 // link is one connection of a leg.
 type link struct {
 	raw    net.Conn
+	tcp    syscall.RawConn // nil where none is to be found
+	unsent int
 	batch  *batch
 	tls    *tls.Conn
 	reader *segment.Reader
@@ -31,13 +37,13 @@ type link struct {
 
 // newLink wraps a connection; the caller then makes the handshake.
 func newLink(raw net.Conn, config *tls.Config, client bool) *link {
-	limitUnsent(raw)
-	k := &link{raw: raw, batch: &batch{Conn: raw}, small: make([]byte, 0, recordSize)}
+	k := &link{raw: raw, tcp: tcpUnder(raw), batch: &batch{Conn: raw}, small: make([]byte, 0, recordSize)}
 	if client {
 		k.tls = tls.Client(k.batch, config)
 	} else {
 		k.tls = tls.Server(k.batch, config)
 	}
+	k.limitUnsent(firstUnsent)
 	k.reader = segment.NewReader(k.tls)
 	return k
 }
@@ -123,23 +129,38 @@ func (b *batch) Write(p []byte) (int, error) {
 	return b.Conn.Write(p)
 }
 
-// limitUnsent sets TCP_NOTSENT_LOWAT on the TCP connection under raw, which may be wrapped. Where there is none, or an old
-// kernel, a leg only reacts later to a path that slows down.
-func limitUnsent(raw net.Conn) {
+// tcpUnder finds the TCP connection under raw, which may be wrapped.
+func tcpUnder(raw net.Conn) syscall.RawConn {
 	for range 8 {
 		if tcp, ok := raw.(*net.TCPConn); ok {
-			if c, err := tcp.SyscallConn(); err == nil {
-				_ = c.Control(func(fd uintptr) {
-					_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, unsent)
-				})
+			c, err := tcp.SyscallConn()
+			if err != nil {
+				return nil
 			}
-			return
+			return c
 		}
 		inner, ok := raw.(interface{ NetConn() net.Conn })
 		if !ok {
-			return
+			return nil
 		}
 		raw = inner.NetConn()
+	}
+	return nil
+}
+
+// fit lets the kernel hold what suits a path that carries so many bytes a second.
+func (k *link) fit(rate float64) {
+	n := int(min(max(rate*unsentTime.Seconds(), leastUnsent), mostUnsent))
+	if n > k.unsent*3/2 || n < k.unsent*2/3 {
+		k.limitUnsent(n)
+	}
+}
+
+// limitUnsent sets TCP_NOTSENT_LOWAT. Without it, or on an old kernel, a leg only reacts later to a path that slows down.
+func (k *link) limitUnsent(n int) {
+	k.unsent = n
+	if k.tcp != nil {
+		_ = k.tcp.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, n) })
 	}
 }
 
