@@ -51,7 +51,7 @@ put together.`,
 	flags.StringArrayVar(&f.keylog, "keylog", nil, "the `FILE` with the keys of the stream's connections; may be repeated")
 	flags.StringVar(&f.as, "as", "", "what to write: image or bytes (unknown bytes are 0)")
 	flags.StringVar(&f.like, "like", "", "the picture that was sent, a BMP or PPM `FILE`")
-	flags.Uint64Var(&f.skip, "skip", 0, "`BYTES` of the stream before the picture")
+	flags.Uint64Var(&f.skip, "skip", 0, "`BYTES` of the stream before the picture; heddle stream dial says one")
 	flags.StringVar(&f.out, "out", "", "the `FILE` to write (default: reconstructed.png or .bin)")
 	flags.StringVar(&f.id, "session", "", "the `ID` of the session, or how it begins (default: the longest)")
 	flags.BoolVar(&f.down, "down", false, "what came back, instead of what was sent by who dialled")

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"heddle/lab"
@@ -219,11 +220,14 @@ func whole(c *lab.Capture) error {
 	return err
 }
 
+// preface is what `heddle stream dial` says before a program's bytes: what is asked for, in one byte.
+const preface = 1
+
 // rebuild has `heddle observe reconstruct` draw what one observer saw.
 func (s *sender) rebuild(way Way, node, dir, file string) (Seen, error) {
 	name := fmt.Sprintf("%s-%s-%s.png", way.Schedule, safe(way.Shares), node)
 	cmd := exec.Command(s.options.Heddle, "observe", "reconstruct", dir, "--path", node, "--keylog", s.keylog,
-		"--as", "image", "--like", file, "--out", filepath.Join(s.options.Out, name), "--json")
+		"--as", "image", "--like", file, "--skip", strconv.Itoa(preface), "--out", filepath.Join(s.options.Out, name), "--json")
 	out, err := cmd.Output()
 	if err != nil {
 		var failed *exec.ExitError
