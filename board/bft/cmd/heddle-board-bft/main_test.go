@@ -21,7 +21,7 @@ func call(args ...string) (code int, stdout, stderr string) {
 func TestInit(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "board")
 	code, out, errs := call("init", "--dir", dir, "--hosts", "a.example,b.example,c.example,192.0.2.4")
-	if code != 0 || !strings.Contains(out, "b.example:7446") || !strings.Contains(out, "1 of 4 replicas may lie") {
+	if code != 0 || !strings.Contains(out, "b.example:7300") || !strings.Contains(out, "1 of 4 replicas may lie") {
 		t.Fatalf("%d\n%s%s", code, out, errs)
 	}
 	reference, err := board.LoadReference(filepath.Join(dir, "board.json"))
