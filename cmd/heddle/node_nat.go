@@ -39,6 +39,9 @@ var _ interface {
 
 // nodeHooks gives the node what its modes need. stop ends that.
 func nodeHooks(ctx context.Context, n config.Node, o *node.Options) (stop func(), err error) {
+	if slices.Contains(o.Modes, pathnode.ModeSurvey) {
+		surveyHook(o)
+	}
 	if !slices.Contains(o.Modes, pathnode.ModeNAT) {
 		return func() {}, nil
 	}

@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+
+	"heddle/path"
 )
 
 // Answerer measures a node's half for those who ask the node, and spares the network what was just measured: one
@@ -34,7 +36,11 @@ func (a *Answerer) Survey(ctx context.Context, to netip.AddrPort) (any, error) {
 	if ok && h.Age(now) <= maxAge {
 		return h, nil
 	}
-	halves, err := a.Surveyor.Measure(ctx, []Request{{To: to}})
+	up, err := FindUplink(path.Spec{}, to.Addr())
+	if err != nil {
+		return nil, err
+	}
+	halves, err := a.Surveyor.Measure(ctx, []Request{{up, to}})
 	if err != nil {
 		return nil, err
 	}

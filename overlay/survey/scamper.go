@@ -46,9 +46,10 @@ const (
 // Measure measures all halves at once, and gives them in the order of the requests. A destination that does not answer
 // is no error: what was seen of the way is kept.
 //
-// Each is traced by TCP segments with ACK set, which firewalls mostly let pass, and where they do not reach the
+// By devices with Ethernet's frames each is traced by TCP segments with ACK set, which firewalls mostly let pass, and where they do not reach the
 // destination again by SYN; both from one port to the destination's port, so that routers take them for one connection.
-// Round trips are of the same connection, or of ICMP with a fixed checksum where TCP has no answer.
+// Round trips are of the same connection, or of ICMP with a fixed checksum where TCP has no answer. By other devices it is
+// ICMP, and UDP where that does not reach the destination: see [Uplink].
 func (s *Surveyor) Measure(ctx context.Context, requests []Request) ([]Half, error) {
 	halves := make([]Half, len(requests))
 	for i, r := range requests {
@@ -57,16 +58,15 @@ func (s *Surveyor) Measure(ctx context.Context, requests []Request) ([]Half, err
 	m := measuring{s, requests, halves}
 	unreached := func(h Half) bool { return !h.Reached }
 	unanswered := func(h Half) bool { return h.RTT == 0 }
-	for _, step := range []struct {
-		want    func(Half) bool
-		command string // with the ports
-	}{
-		{unreached, fmt.Sprintf("trace -P tcp-ack -w %d -q %d -g %d -m %d -s %%d -d %%d", waitSeconds, attempts, silent, farthest)},
-		{unreached, fmt.Sprintf("trace -P tcp -w %d -q %d -g %d -m %d -s %%d -d %%d", waitSeconds, attempts, silent, farthest)},
-		{unanswered, fmt.Sprintf("ping -P tcp-ack -c %d -i 1 -F %%d -d %%d", pings)},
-		{unanswered, fmt.Sprintf("ping -P icmp-echo -C 0x1d1d -c %d -i 1 -F %%d -d %%d", pings)},
+	trace := fmt.Sprintf("trace -w %d -q %d -g %d -m %d -s %%d -d %%d -P ", waitSeconds, attempts, silent, farthest)
+	ping := fmt.Sprintf("ping -c %d -i 1 -F %%d -d %%d -P ", pings)
+	for _, step := range []step{
+		{unreached, trace + "tcp-ack", trace + "icmp-paris"},
+		{unreached, trace + "tcp", trace + "udp-paris"},
+		{unanswered, ping + "tcp-ack", ping + fixedEcho},
+		{unanswered, ping + fixedEcho, ""},
 	} {
-		if err := m.step(ctx, step.want, step.command); err != nil {
+		if err := m.take(ctx, step); err != nil {
 			return nil, err
 		}
 	}
@@ -80,11 +80,25 @@ type measuring struct {
 	halves   []Half
 }
 
-// step runs a command for each half that is wanted, and keeps what it finds.
-func (m *measuring) step(ctx context.Context, want func(Half) bool, command string) error {
+// step is a command for those halves that want it, with a place for both ports: one for devices with Ethernet's frames,
+// and one for others, which may be empty.
+type step struct {
+	wanted           func(Half) bool
+	framed, unframed string
+}
+
+// fixedEcho has a checksum that never changes, which some routers take for part of a flow.
+const fixedEcho = "icmp-echo -C 0x1d1d"
+
+// take runs a step, and keeps what it finds.
+func (m *measuring) take(ctx context.Context, s step) error {
 	var commands []string
 	for i, r := range m.requests {
-		if want(m.halves[i]) {
+		command := s.framed
+		if r.Uplink.NoFrames {
+			command = s.unframed
+		}
+		if command != "" && s.wanted(m.halves[i]) {
 			commands = append(commands, r.command(command, i))
 		}
 	}

@@ -38,7 +38,7 @@ type Half struct {
 	From   netip.Addr     `json:"from,omitzero"`
 	To     netip.AddrPort `json:"to"`
 	At     time.Time      `json:"at"`
-	// Method is how it was traced: tcp-ack, or tcp where the former did not reach the destination.
+	// Method is how it was traced, as scamper calls it: tcp-ack, tcp, icmp-echo-paris or udp-paris.
 	Method string `json:"method"`
 	// Hops are in the order of their TTLs, up to the last that answered.
 	Hops []Hop `json:"hops"`

@@ -83,27 +83,36 @@ func pinged(id int, method string, ms ...float64) string {
 func TestMeasure(t *testing.T) {
 	var calls [][]string
 	answers := []string{
-		traced(0, "10.101.2.2", "GAPLIMIT", "1:10.101.2.1", "3:203.0.113.9") + traced(1, "10.101.2.2", "COMPLETED", "1:10.101.2.1", "2:192.0.2.1"),
+		traced(0, "10.101.2.2", "GAPLIMIT", "1:10.101.2.1", "3:203.0.113.9") + traced(1, "10.101.2.2", "COMPLETED", "1:10.101.2.1", "2:192.0.2.1") + traced(2, "10.9.0.2", "COMPLETED", "1:192.0.2.1"),
 		traced(0, "10.101.2.2", "COMPLETED", "1:10.101.2.1", "4:192.0.2.1"),
-		pinged(1, "tcp-ack", 3, 2, 5),
+		pinged(1, "tcp-ack", 3, 2, 5) + pinged(2, "icmp-echo", 7),
 		pinged(0, "icmp-echo"),
 	}
 	s := Surveyor{Now: func() time.Time { return now }, run: func(_ context.Context, args []string) ([]byte, error) {
 		calls = append(calls, args[slices.Index(args, "-I")+1:])
 		return []byte(answers[len(calls)-1]), nil
 	}}
-	halves, err := s.Measure(t.Context(), []Request{{lte, server}, {lte, server}})
+	halves, err := s.Measure(t.Context(), []Request{{lte, server}, {lte, server}, {Uplink{Device: "tun", NoFrames: true}, server}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	flow := func(port string, id int) string {
-		return fmt.Sprintf("%s -d 443 -S 10.101.2.2 -r 10.101.2.1 -U %d 192.0.2.1", port, id)
+	end := func(id int) string {
+		if id == 2 {
+			return " -U 2 192.0.2.1"
+		}
+		return fmt.Sprintf(" -S 10.101.2.2 -r 10.101.2.1 -U %d 192.0.2.1", id)
+	}
+	trace := func(method, port string, id int) string {
+		return "trace -w 1 -q 2 -g 6 -m 48 -s " + port + " -d 443 -P " + method + end(id)
+	}
+	ping := func(method, port string, id int) string {
+		return "ping -c 4 -i 1 -F " + port + " -d 443 -P " + method + end(id)
 	}
 	want := [][]string{
-		{"trace -P tcp-ack -w 1 -q 2 -g 6 -m 48 -s " + flow("50000", 0), "trace -P tcp-ack -w 1 -q 2 -g 6 -m 48 -s " + flow("50001", 1)},
-		{"trace -P tcp -w 1 -q 2 -g 6 -m 48 -s " + flow("50000", 0)},
-		{"ping -P tcp-ack -c 4 -i 1 -F " + flow("50000", 0), "ping -P tcp-ack -c 4 -i 1 -F " + flow("50001", 1)},
-		{"ping -P icmp-echo -C 0x1d1d -c 4 -i 1 -F " + flow("50000", 0)},
+		{trace("tcp-ack", "50000", 0), trace("tcp-ack", "50001", 1), trace("icmp-paris", "50002", 2)},
+		{trace("tcp", "50000", 0)},
+		{ping("tcp-ack", "50000", 0), ping("tcp-ack", "50001", 1), ping("icmp-echo -C 0x1d1d", "50002", 2)},
+		{ping("icmp-echo -C 0x1d1d", "50000", 0)},
 	}
 	if !reflect.DeepEqual(calls, want) {
 		t.Errorf("asked %q\nwant  %q", calls, want)
@@ -113,7 +122,7 @@ func TestMeasure(t *testing.T) {
 	first, second := base, base
 	first.Hops = []Hop{hop(1, "10.101.2.1"), {TTL: 2}, {TTL: 3}, hop(4, "192.0.2.1")}
 	second.Hops, second.RTT, second.Ping = []Hop{hop(1, "10.101.2.1"), hop(2, "192.0.2.1")}, 2, "tcp-ack"
-	if !reflect.DeepEqual(halves, []Half{first, second}) {
+	if !reflect.DeepEqual(halves[:2], []Half{first, second}) || halves[2].RTT != 7 || !halves[2].Reached {
 		t.Errorf("got  %+v\nwant %+v", halves, []Half{first, second})
 	}
 	// What travels as JSON comes back.
@@ -262,7 +271,7 @@ func TestAnswererMeasuresOnceInAWhile(t *testing.T) {
 	}}}
 	for i, wait := range []time.Duration{0, 9 * time.Minute, 2 * time.Minute} {
 		clock = clock.Add(wait)
-		found, err := a.Survey(t.Context(), server)
+		found, err := a.Survey(t.Context(), netip.MustParseAddrPort("127.0.0.1:443"))
 		if err != nil {
 			t.Fatal(err)
 		}
