@@ -25,7 +25,7 @@ func keyOf(r Rule) key { return key{r.Client, r.Listen.Port()} }
 // put lets a rule hold for ttl, in place of what was there, in one transaction: kernels before 6.13 do not prolong an
 // element that is there.
 func (t *Table) put(r Rule, ttl time.Duration, held, known bool) error {
-	conn, err := nftables.New()
+	conn, err := connect()
 	if err != nil {
 		return err
 	}
@@ -46,20 +46,45 @@ func (t *Table) put(r Rule, ttl time.Duration, held, known bool) error {
 	return conn.Flush()
 }
 
-// addLease adds a lease. A node knows it until its connections are forgotten, since they outlive it in the kernel; a client
-// for as long as its kernel may send, but not longer, since it reaches the server only by nodes meanwhile.
+// addLease adds a lease.
 func (l layout) addLease(conn *nftables.Conn, r Rule, ttl time.Duration, unknown bool) error {
-	f, k := familyOf(r.Client), keyOf(r).bytes()
-	err := errors.Join(
-		conn.SetAddElements(l.leases(f), []nftables.SetElement{{Key: past(r), Val: join(r.To), Timeout: ttl, Comment: r.Owner}}),
-		conn.SetAddElements(l.open(f), one(k, ttl)))
-	switch {
-	case !l.ports:
-		err = errors.Join(err, conn.SetAddElements(l.known(f), one(k, ttl+lingers)), conn.SetAddElements(l.direct(f), one(past(r), ttl+lingers)))
-	case unknown:
-		err = errors.Join(err, conn.SetAddElements(l.known(f), one(k, 0)))
+	var e elements
+	e.add(r, ttl, l.ports)
+	if !unknown {
+		e.known = nil
 	}
-	return err
+	return e.put(conn, l, familyOf(r.Client))
+}
+
+// elements are what leases are made of, by set.
+type elements struct{ leases, open, known, direct []nftables.SetElement }
+
+// add adds what a lease is made of. A node knows it until its connections are forgotten, since they outlive it in the
+// kernel; a client for as long as its kernel may send, but not longer, since it reaches the server only by nodes meanwhile.
+func (e *elements) add(r Rule, ttl time.Duration, ports bool) {
+	k := keyOf(r).bytes()
+	e.leases = append(e.leases, nftables.SetElement{Key: past(r), Val: join(r.To), Timeout: ttl, Comment: r.Owner})
+	e.open = append(e.open, one(k, ttl)...)
+	if ports {
+		e.known = append(e.known, one(k, 0)...)
+		return
+	}
+	e.known = append(e.known, one(k, ttl+lingers)...)
+	e.direct = append(e.direct, one(past(r), ttl+lingers)...)
+}
+
+// atOnce is how many elements a message has: an attribute of netlink has at most 64 KiB.
+const atOnce = 200
+
+func (e *elements) put(conn *nftables.Conn, l layout, f family) error {
+	for set, all := range map[*nftables.Set][]nftables.SetElement{l.leases(f): e.leases, l.open(f): e.open, l.known(f): e.known, l.direct(f): e.direct} {
+		for some := range slices.Chunk(all, atOnce) {
+			if err := conn.SetAddElements(set, some); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 func (l layout) deleteLease(conn *nftables.Conn, r Rule) error {
@@ -112,11 +137,20 @@ func (c content) holds(k key) bool {
 	return slices.ContainsFunc(c.leases, func(l Lease) bool { return keyOf(l.Rule) == k })
 }
 
+// ended are the keys whose lease has ended.
+func (c content) ended() (keys []key) {
+	held := map[key]bool{}
+	for _, l := range c.leases {
+		held[keyOf(l.Rule)] = true
+	}
+	return slices.DeleteFunc(slices.Clone(c.known), func(k key) bool { return held[k] })
+}
+
 func (c content) knows(k key) bool { return slices.Contains(c.known, k) }
 
 // read gives what the kernel holds now, and nothing where there is no table.
 func (l layout) read() (content, error) {
-	conn, err := nftables.New()
+	conn, err := connect()
 	if err != nil {
 		return content{}, err
 	}
@@ -176,7 +210,7 @@ func absent(err error) bool {
 // leftClosed reports that a table is there which lets nothing be forwarded without a lease: that an earlier process set
 // forwarding.
 func (l layout) leftClosed() bool {
-	conn, err := nftables.New()
+	conn, err := connect()
 	if err != nil {
 		return false
 	}
@@ -186,7 +220,7 @@ func (l layout) leftClosed() bool {
 
 // drop ends one lease.
 func (t *Table) drop(r Rule) error {
-	conn, err := nftables.New()
+	conn, err := connect()
 	if err != nil {
 		return err
 	}
@@ -206,29 +240,34 @@ func (t *Table) sweep() error {
 	if err != nil {
 		return err
 	}
-	ended := slices.DeleteFunc(slices.Clone(all.known), all.holds)
+	ended := all.ended()
 	if len(ended) == 0 {
 		return nil
 	}
 	forget(ended)
-	for _, k := range ended {
-		conn, err := nftables.New()
-		if err != nil {
-			return err
+	conn, err := connect()
+	if err != nil {
+		return err
+	}
+	for _, f := range families {
+		var gone []nftables.SetElement
+		for _, k := range ended {
+			if familyOf(k.client).table == f.table {
+				gone = append(gone, nftables.SetElement{Key: k.bytes()})
+			}
 		}
-		if err := conn.SetDeleteElements(t.layout.known(familyOf(k.client)), one(k.bytes(), 0)); err != nil {
-			return err
-		}
-		if err := conn.Flush(); err != nil && !errors.Is(err, unix.ENOENT) {
-			return err
+		for some := range slices.Chunk(gone, atOnce) {
+			if err := conn.SetDeleteElements(t.layout.known(f), some); err != nil {
+				return err
+			}
 		}
 	}
-	return nil
+	return conn.Flush()
 }
 
 // removeEmpty removes the tables that processes which are gone left for themselves: all that was in them has ended.
 func removeEmpty(prefix string) error {
-	conn, err := nftables.New()
+	conn, err := connect()
 	if err != nil {
 		return err
 	}

@@ -20,7 +20,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/google/nftables"
 	"golang.org/x/sys/unix"
 
 	"heddle/path"
@@ -139,9 +138,6 @@ func (t *Table) Lease(r Rule, ttl time.Duration) (Lease, error) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if err := t.sweep(); err != nil {
-		return Lease{}, t.problem("cannot be tidied", err)
-	}
 	all, err := t.read()
 	if err != nil {
 		return Lease{}, t.problem("cannot be read", err)
@@ -259,7 +255,10 @@ func (t *Table) Release(r Rule) error {
 	if err != nil && !errors.Is(err, unix.ENOENT) {
 		return t.problem("does not release a lease", err)
 	}
-	return t.sweep()
+	if t.ports {
+		forget([]key{keyOf(r)})
+	}
+	return nil
 }
 
 // Leases lists those that hold now, as the kernel has them.
@@ -273,8 +272,8 @@ func (t *Table) Leases() ([]Lease, error) {
 	return all.leases, nil
 }
 
-// Sweep tells both ends of connections whose lease has ended that they are over. The kernel lets nothing of them
-// through any more, swept or not. A node calls it every few seconds.
+// Sweep tells both ends of connections whose lease has ended that they are over, and makes room in the table. The kernel
+// lets nothing of them through any more, swept or not. A node calls it every few seconds.
 func (t *Table) Sweep() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -289,7 +288,7 @@ func (t *Table) Close() error {
 	if t.forwarding { // before the table, which keeps others from being forwarded
 		set = setForwarding(false)
 	}
-	conn, err := nftables.New()
+	conn, err := connect()
 	if err != nil {
 		return errors.Join(set, err)
 	}

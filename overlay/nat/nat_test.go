@@ -341,6 +341,36 @@ func TestLocalTableTranslatesBySource(t *testing.T) {
 	}
 }
 
+// What has ended makes room, also where it is much at once.
+func TestSweep(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, true)
+	table := w.open(Options{})
+	w.do(w.node, func() error {
+		c := content{}
+		for i := range 2000 {
+			r := Rule{Client: netip.AddrFrom4([4]byte{10, 2, byte(i >> 8), byte(i)}), Listen: netip.AddrPortFrom(node4, 20000), To: server4, Owner: strings.Repeat("x", 64)}
+			c.leases = append(c.leases, Lease{Rule: r, Until: time.Now().Add(time.Minute)})
+			c.known = append(c.known, key{netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), 20000}, key{client6, uint16(20000 + i)})
+		}
+		if err := table.write(c, false); err != nil {
+			return err
+		}
+		l, err := table.Lease(rule4(), time.Minute)
+		if err != nil {
+			return err
+		}
+		if err := table.Sweep(); err != nil {
+			return err
+		}
+		left, err := table.read()
+		if len(left.known) != 2001 || !left.knows(keyOf(l.Rule)) || len(left.leases) != 2001 || left.leases[0].Owner != c.leases[1999].Owner {
+			t.Errorf("%d are known, %d leased", len(left.known), len(left.leases))
+		}
+		return err
+	})
+}
+
 // A client's process that was killed leaves a table that goes empty, and that the next one removes.
 func TestEmptyTablesOfDeadProcessesGo(t *testing.T) {
 	t.Parallel()

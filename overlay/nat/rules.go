@@ -1,6 +1,7 @@
 package nat
 
 import (
+	"errors"
 	"net/netip"
 	"slices"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
+	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -84,10 +86,20 @@ func (l layout) set(f family, number uint32, name string, fields ...nftables.Set
 		KeyType: nftables.MustConcatSetType(fields...)}
 }
 
+// transaction bounds what one change may have, in bytes: some 200 for each element of each set.
+const transaction = 16 << 20
+
+// connect makes a connection for a change. A transaction is one message to the kernel, which must fit its socket's buffer, as must all answers.
+func connect() (*nftables.Conn, error) {
+	return nftables.New(nftables.WithSockOptions(func(c *netlink.Conn) error {
+		return errors.Join(c.SetWriteBuffer(transaction), c.SetReadBuffer(transaction))
+	}))
+}
+
 // write replaces the tables in one transaction by some that hold content. Where closed, IPv4 is forwarded under a lease
 // or not at all.
 func (l layout) write(c content, closed bool) error {
-	conn, err := nftables.New()
+	conn, err := connect()
 	if err != nil {
 		return err
 	}
@@ -100,19 +112,28 @@ func (l layout) write(c content, closed bool) error {
 			return err
 		}
 	}
-	for _, lease := range c.leases {
-		if err := l.addLease(conn, lease.Rule, max(time.Until(lease.Until), time.Millisecond), true); err != nil {
+	for _, f := range families {
+		if err := l.fill(conn, f, c); err != nil {
 			return err
 		}
 	}
-	for _, k := range c.known {
-		if l.ports && !c.holds(k) {
-			if err := conn.SetAddElements(l.known(familyOf(k.client)), one(k.bytes(), 0)); err != nil {
-				return err
-			}
+	return conn.Flush()
+}
+
+// fill puts what a family's tables hold into new ones.
+func (l layout) fill(conn *nftables.Conn, f family, c content) error {
+	var e elements
+	for _, lease := range c.leases {
+		if familyOf(lease.Client).table == f.table {
+			e.add(lease.Rule, max(time.Until(lease.Until), time.Millisecond), l.ports)
 		}
 	}
-	return conn.Flush()
+	for _, k := range c.ended() {
+		if l.ports && familyOf(k.client).table == f.table {
+			e.known = append(e.known, nftables.SetElement{Key: k.bytes()})
+		}
+	}
+	return e.put(conn, l, f)
 }
 
 func (l layout) build(conn *nftables.Conn, f family, policy nftables.ChainPolicy) error {

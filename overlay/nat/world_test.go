@@ -18,7 +18,7 @@ import (
 
 // world is client - node - server, where the server knows no way to the client.
 type world struct {
-	t                    *testing.T
+	t                    testing.TB
 	client, node, server netns.NsHandle
 }
 
@@ -28,7 +28,7 @@ var (
 	server4, server6 = netip.MustParseAddrPort("10.9.2.2:7000"), netip.MustParseAddrPort("[fd09:2::2]:7000")
 )
 
-func newWorld(t *testing.T, forward bool) *world {
+func newWorld(t testing.TB, forward bool) *world {
 	t.Helper()
 	w := &world{t: t, client: namespace(t), node: namespace(t), server: namespace(t)}
 	w.do(w.node, func() error {
@@ -72,7 +72,7 @@ func echo(l net.Listener) {
 	}
 }
 
-func namespace(t *testing.T) netns.NsHandle {
+func namespace(t testing.TB) netns.NsHandle {
 	t.Helper()
 	type made struct {
 		ns  netns.NsHandle
