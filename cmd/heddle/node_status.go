@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"heddle/overlay/node"
 	pathnode "heddle/path/node"
 )
 
@@ -17,18 +18,21 @@ const patienceStatus = 15 * time.Second
 
 func newNodeStatusCommand() *cobra.Command {
 	var asJSON bool
-	var file string
+	var file, address string
 	cmd := &cobra.Command{
-		Use:   "status NODE",
+		Use:   "status [NODE]",
 		Short: "Ask a node what is left of a grant, or how it does",
 		Long: `Status asks a node that this device has a pass for. A holder sees the own
 grant: until when, and how many bytes are used. A grantor of the node sees all
 grants that are in use, and what the node refused. NODE is the name of a pass,
-or a file.`,
-		Example: "  heddle node status tokyo\n  heddle node status ./tokyo.json --json",
-		Args:    cobra.ExactArgs(1),
+or a file.
+
+Without NODE it asks the node of this very identity, on the machine where that
+runs, and shows all.`,
+		Example: "  heddle node status tokyo\n  heddle node status ./tokyo.json --json\n  heddle node status --address 127.0.0.1:7443",
+		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			s, err := askStatus(cmd.Context(), args[0], file)
+			s, err := askStatus(cmd.Context(), args, address, file)
 			if err != nil {
 				return err
 			}
@@ -39,16 +43,22 @@ or a file.`,
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().StringVar(&address, "address", fmt.Sprintf("127.0.0.1:%d", node.DefaultPort), "without NODE, where this machine's node listens, `HOST:PORT`")
 	cmd.Flags().StringVar(&file, "identity", "", "the `FILE` of this device's private key")
 	return cmd
 }
 
-func askStatus(ctx context.Context, name, identityFile string) (pathnode.Status, error) {
-	pass, err := pathnode.LoadPass(name)
+func askStatus(ctx context.Context, args []string, address, identityFile string) (pathnode.Status, error) {
+	id, err := ownIdentity(identityFile)
 	if err != nil {
 		return pathnode.Status{}, err
 	}
-	id, err := ownIdentity(identityFile)
+	pass := pathnode.Pass{Name: "here", Key: id.Key(), Addresses: []string{address}}
+	if len(args) == 1 {
+		pass, err = pathnode.LoadPass(args[0])
+	} else {
+		err = pass.Check()
+	}
 	if err != nil {
 		return pathnode.Status{}, err
 	}

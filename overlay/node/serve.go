@@ -6,8 +6,10 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"heddle/path/identity"
+	"heddle/path/limit"
 	pathnode "heddle/path/node"
 )
 
@@ -17,15 +19,23 @@ type counts struct {
 
 	mu      sync.Mutex
 	refused map[pathnode.Reason]uint64
+	lines   limit.Bucket
 }
 
-func (c *counts) refuse(why pathnode.Reason) {
+// refuse counts a refusal, and reports whether it may be written down.
+func (c *counts) refuse(why pathnode.Reason, now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.refused == nil {
 		c.refused = map[pathnode.Reason]uint64{}
 	}
 	c.refused[why]++
+	c.lines.Fill(now, logAtOnce, logEvery)
+	if c.lines.Left < 1 {
+		return false
+	}
+	c.lines.Left--
+	return true
 }
 
 // serve answers one request of somebody who proved a key.
@@ -57,6 +67,20 @@ func (n *Node) refuse(w http.ResponseWriter, r *http.Request, why *pathnode.Refu
 	w.Header().Set("Date", n.o.now().UTC().Format(http.TimeFormat)) // by the clock that decided
 	w.Header().Set("Connection", "close")
 	w.WriteHeader(why.Status())
+}
+
+// Lines about refusals are so many at once, and one more each logEvery: strangers must not fill the disk.
+const (
+	logAtOnce = 20
+	logEvery  = 5 * time.Second
+)
+
+// refused notes a refusal.
+func (n *Node) refused(r *http.Request, why *pathnode.Refusal) *pathnode.Refusal {
+	if n.counts.refuse(why.Reason, n.o.now()) {
+		n.log.Info("refused", "why", string(why.Reason), "from", r.RemoteAddr)
+	}
+	return why
 }
 
 // admit gives the account of the grant that a request shows, or says why not. An empty mode is any.

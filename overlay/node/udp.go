@@ -68,10 +68,3 @@ func (n *Node) Admit(r *http.Request, host string, port uint16) (proxy.Admission
 		},
 	}, nil
 }
-
-// refused notes a refusal.
-func (n *Node) refused(r *http.Request, why *pathnode.Refusal) *pathnode.Refusal {
-	n.counts.refuse(why.Reason)
-	n.log.Info("refused", "why", string(why.Reason), "from", r.RemoteAddr)
-	return why
-}

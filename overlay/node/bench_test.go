@@ -1,0 +1,57 @@
+package node
+
+import (
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"heddle/path"
+	"heddle/path/identity"
+	pathnode "heddle/path/node"
+)
+
+// BenchmarkForward is a stream down by a node, client, node and server in one process.
+func BenchmarkForward(b *testing.B) {
+	grantor := fresh(b)
+	n, err := New(Options{Listen: netip.MustParseAddrPort("127.0.0.1:0"), Identity: fresh(b), Grantors: []identity.Key{grantor.Key()},
+		Modes: []string{pathnode.ModeForward}, MaxFlows: 4, Idle: time.Minute, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		b.Fatal(err)
+	}
+	go n.Run(b.Context())
+	grant, err := pathnode.Issue(grantor, pathnode.Grant{Holder: grantor.Key(), From: time.Now(), Until: time.Now().Add(time.Hour), To: []string{"127.0.0.1"}, Modes: []string{pathnode.ModeForward}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer l.Close()
+	const chunk = 128 << 10
+	go func() {
+		c, err := l.Accept()
+		for buffer := make([]byte, chunk); err == nil; {
+			_, err = c.Write(buffer)
+		}
+	}()
+	way, err := pathnode.Through(pathnode.Pass{Name: "n", Key: n.Key(), Addresses: []string{n.Addr().String()}, Grant: grant}, grantor, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	c, err := way.(path.Dialer).Dial(b.Context(), l.Addr().(*net.TCPAddr).AddrPort())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer c.Close()
+	buffer := make([]byte, chunk)
+	b.SetBytes(chunk)
+	for b.Loop() {
+		if _, err := io.ReadFull(c, buffer); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
