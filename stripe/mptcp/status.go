@@ -23,7 +23,8 @@ func (c *Conn) Claim() string {
 
 func claim(required, paths int, degrade bool) string {
 	text := fmt.Sprintf("Linux MPTCP over %d subflows, TLS 1.3 from end to end inside. ", paths) +
-		"Each node's networks see the TCP of their own subflow: addresses, sizes, times and a part of the encrypted stream, which the kernel chooses, not Heddle. " +
+		"Each node's networks see the TCP of their own subflow: addresses, sizes, times and a part of the encrypted stream, which the kernel chooses, not Heddle; each node sees your address and the peer's. " +
+		"MPTCP's keys cross the first subflow in the clear, so that who sees it can add a subflow of their own and take a part of the encrypted stream. " +
 		"There is ONE SCHEDULER, which fills the fastest subflow first: no share is promised, and a message of less than some tens of kB takes ONE subflow whole. " +
 		"It FAILS OPEN: what a dying subflow holds is sent again over the others by the kernel, with what it already took to send, before Heddle stops. "
 	if degrade {
