@@ -21,6 +21,8 @@ const (
 	// aheadOf is how many bytes may wait for a leg where the schedule leaves no choice: so far may a path fall behind the
 	// others for a moment without holding them up.
 	aheadOf = 1 << 20
+	// atOnce is how many segments a leg gets by one decision.
+	atOnce = 8
 	// minRing is how much may be written before it is cut.
 	minRing = 256 << 10
 )
@@ -48,7 +50,7 @@ type piece struct{ leg, size int }
 func (c *Conn) prepareSender() error {
 	s := &c.out
 	row := len(c.legs) * c.payload()
-	s.ring.b = make([]byte, max(minRing, 2*row))
+	s.ring.b = make([]byte, max(minRing, 4*row))
 	s.limit, s.drawn = initialLimit, -1
 	s.wake, s.writable = make(chan struct{}, 1), make(chan struct{}, 1)
 	var err error
@@ -105,7 +107,7 @@ func (c *Conn) cut() {
 func (c *Conn) plan() []piece {
 	s := &c.out
 	pending := min(s.pending(), int(min(s.limit-s.offset, 1<<30)))
-	if pending == 0 || !c.sending() || s.held >= s.most || s.unit+uint64(len(c.legs)) > s.confirmed+segment.MaxAhead {
+	if pending == 0 || !c.sending() || s.held >= s.most || s.unit+uint64(len(c.legs)*atOnce) > s.confirmed+segment.MaxAhead {
 		return nil
 	}
 	if !c.scheme.None() {
@@ -129,14 +131,18 @@ func (c *Conn) plan() []piece {
 	case pending < row: // the window leaves less than is there; it will open
 		return nil
 	case c.schedule == Fast:
-		return c.planFast(up)
+		return c.planFast(up, pending)
 	case c.schedule == Weighted:
 		return c.planWeighted(up)
 	}
-	if c.room(up, aheadOf, c.payload()) < len(up) {
-		return nil
+	var rows []piece
+	for n := range min(pending/row, atOnce) {
+		if c.room(up, aheadOf, (n+1)*c.payload()) < len(up) {
+			break
+		}
+		rows = append(rows, c.share(row, up)...)
 	}
-	return c.share(row, up)
+	return rows
 }
 
 // room counts the legs that could take more bytes without holding more than most.
@@ -185,15 +191,18 @@ func (c *Conn) weightAmong(leg int, up []int) float64 {
 	return c.out.weights[leg] / sum
 }
 
-// planFast gives a segment to each leg that has room, to the one that waits for least first.
-func (c *Conn) planFast(up []int) []piece {
+// planFast gives segments to each leg that has room, first to the one that waits for least.
+func (c *Conn) planFast(up []int, pending int) []piece {
+	up = slices.SortedStableFunc(slices.Values(up), func(a, b int) int { return c.legs[a].queued - c.legs[b].queued })
 	var row []piece
-	for _, i := range up {
-		if l := c.legs[i]; l.queued < l.pace.limit {
-			row = append(row, piece{i, c.payload()})
+	for n := range atOnce {
+		for _, i := range up {
+			if l := c.legs[i]; l.queued+n*c.payload() < l.pace.limit && pending >= c.payload() {
+				row = append(row, piece{i, c.payload()})
+				pending -= c.payload()
+			}
 		}
 	}
-	slices.SortStableFunc(row, func(a, b piece) int { return c.legs[a.leg].queued - c.legs[b.leg].queued })
 	return row
 }
 
