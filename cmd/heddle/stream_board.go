@@ -180,6 +180,15 @@ func (c chooser) choose(ctx context.Context, all []pathnode.Pass) ([]stripe.Path
 		return nil, &path.Error{What: "--paths", Why: fmt.Sprintf("%d nodes are asked for, and this user may use %d", want, len(all)),
 			Hint: "`heddle node list` shows the passes; ask the owners of nodes for grants, and keep them with `heddle node add`"}
 	}
+	missing := ""
+	if c.stripe.Pick == config.PickDiverse {
+		paths, why, err := c.diverse(ctx, all)
+		if err != nil || paths != nil {
+			return paths, err
+		}
+		missing = why
+		fmt.Fprintln(c.talk, "stream: no survey to choose nodes by:", why)
+	}
 	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	how := "at random"
 	if c.stripe.Pick != config.PickRandom {
@@ -188,8 +197,8 @@ func (c chooser) choose(ctx context.Context, all []pathnode.Pass) ([]stripe.Path
 			return nil, err
 		}
 		how = "those that answer first"
-		if c.stripe.Pick == config.PickDiverse {
-			how += ", since no survey says which networks they share"
+		if missing != "" {
+			how += ", which says nothing of the networks that they share: " + missing
 		}
 	}
 	var paths []stripe.Path

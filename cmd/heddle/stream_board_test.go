@@ -45,7 +45,7 @@ func TestStreamByBoardAndChosenNodes(t *testing.T) {
 	}
 	grantFor(t, id, home, nodes["n1"])
 	said, up := here.start(`echo is up: listening on (\S+), to \S+ over 3 paths, 2of3 shares`, dial...)
-	for _, want := range []string{"is the word of the board", "of 3: those that answer first, since no survey", "kept", "n2", "n3"} {
+	for _, want := range []string{"is the word of the board", "of 3: those that answer first, which says nothing of the networks that they share", "kept", "n2", "n3"} {
 		if !strings.Contains(said.String(), want) {
 			t.Errorf("it does not say %q:\n%s", want, said)
 		}

@@ -37,6 +37,10 @@ waits for that path; --degrade allows otherwise. With --shares, paths may die
 without a pause as long as enough are left. --warm sessions are dialled ahead,
 so that a new connection waits for no handshake.
 
+In place of --via, --paths chooses overlay nodes that this device holds grants
+for, by a survey, their answers or chance; in place of --to and --key a board
+knows the peer: see heddle-overlay(1) and heddle-board(1).
+
 With --plane mptcp the kernel's MPTCP carries it in place of Heddle, by nodes in
 mode nat; with mptcp-nat by rules for each source address, as MACHETE did. The
 kernel has one scheduler, sends a short message by one path alone, and FAILS
