@@ -51,14 +51,14 @@ func (r *reach) dial(ctx context.Context, to string) (net.Conn, error) {
 
 // connect makes a connection to the first address of the node that answers and proves the key.
 func (r *reach) connect(ctx context.Context) (*Stream, error) {
-	var failed error
-	for i, address := range r.pass.Addresses {
-		secure, err := r.connectAddress(ctx, address, len(r.pass.Addresses)-i)
+	at, failed := r.addresses(ctx)
+	for i, a := range at {
+		secure, err := r.connectTo(ctx, a, len(at)-i)
 		if err == nil {
 			return secure, nil
 		}
 		if _, wrong := errors.AsType[*identity.KeyError](failed); !wrong { // that somebody else answers says more than silence
-			failed = r.explainConnect(err, address)
+			failed = r.explainConnect(err, a.String())
 		}
 		if ctx.Err() != nil {
 			break
@@ -67,36 +67,44 @@ func (r *reach) connect(ctx context.Context) (*Stream, error) {
 	return nil, failed
 }
 
-// connectAddress gives one of left addresses its part of the time.
-func (r *reach) connectAddress(ctx context.Context, address string, left int) (*Stream, error) {
+// addresses are those of the node, as far as its names can be looked up; where none can, the error says why.
+func (r *reach) addresses(ctx context.Context) (at []netip.AddrPort, failed error) {
+	for _, text := range r.pass.Addresses {
+		host, port, err := splitAddress(text)
+		var addrs []netip.Addr
+		if err == nil {
+			addrs, err = lookup(ctx, host)
+		}
+		if err != nil {
+			failed = r.explainConnect(err, text)
+		}
+		for _, a := range addrs {
+			at = append(at, netip.AddrPortFrom(a, port))
+		}
+	}
+	return at, failed
+}
+
+// connectTo gives one of left addresses its part of the time.
+func (r *reach) connectTo(ctx context.Context, at netip.AddrPort, left int) (*Stream, error) {
 	if until, ok := ctx.Deadline(); ok && left > 1 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, time.Until(until)/time.Duration(left))
 		defer cancel()
 	}
-	host, port, err := splitAddress(address)
+	plain, err := r.dialer.Dial(ctx, at)
 	if err != nil {
 		return nil, err
 	}
-	addrs, err := lookup(ctx, host)
-	if err != nil {
-		return nil, err
+	if tcp, ok := plain.(*net.TCPConn); ok { // so that a node which vanishes without a word is noticed
+		tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3})
 	}
-	for _, a := range addrs {
-		var plain net.Conn
-		if plain, err = r.dialer.Dial(ctx, netip.AddrPortFrom(a, port)); err != nil {
-			continue
-		}
-		if tcp, ok := plain.(*net.TCPConn); ok { // so that a node which vanishes without a word is noticed
-			tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3})
-		}
-		secure := ClientStream(plain, r.tls)
-		if err = secure.HandshakeContext(ctx); err == nil {
-			return secure, nil
-		}
+	secure := ClientStream(plain, r.tls)
+	if err := secure.HandshakeContext(ctx); err != nil {
 		plain.Close()
+		return nil, err
 	}
-	return nil, err
+	return secure, nil
 }
 
 func lookup(ctx context.Context, host string) ([]netip.Addr, error) {

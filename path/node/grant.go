@@ -120,7 +120,7 @@ func ParseGrant(text string) (Signed, error) {
 	rest, ok := strings.CutPrefix(text, grantPrefix)
 	switch {
 	case !ok:
-		return Signed{}, errors.New("it does not begin with " + grantPrefix)
+		return Signed{}, errors.New(grantPrefix + " is not its beginning")
 	case len(text) > MaxGrant:
 		return Signed{}, fmt.Errorf("it has %d bytes, more than %d", len(text), MaxGrant)
 	}
