@@ -333,6 +333,9 @@ func TestStreamsEndWithTheirGrant(t *testing.T) {
 		return c
 	}
 	short := open(s.grant(t, func(g *pathnode.Grant) { g.Until = now.Add(300 * time.Millisecond) }))
+	if _, err := io.ReadAll(short); err == nil {
+		t.Error("a stream whose grant ended did so as if its server had ended it")
+	}
 	one, two := s.grant(t, nil), s.grant(t, nil)
 	first, second := open(one), open(two)
 	if err := Revoke(s.o.Revoked, one.Grant.ID, "a test"); err != nil {
@@ -356,7 +359,6 @@ func TestStreamsEndWithTheirGrant(t *testing.T) {
 	if _, err := io.ReadAll(second); err == nil {
 		t.Error("a stream of a revoked holder ended as if its server had ended it")
 	}
-	io.ReadAll(short) // ends
 	for s.flows.Count() > 0 {
 		time.Sleep(time.Millisecond)
 	}
