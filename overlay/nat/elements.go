@@ -22,55 +22,47 @@ type key struct {
 
 func keyOf(r Rule) key { return key{r.Client, r.Listen.Port()} }
 
-// put lets a rule hold for ttl, in place of what was there, in one transaction: kernels before 6.13 do not prolong an
+// put lets a rule hold for ttl, in place of what all has of it, in one transaction: kernels before 6.13 do not prolong an
 // element that is there.
-func (t *Table) put(r Rule, ttl time.Duration, held, known bool) error {
+func (t *Table) put(r Rule, ttl time.Duration, all content) error {
 	conn, err := connect()
 	if err != nil {
 		return err
 	}
+	f, k, held := familyOf(r.Client), keyOf(r), all.holds(keyOf(r))
 	if held {
 		err = t.deleteLease(conn, r)
 	}
-	f, k := familyOf(r.Client), one(keyOf(r).bytes(), 0)
-	counts := known && held && t.ports
-	if known && !counts { // it counts anew
-		err = errors.Join(err, conn.SetDeleteElements(t.layout.known(f), k))
-	}
-	if held && !t.ports {
+	var e elements
+	e.add(r, ttl, t.ports)
+	switch {
+	case held && all.knows(k): // it goes on counting
+		e.known = nil
+	case all.knows(k):
+		err = errors.Join(err, conn.SetDeleteElements(t.layout.known(f), one(k.bytes(), 0)))
+	case slices.Contains(all.direct, string(past(r))):
 		err = errors.Join(err, conn.SetDeleteElements(t.direct(f), one(past(r), 0)))
 	}
-	if err := errors.Join(err, t.addLease(conn, r, ttl, !counts)); err != nil {
+	if err := errors.Join(err, e.put(conn, t.layout, f)); err != nil {
 		return err
 	}
 	return conn.Flush()
-}
-
-// addLease adds a lease.
-func (l layout) addLease(conn *nftables.Conn, r Rule, ttl time.Duration, unknown bool) error {
-	var e elements
-	e.add(r, ttl, l.ports)
-	if !unknown {
-		e.known = nil
-	}
-	return e.put(conn, l, familyOf(r.Client))
 }
 
 // elements are what leases are made of, by set.
 type elements struct{ leases, open, known, direct []nftables.SetElement }
 
 // add adds what a lease is made of. A node knows it until its connections are forgotten, since they outlive it in the
-// kernel; a client for as long as its kernel may send, but not longer, since it reaches the server only by nodes meanwhile.
+// kernel. A client's connections keep their way in the kernel; what has none must not leave for the server past the
+// nodes, for as long as the kernel may send, but not longer.
 func (e *elements) add(r Rule, ttl time.Duration, ports bool) {
-	k := keyOf(r).bytes()
 	e.leases = append(e.leases, nftables.SetElement{Key: past(r), Val: join(r.To), Timeout: ttl, Comment: r.Owner})
-	e.open = append(e.open, one(k, ttl)...)
-	if ports {
-		e.known = append(e.known, one(k, 0)...)
+	if !ports {
+		e.direct = append(e.direct, one(past(r), ttl+lingers)...)
 		return
 	}
-	e.known = append(e.known, one(k, ttl+lingers)...)
-	e.direct = append(e.direct, one(past(r), ttl+lingers)...)
+	e.open = append(e.open, one(keyOf(r).bytes(), ttl)...)
+	e.known = append(e.known, one(keyOf(r).bytes(), 0)...)
 }
 
 // atOnce is how many elements a message has: an attribute of netlink has at most 64 KiB.
@@ -89,7 +81,11 @@ func (e *elements) put(conn *nftables.Conn, l layout, f family) error {
 
 func (l layout) deleteLease(conn *nftables.Conn, r Rule) error {
 	f := familyOf(r.Client)
-	return errors.Join(conn.SetDeleteElements(l.leases(f), one(past(r), 0)), conn.SetDeleteElements(l.open(f), one(keyOf(r).bytes(), 0)))
+	err := conn.SetDeleteElements(l.leases(f), one(past(r), 0))
+	if l.ports {
+		err = errors.Join(err, conn.SetDeleteElements(l.open(f), one(keyOf(r).bytes(), 0)))
+	}
+	return err
 }
 
 // one is one element; a timeout of 0 is none.
@@ -130,7 +126,8 @@ func parseJoined(raw []byte) (netip.AddrPort, error) {
 // content is what a table holds.
 type content struct {
 	leases []Lease
-	known  []key
+	known  []key    // at a node
+	direct []string // at a client, as the kernel has them
 }
 
 func (c content) holds(k key) bool {
@@ -156,23 +153,11 @@ func (l layout) read() (content, error) {
 	}
 	var c content
 	for _, f := range families {
-		bytes := map[key]uint64{}
-		known, err := conn.GetSetElements(l.known(f))
+		bytes, err := l.readKnown(conn, f, &c)
 		if absent(err) {
 			return content{}, nil
 		} else if err != nil {
 			return content{}, err
-		}
-		for _, e := range known {
-			at, err := parseJoined(e.Key)
-			if err != nil {
-				return content{}, err
-			}
-			k := key{at.Addr(), at.Port()}
-			c.known = append(c.known, k)
-			if e.Counter != nil {
-				bytes[k] = e.Counter.Bytes
-			}
 		}
 		leases, err := conn.GetSetElements(l.leases(f))
 		if err != nil && !absent(err) {
@@ -200,6 +185,31 @@ func (l layout) read() (content, error) {
 		return a.Listen.Compare(b.Listen)
 	})
 	return c, nil
+}
+
+// readKnown reads what a family's table knows besides the leases, and what it counted.
+func (l layout) readKnown(conn *nftables.Conn, f family, c *content) (map[key]uint64, error) {
+	if !l.ports {
+		all, err := conn.GetSetElements(l.direct(f))
+		for _, e := range all {
+			c.direct = append(c.direct, string(e.Key))
+		}
+		return nil, err
+	}
+	all, err := conn.GetSetElements(l.known(f))
+	bytes := map[key]uint64{}
+	for _, e := range all {
+		at, err := parseJoined(e.Key)
+		if err != nil {
+			return nil, err
+		}
+		k := key{at.Addr(), at.Port()}
+		c.known = append(c.known, k)
+		if e.Counter != nil {
+			bytes[k] = e.Counter.Bytes
+		}
+	}
+	return bytes, err
 }
 
 // absent reports that there is no such table. The library gives the kernel's error only as text.
@@ -282,7 +292,7 @@ func removeEmpty(prefix string) error {
 		}
 		l := localLayout
 		l.name = table.Name
-		if c, err := l.read(); err != nil || len(c.known)+len(c.leases) > 0 {
+		if c, err := l.read(); err != nil || len(c.direct)+len(c.leases) > 0 {
 			continue // a process that this one does not see, or something left to stop
 		}
 		for _, f := range families {

@@ -95,9 +95,9 @@ func Open(o Options) (*Table, error) {
 	return t, t.takeOver()
 }
 
-// OpenLocal makes the table of a client, which is for this process alone. What is in it ends by itself a while after the
-// leases, so that what the kernel still has to send does not leave past the nodes; the empty tables of processes that are
-// gone are removed.
+// OpenLocal makes the table of a client, which is for this process alone. Connections that were translated stay so. For a
+// while after a lease nothing leaves untranslated, so that what the kernel still has to send does not go past the nodes;
+// the empty tables of processes that are gone are removed.
 func OpenLocal() (*Table, error) {
 	t := &Table{layout: localLayout}
 	t.name += strconv.Itoa(os.Getpid())
@@ -145,7 +145,7 @@ func (t *Table) Lease(r Rule, ttl time.Duration) (Lease, error) {
 	if r.Listen, err = t.place(all, r); err != nil {
 		return Lease{}, err
 	}
-	if err := t.put(r, ttl, all.holds(keyOf(r)), all.knows(keyOf(r))); err != nil {
+	if err := t.put(r, ttl, all); err != nil {
 		return Lease{}, t.problem("does not take a lease", err)
 	}
 	return Lease{Rule: r, Until: time.Now().Add(ttl)}, nil
@@ -221,7 +221,7 @@ func (t *Table) Renew(r Rule, ttl time.Duration) (Lease, error) {
 	if err != nil {
 		return Lease{}, err
 	}
-	err = t.put(before.Rule, ttl, true, all.knows(keyOf(r)))
+	err = t.put(before.Rule, ttl, all)
 	if errors.Is(err, unix.ENOENT) { // it ended just now
 		return Lease{}, ErrNoLease
 	} else if err != nil {

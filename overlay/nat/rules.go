@@ -63,12 +63,12 @@ func (l layout) leases(f family) *nftables.Set {
 	return s
 }
 
-// open is the set of keys that have a lease; they end with it.
+// open is, at a node, the set of keys that have a lease; they end with it.
 func (l layout) open(f family) *nftables.Set {
 	return l.set(f, 1, "open", f.address, nftables.TypeInetService)
 }
 
-// known is the set of keys that have or had a lease: what is translated by one that has none is dropped.
+// known is, at a node, the set of keys that have or had a lease: what is translated by one that has none is dropped.
 func (l layout) known(f family) *nftables.Set {
 	s := l.set(f, 2, "known", f.address, nftables.TypeInetService)
 	s.Counter = true
@@ -141,9 +141,9 @@ func (l layout) build(conn *nftables.Conn, f family, policy nftables.ChainPolicy
 	conn.AddTable(table) // so that there is one to delete
 	conn.DelTable(table)
 	conn.AddTable(table)
-	sets := []*nftables.Set{leases, open, known}
-	if !l.ports {
-		sets = append(sets, direct)
+	sets := []*nftables.Set{leases, direct}
+	if l.ports {
+		sets = []*nftables.Set{leases, open, known}
 	}
 	for _, set := range sets {
 		if err := conn.AddSet(set, nil); err != nil {
@@ -158,16 +158,14 @@ func (l layout) build(conn *nftables.Conn, f family, policy nftables.ChainPolicy
 		}
 	}
 	dropped := slices.Concat([]expr.Any{&expr.Counter{}}, verdict(expr.VerdictDrop))
-	closing := [][]expr.Any{
-		slices.Concat(tcp(), translated(), f.connection(original), lookup(known), lookup(open), verdict(expr.VerdictAccept)),
-		slices.Concat(tcp(), translated(), f.connection(original), lookup(known), dropped),
-	}
+	closing := [][]expr.Any{slices.Concat(tcp(), f.packet(), lookup(direct), dropped)}
 	if l.ports {
-		closing = append(closing,
-			slices.Concat(tcp(), translated(), f.connection(reply), lookup(known), lookup(open), verdict(expr.VerdictAccept)),
-			slices.Concat(tcp(), translated(), f.connection(reply), lookup(known), dropped))
-	} else {
-		closing = append(closing, slices.Concat(tcp(), f.packet(), lookup(direct), dropped))
+		closing = nil
+		for _, direction := range []uint32{original, reply} {
+			closing = append(closing,
+				slices.Concat(tcp(), translated(), f.connection(direction), lookup(known), lookup(open), verdict(expr.VerdictAccept)),
+				slices.Concat(tcp(), translated(), f.connection(direction), lookup(known), dropped))
+		}
 	}
 	chain(nftables.Chain{Name: "translate", Type: nftables.ChainTypeNAT, Hooknum: l.translate, Priority: nftables.ChainPriorityNATDest},
 		slices.Concat(tcp(), f.packet(), lookup(leases), []expr.Any{
