@@ -74,15 +74,20 @@ func (c *Conn) readSome(p []byte) (int, error) {
 		c.consume(n)
 		return n, nil
 	}
+	return 0, c.readError()
+}
+
+// readError says why nothing more can be read once nothing is ready, or nil where it may come. c.mu is held.
+func (c *Conn) readError() error {
 	switch {
-	case in.discard:
-		return 0, net.ErrClosed
-	case in.ended:
-		return 0, io.EOF
+	case c.in.discard:
+		return net.ErrClosed
+	case c.in.ended:
+		return io.EOF
 	case c.finished:
-		return 0, orErr(c.failure, net.ErrClosed)
+		return orErr(c.failure, net.ErrClosed)
 	}
-	return 0, nil
+	return nil
 }
 
 // Write takes p for sending, and returns once all of it is taken. It blocks while too few paths are up.

@@ -109,6 +109,31 @@ func TestBothWays(t *testing.T) {
 	}
 }
 
+// Whole copies take other ways through the buffers than Read and Write do.
+func TestCopies(t *testing.T) {
+	for _, shares := range []string{"none", "2of3"} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, ListenOptions{}, &road{delay: 5 * ms, rate: 5e6}, &road{delay: 15 * ms, rate: 5e6}, &road{delay: 25 * ms, rate: 5e6})
+			o := w.options()
+			o.Shares = shares
+			client, server := w.open(o)
+			want := noise(3, 3_000_001)
+			go func() {
+				if n, err := io.Copy(client, struct{ io.Reader }{bytes.NewReader(want)}); n != int64(len(want)) || err != nil {
+					t.Errorf("%d bytes in, %v", n, err)
+				}
+				_ = client.CloseWrite()
+			}()
+			var got bytes.Buffer
+			if n, err := io.Copy(struct{ io.Writer }{&got}, server); n != int64(len(want)) || err != nil || !bytes.Equal(got.Bytes(), want) {
+				t.Errorf("%s: %d bytes out, %v", shares, n, err)
+			}
+			closeBoth(t, client, server)
+			w.listener.Close()
+		})
+	}
+}
+
 // The end of a stream is one only if all of it arrived.
 func TestACutIsNoEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

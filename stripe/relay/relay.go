@@ -41,13 +41,27 @@ func pour(to interface {
 	io.Writer
 	CloseWrite() error
 }, from io.Reader) error {
-	buffer := buffers.Get().(*[copyBytes]byte)
-	defer buffers.Put(buffer)
-	// The wrappers hide what would copy in pieces of its own size.
-	if _, err := io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{from}, buffer[:]); err != nil {
+	if err := pourBytes(to, from); err != nil {
 		return err
 	}
 	return to.CloseWrite()
+}
+
+// pourBytes lets a session of package stripe copy, which needs no buffer in between.
+func pourBytes(to io.Writer, from io.Reader) error {
+	if session, ok := from.(*stripe.Conn); ok {
+		_, err := session.WriteTo(to)
+		return err
+	}
+	if session, ok := to.(*stripe.Conn); ok {
+		_, err := session.ReadFrom(from)
+		return err
+	}
+	buffer := buffers.Get().(*[copyBytes]byte)
+	defer buffers.Put(buffer)
+	// The wrappers hide what would copy in pieces of its own size.
+	_, err := io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{from}, buffer[:])
+	return err
 }
 
 // program is the connection of a program: TCP, or a unix socket.

@@ -1,0 +1,122 @@
+package stripe
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+)
+
+// gather is how many chunks WriteTo hands over at once.
+const gather = 32
+
+// WriteTo writes what arrives to w until the end of the stream (see [Conn.Read]), several segments by one system call
+// where w is a connection. It saves a copy.
+func (c *Conn) WriteTo(w io.Writer) (int64, error) {
+	c.reading.Lock()
+	defer c.reading.Unlock()
+	var n int64
+	var chunks [gather]chunk
+	for {
+		c.mu.Lock()
+		count := 0
+		for count < gather && c.in.ready.len() > 0 {
+			chunks[count] = c.in.ready.pop()
+			count++
+		}
+		var err error
+		if count == 0 {
+			err = c.readError()
+		}
+		c.mu.Unlock()
+		switch {
+		case err == io.EOF:
+			return n, nil
+		case err != nil:
+			return n, err
+		case count > 0:
+			m, err := c.pass(w, chunks[:count])
+			if n += m; err != nil {
+				return n, err
+			}
+			continue
+		}
+		select {
+		case <-c.in.readable:
+		case <-c.over:
+		case <-c.readBy.Passed():
+			return n, os.ErrDeadlineExceeded
+		}
+	}
+}
+
+// pass writes chunks, and lets the other side send as much again.
+func (c *Conn) pass(w io.Writer, chunks []chunk) (int64, error) {
+	buffers := make(net.Buffers, 0, gather)
+	size := 0
+	for _, chunk := range chunks {
+		buffers = append(buffers, chunk.rest)
+		size += len(chunk.rest)
+	}
+	n, err := buffers.WriteTo(w)
+	for _, chunk := range chunks {
+		giveBuffer(chunk.buf)
+	}
+	c.mu.Lock()
+	c.consume(size) // what w did not take is lost to whoever reads on
+	c.mu.Unlock()
+	return n, err
+}
+
+// ReadFrom sends what r gives until its end, which does not end the stream. It saves a copy.
+func (c *Conn) ReadFrom(r io.Reader) (int64, error) {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	var n int64
+	for {
+		room, err := c.roomToRead()
+		if err != nil {
+			return n, err
+		}
+		if room == nil {
+			select {
+			case <-c.out.writable:
+			case <-c.over:
+			case <-c.writeBy.Passed():
+				return n, os.ErrDeadlineExceeded
+			}
+			continue
+		}
+		m, err := r.Read(room) // nobody else fills the ring
+		c.mu.Lock()
+		if broken := c.writeError(); broken != nil {
+			c.mu.Unlock()
+			return n, broken
+		}
+		c.out.tail += uint64(m)
+		c.mu.Unlock()
+		n += int64(m)
+		wake(c.out.wake)
+		switch {
+		case errors.Is(err, io.EOF):
+			return n, nil
+		case err != nil:
+			return n, err
+		}
+	}
+}
+
+// roomToRead gives a part of the ring that is free, or nothing while too little is.
+func (c *Conn) roomToRead() ([]byte, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := &c.out
+	if err := c.writeError(); err != nil {
+		return nil, err
+	}
+	if s.free() < len(s.b)/4 {
+		return nil, nil
+	}
+	at := int(s.tail % uint64(len(s.b)))
+	return s.b[at:min(len(s.b), at+s.free())], nil
+}
