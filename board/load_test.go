@@ -5,9 +5,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -129,4 +132,42 @@ func processor(b *testing.B, pid int) time.Duration {
 		ticks += n
 	}
 	return time.Duration(ticks) * 10 * time.Millisecond
+}
+
+// BenchmarkOut is how long a tuple takes to be on the disk of a board in another process, from one client that has its
+// connection, and how many a second a hundred clients put.
+func BenchmarkOut(b *testing.B) {
+	reference, _ := start(b, b.TempDir())
+	put := func(b *testing.B, c *Client) {
+		if _, err := c.Out(b.Context(), space.Tuple{space.String("x"), space.Int(1)}, Put{Lease: time.Second}); err != nil {
+			b.Error(err)
+		}
+	}
+	b.Run("one", func(b *testing.B) {
+		c := client(b, reference, fresh(b))
+		var all []time.Duration
+		for b.Loop() {
+			begin := time.Now()
+			put(b, c)
+			all = append(all, time.Since(begin))
+		}
+		slices.Sort(all)
+		b.ReportMetric(all[len(all)/2].Seconds()*1000, "ms/median")
+		b.ReportMetric(all[len(all)*9/10].Seconds()*1000, "ms/p90")
+	})
+	b.Run("hundred", func(b *testing.B) {
+		clients := make([]*Client, 100)
+		for i := range clients {
+			clients[i] = client(b, reference, fresh(b))
+		}
+		var next atomic.Int32
+		b.SetParallelism(len(clients) / runtime.GOMAXPROCS(0))
+		b.RunParallel(func(pb *testing.PB) {
+			c := clients[int(next.Add(1))%len(clients)]
+			for pb.Next() {
+				put(b, c)
+			}
+		})
+		b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "tuples/s")
+	})
 }

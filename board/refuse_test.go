@@ -252,6 +252,47 @@ func TestFilesOfBoards(t *testing.T) {
 	}
 }
 
+// A board whose disk fails shows nobody what is not on it, and stops.
+func TestADiskThatFails(t *testing.T) {
+	who := fresh(t)
+	l, err := Open(LocalOptions{File: filepath.Join(t.TempDir(), "board.db"), Key: who.Key(), Limits: space.DefaultLimits(), Log: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- l.Run(t.Context()) }()
+	waiting := make(chan error, 1)
+	go func() {
+		_, err := l.Read(t.Context(), who.Key(), space.Query{Limit: 1}, time.Minute)
+		waiting <- err
+	}()
+	for s, _ := l.Status(t.Context()); s.Waiting == 0; s, _ = l.Status(t.Context()) {
+		time.Sleep(time.Millisecond)
+	}
+	if err := l.store.db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	op, err := space.Op{Verb: space.Out, Space: SpaceOf(who.Key()), Lease: time.Hour, Tuple: space.Tuple{space.Int(1)}}.Sign(who, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r, err := l.Apply(t.Context(), op, 0); err == nil || hint(err) == "" {
+		t.Errorf("put: %v, %v", r.Status, err)
+	}
+	if err := <-done; err == nil || !strings.Contains(err.Error(), "cannot write to its disk") {
+		t.Errorf("the board: %v", err)
+	}
+	if r, err := l.Read(t.Context(), who.Key(), space.Query{Limit: 1}, 0); err == nil {
+		t.Errorf("read: %v, with %d tuples", r.Status, len(r.Entries))
+	}
+	if err := <-waiting; err == nil {
+		t.Error("who waited was told something")
+	}
+	if _, err := l.Apply(t.Context(), op, 0); err == nil {
+		t.Error("and after that it still takes operations")
+	}
+}
+
 func TestReferences(t *testing.T) {
 	key := fresh(t).Key()
 	r, err := ParseReference(fmt.Sprintf("%v@board.example:7300", key))
