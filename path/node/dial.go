@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -146,7 +147,7 @@ func (r *reach) explain(err error, to string) error {
 	}
 	e := &path.Error{What: r.what, Why: fmt.Sprintf("the node %s does not connect to %s", r.pass.Name, to), Err: err, Hint: hintOf(err)}
 	switch {
-	case errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
 		e.Err, e.Why = nil, fmt.Sprintf("the node %s does not answer in time whether it reaches %s", r.pass.Name, to)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, unix.ECONNRESET), errors.Is(err, unix.EPIPE):
 		e.Err, e.Why = nil, fmt.Sprintf("the node %s closes the connection instead of an answer", r.pass.Name)
