@@ -11,10 +11,16 @@ import (
 	pathnode "heddle/path/node"
 )
 
-// copySize is how many bytes one read may bring.
-const copySize = 128 << 10
+// How many bytes one read may bring: a stream that is idle holds a small buffer, one that fills it gets a large one.
+const (
+	copyIdle = 8 << 10
+	copySize = 128 << 10
+)
 
-var buffers = sync.Pool{New: func() any { return new([copySize]byte) }}
+var (
+	idleBuffers = sync.Pool{New: func() any { return new([copyIdle]byte) }}
+	buffers     = sync.Pool{New: func() any { return new([copySize]byte) }}
+)
 
 // halfCloser is a connection of which one direction can end.
 type halfCloser interface{ CloseWrite() error }
@@ -57,12 +63,15 @@ func reset(c net.Conn) {
 
 // copy carries one direction to its end, which it passes on.
 func (u *use) copy(to, from net.Conn, count *atomic.Uint64) error {
-	buffer := buffers.Get().(*[copySize]byte)
-	defer buffers.Put(buffer)
+	small := idleBuffers.Get().(*[copyIdle]byte)
+	defer idleBuffers.Put(small)
 	for {
-		read, err := from.Read(buffer[:])
-		if writeErr := u.write(to, buffer[:read], count); writeErr != nil {
+		read, err := from.Read(small[:])
+		if writeErr := u.write(to, small[:read], count); writeErr != nil {
 			return writeErr
+		}
+		if err == nil && read == copyIdle {
+			err = u.copyMuch(to, from, count)
 		}
 		switch {
 		case errors.Is(err, io.EOF):
@@ -72,6 +81,21 @@ func (u *use) copy(to, from net.Conn, count *atomic.Uint64) error {
 			}
 			return half.CloseWrite()
 		case err != nil:
+			return err
+		}
+	}
+}
+
+// copyMuch carries on with a large buffer until a read brings little.
+func (u *use) copyMuch(to, from net.Conn, count *atomic.Uint64) error {
+	buffer := buffers.Get().(*[copySize]byte)
+	defer buffers.Put(buffer)
+	for {
+		read, err := from.Read(buffer[:])
+		if writeErr := u.write(to, buffer[:read], count); writeErr != nil {
+			return writeErr
+		}
+		if err != nil || read < copyIdle {
 			return err
 		}
 	}
