@@ -38,8 +38,9 @@ nodes it tells how many ASes see both paths of a pair that is drawn, of the best
 pair, and of drawn and best triples, chosen as "heddle overlay choose" does.
 
 --graph names a file of CAIDA's serial-1 format, PROVIDER|CUSTOMER|-1 and
-PEER|PEER|0, also packed by gzip. --tables computes the pairs of MACHETE's tables
-I and II instead, and --all-pairs the routes between all ASes. Needs no root.`,
+PEER|PEER|0, also packed by gzip. --tables computes the pairs of MACHETE's
+tables I and II instead, and --all-pairs the routes between all ASes. Needs no
+root.`,
 		Example: `  heddle lab asim --graph as-rel.txt.gz --quick
   heddle lab asim --graph as-rel.txt.gz --json asim.json --plot asim.svg
   heddle lab asim --graph as-rel.txt.gz --tables --place Tokyo=AS4713`,
@@ -99,15 +100,15 @@ func (a *labASim) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if err := a.Check(g); err != nil {
-		return usageError{err}
-	}
 	a.Progress = tellProgress(cmd.ErrOrStderr())
 	switch {
 	case a.allPairs:
 		return a.runAllPairs(cmd.Context(), g, cmd.OutOrStdout())
 	case a.tables:
 		return a.runTables(g, places, cmd.OutOrStdout())
+	}
+	if err := a.Check(g); err != nil {
+		return usageError{err}
 	}
 	report, err := asim.Simulate(cmd.Context(), g, a.Options)
 	report.Graph.File = filepath.Base(a.graph)

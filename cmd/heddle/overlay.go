@@ -20,8 +20,8 @@ func newOverlayCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "overlay",
 		Short: "Choose the overlay nodes whose ways the fewest networks see together",
-		Long: `Overlay measures which networks (autonomous systems) lie on the ways from here to
-each overlay node, and from each node to a destination, and chooses nodes and
+		Long: `Overlay measures which networks (autonomous systems) lie on the ways from here
+to each overlay node, and from each node to a destination, and chooses nodes and
 uplinks such that as few networks as possible see more than one way.`,
 		Example: `  heddle overlay survey 192.0.2.1:443 --via home=if:eth0 --via lte=if:wwan0
   heddle overlay choose 192.0.2.1:443 --via home=if:eth0 --via lte=if:wwan0`,

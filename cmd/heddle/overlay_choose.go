@@ -196,7 +196,7 @@ func (f *overlayChoose) verdict(a chosen, table *asn.Table) error {
 	}
 	hint := "take it with --degrade, or add nodes and uplinks, and survey again"
 	if len(a.Unavoidable) > 0 {
-		hint = namedASes(a.Unavoidable, table) + " is on every way there is: another uplink may avoid it; or take it with --degrade"
+		hint = "every way there is passes " + namedASes(a.Unavoidable, table) + ": another uplink may not; or take it with --degrade"
 	}
 	return &path.Error{What: "no diverse set of " + count(f.paths, "way"), Why: "seen together: " + strings.Join(seen, "; "), Hint: hint}
 }
@@ -260,7 +260,7 @@ func choiceText(a chosen, table *asn.Table) string {
 		text += " The search was cut short: there may be a better set."
 	}
 	if len(a.Everywhere) > 0 {
-		text += " " + namedASes(a.Everywhere, table) + " sees all of them."
+		text += " All of them pass " + namedASes(a.Everywhere, table) + "."
 	}
 	if len(a.Ends) > 0 {
 		text += " The destination's own network, " + namedASes(a.Ends, table) + ", sees all and is not counted."

@@ -279,8 +279,9 @@ func newOverlayTraceCommand() *cobra.Command {
 		Use:   "trace DESTINATION",
 		Short: "Measure the way from here to a destination",
 		Long: `Trace measures the way from here to DESTINATION (HOST:PORT; port 443 if not
-given), as "heddle overlay survey" does. It is for a node that no survey can ask: its
-half goes by a file to "heddle overlay survey --far". Needs scamper and root.`,
+given), as "heddle overlay survey" does. It is for a node that no survey can
+ask: its half goes by a file to "heddle overlay survey --far". Needs scamper and
+root.`,
 		Example: "  heddle overlay trace 192.0.2.1:443 --json >tokyo.json\n  heddle overlay trace 192.0.2.1:443 --via lte=if:wwan0",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
