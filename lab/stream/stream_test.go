@@ -170,8 +170,9 @@ func TestNodeDiesWithoutShares(t *testing.T) {
 		t.Fatalf("it ended with %v, %+v\n%s", err, a, talk)
 	}
 	for path, s := range stop() {
-		if part := float64(s.up) / size; part > 1./3-0.01 {
-			t.Errorf("path %s saw %.3f of the file, which was to stop before its end", path, part)
+		// A path may run ahead of the dead one, but only with its own third.
+		if part := float64(s.up) / size; part > 0.345 {
+			t.Errorf("path %s saw %.3f of the file, which is more than its third", path, part)
 		}
 	}
 	if _, err := os.Stat(filepath.Join(into, "data")); err == nil {

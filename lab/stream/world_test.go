@@ -47,7 +47,7 @@ var nodes = []struct {
 //	     '----------| isp2 |----| n2 |----+          192.0.2.1
 //	          lte   +------+
 //
-// where what is between an isp and a node has 30 Mbit/s. The core knows no way to the client, so that nothing goes but
+// where what is between an isp and a node has 15 Mbit/s. The core knows no way to the client, so that nothing goes but
 // by the nodes.
 func overlay() lab.World {
 	prefix := func(text string) []netip.Prefix { return []netip.Prefix{netip.MustParsePrefix(text)} }
@@ -73,7 +73,7 @@ func overlay() lab.World {
 		w.Hosts = append(w.Hosts, lab.HostSpec{Name: n.name, Routes: []lab.Route{route(access, front+"1", "front", 0), route(everywhere, back+"1", "back", 0)}})
 		w.Links = append(w.Links,
 			lab.LinkSpec{Name: n.name, A: lab.End{Host: isp, Device: n.name, Addrs: prefix(front + "1/24")},
-				B: lab.End{Host: n.name, Device: "front", Addrs: prefix(front + "2/24")}}.Both(lab.Shape{Delay: n.delay, Rate: 30_000_000}),
+				B: lab.End{Host: n.name, Device: "front", Addrs: prefix(front + "2/24")}}.Both(lab.Shape{Delay: n.delay, Rate: 15_000_000}),
 			lab.LinkSpec{Name: n.name + "-core", A: lab.End{Host: n.name, Device: "back", Addrs: prefix(back + "2/24")},
 				B: lab.End{Host: "core", Device: n.name, Addrs: prefix(back + "1/24")}})
 	}
