@@ -116,8 +116,8 @@ func (c *Conn) claim() string {
 	} else {
 		b.WriteString(c.scheme.Claim())
 	}
-	if c.degrade {
-		b.WriteString("; with --degrade fewer paths may carry more")
+	if c.degrade && c.scheme.None() {
+		b.WriteString("; with --degrade fewer paths may carry more, and what was under way on a dead path is shown to another one")
 	}
 	if shared := c.sharedObservers(); c.client && shared != "" {
 		fmt.Fprintf(&b, "; %s", shared)

@@ -197,7 +197,10 @@ func (c *Conn) part() error {
 		}
 	}
 	c.mu.Unlock()
-	<-c.gone
+	select {
+	case <-c.gone:
+	case <-time.After(2 * lastWords): // a path that does not let go is no reason to wait
+	}
 	c.mu.Lock()
 	if c.proved() || c.told && c.out.pending() == 0 && c.out.confirmed >= c.out.unit { // it closed too, and needs no end
 		return nil
@@ -217,7 +220,7 @@ func (c *Conn) awaitProof() {
 			return
 		}
 		select {
-		case <-c.out.writable:
+		case <-c.out.progress:
 		case <-c.over:
 			return
 		case <-timer.C:

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"strings"
 	"time"
 
 	"heddle/internal/segment"
@@ -134,7 +135,7 @@ func (l *leg) fall(err error) {
 	defer c.running.Done()
 	l.link = nil
 	l.why = l.explain(err)
-	if still := time.Since(l.pace.last); l.health.verdict == "" && l.queue.len() > 0 { // the other side may have taken it for dead
+	if still := time.Since(l.pace.last); !strings.Contains(l.why, "too slow") && l.queue.len() > 0 { // slowness looks like silence
 		if still > silentAfter/2 {
 			l.why += fmt.Sprintf("; it was too slow and took nothing for %v", still.Round(time.Second))
 		} else if r := l.pace.rate; r > 0 && r < 4*float64(c.minRate) {
@@ -310,9 +311,7 @@ func (l *leg) wrote(frames []frame, took time.Duration) {
 	l.pace.wrote(bytes, took)
 	l.retire(l.c.out.confirmed)
 	wake(l.c.out.wake)
-	if l.c.out.fin != nil {
-		wake(l.c.out.writable) // Close may wait for the last of them
-	}
+	wake(l.c.out.progress)
 }
 
 // read takes what arrives until the connection ends.

@@ -36,7 +36,8 @@ type sender struct {
 	turn             int    // who gets the odd byte next
 	closing          bool
 	fin              *segment.Fin
-	wake, writable   chan struct{}
+	wake, writable   chan struct{}      // for the cutter, and for Write
+	progress         chan struct{}      // for Close
 	draws            *schedule.Schedule // where weighted
 	drawn            int                // the path whose turn it is, -1 before the draw
 	weights          []float64
@@ -52,7 +53,7 @@ func (c *Conn) prepareSender() error {
 	row := len(c.legs) * c.payload()
 	s.ring.b = make([]byte, max(minRing, 4*row))
 	s.limit, s.drawn = initialLimit, -1
-	s.wake, s.writable = make(chan struct{}, 1), make(chan struct{}, 1)
+	s.wake, s.writable, s.progress = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
 	var err error
 	s.most = c.settings.window
 	if unit := c.scheme.Capacity(c.payload()); !c.scheme.None() {
@@ -389,7 +390,7 @@ func (c *Conn) acked(l *leg, a segment.Ack) error {
 		for _, other := range c.legs {
 			other.retire(a.Units)
 		}
-		wake(s.writable) // Close waits for it
+		wake(s.progress)
 	}
 	wake(s.wake)
 	return nil

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -162,5 +163,60 @@ func TestACutIsNoEnd(t *testing.T) {
 		}
 		w.listener.Close()
 		synctest.Wait()
+	})
+}
+
+// Close while a Write is blocked must end both.
+func TestCloseDuringWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, ListenOptions{}, &road{delay: 5 * ms, rate: 1e6}, &road{delay: 5 * ms, rate: 1e6})
+		client, server := w.open(w.options())
+		written := make(chan error, 1)
+		go func() {
+			_, err := client.Write(make([]byte, 32<<20))
+			written <- err
+		}()
+		go func() { _, _ = io.Copy(io.Discard, server) }()
+		time.Sleep(500 * ms)
+		start := time.Now()
+		if err := client.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := <-written; err == nil {
+			t.Error("Write says that all was taken")
+		}
+		if took := time.Since(start); took > 10*time.Second {
+			t.Errorf("Close took %v", took)
+		}
+		_ = server.Close()
+		w.listener.Close()
+	})
+}
+
+func TestClaims(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, c := range []struct {
+			shares, schedule string
+			degrade          bool
+			want             []string
+		}{
+			{"none", Strict, false, []string{"equal part", "if that cipher is broken", "sizes and times"}},
+			{"none", Fast, true, []string{"the fastest carries most", "shown to another one"}},
+			{"none", Weighted, false, []string{"by its weight"}},
+			{"2of3", "", false, []string{"fewer than 2 of 3", "while AES-256 holds"}},
+			{"xor:3", "", true, []string{"even if every cipher is broken", "the paths 0, 1 are all seen by one network"}},
+		} {
+			w := newWorld(t, ListenOptions{}, &road{observer: "one network"}, &road{observer: "one network"}, &road{})
+			o := w.options()
+			o.Shares, o.Schedule, o.Degrade = c.shares, c.schedule, c.degrade
+			client, server := w.open(o)
+			for _, want := range c.want {
+				if claim := client.Claim(); !strings.Contains(claim, want) || claim != client.Status().Claim {
+					t.Errorf("%s, %s: %q does not say %q", c.shares, c.schedule, claim, want)
+				}
+			}
+			closeBoth(t, client, server)
+			w.listener.Close()
+		}
 	})
 }

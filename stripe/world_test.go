@@ -208,10 +208,11 @@ func (s *socket) SetWriteDeadline(t time.Time) error {
 
 // road is a path of the emulated world.
 type road struct {
-	name  string
-	delay time.Duration
-	rate  float64
-	to    *gate
+	name     string
+	observer string
+	delay    time.Duration
+	rate     float64
+	to       *gate
 
 	mu      sync.Mutex
 	dead    bool // nobody answers
@@ -225,7 +226,7 @@ func (r *road) Open(context.Context, netip.AddrPort) (path.Flow, error) {
 	return nil, errors.New("no datagrams here")
 }
 func (r *road) Describe() path.Info {
-	return path.Info{Name: r.name, Observer: "observer of " + r.name}
+	return path.Info{Name: r.name, Observer: orElse(r.observer, "observer of "+r.name)}
 }
 
 const socketRoom = 128 << 10
