@@ -105,10 +105,10 @@ type answer struct {
 	}
 }
 
-// killed sends a file by `heddle send`, and kills node n3 once the receiver has a third of it.
-func (w *world) killed(size int, into string, args ...string) (a answer, talk string, err error) {
+// during sends a file by `heddle send`, and does something once the receiver has a third of it.
+func (w *world) during(size int, into string, do func(), args ...string) (a answer, talk string, err error) {
 	w.t.Helper()
-	file, _ := randomFile(w.t, size)
+	file, data := randomFile(w.t, size)
 	done := make(chan struct{})
 	var out string
 	go func() {
@@ -119,12 +119,33 @@ func (w *world) killed(size int, into string, args ...string) (a answer, talk st
 		info, err := os.Stat(filepath.Join(into, "data.part"))
 		return err == nil && info.Size() > int64(size)/3
 	})
-	w.kill["n3"]()
+	do()
 	<-done
 	if json.Unmarshal([]byte(out), &a) != nil {
 		w.t.Fatalf("heddle send printed %q, %v\n%s", out, err, talk)
 	}
+	if err == nil {
+		sameFile(w.t, filepath.Join(into, "data"), data)
+	}
 	return a, talk, err
+}
+
+// A receiver that is started again goes on where it was, and so does the sender by itself.
+func TestReceiverIsStartedAgain(t *testing.T) {
+	w := newWorld(t)
+	into := t.TempDir()
+	recv := w.serveArgs("recv", "--into", into)
+	first := w.start("server", "peers:", recv...)
+	a, talk, err := w.during(6_000_000, into, func() {
+		first.Stop()
+		w.start("server", "peers:", recv...)
+	})
+	if err != nil || len(a.Files) != 1 || a.Files[0].State != "resumed" || a.Files[0].Resumed < 2_000_000 {
+		t.Fatalf("%v, %+v\n%s", err, a, talk)
+	}
+	if !strings.Contains(talk, "broken off") {
+		t.Errorf("it does not say that it was broken off:\n%s", talk)
+	}
 }
 
 // With 2of3 a node's death is no pause, and nothing that it would have carried goes by another's network.
@@ -134,7 +155,7 @@ func TestNodeDiesWithShares(t *testing.T) {
 	w.start("server", "peers:", w.serveArgs("recv", "--into", into)...)
 	stop := w.watch()
 	const size = 6_000_000
-	a, talk, err := w.killed(size, into, "--shares", "2of3")
+	a, talk, err := w.during(size, into, w.kill["n3"], "--shares", "2of3")
 	if err != nil || len(a.Files) != 1 || a.Files[0].State != "sent" {
 		t.Fatalf("%v, %+v\n%s", err, a, talk)
 	}
@@ -165,7 +186,7 @@ func TestNodeDiesWithoutShares(t *testing.T) {
 	w.start("server", "peers:", w.serveArgs("recv", "--into", into)...)
 	const size = 6_000_000
 	stop := w.watch()
-	a, talk, err := w.killed(size, into, "--tries", "1", "--patience", "1s")
+	a, talk, err := w.during(size, into, w.kill["n3"], "--tries", "1", "--patience", "1s")
 	if err == nil || !strings.Contains(talk, "c (") {
 		t.Fatalf("it ended with %v, %+v\n%s", err, a, talk)
 	}
