@@ -53,6 +53,8 @@ func TestStreamDialRefuses(t *testing.T) {
 		"bad socks":      {func(d *StreamDial) { d.Socks = "x" }, "--socks"},
 		"warm":           {func(d *StreamDial) { d.Warm = -1 }, "--warm"},
 		"name":           {func(d *StreamDial) { d.Name = "../x" }, "--name"},
+		"plane unknown":  {func(d *StreamDial) { d.Plane = "warp" }, "--plane: no plane is called"},
+		"plane's shares": {func(d *StreamDial) { d.Plane, d.Shares = PlaneMPTCP, "2of3" }, "the kernel has its own schedule"},
 		"weight unasked": {func(d *StreamDial) { d.Weight = []string{"a=1", "b=1", "c=1"} }, "--weight: the schedule is not weighted"},
 		"weight missing": {func(d *StreamDial) { d.Schedule, d.Weight = "weighted", []string{"a=1", "b=1"} }, "path c has none"},
 		"weight unknown": {func(d *StreamDial) { d.Schedule, d.Weight = "weighted", []string{"a=1", "b=1", "c=1", "d=1"} }, "not there"},
