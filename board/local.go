@@ -84,11 +84,11 @@ func Open(o LocalOptions) (*Local, error) {
 		return nil, errors.Join(&path.Error{What: "the board's file " + o.File, Why: "does not hold the state of this board", Err: err,
 			Hint: "it belongs to the identity with which it was made"}, store.close())
 	}
-	l := &Local{key: o.Key, store: store, log: o.Log, clock: o.Clock, space: s, requests: make(chan *request, maxBatch), stopped: make(chan struct{})}
-	if l.clock == nil {
-		l.clock = time.Now
+	if o.Clock == nil {
+		o.Clock = time.Now
 	}
-	return l, nil
+	clock := &steady{machine: o.Clock, log: o.Log, last: s.Usage().Clock}
+	return &Local{key: o.Key, store: store, log: o.Log, clock: clock.now, space: s, requests: make(chan *request, maxBatch), stopped: make(chan struct{})}, nil
 }
 
 // Run works until ctx ends, or until the disk fails, and closes the file. Without it nothing is answered.

@@ -34,7 +34,7 @@ type vote struct {
 // poll asks every replica, again and again those that cannot be reached, until f+1 say the same, or ctx ends, or no f+1
 // can. Replicas that are not right are at most f, so what f+1 say is what a right one says.
 func (c *Client) poll(ctx context.Context, a asking) (space.Result, error) {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := lingering(ctx)
 	defer cancel()
 	votes := make(chan vote, len(c.remotes))
 	for _, r := range c.remotes {
@@ -61,6 +61,21 @@ func (c *Client) poll(ctx context.Context, a asking) (space.Result, error) {
 		return space.Result{}, errDisagree
 	}
 	return space.Result{}, &path.Error{What: "the board", Why: "too few replicas answer", Err: errors.Join(failures...), Hint: "see `heddle board status`"}
+}
+
+// linger is how long those who are late may still answer, since to end a request is to end its connection.
+const linger = time.Second
+
+// lingering gives a context that ends a while after it is cancelled, and when ctx ends before that.
+func lingering(ctx context.Context) (context.Context, context.CancelFunc) {
+	deadline, _ := ctx.Deadline() // every request has one
+	inner, end := context.WithDeadline(context.WithoutCancel(ctx), deadline)
+	stop := context.AfterFunc(ctx, end)
+	return inner, func() {
+		if stop() {
+			time.AfterFunc(linger, end)
+		}
+	}
 }
 
 // errDisagree is that no f+1 replicas said the same. Of a read that may be since some are behind.

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,6 +23,7 @@ var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 // table is a board without a network: a space, and one who uses it.
 type table struct {
+	mu    sync.Mutex // of one who uses it
 	space *space.Space
 	who   identity.Identity
 	down  error // what every request fails with
@@ -47,9 +49,20 @@ func newTable(t *testing.T) *table {
 }
 
 // as is the same board, used by another.
-func (b *table) as(who identity.Identity) *table { return &table{b.space, who, b.down, b.now} }
+func (b *table) as(who identity.Identity) *table {
+	return &table{space: b.space, who: who, down: b.down, now: b.now}
+}
+
+// fail makes every request fail, or none with nil.
+func (b *table) fail(err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.down = err
+}
 
 func (b *table) do(op space.Op) (space.Result, space.ID, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	if b.down != nil {
 		return space.Result{}, space.ID{}, b.down
 	}
@@ -87,6 +100,8 @@ func (b *table) Remove(_ context.Context, id space.ID) error {
 }
 
 func (b *table) List(_ context.Context, template space.Template) ([]space.Entry, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	if b.down != nil {
 		return nil, b.down
 	}
@@ -264,10 +279,10 @@ func TestKeepRenewsAndRemoves(t *testing.T) {
 		there(1, "at once")
 		time.Sleep(time.Hour)
 		there(1, "an hour later")
-		b.down = errors.New("unplugged")
+		b.fail(errors.New("unplugged"))
 		time.Sleep(11 * time.Minute)
 		synctest.Wait()
-		b.down = nil
+		b.fail(nil)
 		there(0, "when the board could not be reached for longer than the lease")
 		time.Sleep(time.Minute)
 		there(1, "when it can be again")
@@ -298,15 +313,15 @@ func TestTheListOfTheLastTime(t *testing.T) {
 	b.register(t, b.node("tokyo"))
 	cache := Cache{File: filepath.Join(t.TempDir(), "new", "list.json"), Space: space.ID{1}, MaxAge: time.Hour, Clock: b.now}
 	unplugged := errors.New("unplugged")
-	b.down = unplugged
+	b.fail(unplugged)
 	if _, err := cache.Load(t.Context(), b); !errors.Is(err, unplugged) {
 		t.Errorf("without a list: %v", err)
 	}
-	b.down = nil
+	b.fail(nil)
 	if d, err := cache.Load(t.Context(), b); err != nil || d.Cached != "" || len(d.Nodes) != 1 || !d.Read.Equal(start) {
 		t.Errorf("from the board: %+v, %v", d, err)
 	}
-	b.down = unplugged
+	b.fail(unplugged)
 	now = start.Add(59 * time.Minute)
 	if d, err := cache.Load(t.Context(), b); err != nil || d.Cached != "unplugged" || len(d.Nodes) != 1 || !d.Read.Equal(start) {
 		t.Errorf("59 minutes old: %+v, %v", d, err)
@@ -318,11 +333,11 @@ func TestTheListOfTheLastTime(t *testing.T) {
 		}
 	}
 	now = start
-	b.down = &board.Refusal{Result: space.Result{Status: space.Stranger}}
+	b.fail(&board.Refusal{Result: space.Result{Status: space.Stranger}})
 	if _, err := cache.Load(t.Context(), b); err == nil {
 		t.Error("who is not let in any more still gets the list")
 	}
-	b.down = unplugged
+	b.fail(unplugged)
 	other := cache
 	other.Space = space.ID{2}
 	if _, err := other.Load(t.Context(), b); err == nil || !strings.Contains(err.Error(), "another board") {

@@ -98,7 +98,9 @@ func (r *boardRun) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	listener, err := net.Listen("tcp", r.listen)
+	var plain net.ListenConfig
+	plain.SetMultipathTCP(false)
+	listener, err := plain.Listen(cmd.Context(), "tcp", r.listen)
 	if err != nil {
 		return errors.Join(&path.Error{What: "board at " + r.listen, Why: "cannot be listened at", Err: err, Hint: "choose another --listen"}, local.Close())
 	}
