@@ -191,12 +191,12 @@ func (j *sendJob) once(ctx context.Context) error {
 	j.mu.Unlock()
 	show := newProgress(j.talk, c.Status, j.quiet || j.dryRun)
 	report, err := transfer.Send(ctx, c, j.files, transfer.SendOptions{DryRun: j.dryRun, Progress: show.update})
+	show.end() // before the paths go down, as they do at the end of a session
 	if err != nil {
 		c.Abort("the transfer broke off")
 	} else {
 		err = c.Close()
 	}
-	show.end()
 	j.report = report
 	return err
 }
