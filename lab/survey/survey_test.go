@@ -97,6 +97,7 @@ func (p place) startNode(host, address, client string) {
 
 func TestSurveyFindsTheNetworksAndChooseThePairThatNoneSees(t *testing.T) {
 	needScamper(t)
+	t.Parallel()
 	p := place{labtest.Up(t, internet()), t, t.TempDir()}
 	client := p.key("client")
 	p.startNode("tokyo", "198.18.11.10:7443", client)
@@ -242,6 +243,7 @@ func (p place) leftByTheRightUplink(files map[string]string) {
 // Probes of one trace keep to one flow: what routers hash to choose among equal links is the same in all of them.
 func TestProbesAreOneFlow(t *testing.T) {
 	needScamper(t)
+	t.Parallel()
 	p := place{labtest.Up(t, internet()), t, t.TempDir()}
 	stop := p.capture("lte")
 	began := time.Now()
