@@ -5,7 +5,7 @@ export PATH := $(PATH):/usr/sbin:/sbin
 GO      ?= go
 HEDDLE  := bin/heddle
 # Tests of these start goroutines that share something; their packages are tested so alone.
-RACE    := ./path/... ./schedule/... ./split/... ./observe/... ./config/... ./cmd/... ./lab/
+RACE    := ./path/... ./schedule/... ./split/... ./stripe/... ./overlay/... ./board/... ./observe/... ./config/... ./cmd/... ./lab/
 
 .PHONY: all build demo test lint fuzz bench man install eval eval-test clean
 
@@ -28,7 +28,7 @@ test:
 	$(MAKE) --no-print-directory eval-test
 
 lint:
-	@out=$$(gofmt -l cmd config internal lab observe path schedule split); \
+	@out=$$(gofmt -l board cmd config internal lab observe overlay path schedule split stripe); \
 	if [ -n "$$out" ]; then echo "not gofmt-ed:"; echo "$$out"; exit 1; fi
 	$(GO) vet ./...
 	$(GO) tool staticcheck ./...

@@ -21,8 +21,8 @@ func newBoardDirectoryCommand(what string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   what,
 		Short: fmt.Sprintf("List the %s that are registered", what),
-		Long: fmt.Sprintf(`List the %s that are registered on the board. Each is signed by its own key;
-what is not is left out and counted.
+		Long: fmt.Sprintf(`List the %s that are registered on the board. Each is signed by its own
+key; what is not is left out and counted.
 
 Where the board cannot be reached, the list is that of the last time, with its
 age, unless it is older than --max-age. Names are for people: where several keys

@@ -31,8 +31,8 @@ func newObserveReconstructCommand() *cobra.Command {
 		Short: "Rebuild what one path has of a striped stream",
 		Long: `Rebuild what an observer of one path has of a stream that heddle stream striped,
 if the ciphers fall: the pieces that passed there in their places, and nothing
-between them. A key log stands for the broken cipher, so this is for streams that
-were made with --keylog; without one it opens nothing.
+between them. A key log stands for the broken cipher, so this is for streams
+that were made with --keylog; without one it opens nothing.
 
 With --as image the stream is taken for the uncompressed picture --like (BMP or
 PPM), as if the observer had guessed its size and depth, and drawn; what did not

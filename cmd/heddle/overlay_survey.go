@@ -282,7 +282,7 @@ func newOverlayTraceCommand() *cobra.Command {
 given), as "heddle overlay survey" does. It is for a node that no survey can
 ask: its half goes by a file to "heddle overlay survey --far". Needs scamper and
 root.`,
-		Example: "  heddle overlay trace 192.0.2.1:443 --json >tokyo.json\n  heddle overlay trace 192.0.2.1:443 --via lte=if:wwan0",
+		Example: "  heddle overlay trace 192.0.2.1:443 --json > tokyo.json\n  heddle overlay trace 192.0.2.1:443 --via lte=if:wwan0",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			to, err := resolve(cmd.Context(), args[0], "443")
