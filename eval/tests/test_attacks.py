@@ -146,7 +146,7 @@ def test_a_training_that_the_system_kills_goes_on(data, tmp_path, request):
     paths = os.pathsep.join(p for p in [str(Path(__file__).parent), os.environ.get("PYTHONPATH")] if p)
     running = subprocess.Popen([sys.executable, "-c", TRAINS, *where], env=os.environ | {"PYTHONPATH": paths})
     try:
-        until = time.monotonic() + 100
+        until = time.monotonic() + 300
         while not list(tmp_path.glob("df-*.npz")) and running.poll() is None and time.monotonic() < until:
             time.sleep(0.005)
     finally:
@@ -164,6 +164,20 @@ def test_a_training_that_the_system_kills_goes_on(data, tmp_path, request):
     assert [e["rate"] for e in resumed.history_] == [e["rate"] for e in whole.history_]
     assert [e["loss"] for e in resumed.history_] == pytest.approx([e["loss"] for e in whole.history_], rel=1e-4)
     np.testing.assert_allclose(resumed.predict_proba(test), whole.predict_proba(test), atol=1e-4)
+
+
+@pytest.mark.parametrize(("packets", "fold"), [(480, 20), (481, 21), (100, 1), (90, 1)])
+def test_a_tail_reaches_the_end_of_long_traces(packets, fold):
+    """Of 100 values 20 stand for what is beyond 80 packets, and for one packet each where all fit."""
+    traces = Traces.build([(np.arange(packets) / 100, np.full(packets, -500))] * 4, ["a", "a", "b", "b"])
+    attack = make("df", length=100, tail=0.2)
+    attack._prepare(traces)
+    assert attack.tail_ == (20, fold)
+    (seen,) = attack.inputs(traces)
+    assert seen.shape == (4, 100, 1)
+    assert np.count_nonzero(seen[0]) == (100 if packets >= 100 else 90)
+    weight = np.where(np.arange(100) < 80, 1, fold)
+    assert weight @ seen[0, :, 0] == pytest.approx(-packets, rel=1e-5)
 
 
 def test_the_learning_rate_falls():
@@ -255,8 +269,11 @@ def test_makes_what_there_is():
         make("df", "big")
     with pytest.raises(EvalError, match="no parameter 'trees'"):
         make("df", trees=3)
+    few = loads(2, 0)
     with pytest.raises(EvalError, match="cannot see 'smell'"):
-        make("df", sees="smell", **TINY).inputs(loads(1, 0))
+        make("df", sees="smell", **TINY).fit(few, few.label)
+    with pytest.raises(EvalError, match="no share"):
+        make("df", tail=200).fit(few, few.label)
     with pytest.raises(EvalError, match="cannot see 'smell'"):
         make("var-cnn-packets", parts="smell+metadata").architecture()
 

@@ -130,6 +130,19 @@ def test_sequences_by_hand():
     assert not inputs.sequence(traces, "time", 4)[[0, 2]].any()
 
 
+def test_the_tail_of_a_sequence_stands_for_many_packets():
+    """Of five values the last two stand for three packets each: after three packets, six are seen, the others not."""
+    sign = np.array([1, -1, 1, 1, -1, -1, -1, -1, 1, 1, 1])
+    traces = Traces.build([(np.arange(n) / 10, 100 * sign[:n]) for n in (11, 5, 3, 0)], ["a", "a", "b", "b"])
+    seen = inputs.sequence(traces, "direction", 5, tail=2, fold=3)[:, :, 0]
+    expected = [[1, -1, 1, -1 / 3, -1 / 3], [1, -1, 1, 0, 0], [1, -1, 1, 0, 0], [0, 0, 0, 0, 0]]
+    np.testing.assert_allclose(seen, expected, atol=1e-7)
+    for tail, fold in ((2, 1), (0, 3)):
+        np.testing.assert_array_equal(
+            inputs.sequence(traces, "direction", 5, tail, fold), inputs.sequence(traces, "direction", 5)
+        )
+
+
 def test_aggregation_by_hand():
     # Slots of 3 / (4 - 1) = 1 second; 3.5 is behind the window.
     matrix = inputs.aggregation(hand(), slots=4, window=3)

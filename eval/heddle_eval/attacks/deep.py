@@ -161,18 +161,31 @@ class DF(Deep):
     Parameters
     ----------
     length
-        Packets that are seen.
+        Values that the network takes: one for each of the first packets.
     sees
         ``direction``, as published, or ``size``, the signed size, as in CoMPS; see :mod:`heddle_eval.attacks.inputs`.
+    tail
+        That share of the values, the last ones, stand for several packets each where training traces are longer than
+        the network: for as many as let 99 of 100 traces be seen to their end. Of many pages the first packets are
+        alike, and only how they go on, and how long, tells them apart. 0 leaves out what is beyond the length, as
+        published.
 
     """
 
     length: int = 5000
     sees: str = "direction"
+    tail: float = 0.0
+
+    def _prepare(self, X: Traces) -> None:
+        if not 0 <= self.tail < 1:
+            raise EvalError("tail", f"{self.tail:g} is no share of the values", "it is less than 1; 0 for none")
+        tail = round(self.tail * self.length)
+        beyond = np.quantile(X.lengths, 0.99) - (self.length - tail)
+        self.tail_ = (tail, max(1, math.ceil(beyond / tail))) if tail else (0, 1)
 
     def inputs(self, X: Traces) -> training.Inputs:
         """(N, length, 1)."""
-        return (inputs.sequence(X, self.sees, self.length),)
+        return (inputs.sequence(X, self.sees, self.length, *self.tail_),)
 
     def architecture(self) -> tuple[str, dict[str, Any]]:
         """Name the network and its arguments."""

@@ -16,8 +16,10 @@ WINDOW = 80.0
 SEQUENCES = ("direction", "size", "time", "gap", "signed-time")
 
 
-def sequence(traces: Traces, what: str, length: int) -> NDArray[np.float32]:
+def sequence(traces: Traces, what: str, length: int, tail: int = 0, fold: int = 1) -> NDArray[np.float32]:
     """(N, length, 1) one value for each of the first packets, filled with 0.
+
+    Of the last ``tail`` values each is the mean of ``fold`` packets.
 
     ``direction`` is 1 from the client and -1 to it; ``size`` the signed size in units of 1500 bytes (CoMPS gives it to
     all networks); ``time`` in seconds; ``gap`` seconds since the packet before; ``signed-time`` direction x time.
@@ -35,7 +37,15 @@ def sequence(traces: Traces, what: str, length: int) -> NDArray[np.float32]:
         values = np.where(traces.position > 0, np.diff(traces.time, prepend=0), 0)
     else:
         raise EvalError("attack", f"it cannot see {what!r}", f"choose from {', '.join(SEQUENCES)}")
-    return traces.padded(values, length)[:, :, None]
+    if not tail or fold == 1:
+        return traces.padded(values, length)[:, :, None]
+    head, place = length - tail, traces.position
+    whole = place < head
+    place = np.where(whole, place, head + (place - head) // fold)
+    seen = place < length
+    weight = np.where(whole, values, values / fold)[seen]
+    sums = np.bincount(traces.owner[seen] * length + place[seen], weight, len(traces) * length)
+    return sums.astype(np.float32).reshape(len(traces), length, 1)
 
 
 def aggregation(traces: Traces, slots: int = 1800, window: float = WINDOW) -> NDArray[np.float32]:
