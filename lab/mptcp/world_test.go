@@ -2,7 +2,6 @@ package mptcp
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net"
 	"net/netip"
@@ -292,25 +291,4 @@ func (w *world) rules(host string) string {
 		w.t.Fatalf("nft: %v\n%s", err, out)
 	}
 	return string(out)
-}
-
-// status is what `heddle status --json` says of the client's stream.
-func (w *world) status() (s struct {
-	Streams []struct {
-		Sessions []struct {
-			State string `json:"state"`
-			Paths []struct {
-				Name string `json:"name"`
-				Up   struct {
-					Bytes uint64 `json:"bytes"`
-				} `json:"up"`
-			} `json:"paths"`
-		} `json:"sessions"`
-	} `json:"streams"`
-}) {
-	w.t.Helper()
-	if err := json.Unmarshal([]byte(w.run("client", "status", "--json")), &s); err != nil {
-		w.t.Fatal(err)
-	}
-	return s
 }
