@@ -199,14 +199,14 @@ def test_keeps_the_best_epoch_and_stops(data):
     assert len(attack.history_) < 60
     from heddle_eval.attacks.training import hold_out
 
-    held = hold_out(train.load, train.label, 0.1, attack.seed)
+    held = hold_out(train.load, train.label, attack.validation, attack.seed)
     assert attack.score(train[held], train.label[held]) == pytest.approx(max(merit)[0])
 
 
 def test_few_traces_get_more_epochs(data):
     train, _ = data
     # 72 of 80 traces in batches of 36 are 2 steps; 20 at least make of 4 epochs 10, and of a patience of 1 one of 3.
-    tiny = TINY | {"batch": 36, "least": 20, "epochs": 4, "sees": "size"}
+    tiny = TINY | {"batch": 36, "least": 20, "epochs": 4, "sees": "size", "validation": 0.1}
     assert len(make("df", **tiny, patience=None).fit(train, train.label).history_) == 10
     from heddle_eval.attacks.training import Run
 

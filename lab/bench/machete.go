@@ -156,6 +156,11 @@ func (o *overlay) variant(name string, r run) variant {
 				}
 			}()
 		}
+		if slices.Contains(r.flags, "--warm") { // the session that proved the paths at the start is up already: use it up
+			if _, err := to.deliver(ctx, s.Host("client"), r.device, at, 1, nil); err != nil {
+				return nil, err
+			}
+		}
 		if err := s.ResetLateness(); err != nil {
 			return nil, err
 		}
