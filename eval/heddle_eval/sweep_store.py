@@ -145,6 +145,8 @@ class Store:
             except FileNotFoundError:
                 continue  # another process has just removed the folder
             except OSError as e:
+                if isinstance(e, FileExistsError) and not self.locks.is_file():
+                    continue  # it went between being found there and being looked at
                 raise EvalError(str(self.file), f"it cannot be locked: {e.strerror}", "choose another folder") from e
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
