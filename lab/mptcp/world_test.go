@@ -84,7 +84,7 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	if _, err := os.Stat("/proc/sys/net/mptcp/pm_type"); err != nil {
-		t.Skipf("typed skip: this kernel has no MPTCP with a path manager in user space: %v", err)
+		t.Skipf("this kernel has no MPTCP with a path manager in user space: %v", err)
 	}
 	w := &world{Instance: labtest.Up(t, overlay()), t: t, home: map[string]string{}, key: map[string]string{}, node: map[string]*exec.Cmd{}}
 	for _, host := range []string{"client", "server", "n1", "n2", "n3"} {
@@ -284,7 +284,7 @@ func (t traffic) since(moment time.Time) (bytes int, last time.Time) {
 func (w *world) rules(host string) string {
 	w.t.Helper()
 	if _, err := exec.LookPath("nft"); err != nil {
-		w.t.Skipf("typed skip: nftables is not on this machine: %v", err)
+		w.t.Skipf("nftables is not on this machine: %v", err)
 	}
 	out, err := w.Host(host).Command(w.t.Context(), "nft", "list", "ruleset").CombinedOutput()
 	if err != nil {

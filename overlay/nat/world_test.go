@@ -89,7 +89,7 @@ func namespace(t testing.TB) netns.NsHandle {
 	}()
 	m := <-done
 	if errors.Is(m.err, unix.EPERM) || errors.Is(m.err, unix.EACCES) {
-		t.Skipf("typed skip: no right to make a network namespace (CAP_SYS_ADMIN): %v", m.err)
+		t.Skipf("no right to make a network namespace (CAP_SYS_ADMIN): %v", m.err)
 	} else if m.err != nil {
 		t.Fatal(m.err)
 	}

@@ -34,7 +34,7 @@ func enterNamespace(t *testing.T) {
 	name := "heddle-test-" + hex.EncodeToString(id[:])
 	ns, err := netns.NewNamed(name)
 	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
-		t.Skipf("typed skip: no right to make a network namespace (CAP_SYS_ADMIN): %v", err)
+		t.Skipf("no right to make a network namespace (CAP_SYS_ADMIN): %v", err)
 	}
 	if err != nil {
 		t.Fatal(err)

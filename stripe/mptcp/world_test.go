@@ -29,7 +29,7 @@ func serverAddr(n int) netip.AddrPort {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	if err := supported(); err != nil {
-		t.Skipf("typed skip: %v", err)
+		t.Skipf("%v", err)
 	}
 	w := &world{t: t, client: namespace(t), server: namespace(t)}
 	for n := 1; n <= 2; n++ {
@@ -56,7 +56,7 @@ func namespace(t *testing.T) netns.NsHandle {
 	}()
 	m := <-done
 	if errors.Is(m.err, unix.EPERM) || errors.Is(m.err, unix.EACCES) {
-		t.Skipf("typed skip: no right to make a network namespace (CAP_SYS_ADMIN): %v", m.err)
+		t.Skipf("no right to make a network namespace (CAP_SYS_ADMIN): %v", m.err)
 	} else if m.err != nil {
 		t.Fatal(m.err)
 	}
