@@ -83,7 +83,7 @@ func SetSegment(t *testing.T, c *net.UDPConn, size int) {
 		err = errors.Join(err, controlErr)
 	}
 	if errors.Is(err, unix.ENOPROTOOPT) {
-		t.Skipf("typed skip: the kernel has no UDP_SEGMENT: %v", err)
+		t.Skipf("the kernel has no UDP_SEGMENT: %v", err)
 	}
 	if err != nil {
 		t.Fatal(err)

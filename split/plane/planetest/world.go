@@ -166,7 +166,7 @@ func newNamespace(t *testing.T) netns.NsHandle {
 		return ns
 	case err := <-failed:
 		if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
-			t.Skipf("typed skip: no right to make a network namespace (CAP_SYS_ADMIN): %v", err)
+			t.Skipf("no right to make a network namespace (CAP_SYS_ADMIN): %v", err)
 		}
 		t.Fatal(err)
 	}
