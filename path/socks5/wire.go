@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+
+	"heddle/path/socks5/handshake"
 )
 
 // The numbers of RFC 1928 and RFC 1929.
@@ -36,13 +38,13 @@ const (
 type refusal byte
 
 const (
-	refusedByRules    refusal = 2
-	networkUnreach    refusal = 3
-	hostUnreach       refusal = 4
-	connectionRefused refusal = 5
-	ttlExpired        refusal = 6
-	commandUnknown    refusal = 7
-	addressUnknown    refusal = 8
+	refusedByRules    = refusal(handshake.NotAllowed)
+	networkUnreach    = refusal(handshake.NetworkUnreachable)
+	hostUnreach       = refusal(handshake.HostUnreachable)
+	connectionRefused = refusal(handshake.Refused)
+	ttlExpired        = refusal(handshake.TimedOut)
+	commandUnknown    = refusal(handshake.CommandUnknown)
+	addressUnknown    = refusal(handshake.AddressUnknown)
 )
 
 // Error says what the proxy said.
