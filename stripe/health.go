@@ -77,6 +77,8 @@ type pace struct {
 	since time.Time // since when it had something to send all the time
 	bytes int       // taken since then
 	last  time.Time // when it took something
+	// confirmed is when the other side confirmed something of what it took.
+	confirmed time.Time
 }
 
 // wrote notes that the kernel took so many bytes in a time.

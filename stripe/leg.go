@@ -116,7 +116,7 @@ func (l *leg) rise(k *link, theirs uint64) error {
 	l.link, l.why, l.ackDue, l.finDue, l.pongs = k, "", true, c.out.fin != nil && !c.proved(), nil
 	l.joins++
 	l.health = health{heard: now, pingDue: true}
-	l.pace = pace{limit: firstBatch, since: now, last: now}
+	l.pace = pace{limit: firstBatch, since: now, last: now, confirmed: now}
 	c.local = k.raw.LocalAddr()
 	if c.remote == nil {
 		c.remote = k.raw.RemoteAddr()
@@ -135,12 +135,8 @@ func (l *leg) fall(err error) {
 	defer c.running.Done()
 	l.link = nil
 	l.why = l.explain(err)
-	if still := time.Since(l.pace.last); !strings.Contains(l.why, "too slow") && l.queue.len() > 0 { // slowness looks like silence
-		if still > silentAfter/2 {
-			l.why += fmt.Sprintf("; it was too slow and took nothing for %v", still.Round(time.Second))
-		} else if r := l.pace.rate; r > 0 && r < 4*float64(c.minRate) {
-			l.why += fmt.Sprintf("; it was too slow: %.1f kB/s", r/1000)
-		}
+	if slow := l.slowness(time.Now()); slow != "" && !strings.Contains(l.why, "too slow") { // slowness looks like silence
+		l.why += "; it was too slow" + slow
 	}
 	if c.client && !l.welcomed && notLetIn(err) {
 		c.fail(&path.Error{What: c.what(), Why: "the other side does not let this device in", Err: err,
@@ -150,6 +146,22 @@ func (l *leg) fall(err error) {
 		c.log.Warn("path down", "session", c.name(), "path", l.name, "why", l.why)
 	}
 	c.changed()
+}
+
+// slowness says how slow a path was that ended with something to send; "" where it was not. c.mu is held.
+func (l *leg) slowness(now time.Time) string {
+	still, confirmed := now.Sub(l.pace.last), now.Sub(l.pace.confirmed)
+	switch rate := l.pace.rate; {
+	case l.queue.len() == 0:
+		return ""
+	case still > silentAfter/2:
+		return fmt.Sprintf(" and took nothing for %v", still.Round(time.Second))
+	case rate > 0 && rate < 4*float64(l.c.minRate):
+		return fmt.Sprintf(": %.1f kB/s", rate/1000)
+	case l.sent.len() > 0 && confirmed > silentAfter/2: // the buffers on the way took much, and passed on little
+		return fmt.Sprintf(": nothing was confirmed for %v", confirmed.Round(time.Second))
+	}
+	return ""
 }
 
 // explain says for people why the connection ended.
@@ -197,6 +209,7 @@ func (l *leg) enqueue(f frame) {
 func (l *leg) retire(units uint64) {
 	for l.sent.len() > l.busy && l.sent.at(0).unit < units {
 		l.c.release(l.sent.pop())
+		l.pace.confirmed = time.Now()
 	}
 	if l.c.scheme.None() || l.c.waits() && l.link != nil {
 		return
