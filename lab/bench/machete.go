@@ -127,12 +127,13 @@ type run struct {
 type file struct {
 	name  string
 	bytes int64
+	once  bool // in the first round alone
 }
 
-func one(bytes int64) []file { return []file{{"", bytes}} }
+func one(bytes int64) []file { return []file{{bytes: bytes}} }
 
 func (o *overlay) variant(name string, r run) variant {
-	return variant{name, func(ctx context.Context, s *stage, _ int) (figures []figure, err error) {
+	return variant{name, func(ctx context.Context, s *stage, round int) (figures []figure, err error) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		to, at := o.open, sinkOpen
@@ -169,6 +170,9 @@ func (o *overlay) variant(name string, r run) variant {
 			during = func() error { return r.during(ctx, s) }
 		}
 		for _, f := range r.files {
+			if f.once && round > 1 {
+				continue
+			}
 			d, err := to.deliver(ctx, s.Host("client"), r.device, at, f.bytes, during)
 			if err != nil {
 				return nil, err
@@ -334,34 +338,43 @@ var macheteFiles = []struct {
 }
 
 // macheteRegions is table III and figure 5: the time for files of all sizes against plain TCP, set-up of the session
-// included: over nodes in Frankfurt and California by schedule, and by fast over two to eight nodes, the nearest first.
+// included: over nodes in Frankfurt and California by schedule and by the kernel's planes, with one in Virginia by shares,
+// and by fast over two to eight nodes, the nearest first. A file of 1 GB takes so long that one round has it.
 func macheteRegions(quick bool) *topology {
-	t, o := newOverlay("regions", []string{"forward"}, fromPortugal()...)
-	var sizes, few []file
+	t, o := newOverlay("regions", []string{"forward", "nat"}, fromPortugal()...)
+	var sizes []file
 	for _, f := range macheteFiles {
 		if !quick || f.name == "1KB" || f.name == "1MB" {
-			sizes = append(sizes, file{f.name, f.bytes})
-			if f.bytes <= 10*mega {
-				few = append(few, file{f.name, f.bytes})
-			}
+			sizes = append(sizes, file{f.name, f.bytes, f.bytes >= 1000*mega})
 		}
 	}
-	counts := []int{2, 3, 4, 5, 6, 7, 8}
-	if quick {
-		counts = []int{2, 8}
+	add := func(name string, nodes []string, flags ...string) {
+		t.cases = append(t.cases, o.variant(name, run{files: sizes, nodes: nodes, flags: flags, figures: elapsed}))
 	}
-	t.cases = []variant{o.variant("tcp", run{files: sizes, figures: elapsed})}
-	for _, schedule := range []string{"fast", "strict"} {
-		t.cases = append(t.cases, o.variant(schedule, run{files: sizes, nodes: diverse, flags: append(striped(schedule, "none"), "--warm", "0"), figures: elapsed}))
+	stream := func(name string, nodes []string, schedule, shares string) {
+		add(name, nodes, append(striped(schedule, shares), "--warm", "0")...)
+	}
+	add("tcp", nil)
+	stream("fast", diverse[:2], "fast", "none")
+	stream("strict", diverse[:2], "strict", "none")
+	counts := []int{2, 8}
+	if !quick {
+		for _, shares := range []string{"2of3", "shamir:2of3", "xor:3"} {
+			stream(shares, diverse, "fast", shares)
+		}
+		for _, plane := range []string{"mptcp", "mptcp-nat"} {
+			add(plane, diverse[:2], "--plane", plane, "--set-path-manager")
+		}
+		counts = []int{2, 3, 4, 5, 6, 7, 8}
 	}
 	for _, n := range counts {
-		t.cases = append(t.cases, o.variant("paths-"+strconv.Itoa(n), run{files: few, nodes: o.names(n), flags: append(striped("fast", "none"), "--warm", "0"), figures: elapsed}))
+		stream("paths-"+strconv.Itoa(n), o.names(n), "fast", "none")
 	}
 	return t
 }
 
-// diverse are the nodes whose paths had the fewest networks in common in the paper.
-var diverse = []string{"frankfurt", "california"}
+// diverse are the nodes whose paths had the fewest networks in common in the paper, and one more for schemes of shares.
+var diverse = []string{"frankfurt", "california", "virginia"}
 
 // macheteSetup is figure 6: the time to set a session up and take it down against the number of nodes, which are asked at
 // the same time. The set-up ends when the answer to one byte is there, a round trip after the session was up.
