@@ -99,7 +99,7 @@ type delivery struct{ answered, closed time.Duration }
 // deliver sends size bytes to the sink behind to, from the client's device where one is named, and takes the answer.
 // during, if any, is called once a third has been sent.
 func (s *sink) deliver(ctx context.Context, from *lab.Host, device string, to netip.AddrPort, size int64, during func() error) (d delivery, err error) {
-	ctx, cancel := context.WithTimeout(ctx, deliverPatience+time.Duration(size/100_000)*time.Millisecond)
+	ctx, cancel := context.WithTimeout(ctx, deliverPatience+time.Duration(size/leastRate)*time.Second)
 	defer cancel()
 	begin := time.Now()
 	conn, err := dialFrom(ctx, from, device, to)
@@ -144,7 +144,11 @@ func (s *sink) deliver(ctx context.Context, from *lab.Host, device string, to ne
 	}
 }
 
-const deliverPatience = 60 * time.Second
+// A delivery that takes this long, and longer than at leastRate bytes a second, is given up.
+const (
+	deliverPatience = 60 * time.Second
+	leastRate       = 4 * mega
+)
 
 // announce sends the header and the first bytes in one, as a program would that has them all.
 func announce(conn net.Conn, size, first int64) error {
