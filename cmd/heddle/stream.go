@@ -206,6 +206,19 @@ func newStripeDialer(ctx context.Context, s config.Stripe, service string, keylo
 
 // dial starts a session, and waits until the peer has let it in.
 func (d *stripeDialer) dial(ctx context.Context) (stream, error) {
+	s, err := d.begin(ctx)
+	if err == nil {
+		err = relay.LetIn(ctx, s)
+	}
+	if err != nil {
+		return nil, d.notLetIn(err)
+	}
+	return s, nil
+}
+
+// begin starts a session: its paths are up, and the peer has proved its key on each. That it lets the session in is not
+// known yet; whoever writes at once saves a round trip.
+func (d *stripeDialer) begin(ctx context.Context) (stream, error) {
 	to, err := resolvePeer(ctx, d.to)
 	if err != nil {
 		return nil, err
@@ -217,11 +230,7 @@ func (d *stripeDialer) dial(ctx context.Context) (stream, error) {
 	o.To = to
 	c, err := stripe.Dial(ctx, o)
 	if err != nil {
-		return nil, d.notLetIn(err)
-	}
-	if err := c.Wait(ctx); err != nil {
-		c.Abort("it was not let in")
-		return nil, d.notLetIn(err)
+		return nil, err
 	}
 	return c, nil
 }
@@ -236,28 +245,11 @@ func (d *stripeDialer) notLetIn(err error) error {
 
 // session gives a dialled session to a pool.
 func (d *stripeDialer) session(ctx context.Context) (relay.Session, error) {
-	c, err := d.dial(ctx)
+	c, err := d.begin(ctx)
 	if err != nil {
-		return nil, err
+		return nil, d.notLetIn(err)
 	}
 	return c, nil
-}
-
-// controlled runs body under a name that `heddle status` and `heddle down` know.
-func controlled(ctx context.Context, name string, status func() control.Stream, body func(context.Context) error) error {
-	server, err := control.Listen(name)
-	if err != nil {
-		return err
-	}
-	defer server.Close()
-	server.Streams(status)
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	answered := make(chan error, 1)
-	go func() { answered <- server.Serve(ctx, func() []split.Status { return nil }, stop) }()
-	err = body(ctx)
-	stop()
-	return errors.Join(err, <-answered)
 }
 
 // acceptStreams serves each session that comes, until ctx ends; then it ends all of them.

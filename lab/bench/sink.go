@@ -20,9 +20,11 @@ import (
 // sink is a TCP server that takes as many bytes as the first eight announce, answers with one, and notes what happened.
 type sink struct {
 	mu sync.Mutex
-	// stall is the longest time without a byte in the last transfer, and ended when its client had closed.
-	stall time.Duration
-	ended chan time.Time
+	// stall is the longest time without a byte in the last transfer, arrived when it had all of it, and ended when its
+	// client had closed.
+	stall   time.Duration
+	arrived time.Time
+	ended   chan time.Time
 }
 
 const sinkBuffer = 256 << 10
@@ -73,7 +75,7 @@ func (s *sink) take(conn net.Conn) {
 		}
 	}
 	s.mu.Lock()
-	s.stall = stall
+	s.stall, s.arrived = stall, time.Now()
 	s.mu.Unlock()
 	if _, err := conn.Write([]byte{1}); err != nil {
 		return
@@ -92,9 +94,9 @@ func (s *sink) longestStall() time.Duration {
 	return s.stall
 }
 
-// delivery is how long a transfer took: from before the connection was made until the answer, and from the client's
-// close until the server knew of it.
-type delivery struct{ answered, closed time.Duration }
+// delivery is how long a transfer took: from before the connection was made until the server had all of it and until the
+// answer, and from the client's close until the server knew of it.
+type delivery struct{ arrived, answered, closed time.Duration }
 
 // deliver sends size bytes to the sink behind to, from the client's device where one is named, and takes the answer.
 // during, if any, is called once a third has been sent.
@@ -128,6 +130,9 @@ func (s *sink) deliver(ctx context.Context, from *lab.Host, device string, to ne
 		return d, fmt.Errorf("no answer to %d bytes: %w", size, err)
 	}
 	d.answered = time.Since(begin)
+	s.mu.Lock()
+	d.arrived = s.arrived.Sub(begin)
+	s.mu.Unlock()
 	for len(s.ended) > 0 {
 		<-s.ended
 	}

@@ -21,7 +21,8 @@ type Pool struct {
 	why  error // why the last dialling failed, nil once one worked
 }
 
-// NewPool makes a pool of want warm sessions, which [Pool.Run] dials. log may be nil.
+// NewPool makes a pool of want warm sessions, which [Pool.Run] dials. dial need not wait until the other side has let a
+// session in: a warm one is waited for here, and one that is needed at once should not be (see [LetIn]). log may be nil.
 func NewPool(want int, dial func(context.Context) (Session, error), log *slog.Logger) *Pool {
 	if log == nil {
 		log = slog.Default()
@@ -64,6 +65,9 @@ func (p *Pool) Run(ctx context.Context) {
 // fill dials one session.
 func (p *Pool) fill(ctx context.Context) bool {
 	s, err := p.dial(ctx)
+	if err == nil {
+		err = LetIn(ctx, s)
+	}
 	if ctx.Err() != nil {
 		if err == nil {
 			s.Abort("the relay ends")

@@ -132,3 +132,51 @@ func TestPoolTriesAgainLessAndLess(t *testing.T) {
 		}
 	})
 }
+
+// slow is a session that is let in, or refused, a second after it was dialled.
+type slow struct {
+	*idle
+	refused error
+}
+
+func (s slow) Wait(context.Context) error {
+	time.Sleep(time.Second)
+	return s.refused
+}
+
+// A session that a program waits for is given at once, since its first bytes may go with the hello; one that is dialled
+// ahead counts only once it was let in.
+func TestPoolWaitsToBeLetInForWarmSessionsOnly(t *testing.T) {
+	for _, refused := range []error{nil, errors.New("who are you")} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			var dialled idles
+			p := NewPool(1, func(ctx context.Context) (Session, error) {
+				s, err := dialled.dial(ctx)
+				return slow{s.(*idle), refused}, err
+			}, slog.New(slog.DiscardHandler))
+			begin := time.Now()
+			s, err := p.Get(ctx)
+			if passed := time.Since(begin); err != nil || passed != time.Second {
+				t.Fatalf("a session after %v, %v; the handshakes take a second", passed, err)
+			}
+			p.Done(s)
+			done := make(chan struct{})
+			go func() { p.Run(ctx); close(done) }()
+			time.Sleep(1500 * time.Millisecond)
+			if warm, _, _ := p.Sessions(); len(warm) != 0 {
+				t.Fatal("a session is warm that was not let in yet")
+			}
+			time.Sleep(time.Second)
+			warm, _, why := p.Sessions()
+			if want := refused == nil; (len(warm) == 1) != want || !errors.Is(why, refused) {
+				t.Fatalf("%d are warm, and the reason is %v, where a session is refused with %v", len(warm), why, refused)
+			}
+			if ended := dialled.list()[1].isEnded(); ended != (refused != nil) {
+				t.Fatalf("ended: %v, where a session is refused with %v", ended, refused)
+			}
+			cancel()
+			<-done
+		})
+	}
+}

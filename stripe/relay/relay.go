@@ -28,6 +28,19 @@ type Session interface {
 	Status() stripe.Status
 }
 
+// LetIn waits until the other side has let a session in, where the session tells; else it ends it.
+func LetIn(ctx context.Context, s Session) error {
+	told, ok := s.(interface{ Wait(context.Context) error })
+	if !ok {
+		return nil
+	}
+	err := told.Wait(ctx)
+	if err != nil {
+		s.Abort("it was not let in")
+	}
+	return err
+}
+
 // plain is the first byte of a session to the one program that is served. SOCKS5 begins with its version.
 const plain = 1
 
