@@ -252,6 +252,23 @@ func (d *stripeDialer) session(ctx context.Context) (relay.Session, error) {
 	return c, nil
 }
 
+// controlled runs body under a name that `heddle status` and `heddle down` know.
+func controlled(ctx context.Context, name string, status func() control.Stream, body func(context.Context) error) error {
+	server, err := control.Listen(name)
+	if err != nil {
+		return err
+	}
+	defer server.Close()
+	server.Streams(status)
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	answered := make(chan error, 1)
+	go func() { answered <- server.Serve(ctx, func() []split.Status { return nil }, stop) }()
+	err = body(ctx)
+	stop()
+	return errors.Join(err, <-answered)
+}
+
 // acceptStreams serves each session that comes, until ctx ends; then it ends all of them.
 func acceptStreams(ctx context.Context, d *streamDoor, serve func(context.Context, stream)) error {
 	var sessions sync.WaitGroup
