@@ -34,6 +34,8 @@ type Paths struct {
 	Rules []string `toml:"-"`
 	// Secret says where secrets of paths are, NAME=FILE each.
 	Secret []string `toml:"secret"`
+	// Identity is the file of this device's key, for paths by overlay nodes; empty is this user's own.
+	Identity string `toml:"identity"`
 	// Schedule is "round-robin", "uniform" or "weighted".
 	Schedule string `toml:"schedule"`
 	// Every is the unit of the schedule, such as "100ms", "50p" (packets) or "none".

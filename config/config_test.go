@@ -240,7 +240,7 @@ func TestExample(t *testing.T) {
 		up, split := c.Ups[0], c.Splits[0]
 		paths := c.Paths
 		paths.Via, paths.Seed, paths.Capture = nil, nil, ""
-		paths.Path, paths.HandshakeVia, paths.Rules, paths.Secret = nil, "", nil, nil
+		paths.Path, paths.HandshakeVia, paths.Rules, paths.Secret, paths.Identity = nil, "", nil, nil, ""
 		up.Name, up.File, up.Socks, up.Paths = "", "", "", Paths{}
 		split.Name, split.Listen, split.To, split.Paths = "", "", "", Paths{}
 		if want := DefaultPaths(); !reflect.DeepEqual(paths, want) {

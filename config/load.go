@@ -147,6 +147,7 @@ func resolve(c *Config, dir string) {
 				p.Secret[i] = name + "=" + file
 			}
 		}
+		inDir(&p.Identity)
 		p.Rules = c.Rules
 		p.Path = beside(defined, *p)
 		if p.Capture != "" && p.Capture == c.Capture {
@@ -161,5 +162,6 @@ func resolve(c *Config, dir string) {
 	for i := range c.Splits {
 		paths(&c.Splits[i].Paths, c.Splits[i].SessionName())
 	}
+	inDir(&c.Identity)
 	inDir(&c.Capture)
 }

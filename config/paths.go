@@ -45,7 +45,7 @@ func (p Paths) Options() (split.Options, error) {
 			*list.to = append(*list.to, spec)
 		}
 	}
-	options.Secret = secrets(p.Secret)
+	options.Secret, options.Identity = secrets(p.Secret), p.Identity
 	options.Rules, err = p.splitRules()
 	return options, err
 }

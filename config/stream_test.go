@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"heddle/path/identity"
+	pathnode "heddle/path/node"
 )
 
 func someKey(t *testing.T) string {
@@ -85,6 +86,36 @@ func TestStripeOptions(t *testing.T) {
 	d.Weight, d.Schedule = nil, ""
 	if _, _, err := d.Options(); err == nil || !strings.Contains(err.Error(), "carry no TCP") {
 		t.Errorf("a path without TCP: %v", err)
+	}
+}
+
+// Paths by nodes prove the key of the identity that is named, for streams and for what is split.
+func TestIdentityOfPaths(t *testing.T) {
+	t.Setenv("HEDDLE_HOME", t.TempDir())
+	dir, err := pathnode.Dir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, err := identity.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := (pathnode.Pass{Name: "tokyo", Key: id.Key(), Addresses: []string{"192.0.2.9:7443"}}).Save(dir); err != nil {
+		t.Fatal(err)
+	}
+	d := goodDial(t)
+	d.Identity, d.Via[0] = filepath.Join(dir, "another.pem"), "a=node:tokyo"
+	o, _, err := d.Options()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if why := o.Paths[0].Way.Describe().Why; !strings.Contains(why, "another.pem") {
+		t.Errorf("%s: another identity than the one that is named was looked for: %s", o.Paths[0].Name, why)
+	}
+	p := DefaultPaths()
+	p.Via, p.Identity = d.Via, "me.pem"
+	if o, err := p.Options(); err != nil || o.Identity != "me.pem" {
+		t.Errorf("%q, %v", o.Identity, err)
 	}
 }
 

@@ -228,7 +228,7 @@ func (s Stripe) Options() (o stripe.Options, bases []path.Path, err error) {
 		}
 		specs = append(specs, spec)
 	}
-	ways, err := path.NewSet(specs, path.Options{Secret: secrets(s.Secret)})
+	ways, err := path.NewSet(specs, path.Options{Secret: secrets(s.Secret), Identity: s.Identity})
 	if err != nil {
 		return o, nil, err
 	}

@@ -69,6 +69,8 @@ type Options struct {
 	// Secret reads what the path of a name must show to be let in; nil where there is none. It is asked when the path
 	// is opened, not before, and again after a refusal.
 	Secret func(name string) (Secret, error)
+	// Identity is the file of this device's key, for paths that prove it; empty is this user's own.
+	Identity string
 }
 
 // Secret is a password or token. It does not print itself.

@@ -24,6 +24,8 @@ type Options struct {
 	Rules []Rule
 	// Secret reads what a path of a name must show to be let in; nil where none has any.
 	Secret func(name string) (path.Secret, error)
+	// Identity is the file of this device's key, for paths by overlay nodes; empty is this user's own.
+	Identity string
 	// Mark is the SO_MARK of every socket towards the server, or 0.
 	Mark uint32
 	// Schedule says which path the next unit takes.
@@ -47,7 +49,7 @@ type Options struct {
 
 // Ways makes the paths, by name: those of the schedule, and those beside it.
 func (o Options) Ways() (map[string]path.Path, error) {
-	return path.NewSet(slices.Concat(o.Via, o.Beside), path.Options{Mark: o.Mark, Secret: o.Secret})
+	return path.NewSet(slices.Concat(o.Via, o.Beside), path.Options{Mark: o.Mark, Secret: o.Secret, Identity: o.Identity})
 }
 
 // lanes are the paths that a session sends by: those of the schedule in its order, then those that rules use beside it.

@@ -155,6 +155,9 @@ func (m *moshSession) proxy(o split.Options) error {
 		return err
 	}
 	m.server.Proxy = []string{self, "connect", "--announce"}
+	if m.Identity != "" {
+		m.server.Proxy = append(m.server.Proxy, "--identity", m.Identity)
+	}
 	all := slices.Concat(o.Via, o.Beside)
 	flag, name := "--via", m.sshVia
 	for name != "" {

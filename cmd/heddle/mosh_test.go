@@ -63,6 +63,10 @@ func TestMoshProxy(t *testing.T) {
 	if got, want := strings.Join(m.server.Proxy, " "), self+" connect --announce --via lte=src:192.0.2.7"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
+	m.Identity = "me.pem"
+	if err := m.check(); err != nil || !strings.Contains(strings.Join(m.server.Proxy, " "), "connect --announce --identity me.pem --via") {
+		t.Errorf("with an identity: %v, %v", m.server.Proxy, err)
+	}
 }
 
 func TestMoshSessionNames(t *testing.T) {

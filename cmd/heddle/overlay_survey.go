@@ -194,7 +194,7 @@ func (f *overlaySurvey) ask(ctx context.Context, w *overlayWays, n overlayNode) 
 	}
 	var base path.Path
 	if spec := w.uplinks[0]; spec.Name != "" {
-		if base, err = path.New(spec, path.Options{}); err != nil {
+		if base, err = path.New(spec, path.Options{Identity: f.identity}); err != nil {
 			return survey.Half{}, err
 		}
 	}

@@ -67,6 +67,7 @@ server could not be reached, or vanished.`,
 	flags.StringArrayVar(&p.paths.Via, "via", nil, "a path, `NAME=KIND:ARG`, such as home=if:eth0; one flag a path")
 	flags.StringArrayVar(&p.paths.Path, "path", nil, "another path, `NAME=KIND:ARG`, for a tunnel to ride")
 	flags.StringArrayVar(&p.paths.Secret, "secret", nil, "the file that holds the password or token of a path, `NAME=FILE`")
+	flags.StringVar(&p.paths.Identity, "identity", "", "the `FILE` of this device's private key, for paths by overlay nodes")
 	flags.StringVar(&p.SNI, "sni", "", "the `NAME` that the server's certificate must have; HOST where this is not given")
 	flags.StringSliceVar(&p.ALPN, "alpn", nil, "the `PROTOCOLS` to offer; h3 and hq-interop where this is not given")
 	flags.StringVar(&p.ca, "ca", "", "a `FILE` of certificates (PEM) to trust in place of this machine's")
@@ -78,6 +79,7 @@ server could not be reached, or vanished.`,
 	flags.BoolVar(&p.dryRun, "dry-run", false, "say what would be sent, and send nothing")
 	flags.BoolVar(&p.json, "json", false, "print JSON")
 	_ = cmd.MarkFlagFilename("ca")
+	_ = cmd.MarkFlagFilename("identity")
 	_ = cmd.RegisterFlagCompletionFunc("via", completeVia)
 	_ = cmd.RegisterFlagCompletionFunc("path", completeVia)
 	return cmd
@@ -148,7 +150,7 @@ func (p *probeQUIC) prepare() error {
 		if err != nil {
 			return err
 		}
-		p.Via, p.Beside, p.Secret = o.Via, o.Beside, o.Secret
+		p.Via, p.Beside, p.Secret, p.Identity = o.Via, o.Beside, o.Secret, o.Identity
 	}
 	if p.ca == "" {
 		return nil

@@ -22,6 +22,7 @@ func bindPaths(cmd *cobra.Command, p *config.Paths) {
 	flags.StringVar(&p.HandshakeVia, "handshake-via", p.HandshakeVia, "the `NAME` of the path that alone carries QUIC's handshake")
 	flags.StringArrayVar(&p.Rules, "rule", p.Rules, "send what matches by one path, `WHEN=NAME`: \"first 10p=office\", \"first 3s=office\", \"port 53=office\"")
 	flags.StringArrayVar(&p.Secret, "secret", p.Secret, "the file that holds the password or token of a path, `NAME=FILE`")
+	flags.StringVar(&p.Identity, "identity", p.Identity, "the `FILE` of this device's private key, for paths by overlay nodes")
 	flags.StringVar(&p.Schedule, "schedule", p.Schedule, "which path is next: "+strings.Join(schedule.Names(), ", "))
 	flags.StringVar(&p.Every, "every", p.Every, "how long a path is kept: a time (100ms), packets (50p) or none")
 	flags.DurationVar(&p.Settle, "settle", p.Settle, "keep the first path of a session so long at least")
@@ -33,6 +34,7 @@ func bindPaths(cmd *cobra.Command, p *config.Paths) {
 	flags.BoolVar(&p.Degrade, "degrade", p.Degrade, "go on with fewer healthy paths than --min-paths")
 	flags.StringVar(&p.Capture, "capture", p.Capture, "write what leaves and arrives on each path to `DIR`, one pcapng file a path")
 	_ = cmd.MarkFlagDirname("capture")
+	_ = cmd.MarkFlagFilename("identity")
 	_ = cmd.RegisterFlagCompletionFunc("schedule", cobra.FixedCompletions(schedule.Names(), cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("every", cobra.FixedCompletions(
 		[]string{"100ms", "500ms", "50p", "200p", "none"}, cobra.ShellCompDirectiveNoFileComp))

@@ -78,9 +78,11 @@ func (p *nodePath) open() (*reach, error) {
 	if err != nil {
 		return nil, err
 	}
-	file, err := identity.DefaultFile()
-	if err != nil {
-		return nil, err
+	file := p.o.Identity
+	if file == "" {
+		if file, err = identity.DefaultFile(); err != nil {
+			return nil, err
+		}
 	}
 	id, err := identity.Load(file)
 	if err != nil {

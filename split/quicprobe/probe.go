@@ -26,6 +26,8 @@ type Options struct {
 	Via, Beside []path.Spec
 	// Secret reads what a path of a name must show to be let in; nil where none has any.
 	Secret func(name string) (path.Secret, error)
+	// Identity is the file of this device's key, for paths by overlay nodes; empty is this user's own.
+	Identity string
 	// SNI is the name that the server's certificate must have; the host of Server where empty.
 	SNI string
 	// ALPN are the protocols to offer; h3 and hq-interop where empty.
@@ -187,7 +189,7 @@ func (p *prober) open(ctx context.Context) error {
 	if len(p.Via) == 0 {
 		p.ways = []path.Path{path.NewSystem(0)}
 	} else {
-		made, err := path.NewSet(slices.Concat(p.Via, p.Beside), path.Options{Secret: p.Secret})
+		made, err := path.NewSet(slices.Concat(p.Via, p.Beside), path.Options{Secret: p.Secret, Identity: p.Identity})
 		if err != nil {
 			return err
 		}
