@@ -363,7 +363,7 @@ func macheteRegions(quick bool) *topology {
 			stream(shares, diverse, "fast", shares)
 		}
 		for _, plane := range []string{"mptcp", "mptcp-nat"} {
-			add(plane, diverse[:2], "--plane", plane, "--set-path-manager")
+			add(plane, diverse[:2], "--plane", plane, "--set-path-manager", "--warm", "0")
 		}
 		counts = []int{2, 3, 4, 5, 6, 7, 8}
 	}
