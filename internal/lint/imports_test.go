@@ -129,6 +129,20 @@ func TestImportsRunOneWay(t *testing.T) {
 	}
 }
 
+// What a package whose name ends in test holds is for tests: it panics, skips, and ends with them.
+func TestHelpersOfTestsStayInTests(t *testing.T) {
+	ofTests := func(importPath string) bool {
+		return strings.HasPrefix(importPath, "heddle/") && strings.HasSuffix(importPath, "test")
+	}
+	for _, p := range packages(t) {
+		for _, imported := range p.Imports {
+			if ofTests(imported) && !ofTests(p.ImportPath) {
+				t.Errorf("%s imports %s, which is for tests", p.ImportPath, imported)
+			}
+		}
+	}
+}
+
 // The rules themselves: what they must forbid, and what they must not.
 func TestRules(t *testing.T) {
 	for _, c := range []struct {

@@ -13,7 +13,7 @@ func BenchmarkLease(b *testing.B) {
 		b.Run(fmt.Sprint(others), func(b *testing.B) {
 			w := newWorld(b, true)
 			table := w.open(Options{})
-			w.do(w.node, func() error {
+			w.node.Do(w.t, func() error {
 				for i := range others {
 					r := Rule{Client: netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), Listen: netip.AddrPortFrom(node4, 0), To: server4}
 					if _, err := table.Lease(r, time.Minute); err != nil {

@@ -12,19 +12,21 @@ import (
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
+
+	"heddle/internal/nstest"
 )
 
 // open makes the node's table inside the world.
 func (w *world) open(o Options) (table *Table) {
 	w.t.Helper()
-	w.do(w.node, func() (err error) { table, err = Open(o); return err })
+	w.node.Do(w.t, func() (err error) { table, err = Open(o); return err })
 	return table
 }
 
 // lease asks for a port at the node.
 func (w *world) lease(table *Table, r Rule, ttl time.Duration) (l Lease) {
 	w.t.Helper()
-	w.do(w.node, func() (err error) { l, err = table.Lease(r, ttl); return err })
+	w.node.Do(w.t, func() (err error) { l, err = table.Lease(r, ttl); return err })
 	return l
 }
 
@@ -55,7 +57,7 @@ func TestLeaseLetsOneClientThrough(t *testing.T) {
 			if l := c.RemoteAddr().String(); seen == r.Client || !strings.HasSuffix(seen.String(), "2::1") && seen.String() != "10.9.2.1" {
 				t.Errorf("the server sees %v of a client at %v", seen, l)
 			}
-			w.do(w.node, func() error {
+			w.node.Do(w.t, func() error {
 				all, err := table.Leases()
 				if err != nil || len(all) != 1 || all[0].Rule != l.Rule || all[0].Bytes < 300 || time.Until(all[0].Until) > time.Minute {
 					t.Errorf("%+v, %v", all, err)
@@ -88,7 +90,7 @@ func TestLeaseEndsByItself(t *testing.T) {
 			t.Fatal("the connection outlives its lease")
 		}
 	}
-	w.do(w.node, func() error {
+	w.node.Do(w.t, func() error {
 		all, err := table.Leases()
 		if len(all) != 0 {
 			t.Errorf("it still holds %+v", all)
@@ -116,7 +118,7 @@ func TestRenewedLeaseHolds(t *testing.T) {
 		t.Fatal(err)
 	}
 	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); {
-		w.do(w.node, func() error { _, err := table.Renew(l.Rule, 2*time.Second); return err })
+		w.node.Do(w.t, func() error { _, err := table.Renew(l.Rule, 2*time.Second); return err })
 		if !w.answers(c, time.Second) {
 			t.Fatal("renewing interrupts")
 		}
@@ -125,7 +127,7 @@ func TestRenewedLeaseHolds(t *testing.T) {
 		"owner":       {l.Client, l.Listen, l.To, "mallory"},
 		"destination": {l.Client, l.Listen, netip.MustParseAddrPort("10.9.2.3:7000"), l.Owner},
 	} {
-		w.do(w.node, func() error {
+		w.node.Do(w.t, func() error {
 			if _, err := table.Renew(other, time.Minute); !errors.Is(err, ErrNoLease) {
 				t.Errorf("another %s renews: %v", name, err)
 			}
@@ -153,7 +155,7 @@ func TestNewProcessTakesOver(t *testing.T) {
 	if !w.answers(c, time.Second) {
 		t.Error("a restart interrupts")
 	}
-	w.do(w.node, func() error {
+	w.node.Do(w.t, func() error {
 		all, err := table.Leases()
 		if err != nil || len(all) != 1 || all[0].Rule != l.Rule || time.Until(all[0].Until) > 10*time.Second {
 			t.Errorf("%+v, %v", all, err)
@@ -171,7 +173,7 @@ func TestNewProcessTakesOver(t *testing.T) {
 func TestForwardingIsNotSetUnasked(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, false)
-	w.do(w.node, func() error {
+	w.node.Do(w.t, func() error {
 		_, err := Open(Options{})
 		if hint, ok := errors.AsType[interface {
 			error
@@ -192,8 +194,8 @@ func TestForwardingIsNotSetUnasked(t *testing.T) {
 		t.Fatalf("with forwarding set: %v", err)
 	}
 	// Others are not forwarded: the server has a way back now, but the client's packet does not get there.
-	w.do(w.server, func() error { return route("10.9.1.0/24", "10.9.2.1") })
-	w.do(w.client, func() error { return route("10.9.2.0/24", "10.9.1.1") })
+	w.server.Do(w.t, func() error { return route("10.9.1.0/24", "10.9.2.1") })
+	w.client.Do(w.t, func() error { return route("10.9.2.0/24", "10.9.1.1") })
 	if _, _, err := w.dial(client4, server4); err == nil {
 		t.Error("the node became a router for everybody")
 	}
@@ -201,8 +203,8 @@ func TestForwardingIsNotSetUnasked(t *testing.T) {
 	if _, _, err := w.dial(client4, server4); err == nil {
 		t.Error("after a restart the node is a router for everybody")
 	}
-	w.do(w.node, table.Close)
-	w.do(w.node, func() error {
+	w.node.Do(w.t, table.Close)
+	w.node.Do(w.t, func() error {
 		if value, err := os.ReadFile(forwardIPv4); err != nil || value[0] != '0' {
 			t.Errorf("net.ipv4.ip_forward is %q, %v", value, err)
 		}
@@ -215,7 +217,7 @@ func TestOthersRulesStay(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, true)
 	other := &nftables.Table{Name: "other", Family: nftables.TableFamilyIPv4}
-	w.do(w.node, func() error { // another's DNAT, from a port in our range
+	w.node.Do(w.t, func() error { // another's DNAT, from a port in our range
 		conn, err := nftables.New()
 		if err != nil {
 			return err
@@ -235,7 +237,7 @@ func TestOthersRulesStay(t *testing.T) {
 		return conn.Flush()
 	})
 	rules := func() (n int) {
-		w.do(w.node, func() error {
+		w.node.Do(w.t, func() error {
 			conn, err := nftables.New()
 			if err != nil {
 				return err
@@ -260,8 +262,8 @@ func TestOthersRulesStay(t *testing.T) {
 	if err != nil || !w.answers(theirs, time.Second) {
 		t.Fatalf("another's DNAT: %v", err)
 	}
-	w.do(w.node, table.Sweep)
-	w.do(w.node, table.Close)
+	w.node.Do(w.t, table.Sweep)
+	w.node.Do(w.t, table.Close)
 	if !w.answers(theirs, time.Second) {
 		t.Error("another's connection ended with our table")
 	}
@@ -274,7 +276,7 @@ func TestBadLeases(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, true)
 	table := w.open(Options{First: 20000, Last: 20001})
-	w.do(w.node, func() error {
+	w.node.Do(w.t, func() error {
 		for name, change := range map[string]func(*Rule, *time.Duration){
 			"no client":    func(r *Rule, _ *time.Duration) { r.Client = netip.Addr{} },
 			"no address":   func(r *Rule, _ *time.Duration) { r.Listen = netip.AddrPort{} },
@@ -309,12 +311,12 @@ func TestBadLeases(t *testing.T) {
 func TestLocalTableTranslatesBySource(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, true)
-	w.do(w.server, func() error { return route("10.9.1.0/24", "10.9.2.1") })
-	w.do(w.client, func() error { return errors.Join(route("10.9.2.0/24", "10.9.1.1"), address("n", "10.9.1.3/24")) })
+	w.server.Do(w.t, func() error { return route("10.9.1.0/24", "10.9.2.1") })
+	w.client.Do(w.t, func() error { return errors.Join(route("10.9.2.0/24", "10.9.1.1"), nstest.Address("n", "10.9.1.3/24")) })
 	l := w.lease(w.open(Options{}), rule4(), time.Minute)
 	var table *Table
 	local := Rule{Client: client4, Listen: server4, To: l.Listen}
-	w.do(w.client, func() (err error) {
+	w.client.Do(w.t, func() (err error) {
 		if table, err = OpenLocal(); err != nil {
 			return err
 		}
@@ -328,11 +330,11 @@ func TestLocalTableTranslatesBySource(t *testing.T) {
 	if _, seen, err := w.dial(netip.MustParseAddr("10.9.1.3"), server4); err != nil || seen.String() != "10.9.1.3" {
 		t.Fatalf("from another address the server sees %v, %v", seen, err)
 	}
-	w.do(w.client, func() error { _, err := table.Renew(local, time.Minute); return err })
+	w.client.Do(w.t, func() error { _, err := table.Renew(local, time.Minute); return err })
 	if !w.answers(c, time.Second) {
 		t.Error("renewing interrupts")
 	}
-	w.do(w.client, func() error { return table.Release(local) })
+	w.client.Do(w.t, func() error { return table.Release(local) })
 	if !w.answers(c, time.Second) {
 		t.Error("a connection that goes by the node breaks with the rule for new ones")
 	}
@@ -340,7 +342,7 @@ func TestLocalTableTranslatesBySource(t *testing.T) {
 		t.Errorf("after the lease a connection goes straight: the server sees %v", seen)
 	}
 	// Another process does not mind what this one left.
-	w.do(w.client, func() error {
+	w.client.Do(w.t, func() error {
 		other := &Table{layout: localLayout}
 		other.name += "other"
 		if err := other.takeOver(); err != nil {
@@ -359,7 +361,7 @@ func TestSweep(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, true)
 	table := w.open(Options{})
-	w.do(w.node, func() error {
+	w.node.Do(w.t, func() error {
 		c := content{}
 		for i := range 2000 {
 			r := Rule{Client: netip.AddrFrom4([4]byte{10, 2, byte(i >> 8), byte(i)}), Listen: netip.AddrPortFrom(node4, 20000), To: server4, Owner: strings.Repeat("x", 64)}
@@ -404,7 +406,7 @@ func TestEmptyTablesOfDeadProcessesGo(t *testing.T) {
 		return names
 	}
 	const dead = "heddle_local_4194305" // above the kernel's greatest number of a process
-	w.do(w.client, func() error {
+	w.client.Do(w.t, func() error {
 		full := localLayout
 		full.name = dead
 		lease := Lease{Rule: Rule{Client: client4, Listen: server4, To: netip.AddrPortFrom(node4, 20000)}, Until: time.Now().Add(time.Minute)}

@@ -13,6 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"heddle/internal/nstest"
 	"heddle/path"
 	"heddle/split"
 	"heddle/split/plane"
@@ -23,7 +24,7 @@ import (
 func machine(t *testing.T, w *planetest.World) string {
 	t.Helper()
 	var b strings.Builder
-	w.Do(t, w.Client, func() error {
+	w.Client.Do(t, func() error {
 		links, err := netlink.LinkList()
 		if err != nil {
 			return err
@@ -40,7 +41,7 @@ func machine(t *testing.T, w *planetest.World) string {
 					fmt.Fprintln(&b, h, filters)
 				}
 			}
-			value, err := planetest.Get("ipv4/conf/" + l.Attrs().Name + "/rp_filter")
+			value, err := nstest.Get("ipv4/conf/" + l.Attrs().Name + "/rp_filter")
 			if err != nil {
 				return err
 			}
@@ -76,7 +77,7 @@ func TestCrash(t *testing.T) {
 			t.Parallel()
 			w := planetest.New(t)
 			// Strict filtering refuses answers that come by another device than the best route has.
-			w.Do(t, w.Client, func() error { return planetest.Set("ipv4/conf/all/rp_filter", "1") })
+			w.Client.Do(t, func() error { return nstest.Set("ipv4/conf/all/rp_filter", "1") })
 			before := machine(t, w)
 			echo := w.NewEcho(t, c.server)
 			o := options(t, echo.At, "uniform", c.unit)
@@ -108,7 +109,7 @@ func TestCrash(t *testing.T) {
 			if s := r.Status(); s.Refused < 3 {
 				t.Errorf("%d were counted as refused", s.Refused)
 			}
-			w.Do(t, w.Client, func() error {
+			w.Client.Do(t, func() error {
 				lines, err := Clean(o.Dir, o.Session, false)
 				if len(lines) < 5 {
 					t.Errorf("taken back: %q", lines)
@@ -193,7 +194,7 @@ func TestSilentPathIsLeft(t *testing.T) {
 	w := planetest.New(t)
 	echo := w.NewEcho(t, planetest.Server4)
 	r := open(t, w, options(t, echo.At, "uniform", "2ms")).start()
-	w.Do(t, w.Router, func() error {
+	w.Router.Do(t, func() error {
 		return netlink.RouteAdd(&netlink.Route{Dst: &net.IPNet{IP: net.IPv4(10, 77, 2, 2).To4(), Mask: net.CIDRMask(32, 32)}, Type: unix.RTN_BLACKHOLE})
 	})
 	c := w.NewSocket(t, netip.AddrPort{}, netip.AddrPort{})
@@ -212,7 +213,7 @@ func TestSilentPathIsLeft(t *testing.T) {
 	if now := r.Status().Paths[1].Up.Packets; now > up+2 {
 		t.Errorf("%d packets went by the silent path", now-up)
 	}
-	w.Do(t, w.Router, func() error {
+	w.Router.Do(t, func() error {
 		return netlink.RouteDel(&netlink.Route{Dst: &net.IPNet{IP: net.IPv4(10, 77, 2, 2).To4(), Mask: net.CIDRMask(32, 32)}, Type: unix.RTN_BLACKHOLE})
 	})
 	for end := time.Now().Add(15 * time.Second); r.Status().Paths[1].State != string(path.Up); {

@@ -113,7 +113,7 @@ func TestDevicesWithoutLinkHeader(t *testing.T) {
 		o.Via = o.Via[:2]
 		o.Via[1].Arg = "tun9"
 		if first == "by Ethernet" {
-			w.Do(t, w.Client, func() error { return defaultBy("tun9", 500) })
+			w.Client.Do(t, func() error { return defaultBy("tun9", 500) })
 		}
 		r := open(t, w, o).start()
 		tap := w.NewTap(t)
@@ -161,7 +161,7 @@ func TestDevicesWithoutLinkHeader(t *testing.T) {
 // newTUN gives the client a TUN device by which its best route goes.
 func newTUN(t *testing.T, w *planetest.World) (fd int) {
 	t.Helper()
-	w.Do(t, w.Client, func() (err error) {
+	w.Client.Do(t, func() (err error) {
 		if fd, err = unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0); err != nil {
 			return err
 		}

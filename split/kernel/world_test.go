@@ -48,7 +48,7 @@ func options(t *testing.T, server netip.AddrPort, name, unit string) Options {
 func open(t *testing.T, w *planetest.World, o Options) *running {
 	t.Helper()
 	r := &running{t: t, w: w}
-	err := planetest.Inside(w.Client, func() (err error) {
+	err := w.Client.Run(func() (err error) {
 		r.Plane, err = Open(t.Context(), o)
 		return err
 	})
@@ -67,7 +67,7 @@ func (r *running) start() *running {
 	r.t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	r.stop, r.done = stop, make(chan error, 1)
-	go func() { r.done <- planetest.Inside(r.w.Client, func() error { return r.Run(ctx) }) }()
+	go func() { r.done <- r.w.Client.Run(func() error { return r.Run(ctx) }) }()
 	r.awaitRunning()
 	return r
 }
@@ -105,7 +105,7 @@ func (r *running) halt() {
 
 func (r *running) close() {
 	r.halt()
-	if err := planetest.Inside(r.w.Client, r.Close); err != nil {
+	if err := r.w.Client.Run(r.Close); err != nil {
 		r.t.Error(err)
 	}
 }
@@ -199,7 +199,7 @@ func TestEachPathCarriesItsOwn(t *testing.T) {
 func TestSourceAddressesAsPaths(t *testing.T) {
 	t.Parallel()
 	w := planetest.New(t)
-	w.Do(t, w.Client, func() error {
+	w.Client.Do(t, func() error {
 		link, err := netlink.LinkByName("p1")
 		if err != nil {
 			return err

@@ -9,6 +9,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"heddle/internal/nstest"
 	"heddle/split/journal"
 	"heddle/split/plane/planetest"
 )
@@ -18,7 +19,7 @@ var guardsOnly = journal.Kinds{"guard": func() journal.Change { return &Guard{} 
 // exits are the client's devices, each with its own address.
 func exits(t *testing.T, w *planetest.World, server netip.Addr) (all []Exit) {
 	t.Helper()
-	w.Do(t, w.Client, func() error {
+	w.Client.Do(t, func() error {
 		for n, s := range planetest.Via() {
 			link, err := netlink.LinkByName(s.Arg)
 			if err != nil {
@@ -66,7 +67,7 @@ func TestPermissionExpires(t *testing.T) {
 			g := &Guard{Table: "heddle_test", Server: echo.At, Exits: exits(t, w, address), Lease: time.Hour}
 			check := func(what string, change func() error, want bool) {
 				t.Helper()
-				w.Do(t, w.Client, change)
+				w.Client.Do(t, change)
 				if got := leaves(t, c, echo.At); got != want {
 					t.Errorf("%s: a datagram leaves: %v", what, got)
 				}
@@ -87,7 +88,7 @@ func TestPermissionExpires(t *testing.T) {
 			}
 			check("permission again", g.Permit, true)
 			var seen Passed
-			w.Do(t, w.Client, func() (err error) { seen, err = g.Read(); return err })
+			w.Client.Do(t, func() (err error) { seen, err = g.Read(); return err })
 			if seen.Refused.Packets == 0 || seen.Down != nil {
 				t.Errorf("counted %+v", seen)
 			}
@@ -111,7 +112,7 @@ func TestGuardStaysFromCrashToStart(t *testing.T) {
 	begin := func(wantLeft bool) (j *journal.Journal, g *Guard) {
 		t.Helper()
 		g = &Guard{Table: "heddle_test", Server: echo.At}
-		w.Do(t, w.Client, func() (err error) {
+		w.Client.Do(t, func() (err error) {
 			if j, err = OpenJournal(dir, "s", "test", guardsOnly); err != nil {
 				return err
 			}
@@ -125,7 +126,7 @@ func TestGuardStaysFromCrashToStart(t *testing.T) {
 	}
 	clean := func(keep bool) {
 		t.Helper()
-		w.Do(t, w.Client, func() error {
+		w.Client.Do(t, func() error {
 			_, err := Clean(dir, "s", "test", guardsOnly, keep)
 			return err
 		})
@@ -136,10 +137,10 @@ func TestGuardStaysFromCrashToStart(t *testing.T) {
 	clean(true)
 	expect("cleaned before the next start", false)
 	j, g := begin(true)
-	w.Do(t, w.Client, func() error { return End(j, g, true) })
+	w.Client.Do(t, func() error { return End(j, g, true) })
 	expect("after a start that failed", false)
 	j, g = begin(true)
-	w.Do(t, w.Client, func() error { return End(j, g, false) })
+	w.Client.Do(t, func() error { return End(j, g, false) })
 	expect("ended", true)
 	begin(false)
 	clean(false)
@@ -153,7 +154,7 @@ func TestGuardStaysFromCrashToStart(t *testing.T) {
 func TestWatch(t *testing.T) {
 	w := planetest.New(t)
 	var watch *Watch
-	w.Do(t, w.Client, func() (err error) { watch, err = NewWatch(); return err })
+	w.Client.Do(t, func() (err error) { watch, err = NewWatch(); return err })
 	defer watch.Close()
 	quiet := func() {
 		t.Helper()
@@ -181,10 +182,10 @@ func TestWatch(t *testing.T) {
 			}
 			return netlink.AddrAdd(link, &netlink.Addr{IPNet: &net.IPNet{IP: net.IPv4(10, 99, 0, 1), Mask: net.CIDRMask(24, 32)}})
 		},
-		"setting": func() error { return planetest.Set("ipv4/conf/p1/rp_filter", "2") },
+		"setting": func() error { return nstest.Set("ipv4/conf/p1/rp_filter", "2") },
 		"device":  func() error { w.SetUp(t, 2, false); return nil },
 	} {
-		w.Do(t, w.Client, change)
+		w.Client.Do(t, change)
 		if !watch.Changed() {
 			t.Errorf("%s: not heard", what)
 		}

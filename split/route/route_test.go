@@ -13,6 +13,7 @@ import (
 	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
 
+	"heddle/internal/nstest"
 	"heddle/path"
 	"heddle/schedule"
 	"heddle/split"
@@ -28,13 +29,13 @@ func options(t *testing.T, server netip.AddrPort) Options {
 // start opens and runs a plane in the client; halt ends Run and leaves all else, as a crash would.
 func start(t *testing.T, w *planetest.World, o Options) (p *Plane, halt func()) {
 	t.Helper()
-	w.Do(t, w.Client, func() (err error) {
+	w.Client.Do(t, func() (err error) {
 		p, err = Open(t.Context(), o)
 		return err
 	})
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- planetest.Inside(w.Client, func() error { return p.Run(ctx) }) }()
+	go func() { done <- w.Client.Run(func() error { return p.Run(ctx) }) }()
 	ended := false
 	halt = func() {
 		if !ended {
@@ -47,7 +48,7 @@ func start(t *testing.T, w *planetest.World, o Options) (p *Plane, halt func()) 
 	}
 	t.Cleanup(func() {
 		halt()
-		if err := planetest.Inside(w.Client, p.Close); err != nil {
+		if err := w.Client.Run(p.Close); err != nil {
 			t.Error(err)
 		}
 	})
@@ -72,7 +73,7 @@ func await(t *testing.T, p *Plane, wanted func(split.Status) bool) split.Status 
 func machine(t *testing.T, w *planetest.World) string {
 	t.Helper()
 	var b strings.Builder
-	w.Do(t, w.Client, func() error {
+	w.Client.Do(t, func() error {
 		for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
 			rules, err := netlink.RuleList(family)
 			if err != nil {
@@ -90,7 +91,7 @@ func machine(t *testing.T, w *planetest.World) string {
 			}
 		}
 		for n := 1; n <= planetest.Ways; n++ {
-			value, err := planetest.Get(fmt.Sprintf("ipv4/conf/p%d/rp_filter", n))
+			value, err := nstest.Get(fmt.Sprintf("ipv4/conf/p%d/rp_filter", n))
 			if err != nil {
 				return err
 			}
@@ -139,7 +140,7 @@ func TestRoutesAreReplaced(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := planetest.New(t)
-			w.Do(t, w.Client, func() error { return planetest.Set("ipv4/conf/all/rp_filter", "1") })
+			w.Client.Do(t, func() error { return nstest.Set("ipv4/conf/all/rp_filter", "1") })
 			before := machine(t, w)
 			echo := w.NewEcho(t, address)
 			o := options(t, echo.At)
@@ -176,7 +177,7 @@ func TestRoutesAreReplaced(t *testing.T) {
 			if back := talk(t, free, echo.At, 1); back != 0 || len(tap.Packets()) != 0 {
 				t.Error("a packet left though nobody runs")
 			}
-			w.Do(t, w.Client, func() error {
+			w.Client.Do(t, func() error {
 				_, err := Clean(o.Dir, o.Session, false)
 				return err
 			})
@@ -205,7 +206,7 @@ func TestServerMoves(t *testing.T) {
 		Open: func(to string, name *planetest.Name, ready func()) planetest.Session {
 			o.To, o.Lookup, o.LookAgain, o.Ready = to, name.Lookup, 10*time.Millisecond, ready
 			var p *Plane
-			w.Do(t, w.Client, func() (err error) {
+			w.Client.Do(t, func() (err error) {
 				p, err = Open(t.Context(), o)
 				return err
 			})

@@ -30,7 +30,7 @@ func fresh(t *testing.T) identity.Identity {
 // listen starts a listener in the server.
 func (w *world) listen(o ListenOptions) (l *Listener) {
 	w.t.Helper()
-	w.do(w.server, func() error {
+	w.server.Do(w.t, func() error {
 		var config net.ListenConfig
 		config.SetMultipathTCP(true)
 		plain, err := config.Listen(w.t.Context(), "tcp", ":7000")
@@ -81,7 +81,7 @@ func (w *world) dial(o Options) (c *Conn, err error) {
 		}
 	}
 	o.SetPathManager = true
-	w.do(w.client, func() error { c, err = Dial(w.t.Context(), o); return nil })
+	w.client.Do(w.t, func() error { c, err = Dial(w.t.Context(), o); return nil })
 	return c, err
 }
 
@@ -288,7 +288,7 @@ func TestDegradeGoesOn(t *testing.T) {
 func TestSubflowLeavesByItsDevice(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.do(w.client, func() error { return routeBy("c1", serverAddr(2).Addr()) })
+	w.client.Do(w.t, func() error { return routeBy("c1", serverAddr(2).Addr()) })
 	client, server := w.pair(Options{Subflows: []Subflow{{Name: "a", To: serverAddr(1), Device: "c1"}, {Name: "b", To: serverAddr(2), Device: "c2"}}})
 	go io.Copy(io.Discard, server)
 	if _, err := client.Write(make([]byte, 8<<20)); err != nil {
@@ -347,7 +347,7 @@ func TestPlainTCPIsRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	id := fresh(t)
-	w.do(w.server, func() error {
+	w.server.Do(w.t, func() error {
 		var config net.ListenConfig
 		config.SetMultipathTCP(false)
 		l, err := config.Listen(t.Context(), "tcp", ":7000")
@@ -366,7 +366,7 @@ func TestPlainTCPIsRefused(t *testing.T) {
 func TestSettingIsNotChangedUnasked(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.do(w.client, func() error {
+	w.client.Do(w.t, func() error {
 		_, err := Dial(context.Background(), Options{Subflows: []Subflow{{Name: "a", To: serverAddr(1)}}, Identity: fresh(t), Peer: fresh(t).Key()})
 		if known, ok := errors.AsType[*path.Error](err); !ok || !strings.Contains(known.Hint, "net.mptcp.pm_type=1") {
 			t.Errorf("%v", err)

@@ -41,7 +41,7 @@ func (w *World) ServerMoves(t *testing.T, plane Plane) {
 	name.Set(first.At, second.At)
 	ready, ended := make(chan struct{}), make(chan error, 1)
 	p := plane.Open("server.example:4433", &name, func() { close(ready) })
-	go func() { ended <- Inside(w.Client, func() error { return p.Run(t.Context()) }) }()
+	go func() { ended <- w.Client.Run(func() error { return p.Run(t.Context()) }) }()
 	select {
 	case <-ready:
 	case err := <-ended:
@@ -57,13 +57,13 @@ func (w *World) ServerMoves(t *testing.T, plane Plane) {
 	if err := <-ended; !errors.Is(err, plane.Moved) || !strings.Contains(err.Error(), second.At.String()) {
 		t.Errorf("it ended with %v", err)
 	}
-	w.Do(t, w.Client, p.Close)
+	w.Client.Do(t, p.Close)
 	for _, at := range []netip.AddrPort{first.At, second.At} {
 		if back := plane.Talk(c, at, 1); back != 0 {
 			t.Errorf("a datagram left to %v after the end", at)
 		}
 	}
-	w.Do(t, w.Client, plane.Clean)
+	w.Client.Do(t, plane.Clean)
 	if back := plane.Talk(c, second.At, 10); back == 0 { // IPv6 takes a moment to find its neighbours
 		t.Error("after cleaning nothing leaves")
 	}

@@ -29,7 +29,7 @@ func (w *World) NewEcho(t *testing.T, at netip.Addr) *Echo {
 	t.Helper()
 	e := &Echo{At: netip.AddrPortFrom(at, Port)}
 	var conn *net.UDPConn
-	w.Do(t, w.Server, func() (err error) {
+	w.Server.Do(t, func() (err error) {
 		conn, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(e.At))
 		return err
 	})
@@ -57,7 +57,7 @@ func (w *World) NewEcho(t *testing.T, at netip.Addr) *Echo {
 func (w *World) NewSocket(t *testing.T, local netip.AddrPort, to netip.AddrPort) *net.UDPConn {
 	t.Helper()
 	var conn *net.UDPConn
-	w.Do(t, w.Client, func() (err error) {
+	w.Client.Do(t, func() (err error) {
 		var from *net.UDPAddr
 		if local.IsValid() {
 			from = net.UDPAddrFromAddrPort(local)
@@ -113,7 +113,7 @@ func (w *World) NewTap(t *testing.T) *Tap {
 	tap := &Tap{changed: make(chan struct{}, 1)}
 	ways := map[int]int{}
 	fd := -1
-	w.Do(t, w.Router, func() (err error) {
+	w.Router.Do(t, func() (err error) {
 		for n := 1; n <= Ways; n++ {
 			link, err := netlink.LinkByName("r" + string(rune('0'+n)))
 			if err != nil {

@@ -1,0 +1,144 @@
+// Package nstest makes network namespaces for tests, without a name, so that they go with the test.
+//
+// Do not import it outside tests; nor where links need a delay or a rate, or hosts their own files: lab makes such worlds.
+package nstest
+
+import (
+	"errors"
+	"os"
+	"runtime"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// Namespace is a network namespace.
+type Namespace struct{ handle netns.NsHandle }
+
+// New makes a namespace that lasts as long as the test. Its loopback is up, and its IPv6 addresses can be used at once. It
+// skips the test where this process may not make one.
+func New(t testing.TB) Namespace {
+	t.Helper()
+	var n Namespace
+	err := onThread(func() (err error) {
+		if n.handle, err = netns.New(); err != nil {
+			return err
+		}
+		return errors.Join(Address("lo"), Set("ipv6/conf/all/accept_dad", "0"), Set("ipv6/conf/default/accept_dad", "0"))
+	})
+	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
+		t.Skipf("no right to make a network namespace (CAP_SYS_ADMIN): %v", err)
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { n.handle.Close() })
+	return n
+}
+
+// onThread runs f on a thread of its own, which ends with it.
+func onThread(f func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		done <- f()
+	}()
+	return <-done
+}
+
+// Run runs f on a thread inside the namespace. Sockets that f opens stay there; goroutines that it starts do not run there.
+func (n Namespace) Run(f func() error) error {
+	return onThread(func() error {
+		if err := netns.Set(n.handle); err != nil {
+			return err
+		}
+		return f()
+	})
+}
+
+// Do is Run, and fails the test where f does.
+func (n Namespace) Do(t testing.TB, f func() error) {
+	t.Helper()
+	if err := n.Run(f); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Enter puts the test's goroutine into the namespace until the test ends. Programs that it starts run there too.
+func (n Namespace) Enter(t testing.TB) {
+	t.Helper()
+	runtime.LockOSThread() // never unlocked: the thread ends with the goroutine, so no other test gets it
+	before, err := netns.Get()
+	if err == nil {
+		err = netns.Set(n.handle)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(netns.Set(before), before.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// End is one end of a link.
+type End struct {
+	In     Namespace
+	Device string
+	Addrs  []string // with the length of the prefix, as 10.0.0.1/24
+}
+
+// Link joins two namespaces by a pair of veth devices, which are up.
+func Link(t testing.TB, a, b End) {
+	t.Helper()
+	a.In.Do(t, func() error {
+		return netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: a.Device}, PeerName: b.Device, PeerNamespace: netlink.NsFd(b.In.handle)})
+	})
+	for _, end := range []End{a, b} {
+		end.In.Do(t, func() error { return Address(end.Device, end.Addrs...) })
+	}
+}
+
+// Address gives a device of the calling thread's namespace more addresses, and brings it up.
+func Address(device string, addresses ...string) error {
+	link, err := netlink.LinkByName(device)
+	if err != nil {
+		return err
+	}
+	for _, text := range addresses {
+		a, err := netlink.ParseAddr(text)
+		if err != nil {
+			return err
+		}
+		if a.IP.To4() == nil {
+			a.Flags = unix.IFA_F_NODAD
+		}
+		if err := netlink.AddrAdd(link, a); err != nil {
+			return err
+		}
+	}
+	return netlink.LinkSetUp(link)
+}
+
+// SetUp brings a device of the calling thread's namespace up or down.
+func SetUp(device string, up bool) error {
+	link, err := netlink.LinkByName(device)
+	if err != nil {
+		return err
+	}
+	if up {
+		return netlink.LinkSetUp(link)
+	}
+	return netlink.LinkSetDown(link)
+}
+
+// Set writes a setting below /proc/sys/net, of the calling thread's namespace.
+func Set(key, value string) error { return os.WriteFile("/proc/sys/net/"+key, []byte(value), 0) }
+
+// Get reads one.
+func Get(key string) (string, error) {
+	data, err := os.ReadFile("/proc/sys/net/" + key)
+	return string(data), err
+}
