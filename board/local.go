@@ -34,7 +34,7 @@ type Local struct {
 	mu      sync.RWMutex // the space, between its commits
 	space   *space.Space
 	failed  error
-	waiting []*request // in the order of arrival; only the loop changes it
+	waiting []*request // in the order of arrival
 }
 
 // LocalOptions say what a board keeps, and where.

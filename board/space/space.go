@@ -17,7 +17,7 @@ import (
 	"heddle/path/identity"
 )
 
-// Config is what does not change while a space works. All replicas of a space must have the same; [Space.Hash] tells.
+// Config is what no operation changes. All replicas of a space must have the same; [Space.Hash] tells.
 type Config struct {
 	Name   ID // of the space; operations name it
 	Limits Limits
@@ -75,14 +75,21 @@ func New(config Config) (*Space, error) {
 	}
 	s := &Space{config: config, tuples: map[ID]*tuple{}, index: index{}, memory: map[ID]*memory{},
 		authors: map[identity.Key]*account{}, changes: map[string][]byte{}}
-	if config.Members != nil {
+	s.SetMembers(config.Members)
+	return s, nil
+}
+
+// SetMembers has others be let in than the config said; nil is everybody. It is no operation: whoever replicates the space
+// must do it everywhere between the same two operations, or not at all.
+func (s *Space) SetMembers(members []identity.Key) {
+	s.config.Members, s.members = members, nil
+	if members != nil {
 		s.members = map[identity.Key]bool{}
-		for _, k := range config.Members {
+		for _, k := range members {
 			s.members[k] = true
 		}
 	}
-	s.stamp = config.stamp()
-	return s, nil
+	s.stamp = s.config.stamp()
 }
 
 // Member reports whether somebody is let in.

@@ -1,21 +1,22 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"os"
+	"os/signal"
 	"path/filepath"
-	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"heddle/board"
 	"heddle/board/space"
+	"heddle/cmd/heddle/internal/control"
 	"heddle/path"
 	"heddle/path/identity"
 )
@@ -37,7 +38,9 @@ prove their keys. What it has answered is on the disk first.
 
 It lets in who is in the --members file, a key a line; what follows the key is
 for people. Members read all tuples, unless a tuple's author says otherwise, and
-take their own. With --open it lets in everybody who can reach it.
+take their own. The file is read again some seconds after it changed, and at
+once on SIGHUP; one that is wrong changes nothing, and the log says why. With
+--open it lets in everybody who can reach it.
 
 Beside its key and its tuples, --state holds board.json, which clients can use.
 
@@ -80,9 +83,9 @@ func (r *boardRun) run(cmd *cobra.Command) error {
 		}
 		state = home
 	}
-	var members []identity.Key
+	members := &board.Members{}
 	if !r.open {
-		read, err := readMembers(r.members)
+		read, err := board.OpenMembers(r.members)
 		if err != nil {
 			return usageError{err}
 		}
@@ -94,7 +97,7 @@ func (r *boardRun) run(cmd *cobra.Command) error {
 	}
 	stderr := cmd.ErrOrStderr()
 	log := slog.New(slog.NewTextHandler(stderr, nil))
-	local, err := board.Open(board.LocalOptions{File: filepath.Join(state, "board.db"), Key: id.Key(), Limits: r.limits, Members: members, Log: log})
+	local, err := board.Open(board.LocalOptions{File: filepath.Join(state, "board.db"), Key: id.Key(), Limits: r.limits, Members: members.Keys, Log: log})
 	if err != nil {
 		return err
 	}
@@ -108,7 +111,7 @@ func (r *boardRun) run(cmd *cobra.Command) error {
 	if address == "" {
 		address = reachable(listener.Addr())
 	}
-	fmt.Fprintf(stderr, "board: listening on %v for %s; clients say: heddle board use %v@%s\n", listener.Addr(), whom(members), id.Key(), address)
+	fmt.Fprintf(stderr, "board: listening on %v for %s; clients say: heddle board use %v@%s\n", listener.Addr(), whom(members.Keys), id.Key(), address)
 	reference, err := board.ParseReference(id.Key().String() + "@" + address)
 	if err == nil {
 		err = reference.Save(filepath.Join(state, "board.json"))
@@ -116,7 +119,35 @@ func (r *boardRun) run(cmd *cobra.Command) error {
 	if err != nil {
 		return errors.Join(err, listener.Close(), local.Close())
 	}
-	return serveBoard(cmd.Context(), local, board.ServeOptions{Listener: listener, Identity: id, Backend: local, Member: local.Member, Log: log})
+	if !r.open {
+		defer watchMembers(cmd.Context(), members, local, log)()
+	}
+	since := time.Now()
+	status := func() any {
+		s, _ := local.Status(cmd.Context()) // that it has stopped, it says itself
+		return control.Board{Listen: listener.Addr().String(), Since: since, Status: s}
+	}
+	_, port, _ := net.SplitHostPort(listener.Addr().String())
+	return shown(cmd.Context(), "board-"+port, control.KindBoard, status, stderr, func(ctx context.Context) error {
+		return serveBoard(ctx, local, board.ServeOptions{Listener: listener, Identity: id, Backend: local, Member: local.Member, Log: log})
+	})
+}
+
+// watchMembers keeps to the file of members until stop.
+func watchMembers(ctx context.Context, members *board.Members, local *board.Local, log *slog.Logger) (stop func()) {
+	again := make(chan os.Signal, 1)
+	signal.Notify(again, syscall.SIGHUP)
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		members.Watch(ctx, again, local.SetMembers, log)
+	}()
+	return func() {
+		signal.Stop(again)
+		cancel()
+		<-done
+	}
 }
 
 // serveBoard ends the server where the board ends, and the other way round.
@@ -147,30 +178,6 @@ func reachable(a net.Addr) string {
 		return net.JoinHostPort("HOST", port)
 	}
 	return a.String()
-}
-
-// readMembers reads keys, one a line; # begins a remark.
-func readMembers(file string) ([]identity.Key, error) {
-	f, err := os.Open(file)
-	if err != nil {
-		return nil, &path.Error{What: "members in " + file, Why: "cannot be read", Err: err, Hint: "it has a key a line; `heddle node key` prints a device's"}
-	}
-	defer f.Close()
-	members := []identity.Key{}
-	lines := bufio.NewScanner(f)
-	for n := 1; lines.Scan(); n++ {
-		text, _, _ := strings.Cut(lines.Text(), "#")
-		words := strings.Fields(text)
-		if len(words) == 0 {
-			continue
-		}
-		key, err := identity.ParseKey(words[0])
-		if err != nil {
-			return nil, &path.Error{What: fmt.Sprintf("members in %s, line %d", file, n), Why: err.Error(), Hint: "a line is a key, and then what people call it"}
-		}
-		members = append(members, key)
-	}
-	return members, lines.Err()
 }
 
 // ageOf says how long ago something was, for people.

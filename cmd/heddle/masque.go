@@ -133,7 +133,7 @@ func (s *masqueServe) run(ctx context.Context, p *proxy.Proxy, stderr io.Writer)
 		return p.Run(ctx)
 	}
 	defer server.Close()
-	server.Proxies(p.Status)
+	server.Answers(control.KindProxy, func() any { return p.Status() })
 	controlled := make(chan error, 1)
 	go func() { controlled <- server.Serve(ctx, func() []split.Status { return []split.Status{} }, stop) }()
 	err = p.Run(ctx)

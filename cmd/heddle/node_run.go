@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"heddle/cmd/heddle/internal/control"
 	"heddle/config"
 	"heddle/overlay/node"
 	pathnode "heddle/path/node"
@@ -124,7 +125,7 @@ func runNode(cmd *cobra.Command, n config.Node, asJSON bool) error {
 	if err != nil {
 		return err
 	}
-	err = running.Run(cmd.Context())
+	err = shown(cmd.Context(), "node-"+o.Name, control.KindNode, func() any { return running.Status() }, stderr, running.Run)
 	unlist()
 	status := running.Status()
 	if asJSON {

@@ -90,7 +90,7 @@ func runRecv(ctx context.Context, r config.Recv, once, asJSON bool, out, talk io
 			}
 		})
 	}
-	err = controlled(ctx, "recv-"+r.Name, func() control.Stream { return door.status("recv", r.Admission, r.Into) }, body)
+	err = controlled(ctx, "recv-"+r.Name, control.KindStream, func() any { return door.status("recv", r.Admission, r.Into) }, body)
 	return errors.Join(err, failed)
 }
 

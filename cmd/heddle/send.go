@@ -114,7 +114,7 @@ func runSend(ctx context.Context, s sending, files []transfer.File, out, talk io
 	}
 	j := &sendJob{sending: s, dialer: dialer, files: files, talk: talk, began: time.Now()}
 	name := "send-" + s.service + "-" + strconv.Itoa(os.Getpid())
-	err = controlled(ctx, name, j.status, j.run)
+	err = controlled(ctx, name, control.KindStream, func() any { return j.status() }, j.run)
 	if s.asJSON {
 		err = errors.Join(writeJSON(out, j.answer()), err)
 	} else if err == nil || len(j.report.Files) > 0 {

@@ -14,6 +14,7 @@ import (
 
 	"heddle/cmd/heddle/internal/control"
 	"heddle/path/masque/proxy"
+	"heddle/path/node"
 	"heddle/split"
 )
 
@@ -27,7 +28,8 @@ does, and prints for each session its paths: state, local address, round-trip
 time, loss, packets and bytes with their share up (from here) and down (to
 here), switches to the path, when it was last heard, and why it is idle. Of
 heddle masque serve it prints who has how many flows, and what was refused; of
-heddle stream, send and recv each session with its paths.
+heddle stream, send and recv each session with its paths; of heddle node run and
+heddle board run what they hold and what they refused.
 
 Loss is that of datagrams towards here, where the protocol lets it be known. The
 numbers are this machine's own count; what a network really saw is what a
@@ -69,7 +71,24 @@ type running struct {
 	Sessions []split.Status  `json:"sessions"`
 	Proxy    *proxy.Status   `json:"proxy,omitempty"`  // of heddle masque serve
 	Stream   *control.Stream `json:"stream,omitempty"` // of heddle stream, send and recv
+	Node     *node.Status    `json:"node,omitempty"`   // of heddle node run
+	Board    *control.Board  `json:"board,omitempty"`  // of heddle board run
 	Error    string          `json:"error,omitempty"`
+}
+
+// about asks what a heddle without sessions is.
+func (r *running) about(ctx context.Context) (err error) {
+	if r.Proxy, err = control.About[proxy.Status](ctx, r.Name, control.KindProxy); err != nil || r.Proxy != nil {
+		return err
+	}
+	if r.Stream, err = control.About[control.Stream](ctx, r.Name, control.KindStream); err != nil || r.Stream != nil {
+		return err
+	}
+	if r.Node, err = control.About[node.Status](ctx, r.Name, control.KindNode); err != nil || r.Node != nil {
+		return err
+	}
+	r.Board, err = control.About[control.Board](ctx, r.Name, control.KindBoard)
+	return err
 }
 
 // lookAt asks the named heddle, or all of them. Where it is all, one that does not answer is told of, and no failure.
@@ -86,10 +105,7 @@ func lookAt(ctx context.Context, names []string) ([]running, error) {
 		one := running{Name: name, Sessions: []split.Status{}}
 		sessions, err := control.Status(ctx, name)
 		if err == nil && len(sessions) == 0 {
-			one.Proxy, err = control.Proxy(ctx, name)
-		}
-		if err == nil && len(sessions) == 0 && one.Proxy == nil {
-			one.Stream, err = control.StreamOf(ctx, name)
+			err = one.about(ctx)
 		}
 		_, gone := errors.AsType[*control.NotRunningError](err)
 		switch {

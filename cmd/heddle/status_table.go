@@ -30,6 +30,10 @@ func printStatus(w io.Writer, found []running, now time.Time, width int) error {
 			proxyText(&b, r.Name, r.Proxy, now)
 		case r.Stream != nil:
 			streamText(&b, r.Name, r.Stream, now)
+		case r.Node != nil:
+			nodeText(&b, r.Name, r.Node, now)
+		case r.Board != nil:
+			boardText(&b, r.Name, r.Board, now)
 		case len(r.Sessions) == 0:
 			fmt.Fprintf(&b, "%s: running, no session yet\n", r.Name)
 		}

@@ -19,11 +19,9 @@ import (
 	"github.com/spf13/pflag"
 
 	"heddle/board/registry"
-	"heddle/cmd/heddle/internal/control"
 	"heddle/config"
 	"heddle/path"
 	"heddle/path/identity"
-	"heddle/split"
 	"heddle/stripe"
 	"heddle/stripe/relay"
 )
@@ -250,23 +248,6 @@ func (d *stripeDialer) session(ctx context.Context) (relay.Session, error) {
 		return nil, d.notLetIn(err)
 	}
 	return c, nil
-}
-
-// controlled runs body under a name that `heddle status` and `heddle down` know.
-func controlled(ctx context.Context, name string, status func() control.Stream, body func(context.Context) error) error {
-	server, err := control.Listen(name)
-	if err != nil {
-		return err
-	}
-	defer server.Close()
-	server.Streams(status)
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	answered := make(chan error, 1)
-	go func() { answered <- server.Serve(ctx, func() []split.Status { return nil }, stop) }()
-	err = body(ctx)
-	stop()
-	return errors.Join(err, <-answered)
 }
 
 // acceptStreams serves each session that comes, until ctx ends; then it ends all of them.

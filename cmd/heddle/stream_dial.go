@@ -150,12 +150,12 @@ func runStreamDial(ctx context.Context, d config.StreamDial, out, talk io.Writer
 	defer fronts.close()
 	pool := relay.NewPool(d.Warm, dialer.session, dialer.options.Log)
 	since := time.Now()
-	status := func() control.Stream {
+	status := func() any {
 		s := poolStatus(pool)
 		s.Role, s.Service, s.Listen, s.To, s.Since = "dial", d.Name, fronts.String(), dialer.to, since
 		return s
 	}
-	return controlled(ctx, "dial-"+d.Name, status, func(ctx context.Context) error {
+	return controlled(ctx, "dial-"+d.Name, control.KindStream, status, func(ctx context.Context) error {
 		first, err := dialer.dial(ctx)
 		if err != nil {
 			return err

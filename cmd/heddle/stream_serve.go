@@ -169,7 +169,7 @@ func runStreamServe(ctx context.Context, s config.StreamServe, talk io.Writer) e
 	}
 	defer door.close()
 	back.Log = door.log
-	return controlled(ctx, "serve-"+s.Name, func() control.Stream { return door.status("serve", s.Admission, to) }, func(ctx context.Context) error {
+	return controlled(ctx, "serve-"+s.Name, control.KindStream, func() any { return door.status("serve", s.Admission, to) }, func(ctx context.Context) error {
 		door.welcome(talk, s.Admission, to, "stream dial "+s.Name)
 		return acceptStreams(ctx, door, func(ctx context.Context, c stream) {
 			if err := back.Serve(ctx, c); err != nil && ctx.Err() == nil {

@@ -168,7 +168,7 @@ func TestStreamCarriesAProgram(t *testing.T) {
 		t.Errorf("the key log holds %q, %v", keys, err)
 	}
 	for name, role := range map[string]string{"dial-echo": "dial", "serve-echo": "serve"} {
-		s, err := control.StreamOf(t.Context(), name)
+		s, err := control.About[control.Stream](t.Context(), name, control.KindStream)
 		if err != nil || s.Role != role || s.Service != "echo" {
 			t.Errorf("%s: %+v, %v", name, s, err)
 		}

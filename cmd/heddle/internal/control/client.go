@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"heddle/config"
-	"heddle/path/masque/proxy"
 	"heddle/split"
 )
 
@@ -49,10 +48,10 @@ func Status(ctx context.Context, name string) ([]split.Status, error) {
 	return sessions, read(ctx, name, "/status", &sessions)
 }
 
-// Proxy asks the named heddle for its status as a proxy, nil where it is none.
-func Proxy(ctx context.Context, name string) (*proxy.Status, error) {
-	var status proxy.Status
-	err := read(ctx, name, "/proxy", &status)
+// About asks the named heddle for its status as one of the kinds, nil where it is none.
+func About[T any](ctx context.Context, name, kind string) (*T, error) {
+	var status T
+	err := read(ctx, name, "/"+kind, &status)
 	if errors.Is(err, errAbsent) {
 		return nil, nil
 	}

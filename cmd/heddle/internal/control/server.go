@@ -21,7 +21,6 @@ import (
 
 	"heddle/config"
 	"heddle/path"
-	"heddle/path/masque/proxy"
 	"heddle/split"
 )
 
@@ -76,9 +75,18 @@ func Listen(name string) (*Server, error) {
 	return &Server{name: name, lock: held, listener: listener, mux: http.NewServeMux()}, nil
 }
 
-// Proxies makes the server answer for a proxy too. Call it before [Server.Serve]; status must be safe to call at any time.
-func (s *Server) Proxies(status func() proxy.Status) {
-	s.mux.HandleFunc("GET /proxy", func(w http.ResponseWriter, _ *http.Request) { write(w, status()) })
+// What a heddle may be beside one that splits sessions.
+const (
+	KindProxy  = "proxy"  // path/masque/proxy.Status
+	KindStream = "stream" // Stream
+	KindNode   = "node"   // path/node.Status
+	KindBoard  = "board"  // Board
+)
+
+// Answers makes the server answer for one of these kinds too. Call it before [Server.Serve]; status must be safe to call at
+// any time.
+func (s *Server) Answers(kind string, status func() any) {
+	s.mux.HandleFunc("GET /"+kind, func(w http.ResponseWriter, _ *http.Request) { write(w, status()) })
 }
 
 func write(w http.ResponseWriter, answer any) {

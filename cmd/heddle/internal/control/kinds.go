@@ -1,11 +1,9 @@
 package control
 
 import (
-	"context"
-	"errors"
-	"net/http"
 	"time"
 
+	"heddle/board"
 	"heddle/stripe"
 )
 
@@ -26,17 +24,9 @@ type Stream struct {
 	Sessions []stripe.Status `json:"sessions"`
 }
 
-// Streams makes the server answer for streams too. Call it before [Server.Serve]; status must be safe to call at any time.
-func (s *Server) Streams(status func() Stream) {
-	s.mux.HandleFunc("GET /stream", func(w http.ResponseWriter, _ *http.Request) { write(w, status()) })
-}
-
-// StreamOf asks the named heddle for its status as a carrier of streams, nil where it is none.
-func StreamOf(ctx context.Context, name string) (*Stream, error) {
-	var status Stream
-	err := read(ctx, name, "/stream", &status)
-	if errors.Is(err, errAbsent) {
-		return nil, nil
-	}
-	return &status, err
+// Board is what a board of one server says of itself. Its JSON fields are a stable interface.
+type Board struct {
+	Listen string    `json:"listen"`
+	Since  time.Time `json:"since"`
+	board.Status
 }

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"heddle/cmd/heddle/internal/control"
+	"heddle/split"
+)
+
+// controlled runs body under a name that `heddle status` and `heddle down` know, as one of the kinds of package control.
+func controlled(ctx context.Context, name, kind string, status func() any, body func(context.Context) error) error {
+	server, err := control.Listen(name)
+	if err != nil {
+		return err
+	}
+	return answering(ctx, server, kind, status, body)
+}
+
+// shown is [controlled] for what has to run also where another has the name, or where sockets cannot be made.
+func shown(ctx context.Context, name, kind string, status func() any, talk io.Writer, body func(context.Context) error) error {
+	server, err := control.Listen(name)
+	if err != nil {
+		fmt.Fprintln(talk, "warning: heddle status will not show it:", err)
+		return body(ctx)
+	}
+	return answering(ctx, server, kind, status, body)
+}
+
+func answering(ctx context.Context, server *control.Server, kind string, status func() any, body func(context.Context) error) error {
+	defer server.Close()
+	server.Answers(kind, status)
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	answered := make(chan error, 1)
+	go func() { answered <- server.Serve(ctx, func() []split.Status { return nil }, stop) }()
+	err := body(ctx)
+	stop()
+	return errors.Join(err, <-answered)
+}

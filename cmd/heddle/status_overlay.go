@@ -1,0 +1,39 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"heddle/cmd/heddle/internal/control"
+	"heddle/path/node"
+)
+
+// nodeText prints what an overlay node of `heddle node run` does.
+func nodeText(b *strings.Builder, name string, s *node.Status, now time.Time) {
+	fmt.Fprintf(b, "%s: running\n", name)
+	fmt.Fprintf(b, "  overlay node %s on %s for %s, offers %s\n", s.Name, s.Listen, span(now.Sub(s.Since)), modesText(s.Modes))
+	fmt.Fprintf(b, "  %s open, %s so far; up %s, down %s; %s in use\n", plural(uint64(s.FlowsOpen), "flow", "flows"), quantity(s.Flows),
+		size(s.Up), size(s.Down), plural(uint64(len(s.Grants)), "grant", "grants"))
+	if s.Strangers > 0 {
+		fmt.Fprintf(b, "  %s shown no grant yet\n", plural(uint64(s.Strangers), "connection has", "connections have"))
+	}
+	for _, reason := range node.Reasons() {
+		if n := s.Refused[reason]; n > 0 {
+			fmt.Fprintf(b, "  refused %s: %s\n", plural(n, "time", "times"), reason)
+		}
+	}
+}
+
+// boardText prints what a board of `heddle board run` does.
+func boardText(b *strings.Builder, name string, s *control.Board, now time.Time) {
+	fmt.Fprintf(b, "%s: running\n", name)
+	whom := "everybody"
+	if s.Members >= 0 {
+		whom = plural(uint64(s.Members), "member", "members")
+	}
+	fmt.Fprintf(b, "  board on %s for %s, for %s\n", s.Listen, whom, span(now.Sub(s.Since)))
+	fmt.Fprintf(b, "  %s of %s with %s, of %s that it takes; %s so far, %s waiting\n", plural(uint64(s.Tuples), "tuple", "tuples"),
+		plural(uint64(s.Authors), "author", "authors"), size(uint64(s.Bytes)), quantity(uint64(s.Limits.Tuples)), plural(s.Version, "operation", "operations"),
+		plural(uint64(s.Waiting), "request", "requests"))
+}
