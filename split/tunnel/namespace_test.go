@@ -1,14 +1,11 @@
 package tunnel
 
 import (
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"net"
 	"net/netip"
 	"os"
 	"os/exec"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -16,43 +13,11 @@ import (
 
 	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 	"golang.zx2c4.com/wireguard/tun"
-)
 
-// enterNamespace puts the test's goroutine into a network namespace of its own, until the test ends.
-func enterNamespace(t *testing.T) {
-	t.Helper()
-	runtime.LockOSThread() // never unlocked: the thread ends with the goroutine, so no other test gets it
-	before, err := netns.Get()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var id [4]byte
-	_, _ = rand.Read(id[:])
-	name := "heddle-test-" + hex.EncodeToString(id[:])
-	ns, err := netns.NewNamed(name)
-	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
-		t.Skipf("no right to make a network namespace (CAP_SYS_ADMIN): %v", err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		err := errors.Join(netns.Set(before), ns.Close(), before.Close(), netns.DeleteNamed(name))
-		if err != nil {
-			t.Error(err)
-		}
-	})
-	lo, err := netlink.LinkByName("lo")
-	if err == nil {
-		err = netlink.LinkSetUp(lo)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+	"heddle/internal/nstest"
+)
 
 // wire is a TUN device whose other end the test reads: what arrives there has left the machine.
 type wire struct {
@@ -151,7 +116,7 @@ func defaultRoute(t *testing.T, device string) {
 }
 
 func TestKillSwitch(t *testing.T) {
-	enterNamespace(t)
+	nstest.New(t).Enter(t)
 	uplink := newWire(t, "up0", "192.0.2.2/24", "2001:db8::2/64")
 	tunnel := newWire(t, "office", "10.0.0.2/24")
 	defaultRoute(t, "up0")

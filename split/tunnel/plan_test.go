@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"heddle/internal/nstest"
 	"heddle/path"
 )
 
@@ -26,7 +27,7 @@ func planLines(t *testing.T, o Options) []string {
 }
 
 func TestPlan(t *testing.T) {
-	enterNamespace(t)
+	nstest.New(t).Enter(t)
 	newWire(t, "up0", "192.0.2.2/24")
 	interfaceWith := func(line string) string { return strings.Replace(fullTunnel, "[Peer]", line+"\n[Peer]", 1) }
 	allowing := func(ips string) string { return strings.Replace(fullTunnel, "0.0.0.0/0, ::/0", ips, 1) }
@@ -76,7 +77,7 @@ func TestPlan(t *testing.T) {
 }
 
 func TestPlanSwitches(t *testing.T) {
-	enterNamespace(t)
+	nstest.New(t).Enter(t)
 	newWire(t, "up0", "192.0.2.2/24")
 	o := options(t, strings.Replace(fullTunnel, "[Peer]", "PostUp = x\nPostDown = y\n[Peer]", 1))
 	o.KillSwitch, o.Hooks, o.MTU = false, false, 1290
@@ -88,7 +89,7 @@ func TestPlanSwitches(t *testing.T) {
 
 // Rules of others are kept in front of, and their tables left alone.
 func TestPlanBesideOthers(t *testing.T) {
-	enterNamespace(t)
+	nstest.New(t).Enter(t)
 	newWire(t, "up0", "192.0.2.2/24")
 	other := &rule{Priority: 1000, Mark: 9, Table: firstTable}
 	if err := other.Apply(); err != nil {
@@ -104,7 +105,7 @@ func TestPlanBesideOthers(t *testing.T) {
 }
 
 func TestPlanErrors(t *testing.T) {
-	enterNamespace(t)
+	nstest.New(t).Enter(t)
 	newWire(t, "up0", "192.0.2.2/24")
 	for name, test := range map[string]struct {
 		edit func(*Options)

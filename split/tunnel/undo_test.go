@@ -1,15 +1,17 @@
 package tunnel
 
 import (
+	"net"
+	"testing"
+
 	"github.com/vishvananda/netlink"
 	"golang.zx2c4.com/wireguard/tun"
 
+	"heddle/internal/nstest"
 	"heddle/path"
 	"heddle/path/wgconf"
 	"heddle/schedule"
 	"heddle/split"
-	"net"
-	"testing"
 )
 
 const fullTunnel = `[Interface]
@@ -37,7 +39,7 @@ func options(t *testing.T, text string) Options {
 
 // Each prefix of the changes is what a crash at that moment leaves.
 func TestUndoAtEachStep(t *testing.T) {
-	enterNamespace(t)
+	nstest.New(t).Enter(t)
 	newWire(t, "up0", "192.0.2.2/24")
 	before := machine(t)
 	o := options(t, fullTunnel)

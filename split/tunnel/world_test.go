@@ -23,12 +23,13 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 	"golang.zx2c4.com/wireguard/conn"
 	"golang.zx2c4.com/wireguard/device"
 	"golang.zx2c4.com/wireguard/tun"
 	"golang.zx2c4.com/wireguard/tun/netstack"
+
+	"heddle/internal/nstest"
 )
 
 // The world of these tests. The server is an unmodified wireguard-go with a web server behind it:
@@ -80,9 +81,10 @@ func newClient(t *testing.T) *client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	enterNamespace(t)
+	here := nstest.New(t)
+	here.Enter(t)
 	clientKey, serverKey := newKey(t), newKey(t)
-	layWorld(t, func() { startServer(t, serverKey, clientKey.PublicKey()) })
+	layWorld(t, here, func() error { return startServer(t, serverKey, clientKey.PublicKey()) })
 	var id [3]byte
 	_, _ = crand.Read(id[:])
 	// A directory of its own, short enough for a socket's path.
@@ -127,98 +129,31 @@ func (c *client) write(file, text string) {
 	}
 }
 
-// layWorld connects the present namespace, by two links, to a router and a server, and runs start in the server's.
-func layWorld(t *testing.T, start func()) {
+// layWorld connects the client, by two links, to a router and a server, and runs start in the server's namespace.
+func layWorld(t *testing.T, client nstest.Namespace, start func() error) {
 	t.Helper()
-	here, err := netns.Get()
-	if err != nil {
-		t.Fatal(err)
+	router, server := nstest.New(t), nstest.New(t)
+	for n := 1; n <= 2; n++ {
+		nstest.Link(t, nstest.End{In: client, Device: fmt.Sprintf("c%d", n), Addrs: []string{fmt.Sprintf("10.77.%d.2/24", n)}},
+			nstest.End{In: router, Device: fmt.Sprintf("r%d", n), Addrs: []string{fmt.Sprintf("10.77.%d.1/24", n)}})
+		client.Do(t, func() error {
+			return netlink.RouteAdd(&netlink.Route{Gw: net.IPv4(10, 77, byte(n), 1), Priority: 100 * n})
+		})
 	}
-	defer here.Close()
-	router, server := otherNamespace(t), otherNamespace(t)
-	for i := 1; i <= 2; i++ {
-		ours, theirs := fmt.Sprintf("c%d", i), fmt.Sprintf("r%d", i)
-		veth(t, ours, theirs, router)
-		configure(t, ours, fmt.Sprintf("10.77.%d.2/24", i))
-		gateway := &netlink.Route{Gw: net.IPv4(10, 77, byte(i), 1), Priority: 100 * i}
-		if err := netlink.RouteAdd(gateway); err != nil {
-			t.Fatal(err)
-		}
-	}
-	within(t, router, here, func() {
-		configure(t, "r1", "10.77.1.1/24")
-		configure(t, "r2", "10.77.2.1/24")
-		veth(t, "r0", "s0", server)
-		configure(t, "r0", "198.51.100.254/24")
-		if err := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0); err != nil {
-			t.Fatal(err)
-		}
+	nstest.Link(t, nstest.End{In: router, Device: "r0", Addrs: []string{"198.51.100.254/24"}},
+		nstest.End{In: server, Device: "s0", Addrs: []string{serverAddress + "/24"}})
+	router.Do(t, func() error { return nstest.Set("ipv4/ip_forward", "1") })
+	server.Do(t, func() error {
+		return errors.Join(netlink.RouteAdd(&netlink.Route{Gw: net.IPv4(198, 51, 100, 254)}), start())
 	})
-	within(t, server, here, func() {
-		configure(t, "s0", serverAddress+"/24")
-		if err := netlink.RouteAdd(&netlink.Route{Gw: net.IPv4(198, 51, 100, 254)}); err != nil {
-			t.Fatal(err)
-		}
-		start()
-	})
-}
-
-// otherNamespace makes a namespace and stays in the present one.
-func otherNamespace(t *testing.T) netns.NsHandle {
-	t.Helper()
-	here, err := netns.Get()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer here.Close()
-	ns, err := netns.New()
-	if err == nil {
-		err = netns.Set(here)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { ns.Close() })
-	return ns
-}
-
-func within(t *testing.T, ns, back netns.NsHandle, do func()) {
-	t.Helper()
-	if err := netns.Set(ns); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := netns.Set(back); err != nil {
-			t.Fatal(err)
-		}
-	}()
-	do()
-}
-
-func veth(t *testing.T, ours, theirs string, ns netns.NsHandle) {
-	t.Helper()
-	err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: ours}, PeerName: theirs, PeerNamespace: netlink.NsFd(ns)})
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-func configure(t *testing.T, link, address string) {
-	t.Helper()
-	for _, c := range linkChanges(link, 1500, address) {
-		if err := c.Apply(); err != nil {
-			t.Fatal(err)
-		}
-	}
 }
 
 // startServer runs wireguard-go in the present namespace: its sockets are made by this thread.
-func startServer(t *testing.T, own *ecdh.PrivateKey, peer *ecdh.PublicKey) {
-	t.Helper()
+func startServer(t *testing.T, own *ecdh.PrivateKey, peer *ecdh.PublicKey) error {
 	inside := netip.MustParseAddr("10.99.0.1")
 	behind, stack, err := netstack.CreateNetTUN([]netip.Addr{inside}, nil, 1420)
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	dev := device.NewDevice(quiet{behind}, conn.NewDefaultBind(), device.NewLogger(device.LogLevelSilent, ""))
 	t.Cleanup(dev.Close)
@@ -227,15 +162,16 @@ func startServer(t *testing.T, own *ecdh.PrivateKey, peer *ecdh.PublicKey) {
 		err = dev.Up()
 	}
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	listener, err := stack.ListenTCPAddrPort(netip.AddrPortFrom(inside, 80))
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	web := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "inside") })}
 	go func() { _ = web.Serve(listener) }()
 	t.Cleanup(func() { web.Close() })
+	return nil
 }
 
 // quiet keeps the event from wireguard-go that would have it open its sockets on another thread, in another namespace.
