@@ -16,6 +16,8 @@ type Conversation struct {
 	Up, Down []byte
 	// Lost is how many bytes behind a gap the capture has besides, which are left out.
 	Lost int64
+	// Subflow says which part it has in an MPTCP connection; nil for plain TCP. See [Connections].
+	Subflow *Subflow
 }
 
 // maxConversations and maxConversationBytes bound what a capture can make [Conversations] keep.
@@ -67,6 +69,7 @@ type assembler struct {
 
 type assembly struct {
 	Conversation
+	isn      uint32 // the client's first sequence number
 	up, down halfStream
 }
 
@@ -78,7 +81,7 @@ func (a *assembler) add(p decoded) (stopped string) {
 		if len(a.order) == maxConversations {
 			return fmt.Sprintf("it has more than %d TCP connections", maxConversations)
 		}
-		f = &assembly{Conversation: Conversation{Client: p.source, Server: p.destination}}
+		f = &assembly{Conversation: Conversation{Client: p.source, Server: p.destination}, isn: p.sequence}
 		a.flows[key], a.order = f, append(a.order, f)
 	}
 	if f == nil {
@@ -86,6 +89,7 @@ func (a *assembler) add(p decoded) (stopped string) {
 			return "" // began before the capture did
 		}
 	}
+	f.multipath(p, up)
 	half := &f.up
 	if !up {
 		half = &f.down

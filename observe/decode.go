@@ -33,6 +33,7 @@ type decoded struct {
 	payload             []byte
 	sequence            uint32
 	syn, ack            bool
+	options             []layers.TCPOption // until the next packet is taken apart
 }
 
 func newDecoder() *decoder {
@@ -92,7 +93,7 @@ func (d *decoder) decode(link LinkType, data []byte, wire int) (decoded, bool) {
 			network = len(d.ip6.Contents)
 		case layers.LayerTypeTCP:
 			p.transport(uint16(d.tcp.SrcPort), uint16(d.tcp.DstPort), d.tcp.Payload, network+headers+len(d.tcp.Contents))
-			p.sequence, p.syn, p.ack = d.tcp.Seq, d.tcp.SYN, d.tcp.ACK
+			p.sequence, p.syn, p.ack, p.options = d.tcp.Seq, d.tcp.SYN, d.tcp.ACK, d.tcp.Options
 		case layers.LayerTypeUDP:
 			p.transport(uint16(d.udp.SrcPort), uint16(d.udp.DstPort), d.udp.Payload, network+headers+len(d.udp.Contents))
 		default:

@@ -227,6 +227,13 @@ func FuzzRead(f *testing.F) {
 	}
 	f.Add(plain.Bytes())
 	f.Fuzz(func(t *testing.T, data []byte) {
+		if all, _, err := Conversations(bytes.NewReader(data)); err == nil {
+			for _, c := range Connections(all) {
+				for _, part := range c.Subflows {
+					Runs(append(part.Up, part.Down...))
+				}
+			}
+		}
 		c, err := Read(bytes.NewReader(data), nil)
 		if err != nil {
 			return

@@ -120,7 +120,8 @@ func plainSession(t testing.TB, dir string) {
 
 type tcpStream struct{ client, server netip.AddrPort }
 
-func (s tcpStream) segment(t testing.TB, out bool, sequence uint32, syn bool, payload []byte) []byte {
+// segment is one packet, with options of MPTCP without their kind and length.
+func (s tcpStream) segment(t testing.TB, out bool, sequence uint32, syn bool, payload []byte, multipath ...[]byte) []byte {
 	t.Helper()
 	from, to := s.server, s.client
 	if out {
@@ -129,6 +130,9 @@ func (s tcpStream) segment(t testing.TB, out bool, sequence uint32, syn bool, pa
 	ip := &layers.IPv4{Version: 4, TTL: 64, Protocol: layers.IPProtocolTCP, SrcIP: from.Addr().AsSlice(), DstIP: to.Addr().AsSlice()}
 	tcp := &layers.TCP{SrcPort: layers.TCPPort(from.Port()), DstPort: layers.TCPPort(to.Port()), Seq: sequence,
 		SYN: syn, ACK: !syn || !out, Window: 1000}
+	for _, data := range multipath {
+		tcp.Options = append(tcp.Options, layers.TCPOption{OptionType: layers.TCPOptionKindMultipathTCP, OptionLength: uint8(2 + len(data)), OptionData: data})
+	}
 	if err := tcp.SetNetworkLayerForChecksum(ip); err != nil {
 		t.Fatal(err)
 	}

@@ -40,7 +40,11 @@ pass is grey. Of shares, the bytes themselves are drawn.
 
 It prints how much of the stream passed there, and how many pixels are right.
 DIR is as for heddle observe report; without --path, all observers' captures are
-put together.`,
+put together.
+
+MPTCP connections count as striped too, in TLS or in the clear. Where a
+subflow's bytes belong follows from the first one alone, and TLS opens only in
+order: so the captures of other paths must be in DIR too, but add nothing.`,
 		Example: `  heddle observe reconstruct captures --path tokyo --keylog keys --as image --like tux.bmp --out tokyo.png
   heddle observe reconstruct captures --path tokyo --keylog keys --json`,
 		Args: cobra.ExactArgs(1),
@@ -84,7 +88,7 @@ func observeReconstruct(cmd *cobra.Command, dir string, f reconstructFlags) erro
 	if err := f.check(); err != nil {
 		return usageError{err}
 	}
-	conversations, names, notes, err := f.conversations(dir)
+	seen, others, names, notes, err := f.conversations(dir)
 	if err != nil {
 		return err
 	}
@@ -92,8 +96,9 @@ func observeReconstruct(cmd *cobra.Command, dir string, f reconstructFlags) erro
 	if err != nil {
 		return err
 	}
-	sessions, more := reconstruct.Sessions(conversations, keys)
-	notes = append(notes, more...)
+	sessions, more := reconstruct.Sessions(seen, keys)
+	multipath, evenMore := reconstruct.Multipath(seen, others, keys)
+	sessions, notes = append(sessions, multipath...), slices.Concat(notes, more, evenMore)
 	s, stream, err := f.choose(sessions)
 	if err != nil {
 		for _, note := range notes {
@@ -128,11 +133,11 @@ func (f *reconstructFlags) check() error {
 	return nil
 }
 
-// conversations reads the captures of the observers that were asked for.
-func (f *reconstructFlags) conversations(dir string) (all []observe.Conversation, names, notes []string, err error) {
+// conversations reads the captures of the observers that were asked for, and, where it takes them, those of the others.
+func (f *reconstructFlags) conversations(dir string) (seen, others []observe.Conversation, names, notes []string, err error) {
 	places, err := observe.Places(dir)
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, nil, nil, err
 	}
 	for _, wanted := range f.paths {
 		if !slices.ContainsFunc(places, func(p observe.Place) bool { return p.Name == wanted }) {
@@ -140,26 +145,44 @@ func (f *reconstructFlags) conversations(dir string) (all []observe.Conversation
 			for _, p := range places {
 				there = append(there, p.Name)
 			}
-			return nil, nil, nil, &path.Error{What: "--path " + wanted, Why: "nobody of that name saw anything", Hint: "there are " + strings.Join(there, ", ")}
+			return nil, nil, nil, nil, &path.Error{What: "--path " + wanted, Why: "nobody of that name saw anything", Hint: "there are " + strings.Join(there, ", ")}
 		}
 	}
+	var left []observe.Place
 	for _, p := range places {
 		if len(f.paths) > 0 && !slices.Contains(f.paths, p.Name) {
+			left = append(left, p)
 			continue
 		}
 		names = append(names, p.Name)
-		for _, name := range p.Files {
-			found, stopped, err := readConversations(name)
-			if err != nil {
-				return nil, nil, nil, &path.Error{What: "capture " + name, Err: err}
-			}
-			if stopped != "" {
-				notes = append(notes, name+": "+stopped)
-			}
-			all = append(all, found...)
+		if seen, notes, err = readPlace(p, seen, notes); err != nil {
+			return nil, nil, nil, nil, err
 		}
 	}
-	return all, names, notes, nil
+	if !slices.ContainsFunc(seen, func(c observe.Conversation) bool { return c.Subflow != nil }) {
+		return seen, nil, names, notes, nil
+	}
+	for _, p := range left {
+		if others, notes, err = readPlace(p, others, notes); err != nil {
+			return nil, nil, nil, nil, err
+		}
+	}
+	return seen, others, names, notes, nil
+}
+
+// readPlace adds what one observer saw.
+func readPlace(p observe.Place, all []observe.Conversation, notes []string) ([]observe.Conversation, []string, error) {
+	for _, name := range p.Files {
+		found, stopped, err := readConversations(name)
+		if err != nil {
+			return nil, nil, &path.Error{What: "capture " + name, Err: err}
+		}
+		if stopped != "" {
+			notes = append(notes, name+": "+stopped)
+		}
+		all = append(all, found...)
+	}
+	return all, notes, nil
 }
 
 func readConversations(name string) ([]observe.Conversation, string, error) {
@@ -204,7 +227,7 @@ func (f *reconstructFlags) choose(sessions []reconstruct.Session) (best reconstr
 	}
 	if !found {
 		return best, stream, &path.Error{What: "captures", Why: "no striped session can be opened in them",
-			Hint: "give the --keylog that the stream was made with; the capture must hold the connection from its beginning"}
+			Hint: "give the --keylog that the stream was made with; the capture must hold the connection from its beginning, and of MPTCP all paths' captures"}
 	}
 	return best, stream, nil
 }

@@ -36,10 +36,32 @@ const (
 	maxRecord    = 1<<14 + 256
 )
 
-// Open gives the application data that client and server sent each other in a TLS 1.3 connection, of whose records up and
-// down are the bytes from the first on. What is cut short is read as far as it goes. A record that does not open ends
-// its direction with an error, beside what came before.
+// Record is what one record carried of application data.
+type Record struct {
+	// At is where in the stream of records the text was, encrypted: byte by byte in the same order, as all suites of
+	// TLS 1.3 have it.
+	At   int
+	Text []byte
+}
+
+// Join gives what records carried, one after the other.
+func Join(records []Record) (text []byte) {
+	for _, r := range records {
+		text = append(text, r.Text...)
+	}
+	return text
+}
+
+// Open gives the application data that client and server sent each other in a TLS 1.3 connection, as [Records] does.
 func Open(up, down []byte, keys Keys) (client, server []byte, err error) {
+	c, s, err := Records(up, down, keys)
+	return Join(c), Join(s), err
+}
+
+// Records gives the application data that client and server sent each other in a TLS 1.3 connection, of whose records up
+// and down are the bytes from the first on. What is cut short is read as far as it goes. A record that does not open ends
+// its direction with an error, beside what came before.
+func Records(up, down []byte, keys Keys) (client, server []Record, err error) {
 	random, err := clientRandom(up)
 	if err != nil {
 		return nil, nil, err
@@ -172,8 +194,8 @@ func (p *protection) open(record []byte) (content []byte, kind byte, err error) 
 }
 
 // open reads one direction: first under the handshake's secret up to Finished, then under the traffic secret.
-func (s suite) open(stream, handshake, traffic []byte) (text []byte, err error) {
-	secret := handshake
+func (s suite) open(stream, handshake, traffic []byte) (records []Record, err error) {
+	secret, all := handshake, len(stream)
 	current, err := s.protect(handshake)
 	if err != nil {
 		return nil, err
@@ -181,10 +203,10 @@ func (s suite) open(stream, handshake, traffic []byte) (text []byte, err error) 
 	for len(stream) >= headerLength {
 		length := int(binary.BigEndian.Uint16(stream[3:]))
 		if length > maxRecord {
-			return text, fmt.Errorf("a record of %d bytes, more than there may be", length)
+			return records, fmt.Errorf("a record of %d bytes, more than there may be", length)
 		}
 		if len(stream) < headerLength+length {
-			return text, nil
+			return records, nil
 		}
 		record := stream[:headerLength+length]
 		stream = stream[headerLength+length:]
@@ -193,18 +215,18 @@ func (s suite) open(stream, handshake, traffic []byte) (text []byte, err error) 
 		}
 		content, kind, err := current.open(record)
 		if err != nil {
-			return text, err
+			return records, err
 		}
 		switch kind {
 		case recordApplication:
-			text = append(text, content...)
+			records = append(records, Record{At: all - len(stream) - len(record) + headerLength, Text: content})
 		case recordHandshake:
 			if secret, current, err = s.next(content, secret, traffic, current); err != nil {
-				return text, err
+				return records, err
 			}
 		}
 	}
-	return text, nil
+	return records, nil
 }
 
 // next changes the keys where a handshake message says so.

@@ -61,6 +61,9 @@ func Sessions(all []observe.Conversation, keys decrypt.Keys) (found []Session, n
 	byID := map[string]*Session{}
 	var order []string
 	for _, c := range all {
+		if c.Subflow != nil {
+			continue // see Multipath
+		}
 		up, down, err := peel(c.Up, c.Down, keys)
 		if err != nil {
 			notes = append(notes, fmt.Sprintf("%v to %v: %v", c.Client, c.Server, err))

@@ -1,0 +1,264 @@
+package observe
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"net/netip"
+	"slices"
+
+	"github.com/gopacket/gopacket/layers"
+)
+
+// Subflow is what a capture tells of a TCP connection that is part of an MPTCP connection (RFC 8684).
+type Subflow struct {
+	first    bool   // it shows the keys of both sides
+	client   uint64 // keys, where first
+	server   uint64
+	token    uint32 // of the side that is asked to let it join, where not first
+	number   uint32 // the client's first sequence number, which no translation of addresses changes
+	up, down []mapping
+}
+
+// mapping says where a part of a subflow's bytes belongs (RFC 8684, section 3.3.1).
+type mapping struct {
+	start, length uint32 // of the subflow's bytes; length 0 is all that follows
+	sequence      uint64 // of the connection
+	wide          bool   // sequence has 64 bits, and not the lower 32 only
+}
+
+// multipathVersion is the version of MPTCP that is read; the other one, of RFC 6824, hashes its keys otherwise.
+const multipathVersion = 1
+
+// multipath reads the options of MPTCP that one segment carries.
+func (f *assembly) multipath(p decoded, up bool) {
+	for _, o := range p.options {
+		switch join, capable, dss := o.OptionMPTCPMpJoin, o.OptionMPTCPMpCapable, o.OptionMPTCPDss; {
+		case join != nil && p.syn && !p.ack && f.Subflow == nil:
+			f.Subflow = &Subflow{token: join.ReceivToken, number: p.sequence}
+		case capable != nil && up && !p.syn && capable.Version == multipathVersion && len(capable.ReceivKey) == 8:
+			f.capable(capable, len(p.payload) > 0)
+		case dss != nil && dss.M && f.Subflow != nil && len(p.payload) > 0:
+			f.Subflow.add(readMapping(dss), up)
+		}
+	}
+}
+
+// capable takes the keys, and the mapping that goes with the first data (RFC 8684, section 3.1).
+func (f *assembly) capable(c *layers.MPCapable, carries bool) {
+	if f.Subflow == nil {
+		f.Subflow = &Subflow{first: true, client: binary.BigEndian.Uint64(c.SendKey), server: binary.BigEndian.Uint64(c.ReceivKey), number: f.isn}
+	}
+	if s := f.Subflow; s.first && carries && c.DataLength > 0 {
+		s.add(mapping{length: uint32(c.DataLength), sequence: firstOf(s.client), wide: true}, true)
+	}
+}
+
+// readMapping leaves in that the end of the stream counts as a byte of the last mapping: no byte of a subflow is behind it.
+func readMapping(d *layers.Dss) mapping {
+	m := mapping{start: d.SSN - 1, length: uint32(d.DataLength), wide: len(d.DSN) == 8}
+	if m.wide {
+		m.sequence = binary.BigEndian.Uint64(d.DSN)
+	} else {
+		m.sequence = uint64(binary.BigEndian.Uint32(d.DSN))
+	}
+	return m
+}
+
+// add keeps a mapping, of which all segments of a large write have the same.
+func (s *Subflow) add(m mapping, up bool) {
+	list := &s.up
+	if !up {
+		list = &s.down
+	}
+	if n := len(*list); n == 0 || (*list)[n-1] != m {
+		*list = append(*list, m)
+	}
+}
+
+// tokenOf and firstOf are what follows from a side's key: the name of the connection there, and the number of the first
+// byte that it sends (RFC 8684, sections 3.1 and 3.2).
+func tokenOf(key uint64) uint32 {
+	sum := keyHash(key)
+	return binary.BigEndian.Uint32(sum[:])
+}
+
+func firstOf(key uint64) uint64 {
+	sum := keyHash(key)
+	return binary.BigEndian.Uint64(sum[len(sum)-8:]) + 1
+}
+
+func keyHash(key uint64) [sha256.Size]byte {
+	return sha256.Sum256(binary.BigEndian.AppendUint64(nil, key))
+}
+
+// Piece is a part of a stream in its place.
+type Piece struct {
+	// Offset is the place of its first byte in the stream.
+	Offset uint64
+	Bytes  []byte
+}
+
+// Connection is an MPTCP connection, as far as its subflows were seen.
+type Connection struct {
+	Client, Server netip.AddrPort // of the subflow that was seen first
+	// Token names it: that of the server's key, or of whichever side was asked where the first subflow was not seen.
+	Token uint32
+	// Placed reports whether its first subflow was seen: only there is said where the stream begins. Otherwise all offsets
+	// count from the first byte that was seen.
+	Placed   bool
+	Subflows []Part
+}
+
+// Part is what one subflow carried. One that was captured at several places is there as often, with one Number.
+type Part struct {
+	// Conversation is the index of what [Connections] was given, and Number which of the connection's subflows it is, from 0.
+	Conversation, Number int
+	// Up is what the connection's client sent, Down what its server did.
+	Up, Down []Piece
+}
+
+// maxOffset bounds where a piece may lie; what lies beyond is no part of any real stream.
+const maxOffset = 1 << 48
+
+// Connections finds the MPTCP connections whose subflows the conversations are, which may be from captures at several places.
+func Connections(all []Conversation) []Connection {
+	var found []*gathered
+	byToken := map[uint32]side{}
+	for i, c := range all {
+		if c.Subflow == nil || !c.Subflow.first {
+			continue
+		}
+		name := tokenOf(c.Subflow.server)
+		g := byToken[name].of
+		if g == nil {
+			g = newGathered(c, name)
+			g.Placed, g.upAt, g.downAt = true, firstOf(c.Subflow.client), firstOf(c.Subflow.server)
+			byToken[name], byToken[tokenOf(c.Subflow.client)] = side{g, false}, side{g, true}
+			found = append(found, g)
+		}
+		g.members = append(g.members, member{i, false})
+	}
+	for i, c := range all {
+		if c.Subflow == nil || c.Subflow.first {
+			continue
+		}
+		s, known := byToken[c.Subflow.token]
+		if !known {
+			s = side{newGathered(c, c.Subflow.token), false}
+			byToken[c.Subflow.token] = s
+			found = append(found, s.of)
+		}
+		s.of.members = append(s.of.members, member{i, s.turned})
+	}
+	connections := make([]Connection, 0, len(found))
+	for _, g := range found {
+		connections = append(connections, g.settle(all))
+	}
+	return connections
+}
+
+// gathered is a connection whose subflows are being found.
+type gathered struct {
+	Connection
+	upAt, downAt uint64 // numbers of the first bytes
+	members      []member
+}
+
+// side is a side of a connection; turned, where it is the client that others joined.
+type side struct {
+	of     *gathered
+	turned bool
+}
+
+type member struct {
+	conversation int
+	turned       bool // the connection's server began this subflow
+}
+
+func newGathered(c Conversation, token uint32) *gathered {
+	return &gathered{Connection: Connection{Client: c.Client, Server: c.Server, Token: token}}
+}
+
+// settle puts what each subflow carried in its place.
+func (g *gathered) settle(all []Conversation) Connection {
+	if !g.Placed {
+		g.upAt, g.downAt = g.lowest(all)
+	}
+	var numbers []uint32
+	for _, m := range g.members {
+		c := all[m.conversation]
+		number := slices.Index(numbers, c.Subflow.number)
+		if number < 0 {
+			number = len(numbers)
+			numbers = append(numbers, c.Subflow.number)
+		}
+		up, down := c.Subflow.up, c.Subflow.down
+		if m.turned {
+			up, down, c.Up, c.Down = down, up, c.Down, c.Up
+		}
+		g.Subflows = append(g.Subflows, Part{Conversation: m.conversation, Number: number, Up: place(up, c.Up, g.upAt), Down: place(down, c.Down, g.downAt)})
+	}
+	return g.Connection
+}
+
+// lowest gives the lowest numbers that were seen, for where the first are not known. They are a guess where numbers of 32
+// bits wrap around.
+func (g *gathered) lowest(all []Conversation) (up, down uint64) {
+	of := func(list []mapping, least *uint64, known *bool) {
+		for _, m := range list {
+			if at := m.from(*least); !*known || int64(at-*least) < 0 {
+				*least, *known = at, true
+			}
+		}
+	}
+	var upKnown, downKnown bool
+	for _, m := range g.members {
+		of(all[m.conversation].Subflow.up, &up, &upKnown)
+		of(all[m.conversation].Subflow.down, &down, &downKnown)
+	}
+	return up, down
+}
+
+// from is the number of a mapping's first byte, of 64 bits: with fewer, the nearest to another number.
+func (m mapping) from(near uint64) uint64 {
+	if m.wide {
+		return m.sequence
+	}
+	return near + uint64(int64(int32(uint32(m.sequence)-uint32(near))))
+}
+
+// place puts a subflow's bytes in their places in the connection, whose first byte has the number first.
+func place(list []mapping, bytes []byte, first uint64) (pieces []Piece) {
+	near := first
+	for _, m := range list {
+		near = m.from(near)
+		start, end := uint64(m.start), uint64(m.start)+uint64(m.length)
+		if m.length == 0 {
+			end = uint64(len(bytes))
+		}
+		end = min(end, uint64(len(bytes)))
+		if offset := near - first; start < end && offset < maxOffset {
+			pieces = append(pieces, Piece{Offset: offset, Bytes: bytes[start:end]})
+		}
+	}
+	return pieces
+}
+
+// Runs joins pieces that overlap or follow on one another, in the order of their places. Where two differ, the one with the
+// lower offset counts.
+func Runs(pieces []Piece) (runs []Piece) {
+	pieces = slices.Clone(pieces)
+	slices.SortStableFunc(pieces, func(a, b Piece) int { return cmp.Compare(a.Offset, b.Offset) })
+	for _, p := range pieces {
+		if n := len(runs); n > 0 {
+			last := &runs[n-1]
+			if end := last.Offset + uint64(len(last.Bytes)); p.Offset <= end {
+				last.Bytes = append(last.Bytes, p.Bytes[min(end-p.Offset, uint64(len(p.Bytes))):]...)
+				continue
+			}
+		}
+		runs = append(runs, Piece{p.Offset, slices.Clone(p.Bytes)})
+	}
+	return runs
+}

@@ -1,0 +1,164 @@
+package reconstruct
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+
+	"heddle/observe"
+	"heddle/observe/decrypt"
+)
+
+// planeProtocol is what Heddle's own streams over MPTCP speak inside TLS (ALPN, which a client says in the clear).
+const planeProtocol = "heddle-stripe-mptcp/1"
+
+// Multipath finds the MPTCP connections of which an observer saw subflows, each as a session whose legs are the subflows.
+// What the subflows say of numbers puts their bytes in place (RFC 8684, section 3.3). Others are conversations that were
+// seen elsewhere: where TLS lies in a connection its records can only be opened in order, so what is in between must be
+// there; of others nothing gets into a session.
+func Multipath(seen, others []observe.Conversation, keys decrypt.Keys) (found []Session, notes []string) {
+	for _, c := range observe.Connections(slices.Concat(seen, others)) {
+		m := multipath{Connection: c}
+		for _, part := range c.Subflows {
+			m.of = max(m.of, part.Number+1)
+			m.allUp, m.allDown = append(m.allUp, part.Up...), append(m.allDown, part.Down...)
+			if part.Conversation >= len(seen) {
+				continue
+			}
+			m.up, m.down = append(m.up, part.Up...), append(m.down, part.Down...)
+			if !slices.Contains(m.legs, part.Number) {
+				m.legs = append(m.legs, part.Number)
+			}
+		}
+		if len(m.legs) == 0 {
+			continue
+		}
+		s, err := m.session(keys)
+		if s != nil {
+			found = append(found, *s)
+		}
+		if err != nil {
+			notes = append(notes, fmt.Sprintf("MPTCP, %v to %v: %v", c.Client, c.Server, err))
+		}
+	}
+	return found, notes
+}
+
+// multipath is one connection: what all its subflows carried, and what those did that one observer saw.
+type multipath struct {
+	observe.Connection
+	legs           []int
+	of             int
+	up, down       []observe.Piece
+	allUp, allDown []observe.Piece
+}
+
+var (
+	errNoFirst = errors.New("its first subflow is in no capture, and only that says where the stream begins")
+	errGap     = errors.New("what no capture has ends what can be opened")
+)
+
+func (m *multipath) session(keys decrypt.Keys) (*Session, error) {
+	if !m.Placed {
+		return nil, errNoFirst
+	}
+	s := &Session{ID: fmt.Sprintf("%08x", m.Token), Schedule: "mptcp", Shares: "none", Legs: m.legs, Of: m.of}
+	slices.Sort(s.Legs)
+	up, upWhole := beginning(m.allUp)
+	down, downWhole := beginning(m.allDown)
+	if !bytes.HasPrefix(up, []byte{22, 3}) { // as TLS begins (RFC 8446, section 5.1), be there more of it or not
+		s.Up, s.Down = plain(m.allUp, m.up), plain(m.allDown, m.down)
+		return s, nil
+	}
+	client, server, err := decrypt.Records(up, down, keys)
+	if errors.Is(err, decrypt.ErrNoKeys) || errors.Is(err, decrypt.ErrNoTLS) {
+		return nil, err
+	}
+	if err == nil && !(upWhole && downWhole) {
+		err = errGap
+	}
+	if bytes.Contains(up[:min(len(up), 2048)], []byte(planeProtocol)) {
+		client, s.Service = skipHello(client)
+		server = skip(server, 1) // that the connection is let in
+	}
+	s.Up, s.Down = inside(client, m.up), inside(server, m.down)
+	return s, err
+}
+
+// beginning gives the stream as far as there is no gap, and whether that is all.
+func beginning(pieces []observe.Piece) (stream []byte, whole bool) {
+	runs := observe.Runs(pieces)
+	if len(runs) == 0 || runs[0].Offset != 0 {
+		return nil, len(runs) == 0
+	}
+	return runs[0].Bytes, len(runs) == 1
+}
+
+// plain is a direction of what is said in the clear.
+func plain(all, seen []observe.Piece) (d Direction) {
+	for _, run := range observe.Runs(all) {
+		d.Length = run.Offset + uint64(len(run.Bytes))
+	}
+	for _, run := range observe.Runs(seen) {
+		d.add(run.Offset, run.Bytes)
+	}
+	return d
+}
+
+// longest bounds a piece, in bytes.
+const longest = 1 << 20
+
+func (d *Direction) add(offset uint64, b []byte) {
+	for part := range slices.Chunk(b, longest) {
+		d.Pieces = append(d.Pieces, Piece{offset, uint32(len(part)), part})
+		offset += uint64(len(part))
+	}
+}
+
+// inside is a direction of what records carried: of each, the part whose encrypted bytes were seen.
+func inside(records []decrypt.Record, seen []observe.Piece) (d Direction) {
+	runs := observe.Runs(seen)
+	for _, r := range records {
+		at, end := uint64(r.At), uint64(r.At+len(r.Text))
+		for len(runs) > 0 && runs[0].Offset+uint64(len(runs[0].Bytes)) <= at {
+			runs = runs[1:]
+		}
+		for _, run := range runs {
+			if run.Offset >= end {
+				break
+			}
+			from, to := max(at, run.Offset), min(end, run.Offset+uint64(len(run.Bytes)))
+			d.add(d.Length+from-at, r.Text[from-at:to-at])
+		}
+		d.Length += end - at
+	}
+	return d
+}
+
+// skip leaves out the first bytes of what records carried.
+func skip(records []decrypt.Record, n int) (left []decrypt.Record) {
+	for _, r := range records {
+		k := min(n, len(r.Text))
+		n -= k
+		left = append(left, decrypt.Record{At: r.At + k, Text: r.Text[k:]})
+	}
+	return left
+}
+
+// skipHello takes off how the one who dialled introduces itself: number of paths, how many are required, flags, and the
+// length of the service's name, a byte each; and the name.
+func skipHello(records []decrypt.Record) (left []decrypt.Record, service string) {
+	const head = 4
+	var begin []byte
+	for _, r := range records {
+		if begin = append(begin, r.Text...); len(begin) >= head+255 {
+			break
+		}
+	}
+	if len(begin) < head || len(begin) < head+int(begin[3]) {
+		return nil, ""
+	}
+	length := head + int(begin[3])
+	return skip(records, length), string(begin[head:length])
+}
