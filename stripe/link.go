@@ -2,6 +2,7 @@ package stripe
 
 import (
 	"crypto/tls"
+	"io"
 	"net"
 	"sync"
 	"syscall"
@@ -10,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"heddle/internal/segment"
+	"heddle/path/records"
 )
 
 const (
@@ -28,8 +30,7 @@ type link struct {
 	raw    net.Conn
 	tcp    syscall.RawConn // nil where none is to be found
 	unsent int
-	batch  *batch
-	tls    *tls.Conn
+	tls    *records.Conn
 	reader *segment.Reader
 	small  []byte // frames that share a record
 	close  sync.Once
@@ -37,97 +38,50 @@ type link struct {
 
 // newLink wraps a connection; the caller then makes the handshake.
 func newLink(raw net.Conn, config *tls.Config, client bool) *link {
-	k := &link{raw: raw, tcp: tcpUnder(raw), batch: &batch{Conn: raw}, small: make([]byte, 0, recordSize)}
+	k := &link{raw: raw, tcp: tcpUnder(raw), small: make([]byte, 0, recordSize)}
 	if client {
-		k.tls = tls.Client(k.batch, config)
+		k.tls = records.Client(raw, config)
 	} else {
-		k.tls = tls.Server(k.batch, config)
+		k.tls = records.Server(raw, config)
 	}
 	k.limitUnsent(firstUnsent)
-	k.reader = segment.NewReader(k.tls)
+	k.reader = segment.NewReader(k.tls.Conn)
 	return k
 }
 
 // write sends control frames and then data frames in as few records and system calls as it can.
 func (k *link) write(control []byte, frames []frame) error {
-	k.batch.hold()
 	k.small = append(k.small[:0], control...)
-	var err error
-	for i := range frames {
-		b := frames[i].buf
-		if len(b)+len(k.small) > recordSize {
-			if err = k.writeSmall(); err != nil {
-				break
+	return k.tls.Together(func(to io.Writer) error {
+		for i := range frames {
+			b := frames[i].buf
+			large := len(b) >= recordSize/2
+			if large || len(b)+len(k.small) > recordSize {
+				if err := k.writeSmall(to); err != nil {
+					return err
+				}
+			}
+			if !large {
+				k.small = append(k.small, b...)
+			} else if _, err := to.Write(b); err != nil {
+				return err
 			}
 		}
-		if len(b) < recordSize/2 {
-			k.small = append(k.small, b...)
-			continue
-		}
-		if err = k.writeSmall(); err != nil {
-			break
-		}
-		if _, err = k.tls.Write(b); err != nil {
-			break
-		}
-	}
-	if err == nil {
-		err = k.writeSmall()
-	}
-	if flushErr := k.batch.flush(); err == nil {
-		err = flushErr
-	}
-	return err
+		return k.writeSmall(to)
+	})
 }
 
-func (k *link) writeSmall() error {
+func (k *link) writeSmall(to io.Writer) error {
 	if len(k.small) == 0 {
 		return nil
 	}
-	_, err := k.tls.Write(k.small)
+	_, err := to.Write(k.small)
 	k.small = k.small[:0]
 	return err
 }
 
 // shut ends the connection at once.
 func (k *link) shut() { k.close.Do(func() { k.raw.Close() }) }
-
-// batch gathers the records that TLS writes while it is held, and sends them together.
-type batch struct {
-	net.Conn
-	mu   sync.Mutex
-	held bool
-	buf  []byte
-}
-
-func (b *batch) hold() {
-	b.mu.Lock()
-	b.held = true
-	b.mu.Unlock()
-}
-
-func (b *batch) flush() error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.held = false
-	if len(b.buf) == 0 {
-		return nil
-	}
-	_, err := b.Conn.Write(b.buf)
-	b.buf = b.buf[:0]
-	return err
-}
-
-// Write sends p, or keeps a copy while the batch is held.
-func (b *batch) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.held {
-		b.buf = append(b.buf, p...)
-		return len(p), nil
-	}
-	return b.Conn.Write(p)
-}
 
 // tcpUnder finds the TCP connection under raw, which may be wrapped.
 func tcpUnder(raw net.Conn) syscall.RawConn {

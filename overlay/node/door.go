@@ -11,7 +11,7 @@ import (
 
 	"heddle/path"
 	"heddle/path/limit"
-	pathnode "heddle/path/node"
+	"heddle/path/records"
 )
 
 // door is a listener that lets in so many strangers at a time, and speaks TLS with them.
@@ -48,7 +48,7 @@ func (d *door) Accept() (net.Conn, error) {
 			c.Close()
 			continue
 		}
-		return &visitor{Stream: pathnode.ServerStream(c, d.tls), crowd: d.crowd, from: from}, nil
+		return &visitor{Conn: records.Server(c, d.tls), crowd: d.crowd, from: from}, nil
 	}
 }
 
@@ -56,7 +56,7 @@ func (d *door) Accept() (net.Conn, error) {
 // read, and so of the time that a request may take. It is no [tls.Conn], for which package net/http would want a protocol
 // that it knows.
 type visitor struct {
-	*pathnode.Stream
+	*records.Conn
 	crowd *limit.Crowd[netip.Addr]
 	from  netip.Addr
 	once  sync.Once
@@ -67,7 +67,7 @@ func (v *visitor) known() { v.once.Do(func() { v.crowd.Leave(limit.Source(v.from
 
 func (v *visitor) Close() error {
 	v.known()
-	return v.Stream.Close()
+	return v.Conn.Close()
 }
 
 type visitorKey struct{}

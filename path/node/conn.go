@@ -7,6 +7,8 @@ import (
 	"io"
 	"net"
 	"sync"
+
+	"heddle/path/records"
 )
 
 // longestAnswer bounds, in bytes, what a node may say before the stream begins.
@@ -14,7 +16,7 @@ const longestAnswer = 16 << 10
 
 // conn is a stream through a node. Its first bytes may leave before the node has answered.
 type conn struct {
-	*Stream
+	*records.Conn
 	reach *reach
 	to    string
 
@@ -26,9 +28,9 @@ type conn struct {
 
 var _ net.Conn = (*conn)(nil)
 
-func newConn(secure *Stream, r *reach, to string) *conn {
+func newConn(secure *records.Conn, r *reach, to string) *conn {
 	limit := &io.LimitedReader{R: secure, N: longestAnswer}
-	return &conn{Stream: secure, reach: r, to: to, limit: limit, in: bufio.NewReader(limit)}
+	return &conn{Conn: secure, reach: r, to: to, limit: limit, in: bufio.NewReader(limit)}
 }
 
 // answered reads the node's answer, where nobody did.
@@ -36,7 +38,7 @@ func (c *conn) answered() error {
 	c.once.Do(func() {
 		if err := readAnswer(c.in); err != nil {
 			c.answer = c.reach.explain(err, c.to)
-			c.Stream.Close()
+			c.Conn.Close()
 		}
 	})
 	return c.answer
@@ -53,12 +55,12 @@ func (c *conn) Read(p []byte) (int, error) {
 		}
 		c.in = nil
 	}
-	return c.Stream.Read(p)
+	return c.Conn.Read(p)
 }
 
 // Write sends to the destination, or to the node, which keeps it until it has connected.
 func (c *conn) Write(p []byte) (int, error) {
-	n, err := c.Stream.Write(p)
+	n, err := c.Conn.Write(p)
 	if timeout, ok := errors.AsType[net.Error](err); err == nil || ok && timeout.Timeout() {
 		return n, err
 	}

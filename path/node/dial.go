@@ -18,6 +18,7 @@ import (
 
 	"heddle/path"
 	"heddle/path/identity"
+	"heddle/path/records"
 )
 
 // dialPatience is how long a connection to a destination may take at most: the node must make it first.
@@ -51,7 +52,7 @@ func (r *reach) dial(ctx context.Context, to string) (net.Conn, error) {
 }
 
 // connect makes a connection to the first address of the node that answers and proves the key.
-func (r *reach) connect(ctx context.Context) (*Stream, error) {
+func (r *reach) connect(ctx context.Context) (*records.Conn, error) {
 	at, failed := r.addresses(ctx)
 	for i, a := range at {
 		secure, err := r.connectTo(ctx, a, len(at)-i)
@@ -87,7 +88,7 @@ func (r *reach) addresses(ctx context.Context) (at []netip.AddrPort, failed erro
 }
 
 // connectTo gives one of left addresses its part of the time.
-func (r *reach) connectTo(ctx context.Context, at netip.AddrPort, left int) (*Stream, error) {
+func (r *reach) connectTo(ctx context.Context, at netip.AddrPort, left int) (*records.Conn, error) {
 	if until, ok := ctx.Deadline(); ok && left > 1 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, time.Until(until)/time.Duration(left))
@@ -100,7 +101,7 @@ func (r *reach) connectTo(ctx context.Context, at netip.AddrPort, left int) (*St
 	if tcp, ok := plain.(*net.TCPConn); ok { // so that a node which vanishes without a word is noticed
 		tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3})
 	}
-	secure := ClientStream(plain, r.tls)
+	secure := records.Client(plain, r.tls)
 	if err := secure.HandshakeContext(ctx); err != nil {
 		plain.Close()
 		return nil, err

@@ -1,4 +1,4 @@
-package node
+package records
 
 import (
 	"bytes"
@@ -14,8 +14,8 @@ import (
 	"heddle/path/identity"
 )
 
-// streams gives two ends of TLS over loopback, made by begin.
-func streams[C net.Conn](t testing.TB, client, server func(net.Conn, *tls.Config) C) (C, C) {
+// pair gives two ends of TLS over loopback, made by begin.
+func pair[C net.Conn](t testing.TB, client, server func(net.Conn, *tls.Config) C) (C, C) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -61,11 +61,11 @@ func (c crumbs) Read(p []byte) (int, error) {
 	return c.Conn.Read(p[:min(len(p), 1+c.random.IntN(40000))])
 }
 
-func TestStreamIsWhole(t *testing.T) {
+func TestConnIsWhole(t *testing.T) {
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 0))
-	a, b := streams(t, ClientStream, func(c net.Conn, config *tls.Config) *Stream {
-		return ServerStream(crumbs{c, rand.New(rand.NewPCG(seed, 1))}, config)
+	a, b := pair(t, Client, func(c net.Conn, config *tls.Config) *Conn {
+		return Server(crumbs{c, rand.New(rand.NewPCG(seed, 1))}, config)
 	})
 	want := make([]byte, 3<<20)
 	for i := range want {
@@ -100,7 +100,7 @@ func TestStreamIsWhole(t *testing.T) {
 
 // One read gives many records, where they are there.
 func TestReadGivesManyRecords(t *testing.T) {
-	a, b := streams(t, ClientStream, ServerStream)
+	a, b := pair(t, Client, Server)
 	go a.Write(make([]byte, 128<<10))
 	buffer := make([]byte, 128<<10)
 	most, all := 0, 0
@@ -120,7 +120,7 @@ func TestReadGivesManyRecords(t *testing.T) {
 func TestCutIsNoEnd(t *testing.T) {
 	for _, bytes := range []int{0, 1, 100_000} {
 		for _, cut := range []bool{false, true} {
-			a, b := streams(t, ClientStream, ServerStream)
+			a, b := pair(t, Client, Server)
 			go func() {
 				a.Write(make([]byte, bytes))
 				if cut {
@@ -166,7 +166,7 @@ type readOnly struct {
 func (r readOnly) Read(p []byte) (int, error) { return r.from.Read(p) }
 
 func benchmark[C net.Conn](b *testing.B, client, server func(net.Conn, *tls.Config) C) {
-	from, to := streams(b, client, server)
+	from, to := pair(b, client, server)
 	const chunk = 128 << 10
 	b.SetBytes(chunk)
 	done := make(chan error)
@@ -204,5 +204,54 @@ func processorTime(b *testing.B) int64 {
 	return use.Utime.Nano() + use.Stime.Nano()
 }
 
-func BenchmarkStream(b *testing.B) { benchmark(b, ClientStream, ServerStream) }
-func BenchmarkTLS(b *testing.B)    { benchmark(b, tls.Client, tls.Server) }
+func BenchmarkRecords(b *testing.B) { benchmark(b, Client, Server) }
+func BenchmarkTLS(b *testing.B)     { benchmark(b, tls.Client, tls.Server) }
+
+func fresh(t testing.TB) identity.Identity {
+	t.Helper()
+	id, err := identity.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// calls counts what is written to a connection.
+type calls struct {
+	net.Conn
+	n *int
+}
+
+func (c calls) Write(p []byte) (int, error) {
+	*c.n++
+	return c.Conn.Write(p)
+}
+
+// Several writes leave together, and more than one buffer holds leaves by as many calls as it takes.
+func TestTogether(t *testing.T) {
+	n := 0
+	a, b := pair(t, func(c net.Conn, config *tls.Config) *Conn { return Client(calls{c, &n}, config) }, Server)
+	for _, c := range []struct{ writes, size, calls int }{{8, recordPlain, 1}, {100, 10, 1}, {25, recordPlain, 3}, {0, 0, 0}} {
+		read := make(chan error, 1)
+		go func() {
+			_, err := io.ReadFull(b, make([]byte, c.writes*c.size))
+			read <- err
+		}()
+		n = 0
+		err := a.Together(func(to io.Writer) error {
+			for range c.writes {
+				if _, err := to.Write(make([]byte, c.size)); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err = errors.Join(err, <-read); err != nil || n != c.calls {
+			t.Errorf("%d writes of %d bytes: %d system calls, and there should be %d; %v", c.writes, c.size, n, c.calls, err)
+		}
+	}
+	refused := errors.New("no")
+	if err := a.Together(func(io.Writer) error { return refused }); err != refused {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,6 +1,12 @@
-package node
+// Package records is TLS that moves many records by one system call. In crypto/tls each record is a call of its own, and
+// an end looks like a connection that was cut off.
+//
+// Use it for streams of many bytes; for a request and its answer crypto/tls does as well. The kernel cannot splice what
+// TLS in this program encrypts, so these calls are what there is to save.
+package records
 
 import (
+	"cmp"
 	"crypto/tls"
 	"encoding/binary"
 	"errors"
@@ -11,76 +17,81 @@ import (
 )
 
 const (
-	recordHeader = 5               // bytes before each TLS record
-	wireIn       = 64 << 10        // bytes that one system call may bring
-	wireOut      = 128<<10 + 8<<10 // bytes that one system call may take: a write of 128 KiB as records
-	recordPlain  = 16 << 10        // bytes inside a record
-	batchLeast   = recordPlain + 1 // bytes from which on a write makes several records
-	batchMost    = 8 * recordPlain // bytes whose records fit wireOut
+	recordHeader = 5                // bytes before each TLS record
+	wireIn       = 128 << 10        // bytes that one system call may bring
+	wireOut      = 160<<10 + 8<<10  // bytes that one system call may take: a write of 160 KiB as records
+	recordPlain  = 16 << 10         // bytes inside a record
+	batchLeast   = recordPlain + 1  // bytes from which on a write makes several records
+	batchMost    = 10 * recordPlain // bytes whose records fit wireOut
 )
 
-// Stream is TLS that moves many records by one system call, and tells an end from a connection that was cut off. In
-// crypto/tls both are io.EOF, and each record is a call of its own. The kernel cannot splice what TLS in this program
-// encrypts, so these calls are what there is to save.
-type Stream struct {
+// Conn is TLS that moves many records by one system call, and tells an end from a connection that was cut off.
+type Conn struct {
 	*tls.Conn
 	wire    *wire
 	batches sync.Mutex
 }
 
-// ClientStream begins TLS as the client.
-func ClientStream(c net.Conn, config *tls.Config) *Stream {
+// Client begins TLS as the client.
+func Client(c net.Conn, config *tls.Config) *Conn {
 	w := &wire{Conn: c}
-	return &Stream{Conn: tls.Client(w, config), wire: w}
+	return &Conn{Conn: tls.Client(w, config), wire: w}
 }
 
-// ServerStream begins TLS as the server.
-func ServerStream(c net.Conn, config *tls.Config) *Stream {
+// Server begins TLS as the server.
+func Server(c net.Conn, config *tls.Config) *Conn {
 	w := &wire{Conn: c}
-	return &Stream{Conn: tls.Server(w, config), wire: w}
+	return &Conn{Conn: tls.Server(w, config), wire: w}
 }
 
 // NetConn is the connection below TLS.
-func (s *Stream) NetConn() net.Conn { return s.wire.Conn }
+func (c *Conn) NetConn() net.Conn { return c.wire.Conn }
 
 // Read gives what is there, of as many records as fit. Where the other side did not say that it ends, the end is
 // io.ErrUnexpectedEOF.
-func (s *Stream) Read(p []byte) (int, error) {
-	n, err := s.Conn.Read(p)
-	for err == nil && n > 0 && len(p)-n >= recordPlain && s.wire.ready() {
+func (c *Conn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	for err == nil && n > 0 && len(p)-n >= recordPlain && c.wire.ready() {
 		var more int
-		more, err = s.Conn.Read(p[n:])
+		more, err = c.Conn.Read(p[n:])
 		n += more
 	}
-	if errors.Is(err, io.EOF) && s.wire.cut.Load() {
+	if errors.Is(err, io.EOF) && c.wire.cut.Load() {
 		err = io.ErrUnexpectedEOF
 	}
 	return n, err
 }
 
 // Write sends a large p as records that leave together.
-func (s *Stream) Write(p []byte) (int, error) {
+func (c *Conn) Write(p []byte) (int, error) {
 	if len(p) < batchLeast {
-		return s.Conn.Write(p)
+		return c.Conn.Write(p)
 	}
-	if err := s.Handshake(); err != nil { // held back, it would wait for itself
+	if err := c.Handshake(); err != nil { // held back, it would wait for itself
 		return 0, err
 	}
-	s.batches.Lock()
-	defer s.batches.Unlock()
+	c.batches.Lock()
+	defer c.batches.Unlock()
 	sent := 0
 	for sent < len(p) {
-		s.wire.hold()
-		n, err := s.Conn.Write(p[sent:min(len(p), sent+batchMost)])
-		if flushErr := s.wire.flush(); err == nil {
-			err = flushErr
-		}
-		if err != nil {
+		n := min(len(p)-sent, batchMost)
+		c.wire.hold()
+		_, err := c.Conn.Write(p[sent : sent+n])
+		if err = cmp.Or(err, c.wire.flush()); err != nil {
 			return sent, err
 		}
 		sent += n
 	}
 	return sent, nil
+}
+
+// Together has what write gives to its argument leave by as few system calls as fit. The handshake must be over.
+func (c *Conn) Together(write func(io.Writer) error) error {
+	c.batches.Lock()
+	defer c.batches.Unlock()
+	c.wire.hold()
+	err := write(c.Conn)
+	return cmp.Or(err, c.wire.flush())
 }
 
 // wire is the connection below TLS.
@@ -171,12 +182,14 @@ func (w *wire) Write(p []byte) (int, error) {
 	if w.failed != nil {
 		return 0, w.failed
 	}
-	if w.holding && len(w.out)+len(p) <= cap(w.out) {
+	if len(w.out)+len(p) > cap(w.out) {
+		if err := w.drain(); err != nil {
+			return 0, err
+		}
+	}
+	if w.holding && len(p) <= cap(w.out) {
 		w.out = append(w.out, p...)
 		return len(p), nil
-	}
-	if err := w.drain(); err != nil {
-		return 0, err
 	}
 	return w.Conn.Write(p)
 }
