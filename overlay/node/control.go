@@ -15,7 +15,6 @@ import (
 // status answers a grantor with all, and a holder with the grant that was shown.
 func (n *Node) status(w http.ResponseWriter, r *http.Request, holder identity.Key) {
 	if holder == n.key || slices.Contains(n.o.Grantors, holder) {
-		visitorOf(r).known()
 		n.answer(w, n.Status())
 		return
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -160,6 +161,43 @@ func TestLeasesEnd(t *testing.T) {
 	s.done <- <-s.done
 	if rules.count() != 0 {
 		t.Error("a lease outlives the node")
+	}
+}
+
+// A lease that nothing passed by is still its holder's when the node tidies up its accounts, and still counts.
+func TestQuietLeasesAreKept(t *testing.T) {
+	rules := &table{rules: map[string]NATRule{}}
+	var ahead atomic.Int64
+	s := start(t, func(o *Options) {
+		o.Modes, o.NAT = []string{pathnode.ModeNAT}, rules
+		o.now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+	})
+	grant := s.grant(t, forNAT)
+	c := s.client(t, s.holder, grant)
+	l, err := c.Lease(t.Context(), pathnode.NATRequest{To: mustAddrPort("192.0.2.1:443"), TTL: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ahead.Store(int64(2 * unusedFor))
+	if err := s.ledger.keep(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Renew(t.Context(), l, time.Minute); err != nil {
+		t.Errorf("renewed after two quiet minutes: %v", err)
+	}
+	// Many at once get no more than one after the other.
+	var made atomic.Int32
+	var asking sync.WaitGroup
+	for range 2 * maxLeasesByGrant {
+		asking.Go(func() {
+			if _, err := s.client(t, s.holder, grant).Lease(t.Context(), pathnode.NATRequest{To: mustAddrPort("192.0.2.1:443"), TTL: 10}); err == nil {
+				made.Add(1)
+			}
+		})
+	}
+	asking.Wait()
+	if n := rules.count(); n > maxLeasesByGrant || n != int(made.Load())+1 {
+		t.Errorf("%d rules, of which %d were made at once, and %d may be", n, made.Load(), maxLeasesByGrant)
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 	"heddle/path/records"
 )
 
-// door is a listener that lets in so many strangers at a time, and speaks TLS with them.
+// door is a listener that lets in so many at a time who carry no stream, and speaks TLS with them.
 type door struct {
 	net.Listener
 	tls   *tls.Config
@@ -36,7 +36,7 @@ func listen(at netip.AddrPort, config *tls.Config, crowd *limit.Crowd[netip.Addr
 	return &door{Listener: l, tls: config, crowd: crowd}, nil
 }
 
-// Accept turns away who has too many connections that showed no grant.
+// Accept turns away who has too many connections that carry no stream.
 func (d *door) Accept() (net.Conn, error) {
 	for {
 		c, err := d.Listener.Accept()
@@ -52,7 +52,8 @@ func (d *door) Accept() (net.Conn, error) {
 	}
 }
 
-// visitor is a connection that counts as a stranger's until it is known or closed. Its TLS handshake is part of its first
+// visitor is a connection that takes a place at the door until it carries a stream, of which each holder has so many, or is
+// closed. Its TLS handshake is part of its first
 // read, and so of the time that a request may take. It is no [tls.Conn], for which package net/http would want a protocol
 // that it knows.
 type visitor struct {
@@ -62,11 +63,11 @@ type visitor struct {
 	once  sync.Once
 }
 
-// known says that a valid grant was shown.
-func (v *visitor) known() { v.once.Do(func() { v.crowd.Leave(limit.Source(v.from)) }) }
+// carries gives the place back.
+func (v *visitor) carries() { v.once.Do(func() { v.crowd.Leave(limit.Source(v.from)) }) }
 
 func (v *visitor) Close() error {
-	v.known()
+	v.carries()
 	return v.Conn.Close()
 }
 

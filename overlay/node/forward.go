@@ -65,7 +65,12 @@ func (n *Node) connect(w http.ResponseWriter, r *http.Request, holder identity.K
 	n.streams.Add(1)
 	defer n.streams.Done()
 	defer n.flows.Leave(holder)
-	u := a.begin(n.ctx, n.o.now())
+	visitorOf(r).carries()
+	u, why := n.begin(a)
+	if why != nil {
+		n.refuse(w, r, why)
+		return
+	}
 	defer u.end(context.Canceled)
 	target, why := n.dial(r.Context(), a.grant, r.Host)
 	if why != nil {
@@ -86,6 +91,16 @@ func (n *Node) connect(w http.ResponseWriter, r *http.Request, holder identity.K
 	first, _ := in.Reader.Peek(in.Reader.Buffered())
 	err = n.relay(u, client, first, target)
 	n.log.Debug("stream ended", "grant", a.grant.ID, "why", err)
+}
+
+// begin opens a use of a grant, unless that was revoked since it was checked: what is revoked later finds the use.
+func (n *Node) begin(a *account) (*use, *pathnode.Refusal) {
+	u := a.begin(n.ctx, n.o.now())
+	if n.revoked.holds(a.grant) {
+		u.end(context.Canceled)
+		return nil, &pathnode.Refusal{Reason: pathnode.ReasonRevoked}
+	}
+	return u, nil
 }
 
 func (n *Node) note(what string, a *account, from, to string) {

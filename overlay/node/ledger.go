@@ -24,8 +24,10 @@ const maxAccounts = 1 << 16
 
 // account is what one grant has used here, and what goes on by it.
 type account struct {
-	grant pathnode.Grant
-	used  atomic.Int64 // bytes, both ways
+	grant  pathnode.Grant
+	used   atomic.Int64 // bytes, both ways
+	leases atomic.Int32 // rules in the kernel, and those that are being made
+	shown  time.Time    // when the grant was shown last; under the ledger's mutex
 
 	mu   sync.Mutex
 	open map[*use]struct{}
@@ -76,15 +78,15 @@ func (a *account) begin(ctx context.Context, now time.Time) *use {
 	ctx, stop := context.WithTimeoutCause(ctx, a.grant.Until.Sub(now), ended)
 	u := &use{account: a}
 	u.ctx, u.end = context.WithCancelCause(ctx)
-	context.AfterFunc(u.ctx, func() {
+	a.mu.Lock()
+	a.open[u] = struct{}{}
+	a.mu.Unlock()
+	context.AfterFunc(u.ctx, func() { // at once, where it has ended already
 		stop()
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		delete(a.open, u)
 	})
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.open[u] = struct{}{}
 	return u
 }
 
@@ -162,6 +164,7 @@ func (l *ledger) account(s pathnode.Signed) *account {
 	defer l.mu.Unlock()
 	key := digestOf(s)
 	if a := l.accounts[key]; a != nil {
+		a.shown = l.now()
 		return a
 	}
 	if len(l.accounts) >= maxAccounts {
@@ -169,18 +172,21 @@ func (l *ledger) account(s pathnode.Signed) *account {
 			return nil
 		}
 	}
-	a := &account{grant: s.Grant, open: map[*use]struct{}{}}
+	a := &account{grant: s.Grant, open: map[*use]struct{}{}, shown: l.now()}
 	a.used.Store(l.restored[key].Used)
 	delete(l.restored, key)
 	l.accounts[key] = a
 	return a
 }
 
+// unusedFor is how long an account is kept that nothing goes on by: who has just shown its grant may be about to begin.
+const unusedFor = time.Minute
+
 // sweep forgets what ended. l.mu is held.
 func (l *ledger) sweep() {
 	now := l.now()
 	for key, a := range l.accounts {
-		if a.count() == 0 && (!now.Before(a.grant.Until) || a.used.Load() == 0) {
+		if a.count() == 0 && a.leases.Load() == 0 && now.Sub(a.shown) > unusedFor && (!now.Before(a.grant.Until) || a.used.Load() == 0) {
 			delete(l.accounts, key)
 		}
 	}

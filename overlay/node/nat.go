@@ -93,7 +93,8 @@ func (n *Node) lease(w http.ResponseWriter, r *http.Request, a *account) {
 		n.refuse(w, r, &pathnode.Refusal{Reason: pathnode.ReasonNoMode, Detail: "the node's kernel does not count bytes, and the grant limits them"})
 		return
 	}
-	if n.leases.count(a) >= maxLeasesByGrant {
+	defer a.leases.Add(-1) // of this request; what comes of it counts by itself
+	if a.leases.Add(1) > maxLeasesByGrant {
 		n.refuse(w, r, &pathnode.Refusal{Reason: pathnode.ReasonBusy})
 		return
 	}
@@ -155,31 +156,27 @@ func answerLease(l NATLease) pathnode.NATLease {
 func (l *leases) put(one NATLease, a *account) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.of[one.ID] = lease{account: a, until: one.Until, counted: l.of[one.ID].counted}
+	old, held := l.of[one.ID]
+	if held {
+		old.account.leases.Add(-1)
+	}
+	a.leases.Add(1)
+	l.of[one.ID] = lease{account: a, until: one.Until, counted: old.counted}
 }
 
 func (l *leases) drop(id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.of, id)
+	if one, held := l.of[id]; held {
+		one.account.leases.Add(-1)
+		delete(l.of, id)
+	}
 }
 
 func (l *leases) belongs(id string, a *account) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.of[id].account == a
-}
-
-func (l *leases) count(a *account) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	count := 0
-	for _, one := range l.of {
-		if one.account == a {
-			count++
-		}
-	}
-	return count
 }
 
 // charge has the account of a lease pay for what the kernel carried since it was asked last.

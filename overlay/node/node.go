@@ -36,7 +36,7 @@ const (
 
 // What strangers and holders can make the node keep.
 const (
-	maxStrangers     = 512 // connections that have shown no grant
+	maxStrangers     = 512 // connections that carry no stream
 	maxPerSource     = 32
 	maxAllFlows      = 2048
 	maxHeaderBytes   = 8 << 10

@@ -64,7 +64,6 @@ func (n *Node) serve(w http.ResponseWriter, r *http.Request) {
 func (n *Node) refuse(w http.ResponseWriter, r *http.Request, why *pathnode.Refusal) {
 	n.refused(r, why)
 	why.SetHeader(w.Header())
-	w.Header().Set("Date", n.o.now().UTC().Format(http.TimeFormat)) // by the clock that decided
 	w.Header().Set("Connection", "close")
 	w.WriteHeader(why.Status())
 }
@@ -77,7 +76,8 @@ const (
 
 // refused notes a refusal.
 func (n *Node) refused(r *http.Request, why *pathnode.Refusal) *pathnode.Refusal {
-	if n.counts.refuse(why.Reason, n.o.now()) {
+	why.At = n.o.now()
+	if n.counts.refuse(why.Reason, why.At) {
 		n.log.Info("refused", "why", string(why.Reason), "from", r.RemoteAddr)
 	}
 	return why
@@ -96,9 +96,6 @@ func (n *Node) admit(r *http.Request, holder identity.Key, mode string) (*accoun
 	n.failures.GiveBack(remote.Addr())
 	if why != nil {
 		return nil, why
-	}
-	if v := visitorOf(r); v != nil {
-		v.known()
 	}
 	return a, n.permit(a, mode)
 }

@@ -95,6 +95,33 @@ func TestDoorHasSoManyPlaces(t *testing.T) {
 	}
 }
 
+// A holder who asks and carries nothing takes a place at the door like everybody: grants are no way to fill the node.
+func TestAskingTakesAPlace(t *testing.T) {
+	s := start(t, nil)
+	grant := s.grant(t, nil)
+	var open []*tls.Conn
+	for range maxPerSource {
+		c := s.speak(t, s.holder)
+		io.WriteString(c, "GET "+pathnode.StatusURL+" HTTP/1.1\r\nHost: x\r\nHeddle-Grant: "+grant.String()+"\r\n\r\n")
+		if answer, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil || answer.StatusCode != http.StatusOK {
+			t.Fatalf("%v, %v", answer, err)
+		}
+		open = append(open, c)
+	}
+	c := s.knock(t)
+	c.SetReadDeadline(time.Now().Add(20 * time.Second))
+	if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("one more: %v", err)
+	}
+	open[0].Close()
+	for s.door.Count() == maxPerSource {
+		time.Sleep(time.Millisecond)
+	}
+	if _, err := s.through(t, t.Context(), grant, serve(t, echo)); err != nil {
+		t.Errorf("after one left: %v", err)
+	}
+}
+
 // Who shows wrong grants may do so a few times.
 func TestWrongGrantsAreSlowedDown(t *testing.T) {
 	s := start(t, nil)
@@ -279,5 +306,56 @@ func FuzzSplitTarget(f *testing.F) {
 		if host, port, ok := splitTarget(text); ok && (host == "" || port == 0) {
 			t.Errorf("%q is %q and %d", text, host, port)
 		}
+	})
+}
+
+// FuzzRequests: whatever a holder says once TLS is up, the node answers or closes, reaches nothing that the grant does not
+// lead to, and keeps nothing.
+func FuzzRequests(f *testing.F) {
+	for _, text := range []string{
+		"GET /v1/status HTTP/1.1\r\nHost: x\r\nHeddle-Grant: GRANT\r\n\r\n",
+		"CONNECT 127.0.0.1:9 HTTP/1.1\r\nHost: x\r\nHeddle-Grant: GRANT\r\n\r\nearly",
+		"POST /v1/survey HTTP/1.1\r\nHost: x\r\nHeddle-Grant: GRANT\r\nContent-Length: 20\r\n\r\n{\"to\":\"127.0.0.1:9\"}",
+		"POST /v1/nat HTTP/1.1\r\nHost: x\r\nHeddle-Grant: GRANT\r\nContent-Length: 28\r\n\r\n{\"to\":\"127.0.0.1:9\",\"ttl\":9}",
+		"POST /v1/nat/0 HTTP/1.1\r\nHost: x\r\nHeddle-Grant: GRANT\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+		"DELETE /v1/nat/%2e HTTP/1.1\r\nHost: x\r\nHeddle-Grant: GRANT\r\n\r\n",
+	} {
+		f.Add(text)
+	}
+	rules := &table{rules: map[string]NATRule{}}
+	s := start(f, func(o *Options) {
+		o.Modes, o.NAT, o.patience = pathnode.Modes(), rules, time.Second
+		o.Survey = func(_ context.Context, to netip.AddrPort) (any, error) { return to, nil }
+		o.lookup = func(context.Context, string, string) ([]netip.Addr, error) { return nil, errors.New("no DNS here") }
+	})
+	allowed := netip.MustParseAddrPort("127.0.0.1:9") // where nobody answers
+	grant := s.grant(f, func(g *pathnode.Grant) { g.Modes, g.To = pathnode.Modes(), []string{allowed.String()} })
+	config, err := s.holder.Client(s.Key(), pathnode.Protocol)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		raw, err := net.Dial("tcp", s.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer raw.Close()
+		c := tls.Client(raw, config)
+		text = strings.ReplaceAll(text, "GRANT", grant.String())
+		io.WriteString(c, text)
+		c.CloseWrite()
+		c.SetReadDeadline(time.Now().Add(20 * time.Second))
+		if _, err := io.Copy(io.Discard, c); errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatal("the node neither answers nor closes")
+		}
+		rules.mu.Lock()
+		defer rules.mu.Unlock()
+		for _, r := range rules.rules {
+			if r.To != allowed {
+				t.Errorf("a lease to %v", r.To)
+			}
+		}
+		clear(rules.rules)
+		s.failures.GiveBack(addrOf(s.listener.Addr()))
 	})
 }

@@ -39,7 +39,11 @@ func (n *Node) Admit(r *http.Request, host string, port uint16) (proxy.Admission
 	if !n.flows.Enter(holder) {
 		return none, n.refused(r, &pathnode.Refusal{Reason: pathnode.ReasonBusy})
 	}
-	u := a.begin(n.ctx, n.o.now())
+	u, why := n.begin(a)
+	if why != nil {
+		n.flows.Leave(holder)
+		return none, n.refused(r, why)
+	}
 	return proxy.Admission{
 		User: holder.String(),
 		Resolve: func(ctx context.Context) ([]netip.AddrPort, error) {

@@ -159,6 +159,25 @@ func TestDatagramsEndWithTheirGrant(t *testing.T) {
 	}
 }
 
+// A flow ends when its grant does, also one that lives on.
+func TestDatagramsEndInTime(t *testing.T) {
+	now := time.Now().Truncate(time.Second).Add(700 * time.Millisecond) // and stands, for busy machines
+	s := start(t, func(o *Options) { o.now = func() time.Time { return now } })
+	to, _ := udpEcho(t)
+	grant := s.grant(t, func(g *pathnode.Grant) { g.From, g.Until = now.Add(-time.Hour), now.Add(300*time.Millisecond) })
+	f, err := openFlow(t, t.Context(), s.way(t, grant, s.holder, nil), to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for err == nil {
+		_, err = ask(t, f, "x")
+		time.Sleep(time.Millisecond)
+	}
+	for s.flows.Count() > 0 {
+		time.Sleep(time.Millisecond)
+	}
+}
+
 // Two entries, one exit: the server sees one address, and the entries see the exit only.
 func TestOneExitByTwoEntries(t *testing.T) {
 	tokyo, paris, exit := start(t, nil), start(t, nil), start(t, nil)

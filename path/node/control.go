@@ -32,7 +32,7 @@ type Status struct {
 	Modes []string     `json:"modes"`
 	// Listen, Strangers, Flows, Up, Down and Refused are for grantors.
 	Listen    string            `json:"listen,omitempty"`
-	Strangers int               `json:"strangers,omitempty"` // connections that have shown no grant yet
+	Strangers int               `json:"strangers,omitempty"` // connections that carry no stream, with or without a grant
 	FlowsOpen int               `json:"flows_open,omitempty"`
 	Flows     uint64            `json:"flows,omitempty"`
 	Up        uint64            `json:"up,omitempty"` // bytes from holders to destinations

@@ -69,6 +69,8 @@ type Refusal struct {
 	Detail string
 	// Skew is how far the node's clock is ahead of this device's, where the refusal came from afar; 0 where it is unknown.
 	Skew time.Duration
+	// At is when the node refused, by the clock that decided; only at the node.
+	At time.Time
 }
 
 // Error says why.
@@ -132,6 +134,9 @@ func (r *Refusal) SetHeader(h http.Header) {
 		value += " " + r.Detail
 	}
 	h.Set(refusedHeader, value)
+	if !r.At.IsZero() {
+		h.Set("Date", r.At.UTC().Format(http.TimeFormat))
+	}
 }
 
 const longestDetail = 200
