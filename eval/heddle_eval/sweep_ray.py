@@ -9,6 +9,11 @@ from typing import Any
 from heddle_eval.errors import EvalError
 from heddle_eval.sweep_jobs import Job, attempt, traces_of
 
+HINT = (
+    "ray start --head starts one, whose clients' port is 10001; where it says that it wants a token, set "
+    "RAY_AUTH_MODE=token here"
+)
+
 
 class Cluster:
     """Does jobs as Ray tasks of one CPU each."""
@@ -28,7 +33,12 @@ class Cluster:
 
     def finished(self, running: Iterable[Any]) -> list[Any]:
         """Wait for one."""
-        return self.ray.wait(list(running), num_returns=1)[0]
+        try:
+            return self.ray.wait(list(running), num_returns=1)[0]
+        except ConnectionError as e:
+            raise EvalError(
+                "Ray", f"the cluster is gone: {e}", "what was done is kept; the same command goes on"
+            ) from e
 
     def answer(self, token: Any) -> dict[str, Any] | str:
         """Give its row, or why there is none."""
@@ -40,7 +50,11 @@ class Cluster:
 
 @contextmanager
 def cluster(on: str, count: int) -> Iterator[Cluster]:
-    """Join the cluster at ``ray://HOST:PORT``, or start one on this machine for ``ray``, of so many CPUs."""
+    """Join the cluster at ``ray://HOST:PORT``, or start one on this machine for ``ray``, of so many CPUs.
+
+    A head that finds a token in ``~/.ray`` answers only those who show it, and to an address Ray shows it only where
+    ``RAY_AUTH_MODE`` is ``token``. It is not set here: the token is a key to run programs, and for the user to give.
+    """
     try:
         import ray
     except ImportError as e:
@@ -51,8 +65,8 @@ def cluster(on: str, count: int) -> Iterator[Cluster]:
             ray.init(num_cpus=count or None, include_dashboard=False, **quiet)
         else:
             ray.init(address=on, **quiet)
-    except (ConnectionError, OSError, RuntimeError, ValueError) as e:
-        raise EvalError(on, f"there is no Ray cluster: {e}", "ray start --head starts one, on port 10001") from e
+    except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as e:
+        raise EvalError(on, f"there is no Ray cluster that answers: {e}", HINT) from e
     try:
         yield Cluster(ray, count or max(1, int(ray.cluster_resources().get("CPU", 1))))
     finally:
