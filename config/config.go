@@ -16,9 +16,11 @@ import (
 type Config struct {
 	// Paths are the keys before the first table: what each table has unless it says otherwise.
 	Paths
-	Ups    []Up    `toml:"up"`
-	Splits []Split `toml:"split"`
-	Tables []Rule  `toml:"rule"`
+	Ups    []Up          `toml:"up"`
+	Splits []Split       `toml:"split"`
+	Serves []StreamServe `toml:"serve"`
+	Dials  []StreamDial  `toml:"dial"`
+	Tables []Rule        `toml:"rule"`
 }
 
 // Paths say which ways out a session has and how it is split over them. The flags of `heddle up` and `heddle split` are

@@ -19,6 +19,7 @@ var update = flag.Bool("update", false, "write the golden files anew")
 
 // Each testdata/bad-*.toml has, beside it, all that `heddle check` says of it.
 func TestProblems(t *testing.T) {
+	t.Setenv("HEDDLE_HOME", t.TempDir()) // no board is kept there
 	files, err := filepath.Glob("testdata/*.toml")
 	if err != nil || len(files) == 0 {
 		t.Fatal("no files", err)
@@ -222,6 +223,7 @@ func TestWritableByOthersWarns(t *testing.T) {
 
 // The example that people start from holds, as it is and with each key that is commented out.
 func TestExample(t *testing.T) {
+	t.Setenv("HEDDLE_HOME", t.TempDir())
 	text, err := os.ReadFile("../dist/heddle.toml")
 	if err != nil {
 		t.Fatal(err)
@@ -234,8 +236,8 @@ func TestExample(t *testing.T) {
 			t.Errorf("%s\n%s", p, p.Excerpt())
 		}
 		// What it shows as a default is one, so that uncommenting a key changes nothing; the rest are examples.
-		if len(c.Ups) != 1 || len(c.Splits) != 1 {
-			t.Fatalf("%d tunnels, %d relays", len(c.Ups), len(c.Splits))
+		if len(c.Ups) != 1 || len(c.Splits) != 1 || len(c.Serves) != 1 || len(c.Dials) != 1 {
+			t.Fatalf("%d tunnels, %d relays, %d served, %d dialled", len(c.Ups), len(c.Splits), len(c.Serves), len(c.Dials))
 		}
 		up, split := c.Ups[0], c.Splits[0]
 		paths := c.Paths
@@ -243,6 +245,16 @@ func TestExample(t *testing.T) {
 		paths.Path, paths.HandshakeVia, paths.Rules, paths.Secret, paths.Identity = nil, "", nil, nil, ""
 		up.Name, up.File, up.Socks, up.Paths = "", "", "", Paths{}
 		split.Name, split.Listen, split.To, split.Paths = "", "", "", Paths{}
+		serve, dial := c.Serves[0], c.Dials[0]
+		serve.Socks, serve.Allow, serve.To, serve.Identity, serve.Keylog, serve.Board, serve.Address, serve.AllowTo, serve.DenyTo = false, nil, "", "", "", "", nil, nil, nil
+		if want := DefaultStreamServe(); !reflect.DeepEqual(serve, want) {
+			t.Errorf("serve %+v, defaults %+v", serve, want)
+		}
+		dial.Name, dial.Listen, dial.Socks, dial.To, dial.Key, dial.Identity, dial.Keylog, dial.Board = "", "", "", "", "", "", "", ""
+		dial.Via, dial.Path, dial.Secret = nil, nil, nil
+		if want := DefaultStreamDial(); !reflect.DeepEqual(dial, want) {
+			t.Errorf("dial %+v, defaults %+v", dial, want)
+		}
 		if want := DefaultPaths(); !reflect.DeepEqual(paths, want) {
 			t.Errorf("paths %+v, defaults %+v", paths, want)
 		}
@@ -253,7 +265,7 @@ func TestExample(t *testing.T) {
 			t.Errorf("split %+v, defaults %+v", split, want)
 		}
 	}
-	for _, table := range []reflect.Type{reflect.TypeFor[Paths](), reflect.TypeFor[Up](), reflect.TypeFor[Split]()} {
+	for _, table := range []reflect.Type{reflect.TypeFor[Paths](), reflect.TypeFor[Up](), reflect.TypeFor[Split](), reflect.TypeFor[StreamServe](), reflect.TypeFor[StreamDial]()} {
 		for _, key := range fieldNames(table) {
 			if !regexp.MustCompile(`(?m)^` + key + ` = `).MatchString(all) {
 				t.Errorf("the example lacks %s", key)

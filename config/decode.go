@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"reflect"
 	"slices"
@@ -83,26 +84,40 @@ func (d *decoder) table(node *unstable.Node) {
 	switch {
 	case d.flat:
 		d.report(at, SeverityError, name, "this file has no tables", "write its keys without [ ] before them")
-	case name != "up" && name != "split" && name != "rule":
-		d.report(at, SeverityError, name, fmt.Sprintf("no table is called %q", name), "tables: [[up]], [[split]] and [[rule]]")
+	case tables[name] == nil:
+		d.report(at, SeverityError, name, fmt.Sprintf("no table is called %q", name), "tables: [[up]], [[split]], [[serve]], [[dial]] and [[rule]]")
 	case node.Kind == unstable.Table:
 		d.report(at, SeverityError, name, fmt.Sprintf("there can be several %ss", name), fmt.Sprintf("write [[%s]]", name))
-	case name == "up":
-		d.config.Ups = append(d.config.Ups, DefaultUp(d.config.Paths))
-		d.enter(name, at, reflect.ValueOf(&d.config.Ups[len(d.config.Ups)-1]), len(d.config.Ups)-1)
-	case name == "split":
-		d.config.Splits = append(d.config.Splits, DefaultSplit(d.config.Paths))
-		d.enter(name, at, reflect.ValueOf(&d.config.Splits[len(d.config.Splits)-1]), len(d.config.Splits)-1)
-	case name == "rule":
-		d.config.Tables = append(d.config.Tables, Rule{})
-		d.enter(name, at, reflect.ValueOf(&d.config.Tables[len(d.config.Tables)-1]), len(d.config.Tables)-1)
+	default:
+		list, _ := fieldNamed(reflect.ValueOf(&d.config).Elem(), name)
+		list.Set(reflect.Append(list, reflect.ValueOf(d.config.table(name))))
+		d.prefix = fmt.Sprintf("%s[%d].", name, list.Len()-1)
+		d.places[d.prefix] = at
+		d.target = list.Index(list.Len() - 1)
 	}
 }
 
-func (d *decoder) enter(name string, at place, table reflect.Value, index int) {
-	d.prefix = fmt.Sprintf("%s[%d].", name, index)
-	d.places[d.prefix] = at
-	d.target = table.Elem()
+// tables are those that a heddle.toml may have.
+var tables = map[string]reflect.Type{"up": reflect.TypeFor[Up](), "split": reflect.TypeFor[Split](), "serve": reflect.TypeFor[StreamServe](),
+	"dial": reflect.TypeFor[StreamDial](), "rule": reflect.TypeFor[Rule]()}
+
+// table gives a table of that name as it is before anything is said about it.
+func (c Config) table(name string) any {
+	switch name {
+	case "up":
+		return DefaultUp(c.Paths)
+	case "split":
+		return DefaultSplit(c.Paths)
+	case "serve":
+		s := DefaultStreamServe()
+		s.Identity = c.Identity
+		return s
+	case "dial":
+		d := DefaultStreamDial()
+		d.Secret, d.Identity = c.Secret, c.Identity
+		return d
+	}
+	return Rule{}
 }
 
 func (d *decoder) keyValue(node *unstable.Node) {
@@ -111,7 +126,7 @@ func (d *decoder) keyValue(node *unstable.Node) {
 	}
 	name, at := d.key(node)
 	field, known := fieldNamed(d.target, name)
-	if !known || name == "up" || name == "split" || name == "rule" {
+	if !known || tables[name] != nil {
 		d.unknownKey(name, at)
 		return
 	}
@@ -124,11 +139,7 @@ func (d *decoder) keyValue(node *unstable.Node) {
 }
 
 func (d *decoder) unknownKey(name string, at place) {
-	switch name {
-	case "up", "split", "rule":
-		if d.flat {
-			break
-		}
+	if tables[name] != nil && !d.flat {
 		d.report(at, SeverityError, d.prefix+name, name+" is a table", fmt.Sprintf("write [[%s]] on a line of its own", name))
 		return
 	}
@@ -137,8 +148,8 @@ func (d *decoder) unknownKey(name string, at place) {
 	if near := nearest(name, known); near != "" {
 		hint = fmt.Sprintf("did you mean %s?", near)
 	}
-	for table, like := range map[string]reflect.Type{"up": reflect.TypeFor[Up](), "split": reflect.TypeFor[Split](), "rule": reflect.TypeFor[Rule]()} {
-		if !d.flat && like != d.target.Type() && slices.Contains(fieldNames(like), name) {
+	for _, table := range slices.Sorted(maps.Keys(tables)) {
+		if like := tables[table]; !d.flat && like != d.target.Type() && slices.Contains(fieldNames(like), name) {
 			hint = fmt.Sprintf("it is a key of a [[%s]] table", table)
 		}
 	}
@@ -271,7 +282,7 @@ func fieldNamed(table reflect.Value, key string) (reflect.Value, bool) {
 func fieldNames(table reflect.Type) []string {
 	var names []string
 	for _, f := range reflect.VisibleFields(table) {
-		if tag := f.Tag.Get("toml"); tag != "" && tag != "-" && tag != "up" && tag != "split" && tag != "rule" {
+		if tag := f.Tag.Get("toml"); tag != "" && tag != "-" && tables[tag] == nil {
 			names = append(names, tag)
 		}
 	}

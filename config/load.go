@@ -44,6 +44,9 @@ func check(file string, here bool) (Config, Problems) {
 		return c, doc.problems // no TOML at all: nothing more can be said of it
 	}
 	resolve(&c, filepath.Dir(file))
+	for i := range c.Dials {
+		c.Dials[i].KeptBoard()
+	}
 	validate(c, doc, here)
 	if info, err := os.Stat(file); err == nil && info.Mode().Perm()&0o022 != 0 {
 		doc.report(place{}, SeverityWarning, "", fmt.Sprintf("others can write to it (mode %#o)", info.Mode().Perm()),
@@ -161,6 +164,12 @@ func resolve(c *Config, dir string) {
 	}
 	for i := range c.Splits {
 		paths(&c.Splits[i].Paths, c.Splits[i].SessionName())
+	}
+	for i := range c.Serves {
+		c.Serves[i].beside(dir)
+	}
+	for i := range c.Dials {
+		c.Dials[i].resolve(c.Paths, top, dir)
 	}
 	inDir(&c.Identity)
 	inDir(&c.Capture)

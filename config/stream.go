@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"heddle/board"
@@ -18,7 +19,7 @@ const DefaultStreamListen = ":4470"
 // AnyKey lets in whoever has a key.
 const AnyKey = "any"
 
-// StreamDial is what `heddle stream dial` does, from its flags or a file with keys of the same names.
+// StreamDial is what `heddle stream dial` does: a [[dial]] table, or its flags.
 type StreamDial struct {
 	// Name is the service that the peer is asked for, and what `heddle status` calls it.
 	Name string `toml:"name"`
@@ -59,42 +60,36 @@ func (d StreamDial) problems() map[string]error {
 // Check gives one thing that is wrong, by the name of its flag.
 func (d StreamDial) Check() error { return problems(d.problems()).first() }
 
-// LoadStreamDial reads a file. What is wrong with it is in [Problems]. File names in it are relative to it.
-func LoadStreamDial(file string) (StreamDial, error) {
-	d := DefaultStreamDial()
-	err := loadFlat(file, &d, func() map[string]error {
-		if d.Name == "" {
-			d.Name = strings.TrimSuffix(filepath.Base(file), ".toml")
-		}
-		return d.problems()
-	})
-	d.Stripe.beside(file)
-	return d, err
-}
+// SessionName is what `heddle status` and `heddle down` call it.
+func (d StreamDial) SessionName() string { return "dial-" + d.Name }
+
+// ServiceName is what the peer is asked for.
+func (d StreamDial) ServiceName() string { return d.Name }
 
 // beside makes file names usable from the working directory.
-func (s *Stripe) beside(file string) {
+func (s *Stripe) beside(dir string) {
+	s.Secret = slices.Clone(s.Secret)
 	for i, text := range s.Secret {
 		if name, secret, found := strings.Cut(text, "="); found {
-			besideFile(file, &secret)
+			besideFile(dir, &secret)
 			s.Secret[i] = name + "=" + secret
 		}
 	}
-	besideFile(file, &s.Identity)
-	besideFile(file, &s.Keylog)
-	besideBoard(file, &s.Board)
+	besideFile(dir, &s.Identity)
+	besideFile(dir, &s.Keylog)
+	besideBoard(dir, &s.Board)
 }
 
 // besideBoard does so with a board's file, which is told from KEY@HOST:PORT as package board does.
-func besideBoard(file string, name *string) {
+func besideBoard(dir string, name *string) {
 	if !strings.Contains(*name, "@") {
-		besideFile(file, name)
+		besideFile(dir, name)
 	}
 }
 
-func besideFile(file string, name *string) {
+func besideFile(dir string, name *string) {
 	if *name != "" && !filepath.IsAbs(*name) {
-		*name = filepath.Join(filepath.Dir(file), *name)
+		*name = filepath.Join(dir, *name)
 	}
 }
 
@@ -176,7 +171,7 @@ func (a Admission) Accept() (func(identity.Key) error, error) {
 	}, nil
 }
 
-// StreamServe is what `heddle stream serve` does, from its flags or a file with keys of the same names.
+// StreamServe is what `heddle stream serve` does: a [[serve]] table, or its flags.
 type StreamServe struct {
 	Admission
 	// To is the program that is served, HOST:PORT or unix:FILE.
@@ -215,17 +210,18 @@ func (s StreamServe) problems() map[string]error {
 // Check gives one thing that is wrong, by the name of its flag.
 func (s StreamServe) Check() error { return problems(s.problems()).first() }
 
-// LoadStreamServe reads a file. What is wrong with it is in [Problems]. File names in it are relative to it.
-func LoadStreamServe(file string) (StreamServe, error) {
-	s := DefaultStreamServe()
-	err := loadFlat(file, &s, s.problemsOf)
-	besideFile(file, &s.Identity)
-	besideFile(file, &s.Keylog)
-	besideBoard(file, &s.Board)
-	return s, err
-}
+// SessionName is what `heddle status` and `heddle down` call it.
+func (s StreamServe) SessionName() string { return "serve-" + s.Name }
 
-func (s *StreamServe) problemsOf() map[string]error { return s.problems() }
+// ServiceName is what a peer asks for.
+func (s StreamServe) ServiceName() string { return s.Name }
+
+// beside makes file names usable from the working directory.
+func (a *Admission) beside(dir string) {
+	besideFile(dir, &a.Identity)
+	besideFile(dir, &a.Keylog)
+	besideBoard(dir, &a.Board)
+}
 
 // Recv is what `heddle recv` does.
 type Recv struct {

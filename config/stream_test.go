@@ -1,7 +1,6 @@
 package config
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -9,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"heddle/board"
 	"heddle/path/identity"
 	pathnode "heddle/path/node"
 )
@@ -166,36 +166,148 @@ func TestAdmission(t *testing.T) {
 	}
 }
 
-func TestStreamFiles(t *testing.T) {
-	dir := t.TempDir()
-	file := filepath.Join(dir, "files.toml")
-	put := func(text string) {
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
+// streamFile writes a heddle.toml, and reads it.
+func streamFile(t *testing.T, text string) (c Config, dir string, problems Problems) {
+	t.Helper()
+	dir = t.TempDir()
+	file := filepath.Join(dir, "heddle.toml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, problems = Check(file)
+	return c, dir, problems
+}
+
+func TestStreamTables(t *testing.T) {
+	t.Setenv("HEDDLE_HOME", t.TempDir())
+	key := someKey(t)
+	c, dir, problems := streamFile(t, `via = ["home=src:127.0.0.2", "lte=src:127.0.0.3"]
+path = ["office=socks5:192.0.2.1:1080"]
+secret = ["office=o.secret"]
+identity = "me.pem"
+schedule = "uniform"
+min-paths = 1
+degrade = true
+
+[[dial]]
+name = "files"
+listen = "127.0.0.1:2222"
+to = "192.0.2.1:4470"
+key = "`+key+`"
+via = ["home", "t=node:tokyo@office"]
+shares = "xor:2"
+warm = 3
+board = "board.json"
+
+[[dial]]
+name = "web"
+socks = "127.0.0.1:1080"
+to = "192.0.2.1:4470"
+key = "`+key+`"
+paths = 3
+identity = "/other.pem"
+
+[[dial]]
+name = "both"
+listen = "127.0.0.1:2223"
+to = "192.0.2.1:4470"
+key = "`+key+`"
+
+[[serve]]
+to = "127.0.0.1:22"
+allow = ["any"]
+keylog = "keys"
+`)
+	if wrong := problems.Errors(); len(wrong) != 1 || wrong[0].Key != "dial[0].board" || wrong[0].Line != 17 {
+		t.Fatalf("but for the board's absent file nothing is wrong: %v", wrong)
+	}
+	files, web, both, ssh := c.Dials[0], c.Dials[1], c.Dials[2], c.Serves[0]
+	want := DefaultStreamDial()
+	want.Name, want.Listen, want.To, want.Key, want.Shares, want.Warm = "files", "127.0.0.1:2222", "192.0.2.1:4470", key, "xor:2", 3
+	want.Via = []string{"home=src:127.0.0.2", "t=node:tokyo@office"}
+	want.Path = []string{"lte=src:127.0.0.3", "office=socks5:192.0.2.1:1080"}
+	want.Secret, want.Identity, want.Board = []string{"office=" + filepath.Join(dir, "o.secret")}, filepath.Join(dir, "me.pem"), filepath.Join(dir, "board.json")
+	if !reflect.DeepEqual(files, want) { // how datagrams are split says nothing of streams
+		t.Errorf("got  %+v\nwant %+v", files, want)
+	}
+	if web.Via != nil || !reflect.DeepEqual(web.Path, c.Via) || web.Identity != "/other.pem" {
+		t.Errorf("nodes that are to be chosen ride %v, with paths %v: %+v", web.Path, web.Via, web)
+	}
+	if !reflect.DeepEqual(both.Via, c.Via) || both.SessionName() != "dial-both" {
+		t.Errorf("%+v", both)
+	}
+	if ssh.Name != "files" || ssh.Listen != DefaultStreamListen || ssh.Identity != filepath.Join(dir, "me.pem") || ssh.Keylog != filepath.Join(dir, "keys") {
+		t.Errorf("%+v", ssh)
+	}
+	if c.Secret[0] != "office=o.secret" {
+		t.Errorf("one table changed what all have: %v", c.Secret)
+	}
+}
+
+func TestStreamTablesThatAreWrong(t *testing.T) {
+	t.Setenv("HEDDLE_HOME", t.TempDir())
+	good := "via = [\"home=src:127.0.0.2\", \"lte=src:127.0.0.3\"]\n[[dial]]\nname = \"files\"\nlisten = \"127.0.0.1:2222\"\nto = \"192.0.2.1:4470\"\nkey = \"" + someKey(t) + "\"\n"
+	if _, _, problems := streamFile(t, good); len(problems) != 0 {
+		t.Fatal(problems)
+	}
+	for text, want := range map[string]struct {
+		line int
+		says string
+	}{
+		good + "lisen = \"x:1\"":                                {7, "did you mean listen?"},
+		good + "kill-switch = true":                             {7, "it is a key of a [[up]] table"},
+		good + "allow = [\"any\"]":                              {7, "it is a key of a [[serve]] table"},
+		good + "shares = \"0of3\"":                              {7, "a single share"},
+		good + "warm = \"many\"":                                {7, "warm is a whole number"},
+		good + "via = [\"home\",\n\"work\"]":                    {8, "no path before the first table is called \"work\""},
+		good + "via = [\"a=node:x@nowhere\"]":                   {7, "no path is called \"nowhere\""},
+		good + "schedule = \"uniform\"":                         {7, "no schedule is called"},
+		good + "[[dial]]\nname = \"files\"":                     {8, "two tables are called dial-files"},
+		good + "[[serve]]\nto = \"127.0.0.1:22\"":               {7, "nobody may come in"},
+		good + "[[serve]]\nallow = [\"any\"]":                   {7, "nothing says what is served"},
+		good + "[[server]]\n":                                   {7, "tables: [[up]], [[split]], [[serve]], [[dial]] and [[rule]]"},
+		strings.ReplaceAll(good, "key = ", "#"):                 {2, "key is missing"},
+		strings.ReplaceAll(good, "via = ", "#"):                 {2, "no path is given"},
+		strings.ReplaceAll(good, "127.0.0.1:2222", "0.0.0.0:1"): {4, "can be reached from other machines"},
+		strings.ReplaceAll(good, "home=src", "home=scr"):        {1, "no kind of path is called"},
+		"dial = 1":                            {1, "dial is a table"},
+		"paths = 3\n":                         {1, "it is a key of a [[dial]] table"},
+		"[[up]]\nfile = \"x.conf\"\nwarm = 1": {3, "it is a key of a [[dial]] table"},
+	} {
+		_, _, problems := streamFile(t, text)
+		found := 0
+		for _, p := range problems {
+			if strings.Contains(p.String()+p.Hint, want.says) && p.Line == want.line {
+				found++
+			}
+		}
+		if found != 1 {
+			t.Errorf("%s\nsays %d times %q at line %d: %v", text, found, want.says, want.line, problems)
 		}
 	}
-	put("listen = \"127.0.0.1:2222\"\nto = \"192.0.2.1:4470\"\nkey = \"" + someKey(t) + "\"\nvia = [\"a=src:192.0.2.7\", \"b=src:192.0.2.8\"]\nshares = \"xor:2\"\nidentity = \"me.pem\"\nwarm = 3\n")
-	d, err := LoadStreamDial(file)
-	if err != nil || d.Name != "files" || d.Warm != 3 || d.Identity != filepath.Join(dir, "me.pem") || d.Shares != "xor:2" {
-		t.Errorf("%+v, %v", d, err)
+}
+
+// The board that `heddle board use` keeps says who the peer is, where nothing else does.
+func TestKeptBoard(t *testing.T) {
+	home := t.TempDir()
+	t.Setenv("HEDDLE_HOME", home)
+	file := filepath.Join(home, "board.json")
+	reference, err := board.ParseReference(someKey(t) + "@192.0.2.1:7300")
+	if err != nil {
+		t.Fatal(err)
 	}
-	put("lisen = \"127.0.0.1:2222\"\nshares = \"0of3\"\nwarm = \"many\"\n")
-	_, err = LoadStreamDial(file)
-	wrong, ok := errors.AsType[Problems](err)
-	if !ok {
-		t.Fatalf("%v", err)
+	text := "via = [\"home=src:127.0.0.2\"]\n[[dial]]\nname = \"files\"\nlisten = \"127.0.0.1:2222\"\n"
+	if _, _, problems := streamFile(t, text); len(problems.Errors()) != 2 {
+		t.Errorf("without a board: %v", problems)
 	}
-	for _, want := range []string{"did you mean listen?", "a single share", "warm is a whole number", "no path is given", "key is missing", "no HOST:PORT"} {
-		found := false
-		for _, p := range wrong {
-			found = found || strings.Contains(p.String()+p.Hint, want)
-		}
-		if !found {
-			t.Errorf("nothing says %q: %v", want, wrong)
-		}
+	if err := reference.Save(file); err != nil {
+		t.Fatal(err)
 	}
-	put("to = \"127.0.0.1:22\"\nallow = [\"any\"]\nname = \"ssh\"\n")
-	if s, err := LoadStreamServe(file); err != nil || s.Name != "ssh" || s.Listen != DefaultStreamListen || s.Identity != "" {
-		t.Errorf("%+v, %v", s, err)
+	if c, _, problems := streamFile(t, text); len(problems) != 0 || c.Dials[0].Board != file {
+		t.Errorf("with one: %v, %+v", problems, c.Dials)
+	}
+	d := goodDial(t)
+	if d.KeptBoard(); d.Board != "" {
+		t.Errorf("nobody needs to be asked, and %s would be", d.Board)
 	}
 }

@@ -161,8 +161,12 @@ func (s Stripe) pathProblems(wrong problems) []string {
 	}
 	for _, f := range c.found {
 		if !f.warning {
-			wrong.say(f.key, f.what, f.hint)
+			wrong.say(fmt.Sprintf("%s[%d]", f.key, f.index), f.what, f.hint)
 		}
+	}
+	if len(wrong) == 0 {
+		_, err := path.NewSet(c.specs, path.Options{})
+		wrong.add("via", err)
 	}
 	switch {
 	case s.Paths < 0 || s.Paths > stripe.MaxPaths:
@@ -272,7 +276,8 @@ func (p problems) first() error {
 		return nil
 	}
 	what, hint := explainFlat(p[keys[0]])
-	return &path.Error{What: "--" + keys[0], Why: what, Hint: hint}
+	flag, _, _ := strings.Cut(keys[0], "[")
+	return &path.Error{What: "--" + flag, Why: what, Hint: hint}
 }
 
 // explainFlat leaves out of an error what stands beside it.

@@ -26,11 +26,18 @@ func validate(c Config, doc *document, here bool) {
 		v.split(s, fmt.Sprintf("split[%d].", i))
 		used = append(used, s.used()...)
 	}
-	if len(c.Ups)+len(c.Splits) == 0 {
+	for i, s := range c.Serves {
+		v.stream(s.problems(), s, fmt.Sprintf("serve[%d].", i))
+	}
+	for i, d := range c.Dials {
+		v.dial(d, fmt.Sprintf("dial[%d].", i))
+		used = append(used, d.used()...)
+	}
+	if len(c.Ups)+len(c.Splits)+len(c.Serves)+len(c.Dials) == 0 {
 		if len(v.problems) > 0 {
 			return // such as a table that is not written as one
 		}
-		v.at("", SeverityError, "nothing to run", "add an [[up]] table with a file, or a [[split]] table with listen and to")
+		v.at("", SeverityError, "nothing to run", "add an [[up]] table with a file, a [[split]] table with listen and to, a [[serve]] or a [[dial]] table")
 		return
 	}
 	for i, text := range c.Via {
@@ -115,14 +122,15 @@ func (v *validator) paths(p Paths, prefix string) {
 		}
 		v.at(key, severity, f.what, f.hint)
 	}
-	if v.here {
-		v.ready(p, prefix)
-	}
+	v.ready(p.Via, prefix)
 }
 
 // ready warns of paths that could not send now. That is no mistake: what is absent may come.
-func (v *validator) ready(p Paths, prefix string) {
-	for i, text := range p.Via {
+func (v *validator) ready(via []string, prefix string) {
+	if !v.here {
+		return
+	}
+	for i, text := range via {
 		spec, err := path.ParseSpec(text)
 		if err != nil || !v.written(prefix+"via") {
 			continue
@@ -248,8 +256,16 @@ func (v *validator) hostPort(text, key string, listens bool) {
 		v.error(key, fmt.Sprintf("%q is not HOST:PORT", text), "such as 127.0.0.1:51820, [::1]:51820 or vpn.example.com:51820")
 		return
 	}
+	if listens {
+		v.exposed(text, key)
+	}
+}
+
+// exposed warns of what listens for others too.
+func (v *validator) exposed(text, key string) {
+	host, _, err := net.SplitHostPort(text)
 	ip := net.ParseIP(host)
-	if listens && host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+	if err == nil && host != "localhost" && (ip == nil || !ip.IsLoopback()) {
 		v.at(key, SeverityWarning, fmt.Sprintf("%s can be reached from other machines", text), "listen on 127.0.0.1 unless that is meant")
 	}
 }

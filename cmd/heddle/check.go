@@ -35,8 +35,8 @@ it cannot.`,
 			if wrong := problems.Errors(); len(wrong) > 0 {
 				return unusable(args[0], wrong)
 			}
-			fmt.Fprintf(out, "%s can be used: %s, %s, %s\n", args[0], count(len(c.Ups), "tunnel"),
-				count(len(c.Splits), "relay"), count(len(problems), "warning"))
+			fmt.Fprintf(out, "%s can be used: %s, %s, %s, %s\n", args[0], count(len(c.Ups), "tunnel"), count(len(c.Splits), "relay"),
+				count(len(c.Serves)+len(c.Dials), "stream"), count(len(problems), "warning"))
 			return nil
 		},
 	}

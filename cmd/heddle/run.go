@@ -23,14 +23,15 @@ func newRunCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "run FILE",
 		Short: "Do all that a heddle.toml says",
-		Long: `Run brings up every tunnel and every relay of a heddle.toml in one process, and
-stays until it is interrupted; then it takes all of them down. A file with an
-error starts nothing: see heddle-check(1).
+		Long: `Run brings up every tunnel, relay and stream of a heddle.toml in one process,
+and stays until it is interrupted; then it takes all of them down. A file with
+an error starts nothing: see heddle-check(1).
 
-Where one of them fails, all of them end. ` + "`heddle status`" + ` shows each by its
-name, and ` + "`heddle down NAME`" + ` ends one of them. Under systemd the service is
-ready when every tunnel is up, every relay listens and every other plane lets
-packets leave.`,
+Where one of them fails, all of them end; a [[dial]] table whose peer does not
+answer at the start is tried again. ` + "`heddle status`" + ` shows each by its name, and
+` + "`heddle down NAME`" + ` ends one of them. Under systemd the service is ready when
+every tunnel is up, every relay and served program listens, every dialled one
+had a session, and every other plane lets packets leave.`,
 		Example: `  heddle run heddle.toml
   sudo systemctl start heddle@office    # runs /etc/heddle/office.toml`,
 		Args: cobra.ExactArgs(1),
@@ -50,7 +51,7 @@ packets leave.`,
 	}
 }
 
-// session is one tunnel or relay of a file.
+// session is one tunnel, relay or stream of a file.
 type session struct {
 	name string
 	run  func(context.Context) error
@@ -80,7 +81,28 @@ func sessionsOf(c config.Config, out, talk io.Writer) []session {
 			return err == nil && splitReady(all)
 		}})
 	}
+	for _, s := range c.Serves {
+		name := s.SessionName()
+		all = append(all, session{name, func(ctx context.Context) error {
+			return runStreamServe(ctx, s, &namedWriter{to: talk, writing: &writing})
+		}, streamReady(name)})
+	}
+	for _, d := range c.Dials {
+		name := d.SessionName()
+		answer := &namedWriter{name: name, to: out, writing: &writing}
+		all = append(all, session{name, func(ctx context.Context) error {
+			return runStreamDial(ctx, d, true, answer, &namedWriter{to: talk, writing: &writing})
+		}, streamReady(name)})
+	}
 	return all
+}
+
+// streamReady reports whether peers can come, or that there was a session to be had.
+func streamReady(name string) func(context.Context) bool {
+	return func(ctx context.Context) bool {
+		s, err := control.About[control.Stream](ctx, name, control.KindStream)
+		return err == nil && s != nil && s.Why == ""
+	}
 }
 
 // splitReady reports whether datagrams may leave. A relay that listens takes them, and its sessions come with them; a

@@ -50,9 +50,7 @@ printed; names, sizes and times of files are inside the stream.`,
 		Args: cobra.MinimumNArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			s.service = args[len(args)-1]
-			if err := keptBoard(&s.Stripe); err != nil {
-				return err
-			}
+			s.KeptBoard()
 			if err := s.check(); err != nil {
 				return usageError{err}
 			}

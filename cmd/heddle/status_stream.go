@@ -27,7 +27,10 @@ func streamText(b *strings.Builder, name string, s *control.Stream, now time.Tim
 		text += fmt.Sprintf(", of which %d dialled ahead", s.Warm)
 	}
 	fmt.Fprintf(b, "  %s\n", text)
-	if s.Why != "" {
+	switch {
+	case s.Why != "" && len(s.Sessions) == 0:
+		fmt.Fprintf(b, "  none can be had: %s\n", s.Why)
+	case s.Why != "":
 		fmt.Fprintf(b, "  none can be dialled ahead: %s\n", s.Why)
 	}
 	for i, one := range s.Sessions {

@@ -37,15 +37,11 @@ shares of it, so that who watches one path does not get the whole.
 One device serves a program, the other dials it. Inside is TLS 1.3 from end to
 end, always. heddle send and heddle recv carry files in the same way.`,
 		Example: `  heddle stream serve --name files --to 127.0.0.1:22 --allow ed25519:KEY
-  heddle stream dial files --listen 127.0.0.1:2222 --to files.example:4470 --key ed25519:KEY --via a=node:tokyo --via b=node:paris`,
+  heddle stream dial files --listen 127.0.0.1:2222 --to files.example:4470 --key ed25519:KEY --via a=node:tokyo --via b=node:paris
+  heddle stream dial files --config heddle.toml`,
 	}
 	cmd.AddCommand(newStreamServeCommand(), newStreamDialCommand())
 	return cmd
-}
-
-// isConfigFile tells a file from the name of a service, as node: does with passes.
-func isConfigFile(text string) bool {
-	return strings.Contains(text, "/") || strings.HasSuffix(text, ".toml")
 }
 
 // flagsOver keeps what flags say over what a file says: load replaces all, and the flags that were given are set again.
@@ -77,6 +73,38 @@ func flagsOver(cmd *cobra.Command, load func() error) error {
 		}
 	}
 	return nil
+}
+
+// service is a [[serve]] or [[dial]] table.
+type service interface{ ServiceName() string }
+
+// streamTable takes a table of a heddle.toml: the one of that name, or the only one where name is empty. What is wrong with
+// the file is explained as heddle check does.
+func streamTable[T service](cmd *cobra.Command, file, table, name string, of func(config.Config) []T, into *T) error {
+	c, err := config.Load(file)
+	if problems, ok := errors.AsType[config.Problems](err); ok {
+		printProblems(cmd.ErrOrStderr(), problems)
+		return unusable(file, problems)
+	}
+	if err != nil {
+		return err
+	}
+	var names []string
+	for _, one := range of(c) {
+		if one.ServiceName() == name || name == "" && len(of(c)) == 1 {
+			*into = one
+			return nil
+		}
+		names = append(names, one.ServiceName())
+	}
+	wrong := &path.Error{What: file, Why: fmt.Sprintf("no [[%s]] table is called %q", table, name), Hint: "tables: " + strings.Join(names, ", ")}
+	switch {
+	case len(names) == 0:
+		wrong.Why, wrong.Hint = fmt.Sprintf("it has no [[%s]] table", table), "such a table has keys named as the flags of this command"
+	case name == "":
+		wrong.Why = fmt.Sprintf("it has several [[%s]] tables", table)
+	}
+	return usageError{wrong}
 }
 
 // streamIdentity reads this device's identity, and makes one where there is none.

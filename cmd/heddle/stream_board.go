@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -22,23 +20,6 @@ import (
 	pathnode "heddle/path/node"
 	"heddle/stripe"
 )
-
-// keptBoard names the board that `heddle board use` keeps where the flags leave open who the peer is, where it is, or by
-// which nodes to go.
-func keptBoard(s *config.Stripe) error {
-	if s.Board != "" || s.To != "" && s.Key != "" && s.Paths == 0 {
-		return nil
-	}
-	file, err := board.DefaultFile()
-	if err != nil {
-		return err
-	}
-	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	s.Board = file
-	return nil
-}
 
 // streamDirectory asks the board of a stripe who there is.
 func streamDirectory(ctx context.Context, s config.Stripe, id identity.Identity, talk io.Writer) (registry.Directory, error) {

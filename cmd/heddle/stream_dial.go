@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -21,12 +22,15 @@ import (
 
 func newStreamDialCommand() *cobra.Command {
 	d := config.DefaultStreamDial()
+	var file string
 	cmd := &cobra.Command{
-		Use:   "dial NAME|FILE --listen HOST:PORT --to HOST:PORT --key KEY --via NAME=KIND:ARG...",
+		Use:   "dial NAME --listen HOST:PORT --to HOST:PORT --key KEY --via NAME=KIND:ARG...",
 		Short: "Reach a peer's program over several paths",
 		Long: `Dial listens for TCP programs, and carries each connection over several paths to
-the peer that serves NAME, until interrupted. FILE, which has a slash in it or
-ends in .toml, holds keys named as the flags; a flag goes before the key.
+the peer that serves NAME, until interrupted. With --config it does what the
+[[dial]] table of that NAME in a heddle.toml says, and where there is only one,
+NAME may be left out; a flag goes before its key. heddle run does what all of
+them say.
 
 With --socks it is a SOCKS5 proxy whose other side is the peer, which must serve
 with --socks too: names are resolved there. It asks for no password.
@@ -53,23 +57,26 @@ holds. What it does not: that this device talks to a node, and how much; the
 whole, as ciphertext, from who sees all paths, such as the peer's own network.`,
 		Example: `  heddle stream dial files --listen 127.0.0.1:2222 --to files.example:4470 --key ed25519:KEY --via a=node:tokyo --via b=node:paris --via c=node:oslo --shares 2of3
   heddle stream dial web --socks 127.0.0.1:1080 --to 192.0.2.1:4470 --key ed25519:KEY --via home=if:eth0 --via lte=if:wwan0
-  heddle stream dial ./files.toml`,
-		Args: cobra.ExactArgs(1),
+  heddle stream dial files --config heddle.toml`,
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if isConfigFile(args[0]) {
-				if err := flagsOver(cmd, func() error { return loaded(cmd, args[0], config.LoadStreamDial, &d) }); err != nil {
-					return err
-				}
-			} else {
+			if len(args) == 1 {
 				d.Name = args[0]
 			}
-			if err := keptBoard(&d.Stripe); err != nil {
-				return err
+			if file != "" {
+				name := d.Name
+				of := func(c config.Config) []config.StreamDial { return c.Dials }
+				if err := flagsOver(cmd, func() error { return streamTable(cmd, file, "dial", name, of, &d) }); err != nil {
+					return err
+				}
+			} else if len(args) == 0 {
+				return usage(cmd, errors.New("no NAME of a service is given"))
 			}
+			d.KeptBoard()
 			if err := d.Check(); err != nil {
 				return usageError{err}
 			}
-			return runStreamDial(cmd.Context(), d, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return runStreamDial(cmd.Context(), d, false, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	flags := cmd.Flags()
@@ -77,6 +84,7 @@ whole, as ciphertext, from who sees all paths, such as the peer's own network.`,
 	flags.StringVar(&d.Socks, "socks", d.Socks, "offer a SOCKS5 proxy on `HOST:PORT`, whose other side is the peer")
 	flags.IntVar(&d.Warm, "warm", d.Warm, "how many sessions are dialled ahead")
 	bindStripe(cmd, &d.Stripe)
+	bindConfig(cmd, &file)
 	return cmd
 }
 
@@ -130,44 +138,110 @@ func (f streamFronts) String() string {
 	return strings.Join(where, ", ")
 }
 
-// runStreamDial carries connections until ctx ends. It fails at once where no session can be had at the start.
-func runStreamDial(ctx context.Context, d config.StreamDial, out, talk io.Writer) error {
+// streamDialling is one run of `heddle stream dial`.
+type streamDialling struct {
+	config.StreamDial
+	fronts    streamFronts
+	keylog    io.Writer // nil where there is none
+	out, talk io.Writer
+	since     time.Time
+
+	mu     sync.Mutex
+	dialer *stripeDialer // nil before there was a session
+	pool   *relay.Pool
+	why    string // there is no session yet
+}
+
+// runStreamDial carries connections until ctx ends. Where no session can be had at the start it fails at once, or, if it is
+// patient, tries again.
+func runStreamDial(ctx context.Context, d config.StreamDial, patient bool, out, talk io.Writer) error {
 	keylog, err := openKeylog(d.Keylog, talk)
 	if err != nil {
 		return err
 	}
+	s := &streamDialling{StreamDial: d, out: out, talk: talk, since: time.Now(), why: "no session yet"}
 	if keylog != nil {
 		defer keylog.Close()
+		s.keylog = keylog
 	}
-	dialer, err := newStripeDialer(ctx, d.Stripe, d.Name, keylog, talk)
-	if err != nil {
+	if s.fronts, err = openFronts(ctx, d, talk); err != nil {
 		return err
 	}
-	fronts, err := openFronts(ctx, d, talk)
-	if err != nil {
-		return err
-	}
-	defer fronts.close()
-	pool := relay.NewPool(d.Warm, dialer.session, dialer.options.Log)
-	since := time.Now()
-	status := func() any {
-		s := poolStatus(pool)
-		s.Role, s.Service, s.Listen, s.To, s.Since = "dial", d.Name, fronts.String(), dialer.to, since
-		return s
-	}
-	return controlled(ctx, "dial-"+d.Name, control.KindStream, status, func(ctx context.Context) error {
-		first, err := dialer.dial(ctx)
-		if err != nil {
-			return err
+	defer s.fronts.close()
+	return controlled(ctx, d.SessionName(), control.KindStream, func() any { return s.status() }, func(ctx context.Context) error {
+		for wait := firstRetry; ; wait = min(2*wait, lastRetry) {
+			err := s.begin(ctx)
+			switch {
+			case err == nil:
+				return s.carry(ctx)
+			case !patient:
+				return err
+			case ctx.Err() != nil:
+				return nil
+			}
+			s.tell(err)
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(wait):
+			}
 		}
-		pool.Put(first)
-		s := first.Status()
-		printStreamClaim(out, s)
-		fmt.Fprintf(out, "%s is up: listening on %s, to %s over %s, %s\n", d.Name, fronts, dialer.to, count(len(s.Paths), "path"), cutText(s))
-		ctx, stop := quietly(ctx, dialer.quiet)
-		defer stop()
-		return serveFronts(ctx, fronts, &relay.Front{Pool: pool, Log: dialer.options.Log})
 	})
+}
+
+// How long a patient dialler waits before it tries again.
+const (
+	firstRetry = time.Second
+	lastRetry  = 30 * time.Second
+)
+
+// tell says why there is no session, where that is news.
+func (s *streamDialling) tell(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.why != err.Error() {
+		s.why = err.Error()
+		fmt.Fprintf(s.talk, "%s: no session yet, and tried again: %s\n", s.SessionName(), s.why)
+	}
+}
+
+// begin dials the first session, and says what it hides.
+func (s *streamDialling) begin(ctx context.Context) error {
+	dialer, err := newStripeDialer(ctx, s.Stripe, s.Name, s.keylog, s.talk)
+	if err != nil {
+		return err
+	}
+	first, err := dialer.dial(ctx)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.dialer, s.pool, s.why = dialer, relay.NewPool(s.Warm, dialer.session, dialer.options.Log), ""
+	s.mu.Unlock()
+	s.pool.Put(first)
+	is := first.Status()
+	printStreamClaim(s.out, is)
+	fmt.Fprintf(s.out, "%s is up: listening on %s, to %s over %s, %s\n", s.Name, s.fronts, dialer.to, count(len(is.Paths), "path"), cutText(is))
+	return nil
+}
+
+func (s *streamDialling) carry(ctx context.Context) error {
+	ctx, stop := quietly(ctx, s.dialer.quiet)
+	defer stop()
+	return serveFronts(ctx, s.fronts, &relay.Front{Pool: s.pool, Log: s.dialer.options.Log})
+}
+
+// status is what `heddle status` shows.
+func (s *streamDialling) status() control.Stream {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	answer := control.Stream{To: s.To, Why: s.why, Sessions: []stripe.Status{}}
+	if s.dialer != nil {
+		answer = poolStatus(s.pool)
+		answer.To = s.dialer.to
+	}
+	answer.Role, answer.Service, answer.Listen, answer.Since = "dial", s.Name, s.fronts.String(), s.since
+	return answer
 }
 
 // printStreamClaim says what a session hides and what it does not, and who sees several of its paths.

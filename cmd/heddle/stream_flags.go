@@ -58,3 +58,9 @@ func bindAdmission(cmd *cobra.Command, a *config.Admission) {
 	_ = cmd.MarkFlagFilename("identity")
 	_ = cmd.MarkFlagFilename("keylog")
 }
+
+// bindConfig gives a command the flag that names a heddle.toml.
+func bindConfig(cmd *cobra.Command, file *string) {
+	cmd.Flags().StringVar(file, "config", "", "a heddle.toml, `FILE`, whose table says what flags leave open")
+	_ = cmd.MarkFlagFilename("config", "toml")
+}

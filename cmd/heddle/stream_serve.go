@@ -20,12 +20,16 @@ import (
 
 func newStreamServeCommand() *cobra.Command {
 	s := config.DefaultStreamServe()
+	var file string
 	cmd := &cobra.Command{
-		Use:   "serve [FILE] --to HOST:PORT --allow KEY...",
+		Use:   "serve --to HOST:PORT --allow KEY... | --config FILE",
 		Short: "Let peers reach a TCP program over several paths",
 		Long: `Serve takes striped sessions from peers whose keys it knows, and carries each to
 one TCP program, until interrupted. The program needs to know nothing of it.
-FILE holds keys named as the flags; a flag goes before the key.
+
+With --config it does what the [[serve]] table of a heddle.toml says, of several
+the one called --name; a flag goes before its key. heddle run does what all of
+them say.
 
 With --socks it is a SOCKS5 proxy in place of one program: peers go where they
 ask to, by this machine's address and resolver. It leads to public addresses
@@ -36,11 +40,16 @@ it. What it does not: anything from this device's own network, where all paths
 come together, beyond what TLS hides.`,
 		Example: `  heddle stream serve --name files --to 127.0.0.1:22 --allow ed25519:KEY
   heddle stream serve --name web --socks --allow ed25519:KEY
-  heddle stream serve files.toml`,
-		Args: cobra.MaximumNArgs(1),
+  heddle stream serve --config heddle.toml --name files`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 1 {
-				if err := flagsOver(cmd, func() error { return loaded(cmd, args[0], config.LoadStreamServe, &s) }); err != nil {
+			if file != "" {
+				name := ""
+				if cmd.Flags().Changed("name") {
+					name = s.Name
+				}
+				of := func(c config.Config) []config.StreamServe { return c.Serves }
+				if err := flagsOver(cmd, func() error { return streamTable(cmd, file, "serve", name, of, &s) }); err != nil {
 					return err
 				}
 			}
@@ -56,6 +65,7 @@ come together, beyond what TLS hides.`,
 	flags.StringArrayVar(&s.AllowTo, "allow-to", s.AllowTo, "with --socks, lead to these addresses too, `CIDR[:PORT]`")
 	flags.StringArrayVar(&s.DenyTo, "deny-to", s.DenyTo, "with --socks, do not lead to these addresses, `CIDR[:PORT]`")
 	bindAdmission(cmd, &s.Admission)
+	bindConfig(cmd, &file)
 	return cmd
 }
 
@@ -169,7 +179,7 @@ func runStreamServe(ctx context.Context, s config.StreamServe, talk io.Writer) e
 	}
 	defer door.close()
 	back.Log = door.log
-	return controlled(ctx, "serve-"+s.Name, control.KindStream, func() any { return door.status("serve", s.Admission, to) }, func(ctx context.Context) error {
+	return controlled(ctx, s.SessionName(), control.KindStream, func() any { return door.status("serve", s.Admission, to) }, func(ctx context.Context) error {
 		door.welcome(talk, s.Admission, to, "stream dial "+s.Name)
 		return acceptStreams(ctx, door, func(ctx context.Context, c stream) {
 			if err := back.Serve(ctx, c); err != nil && ctx.Err() == nil {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -173,6 +174,63 @@ func TestStreamCarriesAProgram(t *testing.T) {
 			t.Errorf("%s: %+v, %v", name, s, err)
 		}
 	}
+}
+
+// One file has both sides of a stream. The side that dials tries until the other one listens.
+func TestStreamOfAFile(t *testing.T) {
+	shortRunDir(t)
+	d := newDevice(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := l.Addr().String()
+	l.Close()
+	file := filepath.Join(t.TempDir(), "heddle.toml")
+	text := fmt.Sprintf(`identity = %q
+via = ["a=src:127.0.0.1", "b=if:lo"]
+[[serve]]
+name = "echo"
+to = %q
+listen = %q
+allow = [%q]
+[[dial]]
+name = "echo"
+listen = "127.0.0.1:0"
+to = %q
+key = %q
+shares = "xor:2"
+`, d.file, echoServer(t), at, d.key, at, d.key)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	said, up := startCommand(t, `dial-echo: echo is up: listening on (\S+), to \S+ over 2 paths, xor:2 shares`, "run", file)
+	if got := echoed(t, up[1], "there and back"); got != "there and back" {
+		t.Errorf("%q came back\n%s", got, said)
+	}
+	for _, name := range []string{"serve-echo", "dial-echo"} {
+		if !streamReady(name)(t.Context()) {
+			t.Errorf("%s is not ready", name)
+		}
+	}
+	// One that is dialled by hand, with a flag before its key.
+	shortRunDir(t)
+	_, up = startCommand(t, `echo is up: listening on (\S+), to \S+ over 2 paths, strict`, "stream", "dial", "--config", dialTable(t, text), "--shares", "none")
+	if got := echoed(t, up[1], "by flags"); got != "by flags" {
+		t.Errorf("%q came back", got)
+	}
+}
+
+// dialTable is a file with the [[dial]] table of another alone.
+func dialTable(t *testing.T, text string) string {
+	t.Helper()
+	_, dial, _ := strings.Cut(text, "[[dial]]")
+	head, _, _ := strings.Cut(text, "[[serve]]")
+	file := filepath.Join(t.TempDir(), "heddle.toml")
+	if err := os.WriteFile(file, []byte(head+"[[dial]]"+dial), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
 }
 
 func TestStreamLetsInWhomItKnows(t *testing.T) {

@@ -1,0 +1,99 @@
+package config
+
+import (
+	"cmp"
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"heddle/board"
+	"heddle/path"
+)
+
+// KeptBoard names the board that `heddle board use` keeps where it is left open who the peer is, where it is, or by which
+// nodes to go.
+func (s *Stripe) KeptBoard() {
+	if s.Board != "" || s.To != "" && s.Key != "" && s.Paths == 0 {
+		return
+	}
+	file, err := board.DefaultFile()
+	if err != nil {
+		return // that the peer is missing is said
+	}
+	if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
+		s.Board = file
+	}
+}
+
+// resolve writes out the paths of a [[dial]] table. From before the first table it has via and path, unless it names
+// nodes to be chosen: then via are the ways that those ride. What says how datagrams are split says nothing of streams.
+func (d *StreamDial) resolve(all Paths, top map[string]string, dir string) {
+	switch {
+	case d.Paths > 0 && len(d.Via) == 0 && len(d.Path) == 0:
+		d.Path = all.Via
+	case d.Paths == 0 || len(d.Via) > 0:
+		if len(d.Via) == 0 {
+			d.Via = all.Via
+		}
+		d.Via = slices.Clone(d.Via)
+		for i, text := range d.Via {
+			d.Via[i] = cmp.Or(top[text], text)
+		}
+		d.Path = beside(slices.Concat(all.Via, all.Path), Paths{Via: d.Via, Path: d.Path})
+	}
+	d.Stripe.beside(dir)
+}
+
+// used names the paths that a stream goes by.
+func (d StreamDial) used() []string {
+	names := Paths{Via: d.Via, Path: d.Path}.used()
+	if d.Paths > 0 {
+		for _, text := range d.Path {
+			name, _, _ := strings.Cut(text, "=")
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// stream reports what is wrong with a [[serve]] or [[dial]] table.
+func (v *validator) stream(wrong map[string]error, s interface{ SessionName() string }, prefix string) {
+	for _, key := range slices.Sorted(maps.Keys(wrong)) {
+		what, hint := explainFlat(wrong[key])
+		v.error(prefix+key, what, hint)
+	}
+	if wrong["name"] == nil {
+		v.name(s.SessionName(), "", prefix)
+	}
+}
+
+func (v *validator) dial(d StreamDial, prefix string) {
+	wrong := d.problems()
+	for key, err := range wrong {
+		list, at, isOne := strings.Cut(strings.TrimSuffix(key, "]"), "[")
+		if !isOne {
+			continue
+		}
+		if !v.written(prefix + key) { // it stands before the first table, and is reported there
+			delete(wrong, key)
+			continue
+		}
+		if i, _ := strconv.Atoi(at); list == "via" {
+			what, hint := explainFlat(err)
+			f := v.byName(finding{what: what, hint: hint}, d.Via[i], false)
+			wrong[key] = &path.Error{Why: f.what, Hint: f.hint}
+		}
+	}
+	v.stream(wrong, d, prefix)
+	if d.Listen != "" && wrong["listen"] == nil {
+		v.exposed(d.Listen, prefix+"listen")
+	}
+	if d.Socks != "" && wrong["socks"] == nil {
+		v.exposed(d.Socks, prefix+"socks")
+	}
+	v.ready(d.Via, prefix)
+}
