@@ -331,7 +331,7 @@ func TestStreamsEndWithTheirGrant(t *testing.T) {
 		}
 		return c
 	}
-	short := open(s.grant(t, func(g *pathnode.Grant) { g.Until = now.Add(300 * time.Millisecond) }))
+	short := open(s.grant(t, func(g *pathnode.Grant) { g.From, g.Until = now.Add(-time.Hour), now.Add(300*time.Millisecond) }))
 	if _, err := io.ReadAll(short); err == nil {
 		t.Error("a stream whose grant ended did so as if its server had ended it")
 	}
