@@ -38,7 +38,9 @@ type health struct {
 	last    time.Time // when a ping was sent last
 	moved   uint64    // bytes counted at that time
 	rtt     time.Duration
-	verdict string // why the connection was dropped
+	least   time.Duration // the shortest of them
+	guess   time.Duration // before there is one
+	verdict string        // why the connection was dropped
 }
 
 func (h *health) ping(now time.Time) uint64 {
@@ -63,8 +65,9 @@ func (l *leg) ping(kind segment.Kind, body []byte) error {
 	if h := &l.health; number == h.number && !h.pinged.IsZero() {
 		sample := time.Since(h.pinged)
 		if h.pinged = (time.Time{}); h.rtt == 0 {
-			h.rtt = sample
+			h.rtt, h.least = sample, sample
 		}
+		h.least = min(h.least, sample)
 		h.rtt += (sample - h.rtt) / 8
 	}
 	return nil
@@ -113,6 +116,7 @@ func (c *Conn) keep() {
 				}
 			}
 			c.patienceAt(now)
+			wake(c.out.wake) // time alone may let a path take more
 			c.mu.Unlock()
 		}
 	}

@@ -33,6 +33,8 @@ type leg struct {
 
 	queue      queue[frame] // to be sent
 	queued     int          // bytes in queue
+	given      int          // bytes of the stream in this transfer
+	touched    bool         // it got a segment since the ring was empty
 	sent       queue[frame] // sent, and not confirmed
 	busy       int          // of the last ones in sent, so many are being written
 	nextNumber uint64
@@ -115,7 +117,7 @@ func (l *leg) rise(k *link, theirs uint64) error {
 	now := time.Now()
 	l.link, l.why, l.ackDue, l.finDue, l.pongs = k, "", true, c.out.fin != nil && !c.proved(), nil
 	l.joins++
-	l.health = health{heard: now, pingDue: true}
+	l.health = health{heard: now, pingDue: true, guess: k.took}
 	l.pace = pace{limit: firstBatch, since: now, last: now, confirmed: now}
 	c.local = k.raw.LocalAddr()
 	if c.remote == nil {

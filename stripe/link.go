@@ -32,7 +32,8 @@ type link struct {
 	unsent int
 	tls    *records.Conn
 	reader *segment.Reader
-	small  []byte // frames that share a record
+	small  []byte        // frames that share a record
+	took   time.Duration // of the handshake
 	close  sync.Once
 }
 
@@ -123,5 +124,8 @@ func (k *link) handshake(limit time.Duration) error {
 	if err := k.raw.SetDeadline(time.Now().Add(limit)); err != nil {
 		return err
 	}
-	return k.tls.Handshake()
+	begin := time.Now()
+	err := k.tls.Handshake()
+	k.took = time.Since(begin)
+	return err
 }

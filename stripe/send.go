@@ -2,6 +2,7 @@ package stripe
 
 import (
 	"slices"
+	"time"
 
 	"heddle/internal/segment"
 	"heddle/schedule"
@@ -40,6 +41,7 @@ type sender struct {
 	progress         chan struct{}      // for Close
 	draws            *schedule.Schedule // where weighted
 	drawn            int                // the path whose turn it is, -1 before the draw
+	since, emptied   time.Time          // since when there is something to send but for pauses, and when the ring was emptied
 	weights          []float64
 	codec            *share.Codec // of the cutter alone
 	scratch          []byte
@@ -121,12 +123,14 @@ func (c *Conn) plan() []piece {
 		}
 	}
 	row := len(up) * c.payload()
+	c.beginTransfer()
 	if s.pending() < row {
 		// A message: it goes out once each path can take a part, so that it is on none of them whole.
+		up = c.inTime(up)
 		if c.room(up, c.payload(), 0) < len(up) {
 			return nil
 		}
-		return c.share(pending, up)
+		return c.share(min(pending, len(up)*c.payload()), up)
 	}
 	switch {
 	case pending < row: // the window leaves less than is there; it will open
@@ -190,21 +194,6 @@ func (c *Conn) weightAmong(leg int, up []int) float64 {
 		return 1 / float64(len(up))
 	}
 	return c.out.weights[leg] / sum
-}
-
-// planFast gives segments to each leg that has room, first to the one that waits for least.
-func (c *Conn) planFast(up []int, pending int) []piece {
-	up = slices.SortedStableFunc(slices.Values(up), func(a, b int) int { return c.legs[a].queued - c.legs[b].queued })
-	var row []piece
-	for n := range atOnce {
-		for _, i := range up {
-			if l := c.legs[i]; l.queued+n*c.payload() < l.pace.limit && pending >= c.payload() {
-				row = append(row, piece{i, c.payload()})
-				pending -= c.payload()
-			}
-		}
-	}
-	return row
 }
 
 // planWeighted draws a leg for each segment, and waits for the one that is drawn.
@@ -312,8 +301,12 @@ func (c *Conn) hand(row []piece, frames []frame, taken int) {
 	for i, p := range row {
 		l := c.legs[p.leg]
 		s.held += len(frames[i].buf)
+		l.given, l.touched = l.given+p.size, true
 		l.enqueue(frames[i])
 		wake(l.wake)
+	}
+	if s.pending() == 0 {
+		c.emptied()
 	}
 	if c.degrade && c.scheme.None() {
 		c.rebalance()

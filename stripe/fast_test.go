@@ -1,0 +1,78 @@
+package stripe
+
+import (
+	"io"
+	"math"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestQuotas(t *testing.T) {
+	for _, c := range []struct {
+		passed, trip, least time.Duration
+		want                int
+	}{
+		{0, 50 * ms, 50 * ms, math.MaxInt},
+		{0, 100 * ms, 50 * ms, math.MaxInt}, // no more than twice as far
+		{0, 15 * ms, 1 * ms, math.MaxInt},   // too little to matter
+		{0, 0, 0, math.MaxInt},              // nothing is known
+		{0, 300 * ms, 60 * ms, 1},
+		{119 * ms, 300 * ms, 60 * ms, 1},
+		{120 * ms, 300 * ms, 60 * ms, 1000},
+		{270 * ms, 300 * ms, 60 * ms, 2000},
+		{420 * ms, 300 * ms, 60 * ms, 8000},
+		{449 * ms, 300 * ms, 60 * ms, 8000},
+		{450 * ms, 300 * ms, 60 * ms, math.MaxInt},
+	} {
+		if got := quotaOf(1000, c.passed, c.trip, c.least); got != c.want {
+			t.Errorf("%d bytes after %v, with a round trip of %v beside one of %v; and it should be %d", got, c.passed, c.trip, c.least, c.want)
+		}
+	}
+}
+
+// A transfer that the near path could do by itself is not held up by a distant one, which has a part of it all the same.
+func TestFastDoesNotWaitForADistantPath(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const rate, size = 3.125e6, 1_000_000
+		w := newWorld(t, ListenOptions{}, &road{delay: 10 * ms, rate: rate}, &road{delay: 150 * ms, rate: rate / 8})
+		o := w.options()
+		o.Schedule = Fast
+		took, s := transfer(t, w, o, size)
+		alone := time.Duration(size / rate * float64(time.Second))
+		if took > alone+300*ms {
+			t.Errorf("it took %v, and the near path alone takes %v", took, alone)
+		}
+		if far := s.Paths[1].Up; far.Segments < 1 || far.Share > 0.1 {
+			t.Errorf("the distant path carried %d segments, %.3f of all", far.Segments, far.Share)
+		}
+		w.listener.Close()
+	})
+}
+
+// Messages touch every path, also where they follow so fast upon each other that they count as one transfer.
+func TestEachMessageTouchesADistantPath(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, ListenOptions{}, &road{delay: 10 * ms}, &road{delay: 150 * ms})
+		o := w.options()
+		o.Schedule = Fast
+		client, server := w.open(o)
+		const messages = 20
+		for range messages {
+			if _, err := client.Write(noise(1, 100)); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(5 * ms)
+		}
+		if _, err := io.ReadFull(server, make([]byte, 100*messages)); err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range server.Status().Paths {
+			if p.Down.Segments != messages {
+				t.Errorf("path %s carried a part of %d messages of %d", p.Name, p.Down.Segments, messages)
+			}
+		}
+		closeBoth(t, client, server)
+		w.listener.Close()
+	})
+}
