@@ -49,8 +49,8 @@ type Half struct {
 	Ping string  `json:"ping,omitempty"`
 }
 
-// Age is how long ago it was measured.
-func (h Half) Age(now time.Time) time.Duration { return now.Sub(h.At) }
+// Age is how long ago it was measured. What is of tomorrow, since a clock was wrong, is as old as what is of yesterday.
+func (h Half) Age(now time.Time) time.Duration { return now.Sub(h.At).Abs() }
 
 const (
 	maxHops = 255 // of IP's hop limit

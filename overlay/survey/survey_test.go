@@ -239,13 +239,15 @@ func TestCache(t *testing.T) {
 	}
 	h, old := half(true, "192.0.2.1:443", "198.51.100.1"), half(true, "192.0.2.1:443")
 	old.At = now.Add(-Keep - time.Hour)
+	wrong := old // by a clock that was years ahead
+	wrong.At = now.Add(Keep + time.Hour)
 	other := lte
 	other.Gateway = netip.MustParseAddr("10.101.2.9")
 	key := NearKey(Request{lte, server})
 	if key == NearKey(Request{other, server}) {
 		t.Error("another gateway has the same key")
 	}
-	if err := c.Add(map[string]Half{key: h, "old": old}, now); err != nil {
+	if err := c.Add(map[string]Half{key: h, "old": old, "wrong": wrong}, now); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.Add(map[string]Half{FarKey("ed25519:x", "192.0.2.1:443"): h}, now); err != nil {
