@@ -49,7 +49,6 @@ type overlay struct {
 	modes  []string
 	nodes  map[string]*peer.Process
 	made   *peer.Overlay
-	key    string
 	inside *sink // behind the stream
 	open   *sink // for plain TCP
 }
@@ -63,7 +62,7 @@ func newOverlay(name string, modes []string, legs ...lab.Leg) (*topology, *overl
 const direct = "direct"
 
 func (o *overlay) serve(ctx context.Context, s *stage) (err error) {
-	if o.made, err = peer.NewOverlay(s.heddle, s.work); err != nil {
+	if o.made, err = peer.NewOverlay(ctx, s.heddle, s.work, s.Instance); err != nil {
 		return err
 	}
 	server := s.Host("server")
@@ -73,17 +72,17 @@ func (o *overlay) serve(ctx context.Context, s *stage) (err error) {
 	if o.open, err = newSink(ctx, server, sinkOpen); err != nil {
 		return err
 	}
-	if _, o.key, err = o.made.StreamServer(ctx, server, "stripe", streamEndpoint, sinkLocal); err != nil {
+	if _, err = o.made.StreamServer(ctx, "server", streamEndpoint, "stream", "serve", "--name", "stripe", "--to", sinkLocal.String()); err != nil {
 		return err
 	}
 	if slices.Contains(o.modes, "nat") {
-		if _, _, err = o.made.StreamServer(ctx, server, "kernel", planeEndpoint, sinkLocal, "--plane", "mptcp"); err != nil {
+		if _, err = o.made.StreamServer(ctx, "server", planeEndpoint, "stream", "serve", "--name", "kernel", "--to", sinkLocal.String(), "--plane", "mptcp"); err != nil {
 			return err
 		}
 	}
 	for i, leg := range o.legs {
 		if leg.Name != direct {
-			if err := o.startNode(ctx, s, i); err != nil {
+			if err := o.startNode(ctx, i); err != nil {
 				return err
 			}
 		}
@@ -91,9 +90,15 @@ func (o *overlay) serve(ctx context.Context, s *stage) (err error) {
 	return nil
 }
 
-func (o *overlay) startNode(ctx context.Context, s *stage, i int) (err error) {
+func (o *overlay) startNode(ctx context.Context, i int) (err error) {
+	var modes []string
+	for _, mode := range o.modes {
+		modes = append(modes, "--mode", mode)
+	}
 	name := o.legs[i].Name
-	o.nodes[name], err = o.made.Node(ctx, s.Host(name), lab.NodeAddr(i), []netip.AddrPort{streamEndpoint, planeEndpoint}, o.modes...)
+	if o.nodes[name], err = o.made.Node(ctx, name, modes...); err == nil {
+		_, err = o.made.Pass(ctx, name, name, lab.NodeAddr(i), append(modes, "--to", streamEndpoint.String(), "--to", planeEndpoint.String())...)
+	}
 	return err
 }
 
@@ -146,7 +151,7 @@ func (o *overlay) variant(name string, r run) variant {
 			if slices.Contains(r.flags, "--plane") {
 				name, endpoint = "kernel", planeEndpoint
 			}
-			dial, err := o.made.StreamDial(ctx, s.Host("client"), name, streamLocal, endpoint, o.key, r.nodes, r.flags...)
+			dial, err := o.made.StreamDial(ctx, name, streamLocal, "server", endpoint, slices.Concat(peer.Over(r.nodes...), r.flags)...)
 			if err != nil {
 				return nil, err
 			}
@@ -300,7 +305,7 @@ func nodeDies(size int64) *topology {
 	measure := died.measure
 	died.measure = func(ctx context.Context, s *stage, seed int) ([]figure, error) {
 		figures, err := measure(ctx, s, seed)
-		return figures, errors.Join(err, o.startNode(ctx, s, 1))
+		return figures, errors.Join(err, o.startNode(ctx, 1))
 	}
 	t.cases = []variant{o.variant("lives", lives), died}
 	return t

@@ -6,13 +6,13 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
-	"os"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"heddle/lab"
+	"heddle/lab/labtest"
 )
 
 const size = 12 << 20
@@ -100,7 +100,7 @@ func TestBigTransferTakesAllSubflows(t *testing.T) {
 				}
 			}
 			for way := range uplink().bytes {
-				if way[0] == serverAddr.String() || way[1] == serverAddr.String() {
+				if way[0] == lab.ServerAddr.String() || way[1] == lab.ServerAddr.String() {
 					t.Errorf("the client's network sees %s to %s", way[0], way[1])
 				}
 			}
@@ -111,7 +111,7 @@ func TestBigTransferTakesAllSubflows(t *testing.T) {
 					}
 				}
 			}
-			w.await("no lease is left at the nodes", func() bool {
+			labtest.Await(t, "no lease is left at the nodes", func() bool {
 				return !strings.Contains(w.rules("n1")+w.rules("n2")+w.rules("n3"), "expires")
 			})
 		})
@@ -125,10 +125,7 @@ func TestKilledNodeLeavesNoRule(t *testing.T) {
 	w := newWorld(t)
 	w.grant(2, "8s") // no lease outlasts its grant
 	dial := w.stream("--plane", "mptcp", "--patience", "2s", "--via", "a=node:n1", "--via", "b=node:n2")
-	if err := w.node["n2"].Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	_ = w.node["n2"].Wait()
+	w.node["n2"].Kill()
 	if rules := w.rules("n2"); !strings.Contains(rules, "192.0.2.1 . 4470") || !strings.Contains(rules, "expires") {
 		t.Fatalf("the kernel holds no lease after the kill:\n%s", rules)
 	}
@@ -142,7 +139,7 @@ func TestKilledNodeLeavesNoRule(t *testing.T) {
 		}
 		failed <- err
 	}()
-	w.await("the lease has ended", func() bool { return !strings.Contains(w.rules("n2"), "expires") })
+	labtest.Await(t, "the lease has ended", func() bool { return !strings.Contains(w.rules("n2"), "expires") })
 	select {
 	case <-failed:
 	case <-time.After(20 * time.Second):
@@ -201,10 +198,7 @@ func TestRestartedNodeKeepsTheStream(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	dial := w.stream("--plane", "mptcp", "--via", "a=node:n1", "--via", "b=node:n2")
-	if err := w.node["n1"].Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	_ = w.node["n1"].Wait()
+	w.node["n1"].Kill()
 	w.startNode("n1")
 	left := func() (expires time.Duration) {
 		found := regexp.MustCompile(`expires ([0-9hms]+)`).FindStringSubmatch(w.rules("n1"))
@@ -217,8 +211,8 @@ func TestRestartedNodeKeepsTheStream(t *testing.T) {
 		}
 		return expires
 	}
-	w.await("the lease runs down", func() bool { return left() < 24*time.Second })
-	w.await("the lease is renewed", func() bool { return left() > 25*time.Second })
+	labtest.Await(t, "the lease runs down", func() bool { return left() < 24*time.Second })
+	labtest.Await(t, "the lease is renewed", func() bool { return left() > 25*time.Second })
 	if err := exchange(w.connect(), 1<<20); err != nil {
 		t.Errorf("%v\n%s", err, dial.Log())
 	}
@@ -228,14 +222,10 @@ func TestRestartedNodeKeepsTheStream(t *testing.T) {
 func TestNodeTidiesUp(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	node := w.node["n1"]
 	if !strings.Contains(w.rules("n1"), "heddle_nat") {
 		t.Fatal("the node has no table")
 	}
-	if err := node.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
-	if err := node.Wait(); err != nil {
+	if err := w.node["n1"].Interrupt(); err != nil {
 		t.Errorf("the node's end: %v", err)
 	}
 	if rules := w.rules("n1"); rules != "" {

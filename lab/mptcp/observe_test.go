@@ -37,7 +37,7 @@ func TestWhatObserversOfSubflowsHave(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "bytes")
 	rebuild := func(args ...string) (seen, length int, got []byte) {
 		t.Helper()
-		out := w.run("client", append([]string{"observe", "reconstruct", dir, "--keylog", keys, "--as", "bytes", "--out", file, "--json"}, args...)...)
+		out := w.Run("client", append([]string{"observe", "reconstruct", dir, "--keylog", keys, "--as", "bytes", "--out", file, "--json"}, args...)...)
 		var answer struct {
 			Schedule string
 			Of       int

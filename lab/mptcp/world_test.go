@@ -1,14 +1,11 @@
 package mptcp
 
 import (
-	"context"
 	"fmt"
 	"net"
 	"net/netip"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -23,11 +20,7 @@ func TestMain(m *testing.M) { labtest.Main(m) }
 
 const nodes = 3
 
-var (
-	serverAddr  = netip.MustParseAddr("192.0.2.1")
-	streamPort  = 4470
-	clientAddrs = []string{"10.1.0.2", "10.1.0.3", "10.1.0.4"}
-)
+var clientAddrs = []string{"10.1.0.2", "10.1.0.3", "10.1.0.4"}
 
 // overlay is
 //
@@ -72,13 +65,11 @@ func overlay() lab.World {
 	return w
 }
 
-// world is the overlay with the identities of its hosts, and passes for the client.
+// world is the overlay with nodes that run, and passes for the client.
 type world struct {
-	*lab.Instance
+	labtest.Overlay
 	t    *testing.T
-	home map[string]string // HEDDLE_HOME by host
-	key  map[string]string
-	node map[string]*exec.Cmd
+	node map[string]*peer.Process
 }
 
 func newWorld(t *testing.T) *world {
@@ -86,11 +77,7 @@ func newWorld(t *testing.T) *world {
 	if _, err := os.Stat("/proc/sys/net/mptcp/pm_type"); err != nil {
 		t.Skipf("this kernel has no MPTCP with a path manager in user space: %v", err)
 	}
-	w := &world{Instance: labtest.Up(t, overlay()), t: t, home: map[string]string{}, key: map[string]string{}, node: map[string]*exec.Cmd{}}
-	for _, host := range []string{"client", "server", "n1", "n2", "n3"} {
-		w.home[host] = t.TempDir()
-		w.key[host] = strings.TrimSpace(w.run(host, "node", "key"))
-	}
+	w := &world{labtest.UpOverlay(t, overlay()), t, map[string]*peer.Process{}}
 	for n := 1; n <= nodes; n++ {
 		w.startNode(fmt.Sprintf("n%d", n))
 		w.grant(n, "1h")
@@ -98,91 +85,16 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// grant gives the client a pass for a node. The client is its own grantor: the nodes are its own.
+// grant gives the client a pass for a node.
 func (w *world) grant(n int, until string) {
 	w.t.Helper()
 	name := fmt.Sprintf("n%d", n)
-	pass := filepath.Join(w.t.TempDir(), name+".json")
-	grant := w.run("client", "node", "grant", w.key["client"], "--until", until, "--mode", "nat", "--to", "192.0.2.0/24",
-		"--name", name, "--node", w.key[name], "--address", fmt.Sprintf("10.2.%d.2:7443", n))
-	if err := os.WriteFile(pass, []byte(grant), 0o600); err != nil {
-		w.t.Fatal(err)
-	}
-	w.run("client", "node", "add", pass)
-}
-
-// arguments runs heddle with a host's own settings.
-func (w *world) arguments(host string, args []string) (string, []string) {
-	return "/usr/bin/env", append([]string{"HEDDLE_HOME=" + w.home[host], labtest.Heddle}, args...)
-}
-
-// run gives what heddle prints.
-func (w *world) run(host string, args ...string) string {
-	w.t.Helper()
-	name, all := w.arguments(host, args)
-	ctx, cancel := context.WithTimeout(w.t.Context(), 20*time.Second)
-	defer cancel()
-	cmd := w.Host(host).Command(ctx, name, all...)
-	out, err := cmd.Output()
-	if failed, ok := err.(*exec.ExitError); ok {
-		w.t.Fatalf("%s: heddle %s: %v\n%s", host, strings.Join(args, " "), err, failed.Stderr)
-	} else if err != nil {
-		w.t.Fatal(err)
-	}
-	return string(out)
-}
-
-// start starts heddle in a host, and waits until it says a word.
-func (w *world) start(host, word string, args ...string) *peer.Process {
-	w.t.Helper()
-	name, all := w.arguments(host, args)
-	p, err := peer.Start(w.t.Context(), w.Host(host), name, all...)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	w.t.Cleanup(p.Stop)
-	if err := p.AwaitLog(w.t.Context(), word); err != nil {
-		w.t.Fatalf("%s: %v", host, err)
-	}
-	return p
+	w.Pass(name, name, netip.AddrFrom4([4]byte{10, 2, byte(n), 2}), "--until", until, "--mode", "nat", "--to", "192.0.2.0/24")
 }
 
 func (w *world) startNode(host string) {
 	w.t.Helper()
-	name, all := w.arguments(host, []string{"node", "run", "--mode", "nat", "--set-forwarding", "--grantor", w.key["client"], "--drain", "0s"})
-	cmd := w.Host(host).Command(w.t.Context(), name, all...)
-	file := filepath.Join(w.t.TempDir(), "log")
-	log, err := os.Create(file)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	defer log.Close()
-	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
-		w.t.Fatal(err)
-	}
-	w.t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	w.node[host] = cmd
-	w.await(host+" listens", func() bool {
-		text, err := os.ReadFile(file)
-		if strings.Contains(string(text), "Error") || strings.Contains(string(text), "hint:") {
-			w.t.Fatalf("%s: %s", host, text)
-		}
-		return err == nil && strings.Contains(string(text), "listens on")
-	})
-}
-
-// await polls until something holds.
-func (w *world) await(what string, holds func() bool) {
-	w.t.Helper()
-	for end := time.Now().Add(40 * time.Second); !holds(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			w.t.Fatalf("not within 40 s: %s", what)
-		}
-	}
+	w.node[host] = w.Node(host, "--mode", "nat", "--set-forwarding", "--drain", "0s")
 }
 
 // program is what is served: it sends back as many bytes as it got, once it got all of them.
@@ -206,10 +118,9 @@ func (w *world) program() {
 func (w *world) stream(args ...string) *peer.Process {
 	w.t.Helper()
 	w.program()
-	w.start("server", "peers:", "stream", "serve", "--plane", "mptcp", "--name", "sums", "--listen", fmt.Sprintf(":%d", streamPort), "--to", "127.0.0.1:9000", "--allow", w.key["client"])
-	all := []string{"stream", "dial", "sums", "--listen", "127.0.0.1:2222", "--to", fmt.Sprintf("%v:%d", serverAddr, streamPort), "--key", w.key["server"],
-		"--set-path-manager", "--warm", "0"}
-	return w.start("client", "is up", append(all, args...)...)
+	at := netip.AddrPortFrom(lab.ServerAddr, peer.StreamPort)
+	w.StreamServer("server", at, "stream", "serve", "--plane", "mptcp", "--name", "sums", "--to", "127.0.0.1:9000")
+	return w.StreamDial("sums", netip.MustParseAddrPort("127.0.0.1:2222"), "server", at, append([]string{"--set-path-manager", "--warm", "0"}, args...)...)
 }
 
 // program's connection, made in the client.
@@ -232,21 +143,15 @@ func (w *world) connect() (c *net.TCPConn) {
 // watch counts the bytes of TCP payload up and down that cross a device, until stop. Others than here and there do not.
 func (w *world) watch(host, device string) (stop func() traffic) {
 	w.t.Helper()
-	file := filepath.Join(w.t.TempDir(), host+"-"+device+".pcapng")
-	c, err := w.Capture(w.t.Context(), host, device, file)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	place := host + "/" + device
+	stopped := labtest.Watch(w.t, w.Instance, place)
 	return func() traffic {
 		w.t.Helper()
-		if n, err := c.Stop(); err != nil || n.Dropped > 0 {
-			w.t.Errorf("capture at %s/%s: %+v, %v", host, device, n, err)
-		}
 		seen := traffic{bytes: map[[2]string]int{}}
-		for at, p := range labtest.Packets(w.t, file) {
+		for at, p := range stopped()[place] {
 			ip, ok := p.NetworkLayer().(*layers.IPv4)
 			tcp, ok2 := p.TransportLayer().(*layers.TCP)
-			if !ok || !ok2 || tcp.SrcPort == 7443 || tcp.DstPort == 7443 { // control
+			if !ok || !ok2 || tcp.SrcPort == peer.NodePort || tcp.DstPort == peer.NodePort { // control
 				continue
 			}
 			n := int(ip.Length) - 4*int(ip.IHL) - 4*int(tcp.DataOffset)

@@ -25,7 +25,7 @@ func TestStreamByANode(t *testing.T) {
 	w.serve(func(c net.Conn) { io.Copy(c, c) })
 	w.pass("one", "one", "--to", server.String())
 	stop := w.watch("client/to-one", "client/to-two", "server/core")
-	out, talk, err := w.run("client", strings.Repeat(secret, 1000), "connect", "--via", "a=node:one", server.Addr().String(), strconv.Itoa(int(server.Port())))
+	out, talk, err := w.Try("client", strings.Repeat(secret, 1000), "connect", "--via", "a=node:one", server.Addr().String(), strconv.Itoa(int(server.Port())))
 	if err != nil || out != strings.Repeat(secret, 1000) {
 		t.Fatalf("%d bytes came back, %v\n%s", len(out), err, talk)
 	}
@@ -52,7 +52,7 @@ func TestGrantsLimitsHold(t *testing.T) {
 	expired := w.pass("two", "expired", "--to", server.String(), "--until", "2s")
 	stop := w.watch("server/core")
 	dialTo := func(via, host string) (string, string, error) {
-		return w.run("client", "", "connect", "--via", via, host, strconv.Itoa(int(server.Port())))
+		return w.Try("client", "", "connect", "--via", via, host, strconv.Itoa(int(server.Port())))
 	}
 	dial := func(via string) (string, string, error) { return dialTo(via, server.Addr().String()) }
 	out, _, _ := dial("a=node:few")
@@ -75,14 +75,14 @@ func TestGrantsLimitsHold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stolen := w.home["core"] + "/stolen.json"
+	stolen := w.Home("core") + "/stolen.json"
 	if err := os.WriteFile(stolen, file, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, talk, err := w.run("core", "", "node", "add", stolen); err == nil || !strings.Contains(talk, "is for the key") {
+	if _, talk, err := w.Try("core", "", "node", "add", stolen); err == nil || !strings.Contains(talk, "is for the key") {
 		t.Errorf("a stolen pass is kept: %v\n%s", err, talk)
 	}
-	if _, talk, err := w.run("core", "", "connect", "--via", "a=node:"+stolen, server.Addr().String(), "7000"); err == nil {
+	if _, talk, err := w.Try("core", "", "connect", "--via", "a=node:"+stolen, server.Addr().String(), "7000"); err == nil {
 		t.Errorf("a stolen pass leads somewhere\n%s", talk)
 	}
 	for talk := ""; !strings.Contains(talk, "the grant has ended"); {
@@ -118,7 +118,7 @@ func TestSplitOverNodes(t *testing.T) {
 		{"one exit", []string{"--via", "a=node:exit@one", "--via", "b=node:exit@two", "--path", "one=node:one", "--path", "two=node:two"}, []string{farNode["core"]}},
 	} {
 		stop := w.watch("client/to-one", "client/to-two", "server/core", "one/core")
-		split := w.start("client", "listening on", append([]string{"split", "--listen", relayAt, "--to", server.String(), "--schedule", "round-robin", "--every", "5p"}, c.paths...)...)
+		split := w.Start("client", "listening on", append([]string{"split", "--listen", relayAt, "--to", server.String(), "--schedule", "round-robin", "--every", "5p"}, c.paths...)...)
 		w.askUDP(60)
 		split.Stop()
 		seen := stop()

@@ -1,30 +1,27 @@
 package overlay
 
 import (
-	"context"
 	"io"
+	"iter"
 	"net"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 
 	"heddle/lab"
 	"heddle/lab/labtest"
-	"heddle/lab/peer"
 )
 
 func TestMain(m *testing.M) { labtest.Main(m) }
 
 // The nodes one and two are on the client's ways, as lab.Overlay draws them; the node exit is on core, beside the server.
 const (
-	nodePort = "7443"
-	exitAt   = "192.0.2.254:" + nodePort
-	relayAt  = "127.0.0.1:4000"
+	exitAt  = "192.0.2.254:7443"
+	relayAt = "127.0.0.1:4000"
 )
 
 var (
@@ -33,77 +30,25 @@ var (
 	nearNode = map[string]string{"one": lab.NodeAddr(0).String(), "two": lab.NodeAddr(1).String(), "core": "192.0.2.254"}
 )
 
-// world has identities, and nodes that trust the client as their grantor.
+// world is the overlay with nodes that run.
 type world struct {
-	*lab.Instance
-	t    *testing.T
-	home map[string]string // HEDDLE_HOME by host
-	key  map[string]string
+	labtest.Overlay
+	t *testing.T
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{Instance: labtest.Up(t, lab.Overlay("nodes", lab.Leg{Name: "one"}, lab.Leg{Name: "two"})), t: t, home: map[string]string{}, key: map[string]string{}}
-	for _, host := range []string{"client", "one", "two", "core"} {
-		w.home[host] = t.TempDir()
-		w.key[host] = strings.TrimSpace(w.must(host, "node", "key"))
-	}
+	w := &world{labtest.UpOverlay(t, lab.Overlay("nodes", lab.Leg{Name: "one"}, lab.Leg{Name: "two"})), t}
 	for host := range nearNode {
-		w.start(host, "listens on", "node", "run", "--grantor", w.key["client"])
+		w.Node(host)
 	}
 	return w
-}
-
-// heddle is a command of a host with its own settings.
-func (w *world) heddle(host string, args []string) []string {
-	return append([]string{"HEDDLE_HOME=" + w.home[host], labtest.Heddle}, args...)
-}
-
-// run gives what heddle prints, and what it says.
-func (w *world) run(host, input string, args ...string) (out, talk string, err error) {
-	ctx, cancel := context.WithTimeout(w.t.Context(), 30*time.Second)
-	defer cancel()
-	cmd := w.Host(host).Command(ctx, "env", w.heddle(host, args)...)
-	var said strings.Builder
-	cmd.Stdin, cmd.Stderr = strings.NewReader(input), &said
-	text, err := cmd.Output()
-	return string(text), said.String(), err
-}
-
-func (w *world) must(host string, args ...string) string {
-	w.t.Helper()
-	out, talk, err := w.run(host, "", args...)
-	if err != nil {
-		w.t.Fatalf("%s: heddle %s: %v\n%s", host, strings.Join(args, " "), err, talk)
-	}
-	return out
-}
-
-// start starts heddle in a host, and waits until it says a word.
-func (w *world) start(host, word string, args ...string) *peer.Process {
-	w.t.Helper()
-	p, err := peer.Start(w.t.Context(), w.Host(host), "env", w.heddle(host, args)...)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	w.t.Cleanup(p.Stop)
-	if err := p.AwaitLog(w.t.Context(), word); err != nil {
-		w.t.Fatalf("%v\n%s", err, p.Log())
-	}
-	return p
 }
 
 // pass gives the client a pass for the node on a host, and the file that it is in.
 func (w *world) pass(host, name string, flags ...string) string {
 	w.t.Helper()
-	args := append([]string{"node", "grant", w.key["client"], "--until", "1h", "--name", name, "--node", w.key[host],
-		"--address", net.JoinHostPort(nearNode[host], nodePort)}, flags...)
-	file := filepath.Join(w.t.TempDir(), name+".json")
-	if err := os.WriteFile(file, []byte(w.must("client", args...)), 0o600); err != nil {
-		w.t.Fatal(err)
-	}
-	w.must("client", "node", "add", file)
-	return file
+	return w.Pass(name, host, netip.MustParseAddr(nearNode[host]), flags...)
 }
 
 // serve answers TCP connections at the server.
@@ -194,34 +139,20 @@ type talk struct {
 // ports.
 func (w *world) watch(places ...string) (stop func() map[string]map[string]*talk) {
 	w.t.Helper()
-	dir := w.t.TempDir()
-	running := map[string]*lab.Capture{}
-	file := func(place string) string { return filepath.Join(dir, strings.ReplaceAll(place, "/", "-")+".pcapng") }
-	for _, place := range places {
-		host, device, _ := strings.Cut(place, "/")
-		c, err := w.Capture(w.t.Context(), host, device, file(place))
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		running[place] = c
-	}
+	stopped := labtest.Watch(w.t, w.Instance, places...)
 	return func() map[string]map[string]*talk {
 		w.t.Helper()
 		seen := map[string]map[string]*talk{}
-		for place, c := range running {
-			if n, err := c.Stop(); err != nil || n.Dropped > 0 {
-				w.t.Errorf("capture at %s: %+v, %v", place, n, err)
-			}
-			seen[place] = w.read(file(place))
+		for place, packets := range stopped() {
+			seen[place] = talks(packets)
 		}
 		return seen
 	}
 }
 
-func (w *world) read(file string) map[string]*talk {
-	w.t.Helper()
+func talks(packets iter.Seq2[time.Time, gopacket.Packet]) map[string]*talk {
 	seen := map[string]*talk{}
-	for _, p := range labtest.Packets(w.t, file) {
+	for _, p := range packets {
 		ip, ok := p.NetworkLayer().(*layers.IPv4)
 		if !ok {
 			continue

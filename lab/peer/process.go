@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"strings"
 	"sync"
@@ -22,7 +23,7 @@ type Process struct {
 	name   string
 	host   *lab.Host
 	cancel context.CancelFunc
-	kill   func() error
+	signal func(os.Signal) error
 	log    tail
 	done   chan struct{}
 	err    error
@@ -43,7 +44,7 @@ func Start(ctx context.Context, host *lab.Host, name string, args ...string) (*P
 		cancel()
 		return nil, fmt.Errorf("start %s on %s: %w", name, host.Name(), err)
 	}
-	p.kill = cmd.Process.Kill
+	p.signal = cmd.Process.Signal
 	go func() {
 		p.err = cmd.Wait()
 		close(p.done)
@@ -63,9 +64,17 @@ func (p *Process) Stop() {
 
 // Kill ends the program at once, as a crash would, and waits for it.
 func (p *Process) Kill() {
-	_ = p.kill() // fails only where it has ended already
+	_ = p.signal(os.Kill) // fails only where it has ended already
 	<-p.done
 	p.cancel()
+}
+
+// Interrupt asks the program to end as somebody at its terminal does, waits for it, and gives what its exit code says.
+func (p *Process) Interrupt() error {
+	err := p.signal(os.Interrupt)
+	<-p.done
+	p.cancel()
+	return errors.Join(err, p.err)
 }
 
 // Done is closed when the program has ended.

@@ -110,33 +110,34 @@ func Run(ctx context.Context, o Options) (all []Seen, err error) {
 
 // sender has the nodes and the server.
 type sender struct {
-	in      *lab.Instance
 	options Options
 	work    string
 	made    *peer.Overlay
-	key     string
-	nodes   []string
+	via     []string // flags for the paths
 	keylog  string
 	arrived chan int
 }
 
 func newSender(ctx context.Context, in *lab.Instance, o Options, work string) (*sender, error) {
-	s := &sender{in: in, options: o, work: work, keylog: filepath.Join(work, "keylog"), arrived: make(chan int, 1)}
+	s := &sender{options: o, work: work, keylog: filepath.Join(work, "keylog"), arrived: make(chan int, 1)}
 	var err error
-	if s.made, err = peer.NewOverlay(o.Heddle, work); err != nil {
+	if s.made, err = peer.NewOverlay(ctx, o.Heddle, work, in); err != nil {
 		return nil, err
 	}
 	if err := s.listen(ctx); err != nil {
 		return nil, err
 	}
-	if _, s.key, err = s.made.StreamServer(ctx, in.Host("server"), "picture", endpoint, program); err != nil {
+	if _, err = s.made.StreamServer(ctx, "server", endpoint, "stream", "serve", "--name", "picture", "--to", program.String()); err != nil {
 		return nil, err
 	}
 	for i, leg := range legs() {
-		if _, err := s.made.Node(ctx, in.Host(leg.Name), lab.NodeAddr(i), []netip.AddrPort{endpoint}, "forward"); err != nil {
+		if _, err := s.made.Node(ctx, leg.Name); err != nil {
 			return nil, err
 		}
-		s.nodes = append(s.nodes, leg.Name)
+		if _, err := s.made.Pass(ctx, leg.Name, leg.Name, lab.NodeAddr(i), "--to", endpoint.String()); err != nil {
+			return nil, err
+		}
+		s.via = append(s.via, peer.Over(leg.Name)...)
 	}
 	return s, nil
 }
@@ -144,7 +145,7 @@ func newSender(ctx context.Context, in *lab.Instance, o Options, work string) (*
 // listen takes pictures at the server.
 func (s *sender) listen(ctx context.Context) error {
 	var listener net.Listener
-	err := s.in.Host("server").Do(func() (err error) {
+	err := s.made.Host("server").Do(func() (err error) {
 		listener, err = net.Listen("tcp", program.String())
 		return err
 	})
@@ -175,21 +176,21 @@ func (s *sender) send(ctx context.Context, way Way, picture []byte) (dir string,
 	if dir, err = os.MkdirTemp(s.work, "captures-"); err != nil {
 		return "", err
 	}
-	for _, name := range s.nodes {
-		c, err := s.in.Capture(ctx, name, "core", filepath.Join(dir, name+".pcapng"))
+	for _, leg := range legs() {
+		c, err := s.made.Capture(ctx, leg.Name, "core", filepath.Join(dir, leg.Name+".pcapng"))
 		if err != nil {
 			return "", err
 		}
 		defer func() { err = errors.Join(err, whole(c)) }()
 	}
-	dial, err := s.made.StreamDial(ctx, s.in.Host("client"), "picture", local, endpoint, s.key, s.nodes,
-		"--schedule", way.Schedule, "--shares", way.Shares, "--warm", "0", "--keylog", s.keylog)
+	dial, err := s.made.StreamDial(ctx, "picture", local, "server", endpoint,
+		append([]string{"--schedule", way.Schedule, "--shares", way.Shares, "--warm", "0", "--keylog", s.keylog}, s.via...)...)
 	if err != nil {
 		return "", err
 	}
 	defer dial.Stop()
 	var conn net.Conn
-	err = s.in.Host("client").Do(func() error {
+	err = s.made.Host("client").Do(func() error {
 		conn, err = (&net.Dialer{}).DialContext(ctx, "tcp", local.String())
 		return err
 	})

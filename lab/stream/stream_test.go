@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"heddle/lab/labtest"
 )
 
 // randomFile makes a file that no cipher or compression makes shorter.
@@ -36,8 +38,8 @@ func sameFile(t *testing.T, name string, want []byte) {
 func TestSCPOverThreeNodes(t *testing.T) {
 	w := newWorld(t)
 	s := w.ssh()
-	served := w.start("server", "peers:", w.serveArgs("stream", "serve", "--name", "ssh", "--to", "127.0.0.1:22")...)
-	dialled := w.start("client", "is up", w.dialArgs("stream", "dial", "ssh", "--listen", "127.0.0.1:2222", "--schedule", "strict")...)
+	served := w.StreamServer("server", streamAt, "stream", "serve", "--name", "ssh", "--to", "127.0.0.1:22")
+	dialled := w.Start("client", "is up", w.to("stream", "dial", "ssh", "--listen", "127.0.0.1:2222", "--schedule", "strict")...)
 	const size = 3_000_000
 	file, data := randomFile(t, size)
 	into := filepath.Join(t.TempDir(), "copied")
@@ -59,7 +61,7 @@ func TestSCPOverThreeNodes(t *testing.T) {
 			}
 		}
 	}
-	if text := w.run("client", "status"); !strings.Contains(text, "dials ssh at 192.0.2.1:4470") {
+	if text := w.Run("client", "status"); !strings.Contains(text, "dials ssh at 192.0.2.1:4470") {
 		t.Errorf("heddle status says\n%s", text)
 	}
 }
@@ -78,8 +80,8 @@ func TestCurlThroughSOCKS(t *testing.T) {
 	web := &http.Server{Handler: http.HandlerFunc(func(answer http.ResponseWriter, _ *http.Request) { _, _ = answer.Write(data) })}
 	defer web.Close()
 	go func() { _ = web.Serve(l) }()
-	w.start("server", "peers:", w.serveArgs("stream", "serve", "--name", "web", "--socks", "--allow-to", "127.0.0.1/32:8080")...)
-	w.start("client", "is up", w.dialArgs("stream", "dial", "web", "--socks", "127.0.0.1:1080", "--shares", "2of3")...)
+	w.StreamServer("server", streamAt, "stream", "serve", "--name", "web", "--socks", "--allow-to", "127.0.0.1/32:8080")
+	w.Start("client", "is up", w.to("stream", "dial", "web", "--socks", "127.0.0.1:1080", "--shares", "2of3")...)
 	file := filepath.Join(t.TempDir(), "page")
 	if out, err := w.tool("client", "curl", "-sS", "--max-time", "30", "-o", file, "-x", "socks5h://127.0.0.1:1080", "http://localhost:8080/"); err != nil {
 		t.Fatalf("curl: %v\n%s", err, out)
@@ -113,9 +115,9 @@ func (w *world) during(size int, into string, do func(), args ...string) (a answ
 	var out string
 	go func() {
 		defer close(done)
-		out, talk, err = w.try("client", w.dialArgs(slices.Concat([]string{"send", file, "files", "--json"}, args)...)...)
+		out, talk, err = w.Try("client", "", w.to(slices.Concat([]string{"send", file, "files", "--json"}, args)...)...)
 	}()
-	w.await("a third arrived", func() bool {
+	labtest.Await(w.t, "a third arrived", func() bool {
 		info, err := os.Stat(filepath.Join(into, "data.part"))
 		return err == nil && info.Size() > int64(size)/3
 	})
@@ -134,11 +136,11 @@ func (w *world) during(size int, into string, do func(), args ...string) (a answ
 func TestReceiverIsStartedAgain(t *testing.T) {
 	w := newWorld(t)
 	into := t.TempDir()
-	recv := w.serveArgs("recv", "--into", into)
-	first := w.start("server", "peers:", recv...)
+	recv := []string{"recv", "--into", into}
+	first := w.StreamServer("server", streamAt, recv...)
 	a, talk, err := w.during(6_000_000, into, func() {
 		first.Stop()
-		w.start("server", "peers:", recv...)
+		w.StreamServer("server", streamAt, recv...)
 	})
 	if err != nil || len(a.Files) != 1 || a.Files[0].State != "resumed" || a.Files[0].Resumed < 2_000_000 {
 		t.Fatalf("%v, %+v\n%s", err, a, talk)
@@ -152,10 +154,10 @@ func TestReceiverIsStartedAgain(t *testing.T) {
 func TestNodeDiesWithShares(t *testing.T) {
 	w := newWorld(t)
 	into := t.TempDir()
-	w.start("server", "peers:", w.serveArgs("recv", "--into", into)...)
+	w.StreamServer("server", streamAt, "recv", "--into", into)
 	stop := w.watch()
 	const size = 6_000_000
-	a, talk, err := w.during(size, into, w.kill["n3"], "--shares", "2of3")
+	a, talk, err := w.during(size, into, w.node["n3"].Kill, "--shares", "2of3")
 	if err != nil || len(a.Files) != 1 || a.Files[0].State != "sent" {
 		t.Fatalf("%v, %+v\n%s", err, a, talk)
 	}
@@ -183,10 +185,10 @@ func TestNodeDiesWithShares(t *testing.T) {
 func TestNodeDiesWithoutShares(t *testing.T) {
 	w := newWorld(t)
 	into := t.TempDir()
-	w.start("server", "peers:", w.serveArgs("recv", "--into", into)...)
+	w.StreamServer("server", streamAt, "recv", "--into", into)
 	const size = 6_000_000
 	stop := w.watch()
-	a, talk, err := w.during(size, into, w.kill["n3"], "--tries", "1", "--patience", "1s")
+	a, talk, err := w.during(size, into, w.node["n3"].Kill, "--tries", "1", "--patience", "1s")
 	if err == nil || !strings.Contains(talk, "c (") {
 		t.Fatalf("it ended with %v, %+v\n%s", err, a, talk)
 	}

@@ -1,9 +1,10 @@
 package survey
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
+	"iter"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,9 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 
-	"heddle/lab"
 	"heddle/lab/labtest"
 	"heddle/lab/peer"
 )
@@ -29,86 +30,47 @@ func needScamper(t *testing.T) {
 	}
 }
 
-// place is an Internet that is up, where each host has a home directory.
+// place is an Internet that is up.
 type place struct {
-	*lab.Instance
-	t    *testing.T
-	home string
+	labtest.Overlay
+	t *testing.T
 }
 
-func (p place) homeOf(host string) string { return filepath.Join(p.home, host) }
-
-// run runs heddle in a host, and gives what it prints, and what it says besides.
-func (p place) run(host string, args ...string) (out, talk string, err error) {
-	p.t.Helper()
-	cmd := p.Host(host).Command(p.t.Context(), "env", append([]string{"HEDDLE_HOME=" + p.homeOf(host), labtest.Heddle}, args...)...)
-	var o, e bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &o, &e
-	err = cmd.Run()
-	return o.String(), e.String(), err
+func newPlace(t *testing.T) place {
+	t.Helper()
+	return place{labtest.UpOverlay(t, internet()), t}
 }
 
-// must is run for what must not fail.
-func (p place) must(host string, args ...string) string {
-	p.t.Helper()
-	out, talk, err := p.run(host, args...)
-	if err != nil {
-		p.t.Fatalf("%s on %s: %v\n%s%s", args, host, err, out, talk)
-	}
-	return strings.TrimSpace(out)
-}
-
+// write makes a file of the client's.
 func (p place) write(name, text string) string {
 	p.t.Helper()
-	file := filepath.Join(p.home, name)
+	file := filepath.Join(p.Home("client"), name)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		p.t.Fatal(err)
 	}
 	return file
 }
 
-// key makes a host's identity, and gives its key.
-func (p place) key(host string) string {
-	for _, word := range strings.Fields(p.must(host, "node", "key")) {
-		if strings.HasPrefix(word, "ed25519:") {
-			return word
-		}
-	}
-	p.t.Fatalf("%s has no key", host)
-	return ""
-}
-
 // startNode makes a host an overlay node that measures for the client, and gives the client a pass for it.
-func (p place) startNode(host, address, client string) {
+func (p place) startNode(host, address string) {
 	p.t.Helper()
-	key := p.key(host)
-	node, err := peer.Start(p.t.Context(), p.Host(host), "env", "HEDDLE_HOME="+p.homeOf(host), labtest.Heddle,
-		"node", "run", "--name", host, "--listen", ":7443", "--mode", "survey", "--grantor", client)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	p.t.Cleanup(node.Stop)
-	if err := node.AwaitLog(p.t.Context(), "listens on"); err != nil {
-		p.t.Fatal(err)
-	}
-	pass := p.must("client", "node", "grant", client, "--until", "1h", "--mode", "survey", "--to", "192.0.2.0/24", "--name", host, "--node", key, "--address", address)
-	p.must("client", "node", "add", p.write(host+".json", pass))
+	p.Node(host, "--mode", "survey")
+	p.Pass(host, host, netip.MustParseAddr(address), "--mode", "survey", "--to", "192.0.2.0/24")
 }
 
 func TestSurveyFindsTheNetworksAndChooseThePairThatNoneSees(t *testing.T) {
 	needScamper(t)
 	t.Parallel()
-	p := place{labtest.Up(t, internet()), t, t.TempDir()}
-	client := p.key("client")
-	p.startNode("tokyo", "198.18.11.10:7443", client)
-	p.startNode("paris", "198.18.12.10:7443", client)
-	p.must("client", "asn", "import", p.write("networks.csv", networks))
+	p := newPlace(t)
+	p.startNode("tokyo", "198.18.11.10")
+	p.startNode("paris", "198.18.12.10")
+	p.Run("client", "asn", "import", p.write("networks.csv", networks))
 	// oslo has no node that could be asked, and no Ethernet either.
-	oslo := p.write("oslo-half.json", p.must("oslo", "overlay", "trace", "192.0.2.1:443", "--json"))
+	oslo := p.write("oslo-half.json", p.Run("oslo", "overlay", "trace", "192.0.2.1:443", "--json"))
 
 	ways := []string{"--via", "home=if:home", "--via", "lte=if:lte", "--node", "tokyo", "--node", "paris", "--node", "oslo=198.18.11.14:7443"}
-	stop := p.capture("home", "lte")
-	answer := p.must("client", append([]string{"overlay", "survey", "192.0.2.1:443", "--far", "oslo=" + oslo, "--json"}, ways...)...)
+	stop := labtest.Watch(t, p.Instance, "client/home", "client/lte")
+	answer := p.Run("client", append([]string{"overlay", "survey", "192.0.2.1:443", "--far", "oslo=" + oslo, "--json"}, ways...)...)
 	p.leftByTheRightUplink(stop())
 
 	want := map[string]string{
@@ -152,7 +114,7 @@ func (p place) decode(text string, into any) {
 func (p place) choices(ways []string) {
 	p.t.Helper()
 	choose := func(flags ...string) (names, out, talk string, err error) {
-		out, talk, err = p.run("client", append(append([]string{"overlay", "choose", "192.0.2.1:443", "--json"}, ways...), flags...)...)
+		out, talk, err = p.Try("client", "", append(append([]string{"overlay", "choose", "192.0.2.1:443", "--json"}, ways...), flags...)...)
 		var chosen struct{ Paths []struct{ Name string } }
 		if out != "" {
 			p.decode(out, &chosen)
@@ -184,43 +146,20 @@ func (p place) choices(ways []string) {
 	if _, _, talk, err := choose("--max-age", "1ns"); err == nil || !strings.Contains(talk, "not surveyed") || !strings.Contains(talk, "heddle overlay survey") {
 		p.t.Errorf("too old: %v\n%s", err, talk)
 	}
-	out, talk, err := p.run("client", "overlay", "choose", "192.0.2.1:443", "--via", "home=if:home", "--node", "tokyo", "--node", "paris")
+	out, talk, err := p.Try("client", "", "overlay", "choose", "192.0.2.1:443", "--via", "home=if:home", "--node", "tokyo", "--node", "paris")
 	if err == nil || !strings.Contains(talk, "every way there is passes AS64501 (Home), AS64601 (First Transit)") ||
 		!strings.Contains(out, "@home  one      AS64501 (Home), AS64601 (First Transit)") {
 		p.t.Errorf("one uplink: %v\n%s%s", err, out, talk)
 	}
 }
 
-// capture captures at devices of the client until stop, which gives the files.
-func (p place) capture(devices ...string) (stop func() map[string]string) {
-	p.t.Helper()
-	running := map[string]*lab.Capture{}
-	files := map[string]string{}
-	for _, device := range devices {
-		files[device] = filepath.Join(p.home, device+".pcapng")
-		c, err := p.Capture(p.t.Context(), "client", device, files[device])
-		if err != nil {
-			p.t.Fatal(err)
-		}
-		running[device] = c
-	}
-	return func() map[string]string {
-		for device, c := range running {
-			if n, err := c.Stop(); err != nil || n.Dropped > 0 {
-				p.t.Errorf("capture at %s: %+v, %v", device, n, err)
-			}
-		}
-		return files
-	}
-}
-
 // leftByTheRightUplink checks that each uplink carried nothing but its own packets, and first probes to all nodes.
-func (p place) leftByTheRightUplink(files map[string]string) {
+func (p place) leftByTheRightUplink(seen map[string]iter.Seq2[time.Time, gopacket.Packet]) {
 	p.t.Helper()
-	own := map[string]string{"home": "198.18.1.2", "lte": "198.18.2.2"}
-	for device, file := range files {
+	own := map[string]string{"client/home": "198.18.1.2", "client/lte": "198.18.2.2"}
+	for device, packets := range seen {
 		first := map[string]int{} // probes that end at the first router, by destination
-		for _, packet := range labtest.Packets(p.t, file) {
+		for _, packet := range packets {
 			ip, ok := packet.NetworkLayer().(*layers.IPv4)
 			if !ok {
 				continue
@@ -244,15 +183,15 @@ func (p place) leftByTheRightUplink(files map[string]string) {
 func TestProbesAreOneFlow(t *testing.T) {
 	needScamper(t)
 	t.Parallel()
-	p := place{labtest.Up(t, internet()), t, t.TempDir()}
-	stop := p.capture("lte")
+	p := newPlace(t)
+	stop := labtest.Watch(t, p.Instance, "client/lte")
 	began := time.Now()
-	out := p.must("client", "overlay", "trace", "198.18.12.10:7443", "--via", "lte=if:lte")
+	out := p.Run("client", "overlay", "trace", "198.18.12.10:7443", "--via", "lte=if:lte")
 	if !strings.Contains(out, "reached 198.18.12.10:7443: true") {
 		t.Errorf("%s", out)
 	}
 	flows := map[string]int{}
-	for _, packet := range labtest.Packets(t, stop()["lte"]) {
+	for _, packet := range stop()["client/lte"] {
 		ip, ok := packet.NetworkLayer().(*layers.IPv4)
 		tcp, isTCP := packet.TransportLayer().(*layers.TCP)
 		if ok && isTCP && ip.SrcIP.String() == "198.18.2.2" {

@@ -1,0 +1,95 @@
+package labtest
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"heddle/lab"
+	"heddle/lab/peer"
+)
+
+// Overlay is a [peer.Overlay] whose methods fail the test, and end what they started with it.
+type Overlay struct {
+	*peer.Overlay
+	t *testing.T
+}
+
+// UpOverlay makes a world of devices that ends with the test.
+func UpOverlay(t *testing.T, w lab.World) Overlay {
+	t.Helper()
+	in := Up(t, w)
+	o, err := peer.NewOverlay(t.Context(), Heddle, t.TempDir(), in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Overlay{o, t}
+}
+
+// Try runs a command of heddle that may fail.
+func (o Overlay) Try(host, input string, args ...string) (out, talk string, err error) {
+	return o.Overlay.Run(o.t.Context(), host, input, args...)
+}
+
+// Run runs one that may not, and gives what it prints.
+func (o Overlay) Run(host string, args ...string) string {
+	o.t.Helper()
+	out, talk, err := o.Try(host, "", args...)
+	if err != nil {
+		o.t.Fatalf("%s: heddle %s: %v\n%s", host, args, err, talk)
+	}
+	return out
+}
+
+// Start starts one that stays, and waits until it says a word.
+func (o Overlay) Start(host, word string, args ...string) *peer.Process {
+	o.t.Helper()
+	return o.started(o.Overlay.Start(o.t.Context(), host, word, args...))
+}
+
+// Node is [peer.Overlay.Node].
+func (o Overlay) Node(host string, flags ...string) *peer.Process {
+	o.t.Helper()
+	return o.started(o.Overlay.Node(o.t.Context(), host, flags...))
+}
+
+// StreamServer is [peer.Overlay.StreamServer].
+func (o Overlay) StreamServer(host string, at netip.AddrPort, command ...string) *peer.Process {
+	o.t.Helper()
+	return o.started(o.Overlay.StreamServer(o.t.Context(), host, at, command...))
+}
+
+// StreamDial is [peer.Overlay.StreamDial].
+func (o Overlay) StreamDial(name string, listen netip.AddrPort, host string, at netip.AddrPort, flags ...string) *peer.Process {
+	o.t.Helper()
+	return o.started(o.Overlay.StreamDial(o.t.Context(), name, listen, host, at, flags...))
+}
+
+func (o Overlay) started(p *peer.Process, err error) *peer.Process {
+	o.t.Helper()
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	o.t.Cleanup(p.Stop)
+	return p
+}
+
+// Pass is [peer.Overlay.Pass].
+func (o Overlay) Pass(name, host string, at netip.Addr, flags ...string) (file string) {
+	o.t.Helper()
+	file, err := o.Overlay.Pass(o.t.Context(), name, host, at, flags...)
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	return file
+}
+
+// Await polls until something holds.
+func Await(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(40 * time.Second); !holds(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within 40 s: %s", what)
+		}
+	}
+}
