@@ -35,9 +35,10 @@ lint:
 	$(GO) test ./internal/lint
 
 # The replicated board is a module of its own: only who wants it builds CometBFT.
-.PHONY: board-bft board-bft-test
+.PHONY: board-bft board-bft-test install-board-bft
 board-bft:
 	cd board/bft && $(GO) build -trimpath -o ../../bin/heddle-board-bft ./cmd/heddle-board-bft
+	bin/heddle-board-bft man --dir dist/man-board-bft
 
 board-bft-test:
 	staticcheck=$$($(GO) tool -n staticcheck) && cd board/bft && $(GO) vet ./... && $$staticcheck ./...
@@ -88,8 +89,15 @@ install: build man
 	install -D -m 755 $(HEDDLE) $(DESTDIR)$(PREFIX)/bin/heddle
 	install -d $(DESTDIR)$(PREFIX)/share/man/man1
 	install -m 644 dist/man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1/
-	install -D -m 644 dist/heddle@.service $(DESTDIR)$(PREFIX)/lib/systemd/system/heddle@.service
+	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
+	install -m 644 dist/heddle@.service dist/heddle-stream@.service dist/heddle-node.service dist/heddle-board.service $(DESTDIR)$(PREFIX)/lib/systemd/system/
 	install -D -m 644 dist/heddle.toml $(DESTDIR)$(PREFIX)/share/doc/heddle/heddle.toml
 
+install-board-bft: board-bft
+	install -D -m 755 bin/heddle-board-bft $(DESTDIR)$(PREFIX)/bin/heddle-board-bft
+	install -d $(DESTDIR)$(PREFIX)/share/man/man1
+	install -m 644 dist/man-board-bft/*.1 $(DESTDIR)$(PREFIX)/share/man/man1/
+	install -D -m 644 dist/heddle-board-bft.service $(DESTDIR)$(PREFIX)/lib/systemd/system/heddle-board-bft.service
+
 clean:
-	rm -rf bin dist/man heddle-demo eval/.venv
+	rm -rf bin dist/man dist/man-board-bft heddle-demo eval/.venv

@@ -11,6 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"heddle/internal/manual"
 )
 
 // walk visits every command, hidden ones too.
@@ -98,7 +100,7 @@ func indexOf(words []string, word string) int {
 
 func TestReferenceIsCurrent(t *testing.T) {
 	const file = "../../docs/reference.md"
-	want := referenceText(newRootCommand())
+	want := manual.Reference(newRootCommand())
 	if *update {
 		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
 			t.Fatal(err)
@@ -115,7 +117,7 @@ func TestReferenceIsCurrent(t *testing.T) {
 
 func TestManPages(t *testing.T) {
 	dir := t.TempDir()
-	if err := writeManPages(newRootCommand(), dir); err != nil {
+	if err := manual.WritePages(newRootCommand(), dir, "Heddle "+release, filesText); err != nil {
 		t.Fatal(err)
 	}
 	page, err := os.ReadFile(filepath.Join(dir, "heddle.1"))

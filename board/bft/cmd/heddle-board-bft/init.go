@@ -21,10 +21,10 @@ func newInitCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "init",
 		Short: "Make the keys and the first block of a new board",
-		Long: `Init makes a home for each replica, DIR/0, DIR/1 and so on, with keys of its own,
-and DIR/board.json, which clients need: heddle board use board.json. It holds no
-secret. Carry each home to its machine, and leave it nowhere else: whoever has
-more than f of them can make the board lie.
+		Long: `Init makes a home for each replica, DIR/0, DIR/1 and so on, with keys of its
+own, and DIR/board.json, which clients need: heddle board use board.json. It
+holds no secret. Carry each home to its machine, and leave it nowhere else:
+whoever has more than f of them can make the board lie.
 
 The machines' clocks must be right within half a second.`,
 		Example: `  heddle-board-bft init --dir board --hosts a.example,b.example,c.example,d.example
@@ -79,5 +79,10 @@ The machines' clocks must be right within half a second.`,
 	flags.Int64Var(&plan.Limits.AuthorBytes, "author-bytes", plan.Limits.AuthorBytes, "how many bytes one author may have")
 	flags.BoolVar(&asJSON, "json", false, "print what clients need, as JSON")
 	_ = cmd.MarkFlagRequired("dir")
+	_ = cmd.MarkFlagDirname("dir")
+	_ = cmd.RegisterFlagCompletionFunc("replicas", cobra.FixedCompletions([]string{"4", "7", "10"}, cobra.ShellCompDirectiveNoFileComp))
+	for _, name := range []string{"hosts", "member"} {
+		_ = cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions)
+	}
 	return cmd
 }

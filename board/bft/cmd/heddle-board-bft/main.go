@@ -8,9 +8,12 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"heddle/internal/manual"
 )
 
 // Exit codes, as those of heddle.
@@ -31,7 +34,8 @@ func main() {
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	root := newRootCommand()
+	root, ran := newRootCommand(), false
+	finish(root, &ran)
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
@@ -41,10 +45,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	fmt.Fprintln(stderr, "heddle-board-bft:", err)
 	var hinted interface{ HintText() string }
-	if errors.As(err, &hinted) && hinted.HintText() != "" {
+	switch {
+	case errors.As(err, &hinted) && hinted.HintText() != "":
 		fmt.Fprintln(stderr, "hint:", hinted.HintText())
+	case !ran:
+		fmt.Fprintln(stderr, "hint: see `heddle-board-bft --help`")
 	}
-	if _, ok := errors.AsType[usageError](err); ok {
+	if _, ok := errors.AsType[usageError](err); ok || !ran {
 		return exitUsage
 	}
 	return exitFailure
@@ -68,7 +75,20 @@ is wrong.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(newInitCommand(), newRunCommand(), newStatusCommand())
+	root.AddCommand(newInitCommand(), newRunCommand(), newStatusCommand(), newManCommand())
+	root.SetUsageTemplate(root.UsageTemplate() + "\nExit codes:\n  " + strings.ReplaceAll(manual.ExitCodes, "\n", "\n  ") + "\n")
 	return root
+}
+
+// finish marks what is said of a command before it runs as a mistake in the command line.
+func finish(cmd *cobra.Command, ran *bool) {
+	if do := cmd.RunE; do != nil {
+		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			*ran = true
+			return do(cmd, args)
+		}
+	}
+	for _, c := range cmd.Commands() {
+		finish(c, ran)
+	}
 }

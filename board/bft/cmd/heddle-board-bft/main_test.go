@@ -49,6 +49,10 @@ func TestMistakes(t *testing.T) {
 		{"init --dir x --nonsense", exitUsage, "nonsense"},
 		{"init --dir x --replicas 5", exitFailure, "3f+1"},
 		{"init --dir x --max-op 1", exitFailure, "limits of the board"},
+		{"run", exitUsage, `"home" not set`},
+		{"run there --home x", exitUsage, "unknown command"},
+		{"rnu", exitUsage, "unknown command"},
+		{"man", exitUsage, "at least one"},
 		{"run --home " + empty, exitFailure, "no file of a replica"},
 		{"status --home " + empty, exitFailure, "no file of a replica"},
 	} {
@@ -59,5 +63,54 @@ func TestMistakes(t *testing.T) {
 	}
 	if _, err := os.Stat("x"); err == nil {
 		t.Error("a mistake left homes behind")
+	}
+}
+
+func TestHelpAndPages(t *testing.T) {
+	dir := t.TempDir()
+	if code, _, errs := call("man", "--dir", dir, "--reference", filepath.Join(dir, "reference.md")); code != 0 {
+		t.Fatal(code, errs)
+	}
+	reference, err := os.ReadFile(filepath.Join(dir, "reference.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"", "init", "run", "status"} {
+		code, help, _ := call(append(strings.Fields(name), "--help")...)
+		for _, want := range []string{"Examples:\n  heddle-board-bft ", "Exit codes:\n  0  It worked.", "\n  2  The command line"} {
+			if code != 0 || !strings.Contains(help, want) {
+				t.Errorf("%s --help: %d, lacks %q", name, code, want)
+			}
+		}
+		for line := range strings.Lines(help) {
+			if len(line) > 81 && !strings.HasPrefix(line, "  heddle-board-bft") && !strings.HasPrefix(line, "      --") {
+				t.Errorf("%s --help: %d columns: %s", name, len(line)-1, line)
+			}
+		}
+		page, err := os.ReadFile(filepath.Join(dir, strings.TrimSuffix("heddle-board-bft-"+name, "-")+".1"))
+		if err != nil || !bytes.Contains(page, []byte(".SH EXAMPLE")) {
+			t.Errorf("the page of %q: %v", name, err)
+		}
+		if !bytes.Contains(reference, []byte(strings.TrimSpace("## heddle-board-bft "+name)+"\n")) {
+			t.Errorf("the reference lacks %q", name)
+		}
+	}
+	page, err := os.ReadFile(filepath.Join(dir, "heddle-board-bft.1"))
+	if err != nil || !bytes.Contains(page, []byte("EXIT CODES")) || !bytes.Contains(page, []byte("FILES")) {
+		t.Errorf("heddle-board-bft(1): %v\n%s", err, page)
+	}
+}
+
+func TestCompletion(t *testing.T) {
+	for _, shell := range []string{"bash", "zsh", "fish"} {
+		if code, out, errs := call("completion", shell); code != 0 || !strings.Contains(out, "heddle-board-bft") {
+			t.Errorf("%s: %d, %s", shell, code, errs)
+		}
+	}
+	for typed, want := range map[string]string{"": "init\t", "init --replicas ": "7\n", "run --": "--home\t", "init --member ": ":4\n", "run --home ": ":16\n"} {
+		words := append([]string{"__complete"}, strings.Split(typed, " ")...)
+		if code, out, errs := call(words...); code != 0 || !strings.Contains(out, want) {
+			t.Errorf("%q completes to %d, %s%s", typed, code, out, errs)
+		}
 	}
 }

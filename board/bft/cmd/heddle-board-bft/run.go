@@ -37,5 +37,6 @@ another one, copy its directory data, and nothing else of its home.`,
 	cmd.Flags().StringVar(&home, "home", "", "the replica's `DIRECTORY`, as init makes it")
 	cmd.Flags().BoolVar(&verbose, "verbose", false, "say on stderr also what CometBFT does")
 	_ = cmd.MarkFlagRequired("home")
+	_ = cmd.MarkFlagDirname("home")
 	return cmd
 }

@@ -52,5 +52,6 @@ much there is on the board. It is the word of this replica alone.`,
 	cmd.Flags().StringVar(&home, "home", "", "the replica's `DIRECTORY`")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	_ = cmd.MarkFlagRequired("home")
+	_ = cmd.MarkFlagDirname("home")
 	return cmd
 }
