@@ -17,9 +17,8 @@ var (
 	streamEndpoint = netip.AddrPortFrom(lab.ServerAddr, peer.StreamPort)
 	planeEndpoint  = netip.AddrPortFrom(lab.ServerAddr, peer.StreamPort+1) // for the kernel's MPTCP
 	streamLocal    = netip.MustParseAddrPort("127.0.0.1:2222")
-	sinkLocal      = netip.MustParseAddrPort("127.0.0.1:9000")         // behind `heddle stream serve`
-	sinkOpen       = netip.AddrPortFrom(lab.ServerAddr, 9001)          // for plain TCP
-	forwardLocal   = netip.AddrPortFrom(lab.NodeAddr(0), uint16(9002)) // a forwarder on the first node
+	sinkLocal      = netip.MustParseAddrPort("127.0.0.1:9000") // behind `heddle stream serve`
+	sinkOpen       = netip.AddrPortFrom(lab.ServerAddr, 9001)  // for plain TCP
 )
 
 // Machete is the evaluation of MACHETE (section IV): streams over overlay nodes against plain TCP, by schedule, scheme of
@@ -246,7 +245,8 @@ func threePaths(size int64) *topology {
 	return t
 }
 
-// noLimit has two paths without limit; the baseline is TCP through a forwarder of user space on the first node.
+// noLimit has two paths without limit; the baseline is TCP through a forwarder of user space on the first node. Beside it
+// stand forwarders that encrypt, as a stream does: TLS on each hop, and ssh where this machine has it.
 func noLimit(size int64) *topology {
 	t, o := newOverlay("unlimited", []string{"forward", "nat"}, lab.Leg{Name: "one"}, lab.Leg{Name: "two"})
 	serve := o.serve
@@ -254,15 +254,22 @@ func noLimit(size int64) *topology {
 		if err := serve(ctx, s); err != nil {
 			return err
 		}
-		return forward(ctx, s.Host("one"), forwardLocal, sinkOpen)
+		if err := errors.Join(forwarder{host: s.Host("one"), at: forwardLocal, to: sinkOpen}.serve(ctx), forwardTLS(ctx, s)); err != nil || !haveSSH() {
+			return err
+		}
+		return forwardSSH(ctx, s)
 	}
 	t.cases = []variant{
 		o.variant("forwarder", run{files: one(size), to: forwardLocal, figures: speed}),
 		o.variant("tcp", run{files: one(size), figures: speed}),
+		o.variant("forwarders-tls", run{files: one(size), to: hopLocal, figures: speed}),
 		o.variant("fast", run{files: one(size), nodes: o.names(2), flags: striped("fast", "none"), figures: speed}),
 		o.variant("strict", run{files: one(size), nodes: o.names(2), flags: striped("strict", "none"), figures: speed}),
 		o.variant("one-path", run{files: one(size), nodes: o.names(1), flags: striped("fast", "none"), figures: speed}),
 		o.variant("mptcp", run{files: one(size), nodes: o.names(2), flags: []string{"--plane", "mptcp", "--set-path-manager"}, figures: speed}),
+	}
+	if haveSSH() {
+		t.cases = append(t.cases, o.variant("ssh", run{files: one(size), to: sshLocal, figures: speed}))
 	}
 	return t
 }
@@ -360,6 +367,9 @@ func macheteRegions(quick bool) *topology {
 		add(name, nodes, append(striped(schedule, shares), "--warm", "0")...)
 	}
 	add("tcp", nil)
+	// What the farther path is worth by itself; nobody would wait for more by it.
+	far := slices.DeleteFunc(slices.Clone(sizes), func(f file) bool { return f.bytes > 10*mega })
+	t.cases = append(t.cases, o.variant("tcp-far", run{files: far, device: lab.Leg{Name: diverse[1]}.Way(), figures: elapsed}))
 	stream("fast", diverse[:2], "fast", "none")
 	stream("strict", diverse[:2], "strict", "none")
 	counts := []int{2, 8}
