@@ -53,7 +53,7 @@ type Node struct {
 	ASN int `toml:"asn"`
 	// NATPorts are those that mode nat leases, FIRST-LAST.
 	NATPorts string `toml:"nat-ports"`
-	// SetForwarding lets mode nat have the kernel forward IPv4, for leases alone.
+	// SetForwarding lets mode nat have the kernel forward packets, for leases alone.
 	SetForwarding bool `toml:"set-forwarding"`
 }
 

@@ -67,7 +67,7 @@ unless --log-targets is given.`,
 	flags.BoolVar(&n.LogTargets, "log-targets", false, "write down who talks to whom")
 	flags.StringArrayVar(&n.Address, "address", nil, "where clients reach the node, `HOST:PORT`; where it listens, if it is not given")
 	flags.StringVar(&n.NATPorts, "nat-ports", n.NATPorts, "in mode nat, lease ports `FIRST-LAST` to clients")
-	flags.BoolVar(&n.SetForwarding, "set-forwarding", false, "in mode nat, let the kernel forward IPv4, for leases alone")
+	flags.BoolVar(&n.SetForwarding, "set-forwarding", false, "in mode nat, let the kernel forward, for leases alone")
 	flags.StringVar(&n.Board, "board", "", "register there: the board, `KEY@HOST:PORT` or a file")
 	flags.IntVar(&n.ASN, "asn", 0, "the `NUMBER` of the autonomous system that the node is in, for the board")
 	flags.BoolVar(&asJSON, "json", false, "print what was done as JSON at the end")

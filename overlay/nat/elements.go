@@ -217,14 +217,14 @@ func absent(err error) bool {
 	return err != nil && (errors.Is(err, unix.ENOENT) || strings.Contains(err.Error(), unix.ENOENT.Error()))
 }
 
-// leftClosed reports that a table is there which lets nothing be forwarded without a lease: that an earlier process set
-// forwarding.
-func (l layout) leftClosed() bool {
+// leftClosed reports that the family's table is there and lets nothing be forwarded without a lease: that an earlier
+// process set forwarding.
+func (l layout) leftClosed(f family) bool {
 	conn, err := connect()
 	if err != nil {
 		return false
 	}
-	chain, err := conn.ListChain(l.table(families[0]), l.closingChain)
+	chain, err := conn.ListChain(l.table(f), l.closingChain)
 	return err == nil && chain.Policy != nil && *chain.Policy == nftables.ChainPolicyDrop
 }
 

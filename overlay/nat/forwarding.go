@@ -1,10 +1,15 @@
 package nat
 
 import (
+	"bufio"
 	"bytes"
+	"fmt"
 	"net/netip"
 	"os"
+	"strconv"
+	"strings"
 
+	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -16,46 +21,98 @@ const (
 	forwardIPv6 = "/proc/sys/net/ipv6/conf/all/forwarding"
 )
 
-// forwards says why packets to an address would not be forwarded.
-func forwards(to netip.Addr) error {
-	file, name := forwardIPv4, "net.ipv4.ip_forward"
-	if to.Is6() {
-		file, name = forwardIPv6, "net.ipv6.conf.all.forwarding"
-	}
-	value, err := os.ReadFile(file)
+// sysctl is the file's name as sysctl(8) has it.
+func sysctl(file string) string {
+	return strings.ReplaceAll(strings.TrimPrefix(file, "/proc/sys/"), "/", ".")
+}
+
+// forwards says why packets of the family would not be forwarded.
+func (f family) forwards() error {
+	value, err := os.ReadFile(f.forwarding)
 	if err != nil {
-		return &path.Error{What: "nat mode", Why: "cannot read " + name, Err: err}
+		return &path.Error{What: "nat mode", Why: "cannot read " + sysctl(f.forwarding), Err: err}
 	}
 	if bytes.TrimSpace(value)[0] == '0' {
-		return &path.Error{What: "nat mode", Why: "this kernel forwards no packets: " + name + " is 0",
-			Hint: "`sysctl -w " + name + "=1` makes this machine a router; --set-forwarding does it for leases alone (IPv4)"}
+		return &path.Error{What: "nat mode", Why: "this kernel forwards no packets: " + sysctl(f.forwarding) + " is 0",
+			Hint: "`sysctl -w " + sysctl(f.forwarding) + "=1` makes this machine a router; --set-forwarding does it for leases alone"}
 	}
 	return nil
 }
 
-// forward sees that IPv4 is forwarded, and sets it where that is asked for.
-func (t *Table) forward(set bool) error {
-	err := forwards(netip.IPv4Unspecified())
-	if err == nil || !set {
+// forward sees that a family is forwarded, and sets it where that is asked for. There is a table.
+func (t *Table) forward(f family) error {
+	err := f.forwards()
+	if err == nil || !t.mayForward {
 		return err
 	}
-	t.forwarding = true
-	// The table comes first, since it keeps others from being forwarded.
-	if err := t.write(content{}, true); err != nil {
-		return t.problem("cannot be made", err)
+	if err := f.keepsRoutes(); err != nil {
+		return err
 	}
-	if err := setForwarding(true); err != nil {
-		return &path.Error{What: "nat mode", Why: "cannot set net.ipv4.ip_forward", Err: err, Hint: "run as root or with CAP_NET_ADMIN"}
+	// The chain is closed first, so that others are never forwarded.
+	if err := t.closeChain(f); err != nil {
+		return t.problem("does not close", err)
 	}
-	return nil
+	t.forwarding[f.number] = true
+	return f.setForwarding(true)
 }
 
-func setForwarding(on bool) error {
+// closeChain has the family's table drop all that would be forwarded without a lease.
+func (l layout) closeChain(f family) error {
+	conn, err := connect()
+	if err != nil {
+		return err
+	}
+	policy := nftables.ChainPolicyDrop
+	c := l.closingChainOf(f, policy)
+	conn.AddChain(&c)
+	return conn.Flush()
+}
+
+func (f family) setForwarding(on bool) error {
 	value := "0"
 	if on {
 		value = "1"
 	}
-	return os.WriteFile(forwardIPv4, []byte(value), 0)
+	if err := os.WriteFile(f.forwarding, []byte(value), 0); err != nil {
+		return &path.Error{What: "nat mode", Why: "cannot set " + sysctl(f.forwarding), Err: err, Hint: "run as root or with CAP_NET_ADMIN"}
+	}
+	return nil
+}
+
+// Flags of routes that came by a router's advertisement (linux/ipv6_route.h).
+const learned = 0x00010000 | 0x00040000 // RTF_DEFAULT, RTF_ADDRCONF
+
+// keepsRoutes says why setting the family's forwarding would cost this machine its way out: a router takes no
+// advertisements, and the kernel drops the default routes that came by them, but where accept_ra is 2
+// (Documentation/networking/ip-sysctl.rst).
+func (f family) keepsRoutes() error {
+	if f.table != nftables.TableFamilyIPv6 {
+		return nil
+	}
+	file, err := os.Open("/proc/thread-self/net/ipv6_route")
+	if err != nil {
+		return &path.Error{What: "nat mode", Why: "cannot read the routes of IPv6", Err: err}
+	}
+	defer file.Close()
+	lines := bufio.NewScanner(file)
+	for lines.Scan() {
+		// Destination, its length, source, its length, gateway, metric, two counters, flags and device, in hexadecimal.
+		fields := strings.Fields(lines.Text())
+		if len(fields) != 10 || fields[1] != "00" {
+			continue
+		}
+		flags, err := strconv.ParseUint(fields[8], 16, 32)
+		if err != nil || flags&learned == 0 {
+			continue
+		}
+		accept := "/proc/sys/net/ipv6/conf/" + fields[9] + "/accept_ra"
+		if value, err := os.ReadFile(accept); err == nil && string(bytes.TrimSpace(value)) == "2" {
+			continue
+		}
+		return &path.Error{What: "nat mode", Why: fmt.Sprintf("setting %s would take this machine's default route, which %s has from a router's advertisement", sysctl(f.forwarding), fields[9]),
+			Hint: "`sysctl -w " + strings.TrimPrefix(accept, "/proc/sys/") + "=2` keeps it"}
+	}
+	return lines.Err()
 }
 
 // forget removes what the kernel remembers of connections that came under these keys. What comes of them after that is

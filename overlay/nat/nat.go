@@ -62,8 +62,9 @@ type Options struct {
 	Table string
 	// First and Last bound the ports that are leased, 20000 and 20999 where they are 0.
 	First, Last uint16
-	// SetForwarding lets the kernel forward IPv4 packets where it does not. The table then drops all that would be
-	// forwarded without a lease, so that the machine does not become a router for others, and Close sets it back.
+	// SetForwarding lets the kernel forward packets where it does not: IPv4 at once, and IPv6 with the first lease of
+	// that. The table then drops all that would be forwarded without a lease, so that the machine does not become a
+	// router for others, and Close sets it back.
 	SetForwarding bool
 }
 
@@ -73,7 +74,8 @@ type Table struct {
 	first, last uint16
 
 	mu         sync.Mutex
-	forwarding bool // we set it
+	mayForward bool    // may set forwarding
+	forwarding [2]bool // we set it, by the number of the family
 }
 
 // Open makes a node's table, or takes over the one that an earlier process left, with the leases that have not ended.
@@ -88,11 +90,18 @@ func Open(o Options) (*Table, error) {
 	if t.first == 0 || t.last < t.first {
 		return nil, &path.Error{What: "nat ports", Why: fmt.Sprintf("%d to %d is no range of ports", o.First, o.Last)}
 	}
-	t.forwarding = t.leftClosed()
-	if err := t.forward(o.SetForwarding); err != nil {
+	if t.mayForward = o.SetForwarding; !t.mayForward {
+		if err := families[0].forwards(); err != nil {
+			return nil, err
+		}
+	}
+	for _, f := range families {
+		t.forwarding[f.number] = t.leftClosed(f)
+	}
+	if err := t.takeOver(); err != nil {
 		return nil, err
 	}
-	return t, t.takeOver()
+	return t, t.forward(families[0])
 }
 
 // OpenLocal makes the table of a client, which is for this process alone. Connections that were translated stay so. For a
@@ -145,6 +154,11 @@ func (t *Table) Lease(r Rule, ttl time.Duration) (Lease, error) {
 	if r.Listen, err = t.place(all, r); err != nil {
 		return Lease{}, err
 	}
+	if t.ports {
+		if err := t.forward(familyOf(r.Client)); err != nil {
+			return Lease{}, err
+		}
+	}
 	if err := t.put(r, ttl, all); err != nil {
 		return Lease{}, t.problem("does not take a lease", err)
 	}
@@ -169,9 +183,6 @@ func (t *Table) check(r *Rule, ttl time.Duration) error {
 		return refuse("%v is not between %v and %v", ttl, MinTTL, MaxTTL)
 	case len(r.Owner) > 64:
 		return refuse("the owner's name has more than 64 bytes")
-	}
-	if t.ports {
-		return forwards(r.To.Addr())
 	}
 	return nil
 }
@@ -218,6 +229,9 @@ func (t *Table) Renew(r Rule, ttl time.Duration) (Lease, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	all, before, err := t.find(r)
+	if err == nil && t.ports {
+		err = familyOf(before.Client).forwards()
+	}
 	if err != nil {
 		return Lease{}, err
 	}
@@ -285,8 +299,10 @@ func (t *Table) Close() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var set error
-	if t.forwarding { // before the table, which keeps others from being forwarded
-		set = setForwarding(false)
+	for _, f := range families { // before the table, which keeps others from being forwarded
+		if t.forwarding[f.number] {
+			set = errors.Join(set, f.setForwarding(false))
+		}
 	}
 	conn, err := connect()
 	if err != nil {

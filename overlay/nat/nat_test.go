@@ -3,7 +3,6 @@ package nat
 import (
 	"errors"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -30,6 +29,10 @@ func (w *world) lease(table *Table, r Rule, ttl time.Duration) (l Lease) {
 	return l
 }
 
+func rule6() Rule {
+	return Rule{Client: client6, Listen: netip.AddrPortFrom(node6, 0), To: server6, Owner: "alice"}
+}
+
 func rule4() Rule {
 	return Rule{Client: client4, Listen: netip.AddrPortFrom(node4, 0), To: server4, Owner: "alice"}
 }
@@ -37,7 +40,7 @@ func rule4() Rule {
 func TestLeaseLetsOneClientThrough(t *testing.T) {
 	for name, r := range map[string]Rule{
 		"IPv4": rule4(),
-		"IPv6": {Client: client6, Listen: netip.AddrPortFrom(node6, 0), To: server6, Owner: "alice"},
+		"IPv6": rule6(),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -168,48 +171,6 @@ func TestNewProcessTakesOver(t *testing.T) {
 	if w.answers(c, time.Second) {
 		t.Error("a connection outlives the node's end")
 	}
-}
-
-func TestForwardingIsNotSetUnasked(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, false)
-	w.node.Do(w.t, func() error {
-		_, err := Open(Options{})
-		if hint, ok := errors.AsType[interface {
-			error
-			HintText() string
-		}](err); !ok || !strings.Contains(hint.HintText(), "sysctl") {
-			t.Errorf("no forwarding: %v", err)
-		}
-		if conn, err := nftables.New(); err != nil {
-			return err
-		} else if tables, err := conn.ListTables(); err != nil || len(tables) != 0 {
-			t.Errorf("refused, but made %d tables, %v", len(tables), err)
-		}
-		return nil
-	})
-	table := w.open(Options{SetForwarding: true})
-	l := w.lease(table, rule4(), time.Minute)
-	if _, _, err := w.dial(client4, l.Listen); err != nil {
-		t.Fatalf("with forwarding set: %v", err)
-	}
-	// Others are not forwarded: the server has a way back now, but the client's packet does not get there.
-	w.server.Do(w.t, func() error { return route("10.9.1.0/24", "10.9.2.1") })
-	w.client.Do(w.t, func() error { return route("10.9.2.0/24", "10.9.1.1") })
-	if _, _, err := w.dial(client4, server4); err == nil {
-		t.Error("the node became a router for everybody")
-	}
-	table = w.open(Options{}) // as after a crash
-	if _, _, err := w.dial(client4, server4); err == nil {
-		t.Error("after a restart the node is a router for everybody")
-	}
-	w.node.Do(w.t, table.Close)
-	w.node.Do(w.t, func() error {
-		if value, err := os.ReadFile(forwardIPv4); err != nil || value[0] != '0' {
-			t.Errorf("net.ipv4.ip_forward is %q, %v", value, err)
-		}
-		return nil
-	})
 }
 
 // What others have in nftables stays as it is, and goes on working.
@@ -368,7 +329,7 @@ func TestSweep(t *testing.T) {
 			c.leases = append(c.leases, Lease{Rule: r, Until: time.Now().Add(time.Minute)})
 			c.known = append(c.known, key{netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), 20000}, key{client6, uint16(20000 + i)})
 		}
-		if err := table.write(c, false); err != nil {
+		if err := table.write(c, [2]bool{}); err != nil {
 			return err
 		}
 		l, err := table.Lease(rule4(), time.Minute)
@@ -410,7 +371,7 @@ func TestEmptyTablesOfDeadProcessesGo(t *testing.T) {
 		full := localLayout
 		full.name = dead
 		lease := Lease{Rule: Rule{Client: client4, Listen: server4, To: netip.AddrPortFrom(node4, 20000)}, Until: time.Now().Add(time.Minute)}
-		if err := full.write(content{leases: []Lease{lease}}, false); err != nil {
+		if err := full.write(content{leases: []Lease{lease}}, [2]bool{}); err != nil {
 			return err
 		}
 		if _, err := OpenLocal(); err != nil {
@@ -419,7 +380,7 @@ func TestEmptyTablesOfDeadProcessesGo(t *testing.T) {
 		if names := tables(); !slices.Contains(names, dead) {
 			t.Errorf("a table that still stops something is gone: %v", names)
 		}
-		if err := full.write(content{}, false); err != nil {
+		if err := full.write(content{}, [2]bool{}); err != nil {
 			return err
 		}
 		table, err := OpenLocal()

@@ -35,8 +35,10 @@ func (l layout) table(f family) *nftables.Table {
 
 // A family has a table of its own, of the same name: nftables joins fields of fixed lengths.
 type family struct {
-	table   nftables.TableFamily
-	address nftables.SetDatatype
+	table      nftables.TableFamily
+	number     int    // among families
+	forwarding string // the kernel's setting
+	address    nftables.SetDatatype
 	// Where the client's and this machine's address lie in the IP header (RFC 791, RFC 8200), and their length.
 	source, destination, length uint32
 	// Registers of the second and third field of what is looked up, and found. A register of nftables has 16 bytes, and
@@ -45,8 +47,8 @@ type family struct {
 }
 
 var families = []family{
-	{table: nftables.TableFamilyIPv4, address: nftables.TypeIPAddr, source: 12, destination: 16, length: 4, second: 9, third: 10},
-	{table: nftables.TableFamilyIPv6, address: nftables.TypeIP6Addr, source: 8, destination: 24, length: 16, second: 2, third: 3},
+	{table: nftables.TableFamilyIPv4, number: 0, forwarding: forwardIPv4, address: nftables.TypeIPAddr, source: 12, destination: 16, length: 4, second: 9, third: 10},
+	{table: nftables.TableFamilyIPv6, number: 1, forwarding: forwardIPv6, address: nftables.TypeIP6Addr, source: 8, destination: 24, length: 16, second: 2, third: 3},
 }
 
 func familyOf(a netip.Addr) family {
@@ -96,16 +98,16 @@ func connect() (*nftables.Conn, error) {
 	}))
 }
 
-// write replaces the tables in one transaction by some that hold content. Where closed, IPv4 is forwarded under a lease
-// or not at all.
-func (l layout) write(c content, closed bool) error {
+// write replaces the tables in one transaction by some that hold content. A family that is closed is forwarded under a
+// lease or not at all.
+func (l layout) write(c content, closed [2]bool) error {
 	conn, err := connect()
 	if err != nil {
 		return err
 	}
 	for _, f := range families {
 		policy := nftables.ChainPolicyAccept
-		if closed && f.table == nftables.TableFamilyIPv4 {
+		if closed[f.number] {
 			policy = nftables.ChainPolicyDrop
 		}
 		if err := l.build(conn, f, policy); err != nil {
@@ -170,12 +172,18 @@ func (l layout) build(conn *nftables.Conn, f family, policy nftables.ChainPolicy
 	chain(nftables.Chain{Name: "translate", Type: nftables.ChainTypeNAT, Hooknum: l.translate, Priority: nftables.ChainPriorityNATDest},
 		slices.Concat(tcp(), f.packet(), lookup(leases), []expr.Any{
 			&expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(f.table), RegAddrMin: 1, RegProtoMin: f.second, Specified: true}}))
-	chain(nftables.Chain{Name: l.closingChain, Type: nftables.ChainTypeFilter, Hooknum: l.closing, Priority: nftables.ChainPriorityFilter, Policy: &policy}, closing...)
+	chain(l.closingChainOf(f, policy), closing...)
 	if l.ports {
 		chain(nftables.Chain{Name: "back", Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource},
 			slices.Concat(tcp(), translated(), f.connection(original), lookup(open), []expr.Any{&expr.Masq{}}))
 	}
 	return nil
+}
+
+// closingChainOf is the chain that packets pass after they were translated.
+func (l layout) closingChainOf(f family, policy nftables.ChainPolicy) nftables.Chain {
+	return nftables.Chain{Name: l.closingChain, Table: l.table(f), Type: nftables.ChainTypeFilter, Hooknum: l.closing,
+		Priority: nftables.ChainPriorityFilter, Policy: &policy}
 }
 
 func tcp() []expr.Any {
