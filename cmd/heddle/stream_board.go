@@ -21,13 +21,16 @@ import (
 	"heddle/stripe"
 )
 
+// directoryPatience is how long a board may take to answer before the list of the last time has to do. Only tests change it.
+var directoryPatience = 5 * time.Second
+
 // streamDirectory asks the board of a stripe who there is.
 func streamDirectory(ctx context.Context, s config.Stripe, id identity.Identity, talk io.Writer) (registry.Directory, error) {
 	reference, err := board.LoadReference(s.Board)
 	if err != nil {
 		return registry.Directory{}, err
 	}
-	client, err := board.NewClient(board.ClientOptions{Reference: reference, Identity: id})
+	client, err := board.NewClient(board.ClientOptions{Reference: reference, Identity: id, Timeout: directoryPatience})
 	if err != nil {
 		return registry.Directory{}, err
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -53,8 +54,69 @@ func TestStreamByBoardAndChosenNodes(t *testing.T) {
 	if got := echoed(t, up[1], "hello"); got != "hello" {
 		t.Errorf("%q came back", got)
 	}
+	// Where the board is gone its list of the last time serves, with its age, unless that is too old.
+	key, _, _ := strings.Cut(board, "@")
+	gone := []string{"--board", key + "@127.0.0.1:1", "--identity", own}
+	patience := directoryPatience
+	defer func() { directoryPatience = patience }()
+	directoryPatience = 300 * time.Millisecond
+	shortRunDir(t) // two that dial one service have one name
+	said, up = startCommand(t, `echo is up: listening on (\S+), to \S+ over 3 paths`, append(dial, gone...)...)
+	if !regexp.MustCompile(`board: this list is of .* ago`).MatchString(said.String()) {
+		t.Errorf("it does not say how old the list is:\n%s", said)
+	}
+	if got := echoed(t, up[1], "hello"); got != "hello" {
+		t.Errorf("without the board %q came back", got)
+	}
+	shortRunDir(t)
+	if code, talk := runQuietly(t, append(append(dial, gone...), "--max-age", "1ns")...); code != exitFailure || !strings.Contains(talk, "too old") {
+		t.Errorf("with a list that is too old: exit code %d\n%s", code, talk)
+	}
 	if code, talk := runQuietly(t, "stream", "dial", "absent", "--listen", "127.0.0.1:0", "--paths", "3"); code != exitFailure || !strings.Contains(talk, "stream absent: none is registered") {
 		t.Errorf("a name that is not there: exit code %d\n%s", code, talk)
+	}
+}
+
+// Nodes that take one another's names are told apart by their keys: a pass means the node that it was made for.
+func TestNodesOfOneName(t *testing.T) {
+	home := t.TempDir()
+	t.Setenv("HEDDLE_HOME", home)
+	id, _, err := identity.LoadOrCreate(filepath.Join(home, "identity.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	signed, err := pathnode.Issue(id, pathnode.Grant{Holder: id.Key(), From: time.Now().Add(-time.Minute), Until: time.Now().Add(time.Hour), Modes: []string{pathnode.ModeForward}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var keys []identity.Key
+	var d registry.Directory
+	for i, name := range []string{"tokyo", "tokyo", "tokyo", "../x"} {
+		node, err := identity.New()
+		if err != nil {
+			t.Fatal(err)
+		}
+		keys = append(keys, node.Key())
+		if i > 0 { // the first is known by its pass alone
+			d.Nodes = append(d.Nodes, registry.Node{Name: name, Key: node.Key(), Addresses: []string{fmt.Sprintf("192.0.2.%d:7443", i)}, Modes: []string{pathnode.ModeForward}})
+		}
+	}
+	if _, err := (pathnode.Pass{Name: "tokyo", Key: keys[0], Addresses: []string{"192.0.2.9:7443"}, Grant: signed}).Save(filepath.Join(home, "nodes")); err != nil {
+		t.Fatal(err)
+	}
+	all, err := candidates(d, id.Key())
+	if err != nil || len(all) != 3 {
+		t.Fatalf("%+v, %v", all, err)
+	}
+	names := map[string]bool{}
+	for i, p := range all {
+		names[p.Name] = true
+		if p.Key != keys[i] || (p.Name == "tokyo") != (i == 0) || p.Check() != nil {
+			t.Errorf("%d: %s is %v", i, p.Name, p.Key)
+		}
+	}
+	if at := all[0].Addresses; len(at) != 1 || at[0] != "192.0.2.9:7443" || len(names) != 3 {
+		t.Errorf("the pass leads to %v; names %v", at, names)
 	}
 }
 

@@ -26,7 +26,7 @@ func (e *RunningError) Error() string {
 
 // HintText says what to do about it.
 func (e *RunningError) HintText() string {
-	return fmt.Sprintf("see it with `heddle status %[1]s`, stop it with `heddle down %[1]s`, or give this one another --name", e.Name)
+	return fmt.Sprintf("see it with `heddle status %[1]s`, stop it with `heddle down %[1]s`, or give this one another name, where the command takes --name", e.Name)
 }
 
 // An open-file-description lock dies with its process, as flock(2) does; but unlike flock it can be asked about
