@@ -65,15 +65,25 @@ func exchange(c *net.TCPConn, size int64) error {
 // nodes alone, and the client's network no packet to the server.
 func TestBigTransferTakesAllSubflows(t *testing.T) {
 	t.Parallel()
-	for plane, via := range map[string][]string{
-		"mptcp": {"--via", "a=node:n1", "--via", "b=node:n2", "--via", "c=node:n3"},
-		"mptcp-nat": {"--path", "x=src:10.1.0.2", "--path", "y=src:10.1.0.3", "--path", "z=src:10.1.0.4",
-			"--via", "a=node:n1@x", "--via", "b=node:n2@y", "--via", "c=node:n3@z"},
+	straight := []string{"--via", "a=node:n1", "--via", "b=node:n2", "--via", "c=node:n3"}
+	bySource := func(f family) (flags []string) {
+		for i, from := range f.clients() {
+			flags = append(flags, "--path", fmt.Sprintf("s%d=src:%v", i+1, from), "--via", fmt.Sprintf("p%d=node:n%[1]d@s%[1]d", i+1))
+		}
+		return flags
+	}
+	for _, c := range []struct {
+		name, plane string
+		family      family
+		via         []string
+	}{
+		{"mptcp", "mptcp", ipv4, straight}, {"mptcp-nat", "mptcp-nat", ipv4, bySource(ipv4)},
+		{"mptcp over IPv6", "mptcp", ipv6, straight}, {"mptcp-nat over IPv6", "mptcp-nat", ipv6, bySource(ipv6)},
 	} {
-		t.Run(plane, func(t *testing.T) {
+		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
-			dial := w.stream(append([]string{"--plane", plane}, via...)...)
+			w := newWorld(t, c.family)
+			dial := w.stream(append([]string{"--plane", c.plane}, c.via...)...)
 			stops := map[string]func() traffic{}
 			for n := 1; n <= nodes; n++ {
 				name := fmt.Sprintf("n%d", n)
@@ -86,7 +96,7 @@ func TestBigTransferTakesAllSubflows(t *testing.T) {
 			for n := 1; n <= nodes; n++ {
 				name := fmt.Sprintf("n%d", n)
 				seen := stops[name]()
-				node, up, down := fmt.Sprintf("10.2.%d.2", n), 0, 0
+				node, up, down := c.family.node(n).String(), 0, 0
 				for way, bytes := range seen.bytes {
 					if way[1] == node {
 						up += bytes
@@ -100,13 +110,13 @@ func TestBigTransferTakesAllSubflows(t *testing.T) {
 				}
 			}
 			for way := range uplink().bytes {
-				if way[0] == lab.ServerAddr.String() || way[1] == lab.ServerAddr.String() {
+				if way[0] == c.family.server.String() || way[1] == c.family.server.String() {
 					t.Errorf("the client's network sees %s to %s", way[0], way[1])
 				}
 			}
 			for way := range server().bytes {
-				for _, client := range clientAddrs {
-					if way[0] == client || way[1] == client {
+				for _, client := range c.family.clients() {
+					if way[0] == client.String() || way[1] == client.String() {
 						t.Errorf("the server's network sees %s to %s", way[0], way[1])
 					}
 				}
@@ -122,7 +132,7 @@ func TestBigTransferTakesAllSubflows(t *testing.T) {
 // both paths are required.
 func TestKilledNodeLeavesNoRule(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newWorld(t, ipv4)
 	w.grant(2, "8s") // no lease outlasts its grant
 	dial := w.stream("--plane", "mptcp", "--patience", "2s", "--via", "a=node:n1", "--via", "b=node:n2")
 	w.node["n2"].Kill()
@@ -157,7 +167,7 @@ func TestKilledNodeLeavesNoRule(t *testing.T) {
 // bounded part, and ends the stream where the path stays away.
 func TestDeadPathStopsTheStream(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newWorld(t, ipv4)
 	const patience = 3 * time.Second
 	dial := w.stream("--plane", "mptcp", "--patience", patience.String(), "--via", "a=node:n1", "--via", "b=node:n2")
 	other, c := w.watch("isp", "n1"), w.connect()
@@ -196,7 +206,7 @@ func TestDeadPathStopsTheStream(t *testing.T) {
 // A node whose program was killed and started again has its leases still, and the client renews them there.
 func TestRestartedNodeKeepsTheStream(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newWorld(t, ipv4)
 	dial := w.stream("--plane", "mptcp", "--via", "a=node:n1", "--via", "b=node:n2")
 	w.node["n1"].Kill()
 	w.startNode("n1")
@@ -221,17 +231,25 @@ func TestRestartedNodeKeepsTheStream(t *testing.T) {
 // What a node's end leaves: nothing.
 func TestNodeTidiesUp(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newWorld(t, ipv6)
+	forwarding := func(want string) {
+		t.Helper()
+		for _, file := range []string{"/proc/sys/net/ipv4/ip_forward", "/proc/sys/net/ipv6/conf/all/forwarding"} {
+			if value, err := w.Host("n1").Command(t.Context(), "cat", file).Output(); err != nil || string(value) != want+"\n" {
+				t.Errorf("%s is %q, %v", file, value, err)
+			}
+		}
+	}
+	w.stream("--plane", "mptcp", "--via", "a=node:n1", "--via", "b=node:n2")
 	if !strings.Contains(w.rules("n1"), "heddle_nat") {
 		t.Fatal("the node has no table")
 	}
+	forwarding("1")
 	if err := w.node["n1"].Interrupt(); err != nil {
 		t.Errorf("the node's end: %v", err)
 	}
 	if rules := w.rules("n1"); rules != "" {
 		t.Errorf("it leaves\n%s", rules)
 	}
-	if forward, err := w.Host("n1").Command(t.Context(), "cat", "/proc/sys/net/ipv4/ip_forward").Output(); err != nil || string(forward) != "0\n" {
-		t.Errorf("net.ipv4.ip_forward is %q, %v", forward, err)
-	}
+	forwarding("0")
 }

@@ -14,7 +14,7 @@ import (
 // What each network saw of a stream is put in place from its own capture, and is all of it together.
 func TestWhatObserversOfSubflowsHave(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newWorld(t, ipv4)
 	dir, keys := t.TempDir(), filepath.Join(t.TempDir(), "keys")
 	var captures []*lab.Capture
 	for _, node := range []string{"n1", "n2"} {

@@ -20,7 +20,32 @@ func TestMain(m *testing.M) { labtest.Main(m) }
 
 const nodes = 3
 
-var clientAddrs = []string{"10.1.0.2", "10.1.0.3", "10.1.0.4"}
+// family is one of the two in which the overlay has addresses.
+type family struct {
+	bits            int          // of a network's prefix
+	everywhere      netip.Prefix // all addresses
+	server, gateway netip.Addr   // and who leads out of the server's network
+}
+
+var (
+	ipv4 = family{24, netip.MustParsePrefix("0.0.0.0/0"), lab.ServerAddr, netip.MustParseAddr("192.0.2.254")}
+	ipv6 = family{64, netip.MustParsePrefix("::/0"), lab.ServerAddr6, netip.MustParseAddr("2001:db8:2::fe")}
+)
+
+// addr is that of a host in one of the networks: 1.0 is the client's, 2.N the one before node N, and 3.N the one behind it.
+func (f family) addr(net, n, host int) netip.Addr {
+	if f.bits == 64 {
+		return netip.AddrFrom16([16]byte{0xfd, 3: byte(net), 5: byte(n), 15: byte(host)})
+	}
+	return netip.AddrFrom4([4]byte{10, byte(net), byte(n), byte(host)})
+}
+
+func (f family) node(n int) netip.Addr { return f.addr(2, n, 2) }
+
+// clients are the client's addresses.
+func (f family) clients() []netip.Addr {
+	return []netip.Addr{f.addr(1, 0, 2), f.addr(1, 0, 3), f.addr(1, 0, 4)}
+}
 
 // overlay is
 //
@@ -32,52 +57,60 @@ var clientAddrs = []string{"10.1.0.2", "10.1.0.3", "10.1.0.4"}
 //	  10.1.0.2         `---------| n3 |---------'  |        192.0.2.1
 //	  .3 .4                 n3   +----+            (no way back to the client)
 //
-// where what is between the isp and a node has 40 Mbit/s and 5 ms.
+// where what is between the isp and a node has 40 Mbit/s and 5 ms. All have addresses of IPv6 too.
 func overlay() lab.World {
 	w := lab.World{Name: "mptcp", About: "client with one uplink, three nodes, server", Client: "client"}
-	prefixes := func(list ...string) (all []netip.Prefix) {
-		for _, text := range list {
-			all = append(all, netip.MustParsePrefix(text))
+	end := func(host, device string, addrs func(family) []netip.Addr) lab.End {
+		e := lab.End{Host: host, Device: device}
+		for _, f := range []family{ipv4, ipv6} {
+			for _, a := range addrs(f) {
+				e.Addrs = append(e.Addrs, netip.PrefixFrom(a, f.bits))
+			}
 		}
-		return all
+		return e
 	}
-	route := func(to, via, device string) lab.Route {
-		return lab.Route{To: netip.MustParsePrefix(to), Via: netip.MustParseAddr(via), Device: device}
+	at := func(net, n, host int) func(family) []netip.Addr {
+		return func(f family) []netip.Addr { return []netip.Addr{f.addr(net, n, host)} }
 	}
-	client := lab.HostSpec{Name: "client", Routes: []lab.Route{route("0.0.0.0/0", "10.1.0.1", "uplink")}}
-	isp, core := lab.HostSpec{Name: "isp", Router: true}, lab.HostSpec{Name: "core", Router: true}
 	w.Links = append(w.Links,
-		lab.LinkSpec{Name: "uplink", A: lab.End{Host: "client", Device: "uplink", Addrs: prefixes("10.1.0.2/24", "10.1.0.3/24", "10.1.0.4/24")},
-			B: lab.End{Host: "isp", Device: "client", Addrs: prefixes("10.1.0.1/24")}},
-		lab.LinkSpec{Name: "server", A: lab.End{Host: "core", Device: "server", Addrs: prefixes("192.0.2.254/24")},
-			B: lab.End{Host: "server", Device: "core", Addrs: prefixes("192.0.2.1/24")}})
-	var all []lab.HostSpec
-	for n := 1; n <= nodes; n++ {
-		name, front, back := fmt.Sprintf("n%d", n), fmt.Sprintf("10.2.%d.", n), fmt.Sprintf("10.3.%d.", n)
-		w.Links = append(w.Links,
-			lab.LinkSpec{Name: name, A: lab.End{Host: "isp", Device: name, Addrs: prefixes(front + "1/24")},
-				B: lab.End{Host: name, Device: "front", Addrs: prefixes(front + "2/24")}}.Both(lab.Shape{Delay: 5 * time.Millisecond, Rate: 40_000_000}),
-			lab.LinkSpec{Name: name + "-core", A: lab.End{Host: name, Device: "back", Addrs: prefixes(back + "2/24")},
-				B: lab.End{Host: "core", Device: name, Addrs: prefixes(back + "1/24")}})
-		all = append(all, lab.HostSpec{Name: name, Routes: []lab.Route{route("10.1.0.0/24", front+"1", "front"), route("0.0.0.0/0", back+"1", "back")}})
+		lab.LinkSpec{Name: "uplink", A: end("client", "uplink", family.clients), B: end("isp", "client", at(1, 0, 1))},
+		lab.LinkSpec{Name: "server", A: end("core", "server", func(f family) []netip.Addr { return []netip.Addr{f.gateway} }),
+			B: end("server", "core", func(f family) []netip.Addr { return []netip.Addr{f.server} })})
+	client, server := lab.HostSpec{Name: "client"}, lab.HostSpec{Name: "server"}
+	for _, f := range []family{ipv4, ipv6} {
+		client.Routes = append(client.Routes, lab.Route{To: f.everywhere, Via: f.addr(1, 0, 1), Device: "uplink"})
+		server.Routes = append(server.Routes, lab.Route{To: f.everywhere, Via: f.gateway, Device: "core"})
 	}
-	w.Hosts = append(append(w.Hosts, client, isp, core, lab.HostSpec{Name: "server", Routes: []lab.Route{route("0.0.0.0/0", "192.0.2.254", "core")}}), all...)
+	w.Hosts = append(w.Hosts, client, lab.HostSpec{Name: "isp", Router: true}, lab.HostSpec{Name: "core", Router: true}, server)
+	for n := 1; n <= nodes; n++ {
+		node := lab.HostSpec{Name: fmt.Sprintf("n%d", n)}
+		for _, f := range []family{ipv4, ipv6} {
+			node.Routes = append(node.Routes, lab.Route{To: netip.PrefixFrom(f.addr(1, 0, 0), f.bits), Via: f.addr(2, n, 1), Device: "front"},
+				lab.Route{To: f.everywhere, Via: f.addr(3, n, 1), Device: "back"})
+		}
+		w.Hosts = append(w.Hosts, node)
+		w.Links = append(w.Links,
+			lab.LinkSpec{Name: node.Name, A: end("isp", node.Name, at(2, n, 1)), B: end(node.Name, "front", at(2, n, 2))}.
+				Both(lab.Shape{Delay: 5 * time.Millisecond, Rate: 40_000_000}),
+			lab.LinkSpec{Name: node.Name + "-core", A: end(node.Name, "back", at(3, n, 2)), B: end("core", node.Name, at(3, n, 1))})
+	}
 	return w
 }
 
 // world is the overlay with nodes that run, and passes for the client.
 type world struct {
 	labtest.Overlay
-	t    *testing.T
-	node map[string]*peer.Process
+	t      *testing.T
+	family family // of what is used of it
+	node   map[string]*peer.Process
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t *testing.T, f family) *world {
 	t.Helper()
 	if _, err := os.Stat("/proc/sys/net/mptcp/pm_type"); err != nil {
 		t.Skipf("this kernel has no MPTCP with a path manager in user space: %v", err)
 	}
-	w := &world{labtest.UpOverlay(t, overlay()), t, map[string]*peer.Process{}}
+	w := &world{labtest.UpOverlay(t, overlay()), t, f, map[string]*peer.Process{}}
 	for n := 1; n <= nodes; n++ {
 		w.startNode(fmt.Sprintf("n%d", n))
 		w.grant(n, "1h")
@@ -89,7 +122,7 @@ func newWorld(t *testing.T) *world {
 func (w *world) grant(n int, until string) {
 	w.t.Helper()
 	name := fmt.Sprintf("n%d", n)
-	w.Pass(name, name, netip.AddrFrom4([4]byte{10, 2, byte(n), 2}), "--until", until, "--mode", "nat", "--to", "192.0.2.0/24")
+	w.Pass(name, name, w.family.node(n), "--until", until, "--mode", "nat", "--to", netip.AddrPortFrom(w.family.server, peer.StreamPort).String())
 }
 
 func (w *world) startNode(host string) {
@@ -118,7 +151,7 @@ func (w *world) program() {
 func (w *world) stream(args ...string) *peer.Process {
 	w.t.Helper()
 	w.program()
-	at := netip.AddrPortFrom(lab.ServerAddr, peer.StreamPort)
+	at := netip.AddrPortFrom(w.family.server, peer.StreamPort)
 	w.StreamServer("server", at, "stream", "serve", "--plane", "mptcp", "--name", "sums", "--to", "127.0.0.1:9000")
 	return w.StreamDial("sums", netip.MustParseAddrPort("127.0.0.1:2222"), "server", at, append([]string{"--set-path-manager", "--warm", "0"}, args...)...)
 }
@@ -149,13 +182,13 @@ func (w *world) watch(host, device string) (stop func() traffic) {
 		w.t.Helper()
 		seen := traffic{bytes: map[[2]string]int{}}
 		for at, p := range stopped()[place] {
-			ip, ok := p.NetworkLayer().(*layers.IPv4)
-			tcp, ok2 := p.TransportLayer().(*layers.TCP)
-			if !ok || !ok2 || tcp.SrcPort == peer.NodePort || tcp.DstPort == peer.NodePort { // control
+			tcp, ok := p.TransportLayer().(*layers.TCP)
+			if !ok || tcp.SrcPort == peer.NodePort || tcp.DstPort == peer.NodePort { // control
 				continue
 			}
-			n := int(ip.Length) - 4*int(ip.IHL) - 4*int(tcp.DataOffset)
-			seen.bytes[[2]string{ip.SrcIP.String(), ip.DstIP.String()}] += n
+			from, to := p.NetworkLayer().NetworkFlow().Endpoints()
+			n := len(tcp.Payload)
+			seen.bytes[[2]string{from.String(), to.String()}] += n
 			seen.total += n
 			seen.sizes = append(seen.sizes, sized{at, n})
 		}
