@@ -7,7 +7,9 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"os/exec"
+	"path/filepath"
 
 	"heddle/lab"
 	"heddle/lab/peer"
@@ -116,7 +118,11 @@ func haveSSH() bool {
 
 // forwardSSH has OpenSSH forward a port of the client by the first node to the server (ssh -L), unmodified.
 func forwardSSH(ctx context.Context, s *stage) error {
-	server, err := peer.SSHServer(ctx, s.Host("one"), s.work)
+	work := filepath.Join(s.work, "ssh")
+	if err := os.Mkdir(work, 0o700); err != nil {
+		return err
+	}
+	server, err := peer.SSHServer(ctx, s.Host("one"), work)
 	if err != nil {
 		return err
 	}
