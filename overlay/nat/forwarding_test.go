@@ -3,7 +3,9 @@ package nat
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"net/netip"
 	"os"
 	"strconv"
 	"strings"
@@ -110,6 +112,53 @@ func TestForwardingIsSetForLeasesAlone(t *testing.T) {
 	if now := w.settings(); now != "00" {
 		t.Errorf("at the end forwarding is %s", now)
 	}
+}
+
+// Behind a router by which less fits into a packet, the server learns of it.
+func TestTooBigIsTold(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, false)
+	router := nstest.New(t)
+	far := &world{t: t, node: w.node, server: w.server, client: nstest.New(t)}
+	nstest.Link(t, nstest.End{In: w.node, Device: "r", Addrs: []string{"10.9.3.1/24", "fd09:3::1/64"}},
+		nstest.End{In: router, Device: "n", Addrs: []string{"10.9.3.2/24", "fd09:3::2/64"}})
+	nstest.Link(t, nstest.End{In: router, Device: "c", Addrs: []string{"10.9.4.1/24", "fd09:4::1/64"}},
+		nstest.End{In: far.client, Device: "n", Addrs: []string{"10.9.4.2/24", "fd09:4::2/64"}})
+	router.Do(t, func() error {
+		return errors.Join(nstest.Set("ipv4/ip_forward", "1"), nstest.Set("ipv6/conf/all/forwarding", "1"),
+			narrow("10.9.4.2/32", "c"), narrow("fd09:4::2/128", "c"))
+	})
+	w.node.Do(t, func() error { return errors.Join(route("10.9.4.0/24", "10.9.3.2"), route("fd09:4::/64", "fd09:3::2")) })
+	far.client.Do(t, func() error { return errors.Join(route("10.9.3.0/24", "10.9.4.1"), route("fd09:3::/64", "fd09:4::1")) })
+	table := w.open(Options{SetForwarding: true})
+	for _, r := range []Rule{
+		{Client: netip.MustParseAddr("10.9.4.2"), Listen: netip.MustParseAddrPort("10.9.3.1:0"), To: server4},
+		{Client: netip.MustParseAddr("fd09:4::2"), Listen: netip.MustParseAddrPort("[fd09:3::1]:0"), To: server6},
+	} {
+		c, _, err := far.dial(r.Client, w.lease(table, r, time.Minute).Listen)
+		if err != nil {
+			t.Fatal(err)
+		}
+		const size = 200_000
+		go func() { _, _ = c.Write(make([]byte, size)) }()
+		if n, err := io.CopyN(io.Discard, c, size); err != nil {
+			t.Errorf("from %v: %d bytes came back, %v", r.Client, n, err)
+		}
+	}
+	w.node.Do(t, table.Close)
+}
+
+// narrow leads to an address by a device, with packets of 1300 bytes at most.
+func narrow(to, device string) error {
+	link, err := netlink.LinkByName(device)
+	if err != nil {
+		return err
+	}
+	prefix, err := netlink.ParseIPNet(to)
+	if err != nil {
+		return err
+	}
+	return netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: prefix, MTU: 1300, Scope: netlink.SCOPE_LINK})
 }
 
 // A machine whose default route came by a router's advertisement would lose it.

@@ -38,6 +38,7 @@ type family struct {
 	table      nftables.TableFamily
 	number     int    // among families
 	forwarding string // the kernel's setting
+	icmp       byte   // the protocol's number
 	address    nftables.SetDatatype
 	// Where the client's and this machine's address lie in the IP header (RFC 791, RFC 8200), and their length.
 	source, destination, length uint32
@@ -47,8 +48,8 @@ type family struct {
 }
 
 var families = []family{
-	{table: nftables.TableFamilyIPv4, number: 0, forwarding: forwardIPv4, address: nftables.TypeIPAddr, source: 12, destination: 16, length: 4, second: 9, third: 10},
-	{table: nftables.TableFamilyIPv6, number: 1, forwarding: forwardIPv6, address: nftables.TypeIP6Addr, source: 8, destination: 24, length: 16, second: 2, third: 3},
+	{table: nftables.TableFamilyIPv4, number: 0, forwarding: forwardIPv4, icmp: unix.IPPROTO_ICMP, address: nftables.TypeIPAddr, source: 12, destination: 16, length: 4, second: 9, third: 10},
+	{table: nftables.TableFamilyIPv6, number: 1, forwarding: forwardIPv6, icmp: unix.IPPROTO_ICMPV6, address: nftables.TypeIP6Addr, source: 8, destination: 24, length: 16, second: 2, third: 3},
 }
 
 func familyOf(a netip.Addr) family {
@@ -162,7 +163,8 @@ func (l layout) build(conn *nftables.Conn, f family, policy nftables.ChainPolicy
 	dropped := slices.Concat([]expr.Any{&expr.Counter{}}, verdict(expr.VerdictDrop))
 	closing := [][]expr.Any{slices.Concat(tcp(), f.packet(), lookup(direct), dropped)}
 	if l.ports {
-		closing = nil
+		// What tells an end that its packets are too big, or arrive nowhere, passes also where the chain is closed to others.
+		closing = [][]expr.Any{slices.Concat(protocol(f.icmp), connectionHas(expr.CtKeySTATE, related), verdict(expr.VerdictAccept))}
 		for _, direction := range []uint32{original, reply} {
 			closing = append(closing,
 				slices.Concat(tcp(), translated(), f.connection(direction), lookup(known), lookup(open), verdict(expr.VerdictAccept)),
@@ -186,8 +188,10 @@ func (l layout) closingChainOf(f family, policy nftables.ChainPolicy) nftables.C
 		Priority: nftables.ChainPriorityFilter, Policy: &policy}
 }
 
-func tcp() []expr.Any {
-	return equal(&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1}, []byte{unix.IPPROTO_TCP})
+func tcp() []expr.Any { return protocol(unix.IPPROTO_TCP) }
+
+func protocol(number byte) []expr.Any {
+	return equal(&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1}, []byte{number})
 }
 
 func equal(load expr.Any, data []byte) []expr.Any {
@@ -225,11 +229,20 @@ func (f family) connection(direction uint32) []expr.Any {
 		})
 }
 
-// translated matches connections whose destination was translated, by anybody (IPS_DST_NAT).
-func translated() []expr.Any {
+// translated matches connections whose destination was translated, by anybody.
+func translated() []expr.Any { return connectionHas(expr.CtKeySTATUS, destinationNAT) }
+
+// Bits of a connection's status and state, as the kernel numbers them.
+const (
+	destinationNAT = 1 << 5 // IPS_DST_NAT
+	related        = 1 << 2 // NF_CT_STATE_BIT(IP_CT_RELATED)
+)
+
+// connectionHas matches packets of connections that have a bit set.
+func connectionHas(key expr.CtKey, bit uint32) []expr.Any {
 	return []expr.Any{
-		&expr.Ct{Key: expr.CtKeySTATUS, Register: 1},
-		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: binaryutil.NativeEndian.PutUint32(1 << 5), Xor: make([]byte, 4)},
+		&expr.Ct{Key: key, Register: 1},
+		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: binaryutil.NativeEndian.PutUint32(bit), Xor: make([]byte, 4)},
 		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: make([]byte, 4)},
 	}
 }
