@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"net"
 	"net/http"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"heddle/lab/labtest"
 )
@@ -204,5 +206,42 @@ func TestNodeDiesWithoutShares(t *testing.T) {
 	info, err := os.Stat(filepath.Join(into, "data.part"))
 	if err != nil || info.Size() < size/3 || info.Size() == size {
 		t.Fatalf("the part: %+v, %v", info, err)
+	}
+}
+
+// While one of the paths asked for is away, a program's bytes stay at home: no other path carries any, and the program's
+// connection ends.
+func TestNothingLeavesBeforeAllPathsAreUp(t *testing.T) {
+	w := newWorld(t)
+	w.StreamServer("server", streamAt, "stream", "serve", "--name", "sink", "--to", "127.0.0.1:9")
+	dialled := w.Start("client", "is up", w.to("stream", "dial", "sink", "--listen", "127.0.0.1:2222", "--warm", "0", "--patience", "2s")...)
+	connect := func(say []byte) {
+		t.Helper()
+		var c net.Conn
+		if err := w.Host("client").Do(func() (err error) {
+			c, err = net.Dial("tcp", "127.0.0.1:2222")
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		go func() { _, _ = c.Write(say) }()
+		_ = c.SetReadDeadline(time.Now().Add(40 * time.Second))
+		if n, err := c.Read(make([]byte, 1)); n > 0 || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("the connection does not end: %d bytes, %v", n, err)
+		}
+	}
+	connect(nil) // takes the session that was dialled at the start; nobody listens behind it
+	w.node["n3"].Kill()
+	stop := w.watch()
+	connect(make([]byte, 1<<20))
+	for path, s := range stop() {
+		// Handshakes of two paths, tried for two seconds.
+		if s.up > 100_000 {
+			t.Errorf("path %s carried %d bytes", path, s.up)
+		}
+	}
+	if !strings.Contains(dialled.Log(), "c (") {
+		t.Errorf("the path that is away is not named:\n%s", dialled.Log())
 	}
 }
