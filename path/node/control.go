@@ -106,9 +106,24 @@ func NewClient(pass Pass, id identity.Identity, base path.Path) (*Client, error)
 // Close closes the connection, if there is one.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// Status asks for the node's status.
+// Status asks for the node's status. Its words are a stranger's, and such as can be shown on a terminal.
 func (c *Client) Status(ctx context.Context) (s Status, err error) {
-	return s, c.call(ctx, http.MethodGet, StatusURL, nil, &s)
+	err = c.call(ctx, http.MethodGet, StatusURL, nil, &s)
+	s.Name, s.Listen = printable(s.Name), printable(s.Listen)
+	printableAll(s.Modes)
+	for i := range s.Grants {
+		g := &s.Grants[i]
+		g.ID = printable(g.ID)
+		printableAll(g.Modes)
+		printableAll(g.To)
+	}
+	return s, err
+}
+
+func printableAll(words []string) {
+	for i, word := range words {
+		words[i] = printable(word)
+	}
 }
 
 // Survey has the node measure its half of the way to a destination, which can take a minute.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -20,7 +21,16 @@ import (
 // fakeNode does with each connection what handle does, and gives the path by it.
 func fakeNode(t *testing.T, handle func(*tls.Conn)) path.Dialer {
 	t.Helper()
-	node, device := fresh(t), fresh(t)
+	way, err := Through(fakePass(t, handle), fresh(t), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return way.(path.Dialer)
+}
+
+func fakePass(t *testing.T, handle func(*tls.Conn)) Pass {
+	t.Helper()
+	node := fresh(t)
 	config, err := node.Server(func(identity.Key) error { return nil }, Protocol)
 	if err != nil {
 		t.Fatal(err)
@@ -42,11 +52,7 @@ func fakeNode(t *testing.T, handle func(*tls.Conn)) path.Dialer {
 			}()
 		}
 	}()
-	way, err := Through(Pass{Name: "fake", Key: node.Key(), Addresses: []string{l.Addr().String()}}, device, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return way.(path.Dialer)
+	return Pass{Name: "fake", Key: node.Key(), Addresses: []string{l.Addr().String()}}
 }
 
 var target = netip.MustParseAddrPort("192.0.2.1:443")
@@ -119,6 +125,29 @@ func TestSilentNode(t *testing.T) {
 		cancel()
 		if known, ok := errors.AsType[*path.Error](err); !ok || !strings.Contains(known.Why, "does not answer in time") {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// What a node says of itself is shown to people, and cannot be more than words.
+func TestStatusOfAHostileNode(t *testing.T) {
+	const esc = `\u001b]0;x\u0007\u001b[2J\n\u009b`
+	for name, body := range map[string]string{
+		"escape sequences": `{"name":"` + esc + `","listen":"` + esc + `","modes":["` + esc + `"],"grants":[{"id":"` + esc + `","modes":["` + esc + `"],"to":["` + esc + `"]}]}`,
+		"too long":         strings.Repeat(" ", longestReply+1) + "{}",
+		"rubbish":          "[]",
+	} {
+		client, err := NewClient(fakePass(t, func(node *tls.Conn) {
+			http.ReadRequest(bufio.NewReader(node))
+			fmt.Fprintf(node, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+		}), fresh(t), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := client.Status(t.Context())
+		client.Close()
+		if text := fmt.Sprintf("%v %v", got, err); strings.ContainsAny(text, "\x1b\n\u009b") || (err == nil) != (name == "escape sequences") {
+			t.Errorf("%s: %.300q", name, text)
 		}
 	}
 }
