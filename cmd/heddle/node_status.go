@@ -80,7 +80,7 @@ func printNodeStatus(w io.Writer, s pathnode.Status, now time.Time) error {
 	}
 	if s.Listen != "" {
 		fmt.Fprintf(table, "listens on\t%s\nopen\t%s, %s\nin all\t%s; %d bytes up, %d down\n", s.Listen, count(s.FlowsOpen, "flow"),
-			count(s.Strangers, "stranger"), count(int(s.Flows), "flow"), s.Up, s.Down)
+			count(s.Strangers, "connection")+" without one", count(int(s.Flows), "flow"), s.Up, s.Down)
 	}
 	for _, reason := range pathnode.Reasons() {
 		if n := s.Refused[reason]; n > 0 {
