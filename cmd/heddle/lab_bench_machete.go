@@ -22,9 +22,10 @@ TCP, and the kernel's MPTCP over the same nodes.
 of them; "unequal" the same with delays of 10 and 75 ms each way, relative to
 TCP over the slower one; "three" compares schemes of shares over three paths,
 relative to none. "unlimited" has no limits; it is relative to TCP through a
-forwarder of user space. "message" is the time until the answer to a message of
-1 KB over a session that is up, in round trips; "death" the longest time without
-a byte at the server, with shares 2of3, while a node is killed.
+forwarder of user space, beside which are such as copy less at a time, and such
+as encrypt. "message" is the time until the answer to a message of 1 KB over a
+session that is up, in round trips; "death" the longest time without a byte at
+the server, with shares 2of3, while a node is killed.
 
 "regions" is table III and figure 5: files of all sizes between Portugal and
 Ireland, over nodes in eight regions, session set-up included, and files of 1 GB

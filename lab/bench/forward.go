@@ -26,12 +26,34 @@ var (
 	sshLocal     = netip.MustParseAddrPort("127.0.0.1:9004") // at the client, a port that ssh forwards
 )
 
-// forwarder is a program of user space that connects each client to another address and copies what it reads, 256 KiB at
-// a time. in and out are for TLS on either side; nil is none.
+// forwarder is a program of user space that connects each client to another address and copies what it reads, so many
+// bytes at a time. in and out are for TLS on either side; nil is none.
 type forwarder struct {
 	host    *lab.Host
 	at, to  netip.AddrPort
 	in, out *tls.Config
+	piece   int
+}
+
+// smallPieces are what forwarders copy at a time as people have them: socat by default 8 KiB, HAProxy and nginx 16 KiB.
+var smallPieces = []struct {
+	name string
+	at   netip.AddrPort
+	size int
+}{
+	{"forwarder-8K", netip.AddrPortFrom(lab.NodeAddr(0), 9005), 8 << 10},
+	{"forwarder-16K", netip.AddrPortFrom(lab.NodeAddr(0), 9006), 16 << 10},
+}
+
+// forwardPlain starts those without TLS on the first node.
+func forwardPlain(ctx context.Context, s *stage) error {
+	f := forwarder{host: s.Host("one"), at: forwardLocal, to: sinkOpen, piece: sinkBuffer}
+	err := f.serve(ctx)
+	for _, p := range smallPieces {
+		f.at, f.piece = p.at, p.size
+		err = errors.Join(err, f.serve(ctx))
+	}
+	return err
 }
 
 // serve forwards until ctx ends.
@@ -74,14 +96,14 @@ func (f forwarder) carry(ctx context.Context, near net.Conn) {
 	if f.out != nil {
 		far = records.Client(far, f.out)
 	}
-	go copyOver(near, far)
-	go copyOver(far, near)
+	go f.copy(near, far)
+	go f.copy(far, near)
 }
 
-func copyOver(to, from net.Conn) {
+func (f forwarder) copy(to, from net.Conn) {
 	defer to.Close()
 	// Without the methods of TCP connections, since the kernel would do the copying.
-	_, _ = io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{from}, make([]byte, sinkBuffer))
+	_, _ = io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{from}, make([]byte, f.piece))
 }
 
 // forwardTLS forwards from the client by the first node to the server, with TLS 1.3 on both hops in which both sides prove
@@ -101,9 +123,9 @@ func forwardTLS(ctx context.Context, s *stage) error {
 	}
 	in.DynamicRecordSizingDisabled, out.DynamicRecordSizingDisabled = true, true
 	return errors.Join(
-		forwarder{s.Host("server"), hopServer, sinkOpen, in, nil}.serve(ctx),
-		forwarder{s.Host("one"), hopNode, hopServer, in, out}.serve(ctx),
-		forwarder{s.Host("client"), hopLocal, hopNode, nil, out}.serve(ctx))
+		forwarder{s.Host("server"), hopServer, sinkOpen, in, nil, sinkBuffer}.serve(ctx),
+		forwarder{s.Host("one"), hopNode, hopServer, in, out, sinkBuffer}.serve(ctx),
+		forwarder{s.Host("client"), hopLocal, hopNode, nil, out, sinkBuffer}.serve(ctx))
 }
 
 // haveSSH reports whether OpenSSH is on this machine.

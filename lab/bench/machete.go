@@ -245,8 +245,9 @@ func threePaths(size int64) *topology {
 	return t
 }
 
-// noLimit has two paths without limit; the baseline is TCP through a forwarder of user space on the first node. Beside it
-// stand forwarders that encrypt, as a stream does: TLS on each hop, and ssh where this machine has it.
+// noLimit has two paths without limit; the baseline is TCP through a forwarder of user space on the first node that moves
+// 256 KiB at a time. Beside it stand such that move less, and forwarders that encrypt, as a stream does: TLS on each hop,
+// and ssh where this machine has it.
 func noLimit(size int64) *topology {
 	t, o := newOverlay("unlimited", []string{"forward", "nat"}, lab.Leg{Name: "one"}, lab.Leg{Name: "two"})
 	serve := o.serve
@@ -254,7 +255,7 @@ func noLimit(size int64) *topology {
 		if err := serve(ctx, s); err != nil {
 			return err
 		}
-		if err := errors.Join(forwarder{host: s.Host("one"), at: forwardLocal, to: sinkOpen}.serve(ctx), forwardTLS(ctx, s)); err != nil || !haveSSH() {
+		if err := errors.Join(forwardPlain(ctx, s), forwardTLS(ctx, s)); err != nil || !haveSSH() {
 			return err
 		}
 		return forwardSSH(ctx, s)
@@ -267,6 +268,9 @@ func noLimit(size int64) *topology {
 		o.variant("strict", run{files: one(size), nodes: o.names(2), flags: striped("strict", "none"), figures: speed}),
 		o.variant("one-path", run{files: one(size), nodes: o.names(1), flags: striped("fast", "none"), figures: speed}),
 		o.variant("mptcp", run{files: one(size), nodes: o.names(2), flags: []string{"--plane", "mptcp", "--set-path-manager"}, figures: speed}),
+	}
+	for _, p := range smallPieces {
+		t.cases = append(t.cases, o.variant(p.name, run{files: one(size), to: p.at, figures: speed}))
 	}
 	if haveSSH() {
 		t.cases = append(t.cases, o.variant("ssh", run{files: one(size), to: sshLocal, figures: speed}))
