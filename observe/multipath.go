@@ -202,22 +202,29 @@ func (g *gathered) settle(all []Conversation) Connection {
 	return g.Connection
 }
 
-// lowest gives the lowest numbers that were seen, for where the first are not known. They are a guess where numbers of 32
-// bits wrap around.
+// lowest gives the lowest numbers that were seen, for where the first are not known.
 func (g *gathered) lowest(all []Conversation) (up, down uint64) {
-	of := func(list []mapping, least *uint64, known *bool) {
-		for _, m := range list {
-			if at := m.from(*least); !*known || int64(at-*least) < 0 {
-				*least, *known = at, true
-			}
+	var ups, downs []mapping
+	for _, m := range g.members {
+		s := all[m.conversation].Subflow
+		ups, downs = append(ups, s.up...), append(downs, s.down...)
+	}
+	return lowestOf(ups), lowestOf(downs)
+}
+
+func lowestOf(list []mapping) (least uint64) {
+	if len(list) == 0 {
+		return 0
+	}
+	near := list[max(slices.IndexFunc(list, func(m mapping) bool { return m.wide }), 0)].sequence
+	least = near
+	for _, m := range list {
+		near = m.from(near)
+		if int64(near-least) < 0 {
+			least = near
 		}
 	}
-	var upKnown, downKnown bool
-	for _, m := range g.members {
-		of(all[m.conversation].Subflow.up, &up, &upKnown)
-		of(all[m.conversation].Subflow.down, &down, &downKnown)
-	}
-	return up, down
+	return least
 }
 
 // from is the number of a mapping's first byte, of 64 bits: with fewer, the nearest to another number.
