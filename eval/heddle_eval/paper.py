@@ -155,7 +155,9 @@ def plan(
         "visits": chosen_by["visits"] if visits is None else visits,
         "unmonitored": chosen_by["unmonitored"] if unmonitored is None else unmonitored,
     }
-    wanted = list(attacks) or chosen_by["attacks"]
+    # What the user asks for by name is done whole.
+    given = list(attacks)
+    wanted = {a: chosen_by.get("only", {}).get(a) if not given else None for a in given or chosen_by["attacks"]}
     if unknown := [a for a in wanted if a not in whole["attacks"]]:
         raise EvalError("attack", f"{name} has no {unknown[0]!r}", f"it has {', '.join(whole['attacks'])}")
     out = Plan(kind, name, preset, seeds or chosen_by["seeds"], [], [], spec=spec | {"r": whole["r"]})
@@ -171,6 +173,7 @@ def plan(
         out.data.append(about)
         base = Job(about.file, about.sha256, unmonitored_share=share, unseen=unseen, **limits)
         out.rows.append([_with_jobs(r, base, whole, spec, preset, out.seeds) for r in rows])
+    out.notes = list(dict.fromkeys(out.notes))
     if not out.data:
         why = " ".join(out.notes) or "there is no data set"
         raise EvalError(name, why, "name one by --data; heddle lab collect makes one, heddle-eval import reads one")
@@ -197,21 +200,21 @@ def _look(file: str, limits: dict[str, int], share: float) -> tuple[float, Data]
 
 
 def _rows(
-    whole: dict[str, Any], spec: dict[str, Any], kind: str, attacks: list[str], data: Data, notes: list[str]
+    whole: dict[str, Any],
+    spec: dict[str, Any],
+    kind: str,
+    attacks: dict[str, list[str] | None],
+    data: Data,
+    notes: list[str],
 ) -> Iterable[Row]:
+    """Give the rows on a data set. ``attacks``: each with the defences that it is run on, or None for all."""
     simulated = spec.get("recorded")
     if data.split and not simulated:
         raise EvalError(data.file, "it was recorded split", "this one splits what was recorded whole")
     if simulated and not data.split:
         notes.append(f"{data.name} was recorded whole: here it is split by simulation ({simulated}).")
     if kind == "figures":
-        for panel in spec["panels"]:
-            for attack in attacks if spec["by"] == "attack" else attacks[:1]:
-                for c in panel["curves"]:
-                    words = (
-                        f"{whole['attacks'][attack]['name']}, {c['words']}" if spec["by"] == "attack" else c["words"]
-                    )
-                    yield Row(words, c["defence"], attack, panel=panel["title"])
+        yield from _curves(whole, spec, attacks, notes)
         return
     given = [Row(r["words"], r["defence"], r["attack"], r["paper"]) for r in spec["rows"]]
     if left := sorted({whole["attacks"][r.attack]["name"] for r in given if r.attack not in attacks}):
@@ -223,10 +226,48 @@ def _rows(
         if a not in {g.attack for g in given}
         for r in reversed(first.values())
     ]
+    short: dict[str, list[str]] = {}
     for row in given + extra:
-        ran = row.attack in attacks
+        if ran := row.attack in attacks:
+            ran = _has(attacks[row.attack], row.defence)
+            if not ran:
+                short.setdefault(row.attack, []).append(row.words)
         defence = ("none" if data.split else simulated) if row.defence == RECORDED else row.defence
-        yield replace(row, defence=defence if ran else "")
+        if ran or row.paper:
+            yield replace(row, defence=defence if ran else "")
+    for attack, words in short.items():
+        notes.append(
+            f"The preset leaves out {whole['attacks'][attack]['name']} on: {'; '.join(words)}. --preset paper has them,"
+            f" and so has --attack {attack}."
+        )
+
+
+def _curves(
+    whole: dict[str, Any], spec: dict[str, Any], attacks: dict[str, list[str] | None], notes: list[str]
+) -> Iterable[Row]:
+    """Give the curves of a figure: of every attack, or, where defences are compared, of the first that has them all."""
+    needed = {c["defence"] for panel in spec["panels"] for c in panel["curves"]}
+    able = [a for a, only in attacks.items() if all(_has(only, d) for d in needed)]
+    if spec["by"] == "defence" and able[:1] != list(attacks)[:1]:
+        first = next(iter(attacks))
+        if not able:
+            raise EvalError("figure", "no attack of the preset is run on all of its defences", f"--attack {first}")
+        name, other = (whole["attacks"][a]["name"] for a in (able[0], first))
+        notes.append(
+            f"The curves are of {name}: the preset runs {other} on some of the defences only. --preset paper has them"
+            f" of {other}, and so has --attack {first}."
+        )
+    for panel in spec["panels"]:
+        for attack in attacks if spec["by"] == "attack" else able[:1]:
+            name = f"{whole['attacks'][attack]['name']}, " if spec["by"] == "attack" else ""
+            for c in panel["curves"]:
+                if _has(attacks[attack], c["defence"]):
+                    yield Row(name + c["words"], c["defence"], attack, panel=panel["title"])
+
+
+def _has(only: list[str] | None, defence: str) -> bool:
+    """Whether an attack that is run on these defences only, or on all, is run on that one."""
+    return only is None or defence in only
 
 
 def _with_jobs(row: Row, base: Job, whole: dict[str, Any], spec: dict[str, Any], preset: str, seeds: int) -> Row:

@@ -94,6 +94,36 @@ def test_cells_are_shared_between_tables(folder):
     assert len(keys[0] & keys[1]) == 2 * 3
 
 
+def test_what_a_preset_leaves_out(folder):
+    """The rows are there with the paper's figures, a note says so, and who asks for the attack gets all of them."""
+    whole = paper.paper("comps")
+    only = whole["presets"]["laptop"]["only"]["df"]
+    spelt = [r["defence"] for t in whole["tables"].values() for r in t["rows"]]
+    spelt += [c["defence"] for f in whole["figures"].values() for p in f["panels"] for c in p["curves"]]
+    assert set(only) < set(spelt)
+    plan = paper.plan("tables", "comps-5", [folder / "whole.parquet"])
+    mine = [r for r in plan.rows[0] if r.attack == "df"]
+    assert len(mine) == 8
+    assert {r.words for r in mine if r.jobs} == {"no defence", "WR, 50 packets, 3 paths"}
+    assert all(r.jobs for r in plan.rows[0] if r.attack != "df")
+    (note,) = [n for n in plan.notes if "leaves out DF" in n]
+    assert all((r.words in note) == (not r.jobs) for r in mine)
+    for asked in ({"attacks": ["df"]}, {"preset": "paper"}):
+        plan = paper.plan("tables", "comps-5", [folder / "whole.parquet"], **asked)
+        assert all(r.jobs for r in plan.rows[0])
+        assert not any("leaves out" in n for n in plan.notes)
+
+
+def test_curves_of_one_attack(folder):
+    """Defences are compared by an attack that is run on all of them."""
+    plan = paper.plan("figures", "comps-7", [folder / "whole.parquet"])
+    assert {r.attack for r in plan.rows[0]} == {"k-fp"}
+    assert any("curves are of k-FP" in n for n in plan.notes)
+    plan = paper.plan("figures", "comps-7", [folder / "whole.parquet"], attacks=["df", "cumul"])
+    assert {r.attack for r in plan.rows[0]} == {"df"}
+    assert not plan.notes
+
+
 SHAPE = {
     "table": str,
     "title": str,

@@ -25,7 +25,10 @@ DataFiles = Annotated[
 ]
 Preset = Annotated[
     Literal["laptop", "paper"],
-    typer.Option(help="laptop: part of the data, DF of half width, k-FP and CUMUL; paper: all data, all attacks."),
+    typer.Option(
+        help="laptop: part of the data, k-FP, CUMUL, and DF of half width on some of the rows; paper: all data, all "
+        "attacks on all rows."
+    ),
 ]
 Attacks = Annotated[
     list[str] | None, typer.Option("--attack", help="Only this attack, whatever the preset has; may be repeated.")
