@@ -16,10 +16,12 @@ import (
 	"heddle/board/space"
 )
 
+// checkpoint is how many blocks lie between those whose header holds the hash of the whole state. Each header holds the
+// hash of all results anyway; a hash of the state in each would have CometBFT make an empty block behind each write. All
+// replicas must have the same; only tests change it.
+var checkpoint int64 = 128
+
 const (
-	// checkpoint is how many blocks lie between those whose header holds the hash of the whole state. Each header holds the
-	// hash of all results anyway; a hash of the state in each would have CometBFT make an empty block behind each write.
-	checkpoint = 128
 	// retain is how many blocks are kept, for replicas that were away: at least as many as evidence of double signing
 	// may be old.
 	retain = 100_000
@@ -46,6 +48,10 @@ type app struct {
 	changed  chan struct{} // closed at the next commit
 	waits    atomic.Int64  // requests that wait until something changes
 	accused  int           // replicas seen signing two things of one height
+
+	snapshots *snapshots
+	joining   bool     // there is no state yet: it is that of a snapshot, once there is one
+	offered   *offered // the snapshot that is being taken up
 }
 
 // answer is what an operation of a block came to.
@@ -55,12 +61,12 @@ type answer struct {
 }
 
 // newApp takes up the state that the store holds.
-func newApp(g genesis, s *store, log *slog.Logger) (*app, error) {
+func newApp(g genesis, s *store, snaps *snapshots, log *slog.Logger) (*app, error) {
 	board, at, err := s.load(g.config())
 	if err != nil {
 		return nil, err
 	}
-	return &app{genesis: g, store: s, pool: newPool(g.Limits.Slack), log: log, space: board, at: at,
+	return &app{genesis: g, store: s, snapshots: snaps, pool: newPool(g.Limits.Slack), log: log, space: board, at: at,
 		waiting: map[space.ID][]chan space.Result{}, changed: make(chan struct{})}, nil
 }
 
@@ -174,6 +180,13 @@ func (a *app) Commit(context.Context, *abci.CommitRequest) (*abci.CommitResponse
 	defer a.mu.Unlock()
 	if err := a.store.commit(a.space.Changes(), a.at); err != nil {
 		return nil, fmt.Errorf("store block %d: %w", a.at.Height, err)
+	}
+	if a.at.Height%snapshotEvery == 0 {
+		rows, err := a.store.iterate()
+		if err != nil {
+			return nil, fmt.Errorf("read block %d: %w", a.at.Height, err)
+		}
+		a.snapshots.take(a.at.Height, rows)
 	}
 	for _, done := range a.finished {
 		a.tell(done.id, done.result)

@@ -47,7 +47,7 @@ func testGenesis(t testing.TB) genesis {
 
 func testApp(t testing.TB, g genesis, db dbm.DB) *app {
 	t.Helper()
-	a, err := newApp(g, &store{db}, quiet)
+	a, err := newApp(g, &store{db}, &snapshots{}, quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +166,7 @@ func TestRestartKeepsTheState(t *testing.T) {
 	g, who, now, db := testGenesis(t), someone(t), time.Now(), dbm.NewMemDB()
 	steady, restarted := testApp(t, g, dbm.NewMemDB()), testApp(t, g, db)
 	var hashes []string
-	for i := range checkpoint + 2 {
+	for i := range int(checkpoint) + 2 {
 		at := now.Add(time.Duration(i) * time.Second)
 		var ops []space.SignedOp
 		if i%3 == 0 {
@@ -186,7 +186,7 @@ func TestRestartKeepsTheState(t *testing.T) {
 	if got := len(slices.Compact(hashes)); got != 2 {
 		t.Errorf("the header's hash took %d values in %d blocks", got, len(hashes))
 	}
-	if used := restarted.space.Usage(); used.Tuples != (checkpoint+2+2)/3 {
+	if used := restarted.space.Usage(); used.Tuples != (int(checkpoint)+2+2)/3 {
 		t.Errorf("there are %d tuples", used.Tuples)
 	}
 }
@@ -204,7 +204,7 @@ func TestDamagedStoreIsRefused(t *testing.T) {
 	if err := db.Delete(key); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := newApp(g, &store{db}, quiet); err == nil || !strings.Contains(err.Error(), "does not hold what was written") {
+	if _, err := newApp(g, &store{db}, &snapshots{}, quiet); err == nil || !strings.Contains(err.Error(), "does not hold what was written") {
 		t.Errorf("a tuple is gone: %v", err)
 	}
 }

@@ -26,7 +26,9 @@ import (
 // The environment in which this program is a replica, each in a process of its own, as they are in life.
 const (
 	replicaHome  = "HEDDLE_BFT_TEST_HOME"
-	replicaFault = "HEDDLE_BFT_TEST_FAULT" // byzantine, or nothing
+	replicaFault = "HEDDLE_BFT_TEST_FAULT" // byzantine, join (from a snapshot), or nothing
+	// Where it is "many", checkpoints are near each other, with a snapshot at each.
+	replicaSnapshots = "HEDDLE_BFT_TEST_SNAPSHOTS"
 )
 
 func TestMain(m *testing.M) {
@@ -34,6 +36,9 @@ func TestMain(m *testing.M) {
 	if home := os.Getenv(replicaHome); home != "" {
 		if os.Getenv(replicaFault) == "byzantine" {
 			beByzantine()
+		}
+		if os.Getenv(replicaSnapshots) == "many" {
+			checkpoint, snapshotEvery = 16, 16
 		}
 		os.Exit(beReplica(home))
 	}
@@ -48,7 +53,7 @@ func beReplica(home string) int {
 		stop()
 	}()
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	if err := Run(ctx, Options{Home: home, Log: log, Ready: func(at net.Addr) { fmt.Println(at) }}); err != nil {
+	if err := Run(ctx, Options{Home: home, Log: log, FromSnapshot: os.Getenv(replicaFault) == "join", Ready: func(at net.Addr) { fmt.Println(at) }}); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

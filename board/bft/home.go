@@ -34,6 +34,7 @@ const (
 	fileValidator = "validator_key.json"   // signs votes
 	fileVotes     = "validator_state.json" // what it voted for last, so that it never votes twice
 	dirData       = "data"
+	dirSnapshots  = "snapshots" // in dirData
 )
 
 // Peer is another replica, as one of them finds it.

@@ -49,6 +49,12 @@ func (u *user) putMany(name string, n int) time.Duration {
 // caughtUp waits until a replica has as many blocks as the others say.
 func (f *fleet) caughtUp(i int, limit time.Duration) {
 	f.t.Helper()
+	f.caughtUpWith(i, len(f.running)-1, limit)
+}
+
+// caughtUpWith waits for so many others.
+func (f *fleet) caughtUpWith(i, others int, limit time.Duration) {
+	f.t.Helper()
 	for begin := time.Now(); ; time.Sleep(100 * time.Millisecond) {
 		_, detail, err := askStatus(f.t.Context(), f.home(i), f.dial)
 		up := 0
@@ -57,7 +63,7 @@ func (f *fleet) caughtUp(i int, limit time.Duration) {
 				up++
 			}
 		}
-		if err == nil && up == len(f.running)-1 {
+		if err == nil && up >= others {
 			return
 		}
 		if time.Since(begin) > limit {

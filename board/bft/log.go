@@ -9,14 +9,15 @@ import (
 )
 
 // logger gives CometBFT's log to slog, a level lower: what it informs of is of no interest to who runs a board. Where
-// consensus ends for good, which CometBFT tells nobody but the log, it has the replica stop.
+// it ends for good, which CometBFT tells nobody but the log, it has the replica stop.
 type logger struct {
 	to   *slog.Logger
 	fail context.CancelCauseFunc
 }
 
-// consensusFailure is what CometBFT v1.0.1 writes then (internal/consensus/state.go).
-const consensusFailure = "CONSENSUS FAILURE!!!"
+// endings are what CometBFT v1.0.1 writes then (internal/consensus/state.go, node/setup.go).
+var endings = map[string]bool{"CONSENSUS FAILURE!!!": true, "State sync failed": true, "Failed to bootstrap node with new state": true,
+	"Failed to store last seen commit": true, "Failed to switch to block sync": true}
 
 // Debug is of CometBFT's Logger.
 func (l logger) Debug(string, ...any) {}
@@ -27,7 +28,7 @@ func (l logger) Info(message string, with ...any) { l.to.Debug(message, with...)
 // Error is of CometBFT's Logger.
 func (l logger) Error(message string, with ...any) {
 	l.to.Warn(message, with...)
-	if message != consensusFailure {
+	if !endings[message] {
 		return
 	}
 	for i := 0; i+1 < len(with); i += 2 {

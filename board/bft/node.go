@@ -34,7 +34,7 @@ func consensusParams(limits space.Limits) *types.ConsensusParams {
 
 // config settles CometBFT for writes that are quick and far between: no empty blocks, no waiting for the votes of all, and
 // a replica that has nothing to pass on looks again soon.
-func (h *home) config() *cmtconfig.Config {
+func (h *home) config(joining bool) *cmtconfig.Config {
 	c := cmtconfig.DefaultConfig()
 	c.SetRoot(h.dir)
 	c.Moniker = fmt.Sprintf("replica-%d", h.settings.Index)
@@ -56,16 +56,18 @@ func (h *home) config() *cmtconfig.Config {
 	c.Consensus.TimeoutPrecommit, c.Consensus.TimeoutPrecommitDelta = 200*time.Millisecond, 200*time.Millisecond
 	c.Consensus.PeerGossipSleepDuration = 10 * time.Millisecond
 	c.Consensus.PeerQueryMaj23SleepDuration = 500 * time.Millisecond
+	c.StateSync.Enable, c.StateSync.DiscoveryTime, c.StateSync.TempDir = joining, 5*time.Second, filepath.Join(h.dir, dirData)
 	return c
 }
 
 // replica is a node of CometBFT with its application.
 type replica struct {
-	home  *home
-	app   *app
-	watch *watch
-	node  *node.Node
-	db    dbm.DB
+	home    *home
+	app     *app
+	watch   *watch
+	headers *headers
+	node    *node.Node
+	db      dbm.DB
 }
 
 // wrap stands between CometBFT and the application; only tests set it, to make a replica that errs.
@@ -73,13 +75,13 @@ var wrap = func(a *app) abci.Application { return a }
 
 // startReplica takes up the state of a home, and joins the others. Stop it.
 // fail is called where it cannot go on.
-func startReplica(ctx context.Context, h *home, log *slog.Logger, fail context.CancelCauseFunc) (*replica, error) {
+func startReplica(ctx context.Context, h *home, fromSnapshot bool, log *slog.Logger, fail context.CancelCauseFunc) (*replica, error) {
 	db, err := dbm.NewDB("board", dbm.PebbleDBBackend, filepath.Join(h.dir, dirData))
 	if err != nil {
 		return nil, &path.Error{What: "the replica's store", Why: "cannot be opened", Err: err, Hint: "does another process run this replica?"}
 	}
 	r := &replica{home: h, db: db}
-	if r.app, err = newApp(h.genesis, &store{db}, log); err == nil {
+	if err = r.open(fromSnapshot, log); err == nil {
 		err = r.start(ctx, log, fail)
 	}
 	if err != nil {
@@ -89,16 +91,36 @@ func startReplica(ctx context.Context, h *home, log *slog.Logger, fail context.C
 	return r, nil
 }
 
+// open takes up what the store holds, or is ready for the state of the others.
+func (r *replica) open(fromSnapshot bool, log *slog.Logger) error {
+	data := filepath.Join(r.home.dir, dirData)
+	snaps, err := openSnapshots(filepath.Join(data, dirSnapshots), log)
+	if err != nil {
+		return &path.Error{What: "the replica's snapshots", Why: "cannot be read", Err: err}
+	}
+	if r.app, err = newApp(r.home.genesis, &store{r.db}, snaps, log); err != nil {
+		return err
+	}
+	if r.app.joining = fromSnapshot; fromSnapshot && r.app.at.Height > 0 {
+		return &path.Error{What: data, Why: fmt.Sprintf("it holds the state of block %d, and no snapshot is taken up over one", r.app.at.Height),
+			Hint: "go on from there without --from-snapshot, or move that directory away, and nothing else of the home"}
+	}
+	return nil
+}
+
 func (r *replica) start(ctx context.Context, log *slog.Logger, fail context.CancelCauseFunc) (err error) {
 	h := r.home
-	r.watch = newWatch(h.settings.Peers[h.settings.Index+1:], r.app.height, log)
+	f, _ := faults(len(h.genesis.Replicas)) // it was looked at before
+	r.watch = newWatch(h.settings.Peers[h.settings.Index+1:], r.app.height, f, log)
+	r.headers = newHeaders(h.doc, r.watch.reached)
 	sum := node.ChecksummedGenesisDoc{GenesisDoc: h.doc, Sha256Checksum: h.sum[:]}
-	r.node, err = node.NewNode(ctx, h.config(), h.validator, h.node, proxy.NewConnSyncLocalClientCreator(wrap(r.app)),
+	r.node, err = node.NewNode(ctx, h.config(r.app.joining), h.validator, h.node, proxy.NewConnSyncLocalClientCreator(wrap(r.app)),
 		func() (node.ChecksummedGenesisDoc, error) { return sum, nil }, cmtconfig.DefaultDBProvider,
-		node.DefaultMetricsProvider(cmtconfig.DefaultInstrumentationConfig()), logger{log, fail}, node.CustomReactors(map[string]p2p.Reactor{"WATCH": r.watch}))
+		node.DefaultMetricsProvider(cmtconfig.DefaultInstrumentationConfig()), logger{log, fail}, node.CustomReactors(map[string]p2p.Reactor{"WATCH": r.watch, "HEADERS": r.headers}), node.StateProvider(r.headers))
 	if err != nil {
 		return fmt.Errorf("start CometBFT: %w", err)
 	}
+	r.headers.serve(r.node.BlockStore())
 	if err := r.node.Start(); err != nil {
 		return fmt.Errorf("start CometBFT: %w", err)
 	}
@@ -111,5 +133,6 @@ func (r *replica) stop() {
 	if r.node.Stop() == nil {
 		r.node.Wait()
 	}
+	r.app.snapshots.stop()
 	_ = r.db.Close()
 }

@@ -30,6 +30,8 @@ const (
 type Options struct {
 	Home string // the directory of one replica, as [Create] makes it
 	Log  *slog.Logger
+	// FromSnapshot has a replica without blocks take up the state of the others, rather than do all that they did.
+	FromSnapshot bool
 	// Ready is called once clients can come, with the address at which they can.
 	Ready func(net.Addr)
 }
@@ -46,7 +48,7 @@ func Run(ctx context.Context, o Options) error {
 	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	r, err := startReplica(ctx, h, o.Log, stop)
+	r, err := startReplica(ctx, h, o.FromSnapshot, o.Log, stop)
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
@@ -77,12 +79,17 @@ func (f *failure) HintText() string {
 
 // member lets in whom the genesis does, and the replicas, for their status.
 func (r *replica) member(who identity.Key) bool {
+	r.app.mu.RLock()
+	defer r.app.mu.RUnlock()
 	return r.app.space.Member(who) || slices.ContainsFunc(r.home.genesis.Replicas, func(other genesisReplica) bool { return other.Key == who })
 }
 
 // Apply is of [board.Backend]. Whether there is something to take is looked at here, and that it is taken, or is not
 // there, is decided by all: else replicas whose wait ends a moment apart could give different answers to one question.
 func (r *replica) Apply(ctx context.Context, op space.SignedOp, wait time.Duration) (space.Result, error) {
+	if err := r.app.here(); err != nil {
+		return space.Result{}, err
+	}
 	if o := op.Op(); o.Verb == space.Inp && wait > 0 {
 		err := r.app.until(ctx, wait, func(s *space.Space, now time.Time) bool {
 			_, done := s.Remembered(op.ID())
@@ -129,6 +136,9 @@ func (r *replica) agree(ctx context.Context, op space.SignedOp) (space.Result, e
 
 // Read is of [board.Backend]: what this replica has.
 func (r *replica) Read(ctx context.Context, reader identity.Key, q space.Query, wait time.Duration) (space.Result, error) {
+	if err := r.app.here(); err != nil {
+		return space.Result{}, err
+	}
 	if err := r.app.until(ctx, max(wait, behind), func(s *space.Space, _ time.Time) bool { return s.Usage().Version >= q.Since }); err != nil {
 		return space.Result{}, err
 	}
@@ -151,6 +161,7 @@ type Detail struct {
 	Replica int          `json:"replica"`
 	Faults  int          `json:"faults"`  // how many may lie
 	Height  int64        `json:"height"`  // of the last block
+	Joining bool         `json:"joining"` // it takes up the state of the others, and knows nothing yet
 	Accused int          `json:"accused"` // times that a replica was seen signing two things for one height
 	Peers   []PeerStatus `json:"peers"`
 }
@@ -177,7 +188,7 @@ func (r *replica) Status(context.Context) (board.Status, error) {
 	a := r.app
 	a.mu.RLock()
 	defer a.mu.RUnlock()
-	detail.Height, detail.Accused = a.at.Height, a.accused
+	detail.Height, detail.Accused, detail.Joining = a.at.Height, a.accused, a.joining
 	s := board.Status{Space: a.genesis.Name, Limits: a.genesis.Limits, Usage: a.space.Usage(), Now: time.Now().UTC(), Waiting: int(a.waits.Load()),
 		Members: -1, Key: r.home.identity.Key(), Detail: detail}
 	if a.genesis.Members != nil {

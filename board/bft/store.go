@@ -33,7 +33,7 @@ var positionKey = []byte("position")
 func (s *store) load(config space.Config) (*space.Space, position, error) {
 	damaged := func(err error) error {
 		return &path.Error{What: "the replica's store", Why: "it does not hold what was written", Err: err,
-			Hint: "stop another replica, and copy its directory data; copy no keys, and not validator_state.json"}
+			Hint: "move the directory data of its home away and nothing else, and run it with --from-snapshot"}
 	}
 	var at position
 	if raw, err := s.db.Get(positionKey); err != nil {
@@ -58,7 +58,7 @@ func (s *store) load(config space.Config) (*space.Space, position, error) {
 }
 
 func (s *store) rows() (rows []space.Change, err error) {
-	all, err := s.db.Iterator([]byte{rowPrefix}, []byte{rowPrefix + 1})
+	all, err := s.iterate()
 	if err != nil {
 		return nil, err
 	}
@@ -69,8 +69,30 @@ func (s *store) rows() (rows []space.Change, err error) {
 	return rows, all.Error()
 }
 
+// iterate gives the rows as they are now, in the order of keys, whatever is written meanwhile.
+func (s *store) iterate() (dbm.Iterator, error) {
+	return s.db.Iterator([]byte{rowPrefix}, []byte{rowPrefix + 1})
+}
+
+// replace has other rows in place of all, at once.
+func (s *store) replace(rows []space.Change, at position) error {
+	old, err := s.rows()
+	if err != nil {
+		return err
+	}
+	changes := make([]space.Change, 0, len(old)+len(rows))
+	for _, row := range old {
+		changes = append(changes, space.Change{Key: row.Key})
+	}
+	return s.write(append(changes, rows...), at, true)
+}
+
 // commit writes what a block changed.
-func (s *store) commit(changes []space.Change, at position) (err error) {
+func (s *store) commit(changes []space.Change, at position) error {
+	return s.write(changes, at, at.Height%syncEvery == 0)
+}
+
+func (s *store) write(changes []space.Change, at position, sync bool) (err error) {
 	batch := s.db.NewBatch()
 	defer func() { err = errors.Join(err, batch.Close()) }()
 	for _, c := range changes {
@@ -91,7 +113,7 @@ func (s *store) commit(changes []space.Change, at position) (err error) {
 	if err := batch.Set(positionKey, raw); err != nil {
 		return err
 	}
-	if at.Height%syncEvery == 0 {
+	if sync {
 		return batch.WriteSync()
 	}
 	return batch.Write()

@@ -27,6 +27,7 @@ type watch struct {
 	p2p.BaseReactor
 	dial   []Peer // whom this replica connects to; the others connect to it
 	height func() int64
+	faults int
 	log    *slog.Logger
 	stop   chan struct{}
 
@@ -40,8 +41,8 @@ type heard struct {
 	height int64
 }
 
-func newWatch(dial []Peer, height func() int64, log *slog.Logger) *watch {
-	w := &watch{dial: dial, height: height, log: log, stop: make(chan struct{}), heard: map[p2p.ID]heard{}}
+func newWatch(dial []Peer, height func() int64, faults int, log *slog.Logger) *watch {
+	w := &watch{dial: dial, height: height, faults: faults, log: log, stop: make(chan struct{}), heard: map[p2p.ID]heard{}}
 	w.BaseReactor = *p2p.NewBaseReactor("WATCH", w)
 	return w
 }
@@ -89,15 +90,32 @@ func (w *watch) hear(id p2p.ID, height int64) {
 	w.heard[id] = heard{time.Now(), height}
 }
 
+// reached reports whether more replicas than may lie say that they have so many blocks.
+func (w *watch) reached(height int64) bool {
+	n := 0
+	for _, h := range w.peers() {
+		if h.height >= height {
+			n++
+		}
+	}
+	return n > w.faults
+}
+
 // beats speaks to all peers, and takes down those that were silent.
 func (w *watch) beats() {
 	tick := time.NewTicker(beat)
 	defer tick.Stop()
+	told := false
 	for {
 		select {
 		case <-w.stop:
 			return
 		case <-tick.C:
+		}
+		if own := w.height(); own > 0 && !told && w.reached(own+retain) {
+			told = true
+			w.log.Error("this replica was away for too long: the others have no longer the blocks that it lacks", "height", own,
+				"hint", "stop it, move the directory data of its home away and nothing else, and run it with --from-snapshot")
 		}
 		for _, peer := range w.Switch.Peers().Copy() {
 			peer.TrySend(p2p.Envelope{ChannelID: beatChannel, Message: &gogotypes.Int64Value{Value: w.height()}})

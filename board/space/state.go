@@ -50,53 +50,6 @@ func (s *Space) Hash() [sha256.Size]byte {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// Snapshot gives the whole state; [Restore] reads it.
-func (s *Space) Snapshot() []byte {
-	rows := []Change{{countersKey, s.counters()}}
-	for _, t := range s.tuples {
-		rows = append(rows, Change{t.key(), t.value()})
-	}
-	for _, m := range s.memory {
-		rows = append(rows, Change{m.key(), m.value()})
-	}
-	slices.SortFunc(rows, func(a, b Change) int { return bytes.Compare(a.Key, b.Key) })
-	b := []byte{opVersion}
-	for _, row := range rows {
-		b = appendSized(appendSized(b, row.Key), row.Value)
-	}
-	return b
-}
-
-// Restore makes a space of a snapshot. It checks all of it, signatures included; that it is the right one, [Space.Hash] tells.
-func Restore(config Config, snapshot []byte) (*Space, error) {
-	r := reader{rest: snapshot}
-	if v := r.u8(); v != opVersion {
-		r.fail("it is of version %d, and not %d", v, opVersion)
-	}
-	var rows []Change
-	for r.err == nil && len(r.rest) > 0 {
-		rows = append(rows, Change{r.sized(), r.sized()})
-	}
-	if err := r.end(); err != nil {
-		return nil, fmt.Errorf("a snapshot: %w", err)
-	}
-	for i, row := range rows {
-		if i > 0 && bytes.Compare(rows[i-1].Key, row.Key) >= 0 {
-			return nil, errors.New("a snapshot: its rows are not in order")
-		}
-	}
-	s, err := Load(config, rows)
-	if err != nil {
-		return nil, fmt.Errorf("a snapshot: %w", err)
-	}
-	for _, t := range s.tuples {
-		if err := t.Verify(config.Name, config.Limits.Slack); err != nil {
-			return nil, fmt.Errorf("a snapshot: %w", err)
-		}
-	}
-	return s, nil
-}
-
 // Load makes a space of the rows that [Space.Changes] gave, in any order, without those that are gone. Signatures are not
 // checked again, and the limits of config hold for what comes; so it is for a store that nobody else writes to. No rows
 // make an empty space.

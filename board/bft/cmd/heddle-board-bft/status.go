@@ -36,6 +36,9 @@ much there is on the board. It is the word of this replica alone.`,
 			fmt.Fprintf(out, "blocks\t%d, the last at %s\n", detail.Height, s.Clock.Format(time.RFC3339))
 			fmt.Fprintf(out, "tuples\t%d, %d bytes, of %d authors\n", s.Tuples, s.Bytes, s.Authors)
 			fmt.Fprintf(out, "waiting\t%d requests\n", s.Waiting)
+			if detail.Joining {
+				fmt.Fprintln(out, "joining\tit takes up the state of the others, and knows nothing yet")
+			}
 			if detail.Accused > 0 {
 				fmt.Fprintf(out, "accused\t%d times was a replica seen signing two things for one height: see the log\n", detail.Accused)
 			}

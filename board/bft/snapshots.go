@@ -1,0 +1,200 @@
+package bft
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+
+	dbm "github.com/cometbft/cometbft-db"
+
+	"heddle/board/space"
+)
+
+// keptSnapshots are as many as a replica that fetches one may take until the second next is there.
+const keptSnapshots = 2
+
+// snapshots are the whole states of some blocks, a file each, that others may take up. They are written beside the blocks'
+// work, from what the store was at one moment.
+type snapshots struct {
+	dir string // "" keeps none
+	log *slog.Logger
+
+	stopping atomic.Bool
+	writing  sync.WaitGroup
+	mu       sync.Mutex
+	all      []snapshotFile // in order of height
+}
+
+// snapshotFile is one, with the hash of each chunk.
+type snapshotFile struct {
+	height int64
+	sums   [][]byte
+}
+
+func (s snapshotFile) hash() []byte {
+	sum := sha256.Sum256(bytes.Join(s.sums, nil))
+	return sum[:]
+}
+
+// openSnapshots reads what is in a directory, which it makes where it is absent.
+func openSnapshots(dir string, log *slog.Logger) (*snapshots, error) {
+	s := &snapshots{dir: dir, log: log}
+	if dir == "" {
+		return s, nil
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		height, err := strconv.ParseInt(e.Name(), 10, 64)
+		if err != nil { // a half of one, that a crash left
+			if err := os.Remove(filepath.Join(dir, e.Name())); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		f, err := os.Open(s.file(height))
+		if err != nil {
+			return nil, err
+		}
+		w := &chunkSums{to: io.Discard}
+		_, err = io.Copy(w, f)
+		_ = f.Close()
+		if err != nil {
+			return nil, err
+		}
+		s.all = append(s.all, snapshotFile{height, w.close()})
+	}
+	slices.SortFunc(s.all, byHeight)
+	return s, nil
+}
+
+func byHeight(a, b snapshotFile) int { return cmp.Compare(a.height, b.height) }
+
+func (s *snapshots) file(height int64) string {
+	return filepath.Join(s.dir, strconv.FormatInt(height, 10))
+}
+
+// take writes what the store is now, beside what comes next.
+func (s *snapshots) take(height int64, rows dbm.Iterator) {
+	if s.dir == "" || s.stopping.Load() {
+		_ = rows.Close()
+		return
+	}
+	s.writing.Go(func() {
+		if err := s.write(height, rows); err != nil {
+			s.log.Warn("no snapshot was written", "height", height, "error", err)
+		}
+	})
+}
+
+var errStopping = errors.New("the replica stops")
+
+func (s *snapshots) write(height int64, rows dbm.Iterator) (err error) {
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	half := s.file(height) + ".half"
+	f, err := os.OpenFile(half, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	defer os.Remove(half)
+	defer f.Close()
+	w := &chunkSums{to: f}
+	out := space.NewSnapshotWriter(w)
+	for ; rows.Valid(); rows.Next() {
+		if s.stopping.Load() {
+			return errStopping
+		}
+		if err := out.Row(rows.Key()[1:], rows.Value()); err != nil {
+			return err
+		}
+	}
+	if err := errors.Join(rows.Error(), out.Flush(), f.Sync()); err != nil {
+		return err
+	}
+	if err := os.Rename(half, s.file(height)); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all = append(s.all, snapshotFile{height, w.close()})
+	slices.SortFunc(s.all, byHeight) // a slow one may be overtaken
+	for len(s.all) > keptSnapshots {
+		err = errors.Join(err, os.Remove(s.file(s.all[0].height)))
+		s.all = s.all[1:]
+	}
+	return err
+}
+
+func (s *snapshots) list() []snapshotFile {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.all)
+}
+
+// chunk reads a part; nil where there is none.
+func (s *snapshots) chunk(height int64, index int) ([]byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at := slices.IndexFunc(s.all, func(f snapshotFile) bool { return f.height == height })
+	if at < 0 || index < 0 || index >= len(s.all[at].sums) {
+		return nil, nil
+	}
+	f, err := os.Open(s.file(height))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.NewSectionReader(f, int64(index)*snapshotChunk, snapshotChunk))
+}
+
+// stop waits until nothing is written any more.
+func (s *snapshots) stop() {
+	s.stopping.Store(true)
+	s.writing.Wait()
+}
+
+// chunkSums hashes chunks as they are written.
+type chunkSums struct {
+	to   io.Writer
+	part []byte
+	sums [][]byte
+}
+
+// Write is of io.Writer.
+func (c *chunkSums) Write(b []byte) (int, error) {
+	for rest := b; len(rest) > 0; {
+		n := min(len(rest), snapshotChunk-len(c.part))
+		c.part = append(c.part, rest[:n]...)
+		rest = rest[n:]
+		if len(c.part) == snapshotChunk {
+			c.end()
+		}
+	}
+	return c.to.Write(b)
+}
+
+func (c *chunkSums) end() {
+	sum := sha256.Sum256(c.part)
+	c.sums, c.part = append(c.sums, sum[:]), c.part[:0]
+}
+
+func (c *chunkSums) close() [][]byte {
+	if len(c.part) > 0 {
+		c.end()
+	}
+	return c.sums
+}
