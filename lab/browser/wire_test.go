@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"net/netip"
-	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -30,23 +29,17 @@ type datagram struct {
 // server's port 443, in the order of time; anything else is an error.
 func (g *gallery) watch() (stop func() []datagram) {
 	g.t.Helper()
-	dir := g.t.TempDir()
-	captures := map[string]*lab.Capture{}
+	dir, places := g.t.TempDir(), map[string]string{}
 	for _, way := range lab.Ways {
-		c, err := g.Capture(g.t.Context(), "client", way, filepath.Join(dir, way+".pcapng"))
-		if err != nil {
-			g.t.Fatal(err)
-		}
-		captures[way] = c
+		places[way] = "client/" + way
 	}
+	end := labtest.Capture(g.t, g.Instance, dir, places)
 	return func() []datagram {
 		g.t.Helper()
+		end()
 		var all []datagram
-		for way, c := range captures {
-			if n, err := c.Stop(); err != nil || n.Dropped > 0 {
-				g.t.Errorf("capture of %s: %+v, %v", way, n, err)
-			}
-			all = append(all, datagrams(g.t, way, filepath.Join(dir, way+".pcapng"))...)
+		for way := range places {
+			all = append(all, datagrams(g.t, way, labtest.File(dir, way))...)
 		}
 		slices.SortFunc(all, func(a, b datagram) int { return a.at.Compare(b.at) })
 		return all

@@ -3,7 +3,6 @@ package handshake
 import (
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"testing"
 
@@ -28,28 +27,17 @@ type wire struct {
 // they hold, by the network's name, and by the censor's as NETWORK-censor.
 func (w *world) watch() (stop func() map[string]wire) {
 	w.t.Helper()
-	dir := w.t.TempDir()
-	captures := map[string]*lab.Capture{}
-	start := func(name, host, device string) {
-		c, err := w.Capture(w.t.Context(), host, device, filepath.Join(dir, name+".pcapng"))
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		captures[name] = c
-	}
+	dir, places := w.t.TempDir(), map[string]string{}
 	for _, way := range lab.Ways {
-		start(way, "client", way)
+		places[way] = "client/" + way
 	}
 	for _, way := range censored {
-		start(way+"-censor", way+"-gw", censor.Device)
+		places[way+"-censor"] = way + "-gw/" + censor.Device
 	}
+	end := labtest.Capture(w.t, w.Instance, dir, places)
 	return func() map[string]wire {
 		w.t.Helper()
-		for name, c := range captures {
-			if n, err := c.Stop(); err != nil || n.Dropped > 0 {
-				w.t.Fatalf("capture of %s: %+v, %v", name, n, err)
-			}
-		}
+		end()
 		session, err := observe.Load("handshake", dir, nil)
 		if err != nil {
 			w.t.Fatal(err)
@@ -59,7 +47,7 @@ func (w *world) watch() (stop func() map[string]wire) {
 			if o.Stopped != "" || o.Missed > 0 {
 				w.t.Fatalf("capture of %s: %s, %d missed", o.Name, o.Stopped, o.Missed)
 			}
-			held := count(w.t, filepath.Join(dir, o.Name+".pcapng"))
+			held := count(w.t, labtest.File(dir, o.Name))
 			for _, f := range o.Flows {
 				for _, n := range f.Names {
 					if !slices.Contains(held.names, n) {

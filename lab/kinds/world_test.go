@@ -115,35 +115,21 @@ var (
 // watch captures at devices, each HOST/DEVICE, until stop.
 func (w *world) watch(places ...string) (stop func() map[string]*observe.Capture) {
 	w.t.Helper()
-	dir := w.t.TempDir()
-	running := map[string]*lab.Capture{}
-	file := func(place string) string { return filepath.Join(dir, strings.ReplaceAll(place, "/", "-")+".pcapng") }
+	dir, named := w.t.TempDir(), map[string]string{}
 	for _, place := range places {
-		host, device, _ := strings.Cut(place, "/")
-		c, err := w.Capture(w.t.Context(), host, device, file(place))
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		running[place] = c
+		named[strings.ReplaceAll(place, "/", "-")] = place
 	}
+	end := labtest.Capture(w.t, w.Instance, dir, named)
 	return func() map[string]*observe.Capture {
+		w.t.Helper()
+		end()
 		seen := map[string]*observe.Capture{}
-		for place, c := range running {
-			if n, err := c.Stop(); err != nil || n.Dropped > 0 {
-				w.t.Errorf("capture at %s: %+v, %v", place, n, err)
-			}
-			f, err := os.Open(file(place))
-			if err != nil {
-				w.t.Fatal(err)
-			}
-			defer f.Close()
+		for name, place := range named {
 			who := clients
 			if strings.HasPrefix(place, "server/") {
 				who = slices.Concat(clients, exits)
 			}
-			if seen[place], err = observe.Read(f, who); err != nil {
-				w.t.Fatalf("%s: %v", place, err)
-			}
+			seen[place] = labtest.Read(w.t, labtest.File(dir, name), who)
 		}
 		return seen
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"iter"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,31 +15,64 @@ import (
 	"github.com/gopacket/gopacket/pcapgo"
 
 	"heddle/lab"
+	"heddle/observe"
 )
 
-// Watch captures at places, each HOST/DEVICE, until stop, which gives what [Packets] does for each. The test fails where
-// a capture missed anything.
-func Watch(t *testing.T, in *lab.Instance, places ...string) (stop func() map[string]iter.Seq2[time.Time, gopacket.Packet]) {
+// Capture captures at places, each HOST/DEVICE under a name, until stop. A capture becomes NAME.pcapng in dir. The test
+// fails where one missed anything.
+func Capture(t *testing.T, in *lab.Instance, dir string, places map[string]string) (stop func()) {
 	t.Helper()
-	dir := t.TempDir()
 	running := map[string]*lab.Capture{}
-	file := func(place string) string { return filepath.Join(dir, strings.ReplaceAll(place, "/", "-")+".pcapng") }
-	for _, place := range places {
+	for name, place := range places {
 		host, device, _ := strings.Cut(place, "/")
-		c, err := in.Capture(t.Context(), host, device, file(place))
+		c, err := in.Capture(t.Context(), host, device, File(dir, name))
 		if err != nil {
 			t.Fatal(err)
 		}
-		running[place] = c
+		running[name] = c
 	}
+	return func() {
+		t.Helper()
+		for name, c := range running {
+			if n, err := c.Stop(); err != nil || n.Dropped > 0 {
+				t.Errorf("capture of %s: %+v, %v", name, n, err)
+			}
+		}
+	}
+}
+
+// File is where a capture is.
+func File(dir, name string) string { return filepath.Join(dir, name+".pcapng") }
+
+// Read reads a capture as [observe.Read] does.
+func Read(t *testing.T, file string, clients []netip.Addr) *observe.Capture {
+	t.Helper()
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	c, err := observe.Read(f, clients)
+	if err != nil {
+		t.Fatalf("%s: %v", file, err)
+	}
+	return c
+}
+
+// Watch captures at places, each HOST/DEVICE, until stop, which gives what [Packets] does for each.
+func Watch(t *testing.T, in *lab.Instance, places ...string) (stop func() map[string]iter.Seq2[time.Time, gopacket.Packet]) {
+	t.Helper()
+	dir, named := t.TempDir(), map[string]string{}
+	for _, place := range places {
+		named[strings.ReplaceAll(place, "/", "-")] = place
+	}
+	end := Capture(t, in, dir, named)
 	return func() map[string]iter.Seq2[time.Time, gopacket.Packet] {
 		t.Helper()
+		end()
 		seen := map[string]iter.Seq2[time.Time, gopacket.Packet]{}
-		for place, c := range running {
-			if n, err := c.Stop(); err != nil || n.Dropped > 0 {
-				t.Errorf("capture at %s: %+v, %v", place, n, err)
-			}
-			seen[place] = Packets(t, file(place))
+		for name, place := range named {
+			seen[place] = Packets(t, File(dir, name))
 		}
 		return seen
 	}

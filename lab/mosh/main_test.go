@@ -2,8 +2,6 @@ package mosh
 
 import (
 	"errors"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"heddle/lab"
@@ -52,29 +50,17 @@ var bash = []string{"env", "PS1=$ ", "bash", "--norc", "--noprofile", "-i"}
 // watch captures at the client's device of each access network.
 func (w *world) watch() (stop func() map[string]*observe.Capture) {
 	w.t.Helper()
-	dir := w.t.TempDir()
-	running := map[string]*lab.Capture{}
+	dir, places := w.t.TempDir(), map[string]string{}
 	for _, way := range lab.Ways {
-		c, err := w.Capture(w.t.Context(), "client", way, filepath.Join(dir, way+".pcapng"))
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		running[way] = c
+		places[way] = "client/" + way
 	}
+	end := labtest.Capture(w.t, w.Instance, dir, places)
 	return func() map[string]*observe.Capture {
+		w.t.Helper()
+		end()
 		seen := map[string]*observe.Capture{}
-		for way, c := range running {
-			if n, err := c.Stop(); err != nil || n.Dropped > 0 {
-				w.t.Errorf("capture of %s: %+v, %v", way, n, err)
-			}
-			f, err := os.Open(filepath.Join(dir, way+".pcapng"))
-			if err != nil {
-				w.t.Fatal(err)
-			}
-			defer f.Close()
-			if seen[way], err = observe.Read(f, nil); err != nil {
-				w.t.Fatalf("%s: %v", way, err)
-			}
+		for way := range places {
+			seen[way] = labtest.Read(w.t, labtest.File(dir, way), nil)
 		}
 		return seen
 	}

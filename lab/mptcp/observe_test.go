@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"heddle/lab"
+	"heddle/lab/labtest"
 )
 
 // What each network saw of a stream is put in place from its own capture, and is all of it together.
@@ -16,24 +16,13 @@ func TestWhatObserversOfSubflowsHave(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, ipv4)
 	dir, keys := t.TempDir(), filepath.Join(t.TempDir(), "keys")
-	var captures []*lab.Capture
-	for _, node := range []string{"n1", "n2"} {
-		c, err := w.Capture(t.Context(), "isp", node, filepath.Join(dir, node+".pcapng"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		captures = append(captures, c)
-	}
+	end := labtest.Capture(t, w.Instance, dir, map[string]string{"n1": "isp/n1", "n2": "isp/n2"})
 	dial := w.stream("--plane", "mptcp", "--keylog", keys, "--via", "a=node:n1", "--via", "b=node:n2")
 	const size = 3 << 20
 	if err := exchange(w.connect(), size); err != nil {
 		t.Fatalf("%v\n%s", err, dial.Log())
 	}
-	for _, c := range captures {
-		if n, err := c.Stop(); err != nil || n.Dropped > 0 {
-			t.Fatalf("%+v, %v", n, err)
-		}
-	}
+	end()
 	file := filepath.Join(t.TempDir(), "bytes")
 	rebuild := func(args ...string) (seen, length int, got []byte) {
 		t.Helper()

@@ -3,7 +3,6 @@ package schedules
 import (
 	"fmt"
 	"net/netip"
-	"path/filepath"
 	"testing"
 
 	"github.com/gopacket/gopacket/layers"
@@ -34,29 +33,20 @@ func (p packet) long() bool { return len(p.payload) > 0 && p.payload[0]&0x80 != 
 // gives what each saw.
 func (w *world) watch(server bool) (stop func() map[string][]packet) {
 	w.t.Helper()
-	dir := w.t.TempDir()
-	captures := map[string]*lab.Capture{}
-	start := func(name, host, device string) {
-		c, err := w.Capture(w.t.Context(), host, device, filepath.Join(dir, name))
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		captures[name] = c
-	}
+	dir, places := w.t.TempDir(), map[string]string{}
 	for _, way := range lab.Ways {
-		start(way, way+"-gw", "client")
+		places[way] = way + "-gw/client"
 	}
 	if server {
-		start("server", "server", "core")
+		places["server"] = "server/core"
 	}
+	end := labtest.Capture(w.t, w.Instance, dir, places)
 	return func() map[string][]packet {
 		w.t.Helper()
+		end()
 		seen := map[string][]packet{}
-		for name, c := range captures {
-			if n, err := c.Stop(); err != nil || n.Dropped > 0 {
-				w.t.Fatalf("capture of %s: %+v, %v", name, n, err)
-			}
-			seen[name] = read(w.t, filepath.Join(dir, name))
+		for name := range places {
+			seen[name] = read(w.t, labtest.File(dir, name))
 		}
 		return seen
 	}
