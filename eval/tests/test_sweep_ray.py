@@ -47,12 +47,14 @@ def head():
         start = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", "--num-cpus=1"]
         start += ["--disable-usage-stats", "--include-dashboard=false", f"--temp-dir={folder}"]
         words = ["unshare", "-rn", "sh", "-c", 'ip link set lo up && exec "$@"', "sh", *start]
-        process = subprocess.Popen(words, stdout=-3, stderr=-3, env=os.environ | slow | mine)
+        said = Path(folder, "head.txt")
+        with said.open("w") as out:
+            process = subprocess.Popen(words, stdout=out, stderr=out, env=os.environ | slow | mine)
         try:
             until = time.monotonic() + 180
-            while not listens(process.pid) and time.monotonic() < until:
-                assert process.poll() is None
+            while process.poll() is None and time.monotonic() < until and not listens(process.pid):
                 time.sleep(0.5)
+            assert process.poll() is None, said.read_text()
             yield process, token
         finally:
             process.terminate()
