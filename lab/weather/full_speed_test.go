@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"heddle/lab"
+	"heddle/lab/labtest"
 	"heddle/lab/peer"
 )
 
@@ -116,15 +117,11 @@ func TestFullSpeedKeepsMemoryAndDescriptors(t *testing.T) {
 func TestSilentClientIsSplitToo(t *testing.T) {
 	o := newOffice(t, lab.ThreeWays())
 	r := o.up("--schedule", "uniform", "--every", "50ms", "--seed", "3")
-	dir := t.TempDir()
-	captures := map[string]*lab.Capture{}
+	dir, places := t.TempDir(), map[string]string{}
 	for _, way := range lab.Ways {
-		c, err := o.Capture(t.Context(), way+"-gw", "core", filepath.Join(dir, way+".pcapng"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		captures[way] = c
+		places[way] = way + "-gw/core"
 	}
+	end := labtest.Capture(t, o.Instance, dir, places)
 	talk := `import socket,time
 s=socket.socket(socket.AF_INET,socket.SOCK_DGRAM)
 for i in range(4000): s.sendto(bytes(1000),("10.9.0.2",9)); time.sleep(0.001)`
@@ -150,11 +147,9 @@ while True: s.recv(2000)`
 	r.Stop()
 	total, up := 0, 0
 	down := map[string]int{}
-	for way, c := range captures {
-		if _, err := c.Stop(); err != nil {
-			t.Fatal(err)
-		}
-		for _, p := range o.readFor(filepath.Join(dir, way+".pcapng"), o.Host("client").Addrs()) {
+	end()
+	for way := range places {
+		for _, p := range o.read(labtest.File(dir, way), o.Host("client").Addrs()) {
 			switch {
 			case p.Out:
 				up++

@@ -197,41 +197,25 @@ func (o *office) fetch(limit time.Duration) (wait func() error) {
 // watch captures at the client's device of each access network, where the order of packets is the client's own.
 func (o *office) watch(ways ...string) (stop func() map[string][]observe.Packet) {
 	o.t.Helper()
-	dir := o.t.TempDir()
-	captures := map[string]*lab.Capture{}
+	dir, places := o.t.TempDir(), map[string]string{}
 	for _, way := range ways {
-		c, err := o.Capture(o.t.Context(), "client", way, filepath.Join(dir, way+".pcapng"))
-		if err != nil {
-			o.t.Fatal(err)
-		}
-		captures[way] = c
+		places[way] = "client/" + way
 	}
+	end := labtest.Capture(o.t, o.Instance, dir, places)
 	return sync.OnceValue(func() map[string][]observe.Packet {
+		end()
 		out := map[string][]observe.Packet{}
-		for way, c := range captures {
-			if n, err := c.Stop(); err != nil || n.Dropped > 0 {
-				o.t.Errorf("capture of %s: %+v, %v", way, n, err)
-			}
-			out[way] = o.read(filepath.Join(dir, way+".pcapng"))
+		for way := range places {
+			out[way] = o.read(labtest.File(dir, way), nil)
 		}
 		return out
 	})
 }
 
-func (o *office) read(file string) []observe.Packet { return o.readFor(file, nil) }
-
-// readFor reads a capture of the tunnel, given the client's addresses where the capture does not tell them.
-func (o *office) readFor(file string, clients []netip.Addr) []observe.Packet {
+// read reads a capture of the tunnel, given the client's addresses where the capture does not tell them.
+func (o *office) read(file string, clients []netip.Addr) []observe.Packet {
 	o.t.Helper()
-	f, err := os.Open(file)
-	if err != nil {
-		o.t.Fatal(err)
-	}
-	defer f.Close()
-	c, err := observe.Read(f, clients)
-	if err != nil {
-		o.t.Fatalf("%s: %v", file, err)
-	}
+	c := labtest.Read(o.t, file, clients)
 	var tunnel []observe.Packet // without the neighbour discovery and the like of the machine itself
 	for _, p := range c.Packets {
 		if c.Flows[p.Flow].Server.Port() == 51820 {

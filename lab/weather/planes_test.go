@@ -15,7 +15,6 @@ import (
 	"heddle/lab"
 	"heddle/lab/labtest"
 	"heddle/lab/peer"
-	"heddle/observe"
 )
 
 // below is a world with wireguard-go at both ends, and a `heddle split` that programs do not send to.
@@ -70,30 +69,16 @@ func (b *below) ping() bool {
 // may carry what has another one's address.
 func (b *below) seen(do func()) map[string]int {
 	b.t.Helper()
-	dir := b.t.TempDir()
-	captures := map[string]*lab.Capture{}
+	dir, places := b.t.TempDir(), map[string]string{}
 	for _, way := range lab.Ways {
-		c, err := b.Capture(b.t.Context(), way+"-gw", "client", filepath.Join(dir, way+".pcapng"))
-		if err != nil {
-			b.t.Fatal(err)
-		}
-		captures[way] = c
+		places[way] = way + "-gw/client"
 	}
+	end := labtest.Capture(b.t, b.Instance, dir, places)
 	do()
+	end()
 	up := map[string]int{}
 	for i, way := range lab.Ways {
-		if n, err := captures[way].Stop(); err != nil || n.Dropped > 0 {
-			b.t.Errorf("capture of %s: %+v, %v", way, n, err)
-		}
-		f, err := os.Open(filepath.Join(dir, way+".pcapng"))
-		if err != nil {
-			b.t.Fatal(err)
-		}
-		defer f.Close()
-		c, err := observe.Read(f, b.Host("client").Addrs())
-		if err != nil {
-			b.t.Fatal(err)
-		}
+		c := labtest.Read(b.t, labtest.File(dir, way), b.Host("client").Addrs())
 		own := netip.MustParseAddr(fmt.Sprintf("10.101.%d.2", i+1))
 		for _, p := range c.Packets {
 			if flow := c.Flows[p.Flow]; flow.Server.Port() == 51820 && p.Out {
