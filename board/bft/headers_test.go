@@ -119,3 +119,15 @@ func TestBlocksThatAreNotThere(t *testing.T) {
 		t.Error("there is a block before there is a store")
 	}
 }
+
+// A liar alone does not say how many blocks there are.
+func TestReached(t *testing.T) {
+	w := newWatch(nil, func() int64 { return 0 }, 1, quiet)
+	w.hear("liar", 1<<40)
+	w.hear("slow", 7)
+	for height, want := range map[int64]bool{7: true, 8: false, 1 << 40: false} {
+		if w.reached(height) != want {
+			t.Errorf("%d blocks: %v", height, !want)
+		}
+	}
+}

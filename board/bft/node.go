@@ -101,10 +101,15 @@ func (r *replica) open(fromSnapshot bool, log *slog.Logger) error {
 	if r.app, err = newApp(r.home.genesis, &store{r.db}, snaps, log); err != nil {
 		return err
 	}
-	if r.app.joining = fromSnapshot; fromSnapshot && r.app.at.Height > 0 {
+	if !fromSnapshot {
+		return nil
+	}
+	if r.app.at.Height > 0 {
 		return &path.Error{What: data, Why: fmt.Sprintf("it holds the state of block %d, and no snapshot is taken up over one", r.app.at.Height),
 			Hint: "go on from there without --from-snapshot, or move that directory away, and nothing else of the home"}
 	}
+	r.app.joining = true
+	log.Info("the state of the others is taken up, once they offer a snapshot")
 	return nil
 }
 

@@ -24,8 +24,9 @@ time, as long as their disks keep what they say they keep.
 A replica that was away for more than 100,000 blocks cannot do after the others
 what they did. It takes up their state: move the directory data of its home
 away, and nothing else, and run it with --from-snapshot. The others make a
-snapshot each 8,192 blocks; the state is taken up only if its hash is the one
-that two thirds of the replicas signed. Until then it answers no client.`,
+snapshot each 8,192 blocks; before the first one, leave the flag out. The state
+is taken up only if its hash is the one that two thirds of the replicas signed.
+Until then it answers no client.`,
 		Example: `  heddle-board-bft run --home board/0
   mv board/0/data old && heddle-board-bft run --home board/0 --from-snapshot`,
 		Args: cobra.NoArgs,
