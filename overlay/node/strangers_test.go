@@ -32,14 +32,20 @@ func (s *setup) knock(t *testing.T) net.Conn {
 	return c
 }
 
-// speak connects as somebody with a key.
-func (s *setup) speak(t *testing.T, id identity.Identity) *tls.Conn {
+// greet connects as somebody with a key, whose handshake is part of the first word.
+func (s *setup) greet(t *testing.T, id identity.Identity) *tls.Conn {
 	t.Helper()
 	config, err := id.Client(s.Key(), pathnode.Protocol)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := tls.Client(s.knock(t), config)
+	return tls.Client(s.knock(t), config)
+}
+
+// speak is greet where the node answers.
+func (s *setup) speak(t *testing.T, id identity.Identity) *tls.Conn {
+	t.Helper()
+	c := s.greet(t, id)
 	if err := c.Handshake(); err != nil {
 		t.Fatal(err)
 	}
@@ -58,8 +64,8 @@ func TestStrangersAreShownOut(t *testing.T) {
 		"rubbish":              {s.knock(t), "\x00\x01\x02 rubbish\r\n\r\n"},
 		"HTTP without TLS":     {s.knock(t), "GET / HTTP/1.1\r\nHost: x\r\n\r\n"},
 		"half a hello":         {s.knock(t), "\x16\x03\x01\x02\x00\x01\x00"},
-		"a handshake, no more": {s.speak(t, stranger), ""},
-		"half a request":       {s.speak(t, stranger), "CONNECT 127.0.0.1:1 HTTP/1.1\r\nHeddle-Gr"},
+		"a handshake, no more": {s.greet(t, stranger), ""},
+		"half a request":       {s.greet(t, stranger), "CONNECT 127.0.0.1:1 HTTP/1.1\r\nHeddle-Gr"},
 	} {
 		io.WriteString(c.conn, c.says)
 		c.conn.SetReadDeadline(time.Now().Add(20 * time.Second))
