@@ -325,3 +325,28 @@ func TestReferences(t *testing.T) {
 		}
 	}
 }
+
+// Strangers at one address take the places of that address alone.
+func TestOneSourceLeavesRoom(t *testing.T) {
+	board := serve(t, fresh(t), LocalOptions{})
+	at := board.Replicas[0].Address
+	open := func(from string) net.Conn {
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+		c, err := d.DialContext(t.Context(), "tcp", at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		return c
+	}
+	for range maxOfSource {
+		open("127.0.0.2")
+	}
+	one := make([]byte, 1)
+	if _, err := open("127.0.0.2").Read(one); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("one more from there: %v", err)
+	}
+	if _, err := client(t, board.Reference, fresh(t)).Out(t.Context(), space.Tuple{space.String("x")}, Put{Lease: time.Hour}); err != nil {
+		t.Errorf("from elsewhere: %v", err)
+	}
+}

@@ -10,19 +10,20 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"sync"
 	"time"
 
-	"golang.org/x/net/netutil"
-
 	"heddle/board/space"
 	"heddle/path/identity"
+	"heddle/path/limit"
 )
 
 // Bounds of a server.
 const (
 	maxConnections  = 8192
-	maxRequests     = 64 // of one key at a time
+	maxOfSource     = 512 // connections of one address, or of one network of 64 bits
+	maxRequests     = 64  // of one key at a time
 	idleConnection  = 30 * time.Second
 	slowestRequest  = 10 * time.Second // to arrive
 	drainForAnswers = 2 * time.Second
@@ -63,7 +64,7 @@ func Serve(ctx context.Context, o ServeOptions) error {
 			_ = server.Close()
 		}
 	})
-	err = server.Serve(&listener{netutil.LimitListener(o.Listener, maxConnections), config})
+	err = server.Serve(&listener{o.Listener, config, limit.NewCrowd[netip.Addr](maxOfSource, maxConnections)})
 	if !stop() {
 		<-stopped
 	}
@@ -78,18 +79,38 @@ func Serve(ctx context.Context, o ServeOptions) error {
 type listener struct {
 	net.Listener
 	config *tls.Config
+	crowd  *limit.Crowd[netip.Addr]
 }
 
-// Accept is of net.Listener.
+// Accept turns away who has too many connections already.
 func (l *listener) Accept() (net.Conn, error) {
-	c, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		var from netip.Addr
+		if t, ok := c.RemoteAddr().(*net.TCPAddr); ok {
+			from = limit.Source(t.AddrPort().Addr().Unmap())
+		}
+		if !l.crowd.Enter(from) {
+			c.Close()
+			continue
+		}
+		return &connection{Conn: tls.Server(c, l.config), leave: func() { l.crowd.Leave(from) }}, nil
 	}
-	return &connection{tls.Server(c, l.config)}, nil
 }
 
-type connection struct{ *tls.Conn }
+type connection struct {
+	*tls.Conn
+	once  sync.Once
+	leave func()
+}
+
+func (c *connection) Close() error {
+	c.once.Do(c.leave)
+	return c.Conn.Close()
+}
 
 // ConnectionState shakes hands. What fails here fails again at the first read, where net/http closes the connection.
 func (c *connection) ConnectionState() tls.ConnectionState {

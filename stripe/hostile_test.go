@@ -5,9 +5,12 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"net"
 	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -219,7 +222,9 @@ func TestStrangersDoNotStay(t *testing.T) {
 // rot changes each share that one leg sends, as somebody could who broke its TLS.
 func TestAChangedShareNamesThePath(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, ListenOptions{}, &road{delay: 10 * ms, rate: 1e6}, &road{delay: 10 * ms, rate: 1e6}, &road{delay: 20 * ms, rate: 1e6})
+		var log safeBuffer
+		w := newWorld(t, ListenOptions{Log: slog.New(slog.NewTextHandler(&log, nil))},
+			&road{delay: 10 * ms, rate: 1e6}, &road{delay: 10 * ms, rate: 1e6}, &road{delay: 20 * ms, rate: 1e6})
 		o := w.options()
 		o.Shares = "2of3"
 		client, server := w.open(o)
@@ -237,8 +242,9 @@ func TestAChangedShareNamesThePath(t *testing.T) {
 		if err != nil || !bytes.Equal(got, want) {
 			t.Errorf("%d bytes, %v", len(got), err)
 		}
-		if p := server.Status().Paths[1]; p.Joins < 2 && !strings.Contains(p.Why, "changed its share") {
-			t.Errorf("path 2 is not named: %+v", p)
+		named := regexp.MustCompile(`path=(\d+) why="it changed its share`).FindAllStringSubmatch(log.String(), -1)
+		if len(named) == 0 || slices.ContainsFunc(named, func(m []string) bool { return m[1] != "2" }) {
+			t.Errorf("path 2, and no other, is to be named:\n%s", log.String())
 		}
 		closeBoth(t, client, server)
 		w.listener.Close()
