@@ -53,9 +53,8 @@ func (d *door) Accept() (net.Conn, error) {
 }
 
 // visitor is a connection that takes a place at the door until it carries a stream, of which each holder has so many, or is
-// closed. Its TLS handshake is part of its first
-// read, and so of the time that a request may take. It is no [tls.Conn], for which package net/http would want a protocol
-// that it knows.
+// closed. Its TLS handshake is part of its first read, and so of the time that a request may take. It is no [tls.Conn],
+// for which package net/http would want a protocol that it knows.
 type visitor struct {
 	*records.Conn
 	crowd *limit.Crowd[netip.Addr]

@@ -39,8 +39,8 @@ type receiver struct {
 	promised int64 // bytes of all files that were taken
 }
 
-// Receive takes what a sender offers until the sender ends the connection. Where ctx ends it closes the connection. A file that was broken off is left as NAME.part. The report says what became of each file also where it
-// fails.
+// Receive takes what a sender offers until the sender ends the connection. Where ctx ends it closes the connection. A file
+// that was broken off is left as NAME.part. The report says what became of each file also where it fails.
 func Receive(ctx context.Context, conn net.Conn, o ReceiveOptions) (Report, error) {
 	root, err := os.OpenRoot(o.Into)
 	if err != nil {
