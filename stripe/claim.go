@@ -109,7 +109,7 @@ func (c *Conn) claim() string {
 	if c.scheme.None() {
 		how := map[string]string{
 			Strict:   fmt.Sprintf("each of %d paths carries an equal part of the stream, as TLS 1.3 with the other device", n),
-			Fast:     fmt.Sprintf("each of %d paths carries as much of the stream as it has room for, as TLS 1.3 with the other device, and the fastest carries most, of a short transfer nearly all", n),
+			Fast:     fmt.Sprintf("each of %d paths carries as much of the stream as it has room for, as TLS 1.3 with the other device, and the fastest carries most", n),
 			Weighted: fmt.Sprintf("each of %d paths carries a part of the stream by its weight, as TLS 1.3 with the other device", n),
 		}[c.schedule]
 		fmt.Fprintf(&b, "%s; if that cipher is broken, whoever sees a path reads its part; sizes and times of what each path carries stay visible", how)

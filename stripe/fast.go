@@ -67,16 +67,21 @@ func (c *Conn) inTime(up []int) []int {
 // quotas are how many bytes legs may have been given in this transfer. What waits for a distant path would hold up the
 // end of a transfer that the others could have done by then. How long it will last nobody knows, so such a path gets one
 // segment, then more the longer it lasts already, as a connection would in slow start (RFC 5681), and all that it takes
-// after one and a half of its round trips.
+// after one and a half of its round trips. It may always have half of an even part, so that the near paths do not see nearly
+// all of what is short.
 func (c *Conn) quotas(up []int) []int {
 	least := time.Duration(math.MaxInt64)
 	for _, i := range up {
 		least = min(least, c.legs[i].roundTrip())
 	}
 	passed := time.Since(c.out.since)
+	given := 0
+	for _, i := range up {
+		given += c.legs[i].given
+	}
 	quota := make([]int, len(up))
 	for j, i := range up {
-		quota[j] = quotaOf(c.payload(), passed, c.legs[i].roundTrip(), least)
+		quota[j] = max(given/(2*len(up)), quotaOf(c.payload(), passed, c.legs[i].roundTrip(), least))
 	}
 	return quota
 }
