@@ -16,7 +16,7 @@ func nodeText(b *strings.Builder, name string, s *node.Status, now time.Time) {
 	fmt.Fprintf(b, "  %s open, %s so far; up %s, down %s; %s in use\n", plural(uint64(s.FlowsOpen), "flow", "flows"), quantity(s.Flows),
 		size(s.Up), size(s.Down), plural(uint64(len(s.Grants)), "grant", "grants"))
 	if s.Strangers > 0 {
-		fmt.Fprintf(b, "  %s shown no grant yet\n", plural(uint64(s.Strangers), "connection has", "connections have"))
+		fmt.Fprintf(b, "  %s no stream\n", plural(uint64(s.Strangers), "connection carries", "connections carry"))
 	}
 	for _, reason := range node.Reasons() {
 		if n := s.Refused[reason]; n > 0 {

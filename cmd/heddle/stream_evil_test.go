@@ -33,24 +33,8 @@ func evilNode(t *testing.T, name string, bend func(to io.Writer, from io.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer c.Close()
-				carry(records.Server(c, config), bend)
-			}()
-		}
-	}()
-	return pathnode.Pass{Name: name, Key: id.Key(), Addresses: []string{l.Addr().String()}}
+	at := listening(t, func(c net.Conn) { carry(records.Server(c, config), bend) })
+	return pathnode.Pass{Name: name, Key: id.Key(), Addresses: []string{at}}
 }
 
 func carry(client net.Conn, bend func(to io.Writer, from io.Reader)) {

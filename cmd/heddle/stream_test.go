@@ -104,7 +104,8 @@ func shortRunDir(t *testing.T) {
 // twoWays are two paths that a test without namespaces has: both lead over loopback.
 var twoWays = []string{"--via", "a=src:127.0.0.1", "--via", "b=if:lo"}
 
-func echoServer(t *testing.T) string {
+// listening gives the address where each connection is handled until the test ends.
+func listening(t *testing.T, handle func(net.Conn)) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -119,11 +120,16 @@ func echoServer(t *testing.T) string {
 			}
 			go func() {
 				defer c.Close()
-				_, _ = io.Copy(c, c)
+				handle(c)
 			}()
 		}
 	}()
 	return l.Addr().String()
+}
+
+func echoServer(t *testing.T) string {
+	t.Helper()
+	return listening(t, func(c net.Conn) { _, _ = io.Copy(c, c) })
 }
 
 // echoed sends text to an address and reads until the other side ends.
