@@ -105,6 +105,8 @@ type Tap struct {
 	mu      sync.Mutex
 	packets []Packet
 	changed chan struct{}
+	// asked is how often someone asked for all there is, drained the last of these that found the socket empty.
+	asked, drained atomic.Int64
 }
 
 // NewTap starts to record IP packets, until the test ends.
@@ -126,7 +128,7 @@ func (w *World) NewTap(t *testing.T) *Tap {
 		if err == nil {
 			err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 64<<20)
 		}
-		return errors.Join(err, unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 50_000}))
+		return errors.Join(err, unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 5000}))
 	})
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -134,7 +136,11 @@ func (w *World) NewTap(t *testing.T) *Tap {
 		defer close(done)
 		buffer := make([]byte, 1<<17)
 		for ctx.Err() == nil {
+			asked := tap.asked.Load()
 			n, from, err := unix.Recvfrom(fd, buffer, 0)
+			if errors.Is(err, unix.EAGAIN) {
+				tap.drained.Store(asked)
+			}
 			ll, ok := from.(*unix.SockaddrLinklayer)
 			if err != nil || !ok || ll.Pkttype == unix.PACKET_OUTGOING || ways[ll.Ifindex] == 0 {
 				continue
@@ -160,8 +166,16 @@ func (p *Tap) note(one Packet) {
 	}
 }
 
-// Packets gives what was recorded so far.
+// Packets gives what arrived before the call: where the recorder is behind, it waits for it, for five seconds.
 func (p *Tap) Packets() []Packet {
+	asked := p.asked.Add(1)
+	for end := time.Now().Add(5 * time.Second); p.drained.Load() < asked && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	return p.recorded()
+}
+
+func (p *Tap) recorded() []Packet {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return append([]Packet(nil), p.packets...)
@@ -170,7 +184,7 @@ func (p *Tap) Packets() []Packet {
 // Await waits until what was recorded is as wanted; it reports false after five seconds.
 func (p *Tap) Await(wanted func([]Packet) bool) bool {
 	timeout := time.After(5 * time.Second)
-	for !wanted(p.Packets()) {
+	for !wanted(p.recorded()) {
 		select {
 		case <-p.changed:
 		case <-timeout:
