@@ -97,7 +97,7 @@ func TestForwardingIsSetForLeasesAlone(t *testing.T) {
 	closed := func(when string) {
 		t.Helper()
 		for _, r := range []Rule{rule4(), rule6()} {
-			if _, _, err := w.dial(r.Client, r.To); err == nil {
+			if _, _, err := w.dialWithin(inVain, r.Client, r.To); err == nil {
 				t.Errorf("%s the node is a router for everybody, from %v", when, r.Client)
 			}
 		}

@@ -69,12 +69,24 @@ func echo(l net.Listener) {
 	}
 }
 
+// How long what must come may take, and how long to wait for what must not.
+const (
+	patience = 30 * time.Second
+	inVain   = time.Second
+)
+
 // dial connects from the client, and gives the address that the server sees.
 func (w *world) dial(from netip.Addr, to netip.AddrPort) (c net.Conn, seen netip.Addr, err error) {
 	w.t.Helper()
+	return w.dialWithin(patience, from, to)
+}
+
+// dialWithin is dial that gives up sooner, or later.
+func (w *world) dialWithin(patience time.Duration, from netip.Addr, to netip.AddrPort) (c net.Conn, seen netip.Addr, err error) {
+	w.t.Helper()
 	w.client.Do(w.t, func() error {
-		d := net.Dialer{Timeout: 2 * time.Second, LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, 0))}
-		for end := time.Now().Add(3 * time.Second); ; { // IPv6 needs a moment to find its neighbours
+		d := net.Dialer{Timeout: patience, LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, 0))}
+		for end := time.Now().Add(patience); ; { // IPv6 needs a moment to find its neighbours
 			if c, err = d.Dial("tcp", to.String()); err == nil || time.Now().After(end) || !errors.Is(err, unix.EHOSTUNREACH) && !errors.Is(err, unix.EADDRNOTAVAIL) {
 				return nil
 			}
@@ -85,7 +97,7 @@ func (w *world) dial(from netip.Addr, to netip.AddrPort) (c net.Conn, seen netip
 	}
 	w.t.Cleanup(func() { c.Close() })
 	var line string
-	if err := c.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
 		w.t.Fatal(err)
 	}
 	if _, err := fmt.Fscanln(c, &line); err != nil {

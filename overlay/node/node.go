@@ -9,6 +9,7 @@ package node
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"log/slog"
 	"net"
@@ -16,6 +17,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"heddle/path"
@@ -41,7 +43,7 @@ const (
 	maxAllFlows      = 2048
 	maxHeaderBytes   = 8 << 10
 	patienceGrant    = 10 * time.Second // from the first byte to a whole request
-	patienceIdle     = 30 * time.Second // between requests
+	patienceIdle     = 3                // times as long between requests
 	patienceDial     = 10 * time.Second
 	patienceResolve  = 5 * time.Second
 	recheck          = 2 * time.Second // how often the file of what is revoked is looked at
@@ -84,7 +86,7 @@ type Options struct {
 	NAT NAT
 	Log *slog.Logger
 
-	patience time.Duration // see patienceGrant
+	patience time.Duration // see patienceGrant and patienceIdle
 	lookup   func(ctx context.Context, network, host string) ([]netip.Addr, error)
 	now      func() time.Time
 }
@@ -132,16 +134,30 @@ func New(o Options) (*Node, error) {
 		return nil, err
 	}
 	config.DynamicRecordSizingDisabled = true
-	if n.listener, err = listen(o.Listen, config, n.door); err != nil {
+	if err := n.listen(config); err != nil {
 		return nil, err
 	}
-	n.server = &http.Server{Handler: http.HandlerFunc(n.serve), ReadHeaderTimeout: o.patience, IdleTimeout: patienceIdle, MaxHeaderBytes: maxHeaderBytes,
+	n.server = &http.Server{Handler: http.HandlerFunc(n.serve), ReadHeaderTimeout: o.patience, IdleTimeout: patienceIdle * o.patience, MaxHeaderBytes: maxHeaderBytes,
 		ConnContext: withVisitor, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)}
-	if n.udp, err = n.listenUDP(); err != nil {
-		n.listener.Close()
-		return nil, err
-	}
 	return n, nil
+}
+
+// listen takes one port for TCP and UDP. Where the system chooses it, it is one that is free for TCP, and another program
+// may have it for UDP: then another is taken.
+func (n *Node) listen(config *tls.Config) (err error) {
+	for range 16 {
+		if n.listener, err = listen(n.o.Listen, config, n.door); err != nil {
+			return err
+		}
+		if n.udp, err = n.listenUDP(); err == nil {
+			return nil
+		}
+		n.listener.Close()
+		if n.o.Listen.Port() != 0 || !errors.Is(err, syscall.EADDRINUSE) {
+			return err
+		}
+	}
+	return err
 }
 
 func (o *Options) complete() error {

@@ -78,9 +78,23 @@ func TestStrangersAreShownOut(t *testing.T) {
 	}
 }
 
+// patiently has a node show nobody out for being slow: how long it takes to fill the door is the machine's affair, and who
+// leaves it was turned away.
+func patiently(o *Options) { o.patience = time.Hour }
+
+// turnedAway fails where the node lets one more in.
+func (s *setup) turnedAway(t *testing.T) {
+	t.Helper()
+	c := s.knock(t)
+	c.SetReadDeadline(time.Now().Add(20 * time.Second))
+	if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("one more: %v", err)
+	}
+}
+
 // Each stranger has so many places at the door, and one who is known needs none.
 func TestDoorHasSoManyPlaces(t *testing.T) {
-	s := start(t, nil)
+	s := start(t, patiently)
 	to := serve(t, echo)
 	if _, err := s.through(t, t.Context(), s.grant(t, nil), to); err != nil {
 		t.Fatal(err)
@@ -91,11 +105,7 @@ func TestDoorHasSoManyPlaces(t *testing.T) {
 	for s.door.Count() < maxPerSource {
 		time.Sleep(time.Millisecond)
 	}
-	c := s.knock(t)
-	c.SetReadDeadline(time.Now().Add(20 * time.Second))
-	if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("one more: %v", err)
-	}
+	s.turnedAway(t)
 	if s.flows.Count() != 1 {
 		t.Error("a stream that is open suffers from it")
 	}
@@ -103,7 +113,7 @@ func TestDoorHasSoManyPlaces(t *testing.T) {
 
 // A holder who asks and carries nothing takes a place at the door like everybody: grants are no way to fill the node.
 func TestAskingTakesAPlace(t *testing.T) {
-	s := start(t, nil)
+	s := start(t, patiently)
 	grant := s.grant(t, nil)
 	var open []*tls.Conn
 	for range maxPerSource {
@@ -114,11 +124,7 @@ func TestAskingTakesAPlace(t *testing.T) {
 		}
 		open = append(open, c)
 	}
-	c := s.knock(t)
-	c.SetReadDeadline(time.Now().Add(20 * time.Second))
-	if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("one more: %v", err)
-	}
+	s.turnedAway(t)
 	open[0].Close()
 	for s.door.Count() == maxPerSource {
 		time.Sleep(time.Millisecond)
@@ -133,13 +139,15 @@ func TestWrongGrantsAreSlowedDown(t *testing.T) {
 	s := start(t, nil)
 	to := serve(t, echo)
 	stolen, thief := s.grant(t, nil), fresh(t)
-	for i := range limit.FailuresAtOnce + 1 {
-		want := pathnode.ReasonHolder
-		if i == limit.FailuresAtOnce {
-			want = pathnode.ReasonBusy
+	begin := time.Now()
+	for tries := 0; ; tries++ {
+		_, err := dialBy(t, t.Context(), s.pass(stolen), thief, to)
+		if reasonOf(err) == pathnode.ReasonBusy && tries >= limit.FailuresAtOnce {
+			return
 		}
-		if _, err := dialBy(t, t.Context(), s.pass(stolen), thief, to); reasonOf(err) != want {
-			t.Fatalf("try %d: %v, want %q", i, err, want)
+		more := int(time.Since(begin) / limit.RefillAfter) // on a busy machine
+		if reasonOf(err) != pathnode.ReasonHolder || tries >= limit.FailuresAtOnce+more {
+			t.Fatalf("try %d: %v", tries, err)
 		}
 	}
 }

@@ -164,12 +164,13 @@ func TestDatagramsEndInTime(t *testing.T) {
 	now := time.Now().Truncate(time.Second).Add(700 * time.Millisecond) // and stands, for busy machines
 	s := start(t, func(o *Options) { o.now = func() time.Time { return now } })
 	to, _ := udpEcho(t)
-	grant := s.grant(t, func(g *pathnode.Grant) { g.From, g.Until = now.Add(-time.Hour), now.Add(300*time.Millisecond) })
-	f, err := openFlow(t, t.Context(), s.way(t, grant, s.holder, nil), to)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for err == nil {
+	var f path.Flow
+	short(t, func(life time.Duration) (err error) {
+		grant := s.grant(t, func(g *pathnode.Grant) { g.From, g.Until = now.Add(-time.Hour), now.Add(life) })
+		f, err = openFlow(t, t.Context(), s.way(t, grant, s.holder, nil), to)
+		return err
+	})
+	for err := error(nil); err == nil; {
 		_, err = ask(t, f, "x")
 		time.Sleep(time.Millisecond)
 	}

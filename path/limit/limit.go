@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// Of wrong credentials a source has so many at once, and one more each refillAfter.
+// Of wrong credentials a source has so many at once, and one more each RefillAfter.
 const (
 	FailuresAtOnce = 10
-	refillAfter    = 6 * time.Second
+	RefillAfter    = 6 * time.Second
 	maxSources     = 4096
 	sample         = 16 // entries of a full table that are looked at to find one to forget
 )
@@ -67,7 +67,7 @@ func (f *Failures) Take(from netip.Addr) bool {
 		b = &Bucket{}
 		f.of[key] = b
 	}
-	b.Fill(f.now(), FailuresAtOnce, refillAfter)
+	b.Fill(f.now(), FailuresAtOnce, RefillAfter)
 	if b.Left < 1 {
 		return false
 	}
@@ -97,7 +97,7 @@ func (f *Failures) makeRoom() {
 	var least netip.Addr
 	most, looked := -1.0, 0
 	for key, b := range f.of {
-		if b.Fill(f.now(), FailuresAtOnce, refillAfter); b.Left > most {
+		if b.Fill(f.now(), FailuresAtOnce, RefillAfter); b.Left > most {
 			least, most = key, b.Left
 		}
 		if looked++; looked == sample {

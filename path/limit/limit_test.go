@@ -23,7 +23,7 @@ func TestFailures(t *testing.T) {
 	if len(f.of) != 1 {
 		t.Errorf("%d sources are kept, and one has failed", len(f.of))
 	}
-	now = now.Add(refillAfter)
+	now = now.Add(RefillAfter)
 	if !f.Take(one) || f.Take(one) {
 		t.Error("blocked for ever, or not any more")
 	}
