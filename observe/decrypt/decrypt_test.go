@@ -137,6 +137,7 @@ func FuzzOpen(f *testing.F) {
 	}
 	f.Add(append(hello(1), 23, 3, 3, 0, 20), append(hello(2), 23, 3, 3, 0, 1, 0))
 	f.Add([]byte{22, 3, 1, 0xff, 0xff, 1}, []byte{22, 3})
+	f.Add([]byte{22, 3, 3, 0, 0, 1, 0, 0, 38}, []byte{22, 3}) // a record shorter than its message's header
 	f.Fuzz(func(t *testing.T, up, down []byte) {
 		client, server, _ := decrypt.Open(up, down, keys)
 		if len(client) > len(up) || len(server) > len(down) {

@@ -91,7 +91,7 @@ func hello(stream []byte, kind byte) ([]byte, error) {
 		return nil, ErrNoTLS
 	}
 	length := int(binary.BigEndian.Uint16(stream[3:]))
-	if length > len(stream)-headerLength {
+	if length < 4 || length > len(stream)-headerLength {
 		return nil, ErrNoTLS
 	}
 	return stream[headerLength+4 : headerLength+length], nil
