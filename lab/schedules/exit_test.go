@@ -55,7 +55,8 @@ func TestOneExit(t *testing.T) {
 	if _, err := w.start("client", "listening on", args...); err != nil {
 		t.Fatal(err)
 	}
-	sessions := []traffic{{session: 1, to: relay, n: 1200, pace: time.Millisecond}, {session: 2, to: relay, n: 1200, pace: time.Millisecond}}
+	sessions := []traffic{{session: 1, to: relay, n: 1200, pace: time.Millisecond, window: throughProxy},
+		{session: 2, to: relay, n: 1200, pace: time.Millisecond, window: throughProxy}}
 	failed := make([]error, len(sessions))
 	var running sync.WaitGroup
 	for i, s := range sessions {

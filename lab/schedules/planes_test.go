@@ -3,6 +3,7 @@ package schedules
 import (
 	"errors"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -69,7 +70,7 @@ func TestPlanes(t *testing.T) {
 // unit, where units are packets.
 func (w *world) firstUnit(s *splitting, to netip.AddrPort) {
 	w.t.Helper()
-	if err := w.send(traffic{session: 1, to: to, n: 1, patience: 2 * time.Second}); err != nil {
+	if err := w.send(traffic{session: 1, to: to, n: 1, patience: 20 * time.Second}); err != nil {
 		w.t.Fatalf("the first datagram: %v", err)
 	}
 	if n := s.batch(); n > 0 {
@@ -87,7 +88,18 @@ func (w *world) crash(s *splitting, running *peer.Process) {
 	w.kill(s.name(), running)
 	once := short
 	once.n, once.session = 1, 98
-	for end := time.Now().Add(30 * time.Second); w.send(once) == nil; once.session-- {
+	leaves := func() (way string) {
+		stop := w.watch(false)
+		back := w.send(once) == nil
+		once.session--
+		for name, all := range stop() {
+			if slices.ContainsFunc(all, func(p packet) bool { return p.up(s.port) }) || back {
+				way = name
+			}
+		}
+		return way
+	}
+	for end := time.Now().Add(30 * time.Second); leaves() != ""; {
 		if time.Now().After(end) {
 			w.t.Fatal("after the crash datagrams go on leaving")
 		}
@@ -107,7 +119,7 @@ func (w *world) crash(s *splitting, running *peer.Process) {
 	if err != nil || !strings.Contains(string(out), "taken back") {
 		w.t.Errorf("heddle down: %v\n%s", err, out)
 	}
-	short.session = 100
+	short.session, short.patience = 100, 0
 	if err := w.send(short); err != nil {
 		w.t.Errorf("after cleaning up: %v", err)
 	}

@@ -16,7 +16,8 @@ import (
 
 const (
 	datagramBytes = 200
-	inFlight      = 64 // datagrams that have not come back: few enough for every buffer on the way
+	inFlight      = 64 // datagrams that have not come back: few enough for every socket's buffer on the way
+	throughProxy  = 24 // the same where QUIC carries them: quic-go keeps 32 of a stream
 	opening       = 16 // the same until so many came back: a relay keeps few while it opens a session
 )
 
@@ -61,7 +62,8 @@ type traffic struct {
 	n       int           // datagrams, each of which must come back
 	run     int           // of so many at once (UDP_SEGMENT); 0 for one at a time
 	pace    time.Duration // between two writes, 0 for as fast as they come back
-	// patience is how long nothing may come back; 0 for 5 s.
+	window  int           // how many may be on the way; 0 for inFlight
+	// patience is how long nothing may come back; 0 for 20 s.
 	patience time.Duration
 }
 
@@ -86,7 +88,7 @@ func (w *world) send(s traffic) error {
 			<-back
 			returned++
 		}
-		count, limit := min(max(s.run, 1), s.n-sent), inFlight
+		count, limit := min(max(s.run, 1), s.n-sent), cmp.Or(s.window, inFlight)
 		if returned < opening {
 			count, limit = min(count, opening), opening
 		}
@@ -117,7 +119,7 @@ func (w *world) send(s traffic) error {
 func hear(c *net.UDPConn, s traffic, back chan<- int) error {
 	buffer, had := make([]byte, 2000), make([]bool, s.n)
 	for {
-		c.SetReadDeadline(time.Now().Add(cmp.Or(s.patience, 5*time.Second)))
+		c.SetReadDeadline(time.Now().Add(cmp.Or(s.patience, 20*time.Second)))
 		n, _, err := c.ReadFromUDPAddrPort(buffer)
 		if err != nil {
 			return fmt.Errorf("number %d did not come back: %w", slices.Index(had, false), err)
