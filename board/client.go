@@ -305,7 +305,9 @@ func (c *Client) read(ctx context.Context, q space.Query, wait time.Duration) (s
 		select {
 		case <-limited.Done():
 		case <-time.After(firstPause):
-			result, err = c.poll(limited, question)
+			if result, err = c.poll(limited, question); err != nil && limited.Err() != nil {
+				err = errDisagree // they said so the last time that all could say something
+			}
 		}
 	}
 	if err != nil {

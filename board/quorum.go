@@ -83,6 +83,7 @@ var errDisagree error = &path.Error{What: "the board", Why: "its replicas do not
 
 // persist asks one replica until it answers. What it is asked does the same however often it is asked.
 func (c *Client) persist(ctx context.Context, r *remote, a asking) ([]byte, error) {
+	var before error
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		one, cancel := context.WithTimeout(ctx, a.wait+c.Timeout)
 		raw, err := r.result(one, a.where, a.wait, a.body)
@@ -96,6 +97,10 @@ func (c *Client) persist(ctx context.Context, r *remote, a asking) ([]byte, erro
 		if _, early := errors.AsType[*unsent](err); !early {
 			a.lost.Store(true)
 		}
+		if before != nil && ctx.Err() != nil { // what it said tells more than that the time is over
+			return nil, before
+		}
+		before = err
 		c.Log.Debug("asking again", "replica", r.Address, "error", err)
 		select {
 		case <-ctx.Done():

@@ -111,10 +111,16 @@ func newFleet(t *testing.T, hosts []string, command func(i int, program string) 
 	return f
 }
 
-// loopback gives four addresses of this machine at which nobody listens on the ports of replicas.
+// loopback gives four addresses of this machine at which nobody listens on the ports of replicas, and which no other
+// process's test takes meanwhile.
 func loopback(t *testing.T) []string {
 	t.Helper()
 	for third := range 250 {
+		claim, err := net.Listen("tcp", fmt.Sprintf("127.74.%d.1:7646", third+1))
+		if err != nil {
+			continue
+		}
+		t.Cleanup(func() { claim.Close() })
 		var hosts []string
 		for i := range 4 {
 			host := fmt.Sprintf("127.74.%d.%d", third+1, i+1)
@@ -167,6 +173,7 @@ func (f *fleet) startLater(i int, fault string) (wait func() error) {
 	f.running[i] = p
 	return func() error {
 		if _, err := bufio.NewReader(stdout).ReadString('\n'); err != nil {
+			_ = p.Wait() // until all that it said is here
 			return fmt.Errorf("replica %d does not start: %w\n%s", i, err, p.log)
 		}
 		return nil
@@ -305,11 +312,18 @@ func median(d []time.Duration) time.Duration {
 	return d[len(d)/2].Round(time.Millisecond)
 }
 
-func countIn(f *fleet, text string) (n int) {
-	for _, p := range f.running {
-		if p != nil {
-			n += strings.Count(p.log.String(), text)
+// logged says how often the replicas wrote something, once they did so least times or 20 s have passed: what they wrote
+// gets here by a pipe.
+func (f *fleet) logged(text string, least int) (n int) {
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		n = 0
+		for _, p := range f.running {
+			if p != nil {
+				n += strings.Count(p.log.String(), text)
+			}
+		}
+		if n >= least || time.Now().After(end) {
+			return n
 		}
 	}
-	return n
 }

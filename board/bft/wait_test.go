@@ -51,7 +51,8 @@ func (f *fleet) checkWaits() {
 	if err := <-taken; err == nil {
 		t.Error("both took one tuple")
 	}
-	if _, err := put.Out(ctx, space.Tuple{space.String("waited for"), space.Int(2)}, anyone); err != nil { // the reader may have been late for the first
+	// The reader may have been late for the first. Nobody else may take this one: a replica hears late of who gave up.
+	if _, err := put.Out(ctx, space.Tuple{space.String("waited for"), space.Int(2)}, board.Put{Lease: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-read; err != nil {
