@@ -1,0 +1,39 @@
+package manual
+
+import (
+	"os"
+
+	"github.com/spf13/cobra"
+)
+
+// Command is the hidden command of a program that writes its man pages and its reference. newRoot makes all of the program's
+// commands anew; source and files are as for [WritePages].
+func Command(program string, newRoot func() *cobra.Command, source, files string) *cobra.Command {
+	var dir, reference string
+	cmd := &cobra.Command{
+		Use:    "man",
+		Short:  "Write the man pages and the reference",
+		Hidden: true,
+		Long: `Man writes a man page of each command to a directory, or all commands as one
+Markdown page. It is for those who build packages.`,
+		Example: "  " + program + " man --dir dist/man\n  " + program + " man --reference reference.md",
+		Args:    cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			if reference != "" {
+				if err := os.WriteFile(reference, []byte(Reference(newRoot())), 0o644); err != nil {
+					return err
+				}
+			}
+			if dir == "" {
+				return nil
+			}
+			root := newRoot()
+			root.InitDefaultCompletionCmd() // where the program has none of its own
+			return WritePages(root, dir, source, files)
+		},
+	}
+	cmd.Flags().StringVar(&dir, "dir", "", "write a man page of each command to `DIR`")
+	cmd.Flags().StringVar(&reference, "reference", "", "write all commands as Markdown to `FILE`")
+	cmd.MarkFlagsOneRequired("dir", "reference")
+	return cmd
+}
