@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 
 	"heddle/cmd/heddle/internal/control"
 	"heddle/split"
@@ -13,6 +14,23 @@ import (
 // controlled runs body under a name that `heddle status` and `heddle down` know, as one of the kinds of package control.
 func controlled(ctx context.Context, name, kind string, status func() any, body func(context.Context) error) error {
 	server, err := control.Listen(name)
+	if err != nil {
+		return err
+	}
+	return answering(ctx, server, kind, status, body)
+}
+
+// controlledBeside is [controlled] for what may run several times: one whose name is taken adds its process's number, and
+// says so.
+func controlledBeside(ctx context.Context, name, kind string, status func() any, talk io.Writer, body func(context.Context) error) error {
+	server, err := control.Listen(name)
+	if _, running := errors.AsType[*control.RunningError](err); running {
+		beside := fmt.Sprintf("%s-%d", name, os.Getpid())
+		if another, failed := control.Listen(beside); failed == nil {
+			fmt.Fprintf(talk, "%v: heddle status and heddle down know this one as %s\n", err, beside)
+			server, err = another, nil
+		}
+	}
 	if err != nil {
 		return err
 	}

@@ -168,7 +168,7 @@ func runStreamDial(ctx context.Context, d config.StreamDial, patient bool, out, 
 		return err
 	}
 	defer s.fronts.close()
-	return controlled(ctx, d.SessionName(), control.KindStream, func() any { return s.status() }, func(ctx context.Context) error {
+	body := func(ctx context.Context) error {
 		for wait := firstRetry; ; wait = min(2*wait, lastRetry) {
 			err := s.begin(ctx)
 			switch {
@@ -186,7 +186,12 @@ func runStreamDial(ctx context.Context, d config.StreamDial, patient bool, out, 
 			case <-time.After(wait):
 			}
 		}
-	})
+	}
+	status := func() any { return s.status() }
+	if patient { // its name is known beforehand
+		return controlled(ctx, d.SessionName(), control.KindStream, status, body)
+	}
+	return controlledBeside(ctx, d.SessionName(), control.KindStream, status, talk, body)
 }
 
 // How long a patient dialler waits before it tries again.

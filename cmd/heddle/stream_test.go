@@ -180,6 +180,10 @@ func TestStreamCarriesAProgram(t *testing.T) {
 			t.Errorf("%s: %+v, %v", name, s, err)
 		}
 	}
+	_, again := here.start(`dial-echo is already running \(pid \d+\): heddle status and heddle down know this one as (\S+)\n(?s:.*)echo is up: listening on (\S+),`, args...)
+	if s, err := control.About[control.Stream](t.Context(), again[1], control.KindStream); err != nil || s.Listen != again[2] || s.Listen == up[1] {
+		t.Errorf("%s: %+v, %v", again[1], s, err)
+	}
 }
 
 // One file has both sides of a stream. The side that dials tries until the other one listens.
