@@ -45,6 +45,9 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	if status, ok := errors.AsType[exitStatus](err); ok {
 		return int(status)
 	}
+	if err.Error() == context.Canceled.Error() { // as Go has it
+		err = errors.New("interrupted")
+	}
 	printError(stderr, err)
 	if _, ok := errors.AsType[usageError](err); ok {
 		return exitUsage

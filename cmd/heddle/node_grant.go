@@ -51,7 +51,7 @@ both directions, by each node for itself.`,
 				return err
 			}
 			pass := pathnode.Pass{Name: g.name, Key: signed.Grant.Nodes[0], Addresses: g.addresses, Grant: signed}
-			if err := pass.Check(); err != nil {
+			if err := usage(cmd, pass.Check()); err != nil {
 				return err
 			}
 			return writeJSON(cmd.OutOrStdout(), pass)
@@ -151,7 +151,7 @@ what goes on by them. It holds for the node whose list it is: run it on each
 node that takes the grant.`,
 		Example: "  heddle node revoke 0123456789abcdef0123456789abcdef --why \"left the company\"\n  heddle node revoke ed25519:HOLDER --revoked /etc/heddle/revoked",
 		Args:    cobra.ExactArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			if revoked == "" {
 				name, err := identityFile(file)
 				if err != nil {
@@ -159,7 +159,11 @@ node that takes the grant.`,
 				}
 				revoked = nodeDefaults.RevokedFile(name)
 			}
-			return node.Revoke(revoked, args[0], why)
+			if err := node.Revoke(revoked, args[0], why); err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.ErrOrStderr(), "node: revoked in %s, for the node that reads it\n", revoked)
+			return nil
 		},
 	}
 	cmd.Flags().StringVar(&revoked, "revoked", "", "the node's list, a `FILE`; revoked beside the identity where it is not given")

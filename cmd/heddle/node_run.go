@@ -49,6 +49,9 @@ unless --log-targets is given.`,
 					return err
 				}
 			}
+			if err := usage(cmd, n.Check()); err != nil {
+				return err
+			}
 			return runNode(cmd, n, asJSON)
 		},
 	}

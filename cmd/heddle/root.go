@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -68,12 +69,13 @@ func finish(cmd *cobra.Command) {
 	if args == nil {
 		args = cobra.NoArgs
 	}
-	// Cobra asks about arguments before it asks about flags that are required, or that exclude each other.
+	// Cobra asks about arguments before it asks about flags that are required, or that exclude each other; what it says of
+	// those is no usage error.
 	cmd.Args = func(cmd *cobra.Command, given []string) error {
 		if err := args(cmd, given); err != nil {
 			return usage(cmd, argumentsError(cmd, given, err))
 		}
-		return usage(cmd, missingFlags(cmd))
+		return usage(cmd, cmp.Or(missingFlags(cmd), cmd.ValidateFlagGroups()))
 	}
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usage(cmd, flagError(err)) })
 	for _, c := range cmd.Commands() {
@@ -94,9 +96,14 @@ func group(cmd *cobra.Command, args []string) error {
 	return usage(cmd, err)
 }
 
+// usage makes an error one of the command line, with a hint where it has none.
 func usage(cmd *cobra.Command, err error) error {
 	if _, already := errors.AsType[usageError](err); err == nil || already {
 		return err
+	}
+	var hinted interface{ HintText() string }
+	if errors.As(err, &hinted) && hinted.HintText() != "" {
+		return usageError{err}
 	}
 	return usageError{&hintError{err, "see `" + cmd.CommandPath() + " --help`"}}
 }

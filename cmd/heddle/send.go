@@ -113,6 +113,9 @@ func runSend(ctx context.Context, s sending, files []transfer.File, out, talk io
 	j := &sendJob{sending: s, dialer: dialer, files: files, talk: talk, began: time.Now()}
 	name := "send-" + s.service + "-" + strconv.Itoa(os.Getpid())
 	err = controlled(ctx, name, control.KindStream, func() any { return j.status() }, j.run)
+	if errors.Is(err, context.Canceled) {
+		err = &path.Error{What: "send", Why: "it was interrupted", Hint: "the same command goes on where it broke off"}
+	}
 	if s.asJSON {
 		err = errors.Join(writeJSON(out, j.answer()), err)
 	} else if err == nil || len(j.report.Files) > 0 {

@@ -150,7 +150,8 @@ func TestExitCodes(t *testing.T) {
 		{"status nobody", exitFailure},
 		{"nonsense", exitUsage}, {"status --nonsense", exitUsage}, {"status a b", exitUsage}, {"check", exitUsage},
 		{"check nowhere.toml", exitUsage}, {"run nowhere.toml", exitUsage}, {"completion tcsh", exitUsage}, {"help nonsense", exitUsage},
-		{"split", exitUsage}, {"up", exitUsage},
+		{"split", exitUsage}, {"up", exitUsage}, {"man", exitUsage}, {"board run", exitUsage}, {"lab asim --graph x --tables --all-pairs", exitUsage},
+		{"node run --grantor rubbish", exitUsage},
 	} {
 		var out, talk bytes.Buffer
 		if got := run(t.Context(), strings.Fields(c.args), strings.NewReader(""), &out, &talk); got != c.want {
