@@ -56,7 +56,7 @@ func TestEngineEndsWithItsOwner(t *testing.T) {
 	if err := unix.Kill(in.State().Owner.PID, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(ms) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(ms) {
 		if _, err := in.Host("a").device("link"); err != nil {
 			return
 		}
