@@ -5,9 +5,11 @@ package nstest
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"runtime"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -90,7 +92,7 @@ type End struct {
 	Addrs  []string // with the length of the prefix, as 10.0.0.1/24
 }
 
-// Link joins two namespaces by a pair of veth devices, which are up.
+// Link joins two namespaces by a pair of veth devices, which are up and carry packets.
 func Link(t testing.TB, a, b End) {
 	t.Helper()
 	a.In.Do(t, func() error {
@@ -98,6 +100,23 @@ func Link(t testing.TB, a, b End) {
 	})
 	for _, end := range []End{a, b} {
 		end.In.Do(t, func() error { return Address(end.Device, end.Addrs...) })
+	}
+	for _, end := range []End{a, b} {
+		end.In.Do(t, func() error { return AwaitCarrier(end.Device) })
+	}
+}
+
+// AwaitCarrier waits until a device of the calling thread's namespace carries packets. The kernel sees to that by itself,
+// but only a moment after the other end is up too, and drops what is sent before.
+func AwaitCarrier(device string) error {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		link, err := netlink.LinkByName(device)
+		if err != nil || link.Attrs().OperState == netlink.OperUp {
+			return err
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("device %s is %v for long", device, link.Attrs().OperState)
+		}
 	}
 }
 

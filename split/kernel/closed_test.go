@@ -85,11 +85,11 @@ func TestCrash(t *testing.T) {
 			r := open(t, w, o)
 			tap := w.NewTap(t)
 			c := w.NewSocket(t, netip.AddrPort{}, echo.At)
-			if back := talk(t, c, echo.At, 1, 0); back != 0 || len(tap.Packets()) != 0 {
+			if back := planetest.InVain(c, echo.At, 1); back != 0 || len(tap.Packets()) != 0 {
 				t.Error("a packet left before Run")
 			}
 			r.start()
-			if back := talk(t, c, echo.At, 20, time.Millisecond); back != 20 {
+			if back := planetest.Talk(c, echo.At, 20, time.Millisecond); back != 20 {
 				t.Errorf("%d of 20 came back", back)
 			}
 			r.halt()
@@ -103,7 +103,7 @@ func TestCrash(t *testing.T) {
 			}
 			tap.Await(func(all []planetest.Packet) bool { return len(all) >= 20 })
 			tap.Reset()
-			if back := talk(t, c, echo.At, 2, 0); back != 0 || len(tap.Packets()) != 0 {
+			if back := planetest.InVain(c, echo.At, 2); back != 0 || len(tap.Packets()) != 0 {
 				t.Errorf("%d packets left after the crash", len(tap.Packets()))
 			}
 			if s := r.Status(); s.Refused < 3 {
@@ -119,7 +119,7 @@ func TestCrash(t *testing.T) {
 			if after := machine(t, w); after != before {
 				t.Errorf("left behind:\n%s\nbefore:\n%s", after, before)
 			}
-			if back := talk(t, c, echo.At, 1, 0); back != 1 {
+			if back := planetest.Talk(c, echo.At, 1, 0); back != 1 {
 				t.Error("after cleaning nothing leaves")
 			}
 		})
@@ -149,7 +149,6 @@ func TestServerMoves(t *testing.T) {
 			_, err := Clean(o.Dir, o.Session, false)
 			return err
 		},
-		Talk:  func(c *net.UDPConn, to netip.AddrPort, n int) int { return talk(t, c, to, n, 0) },
 		Moved: plane.ErrMoved,
 	})
 }
@@ -160,32 +159,41 @@ func TestTooFewPathsStopIt(t *testing.T) {
 	echo := w.NewEcho(t, planetest.Server4)
 	r := open(t, w, options(t, echo.At, "uniform", "2ms")).start()
 	c := w.NewSocket(t, netip.AddrPort{}, netip.AddrPort{})
-	talk(t, c, echo.At, 20, time.Millisecond)
+	planetest.Talk(c, echo.At, 20, time.Millisecond)
 	tap := w.NewTap(t)
 	w.SetUp(t, 3, false)
-	r.await(func(split.Status) bool { // a moment after the status says that it is down
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		return !r.planner.usable[2]
+	r.awaitUnused(2)
+	used := func(all []planetest.Packet) bool { by := planetest.ByWay(all); return by[1] > 0 && by[2] > 0 }
+	tap.Until(used, func() {
+		if back := planetest.Talk(c, echo.At, 30, time.Millisecond); back != 30 {
+			t.Fatalf("%d of 30 came back by two paths of three", back)
+		}
 	})
-	if back := talk(t, c, echo.At, 30, time.Millisecond); back != 30 {
-		t.Errorf("%d of 30 came back by two paths of three", back)
-	}
 	if by := ownAddresses(t, tap, echo.At); by[1] == 0 || by[2] == 0 || by[3] != 0 {
 		t.Errorf("packets by way: %v", by)
 	}
 	w.SetUp(t, 1, false)
 	r.await(func(s split.Status) bool { return s.State == "stopped" })
 	tap.Reset()
-	if back := talk(t, c, echo.At, 2, 0); back != 0 || len(tap.Packets()) != 0 {
+	if back := planetest.InVain(c, echo.At, 2); back != 0 || len(tap.Packets()) != 0 {
 		t.Errorf("%d came back by too few paths", back)
 	}
 	w.SetUp(t, 1, true)
 	r.awaitRunning()
-	if back := talk(t, c, echo.At, 10, 0); back != 10 {
+	if back := planetest.Talk(c, echo.At, 10, 0); back != 10 {
 		t.Errorf("%d of 10 came back once there were two paths again", back)
 	}
 	ownAddresses(t, tap, echo.At)
+}
+
+// awaitUnused waits until a lane is in no unit: a moment after the status says that it is down.
+func (r *running) awaitUnused(lane int) {
+	r.t.Helper()
+	r.await(func(split.Status) bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return !r.planner.usable[lane]
+	})
 }
 
 // The router takes what comes by one way and answers nothing.
@@ -198,13 +206,14 @@ func TestSilentPathIsLeft(t *testing.T) {
 		return netlink.RouteAdd(&netlink.Route{Dst: &net.IPNet{IP: net.IPv4(10, 77, 2, 2).To4(), Mask: net.CIDRMask(32, 32)}, Type: unix.RTN_BLACKHOLE})
 	})
 	c := w.NewSocket(t, netip.AddrPort{}, netip.AddrPort{})
-	for end := time.Now().Add(15 * time.Second); r.Status().Paths[1].State != string(path.Silent); {
+	for end := time.Now().Add(time.Minute); r.Status().Paths[1].State != string(path.Silent); {
 		if time.Now().After(end) {
 			t.Fatalf("%+v", r.Status())
 		}
 		_, _ = c.WriteToUDPAddrPort([]byte("hello"), echo.At)
 		time.Sleep(2 * time.Millisecond)
 	}
+	r.awaitUnused(1)
 	up := r.Status().Paths[1].Up.Packets
 	for range 100 {
 		_, _ = c.WriteToUDPAddrPort([]byte("hello"), echo.At)
@@ -216,7 +225,7 @@ func TestSilentPathIsLeft(t *testing.T) {
 	w.Router.Do(t, func() error {
 		return netlink.RouteDel(&netlink.Route{Dst: &net.IPNet{IP: net.IPv4(10, 77, 2, 2).To4(), Mask: net.CIDRMask(32, 32)}, Type: unix.RTN_BLACKHOLE})
 	})
-	for end := time.Now().Add(15 * time.Second); r.Status().Paths[1].State != string(path.Up); {
+	for end := time.Now().Add(time.Minute); r.Status().Paths[1].State != string(path.Up); {
 		if time.Now().After(end) {
 			t.Fatalf("not tried again: %+v", r.Status())
 		}
@@ -272,7 +281,7 @@ func TestFragmentsDoNotLeave(t *testing.T) {
 			tap := w.NewTap(t)
 			c := w.NewSocket(t, netip.AddrPort{}, netip.AddrPort{})
 			_, _ = c.WriteToUDPAddrPort(make([]byte, 4000), echo.At)
-			if back := talk(t, c, echo.At, 1, 0); back != 1 {
+			if back := planetest.Talk(c, echo.At, 1, 0); back != 1 {
 				t.Error("a whole datagram did not come back")
 			}
 			r.await(func(s split.Status) bool { return s.Refused > 0 && len(s.Warnings) == 1 })

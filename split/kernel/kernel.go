@@ -17,6 +17,7 @@
 package kernel
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
@@ -45,10 +46,12 @@ type Options struct {
 	// GSOOff takes runs of segments apart before packets are counted, by a pair of devices made for that. Without it,
 	// units that are counts of packets are refused.
 	GSOOff bool
+
+	patience time.Duration // see usualPatience, which is taken for 0
 }
 
-// patience is how long the programs go on without this process.
-const patience = 2 * time.Second
+// usualPatience is how long the programs go on without this process.
+const usualPatience = 2 * time.Second
 
 // maxLanes is how many paths a session may have: each is looked for in turn when an answer arrives.
 const maxLanes = 32
@@ -135,12 +138,13 @@ func Open(ctx context.Context, o Options) (*Plane, error) {
 }
 
 func (p *Plane) open(ctx context.Context) (err error) {
-	o := p.o
+	o := &p.o
+	o.patience = cmp.Or(o.patience, usualPatience)
 	p.session = session{server: p.lanes.Server, every: o.Schedule.Every, start: monotonic(), mark: drawMark(), lanes: len(o.Via)}
 	if p.session.maps, err = newMaps(len(o.Via)); err != nil {
 		return refused(err)
 	}
-	if p.planner, err = newPlanner(o.Schedule, len(o.Via), p.session.maps.plans); err != nil {
+	if p.planner, err = newPlanner(o.Schedule, len(o.Via), o.patience, p.session.maps.plans); err != nil {
 		return err
 	}
 	if err := p.tryLoad(); err != nil {

@@ -11,6 +11,7 @@ import (
 type planner struct {
 	schedule *schedule.Schedule
 	every    schedule.Every
+	ahead    uint64 // how many units are planned, from the running one on
 	write    func(unit uint64, lane int)
 
 	clock    time.Time // of the draws: it goes one unit a draw, and never back
@@ -22,15 +23,13 @@ type planner struct {
 	switches []uint64
 }
 
-// planAhead is how far the plan reaches where units are times: longer than a program may send without this process.
-const planAhead = patience + time.Second
-
-func newPlanner(c schedule.Config, lanes int, write func(uint64, int)) (*planner, error) {
+// newPlanner makes one for programs that send for so long without this process.
+func newPlanner(c schedule.Config, lanes int, patience time.Duration, write func(uint64, int)) (*planner, error) {
 	s, err := schedule.New(c, lanes)
 	if err != nil {
 		return nil, err
 	}
-	return &planner{schedule: s, every: c.Every, write: write, clock: time.Unix(0, 0), last: -1,
+	return &planner{schedule: s, every: c.Every, ahead: ahead(c.Every, patience), write: write, clock: time.Unix(0, 0), last: -1,
 		usable: make([]bool, lanes), switches: make([]uint64, lanes)}, nil
 }
 
@@ -51,7 +50,7 @@ func (p *planner) fill(unit uint64, usable []bool) {
 	case changed:
 		p.next = unit + 1
 	}
-	for ; p.next < unit+p.ahead(); p.next++ {
+	for ; p.next < unit+p.ahead; p.next++ {
 		lane := p.draw(usable)
 		if lane < 0 {
 			return
@@ -63,12 +62,13 @@ func (p *planner) fill(unit uint64, usable []bool) {
 
 func (p *planner) lane(unit uint64) int { return int(p.lanes[unit%planSize]) }
 
-func (p *planner) ahead() uint64 {
+// ahead is how far a plan reaches: where units are times, longer than the patience.
+func ahead(every schedule.Every, patience time.Duration) uint64 {
 	switch {
-	case p.every.Packets > 0:
+	case every.Packets > 0:
 		return planSize / 2
-	case p.every.Period > 0:
-		return min(uint64(planAhead/p.every.Period)+2, planSize/2)
+	case every.Period > 0:
+		return min(uint64((patience+time.Second)/every.Period)+2, planSize/2)
 	}
 	return 1
 }

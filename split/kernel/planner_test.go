@@ -11,7 +11,7 @@ import (
 func plan(t *testing.T, c schedule.Config, lanes int) (*planner, map[uint64]int) {
 	t.Helper()
 	written := map[uint64]int{}
-	p, err := newPlanner(c, lanes, func(unit uint64, lane int) { written[unit] = lane })
+	p, err := newPlanner(c, lanes, usualPatience, func(unit uint64, lane int) { written[unit] = lane })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -24,7 +24,7 @@ func TestPlanHasEachUnitInTurn(t *testing.T) {
 		usable := []bool{true, true, true}
 		for unit := uint64(0); unit < 5000; unit += 500 {
 			p.fill(unit, usable)
-			for u := unit; u < unit+p.ahead(); u++ {
+			for u := unit; u < unit+p.ahead; u++ {
 				if lane, ok := written[u]; !ok || lane != int(u%3) {
 					t.Fatalf("%v: unit %d goes by %d (%v)", every, u, lane, ok)
 				}
@@ -38,7 +38,7 @@ func TestPlanIsDrawnAgain(t *testing.T) {
 	p, written := plan(t, schedule.Config{Name: "uniform", Every: schedule.Every{Period: time.Millisecond}}, 3)
 	p.fill(0, []bool{true, true, true})
 	p.fill(100, []bool{true, false, true})
-	for u := uint64(100); u < 100+p.ahead(); u++ {
+	for u := uint64(100); u < 100+p.ahead; u++ {
 		if written[u] == 1 {
 			t.Fatalf("unit %d goes by a path that failed", u)
 		}
@@ -49,7 +49,7 @@ func TestPlanIsDrawnAgain(t *testing.T) {
 		t.Error("the running unit changed its path though that is healthy")
 	}
 	back := false
-	for u := uint64(201); u < 200+p.ahead(); u++ {
+	for u := uint64(201); u < 200+p.ahead; u++ {
 		back = back || written[u] == 1
 	}
 	if !back {

@@ -124,7 +124,7 @@ func (p *Plane) permit(usable []bool, enough, moved bool) {
 	if trial >= 0 && !moved {
 		m.try(trial)
 	}
-	m.permit(monotonic() + uint64(patience))
+	m.permit(monotonic() + uint64(p.o.patience))
 }
 
 // unit is the running one.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -11,7 +12,6 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"heddle/split"
 	"heddle/split/plane/planetest"
 )
 
@@ -40,8 +40,11 @@ func TestRunsOfSegments(t *testing.T) {
 			tap := w.NewTap(t)
 			c := w.NewSocket(t, netip.AddrPort{}, netip.AddrPort{})
 			planetest.SetSegment(t, c, segment)
-			sent := sendRuns(t, c, echo.At, 40, 16, time.Millisecond)
-			r.await(func(split.Status) bool { return echo.Received.Load() == int64(sent) })
+			sent := 0
+			tap.Until(func(all []planetest.Packet) bool { return sent > 0 && slices.Min(planetest.ByWay(all)[1:]) > 0 }, func() {
+				sent += sendRuns(t, c, echo.At, 40, 16, time.Millisecond)
+				echo.Await(t, sent)
+			})
 			ownAddresses(t, tap, echo.At)
 			if !slices.ContainsFunc(tap.Packets(), func(p planetest.Packet) bool { return p.Length > segment }) {
 				t.Error("no run reached the router whole: the test tests nothing")
@@ -59,7 +62,7 @@ func TestRunsOfSegments(t *testing.T) {
 			}
 			back := make([]byte, 2*segment)
 			for i := range sent {
-				_ = c.SetReadDeadline(time.Now().Add(2 * time.Second))
+				_ = c.SetReadDeadline(time.Now().Add(planetest.Patience))
 				if n, err := c.Read(back); err != nil || n != segment {
 					t.Fatalf("answer %d: %d bytes, %v", i, n, err)
 				}
@@ -82,8 +85,9 @@ func TestBatchesOfPackets(t *testing.T) {
 			tap := w.NewTap(t)
 			c := w.NewSocket(t, netip.AddrPort{}, netip.AddrPort{})
 			planetest.SetSegment(t, c, segment)
+			onOneProcessor(t) // each has a queue of its own for what goes through the pair of devices
 			sent := sendRuns(t, c, echo.At, 30, 16, time.Millisecond)
-			sent += talk(t, w.NewSocket(t, netip.AddrPort{}, netip.AddrPort{}), echo.At, 20, 0)
+			sent += planetest.Talk(w.NewSocket(t, netip.AddrPort{}, netip.AddrPort{}), echo.At, 20, 0)
 			if !tap.Await(func(all []planetest.Packet) bool { return len(all) >= sent }) {
 				t.Fatalf("%d packets of %d; %+v", len(tap.Packets()), sent, r.Status())
 			}
@@ -96,8 +100,26 @@ func TestBatchesOfPackets(t *testing.T) {
 					t.Fatalf("packet %d went by way %d, not %d", i, p.Way, want)
 				}
 			}
-			r.await(func(split.Status) bool { return echo.Received.Load() == int64(sent) })
+			echo.Await(t, sent)
 		})
+	}
+}
+
+// onOneProcessor keeps the test's goroutine on one processor until the test ends.
+func onOneProcessor(t *testing.T) {
+	t.Helper()
+	runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+	var may, one unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &may); err != nil {
+		t.Fatal(err)
+	}
+	for n := 0; one.Count() == 0; n++ {
+		if may.IsSet(n) {
+			one.Set(n)
+		}
+	}
+	if err := unix.SchedSetaffinity(0, &one); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -117,44 +139,68 @@ func TestDevicesWithoutLinkHeader(t *testing.T) {
 		}
 		r := open(t, w, o).start()
 		tap := w.NewTap(t)
-		c := w.NewSocket(t, netip.AddrPort{}, netip.AddrPort{})
-		for range 30 {
-			_, _ = c.WriteToUDPAddrPort([]byte("hello"), echo.At)
-			time.Sleep(time.Millisecond)
-		}
-		// Runs for a device that computes no checksums are marked otherwise, and must arrive nevertheless.
-		before := echo.Received.Load()
-		planetest.SetSegment(t, c, segment)
-		sendRuns(t, c, echo.At, 20, 3, time.Millisecond)
-		inTUN, runs, buffer := 0, 0, make([]byte, 1<<16)
-		for {
-			n, err := unix.Read(fd, buffer)
-			if err != nil {
-				break // nothing more
+		c, inRuns := w.NewSocket(t, netip.AddrPort{}, netip.AddrPort{}), w.NewSocket(t, netip.AddrPort{}, netip.AddrPort{})
+		planetest.SetSegment(t, inRuns, segment)
+		before := int(echo.Received.Load())
+		sent, byTUN := datagrams{}, datagrams{}
+		for end := time.Now().Add(planetest.Patience); !byTUN.someOf(sent); {
+			if time.Now().After(end) {
+				t.Fatalf("%s: of %+v went by TUN %+v; %+v", first, sent, byTUN, r.Status())
 			}
-			if n >= 33 && buffer[9] == unix.IPPROTO_UDP {
-				if n == 33 {
-					inTUN++
-				} else {
-					runs++
-				}
-				if from := netip.AddrFrom4([4]byte(buffer[12:])); from.String() != "10.79.0.2" {
-					t.Errorf("%s: a packet by TUN comes from %v", first, from)
-				}
+			for range 30 {
+				_, _ = c.WriteToUDPAddrPort([]byte("hello"), echo.At)
+				time.Sleep(time.Millisecond)
 			}
+			sent.single += 30
+			// Runs for a device that computes no checksums are marked otherwise, and must arrive nevertheless.
+			sent.inRuns += sendRuns(t, inRuns, echo.At, 20, 3, time.Millisecond)
+			byTUN.read(t, fd)
 		}
+		echo.Await(t, before+sent.single-byTUN.single+sent.inRuns-byTUN.inRuns)
 		ownAddresses(t, tap, echo.At)
-		singles := 0
+		byOther := 0
 		for _, p := range tap.Packets() {
 			if p.Length == 5 {
-				singles++
+				byOther++
 			}
 		}
-		if singles == 0 || inTUN == 0 || singles+inTUN != 30 || runs == 0 || runs == 60 {
-			t.Errorf("%s: %d and %d of runs by TUN, %d by the other; %+v", first, inTUN, runs, singles, r.Status())
+		if byOther != sent.single-byTUN.single {
+			t.Errorf("%s: of %+v went by TUN %+v, and %d by the other; %+v", first, sent, byTUN, byOther, r.Status())
 		}
-		r.await(func(split.Status) bool { return echo.Received.Load()-before >= int64(60-runs) })
 		r.close()
+	}
+}
+
+// datagrams are those sent each by itself, and in runs.
+type datagrams struct{ single, inRuns int }
+
+// someOf reports whether these are some of both kinds, and not all.
+func (d datagrams) someOf(all datagrams) bool {
+	return d.single > 0 && d.single < all.single && d.inRuns > 0 && d.inRuns < all.inRuns
+}
+
+// read counts what left by a TUN device since the last time.
+func (d *datagrams) read(t *testing.T, fd int) {
+	t.Helper()
+	for buffer := make([]byte, 1<<16); ; {
+		n, err := unix.Read(fd, buffer)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return // nothing more
+		}
+		if n < 33 || buffer[9] != unix.IPPROTO_UDP {
+			continue
+		}
+		if n == 33 {
+			d.single++
+		} else {
+			d.inRuns++
+		}
+		if from := netip.AddrFrom4([4]byte(buffer[12:])); from.String() != "10.79.0.2" {
+			t.Errorf("a packet by TUN comes from %v", from)
+		}
 	}
 }
 

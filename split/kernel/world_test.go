@@ -3,10 +3,10 @@ package kernel
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -40,7 +40,8 @@ func every(t *testing.T, text string) schedule.Every {
 }
 
 func options(t *testing.T, server netip.AddrPort, name, unit string) Options {
-	return Options{Options: plane.Options{Server: server, Dir: t.TempDir(), Options: split.Options{Session: "test", To: server.String(),
+	// A busy machine may be late to renew the permission, and then packets are dropped, as they shall be.
+	return Options{patience: time.Minute, Options: plane.Options{Server: server, Dir: t.TempDir(), Options: split.Options{Session: "test", To: server.String(),
 		Via: planetest.Via(), Schedule: schedule.Config{Name: name, Every: every(t, unit)}, Log: slog.New(slog.DiscardHandler)}}}
 }
 
@@ -80,7 +81,7 @@ func (r *running) awaitRunning() {
 
 func (r *running) await(wanted func(split.Status) bool) split.Status {
 	r.t.Helper()
-	for end := time.Now().Add(10 * time.Second); ; {
+	for end := time.Now().Add(planetest.Patience); ; {
 		s := r.Status()
 		if wanted(s) {
 			return s
@@ -110,44 +111,16 @@ func (r *running) close() {
 	}
 }
 
-// talk sends n datagrams by a socket, each once the one before came back, or after a moment; it gives how many came back.
-func talk(t *testing.T, c *net.UDPConn, server netip.AddrPort, n int, pause time.Duration) (back int) {
-	t.Helper()
-	buffer := make([]byte, 2048)
-	for i := range n {
-		text := fmt.Sprintf("datagram %d of %d %p", i, n, c)
-		var err error
-		if c.RemoteAddr() != nil {
-			_, err = c.Write([]byte(text))
-		} else {
-			_, err = c.WriteToUDPAddrPort([]byte(text), server)
-		}
-		if err != nil {
-			continue
-		}
-		_ = c.SetReadDeadline(time.Now().Add(500 * time.Millisecond))
-		got, from, err := c.ReadFromUDPAddrPort(buffer)
-		if err == nil && string(buffer[:got]) == text && from.Addr().Unmap() == server.Addr() && from.Port() == server.Port() {
-			back++
-		}
-		time.Sleep(pause)
-	}
-	return back
-}
-
 // ownAddresses fails where a packet to the server is on a way with another way's address. It gives the packets by way.
-func ownAddresses(t *testing.T, tap *planetest.Tap, server netip.AddrPort) (by [planetest.Ways + 1]int) {
+func ownAddresses(t *testing.T, tap *planetest.Tap, server netip.AddrPort) []int {
 	t.Helper()
-	for _, p := range tap.Packets() {
-		if p.To != server {
-			continue
-		}
-		by[p.Way]++
+	all := slices.DeleteFunc(tap.Packets(), func(p planetest.Packet) bool { return p.To != server })
+	for _, p := range all {
 		if own := planetest.Own(p.Way, server.Addr()); p.From.Addr() != own {
 			t.Errorf("a packet on way %d comes from %v, not from %v", p.Way, p.From, own)
 		}
 	}
-	return by
+	return planetest.ByWay(all)
 }
 
 func servers() map[string]netip.Addr {
@@ -169,11 +142,17 @@ func TestEachPathCarriesItsOwn(t *testing.T) {
 				"both":      w.NewSocket(t, netip.AddrPortFrom(planetest.Own(3, address), 0), echo.At),
 			}
 			const n = 60
-			for kind, c := range sockets {
-				if back := talk(t, c, echo.At, n, time.Millisecond); back != n {
-					t.Errorf("%s socket: %d of %d datagrams came back", kind, back, n)
+			sent := 0
+			talk := func() {
+				for kind, c := range sockets {
+					if back := planetest.Talk(c, echo.At, n, time.Millisecond); back != n {
+						t.Fatalf("%s socket: %d of %d datagrams came back", kind, back, n)
+					}
+					sent += n
 				}
 			}
+			talk()
+			tap.Until(func(all []planetest.Packet) bool { return slices.Min(planetest.ByWay(all)[1:]) >= n/3 }, talk)
 			by := ownAddresses(t, tap, echo.At)
 			total := 0
 			for way := 1; way <= planetest.Ways; way++ {
@@ -188,8 +167,8 @@ func TestEachPathCarriesItsOwn(t *testing.T) {
 					t.Errorf("path %s counts %+v up, %+v down, the router %d", p.Name, p.Up, p.Down, by[i+1])
 				}
 			}
-			if total != len(sockets)*n || s.Refused != 0 || s.Switches == 0 {
-				t.Errorf("%d packets of %d; status %+v", total, len(sockets)*n, s)
+			if total != sent || s.Refused != 0 || s.Switches == 0 {
+				t.Errorf("%d packets of %d; status %+v", total, sent, s)
 			}
 		})
 	}
@@ -215,18 +194,26 @@ func TestSourceAddressesAsPaths(t *testing.T) {
 	o.Via = []path.Spec{{Name: "a", Kind: "src", Arg: "10.77.1.2"}, {Name: "b", Kind: "src", Arg: "10.77.1.9"}}
 	r := open(t, w, o).start()
 	tap := w.NewTap(t)
-	if back := talk(t, w.NewSocket(t, netip.AddrPort{}, netip.AddrPort{}), echo.At, 40, time.Millisecond); back != 40 {
-		t.Errorf("%d of 40 came back", back)
+	c, by, sent := w.NewSocket(t, netip.AddrPort{}, netip.AddrPort{}), map[string]int{}, 0
+	tap.Until(func(all []planetest.Packet) bool {
+		clear(by)
+		for _, p := range all {
+			by[p.From.Addr().String()]++
+		}
+		return by["10.77.1.2"] >= 10 && by["10.77.1.9"] >= 10
+	}, func() {
+		sent += 20
+		if back := planetest.Talk(c, echo.At, 20, time.Millisecond); back != 20 {
+			t.Fatalf("%d of 20 came back", back)
+		}
+	})
+	if a, b := by["10.77.1.2"], by["10.77.1.9"]; a < 10 || b < 10 || a+b != sent {
+		t.Errorf("packets by source, of %d: %v", sent, by)
 	}
-	by := map[netip.Addr]int{}
 	for _, p := range tap.Packets() {
-		by[p.From.Addr()]++
 		if p.Way != 1 {
 			t.Errorf("%+v left by another device", p)
 		}
-	}
-	if a, b := by[netip.MustParseAddr("10.77.1.2")], by[netip.MustParseAddr("10.77.1.9")]; a < 10 || b < 10 || a+b != 40 {
-		t.Errorf("packets by source: %v", by)
 	}
 	if s := r.Status(); len(s.Warnings) != 1 {
 		t.Errorf("no warning that one observer sees both: %v", s.Warnings)

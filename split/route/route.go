@@ -184,11 +184,10 @@ func (p *Plane) arrange() error {
 	return nil
 }
 
-// lease is how long packets leave without this process, which renews it each second.
-const (
-	lease = 3 * time.Second
-	renew = time.Second
-)
+// lease is how long packets leave without this process, which renews it each second. It is a constant but in tests.
+var lease = 3 * time.Second
+
+const renew = time.Second
 
 // Run lets packets leave and switches, until ctx ends; then nothing leaves. It gives nil then. It fails with
 // [plane.ErrMoved] where the server's name leads elsewhere.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"sync"
@@ -17,6 +18,12 @@ import (
 
 // Port is the server's.
 const Port = 4433
+
+// Patience is how long what must come is waited for: longer than a busy machine takes.
+const Patience = 30 * time.Second
+
+// moment is how long an answer that must not come is waited for.
+const moment = 500 * time.Millisecond
 
 // Echo is a UDP server that sends each datagram back.
 type Echo struct {
@@ -33,7 +40,7 @@ func (w *World) NewEcho(t *testing.T, at netip.Addr) *Echo {
 		conn, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(e.At))
 		return err
 	})
-	_ = conn.SetReadBuffer(4 << 20)
+	roomy(t, conn)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -53,7 +60,30 @@ func (w *World) NewEcho(t *testing.T, at netip.Addr) *Echo {
 	return e
 }
 
-// Client opens a socket in the client: bound where local is valid, connected where to is.
+// Await waits until so many datagrams were received.
+func (e *Echo) Await(t *testing.T, n int) {
+	t.Helper()
+	for end := time.Now().Add(Patience); e.Received.Load() < int64(n); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("the server received %d datagrams of %d", e.Received.Load(), n)
+		}
+	}
+}
+
+// roomy gives a socket room for all that a test sends, so that its reader may be late.
+func roomy(t *testing.T, c *net.UDPConn) {
+	t.Helper()
+	raw, err := c.SyscallConn()
+	if err == nil {
+		controlErr := raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 64<<20) })
+		err = errors.Join(err, controlErr)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// NewSocket opens a socket in the client: bound where local is valid, connected where to is.
 func (w *World) NewSocket(t *testing.T, local netip.AddrPort, to netip.AddrPort) *net.UDPConn {
 	t.Helper()
 	var conn *net.UDPConn
@@ -69,9 +99,54 @@ func (w *World) NewSocket(t *testing.T, local netip.AddrPort, to netip.AddrPort)
 		}
 		return err
 	})
-	_ = conn.SetReadBuffer(4 << 20)
+	roomy(t, conn)
 	t.Cleanup(func() { conn.Close() })
 	return conn
+}
+
+var talks atomic.Int64
+
+// Talk sends n datagrams to a server that answers, each once the one before was answered, with a pause after each. It gives
+// how many came back.
+func Talk(c *net.UDPConn, server netip.AddrPort, n int, pause time.Duration) (back int) {
+	return talk(c, server, n, pause, Patience)
+}
+
+// InVain sends n datagrams that must not leave, and gives how many came back nevertheless.
+func InVain(c *net.UDPConn, server netip.AddrPort, n int) (back int) {
+	return talk(c, server, n, 0, moment)
+}
+
+func talk(c *net.UDPConn, server netip.AddrPort, n int, pause, patience time.Duration) (back int) {
+	for range n {
+		if exchange(c, server, fmt.Sprint("talk ", talks.Add(1)), patience) {
+			back++
+		} else {
+			patience = moment // one is missing already
+		}
+		time.Sleep(pause)
+	}
+	return back
+}
+
+// exchange reports whether a text comes back from the server. What comes late of what was sent before is left out.
+func exchange(c *net.UDPConn, server netip.AddrPort, text string, patience time.Duration) bool {
+	var err error
+	if c.RemoteAddr() != nil {
+		_, err = c.Write([]byte(text))
+	} else {
+		_, err = c.WriteToUDPAddrPort([]byte(text), server)
+	}
+	_ = c.SetReadDeadline(time.Now().Add(patience))
+	for buffer := make([]byte, 2048); err == nil; {
+		var n int
+		var from netip.AddrPort
+		n, from, err = c.ReadFromUDPAddrPort(buffer)
+		if err == nil && string(buffer[:n]) == text {
+			return from.Addr().Unmap() == server.Addr() && from.Port() == server.Port()
+		}
+	}
+	return false
 }
 
 // SetSegment makes a socket hand each write to the kernel as a run of datagrams of so many bytes (UDP_SEGMENT).
@@ -98,6 +173,15 @@ type Packet struct {
 	Length int
 	// Text is the beginning of the payload.
 	Text string
+}
+
+// ByWay counts packets; those of way n are at n.
+func ByWay(all []Packet) []int {
+	by := make([]int, Ways+1)
+	for _, p := range all {
+		by[p.Way]++
+	}
+	return by
 }
 
 // Tap records what arrives at the router from the client, in the order of arrival.
@@ -166,10 +250,10 @@ func (p *Tap) note(one Packet) {
 	}
 }
 
-// Packets gives what arrived before the call: where the recorder is behind, it waits for it, for five seconds.
+// Packets gives what arrived before the call: where the recorder is behind, it waits for it.
 func (p *Tap) Packets() []Packet {
 	asked := p.asked.Add(1)
-	for end := time.Now().Add(5 * time.Second); p.drained.Load() < asked && time.Now().Before(end); {
+	for end := time.Now().Add(Patience); p.drained.Load() < asked && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
 	}
 	return p.recorded()
@@ -181,13 +265,23 @@ func (p *Tap) recorded() []Packet {
 	return append([]Packet(nil), p.packets...)
 }
 
-// Await waits until what was recorded is as wanted; it reports false after five seconds.
+// Await waits until what was recorded is as wanted; it reports false where that does not come.
 func (p *Tap) Await(wanted func([]Packet) bool) bool {
-	timeout := time.After(5 * time.Second)
+	timeout := time.After(Patience)
 	for !wanted(p.recorded()) {
 		select {
 		case <-p.changed:
 		case <-timeout:
+			return false
+		}
+	}
+	return true
+}
+
+// Until does more, again and again, until what was recorded is as wanted. It reports false where that does not come.
+func (p *Tap) Until(wanted func([]Packet) bool, more func()) bool {
+	for end := time.Now().Add(Patience); !wanted(p.Packets()); more() {
+		if time.Now().After(end) {
 			return false
 		}
 	}

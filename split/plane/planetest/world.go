@@ -95,12 +95,13 @@ func (w *World) defaults(n int) error {
 // SetUp switches way n of the client on or off.
 func (w *World) SetUp(t *testing.T, n int, up bool) {
 	t.Helper()
-	w.Client.Do(t, func() error {
-		if err := nstest.SetUp(fmt.Sprintf("p%d", n), up); err != nil || !up {
-			return err
-		}
-		return w.defaults(n)
-	})
+	device := fmt.Sprintf("p%d", n)
+	w.Client.Do(t, func() error { return nstest.SetUp(device, up) })
+	if !up {
+		return
+	}
+	w.Router.Do(t, func() error { return nstest.AwaitCarrier(fmt.Sprintf("r%d", n)) })
+	w.Client.Do(t, func() error { return errors.Join(nstest.AwaitCarrier(device), w.defaults(n)) })
 }
 
 // checksumsInSoftware switches the checksum offload of a device off (ethtool -K DEVICE tx off).
