@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 
 	"heddle/lab"
@@ -99,8 +100,42 @@ func (w *world) to(command ...string) []string {
 	return command
 }
 
-// seen is what an observer between an isp and a node saw: bytes of TCP payload from the client's side and to it.
+// slowly leaves what is between the isps and the nodes 3 Mbit/s, so that a test has time to do something in the middle of a
+// transfer, also where the machine is busy.
+func (w *world) slowly() {
+	w.t.Helper()
+	for _, n := range nodes {
+		shape := lab.Shape{Delay: n.delay, Rate: 3_000_000}
+		if err := w.Link(n.name).Set(lab.Reshape(shape, shape)); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+// seen is what an observer between an isp and a node saw: bytes of TCP payload from the client's side and to it, each
+// counted once, however often a busy machine had TCP send it.
 type seen struct{ up, down int }
+
+// stream marks the bytes of one direction of a TCP connection that were seen, by their sequence numbers.
+type stream struct {
+	first uint32
+	had   []bool
+}
+
+// take gives how many of the bytes are new.
+func (s *stream) take(seq uint32, length int) (fresh int) {
+	from := int(int32(seq - s.first))
+	for i := max(from, 0); i < from+length; i++ {
+		if i >= len(s.had) {
+			s.had = append(s.had, make([]bool, i-len(s.had)+1<<16)...)
+		}
+		if !s.had[i] {
+			s.had[i] = true
+			fresh++
+		}
+	}
+	return fresh
+}
 
 // watch captures on the way to each node until stop, which gives what was seen by the name of the path.
 func (w *world) watch() (stop func() map[string]seen) {
@@ -115,13 +150,18 @@ func (w *world) watch() (stop func() map[string]seen) {
 		all, packets := map[string]seen{}, stopped()
 		for _, n := range nodes {
 			var s seen
+			streams := map[[2]gopacket.Flow]*stream{}
 			for _, p := range packets[n.name+"/front"] {
 				ip, isIP := p.NetworkLayer().(*layers.IPv4)
 				tcp, isTCP := p.TransportLayer().(*layers.TCP)
 				if !isIP || !isTCP {
 					continue
 				}
-				bytes := int(ip.Length) - 4*int(ip.IHL) - 4*int(tcp.DataOffset)
+				key := [2]gopacket.Flow{ip.NetworkFlow(), tcp.TransportFlow()}
+				if streams[key] == nil {
+					streams[key] = &stream{first: tcp.Seq}
+				}
+				bytes := streams[key].take(tcp.Seq, int(ip.Length)-4*int(ip.IHL)-4*int(tcp.DataOffset))
 				if tcp.DstPort == peer.NodePort {
 					s.up += bytes
 				} else {
@@ -153,7 +193,7 @@ func (w *world) tool(host, name string, args ...string) (string, error) {
 	if _, err := exec.LookPath(name); err != nil {
 		w.t.Skipf("%v: %s", peer.ErrMissing, name)
 	}
-	ctx, cancel := context.WithTimeout(w.t.Context(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(w.t.Context(), 2*time.Minute)
 	defer cancel()
 	out, err := w.Host(host).Command(ctx, name, args...).CombinedOutput()
 	return string(out), err
