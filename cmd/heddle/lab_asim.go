@@ -92,6 +92,9 @@ func (a *labASim) run(cmd *cobra.Command) error {
 	if a.Workers < 0 {
 		return usageError{&path.Error{What: fmt.Sprintf("--workers %d", a.Workers), Why: "it is less than 0", Hint: "leave it out for one a core"}}
 	}
+	if len(a.places) > 0 && !a.tables {
+		return usageError{&path.Error{What: "--place", Why: "only the tables have places", Hint: "add --tables"}}
+	}
 	places, err := asim.ParsePlaces(a.places)
 	if err != nil {
 		return usageError{err}

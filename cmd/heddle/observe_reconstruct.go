@@ -125,6 +125,8 @@ func (f *reconstructFlags) check() error {
 		return &path.Error{What: "--as image", Why: "it is not known what kind of picture it is", Hint: "give the picture that was sent with --like"}
 	case !slices.Contains([]string{"", "image", "bytes"}, f.as):
 		return &path.Error{What: fmt.Sprintf("--as %q", f.as), Why: "that is no way to write it", Hint: "image or bytes"}
+	case f.as == "" && f.out != "":
+		return &path.Error{What: "--out " + f.out, Why: "nothing is written unless --as says what", Hint: "--as image or --as bytes"}
 	case f.as == "image" && f.out == "":
 		f.out = "reconstructed.png"
 	case f.as == "bytes" && f.out == "":
@@ -225,7 +227,14 @@ func (f *reconstructFlags) choose(sessions []reconstruct.Session) (best reconstr
 			best, stream, found = s, d, true
 		}
 	}
-	if !found {
+	switch {
+	case !found && len(sessions) > 0:
+		var there []string
+		for _, s := range sessions {
+			there = append(there, s.ID)
+		}
+		return best, stream, &path.Error{What: "--session " + f.id, Why: "no session in the captures begins so", Hint: "there are " + strings.Join(there, ", ")}
+	case !found:
 		return best, stream, &path.Error{What: "captures", Why: "no striped session can be opened in them",
 			Hint: "give the --keylog that the stream was made with; the capture must hold the connection from its beginning, and of MPTCP all paths' captures"}
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"heddle/observe"
+	"heddle/observe/reconstruct"
 )
 
 // captureDir holds the captures of two taps, of so many datagrams each way.
@@ -88,11 +89,27 @@ func TestObserveBadInput(t *testing.T) {
 		{[]string{"report", dir, "--client", "nobody"}, exitUsage, "it is no address\nhint:"},
 		{[]string{"report", dir, "--baseline", dir}, exitUsage, "LABEL=DIR\nhint:"},
 		{[]string{"trace", dir, "--out", filepath.Join(dir, "none", "x")}, exitFailure, "no such file"},
+		{[]string{"reconstruct", dir}, exitFailure, "no striped session"},
+		{[]string{"reconstruct", dir, "--out", "x"}, exitUsage, "unless --as says what\nhint:"},
+		{[]string{"reconstruct", dir, "--as", "image"}, exitUsage, "--like"},
 	} {
 		var out, talk bytes.Buffer
 		code := run(t.Context(), append([]string{"observe"}, c.args...), nil, &out, &talk)
 		if code != c.code || !strings.Contains(talk.String(), c.say) || out.Len() > 0 {
 			t.Errorf("%v: exit %d\n%s%s", c.args, code, &talk, &out)
 		}
+	}
+}
+
+func TestReconstructNamesTheSessionsThereAre(t *testing.T) {
+	f := reconstructFlags{id: "c"}
+	there := []reconstruct.Session{{ID: "a1"}, {ID: "b2"}}
+	_, _, err := f.choose(there)
+	if hinted, ok := err.(interface{ HintText() string }); !ok || hinted.HintText() != "there are a1, b2" {
+		t.Errorf("%v", err)
+	}
+	f.id = "b"
+	if s, _, err := f.choose(there); err != nil || s.ID != "b2" {
+		t.Errorf("%v, %v", s.ID, err)
 	}
 }

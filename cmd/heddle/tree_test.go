@@ -151,7 +151,7 @@ func TestExitCodes(t *testing.T) {
 		{"nonsense", exitUsage}, {"status --nonsense", exitUsage}, {"status a b", exitUsage}, {"check", exitUsage},
 		{"check nowhere.toml", exitUsage}, {"run nowhere.toml", exitUsage}, {"completion tcsh", exitUsage}, {"help nonsense", exitUsage},
 		{"split", exitUsage}, {"up", exitUsage}, {"man", exitUsage}, {"board run", exitUsage}, {"lab asim --graph x --tables --all-pairs", exitUsage},
-		{"node run --grantor rubbish", exitUsage},
+		{"node run --grantor rubbish", exitUsage}, {"lab asim --graph x --place Tokyo=AS1", exitUsage},
 	} {
 		var out, talk bytes.Buffer
 		if got := run(t.Context(), strings.Fields(c.args), strings.NewReader(""), &out, &talk); got != c.want {

@@ -151,7 +151,7 @@ func address(text string) (netip.Addr, error) {
 	var bytes [16]byte
 	n, ok := new(big.Int).SetString(text[:min(len(text), 50)], 10)
 	if !ok || n.Sign() < 0 || n.BitLen() > 128 {
-		return netip.Addr{}, fmt.Errorf("%q is no address", text)
+		return netip.Addr{}, fmt.Errorf("%.80q is no address", text)
 	}
 	n.FillBytes(bytes[:])
 	return netip.AddrFrom16(bytes).Unmap(), nil
