@@ -39,6 +39,6 @@ def atomically(file: str | Path) -> Iterator[BinaryIO]:
                 os.unlink(part)
         if isinstance(e, OSError):
             raise EvalError(
-                str(file), f"it cannot be written: {e.strerror}", "make room, or choose another place with --out"
+                str(file), f"it cannot be written: {e.strerror}", "make room, or choose another place"
             ) from e
         raise

@@ -32,7 +32,8 @@ class Traces:
     Attributes
     ----------
     time
-        (P,) seconds since the first packet of the page load, on any path; never falls within a trace.
+        (P,) seconds since the first packet of the page load, on any path; never negative, and never falls within a
+        trace.
     size
         (P,) bytes of the packet, positive from client to server, negative from server to client, never 0.
     dummy
@@ -79,6 +80,8 @@ class Traces:
             )
         if (self.size == 0).any():
             raise EvalError("traces", "a packet of size 0 has no direction")
+        if len(self.time) and self.time.min() < 0:
+            raise EvalError("traces", "a time is before the first packet of its load", "the first packet's time is 0")
         falls = np.flatnonzero(np.diff(self.time) < 0) + 1
         if len(bad := np.setdiff1d(falls, self.offset)):
             trace = int(np.searchsorted(self.offset, bad[0], side="right")) - 1

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from heddle_eval import EvalError, Traces, parquet
+from heddle_eval import EvalError, Traces, defences, parquet
 from heddle_eval.cli import app
 from heddle_eval.cli import attack as verbs
 
@@ -52,12 +52,48 @@ def test_attacks_once(file):
         (["--with", "cumul", "--checkpoint", "x"], "no epochs to keep"),
         (["--with", "cumul", "--preset", "huge"], "no preset"),
         (["--with", "cumul", "--world", "flat"], "world"),
+        (["--with", "cumul", "--set", "solver=magic"], "libsvm or nystroem"),
+        (["--with", "cumul", "--set", "C=-1"], "above 0"),
+        (["--with", "cumul", "--set", "gamma=NaN"], "above 0"),
+        (["--with", "k-fp", "--set", "trees=many"], "a whole number"),
+        (["--with", "k-fp", "--set", "trees=true"], "a whole number"),
+        (["--with", "k-fp", "--set", "trees=0"], "at least 1"),
+        (["--with", "k-fp", "--set", "trees=none"], "a whole number"),
+        (["--with", "df", "--set", "epochs=0"], "at least 1"),
+        (["--with", "df", "--set", "patience=x"], "a whole number or none"),
+        (["--with", "df", "--set", "validation=1"], "no share"),
+        (["--with", "cumul", "--see", "2"], "split"),
+        (["--with", "cumul", "--unmonitored-share", "1"], "3 pages"),
     ],
 )
 def test_says_what_is_wrong(file, extra, why):
     failed = run(app, ["attack", file, *extra])
     assert isinstance(failed.exception, EvalError)
     assert why in str(failed.exception)
+
+
+def test_joins_the_paths_that_the_observer_sees(file, tmp_path):
+    split = str(tmp_path / "split.parquet")
+    traces = defences.parse("split:round-robin,paths=3,every=5p").apply(parquet.read(file), np.random.default_rng(0))
+    parquet.write(traces, split)
+    each, two, four = (run(app, ["attack", split, "--with", "k-fp", "--set", "trees=9", *s]) for s in OBSERVERS)
+    assert "learnt 162 traces" in each.stdout  # an observer on each of three paths
+    assert "2 paths seen: learnt 54 traces" in two.stdout
+    assert isinstance(four.exception, EvalError)
+    assert "1 to 3 of them" in four.exception.hint
+
+
+OBSERVERS = ([], ["--see", "2"], ["--see", "4"])
+
+
+def test_makes_pages_unmonitored(file):
+    said = run(app, ["attack", file, "--with", "k-fp", "--set", "trees=9", "--unmonitored-share", "0.3", "--unseen"])
+    assert said.exit_code == 0, said.exception
+    assert "learnt 36 traces" in said.stdout  # two of the three pages
+    world = ["--world", "open", "--json"]
+    said = run(app, ["attack", file, "--with", "k-fp", "--set", "trees=9", "--unmonitored-share", "0.3", *world])
+    assert (answer := json.loads(said.stdout))["train"] + answer["test"] == 80
+    assert answer["measures"]["recall"]["value"] > 0.9
 
 
 def test_reads_settings():

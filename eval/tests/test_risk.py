@@ -3,6 +3,7 @@ import json
 import numpy as np
 import pytest
 from test_describe import run
+from test_import_captures import A, B, pcap, udp
 
 from heddle_eval import EvalError, Traces, parquet, risk
 
@@ -112,3 +113,13 @@ def test_from_the_command_line(tmp_path):
     assert (tmp_path / "r.png").exists()
     assert "What this does not say" in run("risk", file, "--attack", "cumul").stdout
     assert isinstance(run("risk", tmp_path, ok=False).exception, EvalError)
+
+
+def test_says_what_it_made_of_captures(tmp_path):
+    for page, size in (("a", 100), ("b", 900)):
+        for visit in range(2):
+            (tmp_path / page).mkdir(exist_ok=True)
+            (tmp_path / page / f"{visit}.pcap").write_bytes(pcap([(i, udp(A, B, size)) for i in range(5)]))
+    said = run("risk", tmp_path, "--attack", "cumul")
+    assert "4 captures whose client was guessed" in said.stderr
+    assert "the only path" in said.stdout

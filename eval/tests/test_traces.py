@@ -54,6 +54,7 @@ def test_pads_and_cuts():
     [
         ([0, np.nan], [1, 1], "not a number"),
         ([1, 0], [1, 1], "go backwards"),
+        ([-1, 0], [1, 1], "before the first packet"),
         ([0, 1], [1, 0], "size 0"),
         ([0, 1], [1], "2 times and 1 sizes"),
     ],

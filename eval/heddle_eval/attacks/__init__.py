@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from importlib import import_module
-from typing import Any, NamedTuple
+from types import NoneType
+from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 from heddle_eval.attacks.base import Attack
 from heddle_eval.errors import EvalError
@@ -78,6 +80,16 @@ _ENTRIES = {
 }
 
 
+_LEAST = {
+    **dict.fromkeys(("epochs", "patience", "batch", "length", "trees", "points", "landmarks"), 1),
+    **dict.fromkeys(("least", "neighbours", "seed"), 0),
+    "folds": 2,
+    "slots": 78,  # fewer leave the last layers of RF nothing
+}
+_ABOVE_0 = ("width", "learning_rate", "window", "C", "gamma", "steepness")
+_SHARES = ("validation", "tail")
+
+
 def names() -> list[str]:
     """Name the attacks there are."""
     return list(_ENTRIES)
@@ -105,7 +117,8 @@ def make(name: str, preset: str = "laptop", seed: int = 0, **overrides: Any) -> 
     Raises
     ------
     EvalError
-        Where there is no such attack, preset or parameter; it says which there are.
+        Where there is no such attack, preset or parameter, and it says which there are; and for a value that makes no
+        sense.
 
     """
     entry = _entry(name)
@@ -115,7 +128,31 @@ def make(name: str, preset: str = "laptop", seed: int = 0, **overrides: Any) -> 
     known = kind().get_params()
     if unknown := sorted(set(overrides) - set(known)):
         raise EvalError(f"attack {name}", f"it has no parameter {unknown[0]!r}", f"it has {', '.join(known)}")
+    hints = get_type_hints(kind)
+    for key, value in overrides.items():
+        if why := _wrong(key, value, hints[key]):
+            raise EvalError(f"attack {name}", f"{key} is {value!r}: {why}", "heddle-eval attacks shows its values")
     return kind(**(entry.common | (entry.laptop if preset == "laptop" else {}) | {"seed": seed} | overrides))
+
+
+def _wrong(key: str, value: Any, kind: Any) -> str:
+    """Say what a parameter must be, where it is not; empty where it is."""
+    if get_origin(kind) is Literal:
+        return "" if value in get_args(kind) else f"it is {' or '.join(get_args(kind))}"
+    kinds = [k for k in get_args(kind) or (kind,) if k in (int, float, str, bool, NoneType)]
+    fits = type(value) in kinds or (type(value) is int and float in kinds) or callable(value)
+    if not fits:
+        words = {int: "a whole number", float: "a number", str: "text", bool: "true or false", NoneType: "none"}
+        return f"it is {' or '.join(words[k] for k in kinds)}"
+    if value is None:
+        return ""
+    if key in _LEAST and value < _LEAST[key]:
+        return f"it is at least {_LEAST[key]}"
+    if key in _ABOVE_0 and not 0 < value < math.inf:
+        return "it is above 0"
+    if key in _SHARES and not 0 <= value < 1:
+        return "that is no share, which is from 0 to less than 1"
+    return "it is not 0" if key == "jobs" and value == 0 else ""
 
 
 def _entry(name: str) -> _Entry:

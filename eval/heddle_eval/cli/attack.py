@@ -25,6 +25,14 @@ def attack(
     checkpoint: Annotated[
         Path | None, typer.Option(help="Folder that keeps each epoch; a killed training goes on from there.")
     ] = None,
+    see: Annotated[
+        int, typer.Option(min=0, help="Paths that the observer sees and joins by time; 0: an observer on each path.")
+    ] = 0,
+    unmonitored_share: Annotated[
+        float,
+        typer.Option(min=0, max=1, help="Make this share of the pages unmonitored, for data that have none of them."),
+    ] = 0.0,
+    unseen: Annotated[bool, typer.Option("--unseen", help="Test on unmonitored pages that it never saw.")] = False,
     r: Annotated[float, typer.Option(min=0, help="Unmonitored visits for each monitored one, in r-precision.")] = 20,
     as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
 ) -> None:
@@ -35,11 +43,17 @@ def attack(
       heddle-eval attack traces.parquet --with k-fp
 
       heddle-eval attack traces.parquet --with df --set sees=size --set epochs=20 --checkpoint runs --seed 1
+
+      heddle-eval attack split.parquet --with k-fp --see 2
     """
     import sys
 
+    import numpy as np
+
     from heddle_eval import experiment, parquet
     from heddle_eval.attacks import make
+    from heddle_eval.defences.join import observe
+    from heddle_eval.traces import WHOLE
 
     chosen = make(name, preset, seed, **parsed(settings or []))
     own = chosen.get_params()
@@ -49,16 +63,24 @@ def attack(
         chosen.set_params(checkpoint=str(checkpoint))
     if "progress" in own and sys.stderr.isatty():
         chosen.set_params(progress=True)
-    found = experiment.run(parquet.read(data), chosen, world=world, seed=seed)
+    traces = parquet.read(data)
+    if unmonitored_share:
+        traces = experiment.unmonitor(traces, unmonitored_share)
+    if see:
+        if (traces.path == WHOLE).all():
+            raise EvalError("--see", "no trace of the data set is split", "heddle-eval defend splits them")
+        traces = observe(traces, see, np.random.default_rng([seed, 0x5EE]))
+    found = experiment.run(traces, chosen, world=world, seed=seed, unseen=unseen)
     measures = found.measures(r)
     if as_json:
         params = {k: v for k, v in chosen.get_params().items() if k != "progress"}
-        head = {"attack": name, "preset": preset, "world": world, "seed": seed, "parameters": params}
+        head = {"attack": name, "preset": preset, "world": world, "seed": seed, "see": see, "parameters": params}
         sizes = {"train": found.train, "test": len(found.truth), "fit_s": found.fit_s, "predict_s": found.predict_s}
         print(json.dumps(head | sizes | {"measures": measures}, indent=2))
         return
+    seen = f", {see} paths seen" if see else ""
     print(
-        f"{name}, {preset}, {world} world: learnt {found.train:,} traces in {found.fit_s:.1f} s, "
+        f"{name}, {preset}, {world} world{seen}: learnt {found.train:,} traces in {found.fit_s:.1f} s, "
         f"told {len(found.truth):,} in {found.predict_s:.1f} s"
     )
     for measure, row in measures.items():

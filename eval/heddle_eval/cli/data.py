@@ -183,7 +183,7 @@ def risk(
     filter_: Filter = "",
     attack: Annotated[str, typer.Option(metavar="NAME", help="The attack that stands for the observer.")] = "k-fp",
     png: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the answer into this file.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the folds and of the attack.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the folds and of the attack.")] = 0,
     sort: Sort = False,
     skip_bad: SkipBad = False,
     salvage: Salvage = False,
@@ -218,6 +218,8 @@ def risk(
             )
             traces, report = importers.load("pcap", [folder], read)
         paths = report.paths
+        for what, n in report.counts.items():
+            print(f"{n} {what}", file=sys.stderr)
         for skipped in report.skipped:
             print(f"left out {skipped['what']}: {skipped['why']}", file=sys.stderr)
     with progress("attacking") as tell:

@@ -29,7 +29,7 @@ class Every:
     @classmethod
     def read(cls, text: str) -> Every:
         """Read ``50p``, ``100ms``, ``2s`` or ``500us``."""
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)(p|us|ms|s)", text)
+        match = re.fullmatch(r"(\d{1,12}(?:\.\d+)?)(p|us|ms|s)", text)
         if match and match[2] == "p" and "." not in match[1] and int(match[1]) > 0:
             return cls(packets=int(match[1]))
         if match and match[2] != "p":
