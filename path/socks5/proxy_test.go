@@ -11,11 +11,12 @@ import (
 
 // testProxy is a strict SOCKS5 proxy on loopback, which can be told to misbehave.
 type testProxy struct {
-	user, password string // wanted where user is not empty
-	reply          byte   // REP to every request
-	named          bool   // sends sources as names
-	fragments      bool   // sends a fragment, and rubbish, before each answer
-	silent         bool   // accepts connections and says nothing
+	user, password string        // wanted where user is not empty
+	reply          byte          // REP to every request
+	named          bool          // sends sources as names
+	fragments      bool          // sends a fragment, and rubbish, before each answer
+	silent         bool          // accepts connections and says nothing
+	spokenTo       chan struct{} // closed by a silent one that was spoken to
 	bound          netip.Addr
 
 	listener *net.TCPListener
@@ -60,6 +61,11 @@ func (p *testProxy) vanish() {
 }
 
 func (p *testProxy) serve(c net.Conn) {
+	if p.silent {
+		if _, err := c.Read(make([]byte, 1)); err == nil {
+			close(p.spokenTo)
+		}
+	}
 	if p.silent || !p.letIn(c) {
 		return
 	}

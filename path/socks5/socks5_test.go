@@ -189,7 +189,7 @@ func TestRefusals(t *testing.T) {
 		"not there":         {addr: closed.Addr().String(), why: "cannot be reached", hint: "is it running"},
 		"no SOCKS":          {addr: web.Addr().String(), why: "does not speak SOCKS", hint: "SOCKS5 proxy"},
 		"stray relay":       {proxy: &testProxy{bound: netip.MustParseAddr("224.0.0.1")}, why: "cannot be"},
-		"says nothing":      {proxy: &testProxy{silent: true}, why: "does not answer in time", hint: "SOCKS5 proxy"},
+		"says nothing":      {proxy: &testProxy{silent: true, spokenTo: make(chan struct{})}, why: "does not answer in time", hint: "SOCKS5 proxy"},
 		"relay over no way": {proxy: &testProxy{bound: netip.MustParseAddr("2001:db8::77")}, why: "no way to the proxy's relay"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -198,9 +198,7 @@ func TestRefusals(t *testing.T) {
 			}
 			ctx := t.Context()
 			if c.proxy != nil && c.proxy.silent {
-				var cancel context.CancelFunc
-				ctx, cancel = context.WithTimeout(ctx, 50*time.Millisecond)
-				defer cancel()
+				ctx = overdue{ctx, c.proxy.spokenTo}
 			}
 			f, err := newProxyPath(t, c.addr, c.secret).Open(ctx, netip.MustParseAddrPort("127.0.0.1:9"))
 			if err == nil {
@@ -215,6 +213,23 @@ func TestRefusals(t *testing.T) {
 				t.Errorf("the password is in the error: %v", err)
 			}
 		})
+	}
+}
+
+// overdue is a context whose time is up when done is closed.
+type overdue struct {
+	context.Context
+	done chan struct{}
+}
+
+func (o overdue) Done() <-chan struct{} { return o.done }
+
+func (o overdue) Err() error {
+	select {
+	case <-o.done:
+		return context.DeadlineExceeded
+	default:
+		return nil
 	}
 }
 

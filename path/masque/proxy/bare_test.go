@@ -216,7 +216,7 @@ func capsule(kind, length uint64, value []byte) []byte {
 
 // Who breaks the protocol loses that flow; the others go on.
 func TestBrokenClients(t *testing.T) {
-	s := start(t, nil)
+	s := start(t, func(o *Options) { o.MaxFlows = 16 }) // the proxy may be late to see that one ended
 	b := connect(t, s)
 	at, _ := echo(t, "127.0.0.1:0")
 	other := b.flow(at)
@@ -350,17 +350,22 @@ func TestGuessingIsBounded(t *testing.T) {
 
 // A connection that shows no credentials does not stay.
 func TestSilentConnectionsEnd(t *testing.T) {
-	s := start(t, func(o *Options) { o.patience = 300 * time.Millisecond })
+	over := make(chan func(), 2) // ends the patience with a connection
+	s := start(t, func(o *Options) {
+		o.after = func(_ time.Duration, f func()) *time.Timer {
+			over <- f
+			return time.NewTimer(time.Hour)
+		}
+	})
 	b := connect(t, s)
+	(<-over)()
 	<-b.quic.Context().Done()
 	at, _ := echo(t, "127.0.0.1:0")
 	known := connect(t, s)
 	stream := known.flow(at)
 	stream.SendDatagram([]byte{0, 'x'})
 	known.receive(stream)
-	for range 80 { // longer than the patience, by round trips and not by a clock
-		time.Sleep(5 * time.Millisecond)
-	}
+	(<-over)()
 	stream.SendDatagram([]byte{0, 'y'})
 	if got := known.receive(stream); got != "y" {
 		t.Errorf("%q", got)

@@ -356,9 +356,7 @@ func TestProxyIsKilled(t *testing.T) {
 	exchange(t, f, to, []byte("here"))
 	s.gone = true
 	s.socket.Close()
-	if _, err := f.Send([][]byte{[]byte("still?")}); err != nil {
-		t.Fatal(err)
-	}
+	_, _ = f.Send([][]byte{[]byte("still?")}) // fails where QUIC itself sent something before, such as an acknowledgement
 	_, err := f.Receive(make([]path.Inbound, 1))
 	var e *path.Error
 	if !errors.As(err, &e) || !strings.Contains(err.Error(), "nothing listens on that port") || errors.Is(err, net.ErrClosed) {

@@ -61,8 +61,8 @@ type Options struct {
 	LogTargets bool
 	Log        *slog.Logger
 
-	patience time.Duration // see patienceAuth
-	lookup   func(ctx context.Context, network, host string) ([]netip.Addr, error)
+	after  func(time.Duration, func()) *time.Timer // time.AfterFunc
+	lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)
 }
 
 // Proxy is a listening proxy.
@@ -94,8 +94,8 @@ func New(o Options) (*Proxy, error) {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	if o.patience == 0 {
-		o.patience = patienceAuth
+	if o.after == nil {
+		o.after = time.AfterFunc
 	}
 	if o.lookup == nil {
 		o.lookup = net.DefaultResolver.LookupNetIP
@@ -201,7 +201,7 @@ type knownKey struct{}
 func (p *Proxy) watch(ctx context.Context, c *quic.Conn) context.Context {
 	p.sizes.finished(addrOf(c.RemoteAddr()))
 	known := &atomic.Bool{}
-	timer := time.AfterFunc(p.o.patience, func() {
+	timer := p.o.after(patienceAuth, func() {
 		if !known.Load() {
 			c.CloseWithError(quic.ApplicationErrorCode(http3.ErrCodeExcessiveLoad), "")
 		}
