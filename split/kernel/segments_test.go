@@ -82,6 +82,7 @@ func TestBatchesOfPackets(t *testing.T) {
 			o := options(t, echo.At, "round-robin", "7p")
 			o.GSOOff = true
 			r := open(t, w, o).start()
+			r.keepPlan()
 			tap := w.NewTap(t)
 			c := w.NewSocket(t, netip.AddrPort{}, netip.AddrPort{})
 			planetest.SetSegment(t, c, segment)
@@ -138,6 +139,7 @@ func TestDevicesWithoutLinkHeader(t *testing.T) {
 			w.Client.Do(t, func() error { return defaultBy("tun9", 500) })
 		}
 		r := open(t, w, o).start()
+		r.keepPlan() // no answer comes by TUN
 		tap := w.NewTap(t)
 		c, inRuns := w.NewSocket(t, netip.AddrPort{}, netip.AddrPort{}), w.NewSocket(t, netip.AddrPort{}, netip.AddrPort{})
 		planetest.SetSegment(t, inRuns, segment)

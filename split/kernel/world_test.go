@@ -104,6 +104,12 @@ func (r *running) halt() {
 	}
 }
 
+// keepPlan leaves the plan as it is drawn. Else a path by which nothing comes back, or late on a busy machine, is left out.
+func (r *running) keepPlan() {
+	r.halt()
+	r.session.maps.permit(monotonic() + uint64(10*time.Minute))
+}
+
 func (r *running) close() {
 	r.halt()
 	if err := r.w.Client.Run(r.Close); err != nil {
