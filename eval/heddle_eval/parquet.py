@@ -70,8 +70,15 @@ def read(file: str | Path) -> Traces:
         try:
             frame = frame.with_columns(pl.col(column).cast(SCHEMA[column]))
         except pl.exceptions.PolarsError as e:
-            raise EvalError(str(file), f"column {column!r} does not hold {SCHEMA[column]}") from e
-    return _traces(frame, str(file))
+            raise EvalError(
+                str(file),
+                f"column {column!r} does not hold {SCHEMA[column]}, or a number is too large or none",
+                "docs/traces.md lists the columns",
+            ) from e
+    try:
+        return _traces(frame, str(file))
+    except EvalError as e:
+        raise EvalError(str(file) if e.what == str(file) else f"{file}: {e.what}", e.why, e.hint) from e
 
 
 def _traces(frame: pl.DataFrame, file: str) -> Traces:
@@ -105,5 +112,9 @@ def _traces(frame: pl.DataFrame, file: str) -> Traces:
 
 
 def about(file: str | Path) -> dict[str, Any]:
-    """Give what was kept with a data set."""
-    return json.loads(pl.read_parquet_metadata(file).get("heddle", "{}"))
+    """Give what was kept with a data set; nothing where other programs wrote something else there."""
+    try:
+        kept = json.loads(pl.read_parquet_metadata(file).get("heddle", "{}"))
+    except (ValueError, RecursionError):
+        return {}
+    return kept if isinstance(kept, dict) else {}

@@ -74,6 +74,8 @@ class Traces:
             n and not 0 <= self.label.min() <= self.label.max() < len(self.names)
         ):
             raise EvalError("traces", "a label has no name")
+        if n and self.path.min() < WHOLE:
+            raise EvalError("traces", f"there is a path {self.path.min()}", f"{WHOLE} stands for all of them")
         if not np.isfinite(self.time).all():
             raise EvalError(
                 "traces", "a time is not a number", "drop the trace, or repair its times, before importing it"

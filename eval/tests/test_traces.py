@@ -1,4 +1,5 @@
 import numpy as np
+import polars as pl
 import pytest
 
 from heddle_eval import EvalError, Traces, parquet
@@ -84,6 +85,33 @@ def test_parquet_says_what_is_wrong(tmp_path):
     torn.write_bytes(torn.read_bytes()[:-20])
     with pytest.raises(EvalError, match="no Parquet file"):
         parquet.read(torn)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "why"),
+    [
+        ("time_us", [[0, 5, 2]], "odd.parquet: trace 0: its times go backwards"),
+        ("time_us", [[-1, 0, 2]], "odd.parquet: traces: a time is before the first packet"),
+        ("time_us", [[0.0, float("nan"), 2.0]], "odd.parquet: column 'time_us'"),
+        ("time_us", [[0, 1, 2**31]], "odd.parquet: column 'time_us'"),
+        ("path", [-2], "odd.parquet: traces: there is a path -2"),
+        ("label", [None], "odd.parquet: a value is missing"),
+    ],
+)
+def test_parquet_that_other_programs_wrote_is_checked(tmp_path, column, value, why):
+    row = {"label": ["a"], "monitored": [True], "load": [0], "path": [-1], "time_us": [[0, 1, 2]], "size": [[1, -2, 3]]}
+    file = tmp_path / "odd.parquet"
+    pl.DataFrame(row).write_parquet(file)
+    assert len(parquet.read(file)) == 1
+    pl.DataFrame(row | {column: value}).write_parquet(file)
+    with pytest.raises(EvalError, match=why):
+        parquet.read(file)
+
+
+@pytest.mark.parametrize("kept", ["{no JSON", "[1]", "3"])
+def test_what_other_programs_keep_with_a_data_set_does_no_harm(tmp_path, kept):
+    pl.DataFrame({"label": ["a"]}).write_parquet(tmp_path / "odd.parquet", metadata={"heddle": kept})
+    assert parquet.about(tmp_path / "odd.parquet") == {}
 
 
 def fill_the_disk(file):

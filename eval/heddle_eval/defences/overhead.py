@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -27,7 +26,7 @@ class Overhead:
         Seconds by which a load's last real packet comes later, mean over loads with packets; None where times were
         counted anew, so that they say nothing.
     latency
-        The same as part of how long loads took: sum over sum.
+        The same as part of how long loads took: sum over sum; None too where they took no time before.
     made_bytes, padded_bytes, real_bytes, made_packets, real_packets
         What was counted.
     lost_packets
@@ -54,7 +53,8 @@ class Overhead:
         """Say it in lines."""
         late = "unknown, as times were counted anew"
         if self.latency_s is not None:
-            late = f"{self.latency_s:+.3f} s until the last real packet ({self.latency:+.1%})"
+            part = "" if self.latency is None else f" ({self.latency:+.1%})"
+            late = f"{self.latency_s:+.3f} s until the last real packet{part}"
         lines = [
             f"bandwidth {self.bandwidth:+.1%}: {self.made_bytes:,} bytes made, {self.padded_bytes:,} padded, "
             f"over {self.real_bytes:,} real",
@@ -103,7 +103,7 @@ def _latency(before: Traces, after: Traces) -> tuple[float | None, float | None]
     if (later < -1e-6).any():
         return None, None
     took = float(was[both].sum())
-    return float(later.mean()), (float(later.sum()) / took if took else math.nan if later.any() else 0.0)
+    return float(later.mean()), (float(later.sum()) / took if took else None if later.any() else 0.0)
 
 
 def _last(traces: Traces, loads: NDArray[np.int64]) -> NDArray[np.float64]:
