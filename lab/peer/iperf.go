@@ -59,14 +59,14 @@ func Iperf(ctx context.Context, host *lab.Host, t IperfTest) (IperfResult, error
 	}
 	seconds := func(d time.Duration) string { return strconv.FormatFloat(d.Seconds(), 'f', 0, 64) }
 	args := []string{"--client", t.To.Addr().String(), "--port", strconv.Itoa(int(t.To.Port())), "--json",
-		"--time", seconds(t.For), "--connect-timeout", "5000"}
+		"--time", seconds(t.For), "--connect-timeout", "20000"}
 	if t.Omit > 0 {
 		args = append(args, "--omit", seconds(t.Omit))
 	}
 	if t.Down {
 		args = append(args, "--reverse")
 	}
-	ctx, cancel := context.WithTimeout(ctx, t.For+t.Omit+15*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, t.For+t.Omit+40*time.Second)
 	defer cancel()
 	out, err := host.Command(ctx, "iperf3", args...).Output()
 	return parseIperf(out, err)

@@ -83,7 +83,7 @@ func (p *Process) Done() <-chan struct{} { return p.done }
 // Log is the end of what the program printed.
 func (p *Process) Log() string { return p.log.String() }
 
-// AwaitLog waits until the program has printed the text, and gives up where it ends or after ten seconds.
+// AwaitLog waits until the program has printed the text, and gives up where it ends or after half a minute.
 func (p *Process) AwaitLog(ctx context.Context, text string) error {
 	return p.await(ctx, func() error {
 		if !strings.Contains(p.Log(), text) {
@@ -93,9 +93,9 @@ func (p *Process) AwaitLog(ctx context.Context, text string) error {
 	})
 }
 
-// await polls ready until it gives nil, the program ends, or ten seconds have passed.
+// await polls ready until it gives nil, the program ends, or half a minute has passed: machines may be busy.
 func (p *Process) await(ctx context.Context, ready func() error) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()

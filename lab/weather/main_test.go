@@ -83,8 +83,8 @@ var via = []string{"--via", "home=if:home", "--via", "lte=if:lte", "--via", "off
 func (o *office) up(args ...string) *running {
 	o.t.Helper()
 	r := o.start(append(slices.Clone(via), args...)...)
-	r.await(30*time.Second, func(s status) bool { return s.State == "running" && s.device(o) })
-	ctx, cancel := context.WithTimeout(o.t.Context(), 10*time.Second)
+	r.await(time.Minute, func(s status) bool { return s.State == "running" && s.device(o) })
+	ctx, cancel := context.WithTimeout(o.t.Context(), time.Minute)
 	defer cancel()
 	if err := r.AwaitLog(ctx, " is up: "); err != nil { // its routes come after the device
 		o.t.Fatal(err, r.Log())

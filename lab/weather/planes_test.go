@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -49,7 +50,7 @@ func newBelow(t *testing.T, plane string) *below {
 	if _, err = server.Client(t.Context(), in.Host("client"), endpoint); err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(20 * time.Second); !b.ping(); {
+	for end := time.Now().Add(time.Minute); !b.ping(); {
 		if time.Now().After(end) {
 			t.Fatalf("the tunnel does not come up: %s", b.split.Log())
 		}
@@ -97,17 +98,22 @@ func TestPlanesBelowTheSocket(t *testing.T) {
 	for _, plane := range []string{"kernel", "route"} {
 		t.Run(plane, func(t *testing.T) {
 			b := newBelow(t, plane)
-			up := b.seen(func() {
+			carry := func() {
 				for _, down := range []bool{false, true} {
 					if _, err := peer.Iperf(t.Context(), b.Host("client"), peer.IperfTest{To: b.iperf, Down: down, For: time.Second}); err != nil {
 						t.Fatalf("%v\n%s", err, b.split.Log())
 					}
 				}
-			})
-			for _, way := range lab.Ways {
-				if up[way] < 100 {
-					t.Errorf("packets up by way: %v", up)
-				}
+			}
+			few := func(up map[string]int) bool {
+				return slices.ContainsFunc(lab.Ways, func(way string) bool { return up[way] < 100 })
+			}
+			up := b.seen(carry)
+			for tries := 1; few(up) && tries < 5; tries++ { // a second is short on a busy machine
+				up = b.seen(carry)
+			}
+			if few(up) {
+				t.Errorf("packets up by way: %v", up)
 			}
 			if plane == "kernel" {
 				b.killed()
@@ -131,9 +137,14 @@ func (b *below) killed() {
 		b.t.Fatal(err)
 	}
 	<-b.split.Done()
-	for end := time.Now().Add(10 * time.Second); b.ping(); {
+	for end := time.Now().Add(20 * time.Second); ; {
+		came := false
+		up := b.seen(func() { came = b.ping() })
+		if !came && len(up) == 0 {
+			break
+		}
 		if time.Now().After(end) {
-			b.t.Fatal("packets leave long after the crash")
+			b.t.Fatalf("packets leave long after the crash: %v", up)
 		}
 	}
 	if up := b.seen(func() { b.ping() }); len(up) != 0 {
@@ -143,7 +154,7 @@ func (b *below) killed() {
 	if err != nil || !strings.Contains(string(out), "taken back") {
 		b.t.Errorf("heddle down: %v\n%s", err, out)
 	}
-	for end := time.Now().Add(20 * time.Second); !b.ping(); {
+	for end := time.Now().Add(time.Minute); !b.ping(); {
 		if time.Now().After(end) {
 			b.t.Fatal("nothing leaves after cleaning up")
 		}
