@@ -88,10 +88,12 @@ class Store:
         if not self.file.exists():
             return pl.DataFrame(schema={c: SCHEMA[c] for c in wanted})
         try:
-            rows = pl.scan_parquet(self.file)
-            if keys is not None:
-                rows = rows.filter(pl.col("key").is_in(list(keys)))
-            return rows.select(pl.col(c).cast(SCHEMA[c]) for c in wanted).collect()
+            # Opened once: given a name, polars opens it again and again, and another process may put a new file there.
+            with self.file.open("rb") as opened:
+                rows = pl.scan_parquet(opened)
+                if keys is not None:
+                    rows = rows.filter(pl.col("key").is_in(list(keys)))
+                return rows.select(pl.col(c).cast(SCHEMA[c]) for c in wanted).collect()
         except (pl.exceptions.PolarsError, OSError) as e:
             raise EvalError(
                 str(self.file), f"it is no file of results: {e}", "move it away, or name another with --results"

@@ -44,7 +44,7 @@ TEXTS = [
 ]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.integers(0, 60), max_size=5), st.sampled_from(ALL), st.integers(0, 99))
 def test_real_packets_stay_in_order_and_costs_are_what_is_counted(lengths, how, seed):
     before = traces(lengths, seed)

@@ -42,7 +42,7 @@ SPLITS = [
 ]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(st.integers(0, 150), max_size=6), st.sampled_from(SPLITS), st.integers(0, 99))
 def test_a_split_parts_each_trace_and_joins_again(lengths, how, seed):
     before = traces(lengths, seed)

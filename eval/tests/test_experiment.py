@@ -20,7 +20,7 @@ class Spy(ByLength):
         return super().predict_proba(X)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     counts=st.lists(st.integers(2, 30), min_size=2, max_size=5),
     other=st.integers(2, 40),

@@ -394,7 +394,7 @@ def test_a_bad_path_takes_its_whole_load_along_and_nothing_else(tmp_path):
 SEEDS = [pcap(TALK), section() + interface(comment="client=outbound") + enhanced(START, udp(A6, B6, 9), flags=2)]
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(
     seed=st.sampled_from(SEEDS),
     edits=st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=12),
@@ -414,7 +414,7 @@ def test_hostile_captures_give_traces_or_an_explained_error(tmp_path_factory, se
         assert (np.abs(traces.size) > 0).all()
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     link=st.sampled_from([0, 1, 12, 101, 108, 113, 228, 229, 276]), frames=st.lists(st.binary(max_size=120), max_size=5)
 )

@@ -148,7 +148,7 @@ def test_df_runs_no_code(tmp_path):
     assert not Path("/tmp/heddle-eval-was-here").exists()
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(edits=st.lists(st.tuples(st.integers(0, 200), st.integers(0, 255)), max_size=5), cut=st.integers(0, 50))
 def test_hostile_pickles_give_arrays_or_an_explained_error(tmp_path_factory, edits, cut):
     raw = bytearray(pickle.dumps(np.array([[1, -1, 0]], np.int8), protocol=2))
@@ -366,7 +366,7 @@ LINES = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(lines=LINES, kind=st.sampled_from(["auto", "wang", "comps", "maybenot", "jsonl"]), tail=st.binary(max_size=3))
 def test_hostile_text_gives_traces_or_an_explained_error(tmp_path_factory, lines, kind, tail):
     file = tmp_path_factory.getbasetemp() / "1-1.cell"
