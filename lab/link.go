@@ -46,8 +46,28 @@ func (l *Link) up() error {
 	if err := l.configure(); err != nil {
 		return err
 	}
-	return l.bothEnds(func(h *Host, e End) error {
+	err := l.bothEnds(func(h *Host, e End) error {
 		return h.route(func(r Route) bool { return r.Device == e.Device })
+	})
+	return errors.Join(err, l.awaitCarrier())
+}
+
+// awaitCarrier waits until what is sent over a veth link arrives: a device that is up before its peer is drops packets
+// until the kernel has heard, a moment later, that the peer is up too.
+func (l *Link) awaitCarrier() error {
+	if l.spec.Emulated() {
+		return nil
+	}
+	return l.bothEnds(func(h *Host, e End) error {
+		for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+			link, err := h.device(e.Device)
+			if err != nil || link.Attrs().OperState == netlink.OperUp {
+				return err
+			}
+			if time.Now().After(end) {
+				return fmt.Errorf("host %s: device %s has no carrier", h.spec.Name, e.Device)
+			}
+		}
 	})
 }
 

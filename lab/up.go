@@ -158,6 +158,11 @@ func (in *Instance) addLinks(seed uint64) error {
 			return fmt.Errorf("link %s: %w", name, err)
 		}
 	}
+	for name, link := range in.links {
+		if err := link.awaitCarrier(); err != nil {
+			return fmt.Errorf("link %s: %w", name, err)
+		}
+	}
 	return nil
 }
 

@@ -87,9 +87,9 @@ func (o Overlay) Pass(name, host string, at netip.Addr, flags ...string) (file s
 // Await polls until something holds.
 func Await(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for end := time.Now().Add(40 * time.Second); !holds(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); !holds(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("not within 40 s: %s", what)
+			t.Fatalf("not within two minutes: %s", what)
 		}
 	}
 }

@@ -38,7 +38,7 @@ func serveSums(l net.Listener) {
 
 // exchange sends so many bytes and reads the answer.
 func exchange(c *net.TCPConn, size int64) error {
-	if err := c.SetDeadline(time.Now().Add(40 * time.Second)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(2 * time.Minute)); err != nil {
 		return err
 	}
 	h := sha256.New()
@@ -133,8 +133,8 @@ func TestBigTransferTakesAllSubflows(t *testing.T) {
 func TestKilledNodeLeavesNoRule(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, ipv4)
-	w.grant(2, "8s") // no lease outlasts its grant
-	dial := w.stream("--plane", "mptcp", "--patience", "2s", "--via", "a=node:n1", "--via", "b=node:n2")
+	w.grant(2, "20s") // no lease outlasts its grant
+	dial := w.stream("--plane", "mptcp", "--patience", "4s", "--via", "a=node:n1", "--via", "b=node:n2")
 	w.node["n2"].Kill()
 	if rules := w.rules("n2"); !strings.Contains(rules, "192.0.2.1 . 4470") || !strings.Contains(rules, "expires") {
 		t.Fatalf("the kernel holds no lease after the kill:\n%s", rules)
@@ -152,7 +152,7 @@ func TestKilledNodeLeavesNoRule(t *testing.T) {
 	labtest.Await(t, "the lease has ended", func() bool { return !strings.Contains(w.rules("n2"), "expires") })
 	select {
 	case <-failed:
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Errorf("the stream goes on without a required path:\n%s", dial.Log())
 	}
 	if seen := second(); seen.total < 100_000 {
@@ -189,7 +189,7 @@ func TestDeadPathStopsTheStream(t *testing.T) {
 	}
 	select {
 	case <-failed:
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatalf("the stream goes on without a required path:\n%s", dial.Log())
 	}
 	bytes, last := other().since(cut)

@@ -160,7 +160,7 @@ func (w *world) stream(args ...string) *peer.Process {
 func (w *world) connect() (c *net.TCPConn) {
 	w.t.Helper()
 	err := w.Host("client").Do(func() error {
-		plain, err := net.DialTimeout("tcp", "127.0.0.1:2222", 5*time.Second)
+		plain, err := net.DialTimeout("tcp", "127.0.0.1:2222", 30*time.Second)
 		if err == nil {
 			c = plain.(*net.TCPConn)
 		}
