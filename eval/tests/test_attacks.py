@@ -128,13 +128,22 @@ def test_a_killed_training_goes_on(data, tmp_path):
 
 TRAINS = """
 import sys
+import time
 from test_attacks import KILLED, loads
 from heddle_eval.attacks import make
 from heddle_eval.attacks.backend import jax
 
 jax.config.update("jax_compilation_cache_dir", sys.argv[2])
 train = loads(20, 0)
-make("df", **KILLED, checkpoint=sys.argv[1]).fit(train, train.label)
+last = KILLED["epochs"] - 1  # whoever is to kill this process may be late
+
+
+def told(epoch):
+    if epoch["epoch"] == last:
+        time.sleep(600)
+
+
+make("df", **KILLED, checkpoint=sys.argv[1], progress=told).fit(train, train.label)
 """
 KILLED = TINY | {"epochs": 60, "sees": "size", "patience": None, "falls": True}
 
