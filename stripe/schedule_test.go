@@ -95,7 +95,7 @@ func TestSchedulesKeepTheirShares(t *testing.T) {
 // A message of any size puts a segment on each path, and no path gets all of it.
 func TestSmallMessagesTouchEveryPath(t *testing.T) {
 	for _, schedule := range []string{Strict, Fast, Weighted} {
-		for _, size := range []int{1, 2, 3, 100, 1000, 30_000} {
+		for _, size := range []int{1, 2, 3, 100, 1000, 30_000, 3 * (DefaultSegment - 32), 6 * (DefaultSegment - 32)} {
 			t.Run(fmt.Sprint(schedule, size), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					w := newWorld(t, ListenOptions{}, &road{delay: 5 * ms}, &road{delay: 50 * ms}, &road{delay: 10 * ms})

@@ -124,8 +124,8 @@ func (c *Conn) plan() []piece {
 	}
 	row := len(up) * c.payload()
 	c.beginTransfer()
-	if s.pending() < row {
-		// A message: it goes out once each path can take a part, so that it is on none of them whole.
+	if s.pending() <= row {
+		// A message, or its end: it goes out once each path can take a part, so that it is on none of them whole.
 		up = c.inTime(up)
 		if c.room(up, c.payload(), 0) < len(up) {
 			return nil
