@@ -29,7 +29,7 @@ func (t *Table) put(r Rule, ttl time.Duration, all content) error {
 	if err != nil {
 		return err
 	}
-	f, k, held := familyOf(r.Client), keyOf(r), all.holds(keyOf(r))
+	f, k, held := familyOf(r.Client), keyOf(r), all.inPlaceOf(t.layout, r) >= 0
 	if held {
 		err = t.deleteLease(conn, r)
 	}
@@ -130,8 +130,12 @@ type content struct {
 	direct []string // at a client, as the kernel has them
 }
 
-func (c content) holds(k key) bool {
-	return slices.ContainsFunc(c.leases, func(l Lease) bool { return keyOf(l.Rule) == k })
+// inPlaceOf is the index of the lease that stands where a rule would, or -1. A node's ports are the same at all its
+// addresses; a client has as many servers as it likes at one port.
+func (c content) inPlaceOf(l layout, r Rule) int {
+	return slices.IndexFunc(c.leases, func(other Lease) bool {
+		return keyOf(other.Rule) == keyOf(r) && (l.ports || other.Listen == r.Listen)
+	})
 }
 
 // ended are the keys whose lease has ended.

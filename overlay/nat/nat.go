@@ -191,18 +191,18 @@ func unmap(a netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(a.Addr()
 
 // place finds the port of a rule, and refuses where that is taken or there are too many.
 func (t *Table) place(all content, r Rule) (netip.AddrPort, error) {
-	taken, clients := map[uint16]Lease{}, 0
+	taken, clients := map[uint16]bool{}, 0
 	for _, l := range all.leases {
 		if l.Client == r.Client {
 			clients++
-			taken[l.Listen.Port()] = l
+			taken[l.Listen.Port()] = true
 		}
 	}
-	before, mine := taken[r.Listen.Port()]
+	before := all.inPlaceOf(t.layout, r)
 	switch {
-	case mine && before.Rule == r:
+	case before >= 0 && all.leases[before].Rule == r:
 		return r.Listen, nil
-	case mine:
+	case before >= 0:
 		return netip.AddrPort{}, &path.Error{What: fmt.Sprintf("lease of %v for %v", r.Listen, r.Client), Why: "it stands for something else already",
 			Hint: "another connection goes the same way: end it first, or use another source address"}
 	case len(all.leases) >= maxLeases || clients >= maxClient:
@@ -214,7 +214,7 @@ func (t *Table) place(all content, r Rule) (netip.AddrPort, error) {
 	n := int(t.last) - int(t.first) + 1
 	for i, from := 0, rand.IntN(max(n, 1)); i < n; i++ {
 		port := t.first + uint16((from+i)%n)
-		if _, used := taken[port]; !used && port != 0 {
+		if !taken[port] && port != 0 {
 			return netip.AddrPortFrom(r.Listen.Addr(), port), nil
 		}
 	}

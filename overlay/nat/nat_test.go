@@ -322,6 +322,17 @@ func TestLocalTableTranslatesBySource(t *testing.T) {
 	if !w.answers(c, patience) {
 		t.Error("renewing interrupts")
 	}
+	// Another server at the same port is another matter.
+	other := Rule{Client: client4, Listen: netip.AddrPortFrom(netip.MustParseAddr("10.9.2.77"), server4.Port()), To: l.Listen}
+	w.client.Do(w.t, func() error {
+		_, leased := table.Lease(other, time.Minute)
+		_, renewed := table.Renew(other, time.Minute)
+		return errors.Join(leased, renewed)
+	})
+	if _, seen, err := w.dial(client4, other.Listen); err != nil || seen.String() != "10.9.2.1" {
+		t.Errorf("by the second server's rule: the server sees %v, %v", seen, err)
+	}
+	w.client.Do(w.t, func() error { return table.Release(other) })
 	w.client.Do(w.t, func() error { return table.Release(local) })
 	if !w.answers(c, patience) {
 		t.Error("a connection that goes by the node breaks with the rule for new ones")
