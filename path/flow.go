@@ -3,6 +3,7 @@ package path
 import (
 	"context"
 	"net/netip"
+	"sync"
 
 	"github.com/vishvananda/netlink"
 )
@@ -16,8 +17,10 @@ type Checker interface {
 // udpFlow is a socket with one remote address.
 type udpFlow struct {
 	*Socket
+	bound binding
 	to    netip.AddrPort
 	check func() error
+	once  sync.Once
 }
 
 func openFlow(ctx context.Context, spec Spec, b binding, to netip.AddrPort, check func() error) (Flow, error) {
@@ -25,12 +28,21 @@ func openFlow(ctx context.Context, spec Spec, b binding, to netip.AddrPort, chec
 	if err != nil {
 		return nil, &Error{What: "path " + spec.Name, Why: "cannot open a socket on " + spec.Arg, Err: err}
 	}
-	return &udpFlow{Socket: s, to: to, check: check}, nil
+	return &udpFlow{Socket: s, bound: b, to: to, check: check}, nil
 }
 
 func (f *udpFlow) Send(datagrams [][]byte) (int, error) { return f.SendTo(f.to, datagrams) }
 
 func (f *udpFlow) Check() error { return f.check() }
+
+func (f *udpFlow) Close() error {
+	f.once.Do(func() {
+		if f.bound.answersElsewhere(f.to.Addr()) {
+			keep(f.raw, false)
+		}
+	})
+	return f.Socket.Close()
+}
 
 func mtuOf(device string) int {
 	link, err := netlink.LinkByName(device)

@@ -4,7 +4,9 @@ import (
 	"context"
 	"net"
 	"net/netip"
+	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -27,7 +29,41 @@ func dialStream(ctx context.Context, b binding, to netip.AddrPort) (net.Conn, er
 	if b.local.Addr().IsValid() {
 		d.LocalAddr = &net.TCPAddr{IP: b.local.Addr().AsSlice(), Port: int(b.local.Port())}
 	}
-	return d.DialContext(ctx, "tcp", to.String())
+	c, err := d.DialContext(ctx, "tcp", to.String())
+	if tcp, ok := c.(*net.TCPConn); ok && b.device != "" {
+		return &stream{TCPConn: tcp, bound: b, to: to.Addr()}, nil
+	}
+	return c, err
+}
+
+// stream is a TCP connection that is tied to a device.
+type stream struct {
+	*net.TCPConn
+	bound binding
+	to    netip.Addr
+	once  sync.Once
+}
+
+// Close closes the connection in both directions.
+func (s *stream) Close() error {
+	s.once.Do(func() {
+		if raw, err := s.SyscallConn(); err == nil && s.bound.answersElsewhere(s.to) {
+			keep(raw, true)
+		}
+	})
+	return s.TCPConn.Close()
+}
+
+// NetConn is the connection itself.
+func (s *stream) NetConn() net.Conn { return s.TCPConn }
+
+// KeepAlive lets a connection of TCP end where the other side vanished without a word.
+func KeepAlive(c net.Conn) {
+	if tcp, ok := c.(interface {
+		SetKeepAliveConfig(net.KeepAliveConfig) error
+	}); ok {
+		tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3})
+	}
 }
 
 // tie ties fd to the device and mark before it is bound, so that no packet can leave elsewhere in between.

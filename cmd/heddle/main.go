@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"heddle/lab"
+	"heddle/path"
 )
 
 // Exit codes, as documented in heddle(1).
@@ -28,8 +29,10 @@ func (e usageError) Unwrap() error { return e.error }
 func main() {
 	lab.MaybeEnter()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	code := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+	stop() // a second signal ends the process at once
+	path.Settle()
+	os.Exit(code)
 }
 
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {

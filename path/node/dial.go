@@ -98,9 +98,7 @@ func (r *reach) connectTo(ctx context.Context, at netip.AddrPort, left int) (*re
 	if err != nil {
 		return nil, err
 	}
-	if tcp, ok := plain.(*net.TCPConn); ok { // so that a node which vanishes without a word is noticed
-		tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3})
-	}
+	path.KeepAlive(plain)
 	secure := records.Client(plain, r.tls)
 	if err := secure.HandshakeContext(ctx); err != nil {
 		plain.Close()

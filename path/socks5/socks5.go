@@ -179,9 +179,7 @@ func (p *proxyPath) dial(ctx context.Context, proxy netip.AddrPort, left int) (n
 	if err != nil {
 		return nil, err
 	}
-	if tcp, ok := conn.(*net.TCPConn); ok { // so that a proxy which vanishes without a word is noticed
-		tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3})
-	}
+	path.KeepAlive(conn)
 	return conn, nil
 }
 

@@ -145,7 +145,7 @@ func TestStreamsGoThroughTheProxy(t *testing.T) {
 	if _, err := c.Write([]byte("stream")); err != nil {
 		t.Fatal(err)
 	}
-	c.(*net.TCPConn).CloseWrite()
+	c.(interface{ CloseWrite() error }).CloseWrite()
 	if got, err := io.ReadAll(c); string(got) != "stream" || err != nil {
 		t.Errorf("%q, %v", got, err)
 	}

@@ -65,6 +65,6 @@ func sourcesCheck(all []Interface) Result {
 	case len(found) == 0:
 		return yes(check, "each leaves by its own interface")
 	}
-	return partly(check, list(found)+"; a path src: of it would too",
-		"name the interface (if:), which needs no rule; for src: "+strings.Join(commands, "; "))
+	return partly(check, list(found)+"; a path src: of it would too, and the kernel's answers to what comes late",
+		"name the interface (if:), which needs no rule; for src:, and for the kernel, "+strings.Join(commands, "; "))
 }

@@ -1,0 +1,248 @@
+package path
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"heddle/internal/nstest"
+)
+
+// Long, so that what a busy machine delays still comes while sockets linger.
+func init() { lingerQuiet = 2 * time.Second }
+
+// twoWays is a client with a default route by device a, and a way by device b; a server is behind both.
+type twoWays struct {
+	client, server nstest.Namespace
+	at             netip.Addr
+}
+
+func newTwoWays(t *testing.T) *twoWays {
+	t.Helper()
+	w := &twoWays{nstest.New(t), nstest.New(t), netip.MustParseAddr("198.51.100.1")}
+	for device, net := range map[string]string{"a": "10.0.1.", "b": "10.0.2."} {
+		nstest.Link(t, nstest.End{In: w.client, Device: device, Addrs: []string{net + "2/24"}},
+			nstest.End{In: w.server, Device: device, Addrs: []string{net + "1/24"}})
+	}
+	w.server.Do(t, func() error { return nstest.Address("lo", w.at.String()+"/32") })
+	for _, n := range []nstest.Namespace{w.client, w.server} {
+		n.Do(t, func() error {
+			return errors.Join(nstest.Set("ipv4/conf/all/rp_filter", "0"), nstest.Set("ipv4/conf/default/rp_filter", "0"),
+				nstest.Set("ipv4/conf/a/rp_filter", "0"), nstest.Set("ipv4/conf/b/rp_filter", "0"))
+		})
+	}
+	w.client.Do(t, func() error {
+		for metric, device := range []string{"a", "b"} {
+			link, err := netlink.LinkByName(device)
+			if err != nil {
+				return err
+			}
+			gateway := net.IPv4(10, 0, byte(metric+1), 1)
+			if err := netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: gateway, Priority: metric + 1}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return w
+}
+
+// watch records where the IPv4 packets come from that reach the server by device a, until the test ends.
+func (w *twoWays) watch(t *testing.T) (seen func() []netip.Addr) {
+	t.Helper()
+	fd := -1
+	w.server.Do(t, func() error {
+		link, err := netlink.LinkByName("a")
+		if err != nil {
+			return err
+		}
+		const ip = unix.ETH_P_IP<<8&0xff00 | unix.ETH_P_IP>>8
+		if fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, ip); err != nil {
+			return err
+		}
+		return errors.Join(unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: ip, Ifindex: link.Attrs().Index}),
+			unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 5000}))
+	})
+	var mu sync.Mutex
+	var from []netip.Addr
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		b := make([]byte, 2048)
+		for ctx.Err() == nil {
+			if n, _, err := unix.Recvfrom(fd, b, 0); err == nil && n >= 20 {
+				mu.Lock()
+				from = append(from, netip.AddrFrom4([4]byte(b[12:])))
+				mu.Unlock()
+			}
+		}
+		unix.Close(fd)
+	}()
+	t.Cleanup(func() { stop(); <-done })
+	return func() []netip.Addr {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(from)
+	}
+}
+
+// leak makes the kernel of the client answer for a socket that is gone, and waits until the server saw that by the wrong way:
+// what came before it has been seen then, too.
+func (w *twoWays) leak(t *testing.T, server *net.UDPConn, seen func() []netip.Addr) {
+	t.Helper()
+	var gone netip.AddrPort
+	w.client.Do(t, func() error {
+		s, err := openSocket(t.Context(), binding{local: mustAddrPort("10.0.2.2:0"), device: "b"})
+		if err != nil {
+			return err
+		}
+		gone = s.LocalAddr()
+		return s.Close()
+	})
+	before := len(seen())
+	if _, err := server.WriteToUDPAddrPort([]byte("late"), gone); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(time.Minute); len(seen()) == before; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the kernel answers for no socket, so this test shows nothing")
+		}
+	}
+}
+
+// What arrives by one way after the end of a flow is answered by no other.
+func TestLateDatagramsAreNotAnsweredElsewhere(t *testing.T) {
+	w := newTwoWays(t)
+	seen := w.watch(t)
+	var server *net.UDPConn
+	w.server.Do(t, func() (err error) {
+		server, err = net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(w.at, 4433)))
+		return err
+	})
+	defer server.Close()
+	p, err := New(Spec{Name: "b", Kind: "if", Arg: "b"}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var own netip.AddrPort
+	w.client.Do(t, func() error {
+		f, err := p.Open(t.Context(), netip.AddrPortFrom(w.at, 4433))
+		if err != nil {
+			return err
+		}
+		if _, err := f.Send([][]byte{[]byte("hello")}); err != nil {
+			return err
+		}
+		own = f.(*udpFlow).LocalAddr()
+		return f.Close()
+	})
+	for range 20 {
+		if _, err := server.WriteToUDPAddrPort([]byte("late"), own); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if all := seen(); len(all) > 0 {
+		t.Errorf("by the other way came packets from %v", all)
+	}
+	w.leak(t, server, seen)
+	if all := seen(); len(all) != 1 {
+		t.Errorf("by the other way came packets from %v; one was expected", all)
+	}
+	Settle()
+	w.client.Do(t, func() error { // the socket is gone now
+		c, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(own))
+		if err == nil {
+			c.Close()
+		}
+		return err
+	})
+}
+
+// The same for a connection that is closed before all was read, which ends it at once.
+func TestLateSegmentsAreNotAnsweredElsewhere(t *testing.T) {
+	w := newTwoWays(t)
+	seen := w.watch(t)
+	var listener net.Listener
+	var server *net.UDPConn
+	w.server.Do(t, func() (err error) {
+		if listener, err = net.Listen("tcp4", netip.AddrPortFrom(w.at, 4433).String()); err != nil {
+			return err
+		}
+		server, err = net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(w.at, 4433)))
+		return err
+	})
+	defer server.Close()
+	defer listener.Close()
+	p, err := New(Spec{Name: "b", Kind: "if", Arg: "b"}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var own netip.AddrPort
+	var other net.Conn
+	w.client.Do(t, func() error {
+		c, err := p.(Dialer).Dial(t.Context(), netip.AddrPortFrom(w.at, 4433))
+		if err != nil {
+			return err
+		}
+		own = c.LocalAddr().(*net.TCPAddr).AddrPort()
+		if other, err = listener.Accept(); err != nil {
+			return err
+		}
+		if _, err = other.Write([]byte("read and unread")); err != nil {
+			return err
+		}
+		_, err = c.Read(make([]byte, 1))
+		return errors.Join(err, c.Close())
+	})
+	defer other.Close()
+	w.server.Do(t, func() error { return sendSegment(netip.AddrPortFrom(w.at, 4433), own) })
+	w.leak(t, server, seen)
+	if all := seen(); len(all) != 1 {
+		t.Errorf("by the other way came packets from %v; one was expected", all)
+	}
+	Settle()
+	if _, err := other.Read(make([]byte, 1)); err == nil {
+		t.Error("the connection goes on")
+	}
+}
+
+// sendSegment sends a segment of TCP that belongs to no window.
+func sendSegment(from, to netip.AddrPort) error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_TCP)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: from.Addr().As4()}); err != nil {
+		return err
+	}
+	const length = 20
+	segment := binary.BigEndian.AppendUint16(nil, from.Port())
+	segment = binary.BigEndian.AppendUint16(segment, to.Port())
+	segment = append(segment, 1, 2, 3, 4, 5, 6, 7, 8, length/4<<4, 0x10, 1, 0, 0, 0, 0, 0) // ACK
+	pseudo := append(append(from.Addr().AsSlice(), to.Addr().AsSlice()...), 0, unix.IPPROTO_TCP, 0, length)
+	binary.BigEndian.PutUint16(segment[16:], ^checksum(append(pseudo, segment...)))
+	return unix.Sendto(fd, segment, 0, &unix.SockaddrInet4{Addr: to.Addr().As4()})
+}
+
+// checksum is the sum of RFC 1071.
+func checksum(b []byte) uint16 {
+	sum := uint32(0)
+	for i := 0; i < len(b); i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(b[i:]))
+	}
+	for sum > 0xffff {
+		sum = sum>>16 + sum&0xffff
+	}
+	return uint16(sum)
+}
