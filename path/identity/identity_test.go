@@ -101,7 +101,8 @@ func TestKeyText(t *testing.T) {
 	if back, err := ParseKey(key.String()); err != nil || back != key {
 		t.Errorf("%v: %v, %v", key, back, err)
 	}
-	for _, bad := range []string{"", "ed25519:", key.String() + "A", strings.TrimPrefix(key.String(), keyPrefix), key.String()[:20], strings.ToUpper(key.String())} {
+	for _, bad := range []string{"", "ed25519:", key.String() + "A", strings.TrimPrefix(key.String(), keyPrefix), key.String()[:20], strings.ToUpper(key.String()),
+		key.String() + "\n", key.String()[:20] + "\r" + key.String()[20:]} {
 		if got, err := ParseKey(bad); err == nil {
 			t.Errorf("%q was read as %v", bad, got)
 		}

@@ -29,7 +29,7 @@ func ParseKey(text string) (Key, error) {
 		return Key{}, fmt.Errorf("%.80q is no key: it does not start with %s", text, keyPrefix)
 	}
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(rest)
-	if err != nil || len(raw) != ed25519.PublicKeySize {
+	if err != nil || len(raw) != ed25519.PublicKeySize || strings.ContainsAny(rest, "\r\n") { // which base64 passes over
 		return Key{}, fmt.Errorf("%.80q is no key: after %s come 43 letters, digits, '-' and '_'", text, keyPrefix)
 	}
 	return NewKey(raw)

@@ -125,7 +125,7 @@ func ParseGrant(text string) (Signed, error) {
 		return Signed{}, fmt.Errorf("it has %d bytes, more than %d", len(text), MaxGrant)
 	}
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(rest)
-	if err != nil || len(raw) <= keySize+signature {
+	if err != nil || len(raw) <= keySize+signature || strings.ContainsAny(rest, "\r\n") { // which base64 passes over
 		return Signed{}, errors.New("it is not whole: some of its characters are missing or others")
 	}
 	grantor, err := identity.NewKey(raw[:keySize])
