@@ -25,7 +25,7 @@ func newConnectCommand() *cobra.Command {
 	var via string
 	var announce bool
 	cmd := &cobra.Command{
-		Use:   "connect --via NAME=KIND:ARG HOST PORT",
+		Use:   "connect HOST PORT --via NAME=KIND:ARG",
 		Short: "Join stdin and stdout to a TCP connection over one path",
 		Long: `Connect makes a TCP connection over one path, and over no other, and joins it to
 stdin and stdout until the other side ends it. It is what ssh's ProxyCommand
