@@ -21,10 +21,15 @@ func TestQUICGoesThroughTheRelay(t *testing.T) {
 	if err := top.up(t.Context(), &stage{heddle: labtest.Heddle, work: t.TempDir(), say: t.Logf}); err != nil {
 		t.Fatal(err)
 	}
-	figures, err := q.variant("50ms", "50ms").measure(t.Context(), top.stage, 1)
-	if err != nil || len(figures) != 2 || figures[0].value <= 0 || figures[1].value <= 0 {
-		t.Errorf("%v, %v", figures, err)
+	var figures []figure
+	var err error
+	for ; q.length < 10*time.Second; q.length *= 4 { // on a busy machine the handshake may take longer than that
+		figures, err = q.variant("50ms", "50ms").measure(t.Context(), top.stage, 1)
+		if err == nil && len(figures) == 2 && figures[0].value > 0 && figures[1].value > 0 {
+			return
+		}
 	}
+	t.Errorf("%v, %v", figures, err)
 }
 
 // TestQUICCases are those that the paper's figure and its reader ask for.

@@ -13,7 +13,7 @@ var via = []string{"--via", "home=if:home", "--via", "lte=if:lte", "--via", "off
 func TestChromiumLoadsPagesWhilePathsSwitch(t *testing.T) {
 	g := newGallery(t)
 	stop := g.watch()
-	p := g.split(append(slices.Clone(via), "--schedule", "uniform", "--every", "100ms")...)
+	p := g.split(append(slices.Clone(via), "--schedule", "round-robin", "--every", "100ms")...)
 	// Most pages over one connection; and some over one of their own, whose handshake meets the switches.
 	fresh := len(g.pages) - 4
 	contexts := [][]string{g.pages[:fresh]}

@@ -24,7 +24,7 @@ import (
 const (
 	serverName = "www.example.com"
 	relayAddr  = "127.0.0.1:4433"
-	patience   = 30 * time.Second // with a page that must load, on a busy machine
+	patience   = time.Minute // with a page that must load, on a busy machine
 )
 
 var (
@@ -119,7 +119,7 @@ func (g *gallery) split(args ...string) *peer.Process {
 		g.t.Fatal(err)
 	}
 	g.t.Cleanup(p.Stop)
-	for end := time.Now().Add(10 * time.Second); !strings.Contains(p.Log(), "listening on"); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !strings.Contains(p.Log(), "listening on"); time.Sleep(20 * time.Millisecond) {
 		select {
 		case <-p.Done():
 			g.t.Fatalf("heddle split ended:\n%s", p.Log())

@@ -17,12 +17,12 @@ import (
 	"github.com/quic-go/quic-go/http3"
 )
 
-// How long a load by HTTP/3 waits for the server's next packet: long where there will be one, and some fifteen round
+// How long a load by HTTP/3 waits for the server's next packet: long where there will be one, and some fifty round
 // trips where there will be none.
 const (
-	patience  = 10 * time.Second
-	inVain    = 300 * time.Millisecond
-	loadLimit = 30 * time.Second
+	patience  = 30 * time.Second
+	inVain    = time.Second
+	loadLimit = time.Minute
 )
 
 // load3 loads the page by HTTP/3 on a connection of its own, from one of the client's addresses and to the server or the

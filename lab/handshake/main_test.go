@@ -120,7 +120,7 @@ func (w *world) split(args ...string) *peer.Process {
 		w.t.Fatal(err)
 	}
 	w.t.Cleanup(p.Stop)
-	for end := time.Now().Add(10 * time.Second); !strings.Contains(p.Log(), "listening on"); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !strings.Contains(p.Log(), "listening on"); time.Sleep(10 * time.Millisecond) {
 		select {
 		case <-p.Done():
 			w.t.Fatalf("heddle split ended:\n%s", p.Log())
