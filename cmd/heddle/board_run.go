@@ -103,7 +103,7 @@ func (r *boardRun) run(cmd *cobra.Command) error {
 	}
 	var plain net.ListenConfig
 	plain.SetMultipathTCP(false)
-	listener, err := plain.Listen(cmd.Context(), "tcp", r.listen)
+	listener, err := plain.Listen(cmd.Context(), path.Family("tcp", r.listen), r.listen)
 	if err != nil {
 		return errors.Join(&path.Error{What: "board at " + r.listen, Why: "cannot be listened at", Err: err, Hint: "choose another --listen"}, local.Close())
 	}
@@ -113,9 +113,6 @@ func (r *boardRun) run(cmd *cobra.Command) error {
 	}
 	fmt.Fprintf(stderr, "board: listening on %v for %s; clients say: heddle board use %v@%s\n", listener.Addr(), whom(members.Keys), id.Key(), address)
 	reference, err := board.ParseReference(id.Key().String() + "@" + address)
-	if err == nil {
-		err = reference.Save(filepath.Join(state, "board.json"))
-	}
 	if err != nil {
 		return errors.Join(err, listener.Close(), local.Close())
 	}
@@ -129,6 +126,10 @@ func (r *boardRun) run(cmd *cobra.Command) error {
 	}
 	_, port, _ := net.SplitHostPort(listener.Addr().String())
 	return shown(cmd.Context(), "board-"+port, control.KindBoard, status, stderr, func(ctx context.Context) error {
+		// Who sees the file finds the board, and finds it among what runs.
+		if err := reference.Save(filepath.Join(state, "board.json")); err != nil {
+			return errors.Join(err, listener.Close(), local.Close())
+		}
 		return serveBoard(ctx, local, board.ServeOptions{Listener: listener, Identity: id, Backend: local, Member: local.Member, Log: log})
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -190,12 +191,7 @@ func TestStreamCarriesAProgram(t *testing.T) {
 func TestStreamOfAFile(t *testing.T) {
 	shortRunDir(t)
 	d := newDevice(t)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	at := l.Addr().String()
-	l.Close()
+	at := ownPort(t)
 	file := filepath.Join(t.TempDir(), "heddle.toml")
 	text := fmt.Sprintf(`identity = %q
 via = ["a=src:127.0.0.1", "b=if:lo"]
@@ -229,6 +225,20 @@ shares = "xor:2"
 	if got := echoed(t, up[1], "by flags"); got != "by flags" {
 		t.Errorf("%q came back", got)
 	}
+}
+
+// ownPort gives an address to listen at later. Its port is none of those that the kernel hands out by itself.
+func ownPort(t *testing.T) string {
+	t.Helper()
+	for range 100 {
+		at := fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(20_000))
+		if l, err := net.Listen("tcp", at); err == nil {
+			l.Close()
+			return at
+		}
+	}
+	t.Fatal("no port is free")
+	return ""
 }
 
 // dialTable is a file with the [[dial]] table of another alone.
@@ -265,7 +275,7 @@ func TestStreamLetsInWhomItKnows(t *testing.T) {
 			}
 			command = []string{"send", file, c.service, "--tries", "1"}
 		}
-		args := append(append(command, "--to", at[1], "--key", c.key, "--identity", c.who.file, "--patience", "2s"), twoWays...)
+		args := append(append(command, "--to", at[1], "--key", c.key, "--identity", c.who.file, "--patience", "30s"), twoWays...)
 		var said spoken
 		if code := run(t.Context(), args, strings.NewReader(""), &said, &said); code != exitFailure || !strings.Contains(said.String(), c.want) {
 			t.Errorf("%s: exit code %d, want %q in\n%s", name, code, c.want, &said)
