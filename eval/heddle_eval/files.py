@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from heddle_eval.errors import EvalError
+
+if TYPE_CHECKING:
+    import polars as pl
 
 
 @contextmanager
@@ -42,3 +46,19 @@ def atomically(file: str | Path) -> Iterator[BinaryIO]:
                 str(file), f"it cannot be written: {e.strerror}", "make room, or choose another place"
             ) from e
         raise
+
+
+def write_parquet(frame: pl.DataFrame, file: str | Path, **options: Any) -> None:
+    """Write a table, whole or not at all; options are those of Polars, compression and metadata.
+
+    Raises
+    ------
+    EvalError
+        Where the disk is full or the folder cannot be written.
+
+    """
+    # In memory first: what Polars raises where it cannot write does not say so by its kind.
+    made = io.BytesIO()
+    frame.write_parquet(made, **options)
+    with atomically(file) as out:
+        out.write(made.getbuffer())

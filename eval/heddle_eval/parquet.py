@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from heddle_eval.errors import EvalError
-from heddle_eval.files import atomically
+from heddle_eval.files import write_parquet
 from heddle_eval.traces import Traces
 
 SCHEMA = {
@@ -41,10 +41,8 @@ def write(traces: Traces, file: str | Path, about: dict[str, Any] | None = None)
     if traces.dummy.any():
         columns["dummy"] = _lists(traces.dummy, traces)
     frame = pl.DataFrame(columns, schema={k: SCHEMA[k] for k in columns})
-    with atomically(file) as out:
-        frame.write_parquet(
-            out, compression="zstd", compression_level=12, metadata={"heddle": json.dumps(about or {}, sort_keys=True)}
-        )
+    kept = {"heddle": json.dumps(about or {}, sort_keys=True)}
+    write_parquet(frame, file, compression="zstd", compression_level=12, metadata=kept)
 
 
 def _lists(values: np.ndarray, traces: Traces) -> pl.Series:

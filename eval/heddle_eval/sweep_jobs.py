@@ -87,6 +87,14 @@ class Job:
 
     def check(self) -> None:
         """Refuse what cannot be made, before anything is computed."""
+        if self.world not in ("open", "closed"):
+            raise EvalError("world", f"{self.world!r} is not one", "it is open or closed")
+        for name in ("seed", "visits", "unmonitored", "see"):
+            if getattr(self, name) < 0:
+                raise EvalError(name, f"it is {getattr(self, name)}", "it cannot be negative")
+        for name, least in (("test", 1e-9), ("unmonitored_share", 0)):
+            if not least <= getattr(self, name) < 1:
+                raise EvalError(name.replace("_", "-"), f"{getattr(self, name):g} is no share", "it is less than 1")
         parse_defence(self.defence)
         make_attack(self)
 

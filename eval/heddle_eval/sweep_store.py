@@ -18,7 +18,7 @@ import polars as pl
 
 from heddle_eval.errors import EvalError
 from heddle_eval.experiment import Result
-from heddle_eval.files import atomically
+from heddle_eval.files import write_parquet
 
 SCHEMA = {
     "key": pl.String,
@@ -96,7 +96,7 @@ class Store:
                 return rows.select(pl.col(c).cast(SCHEMA[c]) for c in wanted).collect()
         except (pl.exceptions.PolarsError, OSError) as e:
             raise EvalError(
-                str(self.file), f"it is no file of results: {e}", "move it away, or name another with --results"
+                str(self.file), f"it is no file of results: {str(e).partition(chr(10))[0]}", "move it away, or name another with --results"
             ) from e
 
     def results(self, keys: Iterable[str]) -> dict[str, Result]:
@@ -116,8 +116,7 @@ class Store:
             old = self.frame()
             if row["key"] in set(old["key"]):
                 return
-            with atomically(self.file) as out:
-                pl.concat([old, new]).write_parquet(out, compression="zstd")
+            write_parquet(pl.concat([old, new]), self.file, compression="zstd")
 
     @contextmanager
     def claim(self, key: str) -> Iterator[bool]:

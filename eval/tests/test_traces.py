@@ -1,3 +1,6 @@
+import resource
+import signal
+
 import numpy as np
 import polars as pl
 import pytest
@@ -126,5 +129,15 @@ def test_a_full_disk_loses_nothing(tmp_path):
     before = file.read_bytes()
     with pytest.raises(EvalError, match="No space left"):
         fill_the_disk(file)
+    # Whatever writes the table, what the system says comes through.
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, limit[1]))
+        with pytest.raises(EvalError, match="cannot be written: File too large"):
+            parquet.write(small(), file)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        signal.signal(signal.SIGXFSZ, ignored)
     assert file.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["t.parquet"]
