@@ -97,7 +97,7 @@ func (w *world) udpEcho(host string, at, relay netip.AddrPort) (ask func(n int))
 		for range n {
 			count++
 			question := fmt.Sprint("question ", count)
-			client.SetReadDeadline(time.Now().Add(10 * time.Second))
+			client.SetReadDeadline(time.Now().Add(30 * time.Second))
 			if _, err := client.WriteToUDPAddrPort([]byte(question), relay); err != nil {
 				w.t.Fatal(err)
 			}

@@ -145,7 +145,7 @@ func (w *tunnels) session() *peer.Process {
 // fetch downloads the large file inside the session, and compares it.
 func (w *tunnels) fetch() error {
 	file := filepath.Join(w.dir, fmt.Sprintf("fetched-%d", time.Now().UnixNano()))
-	out, err := w.Host("client").Command(w.t.Context(), "curl", "-sS", "--fail", "--max-time", "30", "-o", file,
+	out, err := w.Host("client").Command(w.t.Context(), "curl", "-sS", "--fail", "--max-time", "60", "-o", file,
 		"http://"+lab.WebAddr.String()+"/large.bin").CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("curl: %w: %s", err, out)
@@ -169,7 +169,7 @@ type pathStatus struct {
 func (r *relay) await(wanted func(map[string]pathStatus) bool) map[string]pathStatus {
 	r.w.t.Helper()
 	var last string
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		out, err := r.w.Host("client").Command(r.w.t.Context(), labtest.Heddle, "status", "tunnels", "--json").CombinedOutput()
 		last = fmt.Sprintf("%s, %v", out, err)
 		var all struct {

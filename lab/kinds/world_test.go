@@ -83,7 +83,7 @@ func (w *world) start(host, word string, args ...string) *peer.Process {
 // await polls until something holds, or the program ends.
 func (w *world) await(what string, p *peer.Process, holds func() bool) {
 	w.t.Helper()
-	for deadline := time.Now().Add(40 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		if holds() {
 			return
 		}
@@ -93,7 +93,7 @@ func (w *world) await(what string, p *peer.Process, holds func() bool) {
 		default:
 		}
 		if time.Now().After(deadline) {
-			w.t.Fatalf("not within 40 s: %q:\n%s", what, p.Log())
+			w.t.Fatalf("not within two minutes: %q:\n%s", what, p.Log())
 		}
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"heddle/observe"
 )
 
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // contains is a screen with all of these lines, in this order and next to each other.
 func contains(want ...string) func([]string) bool {
