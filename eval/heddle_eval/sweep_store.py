@@ -95,8 +95,9 @@ class Store:
                     rows = rows.filter(pl.col("key").is_in(list(keys)))
                 return rows.select(pl.col(c).cast(SCHEMA[c]) for c in wanted).collect()
         except (pl.exceptions.PolarsError, OSError) as e:
+            why = str(e).partition("\n")[0]  # the rest is the plan of the query
             raise EvalError(
-                str(self.file), f"it is no file of results: {str(e).partition(chr(10))[0]}", "move it away, or name another with --results"
+                str(self.file), f"it is no file of results: {why}", "move it away, or name another with --results"
             ) from e
 
     def results(self, keys: Iterable[str]) -> dict[str, Result]:
