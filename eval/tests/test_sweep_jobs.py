@@ -1,6 +1,9 @@
+import re
+from pathlib import Path
+
 import pytest
 
-from heddle_eval import EvalError
+from heddle_eval import EvalError, sweep
 from heddle_eval.sweep_jobs import Job
 
 
@@ -23,3 +26,17 @@ def test_what_makes_no_sense_is_refused_before_anything_is_computed(wish, why):
     Job("x.parquet", "0" * 64).check()
     with pytest.raises(EvalError, match=why):
         Job("x.parquet", "0" * 64, **wish).check()
+
+
+def test_the_sweep_in_the_documentation_is_one(tmp_path):
+    text = (Path(__file__).parents[2] / "docs" / "evaluation.md").read_text()
+    (tmp_path / "sweep.toml").write_text(re.search(r"```toml\n(.*?)```", text, re.DOTALL)[1])
+    (tmp_path / "plain.parquet").touch()
+    jobs = list(sweep.read(tmp_path / "sweep.toml").jobs())
+    for job in jobs:
+        job.check()
+    # Two whole defences and 2 x 3 x 2 x 3 splits; for each two observers, two attacks, three seeds.
+    assert len(jobs) == (2 + 36) * 2 * 2 * 3
+    assert {k for k in sweep.SETTINGS if k not in ("data", "axes", "settings")} == {
+        k.replace("_", "-") for k in sweep.read(tmp_path / "sweep.toml").common
+    }

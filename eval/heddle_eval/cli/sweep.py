@@ -40,6 +40,8 @@ def sweep(
 ) -> None:
     """Run every combination of defences, attacks and seeds; a run that was cut short goes on where it was.
 
+    What SWEEP.toml may hold is in docs/evaluation.md.
+
     For example:
 
       heddle-eval sweep sweep.toml --jobs 2 --results results.parquet
