@@ -134,7 +134,7 @@ func (w *wireguard) download(t *testing.T, client *netstack.Net, size int) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	c.SetDeadline(time.Now().Add(time.Minute))
+	c.SetDeadline(time.Now().Add(5 * time.Minute))
 	got, err := io.ReadAll(c)
 	if err != nil || !bytes.Equal(got, content) {
 		t.Fatalf("fetched %d bytes of %d: %v", len(got), size, err)

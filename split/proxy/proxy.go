@@ -109,8 +109,8 @@ func (s *Server) serve(ctx context.Context, client net.Conn) {
 	case handshake.Version:
 		s.serveSOCKS(ctx, client, in)
 	case 4:
-		_, _ = client.Write([]byte{0, 0x5b, 0, 0, 0, 0, 0, 0}) // SOCKS4: request rejected
 		s.once("socks4", "a client speaks SOCKS4, which cannot carry names; set it to SOCKS5 (socks5h)")
+		_, _ = client.Write([]byte{0, 0x5b, 0, 0, 0, 0, 0, 0}) // SOCKS4: request rejected
 	default:
 		s.serveHTTP(ctx, client, in)
 	}

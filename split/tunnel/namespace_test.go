@@ -19,6 +19,9 @@ import (
 	"heddle/internal/nstest"
 )
 
+// patience is how long what must come is waited for: longer than a busy machine takes.
+const patience = 30 * time.Second
+
 // wire is a TUN device whose other end the test reads: what arrives there has left the machine.
 type wire struct {
 	dev  tun.Device
@@ -122,7 +125,7 @@ func TestKillSwitch(t *testing.T) {
 	defaultRoute(t, "up0")
 	const mark = 51820
 	f := &firewall{Table: tableName("office"), Device: "office", Mark: mark, KillSwitch: true, Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.2")}}
-	if err := send(t, "203.0.113.1:53", 0, 0, "before"); err != nil || !uplink.saw("before", 5*time.Second) {
+	if err := send(t, "203.0.113.1:53", 0, 0, "before"); err != nil || !uplink.saw("before", patience) {
 		t.Fatal("nothing leaves even without a kill switch", err)
 	}
 	if err := f.Apply(); err != nil {
@@ -147,7 +150,7 @@ func TestKillSwitch(t *testing.T) {
 	} {
 		err := send(t, test.to, test.from, test.mark, "case "+test.name)
 		if test.out != nil {
-			if err != nil || !test.out.saw("case "+test.name, 5*time.Second) {
+			if err != nil || !test.out.saw("case "+test.name, patience) {
 				t.Errorf("%s: did not leave (%v)", test.name, err)
 			}
 			continue
@@ -171,7 +174,7 @@ func TestKillSwitch(t *testing.T) {
 	checkOtherProcess(t)
 	checkLocal(t)
 	checkUndo(t, f)
-	if err := send(t, "203.0.113.1:53", 0, 0, "after"); err != nil || !uplink.saw("after", 5*time.Second) {
+	if err := send(t, "203.0.113.1:53", 0, 0, "after"); err != nil || !uplink.saw("after", patience) {
 		t.Errorf("nothing leaves after the kill switch is gone: %v", err)
 	}
 }
@@ -196,7 +199,7 @@ func checkLocal(t *testing.T) {
 		if err := send(t, l.LocalAddr().String(), 0, 0, "local"); err != nil {
 			t.Errorf("%s: %v", ip, err)
 		}
-		_ = l.SetReadDeadline(time.Now().Add(5 * time.Second))
+		_ = l.SetReadDeadline(time.Now().Add(patience))
 		if _, _, err := l.ReadFrom(make([]byte, 10)); err != nil {
 			t.Errorf("%s: %v", ip, err)
 		}

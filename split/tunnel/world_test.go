@@ -183,7 +183,7 @@ func (quiet) Events() <-chan tun.Event { return nil }
 func (c *client) command(args ...string) *exec.Cmd {
 	const script = `mount --bind "$1" /etc/resolv.conf && shift && exec "$@"`
 	all := append([]string{"--mount", "sh", "-c", script, "sh", c.resolv, c.binary}, args...)
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	c.t.Cleanup(cancel) // also ends what a failed test left in the foreground
 	cmd := exec.CommandContext(ctx, "unshare", all...)
 	// No resolvconf and no resolvectl, whatever this machine has.
@@ -268,7 +268,7 @@ func (c *client) start(want string, args ...string) *running {
 	case <-r.out.seen:
 	case err := <-r.done:
 		c.t.Fatalf("heddle up ended before it said %q: %v\n%s", want, err, r.out)
-	case <-time.After(30 * time.Second):
+	case <-time.After(2 * time.Minute):
 		_ = r.cmd.Process.Kill()
 		c.t.Fatalf("heddle up does not say %q:\n%s", want, r.out)
 	}
@@ -283,7 +283,7 @@ func (r *running) signal(t *testing.T, s os.Signal) error {
 	select {
 	case err := <-r.done:
 		return err
-	case <-time.After(30 * time.Second):
+	case <-time.After(2 * time.Minute):
 		_ = r.cmd.Process.Kill()
 		t.Fatalf("heddle up does not end:\n%s", r.out)
 		return nil
@@ -300,9 +300,9 @@ func (c *client) text(file string) string {
 
 // fetch gets the page behind the server with curl.
 func (c *client) fetch(args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(c.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(c.t.Context(), 70*time.Second)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, "curl", append([]string{"-sS", "--max-time", "15", "http://10.99.0.1/"}, args...)...).CombinedOutput()
+	out, err := exec.CommandContext(ctx, "curl", append([]string{"-sS", "--max-time", "60", "http://10.99.0.1/"}, args...)...).CombinedOutput()
 	return string(out), err
 }
 
