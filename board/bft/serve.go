@@ -42,7 +42,7 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	listener, err := net.Listen("tcp", h.settings.Listen)
+	listener, err := net.Listen(path.Family("tcp", h.settings.Listen), h.settings.Listen)
 	if err != nil {
 		return &path.Error{What: "clients' address " + h.settings.Listen, Why: "cannot be listened at", Err: err, Hint: "change listen in " + fileReplica}
 	}

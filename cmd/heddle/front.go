@@ -25,7 +25,7 @@ type front struct {
 
 // listenFront opens the proxy's port before the tunnel is up, so that a port in use is known at once.
 func listenFront(address string, talk io.Writer) (*front, error) {
-	listener, err := net.Listen("tcp", address)
+	listener, err := net.Listen(path.Family("tcp", address), address)
 	if err != nil {
 		hint := "write --socks HOST:PORT, such as 127.0.0.1:1080"
 		if errors.Is(err, syscall.EADDRINUSE) {

@@ -168,7 +168,7 @@ func resolvePeer(ctx context.Context, to string) (netip.AddrPort, error) {
 func listenStream(ctx context.Context, address, flag string) (net.Listener, error) {
 	var c net.ListenConfig
 	c.SetMultipathTCP(false)
-	l, err := c.Listen(ctx, "tcp", address)
+	l, err := c.Listen(ctx, path.Family("tcp", address), address)
 	if err != nil {
 		hint := "write --" + flag + " [HOST]:PORT"
 		if errors.Is(err, syscall.EADDRINUSE) {

@@ -81,7 +81,7 @@ func dialKernel(ctx context.Context, k kernelStream, to netip.AddrPort) (stream,
 	for _, w := range ways {
 		s := mptcp.Subflow{Name: w.name, To: w.at(), From: w.seen.local.Addr(), Device: w.device}
 		if k.bySource() {
-			s.To = to
+			s.To, s.Through = to, s.To.Addr()
 		}
 		o.Subflows = append(o.Subflows, s)
 	}
@@ -352,7 +352,7 @@ func listenPlane(ctx context.Context, a config.Admission, o stripe.ListenOptions
 	}
 	var c net.ListenConfig
 	c.SetMultipathTCP(true)
-	l, err := c.Listen(ctx, "tcp", a.Listen)
+	l, err := c.Listen(ctx, path.Family("tcp", a.Listen), a.Listen)
 	if err != nil {
 		return nil, &path.Error{What: "listen " + a.Listen, Why: "it cannot listen there", Err: err, Hint: "does another program listen there?"}
 	}

@@ -28,7 +28,7 @@ func listen(at netip.AddrPort, config *tls.Config, crowd *limit.Crowd[netip.Addr
 	if at.Addr().IsUnspecified() && at.Addr().Is6() { // both families, or the one that there is
 		where = net.JoinHostPort("", portText(at.Port()))
 	}
-	l, err := settings.Listen(context.Background(), "tcp", where)
+	l, err := settings.Listen(context.Background(), path.Family("tcp", where), where)
 	if err != nil {
 		return nil, &path.Error{What: "listen on " + at.String(), Why: "it cannot listen there", Err: err,
 			Hint: "another program may have that TCP port, or the address may not be this machine's"}

@@ -46,6 +46,8 @@ type Subflow struct {
 	Name string
 	// To is where the subflow goes: a port that a node translates to the peer's.
 	To netip.AddrPort
+	// Through is where rules of this machine lead it on the way there; the zero address is straight to To.
+	Through netip.Addr
 	// From is the address of this machine that it leaves from; the zero address leaves that to the routes.
 	From netip.Addr
 	// Device is the device that it leaves by; empty leaves that to the routes.

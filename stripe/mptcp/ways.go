@@ -31,7 +31,11 @@ type way struct {
 func newWays(all []Subflow, source netip.Addr) (ways []*way) {
 	var sources []netip.Addr
 	for _, s := range all {
-		w := &way{PathStatus: stripe.PathStatus{Name: s.Name, Observer: s.To.Addr().String(), State: stateDialling, Why: "it was not dialled"}, to: s.To, from: s.From.Unmap(), source: source}
+		sees := s.To.Addr()
+		if s.Through.IsValid() {
+			sees = s.Through
+		}
+		w := &way{PathStatus: stripe.PathStatus{Name: s.Name, Observer: sees.String(), State: stateDialling, Why: "it was not dialled"}, to: s.To, from: s.From.Unmap(), source: source}
 		if w.from.IsValid() {
 			w.source = w.from
 		}

@@ -21,7 +21,10 @@ func seen(local, remote netip.AddrPort, state uint8, sent uint64, unacked uint32
 
 // What the kernel says, step by step, and what is made of it.
 func TestObserve(t *testing.T) {
-	ways := newWays([]Subflow{{Name: "a", To: nodes[0]}, {Name: "b", To: nodes[1], From: other.Addr()}}, here.Addr())
+	ways := newWays([]Subflow{{Name: "a", To: nodes[0]}, {Name: "b", To: nodes[1], From: other.Addr(), Through: here.Addr()}}, here.Addr())
+	if a, b := ways[0].Observer, ways[1].Observer; a != nodes[0].Addr().String() || b != here.Addr().String() {
+		t.Errorf("seen at %s and %s", a, b)
+	}
 	if ways[0].source != here.Addr() || ways[1].source != other.Addr() || ways[0].id == 0 || ways[0].id == ways[1].id {
 		t.Errorf("sources %v and %v, ids %d and %d", ways[0].source, ways[1].source, ways[0].id, ways[1].id)
 	}

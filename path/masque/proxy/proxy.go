@@ -107,7 +107,7 @@ func New(o Options) (*Proxy, error) {
 		at.IP = nil // both families, or the one that there is
 	}
 	var err error
-	if p.socket, err = net.ListenUDP("udp", at); err != nil {
+	if p.socket, err = net.ListenUDP(path.Family("udp", at.String()), at); err != nil {
 		return nil, &path.Error{What: "listen on " + o.Listen.String(), Why: "it cannot listen there", Err: err,
 			Hint: "another program may have that UDP port, or the address may not be this machine's"}
 	}
