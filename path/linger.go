@@ -16,7 +16,7 @@ import (
 var lingerQuiet = 400 * time.Millisecond // without a packet: nothing more is on its way
 
 const (
-	lingerMost = 3 * time.Second
+	lingerMost = 5 * time.Second
 	lingerLook = 20 * time.Millisecond
 )
 
@@ -28,7 +28,7 @@ var lingering struct {
 }
 
 // Settle waits until no closed socket is kept open any more, so that the process can end: a few hundred milliseconds after
-// the last was closed, at most three seconds, and not at all where none is kept.
+// the last was closed, at most five seconds, and not at all where none is kept.
 func Settle() {
 	lingering.Lock()
 	none := lingering.none
