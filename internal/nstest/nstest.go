@@ -6,6 +6,7 @@ package nstest
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"runtime"
 	"testing"
@@ -102,8 +103,33 @@ func Link(t testing.TB, a, b End) {
 		end.In.Do(t, func() error { return Address(end.Device, end.Addrs...) })
 	}
 	for _, end := range []End{a, b} {
-		end.In.Do(t, func() error { return AwaitCarrier(end.Device) })
+		end.In.Do(t, func() error { return errors.Join(AwaitCarrier(end.Device), awaitAddresses(end.Addrs)) })
 	}
+}
+
+// awaitAddresses waits until the calling thread's namespace takes packets for the addresses. For IPv6 the kernel sees to that
+// by itself, a moment after they were given.
+func awaitAddresses(addresses []string) error {
+	for _, text := range addresses {
+		a, err := netlink.ParseAddr(text)
+		if err != nil {
+			return err
+		}
+		to := &net.IPNet{IP: a.IP, Mask: net.CIDRMask(8*len(a.IP), 8*len(a.IP))}
+		for end := time.Now().Add(time.Minute); a.IP.To4() == nil; time.Sleep(time.Millisecond) {
+			local, err := netlink.RouteListFiltered(unix.AF_INET6, &netlink.Route{Table: unix.RT_TABLE_LOCAL, Dst: to}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_DST)
+			if err != nil {
+				return err
+			}
+			if len(local) > 0 {
+				break
+			}
+			if time.Now().After(end) {
+				return fmt.Errorf("%s is no address for long", text)
+			}
+		}
+	}
+	return nil
 }
 
 // AwaitCarrier waits until a device of the calling thread's namespace carries packets. The kernel sees to that by itself,
