@@ -103,7 +103,7 @@ func (r *boardRun) run(cmd *cobra.Command) error {
 	}
 	var plain net.ListenConfig
 	plain.SetMultipathTCP(false)
-	listener, err := plain.Listen(cmd.Context(), "tcp", r.listen)
+	listener, err := plain.Listen(cmd.Context(), path.Family("tcp", r.listen), r.listen)
 	if err != nil {
 		return errors.Join(&path.Error{What: "board at " + r.listen, Why: "cannot be listened at", Err: err, Hint: "choose another --listen"}, local.Close())
 	}
