@@ -28,7 +28,9 @@ func openFlow(ctx context.Context, spec Spec, b binding, to netip.AddrPort, chec
 	if err != nil {
 		return nil, &Error{What: "path " + spec.Name, Why: "cannot open a socket on " + spec.Arg, Err: err}
 	}
-	return &udpFlow{Socket: s, bound: b, to: to, check: check}, nil
+	f := &udpFlow{Socket: s, bound: b, to: to, check: check}
+	remember(f)
+	return f, nil
 }
 
 func (f *udpFlow) Send(datagrams [][]byte) (int, error) { return f.SendTo(f.to, datagrams) }
@@ -37,6 +39,7 @@ func (f *udpFlow) Check() error { return f.check() }
 
 func (f *udpFlow) Close() error {
 	f.once.Do(func() {
+		forget(f)
 		if f.bound.answersElsewhere(f.to.Addr()) {
 			keep(f.raw, false)
 		}

@@ -2,7 +2,10 @@ package path
 
 import (
 	"errors"
+	"io"
+	"maps"
 	"net/netip"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -20,6 +23,24 @@ const (
 	lingerLook = 20 * time.Millisecond
 )
 
+// tied holds the sockets that are open and tied to a device.
+var tied = struct {
+	sync.Mutex
+	all map[io.Closer]struct{}
+}{all: map[io.Closer]struct{}{}}
+
+func remember(c io.Closer) {
+	tied.Lock()
+	defer tied.Unlock()
+	tied.all[c] = struct{}{}
+}
+
+func forget(c io.Closer) {
+	tied.Lock()
+	defer tied.Unlock()
+	delete(tied.all, c)
+}
+
 // lingering counts the sockets that are closed for their users and open for the kernel.
 var lingering struct {
 	sync.Mutex
@@ -27,9 +48,15 @@ var lingering struct {
 	none chan struct{} // closed when n falls to 0; nil where it is
 }
 
-// Settle waits until no closed socket is kept open any more, so that the process can end: a few hundred milliseconds after
-// the last was closed, at most five seconds, and not at all where none is kept.
+// Settle closes what paths have open, and waits until no closed socket is kept any more, so that the process can end: a few
+// hundred milliseconds after the last was closed, at most five seconds, and not at all where none is kept.
 func Settle() {
+	tied.Lock()
+	all := slices.Collect(maps.Keys(tied.all))
+	tied.Unlock()
+	for _, c := range all {
+		c.Close()
+	}
 	lingering.Lock()
 	none := lingering.none
 	lingering.Unlock()

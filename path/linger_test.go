@@ -135,9 +135,13 @@ func TestLateDatagramsAreNotAnsweredElsewhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	var own netip.AddrPort
+	var open Flow
 	w.client.Do(t, func() error {
 		f, err := p.Open(t.Context(), netip.AddrPortFrom(w.at, 4433))
 		if err != nil {
+			return err
+		}
+		if open, err = p.Open(t.Context(), netip.AddrPortFrom(w.at, 4433)); err != nil {
 			return err
 		}
 		if _, err := f.Send([][]byte{[]byte("hello")}); err != nil {
@@ -159,6 +163,9 @@ func TestLateDatagramsAreNotAnsweredElsewhere(t *testing.T) {
 		t.Errorf("by the other way came packets from %v; one was expected", all)
 	}
 	Settle()
+	if _, err := open.Send([][]byte{[]byte("late")}); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("what was left open: %v", err)
+	}
 	w.client.Do(t, func() error { // the socket is gone now
 		c, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(own))
 		if err == nil {

@@ -31,7 +31,9 @@ func dialStream(ctx context.Context, b binding, to netip.AddrPort) (net.Conn, er
 	}
 	c, err := d.DialContext(ctx, "tcp", to.String())
 	if tcp, ok := c.(*net.TCPConn); ok && b.device != "" {
-		return &stream{TCPConn: tcp, bound: b, to: to.Addr()}, nil
+		s := &stream{TCPConn: tcp, bound: b, to: to.Addr()}
+		remember(s)
+		return s, nil
 	}
 	return c, err
 }
@@ -47,6 +49,7 @@ type stream struct {
 // Close closes the connection in both directions.
 func (s *stream) Close() error {
 	s.once.Do(func() {
+		forget(s)
 		if raw, err := s.SyscallConn(); err == nil && s.bound.answersElsewhere(s.to) {
 			keep(raw, true)
 		}
