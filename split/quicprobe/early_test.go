@@ -41,7 +41,7 @@ func TestServerThatEndsSessionsThatChange(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := begun(t, start(t, func(m *mood, _ *quic.Config) { c.change(m) }))
-			p.pace.periods, p.pace.window = p.pace.periods[:1], 500*time.Millisecond // enough for the server to notice
+			p.pace.periods, p.pace.window = p.pace.periods[:1], 1500*time.Millisecond // enough for the server to notice
 			if err := p.throughput(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -52,7 +52,7 @@ func TestServerThatEndsSessionsThatChange(t *testing.T) {
 			}
 			a := advise(p.report)
 			if words := strings.Join(a.Words, "\n"); a.Split || len(a.Flags) > 0 || !strings.Contains(words, "every 40ms: "+c.why) {
-				t.Errorf("advice %+v", a)
+				t.Errorf("advice %+v, notes %q", a, p.report.Notes)
 			}
 		})
 	}
