@@ -29,7 +29,9 @@ func openFlow(ctx context.Context, spec Spec, b binding, to netip.AddrPort, chec
 		return nil, &Error{What: "path " + spec.Name, Why: "cannot open a socket on " + spec.Arg, Err: err}
 	}
 	f := &udpFlow{Socket: s, bound: b, to: to, check: check}
-	remember(f)
+	if b.device != "" {
+		remember(f)
+	}
 	return f, nil
 }
 
