@@ -18,8 +18,8 @@ import (
 	"time"
 
 	"heddle/board/space"
+	"heddle/identity"
 	"heddle/path"
-	"heddle/path/identity"
 )
 
 // Protocol is what is spoken inside TLS (ALPN): HTTP/1.1 with the requests below. Bodies and answers are those of

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"heddle/board/space"
-	"heddle/path/identity"
+	"heddle/identity"
 )
 
 func fresh(t testing.TB) identity.Identity {

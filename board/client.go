@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"heddle/board/space"
+	"heddle/identity"
 	"heddle/path"
-	"heddle/path/identity"
 )
 
 // ClientOptions say which board, and who asks.

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"heddle/board/space"
-	"heddle/path/identity"
+	"heddle/identity"
 )
 
 // childDir is where the board that this test binary becomes keeps its state.

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"heddle/board/space"
-	"heddle/path/identity"
+	"heddle/identity"
 )
 
 // BenchmarkNodes has 10,000 nodes register at a board in another process, each with a key and a connection of its own, and

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"heddle/board/space"
+	"heddle/identity"
 	"heddle/path"
-	"heddle/path/identity"
 )
 
 // Bounds of a board in one process.

@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"heddle/board/space"
+	"heddle/identity"
 	"heddle/path"
-	"heddle/path/identity"
 )
 
 const (

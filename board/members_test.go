@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"heddle/board/space"
-	"heddle/path/identity"
+	"heddle/identity"
 )
 
 func TestMembersFile(t *testing.T) {

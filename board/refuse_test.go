@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"heddle/board/space"
-	"heddle/path/identity"
+	"heddle/identity"
 )
 
 func hint(err error) string {

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"heddle/board/space"
+	"heddle/identity"
 	"heddle/path"
-	"heddle/path/identity"
 )
 
 // replica is a server of a board that is one thing behind all of them; how it answers, the test says.

@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"heddle/board/space"
-	"heddle/path/identity"
-	"heddle/path/limit"
+	"heddle/identity"
+	"heddle/internal/connlimit"
 )
 
 // Bounds of a server.
@@ -64,7 +64,7 @@ func Serve(ctx context.Context, o ServeOptions) error {
 			_ = server.Close()
 		}
 	})
-	err = server.Serve(&listener{o.Listener, config, limit.NewCrowd[netip.Addr](maxOfSource, maxConnections)})
+	err = server.Serve(&listener{o.Listener, config, connlimit.NewLimiter[netip.Addr](maxOfSource, maxConnections)})
 	if !stop() {
 		<-stopped
 	}
@@ -79,7 +79,7 @@ func Serve(ctx context.Context, o ServeOptions) error {
 type listener struct {
 	net.Listener
 	config *tls.Config
-	crowd  *limit.Crowd[netip.Addr]
+	crowd  *connlimit.Limiter[netip.Addr]
 }
 
 // Accept turns away who has too many connections already.
@@ -91,13 +91,13 @@ func (l *listener) Accept() (net.Conn, error) {
 		}
 		var from netip.Addr
 		if t, ok := c.RemoteAddr().(*net.TCPAddr); ok {
-			from = limit.Source(t.AddrPort().Addr().Unmap())
+			from = connlimit.Source(t.AddrPort().Addr().Unmap())
 		}
-		if !l.crowd.Enter(from) {
+		if !l.crowd.Acquire(from) {
 			c.Close()
 			continue
 		}
-		return &connection{Conn: tls.Server(c, l.config), leave: func() { l.crowd.Leave(from) }}, nil
+		return &connection{Conn: tls.Server(c, l.config), leave: func() { l.crowd.Release(from) }}, nil
 	}
 }
 

@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"heddle/board/space"
+	"heddle/identity"
 	"heddle/path"
-	"heddle/path/identity"
 )
 
 // remote is one replica as a client sees it.

@@ -2,8 +2,8 @@ package config
 
 // The kinds of path beyond those of package path. Each registers itself.
 import (
+	_ "heddle/overlay/client"
 	_ "heddle/path/masque"
-	_ "heddle/path/node"
 	_ "heddle/path/socks5"
 	_ "heddle/path/wireguard"
 )

@@ -13,10 +13,10 @@ import (
 	"strings"
 	"time"
 
+	"heddle/identity"
+	"heddle/overlay/client"
 	"heddle/overlay/node"
 	"heddle/path"
-	"heddle/path/identity"
-	pathnode "heddle/path/node"
 )
 
 // Node is a node.toml: one overlay node. The flags of `heddle node run` are the same.
@@ -29,7 +29,7 @@ type Node struct {
 	Identity string `toml:"identity"`
 	// Grantor are the keys of those whose grants count.
 	Grantor []string `toml:"grantor"`
-	// Mode is what the node offers, of [pathnode.Modes].
+	// Mode is what the node offers, of [client.Modes].
 	Mode []string `toml:"mode"`
 	// Deny are destinations that no grant opens, CIDR[:PORT] or NAME:PORT.
 	Deny []string `toml:"deny"`
@@ -59,7 +59,7 @@ type Node struct {
 
 // DefaultNode is a node before anything is said about it.
 func DefaultNode() Node {
-	return Node{Listen: fmt.Sprintf(":%d", node.DefaultPort), Mode: []string{pathnode.ModeForward}, MaxFlows: node.DefaultMaxFlows, NATPorts: "20000-20999",
+	return Node{Listen: fmt.Sprintf(":%d", node.DefaultPort), Mode: []string{client.ModeForward}, MaxFlows: node.DefaultMaxFlows, NATPorts: "20000-20999",
 		Idle: node.DefaultIdle, Drain: node.DefaultDrain}
 }
 
@@ -89,7 +89,7 @@ func (n Node) problems() map[string]error {
 		}
 	}
 	if n.Name != "" {
-		add("name", pathnode.CheckName(n.Name))
+		add("name", client.CheckName(n.Name))
 	}
 	_, err := n.ListenAddr()
 	add("listen", err)
@@ -98,12 +98,12 @@ func (n Node) problems() map[string]error {
 		add(fmt.Sprintf("grantor[%d]", i), err)
 	}
 	for i, text := range n.Mode {
-		if !slices.Contains(pathnode.Modes(), text) {
-			add(fmt.Sprintf("mode[%d]", i), fmt.Errorf("no mode is called %q; modes: %s", text, strings.Join(pathnode.Modes(), ", ")))
+		if !slices.Contains(client.Modes(), text) {
+			add(fmt.Sprintf("mode[%d]", i), fmt.Errorf("no mode is called %q; modes: %s", text, strings.Join(client.Modes(), ", ")))
 		}
 	}
 	for i, text := range n.Deny {
-		_, err := pathnode.ParseDestination(text)
+		_, err := client.ParseDestination(text)
 		add(fmt.Sprintf("deny[%d]", i), err)
 	}
 	for i, text := range n.Address {
@@ -185,7 +185,7 @@ func (n Node) Options() (node.Options, error) {
 		o.Grantors = append(o.Grantors, key)
 	}
 	for _, text := range n.Deny {
-		d, _ := pathnode.ParseDestination(text)
+		d, _ := client.ParseDestination(text)
 		o.Deny = append(o.Deny, d)
 	}
 	if o.Name == "" {
@@ -220,7 +220,7 @@ func (n Node) RevokedFile(identityFile string) string {
 func machineName() string {
 	name, _ := os.Hostname()
 	name, _, _ = strings.Cut(name, ".")
-	if pathnode.CheckName(name) != nil {
+	if client.CheckName(name) != nil {
 		return "node"
 	}
 	return name

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"heddle/path/identity"
+	"heddle/identity"
 )
 
 // The example holds, as it is and with each key that is commented out, and what it shows as a default is one.

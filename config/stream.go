@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"heddle/board"
-	"heddle/path/identity"
-	"heddle/path/masque/proxy"
+	"heddle/identity"
+	"heddle/proxy/connectudp"
 	"heddle/stripe/transfer"
 )
 
@@ -197,9 +197,9 @@ func (s StreamServe) problems() map[string]error {
 	case s.To != "" && !unix:
 		wrong.add("to", checkHostPort(s.To, "such as 127.0.0.1:22 or unix:/run/app.sock"))
 	}
-	_, err := proxy.NewTargets(nil, s.DenyTo)
+	_, err := connectudp.NewTargets(nil, s.DenyTo)
 	wrong.add("deny-to", err)
-	_, err = proxy.NewTargets(s.AllowTo, nil)
+	_, err = connectudp.NewTargets(s.AllowTo, nil)
 	wrong.add("allow-to", err)
 	if !s.Socks && len(s.AllowTo)+len(s.DenyTo) > 0 {
 		wrong.say("allow-to", "it is for a SOCKS5 proxy, and none is served", "add socks, or leave it out")

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"heddle/board"
-	"heddle/path/identity"
-	pathnode "heddle/path/node"
+	"heddle/identity"
+	"heddle/overlay/client"
 )
 
 func someKey(t *testing.T) string {
@@ -92,7 +92,7 @@ func TestStripeOptions(t *testing.T) {
 // Paths by nodes prove the key of the identity that is named, for streams and for what is split.
 func TestIdentityOfPaths(t *testing.T) {
 	t.Setenv("HEDDLE_HOME", t.TempDir())
-	dir, err := pathnode.Dir()
+	dir, err := client.Dir()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +100,7 @@ func TestIdentityOfPaths(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := (pathnode.Pass{Name: "tokyo", Key: id.Key(), Addresses: []string{"192.0.2.9:7443"}}).Save(dir); err != nil {
+	if _, err := (client.Pass{Name: "tokyo", Key: id.Key(), Addresses: []string{"192.0.2.9:7443"}}).Save(dir); err != nil {
 		t.Fatal(err)
 	}
 	d := goodDial(t)

@@ -14,8 +14,8 @@ import (
 
 	"heddle/board"
 	"heddle/board/registry"
+	"heddle/identity"
 	"heddle/path"
-	"heddle/path/identity"
 	"heddle/stripe"
 	"heddle/stripe/share"
 )

@@ -9,8 +9,8 @@ import (
 
 	"golang.zx2c4.com/wireguard/conn"
 
+	"heddle/internal/wgqueue"
 	"heddle/path"
-	"heddle/path/gate"
 )
 
 // bindBatch is how many datagrams pass between wireguard-go and the bind at once. More gains little and costs memory:
@@ -22,7 +22,7 @@ const bindBatch = 64
 // packet can draw the session away.
 type Bind struct {
 	fan      *Fan
-	up, down *gate.Gate
+	up, down *wgqueue.Gate
 	joined   *joined // nil where the paths are received from one by one
 }
 
@@ -36,7 +36,7 @@ func NewBind(f *Fan, k Keys) (*Bind, error) {
 		return nil, err
 	}
 	f.setProber(q)
-	return &Bind{fan: f, up: gate.New(gate.Limit), down: gate.New(gate.Limit)}, nil
+	return &Bind{fan: f, up: wgqueue.New(wgqueue.Limit), down: wgqueue.New(wgqueue.Limit)}, nil
 }
 
 // Attach gives the bind a way to make the session send something small, such as wireguard-go's Peer.SendKeepalive. It

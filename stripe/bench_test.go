@@ -8,8 +8,8 @@ import (
 	"net/netip"
 	"testing"
 
+	"heddle/identity"
 	"heddle/path"
-	"heddle/path/identity"
 )
 
 // loopback gives both ends of a session over so many addresses of this machine.

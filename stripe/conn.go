@@ -7,9 +7,9 @@ import (
 	"os"
 	"time"
 
+	"heddle/identity"
 	"heddle/internal/segment"
 	"heddle/path"
-	"heddle/path/identity"
 )
 
 // Wait blocks until the peer has let in as many legs as are required, or says why not.

@@ -12,8 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"heddle/identity"
 	"heddle/internal/segment"
-	"heddle/path/identity"
 )
 
 // safeBuffer is a log or key log that several write to.

@@ -10,9 +10,9 @@ import (
 	"net"
 	"time"
 
+	"heddle/identity"
 	"heddle/internal/segment"
 	"heddle/path"
-	"heddle/path/identity"
 	"heddle/stripe/share"
 )
 

@@ -16,8 +16,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"heddle/identity"
 	"heddle/internal/segment"
-	"heddle/path/identity"
 	"heddle/stripe/share"
 )
 

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"heddle/internal/segment"
-	"heddle/path/records"
+	"heddle/internal/tlsbatch"
 )
 
 const (
@@ -30,7 +30,7 @@ type link struct {
 	raw    net.Conn
 	tcp    syscall.RawConn // nil where none is to be found
 	unsent int
-	tls    *records.Conn
+	tls    *tlsbatch.Conn
 	reader *segment.Reader
 	small  []byte        // frames that share a record
 	took   time.Duration // of the handshake
@@ -41,9 +41,9 @@ type link struct {
 func newLink(raw net.Conn, config *tls.Config, client bool) *link {
 	k := &link{raw: raw, tcp: tcpUnder(raw), small: make([]byte, 0, recordSize)}
 	if client {
-		k.tls = records.Client(raw, config)
+		k.tls = tlsbatch.Client(raw, config)
 	} else {
-		k.tls = records.Server(raw, config)
+		k.tls = tlsbatch.Server(raw, config)
 	}
 	k.limitUnsent(firstUnsent)
 	k.reader = segment.NewReader(k.tls.Conn)
@@ -53,7 +53,7 @@ func newLink(raw net.Conn, config *tls.Config, client bool) *link {
 // write sends control frames and then data frames in as few records and system calls as it can.
 func (k *link) write(control []byte, frames []frame) error {
 	k.small = append(k.small[:0], control...)
-	return k.tls.Together(func(to io.Writer) error {
+	return k.tls.WriteBatch(func(to io.Writer) error {
 		for i := range frames {
 			b := frames[i].buf
 			large := len(b) >= recordSize/2

@@ -10,10 +10,10 @@ import (
 	"sync"
 	"time"
 
+	"heddle/identity"
+	"heddle/internal/connlimit"
 	"heddle/internal/segment"
 	"heddle/path"
-	"heddle/path/identity"
-	"heddle/path/limit"
 	"heddle/stripe/share"
 )
 
@@ -52,7 +52,7 @@ const (
 type Listener struct {
 	net.Listener
 	o         ListenOptions
-	strangers *limit.Crowd[string]
+	strangers *connlimit.Limiter[string]
 	accepted  chan *Conn
 	closed    chan struct{}
 	once      sync.Once
@@ -86,7 +86,7 @@ func NewListener(l net.Listener, o ListenOptions) *Listener {
 	if o.Accept == nil {
 		o.Accept = func(identity.Key) error { return errors.New("nobody is let in") }
 	}
-	sl := &Listener{Listener: l, o: o, strangers: limit.NewCrowd[string](strangersEach, maxStrangers), accepted: make(chan *Conn, acceptQueue),
+	sl := &Listener{Listener: l, o: o, strangers: connlimit.NewLimiter[string](strangersEach, maxStrangers), accepted: make(chan *Conn, acceptQueue),
 		closed: make(chan struct{}), sessions: map[[16]byte]*Conn{}, past: map[[16]byte]ending{}}
 	go sl.serve()
 	return sl
@@ -117,13 +117,13 @@ func (sl *Listener) serve() {
 			return
 		}
 		from := source(raw)
-		if !sl.strangers.Enter(from) {
+		if !sl.strangers.Acquire(from) {
 			raw.Close()
 			continue
 		}
 		go func() {
 			var once sync.Once
-			leave := func() { once.Do(func() { sl.strangers.Leave(from) }) }
+			leave := func() { once.Do(func() { sl.strangers.Release(from) }) }
 			defer leave()
 			k := newLink(raw, config, false)
 			defer k.shut()
@@ -136,7 +136,7 @@ func (sl *Listener) serve() {
 
 func source(raw net.Conn) string {
 	if tcp, ok := raw.RemoteAddr().(*net.TCPAddr); ok {
-		return limit.Source(tcp.AddrPort().Addr()).String()
+		return connlimit.Source(tcp.AddrPort().Addr()).String()
 	}
 	return raw.RemoteAddr().String()
 }

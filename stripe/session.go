@@ -11,9 +11,9 @@ import (
 	"sync"
 	"time"
 
+	"heddle/identity"
 	"heddle/internal/segment"
 	"heddle/path"
-	"heddle/path/identity"
 	"heddle/stripe/share"
 )
 

@@ -3,7 +3,7 @@ package stripe
 import (
 	"time"
 
-	"heddle/path/identity"
+	"heddle/identity"
 )
 
 // Status is what is known of a session. Its JSON fields are a stable interface.

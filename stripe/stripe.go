@@ -17,8 +17,8 @@ import (
 	"net/netip"
 	"time"
 
+	"heddle/identity"
 	"heddle/path"
-	"heddle/path/identity"
 )
 
 // Protocol is what is spoken inside the TLS of a leg (ALPN, RFC 7301).

@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"heddle/identity"
 	"heddle/path"
-	"heddle/path/identity"
 )
 
 // wire is one direction of an emulated TCP connection: what is written waits for its turn at rate, then travels for delay.

@@ -15,7 +15,7 @@ import (
 	abci "github.com/cometbft/cometbft/abci/types"
 
 	"heddle/board/space"
-	"heddle/path/identity"
+	"heddle/identity"
 )
 
 var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))

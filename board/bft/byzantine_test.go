@@ -13,7 +13,7 @@ import (
 
 	"heddle/board"
 	"heddle/board/space"
-	"heddle/path/identity"
+	"heddle/identity"
 )
 
 // beByzantine has this process be a replica that does wrong what it can: proposes rubbish, votes for anything, and answers

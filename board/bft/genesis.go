@@ -5,8 +5,8 @@ import (
 	"fmt"
 
 	"heddle/board/space"
+	"heddle/identity"
 	"heddle/path"
-	"heddle/path/identity"
 )
 
 // genesis is the application's part of CometBFT's genesis: what all replicas agree on before the first block.

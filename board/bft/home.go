@@ -21,8 +21,8 @@ import (
 
 	"heddle/board"
 	"heddle/board/space"
+	"heddle/identity"
 	"heddle/path"
-	"heddle/path/identity"
 )
 
 // The files of a replica's home.

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"heddle/board/space"
-	"heddle/path/identity"
+	"heddle/identity"
 )
 
 // Bounds of what waits for a block.

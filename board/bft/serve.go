@@ -14,8 +14,8 @@ import (
 
 	"heddle/board"
 	"heddle/board/space"
+	"heddle/identity"
 	"heddle/path"
-	"heddle/path/identity"
 )
 
 const (

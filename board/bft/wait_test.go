@@ -8,7 +8,7 @@ import (
 
 	"heddle/board"
 	"heddle/board/space"
-	"heddle/path/identity"
+	"heddle/identity"
 )
 
 // Who waits for a tuple gets it once it is there, one of those who would take it and all who read it; and a wait ends.

@@ -10,8 +10,8 @@ import (
 
 	"heddle/board"
 	"heddle/board/space"
+	"heddle/identity"
 	"heddle/path"
-	"heddle/path/identity"
 )
 
 // Writer is what [Keep] needs of a [board.Client].

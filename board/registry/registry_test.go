@@ -16,7 +16,7 @@ import (
 
 	"heddle/board"
 	"heddle/board/space"
-	"heddle/path/identity"
+	"heddle/identity"
 )
 
 var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)

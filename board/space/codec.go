@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"unicode/utf8"
 
-	"heddle/path/identity"
+	"heddle/identity"
 )
 
 // The encoding is canonical: every value has one, and what does not decode to it is refused. Numbers are big-endian and of

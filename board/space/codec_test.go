@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"heddle/path/identity"
+	"heddle/identity"
 )
 
 // An operation of each kind, as it goes over the wire: what is signed must stay the same for ever.

@@ -9,7 +9,7 @@ import (
 	"fmt"
 	"time"
 
-	"heddle/path/identity"
+	"heddle/identity"
 )
 
 // ID names an operation, and the tuple that it put: the SHA-256 of what its author signed. So a tuple's name is known

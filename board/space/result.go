@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"heddle/path/identity"
+	"heddle/identity"
 )
 
 // Status says how an operation or a read ended.

@@ -14,7 +14,7 @@ import (
 	"slices"
 	"time"
 
-	"heddle/path/identity"
+	"heddle/identity"
 )
 
 // Config is what no operation changes. All replicas of a space must have the same; [Space.Hash] tells.

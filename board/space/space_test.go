@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"heddle/path/identity"
+	"heddle/identity"
 )
 
 var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)

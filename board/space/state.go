@@ -11,7 +11,7 @@ import (
 	"slices"
 	"time"
 
-	"heddle/path/identity"
+	"heddle/identity"
 )
 
 // The state of a space is a table of keys and values: one for each tuple, one for each operation that is remembered, and

@@ -16,8 +16,8 @@ import (
 
 	"heddle/board"
 	"heddle/board/space"
+	"heddle/identity"
 	"heddle/path"
-	"heddle/path/identity"
 )
 
 func newBoardCommand() *cobra.Command {

@@ -12,7 +12,7 @@ import (
 
 	"heddle/board"
 	"heddle/board/registry"
-	"heddle/path/identity"
+	"heddle/identity"
 )
 
 func newBoardDirectoryCommand(what string) *cobra.Command {

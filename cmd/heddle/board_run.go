@@ -17,8 +17,8 @@ import (
 	"heddle/board"
 	"heddle/board/space"
 	"heddle/cmd/heddle/internal/control"
+	"heddle/identity"
 	"heddle/path"
-	"heddle/path/identity"
 )
 
 // boardRun is what the flags of `heddle board run` say.

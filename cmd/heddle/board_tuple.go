@@ -12,7 +12,7 @@ import (
 
 	"heddle/board"
 	"heddle/board/space"
-	"heddle/path/identity"
+	"heddle/identity"
 )
 
 // fieldsOf reads a tuple, or a template, from arguments.

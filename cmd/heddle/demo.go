@@ -6,8 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"heddle/experiments/demo"
 	"heddle/lab"
-	"heddle/lab/demo"
 	"heddle/observe"
 	"heddle/path"
 )

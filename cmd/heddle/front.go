@@ -12,7 +12,7 @@ import (
 
 	"heddle/path"
 	"heddle/path/wgconf"
-	"heddle/split/proxy"
+	"heddle/proxy/socks"
 	"heddle/split/tunnel"
 )
 
@@ -42,7 +42,7 @@ func listenFront(address string, talk io.Writer) (*front, error) {
 // serve starts the proxy; it ends with ctx or with close.
 func (f *front) serve(ctx context.Context, t *tunnel.Tunnel, c *wgconf.Config) {
 	ctx, f.stop = context.WithCancel(ctx)
-	server := proxy.New(&proxy.Tunnel{Stack: t.Net(), Addresses: c.Interface.Addresses, Allowed: c.Peer.AllowedIPs,
+	server := socks.New(&socks.Tunnel{Stack: t.Net(), Addresses: c.Interface.Addresses, Allowed: c.Peer.AllowedIPs,
 		Resolver: len(c.Interface.DNS) > 0, Search: c.Interface.Search}, slog.Default())
 	f.work.Go(func() {
 		if err := server.Serve(ctx, f.listener); err != nil {

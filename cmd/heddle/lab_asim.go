@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"heddle/lab/asim"
+	"heddle/experiments/asim"
 	"heddle/path"
 )
 

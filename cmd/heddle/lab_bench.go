@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"heddle/lab/bench"
+	"heddle/experiments/bench"
 	"heddle/path"
 )
 

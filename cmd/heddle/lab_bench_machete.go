@@ -6,9 +6,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"heddle/lab/asim"
-	"heddle/lab/bench"
-	"heddle/lab/picture"
+	"heddle/experiments/asim"
+	"heddle/experiments/bench"
+	"heddle/experiments/picture"
 )
 
 func newLabBenchMacheteCommand() *cobra.Command {

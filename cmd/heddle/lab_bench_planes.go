@@ -3,7 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"heddle/lab/bench"
+	"heddle/experiments/bench"
 )
 
 func newLabBenchPlanesCommand() *cobra.Command {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"heddle/lab/collect"
+	"heddle/experiments/collect"
 	"heddle/path"
 )
 

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"heddle/lab/picture"
+	"heddle/experiments/picture"
 	"heddle/path"
 )
 

@@ -15,7 +15,7 @@ import (
 	"heddle/cmd/heddle/internal/control"
 	"heddle/path"
 	"heddle/path/masque"
-	"heddle/path/masque/proxy"
+	"heddle/proxy/connectudp"
 	"heddle/split"
 )
 
@@ -35,14 +35,14 @@ use it, and heddle's own is a path: masque:https://HOST.`,
 
 // masqueServe is what the flags of `heddle masque serve` say.
 type masqueServe struct {
-	proxy.Options
+	connectudp.Options
 	listen, cert, key, selfSigned, auth string
 	names, allow, deny                  []string
 	asJSON                              bool
 }
 
 func newMasqueServeCommand() *cobra.Command {
-	s := masqueServe{Options: proxy.Options{MaxFlows: proxy.DefaultMaxFlows, Idle: proxy.DefaultIdle, Drain: proxy.DefaultDrain}}
+	s := masqueServe{Options: connectudp.Options{MaxFlows: connectudp.DefaultMaxFlows, Idle: connectudp.DefaultIdle, Drain: connectudp.DefaultDrain}}
 	cmd := &cobra.Command{
 		Use:   "serve --auth FILE (--cert FILE --key FILE | --self-signed DIR)",
 		Short: "Proxy UDP for the users in a file, over HTTP/3",
@@ -103,7 +103,7 @@ func runMasqueServe(cmd *cobra.Command, s *masqueServe) error {
 		return err
 	}
 	s.Certificate = certificate.Get
-	p, err := proxy.New(s.Options)
+	p, err := connectudp.New(s.Options)
 	if err != nil {
 		return err
 	}
@@ -124,7 +124,7 @@ func runMasqueServe(cmd *cobra.Command, s *masqueServe) error {
 }
 
 // run serves until ctx ends, or another heddle asks it to stop. A proxy that cannot be asked serves all the same.
-func (s *masqueServe) run(ctx context.Context, p *proxy.Proxy, stderr io.Writer) error {
+func (s *masqueServe) run(ctx context.Context, p *connectudp.Proxy, stderr io.Writer) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	server, err := control.Listen("masque-" + strconv.Itoa(int(p.Addr().Port())))
@@ -154,18 +154,18 @@ func (s *masqueServe) complete() (err error) {
 	if a.IP == nil {
 		s.Listen = netip.AddrPortFrom(netip.IPv6Unspecified(), s.Listen.Port())
 	}
-	if s.Users, err = proxy.LoadUsers(s.auth); err != nil {
+	if s.Users, err = connectudp.LoadUsers(s.auth); err != nil {
 		return err
 	}
-	s.Targets, err = proxy.NewTargets(s.allow, s.deny)
+	s.Targets, err = connectudp.NewTargets(s.allow, s.deny)
 	return err
 }
 
-func (s *masqueServe) certificate() (*proxy.Certificate, error) {
+func (s *masqueServe) certificate() (*connectudp.Certificate, error) {
 	if s.selfSigned != "" {
-		return proxy.SelfSigned(s.selfSigned, s.hosts())
+		return connectudp.SelfSigned(s.selfSigned, s.hosts())
 	}
-	return proxy.LoadCertificate(s.cert, s.key)
+	return connectudp.LoadCertificate(s.cert, s.key)
 }
 
 // hosts are what clients know the proxy by.
@@ -205,7 +205,7 @@ puts the token into a file, and names that with --secret PATH=FILE.`,
 		Example: "  umask 077; heddle masque user add ann --auth users > ann.token",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			token, err := proxy.AddUser(auth, args[0])
+			token, err := connectudp.AddUser(auth, args[0])
 			if err != nil {
 				return err
 			}
@@ -220,7 +220,7 @@ puts the token into a file, and names that with --secret PATH=FILE.`,
 user begin; flows that are open go on until they end.`,
 		Example: "  heddle masque user remove ann --auth users",
 		Args:    cobra.ExactArgs(1),
-		RunE:    func(_ *cobra.Command, args []string) error { return proxy.RemoveUser(auth, args[0]) },
+		RunE:    func(_ *cobra.Command, args []string) error { return connectudp.RemoveUser(auth, args[0]) },
 	}
 	cmd.AddCommand(add, remove, newMasqueListCommand(&auth))
 	return cmd
@@ -234,7 +234,7 @@ func newMasqueListCommand(auth *string) *cobra.Command {
 		Example: "  heddle masque user list --auth users",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			names, err := proxy.UserNames(*auth)
+			names, err := connectudp.UserNames(*auth)
 			if err != nil {
 				return err
 			}

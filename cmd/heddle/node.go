@@ -8,9 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"heddle/identity"
+	"heddle/overlay/client"
 	"heddle/path"
-	"heddle/path/identity"
-	pathnode "heddle/path/node"
 )
 
 func newNodeCommand() *cobra.Command {
@@ -103,11 +103,11 @@ with this user's settings. From then on node:NAME is a path.`,
 	return cmd
 }
 
-func addPass(file, name, identityFile string) (pathnode.Pass, error) {
-	if !pathnode.IsFile(file) {
+func addPass(file, name, identityFile string) (client.Pass, error) {
+	if !client.IsFile(file) {
 		file = "./" + file
 	}
-	pass, err := pathnode.LoadPass(file)
+	pass, err := client.LoadPass(file)
 	if err != nil {
 		return pass, err
 	}
@@ -125,7 +125,7 @@ func addPass(file, name, identityFile string) (pathnode.Pass, error) {
 	if until := pass.Grant.Grant.Until; !pass.Grant.IsZero() && !time.Now().Before(until) {
 		return pass, &path.Error{What: "pass for " + pass.Name, Why: "by this device's clock its grant ended on " + until.Local().Format(time.DateTime), Hint: "ask the node's owner for a new one, or set this device's clock"}
 	}
-	dir, err := pathnode.Dir()
+	dir, err := client.Dir()
 	if err != nil {
 		return pass, err
 	}
@@ -143,11 +143,11 @@ no node.`,
 		Example: "  heddle node list\n  heddle node list --json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			dir, err := pathnode.Dir()
+			dir, err := client.Dir()
 			if err != nil {
 				return err
 			}
-			list, err := pathnode.Passes(dir)
+			list, err := client.Passes(dir)
 			if asJSON {
 				return errors.Join(writeJSON(cmd.OutOrStdout(), listed(list)), err)
 			}
@@ -175,7 +175,7 @@ type listedPass struct {
 	Bytes     int64        `json:"bytes,omitempty"`
 }
 
-func listed(passes []pathnode.Pass) []listedPass {
+func listed(passes []client.Pass) []listedPass {
 	list := make([]listedPass, 0, len(passes))
 	for _, p := range passes {
 		g := p.Grant.Grant

@@ -8,10 +8,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"heddle/identity"
+	"heddle/overlay/client"
 	"heddle/overlay/node"
 	"heddle/path"
-	"heddle/path/identity"
-	pathnode "heddle/path/node"
 )
 
 // nodeGrant is what the flags of `heddle node grant` say.
@@ -21,7 +21,7 @@ type nodeGrant struct {
 }
 
 func newNodeGrantCommand() *cobra.Command {
-	g := nodeGrant{modes: []string{pathnode.ModeForward}}
+	g := nodeGrant{modes: []string{client.ModeForward}}
 	cmd := &cobra.Command{
 		Use:   "grant HOLDER --until TIME",
 		Short: "Let the holder of a key use a node: until when, how much, where to",
@@ -50,7 +50,7 @@ both directions, by each node for itself.`,
 				_, err = fmt.Fprintln(cmd.OutOrStdout(), signed)
 				return err
 			}
-			pass := pathnode.Pass{Name: g.name, Key: signed.Grant.Nodes[0], Addresses: g.addresses, Grant: signed}
+			pass := client.Pass{Name: g.name, Key: signed.Grant.Nodes[0], Addresses: g.addresses, Grant: signed}
 			if err := usage(cmd, pass.Check()); err != nil {
 				return err
 			}
@@ -62,7 +62,7 @@ both directions, by each node for itself.`,
 	flags.StringVar(&g.from, "from", "", "when it begins: a `TIME`, or how long from now; now where it is not given")
 	flags.StringVar(&g.bytes, "bytes", "0", "how many bytes in all, such as 10GiB or 500MB; 0 is no limit")
 	flags.StringArrayVar(&g.to, "to", nil, "a `DESTINATION`: CIDR[:PORT] or NAME:PORT")
-	flags.StringArrayVar(&g.modes, "mode", g.modes, "what for: "+strings.Join(pathnode.Modes(), ", "))
+	flags.StringArrayVar(&g.modes, "mode", g.modes, "what for: "+strings.Join(client.Modes(), ", "))
 	flags.StringArrayVar(&g.nodes, "node", nil, "the `KEY` of a node that it is for; every node that trusts this key where none is given")
 	flags.StringVar(&g.name, "name", "", "print a pass for the node, under this `NAME`")
 	flags.StringArrayVar(&g.addresses, "address", nil, "where the holder reaches the node, `HOST:PORT`, for a pass")
@@ -74,9 +74,9 @@ both directions, by each node for itself.`,
 }
 
 // issue signs what the flags say.
-func (g *nodeGrant) issue(holder string, now time.Time) (pathnode.Signed, error) {
-	none := pathnode.Signed{}
-	grant := pathnode.Grant{To: g.to, Modes: g.modes, From: now}
+func (g *nodeGrant) issue(holder string, now time.Time) (client.Signed, error) {
+	none := client.Signed{}
+	grant := client.Grant{To: g.to, Modes: g.modes, From: now}
 	var err error
 	if grant.Holder, err = identity.ParseKey(holder); err != nil {
 		return none, usageError{&path.Error{What: "HOLDER", Why: err.Error(), Hint: "`heddle node key` prints it on the holder's device"}}
@@ -106,7 +106,7 @@ func (g *nodeGrant) issue(holder string, now time.Time) (pathnode.Signed, error)
 	if err != nil {
 		return none, err
 	}
-	signed, err := pathnode.Issue(id, grant)
+	signed, err := client.Issue(id, grant)
 	if err != nil {
 		return none, usageError{&path.Error{What: "grant", Why: err.Error()}}
 	}

@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"heddle/config"
+	"heddle/overlay/client"
 	"heddle/overlay/nat"
 	"heddle/overlay/node"
-	pathnode "heddle/path/node"
 )
 
 // sweepEvery is how often the ends of connections are told that their lease is over.
@@ -39,10 +39,10 @@ var _ interface {
 
 // nodeHooks gives the node what its modes need. stop ends that.
 func nodeHooks(ctx context.Context, n config.Node, o *node.Options) (stop func(), err error) {
-	if slices.Contains(o.Modes, pathnode.ModeSurvey) {
+	if slices.Contains(o.Modes, client.ModeSurvey) {
 		surveyHook(o)
 	}
-	if !slices.Contains(o.Modes, pathnode.ModeNAT) {
+	if !slices.Contains(o.Modes, client.ModeNAT) {
 		return func() {}, nil
 	}
 	first, last, err := n.NATPortRange()

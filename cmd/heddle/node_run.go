@@ -9,8 +9,8 @@ import (
 
 	"heddle/cmd/heddle/internal/control"
 	"heddle/config"
+	"heddle/overlay/client"
 	"heddle/overlay/node"
-	pathnode "heddle/path/node"
 )
 
 // nodeDefaults are what holds where neither a file nor a flag says otherwise.
@@ -60,7 +60,7 @@ unless --log-targets is given.`,
 	flags.StringVar(&n.Listen, "listen", n.Listen, "where clients come to, `[HOST]:PORT`, TCP and UDP")
 	flags.StringVar(&n.Identity, "identity", "", "the `FILE` of the node's private key")
 	flags.StringArrayVar(&n.Grantor, "grantor", nil, "the `KEY` of somebody whose grants count")
-	flags.StringArrayVar(&n.Mode, "mode", n.Mode, "what it offers: "+strings.Join(pathnode.Modes(), ", "))
+	flags.StringArrayVar(&n.Mode, "mode", n.Mode, "what it offers: "+strings.Join(client.Modes(), ", "))
 	flags.StringArrayVar(&n.Deny, "deny", nil, "lead nobody to this `DESTINATION`: CIDR[:PORT] or NAME:PORT")
 	flags.StringVar(&n.Revoked, "revoked", "", "what heddle node revoke writes, a `FILE`; revoked beside the identity where it is not given")
 	flags.StringVar(&n.Usage, "usage", "", "keep in `FILE` how much each grant has used; usage.json beside the identity where it is not given")

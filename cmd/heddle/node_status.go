@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"heddle/overlay/client"
 	"heddle/overlay/node"
-	pathnode "heddle/path/node"
 )
 
 // patienceStatus bounds how long a node may take to answer.
@@ -48,31 +48,31 @@ runs, and shows all.`,
 	return cmd
 }
 
-func askStatus(ctx context.Context, args []string, address, identityFile string) (pathnode.Status, error) {
+func askStatus(ctx context.Context, args []string, address, identityFile string) (client.Status, error) {
 	id, err := ownIdentity(identityFile)
 	if err != nil {
-		return pathnode.Status{}, err
+		return client.Status{}, err
 	}
-	pass := pathnode.Pass{Name: "here", Key: id.Key(), Addresses: []string{address}}
+	pass := client.Pass{Name: "here", Key: id.Key(), Addresses: []string{address}}
 	if len(args) == 1 {
-		pass, err = pathnode.LoadPass(args[0])
+		pass, err = client.LoadPass(args[0])
 	} else {
 		err = pass.Check()
 	}
 	if err != nil {
-		return pathnode.Status{}, err
+		return client.Status{}, err
 	}
-	client, err := pathnode.NewClient(pass, id, nil)
+	asker, err := client.New(pass, id, nil)
 	if err != nil {
-		return pathnode.Status{}, err
+		return client.Status{}, err
 	}
-	defer client.Close()
+	defer asker.Close()
 	ctx, cancel := context.WithTimeout(ctx, patienceStatus)
 	defer cancel()
-	return client.Status(ctx)
+	return asker.Status(ctx)
 }
 
-func printNodeStatus(w io.Writer, s pathnode.Status, now time.Time) error {
+func printNodeStatus(w io.Writer, s client.Status, now time.Time) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(table, "node\t%s\nkey\t%v\nup for\t%v\noffers\t%s\n", s.Name, s.Key, s.Now.Sub(s.Since).Round(time.Second), modesText(s.Modes))
 	if skew := s.Now.Sub(now); skew.Abs() > time.Minute {
@@ -82,7 +82,7 @@ func printNodeStatus(w io.Writer, s pathnode.Status, now time.Time) error {
 		fmt.Fprintf(table, "listens on\t%s\nopen\t%s, %s\nin all\t%s; %d bytes up, %d down\n", s.Listen, count(s.FlowsOpen, "flow"),
 			count(s.Strangers, "connection")+" without one", count(int(s.Flows), "flow"), s.Up, s.Down)
 	}
-	for _, reason := range pathnode.Reasons() {
+	for _, reason := range client.Reasons() {
 		if n := s.Refused[reason]; n > 0 {
 			fmt.Fprintf(table, "refused\t%d: %s\n", n, reason)
 		}

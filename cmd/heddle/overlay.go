@@ -11,9 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"heddle/overlay/client"
 	"heddle/overlay/survey"
 	"heddle/path"
-	pathnode "heddle/path/node"
 )
 
 func newOverlayCommand() *cobra.Command {
@@ -52,7 +52,7 @@ func (f *overlayFlags) register(cmd *cobra.Command, maxAge time.Duration, age st
 type overlayNode struct {
 	name string
 	addr netip.AddrPort
-	pass *pathnode.Pass // nil where only the address is known
+	pass *client.Pass // nil where only the address is known
 }
 
 // key tells its measurements apart from those of other nodes.
@@ -114,13 +114,13 @@ func (f *overlayFlags) ways(ctx context.Context, destination string) (*overlayWa
 
 // findNodes are those named by --node, or all that this device has a pass for.
 func (f *overlayFlags) findNodes(ctx context.Context) (nodes []overlayNode, err error) {
-	var passes []pathnode.Pass
+	var passes []client.Pass
 	for _, text := range f.nodes {
 		name, address, bare := strings.Cut(text, "=")
 		if bare {
 			addr, err := resolve(ctx, address, "")
 			if err == nil {
-				err = pathnode.CheckName(name)
+				err = client.CheckName(name)
 			}
 			if err != nil {
 				return nil, usageError{err}
@@ -128,18 +128,18 @@ func (f *overlayFlags) findNodes(ctx context.Context) (nodes []overlayNode, err 
 			nodes = append(nodes, overlayNode{name: name, addr: addr})
 			continue
 		}
-		pass, err := pathnode.LoadPass(text)
+		pass, err := client.LoadPass(text)
 		if err != nil {
 			return nil, err
 		}
 		passes = append(passes, pass)
 	}
 	if len(f.nodes) == 0 {
-		dir, err := pathnode.Dir()
+		dir, err := client.Dir()
 		if err != nil {
 			return nil, err
 		}
-		if passes, err = pathnode.Passes(dir); err != nil {
+		if passes, err = client.Passes(dir); err != nil {
 			return nil, err
 		}
 	}

@@ -15,11 +15,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"heddle/overlay/asn"
+	"heddle/overlay/client"
 	"heddle/overlay/node"
 	"heddle/overlay/survey"
 	"heddle/path"
 	"heddle/path/diversity"
-	pathnode "heddle/path/node"
 )
 
 // overlaySurvey are the flags of heddle overlay survey.
@@ -198,14 +198,14 @@ func (f *overlaySurvey) ask(ctx context.Context, w *overlayWays, n overlayNode) 
 			return survey.Half{}, err
 		}
 	}
-	client, err := pathnode.NewClient(*n.pass, id, base)
+	asker, err := client.New(*n.pass, id, base)
 	if err != nil {
 		return survey.Half{}, err
 	}
-	defer client.Close()
+	defer asker.Close()
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
-	text, err := client.Survey(ctx, w.to)
+	text, err := asker.Survey(ctx, w.to)
 	if err != nil {
 		return survey.Half{}, err
 	}

@@ -12,7 +12,7 @@ import (
 
 	"heddle/cmd/heddle/internal/control"
 	"heddle/config"
-	"heddle/path/identity"
+	"heddle/identity"
 	"heddle/stripe/transfer"
 )
 

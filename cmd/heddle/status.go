@@ -13,8 +13,8 @@ import (
 	"golang.org/x/term"
 
 	"heddle/cmd/heddle/internal/control"
-	"heddle/path/masque/proxy"
-	"heddle/path/node"
+	"heddle/overlay/client"
+	"heddle/proxy/connectudp"
 	"heddle/split"
 )
 
@@ -67,24 +67,24 @@ type statusAnswer struct {
 
 // running is one running heddle: what it does, or why it did not say.
 type running struct {
-	Name     string          `json:"name"`
-	Sessions []split.Status  `json:"sessions"`
-	Proxy    *proxy.Status   `json:"proxy,omitempty"`  // of heddle masque serve
-	Stream   *control.Stream `json:"stream,omitempty"` // of heddle stream, send and recv
-	Node     *node.Status    `json:"node,omitempty"`   // of heddle node run
-	Board    *control.Board  `json:"board,omitempty"`  // of heddle board run
-	Error    string          `json:"error,omitempty"`
+	Name     string             `json:"name"`
+	Sessions []split.Status     `json:"sessions"`
+	Proxy    *connectudp.Status `json:"proxy,omitempty"`  // of heddle masque serve
+	Stream   *control.Stream    `json:"stream,omitempty"` // of heddle stream, send and recv
+	Node     *client.Status     `json:"node,omitempty"`   // of heddle node run
+	Board    *control.Board     `json:"board,omitempty"`  // of heddle board run
+	Error    string             `json:"error,omitempty"`
 }
 
 // about asks what a heddle without sessions is.
 func (r *running) about(ctx context.Context) (err error) {
-	if r.Proxy, err = control.About[proxy.Status](ctx, r.Name, control.KindProxy); err != nil || r.Proxy != nil {
+	if r.Proxy, err = control.About[connectudp.Status](ctx, r.Name, control.KindProxy); err != nil || r.Proxy != nil {
 		return err
 	}
 	if r.Stream, err = control.About[control.Stream](ctx, r.Name, control.KindStream); err != nil || r.Stream != nil {
 		return err
 	}
-	if r.Node, err = control.About[node.Status](ctx, r.Name, control.KindNode); err != nil || r.Node != nil {
+	if r.Node, err = control.About[client.Status](ctx, r.Name, control.KindNode); err != nil || r.Node != nil {
 		return err
 	}
 	r.Board, err = control.About[control.Board](ctx, r.Name, control.KindBoard)

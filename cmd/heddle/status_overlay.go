@@ -6,11 +6,11 @@ import (
 	"time"
 
 	"heddle/cmd/heddle/internal/control"
-	"heddle/path/node"
+	"heddle/overlay/client"
 )
 
 // nodeText prints what an overlay node of `heddle node run` does.
-func nodeText(b *strings.Builder, name string, s *node.Status, now time.Time) {
+func nodeText(b *strings.Builder, name string, s *client.Status, now time.Time) {
 	fmt.Fprintf(b, "%s: running\n", name)
 	fmt.Fprintf(b, "  overlay node %s on %s for %s, offers %s\n", s.Name, s.Listen, span(now.Sub(s.Since)), modesText(s.Modes))
 	fmt.Fprintf(b, "  %s open, %s so far; up %s, down %s; %s in use\n", plural(uint64(s.FlowsOpen), "flow", "flows"), quantity(s.Flows),
@@ -18,7 +18,7 @@ func nodeText(b *strings.Builder, name string, s *node.Status, now time.Time) {
 	if s.Strangers > 0 {
 		fmt.Fprintf(b, "  %s no stream\n", plural(uint64(s.Strangers), "connection carries", "connections carry"))
 	}
-	for _, reason := range node.Reasons() {
+	for _, reason := range client.Reasons() {
 		if n := s.Refused[reason]; n > 0 {
 			fmt.Fprintf(b, "  refused %s: %s\n", plural(n, "time", "times"), reason)
 		}

@@ -11,12 +11,12 @@ import (
 	"heddle/board"
 	"heddle/board/space"
 	"heddle/cmd/heddle/internal/control"
-	"heddle/path/node"
+	"heddle/overlay/client"
 )
 
 func TestStatusOfNodesAndBoards(t *testing.T) {
-	tokyo := node.Status{Name: "tokyo", Modes: []string{"forward", "survey"}, Listen: "[::]:7443", Since: *ago(25 * time.Hour), Strangers: 1,
-		FlowsOpen: 2, Flows: 1204, Up: 2_119_680, Down: 90_511_240, Refused: map[node.Reason]uint64{node.Reasons()[0]: 3}, Grants: make([]node.GrantStatus, 2)}
+	tokyo := client.Status{Name: "tokyo", Modes: []string{"forward", "survey"}, Listen: "[::]:7443", Since: *ago(25 * time.Hour), Strangers: 1,
+		FlowsOpen: 2, Flows: 1204, Up: 2_119_680, Down: 90_511_240, Refused: map[client.Reason]uint64{client.Reasons()[0]: 3}, Grants: make([]client.GrantStatus, 2)}
 	open := control.Board{Listen: "127.0.0.1:7300", Since: *ago(time.Minute), Status: board.Status{Members: -1, Limits: space.DefaultLimits()}}
 	closed := open
 	closed.Members, closed.Waiting, closed.Usage = 1, 2, space.Usage{Tuples: 1, Bytes: 4200, Authors: 1, Version: 7}
@@ -54,7 +54,7 @@ func TestTwoOfAName(t *testing.T) {
 		return names
 	}
 	run := func(listen string, body func(context.Context) error) {
-		err := shown(t.Context(), "node-tokyo", control.KindNode, func() any { return node.Status{Name: "tokyo", Listen: listen} }, &talk, body)
+		err := shown(t.Context(), "node-tokyo", control.KindNode, func() any { return client.Status{Name: "tokyo", Listen: listen} }, &talk, body)
 		if err != nil {
 			t.Error(err)
 		}

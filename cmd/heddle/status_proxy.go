@@ -7,11 +7,11 @@ import (
 	"strings"
 	"time"
 
-	"heddle/path/masque/proxy"
+	"heddle/proxy/connectudp"
 )
 
 // proxyText prints what a proxy of `heddle masque serve` does.
-func proxyText(b *strings.Builder, name string, s *proxy.Status, now time.Time) {
+func proxyText(b *strings.Builder, name string, s *connectudp.Status, now time.Time) {
 	fmt.Fprintf(b, "%s: running\n", name)
 	fmt.Fprintf(b, "  masque proxy on %s for %s\n", s.Listen, span(now.Sub(s.Since)))
 	fmt.Fprintf(b, "  %s, %s; %s open, %s so far\n", plural(uint64(s.Connections), "connection", "connections"),

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"heddle/cmd/heddle/internal/control"
-	"heddle/path/identity"
+	"heddle/identity"
 	"heddle/stripe"
 )
 

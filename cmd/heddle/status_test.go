@@ -16,7 +16,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"heddle/path/masque/proxy"
+	"heddle/proxy/connectudp"
 	"heddle/split"
 )
 
@@ -86,9 +86,9 @@ func TestStatusText(t *testing.T) {
 		{"running", []running{{Name: "office", Sessions: []split.Status{office()}}}, 0},
 		{"narrow", []running{{Name: "office", Sessions: []split.Status{office()}}}, 80},
 		{"stopped", []running{{Name: "office", Sessions: []split.Status{stopped}}}, 0},
-		{"proxy", []running{{Name: "masque-443", Proxy: &proxy.Status{Listen: "[::]:443", Since: *ago(3 * time.Hour), Users: 3, Connections: 2,
-			Open: map[string]int{"ann": 2, "bob": 1}, FlowsOpen: 3, Flows: 1204, RefusedAuth: 7, RefusedTarget: 1, Up: proxy.Direction{Packets: 33_120, Bytes: 2_119_680},
-			Down: proxy.Direction{Packets: 64_010, Bytes: 90_511_240, Dropped: 12}}}}, 0},
+		{"proxy", []running{{Name: "masque-443", Proxy: &connectudp.Status{Listen: "[::]:443", Since: *ago(3 * time.Hour), Users: 3, Connections: 2,
+			Open: map[string]int{"ann": 2, "bob": 1}, FlowsOpen: 3, Flows: 1204, RefusedAuth: 7, RefusedTarget: 1, Up: connectudp.Direction{Packets: 33_120, Bytes: 2_119_680},
+			Down: connectudp.Direction{Packets: 64_010, Bytes: 90_511_240, Dropped: 12}}}}, 0},
 		{"several", []running{
 			{Name: "hung", Error: "hung: it runs but does not answer: EOF"},
 			{Name: "split-51820"},

@@ -20,8 +20,8 @@ import (
 
 	"heddle/board/registry"
 	"heddle/config"
+	"heddle/identity"
 	"heddle/path"
-	"heddle/path/identity"
 	"heddle/stripe"
 	"heddle/stripe/relay"
 )

@@ -15,9 +15,9 @@ import (
 	"heddle/board"
 	"heddle/board/registry"
 	"heddle/config"
+	"heddle/identity"
+	"heddle/overlay/client"
 	"heddle/path"
-	"heddle/path/identity"
-	pathnode "heddle/path/node"
 	"heddle/stripe"
 )
 
@@ -78,22 +78,22 @@ func ofService(d registry.Directory, service string) registry.Directory {
 
 // candidates are the nodes that this user may use: those of the kept passes, and those of the board that a kept grant is
 // good for. Each has a name of its own.
-func candidates(d registry.Directory, own identity.Key) ([]pathnode.Pass, error) {
-	dir, err := pathnode.Dir()
+func candidates(d registry.Directory, own identity.Key) ([]client.Pass, error) {
+	dir, err := client.Dir()
 	if err != nil {
 		return nil, err
 	}
-	kept, err := pathnode.Passes(dir)
+	kept, err := client.Passes(dir)
 	if err != nil {
 		return nil, err
 	}
 	now := time.Now()
-	usable := func(g pathnode.Grant, node identity.Key) bool {
-		return g.Holder == own && now.Before(g.Until) && g.Allows(pathnode.ModeForward) && (len(g.Nodes) == 0 || slices.Contains(g.Nodes, node))
+	usable := func(g client.Grant, node identity.Key) bool {
+		return g.Holder == own && now.Before(g.Until) && g.Allows(client.ModeForward) && (len(g.Nodes) == 0 || slices.Contains(g.Nodes, node))
 	}
-	var all []pathnode.Pass
+	var all []client.Pass
 	known, names := map[identity.Key]bool{}, map[string]bool{}
-	add := func(p pathnode.Pass) {
+	add := func(p client.Pass) {
 		if names[p.Name] {
 			p.Name = strings.Trim(p.Name[:min(len(p.Name), 20)]+"-"+p.Key.Short(), ".-_")
 		}
@@ -106,14 +106,14 @@ func candidates(d registry.Directory, own identity.Key) ([]pathnode.Pass, error)
 		}
 	}
 	for _, n := range d.Nodes {
-		if known[n.Key] || !slices.Contains(n.Modes, pathnode.ModeForward) {
+		if known[n.Key] || !slices.Contains(n.Modes, client.ModeForward) {
 			continue
 		}
-		i := slices.IndexFunc(kept, func(p pathnode.Pass) bool { return usable(p.Grant.Grant, n.Key) })
+		i := slices.IndexFunc(kept, func(p client.Pass) bool { return usable(p.Grant.Grant, n.Key) })
 		if i < 0 {
 			continue
 		}
-		p := pathnode.Pass{Name: n.Name, Key: n.Key, Addresses: n.Addresses, Grant: kept[i].Grant}
+		p := client.Pass{Name: n.Name, Key: n.Key, Addresses: n.Addresses, Grant: kept[i].Grant}
 		if p.Check() == nil {
 			add(p)
 		}
@@ -122,7 +122,7 @@ func candidates(d registry.Directory, own identity.Key) ([]pathnode.Pass, error)
 }
 
 // whereNow puts the addresses that the node itself tells the board before those of its pass, which may be old.
-func whereNow(p pathnode.Pass, d registry.Directory) pathnode.Pass {
+func whereNow(p client.Pass, d registry.Directory) client.Pass {
 	i := slices.IndexFunc(d.Nodes, func(n registry.Node) bool { return n.Key == p.Key })
 	if i < 0 {
 		return p
@@ -158,7 +158,7 @@ func (c chooser) base(i int) path.Path {
 
 // choose gives as many paths as were asked for, by nodes among the candidates. It fails where there are too few: fewer
 // paths would show each network more.
-func (c chooser) choose(ctx context.Context, all []pathnode.Pass) ([]stripe.Path, error) {
+func (c chooser) choose(ctx context.Context, all []client.Pass) ([]stripe.Path, error) {
 	want := c.stripe.Paths
 	if len(all) < want {
 		return nil, &path.Error{What: "--paths", Why: fmt.Sprintf("%d nodes are asked for, and this user may use %d", want, len(all)),
@@ -188,7 +188,7 @@ func (c chooser) choose(ctx context.Context, all []pathnode.Pass) ([]stripe.Path
 	var paths []stripe.Path
 	var names []string
 	for i, pass := range all[:want] {
-		way, err := pathnode.Through(pass, c.id, c.base(i))
+		way, err := client.Through(pass, c.id, c.base(i))
 		if err != nil {
 			return nil, err
 		}
@@ -204,7 +204,7 @@ const nearestPatience = 5 * time.Second
 
 // nearest sorts nodes by how long they take to answer, and leaves out those that do not. Each is asked over one base
 // path, which sees that this device knows the node.
-func (c chooser) nearest(ctx context.Context, all []pathnode.Pass) ([]pathnode.Pass, error) {
+func (c chooser) nearest(ctx context.Context, all []client.Pass) ([]client.Pass, error) {
 	ctx, cancel := context.WithTimeout(ctx, nearestPatience)
 	defer cancel()
 	took := make([]time.Duration, len(all))
@@ -212,12 +212,12 @@ func (c chooser) nearest(ctx context.Context, all []pathnode.Pass) ([]pathnode.P
 	var asking sync.WaitGroup
 	for i, pass := range all {
 		asking.Go(func() {
-			client, err := pathnode.NewClient(pass, c.id, c.base(i))
+			asker, err := client.New(pass, c.id, c.base(i))
 			if err == nil {
 				began := time.Now()
-				_, err = client.Status(ctx)
+				_, err = asker.Status(ctx)
 				took[i] = time.Since(began)
-				client.Close()
+				asker.Close()
 			}
 			failed[i] = err
 		})
@@ -234,7 +234,7 @@ func (c chooser) nearest(ctx context.Context, all []pathnode.Pass) ([]pathnode.P
 			Err: errors.Join(failed...), Hint: "--pick random does not ask them first"}
 	}
 	slices.SortStableFunc(live, func(a, b int) int { return int(took[a] - took[b]) })
-	sorted := make([]pathnode.Pass, 0, len(live))
+	sorted := make([]client.Pass, 0, len(live))
 	for _, i := range live {
 		sorted = append(sorted, all[i])
 	}

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"heddle/board/registry"
-	"heddle/path/identity"
-	pathnode "heddle/path/node"
+	"heddle/identity"
+	"heddle/overlay/client"
 )
 
 // A device that knows a board and holds one grant needs neither addresses nor keys.
@@ -85,7 +85,7 @@ func TestNodesOfOneName(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	signed, err := pathnode.Issue(id, pathnode.Grant{Holder: id.Key(), From: time.Now().Add(-time.Minute), Until: time.Now().Add(time.Hour), Modes: []string{pathnode.ModeForward}})
+	signed, err := client.Issue(id, client.Grant{Holder: id.Key(), From: time.Now().Add(-time.Minute), Until: time.Now().Add(time.Hour), Modes: []string{client.ModeForward}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,10 +98,10 @@ func TestNodesOfOneName(t *testing.T) {
 		}
 		keys = append(keys, node.Key())
 		if i > 0 { // the first is known by its pass alone
-			d.Nodes = append(d.Nodes, registry.Node{Name: name, Key: node.Key(), Addresses: []string{fmt.Sprintf("192.0.2.%d:7443", i)}, Modes: []string{pathnode.ModeForward}})
+			d.Nodes = append(d.Nodes, registry.Node{Name: name, Key: node.Key(), Addresses: []string{fmt.Sprintf("192.0.2.%d:7443", i)}, Modes: []string{client.ModeForward}})
 		}
 	}
-	if _, err := (pathnode.Pass{Name: "tokyo", Key: keys[0], Addresses: []string{"192.0.2.9:7443"}, Grant: signed}).Save(filepath.Join(home, "nodes")); err != nil {
+	if _, err := (client.Pass{Name: "tokyo", Key: keys[0], Addresses: []string{"192.0.2.9:7443"}, Grant: signed}).Save(filepath.Join(home, "nodes")); err != nil {
 		t.Fatal(err)
 	}
 	all, err := candidates(d, id.Key())
@@ -157,7 +157,7 @@ func awaitListed(t *testing.T, what, name string) {
 func grantFor(t *testing.T, id identity.Identity, home string, d device) {
 	t.Helper()
 	now := time.Now()
-	signed, err := pathnode.Issue(id, pathnode.Grant{Holder: id.Key(), From: now.Add(-time.Minute), Until: now.Add(time.Hour), To: []string{"127.0.0.1"}, Modes: []string{pathnode.ModeForward}})
+	signed, err := client.Issue(id, client.Grant{Holder: id.Key(), From: now.Add(-time.Minute), Until: now.Add(time.Hour), To: []string{"127.0.0.1"}, Modes: []string{client.ModeForward}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,7 +169,7 @@ func grantFor(t *testing.T, id identity.Identity, home string, d device) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := (pathnode.Pass{Name: "kept", Key: key, Addresses: []string{"127.0.0.1:1"}, Grant: signed}).Save(dir); err != nil {
+	if _, err := (client.Pass{Name: "kept", Key: key, Addresses: []string{"127.0.0.1:1"}, Grant: signed}).Save(dir); err != nil {
 		t.Fatal(err)
 	}
 }

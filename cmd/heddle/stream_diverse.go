@@ -7,10 +7,10 @@ import (
 	"strings"
 	"time"
 
+	"heddle/overlay/client"
 	"heddle/overlay/survey"
 	"heddle/path"
 	"heddle/path/diversity"
-	pathnode "heddle/path/node"
 	"heddle/stripe"
 )
 
@@ -20,7 +20,7 @@ const surveyAge = 24 * time.Hour
 // diverse chooses, by what `heddle overlay survey` measured, the nodes and uplinks that the fewest networks see together.
 // why says what is missing for that. It fails where the best choice is not diverse: whether that will do, a person
 // decides.
-func (c chooser) diverse(ctx context.Context, all []pathnode.Pass) (paths []stripe.Path, why string, err error) {
+func (c chooser) diverse(ctx context.Context, all []client.Pass) (paths []stripe.Path, why string, err error) {
 	table, err := openTable("")
 	if err != nil {
 		return nil, "there is no table of networks (heddle asn import)", nil
@@ -51,8 +51,8 @@ func (c chooser) diverse(ctx context.Context, all []pathnode.Pass) (paths []stri
 	}
 	var names []string
 	for _, p := range chosen.Paths {
-		i := slices.IndexFunc(all, func(pass pathnode.Pass) bool { return pass.Name == p.Node })
-		way, err := pathnode.Through(all[i], c.id, c.uplink(p.Uplink))
+		i := slices.IndexFunc(all, func(pass client.Pass) bool { return pass.Name == p.Node })
+		way, err := client.Through(all[i], c.id, c.uplink(p.Uplink))
 		if err != nil {
 			return nil, "", err
 		}
@@ -64,7 +64,7 @@ func (c chooser) diverse(ctx context.Context, all []pathnode.Pass) (paths []stri
 }
 
 // ways are those from each uplink through each node to the peer.
-func (c chooser) ways(ctx context.Context, all []pathnode.Pass) (*overlayWays, error) {
+func (c chooser) ways(ctx context.Context, all []client.Pass) (*overlayWays, error) {
 	// The uplinks and the destination are read as `heddle overlay survey` reads them, so that its measurements are found.
 	f := overlayFlags{vias: c.stripe.Path, maxAge: surveyAge}
 	w, err := f.ways(ctx, c.stripe.To)
@@ -72,7 +72,7 @@ func (c chooser) ways(ctx context.Context, all []pathnode.Pass) (*overlayWays, e
 		return nil, err
 	}
 	w.nodes = slices.DeleteFunc(w.nodes, func(n overlayNode) bool {
-		return !slices.ContainsFunc(all, func(p pathnode.Pass) bool { return p.Name == n.name })
+		return !slices.ContainsFunc(all, func(p client.Pass) bool { return p.Name == n.name })
 	})
 	return w, nil
 }

@@ -10,14 +10,14 @@ import (
 	"time"
 
 	"heddle/config"
+	"heddle/identity"
+	"heddle/overlay/client"
 	"heddle/overlay/survey"
 	"heddle/path"
-	"heddle/path/identity"
-	pathnode "heddle/path/node"
 )
 
 // surveyedNodes makes passes for three nodes, and a survey in which n1 and n2 have a network in common.
-func surveyedNodes(t *testing.T) (id identity.Identity, passes []pathnode.Pass) {
+func surveyedNodes(t *testing.T) (id identity.Identity, passes []client.Pass) {
 	t.Helper()
 	home := t.TempDir()
 	t.Setenv("HEDDLE_HOME", home)
@@ -48,12 +48,12 @@ func surveyedNodes(t *testing.T) (id identity.Identity, passes []pathnode.Pass) 
 		if err != nil {
 			t.Fatal(err)
 		}
-		signed, err := pathnode.Issue(id, pathnode.Grant{Holder: id.Key(), From: now.Add(-time.Minute), Until: now.Add(time.Hour), Modes: []string{pathnode.ModeForward}})
+		signed, err := client.Issue(id, client.Grant{Holder: id.Key(), From: now.Add(-time.Minute), Until: now.Add(time.Hour), Modes: []string{client.ModeForward}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		at := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, byte(i + 1)}), 7443)
-		p := pathnode.Pass{Name: fmt.Sprintf("n%d", i+1), Key: node.Key(), Addresses: []string{at.String()}, Grant: signed}
+		p := client.Pass{Name: fmt.Sprintf("n%d", i+1), Key: node.Key(), Addresses: []string{at.String()}, Grant: signed}
 		if _, err := p.Save(filepath.Join(home, "nodes")); err != nil {
 			t.Fatal(err)
 		}

@@ -16,25 +16,25 @@ import (
 	"testing"
 	"time"
 
-	"heddle/path/identity"
-	pathnode "heddle/path/node"
-	"heddle/path/records"
+	"heddle/identity"
+	"heddle/internal/tlsbatch"
+	"heddle/overlay/client"
 )
 
 // evilNode is a node that any client may use, and that carries what goes to the destination as bend likes. It gives the
 // pass for it.
-func evilNode(t *testing.T, name string, bend func(to io.Writer, from io.Reader)) pathnode.Pass {
+func evilNode(t *testing.T, name string, bend func(to io.Writer, from io.Reader)) client.Pass {
 	t.Helper()
 	id, err := identity.New()
 	if err != nil {
 		t.Fatal(err)
 	}
-	config, err := id.Server(func(identity.Key) error { return nil }, pathnode.Protocol)
+	config, err := id.Server(func(identity.Key) error { return nil }, client.Protocol)
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := listening(t, func(c net.Conn) { carry(records.Server(c, config), bend) })
-	return pathnode.Pass{Name: name, Key: id.Key(), Addresses: []string{at}}
+	at := listening(t, func(c net.Conn) { carry(tlsbatch.Server(c, config), bend) })
+	return client.Pass{Name: name, Key: id.Key(), Addresses: []string{at}}
 }
 
 func carry(client net.Conn, bend func(to io.Writer, from io.Reader)) {

@@ -14,10 +14,10 @@ import (
 	"time"
 
 	"heddle/config"
+	"heddle/identity"
+	"heddle/overlay/client"
 	"heddle/overlay/nat"
 	"heddle/path"
-	"heddle/path/identity"
-	pathnode "heddle/path/node"
 	"heddle/stripe"
 	"heddle/stripe/mptcp"
 	"heddle/stripe/relay"
@@ -47,9 +47,9 @@ type kernelWay struct {
 	name   string
 	rides  bool   // another path
 	device string // to leave by, or empty where the routes decide
-	client *pathnode.Client
+	client *client.Client
 	seen   *seenDialer
-	lease  pathnode.NATLease
+	lease  client.NATLease
 	local  nat.Rule // at this machine, where bySource
 }
 
@@ -118,7 +118,7 @@ func (k kernelStream) ways() ([]*kernelWay, error) {
 	}
 	var ways []*kernelWay
 	for _, spec := range specs[:len(k.stripe.Via)] {
-		if spec.Kind != pathnode.Scheme {
+		if spec.Kind != client.Scheme {
 			return nil, &path.Error{What: "path " + spec.Name, Why: "the kernel's MPTCP goes by nodes in mode nat, and this is " + spec.Kind + ":",
 				Hint: "take node: paths, or --plane stripe, which goes by any kind"}
 		}
@@ -126,12 +126,12 @@ func (k kernelStream) ways() ([]*kernelWay, error) {
 		if err != nil {
 			return nil, err
 		}
-		pass, err := pathnode.LoadPass(spec.Arg)
+		pass, err := client.LoadPass(spec.Arg)
 		if err != nil {
 			return nil, err
 		}
 		w := &kernelWay{name: spec.Name, rides: spec.Base != "", seen: &seenDialer{Path: base}}
-		if w.client, err = pathnode.NewClient(pass, k.identity, w.seen); err != nil {
+		if w.client, err = client.New(pass, k.identity, w.seen); err != nil {
 			return nil, err
 		}
 		ways = append(ways, w)
@@ -184,7 +184,7 @@ func (k kernelStream) leaseAll(ctx context.Context, ways []*kernelWay, to netip.
 }
 
 func (k kernelStream) leaseOne(ctx context.Context, w *kernelWay, to netip.AddrPort, port uint16) (err error) {
-	w.lease, err = w.client.Lease(ctx, pathnode.NATRequest{To: to, Listen: port, TTL: int(leaseTTL / time.Second)})
+	w.lease, err = w.client.Lease(ctx, client.NATRequest{To: to, Listen: port, TTL: int(leaseTTL / time.Second)})
 	if w.rides && w.device == "" { // what it rode to the node holds on to a device, and so do the kernel's packets
 		if device, known := strings.CutPrefix(w.seen.Describe().Observer, "if:"); known {
 			w.device = device
@@ -230,7 +230,7 @@ func (k kernelStream) renew(c *mptcp.Conn, ways []*kernelWay, to netip.AddrPort)
 
 func (k kernelStream) renewOne(ctx context.Context, w *kernelWay, to netip.AddrPort) error {
 	_, err := w.client.Renew(ctx, w.lease, leaseTTL)
-	if refusal, ok := errors.AsType[*pathnode.Refusal](err); ok && refusal.Reason == pathnode.ReasonLease {
+	if refusal, ok := errors.AsType[*client.Refusal](err); ok && refusal.Reason == client.ReasonLease {
 		// The node was restarted: its kernel still has the lease, but nobody there knows whose it is.
 		err = k.leaseOne(ctx, w, to, w.lease.Listen)
 	}

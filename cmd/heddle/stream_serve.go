@@ -12,8 +12,8 @@ import (
 
 	"heddle/cmd/heddle/internal/control"
 	"heddle/config"
-	"heddle/path/identity"
-	"heddle/path/masque/proxy"
+	"heddle/identity"
+	"heddle/proxy/connectudp"
 	"heddle/stripe"
 	"heddle/stripe/relay"
 )
@@ -164,7 +164,7 @@ func runStreamServe(ctx context.Context, s config.StreamServe, talk io.Writer) e
 	back := &relay.Back{To: s.To}
 	to := s.To
 	if s.Socks {
-		targets, err := proxy.NewTargets(s.AllowTo, s.DenyTo)
+		targets, err := connectudp.NewTargets(s.AllowTo, s.DenyTo)
 		if err != nil {
 			return usageError{err}
 		}

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"heddle/cmd/heddle/internal/control"
-	"heddle/path/identity"
+	"heddle/identity"
 	"heddle/stripe"
 	"heddle/stripe/transfer"
 )

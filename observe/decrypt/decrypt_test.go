@@ -11,8 +11,8 @@ import (
 	"sync"
 	"testing"
 
+	"heddle/identity"
 	"heddle/observe/decrypt"
-	"heddle/path/identity"
 )
 
 // tap writes down what is written to a connection.

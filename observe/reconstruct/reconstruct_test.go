@@ -14,10 +14,10 @@ import (
 	"sync"
 	"testing"
 
+	"heddle/identity"
 	"heddle/internal/segment"
 	"heddle/observe"
 	"heddle/observe/decrypt"
-	"heddle/path/identity"
 )
 
 // leg is what a leg of a session of two says: every other segment of the stream, of size bytes.

@@ -19,9 +19,9 @@ import (
 	"sort"
 	"time"
 
+	"heddle/identity"
 	"heddle/path"
 	"heddle/path/diversity"
-	"heddle/path/identity"
 )
 
 // Kind is what a part of the table says of an address.

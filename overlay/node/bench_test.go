@@ -8,21 +8,21 @@ import (
 	"testing"
 	"time"
 
+	"heddle/identity"
+	"heddle/overlay/client"
 	"heddle/path"
-	"heddle/path/identity"
-	pathnode "heddle/path/node"
 )
 
 // BenchmarkForward is a stream down by a node, client, node and server in one process.
 func BenchmarkForward(b *testing.B) {
 	grantor := fresh(b)
 	n, err := New(Options{Listen: netip.MustParseAddrPort("127.0.0.1:0"), Identity: fresh(b), Grantors: []identity.Key{grantor.Key()},
-		Modes: []string{pathnode.ModeForward}, MaxFlows: 4, Idle: time.Minute, Log: slog.New(slog.DiscardHandler)})
+		Modes: []string{client.ModeForward}, MaxFlows: 4, Idle: time.Minute, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		b.Fatal(err)
 	}
 	go n.Run(b.Context())
-	grant, err := pathnode.Issue(grantor, pathnode.Grant{Holder: grantor.Key(), From: time.Now(), Until: time.Now().Add(time.Hour), To: []string{"127.0.0.1"}, Modes: []string{pathnode.ModeForward}})
+	grant, err := client.Issue(grantor, client.Grant{Holder: grantor.Key(), From: time.Now(), Until: time.Now().Add(time.Hour), To: []string{"127.0.0.1"}, Modes: []string{client.ModeForward}})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -38,7 +38,7 @@ func BenchmarkForward(b *testing.B) {
 			_, err = c.Write(buffer)
 		}
 	}()
-	way, err := pathnode.Through(pathnode.Pass{Name: "n", Key: n.Key(), Addresses: []string{n.Addr().String()}, Grant: grant}, grantor, nil)
+	way, err := client.Through(client.Pass{Name: "n", Key: n.Key(), Addresses: []string{n.Addr().String()}, Grant: grant}, grantor, nil)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"heddle/overlay/client"
 	"heddle/path"
-	pathnode "heddle/path/node"
 )
 
 // The node's clock decides over TCP and UDP, and the client hears of the difference.
@@ -18,15 +18,15 @@ func TestClocksDiffer(t *testing.T) {
 	for name, c := range map[string]struct {
 		off         time.Duration // of the node's clock
 		from, until time.Duration // of the grant, by the client's
-		want        pathnode.Reason
+		want        client.Reason
 		says        []string
 	}{
-		"behind":                              {-time.Hour, 0, 2 * time.Hour, pathnode.ReasonEarly, []string{"the node's clock is ", "behind this device's"}},
-		"ahead":                               {time.Hour, -time.Minute, 30 * time.Minute, pathnode.ReasonExpired, []string{"the node's clock is ", "ahead of this device's"}},
+		"behind":                              {-time.Hour, 0, 2 * time.Hour, client.ReasonEarly, []string{"the node's clock is ", "behind this device's"}},
+		"ahead":                               {time.Hour, -time.Minute, 30 * time.Minute, client.ReasonExpired, []string{"the node's clock is ", "ahead of this device's"}},
 		"ahead, and the grant is long enough": {time.Hour, -time.Minute, 2 * time.Hour, "", nil},
 	} {
 		s := start(t, func(o *Options) { o.now = func() time.Time { return time.Now().Add(c.off) } })
-		grant := s.grant(t, func(g *pathnode.Grant) { g.From, g.Until = time.Now().Add(c.from), time.Now().Add(c.until) })
+		grant := s.grant(t, func(g *client.Grant) { g.From, g.Until = time.Now().Add(c.from), time.Now().Add(c.until) })
 		for _, ctx := range []context.Context{t.Context(), path.WithEarly(t.Context())} {
 			conn, err := s.through(t, ctx, grant, to)
 			if err == nil && path.WantsEarly(ctx) {
@@ -40,7 +40,7 @@ func TestClocksDiffer(t *testing.T) {
 	}
 }
 
-func said(t *testing.T, name string, err error, want pathnode.Reason, words []string) {
+func said(t *testing.T, name string, err error, want client.Reason, words []string) {
 	t.Helper()
 	if reasonOf(err) != want || (err == nil) != (want == "") {
 		t.Errorf("%s: %v, want %q", name, err, want)

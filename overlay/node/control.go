@@ -8,8 +8,8 @@ import (
 	"slices"
 	"time"
 
-	"heddle/path/identity"
-	pathnode "heddle/path/node"
+	"heddle/identity"
+	"heddle/overlay/client"
 )
 
 // status answers a grantor with all, and a holder with the grant that was shown.
@@ -23,13 +23,13 @@ func (n *Node) status(w http.ResponseWriter, r *http.Request, holder identity.Ke
 		n.refuse(w, r, why)
 		return
 	}
-	n.answer(w, pathnode.Status{Name: n.o.Name, Key: n.key, Now: n.o.now(), Since: n.since, Modes: n.o.Modes, Grants: []pathnode.GrantStatus{a.status()}})
+	n.answer(w, client.Status{Name: n.o.Name, Key: n.key, Now: n.o.now(), Since: n.since, Modes: n.o.Modes, Grants: []client.GrantStatus{a.status()}})
 }
 
 // Status says what the node did until now, and for whom.
-func (n *Node) Status() pathnode.Status {
-	s := pathnode.Status{Name: n.o.Name, Key: n.key, Now: n.o.now(), Since: n.since, Modes: n.o.Modes, Listen: n.Addr().String(),
-		Strangers: n.door.Count(), FlowsOpen: n.flows.Count(), Flows: n.counts.flows.Load(), Up: n.counts.up.Load(), Down: n.counts.down.Load(), Grants: []pathnode.GrantStatus{}}
+func (n *Node) Status() client.Status {
+	s := client.Status{Name: n.o.Name, Key: n.key, Now: n.o.now(), Since: n.since, Modes: n.o.Modes, Listen: n.Addr().String(),
+		Strangers: n.door.Count(), FlowsOpen: n.flows.Count(), Flows: n.counts.flows.Load(), Up: n.counts.up.Load(), Down: n.counts.down.Load(), Grants: []client.GrantStatus{}}
 	n.counts.mu.Lock()
 	s.Refused = maps.Clone(n.counts.refused)
 	n.counts.mu.Unlock()
@@ -41,25 +41,25 @@ func (n *Node) Status() pathnode.Status {
 
 // survey measures the node's half of a way.
 func (n *Node) survey(w http.ResponseWriter, r *http.Request, holder identity.Key) {
-	a, why := n.admit(r, holder, pathnode.ModeSurvey)
+	a, why := n.admit(r, holder, client.ModeSurvey)
 	if why != nil {
 		n.refuse(w, r, why)
 		return
 	}
-	var ask pathnode.SurveyRequest
+	var ask client.SurveyRequest
 	if !readBody(w, r, &ask) || !ask.To.IsValid() {
-		n.refuse(w, r, &pathnode.Refusal{Reason: pathnode.ReasonRequest})
+		n.refuse(w, r, &client.Refusal{Reason: client.ReasonRequest})
 		return
 	}
 	if where, err := n.places(a.grant); err != nil || !where.allowed("", ask.To) {
-		n.refuse(w, r, &pathnode.Refusal{Reason: pathnode.ReasonDestination})
+		n.refuse(w, r, &client.Refusal{Reason: client.ReasonDestination})
 		return
 	}
 	select {
 	case n.surveys <- struct{}{}:
 		defer func() { <-n.surveys }()
 	default:
-		n.refuse(w, r, &pathnode.Refusal{Reason: pathnode.ReasonBusy})
+		n.refuse(w, r, &client.Refusal{Reason: client.ReasonBusy})
 		return
 	}
 	u := a.begin(r.Context(), n.o.now())
@@ -69,7 +69,7 @@ func (n *Node) survey(w http.ResponseWriter, r *http.Request, holder identity.Ke
 	found, err := n.o.Survey(ctx, ask.To)
 	if err != nil {
 		n.log.Warn("a survey failed", "err", err)
-		n.refuse(w, r, &pathnode.Refusal{Reason: pathnode.ReasonFailed, Detail: err.Error()})
+		n.refuse(w, r, &client.Refusal{Reason: client.ReasonFailed, Detail: err.Error()})
 		return
 	}
 	n.answer(w, found)

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"heddle/path/identity"
-	pathnode "heddle/path/node"
+	"heddle/identity"
+	"heddle/overlay/client"
 )
 
 func mustAddrPort(text string) netip.AddrPort { return netip.MustParseAddrPort(text) }
@@ -66,9 +66,9 @@ func (t metered) Carried(context.Context, string) (int64, error) {
 	return t.carried, nil
 }
 
-func (s *setup) client(t *testing.T, id identity.Identity, grant pathnode.Signed) *pathnode.Client {
+func (s *setup) client(t *testing.T, id identity.Identity, grant client.Signed) *client.Client {
 	t.Helper()
-	c, err := pathnode.NewClient(s.pass(grant), id, nil)
+	c, err := client.New(s.pass(grant), id, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,16 +76,16 @@ func (s *setup) client(t *testing.T, id identity.Identity, grant pathnode.Signed
 	return c
 }
 
-func forNAT(g *pathnode.Grant) {
-	g.Modes, g.To = []string{pathnode.ModeNAT}, []string{"192.0.2.1:443"}
+func forNAT(g *client.Grant) {
+	g.Modes, g.To = []string{client.ModeNAT}, []string{"192.0.2.1:443"}
 }
 
 func TestLeases(t *testing.T) {
 	rules := &table{rules: map[string]NATRule{}}
-	s := start(t, func(o *Options) { o.Modes, o.NAT = []string{pathnode.ModeNAT}, rules })
+	s := start(t, func(o *Options) { o.Modes, o.NAT = []string{client.ModeNAT}, rules })
 	server := mustAddrPort("192.0.2.1:443")
 	c := s.client(t, s.holder, s.grant(t, forNAT))
-	l, err := c.Lease(t.Context(), pathnode.NATRequest{To: server, TTL: 1_000_000})
+	l, err := c.Lease(t.Context(), client.NATRequest{To: server, TTL: 1_000_000})
 	if err != nil || l.Listen != 4000 || l.To != server || l.Client != netip.MustParseAddr("127.0.0.1") {
 		t.Fatalf("%+v, %v", l, err)
 	}
@@ -96,28 +96,28 @@ func TestLeases(t *testing.T) {
 		t.Errorf("renewed for %v, %v", rules.ttl, err)
 	}
 	other := fresh(t)
-	theirs := s.client(t, other, s.grant(t, func(g *pathnode.Grant) { forNAT(g); g.Holder = other.Key() }))
-	if err := theirs.Release(t.Context(), l); reasonOf(err) != pathnode.ReasonLease {
+	theirs := s.client(t, other, s.grant(t, func(g *client.Grant) { forNAT(g); g.Holder = other.Key() }))
+	if err := theirs.Release(t.Context(), l); reasonOf(err) != client.ReasonLease {
 		t.Errorf("another holder's lease: %v", err)
 	}
-	if _, err := theirs.Renew(t.Context(), l, time.Second); reasonOf(err) != pathnode.ReasonLease {
+	if _, err := theirs.Renew(t.Context(), l, time.Second); reasonOf(err) != client.ReasonLease {
 		t.Errorf("another holder's lease: %v", err)
 	}
-	if _, err := c.Lease(t.Context(), pathnode.NATRequest{To: mustAddrPort("192.0.2.2:443"), TTL: 10}); reasonOf(err) != pathnode.ReasonDestination {
+	if _, err := c.Lease(t.Context(), client.NATRequest{To: mustAddrPort("192.0.2.2:443"), TTL: 10}); reasonOf(err) != client.ReasonDestination {
 		t.Errorf("elsewhere: %v", err)
 	}
-	if _, err := c.Lease(t.Context(), pathnode.NATRequest{To: server}); reasonOf(err) != pathnode.ReasonRequest {
+	if _, err := c.Lease(t.Context(), client.NATRequest{To: server}); reasonOf(err) != client.ReasonRequest {
 		t.Errorf("for no time: %v", err)
 	}
-	limited := s.client(t, s.holder, s.grant(t, func(g *pathnode.Grant) { forNAT(g); g.Bytes = 1000 }))
-	if _, err := limited.Lease(t.Context(), pathnode.NATRequest{To: server, TTL: 10}); reasonOf(err) != pathnode.ReasonNoMode {
+	limited := s.client(t, s.holder, s.grant(t, func(g *client.Grant) { forNAT(g); g.Bytes = 1000 }))
+	if _, err := limited.Lease(t.Context(), client.NATRequest{To: server, TTL: 10}); reasonOf(err) != client.ReasonNoMode {
 		t.Errorf("bytes that nobody counts: %v", err)
 	}
 	if err := c.Release(t.Context(), l); err != nil || rules.count() != 0 {
 		t.Errorf("%d rules are left, %v", rules.count(), err)
 	}
 	for i := range maxLeasesByGrant + 1 {
-		if _, err := c.Lease(t.Context(), pathnode.NATRequest{To: server, TTL: 10}); (err != nil) != (i == maxLeasesByGrant) {
+		if _, err := c.Lease(t.Context(), client.NATRequest{To: server, TTL: 10}); (err != nil) != (i == maxLeasesByGrant) {
 			t.Fatalf("lease %d: %v", i, err)
 		}
 	}
@@ -126,17 +126,17 @@ func TestLeases(t *testing.T) {
 // Leases end with what they were given by: a revoked grant, used up bytes, the node.
 func TestLeasesEnd(t *testing.T) {
 	rules := metered{&table{rules: map[string]NATRule{}}}
-	s := start(t, func(o *Options) { o.Modes, o.NAT = []string{pathnode.ModeNAT}, rules })
+	s := start(t, func(o *Options) { o.Modes, o.NAT = []string{client.ModeNAT}, rules })
 	server := mustAddrPort("192.0.2.1:443")
-	lease := func(edit func(*pathnode.Grant)) pathnode.Signed {
+	lease := func(edit func(*client.Grant)) client.Signed {
 		t.Helper()
 		grant := s.grant(t, edit)
-		if _, err := s.client(t, s.holder, grant).Lease(t.Context(), pathnode.NATRequest{To: server, TTL: 100}); err != nil {
+		if _, err := s.client(t, s.holder, grant).Lease(t.Context(), client.NATRequest{To: server, TTL: 100}); err != nil {
 			t.Fatal(err)
 		}
 		return grant
 	}
-	lease(func(g *pathnode.Grant) { forNAT(g); g.Bytes = 1000 })
+	lease(func(g *client.Grant) { forNAT(g); g.Bytes = 1000 })
 	s.enforce()
 	if rules.count() != 1 {
 		t.Error("a lease ended before its bytes did")
@@ -169,12 +169,12 @@ func TestQuietLeasesAreKept(t *testing.T) {
 	rules := &table{rules: map[string]NATRule{}}
 	var ahead atomic.Int64
 	s := start(t, func(o *Options) {
-		o.Modes, o.NAT = []string{pathnode.ModeNAT}, rules
+		o.Modes, o.NAT = []string{client.ModeNAT}, rules
 		o.now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
 	})
 	grant := s.grant(t, forNAT)
 	c := s.client(t, s.holder, grant)
-	l, err := c.Lease(t.Context(), pathnode.NATRequest{To: mustAddrPort("192.0.2.1:443"), TTL: 1000})
+	l, err := c.Lease(t.Context(), client.NATRequest{To: mustAddrPort("192.0.2.1:443"), TTL: 1000})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,7 +191,7 @@ func TestQuietLeasesAreKept(t *testing.T) {
 	var asking sync.WaitGroup
 	for range 2 * maxLeasesByGrant {
 		asking.Go(func() {
-			if _, err := s.client(t, s.holder, grant).Lease(t.Context(), pathnode.NATRequest{To: mustAddrPort("192.0.2.1:443"), TTL: 1000}); err == nil {
+			if _, err := s.client(t, s.holder, grant).Lease(t.Context(), client.NATRequest{To: mustAddrPort("192.0.2.1:443"), TTL: 1000}); err == nil {
 				made.Add(1)
 			}
 		})
@@ -204,7 +204,7 @@ func TestQuietLeasesAreKept(t *testing.T) {
 
 func TestSurvey(t *testing.T) {
 	s := start(t, func(o *Options) {
-		o.Modes = []string{pathnode.ModeSurvey}
+		o.Modes = []string{client.ModeSurvey}
 		o.Survey = func(_ context.Context, to netip.AddrPort) (any, error) {
 			if to.Port() == 9 {
 				return nil, errors.New("scamper is absent")
@@ -212,14 +212,14 @@ func TestSurvey(t *testing.T) {
 			return map[string]string{"to": to.String()}, nil
 		}
 	})
-	c := s.client(t, s.holder, s.grant(t, func(g *pathnode.Grant) { g.Modes, g.To = []string{pathnode.ModeSurvey}, []string{"192.0.2.1"} }))
+	c := s.client(t, s.holder, s.grant(t, func(g *client.Grant) { g.Modes, g.To = []string{client.ModeSurvey}, []string{"192.0.2.1"} }))
 	if found, err := c.Survey(t.Context(), mustAddrPort("192.0.2.1:443")); err != nil || string(found) != `{"to":"192.0.2.1:443"}` {
 		t.Errorf("%s, %v", found, err)
 	}
-	if _, err := c.Survey(t.Context(), mustAddrPort("192.0.2.2:443")); reasonOf(err) != pathnode.ReasonDestination {
+	if _, err := c.Survey(t.Context(), mustAddrPort("192.0.2.2:443")); reasonOf(err) != client.ReasonDestination {
 		t.Errorf("elsewhere: %v", err)
 	}
-	if _, err := c.Survey(t.Context(), mustAddrPort("192.0.2.1:9")); reasonOf(err) != pathnode.ReasonFailed {
+	if _, err := c.Survey(t.Context(), mustAddrPort("192.0.2.1:9")); reasonOf(err) != client.ReasonFailed {
 		t.Errorf("failed: %v", err)
 	}
 }

@@ -9,19 +9,19 @@ import (
 	"sync"
 	"time"
 
+	"heddle/internal/connlimit"
+	"heddle/internal/tlsbatch"
 	"heddle/path"
-	"heddle/path/limit"
-	"heddle/path/records"
 )
 
 // door is a listener that lets in so many at a time who carry no stream, and speaks TLS with them.
 type door struct {
 	net.Listener
 	tls   *tls.Config
-	crowd *limit.Crowd[netip.Addr]
+	crowd *connlimit.Limiter[netip.Addr]
 }
 
-func listen(at netip.AddrPort, config *tls.Config, crowd *limit.Crowd[netip.Addr]) (net.Listener, error) {
+func listen(at netip.AddrPort, config *tls.Config, crowd *connlimit.Limiter[netip.Addr]) (net.Listener, error) {
 	settings := net.ListenConfig{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 10 * time.Second, Count: 4}}
 	settings.SetMultipathTCP(false)
 	where := at.String()
@@ -44,11 +44,11 @@ func (d *door) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		from := addrOf(c.RemoteAddr())
-		if !d.crowd.Enter(limit.Source(from)) {
+		if !d.crowd.Acquire(connlimit.Source(from)) {
 			c.Close()
 			continue
 		}
-		return &visitor{Conn: records.Server(c, d.tls), crowd: d.crowd, from: from}, nil
+		return &visitor{Conn: tlsbatch.Server(c, d.tls), crowd: d.crowd, from: from}, nil
 	}
 }
 
@@ -56,14 +56,14 @@ func (d *door) Accept() (net.Conn, error) {
 // closed. Its TLS handshake is part of its first read, and so of the time that a request may take. It is no [tls.Conn],
 // for which package net/http would want a protocol that it knows.
 type visitor struct {
-	*records.Conn
-	crowd *limit.Crowd[netip.Addr]
+	*tlsbatch.Conn
+	crowd *connlimit.Limiter[netip.Addr]
 	from  netip.Addr
 	once  sync.Once
 }
 
 // carries gives the place back.
-func (v *visitor) carries() { v.once.Do(func() { v.crowd.Leave(limit.Source(v.from)) }) }
+func (v *visitor) carries() { v.once.Do(func() { v.crowd.Release(connlimit.Source(v.from)) }) }
 
 func (v *visitor) Close() error {
 	v.carries()

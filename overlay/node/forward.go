@@ -11,10 +11,10 @@ import (
 	"strings"
 	"time"
 
-	"heddle/path/identity"
+	"heddle/identity"
+	"heddle/overlay/client"
 	"heddle/path/masque"
-	"heddle/path/masque/proxy"
-	pathnode "heddle/path/node"
+	"heddle/proxy/connectudp"
 )
 
 func (n *Node) offers(mode string) bool { return slices.Contains(n.o.Modes, mode) }
@@ -23,13 +23,13 @@ func portText(port uint16) string { return strconv.Itoa(int(port)) }
 
 // places says where a grant leads, at one node.
 type places struct {
-	grant  pathnode.Grant
-	to     []pathnode.Destination
-	deny   []pathnode.Destination
-	public *proxy.Targets // public addresses, and those others that the grant names by address
+	grant  client.Grant
+	to     []client.Destination
+	deny   []client.Destination
+	public *connectudp.Targets // public addresses, and those others that the grant names by address
 }
 
-func (n *Node) places(g pathnode.Grant) (*places, error) {
+func (n *Node) places(g client.Grant) (*places, error) {
 	p := &places{grant: g, to: g.Destinations(), deny: n.o.Deny}
 	var named []string
 	for i, d := range p.to {
@@ -38,13 +38,13 @@ func (n *Node) places(g pathnode.Grant) (*places, error) {
 		}
 	}
 	var err error
-	p.public, err = proxy.NewTargets(named, nil)
+	p.public, err = connectudp.NewTargets(named, nil)
 	return p, err
 }
 
 // allowed reports whether the grant leads to a host at one of its addresses, and the node's owner lets it.
 func (p *places) allowed(host string, to netip.AddrPort) bool {
-	holds := func(d pathnode.Destination) bool { return d.Holds(host, to) }
+	holds := func(d client.Destination) bool { return d.Holds(host, to) }
 	if slices.ContainsFunc(p.deny, holds) || len(p.to) > 0 && !slices.ContainsFunc(p.to, holds) {
 		return false
 	}
@@ -53,18 +53,18 @@ func (p *places) allowed(host string, to netip.AddrPort) bool {
 
 // connect makes a connection to a destination and carries what both sides say.
 func (n *Node) connect(w http.ResponseWriter, r *http.Request, holder identity.Key) {
-	a, why := n.admit(r, holder, pathnode.ModeForward)
+	a, why := n.admit(r, holder, client.ModeForward)
 	if why != nil {
 		n.refuse(w, r, why)
 		return
 	}
-	if !n.flows.Enter(holder) {
-		n.refuse(w, r, &pathnode.Refusal{Reason: pathnode.ReasonBusy})
+	if !n.flows.Acquire(holder) {
+		n.refuse(w, r, &client.Refusal{Reason: client.ReasonBusy})
 		return
 	}
 	n.streams.Add(1)
 	defer n.streams.Done()
-	defer n.flows.Leave(holder)
+	defer n.flows.Release(holder)
 	visitorOf(r).carries()
 	u, why := n.begin(a)
 	if why != nil {
@@ -94,11 +94,11 @@ func (n *Node) connect(w http.ResponseWriter, r *http.Request, holder identity.K
 }
 
 // begin opens a use of a grant, unless that was revoked since it was checked: what is revoked later finds the use.
-func (n *Node) begin(a *account) (*use, *pathnode.Refusal) {
+func (n *Node) begin(a *account) (*use, *client.Refusal) {
 	u := a.begin(n.ctx, n.o.now())
 	if n.revoked.holds(a.grant) {
 		u.end(context.Canceled)
-		return nil, &pathnode.Refusal{Reason: pathnode.ReasonRevoked}
+		return nil, &client.Refusal{Reason: client.ReasonRevoked}
 	}
 	return u, nil
 }
@@ -122,10 +122,10 @@ func splitTarget(text string) (host string, port uint16, ok bool) {
 }
 
 // dial connects to the first address of a target that the grant leads to and that answers.
-func (n *Node) dial(ctx context.Context, g pathnode.Grant, target string) (net.Conn, *pathnode.Refusal) {
+func (n *Node) dial(ctx context.Context, g client.Grant, target string) (net.Conn, *client.Refusal) {
 	host, port, ok := splitTarget(target)
 	if !ok {
-		return nil, &pathnode.Refusal{Reason: pathnode.ReasonRequest}
+		return nil, &client.Refusal{Reason: client.ReasonRequest}
 	}
 	to, why := n.resolve(ctx, g, host, port)
 	if why != nil {
@@ -142,9 +142,9 @@ func (n *Node) dial(ctx context.Context, g pathnode.Grant, target string) (net.C
 		failed = err
 	}
 	if timeout, ok := errors.AsType[net.Error](failed); ok && timeout.Timeout() {
-		return nil, &pathnode.Refusal{Reason: pathnode.ReasonSilent}
+		return nil, &client.Refusal{Reason: client.ReasonSilent}
 	}
-	return nil, &pathnode.Refusal{Reason: pathnode.ReasonUnreachable, Detail: causeOf(failed)}
+	return nil, &client.Refusal{Reason: client.ReasonUnreachable, Detail: causeOf(failed)}
 }
 
 // causeOf leaves the addresses out of an error of package net.
@@ -163,21 +163,21 @@ func dialOne(ctx context.Context, to netip.AddrPort, left int) (net.Conn, error)
 }
 
 // resolve gives the addresses of a host that the grant leads to; it is not empty.
-func (n *Node) resolve(ctx context.Context, g pathnode.Grant, host string, port uint16) ([]netip.AddrPort, *pathnode.Refusal) {
+func (n *Node) resolve(ctx context.Context, g client.Grant, host string, port uint16) ([]netip.AddrPort, *client.Refusal) {
 	where, err := n.places(g)
 	if err != nil {
-		return nil, &pathnode.Refusal{Reason: pathnode.ReasonMalformed}
+		return nil, &client.Refusal{Reason: client.ReasonMalformed}
 	}
 	addrs := []netip.Addr{}
 	if a, err := netip.ParseAddr(host); err == nil {
 		addrs = append(addrs, a)
 	} else if !where.named(host, port) {
-		return nil, &pathnode.Refusal{Reason: pathnode.ReasonDestination} // not even DNS hears of it
+		return nil, &client.Refusal{Reason: client.ReasonDestination} // not even DNS hears of it
 	} else {
 		ctx, cancel := context.WithTimeout(ctx, patienceResolve)
 		defer cancel()
 		if addrs, err = n.o.lookup(ctx, "ip", host); err != nil {
-			return nil, &pathnode.Refusal{Reason: pathnode.ReasonName}
+			return nil, &client.Refusal{Reason: client.ReasonName}
 		}
 	}
 	var to []netip.AddrPort
@@ -187,14 +187,14 @@ func (n *Node) resolve(ctx context.Context, g pathnode.Grant, host string, port 
 		}
 	}
 	if len(to) == 0 {
-		return nil, &pathnode.Refusal{Reason: pathnode.ReasonDestination}
+		return nil, &client.Refusal{Reason: client.ReasonDestination}
 	}
 	return to, nil
 }
 
 // named reports whether the grant may lead to a host of which only the name is known.
 func (p *places) named(host string, port uint16) bool {
-	name := func(d pathnode.Destination) bool {
+	name := func(d client.Destination) bool {
 		if d.Port != 0 && d.Port != port {
 			return false
 		}

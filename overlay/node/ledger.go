@@ -15,8 +15,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"heddle/overlay/client"
 	"heddle/path"
-	pathnode "heddle/path/node"
 )
 
 // maxAccounts bounds the ledger; each was made by a grant of a grantor.
@@ -24,7 +24,7 @@ const maxAccounts = 1 << 16
 
 // account is what one grant has used here, and what goes on by it.
 type account struct {
-	grant  pathnode.Grant
+	grant  client.Grant
 	used   atomic.Int64 // bytes, both ways
 	leases atomic.Int32 // rules in the kernel, and those that are being made
 	shown  time.Time    // when the grant was shown last; under the ledger's mutex
@@ -73,7 +73,7 @@ func (a *account) left() bool { return a.grant.Bytes == 0 || a.used.Load() < a.g
 
 // begin opens a use that ends with the grant at the latest.
 func (a *account) begin(ctx context.Context, now time.Time) *use {
-	ended := &pathnode.Refusal{Reason: pathnode.ReasonExpired, Detail: a.grant.Until.Format(time.RFC3339)}
+	ended := &client.Refusal{Reason: client.ReasonExpired, Detail: a.grant.Until.Format(time.RFC3339)}
 	// By how long it lasts, since the node's clock may be set meanwhile.
 	ctx, stop := context.WithTimeoutCause(ctx, a.grant.Until.Sub(now), ended)
 	u := &use{account: a}
@@ -105,15 +105,15 @@ func (a *account) cut(why error) {
 	}
 }
 
-func (a *account) status() pathnode.GrantStatus {
+func (a *account) status() client.GrantStatus {
 	g := a.grant
-	return pathnode.GrantStatus{ID: g.ID, Holder: g.Holder, From: g.From, Until: g.Until, Modes: g.Modes, To: g.To, Bytes: g.Bytes, Used: a.used.Load(), Flows: a.count()}
+	return client.GrantStatus{ID: g.ID, Holder: g.Holder, From: g.From, Until: g.Until, Modes: g.Modes, To: g.To, Bytes: g.Bytes, Used: a.used.Load(), Flows: a.count()}
 }
 
 // digest names a grant in the ledger. Whoever signs a second grant with the id of another gets a second account.
 type digest string
 
-func digestOf(s pathnode.Signed) digest {
+func digestOf(s client.Signed) digest {
 	sum := sha256.Sum256([]byte(s.String()))
 	return digest(hex.EncodeToString(sum[:]))
 }
@@ -159,7 +159,7 @@ func openLedger(file string, now func() time.Time) (*ledger, error) {
 }
 
 // account gives that of a grant; nil where there are too many. The grant was verified.
-func (l *ledger) account(s pathnode.Signed) *account {
+func (l *ledger) account(s client.Signed) *account {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	key := digestOf(s)
@@ -210,7 +210,7 @@ func (l *ledger) all() []*account {
 }
 
 // cut ends all uses of grants for which ended says so.
-func (l *ledger) cut(ended func(pathnode.Grant) bool, why error) {
+func (l *ledger) cut(ended func(client.Grant) bool, why error) {
 	for _, a := range l.all() {
 		if ended(a.grant) {
 			a.cut(why)

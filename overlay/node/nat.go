@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"heddle/path/identity"
-	pathnode "heddle/path/node"
+	"heddle/identity"
+	"heddle/overlay/client"
 )
 
 // NAT is the table of address translation in the kernel. Its leases end by themselves, whatever becomes of the node.
@@ -58,12 +58,12 @@ type leases struct {
 
 // nat gives, renews or releases a lease.
 func (n *Node) nat(w http.ResponseWriter, r *http.Request, holder identity.Key) {
-	a, why := n.admit(r, holder, pathnode.ModeNAT)
+	a, why := n.admit(r, holder, client.ModeNAT)
 	if why != nil {
 		n.refuse(w, r, why)
 		return
 	}
-	id := strings.TrimPrefix(strings.TrimPrefix(r.URL.Path, pathnode.NATURL), "/")
+	id := strings.TrimPrefix(strings.TrimPrefix(r.URL.Path, client.NATURL), "/")
 	switch {
 	case r.Method == http.MethodPost && id == "":
 		n.lease(w, r, a)
@@ -72,36 +72,36 @@ func (n *Node) nat(w http.ResponseWriter, r *http.Request, holder identity.Key) 
 	case r.Method == http.MethodDelete && id != "":
 		n.release(w, r, a, id)
 	default:
-		n.refuse(w, r, &pathnode.Refusal{Reason: pathnode.ReasonRequest})
+		n.refuse(w, r, &client.Refusal{Reason: client.ReasonRequest})
 	}
 }
 
 // lease makes a rule for whoever asks, by the address that they ask from: nobody can ask for somebody else.
 func (n *Node) lease(w http.ResponseWriter, r *http.Request, a *account) {
-	var ask pathnode.NATRequest
+	var ask client.NATRequest
 	if !readBody(w, r, &ask) || !ask.To.IsValid() || ask.TTL < 1 {
-		n.refuse(w, r, &pathnode.Refusal{Reason: pathnode.ReasonRequest})
+		n.refuse(w, r, &client.Refusal{Reason: client.ReasonRequest})
 		return
 	}
 	remote, err := netip.ParseAddrPort(r.RemoteAddr)
 	where, placesErr := n.places(a.grant)
 	if err != nil || placesErr != nil || !where.allowed("", ask.To) {
-		n.refuse(w, r, &pathnode.Refusal{Reason: pathnode.ReasonDestination})
+		n.refuse(w, r, &client.Refusal{Reason: client.ReasonDestination})
 		return
 	}
 	if _, metered := n.o.NAT.(Metered); a.grant.Bytes > 0 && !metered {
-		n.refuse(w, r, &pathnode.Refusal{Reason: pathnode.ReasonNoMode, Detail: "the node's kernel does not count bytes, and the grant limits them"})
+		n.refuse(w, r, &client.Refusal{Reason: client.ReasonNoMode, Detail: "the node's kernel does not count bytes, and the grant limits them"})
 		return
 	}
 	defer a.leases.Add(-1) // of this request; what comes of it counts by itself
 	if a.leases.Add(1) > maxLeasesByGrant {
-		n.refuse(w, r, &pathnode.Refusal{Reason: pathnode.ReasonBusy})
+		n.refuse(w, r, &client.Refusal{Reason: client.ReasonBusy})
 		return
 	}
 	l, err := n.o.NAT.Lease(r.Context(), NATRule{Client: remote.Addr().Unmap(), Listen: ask.Listen, To: ask.To}, n.lasts(a, ask.TTL))
 	if err != nil {
 		n.log.Warn("a lease failed", "err", err)
-		n.refuse(w, r, &pathnode.Refusal{Reason: pathnode.ReasonFailed, Detail: err.Error()})
+		n.refuse(w, r, &client.Refusal{Reason: client.ReasonFailed, Detail: err.Error()})
 		return
 	}
 	n.leases.put(l, a)
@@ -116,19 +116,19 @@ func (n *Node) lasts(a *account, seconds int) time.Duration {
 }
 
 func (n *Node) renew(w http.ResponseWriter, r *http.Request, a *account, id string) {
-	var ask pathnode.NATRequest
+	var ask client.NATRequest
 	if !readBody(w, r, &ask) || ask.TTL < 1 {
-		n.refuse(w, r, &pathnode.Refusal{Reason: pathnode.ReasonRequest})
+		n.refuse(w, r, &client.Refusal{Reason: client.ReasonRequest})
 		return
 	}
 	if !n.leases.belongs(id, a) {
-		n.refuse(w, r, &pathnode.Refusal{Reason: pathnode.ReasonLease})
+		n.refuse(w, r, &client.Refusal{Reason: client.ReasonLease})
 		return
 	}
 	l, err := n.o.NAT.Renew(r.Context(), id, n.lasts(a, ask.TTL))
 	if err != nil {
 		n.leases.drop(id)
-		n.refuse(w, r, &pathnode.Refusal{Reason: pathnode.ReasonLease})
+		n.refuse(w, r, &client.Refusal{Reason: client.ReasonLease})
 		return
 	}
 	n.leases.put(l, a)
@@ -137,20 +137,20 @@ func (n *Node) renew(w http.ResponseWriter, r *http.Request, a *account, id stri
 
 func (n *Node) release(w http.ResponseWriter, r *http.Request, a *account, id string) {
 	if !n.leases.belongs(id, a) {
-		n.refuse(w, r, &pathnode.Refusal{Reason: pathnode.ReasonLease})
+		n.refuse(w, r, &client.Refusal{Reason: client.ReasonLease})
 		return
 	}
 	n.leases.charge(r.Context(), n.o.NAT, id)
 	n.leases.drop(id)
 	if err := n.o.NAT.Release(r.Context(), id); err != nil {
-		n.refuse(w, r, &pathnode.Refusal{Reason: pathnode.ReasonFailed, Detail: err.Error()})
+		n.refuse(w, r, &client.Refusal{Reason: client.ReasonFailed, Detail: err.Error()})
 		return
 	}
 	n.answer(w, struct{}{})
 }
 
-func answerLease(l NATLease) pathnode.NATLease {
-	return pathnode.NATLease{ID: l.ID, Client: l.Rule.Client, Listen: l.Rule.Listen, To: l.Rule.To, Until: l.Until.UTC()}
+func answerLease(l NATLease) client.NATLease {
+	return client.NATLease{ID: l.ID, Client: l.Rule.Client, Listen: l.Rule.Listen, To: l.Rule.To, Until: l.Until.UTC()}
 }
 
 func (l *leases) put(one NATLease, a *account) {
@@ -198,7 +198,7 @@ func (l *leases) charge(ctx context.Context, table NAT, id string) {
 }
 
 // sweep forgets leases that ended, and ends those whose grant was revoked or is used up.
-func (l *leases) sweep(table NAT, revoked func(pathnode.Grant) bool, now time.Time) {
+func (l *leases) sweep(table NAT, revoked func(client.Grant) bool, now time.Time) {
 	ctx, cancel := context.WithTimeout(context.Background(), patienceRequest)
 	defer cancel()
 	for id, one := range l.copy() {

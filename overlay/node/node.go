@@ -1,10 +1,10 @@
 // Package node is an overlay node: it connects to destinations for holders of a grant, and for nobody else. The client's
-// side, and the grant itself, are package path/node.
+// side, and the grant itself, are package overlay/client.
 //
 // A node serves only by grants of the grantors that it was given; without any it does not start. It bounds what strangers
 // and holders can make it keep, and writes down no destination unless told to.
 //
-// Do not use it as a proxy for people without Heddle; package path/masque/proxy is that.
+// Do not use it as a proxy for people without Heddle; package proxy/connectudp is that.
 package node
 
 import (
@@ -20,11 +20,11 @@ import (
 	"syscall"
 	"time"
 
+	"heddle/identity"
+	"heddle/internal/connlimit"
+	"heddle/overlay/client"
 	"heddle/path"
-	"heddle/path/identity"
-	"heddle/path/limit"
-	"heddle/path/masque/proxy"
-	pathnode "heddle/path/node"
+	"heddle/proxy/connectudp"
 )
 
 // Defaults of a node.
@@ -64,10 +64,10 @@ type Options struct {
 	Name string
 	// Grantors are those whose grants count.
 	Grantors []identity.Key
-	// Modes are those that the node offers, of [pathnode.Modes].
+	// Modes are those that the node offers, of [client.Modes].
 	Modes []string
 	// Deny are destinations that no grant opens.
-	Deny []pathnode.Destination
+	Deny []client.Destination
 	// Revoked is a file of what counts no longer, or empty; see [ReadRevoked].
 	Revoked string
 	// Usage is the file where it is kept how many bytes each grant has used, or empty: then a restart forgets them.
@@ -98,12 +98,12 @@ type Node struct {
 	log      *slog.Logger
 	listener net.Listener
 	server   *http.Server
-	udp      *proxy.Proxy
+	udp      *connectudp.Proxy
 	ledger   *ledger
 	revoked  *revoked
-	failures *limit.Failures
-	door     *limit.Crowd[netip.Addr]
-	flows    *limit.Crowd[identity.Key]
+	failures *connlimit.Failures
+	door     *connlimit.Limiter[netip.Addr]
+	flows    *connlimit.Limiter[identity.Key]
 	surveys  chan struct{}
 	leases   leases
 	since    time.Time
@@ -118,8 +118,8 @@ func New(o Options) (*Node, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
-	n := &Node{o: o, key: o.Identity.Key(), log: o.Log, failures: limit.NewFailures(), door: limit.NewCrowd[netip.Addr](maxPerSource, maxStrangers),
-		flows: limit.NewCrowd[identity.Key](o.MaxFlows, maxAllFlows), surveys: make(chan struct{}, surveysAtOnce), since: o.now()}
+	n := &Node{o: o, key: o.Identity.Key(), log: o.Log, failures: connlimit.NewFailures(), door: connlimit.NewLimiter[netip.Addr](maxPerSource, maxStrangers),
+		flows: connlimit.NewLimiter[identity.Key](o.MaxFlows, maxAllFlows), surveys: make(chan struct{}, surveysAtOnce), since: o.now()}
 	n.leases.of = map[string]lease{}
 	n.ctx, n.end = context.WithCancel(context.Background())
 	var err error
@@ -129,7 +129,7 @@ func New(o Options) (*Node, error) {
 	if n.ledger, err = openLedger(o.Usage, o.now); err != nil {
 		return nil, err
 	}
-	config, err := o.Identity.Server(func(key identity.Key) error { return nil }, pathnode.Protocol)
+	config, err := o.Identity.Server(func(key identity.Key) error { return nil }, client.Protocol)
 	if err != nil {
 		return nil, err
 	}
@@ -183,9 +183,9 @@ func (o *Options) complete() error {
 		return bad("max-flows is not above 0", "")
 	case len(o.Modes) == 0:
 		return bad("it offers no mode", "--mode forward")
-	case slices.Contains(o.Modes, pathnode.ModeNAT) && o.NAT == nil:
+	case slices.Contains(o.Modes, client.ModeNAT) && o.NAT == nil:
 		return bad("it has no table of address translation for the mode nat", "")
-	case slices.Contains(o.Modes, pathnode.ModeSurvey) && o.Survey == nil:
+	case slices.Contains(o.Modes, client.ModeSurvey) && o.Survey == nil:
 		return bad("it has nothing to measure with for the mode survey", "")
 	}
 	return nil
@@ -264,7 +264,7 @@ func (n *Node) enforce() {
 		n.log.Error("nobody is served: what is revoked cannot be read", "err", err)
 	}
 	if changed || err != nil {
-		n.ledger.cut(n.revoked.holds, &pathnode.Refusal{Reason: pathnode.ReasonRevoked})
+		n.ledger.cut(n.revoked.holds, &client.Refusal{Reason: client.ReasonRevoked})
 	}
 	n.leases.sweep(n.o.NAT, n.revoked.holds, n.o.now())
 }

@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"heddle/identity"
+	"heddle/overlay/client"
 	"heddle/path"
-	"heddle/path/identity"
-	pathnode "heddle/path/node"
 )
 
 // setup is a node on loopback, its grantor and a holder.
@@ -41,7 +41,7 @@ func start(t testing.TB, edit func(*Options)) *setup {
 	t.Helper()
 	s := &setup{grantor: fresh(t), holder: fresh(t), dir: t.TempDir(), done: make(chan error, 1)}
 	o := Options{Listen: netip.MustParseAddrPort("127.0.0.1:0"), Identity: fresh(t), Name: "test", Grantors: []identity.Key{s.grantor.Key()},
-		Modes: []string{pathnode.ModeForward}, Revoked: filepath.Join(s.dir, "revoked"), Usage: filepath.Join(s.dir, "usage.json"),
+		Modes: []string{client.ModeForward}, Revoked: filepath.Join(s.dir, "revoked"), Usage: filepath.Join(s.dir, "usage.json"),
 		MaxFlows: 4, Idle: time.Minute, Drain: time.Millisecond, Log: slog.New(slog.DiscardHandler)}
 	if edit != nil {
 		edit(&o)
@@ -63,13 +63,13 @@ func start(t testing.TB, edit func(*Options)) *setup {
 }
 
 // grant is one for the holder and loopback addresses, which edit may have otherwise.
-func (s *setup) grant(t testing.TB, edit func(*pathnode.Grant)) pathnode.Signed {
+func (s *setup) grant(t testing.TB, edit func(*client.Grant)) client.Signed {
 	t.Helper()
-	g := pathnode.Grant{Holder: s.holder.Key(), From: time.Now(), Until: time.Now().Add(time.Hour), To: []string{"127.0.0.1", "::1"}, Modes: []string{pathnode.ModeForward}}
+	g := client.Grant{Holder: s.holder.Key(), From: time.Now(), Until: time.Now().Add(time.Hour), To: []string{"127.0.0.1", "::1"}, Modes: []string{client.ModeForward}}
 	if edit != nil {
 		edit(&g)
 	}
-	signed, err := pathnode.Issue(s.grantor, g)
+	signed, err := client.Issue(s.grantor, g)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,19 +77,19 @@ func (s *setup) grant(t testing.TB, edit func(*pathnode.Grant)) pathnode.Signed 
 }
 
 // pass is one for the node with a grant.
-func (s *setup) pass(grant pathnode.Signed) pathnode.Pass {
-	return pathnode.Pass{Name: "test", Key: s.Key(), Addresses: []string{s.Addr().String()}, Grant: grant}
+func (s *setup) pass(grant client.Signed) client.Pass {
+	return client.Pass{Name: "test", Key: s.Key(), Addresses: []string{s.Addr().String()}, Grant: grant}
 }
 
 // through dials an address by the node as the holder.
-func (s *setup) through(t *testing.T, ctx context.Context, grant pathnode.Signed, to netip.AddrPort) (net.Conn, error) {
+func (s *setup) through(t *testing.T, ctx context.Context, grant client.Signed, to netip.AddrPort) (net.Conn, error) {
 	t.Helper()
 	return dialBy(t, ctx, s.pass(grant), s.holder, to)
 }
 
-func dialBy(t *testing.T, ctx context.Context, pass pathnode.Pass, id identity.Identity, to netip.AddrPort) (net.Conn, error) {
+func dialBy(t *testing.T, ctx context.Context, pass client.Pass, id identity.Identity, to netip.AddrPort) (net.Conn, error) {
 	t.Helper()
-	way, err := pathnode.Through(pass, id, nil)
+	way, err := client.Through(pass, id, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,8 +128,8 @@ func serve(t *testing.T, handle func(*net.TCPConn)) netip.AddrPort {
 // echo sends back what it gets, and ends when its peer does.
 func echo(c *net.TCPConn) { io.Copy(c, c) }
 
-func reasonOf(err error) pathnode.Reason {
-	if refused, ok := errors.AsType[*pathnode.Refusal](err); ok {
+func reasonOf(err error) client.Reason {
+	if refused, ok := errors.AsType[*client.Refusal](err); ok {
 		return refused.Reason
 	}
 	return ""
@@ -179,25 +179,25 @@ func TestRefusals(t *testing.T) {
 	closed := netip.AddrPortFrom(to.Addr(), 1)
 	stranger := fresh(t)
 	for name, c := range map[string]struct {
-		grant  pathnode.Signed
+		grant  client.Signed
 		holder identity.Identity
 		to     netip.AddrPort
-		want   pathnode.Reason
+		want   client.Reason
 	}{
-		"none":                 {pathnode.Signed{}, s.holder, to, pathnode.ReasonMissing},
-		"another holder's":     {s.grant(t, nil), stranger, to, pathnode.ReasonHolder},
-		"by a stranger":        {issuedBy(t, stranger, s.holder.Key()), s.holder, to, pathnode.ReasonGrantor},
-		"expired":              {s.grant(t, func(g *pathnode.Grant) { g.From, g.Until = time.Now().Add(-2*time.Hour), time.Now().Add(-time.Hour) }), s.holder, to, pathnode.ReasonExpired},
-		"not yet":              {s.grant(t, func(g *pathnode.Grant) { g.From, g.Until = time.Now().Add(time.Hour), time.Now().Add(2*time.Hour) }), s.holder, to, pathnode.ReasonEarly},
-		"for a survey":         {s.grant(t, func(g *pathnode.Grant) { g.Modes = []string{pathnode.ModeSurvey} }), s.holder, to, pathnode.ReasonMode},
-		"for public addresses": {s.grant(t, func(g *pathnode.Grant) { g.To = nil }), s.holder, to, pathnode.ReasonDestination},
-		"for everywhere":       {s.grant(t, func(g *pathnode.Grant) { g.To = []string{"0.0.0.0/0", "::/0"} }), s.holder, to, pathnode.ReasonDestination},
-		"for another port":     {s.grant(t, func(g *pathnode.Grant) { g.To = []string{"127.0.0.1:1"} }), s.holder, to, pathnode.ReasonDestination},
-		"for another place":    {s.grant(t, func(g *pathnode.Grant) { g.To = []string{"192.0.2.1"} }), s.holder, to, pathnode.ReasonDestination},
-		"nobody listens":       {s.grant(t, nil), s.holder, closed, pathnode.ReasonUnreachable},
+		"none":                 {client.Signed{}, s.holder, to, client.ReasonMissing},
+		"another holder's":     {s.grant(t, nil), stranger, to, client.ReasonHolder},
+		"by a stranger":        {issuedBy(t, stranger, s.holder.Key()), s.holder, to, client.ReasonGrantor},
+		"expired":              {s.grant(t, func(g *client.Grant) { g.From, g.Until = time.Now().Add(-2*time.Hour), time.Now().Add(-time.Hour) }), s.holder, to, client.ReasonExpired},
+		"not yet":              {s.grant(t, func(g *client.Grant) { g.From, g.Until = time.Now().Add(time.Hour), time.Now().Add(2*time.Hour) }), s.holder, to, client.ReasonEarly},
+		"for a survey":         {s.grant(t, func(g *client.Grant) { g.Modes = []string{client.ModeSurvey} }), s.holder, to, client.ReasonMode},
+		"for public addresses": {s.grant(t, func(g *client.Grant) { g.To = nil }), s.holder, to, client.ReasonDestination},
+		"for everywhere":       {s.grant(t, func(g *client.Grant) { g.To = []string{"0.0.0.0/0", "::/0"} }), s.holder, to, client.ReasonDestination},
+		"for another port":     {s.grant(t, func(g *client.Grant) { g.To = []string{"127.0.0.1:1"} }), s.holder, to, client.ReasonDestination},
+		"for another place":    {s.grant(t, func(g *client.Grant) { g.To = []string{"192.0.2.1"} }), s.holder, to, client.ReasonDestination},
+		"nobody listens":       {s.grant(t, nil), s.holder, closed, client.ReasonUnreachable},
 		"right":                {s.grant(t, nil), s.holder, to, ""},
 		// An address of the node itself is named by itself, or not at all.
-		"by its network": {s.grant(t, func(g *pathnode.Grant) { g.To = []string{"127.0.0.0/8"} }), s.holder, to, pathnode.ReasonDestination},
+		"by its network": {s.grant(t, func(g *client.Grant) { g.To = []string{"127.0.0.0/8"} }), s.holder, to, client.ReasonDestination},
 	} {
 		for _, ctx := range []context.Context{t.Context(), path.WithEarly(t.Context())} {
 			conn, err := dialBy(t, ctx, s.pass(c.grant), c.holder, c.to)
@@ -215,9 +215,9 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-func issuedBy(t *testing.T, grantor identity.Identity, holder identity.Key) pathnode.Signed {
+func issuedBy(t *testing.T, grantor identity.Identity, holder identity.Key) client.Signed {
 	t.Helper()
-	signed, err := pathnode.Issue(grantor, pathnode.Grant{Holder: holder, From: time.Now(), Until: time.Now().Add(time.Hour), Modes: []string{pathnode.ModeForward}})
+	signed, err := client.Issue(grantor, client.Grant{Holder: holder, From: time.Now(), Until: time.Now().Add(time.Hour), Modes: []string{client.ModeForward}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -242,7 +242,7 @@ func TestAnotherNodeAnswers(t *testing.T) {
 		t.Errorf("at the second address: %v", err)
 	}
 	name, key := pass, pass
-	name.Grant = other.grant(t, func(g *pathnode.Grant) { g.Nodes = []identity.Key{other.Key()} })
+	name.Grant = other.grant(t, func(g *client.Grant) { g.Nodes = []identity.Key{other.Key()} })
 	if err := name.Check(); err == nil {
 		t.Error("a pass with another node's grant is taken")
 	}
@@ -253,7 +253,7 @@ func TestAnotherNodeAnswers(t *testing.T) {
 }
 
 func TestWithoutGrantorNothingStarts(t *testing.T) {
-	_, err := New(Options{Listen: netip.MustParseAddrPort("127.0.0.1:0"), Identity: fresh(t), Modes: []string{pathnode.ModeForward}, MaxFlows: 1})
+	_, err := New(Options{Listen: netip.MustParseAddrPort("127.0.0.1:0"), Identity: fresh(t), Modes: []string{client.ModeForward}, MaxFlows: 1})
 	if err == nil || !strings.Contains(err.Error(), "no grantor") {
 		t.Errorf("%v", err)
 	}
@@ -270,7 +270,7 @@ func TestBytesAreALimit(t *testing.T) {
 			}
 		}
 	})
-	grant := s.grant(t, func(g *pathnode.Grant) { g.Bytes = limit })
+	grant := s.grant(t, func(g *client.Grant) { g.Bytes = limit })
 	got := make(chan int)
 	for range 3 {
 		go func() {
@@ -287,7 +287,7 @@ func TestBytesAreALimit(t *testing.T) {
 	if sum > limit || sum == 0 {
 		t.Errorf("%d bytes came through, of %d", sum, limit)
 	}
-	if _, err := s.through(t, t.Context(), grant, to); reasonOf(err) != pathnode.ReasonUsedUp {
+	if _, err := s.through(t, t.Context(), grant, to); reasonOf(err) != client.ReasonUsedUp {
 		t.Errorf("afterwards: %v", err)
 	}
 	if used := s.Status().Grants[0].Used; used != limit {
@@ -299,7 +299,7 @@ func TestBytesAreALimit(t *testing.T) {
 func TestUsageIsKept(t *testing.T) {
 	s := start(t, nil)
 	to := serve(t, echo)
-	grant := s.grant(t, func(g *pathnode.Grant) { g.Bytes = 10 })
+	grant := s.grant(t, func(g *client.Grant) { g.Bytes = 10 })
 	c, err := s.through(t, t.Context(), grant, to)
 	if err != nil {
 		t.Fatal(err)
@@ -312,7 +312,7 @@ func TestUsageIsKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	again := start(t, func(o *Options) { o.Identity, o.Grantors, o.Usage = id, []identity.Key{key}, usage })
-	if _, err := dialBy(t, t.Context(), again.pass(grant), s.holder, to); reasonOf(err) != pathnode.ReasonUsedUp {
+	if _, err := dialBy(t, t.Context(), again.pass(grant), s.holder, to); reasonOf(err) != client.ReasonUsedUp {
 		t.Errorf("after a restart: %v", err)
 	}
 }
@@ -338,7 +338,7 @@ func TestStreamsEndWithTheirGrant(t *testing.T) {
 	now := time.Now().Truncate(time.Second).Add(700 * time.Millisecond)
 	s := start(t, func(o *Options) { o.now = func() time.Time { return now } })
 	to := serve(t, echo)
-	open := func(grant pathnode.Signed) net.Conn {
+	open := func(grant client.Signed) net.Conn {
 		t.Helper()
 		c, err := s.through(t, t.Context(), grant, to)
 		if err != nil {
@@ -348,7 +348,7 @@ func TestStreamsEndWithTheirGrant(t *testing.T) {
 	}
 	var brief net.Conn
 	short(t, func(life time.Duration) (err error) {
-		brief, err = s.through(t, t.Context(), s.grant(t, func(g *pathnode.Grant) { g.From, g.Until = now.Add(-time.Hour), now.Add(life) }), to)
+		brief, err = s.through(t, t.Context(), s.grant(t, func(g *client.Grant) { g.From, g.Until = now.Add(-time.Hour), now.Add(life) }), to)
 		return err
 	})
 	if _, err := io.ReadAll(brief); err == nil {
@@ -363,7 +363,7 @@ func TestStreamsEndWithTheirGrant(t *testing.T) {
 	if _, err := io.ReadAll(first); err == nil {
 		t.Error("a revoked stream ended as if its server had ended it")
 	}
-	if _, err := s.through(t, t.Context(), one, to); reasonOf(err) != pathnode.ReasonRevoked {
+	if _, err := s.through(t, t.Context(), one, to); reasonOf(err) != client.ReasonRevoked {
 		t.Errorf("a revoked grant: %v", err)
 	}
 	io.WriteString(second, "x")
@@ -394,18 +394,18 @@ func TestMaxFlows(t *testing.T) {
 		}
 		open = append(open, c)
 	}
-	if _, err := s.through(t, t.Context(), s.grant(t, nil), to); reasonOf(err) != pathnode.ReasonBusy {
+	if _, err := s.through(t, t.Context(), s.grant(t, nil), to); reasonOf(err) != client.ReasonBusy {
 		t.Errorf("a third: %v", err)
 	}
 	other := fresh(t)
-	if _, err := dialBy(t, t.Context(), s.pass(s.grant(t, func(g *pathnode.Grant) { g.Holder = other.Key() })), other, to); err != nil {
+	if _, err := dialBy(t, t.Context(), s.pass(s.grant(t, func(g *client.Grant) { g.Holder = other.Key() })), other, to); err != nil {
 		t.Errorf("another holder: %v", err)
 	}
 	open[0].Close()
 	for {
 		if _, err := s.through(t, t.Context(), s.grant(t, nil), to); err == nil {
 			break
-		} else if reasonOf(err) != pathnode.ReasonBusy {
+		} else if reasonOf(err) != client.ReasonBusy {
 			t.Fatal(err)
 		}
 	}
@@ -413,11 +413,11 @@ func TestMaxFlows(t *testing.T) {
 
 func TestStatusOverTheWire(t *testing.T) {
 	s := start(t, nil)
-	grant := s.grant(t, func(g *pathnode.Grant) { g.Bytes = 1000 })
+	grant := s.grant(t, func(g *client.Grant) { g.Bytes = 1000 })
 	s.grant(t, nil)
-	ask := func(id identity.Identity, grant pathnode.Signed) (pathnode.Status, error) {
+	ask := func(id identity.Identity, grant client.Signed) (client.Status, error) {
 		t.Helper()
-		client, err := pathnode.NewClient(s.pass(grant), id, nil)
+		client, err := client.New(s.pass(grant), id, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -428,17 +428,17 @@ func TestStatusOverTheWire(t *testing.T) {
 	if err != nil || len(own.Grants) != 1 || own.Grants[0].ID != grant.Grant.ID || own.Listen != "" || own.Name != "test" {
 		t.Errorf("a holder sees %+v, %v", own, err)
 	}
-	all, err := ask(s.grantor, pathnode.Signed{})
+	all, err := ask(s.grantor, client.Signed{})
 	if err != nil || all.Listen == "" || len(all.Grants) != 1 {
 		t.Errorf("a grantor sees %+v, %v", all, err)
 	}
-	if _, err := ask(fresh(t), pathnode.Signed{}); reasonOf(err) != pathnode.ReasonMissing {
+	if _, err := ask(fresh(t), client.Signed{}); reasonOf(err) != client.ReasonMissing {
 		t.Errorf("a stranger: %v", err)
 	}
-	if _, err := ask(fresh(t), grant); reasonOf(err) != pathnode.ReasonHolder {
+	if _, err := ask(fresh(t), grant); reasonOf(err) != client.ReasonHolder {
 		t.Errorf("with another's grant: %v", err)
 	}
-	if !slices.Contains(own.Modes, pathnode.ModeForward) {
+	if !slices.Contains(own.Modes, client.ModeForward) {
 		t.Errorf("modes %v", own.Modes)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	pathnode "heddle/path/node"
+	"heddle/overlay/client"
 )
 
 // How many bytes one read may bring: a stream that is idle holds a small buffer, one that fills it gets a large one.
@@ -110,7 +110,7 @@ func (u *use) write(to net.Conn, data []byte, count *atomic.Uint64) error {
 	sent, err := to.Write(data[:given])
 	count.Add(uint64(sent))
 	if err == nil && given < len(data) {
-		return &pathnode.Refusal{Reason: pathnode.ReasonUsedUp}
+		return &client.Refusal{Reason: client.ReasonUsedUp}
 	}
 	return err
 }

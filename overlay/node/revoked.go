@@ -13,9 +13,9 @@ import (
 	"sync"
 	"time"
 
+	"heddle/identity"
+	"heddle/overlay/client"
 	"heddle/path"
-	"heddle/path/identity"
-	pathnode "heddle/path/node"
 )
 
 // maxRevoked bounds the file, in bytes.
@@ -25,7 +25,7 @@ const maxRevoked = 16 << 20
 type Revocations map[string]bool
 
 // Holds reports whether a grant is revoked, by its id or its holder.
-func (r Revocations) Holds(g pathnode.Grant) bool { return r[g.ID] || r[g.Holder.String()] }
+func (r Revocations) Holds(g client.Grant) bool { return r[g.ID] || r[g.Holder.String()] }
 
 // checkRevocation refuses what is neither the id of a grant nor a key.
 func checkRevocation(word string) error {
@@ -169,7 +169,7 @@ func (r *revoked) refresh() (changed bool, err error) {
 }
 
 // holds reports whether a grant counts no longer.
-func (r *revoked) holds(g pathnode.Grant) bool {
+func (r *revoked) holds(g client.Grant) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.broken || r.list.Holds(g)

@@ -8,9 +8,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"heddle/path/identity"
-	"heddle/path/limit"
-	pathnode "heddle/path/node"
+	"heddle/identity"
+	"heddle/internal/connlimit"
+	"heddle/overlay/client"
 )
 
 // counts are those of a node since it began.
@@ -18,16 +18,16 @@ type counts struct {
 	flows, up, down atomic.Uint64
 
 	mu      sync.Mutex
-	refused map[pathnode.Reason]uint64
-	lines   limit.Bucket
+	refused map[client.Reason]uint64
+	lines   connlimit.Bucket
 }
 
 // refuse counts a refusal, and reports whether it may be written down.
-func (c *counts) refuse(why pathnode.Reason, now time.Time) bool {
+func (c *counts) refuse(why client.Reason, now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.refused == nil {
-		c.refused = map[pathnode.Reason]uint64{}
+		c.refused = map[client.Reason]uint64{}
 	}
 	c.refused[why]++
 	c.lines.Fill(now, logAtOnce, logEvery)
@@ -42,26 +42,26 @@ func (c *counts) refuse(why pathnode.Reason, now time.Time) bool {
 func (n *Node) serve(w http.ResponseWriter, r *http.Request) {
 	state := visitorOf(r).ConnectionState()
 	holder, err := identity.PeerKey(state)
-	if err != nil || state.NegotiatedProtocol != pathnode.Protocol {
-		n.refuse(w, r, &pathnode.Refusal{Reason: pathnode.ReasonRequest})
+	if err != nil || state.NegotiatedProtocol != client.Protocol {
+		n.refuse(w, r, &client.Refusal{Reason: client.ReasonRequest})
 		return
 	}
 	switch {
 	case r.Method == http.MethodConnect:
 		n.connect(w, r, holder)
-	case r.Method == http.MethodGet && r.URL.Path == pathnode.StatusURL:
+	case r.Method == http.MethodGet && r.URL.Path == client.StatusURL:
 		n.status(w, r, holder)
-	case r.Method == http.MethodPost && r.URL.Path == pathnode.SurveyURL:
+	case r.Method == http.MethodPost && r.URL.Path == client.SurveyURL:
 		n.survey(w, r, holder)
-	case r.URL.Path == pathnode.NATURL || strings.HasPrefix(r.URL.Path, pathnode.NATURL+"/"):
+	case r.URL.Path == client.NATURL || strings.HasPrefix(r.URL.Path, client.NATURL+"/"):
 		n.nat(w, r, holder)
 	default:
-		n.refuse(w, r, &pathnode.Refusal{Reason: pathnode.ReasonRequest})
+		n.refuse(w, r, &client.Refusal{Reason: client.ReasonRequest})
 	}
 }
 
 // refuse says why not. A connection that was refused anything ends.
-func (n *Node) refuse(w http.ResponseWriter, r *http.Request, why *pathnode.Refusal) {
+func (n *Node) refuse(w http.ResponseWriter, r *http.Request, why *client.Refusal) {
 	n.refused(r, why)
 	why.SetHeader(w.Header())
 	w.Header().Set("Connection", "close")
@@ -75,7 +75,7 @@ const (
 )
 
 // refused notes a refusal.
-func (n *Node) refused(r *http.Request, why *pathnode.Refusal) *pathnode.Refusal {
+func (n *Node) refused(r *http.Request, why *client.Refusal) *client.Refusal {
 	why.At = n.o.now()
 	if n.counts.refuse(why.Reason, why.At) {
 		n.log.Info("refused", "why", string(why.Reason), "from", r.RemoteAddr)
@@ -84,10 +84,10 @@ func (n *Node) refused(r *http.Request, why *pathnode.Refusal) *pathnode.Refusal
 }
 
 // admit gives the account of the grant that a request shows, or says why not. An empty mode is any.
-func (n *Node) admit(r *http.Request, holder identity.Key, mode string) (*account, *pathnode.Refusal) {
+func (n *Node) admit(r *http.Request, holder identity.Key, mode string) (*account, *client.Refusal) {
 	remote, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil || !n.failures.Take(remote.Addr()) {
-		return nil, &pathnode.Refusal{Reason: pathnode.ReasonBusy}
+		return nil, &client.Refusal{Reason: client.ReasonBusy}
 	}
 	a, why := n.check(r.Header, holder)
 	if why != nil && why.Status() == http.StatusProxyAuthRequired {
@@ -101,39 +101,39 @@ func (n *Node) admit(r *http.Request, holder identity.Key, mode string) (*accoun
 }
 
 // check reads and verifies the grant in a request.
-func (n *Node) check(h http.Header, holder identity.Key) (*account, *pathnode.Refusal) {
-	text := h.Get(pathnode.GrantHeader)
+func (n *Node) check(h http.Header, holder identity.Key) (*account, *client.Refusal) {
+	text := h.Get(client.GrantHeader)
 	if text == "" {
-		return nil, &pathnode.Refusal{Reason: pathnode.ReasonMissing}
+		return nil, &client.Refusal{Reason: client.ReasonMissing}
 	}
-	signed, err := pathnode.ParseGrant(text)
+	signed, err := client.ParseGrant(text)
 	if err != nil {
-		return nil, &pathnode.Refusal{Reason: pathnode.ReasonMalformed, Detail: err.Error()}
+		return nil, &client.Refusal{Reason: client.ReasonMalformed, Detail: err.Error()}
 	}
-	if why := signed.Verify(pathnode.Use{Now: n.o.now(), Node: n.key, Holder: holder, Grantors: n.o.Grantors}); why != nil {
+	if why := signed.Verify(client.Use{Now: n.o.now(), Node: n.key, Holder: holder, Grantors: n.o.Grantors}); why != nil {
 		return nil, why
 	}
 	if n.revoked.holds(signed.Grant) {
-		return nil, &pathnode.Refusal{Reason: pathnode.ReasonRevoked}
+		return nil, &client.Refusal{Reason: client.ReasonRevoked}
 	}
 	a := n.ledger.account(signed)
 	if a == nil {
-		return nil, &pathnode.Refusal{Reason: pathnode.ReasonBusy}
+		return nil, &client.Refusal{Reason: client.ReasonBusy}
 	}
 	return a, nil
 }
 
 // permit says whether the node and the grant are for a mode, and bytes are left.
-func (n *Node) permit(a *account, mode string) *pathnode.Refusal {
+func (n *Node) permit(a *account, mode string) *client.Refusal {
 	switch {
 	case mode == "":
 		return nil
 	case !n.offers(mode):
-		return &pathnode.Refusal{Reason: pathnode.ReasonNoMode, Detail: mode}
+		return &client.Refusal{Reason: client.ReasonNoMode, Detail: mode}
 	case !a.grant.Allows(mode):
-		return &pathnode.Refusal{Reason: pathnode.ReasonMode, Detail: mode}
+		return &client.Refusal{Reason: client.ReasonMode, Detail: mode}
 	case !a.left():
-		return &pathnode.Refusal{Reason: pathnode.ReasonUsedUp}
+		return &client.Refusal{Reason: client.ReasonUsedUp}
 	}
 	return nil
 }

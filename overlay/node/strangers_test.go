@@ -16,9 +16,9 @@ import (
 	"testing"
 	"time"
 
-	"heddle/path/identity"
-	"heddle/path/limit"
-	pathnode "heddle/path/node"
+	"heddle/identity"
+	"heddle/internal/connlimit"
+	"heddle/overlay/client"
 )
 
 // knock connects to the node's port without TLS.
@@ -35,7 +35,7 @@ func (s *setup) knock(t *testing.T) net.Conn {
 // greet connects as somebody with a key, whose handshake is part of the first word.
 func (s *setup) greet(t *testing.T, id identity.Identity) *tls.Conn {
 	t.Helper()
-	config, err := id.Client(s.Key(), pathnode.Protocol)
+	config, err := id.Client(s.Key(), client.Protocol)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func TestAskingTakesAPlace(t *testing.T) {
 	var open []*tls.Conn
 	for range maxPerSource {
 		c := s.speak(t, s.holder)
-		io.WriteString(c, "GET "+pathnode.StatusURL+" HTTP/1.1\r\nHost: x\r\nHeddle-Grant: "+grant.String()+"\r\n\r\n")
+		io.WriteString(c, "GET "+client.StatusURL+" HTTP/1.1\r\nHost: x\r\nHeddle-Grant: "+grant.String()+"\r\n\r\n")
 		if answer, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil || answer.StatusCode != http.StatusOK {
 			t.Fatalf("%v, %v", answer, err)
 		}
@@ -142,11 +142,11 @@ func TestWrongGrantsAreSlowedDown(t *testing.T) {
 	begin := time.Now()
 	for tries := 0; ; tries++ {
 		_, err := dialBy(t, t.Context(), s.pass(stolen), thief, to)
-		if reasonOf(err) == pathnode.ReasonBusy && tries >= limit.FailuresAtOnce {
+		if reasonOf(err) == client.ReasonBusy && tries >= connlimit.FailuresAtOnce {
 			return
 		}
-		more := int(time.Since(begin) / limit.RefillAfter) // on a busy machine
-		if reasonOf(err) != pathnode.ReasonHolder || tries >= limit.FailuresAtOnce+more {
+		more := int(time.Since(begin) / connlimit.RefillAfter) // on a busy machine
+		if reasonOf(err) != client.ReasonHolder || tries >= connlimit.FailuresAtOnce+more {
 			t.Fatalf("try %d: %v", tries, err)
 		}
 	}
@@ -203,7 +203,7 @@ func TestHostileRequests(t *testing.T) {
 func TestNames(t *testing.T) {
 	s := start(t, nil)
 	for text, allowed := range map[string]bool{"192.0.2.0/24:443": true, "www.example.org:443": true, "other.example.org:443": false, "www.example.org:80": false} {
-		where, err := s.places(pathnode.Grant{To: []string{text}})
+		where, err := s.places(client.Grant{To: []string{text}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -211,7 +211,7 @@ func TestNames(t *testing.T) {
 			t.Errorf("%s: DNS is asked: %v", text, got)
 		}
 	}
-	where, err := s.places(pathnode.Grant{To: []string{"www.example.org:443", "10.0.0.0/8:22"}})
+	where, err := s.places(client.Grant{To: []string{"www.example.org:443", "10.0.0.0/8:22"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -236,12 +236,12 @@ func TestNames(t *testing.T) {
 
 func TestDenyGoesBeforeGrants(t *testing.T) {
 	to := serve(t, echo)
-	denied, err := pathnode.ParseDestination("127.0.0.0/8")
+	denied, err := client.ParseDestination("127.0.0.0/8")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := start(t, func(o *Options) { o.Deny = []pathnode.Destination{denied} })
-	if _, err := s.through(t, t.Context(), s.grant(t, nil), to); reasonOf(err) != pathnode.ReasonDestination {
+	s := start(t, func(o *Options) { o.Deny = []client.Destination{denied} })
+	if _, err := s.through(t, t.Context(), s.grant(t, nil), to); reasonOf(err) != client.ReasonDestination {
 		t.Errorf("%v", err)
 	}
 }
@@ -263,7 +263,7 @@ func TestBrokenListServesNobody(t *testing.T) {
 		t.Errorf("another holder is revoked: %v", err)
 	}
 	write("what is this\n")
-	if _, err := s.through(t, t.Context(), grant, to); reasonOf(err) != pathnode.ReasonRevoked {
+	if _, err := s.through(t, t.Context(), grant, to); reasonOf(err) != client.ReasonRevoked {
 		t.Errorf("a broken list: %v", err)
 	}
 	write(strings.Repeat("0", 32) + "\n")
@@ -272,7 +272,7 @@ func TestBrokenListServesNobody(t *testing.T) {
 	}
 	os.Remove(s.o.Revoked)
 	s.enforce()
-	if _, err := s.through(t, t.Context(), grant, to); reasonOf(err) != pathnode.ReasonRevoked {
+	if _, err := s.through(t, t.Context(), grant, to); reasonOf(err) != client.ReasonRevoked {
 		t.Errorf("a list that is gone: %v", err)
 	}
 }
@@ -338,13 +338,13 @@ func FuzzRequests(f *testing.F) {
 	}
 	rules := &table{rules: map[string]NATRule{}}
 	s := start(f, func(o *Options) {
-		o.Modes, o.NAT, o.patience = pathnode.Modes(), rules, time.Second
+		o.Modes, o.NAT, o.patience = client.Modes(), rules, time.Second
 		o.Survey = func(_ context.Context, to netip.AddrPort) (any, error) { return to, nil }
 		o.lookup = func(context.Context, string, string) ([]netip.Addr, error) { return nil, errors.New("no DNS here") }
 	})
 	allowed := netip.MustParseAddrPort("127.0.0.1:9") // where nobody answers
-	grant := s.grant(f, func(g *pathnode.Grant) { g.Modes, g.To = pathnode.Modes(), []string{allowed.String()} })
-	config, err := s.holder.Client(s.Key(), pathnode.Protocol)
+	grant := s.grant(f, func(g *client.Grant) { g.Modes, g.To = client.Modes(), []string{allowed.String()} })
+	config, err := s.holder.Client(s.Key(), client.Protocol)
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -7,13 +7,13 @@ import (
 
 	"github.com/quic-go/quic-go/http3"
 
-	"heddle/path/identity"
-	"heddle/path/masque/proxy"
-	pathnode "heddle/path/node"
+	"heddle/identity"
+	"heddle/overlay/client"
+	"heddle/proxy/connectudp"
 )
 
 // listenUDP makes the proxy for UDP, on the port of the listener for TCP.
-func (n *Node) listenUDP() (*proxy.Proxy, error) {
+func (n *Node) listenUDP() (*connectudp.Proxy, error) {
 	config, err := n.o.Identity.Server(func(identity.Key) error { return nil }, http3.NextProtoH3)
 	if err != nil {
 		return nil, err
@@ -22,29 +22,29 @@ func (n *Node) listenUDP() (*proxy.Proxy, error) {
 	if at.Port() == 0 {
 		at = netip.AddrPortFrom(at.Addr(), n.Addr().Port())
 	}
-	return proxy.New(proxy.Options{Listen: at, TLS: config, Gate: n, MaxFlows: n.o.MaxFlows, Idle: n.o.Idle, Drain: n.o.Drain, Log: n.log})
+	return connectudp.New(connectudp.Options{Listen: at, TLS: config, Gate: n, MaxFlows: n.o.MaxFlows, Idle: n.o.Idle, Drain: n.o.Drain, Log: n.log})
 }
 
 // Admit lets in a UDP flow of somebody who proved a key and shows a grant. It is for the proxy.
-func (n *Node) Admit(r *http.Request, host string, port uint16) (proxy.Admission, error) {
-	none := proxy.Admission{}
+func (n *Node) Admit(r *http.Request, host string, port uint16) (connectudp.Admission, error) {
+	none := connectudp.Admission{}
 	holder, err := identity.PeerKey(*r.TLS)
 	if err != nil {
-		return none, n.refused(r, &pathnode.Refusal{Reason: pathnode.ReasonRequest})
+		return none, n.refused(r, &client.Refusal{Reason: client.ReasonRequest})
 	}
-	a, why := n.admit(r, holder, pathnode.ModeForward)
+	a, why := n.admit(r, holder, client.ModeForward)
 	if why != nil {
 		return none, n.refused(r, why)
 	}
-	if !n.flows.Enter(holder) {
-		return none, n.refused(r, &pathnode.Refusal{Reason: pathnode.ReasonBusy})
+	if !n.flows.Acquire(holder) {
+		return none, n.refused(r, &client.Refusal{Reason: client.ReasonBusy})
 	}
 	u, why := n.begin(a)
 	if why != nil {
-		n.flows.Leave(holder)
+		n.flows.Release(holder)
 		return none, n.refused(r, why)
 	}
-	return proxy.Admission{
+	return connectudp.Admission{
 		User: holder.String(),
 		Resolve: func(ctx context.Context) ([]netip.AddrPort, error) {
 			to, why := n.resolve(ctx, a.grant, host, port)
@@ -68,7 +68,7 @@ func (n *Node) Admit(r *http.Request, host string, port uint16) (proxy.Admission
 		Ends: u.ctx,
 		Done: func() {
 			u.end(context.Canceled)
-			n.flows.Leave(holder)
+			n.flows.Release(holder)
 		},
 	}, nil
 }

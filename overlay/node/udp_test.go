@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"heddle/identity"
+	"heddle/overlay/client"
 	"heddle/path"
-	"heddle/path/identity"
-	pathnode "heddle/path/node"
 )
 
 // udpEcho answers each datagram with itself, and tells where each came from.
@@ -37,9 +37,9 @@ func udpEcho(t *testing.T) (at netip.AddrPort, from chan netip.AddrPort) {
 	return c.LocalAddr().(*net.UDPAddr).AddrPort(), from
 }
 
-func (s *setup) way(t *testing.T, grant pathnode.Signed, id identity.Identity, base path.Path) path.Path {
+func (s *setup) way(t *testing.T, grant client.Signed, id identity.Identity, base path.Path) path.Path {
 	t.Helper()
-	way, err := pathnode.Through(s.pass(grant), id, base)
+	way, err := client.Through(s.pass(grant), id, base)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,15 +95,15 @@ func TestDatagramRefusals(t *testing.T) {
 	to, _ := udpEcho(t)
 	other := fresh(t)
 	for name, c := range map[string]struct {
-		grant pathnode.Signed
+		grant client.Signed
 		id    identity.Identity
-		want  pathnode.Reason
+		want  client.Reason
 	}{
-		"none":              {pathnode.Signed{}, s.holder, pathnode.ReasonMissing},
-		"another holder's":  {s.grant(t, nil), other, pathnode.ReasonHolder},
-		"expired":           {s.grant(t, func(g *pathnode.Grant) { g.From, g.Until = time.Now().Add(-2*time.Hour), time.Now().Add(-time.Hour) }), s.holder, pathnode.ReasonExpired},
-		"for public places": {s.grant(t, func(g *pathnode.Grant) { g.To = nil }), s.holder, pathnode.ReasonDestination},
-		"not for this":      {s.grant(t, func(g *pathnode.Grant) { g.Modes = []string{pathnode.ModeNAT} }), s.holder, pathnode.ReasonMode},
+		"none":              {client.Signed{}, s.holder, client.ReasonMissing},
+		"another holder's":  {s.grant(t, nil), other, client.ReasonHolder},
+		"expired":           {s.grant(t, func(g *client.Grant) { g.From, g.Until = time.Now().Add(-2*time.Hour), time.Now().Add(-time.Hour) }), s.holder, client.ReasonExpired},
+		"for public places": {s.grant(t, func(g *client.Grant) { g.To = nil }), s.holder, client.ReasonDestination},
+		"not for this":      {s.grant(t, func(g *client.Grant) { g.Modes = []string{client.ModeNAT} }), s.holder, client.ReasonMode},
 	} {
 		if _, err := openFlow(t, t.Context(), s.way(t, c.grant, c.id, nil), to); reasonOf(err) != c.want {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
@@ -112,7 +112,7 @@ func TestDatagramRefusals(t *testing.T) {
 	impostor := start(t, nil)
 	pass := s.pass(s.grant(t, nil))
 	pass.Addresses = []string{impostor.Addr().String()}
-	way, err := pathnode.Through(pass, s.holder, nil)
+	way, err := client.Through(pass, s.holder, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +127,7 @@ func TestDatagramRefusals(t *testing.T) {
 func TestDatagramsEndWithTheirGrant(t *testing.T) {
 	s := start(t, nil)
 	to, _ := udpEcho(t)
-	few := s.way(t, s.grant(t, func(g *pathnode.Grant) { g.Bytes = 100 }), s.holder, nil)
+	few := s.way(t, s.grant(t, func(g *client.Grant) { g.Bytes = 100 }), s.holder, nil)
 	f, err := openFlow(t, t.Context(), few, to)
 	if err != nil {
 		t.Fatal(err)
@@ -143,7 +143,7 @@ func TestDatagramsEndWithTheirGrant(t *testing.T) {
 	if came != 50 {
 		t.Errorf("%d bytes came back of a grant for 100 both ways", came)
 	}
-	if _, err := openFlow(t, t.Context(), few, to); reasonOf(err) != pathnode.ReasonUsedUp {
+	if _, err := openFlow(t, t.Context(), few, to); reasonOf(err) != client.ReasonUsedUp {
 		t.Errorf("afterwards: %v", err)
 	}
 	grant := s.grant(t, nil)
@@ -166,7 +166,7 @@ func TestDatagramsEndInTime(t *testing.T) {
 	to, _ := udpEcho(t)
 	var f path.Flow
 	short(t, func(life time.Duration) (err error) {
-		grant := s.grant(t, func(g *pathnode.Grant) { g.From, g.Until = now.Add(-time.Hour), now.Add(life) })
+		grant := s.grant(t, func(g *client.Grant) { g.From, g.Until = now.Add(-time.Hour), now.Add(life) })
 		f, err = openFlow(t, t.Context(), s.way(t, grant, s.holder, nil), to)
 		return err
 	})
@@ -185,7 +185,7 @@ func TestOneExitByTwoEntries(t *testing.T) {
 	to, from := udpEcho(t)
 	id := exit.holder
 	by := func(entry *setup) path.Path {
-		first := entry.way(t, entry.grant(t, func(g *pathnode.Grant) {
+		first := entry.way(t, entry.grant(t, func(g *client.Grant) {
 			g.Holder, g.To = id.Key(), []string{exit.Addr().String()}
 		}), id, nil)
 		return exit.way(t, exit.grant(t, nil), id, first)

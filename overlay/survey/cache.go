@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"heddle/identity"
 	"heddle/path"
-	"heddle/path/identity"
 )
 
 // Cache keeps halves in a file, each with its age. What is older than [Keep] is forgotten.

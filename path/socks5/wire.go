@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"heddle/path/socks5/handshake"
+	"heddle/internal/socks5"
 )
 
 // The numbers of RFC 1928 and RFC 1929.
@@ -38,13 +38,13 @@ const (
 type refusal byte
 
 const (
-	refusedByRules    = refusal(handshake.NotAllowed)
-	networkUnreach    = refusal(handshake.NetworkUnreachable)
-	hostUnreach       = refusal(handshake.HostUnreachable)
-	connectionRefused = refusal(handshake.Refused)
-	ttlExpired        = refusal(handshake.TimedOut)
-	commandUnknown    = refusal(handshake.CommandUnknown)
-	addressUnknown    = refusal(handshake.AddressUnknown)
+	refusedByRules    = refusal(socks5.NotAllowed)
+	networkUnreach    = refusal(socks5.NetworkUnreachable)
+	hostUnreach       = refusal(socks5.HostUnreachable)
+	connectionRefused = refusal(socks5.Refused)
+	ttlExpired        = refusal(socks5.TimedOut)
+	commandUnknown    = refusal(socks5.CommandUnknown)
+	addressUnknown    = refusal(socks5.AddressUnknown)
 )
 
 // Error says what the proxy said.

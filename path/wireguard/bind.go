@@ -9,13 +9,13 @@ import (
 
 	"golang.zx2c4.com/wireguard/conn"
 
+	"heddle/internal/wgqueue"
 	"heddle/path"
-	"heddle/path/gate"
 )
 
 // bind carries wireguard-go's packets over a flow of the path under the tunnel, which may be replaced at any time.
 type bind struct {
-	up, down *gate.Gate
+	up, down *wgqueue.Gate
 	broken   chan struct{} // the flow is of no more use
 
 	mu     sync.Mutex
@@ -30,7 +30,7 @@ type bind struct {
 
 var _ conn.Bind = (*bind)(nil)
 
-func newBind(up, down *gate.Gate) *bind {
+func newBind(up, down *wgqueue.Gate) *bind {
 	b := &bind{up: up, down: down, broken: make(chan struct{}, 1)}
 	b.ready = sync.NewCond(&b.mu)
 	return b

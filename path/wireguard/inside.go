@@ -19,7 +19,7 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
 	"gvisor.dev/gvisor/pkg/tcpip/transport/udp"
 
-	"heddle/path/gate"
+	"heddle/internal/wgqueue"
 )
 
 const (
@@ -37,7 +37,7 @@ type inside struct {
 	events   chan tun.Event
 	ctx      context.Context
 	cancel   context.CancelFunc
-	up, down *gate.Gate
+	up, down *wgqueue.Gate
 }
 
 var _ tun.Device = (*inside)(nil)
@@ -49,7 +49,7 @@ func newInside(addresses []netip.Prefix, mtu int) (*inside, error) {
 			TransportProtocols: []stack.TransportProtocolFactory{tcp.NewProtocol, udp.NewProtocol, icmp.NewProtocol4, icmp.NewProtocol6},
 		}),
 		link: channel.New(queueSize, uint32(mtu), ""), mtu: mtu, events: make(chan tun.Event),
-		up: gate.New(gate.Limit), down: gate.New(gate.Limit),
+		up: wgqueue.New(wgqueue.Limit), down: wgqueue.New(wgqueue.Limit),
 	}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	sack := tcpip.TCPSACKEnabled(true)

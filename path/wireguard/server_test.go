@@ -19,8 +19,8 @@ import (
 	"golang.zx2c4.com/wireguard/device"
 	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
 
+	"heddle/internal/wgqueue"
 	"heddle/path"
-	"heddle/path/gate"
 )
 
 // Where the services of a test's server are, inside its tunnel.
@@ -54,7 +54,7 @@ func newServer(t testing.TB) *server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	behind.up = gate.New(math.MaxInt) // nobody tells what comes out of its bind
+	behind.up = wgqueue.New(math.MaxInt) // nobody tells what comes out of its bind
 	s.inside = behind
 	s.device = device.NewDevice(behind, conn.NewDefaultBind(), device.NewLogger(device.LogLevelSilent, ""))
 	t.Cleanup(s.device.Close)

@@ -15,8 +15,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"heddle/identity"
 	"heddle/path"
-	"heddle/path/identity"
 )
 
 const (

@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"heddle/identity"
 	"heddle/path"
-	"heddle/path/identity"
 	"heddle/stripe"
 )
 

@@ -13,8 +13,8 @@ import (
 	"sync"
 	"time"
 
+	"heddle/identity"
 	"heddle/path"
-	"heddle/path/identity"
 )
 
 // ListenOptions say who may come in.

@@ -27,8 +27,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"heddle/identity"
 	"heddle/path"
-	"heddle/path/identity"
 )
 
 // Protocol is what is spoken inside TLS (ALPN, RFC 7301).

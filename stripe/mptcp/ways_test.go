@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"heddle/path/identity"
+	"heddle/identity"
 )
 
 var (

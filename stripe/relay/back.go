@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"time"
 
-	"heddle/path/socks5/handshake"
+	"heddle/internal/socks5"
 )
 
 // Back is the side that connects to programs.
@@ -44,11 +44,11 @@ func (b *Back) Serve(ctx context.Context, s Session) error {
 	switch {
 	case first[0] == plain && b.To != "":
 		return b.plain(ctx, s)
-	case first[0] == handshake.Version && b.Allowed != nil:
+	case first[0] == socks5.Version && b.Allowed != nil:
 		return b.socks(ctx, s)
 	case first[0] == plain:
 		s.Abort("this service is a SOCKS5 proxy: dial it with --socks")
-	case first[0] == handshake.Version:
+	case first[0] == socks5.Version:
 		s.Abort("this service is no SOCKS5 proxy: dial it with --listen")
 	default:
 		s.Abort("this service carries TCP programs: it does not know what else was sent")
@@ -92,30 +92,30 @@ func dialProgram(ctx context.Context, to string) (program, error) {
 
 // socks serves one request of a SOCKS5 client, whose first byte is read already.
 func (b *Back) socks(ctx context.Context, s Session) error {
-	in := io.MultiReader(bytes.NewReader([]byte{handshake.Version}), s)
-	if plain, err := handshake.Negotiate(in, s); err != nil {
+	in := io.MultiReader(bytes.NewReader([]byte{socks5.Version}), s)
+	if plain, err := socks5.Negotiate(in, s); err != nil {
 		return err
 	} else if !plain {
 		return s.Close()
 	}
-	command, to, err := handshake.ReadRequest(s)
-	answer := func(r handshake.Reply) error {
-		return errors.Join(handshake.WriteReply(s, r, netip.AddrPort{}), s.Close())
+	command, to, err := socks5.ReadRequest(s)
+	answer := func(r socks5.Reply) error {
+		return errors.Join(socks5.WriteReply(s, r, netip.AddrPort{}), s.Close())
 	}
 	switch {
-	case errors.Is(err, handshake.ErrAddressType):
-		return answer(handshake.AddressUnknown)
+	case errors.Is(err, socks5.ErrAddressType):
+		return answer(socks5.AddressUnknown)
 	case err != nil:
 		return err
-	case command != handshake.Connect:
-		return answer(handshake.CommandUnknown)
+	case command != socks5.Connect:
+		return answer(socks5.CommandUnknown)
 	}
 	p, err := b.exit(ctx, to)
 	if err != nil {
 		b.log().Debug("a SOCKS5 client is not connected", "error", err)
 		return answer(replyFor(err))
 	}
-	if err := handshake.WriteReply(s, handshake.Succeeded, netip.AddrPort{}); err != nil {
+	if err := socks5.WriteReply(s, socks5.Succeeded, netip.AddrPort{}); err != nil {
 		reset(p)
 		return err
 	}
@@ -126,7 +126,7 @@ func (b *Back) socks(ctx context.Context, s Session) error {
 var errForbidden = errors.New("the target is not allowed")
 
 // exit connects to a target that is allowed, by the addresses that this machine's resolver gives.
-func (b *Back) exit(ctx context.Context, to handshake.Target) (program, error) {
+func (b *Back) exit(ctx context.Context, to socks5.Target) (program, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialPatience)
 	defer cancel()
 	addrs := []netip.Addr{to.Addr}
@@ -155,21 +155,21 @@ func (b *Back) exit(ctx context.Context, to handshake.Target) (program, error) {
 	return nil, failed
 }
 
-func replyFor(err error) handshake.Reply {
+func replyFor(err error) socks5.Reply {
 	var lookup *net.DNSError
 	switch {
 	case errors.Is(err, errForbidden):
-		return handshake.NotAllowed
+		return socks5.NotAllowed
 	case errors.As(err, &lookup), errors.Is(err, syscall.EHOSTUNREACH):
-		return handshake.HostUnreachable
+		return socks5.HostUnreachable
 	case errors.Is(err, syscall.ENETUNREACH):
-		return handshake.NetworkUnreachable
+		return socks5.NetworkUnreachable
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return handshake.Refused
+		return socks5.Refused
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
-		return handshake.TimedOut
+		return socks5.TimedOut
 	}
-	return handshake.Failure
+	return socks5.Failure
 }
 
 // short gives the reason of a failed dial without addresses.

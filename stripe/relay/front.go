@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"heddle/path/socks5/handshake"
+	"heddle/internal/socks5"
 )
 
 // Front is the side that programs connect to.
@@ -125,10 +125,10 @@ func (f *Front) log() *slog.Logger {
 func greet(p program) (*opening, error) {
 	_ = p.SetReadDeadline(time.Now().Add(greeting))
 	in := bufio.NewReaderSize(p, 4096)
-	if first, err := in.Peek(1); err != nil || first[0] != handshake.Version {
+	if first, err := in.Peek(1); err != nil || first[0] != socks5.Version {
 		return nil, notSOCKS(first, err)
 	}
-	if plain, err := handshake.Negotiate(in, p); err != nil || !plain {
+	if plain, err := socks5.Negotiate(in, p); err != nil || !plain {
 		return nil, err
 	}
 	request, err := readRequest(in, p)
@@ -136,7 +136,7 @@ func greet(p program) (*opening, error) {
 		return nil, err
 	}
 	_ = p.SetReadDeadline(time.Time{})
-	return &opening{say: append([]byte{handshake.Version, 1, 0}, request...), after: greeted, in: in}, nil
+	return &opening{say: append([]byte{socks5.Version, 1, 0}, request...), after: greeted, in: in}, nil
 }
 
 // greeted reads the other side's answer to the greeting.
@@ -145,7 +145,7 @@ func greeted(s Session) error {
 	if _, err := io.ReadFull(s, chosen[:]); err != nil {
 		return err
 	}
-	if chosen != [2]byte{handshake.Version, 0} {
+	if chosen != [2]byte{socks5.Version, 0} {
 		return errors.New("the other side does not speak SOCKS5")
 	}
 	return nil
@@ -158,23 +158,23 @@ func notSOCKS(first []byte, err error) error {
 	if strings.ContainsRune("CGHPOD", rune(first[0])) {
 		return errors.New("a program speaks HTTP to the SOCKS5 proxy: set it to SOCKS5 (socks5h)")
 	}
-	return handshake.ErrVersion
+	return socks5.ErrVersion
 }
 
 // readRequest gives the bytes of a request to connect. What else is asked for is answered here; request is nil then.
 func readRequest(in io.Reader, client io.Writer) (request []byte, err error) {
 	var said recorder
-	command, _, err := handshake.ReadRequest(io.TeeReader(in, &said))
-	answer := handshake.CommandUnknown
+	command, _, err := socks5.ReadRequest(io.TeeReader(in, &said))
+	answer := socks5.CommandUnknown
 	switch {
-	case errors.Is(err, handshake.ErrAddressType):
-		answer = handshake.AddressUnknown
+	case errors.Is(err, socks5.ErrAddressType):
+		answer = socks5.AddressUnknown
 	case err != nil:
 		return nil, err
-	case command == handshake.Connect:
+	case command == socks5.Connect:
 		return said, nil
 	}
-	return nil, handshake.WriteReply(client, answer, netip.AddrPort{})
+	return nil, socks5.WriteReply(client, answer, netip.AddrPort{})
 }
 
 // recorder keeps what is written.

@@ -214,8 +214,8 @@ func TestProgramThatIsAbsent(t *testing.T) {
 	}
 }
 
-// socks5 asks the front for a target, and gives REP.
-func socks5(t *testing.T, c net.Conn, to netip.AddrPort) byte {
+// askSOCKS asks the front for a target, and gives REP.
+func askSOCKS(t *testing.T, c net.Conn, to netip.AddrPort) byte {
 	t.Helper()
 	request := append([]byte{5, 1, 0, 5, 1, 0, 1}, to.Addr().AsSlice()...)
 	request = append(request, byte(to.Port()>>8), byte(to.Port()))
@@ -236,7 +236,7 @@ func TestSOCKS(t *testing.T) {
 	p := newPair(t, back, 1, true)
 
 	c := dial(t, p.at)
-	if code := socks5(t, c, target); code != 0 {
+	if code := askSOCKS(t, c, target); code != 0 {
 		t.Fatalf("answer %d", code)
 	}
 	_, _ = c.Write([]byte("hello"))
@@ -245,7 +245,7 @@ func TestSOCKS(t *testing.T) {
 		t.Errorf("%q, %v", got, err)
 	}
 	for to, want := range map[netip.AddrPort]byte{refused: 5, netip.MustParseAddrPort("127.0.0.1:1"): 2} {
-		if code := socks5(t, dial(t, p.at), to); code != want {
+		if code := askSOCKS(t, dial(t, p.at), to); code != want {
 			t.Errorf("%v: answer %d, want %d", to, code, want)
 		}
 	}

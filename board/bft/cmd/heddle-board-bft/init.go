@@ -9,8 +9,8 @@ import (
 
 	"heddle/board/bft"
 	"heddle/board/space"
+	"heddle/identity"
 	"heddle/path"
-	"heddle/path/identity"
 )
 
 func newInitCommand() *cobra.Command {

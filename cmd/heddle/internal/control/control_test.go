@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"heddle/path/masque/proxy"
+	"heddle/proxy/connectudp"
 	"heddle/split"
 )
 
@@ -56,7 +56,7 @@ func TestStatusAndStop(t *testing.T) {
 	if err != nil || len(got) != 1 || got[0].Session != "office" || got[0].Paths[0].Name != "home" {
 		t.Fatalf("Status() = %+v, %v", got, err)
 	}
-	if p, err := About[proxy.Status](t.Context(), "office", KindProxy); p != nil || err != nil {
+	if p, err := About[connectudp.Status](t.Context(), "office", KindProxy); p != nil || err != nil {
 		t.Errorf("About() of what is none = %+v, %v", p, err)
 	}
 	info, err := os.Stat(filepath.Join(dir, "office.sock"))
@@ -85,7 +85,7 @@ func TestStatusOfAProxy(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer server.Close()
-	server.Answers(KindProxy, func() any { return proxy.Status{Listen: "[::]:443", Open: map[string]int{"ann": 2}} })
+	server.Answers(KindProxy, func() any { return connectudp.Status{Listen: "[::]:443", Open: map[string]int{"ann": 2}} })
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(ctx, func() []split.Status { return nil }, cancel) }()
@@ -93,7 +93,7 @@ func TestStatusOfAProxy(t *testing.T) {
 	if err != nil || len(sessions) != 0 {
 		t.Errorf("Status() = %+v, %v", sessions, err)
 	}
-	if p, err := About[proxy.Status](t.Context(), "masque-443", KindProxy); err != nil || p.Listen != "[::]:443" || p.Open["ann"] != 2 {
+	if p, err := About[connectudp.Status](t.Context(), "masque-443", KindProxy); err != nil || p.Listen != "[::]:443" || p.Open["ann"] != 2 {
 		t.Errorf("About() = %+v, %v", p, err)
 	}
 	cancel()
@@ -101,7 +101,7 @@ func TestStatusOfAProxy(t *testing.T) {
 		t.Error(err)
 	}
 	var gone *NotRunningError
-	if _, err := About[proxy.Status](t.Context(), "absent", KindProxy); !errors.As(err, &gone) {
+	if _, err := About[connectudp.Status](t.Context(), "absent", KindProxy); !errors.As(err, &gone) {
 		t.Errorf("About() of an absent one: %v", err)
 	}
 }

@@ -77,9 +77,9 @@ func Listen(name string) (*Server, error) {
 
 // What a heddle may be beside one that splits sessions.
 const (
-	KindProxy  = "proxy"  // path/masque/proxy.Status
+	KindProxy  = "proxy"  // proxy/connectudp.Status
 	KindStream = "stream" // Stream
-	KindNode   = "node"   // path/node.Status
+	KindNode   = "node"   // overlay/client.Status
 	KindBoard  = "board"  // Board
 )
 

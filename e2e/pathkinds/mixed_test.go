@@ -1,0 +1,116 @@
+package pathkinds
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"heddle/lab"
+	"heddle/lab/peer"
+	"heddle/observe"
+)
+
+// conversations counts the client's packets to each server, written as PROTOCOL ADDRESS, or TRANSPORT ADDRESS:PORT where
+// the protocol is unknown.
+func conversations(c *observe.Capture) map[string]int {
+	seen := map[string]int{}
+	for _, p := range c.Packets {
+		f := c.Flows[p.Flow]
+		if f.Server.Addr().IsMulticast() || f.Server.Addr().IsLinkLocalUnicast() || !p.Out || f.Transport == "ip" {
+			continue // the machine's own neighbour discovery and the like
+		}
+		name := f.Transport + " " + f.Server.String()
+		if f.Protocol == "WireGuard" {
+			name = f.Protocol + " " + f.Server.String()
+		}
+		seen[name] += 1
+	}
+	return seen
+}
+
+// only fails where a network saw a conversation that starts with none of allowed, or too little of one.
+func only(t *testing.T, place string, seen map[string]int, least int, allowed ...string) {
+	t.Helper()
+	counts := make([]int, len(allowed))
+next:
+	for name, n := range seen {
+		for i, a := range allowed {
+			if strings.HasPrefix(name, a) {
+				counts[i] += n
+				continue next
+			}
+		}
+		t.Errorf("%s carried %d packets of %s", place, n, name)
+	}
+	for i, a := range allowed {
+		if counts[i] < least {
+			t.Errorf("%s carried %d packets of %s", place, counts[i], a)
+		}
+	}
+}
+
+// heardFrom counts what the server heard from each address.
+func heardFrom(c *observe.Capture) map[netip.Addr]int {
+	heard := map[netip.Addr]int{}
+	for _, p := range c.Packets {
+		if f := c.Flows[p.Flow]; p.Out && f.Server == tunnelAt {
+			heard[f.Client.Addr()]++
+		}
+	}
+	return heard
+}
+
+// Kinds mix in one session. Each access network sees its own path only, in the clothes of that path's kind, and the
+// server sees one client address a path.
+func TestKindsMixInOneSession(t *testing.T) {
+	w := newTunnels(t)
+	w.dante(peer.DanteConfig{Listen: proxyAt})
+	far, near, err := peer.OpenVPN(t.Context(), w.Host("openvpn"), w.Host("client"), w.dir, peer.OpenVPNConfig{
+		Endpoint: openvpnAt, From: "home", Device: "ovpn0", MTU: 1400, Server: netip.MustParsePrefix("10.8.0.1/24"), Client: insideOpenVPN,
+		Routes: []lab.Route{{To: netip.MustParsePrefix("0.0.0.0/0"), Metric: 400}}})
+	w.need(far, err)
+	w.need(near, err)
+	for _, c := range []struct {
+		name, first string
+		home        string // what the network at home sees
+		address     netip.Addr
+	}{
+		{"bare", "home=if:home", "WireGuard " + tunnelAt.String(), homeAddr},
+		{"OpenVPN", "home=if:ovpn0", "udp " + openvpnAt.String(), insideOpenVPN.Addr()},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := w.in(t)
+			stop := w.watch("client/home", "client/lte", "client/office", "server/core")
+			r := w.split("--via", c.first, "--via", "t=wireguard:"+w.file+"@lte", "--via", "p=socks5:"+proxyAt.String()+"@office",
+				"--path", "lte=if:lte", "--path", "office=if:office", "--schedule", "round-robin", "--every", "5p")
+			session := w.session()
+			if err := w.fetch(); err != nil {
+				t.Fatalf("%v\n%s", err, r.Log())
+			}
+			r.await(up)
+			session.Stop()
+			r.Stop()
+			seen := stop()
+			const least = 20
+			home := conversations(seen["client/home"])
+			if c.name == "bare" {
+				delete(home, "udp "+openvpnAt.String()) // OpenVPN's own, without content
+			}
+			only(t, "home", home, least, c.home)
+			only(t, "lte", conversations(seen["client/lte"]), least, "WireGuard "+vpnAt.String())
+			only(t, "office", conversations(seen["client/office"]), 1, "tcp "+proxyAt.String(), "udp "+proxyAt.Addr().String())
+			heard, all := heardFrom(seen["server/core"]), 0
+			for _, n := range heard {
+				all += n
+			}
+			for _, a := range []netip.Addr{c.address, insideVPN, proxyAt.Addr()} {
+				if share := float64(heard[a]) / float64(all); share < 0.25 || share > 0.42 {
+					t.Errorf("the server heard %.2f of %d packets from %v", share, all, a)
+				}
+			}
+			if len(heard) != 3 {
+				t.Errorf("the server heard from %v", heard)
+			}
+		})
+	}
+}

@@ -1,0 +1,158 @@
+// Package connlimit bounds what strangers can make a server keep and do: how many are here at a time, and how often one may
+// be wrong.
+//
+// Do not use it for what a user paid for or was granted: it forgets, since its tables are bounded.
+package connlimit
+
+import (
+	"maps"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// Of wrong credentials a source has so many at once, and one more each RefillAfter.
+const (
+	FailuresAtOnce = 10
+	RefillAfter    = 6 * time.Second
+	maxSources     = 4096
+	sample         = 16 // entries of a full table that are looked at to find one to forget
+)
+
+// Bucket is a token bucket: it fills by one each every, up to most.
+type Bucket struct {
+	Left float64
+	at   time.Time
+}
+
+// Fill brings the bucket up to now.
+func (b *Bucket) Fill(now time.Time, most int, every time.Duration) {
+	if b.at.IsZero() {
+		b.Left = float64(most)
+	} else {
+		b.Left = min(b.Left+now.Sub(b.at).Seconds()/every.Seconds(), float64(most))
+	}
+	b.at = now
+}
+
+// Failures counts wrong credentials by source, in a bounded table.
+type Failures struct {
+	now func() time.Time
+
+	mu sync.Mutex
+	of map[netip.Addr]*Bucket
+}
+
+// NewFailures makes an empty table.
+func NewFailures() *Failures { return &Failures{now: time.Now, of: map[netip.Addr]*Bucket{}} }
+
+// Source is what one stranger is counted by: an IPv4 address, or an IPv6 network of 64 bits.
+func Source(a netip.Addr) netip.Addr {
+	a = a.Unmap().WithZone("")
+	if p, err := a.Prefix(64); a.Is6() && err == nil {
+		return p.Addr()
+	}
+	return a
+}
+
+// Take counts a failure before it is one, so that many tries at once count as many. It reports whether the source may
+// try at all.
+func (f *Failures) Take(from netip.Addr) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	key := Source(from)
+	b := f.of[key]
+	if b == nil {
+		f.makeRoom()
+		b = &Bucket{}
+		f.of[key] = b
+	}
+	b.Fill(f.now(), FailuresAtOnce, RefillAfter)
+	if b.Left < 1 {
+		return false
+	}
+	b.Left--
+	return true
+}
+
+// GiveBack takes back what was counted: it was no failure.
+func (f *Failures) GiveBack(from netip.Addr) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	key := Source(from)
+	b := f.of[key]
+	if b == nil {
+		return
+	}
+	if b.Left = min(b.Left+1, FailuresAtOnce); b.Left == FailuresAtOnce {
+		delete(f.of, key)
+	}
+}
+
+// makeRoom forgets, of a few sources, the one with the least against it. f.mu is held.
+func (f *Failures) makeRoom() {
+	if len(f.of) < maxSources {
+		return
+	}
+	var least netip.Addr
+	most, looked := -1.0, 0
+	for key, b := range f.of {
+		if b.Fill(f.now(), FailuresAtOnce, RefillAfter); b.Left > most {
+			least, most = key, b.Left
+		}
+		if looked++; looked == sample {
+			break
+		}
+	}
+	delete(f.of, least)
+}
+
+// Limiter counts who is here at the moment, by name, up to a number each and in all.
+type Limiter[K comparable] struct {
+	each, all int
+
+	mu    sync.Mutex
+	of    map[K]int
+	total int
+}
+
+// NewLimiter makes one of so many by each name, and so many in all.
+func NewLimiter[K comparable](each, all int) *Limiter[K] {
+	return &Limiter[K]{each: each, all: all, of: map[K]int{}}
+}
+
+// Acquire reports whether there was a place for one more, which is given back by [Limiter.Release].
+func (c *Limiter[K]) Acquire(who K) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.of[who] >= c.each || c.total >= c.all {
+		return false
+	}
+	c.of[who]++
+	c.total++
+	return true
+}
+
+// Release gives a place back.
+func (c *Limiter[K]) Release(who K) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.of[who]--; c.of[who] == 0 {
+		delete(c.of, who)
+	}
+	c.total--
+}
+
+// Count is how many are here.
+func (c *Limiter[K]) Count() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.total
+}
+
+// Counts is who is here, and how often.
+func (c *Limiter[K]) Counts() map[K]int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.of)
+}

@@ -1,0 +1,58 @@
+package connlimit
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+)
+
+func TestFailures(t *testing.T) {
+	f := NewFailures()
+	now := time.Now()
+	f.now = func() time.Time { return now }
+	one, near, far := netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("2001:db8::ffff"), netip.MustParseAddr("2001:db8:0:1::1")
+	for range FailuresAtOnce {
+		if !f.Take(one) {
+			t.Fatal("blocked too soon")
+		}
+	}
+	if f.Take(one) || f.Take(near) || !f.Take(far) {
+		t.Error("a source is a network of 64 bits")
+	}
+	f.GiveBack(far)
+	if len(f.of) != 1 {
+		t.Errorf("%d sources are kept, and one has failed", len(f.of))
+	}
+	now = now.Add(RefillAfter)
+	if !f.Take(one) || f.Take(one) {
+		t.Error("blocked for ever, or not any more")
+	}
+	for i := range 3 * maxSources {
+		f.Take(netip.AddrFrom4([4]byte{9, byte(i >> 16), byte(i >> 8), byte(i)}))
+	}
+	if len(f.of) > maxSources {
+		t.Errorf("%d sources are kept", len(f.of))
+	}
+}
+
+func TestCrowd(t *testing.T) {
+	c := NewLimiter[string](2, 3)
+	for i, step := range []struct {
+		who  string
+		want bool
+	}{{"a", true}, {"a", true}, {"a", false}, {"b", true}, {"b", false}, {"c", false}} {
+		if got := c.Acquire(step.who); got != step.want {
+			t.Errorf("step %d: %v", i, got)
+		}
+	}
+	c.Release("a")
+	if !c.Acquire("c") || c.Count() != 3 {
+		t.Error("a place that is free again is not given")
+	}
+	for _, who := range []string{"a", "b", "c"} {
+		c.Release(who)
+	}
+	if len(c.of) != 0 || c.Count() != 0 {
+		t.Errorf("%v is left", c.of)
+	}
+}

@@ -1,0 +1,71 @@
+// Package errhint has the error that people see at the edge: what failed, why, and a hint on what to do about it.
+//
+// Rooms above path name its type path.Error. An error that only code reads needs none of this.
+package errhint
+
+import (
+	"errors"
+	"strings"
+)
+
+// Error is a failure with what, why and a hint for the person at the keyboard.
+type Error struct {
+	What string // the thing, such as `path home`
+	Why  string // the reason, such as `no interface named eth7`
+	Hint string // what to do, may be empty
+	Err  error  // the cause, may be nil
+}
+
+// Error gives one line: what, why, cause.
+func (e *Error) Error() string {
+	var b strings.Builder
+	b.WriteString(e.What)
+	if e.Why != "" {
+		b.WriteString(": ")
+		b.WriteString(e.Why)
+	}
+	if e.Err != nil {
+		b.WriteString(": ")
+		b.WriteString(e.Err.Error())
+	}
+	return b.String()
+}
+
+// Unwrap gives the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// HintText gives the hint; the edge prints it on a line of its own.
+func (e *Error) HintText() string { return e.Hint }
+
+// Of gives the hint of the outermost error in err that has one, or "".
+func Of(err error) string {
+	for err != nil {
+		var hinted interface{ HintText() string }
+		if !errors.As(err, &hinted) {
+			return ""
+		}
+		if text := hinted.HintText(); text != "" {
+			return text
+		}
+		inner, ok := hinted.(interface{ Unwrap() error })
+		if !ok {
+			return ""
+		}
+		err = inner.Unwrap()
+	}
+	return ""
+}
+
+// Reason gives why err happened, without the name of what failed: for a line that names it already.
+func Reason(err error) string {
+	var e *Error
+	switch {
+	case !errors.As(err, &e):
+		return err.Error()
+	case e.Err == nil:
+		return e.Why
+	case e.Why == "":
+		return e.Err.Error()
+	}
+	return e.Why + ": " + e.Err.Error()
+}

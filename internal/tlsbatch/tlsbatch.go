@@ -1,0 +1,215 @@
+// Package tlsbatch is TLS that moves many records by one system call. In crypto/tls each record is a call of its own, and
+// an end looks like a connection that was cut off.
+//
+// Use it for streams of many bytes; for a request and its answer crypto/tls does as well. The kernel cannot splice what
+// TLS in this program encrypts, so these calls are what there is to save.
+package tlsbatch
+
+import (
+	"cmp"
+	"crypto/tls"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+)
+
+const (
+	recordHeader = 5                // bytes before each TLS record
+	wireIn       = 128 << 10        // bytes that one system call may bring
+	wireOut      = 160<<10 + 8<<10  // bytes that one system call may take: a write of 160 KiB as records
+	recordPlain  = 16 << 10         // bytes inside a record
+	batchLeast   = recordPlain + 1  // bytes from which on a write makes several records
+	batchMost    = 10 * recordPlain // bytes whose records fit wireOut
+)
+
+// Conn is TLS that moves many records by one system call, and tells an end from a connection that was cut off.
+type Conn struct {
+	*tls.Conn
+	wire    *wire
+	batches sync.Mutex
+}
+
+// Client begins TLS as the client.
+func Client(c net.Conn, config *tls.Config) *Conn {
+	w := &wire{Conn: c}
+	return &Conn{Conn: tls.Client(w, config), wire: w}
+}
+
+// Server begins TLS as the server.
+func Server(c net.Conn, config *tls.Config) *Conn {
+	w := &wire{Conn: c}
+	return &Conn{Conn: tls.Server(w, config), wire: w}
+}
+
+// NetConn is the connection below TLS.
+func (c *Conn) NetConn() net.Conn { return c.wire.Conn }
+
+// Read gives what is there, of as many records as fit. Where the other side did not say that it ends, the end is
+// io.ErrUnexpectedEOF.
+func (c *Conn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	for err == nil && n > 0 && len(p)-n >= recordPlain && c.wire.ready() {
+		var more int
+		more, err = c.Conn.Read(p[n:])
+		n += more
+	}
+	if errors.Is(err, io.EOF) && c.wire.cut.Load() {
+		err = io.ErrUnexpectedEOF
+	}
+	return n, err
+}
+
+// Write sends a large p as records that leave together.
+func (c *Conn) Write(p []byte) (int, error) {
+	if len(p) < batchLeast {
+		return c.Conn.Write(p)
+	}
+	if err := c.Handshake(); err != nil { // held back, it would wait for itself
+		return 0, err
+	}
+	c.batches.Lock()
+	defer c.batches.Unlock()
+	sent := 0
+	for sent < len(p) {
+		n := min(len(p)-sent, batchMost)
+		c.wire.hold()
+		_, err := c.Conn.Write(p[sent : sent+n])
+		if err = cmp.Or(err, c.wire.flush()); err != nil {
+			return sent, err
+		}
+		sent += n
+	}
+	return sent, nil
+}
+
+// WriteBatch has what write gives to its argument leave by as few system calls as fit. The handshake must be over.
+func (c *Conn) WriteBatch(write func(io.Writer) error) error {
+	c.batches.Lock()
+	defer c.batches.Unlock()
+	c.wire.hold()
+	err := write(c.Conn)
+	return cmp.Or(err, c.wire.flush())
+}
+
+// wire is the connection below TLS.
+type wire struct {
+	net.Conn
+	cut atomic.Bool // the connection ended
+
+	// The reader's own. TLS gets a record's header and then its body, so that nothing of the next one is inside crypto/tls.
+	in     *[wireIn]byte // nil where nothing is in it
+	from   int
+	to     int
+	header [recordHeader]byte
+	had    int // bytes of the header that were given
+	left   int // bytes of the body that were not
+
+	mu      sync.Mutex
+	holding bool
+	out     []byte
+	failed  error
+}
+
+var (
+	wireIns  = sync.Pool{New: func() any { return new([wireIn]byte) }}
+	wireOuts = sync.Pool{New: func() any { return new([wireOut]byte) }}
+)
+
+// Read gives bytes of one record.
+func (w *wire) Read(p []byte) (int, error) {
+	if w.from == w.to {
+		if err := w.fill(); err != nil {
+			return 0, err
+		}
+	}
+	have := w.in[w.from:w.to]
+	var n int
+	if w.left == 0 {
+		n = copy(p, have[:min(len(have), recordHeader-w.had)])
+		copy(w.header[w.had:], p[:n])
+		if w.had += n; w.had == recordHeader {
+			w.had, w.left = 0, int(binary.BigEndian.Uint16(w.header[3:]))
+		}
+	} else {
+		n = copy(p, have[:min(len(have), w.left)])
+		w.left -= n
+	}
+	if w.from += n; w.from == w.to {
+		wireIns.Put(w.in)
+		w.in = nil
+	}
+	return n, nil
+}
+
+// fill waits for bytes.
+func (w *wire) fill() error {
+	w.in = wireIns.Get().(*[wireIn]byte)
+	n, err := w.Conn.Read(w.in[:])
+	w.from, w.to = 0, n
+	if n > 0 {
+		return nil // an error comes again
+	}
+	wireIns.Put(w.in)
+	w.in = nil
+	if errors.Is(err, io.EOF) {
+		w.cut.Store(true)
+	}
+	return err
+}
+
+// ready reports whether a whole record is there.
+func (w *wire) ready() bool {
+	have := w.to - w.from
+	return w.left == 0 && w.had == 0 && have >= recordHeader &&
+		have >= recordHeader+int(binary.BigEndian.Uint16(w.in[w.from+3:]))
+}
+
+// hold keeps what is written until flush.
+func (w *wire) hold() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.holding = true
+	w.out = wireOuts.Get().(*[wireOut]byte)[:0]
+}
+
+// Write sends, or holds.
+func (w *wire) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.failed != nil {
+		return 0, w.failed
+	}
+	if len(w.out)+len(p) > cap(w.out) {
+		if err := w.drain(); err != nil {
+			return 0, err
+		}
+	}
+	if w.holding && len(p) <= cap(w.out) {
+		w.out = append(w.out, p...)
+		return len(p), nil
+	}
+	return w.Conn.Write(p)
+}
+
+// drain sends what is held. w.mu is held.
+func (w *wire) drain() error {
+	if len(w.out) == 0 {
+		return w.failed
+	}
+	_, w.failed = w.Conn.Write(w.out) // after a part of a record there is nothing more to say
+	w.out = w.out[:0]
+	return w.failed
+}
+
+// flush sends what is held, and holds no more.
+func (w *wire) flush() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	err := w.drain()
+	wireOuts.Put((*[wireOut]byte)(w.out[:wireOut]))
+	w.out, w.holding = nil, false
+	return err
+}

@@ -1,0 +1,177 @@
+package client
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"heddle/identity"
+	"heddle/internal/tlsbatch"
+	"heddle/path"
+)
+
+// dialPatience is how long a connection to a destination may take at most: the node must make it first.
+const dialPatience = 30 * time.Second
+
+// GrantHeader carries the text of a grant in a request.
+const GrantHeader = "Heddle-Grant"
+
+// dial has the node connect to HOST:PORT.
+func (r *reach) dial(ctx context.Context, to string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialPatience)
+	defer cancel()
+	secure, err := r.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c := newConn(secure, r, to)
+	stop := context.AfterFunc(ctx, func() { secure.SetDeadline(time.Unix(1, 0)) })
+	_, err = fmt.Fprintf(secure, "CONNECT %s HTTP/1.1\r\nHost: %s\r\n%s: %s\r\n\r\n", to, to, GrantHeader, r.pass.Grant)
+	if err == nil && !path.WantsEarly(ctx) {
+		err = c.answered()
+	}
+	if !stop() { // the deadline that was set may strike later
+		err = cmp.Or(err, context.Cause(ctx))
+	}
+	if err != nil {
+		secure.Close()
+		return nil, r.explain(err, to)
+	}
+	return c, nil
+}
+
+// connect makes a connection to the first address of the node that answers and proves the key.
+func (r *reach) connect(ctx context.Context) (*tlsbatch.Conn, error) {
+	at, failed := r.addresses(ctx)
+	for i, a := range at {
+		secure, err := r.connectTo(ctx, a, len(at)-i)
+		if err == nil {
+			return secure, nil
+		}
+		if _, wrong := errors.AsType[*identity.KeyError](failed); !wrong { // that somebody else answers says more than silence
+			failed = r.explainConnect(err, a.String())
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return nil, failed
+}
+
+// addresses are those of the node, as far as its names can be looked up; where none can, the error says why.
+func (r *reach) addresses(ctx context.Context) (at []netip.AddrPort, failed error) {
+	for _, text := range r.pass.Addresses {
+		host, port, err := splitAddress(text)
+		var addrs []netip.Addr
+		if err == nil {
+			addrs, err = lookup(ctx, host)
+		}
+		if err != nil {
+			failed = r.explainConnect(err, text)
+		}
+		for _, a := range addrs {
+			at = append(at, netip.AddrPortFrom(a, port))
+		}
+	}
+	return at, failed
+}
+
+// connectTo gives one of left addresses its part of the time.
+func (r *reach) connectTo(ctx context.Context, at netip.AddrPort, left int) (*tlsbatch.Conn, error) {
+	if until, ok := ctx.Deadline(); ok && left > 1 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Until(until)/time.Duration(left))
+		defer cancel()
+	}
+	plain, err := r.dialer.Dial(ctx, at)
+	if err != nil {
+		return nil, err
+	}
+	path.KeepAlive(plain)
+	secure := tlsbatch.Client(plain, r.tls)
+	if err := secure.HandshakeContext(ctx); err != nil {
+		plain.Close()
+		return nil, err
+	}
+	return secure, nil
+}
+
+func lookup(ctx context.Context, host string) ([]netip.Addr, error) {
+	if a, err := netip.ParseAddr(host); err == nil {
+		return []netip.Addr{a.Unmap()}, nil
+	}
+	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	if err == nil && len(addrs) == 0 {
+		err = errors.New("the name has no address")
+	}
+	for i := range addrs {
+		addrs[i] = addrs[i].Unmap()
+	}
+	return addrs, err
+}
+
+// explainConnect turns the failure to reach the node into words.
+func (r *reach) explainConnect(err error, address string) error {
+	e := &path.Error{What: r.what, Why: fmt.Sprintf("the node %s (%s) cannot be reached", r.pass.Name, address), Err: err, Hint: cmp.Or(hintOf(err), "does it run, and does the network let TCP to that port pass?")}
+	var name *net.DNSError
+	switch {
+	case errors.As(err, new(*identity.KeyError)):
+		e.Why = fmt.Sprintf("what answers at %s is not the node %s", address, r.pass.Name)
+	case errors.As(err, &name):
+		e.Hint = "is the name in the pass spelled right, and does this machine's resolver answer?"
+	case errors.Is(err, context.DeadlineExceeded):
+		e.Err, e.Why = nil, fmt.Sprintf("the node %s (%s) does not answer in time", r.pass.Name, address)
+	case errors.Is(err, io.EOF), errors.As(err, new(tls.RecordHeaderError)), errors.As(err, new(tls.AlertError)):
+		e.Hint = "is this a node's port? A node that has too many strangers at its door closes it too"
+	}
+	return e
+}
+
+// explain turns what a request ended with into words.
+func (r *reach) explain(err error, to string) error {
+	var known *path.Error
+	if errors.As(err, &known) {
+		return err
+	}
+	e := &path.Error{What: r.what, Why: fmt.Sprintf("the node %s does not connect to %s", r.pass.Name, to), Err: err, Hint: hintOf(err)}
+	switch {
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
+		e.Err, e.Why = nil, fmt.Sprintf("the node %s does not answer in time whether it reaches %s", r.pass.Name, to)
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, unix.ECONNRESET), errors.Is(err, unix.EPIPE):
+		e.Err, e.Why = nil, fmt.Sprintf("the node %s closes the connection instead of an answer", r.pass.Name)
+		e.Hint = "its log may say more"
+	}
+	return e
+}
+
+func hintOf(err error) string {
+	var hinted interface{ HintText() string }
+	if errors.As(err, &hinted) {
+		return hinted.HintText()
+	}
+	return ""
+}
+
+// readAnswer reads what the node says to a CONNECT.
+func readAnswer(in *bufio.Reader) error {
+	// The answer to CONNECT has no body where it is a success (RFC 9110, section 9.3.6).
+	answer, err := http.ReadResponse(in, &http.Request{Method: http.MethodConnect})
+	if err != nil {
+		return err
+	}
+	if answer.StatusCode == http.StatusOK {
+		return nil
+	}
+	return refusalOf(answer.StatusCode, answer.Header, time.Now())
+}

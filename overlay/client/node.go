@@ -1,0 +1,204 @@
+// Package client is the kind of path that leaves through an overlay node: a machine of one's own, or of somebody who gave a
+// grant. It is the client's side; the node itself is package overlay/node.
+//
+// A path is written node:NAME for the pass of that name, or node:FILE; node:NAME@BASE reaches the node by another path.
+// TCP goes by HTTP's CONNECT (RFC 9110, section 9.3.6) and UDP by CONNECT-UDP (RFC 9298), both inside TLS 1.3 in which
+// device and node prove their keys.
+//
+// Do not use it to hide from the node: that one sees who talks to whom, and what is not encrypted inside.
+package client
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/hex"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/quic-go/quic-go/http3"
+
+	"heddle/identity"
+	"heddle/path"
+	"heddle/path/masque"
+)
+
+// Scheme is how the kind is written.
+const Scheme = "node"
+
+// Protocol is what device and node speak over TCP, as TLS names it (ALPN, RFC 7301): HTTP/1.1 with CONNECT, and what
+// package overlay/node offers under /v1/.
+const Protocol = "heddle-node/1"
+
+func init() {
+	path.Register(path.Kind{Scheme: Scheme, Argument: "NAME or FILE", Tunnel: true, New: newPath})
+}
+
+// nodePath is one node, and the path that leads to it.
+type nodePath struct {
+	spec path.Spec
+	o    path.Options
+
+	mu    sync.Mutex
+	reach *reach    // once the pass and the identity could be read
+	udp   path.Path // once there was a flow
+}
+
+func newPath(s path.Spec, o path.Options) (path.Path, error) {
+	if !IsFile(s.Arg) {
+		if err := CheckName(s.Arg); err != nil {
+			return nil, err
+		}
+	}
+	return &nodePath{spec: s, o: o}, nil
+}
+
+// Through makes the path of a pass for the holder of id, which is a [path.Dialer] too. It reaches the node by base, or by
+// this machine's own routes where that is nil.
+func Through(pass Pass, id identity.Identity, base path.Path) (path.Path, error) {
+	if err := pass.Check(); err != nil {
+		return nil, err
+	}
+	p := &nodePath{spec: path.Spec{Name: pass.Name, Kind: Scheme, Arg: pass.Name}, o: path.Options{Base: base}}
+	r, err := newReach(pass, id, base, p.what())
+	p.reach = r
+	return p, err
+}
+
+// open reads pass and identity, where that was not done yet.
+func (p *nodePath) open() (*reach, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.reach != nil {
+		return p.reach, nil
+	}
+	pass, err := LoadPass(p.spec.Arg)
+	if err != nil {
+		return nil, err
+	}
+	file := p.o.Identity
+	if file == "" {
+		if file, err = identity.DefaultFile(); err != nil {
+			return nil, err
+		}
+	}
+	id, err := identity.Load(file)
+	if err != nil {
+		return nil, err
+	}
+	r, err := newReach(pass, id, p.o.Base, p.what())
+	if err == nil {
+		p.reach = r
+	}
+	return r, err
+}
+
+func (p *nodePath) what() string { return "path " + p.spec.Name }
+
+// Dial has the node connect to an address. With [path.WithEarly] it returns once the node has proved its key, and what
+// the node says of the destination is the result of the first Read.
+func (p *nodePath) Dial(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
+	r, err := p.open()
+	if err != nil {
+		return nil, err
+	}
+	return r.dial(ctx, to.String())
+}
+
+// Open begins a flow of UDP by the node. Flows of one session by one node leave it by one socket, whichever way they take
+// there.
+func (p *nodePath) Open(ctx context.Context, to netip.AddrPort) (path.Flow, error) {
+	way, err := p.datagrams()
+	if err != nil {
+		return nil, err
+	}
+	return way.Open(ctx, to)
+}
+
+// datagrams is the path for UDP, which has one connection for all its flows.
+func (p *nodePath) datagrams() (path.Path, error) {
+	r, err := p.open()
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.udp == nil {
+		p.udp, err = r.datagrams(p.spec, p.o)
+	}
+	return p.udp, err
+}
+
+// Describe says what the path is now, as far as this machine sees.
+func (p *nodePath) Describe() path.Info {
+	info := path.Info{Name: p.spec.Name, Kind: p.spec.Kind, Arg: p.spec.Arg, Observer: Scheme + ":" + p.spec.Arg, Exit: Scheme + ":" + p.spec.Arg,
+		Claim: "the network before the node sees TLS or QUIC to that node, its address, and the size and time of each packet, but not the server; the node sees your address and the server's, and what is not encrypted inside; the server and its network see the node's address in place of yours"}
+	base := p.base().Describe()
+	info.Addresses, info.Ready, info.Why, info.Hint = base.Addresses, base.Ready, base.Why, base.Hint
+	r, err := p.open()
+	if err != nil {
+		info.Ready = false
+		info.Why, info.Hint = err.Error(), hintOf(err)
+		return info
+	}
+	// By its key, since one node may have two names here.
+	info.Observer = Scheme + ":" + r.pass.Key.Short()
+	info.Exit, info.Endpoint = info.Observer, r.pass.Addresses[0]
+	if udp, err := p.datagrams(); err == nil {
+		about := udp.Describe()
+		info.MTU, info.Ready, info.Why, info.Hint = about.MTU, about.Ready, about.Why, about.Hint
+	}
+	return info
+}
+
+func (p *nodePath) base() path.Path {
+	if p.o.Base == nil {
+		return path.NewSystem(p.o.Mark)
+	}
+	return p.o.Base
+}
+
+// reach is a node with all that it takes to reach it.
+type reach struct {
+	pass   Pass
+	what   string // for errors
+	base   path.Path
+	dialer path.Dialer // base, for TCP
+	tls    *tls.Config
+	id     identity.Identity
+}
+
+// newReach is for the holder of id. A nil base is this machine's own routes.
+func newReach(pass Pass, id identity.Identity, base path.Path, what string) (*reach, error) {
+	if base == nil {
+		base = path.NewSystem(0)
+	}
+	dialer, ok := base.(path.Dialer)
+	if !ok {
+		return nil, &path.Error{What: what, Why: base.Describe().Name + " carries no TCP, which overlay nodes need", Hint: "let it ride a path that does, such as one of if:"}
+	}
+	config, err := id.Client(pass.Key, Protocol)
+	if err != nil {
+		return nil, err
+	}
+	// Go begins each connection with records of a packet's size, for the sake of browsers; a stream wants large ones.
+	config.DynamicRecordSizingDisabled = true
+	return &reach{pass: pass, what: what, base: base, dialer: dialer, tls: config, id: id}, nil
+}
+
+// datagrams makes the path for UDP.
+func (r *reach) datagrams(s path.Spec, o path.Options) (path.Path, error) {
+	config, err := r.id.Client(r.pass.Key, http3.NextProtoH3)
+	if err != nil {
+		return nil, err
+	}
+	header := http.Header{}
+	if !r.pass.Grant.IsZero() {
+		header.Set(GrantHeader, r.pass.Grant.String())
+	}
+	o.Base = r.base
+	return masque.Through(s, o, masque.Known{Noun: "node", Authority: hex.EncodeToString(r.pass.Key.Bytes()[:16]) + ".node", Addresses: r.pass.Addresses,
+		TLS: config, Header: header, Refused: func(status int, h http.Header) error { return refusalOf(status, h, time.Now()) }})
+}

@@ -1,0 +1,335 @@
+package connectudp
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/quic-go/quic-go"
+	"github.com/quic-go/quic-go/http3"
+
+	"heddle/internal/connlimit"
+	"heddle/path"
+	"heddle/path/masque"
+)
+
+// Defaults of a proxy. A NAT keeps a UDP mapping for two minutes at least (RFC 4787, REQ-5).
+const (
+	DefaultMaxFlows = 64
+	DefaultIdle     = 2 * time.Minute
+	DefaultDrain    = 5 * time.Second
+)
+
+// What strangers can make the proxy keep.
+const (
+	maxConnections  = 1024
+	maxPerSource    = 64
+	maxAllFlows     = 8192
+	maxHeaderBytes  = 8 << 10
+	maxSession      = 64               // bytes of a session's name
+	patienceAuth    = 10 * time.Second // from a connection's first packet to the first credentials that fit
+	patienceResolve = 5 * time.Second
+	handshakesAtOne = 64 // in a burst, before clients must prove their address (RFC 9000, section 8.1.2)
+	handshakeEvery  = 20 * time.Millisecond
+)
+
+// Options say whom a proxy serves, and how far.
+type Options struct {
+	Listen netip.AddrPort
+	// Certificate is asked for at each handshake.
+	Certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+	Users       *Users
+	Targets     *Targets
+	// Gate decides in place of Users and Targets, and TLS are the settings in place of Certificate, where they are given.
+	Gate Gate
+	TLS  *tls.Config
+	// MaxFlows is how many flows one user may have at a time.
+	MaxFlows int
+	// Idle ends a flow that carried nothing for so long.
+	Idle time.Duration
+	// Drain is how long flows may go on once the proxy was told to stop.
+	Drain time.Duration
+	// LogTargets writes down who talks to whom.
+	LogTargets bool
+	Log        *slog.Logger
+
+	after  func(time.Duration, func()) *time.Timer // time.AfterFunc
+	lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)
+}
+
+// Proxy is a listening proxy.
+type Proxy struct {
+	o         Options
+	log       *slog.Logger
+	socket    *net.UDPConn
+	transport *quic.Transport
+	listener  *quic.Listener
+	server    *http3.Server
+	failures  *connlimit.Failures
+	sources   *connlimit.Limiter[netip.Addr]
+	users     *connlimit.Limiter[string]
+	sizes     *sizes
+	exits     exits
+	since     time.Time
+
+	mu         sync.Mutex
+	handshakes connlimit.Bucket
+
+	counts counts
+}
+
+// New listens; nobody is served before [Proxy.Run].
+func New(o Options) (*Proxy, error) {
+	if o.Gate == nil && (o.Users == nil || o.Targets == nil) || o.TLS == nil && o.Certificate == nil {
+		return nil, &path.Error{What: "proxy", Why: "it has no users, no targets or no certificate"}
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	if o.after == nil {
+		o.after = time.AfterFunc
+	}
+	if o.lookup == nil {
+		o.lookup = net.DefaultResolver.LookupNetIP
+	}
+	p := &Proxy{o: o, log: o.Log, failures: connlimit.NewFailures(), sources: connlimit.NewLimiter[netip.Addr](maxPerSource, maxConnections),
+		users: connlimit.NewLimiter[string](o.MaxFlows, maxAllFlows), sizes: newSizes(), exits: exits{open: map[exitKey]*exit{}}, since: time.Now()}
+	at := net.UDPAddrFromAddrPort(o.Listen)
+	if o.Listen.Addr().IsUnspecified() && o.Listen.Addr().Is6() {
+		at.IP = nil // both families, or the one that there is
+	}
+	var err error
+	if p.socket, err = net.ListenUDP(path.Family("udp", at.String()), at); err != nil {
+		return nil, &path.Error{What: "listen on " + o.Listen.String(), Why: "it cannot listen there", Err: err,
+			Hint: "another program may have that UDP port, or the address may not be this machine's"}
+	}
+	p.warnBuffers()
+	var reset quic.StatelessResetKey
+	rand.Read(reset[:])
+	p.transport = &quic.Transport{Conn: p.socket, StatelessResetKey: &reset, VerifySourceAddress: p.crowded, ConnContext: p.admit}
+	settings := o.TLS
+	if settings == nil {
+		settings = &tls.Config{GetCertificate: o.Certificate, MinVersion: tls.VersionTLS13}
+	}
+	config := http3.ConfigureTLSConfig(settings)
+	if p.listener, err = p.transport.Listen(config, p.quicConfig(masque.PacketRoomy)); err != nil {
+		p.socket.Close()
+		return nil, &path.Error{What: "listen on " + o.Listen.String(), Why: "QUIC cannot listen there", Err: err}
+	}
+	p.server = &http3.Server{Handler: http.HandlerFunc(p.serve), EnableDatagrams: true, MaxHeaderBytes: maxHeaderBytes,
+		IdleTimeout: 2 * time.Minute, ConnContext: p.watch, Logger: slog.New(slog.DiscardHandler)}
+	return p, nil
+}
+
+func (p *Proxy) quicConfig(size uint16) *quic.Config {
+	config := &quic.Config{EnableDatagrams: true, InitialPacketSize: size, MaxIdleTimeout: 30 * time.Second,
+		MaxIncomingStreams: int64(p.o.MaxFlows) + 8, MaxIncomingUniStreams: 8,
+		InitialStreamReceiveWindow: 16 << 10, MaxStreamReceiveWindow: 64 << 10,
+		InitialConnectionReceiveWindow: 64 << 10, MaxConnectionReceiveWindow: 256 << 10}
+	if size == masque.PacketRoomy {
+		config.GetConfigForClient = func(info *quic.ClientInfo) (*quic.Config, error) {
+			return p.quicConfig(p.sizes.first(addrOf(info.RemoteAddr))), nil
+		}
+	}
+	return config
+}
+
+// Addr is where the proxy listens.
+func (p *Proxy) Addr() netip.AddrPort {
+	a := p.socket.LocalAddr().(*net.UDPAddr).AddrPort()
+	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
+}
+
+// Run serves until ctx ends, and then lets flows end for a while.
+func (p *Proxy) Run(ctx context.Context) error {
+	served := make(chan error, 1)
+	go func() { served <- p.server.ServeListener(p.listener) }()
+	var err error
+	select {
+	case err = <-served:
+	case <-ctx.Done():
+		p.log.Info("stopping", "flows", p.users.Count())
+		drain, cancel := context.WithTimeout(context.Background(), p.o.Drain)
+		if shutErr := p.server.Shutdown(drain); shutErr != nil && !errors.Is(shutErr, context.DeadlineExceeded) {
+			err = shutErr
+		}
+		cancel()
+		<-served
+	}
+	p.listener.Close()
+	p.transport.Close()
+	p.socket.Close()
+	return err
+}
+
+// crowded reports whether so many begin that they must show that their address is theirs.
+func (p *Proxy) crowded(net.Addr) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.handshakes.Fill(time.Now(), handshakesAtOne, handshakeEvery)
+	if p.handshakes.Left < 1 {
+		return true
+	}
+	p.handshakes.Left--
+	return false
+}
+
+// admit bounds the connections.
+func (p *Proxy) admit(ctx context.Context, info *quic.ClientInfo) (context.Context, error) {
+	from := addrOf(info.RemoteAddr)
+	if !p.sources.Acquire(connlimit.Source(from)) {
+		p.counts.refusedLimit.Add(1)
+		return nil, errors.New("too many connections")
+	}
+	p.sizes.begun(from)
+	context.AfterFunc(ctx, func() { p.sources.Release(connlimit.Source(from)) })
+	return ctx, nil
+}
+
+// known is set in a connection's context once its client has shown who it is.
+type knownKey struct{}
+
+// watch ends a connection whose client does not say in time who it is.
+func (p *Proxy) watch(ctx context.Context, c *quic.Conn) context.Context {
+	p.sizes.finished(addrOf(c.RemoteAddr()))
+	known := &atomic.Bool{}
+	timer := p.o.after(patienceAuth, func() {
+		if !known.Load() {
+			c.CloseWithError(quic.ApplicationErrorCode(http3.ErrCodeExcessiveLoad), "")
+		}
+	})
+	context.AfterFunc(ctx, func() { timer.Stop() })
+	return context.WithValue(ctx, knownKey{}, known)
+}
+
+// serve answers one request.
+func (p *Proxy) serve(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodConnect || r.Proto != masque.Protocol {
+		w.WriteHeader(http.StatusNotFound)
+		return
+	}
+	let, ok := p.letIn(w, r)
+	if !ok {
+		return
+	}
+	if let.Done != nil {
+		defer let.Done()
+	}
+	if !p.users.Acquire(let.User) {
+		p.counts.refusedLimit.Add(1)
+		w.Header().Set("Retry-After", "5")
+		refuse(w, http.StatusTooManyRequests, "http_request_denied")
+		return
+	}
+	defer p.users.Release(let.User)
+	key := exitKey{user: let.User, session: r.Header.Get(masque.SessionHeader)}
+	if len(key.session) > maxSession {
+		refuse(w, http.StatusBadRequest, "http_request_error")
+		return
+	}
+	x, ok := p.reach(w, r, &key, let)
+	if !ok {
+		return
+	}
+	defer p.exits.leave(key, x)
+	w.Header().Set(http3.CapsuleProtocolHeader, masque.CapsuleProtocol)
+	order := key.session != "" && r.Header.Get(masque.OrderHeader) == masque.OrderOffer
+	if order {
+		w.Header().Set(masque.OrderHeader, masque.ExitName(x.name))
+	}
+	w.WriteHeader(http.StatusOK)
+	stream, err := w.(http3.HTTPStreamer).HTTPStream()
+	if err != nil {
+		return
+	}
+	p.counts.flows.Add(1)
+	p.note("flow begins", let.User, r, key.to)
+	why := newRelay(p, stream, x, order, let).run(r.Context())
+	p.log.Debug("flow ended", "user", let.User, "why", why)
+}
+
+func (p *Proxy) note(what, name string, r *http.Request, to netip.AddrPort) {
+	attributes := []any{"user", name}
+	if p.o.LogTargets {
+		attributes = append(attributes, "from", r.RemoteAddr, "to", to)
+	}
+	p.log.Info(what, attributes...)
+}
+
+// authenticate gives the name of the user, or answers that there is none.
+func (p *Proxy) authenticate(w http.ResponseWriter, r *http.Request) (string, bool) {
+	remote, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil || !p.failures.Take(remote.Addr()) {
+		p.counts.refusedAuth.Add(1)
+		w.Header().Set("Retry-After", "10")
+		refuse(w, http.StatusTooManyRequests, "http_request_denied")
+		return "", false
+	}
+	name, err := p.o.Users.Check(r.Header)
+	if err != nil {
+		p.counts.refusedAuth.Add(1)
+		p.log.Info("wrong credentials", "from", remote.Addr())
+		w.Header().Add("Proxy-Authenticate", `Basic realm="heddle"`)
+		w.Header().Add("Proxy-Authenticate", `Bearer realm="heddle"`)
+		refuse(w, http.StatusProxyAuthRequired, "http_request_denied")
+		return "", false
+	}
+	p.failures.GiveBack(remote.Addr())
+	if known, ok := r.Context().Value(knownKey{}).(*atomic.Bool); ok {
+		known.Store(true)
+	}
+	return name, true
+}
+
+// reach finds or opens the exit to the first address that the client may reach, which it adds to the key, or answers why
+// not.
+func (p *Proxy) reach(w http.ResponseWriter, r *http.Request, key *exitKey, let Admission) (*exit, bool) {
+	ctx, cancel := context.WithTimeout(r.Context(), patienceResolve)
+	defer cancel()
+	addrs, err := let.Resolve(ctx)
+	if err != nil {
+		p.refuseFor(w, err, http.StatusBadGateway, "dns_error")
+		return nil, false
+	}
+	for _, to := range addrs {
+		key.to = to
+		if x, err := p.exits.enter(*key, &p.counts); err == nil {
+			return x, true
+		}
+	}
+	if len(addrs) == 0 {
+		p.counts.refusedTarget.Add(1)
+		refuse(w, http.StatusForbidden, "destination_ip_prohibited")
+		return nil, false
+	}
+	refuse(w, http.StatusBadGateway, "destination_ip_unroutable")
+	return nil, false
+}
+
+func (p *Proxy) lookup(ctx context.Context, host string) ([]netip.Addr, error) {
+	if a, err := netip.ParseAddr(host); err == nil {
+		return []netip.Addr{a}, nil
+	}
+	return p.o.lookup(ctx, "ip", host)
+}
+
+// refuse answers with a status, and why in the words of RFC 9209.
+func refuse(w http.ResponseWriter, status int, why string) {
+	w.Header().Set("Proxy-Status", "heddle; error="+why)
+	w.WriteHeader(status)
+}
+
+func addrOf(a net.Addr) netip.Addr {
+	if u, ok := a.(*net.UDPAddr); ok {
+		return u.AddrPort().Addr().Unmap()
+	}
+	return netip.Addr{}
+}

@@ -1,0 +1,58 @@
+package connectudp
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// counts are those of a proxy since it began.
+type counts struct {
+	flows, refusedAuth, refusedTarget, refusedLimit atomic.Uint64
+	up, down                                        tally
+}
+
+type tally struct{ packets, bytes, dropped atomic.Uint64 }
+
+func (t *tally) add(bytes int) {
+	t.packets.Add(1)
+	t.bytes.Add(uint64(bytes))
+}
+
+// Status is what a proxy did. It names no client's address and no target.
+type Status struct {
+	Listen      string    `json:"listen"`
+	Since       time.Time `json:"since"`
+	Users       int       `json:"users"`
+	Connections int       `json:"connections"`
+	// Open is the number of open flows of each user who has one, by name.
+	Open          map[string]int `json:"open"`
+	FlowsOpen     int            `json:"flows_open"`
+	Flows         uint64         `json:"flows"`
+	RefusedAuth   uint64         `json:"refused_auth"`
+	RefusedTarget uint64         `json:"refused_target"`
+	RefusedLimit  uint64         `json:"refused_limit"`
+	Up            Direction      `json:"up"`
+	Down          Direction      `json:"down"`
+}
+
+// Direction is what went one way: up is from clients to targets.
+type Direction struct {
+	Packets uint64 `json:"packets"`
+	Bytes   uint64 `json:"bytes"`
+	Dropped uint64 `json:"dropped"`
+}
+
+func (t *tally) direction() Direction {
+	return Direction{Packets: t.packets.Load(), Bytes: t.bytes.Load(), Dropped: t.dropped.Load()}
+}
+
+// Status says what the proxy did until now.
+func (p *Proxy) Status() Status {
+	users := 0
+	if p.o.Users != nil {
+		users = p.o.Users.Count()
+	}
+	return Status{Listen: p.Addr().String(), Since: p.since, Users: users, Connections: p.sources.Count(), Open: p.users.Counts(), FlowsOpen: p.users.Count(),
+		Flows: p.counts.flows.Load(), RefusedAuth: p.counts.refusedAuth.Load(), RefusedTarget: p.counts.refusedTarget.Load(),
+		RefusedLimit: p.counts.refusedLimit.Load(), Up: p.counts.up.direction(), Down: p.counts.down.direction()}
+}

@@ -1,0 +1,161 @@
+package connectudp
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"heddle/path"
+)
+
+// Targets says where a proxy forwards to. The rule with the longest prefix decides; among equals one with a port,
+// then one that was given over the proxy's own, then the one that denies.
+type Targets struct {
+	rules []rule
+	// own gives the addresses of this machine.
+	own func() ([]netip.Addr, error)
+}
+
+type rule struct {
+	prefix netip.Prefix
+	port   uint16 // 0 is any
+	allow  bool
+	given  bool
+}
+
+// never are the places that nobody means to reach through a proxy, and from which it could be made to attack its own
+// network: RFC 6890 and its likes. Those that embed an IPv4 address are looked into instead.
+var never = []string{
+	"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24",
+	"192.168.0.0/16", "198.18.0.0/15", "224.0.0.0/4", "240.0.0.0/4",
+	"::/96", "100::/64", "fc00::/7", "fe80::/10", "fec0::/10", "ff00::/8", "2001::/32",
+}
+
+// NewTargets reads CIDR, or CIDR:PORT; an IPv6 one with a port stands in brackets.
+func NewTargets(allow, deny []string) (*Targets, error) {
+	t := &Targets{own: ownAddresses}
+	for _, text := range never {
+		t.rules = append(t.rules, rule{prefix: netip.MustParsePrefix(text)})
+	}
+	for _, list := range []struct {
+		flag  string
+		texts []string
+		allow bool
+	}{{"allow", allow, true}, {"deny", deny, false}} {
+		for _, text := range list.texts {
+			r, err := parseRule(text)
+			if err != nil {
+				return nil, &path.Error{What: fmt.Sprintf("%s %q", list.flag, text), Why: err.Error(),
+					Hint: "write 192.0.2.0/24, 192.0.2.1, 192.0.2.0/24:443, 2001:db8::/32 or [2001:db8::/32]:443"}
+			}
+			r.allow, r.given = list.allow, true
+			t.rules = append(t.rules, r)
+		}
+	}
+	return t, nil
+}
+
+func parseRule(text string) (rule, error) {
+	place, port, hasPort := text, "", false
+	if inside, ok := strings.CutPrefix(text, "["); ok {
+		if place, port, hasPort = strings.Cut(inside, "]"); !hasPort {
+			return rule{}, fmt.Errorf("the [ is never closed")
+		}
+		if port, ok = strings.CutPrefix(port, ":"); !ok {
+			return rule{}, fmt.Errorf("no port follows the ]")
+		}
+	} else if strings.Count(text, ":") == 1 {
+		place, port, hasPort = strings.Cut(text, ":")
+	}
+	var r rule
+	if hasPort {
+		n, err := strconv.ParseUint(port, 10, 16)
+		if err != nil || n == 0 {
+			return rule{}, fmt.Errorf("%q is no port", port)
+		}
+		r.port = uint16(n)
+	}
+	if a, err := netip.ParseAddr(place); err == nil && a.Zone() == "" {
+		a = a.Unmap()
+		r.prefix = netip.PrefixFrom(a, a.BitLen())
+		return r, nil
+	}
+	p, err := netip.ParsePrefix(place)
+	if err != nil || p.Addr().Is4In6() {
+		return rule{}, fmt.Errorf("%q is no address and no network", place)
+	}
+	r.prefix = p.Masked()
+	return r, nil
+}
+
+// over reports whether r decides before other.
+func (r rule) over(other rule) bool {
+	switch {
+	case r.prefix.Bits() != other.prefix.Bits():
+		return r.prefix.Bits() > other.prefix.Bits()
+	case (r.port != 0) != (other.port != 0):
+		return r.port != 0
+	case r.given != other.given:
+		return r.given
+	}
+	return !r.allow
+}
+
+// Allowed reports whether the proxy forwards there.
+func (t *Targets) Allowed(to netip.AddrPort) bool {
+	a := to.Addr().Unmap()
+	if !a.IsValid() || to.Port() == 0 || a.Zone() != "" {
+		return false
+	}
+	if inner, ok := embedded(a); ok && !t.Allowed(netip.AddrPortFrom(inner, to.Port())) {
+		return false
+	}
+	best, found := rule{}, false
+	consider := func(r rule) {
+		if r.prefix.Contains(a) && (r.port == 0 || r.port == to.Port()) && (!found || r.over(best)) {
+			best, found = r, true
+		}
+	}
+	for _, r := range t.rules {
+		consider(r)
+	}
+	own, err := t.own()
+	if err != nil {
+		return false
+	}
+	for _, one := range own {
+		consider(rule{prefix: netip.PrefixFrom(one, one.BitLen())})
+	}
+	return !found || best.allow
+}
+
+// embedded gives the IPv4 address that packets to an IPv6 address would end up at: 64:ff9b::/96 (RFC 6052), 2002::/16
+// (RFC 3056).
+func embedded(a netip.Addr) (netip.Addr, bool) {
+	if !a.Is6() {
+		return netip.Addr{}, false
+	}
+	raw := a.As16()
+	switch {
+	case netip.MustParsePrefix("64:ff9b::/96").Contains(a):
+		return netip.AddrFrom4([4]byte(raw[12:16])), true
+	case netip.MustParsePrefix("2002::/16").Contains(a):
+		return netip.AddrFrom4([4]byte(raw[2:6])), true
+	}
+	return netip.Addr{}, false
+}
+
+func ownAddresses() ([]netip.Addr, error) {
+	list, err := net.InterfaceAddrs()
+	var own []netip.Addr
+	for _, one := range list {
+		if n, ok := one.(*net.IPNet); ok {
+			if a, ok := netip.AddrFromSlice(n.IP); ok {
+				own = append(own, a.Unmap())
+			}
+		}
+	}
+	return own, err
+}

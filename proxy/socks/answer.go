@@ -1,0 +1,96 @@
+package socks
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"heddle/internal/socks5"
+)
+
+// replyFor turns the end of a dial into a SOCKS5 reply.
+func replyFor(err error) socks5.Reply {
+	var lookup *lookupError
+	switch {
+	case err == nil:
+		return socks5.Succeeded
+	case errors.Is(err, ErrOutside):
+		return socks5.NetworkUnreachable
+	case errors.As(err, &lookup):
+		return socks5.HostUnreachable
+	case errors.Is(err, syscall.ECONNREFUSED), strings.Contains(err.Error(), "connection was refused"): // gVisor's words
+		return socks5.Refused
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
+		return socks5.TimedOut
+	}
+	return socks5.Failure
+}
+
+// maxHeader is the largest request in bytes that is read from an HTTP client.
+const maxHeader = 16 << 10
+
+// serveHTTP serves one CONNECT request. Other methods get an answer that says what to do.
+func (s *Server) serveHTTP(ctx context.Context, client net.Conn, in *bufio.Reader) {
+	limited := &io.LimitedReader{R: in, N: maxHeader}
+	head := bufio.NewReader(limited)
+	request, err := http.ReadRequest(head)
+	if err != nil {
+		if !errors.Is(err, io.EOF) {
+			httpAnswer(client, http.StatusBadRequest, "this is a SOCKS5 and HTTP CONNECT proxy")
+		}
+		return
+	}
+	if request.Method != http.MethodConnect {
+		httpAnswer(client, http.StatusMethodNotAllowed, "only CONNECT is served: let the client tunnel (curl --proxytunnel), or use SOCKS5")
+		return
+	}
+	to, err := httpTarget(request.Host)
+	if err != nil {
+		httpAnswer(client, http.StatusBadRequest, err.Error())
+		return
+	}
+	// What the client sent after the header is in head's buffer; the header is over, so the limit is too.
+	limited.N = 1<<63 - 1
+	s.connect(ctx, client, head, to, func(err error) error {
+		if err != nil {
+			return httpAnswer(client, httpStatus(err), err.Error())
+		}
+		_, err = io.WriteString(client, "HTTP/1.1 200 Connection established\r\n\r\n")
+		return err
+	})
+}
+
+// httpTarget reads HOST:PORT.
+func httpTarget(host string) (socks5.Target, error) {
+	name, portText, err := net.SplitHostPort(host)
+	if err != nil {
+		return socks5.Target{}, fmt.Errorf("%q is not HOST:PORT", host)
+	}
+	port, err := strconv.ParseUint(portText, 10, 16)
+	if err != nil || port == 0 {
+		return socks5.Target{}, fmt.Errorf("%q is no port", portText)
+	}
+	return socks5.NewTarget(name, uint16(port))
+}
+
+func httpStatus(err error) int {
+	if replyFor(err) == socks5.TimedOut {
+		return http.StatusGatewayTimeout
+	}
+	return http.StatusBadGateway
+}
+
+func httpAnswer(w io.Writer, status int, text string) error {
+	text += "\n"
+	_, err := fmt.Fprintf(w, "HTTP/1.1 %d %s\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s",
+		status, http.StatusText(status), len(text), text)
+	return err
+}

@@ -1,0 +1,144 @@
+package socks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+
+	"golang.zx2c4.com/wireguard/tun/netstack"
+
+	"heddle/path"
+)
+
+// Network is what the proxy's clients reach. Nothing of it may go around the tunnel.
+type Network interface {
+	// Lookup gives the addresses of a name, asked inside the tunnel, in the order in which they should be tried.
+	Lookup(ctx context.Context, name string) ([]netip.Addr, error)
+	// DialTCP connects to an address.
+	DialTCP(ctx context.Context, to netip.AddrPort) (net.Conn, error)
+	// ListenUDP opens a socket that sends to and hears from addresses of one family.
+	ListenUDP(v6 bool) (net.PacketConn, error)
+}
+
+// ErrOutside says that an address is not among the tunnel's AllowedIPs.
+var ErrOutside = errors.New("the address is outside the tunnel's AllowedIPs")
+
+// ErrNoResolver says that the WireGuard file names no DNS server, so that names cannot be resolved inside the tunnel.
+var ErrNoResolver error = &path.Error{What: "names", Why: "the WireGuard file names no DNS server, and none is asked outside the tunnel",
+	Hint: "add a DNS line to the file's [Interface], or connect to addresses"}
+
+// Tunnel is the [Network] inside a userspace WireGuard tunnel.
+type Tunnel struct {
+	Stack *netstack.Net
+	// Addresses are the tunnel's own.
+	Addresses []netip.Prefix
+	// Allowed are the file's AllowedIPs: WireGuard would drop what goes elsewhere, without a word.
+	Allowed []netip.Prefix
+	// Resolver reports whether the stack was given DNS servers; Search are the domains for short names.
+	Resolver bool
+	Search   []string
+}
+
+var _ Network = (*Tunnel)(nil)
+
+// Lookup asks the tunnel's DNS servers through the tunnel. A short name is looked for in the search domains first.
+func (t *Tunnel) Lookup(ctx context.Context, name string) ([]netip.Addr, error) {
+	name = strings.TrimSuffix(name, ".")
+	if lower := strings.ToLower(name); lower == "localhost" || strings.HasSuffix(lower, ".localhost") {
+		return nil, fmt.Errorf("%s is this machine (RFC 6761), not in the tunnel", name)
+	}
+	if !t.Resolver {
+		return nil, ErrNoResolver
+	}
+	candidates := []string{name}
+	if !strings.Contains(name, ".") {
+		candidates = nil
+		for _, domain := range t.Search {
+			candidates = append(candidates, name+"."+domain)
+		}
+		candidates = append(candidates, name)
+	}
+	var failed error
+	for _, candidate := range candidates {
+		found, err := t.Stack.LookupContextHost(ctx, candidate)
+		if err != nil {
+			failed = err
+			continue
+		}
+		var addrs []netip.Addr
+		for _, text := range found {
+			if a, err := netip.ParseAddr(text); err == nil {
+				addrs = append(addrs, a.Unmap())
+			}
+		}
+		if len(addrs) > 0 {
+			return addrs, nil
+		}
+	}
+	if failed == nil {
+		failed = fmt.Errorf("%s has no address", name)
+	}
+	return nil, failed
+}
+
+// DialTCP connects through the tunnel.
+func (t *Tunnel) DialTCP(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
+	if !t.allowed(to.Addr()) {
+		return nil, fmt.Errorf("%v: %w", to.Addr(), ErrOutside)
+	}
+	if _, ok := t.own(to.Addr().Is6()); !ok {
+		return nil, fmt.Errorf("%v: the tunnel has no address of this family", to.Addr())
+	}
+	c, err := t.Stack.DialContextTCPAddrPort(ctx, to)
+	if err != nil {
+		return nil, err // a nil *TCPConn must not become an interface
+	}
+	return c, nil
+}
+
+// ListenUDP opens a socket on the tunnel's own address.
+func (t *Tunnel) ListenUDP(v6 bool) (net.PacketConn, error) {
+	own, ok := t.own(v6)
+	if !ok {
+		return nil, errors.New("the tunnel has no address of this family")
+	}
+	c, err := t.Stack.ListenUDPAddrPort(netip.AddrPortFrom(own, 0))
+	if err != nil {
+		return nil, err
+	}
+	return &udpConn{PacketConn: c, allowed: t.allowed}, nil
+}
+
+func (t *Tunnel) own(v6 bool) (netip.Addr, bool) {
+	for _, p := range t.Addresses {
+		if p.Addr().Is6() == v6 {
+			return p.Addr(), true
+		}
+	}
+	return netip.Addr{}, false
+}
+
+func (t *Tunnel) allowed(a netip.Addr) bool {
+	for _, p := range t.Allowed {
+		if p.Contains(a) {
+			return true
+		}
+	}
+	return false
+}
+
+// udpConn refuses what WireGuard would drop.
+type udpConn struct {
+	net.PacketConn
+	allowed func(netip.Addr) bool
+}
+
+func (c *udpConn) WriteTo(b []byte, to net.Addr) (int, error) {
+	if u, ok := to.(*net.UDPAddr); ok && !c.allowed(u.AddrPort().Addr().Unmap()) {
+		return 0, fmt.Errorf("%v: %w", to, ErrOutside)
+	}
+	return c.PacketConn.WriteTo(b, to)
+}

@@ -1,0 +1,273 @@
+// Package socks offers a userspace tunnel to programs on this machine: SOCKS5 (RFC 1928, TCP and UDP) and HTTP CONNECT
+// (RFC 9110, section 9.3.6) on one port. Names are resolved inside the tunnel and nowhere else.
+//
+// Do not use it as an open proxy: it asks for no password, so that whoever can connect to it is in the tunnel.
+package socks
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"heddle/internal/socks5"
+)
+
+// Limits of one server: what strangers on this machine can make it hold.
+const (
+	maxClients      = 1024             // TCP connections at one time
+	maxAssociations = 64               // UDP associations at one time
+	greeting        = 10 * time.Second // a client has this long to say what it wants
+	dialPatience    = 30 * time.Second // for all addresses of a name together
+)
+
+// Server serves clients of one listener.
+type Server struct {
+	network Network
+	log     *slog.Logger
+
+	clients      chan struct{}
+	associations chan struct{}
+
+	mu    sync.Mutex
+	open  map[io.Closer]bool
+	ended bool
+	warn  map[string]bool
+	work  sync.WaitGroup
+}
+
+// New makes a server in front of a network. log takes what a person should know; nil means [slog.Default].
+func New(n Network, log *slog.Logger) *Server {
+	if log == nil {
+		log = slog.Default()
+	}
+	return &Server{network: n, log: log, clients: make(chan struct{}, maxClients), associations: make(chan struct{}, maxAssociations),
+		open: map[io.Closer]bool{}, warn: map[string]bool{}}
+}
+
+// Serve takes clients until ctx ends; then it closes the listener and all connections and returns nil.
+func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer s.work.Wait()
+	defer s.closeAll()
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { listener.Close() })()
+	for {
+		client, err := listener.Accept()
+		if ctx.Err() != nil {
+			return nil
+		}
+		if errors.Is(err, net.ErrClosed) {
+			return err
+		}
+		if err != nil {
+			// Such as too many open files: wait until some are closed.
+			if !pause(ctx, 100*time.Millisecond) {
+				return nil
+			}
+			continue
+		}
+		s.take(ctx, client)
+	}
+}
+
+// take serves one client, where there is room for one more.
+func (s *Server) take(ctx context.Context, client net.Conn) {
+	select {
+	case s.clients <- struct{}{}:
+	default:
+		s.once("too many clients", "the proxy is full; new clients are refused", "limit", maxClients)
+		client.Close()
+		return
+	}
+	if !s.track(client) {
+		client.Close()
+		<-s.clients
+		return
+	}
+	s.work.Go(func() {
+		defer func() { <-s.clients }()
+		defer s.drop(client)
+		s.serve(ctx, client)
+	})
+}
+
+// serve tells the protocols apart by their first byte.
+func (s *Server) serve(ctx context.Context, client net.Conn) {
+	_ = client.SetDeadline(time.Now().Add(greeting))
+	in := bufio.NewReaderSize(client, 4096)
+	first, err := in.Peek(1)
+	if err != nil {
+		return
+	}
+	switch first[0] {
+	case socks5.Version:
+		s.serveSOCKS(ctx, client, in)
+	case 4:
+		s.once("socks4", "a client speaks SOCKS4, which cannot carry names; set it to SOCKS5 (socks5h)")
+		_, _ = client.Write([]byte{0, 0x5b, 0, 0, 0, 0, 0, 0}) // SOCKS4: request rejected
+	default:
+		s.serveHTTP(ctx, client, in)
+	}
+}
+
+func (s *Server) serveSOCKS(ctx context.Context, client net.Conn, in *bufio.Reader) {
+	if plain, err := socks5.Negotiate(in, client); !plain || err != nil {
+		return
+	}
+	command, to, err := socks5.ReadRequest(in)
+	switch {
+	case errors.Is(err, socks5.ErrAddressType):
+		_ = socks5.WriteReply(client, socks5.AddressUnknown, netip.AddrPort{})
+	case err != nil:
+	case command == socks5.Connect:
+		s.connect(ctx, client, in, to, func(err error) error { return socks5.WriteReply(client, replyFor(err), netip.AddrPort{}) })
+	case command == socks5.UDPAssociate:
+		s.associate(ctx, client, to)
+	default:
+		_ = socks5.WriteReply(client, socks5.CommandUnknown, netip.AddrPort{})
+	}
+}
+
+// connect dials and, where that worked, carries bytes both ways until both are done. answer tells the client how the
+// dial went.
+func (s *Server) connect(ctx context.Context, client net.Conn, in *bufio.Reader, to socks5.Target, answer func(error) error) {
+	_ = client.SetDeadline(time.Now().Add(dialPatience + greeting))
+	server, err := s.dial(ctx, to)
+	if err != nil {
+		s.explain(to, err)
+		_ = answer(err)
+		return
+	}
+	if !s.track(server) {
+		server.Close()
+		return
+	}
+	defer s.drop(server)
+	if err := answer(nil); err != nil {
+		return
+	}
+	_ = client.SetDeadline(time.Time{})
+	var up sync.WaitGroup
+	up.Go(func() { pour(server, in) })
+	pour(client, server)
+	up.Wait()
+}
+
+// pour copies one direction and passes its end on. Where writing fails, the other direction is of no use either.
+func pour(to net.Conn, from io.Reader) {
+	_, err := io.Copy(to, from)
+	if half, ok := to.(interface{ CloseWrite() error }); ok && err == nil {
+		_ = half.CloseWrite()
+		return
+	}
+	to.Close()
+	if c, ok := from.(io.Closer); ok {
+		c.Close()
+	}
+}
+
+// dial tries the addresses of a target in turn.
+func (s *Server) dial(ctx context.Context, to socks5.Target) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialPatience)
+	defer cancel()
+	addrs, err := s.addresses(ctx, to)
+	if err != nil {
+		return nil, err
+	}
+	var failed error
+	for i, a := range addrs {
+		// One dead address must not use up the time of the others.
+		patience := dialPatience / time.Duration(len(addrs)-i)
+		attempt, cancel := context.WithTimeout(ctx, patience)
+		c, err := s.network.DialTCP(attempt, netip.AddrPortFrom(a, to.Port))
+		cancel()
+		if err == nil {
+			return c, nil
+		}
+		failed = err
+	}
+	return nil, failed
+}
+
+// maxAddresses is how many addresses of one name are tried.
+const maxAddresses = 6
+
+// addresses gives where a target is. Names are resolved inside the tunnel only.
+func (s *Server) addresses(ctx context.Context, to socks5.Target) ([]netip.Addr, error) {
+	if to.Name == "" {
+		return []netip.Addr{to.Addr}, nil
+	}
+	addrs, err := s.network.Lookup(ctx, to.Name)
+	if err != nil {
+		return nil, &lookupError{err}
+	}
+	return addrs[:min(len(addrs), maxAddresses)], nil
+}
+
+// lookupError is a name that was not resolved.
+type lookupError struct{ error }
+
+func (e *lookupError) Unwrap() error { return e.error }
+
+// explain logs what a client cannot be told in a SOCKS reply, once for each reason.
+func (s *Server) explain(to socks5.Target, err error) {
+	if errors.Is(err, ErrNoResolver) {
+		s.once("resolver", "names are refused: the WireGuard file names no DNS server, and none is asked outside the tunnel",
+			"hint", "add a DNS line to the file's [Interface], or connect to addresses")
+		return
+	}
+	s.log.Debug("proxy: not connected", "to", to.String(), "error", err)
+}
+
+func (s *Server) once(key, text string, args ...any) {
+	s.mu.Lock()
+	known := s.warn[key]
+	s.warn[key] = true
+	s.mu.Unlock()
+	if !known {
+		s.log.Warn("proxy: "+text, args...)
+	}
+}
+
+// track keeps a connection to be closed at the end; false means that the end has come.
+func (s *Server) track(c io.Closer) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.ended {
+		s.open[c] = true
+	}
+	return !s.ended
+}
+
+func (s *Server) drop(c io.Closer) {
+	s.mu.Lock()
+	delete(s.open, c)
+	s.mu.Unlock()
+	c.Close()
+}
+
+func (s *Server) closeAll() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = true
+	for c := range s.open {
+		c.Close()
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
