@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"heddle/split/journal"
+	"heddle/internal/journal"
 	"heddle/split/plane"
 )
 

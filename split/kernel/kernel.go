@@ -31,8 +31,8 @@ import (
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
+	"heddle/internal/journal"
 	"heddle/path"
-	"heddle/split/journal"
 	"heddle/split/plane"
 )
 

@@ -9,8 +9,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"heddle/internal/journal"
 	"heddle/internal/nstest"
-	"heddle/split/journal"
 	"heddle/split/plane/planetest"
 )
 

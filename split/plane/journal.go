@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"heddle/split/journal"
+	"heddle/internal/journal"
 )
 
 // OpenJournal opens what a session changed on this machine, as a crash left it. The plane is part of its name.

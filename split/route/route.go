@@ -24,9 +24,9 @@ import (
 	"sync"
 	"time"
 
+	"heddle/internal/journal"
 	"heddle/schedule"
 	"heddle/split"
-	"heddle/split/journal"
 	"heddle/split/plane"
 )
 

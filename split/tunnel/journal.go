@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"heddle/split/journal"
+	"heddle/internal/journal"
 )
 
 type change = journal.Change

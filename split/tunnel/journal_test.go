@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"heddle/split/journal"
+	"heddle/internal/journal"
 )
 
 func TestCleanKeepsTheKillSwitch(t *testing.T) {

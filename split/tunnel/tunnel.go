@@ -19,9 +19,9 @@ import (
 	"golang.zx2c4.com/wireguard/tun"
 	"golang.zx2c4.com/wireguard/tun/netstack"
 
+	"heddle/internal/journal"
 	"heddle/path"
 	"heddle/split"
-	"heddle/split/journal"
 )
 
 // Tunnel is one WireGuard session over several paths.

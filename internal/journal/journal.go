@@ -15,7 +15,7 @@ import (
 	"reflect"
 	"slices"
 
-	"heddle/path"
+	"heddle/internal/errhint"
 )
 
 // Change is one thing done to this machine. Undo must work in another process than the one that applied it, from what
@@ -46,7 +46,7 @@ type Journal struct {
 	changes []Change
 }
 
-// Open reads the journal that a crash left in a file, or gives an empty one. It fails with a [path.Error] where the file
+// Open reads the journal that a crash left in a file, or gives an empty one. It fails with a [errhint.Error] where the file
 // is not this user's alone, or holds what the format does not know.
 func Open(file string, f Format) (*Journal, error) {
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
@@ -61,7 +61,7 @@ func Open(file string, f Format) (*Journal, error) {
 		j.changes, err = Decode(data, f.Kinds)
 	}
 	if err != nil {
-		return nil, &path.Error{What: "journal " + file, Why: "it cannot be used", Err: err,
+		return nil, &errhint.Error{What: "journal " + file, Why: "it cannot be used", Err: err,
 			Hint: "undo by hand: " + f.ByHand + "; then remove the file"}
 	}
 	return j, nil
@@ -78,7 +78,7 @@ func (j *Journal) Do(c Change) error {
 		return err
 	}
 	if err := c.Apply(); err != nil {
-		return &path.Error{What: c.String(), Why: "it did not work", Err: err, Hint: j.format.Hint(err)}
+		return &errhint.Error{What: c.String(), Why: "it did not work", Err: err, Hint: j.format.Hint(err)}
 	}
 	return nil
 }

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"heddle/path"
+	"heddle/internal/errhint"
 )
 
 // note is a change that notes what is done with it, and looks at the journal's file as it is applied.
@@ -177,7 +177,7 @@ func TestRefusesWhatIsNotItsOwn(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, err := Open(file, notes)
-			var e *path.Error
+			var e *errhint.Error
 			if !errors.As(err, &e) || !strings.Contains(e.Hint, "look for notes") {
 				t.Errorf("got %v, want an error that says how to undo by hand", err)
 			}
