@@ -19,6 +19,7 @@ import (
 
 	"heddle/board/space"
 	"heddle/identity"
+	"heddle/internal/atomicfile"
 	"heddle/path"
 )
 
@@ -141,28 +142,5 @@ func (r Reference) Save(file string) error {
 	if err != nil {
 		return err
 	}
-	return WriteFile(file, append(raw, '\n'))
-}
-
-// WriteFile replaces a file whole or not at all, readable by its owner alone.
-func WriteFile(file string, text []byte) error {
-	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-		return err
-	}
-	temporary, err := os.CreateTemp(filepath.Dir(file), ".board-")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(temporary.Name())
-	_, err = temporary.Write(text)
-	if err == nil {
-		err = temporary.Sync()
-	}
-	if closed := temporary.Close(); err == nil {
-		err = closed
-	}
-	if err != nil {
-		return err
-	}
-	return os.Rename(temporary.Name(), file)
+	return atomicfile.WritePrivate(file, append(raw, '\n'))
 }

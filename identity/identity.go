@@ -19,6 +19,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"heddle/internal/atomicfile"
 	"heddle/path"
 )
 
@@ -107,19 +108,7 @@ func (id Identity) save(file string) error {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-		return err
-	}
-	temporary, err := os.CreateTemp(filepath.Dir(file), ".identity-") // mode 0600
-	if err != nil {
-		return err
-	}
-	defer os.Remove(temporary.Name())
-	_, err = temporary.Write(pem.EncodeToMemory(&pem.Block{Type: pemType, Bytes: der}))
-	if err = errors.Join(err, temporary.Sync(), temporary.Close()); err != nil {
-		return err
-	}
-	return os.Link(temporary.Name(), file) // fails where file exists
+	return atomicfile.CreatePrivate(file, pem.EncodeToMemory(&pem.Block{Type: pemType, Bytes: der}))
 }
 
 // IsZero reports whether there is no identity.

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"heddle/internal/atomicfile"
 	"heddle/path"
 )
 
@@ -108,10 +109,7 @@ func writeJSON(file string, v any) error {
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(file+".new", append(data, '\n'), 0o600); err != nil {
-		return err
-	}
-	return os.Rename(file+".new", file)
+	return atomicfile.Write(file, append(data, '\n'), 0o600)
 }
 
 // ErrNotUp says that no world of that name is up.

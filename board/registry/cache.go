@@ -12,6 +12,7 @@ import (
 
 	"heddle/board"
 	"heddle/board/space"
+	"heddle/internal/atomicfile"
 	"heddle/path"
 )
 
@@ -86,7 +87,7 @@ func (c Cache) save(entries []space.Entry, read time.Time) error {
 	}
 	raw, err := json.Marshal(s)
 	if err == nil {
-		err = board.WriteFile(c.File, raw)
+		err = atomicfile.WritePrivate(c.File, raw)
 	}
 	if err != nil {
 		return &path.Error{What: "the list of registrations " + c.File, Why: "cannot be kept", Err: err}

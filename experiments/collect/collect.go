@@ -16,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	"heddle/internal/atomicfile"
 	"heddle/lab"
 	"heddle/lab/browser"
 	"heddle/observe"
@@ -265,16 +266,8 @@ func (o Options) write(j *journal, all []task, s *Summary) error {
 }
 
 func writeFile(name string, rows []observe.TraceRow, about any) error {
-	f, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".*")
+	err := atomicfile.WriteFunc(name, 0o644, func(w io.Writer) error { return observe.WriteRows(w, rows, about) })
 	if err != nil {
-		return &path.Error{What: "data set " + name, Err: err}
-	}
-	err = errors.Join(observe.WriteRows(f, rows, about), f.Chmod(0o644), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), name)
-	}
-	if err != nil {
-		os.Remove(f.Name())
 		return &path.Error{What: "data set " + name, Err: err}
 	}
 	return nil

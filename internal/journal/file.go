@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -35,21 +34,4 @@ func readOwn(file string) ([]byte, error) {
 	data := make([]byte, info.Size())
 	_, err = f.ReadAt(data, 0)
 	return data, err
-}
-
-func writeAtomic(file string, data []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(file), filepath.Base(file)+".*") // mode 0600
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
-	if _, err := f.Write(data); err != nil {
-		f.Close()
-		return err
-	}
-	// The directory may be on a disk, and what the journal undoes may be there too (resolv.conf): write through.
-	if err := errors.Join(f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), file)
 }

@@ -15,6 +15,7 @@ import (
 	"reflect"
 	"slices"
 
+	"heddle/internal/atomicfile"
 	"heddle/internal/errhint"
 )
 
@@ -118,7 +119,7 @@ func (j *Journal) save(changes []Change) error {
 	if err != nil {
 		return err
 	}
-	return writeAtomic(j.file, data)
+	return atomicfile.Write(j.file, data, 0o600)
 }
 
 // entry is a change as the file holds it.

@@ -7,10 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"slices"
 	"sort"
+
+	"heddle/internal/atomicfile"
 )
 
 // A stored table is: magic; the length of the header in four bytes, big-endian as all numbers; the header, JSON; the
@@ -161,17 +161,5 @@ func (t *Table) save(file string) error {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-		return err
-	}
-	temporary, err := os.CreateTemp(filepath.Dir(file), ".asn-")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(temporary.Name())
-	_, err = temporary.Write(text)
-	if err = errors.Join(err, temporary.Sync(), temporary.Close()); err != nil {
-		return err
-	}
-	return os.Rename(temporary.Name(), file)
+	return atomicfile.WritePrivate(file, text)
 }

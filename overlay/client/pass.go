@@ -16,6 +16,7 @@ import (
 	"strings"
 
 	"heddle/identity"
+	"heddle/internal/atomicfile"
 	"heddle/path"
 	"heddle/path/masque"
 )
@@ -168,29 +169,12 @@ func (p Pass) Save(dir string) (file string, err error) {
 	}
 	text, err := json.MarshalIndent(p, "", "  ")
 	if err == nil {
-		err = os.MkdirAll(dir, 0o700)
-	}
-	if err == nil {
-		err = replaceFile(file, append(text, '\n'))
+		err = atomicfile.WritePrivate(file, append(text, '\n'))
 	}
 	if err != nil {
 		return "", &path.Error{What: what, Why: "its pass cannot be written", Err: err}
 	}
 	return file, nil
-}
-
-// replaceFile writes a file that only its owner may read.
-func replaceFile(file string, data []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(file), ".pass-")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
-	_, err = f.Write(data)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), file)
 }
 
 // Passes reads all passes in a directory, in the order of their names; what is wrong with others is in the error.

@@ -9,12 +9,12 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"heddle/internal/atomicfile"
 	"heddle/overlay/client"
 	"heddle/path"
 )
@@ -241,27 +241,10 @@ func (l *ledger) keep() error {
 	}
 	text, err := json.MarshalIndent(list, "", " ")
 	if err == nil {
-		err = replaceFile(l.file, append(text, '\n'))
+		err = atomicfile.WritePrivate(l.file, append(text, '\n'))
 	}
 	if err == nil {
 		l.saved = list
 	}
 	return err
-}
-
-// replaceFile writes a file that only its owner may read, whole or not at all.
-func replaceFile(file string, data []byte) error {
-	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-		return err
-	}
-	f, err := os.CreateTemp(filepath.Dir(file), ".usage-")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
-	_, err = f.Write(data)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), file)
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"heddle/identity"
+	"heddle/internal/atomicfile"
 	"heddle/overlay/client"
 	"heddle/path"
 )
@@ -113,7 +114,7 @@ func Revoke(file, word, remark string) error {
 		text = append(text, '\n')
 	}
 	// Whole or not at all: a node that reads half a line would serve nobody.
-	if err := replaceFile(file, slices.Concat(text, []byte(word+"\n"))); err != nil {
+	if err := atomicfile.WritePrivate(file, slices.Concat(text, []byte(word+"\n"))); err != nil {
 		return &path.Error{What: "revoked " + file, Why: "it cannot be written", Err: err}
 	}
 	return nil

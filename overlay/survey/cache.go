@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"heddle/identity"
+	"heddle/internal/atomicfile"
 	"heddle/path"
 )
 
@@ -100,16 +101,7 @@ func (c Cache) Add(halves map[string]Half, now time.Time) error {
 	if err != nil {
 		return fail(err)
 	}
-	temporary, err := os.CreateTemp(filepath.Dir(c.file), ".survey-")
-	if err != nil {
-		return fail(err)
-	}
-	defer os.Remove(temporary.Name())
-	_, err = temporary.Write(text)
-	if err = errors.Join(err, temporary.Sync(), temporary.Close()); err == nil {
-		err = os.Rename(temporary.Name(), c.file)
-	}
-	if err != nil {
+	if err := atomicfile.Write(c.file, text, 0o600); err != nil {
 		return fail(err)
 	}
 	return nil

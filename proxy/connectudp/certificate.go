@@ -17,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	"heddle/internal/atomicfile"
 	"heddle/path"
 )
 
@@ -129,6 +130,6 @@ func makeSelfSigned(dir, certFile, keyFile string, names []string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(replaceFile(certFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certDER})),
-		replaceFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER})))
+	return errors.Join(atomicfile.Write(certFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certDER}), 0o600),
+		atomicfile.Write(keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}), 0o600))
 }

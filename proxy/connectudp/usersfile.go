@@ -7,16 +7,15 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"golang.org/x/crypto/bcrypt"
 
+	"heddle/internal/atomicfile"
 	"heddle/path"
 )
 
@@ -133,20 +132,5 @@ func changeUsers(file, name string, change func(lines []string, at int) ([]strin
 	if err != nil {
 		return err
 	}
-	return replaceFile(file, []byte(strings.Join(lines, "\n")+"\n"))
-}
-
-// replaceFile writes a file that only its owner may read, whole or not at all.
-func replaceFile(file string, data []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+"-")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
-	_, err = f.Write(data)
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), file)
+	return atomicfile.Write(file, []byte(strings.Join(lines, "\n")+"\n"), 0o600)
 }

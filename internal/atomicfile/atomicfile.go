@@ -1,0 +1,59 @@
+// Package atomicfile writes files whole or not at all: a reader, or a program that starts after a crash, finds the old text
+// or the new one.
+package atomicfile
+
+import (
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// Write replaces file, whose directory must exist. The file gets exactly these permissions, whatever the umask.
+func Write(file string, data []byte, perm fs.FileMode) error {
+	return WriteFunc(file, perm, func(w io.Writer) error {
+		_, err := w.Write(data)
+		return err
+	})
+}
+
+// WritePrivate replaces a file that only its owner may read, and makes the directories that are missing.
+func WritePrivate(file string, data []byte) error {
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		return err
+	}
+	return Write(file, data, 0o600)
+}
+
+// WriteFunc is Write with what write writes. An error of write leaves the old file.
+func WriteFunc(file string, perm fs.FileMode, write func(io.Writer) error) error {
+	f, err := newPending(file, perm)
+	if err != nil {
+		return err
+	}
+	defer f.Cleanup()
+	if err := write(f); err != nil {
+		return err
+	}
+	return f.CloseAtomicallyReplace()
+}
+
+// CreatePrivate is WritePrivate for a file that must not exist: fs.ErrExist where it does, also where another process made
+// it at the same time.
+func CreatePrivate(file string, data []byte) error {
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		return err
+	}
+	f, err := newPending(file, 0o600)
+	if err != nil {
+		return err
+	}
+	defer f.Cleanup()
+	if _, err := f.Write(data); err != nil {
+		return err
+	}
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	return os.Link(f.Name(), file) // fails where file exists; a rename would replace it
+}
