@@ -30,6 +30,11 @@ func TestLossIsFoundInTheCounters(t *testing.T) {
 		"late, one lost":  {[]packet{{0, 0}, {1, 3}, {0, 2}, {1, 4}}, [2]float64{0, 1.0 / 3}},
 		"mid of a gap":    {[]packet{{0, 0}, {0, 5}, {0, 3}}, [2]float64{0.5, math.NaN()}},
 		"counts from any": {[]packet{{0, 900}, {0, 901}}, [2]float64{0, math.NaN()}},
+		"a large gap":     {[]packet{{0, 0}, {0, 1 << 16}}, [2]float64{65535.0 / 65537, math.NaN()}},
+		"a forged jump":   {[]packet{{0, 0}, {0, 1<<16 + 1}, {0, 1<<16 + 2}}, [2]float64{0, math.NaN()}},
+		"by its own path": {[]packet{{0, 0}, {1, 1}, {1, 3}, {0, 4}}, [2]float64{0, 1.0 / 3}},
+		"filled in parts": {[]packet{{0, 0}, {0, 5}, {0, 1}, {1, 4}, {0, 2}, {0, 3}}, [2]float64{0, 0}},
+		"old and twice":   {[]packet{{0, 5}, {0, 6}, {0, 4}, {0, 6}, {0, 7}}, [2]float64{0, math.NaN()}},
 	} {
 		m := newLossMeter(2)
 		for _, p := range c.packets {
@@ -43,6 +48,32 @@ func TestLossIsFoundInTheCounters(t *testing.T) {
 				t.Errorf("%s, path %d: %v, want %v", name, i, got, want)
 			}
 		}
+	}
+}
+
+// A late packet of a slower path is no loss, up to a second; after that it does not take the loss back.
+func TestGapsSettleAfterASecond(t *testing.T) {
+	for late, want := range map[time.Duration]float64{lossSettles - 1: 0, lossSettles: 0.25} {
+		m, start := newLossMeter(1), time.Unix(1000, 0)
+		m.arrived(start, 0, transport(7, 0))
+		m.arrived(start, 0, transport(7, 2))
+		m.arrived(start.Add(late), 0, transport(7, 1))
+		if got := m.share(start.Add(2*lossSettles), 0); got == nil || math.Abs(*got-want) > 1e-9 {
+			t.Errorf("the missing packet came after %v: loss %v, want %v", late, *got, want)
+		}
+	}
+}
+
+func TestNewKeyPairCountsAnew(t *testing.T) {
+	m, start := newLossMeter(1), time.Unix(1000, 0)
+	for _, p := range []struct {
+		index   uint32
+		counter uint64
+	}{{7, 5000}, {7, 5001}, {8, 0}, {8, 1}, {9, 100}, {9, 101}} {
+		m.arrived(start, 0, transport(p.index, p.counter))
+	}
+	if got := m.share(start.Add(2*lossSettles), 0); got == nil || *got != 0 {
+		t.Errorf("loss %v, and nothing was lost", *got)
 	}
 }
 

@@ -222,6 +222,63 @@ func TestIdleSessionsEnd(t *testing.T) {
 	}
 }
 
+// A session that the server never answered ends long before one that it answered.
+func TestUnansweredSessionEndsSoon(t *testing.T) {
+	server, _ := echo(t)
+	r := startRelay(t, server, nil)
+	answered := client(t, r.Addr())
+	answered.Write([]byte("hello"))
+	if _, err := answered.Read(make([]byte, 10)); err != nil {
+		t.Fatal(err)
+	}
+	mute := netip.MustParseAddrPort("127.0.0.1:9")
+	began := time.Now()
+	after := func(d time.Duration) bool {
+		r.mu.Lock()
+		r.now = func() time.Time { return began.Add(d) }
+		r.mu.Unlock()
+		r.expire()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.sessions[addrOf(answered)] == nil {
+			t.Errorf("after %v the answered session is gone", d)
+		}
+		return r.sessions[mute] != nil
+	}
+	r.mu.Lock()
+	if _, err := r.begin(t.Context(), mute, began); err != nil {
+		t.Fatal(err)
+	}
+	r.mu.Unlock()
+	if !after(unansweredIdle) || after(unansweredIdle+time.Second) {
+		t.Errorf("the unanswered session does not end after %v", unansweredIdle)
+	}
+}
+
+// Newcomers must not drive out a client that paused while another may still turn out to be a stranger.
+func TestQuietSessionStaysWhereAnotherMayBeAStranger(t *testing.T) {
+	server, _ := echo(t)
+	r := startRelay(t, server, nil)
+	quiet := client(t, r.Addr())
+	quiet.Write([]byte("hello"))
+	if _, err := quiet.Read(make([]byte, 10)); err != nil {
+		t.Fatal(err)
+	}
+	mute := netip.MustParseAddrPort("127.0.0.1:9")
+	later := time.Now().Add(evictQuiet + time.Minute)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, err := r.begin(t.Context(), mute, later); err != nil {
+		t.Fatal(err)
+	}
+	if r.evict(later.Add(evictAfter-1)) || len(r.sessions) != 2 {
+		t.Errorf("%d sessions are left while the newest had no chance to be answered", len(r.sessions))
+	}
+	if !r.evict(later.Add(evictAfter)) || r.sessions[mute] != nil || r.sessions[addrOf(quiet)] == nil {
+		t.Error("it was not the unanswered session that made room")
+	}
+}
+
 func TestListenAddressThatCannotBe(t *testing.T) {
 	taken, err := path.Listen(netip.MustParseAddrPort("127.0.0.1:0"))
 	if err != nil {

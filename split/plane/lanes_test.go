@@ -1,0 +1,148 @@
+package plane
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"heddle/path"
+	"heddle/split"
+)
+
+// newTestLanes makes lanes whose devices no machine has: none of them is opened.
+func newTestLanes(t *testing.T, n int, change func(*Options)) *Lanes {
+	t.Helper()
+	server := netip.MustParseAddrPort("192.0.2.1:51820")
+	o := Options{Server: server, Options: split.Options{Session: "test", To: server.String(), Log: slog.New(slog.DiscardHandler)}}
+	for i := range n {
+		name := string(rune('a' + i))
+		o.Via = append(o.Via, path.Spec{Name: name, Kind: "if", Arg: "absent-" + name})
+	}
+	if change != nil {
+		change(&o)
+	}
+	s, err := NewLanes(t.Context(), "kernel", o, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// judged is what Judge told permit.
+type judged struct {
+	usable []bool
+	enough bool
+}
+
+func judge(t *testing.T, s *Lanes, now time.Time) (got judged) {
+	t.Helper()
+	if err := s.Judge(now, func(usable []bool, enough bool) error {
+		got = judged{slices.Clone(usable), enough}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+func TestPathsAreJudgedByWhatTheOthersHear(t *testing.T) {
+	start := time.Unix(1_700_000_000, 0)
+	at := func(s float64) time.Time { return start.Add(time.Duration(s * float64(time.Second))) }
+	for name, c := range map[string]struct {
+		heard  []int // paths that are answered each second
+		usable []bool
+		enough bool
+		silent []int
+	}{
+		"all are heard":      {[]int{0, 1, 2}, []bool{true, true, true}, true, nil},
+		"one is silent":      {[]int{0, 1}, []bool{true, true, false}, true, []int{2}},
+		"one alone is heard": {[]int{1}, []bool{false, true, false}, false, []int{0, 2}},
+		"none is heard":      {nil, []bool{true, true, true}, true, nil}, // the doubt is about the server
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newTestLanes(t, 3, nil)
+			if got := judge(t, s, at(0)); !got.enough {
+				t.Fatal("paths that were never tried are not trusted")
+			}
+			var got judged
+			for second := range 9 {
+				now := at(float64(second))
+				for i := range 3 {
+					s.Sent(now, i, 5)
+				}
+				for _, i := range c.heard {
+					s.Heard(now.Add(20*time.Millisecond), i)
+				}
+				got = judge(t, s, now.Add(500*time.Millisecond))
+			}
+			if !slices.Equal(got.usable, c.usable) || got.enough != c.enough || !slices.Equal(s.Silent(), c.silent) {
+				t.Errorf("usable %v, enough %v, silent %v; want %v, %v, %v", got.usable, got.enough, s.Silent(), c.usable, c.enough, c.silent)
+			}
+		})
+	}
+}
+
+func TestDegradePermitsFewerPaths(t *testing.T) {
+	for _, degrade := range []bool{false, true} {
+		s := newTestLanes(t, 3, func(o *Options) { o.MinPaths, o.Degrade = 3, degrade })
+		s.list[0].health.Fail("no device")
+		if got := judge(t, s, time.Unix(1000, 0)); got.enough != degrade {
+			t.Errorf("with --degrade %v two of three are enough: %v", degrade, got.enough)
+		}
+	}
+}
+
+// Status says "running" no sooner than the kernel lets packets through, and Ready is called then, and once.
+func TestStatusSaysWhatWasPermitted(t *testing.T) {
+	ready := 0
+	s := newTestLanes(t, 2, func(o *Options) { o.Ready = func() { ready++ } })
+	now := time.Unix(1000, 0)
+	want := func(state string, times int, why ...string) {
+		t.Helper()
+		st := s.Status(make([]Counted, 2))
+		if st.State != state || ready != times {
+			t.Errorf("%s (%s), ready %d times; want %s, %d", st.State, st.Why, ready, state, times)
+		}
+		for _, part := range why {
+			if !strings.Contains(st.Why, part) {
+				t.Errorf("why is %q, without %q", st.Why, part)
+			}
+		}
+	}
+	want("starting", 0)
+	refused := errors.New("the kernel refuses")
+	if err := s.Judge(now, func([]bool, bool) error { return refused }); err != refused {
+		t.Errorf("judge says %v", err)
+	}
+	want("starting", 0)
+	judge(t, s, now)
+	want("running", 1)
+	s.list[1].health.Fail("no device")
+	judge(t, s, now)
+	want("stopped", 1, "1 of 2 required paths healthy", "b is down (no device)")
+	s.list[1].health.Restore()
+	judge(t, s, now)
+	want("running", 1)
+}
+
+func TestLanesRefuseWhatTheyCannotDo(t *testing.T) {
+	server := netip.MustParseAddrPort("192.0.2.1:51820")
+	via := []path.Spec{{Name: "a", Kind: "if", Arg: "absent-a"}, {Name: "b", Kind: "if", Arg: "absent-b"}}
+	for why, o := range map[string]Options{
+		"no path was given":              {Server: server},
+		"2 paths were given":             {Server: server, Options: split.Options{Via: via, MinPaths: 3}},
+		"only global unicast addresses":  {Server: netip.MustParseAddrPort("127.0.0.1:9"), Options: split.Options{Via: via}},
+		"neither --settle nor --at-gaps": {Server: server, Options: split.Options{Via: via, AtGaps: time.Second}},
+		"it takes only if and src":       {Server: server, Options: split.Options{Via: []path.Spec{{Name: "s", Kind: "socks5", Arg: "127.0.0.1:1"}}}},
+		"not a host and a port":          {Options: split.Options{Via: via, To: "192.0.2.1"}},
+	} {
+		if _, err := NewLanes(context.Background(), "kernel", o, 0); err == nil || !strings.Contains(err.Error(), why) {
+			t.Errorf("%s: %v", why, err)
+		}
+	}
+}
