@@ -66,9 +66,12 @@ time, through "heddle up" in a world of the lab, with one capture for each path
 
 Each monitored page is visited as often as --visits says, the others once, in
 an order that is drawn for each round. With --plain, each visit is also made
-over one path, in turn with the other. Loads that fail are marked and dropped.
-A run that was ended goes on when the same command is given again. Needs root,
-chromium, node and npm.`,
+over one path, in turn with the other.
+
+A visit that fails, or during which the emulated links were late by more than
+1 ms on average, is made again, up to five times in all. Visits that still fail
+are dropped. The same command continues a run that was ended, and makes the
+dropped visits again. Needs root, chromium, node and npm.`,
 		Example: `  heddle lab sites --out sites.json
   heddle lab collect --sites sites.json --visits 20 --paths 3 --schedule weighted --every 100ms --out split.parquet --plain plain.parquet`,
 		Args: cobra.NoArgs,
@@ -117,6 +120,7 @@ func printCollected(cmd *cobra.Command, s collect.Summary, dry bool) error {
 		_, err := fmt.Fprintf(out, "%d visits of %d sites\n", s.Visits, s.Sites)
 		return err
 	}
-	_, err := fmt.Fprintf(out, "%s: %d visits, %d packets; %d failed\n", strings.TrimSuffix(s.Out+" "+s.Plain, " "), s.Kept, s.Packets, s.Failed)
+	_, err := fmt.Fprintf(out, "%s: %d visits, %d packets; %d failed, %d repeats\n",
+		strings.TrimSuffix(s.Out+" "+s.Plain, " "), s.Kept, s.Packets, s.Failed, s.Repeats)
 	return err
 }

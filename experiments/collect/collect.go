@@ -44,6 +44,17 @@ type Options struct {
 	Talk io.Writer
 	// DryRun says to make no visit.
 	DryRun bool
+
+	begin func(context.Context) (visits, error) // nil: a world
+}
+
+// attempts is how often a visit is made before it counts as failed: a slow moment of this machine must not cost one.
+const attempts = 5
+
+// visits makes visits, one at a time.
+type visits interface {
+	visit(context.Context, task) (Visit, error)
+	end() error
 }
 
 // Summary is what came of a collection. Its JSON fields are a stable interface.
@@ -55,6 +66,7 @@ type Summary struct {
 	Made    int     `json:"made"`   // in this run
 	Kept    int     `json:"kept"`
 	Failed  int     `json:"failed"`
+	Repeats int     `json:"repeats"` // attempts beyond the first, of all visits
 	Packets int     `json:"packets"`
 	Seconds float64 `json:"seconds"`
 }
@@ -152,9 +164,13 @@ func (o Options) make(ctx context.Context, j *journal, wanted []task, s *Summary
 	began := time.Now()
 	for range min(o.Jobs, len(wanted)) {
 		work.Go(func() {
-			err := o.work(ctx, queue, func(v Visit) error {
+			err := o.work(ctx, queue, func(v Visit, last bool) error {
 				mu.Lock()
 				defer mu.Unlock()
+				if !last {
+					o.sayAgain(v, s.Made+1, len(wanted))
+					return nil
+				}
 				s.Made++
 				o.say(v, s.Made, len(wanted), time.Since(began))
 				return j.add(v)
@@ -175,31 +191,64 @@ func (o Options) make(ctx context.Context, j *journal, wanted []task, s *Summary
 	return context.Cause(ctx)
 }
 
-// work makes visits in a world of its own.
-func (o Options) work(ctx context.Context, queue <-chan task, keep func(Visit) error) (err error) {
-	w, err := begin(ctx, o.Sites)
+// work makes visits in a world of its own, and tells heard of each attempt.
+func (o Options) work(ctx context.Context, queue <-chan task, heard func(v Visit, last bool) error) (err error) {
+	begin := o.begin
+	if begin == nil {
+		begin = o.beginVisitor
+	}
+	v, err := begin(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, w.end()) }()
-	v := visitor{world: w, heddle: o.Heddle, defence: o.Schedule, ways: lab.Ways[:o.Paths]}
+	defer func() { err = errors.Join(err, v.end()) }()
 	for t := range queue {
-		made, err := v.visit(ctx, t.site, t.round, t.load, t.defended)
-		if err != nil {
-			return err
-		}
-		if err := keep(made); err != nil {
+		if err := persist(ctx, v, t, heard); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (o Options) say(v Visit, made, wanted int, took time.Duration) {
-	what, packets := "plain", 0
+// persist makes one visit, again where it is rejected.
+func persist(ctx context.Context, in visits, t task, heard func(v Visit, last bool) error) error {
+	for n := 0; ; n++ {
+		v, err := in.visit(ctx, t)
+		if err != nil {
+			return err
+		}
+		v.Repeats = n
+		if last := n+1 == attempts; v.Error == "" || last {
+			if v.Error != "" {
+				v.Error = fmt.Sprintf("given up after %d attempts: %s", attempts, v.Error)
+			}
+			return heard(v, true)
+		}
+		if err := heard(v, false); err != nil {
+			return err
+		}
+	}
+}
+
+func (o Options) beginVisitor(ctx context.Context) (visits, error) {
+	w, err := begin(ctx, o.Sites)
+	if err != nil {
+		return nil, err
+	}
+	return &visitor{world: w, heddle: o.Heddle, defence: o.Schedule, ways: lab.Ways[:o.Paths]}, nil
+}
+
+// name says which visit it is.
+func (v Visit) name() string {
+	what := "plain"
 	if v.Defended {
 		what = "split"
 	}
+	return fmt.Sprintf("%s, round %d, %s", v.Site, v.Round+1, what)
+}
+
+func (o Options) say(v Visit, made, wanted int, took time.Duration) {
+	packets := 0
 	for _, r := range v.Rows {
 		packets += len(r.Size)
 	}
@@ -208,8 +257,12 @@ func (o Options) say(v Visit, made, wanted int, took time.Duration) {
 		came = "failed: " + v.Error
 	}
 	left := took / time.Duration(made) * time.Duration(wanted-made)
-	fmt.Fprintf(o.Talk, "[%d/%d] %s, round %d, %s: %s in %.1f s; %s left\n",
-		made, wanted, v.Site, v.Round+1, what, came, v.Seconds, left.Round(time.Second))
+	fmt.Fprintf(o.Talk, "[%d/%d] %s: %s in %.1f s; %s left\n", made, wanted, v.name(), came, v.Seconds, left.Round(time.Second))
+}
+
+// sayAgain tells of an attempt that is rejected.
+func (o Options) sayAgain(v Visit, at, wanted int) {
+	fmt.Fprintf(o.Talk, "[%d/%d] %s: rejected: %s; attempt %d of %d follows\n", at, wanted, v.name(), v.Error, v.Repeats+2, attempts)
 }
 
 // about is what a data set keeps of how it was made.
@@ -218,6 +271,7 @@ type about struct {
 	Paths    int       `json:"paths"`
 	Schedule []string  `json:"schedule"`
 	Failed   int       `json:"failed"`
+	Repeats  int       `json:"repeats"`
 	From     time.Time `json:"from"`
 	To       time.Time `json:"to"`
 	Sites    []Site    `json:"sites"`
@@ -240,6 +294,7 @@ func (o Options) write(j *journal, all []task, s *Summary) error {
 			if t.defended != defended {
 				continue
 			}
+			a.Repeats += v.Repeats
 			if v.Error != "" {
 				a.Failed++
 				continue
@@ -254,6 +309,7 @@ func (o Options) write(j *journal, all []task, s *Summary) error {
 			}
 		}
 		s.Failed += a.Failed
+		s.Repeats += a.Repeats
 		for _, r := range rows {
 			s.Packets += len(r.Size)
 		}

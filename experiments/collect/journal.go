@@ -20,6 +20,8 @@ type Visit struct {
 	Defended bool      `json:"defended"`
 	At       time.Time `json:"at"`
 	Seconds  float64   `json:"seconds"`
+	// Repeats is how often the visit was made again because it was rejected; the rest tells of the last attempt.
+	Repeats int `json:"repeats,omitempty"`
 	// Error says why the load does not count; it is tried again when the collection is resumed.
 	Error string `json:"error,omitempty"`
 	// LatenessMS is by how much the emulated links were late, on average.

@@ -31,12 +31,12 @@ type visitor struct {
 
 // visit loads one page, over a tunnel and in a browser of its own. What comes of the load is in the visit; an error
 // says that there can be no visits.
-func (v *visitor) visit(ctx context.Context, site Site, round int, load int64, defended bool) (Visit, error) {
-	out := Visit{Site: site.Name, Round: round, Defended: defended, At: time.Now().UTC().Truncate(time.Millisecond)}
+func (v *visitor) visit(ctx context.Context, t task) (Visit, error) {
+	out := Visit{Site: t.site.Name, Round: t.round, Defended: t.defended, At: time.Now().UTC().Truncate(time.Millisecond)}
 	if err := v.in.ResetLateness(); err != nil {
 		return out, err
 	}
-	session, err := v.watch(ctx, site, defended)
+	session, err := v.watch(ctx, t.site, t.defended)
 	out.Seconds = time.Since(out.At).Seconds()
 	out.LatenessMS = v.in.Lateness().Mean
 	if ctx.Err() != nil {
@@ -46,14 +46,14 @@ func (v *visitor) visit(ctx context.Context, site Site, round int, load int64, d
 		err = fmt.Errorf("the emulated links were late by %.2f ms on average", out.LatenessMS)
 	}
 	if err == nil {
-		out.Rows, err = session.TraceRows(load)
+		out.Rows, err = session.TraceRows(t.load)
 	}
 	if err != nil {
 		out.Error = err.Error()
 		return out, nil
 	}
 	for i := range out.Rows {
-		out.Rows[i].Monitored = site.Monitored
+		out.Rows[i].Monitored = t.site.Monitored
 	}
 	return out, nil
 }

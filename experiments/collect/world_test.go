@@ -1,9 +1,9 @@
 package collect
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"path/filepath"
 	"testing"
 	"time"
@@ -23,6 +23,7 @@ func TestCollectsWhatEachPathCarries(t *testing.T) {
 	if err := browser.Supported(); errors.Is(err, peer.ErrMissing) {
 		t.Skip(err)
 	}
+	var talk bytes.Buffer
 	root, dir := tree(t, 1, 2), t.TempDir()
 	site := func(name string, page int, protocol string, monitored bool) Site {
 		return Site{Name: name, Page: fmt.Sprintf("doc/Package+0/html/page-%d.html", page), Protocol: protocol,
@@ -30,13 +31,22 @@ func TestCollectsWhatEachPathCarries(t *testing.T) {
 	}
 	o := Options{Sites: Sites{Root: root, Site: []Site{site("by-udp", 0, HTTP3, true), site("by-tcp", 1, HTTP2, false)}},
 		Visits: 1, Paths: 3, Schedule: []string{"--schedule", "round-robin", "--every", "10p"}, Jobs: 1,
-		Out: filepath.Join(dir, "split.parquet"), Plain: filepath.Join(dir, "plain.parquet"), Heddle: labtest.Heddle, Talk: io.Discard}
+		Out: filepath.Join(dir, "split.parquet"), Plain: filepath.Join(dir, "plain.parquet"), Heddle: labtest.Heddle, Talk: &talk}
 	s, err := Run(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.Kept != 4 || s.Failed != 0 || s.Made != 4 {
+	if s.Made != 4 {
 		t.Fatalf("%+v", s)
+	}
+	// On a busy machine even five attempts can all be late; the same command makes those visits again.
+	for again := 0; s.Failed > 0 && again < 10; again++ {
+		if s, err = Run(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s.Kept != 4 || s.Failed != 0 {
+		t.Fatalf("%+v\n%s", s, &talk)
 	}
 	for file, paths := range map[string]int{o.Out: 3, o.Plain: 1} {
 		rows, err := parquet.ReadFile[observe.TraceRow](file)
