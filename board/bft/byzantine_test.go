@@ -14,6 +14,7 @@ import (
 	"heddle/board"
 	"heddle/board/space"
 	"heddle/identity"
+	"heddle/internal/polltest"
 )
 
 // beByzantine has this process be a replica that does wrong what it can: proposes rubbish, votes for anything, and answers
@@ -115,9 +116,14 @@ func TestOneIsByzantine(t *testing.T) {
 	f.startAll()
 	u.check()
 	t.Logf("all were back with every tuple after %v", time.Since(begin).Round(time.Millisecond))
-	if s, _, err := AskStatus(t.Context(), f.home(0)); err != nil || s.Tuples != len(u.want) {
-		t.Errorf("the one that lost its state has %d tuples of %d, %v", s.Tuples, len(u.want), err)
-	}
+	// The others answer while it still replays its blocks.
+	polltest.Until(t, func() error {
+		s, _, err := AskStatus(t.Context(), f.home(0))
+		if err == nil && s.Tuples != len(u.want) {
+			err = fmt.Errorf("the one that lost its state has %d tuples of %d", s.Tuples, len(u.want))
+		}
+		return err
+	})
 	u.mustPut("after")
 	u.check()
 }

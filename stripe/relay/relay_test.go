@@ -10,6 +10,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -209,8 +210,14 @@ func TestBrokenStreamIsNoEnd(t *testing.T) {
 
 func TestProgramThatIsAbsent(t *testing.T) {
 	p := newPair(t, &Back{To: "127.0.0.1:1"}, 0, false)
-	if _, err := dial(t, p.at).Read(make([]byte, 1)); err == nil || errors.Is(err, io.EOF) {
-		t.Errorf("the client reads %v", err)
+	c, err := net.Dial("tcp", p.at)
+	if err == nil { // else the reset came before Dial looked
+		defer c.Close()
+		_ = c.SetDeadline(time.Now().Add(time.Minute))
+		_, err = c.Read(make([]byte, 1))
+	}
+	if !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("the client gets %v, not a reset", err)
 	}
 }
 

@@ -1,0 +1,43 @@
+package polltest
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+)
+
+// failure takes the place of a test that fails.
+type failure struct {
+	testing.TB
+	said string
+}
+
+func (f *failure) Helper() {}
+
+func (f *failure) Fatalf(format string, args ...any) {
+	f.said = fmt.Sprintf(format, args...)
+	panic(f)
+}
+
+func TestUntil(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		Until(t, func() error {
+			if asked++; asked < 3 {
+				return errors.New("not yet")
+			}
+			return nil
+		})
+		if asked != 3 {
+			t.Errorf("asked %d times", asked)
+		}
+		var f failure
+		defer func() {
+			if recover(); f.said != "for 1m0s: never" {
+				t.Errorf("it said %q", f.said)
+			}
+		}()
+		Until(&f, func() error { return errors.New("never") })
+	})
+}
