@@ -35,6 +35,39 @@ func TestFailures(t *testing.T) {
 	}
 }
 
+// A source that did nothing wrong is forgotten, also when its bucket filled meanwhile, and never has more tries than others.
+func TestSourceWithoutFailuresIsForgotten(t *testing.T) {
+	for name, c := range map[string]struct {
+		takes, backs int
+		after        time.Duration // since the first try
+		kept         int
+		left         float64
+	}{
+		"given back at once":        {1, 1, 0, 0, 0},
+		"one of two given back":     {2, 1, 0, 1, FailuresAtOnce - 1},
+		"half a try came back too":  {2, 1, RefillAfter / 2, 1, FailuresAtOnce - .5},
+		"more came back than taken": {2, 2, RefillAfter / 2, 0, 0},
+		"given back twice":          {1, 2, 0, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, now, who := NewFailures(), time.Unix(1000, 0), netip.MustParseAddr("192.0.2.1")
+			f.now = func() time.Time { return now }
+			for i := range c.takes {
+				if i == c.takes-1 {
+					now = now.Add(c.after)
+				}
+				f.Take(who)
+			}
+			for range c.backs {
+				f.GiveBack(who)
+			}
+			if len(f.of) != c.kept || c.kept > 0 && f.of[who].Left != c.left {
+				t.Errorf("%d sources are kept: %+v", len(f.of), f.of[who])
+			}
+		})
+	}
+}
+
 func TestCrowd(t *testing.T) {
 	c := NewLimiter[string](2, 3)
 	for i, step := range []struct {

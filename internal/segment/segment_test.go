@@ -106,6 +106,28 @@ func TestBadFrames(t *testing.T) {
 	}
 }
 
+// Sums of a segment's numbers and sizes never wrap around.
+func TestNumbersAreBounded(t *testing.T) {
+	const most = 1 << 62
+	for name, c := range map[string]struct {
+		d  Data
+		ok bool
+	}{
+		"the last ones":   {Data{most, most, most, 1<<32 - 1}, true},
+		"frame beyond":    {Data{Frame: most + 1}, false},
+		"unit beyond":     {Data{Unit: most + 1}, false},
+		"offset beyond":   {Data{Offset: most + 1}, false},
+		"a size of 4 GiB": {Data{Size: 1<<32 - 1}, true},
+	} {
+		frame := make([]byte, DataOverhead)
+		c.d.Put(frame, 0)
+		d, _, err := ParseData(frame[HeaderSize:])
+		if (err == nil) != c.ok || err != nil && !errors.Is(err, ErrMalformed) || c.ok && d != c.d {
+			t.Errorf("%s: %+v, %v", name, d, err)
+		}
+	}
+}
+
 // What is read and written again is the same; nothing a stranger sends makes it panic or ask for much room.
 func FuzzReader(f *testing.F) {
 	f.Add(Hello{Legs: 2, MinLegs: 1, Segment: 1000, Schedule: "fast", Service: "ssh"}.Append(nil))

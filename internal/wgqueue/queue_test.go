@@ -39,3 +39,20 @@ func TestGateForgetsWhatNeverComesOut(t *testing.T) {
 		}
 	})
 }
+
+// Packets that leave after they were forgotten do not let more in than the limit.
+func TestLatePacketsDoNotWidenTheGate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := New(2)
+		g.Enter(5)
+		g.Wait() // forgets them
+		g.Leave(5)
+		<-g.freed // nobody waited for them
+		g.Enter(2)
+		start := time.Now()
+		g.Wait()
+		if waited := time.Since(start); waited != patience {
+			t.Errorf("with two packets inside one more waits %v", waited)
+		}
+	})
+}
