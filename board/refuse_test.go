@@ -17,15 +17,8 @@ import (
 
 	"heddle/board/space"
 	"heddle/identity"
+	"heddle/internal/errhint"
 )
-
-func hint(err error) string {
-	var h interface{ HintText() string }
-	if errors.As(err, &h) {
-		return h.HintText()
-	}
-	return ""
-}
 
 func TestOthersTuplesStay(t *testing.T) {
 	ctx := t.Context()
@@ -38,7 +31,7 @@ func TestOthersTuplesStay(t *testing.T) {
 	_, inp := bob.Inp(ctx, space.Template{space.String("x")})
 	for what, err := range map[string]error{"remove": bob.Remove(ctx, id), "renew": bob.Renew(ctx, id, time.Hour), "inp": inp} {
 		refused, ok := errors.AsType[*Refusal](err)
-		if !ok || refused.Result.Status != space.Denied || hint(err) == "" {
+		if !ok || refused.Result.Status != space.Denied || errhint.Of(err) == "" {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -130,7 +123,7 @@ func TestWhoIsNotLetIn(t *testing.T) {
 	board := serve(t, fresh(t), LocalOptions{Members: []identity.Key{fresh(t).Key()}})
 	c := client(t, board.Reference, fresh(t))
 	_, err := c.Out(t.Context(), space.Tuple{space.String("x")}, Put{Lease: time.Hour})
-	if !Permanent(err) || !strings.Contains(err.Error(), "does not let this device in") || hint(err) == "" {
+	if !Permanent(err) || !strings.Contains(err.Error(), "does not let this device in") || errhint.Of(err) == "" {
 		t.Errorf("put: %v", err)
 	}
 	if s := c.Status(t.Context())[0]; s.Status != nil || s.Error == "" {
@@ -224,7 +217,7 @@ func TestFilesOfBoards(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := open("board.db", id.Key()); err == nil || hint(err) == "" {
+	if err := open("board.db", id.Key()); err == nil || errhint.Of(err) == "" {
 		t.Errorf("open twice: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -276,7 +269,7 @@ func TestADiskThatFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r, err := l.Apply(t.Context(), op, 0); err == nil || hint(err) == "" {
+	if r, err := l.Apply(t.Context(), op, 0); err == nil || errhint.Of(err) == "" {
 		t.Errorf("put: %v, %v", r.Status, err)
 	}
 	if err := <-done; err == nil || !strings.Contains(err.Error(), "cannot write to its disk") {
@@ -307,7 +300,7 @@ func TestReferences(t *testing.T) {
 		t.Errorf("%+v, %v", again, err)
 	}
 	for _, bad := range []string{"", "x", "ed25519:x@y:1", key.String(), key.String() + "@", key.String() + "@host", "/nowhere/board.json"} {
-		if _, err := LoadReference(bad); err == nil || hint(err) == "" {
+		if _, err := LoadReference(bad); err == nil || errhint.Of(err) == "" {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}

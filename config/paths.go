@@ -1,7 +1,6 @@
 package config
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -9,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"heddle/internal/errhint"
 	"heddle/path"
 	"heddle/schedule"
 	"heddle/split"
@@ -172,9 +172,5 @@ func (c *pathChecker) check(key string, index int, text string) {
 
 // explain gives an error's line and its hint.
 func explain(err error) (what, hint string) {
-	var hinted interface{ HintText() string }
-	if errors.As(err, &hinted) {
-		hint = hinted.HintText()
-	}
-	return err.Error(), hint
+	return err.Error(), errhint.Of(err)
 }

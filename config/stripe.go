@@ -15,6 +15,7 @@ import (
 	"heddle/board"
 	"heddle/board/registry"
 	"heddle/identity"
+	"heddle/internal/errhint"
 	"heddle/path"
 	"heddle/stripe"
 	"heddle/stripe/share"
@@ -292,7 +293,7 @@ func hinted(err error, hint string) error {
 	if err == nil {
 		return nil
 	}
-	if _, has := explain(err); has != "" {
+	if errhint.Of(err) != "" {
 		return err
 	}
 	return &path.Error{Why: err.Error(), Hint: hint}

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"heddle/internal/errhint"
 	"heddle/path"
 )
 
@@ -82,10 +83,7 @@ func Serve(ctx context.Context, world World, options Options) error {
 	in, err := Up(ctx, world, options)
 	if err != nil {
 		fmt.Fprintln(say, err)
-		var hinted interface{ HintText() string }
-		if errors.As(err, &hinted) {
-			fmt.Fprintln(say, hinted.HintText())
-		}
+		fmt.Fprintln(say, errhint.Of(err))
 		return errors.Join(err, say.Close())
 	}
 	if _, err := io.WriteString(say, readyLine); err != nil {

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"heddle/internal/errhint"
+
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 	"github.com/gopacket/gopacket/pcapgo"
@@ -188,8 +190,7 @@ func TestBadInput(t *testing.T) {
 		{"a header and no more", write("head/a.pcapng", whole[:20]), "a.pcapng", ErrNotACapture},
 	} {
 		_, err := Load("x", c.dir, nil)
-		var hint interface{ HintText() string }
-		if err == nil || !strings.Contains(err.Error(), c.say) || c.is != nil && !errors.Is(err, c.is) || !errors.As(err, &hint) || hint.HintText() == "" {
+		if err == nil || !strings.Contains(err.Error(), c.say) || c.is != nil && !errors.Is(err, c.is) || errhint.Of(err) == "" {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}

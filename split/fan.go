@@ -23,6 +23,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"heddle/internal/errhint"
 	"heddle/path"
 	"heddle/schedule"
 )
@@ -326,7 +327,7 @@ func (f *Fan) turned(i int) {
 		l.switches.Add(1)
 	}
 	if err := l.rotate(); err != nil {
-		l.health.Fail(reason(err))
+		l.health.Fail(errhint.Reason(err))
 	}
 }
 
@@ -369,7 +370,7 @@ func (f *Fan) trouble(l *lane, err error) {
 		f.note(l, u.Error())
 	case errors.Is(err, unix.ENOBUFS), errors.Is(err, unix.ENOMEM):
 	default:
-		l.health.Fail(reason(err))
+		l.health.Fail(errhint.Reason(err))
 		l.shut()
 	}
 	f.judge(f.now())

@@ -3,13 +3,13 @@ package split
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"net"
 	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"heddle/internal/errhint"
 	"heddle/observe"
 	"heddle/path"
 )
@@ -84,7 +84,7 @@ func (l *lane) open(ctx context.Context, to netip.AddrPort) error {
 	defer l.mu.Unlock()
 	l.opening = false
 	if err != nil {
-		l.health.Fail(reason(err))
+		l.health.Fail(errhint.Reason(err))
 		return err
 	}
 	if l.closed {
@@ -209,16 +209,4 @@ func (l *lane) note(t *tally, now time.Time, out bool, flow path.Flow, server ne
 	if a, ok := flow.(path.Addressed); ok && l.tap != nil {
 		l.tap.Datagram(now, out, a.LocalAddr(), server, datagram)
 	}
-}
-
-// reason is the part of an error that belongs behind a path's name.
-func reason(err error) string {
-	var e *path.Error
-	if errors.As(err, &e) {
-		if e.Err != nil {
-			return e.Why + ": " + e.Err.Error()
-		}
-		return e.Why
-	}
-	return err.Error()
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"heddle/internal/errhint"
 	"heddle/path"
 )
 
@@ -166,7 +167,7 @@ func (f *Fan) Prove(ctx context.Context, tell func(string)) error {
 				return ctx.Err()
 			}
 			if err != nil {
-				missing[l.index] = l.spec.Name + ": " + reason(err)
+				missing[l.index] = l.spec.Name + ": " + errhint.Reason(err)
 				continue
 			}
 			l.health.Restore()
@@ -199,7 +200,7 @@ func joinMissing(missing map[int]string, n int) string {
 func (f *Fan) proveOne(ctx context.Context, l *lane, to netip.AddrPort) (time.Duration, error) {
 	flow, err := l.way.Open(ctx, to)
 	if err != nil {
-		l.health.Fail(reason(err))
+		l.health.Fail(errhint.Reason(err))
 		return 0, err
 	}
 	defer flow.Close()

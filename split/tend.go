@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"heddle/internal/errhint"
 	"heddle/path"
 )
 
@@ -51,8 +52,8 @@ func (f *Fan) tendLane(ctx context.Context, l *lane) {
 	flow, _ := l.currentFlow()
 	if c, ok := flow.(path.Checker); ok {
 		if err := c.Check(); err != nil {
-			f.log.Info("path changed: "+reason(err), "session", f.o.Session, "path", l.spec.Name)
-			l.health.Fail(reason(err))
+			f.log.Info("path changed: "+errhint.Reason(err), "session", f.o.Session, "path", l.spec.Name)
+			l.health.Fail(errhint.Reason(err))
 			l.shut()
 			flow = nil
 		}

@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"syscall"
 
+	"heddle/internal/errhint"
 	"heddle/lab"
 	"heddle/path"
 )
@@ -61,8 +62,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 // printError prints what and why on one line, and each hint on its own.
 func printError(w io.Writer, err error) {
 	fmt.Fprintln(w, "heddle:", err)
-	var hinted interface{ HintText() string }
-	if errors.As(err, &hinted) && hinted.HintText() != "" {
-		fmt.Fprintln(w, "hint:", hinted.HintText())
+	if hint := errhint.Of(err); hint != "" {
+		fmt.Fprintln(w, "hint:", hint)
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 
+	"heddle/internal/errhint"
+
 	"github.com/spf13/cobra"
 )
 
@@ -101,8 +103,7 @@ func usage(cmd *cobra.Command, err error) error {
 	if _, already := errors.AsType[usageError](err); err == nil || already {
 		return err
 	}
-	var hinted interface{ HintText() string }
-	if errors.As(err, &hinted) && hinted.HintText() != "" {
+	if errhint.Of(err) != "" {
 		return usageError{err}
 	}
 	return usageError{&hintError{err, "see `" + cmd.CommandPath() + " --help`"}}

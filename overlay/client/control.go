@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"heddle/identity"
+	"heddle/internal/errhint"
 	"heddle/path"
 )
 
@@ -191,5 +192,5 @@ func (c *Client) problem(why string, err error) error {
 	if known, ok := errors.AsType[*path.Error](err); ok { // the node was not reached, which says it all
 		return known
 	}
-	return &path.Error{What: c.reach.what, Why: why, Err: err, Hint: hintOf(err)}
+	return &path.Error{What: c.reach.what, Why: why, Err: err, Hint: errhint.Of(err)}
 }

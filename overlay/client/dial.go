@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"heddle/identity"
+	"heddle/internal/errhint"
 	"heddle/internal/tlsbatch"
 	"heddle/path"
 )
@@ -123,7 +124,7 @@ func lookup(ctx context.Context, host string) ([]netip.Addr, error) {
 
 // explainConnect turns the failure to reach the node into words.
 func (r *reach) explainConnect(err error, address string) error {
-	e := &path.Error{What: r.what, Why: fmt.Sprintf("the node %s (%s) cannot be reached", r.pass.Name, address), Err: err, Hint: cmp.Or(hintOf(err), "does it run, and does the network let TCP to that port pass?")}
+	e := &path.Error{What: r.what, Why: fmt.Sprintf("the node %s (%s) cannot be reached", r.pass.Name, address), Err: err, Hint: cmp.Or(errhint.Of(err), "does it run, and does the network let TCP to that port pass?")}
 	var name *net.DNSError
 	switch {
 	case errors.As(err, new(*identity.KeyError)):
@@ -144,7 +145,7 @@ func (r *reach) explain(err error, to string) error {
 	if errors.As(err, &known) {
 		return err
 	}
-	e := &path.Error{What: r.what, Why: fmt.Sprintf("the node %s does not connect to %s", r.pass.Name, to), Err: err, Hint: hintOf(err)}
+	e := &path.Error{What: r.what, Why: fmt.Sprintf("the node %s does not connect to %s", r.pass.Name, to), Err: err, Hint: errhint.Of(err)}
 	switch {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
 		e.Err, e.Why = nil, fmt.Sprintf("the node %s does not answer in time whether it reaches %s", r.pass.Name, to)
@@ -153,14 +154,6 @@ func (r *reach) explain(err error, to string) error {
 		e.Hint = "its log may say more"
 	}
 	return e
-}
-
-func hintOf(err error) string {
-	var hinted interface{ HintText() string }
-	if errors.As(err, &hinted) {
-		return hinted.HintText()
-	}
-	return ""
 }
 
 // readAnswer reads what the node says to a CONNECT.

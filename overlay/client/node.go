@@ -21,6 +21,7 @@ import (
 	"github.com/quic-go/quic-go/http3"
 
 	"heddle/identity"
+	"heddle/internal/errhint"
 	"heddle/path"
 	"heddle/path/masque"
 )
@@ -140,7 +141,7 @@ func (p *nodePath) Describe() path.Info {
 	r, err := p.open()
 	if err != nil {
 		info.Ready = false
-		info.Why, info.Hint = err.Error(), hintOf(err)
+		info.Why, info.Hint = err.Error(), errhint.Of(err)
 		return info
 	}
 	// By its key, since one node may have two names here.

@@ -16,19 +16,9 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/net/ipv6"
 
+	"heddle/internal/errhint"
 	"heddle/internal/nstest"
 )
-
-// hint is that of an error, or nothing.
-func hint(err error) string {
-	if hinted, ok := errors.AsType[interface {
-		error
-		HintText() string
-	}](err); ok {
-		return hinted.HintText()
-	}
-	return ""
-}
 
 // settings are those of both families, in the node.
 func (w *world) settings() (text string) {
@@ -50,7 +40,7 @@ func TestForwardingIsNotSetUnasked(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, false)
 	w.node.Do(t, func() error {
-		if _, err := Open(Options{}); !strings.Contains(hint(err), "sysctl -w net.ipv4.ip_forward=1") {
+		if _, err := Open(Options{}); !strings.Contains(errhint.Of(err), "sysctl -w net.ipv4.ip_forward=1") {
 			t.Errorf("no forwarding: %v", err)
 		}
 		if conn, err := nftables.New(); err != nil {
@@ -65,7 +55,7 @@ func TestForwardingIsNotSetUnasked(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if _, err := table.Lease(rule6(), time.Minute); !strings.Contains(hint(err), "sysctl -w net.ipv6.conf.all.forwarding=1") {
+		if _, err := table.Lease(rule6(), time.Minute); !strings.Contains(errhint.Of(err), "sysctl -w net.ipv6.conf.all.forwarding=1") {
 			t.Errorf("no forwarding of IPv6: %v", err)
 		}
 		return table.Close()
@@ -168,7 +158,7 @@ func TestForwardingKeepsTheWayOut(t *testing.T) {
 	w.advertise()
 	table := w.open(Options{SetForwarding: true})
 	w.node.Do(t, func() error {
-		if _, err := table.Lease(rule6(), time.Minute); !strings.Contains(hint(err), "net/ipv6/conf/s/accept_ra=2") {
+		if _, err := table.Lease(rule6(), time.Minute); !strings.Contains(errhint.Of(err), "net/ipv6/conf/s/accept_ra=2") {
 			t.Errorf("a lease that costs the default route: %v", err)
 		}
 		return nstest.Set("ipv6/conf/s/accept_ra", "2")

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"heddle/internal/errhint"
 	"heddle/overlay/asn"
 	"heddle/path/diversity"
 )
@@ -147,8 +148,7 @@ func TestProbesFromElsewhereDoNotCount(t *testing.T) {
 func TestScamperAbsent(t *testing.T) {
 	s := Surveyor{Program: "no-such-scamper"}
 	_, err := s.Measure(t.Context(), []Request{{To: server}})
-	var hint interface{ HintText() string }
-	if !errors.Is(err, ErrMissing) || !errors.As(err, &hint) || !strings.Contains(hint.HintText(), "install") {
+	if !errors.Is(err, ErrMissing) || !strings.Contains(errhint.Of(err), "install") {
 		t.Errorf("%v", err)
 	}
 	failing := filepath.Join(t.TempDir(), "scamper")

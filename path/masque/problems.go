@@ -17,6 +17,7 @@ import (
 	"github.com/quic-go/quic-go"
 	"github.com/quic-go/quic-go/http3"
 
+	"heddle/internal/errhint"
 	"heddle/path"
 )
 
@@ -60,8 +61,8 @@ func (p *tunnel) explainDial(remote netip.AddrPort, err error) error {
 		return p.problem(at+" cannot be reached: "+unreachable.Error(), "does it run, and does it listen on that port with UDP?")
 	case errors.As(err, &timeout), errors.As(err, &idle):
 		return p.problem(at+" does not answer", "does it run, and does the network let UDP to that port pass?")
-	case p.known != nil && hintOf(err) != "":
-		return p.problem(at+" is another: "+textOf(err), hintOf(err))
+	case p.known != nil && errhint.Of(err) != "":
+		return p.problem(at+" is another: "+textOf(err), errhint.Of(err))
 	case errors.As(err, &transport) && transport.ErrorCode == alpnMissing:
 		return p.problem(at+" does not speak HTTP/3", "is this the proxy's address?")
 	case errors.As(err, &transport) && transport.ErrorCode.IsCryptoError():
@@ -93,16 +94,6 @@ func describeEnd(err error) string {
 	return textOf(err)
 }
 
-func hintOf(err error) string {
-	if hinted, ok := errors.AsType[interface {
-		error
-		HintText() string
-	}](err); ok {
-		return hinted.HintText()
-	}
-	return ""
-}
-
 func textOf(err error) string {
 	if err == nil {
 		return "for no reason given"
@@ -119,7 +110,7 @@ func (p *tunnel) explainStatus(to netip.AddrPort, response *http.Response, withS
 		return nil
 	case p.known != nil:
 		err := p.known.Refused(code, response.Header)
-		return &path.Error{What: "path " + p.spec.Name, Why: fmt.Sprintf("the %s does not forward to %v", p.known.Noun, to), Err: err, Hint: hintOf(err)}
+		return &path.Error{What: "path " + p.spec.Name, Why: fmt.Sprintf("the %s does not forward to %v", p.known.Noun, to), Err: err, Hint: errhint.Of(err)}
 	case code == http.StatusUnauthorized || code == http.StatusProxyAuthRequired:
 		if withSecret {
 			return p.problem("the proxy does not take the password or token", "look into the file that --secret "+p.spec.Name+"=FILE names: USER:PASSWORD, or a token")

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"heddle/internal/errhint"
 	"heddle/path"
 )
 
@@ -102,7 +103,7 @@ func (p *proxyPath) Open(ctx context.Context, to netip.AddrPort) (path.Flow, err
 	under, err := p.base.Open(path.WithSession(ctx, ""), relay) // it is the flow's alone
 	if err != nil {
 		control.Close()
-		return nil, &path.Error{What: p.what(), Why: "no way to the proxy's relay " + relay.String(), Err: err, Hint: hintOf(err)}
+		return nil, &path.Error{What: p.what(), Why: "no way to the proxy's relay " + relay.String(), Err: err, Hint: errhint.Of(err)}
 	}
 	return newFlow(p.what(), under, control, relay, to), nil
 }
@@ -165,7 +166,7 @@ func (p *proxyPath) connect(ctx context.Context) (net.Conn, netip.AddrPort, erro
 		return conn, proxy, nil
 	}
 	return nil, netip.AddrPort{}, &path.Error{What: p.what(), Why: "the proxy cannot be reached", Err: failed,
-		Hint: cmp.Or(hintOf(failed), "is it running, and does the path to it work?")}
+		Hint: cmp.Or(errhint.Of(failed), "is it running, and does the path to it work?")}
 }
 
 // dial gives one of left addresses its part of the time.
@@ -249,12 +250,4 @@ func (p *proxyPath) explain(err error, wanted string) error {
 		e.Hint = "does it serve this machine? its log may say more"
 	}
 	return e
-}
-
-func hintOf(err error) string {
-	var hinted interface{ HintText() string }
-	if errors.As(err, &hinted) {
-		return hinted.HintText()
-	}
-	return ""
 }

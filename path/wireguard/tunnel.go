@@ -14,6 +14,7 @@ import (
 
 	"golang.zx2c4.com/wireguard/device"
 
+	"heddle/internal/errhint"
 	"heddle/path"
 	"heddle/path/wgconf"
 )
@@ -175,12 +176,7 @@ func (t *tunnel) reach(ctx context.Context) error {
 		}
 		err = openErr
 	}
-	hint := ""
-	var hinted interface{ HintText() string }
-	if errors.As(err, &hinted) {
-		hint = hinted.HintText()
-	}
-	return &path.Error{What: t.what, Why: "no way to the WireGuard server " + t.config.Peer.Endpoint, Err: err, Hint: hint}
+	return &path.Error{What: t.what, Why: "no way to the WireGuard server " + t.config.Peer.Endpoint, Err: err, Hint: errhint.Of(err)}
 }
 
 // lookup gives the addresses of the endpoint, a name's by this machine's resolver.

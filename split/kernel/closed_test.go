@@ -13,6 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"heddle/internal/errhint"
 	"heddle/internal/nstest"
 	"heddle/path"
 	"heddle/split"
@@ -312,8 +313,7 @@ func TestRefusals(t *testing.T) {
 			if err == nil {
 				p.Close()
 			}
-			var hint interface{ HintText() string }
-			if err == nil || !strings.Contains(err.Error(), c.why) || !errors.As(err, &hint) || hint.HintText() == "" {
+			if err == nil || !strings.Contains(err.Error(), c.why) || errhint.Of(err) == "" {
 				t.Errorf("%v", err)
 			}
 		})

@@ -2,7 +2,6 @@ package plane
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -11,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"heddle/internal/errhint"
 	"heddle/path"
 	"heddle/split"
 )
@@ -149,7 +149,7 @@ func (s *Lanes) Follow(ctx context.Context) (changed bool) {
 		hop, err := l.follow(ctx, s.Server, s.mark)
 		s.mu.Lock()
 		if err != nil {
-			l.health.Fail(reason(err))
+			l.health.Fail(errhint.Reason(err))
 		} else {
 			l.health.Restore()
 		}
@@ -278,15 +278,4 @@ func (s *Lanes) explainStop(usable []bool, healthy int, states []path.State) str
 		parts = append(parts, fmt.Sprintf("%s is %s (%s)", l.Spec.Name, states[i], why))
 	}
 	return fmt.Sprintf("%d of %d required paths healthy; %s", healthy, s.need(), strings.Join(parts, ", "))
-}
-
-func reason(err error) string {
-	var e *path.Error
-	if errors.As(err, &e) {
-		if e.Err != nil {
-			return e.Why + ": " + e.Err.Error()
-		}
-		return e.Why
-	}
-	return err.Error()
 }

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"time"
 
+	"heddle/internal/errhint"
 	"heddle/path"
 )
 
@@ -116,7 +117,7 @@ func (s *Lanes) FollowName(ctx context.Context) {
 	if s.names.found != nil {
 		go s.names.follow(ctx, s.o.To, func(err error) {
 			if ctx.Err() == nil {
-				s.Warn("the server's name cannot be looked up again, so it would not be noticed if the server moved: %s", reason(err))
+				s.Warn("the server's name cannot be looked up again, so it would not be noticed if the server moved: %s", errhint.Reason(err))
 			}
 		})
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/quic-go/quic-go"
 
+	"heddle/internal/errhint"
 	"heddle/path"
 )
 
@@ -202,8 +203,7 @@ func TestServersThatCannotBeReached(t *testing.T) {
 			if r != nil || err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Fatalf("report %v, error %v, want %q", r, err, c.want)
 			}
-			var hinted interface{ HintText() string }
-			if !errors.As(err, &hinted) || !strings.Contains(hinted.HintText(), c.hint) {
+			if !strings.Contains(errhint.Of(err), c.hint) {
 				t.Errorf("error %v: no hint says %q", err, c.hint)
 			}
 		})

@@ -1,13 +1,13 @@
 package tunnel
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"heddle/internal/errhint"
 	"heddle/internal/nstest"
 	"heddle/path"
 )
@@ -121,8 +121,7 @@ func TestPlanErrors(t *testing.T) {
 		o := options(t, fullTunnel)
 		test.edit(&o)
 		_, err := makePlan(&o)
-		var hinted interface{ HintText() string }
-		if err == nil || !strings.Contains(err.Error(), test.want) || !errors.As(err, &hinted) || hinted.HintText() == "" {
+		if err == nil || !strings.Contains(err.Error(), test.want) || errhint.Of(err) == "" {
 			t.Errorf("%s: got %v, want %q with a hint", name, err, test.want)
 		}
 	}

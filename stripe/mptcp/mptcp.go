@@ -28,6 +28,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"heddle/identity"
+	"heddle/internal/errhint"
 	"heddle/path"
 )
 
@@ -202,7 +203,7 @@ func (o *Options) begin(ctx context.Context, tcp *net.TCPConn, secure *tls.Conn)
 	stop := context.AfterFunc(ctx, func() { _ = tcp.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	if err := secure.HandshakeContext(ctx); err != nil {
-		return nil, &path.Error{What: "peer", Why: "does not prove its key at " + tcp.RemoteAddr().String(), Err: err, Hint: hintOf(err)}
+		return nil, &path.Error{What: "peer", Why: "does not prove its key at " + tcp.RemoteAddr().String(), Err: err, Hint: errhint.Of(err)}
 	}
 	c, err := newConn(tcp, secure, o.MinPaths, o.Degrade, o.Patience, o.Log)
 	if err != nil {
@@ -250,16 +251,6 @@ func (o *Options) begin(ctx context.Context, tcp *net.TCPConn, secure *tls.Conn)
 	}
 	go c.watch()
 	return c, nil
-}
-
-func hintOf(err error) string {
-	if h, ok := errors.AsType[interface {
-		error
-		HintText() string
-	}](err); ok {
-		return h.HintText()
-	}
-	return ""
 }
 
 // abort ends a connection without sending what the kernel still holds.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"heddle/internal/errhint"
 	"heddle/internal/manual"
 )
 
@@ -44,10 +45,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return 0
 	}
 	fmt.Fprintln(stderr, "heddle-board-bft:", err)
-	var hinted interface{ HintText() string }
-	switch {
-	case errors.As(err, &hinted) && hinted.HintText() != "":
-		fmt.Fprintln(stderr, "hint:", hinted.HintText())
+	switch hint := errhint.Of(err); {
+	case hint != "":
+		fmt.Fprintln(stderr, "hint:", hint)
 	case !ran:
 		fmt.Fprintln(stderr, "hint: see `heddle-board-bft --help`")
 	}
