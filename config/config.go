@@ -9,6 +9,7 @@ package config
 import (
 	"time"
 
+	"heddle/path"
 	"heddle/split"
 )
 
@@ -30,6 +31,8 @@ type Paths struct {
 	Via []string `toml:"via"`
 	// Path are paths beside the schedule, written as those of Via: rules use them, and tunnels ride them.
 	Path []string `toml:"path"`
+	// Needs is what the paths must carry; nothing means datagrams, which sessions are split into.
+	Needs path.Carries `toml:"-"`
 	// HandshakeVia names the path that carries QUIC's handshake, alone; empty leaves it to the schedule.
 	HandshakeVia string `toml:"handshake-via"`
 	// Rules are WHEN=PATH each, such as "first 10p=office"; in heddle.toml they are [[rule]] tables.

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"os"
@@ -123,8 +124,8 @@ func (p Paths) viaFindings() []finding {
 	for i, text := range p.Via {
 		c.check("via", i, text)
 	}
-	if len(c.found) == 0 {
-		if _, err := path.NewSet(c.specs, path.Options{}); err != nil {
+	if !slices.ContainsFunc(c.found, func(f finding) bool { return !f.warning }) {
+		if err := c.carry(p.senders(), cmp.Or(p.Needs, path.Datagrams), "this session"); err != nil {
 			what, hint := explain(err)
 			c.found = append(c.found, finding{key: "via", index: -1, what: what, hint: hint})
 		}
@@ -168,6 +169,22 @@ func (c *pathChecker) check(key string, index int, text string) {
 			hint: "splitting between them hides nothing; use another interface or address"})
 	}
 	c.places[spec.Place()] = spec.Name
+}
+
+// carry makes the paths, and fails where one of those named does not carry what user needs.
+func (c *pathChecker) carry(names []string, needs path.Carries, user string) error {
+	set, err := path.NewSet(c.specs, path.Options{})
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if p := set[name]; p != nil {
+			if err := path.Need(p, needs, user); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // explain gives an error's line and its hint.

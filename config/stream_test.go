@@ -84,7 +84,7 @@ func TestStripeOptions(t *testing.T) {
 	}
 	d.Via[0] = "m=masque:https://proxy.example"
 	d.Weight, d.Schedule = nil, ""
-	if _, _, err := d.Options(); err == nil || !strings.Contains(err.Error(), "carry no TCP") {
+	if _, _, err := d.Options(); err == nil || !strings.Contains(err.Error(), "needs streams") {
 		t.Errorf("a path without TCP: %v", err)
 	}
 }

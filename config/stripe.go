@@ -166,8 +166,10 @@ func (s Stripe) pathProblems(wrong problems) []string {
 		}
 	}
 	if len(wrong) == 0 {
-		_, err := path.NewSet(c.specs, path.Options{})
-		wrong.add("via", err)
+		if err := c.carry(names, path.Streams, "a stream"); err != nil {
+			what, hint := explain(err)
+			wrong.say("via", what, hint)
+		}
 	}
 	switch {
 	case s.Paths < 0 || s.Paths > stripe.MaxPaths:
@@ -242,8 +244,8 @@ func (s Stripe) Options() (o stripe.Options, bases []path.Path, err error) {
 	}
 	var names []string
 	for _, spec := range specs[:len(s.Via)] {
-		if _, streams := ways[spec.Name].(path.Dialer); !streams {
-			return o, nil, &path.Error{What: "path " + spec.Name, Why: spec.Kind + ": paths carry no TCP", Hint: "use a path of a kind that does, such as node: or if:"}
+		if err := path.Need(ways[spec.Name], path.Streams, "a stream"); err != nil {
+			return o, nil, err
 		}
 		o.Paths = append(o.Paths, stripe.Path{Name: spec.Name, Way: ways[spec.Name]})
 		names = append(names, spec.Name)

@@ -48,8 +48,8 @@ func validate(c Config, doc *document, here bool) {
 	}
 }
 
-// used names the paths that a session sends by, or that others ride.
-func (p Paths) used() []string {
+// senders names the paths that a session sends by.
+func (p Paths) senders() []string {
 	names := []string{p.HandshakeVia}
 	for _, text := range p.Via {
 		name, _, _ := strings.Cut(text, "=")
@@ -58,6 +58,12 @@ func (p Paths) used() []string {
 	for _, text := range p.Rules {
 		names = append(names, text[strings.LastIndexByte(text, '=')+1:])
 	}
+	return names
+}
+
+// used names the paths that a session sends by, or that others ride.
+func (p Paths) used() []string {
+	names := p.senders()
 	for _, text := range slices.Concat(p.Via, p.Path) {
 		if spec, err := path.ParseSpec(text); err == nil {
 			names = append(names, spec.Base)

@@ -13,7 +13,7 @@ import (
 )
 
 func init() {
-	Register(Kind{Scheme: "if", Argument: "device", New: newDevicePath})
+	Register(Kind{Scheme: "if", Argument: "device", Carries: Datagrams | Streams, New: newDevicePath})
 }
 
 // devicePath is one network device with its own address and routes.

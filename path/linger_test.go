@@ -137,11 +137,11 @@ func TestLateDatagramsAreNotAnsweredElsewhere(t *testing.T) {
 	var own netip.AddrPort
 	var open Flow
 	w.client.Do(t, func() error {
-		f, err := p.Open(t.Context(), netip.AddrPortFrom(w.at, 4433))
+		f, err := Open(t.Context(), p, netip.AddrPortFrom(w.at, 4433))
 		if err != nil {
 			return err
 		}
-		if open, err = p.Open(t.Context(), netip.AddrPortFrom(w.at, 4433)); err != nil {
+		if open, err = Open(t.Context(), p, netip.AddrPortFrom(w.at, 4433)); err != nil {
 			return err
 		}
 		if _, err := f.Send([][]byte{[]byte("hello")}); err != nil {

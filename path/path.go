@@ -4,25 +4,20 @@
 // NAME=KIND:ARG@BASE. Kinds are registered by their scheme, so
 // that a plane which offers a way out (an overlay node, a disguised link) adds a kind and no other plane knows of it.
 //
-// From a path, [Path.Open] makes a [Flow]: datagrams to and from one remote address, and to no other path. A flow
-// that cannot send on its own path fails; it never falls back to another one.
+// A path carries datagrams, streams or both: see [Carries]. [Open] makes a [Flow], datagrams to and from one remote
+// address, and [Dial] a stream; both use that path and no other. What cannot be sent on its own path fails; it never
+// falls back to another one.
 //
 // Do not use this package to decide which path a packet takes: that is package schedule.
 package path
 
-import (
-	"context"
-	"net/netip"
-)
+import "net/netip"
 
 // Path is one way out of this machine.
 //
-// A path may hold something open for its flows, such as a tunnel. It does so from the first Open on, and lets go of it
-// a while after the last flow was closed.
+// It is an [Opener], a [Dialer] or both. It may hold something open for its flows, such as a tunnel. It does so from the
+// first Open on, and lets go of it a while after the last flow was closed.
 type Path interface {
-	// Open starts a flow of UDP datagrams to one remote address. It fails with an [Error] where the path has no
-	// device, no address of the remote's family, or no route.
-	Open(ctx context.Context, to netip.AddrPort) (Flow, error)
 	// Describe says what the path is at this moment. It is cheap enough to be called once a second.
 	Describe() Info
 }

@@ -9,7 +9,7 @@ import (
 )
 
 func init() {
-	Register(Kind{Scheme: "ports", Argument: "device", New: newPortsPath})
+	Register(Kind{Scheme: "ports", Argument: "device", Carries: Datagrams | Streams, New: newPortsPath})
 }
 
 // Old ports are kept to hear what is still under way to them: so long, and so many.

@@ -178,7 +178,7 @@ func open(t *testing.T, spec, to string) Flow {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := p.Open(t.Context(), mustAddrPort(to))
+	f, err := Open(t.Context(), p, mustAddrPort(to))
 	if err != nil {
 		t.Fatal(err)
 	}

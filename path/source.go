@@ -8,7 +8,7 @@ import (
 )
 
 func init() {
-	Register(Kind{Scheme: "src", Argument: "address", New: newSourcePath})
+	Register(Kind{Scheme: "src", Argument: "address", Carries: Datagrams | Streams, New: newSourcePath})
 }
 
 // sourcePath is one source address; policy routing decides the device, and the path then holds on to that device.

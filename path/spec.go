@@ -90,6 +90,8 @@ type Kind struct {
 	Scheme string
 	// Argument says what ARG is, in a word or two, for help texts.
 	Argument string
+	// Carries is what paths of the kind carry.
+	Carries Carries
 	// Tunnel is a kind whose packets travel inside others, which take the path that @BASE names.
 	Tunnel bool
 	// New makes the path. It fails only on an argument that can never work, such as text that is no address; a device
@@ -102,8 +104,12 @@ var registry = struct {
 	kinds map[string]Kind
 }{kinds: map[string]Kind{}}
 
-// Register adds a kind of path. It panics where the scheme is taken: that is a mistake of the program.
+// Register adds a kind of path. It panics where the scheme is taken or the kind carries nothing: these are mistakes of
+// the program.
 func Register(k Kind) {
+	if k.Carries == 0 {
+		panic("path: kind " + k.Scheme + " carries nothing")
+	}
 	registry.Lock()
 	defer registry.Unlock()
 	if _, taken := registry.kinds[k.Scheme]; taken {
@@ -117,6 +123,17 @@ func Kinds() []string {
 	registry.Lock()
 	defer registry.Unlock()
 	return slices.Sorted(maps.Keys(registry.kinds))
+}
+
+// KindsFor lists the registered schemes that carry all of c, in alphabetical order.
+func KindsFor(c Carries) []string {
+	return slices.DeleteFunc(Kinds(), func(scheme string) bool { k, _ := lookupKind(scheme); return c&^k.Carries != 0 })
+}
+
+// KindCarries says what paths of a scheme carry; nothing where the scheme is unknown.
+func KindCarries(scheme string) Carries {
+	k, _ := lookupKind(scheme)
+	return k.Carries
 }
 
 func lookupKind(scheme string) (Kind, bool) {

@@ -57,7 +57,7 @@ func TestAbsentDeviceAndAddressExplainThemselves(t *testing.T) {
 		if info := p.Describe(); info.Ready || !strings.Contains(info.Why, why) || info.Hint == "" {
 			t.Errorf("%s: %+v", text, info)
 		}
-		if _, err := p.Open(t.Context(), mustAddrPort("192.0.2.1:9")); err == nil || !strings.Contains(err.Error(), why) {
+		if _, err := Open(t.Context(), p, mustAddrPort("192.0.2.1:9")); err == nil || !strings.Contains(err.Error(), why) {
 			t.Errorf("%s: open says %v", text, err)
 		}
 	}

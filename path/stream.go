@@ -11,12 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Dialer is a path that carries TCP too.
-type Dialer interface {
-	// Dial connects to one remote address over the path, and over no other.
-	Dial(ctx context.Context, to netip.AddrPort) (net.Conn, error)
-}
-
 // dialStream connects with TCP from where b is tied to.
 func dialStream(ctx context.Context, b binding, to netip.AddrPort) (net.Conn, error) {
 	d := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) error {

@@ -6,13 +6,14 @@ import (
 	"net/netip"
 )
 
-// system is the way that this machine's own routes give: what a tunnel without a base rides.
-type system struct{ mark uint32 }
+// System is the way that this machine's own routes give: what a tunnel without a base rides.
+type System struct{ mark uint32 }
 
 // NewSystem makes the path that follows this machine's own routes, whatever they are at each moment.
-func NewSystem(mark uint32) Path { return system{mark} }
+func NewSystem(mark uint32) System { return System{mark} }
 
-func (p system) Open(ctx context.Context, to netip.AddrPort) (Flow, error) {
+// Open opens a socket as the routes say now; the flow fails its check once they say otherwise.
+func (p System) Open(ctx context.Context, to netip.AddrPort) (Flow, error) {
 	out, err := lookup(to.Addr(), "", netip.Addr{}, p.mark)
 	if err != nil {
 		return nil, noRoute("this machine", to.Addr(), err)
@@ -30,11 +31,13 @@ func (p system) Open(ctx context.Context, to netip.AddrPort) (Flow, error) {
 	})
 }
 
-func (p system) Dial(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
+// Dial connects as the routes say.
+func (p System) Dial(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
 	return dialStream(ctx, binding{mark: p.mark}, to)
 }
 
-func (p system) Describe() Info {
+// Describe says what the path is.
+func (p System) Describe() Info {
 	return Info{Name: "system", Kind: "system", Observer: "system", Ready: true,
 		Claim: "leaves as this machine's own routes say"}
 }

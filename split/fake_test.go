@@ -37,7 +37,7 @@ type fakeFlow struct {
 var fakes sync.Map // name -> *fakePath
 
 func init() {
-	path.Register(path.Kind{Scheme: "fake", New: func(s path.Spec, _ path.Options) (path.Path, error) {
+	path.Register(path.Kind{Scheme: "fake", Carries: path.Datagrams, New: func(s path.Spec, _ path.Options) (path.Path, error) {
 		p, _ := fakes.LoadOrStore(s.Arg, &fakePath{name: s.Arg})
 		return p.(*fakePath), nil
 	}})

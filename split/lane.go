@@ -79,7 +79,7 @@ func (l *lane) open(ctx context.Context, to netip.AddrPort) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, openPatience)
 	defer cancel()
-	flow, err := l.way.Open(ctx, to)
+	flow, err := path.Open(ctx, l.way, to)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.opening = false

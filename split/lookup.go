@@ -66,7 +66,7 @@ func query(ctx context.Context, way path.Path, server netip.AddrPort, host strin
 	if err != nil {
 		return nil, err
 	}
-	flow, err := way.Open(ctx, server)
+	flow, err := path.Open(ctx, way, server)
 	if err != nil {
 		return nil, err
 	}

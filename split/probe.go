@@ -198,7 +198,7 @@ func joinMissing(missing map[int]string, n int) string {
 
 // proveOne asks on one lane by a flow of its own and gives the round-trip time.
 func (f *Fan) proveOne(ctx context.Context, l *lane, to netip.AddrPort) (time.Duration, error) {
-	flow, err := l.way.Open(ctx, to)
+	flow, err := path.Open(ctx, l.way, to)
 	if err != nil {
 		l.health.Fail(errhint.Reason(err))
 		return 0, err

@@ -103,7 +103,7 @@ func lookupHost(ctx context.Context, host string) ([]netip.Addr, error) {
 func (f *Fan) reach(ctx context.Context, to netip.AddrPort) int {
 	n := 0
 	for _, l := range f.lanes {
-		if flow, err := l.way.Open(ctx, to); err == nil {
+		if flow, err := path.Open(ctx, l.way, to); err == nil {
 			flow.Close()
 			n++
 		}

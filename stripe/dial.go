@@ -47,7 +47,7 @@ func dial(ctx context.Context, o Options) (*Conn, error) {
 	for i, l := range c.legs {
 		l.observer = o.Paths[i].Way.Describe().Observer
 		c.running.Add(1)
-		d := &dialler{leg: l, way: o.Paths[i].Way.(path.Dialer), o: &o, config: config}
+		d := &dialler{leg: l, way: o.Paths[i].Way, o: &o, config: config}
 		go d.run(run)
 	}
 	c.mu.Unlock()
@@ -98,8 +98,8 @@ func (o *Options) settings() (settings, error) {
 	}
 	names := map[string]bool{}
 	for _, p := range o.Paths {
-		if _, ok := p.Way.(path.Dialer); !ok {
-			return bad("path "+p.Name+" carries no TCP", "take another kind of path")
+		if err := path.Need(p.Way, path.Streams, "a stream"); err != nil {
+			return settings{}, err
 		}
 		if names[p.Name] {
 			return bad("two paths are called "+p.Name, "give each path its own name")
@@ -166,7 +166,7 @@ func (s *settings) wrong() string {
 // dialler keeps one leg connected.
 type dialler struct {
 	leg    *leg
-	way    path.Dialer
+	way    path.Path
 	o      *Options
 	config *tls.Config
 }
@@ -222,7 +222,7 @@ func (d *dialler) once(ctx context.Context) error {
 func (d *dialler) connect(ctx context.Context) (*link, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTime)
 	defer cancel()
-	raw, err := d.way.Dial(path.WithEarly(ctx), d.o.To) // TLS inside finds out whether the peer is there
+	raw, err := path.Dial(path.WithEarly(ctx), d.way, d.o.To) // TLS inside finds out whether the peer is there
 	if err != nil {
 		return nil, err
 	}

@@ -38,7 +38,7 @@ const (
 // Path is one way to the peer.
 type Path struct {
 	Name string
-	// Way must be a [path.Dialer] too.
+	// Way must carry streams.
 	Way path.Path
 }
 

@@ -40,7 +40,7 @@ does not: anything from the network on this one.`,
   heddle connect --via home=src:192.0.2.7 server.example 22`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			p.Via = []string{via}
+			p.Via, p.Needs = []string{via}, path.Streams
 			o, err := p.Options()
 			if err != nil {
 				return usageError{err}
@@ -77,7 +77,7 @@ does not: anything from the network on this one.`,
 }
 
 // dialerOf gives the path of a name, where it carries TCP.
-func dialerOf(o split.Options, name string) (path.Dialer, error) {
+func dialerOf(o split.Options, name string) (path.Path, error) {
 	ways, err := o.Ways()
 	if err != nil {
 		return nil, err
@@ -90,19 +90,14 @@ func dialerOf(o split.Options, name string) (path.Dialer, error) {
 		}
 		return nil, &path.Error{What: "path " + name, Why: "no path is called that", Hint: "paths: " + strings.Join(names, ", ")}
 	}
-	dialer, ok := way.(path.Dialer)
-	if !ok {
-		return nil, &path.Error{What: "path " + name, Why: way.Describe().Kind + ": paths carry no TCP",
-			Hint: "use a path of a kind that does, such as if:"}
-	}
-	return dialer, nil
+	return way, path.Need(way, path.Streams, "TCP")
 }
 
 // dialTimeout is how long one address gets, of those that a name has.
 const dialTimeout = 15 * time.Second
 
 // dialAny connects to the first address of a host that answers, IPv4 before IPv6 as mosh has it.
-func dialAny(ctx context.Context, way path.Dialer, host string, port uint16) (net.Conn, netip.Addr, error) {
+func dialAny(ctx context.Context, way path.Path, host string, port uint16) (net.Conn, netip.Addr, error) {
 	what := "connect to " + net.JoinHostPort(host, strconv.Itoa(int(port)))
 	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 	if err != nil {
@@ -117,7 +112,7 @@ func dialAny(ctx context.Context, way path.Dialer, host string, port uint16) (ne
 	hint := "does the server listen there, and does this path reach it? `heddle doctor` looks at this machine's paths"
 	for _, a := range addrs {
 		attempt, cancel := context.WithTimeout(ctx, dialTimeout)
-		conn, err := way.Dial(attempt, netip.AddrPortFrom(a, port))
+		conn, err := path.Dial(attempt, way, netip.AddrPortFrom(a, port))
 		cancel()
 		if err == nil {
 			return conn, a, nil

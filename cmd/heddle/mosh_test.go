@@ -12,6 +12,7 @@ import (
 
 	"heddle/cmd/heddle/internal/mosh"
 	"heddle/config"
+	"heddle/path"
 	"heddle/split"
 )
 
@@ -119,7 +120,10 @@ func TestHeldLog(t *testing.T) {
 }
 
 // loopDialer connects by the machine's own routes, and takes only some addresses for reachable.
-type loopDialer struct{ refuse netip.Addr }
+type loopDialer struct {
+	path.System
+	refuse netip.Addr
+}
 
 func (d loopDialer) Dial(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
 	if to.Addr() == d.refuse {

@@ -79,7 +79,7 @@ func completeVia(_ *cobra.Command, _ []string, typed string) ([]string, cobra.Sh
 		return offers, last
 	case !kinded:
 		for _, k := range path.Kinds() {
-			offers = append(offers, name+"="+k+":")
+			offers = append(offers, name+"="+k+":\tcarries "+path.KindCarries(k).String())
 		}
 		return offers, more
 	case kind == "if" || kind == "ports":

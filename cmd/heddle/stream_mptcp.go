@@ -275,7 +275,7 @@ type seenDialer struct {
 
 // Dial connects by the path.
 func (d *seenDialer) Dial(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
-	c, err := d.Path.(path.Dialer).Dial(ctx, to)
+	c, err := path.Dial(ctx, d.Path, to)
 	if err != nil {
 		return nil, err
 	}

@@ -95,7 +95,7 @@ func (r *reach) connectTo(ctx context.Context, at netip.AddrPort, left int) (*tl
 		ctx, cancel = context.WithTimeout(ctx, time.Until(until)/time.Duration(left))
 		defer cancel()
 	}
-	plain, err := r.dialer.Dial(ctx, at)
+	plain, err := path.Dial(ctx, r.base, at)
 	if err != nil {
 		return nil, err
 	}

@@ -34,7 +34,8 @@ const Scheme = "node"
 const Protocol = "heddle-node/1"
 
 func init() {
-	path.Register(path.Kind{Scheme: Scheme, Argument: "NAME or FILE", Tunnel: true, New: newPath})
+	path.Register(path.Kind{Scheme: Scheme, Argument: "NAME or FILE", Carries: path.Datagrams | path.Streams,
+		Tunnel: true, New: newPath})
 }
 
 // nodePath is one node, and the path that leads to it.
@@ -43,8 +44,8 @@ type nodePath struct {
 	o    path.Options
 
 	mu    sync.Mutex
-	reach *reach    // once the pass and the identity could be read
-	udp   path.Path // once there was a flow
+	reach *reach      // once the pass and the identity could be read
+	udp   path.Opener // once there was a flow
 }
 
 func newPath(s path.Spec, o path.Options) (path.Path, error) {
@@ -53,12 +54,20 @@ func newPath(s path.Spec, o path.Options) (path.Path, error) {
 			return nil, err
 		}
 	}
+	if err := path.Need(o.Base, path.Streams, "the tunnel "+s.Name); err != nil {
+		return nil, err
+	}
 	return &nodePath{spec: s, o: o}, nil
 }
 
-// Through makes the path of a pass for the holder of id, which is a [path.Dialer] too. It reaches the node by base, or by
+// Carries says what the node can be asked for: it is reached with datagrams for datagrams.
+func (p *nodePath) Carries() path.Carries {
+	return path.Streams | path.CarriesOf(p.base())&path.Datagrams
+}
+
+// Through makes the path of a pass for the holder of id. It reaches the node by base, or by
 // this machine's own routes where that is nil.
-func Through(pass Pass, id identity.Identity, base path.Path) (path.Path, error) {
+func Through(pass Pass, id identity.Identity, base path.Path) (path.Dialer, error) {
 	if err := pass.Check(); err != nil {
 		return nil, err
 	}
@@ -119,7 +128,7 @@ func (p *nodePath) Open(ctx context.Context, to netip.AddrPort) (path.Flow, erro
 }
 
 // datagrams is the path for UDP, which has one connection for all its flows.
-func (p *nodePath) datagrams() (path.Path, error) {
+func (p *nodePath) datagrams() (path.Opener, error) {
 	r, err := p.open()
 	if err != nil {
 		return nil, err
@@ -163,12 +172,11 @@ func (p *nodePath) base() path.Path {
 
 // reach is a node with all that it takes to reach it.
 type reach struct {
-	pass   Pass
-	what   string // for errors
-	base   path.Path
-	dialer path.Dialer // base, for TCP
-	tls    *tls.Config
-	id     identity.Identity
+	pass Pass
+	what string // for errors
+	base path.Path
+	tls  *tls.Config
+	id   identity.Identity
 }
 
 // newReach is for the holder of id. A nil base is this machine's own routes.
@@ -176,9 +184,8 @@ func newReach(pass Pass, id identity.Identity, base path.Path, what string) (*re
 	if base == nil {
 		base = path.NewSystem(0)
 	}
-	dialer, ok := base.(path.Dialer)
-	if !ok {
-		return nil, &path.Error{What: what, Why: base.Describe().Name + " carries no TCP, which overlay nodes need", Hint: "let it ride a path that does, such as one of if:"}
+	if err := path.Need(base, path.Streams, what); err != nil {
+		return nil, err
 	}
 	config, err := id.Client(pass.Key, Protocol)
 	if err != nil {
@@ -186,11 +193,11 @@ func newReach(pass Pass, id identity.Identity, base path.Path, what string) (*re
 	}
 	// Go begins each connection with records of a packet's size, for the sake of browsers; a stream wants large ones.
 	config.DynamicRecordSizingDisabled = true
-	return &reach{pass: pass, what: what, base: base, dialer: dialer, tls: config, id: id}, nil
+	return &reach{pass: pass, what: what, base: base, tls: config, id: id}, nil
 }
 
 // datagrams makes the path for UDP.
-func (r *reach) datagrams(s path.Spec, o path.Options) (path.Path, error) {
+func (r *reach) datagrams(s path.Spec, o path.Options) (path.Opener, error) {
 	config, err := r.id.Client(r.pass.Key, http3.NextProtoH3)
 	if err != nil {
 		return nil, err

@@ -50,7 +50,7 @@ func openFlow(t *testing.T, ctx context.Context, way path.Path, to netip.AddrPor
 	t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
-	f, err := way.Open(ctx, to)
+	f, err := path.Open(ctx, way, to)
 	if err == nil {
 		t.Cleanup(func() { f.Close() })
 	}

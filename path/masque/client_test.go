@@ -118,7 +118,7 @@ func tryOpen(t *testing.T, p path.Path, to netip.AddrPort) (path.Flow, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	return p.Open(ctx, to)
+	return path.Open(ctx, p, to)
 }
 
 func mustOpen(t *testing.T, p path.Path, to netip.AddrPort) *flow {

@@ -164,7 +164,7 @@ func (p *tunnel) dialAddress(ctx context.Context, remote netip.AddrPort, round i
 	if _, err := p.packetSize(remote); err != nil {
 		return nil, err
 	}
-	flow, err := p.o.Base.Open(path.WithSession(ctx, ""), remote) // it is for all sessions
+	flow, err := path.Open(path.WithSession(ctx, ""), p.o.Base, remote) // it is for all sessions
 	if err != nil {
 		return nil, err
 	}

@@ -31,7 +31,7 @@ import (
 const Scheme = "masque"
 
 func init() {
-	path.Register(path.Kind{Scheme: Scheme, Argument: "proxy", Tunnel: true, New: New})
+	path.Register(path.Kind{Scheme: Scheme, Argument: "proxy", Carries: path.Datagrams, Tunnel: true, New: New})
 	// quic-go would print to the terminal that a user without privileges has small socket buffers.
 	if _, given := os.LookupEnv(bufferWarning); !given {
 		os.Setenv(bufferWarning, "true")
@@ -80,7 +80,7 @@ func New(s path.Spec, o path.Options) (path.Path, error) {
 	if p.o.Base == nil {
 		p.o.Base = path.NewSystem(o.Mark)
 	}
-	return p, nil
+	return p, path.Need(p.o.Base, path.Datagrams, "the tunnel "+s.Name)
 }
 
 // parsePins reads sha256=HEX[,HEX...].
@@ -246,7 +246,7 @@ type Known struct {
 }
 
 // Through makes the path through a proxy that is known.
-func Through(s path.Spec, o path.Options, k Known) (path.Path, error) {
+func Through(s path.Spec, o path.Options, k Known) (path.Opener, error) {
 	template, err := ParseTemplate("https://" + k.Authority)
 	if err != nil {
 		return nil, err

@@ -19,7 +19,8 @@ import (
 )
 
 func init() {
-	path.Register(path.Kind{Scheme: "socks5", Argument: "HOST:PORT", Tunnel: true, New: newPath})
+	path.Register(path.Kind{Scheme: "socks5", Argument: "HOST:PORT", Carries: path.Datagrams | path.Streams,
+		Tunnel: true, New: newPath})
 }
 
 // How long an attempt may take at most: at an association, and at a connection, which the proxy must make first.
@@ -34,7 +35,6 @@ type proxyPath struct {
 	host   string
 	port   uint16
 	base   path.Path
-	dialer path.Dialer // base, for TCP
 	secret func(string) (path.Secret, error)
 	outer6 atomic.Bool // the proxy was last reached by IPv6
 }
@@ -45,16 +45,19 @@ func newPath(s path.Spec, o path.Options) (path.Path, error) {
 		return nil, &path.Error{What: "path " + s.Name, Why: fmt.Sprintf("%q is no proxy's address", s.Arg),
 			Hint: "write HOST:PORT, for example " + s.Name + "=socks5:127.0.0.1:1080; an IPv6 address stands in brackets"}
 	}
-	dialer, ok := o.Base.(path.Dialer)
-	if !ok {
-		return nil, &path.Error{What: "path " + s.Name, Why: s.Base + " carries no TCP, which SOCKS5 needs",
-			Hint: "let it ride a path that does, such as one of if:"}
+	if err := path.Need(o.Base, path.Streams, "the tunnel "+s.Name); err != nil {
+		return nil, err
 	}
-	p := &proxyPath{spec: s, host: host, port: port, base: o.Base, dialer: dialer, secret: o.Secret}
+	p := &proxyPath{spec: s, host: host, port: port, base: o.Base, secret: o.Secret}
 	if a, err := netip.ParseAddr(host); err == nil {
 		p.outer6.Store(a.Unmap().Is6())
 	}
 	return p, nil
+}
+
+// Carries says what the proxy can be asked for: its relay for datagrams is reached with datagrams.
+func (p *proxyPath) Carries() path.Carries {
+	return path.Streams | path.CarriesOf(p.base)&path.Datagrams
 }
 
 // Describe says what the proxy's path is now, as far as this machine sees.
@@ -100,7 +103,7 @@ func (p *proxyPath) Open(ctx context.Context, to netip.AddrPort) (path.Flow, err
 		control.Close()
 		return nil, p.explain(err, "UDP")
 	}
-	under, err := p.base.Open(path.WithSession(ctx, ""), relay) // it is the flow's alone
+	under, err := path.Open(path.WithSession(ctx, ""), p.base, relay) // it is the flow's alone
 	if err != nil {
 		control.Close()
 		return nil, &path.Error{What: p.what(), Why: "no way to the proxy's relay " + relay.String(), Err: err, Hint: errhint.Of(err)}
@@ -176,7 +179,7 @@ func (p *proxyPath) dial(ctx context.Context, proxy netip.AddrPort, left int) (n
 		ctx, cancel = context.WithTimeout(ctx, time.Until(until)/time.Duration(left))
 		defer cancel()
 	}
-	conn, err := p.dialer.Dial(ctx, proxy)
+	conn, err := path.Dial(ctx, p.base, proxy)
 	if err != nil {
 		return nil, err
 	}

@@ -60,7 +60,7 @@ func newProxyPath(t *testing.T, arg string, secret path.Secret) path.Path {
 
 func open(t *testing.T, p path.Path, to netip.AddrPort) path.Flow {
 	t.Helper()
-	f, err := p.Open(t.Context(), to)
+	f, err := path.Open(t.Context(), p, to)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,7 +200,7 @@ func TestRefusals(t *testing.T) {
 			if c.proxy != nil && c.proxy.silent {
 				ctx = overdue{ctx, c.proxy.spokenTo}
 			}
-			f, err := newProxyPath(t, c.addr, c.secret).Open(ctx, netip.MustParseAddrPort("127.0.0.1:9"))
+			f, err := path.Open(ctx, newProxyPath(t, c.addr, c.secret), netip.MustParseAddrPort("127.0.0.1:9"))
 			if err == nil {
 				f.Close()
 				t.Fatal("opened")
@@ -306,9 +306,9 @@ func TestArguments(t *testing.T) {
 			t.Errorf("%q: %v", good, err)
 		}
 	}
-	if _, err := path.New(path.Spec{Name: "p", Kind: "socks5", Arg: "proxy:1", Base: "m"}, path.Options{Base: datagramsOnly{}}); err == nil {
+	if _, err := path.New(path.Spec{Name: "p", Kind: "socks5", Arg: "proxy:1", Base: "m"}, path.Options{Base: datagramsOnly{path.NewSystem(0)}}); err == nil {
 		t.Error("rides a path without TCP")
 	}
 }
 
-type datagramsOnly struct{ path.Path }
+type datagramsOnly struct{ path.Opener }

@@ -147,7 +147,7 @@ func (p *tunnelPath) running() bool {
 
 func open(t testing.TB, p path.Path, to netip.AddrPort) path.Flow {
 	t.Helper()
-	f, err := p.Open(t.Context(), to)
+	f, err := path.Open(t.Context(), p, to)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -169,7 +169,7 @@ func (t *tunnel) reach(ctx context.Context) error {
 		return err
 	}
 	for _, to := range addrs {
-		flow, openErr := t.base.Open(path.WithSession(ctx, ""), to) // it is for all sessions
+		flow, openErr := path.Open(path.WithSession(ctx, ""), t.base, to) // it is for all sessions
 		if openErr == nil {
 			t.bind.use(flow, to)
 			return nil

@@ -16,7 +16,8 @@ import (
 )
 
 func init() {
-	path.Register(path.Kind{Scheme: "wireguard", Argument: "FILE", Tunnel: true, New: newPath})
+	path.Register(path.Kind{Scheme: "wireguard", Argument: "FILE", Carries: path.Datagrams | path.Streams,
+		Tunnel: true, New: newPath})
 }
 
 const (
@@ -46,6 +47,9 @@ type tunnelPath struct {
 }
 
 func newPath(s path.Spec, o path.Options) (path.Path, error) {
+	if err := path.Need(o.Base, path.Datagrams, "the tunnel "+s.Name); err != nil {
+		return nil, err
+	}
 	file, err := wgconf.Find(s.Arg)
 	if err != nil {
 		return nil, err

@@ -177,7 +177,7 @@ func TestArguments(t *testing.T) {
 
 // narrow is loopback that carries packets of so many bytes, as it says.
 type narrow struct {
-	path.Path
+	path.System
 	mtu int
 }
 
@@ -216,7 +216,7 @@ func TestDescribe(t *testing.T) {
 
 // moving is the machine's own way; its flows fail their check when told, and count.
 type moving struct {
-	path.Path
+	path.System
 	opened  atomic.Int64
 	changed atomic.Int64 // flows up to this number would leave elsewhere
 }
@@ -228,7 +228,7 @@ type movingFlow struct {
 }
 
 func (p *moving) Open(ctx context.Context, to netip.AddrPort) (path.Flow, error) {
-	f, err := p.Path.Open(ctx, to)
+	f, err := p.System.Open(ctx, to)
 	if err != nil {
 		return nil, err
 	}
@@ -244,7 +244,7 @@ func (f *movingFlow) Check() error {
 
 func TestTunnelMovesWithThePathUnderIt(t *testing.T) {
 	s := newServer(t)
-	base := &moving{Path: path.NewSystem(0)}
+	base := &moving{System: path.NewSystem(0)}
 	p := newTunnelPath(t, s.file(t, everything), base)
 	f := open(t, p, echo4)
 	exchange(t, f, echo4, "before")

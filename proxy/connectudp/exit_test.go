@@ -44,7 +44,7 @@ func TestFlowsOfOneSessionLeaveByOneExit(t *testing.T) {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(path.WithSession(t.Context(), session), 10*time.Second)
 		defer cancel()
-		f, err := way.Open(ctx, to)
+		f, err := path.Open(ctx, way, to)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -32,7 +32,7 @@ func orderedFlow(t *testing.T, way path.Path, to netip.AddrPort, wants bool) pat
 	if wants {
 		ctx = path.WithOrder(ctx)
 	}
-	f, err := way.Open(ctx, to)
+	f, err := path.Open(ctx, way, to)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -115,7 +115,7 @@ func open(t *testing.T, p path.Path, to netip.AddrPort) path.Flow {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	f, err := p.Open(ctx, to)
+	f, err := path.Open(ctx, p, to)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +193,7 @@ func refusedOpen(t *testing.T, p path.Path, to netip.AddrPort, want string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	f, err := p.Open(ctx, to)
+	f, err := path.Open(ctx, p, to)
 	if err == nil {
 		f.Close()
 		t.Fatalf("opened; want %q", want)
@@ -259,26 +259,26 @@ func TestFlowsAreBounded(t *testing.T) {
 
 // narrow is a way whose MTU is small.
 type narrow struct {
-	path.Path
+	path.System
 	mtu    int
 	opened atomic.Int64
 }
 
 func (n *narrow) Describe() path.Info {
-	info := n.Path.Describe()
+	info := n.System.Describe()
 	info.MTU = n.mtu
 	return info
 }
 
 func (n *narrow) Open(ctx context.Context, to netip.AddrPort) (path.Flow, error) {
 	n.opened.Add(1)
-	return n.Path.Open(ctx, to)
+	return n.System.Open(ctx, to)
 }
 
 func TestNarrowBases(t *testing.T) {
 	s := start(t, nil)
 	to, _ := echo(t, "127.0.0.1:0")
-	base := &narrow{Path: path.NewSystem(0), mtu: 1300}
+	base := &narrow{System: path.NewSystem(0), mtu: 1300}
 	refusedOpen(t, s.way(t, s.token, base), to, "needs 1308")
 	if base.opened.Load() != 0 {
 		t.Error("something was opened")

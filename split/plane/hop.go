@@ -93,7 +93,7 @@ func resolve(ctx context.Context, o Options, ways map[string]path.Path) (server 
 	for _, to := range all {
 		n := 0
 		for _, s := range o.Via {
-			if flow, err := ways[s.Name].Open(ctx, to); err == nil {
+			if flow, err := path.Open(ctx, ways[s.Name], to); err == nil {
 				flow.Close()
 				n++
 			}

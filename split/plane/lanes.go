@@ -170,7 +170,7 @@ func (l *Lane) follow(ctx context.Context, server netip.AddrPort, mark uint32) (
 	}
 	if l.flow == nil {
 		var err error
-		if l.flow, err = l.way.Open(ctx, server); err != nil {
+		if l.flow, err = path.Open(ctx, l.way, server); err != nil {
 			l.flow = nil
 			return Hop{}, err
 		}

@@ -108,14 +108,13 @@ func (s *session) close() {
 // silence explains a server that answered nothing: TCP tells whether it is there.
 func (p *prober) silence(ctx context.Context) error {
 	e := &path.Error{What: "QUIC to " + p.to.String(), Why: fmt.Sprintf("no answer within %v", p.pace.handshake)}
-	dialer, ok := p.ways[0].(path.Dialer)
-	if !ok {
+	if path.CarriesOf(p.ways[0])&path.Streams == 0 {
 		e.Hint = "is the server up, does it speak QUIC (HTTP/3) on that UDP port, and does the path carry UDP?"
 		return e
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.pace.handshake)
 	defer cancel()
-	if conn, err := dialer.Dial(ctx, p.to); err == nil {
+	if conn, err := path.Dial(ctx, p.ways[0], p.to); err == nil {
 		conn.Close()
 		e.Why += fmt.Sprintf(", but TCP port %d is open", p.to.Port())
 		e.Hint = "the server speaks no QUIC there, or a network on the way drops UDP: try another path"

@@ -71,7 +71,7 @@ func (p *prober) exit(ctx context.Context, way path.Path, servers []netip.AddrPo
 	var err error
 	var server netip.AddrPort
 	for _, server = range servers {
-		if flow, err = way.Open(ctx, server); err == nil {
+		if flow, err = path.Open(ctx, way, server); err == nil {
 			break
 		}
 	}

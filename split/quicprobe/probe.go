@@ -225,7 +225,7 @@ func (p *prober) fits(ctx context.Context) error {
 			return &path.Error{What: "path " + p.names[i], Why: fmt.Sprintf("it carries packets of %d bytes, and QUIC needs %d (RFC 9000, section 14.1)", info.MTU, least),
 				Hint: "raise the MTU of its device, or use another path"}
 		}
-		flow, err := way.Open(ctx, p.to)
+		flow, err := path.Open(ctx, way, p.to)
 		if err != nil {
 			return err
 		}

@@ -211,12 +211,12 @@ func TestServersThatCannotBeReached(t *testing.T) {
 }
 
 // narrow is a path that cannot carry QUIC.
-type narrow struct{ path.Path }
+type narrow struct{ path.System }
 
 func (narrow) Describe() path.Info { return path.Info{Name: "narrow", MTU: 1227, Ready: true} }
 
 func init() {
-	path.Register(path.Kind{Scheme: "narrow", New: func(path.Spec, path.Options) (path.Path, error) { return narrow{path.NewSystem(0)}, nil }})
+	path.Register(path.Kind{Scheme: "narrow", Carries: path.Datagrams, New: func(path.Spec, path.Options) (path.Path, error) { return narrow{path.NewSystem(0)}, nil }})
 }
 
 func TestNarrowPathIsRefusedBeforeAnythingIsSent(t *testing.T) {

@@ -57,7 +57,7 @@ func newRebinder(to netip.AddrPort, m *meter) *rebinder {
 
 // add opens a lane on a path and listens on it. The first one is in use at once.
 func (r *rebinder) add(ctx context.Context, way path.Path, index int) (*lane, error) {
-	flow, err := way.Open(ctx, r.to)
+	flow, err := path.Open(ctx, way, r.to)
 	if err != nil {
 		return nil, err
 	}

@@ -104,7 +104,7 @@ func versionName(v uint32) string {
 // askVersions asks the server for its versions, twice where it does not answer. It gives none where the server stays
 // silent, as it may.
 func (p *prober) askVersions(ctx context.Context) ([]uint32, error) {
-	flow, err := p.ways[0].Open(ctx, p.to)
+	flow, err := path.Open(ctx, p.ways[0], p.to)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,94 @@
+package path
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+)
+
+// Carries says what a path, or a kind of path, carries.
+type Carries uint8
+
+// What a path may carry. A kind that carries both says Datagrams|Streams.
+const (
+	Datagrams Carries = 1 << iota // UDP: the path is an [Opener]
+	Streams                       // TCP: the path is a [Dialer]
+)
+
+// String is such as "datagrams and streams".
+func (c Carries) String() string {
+	var names []string
+	if c&Datagrams != 0 {
+		names = append(names, "datagrams")
+	}
+	if c&Streams != 0 {
+		names = append(names, "streams")
+	}
+	if len(names) == 0 {
+		return "nothing"
+	}
+	return strings.Join(names, " and ")
+}
+
+// Opener is a path that carries datagrams.
+type Opener interface {
+	Path
+	// Open starts a flow of UDP datagrams to one remote address. It fails with an [Error] where the path has no
+	// device, no address of the remote's family, or no route.
+	Open(ctx context.Context, to netip.AddrPort) (Flow, error)
+}
+
+// Dialer is a path that carries streams.
+type Dialer interface {
+	Path
+	// Dial connects to one remote address over the path, and over no other.
+	Dial(ctx context.Context, to netip.AddrPort) (net.Conn, error)
+}
+
+// CarriesOf says what a path carries. A tunnel may carry less than its kind does, where the path under it carries less;
+// it says so by a method Carries.
+func CarriesOf(p Path) Carries {
+	if c, ok := p.(interface{ Carries() Carries }); ok {
+		return c.Carries()
+	}
+	var c Carries
+	if _, ok := p.(Opener); ok {
+		c |= Datagrams
+	}
+	if _, ok := p.(Dialer); ok {
+		c |= Streams
+	}
+	return c
+}
+
+// Need fails with an [Error] where the path does not carry what user, such as "a stream", needs.
+func Need(p Path, c Carries, user string) error {
+	has := CarriesOf(p)
+	if c&^has == 0 {
+		return nil
+	}
+	info := p.Describe()
+	why := fmt.Sprintf("it carries %v, and %s needs %v", has, user, c&^has)
+	if k, ok := lookupKind(info.Kind); ok && c&^k.Carries == 0 {
+		return &Error{What: "path " + info.Name, Why: why, Hint: "the path under it carries no more; let it ride another one"}
+	}
+	return &Error{What: "path " + info.Name, Why: why, Hint: fmt.Sprintf("kinds that carry %v: %s", c, strings.Join(KindsFor(c), ", "))}
+}
+
+// Open starts a flow of datagrams by a path, as [Opener] does. It fails where the path carries none.
+func Open(ctx context.Context, p Path, to netip.AddrPort) (Flow, error) {
+	if err := Need(p, Datagrams, "UDP"); err != nil {
+		return nil, err
+	}
+	return p.(Opener).Open(ctx, to)
+}
+
+// Dial connects by a path, as [Dialer] does. It fails where the path carries no streams.
+func Dial(ctx context.Context, p Path, to netip.AddrPort) (net.Conn, error) {
+	if err := Need(p, Streams, "TCP"); err != nil {
+		return nil, err
+	}
+	return p.(Dialer).Dial(ctx, to)
+}
