@@ -30,6 +30,7 @@ type fakePath struct {
 type fakeFlow struct {
 	path    *fakePath
 	arrived chan []path.Inbound
+	failed  chan error // what Receive says once
 	done    chan struct{}
 	once    sync.Once
 }
@@ -50,7 +51,7 @@ func (p *fakePath) Open(ctx context.Context, _ netip.AddrPort) (path.Flow, error
 	if p.fail != nil {
 		return nil, p.fail
 	}
-	p.flow = &fakeFlow{path: p, arrived: make(chan []path.Inbound, 64), done: make(chan struct{})}
+	p.flow = &fakeFlow{path: p, arrived: make(chan []path.Inbound, 64), failed: make(chan error, 1), done: make(chan struct{})}
 	return p.flow, nil
 }
 
@@ -73,6 +74,8 @@ func (f *fakeFlow) Receive(into []path.Inbound) (int, error) {
 	select {
 	case in := <-f.arrived:
 		return copy(into, in), nil
+	case err := <-f.failed:
+		return 0, err
 	case <-f.done:
 		return 0, net.ErrClosed
 	}

@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"heddle/path"
 	"heddle/schedule"
 )
@@ -188,6 +190,44 @@ func TestStrangersAreDropped(t *testing.T) {
 		if len(s.Warnings) != 1 || !strings.Contains(s.Warnings[0], "192.0.2.9:51820") {
 			t.Errorf("warnings %q", s.Warnings)
 		}
+	})
+}
+
+// What others send neither proves a path nor keeps it up, however the kernel hands it over.
+func TestStrangersProveNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, paths := newFake(t, 2, nil)
+		paths[0].flow.arrived <- []path.Inbound{{Data: make([]byte, 10), Size: 4, From: netip.MustParseAddrPort("192.0.2.9:51820")}}
+		synctest.Wait()
+		p := f.Status("relay").Paths[0]
+		if p.State != string(path.Unproven) || p.LastHeard != nil {
+			t.Errorf("a stranger was heard, and the path is %s, last heard at %v", p.State, p.LastHeard)
+		}
+		if p.Down.Dropped != 3 || p.Down.Packets != 0 {
+			t.Errorf("three datagrams in one are counted as %+v", p.Down)
+		}
+	})
+}
+
+// What a router says of a path, and what the server's answer says of it, counts at once.
+func TestPathIsJudgedAsSoonAsItIsHeard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, paths := newFake(t, 2, nil)
+		running := func(want string) {
+			t.Helper()
+			synctest.Wait()
+			if s := f.Status("relay"); s.State != want {
+				t.Errorf("the session is %s (%s), want %s", s.State, s.Why, want)
+			}
+		}
+		running("running")
+		paths[1].flow.failed <- &path.Unreachable{By: netip.MustParseAddr("192.0.2.77"), Errno: unix.EHOSTUNREACH}
+		running("stopped")
+		if p := f.Status("relay").Paths[1]; p.State != string(path.Silent) || !strings.Contains(p.Why, "192.0.2.77") {
+			t.Errorf("the path is %s (%s)", p.State, p.Why)
+		}
+		paths[1].put(fakeServer, []byte("data"))
+		running("running")
 	})
 }
 

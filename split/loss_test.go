@@ -69,7 +69,7 @@ func TestNewKeyPairCountsAnew(t *testing.T) {
 	for _, p := range []struct {
 		index   uint32
 		counter uint64
-	}{{7, 5000}, {7, 5001}, {8, 0}, {8, 1}, {9, 100}, {9, 101}} {
+	}{{7, 5000}, {7, 5001}, {8, 0}, {8, 1}, {9, 9000}, {9, 9001}} {
 		m.arrived(start, 0, transport(p.index, p.counter))
 	}
 	if got := m.share(start.Add(2*lossSettles), 0); got == nil || *got != 0 {
