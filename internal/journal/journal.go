@@ -15,6 +15,9 @@ import (
 	"reflect"
 	"slices"
 
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
 	"heddle/internal/atomicfile"
 	"heddle/internal/errhint"
 )
@@ -169,4 +172,10 @@ func (k Kinds) of(c Change) string {
 		}
 	}
 	panic(fmt.Sprintf("journal: %T has no kind", c))
+}
+
+// Gone reports that what should be undone is not there.
+func Gone(err error) bool {
+	_, noLink := errors.AsType[netlink.LinkNotFoundError](err)
+	return noLink || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) || errors.Is(err, unix.ENODEV)
 }

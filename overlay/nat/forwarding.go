@@ -2,7 +2,6 @@ package nat
 
 import (
 	"bufio"
-	"bytes"
 	"fmt"
 	"net/netip"
 	"os"
@@ -13,6 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"heddle/internal/sysctl"
 	"heddle/path"
 )
 
@@ -21,20 +21,15 @@ const (
 	forwardIPv6 = "/proc/sys/net/ipv6/conf/all/forwarding"
 )
 
-// sysctl is the file's name as sysctl(8) has it.
-func sysctl(file string) string {
-	return strings.ReplaceAll(strings.TrimPrefix(file, "/proc/sys/"), "/", ".")
-}
-
 // forwards says why packets of the family would not be forwarded.
 func (f family) forwards() error {
-	value, err := os.ReadFile(f.forwarding)
+	value, err := sysctl.Get(f.forwarding)
 	if err != nil {
-		return &path.Error{What: "nat mode", Why: "cannot read " + sysctl(f.forwarding), Err: err}
+		return &path.Error{What: "nat mode", Why: "cannot read " + sysctl.Name(f.forwarding), Err: err}
 	}
-	if bytes.TrimSpace(value)[0] == '0' {
-		return &path.Error{What: "nat mode", Why: "this kernel forwards no packets: " + sysctl(f.forwarding) + " is 0",
-			Hint: "`sysctl -w " + sysctl(f.forwarding) + "=1` makes this machine a router; --set-forwarding does it for leases alone"}
+	if value == "0" {
+		return &path.Error{What: "nat mode", Why: "this kernel forwards no packets: " + sysctl.Name(f.forwarding) + " is 0",
+			Hint: "`sysctl -w " + sysctl.Name(f.forwarding) + "=1` makes this machine a router; --set-forwarding does it for leases alone"}
 	}
 	return nil
 }
@@ -73,8 +68,8 @@ func (f family) setForwarding(on bool) error {
 	if on {
 		value = "1"
 	}
-	if err := os.WriteFile(f.forwarding, []byte(value), 0); err != nil {
-		return &path.Error{What: "nat mode", Why: "cannot set " + sysctl(f.forwarding), Err: err, Hint: "run as root or with CAP_NET_ADMIN"}
+	if err := sysctl.Set(f.forwarding, value); err != nil {
+		return &path.Error{What: "nat mode", Why: "cannot set " + sysctl.Name(f.forwarding), Err: err, Hint: "run as root or with CAP_NET_ADMIN"}
 	}
 	return nil
 }
@@ -106,10 +101,10 @@ func (f family) keepsRoutes() error {
 			continue
 		}
 		accept := "/proc/sys/net/ipv6/conf/" + fields[9] + "/accept_ra"
-		if value, err := os.ReadFile(accept); err == nil && string(bytes.TrimSpace(value)) == "2" {
+		if value, err := sysctl.Get(accept); err == nil && value == "2" {
 			continue
 		}
-		return &path.Error{What: "nat mode", Why: fmt.Sprintf("setting %s would take this machine's default route, which %s has from a router's advertisement", sysctl(f.forwarding), fields[9]),
+		return &path.Error{What: "nat mode", Why: fmt.Sprintf("setting %s would take this machine's default route, which %s has from a router's advertisement", sysctl.Name(f.forwarding), fields[9]),
 			Hint: "`sysctl -w " + strings.TrimPrefix(accept, "/proc/sys/") + "=2` keeps it"}
 	}
 	return lines.Err()

@@ -6,6 +6,9 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 
+	"heddle/internal/iprule"
+	"heddle/internal/journal"
+	"heddle/internal/sysctl"
 	"heddle/path"
 	"heddle/split/plane"
 )
@@ -49,11 +52,11 @@ func (p *Plane) arrange() error {
 // the neighbour from the machine's best route, whatever the device (bpf_redirect_neigh).
 func (p *Plane) makeTables() error {
 	n := len(p.o.Via)
-	numbers, err := plane.FreeTables(n)
+	numbers, err := iprule.FreeTables(iprule.Sessions, n)
 	if err != nil {
 		return err
 	}
-	first, _, err := plane.FreePriorities(true, n)
+	first, _, err := iprule.FreePriorities(true, n)
 	if err != nil {
 		return err
 	}
@@ -95,7 +98,7 @@ func (p *Plane) attachExit() error {
 	}
 	l, err := netlink.LinkByIndex(index)
 	if err != nil {
-		if plane.Gone(err) {
+		if journal.Gone(err) {
 			return nil
 		}
 		return err
@@ -157,7 +160,7 @@ func (p *Plane) attachHook(d *device, index int, name string, h hook, program *e
 
 // loosen lets answers in that arrive by another device than the best route to the server has.
 func (p *Plane) loosen(device string) error {
-	change, err := plane.LooseFilter(device)
+	change, err := sysctl.LooseFilter(device)
 	if err != nil || change == nil {
 		return err
 	}
@@ -195,7 +198,7 @@ func (p *Plane) applyGuard() error {
 func (p *Plane) verify() error {
 	for index, d := range p.devices {
 		l, err := netlink.LinkByIndex(index)
-		if err != nil && !plane.Gone(err) {
+		if err != nil && !journal.Gone(err) {
 			return err
 		}
 		whole := err == nil

@@ -9,7 +9,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"heddle/split/plane"
+	"heddle/internal/journal"
 )
 
 // hook is where a program looks at the packets of a device.
@@ -86,14 +86,14 @@ func (f *filter) there() bool {
 func (f *filter) each(do func(netlink.Filter) error) (n int, err error) {
 	device, err := netlink.LinkByIndex(f.Index)
 	if err != nil {
-		if plane.Gone(err) {
+		if journal.Gone(err) {
 			return 0, nil
 		}
 		return 0, err
 	}
 	filters, err := netlink.FilterList(device, f.Hook.parent())
 	if err != nil {
-		if plane.Gone(err) || errors.Is(err, unix.EINVAL) { // no qdisc
+		if journal.Gone(err) || errors.Is(err, unix.EINVAL) { // no qdisc
 			return 0, nil
 		}
 		return 0, err
@@ -127,7 +127,7 @@ func (q *qdisc) Apply() error { return netlink.QdiscAdd(q.netlink()) }
 func (q *qdisc) Undo() error {
 	device, err := netlink.LinkByIndex(q.Index)
 	if err != nil {
-		if plane.Gone(err) {
+		if journal.Gone(err) {
 			return nil
 		}
 		return err
@@ -137,7 +137,7 @@ func (q *qdisc) Undo() error {
 			return nil
 		}
 	}
-	if err := netlink.QdiscDel(q.netlink()); err != nil && !plane.Gone(err) && !errors.Is(err, unix.EINVAL) {
+	if err := netlink.QdiscDel(q.netlink()); err != nil && !journal.Gone(err) && !errors.Is(err, unix.EINVAL) {
 		return err
 	}
 	return nil
@@ -211,7 +211,7 @@ func (s *segmenter) Undo() error {
 	if err == nil {
 		err = netlink.LinkDel(first)
 	}
-	if err != nil && !plane.Gone(err) {
+	if err != nil && !journal.Gone(err) {
 		return err
 	}
 	return nil

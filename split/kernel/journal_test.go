@@ -7,13 +7,14 @@ import (
 	"testing"
 
 	"heddle/internal/journal"
+	"heddle/internal/sysctl"
 	"heddle/split/plane"
 )
 
 // samples has one change of each kind, with all fields set.
 var samples = []journal.Change{
 	&plane.Guard{Table: "heddle_kernel_x", Server: netip.MustParseAddrPort("192.0.2.1:443"), Others: []netip.AddrPort{netip.MustParseAddrPort("[2001:db8::1]:443")}},
-	&plane.Sysctl{File: "/proc/sys/net/ipv4/conf/x/rp_filter", New: "2", Old: "1"},
+	&sysctl.Change{File: "/proc/sys/net/ipv4/conf/x/rp_filter", New: "2", Old: "1"},
 	&qdisc{Device: "x", Index: 3},
 	&filter{Device: "x", Index: 3, Hook: in, Name: "heddle-x"},
 	&segmenter{First: "heddlea", Second: "heddleb"},

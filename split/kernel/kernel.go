@@ -32,6 +32,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"heddle/internal/journal"
+	"heddle/internal/sysctl"
 	"heddle/path"
 	"heddle/split/plane"
 )
@@ -58,7 +59,7 @@ const maxLanes = 32
 
 var kinds = journal.Kinds{
 	"guard":     func() journal.Change { return &plane.Guard{} },
-	"sysctl":    func() journal.Change { return &plane.Sysctl{} },
+	"sysctl":    func() journal.Change { return &sysctl.Change{} },
 	"qdisc":     func() journal.Change { return &qdisc{} },
 	"filter":    func() journal.Change { return &filter{} },
 	"segmenter": func() journal.Change { return &segmenter{} },

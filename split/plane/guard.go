@@ -13,6 +13,8 @@ import (
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
+
+	"heddle/internal/journal"
 )
 
 // Guard is an nftables table that drops datagrams to the server which would leave otherwise than by one of the exits.
@@ -175,7 +177,7 @@ func (g *Guard) Undo() error {
 		return err
 	}
 	conn.DelTable(&nftables.Table{Name: g.Table, Family: nftables.TableFamilyINet})
-	if err := conn.Flush(); err != nil && !Gone(err) {
+	if err := conn.Flush(); err != nil && !journal.Gone(err) {
 		return err
 	}
 	return nil

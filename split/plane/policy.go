@@ -7,14 +7,10 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
-)
 
-func familyOf(v6 bool) int {
-	if v6 {
-		return netlink.FAMILY_V6
-	}
-	return netlink.FAMILY_V4
-}
+	"heddle/internal/iprule"
+	"heddle/internal/journal"
+)
 
 // Rule is a policy routing rule. Its priority is chosen before it is made, so that undoing takes away no other rule.
 type Rule struct {
@@ -33,7 +29,7 @@ func (c *Rule) String() string { return "ip rule add " + c.netlink().String() }
 
 func (c *Rule) netlink() *netlink.Rule {
 	r := netlink.NewRule()
-	r.Family, r.Priority, r.Mark, r.Table = familyOf(c.V6), c.Priority, c.Mark, c.Table
+	r.Family, r.Priority, r.Mark, r.Table = iprule.Family(c.V6), c.Priority, c.Mark, c.Table
 	if c.To.IsValid() {
 		r.Dst = host(c.To.Addr())
 		r.IPProto = unix.IPPROTO_UDP
@@ -54,7 +50,7 @@ func (c *Rule) Apply() error { return netlink.RuleAdd(c.netlink()) }
 
 // Undo removes it.
 func (c *Rule) Undo() error {
-	if err := netlink.RuleDel(c.netlink()); err != nil && !Gone(err) {
+	if err := netlink.RuleDel(c.netlink()); err != nil && !journal.Gone(err) {
 		return err
 	}
 	return nil
@@ -85,7 +81,7 @@ func (c *Table) Apply() error {
 
 // Undo removes all routes of the table.
 func (c *Table) Undo() error {
-	routes, err := netlink.RouteListFiltered(familyOf(c.V6), &netlink.Route{Table: c.Number}, netlink.RT_FILTER_TABLE)
+	routes, err := netlink.RouteListFiltered(iprule.Family(c.V6), &netlink.Route{Table: c.Number}, netlink.RT_FILTER_TABLE)
 	if err != nil {
 		return err
 	}
@@ -93,7 +89,7 @@ func (c *Table) Undo() error {
 		if r.Dst == nil {
 			r.Dst = c.everything()
 		}
-		if err := netlink.RouteDel(&r); err != nil && !Gone(err) {
+		if err := netlink.RouteDel(&r); err != nil && !journal.Gone(err) {
 			return err
 		}
 	}
@@ -122,57 +118,8 @@ func (c *Table) Replace(h Hop, server netip.Addr) error {
 // Clear removes the route that Replace made.
 func (c *Table) Clear() error {
 	err := netlink.RouteDel(&netlink.Route{Table: c.Number, Dst: c.everything(), Priority: 1})
-	if Gone(err) {
+	if journal.Gone(err) {
 		return nil
 	}
 	return err
-}
-
-// FreePriorities gives n free priorities in a row before all present rules but the kernel's first, as the kernel itself
-// chooses them (fib_default_rule_pref), and the priority of the first rule after them.
-func FreePriorities(v6 bool, n int) (first, after int, err error) {
-	rules, err := netlink.RuleList(familyOf(v6))
-	if err != nil {
-		return 0, 0, err
-	}
-	after = 32766 // the kernel's rule for the main table
-	for _, r := range rules {
-		if r.Priority > 0 && r.Priority < after {
-			after = r.Priority
-		}
-	}
-	if after <= n {
-		return 0, 0, fmt.Errorf("there is no room for %d rules before the one of priority %d", n, after)
-	}
-	return after - n, after, nil
-}
-
-// firstTable is where the search for free tables begins, out of the way of wg-quick(8) and `heddle up`.
-const firstTable = 52820
-
-// FreeTables gives the numbers of n routing tables that have no route and no rule.
-func FreeTables(n int) (numbers []int, err error) {
-	used := map[int]bool{}
-	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-		routes, err := netlink.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
-		if err != nil {
-			return nil, err
-		}
-		for _, r := range routes {
-			used[r.Table] = true
-		}
-		rules, err := netlink.RuleList(family)
-		if err != nil {
-			return nil, err
-		}
-		for _, r := range rules {
-			used[r.Table] = true
-		}
-	}
-	for number := firstTable; len(numbers) < n; number++ {
-		if !used[number] {
-			numbers = append(numbers, number)
-		}
-	}
-	return numbers, nil
 }

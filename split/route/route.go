@@ -24,7 +24,9 @@ import (
 	"sync"
 	"time"
 
+	"heddle/internal/iprule"
 	"heddle/internal/journal"
+	"heddle/internal/sysctl"
 	"heddle/schedule"
 	"heddle/split"
 	"heddle/split/plane"
@@ -37,7 +39,7 @@ const planeName = "route"
 
 var kinds = journal.Kinds{
 	"guard":  func() journal.Change { return &plane.Guard{} },
-	"sysctl": func() journal.Change { return &plane.Sysctl{} },
+	"sysctl": func() journal.Change { return &sysctl.Change{} },
 	"table":  func() journal.Change { return &plane.Table{} },
 	"rule":   func() journal.Change { return &plane.Rule{} },
 }
@@ -129,11 +131,11 @@ func (p *Plane) open(ctx context.Context, mark uint32) (err error) {
 	if p.left, err = plane.Begin(p.journal, p.guard); err != nil {
 		return err
 	}
-	numbers, err := plane.FreeTables(1)
+	numbers, err := iprule.FreeTables(iprule.Sessions, 1)
 	if err != nil {
 		return err
 	}
-	first, after, err := plane.FreePriorities(v6, 2)
+	first, after, err := iprule.FreePriorities(v6, 2)
 	if err != nil {
 		return err
 	}
@@ -160,7 +162,7 @@ func (p *Plane) arrange() error {
 		}
 		exits, lanes = append(exits, plane.Exit{Index: h.Index, Source: h.Source}), append(lanes, i)
 		if p.lanes.Server.Addr().Is4() {
-			if change, err := plane.LooseFilter(h.Device); err != nil {
+			if change, err := sysctl.LooseFilter(h.Device); err != nil {
 				return err
 			} else if change != nil {
 				if err := p.journal.Do(change); err != nil {

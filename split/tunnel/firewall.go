@@ -11,6 +11,7 @@ import (
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 
+	"heddle/internal/journal"
 	"heddle/path"
 )
 
@@ -81,7 +82,7 @@ func (c *firewall) Undo() error {
 		return err
 	}
 	conn.DelTable(&nftables.Table{Name: c.Table, Family: nftables.TableFamilyINet})
-	if err := conn.Flush(); err != nil && !gone(err) {
+	if err := conn.Flush(); err != nil && !journal.Gone(err) {
 		return err
 	}
 	return nil

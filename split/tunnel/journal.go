@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"heddle/internal/journal"
+	"heddle/internal/sysctl"
 )
 
 type change = journal.Change
@@ -42,7 +43,7 @@ var kinds = journal.Kinds{
 	"link-up":    func() change { return &linkUp{} },
 	"route":      func() change { return &route{} },
 	"rule":       func() change { return &rule{} },
-	"sysctl":     func() change { return &sysctl{} },
+	"sysctl":     func() change { return &sysctl.Change{} },
 	"resolvconf": func() change { return &resolvconf{} },
 	"resolvectl": func() change { return &resolvectl{} },
 	"resolver":   func() change { return &resolverFile{} },

@@ -12,6 +12,7 @@ import (
 
 	"heddle/internal/errhint"
 	"heddle/internal/journal"
+	"heddle/internal/sysctl"
 )
 
 func TestCleanKeepsTheKillSwitch(t *testing.T) {
@@ -45,7 +46,7 @@ var samples = []change{
 	&linkUp{Device: "x", MTU: 1420},
 	&route{Device: "x", Destination: netip.MustParsePrefix("0.0.0.0/0"), Table: 51820},
 	&rule{V6: true, Priority: 5, Mark: 7, Table: 51820},
-	&sysctl{File: "/proc/sys/net/ipv4/conf/all/src_valid_mark", New: "1", Old: "0"},
+	&sysctl.Change{File: "/proc/sys/net/ipv4/conf/all/src_valid_mark", New: "1", Old: "0"},
 	&resolvconf{Device: "x", Text: "nameserver 10.0.0.1\n"},
 	&resolvectl{Device: "x", Servers: []netip.Addr{netip.MustParseAddr("10.0.0.1")}, Search: []string{"corp.example"}},
 	&resolverFile{File: "/etc/resolv.conf", New: "# x\nnameserver 10.0.0.1\n", Old: new("nameserver 192.0.2.1\n")},

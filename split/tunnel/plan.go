@@ -10,6 +10,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"heddle/internal/iprule"
+	"heddle/internal/sysctl"
 	"heddle/path"
 	"heddle/path/wgconf"
 	"heddle/split"
@@ -158,27 +160,23 @@ func (p *plan) chooseTable() error {
 		return nil
 	}
 	if p.mark == 0 {
-		free, err := freeTable()
+		free, err := iprule.FreeTables(iprule.WGQuick, 1)
 		if err != nil {
 			return err
 		}
-		p.mark = free
+		p.mark = uint32(free[0])
 	}
 	p.table = p.mark
 	return nil
 }
 
 func (p *plan) rules(v6 bool) ([]change, error) {
-	family := netlink.FAMILY_V4
-	if v6 {
-		family = netlink.FAMILY_V6
-	}
-	lower, upper, err := rulePriorities(family)
+	lower, _, err := iprule.FreePriorities(v6, 2)
 	if err != nil {
 		return nil, err
 	}
 	return []change{
-		&rule{V6: v6, Priority: upper, Mark: p.mark, Table: p.table},
+		&rule{V6: v6, Priority: lower + 1, Mark: p.mark, Table: p.table},
 		&rule{V6: v6, Priority: lower, Table: mainTable},
 	}, nil
 }
@@ -187,7 +185,7 @@ func (p *plan) rules(v6 bool) ([]change, error) {
 // containers, only machines with strict filtering would miss it.
 func (p *plan) sourceMark(o *Options) []change {
 	const file = "/proc/sys/net/ipv4/conf/all/src_valid_mark"
-	c, err := readSysctl(file, "1")
+	c, err := sysctl.To(file, "1")
 	if err == nil && c != nil {
 		err = unix.Access(file, unix.W_OK)
 	}

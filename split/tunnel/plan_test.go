@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"heddle/internal/errhint"
+	"heddle/internal/iprule"
 	"heddle/internal/nstest"
 	"heddle/path"
 )
@@ -91,7 +92,7 @@ func TestPlanSwitches(t *testing.T) {
 func TestPlanBesideOthers(t *testing.T) {
 	nstest.New(t).Enter(t)
 	newWire(t, "up0", "192.0.2.2/24")
-	other := &rule{Priority: 1000, Mark: 9, Table: firstTable}
+	other := &rule{Priority: 1000, Mark: 9, Table: iprule.WGQuick}
 	if err := other.Apply(); err != nil {
 		t.Fatal(err)
 	}

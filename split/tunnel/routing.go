@@ -5,25 +5,15 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
-	"strings"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"heddle/internal/iprule"
+	"heddle/internal/journal"
 )
 
-const (
-	mainTable = unix.RT_TABLE_MAIN
-	// firstTable is where wg-quick(8) starts to look for a free routing table; the number is the mark as well.
-	firstTable = 51820
-)
-
-func familyOf(a netip.Addr) int {
-	if a.Is4() {
-		return netlink.FAMILY_V4
-	}
-	return netlink.FAMILY_V6
-}
+const mainTable = unix.RT_TABLE_MAIN
 
 func familyFlag(v6 bool) string {
 	if v6 {
@@ -34,12 +24,6 @@ func familyFlag(v6 bool) string {
 
 func ipNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
-}
-
-// gone reports that what should be undone is not there.
-func gone(err error) bool {
-	_, noLink := errors.AsType[netlink.LinkNotFoundError](err)
-	return noLink || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) || errors.Is(err, unix.ENODEV)
 }
 
 // address is an address of the tunnel's device. It goes with the device, so there is nothing to undo.
@@ -112,7 +96,7 @@ func (c *route) Apply() error {
 		return err
 	}
 	// The device's own address may have made this very route.
-	same, listErr := netlink.RouteListFiltered(familyOf(c.Destination.Addr()), &r, netlink.RT_FILTER_OIF|netlink.RT_FILTER_DST|netlink.RT_FILTER_TABLE)
+	same, listErr := netlink.RouteListFiltered(iprule.Family(c.Destination.Addr().Is6()), &r, netlink.RT_FILTER_OIF|netlink.RT_FILTER_DST|netlink.RT_FILTER_TABLE)
 	if listErr != nil || len(same) == 0 {
 		return err
 	}
@@ -141,10 +125,7 @@ func (c *rule) String() string {
 
 func (c *rule) netlink() *netlink.Rule {
 	r := netlink.NewRule()
-	r.Family, r.Priority, r.Table = netlink.FAMILY_V4, c.Priority, int(c.Table)
-	if c.V6 {
-		r.Family = netlink.FAMILY_V6
-	}
+	r.Family, r.Priority, r.Table = iprule.Family(c.V6), c.Priority, int(c.Table)
 	if c.Mark == 0 {
 		r.SuppressPrefixlen = 0
 	} else {
@@ -156,87 +137,8 @@ func (c *rule) netlink() *netlink.Rule {
 func (c *rule) Apply() error { return netlink.RuleAdd(c.netlink()) }
 
 func (c *rule) Undo() error {
-	if err := netlink.RuleDel(c.netlink()); err != nil && !gone(err) {
+	if err := netlink.RuleDel(c.netlink()); err != nil && !journal.Gone(err) {
 		return err
 	}
 	return nil
-}
-
-// rulePriorities gives two free priorities before all present rules but the kernel's first, as the kernel itself
-// chooses them (fib_default_rule_pref): upper is looked at after lower.
-func rulePriorities(family int) (lower, upper int, err error) {
-	rules, err := netlink.RuleList(family)
-	if err != nil {
-		return 0, 0, err
-	}
-	first := 32766 // the kernel's rule for the main table
-	for _, r := range rules {
-		if r.Priority > 0 && r.Priority < first {
-			first = r.Priority
-		}
-	}
-	if first < 3 {
-		return 0, 0, fmt.Errorf("there is no room before the rule of priority %d", first)
-	}
-	return first - 2, first - 1, nil
-}
-
-// freeTable gives the first routing table from firstTable on that has no route and no rule, as wg-quick(8) does.
-func freeTable() (uint32, error) {
-	used := map[int]bool{}
-	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-		routes, err := netlink.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
-		if err != nil {
-			return 0, err
-		}
-		for _, r := range routes {
-			used[r.Table] = true
-		}
-		rules, err := netlink.RuleList(family)
-		if err != nil {
-			return 0, err
-		}
-		for _, r := range rules {
-			used[r.Table] = true
-		}
-	}
-	table := firstTable
-	for used[table] {
-		table++
-	}
-	return uint32(table), nil
-}
-
-// sysctl sets one kernel setting, and back to Old.
-type sysctl struct {
-	File string `json:"file"`
-	New  string `json:"new"`
-	Old  string `json:"old"`
-}
-
-func (c *sysctl) String() string {
-	name := strings.ReplaceAll(strings.TrimPrefix(c.File, "/proc/sys/"), "/", ".")
-	return fmt.Sprintf("sysctl %s=%s (it is %s)", name, c.New, c.Old)
-}
-
-func (c *sysctl) Apply() error { return os.WriteFile(c.File, []byte(c.New), 0) }
-
-func (c *sysctl) Undo() error {
-	if err := os.WriteFile(c.File, []byte(c.Old), 0); err != nil && !gone(err) {
-		return err
-	}
-	return nil
-}
-
-// readSysctl gives the change that sets a kernel setting, or nothing where it is set already.
-func readSysctl(file, want string) (*sysctl, error) {
-	data, err := os.ReadFile(file)
-	if err != nil {
-		return nil, err
-	}
-	old := strings.TrimSpace(string(data))
-	if old == want {
-		return nil, nil
-	}
-	return &sysctl{File: file, New: want, Old: old}, nil
 }

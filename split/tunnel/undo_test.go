@@ -7,6 +7,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.zx2c4.com/wireguard/tun"
 
+	"heddle/internal/iprule"
 	"heddle/internal/nstest"
 	"heddle/path"
 	"heddle/path/wgconf"
@@ -115,7 +116,7 @@ func checkRoutedIn(t *testing.T) {
 		}
 	}
 	// There is no default route but the tunnel's, so marked packets have no way: they never loop into the tunnel.
-	if routes, err := netlink.RouteGetWithOptions(net.ParseIP("203.0.113.1"), &netlink.RouteGetOptions{Mark: firstTable}); err == nil {
+	if routes, err := netlink.RouteGetWithOptions(net.ParseIP("203.0.113.1"), &netlink.RouteGetOptions{Mark: iprule.WGQuick}); err == nil {
 		t.Errorf("a marked packet goes by %v", routes)
 	}
 }
