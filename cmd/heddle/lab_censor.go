@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"heddle/lab/censor"
+	"heddle/experiments/censor"
 )
 
 func newLabCensorCommand() *cobra.Command {

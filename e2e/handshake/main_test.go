@@ -13,8 +13,8 @@ import (
 
 	"github.com/quic-go/quic-go/http3"
 
+	"heddle/experiments/censor"
 	"heddle/lab"
-	"heddle/lab/censor"
 	"heddle/lab/labtest"
 	"heddle/lab/peer"
 )

@@ -8,8 +8,8 @@ import (
 
 	"github.com/gopacket/gopacket/layers"
 
+	"heddle/experiments/censor"
 	"heddle/lab"
-	"heddle/lab/censor"
 	"heddle/lab/labtest"
 	"heddle/observe"
 	"heddle/observe/inspect"

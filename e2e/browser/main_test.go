@@ -17,6 +17,7 @@ import (
 	"github.com/quic-go/quic-go/http3"
 
 	"heddle/lab"
+	"heddle/lab/browser"
 	"heddle/lab/labtest"
 	"heddle/lab/peer"
 )
@@ -27,9 +28,7 @@ const (
 	patience   = time.Minute // with a page that must load, on a busy machine
 )
 
-var (
-	server = netip.AddrPortFrom(lab.ServerAddr, 443)
-)
+var server = netip.AddrPortFrom(lab.ServerAddr, 443)
 
 func TestMain(m *testing.M) { labtest.Main(m) }
 
@@ -47,7 +46,7 @@ type gallery struct {
 
 func newGallery(t *testing.T) *gallery {
 	t.Helper()
-	if err := Supported(); errors.Is(err, peer.ErrMissing) {
+	if err := browser.Supported(); errors.Is(err, peer.ErrMissing) {
 		t.Skip(err)
 	} else if err != nil {
 		t.Fatal(err)
@@ -133,9 +132,9 @@ func (g *gallery) split(args ...string) *peer.Process {
 }
 
 // visit has Chromium load pages in the client.
-func (g *gallery) visit(timeout time.Duration, contexts ...[]string) []Page {
+func (g *gallery) visit(timeout time.Duration, contexts ...[]string) []browser.Page {
 	g.t.Helper()
-	pages, err := Visit{Server: serverName + ":443", Relay: relayAddr, Certificate: g.certificate, Contexts: contexts,
+	pages, err := browser.Visit{Server: serverName + ":443", Relay: relayAddr, Certificate: g.certificate, Contexts: contexts,
 		Timeout: timeout}.Run(g.t.Context(), g.Host("client"))
 	if err != nil {
 		g.t.Fatal(err)
@@ -144,7 +143,7 @@ func (g *gallery) visit(timeout time.Duration, contexts ...[]string) []Page {
 }
 
 // whole says what is wrong with a page of the gallery, if anything is.
-func (p Page) whole() error {
+func whole(p browser.Page) error {
 	var errs []error
 	if p.Error != "" || len(p.Failed) > 0 {
 		errs = append(errs, fmt.Errorf("%s %q", p.Error, p.Failed))

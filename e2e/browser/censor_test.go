@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"heddle/lab/censor"
+	"heddle/experiments/censor"
 )
 
 // The censored networks, and what splits over them alone.
@@ -39,7 +39,7 @@ func TestChromiumBehindACensor(t *testing.T) {
 	p := g.split(append(slices.Clone(between), "--schedule", "round-robin", "--every", "50ms",
 		"--path", "office=if:office", "--handshake-via", "office")...)
 	for _, page := range g.visit(patience, g.pages[:3], g.pages[3:4]) {
-		if err := page.whole(); err != nil {
+		if err := whole(page); err != nil {
 			t.Errorf("with the handshake elsewhere: %v\n%s", err, p.Log())
 		}
 	}

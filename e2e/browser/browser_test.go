@@ -22,7 +22,7 @@ func TestChromiumLoadsPagesWhilePathsSwitch(t *testing.T) {
 	}
 	pages := g.visit(patience, contexts...)
 	for _, page := range pages {
-		if err := page.whole(); err != nil {
+		if err := whole(page); err != nil {
 			t.Error(err)
 		}
 	}

@@ -1,0 +1,4 @@
+// Package browser tests splitting with an unmodified Chromium: pages over HTTP/3 while paths switch, and behind censors.
+//
+// It holds tests only.
+package browser
