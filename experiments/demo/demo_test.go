@@ -12,14 +12,12 @@ import (
 	"testing"
 
 	"heddle/lab"
+	"heddle/lab/labtest"
 	"heddle/lab/peer"
 	"heddle/observe"
 )
 
-func TestMain(m *testing.M) {
-	lab.MaybeEnter()
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { labtest.Main(m) }
 
 // options build the program and demand little of it.
 func options(t *testing.T) (Options, *bytes.Buffer) {
@@ -27,12 +25,8 @@ func options(t *testing.T) (Options, *bytes.Buffer) {
 	if _, err := exec.LookPath("curl"); err != nil {
 		t.Skip(peer.ErrMissing, err)
 	}
-	program := filepath.Join(t.TempDir(), "heddle")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "heddle/cmd/heddle").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
 	talk := &bytes.Buffer{}
-	return Options{Dir: filepath.Join(t.TempDir(), "out"), Heddle: program, Large: 3 << 20, Talk: talk}, talk
+	return Options{Dir: filepath.Join(t.TempDir(), "out"), Heddle: labtest.Heddle, Large: 3 << 20, Talk: talk}, talk
 }
 
 // check looks at what holds of each demo, whatever the schedule drew.
@@ -80,9 +74,7 @@ func TestLoopback(t *testing.T) {
 }
 
 func TestWorld(t *testing.T) {
-	if err := lab.Supported(); errors.Is(err, lab.ErrUnsupported) {
-		t.Skip(err)
-	}
+	labtest.Need(t)
 	o, talk := options(t)
 	r, err := Run(t.Context(), o)
 	if err != nil {

@@ -1,15 +1,9 @@
 package browser
 
 import (
-	"bytes"
 	"context"
-	"crypto/sha256"
 	"embed"
-	"encoding/hex"
-	"fmt"
-	"os"
 	"os/exec"
-	"path/filepath"
 
 	"heddle/lab/peer"
 	"heddle/path"
@@ -33,46 +27,17 @@ func Supported() error {
 
 // install gives the directory of the driver, with what it needs: an earlier one, or one that npm makes now.
 func install(ctx context.Context) (string, error) {
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		return "", err
-	}
-	content := map[string][]byte{}
-	sum := sha256.New()
+	files := map[string][]byte{}
 	for _, name := range []string{"visit.mjs", "package.json", "package-lock.json"} {
-		if content[name], err = driver.ReadFile(name); err != nil {
-			return "", err
-		}
-		sum.Write(content[name])
-	}
-	dir := filepath.Join(cache, "heddle", "browser-"+hex.EncodeToString(sum.Sum(nil))[:12])
-	if _, err := os.Stat(dir); err == nil {
-		return dir, nil
-	}
-	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
-		return "", err
-	}
-	// It gets its name when it is whole; several tests may do this at once.
-	fresh, err := os.MkdirTemp(filepath.Dir(dir), "browser-new-")
-	if err != nil {
-		return "", err
-	}
-	defer os.RemoveAll(fresh)
-	for name, text := range content {
-		if err := os.WriteFile(filepath.Join(fresh, name), text, 0o644); err != nil {
+		var err error
+		if files[name], err = driver.ReadFile(name); err != nil {
 			return "", err
 		}
 	}
-	cmd := exec.CommandContext(ctx, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
-	cmd.Dir = fresh
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", &path.Error{What: "install playwright-core", Why: string(bytes.TrimSpace(out)),
-			Hint: "npm must reach a registry, once", Err: err}
-	}
-	if err := os.Rename(fresh, dir); err != nil {
-		if _, there := os.Stat(dir); there != nil {
-			return "", fmt.Errorf("install playwright-core: %w", err)
+	return peer.Cached("browser-"+peer.Digest("", files), func(fresh string) error {
+		if err := peer.Write(fresh, files); err != nil {
+			return err
 		}
-	}
-	return dir, nil
+		return peer.Tool(ctx, fresh, "npm must reach a registry, once", "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
+	})
 }

@@ -14,41 +14,70 @@ import (
 	"sync"
 	"testing"
 
+	"heddle/internal/filelock"
+	"heddle/internal/nstest"
 	"heddle/lab"
 )
 
-// Heddle is the path of the binary under test, once [Main] has built it.
+// Heddle is the path of the binary under test, once [Main] has found it.
 var Heddle string
 
-// Main is the TestMain of a package of world tests. It builds heddle from the tree, runs the tests and exits.
+// binaryVariable names a binary that is built already, so that all packages of tests share one.
+const binaryVariable = "HEDDLE_TEST_BINARY"
+
+// Main is the TestMain of a package of world tests. It runs them with the binary that HEDDLE_TEST_BINARY names, or with one
+// that it builds from the tree, and exits.
 func Main(m *testing.M) {
 	lab.MaybeEnter()
-	os.Exit(run(m))
+	Heddle = os.Getenv(binaryVariable)
+	if Heddle == "" {
+		var err error
+		if Heddle, err = build(); err != nil {
+			fmt.Fprintln(os.Stderr, "build heddle:", err)
+			os.Exit(1)
+		}
+	}
+	os.Exit(m.Run())
 }
 
-func run(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "heddle-test-")
+// build builds the binary below the root of the tree. The go command does nothing where it is there and up to date.
+func build() (string, error) {
+	root, err := treeRoot()
 	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
+		return "", err
 	}
-	defer os.RemoveAll(dir)
-	Heddle = filepath.Join(dir, "heddle")
-	if out, err := exec.Command("go", "build", "-o", Heddle, "heddle/cmd/heddle").CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "build heddle: %v: %s\n", err, out)
-		return 1
+	file := filepath.Join(root, "bin", "test", "heddle")
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return "", err
 	}
-	return m.Run()
+	// Two packages that build it at once would replace it under each other.
+	lock, err := filelock.Lock(file + ".lock")
+	if err != nil {
+		return "", err
+	}
+	defer lock.Close()
+	if out, err := exec.Command("go", "build", "-o", file, "heddle/cmd/heddle").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w: %s", err, out)
+	}
+	return file, nil
+}
+
+func treeRoot() (string, error) {
+	dir, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "heddle").Output()
+	if err != nil {
+		return "", fmt.Errorf("find the root of the tree: %w", err)
+	}
+	return strings.TrimSpace(string(dir)), nil
 }
 
 // lookAtSources stats what the binary is made of, once. The go command notes which files a test looks at, and runs it again
 // where one has changed; what other processes read it does not see, nor what is done before the first test.
 var lookAtSources = sync.OnceValue(func() error {
-	dir, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
+	root, err := treeRoot()
 	if err != nil {
-		return fmt.Errorf("find the sources: %w", err)
+		return err
 	}
-	return filepath.WalkDir(strings.TrimSpace(string(dir)), func(file string, entry fs.DirEntry, err error) error {
+	return filepath.WalkDir(root, func(file string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -61,8 +90,21 @@ var lookAtSources = sync.OnceValue(func() error {
 	})
 })
 
-// Need skips the test where this machine can have no world.
+// Need skips the test where this machine can have no world. Else the test has its turn, as by [nstest.Beside].
 func Need(t *testing.T) {
+	t.Helper()
+	support(t)
+	nstest.Beside(t)
+}
+
+// Alone is [Need] for a test that measures time, or fails when the emulated links are late: [nstest.Alone].
+func Alone(t *testing.T) {
+	t.Helper()
+	support(t)
+	nstest.Alone(t)
+}
+
+func support(t *testing.T) {
 	t.Helper()
 	if err := lookAtSources(); err != nil {
 		t.Fatal(err)

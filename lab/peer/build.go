@@ -21,7 +21,7 @@ func goProgram(ctx context.Context, name, module, dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return cached(name+"-"+version, func(fresh string) error {
+	return Cached(name+"-"+version, func(fresh string) error {
 		_, err := goTool(ctx, "build", "-trimpath", "-o", fresh, module+dir)
 		return err
 	})

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 
+	"heddle/internal/filelock"
 	"heddle/path"
 )
 
@@ -35,8 +36,8 @@ func sources(dir string) map[string][]byte {
 	return files
 }
 
-// digest is short and tells versions of files apart.
-func digest(version string, files map[string][]byte) string {
+// Digest is short and tells versions of files apart.
+func Digest(version string, files map[string][]byte) string {
 	sum := sha256.New()
 	fmt.Fprintln(sum, version)
 	for _, name := range slices.Sorted(maps.Keys(files)) {
@@ -45,8 +46,8 @@ func digest(version string, files map[string][]byte) string {
 	return hex.EncodeToString(sum.Sum(nil))[:12]
 }
 
-// write writes files below dir.
-func write(dir string, files map[string][]byte) error {
+// Write writes files below dir.
+func Write(dir string, files map[string][]byte) error {
 	for name, text := range files {
 		file := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
@@ -66,7 +67,7 @@ func quicGo(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return cached("quicgo-"+digest(version, sources("quicgo")), func(fresh string) error {
+	return Cached("quicgo-"+Digest(version, sources("quicgo")), func(fresh string) error {
 		_, err := goTool(ctx, "build", "-trimpath", "-o", fresh, "heddle/lab/peer/quicgo")
 		return err
 	})
@@ -75,15 +76,15 @@ func quicGo(ctx context.Context) (string, error) {
 // aioquic gives a Python environment with the pinned aioquic, and server.py in it.
 func aioquic(ctx context.Context, say func(string, ...any)) (string, error) {
 	files := sources("aioquic")
-	return cached("aioquic-"+digest("", files), func(fresh string) error {
+	return Cached("aioquic-"+Digest("", files), func(fresh string) error {
 		say("installing aioquic, once")
-		if err := write(fresh, files); err != nil {
+		if err := Write(fresh, files); err != nil {
 			return err
 		}
-		if err := tool(ctx, fresh, "apt-get install python3-venv", "python3", "-m", "venv", "."); err != nil {
+		if err := Tool(ctx, fresh, "apt-get install python3-venv", "python3", "-m", "venv", "."); err != nil {
 			return err
 		}
-		return tool(ctx, fresh, "pip must reach a registry, once", filepath.Join(fresh, "bin", "python"),
+		return Tool(ctx, fresh, "pip must reach a registry, once", filepath.Join(fresh, "bin", "python"),
 			"-m", "pip", "install", "--quiet", "--require-hashes", "--only-binary", ":all:", "-r", "requirements.txt")
 	})
 }
@@ -91,21 +92,21 @@ func aioquic(ctx context.Context, say func(string, ...any)) (string, error) {
 // quiche gives the program of the server on the pinned quiche crate.
 func quiche(ctx context.Context, say func(string, ...any)) (string, error) {
 	files := sources("quiche")
-	return cached("quiche-"+digest("", files), func(fresh string) error {
+	return Cached("quiche-"+Digest("", files), func(fresh string) error {
 		// What cargo compiled stays there, for when only the server itself changes.
 		dir := filepath.Join(filepath.Dir(filepath.Dir(fresh)), "quiche-build")
 		say("building the quiche server in %s, once: several minutes", dir)
-		if err := write(dir, files); err != nil {
+		if err := Write(dir, files); err != nil {
 			return err
 		}
 		const hint = "cargo must reach a registry, and it takes a C++ compiler, cmake and libclang: apt-get install cargo g++ cmake libclang-dev"
-		if err := tool(ctx, dir, hint, "cargo", "generate-lockfile", "--quiet"); err != nil {
+		if err := Tool(ctx, dir, hint, "cargo", "generate-lockfile", "--quiet"); err != nil {
 			return err
 		}
 		if err := pinCrates(filepath.Join(dir, "Cargo.lock"), files["crates.lock"]); err != nil {
 			return err
 		}
-		if err := tool(ctx, dir, hint, "cargo", "build", "--quiet", "--release", "--locked"); err != nil {
+		if err := Tool(ctx, dir, hint, "cargo", "build", "--quiet", "--release", "--locked"); err != nil {
 			return err
 		}
 		return copyProgram(fresh, filepath.Join(dir, "target", "release", "heddle-quiche"))
@@ -137,9 +138,9 @@ func pinCrates(file string, pinned []byte) error {
 	return os.WriteFile(file, []byte(strings.ReplaceAll(string(pinned), "\nchecksum = ", "\n"+source+"checksum = ")), 0o644)
 }
 
-// cached gives what has this name in the user's cache; where nothing has, make makes it, a file or a directory, at the
+// Cached gives what has this name in the user's cache; where nothing has, make makes it, a file or a directory, at the
 // path that it is told. The name must hold a digest of what it is made from.
-func cached(name string, make func(fresh string) error) (string, error) {
+func Cached(name string, make func(fresh string) error) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		return "", err
@@ -151,7 +152,14 @@ func cached(name string, make func(fresh string) error) (string, error) {
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return "", err
 	}
-	// Several at once must not see each other's half.
+	lock, err := filelock.Lock(filepath.Join(filepath.Dir(file), "."+name))
+	if err != nil {
+		return "", err
+	}
+	defer lock.Close()
+	if _, err := os.Stat(file); err == nil { // another made it
+		return file, nil
+	}
 	dir, err := os.MkdirTemp(filepath.Dir(file), "new-")
 	if err != nil {
 		return "", err
@@ -161,16 +169,11 @@ func cached(name string, make func(fresh string) error) (string, error) {
 	if err := make(fresh); err != nil {
 		return "", err
 	}
-	if err := os.Rename(fresh, file); err != nil {
-		if _, there := os.Stat(file); there != nil {
-			return "", err
-		}
-	}
-	return file, nil
+	return file, os.Rename(fresh, file)
 }
 
-// tool runs a program that makes something in dir.
-func tool(ctx context.Context, dir, hint, name string, args ...string) error {
+// Tool runs a program that makes something in dir.
+func Tool(ctx context.Context, dir, hint, name string, args ...string) error {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil {

@@ -21,7 +21,7 @@ func builtQUIC(t *testing.T) []string {
 		if library == "quic-go" {
 			return false
 		}
-		_, err := os.Stat(filepath.Join(cache, "heddle", "peers", library+"-"+digest("", sources(library))))
+		_, err := os.Stat(filepath.Join(cache, "heddle", "peers", library+"-"+Digest("", sources(library))))
 		return err != nil
 	})
 }

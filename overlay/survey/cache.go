@@ -10,10 +10,9 @@ import (
 	"path/filepath"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"heddle/identity"
 	"heddle/internal/atomicfile"
+	"heddle/internal/filelock"
 	"heddle/path"
 )
 
@@ -80,14 +79,11 @@ func (c Cache) Add(halves map[string]Half, now time.Time) error {
 	if err := os.MkdirAll(filepath.Dir(c.file), 0o700); err != nil {
 		return fail(err)
 	}
-	lock, err := os.OpenFile(c.file+".lock", os.O_CREATE|os.O_RDWR, 0o600)
+	lock, err := filelock.Lock(c.file + ".lock")
 	if err != nil {
 		return fail(err)
 	}
 	defer lock.Close()
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
-		return fail(err)
-	}
 	all, err := c.Load()
 	if err != nil {
 		return err

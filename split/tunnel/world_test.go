@@ -30,6 +30,7 @@ import (
 	"golang.zx2c4.com/wireguard/tun/netstack"
 
 	"heddle/internal/nstest"
+	"heddle/lab/labtest"
 )
 
 // The world of these tests. The server is an unmodified wireguard-go with a web server behind it:
@@ -42,30 +43,7 @@ import (
 
 const serverAddress = "198.51.100.1"
 
-// heddle builds the binary once for all tests.
-var heddle = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "heddle-test-")
-	if err != nil {
-		return "", err
-	}
-	buildDir = dir
-	binary := filepath.Join(dir, "heddle")
-	out, err := exec.Command("go", "build", "-o", binary, "heddle/cmd/heddle").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("go build: %w: %s", err, out)
-	}
-	return binary, nil
-})
-
-var buildDir string // empty where no test needed the binary
-
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if buildDir != "" {
-		os.RemoveAll(buildDir)
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { labtest.Main(m) }
 
 // client is the machine under test: the test's own thread is in its namespace.
 type client struct {
@@ -77,10 +55,6 @@ const oldResolver = "nameserver 192.0.2.53\n"
 
 func newClient(t *testing.T) *client {
 	t.Helper()
-	binary, err := heddle()
-	if err != nil {
-		t.Fatal(err)
-	}
 	here := nstest.New(t)
 	here.Enter(t)
 	clientKey, serverKey := newKey(t), newKey(t)
@@ -93,7 +67,7 @@ func newClient(t *testing.T) *client {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	c := &client{t: t, binary: binary, dir: dir, name: "hw" + hex.EncodeToString(id[:]), resolv: filepath.Join(dir, "resolv.conf")}
+	c := &client{t: t, binary: labtest.Heddle, dir: dir, name: "hw" + hex.EncodeToString(id[:]), resolv: filepath.Join(dir, "resolv.conf")}
 	c.conf = filepath.Join(dir, c.name+".conf")
 	c.write(c.conf, fmt.Sprintf(`[Interface]
 PrivateKey = %s

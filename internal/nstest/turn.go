@@ -1,0 +1,85 @@
+package nstest
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"heddle/internal/filelock"
+)
+
+// turns are the files by which all tests of this machine that build worlds of emulated links take turns. Who waits for
+// worlds holds queue, so that nobody overtakes a test that waits to be alone.
+const (
+	turns  = "/run/heddle/tests"
+	queue  = "queue"
+	worlds = "worlds"
+)
+
+// held says what the tests of this process hold, by the name of the test without its subtests.
+var held = struct {
+	sync.Mutex
+	by map[string]*turn
+}{by: map[string]*turn{}}
+
+type turn struct {
+	alone  bool
+	ready  sync.Once
+	err    error
+	worlds *os.File
+	users  int
+}
+
+// Beside lets the test build a world beside those of other tests until it ends. It waits while a test is [Alone].
+func Beside(t testing.TB) { t.Helper(); take(t, false) }
+
+// Alone waits until no other test of this machine has a world, and keeps them from building one until this test ends. A
+// test says so before its first world, where it measures time or fails when the emulated links are late.
+func Alone(t testing.TB) { t.Helper(); take(t, true) }
+
+func take(t testing.TB, alone bool) {
+	t.Helper()
+	name, _, _ := strings.Cut(t.Name(), "/")
+	held.Lock()
+	mine := held.by[name]
+	if mine == nil {
+		mine = &turn{alone: alone}
+		held.by[name] = mine
+	}
+	mine.users++
+	held.Unlock()
+	t.Cleanup(func() {
+		held.Lock()
+		defer held.Unlock()
+		if mine.users--; mine.users == 0 {
+			delete(held.by, name)
+			mine.worlds.Close()
+		}
+	})
+	if alone && !mine.alone {
+		t.Fatal("the test is not alone: it built a world before")
+	}
+	lock := filelock.Share
+	if mine.alone {
+		lock = filelock.Lock
+	}
+	mine.ready.Do(func() { mine.worlds, mine.err = wait(turns, lock) })
+	if mine.err != nil {
+		t.Fatal(mine.err)
+	}
+}
+
+// wait gives the file whose closing gives up the turn.
+func wait(dir string, to func(file string) (*os.File, error)) (*os.File, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	first, err := filelock.Lock(filepath.Join(dir, queue))
+	if err != nil {
+		return nil, err
+	}
+	defer first.Close()
+	return to(filepath.Join(dir, worlds))
+}
