@@ -7,7 +7,7 @@ import (
 )
 
 func newLabBenchQUICCommand() *cobra.Command {
-	return benchCommand(bench.QUIC(), "in under eight minutes", "distinct, one-exit/quiche, distinct/quic-go/100ms", &cobra.Command{
+	return benchCommand(bench.QUIC(), "in under five minutes", "distinct, one-exit/quiche, distinct/quic-go/100ms", &cobra.Command{
 		Use:   "quic",
 		Short: "QUIC throughput against the switching period: figure 8(b) and (c) of CoMPS",
 		Long: `Measure what a quic-go client downloads and uploads over HTTP/3 through "heddle
@@ -24,8 +24,8 @@ defaults; quiche is told to let clients migrate. They are built in the user's
 cache directory at first: aioquic takes python3 and pip, quiche takes cargo,
 cmake, libclang and several minutes, and quic-go the source tree. Each case
 takes five seconds down and five up, of which the first does not count: about
-twenty minutes a round, and under eight minutes with --quick, which takes two
-cases of each server, four seconds and two rounds. A run in which the emulated
+twenty minutes a round, and under five minutes with --quick, which takes two
+cases of each server, two seconds and two rounds. A run in which the emulated
 links were late by more than 1 ms on average is repeated. All cases of a round
 draw the same weights. Needs root.`,
 		Example: `  heddle lab bench quic --quick

@@ -31,10 +31,10 @@ func QUIC() Bench {
 		name: "quic",
 		topologies: func(quick bool) []*topology {
 			if quick {
-				return quicTopologies([]string{"none", "100ms"}, 3*time.Second, time.Second)
+				return quicTopologies([]string{"none", "100ms"}, nil, 1500*time.Millisecond, 500*time.Millisecond)
 			}
 			periods := []string{"none", "500ms", "200ms", "100ms", "50ms", "40ms", "30ms", "20ms", "10ms"}
-			return append(quicTopologies(periods, 4*time.Second, time.Second), quicAids("100ms", 4*time.Second, time.Second)...)
+			return append(quicTopologies(periods, []string{"100ms", "10ms"}, 4*time.Second, time.Second), quicAids("100ms", 4*time.Second, time.Second)...)
 		},
 		paper: func(name string) *float64 {
 			if !strings.HasPrefix(name, "distinct/") || !strings.Contains(name, "/100ms/") {
@@ -53,50 +53,40 @@ type quicSession struct {
 	length, omit time.Duration
 }
 
-// The periods that are measured with what arrives put in order too, and how.
-var (
-	reordered = []string{"100ms", "10ms"}
-	reorder   = []string{"--reorder", "100ms"}
-)
-
-func quicTopologies(periods []string, length, omit time.Duration) []*topology {
+// quicTopologies are all places with all servers. With what arrives put in order too, a case is called PERIOD-reorder.
+func quicTopologies(periods, reordered []string, length, omit time.Duration) []*topology {
 	var all []*topology
 	for _, place := range []struct {
 		name  string
 		world lab.World
-	}{{"distinct", lab.ThreeWays()}, {"one-exit", lab.ThreeWaysOneExit()}} {
+	}{{"distinct", lab.ThreeWays()}, {"one-exit", lab.ThreeWaysOneExit()}, {"tunnel", lab.ThreeWays()}, {"exit", lab.ThreeWays()}} {
 		for _, library := range peer.QUICServers {
-			q := &quicSession{library: library, length: length, omit: omit}
-			t := &topology{name: place.name + "/" + library, world: place.world, serve: q.serve}
+			q := quicSession{library: library, length: length, omit: omit}
+			var way quicWay = &q
+			switch place.name {
+			case "tunnel":
+				way = &quicTunnel{quicSession: q}
+			case "exit":
+				way = &quicExit{quicSession: q}
+			}
+			t := &topology{name: place.name + "/" + library, world: place.world, serve: way.serve}
 			for _, every := range periods {
-				t.cases = append(t.cases, q.variant(every, every))
+				t.cases = append(t.cases, way.variant(every, every))
 				if slices.Contains(reordered, every) {
-					t.cases = append(t.cases, q.variant(every+"-reorder", every, reorder...))
+					t.cases = append(t.cases, way.variant(every+"-reorder", every, "--reorder", "100ms"))
 				}
 			}
 			all = append(all, t)
 		}
 	}
-	for _, library := range peer.QUICServers {
-		q := &quicTunnel{quicSession: quicSession{library: library, length: length, omit: omit}}
-		t := &topology{name: "tunnel/" + library, world: lab.ThreeWays(), serve: q.serve}
-		for _, every := range periods {
-			t.cases = append(t.cases, q.variant(every, every))
-			if slices.Contains(reordered, every) {
-				t.cases = append(t.cases, q.variant(every+"-reorder", every, reorder...))
-			}
-		}
-		x := &quicExit{quicSession: quicSession{library: library, length: length, omit: omit}}
-		joined := &topology{name: "exit/" + library, world: lab.ThreeWays(), serve: x.serve}
-		for _, every := range periods {
-			joined.cases = append(joined.cases, x.variant(every, every))
-			if slices.Contains(reordered, every) {
-				joined.cases = append(joined.cases, x.variant(every+"-reorder", every, reorder...))
-			}
-		}
-		all = append(all, t, joined)
-	}
 	return all
+}
+
+// quicWay is how a QUIC session gets to its server.
+type quicWay interface {
+	serve(context.Context, *stage) error
+	// variant measures with paths that switch so often.
+	variant(name, every string, flags ...string) variant
 }
 
 func (q *quicSession) serve(ctx context.Context, s *stage) (err error) {
@@ -105,12 +95,15 @@ func (q *quicSession) serve(ctx context.Context, s *stage) (err error) {
 	return err
 }
 
-// variant measures download, then upload, each in a connection of its own through a relay that switches so often.
+// variant measures through a relay.
 func (q *quicSession) variant(name, every string, flags ...string) variant {
+	return q.relayed(name, func(seed int) []string { return append(split(every, lab.Ways, seed), flags...) }, q.measure)
+}
+
+// relayed measures through `heddle split` with these flags.
+func (q *quicSession) relayed(name string, flags func(seed int) []string, measure func(context.Context, *stage, netip.AddrPort, *peer.Process) ([]figure, error)) variant {
 	return variant{name, func(ctx context.Context, s *stage, seed int) ([]figure, error) {
-		args := []string{"split", "--listen", quicRelay.String(), "--to", quicServer.String()}
-		args = append(args, split(every, lab.Ways, seed)...)
-		relay, err := s.start(ctx, append(args, flags...)...)
+		relay, err := s.start(ctx, append([]string{"split", "--listen", quicRelay.String(), "--to", quicServer.String()}, flags(seed)...)...)
 		if err != nil {
 			return nil, err
 		}
@@ -118,22 +111,35 @@ func (q *quicSession) variant(name, every string, flags ...string) variant {
 		if err := relay.AwaitLog(ctx, "listening on"); err != nil {
 			return nil, err
 		}
-		return q.measure(ctx, s, quicRelay, relay)
+		return measure(ctx, s, quicRelay, relay)
 	}}
 }
 
-// measure downloads, then uploads, through what is running.
+// quicFetch is one test of the client, and the name of its figure.
+type quicFetch struct {
+	name string
+	peer.QUICTest
+}
+
+// measure downloads, then uploads, each in a connection of its own.
 func (q *quicSession) measure(ctx context.Context, s *stage, to netip.AddrPort, running *peer.Process) ([]figure, error) {
+	return q.fetch(ctx, s, to, running, quicFetch{"down", peer.QUICTest{For: q.length, Omit: q.omit}},
+		quicFetch{"up", peer.QUICTest{Up: true, For: q.length, Omit: q.omit}})
+}
+
+// fetch makes the tests one after the other, through what is running.
+func (q *quicSession) fetch(ctx context.Context, s *stage, to netip.AddrPort, running *peer.Process, tests ...quicFetch) ([]figure, error) {
 	if err := s.ResetLateness(); err != nil {
 		return nil, err
 	}
 	var figures []figure
-	for _, direction := range []string{"down", "up"} {
-		result, err := q.Fetch(ctx, s.Host("client"), peer.QUICTest{To: to, Up: direction == "up", For: q.length, Omit: q.omit})
+	for _, test := range tests {
+		test.To = to
+		result, err := q.Fetch(ctx, s.Host("client"), test.QUICTest)
 		if err != nil {
 			return nil, errors.Join(err, logs(running, q.Process))
 		}
-		figures = append(figures, throughput(direction, result.BitsPerSecond))
+		figures = append(figures, throughput(test.name, result.BitsPerSecond))
 	}
 	return figures, nil
 }

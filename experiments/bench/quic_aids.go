@@ -2,7 +2,7 @@ package bench
 
 import (
 	"context"
-	"errors"
+	"net/netip"
 	"time"
 
 	"heddle/lab"
@@ -41,35 +41,10 @@ func quicAids(every string, length, omit time.Duration) []*topology {
 }
 
 func (q *quicSession) aided(name, every string, flags []string) variant {
-	return variant{name, func(ctx context.Context, s *stage, seed int) ([]figure, error) {
-		args := append([]string{"split", "--listen", quicRelay.String(), "--to", quicServer.String()}, split(every, lab.Ways, seed)...)
-		relay, err := s.start(ctx, append(args, flags...)...)
-		if err != nil {
-			return nil, err
-		}
-		defer relay.Stop()
-		if err := relay.AwaitLog(ctx, "listening on"); err != nil {
-			return nil, err
-		}
-		if err := s.ResetLateness(); err != nil {
-			return nil, err
-		}
-		var figures []figure
-		for _, test := range []struct {
-			name string
-			peer.QUICTest
-		}{
-			{"down", peer.QUICTest{For: q.length, Omit: q.omit}},
-			{"first-second", peer.QUICTest{For: time.Second}},
-			{"bursts", peer.QUICTest{For: q.length, Omit: q.omit, Pause: burstPause, Size: burstBytes}},
-		} {
-			test.To = quicRelay
-			result, err := q.Fetch(ctx, s.Host("client"), test.QUICTest)
-			if err != nil {
-				return nil, errors.Join(err, logs(relay, q.Process))
-			}
-			figures = append(figures, throughput(test.name, result.BitsPerSecond))
-		}
-		return figures, nil
-	}}
+	return q.relayed(name, func(seed int) []string { return append(split(every, lab.Ways, seed), flags...) },
+		func(ctx context.Context, s *stage, to netip.AddrPort, relay *peer.Process) ([]figure, error) {
+			return q.fetch(ctx, s, to, relay, quicFetch{"down", peer.QUICTest{For: q.length, Omit: q.omit}},
+				quicFetch{"first-second", peer.QUICTest{For: time.Second}},
+				quicFetch{"bursts", peer.QUICTest{For: q.length, Omit: q.omit, Pause: burstPause, Size: burstBytes}})
+		})
 }

@@ -54,19 +54,11 @@ func (q *quicExit) serve(ctx context.Context, s *stage) error {
 }
 
 func (q *quicExit) variant(name, every string, flags ...string) variant {
-	return variant{name, func(ctx context.Context, s *stage, seed int) ([]figure, error) {
-		args := append([]string{"split", "--listen", quicRelay.String(), "--to", quicServer.String()}, schedule(every, seed)...)
+	return q.relayed(name, func(seed int) []string {
+		args := schedule(every, seed)
 		for _, way := range lab.Ways {
 			args = append(args, "--path", way+"=if:"+way, "--via", "by-"+way+"="+q.place+"@"+way, "--secret", "by-"+way+"="+q.token)
 		}
-		relay, err := s.start(ctx, append(args, flags...)...)
-		if err != nil {
-			return nil, err
-		}
-		defer relay.Stop()
-		if err := relay.AwaitLog(ctx, "listening on"); err != nil {
-			return nil, err
-		}
-		return q.measure(ctx, s, quicRelay, relay)
-	}}
+		return append(args, flags...)
+	}, q.measure)
 }
