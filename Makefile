@@ -2,7 +2,10 @@
 
 # danted, openvpn and sshd are there, which su leaves out.
 export PATH := $(PATH):/usr/sbin:/sbin
+# All builds and tests have the same flags, so that each package is compiled once.
+export GOFLAGS := $(GOFLAGS) -trimpath
 GO      ?= go
+STRIP   := -ldflags "-s -w"
 HEDDLE  := bin/heddle
 # Tests of these start goroutines that share something; their packages are tested so alone.
 RACE    := ./path/... ./schedule/... ./split/... ./stripe/... ./overlay/... ./board/... ./observe/... ./config/... ./cmd/... ./proxy/... ./identity/... ./lab/
@@ -12,7 +15,7 @@ RACE    := ./path/... ./schedule/... ./split/... ./stripe/... ./overlay/... ./bo
 all: build
 
 build:
-	$(GO) build -trimpath -o $(HEDDLE) ./cmd/heddle
+	$(GO) build $(STRIP) -o $(HEDDLE) ./cmd/heddle
 
 demo: build
 	@dist/install-deps demo
@@ -37,7 +40,7 @@ lint:
 # The replicated board is a module of its own: only who wants it builds CometBFT.
 .PHONY: board-bft board-bft-test install-board-bft
 board-bft:
-	cd board/bft && $(GO) build -trimpath -o ../../bin/heddle-board-bft ./cmd/heddle-board-bft
+	cd board/bft && $(GO) build $(STRIP) -o ../../bin/heddle-board-bft ./cmd/heddle-board-bft
 	bin/heddle-board-bft man --dir dist/man-board-bft
 
 board-bft-test:
