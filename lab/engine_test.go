@@ -19,8 +19,13 @@ func TestEngineIsPrompt(t *testing.T) {
 		t.Fatal(err)
 	}
 	links, late, err := in.Status()
-	if err != nil || len(links) != 1 || late.Packets > 1 || links[0].AtoB.Delivered < status.AtoB.Delivered {
-		t.Errorf("after a reset of lateness only: %+v, %+v, %v", links, late, err)
+	if err != nil || len(links) != 1 || links[0].AtoB.Delivered < status.AtoB.Delivered {
+		t.Fatalf("after a reset of lateness only: %+v, %v", links, err)
+	}
+	// The kernel's own packets may have come meanwhile.
+	more := links[0].AtoB.Delivered + links[0].BtoA.Delivered - status.AtoB.Delivered - status.BtoA.Delivered
+	if late.Packets > more {
+		t.Errorf("after a reset %+v, and %d packets were delivered since", late, more)
 	}
 }
 

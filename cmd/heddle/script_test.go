@@ -35,16 +35,19 @@ func TestScript(t *testing.T) {
 	})
 }
 
-// waitFor NAME waits until a heddle of that name answers on its socket.
+// waitFor NAME waits until a heddle of that name answers on its socket. A name may be a pattern, as in path.Match.
 func waitFor(ts *testscript.TestScript, _ bool, args []string) {
 	if len(args) != 1 {
 		ts.Fatalf("usage: waitfor NAME")
 	}
 	socket := filepath.Join(ts.Getenv("HEDDLE_RUN_DIR"), args[0]+".sock")
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-		if conn, err := net.Dial("unix", socket); err == nil {
-			conn.Close()
-			return
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		found, _ := filepath.Glob(socket)
+		for _, file := range found {
+			if conn, err := net.Dial("unix", file); err == nil {
+				conn.Close()
+				return
+			}
 		}
 	}
 	ts.Fatalf("no heddle called %s answers", args[0])
@@ -55,7 +58,7 @@ func waitFile(ts *testscript.TestScript, _ bool, args []string) {
 	if len(args) != 1 {
 		ts.Fatalf("usage: waitfile FILE")
 	}
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		if _, err := os.Stat(ts.MkAbs(args[0])); err == nil {
 			return
 		}

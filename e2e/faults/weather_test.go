@@ -213,10 +213,10 @@ func TestDeviceWithoutAnAddressBorrowsNone(t *testing.T) {
 	}
 	stop := o.watch("lte")
 	r := o.start(append(slices.Clone(via), "--min-paths", "2")...)
-	s := r.await(time.Minute, func(s status) bool { return s.State == "running" })
-	if p := s.path("lte"); p.State != "down" || p.Why == "" {
-		t.Errorf("a device without an address is %s (%q)", p.State, p.Why)
-	}
+	r.await(time.Minute, func(s status) bool {
+		p := s.path("lte")
+		return s.State == "running" && p.State == "down" && p.Why != ""
+	})
 	r.Stop()
 	for _, p := range stop()["lte"] {
 		if p.Out && p.Size > 100 {
@@ -231,10 +231,10 @@ func TestDeviceThatIsDownIsToldAndTakenWhenUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := o.start(via...)
-	s := r.await(time.Minute, func(s status) bool { return s.State == "running" })
-	if p := s.path("lte"); p.State != "down" || !strings.Contains(p.Why, "lte is down") {
-		t.Errorf("a device that is down is %s (%q)", p.State, p.Why)
-	}
+	r.await(time.Minute, func(s status) bool {
+		p := s.path("lte")
+		return s.State == "running" && p.State == "down" && strings.Contains(p.Why, "lte is down")
+	})
 	if err := o.Link("lte").Set(lab.Restore()); err != nil {
 		t.Fatal(err)
 	}

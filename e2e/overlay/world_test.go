@@ -51,6 +51,20 @@ func (w *world) pass(host, name string, flags ...string) string {
 	return w.Pass(name, host, netip.MustParseAddr(nearNode[host]), flags...)
 }
 
+// shortPass is pass with a grant that ends soon, but not before the client has taken the pass.
+func (w *world) shortPass(host, name string, flags ...string) string {
+	w.t.Helper()
+	for until := 2 * time.Second; ; until *= 3 {
+		file, err := w.Overlay.Overlay.Pass(w.t.Context(), name, host, netip.MustParseAddr(nearNode[host]), append(flags, "--until", until.String())...)
+		if err == nil {
+			return file
+		}
+		if until > time.Minute || !strings.Contains(err.Error(), "its grant ended") {
+			w.t.Fatal(err)
+		}
+	}
+}
+
 // serve answers TCP connections at the server.
 func (w *world) serve(handle func(net.Conn)) {
 	w.t.Helper()

@@ -29,10 +29,7 @@ func TestMoshMeasuresAScreenThatChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, v := range equal.cases[len(equal.cases)-2:] { // the shortest period, and mosh by itself
-		figures, err := v.measure(t.Context(), equal.stage, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		figures := persistent(t, v, equal.stage)
 		for i, most := range []float64{2000, 52} { // kbit/s: 50 screens of under 4 kB, and their headers
 			if f := figures[i]; f.value <= 0 || f.value > most {
 				t.Errorf("%s/%s: %.1f %s", v.name, f.name, f.value, f.unit)

@@ -18,6 +18,10 @@ import (
 // ErrMissing says that a peer's program is not on this machine.
 var ErrMissing = errors.New("the program is not on this machine")
 
+// killAfter is how long a program that is asked to end may take. A busy machine needs several seconds to end a heddle that
+// takes rules and routes back.
+const killAfter = 10 * time.Second
+
 // Process is a program that runs inside a host.
 type Process struct {
 	name   string
@@ -38,7 +42,7 @@ func Start(ctx context.Context, host *lab.Host, name string, args ...string) (*P
 	p := &Process{name: name, host: host, cancel: cancel, done: make(chan struct{})}
 	cmd := host.Command(ctx, name, args...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	cmd.WaitDelay = 2 * time.Second // then SIGKILL
+	cmd.WaitDelay = killAfter // then SIGKILL
 	cmd.Stdout, cmd.Stderr = &p.log, &p.log
 	if err := cmd.Start(); err != nil {
 		cancel()
@@ -56,7 +60,7 @@ func missing(name, hint string) error {
 	return &path.Error{What: name, Hint: hint, Err: ErrMissing}
 }
 
-// Stop asks the program to end, kills it after two seconds, and waits for it.
+// Stop asks the program to end, kills it after ten seconds, and waits for it.
 func (p *Process) Stop() {
 	p.cancel()
 	<-p.done
@@ -83,7 +87,7 @@ func (p *Process) Done() <-chan struct{} { return p.done }
 // Log is the end of what the program printed.
 func (p *Process) Log() string { return p.log.String() }
 
-// AwaitLog waits until the program has printed the text, and gives up where it ends or after half a minute.
+// AwaitLog waits until the program has printed the text, and gives up where it ends or after a minute.
 func (p *Process) AwaitLog(ctx context.Context, text string) error {
 	return p.await(ctx, func() error {
 		if !strings.Contains(p.Log(), text) {
@@ -93,9 +97,9 @@ func (p *Process) AwaitLog(ctx context.Context, text string) error {
 	})
 }
 
-// await polls ready until it gives nil, the program ends, or half a minute has passed: machines may be busy.
+// await polls ready until it gives nil, the program ends, or a minute has passed: machines may be busy.
 func (p *Process) await(ctx context.Context, ready func() error) error {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()

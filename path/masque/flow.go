@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
+	"io"
 	"maps"
 	"net"
 	"net/http"
@@ -216,7 +217,9 @@ func (f *flow) send() {
 func (f *flow) pump() {
 	for {
 		d, err := f.stream.ReceiveDatagram(f.ctx)
-		if err != nil {
+		if err == io.EOF {
+			return // readCapsules knows whether this is an orderly end
+		} else if err != nil {
 			f.fail(describeEnd(err))
 			return
 		}
