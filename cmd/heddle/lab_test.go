@@ -18,7 +18,7 @@ func TestLabScript(t *testing.T) {
 		t.Skip(err)
 	}
 	testscript.Run(t, testscript.Params{
-		Dir: "testdata/lab",
+		Dir: "lab/testdata/world",
 		Setup: func(env *testscript.Env) error {
 			name := fmt.Sprintf("test-%d-%s", os.Getpid(), filepath.Base(env.WorkDir))
 			env.Setenv("WORLD", name)

@@ -1,14 +1,36 @@
 package main
 
 import (
-	"cmp"
-	"errors"
 	"fmt"
 	"strings"
 
-	"heddle/internal/errhint"
-
 	"github.com/spf13/cobra"
+
+	"heddle/cmd/heddle/asn"
+	"heddle/cmd/heddle/board"
+	"heddle/cmd/heddle/check"
+	"heddle/cmd/heddle/completion"
+	"heddle/cmd/heddle/connect"
+	"heddle/cmd/heddle/demo"
+	"heddle/cmd/heddle/doctor"
+	"heddle/cmd/heddle/down"
+	"heddle/cmd/heddle/internal/cli"
+	"heddle/cmd/heddle/lab"
+	"heddle/cmd/heddle/man"
+	"heddle/cmd/heddle/masque"
+	"heddle/cmd/heddle/mosh"
+	"heddle/cmd/heddle/node"
+	"heddle/cmd/heddle/observe"
+	"heddle/cmd/heddle/overlay"
+	"heddle/cmd/heddle/probe"
+	"heddle/cmd/heddle/recv"
+	"heddle/cmd/heddle/run"
+	"heddle/cmd/heddle/send"
+	"heddle/cmd/heddle/split"
+	"heddle/cmd/heddle/status"
+	"heddle/cmd/heddle/stream"
+	"heddle/cmd/heddle/up"
+	"heddle/cmd/heddle/version"
 )
 
 func newRootCommand() *cobra.Command {
@@ -41,15 +63,15 @@ or the server's own network, sees the whole session.`,
 			root.AddCommand(c)
 		}
 	}
-	add(groupRun, newUpCommand(), newDownCommand(), newSplitCommand(), newMoshCommand(), newConnectCommand(), newMasqueCommand(), newRunCommand())
-	add(groupStream, newStreamCommand(), newSendCommand(), newRecvCommand())
-	add(groupOverlay, newOverlayCommand(), newASNCommand(), newNodeCommand(), newBoardCommand())
-	add(groupLook, newStatusCommand(), newDoctorCommand(), newCheckCommand(), newObserveCommand(), newProbeCommand())
-	add(groupProve, newDemoCommand(), newLabCommand())
-	root.AddCommand(newVersionCommand(), newCompletionCommand(), newManCommand())
+	add(groupRun, up.Command(), down.Command(), split.Command(), mosh.Command(), connect.Command(), masque.Command(), run.Command())
+	add(groupStream, stream.Command(), send.Command(), recv.Command())
+	add(groupOverlay, overlay.Command(), asn.Command(), node.Command(), board.Command())
+	add(groupLook, status.Command(), doctor.Command(), check.Command(), observe.Command(), probe.Command())
+	add(groupProve, demo.Command(), lab.Command())
+	root.AddCommand(version.Command(), completion.Command(), man.Command(newRootCommand))
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetHelpCommand(newHelpCommand(root))
-	finish(root)
+	cli.Finish(root)
 	return root
 }
 
@@ -62,62 +84,6 @@ const (
 	groupProve   = "prove"
 )
 
-// finish makes every mistake in a command line a usage error, and one that says what to do.
-func finish(cmd *cobra.Command) {
-	if cmd.HasSubCommands() && !cmd.Runnable() {
-		cmd.Args, cmd.RunE = cobra.ArbitraryArgs, group
-	}
-	args := cmd.Args
-	if args == nil {
-		args = cobra.NoArgs
-	}
-	// Cobra asks about arguments before it asks about flags that are required, or that exclude each other; what it says of
-	// those is no usage error.
-	cmd.Args = func(cmd *cobra.Command, given []string) error {
-		if err := args(cmd, given); err != nil {
-			return usage(cmd, argumentsError(cmd, given, err))
-		}
-		return usage(cmd, cmp.Or(missingFlags(cmd), cmd.ValidateFlagGroups()))
-	}
-	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usage(cmd, flagError(err)) })
-	for _, c := range cmd.Commands() {
-		finish(c)
-	}
-}
-
-// group is what a command does that only has others below it.
-func group(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return cmd.Help()
-	}
-	cmd.SuggestionsMinimumDistance = 2
-	err := fmt.Errorf("%s has no command %q", cmd.CommandPath(), args[0])
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		return usageError{&hintError{err, "did you mean " + strings.Join(near, " or ") + "?"}}
-	}
-	return usage(cmd, err)
-}
-
-// usage makes an error one of the command line, with a hint where it has none.
-func usage(cmd *cobra.Command, err error) error {
-	if _, already := errors.AsType[usageError](err); err == nil || already {
-		return err
-	}
-	if errhint.Of(err) != "" {
-		return usageError{err}
-	}
-	return usageError{&hintError{err, "see `" + cmd.CommandPath() + " --help`"}}
-}
-
-// hintError is an error with a hint.
-type hintError struct {
-	error
-	hint string
-}
-
-func (e *hintError) HintText() string { return e.hint }
-func (e *hintError) Unwrap() error    { return e.error }
-
 func newHelpCommand(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use:     "help [COMMAND]",
@@ -128,7 +94,7 @@ func newHelpCommand(root *cobra.Command) *cobra.Command {
 		RunE: func(_ *cobra.Command, args []string) error {
 			cmd, rest, err := root.Find(args)
 			if err != nil || len(rest) > 0 {
-				return usage(root, fmt.Errorf("no command %q", strings.Join(args, " ")))
+				return cli.UsageBy(root, fmt.Errorf("no command %q", strings.Join(args, " ")))
 			}
 			return cmd.Help()
 		},

@@ -17,10 +17,18 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"heddle": main})
 }
 
-// The command line as a person meets it: testdata/script holds one story a file.
+// The command line as a person meets it, one story a file. What is about one command lies in that command's folder.
 func TestScript(t *testing.T) {
+	ofCommands, err := filepath.Glob("*/testdata/*.txtar")
+	if err != nil || len(ofCommands) == 0 {
+		t.Fatal(ofCommands, err)
+	}
+	of, err := filepath.Glob("testdata/*.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
 	testscript.Run(t, testscript.Params{
-		Dir: "testdata/script",
+		Files: append(of, ofCommands...),
 		Setup: func(env *testscript.Env) error {
 			// A socket's path is short, and the directory of a script is not.
 			dir, err := os.MkdirTemp("", "heddle")

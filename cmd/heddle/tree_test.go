@@ -12,6 +12,11 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"heddle/cmd/heddle/internal/bind"
+	"heddle/cmd/heddle/internal/cli"
+	"heddle/cmd/heddle/internal/clitest"
+	"heddle/cmd/heddle/man"
+	"heddle/cmd/heddle/version"
 	"heddle/internal/manual"
 )
 
@@ -101,7 +106,7 @@ func indexOf(words []string, word string) int {
 func TestReferenceIsCurrent(t *testing.T) {
 	const file = "../../docs/reference.md"
 	want := manual.Reference(newRootCommand())
-	if *update {
+	if *clitest.Update {
 		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -117,7 +122,7 @@ func TestReferenceIsCurrent(t *testing.T) {
 
 func TestManPages(t *testing.T) {
 	dir := t.TempDir()
-	if err := manual.WritePages(newRootCommand(), dir, "Heddle "+release, filesText); err != nil {
+	if err := manual.WritePages(newRootCommand(), dir, "Heddle "+version.Release, man.FilesText); err != nil {
 		t.Fatal(err)
 	}
 	page, err := os.ReadFile(filepath.Join(dir, "heddle.1"))
@@ -146,18 +151,18 @@ func TestExitCodes(t *testing.T) {
 		args string
 		want int
 	}{
-		{"version", exitOK}, {"status", exitOK}, {"--help", exitOK}, {"help status", exitOK}, {"", exitOK},
-		{"status nobody", exitFailure},
-		{"nonsense", exitUsage}, {"status --nonsense", exitUsage}, {"status a b", exitUsage}, {"check", exitUsage},
-		{"check nowhere.toml", exitUsage}, {"run nowhere.toml", exitUsage}, {"completion tcsh", exitUsage}, {"help nonsense", exitUsage},
-		{"split", exitUsage}, {"up", exitUsage}, {"man", exitUsage}, {"board run", exitUsage}, {"lab asim --graph x --tables --all-pairs", exitUsage},
-		{"node run --grantor rubbish", exitUsage}, {"lab asim --graph x --place Tokyo=AS1", exitUsage},
+		{"version", cli.ExitOK}, {"status", cli.ExitOK}, {"--help", cli.ExitOK}, {"help status", cli.ExitOK}, {"", cli.ExitOK},
+		{"status nobody", cli.ExitFailure},
+		{"nonsense", cli.ExitUsage}, {"status --nonsense", cli.ExitUsage}, {"status a b", cli.ExitUsage}, {"check", cli.ExitUsage},
+		{"check nowhere.toml", cli.ExitUsage}, {"run nowhere.toml", cli.ExitUsage}, {"completion tcsh", cli.ExitUsage}, {"help nonsense", cli.ExitUsage},
+		{"split", cli.ExitUsage}, {"up", cli.ExitUsage}, {"man", cli.ExitUsage}, {"board run", cli.ExitUsage}, {"lab asim --graph x --tables --all-pairs", cli.ExitUsage},
+		{"node run --grantor rubbish", cli.ExitUsage}, {"lab asim --graph x --place Tokyo=AS1", cli.ExitUsage},
 	} {
 		var out, talk bytes.Buffer
-		if got := run(t.Context(), strings.Fields(c.args), strings.NewReader(""), &out, &talk); got != c.want {
+		if got := cli.Run(t.Context(), newRootCommand(), strings.Fields(c.args), strings.NewReader(""), &out, &talk); got != c.want {
 			t.Errorf("heddle %s: exit code %d, want %d\n%s", c.args, got, c.want, &talk)
 		}
-		if c.want != exitOK && !strings.Contains(talk.String(), "hint: ") {
+		if c.want != cli.ExitOK && !strings.Contains(talk.String(), "hint: ") {
 			t.Errorf("heddle %s: no hint\n%s", c.args, &talk)
 		}
 	}
@@ -174,13 +179,13 @@ func TestCompletion(t *testing.T) {
 	} {
 		var out, talk bytes.Buffer
 		args := append([]string{"__complete"}, strings.Split(c.args, " ")...)
-		if code := run(t.Context(), args, strings.NewReader(""), &out, &talk); code != exitOK || !strings.Contains(out.String(), c.want) {
+		if code := cli.Run(t.Context(), newRootCommand(), args, strings.NewReader(""), &out, &talk); code != cli.ExitOK || !strings.Contains(out.String(), c.want) {
 			t.Errorf("%s: exit code %d\n%s\nwant %s", c.args, code, &out, c.want)
 		}
 	}
-	for _, i := range interfaces() {
+	for _, i := range bind.Interfaces() {
 		var out, talk bytes.Buffer
-		run(t.Context(), []string{"__complete", "split", "--via", "home=if:"}, strings.NewReader(""), &out, &talk)
+		cli.Run(t.Context(), newRootCommand(), []string{"__complete", "split", "--via", "home=if:"}, strings.NewReader(""), &out, &talk)
 		if !strings.Contains(out.String(), "home=if:"+i.Name+"\n") {
 			t.Errorf("%s is not offered\n%s", i.Name, &out)
 		}

@@ -1,0 +1,189 @@
+package board
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"heddle/board"
+	"heddle/board/space"
+	"heddle/cmd/heddle/internal/cli"
+	"heddle/cmd/heddle/internal/control"
+	"heddle/cmd/heddle/internal/runner"
+	"heddle/identity"
+	"heddle/path"
+)
+
+// boardRun is what the flags of `heddle board run` say.
+type boardRun struct {
+	listen, address, state, members string
+	open                            bool
+	limits                          space.Limits
+}
+
+func newRunCommand() *cobra.Command {
+	r := boardRun{limits: space.DefaultLimits()}
+	cmd := &cobra.Command{
+		Use:   "run (--members FILE | --open)",
+		Short: "Be a board, until interrupted",
+		Long: `Run is a board of one server: a tuple space, over TLS 1.3 in which both sides
+prove their keys. What it has answered is on the disk first.
+
+It lets in who is in the --members file, a key a line; what follows the key is
+for people. Members read all tuples, unless a tuple's author says otherwise, and
+take their own. The file is read again some seconds after it changed, and at
+once on SIGHUP; one that is wrong changes nothing, and the log says why. With
+--open it lets in everybody who can reach it.
+
+Beside its key and its tuples, --state holds board.json, which clients can use.
+
+A board of one server can withhold tuples and show old ones until their leases
+end. It cannot forge them. heddle-board-bft is a board of several servers, of
+which some may lie.`,
+		Example: `  heddle board run --members members
+  heddle board run --listen 192.0.2.7:7300 --state /var/lib/heddle/board --members members`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return r.run(cmd) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&r.listen, "listen", ":7300", "where clients come to, `[HOST]:PORT`, TCP")
+	flags.StringVar(&r.address, "address", "", "where clients find it from afar, `HOST:PORT`; else what it listens on")
+	flags.StringVar(&r.state, "state", "", "keep key and tuples in `DIR`")
+	flags.StringVar(&r.members, "members", "", "the `FILE` of keys that are let in")
+	flags.BoolVar(&r.open, "open", false, "let in everybody")
+	flags.DurationVar(&r.limits.Lease, "max-lease", r.limits.Lease, "the longest lease")
+	flags.DurationVar(&r.limits.Slack, "slack", r.limits.Slack, "how far a device's clock may be off")
+	flags.IntVar(&r.limits.Op, "max-op", r.limits.Op, "the largest operation, and so tuple, in bytes")
+	flags.IntVar(&r.limits.Tuples, "max-tuples", r.limits.Tuples, "how many tuples there may be")
+	flags.Int64Var(&r.limits.Bytes, "max-bytes", r.limits.Bytes, "how many bytes they may have")
+	flags.IntVar(&r.limits.AuthorTuples, "author-tuples", r.limits.AuthorTuples, "how many tuples one author may have")
+	flags.Int64Var(&r.limits.AuthorBytes, "author-bytes", r.limits.AuthorBytes, "how many bytes they may have")
+	flags.IntVar(&r.limits.AuthorOps, "author-ops", r.limits.AuthorOps, "how many operations one author may make in --slack")
+	cmd.MarkFlagsMutuallyExclusive("members", "open")
+	cmd.MarkFlagsOneRequired("members", "open")
+	_ = cmd.MarkFlagFilename("members")
+	_ = cmd.MarkFlagDirname("state")
+	return cmd
+}
+
+// run serves until the command's context ends.
+func (r *boardRun) run(cmd *cobra.Command) error {
+	state := r.state
+	if state == "" {
+		home, err := boardHome()
+		if err != nil {
+			return err
+		}
+		state = home
+	}
+	members := &board.Members{}
+	if !r.open {
+		read, err := board.OpenMembers(r.members)
+		if err != nil {
+			return cli.Usage(err)
+		}
+		members = read
+	}
+	id, _, err := identity.LoadOrCreate(filepath.Join(state, "identity.pem"))
+	if err != nil {
+		return err
+	}
+	stderr := cmd.ErrOrStderr()
+	log := slog.New(slog.NewTextHandler(stderr, nil))
+	local, err := board.Open(board.LocalOptions{File: filepath.Join(state, "board.db"), Key: id.Key(), Limits: r.limits, Members: members.Keys, Log: log})
+	if err != nil {
+		return err
+	}
+	var plain net.ListenConfig
+	plain.SetMultipathTCP(false)
+	listener, err := plain.Listen(cmd.Context(), path.Family("tcp", r.listen), r.listen)
+	if err != nil {
+		return errors.Join(&path.Error{What: "board at " + r.listen, Why: "cannot be listened at", Err: err, Hint: "choose another --listen"}, local.Close())
+	}
+	address := r.address
+	if address == "" {
+		address = reachable(listener.Addr())
+	}
+	fmt.Fprintf(stderr, "board: listening on %v for %s; clients say: heddle board use %v@%s\n", listener.Addr(), whom(members.Keys), id.Key(), address)
+	reference, err := board.ParseReference(id.Key().String() + "@" + address)
+	if err != nil {
+		return errors.Join(err, listener.Close(), local.Close())
+	}
+	if !r.open {
+		defer watchMembers(cmd.Context(), members, local, log)()
+	}
+	since := time.Now()
+	status := func() any {
+		s, _ := local.Status(cmd.Context()) // that it has stopped, it says itself
+		return control.Board{Listen: listener.Addr().String(), Since: since, Status: s}
+	}
+	_, port, _ := net.SplitHostPort(listener.Addr().String())
+	return runner.RunShown(cmd.Context(), "board-"+port, control.KindBoard, status, stderr, func(ctx context.Context) error {
+		// Who sees the file finds the board, and finds it among what runs.
+		if err := reference.Save(filepath.Join(state, "board.json")); err != nil {
+			return errors.Join(err, listener.Close(), local.Close())
+		}
+		return serveBoard(ctx, local, board.ServeOptions{Listener: listener, Identity: id, Backend: local, Member: local.Member, Log: log})
+	})
+}
+
+// watchMembers keeps to the file of members until stop.
+func watchMembers(ctx context.Context, members *board.Members, local *board.Local, log *slog.Logger) (stop func()) {
+	again := make(chan os.Signal, 1)
+	signal.Notify(again, syscall.SIGHUP)
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		members.Watch(ctx, again, local.SetMembers, log)
+	}()
+	return func() {
+		signal.Stop(again)
+		cancel()
+		<-done
+	}
+}
+
+// serveBoard ends the server where the board ends, and the other way round.
+func serveBoard(ctx context.Context, local *board.Local, o board.ServeOptions) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() {
+		defer cancel()
+		done <- local.Run(ctx)
+	}()
+	err := board.Serve(ctx, o)
+	cancel()
+	return errors.Join(err, <-done)
+}
+
+func whom(members []identity.Key) string {
+	if members == nil {
+		return "everybody"
+	}
+	return cli.Count(len(members), "member")
+}
+
+// reachable gives an address that a person can complete.
+func reachable(a net.Addr) string {
+	host, port, err := net.SplitHostPort(a.String())
+	if ip := net.ParseIP(host); err == nil && ip != nil && ip.IsUnspecified() {
+		return net.JoinHostPort("HOST", port)
+	}
+	return a.String()
+}
+
+// ageOf says how long ago something was, for people.
+func ageOf(t time.Time) string {
+	return time.Since(t).Round(time.Second).String() + " ago"
+}

@@ -1,0 +1,260 @@
+package board
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"heddle/board"
+	"heddle/board/space"
+	"heddle/cmd/heddle/internal/cli"
+	"heddle/identity"
+)
+
+// fieldsOf reads a tuple, or a template, from arguments.
+func fieldsOf(args []string, template bool) ([]space.Field, error) {
+	var fields []space.Field
+	for _, arg := range args {
+		f, err := space.ParseField(arg)
+		if err == nil && !template && !f.IsValue() {
+			err = fmt.Errorf("%q stands for anything, and a tuple has values only", arg)
+		}
+		if err != nil {
+			return nil, cli.Usage(cli.Hint(err, "a field is TEXT, int:N, bytes:HEX or bool:B; string:TEXT where TEXT looks like one of these"))
+		}
+		fields = append(fields, f)
+	}
+	return fields, nil
+}
+
+// tupleText writes fields as one would give them, each that has anything unusual in quotes.
+func tupleText(t space.Tuple) string {
+	words := make([]string, 0, len(t))
+	for _, f := range t {
+		text := f.String()
+		if text == "" || strings.ContainsFunc(text, unusual) {
+			text = strconv.Quote(text)
+		}
+		words = append(words, text)
+	}
+	return strings.Join(words, " ")
+}
+
+func unusual(r rune) bool { return !strconv.IsPrint(r) || strings.ContainsRune(" \"'\\", r) }
+
+// boardPut is what the flags of commands that put a tuple say.
+type boardPut struct {
+	lease           time.Duration
+	readers, takers []string
+}
+
+func (p *boardPut) addTo(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.DurationVar(&p.lease, "lease", time.Hour, "how long the tuple stays, unless it is renewed")
+	flags.StringArrayVar(&p.readers, "readers", nil, "who may read it beside this device: a `KEY`, or none; else all who are let in")
+	flags.StringArrayVar(&p.takers, "takers", nil, "who may take it beside this device: a `KEY`, or all; else nobody")
+}
+
+// put gives the lists. "none" among the readers is this device alone, which the board knows by its key.
+func (p *boardPut) put(self identity.Key) (board.Put, error) {
+	put := board.Put{Lease: p.lease}
+	for _, text := range p.readers {
+		if text == "none" {
+			put.Readers = append(put.Readers, self)
+			continue
+		}
+		key, err := identity.ParseKey(text)
+		if err != nil {
+			return put, cli.Usage(err)
+		}
+		put.Readers = append(put.Readers, key)
+	}
+	for _, text := range p.takers {
+		if text == "all" {
+			put.Takers = append(put.Takers, space.Anyone)
+			continue
+		}
+		key, err := identity.ParseKey(text)
+		if err != nil {
+			return put, cli.Usage(err)
+		}
+		put.Takers = append(put.Takers, key)
+	}
+	return put, nil
+}
+
+func newOutCommand() *cobra.Command {
+	var u boardUser
+	var p boardPut
+	cmd := &cobra.Command{
+		Use:   "out FIELD...",
+		Short: "Put a tuple on the board",
+		Long: `Out puts a tuple on the board and prints its name. It stays until its lease
+ends, or until it is taken: by this device, and by those whom --takers names.`,
+		Example: "  heddle board out job int:7 --takers all\n  heddle board out secret bytes:00ff --readers ed25519:KEY --lease 10m",
+		Args:    cobra.MinimumNArgs(1),
+	}
+	u.addTo(cmd)
+	p.addTo(cmd)
+	cmd.RunE = u.with(func(cmd *cobra.Command, c *board.Client, args []string) error {
+		tuple, err := fieldsOf(args, false)
+		if err != nil {
+			return err
+		}
+		put, err := p.put(c.Identity.Key())
+		if err != nil {
+			return err
+		}
+		id, err := c.Out(cmd.Context(), tuple, put)
+		if err != nil {
+			return err
+		}
+		return u.printID(cmd, id)
+	})
+	return cmd
+}
+
+func (u *boardUser) printID(cmd *cobra.Command, id space.ID) error {
+	if u.asJSON {
+		return cli.WriteJSON(cmd.OutOrStdout(), map[string]space.ID{"id": id})
+	}
+	_, err := fmt.Fprintln(cmd.OutOrStdout(), id)
+	return err
+}
+
+func newCasCommand() *cobra.Command {
+	var u boardUser
+	var p boardPut
+	var unless []string
+	cmd := &cobra.Command{
+		Use:   "cas --unless FIELD... FIELD...",
+		Short: "Put a tuple, unless there is one that a template means",
+		Long: `Cas puts a tuple and prints its name, unless there is one that the template of
+--unless means; then it prints that one, and fails. Both are one step: of two
+who try at once, one succeeds. --unless is given once for each field.`,
+		Example: "  heddle board cas --unless lock --unless '?' lock here --lease 1m",
+		Args:    cobra.MinimumNArgs(1),
+	}
+	u.addTo(cmd)
+	p.addTo(cmd)
+	cmd.Flags().StringArrayVar(&unless, "unless", nil, "a `FIELD` of the template, once for each")
+	_ = cmd.MarkFlagRequired("unless")
+	cmd.RunE = u.with(func(cmd *cobra.Command, c *board.Client, args []string) error {
+		tuple, err := fieldsOf(args, false)
+		if err != nil {
+			return err
+		}
+		template, err := fieldsOf(unless, true)
+		if err != nil {
+			return err
+		}
+		put, err := p.put(c.Identity.Key())
+		if err != nil {
+			return err
+		}
+		id, other, done, err := c.Cas(cmd.Context(), template, tuple, put)
+		switch {
+		case err != nil:
+			return err
+		case done:
+			return u.printID(cmd, id)
+		case other == nil:
+			return errors.New("there is such a tuple, which this device may not read")
+		}
+		return errors.Join(printEntry(cmd.OutOrStdout(), *other, u.asJSON), fmt.Errorf("there is such a tuple, of %v", other.Author()))
+	})
+	return cmd
+}
+
+// The commands that give one tuple.
+var boardReads = map[string]struct {
+	short, long string
+	waits       bool
+	do          func(*board.Client, context.Context, space.Template) (space.Entry, error)
+}{
+	"rd":  {"Read a tuple, and wait until there is one", "Rd prints the oldest tuple that the template means and that this device may\nread. Without one it waits.", true, (*board.Client).Rd},
+	"rdp": {"Read a tuple, if there is one", "Rdp prints the oldest tuple that the template means and that this device may\nread. Without one it fails.", false, (*board.Client).Rdp},
+	"in":  {"Take a tuple, and wait until there is one", "In removes the oldest tuple that the template means and that this device may\ntake, and prints it. Without one it waits. Of several who wait, the\nfirst gets it.", true, (*board.Client).In},
+	"inp": {"Take a tuple, if there is one", "Inp removes the oldest tuple that the template means and that this device may\ntake, and prints it. Without one it fails.", false, (*board.Client).Inp},
+}
+
+func newReadCommand(name string) *cobra.Command {
+	var u boardUser
+	var limit time.Duration
+	read := boardReads[name]
+	cmd := &cobra.Command{
+		Use:     name + " FIELD...",
+		Short:   read.short,
+		Long:    read.long,
+		Example: fmt.Sprintf("  heddle board %s job ?int\n  heddle board %s job '?' --json", name, name),
+		Args:    cobra.MinimumNArgs(1),
+	}
+	u.addTo(cmd)
+	if read.waits {
+		cmd.Flags().DurationVar(&limit, "wait", 0, "wait no longer than this; 0 is for ever")
+	}
+	cmd.RunE = u.with(func(cmd *cobra.Command, c *board.Client, args []string) error {
+		template, err := fieldsOf(args, true)
+		if err != nil {
+			return err
+		}
+		ctx, cancel := waited(cmd.Context(), limit)
+		defer cancel()
+		e, err := read.do(c, ctx, template)
+		if err != nil && err == ctx.Err() && cmd.Context().Err() == nil {
+			return fmt.Errorf("%s: no such tuple came in %v", name, limit)
+		}
+		if err != nil {
+			return err
+		}
+		return printEntry(cmd.OutOrStdout(), e, u.asJSON)
+	})
+	return cmd
+}
+
+func newRenewCommand() *cobra.Command {
+	var u boardUser
+	var lease time.Duration
+	cmd := &cobra.Command{
+		Use:     "renew ID",
+		Short:   "Give a tuple of this device's own a new lease",
+		Long:    "Renew lets a tuple that this device put stay for --lease from now on.",
+		Example: "  heddle board renew 6a09…e667 --lease 1h",
+		Args:    cobra.ExactArgs(1),
+	}
+	u.addTo(cmd)
+	cmd.Flags().DurationVar(&lease, "lease", time.Hour, "how long it stays from now on")
+	cmd.RunE = u.with(func(cmd *cobra.Command, c *board.Client, args []string) error {
+		id, err := space.ParseID(args[0])
+		if err != nil {
+			return cli.Usage(err)
+		}
+		return c.Renew(cmd.Context(), id, lease)
+	})
+	return cmd
+}
+
+func newRemoveCommand() *cobra.Command {
+	var u boardUser
+	cmd := &cobra.Command{
+		Use:     "remove ID",
+		Short:   "Remove a tuple by its name",
+		Long:    "Remove takes a tuple off the board: one of this device's own, or one that it may\ntake.",
+		Example: "  heddle board remove 6a09…e667",
+		Args:    cobra.ExactArgs(1),
+	}
+	u.addTo(cmd)
+	cmd.RunE = u.with(func(cmd *cobra.Command, c *board.Client, args []string) error {
+		id, err := space.ParseID(args[0])
+		if err != nil {
+			return cli.Usage(err)
+		}
+		return c.Remove(cmd.Context(), id)
+	})
+	return cmd
+}

@@ -1,0 +1,63 @@
+// Package check is `heddle check`: what is wrong with a heddle.toml.
+package check
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"heddle/cmd/heddle/internal/cli"
+	"heddle/config"
+)
+
+// Command is `heddle check`.
+func Command() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "check FILE",
+		Short: "Say what is wrong with a heddle.toml",
+		Long: `Check reads a heddle.toml, and the WireGuard files that it names, and prints
+everything that is wrong with them, each with its line and what to do about it.
+It also warns of paths that could not send from this machine now. It starts
+nothing.
+
+The exit code is 0 where the file can be used, be it with warnings, and 2 where
+it cannot.`,
+		Example: `  heddle check heddle.toml
+  heddle check heddle.toml --json`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, problems := config.CheckHere(args[0])
+			if asJSON {
+				return checkJSON(cmd.OutOrStdout(), args[0], problems)
+			}
+			out := cmd.OutOrStdout()
+			cli.PrintProblems(out, problems)
+			if wrong := problems.Errors(); len(wrong) > 0 {
+				return cli.Unusable(args[0], wrong)
+			}
+			fmt.Fprintf(out, "%s can be used: %s, %s, %s, %s\n", args[0], cli.Count(len(c.Ups), "tunnel"), cli.Count(len(c.Splits), "relay"),
+				cli.Count(len(c.Serves)+len(c.Dials), "stream"), cli.Count(len(problems), "warning"))
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the problems as JSON")
+	return cmd
+}
+
+func checkJSON(out io.Writer, file string, problems config.Problems) error {
+	usable := len(problems.Errors()) == 0
+	answer := struct {
+		File     string          `json:"file"`
+		Usable   bool            `json:"usable"`
+		Problems config.Problems `json:"problems"`
+	}{file, usable, append(config.Problems{}, problems...)}
+	if err := cli.WriteJSON(out, answer); err != nil {
+		return err
+	}
+	if !usable {
+		return cli.Unusable(file, problems.Errors())
+	}
+	return nil
+}

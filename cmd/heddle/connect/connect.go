@@ -1,0 +1,151 @@
+// Package connect is `heddle connect`: stdin and stdout joined to a TCP connection over one path.
+package connect
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"heddle/cmd/heddle/internal/bind"
+	"heddle/cmd/heddle/internal/cli"
+	"heddle/config"
+	"heddle/path"
+	"heddle/split"
+)
+
+// Command is `heddle connect`.
+func Command() *cobra.Command {
+	p := config.DefaultPaths()
+	var via string
+	var announce bool
+	cmd := &cobra.Command{
+		Use:   "connect HOST PORT --via NAME=KIND:ARG",
+		Short: "Join stdin and stdout to a TCP connection over one path",
+		Long: `Connect makes a TCP connection over one path, and over no other, and joins it to
+stdin and stdout until the other side ends it. It is what ssh's ProxyCommand
+wants.
+
+A name is looked up by this machine's resolver, as it is by any other program:
+not by the path. Of its addresses the IPv4 ones are tried first.
+
+What it hides: the connection from the networks of your other paths. What it
+does not: anything from the network on this one.`,
+		Example: `  ssh -o ProxyCommand="heddle connect --via lte=if:wwan0 %h %p" user@server.example
+  heddle connect --via home=src:192.0.2.7 server.example 22`,
+		Args: cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			p.Via, p.Needs = []string{via}, path.Streams
+			o, err := p.Options()
+			if err != nil {
+				return cli.Usage(err)
+			}
+			way, err := DialerOf(o, o.Via[0].Name)
+			if err != nil {
+				return cli.Usage(err)
+			}
+			port, err := strconv.ParseUint(args[1], 10, 16)
+			if err != nil || port == 0 {
+				return cli.Usage(&path.Error{What: fmt.Sprintf("port %q", args[1]), Why: "it is no number from 1 to 65535",
+					Hint: "ssh listens on 22 unless somebody changed that"})
+			}
+			conn, at, err := dialAny(cmd.Context(), way, args[0], uint16(port))
+			if err != nil {
+				return err
+			}
+			if announce {
+				fmt.Fprintln(cmd.ErrOrStderr(), "MOSH IP", at)
+			}
+			return joinStreams(cmd.Context(), conn, cmd.InOrStdin(), cmd.OutOrStdout())
+		},
+	}
+	cmd.Flags().StringVar(&via, "via", "", "the path, `NAME=KIND:ARG`, such as home=if:eth0")
+	cmd.Flags().StringArrayVar(&p.Path, "path", nil, "another path, `NAME=KIND:ARG`, for a tunnel to ride")
+	cmd.Flags().StringArrayVar(&p.Secret, "secret", nil, "the file that holds the password or token of a path, `NAME=FILE`")
+	cmd.Flags().StringVar(&p.Identity, "identity", "", "the `FILE` of this device's private key, for paths by overlay nodes")
+	cmd.Flags().BoolVar(&announce, "announce", false, `print "MOSH IP" and the address on stderr once connected, as mosh's own proxy does`)
+	_ = cmd.MarkFlagRequired("via")
+	_ = cmd.MarkFlagFilename("identity")
+	_ = cmd.RegisterFlagCompletionFunc("via", bind.CompleteVia)
+	_ = cmd.RegisterFlagCompletionFunc("path", bind.CompleteVia)
+	return cmd
+}
+
+// DialerOf gives the path of a name, where it carries TCP.
+func DialerOf(o split.Options, name string) (path.Path, error) {
+	ways, err := o.Ways()
+	if err != nil {
+		return nil, err
+	}
+	way, ok := ways[name]
+	if !ok {
+		var names []string
+		for _, s := range slices.Concat(o.Via, o.Beside) {
+			names = append(names, s.Name)
+		}
+		return nil, &path.Error{What: "path " + name, Why: "no path is called that", Hint: "paths: " + strings.Join(names, ", ")}
+	}
+	return way, path.Need(way, path.Streams, "TCP")
+}
+
+// dialTimeout is how long one address gets, of those that a name has.
+const dialTimeout = 15 * time.Second
+
+// dialAny connects to the first address of a host that answers, IPv4 before IPv6 as mosh has it.
+func dialAny(ctx context.Context, way path.Path, host string, port uint16) (net.Conn, netip.Addr, error) {
+	what := "connect to " + net.JoinHostPort(host, strconv.Itoa(int(port)))
+	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	if err != nil {
+		return nil, netip.Addr{}, &path.Error{What: what, Why: "the name cannot be looked up", Err: err,
+			Hint: "is it spelled right, and does this machine's resolver answer?"}
+	}
+	for i := range addrs {
+		addrs[i] = addrs[i].Unmap()
+	}
+	slices.SortStableFunc(addrs, func(a, b netip.Addr) int { return cmp.Compare(a.BitLen(), b.BitLen()) })
+	var reasons []string
+	hint := "does the server listen there, and does this path reach it? `heddle doctor` looks at this machine's paths"
+	for _, a := range addrs {
+		attempt, cancel := context.WithTimeout(ctx, dialTimeout)
+		conn, err := path.Dial(attempt, way, netip.AddrPortFrom(a, port))
+		cancel()
+		if err == nil {
+			return conn, a, nil
+		}
+		if ctx.Err() != nil {
+			return nil, netip.Addr{}, ctx.Err()
+		}
+		reasons = append(reasons, err.Error())
+		if known, ok := errors.AsType[*path.Error](err); ok && known.Hint != "" {
+			hint = known.Hint // a tunnel knows more of why
+		}
+	}
+	return nil, netip.Addr{}, &path.Error{What: what, Why: strings.Join(reasons, "; "), Hint: hint}
+}
+
+// joinStreams carries bytes both ways until the connection's other side ends, or ctx.
+func joinStreams(ctx context.Context, conn net.Conn, in io.Reader, out io.Writer) error {
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+	go func() {
+		_, err := io.Copy(conn, in)
+		if half, ok := conn.(interface{ CloseWrite() error }); ok && err == nil {
+			half.CloseWrite()
+		}
+	}()
+	_, err := io.Copy(out, conn)
+	if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,145 @@
+// Package doctor is `heddle doctor`. It finds out what this machine can do for Heddle, by trying: it opens sockets, sends to
+// loopback, and looks into the routing tables. What a try would change, it tries in a network namespace of its own that ends
+// with it.
+//
+// Do not use this package to decide what a session does: what is so now may not be so in a minute. It is for people.
+package doctor
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"heddle/cmd/heddle/internal/cli"
+	"heddle/split"
+)
+
+// Command is `heddle doctor`.
+func Command() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Say what this machine can do, and what to do about the rest",
+		Long: `Doctor looks at this machine: its interfaces with their default routes in all
+routing tables, whether what is bound to an interface leaves by it, UDP
+offloads, TUN, capabilities, nftables, BPF, Multipath TCP, the resolver and the
+clock. Each line says yes, partly, no or unknown, and what to do where it is not
+yes.
+
+It finds out by trying. It changes nothing, and sends nothing beyond loopback.
+That an interface has a route does not say that the network behind it works.`,
+		Example: `  heddle doctor
+  sudo heddle doctor
+  heddle doctor --json | jq '.checks[] | select(.verdict != "yes")'`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			report, err := Examine()
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return cli.WriteJSON(cmd.OutOrStdout(), report)
+			}
+			return printReport(cmd.OutOrStdout(), report, cli.TerminalWidth(cmd.OutOrStdout()))
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the findings as JSON")
+	return cmd
+}
+
+// printReport prints the findings, in lines of at most width columns; 0 is no bound.
+func printReport(w io.Writer, report Report, width int) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "Linux %s\n\nInterfaces\n", report.Kernel)
+	for _, i := range report.Interfaces {
+		interfaceText(&b, i)
+	}
+	b.WriteString("\nMachine\n")
+	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	for _, r := range report.Checks {
+		resultText(table, r.Check, r)
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	b.WriteString("\nPlanes: what each way to split can do\n")
+	if err := planeTable(&b, report.Planes); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, cli.Folded(b.String(), width))
+	return err
+}
+
+func planeTable(b *strings.Builder, planes []split.Plane) error {
+	word := func(can bool) string {
+		if can {
+			return "yes"
+		}
+		return "no"
+	}
+	table := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "  PLANE\tPROGRAMS SEND TO\tBOUND SOCKETS\tPACKET COUNTS\tRULES\tPATHS\tNEEDS")
+	for _, p := range planes {
+		counts, kinds, needs := word(p.Packets), "all", p.Needs
+		if p.Packets && !p.GSO {
+			counts = "without GSO"
+		}
+		if p.Kinds != nil {
+			kinds = strings.Join(p.Kinds, ", ")
+		}
+		if needs == "" {
+			needs = "nothing"
+		}
+		fmt.Fprintf(table, "  %s\t%s\t%s\t%s\t%s\t%s\t%s\n", p.Name, p.To, word(p.Bound), counts, word(p.Rules), kinds, needs)
+	}
+	return table.Flush()
+}
+
+func interfaceText(b *strings.Builder, i Interface) {
+	state := "up"
+	if !i.Up {
+		state = "down"
+	}
+	fmt.Fprintf(b, "  %s: %s, MTU %d", i.Name, state, i.MTU)
+	if len(i.Addresses) > 0 {
+		fmt.Fprintf(b, ", %s", strings.Join(i.Addresses, " "))
+	}
+	b.WriteString("\n")
+	if !i.Up {
+		return
+	}
+	for _, r := range i.Defaults {
+		fmt.Fprintf(b, "    default route %s", r.Family)
+		if r.Via != "" {
+			fmt.Fprintf(b, " via %s", r.Via)
+		}
+		fmt.Fprintf(b, ", metric %d, table %s\n", r.Metric, tableName(r.Table))
+	}
+	table := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	resultText(table, "  IPv4", i.IPv4)
+	resultText(table, "  IPv6", i.IPv6)
+	table.Flush()
+}
+
+// tableName names the tables that rt_tables(5) gives a name on every machine.
+func tableName(id int) string {
+	switch id {
+	case 253:
+		return "default"
+	case 254:
+		return "main"
+	case 255:
+		return "local"
+	}
+	return fmt.Sprint(id)
+}
+
+func resultText(w io.Writer, name string, r Result) {
+	fmt.Fprintf(w, "  %s\t%s\t%s\n", name, r.Verdict, r.What)
+	if r.Hint != "" && r.Verdict != Yes {
+		fmt.Fprintf(w, "  \t\thint: %s\n", r.Hint)
+	}
+}

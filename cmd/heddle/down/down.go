@@ -1,0 +1,84 @@
+// Package down is `heddle down`: it ends a session, and cleans up after a crash.
+package down
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"heddle/cmd/heddle/internal/cli"
+	"heddle/cmd/heddle/internal/control"
+	"heddle/cmd/heddle/split"
+	"heddle/config"
+	"heddle/path/wgconf"
+	"heddle/split/tunnel"
+)
+
+// stopPatience is how long a running heddle has to undo its changes; commands of the file may take their time.
+const stopPatience = 30 * time.Second
+
+// Command is `heddle down`.
+func Command() *cobra.Command {
+	return &cobra.Command{
+		Use:   "down NAME",
+		Short: "End a session, and clean up after a crash",
+		Long: `Down asks the session called NAME to end, and waits until it has taken back all
+that it changed on this machine. Where it crashed, or was killed, down takes
+back what it left: routing rules, DNS, and last the kill switch.
+
+NAME is what ` + "`heddle status`" + ` shows; the WireGuard file will do as well.`,
+		Example: `  heddle down office
+  heddle down ./office.conf`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name, err := wgconf.NameOf(args[0])
+			if err == nil {
+				err = config.CheckSessionName(name)
+			}
+			if err != nil {
+				return cli.Usage(err)
+			}
+			return runDown(cmd.Context(), name, func(format string, a ...any) {
+				fmt.Fprintf(cmd.OutOrStdout(), format+"\n", a...)
+			})
+		},
+	}
+}
+
+// runDown ends a session and takes back what a crash of it left.
+func runDown(ctx context.Context, name string, say func(string, ...any)) error {
+	ctx, cancel := context.WithTimeout(ctx, stopPatience)
+	defer cancel()
+	stopErr := control.Stop(ctx, name)
+	if _, notRunning := errors.AsType[*control.NotRunningError](stopErr); stopErr != nil && !notRunning {
+		return stopErr
+	}
+	lines, err := cleanUp(name)
+	for _, line := range lines {
+		say("%s: a crash left this, taken back: %s", name, line)
+	}
+	switch {
+	case err != nil:
+		return err
+	case stopErr == nil:
+		say("%s is down", name)
+	case len(lines) == 0:
+		return stopErr
+	}
+	return nil
+}
+
+// cleanUp holds the name while it cleans, so that no start gets in between.
+func cleanUp(name string) ([]string, error) {
+	server, err := control.Listen(name)
+	if err != nil {
+		return nil, err
+	}
+	lines, err := tunnel.Clean(control.Dir(), name, false)
+	more, planesErr := split.CleanPlanes(name, false, split.Guarded...)
+	return slices.Concat(lines, more), errors.Join(err, planesErr, server.Close())
+}

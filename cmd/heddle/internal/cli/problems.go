@@ -1,0 +1,49 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"heddle/config"
+)
+
+// Unusable is the error of a file with mistakes that were printed.
+func Unusable(file string, wrong config.Problems) error {
+	return Usage(Hint(fmt.Errorf("%s cannot be used: %s", file, Count(len(wrong), "error")),
+		"mend what is shown above, and look again with `heddle check "+file+"`"))
+}
+
+// PrintProblems prints each with its line, a caret under the place, and what to do about it.
+func PrintProblems(w io.Writer, problems config.Problems) {
+	for _, p := range problems {
+		fmt.Fprintf(w, "%s\n%s", p, p.Excerpt())
+		if p.Hint != "" {
+			fmt.Fprintf(w, "  hint: %s\n", p.Hint)
+		}
+		fmt.Fprintln(w)
+	}
+}
+
+// WriteJSON writes an answer for programs.
+func WriteJSON(w io.Writer, answer any) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", "  ")
+	encoder.SetEscapeHTML(false)
+	return encoder.Encode(answer)
+}
+
+// Loaded reads a file into a config, and explains what is wrong with it as heddle check does.
+func Loaded[T any](cmd *cobra.Command, file string, load func(string) (T, error), into *T) error {
+	c, err := load(file)
+	if problems, ok := err.(config.Problems); ok {
+		PrintProblems(cmd.ErrOrStderr(), problems)
+		return Usage(Hint(fmt.Errorf("%s cannot be used: %s", file, Count(len(problems), "error")), "mend what is shown above"))
+	}
+	if err == nil {
+		*into = c
+	}
+	return err
+}

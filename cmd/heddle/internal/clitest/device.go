@@ -1,0 +1,182 @@
+// Package clitest is what tests of the command line share: commands that run in this process, devices with keys of their
+// own, and golden files.
+//
+// Do not use it outside tests.
+package clitest
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"heddle/cmd/heddle/internal/cli"
+	"heddle/identity"
+)
+
+// Program is a heddle with some commands, each by its constructor.
+type Program []func() *cobra.Command
+
+// Run carries a command line out and gives the exit code.
+func (p Program) Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	root := &cobra.Command{Use: "heddle", SilenceErrors: true, SilenceUsage: true}
+	for _, command := range p {
+		root.AddCommand(command())
+	}
+	cli.Finish(root)
+	return cli.Run(ctx, root, args, stdin, stdout, stderr)
+}
+
+// Quietly runs a command to its end.
+func (p Program) Quietly(t *testing.T, args ...string) (int, string) {
+	t.Helper()
+	var said Spoken
+	code := p.Run(t.Context(), args, strings.NewReader(""), &said, &said)
+	return code, said.String()
+}
+
+// Spoken is what a command has said so far.
+type Spoken struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (s *Spoken) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Write(b)
+}
+
+func (s *Spoken) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.String()
+}
+
+// Device is a home of its own, with a key.
+type Device struct {
+	t    *testing.T
+	p    Program
+	File string
+	Key  string
+}
+
+// NewDevice makes a device.
+func (p Program) NewDevice(t *testing.T) Device {
+	t.Helper()
+	return p.Device(t, filepath.Join(t.TempDir(), "identity.pem"))
+}
+
+// Device is the one with the key in a file, which is made where there is none.
+func (p Program) Device(t *testing.T, file string) Device {
+	t.Helper()
+	id, _, err := identity.LoadOrCreate(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Device{t, p, file, id.Key().String()}
+}
+
+// Start runs a command as this device until the test ends, and gives what it says once a pattern is in it.
+func (d Device) Start(until string, args ...string) (said *Spoken, match []string) {
+	d.t.Helper()
+	return d.p.Start(d.t, until, append(args, "--identity", d.File)...)
+}
+
+// Start runs a command until the test ends, and gives what it says once a pattern is in it.
+func (p Program) Start(t *testing.T, until string, args ...string) (said *Spoken, match []string) {
+	t.Helper()
+	said = &Spoken{}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan int, 1)
+	go func() { done <- p.Run(ctx, args, strings.NewReader(""), said, said) }()
+	t.Cleanup(func() {
+		cancel()
+		if code := <-done; code != cli.ExitOK {
+			t.Errorf("%v: exit code %d\n%s", args, code, said)
+		}
+	})
+	pattern := regexp.MustCompile(until)
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		if match = pattern.FindStringSubmatch(said.String()); match != nil {
+			return said, match
+		}
+		select {
+		case code := <-done:
+			done <- code
+			t.Fatalf("%v ended with %d:\n%s", args, code, said)
+		default:
+		}
+	}
+	t.Fatalf("%v does not say %q:\n%s", args, until, said)
+	return nil, nil
+}
+
+// ShortRunDir gives a directory for sockets, whose paths must be short.
+func ShortRunDir(t *testing.T) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "heddle")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	t.Setenv("HEDDLE_RUN_DIR", dir)
+}
+
+// Listening gives the address where each connection is handled until the test ends.
+func Listening(t *testing.T, handle func(net.Conn)) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				handle(c)
+			}()
+		}
+	}()
+	return l.Addr().String()
+}
+
+func EchoServer(t *testing.T) string {
+	t.Helper()
+	return Listening(t, func(c net.Conn) { _, _ = io.Copy(c, c) })
+}
+
+// Echoed sends text to an address and reads until the other side ends.
+func Echoed(t *testing.T, at, text string) string {
+	t.Helper()
+	c, err := net.Dial("tcp", at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	_, _ = io.WriteString(c, text)
+	_ = c.(*net.TCPConn).CloseWrite()
+	got, err := io.ReadAll(c)
+	if err != nil {
+		t.Fatalf("after %d bytes: %v", len(got), err)
+	}
+	return string(got)
+}
+
+// TwoPaths are two paths that a test without namespaces has: both lead over loopback.
+var TwoPaths = []string{"--via", "a=src:127.0.0.1", "--via", "b=if:lo"}

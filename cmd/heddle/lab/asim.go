@@ -1,0 +1,167 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"heddle/cmd/heddle/internal/cli"
+	"heddle/experiments/asim"
+	"heddle/path"
+)
+
+// labASim are the flags of heddle lab asim.
+type labASim struct {
+	asim.Options
+	graph, json, plot       string
+	places                  []string
+	quick, allPairs, tables bool
+}
+
+func newASimCommand() *cobra.Command {
+	a := labASim{Options: asim.Defaults()}
+	cmd := &cobra.Command{
+		Use:   "asim --graph FILE",
+		Short: "Simulate how diverse paths are on a graph of the Internet's ASes",
+		Long: `Simulate which networks (ASes) see the paths through an overlay, on a graph of
+the Internet's ASes. Routes are those that providers, customers and peers would
+choose (Gao and Rexford): a customer's before a peer's before a provider's, then
+the shortest, then by the lowest AS. Nodes, clients and servers are drawn from
+all ASes alike; a client is a device in one network (single), in two (dual), or
+in a network with several providers (multihomed). For each number of candidate
+nodes it tells how many ASes see both paths of a pair that is drawn, of the best
+pair, and of drawn and best triples, chosen as "heddle overlay choose" does.
+
+--graph names a file of CAIDA's serial-1 format, PROVIDER|CUSTOMER|-1 and
+PEER|PEER|0, also packed by gzip. --tables computes the pairs of MACHETE's
+tables I and II instead, and --all-pairs the routes between all ASes. Needs no
+root.`,
+		Example: `  heddle lab asim --graph as-rel.txt.gz --quick
+  heddle lab asim --graph as-rel.txt.gz --json asim.json --plot asim.svg
+  heddle lab asim --graph as-rel.txt.gz --tables --place Tokyo=AS4713`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if a.quick {
+				a.useQuick(cmd)
+			}
+			return a.run(cmd)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&a.graph, "graph", "", "the `FILE` of AS relationships")
+	flags.Uint64Var(&a.Seed, "seed", a.Seed, "what nodes and clients are drawn by")
+	flags.IntVar(&a.Sets, "sets", a.Sets, "how many sets of nodes are drawn")
+	flags.IntVar(&a.Clients, "clients", a.Clients, "how many clients, each with a server, for each set")
+	flags.IntSliceVar(&a.Candidates, "candidates", a.Candidates, "from how many nodes to choose, `NUMBERS`")
+	flags.IntVar(&a.Workers, "workers", 0, "how many work at once; 0 for one a core")
+	flags.BoolVar(&a.quick, "quick", false, "fewer clients and candidates, in some seconds")
+	flags.BoolVar(&a.allPairs, "all-pairs", false, "the routes between all ASes instead")
+	flags.BoolVar(&a.tables, "tables", false, "the pairs of MACHETE's tables I and II instead")
+	flags.StringArrayVar(&a.places, "place", nil, "with --tables: where a place is, `NAME=AS`")
+	flags.StringVar(&a.json, "json", "", "write the report as JSON to this `file`")
+	flags.StringVar(&a.plot, "plot", "", "write a plot as SVG to this `file`")
+	_ = cmd.MarkFlagRequired("graph")
+	_ = cmd.MarkFlagFilename("graph")
+	cmd.MarkFlagsMutuallyExclusive("all-pairs", "tables", "plot")
+	return cmd
+}
+
+// useQuick takes the quick values of what is not given.
+func (a *labASim) useQuick(cmd *cobra.Command) {
+	quick := asim.Quick()
+	for name, set := range map[string]func(){
+		"sets":       func() { a.Sets = quick.Sets },
+		"clients":    func() { a.Clients = quick.Clients },
+		"candidates": func() { a.Candidates = quick.Candidates },
+	} {
+		if !cmd.Flags().Changed(name) {
+			set()
+		}
+	}
+}
+
+func (a *labASim) run(cmd *cobra.Command) error {
+	if a.plot != "" && filepath.Ext(a.plot) != ".svg" {
+		return cli.Usage(&path.Error{What: "--plot " + a.plot, Why: "only SVG is written", Hint: "name a file that ends in .svg"})
+	}
+	if a.Workers < 0 {
+		return cli.Usage(&path.Error{What: fmt.Sprintf("--workers %d", a.Workers), Why: "it is less than 0", Hint: "leave it out for one a core"})
+	}
+	if len(a.places) > 0 && !a.tables {
+		return cli.Usage(&path.Error{What: "--place", Why: "only the tables have places", Hint: "add --tables"})
+	}
+	places, err := asim.ParsePlaces(a.places)
+	if err != nil {
+		return cli.Usage(err)
+	}
+	g, err := asim.Load(a.graph)
+	if err != nil {
+		return err
+	}
+	a.Progress = tellProgress(cmd.ErrOrStderr())
+	switch {
+	case a.allPairs:
+		return a.runAllPairs(cmd.Context(), g, cmd.OutOrStdout())
+	case a.tables:
+		return a.runTables(g, places, cmd.OutOrStdout())
+	}
+	if err := a.Check(g); err != nil {
+		return cli.Usage(err)
+	}
+	report, err := asim.Simulate(cmd.Context(), g, a.Options)
+	report.Graph.File = filepath.Base(a.graph)
+	if len(report.Rows) == 0 {
+		return err
+	}
+	return errors.Join(err, report.WriteTable(cmd.OutOrStdout()), writeFile(a.json, report.WriteJSON), writeFile(a.plot, report.WritePlot))
+}
+
+func (a *labASim) runAllPairs(ctx context.Context, g *asim.Graph, out io.Writer) error {
+	all, err := asim.RouteAll(ctx, g, a.Workers, a.Progress)
+	if err != nil {
+		return err
+	}
+	return errors.Join(all.WriteText(out), writeFile(a.json, all.WriteJSON))
+}
+
+func (a *labASim) runTables(g *asim.Graph, places []asim.Place, out io.Writer) error {
+	report, err := asim.Tables(g, places)
+	if err != nil {
+		return err
+	}
+	report.Graph.File = filepath.Base(a.graph)
+	return errors.Join(report.WriteTables(out, places), writeFile(a.json, report.WriteJSON))
+}
+
+// tellProgress writes a line every two seconds, with an estimate of what is left.
+func tellProgress(w io.Writer) func(asim.Progress) {
+	began := time.Now()
+	last := began
+	return func(p asim.Progress) {
+		now := time.Now()
+		if now.Sub(last) < 2*time.Second {
+			return
+		}
+		last = now
+		left := time.Duration(float64(now.Sub(began)) / float64(p.Done) * float64(p.Total-p.Done))
+		fmt.Fprintf(w, "[%d/%d] %s; %s left\n", p.Done, p.Total, p.What, left.Round(time.Second))
+	}
+}
+
+// writeFile writes a new file, if it has a name.
+func writeFile(name string, write func(io.Writer) error) error {
+	if name == "" {
+		return nil
+	}
+	f, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(write(f), f.Close())
+}

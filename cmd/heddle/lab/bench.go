@@ -1,0 +1,103 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"heddle/cmd/heddle/internal/cli"
+	"heddle/experiments/bench"
+	"heddle/path"
+)
+
+func newBenchCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "bench",
+		Short: "Repeat a paper's measurement, and print it beside the paper's figures",
+		Long: `Repeat a paper's measurement in a world of this machine, with unmodified peers,
+and print it beside the paper's figures. Runs are interleaved in rounds; what
+counts is the ratio to the baseline of the same round.`,
+		Example: "  heddle lab bench wireguard --quick",
+	}
+	cmd.AddCommand(newBenchWireGuardCommand(), newBenchQUICCommand(), newBenchMoshCommand(), newBenchPlanesCommand(), newBenchMacheteCommand())
+	return cmd
+}
+
+func newBenchWireGuardCommand() *cobra.Command {
+	return benchCommand(bench.WireGuard(), "in under three minutes", "equal, unequal/100ms, unlimited", &cobra.Command{
+		Use:   "wireguard",
+		Short: "WireGuard throughput against the switching period: figure 8(a) of CoMPS",
+		Long: `Measure TCP throughput through a WireGuard tunnel, down and up, against the
+switching period, over three paths of 20 Mbit/s: equal ones of 10 ms, and
+unequal ones of 10, 15 and 25 ms, relative to no switching. Then over paths
+without limit, relative to plain wireguard-go: "heddle up" over one path and
+over three, and wireguard-go through "heddle split".
+
+The server is the unmodified wireguard-go, which is built below the source tree
+at first; iperf3 measures. Each case takes iperf3 five seconds down and five up,
+of which the first second does not count: about 25 minutes for five rounds, and
+under three minutes with --quick, which takes a few cases, four seconds and two
+rounds. A run in which the emulated links were late by more than 1 ms on average
+is repeated. All cases of a round draw the same weights. Needs root.`,
+		Example: `  heddle lab bench wireguard --quick
+  heddle lab bench wireguard --only equal/100ms,unlimited
+  heddle lab bench wireguard --json wireguard.json --plot wireguard.svg`,
+	})
+}
+
+// benchCommand makes cmd run a bench, with the flags that all benches share. quick says how long --quick takes, and
+// cases names some cases for --only.
+func benchCommand(b bench.Bench, quick, cases string, cmd *cobra.Command) *cobra.Command {
+	var o bench.Options
+	var jsonFile, plotFile string
+	cmd.Args = cobra.NoArgs
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if o.Quick && !cmd.Flags().Changed("rounds") {
+			o.Rounds = 2
+		}
+		if o.Rounds < 1 {
+			return cli.Usage(&path.Error{What: "--rounds", Why: fmt.Sprintf("%d is fewer than 1", o.Rounds), Hint: "five are the usual"})
+		}
+		if plotFile != "" && filepath.Ext(plotFile) != ".svg" {
+			return cli.Usage(&path.Error{What: "--plot " + plotFile, Why: "only SVG is written", Hint: "name a file that ends in .svg"})
+		}
+		if err := b.Check(o); err != nil {
+			return cli.Usage(err)
+		}
+		var err error
+		if o.Heddle, err = os.Executable(); err != nil {
+			return err
+		}
+		o.Progress = cmd.ErrOrStderr()
+		report, err := b.Run(cmd.Context(), o)
+		if len(report.Rows) == 0 {
+			return err
+		}
+		return errors.Join(err, report.WriteTable(cmd.OutOrStdout()), writeBench(report, jsonFile, plotFile))
+	}
+	cmd.Flags().IntVar(&o.Rounds, "rounds", 5, "how often each case is measured")
+	cmd.Flags().BoolVar(&o.Quick, "quick", false, "a few cases and two rounds, "+quick)
+	cmd.Flags().StringSliceVar(&o.Only, "only", nil, "only `cases` that begin with this, and their baselines: "+cases)
+	cmd.Flags().StringVar(&jsonFile, "json", "", "write the report as JSON to this `file`")
+	cmd.Flags().StringVar(&plotFile, "plot", "", "write a plot as SVG to this `file`")
+	return cmd
+}
+
+func writeBench(r bench.Report, jsonFile, plotFile string) error {
+	write := func(name string, to func(*os.File) error) error {
+		if name == "" {
+			return nil
+		}
+		f, err := os.Create(name)
+		if err != nil {
+			return err
+		}
+		return errors.Join(to(f), f.Close())
+	}
+	return errors.Join(
+		write(jsonFile, func(f *os.File) error { return r.WriteJSON(f) }),
+		write(plotFile, func(f *os.File) error { return r.WritePlot(f) }))
+}

@@ -1,0 +1,252 @@
+// Package masque is `heddle masque`: a MASQUE proxy and its users.
+package masque
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"heddle/cmd/heddle/internal/cli"
+	"heddle/cmd/heddle/internal/control"
+	"heddle/path"
+	"heddle/path/masque"
+	"heddle/proxy/connectudp"
+	"heddle/split"
+)
+
+// Command is `heddle masque`.
+func Command() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "masque",
+		Short: "Be a proxy that masque: paths leave through",
+		Long: `Masque has what the owner of a proxy needs: the proxy itself, and its users. The
+proxy speaks CONNECT-UDP (RFC 9298) over HTTP/3; any client of that standard can
+use it, and heddle's own is a path: masque:https://HOST.`,
+		Example: `  heddle masque user add ann --auth users
+  heddle masque serve --listen :443 --cert chain.pem --key key.pem --auth users`,
+	}
+	cmd.AddCommand(newServeCommand(), newUserCommand())
+	return cmd
+}
+
+// masqueServe is what the flags of `heddle masque serve` say.
+type masqueServe struct {
+	connectudp.Options
+	listen, cert, key, selfSigned, auth string
+	names, allow, deny                  []string
+	asJSON                              bool
+}
+
+func newServeCommand() *cobra.Command {
+	s := masqueServe{Options: connectudp.Options{MaxFlows: connectudp.DefaultMaxFlows, Idle: connectudp.DefaultIdle, Drain: connectudp.DefaultDrain}}
+	cmd := &cobra.Command{
+		Use:   "serve --auth FILE (--cert FILE --key FILE | --self-signed DIR)",
+		Short: "Proxy UDP for the users in a file, over HTTP/3",
+		Long: `Serve is a proxy for UDP: CONNECT-UDP (RFC 9298) over HTTP/3, until interrupted.
+
+It serves only the users in the --auth file, which is read again when it has
+changed; open flows of a user who was removed go on. It forwards to public
+addresses only: none of private networks, link-local, loopback or multicast, and
+none of this machine's own, unless --allow says so. Of --allow and --deny the
+rule with the longest prefix decides.
+
+"heddle status" shows it as masque-PORT: flows by user, bytes, what was refused.
+
+With --self-signed it makes a certificate of its own in DIR, and prints the path
+to use, with the certificate's key pinned.
+
+What it hides: from the targets and their networks who sends, and from the
+clients' networks to whom. What it does not: either from the proxy itself, or
+from somebody who watches both its sides. Targets are not written down, unless
+--log-targets is given.`,
+		Example: `  heddle masque serve --listen :443 --cert chain.pem --key key.pem --auth users
+  heddle masque serve --listen 192.0.2.9:4433 --self-signed proxy --auth users --allow 10.0.0.0/8:51820`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runMasqueServe(cmd, &s) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&s.listen, "listen", ":443", "where clients come to, `[HOST]:PORT`, UDP")
+	flags.StringVar(&s.cert, "cert", "", "the certificate and its chain, a PEM `FILE`")
+	flags.StringVar(&s.key, "key", "", "the certificate's key, a PEM `FILE`")
+	flags.StringVar(&s.selfSigned, "self-signed", "", "keep a certificate of its own in `DIR`, and make it where it is absent")
+	flags.StringArrayVar(&s.names, "name", nil, "a `HOST` that clients know the proxy by, for --self-signed; the address it listens on, or this machine's name, where none is given")
+	flags.StringVar(&s.auth, "auth", "", "the `FILE` of users that heddle masque user or htpasswd -B makes")
+	flags.StringArrayVar(&s.allow, "allow", nil, "forward to these addresses, `CIDR[:PORT]`")
+	flags.StringArrayVar(&s.deny, "deny", nil, "do not forward to these addresses, `CIDR[:PORT]`")
+	flags.IntVar(&s.MaxFlows, "max-flows", s.MaxFlows, "how many flows one user may have at a time")
+	flags.DurationVar(&s.Idle, "idle", s.Idle, "end a flow that carried nothing for so long")
+	flags.DurationVar(&s.Drain, "drain", s.Drain, "how long flows may go on after an interrupt")
+	flags.BoolVar(&s.LogTargets, "log-targets", false, "write down who talks to whom")
+	flags.BoolVar(&s.asJSON, "json", false, "print what was done as JSON at the end")
+	_ = cmd.MarkFlagRequired("auth")
+	cmd.MarkFlagsMutuallyExclusive("self-signed", "cert")
+	cmd.MarkFlagsRequiredTogether("cert", "key")
+	cmd.MarkFlagsOneRequired("cert", "self-signed")
+	for _, name := range []string{"cert", "key", "auth"} {
+		_ = cmd.MarkFlagFilename(name)
+	}
+	_ = cmd.MarkFlagDirname("self-signed")
+	return cmd
+}
+
+// runMasqueServe serves until ctx ends.
+func runMasqueServe(cmd *cobra.Command, s *masqueServe) error {
+	if err := s.complete(); err != nil {
+		return cli.Usage(err)
+	}
+	certificate, err := s.certificate()
+	if err != nil {
+		return err
+	}
+	s.Certificate = certificate.Get
+	p, err := connectudp.New(s.Options)
+	if err != nil {
+		return err
+	}
+	stderr := cmd.ErrOrStderr()
+	fmt.Fprintf(stderr, "masque: listening on %v for %s\n", p.Addr(), cli.Count(s.Users.Count(), "user"))
+	if s.selfSigned != "" {
+		fmt.Fprintf(stderr, "masque: use it as a path: NAME=masque:https://%s#sha256=%s\n",
+			net.JoinHostPort(s.hosts()[0], strconv.Itoa(int(p.Addr().Port()))), masque.Pin(certificate.Leaf()))
+	}
+	err = s.run(cmd.Context(), p, stderr)
+	status := p.Status()
+	if s.asJSON {
+		return errors.Join(err, cli.WriteJSON(cmd.OutOrStdout(), status))
+	}
+	fmt.Fprintf(stderr, "masque: %s; %d packets up, %d down; refused: %d wrong credentials, %d targets, %d over a limit\n",
+		cli.Count(int(status.Flows), "flow"), status.Up.Packets, status.Down.Packets, status.RefusedAuth, status.RefusedTarget, status.RefusedLimit)
+	return err
+}
+
+// run serves until ctx ends, or another heddle asks it to stop. A proxy that cannot be asked serves all the same.
+func (s *masqueServe) run(ctx context.Context, p *connectudp.Proxy, stderr io.Writer) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	server, err := control.Listen("masque-" + strconv.Itoa(int(p.Addr().Port())))
+	if err != nil {
+		fmt.Fprintf(stderr, "masque: heddle status does not show it: %v\n", err)
+		return p.Run(ctx)
+	}
+	defer server.Close()
+	server.Answers(control.KindProxy, func() any { return p.Status() })
+	controlled := make(chan error, 1)
+	go func() { controlled <- server.Serve(ctx, func() []split.Status { return []split.Status{} }, stop) }()
+	err = p.Run(ctx)
+	stop()
+	return errors.Join(err, <-controlled)
+}
+
+// complete reads what the flags name, but for the certificate.
+func (s *masqueServe) complete() (err error) {
+	if s.MaxFlows < 1 || s.Idle <= 0 || s.Drain < 0 {
+		return &path.Error{What: "masque serve", Why: "--max-flows, --idle and --drain are numbers above 0"}
+	}
+	a, err := net.ResolveUDPAddr("udp", s.listen)
+	if err != nil {
+		return &path.Error{What: fmt.Sprintf("listen %q", s.listen), Why: "not an address and a port", Hint: "write :443, 192.0.2.9:443 or [2001:db8::9]:443", Err: err}
+	}
+	s.Listen = a.AddrPort()
+	if a.IP == nil {
+		s.Listen = netip.AddrPortFrom(netip.IPv6Unspecified(), s.Listen.Port())
+	}
+	if s.Users, err = connectudp.LoadUsers(s.auth); err != nil {
+		return err
+	}
+	s.Targets, err = connectudp.NewTargets(s.allow, s.deny)
+	return err
+}
+
+func (s *masqueServe) certificate() (*connectudp.Certificate, error) {
+	if s.selfSigned != "" {
+		return connectudp.SelfSigned(s.selfSigned, s.hosts())
+	}
+	return connectudp.LoadCertificate(s.cert, s.key)
+}
+
+// hosts are what clients know the proxy by.
+func (s *masqueServe) hosts() []string {
+	if len(s.names) > 0 {
+		return s.names
+	}
+	if a := s.Listen.Addr(); !a.IsUnspecified() {
+		return []string{a.Unmap().String()}
+	}
+	if name, err := os.Hostname(); err == nil && masque.CheckHost(name) == nil {
+		return []string{name}
+	}
+	return []string{"localhost"}
+}
+
+func newUserCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "user",
+		Short: "Say who may use a proxy",
+		Long: `User keeps the file of users that heddle masque serve reads. Each line is
+NAME:HASH, where the hash is that of a token which heddle made, or of a password
+as htpasswd -B makes it. The secrets themselves are nowhere kept.`,
+		Example: `  heddle masque user add ann --auth users
+  heddle masque user list --auth users
+  heddle masque user remove ann --auth users`,
+	}
+	var auth string
+	cmd.PersistentFlags().StringVar(&auth, "auth", "", "the `FILE` of users")
+	_ = cmd.MarkPersistentFlagRequired("auth")
+	_ = cmd.MarkPersistentFlagFilename("auth")
+	add := &cobra.Command{
+		Use:   "add NAME --auth FILE",
+		Short: "Add a user, and print the user's token once",
+		Long: `Add makes a token for a new user, prints it, and keeps its hash only. The user
+puts the token into a file, and names that with --secret PATH=FILE.`,
+		Example: "  umask 077; heddle masque user add ann --auth users > ann.token",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			token, err := connectudp.AddUser(auth, args[0])
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), token)
+			return err
+		},
+	}
+	remove := &cobra.Command{
+		Use:   "remove NAME --auth FILE",
+		Short: "Remove a user",
+		Long: `Remove takes a user out of the file. A running proxy lets no new flow of that
+user begin; flows that are open go on until they end.`,
+		Example: "  heddle masque user remove ann --auth users",
+		Args:    cobra.ExactArgs(1),
+		RunE:    func(_ *cobra.Command, args []string) error { return connectudp.RemoveUser(auth, args[0]) },
+	}
+	cmd.AddCommand(add, remove, newListCommand(&auth))
+	return cmd
+}
+
+func newListCommand(auth *string) *cobra.Command {
+	return &cobra.Command{
+		Use:     "list --auth FILE",
+		Short:   "List the users",
+		Long:    "List prints the names of the users, one a line.",
+		Example: "  heddle masque user list --auth users",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			names, err := connectudp.UserNames(*auth)
+			if err != nil {
+				return err
+			}
+			for _, name := range names {
+				if _, err := fmt.Fprintln(cmd.OutOrStdout(), name); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+}

@@ -1,0 +1,208 @@
+// Package mosh is `heddle mosh`. It starts the installed mosh's two programs: mosh-server on another machine by ssh, as the
+// wrapper script of mosh does, and mosh-client here. Between the two is a relay, of which neither knows.
+//
+// Do not use this package to speak mosh's protocol: it only reads the line that says where mosh-server listens.
+package mosh
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"heddle/cmd/heddle/connect"
+	"heddle/cmd/heddle/internal/bind"
+	"heddle/cmd/heddle/internal/cli"
+	"heddle/config"
+	"heddle/path"
+	"heddle/split"
+)
+
+// session is what `heddle mosh` was asked for.
+type session struct {
+	config.Paths
+	server  Server
+	predict string
+	sshVia  string
+	name    string
+	log     string
+	dryRun  bool
+}
+
+// Command is `heddle mosh`.
+func Command() *cobra.Command {
+	m := session{Paths: config.DefaultPaths()}
+	cmd := &cobra.Command{
+		Use:   "mosh [USER@]HOST --via NAME=KIND:ARG... [-- COMMAND...]",
+		Short: "Split a Mosh session over several paths",
+		Long: `Mosh starts mosh-server on HOST by ssh, as the program mosh does, and then the
+installed mosh-client with its packets split over the paths. Both are as they
+come; the server knows nothing of it. While it runs, heddle status shows it.
+
+What it hides: the network on each path sees a part of the packets, and none
+sees all of them. What it does not: that you talk to the server. ssh goes over
+one path whole, the first unless --ssh-via names another: that path's network
+sees an SSH connection to the same server. HOST is looked up by this machine's
+resolver. The downlink follows what mosh-client sends, which is ten packets a
+second on a screen that changes.
+
+With fewer healthy paths than --min-paths nothing is sent, and mosh-client says
+that it heard nothing. The exit status is that of mosh-client.`,
+		Example: `  heddle mosh user@server.example --via home=if:eth0 --via lte=if:wwan0
+  heddle mosh server.example --via home=if:eth0 --via lte=if:wwan0 --ssh-via lte -- tmux attach`,
+		Args: moshArguments,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			m.server.Host, m.server.Command = args[0], args[1:]
+			if err := m.check(); err != nil {
+				return cli.Usage(err)
+			}
+			if m.dryRun {
+				return m.print(cmd.Context(), cmd.OutOrStdout())
+			}
+			terminal, err := terminalOf(cmd)
+			if err != nil {
+				return err
+			}
+			return m.run(cmd.Context(), terminal, cmd.ErrOrStderr())
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&m.sshVia, "ssh-via", "", "the path that ssh takes, by its `NAME`; the first where this is not given")
+	flags.StringVar(&m.server.SSHConfig, "ssh-config", "", "a `file` that ssh reads in place of your own configuration")
+	flags.IntVar(&m.server.SSHPort, "ssh-port", 0, "where sshd listens; 0 for what ssh's configuration says")
+	flags.StringVar(&m.server.Port, "port", "", "the server's UDP `PORT` or LOW:HIGH; its own choice where this is not given")
+	flags.StringVar(&m.server.Program, "server", "mosh-server", "mosh-server's `command` on the server")
+	flags.StringVar(&m.predict, "predict", Predictions[0], "local echo: "+strings.Join(Predictions, ", "))
+	flags.StringVar(&m.name, "name", "", "what heddle status calls it; mosh-HOST where this is not given")
+	flags.StringVar(&m.log, "log", "", "write the log to this `file`; without it, warnings are printed at the end")
+	flags.BoolVar(&m.dryRun, "dry-run", false, "print what would be run, and run nothing")
+	bind.Paths(cmd, &m.Paths)
+	_ = cmd.MarkFlagRequired("via")
+	_ = cmd.RegisterFlagCompletionFunc("predict", cobra.FixedCompletions(Predictions, cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+// moshArguments takes one host, and a command after "--".
+func moshArguments(cmd *cobra.Command, args []string) error {
+	before := cmd.ArgsLenAtDash()
+	if before < 0 {
+		before = len(args)
+	}
+	switch {
+	case before > 1:
+		return cli.Usage(&path.Error{What: "heddle mosh", Why: fmt.Sprintf("%q comes after the host", args[1]),
+			Hint: "put -- before the command that is to run there"})
+	case before < 1:
+		return errors.New("no host")
+	}
+	return nil
+}
+
+// mosh-server takes PORT or LOW:HIGH.
+var portRange = regexp.MustCompile(`^([0-9]{1,5})(?::([0-9]{1,5}))?$`)
+
+// check says what is wrong with the command line.
+func (m *session) check() error {
+	host := m.server.Host
+	if _, h, found := strings.Cut(host, "@"); host == "" || host[0] == '-' || found && h == "" || strings.ContainsAny(host, " \t\r\n") {
+		return &path.Error{What: fmt.Sprintf("host %q", host), Why: "it is no [USER@]HOST", Hint: "such as user@server.example"}
+	}
+	if m.server.SSHPort < 0 || m.server.SSHPort > 65535 {
+		return &path.Error{What: "--ssh-port", Why: fmt.Sprintf("%d is no port", m.server.SSHPort), Hint: "1 to 65535; sshd's own is 22"}
+	}
+	if m.server.Port != "" && !goodRange(m.server.Port) {
+		return &path.Error{What: "--port " + m.server.Port, Why: "it is no PORT or LOW:HIGH", Hint: "such as 60001 or 60000:61000"}
+	}
+	if !slices.Contains(Predictions, m.predict) {
+		return &path.Error{What: "--predict " + m.predict, Why: "mosh-client has no such mode", Hint: "modes: " + strings.Join(Predictions, ", ")}
+	}
+	if m.name != "" {
+		if err := config.CheckSessionName(m.name); err != nil {
+			return err
+		}
+	}
+	o, err := m.Options()
+	if err != nil {
+		return err
+	}
+	if m.sshVia == "" {
+		m.sshVia = o.Via[0].Name
+	}
+	if _, err := connect.DialerOf(o, m.sshVia); err != nil {
+		return err
+	}
+	return m.proxy(o)
+}
+
+func goodRange(text string) bool {
+	found := portRange.FindStringSubmatch(text)
+	if found == nil {
+		return false
+	}
+	low, lowErr := strconv.ParseUint(found[1], 10, 16)
+	if found[2] == "" {
+		return lowErr == nil && low > 0
+	}
+	high, highErr := strconv.ParseUint(found[2], 10, 16)
+	return lowErr == nil && highErr == nil && low > 0 && low <= high
+}
+
+// proxy says how ssh is to connect: by one path, and those that it rides.
+func (m *session) proxy(o split.Options) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	m.server.Proxy = []string{self, "connect", "--announce"}
+	if m.Identity != "" {
+		m.server.Proxy = append(m.server.Proxy, "--identity", m.Identity)
+	}
+	all := slices.Concat(o.Via, o.Beside)
+	flag, name := "--via", m.sshVia
+	for name != "" {
+		for _, s := range m.Secret {
+			if strings.HasPrefix(s, name+"=") {
+				m.server.Proxy = append(m.server.Proxy, "--secret", s)
+			}
+		}
+		spec := all[slices.IndexFunc(all, func(s path.Spec) bool { return s.Name == name })]
+		m.server.Proxy = append(m.server.Proxy, flag, spec.String())
+		flag, name = "--path", spec.Base
+	}
+	return nil
+}
+
+// terminalOf gives the terminal that mosh-client is to own.
+func terminalOf(cmd *cobra.Command) (files [3]*os.File, err error) {
+	streams := []any{cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()}
+	for i, s := range streams {
+		f, ok := s.(*os.File)
+		if !ok || i < 2 && !term.IsTerminal(int(f.Fd())) {
+			return files, &path.Error{What: "mosh", Why: "stdin and stdout must be a terminal", Hint: "for a single command without one, ssh is enough"}
+		}
+		files[i] = f
+	}
+	return files, nil
+}
+
+// print says what would be run.
+func (m *session) print(ctx context.Context, out io.Writer) error {
+	m.localize(ctx)
+	_, err := fmt.Fprintf(out, "ssh %s\nrelay from 127.0.0.1 to the address that ssh reached and the port that mosh-server names: %s every %s over %s\n"+
+		"mosh-client 127.0.0.1 PORT, with MOSH_KEY from mosh-server in its environment\n",
+		Quote(m.server.SSH()), m.Schedule, m.Every, strings.Join(m.Via, ", "))
+	return err
+}
+
+// localize says what the server must know of this terminal.
+func (m *session) localize(ctx context.Context) {
+	m.server.Colors, m.server.Locale = Colors(ctx), Locale()
+}

@@ -1,0 +1,249 @@
+package mosh
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/netip"
+	"os"
+	"os/signal"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"golang.org/x/term"
+
+	"heddle/cmd/heddle/internal/cli"
+	"heddle/cmd/heddle/internal/control"
+	"heddle/cmd/heddle/internal/runner"
+	"heddle/path"
+	"heddle/split"
+)
+
+// run is the life of a session, from the look at this machine to the end of mosh-client.
+func (m *session) run(ctx context.Context, terminal [3]*os.File, talk io.Writer) (err error) {
+	o, err := m.Options()
+	if err != nil {
+		return cli.Usage(err)
+	}
+	if err := Check(ctx); err != nil {
+		return err
+	}
+	if err := enoughReady(o); err != nil {
+		return err
+	}
+	held := &heldLog{}
+	log, closeLog, err := m.openLog(held)
+	if err != nil {
+		return err
+	}
+	defer closeLog()
+	server, err := m.listen()
+	if err != nil {
+		return err
+	}
+	defer server.Close()
+	taps, err := runner.OpenTaps(m.Capture, slices.Concat(o.Via, o.Beside))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, taps.Close()) }()
+	o.Session, o.Tap, o.Log = m.name, taps.Tap, log
+
+	// The terminal's hangup goes to mosh-client too, which then says goodbye to the server. That needs the relay.
+	ctx, stopSignals := signal.NotifyContext(ctx, syscall.SIGHUP)
+	defer stopSignals()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	var relay atomic.Pointer[split.Relay]
+	controlled := make(chan error, 1)
+	go func() { controlled <- server.Serve(ctx, func() []split.Status { return statusOf(relay.Load()) }, stop) }()
+	err = m.session(ctx, o, &relay, terminal, talk)
+	stop()
+	held.print(talk)
+	return errors.Join(err, <-controlled)
+}
+
+// session starts mosh-server, a relay to it, and mosh-client before that, and ends with mosh-client.
+func (m *session) session(ctx context.Context, o split.Options, running *atomic.Pointer[split.Relay], terminal [3]*os.File, talk io.Writer) error {
+	m.localize(ctx)
+	started, err := m.server.Start(ctx, talk)
+	if err != nil {
+		return err
+	}
+	o.To = started.Addr.String()
+	relay, err := split.NewRelay(ctx, split.RelayOptions{Options: o, Listen: netip.AddrPortFrom(loopback, 0)})
+	if err != nil {
+		return err
+	}
+	running.Store(relay)
+	// The relay outlasts ctx: mosh-client's goodbye still has to go.
+	relaying, stop := context.WithCancel(context.WithoutCancel(ctx))
+	relayed := make(chan error, 1)
+	go func() { relayed <- relay.Run(relaying) }()
+	m.claim(o, started.Addr, talk)
+	before, _ := term.GetState(int(terminal[0].Fd()))
+	status, err := Client{Addr: relay.Addr(), Key: started.Key, Predict: m.predict, Terminal: terminal}.Run(ctx)
+	if before != nil {
+		_ = term.Restore(int(terminal[0].Fd()), before) // where mosh-client could not do it itself
+	}
+	last := relay.Status()
+	stop()
+	if err := errors.Join(err, <-relayed); err != nil {
+		return err
+	}
+	if err := unheard(last); err != nil {
+		return err
+	}
+	if status != 0 {
+		return cli.ExitStatus(status)
+	}
+	return nil
+}
+
+var loopback = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+
+// claim says what is split and what is not.
+func (m *session) claim(o split.Options, to netip.AddrPort, talk io.Writer) {
+	observers := map[string]bool{}
+	if ways, err := o.Ways(); err == nil {
+		for _, s := range o.Via {
+			observers[ways[s.Name].Describe().Observer] = true
+		}
+	}
+	fmt.Fprintf(talk, "%s: mosh-server listens on %s, over %s\nclaim: %s\n", m.name, to, cli.Count(len(o.Via), "path"), split.Claim(len(observers)))
+	fmt.Fprintf(talk, "claim: ssh went by %s, whose network saw an SSH connection to the same server\n", m.sshVia)
+}
+
+// enoughReady refuses to begin where this machine knows that too few paths can send: ssh would leave a server behind
+// that nobody can talk to.
+func enoughReady(o split.Options) error {
+	ways, err := o.Ways()
+	if err != nil {
+		return err
+	}
+	need := o.MinPaths
+	if need == 0 {
+		need = min(2, len(o.Via))
+	}
+	if o.Degrade {
+		need = 1
+	}
+	ready := 0
+	var why []string
+	for _, s := range o.Via {
+		info := ways[s.Name].Describe()
+		if info.Ready {
+			ready++
+		} else {
+			why = append(why, s.Name+": "+info.Why)
+		}
+	}
+	if ready >= need {
+		return nil
+	}
+	return &path.Error{What: "mosh", Why: fmt.Sprintf("%d of %d paths can send now, and it takes %d (%s)", ready, len(o.Via), need, strings.Join(why, "; ")),
+		Hint: "bring them up, or ask for fewer with --min-paths or --degrade"}
+}
+
+// unheard says that nothing came back over UDP, where that is so: mosh-client itself can only name the relay's port.
+func unheard(sessions []split.Status) error {
+	if len(sessions) == 0 {
+		return nil
+	}
+	for _, s := range sessions {
+		for _, p := range s.Paths {
+			if p.Down.Packets > 0 {
+				return nil
+			}
+		}
+	}
+	s := sessions[len(sessions)-1]
+	if s.State != "running" {
+		return &path.Error{What: "mosh", Why: s.Why, Hint: "heddle doctor looks at this machine's paths"}
+	}
+	return &path.Error{What: "mosh", Why: "nothing came back from " + s.Server + " by any path",
+		Hint: "does a firewall before the server let UDP through, ports 60000 to 61000? mosh-server there ends by itself after a minute"}
+}
+
+func statusOf(r *split.Relay) []split.Status {
+	if r == nil {
+		return nil
+	}
+	return r.Status()
+}
+
+// unfitForName is what a session's name may not hold.
+var unfitForName = regexp.MustCompile(`[^a-zA-Z0-9_=+.-]+`)
+
+// mostOfOneHost is how many sessions to one host get a name of their own unasked.
+const mostOfOneHost = 100
+
+// listen claims the session's name: the one that was asked for, or one made of the host's, the first that is free.
+func (m *session) listen() (*control.Server, error) {
+	if m.name != "" {
+		return control.Listen(m.name)
+	}
+	host := m.server.Host[strings.LastIndexByte(m.server.Host, '@')+1:]
+	base := "mosh-" + unfitForName.ReplaceAllString(host, "-")
+	base = base[:min(len(base), 60)]
+	for i := 1; ; i++ {
+		m.name = base
+		if i > 1 {
+			m.name = fmt.Sprintf("%s-%d", base, i)
+		}
+		server, err := control.Listen(m.name)
+		if _, taken := errors.AsType[*control.RunningError](err); !taken || i == mostOfOneHost {
+			return server, err
+		}
+	}
+}
+
+// openLog gives the log: a file, or what is held back until the terminal is free again.
+func (m *session) openLog(held *heldLog) (log *slog.Logger, closeLog func(), err error) {
+	if m.log == "" {
+		return slog.New(slog.NewTextHandler(held, &slog.HandlerOptions{Level: slog.LevelWarn})), func() {}, nil
+	}
+	f, err := os.OpenFile(m.log, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, nil, cli.Usage(&path.Error{What: "--log " + m.log, Err: err, Hint: "name a file that you can write to"})
+	}
+	return slog.New(slog.NewTextHandler(f, nil)), func() { f.Close() }, nil
+}
+
+// heldLog keeps the first lines written to it: the terminal is mosh-client's as long as it runs.
+type heldLog struct {
+	mu    sync.Mutex
+	lines []string
+	more  int
+}
+
+// mostHeld is how many lines are kept.
+const mostHeld = 20
+
+func (h *heldLog) Write(line []byte) (int, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.lines) < mostHeld {
+		h.lines = append(h.lines, string(line))
+	} else {
+		h.more++
+	}
+	return len(line), nil
+}
+
+func (h *heldLog) print(to io.Writer) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, l := range h.lines {
+		io.WriteString(to, l)
+	}
+	if h.more > 0 {
+		fmt.Fprintf(to, "and %s more; --log FILE keeps them all\n", cli.Count(h.more, "line"))
+	}
+}

@@ -1,0 +1,175 @@
+package node
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"heddle/cmd/heddle/overlay"
+	"heddle/config"
+	"heddle/overlay/client"
+	"heddle/overlay/nat"
+	"heddle/overlay/node"
+)
+
+// sweepEvery is how often the ends of connections are told that their lease is over.
+const sweepEvery = 2 * time.Second
+
+// natTable has the kernel's leases for a node. It holds none itself: a lease's name says what it is.
+type natTable struct {
+	*nat.Table
+	log *slog.Logger
+
+	mu      sync.Mutex
+	counted time.Time
+	bytes   map[nat.Rule]uint64
+}
+
+var _ interface {
+	node.NAT
+	node.Metered
+} = (*natTable)(nil)
+
+// nodeHooks gives the node what its modes need. stop ends that.
+func nodeHooks(ctx context.Context, n config.Node, o *node.Options) (stop func(), err error) {
+	if slices.Contains(o.Modes, client.ModeSurvey) {
+		overlay.SurveyHook(o)
+	}
+	if !slices.Contains(o.Modes, client.ModeNAT) {
+		return func() {}, nil
+	}
+	first, last, err := n.NATPortRange()
+	if err != nil {
+		return nil, err
+	}
+	table, err := nat.Open(nat.Options{First: first, Last: last, SetForwarding: n.SetForwarding})
+	if err != nil {
+		return nil, err
+	}
+	t := &natTable{Table: table, log: o.Log}
+	o.NAT = t
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var sweeping sync.WaitGroup
+	sweeping.Go(func() { t.sweep(ctx) })
+	return func() {
+		cancel()
+		sweeping.Wait()
+		if err := table.Close(); err != nil {
+			o.Log.Error("the nftables table stays", "err", err)
+		}
+	}, nil
+}
+
+func (t *natTable) sweep(ctx context.Context) {
+	tick := time.NewTicker(sweepEvery)
+	defer tick.Stop()
+	failed := false
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		err := t.Sweep()
+		if err != nil && !failed {
+			t.log.Warn("the nftables table cannot be tidied; leases end all the same", "err", err)
+		}
+		failed = err != nil
+	}
+}
+
+// Lease gives a lease at the address of the node that the request came to.
+func (t *natTable) Lease(ctx context.Context, r node.NATRule, ttl time.Duration) (node.NATLease, error) {
+	here, ok := ctx.Value(http.LocalAddrContextKey).(net.Addr)
+	if !ok {
+		return node.NATLease{}, fmt.Errorf("a lease needs the address that it was asked for at")
+	}
+	at, err := netip.ParseAddrPort(here.String())
+	if err != nil {
+		return node.NATLease{}, err
+	}
+	l, err := t.Table.Lease(nat.Rule{Client: r.Client, Listen: netip.AddrPortFrom(at.Addr(), r.Listen), To: r.To}, ttl)
+	return natLease(l), err
+}
+
+// Renew has a lease end ttl from now.
+func (t *natTable) Renew(_ context.Context, id string, ttl time.Duration) (node.NATLease, error) {
+	r, err := ruleOf(id)
+	if err != nil {
+		return node.NATLease{}, err
+	}
+	l, err := t.Table.Renew(r, ttl)
+	return natLease(l), err
+}
+
+// Release ends a lease.
+func (t *natTable) Release(_ context.Context, id string) error {
+	r, err := ruleOf(id)
+	if err != nil {
+		return err
+	}
+	return t.Table.Release(r)
+}
+
+// Carried gives the bytes of a lease, both ways. The kernel is asked for all leases at once, and not for each anew.
+func (t *natTable) Carried(_ context.Context, id string) (int64, error) {
+	r, err := ruleOf(id)
+	if err != nil {
+		return 0, err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if time.Since(t.counted) > time.Second {
+		all, err := t.Leases()
+		if err != nil {
+			return 0, err
+		}
+		t.bytes, t.counted = map[nat.Rule]uint64{}, time.Now()
+		for _, l := range all {
+			t.bytes[l.Rule] = l.Bytes
+		}
+	}
+	bytes, ok := t.bytes[r]
+	if !ok {
+		return 0, nat.ErrNoLease
+	}
+	return int64(bytes), nil
+}
+
+func natLease(l nat.Lease) node.NATLease {
+	return node.NATLease{ID: idOf(l.Rule), Rule: node.NATRule{Client: l.Client, Listen: l.Listen.Port(), To: l.To}, Until: l.Until}
+}
+
+// idOf names a rule by what it says.
+func idOf(r nat.Rule) string {
+	return base64.RawURLEncoding.EncodeToString([]byte(fmt.Sprintf("%v %v %v", r.Client, r.Listen, r.To)))
+}
+
+func ruleOf(id string) (r nat.Rule, err error) {
+	text, err := base64.RawURLEncoding.DecodeString(id)
+	if err != nil {
+		return r, nat.ErrNoLease
+	}
+	parts := strings.Split(string(text), " ")
+	if len(parts) != 3 {
+		return r, nat.ErrNoLease
+	}
+	if r.Client, err = netip.ParseAddr(parts[0]); err != nil {
+		return r, nat.ErrNoLease
+	}
+	if r.Listen, err = netip.ParseAddrPort(parts[1]); err != nil {
+		return r, nat.ErrNoLease
+	}
+	if r.To, err = netip.ParseAddrPort(parts[2]); err != nil {
+		return r, nat.ErrNoLease
+	}
+	return r, nil
+}

@@ -1,0 +1,146 @@
+package node
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"heddle/cmd/heddle/internal/cli"
+	"heddle/cmd/heddle/internal/control"
+	"heddle/cmd/heddle/internal/runner"
+	"heddle/config"
+	"heddle/overlay/client"
+	"heddle/overlay/node"
+)
+
+// nodeDefaults are what holds where neither a file nor a flag says otherwise.
+var nodeDefaults = config.DefaultNode()
+
+func newRunCommand() *cobra.Command {
+	n := nodeDefaults
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "run [FILE]",
+		Short: "Be an overlay node, for holders of a grant",
+		Long: `Run is an overlay node until interrupted. It connects to servers for those who
+hold a grant that one of its grantors signed, and for nobody else: without a
+grantor it does not start. FILE is a node.toml, with keys named as the flags; a
+flag goes before the key.
+
+Mode forward needs no privilege. Mode nat has the kernel pass TCP on by nftables
+rules in tables of its own, and needs CAP_NET_ADMIN; each rule is a lease, which
+the kernel ends even where this program was killed. A client's MPTCP passes it.
+
+It listens on one port, TCP and UDP, with TLS 1.3, in which both sides prove
+their keys. It leads to public addresses, unless a grant names others; where
+--deny says so no grant leads. What is revoked is read again when it has
+changed.
+
+What it hides: from servers and their networks who connects, and from the
+clients' networks to whom. What it does not: either from the node itself, or
+from somebody who watches both its sides. Destinations are not written down,
+unless --log-targets is given.`,
+		Example: `  heddle node run node.toml
+  heddle node run --grantor ed25519:KEY --listen :7443`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				if err := nodeFromFile(cmd, args[0], &n); err != nil {
+					return err
+				}
+			}
+			if err := cli.UsageBy(cmd, n.Check()); err != nil {
+				return err
+			}
+			return runNode(cmd, n, asJSON)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&n.Name, "name", "", "what the node calls itself, a `NAME`; the machine's name where it is not given")
+	flags.StringVar(&n.Listen, "listen", n.Listen, "where clients come to, `[HOST]:PORT`, TCP and UDP")
+	flags.StringVar(&n.Identity, "identity", "", "the `FILE` of the node's private key")
+	flags.StringArrayVar(&n.Grantor, "grantor", nil, "the `KEY` of somebody whose grants count")
+	flags.StringArrayVar(&n.Mode, "mode", n.Mode, "what it offers: "+strings.Join(client.Modes(), ", "))
+	flags.StringArrayVar(&n.Deny, "deny", nil, "lead nobody to this `DESTINATION`: CIDR[:PORT] or NAME:PORT")
+	flags.StringVar(&n.Revoked, "revoked", "", "what heddle node revoke writes, a `FILE`; revoked beside the identity where it is not given")
+	flags.StringVar(&n.Usage, "usage", "", "keep in `FILE` how much each grant has used; usage.json beside the identity where it is not given")
+	flags.IntVar(&n.MaxFlows, "max-flows", n.MaxFlows, "how many connections and flows one holder may have at a time")
+	flags.DurationVar(&n.Idle, "idle", n.Idle, "end a UDP flow that carried nothing for so long")
+	flags.DurationVar(&n.Drain, "drain", n.Drain, "how long what goes on may do so after an interrupt")
+	flags.BoolVar(&n.LogTargets, "log-targets", false, "write down who talks to whom")
+	flags.StringArrayVar(&n.Address, "address", nil, "where clients reach the node, `HOST:PORT`; where it listens, if it is not given")
+	flags.StringVar(&n.NATPorts, "nat-ports", n.NATPorts, "in mode nat, lease ports `FIRST-LAST` to clients")
+	flags.BoolVar(&n.SetForwarding, "set-forwarding", false, "in mode nat, let the kernel forward, for leases alone")
+	flags.StringVar(&n.Board, "board", "", "register there: the board, `KEY@HOST:PORT` or a file")
+	flags.IntVar(&n.ASN, "asn", 0, "the `NUMBER` of the autonomous system that the node is in, for the board")
+	flags.BoolVar(&asJSON, "json", false, "print what was done as JSON at the end")
+	for _, name := range []string{"identity", "revoked", "usage"} {
+		_ = cmd.MarkFlagFilename(name)
+	}
+	return cmd
+}
+
+// nodeFromFile reads a node.toml, and keeps what flags say otherwise.
+func nodeFromFile(cmd *cobra.Command, file string, n *config.Node) error {
+	var read config.Node
+	if err := cli.Loaded(cmd, file, config.LoadNode, &read); err != nil {
+		return err
+	}
+	given := *n
+	for name, keep := range map[string]func(){
+		"name": func() { read.Name = given.Name }, "listen": func() { read.Listen = given.Listen },
+		"identity": func() { read.Identity = given.Identity }, "grantor": func() { read.Grantor = given.Grantor },
+		"mode": func() { read.Mode = given.Mode }, "deny": func() { read.Deny = given.Deny },
+		"revoked": func() { read.Revoked = given.Revoked }, "usage": func() { read.Usage = given.Usage },
+		"max-flows": func() { read.MaxFlows = given.MaxFlows }, "idle": func() { read.Idle = given.Idle },
+		"drain": func() { read.Drain = given.Drain }, "log-targets": func() { read.LogTargets = given.LogTargets },
+		"address": func() { read.Address = given.Address }, "board": func() { read.Board = given.Board },
+		"asn": func() { read.ASN = given.ASN }, "nat-ports": func() { read.NATPorts = given.NATPorts },
+		"set-forwarding": func() { read.SetForwarding = given.SetForwarding },
+	} {
+		if cmd.Flags().Changed(name) {
+			keep()
+		}
+	}
+	*n = read
+	return nil
+}
+
+// runNode serves until the command's context ends.
+func runNode(cmd *cobra.Command, n config.Node, asJSON bool) error {
+	o, err := n.Options()
+	if err != nil {
+		return err
+	}
+	stderr := cmd.ErrOrStderr()
+	o.Log = slog.New(slog.NewTextHandler(stderr, nil))
+	stop, err := nodeHooks(cmd.Context(), n, &o)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	running, err := node.New(o)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(stderr, "node: %s listens on %v for %s of %s; its key is %v\n", o.Name, running.Addr(), ModesText(o.Modes), cli.Count(len(o.Grantors), "grantor"), running.Key())
+	unlist, err := register(cmd.Context(), n, o, running.Addr())
+	if err != nil {
+		return err
+	}
+	err = runner.RunShown(cmd.Context(), "node-"+o.Name, control.KindNode, func() any { return running.Status() }, stderr, running.Run)
+	unlist()
+	status := running.Status()
+	if asJSON {
+		if jsonErr := cli.WriteJSON(cmd.OutOrStdout(), status); err == nil {
+			err = jsonErr
+		}
+		return err
+	}
+	fmt.Fprintf(stderr, "node: %s; %d bytes up, %d down, for %s\n", cli.Count(int(status.Flows), "flow"), status.Up, status.Down, cli.Count(len(status.Grants), "grant"))
+	return err
+}
+
+func ModesText(modes []string) string { return strings.Join(modes, ", ") }

@@ -1,0 +1,140 @@
+// Package observe is `heddle observe`: what each observer saw, from captures.
+package observe
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"heddle/cmd/heddle/internal/cli"
+	"heddle/observe"
+	"heddle/path"
+)
+
+// Command is `heddle observe`.
+func Command() *cobra.Command {
+	command := &cobra.Command{
+		Use:   "observe",
+		Short: "Say what each network saw, from captures",
+		Long: `Read captures (pcap or pcapng), one for each place in the network, and say what
+an observer at each of them could count and read.`,
+		Example: "  heddle observe report captures",
+	}
+	command.AddCommand(newReportCommand(), newTraceCommand(), newReconstructCommand())
+	return command
+}
+
+type observeFlags struct {
+	clients   []string
+	json      bool
+	html      string
+	baselines []string
+	label     string
+	out       string
+}
+
+func newReportCommand() *cobra.Command {
+	var f observeFlags
+	command := &cobra.Command{
+		Use:   "report DIR",
+		Short: "Report the exposure of each observer",
+		Long: `Report what each observer could count and read: packets, bytes, the share of the
+session each way, the longest run of consecutive packets, for how long it
+watched, protocols, servers, names and content in clear.
+
+Each .pcapng, .pcap or .cap file in DIR is one observer, called by the file's
+name. A subdirectory is one observer too, who holds all the captures in it. DIR
+may also be one capture file.
+
+Claim: the figures come from the captures alone. They do not say what an
+observer could infer from the pattern of sizes and times.`,
+		Example: "  heddle up office.conf --via home=if:eth0 --via lte=if:wwan0 --capture captures\n" +
+			"  heddle observe report captures\n" +
+			"  heddle observe report captures --html report.html --baseline 'WireGuard alone=captures-plain'\n" +
+			"  heddle observe report captures --client 192.0.2.7 --json",
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return observeReport(cmd, args[0], f) },
+	}
+	addClientFlag(command, &f)
+	command.Flags().BoolVar(&f.json, "json", false, "print JSON")
+	command.Flags().StringVar(&f.html, "html", "", "also write a self-contained page to this `FILE`")
+	command.Flags().StringArrayVar(&f.baselines, "baseline", nil,
+		"put the captures of another way to hold the session beside it, as `LABEL=DIR`; may be repeated")
+	command.Flags().StringVar(&f.label, "label", "", "what to call the session (default: the directory's name)")
+	return command
+}
+
+func addClientFlag(command *cobra.Command, f *observeFlags) {
+	command.Flags().StringArrayVar(&f.clients, "client", nil,
+		"the client's `ADDRESS`; may be repeated (default: what the captures say, else the likely one)")
+}
+
+func observeReport(cmd *cobra.Command, dir string, f observeFlags) error {
+	session, err := loadSession(f.label, dir, f.clients)
+	if err != nil {
+		return err
+	}
+	var baselines []*observe.Session
+	for _, b := range f.baselines {
+		label, at, found := strings.Cut(b, "=")
+		if !found || label == "" || at == "" {
+			return cli.Usage(&path.Error{What: fmt.Sprintf("--baseline %q", b), Why: "it is not LABEL=DIR",
+				Hint: "for example --baseline plain=captures-plain"})
+		}
+		other, err := loadSession(label, at, f.clients)
+		if err != nil {
+			return err
+		}
+		baselines = append(baselines, other)
+	}
+	if f.html != "" {
+		if err := writePage(f.html, session, baselines); err != nil {
+			return err
+		}
+		fmt.Fprintln(cmd.ErrOrStderr(), "wrote", f.html)
+	}
+	report := observe.Compare(session, baselines...)
+	if f.json {
+		return cli.WriteJSON(cmd.OutOrStdout(), report)
+	}
+	return observe.WriteText(cmd.OutOrStdout(), report, cli.TerminalWidth(cmd.OutOrStdout()))
+}
+
+func loadSession(label, dir string, clients []string) (*observe.Session, error) {
+	var addrs []netip.Addr
+	for _, c := range clients {
+		a, err := netip.ParseAddr(c)
+		if err != nil {
+			return nil, cli.Usage(&path.Error{What: fmt.Sprintf("--client %q", c), Why: "it is no address",
+				Hint: "for example --client 192.0.2.7"})
+		}
+		addrs = append(addrs, a.Unmap())
+	}
+	if label == "" {
+		absolute, err := filepath.Abs(dir)
+		if err != nil {
+			return nil, err
+		}
+		label = filepath.Base(absolute)
+	}
+	return observe.Load(label, dir, addrs)
+}
+
+func writePage(name string, s *observe.Session, baselines []*observe.Session) error {
+	file, err := os.Create(name)
+	if err != nil {
+		return &path.Error{What: "page " + name, Err: err}
+	}
+	if err := observe.WriteHTML(file, s, baselines...); err != nil {
+		file.Close()
+		return &path.Error{What: "page " + name, Err: err}
+	}
+	if err := file.Close(); err != nil {
+		return &path.Error{What: "page " + name, Err: err}
+	}
+	return nil
+}

@@ -1,0 +1,310 @@
+package observe
+
+import (
+	"fmt"
+	"image/png"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"heddle/cmd/heddle/internal/cli"
+	"heddle/observe"
+	"heddle/observe/decrypt"
+	"heddle/observe/reconstruct"
+	"heddle/path"
+)
+
+// reconstructFlags are those of `heddle observe reconstruct`.
+type reconstructFlags struct {
+	paths             []string
+	keylog            []string
+	as, like, out, id string
+	skip              uint64
+	down, json        bool
+}
+
+func newReconstructCommand() *cobra.Command {
+	var f reconstructFlags
+	command := &cobra.Command{
+		Use:   "reconstruct DIR --keylog FILE",
+		Short: "Rebuild what one path has of a striped stream",
+		Long: `Rebuild what an observer of one path has of a stream that heddle stream striped,
+if the ciphers fall: the pieces that passed there in their places, and nothing
+between them. A key log stands for the broken cipher, so this is for streams
+that were made with --keylog; without one it opens nothing.
+
+With --as image the stream is taken for the uncompressed picture --like (BMP or
+PPM), as if the observer had guessed its size and depth, and drawn; what did not
+pass is grey. Of shares, the bytes themselves are drawn.
+
+It prints how much of the stream passed there, and how many pixels are right.
+DIR is as for heddle observe report; without --path, all observers' captures are
+put together.
+
+MPTCP connections count as striped too, in TLS or in the clear. Where a
+subflow's bytes belong follows from the first one alone, and TLS opens only in
+order: so the captures of other paths must be in DIR too, but add nothing.`,
+		Example: `  heddle observe reconstruct captures --path tokyo --keylog keys --as image --like tux.bmp --out tokyo.png
+  heddle observe reconstruct captures --path tokyo --keylog keys --json`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return observeReconstruct(cmd, args[0], f) },
+	}
+	flags := command.Flags()
+	flags.StringArrayVar(&f.paths, "path", nil, "only what the observer `NAME` saw; may be repeated")
+	flags.StringArrayVar(&f.keylog, "keylog", nil, "the `FILE` with the keys of the stream's connections; may be repeated")
+	flags.StringVar(&f.as, "as", "", "what to write: image or bytes (unknown bytes are 0)")
+	flags.StringVar(&f.like, "like", "", "the picture that was sent, a BMP or PPM `FILE`")
+	flags.Uint64Var(&f.skip, "skip", 0, "`BYTES` of the stream before the picture; heddle stream dial says one")
+	flags.StringVar(&f.out, "out", "", "the `FILE` to write (default: reconstructed.png or .bin)")
+	flags.StringVar(&f.id, "session", "", "the `ID` of the session, or how it begins (default: the longest)")
+	flags.BoolVar(&f.down, "down", false, "what came back, instead of what was sent by who dialled")
+	flags.BoolVar(&f.json, "json", false, "print JSON")
+	_ = command.RegisterFlagCompletionFunc("as", cobra.FixedCompletions([]string{"image", "bytes"}, cobra.ShellCompDirectiveNoFileComp))
+	return command
+}
+
+// reconstructed is the answer.
+type reconstructed struct {
+	Path     []string `json:"path"`
+	Session  string   `json:"session"`
+	Schedule string   `json:"schedule"`
+	Shares   string   `json:"shares"`
+	Legs     []int    `json:"legs"`
+	Of       int      `json:"of"`
+	// Seen of Length bytes of the stream passed, or stood behind shares that did.
+	Seen   uint64 `json:"seen_bytes"`
+	Length uint64 `json:"length_bytes"`
+	// Pixels of the picture; Drawn those of which something passed; Right those that are as they were.
+	Pixels int      `json:"pixels,omitempty"`
+	Drawn  int      `json:"drawn_pixels,omitempty"`
+	Right  int      `json:"right_pixels,omitempty"`
+	PSNR   *float64 `json:"psnr_db,omitempty"`
+	Out    string   `json:"out,omitempty"`
+	Notes  []string `json:"notes,omitempty"`
+}
+
+func observeReconstruct(cmd *cobra.Command, dir string, f reconstructFlags) error {
+	if err := f.check(); err != nil {
+		return cli.Usage(err)
+	}
+	seen, others, names, notes, err := f.conversations(dir)
+	if err != nil {
+		return err
+	}
+	keys, err := f.keys()
+	if err != nil {
+		return err
+	}
+	sessions, more := reconstruct.Sessions(seen, keys)
+	multipath, evenMore := reconstruct.Multipath(seen, others, keys)
+	sessions, notes = append(sessions, multipath...), slices.Concat(notes, more, evenMore)
+	s, stream, err := f.choose(sessions)
+	if err != nil {
+		for _, note := range notes {
+			fmt.Fprintln(cmd.ErrOrStderr(), note)
+		}
+		return err
+	}
+	answer := reconstructed{Path: names, Session: s.ID, Schedule: s.Schedule, Shares: s.Shares, Legs: s.Legs, Of: s.Of,
+		Seen: stream.Seen(), Length: stream.Length, Out: f.out, Notes: notes}
+	if err := f.write(stream, &answer); err != nil {
+		return err
+	}
+	if f.json {
+		return cli.WriteJSON(cmd.OutOrStdout(), answer)
+	}
+	_, err = fmt.Fprint(cmd.OutOrStdout(), answer.text())
+	return err
+}
+
+// check completes the flags.
+func (f *reconstructFlags) check() error {
+	switch {
+	case f.as == "image" && f.like == "":
+		return &path.Error{What: "--as image", Why: "it is not known what kind of picture it is", Hint: "give the picture that was sent with --like"}
+	case !slices.Contains([]string{"", "image", "bytes"}, f.as):
+		return &path.Error{What: fmt.Sprintf("--as %q", f.as), Why: "that is no way to write it", Hint: "image or bytes"}
+	case f.as == "" && f.out != "":
+		return &path.Error{What: "--out " + f.out, Why: "nothing is written unless --as says what", Hint: "--as image or --as bytes"}
+	case f.as == "image" && f.out == "":
+		f.out = "reconstructed.png"
+	case f.as == "bytes" && f.out == "":
+		f.out = "reconstructed.bin"
+	}
+	return nil
+}
+
+// conversations reads the captures of the observers that were asked for, and, where it takes them, those of the others.
+func (f *reconstructFlags) conversations(dir string) (seen, others []observe.Conversation, names, notes []string, err error) {
+	places, err := observe.Places(dir)
+	if err != nil {
+		return nil, nil, nil, nil, err
+	}
+	for _, wanted := range f.paths {
+		if !slices.ContainsFunc(places, func(p observe.Place) bool { return p.Name == wanted }) {
+			var there []string
+			for _, p := range places {
+				there = append(there, p.Name)
+			}
+			return nil, nil, nil, nil, &path.Error{What: "--path " + wanted, Why: "nobody of that name saw anything", Hint: "there are " + strings.Join(there, ", ")}
+		}
+	}
+	var left []observe.Place
+	for _, p := range places {
+		if len(f.paths) > 0 && !slices.Contains(f.paths, p.Name) {
+			left = append(left, p)
+			continue
+		}
+		names = append(names, p.Name)
+		if seen, notes, err = readPlace(p, seen, notes); err != nil {
+			return nil, nil, nil, nil, err
+		}
+	}
+	if !slices.ContainsFunc(seen, func(c observe.Conversation) bool { return c.Subflow != nil }) {
+		return seen, nil, names, notes, nil
+	}
+	for _, p := range left {
+		if others, notes, err = readPlace(p, others, notes); err != nil {
+			return nil, nil, nil, nil, err
+		}
+	}
+	return seen, others, names, notes, nil
+}
+
+// readPlace adds what one observer saw.
+func readPlace(p observe.Place, all []observe.Conversation, notes []string) ([]observe.Conversation, []string, error) {
+	for _, name := range p.Files {
+		found, stopped, err := readConversations(name)
+		if err != nil {
+			return nil, nil, &path.Error{What: "capture " + name, Err: err}
+		}
+		if stopped != "" {
+			notes = append(notes, name+": "+stopped)
+		}
+		all = append(all, found...)
+	}
+	return all, notes, nil
+}
+
+func readConversations(name string) ([]observe.Conversation, string, error) {
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, "", err
+	}
+	defer file.Close()
+	return observe.Conversations(file)
+}
+
+func (f *reconstructFlags) keys() (decrypt.Keys, error) {
+	keys := decrypt.Keys{}
+	for _, name := range f.keylog {
+		file, err := os.Open(name)
+		if err != nil {
+			return nil, &path.Error{What: "key log", Err: err}
+		}
+		some, err := decrypt.ReadKeys(file)
+		file.Close()
+		if err != nil {
+			return nil, &path.Error{What: "key log " + name, Err: err, Hint: "`heddle stream --keylog` writes one"}
+		}
+		for random, secrets := range some {
+			keys[random] = secrets
+		}
+	}
+	return keys, nil
+}
+
+// choose gives the session that was asked for, or the longest, and its stream of the direction.
+func (f *reconstructFlags) choose(sessions []reconstruct.Session) (best reconstruct.Session, stream reconstruct.Direction, err error) {
+	found := false
+	for _, s := range sessions {
+		d := s.Up
+		if f.down {
+			d = s.Down
+		}
+		if strings.HasPrefix(s.ID, f.id) && (!found || d.Length > stream.Length) {
+			best, stream, found = s, d, true
+		}
+	}
+	switch {
+	case !found && len(sessions) > 0:
+		var there []string
+		for _, s := range sessions {
+			there = append(there, s.ID)
+		}
+		return best, stream, &path.Error{What: "--session " + f.id, Why: "no session in the captures begins so", Hint: "there are " + strings.Join(there, ", ")}
+	case !found:
+		return best, stream, &path.Error{What: "captures", Why: "no striped session can be opened in them",
+			Hint: "give the --keylog that the stream was made with; the capture must hold the connection from its beginning, and of MPTCP all paths' captures"}
+	}
+	return best, stream, nil
+}
+
+// write writes the file that was asked for.
+func (f *reconstructFlags) write(stream reconstruct.Direction, answer *reconstructed) error {
+	switch f.as {
+	case "bytes":
+		const most = 1 << 30
+		if stream.Length > most {
+			return &path.Error{What: f.out, Why: fmt.Sprintf("the stream has %d bytes, more than %d", stream.Length, most)}
+		}
+		bytes, _ := stream.Fill(0, int(stream.Length))
+		if err := os.WriteFile(f.out, bytes, 0o600); err != nil {
+			return &path.Error{What: "cannot write", Err: err}
+		}
+	case "image":
+		return f.draw(stream, answer)
+	}
+	return nil
+}
+
+func (f *reconstructFlags) draw(stream reconstruct.Direction, answer *reconstructed) error {
+	original, err := os.ReadFile(f.like)
+	if err != nil {
+		return &path.Error{What: "--like", Err: err}
+	}
+	picture, err := reconstruct.Draw(stream, original, f.skip)
+	if err != nil {
+		return &path.Error{What: "--like " + f.like, Err: err, Hint: "give an uncompressed picture: BMP of 24 or 32 bits, or PPM (P6)"}
+	}
+	answer.Pixels, answer.Drawn, answer.Right, answer.PSNR = picture.Pixels, picture.Drawn, picture.Right, &picture.PSNR
+	file, err := os.OpenFile(f.out, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return &path.Error{What: "cannot write", Err: err}
+	}
+	err = png.Encode(file, picture.Image)
+	if closed := file.Close(); err == nil {
+		err = closed
+	}
+	if err != nil {
+		return &path.Error{What: "cannot write " + f.out, Err: err}
+	}
+	return nil
+}
+
+func (r reconstructed) text() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: session %.8s, %s, shares %s, %s of %d\n", strings.Join(r.Path, ", "), r.Session, r.Schedule, r.Shares,
+		cli.Count(len(r.Legs), "path"), r.Of)
+	what := "of the stream passed there"
+	if r.Shares != "none" {
+		what = "of the stream has shares that passed there"
+	}
+	fmt.Fprintf(&b, "%d of %d bytes (%s) %s\n", r.Seen, r.Length, portion(r.Seen, r.Length), what)
+	if r.Pixels > 0 {
+		fmt.Fprintf(&b, "%d of %d pixels are right (%s), PSNR %.1f dB\n", r.Right, r.Pixels, portion(uint64(r.Right), uint64(r.Pixels)), *r.PSNR)
+	}
+	if r.Out != "" {
+		fmt.Fprintf(&b, "wrote %s\n", r.Out)
+	}
+	for _, note := range r.Notes {
+		fmt.Fprintf(&b, "note: %s\n", note)
+	}
+	return b.String()
+}
+
+func portion(part, whole uint64) string {
+	return cli.Percent(float64(part) / float64(max(whole, 1)))
+}

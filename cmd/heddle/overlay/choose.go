@@ -1,0 +1,284 @@
+package overlay
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"heddle/overlay/asn"
+	"heddle/overlay/survey"
+	"heddle/path"
+	"heddle/path/diversity"
+
+	asncmd "heddle/cmd/heddle/asn"
+	"heddle/cmd/heddle/internal/cli"
+)
+
+// overlayChoose are the flags of heddle overlay choose.
+type overlayChoose struct {
+	Flags
+	paths        int
+	avoidAS      []string
+	avoidCountry []string
+	degrade      bool
+}
+
+func newChooseCommand() *cobra.Command {
+	var f overlayChoose
+	cmd := &cobra.Command{
+		Use:   "choose DESTINATION",
+		Short: "Choose nodes and uplinks that the fewest networks see together",
+		Long: `Choose takes what "heddle overlay survey" measured, and chooses --paths ways to
+DESTINATION, each through a node of its own: those of which the fewest networks
+(ASes) see two, counted over all pairs and both halves; among equals those with
+more uplinks, then with fewer hidden hops, then the fastest. It sends nothing.
+The destination's own network is not counted, since it sees all.
+
+Where a network sees two of the ways it names the network, and fails, so that a
+script does not go on unknowingly; --degrade says that this will do.
+
+What it promises: nothing beyond what routers answered. Networks may belong to
+one owner, lie under the same sea, or not answer; nodes may lie about their half.`,
+		Example: `  heddle overlay choose 192.0.2.1:443 --paths 3
+  heddle overlay choose 192.0.2.1:443 --via home=if:eth0 --via lte=if:wwan0
+  heddle overlay choose 192.0.2.1:443 --avoid-as AS64500 --avoid-country XX --json`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args[0]) },
+	}
+	f.register(cmd, 24*time.Hour, "do not use measurements older than this")
+	flags := cmd.Flags()
+	flags.IntVar(&f.paths, "paths", 2, "how many ways to choose")
+	flags.StringSliceVar(&f.avoidAS, "avoid-as", nil, "no way through these `NETWORKS`, such as AS64500")
+	flags.StringSliceVar(&f.avoidCountry, "avoid-country", nil, "no way through these `COUNTRIES`, ISO codes of two letters")
+	flags.BoolVar(&f.degrade, "degrade", false, "accept networks that see two ways, and hops that may be ones to avoid")
+	return cmd
+}
+
+// chosen is what heddle overlay choose answers. Its JSON fields are a stable interface.
+type chosen struct {
+	To string `json:"to"`
+	// Diverse reports whether no network is known to see two of the ways, besides the destination's.
+	Diverse bool `json:"diverse"`
+	diversity.Choice
+	// RTT are the round trips of the ways in milliseconds, by name, where they are known.
+	RTT map[string]float64 `json:"rtt_ms"`
+	// Names are those of the ASes that occur.
+	Names map[diversity.AS]string `json:"names"`
+	// SurveyAge is the age of the oldest measurement used, TableAge that of the oldest part of the table, in seconds.
+	SurveyAge int64 `json:"survey_age_s"`
+	TableAge  int64 `json:"table_age_s"`
+	// Flags take these ways, in other commands.
+	Flags []string `json:"flags"`
+}
+
+func (f *overlayChoose) run(cmd *cobra.Command, destination string) error {
+	o, err := f.options()
+	if err != nil {
+		return cli.Usage(err)
+	}
+	table, err := asncmd.OpenTable(f.table)
+	if err != nil {
+		return err
+	}
+	if len(o.AvoidCountry) > 0 && !table.Has(asn.Country) {
+		return &path.Error{What: "--avoid-country", Why: "the table knows no countries", Hint: "import some: heddle asn import --help"}
+	}
+	w, err := f.Ways(cmd.Context(), destination)
+	if err != nil {
+		return err
+	}
+	cache, err := survey.DefaultCache()
+	if err != nil {
+		return err
+	}
+	halves, err := cache.Load()
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	ways, oldest := w.Known(halves, f.MaxAge, now)
+	paths := survey.Paths(ways, table)
+	for i, p := range paths {
+		if why := w.problems[[2]string{p.Node, p.Uplink}]; why != "" {
+			paths[i].Why = why
+		}
+	}
+	if as := table.Lookup(w.To.Addr()).AS; as != 0 {
+		o.Ends = []diversity.AS{as}
+	}
+	c, err := diversity.Choose(paths, o)
+	if err != nil {
+		return withSurveyHint(err, c, destination)
+	}
+	answer := f.answer(c, w, table, oldest, now)
+	if f.json {
+		err = cli.WriteJSON(cmd.OutOrStdout(), answer)
+	} else {
+		err = printChoice(cmd.OutOrStdout(), answer, table)
+	}
+	return errors.Join(err, f.verdict(answer, table))
+}
+
+func (f *overlayChoose) options() (diversity.Options, error) {
+	o := diversity.Options{Paths: f.paths, AvoidCountry: f.avoidCountry, Degrade: f.degrade}
+	if f.paths < 1 || f.paths > diversity.MaxPaths {
+		return o, &path.Error{What: fmt.Sprintf("--paths %d", f.paths), Why: fmt.Sprintf("it must be 1 to %d", diversity.MaxPaths), Hint: "two or three are the usual"}
+	}
+	for _, text := range f.avoidAS {
+		as, err := diversity.ParseAS(text)
+		if err != nil {
+			return o, err
+		}
+		o.AvoidAS = append(o.AvoidAS, as)
+	}
+	for _, country := range f.avoidCountry {
+		if len(country) != 2 {
+			return o, &path.Error{What: fmt.Sprintf("--avoid-country %q", country), Why: "it is no code of two letters", Hint: "ISO 3166: DE, FR, JP"}
+		}
+	}
+	return o, nil
+}
+
+// withSurveyHint says to survey where that is what is missing.
+func withSurveyHint(err error, c diversity.Choice, destination string) error {
+	for _, r := range c.Refused {
+		if strings.Contains(r.Why, "not surveyed") {
+			return cli.Hint(err, "heddle overlay survey "+destination+", with the same --via and --node")
+		}
+	}
+	return err
+}
+
+func (f *overlayChoose) answer(c diversity.Choice, w *Ways, table *asn.Table, oldest time.Duration, now time.Time) chosen {
+	a := chosen{To: w.To.String(), Diverse: c.Diverse(), Choice: c, RTT: map[string]float64{}, Names: map[diversity.AS]string{}, SurveyAge: int64(oldest.Seconds())}
+	for _, s := range table.Sources() {
+		a.TableAge = max(a.TableAge, int64(s.Age(now).Seconds()))
+	}
+	used := map[string]bool{}
+	for _, p := range c.Paths {
+		if p.RTT > 0 {
+			a.RTT[p.Name] = float64(p.RTT) / float64(time.Millisecond)
+		}
+		for _, as := range p.ASes {
+			if name := table.Name(as); name != "" {
+				a.Names[as] = name
+			}
+		}
+		used[p.Uplink] = true
+	}
+	for _, spec := range w.uplinks {
+		if spec.Name != "" && used[spec.Name] {
+			a.Flags = append(a.Flags, "--path", spec.String())
+		}
+	}
+	for _, p := range c.Paths {
+		way := p.Node + "=node:" + p.Node
+		if p.Uplink != "" {
+			way += "@" + p.Uplink
+		}
+		a.Flags = append(a.Flags, "--via", way)
+	}
+	return a
+}
+
+// verdict is an error where networks see two ways, and nobody said that this will do.
+func (f *overlayChoose) verdict(a chosen, table *asn.Table) error {
+	if a.Diverse || f.degrade {
+		return nil
+	}
+	var seen []string
+	for _, p := range a.Pairs {
+		if len(p.Common) > 0 {
+			seen = append(seen, fmt.Sprintf("%s by %s", cli.Plain(p.A+" and "+p.B), namedASes(p.Common, table)))
+		}
+	}
+	hint := "take it with --degrade, or add nodes and uplinks, and survey again"
+	if len(a.Unavoidable) > 0 {
+		hint = "every way there is passes " + namedASes(a.Unavoidable, table) + ": another uplink may not; or take it with --degrade"
+	}
+	return &path.Error{What: "no diverse set of " + cli.Count(f.paths, "way"), Why: "seen together: " + strings.Join(seen, "; "), Hint: hint}
+}
+
+// printChoice says what was chosen and why.
+func printChoice(w io.Writer, a chosen, table *asn.Table) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\n\n", choiceText(a, table))
+	lines := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(lines, "WAY\tRTT\tHIDDEN\tNETWORKS")
+	for _, p := range a.Paths {
+		rtt := "-"
+		if ms, ok := a.RTT[p.Name]; ok {
+			rtt = fmt.Sprintf("%.1f ms", ms)
+		}
+		fmt.Fprintf(lines, "%s\t%s\t%d\t%s\n", p.Name, rtt, p.Hidden, asesText(p.ASes, " "))
+	}
+	if len(a.Pairs) > 0 {
+		fmt.Fprintln(lines, "\nPAIR\tUPLINKS\tSEEN BY")
+	}
+	for _, p := range a.Pairs {
+		uplinks, common := "two", "none known"
+		if p.SameUplink {
+			uplinks = "one"
+		}
+		if len(p.Common) > 0 {
+			common = namedASes(p.Common, table)
+		}
+		fmt.Fprintf(lines, "%s, %s\t%s\t%s\n", p.A, p.B, uplinks, common)
+	}
+	lines.Flush()
+	if len(a.Refused) > 0 {
+		fmt.Fprintf(lines, "\nLEFT OUT\tWHY\n")
+		for _, r := range a.Refused {
+			fmt.Fprintf(lines, "%s\t%s\n", r.Path, r.Why)
+		}
+		lines.Flush()
+	}
+	fmt.Fprintf(&b, "\nmeasured up to %s ago, with a table of ASes up to %s old\nto use them: %s\n",
+		cli.AgeText(time.Duration(a.SurveyAge)*time.Second), cli.AgeText(time.Duration(a.TableAge)*time.Second), strings.Join(a.Flags, " "))
+	_, err := io.WriteString(w, cli.Plain(b.String()))
+	return err
+}
+
+// choiceText is the choice in words.
+func choiceText(a chosen, table *asn.Table) string {
+	var names []string
+	for _, p := range a.Paths {
+		names = append(names, p.Name)
+	}
+	text := fmt.Sprintf("Of %s, %s", cli.Count(a.Usable, "usable way"), strings.Join(names, ", "))
+	switch {
+	case len(a.Paths) == 1:
+		text += ": the fastest. One way is seen whole by every network on it."
+	case a.Diverse:
+		text += ": no network is known to see two of them."
+	default:
+		text += fmt.Sprintf(": %s over all pairs, and no set has fewer.", cli.Count(a.Common, "common network"))
+	}
+	if !a.Exact {
+		text += " The search was cut short: there may be a better set."
+	}
+	if len(a.Everywhere) > 0 {
+		text += " All of them pass " + namedASes(a.Everywhere, table) + "."
+	}
+	if len(a.Ends) > 0 {
+		text += " The destination's own network, " + namedASes(a.Ends, table) + ", sees all and is not counted."
+	}
+	return text
+}
+
+func namedASes(ases []diversity.AS, table *asn.Table) string {
+	var words []string
+	for _, as := range ases {
+		word := as.String()
+		if name := table.Name(as); name != "" {
+			word += " (" + name + ")"
+		}
+		words = append(words, word)
+	}
+	return strings.Join(words, ", ")
+}

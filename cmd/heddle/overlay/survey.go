@@ -1,0 +1,350 @@
+package overlay
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"heddle/cmd/heddle/internal/bind"
+	"heddle/cmd/heddle/internal/cli"
+	"heddle/overlay/asn"
+	"heddle/overlay/client"
+	"heddle/overlay/node"
+	"heddle/overlay/survey"
+	"heddle/path"
+	"heddle/path/diversity"
+
+	asncmd "heddle/cmd/heddle/asn"
+)
+
+// overlaySurvey are the flags of heddle overlay survey.
+type overlaySurvey struct {
+	Flags
+	identity string
+	fars     []string
+	rate     int
+}
+
+func newSurveyCommand() *cobra.Command {
+	var f overlaySurvey
+	cmd := &cobra.Command{
+		Use:   "survey DESTINATION",
+		Short: "Measure the ways to nodes, and from them to a destination",
+		Long: `Survey traces the way from here to each node by each uplink, and has each node
+trace its own way to DESTINATION (HOST:PORT; port 443 if not given). Probes are
+TCP segments of one flow, so that routers send them all the same way; round
+trips are of that flow too. What is younger than --max-age is not measured
+again; all is kept for "heddle overlay choose".
+
+It needs scamper and root. Those who see the probes learn the nodes' addresses,
+and the nodes learn DESTINATION. A node's half is its word alone. --far takes a
+node's half from a file that "heddle overlay trace --json" wrote there.`,
+		Example: `  heddle overlay survey 192.0.2.1:443 --via home=if:eth0 --via lte=if:wwan0
+  heddle overlay survey files.example:22 --node tokyo --node paris --json`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args[0]) },
+	}
+	f.register(cmd, time.Hour, "measure again what is older than this")
+	cmd.Flags().StringArrayVar(&f.fars, "far", nil, "a node's half from a file, `NODE=FILE`")
+	cmd.Flags().StringVar(&f.identity, "identity", "", "the `FILE` of this device's private key")
+	cmd.Flags().IntVar(&f.rate, "rate", 100, "at most so many probes a second")
+	return cmd
+}
+
+// surveyed is what heddle overlay survey answers. Its JSON fields are a stable interface.
+type surveyed struct {
+	To   string        `json:"to"`
+	Ways []surveyedWay `json:"ways"`
+}
+
+type surveyedWay struct {
+	Name string         `json:"name"`
+	ASes []diversity.AS `json:"ases"`
+	// Hidden is how many hops are of unknown networks.
+	Hidden int          `json:"hidden"`
+	RTT    float64      `json:"rtt_ms,omitempty"`
+	Near   *survey.Half `json:"near"`
+	Far    *survey.Half `json:"far"`
+	Why    string       `json:"why,omitempty"`
+}
+
+func (f *overlaySurvey) run(cmd *cobra.Command, destination string) error {
+	if f.rate < 1 || f.rate > 10_000 {
+		return cli.Usage(&path.Error{What: fmt.Sprintf("--rate %d", f.rate), Why: "it must be 1 to 10000", Hint: "100 is the usual"})
+	}
+	w, err := f.Ways(cmd.Context(), destination)
+	if err != nil {
+		return err
+	}
+	cache, err := survey.DefaultCache()
+	if err != nil {
+		return err
+	}
+	halves, err := cache.Load()
+	if err != nil {
+		return err
+	}
+	found, problems, err := f.measure(cmd, w, halves)
+	if err != nil {
+		return err
+	}
+	if err := cache.Add(found, time.Now()); err != nil {
+		return err
+	}
+	for key, h := range found {
+		halves[key] = h
+	}
+	return f.print(cmd, w, halves, problems)
+}
+
+// measure measures what is not known, or too old; problems are those of the nodes' halves.
+func (f *overlaySurvey) measure(cmd *cobra.Command, w *Ways, halves map[string]survey.Half) (found map[string]survey.Half, problems map[string]string, err error) {
+	found, problems = map[string]survey.Half{}, map[string]string{}
+	if err := f.readFars(w, found); err != nil {
+		return nil, nil, err
+	}
+	stale := func(key string) bool {
+		h, ok := halves[key]
+		return !ok || h.Age(time.Now()) > f.MaxAge
+	}
+	var keys []string
+	var requests []survey.Request
+	for _, r := range w.requests {
+		if key := survey.NearKey(r); stale(key) {
+			keys, requests = append(keys, key), append(requests, r)
+		}
+	}
+	talk := cmd.ErrOrStderr()
+	fmt.Fprintf(talk, "survey: %s from here; the nodes measure theirs to %v\n", cli.Count(len(requests), "way"), w.To)
+	var mu sync.Mutex
+	var asking sync.WaitGroup
+	for _, n := range w.Nodes {
+		key := survey.FarKey(n.key(), w.To.String())
+		if _, given := found[key]; given || !stale(key) {
+			continue
+		}
+		asking.Go(func() {
+			h, err := f.ask(cmd.Context(), w, n)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				problems[n.Name] = err.Error()
+				fmt.Fprintf(talk, "survey: %v\n", err)
+				return
+			}
+			found[key] = h
+		})
+	}
+	near, err := (&survey.Surveyor{Rate: f.rate}).Measure(cmd.Context(), requests)
+	asking.Wait()
+	for i, h := range near {
+		found[keys[i]] = h
+	}
+	return found, problems, err
+}
+
+// readFars takes the halves that --far names.
+func (f *overlaySurvey) readFars(w *Ways, found map[string]survey.Half) error {
+	for _, text := range f.fars {
+		name, file, _ := strings.Cut(text, "=")
+		bad := func(why string, err error) error {
+			return cli.Usage(&path.Error{What: fmt.Sprintf("--far %q", text), Why: why, Err: err, Hint: "write NODE=FILE, with what `heddle overlay trace --json` printed at that node"})
+		}
+		var of *Node
+		for i := range w.Nodes {
+			if w.Nodes[i].Name == name {
+				of = &w.Nodes[i]
+			}
+		}
+		if of == nil {
+			return bad("no such node", nil)
+		}
+		written, err := os.ReadFile(file)
+		if err != nil {
+			return bad("cannot be read", err)
+		}
+		h, err := survey.ParseHalf(written)
+		if err != nil {
+			return bad("it is no half of a way", err)
+		}
+		if h.To != w.To {
+			return bad(fmt.Sprintf("it leads to %v instead of %v", h.To, w.To), nil)
+		}
+		found[survey.FarKey(of.key(), w.To.String())] = h
+	}
+	return nil
+}
+
+// ask has a node measure its half. The node is asked by the first uplink.
+func (f *overlaySurvey) ask(ctx context.Context, w *Ways, n Node) (survey.Half, error) {
+	fail := func(why string, err error) (survey.Half, error) {
+		return survey.Half{}, &path.Error{What: "node " + n.Name, Why: why, Err: err, Hint: "measure at the node with `heddle overlay trace`, and give it with --far"}
+	}
+	if n.pass == nil {
+		return fail("there is no pass for it, so it cannot be asked to measure", nil)
+	}
+	id, err := cli.OwnIdentity(f.identity)
+	if err != nil {
+		return survey.Half{}, err
+	}
+	var base path.Path
+	if spec := w.uplinks[0]; spec.Name != "" {
+		if base, err = path.New(spec, path.Options{Identity: f.identity}); err != nil {
+			return survey.Half{}, err
+		}
+	}
+	asker, err := client.New(*n.pass, id, base)
+	if err != nil {
+		return survey.Half{}, err
+	}
+	defer asker.Close()
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
+	defer cancel()
+	text, err := asker.Survey(ctx, w.To)
+	if err != nil {
+		return survey.Half{}, err
+	}
+	h, err := survey.ParseHalf(text)
+	if err == nil && h.To != w.To {
+		err = fmt.Errorf("it measured the way to %v", h.To)
+	}
+	if err != nil {
+		return fail("its measurement cannot be used", err)
+	}
+	h.At = time.Now().UTC().Truncate(time.Second) // the node's clock may be another
+	return h, nil
+}
+
+func (f *overlaySurvey) print(cmd *cobra.Command, w *Ways, halves map[string]survey.Half, problems map[string]string) error {
+	table, err := asncmd.OpenTable(f.table)
+	if errors.Is(err, os.ErrNotExist) {
+		fmt.Fprintln(cmd.ErrOrStderr(), "survey: no table of ASes: addresses have no networks; `heddle asn import FILE` makes one")
+		table, err = &asn.Table{}, nil
+	}
+	if err != nil {
+		return err
+	}
+	ways, _ := w.Known(halves, max(f.MaxAge, time.Minute), time.Now())
+	answer := surveyed{To: w.To.String(), Ways: []surveyedWay{}}
+	for i, p := range survey.Paths(ways, table) {
+		way := surveyedWay{Name: p.Name, ASes: p.ASes, Hidden: p.Hidden, RTT: float64(p.RTT) / float64(time.Millisecond), Near: ways[i].Near, Far: ways[i].Far, Why: p.Why}
+		if why := w.problems[[2]string{p.Node, p.Uplink}]; why != "" {
+			way.Why = why
+		} else if why := problems[p.Node]; why != "" && ways[i].Far == nil {
+			way.Why = why
+		}
+		answer.Ways = append(answer.Ways, way)
+	}
+	if f.json {
+		return cli.WriteJSON(cmd.OutOrStdout(), answer)
+	}
+	return printSurvey(cmd.OutOrStdout(), answer)
+}
+
+func printSurvey(out io.Writer, answer surveyed) error {
+	lines := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(lines, "WAY\tRTT\tHIDDEN\tNETWORKS TO "+answer.To)
+	for _, way := range answer.Ways {
+		rtt, networks := "-", way.Why
+		if way.RTT > 0 {
+			rtt = fmt.Sprintf("%.1f ms", way.RTT)
+		}
+		if networks == "" {
+			networks = asesText(way.ASes, " ")
+		}
+		fmt.Fprintf(lines, "%s\t%s\t%d\t%s\n", cli.Plain(way.Name), rtt, way.Hidden, cli.Plain(networks))
+	}
+	return lines.Flush()
+}
+
+func asesText(ases []diversity.AS, between string) string {
+	var words []string
+	for i, a := range ases {
+		if i == 0 || a != ases[i-1] { // both halves hold the node's own
+			words = append(words, a.String())
+		}
+	}
+	return strings.Join(words, between)
+}
+
+func newTraceCommand() *cobra.Command {
+	var via string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "trace DESTINATION",
+		Short: "Measure the way from here to a destination",
+		Long: `Trace measures the way from here to DESTINATION (HOST:PORT; port 443 if not
+given), as "heddle overlay survey" does. It is for a node that no survey can
+ask: its half goes by a file to "heddle overlay survey --far". Needs scamper and
+root.`,
+		Example: "  heddle overlay trace 192.0.2.1:443 --json > tokyo.json\n  heddle overlay trace 192.0.2.1:443 --via lte=if:wwan0",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			to, err := resolve(cmd.Context(), args[0], "443")
+			if err != nil {
+				return cli.Usage(err)
+			}
+			var spec path.Spec
+			if via != "" {
+				if spec, err = path.ParseSpec(via); err != nil {
+					return cli.Usage(err)
+				}
+			}
+			up, err := survey.FindUplink(spec, to.Addr())
+			if err != nil {
+				return err
+			}
+			halves, err := (&survey.Surveyor{}).Measure(cmd.Context(), []survey.Request{{Uplink: up, To: to}})
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return json.NewEncoder(cmd.OutOrStdout()).Encode(halves[0])
+			}
+			return printHalf(cmd.OutOrStdout(), halves[0])
+		},
+	}
+	cmd.Flags().StringVar(&via, "via", "", "the uplink, `NAME=if:DEVICE` or NAME=src:ADDRESS")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	_ = cmd.RegisterFlagCompletionFunc("via", bind.CompleteVia)
+	return cmd
+}
+
+func printHalf(out io.Writer, h survey.Half) error {
+	table, err := asncmd.OpenTable("")
+	if err != nil { // the addresses are worth something without
+		table = &asn.Table{}
+	}
+	lines := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(lines, "HOP\tADDRESS\tRTT\tNETWORK")
+	for _, hop := range h.Hops {
+		if !hop.Addr.IsValid() {
+			fmt.Fprintf(lines, "%d\t*\t-\t-\n", hop.TTL)
+			continue
+		}
+		network := "-"
+		if e := table.Lookup(hop.Addr); e.AS != 0 {
+			network = e.AS.String() + " " + e.Name
+		}
+		fmt.Fprintf(lines, "%d\t%v\t%.1f ms\t%s\n", hop.TTL, hop.Addr, hop.RTT, cli.Plain(network))
+	}
+	if err := lines.Flush(); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(out, "reached %v: %v; round trip %.1f ms by %s\n", h.To, h.Reached, h.RTT, cli.OrDash(h.Ping))
+	return err
+}
+
+// SurveyHook has a node measure for those whose grant says so.
+func SurveyHook(o *node.Options) {
+	o.Survey = (&survey.Answerer{}).Survey
+}

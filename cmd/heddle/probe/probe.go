@@ -1,0 +1,174 @@
+// Package probe is `heddle probe`: whether a QUIC server lets its clients change their address.
+package probe
+
+import (
+	"crypto/x509"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"heddle/cmd/heddle/internal/bind"
+	"heddle/cmd/heddle/internal/cli"
+	"heddle/config"
+	"heddle/path"
+	"heddle/split/quicprobe"
+)
+
+// Command is `heddle probe`.
+func Command() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "probe",
+		Short:   "Ask a server how far its sessions may be split",
+		Long:    "Probe is a client of a server for a short while, and says what the server allows.",
+		Example: "  heddle probe quic www.example.com",
+	}
+	cmd.AddCommand(newQUICCommand())
+	return cmd
+}
+
+// probeQUIC are the flags that do not go to the probe as they are.
+type probeQUIC struct {
+	quicprobe.Options
+	paths        config.Paths
+	ca           string
+	json, dryRun bool
+}
+
+func newQUICCommand() *cobra.Command {
+	p := probeQUIC{Options: quicprobe.Options{For: quicprobe.DefaultFor, MaxBytes: quicprobe.DefaultMaxBytes}, paths: config.DefaultPaths()}
+	cmd := &cobra.Command{
+		Use:   "quic HOST[:PORT]",
+		Short: "Ask a QUIC server which changes of address it follows, and how many",
+		Long: `Quic connects to a server as a client would, changes the client's port and
+address as a NAT does, and says what the server makes of it: versions, transport
+parameters, whether a connection survives, over how many addresses and ports in
+turn, and at which period a download keeps nine tenths of its speed. It ends in
+the flags that heddle split should have for that server.
+
+Without --via it takes this machine's own way, and changes ports only. It sends
+no request but GET; without --get it asks for /, which is rarely long enough to
+measure. --dry-run says what would be sent. It is somebody's server: a probe
+makes some thirty connections, one after the other, and keeps to --for and
+--max-bytes.
+
+The exit code is 0 also where the server forbids what splitting needs, and where
+one of those bounds ended the probe: the answer says so. It is 1 where the
+server could not be reached, or vanished.`,
+		Example: `  heddle probe quic www.example.com
+  heddle probe quic www.example.com --via home=if:eth0 --via lte=if:wwan0 --get /big-file
+  heddle probe quic 192.0.2.1:4433 --sni www.example.com --ca test-ca.pem --json`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			p.Server, p.Talk = args[0], cmd.ErrOrStderr()
+			return p.run(cmd)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringArrayVar(&p.paths.Via, "via", nil, "a path, `NAME=KIND:ARG`, such as home=if:eth0; one flag a path")
+	flags.StringArrayVar(&p.paths.Path, "path", nil, "another path, `NAME=KIND:ARG`, for a tunnel to ride")
+	flags.StringArrayVar(&p.paths.Secret, "secret", nil, "the file that holds the password or token of a path, `NAME=FILE`")
+	flags.StringVar(&p.paths.Identity, "identity", "", "the `FILE` of this device's private key, for paths by overlay nodes")
+	flags.StringVar(&p.SNI, "sni", "", "the `NAME` that the server's certificate must have; HOST where this is not given")
+	flags.StringSliceVar(&p.ALPN, "alpn", nil, "the `PROTOCOLS` to offer; h3 and hq-interop where this is not given")
+	flags.StringVar(&p.ca, "ca", "", "a `FILE` of certificates (PEM) to trust in place of this machine's")
+	flags.BoolVar(&p.Insecure, "insecure", false, "take any certificate, as that of a test server of your own")
+	flags.StringVar(&p.Get, "get", "", "what to download to measure speed, such as `/big-file`")
+	flags.StringVar(&p.STUN, "stun", "", "a STUN server, `HOST:PORT`, to ask for each path's public address")
+	flags.DurationVar(&p.For, "for", p.For, "how long the probe may take")
+	flags.Int64Var(&p.MaxBytes, "max-bytes", p.MaxBytes, "how many bytes the probe may send and receive")
+	flags.BoolVar(&p.dryRun, "dry-run", false, "say what would be sent, and send nothing")
+	flags.BoolVar(&p.json, "json", false, "print JSON")
+	_ = cmd.MarkFlagFilename("ca")
+	_ = cmd.MarkFlagFilename("identity")
+	_ = cmd.RegisterFlagCompletionFunc("via", bind.CompleteVia)
+	_ = cmd.RegisterFlagCompletionFunc("path", bind.CompleteVia)
+	return cmd
+}
+
+func (p *probeQUIC) run(cmd *cobra.Command) error {
+	if err := p.prepare(); err != nil {
+		return cli.Usage(err)
+	}
+	out, talk := cmd.OutOrStdout(), cmd.ErrOrStderr()
+	plan, err := quicprobe.NewPlan(p.Options)
+	if err != nil {
+		return cli.Usage(err)
+	}
+	switch {
+	case p.dryRun && p.json:
+		return cli.WriteJSON(out, plan)
+	case p.dryRun:
+		_, err := io.WriteString(out, plan.String())
+		return err
+	}
+	if p.Insecure {
+		fmt.Fprintln(talk, "warning: --insecure: nobody checks who answers")
+	}
+	report, err := quicprobe.Run(cmd.Context(), p.Options)
+	if report == nil {
+		return err
+	}
+	settle(&report.Advice)
+	if p.json {
+		if jsonErr := cli.WriteJSON(out, report); jsonErr != nil {
+			return jsonErr
+		}
+		return err
+	}
+	var text strings.Builder
+	if textErr := quicprobe.WriteText(&text, report); textErr != nil {
+		return textErr
+	}
+	if _, writeErr := io.WriteString(out, cli.Folded(text.String(), cli.TerminalWidth(out))); writeErr != nil {
+		return writeErr
+	}
+	return err
+}
+
+// settle adds the flag of heddle split for a slow start.
+func settle(a *quicprobe.Advice) {
+	if a.Settle > 0 && a.Split {
+		a.Flags = append(a.Flags, "--settle", a.Settle.String())
+	}
+}
+
+// prepare turns flags into options.
+func (p *probeQUIC) prepare() error {
+	if p.For <= 0 {
+		return &path.Error{What: fmt.Sprintf("--for %v", p.For), Why: "a probe takes some time", Hint: "leave it out for a minute"}
+	}
+	if p.MaxBytes <= 0 {
+		return &path.Error{What: fmt.Sprintf("--max-bytes %d", p.MaxBytes), Why: "a probe takes some bytes", Hint: "leave it out for 128 MiB"}
+	}
+	if p.STUN != "" {
+		if _, _, err := net.SplitHostPort(p.STUN); err != nil {
+			return &path.Error{What: fmt.Sprintf("--stun %q", p.STUN), Why: "not a host and a port", Hint: "write stun.example.com:3478"}
+		}
+	}
+	if len(p.paths.Via) > 0 {
+		o, err := p.paths.Options()
+		if err != nil {
+			return err
+		}
+		p.Via, p.Beside, p.Secret, p.Identity = o.Via, o.Beside, o.Secret, o.Identity
+	}
+	if p.ca == "" {
+		return nil
+	}
+	if p.Insecure {
+		return &path.Error{What: "--ca and --insecure", Why: "the one says whom to trust, the other to trust anybody", Hint: "leave one of them out"}
+	}
+	text, err := os.ReadFile(p.ca)
+	if err != nil {
+		return &path.Error{What: "--ca", Why: "cannot read it", Err: err}
+	}
+	p.Roots = x509.NewCertPool()
+	if !p.Roots.AppendCertsFromPEM(text) {
+		return &path.Error{What: "--ca " + p.ca, Why: "no certificate is in it", Hint: "it must be PEM, with BEGIN CERTIFICATE"}
+	}
+	return nil
+}

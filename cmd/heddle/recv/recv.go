@@ -1,0 +1,131 @@
+// Package recv is `heddle recv`: it takes files from peers.
+package recv
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+
+	"github.com/spf13/cobra"
+
+	"heddle/cmd/heddle/internal/bind"
+	"heddle/cmd/heddle/internal/cli"
+	"heddle/cmd/heddle/internal/control"
+	"heddle/cmd/heddle/internal/runner"
+	"heddle/cmd/heddle/send"
+	"heddle/cmd/heddle/stream"
+	"heddle/config"
+	"heddle/identity"
+	"heddle/stripe/transfer"
+)
+
+// Command is `heddle recv`.
+func Command() *cobra.Command {
+	r := config.DefaultRecv()
+	var once, asJSON bool
+	cmd := &cobra.Command{
+		Use:   "recv --allow KEY... --into DIR",
+		Short: "Receive files that peers send over several paths",
+		Long: `Recv takes files from peers whose keys it knows, until interrupted, into one
+directory, which nothing that arrives can leave. A file that is not whole is
+NAME.part; it gets its name once the SHA-256 of the whole fits, and a part is
+taken up again where it broke off.
+
+A file that is there is never overwritten by one with another content, unless
+--overwrite says so. Names that begin with a dot, which programs may read as
+settings, are refused without --hidden.`,
+		Example: `  heddle recv --into inbox --allow ed25519:KEY
+  heddle recv --name photos --into photos --allow ed25519:KEY --max-bytes 10000000000 --once --json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := r.Check(); err != nil {
+				return cli.Usage(err)
+			}
+			return runRecv(cmd.Context(), r, once, asJSON, cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&r.Into, "into", r.Into, "the `DIR` that files are received into")
+	flags.BoolVar(&r.Overwrite, "overwrite", r.Overwrite, "replace a file of the same name that has another content")
+	flags.BoolVar(&r.Hidden, "hidden", r.Hidden, "take names that begin with a dot")
+	flags.Int64Var(&r.MaxBytes, "max-bytes", r.MaxBytes, "take no more than so many bytes in one transfer; 0 is what there is room for")
+	bind.Admission(cmd, &r.Admission)
+	flags.BoolVar(&once, "once", false, "end after the first transfer")
+	flags.BoolVar(&asJSON, "json", false, "print each transfer as a line of JSON")
+	_ = cmd.MarkFlagDirname("into")
+	return cmd
+}
+
+// recvAnswer is one transfer as `heddle recv --json` prints it.
+type recvAnswer struct {
+	transfer.Report
+	Peer  identity.Key `json:"peer"`
+	Error string       `json:"error,omitempty"` // why it broke off
+}
+
+// runRecv receives until ctx ends, or with once until one transfer is over.
+func runRecv(ctx context.Context, r config.Recv, once, asJSON bool, out, talk io.Writer) error {
+	door, err := stream.OpenDoor(ctx, r.Admission, talk)
+	if err != nil {
+		return err
+	}
+	defer door.Close()
+	var writing sync.Mutex
+	var failed error
+	body := func(ctx context.Context) error {
+		ctx, stop := context.WithCancel(ctx)
+		defer stop()
+		door.Welcome(talk, r.Admission, "files into "+r.Into, "send FILE... "+r.Name)
+		return stream.Accept(ctx, door, func(ctx context.Context, c stream.Session) {
+			report, err := transfer.Receive(ctx, c, r.ReceiveOptions)
+			if err != nil {
+				c.Abort("the receiver gave it up")
+			} else {
+				_ = c.Close() // the files are here, whether or not the sender still hears of it
+			}
+			writing.Lock()
+			defer writing.Unlock()
+			if err := errors.Join(printReceived(recvAnswer{Report: report, Peer: c.Peer()}, err, asJSON, out, talk), onlyIf(once, err)); err != nil {
+				failed = errors.Join(failed, err)
+				stop()
+			}
+			if once {
+				stop()
+			}
+		})
+	}
+	err = runner.Run(ctx, "recv-"+r.Name, control.KindStream, func() any { return door.Status("recv", r.Admission, r.Into) }, body)
+	return errors.Join(err, failed)
+}
+
+func onlyIf(condition bool, err error) error {
+	if condition {
+		return err
+	}
+	return nil
+}
+
+// printReceived tells what became of one transfer.
+func printReceived(a recvAnswer, broke error, asJSON bool, out, talk io.Writer) error {
+	if broke != nil {
+		a.Error = broke.Error()
+	}
+	if asJSON {
+		if a.Files == nil {
+			a.Files = []transfer.Result{}
+		}
+		return json.NewEncoder(out).Encode(a)
+	}
+	for _, f := range a.Files {
+		if _, err := fmt.Fprintf(out, "%s, from %s\n", send.ResultLine(f), a.Peer.Short()); err != nil {
+			return err
+		}
+	}
+	if broke != nil {
+		fmt.Fprintf(talk, "recv: the transfer from %s broke off: %v\n", a.Peer.Short(), broke)
+	}
+	return nil
+}

@@ -1,0 +1,243 @@
+// Package send is `heddle send`: it sends files over several paths.
+package send
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"heddle/cmd/heddle/internal/bind"
+	"heddle/cmd/heddle/internal/cli"
+	"heddle/cmd/heddle/internal/control"
+	"heddle/cmd/heddle/internal/runner"
+	"heddle/cmd/heddle/stream"
+	"heddle/config"
+	"heddle/path"
+	"heddle/stripe"
+	"heddle/stripe/transfer"
+)
+
+// sending is what the flags of `heddle send` say.
+type sending struct {
+	config.Stripe
+	service               string
+	tries                 int
+	dryRun, asJSON, quiet bool
+}
+
+// Command is `heddle send`.
+func Command() *cobra.Command {
+	s := sending{Stripe: config.DefaultStripe(), tries: 5}
+	cmd := &cobra.Command{
+		Use:   "send FILE... NAME --to HOST:PORT --key KEY --via NAME=KIND:ARG...",
+		Short: "Send files over several paths at once",
+		Long: `Send sends files and directories to a peer that receives under NAME, over
+several paths at once. Of a directory it sends all files below; links are left
+out.
+
+It can be interrupted on either side: the same command goes on where it broke
+off, and does so by itself, --tries times. The receiver gives a file its name
+only once the SHA-256 of the whole fits, and keeps NAME.part until then. What is
+there already with the same content is not sent again; a file that is there with
+another content is refused, unless the receiver says otherwise.
+
+On a terminal it shows what each path carries. It fails where a file did not
+arrive. What it hides and what it does not is as with heddle stream dial, and is
+printed; names, sizes and times of files are inside the stream.`,
+		Example: `  heddle send photo.raw documents/ files --to files.example:4470 --key ed25519:KEY --via a=node:tokyo --via b=node:paris --via c=node:oslo --shares 2of3
+  heddle send backup.tar files --to 192.0.2.1:4470 --key ed25519:KEY --via home=if:eth0 --via lte=if:wwan0 --dry-run`,
+		Args: cobra.MinimumNArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			s.service = args[len(args)-1]
+			s.KeptBoard()
+			if err := s.check(); err != nil {
+				return cli.Usage(err)
+			}
+			files, skipped, err := transfer.Collect(args[:len(args)-1])
+			if err != nil {
+				return cli.Usage(err)
+			}
+			for _, text := range skipped {
+				fmt.Fprintln(cmd.ErrOrStderr(), "send: left out:", text)
+			}
+			if len(files) == 0 {
+				return cli.Usage(&path.Error{What: "send", Why: "there is no file in what was named", Hint: "empty directories are not sent"})
+			}
+			return runSend(cmd.Context(), s, files, cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	flags := cmd.Flags()
+	bind.Stripe(cmd, &s.Stripe)
+	flags.IntVar(&s.tries, "tries", s.tries, "how often to dial, where a transfer breaks off")
+	flags.BoolVar(&s.dryRun, "dry-run", false, "ask what the receiver would take, and send nothing")
+	flags.BoolVarP(&s.quiet, "quiet", "q", false, "show no progress")
+	flags.BoolVar(&s.asJSON, "json", false, "print what became of each file as JSON")
+	return cmd
+}
+
+func (s sending) check() error {
+	if err := config.CheckSessionName(s.service); err != nil {
+		if _, there := os.Stat(s.service); there == nil {
+			return &path.Error{What: "send", Why: fmt.Sprintf("the last word is the name of the service, and %q is a file", s.service), Hint: "add the NAME that the peer receives under"}
+		}
+		return err
+	}
+	if s.tries < 1 {
+		return &path.Error{What: "--tries", Why: fmt.Sprintf("%d is less than 1", s.tries), Hint: "1 does not try again"}
+	}
+	return s.Check()
+}
+
+// sendAnswer is what `heddle send --json` prints.
+type sendAnswer struct {
+	transfer.Report
+	Seconds float64        `json:"seconds"`
+	Tries   int            `json:"tries"`
+	Session *stripe.Status `json:"session,omitempty"` // the last, at its end
+}
+
+// runSend sends files, again and again where the connection breaks.
+func runSend(ctx context.Context, s sending, files []transfer.File, out, talk io.Writer) error {
+	keylog, err := stream.OpenKeylog(s.Keylog, talk)
+	if err != nil {
+		return err
+	}
+	if keylog != nil {
+		defer keylog.Close()
+	}
+	dialer, err := stream.NewDialer(ctx, s.Stripe, s.service, keylog, talk)
+	if err != nil {
+		return err
+	}
+	j := &sendJob{sending: s, dialer: dialer, files: files, talk: talk, began: time.Now()}
+	name := "send-" + s.service + "-" + strconv.Itoa(os.Getpid())
+	err = runner.Run(ctx, name, control.KindStream, func() any { return j.status() }, j.run)
+	if errors.Is(err, context.Canceled) {
+		err = &path.Error{What: "send", Why: "it was interrupted", Hint: "the same command goes on where it broke off"}
+	}
+	if s.asJSON {
+		err = errors.Join(cli.WriteJSON(out, j.answer()), err)
+	} else if err == nil || len(j.report.Files) > 0 {
+		err = errors.Join(j.print(out), err)
+	}
+	if err == nil && !s.dryRun && j.report.Missing() > 0 {
+		err = &path.Error{What: "send", Why: fmt.Sprintf("%d of %s did not arrive", j.report.Missing(), cli.Count(len(j.report.Files), "file")),
+			Hint: "the list says why of each"}
+	}
+	return err
+}
+
+// sendJob is one run of `heddle send`.
+type sendJob struct {
+	sending
+	dialer *stream.Dialer
+	files  []transfer.File
+	talk   io.Writer
+	began  time.Time
+	report transfer.Report
+	count  int
+
+	mu   sync.Mutex
+	conn stream.Session // nil until one was dialled
+}
+
+func (j *sendJob) current() stream.Session {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.conn
+}
+
+func (j *sendJob) status() control.Stream {
+	s := control.Stream{Role: "send", Service: j.service, To: j.dialer.To, Since: j.began, Sessions: []stripe.Status{}}
+	if c := j.current(); c != nil {
+		s.Sessions = append(s.Sessions, c.Status())
+	}
+	return s
+}
+
+const tryAgainAfter = 2 * time.Second
+
+func (j *sendJob) run(ctx context.Context) error {
+	var bytes int64
+	for {
+		j.count++
+		err := j.once(ctx)
+		bytes += j.report.Bytes
+		j.report.Bytes = bytes
+		_, gaveUp := errors.AsType[*transfer.StoppedError](err)
+		if err == nil || ctx.Err() != nil || gaveUp || errors.Is(err, transfer.ErrNotSpoken) || j.current() == nil || j.count >= j.tries {
+			return err
+		}
+		fmt.Fprintf(j.talk, "send: broken off: %v; trying again\n", err)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(tryAgainAfter):
+		}
+	}
+}
+
+// once sends over one session.
+func (j *sendJob) once(ctx context.Context) error {
+	c, err := j.dialer.Dial(ctx)
+	if err != nil {
+		return err
+	}
+	if j.current() == nil {
+		stream.PrintClaim(j.talk, c.Status())
+	}
+	j.mu.Lock()
+	j.conn = c
+	j.mu.Unlock()
+	show := newProgress(j.talk, c.Status, j.quiet || j.dryRun)
+	report, err := transfer.Send(ctx, c, j.files, transfer.SendOptions{DryRun: j.dryRun, Progress: show.update})
+	show.end() // before the paths go down, as they do at the end of a session
+	if err != nil {
+		c.Abort("the transfer broke off")
+	} else {
+		err = c.Close()
+	}
+	j.report = report
+	return err
+}
+
+func (j *sendJob) answer() sendAnswer {
+	a := sendAnswer{Report: j.report, Seconds: time.Since(j.began).Seconds(), Tries: j.count}
+	if a.Files == nil {
+		a.Files = []transfer.Result{}
+	}
+	if c := j.current(); c != nil {
+		s := c.Status()
+		a.Session = &s
+	}
+	return a
+}
+
+// print lists what became of each file.
+func (j *sendJob) print(out io.Writer) error {
+	for _, f := range j.report.Files {
+		if _, err := fmt.Fprintln(out, ResultLine(f)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ResultLine is one file of a transfer in a line.
+func ResultLine(f transfer.Result) string {
+	text := fmt.Sprintf("%s  %s  %s", f.State, f.Name, cli.Size(uint64(f.Size)))
+	if f.Resumed > 0 {
+		text += fmt.Sprintf(", %s of it were there", cli.Size(uint64(f.Resumed)))
+	}
+	if f.Why != "" {
+		text += ": " + f.Why
+	}
+	return text
+}

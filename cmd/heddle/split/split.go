@@ -1,0 +1,134 @@
+// Package split is `heddle split`: the sessions of any UDP program over several paths.
+package split
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"heddle/cmd/heddle/internal/bind"
+	"heddle/cmd/heddle/internal/cli"
+	"heddle/cmd/heddle/internal/control"
+	"heddle/cmd/heddle/internal/runner"
+	"heddle/config"
+	"heddle/path"
+	"heddle/split"
+)
+
+// Command is `heddle split`.
+func Command() *cobra.Command {
+	s := config.DefaultSplit(config.DefaultPaths())
+	cmd := &cobra.Command{
+		Use:   "split [--listen ADDR] --to HOST:PORT --via NAME=KIND:ARG...",
+		Short: "Split any UDP program's sessions over several paths",
+		Long: `Split listens for a UDP program and sends its datagrams to one server, each by
+the path that the schedule names. Each client address is a session of its own.
+The server must let a client change its address, as WireGuard, QUIC and Mosh do.
+
+What it hides: the network on each path sees a part of the packets, and none
+sees all of them. What it does not: that you talk to the server, and the whole
+from somebody who sees all paths, or the server's own network.
+
+With fewer healthy paths than --min-paths nothing is sent, until there are
+enough again. A relay knows a path is dead only by what it does not hear; on a
+path that fell silent it risks one packet of the session now and then. A server
+given by name is looked up by the machine's resolver, and by the paths when it
+is lost; with --handshake-via by that path alone.
+
+With --plane kernel or route there is no relay: programs send to the server
+itself, and this machine picks the path of each packet. Both need privileges;
+heddle-doctor(1) shows what each plane can do. They split what goes to one
+address. Where the server was given by name, nothing leaves to its others; the
+name is looked up each minute, and once it leads elsewhere they end with an
+error, and nothing leaves until they are started again.`,
+		Example: `  heddle split --listen 127.0.0.1:51820 --to vpn.example.com:51820 --via home=if:eth0 --via lte=if:wwan0
+  heddle split --listen 127.0.0.1:4433 --to 192.0.2.1:443 --via a=src:192.0.2.7 --via b=src:198.51.100.7 --every 50p
+  heddle split --listen 127.0.0.1:4433 --to 192.0.2.1:443 --via home=if:eth0 --via lte=if:wwan0 --path office=wireguard:office.conf --handshake-via office
+  sudo heddle split --plane kernel --to 192.0.2.1:51820 --via home=if:eth0 --via lte=if:wwan0`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return Run(cmd.Context(), s, cmd.ErrOrStderr())
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&s.Listen, "listen", s.Listen, "where the program sends to, `HOST:PORT`")
+	flags.StringSliceVar(&s.Plane, "plane", s.Plane, "what decides the path: relay, kernel or route; a second one is taken where the kernel refuses the first")
+	flags.BoolVar(&s.GSOOff, "gso-off", s.GSOOff, "with --plane kernel, take runs of segments apart, so that packets can be counted")
+	flags.StringVar(&s.To, "to", s.To, "the server, `HOST:PORT`")
+	flags.DurationVar(&s.Idle, "idle", s.Idle, "end a session that carried nothing for so long")
+	flags.IntVar(&s.MaxSessions, "max-sessions", s.MaxSessions, "how many client addresses are served at one time")
+	flags.StringVar(&s.Name, "name", s.Name, "what heddle status calls it; split-PORT where this is not given")
+	bind.Paths(cmd, &s.Paths)
+	_ = cmd.RegisterFlagCompletionFunc("plane", cobra.FixedCompletions(split.PlaneNames(), cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.MarkFlagRequired("to")
+	_ = cmd.MarkFlagRequired("via")
+	return cmd
+}
+
+// Run serves one relay until ctx ends.
+func Run(ctx context.Context, s config.Split, stderr io.Writer) (err error) {
+	options, err := splitOptions(s)
+	if err != nil {
+		return cli.Usage(err)
+	}
+	server, err := control.Listen(s.SessionName())
+	if err != nil {
+		return err
+	}
+	defer server.Close()
+	taps, err := runner.OpenTaps(s.Capture, slices.Concat(options.Via, options.Beside))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, taps.Close()) }()
+	if s.Capture != "" {
+		options.Tap = taps.Tap
+	}
+	running, err := openPlane(ctx, s, options, stderr)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, running.Close()) }()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	controlled := make(chan error, 1)
+	go func() { controlled <- server.Serve(ctx, running.Status, stop) }()
+	err = running.Run(ctx)
+	stop()
+	return errors.Join(err, <-controlled)
+}
+
+func splitOptions(s config.Split) (split.Options, error) {
+	o, err := s.Options()
+	if err != nil {
+		return split.Options{}, err
+	}
+	if err := s.Check(); err != nil {
+		return split.Options{}, err
+	}
+	for _, name := range s.Plane {
+		if err := o.CheckPlane(name); err != nil {
+			return split.Options{}, err
+		}
+	}
+	o.Session, o.To, o.Log = s.SessionName(), s.To, slog.Default()
+	return o, nil
+}
+
+// listenAddress reads HOST:PORT, where HOST may be a name of this machine.
+func listenAddress(text string) (netip.AddrPort, error) {
+	a, err := net.ResolveUDPAddr("udp", text)
+	if err != nil || a.IP == nil {
+		return netip.AddrPort{}, &path.Error{What: fmt.Sprintf("listen %q", text), Why: "not an address and a port",
+			Hint: "write 127.0.0.1:51820 or [::1]:51820", Err: err}
+	}
+	p := a.AddrPort()
+	return netip.AddrPortFrom(p.Addr().Unmap(), p.Port()), nil
+}

@@ -1,0 +1,179 @@
+// Package status is `heddle status`: what runs, as a table or as JSON.
+package status
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"heddle/cmd/heddle/internal/cli"
+	"heddle/cmd/heddle/internal/control"
+	"heddle/overlay/client"
+	"heddle/proxy/connectudp"
+	"heddle/split"
+)
+
+// Command is `heddle status`.
+func Command() *cobra.Command {
+	var asJSON, watch bool
+	cmd := &cobra.Command{
+		Use:   "status [NAME]",
+		Short: "Show what runs: each session and each of its paths",
+		Long: `Status asks each running heddle of this user, or the one called NAME, what it
+does, and prints for each session its paths: state, local address, round-trip
+time, loss, packets and bytes with their share up (from here) and down (to
+here), switches to the path, when it was last heard, and why it is idle. Of
+heddle masque serve it prints who has how many flows, and what was refused; of
+heddle stream, send and recv each session with its paths; of heddle node run and
+heddle board run what they hold and what they refused.
+
+Loss is that of datagrams towards here, where the protocol lets it be known. The
+numbers are this machine's own count; what a network really saw is what a
+capture there says: see heddle-observe(1).`,
+		Example: `  heddle status
+  heddle status office --watch
+  heddle status --json | jq '.running[].sessions[].paths[] | {name, up, down}'`,
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: completeRunning,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			look := func(ctx context.Context) ([]running, error) { return lookAt(ctx, args) }
+			out := cmd.OutOrStdout()
+			if watch {
+				return watchStatus(cmd.Context(), out, look, asJSON)
+			}
+			found, err := look(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return cli.WriteJSON(out, answer{found})
+			}
+			return printStatus(out, found, time.Now(), cli.TerminalWidth(out))
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the status as JSON; with --watch one line a second")
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show it again each second, until interrupted")
+	return cmd
+}
+
+// answer is what `heddle status --json` prints.
+type answer struct {
+	Running []running `json:"running"`
+}
+
+// running is one running heddle: what it does, or why it did not say.
+type running struct {
+	Name     string             `json:"name"`
+	Sessions []split.Status     `json:"sessions"`
+	Proxy    *connectudp.Status `json:"proxy,omitempty"`  // of heddle masque serve
+	Stream   *control.Stream    `json:"stream,omitempty"` // of heddle stream, send and recv
+	Node     *client.Status     `json:"node,omitempty"`   // of heddle node run
+	Board    *control.Board     `json:"board,omitempty"`  // of heddle board run
+	Error    string             `json:"error,omitempty"`
+}
+
+// about asks what a heddle without sessions is.
+func (r *running) about(ctx context.Context) (err error) {
+	if r.Proxy, err = control.About[connectudp.Status](ctx, r.Name, control.KindProxy); err != nil || r.Proxy != nil {
+		return err
+	}
+	if r.Stream, err = control.About[control.Stream](ctx, r.Name, control.KindStream); err != nil || r.Stream != nil {
+		return err
+	}
+	if r.Node, err = control.About[client.Status](ctx, r.Name, control.KindNode); err != nil || r.Node != nil {
+		return err
+	}
+	r.Board, err = control.About[control.Board](ctx, r.Name, control.KindBoard)
+	return err
+}
+
+// lookAt asks the named heddle, or all of them. Where it is all, one that does not answer is told of, and no failure.
+func lookAt(ctx context.Context, names []string) ([]running, error) {
+	all := len(names) == 0
+	if all {
+		var err error
+		if names, err = control.Names(); err != nil {
+			return nil, err
+		}
+	}
+	found := []running{}
+	for _, name := range names {
+		one := running{Name: name, Sessions: []split.Status{}}
+		sessions, err := control.Status(ctx, name)
+		if err == nil && len(sessions) == 0 {
+			err = one.about(ctx)
+		}
+		_, gone := errors.AsType[*control.NotRunningError](err)
+		switch {
+		case all && gone: // it ended meanwhile
+			continue
+		case all && err != nil:
+			one.Error = err.Error()
+			found = append(found, one)
+		case err != nil:
+			return nil, err
+		default:
+			one.Sessions = append(one.Sessions, sessions...)
+			found = append(found, one)
+		}
+	}
+	return found, nil
+}
+
+// watchStatus shows the status each second until ctx ends. On a terminal it draws over the last one.
+func watchStatus(ctx context.Context, out io.Writer, look func(context.Context) ([]running, error), asJSON bool) error {
+	file, isFile := out.(*os.File)
+	redraw := isFile && !asJSON && term.IsTerminal(int(file.Fd()))
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		found, err := look(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		switch {
+		case asJSON:
+			err = json.NewEncoder(out).Encode(answer{found})
+		case redraw:
+			err = redrawStatus(out, found)
+		default:
+			if err = printStatus(out, found, time.Now(), cli.TerminalWidth(out)); err == nil {
+				_, err = fmt.Fprintln(out)
+			}
+		}
+		if err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// redrawStatus draws from the top left corner and clears what is below (ECMA-48, CUP and ED).
+func redrawStatus(out io.Writer, found []running) error {
+	if _, err := io.WriteString(out, "\x1b[H\x1b[J"); err != nil {
+		return err
+	}
+	return printStatus(out, found, time.Now(), cli.TerminalWidth(out))
+}
+
+func completeRunning(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	names, err := control.Names()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}

@@ -1,0 +1,171 @@
+package status
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"heddle/cmd/heddle/internal/cli"
+	"heddle/split"
+)
+
+// printStatus prints what runs for a person, in lines of at most 110 columns where names and addresses allow it; on a
+// terminal of fewer columns than a table has, in two tables.
+func printStatus(w io.Writer, found []running, now time.Time, width int) error {
+	var b strings.Builder
+	if len(found) == 0 {
+		b.WriteString("nothing is running\n")
+	}
+	for i, r := range found {
+		if i > 0 {
+			b.WriteString("\n")
+		}
+		switch {
+		case r.Error != "":
+			fmt.Fprintf(&b, "%s\n", r.Error)
+		case r.Proxy != nil:
+			proxyText(&b, r.Name, r.Proxy, now)
+		case r.Stream != nil:
+			streamText(&b, r.Name, r.Stream, now)
+		case r.Node != nil:
+			nodeText(&b, r.Name, r.Node, now)
+		case r.Board != nil:
+			boardText(&b, r.Name, r.Board, now)
+		case len(r.Sessions) == 0:
+			fmt.Fprintf(&b, "%s: running, no session yet\n", r.Name)
+		}
+		for j, s := range r.Sessions {
+			if j > 0 {
+				b.WriteString("\n")
+			}
+			sessionText(&b, r.Name, s, now, width)
+		}
+	}
+	_, err := io.WriteString(w, cli.Folded(cli.Plain(b.String()), width))
+	return err
+}
+
+func sessionText(b *strings.Builder, name string, s split.Status, now time.Time, width int) {
+	if s.Session != "" && s.Session != name {
+		name += " " + s.Session
+	}
+	fmt.Fprintf(b, "%s: %s", name, s.State)
+	if s.Why != "" {
+		fmt.Fprintf(b, ": %s", s.Why)
+	}
+	b.WriteString("\n")
+	server := s.To
+	if s.Server != "" && s.Server != s.To {
+		server += " (" + s.Server + ")"
+	}
+	scheduled := 0
+	for _, p := range s.Paths {
+		if !p.Beside {
+			scheduled++
+		}
+	}
+	needs := fmt.Sprintf("needs %d of %d paths", s.MinPaths, scheduled)
+	if s.Degrade {
+		needs = "goes on with fewer"
+	}
+	fmt.Fprintf(b, "  %s to %s for %s\n", s.Plane, server, cli.Span(now.Sub(s.Since)))
+	fmt.Fprintf(b, "  %s, every %s, %s; %s\n", s.Schedule, s.Every, needs, cli.Plural(s.Switches, "switch", "switches"))
+	pathTable(b, s.Paths, now, width)
+	for _, p := range s.Paths {
+		if len(p.Rules) > 0 {
+			fmt.Fprintf(b, "  %s: carries %s, whatever the schedule says\n", p.Name, strings.Join(p.Rules, ", "))
+		}
+		if p.Why != "" {
+			fmt.Fprintf(b, "  %s: %s\n", p.Name, p.Why)
+		}
+		if p.Up.Dropped+p.Down.Dropped > 0 {
+			fmt.Fprintf(b, "  %s: dropped %d up, %d down\n", p.Name, p.Up.Dropped, p.Down.Dropped)
+		}
+	}
+	if s.Refused > 0 {
+		fmt.Fprintf(b, "  not sent for want of healthy paths: %s\n", cli.Plural(s.Refused, "packet", "packets"))
+	}
+	if s.Withheld > 0 {
+		fmt.Fprintf(b, "  not sent since the path that a rule names was down: %s\n", cli.Plural(s.Withheld, "packet", "packets"))
+	}
+	for _, warning := range s.Warnings {
+		fmt.Fprintf(b, "  warning: %s\n", warning)
+	}
+}
+
+// An IPv4 address with its port fits this; a longer one gets a line of its own, so that the table stays narrow.
+const addressWidth = 21
+
+func pathTable(b *strings.Builder, paths []split.PathStatus, now time.Time, width int) {
+	rows := [][]string{{"PATH", "STATE", "ADDRESS", "RTT", "LOSS",
+		"UP PKTS", "BYTES", "SHARE", "DOWN PKTS", "BYTES", "SHARE", "SWITCHES", "HEARD"}}
+	for _, p := range paths {
+		rows = append(rows, []string{p.Name, p.State, address(p), cli.RTT(p.RTT), loss(p.Loss),
+			cli.Quantity(p.Up.Packets), cli.Size(p.Up.Bytes), cli.Percent(p.Up.Share),
+			cli.Quantity(p.Down.Packets), cli.Size(p.Down.Bytes), cli.Percent(p.Down.Share),
+			cli.Quantity(p.Switches), cli.Heard(p.LastHeard, now)})
+	}
+	widths := make([]int, len(rows[0]))
+	for _, row := range rows {
+		for i, cell := range row {
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	whole := 3 + len(widths) // the margin, and what stands between columns
+	for _, n := range widths {
+		whole += n
+	}
+	if width == 0 || whole <= width {
+		tableOf(b, rows, widths, []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12})
+	} else {
+		tableOf(b, rows, widths, []int{0, 1, 2, 3, 4, 11, 12})
+		tableOf(b, rows, widths, []int{0, 5, 6, 7, 8, 9, 10})
+	}
+	for _, p := range paths {
+		if long := p.Address.String(); p.Address.IsValid() && len(long) > addressWidth {
+			fmt.Fprintf(b, "  %s: at %s\n", p.Name, long)
+		}
+	}
+}
+
+// tableOf prints some of the columns.
+func tableOf(b *strings.Builder, rows [][]string, widths, columns []int) {
+	const text = 3 // columns of text, aligned left; the rest are numbers
+	for _, row := range rows {
+		b.WriteString(" ")
+		for _, i := range columns {
+			b.WriteString(" ")
+			if i == 5 || i == 8 { // up and down begin
+				b.WriteString(" ")
+			}
+			fill := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(row[i]))
+			if i < text {
+				b.WriteString(row[i] + fill)
+			} else {
+				b.WriteString(fill + row[i])
+			}
+		}
+		b.WriteString("\n")
+	}
+}
+
+func address(p split.PathStatus) string {
+	switch text := p.Address.String(); {
+	case !p.Address.IsValid():
+		return "-"
+	case len(text) > addressWidth:
+		return "(below)"
+	default:
+		return text
+	}
+}
+
+func loss(share *float64) string {
+	if share == nil {
+		return "-"
+	}
+	return strconv.FormatFloat(*share*100, 'f', 1, 64) + "%"
+}

@@ -1,0 +1,325 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"heddle/cmd/heddle/internal/bind"
+	"heddle/cmd/heddle/internal/cli"
+	"heddle/cmd/heddle/internal/control"
+	"heddle/cmd/heddle/internal/runner"
+	"heddle/config"
+	"heddle/stripe"
+	"heddle/stripe/relay"
+)
+
+func newDialCommand() *cobra.Command {
+	d := config.DefaultStreamDial()
+	var file string
+	cmd := &cobra.Command{
+		Use:   "dial NAME --listen HOST:PORT --to HOST:PORT --key KEY --via NAME=KIND:ARG...",
+		Short: "Reach a peer's program over several paths",
+		Long: `Dial listens for TCP programs, and carries each connection over several paths to
+the peer that serves NAME, until interrupted. With --config it does what the
+[[dial]] table of that NAME in a heddle.toml says, and where there is only one,
+NAME may be left out; a flag goes before its key. heddle run does what all of
+them say.
+
+With --socks it is a SOCKS5 proxy whose other side is the peer, which must serve
+with --socks too: names are resolved there. It asks for no password.
+
+Nothing of a connection leaves before the paths that it takes are up. With fewer
+healthy paths than --min-paths it stops, and what was under way on a dead path
+waits for that path; --degrade allows otherwise. With --shares, paths may die
+without a pause as long as enough are left. --warm sessions are dialled ahead,
+so that a new connection waits for no handshake.
+
+In place of --via, --paths chooses overlay nodes that this device holds grants
+for, by a survey, their answers or chance; in place of --to and --key a board
+knows the peer: see heddle-overlay(1) and heddle-board(1).
+
+With --plane mptcp the kernel's MPTCP carries it in place of Heddle, by nodes in
+mode nat; with mptcp-nat by rules for each source address, as MACHETE did. The
+kernel has one scheduler, sends a short message by one path alone, and FAILS
+OPEN: what a dying path held goes by the others. Both need CAP_NET_ADMIN.
+
+What it hides: who watches one path gets a part of each connection's ciphertext;
+with --shares fewer paths than it takes to restore it tell nothing about the
+content, and with shamir: or xor: even where ciphers are broken. It prints what
+holds. What it does not: that this device talks to a node, and how much; the
+whole, as ciphertext, from who sees all paths, such as the peer's own network.`,
+		Example: `  heddle stream dial files --listen 127.0.0.1:2222 --to files.example:4470 --key ed25519:KEY --via a=node:tokyo --via b=node:paris --via c=node:oslo --shares 2of3
+  heddle stream dial web --socks 127.0.0.1:1080 --to 192.0.2.1:4470 --key ed25519:KEY --via home=if:eth0 --via lte=if:wwan0
+  heddle stream dial files --config heddle.toml`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				d.Name = args[0]
+			}
+			if file != "" {
+				name := d.Name
+				of := func(c config.Config) []config.StreamDial { return c.Dials }
+				if err := bind.FlagsOver(cmd, func() error { return fileTable(cmd, file, "dial", name, of, &d) }); err != nil {
+					return err
+				}
+			} else if len(args) == 0 {
+				return cli.UsageBy(cmd, errors.New("no NAME of a service is given"))
+			}
+			d.KeptBoard()
+			if err := d.Check(); err != nil {
+				return cli.Usage(err)
+			}
+			return RunDial(cmd.Context(), d, false, cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&d.Listen, "listen", d.Listen, "where programs connect to, `HOST:PORT`")
+	flags.StringVar(&d.Socks, "socks", d.Socks, "offer a SOCKS5 proxy on `HOST:PORT`, whose other side is the peer")
+	flags.IntVar(&d.Warm, "warm", d.Warm, "how many sessions are dialled ahead")
+	bind.Stripe(cmd, &d.Stripe)
+	bind.Config(cmd, &file)
+	return cmd
+}
+
+// fronts are the ports of a dialler, opened before anything is dialled, so that one in use is known at once.
+type fronts struct{ plain, socks net.Listener }
+
+func openFronts(ctx context.Context, d config.StreamDial, talk io.Writer) (f fronts, err error) {
+	if d.Listen != "" {
+		if f.plain, err = listenStream(ctx, d.Listen, "listen"); err != nil {
+			return f, err
+		}
+	}
+	if d.Socks != "" {
+		if f.socks, err = listenStream(ctx, d.Socks, "socks"); err != nil {
+			f.close()
+			return f, err
+		}
+	}
+	for _, l := range f.open() {
+		if a, ok := l.Addr().(*net.TCPAddr); ok && !a.IP.IsLoopback() {
+			fmt.Fprintf(talk, "warning: %s asks for no password: whoever can connect there reaches the peer\n", a)
+		}
+	}
+	return f, nil
+}
+
+func (f fronts) open() (list []net.Listener) {
+	for _, l := range []net.Listener{f.plain, f.socks} {
+		if l != nil {
+			list = append(list, l)
+		}
+	}
+	return list
+}
+
+func (f fronts) close() {
+	for _, l := range f.open() {
+		l.Close()
+	}
+}
+
+// String names the ports.
+func (f fronts) String() string {
+	var where []string
+	if f.plain != nil {
+		where = append(where, f.plain.Addr().String())
+	}
+	if f.socks != nil {
+		where = append(where, f.socks.Addr().String()+" (SOCKS5)")
+	}
+	return strings.Join(where, ", ")
+}
+
+// dialling is one run of `heddle stream dial`.
+type dialling struct {
+	config.StreamDial
+	fronts    fronts
+	keylog    io.Writer // nil where there is none
+	out, talk io.Writer
+	since     time.Time
+
+	mu     sync.Mutex
+	dialer *Dialer // nil before there was a session
+	pool   *relay.Pool
+	why    string // there is no session yet
+}
+
+// RunDial carries connections until ctx ends. Where no session can be had at the start it fails at once, or, if it is
+// patient, tries again.
+func RunDial(ctx context.Context, d config.StreamDial, patient bool, out, talk io.Writer) error {
+	keylog, err := OpenKeylog(d.Keylog, talk)
+	if err != nil {
+		return err
+	}
+	s := &dialling{StreamDial: d, out: out, talk: talk, since: time.Now(), why: "no session yet"}
+	if keylog != nil {
+		defer keylog.Close()
+		s.keylog = keylog
+	}
+	if s.fronts, err = openFronts(ctx, d, talk); err != nil {
+		return err
+	}
+	defer s.fronts.close()
+	body := func(ctx context.Context) error {
+		for wait := firstRetry; ; wait = min(2*wait, lastRetry) {
+			err := s.begin(ctx)
+			switch {
+			case err == nil:
+				return s.carry(ctx)
+			case !patient:
+				return err
+			case ctx.Err() != nil:
+				return nil
+			}
+			s.tell(err)
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(wait):
+			}
+		}
+	}
+	status := func() any { return s.status() }
+	if patient { // its name is known beforehand
+		return runner.Run(ctx, d.SessionName(), control.KindStream, status, body)
+	}
+	return runner.RunBeside(ctx, d.SessionName(), control.KindStream, status, talk, body)
+}
+
+// How long a patient dialler waits before it tries again.
+const (
+	firstRetry = time.Second
+	lastRetry  = 30 * time.Second
+)
+
+// tell says why there is no session, where that is news.
+func (s *dialling) tell(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.why != err.Error() {
+		s.why = err.Error()
+		fmt.Fprintf(s.talk, "%s: no session yet, and tried again: %s\n", s.SessionName(), s.why)
+	}
+}
+
+// begin dials the first session, and says what it hides.
+func (s *dialling) begin(ctx context.Context) error {
+	dialer, err := NewDialer(ctx, s.Stripe, s.Name, s.keylog, s.talk)
+	if err != nil {
+		return err
+	}
+	first, err := dialer.Dial(ctx)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.dialer, s.pool, s.why = dialer, relay.NewPool(s.Warm, dialer.session, dialer.options.Log), ""
+	s.mu.Unlock()
+	s.pool.Put(first)
+	is := first.Status()
+	PrintClaim(s.out, is)
+	fmt.Fprintf(s.out, "%s is up: listening on %s, to %s over %s, %s\n", s.Name, s.fronts, dialer.To, cli.Count(len(is.Paths), "path"), CutText(is))
+	return nil
+}
+
+func (s *dialling) carry(ctx context.Context) error {
+	ctx, stop := quietly(ctx, s.dialer.quiet)
+	defer stop()
+	return serveFronts(ctx, s.fronts, &relay.Front{Pool: s.pool, Log: s.dialer.options.Log})
+}
+
+// status is what `heddle status` shows.
+func (s *dialling) status() control.Stream {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	answer := control.Stream{To: s.To, Why: s.why, Sessions: []stripe.Status{}}
+	if s.dialer != nil {
+		answer = poolStatus(s.pool)
+		answer.To = s.dialer.To
+	}
+	answer.Role, answer.Service, answer.Listen, answer.Since = "dial", s.Name, s.fronts.String(), s.since
+	return answer
+}
+
+// PrintClaim says what a session hides and what it does not, and who sees several of its paths.
+func PrintClaim(out io.Writer, s stripe.Status) {
+	fmt.Fprintln(out, "claim:", s.Claim)
+	for _, line := range SharedObservers(s) {
+		fmt.Fprintln(out, "claim:", line)
+	}
+}
+
+// SharedObservers names who sees more than one path of a session.
+func SharedObservers(s stripe.Status) (lines []string) {
+	sees := map[string][]string{}
+	for _, p := range s.Paths {
+		if p.Observer != "" {
+			sees[p.Observer] = append(sees[p.Observer], p.Name)
+		}
+	}
+	for _, who := range slices.Sorted(maps.Keys(sees)) {
+		if names := sees[who]; len(names) > 1 {
+			lines = append(lines, fmt.Sprintf("the network at %s sees %s, and has what they carry together", who, strings.Join(names, " and ")))
+		}
+	}
+	return lines
+}
+
+// CutText says how a session is cut.
+func CutText(s stripe.Status) string {
+	if s.Shares != "" && s.Shares != "none" {
+		return s.Shares + " shares, " + s.Schedule
+	}
+	return s.Schedule
+}
+
+func serveFronts(ctx context.Context, f fronts, front *relay.Front) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	var running sync.WaitGroup
+	running.Go(func() { front.Pool.Run(ctx) })
+	var failed [2]error
+	start := func(i int, l net.Listener, serve func(context.Context, net.Listener) error) {
+		if l != nil {
+			running.Go(func() {
+				failed[i] = serve(ctx, l)
+				stop()
+			})
+		}
+	}
+	start(0, f.plain, front.Serve)
+	start(1, f.socks, front.ServeSOCKS)
+	running.Wait()
+	for _, err := range failed {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// poolStatus is that of all sessions of a pool.
+func poolStatus(p *relay.Pool) control.Stream {
+	warm, used, why := p.Sessions()
+	s := control.Stream{Warm: len(warm), Sessions: []stripe.Status{}}
+	if why != nil {
+		s.Why = why.Error()
+	}
+	for _, list := range [][]relay.Session{used, warm} {
+		for _, one := range list {
+			s.Sessions = append(s.Sessions, one.Status())
+		}
+	}
+	return s
+}

@@ -1,0 +1,106 @@
+package stream
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"heddle/cmd/heddle/asn"
+	"heddle/cmd/heddle/internal/cli"
+	"heddle/cmd/heddle/overlay"
+	"heddle/overlay/client"
+	"heddle/overlay/survey"
+	"heddle/path"
+	"heddle/path/diversity"
+	"heddle/stripe"
+)
+
+// surveyAge is how old a measurement of `heddle overlay survey` may be that nodes are chosen by.
+const surveyAge = 24 * time.Hour
+
+// diverse chooses, by what `heddle overlay survey` measured, the nodes and uplinks that the fewest networks see together.
+// why says what is missing for that. It fails where the best choice is not diverse: whether that will do, a person
+// decides.
+func (c chooser) diverse(ctx context.Context, all []client.Pass) (paths []stripe.Path, why string, err error) {
+	table, err := asn.OpenTable("")
+	if err != nil {
+		return nil, "there is no table of networks (heddle asn import)", nil
+	}
+	cache, err := survey.DefaultCache()
+	if err != nil {
+		return nil, "", err
+	}
+	halves, err := cache.Load()
+	if err != nil {
+		return nil, "", err
+	}
+	w, err := c.ways(ctx, all)
+	if err != nil {
+		return nil, "", err
+	}
+	ways, oldest := w.Known(halves, surveyAge, time.Now())
+	o := diversity.Options{Paths: c.stripe.Paths}
+	if as := table.Lookup(w.To.Addr()).AS; as != 0 {
+		o.Ends = []diversity.AS{as}
+	}
+	chosen, err := diversity.Choose(survey.Paths(ways, table), o)
+	if err != nil {
+		return nil, fmt.Sprintf("heddle overlay survey %v: %v", w.To, err), nil
+	}
+	if !chosen.Diverse() {
+		return nil, "", notDiverse(chosen)
+	}
+	var names []string
+	for _, p := range chosen.Paths {
+		i := slices.IndexFunc(all, func(pass client.Pass) bool { return pass.Name == p.Node })
+		way, err := client.Through(all[i], c.id, c.uplink(p.Uplink))
+		if err != nil {
+			return nil, "", err
+		}
+		paths = append(paths, stripe.Path{Name: p.Node, Way: way})
+		names = append(names, p.Name)
+	}
+	fmt.Fprintf(c.talk, "stream: ways %s, of %d: no network is known to see two of them; measured up to %s ago\n", strings.Join(names, ", "), chosen.Usable, cli.Span(oldest))
+	return paths, "", nil
+}
+
+// ways are those from each uplink through each node to the peer.
+func (c chooser) ways(ctx context.Context, all []client.Pass) (*overlay.Ways, error) {
+	// The uplinks and the destination are read as `heddle overlay survey` reads them, so that its measurements are found.
+	f := overlay.Flags{Vias: c.stripe.Path, MaxAge: surveyAge}
+	w, err := f.Ways(ctx, c.stripe.To)
+	if err != nil {
+		return nil, err
+	}
+	w.Nodes = slices.DeleteFunc(w.Nodes, func(n overlay.Node) bool {
+		return !slices.ContainsFunc(all, func(p client.Pass) bool { return p.Name == n.Name })
+	})
+	return w, nil
+}
+
+// uplink gives the base path of a name, or the machine's own routes.
+func (c chooser) uplink(name string) path.Path {
+	for i, text := range c.stripe.Path {
+		if spec, err := path.ParseSpec(text); err == nil && spec.Name == name {
+			return c.bases[i]
+		}
+	}
+	return path.NewSystem(0)
+}
+
+func notDiverse(c diversity.Choice) error {
+	var seen []string
+	for _, p := range c.Pairs {
+		var networks []string
+		for _, as := range p.Common {
+			networks = append(networks, as.String())
+		}
+		if len(networks) > 0 {
+			seen = append(seen, fmt.Sprintf("%s and %s by %s", p.A, p.B, strings.Join(networks, ", ")))
+		}
+	}
+	return &path.Error{What: fmt.Sprintf("no diverse set of %s", cli.Count(len(c.Paths), "way")), Why: "seen together: " + strings.Join(seen, "; "),
+		Hint: "`heddle overlay choose` says more; --pick rtt or --via takes ways all the same"}
+}

@@ -1,0 +1,181 @@
+package stream
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"heddle/cmd/heddle/internal/bind"
+	"heddle/cmd/heddle/internal/cli"
+	"heddle/cmd/heddle/internal/control"
+	"heddle/cmd/heddle/internal/runner"
+	"heddle/config"
+	"heddle/identity"
+	"heddle/proxy/connectudp"
+	"heddle/stripe"
+	"heddle/stripe/relay"
+)
+
+func newServeCommand() *cobra.Command {
+	s := config.DefaultStreamServe()
+	var file string
+	cmd := &cobra.Command{
+		Use:   "serve --to HOST:PORT --allow KEY... | --config FILE",
+		Short: "Let peers reach a TCP program over several paths",
+		Long: `Serve takes striped sessions from peers whose keys it knows, and carries each to
+one TCP program, until interrupted. The program needs to know nothing of it.
+
+With --config it does what the [[serve]] table of a heddle.toml says, of several
+the one called --name; a flag goes before its key. heddle run does what all of
+them say.
+
+With --socks it is a SOCKS5 proxy in place of one program: peers go where they
+ask to, by this machine's address and resolver. It leads to public addresses
+only, unless --allow-to says otherwise.
+
+What it hides is what the peer's paths and schedule hide; the peer's side prints
+it. What it does not: anything from this device's own network, where all paths
+come together, beyond what TLS hides.`,
+		Example: `  heddle stream serve --name files --to 127.0.0.1:22 --allow ed25519:KEY
+  heddle stream serve --name web --socks --allow ed25519:KEY
+  heddle stream serve --config heddle.toml --name files`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if file != "" {
+				name := ""
+				if cmd.Flags().Changed("name") {
+					name = s.Name
+				}
+				of := func(c config.Config) []config.StreamServe { return c.Serves }
+				if err := bind.FlagsOver(cmd, func() error { return fileTable(cmd, file, "serve", name, of, &s) }); err != nil {
+					return err
+				}
+			}
+			if err := s.Check(); err != nil {
+				return cli.Usage(err)
+			}
+			return RunServe(cmd.Context(), s, cmd.ErrOrStderr())
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&s.To, "to", s.To, "the program, `HOST:PORT` or unix:FILE")
+	flags.BoolVar(&s.Socks, "socks", s.Socks, "be a SOCKS5 proxy for peers")
+	flags.StringArrayVar(&s.AllowTo, "allow-to", s.AllowTo, "with --socks, lead to these addresses too, `CIDR[:PORT]`")
+	flags.StringArrayVar(&s.DenyTo, "deny-to", s.DenyTo, "with --socks, do not lead to these addresses, `CIDR[:PORT]`")
+	bind.Admission(cmd, &s.Admission)
+	bind.Config(cmd, &file)
+	return cmd
+}
+
+// streamDoor is the listening side of a service.
+type streamDoor struct {
+	listener
+	key   identity.Key
+	since time.Time
+	log   *slog.Logger
+	quiet func() // ends the log
+	Close func()
+}
+
+// OpenDoor listens for peers.
+func OpenDoor(ctx context.Context, a config.Admission, talk io.Writer) (*streamDoor, error) {
+	id, err := streamIdentity(a.Identity, talk)
+	if err != nil {
+		return nil, err
+	}
+	accept, err := a.Accept()
+	if err != nil {
+		return nil, err
+	}
+	keylog, err := OpenKeylog(a.Keylog, talk)
+	if err != nil {
+		return nil, err
+	}
+	log, quiet := newLog()
+	o := stripe.ListenOptions{Identity: id, Accept: accept, MaxSessions: a.MaxSessions, Log: log,
+		Service: func(_ identity.Key, service string) error {
+			if service != a.Name {
+				return fmt.Errorf("no service is called %q here", service)
+			}
+			return nil
+		}}
+	if keylog != nil {
+		o.KeyLog = keylog
+	}
+	l, err := listenPlane(ctx, a, o)
+	if err != nil {
+		return nil, err
+	}
+	door := &streamDoor{listener: l, key: id.Key(), since: time.Now(), log: log, quiet: quiet}
+	unlist, err := register(ctx, a, id, l.Addr().String(), log)
+	if err != nil {
+		l.Close()
+		return nil, err
+	}
+	door.Close = func() {
+		unlist()
+		door.listener.Close()
+		if keylog != nil {
+			keylog.Close()
+		}
+	}
+	return door, nil
+}
+
+// Status is what `heddle status` shows.
+func (d *streamDoor) Status(role string, a config.Admission, to string) control.Stream {
+	return control.Stream{Role: role, Service: a.Name, Listen: d.Addr().String(), To: to, Since: d.since, Sessions: statuses(d.Sessions())}
+}
+
+// Welcome says how peers get here.
+func (d *streamDoor) Welcome(talk io.Writer, a config.Admission, what, command string) {
+	who := cli.Count(len(a.Allow), "key")
+	for _, key := range a.Allow {
+		if key == config.AnyKey {
+			who = "whoever has a key"
+			fmt.Fprintln(talk, "warning: --allow any lets in everybody who reaches this port")
+		}
+	}
+	host, port, _ := net.SplitHostPort(d.Addr().String())
+	if ip := net.ParseIP(host); ip == nil || ip.IsUnspecified() {
+		host = "HOST"
+	}
+	fmt.Fprintf(talk, "%s: listening on %s for %s: %s\n", a.Name, d.Addr(), who, what)
+	fmt.Fprintf(talk, "%s: peers: heddle %s --to %s --key %v --via NAME=KIND:ARG...\n", a.Name, command, net.JoinHostPort(host, port), d.key)
+}
+
+// RunServe serves until ctx ends.
+func RunServe(ctx context.Context, s config.StreamServe, talk io.Writer) error {
+	back := &relay.Back{To: s.To}
+	to := s.To
+	if s.Socks {
+		targets, err := connectudp.NewTargets(s.AllowTo, s.DenyTo)
+		if err != nil {
+			return cli.Usage(err)
+		}
+		back.Allowed = targets.Allowed
+		if to == "" {
+			to = "SOCKS5"
+		}
+	}
+	door, err := OpenDoor(ctx, s.Admission, talk)
+	if err != nil {
+		return err
+	}
+	defer door.Close()
+	back.Log = door.log
+	return runner.Run(ctx, s.SessionName(), control.KindStream, func() any { return door.Status("serve", s.Admission, to) }, func(ctx context.Context) error {
+		door.Welcome(talk, s.Admission, to, "stream dial "+s.Name)
+		return Accept(ctx, door, func(ctx context.Context, c Session) {
+			if err := back.Serve(ctx, c); err != nil && ctx.Err() == nil {
+				door.log.Warn("a session failed", "service", s.Name, "peer", c.Peer(), "error", err)
+				c.Abort("the server gave it up")
+			}
+		})
+	})
+}

@@ -1,0 +1,281 @@
+// Package stream is `heddle stream`: TCP programs over several paths, served and dialled.
+package stream
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"heddle/board/registry"
+	"heddle/cmd/heddle/internal/cli"
+	"heddle/config"
+	"heddle/identity"
+	"heddle/path"
+	"heddle/stripe"
+	"heddle/stripe/relay"
+)
+
+// Command is `heddle stream`.
+func Command() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "stream",
+		Short: "Carry TCP programs over several paths at once",
+		Long: `Stream carries any TCP program over several paths at once, between two devices
+that know each other's keys. Each path carries a part of every connection, or
+shares of it, so that who watches one path does not get the whole.
+
+One device serves a program, the other dials it. Inside is TLS 1.3 from end to
+end, always. heddle send and heddle recv carry files in the same way.`,
+		Example: `  heddle stream serve --name files --to 127.0.0.1:22 --allow ed25519:KEY
+  heddle stream dial files --listen 127.0.0.1:2222 --to files.example:4470 --key ed25519:KEY --via a=node:tokyo --via b=node:paris
+  heddle stream dial files --config heddle.toml`,
+	}
+	cmd.AddCommand(newServeCommand(), newDialCommand())
+	return cmd
+}
+
+// service is a [[serve]] or [[dial]] table.
+type service interface{ ServiceName() string }
+
+// fileTable takes a table of a heddle.toml: the one of that name, or the only one where name is empty. What is wrong with
+// the file is explained as heddle check does.
+func fileTable[T service](cmd *cobra.Command, file, table, name string, of func(config.Config) []T, into *T) error {
+	c, err := config.Load(file)
+	if problems, ok := errors.AsType[config.Problems](err); ok {
+		cli.PrintProblems(cmd.ErrOrStderr(), problems)
+		return cli.Unusable(file, problems)
+	}
+	if err != nil {
+		return err
+	}
+	var names []string
+	for _, one := range of(c) {
+		if one.ServiceName() == name || name == "" && len(of(c)) == 1 {
+			*into = one
+			return nil
+		}
+		names = append(names, one.ServiceName())
+	}
+	wrong := &path.Error{What: file, Why: fmt.Sprintf("no [[%s]] table is called %q", table, name), Hint: "tables: " + strings.Join(names, ", ")}
+	switch {
+	case len(names) == 0:
+		wrong.Why, wrong.Hint = fmt.Sprintf("it has no [[%s]] table", table), "such a table has keys named as the flags of this command"
+	case name == "":
+		wrong.Why = fmt.Sprintf("it has several [[%s]] tables", table)
+	}
+	return cli.Usage(wrong)
+}
+
+// streamIdentity reads this device's identity, and makes one where there is none.
+func streamIdentity(file string, talk io.Writer) (identity.Identity, error) {
+	if file == "" {
+		var err error
+		if file, err = identity.DefaultFile(); err != nil {
+			return identity.Identity{}, err
+		}
+	}
+	id, created, err := identity.LoadOrCreate(file)
+	if created {
+		fmt.Fprintf(talk, "stream: made a new identity in %s, with the key %v\n", file, id.Key())
+	}
+	return id, err
+}
+
+// OpenKeylog opens the file that the keys of the TLS inside go to; nil where there is none.
+func OpenKeylog(file string, talk io.Writer) (io.WriteCloser, error) {
+	if file == "" {
+		return nil, nil
+	}
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_APPEND|syscall.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, &path.Error{What: "keylog " + file, Why: "it cannot be written", Err: err}
+	}
+	fmt.Fprintf(talk, "WARNING: the keys of all sessions are written to %s: whoever has it reads everything. It is for experiments.\n", file)
+	return &onceCloser{Writer: f, close: sync.OnceValue(f.Close)}, nil
+}
+
+type onceCloser struct {
+	io.Writer
+	close func() error
+}
+
+func (c *onceCloser) Close() error { return c.close() }
+
+// resolvePeer looks a device's address up, IPv4 first, by this machine's resolver.
+func resolvePeer(ctx context.Context, to string) (netip.AddrPort, error) {
+	what := "stream to " + to
+	host, port, err := net.SplitHostPort(to)
+	if err != nil {
+		return netip.AddrPort{}, &path.Error{What: what, Why: "it is not HOST:PORT"}
+	}
+	n, err := net.DefaultResolver.LookupPort(ctx, "tcp", port)
+	if err != nil {
+		return netip.AddrPort{}, &path.Error{What: what, Why: "it is not HOST:PORT", Err: err}
+	}
+	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	if err != nil || len(addrs) == 0 {
+		return netip.AddrPort{}, &path.Error{What: what, Why: "the name cannot be looked up", Err: err, Hint: "is it spelled right, and does this machine's resolver answer?"}
+	}
+	for i := range addrs {
+		addrs[i] = addrs[i].Unmap()
+	}
+	slices.SortStableFunc(addrs, func(a, b netip.Addr) int { return cmp.Compare(a.BitLen(), b.BitLen()) })
+	return netip.AddrPortFrom(addrs[0], uint16(n)), nil
+}
+
+// listenStream opens a port, by plain TCP: what MPTCP would add is no path of ours.
+func listenStream(ctx context.Context, address, flag string) (net.Listener, error) {
+	var c net.ListenConfig
+	c.SetMultipathTCP(false)
+	l, err := c.Listen(ctx, path.Family("tcp", address), address)
+	if err != nil {
+		hint := "write --" + flag + " [HOST]:PORT"
+		if errors.Is(err, syscall.EADDRINUSE) {
+			hint = "another program listens there: choose another port"
+		}
+		return nil, &path.Error{What: flag + " " + address, Why: "it cannot listen there", Err: err, Hint: hint}
+	}
+	return l, nil
+}
+
+// Dialer dials sessions to one peer.
+type Dialer struct {
+	options stripe.Options
+	kernel  *kernelStream // in place of stripe, or nil
+	To      string
+	quiet   func() // ends the log of sessions
+}
+
+// NewDialer turns flags into what dials. The key log is the caller's to close.
+func NewDialer(ctx context.Context, s config.Stripe, service string, keylog io.Writer, talk io.Writer) (*Dialer, error) {
+	id, err := streamIdentity(s.Identity, talk)
+	if err != nil {
+		return nil, err
+	}
+	o, bases, err := s.Options()
+	if err != nil {
+		return nil, err
+	}
+	var known registry.Directory
+	if s.Board != "" {
+		known, err = directory(ctx, s, id, talk)
+		switch {
+		case err != nil && s.To != "" && s.Key != "":
+			fmt.Fprintln(talk, "stream: only the nodes of kept passes can be chosen:", err)
+		case err != nil:
+			return nil, err
+		}
+		if err := findPeer(known, service, &s, &o, talk); err != nil {
+			return nil, err
+		}
+	}
+	log, quiet := newLog()
+	if s.Plane != config.PlaneStripe {
+		return &Dialer{kernel: newKernelStream(s, id, service, keylog, log), To: s.To, quiet: quiet}, nil
+	}
+	if s.Paths > 0 {
+		all, err := candidates(known, id.Key())
+		if err != nil {
+			return nil, err
+		}
+		if o.Paths, err = (chooser{s, id, bases, talk}).choose(ctx, all); err != nil {
+			return nil, err
+		}
+	}
+	o.Identity, o.Service, o.Log = id, service, log
+	if keylog != nil {
+		o.KeyLog = keylog
+	}
+	return &Dialer{options: o, To: s.To, quiet: quiet}, nil
+}
+
+// Dial starts a session, and waits until the peer has let it in.
+func (d *Dialer) Dial(ctx context.Context) (Session, error) {
+	s, err := d.begin(ctx)
+	if err == nil {
+		err = relay.LetIn(ctx, s)
+	}
+	if err != nil {
+		return nil, d.notLetIn(err)
+	}
+	return s, nil
+}
+
+// begin starts a session: its paths are up, and the peer has proved its key on each. That it lets the session in is not
+// known yet; whoever writes at once saves a round trip.
+func (d *Dialer) begin(ctx context.Context) (Session, error) {
+	to, err := resolvePeer(ctx, d.To)
+	if err != nil {
+		return nil, err
+	}
+	if d.kernel != nil {
+		return dialKernel(ctx, *d.kernel, to)
+	}
+	o := d.options
+	o.To = to
+	c, err := stripe.Dial(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// notLetIn adds what to do where the peer does not know this device.
+func (d *Dialer) notLetIn(err error) error {
+	if !strings.Contains(err.Error(), "tls: bad certificate") { // the alert that a refused key gets (RFC 8446, section 6.2)
+		return err
+	}
+	return cli.Hint(err, "the peer does not let this device in: its owner has to add --allow "+d.options.Identity.Key().String())
+}
+
+// session gives a dialled session to a pool.
+func (d *Dialer) session(ctx context.Context) (relay.Session, error) {
+	c, err := d.begin(ctx)
+	if err != nil {
+		return nil, d.notLetIn(err)
+	}
+	return c, nil
+}
+
+// Accept serves each session that comes, until ctx ends; then it ends all of them.
+func Accept(ctx context.Context, d *streamDoor, serve func(context.Context, Session)) error {
+	var sessions sync.WaitGroup
+	defer sessions.Wait()
+	ctx, stop := quietly(ctx, d.quiet)
+	defer stop()
+	defer context.AfterFunc(ctx, func() { d.listener.Close() })()
+	for {
+		c, err := d.Accept()
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, net.ErrClosed):
+			return err
+		case err != nil:
+			time.Sleep(100 * time.Millisecond) // such as too many open files
+			continue
+		}
+		sessions.Go(func() { serve(ctx, c) })
+	}
+}
+
+// statuses are those of all sessions.
+func statuses(sessions []Session) []stripe.Status {
+	list := make([]stripe.Status, 0, len(sessions))
+	for _, c := range sessions {
+		list = append(list, c.Status())
+	}
+	return list
+}

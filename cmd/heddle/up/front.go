@@ -1,0 +1,61 @@
+package up
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"syscall"
+
+	"heddle/path"
+	"heddle/path/wgconf"
+	"heddle/proxy/socks"
+	"heddle/split/tunnel"
+)
+
+// front is the proxy in front of a userspace tunnel.
+type front struct {
+	listener net.Listener
+	work     sync.WaitGroup
+	stop     context.CancelFunc
+}
+
+// listenFront opens the proxy's port before the tunnel is up, so that a port in use is known at once.
+func listenFront(address string, talk io.Writer) (*front, error) {
+	listener, err := net.Listen(path.Family("tcp", address), address)
+	if err != nil {
+		hint := "write --socks HOST:PORT, such as 127.0.0.1:1080"
+		if errors.Is(err, syscall.EADDRINUSE) {
+			hint = "another program listens there: choose another port"
+		}
+		return nil, &path.Error{What: "socks " + address, Why: "it cannot listen there", Err: err, Hint: hint}
+	}
+	if a, ok := listener.Addr().(*net.TCPAddr); ok && !a.IP.IsLoopback() {
+		fmt.Fprintf(talk, "warning: the proxy asks for no password, and listens on %s: whoever can connect there is in the tunnel\n", a)
+	}
+	return &front{listener: listener}, nil
+}
+
+// serve starts the proxy; it ends with ctx or with close.
+func (f *front) serve(ctx context.Context, t *tunnel.Tunnel, c *wgconf.Config) {
+	ctx, f.stop = context.WithCancel(ctx)
+	server := socks.New(&socks.Tunnel{Stack: t.Net(), Addresses: c.Interface.Addresses, Allowed: c.Peer.AllowedIPs,
+		Resolver: len(c.Interface.DNS) > 0, Search: c.Interface.Search}, slog.Default())
+	f.work.Go(func() {
+		if err := server.Serve(ctx, f.listener); err != nil {
+			slog.Error("the proxy ended", "error", err)
+		}
+	})
+}
+
+// close ends the proxy and its connections, before the tunnel goes.
+func (f *front) close() {
+	f.listener.Close()
+	if f.stop != nil {
+		f.stop()
+	}
+	f.work.Wait()
+}

@@ -1,0 +1,283 @@
+// Package up is `heddle up`: a WireGuard tunnel over several paths.
+package up
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/netip"
+	"os"
+	"runtime/debug"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"heddle/cmd/heddle/internal/bind"
+	"heddle/cmd/heddle/internal/cli"
+	"heddle/cmd/heddle/internal/control"
+	"heddle/cmd/heddle/internal/runner"
+	"heddle/config"
+	"heddle/path"
+	"heddle/path/wgconf"
+	"heddle/split"
+	"heddle/split/tunnel"
+)
+
+// Command is `heddle up`.
+func Command() *cobra.Command {
+	u := config.DefaultUp(config.DefaultPaths())
+	var dryRun, background bool
+	cmd := &cobra.Command{
+		Use:   "up FILE --via NAME=KIND:ARG...",
+		Short: "Bring up a WireGuard tunnel over several paths",
+		Long: `Up takes a wg-quick file as it is, and an unmodified server, and sends the
+tunnel's packets over several paths, each packet by the path that the schedule
+names. FILE is a path, or a bare name: office stands for ./office.conf, else
+/etc/wireguard/office.conf.
+
+As root it makes a TUN device with addresses, routes, DNS and commands as
+wg-quick does. While a full tunnel is up, a kill switch keeps all else from
+leaving, also after a crash: ` + "`heddle down`" + ` lifts it. With --socks it needs no
+rights: the tunnel is a SOCKS5 (TCP and UDP) and HTTP CONNECT proxy, which
+resolves names inside the tunnel.
+
+Nothing leaves before enough paths have proved that the server answers on them.
+With fewer healthy paths than --min-paths nothing is sent, until there are
+enough again.
+
+What it hides: the network on each path sees a part of the packets, and none
+sees all of them. What it does not: that you use a tunnel, the server's address,
+and the whole from somebody who sees all paths, or the server's own network.
+Where the file names the server by a name, the machine's resolver is asked for
+it outside the tunnel, before the kill switch is up. When the server is lost,
+its name is asked for again by the paths, whose networks then see it.`,
+		Example: `  heddle up office.conf --via home=if:eth0 --via lte=if:wwan0
+  heddle up office --via home=if:eth0 --via lte=if:wwan0 --schedule weighted --every 100ms --background
+  heddle up office.conf --via a=src:192.0.2.7 --via b=src:198.51.100.7 --socks 127.0.0.1:1080
+  heddle up office.conf --via home=if:eth0 --dry-run`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			file, err := wgconf.Find(args[0])
+			if err != nil {
+				return cli.Usage(err)
+			}
+			u.File = file
+			switch {
+			case dryRun && background:
+				return cli.Usage(&path.Error{What: "--dry-run and --background", Why: "one changes nothing, the other leaves it changed",
+					Hint: "give one of them"})
+			case dryRun:
+				return dryRunUp(u, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			case background:
+				return startBackground(cmd.Context(), u.SessionName(), cmd.OutOrStdout())
+			}
+			return Run(cmd.Context(), u, cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&u.Name, "name", u.Name, "what the tunnel and its device are called; the file's name where this is not given")
+	flags.BoolVar(&u.KillSwitch, "kill-switch", u.KillSwitch, "keep all else from leaving while a full tunnel is up")
+	flags.StringVar(&u.Socks, "socks", u.Socks, "offer the tunnel as a proxy on `HOST:PORT` instead of as a device")
+	flags.IntVar(&u.MTU, "mtu", u.MTU, "MTU of the tunnel in bytes; 0 takes the file's, or works it out")
+	flags.BoolVar(&u.NoHooks, "no-hooks", u.NoHooks, "do not run the file's PreUp, PostUp, PreDown and PostDown")
+	flags.BoolVar(&dryRun, "dry-run", false, "print what would be changed, and change nothing")
+	flags.BoolVar(&background, "background", false, "return once the tunnel is up, and leave it running")
+	bind.Paths(cmd, &u.Paths)
+	_ = cmd.MarkFlagRequired("via")
+	return cmd
+}
+
+// tunnelOptions reads the file and the paths.
+func tunnelOptions(u config.Up) (tunnel.Options, error) {
+	shared, err := u.Options()
+	if err != nil {
+		return tunnel.Options{}, err
+	}
+	if err := u.Check(); err != nil {
+		return tunnel.Options{}, err
+	}
+	c, err := wgconf.Load(u.File)
+	if err != nil {
+		return tunnel.Options{}, err
+	}
+	return tunnel.Options{Name: u.SessionName(), Config: c, Split: shared, Userspace: u.Socks != "", KillSwitch: u.KillSwitch,
+		Hooks: !u.NoHooks, MTU: u.MTU, Dir: control.Dir(), Log: slog.Default()}, nil
+}
+
+func dryRunUp(u config.Up, out, talk io.Writer) error {
+	o, err := tunnelOptions(u)
+	if err != nil {
+		return cli.Usage(err)
+	}
+	t, err := tunnel.New(o)
+	if err != nil {
+		return err
+	}
+	ways, err := o.Split.Ways()
+	if err != nil {
+		return err
+	}
+	for _, spec := range o.Split.Via {
+		if info := ways[spec.Name].Describe(); !info.Ready {
+			fmt.Fprintf(talk, "warning: path %s cannot send now: %s\n", spec.Name, info.Why)
+		}
+	}
+	printClaim(out, t, o)
+	changes := t.Changes()
+	if o.Userspace {
+		changes = []string{"listen on " + u.Socks + " (nothing else is changed on this machine)"}
+	}
+	for _, c := range changes {
+		fmt.Fprintln(out, c)
+	}
+	return nil
+}
+
+// Run brings a tunnel up and keeps it until ctx ends or somebody asks it to stop. It prints the claim, and a line
+// once the tunnel is up, to out; what it waits for goes to talk.
+func Run(ctx context.Context, u config.Up, out, talk io.Writer) (err error) {
+	saveMemory()
+	o, err := tunnelOptions(u)
+	if err != nil {
+		return cli.Usage(err)
+	}
+	server, err := control.Listen(o.Name)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, server.Close()) }()
+	if err := cleanLeft(o, talk); err != nil {
+		return err
+	}
+	taps, err := runner.OpenTaps(u.Capture, slices.Concat(o.Split.Via, o.Split.Beside))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, taps.Close()) }()
+	o.Split.Tap = taps.Tap
+	t, err := tunnel.New(o)
+	if err != nil {
+		return err
+	}
+	for _, w := range o.Config.Warnings {
+		fmt.Fprintln(talk, "warning:", w)
+	}
+	if t.KillSwitch() && os.Getenv("SSH_CONNECTION") != "" {
+		fmt.Fprintln(talk, "warning: the kill switch will cut this SSH session off unless it comes through the tunnel; --kill-switch=false leaves it alone")
+	}
+	printClaim(out, t, o)
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	controlled := make(chan error, 1)
+	go func() {
+		controlled <- server.Serve(ctx, func() []split.Status { return []split.Status{t.Status()} }, stop)
+	}()
+	err = keepUp(ctx, t, u, o.Config, out, talk)
+	stop()
+	return errors.Join(err, <-controlled)
+}
+
+// keepUp is the life of a tunnel, from its first packet to its clean end.
+func keepUp(ctx context.Context, t *tunnel.Tunnel, u config.Up, c *wgconf.Config, out, talk io.Writer) error {
+	tell := func(text string) { fmt.Fprintf(talk, "%s: %s\n", u.SessionName(), text) }
+	var proxy *front
+	if u.Socks != "" {
+		var err error
+		if proxy, err = listenFront(u.Socks, talk); err != nil {
+			return err
+		}
+		defer proxy.close()
+	}
+	if err := t.Up(ctx, once(tell)); err != nil {
+		if ctx.Err() != nil { // somebody asked it to stop before it was up
+			return t.Close()
+		}
+		return err
+	}
+	where := "device " + u.SessionName()
+	if proxy != nil {
+		proxy.serve(ctx, t, c)
+		where = "SOCKS5 and HTTP CONNECT on " + proxy.listener.Addr().String()
+	}
+	fmt.Fprintln(out, upLine(t, where))
+	leaveParent()
+	if err := t.Wait(ctx); err != nil {
+		return err
+	}
+	if proxy != nil {
+		proxy.close()
+	}
+	return t.Close()
+}
+
+// once passes a line on only where it differs from the last.
+func once(tell func(string)) func(string) {
+	last := ""
+	return func(text string) {
+		if text != last {
+			last = text
+			tell(text)
+		}
+	}
+}
+
+func upLine(t *tunnel.Tunnel, where string) string {
+	s := t.Status()
+	healthy := 0
+	for _, p := range s.Paths {
+		if p.State == string(path.Up) {
+			healthy++
+		}
+	}
+	return fmt.Sprintf("%s is up: %s to %s over %d of %d paths, %s every %s, MTU %d", s.Session, where, s.Server, healthy, len(s.Paths), s.Schedule, s.Every, t.MTU())
+}
+
+// printClaim says what the tunnel hides and what it does not.
+func printClaim(out io.Writer, t *tunnel.Tunnel, o tunnel.Options) {
+	fmt.Fprintln(out, "claim:", t.Status().Claim)
+	if host, named := serverName(o.Config.Peer.Endpoint); named {
+		fmt.Fprintf(out, "claim: the name %s is asked of this machine's resolver, outside the tunnel and over its default route; and again, by the paths, when the server is lost\n", host)
+	}
+	switch {
+	case o.Userspace:
+		fmt.Fprintln(out, "claim: only programs that use the proxy are in the tunnel")
+	case !o.Config.FullTunnel():
+		fmt.Fprintln(out, "claim: only the file's AllowedIPs go into the tunnel; all else leaves as before")
+	case t.KillSwitch():
+		fmt.Fprintln(out, "claim: all else is kept from leaving, the local network too, until `heddle down`")
+	default:
+		fmt.Fprintln(out, "claim: without a kill switch, what does not go into the tunnel leaves as before, also after a crash")
+	}
+}
+
+// serverName gives the host of an endpoint, and whether it is a name that has to be looked up.
+func serverName(endpoint string) (string, bool) {
+	if _, err := netip.ParseAddrPort(endpoint); err == nil {
+		return "", false
+	}
+	return endpoint[:strings.LastIndexByte(endpoint, ':')], true
+}
+
+// cleanLeft takes back what a crash left. The kill switch stays up meanwhile, unless the server's name has to be
+// looked up, which the kill switch would refuse.
+func cleanLeft(o tunnel.Options, talk io.Writer) error {
+	_, named := serverName(o.Config.Peer.Endpoint)
+	lines, err := tunnel.Clean(o.Dir, o.Name, !named && !o.Userspace)
+	for _, line := range lines {
+		fmt.Fprintf(talk, "%s: a crash left this, taken back: %s\n", o.Name, line)
+	}
+	return err
+}
+
+// saveMemory makes the collector run early, unless the user has said how it should run. wireguard-go's buffers are large
+// and short-lived: a collection costs little, and without one they pile up at full speed. The limit is on top of some 20 MB
+// of program text.
+func saveMemory() {
+	if os.Getenv("GOGC") == "" && os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetGCPercent(50)
+		debug.SetMemoryLimit(56 << 20)
+	}
+}

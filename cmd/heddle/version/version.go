@@ -1,0 +1,62 @@
+// Package version is `heddle version`.
+package version
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+
+	"heddle/cmd/heddle/internal/cli"
+)
+
+// Release is the release that this tree is, or becomes.
+const Release = "0.1.0"
+
+// Command is `heddle version`.
+func Command() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:     "version",
+		Short:   "Print the version",
+		Long:    "Version prints the release, the commit that it was built from, and what built it.",
+		Example: "  heddle version\n  heddle version --json",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			v := versionOf()
+			if asJSON {
+				return cli.WriteJSON(cmd.OutOrStdout(), v)
+			}
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "heddle %s (%s, %s)\n", v.Version, v.Commit, v.Go)
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print it as JSON")
+	return cmd
+}
+
+type versionInfo struct {
+	Version string `json:"version"`
+	Commit  string `json:"commit"` // "unknown" where the build had no git, with "+" where the tree was changed
+	Go      string `json:"go"`
+}
+
+func versionOf() versionInfo {
+	v := versionInfo{Version: Release, Commit: "unknown", Go: runtime.Version()}
+	build, ok := debug.ReadBuildInfo()
+	if !ok {
+		return v
+	}
+	changed := ""
+	for _, s := range build.Settings {
+		switch {
+		case s.Key == "vcs.revision":
+			v.Commit = s.Value[:min(len(s.Value), 12)]
+		case s.Key == "vcs.modified" && s.Value == "true":
+			changed = "+"
+		}
+	}
+	v.Commit += changed
+	return v
+}
