@@ -74,7 +74,7 @@ func (p *devicePath) check(b binding, to netip.Addr) error {
 }
 
 func (p *devicePath) link() (netlink.Link, error) {
-	link, err := netlink.LinkByName(p.spec.Arg)
+	link, err := linkOf(p.spec.Arg)
 	var absent netlink.LinkNotFoundError
 	switch {
 	case errors.As(err, &absent):
@@ -117,7 +117,8 @@ func (i *Info) explain(err error) {
 }
 
 func deviceNames() string {
-	interfaces, err := net.Interfaces()
+	type question struct{}
+	interfaces, err := Ask(question{}, net.Interfaces)
 	if err != nil {
 		return "unknown"
 	}

@@ -4,8 +4,6 @@ import (
 	"context"
 	"net/netip"
 	"sync"
-
-	"github.com/vishvananda/netlink"
 )
 
 // Checker is a flow that can tell whether it still leaves by its path.
@@ -50,7 +48,7 @@ func (f *udpFlow) Close() error {
 }
 
 func mtuOf(device string) int {
-	link, err := netlink.LinkByName(device)
+	link, err := linkOf(device)
 	if err != nil {
 		return 0
 	}

@@ -21,6 +21,16 @@ type egress struct {
 // lookup asks the kernel for the route to dst, out of device and from source where those are given. It fails where no
 // route matches: with a device but no route the kernel would otherwise guess that dst is on the link.
 func lookup(dst netip.Addr, device string, source netip.Addr, mark uint32) (egress, error) {
+	type question struct {
+		dst    netip.Addr
+		device string
+		source netip.Addr
+		mark   uint32
+	}
+	return Ask(question{dst, device, source, mark}, func() (egress, error) { return findEgress(dst, device, source, mark) })
+}
+
+func findEgress(dst netip.Addr, device string, source netip.Addr, mark uint32) (egress, error) {
 	options := &netlink.RouteGetOptions{Mark: mark}
 	if device != "" {
 		link, err := netlink.LinkByName(device)
@@ -62,8 +72,19 @@ func describeRoute(r netlink.Route, source netip.Addr) (egress, error) {
 	return out, nil
 }
 
+// linkOf finds a device.
+func linkOf(name string) (netlink.Link, error) {
+	type question struct{ name string }
+	return Ask(question{name}, func() (netlink.Link, error) { return netlink.LinkByName(name) })
+}
+
 // addressesOf lists the usable unicast addresses of a device, those with global scope first.
 func addressesOf(link netlink.Link) ([]netip.Addr, error) {
+	type question struct{ index int }
+	return Ask(question{link.Attrs().Index}, func() ([]netip.Addr, error) { return listAddresses(link) })
+}
+
+func listAddresses(link netlink.Link) ([]netip.Addr, error) {
 	list, err := netlink.AddrList(link, netlink.FAMILY_ALL)
 	if err != nil {
 		return nil, err
@@ -88,6 +109,11 @@ func deviceWith(addr netip.Addr) (string, error) {
 	if addr.IsLoopback() {
 		return "lo", nil
 	}
+	type question struct{ addr netip.Addr }
+	return Ask(question{addr}, func() (string, error) { return findDevice(addr) })
+}
+
+func findDevice(addr netip.Addr) (string, error) {
 	interfaces, err := net.Interfaces()
 	if err != nil {
 		return "", err

@@ -47,6 +47,7 @@ type Fan struct {
 	wake   chan struct{} // the unit is over and nothing has gone up yet, or the pacer is asleep
 	asleep atomic.Bool
 	stop   context.CancelFunc
+	watch  *path.Watch // while it is open; nil where there can be none
 	work   sync.WaitGroup
 
 	mu       sync.Mutex
@@ -155,6 +156,10 @@ func (f *Fan) Open(ctx context.Context) error {
 		return nil
 	}
 	f.open = true
+	var err error
+	if f.watch, err = path.NewWatch(); err != nil {
+		f.log.Debug("changes of this machine are not told, so it is asked all the time", "session", f.o.Session, "error", err)
+	}
 	session := path.WithSession(context.Background(), f.id)
 	if f.o.Reorder > 0 && f.prober == nil { // WireGuard counts by itself
 		session = path.WithOrder(session)
@@ -220,6 +225,7 @@ func (f *Fan) Close() error {
 	}
 	f.mu.Unlock()
 	f.work.Wait()
+	f.watch.Close()
 	return nil
 }
 

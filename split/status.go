@@ -63,6 +63,10 @@ type Count struct {
 // Status says how the session is; plane is what stands in front of the fan.
 func (f *Fan) Status(plane string) Status {
 	now := f.now()
+	infos := make([]path.Info, len(f.lanes))
+	for i, l := range f.lanes { // before the lock, since a path may have to ask the kernel, and sends wait for the lock
+		infos[i] = l.way.Describe()
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s := Status{Session: f.o.Session, Plane: plane, To: f.o.To, Schedule: cmp.Or(f.o.Schedule.Name, "weighted"),
@@ -82,7 +86,7 @@ func (f *Fan) Status(plane string) Status {
 	observers := map[string]bool{}
 	weights := f.sched.Weights()
 	for i, l := range f.lanes {
-		p := l.status(now, f.loss.share(now, i))
+		p := l.status(infos[i], f.loss.share(now, i))
 		p.Beside = i >= len(weights)
 		if !p.Beside {
 			p.Weight = weights[i]
@@ -123,8 +127,7 @@ func (f *Fan) claim(observers int, paths []PathStatus) string {
 	return claim
 }
 
-func (l *lane) status(now time.Time, loss *float64) PathStatus {
-	info := l.way.Describe()
+func (l *lane) status(info path.Info, loss *float64) PathStatus {
 	state, why := l.health.State()
 	_, local := l.currentFlow()
 	l.mu.Lock()

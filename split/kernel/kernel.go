@@ -86,7 +86,7 @@ type Plane struct {
 	left    bool // a crash left a guard
 	moved   bool // the server did: the guard stays
 
-	watch  *plane.Watch
+	watch  *path.Watch
 	looked time.Time // when all was seen in its place
 
 	programs map[int]*ebpf.Program // outbound, by length of the link header
@@ -169,7 +169,7 @@ func (p *Plane) open(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if p.watch, err = plane.NewWatch(); err != nil {
+	if p.watch, err = path.NewWatch(); err != nil {
 		return err
 	}
 	p.lanes.Follow(ctx)
@@ -309,9 +309,7 @@ func (p *Plane) close(keepGuard bool) error {
 	if p.session.maps != nil {
 		p.session.maps.close()
 	}
-	if p.watch != nil {
-		err = errors.Join(err, p.watch.Close())
-	}
+	err = errors.Join(err, p.watch.Close())
 	p.lanes.Close()
 	return err
 }

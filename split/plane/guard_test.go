@@ -11,6 +11,7 @@ import (
 
 	"heddle/internal/journal"
 	"heddle/internal/nstest"
+	"heddle/path"
 	"heddle/split/plane/planetest"
 )
 
@@ -144,8 +145,8 @@ func TestGuardStaysFromCrashToStart(t *testing.T) {
 // A watch hears what somebody else changes, and nothing where nobody does.
 func TestWatch(t *testing.T) {
 	w := planetest.New(t)
-	var watch *Watch
-	w.Client.Do(t, func() (err error) { watch, err = NewWatch(); return err })
+	var watch *path.Watch
+	w.Client.Do(t, func() (err error) { watch, err = path.NewWatch(); return err })
 	defer watch.Close()
 	quiet := func() {
 		t.Helper()

@@ -26,6 +26,15 @@ type Hop struct {
 
 // findHop asks the kernel how a path reaches the server. source is the path's own address.
 func findHop(s path.Spec, source netip.Addr, server netip.Addr, mark uint32) (Hop, error) {
+	type question struct {
+		spec           path.Spec
+		source, server netip.Addr
+		mark           uint32
+	}
+	return path.Ask(question{s, source, server, mark}, func() (Hop, error) { return askHop(s, source, server, mark) })
+}
+
+func askHop(s path.Spec, source netip.Addr, server netip.Addr, mark uint32) (Hop, error) {
 	what := "path " + s.Name
 	options := &netlink.RouteGetOptions{Mark: mark}
 	switch s.Kind {

@@ -27,6 +27,7 @@ import (
 	"heddle/internal/iprule"
 	"heddle/internal/journal"
 	"heddle/internal/sysctl"
+	"heddle/path"
 	"heddle/schedule"
 	"heddle/split"
 	"heddle/split/plane"
@@ -61,6 +62,7 @@ type Plane struct {
 	moved   bool // the server did: the guard stays
 	renewed time.Time
 	table   *plane.Table
+	watch   *path.Watch
 
 	mu       sync.Mutex
 	schedule *schedule.Schedule
@@ -147,6 +149,9 @@ func (p *Plane) open(ctx context.Context, mark uint32) (err error) {
 		if err := p.journal.Do(c); err != nil {
 			return err
 		}
+	}
+	if p.watch, err = path.NewWatch(); err != nil {
+		return err
 	}
 	p.lanes.Follow(ctx)
 	return p.arrange()
@@ -370,5 +375,5 @@ func (p *Plane) close(keepGuard bool) error {
 		err = plane.End(p.journal, p.guard, keepGuard)
 	}
 	p.lanes.Close()
-	return err
+	return errors.Join(err, p.watch.Close())
 }
