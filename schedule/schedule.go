@@ -39,7 +39,8 @@ type Schedule struct {
 	weights []float64
 	next    func(usable []bool) int
 
-	current int       // path of the running unit, -1 before the first
+	current int       // path of the running unit, -1 before the first and after a cut
+	last    int       // path of the last unit, -1 before the first
 	left    int       // packets left in the unit, where units are packets
 	end     time.Time // end of the unit, where units are time
 	settled time.Time // when the first unit may end
@@ -52,7 +53,7 @@ func New(c Config, n int) (*Schedule, error) {
 		return nil, fmt.Errorf("schedule: no paths")
 	}
 	rng := newRand(c.Seed)
-	s := &Schedule{every: c.Every, settle: c.Settle, current: -1, weights: make([]float64, n)}
+	s := &Schedule{every: c.Every, settle: c.Settle, current: -1, last: -1, weights: make([]float64, n)}
 	for i := range s.weights {
 		s.weights[i] = 1 / float64(n)
 	}
@@ -123,7 +124,7 @@ func (s *Schedule) Turn(now time.Time, usable []bool) (path int, began bool) {
 	if next < 0 {
 		return -1, false
 	}
-	s.current = next
+	s.current, s.last = next, next
 	s.begin(now)
 	return next, true
 }
@@ -183,7 +184,7 @@ func (s *Schedule) begin(now time.Time) {
 func (s *Schedule) roundRobin(usable []bool) int {
 	n := len(usable)
 	for step := 1; step <= n; step++ {
-		if i := (s.current + step + n) % n; usable[i] {
+		if i := (s.last + step + n) % n; usable[i] {
 			return i
 		}
 	}

@@ -243,3 +243,23 @@ func FuzzParseEvery(f *testing.F) {
 		}
 	})
 }
+
+func TestRoundRobinGoesOnAfterACut(t *testing.T) {
+	s, err := New(Config{Name: "round-robin", Every: Every{Packets: 1}}, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now, all := time.Now(), []bool{true, true, true}
+	var got []int
+	for range 5 {
+		i, _, began := s.Take(now, all, 1)
+		if !began {
+			t.Error("after a cut no unit begins")
+		}
+		got = append(got, i)
+		s.Cut()
+	}
+	if want := []int{0, 1, 2, 0, 1}; !slices.Equal(got, want) {
+		t.Errorf("the units went by %v, want %v", got, want)
+	}
+}
