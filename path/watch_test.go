@@ -29,7 +29,7 @@ func TestWatchedPathsAskOnlyAfterAChange(t *testing.T) {
 			t.Fatal(err)
 		}
 		all = append(all, p)
-		if flow, err := p.Open(t.Context(), to); err == nil {
+		if flow, err := Open(t.Context(), p, to); err == nil {
 			defer flow.Close()
 			flows = append(flows, flow)
 		} else if text != "d=if:absent" {
@@ -50,7 +50,7 @@ func TestWatchedPathsAskOnlyAfterAChange(t *testing.T) {
 		for _, p := range all {
 			p.Describe()
 		}
-		if flow, err := all[3].Open(t.Context(), to); err == nil {
+		if flow, err := Open(t.Context(), all[3], to); err == nil {
 			flow.Close()
 			t.Error("a path without its device opened")
 		}
