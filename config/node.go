@@ -179,7 +179,6 @@ func (n Node) Options() (node.Options, error) {
 	if err := n.Check(); err != nil {
 		return o, err
 	}
-	o.Listen, _ = n.ListenAddr()
 	for _, text := range n.Grantor {
 		key, _ := identity.ParseKey(text)
 		o.Grantors = append(o.Grantors, key)

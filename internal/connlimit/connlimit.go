@@ -56,8 +56,11 @@ func Source(a netip.Addr) netip.Addr {
 }
 
 // Take counts a failure before it is one, so that many tries at once count as many. It reports whether the source may
-// try at all.
+// try at all. Sources without an address are not counted: they would lock each other out.
 func (f *Failures) Take(from netip.Addr) bool {
+	if !from.IsValid() {
+		return true
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	key := Source(from)
@@ -116,7 +119,8 @@ type Limiter[K comparable] struct {
 	total int
 }
 
-// NewLimiter makes one of so many by each name, and so many in all.
+// NewLimiter makes one of so many by each name, and so many in all. The zero name is nobody in particular, and is bounded
+// by all alone.
 func NewLimiter[K comparable](each, all int) *Limiter[K] {
 	return &Limiter[K]{each: each, all: all, of: map[K]int{}}
 }
@@ -125,7 +129,8 @@ func NewLimiter[K comparable](each, all int) *Limiter[K] {
 func (c *Limiter[K]) Acquire(who K) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.of[who] >= c.each || c.total >= c.all {
+	var nobody K
+	if c.of[who] >= c.each && who != nobody || c.total >= c.all {
 		return false
 	}
 	c.of[who]++

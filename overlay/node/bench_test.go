@@ -4,19 +4,21 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"net/netip"
 	"testing"
 	"time"
 
 	"heddle/identity"
 	"heddle/overlay/client"
-	"heddle/path"
 )
 
 // BenchmarkForward is a stream down by a node, client, node and server in one process.
 func BenchmarkForward(b *testing.B) {
 	grantor := fresh(b)
-	n, err := New(Options{Listen: netip.MustParseAddrPort("127.0.0.1:0"), Identity: fresh(b), Grantors: []identity.Key{grantor.Key()},
+	at, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	n, err := New(at, nil, Options{Identity: fresh(b), Grantors: []identity.Key{grantor.Key()},
 		Modes: []string{client.ModeForward}, MaxFlows: 4, Idle: time.Minute, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		b.Fatal(err)
@@ -42,7 +44,7 @@ func BenchmarkForward(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	c, err := way.(path.Dialer).Dial(b.Context(), l.Addr().(*net.TCPAddr).AddrPort())
+	c, err := way.Dial(b.Context(), l.Addr().(*net.TCPAddr).AddrPort())
 	if err != nil {
 		b.Fatal(err)
 	}

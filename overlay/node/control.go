@@ -28,7 +28,7 @@ func (n *Node) status(w http.ResponseWriter, r *http.Request, holder identity.Ke
 
 // Status says what the node did until now, and for whom.
 func (n *Node) Status() client.Status {
-	s := client.Status{Name: n.o.Name, Key: n.key, Now: n.o.now(), Since: n.since, Modes: n.o.Modes, Listen: n.Addr().String(),
+	s := client.Status{Name: n.o.Name, Key: n.key, Now: n.o.now(), Since: n.since, Modes: n.o.Modes, Listen: n.listener.Addr().String(),
 		Strangers: n.door.Count(), FlowsOpen: n.flows.Count(), Flows: n.counts.flows.Load(), Up: n.counts.up.Load(), Down: n.counts.down.Load(), Grants: []client.GrantStatus{}}
 	n.counts.mu.Lock()
 	s.Refused = maps.Clone(n.counts.refused)

@@ -7,11 +7,9 @@ import (
 	"net/http"
 	"net/netip"
 	"sync"
-	"time"
 
 	"heddle/internal/connlimit"
 	"heddle/internal/tlsbatch"
-	"heddle/path"
 )
 
 // door is a listener that lets in so many at a time who carry no stream, and speaks TLS with them.
@@ -19,21 +17,6 @@ type door struct {
 	net.Listener
 	tls   *tls.Config
 	crowd *connlimit.Limiter[netip.Addr]
-}
-
-func listen(at netip.AddrPort, config *tls.Config, crowd *connlimit.Limiter[netip.Addr]) (net.Listener, error) {
-	settings := net.ListenConfig{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 10 * time.Second, Count: 4}}
-	settings.SetMultipathTCP(false)
-	where := at.String()
-	if at.Addr().IsUnspecified() && at.Addr().Is6() { // both families, or the one that there is
-		where = net.JoinHostPort("", portText(at.Port()))
-	}
-	l, err := settings.Listen(context.Background(), path.Family("tcp", where), where)
-	if err != nil {
-		return nil, &path.Error{What: "listen on " + at.String(), Why: "it cannot listen there", Err: err,
-			Hint: "another program may have that TCP port, or the address may not be this machine's"}
-	}
-	return &door{Listener: l, tls: config, crowd: crowd}, nil
 }
 
 // Accept turns away who has too many connections that carry no stream.

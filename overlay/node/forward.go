@@ -19,8 +19,6 @@ import (
 
 func (n *Node) offers(mode string) bool { return slices.Contains(n.o.Modes, mode) }
 
-func portText(port uint16) string { return strconv.Itoa(int(port)) }
-
 // places says where a grant leads, at one node.
 type places struct {
 	grant  client.Grant

@@ -9,7 +9,6 @@ package node
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"log/slog"
 	"net"
@@ -17,7 +16,6 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
-	"syscall"
 	"time"
 
 	"heddle/identity"
@@ -58,7 +56,6 @@ const (
 
 // Options say for whom a node works, and how far.
 type Options struct {
-	Listen   netip.AddrPort
 	Identity identity.Identity
 	// Name is what the node calls itself.
 	Name string
@@ -98,7 +95,7 @@ type Node struct {
 	log      *slog.Logger
 	listener net.Listener
 	server   *http.Server
-	udp      *connectudp.Proxy
+	udp      *connectudp.Proxy // nil for streams only
 	ledger   *ledger
 	revoked  *revoked
 	failures *connlimit.Failures
@@ -113,8 +110,20 @@ type Node struct {
 	end      context.CancelFunc
 }
 
-// New listens; nobody is served before [Node.Run].
-func New(o Options) (*Node, error) {
+// New makes a node of what arrives at a listener, and at a socket for UDP, which is nil for a node that carries streams
+// only. It takes both over, also where it fails. Nobody is served before [Node.Run].
+func New(l net.Listener, socket net.PacketConn, o Options) (*Node, error) {
+	n, err := newNode(l, socket, o)
+	if err != nil {
+		l.Close()
+		if socket != nil {
+			socket.Close()
+		}
+	}
+	return n, err
+}
+
+func newNode(l net.Listener, socket net.PacketConn, o Options) (*Node, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
@@ -134,30 +143,15 @@ func New(o Options) (*Node, error) {
 		return nil, err
 	}
 	config.DynamicRecordSizingDisabled = true
-	if err := n.listen(config); err != nil {
-		return nil, err
+	n.listener = &door{Listener: l, tls: config, crowd: n.door}
+	if socket != nil {
+		if n.udp, err = n.serveUDP(socket); err != nil {
+			return nil, err
+		}
 	}
 	n.server = &http.Server{Handler: http.HandlerFunc(n.serve), ReadHeaderTimeout: o.patience, IdleTimeout: patienceIdle * o.patience, MaxHeaderBytes: maxHeaderBytes,
 		ConnContext: withVisitor, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)}
 	return n, nil
-}
-
-// listen takes one port for TCP and UDP. Where the system chooses it, it is one that is free for TCP, and another program
-// may have it for UDP: then another is taken.
-func (n *Node) listen(config *tls.Config) (err error) {
-	for range 16 {
-		if n.listener, err = listen(n.o.Listen, config, n.door); err != nil {
-			return err
-		}
-		if n.udp, err = n.listenUDP(); err == nil {
-			return nil
-		}
-		n.listener.Close()
-		if n.o.Listen.Port() != 0 || !errors.Is(err, syscall.EADDRINUSE) {
-			return err
-		}
-	}
-	return err
 }
 
 func (o *Options) complete() error {
@@ -191,10 +185,13 @@ func (o *Options) complete() error {
 	return nil
 }
 
-// Addr is where the node listens.
+// Addr is where the node listens; invalid where its listener is not one of TCP.
 func (n *Node) Addr() netip.AddrPort {
-	a := n.listener.Addr().(*net.TCPAddr).AddrPort()
-	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
+	a, ok := n.listener.Addr().(*net.TCPAddr)
+	if !ok {
+		return netip.AddrPort{}
+	}
+	return netip.AddrPortFrom(a.AddrPort().Addr().Unmap(), uint16(a.Port))
 }
 
 // Key is who the node is.
@@ -206,7 +203,11 @@ func (n *Node) Run(ctx context.Context) error {
 	go func() { served <- n.server.Serve(n.listener) }()
 	udpCtx, endUDP := context.WithCancel(context.WithoutCancel(ctx))
 	defer endUDP()
-	go func() { servedUDP <- n.udp.Run(udpCtx) }()
+	if n.udp != nil {
+		go func() { servedUDP <- n.udp.Run(udpCtx) }()
+	} else {
+		context.AfterFunc(udpCtx, func() { servedUDP <- nil })
+	}
 	look, keep := time.NewTicker(recheck), time.NewTicker(keepUsageEvery)
 	defer look.Stop()
 	defer keep.Stop()

@@ -39,15 +39,25 @@ func fresh(t testing.TB) identity.Identity {
 // start starts a node, which edit may have otherwise.
 func start(t testing.TB, edit func(*Options)) *setup {
 	t.Helper()
+	l, socket, err := path.ListenBoth(t.Context(), netip.MustParseAddrPort("127.0.0.1:0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return startAt(t, l, socket, edit)
+}
+
+// startAt starts a node of what arrives at a listener and a socket.
+func startAt(t testing.TB, l net.Listener, socket net.PacketConn, edit func(*Options)) *setup {
+	t.Helper()
 	s := &setup{grantor: fresh(t), holder: fresh(t), dir: t.TempDir(), done: make(chan error, 1)}
-	o := Options{Listen: netip.MustParseAddrPort("127.0.0.1:0"), Identity: fresh(t), Name: "test", Grantors: []identity.Key{s.grantor.Key()},
+	o := Options{Identity: fresh(t), Name: "test", Grantors: []identity.Key{s.grantor.Key()},
 		Modes: []string{client.ModeForward}, Revoked: filepath.Join(s.dir, "revoked"), Usage: filepath.Join(s.dir, "usage.json"),
 		MaxFlows: 4, Idle: time.Minute, Drain: time.Millisecond, Log: slog.New(slog.DiscardHandler)}
 	if edit != nil {
 		edit(&o)
 	}
 	var err error
-	if s.Node, err = New(o); err != nil {
+	if s.Node, err = New(l, socket, o); err != nil {
 		t.Fatal(err)
 	}
 	var ctx context.Context
@@ -95,7 +105,7 @@ func dialBy(t *testing.T, ctx context.Context, pass client.Pass, id identity.Ide
 	}
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
-	c, err := way.(path.Dialer).Dial(ctx, to)
+	c, err := way.Dial(ctx, to)
 	if err == nil {
 		t.Cleanup(func() { c.Close() })
 	}
@@ -253,7 +263,7 @@ func TestAnotherNodeAnswers(t *testing.T) {
 }
 
 func TestWithoutGrantorNothingStarts(t *testing.T) {
-	_, err := New(Options{Listen: netip.MustParseAddrPort("127.0.0.1:0"), Identity: fresh(t), Modes: []string{client.ModeForward}, MaxFlows: 1})
+	_, err := New(newBehind(t), nil, Options{Identity: fresh(t), Modes: []string{client.ModeForward}, MaxFlows: 1})
 	if err == nil || !strings.Contains(err.Error(), "no grantor") {
 		t.Errorf("%v", err)
 	}

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"net"
 	"net/http"
 	"net/netip"
 
@@ -12,17 +13,13 @@ import (
 	"heddle/proxy/connectudp"
 )
 
-// listenUDP makes the proxy for UDP, on the port of the listener for TCP.
-func (n *Node) listenUDP() (*connectudp.Proxy, error) {
+// serveUDP makes the proxy for UDP.
+func (n *Node) serveUDP(socket net.PacketConn) (*connectudp.Proxy, error) {
 	config, err := n.o.Identity.Server(func(identity.Key) error { return nil }, http3.NextProtoH3)
 	if err != nil {
 		return nil, err
 	}
-	at := n.o.Listen
-	if at.Port() == 0 {
-		at = netip.AddrPortFrom(at.Addr(), n.Addr().Port())
-	}
-	return connectudp.New(connectudp.Options{Listen: at, TLS: config, Gate: n, MaxFlows: n.o.MaxFlows, Idle: n.o.Idle, Drain: n.o.Drain, Log: n.log})
+	return connectudp.New(socket, connectudp.Options{TLS: config, Gate: n, MaxFlows: n.o.MaxFlows, Idle: n.o.Idle, Drain: n.o.Drain, Log: n.log})
 }
 
 // Admit lets in a UDP flow of somebody who proved a key and shows a grant. It is for the proxy.

@@ -1,13 +1,21 @@
 package connectudp
 
-import "golang.org/x/sys/unix"
+import (
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
 
 // listenBuffer is how many bytes the kernel should keep for the proxy, in each direction.
 const listenBuffer = 7 << 20
 
 // warnBuffers sizes the socket's buffers, and says where the kernel gives less: a busy proxy then loses packets.
 func (p *Proxy) warnBuffers() {
-	raw, err := p.socket.SyscallConn()
+	socket, ok := p.socket.(syscall.Conn)
+	if !ok {
+		return
+	}
+	raw, err := socket.SyscallConn()
 	if err != nil {
 		return
 	}

@@ -45,7 +45,7 @@ func start(t *testing.T, edit func(*Options)) *setup {
 		t.Fatal(err)
 	}
 	s.pin = masque.Pin(certificate.Leaf())
-	o := Options{Listen: netip.MustParseAddrPort("127.0.0.1:0"), Certificate: certificate.Get, MaxFlows: 4, Idle: time.Minute,
+	o := Options{Certificate: certificate.Get, MaxFlows: 4, Idle: time.Minute,
 		Drain: time.Millisecond, Log: slog.New(slog.NewTextHandler(io.Discard, nil))}
 	if o.Users, err = LoadUsers(s.auth); err != nil {
 		t.Fatal(err)
@@ -56,7 +56,11 @@ func start(t *testing.T, edit func(*Options)) *setup {
 	if edit != nil {
 		edit(&o)
 	}
-	if s.Proxy, err = New(o); err != nil {
+	socket, err := path.ListenUDP(netip.MustParseAddrPort("127.0.0.1:0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Proxy, err = New(socket, o); err != nil {
 		t.Fatal(err)
 	}
 	var ctx context.Context

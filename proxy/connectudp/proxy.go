@@ -43,7 +43,6 @@ const (
 
 // Options say whom a proxy serves, and how far.
 type Options struct {
-	Listen netip.AddrPort
 	// Certificate is asked for at each handshake.
 	Certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	Users       *Users
@@ -69,7 +68,7 @@ type Options struct {
 type Proxy struct {
 	o         Options
 	log       *slog.Logger
-	socket    *net.UDPConn
+	socket    net.PacketConn
 	transport *quic.Transport
 	listener  *quic.Listener
 	server    *http3.Server
@@ -86,8 +85,17 @@ type Proxy struct {
 	counts counts
 }
 
-// New listens; nobody is served before [Proxy.Run].
-func New(o Options) (*Proxy, error) {
+// New makes a proxy of what arrives at a socket, which it takes over, also where it fails. Nobody is served before
+// [Proxy.Run].
+func New(socket net.PacketConn, o Options) (*Proxy, error) {
+	p, err := newProxy(socket, o)
+	if err != nil {
+		socket.Close()
+	}
+	return p, err
+}
+
+func newProxy(socket net.PacketConn, o Options) (*Proxy, error) {
 	if o.Gate == nil && (o.Users == nil || o.Targets == nil) || o.TLS == nil && o.Certificate == nil {
 		return nil, &path.Error{What: "proxy", Why: "it has no users, no targets or no certificate"}
 	}
@@ -100,17 +108,8 @@ func New(o Options) (*Proxy, error) {
 	if o.lookup == nil {
 		o.lookup = net.DefaultResolver.LookupNetIP
 	}
-	p := &Proxy{o: o, log: o.Log, failures: connlimit.NewFailures(), sources: connlimit.NewLimiter[netip.Addr](maxPerSource, maxConnections),
+	p := &Proxy{o: o, log: o.Log, socket: socket, failures: connlimit.NewFailures(), sources: connlimit.NewLimiter[netip.Addr](maxPerSource, maxConnections),
 		users: connlimit.NewLimiter[string](o.MaxFlows, maxAllFlows), sizes: newSizes(), exits: exits{open: map[exitKey]*exit{}}, since: time.Now()}
-	at := net.UDPAddrFromAddrPort(o.Listen)
-	if o.Listen.Addr().IsUnspecified() && o.Listen.Addr().Is6() {
-		at.IP = nil // both families, or the one that there is
-	}
-	var err error
-	if p.socket, err = net.ListenUDP(path.Family("udp", at.String()), at); err != nil {
-		return nil, &path.Error{What: "listen on " + o.Listen.String(), Why: "it cannot listen there", Err: err,
-			Hint: "another program may have that UDP port, or the address may not be this machine's"}
-	}
 	p.warnBuffers()
 	var reset quic.StatelessResetKey
 	rand.Read(reset[:])
@@ -120,9 +119,9 @@ func New(o Options) (*Proxy, error) {
 		settings = &tls.Config{GetCertificate: o.Certificate, MinVersion: tls.VersionTLS13}
 	}
 	config := http3.ConfigureTLSConfig(settings)
+	var err error
 	if p.listener, err = p.transport.Listen(config, p.quicConfig(masque.PacketRoomy)); err != nil {
-		p.socket.Close()
-		return nil, &path.Error{What: "listen on " + o.Listen.String(), Why: "QUIC cannot listen there", Err: err}
+		return nil, &path.Error{What: "listen on " + socket.LocalAddr().String(), Why: "QUIC cannot listen there", Err: err}
 	}
 	p.server = &http3.Server{Handler: http.HandlerFunc(p.serve), EnableDatagrams: true, MaxHeaderBytes: maxHeaderBytes,
 		IdleTimeout: 2 * time.Minute, ConnContext: p.watch, Logger: slog.New(slog.DiscardHandler)}
@@ -142,10 +141,13 @@ func (p *Proxy) quicConfig(size uint16) *quic.Config {
 	return config
 }
 
-// Addr is where the proxy listens.
+// Addr is where the proxy listens; invalid where its socket is not one of UDP.
 func (p *Proxy) Addr() netip.AddrPort {
-	a := p.socket.LocalAddr().(*net.UDPAddr).AddrPort()
-	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
+	a, ok := p.socket.LocalAddr().(*net.UDPAddr)
+	if !ok {
+		return netip.AddrPort{}
+	}
+	return netip.AddrPortFrom(a.AddrPort().Addr().Unmap(), uint16(a.Port))
 }
 
 // Run serves until ctx ends, and then lets flows end for a while.
@@ -266,8 +268,8 @@ func (p *Proxy) note(what, name string, r *http.Request, to netip.AddrPort) {
 
 // authenticate gives the name of the user, or answers that there is none.
 func (p *Proxy) authenticate(w http.ResponseWriter, r *http.Request) (string, bool) {
-	remote, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil || !p.failures.Take(remote.Addr()) {
+	remote, _ := netip.ParseAddrPort(r.RemoteAddr) // none at a socket of other addresses
+	if !p.failures.Take(remote.Addr()) {
 		p.counts.refusedAuth.Add(1)
 		w.Header().Set("Retry-After", "10")
 		refuse(w, http.StatusTooManyRequests, "http_request_denied")

@@ -39,6 +39,7 @@ use it, and heddle's own is a path: masque:https://HOST.`,
 // masqueServe is what the flags of `heddle masque serve` say.
 type masqueServe struct {
 	connectudp.Options
+	at                                  netip.AddrPort // that listen means
 	listen, cert, key, selfSigned, auth string
 	names, allow, deny                  []string
 	asJSON                              bool
@@ -106,7 +107,11 @@ func runMasqueServe(cmd *cobra.Command, s *masqueServe) error {
 		return err
 	}
 	s.Certificate = certificate.Get
-	p, err := connectudp.New(s.Options)
+	socket, err := path.ListenUDP(s.at)
+	if err != nil {
+		return err
+	}
+	p, err := connectudp.New(socket, s.Options)
 	if err != nil {
 		return err
 	}
@@ -153,9 +158,9 @@ func (s *masqueServe) complete() (err error) {
 	if err != nil {
 		return &path.Error{What: fmt.Sprintf("listen %q", s.listen), Why: "not an address and a port", Hint: "write :443, 192.0.2.9:443 or [2001:db8::9]:443", Err: err}
 	}
-	s.Listen = a.AddrPort()
+	s.at = a.AddrPort()
 	if a.IP == nil {
-		s.Listen = netip.AddrPortFrom(netip.IPv6Unspecified(), s.Listen.Port())
+		s.at = netip.AddrPortFrom(netip.IPv6Unspecified(), s.at.Port())
 	}
 	if s.Users, err = connectudp.LoadUsers(s.auth); err != nil {
 		return err
@@ -176,7 +181,7 @@ func (s *masqueServe) hosts() []string {
 	if len(s.names) > 0 {
 		return s.names
 	}
-	if a := s.Listen.Addr(); !a.IsUnspecified() {
+	if a := s.at.Addr(); !a.IsUnspecified() {
 		return []string{a.Unmap().String()}
 	}
 	if name, err := os.Hostname(); err == nil && masque.CheckHost(name) == nil {

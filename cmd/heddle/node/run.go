@@ -13,6 +13,7 @@ import (
 	"heddle/config"
 	"heddle/overlay/client"
 	"heddle/overlay/node"
+	"heddle/path"
 )
 
 // nodeDefaults are what holds where neither a file nor a flag says otherwise.
@@ -121,7 +122,15 @@ func runNode(cmd *cobra.Command, n config.Node, asJSON bool) error {
 		return err
 	}
 	defer stop()
-	running, err := node.New(o)
+	at, err := n.ListenAddr()
+	if err != nil {
+		return err
+	}
+	listener, socket, err := path.ListenBoth(cmd.Context(), at)
+	if err != nil {
+		return err
+	}
+	running, err := node.New(listener, socket, o)
 	if err != nil {
 		return err
 	}
