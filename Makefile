@@ -7,6 +7,8 @@ export GOFLAGS := $(GOFLAGS) -trimpath
 GO      ?= go
 STRIP   := -ldflags "-s -w"
 HEDDLE  := bin/heddle
+# On a busy machine a package may need more than the ten minutes that go test gives it by itself.
+TEST    := $(GO) test -timeout 1h
 # Tests of these start goroutines that share something; their packages are tested so alone.
 RACE    := ./path/... ./schedule/... ./split/... ./stripe/... ./overlay/... ./board/... ./observe/... ./config/... ./cmd/... ./proxy/... ./identity/... ./lab/
 
@@ -25,8 +27,8 @@ demo: build
 test:
 	@dist/install-deps test
 	$(MAKE) --no-print-directory lint
-	$(GO) test -race $(RACE)
-	$(GO) test $$($(GO) list ./... | grep -vxF "$$($(GO) list $(RACE))" | sort -r) # e2e/faults, which waits most, first
+	$(TEST) -race $(RACE)
+	$(TEST) $$($(GO) list ./... | grep -vxF "$$($(GO) list $(RACE))" | sort -r) # e2e/faults, which waits most, first
 	$(MAKE) --no-print-directory board-bft-test
 	$(MAKE) --no-print-directory eval-test
 
@@ -45,7 +47,7 @@ board-bft:
 
 board-bft-test:
 	staticcheck=$$($(GO) tool -n staticcheck) && cd board/bft && $(GO) vet ./... && $$staticcheck ./...
-	cd board/bft && $(GO) test ./...
+	cd board/bft && $(TEST) ./...
 
 # FUZZTIME each, for every fuzz target there is. `make test` runs their seeds.
 FUZZTIME ?= 30s
