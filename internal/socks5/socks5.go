@@ -1,5 +1,5 @@
-// Package socks5 is the server's side of SOCKS5 as it goes over the wire (RFC 1928): what a client says, and the answers.
-// Only clients that can do without authentication are understood.
+// Package socks5 is SOCKS5 as it goes over the wire (RFC 1928), with user and password (RFC 1929): what clients and servers
+// say to each other.
 //
 // Do not use it as a proxy: it opens no connection.
 package socks5
@@ -17,7 +17,12 @@ const (
 	Version = 5 // the first byte of what a client says
 
 	methodNone         = 0x00
+	methodPassword     = 0x02
 	methodUnacceptable = 0xff
+
+	authVersion = 1 // of RFC 1929
+	// LongestField is the most bytes that a user, a password or a name may have: one byte tells their length.
+	LongestField = 255
 
 	addressIPv4 = 1
 	addressName = 3
@@ -33,7 +38,7 @@ const (
 // Reply is the REP field of RFC 1928, section 6.
 type Reply byte
 
-// The answers to a request.
+// The answers to a request. Those other than [Succeeded] are errors too.
 const (
 	Succeeded          Reply = 0
 	Failure            Reply = 1
@@ -45,6 +50,29 @@ const (
 	CommandUnknown     Reply = 7
 	AddressUnknown     Reply = 8
 )
+
+// Error says what the answer means.
+func (r Reply) Error() string {
+	switch r {
+	case Failure:
+		return "the proxy says: general failure"
+	case NotAllowed:
+		return "the proxy's rules forbid it"
+	case NetworkUnreachable:
+		return "the proxy says: network unreachable"
+	case HostUnreachable:
+		return "the proxy says: host unreachable"
+	case Refused:
+		return "the proxy says: connection refused"
+	case TimedOut:
+		return "the proxy says: no answer in time"
+	case CommandUnknown:
+		return "the proxy does not know the command"
+	case AddressUnknown:
+		return "the proxy does not carry this kind of address"
+	}
+	return fmt.Sprintf("the proxy refuses with code %d", byte(r))
+}
 
 // Target is where a client wants to go: an address or a name.
 type Target struct {
@@ -63,60 +91,12 @@ func (t Target) String() string {
 
 // What is wrong with a request or a datagram.
 var (
-	ErrVersion     = errors.New("not SOCKS version 5")
+	ErrVersion     = errors.New("it does not speak SOCKS version 5")
 	ErrAddressType = errors.New("unknown type of address")
+	errNoName      = fmt.Errorf("%w: the host name is empty", ErrAddressType)
 	ErrShort       = errors.New("datagram is too short")
 	ErrFragment    = errors.New("fragments are not supported")
 )
-
-// Negotiate reads the client's greeting and answers it. It reports whether the client may go on: it can do without
-// authentication.
-func Negotiate(r io.Reader, w io.Writer) (bool, error) {
-	plain, err := readMethods(r)
-	if err != nil {
-		return false, err
-	}
-	method := byte(methodNone)
-	if !plain {
-		method = methodUnacceptable
-	}
-	_, err = w.Write([]byte{Version, method})
-	return plain && err == nil, err
-}
-
-// readMethods reads the client's greeting and reports whether it can do without authentication.
-func readMethods(r io.Reader) (bool, error) {
-	var head [2]byte
-	if _, err := io.ReadFull(r, head[:]); err != nil {
-		return false, err
-	}
-	if head[0] != Version {
-		return false, ErrVersion
-	}
-	methods := make([]byte, head[1])
-	if _, err := io.ReadFull(r, methods); err != nil {
-		return false, err
-	}
-	for _, m := range methods {
-		if m == methodNone {
-			return true, nil
-		}
-	}
-	return false, nil
-}
-
-// ReadRequest reads a command and its target (RFC 1928, section 4).
-func ReadRequest(r io.Reader) (command byte, to Target, err error) {
-	var head [3]byte
-	if _, err := io.ReadFull(r, head[:]); err != nil {
-		return 0, Target{}, err
-	}
-	if head[0] != Version {
-		return 0, Target{}, ErrVersion
-	}
-	to, err = readTarget(r)
-	return head[1], to, err
-}
 
 // readTarget reads ATYP, address and port (RFC 1928, section 5).
 func readTarget(r io.Reader) (Target, error) {
@@ -159,7 +139,10 @@ func NewTarget(host string, port uint16) (Target, error) {
 		t.Addr = addr.Unmap()
 		return t, nil
 	}
-	if host == "" || len(host) > 253 {
+	if host == "" {
+		return Target{}, errNoName
+	}
+	if len(host) > 253 {
 		return Target{}, ErrAddressType
 	}
 	for _, c := range []byte(host) {
@@ -171,55 +154,25 @@ func NewTarget(host string, port uint16) (Target, error) {
 	return t, nil
 }
 
+// AppendTarget appends ATYP, address or name, and port. An invalid address is written as 0.0.0.0.
+func AppendTarget(b []byte, t Target) []byte {
+	addr := t.Addr.Unmap()
+	switch {
+	case t.Name != "":
+		b = append(append(b, addressName, byte(len(t.Name))), t.Name...)
+	case !addr.IsValid():
+		b = append(b, addressIPv4, 0, 0, 0, 0)
+	case addr.Is4():
+		four := addr.As4()
+		b = append(append(b, addressIPv4), four[:]...)
+	default:
+		sixteen := addr.As16()
+		b = append(append(b, addressIPv6), sixteen[:]...)
+	}
+	return binary.BigEndian.AppendUint16(b, t.Port)
+}
+
 // appendAddress appends ATYP, address and port.
 func appendAddress(b []byte, a netip.AddrPort) []byte {
-	addr := a.Addr().Unmap()
-	if !addr.IsValid() {
-		addr = netip.IPv4Unspecified()
-	}
-	kind := byte(addressIPv4)
-	if addr.Is6() {
-		kind = addressIPv6
-	}
-	b = append(append(b, kind), addr.AsSlice()...)
-	return binary.BigEndian.AppendUint16(b, a.Port())
-}
-
-// WriteReply answers a request. bound is where the server listens or sends from.
-func WriteReply(w io.Writer, code Reply, bound netip.AddrPort) error {
-	_, err := w.Write(appendAddress([]byte{Version, byte(code), 0}, bound))
-	return err
-}
-
-// ParseDatagram takes a client's UDP datagram apart (RFC 1928, section 7). payload shares b's memory.
-func ParseDatagram(b []byte) (to Target, payload []byte, err error) {
-	if len(b) < 4 {
-		return Target{}, nil, ErrShort
-	}
-	if b[2] != 0 {
-		return Target{}, nil, ErrFragment
-	}
-	r := &sliceReader{b[3:]}
-	to, err = readTarget(r)
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		err = ErrShort
-	}
-	return to, r.left, err
-}
-
-// sliceReader reads from a slice and leaves the rest to be had.
-type sliceReader struct{ left []byte }
-
-func (r *sliceReader) Read(p []byte) (int, error) {
-	if len(r.left) == 0 {
-		return 0, io.EOF
-	}
-	n := copy(p, r.left)
-	r.left = r.left[n:]
-	return n, nil
-}
-
-// AppendDatagramHeader appends the header of a datagram to the client, which came from from.
-func AppendDatagramHeader(b []byte, from netip.AddrPort) []byte {
-	return appendAddress(append(b, 0, 0, 0), from)
+	return AppendTarget(b, Target{Addr: a.Addr(), Port: a.Port()})
 }

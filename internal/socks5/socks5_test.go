@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -35,16 +37,100 @@ func TestReadRequest(t *testing.T) {
 	}
 }
 
-func TestReadMethods(t *testing.T) {
-	for in, want := range map[string]bool{"\x05\x01\x00": true, "\x05\x02\x02\x00": true, "\x05\x01\x02": false, "\x05\x00": false} {
-		if got, err := readMethods(strings.NewReader(in)); err != nil || got != want {
-			t.Errorf("%q: got %v, %v", in, got, err)
+func TestNegotiate(t *testing.T) {
+	full := strings.Repeat("k=v;", 64)[:255]
+	var got []string
+	note := func(user, password string) error {
+		got = append(got, user, password)
+		if password == "wrong" {
+			return errors.New("wrong")
+		}
+		return nil
+	}
+	login := func(user, password string) string {
+		return "\x05\x02\x00\x02\x01" + string(rune(len(user))) + user + string(rune(len(password))) + password
+	}
+	for name, test := range map[string]struct {
+		in     string
+		auth   Auth
+		ok     bool
+		answer string
+		want   []string // what Password was asked
+	}{
+		"plain":                 {"\x05\x01\x00", Auth{}, true, "\x05\x00", nil},
+		"plain, of two":         {"\x05\x02\x02\x00", Auth{}, true, "\x05\x00", nil},
+		"no method":             {"\x05\x00", Auth{}, false, "\x05\xff", nil},
+		"only a password":       {"\x05\x01\x02", Auth{}, false, "\x05\xff", nil},
+		"a password is wanted":  {"\x05\x01\x00", Auth{Password: note}, false, "\x05\xff", nil},
+		"it is optional":        {"\x05\x01\x00", Auth{Password: note, Optional: true}, true, "\x05\x00", nil},
+		"optional, and shown":   {login("anna", "secret"), Auth{Password: note, Optional: true}, true, "\x05\x02\x01\x00", []string{"anna", "secret"}},
+		"right":                 {login("anna", "secret"), Auth{Password: note}, true, "\x05\x02\x01\x00", []string{"anna", "secret"}},
+		"wrong":                 {login("anna", "wrong"), Auth{Password: note}, false, "\x05\x02\x01\x01", []string{"anna", "wrong"}},
+		"arguments":             {"\x05\x01\x02\x01\xff" + full + "\xff" + full, Auth{Password: note}, true, "\x05\x02\x01\x00", []string{full, full}},
+		"arguments in the user": {login("k=v", "\x00"), Auth{Password: note}, true, "\x05\x02\x01\x00", []string{"k=v", "\x00"}},
+		"nothing shown":         {login("", ""), Auth{Password: note}, true, "\x05\x02\x01\x00", []string{"", ""}},
+	} {
+		got = nil
+		var answer bytes.Buffer
+		ok, err := Negotiate(strings.NewReader(test.in), &answer, test.auth)
+		if err != nil || ok != test.ok || answer.String() != test.answer || !slices.Equal(got, test.want) {
+			t.Errorf("%s: %v, %v, answered %q, asked for %q", name, ok, err, &answer, got)
 		}
 	}
-	for _, in := range []string{"", "\x04\x01\x00", "\x05\x03\x00"} {
-		if _, err := readMethods(strings.NewReader(in)); err == nil {
-			t.Errorf("%q: no error", in)
+	for _, in := range []string{"", "\x04\x01\x00", "\x05\x03\x00", "\x05\x01\x02", "\x05\x01\x02\x02\x01a\x01b", "\x05\x01\x02\x01\x04ann", "\x05\x01\x02\x01\x01a"} {
+		if ok, err := Negotiate(strings.NewReader(in), io.Discard, Auth{Password: note}); ok || err == nil {
+			t.Errorf("%q: %v, no error", in, ok)
 		}
+	}
+}
+
+// What a client says is what the server hears, and the other way round.
+func TestBothSides(t *testing.T) {
+	name, err := NewTarget("web.example", 443)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret := &Credentials{"anna", "a:b c\x00"}
+	for _, test := range []struct {
+		with *Credentials
+		auth Auth
+		want error
+	}{
+		{nil, Auth{}, nil},
+		{secret, Auth{}, nil},
+		{secret, Auth{Password: func(user, password string) error {
+			if (Credentials{user, password}) != *secret {
+				return ErrPassword
+			}
+			return nil
+		}}, nil},
+		{secret, Auth{Password: func(string, string) error { return errors.New("no") }}, ErrPassword},
+		{nil, Auth{Password: func(string, string) error { return nil }}, ErrWantsUser},
+	} {
+		ours, theirs := net.Pipe()
+		heard := make(chan Target, 1)
+		go func() {
+			defer close(heard)
+			defer theirs.Close()
+			if ok, err := Negotiate(theirs, theirs, test.auth); !ok || err != nil {
+				return
+			}
+			if _, to, err := ReadRequest(theirs); err == nil {
+				heard <- to
+				WriteReply(theirs, Succeeded, netip.MustParseAddrPort("[2001:db8::1]:9"))
+			}
+		}()
+		err := Greet(ours, test.with)
+		if !errors.Is(err, test.want) {
+			t.Errorf("%v: %v, want %v", test.with, err, test.want)
+		}
+		if err == nil {
+			bound, err := Request(ours, Connect, name)
+			if to := <-heard; err != nil || to != name || bound.String() != "[2001:db8::1]:9" {
+				t.Errorf("asked for %v, answered %v, %v", to, bound, err)
+			}
+		}
+		ours.Close()
 	}
 }
 
@@ -70,9 +156,10 @@ func TestParseDatagram(t *testing.T) {
 func FuzzReadRequest(f *testing.F) {
 	f.Add([]byte("\x05\x01\x00\x01\xc0\x00\x02\x01\x00\x50"))
 	f.Add([]byte("\x05\x03\x00\x03\x0bexample.com\x00\x35"))
+	f.Add([]byte("\x05\x01\x02\x01\x04anna\x01\x00\x05\x01\x00\x01\xc0\x00\x02\x01\x00\x50"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		r := bytes.NewReader(data)
-		if _, _ = readMethods(r); r.Len() > 0 {
+		if _, _ = Negotiate(r, io.Discard, Auth{Password: func(string, string) error { return nil }}); r.Len() > 0 {
 			_, _, _ = ReadRequest(r)
 		}
 		_, to, err := ReadRequest(bytes.NewReader(data))

@@ -9,6 +9,17 @@ import (
 	"testing"
 )
 
+// The numbers of RFC 1928 and RFC 1929, written apart from the code under test.
+const (
+	version            = 5
+	authVersion        = 1
+	methodNone         = 0x00
+	methodPassword     = 0x02
+	methodUnacceptable = 0xff
+	commandConnect     = 1
+	connectionRefused  = 5
+)
+
 // testProxy is a strict SOCKS5 proxy on loopback, which can be told to misbehave.
 type testProxy struct {
 	user, password string        // wanted where user is not empty
@@ -86,7 +97,7 @@ func (p *testProxy) serve(c net.Conn) {
 	if head[1] == commandConnect && p.reply == 0 {
 		conn, err := net.DialTCP("tcp", nil, &net.TCPAddr{IP: rest[:size], Port: int(binary.BigEndian.Uint16(rest[size:]))})
 		if err != nil {
-			p.answer(c, byte(connectionRefused), bound)
+			p.answer(c, connectionRefused, bound)
 			return
 		}
 		to = conn
@@ -101,7 +112,7 @@ func (p *testProxy) serve(c net.Conn) {
 }
 
 func (p *testProxy) answer(c net.Conn, code byte, bound netip.AddrPort) {
-	c.Write(appendAddress([]byte{version, code, 0}, bound))
+	c.Write(append([]byte{version, code, 0}, headerTo(bound)[3:]...))
 }
 
 func (p *testProxy) letIn(c net.Conn) bool {

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"heddle/internal/errhint"
+	"heddle/internal/socks5"
 	"heddle/path"
 )
 
@@ -87,13 +88,13 @@ func (p *proxyPath) Open(ctx context.Context, to netip.AddrPort) (path.Flow, err
 		return nil, err
 	}
 	// The client's own address is not told: it is not known behind NAT, and RFC 1928 lets it be zero.
-	nobody := netip.AddrPortFrom(netip.IPv4Unspecified(), 0)
+	nobody := socks5.Target{Addr: netip.IPv4Unspecified()}
 	if proxy.Addr().Is6() {
-		nobody = netip.AddrPortFrom(netip.IPv6Unspecified(), 0)
+		nobody.Addr = netip.IPv6Unspecified()
 	}
 	var relay netip.AddrPort
 	err = p.ask(ctx, control, func() (err error) {
-		relay, err = request(control, commandAssociate, nobody)
+		relay, err = socks5.Request(control, socks5.UDPAssociate, nobody)
 		return err
 	})
 	if err == nil {
@@ -120,7 +121,7 @@ func (p *proxyPath) Dial(ctx context.Context, to netip.AddrPort) (net.Conn, erro
 		return nil, err
 	}
 	err = p.ask(ctx, conn, func() error {
-		_, err := request(conn, commandConnect, to)
+		_, err := socks5.Request(conn, socks5.Connect, socks5.Target{Addr: to.Addr(), Port: to.Port()})
 		return err
 	})
 	if err != nil {
@@ -162,7 +163,7 @@ func (p *proxyPath) connect(ctx context.Context) (net.Conn, netip.AddrPort, erro
 			continue
 		}
 		p.outer6.Store(a.Is6())
-		if err := p.ask(ctx, conn, func() error { return negotiate(conn, who) }); err != nil {
+		if err := p.ask(ctx, conn, func() error { return socks5.Greet(conn, who) }); err != nil {
 			conn.Close()
 			return nil, netip.AddrPort{}, p.explain(err, "")
 		}
@@ -203,7 +204,7 @@ func (p *proxyPath) addresses(ctx context.Context) ([]netip.Addr, error) {
 }
 
 // credentials reads the secret of the path; nil where it has none.
-func (p *proxyPath) credentials() (*credentials, error) {
+func (p *proxyPath) credentials() (*socks5.Credentials, error) {
 	if p.secret == nil {
 		return nil, nil
 	}
@@ -212,11 +213,11 @@ func (p *proxyPath) credentials() (*credentials, error) {
 		return nil, err
 	}
 	user, password, found := strings.Cut(string(secret), ":")
-	if !found || user == "" || password == "" || len(user) > longestField || len(password) > longestField {
+	if !found || user == "" || password == "" || len(user) > socks5.LongestField || len(password) > socks5.LongestField {
 		return nil, &path.Error{What: p.what(), Why: "its secret is no user and password of 1 to 255 bytes each",
 			Hint: "write USER:PASSWORD into the file"}
 	}
-	return &credentials{user, password}, nil
+	return &socks5.Credentials{User: user, Password: password}, nil
 }
 
 // ask bounds one exchange with the proxy by ctx, and leaves the connection without a limit.
@@ -232,17 +233,17 @@ func (p *proxyPath) what() string { return "path " + p.spec.Name }
 // explain turns what an exchange ended with into an error for a person; wanted says what was asked for.
 func (p *proxyPath) explain(err error, wanted string) error {
 	e := &path.Error{What: p.what(), Why: fmt.Sprintf("the proxy %s: %v", p.spec.Arg, err)}
-	var refused refusal
+	var refused socks5.Reply
 	switch {
-	case errors.Is(err, errPassword):
+	case errors.Is(err, socks5.ErrPassword):
 		e.Hint = "correct USER:PASSWORD in the file that --secret " + p.spec.Name + "=FILE names"
-	case errors.Is(err, errWantsUser):
+	case errors.Is(err, socks5.ErrWantsUser):
 		e.Hint = "write USER:PASSWORD into a file that only you can read, and name it with --secret " + p.spec.Name + "=FILE"
-	case errors.Is(err, errNotSOCKS), errors.Is(err, errMethod):
+	case errors.Is(err, socks5.ErrVersion), errors.Is(err, socks5.ErrMethod):
 		e.Hint = "is this the port of a SOCKS5 proxy?"
 	case errors.As(err, &refused):
 		e.Why = fmt.Sprintf("the proxy %s refuses %s: %v", p.spec.Arg, wanted, refused)
-		if wanted == "UDP" && (refused == commandUnknown || refused == refusedByRules) {
+		if wanted == "UDP" && (refused == socks5.CommandUnknown || refused == socks5.NotAllowed) {
 			e.Hint = "use a proxy that knows UDP ASSOCIATE and permits it; ssh -D and Tor do not"
 		}
 	case errors.Is(err, context.DeadlineExceeded):

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"heddle/internal/socks5"
 	"heddle/path"
 )
 
@@ -180,8 +181,8 @@ func TestRefusals(t *testing.T) {
 		secret    path.Secret
 		why, hint string
 	}{
-		"refuses UDP":       {proxy: &testProxy{reply: byte(commandUnknown)}, why: "refuses UDP", hint: "UDP ASSOCIATE"},
-		"rules forbid UDP":  {proxy: &testProxy{reply: byte(refusedByRules)}, why: "rules forbid", hint: "UDP ASSOCIATE"},
+		"refuses UDP":       {proxy: &testProxy{reply: byte(socks5.CommandUnknown)}, why: "refuses UDP", hint: "UDP ASSOCIATE"},
+		"rules forbid UDP":  {proxy: &testProxy{reply: byte(socks5.NotAllowed)}, why: "rules forbid", hint: "UDP ASSOCIATE"},
 		"unknown code":      {proxy: &testProxy{reply: 77}, why: "code 77"},
 		"wrong password":    {proxy: &testProxy{user: "anna", password: "x"}, secret: "anna:" + password, why: "does not accept the user and password", hint: "--secret p=FILE"},
 		"wants a password":  {proxy: &testProxy{user: "anna", password: "x"}, why: "wants a user and a password", hint: "--secret p=FILE"},

@@ -117,7 +117,7 @@ func (s *Server) serve(ctx context.Context, client net.Conn) {
 }
 
 func (s *Server) serveSOCKS(ctx context.Context, client net.Conn, in *bufio.Reader) {
-	if plain, err := socks5.Negotiate(in, client); !plain || err != nil {
+	if plain, err := socks5.Negotiate(in, client, socks5.Auth{}); !plain || err != nil {
 		return
 	}
 	command, to, err := socks5.ReadRequest(in)

@@ -93,7 +93,7 @@ func dialProgram(ctx context.Context, to string) (program, error) {
 // socks serves one request of a SOCKS5 client, whose first byte is read already.
 func (b *Back) socks(ctx context.Context, s Session) error {
 	in := io.MultiReader(bytes.NewReader([]byte{socks5.Version}), s)
-	if plain, err := socks5.Negotiate(in, s); err != nil {
+	if plain, err := socks5.Negotiate(in, s, socks5.Auth{}); err != nil {
 		return err
 	} else if !plain {
 		return s.Close()

@@ -128,7 +128,7 @@ func greet(p program) (*opening, error) {
 	if first, err := in.Peek(1); err != nil || first[0] != socks5.Version {
 		return nil, notSOCKS(first, err)
 	}
-	if plain, err := socks5.Negotiate(in, p); err != nil || !plain {
+	if plain, err := socks5.Negotiate(in, p, socks5.Auth{}); err != nil || !plain {
 		return nil, err
 	}
 	request, err := readRequest(in, p)

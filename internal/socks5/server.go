@@ -1,0 +1,134 @@
+package socks5
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net/netip"
+)
+
+// Auth says which clients a server lets in.
+type Auth struct {
+	// Password decides on a user and a password of RFC 1929, up to 255 bytes each, any bytes; nil wants none. A pluggable
+	// transport gets its arguments by it.
+	Password func(user, password string) error
+	// Optional lets in also who can only do without a password.
+	Optional bool
+}
+
+// Negotiate reads the client's greeting, agrees on a method of authentication and goes through it. It reports whether the
+// client may go on.
+func Negotiate(r io.Reader, w io.Writer, auth Auth) (bool, error) {
+	methods, err := readMethods(r)
+	if err != nil {
+		return false, err
+	}
+	method := byte(methodUnacceptable)
+	switch {
+	case auth.Password != nil && bytes.IndexByte(methods, methodPassword) >= 0:
+		method = methodPassword
+	case (auth.Password == nil || auth.Optional) && bytes.IndexByte(methods, methodNone) >= 0:
+		method = methodNone
+	}
+	if _, err := w.Write([]byte{Version, method}); err != nil || method != methodPassword {
+		return method == methodNone && err == nil, err
+	}
+	user, password, err := readPassword(r)
+	if err != nil {
+		return false, err
+	}
+	status := byte(0)
+	if auth.Password(user, password) != nil {
+		status = 1
+	}
+	_, err = w.Write([]byte{authVersion, status})
+	return status == 0 && err == nil, err
+}
+
+// readMethods reads the client's greeting: the methods that it can do.
+func readMethods(r io.Reader) ([]byte, error) {
+	var head [2]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return nil, err
+	}
+	if head[0] != Version {
+		return nil, ErrVersion
+	}
+	methods := make([]byte, head[1])
+	_, err := io.ReadFull(r, methods)
+	return methods, err
+}
+
+// readPassword reads what RFC 1929 has a client say.
+func readPassword(r io.Reader) (user, password string, err error) {
+	var one [1]byte
+	if _, err := io.ReadFull(r, one[:]); err != nil {
+		return "", "", err
+	}
+	if one[0] != authVersion {
+		return "", "", errors.New("unknown version of user and password")
+	}
+	for _, field := range []*string{&user, &password} {
+		if _, err := io.ReadFull(r, one[:]); err != nil {
+			return "", "", err
+		}
+		text := make([]byte, one[0])
+		if _, err := io.ReadFull(r, text); err != nil {
+			return "", "", err
+		}
+		*field = string(text)
+	}
+	return user, password, nil
+}
+
+// ReadRequest reads a command and its target (RFC 1928, section 4).
+func ReadRequest(r io.Reader) (command byte, to Target, err error) {
+	var head [3]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return 0, Target{}, err
+	}
+	if head[0] != Version {
+		return 0, Target{}, ErrVersion
+	}
+	to, err = readTarget(r)
+	return head[1], to, err
+}
+
+// WriteReply answers a request. bound is where the server listens or sends from.
+func WriteReply(w io.Writer, code Reply, bound netip.AddrPort) error {
+	_, err := w.Write(appendAddress([]byte{Version, byte(code), 0}, bound))
+	return err
+}
+
+// ParseDatagram takes a client's UDP datagram apart (RFC 1928, section 7). payload shares b's memory.
+func ParseDatagram(b []byte) (to Target, payload []byte, err error) {
+	if len(b) < 4 {
+		return Target{}, nil, ErrShort
+	}
+	if b[2] != 0 {
+		return Target{}, nil, ErrFragment
+	}
+	r := &sliceReader{b[3:]}
+	to, err = readTarget(r)
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		err = ErrShort
+	}
+	return to, r.left, err
+}
+
+// sliceReader reads from a slice and leaves the rest to be had.
+type sliceReader struct{ left []byte }
+
+func (r *sliceReader) Read(p []byte) (int, error) {
+	if len(r.left) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(p, r.left)
+	r.left = r.left[n:]
+	return n, nil
+}
+
+// AppendDatagramHeader appends the header of a datagram to the client, which came from from.
+func AppendDatagramHeader(b []byte, from netip.AddrPort) []byte {
+	return appendAddress(append(b, 0, 0, 0), from)
+}
