@@ -13,7 +13,7 @@ func (c *Conn) Status() Status {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := Status{Session: c.name(), Peer: c.peer, Service: c.service, Schedule: c.schedule, Shares: c.scheme.String(), Segment: c.segment,
-		MinPaths: c.minLegs, Degrade: c.degrade, Since: c.since, Sent: c.out.offset, Received: c.in.offset,
+		MinPaths: c.minLegs, Degrade: c.degrade, Since: c.since, Sent: c.out.Offset(), Received: c.in.Offset(),
 		Unproved: c.unproved(), Claim: c.claim()}
 	s.State, s.Why = c.state()
 	now := time.Now()
@@ -43,20 +43,16 @@ func part(of, all uint64) float64 {
 
 // unproved is what was written, of which the peer has not said that it has it: by units, so at most one too many.
 func (c *Conn) unproved() uint64 {
-	if c.proved() {
+	if c.out.Proved() {
 		return 0
 	}
-	first := c.out.offset
+	first := c.out.Offset()
 	for _, l := range c.legs {
-		for _, q := range []*queue[frame]{&l.sent, &l.queue} {
-			for i := range q.len() {
-				if f := q.at(i); f.unit >= c.out.confirmed {
-					first = min(first, offsetOf(f))
-				}
-			}
+		if offset, ok := l.out.First(); ok {
+			first = min(first, offset)
 		}
 	}
-	return c.out.tail - first
+	return c.out.Written() - first
 }
 
 func (c *Conn) state() (state, why string) {
@@ -75,7 +71,7 @@ func (c *Conn) state() (state, why string) {
 
 func (l *leg) status(now time.Time) PathStatus {
 	p := PathStatus{Name: l.name, Observer: l.observer, State: "up", Why: l.why, RTT: l.health.rtt, Up: l.count.up, Down: l.count.down,
-		Queued: l.queued, Joins: l.joins}
+		Queued: l.out.Queued(), Joins: l.joins}
 	if !l.health.heard.IsZero() {
 		heard := l.health.heard
 		p.LastHeard = &heard

@@ -60,18 +60,8 @@ func (c *Conn) readSome(p []byte) (int, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	in := &c.in
-	n := 0
-	for n < len(p) && in.ready.len() > 0 {
-		front := in.ready.at(0)
-		m := copy(p[n:], front.rest)
-		n += m
-		if front.rest = front.rest[m:]; len(front.rest) == 0 {
-			giveBuffer(in.ready.pop().buf)
-		}
-	}
-	if n > 0 {
-		c.consume(n)
+	if n := c.in.Read(p, time.Now()); n > 0 {
+		c.ackAll()
 		return n, nil
 	}
 	return 0, c.readError()
@@ -80,9 +70,9 @@ func (c *Conn) readSome(p []byte) (int, error) {
 // readError says why nothing more can be read once nothing is ready, or nil where it may come. c.mu is held.
 func (c *Conn) readError() error {
 	switch {
-	case c.in.discard:
+	case c.in.Discards():
 		return net.ErrClosed
-	case c.in.ended:
+	case c.in.Ended():
 		return io.EOF
 	case c.finished:
 		return orErr(c.failure, net.ErrClosed)
@@ -125,11 +115,11 @@ func (c *Conn) writeSome(p []byte) (int, error) {
 		c.mu.Unlock()
 		return 0, err
 	}
-	n, at := min(len(p), s.free()), s.tail
+	n, at := min(len(p), s.Free()), s.Written()
 	c.mu.Unlock()
-	s.put(at, p[:n]) // only Write moves the tail
+	s.Put(at, p[:n]) // nobody else writes
 	c.mu.Lock()
-	s.tail += uint64(n)
+	s.Commit(n)
 	c.mu.Unlock()
 	if n > 0 {
 		wake(s.wake)
@@ -139,7 +129,7 @@ func (c *Conn) writeSome(p []byte) (int, error) {
 
 func (c *Conn) writeError() error {
 	switch {
-	case c.out.closing:
+	case c.out.Closed():
 		return net.ErrClosed
 	case c.told:
 		return &path.Error{What: c.what(), Why: "the other side wants nothing more", Err: net.ErrClosed}
@@ -153,11 +143,11 @@ func (c *Conn) writeError() error {
 func (c *Conn) CloseWrite() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.out.closing {
+	if c.out.Closed() {
 		return nil
 	}
 	err := c.writeError()
-	c.out.closing = true
+	c.out.Close()
 	wake(c.out.wake)
 	wake(c.out.writable)
 	return err
@@ -172,13 +162,9 @@ func (c *Conn) Close() error {
 
 func (c *Conn) part() error {
 	c.mu.Lock()
-	c.in.discard = true
-	for c.in.ready.len() > 0 {
-		chunk := c.in.ready.pop()
-		c.consume(len(chunk.rest))
-		giveBuffer(chunk.buf)
-	}
-	c.out.closing = true
+	c.in.Discard(time.Now())
+	c.ackAll()
+	c.out.Close()
 	wake(c.out.wake)
 	wake(c.in.readable)
 	wake(c.out.writable)
@@ -188,9 +174,9 @@ func (c *Conn) part() error {
 	defer c.mu.Unlock()
 	if !c.finished {
 		switch {
-		case !c.proved():
+		case !c.out.Proved():
 			c.fail(&path.Error{What: c.what(), Why: "the other side did not confirm all in time: " + orElse(c.missing(), "all paths are up")})
-		case c.in.ended:
+		case c.in.Ended():
 			c.finish(nil, segment.Bye{Code: segment.Done})
 		default:
 			c.finish(nil, segment.Bye{Code: segment.Closed})
@@ -202,7 +188,7 @@ func (c *Conn) part() error {
 	case <-time.After(2 * lastWords): // a path that does not let go is no reason to wait
 	}
 	c.mu.Lock()
-	if c.proved() || c.told && c.out.pending() == 0 && c.out.confirmed >= c.out.unit { // it closed too, and needs no end
+	if c.out.Proved() || c.told && c.out.Drained() { // it closed too, and needs no end
 		return nil
 	}
 	return orErr(c.failure, &path.Error{What: c.what(), Why: "the other side ended it before it had everything"})
@@ -214,7 +200,7 @@ func (c *Conn) awaitProof() {
 	defer timer.Stop()
 	for {
 		c.mu.Lock()
-		done := c.proved() && !c.trailing()
+		done := c.out.Proved() && !c.trailing()
 		c.mu.Unlock()
 		if done {
 			return
@@ -232,7 +218,7 @@ func (c *Conn) awaitProof() {
 // trailing reports whether shares that the stream was restored without still wait for a path, and should go out.
 func (c *Conn) trailing() bool {
 	for _, l := range c.legs {
-		if !c.scheme.None() && c.waits() && l.link != nil && l.queue.len()+l.busy > 0 {
+		if !c.scheme.None() && c.waits() && l.link != nil && l.out.Waiting()+l.out.Busy() > 0 {
 			return true
 		}
 	}

@@ -5,6 +5,9 @@ import (
 	"io"
 	"net"
 	"os"
+	"time"
+
+	"heddle/internal/reliable"
 )
 
 // gather is how many chunks WriteTo hands over at once.
@@ -16,12 +19,16 @@ func (c *Conn) WriteTo(w io.Writer) (int64, error) {
 	c.reading.Lock()
 	defer c.reading.Unlock()
 	var n int64
-	var chunks [gather]chunk
+	var chunks [gather]reliable.Unit
 	for {
 		c.mu.Lock()
 		count := 0
-		for count < gather && c.in.ready.len() > 0 {
-			chunks[count] = c.in.ready.pop()
+		for count < gather {
+			u, ok := c.in.Pop()
+			if !ok {
+				break
+			}
+			chunks[count] = u
 			count++
 		}
 		var err error
@@ -51,19 +58,20 @@ func (c *Conn) WriteTo(w io.Writer) (int64, error) {
 }
 
 // pass writes chunks, and lets the other side send as much again.
-func (c *Conn) pass(w io.Writer, chunks []chunk) (int64, error) {
+func (c *Conn) pass(w io.Writer, chunks []reliable.Unit) (int64, error) {
 	buffers := make(net.Buffers, 0, gather)
 	size := 0
-	for _, chunk := range chunks {
-		buffers = append(buffers, chunk.rest)
-		size += len(chunk.rest)
+	for i := range chunks {
+		buffers = append(buffers, chunks[i].Data())
+		size += len(chunks[i].Data())
 	}
 	n, err := buffers.WriteTo(w)
 	for _, chunk := range chunks {
-		giveBuffer(chunk.buf)
+		giveBuffer(chunk.Buf)
 	}
 	c.mu.Lock()
-	c.consume(size) // what w did not take is lost to whoever reads on
+	c.in.Consume(size, time.Now()) // what w did not take is lost to whoever reads on
+	c.ackAll()
 	c.mu.Unlock()
 	return n, err
 }
@@ -93,7 +101,7 @@ func (c *Conn) ReadFrom(r io.Reader) (int64, error) {
 			c.mu.Unlock()
 			return n, broken
 		}
-		c.out.tail += uint64(m)
+		c.out.Commit(m)
 		c.mu.Unlock()
 		n += int64(m)
 		wake(c.out.wake)
@@ -114,9 +122,8 @@ func (c *Conn) roomToRead() ([]byte, error) {
 	if err := c.writeError(); err != nil {
 		return nil, err
 	}
-	if s.free() < len(s.b)/4 {
+	if s.Free() < (s.Free()+s.Pending())/4 {
 		return nil, nil
 	}
-	at := int(s.tail % uint64(len(s.b)))
-	return s.b[at:min(len(s.b), at+s.free())], nil
+	return s.Space(), nil
 }

@@ -240,8 +240,9 @@ func (d *dialler) connect(ctx context.Context) (*link, error) {
 func (d *dialler) greet(k *link) (theirs uint64, err error) {
 	l, c := d.leg, d.leg.c
 	c.mu.Lock()
+	_, limit := c.in.Ack()
 	h := segment.Hello{Session: c.id, Leg: uint8(l.index), Legs: uint8(len(c.legs)), MinLegs: uint8(c.minLegs), Generation: l.generation,
-		Segment: uint32(c.segment), Limit: c.in.limit, Frames: l.received, Schedule: c.schedule, Shares: c.scheme.String(), Service: c.service}
+		Segment: uint32(c.segment), Limit: limit, Frames: l.received, Schedule: c.schedule, Shares: c.scheme.String(), Service: c.service}
 	if c.degrade {
 		h.Flags |= segment.Degrade
 	}
@@ -275,7 +276,7 @@ func (d *dialler) greet(k *link) (theirs uint64, err error) {
 	}
 	c.mu.Lock()
 	c.welcomed(l)
-	c.out.limit = max(c.out.limit, min(w.Limit, 1<<40))
+	c.out.Allow(w.Limit)
 	c.mu.Unlock()
 	return w.Frames, k.raw.SetDeadline(time.Time{})
 }

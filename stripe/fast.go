@@ -8,7 +8,7 @@ import (
 
 // planFast gives segments to each leg that has room, first to the one that waits for least.
 func (c *Conn) planFast(up []int, pending int) []piece {
-	up = slices.SortedStableFunc(slices.Values(up), func(a, b int) int { return c.legs[a].queued - c.legs[b].queued })
+	up = slices.SortedStableFunc(slices.Values(up), func(a, b int) int { return c.legs[a].out.Queued() - c.legs[b].out.Queued() })
 	quota := c.quotas(up)
 	var row []piece
 	for n := range atOnce {
@@ -16,7 +16,7 @@ func (c *Conn) planFast(up []int, pending int) []piece {
 		for j, i := range up {
 			l := c.legs[i]
 			due := !l.touched && n == 0 || l.given+more < quota[j]
-			if due && l.queued+more < l.pace.limit && pending >= c.payload() {
+			if due && l.out.Queued()+more < l.pace.limit && pending >= c.payload() {
 				row = append(row, piece{i, c.payload()})
 				pending -= c.payload()
 			}

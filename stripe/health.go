@@ -127,7 +127,7 @@ func (c *Conn) look(l *leg, now time.Time) {
 	h := &l.health
 	moved := l.count.up.Bytes + l.count.down.Bytes
 	pause := pingIdle
-	if moved != h.moved || l.queue.len() > 0 {
+	if moved != h.moved || l.out.Waiting() > 0 {
 		pause = pingEvery
 	}
 	if h.pinged.IsZero() && now.Sub(h.last) >= pause {
@@ -142,7 +142,7 @@ func (c *Conn) look(l *leg, now time.Time) {
 	if p.rate > 0 {
 		l.link.fit(p.rate)
 	}
-	if l.queue.len() == 0 || !c.sending() {
+	if l.out.Waiting() == 0 || !c.sending() {
 		p.since, p.bytes = now, 0
 		return
 	}
@@ -180,7 +180,7 @@ func (c *Conn) patienceAt(now time.Time) {
 	blocked := !c.sending()
 	if !blocked && (c.scheme.None() || c.up() < c.scheme.K) {
 		for _, l := range c.legs {
-			blocked = blocked || l.link == nil && l.sent.len()+l.queue.len() > 0
+			blocked = blocked || l.link == nil && l.out.Unproved()+l.out.Waiting() > 0
 		}
 	}
 	switch {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"heddle/internal/reliable"
 	"heddle/internal/segment"
 	"heddle/path"
 	"heddle/stripe/share"
@@ -31,14 +32,10 @@ type leg struct {
 	joins      int
 	wake       chan struct{}
 
-	queue      queue[frame] // to be sent
-	queued     int          // bytes in queue
-	given      int          // bytes of the stream in this transfer
-	touched    bool         // it got a segment since the ring was empty
-	sent       queue[frame] // sent, and not confirmed
-	busy       int          // of the last ones in sent, so many are being written
-	nextNumber uint64
-	received   uint64 // frames before this number arrived
+	out      *reliable.Outbox
+	given    int    // bytes of the stream in this transfer
+	touched  bool   // it got a segment since the ring was empty
+	received uint64 // frames before this number arrived
 
 	ackDue, ackArmed, finDue bool
 	unacked                  int // bytes that arrived since the last ack
@@ -53,7 +50,7 @@ type leg struct {
 }
 
 func newLeg(c *Conn, index int, name string) *leg {
-	l := &leg{c: c, index: index, name: name, idle: make(chan struct{}, 1), wake: make(chan struct{}, 1), nextNumber: 1, received: 1}
+	l := &leg{c: c, index: index, name: name, idle: make(chan struct{}, 1), wake: make(chan struct{}, 1), received: 1}
 	l.idle <- struct{}{}
 	l.ackTimer = time.AfterFunc(time.Hour, l.ackNow)
 	l.ackTimer.Stop()
@@ -115,7 +112,7 @@ func (l *leg) rise(k *link, theirs uint64) error {
 		return err
 	}
 	now := time.Now()
-	l.link, l.why, l.ackDue, l.finDue, l.pongs = k, "", true, c.out.fin != nil && !c.proved(), nil
+	l.link, l.why, l.ackDue, l.finDue, l.pongs = k, "", true, c.out.End() != nil && !c.out.Proved(), nil
 	l.joins++
 	l.health = health{heard: now, pingDue: true, guess: k.took}
 	l.pace = pace{limit: firstBatch, since: now, last: now, confirmed: now}
@@ -154,13 +151,13 @@ func (l *leg) fall(err error) {
 func (l *leg) slowness(now time.Time) string {
 	still, confirmed := now.Sub(l.pace.last), now.Sub(l.pace.confirmed)
 	switch rate := l.pace.rate; {
-	case l.queue.len() == 0:
+	case l.out.Waiting() == 0:
 		return ""
 	case still > silentAfter/2:
 		return fmt.Sprintf(" and took nothing for %v", still.Round(time.Second))
 	case rate > 0 && rate < 4*float64(l.c.minRate):
 		return fmt.Sprintf(": %.1f kB/s", rate/1000)
-	case l.sent.len() > 0 && confirmed > silentAfter/2: // the buffers on the way took much, and passed on little
+	case l.out.Unproved() > 0 && confirmed > silentAfter/2: // the buffers on the way took much, and passed on little
 		return fmt.Sprintf(": nothing was confirmed for %v", confirmed.Round(time.Second))
 	}
 	return ""
@@ -181,56 +178,30 @@ func (l *leg) explain(err error) string {
 
 // resume puts what the other side does not have back to the front of the queue. It stays on this leg.
 func (l *leg) resume(theirs uint64) error {
-	if theirs > l.nextNumber {
-		return l.c.violated(l, "it has %d frames, of which %d were sent", theirs, l.nextNumber)
+	again, err := l.out.Resume(theirs)
+	if err != nil {
+		return l.c.violated(l, "%v", err)
 	}
-	l.busy = 0
-	again := l.sent.takeAll()
-	waiting := l.queue.takeAll()
-	l.queued = 0
-	for _, f := range again {
-		if f.number < theirs || f.unit < l.c.out.confirmed {
-			l.c.release(f)
-			continue
-		}
-		l.count.up.Again++
-		l.enqueue(f)
-	}
-	for _, f := range waiting {
-		l.enqueue(f)
-	}
+	l.count.up.Again += uint64(again)
 	return nil
 }
 
-func (l *leg) enqueue(f frame) {
-	l.queue.push(f)
-	l.queued += len(f.buf)
-}
-
-// retire lets go of what the other side has: units before the one given.
-func (l *leg) retire(units uint64) {
-	for l.sent.len() > l.busy && l.sent.at(0).unit < units {
-		l.c.release(l.sent.pop())
+// retire lets go of what the other side has.
+func (l *leg) retire() {
+	arrived, skipped := l.out.Retire(!l.c.scheme.None() && (!l.c.waits() || l.link == nil))
+	if arrived > 0 {
 		l.pace.confirmed = time.Now()
 	}
-	if l.c.scheme.None() || l.c.waits() && l.link != nil {
-		return
-	}
-	for l.queue.len() > 0 && l.queue.at(0).unit < units {
-		f := l.queue.pop()
-		l.queued -= len(f.buf)
-		l.c.release(f)
-		if f.number == 0 {
-			l.count.up.Skipped++
-			l.lastSkip = time.Now()
-		}
+	if skipped > 0 {
+		l.count.up.Skipped += uint64(skipped)
+		l.lastSkip = time.Now()
 	}
 }
 
 // write sends what is due until the connection ends.
 func (l *leg) write(k *link, done chan struct{}) error {
 	var control []byte
-	var frames []frame
+	var frames []reliable.Unit
 	for {
 		l.c.mu.Lock()
 		control, frames = l.collect(control[:0], frames[:0])
@@ -250,7 +221,7 @@ func (l *leg) write(k *link, done chan struct{}) error {
 		start := time.Now()
 		err := k.write(control, frames)
 		l.c.mu.Lock()
-		l.busy = 0
+		l.out.Sent()
 		if err == nil {
 			l.wrote(frames, time.Since(start))
 		}
@@ -274,7 +245,7 @@ func (l *leg) silent() bool {
 }
 
 // collect takes what is to be sent next.
-func (l *leg) collect(control []byte, frames []frame) ([]byte, []frame) {
+func (l *leg) collect(control []byte, frames []reliable.Unit) ([]byte, []reliable.Unit) {
 	c := l.c
 	if l.health.pingDue {
 		l.health.pingDue = false
@@ -286,45 +257,45 @@ func (l *leg) collect(control []byte, frames []frame) ([]byte, []frame) {
 	l.pongs = l.pongs[:0]
 	if l.ackDue {
 		l.ackDue, l.unacked = false, 0
-		control = segment.Ack{Units: c.in.next, Limit: c.in.limit}.Append(control)
+		next, limit := c.in.Ack()
+		control = segment.Ack{Units: next, Limit: limit}.Append(control)
 	}
-	if l.finDue && c.out.fin != nil {
+	if end := c.out.End(); l.finDue && end != nil {
 		l.finDue = false
-		control = c.out.fin.Append(control)
+		control = segment.Fin(*end).Append(control)
 	}
 	trailing := c.finished && c.failure == nil && c.trailing()
-	if l.bye != nil && !l.byeSent && (!trailing || l.queue.len() == 0) {
+	if l.bye != nil && !l.byeSent && (!trailing || l.out.Waiting() == 0) {
 		l.byeSent = true
 		control = l.bye.Append(control)
 	}
 	if !c.sending() && !trailing {
 		return control, frames
 	}
-	for bytes := 0; l.queue.len() > 0 && bytes < l.pace.limit; {
-		f := l.queue.pop()
-		l.queued -= len(f.buf)
-		bytes += len(f.buf)
-		if f.number == 0 {
-			f.place(l.nextNumber)
-			l.nextNumber++
-			l.count.up.Segments++
-			l.count.up.Bytes += uint64(len(f.buf))
+	for bytes := 0; bytes < l.pace.limit; {
+		f, fresh, ok := l.out.Take()
+		if !ok {
+			break
 		}
-		l.sent.push(f)
+		bytes += len(f.Buf)
+		if fresh {
+			segment.SetFrame(f.Buf, f.Seq)
+			l.count.up.Segments++
+			l.count.up.Bytes += uint64(len(f.Buf))
+		}
 		frames = append(frames, f)
 	}
-	l.busy = len(frames)
 	return control, frames
 }
 
 // wrote notes that the kernel took frames.
-func (l *leg) wrote(frames []frame, took time.Duration) {
+func (l *leg) wrote(frames []reliable.Unit, took time.Duration) {
 	bytes := 0
 	for _, f := range frames {
-		bytes += len(f.buf)
+		bytes += len(f.Buf)
 	}
 	l.pace.wrote(bytes, took)
-	l.retire(l.c.out.confirmed)
+	l.retire()
 	wake(l.c.out.wake)
 	wake(l.c.out.progress)
 }

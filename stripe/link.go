@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"heddle/internal/reliable"
 	"heddle/internal/segment"
 	"heddle/internal/tlsbatch"
 )
@@ -51,11 +52,11 @@ func newLink(raw net.Conn, config *tls.Config, client bool) *link {
 }
 
 // write sends control frames and then data frames in as few records and system calls as it can.
-func (k *link) write(control []byte, frames []frame) error {
+func (k *link) write(control []byte, frames []reliable.Unit) error {
 	k.small = append(k.small[:0], control...)
 	return k.tls.WriteBatch(func(to io.Writer) error {
 		for i := range frames {
-			b := frames[i].buf
+			b := frames[i].Buf
 			large := len(b) >= recordSize/2
 			if large || len(b)+len(k.small) > recordSize {
 				if err := k.writeSmall(to); err != nil {

@@ -347,7 +347,7 @@ func (l *leg) welcome(k *link, h segment.Hello) error {
 		return &path.Error{What: c.what(), Why: "a newer connection of this leg is here"}
 	}
 	l.generation = h.Generation + 1
-	c.out.limit = max(c.out.limit, min(h.Limit, 1<<62))
+	c.out.Allow(h.Limit)
 	if l.link != nil {
 		l.health.verdict = "the other side connected anew"
 		l.link.shut()
@@ -359,7 +359,8 @@ func (l *leg) welcome(k *link, h segment.Hello) error {
 		return errors.New("the connection before this one does not end")
 	}
 	c.mu.Lock()
-	w := segment.Welcome{Limit: c.in.limit, Frames: l.received}
+	_, limit := c.in.Ack()
+	w := segment.Welcome{Limit: limit, Frames: l.received}
 	l.observer = source(k.raw)
 	c.mu.Unlock()
 	_, err := k.tls.Write(w.Append(nil))

@@ -4,6 +4,8 @@ import (
 	"net"
 	"testing"
 	"time"
+
+	"heddle/internal/reliable"
 )
 
 // still is a session over n paths that are up, in which nothing runs.
@@ -39,7 +41,7 @@ func TestMessageWaitsForEveryPath(t *testing.T) {
 		for _, schedule := range []string{Strict, Weighted} {
 			conn := still(t, settings{legs: 3, schedule: schedule})
 			for i, n := range c.queued {
-				conn.legs[i].queued = n
+				conn.legs[i].out.Push(reliable.Unit{Buf: make([]byte, n)})
 			}
 			conn.writeSome(make([]byte, 1000))
 			row := conn.plan()
@@ -69,7 +71,7 @@ func TestPathBelowTheLeastRateIsDropped(t *testing.T) {
 		l := conn.legs[0]
 		l.health.heard, l.health.last, l.pace.since, l.pace.bytes = start, start.Add(c.after), start, c.bytes
 		if c.waiting {
-			l.enqueue(frame{buf: make([]byte, 100)})
+			l.out.Push(reliable.Unit{Buf: make([]byte, 100)})
 		}
 		conn.look(l, start.Add(c.after))
 		if (l.health.verdict != "") != c.dropped {

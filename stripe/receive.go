@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"heddle/internal/reliable"
 	"heddle/internal/segment"
 	"heddle/path"
 	"heddle/stripe/share"
@@ -19,37 +20,33 @@ const (
 
 // receiver is the half of a session that puts the stream together.
 type receiver struct {
-	units    map[uint64]*arrival
-	next     uint64 // the first unit that is not in order yet; the end counts as one
-	offset   uint64 // of the stream, in order
-	consumed uint64 // of the stream, read
-	limit    uint64 // told to the other side
-	window   int
-	widened  time.Time
-	ready    queue[chunk]
-	discard  bool // nobody reads any more
-	fin      *segment.Fin
-	ended    bool
+	*reliable.Receiver
+	partial  map[uint64]*partial // units of which shares arrived, by number
 	readable chan struct{}
 }
 
-// arrival is a unit that is not in order yet.
-type arrival struct {
+// partial is a unit that was not restored yet.
+type partial struct {
 	offset  uint64
 	size    int
-	whole   *chunk
 	shares  [][]byte // bodies of frames, by leg; of the shares, payload is what follows the head
 	count   int
 	joining bool
 }
 
-// chunk is a part of the stream in a buffer.
-type chunk struct{ buf, rest []byte }
-
 func (c *Conn) prepareReceiver() {
 	row := len(c.legs) * c.payload() * max(1, c.scheme.K)
 	window := min(max(firstWindow, 4*row), max(c.settings.window, 4*row))
-	c.in = receiver{units: map[uint64]*arrival{}, limit: uint64(window), window: window, readable: make(chan struct{}, 1)}
+	c.in = receiver{partial: map[uint64]*partial{}, readable: make(chan struct{}, 1), Receiver: reliable.NewReceiver(reliable.ReceiverOptions{
+		Window: window, Widest: c.settings.window, Ahead: segment.MaxAhead, RTT: c.longestRTT, Reserve: c.reserve, Free: giveBuffer})}
+}
+
+// longestRTT is that of the slowest path. c.mu is held.
+func (c *Conn) longestRTT() (rtt time.Duration) {
+	for _, l := range c.legs {
+		rtt = max(rtt, l.health.rtt)
+	}
+	return rtt
 }
 
 // take handles one frame.
@@ -57,10 +54,11 @@ func (l *leg) take(kind segment.Kind, body []byte) error {
 	c := l.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	l.health.heard = time.Now()
+	now := time.Now()
+	l.health.heard = now
 	switch kind {
 	case segment.KindData:
-		return l.data(body)
+		return l.data(body, now)
 	case segment.KindAck:
 		a, err := segment.ParseAck(body)
 		if err != nil {
@@ -70,7 +68,7 @@ func (l *leg) take(kind segment.Kind, body []byte) error {
 	case segment.KindPing, segment.KindPong:
 		return l.ping(kind, body)
 	case segment.KindFin:
-		return l.fin(body)
+		return l.fin(body, now)
 	case segment.KindBye:
 		return l.parted(body)
 	case segment.KindWelcome:
@@ -79,7 +77,7 @@ func (l *leg) take(kind segment.Kind, body []byte) error {
 			return c.violated(l, "a welcome out of place")
 		}
 		c.welcomed(l)
-		c.out.limit = max(c.out.limit, min(w.Limit, 1<<40))
+		c.out.Allow(w.Limit)
 		wake(c.out.wake)
 		return nil
 	}
@@ -87,7 +85,7 @@ func (l *leg) take(kind segment.Kind, body []byte) error {
 }
 
 // data takes a segment or a share. c.mu is held, but for the time of joining.
-func (l *leg) data(body []byte) error {
+func (l *leg) data(body []byte, now time.Time) error {
 	c := l.c
 	d, payload, err := segment.ParseData(body)
 	if err != nil {
@@ -102,12 +100,15 @@ func (l *leg) data(body []byte) error {
 	if !c.started && c.degrade {
 		c.begin() // the side that dialled goes on with what it has
 	}
-	if err := l.check(d, len(payload)); err != nil {
-		return err
+	u := reliable.Unit{Number: d.Unit, Offset: d.Offset, Size: int(d.Size), Buf: body, Head: dataHead}
+	if err := c.in.Check(&u); err != nil {
+		return c.violated(l, "%v", err)
+	}
+	if n := len(payload); n > c.payload() || n != c.scheme.Size(int(d.Size)) {
+		return c.violated(l, "a segment of %d bytes for %d of the stream", n, d.Size)
 	}
 	l.arrived(len(body))
-	a := c.in.units[d.Unit]
-	if d.Frame < l.received || d.Unit < c.in.next || a != nil && a.whole != nil {
+	if d.Frame < l.received || c.in.Has(&u) {
 		if c.scheme.None() || d.Frame < l.received {
 			l.count.down.Again++
 		}
@@ -116,34 +117,36 @@ func (l *leg) data(body []byte) error {
 		return nil
 	}
 	l.received = d.Frame + 1
-	if a == nil {
-		a = &arrival{offset: d.Offset, size: int(d.Size)}
-		c.in.units[d.Unit] = a
-	} else if a.offset != d.Offset || a.size != int(d.Size) {
-		return c.violated(l, "its share of unit %d is of another unit", d.Unit)
+	if !c.scheme.None() {
+		if u.Buf, err = l.join(&u); u.Buf == nil || err != nil {
+			return err
+		}
+		u.Head = 0
 	}
-	if c.scheme.None() {
-		a.whole = &chunk{body, payload}
-	} else if err := l.join(d.Unit, a, body); err != nil {
-		return err
+	if _, err := c.in.Take(u, now); err != nil {
+		return c.violated(l, "%v", err)
 	}
-	return c.advance(l)
+	c.advanced()
+	return nil
 }
 
-// check holds a segment against what may come. c.mu is held.
-func (l *leg) check(d segment.Data, payload int) error {
-	c := l.c
-	switch {
-	case d.Unit >= c.in.next+segment.MaxAhead:
-		return c.violated(l, "unit %d, while unit %d is not there", d.Unit, c.in.next)
-	case d.Offset+uint64(d.Size) > c.in.limit:
-		return c.violated(l, "more than it may send")
-	case c.in.fin != nil && d.Unit >= c.in.fin.Unit && d.Unit >= c.in.next:
-		return c.violated(l, "a segment behind the end")
-	case payload > c.payload() || payload != c.scheme.Size(int(d.Size)):
-		return c.violated(l, "a segment of %d bytes for %d of the stream", payload, d.Size)
+// advanced tells the reader and the other side what may have come into order. c.mu is held.
+func (c *Conn) advanced() {
+	if c.in.Readable() {
+		wake(c.in.readable)
 	}
-	return nil
+	c.ackAll()
+}
+
+// ackAll lets every path say at once how far the other side may go on, where that changed. c.mu is held.
+func (c *Conn) ackAll() {
+	if !c.in.AckDue() {
+		return
+	}
+	for _, l := range c.legs {
+		l.ackDue = true
+		wake(l.wake)
+	}
 }
 
 // arrived counts a segment, and sees that it is acknowledged. c.mu is held.
@@ -171,44 +174,55 @@ func (l *leg) ackNow() {
 
 const dataHead = segment.DataOverhead - segment.HeaderSize
 
-// join adds a share to a unit, and restores it once there are enough. c.mu is held, and let go while it computes.
-func (l *leg) join(unit uint64, a *arrival, body []byte) error {
+// join adds a share to a unit, and gives the unit once there are enough of them; nil before that. c.mu is held, and let go
+// while it computes.
+func (l *leg) join(u *reliable.Unit) (whole []byte, err error) {
 	c := l.c
-	if a.shares == nil {
-		a.shares = make([][]byte, c.scheme.N)
-	}
-	if a.shares[l.index] != nil {
+	p := c.in.partial[u.Number]
+	switch {
+	case p == nil:
+		p = &partial{offset: u.Offset, size: u.Size, shares: make([][]byte, c.scheme.N)}
+		c.in.partial[u.Number] = p
+	case p.offset != u.Offset || p.size != u.Size:
+		return nil, c.violated(l, "its share of unit %d is of another unit", u.Number)
+	case p.shares[l.index] != nil:
 		l.count.down.Again++
-		giveBuffer(body)
-		return nil
+		giveBuffer(u.Buf)
+		return nil, nil
 	}
-	a.shares[l.index] = body
-	a.count++
-	for a.count >= c.scheme.K && !a.joining && a.whole == nil {
-		count := a.count
+	p.shares[l.index] = u.Buf
+	p.count++
+	for p.count >= c.scheme.K && !p.joining {
+		count := p.count
 		shares := make([][]byte, c.scheme.N)
-		for i, b := range a.shares {
+		for i, b := range p.shares {
 			if b != nil {
 				shares[i] = b[dataHead:]
 			}
 		}
-		a.joining = true
+		p.joining = true
 		c.mu.Unlock()
-		whole, err := l.restore(unit, a.size, shares)
+		whole, err := l.restore(u.Number, p.size, shares)
 		c.mu.Lock()
-		a.joining = false
-		if err := c.blame(unit, err, whole == nil && a.count == c.scheme.N); err != nil {
-			return err
+		p.joining = false
+		if err := c.blame(u.Number, err, whole == nil && p.count == c.scheme.N); err != nil {
+			return nil, err
 		}
-		if whole == nil && a.count == count {
-			return nil // perhaps with another share
+		if whole != nil {
+			delete(c.in.partial, u.Number)
+			for _, b := range p.shares {
+				giveBuffer(b)
+			}
+			return whole, nil
 		}
-		a.whole = whole
+		if p.count == count {
+			return nil, nil // perhaps with another share
+		}
 	}
-	return nil
+	return nil, nil
 }
 
-func (l *leg) restore(unit uint64, size int, shares [][]byte) (*chunk, error) {
+func (l *leg) restore(unit uint64, size int, shares [][]byte) ([]byte, error) {
 	if l.codec == nil {
 		var err error
 		if l.codec, err = l.c.scheme.NewCodec(); err != nil {
@@ -219,9 +233,9 @@ func (l *leg) restore(unit uint64, size int, shares [][]byte) (*chunk, error) {
 	if piece == nil {
 		return nil, orErr(err, errors.New("an empty share"))
 	}
-	b := takeBuffer(size)
-	copy(b, piece)
-	return &chunk{b, b}, err
+	whole := takeBuffer(size)
+	copy(whole, piece)
+	return whole, err
 }
 
 func orErr(err, otherwise error) error {
@@ -257,105 +271,22 @@ func (c *Conn) blame(unit uint64, err error, hopeless bool) error {
 	return nil
 }
 
-// advance hands on what is in order now. c.mu is held.
-func (c *Conn) advance(l *leg) error {
-	in := &c.in
-	for {
-		a := in.units[in.next]
-		if a == nil || a.whole == nil {
-			break
-		}
-		if a.offset != in.offset {
-			return c.violated(l, "unit %d is at %d, not at %d", in.next, a.offset, in.offset)
-		}
-		delete(in.units, in.next)
-		in.next++
-		in.offset += uint64(a.size)
-		for i, b := range a.shares {
-			if b != nil {
-				giveBuffer(b)
-				a.shares[i] = nil
-			}
-		}
-		if in.discard || a.size == 0 {
-			giveBuffer(a.whole.buf)
-			if in.discard {
-				c.consume(a.size)
-			}
-			continue
-		}
-		in.ready.push(*a.whole)
-		wake(in.readable)
-	}
-	if in.fin != nil && !in.ended && in.next == in.fin.Unit {
-		if in.offset != in.fin.Offset {
-			return c.violated(l, "its stream ends at %d, not at %d", in.offset, in.fin.Offset)
-		}
-		in.ended = true
-		in.next++
-		for _, other := range c.legs {
-			other.ackDue = true
-			wake(other.wake)
-		}
-		wake(in.readable)
-	}
-	return nil
-}
-
-func (l *leg) fin(body []byte) error {
+func (l *leg) fin(body []byte, now time.Time) error {
 	c := l.c
 	f, err := segment.ParseFin(body)
 	if err != nil {
 		return c.violated(l, "%v", err)
 	}
-	if c.in.fin != nil {
-		if *c.in.fin != f {
-			return c.violated(l, "its stream has two ends")
-		}
+	again, err := c.in.TakeEnd(reliable.End(f), now)
+	if err != nil {
+		return c.violated(l, "%v", err)
+	}
+	if again {
 		l.ackDue = true
 		wake(l.wake)
-		return nil
 	}
-	if f.Unit < c.in.next || f.Offset < c.in.offset || f.Unit > c.in.next+segment.MaxAhead {
-		return c.violated(l, "its stream ends before what came of it")
-	}
-	c.in.fin = &f
-	return c.advance(l)
-}
-
-// consume notes that so many bytes were read, and lets the other side send more. c.mu is held.
-func (c *Conn) consume(n int) {
-	in := &c.in
-	in.consumed += uint64(n)
-	limit := in.consumed + uint64(in.window)
-	if limit < in.limit+uint64(in.window)/4 {
-		return
-	}
-	c.widen()
-	in.limit = in.consumed + uint64(in.window)
-	for _, l := range c.legs {
-		if l.link != nil {
-			l.ackDue = true
-			wake(l.wake)
-		}
-	}
-}
-
-// widen doubles the window where a quarter of it was used up within half a round trip: it may be what limits the rate.
-func (c *Conn) widen() {
-	in := &c.in
-	now := time.Now()
-	passed := now.Sub(in.widened)
-	in.widened = now
-	rtt := time.Millisecond
-	for _, l := range c.legs {
-		rtt = max(rtt, l.health.rtt)
-	}
-	more := min(in.window, c.settings.window-in.window)
-	if more <= 0 || passed > rtt/2 || c.reserve != nil && !c.reserve(int64(more)) {
-		return
-	}
-	in.window += more
+	c.advanced()
+	return nil
 }
 
 // parted takes the other side's last word. c.mu is held.
@@ -371,14 +302,17 @@ func (l *leg) parted(body []byte) error {
 	what := &path.Error{What: c.what()}
 	switch bye.Code {
 	case segment.Done, segment.Closed:
-		if !c.in.ended {
+		if !c.in.Ended() {
 			return c.violated(l, "it parted before the end of its stream")
 		}
 		if bye.Code == segment.Done {
-			if c.out.fin == nil {
+			end := c.out.End()
+			if end == nil {
 				return c.violated(l, "it has all of a stream that has no end")
 			}
-			c.out.confirmed = c.out.fin.Unit + 1
+			if _, err := c.out.Acked(end.Unit+1, 0); err != nil {
+				return c.violated(l, "%v", err)
+			}
 		}
 		c.told = true
 		c.finish(nil, segment.Bye{Code: segment.Done})

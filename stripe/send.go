@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"heddle/internal/reliable"
 	"heddle/internal/segment"
 	"heddle/schedule"
 	"heddle/stripe/share"
@@ -30,21 +31,16 @@ const (
 
 // sender is the half of a session that cuts the stream.
 type sender struct {
-	ring
-	unit, offset     uint64 // the next unit's number, and place in the stream
-	confirmed, limit uint64 // as the other side's acks say
-	held, most       int    // bytes in frames that the other side did not confirm, and how many there may be
-	turn             int    // who gets the odd byte next
-	closing          bool
-	fin              *segment.Fin
-	wake, writable   chan struct{}      // for the cutter, and for Write
-	progress         chan struct{}      // for Close
-	draws            *schedule.Schedule // where weighted
-	drawn            int                // the path whose turn it is, -1 before the draw
-	since, emptied   time.Time          // since when there is something to send but for pauses, and when the ring was emptied
-	weights          []float64
-	codec            *share.Codec // of the cutter alone
-	scratch          []byte
+	*reliable.Sender
+	turn           int                // who gets the odd byte next
+	wake, writable chan struct{}      // for the cutter, and for Write
+	progress       chan struct{}      // for Close
+	draws          *schedule.Schedule // where weighted
+	drawn          int                // the path whose turn it is, -1 before the draw
+	since, emptied time.Time          // since when there is something to send but for pauses, and when all was cut
+	weights        []float64
+	codec          *share.Codec // of the cutter alone
+	scratch        []byte
 }
 
 // piece is what one leg gets of a row.
@@ -53,15 +49,18 @@ type piece struct{ leg, size int }
 func (c *Conn) prepareSender() error {
 	s := &c.out
 	row := len(c.legs) * c.payload()
-	s.ring.b = make([]byte, max(minRing, 4*row))
-	s.limit, s.drawn = initialLimit, -1
+	hold := c.settings.window
+	if unit := c.scheme.Capacity(c.payload()); !c.scheme.None() {
+		hold = (c.settings.window/unit + 1) * c.scheme.N * c.segment
+	}
+	s.Sender = reliable.NewSender(reliable.SenderOptions{Buffer: max(minRing, 4*row), Credit: initialLimit, Hold: max(hold, 2*row),
+		Ahead: segment.MaxAhead, Free: giveBuffer})
+	for _, l := range c.legs {
+		l.out = s.NewOutbox()
+	}
+	s.drawn = -1
 	s.wake, s.writable, s.progress = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
 	var err error
-	s.most = c.settings.window
-	if unit := c.scheme.Capacity(c.payload()); !c.scheme.None() {
-		s.most = (c.settings.window/unit + 1) * c.scheme.N * c.segment
-	}
-	s.most = max(s.most, 2*row)
 	if !c.scheme.None() {
 		s.codec, err = c.scheme.NewCodec()
 		return err
@@ -82,7 +81,7 @@ func (c *Conn) cut() {
 	for {
 		c.mu.Lock()
 		row := c.plan()
-		from := c.out.head
+		from := c.out.Offset()
 		if row == nil {
 			c.endStream()
 		}
@@ -109,8 +108,8 @@ func (c *Conn) cut() {
 // plan decides what is cut next; nil is nothing. c.mu is held.
 func (c *Conn) plan() []piece {
 	s := &c.out
-	pending := min(s.pending(), int(min(s.limit-s.offset, 1<<30)))
-	if pending == 0 || !c.sending() || s.held >= s.most || s.unit+uint64(len(c.legs)*atOnce) > s.confirmed+segment.MaxAhead {
+	pending := s.Ready(len(c.legs) * atOnce)
+	if pending == 0 || !c.sending() {
 		return nil
 	}
 	if !c.scheme.None() {
@@ -124,7 +123,7 @@ func (c *Conn) plan() []piece {
 	}
 	row := len(up) * c.payload()
 	c.beginTransfer()
-	if s.pending() <= row {
+	if s.Pending() <= row {
 		// A message, or its end: it goes out once each path can take a part, so that it is on none of them whole.
 		up = c.inTime(up)
 		if c.room(up, c.payload(), 0) < len(up) {
@@ -154,7 +153,7 @@ func (c *Conn) plan() []piece {
 func (c *Conn) room(legs []int, most, more int) int {
 	n := 0
 	for _, i := range legs {
-		if c.legs[i].queued+more <= most {
+		if c.legs[i].out.Queued()+more <= most {
 			n++
 		}
 	}
@@ -211,7 +210,7 @@ func (c *Conn) planWeighted(up []int) []piece {
 			s.drawn, _, _ = s.draws.Take(c.since, usable, 1)
 		}
 		i := s.drawn
-		if c.legs[i].queued+more[i]+c.payload() > aheadOf {
+		if c.legs[i].out.Queued()+more[i]+c.payload() > aheadOf {
 			break
 		}
 		more[i] += c.payload()
@@ -244,7 +243,7 @@ func (c *Conn) planShares(pending int) []piece {
 		case c.waits():
 			most = aheadOf
 		}
-		if l.queued < most {
+		if l.out.Queued() < most {
 			ready++
 		}
 	}
@@ -259,9 +258,9 @@ func (c *Conn) planShares(pending int) []piece {
 }
 
 // make cuts the frames of a row. c.mu is not held: nobody else takes from the ring.
-func (c *Conn) make(row []piece, from uint64) (frames []frame, taken int, err error) {
+func (c *Conn) make(row []piece, from uint64) (frames []reliable.Unit, taken int, err error) {
 	s := &c.out
-	unit, offset := s.unit, s.offset
+	unit, offset := s.Next(), from
 	if !c.scheme.None() {
 		frames, err = c.makeShares(row, from)
 		return frames, row[0].size, err
@@ -269,43 +268,40 @@ func (c *Conn) make(row []piece, from uint64) (frames []frame, taken int, err er
 	for _, p := range row {
 		b := takeBuffer(segment.DataOverhead + p.size)
 		segment.Data{Unit: unit, Offset: offset, Size: uint32(p.size)}.Put(b, p.size)
-		s.get(from, b[segment.DataOverhead:])
-		frames = append(frames, frame{buf: b, unit: unit})
-		unit, offset, from, taken = unit+1, offset+uint64(p.size), from+uint64(p.size), taken+p.size
+		s.Get(offset, b[segment.DataOverhead:])
+		frames = append(frames, reliable.Unit{Number: unit, Offset: offset, Size: p.size, Buf: b, Head: segment.DataOverhead})
+		unit, offset, taken = unit+1, offset+uint64(p.size), taken+p.size
 	}
 	return frames, taken, nil
 }
 
-func (c *Conn) makeShares(row []piece, from uint64) ([]frame, error) {
+func (c *Conn) makeShares(row []piece, from uint64) ([]reliable.Unit, error) {
 	s := &c.out
 	size := row[0].size
 	s.scratch = slices.Grow(s.scratch[:0], size)[:size]
-	s.get(from, s.scratch)
-	frames := make([]frame, len(row))
+	s.Get(from, s.scratch)
+	frames := make([]reliable.Unit, len(row))
 	into := make([][]byte, len(row))
 	length := c.scheme.Size(size)
 	for i := range row {
 		b := takeBuffer(segment.DataOverhead + length)
-		segment.Data{Unit: s.unit, Offset: s.offset, Size: uint32(size)}.Put(b, length)
-		frames[i], into[i] = frame{buf: b, unit: s.unit}, b[segment.DataOverhead:]
+		segment.Data{Unit: s.Next(), Offset: from, Size: uint32(size)}.Put(b, length)
+		frames[i], into[i] = reliable.Unit{Number: s.Next(), Offset: from, Size: size, Buf: b, Head: segment.DataOverhead}, b[segment.DataOverhead:]
 	}
-	return frames, s.codec.Split(s.unit, s.scratch, into)
+	return frames, s.codec.Split(s.Next(), s.scratch, into)
 }
 
 // hand queues the frames of a row at their legs. c.mu is held.
-func (c *Conn) hand(row []piece, frames []frame, taken int) {
+func (c *Conn) hand(row []piece, frames []reliable.Unit, taken int) {
 	s := &c.out
-	s.head += uint64(taken)
-	s.offset += uint64(taken)
-	s.unit = frames[len(frames)-1].unit + 1
+	s.Cut(taken, frames[len(frames)-1].Number+1)
 	for i, p := range row {
 		l := c.legs[p.leg]
-		s.held += len(frames[i].buf)
 		l.given, l.touched = l.given+p.size, true
-		l.enqueue(frames[i])
+		l.out.Push(frames[i])
 		wake(l.wake)
 	}
-	if s.pending() == 0 {
+	if s.Pending() == 0 {
 		c.emptied()
 	}
 	if c.degrade && c.scheme.None() {
@@ -314,19 +310,11 @@ func (c *Conn) hand(row []piece, frames []frame, taken int) {
 	wake(s.writable)
 }
 
-// release lets go of a frame that is not needed any more. c.mu is held.
-func (c *Conn) release(f frame) {
-	c.out.held -= len(f.buf)
-	giveBuffer(f.buf)
-}
-
 // endStream says that the stream is at its end, once all of it is cut. c.mu is held.
 func (c *Conn) endStream() {
-	s := &c.out
-	if !s.closing || s.fin != nil || s.pending() > 0 || c.finished {
+	if c.finished || !c.out.Finish() {
 		return
 	}
-	s.fin = &segment.Fin{Unit: s.unit, Offset: s.offset}
 	for _, l := range c.legs {
 		l.finDue = true
 		wake(l.wake)
@@ -347,18 +335,11 @@ func (c *Conn) rebalance() {
 	}
 	n := 0
 	for _, l := range c.legs {
-		if l.link != nil || l.sent.len()+l.queue.len() == 0 {
+		if l.link != nil {
 			continue
 		}
-		moved := append(l.sent.takeAll(), l.queue.takeAll()...)
-		l.queued = 0
-		for _, f := range moved {
-			if f.unit < c.out.confirmed {
-				c.release(f)
-				continue
-			}
-			f.number = 0
-			up[n%len(up)].enqueue(f)
+		for _, f := range l.out.Drain() {
+			up[n%len(up)].out.Adopt(f)
 			n++
 		}
 	}
@@ -369,22 +350,16 @@ func (c *Conn) rebalance() {
 
 // acked takes what the other side says of this side's stream. c.mu is held.
 func (c *Conn) acked(l *leg, a segment.Ack) error {
-	s := &c.out
-	most := s.unit
-	if s.fin != nil {
-		most++
+	more, err := c.out.Acked(a.Units, a.Limit)
+	if err != nil {
+		return c.violated(l, "%v", err)
 	}
-	if a.Units > most {
-		return c.violated(l, "it has %d units, of which %d were sent", a.Units, most)
-	}
-	s.limit = max(s.limit, min(a.Limit, s.offset+1<<40))
-	if a.Units > s.confirmed {
-		s.confirmed = a.Units
+	if more {
 		for _, other := range c.legs {
-			other.retire(a.Units)
+			other.retire()
 		}
-		wake(s.progress)
+		wake(c.out.progress)
 	}
-	wake(s.wake)
+	wake(c.out.wake)
 	return nil
 }

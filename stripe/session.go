@@ -267,16 +267,13 @@ const lastWords = 3 * time.Second
 func (c *Conn) bury() {
 	c.running.Wait()
 	c.mu.Lock()
-	inOrder := c.failure == nil && c.in.ended && c.proved()
+	inOrder := c.failure == nil && c.in.Ended() && c.out.Proved()
 	c.mu.Unlock()
 	if c.ended != nil {
 		c.ended(inOrder)
 	}
 	close(c.gone)
 }
-
-// proved reports whether the other side said that it has all of this side's stream, and its end.
-func (c *Conn) proved() bool { return c.out.fin != nil && c.out.confirmed > c.out.fin.Unit }
 
 // violated ends the session since the other side broke the protocol.
 func (c *Conn) violated(l *leg, format string, a ...any) error {

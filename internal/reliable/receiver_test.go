@@ -1,0 +1,360 @@
+package reliable
+
+import (
+	"encoding/binary"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+var start = time.Unix(1000, 0)
+
+func newReceiver(n Numbering, change func(*ReceiverOptions)) *Receiver {
+	o := ReceiverOptions{Numbering: n, Window: 1000, Widest: 1000, Ahead: 8}
+	if change != nil {
+		change(&o)
+	}
+	return NewReceiver(o)
+}
+
+// bytesAt is the unit of some bytes of the stream, numbered by bytes.
+func bytesAt(from, to int) Unit {
+	return Unit{Number: uint64(from), Offset: uint64(from), Size: to - from, Buf: stream(to)[from:]}
+}
+
+// unitOf is unit number n of a stream whose units have so many bytes.
+func unitOf(n, size int) Unit {
+	u := bytesAt(n*size, (n+1)*size)
+	u.Number = uint64(n)
+	return u
+}
+
+// readAll reads what is in order, and checks that it is the stream.
+func readAll(t *testing.T, r *Receiver) int {
+	t.Helper()
+	from, b := r.consumed, make([]byte, 1<<16)
+	n := r.Read(b, start)
+	for i, c := range b[:n] {
+		if c != at(from+uint64(i)) {
+			t.Fatalf("byte %d is not the stream's", from+uint64(i))
+		}
+	}
+	return n
+}
+
+func TestUnitsArePutInOrder(t *testing.T) {
+	for name, c := range map[string]struct {
+		units []int
+		fresh []bool
+		read  []int // bytes, after each
+	}{
+		"in order":       {[]int{0, 1, 2}, []bool{true, true, true}, []int{10, 10, 10}},
+		"one is late":    {[]int{1, 2, 0, 3}, []bool{true, true, true, true}, []int{0, 0, 30, 10}},
+		"twice in order": {[]int{0, 0, 1}, []bool{true, false, true}, []int{10, 0, 10}},
+		"twice early":    {[]int{1, 1, 0, 1}, []bool{true, false, true, false}, []int{0, 0, 20, 0}},
+		"backwards":      {[]int{3, 2, 1, 0}, []bool{true, true, true, true}, []int{0, 0, 0, 40}},
+	} {
+		freed := 0
+		r := newReceiver(ByUnit, func(o *ReceiverOptions) { o.Free = func(b []byte) { freed += len(b) } })
+		for i, n := range c.units {
+			fresh, err := r.Take(unitOf(n, 10), start)
+			if got := readAll(t, r); err != nil || fresh != c.fresh[i] || got != c.read[i] {
+				t.Errorf("%s: unit %d gives %d bytes, fresh %v, %v", name, n, got, fresh, err)
+			}
+		}
+		if next, _ := r.Ack(); next != r.Offset()/10 || freed != 10*len(c.units) || r.held.Len() != 0 {
+			t.Errorf("%s: it acknowledges %d of %d bytes, %d bytes were freed, %d units are held", name, next, r.Offset(), freed, r.held.Len())
+		}
+	}
+}
+
+func TestEmptyUnitsCount(t *testing.T) {
+	r := newReceiver(ByUnit, nil)
+	for _, u := range []Unit{{Number: 1, Offset: 0}, {Number: 2, Offset: 0, Size: 5, Buf: stream(5)}, {Number: 0, Offset: 0}} {
+		if fresh, err := r.Take(u, start); !fresh || err != nil {
+			t.Errorf("unit %d: %v, %v", u.Number, fresh, err)
+		}
+	}
+	if next, _ := r.Ack(); next != 3 || readAll(t, r) != 5 {
+		t.Errorf("it acknowledges %d", next)
+	}
+}
+
+// Parts of lost units overlap in any way with what came late of the units themselves.
+func TestBytesArePutInOrder(t *testing.T) {
+	type span = [2]int
+	for name, c := range map[string]struct {
+		spans []span
+		fresh []bool
+		held  []int // parts, after each
+		read  []int // bytes, after each
+	}{
+		"in order":              {[]span{{0, 10}, {10, 15}}, []bool{true, true}, []int{0, 0}, []int{10, 5}},
+		"again, with more":      {[]span{{0, 10}, {0, 15}, {5, 20}, {3, 9}}, []bool{true, true, true, false}, []int{0, 0, 0, 0}, []int{10, 5, 5, 0}},
+		"a gap, filled":         {[]span{{10, 20}, {30, 40}, {0, 10}, {20, 30}}, []bool{true, true, true, true}, []int{1, 2, 1, 0}, []int{0, 0, 20, 20}},
+		"over what is held":     {[]span{{10, 20}, {30, 40}, {5, 45}, {0, 5}}, []bool{true, true, true, true}, []int{1, 2, 1, 0}, []int{0, 0, 0, 45}},
+		"within what is held":   {[]span{{10, 40}, {10, 40}, {15, 25}, {10, 20}, {20, 40}, {0, 11}}, []bool{true, false, false, false, false, true}, []int{1, 1, 1, 1, 1, 0}, []int{0, 0, 0, 0, 0, 40}},
+		"across the left edge":  {[]span{{10, 20}, {5, 15}, {0, 5}}, []bool{true, true, true}, []int{1, 1, 0}, []int{0, 0, 20}},
+		"across the right edge": {[]span{{10, 20}, {15, 25}, {0, 10}}, []bool{true, true, true}, []int{1, 1, 0}, []int{0, 0, 25}},
+		"late over all of it":   {[]span{{10, 20}, {30, 40}, {0, 50}}, []bool{true, true, true}, []int{1, 2, 0}, []int{0, 0, 50}},
+		"bytes one by one":      {[]span{{9, 10}, {8, 9}, {7, 8}, {1, 2}, {2, 3}, {0, 1}}, []bool{true, true, true, true, true, true}, []int{1, 1, 1, 2, 2, 1}, []int{0, 0, 0, 0, 0, 3}},
+		"nothing":               {[]span{{0, 0}, {5, 5}}, []bool{false, false}, []int{0, 0}, []int{0, 0}},
+	} {
+		r := newReceiver(ByByte, nil)
+		for i, s := range c.spans {
+			fresh, err := r.Take(bytesAt(s[0], s[1]), start)
+			if got := readAll(t, r); err != nil || fresh != c.fresh[i] || got != c.read[i] || r.held.Len() != c.held[i] {
+				t.Errorf("%s: %v gives %d bytes, fresh %v, %d parts held, %v", name, s, got, fresh, r.held.Len(), err)
+			}
+		}
+	}
+}
+
+func TestHostileUnitsAreRefused(t *testing.T) {
+	const far = 1 << 63
+	for name, c := range map[string]struct {
+		numbering Numbering
+		before    []Unit
+		u         Unit
+		want      string
+	}{
+		"far ahead":                {ByUnit, nil, Unit{Number: 8}, "while unit 0"},
+		"the last number":          {ByUnit, nil, Unit{Number: 1<<64 - 1}, "while unit 0"},
+		"beyond the window":        {ByUnit, nil, Unit{Offset: 999, Size: 2}, "more than it may send"},
+		"an offset that wraps":     {ByUnit, nil, Unit{Offset: 1<<64 - 1, Size: 2}, "more than it may send"},
+		"a size below nothing":     {ByUnit, nil, Unit{Size: -1}, "more than it may send"},
+		"a gap in the stream":      {ByUnit, nil, Unit{Offset: 5, Size: 2}, "is at 5, not at 0"},
+		"a gap behind what waited": {ByUnit, []Unit{{Number: 1, Offset: 7, Size: 1}}, Unit{Size: 5}, "is at 7, not at 5"},
+		"bytes beyond the window":  {ByByte, nil, bytesAt(990, 1001), "more than it may send"},
+		"bytes that wrap":          {ByByte, nil, Unit{Number: 1<<64 - 1, Offset: 1<<64 - 1, Size: 2, Buf: make([]byte, 2)}, "more than it may send"},
+		"bytes far away":           {ByByte, nil, Unit{Number: far, Offset: far, Size: 1, Buf: make([]byte, 1)}, "more than it may send"},
+		"bytes elsewhere":          {ByByte, nil, Unit{Number: 1, Offset: 2, Size: 1, Buf: make([]byte, 1)}, "byte 1 is said to be at 2"},
+		"fewer bytes than said":    {ByByte, nil, Unit{Size: 3, Buf: make([]byte, 2)}, "3 bytes, of which 2 came"},
+	} {
+		r := newReceiver(c.numbering, nil)
+		for _, u := range c.before {
+			if _, err := r.Take(u, start); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := r.Take(c.u, start); !errors.Is(err, ErrViolation) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestEndOfTheStream(t *testing.T) {
+	for name, c := range map[string]struct {
+		numbering Numbering
+		before    []Unit
+		ends      []End
+		after     []Unit
+		ended     bool
+		want      string // of the error
+	}{
+		"after all":              {ByUnit, []Unit{unitOf(0, 10)}, []End{{1, 10}}, nil, true, ""},
+		"before the last":        {ByUnit, nil, []End{{2, 20}}, []Unit{unitOf(1, 10), unitOf(0, 10)}, true, ""},
+		"said twice":             {ByUnit, nil, []End{{1, 10}, {1, 10}}, []Unit{unitOf(0, 10)}, true, ""},
+		"of an empty stream":     {ByUnit, nil, []End{{0, 0}}, nil, true, ""},
+		"with a unit missing":    {ByUnit, []Unit{unitOf(0, 10)}, []End{{2, 20}}, nil, false, ""},
+		"a unit again":           {ByUnit, []Unit{unitOf(0, 10)}, []End{{1, 10}}, []Unit{unitOf(0, 10)}, true, ""},
+		"two ends":               {ByUnit, nil, []End{{1, 10}, {2, 10}}, nil, false, "two ends"},
+		"in what is in order":    {ByUnit, []Unit{unitOf(0, 10), unitOf(1, 10)}, []End{{1, 20}}, nil, false, "before what came"},
+		"too short":              {ByUnit, []Unit{unitOf(0, 10), unitOf(1, 10)}, []End{{3, 19}}, nil, false, "before what came"},
+		"in what is held":        {ByUnit, []Unit{unitOf(3, 10)}, []End{{3, 30}}, nil, false, "before what came"},
+		"too far ahead":          {ByUnit, nil, []End{{9, 90}}, nil, false, "before what came"},
+		"elsewhere":              {ByUnit, []Unit{unitOf(0, 10)}, []End{{1, 17}}, nil, false, "ends at 10, not at 17"},
+		"and a unit behind it":   {ByUnit, nil, []End{{1, 10}}, []Unit{unitOf(1, 10)}, false, "behind the end"},
+		"and then one more":      {ByUnit, []Unit{unitOf(0, 10)}, []End{{1, 10}}, []Unit{unitOf(1, 10)}, true, "behind the end"},
+		"bytes, all":             {ByByte, []Unit{bytesAt(5, 10)}, []End{{10, 10}}, []Unit{bytesAt(0, 5)}, true, ""},
+		"bytes, again":           {ByByte, []Unit{bytesAt(0, 10)}, []End{{10, 10}}, []Unit{bytesAt(3, 10)}, true, ""},
+		"bytes, in what is held": {ByByte, []Unit{bytesAt(5, 10)}, []End{{9, 9}}, nil, false, "before what came"},
+		"bytes, beyond it":       {ByByte, nil, []End{{1001, 1001}}, nil, false, "before what came"},
+		"bytes, two places":      {ByByte, nil, []End{{5, 6}}, nil, false, "before what came"},
+		"bytes behind it":        {ByByte, []Unit{bytesAt(0, 10)}, []End{{10, 10}}, []Unit{bytesAt(3, 11)}, true, "behind the end"},
+	} {
+		r := newReceiver(c.numbering, nil)
+		var err error
+		take := func(units []Unit) {
+			for _, u := range units {
+				if err == nil {
+					_, err = r.Take(u, start)
+				}
+			}
+		}
+		take(c.before)
+		for i, e := range c.ends {
+			if err == nil {
+				var again bool
+				if again, err = r.TakeEnd(e, start); again != (i > 0) {
+					t.Errorf("%s: end %d was known: %v", name, i, again)
+				}
+			}
+		}
+		take(c.after)
+		if c.want == "" && err != nil || c.want != "" && (!errors.Is(err, ErrViolation) || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if next, _ := r.Ack(); r.Ended() != c.ended || c.ended && (next != c.ends[0].Unit+1 || !r.AckDue() || !r.Readable()) {
+			t.Errorf("%s: ended %v, it acknowledges %d", name, r.Ended(), next)
+		}
+	}
+}
+
+// The other side may send more once a quarter of the window was read, and the window grows where that was quick.
+func TestWindowFollowsTheReader(t *testing.T) {
+	const quick, slow = 5 * time.Millisecond, 6 * time.Millisecond
+	for name, c := range map[string]struct {
+		widest int
+		after  time.Duration // between the reads, where the round trip takes 10 ms
+		refuse bool
+		limits []uint64 // after each 250 bytes that are read
+	}{
+		"slow reader":         {4000, slow, false, []uint64{1250, 1500, 1750}},
+		"quick reader":        {4000, quick, false, []uint64{1250, 2500, 2500, 3000, 3000}},
+		"no wider than it is": {1000, quick, false, []uint64{1250, 1500}},
+		"up to the widest":    {1500, quick, false, []uint64{1250, 2000, 2000}},
+		"no memory":           {4000, quick, true, []uint64{1250, 1500, 1750}},
+	} {
+		r := newReceiver(ByByte, func(o *ReceiverOptions) {
+			o.Widest = c.widest
+			o.RTT = func() time.Duration { return 10 * time.Millisecond }
+			o.Reserve = func(more int64) bool { return !c.refuse }
+		})
+		now := start
+		var limits []uint64
+		for i := range c.limits {
+			if _, err := r.Take(bytesAt(250*i, 250*i+250), now); err != nil {
+				t.Fatal(err)
+			}
+			_, before := r.Ack()
+			r.Read(make([]byte, 125), now)
+			if _, half := r.Ack(); half != before && i == 0 {
+				t.Errorf("%s: an eighth of the window was read, and it may send up to %d", name, half)
+			}
+			r.Read(make([]byte, 125), now)
+			_, limit := r.Ack()
+			if due := r.AckDue(); due != (limit > before) || r.AckDue() {
+				t.Errorf("%s: it may send up to %d, and then %d: said %v", name, before, limit, due)
+			}
+			limits = append(limits, limit)
+			now = now.Add(c.after)
+		}
+		if !slices.Equal(limits, c.limits) {
+			t.Errorf("%s: it may send up to %v, want %v", name, limits, c.limits)
+		}
+	}
+}
+
+// Where nobody reads any more, the other side may still send all of its stream.
+func TestDiscardedStreamGoesOn(t *testing.T) {
+	r := newReceiver(ByUnit, nil)
+	r.Take(unitOf(0, 100), start)
+	r.Take(unitOf(2, 100), start)
+	r.Discard(start)
+	for n := 1; n < 100; n++ {
+		if _, err := r.Take(unitOf(n, 100), start); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, limit := r.Ack(); r.Readable() || !r.Discards() || limit < 10_000 || r.Offset() != 10_000 {
+		t.Errorf("after %d bytes it may send up to %d, readable %v", r.Offset(), limit, r.Readable())
+	}
+}
+
+func TestPartsGoToTheReaderWithTheirBuffers(t *testing.T) {
+	r := newReceiver(ByUnit, nil)
+	u := unitOf(0, 10)
+	u.Buf, u.Head = append([]byte("head"), u.Buf...), 4
+	r.Take(u, start)
+	got, ok := r.Pop()
+	if !ok || string(got.Data()) != string(stream(10)) || &got.Buf[0] != &u.Buf[0] {
+		t.Errorf("%v, %v", got, ok)
+	}
+	if _, ok := r.Pop(); ok || r.consumed != 0 {
+		t.Errorf("there is more, or %d bytes count as read", r.consumed)
+	}
+}
+
+// Tiny parts in any order cost little more than their bytes.
+func TestTinyPartsAreBounded(t *testing.T) {
+	r := newReceiver(ByByte, func(o *ReceiverOptions) { o.Window = 1 << 20 })
+	for i := range 100_000 { // pairs from the end, with no gap
+		from := 1<<19 - 2*i
+		if _, err := r.Take(Unit{Number: uint64(from), Offset: uint64(from), Size: 2, Buf: make([]byte, 2)}, start); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := r.held.Len(); n > 2*200_000/small+1 {
+		t.Errorf("200000 bytes in a row are held in %d parts", n)
+	}
+	var err error
+	for i := 0; err == nil && i < 1<<17; i++ { // with gaps
+		_, err = r.Take(Unit{Number: uint64(2*i + 1), Offset: uint64(2*i + 1), Size: 1, Buf: make([]byte, 1)}, start)
+	}
+	if !errors.Is(err, ErrViolation) || r.held.Len() > 2*(8+1<<10)+2 {
+		t.Errorf("%d parts are held, %v", r.held.Len(), err)
+	}
+}
+
+// FuzzReceiver takes units of a stream, told apart by where they are, ten bytes of script each. Whatever they claim, what is
+// read is the stream from its beginning, and what is held keeps to the bounds.
+func FuzzReceiver(f *testing.F) {
+	f.Add(true, []byte{0, 5, 0, 0, 0, 9, 1, 0, 0, 0, 0, 5, 0, 0, 0, 0, 1, 0, 0, 0})
+	f.Add(false, []byte{0, 0, 0, 0, 0, 100, 0, 0, 0, 0, 0, 2, 0, 200, 0, 100, 0, 0, 0, 0, 0, 1, 0, 100, 0, 100, 0, 0, 0, 0})
+	f.Add(true, []byte{1, 0, 0, 10, 0, 10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 2, 0, 12, 0, 0, 0, 0})
+	f.Fuzz(func(t *testing.T, byBytes bool, script []byte) {
+		numbering := ByUnit
+		if byBytes {
+			numbering = ByByte
+		}
+		r := newReceiver(numbering, func(o *ReceiverOptions) { o.Widest = 2000 })
+		read, now := 0, start
+		for ; len(script) >= 10; script = script[10:] {
+			now = now.Add(time.Duration(script[9]) * time.Millisecond)
+			number, offset := uint64(binary.BigEndian.Uint16(script)), uint64(binary.BigEndian.Uint16(script[2:]))
+			size := int(binary.BigEndian.Uint16(script[4:]) % 600)
+			switch {
+			case script[8]&1 != 0:
+				number = -number
+			case byBytes && script[8]&2 == 0:
+				number = offset
+			}
+			var err error
+			if script[8]&12 == 12 {
+				_, err = r.TakeEnd(End{number, offset}, now)
+			} else {
+				u := Unit{Number: number, Offset: offset, Size: size}
+				for i := range size {
+					u.Buf = append(u.Buf, at(offset+uint64(i)))
+				}
+				_, err = r.Take(u, now)
+			}
+			if err != nil {
+				if !errors.Is(err, ErrViolation) {
+					t.Fatal(err)
+				}
+				return
+			}
+			held, end := 0, r.next
+			r.held.Ascend(func(u Unit) bool {
+				if u.Number < end || u.Size != len(u.Data()) {
+					t.Fatalf("a part at %d of %d bytes, behind one that ends at %d", u.Number, u.Size, end)
+				}
+				held, end = held+u.Size, u.Number+numbering.span(u.Size)
+				return true
+			})
+			if byBytes && held > r.window || r.held.Len() > 2*(8+r.window/small)+1 {
+				t.Fatalf("%d bytes are held in %d parts, with a window of %d", held, r.held.Len(), r.window)
+			}
+			if script[8]&16 != 0 {
+				read += readAll(t, r)
+			}
+		}
+		if read += readAll(t, r); uint64(read) != r.Offset() || uint64(read) > r.limit {
+			t.Errorf("%d bytes were read, and %d are in order, up to %d", read, r.Offset(), r.limit)
+		}
+	})
+}
