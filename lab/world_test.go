@@ -257,8 +257,11 @@ func assertGone(t *testing.T, name string, w World) {
 func TestDownEndsProcessesAndMayBeRepeated(t *testing.T) {
 	in := needWorld(t, Pair())
 	// One that ends when asked, and one that does not.
-	for _, script := range []string{"exec sleep 600", "trap '' TERM; while :; do sleep 600; done"} {
-		cmd := in.Host("a").Command(t.Context(), "sh", "-c", script)
+	for _, c := range []struct {
+		script string
+		inside int // processes, with those of before
+	}{{"exec sleep 600", 1}, {"trap '' TERM; while :; do sleep 600; done", 3}} {
+		cmd := in.Host("a").Command(t.Context(), "sh", "-c", c.script)
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
@@ -267,7 +270,7 @@ func TestDownEndsProcessesAndMayBeRepeated(t *testing.T) {
 				t.Error("it ended by itself")
 			}
 		})
-		waitInside(t, in, 1)
+		waitInside(t, in, c.inside)
 	}
 	for range 2 {
 		if err := in.Down(); err != nil {

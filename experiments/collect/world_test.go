@@ -19,7 +19,7 @@ import (
 func TestMain(m *testing.M) { labtest.Main(m) }
 
 func TestCollectsWhatEachPathCarries(t *testing.T) {
-	labtest.Need(t)
+	labtest.Alone(t)
 	if err := browser.Supported(); errors.Is(err, peer.ErrMissing) {
 		t.Skip(err)
 	}
