@@ -17,6 +17,7 @@ import (
 	"heddle/board/space"
 	"heddle/identity"
 	"heddle/internal/connlimit"
+	"heddle/internal/netutil"
 )
 
 // Bounds of a server.
@@ -64,7 +65,7 @@ func Serve(ctx context.Context, o ServeOptions) error {
 			_ = server.Close()
 		}
 	})
-	err = server.Serve(&listener{o.Listener, config, connlimit.NewLimiter[netip.Addr](maxOfSource, maxConnections)})
+	err = server.Serve(&listener{netutil.Patient(o.Listener), config, connlimit.NewLimiter[netip.Addr](maxOfSource, maxConnections)})
 	if !stop() {
 		<-stopped
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"heddle/internal/netutil"
 	"heddle/path"
 	"heddle/schedule"
 )
@@ -38,7 +39,7 @@ func (f *Fan) pace(ctx context.Context) {
 		case <-f.wake:
 			f.asleep.Store(false)
 			nudges = 0
-			if sleep(ctx, nudgeAfter) != nil {
+			if netutil.Sleep(ctx, nudgeAfter) != nil {
 				return
 			}
 			nudge = f.turnIfDue()

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"heddle/internal/errhint"
+	"heddle/internal/netutil"
 	"heddle/path"
 )
 
@@ -180,7 +181,7 @@ func (f *Fan) Prove(ctx context.Context, tell func(string)) error {
 		if tell != nil && proven < f.need() {
 			tell(fmt.Sprintf("%d of %d required paths answer; waiting for %s", proven, f.need(), joinMissing(missing, len(f.lanes))))
 		}
-		if err := sleep(ctx, min(time.Duration(round+1)*200*time.Millisecond, 3*time.Second)); err != nil {
+		if err := netutil.Sleep(ctx, min(time.Duration(round+1)*200*time.Millisecond, 3*time.Second)); err != nil {
 			return err
 		}
 	}
@@ -230,19 +231,8 @@ func (f *Fan) proveOne(ctx context.Context, l *lane, to netip.AddrPort) (time.Du
 			if got, ok := f.prober.answered(in.Data); ok && got == id && in.From == to {
 				l.note(&l.down, f.now(), false, flow, to, in.Data)
 				// Servers take no more than 50 handshakes a second from a peer.
-				return f.now().Sub(sent), sleep(ctx, 25*time.Millisecond)
+				return f.now().Sub(sent), netutil.Sleep(ctx, 25*time.Millisecond)
 			}
 		}
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
 	}
 }

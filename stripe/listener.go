@@ -1,6 +1,7 @@
 package stripe
 
 import (
+	"context"
 	"errors"
 	"io"
 	"log/slog"
@@ -12,6 +13,7 @@ import (
 
 	"heddle/identity"
 	"heddle/internal/connlimit"
+	"heddle/internal/netutil"
 	"heddle/internal/segment"
 	"heddle/path"
 	"heddle/stripe/share"
@@ -40,12 +42,11 @@ const (
 	defaultSessions = 256
 	defaultMemory   = 1 << 30
 	// So many connections at once may be without a session, in all and from one address.
-	maxStrangers    = 256
-	strangersEach   = 64
-	maxRemembered   = 1024
-	rememberedFor   = 2 * time.Minute
-	acceptQueue     = 64
-	failedAcceptNap = 50 * time.Millisecond
+	maxStrangers  = 256
+	strangersEach = 64
+	maxRemembered = 1024
+	rememberedFor = 2 * time.Minute
+	acceptQueue   = 64
 )
 
 // Listener takes sessions from legs that arrive at a [net.Listener].
@@ -101,25 +102,11 @@ func (sl *Listener) serve() {
 	// A ticket shown again would tell observers of two paths that they see one client.
 	config.SessionTicketsDisabled = true
 	config.DynamicRecordSizingDisabled, config.KeyLogWriter = true, sl.o.KeyLog
-	for {
-		raw, err := sl.Listener.Accept()
-		var temporary net.Error
-		switch {
-		case errors.Is(err, net.ErrClosed):
-			sl.end(err)
-			return
-		case err != nil && errors.As(err, &temporary):
-			sl.o.Log.Warn("cannot accept", "why", err)
-			time.Sleep(failedAcceptNap) // such as too many open files
-			continue
-		case err != nil:
-			sl.end(err)
-			return
-		}
+	sl.end(netutil.Serve(context.Background(), sl.Listener, func(raw net.Conn) { // Close ends it
 		from := source(raw)
 		if !sl.strangers.Acquire(from) {
 			raw.Close()
-			continue
+			return
 		}
 		go func() {
 			var once sync.Once
@@ -131,7 +118,7 @@ func (sl *Listener) serve() {
 				sl.o.Log.Debug("leg ended", "from", raw.RemoteAddr(), "why", err)
 			}
 		}()
-	}
+	}))
 }
 
 func source(raw net.Conn) string {

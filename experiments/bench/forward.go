@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 
 	"heddle/identity"
+	"heddle/internal/netutil"
 	"heddle/internal/tlsbatch"
 	"heddle/lab"
 	"heddle/lab/peer"
@@ -68,18 +69,7 @@ func (f forwarder) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	context.AfterFunc(ctx, func() { listener.Close() })
-	go func() {
-		for {
-			near, err := listener.Accept()
-			if errors.Is(err, net.ErrClosed) {
-				return
-			}
-			if err == nil {
-				f.carry(ctx, near)
-			}
-		}
-	}()
+	go netutil.Serve(ctx, listener, func(near net.Conn) { f.carry(ctx, near) })
 	return nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"heddle/internal/netutil"
 	"heddle/lab"
 	"heddle/lab/peer"
 )
@@ -101,7 +102,7 @@ func (m *moshServer) variant(name string, client moshClient) variant {
 		if err := terminal.Await(ctx, 10*time.Second, painted); err != nil {
 			return nil, err
 		}
-		if err := sleep(ctx, m.settle); err != nil {
+		if err := netutil.Sleep(ctx, m.settle); err != nil {
 			return nil, err
 		}
 		if err := s.ResetLateness(); err != nil {
@@ -112,7 +113,7 @@ func (m *moshServer) variant(name string, client moshClient) variant {
 			return nil, err
 		}
 		began, updates := time.Now(), terminal.Updates()
-		if err := sleep(ctx, m.length); err != nil {
+		if err := netutil.Sleep(ctx, m.length); err != nil {
 			return nil, err
 		}
 		after, err := delivered(s.Instance)
@@ -144,13 +145,4 @@ func delivered(in *lab.Instance) (bytes uint64, err error) {
 		bytes += s.BtoA.DeliveredBytes // the client is end A
 	}
 	return bytes, nil
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
 }

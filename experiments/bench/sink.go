@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"heddle/internal/netutil"
 	"heddle/lab"
 )
 
@@ -41,19 +42,8 @@ func newSink(ctx context.Context, host *lab.Host, at netip.AddrPort) (*sink, err
 	if err != nil {
 		return nil, err
 	}
-	context.AfterFunc(ctx, func() { listener.Close() })
 	s := &sink{ended: make(chan time.Time, 16)}
-	go func() {
-		for {
-			conn, err := listener.Accept()
-			if errors.Is(err, net.ErrClosed) {
-				return
-			}
-			if err == nil {
-				go s.take(conn)
-			}
-		}
-	}()
+	go netutil.Serve(ctx, listener, func(conn net.Conn) { go s.take(conn) })
 	return s, nil
 }
 

@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"time"
 
+	"heddle/internal/netutil"
 	"heddle/lab"
 	"heddle/lab/peer"
 )
@@ -152,18 +153,11 @@ func (s *sender) listen(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	context.AfterFunc(ctx, func() { listener.Close() })
-	go func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			n, _ := io.Copy(io.Discard, conn)
-			s.arrived <- int(n)
-			conn.Close()
-		}
-	}()
+	go netutil.Serve(ctx, listener, func(conn net.Conn) {
+		n, _ := io.Copy(io.Discard, conn)
+		s.arrived <- int(n)
+		conn.Close()
+	})
 	return nil
 }
 

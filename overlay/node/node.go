@@ -20,6 +20,7 @@ import (
 
 	"heddle/identity"
 	"heddle/internal/connlimit"
+	"heddle/internal/netutil"
 	"heddle/overlay/client"
 	"heddle/path"
 	"heddle/proxy/connectudp"
@@ -143,7 +144,7 @@ func newNode(l net.Listener, socket net.PacketConn, o Options) (*Node, error) {
 		return nil, err
 	}
 	config.DynamicRecordSizingDisabled = true
-	n.listener = &door{Listener: l, tls: config, crowd: n.door}
+	n.listener = &door{Listener: netutil.Patient(l), tls: config, crowd: n.door}
 	if socket != nil {
 		if n.udp, err = n.serveUDP(socket); err != nil {
 			return nil, err

@@ -2,48 +2,38 @@ package node
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net"
-	"sync"
 	"sync/atomic"
 
+	"heddle/internal/netutil"
 	"heddle/overlay/client"
 )
 
-// How many bytes one read may bring: a stream that is idle holds a small buffer, one that fills it gets a large one.
-const (
-	copyIdle = 8 << 10
-	copySize = 128 << 10
-)
-
-var (
-	idleBuffers = sync.Pool{New: func() any { return new([copyIdle]byte) }}
-	buffers     = sync.Pool{New: func() any { return new([copySize]byte) }}
-)
-
-// halfCloser is a connection of which one direction can end.
-type halfCloser interface{ CloseWrite() error }
-
 // relay carries a stream both ways until both ended, or the use did; first is what the client sent already. It gives why.
 func (n *Node) relay(u *use, client net.Conn, first []byte, target net.Conn) error {
-	stop := context.AfterFunc(u.ctx, func() { breakOff(client, target) })
-	defer stop()
-	var work sync.WaitGroup
-	work.Go(func() {
-		err := u.write(target, first, &n.counts.up)
-		if err == nil {
-			err = u.copy(target, client, &n.counts.up)
-		}
-		if err != nil {
-			u.end(err)
-		}
+	near := netutil.Side{Reader: &prefixed{first, client}, Writer: &counted{client, u, &n.counts.down}}
+	far := netutil.Side{Reader: target, Writer: &counted{target, u, &n.counts.up}}
+	_, _, _ = netutil.Pipe(u.ctx, near, far, func(why error) {
+		u.end(why)
+		breakOff(client, target)
 	})
-	if err := u.copy(client, target, &n.counts.down); err != nil {
-		u.end(err)
-	}
-	work.Wait()
 	return context.Cause(u.ctx)
+}
+
+// prefixed reads what was read ahead, and then the connection.
+type prefixed struct {
+	first []byte
+	net.Conn
+}
+
+func (p *prefixed) Read(b []byte) (int, error) {
+	if len(p.first) == 0 {
+		return p.Conn.Read(b)
+	}
+	n := copy(b, p.first)
+	p.first = p.first[n:]
+	return n, nil
 }
 
 // breakOff resets both sides, so that neither takes what it has for the whole.
@@ -61,56 +51,27 @@ func reset(c net.Conn) {
 	c.Close()
 }
 
-// copy carries one direction to its end, which it passes on.
-func (u *use) copy(to, from net.Conn, count *atomic.Uint64) error {
-	small := idleBuffers.Get().(*[copyIdle]byte)
-	defer idleBuffers.Put(small)
-	for {
-		read, err := from.Read(small[:])
-		if writeErr := u.write(to, small[:read], count); writeErr != nil {
-			return writeErr
-		}
-		if err == nil && read == copyIdle {
-			err = u.copyMuch(to, from, count)
-		}
-		switch {
-		case errors.Is(err, io.EOF):
-			half, ok := to.(halfCloser)
-			if !ok {
-				return err
-			}
-			return half.CloseWrite()
-		case err != nil:
-			return err
-		}
-	}
+// counted sends as much as the grant has bytes for.
+type counted struct {
+	to    net.Conn
+	u     *use
+	count *atomic.Uint64
 }
 
-// copyMuch carries on with a large buffer until a read brings little.
-func (u *use) copyMuch(to, from net.Conn, count *atomic.Uint64) error {
-	buffer := buffers.Get().(*[copySize]byte)
-	defer buffers.Put(buffer)
-	for {
-		read, err := from.Read(buffer[:])
-		if writeErr := u.write(to, buffer[:read], count); writeErr != nil {
-			return writeErr
-		}
-		if err != nil || read < copyIdle {
-			return err
-		}
-	}
-}
-
-// write sends as much as the grant has bytes for.
-func (u *use) write(to net.Conn, data []byte, count *atomic.Uint64) error {
-	if len(data) == 0 {
-		return nil
-	}
-	given := u.account.take(len(data))
-	sent, err := to.Write(data[:given])
-	count.Add(uint64(sent))
+func (c *counted) Write(data []byte) (int, error) {
+	given := c.u.account.take(len(data))
+	sent, err := c.to.Write(data[:given])
+	c.count.Add(uint64(sent))
 	if err == nil && given < len(data) {
-		return &client.Refusal{Reason: client.ReasonUsedUp}
+		err = &client.Refusal{Reason: client.ReasonUsedUp}
 	}
-	return err
+	return sent, err
+}
+
+// CloseWrite passes the end of one direction on.
+func (c *counted) CloseWrite() error {
+	if half, ok := c.to.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return io.EOF // which ends the other direction too
 }

@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"heddle/internal/netutil"
 	"heddle/internal/socks5"
 )
 
@@ -56,24 +57,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	defer s.work.Wait()
 	defer s.closeAll()
 	defer cancel()
-	defer context.AfterFunc(ctx, func() { listener.Close() })()
-	for {
-		client, err := listener.Accept()
-		if ctx.Err() != nil {
-			return nil
-		}
-		if errors.Is(err, net.ErrClosed) {
-			return err
-		}
-		if err != nil {
-			// Such as too many open files: wait until some are closed.
-			if !pause(ctx, 100*time.Millisecond) {
-				return nil
-			}
-			continue
-		}
-		s.take(ctx, client)
-	}
+	return netutil.Serve(ctx, listener, func(client net.Conn) { s.take(ctx, client) })
 }
 
 // take serves one client, where there is room for one more.
@@ -153,23 +137,10 @@ func (s *Server) connect(ctx context.Context, client net.Conn, in *bufio.Reader,
 		return
 	}
 	_ = client.SetDeadline(time.Time{})
-	var up sync.WaitGroup
-	up.Go(func() { pour(server, in) })
-	pour(client, server)
-	up.Wait()
-}
-
-// pour copies one direction and passes its end on. Where writing fails, the other direction is of no use either.
-func pour(to net.Conn, from io.Reader) {
-	_, err := io.Copy(to, from)
-	if half, ok := to.(interface{ CloseWrite() error }); ok && err == nil {
-		_ = half.CloseWrite()
-		return
-	}
-	to.Close()
-	if c, ok := from.(io.Closer); ok {
-		c.Close()
-	}
+	_, _, _ = netutil.Pipe(ctx, netutil.Side{Reader: in, Writer: client}, netutil.Side{Reader: server, Writer: server}, func(error) {
+		client.Close()
+		server.Close()
+	})
 }
 
 // dial tries the addresses of a target in turn.
@@ -258,16 +229,5 @@ func (s *Server) closeAll() {
 	s.ended = true
 	for c := range s.open {
 		c.Close()
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
 	}
 }

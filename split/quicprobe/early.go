@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"heddle/internal/netutil"
+
 	"github.com/quic-go/quic-go"
 )
 
@@ -83,9 +85,9 @@ func (p *prober) hasty(ctx context.Context, k, ways int, every, first time.Durat
 	err = p.dial(ctx, s) // which closes it where it fails
 	if err == nil {
 		defer s.close()
-		sleep(ctx, every+6*p.report.RTT)
+		_ = netutil.Sleep(ctx, every+6*p.report.RTT)
 		for start := time.Now(); !s.used() && ctx.Err() == nil && time.Since(start) < p.pace.answer; {
-			sleep(ctx, keepAlive)
+			_ = netutil.Sleep(ctx, keepAlive)
 		}
 	}
 	stop()
@@ -115,7 +117,7 @@ func (s *session) round(ctx context.Context, every, first time.Duration) (stop f
 	work.Go(func() {
 		wait := first
 		for i := 1; ; i++ {
-			sleep(ctx, wait)
+			_ = netutil.Sleep(ctx, wait)
 			if ctx.Err() != nil {
 				return
 			}

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"heddle/internal/netutil"
 	"heddle/path"
 )
 
@@ -305,7 +306,7 @@ func (p *prober) hello(ctx context.Context) error {
 		return err
 	}
 	defer s.close()
-	sleep(ctx, p.pace.dwell) // connection ids come after the handshake
+	_ = netutil.Sleep(ctx, p.pace.dwell) // connection ids come after the handshake
 	state, stats := s.conn.ConnectionState(), s.conn.ConnectionStats()
 	r := p.report
 	r.Version, r.ALPN = versionName(uint32(state.Version)), state.TLS.NegotiatedProtocol
@@ -319,12 +320,4 @@ func (p *prober) hello(ctx context.Context) error {
 func (p pace) over(rtt time.Duration) pace {
 	p.ramp, p.answer = max(p.ramp, 8*rtt), max(p.answer, 10*rtt)
 	return p
-}
-
-// sleep waits, unless ctx ends before.
-func sleep(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"heddle/internal/netutil"
 )
 
 // answers is how many datagrams must arrive at a new address for the server to have followed there: a PATH_CHALLENGE
@@ -156,6 +158,6 @@ func (p *prober) visit(ctx context.Context, s *session, l *lane) (took time.Dura
 		return 0, false
 	}
 	took = time.Since(start).Round(time.Microsecond)
-	sleep(ctx, p.pace.dwell-took)
+	_ = netutil.Sleep(ctx, p.pace.dwell-took)
 	return took, true
 }

@@ -1,12 +1,15 @@
 package tunnel
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
+
+	"heddle/internal/netutil"
 
 	"golang.org/x/sys/unix"
 
@@ -31,15 +34,7 @@ func serveControl(name string, dev *device.Device, log *slog.Logger) *controlSoc
 		log.Warn("wg(8) cannot ask about this tunnel", "tunnel", name, "error", err)
 		return nil
 	}
-	go func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			go dev.IpcHandle(conn)
-		}
-	}()
+	go netutil.Serve(context.Background(), listener, func(conn net.Conn) { go dev.IpcHandle(conn) })
 	return &controlSocket{listener}
 }
 

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"heddle/identity"
+	"heddle/internal/netutil"
 	"heddle/path"
 )
 
@@ -89,25 +90,22 @@ func NewListener(l net.Listener, o ListenOptions) (*Listener, error) {
 
 func (l *Listener) run() {
 	defer l.cancel()
-	for {
-		c, err := l.listener.Accept()
-		if err != nil {
-			l.mu.Lock()
-			l.err = err
-			l.mu.Unlock()
-			return
-		}
+	err := netutil.Serve(l.ctx, l.listener, func(c net.Conn) {
+		tcp := c.(*net.TCPConn)
 		select {
 		case l.strangers <- struct{}{}:
 		default:
-			abort(c.(*net.TCPConn))
-			continue
+			abort(tcp)
+			return
 		}
 		l.wait.Go(func() {
 			defer func() { <-l.strangers }()
-			l.meet(c.(*net.TCPConn))
+			l.meet(tcp)
 		})
-	}
+	})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.err = err
 }
 
 // meet lets one connection in, or ends it.
@@ -226,8 +224,8 @@ func (l *Listener) Addr() net.Addr { return l.listener.Addr() }
 
 // Close stops listening. Connections that were accepted go on.
 func (l *Listener) Close() error {
-	l.cancel()
 	err := l.listener.Close()
+	l.cancel()
 	l.wait.Wait()
 	return err
 }

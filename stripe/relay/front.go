@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"heddle/internal/netutil"
 	"heddle/internal/socks5"
 )
 
@@ -52,31 +53,20 @@ func (f *Front) serve(ctx context.Context, l net.Listener, begin func(program) (
 	var clients sync.WaitGroup
 	defer clients.Wait()
 	defer cancel()
-	defer context.AfterFunc(ctx, func() { l.Close() })()
 	room := make(chan struct{}, maxClients)
-	for {
-		c, err := l.Accept()
-		switch {
-		case ctx.Err() != nil:
-			return nil
-		case errors.Is(err, net.ErrClosed):
-			return err
-		case err != nil: // such as too many open files: wait until some are closed
-			pause(ctx, 100*time.Millisecond)
-			continue
-		}
+	return netutil.Serve(ctx, l, func(c net.Conn) {
 		select {
 		case room <- struct{}{}:
 		default:
 			f.log().Warn("too many connections: a new one is refused", "limit", maxClients)
 			reset(c)
-			continue
+			return
 		}
 		clients.Go(func() {
 			defer func() { <-room }()
 			f.client(ctx, c.(program), begin)
 		})
-	}
+	})
 }
 
 // client carries one connection in a session of its own.

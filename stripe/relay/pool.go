@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"heddle/internal/netutil"
 )
 
 // Pool keeps sessions dialled ahead, so that the first byte of a connection waits for no handshake.
@@ -49,7 +51,7 @@ func (p *Pool) Run(ctx context.Context) {
 			if p.fill(ctx) {
 				wait = firstPause
 			} else {
-				pause(ctx, wait)
+				_ = netutil.Sleep(ctx, wait)
 				wait = min(2*wait, longestPause)
 			}
 			continue

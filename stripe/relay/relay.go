@@ -14,9 +14,8 @@ import (
 	"errors"
 	"io"
 	"net"
-	"sync"
-	"time"
 
+	"heddle/internal/netutil"
 	"heddle/stripe"
 )
 
@@ -44,39 +43,6 @@ func LetIn(ctx context.Context, s Session) error {
 // plain is the first byte of a session to the one program that is served. SOCKS5 begins with its version.
 const plain = 1
 
-// copyBytes are carried at a time, in bytes: several segments for each path.
-const copyBytes = 256 << 10
-
-var buffers = sync.Pool{New: func() any { return new([copyBytes]byte) }}
-
-// pour copies one direction, and passes its end on.
-func pour(to interface {
-	io.Writer
-	CloseWrite() error
-}, from io.Reader) error {
-	if err := pourBytes(to, from); err != nil {
-		return err
-	}
-	return to.CloseWrite()
-}
-
-// pourBytes lets a session of package stripe copy, which needs no buffer in between.
-func pourBytes(to io.Writer, from io.Reader) error {
-	if session, ok := from.(*stripe.Conn); ok {
-		_, err := session.WriteTo(to)
-		return err
-	}
-	if session, ok := to.(*stripe.Conn); ok {
-		_, err := session.ReadFrom(from)
-		return err
-	}
-	buffer := buffers.Get().(*[copyBytes]byte)
-	defer buffers.Put(buffer)
-	// The wrappers hide what would copy in pieces of its own size.
-	_, err := io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{from}, buffer[:])
-	return err
-}
-
 // program is the connection of a program: TCP, or a unix socket.
 type program interface {
 	net.Conn
@@ -87,28 +53,16 @@ type program interface {
 // learn that the stream is not whole: the session is aborted and the program's connection is reset. in is where the
 // program's bytes come from, which may have some of them already.
 func join(ctx context.Context, s Session, p program, in io.Reader) error {
-	stop := context.AfterFunc(ctx, func() {
+	_, _, err := netutil.Pipe(ctx, netutil.Side{Reader: in, Writer: p}, netutil.Side{Reader: s, Writer: s}, func(why error) {
 		reset(p)
-		s.Abort("the relay ends")
-	})
-	defer stop()
-	var first error // what broke; the rest follows from it
-	var once sync.Once
-	var both sync.WaitGroup
-	carry := func(err error) {
-		if err != nil {
-			once.Do(func() {
-				first = err
-				reset(p)
-				s.Abort(reason(err))
-			})
+		if ctx.Err() != nil {
+			s.Abort("the relay ends")
+		} else {
+			s.Abort(reason(why))
 		}
-	}
-	both.Go(func() { carry(pour(s, in)) })
-	both.Go(func() { carry(pour(p, s)) })
-	both.Wait()
-	if first != nil {
-		return first
+	})
+	if err != nil {
+		return err
 	}
 	p.Close()
 	return s.Close()
@@ -128,15 +82,4 @@ func reason(err error) string {
 		return "the program's connection: " + e.Err.Error()
 	}
 	return "the connection broke"
-}
-
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
 }

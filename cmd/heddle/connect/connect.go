@@ -19,6 +19,7 @@ import (
 	"heddle/cmd/heddle/internal/bind"
 	"heddle/cmd/heddle/internal/cli"
 	"heddle/config"
+	"heddle/internal/netutil"
 	"heddle/path"
 	"heddle/split"
 )
@@ -137,13 +138,8 @@ func joinStreams(ctx context.Context, conn net.Conn, in io.Reader, out io.Writer
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
-	go func() {
-		_, err := io.Copy(conn, in)
-		if half, ok := conn.(interface{ CloseWrite() error }); ok && err == nil {
-			half.CloseWrite()
-		}
-	}()
-	_, err := io.Copy(out, conn)
+	go netutil.Pour(conn, in)
+	_, err := netutil.Pour(out, conn)
 	if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
 		return nil
 	}

@@ -14,7 +14,6 @@ import (
 	"strings"
 	"sync"
 	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -22,6 +21,7 @@ import (
 	"heddle/cmd/heddle/internal/cli"
 	"heddle/config"
 	"heddle/identity"
+	"heddle/internal/netutil"
 	"heddle/path"
 	"heddle/stripe"
 	"heddle/stripe/relay"
@@ -255,20 +255,7 @@ func Accept(ctx context.Context, d *streamDoor, serve func(context.Context, Sess
 	defer sessions.Wait()
 	ctx, stop := quietly(ctx, d.quiet)
 	defer stop()
-	defer context.AfterFunc(ctx, func() { d.listener.Close() })()
-	for {
-		c, err := d.Accept()
-		switch {
-		case ctx.Err() != nil:
-			return nil
-		case errors.Is(err, net.ErrClosed):
-			return err
-		case err != nil:
-			time.Sleep(100 * time.Millisecond) // such as too many open files
-			continue
-		}
-		sessions.Go(func() { serve(ctx, c) })
-	}
+	return netutil.Serve(ctx, d.listener, func(c Session) { sessions.Go(func() { serve(ctx, c) }) })
 }
 
 // statuses are those of all sessions.

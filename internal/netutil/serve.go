@@ -1,0 +1,106 @@
+// Package netutil has what every server and relay of streams needs: an accept loop that outlives a lack of descriptors, and
+// copying both ways that passes each end on.
+package netutil
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Listener gives connections of some type, as a [net.Listener] does.
+type Listener[C io.Closer] interface {
+	Accept() (C, error)
+	Close() error
+}
+
+// Serve calls handle with each connection that arrives, one after the other, until ctx or the listener ends. It closes the
+// listener. It gives nil where ctx ended, and else why no more can be accepted, such as [net.ErrClosed].
+func Serve[C io.Closer](ctx context.Context, l Listener[C], handle func(C)) error {
+	patient := &patientListener[C]{Listener: l, closed: make(chan struct{})}
+	defer patient.Close()
+	defer context.AfterFunc(ctx, func() { patient.Close() })()
+	for {
+		c, err := patient.Accept()
+		switch {
+		case ctx.Err() != nil:
+			if err == nil {
+				c.Close()
+			}
+			return nil
+		case err != nil:
+			return err
+		}
+		handle(c)
+	}
+}
+
+// Patient is a listener whose Accept waits and tries again where [Serve] does, for servers with an accept loop of their own.
+func Patient(l net.Listener) net.Listener {
+	return patientNet{&patientListener[net.Conn]{Listener: l, closed: make(chan struct{})}, l}
+}
+
+type patientNet struct {
+	*patientListener[net.Conn]
+	l net.Listener
+}
+
+func (p patientNet) Addr() net.Addr { return p.l.Addr() }
+
+// Pauses between failed attempts to accept double from the first to the last, as in net/http.
+const (
+	firstPause = 5 * time.Millisecond
+	lastPause  = time.Second
+)
+
+type patientListener[C io.Closer] struct {
+	Listener[C]
+	closed chan struct{}
+	once   sync.Once
+}
+
+func (p *patientListener[C]) Accept() (none C, err error) {
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		c, err := p.Listener.Accept()
+		if err == nil || !passes(err) {
+			return c, err
+		}
+		if pause == firstPause {
+			slog.Warn("cannot accept a connection; trying again", "error", err)
+		}
+		select {
+		case <-p.closed:
+			return none, net.ErrClosed
+		case <-time.After(pause):
+		}
+	}
+}
+
+func (p *patientListener[C]) Close() error {
+	p.once.Do(func() { close(p.closed) })
+	return p.Listener.Close()
+}
+
+// passes reports whether accepting may work again later. What the system says is about one connection (ECONNABORTED, EPROTO)
+// or about something that is short (EMFILE, ENFILE, ENOBUFS, ENOMEM), unless it says that this is no listening socket.
+func passes(err error) bool {
+	_, system := errors.AsType[syscall.Errno](err)
+	return system && !errors.Is(err, syscall.EBADF) && !errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.ENOTSOCK)
+}
+
+// Sleep waits, or gives the error of ctx where that ends before.
+func Sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
