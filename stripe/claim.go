@@ -13,16 +13,16 @@ func (c *Conn) Status() Status {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := Status{Session: c.name(), Peer: c.peer, Service: c.service, Schedule: c.schedule, Shares: c.scheme.String(), Segment: c.segment,
-		MinPaths: c.minLegs, Degrade: c.degrade, Since: c.since, Sent: c.out.Offset(), Received: c.in.Offset(),
+		MinPaths: c.minMembers, Degrade: c.degrade, Since: c.since, Sent: c.out.Offset(), Received: c.in.Offset(),
 		Unproved: c.unproved(), Claim: c.claim()}
 	s.State, s.Why = c.state()
 	now := time.Now()
 	var up, down uint64
-	for _, l := range c.legs {
-		p := l.status(now)
-		p.Weight = 1 / float64(len(c.legs))
+	for _, m := range c.members {
+		p := m.status(now)
+		p.Weight = 1 / float64(len(c.members))
 		if c.out.weights != nil {
-			p.Weight = c.out.weights[l.index]
+			p.Weight = c.out.weights[m.index]
 		}
 		up, down = up+p.Up.Bytes, down+p.Down.Bytes
 		s.Paths = append(s.Paths, p)
@@ -47,8 +47,8 @@ func (c *Conn) unproved() uint64 {
 		return 0
 	}
 	first := c.out.Offset()
-	for _, l := range c.legs {
-		if offset, ok := l.out.First(); ok {
+	for _, m := range c.members {
+		if offset, ok := m.out.First(); ok {
 			first = min(first, offset)
 		}
 	}
@@ -69,24 +69,24 @@ func (c *Conn) state() (state, why string) {
 	return "running", ""
 }
 
-func (l *leg) status(now time.Time) PathStatus {
-	p := PathStatus{Name: l.name, Observer: l.observer, State: "up", Why: l.why, RTT: l.health.rtt, Up: l.count.up, Down: l.count.down,
-		Queued: l.out.Queued(), Joins: l.joins}
-	if !l.health.heard.IsZero() {
-		heard := l.health.heard
+func (m *member) status(now time.Time) PathStatus {
+	p := PathStatus{Name: m.name, Observer: m.observer, State: "up", Why: m.why, RTT: m.health.rtt, Up: m.count.up, Down: m.count.down,
+		Queued: m.out.Queued(), Joins: m.joins}
+	if !m.health.heard.IsZero() {
+		heard := m.health.heard
 		p.LastHeard = &heard
 	}
 	switch {
-	case l.link == nil && l.why == "":
+	case m.link == nil && m.why == "":
 		p.State, p.Why = "dialling", "it did not answer yet"
-		if !l.c.client {
+		if !m.c.client {
 			p.Why = "it was not dialled yet"
 		}
-	case l.link == nil:
+	case m.link == nil:
 		p.State = "down"
-	case !l.lastSkip.IsZero() && now.Sub(l.lastSkip) < paceOver:
-		p.State, p.Why = "slow", fmt.Sprintf("%d shares would have come too late", l.count.up.Skipped)
-	case l.count.up.Segments+l.count.down.Segments == 0:
+	case !m.lastSkip.IsZero() && now.Sub(m.lastSkip) < paceOver:
+		p.State, p.Why = "slow", fmt.Sprintf("%d shares would have come too late", m.count.up.Skipped)
+	case m.count.up.Segments+m.count.down.Segments == 0:
 		p.Why = "nothing was sent yet"
 	}
 	return p
@@ -101,7 +101,7 @@ func (c *Conn) Claim() string {
 
 func (c *Conn) claim() string {
 	var b strings.Builder
-	n := len(c.legs)
+	n := len(c.members)
 	if c.scheme.None() {
 		how := map[string]string{
 			Strict:   fmt.Sprintf("each of %d paths carries an equal part of the stream, as TLS 1.3 with the other device", n),
@@ -124,9 +124,9 @@ func (c *Conn) claim() string {
 // sharedObservers says which paths are seen by one observer.
 func (c *Conn) sharedObservers() string {
 	by := map[string][]string{}
-	for _, l := range c.legs {
-		if l.observer != "" {
-			by[l.observer] = append(by[l.observer], l.name)
+	for _, m := range c.members {
+		if m.observer != "" {
+			by[m.observer] = append(by[m.observer], m.name)
 		}
 	}
 	var shared []string

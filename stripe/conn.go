@@ -12,13 +12,13 @@ import (
 	"heddle/path"
 )
 
-// Wait blocks until the peer has let in as many legs as are required, or says why not.
+// Wait blocks until the peer has let in as many members as are required, or says why not.
 func (c *Conn) Wait(ctx context.Context) error {
 	if !c.client {
 		return nil
 	}
 	select {
-	case <-c.letIn:
+	case <-c.admitted:
 		return nil
 	case <-c.over:
 		c.mu.Lock()
@@ -131,8 +131,8 @@ func (c *Conn) writeError() error {
 	switch {
 	case c.out.Closed():
 		return net.ErrClosed
-	case c.told:
-		return &path.Error{What: c.what(), Why: "the other side wants nothing more", Err: net.ErrClosed}
+	case c.peerClosed:
+		return &path.Error{What: c.errorSubject(), Why: "the other side wants nothing more", Err: net.ErrClosed}
 	case c.finished:
 		return orErr(c.failure, net.ErrClosed)
 	}
@@ -175,11 +175,11 @@ func (c *Conn) part() error {
 	if !c.finished {
 		switch {
 		case !c.out.Proved():
-			c.fail(&path.Error{What: c.what(), Why: "the other side did not confirm all in time: " + orElse(c.missing(), "all paths are up")})
+			c.fail(&path.Error{What: c.errorSubject(), Why: "the other side did not confirm all in time: " + orElse(c.missing(), "all paths are up")})
 		case c.in.Ended():
-			c.finish(nil, segment.Bye{Code: segment.Done})
+			c.finish(nil, segment.Close{Code: segment.Complete})
 		default:
-			c.finish(nil, segment.Bye{Code: segment.Closed})
+			c.finish(nil, segment.Close{Code: segment.Closed})
 		}
 	}
 	c.mu.Unlock()
@@ -188,10 +188,10 @@ func (c *Conn) part() error {
 	case <-time.After(2 * lastWords): // a path that does not let go is no reason to wait
 	}
 	c.mu.Lock()
-	if c.out.Proved() || c.told && c.out.Drained() { // it closed too, and needs no end
+	if c.out.Proved() || c.peerClosed && c.out.Drained() { // it closed too, and needs no end
 		return nil
 	}
-	return orErr(c.failure, &path.Error{What: c.what(), Why: "the other side ended it before it had everything"})
+	return orErr(c.failure, &path.Error{What: c.errorSubject(), Why: "the other side ended it before it had everything"})
 }
 
 // awaitProof waits until the other side has everything, the session is over, or patience ends.
@@ -217,8 +217,8 @@ func (c *Conn) awaitProof() {
 
 // trailing reports whether shares that the stream was restored without still wait for a path, and should go out.
 func (c *Conn) trailing() bool {
-	for _, l := range c.legs {
-		if !c.scheme.None() && c.waits() && l.link != nil && l.out.Waiting()+l.out.Busy() > 0 {
+	for _, m := range c.members {
+		if !c.scheme.None() && c.waits() && m.link != nil && m.out.Waiting()+m.out.Busy() > 0 {
 			return true
 		}
 	}
@@ -229,23 +229,23 @@ func (c *Conn) trailing() bool {
 func (c *Conn) Abort(why string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.finish(&path.Error{What: c.what(), Why: why}, segment.Bye{Code: segment.Failed, Why: why})
+	c.finish(&path.Error{What: c.errorSubject(), Why: why}, segment.Close{Code: segment.Failed, Why: why})
 }
 
-// Peer is the key that the other side proved on every leg.
+// Peer is the key that the other side proved on every member.
 func (c *Conn) Peer() identity.Key { return c.peer }
 
 // Service is what the session was asked for.
 func (c *Conn) Service() string { return c.service }
 
-// LocalAddr is the address of one of the legs at this side.
+// LocalAddr is the address of one of the members at this side.
 func (c *Conn) LocalAddr() net.Addr {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.local
 }
 
-// RemoteAddr is what the session was dialled to, or the address that one of its legs came from.
+// RemoteAddr is what the session was dialled to, or the address that one of its members came from.
 func (c *Conn) RemoteAddr() net.Addr {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -44,10 +44,10 @@ func dial(ctx context.Context, o Options) (*Conn, error) {
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
 	c.mu.Lock()
 	c.stop, c.remote = stop, net.TCPAddrFromAddrPort(o.To)
-	for i, l := range c.legs {
-		l.observer = o.Paths[i].Way.Describe().Observer
+	for i, m := range c.members {
+		m.observer = o.Paths[i].Way.Describe().Observer
 		c.running.Add(1)
-		d := &dialler{leg: l, way: o.Paths[i].Way, o: &o, config: config}
+		d := &dialler{member: m, way: o.Paths[i].Way, o: &o, config: config}
 		go d.run(run)
 	}
 	c.mu.Unlock()
@@ -82,7 +82,7 @@ func (o *Options) settings() (settings, error) {
 	if err != nil {
 		return settings{}, err
 	}
-	s := settings{peer: o.Peer, service: o.Service, schedule: o.Schedule, scheme: scheme, legs: len(o.Paths), minLegs: o.MinPaths,
+	s := settings{peer: o.Peer, service: o.Service, schedule: o.Schedule, scheme: scheme, members: len(o.Paths), minMembers: o.MinPaths,
 		degrade: o.Degrade, segment: o.Segment, client: true, weights: o.Weights, patience: o.Patience, window: o.Window,
 		minRate: o.MinRate, log: o.Log}
 	s.fill()
@@ -90,10 +90,10 @@ func (o *Options) settings() (settings, error) {
 	if o.Schedule == "" && scheme.K < scheme.N {
 		s.schedule = Fast
 	}
-	if s.minLegs == 0 {
-		s.minLegs = s.legs
+	if s.minMembers == 0 {
+		s.minMembers = s.members
 		if !scheme.None() && !s.waits() {
-			s.minLegs = scheme.K
+			s.minMembers = scheme.K
 		}
 	}
 	names := map[string]bool{}
@@ -109,10 +109,10 @@ func (o *Options) settings() (settings, error) {
 	switch {
 	case len(o.Service) > segment.MaxText:
 		return bad("the name of the service is too long", "")
-	case !scheme.None() && scheme.N != s.legs:
-		return bad(fmt.Sprintf("shares %v take %d paths, and there are %d", scheme, scheme.N, s.legs), "name as many paths as there are shares")
-	case o.Weights != nil && (s.schedule != Weighted || len(o.Weights) != s.legs):
-		return bad(fmt.Sprintf("%d weights for %d paths with the schedule %s", len(o.Weights), s.legs, s.schedule), "weights go with --schedule weighted, one a path")
+	case !scheme.None() && scheme.N != s.members:
+		return bad(fmt.Sprintf("shares %v take %d paths, and there are %d", scheme, scheme.N, s.members), "name as many paths as there are shares")
+	case o.Weights != nil && (s.schedule != Weighted || len(o.Weights) != s.members):
+		return bad(fmt.Sprintf("%d weights for %d paths with the schedule %s", len(o.Weights), s.members, s.schedule), "weights go with --schedule weighted, one a path")
 	}
 	if why := s.wrong(); why != "" {
 		return bad(why, "")
@@ -145,16 +145,16 @@ func (s *settings) fill() {
 // wrong says what both sides must refuse in a session.
 func (s *settings) wrong() string {
 	switch {
-	case s.legs < 1 || s.legs > MaxPaths:
-		return fmt.Sprintf("%d paths, and there may be 1 to %d", s.legs, MaxPaths)
-	case s.minLegs < 1 || s.minLegs > s.legs || s.minLegs < s.scheme.K:
-		return fmt.Sprintf("at least %d of %d paths are asked for, with shares %v", s.minLegs, s.legs, s.scheme)
+	case s.members < 1 || s.members > MaxPaths:
+		return fmt.Sprintf("%d paths, and there may be 1 to %d", s.members, MaxPaths)
+	case s.minMembers < 1 || s.minMembers > s.members || s.minMembers < s.scheme.K:
+		return fmt.Sprintf("at least %d of %d paths are asked for, with shares %v", s.minMembers, s.members, s.scheme)
 	case s.segment < MinSegment || s.segment > MaxSegment:
 		return fmt.Sprintf("segments of %d bytes, and they may have %d to %d", s.segment, MinSegment, MaxSegment)
 	case s.schedule != Strict && s.schedule != Fast && s.schedule != Weighted:
 		return fmt.Sprintf("no schedule of streams is called %q, there are strict, fast and weighted", s.schedule)
-	case !s.scheme.None() && s.scheme.N != s.legs:
-		return fmt.Sprintf("shares %v for %d paths", s.scheme, s.legs)
+	case !s.scheme.None() && s.scheme.N != s.members:
+		return fmt.Sprintf("shares %v for %d paths", s.scheme, s.members)
 	case !s.scheme.None() && s.schedule == Weighted:
 		return "weights mean nothing for shares, of which each path gets one"
 	case !s.scheme.None() && s.scheme.Capacity(s.payload()) < 1:
@@ -163,32 +163,32 @@ func (s *settings) wrong() string {
 	return ""
 }
 
-// dialler keeps one leg connected.
+// dialler keeps one member connected.
 type dialler struct {
-	leg    *leg
+	member *member
 	way    path.Path
 	o      *Options
 	config *tls.Config
 }
 
 func (d *dialler) run(ctx context.Context) {
-	l := d.leg
-	defer l.c.running.Done()
+	m := d.member
+	defer m.c.running.Done()
 	pause := firstPause
 	for ctx.Err() == nil {
 		start := time.Now()
 		err := d.once(ctx)
-		if l.over() {
+		if m.over() {
 			return
 		}
-		l.c.mu.Lock()
-		if l.health.verdict == "" && err != nil && l.link == nil {
-			l.why = l.explain(err)
-			_, l.stranger = errors.AsType[*identity.KeyError](err)
-			l.c.changed()
+		m.c.mu.Lock()
+		if m.health.verdict == "" && err != nil && m.link == nil {
+			m.why = m.explain(err)
+			_, m.stranger = errors.AsType[*identity.KeyError](err)
+			m.c.changed()
 		}
-		slow := l.health.verdict != ""
-		l.c.mu.Unlock()
+		slow := m.health.verdict != ""
+		m.c.mu.Unlock()
 		if time.Since(start) > longestPause && !slow {
 			pause = firstPause
 		}
@@ -200,9 +200,9 @@ func (d *dialler) run(ctx context.Context) {
 	}
 }
 
-// once connects the leg, and serves it until the connection ends.
+// once connects the member, and serves it until the connection ends.
 func (d *dialler) once(ctx context.Context) error {
-	l := d.leg
+	m := d.member
 	k, err := d.connect(ctx)
 	if err != nil {
 		return err
@@ -214,8 +214,8 @@ func (d *dialler) once(ctx context.Context) error {
 		k.shut()
 		return err
 	}
-	<-l.idle
-	return l.run(k, theirs)
+	<-m.idle
+	return m.run(k, theirs)
 }
 
 // connect makes the connection, in which the peer proves its key.
@@ -236,23 +236,23 @@ func (d *dialler) connect(ctx context.Context) (*link, error) {
 	return k, nil
 }
 
-// greet says hello. Where the leg was connected before it waits for the answer, which says what arrived then.
+// greet says hello. Where the member was connected before it waits for the answer, which says what arrived then.
 func (d *dialler) greet(k *link) (theirs uint64, err error) {
-	l, c := d.leg, d.leg.c
+	m, c := d.member, d.member.c
 	c.mu.Lock()
 	_, limit := c.in.Ack()
-	h := segment.Hello{Session: c.id, Leg: uint8(l.index), Legs: uint8(len(c.legs)), MinLegs: uint8(c.minLegs), Generation: l.generation,
-		Segment: uint32(c.segment), Limit: limit, Frames: l.received, Schedule: c.schedule, Shares: c.scheme.String(), Service: c.service}
+	h := segment.Hello{Session: c.id, Member: uint8(m.index), Members: uint8(len(c.members)), MinMembers: uint8(c.minMembers), Generation: m.generation,
+		Segment: uint32(c.segment), Limit: limit, Frames: m.received, Schedule: c.schedule, Shares: c.scheme.String(), Service: c.service}
 	if c.degrade {
 		h.Flags |= segment.Degrade
 	}
-	for _, other := range c.legs {
+	for _, other := range c.members {
 		if other.welcomed {
 			h.Flags |= segment.Resume
 		}
 	}
-	l.generation++
-	first := l.joins == 0
+	m.generation++
+	first := m.joins == 0
 	c.mu.Unlock()
 	if _, err := k.tls.Write(h.Append(nil)); err != nil {
 		return 0, err
@@ -265,7 +265,7 @@ func (d *dialler) greet(k *link) (theirs uint64, err error) {
 		return 0, err
 	}
 	if kind != segment.KindWelcome {
-		if err := l.take(kind, body); err != nil {
+		if err := m.take(kind, body); err != nil {
 			return 0, err
 		}
 		return 0, errors.New("no welcome came")
@@ -275,11 +275,11 @@ func (d *dialler) greet(k *link) (theirs uint64, err error) {
 		return 0, err
 	}
 	c.mu.Lock()
-	c.welcomed(l)
+	c.welcomed(m)
 	c.out.Allow(w.Limit)
 	c.mu.Unlock()
 	return w.Frames, k.raw.SetDeadline(time.Time{})
 }
 
-// keyOf is what the other side of a leg proved.
+// keyOf is what the other side of a member proved.
 func keyOf(k *link) (identity.Key, error) { return identity.PeerKey(k.tls.ConnectionState()) }

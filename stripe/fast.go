@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// planFast gives segments to each leg that has room, first to the one that waits for least.
+// planFast gives segments to each member that has room, first to the one that waits for least.
 func (c *Conn) planFast(up []int, pending int) []piece {
-	up = slices.SortedStableFunc(slices.Values(up), func(a, b int) int { return c.legs[a].out.Queued() - c.legs[b].out.Queued() })
+	up = slices.SortedStableFunc(slices.Values(up), func(a, b int) int { return c.members[a].out.Queued() - c.members[b].out.Queued() })
 	quota := c.quotas(up)
 	var row []piece
 	for n := range atOnce {
 		more := n * c.payload()
 		for j, i := range up {
-			l := c.legs[i]
-			due := !l.touched && n == 0 || l.given+more < quota[j]
-			if due && l.out.Queued()+more < l.pace.limit && pending >= c.payload() {
+			m := c.members[i]
+			due := !m.touched && n == 0 || m.given+more < quota[j]
+			if due && m.out.Queued()+more < m.pace.limit && pending >= c.payload() {
 				row = append(row, piece{i, c.payload()})
 				pending -= c.payload()
 			}
@@ -33,8 +33,8 @@ func (c *Conn) beginTransfer() {
 	s := &c.out
 	if now := time.Now(); s.since.IsZero() || !s.emptied.IsZero() && now.Sub(s.emptied) > pauseWithin {
 		s.since = now
-		for _, l := range c.legs {
-			l.given = 0
+		for _, m := range c.members {
+			m.given = 0
 		}
 	}
 	s.emptied = time.Time{}
@@ -43,12 +43,12 @@ func (c *Conn) beginTransfer() {
 // emptied notes that the ring is empty: what comes next touches every path anew.
 func (c *Conn) emptied() {
 	c.out.emptied = time.Now()
-	for _, l := range c.legs {
-		l.touched = false
+	for _, m := range c.members {
+		m.touched = false
 	}
 }
 
-// inTime leaves the legs that take a part of what is sent now: all, but where fast holds a distant one back that has a
+// inTime leaves the members that take a part of what is sent now: all, but where fast holds a distant one back that has a
 // part already.
 func (c *Conn) inTime(up []int) []int {
 	if c.schedule != Fast {
@@ -57,14 +57,14 @@ func (c *Conn) inTime(up []int) []int {
 	quota := c.quotas(up)
 	var kept []int
 	for j, i := range up {
-		if l := c.legs[i]; !l.touched || l.given < quota[j] {
+		if m := c.members[i]; !m.touched || m.given < quota[j] {
 			kept = append(kept, i)
 		}
 	}
 	return kept
 }
 
-// quotas are how many bytes legs may have been given in this transfer. What waits for a distant path would hold up the
+// quotas are how many bytes members may have been given in this transfer. What waits for a distant path would hold up the
 // end of a transfer that the others could have done by then. How long it will last nobody knows, so such a path gets one
 // segment, then more the longer it lasts already, as a connection would in slow start (RFC 5681), and all that it takes
 // after one and a half of its round trips. It may always have half of an even part, so that the near paths do not see nearly
@@ -72,16 +72,16 @@ func (c *Conn) inTime(up []int) []int {
 func (c *Conn) quotas(up []int) []int {
 	least := time.Duration(math.MaxInt64)
 	for _, i := range up {
-		least = min(least, c.legs[i].roundTrip())
+		least = min(least, c.members[i].roundTrip())
 	}
 	passed := time.Since(c.out.since)
 	given := 0
 	for _, i := range up {
-		given += c.legs[i].given
+		given += c.members[i].given
 	}
 	quota := make([]int, len(up))
 	for j, i := range up {
-		quota[j] = max(given/(2*len(up)), quotaOf(c.payload(), passed, c.legs[i].roundTrip(), least))
+		quota[j] = max(given/(2*len(up)), quotaOf(c.payload(), passed, c.members[i].roundTrip(), least))
 	}
 	return quota
 }
@@ -101,10 +101,10 @@ func quotaOf(payload int, passed, trip, least time.Duration) int {
 	return payload << (3 * late / trip)
 }
 
-// roundTrip is the shortest of the leg, as far as it is known.
-func (l *leg) roundTrip() time.Duration {
-	if l.health.least > 0 {
-		return l.health.least
+// roundTrip is the shortest of the member, as far as it is known.
+func (m *member) roundTrip() time.Duration {
+	if m.health.least > 0 {
+		return m.health.least
 	}
-	return l.health.guess
+	return m.health.guess
 }

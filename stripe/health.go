@@ -50,19 +50,19 @@ func (h *health) ping(now time.Time) uint64 {
 }
 
 // ping answers a ping, or takes the answer to one. c.mu is held.
-func (l *leg) ping(kind segment.Kind, body []byte) error {
+func (m *member) ping(kind segment.Kind, body []byte) error {
 	number, err := segment.ParsePing(body)
 	if err != nil {
-		return l.c.violated(l, "%v", err)
+		return m.c.violated(m, "%v", err)
 	}
 	if kind == segment.KindPing {
-		if len(l.pongs) < 4 {
-			l.pongs = append(l.pongs, number)
+		if len(m.pongs) < 4 {
+			m.pongs = append(m.pongs, number)
 		}
-		wake(l.wake)
+		wake(m.wake)
 		return nil
 	}
-	if h := &l.health; number == h.number && !h.pinged.IsZero() {
+	if h := &m.health; number == h.number && !h.pinged.IsZero() {
 		sample := time.Since(h.pinged)
 		if h.pinged = (time.Time{}); h.rtt == 0 {
 			h.rtt, h.least = sample, sample
@@ -110,9 +110,9 @@ func (c *Conn) keep() {
 			return
 		case now := <-ticker.C:
 			c.mu.Lock()
-			for _, l := range c.legs {
-				if l.link != nil {
-					c.look(l, now)
+			for _, m := range c.members {
+				if m.link != nil {
+					c.look(m, now)
 				}
 			}
 			c.patienceAt(now)
@@ -123,72 +123,72 @@ func (c *Conn) keep() {
 }
 
 // look decides on one path that is up. c.mu is held.
-func (c *Conn) look(l *leg, now time.Time) {
-	h := &l.health
-	moved := l.count.up.Bytes + l.count.down.Bytes
+func (c *Conn) look(m *member, now time.Time) {
+	h := &m.health
+	moved := m.count.up.Bytes + m.count.down.Bytes
 	pause := pingIdle
-	if moved != h.moved || l.out.Waiting() > 0 {
+	if moved != h.moved || m.out.Waiting() > 0 {
 		pause = pingEvery
 	}
 	if h.pinged.IsZero() && now.Sub(h.last) >= pause {
 		h.moved, h.pingDue = moved, true
-		wake(l.wake)
+		wake(m.wake)
 	}
 	if silent := max(silentAfter, 4*h.rtt); !h.pinged.IsZero() && now.Sub(h.pinged) > silent && now.Sub(h.heard) > silent {
-		c.drop(l, fmt.Sprintf("nothing came back for %v", silent.Round(time.Second)))
+		c.drop(m, fmt.Sprintf("nothing came back for %v", silent.Round(time.Second)))
 		return
 	}
-	p := &l.pace
+	p := &m.pace
 	if p.rate > 0 {
-		l.link.fit(p.rate)
+		m.link.fit(p.rate)
 	}
-	if l.out.Waiting() == 0 || !c.sending() {
+	if m.out.Waiting() == 0 || !c.sending() {
 		p.since, p.bytes = now, 0
 		return
 	}
 	if passed := now.Sub(p.since); passed >= paceOver {
-		if why := l.tooSlow(now); why != "" {
-			c.drop(l, why)
+		if why := m.tooSlow(now); why != "" {
+			c.drop(m, why)
 		}
 		p.since, p.bytes = now, 0
 	}
 }
 
 // tooSlow says that a path kept less than the least rate, or nothing. c.mu is held.
-func (l *leg) tooSlow(now time.Time) string {
-	passed, least := now.Sub(l.pace.since), float64(l.c.minRate)
-	rate := float64(l.pace.bytes) / passed.Seconds()
+func (m *member) tooSlow(now time.Time) string {
+	passed, least := now.Sub(m.pace.since), float64(m.c.minRate)
+	rate := float64(m.pace.bytes) / passed.Seconds()
 	if rate >= least {
 		return ""
 	}
 	return fmt.Sprintf("too slow: %.1f kB/s for %v, and at least %.1f are asked for", rate/1000, passed.Round(time.Second), least/1000)
 }
 
-// drop ends the connection of a leg, and keeps the reason. c.mu is held.
-func (c *Conn) drop(l *leg, why string) {
-	if l.link == nil {
+// drop ends the connection of a member, and keeps the reason. c.mu is held.
+func (c *Conn) drop(m *member, why string) {
+	if m.link == nil {
 		return
 	}
-	if l.health.verdict == "" {
-		l.health.verdict = why
+	if m.health.verdict == "" {
+		m.health.verdict = why
 	}
-	l.link.shut()
+	m.link.shut()
 }
 
 // patienceAt ends a session that could not go on for too long. c.mu is held.
 func (c *Conn) patienceAt(now time.Time) {
 	blocked := !c.sending()
 	if !blocked && (c.scheme.None() || c.up() < c.scheme.K) {
-		for _, l := range c.legs {
-			blocked = blocked || l.link == nil && l.out.Unproved()+l.out.Waiting() > 0
+		for _, m := range c.members {
+			blocked = blocked || m.link == nil && m.out.Unproved()+m.out.Waiting() > 0
 		}
 	}
 	switch {
 	case c.finished || !blocked:
-		c.stuck = time.Time{}
-	case c.stuck.IsZero():
-		c.stuck = now
-	case now.Sub(c.stuck) >= c.patience:
+		c.blockedSince = time.Time{}
+	case c.blockedSince.IsZero():
+		c.blockedSince = now
+	case now.Sub(c.blockedSince) >= c.patience:
 		e := c.tooFew()
 		if c.sending() {
 			e.Why = "what is under way on a dead path holds up the rest: " + c.missing()

@@ -45,20 +45,20 @@ func data(d segment.Data, payload int) []byte {
 	return b
 }
 
-// lastWord reads until the other side says bye, or ends.
-func lastWord(k *link) (segment.Bye, error) {
+// lastWord reads until the other side sends a close, or ends.
+func lastWord(k *link) (segment.Close, error) {
 	for {
 		kind, body, err := k.reader.Next(func(n int) []byte { return make([]byte, n) })
 		if err != nil {
-			return segment.Bye{}, err
+			return segment.Close{}, err
 		}
-		if kind == segment.KindBye {
-			return segment.ParseBye(body)
+		if kind == segment.KindClose {
+			return segment.ParseClose(body)
 		}
 	}
 }
 
-var goodHello = segment.Hello{Session: [16]byte{1}, Legs: 1, MinLegs: 1, Segment: DefaultSegment, Limit: 1 << 20, Frames: 1, Schedule: Strict, Shares: "none", Service: "test"}
+var goodHello = segment.Hello{Session: [16]byte{1}, Members: 1, MinMembers: 1, Segment: DefaultSegment, Limit: 1 << 20, Frames: 1, Schedule: Strict, Shares: "none", Service: "test"}
 
 // A peer that was let in and breaks the protocol loses its session, and hears why.
 func TestViolationsEndTheSession(t *testing.T) {
@@ -81,7 +81,7 @@ func TestViolationsEndTheSession(t *testing.T) {
 		"an end in between":   {append(bytes.Clone(good), segment.Fin{}.Append(nil)...), "ends before"},
 		"an end elsewhere":    {append(bytes.Clone(good), segment.Fin{Unit: 1, Offset: 107}.Append(nil)...), "ends at 100, not at 107"},
 		"two ends":            {append(segment.Fin{Unit: 9, Offset: 9}.Append(nil), segment.Fin{Unit: 8, Offset: 9}.Append(nil)...), "two ends"},
-		"done before the end": {segment.Bye{Code: segment.Done}.Append(nil), "before the end"},
+		"done before the end": {segment.Close{Code: segment.Complete}.Append(nil), "before the end"},
 		"a short ack":         {[]byte{byte(segment.KindAck), 0, 0, 1, 0}, "where there should be 16"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -91,9 +91,9 @@ func TestViolationsEndTheSession(t *testing.T) {
 				if _, err := k.tls.Write(append(goodHello.Append(nil), c.say...)); err != nil {
 					t.Fatal(err)
 				}
-				bye, err := lastWord(k)
-				if err != nil || bye.Code != segment.Failed || !strings.Contains(bye.Why, c.want) {
-					t.Errorf("%+v, %v", bye, err)
+				last, err := lastWord(k)
+				if err != nil || last.Code != segment.Failed || !strings.Contains(last.Why, c.want) {
+					t.Errorf("%+v, %v", last, err)
 				}
 				k.shut()
 				w.listener.Close()
@@ -120,7 +120,7 @@ func TestHellosThatAreRefused(t *testing.T) {
 		"shares":    {change(func(h *segment.Hello) { h.Shares = "9of9" }), "with shares 9of9"},
 		"no shares": {change(func(h *segment.Hello) { h.Shares = "half" }), "no way to share"},
 		"segment":   {change(func(h *segment.Hello) { h.Segment = 64 }), "segments of 64"},
-		"legs":      {change(func(h *segment.Hello) { h.Legs, h.MinLegs = 200, 200 }), "200 paths"},
+		"members":   {change(func(h *segment.Hello) { h.Members, h.MinMembers = 200, 200 }), "200 paths"},
 		"unknown":   {change(func(h *segment.Hello) { h.Flags = segment.Resume }), "not known here any more"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -129,9 +129,9 @@ func TestHellosThatAreRefused(t *testing.T) {
 			if _, err := k.tls.Write(c.hello.Append(nil)); err != nil {
 				t.Fatal(err)
 			}
-			bye, err := lastWord(k)
-			if err != nil || bye.Code != segment.Refused || !strings.Contains(bye.Why, c.want) {
-				t.Errorf("%s: %+v, %v", name, bye, err)
+			last, err := lastWord(k)
+			if err != nil || last.Code != segment.Refused || !strings.Contains(last.Why, c.want) {
+				t.Errorf("%s: %+v, %v", name, last, err)
 			}
 			k.shut()
 			w.listener.Close()
@@ -168,9 +168,9 @@ func TestSessionsArePrivateAndBounded(t *testing.T) {
 			want segment.Kind
 		}{
 			{w.client, 1, segment.KindWelcome},
-			{other, 1, segment.KindBye}, // another's session
+			{other, 1, segment.KindClose}, // another's session
 			{w.client, 2, segment.KindWelcome},
-			{w.client, 3, segment.KindBye}, // half of the places are taken
+			{w.client, 3, segment.KindClose}, // half of the places are taken
 			{other, 4, segment.KindWelcome},
 		} {
 			k, kind := hello(c.who, c.n)
@@ -219,7 +219,7 @@ func TestStrangersDoNotStay(t *testing.T) {
 	})
 }
 
-// rot changes each share that one leg sends, as somebody could who broke its TLS.
+// rot changes each share that one member sends, as somebody could who broke its TLS.
 func TestAChangedShareNamesThePath(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log safeBuffer
@@ -230,8 +230,8 @@ func TestAChangedShareNamesThePath(t *testing.T) {
 		client, server := w.open(o)
 		synctest.Wait()
 		server.mu.Lock()
-		server.tamper = func(leg int, payload []byte) {
-			if leg == 1 {
+		server.tamper = func(member int, payload []byte) {
+			if member == 1 {
 				payload[len(payload)/2] ^= 4
 			}
 		}
@@ -256,7 +256,7 @@ func TestAChangedShareNamesThePath(t *testing.T) {
 		o.Shares = "xor:2"
 		client, server := w.open(o)
 		server.mu.Lock()
-		server.tamper = func(leg int, payload []byte) { payload[0] ^= byte(leg) }
+		server.tamper = func(member int, payload []byte) { payload[0] ^= byte(member) }
 		server.mu.Unlock()
 		go func() { _ = send(client, noise(1, 1000), 1000) }()
 		_, err := io.ReadAll(server)
@@ -299,14 +299,14 @@ func TestDeadlines(t *testing.T) {
 func FuzzPeer(f *testing.F) {
 	f.Add(data(segment.Data{Frame: 1, Size: 3}, 3), uint64(1))
 	f.Add(segment.Fin{Unit: 3}.Append(segment.Ack{Units: 1}.Append(nil)), uint64(2))
-	f.Add(segment.AppendPing(segment.Bye{Code: segment.Closed}.Append(nil), segment.KindPing, 1), uint64(3))
+	f.Add(segment.AppendPing(segment.Close{Code: segment.Closed}.Append(nil), segment.KindPing, 1), uint64(3))
 	f.Fuzz(func(t *testing.T, say []byte, seed uint64) {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t, ListenOptions{Patience: second}, &road{delay: ms})
 			k := w.dialRaw(w.client)
 			h := goodHello
 			if rand.New(rand.NewPCG(seed, 0)).IntN(2) == 0 {
-				h.Legs, h.MinLegs, h.Shares = 3, 1, "none"
+				h.Members, h.MinMembers, h.Shares = 3, 1, "none"
 			}
 			if _, err := k.tls.Write(append(h.Append(nil), say...)); err != nil {
 				t.Fatal(err)

@@ -18,7 +18,7 @@ import (
 const (
 	// recordSize is the most that one TLS record holds (RFC 8446, section 5.1).
 	recordSize = 16 << 10
-	// What the kernel may hold of a leg that it has not sent: about unsentTime of what the path carries, so that it does
+	// What the kernel may hold of a member that it has not sent: about unsentTime of what the path carries, so that it does
 	// not run dry while this process waits for its turn, and a slow path cannot hide how slow it is.
 	unsentTime  = 100 * time.Millisecond
 	firstUnsent = 256 << 10
@@ -26,7 +26,7 @@ const (
 	mostUnsent  = 1 << 20
 )
 
-// link is one connection of a leg.
+// link is one connection of a member.
 type link struct {
 	raw    net.Conn
 	tcp    syscall.RawConn // nil where none is to be found
@@ -112,7 +112,7 @@ func (k *link) fit(rate float64) {
 	}
 }
 
-// limitUnsent sets TCP_NOTSENT_LOWAT. Without it, or on an old kernel, a leg only reacts later to a path that slows down.
+// limitUnsent sets TCP_NOTSENT_LOWAT. Without it, or on an old kernel, a member only reacts later to a path that slows down.
 func (k *link) limitUnsent(n int) {
 	k.unsent = n
 	if k.tcp != nil {

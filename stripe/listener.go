@@ -49,7 +49,7 @@ const (
 	acceptQueue   = 64
 )
 
-// Listener takes sessions from legs that arrive at a [net.Listener].
+// Listener takes sessions from members that arrive at a [net.Listener].
 type Listener struct {
 	net.Listener
 	o         ListenOptions
@@ -65,7 +65,7 @@ type Listener struct {
 	broken   error
 }
 
-// ending is what is remembered of a session that is over, so that a leg that comes late is told so.
+// ending is what is remembered of a session that is over, so that a member that comes late is told so.
 type ending struct {
 	at      time.Time
 	inOrder bool
@@ -73,7 +73,7 @@ type ending struct {
 }
 
 // NewListener serves what arrives at l, which it closes at its end. For l, take a [net.ListenConfig] with
-// SetMultipathTCP(false): a leg must stay on its path.
+// SetMultipathTCP(false): a member must stay on its path.
 func NewListener(l net.Listener, o ListenOptions) *Listener {
 	if o.MaxSessions == 0 {
 		o.MaxSessions = defaultSessions
@@ -115,7 +115,7 @@ func (sl *Listener) serve() {
 			k := newLink(raw, config, false)
 			defer k.shut()
 			if err := sl.greet(k, leave); err != nil {
-				sl.o.Log.Debug("leg ended", "from", raw.RemoteAddr(), "why", err)
+				sl.o.Log.Debug("member ended", "from", raw.RemoteAddr(), "why", err)
 			}
 		}()
 	}))
@@ -155,19 +155,19 @@ func (sl *Listener) greet(k *link, leave func()) error {
 	}
 	h, err := segment.ParseHello(body)
 	if err != nil {
-		return sl.refuse(k, segment.Bye{Code: segment.Refused, Why: err.Error()})
+		return sl.refuse(k, segment.Close{Code: segment.Refused, Why: err.Error()})
 	}
-	c, bye := sl.session(h, peer)
-	if bye != nil {
-		return sl.refuse(k, *bye)
+	c, last := sl.session(h, peer)
+	if last != nil {
+		return sl.refuse(k, *last)
 	}
 	leave()
-	return c.legs[h.Leg].welcome(k, h)
+	return c.members[h.Member].welcome(k, h)
 }
 
 // refuse says why not, and lets the other side read it.
-func (sl *Listener) refuse(k *link, bye segment.Bye) error {
-	if _, err := k.tls.Write(bye.Append(nil)); err != nil {
+func (sl *Listener) refuse(k *link, last segment.Close) error {
+	if _, err := k.tls.Write(last.Append(nil)); err != nil {
 		return err
 	}
 	if err := k.tls.CloseWrite(); err != nil {
@@ -176,12 +176,12 @@ func (sl *Listener) refuse(k *link, bye segment.Bye) error {
 	// What is unread when a socket is closed makes the kernel throw away what is not yet sent.
 	_ = k.raw.SetReadDeadline(time.Now().Add(lastWords))
 	_, _ = io.Copy(io.Discard, io.LimitReader(k.tls, 2*initialLimit))
-	return errors.New("refused: " + bye.Why)
+	return errors.New("refused: " + last.Why)
 }
 
 // session finds the session of a hello, or makes it; or else says what to answer.
-func (sl *Listener) session(h segment.Hello, peer identity.Key) (*Conn, *segment.Bye) {
-	refused := func(why string) (*Conn, *segment.Bye) { return nil, &segment.Bye{Code: segment.Refused, Why: why} }
+func (sl *Listener) session(h segment.Hello, peer identity.Key) (*Conn, *segment.Close) {
+	refused := func(why string) (*Conn, *segment.Close) { return nil, &segment.Close{Code: segment.Refused, Why: why} }
 	s, err := sl.settings(h, peer)
 	if err != nil {
 		return refused(err.Error())
@@ -196,9 +196,9 @@ func (sl *Listener) session(h segment.Hello, peer identity.Key) (*Conn, *segment
 	}
 	if past, ok := sl.past[h.Session]; ok && past.peer == peer {
 		if past.inOrder {
-			return nil, &segment.Bye{Code: segment.Done}
+			return nil, &segment.Close{Code: segment.Complete}
 		}
-		return nil, &segment.Bye{Code: segment.Failed, Why: "the session is over"}
+		return nil, &segment.Close{Code: segment.Failed, Why: "the session is over"}
 	}
 	if h.Flags&segment.Resume != 0 {
 		return refused("the session is not known here any more")
@@ -241,8 +241,8 @@ func (sl *Listener) settings(h segment.Hello, peer identity.Key) (settings, erro
 	if err != nil {
 		return settings{}, err
 	}
-	s := settings{id: h.Session, peer: peer, service: h.Service, schedule: h.Schedule, scheme: scheme, legs: int(h.Legs),
-		minLegs: int(h.MinLegs), degrade: h.Flags&segment.Degrade != 0, segment: int(h.Segment), patience: sl.o.Patience,
+	s := settings{id: h.Session, peer: peer, service: h.Service, schedule: h.Schedule, scheme: scheme, members: int(h.Members),
+		minMembers: int(h.MinMembers), degrade: h.Flags&segment.Degrade != 0, segment: int(h.Segment), patience: sl.o.Patience,
 		window: sl.o.Window, minRate: sl.o.MinRate, log: sl.o.Log}
 	s.fill()
 	if why := s.wrong(); why != "" {
@@ -253,7 +253,7 @@ func (sl *Listener) settings(h segment.Hello, peer identity.Key) (settings, erro
 
 // same reports whether two hellos are of one session.
 func (s *settings) same(t settings) bool {
-	return s.service == t.service && s.schedule == t.schedule && s.scheme == t.scheme && s.legs == t.legs && s.minLegs == t.minLegs &&
+	return s.service == t.service && s.schedule == t.schedule && s.scheme == t.scheme && s.members == t.members && s.minMembers == t.minMembers &&
 		s.degrade == t.degrade && s.segment == t.segment
 }
 
@@ -277,7 +277,7 @@ func (sl *Listener) open(s settings) (*Conn, error) {
 		delete(sl.sessions, s.id)
 		sl.remember(s.id, ending{time.Now(), inOrder, s.peer})
 	}
-	names := make([]string, s.legs)
+	names := make([]string, s.members)
 	for i := range names {
 		names[i] = strconv.Itoa(i + 1)
 	}
@@ -326,39 +326,39 @@ func (sl *Listener) remember(id [16]byte, e ending) {
 }
 
 // welcome answers a hello, and serves the connection.
-func (l *leg) welcome(k *link, h segment.Hello) error {
-	c := l.c
+func (m *member) welcome(k *link, h segment.Hello) error {
+	c := m.c
 	c.mu.Lock()
-	if c.finished || h.Generation < l.generation {
+	if c.finished || h.Generation < m.generation {
 		c.mu.Unlock()
-		return &path.Error{What: c.what(), Why: "a newer connection of this leg is here"}
+		return &path.Error{What: c.errorSubject(), Why: "a newer connection of this member is here"}
 	}
-	l.generation = h.Generation + 1
+	m.generation = h.Generation + 1
 	c.out.Allow(h.Limit)
-	if l.link != nil {
-		l.health.verdict = "the other side connected anew"
-		l.link.shut()
+	if m.link != nil {
+		m.health.verdict = "the other side connected anew"
+		m.link.shut()
 	}
 	c.mu.Unlock()
 	select {
-	case <-l.idle:
+	case <-m.idle:
 	case <-time.After(handshakeTime):
 		return errors.New("the connection before this one does not end")
 	}
 	c.mu.Lock()
 	_, limit := c.in.Ack()
-	w := segment.Welcome{Limit: limit, Frames: l.received}
-	l.observer = source(k.raw)
+	w := segment.Welcome{Limit: limit, Frames: m.received}
+	m.observer = source(k.raw)
 	c.mu.Unlock()
 	_, err := k.tls.Write(w.Append(nil))
 	if err == nil {
 		err = k.raw.SetDeadline(time.Time{})
 	}
 	if err != nil {
-		l.idle <- struct{}{}
+		m.idle <- struct{}{}
 		return err
 	}
-	return l.run(k, h.Frames)
+	return m.run(k, h.Frames)
 }
 
 // Accept gives the next session whose required paths are all up.

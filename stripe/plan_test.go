@@ -11,14 +11,14 @@ import (
 // still is a session over n paths that are up, in which nothing runs.
 func still(t *testing.T, s settings) *Conn {
 	t.Helper()
-	s.segment, s.window, s.minLegs = DefaultSegment, DefaultWindow, s.legs
+	s.segment, s.window, s.minMembers = DefaultSegment, DefaultWindow, s.members
 	c := &Conn{settings: s, started: true}
-	for i := range s.legs {
-		l := newLeg(c, i, string(rune('a'+i)))
+	for i := range s.members {
+		m := newMember(c, i, string(rune('a'+i)))
 		raw, far := net.Pipe()
 		t.Cleanup(func() { raw.Close(); far.Close() })
-		l.link = &link{raw: raw}
-		c.legs = append(c.legs, l)
+		m.link = &link{raw: raw}
+		c.members = append(c.members, m)
 	}
 	if err := c.prepareSender(); err != nil {
 		t.Fatal(err)
@@ -39,9 +39,9 @@ func TestMessageWaitsForEveryPath(t *testing.T) {
 		"one can take a part": {[3]int{DefaultSegment, 0, DefaultSegment}, false},
 	} {
 		for _, schedule := range []string{Strict, Weighted} {
-			conn := still(t, settings{legs: 3, schedule: schedule})
+			conn := still(t, settings{members: 3, schedule: schedule})
 			for i, n := range c.queued {
-				conn.legs[i].out.Push(reliable.Unit{Buf: make([]byte, n)})
+				conn.members[i].out.Push(reliable.Unit{Buf: make([]byte, n)})
 			}
 			conn.writeSome(make([]byte, 1000))
 			row := conn.plan()
@@ -67,15 +67,15 @@ func TestPathBelowTheLeastRateIsDropped(t *testing.T) {
 		"too soon to say":   {0, paceOver - 1, true, false},
 		"there is no more":  {0, paceOver, false, false},
 	} {
-		conn := still(t, settings{legs: 1, schedule: Strict, minRate: DefaultMinRate})
-		l := conn.legs[0]
-		l.health.heard, l.health.last, l.pace.since, l.pace.bytes = start, start.Add(c.after), start, c.bytes
+		conn := still(t, settings{members: 1, schedule: Strict, minRate: DefaultMinRate})
+		m := conn.members[0]
+		m.health.heard, m.health.last, m.pace.since, m.pace.bytes = start, start.Add(c.after), start, c.bytes
 		if c.waiting {
-			l.out.Push(reliable.Unit{Buf: make([]byte, 100)})
+			m.out.Push(reliable.Unit{Buf: make([]byte, 100)})
 		}
-		conn.look(l, start.Add(c.after))
-		if (l.health.verdict != "") != c.dropped {
-			t.Errorf("%s: it says %q", name, l.health.verdict)
+		conn.look(m, start.Add(c.after))
+		if (m.health.verdict != "") != c.dropped {
+			t.Errorf("%s: it says %q", name, m.health.verdict)
 		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	ackEvery = 64 << 10              // bytes of a leg
+	ackEvery = 64 << 10              // bytes of a member
 	ackDelay = 20 * time.Millisecond // after the first of them, at most
 	// firstWindow is what a session may hold unread before it shows that it needs more.
 	firstWindow = 4 << 20
@@ -29,13 +29,13 @@ type receiver struct {
 type partial struct {
 	offset  uint64
 	size    int
-	shares  [][]byte // bodies of frames, by leg; of the shares, payload is what follows the head
+	shares  [][]byte // bodies of frames, by member; of the shares, payload is what follows the head
 	count   int
 	joining bool
 }
 
 func (c *Conn) prepareReceiver() {
-	row := len(c.legs) * c.payload() * max(1, c.scheme.K)
+	row := len(c.members) * c.payload() * max(1, c.scheme.K)
 	window := min(max(firstWindow, 4*row), max(c.settings.window, 4*row))
 	c.in = receiver{partial: map[uint64]*partial{}, readable: make(chan struct{}, 1), Receiver: reliable.NewReceiver(reliable.ReceiverOptions{
 		Window: window, Widest: c.settings.window, Ahead: segment.MaxAhead, RTT: c.longestRTT, Reserve: c.reserve, Free: giveBuffer})}
@@ -43,88 +43,88 @@ func (c *Conn) prepareReceiver() {
 
 // longestRTT is that of the slowest path. c.mu is held.
 func (c *Conn) longestRTT() (rtt time.Duration) {
-	for _, l := range c.legs {
-		rtt = max(rtt, l.health.rtt)
+	for _, m := range c.members {
+		rtt = max(rtt, m.health.rtt)
 	}
 	return rtt
 }
 
 // take handles one frame.
-func (l *leg) take(kind segment.Kind, body []byte) error {
-	c := l.c
+func (m *member) take(kind segment.Kind, body []byte) error {
+	c := m.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
-	l.health.heard = now
+	m.health.heard = now
 	switch kind {
 	case segment.KindData:
-		return l.data(body, now)
+		return m.data(body, now)
 	case segment.KindAck:
 		a, err := segment.ParseAck(body)
 		if err != nil {
-			return c.violated(l, "%v", err)
+			return c.violated(m, "%v", err)
 		}
-		return c.acked(l, a)
+		return c.acked(m, a)
 	case segment.KindPing, segment.KindPong:
-		return l.ping(kind, body)
+		return m.ping(kind, body)
 	case segment.KindFin:
-		return l.fin(body, now)
-	case segment.KindBye:
-		return l.parted(body)
+		return m.fin(body, now)
+	case segment.KindClose:
+		return m.parted(body)
 	case segment.KindWelcome:
 		w, err := segment.ParseWelcome(body)
-		if err != nil || !c.client || l.welcomed {
-			return c.violated(l, "a welcome out of place")
+		if err != nil || !c.client || m.welcomed {
+			return c.violated(m, "a welcome out of place")
 		}
-		c.welcomed(l)
+		c.welcomed(m)
 		c.out.Allow(w.Limit)
 		wake(c.out.wake)
 		return nil
 	}
-	return c.violated(l, "a frame of kind %d out of place", kind)
+	return c.violated(m, "a frame of kind %d out of place", kind)
 }
 
 // data takes a segment or a share. c.mu is held, but for the time of joining.
-func (l *leg) data(body []byte, now time.Time) error {
-	c := l.c
+func (m *member) data(body []byte, now time.Time) error {
+	c := m.c
 	d, payload, err := segment.ParseData(body)
 	if err != nil {
-		return c.violated(l, "%v", err)
+		return c.violated(m, "%v", err)
 	}
 	if c.observe != nil {
-		c.observe(l.index, d)
+		c.observe(m.index, d)
 	}
 	if c.tamper != nil {
-		c.tamper(l.index, payload)
+		c.tamper(m.index, payload)
 	}
 	if !c.started && c.degrade {
 		c.begin() // the side that dialled goes on with what it has
 	}
 	u := reliable.Unit{Number: d.Unit, Offset: d.Offset, Size: int(d.Size), Buf: body, Head: dataHead}
 	if err := c.in.Check(&u); err != nil {
-		return c.violated(l, "%v", err)
+		return c.violated(m, "%v", err)
 	}
 	if n := len(payload); n > c.payload() || n != c.scheme.Size(int(d.Size)) {
-		return c.violated(l, "a segment of %d bytes for %d of the stream", n, d.Size)
+		return c.violated(m, "a segment of %d bytes for %d of the stream", n, d.Size)
 	}
-	l.arrived(len(body))
-	if d.Frame < l.received || c.in.Has(&u) {
-		if c.scheme.None() || d.Frame < l.received {
-			l.count.down.Again++
+	m.arrived(len(body))
+	if d.Frame < m.received || c.in.Has(&u) {
+		if c.scheme.None() || d.Frame < m.received {
+			m.count.down.Again++
 		}
-		l.received = max(l.received, d.Frame+1)
+		m.received = max(m.received, d.Frame+1)
 		giveBuffer(body)
 		return nil
 	}
-	l.received = d.Frame + 1
+	m.received = d.Frame + 1
 	if !c.scheme.None() {
-		if u.Buf, err = l.join(&u); u.Buf == nil || err != nil {
+		if u.Buf, err = m.join(&u); u.Buf == nil || err != nil {
 			return err
 		}
 		u.Head = 0
 	}
 	if _, err := c.in.Take(u, now); err != nil {
-		return c.violated(l, "%v", err)
+		return c.violated(m, "%v", err)
 	}
 	c.advanced()
 	return nil
@@ -143,32 +143,32 @@ func (c *Conn) ackAll() {
 	if !c.in.AckDue() {
 		return
 	}
-	for _, l := range c.legs {
-		l.ackDue = true
-		wake(l.wake)
+	for _, m := range c.members {
+		m.ackDue = true
+		wake(m.wake)
 	}
 }
 
 // arrived counts a segment, and sees that it is acknowledged. c.mu is held.
-func (l *leg) arrived(body int) {
-	l.count.down.Segments++
-	l.count.down.Bytes += uint64(body + segment.HeaderSize)
-	if l.unacked += body; l.unacked >= ackEvery {
-		l.ackDue = true
-		wake(l.wake)
-	} else if !l.ackArmed {
-		l.ackArmed = true
-		l.ackTimer.Reset(ackDelay)
+func (m *member) arrived(body int) {
+	m.count.down.Segments++
+	m.count.down.Bytes += uint64(body + segment.HeaderSize)
+	if m.unacked += body; m.unacked >= ackEvery {
+		m.ackDue = true
+		wake(m.wake)
+	} else if !m.ackArmed {
+		m.ackArmed = true
+		m.ackTimer.Reset(ackDelay)
 	}
 }
 
-func (l *leg) ackNow() {
-	l.c.mu.Lock()
-	defer l.c.mu.Unlock()
-	l.ackArmed = false
-	if l.unacked > 0 {
-		l.ackDue = true
-		wake(l.wake)
+func (m *member) ackNow() {
+	m.c.mu.Lock()
+	defer m.c.mu.Unlock()
+	m.ackArmed = false
+	if m.unacked > 0 {
+		m.ackDue = true
+		wake(m.wake)
 	}
 }
 
@@ -176,21 +176,21 @@ const dataHead = segment.DataOverhead - segment.HeaderSize
 
 // join adds a share to a unit, and gives the unit once there are enough of them; nil before that. c.mu is held, and let go
 // while it computes.
-func (l *leg) join(u *reliable.Unit) (whole []byte, err error) {
-	c := l.c
+func (m *member) join(u *reliable.Unit) (whole []byte, err error) {
+	c := m.c
 	p := c.in.partial[u.Number]
 	switch {
 	case p == nil:
 		p = &partial{offset: u.Offset, size: u.Size, shares: make([][]byte, c.scheme.N)}
 		c.in.partial[u.Number] = p
 	case p.offset != u.Offset || p.size != u.Size:
-		return nil, c.violated(l, "its share of unit %d is of another unit", u.Number)
-	case p.shares[l.index] != nil:
-		l.count.down.Again++
+		return nil, c.violated(m, "its share of unit %d is of another unit", u.Number)
+	case p.shares[m.index] != nil:
+		m.count.down.Again++
 		giveBuffer(u.Buf)
 		return nil, nil
 	}
-	p.shares[l.index] = u.Buf
+	p.shares[m.index] = u.Buf
 	p.count++
 	for p.count >= c.scheme.K && !p.joining {
 		count := p.count
@@ -202,7 +202,7 @@ func (l *leg) join(u *reliable.Unit) (whole []byte, err error) {
 		}
 		p.joining = true
 		c.mu.Unlock()
-		whole, err := l.restore(u.Number, p.size, shares)
+		whole, err := m.restore(u.Number, p.size, shares)
 		c.mu.Lock()
 		p.joining = false
 		if err := c.blame(u.Number, err, whole == nil && p.count == c.scheme.N); err != nil {
@@ -222,14 +222,14 @@ func (l *leg) join(u *reliable.Unit) (whole []byte, err error) {
 	return nil, nil
 }
 
-func (l *leg) restore(unit uint64, size int, shares [][]byte) ([]byte, error) {
-	if l.codec == nil {
+func (m *member) restore(unit uint64, size int, shares [][]byte) ([]byte, error) {
+	if m.codec == nil {
 		var err error
-		if l.codec, err = l.c.scheme.NewCodec(); err != nil {
+		if m.codec, err = m.c.scheme.NewCodec(); err != nil {
 			return nil, err
 		}
 	}
-	piece, err := l.codec.Join(unit, size, shares)
+	piece, err := m.codec.Join(unit, size, shares)
 	if piece == nil {
 		return nil, orErr(err, errors.New("an empty share"))
 	}
@@ -245,83 +245,83 @@ func orErr(err, otherwise error) error {
 	return err
 }
 
-// blame drops the legs whose shares were changed, and ends the session where nothing can be restored. c.mu is held.
+// blame drops the members whose shares were changed, and ends the session where nothing can be restored. c.mu is held.
 func (c *Conn) blame(unit uint64, err error, hopeless bool) error {
 	changed, ok := errors.AsType[*share.ChangedError](err)
 	switch {
 	case err == nil:
 		return nil
 	case !ok:
-		c.fail(&path.Error{What: c.what(), Why: "cannot join shares", Err: err})
+		c.fail(&path.Error{What: c.errorSubject(), Why: "cannot join shares", Err: err})
 		return err
 	case changed.Sure:
 		for _, i := range changed.Shares {
-			c.drop(c.legs[i], fmt.Sprintf("it changed its share of unit %d", unit))
+			c.drop(c.members[i], fmt.Sprintf("it changed its share of unit %d", unit))
 		}
 		return nil
 	case hopeless:
 		names := ""
 		for _, i := range changed.Shares {
-			names += " " + c.legs[i].name
+			names += " " + c.members[i].name
 		}
-		failure := &path.Error{What: c.what(), Why: "shares were changed by one or more of the paths" + names, Hint: "take other paths"}
+		failure := &path.Error{What: c.errorSubject(), Why: "shares were changed by one or more of the paths" + names, Hint: "take other paths"}
 		c.fail(failure)
 		return failure
 	}
 	return nil
 }
 
-func (l *leg) fin(body []byte, now time.Time) error {
-	c := l.c
+func (m *member) fin(body []byte, now time.Time) error {
+	c := m.c
 	f, err := segment.ParseFin(body)
 	if err != nil {
-		return c.violated(l, "%v", err)
+		return c.violated(m, "%v", err)
 	}
 	again, err := c.in.TakeEnd(reliable.End(f), now)
 	if err != nil {
-		return c.violated(l, "%v", err)
+		return c.violated(m, "%v", err)
 	}
 	if again {
-		l.ackDue = true
-		wake(l.wake)
+		m.ackDue = true
+		wake(m.wake)
 	}
 	c.advanced()
 	return nil
 }
 
 // parted takes the other side's last word. c.mu is held.
-func (l *leg) parted(body []byte) error {
-	c := l.c
-	bye, err := segment.ParseBye(body)
+func (m *member) parted(body []byte) error {
+	c := m.c
+	last, err := segment.ParseClose(body)
 	if err != nil {
-		return c.violated(l, "%v", err)
+		return c.violated(m, "%v", err)
 	}
 	if c.finished {
 		return errOver
 	}
-	what := &path.Error{What: c.what()}
-	switch bye.Code {
-	case segment.Done, segment.Closed:
+	what := &path.Error{What: c.errorSubject()}
+	switch last.Code {
+	case segment.Complete, segment.Closed:
 		if !c.in.Ended() {
-			return c.violated(l, "it parted before the end of its stream")
+			return c.violated(m, "it parted before the end of its stream")
 		}
-		if bye.Code == segment.Done {
+		if last.Code == segment.Complete {
 			end := c.out.End()
 			if end == nil {
-				return c.violated(l, "it has all of a stream that has no end")
+				return c.violated(m, "it has all of a stream that has no end")
 			}
 			if _, err := c.out.Acked(end.Unit+1, 0); err != nil {
-				return c.violated(l, "%v", err)
+				return c.violated(m, "%v", err)
 			}
 		}
-		c.told = true
-		c.finish(nil, segment.Bye{Code: segment.Done})
+		c.peerClosed = true
+		c.finish(nil, segment.Close{Code: segment.Complete})
 		return errOver
 	case segment.Refused:
-		what.Why = "the other side refused: " + bye.Why
+		what.Why = "the other side refused: " + last.Why
 	default:
-		what.Why = "the other side ended the session: " + bye.Why
+		what.Why = "the other side ended the session: " + last.Why
 	}
-	c.finish(what, segment.Bye{Code: segment.Failed, Why: "as you say"})
+	c.finish(what, segment.Close{Code: segment.Failed, Why: "as you say"})
 	return errOver
 }

@@ -20,10 +20,10 @@ const (
 const (
 	// initialLimit is how much of a stream may be sent before the other side said anything.
 	initialLimit = 1 << 20
-	// aheadOf is how many bytes may wait for a leg where the schedule leaves no choice: so far may a path fall behind the
+	// aheadOf is how many bytes may wait for a member where the schedule leaves no choice: so far may a path fall behind the
 	// others for a moment without holding them up.
 	aheadOf = 1 << 20
-	// atOnce is how many segments a leg gets by one decision.
+	// atOnce is how many segments a member gets by one decision.
 	atOnce = 8
 	// minRing is how much may be written before it is cut.
 	minRing = 256 << 10
@@ -43,20 +43,20 @@ type sender struct {
 	scratch        []byte
 }
 
-// piece is what one leg gets of a row.
-type piece struct{ leg, size int }
+// piece is what one member gets of a row.
+type piece struct{ member, size int }
 
 func (c *Conn) prepareSender() error {
 	s := &c.out
-	row := len(c.legs) * c.payload()
+	row := len(c.members) * c.payload()
 	hold := c.settings.window
 	if unit := c.scheme.Capacity(c.payload()); !c.scheme.None() {
 		hold = (c.settings.window/unit + 1) * c.scheme.N * c.segment
 	}
 	s.Sender = reliable.NewSender(reliable.SenderOptions{Buffer: max(minRing, 4*row), Credit: initialLimit, Hold: max(hold, 2*row),
 		Ahead: segment.MaxAhead, Free: giveBuffer})
-	for _, l := range c.legs {
-		l.out = s.NewOutbox()
+	for _, m := range c.members {
+		m.out = s.NewOutbox()
 	}
 	s.drawn = -1
 	s.wake, s.writable, s.progress = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
@@ -66,7 +66,7 @@ func (c *Conn) prepareSender() error {
 		return err
 	}
 	if c.schedule == Weighted {
-		s.draws, err = schedule.New(schedule.Config{Name: "weighted", Every: schedule.Every{Packets: 1}, Weights: c.settings.weights}, len(c.legs))
+		s.draws, err = schedule.New(schedule.Config{Name: "weighted", Every: schedule.Every{Packets: 1}, Weights: c.settings.weights}, len(c.members))
 		if err != nil {
 			return err
 		}
@@ -94,12 +94,12 @@ func (c *Conn) cut() {
 				return
 			}
 		}
-		frames, taken, err := c.make(row, from)
+		frames, taken, err := c.buildFrames(row, from)
 		c.mu.Lock()
 		if err != nil {
 			c.fail(err)
 		} else {
-			c.hand(row, frames, taken)
+			c.enqueue(row, frames, taken)
 		}
 		c.mu.Unlock()
 	}
@@ -108,7 +108,7 @@ func (c *Conn) cut() {
 // plan decides what is cut next; nil is nothing. c.mu is held.
 func (c *Conn) plan() []piece {
 	s := &c.out
-	pending := s.Ready(len(c.legs) * atOnce)
+	pending := s.Ready(len(c.members) * atOnce)
 	if pending == 0 || !c.sending() {
 		return nil
 	}
@@ -116,8 +116,8 @@ func (c *Conn) plan() []piece {
 		return c.planShares(pending)
 	}
 	var up []int
-	for i, l := range c.legs {
-		if l.link != nil {
+	for i, m := range c.members {
+		if m.link != nil {
 			up = append(up, i)
 		}
 	}
@@ -129,7 +129,7 @@ func (c *Conn) plan() []piece {
 		if c.room(up, c.payload(), 0) < len(up) {
 			return nil
 		}
-		return c.share(min(pending, len(up)*c.payload()), up)
+		return c.divide(min(pending, len(up)*c.payload()), up)
 	}
 	switch {
 	case pending < row: // the window leaves less than is there; it will open
@@ -144,24 +144,24 @@ func (c *Conn) plan() []piece {
 		if c.room(up, aheadOf, (n+1)*c.payload()) < len(up) {
 			break
 		}
-		rows = append(rows, c.share(row, up)...)
+		rows = append(rows, c.divide(row, up)...)
 	}
 	return rows
 }
 
-// room counts the legs that could take more bytes without holding more than most.
-func (c *Conn) room(legs []int, most, more int) int {
+// room counts the members that could take more bytes without holding more than most.
+func (c *Conn) room(members []int, most, more int) int {
 	n := 0
-	for _, i := range legs {
-		if c.legs[i].out.Queued()+more <= most {
+	for _, i := range members {
+		if c.members[i].out.Queued()+more <= most {
 			n++
 		}
 	}
 	return n
 }
 
-// share cuts n bytes into one piece for each leg: evenly to the byte over time, or by weight.
-func (c *Conn) share(n int, up []int) []piece {
+// divide cuts n bytes into one piece for each member: evenly to the byte over time, or by weight.
+func (c *Conn) divide(n int, up []int) []piece {
 	s := &c.out
 	row := make([]piece, len(up))
 	left := n
@@ -183,8 +183,8 @@ func (c *Conn) share(n int, up []int) []piece {
 	return row
 }
 
-// weightAmong is the weight of a leg as part of those that are up.
-func (c *Conn) weightAmong(leg int, up []int) float64 {
+// weightAmong is the weight of a member as part of those that are up.
+func (c *Conn) weightAmong(member int, up []int) float64 {
 	sum := 0.0
 	for _, i := range up {
 		sum += c.out.weights[i]
@@ -192,13 +192,13 @@ func (c *Conn) weightAmong(leg int, up []int) float64 {
 	if sum == 0 {
 		return 1 / float64(len(up))
 	}
-	return c.out.weights[leg] / sum
+	return c.out.weights[member] / sum
 }
 
-// planWeighted draws a leg for each segment, and waits for the one that is drawn.
+// planWeighted draws a member for each segment, and waits for the one that is drawn.
 func (c *Conn) planWeighted(up []int) []piece {
 	s := &c.out
-	usable := make([]bool, len(c.legs))
+	usable := make([]bool, len(c.members))
 	for _, i := range up {
 		usable[i] = true
 	}
@@ -210,7 +210,7 @@ func (c *Conn) planWeighted(up []int) []piece {
 			s.drawn, _, _ = s.draws.Take(c.since, usable, 1)
 		}
 		i := s.drawn
-		if c.legs[i].out.Queued()+more[i]+c.payload() > aheadOf {
+		if c.members[i].out.Queued()+more[i]+c.payload() > aheadOf {
 			break
 		}
 		more[i] += c.payload()
@@ -220,12 +220,12 @@ func (c *Conn) planWeighted(up []int) []piece {
 	return row
 }
 
-// planShares cuts one unit, of which each leg gets a share, also one that is down: it may come back in time.
+// planShares cuts one unit, of which each member gets a share, also one that is down: it may come back in time.
 func (c *Conn) planShares(pending int) []piece {
 	capacity := c.scheme.Capacity(c.payload())
 	var up []int
-	for i, l := range c.legs {
-		if l.link != nil {
+	for i, m := range c.members {
+		if m.link != nil {
 			up = append(up, i)
 		}
 	}
@@ -235,34 +235,34 @@ func (c *Conn) planShares(pending int) []piece {
 	}
 	ready := 0
 	for _, i := range up {
-		l := c.legs[i]
-		most := l.pace.limit
+		m := c.members[i]
+		most := m.pace.limit
 		switch {
 		case pending < capacity:
 			most = c.payload()
 		case c.waits():
 			most = aheadOf
 		}
-		if l.out.Queued() < most {
+		if m.out.Queued() < most {
 			ready++
 		}
 	}
 	if ready < needed {
 		return nil
 	}
-	row := make([]piece, len(c.legs))
+	row := make([]piece, len(c.members))
 	for i := range row {
 		row[i] = piece{i, min(pending, capacity)}
 	}
 	return row
 }
 
-// make cuts the frames of a row. c.mu is not held: nobody else takes from the ring.
-func (c *Conn) make(row []piece, from uint64) (frames []reliable.Unit, taken int, err error) {
+// buildFrames cuts the frames of a row. c.mu is not held: nobody else takes from the ring.
+func (c *Conn) buildFrames(row []piece, from uint64) (frames []reliable.Unit, taken int, err error) {
 	s := &c.out
 	unit, offset := s.Next(), from
 	if !c.scheme.None() {
-		frames, err = c.makeShares(row, from)
+		frames, err = c.buildShares(row, from)
 		return frames, row[0].size, err
 	}
 	for _, p := range row {
@@ -275,7 +275,7 @@ func (c *Conn) make(row []piece, from uint64) (frames []reliable.Unit, taken int
 	return frames, taken, nil
 }
 
-func (c *Conn) makeShares(row []piece, from uint64) ([]reliable.Unit, error) {
+func (c *Conn) buildShares(row []piece, from uint64) ([]reliable.Unit, error) {
 	s := &c.out
 	size := row[0].size
 	s.scratch = slices.Grow(s.scratch[:0], size)[:size]
@@ -291,15 +291,15 @@ func (c *Conn) makeShares(row []piece, from uint64) ([]reliable.Unit, error) {
 	return frames, s.codec.Split(s.Next(), s.scratch, into)
 }
 
-// hand queues the frames of a row at their legs. c.mu is held.
-func (c *Conn) hand(row []piece, frames []reliable.Unit, taken int) {
+// enqueue queues the frames of a row at their members. c.mu is held.
+func (c *Conn) enqueue(row []piece, frames []reliable.Unit, taken int) {
 	s := &c.out
 	s.Cut(taken, frames[len(frames)-1].Number+1)
 	for i, p := range row {
-		l := c.legs[p.leg]
-		l.given, l.touched = l.given+p.size, true
-		l.out.Push(frames[i])
-		wake(l.wake)
+		m := c.members[p.member]
+		m.given, m.touched = m.given+p.size, true
+		m.out.Push(frames[i])
+		wake(m.wake)
 	}
 	if s.Pending() == 0 {
 		c.emptied()
@@ -315,47 +315,47 @@ func (c *Conn) endStream() {
 	if c.finished || !c.out.Finish() {
 		return
 	}
-	for _, l := range c.legs {
-		l.finDue = true
-		wake(l.wake)
+	for _, m := range c.members {
+		m.finDue = true
+		wake(m.wake)
 	}
 }
 
-// rebalance moves what is under way on legs that are down to those that are up. Only a session that may degrade does so,
+// rebalance moves what is under way on members that are down to those that are up. Only a session that may degrade does so,
 // and never with shares. c.mu is held.
 func (c *Conn) rebalance() {
-	var up []*leg
-	for _, l := range c.legs {
-		if l.link != nil {
-			up = append(up, l)
+	var up []*member
+	for _, m := range c.members {
+		if m.link != nil {
+			up = append(up, m)
 		}
 	}
 	if len(up) == 0 {
 		return
 	}
 	n := 0
-	for _, l := range c.legs {
-		if l.link != nil {
+	for _, m := range c.members {
+		if m.link != nil {
 			continue
 		}
-		for _, f := range l.out.Drain() {
+		for _, f := range m.out.Drain() {
 			up[n%len(up)].out.Adopt(f)
 			n++
 		}
 	}
-	for _, l := range up {
-		wake(l.wake)
+	for _, m := range up {
+		wake(m.wake)
 	}
 }
 
 // acked takes what the other side says of this side's stream. c.mu is held.
-func (c *Conn) acked(l *leg, a segment.Ack) error {
+func (c *Conn) acked(m *member, a segment.Ack) error {
 	more, err := c.out.Acked(a.Units, a.Limit)
 	if err != nil {
-		return c.violated(l, "%v", err)
+		return c.violated(m, "%v", err)
 	}
 	if more {
-		for _, other := range c.legs {
+		for _, other := range c.members {
 			other.retire()
 		}
 		wake(c.out.progress)

@@ -19,15 +19,15 @@ import (
 
 // settings are what both sides of a session agree on, and what this side adds.
 type settings struct {
-	id       [16]byte
-	peer     identity.Key
-	service  string
-	schedule string
-	scheme   share.Scheme
-	legs     int
-	minLegs  int
-	degrade  bool
-	segment  int
+	id         [16]byte
+	peer       identity.Key
+	service    string
+	schedule   string
+	scheme     share.Scheme
+	members    int
+	minMembers int
+	degrade    bool
+	segment    int
 
 	client   bool
 	weights  []float64
@@ -44,18 +44,18 @@ type settings struct {
 // payload is how much of the stream, or of a share, a segment holds.
 func (s *settings) payload() int { return s.segment - segment.DataOverhead }
 
-// floor is on how many legs anything is sent.
+// floor is on how many members anything is sent.
 func (s *settings) floor() int {
 	switch {
 	case !s.degrade:
-		return s.minLegs
+		return s.minMembers
 	case s.scheme.None():
 		return 1
 	}
 	return s.scheme.K
 }
 
-// waits reports whether shares wait for all legs that are up, not only for as many as restore the stream.
+// waits reports whether shares wait for all members that are up, not only for as many as restore the stream.
 func (s *settings) waits() bool { return s.schedule == Strict || s.scheme.K == s.scheme.N }
 
 // Conn is one session. Read and Write may run concurrently with each other and with themselves.
@@ -67,35 +67,35 @@ type Conn struct {
 
 	reading, writing sync.Mutex // one Read, one Write at a time
 	readBy, writeBy  path.Deadline
-	begun            chan struct{} // closed once enough legs were up for the first time
-	letIn            chan struct{} // closed once the other side let in enough of them
+	begun            chan struct{} // closed once enough members were up for the first time
+	admitted         chan struct{} // closed once the other side let in enough of them
 	over             chan struct{} // closed once the session sends nothing more but its last word
 	gone             chan struct{} // closed once all its connections are
 	closing          sync.Once
 	closed           error // what Close says
 	running          sync.WaitGroup
 
-	mu       sync.Mutex
-	legs     []*leg
-	out      sender
-	in       receiver
-	started  bool // enough legs were up once
-	stuck    time.Time
-	finished bool
-	failure  error                         // why it is over, where that was not in order
-	told     bool                          // the other side ended it
-	observe  func(leg int, d segment.Data) // for tests: each segment that arrives
-	tamper   func(leg int, payload []byte) // for tests: changes what arrives behind its TLS
-	local    net.Addr
+	mu           sync.Mutex
+	members      []*member
+	out          sender
+	in           receiver
+	started      bool // enough members were up once
+	blockedSince time.Time
+	finished     bool
+	failure      error                            // why it is over, where that was not in order
+	peerClosed   bool                             // the other side ended it
+	observe      func(member int, d segment.Data) // for tests: each segment that arrives
+	tamper       func(member int, payload []byte) // for tests: changes what arrives behind its TLS
+	local        net.Addr
 }
 
 var _ net.Conn = (*Conn)(nil)
 
 func newConn(s settings, names []string) (*Conn, error) {
-	c := &Conn{settings: s, since: time.Now(), stop: func() {}, begun: make(chan struct{}), letIn: make(chan struct{}), over: make(chan struct{}),
-		gone: make(chan struct{}), stuck: time.Now()}
-	for i := range s.legs {
-		c.legs = append(c.legs, newLeg(c, i, names[i]))
+	c := &Conn{settings: s, since: time.Now(), stop: func() {}, begun: make(chan struct{}), admitted: make(chan struct{}), over: make(chan struct{}),
+		gone: make(chan struct{}), blockedSince: time.Now()}
+	for i := range s.members {
+		c.members = append(c.members, newMember(c, i, names[i]))
 	}
 	if err := c.prepareSender(); err != nil {
 		return nil, err
@@ -107,7 +107,7 @@ func newConn(s settings, names []string) (*Conn, error) {
 	return c, nil
 }
 
-func (c *Conn) what() string {
+func (c *Conn) errorSubject() string {
 	if c.service == "" {
 		return "stream"
 	}
@@ -116,11 +116,11 @@ func (c *Conn) what() string {
 
 func (c *Conn) name() string { return hex.EncodeToString(c.id[:8]) }
 
-// up counts the legs that are up. c.mu is held, here and below.
+// up counts the members that are up. c.mu is held, here and below.
 func (c *Conn) up() int {
 	n := 0
-	for _, l := range c.legs {
-		if l.link != nil {
+	for _, m := range c.members {
+		if m.link != nil {
 			n++
 		}
 	}
@@ -130,9 +130,9 @@ func (c *Conn) up() int {
 // sending reports whether data may be sent.
 func (c *Conn) sending() bool { return c.started && !c.finished && c.up() >= c.floor() }
 
-// changed is called whenever a leg came or went.
+// changed is called whenever a member came or went.
 func (c *Conn) changed() {
-	if !c.started && (c.up() >= c.minLegs || c.degrade && c.up() >= c.floor() && c.allTried()) {
+	if !c.started && (c.up() >= c.minMembers || c.degrade && c.up() >= c.floor() && c.allTried()) {
 		c.begin()
 	}
 	if c.degrade && c.scheme.None() {
@@ -141,26 +141,26 @@ func (c *Conn) changed() {
 	if c.hopeless() {
 		c.fail(c.tooFew())
 	}
-	for _, l := range c.legs {
-		wake(l.wake)
+	for _, m := range c.members {
+		wake(m.wake)
 	}
 	wake(c.out.wake)
 }
 
-// welcomed notes that the other side let in a leg.
-func (c *Conn) welcomed(l *leg) {
-	l.welcomed = true
+// welcomed notes that the other side let in a member.
+func (c *Conn) welcomed(m *member) {
+	m.welcomed = true
 	n := 0
-	for _, other := range c.legs {
+	for _, other := range c.members {
 		if other.welcomed {
 			n++
 		}
 	}
 	select {
-	case <-c.letIn:
+	case <-c.admitted:
 	default:
 		if n >= c.floor() {
-			close(c.letIn)
+			close(c.admitted)
 		}
 	}
 }
@@ -175,30 +175,30 @@ func (c *Conn) begin() {
 // hopeless reports whether somebody else answers on so many paths that the session cannot begin.
 func (c *Conn) hopeless() bool {
 	n := 0
-	for _, l := range c.legs {
-		if l.stranger {
+	for _, m := range c.members {
+		if m.stranger {
 			n++
 		}
 	}
-	return !c.started && !c.finished && len(c.legs)-n < c.floor()
+	return !c.started && !c.finished && len(c.members)-n < c.floor()
 }
 
-// allTried reports whether each leg that is not up failed before.
+// allTried reports whether each member that is not up failed before.
 func (c *Conn) allTried() bool {
-	for _, l := range c.legs {
-		if l.link == nil && (l.why == "" || !c.client) {
+	for _, m := range c.members {
+		if m.link == nil && (m.why == "" || !c.client) {
 			return false
 		}
 	}
 	return true
 }
 
-// missing names the legs that are not up, and why.
+// missing names the members that are not up, and why.
 func (c *Conn) missing() string {
 	var names []string
-	for _, l := range c.legs {
-		if l.link == nil {
-			names = append(names, l.name+" ("+orElse(l.why, "not there yet")+")")
+	for _, m := range c.members {
+		if m.link == nil {
+			names = append(names, m.name+" ("+orElse(m.why, "not there yet")+")")
 		}
 	}
 	return strings.Join(names, "; ")
@@ -213,7 +213,7 @@ func orElse(text, otherwise string) string {
 
 // tooFew says why nothing is sent.
 func (c *Conn) tooFew() *path.Error {
-	e := &path.Error{What: c.what(), Why: fmt.Sprintf("%d of %d paths are up, and it takes %d: %s", c.up(), len(c.legs), c.floor(), c.missing())}
+	e := &path.Error{What: c.errorSubject(), Why: fmt.Sprintf("%d of %d paths are up, and it takes %d: %s", c.up(), len(c.members), c.floor(), c.missing())}
 	if c.client {
 		e.Hint = "take other paths, or permit fewer with --min-paths or --degrade"
 	}
@@ -227,11 +227,11 @@ func (c *Conn) fail(err error) {
 	if errors.As(err, &explained) {
 		why = explained.Why
 	}
-	c.finish(err, segment.Bye{Code: segment.Failed, Why: why})
+	c.finish(err, segment.Close{Code: segment.Failed, Why: why})
 }
 
-// finish ends the session: each leg says bye and ends. failure is nil where it ends in order.
-func (c *Conn) finish(failure error, bye segment.Bye) {
+// finish ends the session: each member sends a close and ends. failure is nil where it ends in order.
+func (c *Conn) finish(failure error, last segment.Close) {
 	if c.finished {
 		return
 	}
@@ -241,9 +241,9 @@ func (c *Conn) finish(failure error, bye segment.Bye) {
 	}
 	close(c.over)
 	c.stop()
-	for _, l := range c.legs {
-		l.ackDue, l.bye = true, &bye
-		wake(l.wake)
+	for _, m := range c.members {
+		m.ackDue, m.close = true, &last
+		wake(m.wake)
 	}
 	wake(c.out.wake)
 	wake(c.out.writable)
@@ -251,20 +251,20 @@ func (c *Conn) finish(failure error, bye segment.Bye) {
 	time.AfterFunc(lastWords, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		for _, l := range c.legs {
-			if l.link != nil {
-				l.link.shut()
+		for _, m := range c.members {
+			if m.link != nil {
+				m.link.shut()
 			}
 		}
 	})
-	go c.bury()
+	go c.waitDone()
 }
 
 // lastWords is how long the connections of an ended session may take to say so.
 const lastWords = 3 * time.Second
 
-// bury waits until nothing of the session runs any more.
-func (c *Conn) bury() {
+// waitDone waits until nothing of the session runs any more.
+func (c *Conn) waitDone() {
 	c.running.Wait()
 	c.mu.Lock()
 	inOrder := c.failure == nil && c.in.Ended() && c.out.Proved()
@@ -276,8 +276,8 @@ func (c *Conn) bury() {
 }
 
 // violated ends the session since the other side broke the protocol.
-func (c *Conn) violated(l *leg, format string, a ...any) error {
-	err := &path.Error{What: c.what(), Why: fmt.Sprintf("the other side broke the protocol on path %s: %s", l.name, fmt.Sprintf(format, a...)),
+func (c *Conn) violated(m *member, format string, a ...any) error {
+	err := &path.Error{What: c.errorSubject(), Why: fmt.Sprintf("the other side broke the protocol on path %s: %s", m.name, fmt.Sprintf(format, a...)),
 		Hint: "the two sides may be of different versions"}
 	c.fail(err)
 	return err

@@ -2,7 +2,7 @@
 // watches one path gets the whole.
 //
 // A [Conn] is a session: a stream in each direction, cut into segments, each of which takes one path; or split into
-// shares, one for each path, so that fewer than k of them tell nothing. On each path there is one leg: a connection to the
+// shares, one for each path, so that fewer than k of them tell nothing. On each path there is one member: a connection to the
 // peer device, made by the path's own [path.Dialer], with TLS 1.3 from end to end in it in which both sides prove their
 // keys. What was under way on a path that died is sent again on that path and on no other, unless degrading is permitted.
 //
@@ -21,7 +21,7 @@ import (
 	"heddle/path"
 )
 
-// Protocol is what is spoken inside the TLS of a leg (ALPN, RFC 7301).
+// Protocol is what is spoken inside the TLS of a member (ALPN, RFC 7301).
 const Protocol = "heddle-stripe/1"
 
 // Bounds and defaults of [Options].
@@ -78,7 +78,7 @@ type Options struct {
 	MinRate int
 	// Log hears of paths that come and go; nil is silence.
 	Log *slog.Logger
-	// KeyLog gets the keys of the legs' TLS (as SSLKEYLOGFILE), for experiments on what an observer could read if the
+	// KeyLog gets the keys of the members' TLS (as SSLKEYLOGFILE), for experiments on what an observer could read if the
 	// cipher were broken; nil for none.
 	KeyLog io.Writer
 }

@@ -15,25 +15,25 @@ const MaxText = 255
 
 // Flags of a hello.
 const (
-	// Resume: the session was let in before; who does not know it must refuse the leg.
+	// Resume: the session was let in before; who does not know it must refuse the member.
 	Resume = 1 << iota
-	// Degrade: units of a dead leg may move to other legs.
+	// Degrade: units of a dead member may move to other members.
 	Degrade
 	knownFlags = Resume | Degrade
 )
 
-// Hello says which leg of which session a connection is. Session, Legs, Segment, MinLegs, Degrade and the texts are the
-// same on all legs.
+// Hello says which member of which session a connection is. Session, Members, Segment, MinMembers, Degrade and the texts are the
+// same on all members.
 type Hello struct {
 	Session    [16]byte // random
 	Flags      byte
-	Leg        uint8  // from 0
-	Legs       uint8  // at least 1
-	MinLegs    uint8  // nothing is sent on fewer
-	Generation uint32 // how often this leg was dialled before; the highest one counts
+	Member     uint8  // from 0
+	Members    uint8  // at least 1
+	MinMembers uint8  // nothing is sent on fewer
+	Generation uint32 // how often this member was dialled before; the highest one counts
 	Segment    uint32 // bytes of a data frame
 	Limit      uint64 // as in Ack
-	Frames     uint64 // of the frames of this leg, this side has all before this one
+	Frames     uint64 // of the frames of this member, this side has all before this one
 	Schedule   string
 	Shares     string
 	Service    string
@@ -47,7 +47,7 @@ func (h Hello) Append(b []byte) []byte {
 	b = append(b, make([]byte, HeaderSize)...)
 	b = append(b, Version)
 	b = append(b, h.Session[:]...)
-	b = append(b, h.Flags, h.Leg, h.Legs, h.MinLegs)
+	b = append(b, h.Flags, h.Member, h.Members, h.MinMembers)
 	b = binary.BigEndian.AppendUint32(b, h.Generation)
 	b = binary.BigEndian.AppendUint32(b, h.Segment)
 	b = binary.BigEndian.AppendUint64(b, h.Limit)
@@ -68,7 +68,7 @@ func ParseHello(body []byte) (h Hello, err error) {
 		return h, malformed("version %d of the protocol, and this is version %d", body[0], Version)
 	}
 	copy(h.Session[:], body[1:])
-	h.Flags, h.Leg, h.Legs, h.MinLegs = body[17], body[18], body[19], body[20]
+	h.Flags, h.Member, h.Members, h.MinMembers = body[17], body[18], body[19], body[20]
 	h.Generation, h.Segment = binary.BigEndian.Uint32(body[21:]), binary.BigEndian.Uint32(body[25:])
 	h.Limit, h.Frames = binary.BigEndian.Uint64(body[29:]), binary.BigEndian.Uint64(body[37:])
 	rest := body[helloFixed:]
@@ -87,18 +87,18 @@ func ParseHello(body []byte) (h Hello, err error) {
 		return h, malformed("%d bytes behind a hello", len(rest))
 	case h.Flags&^byte(knownFlags) != 0:
 		return h, malformed("unknown flags %#x in a hello", h.Flags)
-	case h.Legs < 1 || h.Leg >= h.Legs || h.MinLegs < 1 || h.MinLegs > h.Legs:
-		return h, malformed("leg %d of %d, of which %d are needed", h.Leg, h.Legs, h.MinLegs)
+	case h.Members < 1 || h.Member >= h.Members || h.MinMembers < 1 || h.MinMembers > h.Members:
+		return h, malformed("member %d of %d, of which %d are needed", h.Member, h.Members, h.MinMembers)
 	case h.Segment < DataOverhead || h.Segment > HeaderSize+MaxData:
 		return h, malformed("segments of %d bytes", h.Segment)
 	}
 	return h, nil
 }
 
-// Welcome lets a leg in.
+// Welcome lets a member in.
 type Welcome struct {
 	Limit  uint64 // as in Ack
-	Frames uint64 // of the frames of this leg, this side has all before this one
+	Frames uint64 // of the frames of this member, this side has all before this one
 }
 
 // Append appends the frame to b.

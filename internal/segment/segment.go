@@ -1,7 +1,7 @@
-// Package segment is the format of what a striped session says on one leg, inside its TLS: frames with segments of the
-// stream, and what it takes to keep the legs together. docs/wire.md describes it.
+// Package segment is the format of what a striped session says on one member, inside its TLS: frames with segments of the
+// stream, and what it takes to keep the members together. docs/wire.md describes it.
 //
-// It is apart from package stripe so that package observe can read what somebody would see who broke the TLS of a leg.
+// It is apart from package stripe so that package observe can read what somebody would see who broke the TLS of a member.
 // Do not use it to send anything: it knows nothing of order, windows or paths.
 package segment
 
@@ -17,14 +17,14 @@ type Kind byte
 
 // The kinds of frames.
 const (
-	KindHello   Kind = 1 // first on each leg, by who dials
+	KindHello   Kind = 1 // first on each member, by who dials
 	KindWelcome Kind = 2 // the answer
 	KindData    Kind = 3
 	KindAck     Kind = 4
 	KindPing    Kind = 5
 	KindPong    Kind = 6
 	KindFin     Kind = 7 // the end of the stream in one direction
-	KindBye     Kind = 8 // the end of the session
+	KindClose   Kind = 8 // the end of the session
 )
 
 // Sizes in bytes.
@@ -62,7 +62,7 @@ func ParseHeader(b [HeaderSize]byte) (kind Kind, body int, err error) {
 	kind, body = Kind(b[0]), int(b[1])<<16|int(b[2])<<8|int(b[3])
 	most := MaxControl
 	switch {
-	case kind < KindHello || kind > KindBye:
+	case kind < KindHello || kind > KindClose:
 		return 0, 0, malformed("no frame is of kind %d", b[0])
 	case kind == KindData:
 		most = MaxData
@@ -75,7 +75,7 @@ func ParseHeader(b [HeaderSize]byte) (kind Kind, body int, err error) {
 
 // Data is one segment, or one share of a unit of the stream.
 type Data struct {
-	// Frame counts the segments of this leg, in one direction, over all its connections. Numbers may be left out.
+	// Frame counts the segments of this member, in one direction, over all its connections. Numbers may be left out.
 	Frame uint64
 	// Unit counts the units of the stream in one direction: segments, or pieces that were shared.
 	Unit uint64
@@ -173,20 +173,20 @@ func ParsePing(body []byte) (uint64, error) {
 // Code says why a session ends.
 type Code byte
 
-// The codes of a bye.
+// The codes of a close.
 const (
-	// Done: both streams ended, and all of both arrived.
-	Done Code = 0
+	// Complete: both streams ended, and all of both arrived.
+	Complete Code = 0
 	// Closed: who says it wants nothing more, and has all of its own stream confirmed.
 	Closed Code = 1
 	// Failed: the session broke off.
 	Failed Code = 2
-	// Refused: the leg or the session is not let in.
+	// Refused: the member or the session is not let in.
 	Refused Code = 3
 )
 
-// Bye ends a session.
-type Bye struct {
+// Close ends a session.
+type Close struct {
 	Code Code
 	Why  string // for people, up to 256 bytes
 }
@@ -194,7 +194,7 @@ type Bye struct {
 const maxWhy = 256
 
 // Append appends the frame to b.
-func (y Bye) Append(b []byte) []byte {
+func (y Close) Append(b []byte) []byte {
 	why := y.Why
 	if len(why) > maxWhy {
 		why = why[:maxWhy]
@@ -203,14 +203,14 @@ func (y Bye) Append(b []byte) []byte {
 		why = why[:len(why)-1]
 	}
 	var head [HeaderSize]byte
-	PutHeader(head[:], KindBye, 1+len(why))
+	PutHeader(head[:], KindClose, 1+len(why))
 	return append(append(append(b, head[:]...), byte(y.Code)), why...)
 }
 
-// ParseBye reads the body of a bye. What is not printable in its text is replaced, since people will see it.
-func ParseBye(body []byte) (Bye, error) {
+// ParseClose reads the body of a close. What is not printable in its text is replaced, since people will see it.
+func ParseClose(body []byte) (Close, error) {
 	if len(body) < 1 || len(body) > 1+maxWhy || body[0] > byte(Refused) {
-		return Bye{}, malformed("a bye of %d bytes", len(body))
+		return Close{}, malformed("a close of %d bytes", len(body))
 	}
-	return Bye{Code: Code(body[0]), Why: printable(string(body[1:]))}, nil
+	return Close{Code: Code(body[0]), Why: printable(string(body[1:]))}, nil
 }

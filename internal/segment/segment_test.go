@@ -26,7 +26,7 @@ func one(t *testing.T, frame []byte, want Kind) []byte {
 }
 
 func TestFramesComeBackAsTheyWere(t *testing.T) {
-	hello := Hello{Session: [16]byte{1, 2, 15: 3}, Flags: Degrade, Leg: 2, Legs: 3, MinLegs: 2, Generation: 7, Segment: 16 << 10,
+	hello := Hello{Session: [16]byte{1, 2, 15: 3}, Flags: Degrade, Member: 2, Members: 3, MinMembers: 2, Generation: 7, Segment: 16 << 10,
 		Limit: 1 << 40, Frames: 99, Schedule: "strict", Shares: "2of3", Service: strings.Repeat("s", MaxText)}
 	if got, err := ParseHello(one(t, hello.Append(nil), KindHello)); err != nil || got != hello {
 		t.Errorf("%+v, %v", got, err)
@@ -56,15 +56,15 @@ func TestFramesComeBackAsTheyWere(t *testing.T) {
 	}
 }
 
-func TestByeIsForPeople(t *testing.T) {
-	bye, err := ParseBye(one(t, Bye{Refused, "no\x1b[2Jservice\xff" + strings.Repeat("é", 200)}.Append(nil), KindBye))
-	if err != nil || bye.Code != Refused || !strings.HasPrefix(bye.Why, "no?[2Jservice") || len(bye.Why) > maxWhy {
-		t.Errorf("%+v, %v", bye, err)
+func TestCloseIsForPeople(t *testing.T) {
+	last, err := ParseClose(one(t, Close{Refused, "no\x1b[2Jservice\xff" + strings.Repeat("é", 200)}.Append(nil), KindClose))
+	if err != nil || last.Code != Refused || !strings.HasPrefix(last.Why, "no?[2Jservice") || len(last.Why) > maxWhy {
+		t.Errorf("%+v, %v", last, err)
 	}
 }
 
 func TestBadFrames(t *testing.T) {
-	good := Hello{Legs: 2, MinLegs: 1, Segment: 1000, Service: "ssh"}
+	good := Hello{Members: 2, MinMembers: 1, Segment: 1000, Service: "ssh"}
 	change := func(f func(*Hello)) []byte {
 		h := good
 		f(&h)
@@ -72,18 +72,18 @@ func TestBadFrames(t *testing.T) {
 	}
 	body := good.Append(nil)[HeaderSize:]
 	for name, bad := range map[string][]byte{
-		"empty":        {},
-		"cut":          body[:len(body)-1],
-		"more":         append(bytes.Clone(body), 0),
-		"version":      append([]byte{Version + 1}, body[1:]...),
-		"flags":        change(func(h *Hello) { h.Flags = 0x80 }),
-		"no legs":      change(func(h *Hello) { h.Legs = 0 }),
-		"leg beyond":   change(func(h *Hello) { h.Leg = 2 }),
-		"needs none":   change(func(h *Hello) { h.MinLegs = 0 }),
-		"needs more":   change(func(h *Hello) { h.MinLegs = 3 }),
-		"no segment":   change(func(h *Hello) { h.Segment = DataOverhead - 1 }),
-		"huge segment": change(func(h *Hello) { h.Segment = 1 << 31 }),
-		"escape":       change(func(h *Hello) { h.Service = "\x1b[2J" }),
+		"empty":         {},
+		"cut":           body[:len(body)-1],
+		"more":          append(bytes.Clone(body), 0),
+		"version":       append([]byte{Version + 1}, body[1:]...),
+		"flags":         change(func(h *Hello) { h.Flags = 0x80 }),
+		"no members":    change(func(h *Hello) { h.Members = 0 }),
+		"member beyond": change(func(h *Hello) { h.Member = 2 }),
+		"needs none":    change(func(h *Hello) { h.MinMembers = 0 }),
+		"needs more":    change(func(h *Hello) { h.MinMembers = 3 }),
+		"no segment":    change(func(h *Hello) { h.Segment = DataOverhead - 1 }),
+		"huge segment":  change(func(h *Hello) { h.Segment = 1 << 31 }),
+		"escape":        change(func(h *Hello) { h.Service = "\x1b[2J" }),
 	} {
 		if h, err := ParseHello(bad); !errors.Is(err, ErrMalformed) {
 			t.Errorf("%s: %+v, %v", name, h, err)
@@ -130,9 +130,9 @@ func TestNumbersAreBounded(t *testing.T) {
 
 // What is read and written again is the same; nothing a stranger sends makes it panic or ask for much room.
 func FuzzReader(f *testing.F) {
-	f.Add(Hello{Legs: 2, MinLegs: 1, Segment: 1000, Schedule: "fast", Service: "ssh"}.Append(nil))
+	f.Add(Hello{Members: 2, MinMembers: 1, Segment: 1000, Schedule: "fast", Service: "ssh"}.Append(nil))
 	f.Add(AppendPing(Ack{1, 2}.Append(Welcome{3, 4}.Append(nil)), KindPing, 5))
-	f.Add(Bye{Failed, "why"}.Append(Fin{1, 2}.Append(nil)))
+	f.Add(Close{Failed, "why"}.Append(Fin{1, 2}.Append(nil)))
 	data := append(make([]byte, DataOverhead), "payload"...)
 	Data{1, 2, 3, 7}.Put(data, 7)
 	f.Add(data)
@@ -184,8 +184,8 @@ func rewrite(kind Kind, body []byte) ([]byte, error) {
 	case KindFin:
 		f, err := ParseFin(body)
 		return f.Append(nil), err
-	case KindBye:
-		y, err := ParseBye(body)
+	case KindClose:
+		y, err := ParseClose(body)
 		if err == nil && y.Why != string(body[1:]) {
 			return nil, ErrMalformed // its text was made printable
 		}

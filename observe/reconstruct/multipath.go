@@ -13,7 +13,7 @@ import (
 // planeProtocol is what Heddle's own streams over MPTCP speak inside TLS (ALPN, which a client says in the clear).
 const planeProtocol = "heddle-stripe-mptcp/1"
 
-// Multipath finds the MPTCP connections of which an observer saw subflows, each as a session whose legs are the subflows.
+// Multipath finds the MPTCP connections of which an observer saw subflows, each as a session whose members are the subflows.
 // What the subflows say of numbers puts their bytes in place (RFC 8684, section 3.3). Others are conversations that were
 // seen elsewhere: where TLS lies in a connection its records can only be opened in order, so what is in between must be
 // there; of others nothing gets into a session.
@@ -27,11 +27,11 @@ func Multipath(seen, others []observe.Conversation, keys decrypt.Keys) (found []
 				continue
 			}
 			m.up, m.down = append(m.up, part.Up...), append(m.down, part.Down...)
-			if !slices.Contains(m.legs, part.Number) {
-				m.legs = append(m.legs, part.Number)
+			if !slices.Contains(m.members, part.Number) {
+				m.members = append(m.members, part.Number)
 			}
 		}
-		if len(m.legs) == 0 {
+		if len(m.members) == 0 {
 			continue
 		}
 		s, err := m.session(keys)
@@ -48,7 +48,7 @@ func Multipath(seen, others []observe.Conversation, keys decrypt.Keys) (found []
 // multipath is one connection: what all its subflows carried, and what those did that one observer saw.
 type multipath struct {
 	observe.Connection
-	legs           []int
+	members        []int
 	of             int
 	up, down       []observe.Piece
 	allUp, allDown []observe.Piece
@@ -63,8 +63,8 @@ func (m *multipath) session(keys decrypt.Keys) (*Session, error) {
 	if !m.Placed {
 		return nil, errNoFirst
 	}
-	s := &Session{ID: fmt.Sprintf("%08x", m.Token), Schedule: "mptcp", Shares: "none", Legs: m.legs, Of: m.of}
-	slices.Sort(s.Legs)
+	s := &Session{ID: fmt.Sprintf("%08x", m.Token), Schedule: "mptcp", Shares: "none", Members: m.members, Of: m.of}
+	slices.Sort(s.Members)
 	up, upWhole := beginning(m.allUp)
 	down, downWhole := beginning(m.allDown)
 	if !bytes.HasPrefix(up, []byte{22, 3}) { // as TLS begins (RFC 8446, section 5.1), be there more of it or not

@@ -101,8 +101,8 @@ func TestSubflowsInTheClear(t *testing.T) {
 			t.Fatalf("%d sessions, %q", len(sessions), notes)
 		}
 		s := sessions[0]
-		if s.Schedule != "mptcp" || s.Of != 2 || len(s.Legs) != 1 || s.Up.Length != uint64(len(file)) {
-			t.Errorf("%s, legs %v of %d, %d bytes", s.Schedule, s.Legs, s.Of, s.Up.Length)
+		if s.Schedule != "mptcp" || s.Of != 2 || len(s.Members) != 1 || s.Up.Length != uint64(len(file)) {
+			t.Errorf("%s, members %v of %d, %d bytes", s.Schedule, s.Members, s.Of, s.Up.Length)
 		}
 		stream, known := s.Up.Fill(0, len(file))
 		for i := range file {

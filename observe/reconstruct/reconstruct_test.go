@@ -20,9 +20,9 @@ import (
 	"heddle/observe/decrypt"
 )
 
-// leg is what a leg of a session of two says: every other segment of the stream, of size bytes.
-func leg(stream []byte, size, number int, service string) []byte {
-	hello := segment.Hello{Session: [16]byte{1}, Leg: uint8(number), Legs: 2, MinLegs: 2, Segment: segment.DataOverhead + uint32(size), Schedule: "strict", Service: service}
+// member is what a member of a session of two says: every other segment of the stream, of size bytes.
+func member(stream []byte, size, number int, service string) []byte {
+	hello := segment.Hello{Session: [16]byte{1}, Member: uint8(number), Members: 2, MinMembers: 2, Segment: segment.DataOverhead + uint32(size), Schedule: "strict", Service: service}
 	b := hello.Append(nil)
 	frame := uint64(0)
 	for at, unit := 0, 0; at < len(stream); at, unit = at+size, unit+1 {
@@ -52,7 +52,7 @@ func picture(random *rand.Rand, width, height int) []byte {
 func said(t *testing.T, up []byte) (client, server []byte, keys decrypt.Keys) {
 	t.Helper()
 	var log bytes.Buffer
-	inside, back := wrap(t, &log, up, segment.Hello{Legs: 2, MinLegs: 1}.Append(nil))
+	inside, back := wrap(t, &log, up, segment.Hello{Members: 2, MinMembers: 1}.Append(nil))
 	client, server = wrap(t, &log, append([]byte("CONNECT 192.0.2.1:4000 HTTP/1.1\r\nHost: a\r\n\r\n"), inside...), append([]byte("HTTP/1.1 200 OK\r\n\r\n"), back...))
 	keys, err := decrypt.ReadKeys(&log)
 	if err != nil {
@@ -117,13 +117,13 @@ func TestOneOfTwoPathsHasEveryOtherSegment(t *testing.T) {
 	t.Logf("seed %d", seed)
 	file := picture(rand.New(rand.NewPCG(seed, 0)), 40, 30)
 	const size = 150
-	client, server, keys := said(t, leg(file, size, 1, "image"))
+	client, server, keys := said(t, member(file, size, 1, "image"))
 	sessions, notes := Sessions([]observe.Conversation{{Up: client, Down: server}, {Up: []byte("GET / HTTP/1.1\r\n\r\n")}}, keys)
 	if len(sessions) != 1 || len(notes) != 0 {
 		t.Fatalf("%d sessions, notes %q", len(sessions), notes)
 	}
 	s := sessions[0]
-	if s.Service != "image" || s.Shares != "none" || s.Of != 2 || len(s.Legs) != 1 || s.Legs[0] != 1 || s.Up.Length != uint64(len(file)) {
+	if s.Service != "image" || s.Shares != "none" || s.Of != 2 || len(s.Members) != 1 || s.Members[0] != 1 || s.Up.Length != uint64(len(file)) {
 		t.Errorf("%+v", s)
 	}
 	stream, known := s.Up.Fill(0, len(file))
@@ -143,7 +143,7 @@ func TestOneOfTwoPathsHasEveryOtherSegment(t *testing.T) {
 		t.Errorf("a pixel of the other path is drawn as %v", p.Image.NRGBAAt(0, 0))
 	}
 
-	other, _, more := said(t, leg(file, size, 0, "image"))
+	other, _, more := said(t, member(file, size, 0, "image"))
 	for random, secrets := range more {
 		keys[random] = secrets
 	}
@@ -158,9 +158,9 @@ func TestOneOfTwoPathsHasEveryOtherSegment(t *testing.T) {
 
 func TestWhatCameTwiceCountsOnce(t *testing.T) {
 	text := []byte("twelve bytes")
-	up := leg(text, 6, 0, "x")
-	sessions, _ := Sessions([]observe.Conversation{{Up: up}, {Up: up}, {Up: leg(text, 6, 1, "x")}}, nil)
-	if len(sessions) != 1 || sessions[0].Up.Seen() != 12 || len(sessions[0].Legs) != 2 {
+	up := member(text, 6, 0, "x")
+	sessions, _ := Sessions([]observe.Conversation{{Up: up}, {Up: up}, {Up: member(text, 6, 1, "x")}}, nil)
+	if len(sessions) != 1 || sessions[0].Up.Seen() != 12 || len(sessions[0].Members) != 2 {
 		t.Fatalf("%+v", sessions)
 	}
 	if stream, _ := sessions[0].Up.Fill(7, 5); string(stream) != "bytes" {
@@ -199,7 +199,7 @@ func TestFormats(t *testing.T) {
 }
 
 func FuzzSessions(f *testing.F) {
-	f.Add(leg([]byte("some text"), 4, 0, "x"), segment.Hello{}.Append(nil))
+	f.Add(member([]byte("some text"), 4, 0, "x"), segment.Hello{}.Append(nil))
 	f.Fuzz(func(t *testing.T, up, down []byte) {
 		sessions, _ := Sessions([]observe.Conversation{{Up: up, Down: down}}, nil)
 		for _, s := range sessions {

@@ -30,9 +30,9 @@ type Piece struct {
 // Session is what was seen of one striped session.
 type Session struct {
 	ID, Service, Schedule, Shares string
-	// Legs are those that were seen, from 0, of Of.
-	Legs []int
-	Of   int
+	// Members are those that were seen, from 0, of Of.
+	Members []int
+	Of      int
 	// Up is what the one who dialled sent, Down what came back, both by their offsets, without what came twice.
 	Up, Down Direction
 }
@@ -75,11 +75,11 @@ func Sessions(all []observe.Conversation, keys decrypt.Keys) (found []Session, n
 		id := hex.EncodeToString(hello.Session[:])
 		s := byID[id]
 		if s == nil {
-			s = &Session{ID: id, Service: hello.Service, Schedule: hello.Schedule, Shares: cmp.Or(hello.Shares, "none"), Of: int(hello.Legs)}
+			s = &Session{ID: id, Service: hello.Service, Schedule: hello.Schedule, Shares: cmp.Or(hello.Shares, "none"), Of: int(hello.Members)}
 			byID[id], order = s, append(order, id)
 		}
-		if !slices.Contains(s.Legs, int(hello.Leg)) {
-			s.Legs = append(s.Legs, int(hello.Leg))
+		if !slices.Contains(s.Members, int(hello.Member)) {
+			s.Members = append(s.Members, int(hello.Member))
 		}
 		for _, half := range []struct {
 			bytes []byte
@@ -92,7 +92,7 @@ func Sessions(all []observe.Conversation, keys decrypt.Keys) (found []Session, n
 	}
 	for _, id := range order {
 		s := byID[id]
-		slices.Sort(s.Legs)
+		slices.Sort(s.Members)
 		s.Up.settle()
 		s.Down.settle()
 		found = append(found, *s)
@@ -100,7 +100,7 @@ func Sessions(all []observe.Conversation, keys decrypt.Keys) (found []Session, n
 	return found, notes
 }
 
-// peel takes off what lies around a leg: TLS, and the request for a connection inside it that a node is asked.
+// peel takes off what lies around a member: TLS, and the request for a connection inside it that a node is asked.
 func peel(up, down []byte, keys decrypt.Keys) ([]byte, []byte, error) {
 	for range maxNested {
 		if !decrypt.IsTLS(up) {
@@ -144,7 +144,7 @@ func cut(b []byte) (kind segment.Kind, body, rest []byte, ok bool) {
 	return kind, b[:length], b[length:], true
 }
 
-// read takes the pieces from the frames of one direction of a leg.
+// read takes the pieces from the frames of one direction of a member.
 func (d *Direction) read(frames []byte) error {
 	for {
 		kind, body, rest, ok := cut(frames)
@@ -170,7 +170,7 @@ func (d *Direction) read(frames []byte) error {
 	}
 }
 
-// settle puts the pieces in order, each once: what was sent again after a leg broke is no news.
+// settle puts the pieces in order, each once: what was sent again after a member broke is no news.
 func (d *Direction) settle() {
 	slices.SortStableFunc(d.Pieces, func(a, b Piece) int { return cmp.Compare(a.Offset, b.Offset) })
 	d.Pieces = slices.CompactFunc(d.Pieces, func(a, b Piece) bool { return a.Offset == b.Offset && a.Size == b.Size })

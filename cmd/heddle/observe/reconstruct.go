@@ -107,7 +107,7 @@ func observeReconstruct(cmd *cobra.Command, dir string, f reconstructFlags) erro
 		}
 		return err
 	}
-	answer := reconstructed{Path: names, Session: s.ID, Schedule: s.Schedule, Shares: s.Shares, Legs: s.Legs, Of: s.Of,
+	answer := reconstructed{Path: names, Session: s.ID, Schedule: s.Schedule, Shares: s.Shares, Legs: s.Members, Of: s.Of,
 		Seen: stream.Seen(), Length: stream.Length, Out: f.out, Notes: notes}
 	if err := f.write(stream, &answer); err != nil {
 		return err
