@@ -1,0 +1,285 @@
+// Package lease holds a port at each of several overlay nodes in mode nat, for one stream of the kernel's own TCP: it asks
+// for the leases, renews them while the stream lasts, and releases them.
+//
+// Where the nodes cannot be told apart by their ports ([Options.BySource]), it also keeps the rules in this machine's
+// nftables table that choose the node by the source address; that needs CAP_NET_ADMIN. Do not use it for a stream that
+// Heddle carries itself: a path of kind node: needs no lease.
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"heddle/identity"
+	"heddle/overlay/client"
+	"heddle/overlay/nat"
+	"heddle/path"
+)
+
+// TTL is how long a node translates after this process has died. A third of it is between two renewals.
+const TTL = 30 * time.Second
+
+// Options say what the leases are for.
+type Options struct {
+	Identity identity.Identity
+	To       netip.AddrPort // the peer
+	// BySource has this machine's rules choose the node by the source address, so that the stream connects to To itself.
+	BySource bool
+	Log      *slog.Logger
+}
+
+// node is what a lease needs of a [client.Client].
+type node interface {
+	Lease(ctx context.Context, r client.NATRequest) (client.NATLease, error)
+	Renew(ctx context.Context, l client.NATLease, ttl time.Duration) (client.NATLease, error)
+	Release(ctx context.Context, l client.NATLease) error
+	Close()
+}
+
+// Member is a node's path of the stream.
+type Member struct {
+	Name string
+	// Device is what the packets must leave by, or empty where the routes decide.
+	Device string
+
+	rides bool // another path
+	node  node
+	seen  *seenDialer
+	held  client.NATLease
+	local nat.Rule // at this machine, where BySource
+}
+
+// At is where this machine connects to, for the node to pass it on.
+func (m *Member) At() netip.AddrPort {
+	return netip.AddrPortFrom(m.seen.remote.Addr(), m.held.Listen)
+}
+
+// From is the address that this machine reaches the node from.
+func (m *Member) From() netip.Addr { return m.seen.local.Addr() }
+
+// Set is the leases of one stream.
+type Set struct {
+	Members []*Member
+
+	o        Options
+	stop     context.CancelFunc // ends the renewals
+	renewals sync.WaitGroup
+}
+
+// Take leases a port at the node of each path in via, which may ride those of beside. On an error nothing is held.
+func Take(ctx context.Context, via, beside []path.Spec, o Options) (*Set, error) {
+	s := &Set{o: o, stop: func() {}}
+	for _, spec := range via {
+		m, err := member(spec, slices.Concat(via, beside), o.Identity)
+		if err != nil {
+			s.Release()
+			return nil, err
+		}
+		s.Members = append(s.Members, m)
+	}
+	if err := s.take(ctx); err != nil {
+		s.Release()
+		return nil, err
+	}
+	return s, nil
+}
+
+func member(spec path.Spec, all []path.Spec, id identity.Identity) (*Member, error) {
+	if spec.Kind != client.Scheme {
+		return nil, &path.Error{What: "path " + spec.Name, Why: "the kernel's MPTCP goes by nodes in mode nat, and this is " + spec.Kind + ":",
+			Hint: "take node: paths, or --plane stripe, which goes by any kind"}
+	}
+	base, err := baseOf(spec, all)
+	if err != nil {
+		return nil, err
+	}
+	pass, err := client.LoadPass(spec.Arg)
+	if err != nil {
+		return nil, err
+	}
+	seen := &seenDialer{Path: base}
+	asker, err := client.New(pass, id, seen)
+	if err != nil {
+		return nil, err
+	}
+	return &Member{Name: spec.Name, rides: spec.Base != "", node: asker, seen: seen}, nil
+}
+
+// baseOf is what a node's path rides. The kernel sends from this machine's addresses alone.
+func baseOf(spec path.Spec, all []path.Spec) (path.Path, error) {
+	if spec.Base == "" {
+		return path.NewSystem(0), nil
+	}
+	i := slices.IndexFunc(all, func(s path.Spec) bool { return s.Name == spec.Base })
+	if i < 0 {
+		return nil, &path.Error{What: "path " + spec.Name, Why: fmt.Sprintf("it rides %s, which is not here", spec.Base), Hint: "define " + spec.Base + " with --path"}
+	}
+	if kind := all[i].Kind; kind != "src" && kind != "if" {
+		return nil, &path.Error{What: "path " + spec.Name, Why: "the kernel's MPTCP cannot ride " + spec.Base + ", which is " + kind + ":", Hint: "take src: or if:, or --plane stripe"}
+	}
+	return path.New(all[i], path.Options{})
+}
+
+// take asks all nodes at once.
+func (s *Set) take(ctx context.Context) error {
+	if err := s.each(func(m *Member) error { return s.takeOne(ctx, m, 0) }); err != nil || !s.o.BySource {
+		return err
+	}
+	table, err := localTable()
+	if err != nil {
+		return err
+	}
+	for i, m := range s.Members {
+		if slices.ContainsFunc(s.Members[:i], func(other *Member) bool { return other.From() == m.From() }) {
+			return &path.Error{What: "path " + m.Name, Why: fmt.Sprintf("it leaves from %v as another does, and --plane mptcp-nat tells paths apart by that", m.From()),
+				Hint: "give each node's path a source address of its own to ride: --path x=src:ADDRESS --via a=node:NAME@x; or use --plane mptcp"}
+		}
+		rule := nat.Rule{Client: m.From(), Listen: s.o.To, To: m.At()}
+		if _, err := table.Lease(rule, TTL); err != nil {
+			return err
+		}
+		m.local = rule
+	}
+	return nil
+}
+
+// each does something with all members at once.
+func (s *Set) each(do func(*Member) error) error {
+	errs := make([]error, len(s.Members))
+	var doing sync.WaitGroup
+	for i, m := range s.Members {
+		doing.Go(func() { errs[i] = do(m) })
+	}
+	doing.Wait()
+	return errors.Join(errs...)
+}
+
+// takeOne asks a node for a lease. What the member held stays as it is where the node gives none.
+func (s *Set) takeOne(ctx context.Context, m *Member, port uint16) error {
+	held, err := m.node.Lease(ctx, client.NATRequest{To: s.o.To, Listen: port, TTL: int(TTL / time.Second)})
+	if m.rides && m.Device == "" { // what it rode to the node holds on to a device, and so do the kernel's packets
+		if device, known := strings.CutPrefix(m.seen.Describe().Observer, "if:"); known {
+			m.Device = device
+		}
+	}
+	if err != nil {
+		return err
+	}
+	m.held = held
+	if m.At().Addr().Is4() != s.o.To.Addr().Is4() {
+		return &path.Error{What: "path " + m.Name, Why: fmt.Sprintf("its node is at %v and the peer at %v: one is IPv4, the other IPv6", m.At().Addr(), s.o.To.Addr())}
+	}
+	return nil
+}
+
+// localTable is this process's table, for BySource.
+var localTable = sync.OnceValues(nat.OpenLocal)
+
+// Keep renews the leases until done is closed, or [Set.Release]. Where one cannot be kept its path dies, which the stream
+// notices.
+func (s *Set) Keep(done <-chan struct{}) {
+	ctx, stop := context.WithCancel(context.Background())
+	s.stop = stop
+	s.renewals.Go(func() {
+		tick := time.NewTicker(TTL / 3)
+		defer tick.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+				s.renew(ctx)
+			}
+		}
+	})
+}
+
+func (s *Set) renew(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, TTL/3)
+	defer cancel()
+	_ = s.each(func(m *Member) error {
+		if err := s.renewOne(ctx, m); err != nil && context.Cause(ctx) != context.Canceled {
+			s.o.Log.Warn("a lease is not renewed", "path", m.Name, "err", err)
+		}
+		return nil
+	})
+}
+
+func (s *Set) renewOne(ctx context.Context, m *Member) error {
+	_, err := m.node.Renew(ctx, m.held, TTL)
+	if refusal, ok := errors.AsType[*client.Refusal](err); ok && refusal.Reason == client.ReasonLease {
+		// The node was restarted: its kernel still has the lease, but nobody there knows whose it is.
+		err = s.takeOne(ctx, m, m.held.Listen)
+	}
+	if !m.local.Client.IsValid() {
+		return err
+	}
+	table, localErr := localTable()
+	if localErr == nil {
+		_, localErr = table.Renew(m.local, TTL)
+	}
+	return errors.Join(err, localErr)
+}
+
+// Release ends the renewals, waits for one that is under way, and ends the leases. Call it once.
+func (s *Set) Release() {
+	s.stop()
+	s.renewals.Wait()
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+	defer cancel()
+	_ = s.each(func(m *Member) error {
+		defer m.node.Close()
+		if m.local.Client.IsValid() {
+			if table, err := localTable(); err == nil {
+				_ = table.Release(m.local) // it ends by itself in any case
+			}
+		}
+		if m.held.ID != "" {
+			_ = m.node.Release(ctx, m.held)
+		}
+		return nil
+	})
+}
+
+// seenDialer notes from where to where a path's TCP goes.
+type seenDialer struct {
+	path.Path
+
+	mu            sync.Mutex
+	local, remote netip.AddrPort
+}
+
+// Dial connects by the path.
+func (d *seenDialer) Dial(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
+	c, err := path.Dial(ctx, d.Path, to)
+	if err != nil {
+		return nil, err
+	}
+	local, localOK := c.LocalAddr().(*net.TCPAddr)
+	remote, remoteOK := c.RemoteAddr().(*net.TCPAddr)
+	if !localOK || !remoteOK {
+		c.Close()
+		return nil, fmt.Errorf("it is no TCP of this machine's kernel")
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.local.IsValid() {
+		d.local, d.remote = unmapped(local), unmapped(remote)
+	}
+	return c, nil
+}
+
+func unmapped(a *net.TCPAddr) netip.AddrPort {
+	at := a.AddrPort()
+	return netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
+}
