@@ -74,6 +74,8 @@ type Up struct {
 	KillSwitch bool `toml:"kill-switch"`
 	// Socks is where the tunnel is offered as SOCKS5 and HTTP CONNECT, HOST:PORT, instead of as a TUN device.
 	Socks string `toml:"socks"`
+	// SocksUsers is a file of those who may use that proxy, with a password; empty lets everybody.
+	SocksUsers string `toml:"socks-users"`
 	// MTU of the tunnel in bytes, or 0 to work it out.
 	MTU int `toml:"mtu"`
 	// NoHooks leaves PreUp, PostUp, PreDown and PostDown of the wg-quick file alone.

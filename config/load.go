@@ -160,6 +160,7 @@ func resolve(c *Config, dir string) {
 	}
 	for i := range c.Ups {
 		inDir(&c.Ups[i].File)
+		inDir(&c.Ups[i].SocksUsers)
 		paths(&c.Ups[i].Paths, c.Ups[i].SessionName())
 	}
 	for i := range c.Splits {

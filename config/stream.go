@@ -9,7 +9,9 @@ import (
 
 	"heddle/board"
 	"heddle/identity"
+	"heddle/path"
 	"heddle/proxy/connectudp"
+	"heddle/proxy/users"
 	"heddle/stripe/transfer"
 )
 
@@ -27,6 +29,8 @@ type StreamDial struct {
 	Listen string `toml:"listen"`
 	// Socks is where programs find a SOCKS5 proxy, HOST:PORT, whose other side is the peer.
 	Socks string `toml:"socks"`
+	// SocksUsers is a file of those who may use that proxy, with a password; empty lets everybody.
+	SocksUsers string `toml:"socks-users"`
 	// Warm is how many sessions are dialled ahead.
 	Warm int `toml:"warm"`
 	Stripe
@@ -51,10 +55,20 @@ func (d StreamDial) problems() map[string]error {
 	if d.Socks != "" {
 		wrong.add("socks", checkListen(d.Socks))
 	}
+	wrong.add("socks-users", checkSocksUsers(d.Socks, d.SocksUsers))
 	if d.Warm < 0 || d.Warm > maxWarm {
 		wrong.say("warm", fmt.Sprintf("%d sessions cannot be kept warm", d.Warm), fmt.Sprintf("0 to %d", maxWarm))
 	}
 	return wrong
+}
+
+// checkSocksUsers looks at the file of those who may use a SOCKS5 proxy.
+func checkSocksUsers(socks, file string) error {
+	if file != "" && socks == "" {
+		return &path.Error{What: "socks-users", Why: "it is for a SOCKS5 proxy, and none is offered", Hint: "add socks, or leave it out"}
+	}
+	_, err := users.LoadIfAny(file)
+	return err
 }
 
 // Check gives one thing that is wrong, by the name of its flag.

@@ -46,6 +46,7 @@ func (d *StreamDial) resolve(all Paths, top map[string]string, dir string) {
 		d.Path = beside(slices.Concat(all.Via, all.Path), Paths{Via: d.Via, Path: d.Path})
 	}
 	d.Stripe.beside(dir)
+	besideFile(dir, &d.SocksUsers)
 }
 
 // used names the paths that a stream goes by.

@@ -52,6 +52,8 @@ func TestStreamDialRefuses(t *testing.T) {
 		"listen nowhere": {func(d *StreamDial) { d.Listen = "" }, "--listen"},
 		"bad listen":     {func(d *StreamDial) { d.Listen = "2222" }, "--listen"},
 		"bad socks":      {func(d *StreamDial) { d.Socks = "x" }, "--socks"},
+		"users of none":  {func(d *StreamDial) { d.SocksUsers = "users" }, "--socks-users: it is for a SOCKS5 proxy"},
+		"no such users":  {func(d *StreamDial) { d.Socks, d.SocksUsers = "127.0.0.1:1080", "/nonexistent/users" }, "--socks-users"},
 		"warm":           {func(d *StreamDial) { d.Warm = -1 }, "--warm"},
 		"name":           {func(d *StreamDial) { d.Name = "../x" }, "--name"},
 		"plane unknown":  {func(d *StreamDial) { d.Plane = "warp" }, "--plane: no plane is called"},

@@ -186,6 +186,10 @@ func (v *validator) up(u Up, prefix string) {
 		v.error(prefix+"handshake-via", "a tunnel's packets are WireGuard's, which have no QUIC handshake",
 			`a [[split]] table takes it; for a tunnel's first packets there is the rule "first 10p"`)
 	}
+	if err := checkSocksUsers(u.Socks, u.SocksUsers); err != nil {
+		what, hint := explainFlat(err)
+		v.error(prefix+"socks-users", what, hint)
+	}
 	switch name := u.SessionName(); {
 	case u.Socks != "":
 		v.hostPort(u.Socks, prefix+"socks", true)

@@ -18,6 +18,7 @@ import (
 
 	"heddle/path"
 	"heddle/path/masque"
+	"heddle/proxy/users"
 )
 
 // setup is a proxy on loopback with one user.
@@ -37,7 +38,7 @@ func start(t *testing.T, edit func(*Options)) *setup {
 	dir := t.TempDir()
 	s := &setup{auth: filepath.Join(dir, "users"), done: make(chan error, 1)}
 	var err error
-	if s.token, err = AddUser(s.auth, "ann"); err != nil {
+	if s.token, err = users.Add(s.auth, "ann"); err != nil {
 		t.Fatal(err)
 	}
 	certificate, err := SelfSigned(filepath.Join(dir, "tls"), []string{"127.0.0.1"})
@@ -47,7 +48,7 @@ func start(t *testing.T, edit func(*Options)) *setup {
 	s.pin = masque.Pin(certificate.Leaf())
 	o := Options{Certificate: certificate.Get, MaxFlows: 4, Idle: time.Minute,
 		Drain: time.Millisecond, Log: slog.New(slog.NewTextHandler(io.Discard, nil))}
-	if o.Users, err = LoadUsers(s.auth); err != nil {
+	if o.Users, err = users.Load(s.auth); err != nil {
 		t.Fatal(err)
 	}
 	if o.Targets, err = NewTargets([]string{"127.0.0.1", "::1"}, nil); err != nil {

@@ -19,6 +19,7 @@ import (
 	"heddle/internal/connlimit"
 	"heddle/path"
 	"heddle/path/masque"
+	"heddle/proxy/users"
 )
 
 // Defaults of a proxy. A NAT keeps a UDP mapping for two minutes at least (RFC 4787, REQ-5).
@@ -45,7 +46,7 @@ const (
 type Options struct {
 	// Certificate is asked for at each handshake.
 	Certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
-	Users       *Users
+	Users       *users.Users
 	Targets     *Targets
 	// Gate decides in place of Users and Targets, and TLS are the settings in place of Certificate, where they are given.
 	Gate Gate
@@ -72,7 +73,6 @@ type Proxy struct {
 	transport *quic.Transport
 	listener  *quic.Listener
 	server    *http3.Server
-	failures  *connlimit.Failures
 	sources   *connlimit.Limiter[netip.Addr]
 	users     *connlimit.Limiter[string]
 	sizes     *sizes
@@ -108,7 +108,7 @@ func newProxy(socket net.PacketConn, o Options) (*Proxy, error) {
 	if o.lookup == nil {
 		o.lookup = net.DefaultResolver.LookupNetIP
 	}
-	p := &Proxy{o: o, log: o.Log, socket: socket, failures: connlimit.NewFailures(), sources: connlimit.NewLimiter[netip.Addr](maxPerSource, maxConnections),
+	p := &Proxy{o: o, log: o.Log, socket: socket, sources: connlimit.NewLimiter[netip.Addr](maxPerSource, maxConnections),
 		users: connlimit.NewLimiter[string](o.MaxFlows, maxAllFlows), sizes: newSizes(), exits: exits{open: map[exitKey]*exit{}}, since: time.Now()}
 	p.warnBuffers()
 	var reset quic.StatelessResetKey
@@ -269,13 +269,13 @@ func (p *Proxy) note(what, name string, r *http.Request, to netip.AddrPort) {
 // authenticate gives the name of the user, or answers that there is none.
 func (p *Proxy) authenticate(w http.ResponseWriter, r *http.Request) (string, bool) {
 	remote, _ := netip.ParseAddrPort(r.RemoteAddr) // none at a socket of other addresses
-	if !p.failures.Take(remote.Addr()) {
+	name, err := p.o.Users.CheckHeader(remote.Addr(), r.Header)
+	if errors.Is(err, users.ErrBusy) {
 		p.counts.refusedAuth.Add(1)
 		w.Header().Set("Retry-After", "10")
 		refuse(w, http.StatusTooManyRequests, "http_request_denied")
 		return "", false
 	}
-	name, err := p.o.Users.Check(r.Header)
 	if err != nil {
 		p.counts.refusedAuth.Add(1)
 		p.log.Info("wrong credentials", "from", remote.Addr())
@@ -284,7 +284,6 @@ func (p *Proxy) authenticate(w http.ResponseWriter, r *http.Request) (string, bo
 		refuse(w, http.StatusProxyAuthRequired, "http_request_denied")
 		return "", false
 	}
-	p.failures.GiveBack(remote.Addr())
 	if known, ok := r.Context().Value(knownKey{}).(*atomic.Bool); ok {
 		known.Store(true)
 	}

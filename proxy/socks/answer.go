@@ -14,6 +14,7 @@ import (
 	"syscall"
 
 	"heddle/internal/socks5"
+	"heddle/proxy/users"
 )
 
 // replyFor turns the end of a dial into a SOCKS5 reply.
@@ -52,6 +53,9 @@ func (s *Server) serveHTTP(ctx context.Context, client net.Conn, in *bufio.Reade
 		httpAnswer(client, http.StatusMethodNotAllowed, "only CONNECT is served: let the client tunnel (curl --proxytunnel), or use SOCKS5")
 		return
 	}
+	if !s.knows(client, request.Header) {
+		return
+	}
 	to, err := httpTarget(request.Host)
 	if err != nil {
 		httpAnswer(client, http.StatusBadRequest, err.Error())
@@ -66,6 +70,23 @@ func (s *Server) serveHTTP(ctx context.Context, client net.Conn, in *bufio.Reade
 		_, err = io.WriteString(client, "HTTP/1.1 200 Connection established\r\n\r\n")
 		return err
 	})
+}
+
+// knows reports whether an HTTP client may go on, and answers where it may not.
+func (s *Server) knows(client net.Conn, h http.Header) bool {
+	if s.users == nil {
+		return true
+	}
+	_, err := s.users.CheckHeader(addrPort(client.RemoteAddr()).Addr(), h)
+	switch {
+	case err == nil:
+		return true
+	case errors.Is(err, users.ErrBusy):
+		httpAnswer(client, http.StatusTooManyRequests, err.Error())
+	default:
+		httpAnswer(client, http.StatusProxyAuthRequired, "this proxy wants a user and a password")
+	}
+	return false
 }
 
 // httpTarget reads HOST:PORT.
@@ -90,7 +111,14 @@ func httpStatus(err error) int {
 
 func httpAnswer(w io.Writer, status int, text string) error {
 	text += "\n"
-	_, err := fmt.Fprintf(w, "HTTP/1.1 %d %s\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s",
-		status, http.StatusText(status), len(text), text)
+	more := ""
+	switch status {
+	case http.StatusProxyAuthRequired:
+		more = "Proxy-Authenticate: Basic realm=\"heddle\"\r\n"
+	case http.StatusTooManyRequests:
+		more = "Retry-After: 10\r\n"
+	}
+	_, err := fmt.Fprintf(w, "HTTP/1.1 %d %s\r\n%sContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s",
+		status, http.StatusText(status), more, len(text), text)
 	return err
 }

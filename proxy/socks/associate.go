@@ -49,6 +49,10 @@ func (s *Server) associate(ctx context.Context, client net.Conn, to socks5.Targe
 	}
 	defer func() { <-s.associations }()
 	remote, here := addrPort(client.RemoteAddr()), addrPort(client.LocalAddr())
+	if !here.Addr().IsValid() { // the client came by no address where datagrams could come to as well
+		_ = socks5.WriteReply(client, socks5.CommandUnknown, netip.AddrPort{})
+		return
+	}
 	local, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(here.Addr(), 0)))
 	if err != nil {
 		_ = socks5.WriteReply(client, socks5.Failure, netip.AddrPort{})

@@ -1,7 +1,7 @@
 // Package socks offers a userspace tunnel to programs on this machine: SOCKS5 (RFC 1928, TCP and UDP) and HTTP CONNECT
 // (RFC 9110, section 9.3.6) on one port. Names are resolved inside the tunnel and nowhere else.
 //
-// Do not use it as an open proxy: it asks for no password, so that whoever can connect to it is in the tunnel.
+// Do not use it without users where others can connect to it: whoever does so is in the tunnel.
 package socks
 
 import (
@@ -17,6 +17,7 @@ import (
 
 	"heddle/internal/netutil"
 	"heddle/internal/socks5"
+	"heddle/proxy/users"
 )
 
 // Limits of one server: what strangers on this machine can make it hold.
@@ -30,6 +31,7 @@ const (
 // Server serves clients of one listener.
 type Server struct {
 	network Network
+	users   *users.Users // nil asks for no password
 	log     *slog.Logger
 
 	clients      chan struct{}
@@ -42,12 +44,13 @@ type Server struct {
 	work  sync.WaitGroup
 }
 
-// New makes a server in front of a network. log takes what a person should know; nil means [slog.Default].
-func New(n Network, log *slog.Logger) *Server {
+// New makes a server in front of a network, for users with a password, or for everybody where u is nil. log takes what a
+// person should know; nil means [slog.Default].
+func New(n Network, u *users.Users, log *slog.Logger) *Server {
 	if log == nil {
 		log = slog.Default()
 	}
-	return &Server{network: n, log: log, clients: make(chan struct{}, maxClients), associations: make(chan struct{}, maxAssociations),
+	return &Server{network: n, users: u, log: log, clients: make(chan struct{}, maxClients), associations: make(chan struct{}, maxAssociations),
 		open: map[io.Closer]bool{}, warn: map[string]bool{}}
 }
 
@@ -101,7 +104,7 @@ func (s *Server) serve(ctx context.Context, client net.Conn) {
 }
 
 func (s *Server) serveSOCKS(ctx context.Context, client net.Conn, in *bufio.Reader) {
-	if plain, err := socks5.Negotiate(in, client, socks5.Auth{}); !plain || err != nil {
+	if ok, err := socks5.Negotiate(in, client, socks5.Auth{Password: s.users.Password(addrPort(client.RemoteAddr()).Addr())}); !ok || err != nil {
 		return
 	}
 	command, to, err := socks5.ReadRequest(in)

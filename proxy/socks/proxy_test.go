@@ -12,7 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"heddle/internal/connlimit"
 	"heddle/internal/socks5"
+	"heddle/proxy/users"
 )
 
 func TestCurl(t *testing.T) {
@@ -47,6 +49,51 @@ func TestCurl(t *testing.T) {
 				t.Errorf("%s, %s: got %q, %v", name, kind, out, err)
 			}
 		}
+	}
+}
+
+// With a file of users, programs show a password, by SOCKS5 and by HTTP, and a source that guesses is shut out.
+func TestUsers(t *testing.T) {
+	w := newWorld(t, false)
+	file := filepath.Join(t.TempDir(), "users")
+	token, err := users.Add(file, "ann")
+	if err != nil {
+		t.Fatal(err)
+	}
+	who, err := users.Load(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy, _ := w.serveFor(t, who, nil)
+	const page = "http://10.0.0.1/"
+	for name, c := range map[string]struct{ user, want string }{
+		"right":     {"ann:" + token, "inside 10.0.0.1 0"},
+		"none":      {"", ""},
+		"wrong":     {"ann:" + token + "x", ""},
+		"no such":   {"bob:" + token, ""},
+		"no secret": {"ann:", ""},
+	} {
+		for kind, args := range map[string][]string{
+			"SOCKS5":       {"--socks5-hostname", proxy},
+			"HTTP CONNECT": {"--proxytunnel", "--proxy", "http://" + proxy},
+		} {
+			if c.user != "" {
+				args = append(args, "--proxy-user", c.user)
+			}
+			out, err := curl(t, append(args, page)...)
+			if got := err == nil; got != (c.want != "") || !strings.Contains(out, c.want) {
+				t.Errorf("%s, %s: got %q, %v", name, kind, out, err)
+			}
+		}
+	}
+	for range connlimit.FailuresAtOnce {
+		who.Check(netip.MustParseAddr("127.0.0.1"), "ann", "guess")
+	}
+	if out, err := curl(t, "--socks5-hostname", proxy, "--proxy-user", "ann:"+token, page); err == nil {
+		t.Errorf("after guesses: got %q", out)
+	}
+	if out, err := curl(t, "--proxytunnel", "--proxy", "http://"+proxy, "--proxy-user", "ann:"+token, page); err == nil || !strings.Contains(out, "429") {
+		t.Errorf("after guesses, by HTTP: got %q, %v", out, err)
 	}
 }
 

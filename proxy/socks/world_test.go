@@ -18,6 +18,8 @@ import (
 	"github.com/miekg/dns"
 	"golang.zx2c4.com/wireguard/tun"
 	"golang.zx2c4.com/wireguard/tun/netstack"
+
+	"heddle/proxy/users"
 )
 
 // The tunnel of these tests is a wire in memory between two network stacks:
@@ -161,6 +163,12 @@ func (n *notes) String() string {
 // serve puts a proxy in front of the near stack and gives its address and its log.
 func (w *world) serve(t *testing.T, edit func(*Tunnel)) (string, *notes) {
 	t.Helper()
+	return w.serveFor(t, nil, edit)
+}
+
+// serveFor does so for users.
+func (w *world) serveFor(t *testing.T, who *users.Users, edit func(*Tunnel)) (string, *notes) {
+	t.Helper()
 	network := &Tunnel{Stack: w.near, Addresses: nearAddresses, Resolver: true, Search: []string{"corp.test"},
 		Allowed: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")}}
 	if edit != nil {
@@ -173,7 +181,7 @@ func (w *world) serve(t *testing.T, edit func(*Tunnel)) (string, *notes) {
 	log := &notes{}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- New(network, slog.New(slog.NewTextHandler(log, nil))).Serve(ctx, listener) }()
+	go func() { done <- New(network, who, slog.New(slog.NewTextHandler(log, nil))).Serve(ctx, listener) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {

@@ -14,12 +14,15 @@ import (
 
 	"heddle/internal/netutil"
 	"heddle/internal/socks5"
+	"heddle/proxy/users"
 )
 
 // Front is the side that programs connect to.
 type Front struct {
 	// Pool gives a session for each connection.
 	Pool *Pool
+	// Users may use the SOCKS5 proxy, by password; nil lets everybody.
+	Users *users.Users
 	// Log hears of connections that fail; nil is [slog.Default].
 	Log *slog.Logger
 }
@@ -43,9 +46,9 @@ func (f *Front) Serve(ctx context.Context, l net.Listener) error {
 }
 
 // ServeSOCKS is a SOCKS5 proxy, until ctx ends: the other side connects to what each client asks for, and resolves the
-// names. It asks for no password.
+// names.
 func (f *Front) ServeSOCKS(ctx context.Context, l net.Listener) error {
-	return f.serve(ctx, l, greet)
+	return f.serve(ctx, l, f.greet)
 }
 
 func (f *Front) serve(ctx context.Context, l net.Listener, begin func(program) (*opening, error)) error {
@@ -112,13 +115,13 @@ func (f *Front) log() *slog.Logger {
 
 // greet greets a SOCKS5 client here, so that only its request crosses the paths, at once with a greeting to the other
 // side. It gives nil where the client is answered already.
-func greet(p program) (*opening, error) {
+func (f *Front) greet(p program) (*opening, error) {
 	_ = p.SetReadDeadline(time.Now().Add(greeting))
 	in := bufio.NewReaderSize(p, 4096)
 	if first, err := in.Peek(1); err != nil || first[0] != socks5.Version {
 		return nil, notSOCKS(first, err)
 	}
-	if plain, err := socks5.Negotiate(in, p, socks5.Auth{}); err != nil || !plain {
+	if ok, err := socks5.Negotiate(in, p, socks5.Auth{Password: f.Users.Password(sourceOf(p))}); err != nil || !ok {
 		return nil, err
 	}
 	request, err := readRequest(in, p)
@@ -127,6 +130,12 @@ func greet(p program) (*opening, error) {
 	}
 	_ = p.SetReadDeadline(time.Time{})
 	return &opening{say: append([]byte{socks5.Version, 1, 0}, request...), after: greeted, in: in}, nil
+}
+
+// sourceOf is the address that a program connects from; invalid where it comes by none.
+func sourceOf(p program) netip.Addr {
+	at, _ := netip.ParseAddrPort(p.RemoteAddr().String())
+	return at.Addr().Unmap()
 }
 
 // greeted reads the other side's answer to the greeting.

@@ -8,12 +8,15 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"heddle/internal/socks5"
+	"heddle/proxy/users"
 	"heddle/stripe"
 )
 
@@ -66,6 +69,12 @@ type pair struct {
 
 func newPair(t *testing.T, back *Back, warm int, socks bool) *pair {
 	t.Helper()
+	return newPairFor(t, nil, back, warm, socks)
+}
+
+// newPairFor has a SOCKS5 front for users.
+func newPairFor(t *testing.T, who *users.Users, back *Back, warm int, socks bool) *pair {
+	t.Helper()
 	between := listen(t)
 	var running sync.WaitGroup
 	ctx, cancel := context.WithCancel(t.Context())
@@ -91,7 +100,7 @@ func newPair(t *testing.T, back *Back, warm int, socks bool) *pair {
 		return w, nil
 	}, nil)
 	running.Go(func() { p.pool.Run(ctx) })
-	front, l := Front{Pool: p.pool}, listen(t)
+	front, l := Front{Pool: p.pool, Users: who}, listen(t)
 	p.at = l.Addr().String()
 	running.Go(func() {
 		serve := front.Serve
@@ -264,6 +273,34 @@ func TestSOCKS(t *testing.T) {
 		_, _ = c.Write([]byte(said))
 		if got, _ := io.ReadAll(c); string(got) != want {
 			t.Errorf("%q is answered by %q, want %q", said, got, want)
+		}
+	}
+}
+
+// The front asks for the password; the other side, whose peer proved its key, does not.
+func TestSOCKSForUsers(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "users")
+	token, err := users.Add(file, "ann")
+	if err != nil {
+		t.Fatal(err)
+	}
+	who, err := users.Load(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	target := netip.MustParseAddrPort(startProgram(t, reverse))
+	p := newPairFor(t, who, &Back{Allowed: func(netip.AddrPort) bool { return true }}, 1, true)
+	for _, c := range []struct {
+		with *socks5.Credentials
+		want error
+	}{{&socks5.Credentials{User: "ann", Password: token}, nil}, {&socks5.Credentials{User: "ann", Password: "guess"}, socks5.ErrPassword}, {nil, socks5.ErrWantsUser}} {
+		s := dial(t, p.at)
+		if err := socks5.Greet(s, c.with); !errors.Is(err, c.want) {
+			t.Errorf("%v: %v, want %v", c.with, err, c.want)
+		} else if err == nil {
+			if _, err := socks5.Request(s, socks5.Connect, socks5.Target{Addr: target.Addr(), Port: target.Port()}); err != nil {
+				t.Error(err)
+			}
 		}
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"heddle/path"
 	"heddle/path/masque"
 	"heddle/proxy/connectudp"
+	"heddle/proxy/users"
 	"heddle/split"
 )
 
@@ -162,7 +163,7 @@ func (s *masqueServe) complete() (err error) {
 	if a.IP == nil {
 		s.at = netip.AddrPortFrom(netip.IPv6Unspecified(), s.at.Port())
 	}
-	if s.Users, err = connectudp.LoadUsers(s.auth); err != nil {
+	if s.Users, err = users.Load(s.auth); err != nil {
 		return err
 	}
 	s.Targets, err = connectudp.NewTargets(s.allow, s.deny)
@@ -213,7 +214,7 @@ puts the token into a file, and names that with --secret PATH=FILE.`,
 		Example: "  umask 077; heddle masque user add ann --auth users > ann.token",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			token, err := connectudp.AddUser(auth, args[0])
+			token, err := users.Add(auth, args[0])
 			if err != nil {
 				return err
 			}
@@ -228,7 +229,7 @@ puts the token into a file, and names that with --secret PATH=FILE.`,
 user begin; flows that are open go on until they end.`,
 		Example: "  heddle masque user remove ann --auth users",
 		Args:    cobra.ExactArgs(1),
-		RunE:    func(_ *cobra.Command, args []string) error { return connectudp.RemoveUser(auth, args[0]) },
+		RunE:    func(_ *cobra.Command, args []string) error { return users.Remove(auth, args[0]) },
 	}
 	cmd.AddCommand(add, remove, newListCommand(&auth))
 	return cmd
@@ -242,7 +243,7 @@ func newListCommand(auth *string) *cobra.Command {
 		Example: "  heddle masque user list --auth users",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			names, err := connectudp.UserNames(*auth)
+			names, err := users.Names(*auth)
 			if err != nil {
 				return err
 			}

@@ -19,6 +19,7 @@ import (
 	"heddle/cmd/heddle/internal/control"
 	"heddle/cmd/heddle/internal/runner"
 	"heddle/config"
+	"heddle/proxy/users"
 	"heddle/stripe"
 	"heddle/stripe/relay"
 )
@@ -36,7 +37,8 @@ NAME may be left out; a flag goes before its key. heddle run does what all of
 them say.
 
 With --socks it is a SOCKS5 proxy whose other side is the peer, which must serve
-with --socks too: names are resolved there. It asks for no password.
+with --socks too: names are resolved there. It asks for no password, unless
+--socks-users names a file of users.
 
 Nothing of a connection leaves before the paths that it takes are up. With fewer
 healthy paths than --min-paths it stops, and what was under way on a dead path
@@ -85,6 +87,7 @@ whole, as ciphertext, from who sees all paths, such as the peer's own network.`,
 	flags := cmd.Flags()
 	flags.StringVar(&d.Listen, "listen", d.Listen, "where programs connect to, `HOST:PORT`")
 	flags.StringVar(&d.Socks, "socks", d.Socks, "offer a SOCKS5 proxy on `HOST:PORT`, whose other side is the peer")
+	flags.StringVar(&d.SocksUsers, "socks-users", d.SocksUsers, "let only the users in `FILE` use that proxy, with a password; heddle masque user add makes one")
 	flags.IntVar(&d.Warm, "warm", d.Warm, "how many sessions are dialled ahead")
 	bind.Stripe(cmd, &d.Stripe)
 	bind.Config(cmd, &file)
@@ -92,7 +95,10 @@ whole, as ciphertext, from who sees all paths, such as the peer's own network.`,
 }
 
 // fronts are the ports of a dialler, opened before anything is dialled, so that one in use is known at once.
-type fronts struct{ plain, socks net.Listener }
+type fronts struct {
+	plain, socks net.Listener
+	users        *users.Users // of socks; nil lets everybody
+}
 
 func openFronts(ctx context.Context, d config.StreamDial, talk io.Writer) (f fronts, err error) {
 	if d.Listen != "" {
@@ -101,13 +107,17 @@ func openFronts(ctx context.Context, d config.StreamDial, talk io.Writer) (f fro
 		}
 	}
 	if d.Socks != "" {
+		if f.users, err = users.LoadIfAny(d.SocksUsers); err != nil {
+			f.close()
+			return f, err
+		}
 		if f.socks, err = listenStream(ctx, d.Socks, "socks"); err != nil {
 			f.close()
 			return f, err
 		}
 	}
 	for _, l := range f.open() {
-		if a, ok := l.Addr().(*net.TCPAddr); ok && !a.IP.IsLoopback() {
+		if a, ok := l.Addr().(*net.TCPAddr); ok && !a.IP.IsLoopback() && (l != f.socks || f.users == nil) {
 			fmt.Fprintf(talk, "warning: %s asks for no password: whoever can connect there reaches the peer\n", a)
 		}
 	}
@@ -236,7 +246,7 @@ func (s *dialling) begin(ctx context.Context) error {
 func (s *dialling) carry(ctx context.Context) error {
 	ctx, stop := quietly(ctx, s.dialer.quiet)
 	defer stop()
-	return serveFronts(ctx, s.fronts, &relay.Front{Pool: s.pool, Log: s.dialer.options.Log})
+	return serveFronts(ctx, s.fronts, &relay.Front{Pool: s.pool, Users: s.fronts.users, Log: s.dialer.options.Log})
 }
 
 // status is what `heddle status` shows.

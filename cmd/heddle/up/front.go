@@ -13,18 +13,20 @@ import (
 	"heddle/path"
 	"heddle/path/wgconf"
 	"heddle/proxy/socks"
+	"heddle/proxy/users"
 	"heddle/split/tunnel"
 )
 
 // front is the proxy in front of a userspace tunnel.
 type front struct {
 	listener net.Listener
+	users    *users.Users // nil lets everybody
 	work     sync.WaitGroup
 	stop     context.CancelFunc
 }
 
 // listenFront opens the proxy's port before the tunnel is up, so that a port in use is known at once.
-func listenFront(address string, talk io.Writer) (*front, error) {
+func listenFront(address string, users *users.Users, talk io.Writer) (*front, error) {
 	listener, err := net.Listen(path.Family("tcp", address), address)
 	if err != nil {
 		hint := "write --socks HOST:PORT, such as 127.0.0.1:1080"
@@ -33,17 +35,17 @@ func listenFront(address string, talk io.Writer) (*front, error) {
 		}
 		return nil, &path.Error{What: "socks " + address, Why: "it cannot listen there", Err: err, Hint: hint}
 	}
-	if a, ok := listener.Addr().(*net.TCPAddr); ok && !a.IP.IsLoopback() {
+	if a, ok := listener.Addr().(*net.TCPAddr); ok && users == nil && !a.IP.IsLoopback() {
 		fmt.Fprintf(talk, "warning: the proxy asks for no password, and listens on %s: whoever can connect there is in the tunnel\n", a)
 	}
-	return &front{listener: listener}, nil
+	return &front{listener: listener, users: users}, nil
 }
 
 // serve starts the proxy; it ends with ctx or with close.
 func (f *front) serve(ctx context.Context, t *tunnel.Tunnel, c *wgconf.Config) {
 	ctx, f.stop = context.WithCancel(ctx)
 	server := socks.New(&socks.Tunnel{Stack: t.Net(), Addresses: c.Interface.Addresses, Allowed: c.Peer.AllowedIPs,
-		Resolver: len(c.Interface.DNS) > 0, Search: c.Interface.Search}, slog.Default())
+		Resolver: len(c.Interface.DNS) > 0, Search: c.Interface.Search}, f.users, slog.Default())
 	f.work.Go(func() {
 		if err := server.Serve(ctx, f.listener); err != nil {
 			slog.Error("the proxy ended", "error", err)

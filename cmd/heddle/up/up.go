@@ -22,6 +22,7 @@ import (
 	"heddle/config"
 	"heddle/path"
 	"heddle/path/wgconf"
+	"heddle/proxy/users"
 	"heddle/split"
 	"heddle/split/tunnel"
 )
@@ -81,6 +82,7 @@ its name is asked for again by the paths, whose networks then see it.`,
 	flags.StringVar(&u.Name, "name", u.Name, "what the tunnel and its device are called; the file's name where this is not given")
 	flags.BoolVar(&u.KillSwitch, "kill-switch", u.KillSwitch, "keep all else from leaving while a full tunnel is up")
 	flags.StringVar(&u.Socks, "socks", u.Socks, "offer the tunnel as a proxy on `HOST:PORT` instead of as a device")
+	flags.StringVar(&u.SocksUsers, "socks-users", u.SocksUsers, "let only the users in `FILE` use that proxy, with a password; heddle masque user add makes one")
 	flags.IntVar(&u.MTU, "mtu", u.MTU, "MTU of the tunnel in bytes; 0 takes the file's, or works it out")
 	flags.BoolVar(&u.NoHooks, "no-hooks", u.NoHooks, "do not run the file's PreUp, PostUp, PreDown and PostDown")
 	flags.BoolVar(&dryRun, "dry-run", false, "print what would be changed, and change nothing")
@@ -185,8 +187,11 @@ func keepUp(ctx context.Context, t *tunnel.Tunnel, u config.Up, c *wgconf.Config
 	tell := func(text string) { fmt.Fprintf(talk, "%s: %s\n", u.SessionName(), text) }
 	var proxy *front
 	if u.Socks != "" {
-		var err error
-		if proxy, err = listenFront(u.Socks, talk); err != nil {
+		who, err := users.LoadIfAny(u.SocksUsers)
+		if err != nil {
+			return err
+		}
+		if proxy, err = listenFront(u.Socks, who, talk); err != nil {
 			return err
 		}
 		defer proxy.close()

@@ -1,9 +1,10 @@
-package connectudp
+package users
 
 import (
 	"encoding/base64"
 	"errors"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -27,11 +28,11 @@ func bearer(token string) http.Header {
 
 func TestUsers(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "users")
-	token, err := AddUser(file, "ann")
+	token, err := Add(file, "ann")
 	if err != nil || !strings.HasPrefix(token, tokenPrefix) || len(token) < 40 {
 		t.Fatal(token, err)
 	}
-	other, err := AddUser(file, "bob")
+	other, err := Add(file, "bob")
 	if err != nil || other == token {
 		t.Fatal(other, err)
 	}
@@ -48,7 +49,7 @@ func TestUsers(t *testing.T) {
 	if err := os.WriteFile(file, data, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	u, err := LoadUsers(file)
+	u, err := Load(file)
 	if err != nil || u.Count() != 3 {
 		t.Fatal(u, err)
 	}
@@ -77,7 +78,7 @@ func TestUsers(t *testing.T) {
 			"another scheme":             {http.Header{"Proxy-Authorization": {"Digest " + token}}, ""},
 			"base64 that holds no colon": {http.Header{"Proxy-Authorization": {"Basic YW5u"}}, ""},
 		} {
-			got, err := u.Check(c.header)
+			got, err := u.CheckHeader(netip.Addr{}, c.header)
 			if got != c.want || (err == nil) != (c.want != "") {
 				t.Errorf("%s: %q, %v", name, got, err)
 			}
@@ -87,11 +88,11 @@ func TestUsers(t *testing.T) {
 
 func TestUsersFollowTheFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "users")
-	ann, err := AddUser(file, "ann")
+	ann, err := Add(file, "ann")
 	if err != nil {
 		t.Fatal(err)
 	}
-	u, err := LoadUsers(file)
+	u, err := Load(file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +101,7 @@ func TestUsersFollowTheFile(t *testing.T) {
 	check := func(token, want string) {
 		t.Helper()
 		now = now.Add(2 * lookAgain)
-		if got, _ := u.Check(bearer(token)); got != want {
+		if got, _ := u.CheckHeader(netip.Addr{}, bearer(token)); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
@@ -111,14 +112,14 @@ func TestUsersFollowTheFile(t *testing.T) {
 		}
 	}
 	check(ann, "ann")
-	bob, err := AddUser(file, "bob")
+	bob, err := Add(file, "bob")
 	if err != nil {
 		t.Fatal(err)
 	}
 	stamp()
 	check(bob, "bob")
 	check(ann, "ann")
-	if err := RemoveUser(file, "ann"); err != nil {
+	if err := Remove(file, "ann"); err != nil {
 		t.Fatal(err)
 	}
 	stamp()
@@ -157,7 +158,7 @@ func TestUserFiles(t *testing.T) {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		_, err := LoadUsers(file)
+		_, err := Load(file)
 		var e *path.Error
 		if !errors.As(err, &e) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%q: %v, want %q", text, err, want)
@@ -166,21 +167,21 @@ func TestUserFiles(t *testing.T) {
 	if err := os.Chmod(file, 0o640); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := LoadUsers(file); err == nil || !strings.Contains(err.Error(), "others can read it") {
+	if _, err := Load(file); err == nil || !strings.Contains(err.Error(), "others can read it") {
 		t.Errorf("%v", err)
 	}
-	if _, err := AddUser(file, "ann"); err == nil {
+	if _, err := Add(file, "ann"); err == nil {
 		t.Error("a user is added to a file that others can read")
 	}
-	if _, err := LoadUsers(filepath.Join(dir, "absent")); err == nil {
+	if _, err := Load(filepath.Join(dir, "absent")); err == nil {
 		t.Error("a file that is absent is read")
 	}
 	for _, name := range []string{"", "a b", "a:b", "a\nb", "-a", strings.Repeat("a", 65)} {
-		if _, err := AddUser(filepath.Join(dir, "other"), name); err == nil {
+		if _, err := Add(filepath.Join(dir, "other"), name); err == nil {
 			t.Errorf("%q is taken", name)
 		}
 	}
-	if err := RemoveUser(filepath.Join(dir, "other"), "ann"); err == nil {
+	if err := Remove(filepath.Join(dir, "other"), "ann"); err == nil {
 		t.Error("nobody was removed")
 	}
 }

@@ -1,4 +1,4 @@
-package connectudp
+package users
 
 import (
 	"bufio"
@@ -75,8 +75,8 @@ func validHash(hash string) bool {
 	return err == nil && cost <= 14 // more would be a way to keep the proxy busy
 }
 
-// AddUser makes a token for a new user, and gives it: only its hash is kept.
-func AddUser(file, name string) (token string, err error) {
+// Add makes a token for a new user, and gives it: only its hash is kept.
+func Add(file, name string) (token string, err error) {
 	var random [tokenBytes]byte
 	rand.Read(random[:])
 	token = tokenPrefix + base64.RawURLEncoding.EncodeToString(random[:])
@@ -89,8 +89,8 @@ func AddUser(file, name string) (token string, err error) {
 	})
 }
 
-// RemoveUser removes a user. Flows that are open go on.
-func RemoveUser(file, name string) error {
+// Remove removes a user. Flows that are open go on.
+func Remove(file, name string) error {
 	return changeUsers(file, name, func(lines []string, at int) ([]string, error) {
 		if at < 0 {
 			return nil, &path.Error{What: "user " + name, Why: "there is none in " + file}
@@ -99,8 +99,8 @@ func RemoveUser(file, name string) error {
 	})
 }
 
-// UserNames lists the users of a file in its order.
-func UserNames(file string) ([]string, error) {
+// Names lists the users of a file in its order.
+func Names(file string) ([]string, error) {
 	list, _, err := readUsers(file)
 	var names []string
 	for _, u := range list {

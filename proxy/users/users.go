@@ -1,4 +1,8 @@
-package connectudp
+// Package users says who may use a proxy: a file of names with hashes of tokens and passwords. It bounds how often a source
+// may show wrong ones.
+//
+// Do not use it for the secrets that this machine shows to others.
+package users
 
 import (
 	"crypto/hmac"
@@ -9,6 +13,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"net/http"
+	"net/netip"
 	"os"
 	"regexp"
 	"strings"
@@ -17,6 +22,7 @@ import (
 
 	"golang.org/x/crypto/bcrypt"
 
+	"heddle/internal/connlimit"
 	"heddle/path"
 )
 
@@ -51,11 +57,13 @@ type Users struct {
 	key    [32]byte // makes digests that mean nothing outside this process
 	known  map[[sha256.Size]byte]string
 	slow   chan struct{} // holds a place for each bcrypt under way
+
+	failures *connlimit.Failures
 }
 
-// LoadUsers reads the file. It fails where others than its owner may read it, or where it names nobody.
-func LoadUsers(file string) (*Users, error) {
-	u := &Users{file: file, now: time.Now, slow: make(chan struct{}, 2)}
+// Load reads the file. It fails where others than its owner may read it, or where it names nobody.
+func Load(file string) (*Users, error) {
+	u := &Users{file: file, now: time.Now, slow: make(chan struct{}, 2), failures: connlimit.NewFailures()}
 	rand.Read(u.key[:])
 	if err := u.read(); err != nil {
 		return nil, err
@@ -64,6 +72,14 @@ func LoadUsers(file string) (*Users, error) {
 		return nil, &path.Error{What: "auth " + file, Why: "it names nobody, so nobody could use the proxy", Hint: "heddle masque user add NAME --auth " + file}
 	}
 	return u, nil
+}
+
+// LoadIfAny is [Load], and gives nil where no file is named.
+func LoadIfAny(file string) (*Users, error) {
+	if file == "" {
+		return nil, nil
+	}
+	return Load(file)
 }
 
 // Count is how many users there are.
@@ -101,12 +117,55 @@ func (u *Users) refresh() {
 // errCredential says nothing of what is wrong with it.
 var errCredential = errors.New("no such user, or another password")
 
-// Check gives the name of the user whose credentials a request holds.
-func (u *Users) Check(h http.Header) (string, error) {
-	name, secret, err := credential(h)
-	if err != nil {
-		return "", err
+// ErrBusy says that a source was wrong too often.
+var ErrBusy = errors.New("too many wrong credentials")
+
+// CheckHeader gives the name of the user whose credentials a request of HTTP holds. It fails with [ErrBusy] where the
+// source, an address, was wrong too often.
+func (u *Users) CheckHeader(from netip.Addr, h http.Header) (string, error) {
+	return u.counted(from, func() (string, error) {
+		name, secret, err := credential(h)
+		if err != nil {
+			return "", err
+		}
+		return u.check(name, secret)
+	})
+}
+
+// Check gives the name of the user with a name and a secret, as [Users.CheckHeader] does.
+func (u *Users) Check(from netip.Addr, name, secret string) (string, error) {
+	return u.counted(from, func() (string, error) {
+		if name == "" || len(name)+len(secret) > maxCredential {
+			return "", errCredential
+		}
+		return u.check(name, secret)
+	})
+}
+
+// Password checks what a client of SOCKS5 at an address shows; it is nil, which asks for nothing, where u is.
+func (u *Users) Password(from netip.Addr) func(user, password string) error {
+	if u == nil {
+		return nil
 	}
+	return func(user, password string) error {
+		_, err := u.Check(from, user, password)
+		return err
+	}
+}
+
+// counted counts a failure of the source before it is one, so that many tries at once count as many.
+func (u *Users) counted(from netip.Addr, check func() (string, error)) (string, error) {
+	if !u.failures.Take(from) {
+		return "", ErrBusy
+	}
+	name, err := check()
+	if err == nil {
+		u.failures.GiveBack(from)
+	}
+	return name, err
+}
+
+func (u *Users) check(name, secret string) (string, error) {
 	u.mu.Lock()
 	u.refresh()
 	list := u.list
