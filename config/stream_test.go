@@ -111,7 +111,7 @@ func TestIdentityOfPaths(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if why := o.Paths[0].Way.Describe().Why; !strings.Contains(why, "another.pem") {
+	if why := o.Paths[0].Path.Describe().Why; !strings.Contains(why, "another.pem") {
 		t.Errorf("%s: another identity than the one that is named was looked for: %s", o.Paths[0].Name, why)
 	}
 	p := DefaultPaths()

@@ -247,7 +247,7 @@ func (s Stripe) Options() (o stripe.Options, bases []path.Path, err error) {
 		if err := path.Need(ways[spec.Name], path.Streams, "a stream"); err != nil {
 			return o, nil, err
 		}
-		o.Paths = append(o.Paths, stripe.Path{Name: spec.Name, Way: ways[spec.Name]})
+		o.Paths = append(o.Paths, stripe.Path{Name: spec.Name, Path: ways[spec.Name]})
 		names = append(names, spec.Name)
 	}
 	if o.Weights, err = s.weights(names); err != nil {

@@ -45,9 +45,9 @@ func dial(ctx context.Context, o Options) (*Conn, error) {
 	c.mu.Lock()
 	c.stop, c.remote = stop, net.TCPAddrFromAddrPort(o.To)
 	for i, m := range c.members {
-		m.observer = o.Paths[i].Way.Describe().Observer
+		m.observer = o.Paths[i].Describe().Observer
 		c.running.Add(1)
-		d := &dialler{member: m, way: o.Paths[i].Way, o: &o, config: config}
+		d := &dialler{member: m, to: o.Paths[i].Path, o: &o, config: config}
 		go d.run(run)
 	}
 	c.mu.Unlock()
@@ -98,7 +98,7 @@ func (o *Options) settings() (settings, error) {
 	}
 	names := map[string]bool{}
 	for _, p := range o.Paths {
-		if err := path.Need(p.Way, path.Streams, "a stream"); err != nil {
+		if err := path.Need(p.Path, path.Streams, "a stream"); err != nil {
 			return settings{}, err
 		}
 		if names[p.Name] {
@@ -166,7 +166,7 @@ func (s *settings) wrong() string {
 // dialler keeps one member connected.
 type dialler struct {
 	member *member
-	way    path.Path
+	to     path.Path
 	o      *Options
 	config *tls.Config
 }
@@ -222,7 +222,7 @@ func (d *dialler) once(ctx context.Context) error {
 func (d *dialler) connect(ctx context.Context) (*link, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTime)
 	defer cancel()
-	raw, err := path.Dial(path.WithEarly(ctx), d.way, d.o.To) // TLS inside finds out whether the peer is there
+	raw, err := path.Dial(path.WithEarly(ctx), d.to, d.o.To) // TLS inside finds out whether the peer is there
 	if err != nil {
 		return nil, err
 	}

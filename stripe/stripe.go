@@ -35,11 +35,10 @@ const (
 	DefaultMinRate  = 4 << 10
 )
 
-// Path is one way to the peer.
+// Path is one path to the peer, by the name that the user gave it. Its kind must carry streams.
 type Path struct {
 	Name string
-	// Way must carry streams.
-	Way path.Path
+	path.Path
 }
 
 // Options say how a session is striped. The side that dials decides for both directions.

@@ -194,7 +194,7 @@ func (c chooser) choose(ctx context.Context, all []client.Pass) ([]stripe.Path, 
 		if err != nil {
 			return nil, err
 		}
-		paths = append(paths, stripe.Path{Name: pass.Name, Way: way})
+		paths = append(paths, stripe.Path{Name: pass.Name, Path: way})
 		names = append(names, pass.Name)
 	}
 	fmt.Fprintf(c.talk, "stream: nodes %s, of %d: %s\n", strings.Join(names, ", "), len(all), how)

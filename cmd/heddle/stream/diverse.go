@@ -59,7 +59,7 @@ func (c chooser) diverse(ctx context.Context, all []client.Pass) (paths []stripe
 		if err != nil {
 			return nil, "", err
 		}
-		paths = append(paths, stripe.Path{Name: p.Node, Way: way})
+		paths = append(paths, stripe.Path{Name: p.Node, Path: way})
 		names = append(names, p.Name)
 	}
 	fmt.Fprintf(c.talk, "stream: ways %s, of %d: no network is known to see two of them; measured up to %s ago\n", strings.Join(names, ", "), chosen.Usable, cli.Span(oldest))
