@@ -13,6 +13,7 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"heddle/board/space"
+	"heddle/internal/polltest"
 )
 
 // call is what a client asked of one key of the board; reply is how it was answered.
@@ -167,9 +168,7 @@ func TestWhoWaitsIsServedOnceAndInOrder(t *testing.T) {
 		}
 		read <- e.Tuple()[1].Int()
 	}()
-	for board.waits(t) < takers+1 {
-		time.Sleep(time.Millisecond)
-	}
+	polltest.Await(t, "all wait", func() bool { return board.waits(t) == takers+1 })
 	for i := range int64(takers) {
 		if _, err := giver.Out(ctx, space.Tuple{space.String("job"), space.Int(i)}, Put{Lease: time.Hour, Takers: anyone}); err != nil {
 			t.Fatal(err)
@@ -209,16 +208,12 @@ func TestWaitingEndsAtItsDeadline(t *testing.T) {
 			_, err := wait(gone, space.Template{space.String("x")})
 			ended <- err
 		}()
-		for board.waits(t) == 0 {
-			time.Sleep(time.Millisecond)
-		}
+		polltest.Await(t, "it waits", func() bool { return board.waits(t) > 0 })
 		leave()
 		if err := <-ended; !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: %v", name, err)
 		}
-		for board.waits(t) > 0 { // the board hears of it
-			time.Sleep(time.Millisecond)
-		}
+		polltest.Await(t, "the board hears of it", func() bool { return board.waits(t) == 0 })
 	}
 }
 

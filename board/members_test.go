@@ -14,6 +14,7 @@ import (
 
 	"heddle/board/space"
 	"heddle/identity"
+	"heddle/internal/polltest"
 )
 
 func TestMembersFile(t *testing.T) {
@@ -144,16 +145,7 @@ func TestWhoIsLetInNoLonger(t *testing.T) {
 		_, err := a.In(t.Context(), space.Template{space.String("later")})
 		failed <- err
 	}()
-	for { // both wait
-		s, err := r.Local.Status(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if s.Waiting == 2 {
-			break
-		}
-		time.Sleep(time.Millisecond)
-	}
+	polltest.Await(t, "both wait", func() bool { return r.waits(t) == 2 })
 	r.Local.SetMembers([]identity.Key{bob.Key()})
 	for range 2 {
 		if err := <-failed; err == nil || !strings.Contains(err.Error(), "let in no longer") {

@@ -18,6 +18,7 @@ import (
 	"heddle/board/space"
 	"heddle/identity"
 	"heddle/internal/errhint"
+	"heddle/internal/polltest"
 )
 
 func TestOthersTuplesStay(t *testing.T) {
@@ -185,9 +186,7 @@ func TestOneKeyHasSoManyRequests(t *testing.T) {
 	for range maxRequests {
 		go func() { _, _ = greedy.Rd(ctx, space.Template{space.String("never")}) }()
 	}
-	for board.waits(t) < maxRequests {
-		time.Sleep(time.Millisecond)
-	}
+	polltest.Await(t, "all wait", func() bool { return board.waits(t) == maxRequests })
 	if _, err := greedy.remotes[0].status(ctx); err == nil || !strings.Contains(err.Error(), "at a time") {
 		t.Errorf("one more: %v", err)
 	}
@@ -259,9 +258,10 @@ func TestADiskThatFails(t *testing.T) {
 		_, err := l.Read(t.Context(), who.Key(), space.Query{Limit: 1}, time.Minute)
 		waiting <- err
 	}()
-	for s, _ := l.Status(t.Context()); s.Waiting == 0; s, _ = l.Status(t.Context()) {
-		time.Sleep(time.Millisecond)
-	}
+	polltest.Await(t, "it waits", func() bool {
+		s, err := l.Status(t.Context())
+		return err == nil && s.Waiting > 0
+	})
 	if err := l.store.db.Close(); err != nil {
 		t.Fatal(err)
 	}

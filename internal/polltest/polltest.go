@@ -4,6 +4,7 @@
 package polltest
 
 import (
+	"errors"
 	"testing"
 	"time"
 )
@@ -14,7 +15,7 @@ const Patience = time.Minute
 // Until asks for a state again and again until it gives nil. After [Patience] it fails the test with the last error.
 func Until(t testing.TB, state func() error) {
 	t.Helper()
-	for end := time.Now().Add(Patience); ; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(Patience); ; time.Sleep(time.Millisecond) {
 		err := state()
 		if err == nil {
 			return
@@ -23,4 +24,15 @@ func Until(t testing.TB, state func() error) {
 			t.Fatalf("for %v: %v", Patience, err)
 		}
 	}
+}
+
+// Await is [Until] for a state that is there or not, and needs no more words than what it is.
+func Await(t testing.TB, what string, there func() bool) {
+	t.Helper()
+	Until(t, func() error {
+		if !there() {
+			return errors.New("not yet: " + what)
+		}
+		return nil
+	})
 }

@@ -34,10 +34,10 @@ func TestUntil(t *testing.T) {
 		}
 		var f failure
 		defer func() {
-			if recover(); f.said != "for 1m0s: never" {
+			if recover(); f.said != "for 1m0s: not yet: never" {
 				t.Errorf("it said %q", f.said)
 			}
 		}()
-		Until(&f, func() error { return errors.New("never") })
+		Await(&f, "never", func() bool { return false })
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"heddle/identity"
+	"heddle/internal/polltest"
 	"heddle/overlay/client"
 	"heddle/path"
 )
@@ -387,9 +388,7 @@ func TestStreamsEndWithTheirGrant(t *testing.T) {
 	if _, err := io.ReadAll(second); err == nil {
 		t.Error("a stream of a revoked holder ended as if its server had ended it")
 	}
-	for s.flows.Count() > 0 {
-		time.Sleep(time.Millisecond)
-	}
+	polltest.Await(t, "all streams have ended", func() bool { return s.flows.Count() == 0 })
 }
 
 // A holder has so many streams at a time, and gets a place back.

@@ -18,6 +18,7 @@ import (
 
 	"heddle/identity"
 	"heddle/internal/connlimit"
+	"heddle/internal/polltest"
 	"heddle/overlay/client"
 )
 
@@ -73,9 +74,7 @@ func TestStrangersAreShownOut(t *testing.T) {
 			t.Errorf("%s: nobody closed", name)
 		}
 	}
-	for s.door.Count() > 0 {
-		time.Sleep(time.Millisecond)
-	}
+	polltest.Await(t, "the door is empty", func() bool { return s.door.Count() == 0 })
 }
 
 // patiently has a node show nobody out for being slow: how long it takes to fill the door is the machine's affair, and who
@@ -102,9 +101,7 @@ func TestDoorHasSoManyPlaces(t *testing.T) {
 	for range maxPerSource {
 		s.knock(t)
 	}
-	for s.door.Count() < maxPerSource {
-		time.Sleep(time.Millisecond)
-	}
+	polltest.Await(t, "all places are taken", func() bool { return s.door.Count() >= maxPerSource })
 	s.turnedAway(t)
 	if s.flows.Count() != 1 {
 		t.Error("a stream that is open suffers from it")
@@ -126,9 +123,7 @@ func TestAskingTakesAPlace(t *testing.T) {
 	}
 	s.turnedAway(t)
 	open[0].Close()
-	for s.door.Count() == maxPerSource {
-		time.Sleep(time.Millisecond)
-	}
+	polltest.Await(t, "one has left", func() bool { return s.door.Count() < maxPerSource })
 	if _, err := s.through(t, t.Context(), grant, serve(t, echo)); err != nil {
 		t.Errorf("after one left: %v", err)
 	}

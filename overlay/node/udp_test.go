@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"heddle/identity"
+	"heddle/internal/polltest"
 	"heddle/overlay/client"
 	"heddle/path"
 )
@@ -170,13 +171,11 @@ func TestDatagramsEndInTime(t *testing.T) {
 		f, err = openFlow(t, t.Context(), s.way(t, grant, s.holder, nil), to)
 		return err
 	})
-	for err := error(nil); err == nil; {
-		_, err = ask(t, f, "x")
-		time.Sleep(time.Millisecond)
-	}
-	for s.flows.Count() > 0 {
-		time.Sleep(time.Millisecond)
-	}
+	polltest.Await(t, "the flow has ended", func() bool {
+		_, err := ask(t, f, "x")
+		return err != nil
+	})
+	polltest.Await(t, "its place is given back", func() bool { return s.flows.Count() == 0 })
 }
 
 // Two entries, one exit: the server sees one address, and the entries see the exit only.

@@ -10,8 +10,8 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
-	"time"
 
+	"heddle/internal/polltest"
 	"heddle/internal/socks5"
 	"heddle/path"
 )
@@ -241,9 +241,7 @@ func TestProxyVanishes(t *testing.T) {
 	f := open(t, way, server)
 	exchange(t, f, server, "before")
 	p.vanish()
-	for f.(path.Checker).Check() == nil {
-		time.Sleep(time.Millisecond)
-	}
+	polltest.Await(t, "the flow is over", func() bool { return f.(path.Checker).Check() != nil })
 	var e *path.Error
 	if err := f.(path.Checker).Check(); !errors.As(err, &e) || !strings.Contains(e.Why, "closed the connection") {
 		t.Errorf("Check: %v", err)

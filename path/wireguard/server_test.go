@@ -13,12 +13,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.zx2c4.com/wireguard/conn"
 	"golang.zx2c4.com/wireguard/device"
 	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
 
+	"heddle/internal/polltest"
 	"heddle/internal/wgqueue"
 	"heddle/path"
 )
@@ -130,11 +130,7 @@ func newTunnelPath(t testing.TB, file string, base path.Path) *tunnelPath {
 	}
 	way := p.(*tunnelPath)
 	way.linger = 0
-	t.Cleanup(func() {
-		for way.running() {
-			time.Sleep(time.Millisecond)
-		}
-	})
+	t.Cleanup(func() { polltest.Await(t, "the tunnel has ended", func() bool { return !way.running() }) })
 	return way
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"heddle/internal/polltest"
 	"heddle/path"
 )
 
@@ -250,9 +251,7 @@ func TestTunnelMovesWithThePathUnderIt(t *testing.T) {
 	exchange(t, f, echo4, "before")
 	tunnel := p.tunnel
 	base.changed.Store(1)
-	for f.(path.Checker).Check() == nil {
-		time.Sleep(time.Millisecond)
-	}
+	polltest.Await(t, "the flow is over", func() bool { return f.(path.Checker).Check() != nil })
 	if err := f.(path.Checker).Check(); !strings.Contains(err.Error(), "its address changed") {
 		t.Errorf("why: %v", err)
 	}
