@@ -2,10 +2,8 @@
 package masque
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -15,11 +13,11 @@ import (
 
 	"heddle/cmd/heddle/internal/cli"
 	"heddle/cmd/heddle/internal/control"
+	"heddle/cmd/heddle/internal/runner"
 	"heddle/path"
 	"heddle/path/masque"
 	"heddle/proxy/connectudp"
 	"heddle/proxy/users"
-	"heddle/split"
 )
 
 // Command is `heddle masque`.
@@ -122,7 +120,8 @@ func runMasqueServe(cmd *cobra.Command, s *masqueServe) error {
 		fmt.Fprintf(stderr, "masque: use it as a path: NAME=masque:https://%s#sha256=%s\n",
 			net.JoinHostPort(s.hosts()[0], strconv.Itoa(int(p.Addr().Port()))), masque.Pin(certificate.Leaf()))
 	}
-	err = s.run(cmd.Context(), p, stderr)
+	o := runner.Options{Name: "masque-" + strconv.Itoa(int(p.Addr().Port())), Taken: runner.GoUnseen, Talk: stderr}
+	err = runner.Run(cmd.Context(), o, control.KindProxy, p.Status, p.Run)
 	status := p.Status()
 	if s.asJSON {
 		return errors.Join(err, cli.WriteJSON(cmd.OutOrStdout(), status))
@@ -130,24 +129,6 @@ func runMasqueServe(cmd *cobra.Command, s *masqueServe) error {
 	fmt.Fprintf(stderr, "masque: %s; %d packets up, %d down; refused: %d wrong credentials, %d targets, %d over a limit\n",
 		cli.Count(int(status.Flows), "flow"), status.Up.Packets, status.Down.Packets, status.RefusedAuth, status.RefusedTarget, status.RefusedLimit)
 	return err
-}
-
-// run serves until ctx ends, or another heddle asks it to stop. A proxy that cannot be asked serves all the same.
-func (s *masqueServe) run(ctx context.Context, p *connectudp.Proxy, stderr io.Writer) error {
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	server, err := control.Listen("masque-" + strconv.Itoa(int(p.Addr().Port())))
-	if err != nil {
-		fmt.Fprintf(stderr, "masque: heddle status does not show it: %v\n", err)
-		return p.Run(ctx)
-	}
-	defer server.Close()
-	server.Answers(control.KindProxy, func() any { return p.Status() })
-	controlled := make(chan error, 1)
-	go func() { controlled <- server.Serve(ctx, func() []split.Status { return []split.Status{} }, stop) }()
-	err = p.Run(ctx)
-	stop()
-	return errors.Join(err, <-controlled)
 }
 
 // complete reads what the flags name, but for the certificate.

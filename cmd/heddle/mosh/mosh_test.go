@@ -9,6 +9,7 @@ import (
 
 	"heddle/cmd/heddle/internal/cli"
 	"heddle/cmd/heddle/internal/clitest"
+	"heddle/cmd/heddle/internal/runner"
 	"heddle/config"
 	"heddle/split"
 )
@@ -77,14 +78,14 @@ func TestMoshSessionNames(t *testing.T) {
 		{"2001:db8::1", "mosh-2001-db8-1"}, {strings.Repeat("long", 30), "mosh-" + strings.Repeat("long", 30)[:55]},
 	} {
 		m := session{server: Server{Host: c.host}}
-		server, err := m.listen()
+		r, err := runner.Start(m.runner(split.Options{}))
 		if err != nil {
 			t.Errorf("%s: %v", c.host, err)
 			continue
 		}
-		defer server.Close()
-		if m.name != c.want {
-			t.Errorf("%s: the session is called %s, want %s", c.host, m.name, c.want)
+		defer r.Close()
+		if r.Name != c.want {
+			t.Errorf("%s: the session is called %s, want %s", c.host, r.Name, c.want)
 		}
 	}
 }

@@ -19,7 +19,6 @@ import (
 	"golang.org/x/term"
 
 	"heddle/cmd/heddle/internal/cli"
-	"heddle/cmd/heddle/internal/control"
 	"heddle/cmd/heddle/internal/runner"
 	"heddle/path"
 	"heddle/split"
@@ -43,30 +42,22 @@ func (m *session) run(ctx context.Context, terminal [3]*os.File, talk io.Writer)
 		return err
 	}
 	defer closeLog()
-	server, err := m.listen()
+	r, err := runner.Start(m.runner(o))
 	if err != nil {
 		return err
 	}
-	defer server.Close()
-	taps, err := runner.OpenTaps(m.Capture, slices.Concat(o.Via, o.Beside))
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, taps.Close()) }()
-	o.Session, o.Tap, o.Log = m.name, taps.Tap, log
+	defer func() { err = errors.Join(err, r.Close()) }()
+	m.name = r.Name
+	o.Session, o.Tap, o.Log = m.name, r.Tap, log
 
 	// The terminal's hangup goes to mosh-client too, which then says goodbye to the server. That needs the relay.
 	ctx, stopSignals := signal.NotifyContext(ctx, syscall.SIGHUP)
 	defer stopSignals()
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
 	var relay atomic.Pointer[split.Relay]
-	controlled := make(chan error, 1)
-	go func() { controlled <- server.Serve(ctx, func() []split.Status { return statusOf(relay.Load()) }, stop) }()
-	err = m.session(ctx, o, &relay, terminal, talk)
-	stop()
-	held.print(talk)
-	return errors.Join(err, <-controlled)
+	return r.Run(ctx, func() []split.Status { return statusOf(relay.Load()) }, func(ctx context.Context) error {
+		defer held.print(talk)
+		return m.session(ctx, o, &relay, terminal, talk)
+	})
 }
 
 // session starts mosh-server, a relay to it, and mosh-client before that, and ends with mosh-client.
@@ -181,27 +172,15 @@ func statusOf(r *split.Relay) []split.Status {
 // unfitForName is what a session's name may not hold.
 var unfitForName = regexp.MustCompile(`[^a-zA-Z0-9_=+.-]+`)
 
-// mostOfOneHost is how many sessions to one host get a name of their own unasked.
-const mostOfOneHost = 100
-
-// listen claims the session's name: the one that was asked for, or one made of the host's, the first that is free.
-func (m *session) listen() (*control.Server, error) {
-	if m.name != "" {
-		return control.Listen(m.name)
+// runner says what the session is called: as was asked for, or by the host's name, with a number where that is taken.
+func (m *session) runner(o split.Options) runner.Options {
+	as := runner.Options{Name: m.name, Capture: m.Capture, Paths: slices.Concat(o.Via, o.Beside)}
+	if m.name == "" {
+		host := m.server.Host[strings.LastIndexByte(m.server.Host, '@')+1:]
+		name := "mosh-" + unfitForName.ReplaceAllString(host, "-")
+		as.Name, as.Taken = name[:min(len(name), 60)], runner.AddNumber
 	}
-	host := m.server.Host[strings.LastIndexByte(m.server.Host, '@')+1:]
-	base := "mosh-" + unfitForName.ReplaceAllString(host, "-")
-	base = base[:min(len(base), 60)]
-	for i := 1; ; i++ {
-		m.name = base
-		if i > 1 {
-			m.name = fmt.Sprintf("%s-%d", base, i)
-		}
-		server, err := control.Listen(m.name)
-		if _, taken := errors.AsType[*control.RunningError](err); !taken || i == mostOfOneHost {
-			return server, err
-		}
-	}
+	return as
 }
 
 // openLog gives the log: a file, or what is held back until the terminal is free again.

@@ -139,7 +139,7 @@ func runNode(cmd *cobra.Command, n config.Node, asJSON bool) error {
 	if err != nil {
 		return err
 	}
-	err = runner.RunShown(cmd.Context(), "node-"+o.Name, control.KindNode, func() any { return running.Status() }, stderr, running.Run)
+	err = runner.Run(cmd.Context(), runner.Options{Name: "node-" + o.Name, Taken: runner.GoUnseen, Talk: stderr}, control.KindNode, running.Status, running.Run)
 	unlist()
 	status := running.Status()
 	if asJSON {

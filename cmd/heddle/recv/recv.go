@@ -97,7 +97,7 @@ func runRecv(ctx context.Context, r config.Recv, once, asJSON bool, out, talk io
 			}
 		})
 	}
-	err = runner.Run(ctx, "recv-"+r.Name, control.KindStream, func() any { return door.Status("recv", r.Admission, r.Into) }, body)
+	err = runner.Run(ctx, runner.Options{Name: "recv-" + r.Name}, control.KindStream, func() control.Stream { return door.Status("recv", r.Admission, r.Into) }, body)
 	return errors.Join(err, failed)
 }
 

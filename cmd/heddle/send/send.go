@@ -118,7 +118,7 @@ func runSend(ctx context.Context, s sending, files []transfer.File, out, talk io
 	}
 	j := &sendJob{sending: s, dialer: dialer, files: files, talk: talk, began: time.Now()}
 	name := "send-" + s.service + "-" + strconv.Itoa(os.Getpid())
-	err = runner.Run(ctx, name, control.KindStream, func() any { return j.status() }, j.run)
+	err = runner.Run(ctx, runner.Options{Name: name}, control.KindStream, j.status, j.run)
 	if errors.Is(err, context.Canceled) {
 		err = &path.Error{What: "send", Why: "it was interrupted", Hint: "the same command goes on where it broke off"}
 	}

@@ -15,7 +15,6 @@ import (
 
 	"heddle/cmd/heddle/internal/bind"
 	"heddle/cmd/heddle/internal/cli"
-	"heddle/cmd/heddle/internal/control"
 	"heddle/cmd/heddle/internal/runner"
 	"heddle/config"
 	"heddle/path"
@@ -78,31 +77,18 @@ func Run(ctx context.Context, s config.Split, stderr io.Writer) (err error) {
 	if err != nil {
 		return cli.Usage(err)
 	}
-	server, err := control.Listen(s.SessionName())
+	r, err := runner.Start(runner.Options{Name: s.SessionName(), Capture: s.Capture, Paths: slices.Concat(options.Via, options.Beside)})
 	if err != nil {
 		return err
 	}
-	defer server.Close()
-	taps, err := runner.OpenTaps(s.Capture, slices.Concat(options.Via, options.Beside))
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, taps.Close()) }()
-	if s.Capture != "" {
-		options.Tap = taps.Tap
-	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	options.Tap = r.Tap
 	running, err := openPlane(ctx, s, options, stderr)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, running.Close()) }()
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	controlled := make(chan error, 1)
-	go func() { controlled <- server.Serve(ctx, running.Status, stop) }()
-	err = running.Run(ctx)
-	stop()
-	return errors.Join(err, <-controlled)
+	return r.Run(ctx, running.Status, running.Run)
 }
 
 func splitOptions(s config.Split) (split.Options, error) {

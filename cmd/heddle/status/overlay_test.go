@@ -56,7 +56,8 @@ func TestTwoOfAName(t *testing.T) {
 		return names
 	}
 	run := func(listen string, body func(context.Context) error) {
-		err := runner.RunShown(t.Context(), "node-tokyo", control.KindNode, func() any { return client.Status{Name: "tokyo", Listen: listen} }, &talk, body)
+		err := runner.Run(t.Context(), runner.Options{Name: "node-tokyo", Taken: runner.GoUnseen, Talk: &talk}, control.KindNode,
+			func() client.Status { return client.Status{Name: "tokyo", Listen: listen} }, body)
 		if err != nil {
 			t.Error(err)
 		}

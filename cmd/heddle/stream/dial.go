@@ -200,11 +200,11 @@ func RunDial(ctx context.Context, d config.StreamDial, patient bool, out, talk i
 			}
 		}
 	}
-	status := func() any { return s.status() }
+	o := runner.Options{Name: d.SessionName(), Taken: runner.AddPID, Talk: talk}
 	if patient { // its name is known beforehand
-		return runner.Run(ctx, d.SessionName(), control.KindStream, status, body)
+		o.Taken = runner.Refuse
 	}
-	return runner.RunBeside(ctx, d.SessionName(), control.KindStream, status, talk, body)
+	return runner.Run(ctx, o, control.KindStream, s.status, body)
 }
 
 // How long a patient dialler waits before it tries again.

@@ -169,7 +169,7 @@ func RunServe(ctx context.Context, s config.StreamServe, talk io.Writer) error {
 	}
 	defer door.Close()
 	back.Log = door.log
-	return runner.Run(ctx, s.SessionName(), control.KindStream, func() any { return door.Status("serve", s.Admission, to) }, func(ctx context.Context) error {
+	return runner.Run(ctx, runner.Options{Name: s.SessionName()}, control.KindStream, func() control.Stream { return door.Status("serve", s.Admission, to) }, func(ctx context.Context) error {
 		door.Welcome(talk, s.Admission, to, "stream dial "+s.Name)
 		return Accept(ctx, door, func(ctx context.Context, c Session) {
 			if err := back.Serve(ctx, c); err != nil && ctx.Err() == nil {

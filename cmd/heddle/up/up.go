@@ -146,20 +146,15 @@ func Run(ctx context.Context, u config.Up, out, talk io.Writer) (err error) {
 	if err != nil {
 		return cli.Usage(err)
 	}
-	server, err := control.Listen(o.Name)
+	r, err := runner.Start(runner.Options{Name: o.Name, Capture: u.Capture, Paths: slices.Concat(o.Split.Via, o.Split.Beside)})
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, server.Close()) }()
+	defer func() { err = errors.Join(err, r.Close()) }()
 	if err := cleanLeft(o, talk); err != nil {
 		return err
 	}
-	taps, err := runner.OpenTaps(u.Capture, slices.Concat(o.Split.Via, o.Split.Beside))
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, taps.Close()) }()
-	o.Split.Tap = taps.Tap
+	o.Split.Tap = r.Tap
 	t, err := tunnel.New(o)
 	if err != nil {
 		return err
@@ -171,15 +166,8 @@ func Run(ctx context.Context, u config.Up, out, talk io.Writer) (err error) {
 		fmt.Fprintln(talk, "warning: the kill switch will cut this SSH session off unless it comes through the tunnel; --kill-switch=false leaves it alone")
 	}
 	printClaim(out, t, o)
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	controlled := make(chan error, 1)
-	go func() {
-		controlled <- server.Serve(ctx, func() []split.Status { return []split.Status{t.Status()} }, stop)
-	}()
-	err = keepUp(ctx, t, u, o.Config, out, talk)
-	stop()
-	return errors.Join(err, <-controlled)
+	return r.Run(ctx, func() []split.Status { return []split.Status{t.Status()} },
+		func(ctx context.Context) error { return keepUp(ctx, t, u, o.Config, out, talk) })
 }
 
 // keepUp is the life of a tunnel, from its first packet to its clean end.
