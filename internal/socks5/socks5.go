@@ -81,6 +81,14 @@ type Target struct {
 	Port uint16
 }
 
+// Host gives the name or the address.
+func (t Target) Host() string {
+	if t.Name != "" {
+		return t.Name
+	}
+	return t.Addr.String()
+}
+
 // String gives HOST:PORT.
 func (t Target) String() string {
 	if t.Name != "" {

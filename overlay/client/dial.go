@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"heddle/identity"
+	"heddle/internal/dial"
 	"heddle/internal/errhint"
 	"heddle/internal/tlsbatch"
 	"heddle/path"
@@ -55,19 +56,17 @@ func (r *reach) dial(ctx context.Context, to string) (net.Conn, error) {
 // connect makes a connection to the first address of the node that answers and proves the key.
 func (r *reach) connect(ctx context.Context) (*tlsbatch.Conn, error) {
 	at, failed := r.addresses(ctx)
-	for i, a := range at {
-		secure, err := r.connectTo(ctx, a, len(at)-i)
-		if err == nil {
-			return secure, nil
-		}
-		if _, wrong := errors.AsType[*identity.KeyError](failed); !wrong { // that somebody else answers says more than silence
+	secure, err := dial.First(ctx, at, func(ctx context.Context, a netip.AddrPort) (*tlsbatch.Conn, error) {
+		secure, err := r.connectTo(ctx, a)
+		if _, wrong := errors.AsType[*identity.KeyError](failed); err != nil && !wrong { // that somebody else answers says more than silence
 			failed = r.explainConnect(err, a.String())
 		}
-		if ctx.Err() != nil {
-			break
-		}
+		return secure, err
+	})
+	if err != nil {
+		return nil, failed
 	}
-	return nil, failed
+	return secure, nil
 }
 
 // addresses are those of the node, as far as its names can be looked up; where none can, the error says why.
@@ -76,7 +75,7 @@ func (r *reach) addresses(ctx context.Context) (at []netip.AddrPort, failed erro
 		host, port, err := splitAddress(text)
 		var addrs []netip.Addr
 		if err == nil {
-			addrs, err = lookup(ctx, host)
+			addrs, err = dial.Lookup(ctx, host)
 		}
 		if err != nil {
 			failed = r.explainConnect(err, text)
@@ -88,13 +87,7 @@ func (r *reach) addresses(ctx context.Context) (at []netip.AddrPort, failed erro
 	return at, failed
 }
 
-// connectTo gives one of left addresses its part of the time.
-func (r *reach) connectTo(ctx context.Context, at netip.AddrPort, left int) (*tlsbatch.Conn, error) {
-	if until, ok := ctx.Deadline(); ok && left > 1 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, time.Until(until)/time.Duration(left))
-		defer cancel()
-	}
+func (r *reach) connectTo(ctx context.Context, at netip.AddrPort) (*tlsbatch.Conn, error) {
 	plain, err := path.Dial(ctx, r.base, at)
 	if err != nil {
 		return nil, err
@@ -106,20 +99,6 @@ func (r *reach) connectTo(ctx context.Context, at netip.AddrPort, left int) (*tl
 		return nil, err
 	}
 	return secure, nil
-}
-
-func lookup(ctx context.Context, host string) ([]netip.Addr, error) {
-	if a, err := netip.ParseAddr(host); err == nil {
-		return []netip.Addr{a.Unmap()}, nil
-	}
-	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
-	if err == nil && len(addrs) == 0 {
-		err = errors.New("the name has no address")
-	}
-	for i := range addrs {
-		addrs[i] = addrs[i].Unmap()
-	}
-	return addrs, err
 }
 
 // explainConnect turns the failure to reach the node into words.

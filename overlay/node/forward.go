@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"heddle/identity"
+	"heddle/internal/dial"
 	"heddle/overlay/client"
 	"heddle/path/masque"
 	"heddle/proxy/connectudp"
@@ -131,13 +132,9 @@ func (n *Node) dial(ctx context.Context, g client.Grant, target string) (net.Con
 	}
 	ctx, cancel := context.WithTimeout(ctx, patienceDial)
 	defer cancel()
-	var failed error
-	for i, one := range to {
-		conn, err := dialOne(ctx, one, len(to)-i)
-		if err == nil {
-			return conn, nil
-		}
-		failed = err
+	conn, failed := dial.First(ctx, to, dialOne)
+	if failed == nil {
+		return conn, nil
 	}
 	if timeout, ok := errors.AsType[net.Error](failed); ok && timeout.Timeout() {
 		return nil, &client.Refusal{Reason: client.ReasonSilent}
@@ -151,11 +148,7 @@ func causeOf(err error) string {
 	return strings.TrimPrefix(text[strings.LastIndex(text, ": ")+1:], " ")
 }
 
-// dialOne gives one of left addresses its part of the time.
-func dialOne(ctx context.Context, to netip.AddrPort, left int) (net.Conn, error) {
-	until, _ := ctx.Deadline()
-	ctx, cancel := context.WithTimeout(ctx, time.Until(until)/time.Duration(left))
-	defer cancel()
+func dialOne(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
 	d := net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 10 * time.Second, Count: 4}}
 	return d.DialContext(ctx, "tcp", to.String())
 }

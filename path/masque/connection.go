@@ -14,6 +14,7 @@ import (
 	"github.com/quic-go/quic-go"
 	"github.com/quic-go/quic-go/http3"
 
+	"heddle/internal/dial"
 	"heddle/path"
 )
 
@@ -145,16 +146,13 @@ func (p *tunnel) addresses(ctx context.Context) ([]netip.AddrPort, error) {
 }
 
 func (p *tunnel) lookup(ctx context.Context, host string, port uint16) ([]netip.AddrPort, error) {
-	if a, err := netip.ParseAddr(host); err == nil {
-		return []netip.AddrPort{netip.AddrPortFrom(a.Unmap(), port)}, nil
-	}
-	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
-	if err != nil || len(addrs) == 0 {
+	addrs, err := dial.Lookup(ctx, host)
+	if err != nil {
 		return nil, p.problem("the proxy's name cannot be looked up: "+textOf(err), "is it spelled right, and does this machine's resolver answer?")
 	}
 	var at []netip.AddrPort
 	for _, a := range addrs {
-		at = append(at, netip.AddrPortFrom(a.Unmap(), port))
+		at = append(at, netip.AddrPortFrom(a, port))
 	}
 	return at, nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"heddle/internal/dial"
 	"heddle/internal/errhint"
 	"heddle/internal/socks5"
 	"heddle/path"
@@ -154,51 +155,29 @@ func (p *proxyPath) connect(ctx context.Context) (net.Conn, netip.AddrPort, erro
 	if err != nil {
 		return nil, netip.AddrPort{}, err
 	}
-	var failed error
-	for i, a := range addrs {
-		proxy := netip.AddrPortFrom(a, p.port)
-		conn, err := p.dial(ctx, proxy, len(addrs)-i)
-		if err != nil {
-			failed = err
-			continue
-		}
-		p.outer6.Store(a.Is6())
-		if err := p.ask(ctx, conn, func() error { return socks5.Greet(conn, who) }); err != nil {
-			conn.Close()
-			return nil, netip.AddrPort{}, p.explain(err, "")
-		}
-		return conn, proxy, nil
-	}
-	return nil, netip.AddrPort{}, &path.Error{What: p.what(), Why: "the proxy cannot be reached", Err: failed,
-		Hint: cmp.Or(errhint.Of(failed), "is it running, and does the path to it work?")}
-}
-
-// dial gives one of left addresses its part of the time.
-func (p *proxyPath) dial(ctx context.Context, proxy netip.AddrPort, left int) (net.Conn, error) {
-	if until, ok := ctx.Deadline(); ok && left > 1 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, time.Until(until)/time.Duration(left))
-		defer cancel()
-	}
-	conn, err := path.Dial(ctx, p.base, proxy)
+	var proxy netip.AddrPort
+	conn, err := dial.First(ctx, addrs, func(ctx context.Context, a netip.Addr) (net.Conn, error) {
+		proxy = netip.AddrPortFrom(a, p.port)
+		return path.Dial(ctx, p.base, proxy)
+	})
 	if err != nil {
-		return nil, err
+		return nil, netip.AddrPort{}, &path.Error{What: p.what(), Why: "the proxy cannot be reached", Err: err,
+			Hint: cmp.Or(errhint.Of(err), "is it running, and does the path to it work?")}
 	}
 	path.KeepAlive(conn)
-	return conn, nil
+	p.outer6.Store(proxy.Addr().Is6())
+	if err := p.ask(ctx, conn, func() error { return socks5.Greet(conn, who) }); err != nil {
+		conn.Close()
+		return nil, netip.AddrPort{}, p.explain(err, "")
+	}
+	return conn, proxy, nil
 }
 
 func (p *proxyPath) addresses(ctx context.Context) ([]netip.Addr, error) {
-	if a, err := netip.ParseAddr(p.host); err == nil {
-		return []netip.Addr{a.Unmap()}, nil
-	}
-	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", p.host)
-	if err != nil || len(addrs) == 0 {
+	addrs, err := dial.Lookup(ctx, p.host)
+	if err != nil {
 		return nil, &path.Error{What: p.what(), Why: "the proxy's name cannot be looked up by this machine's resolver", Err: err,
 			Hint: "give the proxy's address instead of " + p.host}
-	}
-	for i := range addrs {
-		addrs[i] = addrs[i].Unmap()
 	}
 	return addrs, nil
 }

@@ -161,7 +161,7 @@ func (a *association) sendLater(ctx context.Context, to socks5.Target, payload [
 	}
 	a.asking[to.Name] = true
 	a.wait.Go(func() {
-		addrs, err := a.server.addresses(ctx, to)
+		addrs, err := a.server.lookup(ctx, to.Name)
 		a.mu.Lock()
 		delete(a.asking, to.Name)
 		if err == nil {

@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"heddle/internal/dial"
 	"heddle/internal/netutil"
 	"heddle/internal/socks5"
 	"heddle/proxy/users"
@@ -150,38 +151,17 @@ func (s *Server) connect(ctx context.Context, client net.Conn, in *bufio.Reader,
 func (s *Server) dial(ctx context.Context, to socks5.Target) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialPatience)
 	defer cancel()
-	addrs, err := s.addresses(ctx, to)
-	if err != nil {
-		return nil, err
-	}
-	var failed error
-	for i, a := range addrs {
-		// One dead address must not use up the time of the others.
-		patience := dialPatience / time.Duration(len(addrs)-i)
-		attempt, cancel := context.WithTimeout(ctx, patience)
-		c, err := s.network.DialTCP(attempt, netip.AddrPortFrom(a, to.Port))
-		cancel()
-		if err == nil {
-			return c, nil
-		}
-		failed = err
-	}
-	return nil, failed
+	const most = 6 // addresses of one name that are tried
+	return dial.Dialer[net.Conn]{Single: s.network.DialTCP, Lookup: s.lookup, Most: most}.Dial(ctx, to.Host(), to.Port)
 }
 
-// maxAddresses is how many addresses of one name are tried.
-const maxAddresses = 6
-
-// addresses gives where a target is. Names are resolved inside the tunnel only.
-func (s *Server) addresses(ctx context.Context, to socks5.Target) ([]netip.Addr, error) {
-	if to.Name == "" {
-		return []netip.Addr{to.Addr}, nil
-	}
-	addrs, err := s.network.Lookup(ctx, to.Name)
+// lookup gives the addresses of a name. Names are resolved inside the tunnel only.
+func (s *Server) lookup(ctx context.Context, name string) ([]netip.Addr, error) {
+	addrs, err := s.network.Lookup(ctx, name)
 	if err != nil {
 		return nil, &lookupError{err}
 	}
-	return addrs[:min(len(addrs), maxAddresses)], nil
+	return addrs, nil
 }
 
 // lookupError is a name that was not resolved.

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"heddle/internal/dial"
 	"heddle/internal/socks5"
 )
 
@@ -122,43 +123,19 @@ func (b *Back) socks(ctx context.Context, s Session) error {
 	return join(ctx, s, p, p)
 }
 
-// errForbidden says that a target is not among those that are allowed.
-var errForbidden = errors.New("the target is not allowed")
-
 // exit connects to a target that is allowed, by the addresses that this machine's resolver gives.
 func (b *Back) exit(ctx context.Context, to socks5.Target) (program, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialPatience)
 	defer cancel()
-	addrs := []netip.Addr{to.Addr}
-	if to.Name != "" {
-		var err error
-		if addrs, err = net.DefaultResolver.LookupNetIP(ctx, "ip", to.Name); err != nil {
-			return nil, err
-		}
-	}
-	const most = 6 // addresses of one name that are tried
-	failed := errForbidden
-	for i, a := range addrs[:min(len(addrs), most)] {
-		at := netip.AddrPortFrom(a.Unmap(), to.Port)
-		if !b.Allowed(at) {
-			continue
-		}
-		// One dead address must not use up the time of the others.
-		attempt, cancel := context.WithTimeout(ctx, dialPatience/time.Duration(min(len(addrs), most)-i))
-		p, err := dialProgram(attempt, at.String())
-		cancel()
-		if err == nil {
-			return p, nil
-		}
-		failed = err
-	}
-	return nil, failed
+	d := dial.Dialer[program]{Allowed: b.Allowed, Most: 6,
+		Single: func(ctx context.Context, at netip.AddrPort) (program, error) { return dialProgram(ctx, at.String()) }}
+	return d.Dial(ctx, to.Host(), to.Port)
 }
 
 func replyFor(err error) socks5.Reply {
 	var lookup *net.DNSError
 	switch {
-	case errors.Is(err, errForbidden):
+	case errors.Is(err, dial.ErrNone):
 		return socks5.NotAllowed
 	case errors.As(err, &lookup), errors.Is(err, syscall.EHOSTUNREACH):
 		return socks5.HostUnreachable

@@ -139,7 +139,7 @@ func reverse(c *net.TCPConn) {
 	}
 }
 
-func dial(t *testing.T, at string) *net.TCPConn {
+func connect(t *testing.T, at string) *net.TCPConn {
 	t.Helper()
 	c, err := net.Dial("tcp", at)
 	if err != nil {
@@ -154,7 +154,7 @@ func TestBothDirectionsAndTheirEnds(t *testing.T) {
 	for _, warm := range []int{0, 1, 3} {
 		p := newPair(t, &Back{To: startProgram(t, reverse)}, warm, false)
 		for range 4 {
-			c := dial(t, p.at)
+			c := connect(t, p.at)
 			sent := bytes.Repeat([]byte("0123456789"), 100_000)
 			go func() {
 				_, _ = c.Write(sent)
@@ -170,7 +170,7 @@ func TestBothDirectionsAndTheirEnds(t *testing.T) {
 // A program that speaks first must not wait for the client to say something.
 func TestServerThatSpeaksFirst(t *testing.T) {
 	p := newPair(t, &Back{To: startProgram(t, func(c *net.TCPConn) { _, _ = c.Write([]byte("220 hello\r\n")); c.Close() })}, 1, false)
-	if got, err := io.ReadAll(dial(t, p.at)); err != nil || string(got) != "220 hello\r\n" {
+	if got, err := io.ReadAll(connect(t, p.at)); err != nil || string(got) != "220 hello\r\n" {
 		t.Errorf("%q, %v", got, err)
 	}
 }
@@ -193,7 +193,7 @@ func TestUnixProgram(t *testing.T) {
 		}
 	}()
 	p := newPair(t, &Back{To: "unix:" + dir + "/s"}, 0, false)
-	if got, err := io.ReadAll(dial(t, p.at)); err != nil || string(got) != "from a socket" {
+	if got, err := io.ReadAll(connect(t, p.at)); err != nil || string(got) != "from a socket" {
 		t.Errorf("%q, %v", got, err)
 	}
 }
@@ -207,7 +207,7 @@ func TestBrokenStreamIsNoEnd(t *testing.T) {
 		_ = c.SetLinger(0)
 		c.Close()
 	})}, 0, false)
-	c := dial(t, p.at)
+	c := connect(t, p.at)
 	if _, err := io.ReadFull(c, make([]byte, 4)); err != nil {
 		t.Fatal(err)
 	}
@@ -251,7 +251,7 @@ func TestSOCKS(t *testing.T) {
 	back := &Back{Allowed: func(a netip.AddrPort) bool { return a == target || a == refused }}
 	p := newPair(t, back, 1, true)
 
-	c := dial(t, p.at)
+	c := connect(t, p.at)
 	if code := askSOCKS(t, c, target); code != 0 {
 		t.Fatalf("answer %d", code)
 	}
@@ -261,7 +261,7 @@ func TestSOCKS(t *testing.T) {
 		t.Errorf("%q, %v", got, err)
 	}
 	for to, want := range map[netip.AddrPort]byte{refused: 5, netip.MustParseAddrPort("127.0.0.1:1"): 2} {
-		if code := askSOCKS(t, dial(t, p.at), to); code != want {
+		if code := askSOCKS(t, connect(t, p.at), to); code != want {
 			t.Errorf("%v: answer %d, want %d", to, code, want)
 		}
 	}
@@ -269,7 +269,7 @@ func TestSOCKS(t *testing.T) {
 		"\x05\x01\x02": "\x05\xff",
 		"\x05\x01\x00\x05\x03\x00\x01\x7f\x00\x00\x01\x00\x01": "\x05\x00\x05\x07\x00\x01\x00\x00\x00\x00\x00\x00",
 	} {
-		c := dial(t, p.at)
+		c := connect(t, p.at)
 		_, _ = c.Write([]byte(said))
 		if got, _ := io.ReadAll(c); string(got) != want {
 			t.Errorf("%q is answered by %q, want %q", said, got, want)
@@ -294,7 +294,7 @@ func TestSOCKSForUsers(t *testing.T) {
 		with *socks5.Credentials
 		want error
 	}{{&socks5.Credentials{User: "ann", Password: token}, nil}, {&socks5.Credentials{User: "ann", Password: "guess"}, socks5.ErrPassword}, {nil, socks5.ErrWantsUser}} {
-		s := dial(t, p.at)
+		s := connect(t, p.at)
 		if err := socks5.Greet(s, c.with); !errors.Is(err, c.want) {
 			t.Errorf("%v: %v, want %v", c.with, err, c.want)
 		} else if err == nil {
@@ -317,7 +317,7 @@ func TestWrongKindOfSession(t *testing.T) {
 		{Back{To: "127.0.0.1:1"}, "O\x00\x00", "does not know"},
 	} {
 		l := listen(t)
-		client := dial(t, l.Addr().String())
+		client := connect(t, l.Addr().String())
 		server, err := l.AcceptTCP()
 		if err != nil {
 			t.Fatal(err)

@@ -1,0 +1,88 @@
+// Package dial tries the addresses of a host in turn, within one deadline and only where it may. What one attempt does is the
+// caller's: a path dials through itself, a node speaks TLS.
+package dial
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"time"
+)
+
+// ErrNone says that there is no address to dial, or none that is allowed.
+var ErrNone = errors.New("there is no address that may be dialled")
+
+// atLeast is what an address gets of the time that is left, if there is as much: as in [net.Dialer].
+const atLeast = 2 * time.Second
+
+// First gives what single made of the first address that it worked with, or the last error. Each address has an equal share of
+// the time that ctx leaves, so that none uses up that of the others.
+func First[A, C any](ctx context.Context, to []A, single func(context.Context, A) (C, error)) (made C, err error) {
+	err = ErrNone
+	for i, a := range to {
+		if made, err = attempt(ctx, a, len(to)-i, single); err == nil || ctx.Err() != nil {
+			break
+		}
+	}
+	return made, err
+}
+
+func attempt[A, C any](ctx context.Context, to A, left int, single func(context.Context, A) (C, error)) (C, error) {
+	if until, ok := ctx.Deadline(); ok && left > 1 {
+		remaining := time.Until(until)
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, max(remaining/time.Duration(left), min(atLeast, remaining)))
+		defer cancel()
+	}
+	return single(ctx, to)
+}
+
+// Dialer connects to hosts by name or address.
+type Dialer[C any] struct {
+	// Single connects to one address.
+	Single func(context.Context, netip.AddrPort) (C, error)
+	// Lookup gives the addresses of a name; nil is [Lookup].
+	Lookup func(ctx context.Context, name string) ([]netip.Addr, error)
+	// Allowed says which addresses may be dialled; nil allows all. A name does not lead past it.
+	Allowed func(netip.AddrPort) bool
+	// Most is how many addresses of one name are tried; 0 is all.
+	Most int
+}
+
+// Dial connects to the first address of a host that answers.
+func (d Dialer[C]) Dial(ctx context.Context, host string, port uint16) (none C, err error) {
+	lookup := d.Lookup
+	if a, err := netip.ParseAddr(host); err == nil {
+		lookup = func(context.Context, string) ([]netip.Addr, error) { return []netip.Addr{a}, nil }
+	} else if lookup == nil {
+		lookup = Lookup
+	}
+	addrs, err := lookup(ctx, host)
+	if err != nil {
+		return none, err
+	}
+	var to []netip.AddrPort
+	for _, a := range addrs {
+		at := netip.AddrPortFrom(a.Unmap(), port)
+		if (d.Allowed == nil || d.Allowed(at)) && (d.Most == 0 || len(to) < d.Most) {
+			to = append(to, at)
+		}
+	}
+	return First(ctx, to, d.Single)
+}
+
+// Lookup gives the addresses of a name by this machine's resolver, at least one. An address is its own.
+func Lookup(ctx context.Context, name string) ([]netip.Addr, error) {
+	if a, err := netip.ParseAddr(name); err == nil {
+		return []netip.Addr{a.Unmap()}, nil
+	}
+	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", name)
+	if err == nil && len(addrs) == 0 {
+		err = &net.DNSError{Err: "the name has no address", Name: name, IsNotFound: true}
+	}
+	for i := range addrs {
+		addrs[i] = addrs[i].Unmap()
+	}
+	return addrs, err
+}
