@@ -2,12 +2,13 @@ package asim
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"runtime"
 	"sync"
 	"time"
+
+	"heddle/experiments/bench"
 )
 
 // AllPairs is what the routes between all ASes are like.
@@ -87,11 +88,7 @@ func (a AllPairs) Mean() float64 {
 }
 
 // WriteJSON writes it as indented JSON.
-func (a AllPairs) WriteJSON(w io.Writer) error {
-	out := json.NewEncoder(w)
-	out.SetIndent("", "  ")
-	return out.Encode(a)
-}
+func (a AllPairs) WriteJSON(w io.Writer) error { return bench.WriteJSON(w, a) }
 
 // WriteText writes it for a person.
 func (a AllPairs) WriteText(w io.Writer) error {

@@ -2,7 +2,6 @@ package asim
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -84,11 +83,7 @@ func (s *sums) tabulate(table *bench.Table, k key, round int) {
 }
 
 // WriteJSON writes the report as indented JSON.
-func (r Report) WriteJSON(w io.Writer) error {
-	out := json.NewEncoder(w)
-	out.SetIndent("", "  ")
-	return out.Encode(r)
-}
+func (r Report) WriteJSON(w io.Writer) error { return bench.WriteJSON(w, r) }
 
 // WritePlot draws the means and the share of choices without a common transit AS, a chart for each homing.
 func (r Report) WritePlot(w io.Writer) error {

@@ -60,6 +60,13 @@ func TestQUICCases(t *testing.T) {
 			}
 		}
 	}
+	quick := 0
+	for _, top := range b.topologies(true) {
+		quick += len(top.cases)
+	}
+	if quick != 24 { // two rounds of five seconds each: under five minutes
+		t.Errorf("--quick takes %d cases", quick)
+	}
 	if paper := b.paper("distinct/quiche/100ms/down"); paper == nil || *paper != paperQUIC {
 		t.Errorf("the paper's figure: %v", paper)
 	}

@@ -35,7 +35,7 @@ type Row struct {
 	Max    float64 `json:"max"`
 	// Baseline is the case that this one is compared with, and Ratio the median of the ratios to it within a round.
 	// Both are empty for a baseline.
-	Baseline string   `json:"baseline,omitempty"`
+	Baseline string   `json:"baseline"`
 	Ratio    *float64 `json:"ratio"`
 	// Paper is the published ratio, where there is one.
 	Paper *float64 `json:"paper"`
@@ -89,10 +89,13 @@ func median(values []float64) float64 {
 }
 
 // WriteJSON writes the report as indented JSON.
-func (r Report) WriteJSON(w io.Writer) error {
+func (r Report) WriteJSON(w io.Writer) error { return WriteJSON(w, r) }
+
+// WriteJSON writes a report that holds more, as indented JSON.
+func WriteJSON(w io.Writer, report any) error {
 	out := json.NewEncoder(w)
 	out.SetIndent("", "  ")
-	return out.Encode(r)
+	return out.Encode(report)
 }
 
 // WriteTable writes the report for a person.
