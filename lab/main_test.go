@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"heddle/internal/nstest"
 )
 
 // serveArg makes this program the background owner of a world, for tests of [Start].
@@ -42,6 +44,7 @@ func needSupport(t *testing.T) {
 func needWorld(t *testing.T, w World) *Instance {
 	t.Helper()
 	needSupport(t)
+	nstest.Beside(t)
 	in, err := Up(t.Context(), w, Options{Seed: 1})
 	if err != nil {
 		t.Fatal(err)

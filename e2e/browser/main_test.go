@@ -51,6 +51,7 @@ func newGallery(t *testing.T) *gallery {
 	} else if err != nil {
 		t.Fatal(err)
 	}
+	t.Parallel()
 	in := labtest.Up(t, lab.ThreeWays())
 	g := &gallery{Instance: in, t: t, dir: t.TempDir(), conns: map[*quic.Conn]map[netip.Addr]int{}}
 	var err error

@@ -45,7 +45,8 @@ func memory(t *testing.T, o *office, line string) (kb int) {
 }
 
 func TestDownloadFollowsTheWeights(t *testing.T) {
-	o := newOffice(t, lab.ThreeWays())
+	labtest.Alone(t)
+	o := layOffice(t, lab.ThreeWays())
 	// Of this seed's draws any hundred in a row and more are within six points of the weights, wherever the test begins.
 	r := o.up("--schedule", "weighted", "--every", "100ms", "--seed", "118")
 	at := netip.MustParseAddrPort("10.9.0.1:5201")
@@ -83,7 +84,8 @@ func TestDownloadFollowsTheWeights(t *testing.T) {
 }
 
 func TestFullSpeedKeepsMemoryAndDescriptors(t *testing.T) {
-	o := newOffice(t, lab.ThreeWaysUnlimited())
+	labtest.Alone(t)
+	o := layOffice(t, lab.ThreeWaysUnlimited())
 	r := o.up("--schedule", "weighted", "--every", "100ms")
 	at := netip.MustParseAddrPort("10.9.0.1:5201")
 	if _, err := peer.IperfServer(t.Context(), o.Host("server"), at); err != nil {

@@ -40,6 +40,12 @@ type office struct {
 
 func newOffice(t *testing.T, w lab.World) *office {
 	t.Helper()
+	t.Parallel()
+	return layOffice(t, w)
+}
+
+func layOffice(t *testing.T, w lab.World) *office {
+	t.Helper()
 	in := labtest.Up(t, w)
 	o := &office{Instance: in, t: t, dir: t.TempDir()}
 	o.file = filepath.Join(o.dir, "vpn.conf")

@@ -50,6 +50,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
+	t.Parallel()
 	in := labtest.Up(t, lab.ThreeWays())
 	w := &world{Instance: in, t: t, censors: map[string]*censor.Censor{}}
 	w.serve()

@@ -2,7 +2,6 @@ package pathkinds
 
 import (
 	"errors"
-	"flag"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -17,15 +16,7 @@ import (
 	"heddle/observe"
 )
 
-// The tests wait more than they work, for time limits above all.
-func TestMain(m *testing.M) {
-	lab.MaybeEnter()
-	flag.Parse()
-	if err := flag.Set("test.parallel", "4"); err != nil {
-		panic(err)
-	}
-	labtest.Main(m)
-}
+func TestMain(m *testing.M) { labtest.Main(m) }
 
 // world is a world of the lab that a test runs programs in.
 type world struct {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"heddle/lab"
+	"heddle/lab/labtest"
 )
 
 // seed is of all draws here.
@@ -197,6 +198,7 @@ func (w *world) routeBySource() {
 // Each network gets whole units of a session, with its own address, and nothing else; the echoes come where the
 // datagrams went.
 func TestRelay(t *testing.T) {
+	labtest.Alone(t) // units of time
 	w := newWorld(t)
 	w.routeBySource()
 	all := splittings()

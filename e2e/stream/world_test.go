@@ -83,6 +83,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
+	t.Parallel()
 	w := &world{labtest.UpOverlay(t, overlay()), t, map[string]*peer.Process{}}
 	for i, n := range nodes {
 		w.node[n.name] = w.Node(n.name)

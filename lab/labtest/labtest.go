@@ -5,6 +5,7 @@ package labtest
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"io/fs"
 	"os"
@@ -29,6 +30,12 @@ const binaryVariable = "HEDDLE_TEST_BINARY"
 // that it builds from the tree, and exits.
 func Main(m *testing.M) {
 	lab.MaybeEnter()
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given {
+		flag.Set("test.parallel", "4") // the tests wait more than they work
+	}
 	Heddle = os.Getenv(binaryVariable)
 	if Heddle == "" {
 		var err error

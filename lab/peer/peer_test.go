@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"heddle/internal/nstest"
 	"heddle/lab"
 )
 
@@ -25,6 +26,7 @@ func needWorld(t *testing.T, w lab.World) *lab.Instance {
 	if err := lab.Supported(); errors.Is(err, lab.ErrUnsupported) {
 		t.Skip(err)
 	}
+	nstest.Beside(t)
 	in, err := lab.Up(t.Context(), w, lab.Options{Seed: 1})
 	if err != nil {
 		t.Fatal(err)
