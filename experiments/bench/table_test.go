@@ -19,9 +19,9 @@ func TestTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The third round has no ratio, since its baseline is 0.
-	want := `[{"case":"a/all","metric":"m","unit":"u","n":3,"median":10,"min":0,"max":20,"ratio":null,"paper":null},` +
+	want := `[{"case":"a/all","metric":"m","unit":"u","n":3,"median":10,"min":0,"max":20,"baseline":"","ratio":null,"paper":null},` +
 		`{"case":"a/half","metric":"m","unit":"u","n":3,"median":4,"min":1,"max":12,"baseline":"a/all","ratio":0.5,"paper":0.5},` +
-		`{"case":"a/half","metric":"other","unit":"u","n":3,"median":7,"min":7,"max":7,"ratio":null,"paper":null}]`
+		`{"case":"a/half","metric":"other","unit":"u","n":3,"median":7,"min":7,"max":7,"baseline":"","ratio":null,"paper":null}]`
 	if string(got) != want || r.Bench != "sums" || r.Machine.Cores == 0 {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
