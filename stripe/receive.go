@@ -108,23 +108,27 @@ func (m *member) data(body []byte, now time.Time) error {
 		return c.violated(m, "a segment of %d bytes for %d of the stream", n, d.Size)
 	}
 	m.arrived(len(body))
-	if d.Frame < m.received || c.in.Has(&u) {
-		if c.scheme.None() || d.Frame < m.received {
+	again := d.Frame < m.received
+	m.received = max(m.received, d.Frame+1)
+	if again || !c.scheme.None() && c.in.Has(&u) {
+		if again {
 			m.count.down.Again++
 		}
-		m.received = max(m.received, d.Frame+1)
 		giveBuffer(body)
 		return nil
 	}
-	m.received = d.Frame + 1
 	if !c.scheme.None() {
 		if u.Buf, err = m.join(&u); u.Buf == nil || err != nil {
 			return err
 		}
 		u.Head = 0
 	}
-	if _, err := c.in.Take(u, now); err != nil {
+	fresh, err := c.in.Take(u, now)
+	if err != nil {
 		return c.violated(m, "%v", err)
+	}
+	if !fresh {
+		m.count.down.Again++
 	}
 	c.advanced()
 	return nil
