@@ -21,6 +21,18 @@ type udpFlow struct {
 	once  sync.Once
 }
 
+// binding is what a socket is tied to.
+type binding struct {
+	local  netip.AddrPort
+	device string
+	mark   uint32
+}
+
+// Listen opens a socket for datagrams from anybody, bound to local.
+func Listen(local netip.AddrPort) (*Socket, error) {
+	return openSocket(context.Background(), binding{local: local})
+}
+
 func openFlow(ctx context.Context, spec Spec, b binding, to netip.AddrPort, check func() error) (Flow, error) {
 	s, err := openSocket(ctx, b)
 	if err != nil {
@@ -45,12 +57,4 @@ func (f *udpFlow) Close() error {
 		}
 	})
 	return f.Socket.Close()
-}
-
-func mtuOf(device string) int {
-	link, err := linkOf(device)
-	if err != nil {
-		return 0
-	}
-	return link.Attrs().MTU
 }

@@ -11,7 +11,10 @@
 // Do not use this package to decide which path a packet takes: that is package schedule.
 package path
 
-import "net/netip"
+import (
+	"errors"
+	"net/netip"
+)
 
 // Path is one way out of this machine.
 //
@@ -84,4 +87,17 @@ type Info struct {
 	Hint  string `json:"hint,omitempty"`
 	// Claim says in a line what this way out hides, and what it does not.
 	Claim string `json:"claim"`
+}
+
+// explain fills Ready, Why and Hint from the error that keeps the path from working.
+func (i *Info) explain(err error) {
+	i.Ready = err == nil
+	if err == nil {
+		return
+	}
+	i.Why = err.Error()
+	var e *Error
+	if errors.As(err, &e) {
+		i.Why, i.Hint = e.Why, e.Hint
+	}
 }

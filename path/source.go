@@ -3,6 +3,7 @@ package path
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/netip"
 	"sync"
 )
@@ -64,7 +65,11 @@ func (p *sourcePath) binding(to netip.Addr) (binding, error) {
 		return binding{}, &Error{What: what, Why: fmt.Sprintf("%v would now leave by %s instead of %s", p.source, out.device, p.device),
 			Hint: "look at `ip rule` and `ip route`; Heddle does not follow a path to another network"}
 	}
-	return binding{local: netip.AddrPortFrom(p.source, 0), device: out.device, mark: p.mark}, nil
+	b := binding{local: netip.AddrPortFrom(p.source, 0), mark: p.mark}
+	if tiesToDevices {
+		b.device = out.device
+	}
+	return b, nil
 }
 
 // Describe says what the address is now.
@@ -91,4 +96,32 @@ func (p *sourcePath) Describe() Info {
 	}
 	info.explain(err)
 	return info
+}
+
+// deviceWith finds the device that holds addr, or "" where none does.
+func deviceWith(addr netip.Addr) (string, error) {
+	if addr.IsLoopback() {
+		return "lo", nil
+	}
+	type question struct{ addr netip.Addr }
+	return Ask(question{addr}, func() (string, error) { return findDevice(addr) })
+}
+
+func findDevice(addr netip.Addr) (string, error) {
+	interfaces, err := net.Interfaces()
+	if err != nil {
+		return "", err
+	}
+	for _, i := range interfaces {
+		addresses, err := i.Addrs()
+		if err != nil {
+			continue // the device went away while we looked
+		}
+		for _, a := range addresses {
+			if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().Unmap() == addr {
+				return i.Name, nil
+			}
+		}
+	}
+	return "", nil
 }

@@ -7,8 +7,6 @@ import (
 	"sync"
 	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // dialStream connects with TCP from where b is tied to.
@@ -61,28 +59,6 @@ func KeepAlive(c net.Conn) {
 	}); ok {
 		tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3})
 	}
-}
-
-// tie ties fd to the device and mark before it is bound, so that no packet can leave elsewhere in between.
-func (b binding) tie(fd int) error {
-	if b.device != "" {
-		if err := unix.BindToDevice(fd, b.device); err != nil {
-			return err
-		}
-	}
-	if b.mark != 0 {
-		return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, int(b.mark))
-	}
-	return nil
-}
-
-// Dial connects with TCP by the device.
-func (p *devicePath) Dial(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
-	b, err := p.binding(to.Addr())
-	if err != nil {
-		return nil, err
-	}
-	return dialStream(ctx, b, to)
 }
 
 // Dial connects with TCP from the address.

@@ -19,9 +19,8 @@ import (
 	"net/netip"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"heddle/internal/errhint"
 	"heddle/path"
@@ -366,7 +365,7 @@ func (f *Fan) trouble(l *lane, err error) {
 		return
 	case errors.As(err, &u) && u.FromServer(f.server.Load().Addr()):
 		f.note(l, "the server refuses: "+u.Error())
-	case errors.As(err, &u) && u.Errno == unix.EMSGSIZE:
+	case errors.As(err, &u) && u.Errno == syscall.EMSGSIZE:
 		l.mu.Lock()
 		l.tooBig = u.Error()
 		l.mu.Unlock()
@@ -374,7 +373,7 @@ func (f *Fan) trouble(l *lane, err error) {
 	case errors.As(err, &u) && u.By.IsValid():
 		l.health.Refused(u.Error())
 		f.note(l, u.Error())
-	case errors.Is(err, unix.ENOBUFS), errors.Is(err, unix.ENOMEM):
+	case errors.Is(err, syscall.ENOBUFS), errors.Is(err, syscall.ENOMEM):
 	default:
 		l.health.Fail(errhint.Reason(err))
 		l.shut()

@@ -9,9 +9,8 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"heddle/path"
 )
@@ -141,9 +140,9 @@ func NewRelay(ctx context.Context, o RelayOptions) (*Relay, error) {
 	if r.socket, err = path.Listen(o.Listen); err != nil {
 		hint := "choose another address, such as 127.0.0.1:51820"
 		switch {
-		case errors.Is(err, unix.EADDRINUSE):
+		case errors.Is(err, syscall.EADDRINUSE):
 			hint = "another program listens there: choose another port"
-		case errors.Is(err, unix.EADDRNOTAVAIL):
+		case errors.Is(err, syscall.EADDRNOTAVAIL):
 			hint = "no device here has that address: choose one of this machine's, such as 127.0.0.1"
 		}
 		return nil, &path.Error{What: "listen on " + o.Listen.String(), Why: "it cannot listen there", Hint: hint, Err: err}

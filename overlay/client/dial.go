@@ -12,9 +12,8 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"heddle/identity"
 	"heddle/internal/dial"
@@ -128,7 +127,7 @@ func (r *reach) explain(err error, to string) error {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
 		e.Err, e.Why = nil, fmt.Sprintf("the node %s does not answer in time whether it reaches %s", r.pass.Name, to)
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, unix.ECONNRESET), errors.Is(err, unix.EPIPE):
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
 		e.Err, e.Why = nil, fmt.Sprintf("the node %s closes the connection instead of an answer", r.pass.Name)
 		e.Hint = "its log may say more"
 	}

@@ -15,11 +15,11 @@ import (
 	"net/url"
 	"strings"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/quic-go/quic-go"
 	"github.com/quic-go/quic-go/http3"
 	"github.com/quic-go/quic-go/quicvarint"
-	"golang.org/x/sys/unix"
 
 	"heddle/path"
 )
@@ -180,7 +180,7 @@ func (f *flow) Send(datagrams [][]byte) (int, error) {
 		if len(d) > int(f.room.Load()) {
 			f.room.Store(int64(f.measure()))
 			if room := int(f.room.Load()); len(d) > room {
-				last = &path.Unreachable{Errno: unix.EMSGSIZE, MTU: room + f.headers()}
+				last = &path.Unreachable{Errno: syscall.EMSGSIZE, MTU: room + f.headers()}
 				continue
 			}
 		}
@@ -188,7 +188,7 @@ func (f *flow) Send(datagrams [][]byte) (int, error) {
 		case f.out <- AppendDatagram(make([]byte, 0, len(d)+1), d):
 			sent++
 		default:
-			last = &path.Unreachable{Errno: unix.ENOBUFS}
+			last = &path.Unreachable{Errno: syscall.ENOBUFS}
 		}
 	}
 	return sent, last

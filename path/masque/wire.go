@@ -7,8 +7,6 @@ import (
 	"sync/atomic"
 	"syscall"
 
-	"golang.org/x/sys/unix"
-
 	"heddle/path"
 )
 
@@ -55,7 +53,7 @@ func (w *wire) ReadFrom(p []byte) (int, net.Addr, error) {
 		if err == nil || !errors.As(err, &u) {
 			return n, from, err
 		}
-		if u.Errno == unix.EMSGSIZE || w.up.Load() && u.Errno != unix.ECONNREFUSED {
+		if u.Errno == syscall.EMSGSIZE || w.up.Load() && u.Errno != syscall.ECONNREFUSED {
 			continue // a probe for a larger size, or somebody's word that QUIC's own timers will check
 		}
 		w.refused.CompareAndSwap(nil, u)
@@ -66,10 +64,10 @@ func (w *wire) ReadFrom(p []byte) (int, net.Addr, error) {
 func (w *wire) WriteTo(p []byte, to net.Addr) (int, error) {
 	n, err := w.PacketConn.WriteTo(p, to)
 	var u *path.Unreachable
-	if err == nil || !errors.As(err, &u) || u.Errno == unix.EMSGSIZE {
+	if err == nil || !errors.As(err, &u) || u.Errno == syscall.EMSGSIZE {
 		return n, err
 	}
-	if w.up.Load() || u.Errno == unix.ENOBUFS || u.Errno == unix.EAGAIN {
+	if w.up.Load() || u.Errno == syscall.ENOBUFS || u.Errno == syscall.EAGAIN {
 		return len(p), nil // lost, as packets are
 	}
 	w.refused.CompareAndSwap(nil, u)

@@ -6,8 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
-
-	"golang.org/x/sys/unix"
+	"syscall"
 
 	"heddle/path"
 )
@@ -126,7 +125,9 @@ func (f *flow) fill(datagrams [][]byte) int {
 	return len(f.chunk)
 }
 
-func tooLarge(err error) bool { return errors.Is(err, unix.EMSGSIZE) || errors.Is(err, unix.ENOBUFS) }
+func tooLarge(err error) bool {
+	return errors.Is(err, syscall.EMSGSIZE) || errors.Is(err, syscall.ENOBUFS)
+}
 
 // judge turns what the network said of datagrams to the relay into what it means for those to the server.
 func (f *flow) judge(err error) error {
@@ -136,7 +137,7 @@ func (f *flow) judge(err error) error {
 		return err
 	case u.FromServer(f.relay.Addr()):
 		return f.end("the proxy's relay is gone", err)
-	case u.Errno == unix.EMSGSIZE && u.MTU > len(f.header):
+	case u.Errno == syscall.EMSGSIZE && u.MTU > len(f.header):
 		return &path.Unreachable{Errno: u.Errno, By: u.By, MTU: u.MTU - len(f.header)}
 	}
 	return err

@@ -10,9 +10,8 @@ import (
 	"net/netip"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"heddle/internal/dial"
 	"heddle/internal/errhint"
@@ -228,7 +227,7 @@ func (p *proxyPath) explain(err error, wanted string) error {
 	case errors.Is(err, context.DeadlineExceeded):
 		e.Why = "the proxy " + p.spec.Arg + " does not answer in time"
 		e.Hint = "is this the port of a SOCKS5 proxy?"
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, unix.ECONNRESET), errors.Is(err, unix.EPIPE):
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
 		e.Why = "the proxy " + p.spec.Arg + " closes the connection instead of an answer"
 		e.Hint = "does it serve this machine? its log may say more"
 	}

@@ -6,8 +6,8 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"syscall"
 
-	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
 	"gvisor.dev/gvisor/pkg/tcpip/transport/udp"
@@ -91,7 +91,7 @@ func (f *flow) Send(datagrams [][]byte) (int, error) {
 			continue
 		}
 		last = f.explain(err)
-		if !errors.Is(last, unix.ENOBUFS) && !errors.Is(last, unix.EMSGSIZE) {
+		if !errors.Is(last, syscall.ENOBUFS) && !errors.Is(last, syscall.EMSGSIZE) {
 			break
 		}
 	}
@@ -170,11 +170,11 @@ func (f *flow) explain(err tcpip.Error) error {
 	}
 	switch err.(type) {
 	case *tcpip.ErrConnectionRefused:
-		return &path.Unreachable{Errno: unix.ECONNREFUSED, By: f.to.Addr()}
+		return &path.Unreachable{Errno: syscall.ECONNREFUSED, By: f.to.Addr()}
 	case *tcpip.ErrNoBufferSpace, *tcpip.ErrWouldBlock:
-		return unix.ENOBUFS
+		return syscall.ENOBUFS
 	case *tcpip.ErrMessageTooLong:
-		return &path.Unreachable{Errno: unix.EMSGSIZE, MTU: f.tunnel.inside.mtu}
+		return &path.Unreachable{Errno: syscall.EMSGSIZE, MTU: f.tunnel.inside.mtu}
 	}
 	return &path.Error{What: f.tunnel.what, Why: "inside its tunnel", Err: errors.New(err.String())}
 }

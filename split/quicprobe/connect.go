@@ -8,10 +8,10 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/quic-go/quic-go"
-	"golang.org/x/sys/unix"
 
 	"heddle/path"
 )
@@ -138,10 +138,10 @@ func (p *prober) explain(err error) error {
 	}
 	if u, ok := errors.AsType[*path.Unreachable](err); ok {
 		e.Hint = "does the server reach you by this path, and is it up?"
-		if u.Errno == unix.ECONNREFUSED {
+		if u.Errno == syscall.ECONNREFUSED {
 			e.Why, e.Hint = "no QUIC there", "many servers speak only TCP on that port; is HTTP/3 on, and is it this port?"
 		}
-		if u.Errno == unix.EMSGSIZE {
+		if u.Errno == syscall.EMSGSIZE {
 			e.Why, e.Hint = "QUIC needs datagrams of 1200 bytes", "use a path with a larger MTU"
 		}
 		return e

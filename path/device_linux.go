@@ -103,17 +103,13 @@ func (p *devicePath) Describe() Info {
 	return info
 }
 
-// explain fills Ready, Why and Hint from the error that keeps the path from working.
-func (i *Info) explain(err error) {
-	i.Ready = err == nil
-	if err == nil {
-		return
+// Dial connects with TCP by the device.
+func (p *devicePath) Dial(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
+	b, err := p.binding(to.Addr())
+	if err != nil {
+		return nil, err
 	}
-	i.Why = err.Error()
-	var e *Error
-	if errors.As(err, &e) {
-		i.Why, i.Hint = e.Why, e.Hint
-	}
+	return dialStream(ctx, b, to)
 }
 
 func deviceNames() string {

@@ -3,7 +3,6 @@ package path
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 
 	"github.com/vishvananda/netlink"
@@ -104,34 +103,6 @@ func listAddresses(link netlink.Link) ([]netip.Addr, error) {
 	return append(global, local...), nil
 }
 
-// deviceWith finds the device that holds addr, or "" where none does.
-func deviceWith(addr netip.Addr) (string, error) {
-	if addr.IsLoopback() {
-		return "lo", nil
-	}
-	type question struct{ addr netip.Addr }
-	return Ask(question{addr}, func() (string, error) { return findDevice(addr) })
-}
-
-func findDevice(addr netip.Addr) (string, error) {
-	interfaces, err := net.Interfaces()
-	if err != nil {
-		return "", err
-	}
-	for _, i := range interfaces {
-		addresses, err := i.Addrs()
-		if err != nil {
-			continue // the device went away while we looked
-		}
-		for _, a := range addresses {
-			if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().Unmap() == addr {
-				return i.Name, nil
-			}
-		}
-	}
-	return "", nil
-}
-
 // noRoute explains a failed lookup.
 func noRoute(what string, dst netip.Addr, err error) error {
 	family := "IPv4"
@@ -147,4 +118,12 @@ func noRoute(what string, dst netip.Addr, err error) error {
 			Hint: "give the device a default route (a higher metric will do); `heddle doctor` shows the routes"}
 	}
 	return &Error{What: what, Why: fmt.Sprintf("no way to %v", dst), Err: err}
+}
+
+func mtuOf(device string) int {
+	link, err := linkOf(device)
+	if err != nil {
+		return 0
+	}
+	return link.Attrs().MTU
 }

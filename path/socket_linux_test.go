@@ -13,8 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func mustAddrPort(s string) netip.AddrPort { return netip.MustParseAddrPort(s) }
-
 func listen(t *testing.T, address string) *Socket {
 	t.Helper()
 	s, err := Listen(mustAddrPort(address))

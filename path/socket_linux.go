@@ -46,18 +46,6 @@ type outgoing struct {
 	control   []byte
 }
 
-// binding is what a socket is tied to.
-type binding struct {
-	local  netip.AddrPort
-	device string
-	mark   uint32
-}
-
-// Listen opens a socket for datagrams from anybody, bound to local.
-func Listen(local netip.AddrPort) (*Socket, error) {
-	return openSocket(context.Background(), binding{local: local})
-}
-
 func openSocket(ctx context.Context, b binding) (*Socket, error) {
 	network := "udp4"
 	if b.local.Addr().Is6() {
@@ -102,6 +90,22 @@ func (b binding) apply(fd int) error {
 			plain := map[int]int{unix.SO_RCVBUFFORCE: unix.SO_RCVBUF, unix.SO_SNDBUFFORCE: unix.SO_SNDBUF}[option]
 			unix.SetsockoptInt(fd, unix.SOL_SOCKET, plain, kernelBuffer)
 		}
+	}
+	return nil
+}
+
+// tiesToDevices says that a socket can be made to leave by one device alone.
+const tiesToDevices = true
+
+// tie ties fd to the device and mark before it is bound, so that no packet can leave elsewhere in between.
+func (b binding) tie(fd int) error {
+	if b.device != "" {
+		if err := unix.BindToDevice(fd, b.device); err != nil {
+			return err
+		}
+	}
+	if b.mark != 0 {
+		return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, int(b.mark))
 	}
 	return nil
 }

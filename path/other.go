@@ -1,0 +1,196 @@
+//go:build !linux
+
+package path
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"syscall"
+
+	"heddle/internal/errhint"
+)
+
+// What paths are on systems other than Linux: src: binds to its address and checks by which device the routes lead, but
+// no socket can be tied to a device, so that if: and ports: are refused; a send is one datagram, and so is a receive.
+
+func init() {
+	for _, scheme := range []string{"if", "ports"} {
+		Register(Kind{Scheme: scheme, Argument: "device", Carries: Datagrams | Streams, New: func(s Spec, _ Options) (Path, error) {
+			return nil, errhint.NeedsLinux("path "+s.Name, "use src:, with routes of its own for the address")
+		}})
+	}
+}
+
+// tiesToDevices says that a socket can be made to leave by one device alone.
+const tiesToDevices = false
+
+// receiveBuffer is the largest UDP payload in bytes, and more.
+const receiveBuffer = 1 << 16
+
+// Socket is a UDP socket.
+type Socket struct {
+	conn  *net.UDPConn
+	raw   syscall.RawConn
+	local netip.AddrPort
+	in    [receiveBuffer]byte
+
+	sending sync.Mutex
+}
+
+func openSocket(ctx context.Context, b binding) (*Socket, error) {
+	network := "udp4"
+	if b.local.Addr().Is6() {
+		network = "udp6"
+	}
+	if err := b.tie(0); err != nil {
+		return nil, err
+	}
+	var config net.ListenConfig
+	packet, err := config.ListenPacket(ctx, network, b.local.String())
+	if err != nil {
+		return nil, err
+	}
+	conn := packet.(*net.UDPConn)
+	at := conn.LocalAddr().(*net.UDPAddr).AddrPort()
+	s := &Socket{conn: conn, local: netip.AddrPortFrom(at.Addr().Unmap(), at.Port())}
+	if s.raw, err = conn.SyscallConn(); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// tie refuses what would need Linux.
+func (b binding) tie(int) error {
+	if b.device != "" || b.mark != 0 {
+		return errhint.NeedsLinux("socket", "leave out the device and the mark")
+	}
+	return nil
+}
+
+// SyscallConn gives the socket itself, for options that this package has no use for.
+func (s *Socket) SyscallConn() (syscall.RawConn, error) { return s.raw, nil }
+
+// LocalAddr is the address and port that the socket is bound to.
+func (s *Socket) LocalAddr() netip.AddrPort { return s.local }
+
+// Close closes the socket; a blocked Receive returns [net.ErrClosed].
+func (s *Socket) Close() error { return s.conn.Close() }
+
+// SendTo sends each element of datagrams to one address, in order, and returns how many went out. It may be called
+// from several goroutines. A datagram that is too large for the path is left out, and err says so after the others.
+func (s *Socket) SendTo(to netip.AddrPort, datagrams [][]byte) (sent int, last error) {
+	s.sending.Lock()
+	defer s.sending.Unlock()
+	for _, d := range datagrams {
+		_, err := s.conn.WriteToUDPAddrPort(d, to)
+		switch err = explain(err); {
+		case err == nil:
+			sent++
+		case errors.Is(err, syscall.EMSGSIZE), errors.Is(err, syscall.ENOBUFS):
+			last = err
+		default:
+			return sent, err
+		}
+	}
+	return sent, last
+}
+
+// Receive blocks until a datagram arrives; see [Flow]. Only one goroutine may receive.
+func (s *Socket) Receive(into []Inbound) (int, error) {
+	n, from, err := s.conn.ReadFromUDPAddrPort(s.in[:])
+	if err != nil {
+		return 0, explain(err)
+	}
+	into[0] = Inbound{Data: s.in[:n], Size: max(n, 1), From: netip.AddrPortFrom(from.Addr().Unmap(), from.Port())}
+	return 1, nil
+}
+
+// winsock gives the names of POSIX to the errors of Windows' sockets (Winsock2.h), which no other system has.
+var winsock = map[syscall.Errno]syscall.Errno{10013: syscall.EACCES, 10040: syscall.EMSGSIZE, 10051: syscall.ENETUNREACH,
+	10054: syscall.ECONNREFUSED, 10055: syscall.ENOBUFS, 10061: syscall.ECONNREFUSED, 10065: syscall.EHOSTUNREACH}
+
+// explain turns the errno of a send or receive into what this machine says of it.
+func explain(err error) error {
+	if errors.Is(err, net.ErrClosed) {
+		return net.ErrClosed
+	}
+	errno, ok := errors.AsType[syscall.Errno](err)
+	if !ok {
+		return err
+	}
+	if known, ok := winsock[errno]; ok {
+		errno = known
+	}
+	return &Unreachable{Errno: errno}
+}
+
+// egress is how the system would send to one address.
+type egress struct {
+	device string
+	source netip.Addr
+}
+
+// lookup asks the system for the route to dst, from source where that is given: by connecting a socket, which sends nothing.
+func lookup(dst netip.Addr, _ string, source netip.Addr, _ uint32) (egress, error) {
+	var from *net.UDPAddr
+	if source.IsValid() {
+		from = net.UDPAddrFromAddrPort(netip.AddrPortFrom(source, 0))
+	}
+	c, err := net.DialUDP("udp", from, net.UDPAddrFromAddrPort(netip.AddrPortFrom(dst, 9)))
+	if err != nil {
+		return egress{}, err
+	}
+	defer c.Close()
+	out := egress{source: c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()}
+	out.device, err = deviceWith(out.source)
+	return out, err
+}
+
+// noRoute explains a failed lookup.
+func noRoute(what string, dst netip.Addr, err error) error {
+	return &Error{What: what, Why: fmt.Sprintf("no way to %v", dst), Err: err, Hint: "`heddle doctor` lists the addresses"}
+}
+
+func mtuOf(device string) int {
+	i, err := net.InterfaceByName(device)
+	if err != nil {
+		return 0
+	}
+	return i.MTU
+}
+
+// Watch hears that something changed about this machine's devices, addresses and routes. Here it hears nothing, and says
+// at each question that something may have.
+type Watch struct{}
+
+// NewWatch gives a nil watch.
+func NewWatch() (*Watch, error) { return nil, nil }
+
+// Changed always reports true.
+func (*Watch) Changed() bool { return true }
+
+// Close does nothing.
+func (*Watch) Close() error { return nil }
+
+// Ask asks.
+func Ask[T any](_ any, ask func() (T, error)) (T, error) { return ask() }
+
+// Questions is not counted here.
+func Questions() uint64 { return 0 }
+
+// Settle does nothing: no closed socket is kept here.
+func Settle() {}
+
+func remember(io.Closer) {}
+
+func forget(io.Closer) {}
+
+func keep(syscall.RawConn, bool) {}
+
+func (b binding) answersElsewhere(netip.Addr) bool { return false }
