@@ -175,10 +175,7 @@ func (s *Sender) arrived(u *Unit) bool {
 }
 
 // Allow lets the stream go up to a place, as the other side said.
-func (s *Sender) Allow(limit uint64) {
-	const most = 1 << 40 // beyond what is cut: sums stay within range
-	s.limit = max(s.limit, min(limit, s.head+most))
-}
+func (s *Sender) Allow(limit uint64) { s.limit = max(s.limit, limit) }
 
 // Acked takes what the other side says: all numbers before next arrived, and the stream may reach limit. It reports whether
 // more has arrived than was known; [Outbox.Retire] then lets go of it.

@@ -63,7 +63,7 @@ func TestReadyIsWhatTheBoundsAllow(t *testing.T) {
 	}{
 		"all that is written":       {500, nil, nil, 500},
 		"no more than the credit":   {500, func(o *SenderOptions) { o.Credit = 70 }, nil, 70},
-		"credit beyond what is":     {500, func(o *SenderOptions) { o.Credit = 70 }, func(s *Sender, _ *Outbox) { s.Allow(1 << 63) }, 500},
+		"credit beyond what is":     {500, func(o *SenderOptions) { o.Credit = 70 }, func(s *Sender, _ *Outbox) { s.Allow(1<<64 - 1) }, 500},
 		"credit is never withdrawn": {500, nil, func(s *Sender, _ *Outbox) { s.Allow(3) }, 500},
 		"what was cut is gone":      {500, nil, func(s *Sender, o *Outbox) { push(s, o, 100) }, 400},
 		"less than may be held":     {500, func(o *SenderOptions) { o.Hold = 101 }, func(s *Sender, o *Outbox) { push(s, o, 100) }, 400},
@@ -148,7 +148,7 @@ func TestAcknowledgementsOfNothing(t *testing.T) {
 	for _, c := range []struct {
 		next     uint64
 		more, ok bool
-	}{{0, false, true}, {1, true, true}, {1, false, true}, {0, false, true}, {2, false, false}, {1 << 63, false, false}} {
+	}{{0, false, true}, {1, true, true}, {1, false, true}, {0, false, true}, {1, false, true}, {2, false, false}, {1 << 63, false, false}} {
 		if more, err := s.Acked(c.next, 0); more != c.more || (err == nil) != c.ok {
 			t.Errorf("%d: %v, %v", c.next, more, err)
 		}
@@ -292,6 +292,7 @@ func TestFillSendsLostBytesFirst(t *testing.T) {
 		"in order":             {ByByte, func(_ *Sender, l *Outbox) { l.Lost(3); l.Lost(1) }, []int{500, 500}, []span{{0, 100}, {200, 300}}},
 		"what is not there":    {ByByte, func(s *Sender, l *Outbox) { l.Fail(); s.Acked(130, 0) }, []int{50, 500, 500}, []span{{130, 180}, {180, 200}, {200, 300}}},
 		"what was delivered":   {ByByte, func(_ *Sender, l *Outbox) { l.Delivered(2); l.Delivered(9); l.Fail() }, []int{500, 500, 9}, []span{{0, 100}, {200, 300}, {300, 309}}},
+		"the rest of one":      {ByByte, func(s *Sender, l *Outbox) { l.Fail(); s.Acked(130, 0) }, []int{500, 500}, []span{{130, 200}, {200, 300}}},
 		"no room":              {ByByte, func(_ *Sender, l *Outbox) { l.Fail() }, []int{0}, nil},
 		"whole units":          {ByUnit, func(_ *Sender, l *Outbox) { l.Fail() }, []int{99, 100, 500}, []span{{0, 100}, {100, 200}}},
 		"units that are there": {ByUnit, func(s *Sender, l *Outbox) { l.Fail(); s.Acked(2, 0) }, []int{500, 7}, []span{{200, 300}, {300, 307}}},

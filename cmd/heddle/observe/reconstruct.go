@@ -71,7 +71,7 @@ type reconstructed struct {
 	Session  string   `json:"session"`
 	Schedule string   `json:"schedule"`
 	Shares   string   `json:"shares"`
-	Legs     []int    `json:"legs"`
+	Members  []int    `json:"members"`
 	Of       int      `json:"of"`
 	// Seen of Length bytes of the stream passed, or stood behind shares that did.
 	Seen   uint64 `json:"seen_bytes"`
@@ -107,7 +107,7 @@ func observeReconstruct(cmd *cobra.Command, dir string, f reconstructFlags) erro
 		}
 		return err
 	}
-	answer := reconstructed{Path: names, Session: s.ID, Schedule: s.Schedule, Shares: s.Shares, Legs: s.Members, Of: s.Of,
+	answer := reconstructed{Path: names, Session: s.ID, Schedule: s.Schedule, Shares: s.Shares, Members: s.Members, Of: s.Of,
 		Seen: stream.Seen(), Length: stream.Length, Out: f.out, Notes: notes}
 	if err := f.write(stream, &answer); err != nil {
 		return err
@@ -287,7 +287,7 @@ func (f *reconstructFlags) draw(stream reconstruct.Direction, answer *reconstruc
 func (r reconstructed) text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: session %.8s, %s, shares %s, %s of %d\n", strings.Join(r.Path, ", "), r.Session, r.Schedule, r.Shares,
-		cli.Count(len(r.Legs), "path"), r.Of)
+		cli.Count(len(r.Members), "path"), r.Of)
 	what := "of the stream passed there"
 	if r.Shares != "none" {
 		what = "of the stream has shares that passed there"

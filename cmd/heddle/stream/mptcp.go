@@ -141,7 +141,7 @@ func (l listenerOf[C]) Sessions() (all []Session) {
 	return all
 }
 
-// listenPlane listens for peers of one plane. To MPTCP a leg of a stripe would be no path.
+// listenPlane listens for peers of one plane. To MPTCP, a member of a stripe is not a path.
 func listenPlane(ctx context.Context, a config.Admission, o stripe.ListenOptions) (listener, error) {
 	if a.Plane == config.PlaneStripe {
 		l, err := listenStream(ctx, a.Listen, "listen")
