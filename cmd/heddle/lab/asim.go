@@ -87,8 +87,8 @@ func (a *labASim) useQuick(cmd *cobra.Command) {
 }
 
 func (a *labASim) run(cmd *cobra.Command) error {
-	if a.plot != "" && filepath.Ext(a.plot) != ".svg" {
-		return cli.Usage(&path.Error{What: "--plot " + a.plot, Why: "only SVG is written", Hint: "name a file that ends in .svg"})
+	if err := checkPlot(a.plot); err != nil {
+		return err
 	}
 	if a.Workers < 0 {
 		return cli.Usage(&path.Error{What: fmt.Sprintf("--workers %d", a.Workers), Why: "it is less than 0", Hint: "leave it out for one a core"})

@@ -61,8 +61,8 @@ func benchCommand(b bench.Bench, quick, cases string, cmd *cobra.Command) *cobra
 		if o.Rounds < 1 {
 			return cli.Usage(&path.Error{What: "--rounds", Why: fmt.Sprintf("%d is fewer than 1", o.Rounds), Hint: "five are the usual"})
 		}
-		if plotFile != "" && filepath.Ext(plotFile) != ".svg" {
-			return cli.Usage(&path.Error{What: "--plot " + plotFile, Why: "only SVG is written", Hint: "name a file that ends in .svg"})
+		if err := checkPlot(plotFile); err != nil {
+			return err
 		}
 		if err := b.Check(o); err != nil {
 			return cli.Usage(err)
@@ -76,7 +76,7 @@ func benchCommand(b bench.Bench, quick, cases string, cmd *cobra.Command) *cobra
 		if len(report.Rows) == 0 {
 			return err
 		}
-		return errors.Join(err, report.WriteTable(cmd.OutOrStdout()), writeBench(report, jsonFile, plotFile))
+		return errors.Join(err, report.WriteTable(cmd.OutOrStdout()), writeFile(jsonFile, report.WriteJSON), writeFile(plotFile, report.WritePlot))
 	}
 	cmd.Flags().IntVar(&o.Rounds, "rounds", 5, "how often each case is measured")
 	cmd.Flags().BoolVar(&o.Quick, "quick", false, "a few cases and two rounds, "+quick)
@@ -86,18 +86,10 @@ func benchCommand(b bench.Bench, quick, cases string, cmd *cobra.Command) *cobra
 	return cmd
 }
 
-func writeBench(r bench.Report, jsonFile, plotFile string) error {
-	write := func(name string, to func(*os.File) error) error {
-		if name == "" {
-			return nil
-		}
-		f, err := os.Create(name)
-		if err != nil {
-			return err
-		}
-		return errors.Join(to(f), f.Close())
+// checkPlot refuses a plot that cannot be written.
+func checkPlot(file string) error {
+	if file == "" || filepath.Ext(file) == ".svg" {
+		return nil
 	}
-	return errors.Join(
-		write(jsonFile, func(f *os.File) error { return r.WriteJSON(f) }),
-		write(plotFile, func(f *os.File) error { return r.WritePlot(f) }))
+	return cli.Usage(&path.Error{What: "--plot " + file, Why: "only SVG is written", Hint: "name a file that ends in .svg"})
 }
