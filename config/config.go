@@ -9,7 +9,9 @@ package config
 import (
 	"time"
 
+	"heddle/overlay/client"
 	"heddle/path"
+	"heddle/schedule"
 	"heddle/split"
 )
 
@@ -28,78 +30,76 @@ type Config struct {
 // the same.
 type Paths struct {
 	// Via are the paths, each NAME=KIND:ARG. In a table of heddle.toml, the NAME of a path before the first table will do.
-	Via []string `toml:"via"`
-	// Path are paths beside the schedule, written as those of Via: rules use them, and tunnels ride them.
-	Path []string `toml:"path"`
+	Via  []string `toml:"via" help:"a path, <NAME=KIND:ARG>, such as home=if:eth0; one flag a path" complete:"path"`
+	Path []string `toml:"path" help:"a path beside the schedule, <NAME=KIND:ARG>, for rules to use and tunnels to ride" complete:"path"`
 	// Needs is what the paths must carry; nothing means datagrams, which sessions are split into.
-	Needs path.Carries `toml:"-"`
-	// HandshakeVia names the path that carries QUIC's handshake, alone; empty leaves it to the schedule.
-	HandshakeVia string `toml:"handshake-via"`
-	// Rules are WHEN=PATH each, such as "first 10p=office"; in heddle.toml they are [[rule]] tables.
-	Rules []string `toml:"-"`
-	// Secret says where secrets of paths are, NAME=FILE each.
-	Secret []string `toml:"secret"`
+	Needs        path.Carries `toml:"-"`
+	HandshakeVia string       `toml:"handshake-via" help:"the <NAME> of the path that alone carries QUIC's handshake"`
+	Rules        []string     `toml:"-" flag:"rule" help:"send what matches by one path, <WHEN=NAME>: \"first 10p=office\", \"first 3s=office\", \"port 53=office\""`
+	Secret       []string     `toml:"secret" help:"the file that holds the password or token of a path, <NAME=FILE>"`
 	// Identity is the file of this device's key, for paths by overlay nodes; empty is this user's own.
-	Identity string `toml:"identity"`
-	// Schedule is "round-robin", "uniform" or "weighted".
-	Schedule string `toml:"schedule"`
-	// Every is the unit of the schedule, such as "100ms", "50p" (packets) or "none".
-	Every string `toml:"every"`
-	// Settle is how long the first unit of a session lasts at least.
-	Settle time.Duration `toml:"settle"`
-	// AtGaps lets a switch wait for a gap of so long in the traffic, for one unit at most; 0 switches at once.
-	AtGaps time.Duration `toml:"at-gaps"`
-	// Reorder puts in order what arrives by several paths, and holds it so long at most; 0 holds nothing.
-	Reorder time.Duration `toml:"reorder"`
-	// Alpha is the concentration of the Dirichlet distribution that weighted draws from; above 0.
-	Alpha float64 `toml:"alpha"`
+	Identity string        `toml:"identity" help:"the <FILE> of this device's private key, for paths by overlay nodes" complete:"file"`
+	Schedule string        `toml:"schedule" help:"which path is next: {schedules}" complete:"schedules"`
+	Every    string        `toml:"every" help:"how long a path is kept: a time (100ms), packets (50p) or none" complete:"100ms 500ms 50p 200p none"`
+	Settle   time.Duration `toml:"settle" help:"keep the first path of a session so long at least"`
+	AtGaps   time.Duration `toml:"at-gaps" help:"let a switch wait for a gap of so long in the traffic, for one unit at most"`
+	Reorder  time.Duration `toml:"reorder" help:"put in order what arrives by several paths, and hold it so long at most"`
+	Alpha    float64       `toml:"alpha" help:"concentration of the Dirichlet distribution that weighted draws from"`
 	// Seed makes the draws repeatable; nil draws from crypto/rand.
-	Seed *uint64 `toml:"seed"`
-	// MinPaths is how many healthy paths it takes to send at all; 0 means 2, or all where fewer are given.
-	MinPaths int `toml:"min-paths"`
-	// Degrade permits fewer healthy paths than MinPaths.
-	Degrade bool `toml:"degrade"`
+	Seed     *uint64 `toml:"seed" help:"make the draws repeatable (for experiments: whoever knows it knows the split)"`
+	MinPaths int     `toml:"min-paths" help:"healthy paths it takes to send at all; 0 means 2, or all where fewer are given"`
+	Degrade  bool    `toml:"degrade" help:"go on with fewer healthy paths than --min-paths"`
 	// Capture is a directory that gets one pcapng file a path, or empty for none. What stands before the first table gets
 	// a directory for each session in it.
-	Capture string `toml:"capture"`
+	Capture string `toml:"capture" help:"write what leaves and arrives on each path to <DIR>, one pcapng file a path" complete:"dir"`
 }
 
 // Up is one WireGuard tunnel: an [[up]] table, or `heddle up`.
 type Up struct {
 	// Name names the tunnel in `heddle status` and `heddle down`; empty means the file's name without .conf.
-	Name string `toml:"name"`
+	Name string `toml:"name" help:"what the tunnel and its device are called; the file's name where this is not given"`
 	// File is the wg-quick file.
-	File string `toml:"file"`
-	// KillSwitch keeps other traffic from leaving by the default route while a full tunnel is up.
-	KillSwitch bool `toml:"kill-switch"`
-	// Socks is where the tunnel is offered as SOCKS5 and HTTP CONNECT, HOST:PORT, instead of as a TUN device.
-	Socks string `toml:"socks"`
-	// SocksUsers is a file of those who may use that proxy, with a password; empty lets everybody.
-	SocksUsers string `toml:"socks-users"`
-	// MTU of the tunnel in bytes, or 0 to work it out.
-	MTU int `toml:"mtu"`
-	// NoHooks leaves PreUp, PostUp, PreDown and PostDown of the wg-quick file alone.
-	NoHooks bool `toml:"no-hooks"`
+	File       string `toml:"file"`
+	KillSwitch bool   `toml:"kill-switch" help:"keep all else from leaving while a full tunnel is up"`
+	Socks      string `toml:"socks" help:"offer the tunnel as a proxy on <HOST:PORT> instead of as a device"`
+	SocksUsers string `toml:"socks-users" help:"let only the users in <FILE> use that proxy, with a password; heddle masque user add makes one"`
+	MTU        int    `toml:"mtu" help:"MTU of the tunnel in bytes; 0 takes the file's, or works it out"`
+	NoHooks    bool   `toml:"no-hooks" help:"do not run the file's PreUp, PostUp, PreDown and PostDown"`
 	Paths
 }
 
 // Split is one relay: a [[split]] table, or `heddle split`.
 type Split struct {
 	// Name names the relay in `heddle status`; empty means split-PORT, with the port of Listen.
-	Name string `toml:"name"`
+	Name string `toml:"name" help:"what heddle status calls it; split-PORT where this is not given"`
 	// Plane is what decides the path, one of [split.PlaneNames]; a further one is taken where the kernel refuses the first.
-	Plane []string `toml:"plane"`
-	// GSOOff has the kernel plane take runs of segments apart, so that packets can be counted.
-	GSOOff bool `toml:"gso-off"`
+	Plane  []string `toml:"plane" help:"what decides the path: relay, kernel or route; a second one is taken where the kernel refuses the first" complete:"backends" list:"commas"`
+	GSOOff bool     `toml:"gso-off" help:"with --plane kernel, take runs of segments apart, so that packets can be counted"`
 	// Listen is where the UDP program sends to, HOST:PORT. Only the relay listens.
-	Listen string `toml:"listen"`
-	// To is the server, HOST:PORT.
-	To string `toml:"to"`
-	// Idle ends a session that carried nothing for so long.
-	Idle time.Duration `toml:"idle"`
-	// MaxSessions bounds the sessions at one time.
-	MaxSessions int `toml:"max-sessions"`
+	Listen      string        `toml:"listen" help:"where the program sends to, <HOST:PORT>"`
+	To          string        `toml:"to" help:"the server, <HOST:PORT>"`
+	Idle        time.Duration `toml:"idle" help:"end a session that carried nothing for so long"`
+	MaxSessions int           `toml:"max-sessions" help:"how many client addresses are served at one time"`
 	Paths
+}
+
+// Choices are the words of a list that help texts and completion name.
+func Choices(list string) []string {
+	switch list {
+	case "schedules":
+		return schedule.Names()
+	case "backends":
+		return split.PlaneNames()
+	case "stripe-schedules":
+		return StripeSchedules()
+	case "carriers":
+		return StripePlanes()
+	case "picks":
+		return Picks()
+	case "modes":
+		return client.Modes()
+	}
+	return nil
 }
 
 // Default gives what holds where neither a file nor a flag says otherwise.

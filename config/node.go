@@ -22,39 +22,24 @@ import (
 // Node is a node.toml: one overlay node. The flags of `heddle node run` are the same.
 type Node struct {
 	// Name is what the node calls itself; empty is the machine's name.
-	Name string `toml:"name"`
-	// Listen is [HOST]:PORT, for TCP and UDP.
-	Listen string `toml:"listen"`
-	// Identity is the file of the node's key; empty is this user's own.
-	Identity string `toml:"identity"`
-	// Grantor are the keys of those whose grants count.
-	Grantor []string `toml:"grantor"`
-	// Mode is what the node offers, of [client.Modes].
-	Mode []string `toml:"mode"`
-	// Deny are destinations that no grant opens, CIDR[:PORT] or NAME:PORT.
-	Deny []string `toml:"deny"`
-	// Revoked is the file that `heddle node revoke` writes; empty is revoked beside the identity.
-	Revoked string `toml:"revoked"`
-	// Usage is the file where it is kept how much each grant has used; empty is usage.json beside the identity.
-	Usage string `toml:"usage"`
-	// MaxFlows is how many connections and flows one holder may have at a time.
-	MaxFlows int `toml:"max-flows"`
-	// Idle ends a UDP flow that carried nothing for so long.
-	Idle time.Duration `toml:"idle"`
-	// Drain is how long connections and flows may go on after an interrupt.
-	Drain time.Duration `toml:"drain"`
-	// LogTargets writes down who talks to whom.
-	LogTargets bool `toml:"log-targets"`
-	// Address are where clients reach the node, HOST:PORT each, for a board; empty is where it listens.
-	Address []string `toml:"address"`
-	// Board is where the node registers, KEY@HOST:PORT or a file; empty registers nowhere.
-	Board string `toml:"board"`
+	Name       string        `toml:"name" help:"what the node calls itself, a <NAME>; the machine's name where it is not given"`
+	Listen     string        `toml:"listen" help:"where clients come to, <[HOST]:PORT>, TCP and UDP"`
+	Identity   string        `toml:"identity" help:"the <FILE> of the node's private key" complete:"file"`
+	Grantor    []string      `toml:"grantor" help:"the <KEY> of somebody whose grants count"`
+	Mode       []string      `toml:"mode" help:"what it offers: {modes}"`
+	Deny       []string      `toml:"deny" help:"lead nobody to this <DESTINATION>: CIDR[:PORT] or NAME:PORT"`
+	Revoked    string        `toml:"revoked" help:"what heddle node revoke writes, a <FILE>; revoked beside the identity where it is not given" complete:"file"`
+	Usage      string        `toml:"usage" help:"keep in <FILE> how much each grant has used; usage.json beside the identity where it is not given" complete:"file"`
+	MaxFlows   int           `toml:"max-flows" help:"how many connections and flows one holder may have at a time"`
+	Idle       time.Duration `toml:"idle" help:"end a UDP flow that carried nothing for so long"`
+	Drain      time.Duration `toml:"drain" help:"how long what goes on may do so after an interrupt"`
+	LogTargets bool          `toml:"log-targets" help:"write down who talks to whom"`
+	Address    []string      `toml:"address" help:"where clients reach the node, <HOST:PORT>; where it listens, if it is not given"`
+	Board      string        `toml:"board" help:"register there: the board, <KEY@HOST:PORT> or a file"`
 	// ASN is the autonomous system that the node is in, for a board; 0 is unknown.
-	ASN int `toml:"asn"`
-	// NATPorts are those that mode nat leases, FIRST-LAST.
-	NATPorts string `toml:"nat-ports"`
-	// SetForwarding lets mode nat have the kernel forward packets, for leases alone.
-	SetForwarding bool `toml:"set-forwarding"`
+	ASN           int    `toml:"asn" help:"the <NUMBER> of the autonomous system that the node is in, for the board"`
+	NATPorts      string `toml:"nat-ports" help:"in mode nat, lease ports <FIRST-LAST> to clients"`
+	SetForwarding bool   `toml:"set-forwarding" help:"in mode nat, let the kernel forward, for leases alone"`
 }
 
 // DefaultNode is a node before anything is said about it.

@@ -24,15 +24,11 @@ const AnyKey = "any"
 // StreamDial is what `heddle stream dial` does: a [[dial]] table, or its flags.
 type StreamDial struct {
 	// Name is the service that the peer is asked for, and what `heddle status` calls it.
-	Name string `toml:"name"`
-	// Listen is where programs connect to, HOST:PORT.
-	Listen string `toml:"listen"`
-	// Socks is where programs find a SOCKS5 proxy, HOST:PORT, whose other side is the peer.
-	Socks string `toml:"socks"`
-	// SocksUsers is a file of those who may use that proxy, with a password; empty lets everybody.
-	SocksUsers string `toml:"socks-users"`
-	// Warm is how many sessions are dialled ahead.
-	Warm int `toml:"warm"`
+	Name       string `toml:"name"`
+	Listen     string `toml:"listen" help:"where programs connect to, <HOST:PORT>"`
+	Socks      string `toml:"socks" help:"offer a SOCKS5 proxy on <HOST:PORT>, whose other side is the peer"`
+	SocksUsers string `toml:"socks-users" help:"let only the users in <FILE> use that proxy, with a password; heddle masque user add makes one"`
+	Warm       int    `toml:"warm" help:"how many sessions are dialled ahead"`
 	Stripe
 }
 
@@ -109,24 +105,17 @@ func besideFile(dir string, name *string) {
 
 // Admission says who may come to a device, and where: what `heddle stream serve` and `heddle recv` share.
 type Admission struct {
-	// Name is the service that a peer asks for.
-	Name string `toml:"name"`
-	// Listen is where peers come to, [HOST]:PORT.
-	Listen string `toml:"listen"`
-	// Allow are the keys of those who may come in, or "any".
-	Allow []string `toml:"allow"`
-	// Identity is the file of this device's key; empty is this user's own.
-	Identity string `toml:"identity"`
-	// MaxSessions bounds the sessions at one time.
-	MaxSessions int `toml:"max-sessions"`
-	// Keylog is a file that gets the keys of the TLS inside, for experiments; empty is none.
-	Keylog string `toml:"keylog"`
-	// Plane is stripe, or mptcp for peers that come by the kernel's MPTCP.
-	Plane string `toml:"plane"`
+	Name        string   `toml:"name" help:"what peers ask for, a <NAME>"`
+	Listen      string   `toml:"listen" help:"where peers come to, <[HOST]:PORT>"`
+	Allow       []string `toml:"allow" help:"let in the holder of this <KEY>; any lets in everybody"`
+	Identity    string   `toml:"identity" help:"the <FILE> of this device's private key" complete:"file"`
+	MaxSessions int      `toml:"max-sessions" help:"how many sessions are served at one time"`
+	Keylog      string   `toml:"keylog" help:"write the keys of the TLS inside to <FILE>, for experiments" complete:"file"`
+	Plane       string   `toml:"plane" help:"how peers come: stripe, or mptcp for the kernel's planes"`
 	// Board is where the device registers, KEY@HOST:PORT or a file; empty registers nowhere.
-	Board string `toml:"board"`
+	Board string `toml:"board" help:"register there: the board, <KEY@HOST:PORT> or a file"`
 	// Address are where peers reach this device, HOST:PORT each, for the board; empty is where it listens.
-	Address []string `toml:"address"`
+	Address []string `toml:"address" help:"where peers reach this device, <HOST:PORT>, for the board"`
 }
 
 func defaultAdmission() Admission {
@@ -188,13 +177,10 @@ func (a Admission) Accept() (func(identity.Key) error, error) {
 // StreamServe is what `heddle stream serve` does: a [[serve]] table, or its flags.
 type StreamServe struct {
 	Admission
-	// To is the program that is served, HOST:PORT or unix:FILE.
-	To string `toml:"to"`
-	// Socks serves SOCKS5 in place of one program.
-	Socks bool `toml:"socks"`
-	// AllowTo and DenyTo say where SOCKS5 clients may go, CIDR[:PORT] each; else it is public addresses only.
-	AllowTo []string `toml:"allow-to"`
-	DenyTo  []string `toml:"deny-to"`
+	To      string   `toml:"to" help:"the program, <HOST:PORT> or unix:FILE"`
+	Socks   bool     `toml:"socks" help:"be a SOCKS5 proxy for peers"`
+	AllowTo []string `toml:"allow-to" help:"with --socks, lead to these addresses too, <CIDR[:PORT]>"`
+	DenyTo  []string `toml:"deny-to" help:"with --socks, do not lead to these addresses, <CIDR[:PORT]>"`
 }
 
 // DefaultStreamServe is a server before anything is said about it.

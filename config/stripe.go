@@ -23,48 +23,31 @@ import (
 
 // Stripe says over which paths a stream goes and how it is cut: what `heddle stream dial` and `heddle send` share.
 type Stripe struct {
-	// Via are the paths, NAME=KIND:ARG each.
-	Via []string `toml:"via"`
+	Via []string `toml:"via" help:"a path, <NAME=KIND:ARG>, such as a=node:tokyo; one flag a path" complete:"path"`
 	// Path are paths beside them, for tunnels to ride; the nodes that Paths chooses ride them in turn.
-	Path []string `toml:"path"`
-	// Secret says where secrets of paths are, NAME=FILE each.
-	Secret []string `toml:"secret"`
-	// Paths is how many overlay nodes are chosen, one path each, in place of Via; of those that this user may use.
-	Paths int `toml:"paths"`
-	// Pick is how they are chosen, one of [Picks].
-	Pick string `toml:"pick"`
-	// To is where the peer device listens, HOST:PORT; with a board it may be empty.
-	To string `toml:"to"`
-	// Key is the peer device's; with a board it may be empty, and the board says whose the name is.
-	Key string `toml:"key"`
-	// Board is where the peer and nodes are looked up, KEY@HOST:PORT or a file; empty asks none.
-	Board string `toml:"board"`
-	// MaxAge is how old a list may be that the board once gave, for when it cannot be reached.
-	MaxAge time.Duration `toml:"max-age"`
+	Path   []string      `toml:"path" help:"a path beside them, <NAME=KIND:ARG>, for tunnels to ride" complete:"path"`
+	Secret []string      `toml:"secret" help:"the file that holds the password or token of a path, <NAME=FILE>"`
+	Paths  int           `toml:"paths" help:"choose so many overlay nodes in place of --via; they ride the --path ones in turn"`
+	Pick   string        `toml:"pick" help:"how nodes are chosen: {picks}" complete:"picks"`
+	To     string        `toml:"to" help:"where the peer device listens, <HOST:PORT>; else the board says"`
+	Key    string        `toml:"key" help:"the <KEY> of the peer device; else the board says"`
+	Board  string        `toml:"board" help:"the board, <KEY@HOST:PORT> or a file; else the one that heddle board use keeps"`
+	MaxAge time.Duration `toml:"max-age" help:"how old the board's last list may be where the board cannot be reached"`
 	// Identity is the file of this device's key; empty is this user's own.
-	Identity string `toml:"identity"`
+	Identity string `toml:"identity" help:"the <FILE> of this device's private key" complete:"file"`
 	// Schedule is one of [StripeSchedules]; empty is what fits the shares.
-	Schedule string `toml:"schedule"`
-	// Weight is for the schedule weighted, NAME=NUMBER each.
-	Weight []string `toml:"weight"`
-	// Segment is the size of a segment in bytes.
-	Segment int `toml:"segment"`
-	// Shares is a scheme of secret sharing: none, KofN, shamir:KofN or xor:N.
-	Shares string `toml:"shares"`
-	// MinPaths is how many paths it takes to send at all; 0 is all, or with shares as many as restore the stream.
-	MinPaths int `toml:"min-paths"`
-	// Degrade permits fewer, and to move to another path what a dead one did not carry.
-	Degrade bool `toml:"degrade"`
-	// Patience is how long a session that cannot go on waits for its paths.
-	Patience time.Duration `toml:"patience"`
-	// MinRate is the rate in bytes per second below which a path is dropped and dialled anew; below 0 is none.
-	MinRate int `toml:"min-rate"`
-	// Keylog is a file that gets the keys of the TLS inside, for experiments; empty is none.
-	Keylog string `toml:"keylog"`
+	Schedule string        `toml:"schedule" help:"which path is next: strict (each in turn), fast (who has room), weighted" complete:"stripe-schedules"`
+	Weight   []string      `toml:"weight" help:"for --schedule weighted, <NAME=NUMBER>; drawn at random where none is given"`
+	Segment  int           `toml:"segment" help:"the size of a segment in bytes"`
+	Shares   string        `toml:"shares" help:"cut into secret shares: none, 2of3, shamir:2of3, xor:3" complete:"none 2of3 3of4 shamir:2of3 xor:3"`
+	MinPaths int           `toml:"min-paths" help:"paths it takes to send at all; 0 means all, or as many as restore shares"`
+	Degrade  bool          `toml:"degrade" help:"go on over fewer paths, also with what a dead one did not carry"`
+	Patience time.Duration `toml:"patience" help:"how long to wait for paths that are needed"`
+	MinRate  int           `toml:"min-rate" help:"drop a path below so many bytes per second; -1 never does"`
+	Keylog   string        `toml:"keylog" help:"write the keys of the TLS inside to <FILE>, for experiments" complete:"file"`
 	// Plane is one of [StripePlanes].
-	Plane string `toml:"plane"`
-	// SetPathManager permits the kernel's planes to change net.mptcp.pm_type for the moment in which a socket is made.
-	SetPathManager bool `toml:"set-path-manager"`
+	Plane          string `toml:"plane" help:"who carries it: {carriers}" complete:"carriers"`
+	SetPathManager bool   `toml:"set-path-manager" help:"for mptcp, set net.mptcp.pm_type while a socket is made"`
 }
 
 // DefaultStripe is a stripe before anything is said about it.

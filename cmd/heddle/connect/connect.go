@@ -70,14 +70,11 @@ does not: anything from the network on this one.`,
 		},
 	}
 	cmd.Flags().StringVar(&via, "via", "", "the path, `NAME=KIND:ARG`, such as home=if:eth0")
-	cmd.Flags().StringArrayVar(&p.Path, "path", nil, "another path, `NAME=KIND:ARG`, for a tunnel to ride")
-	cmd.Flags().StringArrayVar(&p.Secret, "secret", nil, "the file that holds the password or token of a path, `NAME=FILE`")
-	cmd.Flags().StringVar(&p.Identity, "identity", "", "the `FILE` of this device's private key, for paths by overlay nodes")
+	bind.Flags(cmd, &p, "path", "secret", "identity")
+	cmd.Flags().Lookup("path").Usage = "another path, `NAME=KIND:ARG`, for a tunnel to ride"
 	cmd.Flags().BoolVar(&announce, "announce", false, `print "MOSH IP" and the address on stderr once connected, as mosh's own proxy does`)
 	_ = cmd.MarkFlagRequired("via")
-	_ = cmd.MarkFlagFilename("identity")
 	_ = cmd.RegisterFlagCompletionFunc("via", bind.CompleteVia)
-	_ = cmd.RegisterFlagCompletionFunc("path", bind.CompleteVia)
 	return cmd
 }
 

@@ -84,7 +84,7 @@ that it heard nothing. The exit status is that of mosh-client.`,
 	flags.StringVar(&m.name, "name", "", "what heddle status calls it; mosh-HOST where this is not given")
 	flags.StringVar(&m.log, "log", "", "write the log to this `file`; without it, warnings are printed at the end")
 	flags.BoolVar(&m.dryRun, "dry-run", false, "print what would be run, and run nothing")
-	bind.Paths(cmd, &m.Paths)
+	bind.Flags(cmd, &m.Paths)
 	_ = cmd.MarkFlagRequired("via")
 	_ = cmd.RegisterFlagCompletionFunc("predict", cobra.FixedCompletions(Predictions, cobra.ShellCompDirectiveNoFileComp))
 	return cmd

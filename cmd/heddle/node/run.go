@@ -7,11 +7,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"heddle/cmd/heddle/internal/bind"
 	"heddle/cmd/heddle/internal/cli"
 	"heddle/cmd/heddle/internal/control"
 	"heddle/cmd/heddle/internal/runner"
 	"heddle/config"
-	"heddle/overlay/client"
 	"heddle/overlay/node"
 	"heddle/path"
 )
@@ -48,7 +48,7 @@ unless --log-targets is given.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
-				if err := nodeFromFile(cmd, args[0], &n); err != nil {
+				if err := bind.FlagsOver(cmd, func() error { return cli.Loaded(cmd, args[0], config.LoadNode, &n) }); err != nil {
 					return err
 				}
 			}
@@ -59,54 +59,9 @@ unless --log-targets is given.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&n.Name, "name", "", "what the node calls itself, a `NAME`; the machine's name where it is not given")
-	flags.StringVar(&n.Listen, "listen", n.Listen, "where clients come to, `[HOST]:PORT`, TCP and UDP")
-	flags.StringVar(&n.Identity, "identity", "", "the `FILE` of the node's private key")
-	flags.StringArrayVar(&n.Grantor, "grantor", nil, "the `KEY` of somebody whose grants count")
-	flags.StringArrayVar(&n.Mode, "mode", n.Mode, "what it offers: "+strings.Join(client.Modes(), ", "))
-	flags.StringArrayVar(&n.Deny, "deny", nil, "lead nobody to this `DESTINATION`: CIDR[:PORT] or NAME:PORT")
-	flags.StringVar(&n.Revoked, "revoked", "", "what heddle node revoke writes, a `FILE`; revoked beside the identity where it is not given")
-	flags.StringVar(&n.Usage, "usage", "", "keep in `FILE` how much each grant has used; usage.json beside the identity where it is not given")
-	flags.IntVar(&n.MaxFlows, "max-flows", n.MaxFlows, "how many connections and flows one holder may have at a time")
-	flags.DurationVar(&n.Idle, "idle", n.Idle, "end a UDP flow that carried nothing for so long")
-	flags.DurationVar(&n.Drain, "drain", n.Drain, "how long what goes on may do so after an interrupt")
-	flags.BoolVar(&n.LogTargets, "log-targets", false, "write down who talks to whom")
-	flags.StringArrayVar(&n.Address, "address", nil, "where clients reach the node, `HOST:PORT`; where it listens, if it is not given")
-	flags.StringVar(&n.NATPorts, "nat-ports", n.NATPorts, "in mode nat, lease ports `FIRST-LAST` to clients")
-	flags.BoolVar(&n.SetForwarding, "set-forwarding", false, "in mode nat, let the kernel forward, for leases alone")
-	flags.StringVar(&n.Board, "board", "", "register there: the board, `KEY@HOST:PORT` or a file")
-	flags.IntVar(&n.ASN, "asn", 0, "the `NUMBER` of the autonomous system that the node is in, for the board")
+	bind.Flags(cmd, &n)
 	flags.BoolVar(&asJSON, "json", false, "print what was done as JSON at the end")
-	for _, name := range []string{"identity", "revoked", "usage"} {
-		_ = cmd.MarkFlagFilename(name)
-	}
 	return cmd
-}
-
-// nodeFromFile reads a node.toml, and keeps what flags say otherwise.
-func nodeFromFile(cmd *cobra.Command, file string, n *config.Node) error {
-	var read config.Node
-	if err := cli.Loaded(cmd, file, config.LoadNode, &read); err != nil {
-		return err
-	}
-	given := *n
-	for name, keep := range map[string]func(){
-		"name": func() { read.Name = given.Name }, "listen": func() { read.Listen = given.Listen },
-		"identity": func() { read.Identity = given.Identity }, "grantor": func() { read.Grantor = given.Grantor },
-		"mode": func() { read.Mode = given.Mode }, "deny": func() { read.Deny = given.Deny },
-		"revoked": func() { read.Revoked = given.Revoked }, "usage": func() { read.Usage = given.Usage },
-		"max-flows": func() { read.MaxFlows = given.MaxFlows }, "idle": func() { read.Idle = given.Idle },
-		"drain": func() { read.Drain = given.Drain }, "log-targets": func() { read.LogTargets = given.LogTargets },
-		"address": func() { read.Address = given.Address }, "board": func() { read.Board = given.Board },
-		"asn": func() { read.ASN = given.ASN }, "nat-ports": func() { read.NATPorts = given.NATPorts },
-		"set-forwarding": func() { read.SetForwarding = given.SetForwarding },
-	} {
-		if cmd.Flags().Changed(name) {
-			keep()
-		}
-	}
-	*n = read
-	return nil
 }
 
 // runNode serves until the command's context ends.

@@ -68,10 +68,8 @@ server could not be reached, or vanished.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringArrayVar(&p.paths.Via, "via", nil, "a path, `NAME=KIND:ARG`, such as home=if:eth0; one flag a path")
-	flags.StringArrayVar(&p.paths.Path, "path", nil, "another path, `NAME=KIND:ARG`, for a tunnel to ride")
-	flags.StringArrayVar(&p.paths.Secret, "secret", nil, "the file that holds the password or token of a path, `NAME=FILE`")
-	flags.StringVar(&p.paths.Identity, "identity", "", "the `FILE` of this device's private key, for paths by overlay nodes")
+	bind.Flags(cmd, &p.paths, "via", "path", "secret", "identity")
+	flags.Lookup("path").Usage = "another path, `NAME=KIND:ARG`, for a tunnel to ride"
 	flags.StringVar(&p.SNI, "sni", "", "the `NAME` that the server's certificate must have; HOST where this is not given")
 	flags.StringSliceVar(&p.ALPN, "alpn", nil, "the `PROTOCOLS` to offer; h3 and hq-interop where this is not given")
 	flags.StringVar(&p.ca, "ca", "", "a `FILE` of certificates (PEM) to trust in place of this machine's")
@@ -83,9 +81,6 @@ server could not be reached, or vanished.`,
 	flags.BoolVar(&p.dryRun, "dry-run", false, "say what would be sent, and send nothing")
 	flags.BoolVar(&p.json, "json", false, "print JSON")
 	_ = cmd.MarkFlagFilename("ca")
-	_ = cmd.MarkFlagFilename("identity")
-	_ = cmd.RegisterFlagCompletionFunc("via", bind.CompleteVia)
-	_ = cmd.RegisterFlagCompletionFunc("path", bind.CompleteVia)
 	return cmd
 }
 

@@ -52,7 +52,7 @@ settings, are refused without --hidden.`,
 	flags.BoolVar(&r.Overwrite, "overwrite", r.Overwrite, "replace a file of the same name that has another content")
 	flags.BoolVar(&r.Hidden, "hidden", r.Hidden, "take names that begin with a dot")
 	flags.Int64Var(&r.MaxBytes, "max-bytes", r.MaxBytes, "take no more than so many bytes in one transfer; 0 is what there is room for")
-	bind.Admission(cmd, &r.Admission)
+	bind.Flags(cmd, &r.Admission)
 	flags.BoolVar(&once, "once", false, "end after the first transfer")
 	flags.BoolVar(&asJSON, "json", false, "print each transfer as a line of JSON")
 	_ = cmd.MarkFlagDirname("into")

@@ -74,7 +74,7 @@ printed; names, sizes and times of files are inside the stream.`,
 		},
 	}
 	flags := cmd.Flags()
-	bind.Stripe(cmd, &s.Stripe)
+	bind.Flags(cmd, &s.Stripe)
 	flags.IntVar(&s.tries, "tries", s.tries, "how often to dial, where a transfer breaks off")
 	flags.BoolVar(&s.dryRun, "dry-run", false, "ask what the receiver would take, and send nothing")
 	flags.BoolVarP(&s.quiet, "quiet", "q", false, "show no progress")

@@ -56,16 +56,7 @@ error, and nothing leaves until they are started again.`,
 			return Run(cmd.Context(), s, cmd.ErrOrStderr())
 		},
 	}
-	flags := cmd.Flags()
-	flags.StringVar(&s.Listen, "listen", s.Listen, "where the program sends to, `HOST:PORT`")
-	flags.StringSliceVar(&s.Plane, "plane", s.Plane, "what decides the path: relay, kernel or route; a second one is taken where the kernel refuses the first")
-	flags.BoolVar(&s.GSOOff, "gso-off", s.GSOOff, "with --plane kernel, take runs of segments apart, so that packets can be counted")
-	flags.StringVar(&s.To, "to", s.To, "the server, `HOST:PORT`")
-	flags.DurationVar(&s.Idle, "idle", s.Idle, "end a session that carried nothing for so long")
-	flags.IntVar(&s.MaxSessions, "max-sessions", s.MaxSessions, "how many client addresses are served at one time")
-	flags.StringVar(&s.Name, "name", s.Name, "what heddle status calls it; split-PORT where this is not given")
-	bind.Paths(cmd, &s.Paths)
-	_ = cmd.RegisterFlagCompletionFunc("plane", cobra.FixedCompletions(split.PlaneNames(), cobra.ShellCompDirectiveNoFileComp))
+	bind.Flags(cmd, &s)
 	_ = cmd.MarkFlagRequired("to")
 	_ = cmd.MarkFlagRequired("via")
 	return cmd

@@ -84,12 +84,7 @@ whole, as ciphertext, from who sees all paths, such as the peer's own network.`,
 			return RunDial(cmd.Context(), d, false, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
-	flags := cmd.Flags()
-	flags.StringVar(&d.Listen, "listen", d.Listen, "where programs connect to, `HOST:PORT`")
-	flags.StringVar(&d.Socks, "socks", d.Socks, "offer a SOCKS5 proxy on `HOST:PORT`, whose other side is the peer")
-	flags.StringVar(&d.SocksUsers, "socks-users", d.SocksUsers, "let only the users in `FILE` use that proxy, with a password; heddle masque user add makes one")
-	flags.IntVar(&d.Warm, "warm", d.Warm, "how many sessions are dialled ahead")
-	bind.Stripe(cmd, &d.Stripe)
+	bind.Flags(cmd, &d)
 	bind.Config(cmd, &file)
 	return cmd
 }

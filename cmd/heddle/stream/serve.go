@@ -62,12 +62,7 @@ come together, beyond what TLS hides.`,
 			return RunServe(cmd.Context(), s, cmd.ErrOrStderr())
 		},
 	}
-	flags := cmd.Flags()
-	flags.StringVar(&s.To, "to", s.To, "the program, `HOST:PORT` or unix:FILE")
-	flags.BoolVar(&s.Socks, "socks", s.Socks, "be a SOCKS5 proxy for peers")
-	flags.StringArrayVar(&s.AllowTo, "allow-to", s.AllowTo, "with --socks, lead to these addresses too, `CIDR[:PORT]`")
-	flags.StringArrayVar(&s.DenyTo, "deny-to", s.DenyTo, "with --socks, do not lead to these addresses, `CIDR[:PORT]`")
-	bind.Admission(cmd, &s.Admission)
+	bind.Flags(cmd, &s)
 	bind.Config(cmd, &file)
 	return cmd
 }

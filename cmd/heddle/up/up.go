@@ -79,15 +79,9 @@ its name is asked for again by the paths, whose networks then see it.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&u.Name, "name", u.Name, "what the tunnel and its device are called; the file's name where this is not given")
-	flags.BoolVar(&u.KillSwitch, "kill-switch", u.KillSwitch, "keep all else from leaving while a full tunnel is up")
-	flags.StringVar(&u.Socks, "socks", u.Socks, "offer the tunnel as a proxy on `HOST:PORT` instead of as a device")
-	flags.StringVar(&u.SocksUsers, "socks-users", u.SocksUsers, "let only the users in `FILE` use that proxy, with a password; heddle masque user add makes one")
-	flags.IntVar(&u.MTU, "mtu", u.MTU, "MTU of the tunnel in bytes; 0 takes the file's, or works it out")
-	flags.BoolVar(&u.NoHooks, "no-hooks", u.NoHooks, "do not run the file's PreUp, PostUp, PreDown and PostDown")
+	bind.Flags(cmd, &u)
 	flags.BoolVar(&dryRun, "dry-run", false, "print what would be changed, and change nothing")
 	flags.BoolVar(&background, "background", false, "return once the tunnel is up, and leave it running")
-	bind.Paths(cmd, &u.Paths)
 	_ = cmd.MarkFlagRequired("via")
 	return cmd
 }

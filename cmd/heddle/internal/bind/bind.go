@@ -2,7 +2,17 @@
 package bind
 
 import (
+	"cmp"
+	"errors"
+	"fmt"
+	"reflect"
+	"regexp"
 	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"heddle/config"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -36,5 +46,108 @@ func FlagsOver(cmd *cobra.Command, load func() error) error {
 			return err
 		}
 	}
+	return nil
+}
+
+// Flags gives a command one flag for each field of settings that has a help tag, of the structs that it embeds too. Where
+// only names are given, it gives those alone. What the fields hold is the default. Tags say the rest:
+//
+//	toml      the flag's name, as it is the key's in a file; flag says another
+//	help      what the flag is for; <NAME> is what stands behind it, and {choices} the words of a list of [config.Choices]
+//	complete  what the shell offers: a list of [config.Choices], words, path, file or dir
+//	list      commas, where one flag may hold several
+func Flags(cmd *cobra.Command, settings any, only ...string) {
+	v := reflect.ValueOf(settings).Elem()
+	for _, field := range reflect.VisibleFields(v.Type()) {
+		name := cmp.Or(field.Tag.Get("flag"), field.Tag.Get("toml"))
+		help, helped := field.Tag.Lookup("help")
+		if !helped || len(only) > 0 && !slices.Contains(only, name) {
+			continue
+		}
+		add(cmd.Flags(), v.FieldByIndex(field.Index).Addr().Interface(), name, helpOf(help), field.Tag.Get("list") == "commas")
+		complete(cmd, name, field.Tag.Get("complete"))
+	}
+}
+
+// braced is a list of choices in a help text.
+var braced = regexp.MustCompile(`\{([a-z-]+)\}`)
+
+// helpOf marks what stands behind the flag, as pflag wants it, and lists the choices.
+func helpOf(tag string) string {
+	tag = braced.ReplaceAllStringFunc(tag, func(name string) string {
+		return strings.Join(config.Choices(name[1:len(name)-1]), ", ")
+	})
+	return strings.NewReplacer("<", "`", ">", "`").Replace(tag)
+}
+
+func add(flags *pflag.FlagSet, target any, name, help string, commas bool) {
+	switch t := target.(type) {
+	case *string:
+		flags.StringVar(t, name, *t, help)
+	case *bool:
+		flags.BoolVar(t, name, *t, help)
+	case *int:
+		flags.IntVar(t, name, *t, help)
+	case *float64:
+		flags.Float64Var(t, name, *t, help)
+	case *time.Duration:
+		flags.DurationVar(t, name, *t, help)
+	case **uint64:
+		flags.Var(seedValue{t}, name, help)
+	case *[]string:
+		if commas {
+			flags.StringSliceVar(t, name, *t, help)
+		} else {
+			flags.StringArrayVar(t, name, *t, help)
+		}
+	default:
+		panic(fmt.Sprintf("--%s: no flag holds a %T", name, target))
+	}
+}
+
+func complete(cmd *cobra.Command, name, what string) {
+	words := config.Choices(what)
+	switch {
+	case what == "":
+		return
+	case what == "path":
+		_ = cmd.RegisterFlagCompletionFunc(name, CompleteVia)
+		return
+	case what == "file":
+		_ = cmd.MarkFlagFilename(name)
+		return
+	case what == "dir":
+		_ = cmd.MarkFlagDirname(name)
+		return
+	case words == nil:
+		words = strings.Fields(what)
+	}
+	_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// Config gives a command the flag that names a heddle.toml.
+func Config(cmd *cobra.Command, file *string) {
+	cmd.Flags().StringVar(file, "config", "", "a heddle.toml, `FILE`, whose table says what flags leave open")
+	_ = cmd.MarkFlagFilename("config", "toml")
+}
+
+// seedValue is a flag that knows whether it was given.
+type seedValue struct{ seed **uint64 }
+
+func (v seedValue) Type() string { return "number" }
+
+func (v seedValue) String() string {
+	if v.seed == nil || *v.seed == nil {
+		return ""
+	}
+	return strconv.FormatUint(**v.seed, 10)
+}
+
+func (v seedValue) Set(text string) error {
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		return errors.New("it is not a whole number from 0")
+	}
+	*v.seed = &n
 	return nil
 }
