@@ -8,9 +8,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
+
+	"heddle/internal/polltest"
 )
 
 // startBackground starts a world in a process of its own.
@@ -44,18 +45,13 @@ func TestBackgroundWorld(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "is up") {
 		t.Errorf("a second start: %v", err)
 	}
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * ms) {
+	polltest.Until(t, func() error {
 		links, err := ReadLinkStatus(name)
-		if err != nil {
-			t.Fatal(err)
+		if err == nil && (len(links) != 1 || links[0].AtoB.Delivered == 0 || links[0].Lateness.Packets == 0) {
+			err = fmt.Errorf("its owner writes down %+v", links)
 		}
-		if len(links) == 1 && links[0].AtoB.Delivered > 0 && links[0].Lateness.Packets > 0 {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("its owner writes down %+v", links)
-		}
-	}
+		return err
+	})
 	if err := TakeDown(name); err != nil {
 		t.Fatal(err)
 	}
@@ -83,11 +79,7 @@ func TestCrashIsCleaned(t *testing.T) {
 		if err := unix.Kill(owner.PID, unix.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
-		for deadline := time.Now().Add(time.Minute); owner.Alive(); time.Sleep(ms) {
-			if time.Now().After(deadline) {
-				t.Fatal("the owner does not end")
-			}
-		}
+		polltest.Await(t, "the owner ends", func() bool { return !owner.Alive() })
 		if _, err := Open(name); err == nil {
 			t.Error("a world without an owner is opened")
 		}

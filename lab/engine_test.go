@@ -3,9 +3,10 @@ package lab
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
+
+	"heddle/internal/polltest"
 )
 
 func TestEngineIsPrompt(t *testing.T) {
@@ -61,12 +62,8 @@ func TestEngineEndsWithItsOwner(t *testing.T) {
 	if err := unix.Kill(in.State().Owner.PID, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(ms) {
-		if _, err := in.Host("a").device("link"); err != nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("the device outlives the owner")
-		}
-	}
+	polltest.Await(t, "the device goes with its owner", func() bool {
+		_, err := in.Host("a").device("link")
+		return err != nil
+	})
 }

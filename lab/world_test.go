@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"heddle/internal/polltest"
 )
 
 func run(t *testing.T, h *Host, name string, args ...string) string {
@@ -287,10 +289,5 @@ func waitInside(t *testing.T, in *Instance, n int) {
 	if err := unix.Stat(in.Host("a").Namespace(), &st); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(time.Minute); signalInside(map[uint64]bool{st.Ino: true}, 0, 0) < n; {
-		if time.Now().After(deadline) {
-			t.Fatal("the process does not come up")
-		}
-		time.Sleep(ms)
-	}
+	polltest.Await(t, "the process is inside", func() bool { return signalInside(map[uint64]bool{st.Ino: true}, 0, 0) >= n })
 }

@@ -312,10 +312,10 @@ func median(d []time.Duration) time.Duration {
 	return d[len(d)/2].Round(time.Millisecond)
 }
 
-// logged says how often the replicas wrote something, once they did so least times or 20 s have passed: what they wrote
+// logged says how often the replicas wrote something, once they did so least times or a minute has passed: what they wrote
 // gets here by a pipe.
 func (f *fleet) logged(text string, least int) (n int) {
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		n = 0
 		for _, p := range f.running {
 			if p != nil {

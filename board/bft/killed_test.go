@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"heddle/internal/polltest"
 )
 
 // One of four is killed, then a second; then they come back.
@@ -34,7 +36,7 @@ func TestKilled(t *testing.T) {
 	f.start(3, "")
 	u.mustPut("last")
 	u.check()
-	f.caughtUp(3, 60*time.Second)
+	f.caughtUp(3)
 }
 
 func (u *user) putMany(name string, n int) time.Duration {
@@ -47,15 +49,15 @@ func (u *user) putMany(name string, n int) time.Duration {
 }
 
 // caughtUp waits until a replica has as many blocks as the others say.
-func (f *fleet) caughtUp(i int, limit time.Duration) {
+func (f *fleet) caughtUp(i int) {
 	f.t.Helper()
-	f.caughtUpWith(i, len(f.running)-1, limit)
+	f.caughtUpWith(i, len(f.running)-1)
 }
 
 // caughtUpWith waits for so many others.
-func (f *fleet) caughtUpWith(i, others int, limit time.Duration) {
+func (f *fleet) caughtUpWith(i, others int) {
 	f.t.Helper()
-	for begin := time.Now(); ; time.Sleep(100 * time.Millisecond) {
+	polltest.Until(f.t, func() error {
 		_, detail, err := askStatus(f.t.Context(), f.home(i), f.dial)
 		up := 0
 		for _, p := range detail.Peers {
@@ -63,11 +65,9 @@ func (f *fleet) caughtUpWith(i, others int, limit time.Duration) {
 				up++
 			}
 		}
-		if err == nil && up >= others {
-			return
+		if err == nil && up < others {
+			err = fmt.Errorf("replica %d is not with the others: %+v", i, detail)
 		}
-		if time.Since(begin) > limit {
-			f.t.Fatalf("replica %d is not with the others: %+v, %v", i, detail, err)
-		}
-	}
+		return err
+	})
 }

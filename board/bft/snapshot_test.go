@@ -223,7 +223,7 @@ func TestJoinsBySnapshot(t *testing.T) {
 		t.Errorf("before it has a state: %+v, %v", detail, err)
 	}
 	u.check() // it says nothing wrong meanwhile
-	f.caughtUp(3, 60*time.Second)
+	f.caughtUp(3)
 	if f.logged(taken, 1) == 0 {
 		t.Fatalf("it did not take up a snapshot:\n%s", tail(f.running[3].log.String()))
 	}
@@ -236,7 +236,7 @@ func TestJoinsBySnapshot(t *testing.T) {
 	f.start(3, "")
 	u.mustPut("last")
 	u.check()
-	f.caughtUpWith(3, 2, 30*time.Second)
+	f.caughtUpWith(3, 2)
 	f.kill(3)
 	if err := f.startLater(3, "join")(); err == nil {
 		t.Error("it would take up a snapshot over a state")

@@ -3,12 +3,14 @@ package bft
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
 	"heddle/board"
 	"heddle/board/space"
 	"heddle/identity"
+	"heddle/internal/polltest"
 )
 
 // Who waits for a tuple gets it once it is there, one of those who would take it and all who read it; and a wait ends.
@@ -78,15 +80,13 @@ func (f *fleet) checkClock() {
 func (f *fleet) waiting(n int) {
 	f.t.Helper()
 	for i := range f.running {
-		for begin := time.Now(); ; time.Sleep(20 * time.Millisecond) {
+		polltest.Until(f.t, func() error {
 			s, _, err := askStatus(f.t.Context(), f.home(i), f.dial)
-			if err == nil && s.Waiting >= n {
-				break
+			if err == nil && s.Waiting < n {
+				err = fmt.Errorf("at replica %d %d requests wait, and not %d", i, s.Waiting, n)
 			}
-			if time.Since(begin) > 30*time.Second {
-				f.t.Fatalf("at replica %d %d requests wait, and not %d: %v", i, s.Waiting, n, err)
-			}
-		}
+			return err
+		})
 	}
 }
 

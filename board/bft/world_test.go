@@ -130,7 +130,7 @@ func TestPartition(t *testing.T) {
 	u.check()
 
 	mend(t, in, "west", 3)
-	f.caughtUp(3, 60*time.Second)
+	f.caughtUp(3)
 	u.mustPut("four")
 	u.check()
 }
