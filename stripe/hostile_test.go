@@ -82,6 +82,7 @@ func TestViolationsEndTheSession(t *testing.T) {
 		"an end elsewhere":    {append(bytes.Clone(good), segment.Fin{Unit: 1, Offset: 107}.Append(nil)...), "ends at 100, not at 107"},
 		"two ends":            {append(segment.Fin{Unit: 9, Offset: 9}.Append(nil), segment.Fin{Unit: 8, Offset: 9}.Append(nil)...), "two ends"},
 		"done before the end": {segment.Close{Code: segment.Complete}.Append(nil), "before the end"},
+		"complete, no end":    {append(segment.Fin{}.Append(nil), segment.Close{Code: segment.Complete}.Append(nil)...), "has no end"},
 		"a short ack":         {[]byte{byte(segment.KindAck), 0, 0, 1, 0}, "where there should be 16"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -290,6 +290,12 @@ func TestTinyPartsAreBounded(t *testing.T) {
 	if n := r.held.Len(); n > 2*200_000/small+1 {
 		t.Errorf("200000 bytes in a row are held in %d parts", n)
 	}
+	large := bytesAt(1<<19+1000, 1<<19+1000+small)
+	r.Take(large, start)
+	r.Take(bytesAt(1<<19+1000+small, 1<<19+1001+small), start)
+	if kept, ok := r.held.Get(large); !ok || &kept.Buf[0] != &large.Buf[0] {
+		t.Error("a large part was copied for a byte behind it")
+	}
 	var err error
 	for i := 0; err == nil && i < 1<<17; i++ { // with gaps
 		_, err = r.Take(Unit{Number: uint64(2*i + 1), Offset: uint64(2*i + 1), Size: 1, Buf: make([]byte, 1)}, start)
