@@ -4,7 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"unicode/utf8"
+
+	"heddle/internal/text"
 )
 
 // Problem is one thing that is wrong with a file.
@@ -50,7 +51,7 @@ func (p Problem) Excerpt() string {
 		return ' '
 	}, string(runes[:min(column, len(runes))]))
 	width := max(1, min(p.width, len(runes)-column))
-	return fmt.Sprintf("%s%s\n      | %s%s\n", number, printable(string(runes)), lead, strings.Repeat("^", width))
+	return fmt.Sprintf("%s%s\n      | %s%s\n", number, text.Printable(string(runes), '\t'), lead, strings.Repeat("^", width))
 }
 
 // lineColumns is how much of a line is shown, so that it and its number fit a terminal of 80 columns: in a line that
@@ -74,16 +75,6 @@ func window(line []rune, column, width int) ([]rune, int) {
 		copy(shown[len(shown)-3:], []rune("..."))
 	}
 	return shown, column - from
-}
-
-// printable keeps a hostile file from sending escape sequences to the terminal.
-func printable(line string) string {
-	return strings.Map(func(r rune) rune {
-		if r != '\t' && (r < ' ' || r == 0x7f || r == utf8.RuneError || (0x80 <= r && r < 0xa0)) {
-			return '?'
-		}
-		return r
-	}, line)
 }
 
 // Problems are all that is wrong with a file, in the order of its lines.

@@ -3,6 +3,8 @@ package observe
 import (
 	"fmt"
 	"strings"
+
+	"heddle/internal/text"
 )
 
 const claim = "From captures alone: what each observer could count and read. " +
@@ -31,7 +33,7 @@ func (s *Session) limits(r Report) []string {
 			l = append(l, who+": "+e.Stopped+"; what follows is not counted.")
 		}
 		if e.Missed > 0 {
-			l = append(l, fmt.Sprintf("%s: the capture says that it missed %s.", who, plural(int(e.Missed), "packet")))
+			l = append(l, fmt.Sprintf("%s: the capture says that it missed %s.", who, text.Count(int(e.Missed), "packet")))
 		}
 		foreign += e.Foreign
 		if e.Joined > 0 {
@@ -40,7 +42,7 @@ func (s *Session) limits(r Report) []string {
 		}
 	}
 	if foreign > 0 {
-		l = append(l, fmt.Sprintf("%s: left out %s, neither from nor to the client.", s.Label, plural(int(foreign), "packet")))
+		l = append(l, fmt.Sprintf("%s: left out %s, neither from nor to the client.", s.Label, text.Count(int(foreign), "packet")))
 	}
 	return append(l, s.Notes...)
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"strconv"
 
+	"heddle/internal/text"
 	"heddle/observe/plot"
 )
 
@@ -19,8 +20,8 @@ func (s *Session) timeline(colour int) string {
 	length := max(s.Duration().Seconds(), 1e-3)
 	start := s.Start()
 	lanes := plot.Lanes{Title: s.Label + ": who saw what, and when", Width: pageWidth, Seconds: length,
-		Description: fmt.Sprintf("Bytes over %.1f seconds for each of %s, up and down.", length, plural(len(s.Observers), "observer")),
-		Format:      func(v float64) string { return Size(int64(v)) + "/s" }}
+		Description: fmt.Sprintf("Bytes over %.1f seconds for each of %s, up and down.", length, text.Count(len(s.Observers), "observer")),
+		Format:      func(v float64) string { return text.Size(int64(v)) + "/s" }}
 	perSecond := timeBins / length
 	for i, o := range s.Observers {
 		lane := plot.Lane{Label: o.Name, Up: make([]float64, timeBins), Down: make([]float64, timeBins), Colour: colour + i}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"heddle/internal/text"
 	"heddle/observe/inspect"
 )
 
@@ -27,7 +28,7 @@ var rowNames = []string{"packets", "bytes", "share", "  up", "  down", "longest 
 
 func newColumn(session string, e Exposure) column {
 	return column{session: session, observer: e.Observer, cells: []string{
-		grouped(e.Packets), Size(e.Bytes), percent(e.Share), percent(e.Up.Share), percent(e.Down.Share),
+		grouped(e.Packets), text.Size(e.Bytes), text.Percent(e.Share), text.Percent(e.Up.Share), text.Percent(e.Down.Share),
 		grouped(e.LongestRun), grouped(e.Up.LongestRun), grouped(e.Down.LongestRun), grouped(e.Visits), grouped(e.MedianRun),
 		seconds(e.Watched), seconds(e.Slots), listed(e.Protocols, 1), listed(e.Servers, 1), countNames(e.Names),
 		contentRead(e.Content)}}
@@ -102,16 +103,16 @@ func (r Report) headline() string {
 	for _, e := range r.Observers {
 		most, names, content = max(most, e.Share), names+len(nameList(e.Names)), content+e.Content.Bytes
 	}
-	saw := fmt.Sprintf("none saw more than %s of the bytes", percent(most))
+	saw := fmt.Sprintf("none saw more than %s of the bytes", text.Percent(most))
 	if len(r.Observers) == 1 {
 		saw = "it saw all of it"
 	}
 	read := "no name and no content was read"
 	if names > 0 || content > 0 {
-		read = fmt.Sprintf("%s and %s of content were read", plural(names, "name"), Size(content))
+		read = fmt.Sprintf("%s and %s of content were read", text.Count(names, "name"), text.Size(content))
 	}
-	return fmt.Sprintf("%s: %s packets, %s in %s; %s: %s; %s.", r.Label, grouped(r.Packets), Size(r.Bytes), seconds(r.Seconds),
-		plural(len(r.Observers), "observer"), saw, read)
+	return fmt.Sprintf("%s: %s packets, %s in %s; %s: %s; %s.", r.Label, grouped(r.Packets), text.Size(r.Bytes), seconds(r.Seconds),
+		text.Count(len(r.Observers), "observer"), saw, read)
 }
 
 func (c column) width() int {
@@ -203,7 +204,7 @@ func contentRead(c Content) string {
 	if c.Bytes == 0 {
 		return "none"
 	}
-	return Size(c.Bytes) + " " + percent(c.Share)
+	return text.Size(c.Bytes) + " " + text.Percent(c.Share)
 }
 
 // listed names the first most items and counts the others.
@@ -217,13 +218,6 @@ func listed(items []string, most int) string {
 	return fmt.Sprintf("%s +%d", strings.Join(items[:most], ", "), len(items)-most)
 }
 
-func plural(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
-}
-
 // grouped writes a number with a comma between thousands.
 func grouped(n int) string {
 	digits := fmt.Sprint(n)
@@ -232,21 +226,6 @@ func grouped(n int) string {
 	}
 	return digits
 }
-
-// Size writes a number of bytes with a decimal unit (kB is 1,000 bytes).
-func Size(n int64) string {
-	const step = 1000
-	if n < step {
-		return fmt.Sprintf("%d B", n)
-	}
-	value, unit := float64(n)/step, 0
-	for value >= step-0.05 && unit < 3 {
-		value, unit = value/step, unit+1
-	}
-	return fmt.Sprintf("%.1f %s", value, []string{"kB", "MB", "GB", "TB"}[unit])
-}
-
-func percent(share float64) string { return fmt.Sprintf("%.1f %%", share*100) }
 
 func seconds(s float64) string {
 	if s < 1 {

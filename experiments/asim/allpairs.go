@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"heddle/experiments/bench"
+	"heddle/internal/text"
 )
 
 // AllPairs is what the routes between all ASes are like.
@@ -92,12 +93,12 @@ func (a AllPairs) WriteJSON(w io.Writer) error { return bench.WriteJSON(w, a) }
 
 // WriteText writes it for a person.
 func (a AllPairs) WriteText(w io.Writer) error {
-	share := func(n int64) float64 { return 100 * float64(n) / float64(max(a.Pairs, 1)) }
-	_, err := fmt.Fprintf(w, "%d ASes, %d links: %d routes, %d pairs without one; %.2f links on average\nthe first link leads to a customer in %.1f%%, to a peer in %.1f%%, to a provider in %.1f%%\n",
+	share := func(n int64) string { return text.Percent(float64(n) / float64(max(a.Pairs, 1))) }
+	_, err := fmt.Fprintf(w, "%d ASes, %d links: %d routes, %d pairs without one; %.2f links on average\nthe first link leads to a customer in %s, to a peer in %s, to a provider in %s\n",
 		a.ASes, a.Links, a.Pairs, a.Unreachable, a.Mean(), share(a.ByCustomer), share(a.ByPeer), share(a.ByProvider))
 	for length, n := range a.Lengths {
 		if n > 0 && err == nil {
-			_, err = fmt.Fprintf(w, "%2d links: %5.1f%%\n", length, share(n))
+			_, err = fmt.Fprintf(w, "%2d links: %6s\n", length, share(n))
 		}
 	}
 	if err == nil {

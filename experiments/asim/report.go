@@ -8,6 +8,7 @@ import (
 	"text/tabwriter"
 
 	"heddle/experiments/bench"
+	"heddle/internal/text"
 )
 
 // Report is what a simulation found: a bench's report, in which a round is a set of nodes, and what it was made from.
@@ -108,7 +109,7 @@ func (r Report) WriteTable(w io.Writer) error {
 		}
 		fmt.Fprintf(table, "%s\t%d\t%.2f\t%s\t%.2f\t%.2f\t%.2f\t", first.Case, first.N, common.Median, ratio, transit.Median, transit.Min, transit.Max)
 		for _, m := range metricShares {
-			fmt.Fprintf(table, "%.0f%%\t", 100*byMetric[m].Median)
+			fmt.Fprint(table, text.Percent(byMetric[m].Median), "\t")
 		}
 		fmt.Fprintln(table)
 	}

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"heddle/internal/text"
 	"heddle/lab"
 	"heddle/observe"
 	"heddle/path"
@@ -120,7 +121,7 @@ func show(ctx context.Context, o Options, s stage, p phase, captures, work strin
 			fetched.Files, fetched.Bytes = fetched.Files+1, fetched.Bytes+n
 		}
 		fetched.Seconds = time.Since(began).Seconds()
-		fmt.Fprintf(o.Talk, "%s: curl fetched %d files, %s, in %.1f s\n", p.label, fetched.Files, observe.Size(fetched.Bytes), fetched.Seconds)
+		fmt.Fprintf(o.Talk, "%s: curl fetched %d files, %s, in %.1f s\n", p.label, fetched.Files, text.Size(fetched.Bytes), fetched.Seconds)
 		return nil
 	})
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"heddle/internal/netutil"
+	"heddle/internal/text"
 	"heddle/lab"
 	"heddle/lab/peer"
 )
@@ -102,7 +103,7 @@ func Run(ctx context.Context, o Options) (all []Seen, err error) {
 			if err != nil {
 				return all, err
 			}
-			fmt.Fprintf(o.Progress, "%s, shares %s, %s: %.1f%% of the stream, %.1f%% of the pixels\n", way.Schedule, way.Shares, leg.Name, 100*seen.Stream, 100*seen.Right)
+			fmt.Fprintf(o.Progress, "%s, shares %s, %s: %s of the stream, %s of the pixels\n", way.Schedule, way.Shares, leg.Name, text.Percent(seen.Stream), text.Percent(seen.Right))
 			all = append(all, seen)
 		}
 	}

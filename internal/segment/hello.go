@@ -2,9 +2,8 @@ package segment
 
 import (
 	"encoding/binary"
-	"strings"
-	"unicode"
-	"unicode/utf8"
+
+	"heddle/internal/text"
 )
 
 // Version is that of the protocol, in each hello.
@@ -78,7 +77,7 @@ func ParseHello(body []byte) (h Hello, err error) {
 		}
 		end := 1 + int(rest[0])
 		*into, rest = string(rest[1:end]), rest[end:]
-		if *into != printable(*into) {
+		if *into != text.Printable(*into) {
 			return h, malformed("a text in a hello that cannot be printed")
 		}
 	}
@@ -108,13 +107,4 @@ func (w Welcome) Append(b []byte) []byte { return pair(b, KindWelcome, w.Limit, 
 func ParseWelcome(body []byte) (w Welcome, err error) {
 	w.Limit, w.Frames, err = parsePair(body)
 	return w, err
-}
-
-func printable(text string) string {
-	return strings.Map(func(r rune) rune {
-		if r == utf8.RuneError || !unicode.IsPrint(r) {
-			return '?'
-		}
-		return r
-	}, text)
 }

@@ -10,6 +10,8 @@ import (
 	"errors"
 	"fmt"
 	"unicode/utf8"
+
+	"heddle/internal/text"
 )
 
 // Kind is what a frame is.
@@ -212,5 +214,5 @@ func ParseClose(body []byte) (Close, error) {
 	if len(body) < 1 || len(body) > 1+maxWhy || body[0] > byte(Refused) {
 		return Close{}, malformed("a close of %d bytes", len(body))
 	}
-	return Close{Code: Code(body[0]), Why: printable(string(body[1:]))}, nil
+	return Close{Code: Code(body[0]), Why: text.Printable(string(body[1:]))}, nil
 }

@@ -79,8 +79,8 @@ func hostOnly(host string) string {
 
 const longestText = 253 // the longest name that DNS can carry (RFC 1035 section 2.3.4)
 
-// printable makes a stranger's text safe to print: ASCII without control characters, and not too long.
-func printable(text string) string {
+// escaped makes a stranger's text safe to print and keeps it apart from others: ASCII with escapes, and not too long.
+func escaped(text string) string {
 	if len(text) > longestText {
 		text = text[:longestText] + "..."
 	}

@@ -120,7 +120,7 @@ func (f *Flow) read(stream []byte, source, destination uint16) bool {
 		host, line, done := request(stream)
 		f.add(FromHTTP, host)
 		if line != "" && len(f.Requests) < mostSeen {
-			f.Requests = append(f.Requests, printable(line))
+			f.Requests = append(f.Requests, escaped(line))
 		}
 		return done
 	case strings.HasPrefix(string(stream[:min(len(stream), 4)]), "SSH-"):
@@ -141,7 +141,7 @@ func (f *Flow) read(stream []byte, source, destination uint16) bool {
 func (f *Flow) add(from string, names ...string) {
 next:
 	for _, n := range names {
-		seen := Name{Name: printable(n), From: from}
+		seen := Name{Name: escaped(n), From: from}
 		if n == "" || len(f.Names) >= mostSeen {
 			continue
 		}

@@ -1,6 +1,10 @@
 package plot
 
-import "fmt"
+import (
+	"fmt"
+
+	"heddle/internal/text"
+)
 
 // Shares is a bar for each direction of each observer, as a share of the whole.
 type Shares struct {
@@ -48,7 +52,7 @@ func (s Shares) SVG() string {
 				shade float64
 			}{{"up", r.Up, 0.75}, {"down", r.Down, 1}} {
 				top := y + float64(i)*(bar+2)
-				label := fmt.Sprintf("%.1f %%", part.value*100)
+				label := text.Percent(part.value)
 				v.text(x.from-6, top+bar-3, end, "soft", part.name)
 				v.rect(x.from, top, x.at(part.value)-x.from, bar, r.Colour, part.shade, r.Label+" "+part.name+" "+label)
 				v.text(x.at(part.value)+6, top+bar-3, start, "", label)

@@ -110,11 +110,11 @@ func (c *Client) Close() { c.http.CloseIdleConnections() }
 // Status asks for the node's status. Its words are a stranger's, and such as can be shown on a terminal.
 func (c *Client) Status(ctx context.Context) (s Status, err error) {
 	err = c.call(ctx, http.MethodGet, StatusURL, nil, &s)
-	s.Name, s.Listen = printable(s.Name), printable(s.Listen)
+	s.Name, s.Listen = spoken(s.Name), spoken(s.Listen)
 	printableAll(s.Modes)
 	for i := range s.Grants {
 		g := &s.Grants[i]
-		g.ID = printable(g.ID)
+		g.ID = spoken(g.ID)
 		printableAll(g.Modes)
 		printableAll(g.To)
 	}
@@ -123,7 +123,7 @@ func (c *Client) Status(ctx context.Context) (s Status, err error) {
 
 func printableAll(words []string) {
 	for i, word := range words {
-		words[i] = printable(word)
+		words[i] = spoken(word)
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"heddle/internal/text"
 )
 
 // Reason is why a node does not serve. It travels as a word.
@@ -144,7 +146,7 @@ const longestDetail = 200
 // refusalOf reads the refusal in an answer; now is by this device's clock.
 func refusalOf(status int, h http.Header, now time.Time) *Refusal {
 	reason, detail, _ := strings.Cut(h.Get(refusedHeader), " ")
-	r := &Refusal{Reason: Reason(printable(reason)), Detail: printable(detail)}
+	r := &Refusal{Reason: Reason(spoken(reason)), Detail: spoken(detail)}
 	if _, known := reasonTexts[r.Reason]; !known {
 		r = &Refusal{Reason: ReasonFailed, Detail: fmt.Sprintf("HTTP status %d", status)}
 	}
@@ -154,12 +156,5 @@ func refusalOf(status int, h http.Header, now time.Time) *Refusal {
 	return r
 }
 
-// printable keeps a hostile node from writing escape sequences to a terminal.
-func printable(text string) string {
-	return strings.Map(func(c rune) rune {
-		if c < ' ' || c > '~' {
-			return '?'
-		}
-		return c
-	}, text[:min(len(text), longestDetail)])
-}
+// spoken makes what a node says fit to be printed.
+func spoken(words string) string { return text.Printable(words[:min(len(words), longestDetail)]) }

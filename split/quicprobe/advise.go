@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"heddle/internal/text"
 )
 
 // scheduleName is what is recommended where sessions are split at all: of the schedules it did best against the
@@ -98,7 +100,7 @@ func (a *Advice) period(r *Report, say func(string, ...any)) {
 		return
 	default:
 		a.Every = kept.Every
-		say("No period keeps nine tenths of a download's speed: every %s keeps %.0f%%, which is the most.", kept.Every, 100*kept.Ratio)
+		say("No period keeps nine tenths of a download's speed: every %s keeps %s, which is the most.", kept.Every, text.Percent(kept.Ratio))
 	}
 	switch r.Distrusts {
 	case distrustsAddresses:

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"heddle/internal/text"
 )
 
 // Step is a part of a probe that was not begun: what it would send.
@@ -67,6 +69,6 @@ func (p Plan) String() string {
 		fmt.Fprintf(&b, "  - %s\n", s.What)
 		total += s.Connections
 	}
-	fmt.Fprintf(&b, "\nThat is up to %d connections, one after the other, in %v and %s at the most.\n", total, p.For, size(p.MaxBytes))
+	fmt.Fprintf(&b, "\nThat is up to %d connections, one after the other, in %v and %s at the most.\n", total, p.For, text.Size(p.MaxBytes))
 	return b.String()
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"heddle/internal/text"
 )
 
 // WriteText prints a report for people.
@@ -107,7 +109,7 @@ func (r *Report) changeRows(row func(name, format string, args ...any)) {
 	} else if e != nil {
 		row("changes from the start", "not survived, every %s in session %d: %s", e.Every, e.Tried, e.Why)
 	}
-	row("traffic", "%s sent, %s received", size(r.Sent), size(r.Received))
+	row("traffic", "%s sent, %s received", text.Size(r.Sent), text.Size(r.Received))
 }
 
 func (r *Report) slowest() (d time.Duration) {
@@ -141,16 +143,6 @@ func speed(bits float64) string {
 		return fmt.Sprintf("%.1f Mbit/s", bits/1e6)
 	}
 	return fmt.Sprintf("%.0f kbit/s", bits/1e3)
-}
-
-func size(bytes int64) string {
-	switch {
-	case bytes >= 1<<20:
-		return fmt.Sprintf("%.1f MiB", float64(bytes)/(1<<20))
-	case bytes >= 1<<10:
-		return fmt.Sprintf("%.1f KiB", float64(bytes)/(1<<10))
-	}
-	return fmt.Sprintf("%d bytes", bytes)
 }
 
 // short leaves out digits that say nothing.

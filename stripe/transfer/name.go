@@ -5,6 +5,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"heddle/internal/text"
 )
 
 // PartSuffix ends the name of a file that is not whole yet.
@@ -47,15 +49,7 @@ func CheckName(name string, hidden bool) (why string) {
 }
 
 // printable keeps what the other side says from being more than a line of text.
-func printable(text string) string {
+func printable(said string) string {
 	const longest = 300
-	if len(text) > longest {
-		text = text[:longest]
-	}
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) || r == utf8.RuneError {
-			return '?'
-		}
-		return r
-	}, text)
+	return text.Printable(said[:min(len(said), longest)])
 }

@@ -19,6 +19,7 @@ import (
 	"heddle/board/space"
 	"heddle/cmd/heddle/internal/cli"
 	"heddle/identity"
+	"heddle/internal/text"
 	"heddle/path"
 )
 
@@ -128,7 +129,7 @@ one of several is a JSON file, which its owner has. Neither is a secret.`,
 			if err := r.Save(file); err != nil {
 				return &path.Error{What: "the board", Why: "cannot be kept in " + file, Err: err}
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s, of which %d may lie, in %s\n", cli.Count(len(r.Replicas), "server"), r.Faults, file)
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s, of which %d may lie, in %s\n", text.Count(len(r.Replicas), "server"), r.Faults, file)
 			return err
 		},
 	}
@@ -230,7 +231,7 @@ func enough(all []board.ReplicaStatus, faults int) error {
 	if len(silent) <= faults {
 		return nil
 	}
-	return fmt.Errorf("%d of %s do not answer: %w", len(silent), cli.Count(len(all), "server"), errors.Join(silent...))
+	return fmt.Errorf("%d of %s do not answer: %w", len(silent), text.Count(len(all), "server"), errors.Join(silent...))
 }
 
 func printBoardStatus(w io.Writer, all []board.ReplicaStatus) error {

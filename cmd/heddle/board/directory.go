@@ -14,6 +14,7 @@ import (
 	"heddle/board/registry"
 	"heddle/cmd/heddle/internal/cli"
 	"heddle/identity"
+	"heddle/internal/text"
 )
 
 func newDirectoryCommand(what string) *cobra.Command {
@@ -71,7 +72,7 @@ func SayOfDirectory(w io.Writer, d registry.Directory) {
 		fmt.Fprintf(w, "board: this list is of %s (%s), since %s\n", ageOf(d.Read), d.Read.Local().Format(time.DateTime), d.Cached)
 	}
 	if d.Ignored > 0 {
-		fmt.Fprintf(w, "board: %s left out, since the key that they name did not sign them, or they are not as they should be\n", cli.Count(d.Ignored, "registration"))
+		fmt.Fprintf(w, "board: %s left out, since the key that they name did not sign them, or they are not as they should be\n", text.Count(d.Ignored, "registration"))
 	}
 	for _, name := range d.Shared() {
 		fmt.Fprintf(w, "board: several keys are registered as %s: give the key instead\n", name)

@@ -20,6 +20,7 @@ import (
 	"heddle/cmd/heddle/internal/control"
 	"heddle/cmd/heddle/internal/runner"
 	"heddle/identity"
+	"heddle/internal/text"
 	"heddle/path"
 )
 
@@ -171,7 +172,7 @@ func whom(members []identity.Key) string {
 	if members == nil {
 		return "everybody"
 	}
-	return cli.Count(len(members), "member")
+	return text.Count(len(members), "member")
 }
 
 // reachable gives an address that a person can complete.

@@ -9,6 +9,7 @@ import (
 
 	"heddle/cmd/heddle/internal/cli"
 	"heddle/config"
+	"heddle/internal/text"
 )
 
 // Command is `heddle check`.
@@ -37,8 +38,8 @@ it cannot.`,
 			if wrong := problems.Errors(); len(wrong) > 0 {
 				return cli.Unusable(args[0], wrong)
 			}
-			fmt.Fprintf(out, "%s can be used: %s, %s, %s, %s\n", args[0], cli.Count(len(c.Ups), "tunnel"), cli.Count(len(c.Splits), "relay"),
-				cli.Count(len(c.Serves)+len(c.Dials), "stream"), cli.Count(len(problems), "warning"))
+			fmt.Fprintf(out, "%s can be used: %s, %s, %s, %s\n", args[0], text.Count(len(c.Ups), "tunnel"), text.Count(len(c.Splits), "relay"),
+				text.Count(len(c.Serves)+len(c.Dials), "stream"), text.Count(len(problems), "warning"))
 			return nil
 		},
 	}

@@ -11,6 +11,7 @@ import (
 
 	"heddle/cmd/heddle/internal/cli"
 	"heddle/experiments/picture"
+	"heddle/internal/text"
 	"heddle/path"
 )
 
@@ -58,7 +59,7 @@ func labPicture(cmd *cobra.Command, o picture.Options, asJSON bool) error {
 	table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "SCHEDULE\tSHARES\tOBSERVER\tOF THE STREAM\tPIXELS RIGHT\tPSNR\tPICTURE")
 	for _, s := range seen {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%.1f%%\t%.1f%%\t%.1f dB\t%s\n", s.Schedule, s.Shares, s.Path, 100*s.Stream, 100*s.Right, s.PSNR, filepath.Join(o.Out, s.File))
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%.1f dB\t%s\n", s.Schedule, s.Shares, s.Path, text.Percent(s.Stream), text.Percent(s.Right), s.PSNR, filepath.Join(o.Out, s.File))
 	}
 	return errors.Join(err, table.Flush())
 }

@@ -14,6 +14,7 @@ import (
 	"heddle/cmd/heddle/internal/cli"
 	"heddle/cmd/heddle/internal/control"
 	"heddle/cmd/heddle/internal/runner"
+	"heddle/internal/text"
 	"heddle/path"
 	"heddle/path/masque"
 	"heddle/proxy/connectudp"
@@ -115,7 +116,7 @@ func runMasqueServe(cmd *cobra.Command, s *masqueServe) error {
 		return err
 	}
 	stderr := cmd.ErrOrStderr()
-	fmt.Fprintf(stderr, "masque: listening on %v for %s\n", p.Addr(), cli.Count(s.Users.Count(), "user"))
+	fmt.Fprintf(stderr, "masque: listening on %v for %s\n", p.Addr(), text.Count(s.Users.Count(), "user"))
 	if s.selfSigned != "" {
 		fmt.Fprintf(stderr, "masque: use it as a path: NAME=masque:https://%s#sha256=%s\n",
 			net.JoinHostPort(s.hosts()[0], strconv.Itoa(int(p.Addr().Port()))), masque.Pin(certificate.Leaf()))
@@ -127,7 +128,7 @@ func runMasqueServe(cmd *cobra.Command, s *masqueServe) error {
 		return errors.Join(err, cli.WriteJSON(cmd.OutOrStdout(), status))
 	}
 	fmt.Fprintf(stderr, "masque: %s; %d packets up, %d down; refused: %d wrong credentials, %d targets, %d over a limit\n",
-		cli.Count(int(status.Flows), "flow"), status.Up.Packets, status.Down.Packets, status.RefusedAuth, status.RefusedTarget, status.RefusedLimit)
+		text.Count(int(status.Flows), "flow"), status.Up.Packets, status.Down.Packets, status.RefusedAuth, status.RefusedTarget, status.RefusedLimit)
 	return err
 }
 

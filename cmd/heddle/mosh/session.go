@@ -20,6 +20,7 @@ import (
 
 	"heddle/cmd/heddle/internal/cli"
 	"heddle/cmd/heddle/internal/runner"
+	"heddle/internal/text"
 	"heddle/path"
 	"heddle/split"
 )
@@ -107,7 +108,7 @@ func (m *session) claim(o split.Options, to netip.AddrPort, talk io.Writer) {
 			observers[ways[s.Name].Describe().Observer] = true
 		}
 	}
-	fmt.Fprintf(talk, "%s: mosh-server listens on %s, over %s\nclaim: %s\n", m.name, to, cli.Count(len(o.Via), "path"), split.Claim(len(observers)))
+	fmt.Fprintf(talk, "%s: mosh-server listens on %s, over %s\nclaim: %s\n", m.name, to, text.Count(len(o.Via), "path"), split.Claim(len(observers)))
 	fmt.Fprintf(talk, "claim: ssh went by %s, whose network saw an SSH connection to the same server\n", m.sshVia)
 }
 
@@ -223,6 +224,6 @@ func (h *heldLog) print(to io.Writer) {
 		io.WriteString(to, l)
 	}
 	if h.more > 0 {
-		fmt.Fprintf(to, "and %s more; --log FILE keeps them all\n", cli.Count(h.more, "line"))
+		fmt.Fprintf(to, "and %s more; --log FILE keeps them all\n", text.Count(h.more, "line"))
 	}
 }

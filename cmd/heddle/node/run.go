@@ -12,6 +12,7 @@ import (
 	"heddle/cmd/heddle/internal/control"
 	"heddle/cmd/heddle/internal/runner"
 	"heddle/config"
+	"heddle/internal/text"
 	"heddle/overlay/node"
 	"heddle/path"
 )
@@ -89,7 +90,7 @@ func runNode(cmd *cobra.Command, n config.Node, asJSON bool) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(stderr, "node: %s listens on %v for %s of %s; its key is %v\n", o.Name, running.Addr(), ModesText(o.Modes), cli.Count(len(o.Grantors), "grantor"), running.Key())
+	fmt.Fprintf(stderr, "node: %s listens on %v for %s of %s; its key is %v\n", o.Name, running.Addr(), ModesText(o.Modes), text.Count(len(o.Grantors), "grantor"), running.Key())
 	unlist, err := register(cmd.Context(), n, o, running.Addr())
 	if err != nil {
 		return err
@@ -103,7 +104,7 @@ func runNode(cmd *cobra.Command, n config.Node, asJSON bool) error {
 		}
 		return err
 	}
-	fmt.Fprintf(stderr, "node: %s; %d bytes up, %d down, for %s\n", cli.Count(int(status.Flows), "flow"), status.Up, status.Down, cli.Count(len(status.Grants), "grant"))
+	fmt.Fprintf(stderr, "node: %s; %d bytes up, %d down, for %s\n", text.Count(int(status.Flows), "flow"), status.Up, status.Down, text.Count(len(status.Grants), "grant"))
 	return err
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"heddle/cmd/heddle/internal/cli"
+	"heddle/internal/text"
 	"heddle/overlay/client"
 	"heddle/overlay/node"
 )
@@ -80,8 +81,8 @@ func printNodeStatus(w io.Writer, s client.Status, now time.Time) error {
 		fmt.Fprintf(table, "clock\t%v away from this device's\n", skew.Round(time.Second))
 	}
 	if s.Listen != "" {
-		fmt.Fprintf(table, "listens on\t%s\nopen\t%s, %s\nin all\t%s; %d bytes up, %d down\n", s.Listen, cli.Count(s.FlowsOpen, "flow"),
-			cli.Count(s.Strangers, "connection")+" without one", cli.Count(int(s.Flows), "flow"), s.Up, s.Down)
+		fmt.Fprintf(table, "listens on\t%s\nopen\t%s, %s\nin all\t%s; %d bytes up, %d down\n", s.Listen, text.Count(s.FlowsOpen, "flow"),
+			text.Count(s.Strangers, "connection")+" without one", text.Count(int(s.Flows), "flow"), s.Up, s.Down)
 	}
 	for _, reason := range client.Reasons() {
 		if n := s.Refused[reason]; n > 0 {

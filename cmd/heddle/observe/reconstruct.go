@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"heddle/cmd/heddle/internal/cli"
+	"heddle/internal/text"
 	"heddle/observe"
 	"heddle/observe/decrypt"
 	"heddle/observe/reconstruct"
@@ -287,7 +288,7 @@ func (f *reconstructFlags) draw(stream reconstruct.Direction, answer *reconstruc
 func (r reconstructed) text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: session %.8s, %s, shares %s, %s of %d\n", strings.Join(r.Path, ", "), r.Session, r.Schedule, r.Shares,
-		cli.Count(len(r.Members), "path"), r.Of)
+		text.Count(len(r.Members), "path"), r.Of)
 	what := "of the stream passed there"
 	if r.Shares != "none" {
 		what = "of the stream has shares that passed there"
@@ -306,5 +307,5 @@ func (r reconstructed) text() string {
 }
 
 func portion(part, whole uint64) string {
-	return cli.Percent(float64(part) / float64(max(whole, 1)))
+	return text.Percent(float64(part) / float64(max(whole, 1)))
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"heddle/cmd/heddle/internal/cli"
+	"heddle/internal/text"
 	"heddle/observe"
 	"heddle/path"
 )
@@ -64,7 +65,7 @@ func observeTrace(cmd *cobra.Command, dirs []string, f observeFlags) error {
 	if f.json {
 		return cli.WriteJSON(cmd.OutOrStdout(), summary)
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %s of %s, %s\n", f.out, cli.Count(summary.Packets, "packet"),
-		cli.Count(summary.Sessions, "session"), cli.Count(len(summary.Paths), "path"))
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %s of %s, %s\n", f.out, text.Count(summary.Packets, "packet"),
+		text.Count(summary.Sessions, "session"), text.Count(len(summary.Paths), "path"))
 	return err
 }

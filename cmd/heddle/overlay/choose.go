@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"heddle/internal/text"
 	"heddle/overlay/asn"
 	"heddle/overlay/survey"
 	"heddle/path"
@@ -194,14 +195,14 @@ func (f *overlayChoose) verdict(a chosen, table *asn.Table) error {
 	var seen []string
 	for _, p := range a.Pairs {
 		if len(p.Common) > 0 {
-			seen = append(seen, fmt.Sprintf("%s by %s", cli.Plain(p.A+" and "+p.B), namedASes(p.Common, table)))
+			seen = append(seen, fmt.Sprintf("%s by %s", text.Printable(p.A+" and "+p.B, '\n'), namedASes(p.Common, table)))
 		}
 	}
 	hint := "take it with --degrade, or add nodes and uplinks, and survey again"
 	if len(a.Unavoidable) > 0 {
 		hint = "every way there is passes " + namedASes(a.Unavoidable, table) + ": another uplink may not; or take it with --degrade"
 	}
-	return &path.Error{What: "no diverse set of " + cli.Count(f.paths, "way"), Why: "seen together: " + strings.Join(seen, "; "), Hint: hint}
+	return &path.Error{What: "no diverse set of " + text.Count(f.paths, "way"), Why: "seen together: " + strings.Join(seen, "; "), Hint: hint}
 }
 
 // printChoice says what was chosen and why.
@@ -240,7 +241,7 @@ func printChoice(w io.Writer, a chosen, table *asn.Table) error {
 	}
 	fmt.Fprintf(&b, "\nmeasured up to %s ago, with a table of ASes up to %s old\nto use them: %s\n",
 		cli.AgeText(time.Duration(a.SurveyAge)*time.Second), cli.AgeText(time.Duration(a.TableAge)*time.Second), strings.Join(a.Flags, " "))
-	_, err := io.WriteString(w, cli.Plain(b.String()))
+	_, err := io.WriteString(w, text.Printable(b.String(), '\n'))
 	return err
 }
 
@@ -250,25 +251,25 @@ func choiceText(a chosen, table *asn.Table) string {
 	for _, p := range a.Paths {
 		names = append(names, p.Name)
 	}
-	text := fmt.Sprintf("Of %s, %s", cli.Count(a.Usable, "usable way"), strings.Join(names, ", "))
+	said := fmt.Sprintf("Of %s, %s", text.Count(a.Usable, "usable way"), strings.Join(names, ", "))
 	switch {
 	case len(a.Paths) == 1:
-		text += ": the fastest. One way is seen whole by every network on it."
+		said += ": the fastest. One way is seen whole by every network on it."
 	case a.Diverse:
-		text += ": no network is known to see two of them."
+		said += ": no network is known to see two of them."
 	default:
-		text += fmt.Sprintf(": %s over all pairs, and no set has fewer.", cli.Count(a.Common, "common network"))
+		said += fmt.Sprintf(": %s over all pairs, and no set has fewer.", text.Count(a.Common, "common network"))
 	}
 	if !a.Exact {
-		text += " The search was cut short: there may be a better set."
+		said += " The search was cut short: there may be a better set."
 	}
 	if len(a.Everywhere) > 0 {
-		text += " All of them pass " + namedASes(a.Everywhere, table) + "."
+		said += " All of them pass " + namedASes(a.Everywhere, table) + "."
 	}
 	if len(a.Ends) > 0 {
-		text += " The destination's own network, " + namedASes(a.Ends, table) + ", sees all and is not counted."
+		said += " The destination's own network, " + namedASes(a.Ends, table) + ", sees all and is not counted."
 	}
-	return text
+	return said
 }
 
 func namedASes(ases []diversity.AS, table *asn.Table) string {

@@ -16,6 +16,7 @@ import (
 
 	"heddle/cmd/heddle/internal/bind"
 	"heddle/cmd/heddle/internal/cli"
+	"heddle/internal/text"
 	"heddle/overlay/asn"
 	"heddle/overlay/client"
 	"heddle/overlay/node"
@@ -124,7 +125,7 @@ func (f *overlaySurvey) measure(cmd *cobra.Command, w *Ways, halves map[string]s
 		}
 	}
 	talk := cmd.ErrOrStderr()
-	fmt.Fprintf(talk, "survey: %s from here; the nodes measure theirs to %v\n", cli.Count(len(requests), "way"), w.To)
+	fmt.Fprintf(talk, "survey: %s from here; the nodes measure theirs to %v\n", text.Count(len(requests), "way"), w.To)
 	var mu sync.Mutex
 	var asking sync.WaitGroup
 	for _, n := range w.Nodes {
@@ -261,7 +262,7 @@ func printSurvey(out io.Writer, answer surveyed) error {
 		if networks == "" {
 			networks = asesText(way.ASes, " ")
 		}
-		fmt.Fprintf(lines, "%s\t%s\t%d\t%s\n", cli.Plain(way.Name), rtt, way.Hidden, cli.Plain(networks))
+		fmt.Fprintf(lines, "%s\t%s\t%d\t%s\n", text.Printable(way.Name, '\n'), rtt, way.Hidden, text.Printable(networks, '\n'))
 	}
 	return lines.Flush()
 }
@@ -335,7 +336,7 @@ func printHalf(out io.Writer, h survey.Half) error {
 		if e := table.Lookup(hop.Addr); e.AS != 0 {
 			network = e.AS.String() + " " + e.Name
 		}
-		fmt.Fprintf(lines, "%d\t%v\t%.1f ms\t%s\n", hop.TTL, hop.Addr, hop.RTT, cli.Plain(network))
+		fmt.Fprintf(lines, "%d\t%v\t%.1f ms\t%s\n", hop.TTL, hop.Addr, hop.RTT, text.Printable(network, '\n'))
 	}
 	if err := lines.Flush(); err != nil {
 		return err

@@ -20,6 +20,7 @@ import (
 	"heddle/cmd/heddle/stream"
 	"heddle/cmd/heddle/up"
 	"heddle/config"
+	"heddle/internal/text"
 	"heddle/split"
 
 	splitcmd "heddle/cmd/heddle/split"
@@ -158,7 +159,7 @@ func tellSystemd(ctx context.Context, sessions []session, talk io.Writer) {
 			}
 		}
 	}
-	if err := systemd.Notify(sdnotify.Ready, sdnotify.Statusf("%s up", cli.Count(len(sessions), "session"))); err != nil {
+	if err := systemd.Notify(sdnotify.Ready, sdnotify.Statusf("%s up", text.Count(len(sessions), "session"))); err != nil {
 		fmt.Fprintln(talk, "heddle: cannot tell systemd:", err)
 	}
 }

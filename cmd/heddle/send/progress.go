@@ -11,6 +11,7 @@ import (
 	"golang.org/x/term"
 
 	"heddle/cmd/heddle/internal/cli"
+	"heddle/internal/text"
 	"heddle/stripe"
 	"heddle/stripe/transfer"
 )
@@ -107,7 +108,7 @@ func (p *progress) draw() {
 
 // progressLine says how far a transfer is: 45% of 1.1GB, 23.1MB/s, 26s left: a.iso.
 func progressLine(now transfer.Progress, rate float64) string {
-	text := fmt.Sprintf("%s of %s, %s/s", cli.Percent(part(now.AllDone, now.All)), cli.Size(uint64(now.All)), cli.Size(uint64(rate)))
+	text := fmt.Sprintf("%s of %s, %s/s", text.Percent(part(now.AllDone, now.All)), text.Size(uint64(now.All)), text.Size(uint64(rate)))
 	if left := now.All - now.AllDone; left > 0 && rate > 0 {
 		text += ", " + cli.Span(min(time.Duration(float64(left)/rate*float64(time.Second)), 99*24*time.Hour)) + " left"
 	}
@@ -146,14 +147,14 @@ func pathLines(s stripe.Status, width int) string {
 	}
 	var b strings.Builder
 	for _, p := range s.Paths {
-		line := fmt.Sprintf("  %-*s  %-8s %8s %5s  rtt %s", longest, p.Name, p.State, cli.Size(p.Up.Bytes), cli.Percent(p.Up.Share), cli.RTT(p.RTT))
+		line := fmt.Sprintf("  %-*s  %-8s %8s %7s  rtt %s", longest, p.Name, p.State, text.Size(p.Up.Bytes), text.Percent(p.Up.Share), cli.RTT(p.RTT))
 		if p.Why != "" {
 			line += "  " + p.Why
 		}
-		b.WriteString(clip(cli.Plain(line), width) + "\n")
+		b.WriteString(clip(text.Printable(line, '\n'), width) + "\n")
 	}
 	if s.State != "running" && s.Why != "" {
-		b.WriteString(clip(cli.Plain("  "+s.State+": "+s.Why), width) + "\n")
+		b.WriteString(clip(text.Printable("  "+s.State+": "+s.Why, '\n'), width) + "\n")
 	}
 	return b.String()
 }
@@ -162,7 +163,7 @@ func pathLines(s stripe.Status, width int) string {
 func pathsLine(s stripe.Status) string {
 	var texts []string
 	for _, p := range s.Paths {
-		text := p.Name + " " + cli.Percent(p.Up.Share)
+		text := p.Name + " " + text.Percent(p.Up.Share)
 		if p.State != "up" {
 			text += " (" + p.State
 			if p.Why != "" {
@@ -172,5 +173,5 @@ func pathsLine(s stripe.Status) string {
 		}
 		texts = append(texts, text)
 	}
-	return cli.Plain(strings.Join(texts, ", "))
+	return text.Printable(strings.Join(texts, ", "), '\n')
 }

@@ -19,6 +19,7 @@ import (
 	"heddle/cmd/heddle/internal/runner"
 	"heddle/cmd/heddle/stream"
 	"heddle/config"
+	"heddle/internal/text"
 	"heddle/path"
 	"heddle/stripe"
 	"heddle/stripe/transfer"
@@ -128,7 +129,7 @@ func runSend(ctx context.Context, s sending, files []transfer.File, out, talk io
 		err = errors.Join(j.print(out), err)
 	}
 	if err == nil && !s.dryRun && j.report.Missing() > 0 {
-		err = &path.Error{What: "send", Why: fmt.Sprintf("%d of %s did not arrive", j.report.Missing(), cli.Count(len(j.report.Files), "file")),
+		err = &path.Error{What: "send", Why: fmt.Sprintf("%d of %s did not arrive", j.report.Missing(), text.Count(len(j.report.Files), "file")),
 			Hint: "the list says why of each"}
 	}
 	return err
@@ -232,12 +233,12 @@ func (j *sendJob) print(out io.Writer) error {
 
 // ResultLine is one file of a transfer in a line.
 func ResultLine(f transfer.Result) string {
-	text := fmt.Sprintf("%s  %s  %s", f.State, f.Name, cli.Size(uint64(f.Size)))
+	line := fmt.Sprintf("%s  %s  %s", f.State, f.Name, text.Size(uint64(f.Size)))
 	if f.Resumed > 0 {
-		text += fmt.Sprintf(", %s of it were there", cli.Size(uint64(f.Resumed)))
+		line += fmt.Sprintf(", %s of it were there", text.Size(uint64(f.Resumed)))
 	}
 	if f.Why != "" {
-		text += ": " + f.Why
+		line += ": " + f.Why
 	}
-	return text
+	return line
 }

@@ -9,6 +9,7 @@ import (
 	"heddle/cmd/heddle/internal/cli"
 	"heddle/cmd/heddle/internal/control"
 	"heddle/cmd/heddle/stream"
+	"heddle/internal/text"
 	"heddle/stripe"
 )
 
@@ -24,7 +25,7 @@ func streamText(b *strings.Builder, name string, s *control.Stream, now time.Tim
 		what = "%[1]s %[2]s %[3]s"
 	}
 	fmt.Fprintf(b, "  "+what+", for %[4]s\n", s.Service, s.Listen, s.To, cli.Span(now.Sub(s.Since)))
-	text := cli.Plural(uint64(len(s.Sessions)), "session", "sessions")
+	text := text.About(len(s.Sessions), "session")
 	if s.Warm > 0 {
 		text += fmt.Sprintf(", of which %d dialled ahead", s.Warm)
 	}
@@ -54,11 +55,11 @@ func stripeText(b *strings.Builder, s stripe.Status, now time.Time) {
 	if s.Degrade {
 		needs = "goes on with fewer"
 	}
-	fmt.Fprintf(b, "\n  %s, %s; for %s; up %s, down %s\n", stream.CutText(s), needs, cli.Span(now.Sub(s.Since)), cli.Size(s.Sent), cli.Size(s.Received))
+	fmt.Fprintf(b, "\n  %s, %s; for %s; up %s, down %s\n", stream.CutText(s), needs, cli.Span(now.Sub(s.Since)), text.Size(s.Sent), text.Size(s.Received))
 	rows := [][]string{{"PATH", "STATE", "RTT", "UP", "SHARE", "DOWN", "SHARE", "AGAIN", "HEARD"}}
 	for _, p := range s.Paths {
-		rows = append(rows, []string{p.Name, p.State, cli.RTT(p.RTT), cli.Size(p.Up.Bytes), cli.Percent(p.Up.Share), cli.Size(p.Down.Bytes), cli.Percent(p.Down.Share),
-			cli.Quantity(p.Up.Again), cli.Heard(p.LastHeard, now)})
+		rows = append(rows, []string{p.Name, p.State, cli.RTT(p.RTT), text.Size(p.Up.Bytes), text.Percent(p.Up.Share), text.Size(p.Down.Bytes), text.Percent(p.Down.Share),
+			text.Quantity(p.Up.Again), cli.Heard(p.LastHeard, now)})
 	}
 	aligned(b, rows, 2)
 	for _, p := range s.Paths {

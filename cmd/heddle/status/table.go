@@ -3,12 +3,12 @@ package status
 import (
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"heddle/cmd/heddle/internal/cli"
+	"heddle/internal/text"
 	"heddle/split"
 )
 
@@ -44,7 +44,7 @@ func printStatus(w io.Writer, found []running, now time.Time, width int) error {
 			sessionText(&b, r.Name, s, now, width)
 		}
 	}
-	_, err := io.WriteString(w, cli.Folded(cli.Plain(b.String()), width))
+	_, err := io.WriteString(w, cli.Folded(text.Printable(b.String(), '\n'), width))
 	return err
 }
 
@@ -72,7 +72,7 @@ func sessionText(b *strings.Builder, name string, s split.Status, now time.Time,
 		needs = "goes on with fewer"
 	}
 	fmt.Fprintf(b, "  %s to %s for %s\n", s.Plane, server, cli.Span(now.Sub(s.Since)))
-	fmt.Fprintf(b, "  %s, every %s, %s; %s\n", s.Schedule, s.Every, needs, cli.Plural(s.Switches, "switch", "switches"))
+	fmt.Fprintf(b, "  %s, every %s, %s; %s\n", s.Schedule, s.Every, needs, text.About(s.Switches, "switch"))
 	pathTable(b, s.Paths, now, width)
 	for _, p := range s.Paths {
 		if len(p.Rules) > 0 {
@@ -86,10 +86,10 @@ func sessionText(b *strings.Builder, name string, s split.Status, now time.Time,
 		}
 	}
 	if s.Refused > 0 {
-		fmt.Fprintf(b, "  not sent for want of healthy paths: %s\n", cli.Plural(s.Refused, "packet", "packets"))
+		fmt.Fprintf(b, "  not sent for want of healthy paths: %s\n", text.About(s.Refused, "packet"))
 	}
 	if s.Withheld > 0 {
-		fmt.Fprintf(b, "  not sent since the path that a rule names was down: %s\n", cli.Plural(s.Withheld, "packet", "packets"))
+		fmt.Fprintf(b, "  not sent since the path that a rule names was down: %s\n", text.About(s.Withheld, "packet"))
 	}
 	for _, warning := range s.Warnings {
 		fmt.Fprintf(b, "  warning: %s\n", warning)
@@ -101,12 +101,12 @@ const addressWidth = 21
 
 func pathTable(b *strings.Builder, paths []split.PathStatus, now time.Time, width int) {
 	rows := [][]string{{"PATH", "STATE", "ADDRESS", "RTT", "LOSS",
-		"UP PKTS", "BYTES", "SHARE", "DOWN PKTS", "BYTES", "SHARE", "SWITCHES", "HEARD"}}
+		"UP", "BYTES", "SHARE", "DOWN", "BYTES", "SHARE", "SWITCHES", "HEARD"}}
 	for _, p := range paths {
 		rows = append(rows, []string{p.Name, p.State, address(p), cli.RTT(p.RTT), loss(p.Loss),
-			cli.Quantity(p.Up.Packets), cli.Size(p.Up.Bytes), cli.Percent(p.Up.Share),
-			cli.Quantity(p.Down.Packets), cli.Size(p.Down.Bytes), cli.Percent(p.Down.Share),
-			cli.Quantity(p.Switches), cli.Heard(p.LastHeard, now)})
+			text.Quantity(p.Up.Packets), text.Size(p.Up.Bytes), text.Percent(p.Up.Share),
+			text.Quantity(p.Down.Packets), text.Size(p.Down.Bytes), text.Percent(p.Down.Share),
+			text.Quantity(p.Switches), cli.Heard(p.LastHeard, now)})
 	}
 	widths := make([]int, len(rows[0]))
 	for _, row := range rows {
@@ -167,5 +167,5 @@ func loss(share *float64) string {
 	if share == nil {
 		return "-"
 	}
-	return strconv.FormatFloat(*share*100, 'f', 1, 64) + "%"
+	return text.Percent(*share)
 }

@@ -19,6 +19,7 @@ import (
 	"heddle/cmd/heddle/internal/control"
 	"heddle/cmd/heddle/internal/runner"
 	"heddle/config"
+	"heddle/internal/text"
 	"heddle/proxy/users"
 	"heddle/stripe"
 	"heddle/stripe/relay"
@@ -234,7 +235,7 @@ func (s *dialling) begin(ctx context.Context) error {
 	s.pool.Put(first)
 	is := first.Status()
 	PrintClaim(s.out, is)
-	fmt.Fprintf(s.out, "%s is up: listening on %s, to %s over %s, %s\n", s.Name, s.fronts, dialer.To, cli.Count(len(is.Paths), "path"), CutText(is))
+	fmt.Fprintf(s.out, "%s is up: listening on %s, to %s over %s, %s\n", s.Name, s.fronts, dialer.To, text.Count(len(is.Paths), "path"), CutText(is))
 	return nil
 }
 

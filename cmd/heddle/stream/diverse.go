@@ -10,6 +10,7 @@ import (
 	"heddle/cmd/heddle/asn"
 	"heddle/cmd/heddle/internal/cli"
 	"heddle/cmd/heddle/overlay"
+	"heddle/internal/text"
 	"heddle/overlay/client"
 	"heddle/overlay/survey"
 	"heddle/path"
@@ -101,6 +102,6 @@ func notDiverse(c diversity.Choice) error {
 			seen = append(seen, fmt.Sprintf("%s and %s by %s", p.A, p.B, strings.Join(networks, ", ")))
 		}
 	}
-	return &path.Error{What: fmt.Sprintf("no diverse set of %s", cli.Count(len(c.Paths), "way")), Why: "seen together: " + strings.Join(seen, "; "),
+	return &path.Error{What: fmt.Sprintf("no diverse set of %s", text.Count(len(c.Paths), "way")), Why: "seen together: " + strings.Join(seen, "; "),
 		Hint: "`heddle overlay choose` says more; --pick rtt or --via takes ways all the same"}
 }

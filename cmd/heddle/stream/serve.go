@@ -16,6 +16,7 @@ import (
 	"heddle/cmd/heddle/internal/runner"
 	"heddle/config"
 	"heddle/identity"
+	"heddle/internal/text"
 	"heddle/proxy/connectudp"
 	"heddle/stripe"
 	"heddle/stripe/relay"
@@ -129,7 +130,7 @@ func (d *streamDoor) Status(role string, a config.Admission, to string) control.
 
 // Welcome says how peers get here.
 func (d *streamDoor) Welcome(talk io.Writer, a config.Admission, what, command string) {
-	who := cli.Count(len(a.Allow), "key")
+	who := text.Count(len(a.Allow), "key")
 	for _, key := range a.Allow {
 		if key == config.AnyKey {
 			who = "whoever has a key"

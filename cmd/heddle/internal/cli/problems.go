@@ -8,11 +8,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"heddle/config"
+	"heddle/internal/text"
 )
 
 // Unusable is the error of a file with mistakes that were printed.
 func Unusable(file string, wrong config.Problems) error {
-	return Usage(Hint(fmt.Errorf("%s cannot be used: %s", file, Count(len(wrong), "error")),
+	return Usage(Hint(fmt.Errorf("%s cannot be used: %s", file, text.Count(len(wrong), "error")),
 		"mend what is shown above, and look again with `heddle check "+file+"`"))
 }
 
@@ -40,7 +41,7 @@ func Loaded[T any](cmd *cobra.Command, file string, load func(string) (T, error)
 	c, err := load(file)
 	if problems, ok := err.(config.Problems); ok {
 		PrintProblems(cmd.ErrOrStderr(), problems)
-		return Usage(Hint(fmt.Errorf("%s cannot be used: %s", file, Count(len(problems), "error")), "mend what is shown above"))
+		return Usage(Hint(fmt.Errorf("%s cannot be used: %s", file, text.Count(len(problems), "error")), "mend what is shown above"))
 	}
 	if err == nil {
 		*into = c

@@ -1,0 +1,88 @@
+// Package text has the one spelling of sizes, shares, numbers and strangers' words that people read.
+package text
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+type integer interface {
+	~int | ~int64 | ~uint | ~uint64
+}
+
+// Size gives a number of bytes in powers of 1000, with one decimal place: 812 B, 45.1 MB.
+func Size[N integer](n N) string {
+	const step = 1000
+	if n < step {
+		return fmt.Sprint(n) + " B"
+	}
+	const units = "kMGTPE"
+	value, unit := float64(n)/step, 0
+	for value >= step-0.05 && unit < len(units)-1 {
+		value, unit = value/step, unit+1
+	}
+	return strconv.FormatFloat(value, 'f', 1, 64) + " " + units[unit:unit+1] + "B"
+}
+
+// Percent gives a share with one decimal place, but never something as nothing nor a part as all: 38.0 %, <0.1 %.
+func Percent(share float64) string {
+	switch {
+	case share > 0 && share < 0.0005:
+		return "<0.1 %"
+	case share < 1 && share >= 0.9995:
+		return ">99.9 %"
+	}
+	return strconv.FormatFloat(share*100, 'f', 1, 64) + " %"
+}
+
+// Quantity gives a number in at most five characters, for tables: 812, 33.1k, 4.2M.
+func Quantity[N integer](n N) string {
+	if n < 1000 {
+		return fmt.Sprint(n)
+	}
+	const units = "kMGTPE"
+	value, unit := float64(n)/1000, 0
+	for value >= 999.5 && unit < len(units)-1 {
+		value, unit = value/1000, unit+1
+	}
+	digits := 1
+	if value >= 99.95 {
+		digits = 0
+	}
+	return strconv.FormatFloat(value, 'f', digits, 64) + units[unit:unit+1]
+}
+
+// Count says how many, in words that agree: 1 error, 2 errors.
+func Count[N integer](n N, noun string) string { return fmt.Sprint(n) + " " + plural(n, noun) }
+
+// About is Count with the number as [Quantity] gives it: 1 switch, 33.1k switches.
+func About[N integer](n N, noun string) string { return Quantity(n) + " " + plural(n, noun) }
+
+func plural[N integer](n N, noun string) string {
+	switch {
+	case n == 1:
+		return noun
+	case strings.HasSuffix(noun, "s"), strings.HasSuffix(noun, "ch"), strings.HasSuffix(noun, "sh"):
+		return noun + "es"
+	}
+	return noun + "s"
+}
+
+// Printable keeps what a stranger says from sending escape sequences to the terminal: a question mark stands for each
+// character that cannot be printed, but those of keep, and for what is no UTF-8.
+func Printable(stranger string, keep ...rune) string {
+	return strings.Map(func(r rune) rune {
+		for _, k := range keep {
+			if r == k {
+				return r
+			}
+		}
+		if r == utf8.RuneError || !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, stranger)
+}
