@@ -30,8 +30,7 @@ test:
 	$(MAKE) --no-print-directory build lint
 	@raced=$$($(GO) list $(RACE) | grep -v /internal/lint); rest=$$($(GO) list ./... | grep -v /internal/lint | grep -vxF "$$raced"); \
 	echo "$(TEST) -race, then the rest"; $(TEST) -race $$raced && $(TEST) $$rest
-	$(MAKE) --no-print-directory board-bft-test
-	$(MAKE) --no-print-directory eval-test
+	$(MAKE) --no-print-directory -j2 --output-sync=target board-bft-test eval-test
 
 lint:
 	@out=$$(gofmt -l $$(git ls-files "*.go")); \
