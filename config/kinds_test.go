@@ -3,7 +3,6 @@ package config
 import (
 	"context"
 	"net"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -20,7 +19,7 @@ func (p streamsOnly) Describe() path.Info {
 	return path.Info{Name: p.name, Kind: "streamsonly", Ready: true}
 }
 
-func (p streamsOnly) Dial(context.Context, netip.AddrPort) (net.Conn, error) {
+func (p streamsOnly) Dial(context.Context, path.Target) (net.Conn, error) {
 	return nil, net.ErrClosed
 }
 

@@ -43,8 +43,8 @@ type Opener interface {
 // Dialer is a path that carries streams.
 type Dialer interface {
 	Path
-	// Dial connects to one remote address over the path, and over no other.
-	Dial(ctx context.Context, to netip.AddrPort) (net.Conn, error)
+	// Dial connects to a target over the path, and over no other.
+	Dial(ctx context.Context, to Target) (net.Conn, error)
 }
 
 // CarriesOf says what a path carries. A tunnel may carry less than its kind does, where the path under it carries less;
@@ -86,7 +86,7 @@ func Open(ctx context.Context, p Path, to netip.AddrPort) (Flow, error) {
 }
 
 // Dial connects by a path, as [Dialer] does. It fails where the path carries no streams.
-func Dial(ctx context.Context, p Path, to netip.AddrPort) (net.Conn, error) {
+func Dial(ctx context.Context, p Path, to Target) (net.Conn, error) {
 	if err := Need(p, Streams, "TCP"); err != nil {
 		return nil, err
 	}

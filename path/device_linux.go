@@ -104,12 +104,14 @@ func (p *devicePath) Describe() Info {
 }
 
 // Dial connects with TCP by the device.
-func (p *devicePath) Dial(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
-	b, err := p.binding(to.Addr())
-	if err != nil {
-		return nil, err
-	}
-	return dialStream(ctx, b, to)
+func (p *devicePath) Dial(ctx context.Context, to Target) (net.Conn, error) {
+	return dialHere(ctx, to, func(ctx context.Context, at netip.AddrPort) (net.Conn, error) {
+		b, err := p.binding(at.Addr())
+		if err != nil {
+			return nil, err
+		}
+		return dialStream(ctx, b, at)
+	})
 }
 
 func deviceNames() string {

@@ -197,7 +197,7 @@ func TestLateSegmentsAreNotAnsweredElsewhere(t *testing.T) {
 	var own netip.AddrPort
 	var other net.Conn
 	w.client.Do(t, func() error {
-		c, err := p.(Dialer).Dial(t.Context(), netip.AddrPortFrom(w.at, 4433))
+		c, err := Dial(t.Context(), p, At(netip.AddrPortFrom(w.at, 4433)))
 		if err != nil {
 			return err
 		}

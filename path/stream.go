@@ -62,10 +62,12 @@ func KeepAlive(c net.Conn) {
 }
 
 // Dial connects with TCP from the address.
-func (p *sourcePath) Dial(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
-	b, err := p.binding(to.Addr())
-	if err != nil {
-		return nil, err
-	}
-	return dialStream(ctx, b, to)
+func (p *sourcePath) Dial(ctx context.Context, to Target) (net.Conn, error) {
+	return dialHere(ctx, to, func(ctx context.Context, at netip.AddrPort) (net.Conn, error) {
+		b, err := p.binding(at.Addr())
+		if err != nil {
+			return nil, err
+		}
+		return dialStream(ctx, b, at)
+	})
 }

@@ -32,8 +32,10 @@ func (p System) Open(ctx context.Context, to netip.AddrPort) (Flow, error) {
 }
 
 // Dial connects as the routes say.
-func (p System) Dial(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
-	return dialStream(ctx, binding{mark: p.mark}, to)
+func (p System) Dial(ctx context.Context, to Target) (net.Conn, error) {
+	return dialHere(ctx, to, func(ctx context.Context, at netip.AddrPort) (net.Conn, error) {
+		return dialStream(ctx, binding{mark: p.mark}, at)
+	})
 }
 
 // Describe says what the path is.

@@ -27,7 +27,7 @@ func loopback(t testing.TB, n int, change func(*Options)) (client, server *Conn)
 	}
 	sl := NewListener(l, ListenOptions{Identity: device, Accept: func(k identity.Key) error { return nil }})
 	t.Cleanup(func() { sl.Close() })
-	o := Options{To: l.Addr().(*net.TCPAddr).AddrPort(), Identity: device, Peer: device.Key()}
+	o := Options{To: path.At(l.Addr().(*net.TCPAddr).AddrPort()), Identity: device, Peer: device.Key()}
 	for i := range n {
 		way, err := path.New(path.Spec{Name: fmt.Sprint(i), Kind: "src", Arg: netip.AddrFrom4([4]byte{127, 0, 0, 1}).String()}, path.Options{})
 		if err != nil {

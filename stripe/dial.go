@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"time"
 
 	"heddle/identity"
@@ -43,7 +44,7 @@ func dial(ctx context.Context, o Options) (*Conn, error) {
 	}
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
 	c.mu.Lock()
-	c.stop, c.remote = stop, net.TCPAddrFromAddrPort(o.To)
+	c.stop, c.remote = stop, remoteOf(o.To)
 	for i, m := range c.members {
 		m.observer = o.Paths[i].Describe().Observer
 		c.running.Add(1)
@@ -61,6 +62,14 @@ func dial(ctx context.Context, o Options) (*Conn, error) {
 	case <-timer.C:
 	}
 	return nil, c.giveUp()
+}
+
+// remoteOf is the peer as package net has it: a TCPAddr, but for a name.
+func remoteOf(to path.Target) net.Addr {
+	if to.Name != "" {
+		return to
+	}
+	return net.TCPAddrFromAddrPort(netip.AddrPortFrom(to.Addr, to.Port))
 }
 
 // giveUp ends a session that did not begin, and says why.

@@ -14,7 +14,6 @@ import (
 	"context"
 	"io"
 	"log/slog"
-	"net/netip"
 	"time"
 
 	"heddle/identity"
@@ -44,8 +43,8 @@ type Path struct {
 // Options say how a session is striped. The side that dials decides for both directions.
 type Options struct {
 	Paths []Path
-	// To is the address of the peer device, reached by each path.
-	To       netip.AddrPort
+	// To is the peer device, reached by each path; a name is looked up as [path.Target] says.
+	To       path.Target
 	Identity identity.Identity
 	Peer     identity.Key
 	// Service is what the peer is asked for, up to 255 bytes; empty for its default.

@@ -220,6 +220,7 @@ type road struct {
 	up      []*wire // towards the listener, a connection each
 	down    []*wire
 	bad     int // of the next connection
+	asked   path.Target
 }
 
 func (r *road) Open(context.Context, netip.AddrPort) (path.Flow, error) {
@@ -231,8 +232,9 @@ func (r *road) Describe() path.Info {
 
 const socketRoom = 128 << 10
 
-func (r *road) Dial(ctx context.Context, _ netip.AddrPort) (net.Conn, error) {
+func (r *road) Dial(ctx context.Context, to path.Target) (net.Conn, error) {
 	r.mu.Lock()
+	r.asked = to
 	dead, refused := r.dead, r.refused
 	bad := r.bad
 	r.bad = 0
@@ -348,7 +350,7 @@ func newWorld(t testing.TB, o ListenOptions, roads ...*road) *world {
 }
 
 func (w *world) options() Options {
-	o := Options{To: netip.MustParseAddrPort("192.0.2.2:2"), Identity: w.client, Peer: w.server.Key(), Service: "test"}
+	o := Options{To: path.At(netip.MustParseAddrPort("192.0.2.2:2")), Identity: w.client, Peer: w.server.Key(), Service: "test"}
 	for _, r := range w.roads {
 		o.Paths = append(o.Paths, Path{r.name, r})
 	}

@@ -89,6 +89,9 @@ func (t Target) Host() string {
 	return t.Addr.String()
 }
 
+// Network makes a target a [net.Addr].
+func (Target) Network() string { return "tcp" }
+
 // String gives HOST:PORT.
 func (t Target) String() string {
 	if t.Name != "" {

@@ -87,7 +87,7 @@ func (r *reach) addresses(ctx context.Context) (at []netip.AddrPort, failed erro
 }
 
 func (r *reach) connectTo(ctx context.Context, at netip.AddrPort) (*tlsbatch.Conn, error) {
-	plain, err := path.Dial(ctx, r.base, at)
+	plain, err := path.Dial(ctx, r.base, path.At(at))
 	if err != nil {
 		return nil, err
 	}

@@ -70,7 +70,7 @@ func TestEarlyBytesWaitForNoAnswer(t *testing.T) {
 		}
 		io.WriteString(c, "HTTP/1.1 200 OK\r\n\r\nwelcome")
 	})
-	c, err := way.Dial(path.WithEarly(t.Context()), target)
+	c, err := way.Dial(path.WithEarly(t.Context()), path.At(target))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,11 +100,11 @@ func TestHostileNodes(t *testing.T) {
 			http.ReadRequest(bufio.NewReader(node))
 			io.WriteString(node, c.says)
 		})
-		_, err := way.Dial(t.Context(), target)
+		_, err := way.Dial(t.Context(), path.At(target))
 		if known, ok := errors.AsType[*path.Error](err); !ok || !strings.Contains(known.Error(), c.want) || strings.Contains(known.Error(), "\x1b") {
 			t.Errorf("%s: %v", name, err)
 		}
-		early, err := way.Dial(path.WithEarly(t.Context()), target)
+		early, err := way.Dial(path.WithEarly(t.Context()), path.At(target))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -122,7 +122,7 @@ func TestSilentNode(t *testing.T) {
 	} {
 		for limit := 200 * time.Millisecond; ; limit *= 2 { // as short as lets a busy machine connect
 			ctx, cancel := context.WithTimeout(t.Context(), limit)
-			_, err := fakeNode(t, handle).Dial(ctx, target)
+			_, err := fakeNode(t, handle).Dial(ctx, path.At(target))
 			cancel()
 			if known, ok := errors.AsType[*path.Error](err); ok && strings.Contains(known.Why, "does not answer in time") {
 				break

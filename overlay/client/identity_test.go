@@ -55,7 +55,7 @@ func TestWhichKeyIsProved(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if c, err := way.(path.Dialer).Dial(t.Context(), target); err == nil { // the node ends it
+		if c, err := way.(path.Dialer).Dial(t.Context(), path.At(target)); err == nil { // the node ends it
 			c.Close()
 		}
 		if got := <-proved; got != want {

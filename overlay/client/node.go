@@ -107,9 +107,9 @@ func (p *nodePath) open() (*reach, error) {
 
 func (p *nodePath) what() string { return "path " + p.spec.Name }
 
-// Dial has the node connect to an address. With [path.WithEarly] it returns once the node has proved its key, and what
+// Dial has the node connect to a target. The node looks names up. With [path.WithEarly] it returns once the node has proved its key, and what
 // the node says of the destination is the result of the first Read.
-func (p *nodePath) Dial(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
+func (p *nodePath) Dial(ctx context.Context, to path.Target) (net.Conn, error) {
 	r, err := p.open()
 	if err != nil {
 		return nil, err

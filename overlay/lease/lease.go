@@ -260,7 +260,7 @@ type seenDialer struct {
 }
 
 // Dial connects by the path.
-func (d *seenDialer) Dial(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
+func (d *seenDialer) Dial(ctx context.Context, to path.Target) (net.Conn, error) {
 	c, err := path.Dial(ctx, d.Path, to)
 	if err != nil {
 		return nil, err

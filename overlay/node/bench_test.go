@@ -9,6 +9,7 @@ import (
 
 	"heddle/identity"
 	"heddle/overlay/client"
+	"heddle/path"
 )
 
 // BenchmarkForward is a stream down by a node, client, node and server in one process.
@@ -44,7 +45,7 @@ func BenchmarkForward(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	c, err := way.Dial(b.Context(), l.Addr().(*net.TCPAddr).AddrPort())
+	c, err := way.Dial(b.Context(), path.At(l.Addr().(*net.TCPAddr).AddrPort()))
 	if err != nil {
 		b.Fatal(err)
 	}

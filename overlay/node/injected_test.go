@@ -28,7 +28,7 @@ func newBehind(t *testing.T) behind {
 func (b behind) Describe() path.Info { return path.Info{Name: "bridge", Kind: "unix", Ready: true} }
 
 // Dial reaches the listener, whatever the address.
-func (b behind) Dial(ctx context.Context, _ netip.AddrPort) (net.Conn, error) {
+func (b behind) Dial(ctx context.Context, _ path.Target) (net.Conn, error) {
 	var d net.Dialer
 	return d.DialContext(ctx, "unix", b.Addr().String())
 }
@@ -39,7 +39,7 @@ func TestNodeBehindAnyListener(t *testing.T) {
 	s := startAt(t, behind, nil, nil)
 	pass := client.Pass{Name: "n", Key: s.Key(), Addresses: []string{"192.0.2.1:7443"}}
 	for range 2 * maxPerSource { // more strangers than one address may bring
-		if c, err := behind.Dial(t.Context(), netip.AddrPort{}); err != nil {
+		if c, err := behind.Dial(t.Context(), path.Target{}); err != nil {
 			t.Fatal(err)
 		} else {
 			defer c.Close()
@@ -50,7 +50,7 @@ func TestNodeBehindAnyListener(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 * connlimit.FailuresAtOnce { // more failures than one address may have
-		if c, err := stranger.Dial(t.Context(), netip.MustParseAddrPort("127.0.0.1:9")); err == nil {
+		if c, err := stranger.Dial(t.Context(), path.At(netip.MustParseAddrPort("127.0.0.1:9"))); err == nil {
 			c.Close()
 			t.Fatal("a stranger is let in")
 		}
@@ -60,7 +60,7 @@ func TestNodeBehindAnyListener(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := way.Dial(t.Context(), serve(t, func(c *net.TCPConn) { io.Copy(c, c) }))
+	c, err := way.Dial(t.Context(), path.At(serve(t, func(c *net.TCPConn) { io.Copy(c, c) })))
 	if err != nil {
 		t.Fatal(err)
 	}

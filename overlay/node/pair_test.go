@@ -106,7 +106,7 @@ func dialBy(t *testing.T, ctx context.Context, pass client.Pass, id identity.Ide
 	}
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
-	c, err := way.Dial(ctx, to)
+	c, err := way.Dial(ctx, path.At(to))
 	if err == nil {
 		t.Cleanup(func() { c.Close() })
 	}

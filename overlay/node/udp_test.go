@@ -208,7 +208,7 @@ func TestOneExitByTwoEntries(t *testing.T) {
 		t.Error("the exits are told as two")
 	}
 	echoing := serve(t, echo)
-	c, err := a.(path.Dialer).Dial(ctx, echoing)
+	c, err := a.(path.Dialer).Dial(ctx, path.At(echoing))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,6 +34,7 @@ type testProxy struct {
 	relay    *net.UDPConn
 	mu       sync.Mutex
 	controls []net.Conn
+	names    []string // that were asked for, with the port
 }
 
 func (p *testProxy) start(t *testing.T) string {
@@ -82,6 +83,18 @@ func (p *testProxy) serve(c net.Conn) {
 	}
 	head := make([]byte, 4)
 	if _, err := io.ReadFull(c, head); err != nil {
+		return
+	}
+	if head[3] == addressName {
+		name := make([]byte, 1)
+		io.ReadFull(c, name)
+		name = make([]byte, int(name[0])+2)
+		io.ReadFull(c, name)
+		p.mu.Lock()
+		p.names = append(p.names, string(name))
+		p.mu.Unlock()
+		p.answer(c, p.reply, netip.AddrPort{})
+		c.Close()
 		return
 	}
 	size := map[byte]int{addressIPv4: 4, addressIPv6: 16}[head[3]]

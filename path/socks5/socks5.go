@@ -112,8 +112,8 @@ func (p *proxyPath) Open(ctx context.Context, to netip.AddrPort) (path.Flow, err
 	return newFlow(p.what(), under, control, relay, to), nil
 }
 
-// Dial asks the proxy for a connection.
-func (p *proxyPath) Dial(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
+// Dial asks the proxy for a connection. The proxy looks names up.
+func (p *proxyPath) Dial(ctx context.Context, to path.Target) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialPatience)
 	defer cancel()
 	conn, _, err := p.connect(ctx)
@@ -121,7 +121,7 @@ func (p *proxyPath) Dial(ctx context.Context, to netip.AddrPort) (net.Conn, erro
 		return nil, err
 	}
 	err = p.ask(ctx, conn, func() error {
-		_, err := socks5.Request(conn, socks5.Connect, socks5.Target{Addr: to.Addr(), Port: to.Port()})
+		_, err := socks5.Request(conn, socks5.Connect, to)
 		return err
 	})
 	if err != nil {
@@ -157,7 +157,7 @@ func (p *proxyPath) connect(ctx context.Context) (net.Conn, netip.AddrPort, erro
 	var proxy netip.AddrPort
 	conn, err := dial.First(ctx, addrs, func(ctx context.Context, a netip.Addr) (net.Conn, error) {
 		proxy = netip.AddrPortFrom(a, p.port)
-		return path.Dial(ctx, p.base, proxy)
+		return path.Dial(ctx, p.base, path.At(proxy))
 	})
 	if err != nil {
 		return nil, netip.AddrPort{}, &path.Error{What: p.what(), Why: "the proxy cannot be reached", Err: err,

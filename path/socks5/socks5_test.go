@@ -138,7 +138,7 @@ func TestStreamsGoThroughTheProxy(t *testing.T) {
 	}()
 	p := &testProxy{user: "anna", password: "secret"}
 	way := newProxyPath(t, p.start(t), "anna:secret").(path.Dialer)
-	c, err := way.Dial(t.Context(), netip.MustParseAddrPort(l.Addr().String()))
+	c, err := way.Dial(t.Context(), path.At(netip.MustParseAddrPort(l.Addr().String())))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,6 +149,25 @@ func TestStreamsGoThroughTheProxy(t *testing.T) {
 	c.(interface{ CloseWrite() error }).CloseWrite()
 	if got, err := io.ReadAll(c); string(got) != "stream" || err != nil {
 		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// The name itself is what the proxy gets (RFC 1928, section 5): nobody looks it up here.
+func TestNamesGoToTheProxy(t *testing.T) {
+	p := &testProxy{}
+	to, err := path.HostPort("web.heddle.invalid", 443)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := path.Dial(t.Context(), newProxyPath(t, p.start(t), ""), to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.names) != 1 || p.names[0] != "web.heddle.invalid\x01\xbb" {
+		t.Errorf("asked for %q", p.names)
 	}
 }
 

@@ -190,6 +190,18 @@ func (f *flow) Close() error {
 	return nil
 }
 
+// question is a UDP socket inside the tunnel, for a name.
+type question struct {
+	*gonet.UDPConn
+	leave func()
+}
+
+// Close closes the socket, and the tunnel a while later if this was the last use of it.
+func (q *question) Close() error {
+	defer q.leave()
+	return q.UDPConn.Close()
+}
+
 // stream is a TCP connection inside the tunnel.
 type stream struct {
 	*gonet.TCPConn

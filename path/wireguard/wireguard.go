@@ -8,9 +8,14 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
+
+	"heddle/internal/dial"
 	"heddle/path"
 	"heddle/path/wgconf"
 )
@@ -139,8 +144,50 @@ func (p *tunnelPath) Open(ctx context.Context, to netip.AddrPort) (path.Flow, er
 	return f, nil
 }
 
-// Dial waits until the tunnel works, and connects with TCP inside it.
-func (p *tunnelPath) Dial(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
+// Dial waits until the tunnel works, and connects with TCP inside it. The file's DNS servers look names up, asked inside.
+func (p *tunnelPath) Dial(ctx context.Context, to path.Target) (net.Conn, error) {
+	return dial.Dialer[net.Conn]{Single: p.dialAddress, Lookup: p.lookup}.Dial(ctx, to.Host(), to.Port)
+}
+
+// lookup gives the addresses of a name.
+func (p *tunnelPath) lookup(ctx context.Context, name string) ([]netip.Addr, error) {
+	servers := p.config.Interface.DNS
+	if len(servers) == 0 {
+		return nil, &path.Error{What: p.what(), Why: name + " is not looked up: the file names no DNS server, and none is asked outside the tunnel",
+			Hint: "add a DNS line to the file's [Interface], or give an address"}
+	}
+	var asked atomic.Int64
+	inside := net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		at := netip.AddrPortFrom(servers[(int(asked.Add(1))-1)%len(servers)], 53) // another one where one does not answer
+		if strings.HasPrefix(network, "udp") {
+			return p.dialUDP(ctx, at)
+		}
+		return p.dialAddress(ctx, at)
+	}}
+	addrs, err := inside.LookupNetIP(ctx, "ip", strings.TrimSuffix(name, ".")+".")
+	if err != nil {
+		return nil, &path.Error{What: p.what(), Why: "the tunnel's DNS server does not give the address of " + name, Err: err,
+			Hint: "is the name spelled right, and does " + servers[0].String() + " answer inside the tunnel?"}
+	}
+	return addrs, nil
+}
+
+// dialUDP opens a socket inside the tunnel.
+func (p *tunnelPath) dialUDP(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
+	t, own, err := p.enter(ctx, to.Addr())
+	if err != nil {
+		return nil, err
+	}
+	here, there := fullAddress(own, 0), fullAddress(to.Addr(), to.Port())
+	c, err := gonet.DialUDP(t.inside.stack, &here, &there, protocolOf(own))
+	if err != nil {
+		p.leave()
+		return nil, err
+	}
+	return &question{UDPConn: c, leave: sync.OnceFunc(p.leave)}, nil
+}
+
+func (p *tunnelPath) dialAddress(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
 	t, own, err := p.enter(ctx, to.Addr())
 	if err != nil {
 		return nil, err

@@ -15,7 +15,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/miekg/dns"
 	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
 
 	"heddle/internal/polltest"
 	"heddle/path"
@@ -74,7 +76,7 @@ func TestFlowsShareOneTunnelUntilTheLastIsClosed(t *testing.T) {
 func TestStreamsGoThroughTheTunnel(t *testing.T) {
 	s := newServer(t)
 	p := newTunnelPath(t, s.file(t, everything), nil)
-	c, err := p.Dial(t.Context(), echo4)
+	c, err := p.Dial(t.Context(), path.At(echo4))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,6 +88,47 @@ func TestStreamsGoThroughTheTunnel(t *testing.T) {
 	}()
 	if got, err := io.ReadAll(c); err != nil || !bytes.Equal(got, want) {
 		t.Errorf("%d bytes of %d, %v", len(got), len(want), err)
+	}
+}
+
+// Names are looked up by the file's DNS server, inside, and by nobody where there is none.
+func TestNamesAreLookedUpInside(t *testing.T) {
+	s := newServer(t)
+	to, err := path.HostPort("web.heddle.invalid", echo4.Port())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c, err := newTunnelPath(t, s.file(t, everything), nil).Dial(t.Context(), to); err == nil || !strings.Contains(err.Error(), "names no DNS server") {
+		t.Errorf("without a DNS server: %v, %v", c, err)
+	}
+	here := fullAddress(echo4.Addr(), 53)
+	socket, err := gonet.DialUDP(s.inside.stack, &here, nil, protocolOf(echo4.Addr()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &dns.Server{PacketConn: socket, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {
+		answer := new(dns.Msg)
+		answer.SetReply(q)
+		if q.Question[0].Name != "web.heddle.invalid." {
+			answer.Rcode = dns.RcodeNameError
+		} else if q.Question[0].Qtype == dns.TypeA {
+			answer.Answer = []dns.RR{&dns.A{Hdr: dns.RR_Header{Name: q.Question[0].Name, Rrtype: dns.TypeA, Class: dns.ClassINET}, A: echo4.Addr().AsSlice()}}
+		}
+		w.WriteMsg(answer)
+	})}
+	go server.ActivateAndServe()
+	p := newTunnelPath(t, s.file(t, everything, "DNS = "+echo4.Addr().String()), nil)
+	c, err := p.Dial(t.Context(), to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if c.RemoteAddr().String() != echo4.String() {
+		t.Errorf("connected to %v", c.RemoteAddr())
+	}
+	to.Name = "nowhere.heddle.invalid"
+	if _, err := p.Dial(t.Context(), to); err == nil || !strings.Contains(err.Error(), "does not give the address of nowhere") {
+		t.Error(err)
 	}
 }
 
@@ -315,7 +358,7 @@ func TestTunnelEndsUnderLoad(t *testing.T) {
 	for range 3 {
 		p := newTunnelPath(t, s.file(t, everything), nil)
 		f := open(t, p, echo4)
-		c, err := p.Dial(t.Context(), echo4)
+		c, err := p.Dial(t.Context(), path.At(echo4))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -114,7 +114,7 @@ func (p *prober) silence(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.pace.handshake)
 	defer cancel()
-	if conn, err := path.Dial(ctx, p.ways[0], p.to); err == nil {
+	if conn, err := path.Dial(ctx, p.ways[0], path.At(p.to)); err == nil {
 		conn.Close()
 		e.Why += fmt.Sprintf(", but TCP port %d is open", p.to.Port())
 		e.Hint = "the server speaks no QUIC there, or a network on the way drops UDP: try another path"

@@ -114,7 +114,7 @@ func dialAny(ctx context.Context, way path.Path, host string, port uint16) (net.
 	hint := "does the server listen there, and does this path reach it? `heddle doctor` looks at this machine's paths"
 	for _, a := range addrs {
 		attempt, cancel := context.WithTimeout(ctx, dialTimeout)
-		conn, err := path.Dial(attempt, way, netip.AddrPortFrom(a, port))
+		conn, err := path.Dial(attempt, way, path.At(netip.AddrPortFrom(a, port)))
 		cancel()
 		if err == nil {
 			return conn, a, nil

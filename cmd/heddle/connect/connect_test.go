@@ -19,8 +19,8 @@ type loopDialer struct {
 	refuse netip.Addr
 }
 
-func (d loopDialer) Dial(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
-	if to.Addr() == d.refuse {
+func (d loopDialer) Dial(ctx context.Context, to path.Target) (net.Conn, error) {
+	if to.Addr == d.refuse {
 		return nil, &net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}
 	}
 	return (&net.Dialer{}).DialContext(ctx, "tcp", to.String())

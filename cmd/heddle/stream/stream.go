@@ -21,6 +21,7 @@ import (
 	"heddle/cmd/heddle/internal/cli"
 	"heddle/config"
 	"heddle/identity"
+	"heddle/internal/dial"
 	"heddle/internal/netutil"
 	"heddle/path"
 	"heddle/stripe"
@@ -113,26 +114,24 @@ type onceCloser struct {
 
 func (c *onceCloser) Close() error { return c.close() }
 
-// resolvePeer looks a device's address up, IPv4 first, by this machine's resolver.
-func resolvePeer(ctx context.Context, to string) (netip.AddrPort, error) {
-	what := "stream to " + to
+// peerOf reads where a device is.
+func peerOf(ctx context.Context, to string) (path.Target, error) {
 	host, port, err := net.SplitHostPort(to)
+	n, portErr := net.DefaultResolver.LookupPort(ctx, "tcp", port)
+	if err = cmp.Or(err, portErr); err != nil {
+		return path.Target{}, &path.Error{What: "stream to " + to, Why: "it is not HOST:PORT", Err: err}
+	}
+	return path.HostPort(host, uint16(n))
+}
+
+// resolvePeer looks a device's address up, IPv4 first, by this machine's resolver.
+func resolvePeer(ctx context.Context, to path.Target) (netip.AddrPort, error) {
+	addrs, err := dial.Lookup(ctx, to.Host())
 	if err != nil {
-		return netip.AddrPort{}, &path.Error{What: what, Why: "it is not HOST:PORT"}
-	}
-	n, err := net.DefaultResolver.LookupPort(ctx, "tcp", port)
-	if err != nil {
-		return netip.AddrPort{}, &path.Error{What: what, Why: "it is not HOST:PORT", Err: err}
-	}
-	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
-	if err != nil || len(addrs) == 0 {
-		return netip.AddrPort{}, &path.Error{What: what, Why: "the name cannot be looked up", Err: err, Hint: "is it spelled right, and does this machine's resolver answer?"}
-	}
-	for i := range addrs {
-		addrs[i] = addrs[i].Unmap()
+		return netip.AddrPort{}, &path.Error{What: "stream to " + to.String(), Why: "the name cannot be looked up", Err: err, Hint: "is it spelled right, and does this machine's resolver answer?"}
 	}
 	slices.SortStableFunc(addrs, func(a, b netip.Addr) int { return cmp.Compare(a.BitLen(), b.BitLen()) })
-	return netip.AddrPortFrom(addrs[0], uint16(n)), nil
+	return netip.AddrPortFrom(addrs[0], to.Port), nil
 }
 
 // listenStream opens a port, by plain TCP: what MPTCP would add is no path of ours.
@@ -216,12 +215,16 @@ func (d *Dialer) Dial(ctx context.Context) (Session, error) {
 // begin starts a session: its paths are up, and the peer has proved its key on each. That it lets the session in is not
 // known yet; whoever writes at once saves a round trip.
 func (d *Dialer) begin(ctx context.Context) (Session, error) {
-	to, err := resolvePeer(ctx, d.To)
+	to, err := peerOf(ctx, d.To)
 	if err != nil {
 		return nil, err
 	}
 	if d.kernel != nil {
-		return dialKernel(ctx, *d.kernel, to)
+		at, err := resolvePeer(ctx, to)
+		if err != nil {
+			return nil, err
+		}
+		return dialKernel(ctx, *d.kernel, at)
 	}
 	o := d.options
 	o.To = to
