@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"net/netip"
@@ -90,10 +91,7 @@ func (l *listener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		var from netip.Addr
-		if t, ok := c.RemoteAddr().(*net.TCPAddr); ok {
-			from = connlimit.Source(t.AddrPort().Addr().Unmap())
-		}
+		from := connlimit.SourceOf(c.RemoteAddr())
 		if !l.crowd.Acquire(from) {
 			c.Close()
 			continue
@@ -124,12 +122,11 @@ func (c *connection) ConnectionState() tls.ConnectionState {
 // handler turns requests into calls of the backend.
 type handler struct {
 	ServeOptions
-	mu      sync.Mutex
-	running map[identity.Key]int
+	running *connlimit.Limiter[identity.Key]
 }
 
 func newHandler(o ServeOptions) http.Handler {
-	h := &handler{ServeOptions: o, running: map[identity.Key]int{}}
+	h := &handler{ServeOptions: o, running: connlimit.NewLimiter[identity.Key](maxRequests, math.MaxInt)}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+applyPath, h.bounded(h.apply))
 	mux.HandleFunc("POST "+readPath, h.bounded(h.read))
@@ -154,8 +151,8 @@ func (h *handler) bounded(do func(http.ResponseWriter, *http.Request, identity.K
 			err = &httpError{http.StatusForbidden, fmt.Sprintf("%v is not let in", peer)}
 		}
 		if err == nil {
-			if h.enter(peer) {
-				defer h.leave(peer)
+			if h.running.Acquire(peer) {
+				defer h.running.Release(peer)
 				err = do(w, r, peer)
 			} else {
 				err = &httpError{http.StatusTooManyRequests, fmt.Sprintf("%d requests at a time are as many as one key may have", maxRequests)}
@@ -171,24 +168,6 @@ func (h *handler) bounded(do func(http.ResponseWriter, *http.Request, identity.K
 			h.Log.Warn("a request failed", "peer", peer.Short(), "path", r.URL.Path, "error", err)
 		}
 		http.Error(w, err.Error(), code)
-	}
-}
-
-func (h *handler) enter(peer identity.Key) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.running[peer] >= maxRequests {
-		return false
-	}
-	h.running[peer]++
-	return true
-}
-
-func (h *handler) leave(peer identity.Key) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.running[peer]--; h.running[peer] == 0 {
-		delete(h.running, peer)
 	}
 }
 

@@ -122,8 +122,8 @@ func (sl *Listener) serve() {
 }
 
 func source(raw net.Conn) string {
-	if tcp, ok := raw.RemoteAddr().(*net.TCPAddr); ok {
-		return connlimit.Source(tcp.AddrPort().Addr()).String()
+	if from := connlimit.SourceOf(raw.RemoteAddr()); from.IsValid() {
+		return from.String()
 	}
 	return raw.RemoteAddr().String()
 }

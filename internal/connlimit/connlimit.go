@@ -6,6 +6,7 @@ package connlimit
 
 import (
 	"maps"
+	"net"
 	"net/netip"
 	"sync"
 	"time"
@@ -53,6 +54,17 @@ func Source(a netip.Addr) netip.Addr {
 		return p.Addr()
 	}
 	return a
+}
+
+// SourceOf is the source of a connection from an address; the zero address where that is not one of IP.
+func SourceOf(a net.Addr) netip.Addr {
+	switch a := a.(type) {
+	case *net.TCPAddr:
+		return Source(a.AddrPort().Addr())
+	case *net.UDPAddr:
+		return Source(a.AddrPort().Addr())
+	}
+	return netip.Addr{}
 }
 
 // Take counts a failure before it is one, so that many tries at once count as many. It reports whether the source may

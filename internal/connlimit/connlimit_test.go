@@ -1,6 +1,7 @@
 package connlimit
 
 import (
+	"net"
 	"net/netip"
 	"testing"
 	"time"
@@ -87,5 +88,20 @@ func TestCrowd(t *testing.T) {
 	}
 	if len(c.of) != 0 || c.Count() != 0 {
 		t.Errorf("%v is left", c.of)
+	}
+}
+
+func TestSourceOf(t *testing.T) {
+	for _, c := range []struct {
+		from net.Addr
+		want string
+	}{
+		{&net.TCPAddr{IP: net.ParseIP("::ffff:192.0.2.1"), Port: 1}, "192.0.2.1"},
+		{&net.UDPAddr{IP: net.ParseIP("2001:db8::ffff:1"), Zone: "eth0"}, "2001:db8::"},
+		{&net.UnixAddr{Name: "socket"}, "invalid IP"},
+	} {
+		if got := SourceOf(c.from).String(); got != c.want {
+			t.Errorf("%v is of %s, not %s", c.from, got, c.want)
+		}
 	}
 }

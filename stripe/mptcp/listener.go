@@ -9,11 +9,13 @@ import (
 	"log/slog"
 	"maps"
 	"net"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
 
 	"heddle/identity"
+	"heddle/internal/connlimit"
 	"heddle/internal/netutil"
 	"heddle/path"
 )
@@ -35,8 +37,9 @@ type ListenOptions struct {
 }
 
 const (
-	// maxStrangers is how many connections at a time may be here that have not proved a key and been let in.
-	maxStrangers = 128
+	// So many connections at a time may be here that have not proved a key and been let in, in all and from one source.
+	maxStrangers  = 256
+	strangersEach = 64
 	// introduction is how long they may take for it.
 	introduction = 15 * time.Second
 )
@@ -46,7 +49,7 @@ type Listener struct {
 	listener  net.Listener
 	o         ListenOptions
 	config    *tls.Config
-	strangers chan struct{}
+	strangers *connlimit.Limiter[netip.Addr]
 	ready     chan *Conn
 	ctx       context.Context
 	cancel    context.CancelFunc
@@ -82,7 +85,7 @@ func NewListener(l net.Listener, o ListenOptions) (*Listener, error) {
 		return nil, &path.Error{What: "mptcp", Why: err.Error()}
 	}
 	config.KeyLogWriter = o.KeyLog
-	s := &Listener{listener: l, o: o, config: config, strangers: make(chan struct{}, maxStrangers), ready: make(chan *Conn), live: map[*Conn]bool{}}
+	s := &Listener{listener: l, o: o, config: config, strangers: connlimit.NewLimiter[netip.Addr](strangersEach, maxStrangers), ready: make(chan *Conn), live: map[*Conn]bool{}}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.wait.Go(s.run)
 	return s, nil
@@ -92,14 +95,13 @@ func (l *Listener) run() {
 	defer l.cancel()
 	err := netutil.Serve(l.ctx, l.listener, func(c net.Conn) {
 		tcp := c.(*net.TCPConn)
-		select {
-		case l.strangers <- struct{}{}:
-		default:
+		from := connlimit.SourceOf(tcp.RemoteAddr())
+		if !l.strangers.Acquire(from) {
 			abort(tcp)
 			return
 		}
 		l.wait.Go(func() {
-			defer func() { <-l.strangers }()
+			defer l.strangers.Release(from)
 			l.meet(tcp)
 		})
 	})

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"heddle/identity"
+	"heddle/internal/polltest"
 )
 
 // short is a listener on a machine that has no descriptor left, once.
@@ -55,5 +56,57 @@ func TestListenerOutlivesLackOfDescriptors(t *testing.T) {
 	}
 	if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("accept after the end: %v", err)
+	}
+}
+
+// One source must not take all the places of those who have not proved a key.
+func TestStrangersOfOneSource(t *testing.T) {
+	if err := supported(); err != nil {
+		t.Skip(err)
+	}
+	var config net.ListenConfig
+	config.SetMultipathTCP(true)
+	plain, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := NewListener(plain, ListenOptions{Identity: fresh(t), Accept: func(identity.Key) error { return nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// connect says nothing, and gives why the connection ended where it is refused.
+	connect := func(from byte, refused bool) error {
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, from)}}
+		d.SetMultipathTCP(true)
+		c, err := d.Dial("tcp", plain.Addr().String())
+		if err != nil {
+			return err
+		}
+		t.Cleanup(func() { c.Close() })
+		if refused {
+			_ = c.SetReadDeadline(time.Now().Add(polltest.Patience))
+			_, err = c.Read(make([]byte, 1))
+		}
+		return err
+	}
+	here := func(n int) func() bool { return func() bool { return l.strangers.Count() == n } }
+	for range strangersEach {
+		if err := connect(1, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	polltest.Await(t, "all that one source may have", here(strangersEach))
+	if err := connect(1, true); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("one more from there: %v", err)
+	}
+	if err := connect(2, false); err != nil {
+		t.Error(err)
+	}
+	polltest.Await(t, "one from elsewhere", here(strangersEach+1))
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	if n := l.strangers.Count(); n != 0 {
+		t.Errorf("%d places are taken after the end", n)
 	}
 }
