@@ -72,9 +72,9 @@ type Up struct {
 type Split struct {
 	// Name names the relay in `heddle status`; empty means split-PORT, with the port of Listen.
 	Name string `toml:"name" help:"what heddle status calls it; split-PORT where this is not given"`
-	// Plane is what decides the path, one of [split.PlaneNames]; a further one is taken where the kernel refuses the first.
-	Plane  []string `toml:"plane" help:"what decides the path: relay, kernel or route; a second one is taken where the kernel refuses the first" complete:"backends" list:"commas"`
-	GSOOff bool     `toml:"gso-off" help:"with --plane kernel, take runs of segments apart, so that packets can be counted"`
+	// Backend is what decides the path, one of [split.PlaneNames]; a further one is taken where the kernel refuses the first.
+	Backend []string `toml:"backend" old:"plane" help:"what decides the path: relay, kernel or route; a second one is taken where the kernel refuses the first" complete:"backends" list:"commas"`
+	GSOOff  bool     `toml:"gso-off" help:"with --backend kernel, take runs of segments apart, so that packets can be counted"`
 	// Listen is where the UDP program sends to, HOST:PORT. Only the relay listens.
 	Listen      string        `toml:"listen" help:"where the program sends to, <HOST:PORT>"`
 	To          string        `toml:"to" help:"the server, <HOST:PORT>"`
@@ -93,7 +93,7 @@ func Choices(list string) []string {
 	case "stripe-schedules":
 		return StripeSchedules()
 	case "carriers":
-		return StripePlanes()
+		return StripeBackends()
 	case "picks":
 		return Picks()
 	case "modes":
@@ -116,5 +116,5 @@ func DefaultUp(p Paths) Up { return Up{KillSwitch: true, Paths: p} }
 
 // DefaultSplit is a relay before anything is said about it, with the given shared keys.
 func DefaultSplit(p Paths) Split {
-	return Split{Plane: []string{split.DefaultPlane}, Idle: split.DefaultIdle, MaxSessions: split.DefaultMaxSessions, Paths: p}
+	return Split{Backend: []string{split.DefaultPlane}, Idle: split.DefaultIdle, MaxSessions: split.DefaultMaxSessions, Paths: p}
 }

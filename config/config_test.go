@@ -2,12 +2,14 @@ package config
 
 import (
 	"encoding/base64"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -309,4 +311,27 @@ func FuzzCheck(f *testing.F) {
 			p.Excerpt()
 		}
 	})
+}
+
+// What a key was called before still sets it, and what is wrong is said by its name of today.
+func TestOldSpellings(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "heddle.toml")
+	write := func(plane string) {
+		t.Helper()
+		text := "via = [\"a=if:lo\", \"b=src:127.0.0.1\"]\n[[split]]\nto = \"192.0.2.1:51820\"\nplane = [\"" + plane + "\"]\n"
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("route")
+	c, err := Load(file)
+	if err != nil || !slices.Equal(c.Splits[0].Backend, []string{"route"}) {
+		t.Errorf("%+v, %v", c.Splits, err)
+	}
+	write("warp")
+	_, err = Load(file)
+	problems, _ := errors.AsType[Problems](err)
+	if len(problems) != 1 || problems[0].Line != 4 || !strings.Contains(problems[0].String(), `no backend is called "warp"`) {
+		t.Errorf("%v", err)
+	}
 }

@@ -125,6 +125,7 @@ func (d *decoder) keyValue(node *unstable.Node) {
 		return
 	}
 	name, at := d.key(node)
+	name = currentName(d.target.Type(), name)
 	field, known := fieldNamed(d.target, name)
 	if !known || tables[name] != nil {
 		d.unknownKey(name, at)
@@ -277,6 +278,16 @@ func fieldNamed(table reflect.Value, key string) (reflect.Value, bool) {
 		}
 	}
 	return reflect.Value{}, false
+}
+
+// currentName gives the key that a key is called now, where it is an old spelling.
+func currentName(table reflect.Type, key string) string {
+	for _, f := range reflect.VisibleFields(table) {
+		if old, is := f.Tag.Lookup("old"); is && old == key {
+			return f.Tag.Get("toml")
+		}
+	}
+	return key
 }
 
 func fieldNames(table reflect.Type) []string {

@@ -111,7 +111,7 @@ type Admission struct {
 	Identity    string   `toml:"identity" help:"the <FILE> of this device's private key" complete:"file"`
 	MaxSessions int      `toml:"max-sessions" help:"how many sessions are served at one time"`
 	Keylog      string   `toml:"keylog" help:"write the keys of the TLS inside to <FILE>, for experiments" complete:"file"`
-	Plane       string   `toml:"plane" help:"how peers come: stripe, or mptcp for the kernel's planes"`
+	Backend     string   `toml:"backend" old:"plane" help:"how peers come: stripe, or mptcp for the kernel backends"`
 	// Board is where the device registers, KEY@HOST:PORT or a file; empty registers nowhere.
 	Board string `toml:"board" help:"register there: the board, <KEY@HOST:PORT> or a file"`
 	// Address are where peers reach this device, HOST:PORT each, for the board; empty is where it listens.
@@ -119,7 +119,7 @@ type Admission struct {
 }
 
 func defaultAdmission() Admission {
-	return Admission{Plane: PlaneStripe, Name: "files", Listen: DefaultStreamListen, MaxSessions: 256}
+	return Admission{Backend: BackendStripe, Name: "files", Listen: DefaultStreamListen, MaxSessions: 256}
 }
 
 func (a Admission) check(wrong problems) {
@@ -134,8 +134,8 @@ func (a Admission) check(wrong problems) {
 			wrong.add("allow", hinted(err, "the peer's `heddle node key` prints its key"))
 		}
 	}
-	if a.Plane != PlaneStripe && a.Plane != PlaneMPTCP {
-		wrong.say("plane", fmt.Sprintf("nobody comes by a plane %q", a.Plane), "stripe, or mptcp, which is for mptcp-nat too")
+	if a.Backend != BackendStripe && a.Backend != BackendMPTCP {
+		wrong.say("backend", fmt.Sprintf("nobody comes by a backend %q", a.Backend), "stripe, or mptcp, which is for mptcp-nat too")
 	}
 	if a.Board != "" {
 		_, err := board.LoadReference(a.Board)

@@ -45,25 +45,25 @@ type Stripe struct {
 	Patience time.Duration `toml:"patience" help:"how long to wait for paths that are needed"`
 	MinRate  int           `toml:"min-rate" help:"drop a path below so many bytes per second; -1 never does"`
 	Keylog   string        `toml:"keylog" help:"write the keys of the TLS inside to <FILE>, for experiments" complete:"file"`
-	// Plane is one of [StripePlanes].
-	Plane          string `toml:"plane" help:"who carries it: {carriers}" complete:"carriers"`
+	// Backend is one of [StripeBackends].
+	Backend        string `toml:"backend" old:"plane" help:"who carries it: {carriers}" complete:"carriers"`
 	SetPathManager bool   `toml:"set-path-manager" help:"for mptcp, set net.mptcp.pm_type while a socket is made"`
 }
 
 // DefaultStripe is a stripe before anything is said about it.
 func DefaultStripe() Stripe {
-	return Stripe{Pick: PickDiverse, MaxAge: registry.DefaultMaxAge, Plane: PlaneStripe, Segment: stripe.DefaultSegment, Shares: "none", Patience: stripe.DefaultPatience, MinRate: stripe.DefaultMinRate}
+	return Stripe{Pick: PickDiverse, MaxAge: registry.DefaultMaxAge, Backend: BackendStripe, Segment: stripe.DefaultSegment, Shares: "none", Patience: stripe.DefaultPatience, MinRate: stripe.DefaultMinRate}
 }
 
 // Who carries streams: Heddle, or the kernel's MPTCP through nodes in mode nat, as plain subflows or by source address.
 const (
-	PlaneStripe   = "stripe"
-	PlaneMPTCP    = "mptcp"
-	PlaneMPTCPNAT = "mptcp-nat"
+	BackendStripe   = "stripe"
+	BackendMPTCP    = "mptcp"
+	BackendMPTCPNAT = "mptcp-nat"
 )
 
-// StripePlanes are the planes of streams.
-func StripePlanes() []string { return []string{PlaneStripe, PlaneMPTCP, PlaneMPTCPNAT} }
+// StripeBackends are the backends of streams.
+func StripeBackends() []string { return []string{BackendStripe, BackendMPTCP, BackendMPTCPNAT} }
 
 // How nodes are chosen.
 const (
@@ -101,10 +101,10 @@ func (s Stripe) problems() map[string]error {
 		wrong.say("min-paths", fmt.Sprintf("%d paths are asked for, of %d", s.MinPaths, paths), "0 means all, or with shares as many as restore the stream")
 	}
 	switch {
-	case !slices.Contains(StripePlanes(), s.Plane):
-		wrong.say("plane", fmt.Sprintf("no plane is called %q", s.Plane), "planes: "+strings.Join(StripePlanes(), ", "))
-	case s.Plane != PlaneStripe && (s.Schedule != "" || s.Shares != "none" || len(s.Weight) > 0):
-		wrong.say("plane", "the kernel has its own schedule, and no shares", "leave out schedule, weight and shares, or take the plane stripe")
+	case !slices.Contains(StripeBackends(), s.Backend):
+		wrong.say("backend", fmt.Sprintf("no backend is called %q", s.Backend), "backends: "+strings.Join(StripeBackends(), ", "))
+	case s.Backend != BackendStripe && (s.Schedule != "" || s.Shares != "none" || len(s.Weight) > 0):
+		wrong.say("backend", "the kernel has its own schedule, and no shares", "leave out schedule, weight and shares, or take the backend stripe")
 	}
 	if s.Patience <= 0 {
 		wrong.say("patience", fmt.Sprintf("%v is no time to wait", s.Patience), "a time such as 30s")
@@ -157,8 +157,8 @@ func (s Stripe) pathProblems(wrong problems) []string {
 	switch {
 	case s.Paths < 0 || s.Paths > stripe.MaxPaths:
 		wrong.say("paths", fmt.Sprintf("%d nodes cannot be chosen", s.Paths), fmt.Sprintf("0 to %d", stripe.MaxPaths))
-	case s.Paths > 0 && s.Plane != PlaneStripe:
-		wrong.say("paths", "the kernel's planes go by the nodes that are given", "give --via NAME=node:NODE for each")
+	case s.Paths > 0 && s.Backend != BackendStripe:
+		wrong.say("paths", "the kernel backends go by the nodes that are given", "give --via NAME=node:NODE for each")
 	case s.Paths > 0 && len(s.Via) > 0:
 		wrong.say("paths", "nodes are to be chosen, and paths are given too", "give either --paths or --via")
 	case s.Paths == 0 && len(s.Via) == 0:

@@ -25,7 +25,7 @@ func TestPeerAndNodesByABoard(t *testing.T) {
 		"pick":             {func(d *StreamDial) { d.Pick = "nicest" }, "--pick"},
 		"weights unknown":  {func(d *StreamDial) { d.Schedule, d.Weight = "weighted", []string{"a=1"} }, "--weight"},
 		"a bad key anyway": {func(d *StreamDial) { d.Key = "x" }, "--key"},
-		"kernel":           {func(d *StreamDial) { d.Plane, d.Shares = PlaneMPTCP, "none" }, "--paths: the kernel's planes go by the nodes that are given"},
+		"kernel":           {func(d *StreamDial) { d.Backend, d.Shares = BackendMPTCP, "none" }, "--paths: the kernel backends go by the nodes that are given"},
 	} {
 		d := good
 		c.change(&d)

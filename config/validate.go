@@ -205,7 +205,7 @@ func (v *validator) up(u Up, prefix string) {
 
 func (v *validator) split(s Split, prefix string) {
 	v.paths(s.Paths, prefix)
-	v.plane(s, prefix)
+	v.backend(s, prefix)
 	if s.To == "" {
 		v.error(prefix+"to", "to is missing", `the server, such as to = "vpn.example.com:51820"`)
 	} else {
@@ -220,20 +220,20 @@ func (v *validator) split(s Split, prefix string) {
 	}
 }
 
-func (v *validator) plane(s Split, prefix string) {
-	relay := slices.Contains(s.Plane, "relay")
+func (v *validator) backend(s Split, prefix string) {
+	relay := slices.Contains(s.Backend, "relay")
 	switch {
 	case s.Listen != "":
 		v.hostPort(s.Listen, prefix+"listen", true)
 	case relay:
 		v.error(prefix+"listen", "listen is missing", `where the program sends to, such as listen = "127.0.0.1:51820"`)
 	}
-	if len(s.Plane) == 0 {
-		v.error(prefix+"plane", "no plane is given", "planes: "+strings.Join(split.PlaneNames(), ", "))
+	if len(s.Backend) == 0 {
+		v.error(prefix+"backend", "no backend is given", "backends: "+strings.Join(split.PlaneNames(), ", "))
 	}
-	for i, name := range s.Plane {
+	for i, name := range s.Backend {
 		if !slices.Contains(split.PlaneNames(), name) {
-			v.error(fmt.Sprintf("%splane[%d]", prefix, i), fmt.Sprintf("no plane is called %q", name), "planes: "+strings.Join(split.PlaneNames(), ", "))
+			v.error(fmt.Sprintf("%sbackend[%d]", prefix, i), fmt.Sprintf("no backend is called %q", name), "backends: "+strings.Join(split.PlaneNames(), ", "))
 		}
 	}
 }

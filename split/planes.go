@@ -56,7 +56,7 @@ func (o Options) CheckPlane(name string) error {
 	}
 	p := all[i]
 	refuse := func(why string) error {
-		return &path.Error{What: "plane " + name, Why: why, Hint: "use --plane relay, which can; `heddle doctor` shows what each plane can do"}
+		return &path.Error{What: "plane " + name, Why: why, Hint: "use --backend relay, which can; `heddle doctor` shows what each plane can do"}
 	}
 	for _, s := range o.Via {
 		if p.Kinds != nil && !slices.Contains(p.Kinds, s.Kind) {

@@ -60,6 +60,25 @@ func TestFlagsAreKeys(t *testing.T) {
 	}
 }
 
+// The old name of a flag means it still, and stands in no help.
+func TestOldFlags(t *testing.T) {
+	for _, command := range []string{"split", "stream dial", "stream serve", "send", "recv"} {
+		cmd, _, err := newRootCommand().Find(strings.Fields(command))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.ParseFlags([]string{"--plane", "mptcp"}); err != nil {
+			t.Errorf("%s: %v", command, err)
+		}
+		if got := cmd.Flags().Lookup("backend"); !got.Changed || !strings.Contains(got.Value.String(), "mptcp") {
+			t.Errorf("%s: --backend is %v", command, got.Value)
+		}
+		if strings.Contains(cmd.UsageString(), "plane") {
+			t.Errorf("%s --help has the old name", command)
+		}
+	}
+}
+
 // written gives a default as pflag writes it.
 func written(value any) string {
 	switch v := value.(type) {

@@ -36,7 +36,7 @@ func newBelow(t *testing.T, plane string) *below {
 	if err != nil {
 		t.Fatal(err)
 	}
-	args := append([]string{"split", "--name", "below", "--plane", plane, "--to", endpoint.String(), "--schedule", "uniform", "--every", "20ms"}, via...)
+	args := append([]string{"split", "--name", "below", "--backend", plane, "--to", endpoint.String(), "--schedule", "uniform", "--every", "20ms"}, via...)
 	if b.split, err = peer.Start(t.Context(), in.Host("client"), labtest.Heddle, args...); err != nil {
 		t.Fatal(err)
 	}

@@ -83,7 +83,7 @@ func TestBigTransferTakesAllSubflows(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, c.family)
-			dial := w.stream(append([]string{"--plane", c.plane}, c.via...)...)
+			dial := w.stream(append([]string{"--backend", c.plane}, c.via...)...)
 			stops := map[string]func() traffic{}
 			for n := 1; n <= nodes; n++ {
 				name := fmt.Sprintf("n%d", n)
@@ -134,7 +134,7 @@ func TestKilledNodeLeavesNoRule(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, ipv4)
 	w.grant(2, "20s") // no lease outlasts its grant
-	dial := w.stream("--plane", "mptcp", "--patience", "4s", "--via", "a=node:n1", "--via", "b=node:n2")
+	dial := w.stream("--backend", "mptcp", "--patience", "4s", "--via", "a=node:n1", "--via", "b=node:n2")
 	w.node["n2"].Kill()
 	if rules := w.rules("n2"); !strings.Contains(rules, "192.0.2.1 . 4470") || !strings.Contains(rules, "expires") {
 		t.Fatalf("the kernel holds no lease after the kill:\n%s", rules)
@@ -170,7 +170,7 @@ func TestDeadPathStopsTheStream(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, ipv4)
 	const patience = 3 * time.Second
-	dial := w.stream("--plane", "mptcp", "--patience", patience.String(), "--via", "a=node:n1", "--via", "b=node:n2")
+	dial := w.stream("--backend", "mptcp", "--patience", patience.String(), "--via", "a=node:n1", "--via", "b=node:n2")
 	other, c := w.watch("isp", "n1"), w.connect()
 	failed := make(chan error, 1)
 	written := make(chan struct{})
@@ -209,7 +209,7 @@ func TestDeadPathStopsTheStream(t *testing.T) {
 func TestRestartedNodeKeepsTheStream(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, ipv4)
-	dial := w.stream("--plane", "mptcp", "--via", "a=node:n1", "--via", "b=node:n2")
+	dial := w.stream("--backend", "mptcp", "--via", "a=node:n1", "--via", "b=node:n2")
 	w.node["n1"].Kill()
 	w.startNode("n1")
 	left := func() (expires time.Duration) {
@@ -242,7 +242,7 @@ func TestNodeTidiesUp(t *testing.T) {
 			}
 		}
 	}
-	w.stream("--plane", "mptcp", "--via", "a=node:n1", "--via", "b=node:n2")
+	w.stream("--backend", "mptcp", "--via", "a=node:n1", "--via", "b=node:n2")
 	if !strings.Contains(w.rules("n1"), "heddle_nat") {
 		t.Fatal("the node has no table")
 	}

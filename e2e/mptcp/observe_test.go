@@ -17,7 +17,7 @@ func TestWhatObserversOfSubflowsHave(t *testing.T) {
 	w := newWorld(t, ipv4)
 	dir, keys := t.TempDir(), filepath.Join(t.TempDir(), "keys")
 	end := labtest.Capture(t, w.Instance, dir, map[string]string{"n1": "isp/n1", "n2": "isp/n2"})
-	dial := w.stream("--plane", "mptcp", "--keylog", keys, "--via", "a=node:n1", "--via", "b=node:n2")
+	dial := w.stream("--backend", "mptcp", "--keylog", keys, "--via", "a=node:n1", "--via", "b=node:n2")
 	const size = 3 << 20
 	if err := exchange(w.connect(), size); err != nil {
 		t.Fatalf("%v\n%s", err, dial.Log())

@@ -152,7 +152,7 @@ func (w *world) stream(args ...string) *peer.Process {
 	w.t.Helper()
 	w.program()
 	at := netip.AddrPortFrom(w.family.server, peer.StreamPort)
-	w.StreamServer("server", at, "stream", "serve", "--plane", "mptcp", "--name", "sums", "--to", "127.0.0.1:9000")
+	w.StreamServer("server", at, "stream", "serve", "--backend", "mptcp", "--name", "sums", "--to", "127.0.0.1:9000")
 	return w.StreamDial("sums", netip.MustParseAddrPort("127.0.0.1:2222"), "server", at, append([]string{"--set-path-manager", "--warm", "0"}, args...)...)
 }
 

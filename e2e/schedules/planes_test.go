@@ -15,7 +15,7 @@ import (
 // below starts a session on a plane below the socket, or skips the test where the kernel has none.
 func (w *world) below(plane string, s *splitting, more ...string) *peer.Process {
 	w.t.Helper()
-	p, err := w.start("client", "INFO running", append(append(s.args(), "--plane", plane), more...)...)
+	p, err := w.start("client", "INFO running", append(append(s.args(), "--backend", plane), more...)...)
 	if err != nil {
 		if strings.Contains(err.Error(), "the kernel refuses") {
 			w.t.Skip("typed skip:", err)
@@ -135,15 +135,15 @@ func TestPlaneWithoutRights(t *testing.T) {
 	const dropped = "-bpf,-perfmon,-net_admin,-sys_admin"
 	powerless := append([]string{"--bounding-set=" + dropped, "--inh-caps=" + dropped, labtest.Heddle}, s.args()...)
 
-	out, err := w.Host("client").Command(t.Context(), "setpriv", append(powerless, "--plane", "kernel")...).CombinedOutput()
+	out, err := w.Host("client").Command(t.Context(), "setpriv", append(powerless, "--backend", "kernel")...).CombinedOutput()
 	var exit interface{ ExitCode() int }
-	if !errors.As(err, &exit) || exit.ExitCode() <= 0 || !strings.Contains(string(out), "the kernel refuses the kernel plane") ||
+	if !errors.As(err, &exit) || exit.ExitCode() <= 0 || !strings.Contains(string(out), "the kernel refuses the kernel backend") ||
 		!strings.Contains(string(out), "CAP_BPF") {
 		t.Fatalf("%v\n%s", err, out)
 	}
 
 	stop := w.watch(false)
-	p, err := peer.Start(t.Context(), w.Host("client"), "setpriv", append(powerless, "--plane", "kernel,relay", "--listen", listen.String())...)
+	p, err := peer.Start(t.Context(), w.Host("client"), "setpriv", append(powerless, "--backend", "kernel,relay", "--listen", listen.String())...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +151,7 @@ func TestPlaneWithoutRights(t *testing.T) {
 	if err := p.AwaitLog(t.Context(), "listening on"); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(p.Log(), "going on with plane relay, as told") {
+	if !strings.Contains(p.Log(), "going on with backend relay, as told") {
 		t.Errorf("it does not say that it goes on with the relay:\n%s", p.Log())
 	}
 	sent := s.traffic(listen)

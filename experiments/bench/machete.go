@@ -75,7 +75,7 @@ func (o *overlay) serve(ctx context.Context, s *stage) (err error) {
 		return err
 	}
 	if slices.Contains(o.modes, "nat") {
-		if _, err = o.made.StreamServer(ctx, "server", planeEndpoint, "stream", "serve", "--name", "kernel", "--to", sinkLocal.String(), "--plane", "mptcp"); err != nil {
+		if _, err = o.made.StreamServer(ctx, "server", planeEndpoint, "stream", "serve", "--name", "kernel", "--to", sinkLocal.String(), "--backend", "mptcp"); err != nil {
 			return err
 		}
 	}
@@ -147,7 +147,7 @@ func (o *overlay) variant(name string, r run) variant {
 		if len(r.nodes) > 0 {
 			to, at = o.inside, streamLocal
 			name, endpoint := "stripe", streamEndpoint
-			if slices.Contains(r.flags, "--plane") {
+			if slices.Contains(r.flags, "--backend") {
 				name, endpoint = "kernel", planeEndpoint
 			}
 			dial, err := o.made.StreamDial(ctx, name, streamLocal, "server", endpoint, slices.Concat(peer.Over(r.nodes...), r.flags)...)
@@ -215,8 +215,8 @@ func twoPaths(size int64) *topology {
 	for _, schedule := range []string{"fast", "strict", "weighted"} {
 		add(schedule, 2, striped(schedule, "none")...)
 	}
-	add("mptcp", 2, "--plane", "mptcp", "--set-path-manager")
-	add("mptcp-nat", 2, "--plane", "mptcp-nat", "--set-path-manager")
+	add("mptcp", 2, "--backend", "mptcp", "--set-path-manager")
+	add("mptcp-nat", 2, "--backend", "mptcp-nat", "--set-path-manager")
 	return t
 }
 
@@ -267,7 +267,7 @@ func noLimit(size int64) *topology {
 		o.variant("fast", run{files: one(size), nodes: o.names(2), flags: striped("fast", "none"), figures: speed}),
 		o.variant("strict", run{files: one(size), nodes: o.names(2), flags: striped("strict", "none"), figures: speed}),
 		o.variant("one-path", run{files: one(size), nodes: o.names(1), flags: striped("fast", "none"), figures: speed}),
-		o.variant("mptcp", run{files: one(size), nodes: o.names(2), flags: []string{"--plane", "mptcp", "--set-path-manager"}, figures: speed}),
+		o.variant("mptcp", run{files: one(size), nodes: o.names(2), flags: []string{"--backend", "mptcp", "--set-path-manager"}, figures: speed}),
 	}
 	for _, p := range smallPieces {
 		t.cases = append(t.cases, o.variant(p.name, run{files: one(size), to: p.at, figures: speed}))
@@ -382,7 +382,7 @@ func macheteRegions(quick bool) *topology {
 			stream(shares, diverse, "fast", shares)
 		}
 		for _, plane := range []string{"mptcp", "mptcp-nat"} {
-			add(plane, diverse[:2], "--plane", plane, "--set-path-manager", "--warm", "0")
+			add(plane, diverse[:2], "--backend", plane, "--set-path-manager", "--warm", "0")
 		}
 		counts = []int{2, 3, 4, 5, 6, 7, 8}
 	}

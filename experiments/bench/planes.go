@@ -54,15 +54,15 @@ func planesTopologies(length, omit time.Duration, datagrams int) []*topology {
 	return append(all, &topology{name: "latency", world: lab.ThreeWaysUnlimited(), serve: e.serve, cases: []variant{
 		e.variant("none", echoServer, nil),
 		e.variant("relay", echoRelay, []string{"--listen", echoRelay.String()}),
-		e.variant("kernel", echoServer, []string{"--plane", "kernel"}),
-		e.variant("route", echoServer, []string{"--plane", "route"}),
+		e.variant("kernel", echoServer, []string{"--backend", "kernel"}),
+		e.variant("route", echoServer, []string{"--backend", "route"}),
 	}})
 }
 
 // startBelow runs the unmodified wireguard-go straight to the server, below it a plane that splits what it sends.
 func startBelow(plane string) wireguardClient {
 	return func(ctx context.Context, s *stage, t *tunnel, seed int) ([]*peer.Process, error) {
-		below, err := startSplit(ctx, s, wireguardEndpoint, seed, "--plane", plane)
+		below, err := startSplit(ctx, s, wireguardEndpoint, seed, "--backend", plane)
 		if err != nil {
 			return nil, err
 		}

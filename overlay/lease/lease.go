@@ -95,7 +95,7 @@ func Take(ctx context.Context, via, beside []path.Spec, o Options) (*Set, error)
 func member(spec path.Spec, all []path.Spec, id identity.Identity) (*Member, error) {
 	if spec.Kind != client.Scheme {
 		return nil, &path.Error{What: "path " + spec.Name, Why: "the kernel's MPTCP goes by nodes in mode nat, and this is " + spec.Kind + ":",
-			Hint: "take node: paths, or --plane stripe, which goes by any kind"}
+			Hint: "take node: paths, or --backend stripe, which goes by any kind"}
 	}
 	base, err := baseOf(spec, all)
 	if err != nil {
@@ -123,7 +123,7 @@ func baseOf(spec path.Spec, all []path.Spec) (path.Path, error) {
 		return nil, &path.Error{What: "path " + spec.Name, Why: fmt.Sprintf("it rides %s, which is not here", spec.Base), Hint: "define " + spec.Base + " with --path"}
 	}
 	if kind := all[i].Kind; kind != "src" && kind != "if" {
-		return nil, &path.Error{What: "path " + spec.Name, Why: "the kernel's MPTCP cannot ride " + spec.Base + ", which is " + kind + ":", Hint: "take src: or if:, or --plane stripe"}
+		return nil, &path.Error{What: "path " + spec.Name, Why: "the kernel's MPTCP cannot ride " + spec.Base + ", which is " + kind + ":", Hint: "take src: or if:, or --backend stripe"}
 	}
 	return path.New(all[i], path.Options{})
 }
@@ -139,8 +139,8 @@ func (s *Set) take(ctx context.Context) error {
 	}
 	for i, m := range s.Members {
 		if slices.ContainsFunc(s.Members[:i], func(other *Member) bool { return other.From() == m.From() }) {
-			return &path.Error{What: "path " + m.Name, Why: fmt.Sprintf("it leaves from %v as another does, and --plane mptcp-nat tells paths apart by that", m.From()),
-				Hint: "give each node's path a source address of its own to ride: --path x=src:ADDRESS --via a=node:NAME@x; or use --plane mptcp"}
+			return &path.Error{What: "path " + m.Name, Why: fmt.Sprintf("it leaves from %v as another does, and --backend mptcp-nat tells paths apart by that", m.From()),
+				Hint: "give each node's path a source address of its own to ride: --path x=src:ADDRESS --via a=node:NAME@x; or use --backend mptcp"}
 		}
 		rule := nat.Rule{Client: m.From(), Listen: s.o.To, To: m.At()}
 		if _, err := table.Lease(rule, TTL); err != nil {

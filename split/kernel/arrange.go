@@ -165,7 +165,7 @@ func (p *Plane) loosen(device string) error {
 		return err
 	}
 	if err := p.journal.Do(change); err != nil {
-		return &path.Error{What: "plane kernel", Why: "answers on " + device + " would be refused by strict reverse path filtering",
+		return &path.Error{What: "backend kernel", Why: "answers on " + device + " would be refused by strict reverse path filtering",
 			Hint: fmt.Sprintf("sysctl net.ipv4.conf.%s.rp_filter=2", device), Err: err}
 	}
 	return nil

@@ -39,7 +39,7 @@ import (
 
 // ErrRefused says that this kernel, or the rights that this process has, do not allow the plane. Whoever was told so
 // may fall back to the relay.
-var ErrRefused = errors.New("the kernel refuses the kernel plane")
+var ErrRefused = errors.New("the kernel refuses the kernel backend")
 
 // Options say how a session is split.
 type Options struct {
@@ -179,11 +179,11 @@ func (p *Plane) open(ctx context.Context) (err error) {
 func (o Options) check() error {
 	switch {
 	case len(o.Via) > maxLanes:
-		return &path.Error{What: "plane kernel", Why: fmt.Sprintf("%d paths are more than %d", len(o.Via), maxLanes), Hint: "use --plane relay"}
+		return &path.Error{What: "backend kernel", Why: fmt.Sprintf("%d paths are more than %d", len(o.Via), maxLanes), Hint: "use --backend relay"}
 	case o.Schedule.Every.Packets > 0 && !o.GSOOff:
-		return &path.Error{What: "plane kernel, every " + o.Schedule.Every.String(),
+		return &path.Error{What: "backend kernel, every " + o.Schedule.Every.String(),
 			Why:  "programs may hand the kernel runs of segments (GSO), which pass as one packet and would not be counted",
-			Hint: "use a time, such as --every 100ms; or --gso-off, which takes runs apart first; or --plane relay, which counts exactly"}
+			Hint: "use a time, such as --every 100ms; or --gso-off, which takes runs apart first; or --backend relay, which counts exactly"}
 	}
 	return nil
 }
@@ -212,14 +212,14 @@ func refused(err error) error {
 	if err == nil {
 		return nil
 	}
-	why, hint := "the kernel does not take the program", "use --plane relay, which needs nothing of the kernel"
+	why, hint := "the kernel does not take the program", "use --backend relay, which needs nothing of the kernel"
 	switch {
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES) && !isVerifier(err):
-		why, hint = "this process may not load or attach BPF programs", "run as root or with CAP_NET_ADMIN and CAP_BPF, or use --plane relay, which needs neither"
+		why, hint = "this process may not load or attach BPF programs", "run as root or with CAP_NET_ADMIN and CAP_BPF, or use --backend relay, which needs neither"
 	case errors.Is(err, ebpf.ErrNotSupported):
 		why = "the kernel has no BPF programs at tc"
 	}
-	return &path.Error{What: "plane kernel", Why: why, Hint: hint, Err: errors.Join(ErrRefused, err)}
+	return &path.Error{What: "backend kernel", Why: why, Hint: hint, Err: errors.Join(ErrRefused, err)}
 }
 
 func isVerifier(err error) bool {

@@ -71,7 +71,7 @@ func askHop(s path.Spec, source netip.Addr, server netip.Addr, mark uint32) (Hop
 	case "none", "ppp", "rawip", "tunnel", "sit", "ipip":
 	default:
 		return Hop{}, &path.Error{What: what, Why: fmt.Sprintf("%s is a device of the kind %s, whose headers this plane does not know", h.Device, link.Attrs().EncapType),
-			Hint: "use --plane relay"}
+			Hint: "use --backend relay"}
 	}
 	return h, nil
 }

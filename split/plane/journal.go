@@ -75,9 +75,9 @@ func guards(j *journal.Journal) (n int) {
 func hintFor(err error) string {
 	switch {
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
-		return "run as root or with CAP_NET_ADMIN and CAP_BPF, or use --plane relay, which needs neither"
+		return "run as root or with CAP_NET_ADMIN and CAP_BPF, or use --backend relay, which needs neither"
 	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EPROTONOSUPPORT), errors.Is(err, unix.EAFNOSUPPORT), errors.Is(err, unix.ENOENT):
-		return "the kernel lacks this: `heddle doctor` says what there is; --plane relay needs none of it"
+		return "the kernel lacks this: `heddle doctor` says what there is; --backend relay needs none of it"
 	}
 	return ""
 }

@@ -98,7 +98,7 @@ func NewLanes(ctx context.Context, plane string, o Options, mark uint32) (*Lanes
 	}
 	s.names = newNames(o, s.Server, found)
 	if a := s.Server.Addr(); !a.IsGlobalUnicast() {
-		return nil, &path.Error{What: "server " + s.Server.String(), Why: "this plane reaches only global unicast addresses", Hint: "use --plane relay"}
+		return nil, &path.Error{What: "server " + s.Server.String(), Why: "this plane reaches only global unicast addresses", Hint: "use --backend relay"}
 	}
 	for _, spec := range o.Via {
 		s.list = append(s.list, &Lane{Spec: spec, way: ways[spec.Name]})

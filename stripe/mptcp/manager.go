@@ -107,7 +107,7 @@ const (
 func supported() error {
 	value, err := os.ReadFile(enabledFile)
 	if err != nil {
-		return &path.Error{What: "mptcp", Why: "this kernel has none", Err: err, Hint: "use --plane stripe, which needs nothing of the kernel"}
+		return &path.Error{What: "mptcp", Why: "this kernel has none", Err: err, Hint: "use --backend stripe, which needs nothing of the kernel"}
 	}
 	if string(bytes.TrimSpace(value)) == "0" {
 		return &path.Error{What: "mptcp", Why: "it is switched off: net.mptcp.enabled is 0", Hint: "sysctl -w net.mptcp.enabled=1"}
@@ -120,7 +120,7 @@ func supported() error {
 func borrow(set bool) (giveBack func() error, err error) {
 	value, err := os.ReadFile(managerFile)
 	if err != nil {
-		return nil, &path.Error{What: "mptcp", Why: "this kernel has no path manager in user space", Err: err, Hint: "it came with Linux 5.19; use --plane stripe"}
+		return nil, &path.Error{What: "mptcp", Why: "this kernel has no path manager in user space", Err: err, Hint: "it came with Linux 5.19; use --backend stripe"}
 	}
 	before := bytes.TrimSpace(value)
 	if string(before) == "1" {
@@ -131,7 +131,7 @@ func borrow(set bool) (giveBack func() error, err error) {
 			Hint: "`sysctl -w net.mptcp.pm_type=1`; --set-path-manager does it for the moment in which the socket is made"}
 	}
 	if err := os.WriteFile(managerFile, []byte("1"), 0); err != nil {
-		return nil, &path.Error{What: "mptcp", Why: "cannot set net.mptcp.pm_type", Err: err, Hint: "run as root or with CAP_NET_ADMIN, or use --plane stripe"}
+		return nil, &path.Error{What: "mptcp", Why: "cannot set net.mptcp.pm_type", Err: err, Hint: "run as root or with CAP_NET_ADMIN, or use --backend stripe"}
 	}
 	return sync.OnceValue(func() error {
 		if err := os.WriteFile(managerFile, before, 0); err != nil {

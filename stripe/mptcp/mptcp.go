@@ -165,7 +165,7 @@ func (o *Options) connect(ctx context.Context) (*net.TCPConn, error) {
 	if multi, err := tcp.MultipathTCP(); err != nil || !multi {
 		abort(tcp)
 		return nil, &path.Error{What: what, Why: "the peer or somebody on the way speaks plain TCP only", Err: err,
-			Hint: "MPTCP passes a node in nat mode, and none that forwards in user space; the peer must listen with --plane mptcp"}
+			Hint: "MPTCP passes a node in nat mode, and none that forwards in user space; the peer must listen with --backend mptcp"}
 	}
 	return tcp, nil
 }
@@ -273,7 +273,7 @@ func notUp(all []*way, need int, cause error) error {
 	e := &path.Error{What: "mptcp", Why: fmt.Sprintf("%d of %d paths are up, and %d are required: %s", up, len(all), need, strings.Join(missing, "; ")), Err: cause,
 		Hint: "`heddle node status` tells of a node; the peer's kernel takes 2 subflows besides the first unless `ip mptcp limits set subflow N` says more"}
 	if errors.Is(cause, unix.EPERM) {
-		e.Hint = "run as root or with CAP_NET_ADMIN, or use --plane stripe, which needs neither"
+		e.Hint = "run as root or with CAP_NET_ADMIN, or use --backend stripe, which needs neither"
 	}
 	return e
 }

@@ -30,7 +30,7 @@ func claim(required, paths int, degrade bool) string {
 	if degrade {
 		return text + "With --degrade the rest follows over whatever is left, even one subflow."
 	}
-	return text + fmt.Sprintf("Heddle writes nothing while fewer than %d are up, and ends the connection if that lasts. --plane stripe promises more.", required)
+	return text + fmt.Sprintf("Heddle writes nothing while fewer than %d are up, and ends the connection if that lasts. --backend stripe promises more.", required)
 }
 
 // Status says how the connection is, as a session of package stripe says it. The schedule is "kernel"; a path's counts are

@@ -65,15 +65,15 @@ func printReport(w io.Writer, report Report, width int) error {
 	if err := table.Flush(); err != nil {
 		return err
 	}
-	b.WriteString("\nPlanes: what each way to split can do\n")
-	if err := planeTable(&b, report.Planes); err != nil {
+	b.WriteString("\nBackends: what each way to split can do\n")
+	if err := backendTable(&b, report.Backends); err != nil {
 		return err
 	}
 	_, err := io.WriteString(w, cli.Folded(b.String(), width))
 	return err
 }
 
-func planeTable(b *strings.Builder, planes []split.Plane) error {
+func backendTable(b *strings.Builder, backends []split.Plane) error {
 	word := func(can bool) string {
 		if can {
 			return "yes"
@@ -81,8 +81,8 @@ func planeTable(b *strings.Builder, planes []split.Plane) error {
 		return "no"
 	}
 	table := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "  PLANE\tPROGRAMS SEND TO\tBOUND SOCKETS\tPACKET COUNTS\tRULES\tPATHS\tNEEDS")
-	for _, p := range planes {
+	fmt.Fprintln(table, "  BACKEND\tPROGRAMS SEND TO\tBOUND SOCKETS\tPACKET COUNTS\tRULES\tPATHS\tNEEDS")
+	for _, p := range backends {
 		counts, kinds, needs := word(p.Packets), "all", p.Needs
 		if p.Packets && !p.GSO {
 			counts = "without GSO"

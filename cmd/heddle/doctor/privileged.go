@@ -116,13 +116,13 @@ func namespaces() Result {
 // bpf loads a program of two instructions, the smallest there is.
 func bpf() Result {
 	const check = "bpf"
-	const hint = "run as root or with CAP_BPF and CAP_NET_ADMIN; only --plane kernel needs it"
+	const hint = "run as root or with CAP_BPF and CAP_NET_ADMIN; only --backend kernel needs it"
 	err := features.HaveProgramType(ebpf.SchedCLS)
 	switch {
 	case err == nil:
 		return yes(check, "programs of type sched_cls load")
 	case errors.Is(err, ebpf.ErrNotSupported):
-		return no(check, "the kernel has no programs of type sched_cls", "a kernel with CONFIG_BPF_SYSCALL and CONFIG_NET_CLS_BPF; only --plane kernel needs it")
+		return no(check, "the kernel has no programs of type sched_cls", "a kernel with CONFIG_BPF_SYSCALL and CONFIG_NET_CLS_BPF; only --backend kernel needs it")
 	case errors.Is(err, unix.EPERM):
 		return no(check, "this user may not load programs", hint)
 	}

@@ -30,8 +30,8 @@ type Report struct {
 	Kernel     string      `json:"kernel"`
 	Interfaces []Interface `json:"interfaces"`
 	Checks     []Result    `json:"checks"`
-	// Planes are the ways to split, and what each can do on any machine.
-	Planes []split.Plane `json:"planes"`
+	// Backends are the ways to split, and what each can do on any machine.
+	Backends []split.Plane `json:"backends"`
 }
 
 // Examine looks at everything. It takes less than a few seconds, sends to loopback only, and changes nothing.
@@ -40,7 +40,7 @@ func Examine() (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
-	report := Report{Kernel: kernelRelease(), Interfaces: interfaces, Planes: split.Planes()}
+	report := Report{Kernel: kernelRelease(), Interfaces: interfaces, Backends: split.Planes()}
 	report.Checks = append(report.Checks, pathsCheck(interfaces), observersCheck(interfaces), sourcesCheck(interfaces))
 	for _, check := range []func() Result{
 		capabilities, bindToDevice, udpGSO, udpGRO, ipv6, tun, nftablesCheck, resolver, namespaces, bpf, mptcp, clockSource,

@@ -79,6 +79,6 @@ func cleanUp(name string) ([]string, error) {
 		return nil, err
 	}
 	lines, err := tunnel.Clean(control.Dir(), name, false)
-	more, planesErr := split.CleanPlanes(name, false, split.Guarded...)
-	return slices.Concat(lines, more), errors.Join(err, planesErr, server.Close())
+	more, backendsErr := split.CleanBackends(name, false, split.Guarded...)
+	return slices.Concat(lines, more), errors.Join(err, backendsErr, server.Close())
 }

@@ -9,14 +9,14 @@ import (
 func newBenchPlanesCommand() *cobra.Command {
 	return benchCommand(bench.Planes(), "in about three minutes", "unlimited, limited/kernel, latency", &cobra.Command{
 		Use:   "planes",
-		Short: "The relay, the kernel plane and the route plane compared",
-		Long: `Compare what decides the path of each packet: the relay, the kernel plane and
-the route plane, at a switching period of 100 ms over three paths, relative to
+		Short: "The relay, the kernel and the route backend compared",
+		Long: `Compare what decides the path of each packet: the relay, the kernel and the
+route backend, at a switching period of 100 ms over three paths, relative to
 no splitting. "unlimited" and "limited" are the TCP throughput of the unmodified
 wireguard-go, over paths without limit and of 20 Mbit/s and 10 ms. "latency" is
 the round trip of datagrams of 64 bytes, 1,000 a second; what is added to it is
 the difference to datagrams that nothing splits, which go in between. A round
-trip makes two passes through a plane, up and down; "pass" is half of what is
+trip makes two passes through a backend, up and down; "pass" is half of what is
 added.
 
 About ten minutes for five rounds. A run in which the emulated links were late

@@ -39,7 +39,7 @@ Where one of them fails, all of them end; a [[dial]] table whose peer does not
 answer at the start is tried again. ` + "`heddle status`" + ` shows each by its name, and
 ` + "`heddle down NAME`" + ` ends one of them. Under systemd the service is ready when
 every tunnel is up, every relay and served program listens, every dialled one
-had a session, and every other plane lets packets leave.`,
+had a session, and every other backend lets packets leave.`,
 		Example: `  heddle run heddle.toml
   sudo systemctl start heddle@office    # runs /etc/heddle/office.toml`,
 		Args: cobra.ExactArgs(1),
@@ -114,7 +114,7 @@ func streamReady(name string) func(context.Context) bool {
 }
 
 // splitReady reports whether datagrams may leave. A relay that listens takes them, and its sessions come with them; a
-// plane below the socket has one session, which says.
+// backend below the socket has one session, which says.
 func splitReady(all []split.Status) bool {
 	return !slices.ContainsFunc(all, func(s split.Status) bool { return s.Plane != split.DefaultPlane && s.State != "running" })
 }

@@ -41,16 +41,16 @@ path that fell silent it risks one packet of the session now and then. A server
 given by name is looked up by the machine's resolver, and by the paths when it
 is lost; with --handshake-via by that path alone.
 
-With --plane kernel or route there is no relay: programs send to the server
+With --backend kernel or route there is no relay: programs send to the server
 itself, and this machine picks the path of each packet. Both need privileges;
-heddle-doctor(1) shows what each plane can do. They split what goes to one
+heddle-doctor(1) shows what each backend can do. They split what goes to one
 address. Where the server was given by name, nothing leaves to its others; the
 name is looked up each minute, and once it leads elsewhere they end with an
 error, and nothing leaves until they are started again.`,
 		Example: `  heddle split --listen 127.0.0.1:51820 --to vpn.example.com:51820 --via home=if:eth0 --via lte=if:wwan0
   heddle split --listen 127.0.0.1:4433 --to 192.0.2.1:443 --via a=src:192.0.2.7 --via b=src:198.51.100.7 --every 50p
   heddle split --listen 127.0.0.1:4433 --to 192.0.2.1:443 --via home=if:eth0 --via lte=if:wwan0 --path office=wireguard:office.conf --handshake-via office
-  sudo heddle split --plane kernel --to 192.0.2.1:51820 --via home=if:eth0 --via lte=if:wwan0`,
+  sudo heddle split --backend kernel --to 192.0.2.1:51820 --via home=if:eth0 --via lte=if:wwan0`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return Run(cmd.Context(), s, cmd.ErrOrStderr())
@@ -74,7 +74,7 @@ func Run(ctx context.Context, s config.Split, stderr io.Writer) (err error) {
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
 	options.Tap = r.Tap
-	running, err := openPlane(ctx, s, options, stderr)
+	running, err := openBackend(ctx, s, options, stderr)
 	if err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func splitOptions(s config.Split) (split.Options, error) {
 	if err := s.Check(); err != nil {
 		return split.Options{}, err
 	}
-	for _, name := range s.Plane {
+	for _, name := range s.Backend {
 		if err := o.CheckPlane(name); err != nil {
 			return split.Options{}, err
 		}

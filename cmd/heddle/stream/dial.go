@@ -51,9 +51,9 @@ In place of --via, --paths chooses overlay nodes that this device holds grants
 for, by a survey, their answers or chance; in place of --to and --key a board
 knows the peer: see heddle-overlay(1) and heddle-board(1).
 
-With --plane mptcp the kernel's MPTCP carries it in place of Heddle, by nodes in
-mode nat; with mptcp-nat by rules for each source address, as MACHETE did. The
-kernel has one scheduler, sends a short message by one path alone, and FAILS
+With --backend mptcp the kernel's MPTCP carries it in place of Heddle, by nodes
+in mode nat; with mptcp-nat by rules for each source address, as MACHETE did.
+The kernel has one scheduler, sends a short message by one path alone, and FAILS
 OPEN: what a dying path held goes by the others. Both need CAP_NET_ADMIN.
 
 What it hides: who watches one path gets a part of each connection's ciphertext;

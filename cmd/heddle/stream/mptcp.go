@@ -17,7 +17,7 @@ import (
 	"heddle/stripe/relay"
 )
 
-// kernelStream is a stream by the kernel's MPTCP through nodes in mode nat: `--plane mptcp` and `--plane mptcp-nat`.
+// kernelStream is a stream by the kernel's MPTCP through nodes in mode nat: `--backend mptcp` and `--backend mptcp-nat`.
 type kernelStream struct {
 	stripe   config.Stripe
 	identity identity.Identity
@@ -31,7 +31,7 @@ func newKernelStream(s config.Stripe, id identity.Identity, service string, keyl
 }
 
 // bySource reports that a subflow's node follows from the address that it leaves from, by rules at this machine.
-func (k kernelStream) bySource() bool { return k.stripe.Plane == config.PlaneMPTCPNAT }
+func (k kernelStream) bySource() bool { return k.stripe.Backend == config.BackendMPTCPNAT }
 
 // kernelSession is the stream while it lasts.
 type kernelSession struct {
@@ -99,14 +99,14 @@ func (s *kernelSession) Abort(why string) {
 	s.release()
 }
 
-// Session is a session of either plane.
+// Session is a session of either backend.
 type Session interface {
 	relay.Session
 	Claim() string
 	Peer() identity.Key
 }
 
-// listener takes streams of one plane.
+// listener takes streams of one backend.
 type listener interface {
 	Accept() (Session, error)
 	Sessions() []Session
@@ -114,7 +114,7 @@ type listener interface {
 	Close() error
 }
 
-// listenerOf makes the listener of a plane a streamListener.
+// listenerOf makes the listener of a backend a [listener].
 type listenerOf[C Session] struct {
 	port
 	accept   func() (C, error)
@@ -141,9 +141,9 @@ func (l listenerOf[C]) Sessions() (all []Session) {
 	return all
 }
 
-// listenPlane listens for peers of one plane. To MPTCP, a member of a stripe is not a path.
-func listenPlane(ctx context.Context, a config.Admission, o stripe.ListenOptions) (listener, error) {
-	if a.Plane == config.PlaneStripe {
+// listenBackend listens for peers of one backend. To MPTCP, a member of a stripe is not a path.
+func listenBackend(ctx context.Context, a config.Admission, o stripe.ListenOptions) (listener, error) {
+	if a.Backend == config.BackendStripe {
 		l, err := listenStream(ctx, a.Listen, "listen")
 		if err != nil {
 			return nil, err

@@ -103,7 +103,7 @@ func OpenDoor(ctx context.Context, a config.Admission, talk io.Writer) (*streamD
 	if keylog != nil {
 		o.KeyLog = keylog
 	}
-	l, err := listenPlane(ctx, a, o)
+	l, err := listenBackend(ctx, a, o)
 	if err != nil {
 		return nil, err
 	}

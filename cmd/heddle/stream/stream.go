@@ -181,7 +181,7 @@ func NewDialer(ctx context.Context, s config.Stripe, service string, keylog io.W
 		}
 	}
 	log, quiet := newLog()
-	if s.Plane != config.PlaneStripe {
+	if s.Backend != config.BackendStripe {
 		return &Dialer{kernel: newKernelStream(s, id, service, keylog, log), To: s.To, quiet: quiet}, nil
 	}
 	if s.Paths > 0 {

@@ -56,6 +56,7 @@ func FlagsOver(cmd *cobra.Command, load func() error) error {
 //	help      what the flag is for; <NAME> is what stands behind it, and {choices} the words of a list of [config.Choices]
 //	complete  what the shell offers: a list of [config.Choices], words, path, file or dir
 //	list      commas, where one flag may hold several
+//	old       the old name of the flag, which still means it
 func Flags(cmd *cobra.Command, settings any, only ...string) {
 	v := reflect.ValueOf(settings).Elem()
 	for _, field := range reflect.VisibleFields(v.Type()) {
@@ -66,6 +67,9 @@ func Flags(cmd *cobra.Command, settings any, only ...string) {
 		}
 		add(cmd.Flags(), v.FieldByIndex(field.Index).Addr().Interface(), name, helpOf(help), field.Tag.Get("list") == "commas")
 		complete(cmd, name, field.Tag.Get("complete"))
+		if old := field.Tag.Get("old"); old != "" {
+			rename(cmd.Flags(), old, name)
+		}
 	}
 }
 
@@ -103,6 +107,17 @@ func add(flags *pflag.FlagSet, target any, name, help string, commas bool) {
 	default:
 		panic(fmt.Sprintf("--%s: no flag holds a %T", name, target))
 	}
+}
+
+// rename has an old name mean a flag. No help shows it.
+func rename(flags *pflag.FlagSet, old, name string) {
+	others := flags.GetNormalizeFunc()
+	flags.SetNormalizeFunc(func(f *pflag.FlagSet, given string) pflag.NormalizedName {
+		if given == old {
+			given = name
+		}
+		return others(f, given)
+	})
 }
 
 func complete(cmd *cobra.Command, name, what string) {

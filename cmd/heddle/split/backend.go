@@ -18,7 +18,7 @@ import (
 	"heddle/split/route"
 )
 
-// splitter is what runs a `heddle split` on one plane.
+// splitter is what runs a `heddle split` by one backend.
 type splitter interface {
 	Run(ctx context.Context) error
 	Status() []split.Status
@@ -30,7 +30,7 @@ type relaySplitter struct{ *split.Relay }
 
 func (relaySplitter) Close() error { return nil }
 
-// below is a plane below the socket, which has one session.
+// below is a backend below the socket, which has one session.
 type below struct {
 	session interface {
 		Run(ctx context.Context) error
@@ -43,22 +43,22 @@ func (b below) Run(ctx context.Context) error { return b.session.Run(ctx) }
 func (b below) Status() []split.Status        { return []split.Status{b.session.Status()} }
 func (b below) Close() error                  { return b.session.Close() }
 
-// openPlane starts the first plane of the list that this kernel does not refuse. Once it takes packets it says so.
-func openPlane(ctx context.Context, s config.Split, o split.Options, talk io.Writer) (splitter, error) {
-	for i, name := range s.Plane {
+// openBackend starts the first backend of the list that this kernel does not refuse. Once it takes packets it says so.
+func openBackend(ctx context.Context, s config.Split, o split.Options, talk io.Writer) (splitter, error) {
+	for i, name := range s.Backend {
 		if err := o.CheckPlane(name); err != nil {
 			return nil, err
 		}
 		opened, err := openOne(ctx, name, s, o, talk)
-		if err == nil || !errors.Is(err, kernel.ErrRefused) || i == len(s.Plane)-1 {
+		if err == nil || !errors.Is(err, kernel.ErrRefused) || i == len(s.Backend)-1 {
 			return opened, err
 		}
-		fmt.Fprintf(talk, "%s: warning: %v; going on with plane %s, as told\n", s.SessionName(), err, s.Plane[i+1])
+		fmt.Fprintf(talk, "%s: warning: %v; going on with backend %s, as told\n", s.SessionName(), err, s.Backend[i+1])
 	}
-	return nil, &path.Error{What: "--plane", Why: "none is given", Hint: "relay is the usual one"}
+	return nil, &path.Error{What: "--backend", Why: "none is given", Hint: "relay is the usual one"}
 }
 
-// openOne starts a plane. What a crash of the session left is taken back before, on all planes. Guards stay until that of
+// openOne starts a backend. What a crash of the session left is taken back before, by all backends. Guards stay until that of
 // the new one is in its place, so that nothing leaves in between; a relay has none.
 func openOne(ctx context.Context, name string, s config.Split, o split.Options, talk io.Writer) (splitter, error) {
 	if err := tellLeft(s.SessionName(), talk, name != "relay", Guarded...); err != nil {
@@ -77,7 +77,7 @@ func openOne(ctx context.Context, name string, s config.Split, o split.Options, 
 		return relaySplitter{r}, nil
 	}
 	options := plane.Options{Options: o, Dir: control.Dir(), Ready: func() {
-		fmt.Fprintf(talk, "%s: splitting what is sent to %s (plane %s) over %d paths\n", s.SessionName(), s.To, name, len(o.Via))
+		fmt.Fprintf(talk, "%s: splitting what is sent to %s (backend %s) over %d paths\n", s.SessionName(), s.To, name, len(o.Via))
 	}}
 	if at, err := netip.ParseAddrPort(s.To); err == nil {
 		options.Server = at
@@ -108,21 +108,21 @@ func openBelow(ctx context.Context, name string, o plane.Options, gsoOff bool) (
 	return below{p}, nil
 }
 
-// Guarded are the planes that have a guard and a journal.
+// Guarded are the backends that have a guard and a journal.
 var Guarded = []string{"kernel", "route"}
 
-// tellLeft takes back what a crash of the session left on these planes, and says so. The session's name is held.
-func tellLeft(session string, talk io.Writer, keepGuards bool, planes ...string) error {
-	lines, err := CleanPlanes(session, keepGuards, planes...)
+// tellLeft takes back what a crash of the session left by these backends, and says so. The session's name is held.
+func tellLeft(session string, talk io.Writer, keepGuards bool, backends ...string) error {
+	lines, err := CleanBackends(session, keepGuards, backends...)
 	for _, line := range lines {
 		fmt.Fprintf(talk, "%s: a crash left this, taken back: %s\n", session, line)
 	}
 	return err
 }
 
-// CleanPlanes takes back what a crash of the session left on these planes.
-func CleanPlanes(session string, keepGuards bool, planes ...string) (lines []string, err error) {
-	for _, name := range planes {
+// CleanBackends takes back what a crash of the session left by these backends.
+func CleanBackends(session string, keepGuards bool, backends ...string) (lines []string, err error) {
+	for _, name := range backends {
 		clean := kernel.Clean
 		if name == "route" {
 			clean = route.Clean
