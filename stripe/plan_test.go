@@ -6,6 +6,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -200,7 +201,7 @@ func TestSharesOfOneUnitByDifferentPaths(t *testing.T) {
 		member        int
 		frame         uint64
 		again, arrive int
-	}{{0, 1, 0, 0}, {0, 2, 1, 0}, {0, 2, 2, 0}, {2, 1, 0, 1000}, {1, 1, 0, 1000}} {
+	}{{0, 1, 0, 0}, {0, 2, 1, 0}, {0, 2, 2, 0}, {2, 1, 0, 1000}, {1, 1, 0, 1000}, {2, 1, 1, 1000}} {
 		if err := take(to, c.member, c.frame, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -222,6 +223,50 @@ func TestSharesOfOneUnitByDifferentPaths(t *testing.T) {
 		}
 		if err := take(to, 1, 1, change); err == nil || !strings.Contains(err.Error(), "of another unit") {
 			t.Errorf("another %s: %v", name, err)
+		}
+	}
+}
+
+// A share that arrives while others are being joined in vain, since one of them was changed, is tried too, before the
+// session is given up.
+func TestShareThatArrivesDuringTheJoinIsTried(t *testing.T) {
+	scheme, err := share.Parse("shamir:2of3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := settings{members: 3, schedule: Strict, scheme: scheme}
+	from := still(t, s)
+	from.writeSome(noise(1, 10_000))
+	frames, _, err := from.buildFrames(from.plan(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for round := range 20 { // the third share nearly always comes while the first two are joined
+		to := still(t, s)
+		var late sync.WaitGroup
+		take := func(member int) {
+			segment.SetFrame(frames[member].Buf, 1)
+			if err := to.members[member].take(segment.KindData, bytes.Clone(frames[member].Buf[segment.HeaderSize:])); err != nil {
+				t.Error(err)
+			}
+		}
+		to.tamper = func(member int, payload []byte) { // the session's lock is held
+			if member != 1 {
+				return
+			}
+			payload[len(payload)/2] ^= 1
+			running := make(chan struct{})
+			late.Go(func() {
+				close(running)
+				take(2)
+			})
+			<-running
+		}
+		take(0)
+		take(1)
+		late.Wait()
+		if to.in.Offset() != 10_000 {
+			t.Fatalf("round %d: all shares are there, and %d bytes are restored", round, to.in.Offset())
 		}
 	}
 }

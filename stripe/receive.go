@@ -209,7 +209,7 @@ func (m *member) join(u *reliable.Unit) (whole []byte, err error) {
 		whole, err := m.restore(u.Number, p.size, shares)
 		c.mu.Lock()
 		p.joining = false
-		if err := c.blame(u.Number, err, whole == nil && p.count == c.scheme.N); err != nil {
+		if err := c.blame(u.Number, err, whole == nil && count == c.scheme.N); err != nil {
 			return nil, err
 		}
 		if whole != nil {
