@@ -8,8 +8,6 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"heddle/internal/reliable"
 	"heddle/internal/segment"
 	"heddle/internal/tlsbatch"
@@ -116,7 +114,7 @@ func (k *link) fit(rate float64) {
 func (k *link) limitUnsent(n int) {
 	k.unsent = n
 	if k.tcp != nil {
-		_ = k.tcp.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, n) })
+		_ = k.tcp.Control(func(fd uintptr) { setUnsent(fd, n) })
 	}
 }
 

@@ -14,9 +14,9 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"syscall"
 
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
 	"heddle/internal/atomicfile"
 	"heddle/internal/errhint"
@@ -177,5 +177,5 @@ func (k Kinds) of(c Change) string {
 // Gone reports that what should be undone is not there.
 func Gone(err error) bool {
 	_, noLink := errors.AsType[netlink.LinkNotFoundError](err)
-	return noLink || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) || errors.Is(err, unix.ENODEV)
+	return noLink || errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ESRCH) || errors.Is(err, syscall.ENODEV)
 }

@@ -8,8 +8,7 @@ import (
 	"net/netip"
 	"sync"
 	"sync/atomic"
-
-	"golang.org/x/sys/unix"
+	"syscall"
 )
 
 // exit is a socket towards one target, and the flows that leave by it. Flows of one session have one: the target sees
@@ -88,7 +87,7 @@ func (x *exit) read() {
 	buffer := make([]byte, largest)
 	for {
 		n, err := x.socket.Read(buffer)
-		if errors.Is(err, unix.EMSGSIZE) {
+		if errors.Is(err, syscall.EMSGSIZE) {
 			continue // what the client sent was too large for the way to the target
 		}
 		if err != nil {

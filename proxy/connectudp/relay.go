@@ -14,8 +14,6 @@ import (
 	"github.com/quic-go/quic-go"
 	"github.com/quic-go/quic-go/http3"
 	"github.com/quic-go/quic-go/quicvarint"
-	"golang.org/x/sys/unix"
-
 	"heddle/path/masque"
 )
 
@@ -60,13 +58,7 @@ var (
 func dial(to netip.AddrPort) (*net.UDPConn, error) {
 	d := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) error {
 		var err error
-		controlErr := raw.Control(func(fd uintptr) {
-			if to.Addr().Is4() {
-				err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DO)
-			} else {
-				err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_DO)
-			}
-		})
+		controlErr := raw.Control(func(fd uintptr) { err = neverFragment(fd, to.Addr().Is4()) })
 		return errors.Join(controlErr, err)
 	}}
 	conn, err := d.Dial("udp", to.String())
@@ -173,7 +165,7 @@ func (r *relay) forward(datagram []byte) error {
 	case err == nil:
 		counts.up.add(len(payload))
 		r.touch()
-	case errors.Is(err, unix.EMSGSIZE), errors.Is(err, unix.ENOBUFS), errors.Is(err, unix.EPERM):
+	case errors.Is(err, syscall.EMSGSIZE), errors.Is(err, syscall.ENOBUFS), errors.Is(err, syscall.EPERM):
 		counts.up.dropped.Add(1)
 	default:
 		return errTarget

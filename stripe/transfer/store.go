@@ -3,15 +3,15 @@ package transfer
 import (
 	"crypto/sha256"
 	"errors"
-	"fmt"
 	"hash"
 	"io"
 	"io/fs"
 	"os"
 	"path"
+	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"heddle/internal/filelock"
 )
 
 // store is the directory that files are received into. Nothing it does leaves the directory, by links neither.
@@ -52,7 +52,7 @@ func (s *store) existing(name string) (fs.FileInfo, error) {
 
 // digest hashes a file that is there.
 func (s *store) digest(name string) (d digest, size int64, err error) {
-	file, err := s.root.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	file, err := s.root.OpenFile(name, os.O_RDONLY|plainFile, 0)
 	if err != nil {
 		return d, 0, err
 	}
@@ -65,7 +65,7 @@ func (s *store) digest(name string) (d digest, size int64, err error) {
 // open takes the part of a file up, nil where there is none and create is not set. It fails with a [refusal] where
 // another transfer has it.
 func (s *store) open(name string, create bool) (*part, error) {
-	flags := os.O_RDWR | unix.O_NOFOLLOW | unix.O_NONBLOCK
+	flags := os.O_RDWR | plainFile
 	if create {
 		flags |= os.O_CREATE
 		if dir := path.Dir(name); dir != "." {
@@ -85,7 +85,7 @@ func (s *store) open(name string, create bool) (*part, error) {
 		file.Close()
 		return nil, refusal("its part is no file")
 	}
-	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err := filelock.Try(file); err != nil {
 		file.Close()
 		return nil, refusal("another transfer receives it at the moment")
 	}
@@ -149,7 +149,7 @@ func (p *part) finish(modified time.Time, executable bool) (err error) {
 	switch err := root.Link(from, p.name); {
 	case errors.Is(err, fs.ErrExist):
 		return refusal("a file of its name came meanwhile; the part is kept")
-	case errors.Is(err, unix.EPERM), errors.Is(err, unix.ENOTSUP): // a file system without hard links
+	case errors.Is(err, syscall.EPERM), errors.Is(err, errors.ErrUnsupported): // a file system without hard links
 		if _, err := root.Lstat(p.name); !errors.Is(err, fs.ErrNotExist) {
 			return refusal("a file of its name came meanwhile; the part is kept")
 		}
@@ -175,11 +175,7 @@ func (s *store) room() (int64, error) {
 		return 0, err
 	}
 	defer dir.Close()
-	var stat unix.Statfs_t
-	if err := unix.Fstatfs(int(dir.Fd()), &stat); err != nil {
-		return 0, fmt.Errorf("fstatfs: %w", err)
-	}
-	return int64(min(stat.Bavail, 1<<62/uint64(stat.Bsize))) * stat.Bsize, nil
+	return roomOf(dir)
 }
 
 // cause gives the reason without the name, which the sender knows.

@@ -2,12 +2,10 @@ package control
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
-	"syscall"
 
 	"heddle/path"
 )
@@ -48,12 +46,8 @@ func checkDir(dir string) error {
 	if !info.IsDir() {
 		return dirError(dir, errors.New("it is not a directory"))
 	}
-	if info.Mode().Perm()&0o022 != 0 {
-		return dirError(dir, fmt.Errorf("others can write to it (mode %#o)", info.Mode().Perm()))
-	}
-	owner := info.Sys().(*syscall.Stat_t).Uid
-	if euid := os.Geteuid(); int(owner) != euid && euid != 0 {
-		return dirError(dir, fmt.Errorf("user %d owns it, not user %d", owner, euid))
+	if err := checkOwner(info); err != nil {
+		return dirError(dir, err)
 	}
 	return nil
 }

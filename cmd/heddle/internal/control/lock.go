@@ -3,12 +3,11 @@ package control
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
+	"heddle/internal/filelock"
 )
 
 // RunningError says that a heddle of this name runs already.
@@ -29,19 +28,15 @@ func (e *RunningError) HintText() string {
 	return fmt.Sprintf("see it with `heddle status %[1]s`, stop it with `heddle down %[1]s`, or give this one another name, where the command takes --name", e.Name)
 }
 
-// An open-file-description lock dies with its process, as flock(2) does; but unlike flock it can be asked about
-// without being taken, so that a look from `heddle status` never makes a start fail.
-func wholeFile(kind int16) *unix.Flock_t { return &unix.Flock_t{Type: kind, Whence: io.SeekStart} }
-
 // lock takes the lock file and writes this process's id into it.
 func lock(name, file string) (*os.File, error) {
 	for {
-		f, err := os.OpenFile(file, os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
+		f, err := os.OpenFile(file, os.O_CREATE|os.O_RDWR|noFollow, 0o600)
 		if err != nil {
 			return nil, err
 		}
-		err = unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, wholeFile(unix.F_WRLCK))
-		if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EACCES) {
+		err = hold(f)
+		if errors.Is(err, filelock.ErrHeld) {
 			defer f.Close()
 			return nil, &RunningError{Name: name, PID: readPID(f)}
 		}
@@ -64,16 +59,12 @@ func lock(name, file string) (*os.File, error) {
 
 // locked reports whether a live process holds the lock file.
 func locked(file string) bool {
-	f, err := os.OpenFile(file, os.O_RDWR|unix.O_NOFOLLOW, 0)
+	f, err := os.OpenFile(file, os.O_RDWR|noFollow, 0)
 	if err != nil {
 		return false
 	}
 	defer f.Close()
-	query := wholeFile(unix.F_WRLCK)
-	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, query); err != nil {
-		return false
-	}
-	return query.Type != unix.F_UNLCK
+	return held(f)
 }
 
 func sameFile(f *os.File, name string) bool {
