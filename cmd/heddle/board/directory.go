@@ -3,7 +3,6 @@ package board
 import (
 	"fmt"
 	"io"
-	"path/filepath"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -13,7 +12,6 @@ import (
 	"heddle/board"
 	"heddle/board/registry"
 	"heddle/cmd/heddle/internal/cli"
-	"heddle/identity"
 	"heddle/internal/text"
 )
 
@@ -35,7 +33,7 @@ have one name, both are listed, and only a key says which is meant.`, what),
 	u.addTo(cmd)
 	cmd.Flags().DurationVar(&maxAge, "max-age", registry.DefaultMaxAge, "how old the list of the last time may be")
 	cmd.RunE = u.with(func(cmd *cobra.Command, c *board.Client, _ []string) error {
-		cache, err := RegistryCache(c, maxAge)
+		cache, err := registry.DefaultCache(c.Space, maxAge)
 		if err != nil {
 			return err
 		}
@@ -58,12 +56,6 @@ have one name, both are listed, and only a key says which is meant.`, what),
 		return printStreams(cmd.OutOrStdout(), d.Streams)
 	})
 	return cmd
-}
-
-// RegistryCache is where the list of a client's board is kept.
-func RegistryCache(c *board.Client, maxAge time.Duration) (registry.Cache, error) {
-	file, err := identity.DefaultFile()
-	return registry.Cache{File: filepath.Join(filepath.Dir(file), "registrations.json"), Space: c.Space, MaxAge: maxAge}, err
 }
 
 // SayOfDirectory tells what a person must know of a list before using it.

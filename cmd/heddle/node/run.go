@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"heddle/board/registry"
 	"heddle/cmd/heddle/internal/bind"
 	"heddle/cmd/heddle/internal/cli"
 	"heddle/cmd/heddle/internal/control"
@@ -91,7 +92,11 @@ func runNode(cmd *cobra.Command, n config.Node, asJSON bool) error {
 		return err
 	}
 	fmt.Fprintf(stderr, "node: %s listens on %v for %s of %s; its key is %v\n", o.Name, running.Addr(), ModesText(o.Modes), text.Count(len(o.Grantors), "grantor"), running.Key())
-	unlist, err := register(cmd.Context(), n, o, running.Addr())
+	entry := registry.Node{Name: o.Name, Key: o.Identity.Key(), Addresses: n.Address, Modes: o.Modes, ASN: uint32(n.ASN)}
+	if len(entry.Addresses) == 0 {
+		entry.Addresses = []string{running.Addr().String()}
+	}
+	unlist, err := registry.List(cmd.Context(), n.Board, o.Identity, entry, o.Log)
 	if err != nil {
 		return err
 	}

@@ -85,49 +85,6 @@ func TestStreamByBoardAndChosenNodes(t *testing.T) {
 	}
 }
 
-// Nodes that take one another's names are told apart by their keys: a pass means the node that it was made for.
-func TestNodesOfOneName(t *testing.T) {
-	home := t.TempDir()
-	t.Setenv("HEDDLE_HOME", home)
-	id, _, err := identity.LoadOrCreate(filepath.Join(home, "identity.pem"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	signed, err := client.Issue(id, client.Grant{Holder: id.Key(), From: time.Now().Add(-time.Minute), Until: time.Now().Add(time.Hour), Modes: []string{client.ModeForward}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var keys []identity.Key
-	var d registry.Directory
-	for i, name := range []string{"tokyo", "tokyo", "tokyo", "../x"} {
-		node, err := identity.New()
-		if err != nil {
-			t.Fatal(err)
-		}
-		keys = append(keys, node.Key())
-		if i > 0 { // the first is known by its pass alone
-			d.Nodes = append(d.Nodes, registry.Node{Name: name, Key: node.Key(), Addresses: []string{fmt.Sprintf("192.0.2.%d:7443", i)}, Modes: []string{client.ModeForward}})
-		}
-	}
-	if _, err := (client.Pass{Name: "tokyo", Key: keys[0], Addresses: []string{"192.0.2.9:7443"}, Grant: signed}).Save(filepath.Join(home, "nodes")); err != nil {
-		t.Fatal(err)
-	}
-	all, err := candidates(d, id.Key())
-	if err != nil || len(all) != 3 {
-		t.Fatalf("%+v, %v", all, err)
-	}
-	names := map[string]bool{}
-	for i, p := range all {
-		names[p.Name] = true
-		if p.Key != keys[i] || (p.Name == "tokyo") != (i == 0) || p.Check() != nil {
-			t.Errorf("%d: %s is %v", i, p.Name, p.Key)
-		}
-	}
-	if at := all[0].Addresses; len(at) != 1 || at[0] != "192.0.2.9:7443" || len(names) != 3 {
-		t.Errorf("the pass leads to %v; names %v", at, names)
-	}
-}
-
 // register puts a node on the board by `heddle board out`, as its own key.
 func putOnBoard(t *testing.T, d clitest.Device, board string, n registry.Node) {
 	t.Helper()

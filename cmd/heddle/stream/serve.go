@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"heddle/board/registry"
 	"heddle/cmd/heddle/internal/bind"
 	"heddle/cmd/heddle/internal/cli"
 	"heddle/cmd/heddle/internal/control"
@@ -108,7 +109,11 @@ func OpenDoor(ctx context.Context, a config.Admission, talk io.Writer) (*streamD
 		return nil, err
 	}
 	door := &streamDoor{listener: l, key: id.Key(), since: time.Now(), log: log, quiet: quiet}
-	unlist, err := register(ctx, a, id, l.Addr().String(), log)
+	entry := registry.Stream{Name: a.Name, Key: id.Key(), Addresses: a.Address}
+	if len(entry.Addresses) == 0 {
+		entry.Addresses = []string{l.Addr().String()}
+	}
+	unlist, err := registry.List(ctx, a.Board, id, entry, log)
 	if err != nil {
 		l.Close()
 		return nil, err

@@ -1,0 +1,110 @@
+package client
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"heddle/identity"
+	"heddle/path"
+)
+
+// Listed is a node as others tell of it, such as a board.
+type Listed struct {
+	Name      string
+	Key       identity.Key
+	Addresses []string
+	Modes     []string
+}
+
+// Usable are the nodes that forward for the holder of own: those of the kept passes, and those listed that a kept grant is
+// good for. Each has a name of its own. What a node lists of its addresses goes before what its pass says, which may be old.
+func Usable(kept []Pass, listed []Listed, own identity.Key, now time.Time) []Pass {
+	usable := func(g Grant, node identity.Key) bool {
+		return g.Holder == own && now.Before(g.Until) && g.Allows(ModeForward) && (len(g.Nodes) == 0 || slices.Contains(g.Nodes, node))
+	}
+	var all []Pass
+	known, names := map[identity.Key]bool{}, map[string]bool{}
+	add := func(p Pass) {
+		if names[p.Name] {
+			p.Name = strings.Trim(p.Name[:min(len(p.Name), 20)]+"-"+p.Key.Short(), ".-_")
+		}
+		known[p.Key], names[p.Name] = true, true
+		all = append(all, p)
+	}
+	for _, p := range kept {
+		if usable(p.Grant.Grant, p.Key) && !known[p.Key] {
+			add(p.at(listed))
+		}
+	}
+	for _, n := range listed {
+		i := slices.IndexFunc(kept, func(p Pass) bool { return usable(p.Grant.Grant, n.Key) })
+		if i < 0 || known[n.Key] || !slices.Contains(n.Modes, ModeForward) {
+			continue
+		}
+		if p := (Pass{Name: n.Name, Key: n.Key, Addresses: n.Addresses, Grant: kept[i].Grant}); p.Check() == nil {
+			add(p)
+		}
+	}
+	return all
+}
+
+// at is the pass with the addresses that the node lists.
+func (p Pass) at(listed []Listed) Pass {
+	i := slices.IndexFunc(listed, func(n Listed) bool { return n.Key == p.Key })
+	if i < 0 {
+		return p
+	}
+	with := p
+	with.Addresses = slices.Clone(listed[i].Addresses)
+	for _, a := range p.Addresses {
+		if !slices.Contains(with.Addresses, a) {
+			with.Addresses = append(with.Addresses, a)
+		}
+	}
+	if with.Check() != nil { // such as too many
+		return p
+	}
+	return with
+}
+
+// nearestPatience is how long a node may take to answer before it is passed over.
+const nearestPatience = 5 * time.Second
+
+// Nearest sorts nodes by how long they take to answer, and leaves out those that do not; err says why of each. The i-th is
+// asked over base(i), whose network sees that this device knows the node.
+func Nearest(ctx context.Context, nodes []Pass, id identity.Identity, base func(i int) path.Path) (live []Pass, err error) {
+	ctx, cancel := context.WithTimeout(ctx, nearestPatience)
+	defer cancel()
+	took := make([]time.Duration, len(nodes))
+	failed := make([]error, len(nodes))
+	var asking sync.WaitGroup
+	for i, pass := range nodes {
+		asking.Go(func() {
+			asker, err := New(pass, id, base(i))
+			if err == nil {
+				began := time.Now()
+				_, err = asker.Status(ctx)
+				took[i] = time.Since(began)
+				asker.Close()
+			}
+			failed[i] = err
+		})
+	}
+	asking.Wait()
+	var order []int
+	for i := range nodes {
+		if failed[i] == nil {
+			order = append(order, i)
+		}
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(took[a], took[b]) })
+	for _, i := range order {
+		live = append(live, nodes[i])
+	}
+	return live, errors.Join(failed...)
+}
