@@ -17,46 +17,46 @@ import (
 // wireguard-go keeps a 64 KiB buffer for each.
 const bindBatch = 64
 
-// Bind carries the packets of an embedded wireguard-go over the paths of a [Fan], without another hop in between. The
-// server's address is the fan's: an endpoint that wireguard-go learns elsewhere is ignored, so that nobody who replays a
+// Bind carries the packets of an embedded wireguard-go over the paths of a [Session], without another hop in between. The
+// server's address is the session's: an endpoint that wireguard-go learns elsewhere is ignored, so that nobody who replays a
 // packet can draw the session away.
 type Bind struct {
-	fan      *Fan
+	session  *Session
 	up, down *wgqueue.Gate
 	joined   *joined // nil where the paths are received from one by one
 }
 
 var _ conn.Bind = (*Bind)(nil)
 
-// NewBind makes the bind of a WireGuard session. From then on a path of the fan counts as healthy only when the server
+// NewBind makes the bind of a WireGuard session. From then on a path of the session counts as healthy only when the server
 // has proved with the session's keys that it hears and is heard by it.
-func NewBind(f *Fan, k Keys) (*Bind, error) {
+func NewBind(s *Session, k Keys) (*Bind, error) {
 	q, err := newQuestioner(k)
 	if err != nil {
 		return nil, err
 	}
-	f.setProber(q)
-	return &Bind{fan: f, up: wgqueue.New(wgqueue.Limit), down: wgqueue.New(wgqueue.Limit)}, nil
+	s.setProber(q)
+	return &Bind{session: s, up: wgqueue.New(wgqueue.Limit), down: wgqueue.New(wgqueue.Limit)}, nil
 }
 
 // Attach gives the bind a way to make the session send something small, such as wireguard-go's Peer.SendKeepalive. It
 // is called after a switch where the session has nothing of its own to send upward.
-func (b *Bind) Attach(keepalive func()) { b.fan.setNudge(keepalive) }
+func (b *Bind) Attach(keepalive func()) { b.session.setNudge(keepalive) }
 
 // Status says how the session is.
-func (b *Bind) Status() Status { return b.fan.Status("wireguard") }
+func (b *Bind) Status() Status { return b.session.Status("wireguard") }
 
 // Open opens the paths. The port is ignored: each path has its own.
 func (b *Bind) Open(uint16) ([]conn.ReceiveFunc, uint16, error) {
-	if err := b.fan.Open(context.Background()); err != nil {
+	if err := b.session.Open(context.Background()); err != nil {
 		return nil, 0, err
 	}
-	if b.fan.o.Reorder > 0 {
-		b.joined = join(b.fan)
+	if b.session.o.Reorder > 0 {
+		b.joined = join(b.session)
 		return []conn.ReceiveFunc{b.joined.receiver(b)}, 0, nil
 	}
 	var receivers []conn.ReceiveFunc
-	for i := range b.fan.Paths() {
+	for i := range b.session.Paths() {
 		receivers = append(receivers, b.receiver(i))
 	}
 	return receivers, 0, nil
@@ -64,7 +64,7 @@ func (b *Bind) Open(uint16) ([]conn.ReceiveFunc, uint16, error) {
 
 // Close closes the paths; Open may be called again.
 func (b *Bind) Close() error {
-	err := b.fan.Close()
+	err := b.session.Close()
 	if b.joined != nil {
 		b.joined.close()
 		b.joined = nil
@@ -78,7 +78,7 @@ func (b *Bind) SetMark(uint32) error { return nil }
 // BatchSize is how many datagrams pass at once.
 func (b *Bind) BatchSize() int { return bindBatch }
 
-// ParseEndpoint reads the address that the configuration gives the peer. Whatever it is, packets go to the fan's server.
+// ParseEndpoint reads the address that the configuration gives the peer. Whatever it is, packets go to the session's server.
 func (b *Bind) ParseEndpoint(s string) (conn.Endpoint, error) {
 	a, err := netip.ParseAddrPort(s)
 	if err != nil {
@@ -87,11 +87,11 @@ func (b *Bind) ParseEndpoint(s string) (conn.Endpoint, error) {
 	return &endpoint{a}, nil
 }
 
-// Send sends packets by the paths that the schedule names. It never fails for want of healthy paths: the fan counts
+// Send sends packets by the paths that the schedule names. It never fails for want of healthy paths: the session counts
 // what it refuses and says why in its status.
 func (b *Bind) Send(packets [][]byte, _ conn.Endpoint) error {
 	b.up.Leave(len(packets))
-	return b.fan.Send(packets)
+	return b.session.Send(packets)
 }
 
 // receiver gives the function by which wireguard-go receives from path i.
@@ -102,7 +102,7 @@ func (b *Bind) receiver(i int) conn.ReceiveFunc {
 	return func(packets [][]byte, sizes []int, endpoints []conn.Endpoint) (int, error) {
 		b.down.Wait()
 		if len(left) == 0 {
-			n, err := b.fan.Receive(i, into)
+			n, err := b.session.Receive(i, into)
 			if err != nil {
 				if errors.Is(err, net.ErrClosed) {
 					return 0, net.ErrClosed

@@ -23,16 +23,16 @@ type joined struct {
 	work   sync.WaitGroup // those who read the paths
 }
 
-// join begins to read all paths of a fan, through a reorderer, until the fan is closed.
-func join(f *Fan) *joined {
+// join begins to read all paths of a session, through a reorderer, until the session is closed.
+func join(s *Session) *joined {
 	j := &joined{}
 	j.change.L = &j.mu
-	order := newReorderer(f.o.Reorder, f.Paths(), j.put)
-	for i := range f.Paths() {
+	order := newReorderer(s.o.Reorder, s.Paths(), j.put)
+	for i := range s.Paths() {
 		j.work.Go(func() {
 			into := make([]path.Inbound, 4)
 			for j.room() {
-				n, err := f.Receive(i, into)
+				n, err := s.Receive(i, into)
 				if err != nil {
 					return // it is closed
 				}
@@ -52,7 +52,7 @@ func (j *joined) receiver(b *Bind) conn.ReceiveFunc {
 		if n == 0 {
 			return 0, net.ErrClosed
 		}
-		if server := *b.fan.server.Load(); from.address != server {
+		if server := *b.session.server.Load(); from.address != server {
 			from = &endpoint{server}
 		}
 		data := 0
@@ -111,7 +111,7 @@ func (j *joined) take(packets [][]byte, sizes []int) int {
 	return n
 }
 
-// close ends the queue, once the fan is closed, and waits until nobody reads the paths.
+// close ends the queue, once the session is closed, and waits until nobody reads the paths.
 func (j *joined) close() {
 	j.mu.Lock()
 	j.closed = true

@@ -17,7 +17,7 @@ func TestWireGuardSessionInOrder(t *testing.T) {
 	w := startWireguard(t, true)
 	const seed = 22
 	s := uint64(seed)
-	f, err := NewFan(Options{Session: "office", To: w.address.String(), Via: loopbackPaths(3), Reorder: orderWindow,
+	f, err := NewSession(Options{Session: "office", To: w.address.String(), Via: loopbackPaths(3), Reorder: orderWindow,
 		Schedule: schedule.Config{Name: "uniform", Every: schedule.Every{Packets: 2}, Seed: &s}})
 	if err != nil {
 		t.Fatal(err)

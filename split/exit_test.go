@@ -18,9 +18,9 @@ func TestOneExitIsTold(t *testing.T) {
 	} {
 		f, paths := closedFake(t, 2, nil)
 		for i, p := range paths {
-			f.lanes[i].spec.Base, p.exit, p.share = c.bases[i], c.exit, c.exit
+			f.members[i].Spec.Base, p.exit, p.share = c.bases[i], c.exit, c.exit
 		}
-		f.warnSharedObservers()
+		f.group.WarnShared()
 		s := f.Status("relay")
 		if !strings.HasPrefix(s.Claim, c.claim) {
 			t.Errorf("%v: it claims %q", c.bases, s.Claim)

@@ -121,8 +121,8 @@ func (p *fakePath) breaks(err error) {
 
 var fakeServer = netip.MustParseAddrPort("192.0.2.1:51820")
 
-// newFake makes a fan over n paths in memory, open and received from until the test ends.
-func newFake(t *testing.T, n int, change func(*Options)) (*Fan, []*fakePath) {
+// newFake makes a session over n paths in memory, open and received from until the test ends.
+func newFake(t *testing.T, n int, change func(*Options)) (*Session, []*fakePath) {
 	t.Helper()
 	f, paths := closedFake(t, n, change)
 	if err := f.Open(t.Context()); err != nil {
@@ -146,7 +146,7 @@ func newFake(t *testing.T, n int, change func(*Options)) (*Fan, []*fakePath) {
 	return f, paths
 }
 
-func closedFake(t *testing.T, n int, change func(*Options)) (*Fan, []*fakePath) {
+func closedFake(t *testing.T, n int, change func(*Options)) (*Session, []*fakePath) {
 	t.Helper()
 	o := Options{Session: "test", To: fakeServer.String(), Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 		Schedule: schedule.Config{Name: "round-robin", Every: schedule.Every{Packets: 1}}}
@@ -161,7 +161,7 @@ func closedFake(t *testing.T, n int, change func(*Options)) (*Fan, []*fakePath) 
 	if change != nil {
 		change(&o)
 	}
-	f, err := NewFan(o)
+	f, err := NewSession(o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,9 +4,6 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"os"
-	"path/filepath"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,27 +12,6 @@ import (
 
 	"heddle/path"
 )
-
-func TestNameserversOfAFile(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "resolv.conf")
-	if err := os.WriteFile(file, []byte("search example.org\nnameserver 127.0.0.53\nnameserver 192.0.2.53\nnameserver 2001:db8::53\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	want := []netip.AddrPort{netip.MustParseAddrPort("192.0.2.53:53"), netip.MustParseAddrPort("[2001:db8::53]:53")}
-	if got := nameservers(file); !slices.Equal(got, want) {
-		t.Errorf("nameservers %v, want %v", got, want)
-	}
-	stub := filepath.Join(t.TempDir(), "stub")
-	if err := os.WriteFile(stub, []byte("nameserver 127.0.0.53\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if got := nameservers(stub, file); !slices.Equal(got, want) {
-		t.Errorf("nameservers behind a stub %v, want %v", got, want)
-	}
-	if got := nameservers(filepath.Join(t.TempDir(), "absent"), stub); got != nil {
-		t.Errorf("nameservers of no file: %v", got)
-	}
-}
 
 // nameserver answers for vpn.example with the records, by type, and tells who asked.
 func nameserver(t *testing.T, records map[uint16]string) (netip.AddrPort, <-chan net.Addr) {
@@ -59,28 +35,9 @@ func nameserver(t *testing.T, records map[uint16]string) (netip.AddrPort, <-chan
 	return server.LocalAddr().(*net.UDPAddr).AddrPort(), from
 }
 
-func TestLookupTakesThePath(t *testing.T) {
-	at, from := nameserver(t, map[uint16]string{dns.TypeA: "vpn.example. 60 IN A 192.0.2.8", dns.TypeAAAA: "vpn.example. 60 IN AAAA 2001:db8::8"})
-	way, err := path.New(path.Spec{Name: "a", Kind: "src", Arg: "127.0.0.44"}, path.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := lookupByPath(t.Context(), way, []netip.AddrPort{at}, "vpn.example")
-	want := []netip.Addr{netip.MustParseAddr("192.0.2.8"), netip.MustParseAddr("2001:db8::8")}
-	if err != nil || !slices.Equal(got, want) {
-		t.Errorf("found %v, %v; want %v", got, err, want)
-	}
-	if a := (<-from).(*net.UDPAddr).AddrPort().Addr(); a.String() != "127.0.0.44" {
-		t.Errorf("the question came from %v", a)
-	}
-	if got, err := lookupByPath(t.Context(), way, []netip.AddrPort{at}, "other.example"); err == nil {
-		t.Errorf("a name without addresses gave %v", got)
-	}
-}
-
 func TestLostServerIsFoundAtItsNewAddress(t *testing.T) {
 	at, _ := nameserver(t, map[uint16]string{dns.TypeA: "vpn.example. 60 IN A 127.0.0.9"})
-	f, err := NewFan(Options{Session: "test", To: "vpn.example:51820", Log: slog.New(slog.DiscardHandler),
+	f, err := NewSession(Options{Session: "test", To: "vpn.example:51820", Log: slog.New(slog.DiscardHandler),
 		Via: []path.Spec{{Name: "a", Kind: "src", Arg: "127.0.0.44"}, {Name: "b", Kind: "src", Arg: "127.0.0.45"}}})
 	if err != nil {
 		t.Fatal(err)
@@ -92,12 +49,12 @@ func TestLostServerIsFoundAtItsNewAddress(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	f.resolveAgain(t.Context())
+	f.moveTo(t.Context(), f.lookAgain(t.Context()))
 	if got := f.Status("relay").Server; got != "127.0.0.9:51820" {
 		t.Errorf("the server is %s", got)
 	}
 	f.nameservers = []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:9")}
-	f.resolveAgain(t.Context())
+	f.moveTo(t.Context(), f.lookAgain(t.Context()))
 	if got := f.Status("relay").Server; got != "127.0.0.9:51820" {
 		t.Errorf("after a lookup that failed the server is %s", got)
 	}
@@ -148,15 +105,4 @@ func TestLostServerIsLookedUpOnceInAWhile(t *testing.T) {
 			})
 		})
 	}
-}
-
-func FuzzAnswers(f *testing.F) {
-	q := new(dns.Msg)
-	q.SetQuestion("vpn.example.", dns.TypeA)
-	packed, err := q.Pack()
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Add(packed)
-	f.Fuzz(func(t *testing.T, data []byte) { answers(q, data) })
 }

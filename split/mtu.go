@@ -14,17 +14,17 @@ const (
 
 // checkMTU fails where the session is QUIC, as its rules say, and a path is too narrow for it. Elsewhere it warns: the
 // program may be content with less.
-func (f *Fan) checkMTU() error {
-	for _, l := range f.lanes {
-		mtu := l.way.Describe().MTU
+func (s *Session) checkMTU() error {
+	for _, l := range s.members {
+		mtu := l.Path.Describe().MTU
 		if mtu == 0 || mtu >= quicDatagram+headers4 {
 			continue
 		}
-		if f.rules.handshakeLane() >= 0 {
-			return &path.Error{What: "path " + l.spec.Name, Why: fmt.Sprintf("it carries packets of %d bytes, and QUIC needs %d", mtu, quicDatagram+headers4),
+		if s.rules.handshakeMember() >= 0 {
+			return &path.Error{What: "path " + l.Spec.Name, Why: fmt.Sprintf("it carries packets of %d bytes, and QUIC needs %d", mtu, quicDatagram+headers4),
 				Hint: "raise its MTU, or leave the path out"}
 		}
-		f.warn("path %s carries packets of %d bytes only; QUIC would need %d", l.spec.Name, mtu, quicDatagram+headers4)
+		s.group.Warn("path %s carries packets of %d bytes only; QUIC would need %d", l.Spec.Name, mtu, quicDatagram+headers4)
 	}
 	return nil
 }

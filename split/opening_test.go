@@ -30,7 +30,7 @@ func TestPathThatIsBeingOpenedCarriesNothing(t *testing.T) {
 		fast, slow := &fakePath{name: "fast"}, &slowPath{&fakePath{name: "slow"}, make(chan struct{})}
 		f, _ := closedFake(t, 2, func(o *Options) {
 			o.MinPaths = 1
-			o.ways = map[string]path.Path{"a": fast, "b": slow}
+			o.paths = map[string]path.Path{"a": fast, "b": slow}
 		})
 		defer f.Close()
 		if err := f.Open(t.Context()); err != nil {
@@ -44,10 +44,10 @@ func TestPathThatIsBeingOpenedCarriesNothing(t *testing.T) {
 		if n := len(fast.take()); n != 10 {
 			t.Errorf("%d of 10 datagrams left by the path that is open", n)
 		}
-		if dropped := f.lanes[1].up.dropped.Load(); dropped != 0 {
+		if dropped := f.members[1].up.dropped.Load(); dropped != 0 {
 			t.Errorf("%d datagrams were lost on the path that is not", dropped)
 		}
-		if state, why := f.lanes[1].health.State(); state != path.Down || why == "" {
+		if state, why := f.members[1].Health.State(); state != path.Down || why == "" {
 			t.Errorf("it is %s (%s)", state, why)
 		}
 		close(slow.open)

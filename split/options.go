@@ -2,6 +2,7 @@ package split
 
 import (
 	"log/slog"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -44,17 +45,18 @@ type Options struct {
 	// Log takes what a person should know; nil means [slog.Default].
 	Log *slog.Logger
 
-	ways map[string]path.Path // shared by the sessions of a relay; nil where a session makes its own
+	paths map[string]path.Path // shared by the sessions of a relay; nil where a session makes its own
+	moved func(netip.AddrPort) // hears where the server moved to; may be nil
 }
 
-// Ways makes the paths, by name: those of the schedule, and those beside it.
-func (o Options) Ways() (map[string]path.Path, error) {
+// Paths makes the paths, by name: those of the schedule, and those beside it.
+func (o Options) Paths() (map[string]path.Path, error) {
 	return path.NewSet(slices.Concat(o.Via, o.Beside), path.Options{Mark: o.Mark, Secret: o.Secret, Identity: o.Identity})
 }
 
-// lanes are the paths that a session sends by: those of the schedule in its order, then those that rules use beside it.
+// members are the paths that a session sends by: those of the schedule in its order, then those that rules use beside it.
 // A path that others only ride is none.
-func (o Options) lanes() []path.Spec {
+func (o Options) members() []path.Spec {
 	out := slices.Clone(o.Via)
 	for _, s := range o.Beside {
 		if slices.ContainsFunc(o.Rules, func(r Rule) bool { return r.Use == s.Name }) {

@@ -20,15 +20,15 @@ const (
 	quietEven   = 4                      // nudges in silence before the time between them doubles
 )
 
-// setNudge gives the fan a way to make the session send something small.
-func (f *Fan) setNudge(nudge func()) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.nudge = nudge
+// setNudge gives the session a way to make the session send something small.
+func (s *Session) setNudge(nudge func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.nudge = nudge
 }
 
 // pace nudges the session when a unit is over and only the server talks, and when the server fell silent.
-func (f *Fan) pace(ctx context.Context) {
+func (s *Session) pace(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for nudges := 0; ; {
@@ -36,33 +36,33 @@ func (f *Fan) pace(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-f.wake:
-			f.asleep.Store(false)
+		case <-s.wake:
+			s.asleep.Store(false)
 			nudges = 0
 			if netutil.Sleep(ctx, nudgeAfter) != nil {
 				return
 			}
-			nudge = f.turnIfDue()
+			nudge = s.turnIfDue()
 		case <-timer.C:
-			if nudge = f.turnIfQuiet(); nudge != nil {
+			if nudge = s.turnIfQuiet(); nudge != nil {
 				nudges++
 			}
 		}
 		if nudge != nil {
 			nudge()
 		}
-		if f.now().Sub(f.heardAt()) > quietLimit {
-			f.asleep.Store(true)
+		if s.now().Sub(s.group.LastHeard()) > quietLimit {
+			s.asleep.Store(true)
 			timer.Reset(time.Hour)
 			continue
 		}
-		timer.Reset(f.lookEvery() << max(0, nudges-quietEven))
+		timer.Reset(s.lookEvery() << max(0, nudges-quietEven))
 	}
 }
 
 // lookEvery is how often the pacer looks whether the server fell silent.
-func (f *Fan) lookEvery() time.Duration {
-	if p := f.o.Schedule.Every.Period; p > 0 {
+func (s *Session) lookEvery() time.Duration {
+	if p := s.o.Schedule.Every.Period; p > 0 {
 		return max(p, 4*nudgeAfter)
 	}
 	return quietPeriod
@@ -70,51 +70,54 @@ func (f *Fan) lookEvery() time.Duration {
 
 // turnIfDue begins the next unit where it is due and nothing went up meanwhile. It gives the nudge to call, or nil
 // where the downlink need not move.
-func (f *Fan) turnIfDue() func() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	now := f.now()
-	if f.nudge == nil || !f.open || !f.enough || !f.sched.Due(now) {
+func (s *Session) turnIfDue() func() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.now()
+	if s.nudge == nil || !s.open || !s.enough || !s.sched.Due(now) {
 		return nil
 	}
-	return f.turn(now, f.usable)
+	return s.turn(now, s.usable)
 }
 
 // turnIfQuiet leaves the path on which the server fell silent for another one: if the path died, the server does not
 // know yet that there are others.
-func (f *Fan) turnIfQuiet() func() {
-	heard := f.heardAt()
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	now := f.now()
-	every := f.lookEvery()
+func (s *Session) turnIfQuiet() func() {
+	heard := s.group.LastHeard()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.now()
+	every := s.lookEvery()
 	silent := now.Sub(heard) >= every
-	speaking := now.Sub(f.lastSent) < every && f.o.Schedule.Every.Period > 0
-	if f.nudge == nil || !f.open || !f.enough || !silent || speaking || f.o.Schedule.Every == (schedule.Every{}) {
+	speaking := now.Sub(s.lastSent) < every && s.o.Schedule.Every.Period > 0
+	if s.nudge == nil || !s.open || !s.enough || !silent || speaking || s.o.Schedule.Every == (schedule.Every{}) {
 		return nil
 	}
-	others := slices.Clone(f.usable)
-	if f.current >= 0 {
-		others[f.current] = false
+	others := slices.Clone(s.usable)
+	if s.current >= 0 {
+		others[s.current] = false
 	}
 	if !slices.Contains(others, true) {
 		return nil
 	}
-	return f.turn(now, others)
+	return s.turn(now, others)
 }
 
-// turn begins the next unit on one of the lanes given. f.mu is held.
-func (f *Fan) turn(now time.Time, lanes []bool) func() {
-	before := f.current
-	i, began := f.sched.Turn(now, lanes)
+// turn begins the next unit on one of the members given. s.mu is held.
+func (s *Session) turn(now time.Time, members []bool) func() {
+	before := s.current
+	i, began := s.sched.Turn(now, members)
 	if i < 0 || !began {
 		return nil
 	}
-	f.turned(i)
-	f.noteDue(now)
-	flow, _ := f.lanes[i].currentFlow()
-	if _, rotates := flow.(path.Rotator); i == before && !rotates {
+	s.turned(i)
+	s.noteDue(now)
+	rotates := false
+	if c := s.members[i].Current(); c != nil {
+		_, rotates = c.Flow.(path.Rotator)
+	}
+	if i == before && !rotates {
 		return nil
 	}
-	return f.nudge
+	return s.nudge
 }

@@ -12,6 +12,7 @@ import (
 	"heddle/internal/errhint"
 	"heddle/internal/netutil"
 	"heddle/path"
+	"heddle/path/group"
 )
 
 // prober asks the server for an answer that nobody else can give.
@@ -25,161 +26,149 @@ type prober interface {
 }
 
 // setProber makes paths count as up only once the server answered on them. It must come before Open.
-func (f *Fan) setProber(p prober) {
-	f.prober = p
-	for _, l := range f.lanes {
-		l.health.Proved = true
-	}
+func (s *Session) setProber(p prober) {
+	s.prober = p
+	s.group.NeedProof()
 }
 
-// ask sends at most one question, on the lane that waits longest for one, and gives up on one that was not answered.
-func (f *Fan) ask(now time.Time) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.prober == nil || !f.open {
+// ask sends at most one question, on the member that waits longest for one, and gives up on one that was not answered.
+func (s *Session) ask(now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.prober == nil || !s.open {
 		return
 	}
-	var next *lane
-	for _, l := range f.lanes {
+	var next *member
+	for _, l := range s.members {
 		if !l.probe.sent.IsZero() {
 			if now.Sub(l.probe.sent) < probePatience(l) {
 				return // a second question could overtake the first, whose timestamp would then be too old
 			}
 			l.probe.sent = time.Time{}
-			l.health.ProbeLost()
+			l.Health.ProbeLost()
 		}
-		if f.wantsProbe(l, now) && (next == nil || l.probe.due.Before(next.probe.due)) {
+		if s.wantsProbe(l, now) && (next == nil || l.Trial.Next().Before(next.Trial.Next())) {
 			next = l
 		}
 	}
-	if next == nil || now.Before(f.hold) {
+	if next == nil || now.Before(s.hold) {
 		return
 	}
-	f.put(next, now)
+	s.put(next, now)
 }
 
-// wantsProbe reports whether a lane should be asked now. f.mu is held.
-func (f *Fan) wantsProbe(l *lane, now time.Time) bool {
-	if flow, _ := l.currentFlow(); flow == nil {
+// wantsProbe reports whether a member should be asked now. s.mu is held.
+func (s *Session) wantsProbe(l *member, now time.Time) bool {
+	if l.Current() == nil {
 		return false
 	}
-	switch state, _ := l.health.State(); state {
+	switch state, _ := l.Health.State(); state {
 	case path.Unproven, path.Silent:
-		return !now.Before(l.probe.due)
+		return l.Trial.Due(now)
 	case path.Suspect:
 		// Nobody needs to know about a path while the session is quiet.
-		return !now.Before(l.probe.due) && now.Sub(f.lastSent) < suspectMatters
+		return l.Trial.Due(now) && now.Sub(s.lastSent) < suspectMatters
 	}
-	if l.health.LastHeard().After(l.probe.due) {
-		l.probe.wait = 0
+	if l.Health.LastHeard().After(l.Trial.Next()) {
+		l.Trial.Reset()
 	}
 	return false
 }
 
 const suspectMatters = 10 * time.Second
 
-// put sends a question on a lane. f.mu is held.
-func (f *Fan) put(l *lane, now time.Time) {
-	datagram, id, err := f.prober.question(now)
+// put sends a question on a member. s.mu is held.
+func (s *Session) put(l *member, now time.Time) {
+	datagram, id, err := s.prober.question(now)
 	if err != nil {
-		f.log.Error("cannot ask the server", "session", f.o.Session, "error", err)
+		s.log.Error("cannot ask the server", "session", s.o.Session, "error", err)
 		return
 	}
 	l.probe.id, l.probe.sent = id, now
-	l.probe.wait = min(max(2*l.probe.wait, probeFirst), probeLongest)
-	l.probe.due = now.Add(l.probe.wait)
-	if err := l.send(now, *f.server.Load(), [][]byte{datagram}); err != nil {
-		f.trouble(l, err)
+	l.Trial.Tried(now, group.TrialFirst, group.TrialLongest)
+	if err := l.send(now, *s.server.Load(), [][]byte{datagram}); err != nil {
+		s.trouble(l, err)
 	}
 }
 
-// trial gives a silent lane on which one packet of the session itself should be risked, where the server cannot be
-// asked otherwise. f.mu is held.
-func (f *Fan) trial(now time.Time) *lane {
-	if f.prober != nil {
+// trial gives a silent member on which one packet of the session itself should be risked, where the server cannot be
+// asked otherwise. s.mu is held.
+func (s *Session) trial(now time.Time) *member {
+	if s.prober != nil {
 		return nil
 	}
-	for _, l := range f.lanes {
-		if state, _ := l.health.State(); state != path.Silent {
-			l.probe.wait = 0
-			continue
-		}
-		if flow, _ := l.currentFlow(); flow == nil || now.Before(l.probe.due) {
-			continue
-		}
-		l.probe.wait = min(max(2*l.probe.wait, probeFirst), probeLongest)
-		l.probe.due = now.Add(l.probe.wait)
-		return l
+	if m := s.group.NextTrial(now); m != nil {
+		return s.members[m.Index]
 	}
 	return nil
 }
 
-func probePatience(l *lane) time.Duration { return max(probeFirst, 3*l.health.RTT()) }
+func probePatience(l *member) time.Duration { return max(group.TrialFirst, 3*l.Health.RTT()) }
 
 // consume takes answers to questions out of the session's datagrams.
-func (f *Fan) consume(l *lane, now time.Time, datagram []byte) bool {
+func (s *Session) consume(l *member, now time.Time, datagram []byte) bool {
 	if !isResponse(datagram) {
 		return false
 	}
-	id, ok := f.prober.answered(datagram)
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	id, ok := s.prober.answered(datagram)
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if !ok {
-		f.hold = now.Add(answerHold)
+		s.hold = now.Add(answerHold)
 		return false
 	}
-	for _, asked := range f.lanes {
+	for _, asked := range s.members {
 		if asked.probe.id != id || asked.probe.sent.IsZero() {
 			continue
 		}
 		if asked == l {
-			l.health.Answered(now, now.Sub(asked.probe.sent))
+			l.Health.Answered(now, now.Sub(asked.probe.sent))
 		} else {
 			// The server answers to where it heard the session last, and that may have moved on since the question. What
 			// is proved is the way up; the way down is proved or not when the schedule comes to it.
-			asked.health.Reached()
+			asked.Health.Reached()
 		}
 		asked.probe.sent = time.Time{}
 	}
-	f.judge(now)
+	s.judge(now)
 	return true
 }
 
 // Prove asks the server on each path in turn, until all have answered, or enough have and the others were given two
 // chances. Until then nothing else leaves. Its flows are its own and closed when it returns. It fails only when ctx
 // ends; tell, which may be nil, hears what it is waiting for.
-func (f *Fan) Prove(ctx context.Context, tell func(string)) error {
-	if f.server.Load() == nil {
-		if err := f.Resolve(ctx); err != nil {
+func (s *Session) Prove(ctx context.Context, tell func(string)) error {
+	if s.server.Load() == nil {
+		if err := s.Resolve(ctx); err != nil {
 			return err
 		}
 	}
 	missing := map[int]string{}
 	for round := 0; ; round++ {
 		proven := 0
-		for _, l := range f.lanes {
-			if state, _ := l.health.State(); state == path.Up {
+		for _, l := range s.members {
+			if state, _ := l.Health.State(); state == path.Up {
 				proven++
 				continue
 			}
-			delete(missing, l.index)
-			rtt, err := f.proveOne(ctx, l, *f.server.Load())
+			delete(missing, l.Index)
+			rtt, err := s.proveOne(ctx, l, *s.server.Load())
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
 			if err != nil {
-				missing[l.index] = l.spec.Name + ": " + errhint.Reason(err)
+				missing[l.Index] = l.Spec.Name + ": " + errhint.Reason(err)
 				continue
 			}
-			l.health.Restore()
-			l.health.Answered(f.now(), rtt)
+			l.Health.Restore()
+			l.Health.Answered(s.now(), rtt)
 			proven++
 		}
-		if proven == len(f.lanes) || proven >= f.need() && round >= 1 {
+		if proven == len(s.members) || proven >= s.group.Need() && round >= 1 {
 			return nil
 		}
-		if tell != nil && proven < f.need() {
-			tell(fmt.Sprintf("%d of %d required paths answer; waiting for %s", proven, f.need(), joinMissing(missing, len(f.lanes))))
+		if tell != nil && proven < s.group.Need() {
+			tell(fmt.Sprintf("%d of %d required paths answer; waiting for %s", proven, s.group.Need(), joinMissing(missing, len(s.members))))
 		}
 		if err := netutil.Sleep(ctx, min(time.Duration(round+1)*200*time.Millisecond, 3*time.Second)); err != nil {
 			return err
@@ -197,19 +186,19 @@ func joinMissing(missing map[int]string, n int) string {
 	return strings.Join(parts, "; ")
 }
 
-// proveOne asks on one lane by a flow of its own and gives the round-trip time.
-func (f *Fan) proveOne(ctx context.Context, l *lane, to netip.AddrPort) (time.Duration, error) {
-	flow, err := path.Open(ctx, l.way, to)
+// proveOne asks on one member by a flow of its own and gives the round-trip time.
+func (s *Session) proveOne(ctx context.Context, l *member, to netip.AddrPort) (time.Duration, error) {
+	flow, err := path.Open(ctx, l.Path, to)
 	if err != nil {
-		l.health.Fail(errhint.Reason(err))
+		l.Health.Fail(errhint.Reason(err))
 		return 0, err
 	}
 	defer flow.Close()
-	datagram, id, err := f.prober.question(f.now())
+	datagram, id, err := s.prober.question(s.now())
 	if err != nil {
 		return 0, err
 	}
-	sent := f.now()
+	sent := s.now()
 	if _, err := flow.Send([][]byte{datagram}); err != nil {
 		return 0, err
 	}
@@ -228,10 +217,10 @@ func (f *Fan) proveOne(ctx context.Context, l *lane, to netip.AddrPort) (time.Du
 			return 0, err // such as an ICMP message that says why
 		}
 		for _, in := range into[:n] {
-			if got, ok := f.prober.answered(in.Data); ok && got == id && in.From == to {
-				l.note(&l.down, f.now(), false, flow, to, in.Data)
+			if got, ok := s.prober.answered(in.Data); ok && got == id && in.From == to {
+				l.note(&l.down, s.now(), false, flow, to, in.Data)
 				// Servers take no more than 50 handshakes a second from a peer.
-				return f.now().Sub(sent), netutil.Sleep(ctx, 25*time.Millisecond)
+				return s.now().Sub(sent), netutil.Sleep(ctx, 25*time.Millisecond)
 			}
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -51,7 +52,7 @@ type Relay struct {
 	o      RelayOptions
 	log    *slog.Logger
 	socket *path.Socket
-	server netip.AddrPort
+	server atomic.Pointer[netip.AddrPort] // where the sessions last found it
 	now    func() time.Time
 
 	nameservers []netip.AddrPort
@@ -63,10 +64,10 @@ type Relay struct {
 }
 
 type relaySession struct {
-	fan    *Fan
-	client netip.AddrPort
-	began  time.Time
-	used   time.Time // when the client last sent; guarded by the relay's lock
+	session *Session
+	client  netip.AddrPort
+	began   time.Time
+	used    time.Time // when the client last sent; guarded by the relay's lock
 
 	ctx     context.Context // of opening the paths
 	stop    context.CancelFunc
@@ -84,13 +85,13 @@ func (s *relaySession) send(datagrams [][]byte) {
 	s.mu.Lock()
 	if s.open {
 		s.mu.Unlock()
-		s.fan.Send(datagrams) // fails only while the session ends
+		s.session.Send(datagrams) // fails only while the session ends
 		return
 	}
 	defer s.mu.Unlock()
 	for i, d := range datagrams {
 		if len(s.waiting) == waitingLimit {
-			s.fan.refuse(len(datagrams) - i)
+			s.session.refuse(len(datagrams) - i)
 			return
 		}
 		s.waiting = append(s.waiting, bytes.Clone(d))
@@ -100,7 +101,7 @@ func (s *relaySession) send(datagrams [][]byte) {
 // begin opens the paths, and then sends what waited for them.
 func (s *relaySession) begin() error {
 	defer close(s.begun)
-	if err := s.fan.Open(s.ctx); err != nil {
+	if err := s.session.Open(s.ctx); err != nil {
 		return err
 	}
 	s.mu.Lock()
@@ -108,7 +109,7 @@ func (s *relaySession) begin() error {
 	s.open = true
 	waiting := s.waiting
 	s.waiting = nil
-	return s.fan.Send(waiting)
+	return s.session.Send(waiting)
 }
 
 // NewRelay checks the options, resolves the server and starts to listen.
@@ -123,10 +124,10 @@ func NewRelay(ctx context.Context, o RelayOptions) (*Relay, error) {
 		o.Log = slog.Default()
 	}
 	var err error
-	if o.ways, err = o.Ways(); err != nil {
+	if o.paths, err = o.Paths(); err != nil {
 		return nil, err
 	}
-	first, err := NewFan(o.Options)
+	first, err := NewSession(o.Options)
 	if err != nil {
 		return nil, err
 	}
@@ -136,7 +137,9 @@ func NewRelay(ctx context.Context, o RelayOptions) (*Relay, error) {
 	if err := o.checkLoop(); err != nil {
 		return nil, err
 	}
-	r := &Relay{o: o, log: o.Log, server: *first.server.Load(), nameservers: first.nameservers, now: time.Now, sessions: map[netip.AddrPort]*relaySession{}}
+	r := &Relay{o: o, log: o.Log, nameservers: first.nameservers, now: time.Now, sessions: map[netip.AddrPort]*relaySession{}}
+	r.server.Store(first.server.Load())
+	r.o.moved = func(to netip.AddrPort) { r.server.Store(&to) }
 	if r.socket, err = path.Listen(o.Listen); err != nil {
 		hint := "choose another address, such as 127.0.0.1:51820"
 		switch {
@@ -152,7 +155,7 @@ func NewRelay(ctx context.Context, o RelayOptions) (*Relay, error) {
 
 // checkLoop refuses a tunnel whose own packets would come back into the relay.
 func (o RelayOptions) checkLoop() error {
-	for name, way := range o.ways {
+	for name, way := range o.paths {
 		to, err := netip.ParseAddrPort(way.Describe().Endpoint)
 		if err != nil || to.Port() != o.Listen.Port() {
 			continue
@@ -173,9 +176,13 @@ func (r *Relay) Addr() netip.AddrPort { return r.socket.LocalAddr() }
 func (r *Relay) Run(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { r.socket.Close() })
 	defer stop()
+	watch, err := path.NewWatch() // so that the kernel's answers are remembered from one session to the next
+	if err == nil {
+		defer watch.Close()
+	}
 	sweeping, cancel := context.WithCancel(ctx)
 	r.work.Go(func() { r.sweep(sweeping) })
-	err := r.serve(ctx)
+	err = r.serve(ctx)
 	cancel()
 	r.socket.Close()
 	r.mu.Lock()
@@ -251,14 +258,13 @@ func (r *Relay) session(ctx context.Context, client netip.AddrPort) *relaySessio
 func (r *Relay) begin(ctx context.Context, client netip.AddrPort, now time.Time) (*relaySession, error) {
 	o := r.o.Options
 	o.Session = r.Addr().String() + "/" + client.String()
-	fan, err := NewFan(o)
+	session, err := NewSession(o)
 	if err != nil {
 		return nil, err
 	}
-	server := r.server
-	fan.server.Store(&server)
-	fan.nameservers = r.nameservers
-	s := &relaySession{fan: fan, client: client, began: now, used: now, begun: make(chan struct{})}
+	session.server.Store(r.server.Load())
+	session.nameservers = r.nameservers
+	s := &relaySession{session: session, client: client, began: now, used: now, begun: make(chan struct{})}
 	s.ctx, s.stop = context.WithCancel(ctx)
 	r.sessions[client] = s
 	r.work.Go(func() {
@@ -268,9 +274,9 @@ func (r *Relay) begin(ctx context.Context, client netip.AddrPort, now time.Time)
 	})
 	var order *reorderer
 	if o.Reorder > 0 {
-		order = newReorderer(o.Reorder, fan.Paths(), func(datagrams [][]byte) { r.answer(client, datagrams) })
+		order = newReorderer(o.Reorder, session.Paths(), func(datagrams [][]byte) { r.answer(client, datagrams) })
 	}
-	for i := range fan.Paths() {
+	for i := range session.Paths() {
 		r.work.Go(func() { r.back(s, i, order) })
 	}
 	return s, nil
@@ -281,7 +287,7 @@ func (r *Relay) back(s *relaySession, i int, order *reorderer) {
 	into := make([]path.Inbound, 2)
 	var datagrams [][]byte
 	for {
-		n, err := s.fan.Receive(i, into)
+		n, err := s.session.Receive(i, into)
 		if err != nil {
 			return
 		}
@@ -309,7 +315,7 @@ func (r *Relay) evict(now time.Time) bool {
 	var mute, quiet *relaySession
 	var last time.Time // when something was sent or heard in quiet
 	for _, s := range r.sessions {
-		used := s.fan.heardAt()
+		used := s.session.group.LastHeard()
 		if used.IsZero() {
 			if mute == nil || s.began.Before(mute.began) {
 				mute = s
@@ -342,7 +348,7 @@ func (r *Relay) end(client netip.AddrPort) {
 	s.stop()
 	r.work.Go(func() {
 		<-s.begun
-		s.fan.Close()
+		s.session.Close()
 	})
 }
 
@@ -365,7 +371,7 @@ func (r *Relay) expire() {
 	defer r.mu.Unlock()
 	now := r.now()
 	for client, s := range r.sessions {
-		heard := s.fan.heardAt()
+		heard := s.session.group.LastHeard()
 		idle := r.o.Idle
 		if heard.IsZero() {
 			idle = min(idle, unansweredIdle)
@@ -380,14 +386,14 @@ func (r *Relay) expire() {
 // Status says how each session is, the oldest first.
 func (r *Relay) Status() []Status {
 	r.mu.Lock()
-	var fans []*Fan
+	var sessions []*Session
 	for _, s := range r.sessions {
-		fans = append(fans, s.fan)
+		sessions = append(sessions, s.session)
 	}
 	r.mu.Unlock()
-	out := make([]Status, 0, len(fans))
-	for _, f := range fans {
-		out = append(out, f.Status("relay"))
+	out := make([]Status, 0, len(sessions))
+	for _, s := range sessions {
+		out = append(out, s.Status("relay"))
 	}
 	sortBySince(out)
 	return out

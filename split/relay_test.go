@@ -309,7 +309,7 @@ func TestRelayRefusesATunnelThatLeadsBackToIt(t *testing.T) {
 
 func TestWhatComesBeforeThePathsAreOpenWaitsOrIsCounted(t *testing.T) {
 	f, paths := closedFake(t, 2, nil)
-	s := &relaySession{fan: f, begun: make(chan struct{})}
+	s := &relaySession{session: f, begun: make(chan struct{})}
 	s.ctx, s.stop = context.WithCancel(t.Context())
 	defer s.stop()
 	var burst [][]byte

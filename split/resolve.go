@@ -2,156 +2,113 @@ package split
 
 import (
 	"context"
-	"fmt"
-	"net"
 	"net/netip"
-	"strconv"
-	"time"
+	"sync"
 
 	"heddle/path"
+	"heddle/path/resolve"
 )
-
-func checkServer(to string) error {
-	host, port, err := net.SplitHostPort(to)
-	if err == nil {
-		var n uint64
-		if n, err = strconv.ParseUint(port, 10, 16); err == nil && n == 0 {
-			err = fmt.Errorf("port 0")
-		}
-	}
-	if err != nil || host == "" {
-		return &path.Error{What: fmt.Sprintf("server %q", to), Why: "not a host and a port", Hint: "write vpn.example.com:51820, 192.0.2.1:51820 or [2001:db8::1]:51820"}
-	}
-	return nil
-}
 
 // Resolve finds the server's address: of those its name has, the one that most paths can send to. Whoever runs or watches
 // the nameserver that is asked sees the name; see lookupFirst for which one that is.
-func (f *Fan) Resolve(ctx context.Context) error {
-	f.nameservers = nameservers(resolvConfs...)
-	host, _, _ := net.SplitHostPort(f.o.To)
-	addresses, err := f.lookupFirst(ctx, host)
+func (s *Session) Resolve(ctx context.Context) error {
+	s.nameservers = resolve.Nameservers()
+	addresses, err := s.lookupFirst(ctx)
 	if err != nil {
 		return err
 	}
-	f.choose(ctx, addresses)
+	s.name.Note(addresses)
+	best, _ := s.choose(ctx, addresses)
+	s.server.Store(&best)
 	return nil
 }
 
-// lookupFirst looks a name up before there are flows: by this machine's resolver, unless a rule hides the handshake,
+// lookupFirst looks the server up before there are flows: by this machine's resolver, unless a rule hides the handshake,
 // which bears the same name, from all paths but one.
-func (f *Fan) lookupFirst(ctx context.Context, host string) ([]netip.Addr, error) {
-	hidden := f.rules.handshakeLane()
-	if _, err := netip.ParseAddr(host); err == nil || hidden < 0 {
-		return lookupHost(ctx, host)
+func (s *Session) lookupFirst(ctx context.Context) ([]netip.AddrPort, error) {
+	hidden := s.rules.handshakeMember()
+	if s.host.Address().IsValid() || hidden < 0 {
+		return resolve.System(ctx, s.host)
 	}
-	l := f.lanes[hidden]
-	addresses, err := lookupByPath(ctx, l.way, f.nameservers, host)
+	m := s.members[hidden]
+	addresses, err := resolve.ByPath(ctx, m.Path, s.nameservers, s.host)
 	if err != nil {
-		return nil, &path.Error{What: "server " + host, Why: "its name cannot be looked up by path " + l.spec.Name + ", where the handshake goes",
+		return nil, &path.Error{What: "server " + s.host.Host, Why: "its name cannot be looked up by path " + m.Spec.Name + ", where the handshake goes",
 			Hint: "this machine's own nameserver may be out of that path's reach: write the server's address instead", Err: err}
 	}
 	return addresses, nil
 }
 
-// port is the server's.
-func (f *Fan) port() uint16 {
-	_, text, _ := net.SplitHostPort(f.o.To)
-	n, _ := strconv.ParseUint(text, 10, 16)
-	return uint16(n)
-}
-
-// choose makes that address the server's which most paths can send to; where none can, the first one, or the one that
-// is in use.
-func (f *Fan) choose(ctx context.Context, addresses []netip.Addr) {
-	best, most := netip.AddrPort{}, -1
-	for _, a := range addresses {
-		to := netip.AddrPortFrom(a.Unmap(), f.port())
-		if len(addresses) == 1 {
-			best = to // no choice, and a tunnel would be opened to find that out
-			break
-		}
-		if n := f.reach(ctx, to); n > most {
-			best, most = to, n
+// choose gives the address that most paths can send to, and how many can.
+func (s *Session) choose(ctx context.Context, addresses []netip.AddrPort) (best netip.AddrPort, paths int) {
+	if len(addresses) == 1 {
+		return addresses[0], 1 // no choice, and a tunnel would be opened to find that out
+	}
+	var work sync.WaitGroup
+	each := make([][]int, len(s.members))
+	for i, m := range s.members {
+		each[i] = make([]int, len(addresses))
+		work.Go(func() { resolve.Reach(ctx, m.Path, addresses, each[i]) })
+	}
+	work.Wait()
+	counts := make([]int, len(addresses))
+	for _, of := range each {
+		for i, n := range of {
+			counts[i] += n
 		}
 	}
-	if old := f.server.Load(); old != nil && (*old == best || most == 0) {
-		return
-	} else if old != nil {
-		f.log.Info("the server moved", "session", f.o.Session, "from", *old, "to", best)
-	}
-	f.server.Store(&best)
+	return resolve.Best(addresses, counts)
 }
 
-func lookupHost(ctx context.Context, host string) ([]netip.Addr, error) {
-	if a, err := netip.ParseAddr(host); err == nil {
-		return []netip.Addr{a}, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	addresses, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
-	if err == nil && len(addresses) == 0 {
-		err = fmt.Errorf("no addresses")
-	}
+// lookAgain looks up a server that is not heard any more. It runs beside all else, as it may take long.
+func (s *Session) lookAgain(ctx context.Context) resolve.Found {
+	addresses, err := s.lookupOutside(ctx)
 	if err != nil {
-		return nil, &path.Error{What: "server " + host, Why: "its name does not resolve", Hint: "check the name and this machine's DNS, or write the address", Err: err}
+		return resolve.Found{Err: err}
 	}
-	return addresses, nil
+	found := resolve.Found{Addresses: addresses}
+	if best, paths := s.choose(ctx, addresses); paths > 0 {
+		found.Best = best
+	}
+	return found
 }
 
-// reach counts the paths that have a way to an address.
-func (f *Fan) reach(ctx context.Context, to netip.AddrPort) int {
-	n := 0
-	for _, l := range f.lanes {
-		if flow, err := path.Open(ctx, l.way, to); err == nil {
-			flow.Close()
-			n++
-		}
+// lookupOutside asks by the paths, where their networks' nameservers are known.
+func (s *Session) lookupOutside(ctx context.Context) ([]netip.AddrPort, error) {
+	hidden := s.rules.handshakeMember()
+	if s.host.Address().IsValid() || len(s.nameservers) == 0 && hidden < 0 {
+		return resolve.System(ctx, s.host)
 	}
-	return n
-}
-
-// resolveAgain looks the server up again, by its paths where their networks' nameservers are known, and moves the flows
-// where the server has another address now.
-func (f *Fan) resolveAgain(ctx context.Context) {
-	f.mu.Lock()
-	f.resolved = f.now()
-	f.mu.Unlock()
-	host, _, _ := net.SplitHostPort(f.o.To)
-	if _, err := netip.ParseAddr(host); err == nil {
-		return
-	}
-	addresses, err := f.lookupOutside(ctx, host)
-	if err != nil {
-		f.log.Warn("the server is not heard, and its name cannot be looked up again", "session", f.o.Session, "error", err)
-		return
-	}
-	before := *f.server.Load()
-	f.choose(ctx, addresses)
-	if *f.server.Load() == before {
-		return
-	}
-	for _, l := range f.lanes {
-		l.shut()
-		l.open(ctx, *f.server.Load())
-	}
-}
-
-func (f *Fan) lookupOutside(ctx context.Context, host string) ([]netip.Addr, error) {
-	if len(f.nameservers) == 0 && f.rules.handshakeLane() < 0 {
-		return lookupHost(ctx, host)
+	members := s.members
+	if hidden >= 0 {
+		members = members[hidden : hidden+1]
 	}
 	var failed error
-	lanes := f.lanes
-	if hidden := f.rules.handshakeLane(); hidden >= 0 {
-		lanes = lanes[hidden : hidden+1]
-	}
-	for _, l := range lanes {
-		addresses, err := lookupByPath(ctx, l.way, f.nameservers, host)
+	for _, m := range members {
+		addresses, err := resolve.ByPath(ctx, m.Path, s.nameservers, s.host)
 		if err == nil {
 			return addresses, nil
 		}
 		failed = err
 	}
 	return nil, failed
+}
+
+// moveTo leads the paths to the server's new address, where the name has one that a path can send to.
+func (s *Session) moveTo(ctx context.Context, found resolve.Found) {
+	if found.Err != nil {
+		s.log.Warn("the server is not heard, and its name cannot be looked up again", "session", s.o.Session, "error", found.Err)
+		return
+	}
+	s.name.Note(found.Addresses)
+	old := *s.server.Load()
+	if !found.Best.IsValid() || found.Best == old {
+		return
+	}
+	s.log.Info("the server moved", "session", s.o.Session, "from", old, "to", found.Best)
+	s.server.Store(&found.Best)
+	if s.o.moved != nil {
+		s.o.moved(found.Best)
+	}
+	s.group.Move(ctx, found.Best)
 }

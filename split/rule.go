@@ -92,7 +92,7 @@ func ParseRule(text string) (Rule, error) {
 	return Rule{When: w, Use: strings.TrimSpace(use)}, err
 }
 
-// ruler applies the rules of one session. It is guarded by the fan's lock.
+// ruler applies the rules of one session. It is guarded by the session's lock.
 type ruler struct {
 	rules     []rule
 	handshake handshake
@@ -102,27 +102,27 @@ type ruler struct {
 
 type rule struct {
 	When
-	lane int
+	member int
 }
 
 var errNoSuchPath = errors.New("no such path")
 
-// newRuler finds the lanes that the rules name; nil where there are no rules that could ever match.
-func newRuler(rules []Rule, lanes []*lane, port uint16) (*ruler, error) {
+// newRuler finds the members that the rules name; nil where there are no rules that could ever match.
+func newRuler(rules []Rule, members []*member, port uint16) (*ruler, error) {
 	r := &ruler{}
 	for _, given := range rules {
-		lane := -1
-		for _, l := range lanes {
-			if l.spec.Name == given.Use {
-				lane = l.index
+		member := -1
+		for _, l := range members {
+			if l.Spec.Name == given.Use {
+				member = l.Index
 			}
 		}
-		if lane < 0 {
+		if member < 0 {
 			return nil, &path.Error{What: fmt.Sprintf("rule %q", given.When), Why: fmt.Sprintf("it uses %q, and no path has that name", given.Use),
 				Hint: "define it with --path " + given.Use + "=KIND:ARG, or use one of --via", Err: errNoSuchPath}
 		}
 		if given.When.Port == 0 || given.When.Port == port {
-			r.rules = append(r.rules, rule{given.When, lane})
+			r.rules = append(r.rules, rule{given.When, member})
 		}
 	}
 	if len(r.rules) == 0 {
@@ -131,21 +131,21 @@ func newRuler(rules []Rule, lanes []*lane, port uint16) (*ruler, error) {
 	return r, nil
 }
 
-// up says which lane the first datagrams must take, -1 where the schedule decides, and for how many of them that holds:
+// up says which member the first datagrams must take, -1 where the schedule decides, and for how many of them that holds:
 // n is at least 1.
-func (r *ruler) up(now time.Time, datagrams [][]byte) (lane, n int) {
-	lane = r.next(now, datagrams[0])
+func (r *ruler) up(now time.Time, datagrams [][]byte) (member, n int) {
+	member = r.next(now, datagrams[0])
 	if r.settled(now) {
 		// Nothing but a long header can change the answer.
-		for n = 1; n < len(datagrams) && !isLong(datagrams[n]) && lane < 0; n++ {
+		for n = 1; n < len(datagrams) && !isLong(datagrams[n]) && member < 0; n++ {
 			r.sent++
 		}
-		return lane, n
+		return member, n
 	}
-	return lane, 1
+	return member, 1
 }
 
-// next says which lane one datagram must take, and notes it.
+// next says which member one datagram must take, and notes it.
 func (r *ruler) next(now time.Time, datagram []byte) int {
 	if r.sent == 0 {
 		r.began = now
@@ -158,7 +158,7 @@ func (r *ruler) next(now time.Time, datagram []byte) int {
 			rule.Packets >= r.sent,
 			rule.Period > now.Sub(r.began),
 			rule.Port != 0:
-			return rule.lane
+			return rule.member
 		}
 	}
 	return -1
@@ -174,14 +174,14 @@ func (r *ruler) settled(now time.Time) bool {
 	return true
 }
 
-// handshakeLane is the lane of QUIC's handshake, -1 where there is no rule for it.
-func (r *ruler) handshakeLane() int {
+// handshakeMember is the member of QUIC's handshake, -1 where there is no rule for it.
+func (r *ruler) handshakeMember() int {
 	if r == nil {
 		return -1
 	}
 	for _, rule := range r.rules {
 		if rule.Handshake {
-			return rule.lane
+			return rule.member
 		}
 	}
 	return -1

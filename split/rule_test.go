@@ -44,8 +44,8 @@ func datagrams(first byte, n int) (out [][]byte) {
 	return out
 }
 
-// withOffice makes a fan over n paths in memory and one more beside them, which the rules use.
-func withOffice(t *testing.T, n int, rules ...Rule) (f *Fan, direct []*fakePath, office *fakePath) {
+// withOffice makes a session over n paths in memory and one more beside them, which the rules use.
+func withOffice(t *testing.T, n int, rules ...Rule) (f *Session, direct []*fakePath, office *fakePath) {
 	office = &fakePath{name: t.Name() + "-office"}
 	fakes.Store(office.name, office)
 	f, direct = newFake(t, n, func(o *Options) {
@@ -103,7 +103,7 @@ func TestHandshakeGoesByOnePathAlone(t *testing.T) {
 func TestLongHeadersAreDroppedWhereTheirPathIsDown(t *testing.T) {
 	f, direct, office := withOffice(t, 2, Rule{When{Handshake: true}, "office"})
 	office.breaks(&path.Error{What: "path office", Why: "no device"})
-	f.tendLane(t.Context(), f.lanes[2])
+	f.members[2].Check()
 	if err := f.Send(long(4)); err != nil {
 		t.Fatal(err)
 	}
@@ -119,9 +119,8 @@ func TestLongHeadersAreDroppedWhereTheirPathIsDown(t *testing.T) {
 }
 
 func TestNoTrialWithARuledDatagram(t *testing.T) {
-	f, direct, office := withOffice(t, 2, Rule{When{Handshake: true}, "office"})
-	f.lanes[0].health.Refused("gone") // silent: it would be tried with the next datagram
-	f.o.MinPaths = 1
+	f, direct, office := withOffice(t, 3, Rule{When{Handshake: true}, "office"})
+	f.members[0].Health.Refused("gone") // silent: it would be tried with the next datagram
 	f.judge(f.now())
 	if err := f.Send(long(1)); err != nil {
 		t.Fatal(err)
@@ -160,7 +159,7 @@ func TestFirstPacketsFirstSecondsAndPorts(t *testing.T) {
 }
 
 func TestARuleWithoutItsPath(t *testing.T) {
-	_, err := NewFan(Options{To: fakeServer.String(), Via: []path.Spec{{Name: "a", Kind: "fake", Arg: "a"}}, Rules: []Rule{{When{Port: 1}, "office"}}})
+	_, err := NewSession(Options{To: fakeServer.String(), Via: []path.Spec{{Name: "a", Kind: "fake", Arg: "a"}}, Rules: []Rule{{When{Port: 1}, "office"}}})
 	if err == nil || !strings.Contains(err.Error(), "office") {
 		t.Errorf("it says %v", err)
 	}

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"heddle/path"
+	"heddle/path/group"
 )
 
 // Status is what `heddle status` prints of one running session. Its JSON fields are a stable interface.
@@ -60,96 +60,97 @@ type Count struct {
 	Share   float64 `json:"share"`   // of the session's bytes in this direction, 0 to 1
 }
 
-// Status says how the session is; plane is what stands in front of the fan.
-func (f *Fan) Status(plane string) Status {
-	now := f.now()
-	infos := make([]path.Info, len(f.lanes))
-	for i, l := range f.lanes { // before the lock, since a path may have to ask the kernel, and sends wait for the lock
-		infos[i] = l.way.Describe()
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	s := Status{Session: f.o.Session, Plane: plane, To: f.o.To, Schedule: cmp.Or(f.o.Schedule.Name, "weighted"),
-		Every: f.o.Schedule.Every.String(), MinPaths: f.o.MinPaths, Degrade: f.o.Degrade, Since: f.since,
-		Switches: f.switches, Refused: f.refused, Withheld: f.withheld, Warnings: slices.Clone(f.warnings)}
-	if server := f.server.Load(); server != nil {
-		s.Server = server.String()
-	}
-	switch {
-	case f.enough:
-		s.State = "running"
-	case f.proved:
-		s.State, s.Why = "stopped", f.stopWhy
-	default:
-		s.State, s.Why = "starting", f.stopWhy
-	}
+// Counted is what was counted on one member of a session.
+type Counted struct {
+	Up, Down Count
+	Weight   float64
+	Switches uint64
+	// Why says why it is idle, where its group does not know.
+	Why string
+}
+
+// NewStatus says how a session is whose members are a group's. rows are the group's, and counted has one element for each.
+// The backend fills in what it alone knows.
+func (o Options) NewStatus(backend string, g *group.Group, rows []group.Row, counted []Counted) Status {
+	s := Status{Session: o.Session, Plane: backend, To: o.To, Schedule: cmp.Or(o.Schedule.Name, "weighted"),
+		Every: o.Schedule.Every.String(), MinPaths: g.MinPaths(), Degrade: o.Degrade, Warnings: g.Warnings()}
+	s.State, s.Why = g.State()
 	observers := map[string]bool{}
-	weights := f.sched.Weights()
-	for i, l := range f.lanes {
-		p := l.status(infos[i], f.loss.share(now, i))
-		p.Beside = i >= len(weights)
-		if !p.Beside {
-			p.Weight = weights[i]
-			if p.Why == "" && p.Switches == 0 && f.enough && f.usable[i] {
-				p.Why = "the schedule has not drawn it yet"
-			}
-		}
-		for _, r := range f.o.Rules {
-			if r.Use == l.spec.Name {
-				p.Rules = append(p.Rules, r.When.String())
-			}
-		}
-		if p.Why == "" && p.State == string(path.Unproven) {
-			p.Why = "nothing heard yet"
-		}
-		s.Paths = append(s.Paths, p)
-		observers[s.Paths[i].Observer] = true
+	for i, r := range rows {
+		c := counted[i]
+		s.Paths = append(s.Paths, PathStatus{Name: r.Name, Kind: r.Kind, Observer: r.Observer, Exit: r.Exit, State: string(r.State),
+			Why: cmp.Or(r.Why, c.Why, r.Idle()), Address: r.Address, MTU: r.MTU, RTT: r.RTT, LastHeard: r.LastHeard,
+			Weight: c.Weight, Up: c.Up, Down: c.Down, Switches: c.Switches})
+		observers[r.Observer] = true
 	}
-	s.Claim = f.claim(len(observers), s.Paths)
-	Shares(s.Paths)
+	shares(s.Paths)
+	s.Claim = Claim(len(observers))
 	return s
 }
 
-// claim is [Claim] with what rules and exits change.
-func (f *Fan) claim(observers int, paths []PathStatus) string {
-	claim := Claim(observers)
-	exits, bases := map[string]bool{}, map[string]bool{}
-	for i, p := range paths {
-		exits[p.Exit] = true
-		bases[f.lanes[i].spec.Base] = true
+// NotDrawn is why a path is idle that the schedule has not come to.
+const NotDrawn = "the schedule has not drawn it yet"
+
+// Status says how the session is; backend is what stands in front of it.
+func (s *Session) Status(backend string) Status {
+	now, rows := s.now(), s.group.Rows()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	weights := s.sched.Weights()
+	counted := make([]Counted, len(rows))
+	for i, m := range s.members {
+		c := Counted{Up: m.up.count(), Down: m.down.count(), Switches: m.switches.Load()}
+		if why := m.tooBig.Load(); why != nil {
+			c.Why = *why
+		}
+		if i < len(weights) {
+			c.Weight = weights[i]
+			if c.Why == "" && c.Switches == 0 && s.enough && s.usable[i] {
+				c.Why = NotDrawn
+			}
+		}
+		counted[i] = c
 	}
-	if exit := paths[0].Exit; exit != "" && len(exits) == 1 && len(bases) > 1 {
-		claim = fmt.Sprintf("each of %d networks sees that you talk to one exit (%s) and a part of the packets; whoever runs the exit, or sees all networks, or the server, sees the whole", len(bases), exit)
+	out := s.o.NewStatus(backend, s.group, rows, counted)
+	out.Since, out.Switches, out.Refused, out.Withheld = s.since, s.switches, s.refused, s.withheld
+	if server := s.server.Load(); server != nil {
+		out.Server = server.String()
 	}
-	if i := f.rules.handshakeLane(); i >= 0 {
-		claim += "; QUIC's handshake, which names the server, is seen by path " + f.lanes[i].spec.Name + " alone"
+	for i := range out.Paths {
+		p := &out.Paths[i]
+		p.Beside, p.Loss = i >= len(weights), s.loss.share(now, i)
+		for _, r := range s.o.Rules {
+			if r.Use == p.Name {
+				p.Rules = append(p.Rules, r.When.String())
+			}
+		}
 	}
-	return claim
+	out.Claim = s.claim(out.Claim, rows)
+	return out
 }
 
-func (l *lane) status(info path.Info, loss *float64) PathStatus {
-	state, why := l.health.State()
-	_, local := l.currentFlow()
-	l.mu.Lock()
-	tooBig := l.tooBig
-	l.mu.Unlock()
-	p := PathStatus{Name: l.spec.Name, Kind: l.spec.Kind, Observer: info.Observer, Exit: info.Exit, State: string(state), Why: why, Address: local,
-		MTU: info.MTU, RTT: l.health.RTT(), Loss: loss, Up: l.up.count(), Down: l.down.count(), Switches: l.switches.Load()}
-	if heard := l.health.LastHeard(); !heard.IsZero() {
-		p.LastHeard = &heard
+// claim adds to a claim what rules and exits change.
+func (s *Session) claim(claim string, rows []group.Row) string {
+	exits, bases := map[string]bool{}, map[string]bool{}
+	for _, r := range rows {
+		exits[r.Exit] = true
+		bases[r.Base] = true
 	}
-	if p.Why == "" {
-		p.Why = tooBig
+	if exit := rows[0].Exit; exit != "" && len(exits) == 1 && len(bases) > 1 {
+		claim = fmt.Sprintf("each of %d networks sees that you talk to one exit (%s) and a part of the packets; whoever runs the exit, or sees all networks, or the server, sees the whole", len(bases), exit)
 	}
-	return p
+	if i := s.rules.handshakeMember(); i >= 0 {
+		claim += "; QUIC's handshake, which names the server, is seen by path " + rows[i].Name + " alone"
+	}
+	return claim
 }
 
 func (t *tally) count() Count {
 	return Count{Packets: t.packets.Load(), Bytes: t.bytes.Load(), Dropped: t.dropped.Load()}
 }
 
-// Shares fills the share of each path in both directions.
-func Shares(paths []PathStatus) {
+// shares fills the share of each path in both directions.
+func shares(paths []PathStatus) {
 	share(paths, func(p *PathStatus) *Count { return &p.Up })
 	share(paths, func(p *PathStatus) *Count { return &p.Down })
 }

@@ -26,7 +26,7 @@ func (p *askedPath) Describe() path.Info {
 func TestStatusDoesNotHoldUpSends(t *testing.T) {
 	slow := &askedPath{fakePath: &fakePath{name: "slow"}, asked: make(chan struct{}, 9), let: make(chan struct{})}
 	f, _ := closedFake(t, 2, func(o *Options) {
-		o.ways = map[string]path.Path{"a": slow, "b": &fakePath{name: "b"}}
+		o.paths = map[string]path.Path{"a": slow, "b": &fakePath{name: "b"}}
 	})
 	defer f.Close()
 	if err := f.Open(t.Context()); err != nil {

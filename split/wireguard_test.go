@@ -145,7 +145,7 @@ func TestWireGuardSessionIsSplitBothWays(t *testing.T) {
 	w := startWireguard(t, true)
 	const seed = 21
 	s := uint64(seed)
-	f, err := NewFan(Options{Session: "office", To: w.address.String(), Via: loopbackPaths(3),
+	f, err := NewSession(Options{Session: "office", To: w.address.String(), Via: loopbackPaths(3),
 		Schedule: schedule.Config{Name: "uniform", Every: schedule.Every{Packets: 2}, Seed: &s}})
 	if err != nil {
 		t.Fatal(err)
@@ -180,7 +180,7 @@ func TestNothingLeavesBeforeEnoughPathsAnswer(t *testing.T) {
 	w := startWireguard(t, false)
 	via := loopbackPaths(1)
 	via = append(via, path.Spec{Name: "absent", Kind: "if", Arg: "absent0"})
-	f, err := NewFan(Options{Session: "office", To: w.address.String(), Via: via})
+	f, err := NewSession(Options{Session: "office", To: w.address.String(), Via: via})
 	if err != nil {
 		t.Fatal(err)
 	}

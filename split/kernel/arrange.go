@@ -16,7 +16,7 @@ import (
 // arrange attaches the programs where packets to the server may leave or answers arrive, tells them how packets leave
 // by each lane, and lets the guard pass what these devices send. Until a device is attached, nothing leaves by it.
 func (p *Plane) arrange() error {
-	hops := p.lanes.Hops()
+	hops := p.members.Hops()
 	for _, h := range hops {
 		if h.Index == 0 {
 			continue
@@ -28,7 +28,7 @@ func (p *Plane) arrange() error {
 		if err := p.attach(h.Index, h.Device, header, true); err != nil {
 			return err
 		}
-		if p.lanes.Server.Addr().Is4() {
+		if p.members.Server.Addr().Is4() {
 			if err := p.loosen(h.Device); err != nil {
 				return err
 			}
@@ -81,7 +81,7 @@ func (p *Plane) routeLane(i int, h plane.Hop) (err error) {
 	if h.Index == 0 {
 		err = p.tables[i].Clear()
 	} else {
-		err = p.tables[i].Replace(h, p.lanes.Server.Addr())
+		err = p.tables[i].Replace(h, p.members.Server.Addr())
 	}
 	if err == nil {
 		p.routed[i] = h
@@ -92,7 +92,7 @@ func (p *Plane) routeLane(i int, h plane.Hop) (err error) {
 // attachExit attaches the program to the device by which the machine's own routes send to the server: packets start
 // there whatever their path will be.
 func (p *Plane) attachExit() error {
-	index, err := plane.ExitOf(p.lanes.Server.Addr())
+	index, err := plane.ExitOf(p.members.Server.Addr())
 	if err != nil || index == 0 || p.devices[index] != nil {
 		return err
 	}
@@ -109,7 +109,7 @@ func (p *Plane) attachExit() error {
 		header = ethernetHeader
 	case "none", "ppp", "rawip", "tunnel", "sit", "ipip":
 	default:
-		p.lanes.Warn("packets to the server would leave by %s, a device of the kind %s that this plane does not know: they are dropped", l.Attrs().Name, l.Attrs().EncapType)
+		p.members.Warn("packets to the server would leave by %s, a device of the kind %s that this plane does not know: they are dropped", l.Attrs().Name, l.Attrs().EncapType)
 		return nil
 	}
 	return p.attach(index, l.Attrs().Name, header, false)
@@ -216,7 +216,7 @@ func (p *Plane) verify() error {
 			return err
 		}
 		if l != nil {
-			p.lanes.Warn("somebody took the program off %s; it is attached again", l.Attrs().Name)
+			p.members.Warn("somebody took the program off %s; it is attached again", l.Attrs().Name)
 			for _, f := range d.filters {
 				if err := f.Undo(); err != nil {
 					return err

@@ -80,7 +80,7 @@ func Clean(dir, session string, keepGuard bool) ([]string, error) {
 type Plane struct {
 	o       Options
 	session session
-	lanes   *plane.Lanes
+	members *plane.Members
 	journal *journal.Journal
 	guard   *plane.Guard
 	left    bool // a crash left a guard
@@ -102,7 +102,6 @@ type Plane struct {
 	refused uint64 // by guards of before
 	stray   uint64 // by the present one
 	before  [][2]plane.Tally
-	trial   trial
 	closed  bool
 }
 
@@ -126,12 +125,12 @@ func Open(ctx context.Context, o Options) (*Plane, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	lanes, err := plane.NewLanes(ctx, planeName, o.Options, 0)
+	members, err := plane.NewMembers(ctx, planeName, o.Options, 0)
 	if err != nil {
 		return nil, err
 	}
-	p := &Plane{o: o, lanes: lanes, programs: map[int]*ebpf.Program{}, answers: map[int]*ebpf.Program{}, devices: map[int]*device{},
-		before: make([][2]plane.Tally, len(o.Via)), trial: newTrial(len(o.Via))}
+	p := &Plane{o: o, members: members, programs: map[int]*ebpf.Program{}, answers: map[int]*ebpf.Program{}, devices: map[int]*device{},
+		before: make([][2]plane.Tally, len(o.Via))}
 	if err := p.open(ctx); err != nil {
 		return nil, errors.Join(err, p.close(p.left))
 	}
@@ -141,7 +140,7 @@ func Open(ctx context.Context, o Options) (*Plane, error) {
 func (p *Plane) open(ctx context.Context) (err error) {
 	o := &p.o
 	o.patience = cmp.Or(o.patience, usualPatience)
-	p.session = session{server: p.lanes.Server, every: o.Schedule.Every, start: monotonic(), mark: drawMark(), lanes: len(o.Via)}
+	p.session = session{server: p.members.Server, every: o.Schedule.Every, start: monotonic(), mark: drawMark(), lanes: len(o.Via)}
 	if p.session.maps, err = newMaps(len(o.Via)); err != nil {
 		return refused(err)
 	}
@@ -154,8 +153,8 @@ func (p *Plane) open(ctx context.Context) (err error) {
 	if p.journal, err = plane.OpenJournal(o.Dir, o.Session, planeName, kinds); err != nil {
 		return err
 	}
-	p.guard = &plane.Guard{Table: plane.GuardTable(planeName, o.Session), Server: p.lanes.Server}
-	p.guard.Forbid(p.lanes.Others()...)
+	p.guard = &plane.Guard{Table: plane.GuardTable(planeName, o.Session), Server: p.members.Server}
+	p.guard.Forbid(p.members.Others()...)
 	if p.left, err = plane.Begin(p.journal, p.guard); err != nil {
 		return refused(err)
 	}
@@ -172,7 +171,7 @@ func (p *Plane) open(ctx context.Context) (err error) {
 	if p.watch, err = path.NewWatch(); err != nil {
 		return err
 	}
-	p.lanes.Follow(ctx)
+	p.members.Follow(ctx)
 	return p.arrange()
 }
 
@@ -310,6 +309,5 @@ func (p *Plane) close(keepGuard bool) error {
 		p.session.maps.close()
 	}
 	err = errors.Join(err, p.watch.Close())
-	p.lanes.Close()
-	return err
+	return errors.Join(err, p.members.Close())
 }

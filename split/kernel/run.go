@@ -3,52 +3,17 @@ package kernel
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"heddle/split"
 	"heddle/split/plane"
 )
 
-// trial is when a path that fell silent is given a packet again.
-type trial struct {
-	wait, due []time.Duration // due is on the monotonic clock
-}
-
-// A silent path is tried so soon at first, and then each time after twice as long.
-const (
-	trialFirst   = 500 * time.Millisecond
-	trialLongest = 15 * time.Second
-)
-
-func newTrial(lanes int) trial {
-	return trial{make([]time.Duration, lanes), make([]time.Duration, lanes)}
-}
-
-// next gives the silent lane that is due, or -1.
-func (t *trial) next(now time.Duration, silent []int) int {
-	for i := range t.wait {
-		if !slices.Contains(silent, i) {
-			t.wait[i] = 0
-			continue
-		}
-		if t.wait[i] == 0 {
-			t.wait[i], t.due[i] = trialFirst, now+trialFirst
-		}
-		if now >= t.due[i] {
-			t.wait[i] = min(2*t.wait[i], trialLongest)
-			t.due[i] = now + t.wait[i]
-			return i
-		}
-	}
-	return -1
-}
-
 // Run lets packets leave, and looks after the paths until ctx ends; then nothing leaves. It gives nil then. It fails with
 // [plane.ErrMoved] where the server's name leads elsewhere.
 func (p *Plane) Run(ctx context.Context) error {
 	defer p.session.maps.permit(0)
-	p.lanes.FollowName(ctx)
+	p.members.FollowName(ctx)
 	tick := time.NewTicker(plane.TendEvery)
 	defer tick.Stop()
 	for {
@@ -57,7 +22,7 @@ func (p *Plane) Run(ctx context.Context) error {
 			return err
 		} else if err != nil {
 			// The programs stop by themselves where this lasts.
-			p.lanes.Warn("%v", err)
+			p.members.Warn("%v", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -81,25 +46,25 @@ func (p *Plane) tend(ctx context.Context) (err error) {
 		p.looked = now
 	}
 	p.hear(now)
-	return p.lanes.Judge(now, func(usable []bool, enough bool) error {
-		p.permit(usable, enough, moved)
+	return p.members.Judge(now, func(usable []bool, enough bool) error {
+		p.permit(now, usable, enough, moved)
 		return nil
 	})
 }
 
 // look finds out how each path leaves now, and whether all is still in its place. It reports whether a path moved.
 func (p *Plane) look(ctx context.Context) (moved bool, err error) {
-	more, err := p.lanes.Moved(time.Now())
+	more, err := p.members.Moved(time.Now())
 	if err != nil {
 		return false, err
 	}
 	if more {
-		p.guard.Forbid(p.lanes.Others()...)
+		p.guard.Forbid(p.members.Others()...)
 		if err := p.applyGuard(); err != nil {
 			return false, err
 		}
 	}
-	moved = p.lanes.Follow(ctx)
+	moved = p.members.Follow(ctx)
 	if err := p.verify(); err != nil {
 		return moved, err
 	}
@@ -111,7 +76,7 @@ func (p *Plane) look(ctx context.Context) (moved bool, err error) {
 }
 
 // permit makes packets leave by the usable lanes, or not at all.
-func (p *Plane) permit(usable []bool, enough, moved bool) {
+func (p *Plane) permit(now time.Time, usable []bool, enough, moved bool) {
 	m := p.session.maps
 	if !enough {
 		m.permit(0)
@@ -119,9 +84,8 @@ func (p *Plane) permit(usable []bool, enough, moved bool) {
 	}
 	p.mu.Lock()
 	p.planner.fill(p.unit(), usable)
-	trial := p.trial.next(time.Duration(monotonic()), p.lanes.Silent())
 	p.mu.Unlock()
-	if trial >= 0 && !moved {
+	if trial := p.members.NextTrial(now); trial >= 0 && !moved {
 		m.try(trial)
 	}
 	m.permit(monotonic() + uint64(p.o.patience))
@@ -144,10 +108,10 @@ func (p *Plane) hear(now time.Time) {
 	for i := range p.before {
 		up, down := p.session.maps.counted(i)
 		if n := up.Packets - p.before[i][0].Packets; n > 0 {
-			p.lanes.Sent(now, i, int(n))
+			p.members.Sent(now, i, int(n))
 		}
 		if down.Packets > p.before[i][1].Packets {
-			p.lanes.Heard(now, i)
+			p.members.Heard(now, i)
 		}
 		p.before[i] = [2]plane.Tally{up, down}
 	}
@@ -173,21 +137,21 @@ func (p *Plane) Status() split.Status {
 	drops := p.session.maps.drops()
 	for d, n := range drops {
 		if n > 0 && drop(d) != dropStopped {
-			p.lanes.Warn("datagrams to the server were dropped: %s", drop(d).explain())
+			p.members.Warn("datagrams to the server were dropped: %s", drop(d).explain())
 		}
 	}
 	if p.refused+p.stray > 0 {
-		p.lanes.Warn("datagrams to the server were dropped: they would have left by a device where nothing splits them")
+		p.members.Warn("datagrams to the server were dropped: they would have left by a device where nothing splits them")
 	}
-	counted := make([]plane.Counted, len(p.o.Via))
+	counted := make([]split.Counted, len(p.o.Via))
 	for i, weight := range p.planner.schedule.Weights() {
 		up, down := p.session.maps.counted(i)
-		counted[i] = plane.Counted{Up: count(up), Down: count(down), Weight: weight, Switches: p.planner.switches[i]}
+		counted[i] = split.Counted{Up: count(up), Down: count(down), Weight: weight, Switches: p.planner.switches[i]}
 		if p.planner.switches[i] == 0 {
-			counted[i].Why = "the schedule has not drawn it yet"
+			counted[i].Why = split.NotDrawn
 		}
 	}
-	s := p.lanes.Status(counted)
+	s := p.members.Status(counted)
 	s.Refused = p.refused + p.stray
 	for _, n := range drops {
 		s.Refused += n

@@ -1,7 +1,6 @@
 package plane
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -87,29 +86,4 @@ func ExitOf(server netip.Addr) (int, error) {
 		return 0, err
 	}
 	return routes[0].LinkIndex, nil
-}
-
-// resolve finds the server's address: the first that most of the paths can send to. Where it was given by name, it gives
-// all that the name has.
-func resolve(ctx context.Context, o Options, ways map[string]path.Path) (server netip.AddrPort, all []netip.AddrPort, err error) {
-	if o.Server.IsValid() {
-		return netip.AddrPortFrom(o.Server.Addr().Unmap(), o.Server.Port()), nil, nil
-	}
-	if all, err = o.Lookup(ctx, o.To); err != nil {
-		return netip.AddrPort{}, nil, err
-	}
-	most := -1
-	for _, to := range all {
-		n := 0
-		for _, s := range o.Via {
-			if flow, err := path.Open(ctx, ways[s.Name], to); err == nil {
-				flow.Close()
-				n++
-			}
-		}
-		if n > most {
-			server, most = to, n
-		}
-	}
-	return server, all, nil
 }

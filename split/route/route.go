@@ -55,7 +55,7 @@ func Clean(dir, session string, keepGuard bool) ([]string, error) {
 // Plane is one session. Open, Run and Close must be called in one network namespace.
 type Plane struct {
 	o       Options
-	lanes   *plane.Lanes
+	members *plane.Members
 	journal *journal.Journal
 	guard   *plane.Guard
 	left    bool // a crash left a guard
@@ -107,12 +107,12 @@ func Open(ctx context.Context, o Options) (*Plane, error) {
 	var b [4]byte
 	rand.Read(b[:])
 	mark := binary.NativeEndian.Uint32(b[:]) | 1<<31 // with which the paths look past our own rule
-	lanes, err := plane.NewLanes(ctx, planeName, o, mark)
+	members, err := plane.NewMembers(ctx, planeName, o, mark)
 	if err != nil {
 		return nil, err
 	}
 	n := len(o.Via)
-	p := &Plane{o: o, lanes: lanes, current: -1, usable: make([]bool, n), switches: make([]uint64, n),
+	p := &Plane{o: o, members: members, current: -1, usable: make([]bool, n), switches: make([]uint64, n),
 		total: newPassed(n), heard: newPassed(n)}
 	if err := p.open(ctx, mark); err != nil {
 		return nil, errors.Join(err, p.close(p.left))
@@ -127,9 +127,9 @@ func (p *Plane) open(ctx context.Context, mark uint32) (err error) {
 	if p.journal, err = plane.OpenJournal(p.o.Dir, p.o.Session, planeName, kinds); err != nil {
 		return err
 	}
-	v6 := p.lanes.Server.Addr().Is6()
-	p.guard = &plane.Guard{Table: plane.GuardTable(planeName, p.o.Session), Server: p.lanes.Server, Answers: true, Lease: lease}
-	p.guard.Forbid(p.lanes.Others()...)
+	v6 := p.members.Server.Addr().Is6()
+	p.guard = &plane.Guard{Table: plane.GuardTable(planeName, p.o.Session), Server: p.members.Server, Answers: true, Lease: lease}
+	p.guard.Forbid(p.members.Others()...)
 	if p.left, err = plane.Begin(p.journal, p.guard); err != nil {
 		return err
 	}
@@ -144,7 +144,7 @@ func (p *Plane) open(ctx context.Context, mark uint32) (err error) {
 	p.table = &plane.Table{V6: v6, Number: numbers[0], Blackhole: true}
 	for _, c := range []journal.Change{p.table,
 		&plane.Rule{V6: v6, Priority: first, Mark: mark, Goto: after},
-		&plane.Rule{V6: v6, Priority: first + 1, To: p.lanes.Server, Table: p.table.Number},
+		&plane.Rule{V6: v6, Priority: first + 1, To: p.members.Server, Table: p.table.Number},
 	} {
 		if err := p.journal.Do(c); err != nil {
 			return err
@@ -153,7 +153,7 @@ func (p *Plane) open(ctx context.Context, mark uint32) (err error) {
 	if p.watch, err = path.NewWatch(); err != nil {
 		return err
 	}
-	p.lanes.Follow(ctx)
+	p.members.Follow(ctx)
 	return p.arrange()
 }
 
@@ -161,12 +161,12 @@ func (p *Plane) open(ctx context.Context, mark uint32) (err error) {
 func (p *Plane) arrange() error {
 	var exits []plane.Exit
 	var lanes []int
-	for i, h := range p.lanes.Hops() {
+	for i, h := range p.members.Hops() {
 		if h.Index == 0 {
 			continue
 		}
 		exits, lanes = append(exits, plane.Exit{Index: h.Index, Source: h.Source}), append(lanes, i)
-		if p.lanes.Server.Addr().Is4() {
+		if p.members.Server.Addr().Is4() {
 			if change, err := sysctl.LooseFilter(h.Device); err != nil {
 				return err
 			} else if change != nil {
@@ -199,7 +199,7 @@ const renew = time.Second
 // Run lets packets leave and switches, until ctx ends; then nothing leaves. It gives nil then. It fails with
 // [plane.ErrMoved] where the server's name leads elsewhere.
 func (p *Plane) Run(ctx context.Context) error {
-	p.lanes.FollowName(ctx)
+	p.members.FollowName(ctx)
 	tend := time.NewTicker(plane.TendEvery)
 	defer tend.Stop()
 	turn := time.NewTimer(time.Hour)
@@ -210,12 +210,12 @@ func (p *Plane) Run(ctx context.Context) error {
 				p.moved = true
 				return errors.Join(err, p.stop())
 			} else if err != nil {
-				p.lanes.Warn("%v", err)
+				p.members.Warn("%v", err)
 			}
 		}
 		next, err := p.turn(time.Now())
 		if err != nil {
-			p.lanes.Warn("%v", err)
+			p.members.Warn("%v", err)
 		}
 		turn.Reset(next)
 		looks = false
@@ -234,14 +234,14 @@ func (p *Plane) stop() error { return errors.Join(p.table.Clear(), p.guard.Withd
 
 // tend looks once after the paths.
 func (p *Plane) tend(ctx context.Context) error {
-	more, err := p.lanes.Moved(time.Now())
+	more, err := p.members.Moved(time.Now())
 	if err != nil {
 		return err
 	}
 	if more {
-		p.guard.Forbid(p.lanes.Others()...)
+		p.guard.Forbid(p.members.Others()...)
 	}
-	if changed := p.lanes.Follow(ctx); changed || more {
+	if changed := p.members.Follow(ctx); changed || more {
 		if err := p.arrange(); err != nil {
 			return err
 		}
@@ -250,7 +250,7 @@ func (p *Plane) tend(ctx context.Context) error {
 	if err := p.hear(now); err != nil {
 		return err
 	}
-	return p.lanes.Judge(now, func(usable []bool, enough bool) error { return p.permit(now, usable, enough) })
+	return p.members.Judge(now, func(usable []bool, enough bool) error { return p.permit(now, usable, enough) })
 }
 
 // permit makes packets leave by the usable lanes, or not at all.
@@ -285,10 +285,10 @@ func (p *Plane) hear(now time.Time) error {
 	}
 	for i := range seen.up {
 		if n := seen.up[i].Packets - p.heard.up[i].Packets; n > 0 {
-			p.lanes.Sent(now, i, int(n))
+			p.members.Sent(now, i, int(n))
 		}
 		if seen.down[i].Packets > p.heard.down[i].Packets {
-			p.lanes.Heard(now, i)
+			p.members.Heard(now, i)
 		}
 	}
 	p.mu.Lock()
@@ -314,14 +314,14 @@ func (p *Plane) turn(now time.Time) (time.Duration, error) {
 	lane, _ := p.schedule.Turn(now, p.usable)
 	var hop plane.Hop
 	if lane >= 0 {
-		hop = p.lanes.Hops()[lane]
+		hop = p.members.Hops()[lane]
 	}
 	if hop.Index == 0 {
 		p.current, p.hop = -1, plane.Hop{}
 		return time.Hour, p.table.Clear()
 	}
 	if hop != p.hop {
-		if err := p.table.Replace(hop, p.lanes.Server.Addr()); err != nil {
+		if err := p.table.Replace(hop, p.members.Server.Addr()); err != nil {
 			p.hop = plane.Hop{}
 			return plane.TendEvery, errors.Join(err, p.table.Clear())
 		}
@@ -341,14 +341,14 @@ func (p *Plane) turn(now time.Time) (time.Duration, error) {
 func (p *Plane) Status() split.Status {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	counted := make([]plane.Counted, len(p.o.Via))
+	counted := make([]split.Counted, len(p.o.Via))
 	for i, weight := range p.schedule.Weights() {
-		counted[i] = plane.Counted{Up: count(p.heard.up[i]), Down: count(p.heard.down[i]), Weight: weight, Switches: p.switches[i]}
+		counted[i] = split.Counted{Up: count(p.heard.up[i]), Down: count(p.heard.down[i]), Weight: weight, Switches: p.switches[i]}
 		if p.switches[i] == 0 {
-			counted[i].Why = "the schedule has not drawn it yet"
+			counted[i].Why = split.NotDrawn
 		}
 	}
-	s := p.lanes.Status(counted)
+	s := p.members.Status(counted)
 	if p.closed {
 		s.State, s.Why = "stopped", "closed"
 	}
@@ -374,6 +374,5 @@ func (p *Plane) close(keepGuard bool) error {
 	if p.journal != nil {
 		err = plane.End(p.journal, p.guard, keepGuard)
 	}
-	p.lanes.Close()
-	return errors.Join(err, p.watch.Close())
+	return errors.Join(err, p.members.Close(), p.watch.Close())
 }

@@ -220,7 +220,7 @@ func chooseMTU(o *Options) (int, error) {
 		return asked, nil
 	}
 	narrowest := 0
-	ways, err := o.Split.Ways()
+	ways, err := o.Split.Paths()
 	if err != nil {
 		return 0, err
 	}

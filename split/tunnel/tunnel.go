@@ -28,7 +28,7 @@ import (
 type Tunnel struct {
 	o       Options
 	plan    *plan // nil for a userspace tunnel
-	fan     *split.Fan
+	session *split.Session
 	bind    *split.Bind
 	journal *journal.Journal
 	kept    int // changes in the journal that are of a tunnel that crashed: its kill switch, where there is one
@@ -55,12 +55,12 @@ func New(o Options) (*Tunnel, error) {
 		}
 		t.plan, o.Split.Mark = p, p.mark
 	}
-	fan, err := split.NewFan(o.Split)
+	session, err := split.NewSession(o.Split)
 	if err != nil {
 		return nil, err
 	}
-	t.fan = fan
-	t.bind, err = split.NewBind(fan, split.Keys{
+	t.session = session
+	t.bind, err = split.NewBind(session, split.Keys{
 		Private:    o.Config.Interface.PrivateKey.Bytes(),
 		PeerPublic: o.Config.Peer.PublicKey.Bytes(),
 		Preshared:  o.Config.Peer.PresharedKey.Bytes(),
@@ -111,11 +111,11 @@ func (t *Tunnel) openJournal() error {
 }
 
 func (t *Tunnel) up(ctx context.Context, tell func(string)) error {
-	if err := t.fan.Resolve(ctx); err != nil {
+	if err := t.session.Resolve(ctx); err != nil {
 		return err
 	}
 	if t.plan == nil {
-		if err := t.fan.Prove(ctx, tell); err != nil {
+		if err := t.session.Prove(ctx, tell); err != nil {
 			return err
 		}
 		if err := t.userspace(); err != nil {
@@ -143,7 +143,7 @@ func (t *Tunnel) makeDevice(ctx context.Context, tell func(string)) error {
 	proved := false
 	for _, c := range t.plan.before {
 		if _, first := c.(*firewall); !first && !proved {
-			if err := t.fan.Prove(ctx, tell); err != nil {
+			if err := t.session.Prove(ctx, tell); err != nil {
 				return err
 			}
 			proved = true

@@ -80,7 +80,7 @@ does not: anything from the network on this one.`,
 
 // DialerOf gives the path of a name, where it carries TCP.
 func DialerOf(o split.Options, name string) (path.Path, error) {
-	ways, err := o.Ways()
+	ways, err := o.Paths()
 	if err != nil {
 		return nil, err
 	}

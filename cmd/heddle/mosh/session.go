@@ -103,7 +103,7 @@ var loopback = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 // claim says what is split and what is not.
 func (m *session) claim(o split.Options, to netip.AddrPort, talk io.Writer) {
 	observers := map[string]bool{}
-	if ways, err := o.Ways(); err == nil {
+	if ways, err := o.Paths(); err == nil {
 		for _, s := range o.Via {
 			observers[ways[s.Name].Describe().Observer] = true
 		}
@@ -115,7 +115,7 @@ func (m *session) claim(o split.Options, to netip.AddrPort, talk io.Writer) {
 // enoughReady refuses to begin where this machine knows that too few paths can send: ssh would leave a server behind
 // that nobody can talk to.
 func enoughReady(o split.Options) error {
-	ways, err := o.Ways()
+	ways, err := o.Paths()
 	if err != nil {
 		return err
 	}

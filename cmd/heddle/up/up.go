@@ -112,7 +112,7 @@ func dryRunUp(u config.Up, out, talk io.Writer) error {
 	if err != nil {
 		return err
 	}
-	ways, err := o.Split.Ways()
+	ways, err := o.Split.Paths()
 	if err != nil {
 		return err
 	}

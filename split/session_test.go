@@ -125,7 +125,7 @@ func TestSilentPathIsLeftAndTriedAgain(t *testing.T) {
 		}
 		talk(time.Second, 0, 1, 2)
 		talk(6*time.Second, 0, 1)
-		if state, _ := f.lanes[2].health.State(); state != path.Silent {
+		if state, _ := f.members[2].Health.State(); state != path.Silent {
 			t.Fatalf("the path that answers nothing is %s", state)
 		}
 		paths[2].take()
@@ -134,7 +134,7 @@ func TestSilentPathIsLeftAndTriedAgain(t *testing.T) {
 			t.Errorf("%d packets were risked on a silent path in 40 s, want a few", n)
 		}
 		talk(20*time.Second, 0, 1, 2)
-		if state, _ := f.lanes[2].health.State(); state != path.Up {
+		if state, _ := f.members[2].Health.State(); state != path.Up {
 			t.Errorf("the path that answers again is %s", state)
 		}
 	})
@@ -335,14 +335,14 @@ func TestBadOptions(t *testing.T) {
 		"no schedule":        {To: "192.0.2.1:1", Via: via, Schedule: schedule.Config{Name: "fast"}},
 		"no kind of path is": {To: "192.0.2.1:1", Via: []path.Spec{{Name: "a", Kind: "pigeon", Arg: "x"}}},
 	} {
-		if _, err := NewFan(o); err == nil || !strings.Contains(err.Error(), why) {
+		if _, err := NewSession(o); err == nil || !strings.Contains(err.Error(), why) {
 			t.Errorf("%s: %v", why, err)
 		}
 	}
 }
 
 func TestUnresolvableServer(t *testing.T) {
-	f, err := NewFan(Options{To: "no-such-host.invalid:51820", Via: []path.Spec{{Name: "a", Kind: "fake", Arg: "z"}}})
+	f, err := NewSession(Options{To: "no-such-host.invalid:51820", Via: []path.Spec{{Name: "a", Kind: "fake", Arg: "z"}}})
 	if err != nil {
 		t.Fatal(err)
 	}

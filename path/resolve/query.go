@@ -1,4 +1,4 @@
-package split
+package resolve
 
 import (
 	"context"
@@ -12,14 +12,24 @@ import (
 	"heddle/path"
 )
 
-const lookupPatience = 2 * time.Second
+// What bounds one question: to open a flow, where a tunnel may have to be opened first, and to get the answer.
+const (
+	openPatience = 5 * time.Second
+	askPatience  = 2 * time.Second
+)
+
+// errOpening says that a path took too long to open a flow. To another nameserver it would take as long.
+var errOpening = errors.New("the path could not be opened in time")
 
 // resolvConfs name this machine's nameservers. Where the first names only systemd-resolved's stub, the second names
 // those behind it (systemd-resolved.service(8)).
 var resolvConfs = []string{"/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"}
 
-// nameservers reads those that a path could reach, from the first file that names any: a stub on loopback is none.
-func nameservers(files ...string) []netip.AddrPort {
+// Nameservers are those of this machine that a path could reach. They must be read before a full tunnel replaces them.
+func Nameservers() []netip.AddrPort { return nameserversOf(resolvConfs...) }
+
+// nameserversOf reads the nameservers from the first file that names any: a stub on loopback is none.
+func nameserversOf(files ...string) []netip.AddrPort {
 	for _, file := range files {
 		config, err := dns.ClientConfigFromFile(file)
 		if err != nil {
@@ -38,41 +48,48 @@ func nameservers(files ...string) []netip.AddrPort {
 	return nil
 }
 
-// lookupByPath asks the nameservers of before by one path: once a full tunnel is up, this machine's own resolver asks
-// through the tunnel, which is no use where the tunnel is what must be mended. The path's network sees the name.
-func lookupByPath(ctx context.Context, way path.Path, servers []netip.AddrPort, host string) ([]netip.Addr, error) {
+// ByPath asks the nameservers by one path. Once a full tunnel is up, this machine's own resolver asks through the tunnel,
+// which is no use where the tunnel is what must be mended. The path's network sees the name.
+func ByPath(ctx context.Context, p path.Path, nameservers []netip.AddrPort, s Server) ([]netip.AddrPort, error) {
 	failed := errors.New("no nameserver that a path can reach")
-	for _, server := range servers {
+	for _, nameserver := range nameservers {
 		var found []netip.Addr
 		for _, kind := range []uint16{dns.TypeA, dns.TypeAAAA} {
-			addresses, err := query(ctx, way, server, host, kind)
+			addresses, err := query(ctx, p, nameserver, s.Host, kind)
 			if err != nil {
 				failed = err
+			}
+			if errors.Is(err, errOpening) {
+				return nil, err
 			}
 			found = append(found, addresses...)
 		}
 		if len(found) > 0 {
-			return found, nil
+			return s.At(found), nil
 		}
 	}
 	return nil, failed
 }
 
 // query asks one nameserver one question over UDP (RFC 1035).
-func query(ctx context.Context, way path.Path, server netip.AddrPort, host string, kind uint16) ([]netip.Addr, error) {
+func query(ctx context.Context, p path.Path, server netip.AddrPort, host string, kind uint16) ([]netip.Addr, error) {
 	question := new(dns.Msg)
 	question.SetQuestion(dns.Fqdn(host), kind)
 	packed, err := question.Pack()
 	if err != nil {
 		return nil, err
 	}
-	flow, err := path.Open(ctx, way, server)
-	if err != nil {
+	opening, cancel := context.WithTimeout(ctx, openPatience)
+	defer cancel()
+	flow, err := path.Open(opening, p, server)
+	if err != nil && opening.Err() != nil {
+		return nil, errors.Join(errOpening, err)
+	} else if err != nil {
 		return nil, err
 	}
+	ctx, stop := context.WithTimeout(ctx, askPatience)
+	defer stop()
 	defer flow.Close()
-	patience := time.AfterFunc(lookupPatience, func() { flow.Close() })
-	defer patience.Stop()
 	defer context.AfterFunc(ctx, func() { flow.Close() })()
 	if _, err := flow.Send([][]byte{packed}); err != nil {
 		return nil, err

@@ -14,8 +14,8 @@ import (
 	"heddle/split"
 )
 
-// newTestLanes makes lanes whose devices no machine has: none of them is opened.
-func newTestLanes(t *testing.T, n int, change func(*Options)) *Lanes {
+// newTestMembers makes members whose devices no machine has: none of them is opened.
+func newTestMembers(t *testing.T, n int, change func(*Options)) *Members {
 	t.Helper()
 	server := netip.MustParseAddrPort("192.0.2.1:51820")
 	o := Options{Server: server, Options: split.Options{Session: "test", To: server.String(), Log: slog.New(slog.DiscardHandler)}}
@@ -26,7 +26,7 @@ func newTestLanes(t *testing.T, n int, change func(*Options)) *Lanes {
 	if change != nil {
 		change(&o)
 	}
-	s, err := NewLanes(t.Context(), "kernel", o, 0)
+	s, err := NewMembers(t.Context(), "kernel", o, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +39,7 @@ type judged struct {
 	enough bool
 }
 
-func judge(t *testing.T, s *Lanes, now time.Time) (got judged) {
+func judge(t *testing.T, s *Members, now time.Time) (got judged) {
 	t.Helper()
 	if err := s.Judge(now, func(usable []bool, enough bool) error {
 		got = judged{slices.Clone(usable), enough}
@@ -65,7 +65,7 @@ func TestPathsAreJudgedByWhatTheOthersHear(t *testing.T) {
 		"none is heard":      {nil, []bool{true, true, true}, true, nil}, // the doubt is about the server
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newTestLanes(t, 3, nil)
+			s := newTestMembers(t, 3, nil)
 			if got := judge(t, s, at(0)); !got.enough {
 				t.Fatal("paths that were never tried are not trusted")
 			}
@@ -80,17 +80,27 @@ func TestPathsAreJudgedByWhatTheOthersHear(t *testing.T) {
 				}
 				got = judge(t, s, now.Add(500*time.Millisecond))
 			}
-			if !slices.Equal(got.usable, c.usable) || got.enough != c.enough || !slices.Equal(s.Silent(), c.silent) {
-				t.Errorf("usable %v, enough %v, silent %v; want %v, %v, %v", got.usable, got.enough, s.Silent(), c.usable, c.enough, c.silent)
+			if !slices.Equal(got.usable, c.usable) || got.enough != c.enough || !slices.Equal(silent(s), c.silent) {
+				t.Errorf("usable %v, enough %v, silent %v; want %v, %v, %v", got.usable, got.enough, silent(s), c.usable, c.enough, c.silent)
 			}
 		})
 	}
 }
 
+// silent lists the members that were given up.
+func silent(s *Members) (all []int) {
+	for i, m := range s.group.Members {
+		if state, _ := m.Health.State(); state == path.Silent {
+			all = append(all, i)
+		}
+	}
+	return all
+}
+
 func TestDegradePermitsFewerPaths(t *testing.T) {
 	for _, degrade := range []bool{false, true} {
-		s := newTestLanes(t, 3, func(o *Options) { o.MinPaths, o.Degrade = 3, degrade })
-		s.list[0].health.Fail("no device")
+		s := newTestMembers(t, 3, func(o *Options) { o.MinPaths, o.Degrade = 3, degrade })
+		s.group.Members[0].Health.Fail("no device")
 		if got := judge(t, s, time.Unix(1000, 0)); got.enough != degrade {
 			t.Errorf("with --degrade %v two of three are enough: %v", degrade, got.enough)
 		}
@@ -100,11 +110,11 @@ func TestDegradePermitsFewerPaths(t *testing.T) {
 // Status says "running" no sooner than the kernel lets packets through, and Ready is called then, and once.
 func TestStatusSaysWhatWasPermitted(t *testing.T) {
 	ready := 0
-	s := newTestLanes(t, 2, func(o *Options) { o.Ready = func() { ready++ } })
+	s := newTestMembers(t, 2, func(o *Options) { o.Ready = func() { ready++ } })
 	now := time.Unix(1000, 0)
 	want := func(state string, times int, why ...string) {
 		t.Helper()
-		st := s.Status(make([]Counted, 2))
+		st := s.Status(make([]split.Counted, 2))
 		if st.State != state || ready != times {
 			t.Errorf("%s (%s), ready %d times; want %s, %d", st.State, st.Why, ready, state, times)
 		}
@@ -122,15 +132,15 @@ func TestStatusSaysWhatWasPermitted(t *testing.T) {
 	want("starting", 0)
 	judge(t, s, now)
 	want("running", 1)
-	s.list[1].health.Fail("no device")
+	s.group.Members[1].Health.Fail("no device")
 	judge(t, s, now)
 	want("stopped", 1, "1 of 2 required paths healthy", "b is down (no device)")
-	s.list[1].health.Restore()
+	s.group.Members[1].Health.Restore()
 	judge(t, s, now)
 	want("running", 1)
 }
 
-func TestLanesRefuseWhatTheyCannotDo(t *testing.T) {
+func TestMembersRefuseWhatTheyCannotDo(t *testing.T) {
 	server := netip.MustParseAddrPort("192.0.2.1:51820")
 	via := []path.Spec{{Name: "a", Kind: "if", Arg: "absent-a"}, {Name: "b", Kind: "if", Arg: "absent-b"}}
 	for why, o := range map[string]Options{
@@ -141,7 +151,7 @@ func TestLanesRefuseWhatTheyCannotDo(t *testing.T) {
 		"it takes only if and src":       {Server: server, Options: split.Options{Via: []path.Spec{{Name: "s", Kind: "socks5", Arg: "127.0.0.1:1"}}}},
 		"not a host and a port":          {Options: split.Options{Via: via, To: "192.0.2.1"}},
 	} {
-		if _, err := NewLanes(context.Background(), "kernel", o, 0); err == nil || !strings.Contains(err.Error(), why) {
+		if _, err := NewMembers(context.Background(), "kernel", o, 0); err == nil || !strings.Contains(err.Error(), why) {
 			t.Errorf("%s: %v", why, err)
 		}
 	}

@@ -1,0 +1,154 @@
+package group
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"heddle/path"
+)
+
+// Verdict says what the members may carry at one moment.
+type Verdict struct {
+	// Usable says which of the members that count may carry packets, and Enough whether they are enough to send at all.
+	Usable []bool
+	Enough bool
+	// Heard is when the server was last heard by any member.
+	Heard time.Time
+
+	healthy int
+	states  []path.State
+}
+
+// Need is how many healthy members it takes to send.
+func (g *Group) Need() int {
+	if g.o.Degrade {
+		return 1
+	}
+	return g.o.MinPaths
+}
+
+// Judge moves each member's health on, and decides which members may be used and whether they are enough. It is for one
+// goroutine at a time.
+func (g *Group) Judge(now time.Time) Verdict {
+	var latest, second time.Time // when members were last heard, to see each against the others
+	for _, m := range g.Members {
+		if h := m.Health.LastHeard(); h.After(latest) {
+			latest, second = h, latest
+		} else if h.After(second) {
+			second = h
+		}
+	}
+	v := Verdict{Heard: latest, states: make([]path.State, len(g.Members))}
+	for i, m := range g.Members {
+		others := latest
+		if m.Health.LastHeard().Equal(latest) {
+			others = second
+		}
+		v.states[i] = m.Health.Judge(now, others)
+		if v.states[i] != m.told {
+			m.told = v.states[i]
+			level := slog.LevelInfo
+			if v.states[i] == path.Unproven {
+				level = slog.LevelDebug // every path of every session begins so
+			}
+			_, why := m.Health.State()
+			g.o.Log.Log(context.Background(), level, "path is "+string(v.states[i]), "session", g.o.Session, "path", m.Spec.Name, "why", why)
+		}
+	}
+	v.Usable = Usable(v.states[:g.o.Counted], g.Need(), !g.proved)
+	for _, u := range v.Usable {
+		if u {
+			v.healthy++
+		}
+	}
+	v.Enough = v.healthy >= g.Need()
+	return v
+}
+
+// Tell makes a verdict known in log and status, once packets may do what it says. It reports whether packets may leave for
+// the first time.
+func (g *Group) Tell(v Verdict) (first bool) {
+	why := ""
+	if !v.Enough {
+		why = g.explain(v)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case v.Enough && !g.enough:
+		g.o.Log.Info("running", "session", g.o.Session, "paths", v.healthy)
+	case !v.Enough && (g.enough || why != g.why):
+		g.o.Log.Warn("nothing is sent: "+why, "session", g.o.Session)
+	}
+	first = v.Enough && !g.ran
+	g.enough, g.why, g.ran = v.Enough, why, g.ran || v.Enough
+	return first
+}
+
+// explain says which members are missing.
+func (g *Group) explain(v Verdict) string {
+	var parts []string
+	for i, m := range g.Members[:len(v.Usable)] {
+		if v.Usable[i] {
+			continue
+		}
+		_, why := m.Health.State()
+		if why == "" {
+			why = unheard
+		}
+		parts = append(parts, fmt.Sprintf("%s is %s (%s)", m.Spec.Name, v.states[i], why))
+	}
+	return fmt.Sprintf("%d of %d required paths healthy; %s", v.healthy, g.Need(), strings.Join(parts, ", "))
+}
+
+// unheard is why a path is unproven.
+const unheard = "nothing heard yet"
+
+// Usable says which paths may carry packets: those that are up, and where these are fewer than need, those in doubt too.
+// Where nothing can be asked of the server (trusting), a path that was never heard counts as up: only use can tell.
+func Usable(states []path.State, need int, trusting bool) []bool {
+	usable := make([]bool, len(states))
+	count := 0
+	for i, s := range states {
+		if s == path.Up || trusting && s == path.Unproven {
+			usable[i] = true
+			count++
+		}
+	}
+	// Where the server is heard by no path at all, the doubt is about the server: its paths are as good as each other.
+	silence := trusting && !slices.Contains(states, path.Up) && !slices.Contains(states, path.Unproven)
+	for i, s := range states {
+		if (count < need || silence) && s == path.Suspect {
+			usable[i] = true
+			count++
+		}
+	}
+	return usable
+}
+
+// A silent member is tried with one packet so soon, at first and at last.
+const (
+	TrialFirst   = 500 * time.Millisecond
+	TrialLongest = 15 * time.Second
+)
+
+// NextTrial gives a silent member by which one packet should be risked, as nothing else tells whether it came back; nil
+// where none is due.
+func (g *Group) NextTrial(now time.Time) *Member {
+	for _, m := range g.Members {
+		if state, _ := m.Health.State(); state != path.Silent {
+			m.Trial.Reset()
+			continue
+		}
+		if m.Current() == nil || !m.Trial.Due(now) {
+			continue
+		}
+		m.Trial.Tried(now, TrialFirst, TrialLongest)
+		return m
+	}
+	return nil
+}

@@ -1,0 +1,243 @@
+package group
+
+import (
+	"context"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"heddle/internal/errhint"
+	"heddle/path"
+)
+
+// Member is one path of one session: its flow, which comes and goes, and its health. It may be used from several
+// goroutines.
+type Member struct {
+	// Index is the member's place in the group.
+	Index  int
+	Spec   path.Spec
+	Path   path.Path
+	Health path.Health
+
+	current atomic.Pointer[Current] // nil where there is no flow
+
+	mu      sync.Mutex
+	changed *sync.Cond     // current or closed changed
+	wanted  netip.AddrPort // where the flow is to lead
+	opening bool
+	closed  bool
+	reopen  Backoff
+
+	// Trial spaces the tries of a path that fell silent. It is for whoever judges the group.
+	Trial Backoff
+	told  path.State // as last logged; for whoever judges the group
+}
+
+// Current is what a member sends by at one moment.
+type Current struct {
+	Flow path.Flow
+	// Local is the address that it leaves from, where that is known.
+	Local netip.AddrPort
+	// To is where it leads.
+	To netip.AddrPort
+}
+
+const (
+	// openPatience bounds one try to open a flow: a tunnel must first reach its own server.
+	openPatience = 10 * time.Second
+	// A member that cannot be opened is tried again so soon, at first and at last, unless this machine changes.
+	reopenFirst   = 250 * time.Millisecond
+	reopenLongest = 2 * time.Second
+)
+
+func newMember(index int, spec path.Spec, p path.Path) *Member {
+	m := &Member{Index: index, Spec: spec, Path: p}
+	m.changed = sync.NewCond(&m.mu)
+	return m
+}
+
+// Current gives what the member sends by now, nil where it has no flow. It takes no lock.
+func (m *Member) Current() *Current { return m.current.Load() }
+
+// Open opens the flow to an address, and closes one that leads elsewhere. While another goroutine opens it, Open returns
+// at once, and that goroutine goes on until the flow leads to the address that was wanted last.
+func (m *Member) Open(ctx context.Context, to netip.AddrPort) error {
+	m.aim(to)
+	return m.follow(ctx)
+}
+
+// aim notes where the flow is to lead.
+func (m *Member) aim(to netip.AddrPort) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.wanted = to
+}
+
+// follow opens a flow to where it is to lead, unless there is one.
+func (m *Member) follow(ctx context.Context) error {
+	to, begun := m.begin()
+	if !begun {
+		return nil
+	}
+	if state, _ := m.Health.State(); state == path.Unproven {
+		m.Health.Fail("it is being opened") // a path of which nothing was heard may pass for a good one, and a tunnel takes its time
+	}
+	for {
+		flow, err := m.open(ctx, to)
+		if next := m.opened(ctx, flow, to, err); next.IsValid() {
+			to = next
+			continue
+		}
+		return err
+	}
+}
+
+// begin reports whether the caller must open a flow, and where to.
+func (m *Member) begin() (to netip.AddrPort, begun bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if c := m.current.Load(); m.closed || m.opening || c != nil && c.To == m.wanted {
+		return to, false
+	}
+	m.drop()
+	m.opening = true
+	return m.wanted, true
+}
+
+func (m *Member) open(ctx context.Context, to netip.AddrPort) (path.Flow, error) {
+	ctx, cancel := context.WithTimeout(ctx, openPatience)
+	defer cancel()
+	return path.Open(ctx, m.Path, to)
+}
+
+// opened takes the flow over that a try to open gave. It gives where to open another one to, if that is wanted by now.
+func (m *Member) opened(ctx context.Context, flow path.Flow, to netip.AddrPort, err error) (next netip.AddrPort) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	elsewhere := m.wanted != to && ctx.Err() == nil
+	if err == nil && (m.closed || elsewhere) {
+		flow.Close()
+	}
+	if !m.closed && elsewhere {
+		return m.wanted
+	}
+	m.opening = false
+	switch {
+	case err != nil:
+		m.reopen.Tried(time.Now(), reopenFirst, reopenLongest)
+		m.Health.Fail(errhint.Reason(err))
+	case !m.closed:
+		m.reopen = Backoff{}
+		m.current.Store(&Current{flow, localOf(flow), to})
+		m.Health.Restore()
+		m.changed.Broadcast()
+	}
+	return netip.AddrPort{}
+}
+
+func localOf(flow path.Flow) (local netip.AddrPort) {
+	if a, ok := flow.(path.Addressed); ok {
+		local = a.LocalAddr()
+	}
+	return local
+}
+
+// drop closes the flow. m.mu is held.
+func (m *Member) drop() {
+	if c := m.current.Swap(nil); c != nil {
+		c.Flow.Close()
+	}
+}
+
+// Shut closes the flow, so that the next Open makes a fresh one.
+func (m *Member) Shut() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.drop()
+}
+
+// Forget takes a flow out of use that was found closed.
+func (m *Member) Forget(flow path.Flow) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if c := m.current.Load(); c != nil && c.Flow == flow {
+		m.current.Store(nil)
+	}
+}
+
+// Check closes the flow where it would not leave by the path any more, and gives why.
+func (m *Member) Check() error {
+	c := m.current.Load()
+	if c == nil {
+		return nil
+	}
+	checker, ok := c.Flow.(path.Checker)
+	if !ok {
+		return nil
+	}
+	err := checker.Check()
+	if err != nil {
+		m.Health.Fail(errhint.Reason(err))
+		m.Shut()
+	}
+	return err
+}
+
+// Rotate takes a new local port, where the kind of path has that.
+func (m *Member) Rotate() error {
+	c := m.current.Load()
+	if c == nil {
+		return nil
+	}
+	r, ok := c.Flow.(path.Rotator)
+	if !ok {
+		return nil
+	}
+	if err := r.Rotate(); err != nil {
+		return err
+	}
+	m.current.CompareAndSwap(c, &Current{c.Flow, localOf(c.Flow), c.To})
+	return nil
+}
+
+// Wait blocks until the member has a flow; nil once it is closed.
+func (m *Member) Wait() path.Flow {
+	if c := m.current.Load(); c != nil {
+		return c.Flow
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for m.current.Load() == nil && !m.closed {
+		m.changed.Wait()
+	}
+	if m.closed {
+		return nil
+	}
+	return m.current.Load().Flow
+}
+
+// wantsOpening reports whether the member should be opened now; changed says that this machine changed.
+func (m *Member) wantsOpening(now time.Time, changed bool) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if changed {
+		m.reopen = Backoff{}
+	}
+	return m.current.Load() == nil && !m.closed && !m.opening && m.reopen.Due(now)
+}
+
+// close ends the member until it may be opened again: those who wait return.
+func (m *Member) close() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.closed = true
+	m.changed.Broadcast()
+	m.drop()
+}
+
+func (m *Member) reopenable() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.closed = false
+}

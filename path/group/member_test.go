@@ -1,0 +1,218 @@
+package group
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"heddle/path"
+)
+
+var (
+	oldServer = netip.MustParseAddrPort("192.0.2.1:51820")
+	newServer = netip.MustParseAddrPort("192.0.2.2:51820")
+)
+
+// slowPath opens flows after a while, as a tunnel does, or fails then.
+type slowPath struct {
+	name  string
+	takes time.Duration
+
+	mu     sync.Mutex
+	fails  error
+	tries  int
+	opened int // and not closed
+}
+
+func (p *slowPath) Describe() path.Info {
+	return path.Info{Name: p.name, Kind: "slow", Observer: "slow:" + p.name}
+}
+
+func (p *slowPath) Open(ctx context.Context, to netip.AddrPort) (path.Flow, error) {
+	p.mu.Lock()
+	p.tries++
+	p.mu.Unlock()
+	select {
+	case <-time.After(p.takes):
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.fails != nil {
+		return nil, p.fails
+	}
+	p.opened++
+	return &slowFlow{path: p, to: to}, nil
+}
+
+// tried is how often it was opened.
+func (p *slowPath) tried() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.tries
+}
+
+type slowFlow struct {
+	path *slowPath
+	to   netip.AddrPort
+	once sync.Once
+}
+
+func (f *slowFlow) Send(d [][]byte) (int, error)        { return len(d), nil }
+func (f *slowFlow) Receive([]path.Inbound) (int, error) { return 0, net.ErrClosed }
+
+func (f *slowFlow) Close() error {
+	f.once.Do(func() {
+		f.path.mu.Lock()
+		defer f.path.mu.Unlock()
+		f.path.opened--
+	})
+	return nil
+}
+
+func newGroup(t *testing.T, paths ...*slowPath) *Group {
+	t.Helper()
+	o := Options{Session: "test", Counted: len(paths), Paths: map[string]path.Path{}, Log: slog.New(slog.NewTextHandler(io.Discard, nil))}
+	for _, p := range paths {
+		o.Specs = append(o.Specs, path.Spec{Name: p.name, Kind: "slow"})
+		o.Paths[p.name] = p
+	}
+	g, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// begin opens a group until the test ends.
+func begin(t *testing.T, g *Group) context.Context {
+	ctx, cancel := context.WithCancel(t.Context())
+	g.Open(ctx, oldServer)
+	g.changed = func() bool { return false } // whatever else happens on this machine
+	t.Cleanup(func() {
+		cancel()
+		g.Close()
+	})
+	return ctx
+}
+
+func TestMemberOpensWhereItIsWantedLast(t *testing.T) {
+	for name, meanwhile := range map[string]bool{"during another open": true, "once open": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := &slowPath{name: "a", takes: time.Second}
+				g := newGroup(t, p)
+				ctx := begin(t, g)
+				if meanwhile {
+					time.Sleep(time.Second / 2)
+				} else {
+					time.Sleep(2 * time.Second)
+				}
+				g.Move(ctx, newServer)
+				time.Sleep(3 * time.Second)
+				if c := g.Members[0].Current(); c == nil || c.To != newServer {
+					t.Errorf("it sends by %+v, wanted to %v", c, newServer)
+				}
+				if p.opened != 1 {
+					t.Errorf("%d flows are open", p.opened)
+				}
+			})
+		})
+	}
+}
+
+func TestDeadTunnelDelaysNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dead, good := &slowPath{name: "dead", takes: time.Hour}, &slowPath{name: "good"}
+		g := newGroup(t, dead, good)
+		ctx := begin(t, g)
+		synctest.Wait()
+		if g.Members[1].Current() == nil {
+			t.Error("the other member is not open")
+		}
+		for range 200 {
+			began := time.Now()
+			g.Tend(ctx, began, oldServer)
+			g.Judge(began)
+			if took := time.Since(began); took > 0 {
+				t.Fatalf("looking after the members took %v", took)
+			}
+			time.Sleep(250 * time.Millisecond)
+		}
+		if n := dead.tried(); n < 3 || n > 6 {
+			t.Errorf("the dead tunnel was tried %d times in 50 s", n)
+		}
+	})
+}
+
+func TestReopeningBacksOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &slowPath{name: "a", fails: errors.New("refused")}
+		g := newGroup(t, p)
+		ctx := begin(t, g)
+		for range 240 { // a minute
+			g.Tend(ctx, time.Now(), oldServer)
+			time.Sleep(250 * time.Millisecond)
+		}
+		if n := p.tried(); n < 25 || n > 40 {
+			t.Errorf("it was opened %d times in a minute", n)
+		}
+		p.mu.Lock()
+		p.fails = nil
+		p.mu.Unlock()
+		mended := time.Now()
+		for g.Members[0].Current() == nil {
+			if time.Sleep(250 * time.Millisecond); time.Since(mended) > time.Minute {
+				t.Fatal("it was not opened again")
+			}
+			g.Tend(ctx, time.Now(), oldServer)
+			synctest.Wait()
+		}
+		if took := time.Since(mended); took > reopenLongest+time.Second {
+			t.Errorf("it was opened %v after it could be", took)
+		}
+	})
+}
+
+func TestWarningsAreBoundedAndToldOnce(t *testing.T) {
+	var log strings.Builder
+	g := newGroup(t, &slowPath{name: "a"})
+	g.o.Log = slog.New(slog.NewTextHandler(&log, nil))
+	for range 3 {
+		for i := range 50 {
+			g.Warn("warning %d", i)
+		}
+	}
+	if n := strings.Count(log.String(), "warning"); len(g.Warnings()) != maxWarnings || n != maxWarnings {
+		t.Errorf("%d warnings are kept, %d logged", len(g.Warnings()), n)
+	}
+	for i := range 2 * maxNoted {
+		g.Once(string(rune('a' + i)))
+	}
+	if len(g.noted) > maxNoted {
+		t.Errorf("%d things are noted", len(g.noted))
+	}
+}
+
+func TestMinPaths(t *testing.T) {
+	for _, c := range []struct {
+		paths, asked, want int
+		wrong              string
+	}{
+		{0, 0, 0, "no path was given"}, {1, 0, 1, ""}, {3, 0, 2, ""}, {3, 3, 3, ""}, {2, 3, 0, "2 paths were given"}, {2, -1, 0, "2 paths were given"},
+	} {
+		got, err := CheckMinPaths("test", c.paths, c.asked)
+		if got != c.want || (err == nil) != (c.wrong == "") || err != nil && !strings.Contains(err.Error(), c.wrong) {
+			t.Errorf("%d of %d: %d, %v", c.asked, c.paths, got, err)
+		}
+	}
+}

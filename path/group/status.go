@@ -1,0 +1,70 @@
+package group
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"heddle/path"
+)
+
+// Row is what is known of one member.
+type Row struct {
+	Name, Kind, Base string
+	Observer, Exit   string
+	State            path.State
+	Why              string
+	Address          netip.AddrPort
+	MTU              int
+	RTT              time.Duration
+	LastHeard        *time.Time
+}
+
+// Rows says how each member is. Do not hold a lock that sends wait for: a path may have to ask the kernel what it is.
+func (g *Group) Rows() []Row {
+	rows := make([]Row, len(g.Members))
+	for i, m := range g.Members {
+		info := m.Path.Describe()
+		r := Row{Name: m.Spec.Name, Kind: m.Spec.Kind, Base: m.Spec.Base, Observer: info.Observer, Exit: info.Exit, MTU: info.MTU, RTT: m.Health.RTT()}
+		r.State, r.Why = m.Health.State()
+		if c := m.Current(); c != nil {
+			r.Address = c.Local
+		}
+		if heard := m.Health.LastHeard(); !heard.IsZero() {
+			r.LastHeard = &heard
+		}
+		rows[i] = r
+	}
+	return rows
+}
+
+// Idle is why a member carries nothing, where nothing better is known.
+func (r Row) Idle() string {
+	if r.State == path.Unproven {
+		return unheard
+	}
+	return ""
+}
+
+// State says whether packets may leave ("starting", "running" or "stopped"), and why not.
+func (g *Group) State() (state, why string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case g.enough:
+		return "running", ""
+	case g.ran:
+		return "stopped", g.why
+	}
+	return "starting", g.why
+}
+
+// Warnings are those that were told.
+func (g *Group) Warnings() []string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Clone(g.warnings)
+}
+
+// MinPaths is how many healthy members were asked for.
+func (g *Group) MinPaths() int { return g.o.MinPaths }

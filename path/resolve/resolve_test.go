@@ -1,0 +1,87 @@
+package resolve
+
+import (
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/miekg/dns"
+
+	"heddle/path"
+)
+
+func TestNameserversOfAFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "resolv.conf")
+	if err := os.WriteFile(file, []byte("search example.org\nnameserver 127.0.0.53\nnameserver 192.0.2.53\nnameserver 2001:db8::53\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	want := []netip.AddrPort{netip.MustParseAddrPort("192.0.2.53:53"), netip.MustParseAddrPort("[2001:db8::53]:53")}
+	if got := nameserversOf(file); !slices.Equal(got, want) {
+		t.Errorf("nameservers %v, want %v", got, want)
+	}
+	stub := filepath.Join(t.TempDir(), "stub")
+	if err := os.WriteFile(stub, []byte("nameserver 127.0.0.53\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := nameserversOf(stub, file); !slices.Equal(got, want) {
+		t.Errorf("nameservers behind a stub %v, want %v", got, want)
+	}
+	if got := nameserversOf(filepath.Join(t.TempDir(), "absent"), stub); got != nil {
+		t.Errorf("nameservers of no file: %v", got)
+	}
+}
+
+// nameserver answers for vpn.example with the records, by type, and tells who asked.
+func nameserver(t *testing.T, records map[uint16]string) (netip.AddrPort, <-chan net.Addr) {
+	t.Helper()
+	server, err := net.ListenPacket("udp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	from := make(chan net.Addr, 4)
+	s := &dns.Server{PacketConn: server, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {
+		from <- w.RemoteAddr()
+		m := new(dns.Msg)
+		m.SetReply(q)
+		if r, err := dns.NewRR(records[q.Question[0].Qtype]); err == nil && r != nil && q.Question[0].Name == "vpn.example." {
+			m.Answer = append(m.Answer, r)
+		}
+		w.WriteMsg(m)
+	})}
+	go s.ActivateAndServe()
+	t.Cleanup(func() { s.Shutdown() })
+	return server.LocalAddr().(*net.UDPAddr).AddrPort(), from
+}
+
+func TestLookupTakesThePath(t *testing.T) {
+	at, from := nameserver(t, map[uint16]string{dns.TypeA: "vpn.example. 60 IN A 192.0.2.8", dns.TypeAAAA: "vpn.example. 60 IN AAAA 2001:db8::8"})
+	way, err := path.New(path.Spec{Name: "a", Kind: "src", Arg: "127.0.0.44"}, path.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := ByPath(t.Context(), way, []netip.AddrPort{at}, Server{"vpn.example", 51820})
+	want := []netip.AddrPort{netip.MustParseAddrPort("192.0.2.8:51820"), netip.MustParseAddrPort("[2001:db8::8]:51820")}
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("found %v, %v; want %v", got, err, want)
+	}
+	if a := (<-from).(*net.UDPAddr).AddrPort().Addr(); a.String() != "127.0.0.44" {
+		t.Errorf("the question came from %v", a)
+	}
+	if got, err := ByPath(t.Context(), way, []netip.AddrPort{at}, Server{"other.example", 51820}); err == nil {
+		t.Errorf("a name without addresses gave %v", got)
+	}
+}
+
+func FuzzAnswers(f *testing.F) {
+	q := new(dns.Msg)
+	q.SetQuestion("vpn.example.", dns.TypeA)
+	packed, err := q.Pack()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(packed)
+	f.Fuzz(func(t *testing.T, data []byte) { answers(q, data) })
+}

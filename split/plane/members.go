@@ -1,0 +1,215 @@
+package plane
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"heddle/internal/errhint"
+	"heddle/path"
+	"heddle/path/group"
+	"heddle/path/resolve"
+	"heddle/split"
+)
+
+// Options say how a session is split by a plane below the socket.
+type Options struct {
+	split.Options
+	// Server is the address of To; where it is zero, To is looked up.
+	Server netip.AddrPort
+	// Dir is where the journal is kept; it must outlive a crash, not a reboot.
+	Dir string
+	// Lookup finds the addresses of HOST:PORT; nil for this machine's resolver.
+	Lookup func(ctx context.Context, to string) ([]netip.AddrPort, error)
+	// LookAgain is how often a name is looked up again; 0 for each minute.
+	LookAgain time.Duration
+	// Ready, which may be nil, is called once, when packets may leave for the first time.
+	Ready func()
+}
+
+// TendEvery is how often a plane looks after its members.
+const TendEvery = 250 * time.Millisecond
+
+// Members are the paths of one session, each with how its packets leave. Each has a socket that sends nothing: it holds
+// the address, and tells when the path changes. All methods but [Members.Status] are for one goroutine.
+type Members struct {
+	Server netip.AddrPort
+
+	o     Options
+	mark  uint32
+	plane string
+	group *group.Group
+	since time.Time
+
+	name   *resolve.Name    // nil where the server was given by address
+	listed bool             // the name has the server's address still
+	now    []netip.AddrPort // what the name has
+
+	mu   sync.Mutex
+	hops []Hop // how each member leaves; the zero Hop while it is down
+}
+
+// NewMembers checks the options, makes the paths and finds the server. It sends nothing but the lookup of a name. mark is
+// the SO_MARK with which the paths look at the routes, or 0.
+func NewMembers(ctx context.Context, plane string, o Options, mark uint32) (*Members, error) {
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	if o.Lookup == nil {
+		o.Lookup = lookup
+	}
+	if _, err := group.CheckMinPaths(o.Session, len(o.Via), o.MinPaths); err != nil {
+		return nil, err
+	}
+	if err := o.CheckPlane(plane); err != nil {
+		return nil, err
+	}
+	o.Mark = mark
+	paths, err := o.Paths()
+	if err != nil {
+		return nil, err
+	}
+	s := &Members{o: o, mark: mark, plane: plane, since: time.Now(), hops: make([]Hop, len(o.Via))}
+	if err := s.resolve(ctx, paths); err != nil {
+		return nil, err
+	}
+	if a := s.Server.Addr(); !a.IsGlobalUnicast() {
+		return nil, &path.Error{What: "server " + s.Server.String(), Why: "this plane reaches only global unicast addresses", Hint: "use --backend relay"}
+	}
+	if s.group, err = group.New(group.Options{Session: o.Session, Specs: o.Via, Counted: len(o.Via), Paths: paths, MinPaths: o.MinPaths, Degrade: o.Degrade, Log: o.Log}); err != nil {
+		return nil, err
+	}
+	s.warnOthers()
+	return s, nil
+}
+
+// Warn logs each warning once and keeps it for status.
+func (s *Members) Warn(format string, args ...any) { s.group.Warn(format, args...) }
+
+// Hops gives how each member leaves now; the zero Hop for one that is down.
+func (s *Members) Hops() []Hop {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.hops)
+}
+
+// Follow opens members that can be opened, and finds out how each leaves now. It reports whether that changed. It opens
+// them on the calling goroutine, whose network namespace they belong to; for their kinds that takes no time.
+func (s *Members) Follow(ctx context.Context) (changed bool) {
+	for i, m := range s.group.Members {
+		hop, err := s.hopOf(ctx, m)
+		if err != nil {
+			m.Health.Fail(errhint.Reason(err))
+		} else {
+			m.Health.Restore()
+		}
+		s.mu.Lock()
+		if hop != s.hops[i] {
+			s.hops[i], changed = hop, true
+		}
+		s.mu.Unlock()
+	}
+	return changed
+}
+
+func (s *Members) hopOf(ctx context.Context, m *group.Member) (Hop, error) {
+	if err := m.Check(); err != nil {
+		return Hop{}, err
+	}
+	if err := m.Open(ctx, s.Server); err != nil {
+		return Hop{}, err
+	}
+	return findHop(m.Spec, m.Current().Local.Addr(), s.Server.Addr(), s.mark)
+}
+
+// Close closes what the members hold open.
+func (s *Members) Close() error { return s.group.Close() }
+
+// Sent notes that n datagrams went up by member i.
+func (s *Members) Sent(now time.Time, i, n int) { s.group.Members[i].Health.Sent(now, n) }
+
+// Heard notes that something came down by member i.
+func (s *Members) Heard(now time.Time, i int) { s.group.Members[i].Health.Heard(now) }
+
+// NextTrial gives the member that was given up and that one packet should be risked on, -1 for none: whether it came back
+// only a packet can tell.
+func (s *Members) NextTrial(now time.Time) int {
+	if m := s.group.NextTrial(now); m != nil {
+		return m.Index
+	}
+	return -1
+}
+
+// Judge decides which members may carry packets, and whether they are enough to send at all. permit makes that so. Only
+// then status and log say it, so that packets leave once they say "running"; where permit fails, they do not.
+func (s *Members) Judge(now time.Time, permit func(usable []bool, enough bool) error) error {
+	v := s.group.Judge(now)
+	if err := permit(v.Usable, v.Enough); err != nil {
+		return err
+	}
+	if first := s.group.Tell(v); first && s.o.Ready != nil {
+		s.o.Ready()
+	}
+	return nil
+}
+
+// Status says how the session is; counted has one element a member. The plane fills in what it alone knows.
+func (s *Members) Status(counted []split.Counted) split.Status {
+	rows, hops := s.group.Rows(), s.Hops()
+	for i, h := range hops {
+		rows[i].MTU, rows[i].Address = h.MTU, netip.AddrPort{}
+		if h.Source.IsValid() {
+			rows[i].Address = netip.AddrPortFrom(h.Source, 0) // each program keeps its own port
+		}
+		rows[i].Exit, rows[i].RTT = "", 0
+	}
+	out := s.o.NewStatus(s.plane, s.group, rows, counted)
+	out.To, out.Server, out.Since = cmp.Or(s.o.To, s.Server.String()), s.Server.String(), s.since
+	for _, c := range counted {
+		out.Switches += c.Switches
+	}
+	return out
+}
+
+// resolve finds the server's address: the first that most of the paths can send to.
+func (s *Members) resolve(ctx context.Context, paths map[string]path.Path) error {
+	if at := s.o.Server; at.IsValid() {
+		s.Server = netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
+		return nil
+	}
+	all, err := s.o.Lookup(ctx, s.o.To)
+	if err != nil {
+		return err
+	}
+	counts := make([]int, len(all))
+	for _, spec := range s.o.Via {
+		resolve.Reach(ctx, paths[spec.Name], all, counts)
+	}
+	s.Server, _ = resolve.Best(all, counts)
+	s.name = resolve.NewName(func(ctx context.Context) resolve.Found {
+		found, err := s.o.Lookup(ctx, s.o.To)
+		return resolve.Found{Addresses: found, Err: err}
+	})
+	s.name.Note([]netip.AddrPort{s.Server})
+	s.take(all)
+	return nil
+}
+
+// lookup asks this machine's resolver for the addresses of HOST:PORT.
+func lookup(ctx context.Context, to string) ([]netip.AddrPort, error) {
+	server, err := resolve.Parse(to)
+	if err != nil {
+		return nil, err
+	}
+	return resolve.System(ctx, server)
+}
+
+// take notes what a lookup found. It reports whether the name has addresses that it never had.
+func (s *Members) take(found []netip.AddrPort) (more bool) {
+	s.now, s.listed = found, slices.Contains(found, s.Server)
+	return s.name.Note(found)
+}

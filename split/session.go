@@ -1,0 +1,324 @@
+// Package split sends one datagram session over several paths, each packet over the path that the schedule names, to a
+// server that knows nothing of it (CoMPS, section 3).
+//
+// Two things stand in front of the [Session] that does so: [NewBind], with which an embedded wireguard-go sends its own
+// packets over the paths, and [Relay], which serves any program that speaks UDP.
+//
+// It fails closed: with fewer healthy paths than were asked for, nothing is sent. It hides nothing from somebody who
+// sees all paths, nor that packets are exchanged with the server.
+package split
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"log/slog"
+	"math"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"heddle/internal/errhint"
+	"heddle/path"
+	"heddle/path/group"
+	"heddle/path/resolve"
+	"heddle/schedule"
+)
+
+// Session sends each datagram of one conversation over the path that its schedule names. Its methods may be called from
+// several goroutines.
+type Session struct {
+	o       Options
+	log     *slog.Logger
+	group   *group.Group
+	members []*member // those of the schedule first, in its order, then those beside it
+	loss    *lossMeter
+	id      string // tells the session from others, to those who carry several of its paths
+	since   time.Time
+	host    resolve.Server
+	server  atomic.Pointer[netip.AddrPort]
+	name    *resolve.Name
+	prober  prober // nil where nothing can be asked of the server
+	now     func() time.Time
+
+	nameservers []netip.AddrPort // this machine's, from before a tunnel changed them
+
+	due    atomic.Int64  // when the running unit ends, Unix nanoseconds
+	wake   chan struct{} // the unit is over and nothing has gone up yet, or the pacer is asleep
+	asleep atomic.Bool
+	stop   context.CancelFunc
+	work   sync.WaitGroup
+
+	mu       sync.Mutex
+	open     bool
+	sched    *schedule.Schedule
+	rules    *ruler // nil where there are none
+	usable   []bool // members of the schedule
+	enough   bool
+	current  int
+	switches uint64
+	refused  uint64 // datagrams not sent because too few paths were healthy
+	withheld uint64 // datagrams not sent because the path that a rule names was down
+	lastSent time.Time
+	lastUp   time.Time // when something last arrived
+	hold     time.Time // no probes before
+	nudge    func()
+	resolved time.Time
+}
+
+// NewSession checks the options and makes the paths. It sends nothing.
+func NewSession(o Options) (*Session, error) {
+	if _, err := group.CheckMinPaths(o.Session, len(o.Via), o.MinPaths); err != nil {
+		return nil, err
+	}
+	host, err := resolve.Parse(o.To)
+	if err != nil {
+		return nil, err
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	sched, err := schedule.New(o.Schedule, len(o.Via))
+	if err != nil {
+		return nil, err
+	}
+	paths := o.paths
+	if paths == nil {
+		if paths, err = o.Paths(); err != nil {
+			return nil, err
+		}
+	}
+	s := &Session{o: o, log: o.Log, sched: sched, host: host, loss: newLossMeter(len(o.Via) + len(o.Beside)), id: rand.Text(), since: time.Now(), now: time.Now, current: -1,
+		usable: make([]bool, len(o.Via)), wake: make(chan struct{}, 1)}
+	s.due.Store(math.MaxInt64)
+	s.name = resolve.NewName(s.lookAgain)
+	s.group, err = group.New(group.Options{Session: o.Session, Specs: o.members(), Counted: len(o.Via), Paths: paths, MinPaths: o.MinPaths, Degrade: o.Degrade, Log: o.Log})
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range s.group.Members {
+		s.members = append(s.members, newMember(m, o))
+	}
+	if s.rules, err = newRuler(o.Rules, s.members, host.Port); err != nil {
+		return nil, err
+	}
+	return s, s.checkMTU()
+}
+
+// Open resolves the server's name if that was not done, opens the paths that can be opened soon, and keeps looking after
+// them until Close. Paths that cannot be opened now are tried again.
+func (s *Session) Open(ctx context.Context) error {
+	if s.server.Load() == nil {
+		if err := s.Resolve(ctx); err != nil {
+			return err
+		}
+	}
+	s.mu.Lock()
+	if s.open {
+		s.mu.Unlock()
+		return nil
+	}
+	s.open = true
+	session := path.WithSession(context.Background(), s.id)
+	if s.o.Reorder > 0 && s.prober == nil { // WireGuard counts by itself
+		session = path.WithOrder(session)
+	}
+	tending, cancel := context.WithCancel(session)
+	s.stop = cancel
+	opened := s.group.Open(tending, *s.server.Load())
+	s.asleep.Store(true)
+	s.work.Go(func() { s.tend(tending) })
+	s.work.Go(func() { s.pace(tending) })
+	s.mu.Unlock()
+
+	patience := time.NewTimer(firstPatience)
+	defer patience.Stop()
+	for waiting := len(s.members); waiting > 0; {
+		select {
+		case <-opened:
+			waiting--
+			continue
+		case <-patience.C:
+		case <-tending.Done():
+		case <-ctx.Done():
+		}
+		waiting = 0
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.judge(s.now())
+	return nil
+}
+
+// firstPatience is how long a session waits for all its paths before it begins with those that are open.
+const firstPatience = 5 * time.Second
+
+// Close closes the flows. Open may be called again.
+func (s *Session) Close() error {
+	s.mu.Lock()
+	if !s.open {
+		s.mu.Unlock()
+		return nil
+	}
+	s.open = false
+	s.stop()
+	s.mu.Unlock()
+	s.work.Wait()
+	s.name.Wait()
+	return s.group.Close()
+}
+
+// Paths is how many paths the session has.
+func (s *Session) Paths() int { return len(s.members) }
+
+// Send sends each datagram by the path that the schedule names. Where too few paths are healthy it sends nothing and
+// counts. An error means the session is closed; a path's own trouble is its health.
+func (s *Session) Send(datagrams [][]byte) error {
+	if len(datagrams) == 0 {
+		return nil
+	}
+	now := s.now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.open {
+		return net.ErrClosed
+	}
+	if s.prober != nil && s.prober.isQuestion(datagrams[0]) && s.enough {
+		s.hold = now.Add(handshakeHold)
+	}
+	for len(datagrams) > 0 {
+		if !s.enough {
+			s.refused += uint64(len(datagrams))
+			return nil
+		}
+		i, n := -1, len(datagrams)
+		if s.rules != nil {
+			i, n = s.rules.up(now, datagrams)
+		}
+		if i >= 0 {
+			s.sendRuled(s.members[i], now, datagrams[:n])
+		} else if n = s.sendScheduled(now, datagrams[:n]); n == 0 {
+			s.refused += uint64(len(datagrams))
+			return nil
+		}
+		datagrams = datagrams[n:]
+	}
+	s.lastSent = now
+	s.noteDue(now)
+	return nil
+}
+
+// refuse counts datagrams that are not sent since the paths are not open yet.
+func (s *Session) refuse(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refused += uint64(n)
+}
+
+// sendScheduled sends the first datagrams by the path that the schedule names, and gives how many these were; 0 where
+// no path may be used. s.mu is held.
+func (s *Session) sendScheduled(now time.Time, datagrams [][]byte) int {
+	if l := s.trial(now); l != nil {
+		s.sendOn(l, now, datagrams[:1])
+		return 1
+	}
+	if s.busy(now) {
+		s.sendOn(s.members[s.current], now, datagrams)
+		return len(datagrams)
+	}
+	i, n, began := s.sched.Take(now, s.usable, len(datagrams))
+	if i < 0 {
+		return 0
+	}
+	if began {
+		s.turned(i)
+	}
+	s.sendOn(s.members[i], now, datagrams[:n])
+	return n
+}
+
+// busy reports whether a switch is due and must wait for a gap. s.mu is held.
+func (s *Session) busy(now time.Time) bool {
+	if s.o.AtGaps == 0 || s.current < 0 || !s.usable[s.current] || !s.sched.Due(now) {
+		return false
+	}
+	last := s.lastSent
+	if heard := s.group.LastHeard(); heard.After(last) {
+		last = heard
+	}
+	return now.Sub(last) < s.o.AtGaps && now.Sub(s.sched.End()) < s.o.Schedule.Every.Period
+}
+
+// sendRuled sends by the path that a rule names, or not at all. s.mu is held.
+func (s *Session) sendRuled(l *member, now time.Time, datagrams [][]byte) {
+	if l.Current() == nil {
+		s.withheld += uint64(len(datagrams))
+		s.group.Note(l.Member, "a rule names this path, which is down: what it matches is dropped")
+		return
+	}
+	if s.current >= 0 {
+		s.current = -1 // the server answers there now, so the next unit of the schedule is a switch
+		s.sched.Cut()
+	}
+	s.sendOn(l, now, datagrams)
+}
+
+// turned notes that a unit began on path i. s.mu is held.
+func (s *Session) turned(i int) {
+	l := s.members[i]
+	if i != s.current {
+		s.current = i
+		s.switches++
+		l.switches.Add(1)
+	}
+	if err := l.Rotate(); err != nil {
+		l.Health.Fail(errhint.Reason(err))
+	}
+}
+
+// noteDue publishes when the running unit ends, so that receivers see without a lock when a switch is overdue. f.mu is
+// held.
+func (s *Session) noteDue(now time.Time) {
+	due := int64(math.MaxInt64)
+	switch end := s.sched.End(); {
+	case s.sched.Due(now):
+		due = 0
+	case !end.IsZero():
+		due = end.UnixNano()
+	}
+	s.due.Store(due)
+}
+
+// sendOn sends over one member, and takes the member out of use where this machine cannot send by it. s.mu is held.
+func (s *Session) sendOn(l *member, now time.Time, datagrams [][]byte) {
+	err := l.send(now, *s.server.Load(), datagrams)
+	if err != nil {
+		s.trouble(l, err)
+	}
+}
+
+// trouble turns a send or receive error into the member's health. s.mu is held.
+func (s *Session) trouble(l *member, err error) {
+	var u *path.Unreachable
+	switch {
+	case errors.Is(err, net.ErrClosed):
+		return
+	case errors.As(err, &u) && u.FromServer(s.server.Load().Addr()):
+		s.group.Note(l.Member, "the server refuses: "+u.Error())
+	case errors.As(err, &u) && u.Errno == syscall.EMSGSIZE:
+		text := u.Error()
+		l.tooBig.Store(&text)
+		s.group.Note(l.Member, u.Error())
+	case errors.As(err, &u) && u.By.IsValid():
+		l.Health.Refused(u.Error())
+		s.group.Note(l.Member, u.Error())
+	case errors.Is(err, syscall.ENOBUFS), errors.Is(err, syscall.ENOMEM):
+	default:
+		l.Health.Fail(errhint.Reason(err))
+		l.Shut()
+	}
+	s.judge(s.now())
+}
