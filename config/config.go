@@ -72,7 +72,7 @@ type Up struct {
 type Split struct {
 	// Name names the relay in `heddle status`; empty means split-PORT, with the port of Listen.
 	Name string `toml:"name" help:"what heddle status calls it; split-PORT where this is not given"`
-	// Backend is what decides the path, one of [split.PlaneNames]; a further one is taken where the kernel refuses the first.
+	// Backend is what decides the path, one of [split.BackendNames]; a further one is taken where the kernel refuses the first.
 	Backend []string `toml:"backend" old:"plane" help:"what decides the path: relay, kernel or route; a second one is taken where the kernel refuses the first" complete:"backends" list:"commas"`
 	GSOOff  bool     `toml:"gso-off" help:"with --backend kernel, take runs of segments apart, so that packets can be counted"`
 	// Listen is where the UDP program sends to, HOST:PORT. Only the relay listens.
@@ -89,7 +89,7 @@ func Choices(list string) []string {
 	case "schedules":
 		return schedule.Names()
 	case "backends":
-		return split.PlaneNames()
+		return split.BackendNames()
 	case "stripe-schedules":
 		return StripeSchedules()
 	case "carriers":
@@ -116,5 +116,5 @@ func DefaultUp(p Paths) Up { return Up{KillSwitch: true, Paths: p} }
 
 // DefaultSplit is a relay before anything is said about it, with the given shared keys.
 func DefaultSplit(p Paths) Split {
-	return Split{Backend: []string{split.DefaultPlane}, Idle: split.DefaultIdle, MaxSessions: split.DefaultMaxSessions, Paths: p}
+	return Split{Backend: []string{split.DefaultBackend}, Idle: split.DefaultIdle, MaxSessions: split.DefaultMaxSessions, Paths: p}
 }

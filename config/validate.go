@@ -229,11 +229,11 @@ func (v *validator) backend(s Split, prefix string) {
 		v.error(prefix+"listen", "listen is missing", `where the program sends to, such as listen = "127.0.0.1:51820"`)
 	}
 	if len(s.Backend) == 0 {
-		v.error(prefix+"backend", "no backend is given", "backends: "+strings.Join(split.PlaneNames(), ", "))
+		v.error(prefix+"backend", "no backend is given", "backends: "+strings.Join(split.BackendNames(), ", "))
 	}
 	for i, name := range s.Backend {
-		if !slices.Contains(split.PlaneNames(), name) {
-			v.error(fmt.Sprintf("%sbackend[%d]", prefix, i), fmt.Sprintf("no backend is called %q", name), "backends: "+strings.Join(split.PlaneNames(), ", "))
+		if !slices.Contains(split.BackendNames(), name) {
+			v.error(fmt.Sprintf("%sbackend[%d]", prefix, i), fmt.Sprintf("no backend is called %q", name), "backends: "+strings.Join(split.BackendNames(), ", "))
 		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 // Status is what `heddle status` prints of one running session. Its JSON fields are a stable interface.
 type Status struct {
 	Session  string       `json:"session"`       // such as "office" or "127.0.0.1:51820/127.0.0.1:40112"
-	Plane    string       `json:"plane"`         // "wireguard", "relay", "kernel" or "route"
+	Backend  string       `json:"backend"`       // "wireguard", "relay", "kernel" or "route"
 	To       string       `json:"to"`            // the server as the user wrote it
 	Server   string       `json:"server"`        // the address in use
 	Schedule string       `json:"schedule"`      // such as "weighted"
@@ -72,7 +72,7 @@ type Counted struct {
 // NewStatus says how a session is whose members are a group's. rows are the group's, and counted has one element for each.
 // The backend fills in what it alone knows.
 func (o Options) NewStatus(backend string, g *group.Group, rows []group.Row, counted []Counted) Status {
-	s := Status{Session: o.Session, Plane: backend, To: o.To, Schedule: cmp.Or(o.Schedule.Name, "weighted"),
+	s := Status{Session: o.Session, Backend: backend, To: o.To, Schedule: cmp.Or(o.Schedule.Name, "weighted"),
 		Every: o.Schedule.Every.String(), MinPaths: g.MinPaths(), Degrade: o.Degrade, Warnings: g.Warnings()}
 	s.State, s.Why = g.State()
 	observers := map[string]bool{}

@@ -132,7 +132,7 @@ func (p *Plane) Status() split.Status {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
-		return split.Status{Session: p.o.Session, Plane: planeName, To: p.o.To, State: "stopped", Why: "closed"}
+		return split.Status{Session: p.o.Session, Backend: planeName, To: p.o.To, State: "stopped", Why: "closed"}
 	}
 	drops := p.session.maps.drops()
 	for d, n := range drops {

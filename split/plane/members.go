@@ -65,7 +65,7 @@ func NewMembers(ctx context.Context, plane string, o Options, mark uint32) (*Mem
 	if _, err := group.CheckMinPaths(o.Session, len(o.Via), o.MinPaths); err != nil {
 		return nil, err
 	}
-	if err := o.CheckPlane(plane); err != nil {
+	if err := o.CheckBackend(plane); err != nil {
 		return nil, err
 	}
 	o.Mark = mark

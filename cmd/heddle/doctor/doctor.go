@@ -73,7 +73,7 @@ func printReport(w io.Writer, report Report, width int) error {
 	return err
 }
 
-func backendTable(b *strings.Builder, backends []split.Plane) error {
+func backendTable(b *strings.Builder, backends []split.Backend) error {
 	word := func(can bool) string {
 		if can {
 			return "yes"

@@ -31,7 +31,7 @@ type Report struct {
 	Interfaces []Interface `json:"interfaces"`
 	Checks     []Result    `json:"checks"`
 	// Backends are the ways to split, and what each can do on any machine.
-	Backends []split.Plane `json:"backends"`
+	Backends []split.Backend `json:"backends"`
 }
 
 // Examine looks at everything. It takes less than a few seconds, sends to loopback only, and changes nothing.
@@ -40,7 +40,7 @@ func Examine() (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
-	report := Report{Kernel: kernelRelease(), Interfaces: interfaces, Backends: split.Planes()}
+	report := Report{Kernel: kernelRelease(), Interfaces: interfaces, Backends: split.Backends()}
 	report.Checks = append(report.Checks, pathsCheck(interfaces), observersCheck(interfaces), sourcesCheck(interfaces))
 	for _, check := range []func() Result{
 		capabilities, bindToDevice, udpGSO, udpGRO, ipv6, tun, nftablesCheck, resolver, namespaces, bpf, mptcp, clockSource,

@@ -116,7 +116,7 @@ func streamReady(name string) func(context.Context) bool {
 // splitReady reports whether datagrams may leave. A relay that listens takes them, and its sessions come with them; a
 // backend below the socket has one session, which says.
 func splitReady(all []split.Status) bool {
-	return !slices.ContainsFunc(all, func(s split.Status) bool { return s.Plane != split.DefaultPlane && s.State != "running" })
+	return !slices.ContainsFunc(all, func(s split.Status) bool { return s.Backend != split.DefaultBackend && s.State != "running" })
 }
 
 // runAll runs the sessions side by side until all have ended. Where one fails, the others are stopped.

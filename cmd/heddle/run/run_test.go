@@ -105,10 +105,10 @@ func TestSplitIsReadyOncePacketsMayLeave(t *testing.T) {
 		ready bool
 	}{
 		"a relay without sessions": {nil, true},
-		"a session of a relay":     {[]split.Status{{Plane: "relay", State: "stopped"}}, true},
-		"a plane that starts":      {[]split.Status{{Plane: "kernel", State: "starting"}}, false},
-		"too few paths":            {[]split.Status{{Plane: "route", State: "stopped"}}, false},
-		"a plane that runs":        {[]split.Status{{Plane: "kernel", State: "running"}}, true},
+		"a session of a relay":     {[]split.Status{{Backend: "relay", State: "stopped"}}, true},
+		"a backend that starts":    {[]split.Status{{Backend: "kernel", State: "starting"}}, false},
+		"too few paths":            {[]split.Status{{Backend: "route", State: "stopped"}}, false},
+		"a backend that runs":      {[]split.Status{{Backend: "kernel", State: "running"}}, true},
 	} {
 		if got := splitReady(c.all); got != c.ready {
 			t.Errorf("%s: %v", name, got)

@@ -46,7 +46,7 @@ func (b below) Close() error                  { return b.session.Close() }
 // openBackend starts the first backend of the list that this kernel does not refuse. Once it takes packets it says so.
 func openBackend(ctx context.Context, s config.Split, o split.Options, talk io.Writer) (splitter, error) {
 	for i, name := range s.Backend {
-		if err := o.CheckPlane(name); err != nil {
+		if err := o.CheckBackend(name); err != nil {
 			return nil, err
 		}
 		opened, err := openOne(ctx, name, s, o, talk)

@@ -91,7 +91,7 @@ func splitOptions(s config.Split) (split.Options, error) {
 		return split.Options{}, err
 	}
 	for _, name := range s.Backend {
-		if err := o.CheckPlane(name); err != nil {
+		if err := o.CheckBackend(name); err != nil {
 			return split.Options{}, err
 		}
 	}

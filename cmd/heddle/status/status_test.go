@@ -29,7 +29,7 @@ func ago(d time.Duration) *time.Time {
 func office() split.Status {
 	lost := 0.0012
 	return split.Status{
-		Session: "office", Plane: "wireguard", To: "vpn.example.com:51820", Server: "203.0.113.9:51820",
+		Session: "office", Backend: "wireguard", To: "vpn.example.com:51820", Server: "203.0.113.9:51820",
 		Schedule: "weighted", Every: "100ms", MinPaths: 2, State: "running", Since: *ago(12*time.Minute + 3*time.Second),
 		Switches: 7201,
 		Paths: []split.PathStatus{{
@@ -55,7 +55,7 @@ func TestStatusText(t *testing.T) {
 	stopped.Paths, stopped.Refused = stopped.Paths[2:], 1
 	stopped.Paths[0].LastHeard, stopped.Paths[0].Address = nil, netip.AddrPort{}
 	stopped.Warnings = []string{"paths home and again are the same way out (if:eth0), so one observer sees both"}
-	hostile := split.Status{Session: "\x1b[31mred", Plane: "relay", To: "x", State: "running", Since: statusNow, Degrade: true, Every: "50p", Schedule: "uniform"}
+	hostile := split.Status{Session: "\x1b[31mred", Backend: "relay", To: "x", State: "running", Since: statusNow, Degrade: true, Every: "50p", Schedule: "uniform"}
 	for _, c := range []struct {
 		name  string
 		found []running

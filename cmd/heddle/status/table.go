@@ -71,7 +71,7 @@ func sessionText(b *strings.Builder, name string, s split.Status, now time.Time,
 	if s.Degrade {
 		needs = "goes on with fewer"
 	}
-	fmt.Fprintf(b, "  %s to %s for %s\n", s.Plane, server, cli.Span(now.Sub(s.Since)))
+	fmt.Fprintf(b, "  %s to %s for %s\n", s.Backend, server, cli.Span(now.Sub(s.Since)))
 	fmt.Fprintf(b, "  %s, every %s, %s; %s\n", s.Schedule, s.Every, needs, text.About(s.Switches, "switch"))
 	pathTable(b, s.Paths, now, width)
 	for _, p := range s.Paths {

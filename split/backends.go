@@ -8,16 +8,16 @@ import (
 	"heddle/path"
 )
 
-// Plane is a way to split a session: what decides, for each packet, which path it takes.
-type Plane struct {
+// Backend is a way to split a session: what decides, for each packet, which path it takes.
+type Backend struct {
 	Name string `json:"name"`
 	// About says in a line what it is.
 	About string `json:"about"`
 	// To is where programs send to: "the relay", "the tunnel" or "the server".
 	To string `json:"to"`
-	// Packets: units may be counts of packets. All planes take units of time.
+	// Packets: units may be counts of packets. All backends take units of time.
 	Packets bool `json:"packets"`
-	// GSO: such counts are exact while the kernel segments for the sender (UDP_SEGMENT). A kernel plane decides for a
+	// GSO: such counts are exact while the kernel segments for the sender (UDP_SEGMENT). The kernel backend decides for a
 	// whole run of segments at once.
 	GSO bool `json:"gso"`
 	// Rules: a rule may send what it matches by one path, and switches may wait (--settle, --at-gaps).
@@ -30,12 +30,12 @@ type Plane struct {
 	Needs string `json:"needs"`
 }
 
-// DefaultPlane is the plane of a session that asks for none.
-const DefaultPlane = "relay"
+// DefaultBackend is the backend of a session that asks for none.
+const DefaultBackend = "relay"
 
-// Planes lists what there is.
-func Planes() []Plane {
-	return []Plane{
+// Backends lists what there is.
+func Backends() []Backend {
+	return []Backend{
 		{Name: "relay", About: "a relay in user space that a UDP program sends to", To: "the relay", Packets: true, GSO: true, Rules: true, Bound: true},
 		{Name: "wireguard", About: "inside WireGuard: heddle up", To: "the tunnel", Packets: true, GSO: true, Rules: true, Bound: true,
 			Needs: "CAP_NET_ADMIN, or --socks"},
@@ -44,19 +44,19 @@ func Planes() []Plane {
 	}
 }
 
-// PlaneNames lists the planes that `heddle split` takes.
-func PlaneNames() []string { return []string{"relay", "kernel", "route"} }
+// BackendNames lists the backends that `heddle split` takes.
+func BackendNames() []string { return []string{"relay", "kernel", "route"} }
 
-// CheckPlane fails where the plane of a name cannot do what the options ask for.
-func (o Options) CheckPlane(name string) error {
-	all := Planes()
-	i := slices.IndexFunc(all, func(p Plane) bool { return p.Name == name })
-	if i < 0 || !slices.Contains(PlaneNames(), name) {
-		return &path.Error{What: fmt.Sprintf("plane %q", name), Why: "there is none of that name", Hint: "planes: " + strings.Join(PlaneNames(), ", ")}
+// CheckBackend fails where the backend of a name cannot do what the options ask for.
+func (o Options) CheckBackend(name string) error {
+	all := Backends()
+	i := slices.IndexFunc(all, func(p Backend) bool { return p.Name == name })
+	if i < 0 || !slices.Contains(BackendNames(), name) {
+		return &path.Error{What: fmt.Sprintf("backend %q", name), Why: "there is none of that name", Hint: "backends: " + strings.Join(BackendNames(), ", ")}
 	}
 	p := all[i]
 	refuse := func(why string) error {
-		return &path.Error{What: "plane " + name, Why: why, Hint: "use --backend relay, which can; `heddle doctor` shows what each plane can do"}
+		return &path.Error{What: "backend " + name, Why: why, Hint: "use --backend relay, which can; `heddle doctor` shows what each backend can do"}
 	}
 	for _, s := range o.Via {
 		if p.Kinds != nil && !slices.Contains(p.Kinds, s.Kind) {

@@ -24,9 +24,9 @@ func TestCheckPlane(t *testing.T) {
 	gaps := timed(func(o *Options) { o.AtGaps = time.Millisecond })
 	ordered := timed(func(o *Options) { o.Reorder = time.Millisecond })
 	for _, c := range []struct {
-		plane string
-		o     Options
-		why   string // "" where it can
+		name string
+		o    Options
+		why  string // "" where it can
 	}{
 		{"relay", counted, ""}, {"relay", tunnelled, ""}, {"relay", ruled, ""}, {"relay", settled, ""}, {"relay", gaps, ""}, {"relay", ordered, ""},
 		{"kernel", timed(nil), ""}, {"kernel", counted, ""}, {"kernel", tunnelled, "takes only if and src"},
@@ -34,13 +34,13 @@ func TestCheckPlane(t *testing.T) {
 		{"route", timed(nil), ""}, {"route", counted, "cannot count"}, {"route", ruled, "no rules"},
 		{"wireguard", timed(nil), "none of that name"}, {"", timed(nil), "none of that name"},
 	} {
-		err := c.o.CheckPlane(c.plane)
+		err := c.o.CheckBackend(c.name)
 		if c.why == "" && err != nil || c.why != "" && (err == nil || !strings.Contains(err.Error(), c.why)) {
-			t.Errorf("plane %q: %v, want %q", c.plane, err, c.why)
+			t.Errorf("backend %q: %v, want %q", c.name, err, c.why)
 		}
 	}
-	for _, name := range PlaneNames() {
-		if err := timed(nil).CheckPlane(name); err != nil {
+	for _, name := range BackendNames() {
+		if err := timed(nil).CheckBackend(name); err != nil {
 			t.Errorf("the table lacks %s: %v", name, err)
 		}
 	}
