@@ -49,26 +49,10 @@ type Group struct {
 	work    sync.WaitGroup
 
 	mu       sync.Mutex
-	enough   bool
-	ran      bool // there were enough once
-	why      string
+	quorum   Quorum
+	why      string // there are too few
 	warnings []string
 	noted    map[string]bool
-}
-
-// CheckMinPaths reads how many healthy paths of n a session named so asks for; 0 is the default.
-func CheckMinPaths(session string, n, minPaths int) (int, error) {
-	if n == 0 {
-		return 0, &path.Error{What: "session " + session, Why: "no path was given", Hint: "add --via NAME=KIND:ARG, for example --via home=if:eth0"}
-	}
-	if minPaths == 0 {
-		return min(2, n), nil
-	}
-	if minPaths < 1 || minPaths > n {
-		return 0, &path.Error{What: fmt.Sprintf("min-paths %d", minPaths), Why: fmt.Sprintf("%d paths were given", n),
-			Hint: fmt.Sprintf("choose 1 to %d, or add paths", n)}
-	}
-	return minPaths, nil
 }
 
 // New makes a group. It sends nothing.
@@ -77,7 +61,7 @@ func New(o Options) (*Group, error) {
 	if o.MinPaths, err = CheckMinPaths(o.Session, o.Counted, o.MinPaths); err != nil {
 		return nil, err
 	}
-	g := &Group{o: o, noted: map[string]bool{}}
+	g := &Group{o: o, quorum: Quorum{Min: o.MinPaths, Degrade: o.Degrade}, noted: map[string]bool{}}
 	for i, s := range o.Specs {
 		g.Members = append(g.Members, newMember(i, s, o.Paths[s.Name]))
 	}

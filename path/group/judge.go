@@ -25,10 +25,7 @@ type Verdict struct {
 
 // Need is how many healthy members it takes to send.
 func (g *Group) Need() int {
-	if g.o.Degrade {
-		return 1
-	}
-	return g.o.MinPaths
+	return g.quorum.Need()
 }
 
 // Judge moves each member's health on, and decides which members may be used and whether they are enough. It is for one
@@ -78,14 +75,15 @@ func (g *Group) Tell(v Verdict) (first bool) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	first = v.Enough && !g.quorum.Ran()
+	turned := g.quorum.Set(v.healthy)
 	switch {
-	case v.Enough && !g.enough:
+	case v.Enough && turned:
 		g.o.Log.Info("running", "session", g.o.Session, "paths", v.healthy)
-	case !v.Enough && (g.enough || why != g.why):
+	case !v.Enough && (turned || why != g.why):
 		g.o.Log.Warn("nothing is sent: "+why, "session", g.o.Session)
 	}
-	first = v.Enough && !g.ran
-	g.enough, g.why, g.ran = v.Enough, why, g.ran || v.Enough
+	g.why = why
 	return first
 }
 

@@ -51,9 +51,9 @@ func (g *Group) State() (state, why string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
-	case g.enough:
+	case g.quorum.Enough():
 		return "running", ""
-	case g.ran:
+	case g.quorum.Ran():
 		return "stopped", g.why
 	}
 	return "starting", g.why

@@ -17,6 +17,7 @@ import (
 
 	"heddle/identity"
 	"heddle/path"
+	"heddle/path/group"
 )
 
 const (
@@ -37,8 +38,6 @@ type Conn struct {
 	since   time.Time
 	token   uint32
 
-	min       int
-	degrade   bool
 	patience  time.Duration
 	listening bool
 	log       *slog.Logger
@@ -49,14 +48,13 @@ type Conn struct {
 	closed         chan struct{} // by Close, or where it fails
 	shut           sync.Once
 
-	mu       sync.Mutex
-	subflows []*way
-	open     bool          // enough are up
-	changed  chan struct{} // closed and replaced where open changes
-	lacking  time.Time     // since when it is not open
-	complete bool          // once enough were up
-	ended    bool          // this side ended its stream
-	failure  error
+	mu      sync.Mutex
+	members []*member
+	quorum  group.Quorum  // of subflows that are up
+	changed chan struct{} // closed and replaced where there are enough, or too few, of a sudden
+	lacking time.Time     // since when there are too few
+	ended   bool          // this side ended its stream
+	failure error
 }
 
 var _ net.Conn = (*Conn)(nil)
@@ -66,7 +64,7 @@ func newConn(tcp *net.TCPConn, secure *tls.Conn, min int, degrade bool, patience
 	if err != nil {
 		return nil, err
 	}
-	c := &Conn{tls: secure, tcp: tcp, socket: socket{raw}, since: time.Now(), min: min, degrade: degrade, patience: patience, log: log,
+	c := &Conn{tls: secure, tcp: tcp, socket: socket{raw}, since: time.Now(), quorum: group.Quorum{Min: min, Degrade: degrade, Complete: true}, patience: patience, log: log,
 		closed: make(chan struct{}), changed: make(chan struct{}), lacking: time.Now()}
 	i, err := c.socket.info()
 	if err != nil || i.fallback {
@@ -79,14 +77,6 @@ func newConn(tcp *net.TCPConn, secure *tls.Conn, min int, degrade bool, patience
 	return c, nil
 }
 
-// required is how many subflows must be up. c.mu is held.
-func (c *Conn) required() int {
-	if c.degrade && c.complete {
-		return 1
-	}
-	return c.min
-}
-
 // look asks the kernel how the subflows are, and adds what is missing where dial is set.
 func (c *Conn) look(dialMissing bool) (up int, err error) {
 	now, err := c.socket.subflows()
@@ -95,21 +85,20 @@ func (c *Conn) look(dialMissing bool) (up int, err error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var changed []*way
-	c.subflows, changed = observe(c.subflows, now, c.listening)
+	var changed []*member
+	c.members, changed = observe(c.members, now, c.listening)
 	for _, w := range changed {
 		c.log.Info("mptcp subflow", "path", w.Name, "to", w.to, "state", w.State, "why", w.Why)
 	}
 	if dialMissing && !c.listening {
-		err = dial(c.subflows, c.token, time.Now())
+		err = dial(c.members, c.token, time.Now())
 	}
-	up = healthy(c.subflows)
-	if open := up >= c.required(); open != c.open {
-		c.open, c.lacking = open, time.Now()
+	up = healthy(c.members)
+	if c.quorum.Set(up) {
+		c.lacking = time.Now()
 		close(c.changed)
 		c.changed = make(chan struct{})
 	}
-	c.complete = c.complete || c.open
 	return up, err
 }
 
@@ -133,7 +122,7 @@ func (c *Conn) await(ctx context.Context, need int) error {
 		}
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		return notUp(c.subflows, need, last)
+		return notUp(c.members, need, last)
 	}
 }
 
@@ -152,10 +141,10 @@ func (c *Conn) watch() {
 		}
 		_, err := c.look(true)
 		c.mu.Lock()
-		lost := !c.open && time.Since(c.lacking) >= c.patience
+		lost := !c.quorum.Enough() && time.Since(c.lacking) >= c.patience
 		var why error
 		if lost {
-			why = notUp(c.subflows, c.required(), nil)
+			why = notUp(c.members, c.quorum.Need(), nil)
 		}
 		c.mu.Unlock()
 		switch {
@@ -195,7 +184,7 @@ func (c *Conn) pass() error {
 	late := c.deadline.Passed()
 	for {
 		c.mu.Lock()
-		open, changed, failure := c.open, c.changed, c.failure
+		open, changed, failure := c.quorum.Enough(), c.changed, c.failure
 		c.mu.Unlock()
 		switch {
 		case failure != nil:

@@ -179,7 +179,7 @@ func bindTo(raw syscall.RawConn, device string) error {
 }
 
 // devices looks up what subflows leave by.
-func devices(ways []*way, all []Subflow) error {
+func devices(members []*member, all []Subflow) error {
 	for i, s := range all {
 		if s.Device == "" {
 			continue
@@ -188,7 +188,7 @@ func devices(ways []*way, all []Subflow) error {
 		if err != nil {
 			return &path.Error{What: "path " + s.Name, Why: "there is no device " + s.Device, Err: err}
 		}
-		ways[i].device = device.Index
+		members[i].device = device.Index
 	}
 	return nil
 }
@@ -210,8 +210,8 @@ func (o *Options) begin(ctx context.Context, tcp *net.TCPConn, secure *tls.Conn)
 		return nil, err
 	}
 	c.peer, c.service = o.Peer, o.Service
-	c.subflows = newWays(o.Subflows, tcp.LocalAddr().(*net.TCPAddr).AddrPort().Addr().Unmap())
-	if err := devices(c.subflows, o.Subflows); err != nil {
+	c.members = newMembers(o.Subflows, tcp.LocalAddr().(*net.TCPAddr).AddrPort().Addr().Unmap())
+	if err := devices(c.members, o.Subflows); err != nil {
 		return nil, err
 	}
 	h := hello{paths: len(o.Subflows), min: o.MinPaths, degrade: o.Degrade, service: o.Service}
@@ -260,7 +260,7 @@ func abort(tcp *net.TCPConn) {
 }
 
 // notUp says which subflows are missing.
-func notUp(all []*way, need int, cause error) error {
+func notUp(all []*member, need int, cause error) error {
 	var missing []string
 	up := 0
 	for _, w := range all {

@@ -18,7 +18,7 @@ const (
 func (c *Conn) Claim() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return claim(c.min, len(c.subflows), c.degrade)
+	return claim(c.quorum.Min, len(c.members), c.quorum.Degrade)
 }
 
 func claim(required, paths int, degrade bool) string {
@@ -42,18 +42,18 @@ func (c *Conn) Status() stripe.Status {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := stripe.Status{Session: fmt.Sprintf("%08x", c.token), Peer: c.peer, Service: c.service, Schedule: "kernel", Shares: "none",
-		MinPaths: c.min, Degrade: c.degrade, State: "running", Since: c.since, Claim: claim(c.min, len(c.subflows), c.degrade),
+		MinPaths: c.quorum.Min, Degrade: c.quorum.Degrade, State: "running", Since: c.since, Claim: claim(c.quorum.Min, len(c.members), c.quorum.Degrade),
 		Sent: c.sent.Load(), Received: c.received.Load(), Unproved: i.unacknowledged}
 	switch {
 	case c.failure != nil:
 		s.State, s.Why = "failed", c.failure.Error()
 	case c.isClosed(), c.ended && c.socket.ended():
 		s.State = "closed"
-	case !c.open:
-		s.State, s.Why = "stopped", fmt.Sprintf("fewer than %d paths are up", c.required())
+	case !c.quorum.Enough():
+		s.State, s.Why = "stopped", fmt.Sprintf("fewer than %d paths are up", c.quorum.Need())
 	}
 	var up, down uint64
-	for _, w := range c.subflows {
+	for _, w := range c.members {
 		s.Paths = append(s.Paths, w.PathStatus)
 		up, down = up+w.Up.Bytes, down+w.Down.Bytes
 	}

@@ -21,12 +21,12 @@ func seen(local, remote netip.AddrPort, state uint8, sent uint64, unacked uint32
 
 // What the kernel says, step by step, and what is made of it.
 func TestObserve(t *testing.T) {
-	ways := newWays([]Subflow{{Name: "a", To: nodes[0]}, {Name: "b", To: nodes[1], From: other.Addr(), Through: here.Addr()}}, here.Addr())
-	if a, b := ways[0].Observer, ways[1].Observer; a != nodes[0].Addr().String() || b != here.Addr().String() {
+	members := newMembers([]Subflow{{Name: "a", To: nodes[0]}, {Name: "b", To: nodes[1], From: other.Addr(), Through: here.Addr()}}, here.Addr())
+	if a, b := members[0].Observer, members[1].Observer; a != nodes[0].Addr().String() || b != here.Addr().String() {
 		t.Errorf("seen at %s and %s", a, b)
 	}
-	if ways[0].source != here.Addr() || ways[1].source != other.Addr() || ways[0].id == 0 || ways[0].id == ways[1].id {
-		t.Errorf("sources %v and %v, ids %d and %d", ways[0].source, ways[1].source, ways[0].id, ways[1].id)
+	if members[0].source != here.Addr() || members[1].source != other.Addr() || members[0].id == 0 || members[0].id == members[1].id {
+		t.Errorf("sources %v and %v, ids %d and %d", members[0].source, members[1].source, members[0].id, members[1].id)
 	}
 	first := seen(here, nodes[0], unix.BPF_TCP_ESTABLISHED, 100, 0, 0)
 	moved := netip.AddrPortFrom(other.Addr(), 4999)
@@ -48,9 +48,9 @@ func TestObserve(t *testing.T) {
 		{[]subflow{first, seen(moved, nodes[1], unix.BPF_TCP_ESTABLISHED, 5, 0, 0)}, stateUp, stateUp, 45, 2, false},
 		{nil, stateDown, stateDown, 45, 0, false},
 	} {
-		ways, _ = observe(ways, step.now, false)
-		a, b := ways[0], ways[1]
-		if a.State != step.a || b.State != step.b || b.Up.Bytes != step.bytes || healthy(ways) != step.healthy || b.dialled != step.dialledYet || len(ways) != 2 {
+		members, _ = observe(members, step.now, false)
+		a, b := members[0], members[1]
+		if a.State != step.a || b.State != step.b || b.Up.Bytes != step.bytes || healthy(members) != step.healthy || b.dialled != step.dialledYet || len(members) != 2 {
 			t.Errorf("step %d: a %s, b %+v", i, a.State, b)
 		}
 		if (b.State == stateUp) != (b.Why == "") {
@@ -61,12 +61,12 @@ func TestObserve(t *testing.T) {
 
 // A peer cannot make the side that listens remember ever more.
 func TestObserveIsBounded(t *testing.T) {
-	var ways []*way
+	var members []*member
 	for i := range 200 {
 		from := netip.AddrPortFrom(nodes[0].Addr(), uint16(1000+i))
-		ways, _ = observe(ways, []subflow{seen(here, from, unix.BPF_TCP_ESTABLISHED, 1, 0, 0)}, true)
-		if len(ways) > 2*MaxPaths+1 || healthy(ways) != 1 || ways[len(ways)-1].to != from {
-			t.Fatalf("%d ways after %d subflows, %d up", len(ways), i, healthy(ways))
+		members, _ = observe(members, []subflow{seen(here, from, unix.BPF_TCP_ESTABLISHED, 1, 0, 0)}, true)
+		if len(members) > 2*MaxPaths+1 || healthy(members) != 1 || members[len(members)-1].to != from {
+			t.Fatalf("%d members after %d subflows, %d up", len(members), i, healthy(members))
 		}
 	}
 }

@@ -1,0 +1,180 @@
+package mptcp
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"heddle/stripe"
+)
+
+// member is a subflow that is wanted, and the TCP connections that were it one after the other.
+type member struct {
+	stripe.PathStatus
+	to     netip.AddrPort
+	local  netip.AddrPort
+	from   netip.Addr // chosen, or the zero address
+	source netip.Addr // where it is to leave from
+	id     uint8      // of its source address
+	device int        // to leave by, or 0
+
+	current subflow // as last seen
+	dialled bool    // the kernel has one that is not up yet
+	before  stripe.PathStatus
+	tried   time.Time
+}
+
+func newMembers(all []Subflow, source netip.Addr) (members []*member) {
+	var sources []netip.Addr
+	for _, s := range all {
+		sees := s.To.Addr()
+		if s.Through.IsValid() {
+			sees = s.Through
+		}
+		m := &member{PathStatus: stripe.PathStatus{Name: s.Name, Observer: sees.String(), State: stateDialling, Why: "it was not dialled"}, to: s.To, from: s.From.Unmap(), source: source}
+		if m.from.IsValid() {
+			m.source = m.from
+		}
+		i := slices.Index(sources, m.source)
+		if i < 0 {
+			i, sources = len(sources), append(sources, m.source)
+		}
+		m.id = uint8(i + 1) // 0 is the first subflow's; the kernel wants one number for one address
+		members = append(members, m)
+	}
+	return members
+}
+
+// is reports whether the kernel's subflow is this one.
+func (m *member) is(s subflow) bool {
+	return s.remote == m.to && (!m.from.IsValid() || s.local.Addr() == m.from)
+}
+
+// see takes note of what the kernel says of the subflow now, nil for that there is none such, and reports whether the
+// state changed.
+func (m *member) see(s *subflow) (changed bool) {
+	was := m.State
+	m.dialled = s != nil && (s.tcp.State == unix.BPF_TCP_SYN_SENT || s.tcp.State == unix.BPF_TCP_SYN_RECV)
+	switch {
+	case s == nil && m.Joins == 0: // not up yet
+	case s == nil:
+		m.State, m.Why = stateDown, "the kernel ended it: it was reset, or nothing came back"
+	case s.up() && s.tcp.Unacked > 0 && s.tcp.Retransmits > 0:
+		m.count(*s)
+		m.State, m.Why = stateStalled, fmt.Sprintf("what it sends is not acknowledged; sent again %d times", s.tcp.Retransmits)
+	case s.up():
+		m.count(*s)
+		m.State, m.Why = stateUp, ""
+	case m.Joins == 0:
+		m.Why = "no answer from " + m.to.String()
+	default:
+		m.State, m.Why = stateDown, "it is closing"
+	}
+	return m.State != was
+}
+
+// count adds up over the connections that the subflow had.
+func (m *member) count(s subflow) {
+	if s.local != m.current.local || s.remote != m.current.remote {
+		m.before = m.PathStatus
+		m.Joins++
+	}
+	m.current, m.local = s, s.local
+	m.RTT = time.Duration(s.tcp.Rtt) * time.Microsecond
+	heard := time.Now().Add(-time.Duration(s.tcp.Last_ack_recv) * time.Millisecond)
+	m.LastHeard = &heard
+	m.Up.Bytes, m.Down.Bytes = m.before.Up.Bytes+s.tcp.Bytes_sent, m.before.Down.Bytes+s.tcp.Bytes_received
+	m.Up.Segments, m.Down.Segments = m.before.Up.Segments+uint64(s.tcp.Data_segs_out), m.before.Down.Segments+uint64(s.tcp.Data_segs_in)
+	m.Up.Again = m.before.Up.Again + uint64(s.tcp.Total_retrans)
+	m.Queued = int(s.tcp.Notsent_bytes)
+}
+
+// retryAfter is how long a subflow has to come up before it is tried again.
+const retryAfter = time.Second
+
+// dial has the kernel add the subflow where it is missing.
+func (m *member) dial(token uint32, now time.Time) error {
+	if m.State == stateUp || m.State == stateStalled || m.dialled || now.Sub(m.tried) < retryAfter {
+		return nil
+	}
+	if err := create(token, m.id, m.source, m.device, m.to); err != nil {
+		if !errors.Is(err, unix.ENOTCONN) {
+			m.tried = now
+		}
+		m.Why = "the kernel refuses to add it: " + err.Error()
+		return err
+	}
+	m.tried = now
+	if m.Joins == 0 {
+		m.Why = "no answer from " + m.to.String()
+	}
+	return nil
+}
+
+// observe brings the members up to what the kernel says now. On the side that listens, what nobody asked for is a member too,
+// named by where it comes from.
+func observe(members []*member, now []subflow, listening bool) (after []*member, changed []*member) {
+	left := append([]subflow(nil), now...)
+	for _, m := range members {
+		var found *subflow
+		for i, s := range left {
+			if s.tcp.State != 0 && m.is(s) {
+				found = &s
+				left[i].tcp.State = 0
+				break
+			}
+		}
+		if m.see(found) {
+			changed = append(changed, m)
+		}
+	}
+	if !listening {
+		return members, changed
+	}
+	for _, s := range left {
+		if s.tcp.State == 0 || !s.up() {
+			continue
+		}
+		m := &member{PathStatus: stripe.PathStatus{Name: s.remote.Addr().String(), Observer: s.remote.Addr().String(), State: stateDialling}, to: s.remote}
+		m.see(&s)
+		members, changed = forgetOne(append(members, m)), append(changed, m)
+	}
+	return members, changed
+}
+
+// forgetOne bounds what a peer can make this side remember: of more members than a connection can have, the oldest that is
+// down goes.
+func forgetOne(members []*member) []*member {
+	if len(members) <= 2*MaxPaths {
+		return members
+	}
+	for i, m := range members {
+		if m.State == stateDown {
+			return append(members[:i:i], members[i+1:]...)
+		}
+	}
+	return members
+}
+
+func healthy(members []*member) (n int) {
+	for _, m := range members {
+		if m.State == stateUp {
+			n++
+		}
+	}
+	return n
+}
+
+// dial has the kernel add what is missing. Its error is the last one.
+func dial(members []*member, token uint32, now time.Time) (err error) {
+	for _, m := range members {
+		if e := m.dial(token, now); e != nil {
+			err = e
+		}
+	}
+	return err
+}
