@@ -2,7 +2,7 @@ package group
 
 import "time"
 
-// Backoff spaces tries: each waits twice as long as the one before. Its zero value permits one at once.
+// Backoff spaces tries: each waits twice as long as the one before. Its zero value permits a try at once.
 type Backoff struct {
 	wait time.Duration
 	due  time.Time

@@ -27,7 +27,8 @@ type Member struct {
 	wanted  netip.AddrPort // where the flow is to lead
 	opening bool
 	closed  bool
-	reopen  Backoff
+	failing time.Time // since when it cannot be opened; zero where it can
+	retry   time.Time // when it is tried again
 
 	// Trial spaces the tries of a path that fell silent. It is for whoever judges the group.
 	Trial Backoff
@@ -46,9 +47,10 @@ type Current struct {
 const (
 	// openPatience bounds one try to open a flow: a tunnel must first reach its own server.
 	openPatience = 10 * time.Second
-	// A member that cannot be opened is tried again so soon, at first and at last, unless this machine changes.
-	reopenFirst   = 250 * time.Millisecond
-	reopenLongest = 2 * time.Second
+	// A member that cannot be opened is tried again after a quarter of the time for which it could not, within these
+	// bounds, and at once when this machine changes.
+	retryFirst   = 250 * time.Millisecond
+	retryLongest = 5 * time.Second
 )
 
 func newMember(index int, spec path.Spec, p path.Path) *Member {
@@ -125,10 +127,14 @@ func (m *Member) opened(ctx context.Context, flow path.Flow, to netip.AddrPort, 
 	m.opening = false
 	switch {
 	case err != nil:
-		m.reopen.Tried(time.Now(), reopenFirst, reopenLongest)
+		now := time.Now()
+		if m.failing.IsZero() {
+			m.failing = now
+		}
+		m.retry = now.Add(min(max(now.Sub(m.failing)/4, retryFirst), retryLongest))
 		m.Health.Fail(errhint.Reason(err))
 	case !m.closed:
-		m.reopen = Backoff{}
+		m.failing, m.retry = time.Time{}, time.Time{}
 		m.current.Store(&Current{flow, localOf(flow), to})
 		m.Health.Restore()
 		m.changed.Broadcast()
@@ -222,9 +228,9 @@ func (m *Member) wantsOpening(now time.Time, changed bool) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if changed {
-		m.reopen = Backoff{}
+		m.failing, m.retry = time.Time{}, time.Time{}
 	}
-	return m.current.Load() == nil && !m.closed && !m.opening && m.reopen.Due(now)
+	return m.current.Load() == nil && !m.closed && !m.opening && !now.Before(m.retry)
 }
 
 // close ends the member until it may be opened again: those who wait return.
