@@ -9,7 +9,7 @@ import (
 	"heddle/schedule"
 )
 
-func TestCheckPlane(t *testing.T) {
+func TestCheckBackend(t *testing.T) {
 	timed := func(change func(*Options)) Options {
 		o := Options{Via: []path.Spec{{Name: "a", Kind: "if", Arg: "eth0"}}, Schedule: schedule.Config{Every: schedule.Every{Period: time.Second}}}
 		if change != nil {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"net"
 	"net/netip"
 	"slices"
 	"sync"
@@ -123,7 +124,11 @@ func (s *Members) hopOf(ctx context.Context, m *group.Member) (Hop, error) {
 	if err := m.Open(ctx, s.Server); err != nil {
 		return Hop{}, err
 	}
-	return findHop(m.Spec, m.Current().Local.Addr(), s.Server.Addr(), s.mark)
+	c := m.Current()
+	if c == nil {
+		return Hop{}, net.ErrClosed
+	}
+	return findHop(m.Spec, c.Local.Addr(), s.Server.Addr(), s.mark)
 }
 
 // Close closes what the members hold open.
