@@ -1,6 +1,10 @@
 package inspect
 
-import "strings"
+import (
+	"strings"
+
+	"heddle/internal/clienthello"
+)
 
 // Where a name was read.
 const (
@@ -112,7 +116,7 @@ func (f *Flow) read(stream []byte, source, destination uint16) bool {
 		if stream[0] != tlsRecordHandshake {
 			return true // the capture began mid-stream
 		}
-		name, done := serverName(handshakeOf(stream))
+		name, done := serverName(clienthello.Handshake(stream))
 		f.add(FromTLS, name)
 		return done
 	case looksLikeHTTP(stream):
