@@ -175,12 +175,9 @@ func (n Node) Options() (node.Options, error) {
 	if o.Name == "" {
 		o.Name = machineName()
 	}
-	file := n.Identity
-	var err error
-	if file == "" {
-		if file, err = identity.DefaultFile(); err != nil {
-			return o, err
-		}
+	file, err := identity.FileOr(n.Identity)
+	if err != nil {
+		return o, err
 	}
 	if o.Identity, err = identity.Load(file); err != nil {
 		return o, err

@@ -46,6 +46,23 @@ func DefaultFile() (string, error) {
 	return filepath.Join(dir, "heddle", "identity.pem"), nil
 }
 
+// FileOr gives the file that was named, or [DefaultFile] where none was.
+func FileOr(named string) (string, error) {
+	if named != "" {
+		return named, nil
+	}
+	return DefaultFile()
+}
+
+// LoadOr is [Load] of [FileOr].
+func LoadOr(named string) (Identity, error) {
+	file, err := FileOr(named)
+	if err != nil {
+		return Identity{}, err
+	}
+	return Load(file)
+}
+
 // Load reads an identity from a PEM file (PKCS #8). It refuses a file that others than its owner may read.
 func Load(file string) (Identity, error) {
 	what := "identity " + file

@@ -89,7 +89,7 @@ func (u *boardUser) client(stderr io.Writer) (*board.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	id, err := cli.OwnIdentity(u.identity)
+	id, err := identity.LoadOr(u.identity)
 	if err != nil {
 		return nil, err
 	}

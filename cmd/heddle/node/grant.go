@@ -103,7 +103,7 @@ func (g *nodeGrant) issue(holder string, now time.Time) (client.Signed, error) {
 	if grant.Bytes, err = parseBytes(g.bytes); err != nil {
 		return none, cli.Usage(&path.Error{What: "--bytes", Why: err.Error()})
 	}
-	id, err := cli.OwnIdentity(g.identity)
+	id, err := identity.LoadOr(g.identity)
 	if err != nil {
 		return none, err
 	}
@@ -154,7 +154,7 @@ node that takes the grant.`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if revoked == "" {
-				name, err := cli.IdentityFile(file)
+				name, err := identity.FileOr(file)
 				if err != nil {
 					return err
 				}

@@ -46,7 +46,7 @@ file that only its owner may read; where it is absent, a new one is made.`,
 		Example: "  heddle node key\n  heddle node key --identity /etc/heddle/identity.pem",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			name, err := cli.IdentityFile(file)
+			name, err := identity.FileOr(file)
 			if err != nil {
 				return err
 			}
@@ -100,7 +100,7 @@ func addPass(file, name, identityFile string) (client.Pass, error) {
 	if name != "" {
 		pass.Name = name
 	}
-	id, err := cli.OwnIdentity(identityFile)
+	id, err := identity.LoadOr(identityFile)
 	if err != nil {
 		return pass, err
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"heddle/cmd/heddle/internal/cli"
+	"heddle/identity"
 	"heddle/internal/text"
 	"heddle/overlay/client"
 	"heddle/overlay/node"
@@ -51,7 +52,7 @@ runs, and shows all.`,
 }
 
 func askStatus(ctx context.Context, args []string, address, identityFile string) (client.Status, error) {
-	id, err := cli.OwnIdentity(identityFile)
+	id, err := identity.LoadOr(identityFile)
 	if err != nil {
 		return client.Status{}, err
 	}

@@ -22,7 +22,7 @@ import (
 
 // overlayChoose are the flags of heddle overlay choose.
 type overlayChoose struct {
-	Flags
+	planFlags
 	paths        int
 	avoidAS      []string
 	avoidCountry []string
@@ -89,7 +89,7 @@ func (f *overlayChoose) run(cmd *cobra.Command, destination string) error {
 	if len(o.AvoidCountry) > 0 && !table.Has(asn.Country) {
 		return &path.Error{What: "--avoid-country", Why: "the table knows no countries", Hint: "import some: heddle asn import --help"}
 	}
-	w, err := f.Ways(cmd.Context(), destination)
+	w, err := f.plan(cmd.Context(), destination)
 	if err != nil {
 		return err
 	}
@@ -102,10 +102,10 @@ func (f *overlayChoose) run(cmd *cobra.Command, destination string) error {
 		return err
 	}
 	now := time.Now()
-	ways, oldest := w.Known(halves, f.MaxAge, now)
+	ways, oldest := w.Ways(halves, f.maxAge, now)
 	paths := survey.Paths(ways, table)
 	for i, p := range paths {
-		if why := w.problems[[2]string{p.Node, p.Uplink}]; why != "" {
+		if why := w.Problems[[2]string{p.Node, p.Uplink}]; why != "" {
 			paths[i].Why = why
 		}
 	}
@@ -155,7 +155,7 @@ func withSurveyHint(err error, c diversity.Choice, destination string) error {
 	return err
 }
 
-func (f *overlayChoose) answer(c diversity.Choice, w *Ways, table *asn.Table, oldest time.Duration, now time.Time) chosen {
+func (f *overlayChoose) answer(c diversity.Choice, w *survey.Plan, table *asn.Table, oldest time.Duration, now time.Time) chosen {
 	a := chosen{To: w.To.String(), Diverse: c.Diverse(), Choice: c, RTT: map[string]float64{}, Names: map[diversity.AS]string{}, SurveyAge: int64(oldest.Seconds())}
 	for _, s := range table.Sources() {
 		a.TableAge = max(a.TableAge, int64(s.Age(now).Seconds()))
@@ -172,7 +172,7 @@ func (f *overlayChoose) answer(c diversity.Choice, w *Ways, table *asn.Table, ol
 		}
 		used[p.Uplink] = true
 	}
-	for _, spec := range w.uplinks {
+	for _, spec := range w.Uplinks {
 		if spec.Name != "" && used[spec.Name] {
 			a.Flags = append(a.Flags, "--path", spec.String())
 		}

@@ -1,7 +1,6 @@
 package overlay
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,7 +17,6 @@ import (
 	"heddle/cmd/heddle/internal/cli"
 	"heddle/internal/text"
 	"heddle/overlay/asn"
-	"heddle/overlay/client"
 	"heddle/overlay/node"
 	"heddle/overlay/survey"
 	"heddle/path"
@@ -29,7 +27,7 @@ import (
 
 // overlaySurvey are the flags of heddle overlay survey.
 type overlaySurvey struct {
-	Flags
+	planFlags
 	identity string
 	fars     []string
 	rate     int
@@ -82,7 +80,7 @@ func (f *overlaySurvey) run(cmd *cobra.Command, destination string) error {
 	if f.rate < 1 || f.rate > 10_000 {
 		return cli.Usage(&path.Error{What: fmt.Sprintf("--rate %d", f.rate), Why: "it must be 1 to 10000", Hint: "100 is the usual"})
 	}
-	w, err := f.Ways(cmd.Context(), destination)
+	w, err := f.plan(cmd.Context(), destination)
 	if err != nil {
 		return err
 	}
@@ -108,18 +106,18 @@ func (f *overlaySurvey) run(cmd *cobra.Command, destination string) error {
 }
 
 // measure measures what is not known, or too old; problems are those of the nodes' halves.
-func (f *overlaySurvey) measure(cmd *cobra.Command, w *Ways, halves map[string]survey.Half) (found map[string]survey.Half, problems map[string]string, err error) {
+func (f *overlaySurvey) measure(cmd *cobra.Command, w *survey.Plan, halves map[string]survey.Half) (found map[string]survey.Half, problems map[string]string, err error) {
 	found, problems = map[string]survey.Half{}, map[string]string{}
 	if err := f.readFars(w, found); err != nil {
 		return nil, nil, err
 	}
 	stale := func(key string) bool {
 		h, ok := halves[key]
-		return !ok || h.Age(time.Now()) > f.MaxAge
+		return !ok || h.Age(time.Now()) > f.maxAge
 	}
 	var keys []string
 	var requests []survey.Request
-	for _, r := range w.requests {
+	for _, r := range w.Requests {
 		if key := survey.NearKey(r); stale(key) {
 			keys, requests = append(keys, key), append(requests, r)
 		}
@@ -129,12 +127,12 @@ func (f *overlaySurvey) measure(cmd *cobra.Command, w *Ways, halves map[string]s
 	var mu sync.Mutex
 	var asking sync.WaitGroup
 	for _, n := range w.Nodes {
-		key := survey.FarKey(n.key(), w.To.String())
+		key := survey.FarKey(n.Key(), w.To.String())
 		if _, given := found[key]; given || !stale(key) {
 			continue
 		}
 		asking.Go(func() {
-			h, err := f.ask(cmd.Context(), w, n)
+			h, err := w.Ask(cmd.Context(), n, f.identity)
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
@@ -154,13 +152,13 @@ func (f *overlaySurvey) measure(cmd *cobra.Command, w *Ways, halves map[string]s
 }
 
 // readFars takes the halves that --far names.
-func (f *overlaySurvey) readFars(w *Ways, found map[string]survey.Half) error {
+func (f *overlaySurvey) readFars(w *survey.Plan, found map[string]survey.Half) error {
 	for _, text := range f.fars {
 		name, file, _ := strings.Cut(text, "=")
 		bad := func(why string, err error) error {
 			return cli.Usage(&path.Error{What: fmt.Sprintf("--far %q", text), Why: why, Err: err, Hint: "write NODE=FILE, with what `heddle overlay trace --json` printed at that node"})
 		}
-		var of *Node
+		var of *survey.Node
 		for i := range w.Nodes {
 			if w.Nodes[i].Name == name {
 				of = &w.Nodes[i]
@@ -180,52 +178,12 @@ func (f *overlaySurvey) readFars(w *Ways, found map[string]survey.Half) error {
 		if h.To != w.To {
 			return bad(fmt.Sprintf("it leads to %v instead of %v", h.To, w.To), nil)
 		}
-		found[survey.FarKey(of.key(), w.To.String())] = h
+		found[survey.FarKey(of.Key(), w.To.String())] = h
 	}
 	return nil
 }
 
-// ask has a node measure its half. The node is asked by the first uplink.
-func (f *overlaySurvey) ask(ctx context.Context, w *Ways, n Node) (survey.Half, error) {
-	fail := func(why string, err error) (survey.Half, error) {
-		return survey.Half{}, &path.Error{What: "node " + n.Name, Why: why, Err: err, Hint: "measure at the node with `heddle overlay trace`, and give it with --far"}
-	}
-	if n.pass == nil {
-		return fail("there is no pass for it, so it cannot be asked to measure", nil)
-	}
-	id, err := cli.OwnIdentity(f.identity)
-	if err != nil {
-		return survey.Half{}, err
-	}
-	var base path.Path
-	if spec := w.uplinks[0]; spec.Name != "" {
-		if base, err = path.New(spec, path.Options{Identity: f.identity}); err != nil {
-			return survey.Half{}, err
-		}
-	}
-	asker, err := client.New(*n.pass, id, base)
-	if err != nil {
-		return survey.Half{}, err
-	}
-	defer asker.Close()
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
-	defer cancel()
-	text, err := asker.Survey(ctx, w.To)
-	if err != nil {
-		return survey.Half{}, err
-	}
-	h, err := survey.ParseHalf(text)
-	if err == nil && h.To != w.To {
-		err = fmt.Errorf("it measured the way to %v", h.To)
-	}
-	if err != nil {
-		return fail("its measurement cannot be used", err)
-	}
-	h.At = time.Now().UTC().Truncate(time.Second) // the node's clock may be another
-	return h, nil
-}
-
-func (f *overlaySurvey) print(cmd *cobra.Command, w *Ways, halves map[string]survey.Half, problems map[string]string) error {
+func (f *overlaySurvey) print(cmd *cobra.Command, w *survey.Plan, halves map[string]survey.Half, problems map[string]string) error {
 	table, err := asncmd.OpenTable(f.table)
 	if errors.Is(err, os.ErrNotExist) {
 		fmt.Fprintln(cmd.ErrOrStderr(), "survey: no table of ASes: addresses have no networks; `heddle asn import FILE` makes one")
@@ -234,11 +192,11 @@ func (f *overlaySurvey) print(cmd *cobra.Command, w *Ways, halves map[string]sur
 	if err != nil {
 		return err
 	}
-	ways, _ := w.Known(halves, max(f.MaxAge, time.Minute), time.Now())
+	ways, _ := w.Ways(halves, max(f.maxAge, time.Minute), time.Now())
 	answer := surveyed{To: w.To.String(), Ways: []surveyedWay{}}
 	for i, p := range survey.Paths(ways, table) {
 		way := surveyedWay{Name: p.Name, ASes: p.ASes, Hidden: p.Hidden, RTT: float64(p.RTT) / float64(time.Millisecond), Near: ways[i].Near, Far: ways[i].Far, Why: p.Why}
-		if why := w.problems[[2]string{p.Node, p.Uplink}]; why != "" {
+		if why := w.Problems[[2]string{p.Node, p.Uplink}]; why != "" {
 			way.Why = why
 		} else if why := problems[p.Node]; why != "" && ways[i].Far == nil {
 			way.Why = why
@@ -290,7 +248,7 @@ root.`,
 		Example: "  heddle overlay trace 192.0.2.1:443 --json > tokyo.json\n  heddle overlay trace 192.0.2.1:443 --via lte=if:wwan0",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			to, err := resolve(cmd.Context(), args[0], "443")
+			to, err := survey.Resolve(cmd.Context(), args[0], "443")
 			if err != nil {
 				return cli.Usage(err)
 			}

@@ -9,7 +9,6 @@ import (
 
 	"heddle/cmd/heddle/asn"
 	"heddle/cmd/heddle/internal/cli"
-	"heddle/cmd/heddle/overlay"
 	"heddle/internal/text"
 	"heddle/overlay/client"
 	"heddle/overlay/survey"
@@ -41,7 +40,7 @@ func (c chooser) diverse(ctx context.Context, all []client.Pass) (paths []stripe
 	if err != nil {
 		return nil, "", err
 	}
-	ways, oldest := w.Known(halves, surveyAge, time.Now())
+	ways, oldest := w.Ways(halves, surveyAge, time.Now())
 	o := diversity.Options{Paths: c.stripe.Paths}
 	if as := table.Lookup(w.To.Addr()).AS; as != 0 {
 		o.Ends = []diversity.AS{as}
@@ -68,14 +67,13 @@ func (c chooser) diverse(ctx context.Context, all []client.Pass) (paths []stripe
 }
 
 // ways are those from each uplink through each node to the peer.
-func (c chooser) ways(ctx context.Context, all []client.Pass) (*overlay.Ways, error) {
+func (c chooser) ways(ctx context.Context, all []client.Pass) (*survey.Plan, error) {
 	// The uplinks and the destination are read as `heddle overlay survey` reads them, so that its measurements are found.
-	f := overlay.Flags{Vias: c.stripe.Path, MaxAge: surveyAge}
-	w, err := f.Ways(ctx, c.stripe.To)
+	w, err := survey.NewPlan(ctx, c.stripe.To, c.stripe.Path, nil)
 	if err != nil {
 		return nil, err
 	}
-	w.Nodes = slices.DeleteFunc(w.Nodes, func(n overlay.Node) bool {
+	w.Nodes = slices.DeleteFunc(w.Nodes, func(n survey.Node) bool {
 		return !slices.ContainsFunc(all, func(p client.Pass) bool { return p.Name == n.Name })
 	})
 	return w, nil

@@ -81,11 +81,9 @@ func fileTable[T service](cmd *cobra.Command, file, table, name string, of func(
 
 // streamIdentity reads this device's identity, and makes one where there is none.
 func streamIdentity(file string, talk io.Writer) (identity.Identity, error) {
-	if file == "" {
-		var err error
-		if file, err = identity.DefaultFile(); err != nil {
-			return identity.Identity{}, err
-		}
+	file, err := identity.FileOr(file)
+	if err != nil {
+		return identity.Identity{}, err
 	}
 	id, created, err := identity.LoadOrCreate(file)
 	if created {

@@ -1,0 +1,222 @@
+package survey
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"heddle/identity"
+	"heddle/overlay/client"
+	"heddle/path"
+)
+
+// Node is a node that a way may go through.
+type Node struct {
+	Name string
+	Addr netip.AddrPort
+	Pass *client.Pass // nil where only the address is known
+}
+
+// Key tells its measurements apart from those of other nodes.
+func (n Node) Key() string {
+	if n.Pass != nil {
+		return n.Pass.Key.String()
+	}
+	return n.Addr.String()
+}
+
+// Plan is all ways to a destination: by each uplink through each node.
+type Plan struct {
+	To      netip.AddrPort
+	Uplinks []path.Spec // one without a name where none was given
+	Nodes   []Node
+	// Requests are those from here, by node and uplink; Problems is why there is none.
+	Requests map[[2]string]Request
+	Problems map[[2]string]string
+}
+
+// ArgumentError is a mistake in what was asked for; nothing was tried.
+type ArgumentError struct{ error }
+
+func (e *ArgumentError) Unwrap() error { return e.error }
+
+// NewPlan reads a destination, HOST[:PORT], the uplinks, NAME=if:DEVICE or NAME=src:ADDRESS each, and the nodes: a pass's name
+// or file, or NAME=HOST:PORT. Without uplinks it takes the system's routes, without nodes all that this user has passes for.
+func NewPlan(ctx context.Context, destination string, uplinks, nodes []string) (*Plan, error) {
+	to, err := Resolve(ctx, destination, "443")
+	if err != nil {
+		return nil, &ArgumentError{err}
+	}
+	w := &Plan{To: to, Requests: map[[2]string]Request{}, Problems: map[[2]string]string{}}
+	for _, text := range uplinks {
+		spec, err := path.ParseSpec(text)
+		if err == nil && spec.Kind != "if" && spec.Kind != "src" {
+			err = &path.Error{What: "path " + spec.Name, Why: "a way out of kind " + spec.Kind + " cannot be surveyed", Hint: "name the uplinks, such as --via home=if:eth0"}
+		}
+		if err == nil && slices.ContainsFunc(w.Uplinks, func(s path.Spec) bool { return s.Name == spec.Name }) {
+			err = &path.Error{What: "path " + spec.Name, Why: "two uplinks have this name", Hint: "give each its own name"}
+		}
+		if err != nil {
+			return nil, &ArgumentError{err}
+		}
+		w.Uplinks = append(w.Uplinks, spec)
+	}
+	if len(w.Uplinks) == 0 {
+		w.Uplinks = []path.Spec{{}}
+	}
+	if w.Nodes, err = findNodes(ctx, nodes); err != nil {
+		return nil, err
+	}
+	for _, n := range w.Nodes {
+		for _, spec := range w.Uplinks {
+			up, err := FindUplink(spec, n.Addr.Addr())
+			if err != nil {
+				w.Problems[[2]string{n.Name, spec.Name}] = err.Error()
+				continue
+			}
+			w.Requests[[2]string{n.Name, spec.Name}] = Request{Uplink: up, To: n.Addr}
+		}
+	}
+	return w, nil
+}
+
+// findNodes are those named by --node, or all that this device has a pass for.
+func findNodes(ctx context.Context, asked []string) (nodes []Node, err error) {
+	var passes []client.Pass
+	for _, text := range asked {
+		name, address, bare := strings.Cut(text, "=")
+		if bare {
+			addr, err := Resolve(ctx, address, "")
+			if err == nil {
+				err = client.CheckName(name)
+			}
+			if err != nil {
+				return nil, &ArgumentError{err}
+			}
+			nodes = append(nodes, Node{Name: name, Addr: addr})
+			continue
+		}
+		pass, err := client.LoadPass(text)
+		if err != nil {
+			return nil, err
+		}
+		passes = append(passes, pass)
+	}
+	if len(asked) == 0 {
+		dir, err := client.Dir()
+		if err != nil {
+			return nil, err
+		}
+		if passes, err = client.Passes(dir); err != nil {
+			return nil, err
+		}
+	}
+	for _, p := range passes {
+		addr, err := Resolve(ctx, p.Addresses[0], "")
+		if err != nil {
+			return nil, err
+		}
+		nodes = append(nodes, Node{p.Name, addr, &p})
+	}
+	if len(nodes) == 0 {
+		return nil, &path.Error{What: "overlay nodes", Why: "this device has a pass for none", Hint: "`heddle node add FILE` adds one; or name nodes with --node"}
+	}
+	for i, n := range nodes {
+		if slices.ContainsFunc(nodes[:i], func(m Node) bool { return m.Name == n.Name }) {
+			return nil, &path.Error{What: "node " + n.Name, Why: "two nodes have this name", Hint: "name them with --node NAME=HOST:PORT"}
+		}
+	}
+	return nodes, nil
+}
+
+// Resolve reads HOST:PORT, or HOST where there is a usual port. A name is asked of this machine's resolver.
+func Resolve(ctx context.Context, text, port string) (netip.AddrPort, error) {
+	bad := func(why string, err error) (netip.AddrPort, error) {
+		return netip.AddrPort{}, &path.Error{What: fmt.Sprintf("%q", text), Why: why, Err: err, Hint: "write HOST:PORT, such as 192.0.2.1:443"}
+	}
+	name, number, err := net.SplitHostPort(text)
+	if err != nil && port != "" {
+		name, number, err = strings.Trim(text, "[]"), port, nil
+	}
+	if err != nil {
+		return bad("it is no address", err)
+	}
+	n, err := net.LookupPort("tcp", number)
+	if err != nil || n == 0 {
+		return bad("it has no port", err)
+	}
+	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", name)
+	if err != nil || len(addrs) == 0 {
+		return bad("it has no address", err)
+	}
+	// IPv4 first: more of its routers answer.
+	slices.SortStableFunc(addrs, func(a, b netip.Addr) int { return a.Unmap().BitLen() - b.Unmap().BitLen() })
+	return netip.AddrPortFrom(addrs[0].Unmap(), uint16(n)), nil
+}
+
+// Ways joins what is measured to ways; halves older than maxAge do not count. It says how old the oldest is that does.
+func (p *Plan) Ways(halves map[string]Half, maxAge time.Duration, now time.Time) (ways []Way, oldest time.Duration) {
+	fresh := func(key string) *Half {
+		h, ok := halves[key]
+		if !ok || h.Age(now) > maxAge {
+			return nil
+		}
+		oldest = max(oldest, h.Age(now))
+		return &h
+	}
+	for _, n := range p.Nodes {
+		far := fresh(FarKey(n.Key(), p.To.String()))
+		for _, spec := range p.Uplinks {
+			way := Way{Node: n.Name, Uplink: spec.Name, Far: far}
+			if request, ok := p.Requests[[2]string{n.Name, spec.Name}]; ok {
+				way.Near = fresh(NearKey(request))
+			}
+			ways = append(ways, way)
+		}
+	}
+	return ways, oldest
+}
+
+// Ask has a node measure its half. The node is asked by the first uplink, with the key of a file, or this user's own.
+func (p *Plan) Ask(ctx context.Context, n Node, identityFile string) (Half, error) {
+	fail := func(why string, err error) (Half, error) {
+		return Half{}, &path.Error{What: "node " + n.Name, Why: why, Err: err, Hint: "measure at the node with `heddle overlay trace`, and give it with --far"}
+	}
+	if n.Pass == nil {
+		return fail("there is no pass for it, so it cannot be asked to measure", nil)
+	}
+	id, err := identity.LoadOr(identityFile)
+	if err != nil {
+		return Half{}, err
+	}
+	var base path.Path
+	if spec := p.Uplinks[0]; spec.Name != "" {
+		if base, err = path.New(spec, path.Options{Identity: identityFile}); err != nil {
+			return Half{}, err
+		}
+	}
+	asker, err := client.New(*n.Pass, id, base)
+	if err != nil {
+		return Half{}, err
+	}
+	defer asker.Close()
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
+	defer cancel()
+	text, err := asker.Survey(ctx, p.To)
+	if err != nil {
+		return Half{}, err
+	}
+	h, err := ParseHalf(text)
+	if err == nil && h.To != p.To {
+		err = fmt.Errorf("it measured the way to %v", h.To)
+	}
+	if err != nil {
+		return fail("its measurement cannot be used", err)
+	}
+	h.At = time.Now().UTC().Truncate(time.Second) // the node's clock may be another
+	return h, nil
+}
