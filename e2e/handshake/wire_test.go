@@ -9,6 +9,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 
 	"heddle/experiments/censor"
+	"heddle/internal/clienthello"
 	"heddle/lab"
 	"heddle/lab/labtest"
 	"heddle/observe"
@@ -68,7 +69,7 @@ func count(t *testing.T, file string) (held wire) {
 		if !ok || udp.SrcPort != 443 && udp.DstPort != 443 || len(udp.Payload) == 0 {
 			continue
 		}
-		held.initials += inspect.Initials(udp.Payload)
+		held.initials += clienthello.Initials(udp.Payload)
 		switch {
 		case udp.Payload[0]&0x80 != 0:
 			held.long++

@@ -9,6 +9,7 @@ import (
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 
+	"heddle/internal/clienthello"
 	"heddle/observe/inspect"
 )
 
@@ -94,7 +95,7 @@ func (j *judge) packet(data []byte) (pass bool, forged [][]byte) {
 	f := j.flow(key)
 	if f.convicted.IsZero() {
 		if protocol == layers.IPProtocolUDP {
-			j.status.Initials += uint64(inspect.Initials(j.udp.Payload))
+			j.status.Initials += uint64(clienthello.Initials(j.udp.Payload))
 			f.UDP(source.Port(), destination.Port(), j.udp.Payload)
 		} else {
 			f.TCP(forward, source.Port(), destination.Port(), j.tcp.Seq, j.tcp.SYN, j.tcp.Payload)

@@ -1,5 +1,5 @@
-// Package clienthello reads the ClientHello of TLS 1.0 to 1.3, which is in clear, from records or from a handshake: who a client
-// asks for, and what it offers.
+// Package clienthello reads the ClientHello of TLS 1.0 to 1.3, from TCP and from QUIC: who a client asks for, and what it offers.
+// An observer of the path can read it, since it is in clear or, in QUIC, protected by keys that everybody can derive.
 package clienthello
 
 import (

@@ -79,7 +79,7 @@ func TestEncrypted(t *testing.T) {
 	if err != nil || h.ServerName != "public.example" || h.Encrypted != Outer {
 		t.Errorf("%q, %v (%v)", h.ServerName, h.Encrypted, err)
 	}
-	inner := hello(t, Extension{EncryptedHello, []byte{1}})
+	inner := built(t, Extension{EncryptedHello, []byte{1}})
 	if h, err := Parse(inner); err != nil || h.Encrypted != Inner {
 		t.Errorf("inner: %v (%v)", h.Encrypted, err)
 	}
@@ -103,8 +103,8 @@ func echConfigs(public []byte, name string) []byte {
 	return b.BytesOrPanic()
 }
 
-// hello is one with these extensions.
-func hello(t testing.TB, extensions ...Extension) []byte {
+// built is a hello with these extensions.
+func built(t testing.TB, extensions ...Extension) []byte {
 	t.Helper()
 	var b cryptobyte.Builder
 	b.AddUint8(typeClientHello)
@@ -137,25 +137,25 @@ func TestMalformed(t *testing.T) {
 		"a ServerHello":                  {[]byte{2, 0, 0, 0}, ErrNone},
 		"too long":                       {[]byte{1, 1, 0, 0}, ErrMalformed},
 		"empty":                          {[]byte{1, 0, 0, 0}, ErrMalformed},
-		"the same extension twice":       {hello(t, name, name), ErrMalformed},
-		"a name that is cut":             {hello(t, Extension{ServerName, name.Body[:6]}), ErrMalformed},
-		"a name of another type":         {hello(t, Extension{ServerName, []byte("\x00\x07\x01\x00\x04bank")}), ErrMalformed},
-		"half a group":                   {hello(t, Extension{SupportedGroups, []byte{0, 3, 0, 29, 0}}), ErrMalformed},
-		"half a version":                 {hello(t, Extension{SupportedVersions, []byte{1, 3}}), ErrMalformed},
-		"an empty protocol":              {hello(t, Extension{ALPN, []byte{0, 1, 0}}), ErrMalformed},
-		"a key share that is cut":        {hello(t, Extension{KeyShare, []byte{0, 4, 0, 29, 0, 32}}), ErrMalformed},
-		"a third form of ECH":            {hello(t, Extension{EncryptedHello, []byte{2}}), ErrMalformed},
-		"nothing wrong, of no extension": {hello(t), nil},
-		"nothing wrong":                  {hello(t, name), nil},
+		"the same extension twice":       {built(t, name, name), ErrMalformed},
+		"a name that is cut":             {built(t, Extension{ServerName, name.Body[:6]}), ErrMalformed},
+		"a name of another type":         {built(t, Extension{ServerName, []byte("\x00\x07\x01\x00\x04bank")}), ErrMalformed},
+		"half a group":                   {built(t, Extension{SupportedGroups, []byte{0, 3, 0, 29, 0}}), ErrMalformed},
+		"half a version":                 {built(t, Extension{SupportedVersions, []byte{1, 3}}), ErrMalformed},
+		"an empty protocol":              {built(t, Extension{ALPN, []byte{0, 1, 0}}), ErrMalformed},
+		"a key share that is cut":        {built(t, Extension{KeyShare, []byte{0, 4, 0, 29, 0, 32}}), ErrMalformed},
+		"a third form of ECH":            {built(t, Extension{EncryptedHello, []byte{2}}), ErrMalformed},
+		"nothing wrong, of no extension": {built(t), nil},
+		"nothing wrong":                  {built(t, name), nil},
 	} {
 		if _, err := Parse(c.raw); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if h, err := Parse(hello(t, name, Extension{ALPN, []byte{9}})); err == nil || h.ServerName != "bank" {
+	if h, err := Parse(built(t, name, Extension{ALPN, []byte{9}})); err == nil || h.ServerName != "bank" {
 		t.Errorf("what stands before an error is %q (%v)", h.ServerName, err)
 	}
-	if h, err := Parse(hello(t)); err != nil || !slices.Equal(h.Versions, []uint16{tls.VersionTLS12}) {
+	if h, err := Parse(built(t)); err != nil || !slices.Equal(h.Versions, []uint16{tls.VersionTLS12}) {
 		t.Errorf("without supported_versions: %x (%v)", h.Versions, err)
 	}
 }
@@ -163,7 +163,7 @@ func TestMalformed(t *testing.T) {
 // FuzzParse checks that all that is read lies in the input, and that records cut anywhere change nothing.
 func FuzzParse(f *testing.F) {
 	f.Add(Handshake(said(f, &tls.Config{ServerName: "bank.example", NextProtos: []string{"h2"}})), uint8(9))
-	f.Add(hello(f, Extension{EncryptedHello, []byte{1}}), uint8(1))
+	f.Add(built(f, Extension{EncryptedHello, []byte{1}}), uint8(1))
 	f.Add([]byte{1, 0, 0}, uint8(0))
 	f.Fuzz(func(t *testing.T, handshake []byte, size uint8) {
 		h, err := Parse(handshake)

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	"heddle/internal/clienthello"
+
 	"golang.org/x/net/dns/dnsmessage"
 )
 
@@ -60,7 +62,7 @@ func looksLikeHTTP(stream []byte) bool {
 func request(stream []byte) (host, line string, done bool) {
 	head := bytes.Index(stream, []byte("\r\n\r\n"))
 	if head < 0 {
-		return "", "", len(stream) >= prefixLimit
+		return "", "", len(stream) >= clienthello.Limit
 	}
 	r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(stream[:head+4])))
 	if err != nil {

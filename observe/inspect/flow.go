@@ -28,12 +28,12 @@ type Flow struct {
 	Readable bool     // the payload is in clear
 
 	sides  [2]side
-	hellos hellos
+	hellos clienthello.QUIC
 }
 
 // side is one direction of a TCP connection.
 type side struct {
-	stream prefix
+	stream clienthello.Prefix
 	start  uint32 // sequence number of the first byte
 	open   bool
 	done   bool
@@ -53,9 +53,11 @@ func (f *Flow) UDP(source, destination uint16, payload []byte) {
 			f.Protocol, f.Readable = "DNS", true
 			f.add(FromDNS, asked...)
 		}
-	case isQUIC(payload):
+	case clienthello.IsQUIC(payload):
 		f.Protocol = "QUIC"
-		f.add(FromQUIC, f.hellos.read(payload)...)
+		for _, h := range f.hellos.Read(payload) {
+			f.add(FromQUIC, h.ServerName)
+		}
 	case f.Protocol == "" && isWireGuard(payload):
 		f.Protocol = "WireGuard"
 	}
@@ -99,12 +101,12 @@ func (f *Flow) TCP(forward bool, source, destination uint16, sequence uint32, sy
 	if !s.open { // the capture began mid-stream: take this for the start
 		s.start, s.open = sequence, true
 	}
-	if !s.stream.insert(uint64(sequence-s.start), payload) {
+	if !s.stream.Insert(uint64(sequence-s.start), payload) {
 		return
 	}
-	s.done = f.read(s.stream.bytes(), source, destination) || len(s.stream.bytes()) >= prefixLimit
+	s.done = f.read(s.stream.Bytes(), source, destination) || len(s.stream.Bytes()) >= clienthello.Limit
 	if s.done {
-		s.stream = prefix{}
+		s.stream = clienthello.Prefix{}
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"heddle/internal/clienthello"
 )
 
 // clientHello is the first flight of a real TLS client.
@@ -122,7 +124,7 @@ func TestFlowIsBounded(t *testing.T) {
 	for i := range 1 << 16 { // a hello that never ends
 		f.TCP(true, 1, 443, 1+uint32(i)*100, false, append([]byte{22, 3, 1, 0xff, 0xff, 1, 0, 0x3f, 0xff}, make([]byte, 91)...))
 	}
-	if n := cap(f.sides[1].stream.data); n > 2*prefixLimit {
+	if n := cap(f.sides[1].stream.Bytes()); n > 2*clienthello.Limit {
 		t.Errorf("%d bytes are kept", n)
 	}
 	for i := range 10000 {

@@ -1,29 +1,26 @@
-package inspect
+package clienthello
 
 import "slices"
-
-// prefixLimit is how many bytes from the start of a stream are kept, in bytes. ClientHellos with post-quantum key
-// shares take about 2,000.
-const prefixLimit = 16 << 10
 
 // mostSpans is how many pieces that do not touch are kept, so that a stranger's crumbs cost little.
 const mostSpans = 256
 
-// prefix is the start of a byte stream that arrives in pieces, in any order. The zero value is empty.
-type prefix struct {
+// Prefix is the start of a byte stream that arrives in pieces, in any order. It keeps [Limit] bytes
+// at most. The zero value is empty.
+type Prefix struct {
 	data []byte
 	held []span // sorted, apart from each other
 }
 
 type span struct{ from, to int }
 
-// insert adds piece at offset and reports whether more of the stream's start is known than before. What lies beyond
+// Insert adds piece at offset and reports whether more of the stream's start is known than before. What lies beyond
 // the limit is left out, and so is a piece that touches no other where there are too many of them.
-func (p *prefix) insert(offset uint64, piece []byte) bool {
-	if offset >= prefixLimit || len(piece) == 0 {
+func (p *Prefix) Insert(offset uint64, piece []byte) bool {
+	if offset >= Limit || len(piece) == 0 {
 		return false
 	}
-	s := span{int(offset), min(int(offset)+len(piece), prefixLimit)}
+	s := span{int(offset), min(int(offset)+len(piece), Limit)}
 	// The spans from first on and before last touch the new one.
 	first, _ := slices.BinarySearchFunc(p.held, s.from, func(h span, at int) int { return h.to - at })
 	last := first
@@ -37,16 +34,16 @@ func (p *prefix) insert(offset uint64, piece []byte) bool {
 		p.data = slices.Grow(p.data, s.to-len(p.data))[:s.to]
 	}
 	copy(p.data[s.from:s.to], piece)
-	before := len(p.bytes())
+	before := len(p.Bytes())
 	if first < last {
 		s = span{min(s.from, p.held[first].from), max(s.to, p.held[last-1].to)}
 	}
 	p.held = slices.Replace(p.held, first, last, s)
-	return len(p.bytes()) > before
+	return len(p.Bytes()) > before
 }
 
-// bytes is what is known of the stream without a gap from its first byte on.
-func (p *prefix) bytes() []byte {
+// Bytes is what is known of the stream without a gap from its first byte on.
+func (p *Prefix) Bytes() []byte {
 	if len(p.held) == 0 || p.held[0].from != 0 {
 		return nil
 	}

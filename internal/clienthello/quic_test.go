@@ -1,11 +1,10 @@
-package inspect
+package clienthello
 
 import (
 	"bytes"
 	"crypto/aes"
 	"crypto/cipher"
 	"encoding/hex"
-	"reflect"
 	"slices"
 	"testing"
 )
@@ -41,7 +40,19 @@ const exampleCrypto = "060040f1010000ed0303ebf8fa56f12939b9584a3896472ec40bb863c
 	"0010000e0403050306030203080408050806002d00020101001c00024001003900320408ffffffffffffffff05048000ffff07048000ffff" +
 	"0801100104800075300901100f088394c8f03e51570806048000ffff"
 
-var exampleName = []Name{{"example.com", FromQUIC}}
+var exampleName = []string{"example.com"}
+
+// flow has the names of one flow of UDP.
+type flow struct {
+	names []string
+	quic  QUIC
+}
+
+func (f *flow) take(datagram []byte) {
+	for _, h := range f.quic.Read(datagram) {
+		f.names = append(f.names, h.ServerName)
+	}
+}
 
 func unhex(t testing.TB, text string) []byte {
 	t.Helper()
@@ -113,10 +124,10 @@ func TestQUICNameOfTheRFCs(t *testing.T) {
 		if !bytes.HasPrefix(packet, unhex(t, e.begins)) || !bytes.HasSuffix(packet, unhex(t, e.ends)) {
 			t.Fatalf("%s: the packet is another one: %x", e.rfc, packet)
 		}
-		var f Flow
-		f.UDP(50000, 443, packet)
-		if !reflect.DeepEqual(f.Names, exampleName) || f.Protocol != "QUIC" {
-			t.Errorf("%s: %q %v", e.rfc, f.Protocol, f.Names)
+		var f flow
+		f.take(packet)
+		if !slices.Equal(f.names, exampleName) {
+			t.Errorf("%s: %v", e.rfc, f.names)
 		}
 		if n := Initials(packet); n != 1 {
 			t.Errorf("%s: %d Initials", e.rfc, n)
@@ -157,14 +168,14 @@ func TestQUICNameInPieces(t *testing.T) {
 		ack := []byte{2, 0, 0, 0, 0}
 		first := e.packet(t, 0, ack, frame(t, 200, exampleHello), frame(t, 0, 60))
 		second := e.packet(t, 1, frame(t, 60, 130), frame(t, 130, 200))
-		var f Flow
-		f.UDP(50000, 443, first)
-		if len(f.Names) != 0 {
-			t.Fatalf("%s: a name from half a hello: %v", e.rfc, f.Names)
+		var f flow
+		f.take(first)
+		if len(f.names) != 0 {
+			t.Fatalf("%s: a name from half a hello: %v", e.rfc, f.names)
 		}
-		f.UDP(50000, 443, append(second, first...)) // coalesced
-		if !reflect.DeepEqual(f.Names, exampleName) {
-			t.Errorf("%s: %v", e.rfc, f.Names)
+		f.take(append(second, first...)) // coalesced
+		if !slices.Equal(f.names, exampleName) {
+			t.Errorf("%s: %v", e.rfc, f.names)
 		}
 	}
 }
@@ -172,24 +183,24 @@ func TestQUICNameInPieces(t *testing.T) {
 // Pieces of two connections of one flow come mixed: each is put together by itself.
 func TestQUICNamesOfTwoConnections(t *testing.T) {
 	a, b := examples[0], examples[1]
-	var f Flow
-	f.UDP(50000, 443, a.packet(t, 0, frame(t, 100, exampleHello)))
-	f.UDP(50000, 443, b.packet(t, 0, frame(t, 0, 100)))
-	if len(f.Names) != 0 {
-		t.Fatalf("a name from halves of two hellos: %v", f.Names)
+	var f flow
+	f.take(a.packet(t, 0, frame(t, 100, exampleHello)))
+	f.take(b.packet(t, 0, frame(t, 0, 100)))
+	if len(f.names) != 0 {
+		t.Fatalf("a name from halves of two hellos: %v", f.names)
 	}
-	f.UDP(50000, 443, a.packet(t, 1, frame(t, 0, 100)))
-	if !reflect.DeepEqual(f.Names, exampleName) {
-		t.Fatalf("%v", f.Names)
+	f.take(a.packet(t, 1, frame(t, 0, 100)))
+	if !slices.Equal(f.names, exampleName) {
+		t.Fatalf("%v", f.names)
 	}
-	f.Names = nil
-	f.UDP(50000, 443, a.whole(t))
-	if len(f.Names) != 0 {
-		t.Errorf("the same hello again: %v", f.Names)
+	f.names = nil
+	f.take(a.whole(t))
+	if len(f.names) != 0 {
+		t.Errorf("the same hello again: %v", f.names)
 	}
-	f.UDP(50000, 443, b.packet(t, 1, frame(t, 100, exampleHello)))
-	if !reflect.DeepEqual(f.Names, exampleName) {
-		t.Errorf("%v", f.Names)
+	f.take(b.packet(t, 1, frame(t, 100, exampleHello)))
+	if !slices.Equal(f.names, exampleName) {
+		t.Errorf("%v", f.names)
 	}
 }
 
@@ -199,10 +210,10 @@ func TestQUICDamagedInitialGivesNothing(t *testing.T) {
 		for _, at := range []int{6, 18, 25, len(packet) - 1} {
 			damaged := append([]byte(nil), packet...)
 			damaged[at] ^= 1
-			var f Flow
-			f.UDP(50000, 443, damaged)
-			if len(f.Names) != 0 {
-				t.Errorf("%s: byte %d damaged: %v", e.rfc, at, f.Names)
+			var f flow
+			f.take(damaged)
+			if len(f.names) != 0 {
+				t.Errorf("%s: byte %d damaged: %v", e.rfc, at, f.names)
 			}
 		}
 	}
@@ -210,14 +221,14 @@ func TestQUICDamagedInitialGivesNothing(t *testing.T) {
 
 // A stranger can begin connections in one flow without end, each with crumbs of a hello far apart.
 func TestHellosAreBounded(t *testing.T) {
-	var stream prefix
-	for at := range uint64(prefixLimit / 2) {
-		stream.insert(2*at+1, []byte{1})
+	var stream Prefix
+	for at := range uint64(Limit / 2) {
+		stream.Insert(2*at+1, []byte{1})
 	}
 	if len(stream.held) > mostSpans {
 		t.Errorf("%d pieces are kept", len(stream.held))
 	}
-	var h hellos
+	var h QUIC
 	for n := range byte(3 * mostHellos) {
 		destination := []byte{n, 2, 3, 4, 5, 6, 7, 8}
 		keys, err := quicVersions[0].deriveInitial(destination)
@@ -225,7 +236,7 @@ func TestHellosAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 		packet := sealWith(keys, destination, frame(t, 0, 100))
-		if h.read(packet); len(h.reading) > mostHellos {
+		if h.Read(packet); len(h.reading) > mostHellos {
 			t.Fatalf("%d hellos are kept", len(h.reading))
 		}
 	}
@@ -246,4 +257,86 @@ func sealWith(k *initialKeys, destination, payload []byte) []byte {
 	packet[0] ^= mask[0] & 0x0f
 	packet[number] ^= mask[1]
 	return packet
+}
+
+// FuzzInitialPayload fuzzes what stands behind the protection of an Initial, where random bytes seldom come.
+func FuzzInitialPayload(f *testing.F) {
+	f.Add(unhex(f, exampleCrypto))
+	f.Add([]byte{2, 0, 0, 0, 0, 6, 0, 1, 1})
+	f.Fuzz(func(t *testing.T, payload []byte) {
+		var stream Prefix
+		cryptoFrames(payload, func(offset uint64, data []byte) { stream.Insert(offset, data) })
+		if h, err := Parse(stream.Bytes()); h.ServerName != "" && err == ErrIncomplete {
+			t.Errorf("name %q of a hello that is not whole", h.ServerName)
+		}
+	})
+}
+
+// FuzzHelloInPieces cuts a hello at places of the fuzzer's choice, and sends the frames in its order over its packets:
+// the name is read once the last is there, and never before.
+func FuzzHelloInPieces(f *testing.F) {
+	f.Add(false, []byte{200, 60, 130}, []byte{3, 1}, []byte{2})
+	f.Add(true, []byte{1, 2, 3, 4}, []byte{4, 3, 2, 1}, []byte{1, 1, 1})
+	f.Fuzz(func(t *testing.T, second bool, cuts, order, packets []byte) {
+		e := examples[0]
+		if second {
+			e = examples[1]
+		}
+		slices.Sort(cuts)
+		cuts = slices.Compact(cuts)
+		var frames [][]byte
+		from := 0
+		for _, cut := range append(cuts[:min(len(cuts), 20)], exampleHello) {
+			if to := int(cut); from < to && to <= exampleHello {
+				frames = append(frames, frame(t, from, to))
+				from = to
+			}
+		}
+		for i, with := range order {
+			a, b := i%len(frames), int(with)%len(frames)
+			frames[a], frames[b] = frames[b], frames[a]
+		}
+		var got flow
+		for number := byte(0); len(frames) > 0; number++ {
+			if len(got.names) != 0 {
+				t.Fatalf("%v with %d frames to come", got.names, len(frames))
+			}
+			n := 1
+			if len(packets) > 0 {
+				n, packets = min(1+int(packets[0])%4, len(frames)), packets[1:]
+			}
+			got.take(e.packet(t, number, frames[:n]...))
+			frames = frames[n:]
+		}
+		if !slices.Equal(got.names, exampleName) {
+			t.Fatalf("%v", got.names)
+		}
+	})
+}
+
+// FuzzPrefix compares the reassembly with a plain one: each byte where its piece put it, as far as no byte is missing.
+func FuzzPrefix(f *testing.F) {
+	f.Add([]byte{0, 5, 3, 9, 8, 200})
+	f.Fuzz(func(t *testing.T, cuts []byte) {
+		stream := make([]byte, 512)
+		for i := range stream {
+			stream[i] = byte(i * 7)
+		}
+		var p Prefix
+		have := make([]bool, len(stream))
+		for ; len(cuts) >= 2; cuts = cuts[2:] {
+			from, to := int(cuts[0]), int(cuts[0])+int(cuts[1])
+			p.Insert(uint64(from), stream[from:to])
+			for i := from; i < to; i++ {
+				have[i] = true
+			}
+		}
+		want := 0
+		for want < len(have) && have[want] {
+			want++
+		}
+		if got := p.Bytes(); !bytes.Equal(got, stream[:want]) {
+			t.Errorf("%d bytes, want %d", len(got), want)
+		}
+	})
 }

@@ -1,11 +1,11 @@
-package inspect
+package clienthello
 
 // mostHellos is how many connections' ClientHellos are put together at once in one flow.
 const mostHellos = 4
 
-// hellos puts together the ClientHellos of the QUIC connections of one flow. A flow may carry several, one after another
+// QUIC puts together the ClientHellos of the QUIC connections of one flow. A flow may carry several, one after another
 // (after a Retry, or another version) or at once (a client with one socket). The zero value is ready.
-type hellos struct {
+type QUIC struct {
 	reading []*hello // the latest last
 }
 
@@ -13,31 +13,30 @@ type hellos struct {
 type hello struct {
 	version *quicVersion
 	keys    *initialKeys
-	stream  prefix
-	done    bool // the name was read, or there is none
+	stream  Prefix
+	done    bool
 }
 
-// read takes a datagram and gives the names that it completes.
-func (h *hellos) read(datagram []byte) []string {
-	var names []string
+// Read takes a datagram and gives the hellos that it completes, as far as they can be read.
+func (h *QUIC) Read(datagram []byte) []Hello {
+	var whole []Hello
 	for _, p := range initialPackets(datagram) {
 		in, body := h.open(p)
 		if body == nil || in.done {
 			continue // the server's, or damaged; or nothing new
 		}
-		cryptoFrames(body, func(offset uint64, data []byte) { in.stream.insert(offset, data) })
-		var name string
-		if name, in.done = serverName(in.stream.bytes()); in.done {
-			in.stream = prefix{} // the keys stay: they tell that what follows belongs to it
-			names = append(names, name)
+		cryptoFrames(body, func(offset uint64, data []byte) { in.stream.Insert(offset, data) })
+		if said, err := Parse(in.stream.Bytes()); err != ErrIncomplete {
+			in.stream, in.done = Prefix{}, true // the keys stay: they tell that what follows belongs to it
+			whole = append(whole, said)
 		}
 	}
-	return names
+	return whole
 }
 
 // open removes the protection of a client's packet, and gives the hello that it belongs to. A client's first packets
 // carry the connection ID that its keys are made of; later ones do not.
-func (h *hellos) open(p initialPacket) (*hello, []byte) {
+func (h *QUIC) open(p initialPacket) (*hello, []byte) {
 	for _, in := range h.reading {
 		if in.version == p.version {
 			if body := in.keys.open(p.whole, p.number); body != nil {

@@ -1,4 +1,4 @@
-package inspect
+package clienthello
 
 import (
 	"encoding/binary"
@@ -14,8 +14,8 @@ type initialPacket struct {
 	number      int    // where the packet number starts in whole
 }
 
-// isQUIC reports whether a datagram starts with a long header of a version that is known here.
-func isQUIC(datagram []byte) bool { return versionOf(datagram) != nil }
+// IsQUIC reports whether a datagram starts with a long header of a version that is known here.
+func IsQUIC(datagram []byte) bool { return versionOf(datagram) != nil }
 
 // versionOf gives the version in the long header that a datagram starts with, and nil where there is none that is known.
 func versionOf(datagram []byte) *quicVersion {

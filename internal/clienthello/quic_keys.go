@@ -1,4 +1,4 @@
-package inspect
+package clienthello
 
 import (
 	"crypto/aes"
