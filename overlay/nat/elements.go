@@ -5,10 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 	"time"
+
+	"heddle/internal/nft"
 
 	"github.com/google/nftables"
 	"golang.org/x/sys/unix"
@@ -25,28 +26,23 @@ func keyOf(r Rule) key { return key{r.Client, r.Listen.Port()} }
 // put lets a rule hold for ttl, in place of what all has of it, in one transaction: kernels before 6.13 do not prolong an
 // element that is there.
 func (t *Table) put(r Rule, ttl time.Duration, all content) error {
-	conn, err := connect()
-	if err != nil {
-		return err
-	}
 	f, k, held := familyOf(r.Client), keyOf(r), all.inPlaceOf(t.layout, r) >= 0
-	if held {
-		err = t.deleteLease(conn, r)
-	}
-	var e elements
-	e.add(r, ttl, t.ports)
-	switch {
-	case held && all.knows(k): // it goes on counting
-		e.known = nil
-	case all.knows(k):
-		err = errors.Join(err, conn.SetDeleteElements(t.layout.known(f), one(k.bytes(), 0)))
-	case slices.Contains(all.direct, string(past(r))):
-		err = errors.Join(err, conn.SetDeleteElements(t.direct(f), one(past(r), 0)))
-	}
-	if err := errors.Join(err, e.put(conn, t.layout, f)); err != nil {
-		return err
-	}
-	return conn.Flush()
+	return nft.Change(func(conn *nftables.Conn) (err error) {
+		if held {
+			err = t.deleteLease(conn, r)
+		}
+		var e elements
+		e.add(r, ttl, t.ports)
+		switch {
+		case held && all.knows(k): // it goes on counting
+			e.known = nil
+		case all.knows(k):
+			err = errors.Join(err, conn.SetDeleteElements(t.layout.known(f), one(k.bytes(), 0)))
+		case slices.Contains(all.direct, string(past(r))):
+			err = errors.Join(err, conn.SetDeleteElements(t.direct(f), one(past(r), 0)))
+		}
+		return errors.Join(err, e.put(conn, t.layout, f))
+	})
 }
 
 // elements are what leases are made of, by set.
@@ -151,7 +147,7 @@ func (c content) knows(k key) bool { return slices.Contains(c.known, k) }
 
 // read gives what the kernel holds now, and nothing where there is no table.
 func (l layout) read() (content, error) {
-	conn, err := connect()
+	conn, err := nft.Connect()
 	if err != nil {
 		return content{}, err
 	}
@@ -224,7 +220,7 @@ func absent(err error) bool {
 // leftClosed reports that the family's table is there and lets nothing be forwarded without a lease: that an earlier
 // process set forwarding.
 func (l layout) leftClosed(f family) bool {
-	conn, err := connect()
+	conn, err := nft.Connect()
 	if err != nil {
 		return false
 	}
@@ -234,14 +230,7 @@ func (l layout) leftClosed(f family) bool {
 
 // drop ends one lease.
 func (t *Table) drop(r Rule) error {
-	conn, err := connect()
-	if err != nil {
-		return err
-	}
-	if err := t.deleteLease(conn, r); err != nil {
-		return err
-	}
-	return conn.Flush()
+	return nft.Change(func(conn *nftables.Conn) error { return t.deleteLease(conn, r) })
 }
 
 // sweep forgets the keys whose lease has ended. A node forgets their connections first. Those of a client end by
@@ -259,49 +248,38 @@ func (t *Table) sweep() error {
 		return nil
 	}
 	forget(ended)
-	conn, err := connect()
-	if err != nil {
-		return err
-	}
-	for _, f := range families {
-		var gone []nftables.SetElement
-		for _, k := range ended {
-			if familyOf(k.client).table == f.table {
-				gone = append(gone, nftables.SetElement{Key: k.bytes()})
+	return nft.Change(func(conn *nftables.Conn) error {
+		for _, f := range families {
+			var gone []nftables.SetElement
+			for _, k := range ended {
+				if familyOf(k.client).table == f.table {
+					gone = append(gone, nftables.SetElement{Key: k.bytes()})
+				}
+			}
+			for some := range slices.Chunk(gone, atOnce) {
+				if err := conn.SetDeleteElements(t.layout.known(f), some); err != nil {
+					return err
+				}
 			}
 		}
-		for some := range slices.Chunk(gone, atOnce) {
-			if err := conn.SetDeleteElements(t.layout.known(f), some); err != nil {
-				return err
-			}
-		}
-	}
-	return conn.Flush()
+		return nil
+	})
 }
 
 // removeEmpty removes the tables that processes which are gone left for themselves: all that was in them has ended.
-func removeEmpty(prefix string) error {
-	conn, err := connect()
-	if err != nil {
+func removeEmpty() error {
+	return nft.Change(func(conn *nftables.Conn) error {
+		names, err := nft.Orphans(conn, nftables.TableFamilyIPv4, localWord)
+		for _, name := range names {
+			l := localLayout
+			l.name = name
+			if c, err := l.read(); err != nil || len(c.direct)+len(c.leases) > 0 {
+				continue // a process that this one does not see, or something left to stop
+			}
+			for _, f := range families {
+				conn.DelTable(l.table(f))
+			}
+		}
 		return err
-	}
-	tables, err := conn.ListTablesOfFamily(nftables.TableFamilyIPv4)
-	if err != nil {
-		return err
-	}
-	for _, table := range tables {
-		pid, ours := strings.CutPrefix(table.Name, prefix)
-		if _, err := os.Stat("/proc/" + pid); !ours || err == nil {
-			continue
-		}
-		l := localLayout
-		l.name = table.Name
-		if c, err := l.read(); err != nil || len(c.direct)+len(c.leases) > 0 {
-			continue // a process that this one does not see, or something left to stop
-		}
-		for _, f := range families {
-			conn.DelTable(l.table(f))
-		}
-	}
-	return conn.Flush()
+	})
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"heddle/internal/nft"
 	"heddle/internal/sysctl"
 	"heddle/path"
 )
@@ -53,14 +54,11 @@ func (t *Table) forward(f family) error {
 
 // closeChain has the family's table drop all that would be forwarded without a lease.
 func (l layout) closeChain(f family) error {
-	conn, err := connect()
-	if err != nil {
-		return err
-	}
-	policy := nftables.ChainPolicyDrop
-	c := l.closingChainOf(f, policy)
-	conn.AddChain(&c)
-	return conn.Flush()
+	return nft.Change(func(conn *nftables.Conn) error {
+		c := l.closingChainOf(f, nftables.ChainPolicyDrop)
+		conn.AddChain(&c)
+		return nil
+	})
 }
 
 func (f family) setForwarding(on bool) error {

@@ -14,14 +14,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"os"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"heddle/internal/nft"
 	"heddle/path"
 )
 
@@ -109,8 +108,7 @@ func Open(o Options) (*Table, error) {
 // the empty tables of processes that are gone are removed.
 func OpenLocal() (*Table, error) {
 	t := &Table{layout: localLayout}
-	t.name += strconv.Itoa(os.Getpid())
-	if err := removeEmpty(localLayout.name); err != nil {
+	if err := removeEmpty(); err != nil {
 		return nil, t.problem("cannot be looked for", err)
 	}
 	return t, t.takeOver()
@@ -304,18 +302,11 @@ func (t *Table) Close() error {
 			set = errors.Join(set, f.setForwarding(false))
 		}
 	}
-	conn, err := connect()
-	if err != nil {
-		return errors.Join(set, err)
-	}
 	if t.ports {
 		all, _ := t.read()
 		defer forget(all.known)
 	}
-	for _, f := range families {
-		conn.DelTable(t.table(f))
-	}
-	if err := conn.Flush(); err != nil && !errors.Is(err, unix.ENOENT) {
+	if err := nft.Remove(t.table(families[0]), t.table(families[1])); err != nil {
 		return errors.Join(set, t.problem("cannot be removed", err))
 	}
 	return set

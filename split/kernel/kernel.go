@@ -32,6 +32,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"heddle/internal/journal"
+	"heddle/internal/nft"
 	"heddle/internal/sysctl"
 	"heddle/path"
 	"heddle/split/plane"
@@ -153,7 +154,7 @@ func (p *Plane) open(ctx context.Context) (err error) {
 	if p.journal, err = plane.OpenJournal(o.Dir, o.Session, planeName, kinds); err != nil {
 		return err
 	}
-	p.guard = &plane.Guard{Table: plane.GuardTable(planeName, o.Session), Server: p.members.Server}
+	p.guard = &plane.Guard{Table: nft.Name(planeName, o.Session), Server: p.members.Server}
 	p.guard.Forbid(p.members.Others()...)
 	if p.left, err = plane.Begin(p.journal, p.guard); err != nil {
 		return refused(err)

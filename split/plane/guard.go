@@ -2,19 +2,15 @@ package plane
 
 import (
 	"encoding/binary"
-	"encoding/hex"
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
-	"github.com/google/nftables"
-	"github.com/google/nftables/binaryutil"
-	"github.com/google/nftables/expr"
-	"golang.org/x/sys/unix"
+	"heddle/internal/nft"
 
-	"heddle/internal/journal"
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
 )
 
 // Guard is an nftables table that drops datagrams to the server which would leave otherwise than by one of the exits.
@@ -49,20 +45,6 @@ type Passed struct {
 // Tally counts packets and their UDP payload in bytes.
 type Tally struct{ Packets, Bytes uint64 }
 
-// GuardTable names the table of a session. nft(8) takes letters, digits and '_' in a name; other bytes become _XX.
-func GuardTable(plane, session string) string {
-	var b strings.Builder
-	b.WriteString("heddle_" + plane + "_")
-	for _, c := range []byte(session) {
-		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' {
-			b.WriteByte(c)
-		} else {
-			b.WriteString("_" + hex.EncodeToString([]byte{c}))
-		}
-	}
-	return b.String()
-}
-
 // String says what the table does.
 func (g *Guard) String() string {
 	return fmt.Sprintf("nft add table inet %s (datagrams to %s leave as the session says, or not at all)", g.Table, g.Server)
@@ -84,15 +66,11 @@ const (
 )
 
 // Apply replaces a table that is there by its name: between the two nothing is let out. Its counters begin at 0.
-func (g *Guard) Apply() error {
-	conn, err := nftables.New()
-	if err != nil {
-		return err
-	}
-	table := &nftables.Table{Name: g.Table, Family: nftables.TableFamilyINet}
-	conn.AddTable(table) // so that there is one to delete
-	conn.DelTable(table)
-	conn.AddTable(table)
+func (g *Guard) Apply() error { return nft.Change(g.fill) }
+
+func (g *Guard) fill(conn *nftables.Conn) error {
+	table := nft.Inet(g.Table)
+	nft.Replace(conn, table)
 	up := conn.AddChain(&nftables.Chain{Name: upChain, Table: table, Type: nftables.ChainTypeFilter,
 		Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityFilter})
 	var down *nftables.Chain
@@ -106,29 +84,26 @@ func (g *Guard) Apply() error {
 		if err := conn.AddSet(set, g.permission()); err != nil {
 			return err
 		}
-		leased = []expr.Any{&expr.Lookup{SourceRegister: 1, SetName: set.Name, SetID: set.ID}}
+		leased = nft.Lookup(set)
 	}
-	add := func(chain *nftables.Chain, verdict expr.VerdictKind, parts ...[]expr.Any) {
-		conn.AddRule(&nftables.Rule{Table: table, Chain: chain,
-			Exprs: append(slices.Concat(parts...), &expr.Counter{}, &expr.Verdict{Kind: verdict})})
+	add := func(chain *nftables.Chain, parts ...[]expr.Any) {
+		conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: nft.Join(parts...)})
 	}
-	to, from := endpointIs(g.Server, false), endpointIs(g.Server, true)
 	for _, e := range g.Exits {
 		var source []expr.Any
 		if e.Source.IsValid() {
-			source = addressIs(e.Source, true)
+			source = nft.Address(e.Source, nft.Source)
 		}
 		// The lease is of the port, which the match of the endpoint leaves behind.
-		add(up, expr.VerdictAccept, deviceIs(expr.MetaKeyOIF, e.Index), source, to, leased)
+		add(up, nft.OutIndex(e.Index), source, nft.UDP(g.Server, nft.Destination), leased, nft.Count, nft.Accept)
 		if g.Answers {
-			add(down, expr.VerdictContinue, deviceIs(expr.MetaKeyIIF, e.Index), from)
+			add(down, nft.InIndex(e.Index), nft.UDP(g.Server, nft.Source), nft.Count, nft.Pass)
 		}
 	}
-	add(up, expr.VerdictDrop, to)
-	for _, other := range g.Others {
-		add(up, expr.VerdictDrop, endpointIs(other, false))
+	for _, to := range append([]netip.AddrPort{g.Server}, g.Others...) {
+		add(up, nft.UDP(to, nft.Destination), nft.Drop)
 	}
-	return conn.Flush()
+	return nil
 }
 
 // lease is the set that holds the server's port for as long as the exits are open.
@@ -157,39 +132,24 @@ func (g *Guard) Withdraw() error {
 
 // setPermitted replaces the set's element in one transaction: kernels before 6.13 do not prolong one that is there.
 func (g *Guard) setPermitted(permitted bool) error {
-	conn, err := nftables.New()
-	if err != nil {
-		return err
-	}
 	g.permitted = permitted
-	set := g.lease(&nftables.Table{Name: g.Table, Family: nftables.TableFamilyINet})
-	conn.FlushSet(set)
-	if err := conn.SetAddElements(set, g.permission()); err != nil {
-		return err
-	}
-	return conn.Flush()
+	return nft.Change(func(conn *nftables.Conn) error {
+		set := g.lease(nft.Inet(g.Table))
+		conn.FlushSet(set)
+		return conn.SetAddElements(set, g.permission())
+	})
 }
 
 // Undo removes the table.
-func (g *Guard) Undo() error {
-	conn, err := nftables.New()
-	if err != nil {
-		return err
-	}
-	conn.DelTable(&nftables.Table{Name: g.Table, Family: nftables.TableFamilyINet})
-	if err := conn.Flush(); err != nil && !journal.Gone(err) {
-		return err
-	}
-	return nil
-}
+func (g *Guard) Undo() error { return nft.Remove(nft.Inet(g.Table)) }
 
 // Read gives what was counted since the last Apply.
 func (g *Guard) Read() (Passed, error) {
-	conn, err := nftables.New()
+	conn, err := nft.Connect()
 	if err != nil {
 		return Passed{}, err
 	}
-	table := &nftables.Table{Name: g.Table, Family: nftables.TableFamilyINet}
+	table := nft.Inet(g.Table)
 	count := func(chain string) (all []Tally, err error) {
 		rules, err := conn.GetRules(table, &nftables.Chain{Name: chain, Table: table})
 		for _, r := range rules {
@@ -229,42 +189,4 @@ func (g *Guard) headers() uint64 {
 		return 28
 	}
 	return 48
-}
-
-func equal(load expr.Any, data []byte) []expr.Any {
-	return []expr.Any{load, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: data}}
-}
-
-func deviceIs(key expr.MetaKey, index int) []expr.Any {
-	return equal(&expr.Meta{Key: key, Register: 1}, binaryutil.NativeEndian.PutUint32(uint32(index)))
-}
-
-// addressIs matches the source or destination address: at bytes 12 and 16 of an IPv4 header (RFC 791), 8 and 24 of an
-// IPv6 one (RFC 8200).
-func addressIs(a netip.Addr, source bool) []expr.Any {
-	family, length := byte(unix.NFPROTO_IPV4), uint32(4)
-	offset := uint32(16)
-	if a.Is6() {
-		family, length, offset = unix.NFPROTO_IPV6, 16, 24
-	}
-	if source {
-		offset -= length
-	}
-	return slices.Concat(equal(&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: 1}, []byte{family}),
-		equal(&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: length}, a.AsSlice()))
-}
-
-// endpointIs matches UDP to or from an address and port. It leaves the port in register 1.
-func endpointIs(a netip.AddrPort, source bool) []expr.Any {
-	return slices.Concat(addressIs(a.Addr(), source), udpPortIs(a.Port(), source))
-}
-
-func udpPortIs(port uint16, source bool) []expr.Any {
-	offset := uint32(2)
-	if source {
-		offset = 0
-	}
-	return slices.Concat(equal(&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1}, []byte{unix.IPPROTO_UDP}),
-		equal(&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: offset, Len: 2},
-			binary.BigEndian.AppendUint16(nil, port)))
 }

@@ -26,6 +26,7 @@ import (
 
 	"heddle/internal/iprule"
 	"heddle/internal/journal"
+	"heddle/internal/nft"
 	"heddle/internal/sysctl"
 	"heddle/path"
 	"heddle/schedule"
@@ -128,7 +129,7 @@ func (p *Plane) open(ctx context.Context, mark uint32) (err error) {
 		return err
 	}
 	v6 := p.members.Server.Addr().Is6()
-	p.guard = &plane.Guard{Table: plane.GuardTable(planeName, p.o.Session), Server: p.members.Server, Answers: true, Lease: lease}
+	p.guard = &plane.Guard{Table: nft.Name(planeName, p.o.Session), Server: p.members.Server, Answers: true, Lease: lease}
 	p.guard.Forbid(p.members.Others()...)
 	if p.left, err = plane.Begin(p.journal, p.guard); err != nil {
 		return err

@@ -1,17 +1,15 @@
 package tunnel
 
 import (
-	"encoding/hex"
 	"fmt"
 	"net/netip"
 	"strings"
 
 	"github.com/google/nftables"
-	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 
-	"heddle/internal/journal"
+	"heddle/internal/nft"
 	"heddle/path"
 )
 
@@ -30,22 +28,6 @@ type firewall struct {
 	Addresses  []netip.Addr `json:"addresses,omitempty"`
 }
 
-const tablePrefix = "heddle_"
-
-// tableName gives the table of a tunnel. nft(8) takes letters, digits and '_' in a name; other bytes become _XX.
-func tableName(name string) string {
-	var b strings.Builder
-	b.WriteString(tablePrefix)
-	for _, c := range []byte(name) {
-		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' {
-			b.WriteByte(c)
-		} else {
-			b.WriteString("_" + hex.EncodeToString([]byte{c}))
-		}
-	}
-	return b.String()
-}
-
 func (c *firewall) String() string {
 	text := "nft add table inet " + c.Table
 	if c.KillSwitch {
@@ -59,34 +41,20 @@ func (c *firewall) String() string {
 
 // Apply replaces a table that is there by its name: between the two nothing is let out.
 func (c *firewall) Apply() error {
-	conn, err := nftables.New()
-	if err != nil {
-		return err
-	}
-	table := &nftables.Table{Name: c.Table, Family: nftables.TableFamilyINet}
-	conn.AddTable(table) // so that there is one to delete
-	conn.DelTable(table)
-	conn.AddTable(table)
-	if c.KillSwitch {
-		c.addKillSwitch(conn, table)
-	}
-	if len(c.Addresses) > 0 {
-		c.addReturnPath(conn, table)
-	}
-	return conn.Flush()
+	return nft.Change(func(conn *nftables.Conn) error {
+		table := nft.Inet(c.Table)
+		nft.Replace(conn, table)
+		if c.KillSwitch {
+			c.addKillSwitch(conn, table)
+		}
+		if len(c.Addresses) > 0 {
+			c.addReturnPath(conn, table)
+		}
+		return nil
+	})
 }
 
-func (c *firewall) Undo() error {
-	conn, err := nftables.New()
-	if err != nil {
-		return err
-	}
-	conn.DelTable(&nftables.Table{Name: c.Table, Family: nftables.TableFamilyINet})
-	if err := conn.Flush(); err != nil && !journal.Gone(err) {
-		return err
-	}
-	return nil
-}
+func (c *firewall) Undo() error { return nft.Remove(nft.Inet(c.Table)) }
 
 func (c *firewall) addKillSwitch(conn *nftables.Conn, table *nftables.Table) {
 	drop := nftables.ChainPolicyDrop
@@ -95,24 +63,24 @@ func (c *firewall) addKillSwitch(conn *nftables.Conn, table *nftables.Table) {
 	forward := conn.AddChain(&nftables.Chain{Name: "forward", Table: table, Type: nftables.ChainTypeFilter,
 		Hooknum: nftables.ChainHookForward, Priority: nftables.ChainPriorityFilter, Policy: &drop})
 	add := func(chain *nftables.Chain, parts ...[]expr.Any) {
-		conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: join(parts...)})
+		conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: nft.Join(parts...)})
 	}
-	add(output, interfaceIs(expr.MetaKeyOIFNAME, "lo"), accept)
-	add(output, interfaceIs(expr.MetaKeyOIFNAME, c.Device), accept)
+	add(output, nft.Out("lo"), nft.Accept)
+	add(output, nft.Out(c.Device), nft.Accept)
 	if c.Mark != 0 {
-		add(output, markIs(c.Mark), accept)
+		add(output, nft.Mark(c.Mark), nft.Accept)
 	}
-	add(output, addressTypeIs(expr.Fib{FlagDADDR: true}, expr.CmpOpEq, unix.RTN_LOCAL), accept)
-	add(output, familyIs(unix.NFPROTO_IPV4), protocolIs(unix.IPPROTO_UDP), portsAre(68, 67), accept)
-	add(output, familyIs(unix.NFPROTO_IPV6), protocolIs(unix.IPPROTO_UDP), portsAre(546, 547), accept)
+	add(output, nft.Local(nft.Destination, true), nft.Accept)
+	add(output, nft.IPv6(false), nft.Protocol(unix.IPPROTO_UDP), nft.Ports(68, 67), nft.Accept)
+	add(output, nft.IPv6(true), nft.Protocol(unix.IPPROTO_UDP), nft.Ports(546, 547), nft.Accept)
 	for _, kind := range neighborDiscovery {
 		// RFC 4861, section 7.1: a hop limit of 255 proves that no router forwarded it, nor will one.
-		add(output, protocolIs(unix.IPPROTO_ICMPV6), networkByteIs(7, kind.hops), transportByteIs(0, kind.kind), accept)
+		add(output, nft.Protocol(unix.IPPROTO_ICMPV6), nft.NetworkByte(7, kind.hops), nft.TransportByte(0, kind.kind), nft.Accept)
 	}
-	add(output, reject)
-	add(forward, interfaceIs(expr.MetaKeyOIFNAME, c.Device), accept)
-	add(forward, interfaceIs(expr.MetaKeyIIFNAME, c.Device), accept)
-	add(forward, reject)
+	add(output, nft.Reject)
+	add(forward, nft.Out(c.Device), nft.Accept)
+	add(forward, nft.In(c.Device), nft.Accept)
+	add(forward, nft.Reject)
 }
 
 const killSwitchChain = "output"
@@ -130,23 +98,17 @@ func (c *firewall) addReturnPath(conn *nftables.Conn, table *nftables.Table) {
 	out := conn.AddChain(&nftables.Chain{Name: "postmangle", Table: table, Type: nftables.ChainTypeFilter,
 		Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityMangle})
 	for _, a := range c.Addresses {
-		conn.AddRule(&nftables.Rule{Table: table, Chain: raw, Exprs: join(
-			interfaceIsNot(expr.MetaKeyIIFNAME, c.Device), destinationIs(a),
-			addressTypeIs(expr.Fib{FlagSADDR: true}, expr.CmpOpNeq, unix.RTN_LOCAL),
-			[]expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}})})
+		conn.AddRule(&nftables.Rule{Table: table, Chain: raw, Exprs: nft.Join(
+			nft.NotIn(c.Device), nft.Address(a, nft.Destination), nft.Local(nft.Source, false), nft.Drop)})
 	}
-	mark := binaryutil.NativeEndian.PutUint32(c.Mark)
-	setMark := []expr.Any{&expr.Immediate{Register: 1, Data: mark}}
-	conn.AddRule(&nftables.Rule{Table: table, Chain: out, Exprs: join(protocolIs(unix.IPPROTO_UDP), markIs(c.Mark), setMark,
-		[]expr.Any{&expr.Ct{Key: expr.CtKeyMARK, Register: 1, SourceRegister: true}})})
-	conn.AddRule(&nftables.Rule{Table: table, Chain: in, Exprs: join(protocolIs(unix.IPPROTO_UDP),
-		[]expr.Any{&expr.Ct{Key: expr.CtKeyMARK, Register: 1}, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: mark}}, setMark,
-		[]expr.Any{&expr.Meta{Key: expr.MetaKeyMARK, Register: 1, SourceRegister: true}})})
+	udp := nft.Protocol(unix.IPPROTO_UDP)
+	conn.AddRule(&nftables.Rule{Table: table, Chain: out, Exprs: nft.Join(udp, nft.Mark(c.Mark), nft.SetConnectionMark(c.Mark))})
+	conn.AddRule(&nftables.Rule{Table: table, Chain: in, Exprs: nft.Join(udp, nft.ConnectionMark(c.Mark), nft.SetMark(c.Mark))})
 }
 
 // otherKillSwitch gives an error where another tunnel's kill switch would refuse this one's packets.
 func otherKillSwitch(own string) error {
-	conn, err := nftables.New()
+	conn, err := nft.Connect()
 	if err != nil {
 		return err
 	}
@@ -155,7 +117,7 @@ func otherKillSwitch(own string) error {
 		return err
 	}
 	for _, c := range chains {
-		if c.Name == killSwitchChain && strings.HasPrefix(c.Table.Name, tablePrefix) && c.Table.Name != own {
+		if c.Name == killSwitchChain && strings.HasPrefix(c.Table.Name, nft.Prefix+"_") && c.Table.Name != own {
 			return &path.Error{What: "kill switch " + c.Table.Name, Why: "another tunnel's kill switch is up and would refuse this one's packets",
 				Hint: "end that tunnel with `heddle down NAME` (also after a crash), or start it with --kill-switch=false"}
 		}

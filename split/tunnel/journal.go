@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"heddle/internal/journal"
+	"heddle/internal/nft"
 	"heddle/internal/sysctl"
 )
 
@@ -55,7 +56,7 @@ func journalFile(dir, name string) string { return filepath.Join(dir, name+".jou
 // openJournal opens what the tunnel changed on this machine, as a crash left it.
 func openJournal(dir, name string) (*journal.Journal, error) {
 	return journal.Open(journalFile(dir, name),
-		journal.Format{Kinds: kinds, ByHand: "nft delete table inet " + tableName(name) + "; see ip rule", Hint: hintFor})
+		journal.Format{Kinds: kinds, ByHand: "nft delete table inet " + nft.Name(name) + "; see ip rule", Hint: hintFor})
 }
 
 // hintFor says what usually helps against a refusal of the kernel.

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.zx2c4.com/wireguard/tun"
 
+	"heddle/internal/nft"
 	"heddle/internal/nstest"
 )
 
@@ -124,7 +125,7 @@ func TestKillSwitch(t *testing.T) {
 	tunnel := newWire(t, "office", "10.0.0.2/24")
 	defaultRoute(t, "up0")
 	const mark = 51820
-	f := &firewall{Table: tableName("office"), Device: "office", Mark: mark, KillSwitch: true, Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.2")}}
+	f := &firewall{Table: nft.Name("office"), Device: "office", Mark: mark, KillSwitch: true, Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.2")}}
 	if err := send(t, "203.0.113.1:53", 0, 0, "before"); err != nil || !uplink.saw("before", patience) {
 		t.Fatal("nothing leaves even without a kill switch", err)
 	}

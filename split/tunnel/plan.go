@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"heddle/internal/iprule"
+	"heddle/internal/nft"
 	"heddle/internal/sysctl"
 	"heddle/path"
 	"heddle/path/wgconf"
@@ -94,7 +95,7 @@ func makePlan(o *Options) (*plan, error) {
 // makeDevice plans the firewall first, so that nothing leaves while the rest is made; what is undone last stands first.
 func (p *plan) makeDevice(o *Options) {
 	if p.table != 0 {
-		f := &firewall{Table: tableName(o.Name), Device: o.Name, Mark: p.mark, KillSwitch: o.KillSwitch}
+		f := &firewall{Table: nft.Name(o.Name), Device: o.Name, Mark: p.mark, KillSwitch: o.KillSwitch}
 		for _, a := range o.Config.Interface.Addresses {
 			f.Addresses = append(f.Addresses, a.Addr())
 		}

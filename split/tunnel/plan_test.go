@@ -9,6 +9,7 @@ import (
 
 	"heddle/internal/errhint"
 	"heddle/internal/iprule"
+	"heddle/internal/nft"
 	"heddle/internal/nstest"
 	"heddle/path"
 )
@@ -139,7 +140,7 @@ func TestTableName(t *testing.T) {
 	names := []string{"office", "office-2", "office_2", "office.2", "office_2d2", "a=b", "a+b"}
 	seen := map[string]string{}
 	for _, name := range names {
-		table := tableName(name)
+		table := nft.Name(name)
 		if other, taken := seen[table]; taken {
 			t.Errorf("%s and %s share the table %s", name, other, table)
 		}

@@ -1,0 +1,191 @@
+// Package nft writes tables and rules of nftables.
+//
+// A rule is a list of expressions. The functions here give its parts, which [Join] makes one: matches, which the packet
+// passes from the first to the last, and a verdict.
+package nft
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"slices"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+)
+
+// Join makes one rule of parts.
+func Join(parts ...[]expr.Any) []expr.Any { return slices.Concat(parts...) }
+
+// The verdicts. A dropped packet is counted.
+var (
+	Accept = verdict(expr.VerdictAccept)
+	Pass   = verdict(expr.VerdictContinue) // to the next rule: for rules that only count
+	Drop   = Join(Count, verdict(expr.VerdictDrop))
+	// Reject drops, and tells the sender "administratively prohibited", so that a program fails at once.
+	Reject = Join(Count, []expr.Any{&expr.Reject{Type: unix.NFT_REJECT_ICMPX_UNREACH, Code: unix.NFT_REJECT_ICMPX_ADMIN_PROHIBITED}})
+)
+
+// Count counts packets and their bytes, from the IP header on.
+var Count = []expr.Any{&expr.Counter{}}
+
+func verdict(kind expr.VerdictKind) []expr.Any { return []expr.Any{&expr.Verdict{Kind: kind}} }
+
+// Equal matches what an expression loads into register 1.
+func Equal(load expr.Any, data []byte) []expr.Any { return compare(expr.CmpOpEq, load, data) }
+
+func compare(op expr.CmpOp, load expr.Any, data []byte) []expr.Any {
+	return []expr.Any{load, &expr.Cmp{Op: op, Register: 1, Data: data}}
+}
+
+func meta(key expr.MetaKey) expr.Any { return &expr.Meta{Key: key, Register: 1} }
+
+func number(n uint32) []byte { return binaryutil.NativeEndian.PutUint32(n) }
+
+// name is a device's name as the kernel compares it: 16 bytes with zeros.
+func name(device string) []byte {
+	b := make([]byte, unix.IFNAMSIZ)
+	copy(b, device)
+	return b
+}
+
+// InIndex matches packets that came by the device of that number, OutIndex those that leave by it.
+func InIndex(index int) []expr.Any { return Equal(meta(expr.MetaKeyIIF), number(uint32(index))) }
+
+// OutIndex is told with [InIndex].
+func OutIndex(index int) []expr.Any { return Equal(meta(expr.MetaKeyOIF), number(uint32(index))) }
+
+// In matches packets that came by the device of that name, now or later. NotIn matches the others, Out those that leave by it.
+func In(device string) []expr.Any { return Equal(meta(expr.MetaKeyIIFNAME), name(device)) }
+
+// NotIn is told with [In].
+func NotIn(device string) []expr.Any {
+	return compare(expr.CmpOpNeq, meta(expr.MetaKeyIIFNAME), name(device))
+}
+
+// Out is told with [In].
+func Out(device string) []expr.Any { return Equal(meta(expr.MetaKeyOIFNAME), name(device)) }
+
+// Mark matches the packet's mark, ConnectionMark that of its connection.
+func Mark(mark uint32) []expr.Any { return Equal(meta(expr.MetaKeyMARK), number(mark)) }
+
+// ConnectionMark is told with [Mark].
+func ConnectionMark(mark uint32) []expr.Any {
+	return Equal(&expr.Ct{Key: expr.CtKeyMARK, Register: 1}, number(mark))
+}
+
+// SetMark marks the packet, SetConnectionMark its connection.
+func SetMark(mark uint32) []expr.Any {
+	return []expr.Any{&expr.Immediate{Register: 1, Data: number(mark)}, &expr.Meta{Key: expr.MetaKeyMARK, Register: 1, SourceRegister: true}}
+}
+
+// SetConnectionMark is told with [SetMark].
+func SetConnectionMark(mark uint32) []expr.Any {
+	return []expr.Any{&expr.Immediate{Register: 1, Data: number(mark)}, &expr.Ct{Key: expr.CtKeyMARK, Register: 1, SourceRegister: true}}
+}
+
+// IPv6 matches the packets of IPv6, or of IPv4, in a table of both.
+func IPv6(v6 bool) []expr.Any {
+	family := byte(unix.NFPROTO_IPV4)
+	if v6 {
+		family = unix.NFPROTO_IPV6
+	}
+	return Equal(meta(expr.MetaKeyNFPROTO), []byte{family})
+}
+
+// Protocol matches the transport protocol by its number.
+func Protocol(number byte) []expr.Any { return Equal(meta(expr.MetaKeyL4PROTO), []byte{number}) }
+
+// Local matches by whether an address of the packet is this machine's own.
+func Local(s Side, local bool) []expr.Any {
+	op := expr.CmpOpEq
+	if !local {
+		op = expr.CmpOpNeq
+	}
+	return compare(op, &expr.Fib{Register: 1, ResultADDRTYPE: true, FlagSADDR: s == Source, FlagDADDR: s == Destination}, number(unix.RTN_LOCAL))
+}
+
+// Side says which of a packet's two addresses or ports is meant.
+type Side int
+
+// The sides.
+const (
+	Source Side = iota
+	Destination
+)
+
+// LoadAddress loads an address of the packet: from bytes 12 and 16 of an IPv4 header (RFC 791), 8 and 24 of an IPv6 one
+// (RFC 8200).
+func LoadAddress(v6 bool, s Side, register uint32) expr.Any {
+	first, length := uint32(12), uint32(4)
+	if v6 {
+		first, length = 8, 16
+	}
+	return &expr.Payload{DestRegister: register, Base: expr.PayloadBaseNetworkHeader, Offset: first + uint32(s)*length, Len: length}
+}
+
+// LoadPort loads a port of the packet.
+func LoadPort(s Side, register uint32) expr.Any {
+	return &expr.Payload{DestRegister: register, Base: expr.PayloadBaseTransportHeader, Offset: 2 * uint32(s), Len: 2}
+}
+
+// Address matches an address of the packet.
+func Address(a netip.Addr, s Side) []expr.Any {
+	return Join(IPv6(a.Is6()), Equal(LoadAddress(a.Is6(), s, 1), a.AsSlice()))
+}
+
+// UDP matches datagrams to or from an address and port. It leaves the port in register 1.
+func UDP(a netip.AddrPort, s Side) []expr.Any {
+	return Join(Address(a.Addr(), s), Protocol(unix.IPPROTO_UDP),
+		Equal(LoadPort(s, 1), binary.BigEndian.AppendUint16(nil, a.Port())))
+}
+
+// Ports matches both ports of the packet.
+func Ports(source, destination uint16) []expr.Any {
+	ports := binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(nil, source), destination)
+	return Equal(&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Len: 4}, ports)
+}
+
+// NetworkByte matches a byte of the IP header, TransportByte one of the header after it.
+func NetworkByte(offset uint32, value byte) []expr.Any {
+	return Equal(&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: 1}, []byte{value})
+}
+
+// TransportByte is told with [NetworkByte].
+func TransportByte(offset uint32, value byte) []expr.Any {
+	return Equal(&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: offset, Len: 1}, []byte{value})
+}
+
+// Direction is which way a packet of a connection goes, as the kernel numbers them.
+type Direction byte
+
+// The directions: that of the first packet, and the other.
+const (
+	Original Direction = iota
+	Reply
+)
+
+// InDirection matches packets of connections that go one way.
+func InDirection(d Direction) []expr.Any {
+	return Equal(&expr.Ct{Key: expr.CtKeyDIRECTION, Register: 1}, []byte{byte(d)})
+}
+
+// Translated matches packets of connections whose destination was translated, by anybody.
+var Translated = connectionHas(expr.CtKeySTATUS, 1<<5) // IPS_DST_NAT
+
+// Related matches packets about a connection, such as errors of ICMP.
+var Related = connectionHas(expr.CtKeySTATE, expr.CtStateBitRELATED)
+
+func connectionHas(key expr.CtKey, bit uint32) []expr.Any {
+	return []expr.Any{
+		&expr.Ct{Key: key, Register: 1},
+		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: number(bit), Xor: make([]byte, 4)},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: make([]byte, 4)},
+	}
+}
+
+// Lookup matches what is loaded, from register 1 on, where a set has it. A map leaves there what it holds for it.
+func Lookup(set *nftables.Set) []expr.Any {
+	return []expr.Any{&expr.Lookup{SourceRegister: 1, SetName: set.Name, SetID: set.ID, DestRegister: 1, IsDestRegSet: set.IsMap}}
+}

@@ -1,0 +1,102 @@
+package nft
+
+import (
+	"encoding/hex"
+	"errors"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/google/nftables"
+	"github.com/mdlayher/netlink"
+
+	"heddle/internal/journal"
+)
+
+// Prefix begins the name of each table of Heddle's.
+const Prefix = "heddle"
+
+// Name gives a table's name: the prefix and words, with '_' between. nft(8) takes letters, digits and '_' in a name; other
+// bytes of a word become _XX.
+func Name(words ...string) string {
+	var b strings.Builder
+	b.WriteString(Prefix)
+	for _, word := range words {
+		b.WriteByte('_')
+		for _, c := range []byte(word) {
+			if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' {
+				b.WriteByte(c)
+			} else {
+				b.WriteString("_" + hex.EncodeToString([]byte{c}))
+			}
+		}
+	}
+	return b.String()
+}
+
+// OfProcess gives the name of a table that belongs to this process alone. [Orphans] finds it once the process is gone.
+func OfProcess(word string) string { return Name(word, strconv.Itoa(os.Getpid())) }
+
+// Orphans lists the tables that [OfProcess] named, in processes that are gone. To a process in a PID namespace of its own
+// those outside look gone too, so look at what a table holds before you remove it.
+func Orphans(conn *nftables.Conn, family nftables.TableFamily, word string) ([]string, error) {
+	tables, err := conn.ListTablesOfFamily(family)
+	var names []string
+	for _, table := range tables {
+		pid, ours := strings.CutPrefix(table.Name, Name(word, ""))
+		if _, err := os.Stat("/proc/" + pid); ours && err != nil {
+			names = append(names, table.Name)
+		}
+	}
+	return names, err
+}
+
+// buffer bounds what one transaction may have, in bytes: some 200 for each element of each set.
+const buffer = 16 << 20
+
+// Connect makes a connection. A transaction is one message to the kernel, which must fit its socket's buffer, as must all
+// answers.
+func Connect(options ...nftables.ConnOption) (*nftables.Conn, error) {
+	return nftables.New(slices.Concat(options, []nftables.ConnOption{nftables.WithSockOptions(func(c *netlink.Conn) error {
+		return errors.Join(c.SetWriteBuffer(buffer), c.SetReadBuffer(buffer))
+	})})...)
+}
+
+// Change makes all that fill asks for in one transaction, or nothing.
+func Change(fill func(*nftables.Conn) error, options ...nftables.ConnOption) error {
+	conn, err := Connect(options...)
+	if err != nil {
+		return err
+	}
+	if err := fill(conn); err != nil {
+		return err
+	}
+	return conn.Flush()
+}
+
+// Replace begins a table anew, also where one of its name is there: in a transaction there is no moment without one.
+func Replace(conn *nftables.Conn, table *nftables.Table) {
+	conn.AddTable(table) // so that there is one to delete
+	conn.DelTable(table)
+	conn.AddTable(table)
+}
+
+// Remove removes tables. Where one of them is not there it removes none, and gives no error.
+func Remove(tables ...*nftables.Table) error {
+	err := Change(func(conn *nftables.Conn) error {
+		for _, table := range tables {
+			conn.DelTable(table)
+		}
+		return nil
+	})
+	if journal.Gone(err) {
+		return nil
+	}
+	return err
+}
+
+// Inet gives the table of IPv4 and IPv6 together of a name.
+func Inet(name string) *nftables.Table {
+	return &nftables.Table{Name: name, Family: nftables.TableFamilyINet}
+}
