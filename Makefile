@@ -62,6 +62,11 @@ bench: build
 	@dist/install-deps bench
 	$(HEDDLE) lab bench wireguard
 
+# After a change of a BPF program: needs clang and llvm-strip, of the version that split/kernel/object_test.go names.
+.PHONY: bpf
+bpf:
+	$(GO) generate ./split/kernel
+
 # The man pages, and docs/reference.md, from the commands themselves.
 man: build
 	$(HEDDLE) man --dir dist/man --reference docs/reference.md

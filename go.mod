@@ -76,6 +76,7 @@ require (
 )
 
 tool (
+	github.com/cilium/ebpf/cmd/bpf2go
 	github.com/wzshiming/socks5/cmd/socks5
 	honnef.co/go/tools/cmd/staticcheck
 )

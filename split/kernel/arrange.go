@@ -6,6 +6,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 
+	"heddle/internal/bpf"
 	"heddle/internal/iprule"
 	"heddle/internal/journal"
 	"heddle/internal/sysctl"
@@ -120,10 +121,10 @@ func (p *Plane) attach(index int, name string, header int, answers bool) error {
 	d := p.devices[index]
 	if d == nil {
 		d = &device{}
-		if has, err := hasQdisc(index); err != nil {
+		if has, err := bpf.HasClsact(index); err != nil {
 			return refused(err)
 		} else if !has {
-			if err := p.journal.Do(&qdisc{Device: name, Index: index}); err != nil {
+			if err := p.journal.Do(&bpf.Clsact{Device: name, Index: index}); err != nil {
 				return refused(err)
 			}
 		}
@@ -131,10 +132,10 @@ func (p *Plane) attach(index int, name string, header int, answers bool) error {
 		if err != nil {
 			return refused(err)
 		}
-		if err := p.attachHook(d, index, name, out, program); err != nil {
+		if err := p.attachHook(d, index, name, bpf.Out, program); err != nil {
 			return err
 		}
-		if d.first, err = attachFirst(index, program); err != nil {
+		if d.first, err = bpf.AttachFirst(index, program); err != nil {
 			return refused(err)
 		}
 		p.devices[index] = d
@@ -144,13 +145,13 @@ func (p *Plane) attach(index int, name string, header int, answers bool) error {
 		if err != nil {
 			return refused(err)
 		}
-		return p.attachHook(d, index, name, in, program)
+		return p.attachHook(d, index, name, bpf.In, program)
 	}
 	return nil
 }
 
-func (p *Plane) attachHook(d *device, index int, name string, h hook, program *ebpf.Program) error {
-	f := &filter{Device: name, Index: index, Hook: h, Name: p.filterName(), program: program}
+func (p *Plane) attachHook(d *device, index int, name string, h bpf.Hook, program *ebpf.Program) error {
+	f := &bpf.Filter{Device: name, Index: index, Hook: h, Name: p.filterName(), Program: program}
 	if err := p.journal.Do(f); err != nil {
 		return refused(err)
 	}
@@ -203,7 +204,7 @@ func (p *Plane) verify() error {
 		}
 		whole := err == nil
 		for _, f := range d.filters {
-			whole = whole && f.there()
+			whole = whole && f.Attached()
 		}
 		if whole {
 			continue

@@ -13,6 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"heddle/internal/bpf"
 	"heddle/internal/errhint"
 	"heddle/internal/nstest"
 	"heddle/path"
@@ -36,8 +37,8 @@ func machine(t *testing.T, w *planetest.World) string {
 				return err
 			}
 			fmt.Fprintln(&b, l.Attrs().Name, l.Attrs().GSOMaxSegs, qdiscs)
-			for _, h := range []hook{in, out} {
-				filters, err := netlink.FilterList(l, h.parent())
+			for _, h := range []bpf.Hook{bpf.In, bpf.Out} {
+				filters, err := netlink.FilterList(l, h.Parent())
 				if err == nil && len(filters) > 0 {
 					fmt.Fprintln(&b, h, filters)
 				}
@@ -95,7 +96,7 @@ func TestCrash(t *testing.T) {
 			}
 			r.halt()
 			// A killed process has no time to withdraw the permission: it ends by itself.
-			r.session.maps.permit(monotonic() - 1)
+			r.session.maps.permit(bpf.Monotonic() - 1)
 			for _, d := range r.devices {
 				if err := d.release(); err != nil { // tcx goes with the process
 					t.Error(err)

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"heddle/internal/bpf"
 	"heddle/internal/journal"
 	"heddle/internal/sysctl"
 	"heddle/split/plane"
@@ -15,8 +16,8 @@ import (
 var samples = []journal.Change{
 	&plane.Guard{Table: "heddle_kernel_x", Server: netip.MustParseAddrPort("192.0.2.1:443"), Others: []netip.AddrPort{netip.MustParseAddrPort("[2001:db8::1]:443")}},
 	&sysctl.Change{File: "/proc/sys/net/ipv4/conf/x/rp_filter", New: "2", Old: "1"},
-	&qdisc{Device: "x", Index: 3},
-	&filter{Device: "x", Index: 3, Hook: in, Name: "heddle-x"},
+	&bpf.Clsact{Device: "x", Index: 3},
+	&bpf.Filter{Device: "x", Index: 3, Hook: bpf.In, Name: "heddle-x"},
 	&segmenter{First: "heddlea", Second: "heddleb"},
 	&plane.Table{V6: true, Number: 52820, Blackhole: true},
 	&plane.Rule{V6: true, Priority: 5, Mark: 7, To: netip.MustParseAddrPort("[2001:db8::1]:443"), Table: 52820, Goto: 9},

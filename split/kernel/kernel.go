@@ -31,6 +31,7 @@ import (
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
+	"heddle/internal/bpf"
 	"heddle/internal/journal"
 	"heddle/internal/nft"
 	"heddle/internal/sysctl"
@@ -61,8 +62,8 @@ const maxLanes = 32
 var kinds = journal.Kinds{
 	"guard":     func() journal.Change { return &plane.Guard{} },
 	"sysctl":    func() journal.Change { return &sysctl.Change{} },
-	"qdisc":     func() journal.Change { return &qdisc{} },
-	"filter":    func() journal.Change { return &filter{} },
+	"qdisc":     func() journal.Change { return &bpf.Clsact{} },
+	"filter":    func() journal.Change { return &bpf.Filter{} },
 	"segmenter": func() journal.Change { return &segmenter{} },
 	"table":     func() journal.Change { return &plane.Table{} },
 	"rule":      func() journal.Change { return &plane.Rule{} },
@@ -108,7 +109,7 @@ type Plane struct {
 
 // device is one that the programs are attached to.
 type device struct {
-	filters []*filter
+	filters []*bpf.Filter
 	first   link.Link // nil where the kernel has no tcx
 }
 
@@ -141,7 +142,7 @@ func Open(ctx context.Context, o Options) (*Plane, error) {
 func (p *Plane) open(ctx context.Context) (err error) {
 	o := &p.o
 	o.patience = cmp.Or(o.patience, usualPatience)
-	p.session = session{server: p.members.Server, every: o.Schedule.Every, start: monotonic(), mark: drawMark(), lanes: len(o.Via)}
+	p.session = session{server: p.members.Server, every: o.Schedule.Every, start: bpf.Monotonic(), mark: drawMark()}
 	if p.session.maps, err = newMaps(len(o.Via)); err != nil {
 		return refused(err)
 	}
@@ -164,7 +165,7 @@ func (p *Plane) open(ctx context.Context) (err error) {
 			return refused(err)
 		}
 	}
-	if p.session.family().v6 {
+	if p.members.Server.Addr().Is6() {
 		if err := p.makeTables(); err != nil {
 			return err
 		}
@@ -193,7 +194,7 @@ func (p *Plane) tryLoad() error {
 	if _, err := p.inbound(ethernetHeader); err != nil {
 		return refused(err)
 	}
-	decide, err := p.session.load("heddle_decide", p.session.outbound(ethernetHeader, 0))
+	decide, err := p.session.outbound(ethernetHeader, 0)
 	if err == nil {
 		err = decide.Close()
 	}
@@ -242,16 +243,16 @@ func (p *Plane) openSegmenter() error {
 	if err != nil {
 		return err
 	}
-	program, err := p.session.load("heddle_decide", p.session.outbound(ethernetHeader, 0))
+	program, err := p.session.outbound(ethernetHeader, 0)
 	if err != nil {
 		return err
 	}
 	p.programs[-1] = program
 	p.segmenter = first
-	if err := p.journal.Do(&qdisc{Device: s.Second, Index: second}); err != nil {
+	if err := p.journal.Do(&bpf.Clsact{Device: s.Second, Index: second}); err != nil {
 		return err
 	}
-	return p.journal.Do(&filter{Device: s.Second, Index: second, Hook: in, Name: p.filterName(), program: program})
+	return p.journal.Do(&bpf.Filter{Device: s.Second, Index: second, Hook: bpf.In, Name: p.filterName(), Program: program})
 }
 
 func (p *Plane) filterName() string { return "heddle-" + p.o.Session }
@@ -259,13 +260,13 @@ func (p *Plane) filterName() string { return "heddle-" + p.o.Session }
 // outbound gives the program for devices with a link header of that length.
 func (p *Plane) outbound(header int) (*ebpf.Program, error) {
 	return cached(p.programs, header, func() (*ebpf.Program, error) {
-		return p.session.load("heddle_out", p.session.outbound(header, p.segmenter))
+		return p.session.outbound(header, p.segmenter)
 	})
 }
 
 func (p *Plane) inbound(header int) (*ebpf.Program, error) {
 	return cached(p.answers, header, func() (*ebpf.Program, error) {
-		return p.session.load("heddle_in", p.session.inbound(header))
+		return p.session.inbound(header)
 	})
 }
 
@@ -292,7 +293,7 @@ func (p *Plane) close(keepGuard bool) error {
 	}
 	p.closed = true
 	var err error
-	if m := p.session.maps; m != nil && m.words.state != nil {
+	if m := p.session.maps; m != nil && m.state != nil {
 		m.permit(0)
 	}
 	if p.journal != nil {

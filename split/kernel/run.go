@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"heddle/internal/bpf"
 	"heddle/split"
 	"heddle/split/plane"
 )
@@ -88,7 +89,7 @@ func (p *Plane) permit(now time.Time, usable []bool, enough, moved bool) {
 	if trial := p.members.NextTrial(now); trial >= 0 && !moved {
 		m.try(trial)
 	}
-	m.permit(monotonic() + uint64(p.o.patience))
+	m.permit(bpf.Monotonic() + uint64(p.o.patience))
 }
 
 // unit is the running one.
@@ -98,7 +99,7 @@ func (p *Plane) unit() uint64 {
 	case every.Packets > 0:
 		return p.session.maps.taken() / uint64(every.Packets)
 	case every.Period > 0:
-		return (monotonic() - p.session.start) / uint64(every.Period)
+		return (bpf.Monotonic() - p.session.start) / uint64(every.Period)
 	}
 	return 0
 }

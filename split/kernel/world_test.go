@@ -14,6 +14,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"heddle/internal/bpf"
 	"heddle/path"
 	"heddle/schedule"
 	"heddle/split"
@@ -107,7 +108,7 @@ func (r *running) halt() {
 // keepPlan leaves the plan as it is drawn. Else a path by which nothing comes back, or late on a busy machine, is left out.
 func (r *running) keepPlan() {
 	r.halt()
-	r.session.maps.permit(monotonic() + uint64(10*time.Minute))
+	r.session.maps.permit(bpf.Monotonic() + uint64(10*time.Minute))
 }
 
 func (r *running) close() {

@@ -1,0 +1,177 @@
+// Package bpf loads BPF programs and attaches them where packets enter and leave a device (tc).
+//
+// A filter and its clsact are changes for a [journal.Journal]: the kernel keeps them after a crash. What [AttachFirst]
+// attaches goes with the process.
+package bpf
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"heddle/internal/journal"
+)
+
+// Hook is where a program looks at the packets of a device.
+type Hook string
+
+// The hooks.
+const (
+	Out Hook = "egress"
+	In  Hook = "ingress"
+)
+
+// Parent is the hook as netlink numbers it.
+func (h Hook) Parent() uint32 {
+	if h == In {
+		return netlink.HANDLE_MIN_INGRESS
+	}
+	return netlink.HANDLE_MIN_EGRESS
+}
+
+// Filter attaches a program to a device by tc(8), as the first of its hook. It stays after a crash: the kernel keeps the
+// program and its maps.
+type Filter struct {
+	Device string `json:"device"`
+	Index  int    `json:"index"`
+	Hook   Hook   `json:"hook"`
+	Name   string `json:"name"`
+
+	// Program is needed to apply it.
+	Program *ebpf.Program `json:"-"`
+}
+
+// String says what is attached.
+func (f *Filter) String() string {
+	return fmt.Sprintf("tc filter add dev %s %s bpf direct-action name %s", f.Device, f.Hook, f.Name)
+}
+
+// firstPriority leaves room for others before it.
+const firstPriority = 100
+
+// Apply attaches the program, in front of what is there.
+func (f *Filter) Apply() error {
+	device, err := netlink.LinkByIndex(f.Index)
+	if err != nil {
+		return err
+	}
+	others, err := netlink.FilterList(device, f.Hook.Parent())
+	if err != nil {
+		return err
+	}
+	priority := uint16(firstPriority)
+	for _, o := range others {
+		if before := o.Attrs().Priority - 1; before < priority {
+			priority = before
+		}
+	}
+	if priority == 0 {
+		return fmt.Errorf("another filter is first on %s, and could let packets out unseen", f.Device)
+	}
+	return netlink.FilterAdd(&netlink.BpfFilter{
+		FilterAttrs: netlink.FilterAttrs{LinkIndex: f.Index, Parent: f.Hook.Parent(), Protocol: unix.ETH_P_ALL, Priority: priority},
+		Fd:          f.Program.FD(), Name: f.Name, DirectAction: true,
+	})
+}
+
+// Undo takes away the filters of that name, on the device of that number.
+func (f *Filter) Undo() error {
+	_, err := f.each(netlink.FilterDel)
+	return err
+}
+
+// Attached reports whether it is still attached.
+func (f *Filter) Attached() bool {
+	n, err := f.each(func(netlink.Filter) error { return nil })
+	return err == nil && n > 0
+}
+
+func (f *Filter) each(do func(netlink.Filter) error) (n int, err error) {
+	device, err := netlink.LinkByIndex(f.Index)
+	if err != nil {
+		if journal.Gone(err) {
+			return 0, nil
+		}
+		return 0, err
+	}
+	filters, err := netlink.FilterList(device, f.Hook.Parent())
+	if err != nil {
+		if journal.Gone(err) || errors.Is(err, unix.EINVAL) { // no qdisc
+			return 0, nil
+		}
+		return 0, err
+	}
+	for _, o := range filters {
+		if b, ok := o.(*netlink.BpfFilter); ok && b.Name == f.Name {
+			n++
+			err = errors.Join(err, do(o))
+		}
+	}
+	return n, err
+}
+
+// Clsact gives a device the place where filters are attached (a qdisc).
+type Clsact struct {
+	Device string `json:"device"`
+	Index  int    `json:"index"`
+}
+
+// String says what is made.
+func (q *Clsact) String() string { return "tc qdisc add dev " + q.Device + " clsact" }
+
+func (q *Clsact) netlink() *netlink.Clsact {
+	return &netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: q.Index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}}
+}
+
+// Apply makes it.
+func (q *Clsact) Apply() error { return netlink.QdiscAdd(q.netlink()) }
+
+// Undo removes it where no filter is left on it.
+func (q *Clsact) Undo() error {
+	device, err := netlink.LinkByIndex(q.Index)
+	if err != nil {
+		if journal.Gone(err) {
+			return nil
+		}
+		return err
+	}
+	for _, h := range []Hook{In, Out} {
+		if filters, err := netlink.FilterList(device, h.Parent()); err == nil && len(filters) > 0 {
+			return nil
+		}
+	}
+	if err := netlink.QdiscDel(q.netlink()); err != nil && !journal.Gone(err) && !errors.Is(err, unix.EINVAL) {
+		return err
+	}
+	return nil
+}
+
+// HasClsact reports whether a device has it already.
+func HasClsact(index int) (bool, error) {
+	device, err := netlink.LinkByIndex(index)
+	if err != nil {
+		return false, err
+	}
+	list, err := netlink.QdiscList(device)
+	for _, q := range list {
+		if q.Attrs().Parent == netlink.HANDLE_CLSACT {
+			return true, err
+		}
+	}
+	return false, err
+}
+
+// AttachFirst attaches a program by tcx (Linux 6.6), before all that is attached by tcx or tc: a program of others that
+// ends the look-up there would otherwise keep ours from seeing the packet. It is gone with this process, and a [Filter]
+// of the same program remains. It is nil on kernels without tcx.
+func AttachFirst(index int, p *ebpf.Program) (link.Link, error) {
+	l, err := link.AttachTCX(link.TCXOptions{Interface: index, Program: p, Attach: ebpf.AttachTCXEgress, Anchor: link.Head()})
+	if errors.Is(err, ebpf.ErrNotSupported) {
+		return nil, nil
+	}
+	return l, err
+}

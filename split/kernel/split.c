@@ -1,0 +1,326 @@
+//go:build ignore
+
+// The programs that split a session: out where packets leave a device, in where they arrive on one, for IPv4 and IPv6.
+// Package kernel says what they do; `make bpf` compiles them.
+
+#include "heddle_bpf.h"
+
+char _license[] SEC("license") = "Apache-2.0";
+
+// What a program is loaded for. The kernel knows these when it checks the program, and removes what they exclude.
+volatile const __u32 server[4]; // address, in the order of the network; the first word only for IPv4
+volatile const __u16 port;      // in the order of the network
+volatile const __u32 mark;    // of decided packets; its last byte is 0, and becomes the lane
+volatile const __u64 start;   // of unit 0, CLOCK_MONOTONIC in nanoseconds
+volatile const __u64 period;  // of a unit in nanoseconds, or 0
+volatile const __u32 packets; // of a unit, or 0
+volatile const __u32 header;  // length of the device's link header
+volatile const __u32 divert;  // a device that takes runs of segments apart, to which all that is undecided goes first, or 0
+
+// The mark is drawn anew for each session, and nobody takes its word: device and address are compared as well.
+#define MARK_MASK 0xffffff00
+#define ETHERNET_HEADER 14
+#define MAX_LANES 32
+#define PLAN_SIZE (1 << 16)
+#define SENDERS (1 << 16)
+
+enum drop {
+	STOPPED,   // the deadline passed: too few paths, or the process that renews it is dead
+	UNPLANNED, // the plan has no such unit
+	FRAGMENT,  // a fragment, or other headers before UDP's: no port to tell whose it is
+	MALFORMED, // shorter than its headers
+	STRAY,     // marked as decided, but not on its path
+	TOO_BIG,   // larger than the path's MTU
+	RUN,       // a run of segments where packets are counted
+	FAILED,    // the kernel could not rewrite it
+	DROPS,
+	MATCHED,
+	OTHER,
+};
+
+struct state {
+	__u64 deadline; // CLOCK_MONOTONIC in nanoseconds; after it nothing leaves
+	__u64 taken;    // packets, where units are packets
+	__u64 trial;    // a lane plus one that shall carry the next packet whatever the plan says, or 0
+	__u64 drops[DROPS];
+};
+
+struct tally {
+	__u64 packets, bytes;
+};
+
+struct lane {
+	__u32 index; // of the device; 0 while the lane is down
+	__u32 mtu;
+	__u32 source[4]; // the path's own address
+	struct tally up, down;
+};
+
+// What the programs and their process share. All are arrays, so that none can overflow, and all but the last are mapped
+// into the process.
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct state);
+} heddle_state SEC(".maps");
+
+// How packets leave by each path, and what was counted.
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, MAX_LANES);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct lane);
+} heddle_lanes SEC(".maps");
+
+// Which path each unit takes, in a ring: the unit plus one, and a byte for the lane. A unit that is not there is dropped.
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, PLAN_SIZE);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, __u64);
+} heddle_plan SEC(".maps");
+
+// The source address that the program of each local port had, so that answers find back to it.
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, SENDERS);
+	__type(key, __u32);
+	__type(value, __u32[4]);
+} heddle_senders SEC(".maps");
+
+struct packet {
+	__u32 at;     // of the UDP header, in the packet
+	__u32 ip[10]; // the header without options
+	__u16 udp[4]; // ports, length and checksum
+};
+
+// Where the addresses are in an IP header, in words (RFC 791, RFC 8200). Each family has programs of its own, for which the
+// compiler knows v6.
+#define SOURCE (v6 ? 2 : 3)
+#define TARGET (v6 ? 6 : 4)
+
+static inline void *element(void *map, __u32 key) { return bpf_map_lookup_elem(map, &key); }
+
+static inline int same(int v6, const __u32 *a, const __u32 *b)
+{
+	__u32 difference = a[0] ^ b[0];
+	if (v6)
+		difference |= (a[1] ^ b[1]) | (a[2] ^ b[2]) | (a[3] ^ b[3]);
+	return difference == 0;
+}
+
+// segments is the number of datagrams in the packet.
+static inline __u32 segments(struct __sk_buff *skb)
+{
+	return skb->gso_segs ? skb->gso_segs : 1;
+}
+
+static inline int drop(struct __sk_buff *skb, enum drop why)
+{
+	struct state *s = element(&heddle_state, 0);
+	if (s && why < DROPS)
+		__sync_fetch_and_add(&s->drops[why], segments(skb));
+	return TC_ACT_SHOT;
+}
+
+static inline void count(struct __sk_buff *skb, struct packet *p, struct tally *t)
+{
+	__sync_fetch_and_add(&t->packets, segments(skb));
+	__sync_fetch_and_add(&t->bytes, skb->len - p->at - 8);
+}
+
+// match reads the headers of a datagram to the server, or, where back is set, from it. Fragments to the server are dropped:
+// all but the first have no port. The bytes are copied: direct access would see only what is not in pages, which of a run
+// of segments may be nothing.
+static inline int match(int v6, struct __sk_buff *skb, struct packet *p, int back)
+{
+	__u8 *ip = (__u8 *)p->ip;
+	__u32 words[4] = {server[0], server[1], server[2], server[3]};
+	if (skb->protocol != (v6 ? htons(ETH_P_IPV6) : htons(ETH_P_IP)) || bpf_skb_load_bytes(skb, header, ip, v6 ? 40 : 20))
+		return OTHER;
+	if (!same(v6, p->ip + (back ? SOURCE : TARGET), words))
+		return OTHER;
+	if (v6) {
+		switch (ip[6]) { // hop-by-hop options, routing, fragment, authentication and destination options may have UDP behind them
+		case 0: case 43: case 44: case 51: case 60:
+			return FRAGMENT;
+		}
+		if (ip[6] != IPPROTO_UDP)
+			return OTHER;
+		p->at = header + 40;
+	} else {
+		if (ip[9] != IPPROTO_UDP)
+			return OTHER;
+		if (*(__u16 *)(ip + 6) & htons(0x3fff)) // more fragments, or an offset
+			return FRAGMENT;
+		p->at = header + 4 * (ip[0] & 15);
+	}
+	if (bpf_skb_load_bytes(skb, p->at, p->udp, 8))
+		return MALFORMED;
+	return p->udp[back ? 0 : 1] == port ? MATCHED : OTHER;
+}
+
+// mend_run mends what a run of segments has in place of a checksum: the sum over the pseudo header, to which each segment
+// adds its own. That is so also where the kernel did not mark the packet so, as on the way to a device that computes no
+// checksums; the helper would then take it for a complete one.
+static inline long mend_run(struct __sk_buff *skb, struct packet *p, __u32 *old, const __u32 *new, __u32 length)
+{
+	__u32 sum = bpf_csum_diff(old, length, new, length, p->udp[3]);
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	p->udp[3] = sum;
+	return bpf_skb_store_bytes(skb, p->at + 6, &p->udp[3], 2, 0);
+}
+
+// mend_datagram mends the checksum of UDP with its pseudo header (RFC 768; RFC 8200, section 8.1), whether it is complete
+// or left to the device.
+static inline long mend_datagram(struct __sk_buff *skb, struct packet *p, __u32 *old, const __u32 *new, __u32 length)
+{
+	__s64 difference = bpf_csum_diff(old, length, new, length, 0);
+	return bpf_l4_csum_replace(skb, p->at + 6, 0, difference, BPF_F_PSEUDO_HDR | BPF_F_MARK_MANGLED_0);
+}
+
+// replace puts an address into the packet in the place of the one at that word of the IP header, and mends the checksums.
+// IPv6 has no checksum of its own that would make up for the address in the device's sum over the packet.
+static inline long replace(int v6, struct __sk_buff *skb, struct packet *p, __u32 word, const __u32 *new)
+{
+	__u32 length = v6 ? 16 : 4, *old = p->ip + word;
+	if (skb->gso_size ? mend_run(skb, p, old, new, length) : mend_datagram(skb, p, old, new, length))
+		return -1;
+	if (!v6 && bpf_l3_csum_replace(skb, header + 10, old[0], new[0], 4))
+		return -1;
+	return bpf_skb_store_bytes(skb, header + 4 * word, new, length, v6 ? BPF_F_RECOMPUTE_CSUM : 0);
+}
+
+// pick gives the lane of the packet, or -1 less the reason why it is dropped.
+static inline int pick(struct __sk_buff *skb)
+{
+	struct state *s = element(&heddle_state, 0);
+	__u64 now = bpf_ktime_get_ns(), unit = 0;
+	if (!s || now > s->deadline)
+		return -1 - STOPPED;
+	if (packets) {
+		if (skb->gso_segs > 1)
+			return -1 - RUN;
+		unit = __sync_fetch_and_add(&s->taken, 1) / packets;
+	} else if (period) {
+		unit = (now - start) / period;
+	}
+	if (s->trial) {
+		__u64 trial = __sync_lock_test_and_set(&s->trial, 0);
+		if (trial)
+			return trial - 1;
+	}
+	__u64 *planned = element(&heddle_plan, unit & (PLAN_SIZE - 1));
+	if (!planned)
+		return -1 - UNPLANNED;
+	__u64 plan = *planned; // the process may write another
+	return plan >> 8 == unit + 1 ? plan & 0xff : -1 - UNPLANNED;
+}
+
+// remember keeps the address that the program of this port sent from. Where two programs share a port on two addresses
+// the last one to send gets the answers.
+static inline int remember(int v6, struct packet *p)
+{
+	__u32 *sender = element(&heddle_senders, p->udp[0]);
+	if (!sender)
+		return -1;
+	__u32 *source = p->ip + SOURCE;
+	if (!same(v6, sender, source)) {
+		sender[0] = source[0];
+		if (v6) {
+			sender[1] = source[1];
+			sender[2] = source[2];
+			sender[3] = source[3];
+		}
+	}
+	return 0;
+}
+
+// add_header gives a packet of a device without an Ethernet header an empty one.
+static inline long add_header(struct __sk_buff *skb)
+{
+	return header ? 0 : bpf_skb_change_head(skb, ETHERNET_HEADER, 0);
+}
+
+// decide picks the lane, gives the packet its address and sends it by its device.
+static inline int decide(int v6, struct __sk_buff *skb, struct packet *p)
+{
+	int number = pick(skb);
+	if (number < 0)
+		return drop(skb, -1 - number);
+	struct lane *l = element(&heddle_lanes, number);
+	if (!l)
+		return drop(skb, UNPLANNED);
+	if (!l->index)
+		return drop(skb, STRAY);
+	if ((skb->gso_size ? skb->gso_size + p->at + 8 : skb->len) - header > l->mtu)
+		return drop(skb, TOO_BIG);
+	if (remember(v6, p) || (!same(v6, p->ip + SOURCE, l->source) && replace(v6, skb, p, SOURCE, l->source)))
+		return drop(skb, FAILED);
+	count(skb, p, &l->up);
+	skb->mark = mark | number;
+	if (add_header(skb))
+		return drop(skb, FAILED);
+	// The kernel looks the neighbour up itself. Were it told, packets that wait for a neighbour's address would keep the
+	// route that they were made for, and go to the other path's neighbour in the end.
+	return bpf_redirect_neigh(l->index, NULL, 0, 0);
+}
+
+// send lets a decided packet to the server pass on the device and with the address of its lane, and nowhere else. It
+// decides the others, or sends them to where that is done.
+static inline int send(int v6, struct __sk_buff *skb)
+{
+	struct packet p = {};
+	int found = match(v6, skb, &p, 0);
+	if (found == OTHER)
+		return TC_ACT_UNSPEC;
+	if (found != MATCHED)
+		return drop(skb, found == FRAGMENT ? FRAGMENT : MALFORMED);
+	if ((skb->mark & MARK_MASK) == mark) {
+		struct lane *l = element(&heddle_lanes, skb->mark & ~MARK_MASK);
+		if (!l || skb->ifindex != l->index || !same(v6, p.ip + SOURCE, l->source))
+			return drop(skb, STRAY);
+		return TC_ACT_UNSPEC;
+	}
+	if (!divert)
+		return decide(v6, skb, &p);
+	if (add_header(skb))
+		return drop(skb, FAILED);
+	return bpf_redirect(divert, 0);
+}
+
+// receive gives answers from the server to a lane's address the address of the program that they are for.
+static inline int receive(int v6, struct __sk_buff *skb)
+{
+	struct packet p = {};
+	if (match(v6, skb, &p, 1) != MATCHED)
+		return TC_ACT_UNSPEC;
+	struct lane *found = NULL;
+	for (__u32 i = 0; i < MAX_LANES; i++) {
+		struct lane *l = element(&heddle_lanes, i);
+		if (!l)
+			return TC_ACT_UNSPEC;
+		if (skb->ifindex == l->index && same(v6, p.ip + TARGET, l->source)) {
+			found = l;
+			break;
+		}
+	}
+	if (!found)
+		return TC_ACT_UNSPEC;
+	count(skb, &p, &found->down);
+	__u32 *sender = element(&heddle_senders, p.udp[1]);
+	if (!sender || same(v6, p.ip + TARGET, sender) || !(sender[0] | sender[1])) // none, the same, or no program sent from this port
+		return TC_ACT_UNSPEC;
+	return replace(v6, skb, &p, TARGET, sender) ? drop(skb, FAILED) : TC_ACT_UNSPEC;
+}
+
+SEC("tc") int heddle_out4(struct __sk_buff *skb) { return send(0, skb); }
+SEC("tc") int heddle_out6(struct __sk_buff *skb) { return send(1, skb); }
+SEC("tc") int heddle_in4(struct __sk_buff *skb) { return receive(0, skb); }
+SEC("tc") int heddle_in6(struct __sk_buff *skb) { return receive(1, skb); }
