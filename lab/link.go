@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+
+	inside "heddle/internal/netns"
 )
 
 // Link is one link of a world that is up.
@@ -59,15 +61,10 @@ func (l *Link) awaitCarrier() error {
 		return nil
 	}
 	return l.bothEnds(func(h *Host, e End) error {
-		for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
-			link, err := h.device(e.Device)
-			if err != nil || link.Attrs().OperState == netlink.OperUp {
-				return err
-			}
-			if time.Now().After(end) {
-				return fmt.Errorf("host %s: device %s has no carrier", h.spec.Name, e.Device)
-			}
+		if err := inside.AwaitCarrier(h.ns.link, e.Device); err != nil {
+			return fmt.Errorf("host %s: %w", h.spec.Name, err)
 		}
+		return nil
 	})
 }
 

@@ -4,11 +4,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	inside "heddle/internal/netns"
 )
 
 // prefix begins the name of each namespace that the lab makes.
@@ -24,38 +25,12 @@ type namespace struct {
 	link   *netlink.Handle
 }
 
-// onThread runs f on a thread of its own, in the network namespace that enter moves it to.
-func onThread(enter func() error, f func() error) error {
-	done := make(chan error, 1)
-	go func() {
-		err := fmt.Errorf("lab: the function ended its goroutine")
-		defer func() { done <- err }()
-		runtime.LockOSThread()
-		home, homeErr := netns.Get()
-		if homeErr != nil {
-			err = homeErr
-			return
-		}
-		defer home.Close()
-		defer func() {
-			// Where the way back fails the goroutine ends locked, and so the thread with it.
-			if netns.Set(home) == nil {
-				runtime.UnlockOSThread()
-			}
-		}()
-		if err = enter(); err == nil {
-			err = f()
-		}
-	}()
-	return <-done
-}
-
 func createNamespace(name string) (*namespace, error) {
 	n := &namespace{name: name, handle: netns.None()}
-	err := onThread(func() (err error) {
+	err := inside.OnThread(func() (err error) {
 		n.handle, err = netns.NewNamed(name)
 		return err
-	}, func() error { return setSysctls(namespaceSysctls) })
+	}, func() error { return inside.Configure(namespaceSysctls...) })
 	if err != nil {
 		n.close()
 		return nil, fmt.Errorf("namespace %s: %w", name, err)
@@ -81,9 +56,7 @@ func openNamespace(name string) (*namespace, error) {
 }
 
 // do runs f on a thread inside the namespace. Goroutines that f starts are not inside; sockets stay there.
-func (n *namespace) do(f func() error) error {
-	return onThread(func() error { return netns.Set(n.handle) }, f)
-}
+func (n *namespace) do(f func() error) error { return inside.In(n.handle, f) }
 
 func (n *namespace) close() {
 	if n.link != nil {
@@ -106,11 +79,9 @@ func deleteNamespace(name string) error {
 	return nil
 }
 
-type sysctl struct{ key, value string }
-
 // A loose reverse path filter lets a host with several networks answer on each. Addresses are ours alone, so waiting
 // for a duplicate of them, or for a router to announce itself, only costs time.
-var namespaceSysctls = []sysctl{
+var namespaceSysctls = []inside.Setting{
 	{"ipv4/conf/all/rp_filter", "2"},
 	{"ipv4/conf/default/rp_filter", "2"},
 	{"ipv6/conf/default/accept_dad", "0"},
@@ -119,20 +90,10 @@ var namespaceSysctls = []sysctl{
 	{"ipv6/conf/all/keep_addr_on_down", "1"},
 }
 
-var routerSysctls = []sysctl{
+var routerSysctls = []inside.Setting{
 	{"ipv4/ip_forward", "1"},
 	{"ipv6/conf/all/forwarding", "1"},
 	// An unreachable message for each refused packet is what tests wait for.
 	{"ipv4/icmp_ratelimit", "0"},
 	{"ipv6/icmp/ratelimit", "0"},
-}
-
-// setSysctls writes under /proc/sys/net, which shows the namespace of the calling thread.
-func setSysctls(list []sysctl) error {
-	for _, s := range list {
-		if err := os.WriteFile("/proc/sys/net/"+s.key, []byte(s.value), 0o644); err != nil {
-			return fmt.Errorf("sysctl %s: %w", s.key, err)
-		}
-	}
-	return nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	inside "heddle/internal/netns"
 	"heddle/path"
 )
 
@@ -53,7 +54,7 @@ func Supported() error {
 	if _, err := os.Stat("/dev/net/tun"); err != nil {
 		return no("there is no /dev/net/tun", "mknod /dev/net/tun c 10 200, or modprobe tun")
 	}
-	err := onThread(func() error { return unix.Unshare(unix.CLONE_NEWNET) }, func() error { return nil })
+	err := inside.OnThread(func() error { return unix.Unshare(unix.CLONE_NEWNET) }, func() error { return nil })
 	if err != nil {
 		return no("the kernel refuses a network namespace ("+err.Error()+")", "CAP_SYS_ADMIN is needed; in a container run it privileged")
 	}
@@ -174,7 +175,7 @@ func (in *Instance) addHost(spec HostSpec) error {
 	h := &Host{spec: spec, in: in, ns: ns}
 	in.hosts[spec.Name] = h
 	if spec.Router {
-		if err := ns.do(func() error { return setSysctls(routerSysctls) }); err != nil {
+		if err := ns.do(func() error { return inside.Configure(routerSysctls...) }); err != nil {
 			return fmt.Errorf("host %s: %w", spec.Name, err)
 		}
 	}

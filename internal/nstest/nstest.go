@@ -15,6 +15,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	inside "heddle/internal/netns"
 )
 
 // Namespace is a network namespace.
@@ -25,10 +27,10 @@ type Namespace struct{ handle netns.NsHandle }
 func New(t testing.TB) Namespace {
 	t.Helper()
 	var n Namespace
-	err := onThread(func() (err error) {
-		if n.handle, err = netns.New(); err != nil {
-			return err
-		}
+	err := inside.OnThread(func() (err error) {
+		n.handle, err = netns.New()
+		return err
+	}, func() error {
 		return errors.Join(Address("lo"), Set("ipv6/conf/all/accept_dad", "0"), Set("ipv6/conf/default/accept_dad", "0"))
 	})
 	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
@@ -40,25 +42,8 @@ func New(t testing.TB) Namespace {
 	return n
 }
 
-// onThread runs f on a thread of its own, which ends with it.
-func onThread(f func() error) error {
-	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-		done <- f()
-	}()
-	return <-done
-}
-
 // Run runs f on a thread inside the namespace. Sockets that f opens stay there; goroutines that it starts do not run there.
-func (n Namespace) Run(f func() error) error {
-	return onThread(func() error {
-		if err := netns.Set(n.handle); err != nil {
-			return err
-		}
-		return f()
-	})
-}
+func (n Namespace) Run(f func() error) error { return inside.In(n.handle, f) }
 
 // Do is Run, and fails the test where f does.
 func (n Namespace) Do(t testing.TB, f func() error) {
@@ -132,19 +117,8 @@ func awaitAddresses(addresses []string) error {
 	return nil
 }
 
-// AwaitCarrier waits until a device of the calling thread's namespace carries packets. The kernel sees to that by itself,
-// but only a moment after the other end is up too, and drops what is sent before.
-func AwaitCarrier(device string) error {
-	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
-		link, err := netlink.LinkByName(device)
-		if err != nil || link.Attrs().OperState == netlink.OperUp {
-			return err
-		}
-		if time.Now().After(end) {
-			return fmt.Errorf("device %s is %v for long", device, link.Attrs().OperState)
-		}
-	}
-}
+// AwaitCarrier waits until a device of the calling thread's namespace carries packets.
+func AwaitCarrier(device string) error { return inside.AwaitCarrier(&netlink.Handle{}, device) }
 
 // Address gives a device of the calling thread's namespace more addresses, and brings it up.
 func Address(device string, addresses ...string) error {
@@ -180,7 +154,7 @@ func SetUp(device string, up bool) error {
 }
 
 // Set writes a setting below /proc/sys/net, of the calling thread's namespace.
-func Set(key, value string) error { return os.WriteFile("/proc/sys/net/"+key, []byte(value), 0) }
+func Set(key, value string) error { return inside.Configure(inside.Setting{key, value}) }
 
 // Get reads one.
 func Get(key string) (string, error) {
