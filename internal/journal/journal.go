@@ -31,6 +31,13 @@ type Change interface {
 	String() string
 }
 
+// Guard is a change that may keep packets in. After a crash it stays until the next start has one of its own, so that
+// nothing leaves in between.
+type Guard interface {
+	Change
+	Guards() bool
+}
+
 // Kinds are the changes that a journal may hold, by the name they have in its file; each makes an empty one.
 type Kinds map[string]func() Change
 
@@ -73,6 +80,18 @@ func Open(file string, f Format) (*Journal, error) {
 
 // Changes lists those that are not taken back, the oldest first.
 func (j *Journal) Changes() []Change { return slices.Clone(j.changes) }
+
+// Guards counts the guards that the journal begins with: one, or more after a crash while one replaced the other. They may
+// be one thing on the machine, so that who keeps it keeps all of them.
+func (j *Journal) Guards() (n int) {
+	for _, c := range j.changes {
+		if g, ok := c.(Guard); !ok || !g.Guards() {
+			break
+		}
+		n++
+	}
+	return n
+}
 
 // Do writes the change down and then makes it.
 func (j *Journal) Do(c Change) error {

@@ -50,6 +50,9 @@ func (g *Guard) String() string {
 	return fmt.Sprintf("nft add table inet %s (datagrams to %s leave as the session says, or not at all)", g.Table, g.Server)
 }
 
+// Guards reports that it keeps packets in.
+func (g *Guard) Guards() bool { return true }
+
 // Forbid adds to Others, of which it keeps the newest 64. Apply must follow.
 func (g *Guard) Forbid(others ...netip.AddrPort) {
 	for _, a := range others {

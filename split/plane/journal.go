@@ -24,7 +24,7 @@ func Clean(dir, session, plane string, kinds journal.Kinds, keepGuard bool) (lin
 	}
 	keep := 0
 	if keepGuard {
-		keep = guards(j)
+		keep = j.Guards()
 	}
 	undone, err := j.Undo(keep)
 	for _, c := range undone {
@@ -37,7 +37,7 @@ func Clean(dir, session, plane string, kinds journal.Kinds, keepGuard bool) (lin
 // replaced in one step, so that there is no moment without one; left tells that there was. Where the server had another
 // address then, nothing leaves to that one either.
 func Begin(j *journal.Journal, g *Guard) (left bool, err error) {
-	keep := guards(j)
+	keep := j.Guards()
 	for _, c := range j.Changes()[:keep] {
 		before := c.(*Guard)
 		g.Forbid(append(before.Others, before.Server)...)
@@ -56,19 +56,8 @@ func End(j *journal.Journal, g *Guard, keepGuard bool) error {
 	}
 	g.Exits = nil
 	err := g.Apply()
-	_, err2 := j.Undo(guards(j))
+	_, err2 := j.Undo(j.Guards())
 	return errors.Join(err, err2)
-}
-
-// guards counts the guards with which a journal begins: one, or two after a crash while the one replaced the other.
-func guards(j *journal.Journal) (n int) {
-	for _, c := range j.Changes() {
-		if _, ok := c.(*Guard); !ok {
-			break
-		}
-		n++
-	}
-	return n
 }
 
 // hintFor says what usually helps against a refusal of the kernel.

@@ -39,6 +39,9 @@ func (c *firewall) String() string {
 	return text
 }
 
+// Guards reports whether it keeps packets in.
+func (c *firewall) Guards() bool { return c.KillSwitch }
+
 // Apply replaces a table that is there by its name: between the two nothing is let out.
 func (c *firewall) Apply() error {
 	return nft.Change(func(conn *nftables.Conn) error {

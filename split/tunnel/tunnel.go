@@ -32,7 +32,7 @@ type Tunnel struct {
 	session *split.Session
 	bind    *split.Bind
 	journal *journal.Journal
-	kept    int // changes in the journal that are of a tunnel that crashed: its kill switch, where there is one
+	left    bool // a tunnel that crashed left its kill switch, which stays where the start fails
 	engine  *engine
 	control *controlSocket
 	net     *netstack.Net
@@ -91,9 +91,8 @@ func (t *Tunnel) Up(ctx context.Context, tell func(string)) error {
 	}
 	err := t.up(ctx, tell)
 	if err != nil {
-		return errors.Join(err, t.close(t.kept))
+		return errors.Join(err, t.close(t.left))
 	}
-	t.kept = 0
 	return nil
 }
 
@@ -103,11 +102,12 @@ func (t *Tunnel) openJournal() error {
 	if err != nil {
 		return err
 	}
-	t.journal, t.kept = j, len(j.Changes())
-	if !t.KillSwitch() {
-		t.kept = 0
-		_, err = j.Undo(0)
+	t.journal, t.left = j, t.KillSwitch() && j.Guards() > 0
+	keep := 0
+	if t.left {
+		keep = j.Guards()
 	}
+	_, err = j.Undo(keep)
 	return err
 }
 
@@ -274,9 +274,9 @@ func (t *Tunnel) ended() error {
 }
 
 // Close ends the tunnel and takes back all changes, the kill switch last. It may be called again.
-func (t *Tunnel) Close() error { return t.close(0) }
+func (t *Tunnel) Close() error { return t.close(false) }
 
-func (t *Tunnel) close(keep int) error {
+func (t *Tunnel) close(keepKillSwitch bool) error {
 	if t.plan == nil {
 		if t.engine != nil {
 			t.engine.device.Close()
@@ -285,6 +285,10 @@ func (t *Tunnel) close(keep int) error {
 	}
 	if t.journal == nil {
 		return nil
+	}
+	keep := 0
+	if keepKillSwitch {
+		keep = t.journal.Guards()
 	}
 	if _, err := t.journal.Undo(keep); err != nil {
 		return &path.Error{What: "tunnel " + t.o.Name, Why: "not all changes could be taken back", Err: err, Hint: "heddle down " + t.o.Name}
@@ -301,10 +305,8 @@ func Clean(dir, name string, keepKillSwitch bool) ([]string, error) {
 		return nil, err
 	}
 	keep, left := 0, j.Changes()
-	if len(left) > 0 && keepKillSwitch {
-		if f, ok := left[0].(*firewall); ok && f.KillSwitch {
-			keep = 1
-		}
+	if keepKillSwitch {
+		keep = j.Guards()
 	}
 	lines := lasting(left[keep:])
 	if _, err := j.Undo(keep); err != nil {

@@ -2,12 +2,14 @@ package tunnel
 
 import (
 	"net"
+	"slices"
 	"testing"
 
 	"github.com/vishvananda/netlink"
 	"golang.zx2c4.com/wireguard/tun"
 
 	"heddle/internal/iprule"
+	"heddle/internal/nft"
 	"heddle/internal/nstest"
 	"heddle/path"
 	"heddle/path/wgconf"
@@ -119,4 +121,44 @@ func checkRoutedIn(t *testing.T) {
 	if routes, err := netlink.RouteGetWithOptions(net.ParseIP("203.0.113.1"), &netlink.RouteGetOptions{Mark: iprule.WGQuick}); err == nil {
 		t.Errorf("a marked packet goes by %v", routes)
 	}
+}
+
+// The kill switch stays through each crash and each start that fails, also where it was put up anew in between.
+func TestKillSwitchStaysThroughCrashes(t *testing.T) {
+	nstest.New(t).Enter(t)
+	o := options(t, fullTunnel)
+	guard := func() change { return &firewall{Table: nft.Name(o.Name), Device: o.Name, Mark: 5, KillSwitch: true} }
+	up := func(when string, want bool) {
+		t.Helper()
+		if got := slices.Contains(tables(t), nft.Name(o.Name)); got != want {
+			t.Errorf("%s: the kill switch is up: %v", when, got)
+		}
+	}
+	other := &rule{Priority: 1000, Mark: 9, Table: iprule.WGQuick}
+	for range 3 {
+		if _, err := Clean(o.Dir, o.Name, true); err != nil {
+			t.Fatal(err)
+		}
+		applySome(t, o, []change{guard(), other})
+		up("after a crash", true)
+	}
+	if _, err := Clean(o.Dir, o.Name, true); err != nil {
+		t.Fatal(err)
+	}
+	up("before the next start", true)
+	failing := &Tunnel{o: o, plan: &plan{table: 5}}
+	if err := failing.openJournal(); err != nil {
+		t.Fatal(err)
+	}
+	if err := failing.journal.Do(guard()); err != nil {
+		t.Fatal(err)
+	}
+	if err := failing.close(failing.left); err != nil {
+		t.Fatal(err)
+	}
+	up("after a start that failed", true)
+	if _, err := Clean(o.Dir, o.Name, false); err != nil {
+		t.Fatal(err)
+	}
+	up("cleaned", false)
 }
