@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"heddle/board/space"
+	"heddle/internal/netutil"
 	"heddle/path"
 )
 
@@ -102,10 +103,8 @@ func (c *Client) persist(ctx context.Context, r *remote, a asking) ([]byte, erro
 		}
 		before = err
 		c.Log.Debug("asking again", "replica", r.Address, "error", err)
-		select {
-		case <-ctx.Done():
+		if netutil.Sleep(ctx, pause) != nil {
 			return nil, err
-		case <-time.After(pause):
 		}
 	}
 }

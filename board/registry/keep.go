@@ -11,6 +11,7 @@ import (
 	"heddle/board"
 	"heddle/board/space"
 	"heddle/identity"
+	"heddle/internal/netutil"
 	"heddle/path"
 )
 
@@ -105,10 +106,8 @@ func Keep(ctx context.Context, w Writer, r Registration, lease time.Duration, lo
 			log.Warn("could not register", "kind", kind, "name", name, "error", err)
 			pause = min(pause, 30*time.Second)
 		}
-		select {
-		case <-ctx.Done():
+		if netutil.Sleep(ctx, pause) != nil {
 			return nil
-		case <-time.After(pause):
 		}
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"heddle/internal/netutil"
 )
 
 const (
@@ -214,10 +216,8 @@ func (c *echoClient) await(ctx context.Context) error {
 	defer cancel()
 	for {
 		_ = c.send() // a plane that does not run yet refuses
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("no answer from %v: %w", c.to, ctx.Err())
-		case <-time.After(echoRetry):
+		if err := netutil.Sleep(ctx, echoRetry); err != nil {
+			return fmt.Errorf("no answer from %v: %w", c.to, err)
 		}
 		c.mu.Lock()
 		came := c.came > 0

@@ -14,6 +14,7 @@ import (
 
 	"golang.zx2c4.com/wireguard/device"
 
+	"heddle/internal/dial"
 	"heddle/internal/errhint"
 	"heddle/path"
 	"heddle/path/wgconf"
@@ -193,13 +194,13 @@ func (t *tunnel) lookup(ctx context.Context) ([]netip.AddrPort, error) {
 	if err != nil {
 		return nil, bad(err)
 	}
-	found, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host) // an address is its own
+	found, err := dial.Lookup(ctx, host)
 	if err != nil {
 		return nil, bad(err)
 	}
 	var addrs []netip.AddrPort
 	for _, a := range found {
-		addrs = append(addrs, netip.AddrPortFrom(a.Unmap(), uint16(port)))
+		addrs = append(addrs, netip.AddrPortFrom(a, uint16(port)))
 	}
 	return addrs, nil
 }

@@ -19,6 +19,7 @@ import (
 	"heddle/cmd/heddle/internal/bind"
 	"heddle/cmd/heddle/internal/cli"
 	"heddle/config"
+	"heddle/internal/dial"
 	"heddle/internal/netutil"
 	"heddle/path"
 	"heddle/split"
@@ -101,13 +102,10 @@ const dialTimeout = 15 * time.Second
 // dialAny connects to the first address of a host that answers, IPv4 before IPv6 as mosh has it.
 func dialAny(ctx context.Context, way path.Path, host string, port uint16) (net.Conn, netip.Addr, error) {
 	what := "connect to " + net.JoinHostPort(host, strconv.Itoa(int(port)))
-	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	addrs, err := dial.Lookup(ctx, host)
 	if err != nil {
 		return nil, netip.Addr{}, &path.Error{What: what, Why: "the name cannot be looked up", Err: err,
 			Hint: "is it spelled right, and does this machine's resolver answer?"}
-	}
-	for i := range addrs {
-		addrs[i] = addrs[i].Unmap()
 	}
 	slices.SortStableFunc(addrs, func(a, b netip.Addr) int { return cmp.Compare(a.BitLen(), b.BitLen()) })
 	var reasons []string
