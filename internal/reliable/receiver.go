@@ -24,11 +24,11 @@ type ReceiverOptions struct {
 // Receiver is the half of a stream that is read. Calls must not overlap.
 type Receiver struct {
 	o        ReceiverOptions
-	held     *btree.BTreeG[Unit] // out of order; no two have a number in common
-	next     uint64              // the first number that is not in order yet; the end counts as one
-	offset   uint64              // bytes of the stream that are in order
-	consumed uint64              // and that were read
-	limit    uint64              // as the other side may know
+	held     *btree.BTreeG[*Unit] // out of order; no two have a number in common
+	next     uint64               // the first number that is not in order yet; the end counts as one
+	offset   uint64               // bytes of the stream that are in order
+	consumed uint64               // and that were read
+	limit    uint64               // as the other side may know
 	window   int
 	widened  time.Time
 	ready    fifo
@@ -41,7 +41,7 @@ type Receiver struct {
 // NewReceiver makes the receiver of an empty stream.
 func NewReceiver(o ReceiverOptions) *Receiver {
 	return &Receiver{o: o, limit: uint64(o.Window), window: o.Window,
-		held: btree.NewG(16, func(a, b Unit) bool { return a.Number < b.Number })}
+		held: btree.NewG(16, func(a, b *Unit) bool { return a.Number < b.Number })}
 }
 
 // Check holds a unit against what may come.
@@ -63,7 +63,7 @@ func (r *Receiver) Check(u *Unit) error {
 // Has reports whether all of a unit arrived before.
 func (r *Receiver) Has(u *Unit) bool {
 	if r.o.Numbering == ByUnit {
-		return u.Number < r.next || r.held.Has(*u)
+		return u.Number < r.next || r.held.Has(u)
 	}
 	return u.Number+uint64(u.Size) <= r.next
 }
@@ -77,24 +77,38 @@ func (r *Receiver) Take(u Unit, now time.Time) (fresh bool, err error) {
 	if r.o.Numbering == ByByte && u.Size != len(u.Data()) {
 		return false, violation(fmt.Sprintf("%d bytes, of which %d came", u.Size, len(u.Data())))
 	}
-	if r.Has(&u) {
+	switch {
+	case u.Number+r.o.Numbering.span(u.Size) <= r.next:
 		r.free(u.Buf)
 		return false, nil
-	}
-	if r.o.Numbering == ByByte && u.Number < r.next {
-		u = u.part(r.next, u.Number+uint64(u.Size))
-	}
-	if r.o.Numbering == ByByte && (u.Number > r.next || r.held.Len() > 0) {
-		fresh = r.insert(u)
-	} else if fresh = true; u.Number > r.next {
-		r.held.ReplaceOrInsert(u)
-	} else if err := r.deliver(u, now); err != nil {
-		return false, err
+	case r.o.Numbering == ByUnit && u.Number > r.next:
+		early := u // on the heap, where what is in turn need not be
+		before, again := r.held.ReplaceOrInsert(&early)
+		if again {
+			r.free(before.Buf)
+		}
+		return !again, nil
+	case u.Number > r.next || r.o.Numbering == ByByte && r.held.Len() > 0:
+		early := u
+		fresh = r.insert(r.unread(&early))
+	default:
+		if err := r.deliver(r.unread(&u), now); err != nil {
+			return false, err
+		}
+		fresh = true
 	}
 	if r.held.Len() > 2*(r.o.Ahead+r.window/small) { // one for each gap, and those that are too large to be joined
 		return false, violation(fmt.Sprintf("%d parts out of order", r.held.Len()))
 	}
 	return fresh, r.advance(now)
+}
+
+// unread is the unit without what is in order already, where units are numbered by bytes.
+func (r *Receiver) unread(u *Unit) *Unit {
+	if r.o.Numbering == ByUnit || u.Number >= r.next {
+		return u
+	}
+	return u.part(r.next, u.Number+uint64(u.Size))
 }
 
 // small is how large a part is at most that is joined to its neighbours, so that tiny ones do not cost much more memory
@@ -103,13 +117,13 @@ const small = 1 << 10
 
 // insert holds those parts of a unit that are not held yet. Parts never overlap, so that what is held is bounded by the
 // window.
-func (r *Receiver) insert(u Unit) (fresh bool) {
+func (r *Receiver) insert(u *Unit) (fresh bool) {
 	at, end := u.Number, u.Number+uint64(u.Size)
 	if before, ok := r.before(u); ok {
 		at = max(at, before.Number+uint64(before.Size))
 	}
 	var gaps [][2]uint64
-	r.held.AscendGreaterOrEqual(u, func(other Unit) bool {
+	r.held.AscendGreaterOrEqual(u, func(other *Unit) bool {
 		if other.Number >= end {
 			return false
 		}
@@ -133,31 +147,31 @@ func (r *Receiver) insert(u Unit) (fresh bool) {
 }
 
 // before is the last part that begins no later than u.
-func (r *Receiver) before(u Unit) (found Unit, ok bool) {
-	r.held.DescendLessOrEqual(u, func(other Unit) bool {
+func (r *Receiver) before(u *Unit) (found *Unit, ok bool) {
+	r.held.DescendLessOrEqual(u, func(other *Unit) bool {
 		found, ok = other, true
 		return false
 	})
 	return found, ok
 }
 
-func (r *Receiver) hold(u Unit) {
+func (r *Receiver) hold(u *Unit) {
 	if before, ok := r.before(u); ok && before.Size < small && before.Number+uint64(before.Size) == u.Number {
 		u = join(before, u)
 	}
-	if after, ok := r.held.Get(Unit{Number: u.Number + uint64(u.Size)}); ok && after.Size < small && u.Size < small {
+	if after, ok := r.held.Get(&Unit{Number: u.Number + uint64(u.Size)}); ok && after.Size < small && u.Size < small {
 		r.held.Delete(after)
 		u = join(u, after)
 	}
 	r.held.ReplaceOrInsert(u)
 }
 
-func join(a, b Unit) Unit {
-	return Unit{Number: a.Number, Offset: a.Offset, Size: a.Size + b.Size, Buf: slices.Concat(a.Data(), b.Data())}
+func join(a, b *Unit) *Unit {
+	return &Unit{Number: a.Number, Offset: a.Offset, Size: a.Size + b.Size, Buf: slices.Concat(a.Data(), b.Data())}
 }
 
 // deliver hands on a unit that is in order.
-func (r *Receiver) deliver(u Unit, now time.Time) error {
+func (r *Receiver) deliver(u *Unit, now time.Time) error {
 	if u.Offset != r.offset {
 		return violation(fmt.Sprintf("unit %d is at %d, not at %d", u.Number, u.Offset, r.offset))
 	}
@@ -170,7 +184,7 @@ func (r *Receiver) deliver(u Unit, now time.Time) error {
 		}
 		return nil
 	}
-	r.ready.push(u)
+	r.ready.push(*u)
 	return nil
 }
 

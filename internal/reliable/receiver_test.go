@@ -293,7 +293,7 @@ func TestTinyPartsAreBounded(t *testing.T) {
 	large := bytesAt(1<<19+1000, 1<<19+1000+small)
 	r.Take(large, start)
 	r.Take(bytesAt(1<<19+1000+small, 1<<19+1001+small), start)
-	if kept, ok := r.held.Get(large); !ok || &kept.Buf[0] != &large.Buf[0] {
+	if kept, ok := r.held.Get(&large); !ok || &kept.Buf[0] != &large.Buf[0] {
 		t.Error("a large part was copied for a byte behind it")
 	}
 	var err error
@@ -345,7 +345,7 @@ func FuzzReceiver(f *testing.F) {
 				return
 			}
 			held, end := 0, r.next
-			r.held.Ascend(func(u Unit) bool {
+			r.held.Ascend(func(u *Unit) bool {
 				if u.Number < end || u.Size != len(u.Data()) {
 					t.Fatalf("a part at %d of %d bytes, behind one that ends at %d", u.Number, u.Size, end)
 				}

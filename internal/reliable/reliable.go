@@ -51,9 +51,9 @@ type Unit struct {
 func (u *Unit) Data() []byte { return u.Buf[u.Head:] }
 
 // part is a copy of some bytes of the unit, which is numbered by bytes.
-func (u *Unit) part(from, to uint64) Unit {
+func (u *Unit) part(from, to uint64) *Unit {
 	data := u.Data()[from-u.Number : to-u.Number]
-	return Unit{Number: from, Offset: from, Size: len(data), Buf: append([]byte(nil), data...)}
+	return &Unit{Number: from, Offset: from, Size: len(data), Buf: append([]byte(nil), data...)}
 }
 
 // End is the end of the stream. It counts as one number behind the last unit.

@@ -125,14 +125,14 @@ func (s *Sender) Fill(o *Outbox, most int) (Unit, bool) {
 			to := min(end, from+uint64(most))
 			first := u.part(from, to)
 			s.again = s.again[1:]
-			s.keep(first)
+			s.keep(*first)
 			if to < end {
 				rest := u.part(to, end)
-				s.keep(rest)
-				s.again = slices.Insert(s.again, 0, rest)
+				s.keep(*rest)
+				s.again = slices.Insert(s.again, 0, *rest)
 			}
 			s.release(u)
-			u = first
+			u = *first
 		}
 		return o.give(u), true
 	}
