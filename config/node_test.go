@@ -88,3 +88,16 @@ usage = "used.json"
 		t.Errorf("%+v, %v", o, err)
 	}
 }
+
+func TestLeasePorts(t *testing.T) {
+	for text, want := range map[string][2]uint16{
+		"20000-20999": {20000, 20999}, "7-7": {7, 7}, "": {}, "20000": {}, "0-5": {}, "9-8": {}, "1-70000": {}, "a-b": {},
+	} {
+		n := DefaultNode()
+		n.NATPorts = text
+		first, last, err := n.NATPortRange()
+		if want != [2]uint16{first, last} || (err == nil) != (want[0] != 0) || (n.Check() == nil) != (want[0] != 0) {
+			t.Errorf("%q: %d to %d, %v", text, first, last, err)
+		}
+	}
+}

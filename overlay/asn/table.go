@@ -163,6 +163,23 @@ func DefaultFile() (string, error) {
 	return filepath.Join(filepath.Dir(file), "asn.table"), nil
 }
 
+// FileOr gives the file that was named, or [DefaultFile] where none was.
+func FileOr(named string) (string, error) {
+	if named != "" {
+		return named, nil
+	}
+	return DefaultFile()
+}
+
+// OpenOr is [Open] of [FileOr].
+func OpenOr(named string) (*Table, error) {
+	file, err := FileOr(named)
+	if err != nil {
+		return nil, err
+	}
+	return Open(file)
+}
+
 // Open reads a table. Without a file the error wraps [fs.ErrNotExist].
 func Open(file string) (*Table, error) {
 	what := "table of ASes " + file

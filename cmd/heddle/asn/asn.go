@@ -31,14 +31,6 @@ nobody learns what is looked up. It is made from files that others publish.`,
 	return cmd
 }
 
-// tableFlag is the file that --table names, or this user's own.
-func tableFlag(given string) (string, error) {
-	if given != "" {
-		return given, nil
-	}
-	return asn.DefaultFile()
-}
-
 func importCommand() *cobra.Command {
 	var table, origin, licence, dated string
 	var asJSON bool
@@ -67,7 +59,7 @@ A FILE is one of these, also packed by gzip:
 					return cli.Usage(&path.Error{What: "--dated " + dated, Why: "it is no date", Hint: "write it as 2026-06-17"})
 				}
 			}
-			file, err := tableFlag(table)
+			file, err := asn.FileOr(table)
 			if err != nil {
 				return err
 			}
@@ -106,7 +98,7 @@ country it is, as far as the table knows. It asks nobody.`,
 					return cli.Usage(&path.Error{What: fmt.Sprintf("%q", text), Why: "it is no IP address", Hint: "write 192.0.2.1 or 2001:db8::1"})
 				}
 			}
-			t, err := OpenTable(table)
+			t, err := asn.OpenOr(table)
 			if err != nil {
 				return err
 			}
@@ -144,7 +136,7 @@ func showCommand() *cobra.Command {
 		Example: "  heddle asn show\n  heddle asn show --json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			t, err := OpenTable(table)
+			t, err := asn.OpenOr(table)
 			if err != nil {
 				return err
 			}
@@ -154,14 +146,6 @@ func showCommand() *cobra.Command {
 	cmd.Flags().StringVar(&table, "table", "", "the `FILE` of the table; asn.table in Heddle's settings where not given")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
-}
-
-func OpenTable(given string) (*asn.Table, error) {
-	file, err := tableFlag(given)
-	if err != nil {
-		return nil, err
-	}
-	return asn.Open(file)
 }
 
 func printSources(w io.Writer, t *asn.Table, now time.Time, asJSON bool) error {

@@ -4,6 +4,7 @@ package node
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -140,7 +141,7 @@ no node.`,
 			table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 			fmt.Fprintln(table, "NAME\tKEY\tADDRESS\tUNTIL\tFOR")
 			for _, p := range listed(list) {
-				fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", p.Name, p.Key.Short(), firstOf(p.Addresses), untilText(p.Until), ModesText(p.Modes))
+				fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", p.Name, p.Key.Short(), firstOf(p.Addresses), untilText(p.Until), strings.Join(p.Modes, ", "))
 			}
 			return errors.Join(table.Flush(), err)
 		},

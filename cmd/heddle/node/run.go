@@ -1,8 +1,10 @@
 package node
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -14,7 +16,11 @@ import (
 	"heddle/cmd/heddle/internal/runner"
 	"heddle/config"
 	"heddle/internal/text"
+	"heddle/overlay/client"
+	"heddle/overlay/nat"
+	"heddle/overlay/natnode"
 	"heddle/overlay/node"
+	"heddle/overlay/survey"
 	"heddle/path"
 )
 
@@ -74,7 +80,7 @@ func runNode(cmd *cobra.Command, n config.Node, asJSON bool) error {
 	}
 	stderr := cmd.ErrOrStderr()
 	o.Log = slog.New(slog.NewTextHandler(stderr, nil))
-	stop, err := nodeHooks(cmd.Context(), n, &o)
+	stop, err := hooks(cmd.Context(), n, &o)
 	if err != nil {
 		return err
 	}
@@ -91,7 +97,7 @@ func runNode(cmd *cobra.Command, n config.Node, asJSON bool) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(stderr, "node: %s listens on %v for %s of %s; its key is %v\n", o.Name, running.Addr(), ModesText(o.Modes), text.Count(len(o.Grantors), "grantor"), running.Key())
+	fmt.Fprintf(stderr, "node: %s listens on %v for %s of %s; its key is %v\n", o.Name, running.Addr(), strings.Join(o.Modes, ", "), text.Count(len(o.Grantors), "grantor"), running.Key())
 	entry := registry.Node{Name: o.Name, Key: o.Identity.Key(), Addresses: n.Address, Modes: o.Modes, ASN: uint32(n.ASN)}
 	if len(entry.Addresses) == 0 {
 		entry.Addresses = []string{running.Addr().String()}
@@ -113,4 +119,17 @@ func runNode(cmd *cobra.Command, n config.Node, asJSON bool) error {
 	return err
 }
 
-func ModesText(modes []string) string { return strings.Join(modes, ", ") }
+// hooks gives the node what its modes need. stop ends that.
+func hooks(ctx context.Context, n config.Node, o *node.Options) (stop func(), err error) {
+	if slices.Contains(o.Modes, client.ModeSurvey) {
+		o.Survey = (&survey.Answerer{}).Survey
+	}
+	if !slices.Contains(o.Modes, client.ModeNAT) {
+		return func() {}, nil
+	}
+	first, last, err := n.NATPortRange()
+	if err != nil {
+		return nil, err
+	}
+	return natnode.Attach(ctx, o, nat.Options{First: first, Last: last, SetForwarding: n.SetForwarding})
+}

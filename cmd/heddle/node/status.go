@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -77,7 +78,7 @@ func askStatus(ctx context.Context, args []string, address, identityFile string)
 
 func printNodeStatus(w io.Writer, s client.Status, now time.Time) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(table, "node\t%s\nkey\t%v\nup for\t%v\noffers\t%s\n", s.Name, s.Key, s.Now.Sub(s.Since).Round(time.Second), ModesText(s.Modes))
+	fmt.Fprintf(table, "node\t%s\nkey\t%v\nup for\t%v\noffers\t%s\n", s.Name, s.Key, s.Now.Sub(s.Since).Round(time.Second), strings.Join(s.Modes, ", "))
 	if skew := s.Now.Sub(now); skew.Abs() > time.Minute {
 		fmt.Fprintf(table, "clock\t%v away from this device's\n", skew.Round(time.Second))
 	}
@@ -98,7 +99,7 @@ func printNodeStatus(w io.Writer, s client.Status, now time.Time) error {
 		if g.Bytes > 0 {
 			limit = fmt.Sprint(g.Bytes)
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%s\t%d\t%s\n", g.ID, g.Holder.Short(), untilText(g.Until), g.Used, limit, g.Flows, ModesText(g.Modes))
+		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%s\t%d\t%s\n", g.ID, g.Holder.Short(), untilText(g.Until), g.Used, limit, g.Flows, strings.Join(g.Modes, ", "))
 	}
 	return table.Flush()
 }

@@ -16,7 +16,6 @@ import (
 	"heddle/path"
 	"heddle/path/diversity"
 
-	asncmd "heddle/cmd/heddle/asn"
 	"heddle/cmd/heddle/internal/cli"
 )
 
@@ -82,7 +81,7 @@ func (f *overlayChoose) run(cmd *cobra.Command, destination string) error {
 	if err != nil {
 		return cli.Usage(err)
 	}
-	table, err := asncmd.OpenTable(f.table)
+	table, err := asn.OpenOr(f.table)
 	if err != nil {
 		return err
 	}

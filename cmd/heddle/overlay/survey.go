@@ -17,12 +17,9 @@ import (
 	"heddle/cmd/heddle/internal/cli"
 	"heddle/internal/text"
 	"heddle/overlay/asn"
-	"heddle/overlay/node"
 	"heddle/overlay/survey"
 	"heddle/path"
 	"heddle/path/diversity"
-
-	asncmd "heddle/cmd/heddle/asn"
 )
 
 // overlaySurvey are the flags of heddle overlay survey.
@@ -184,7 +181,7 @@ func (f *overlaySurvey) readFars(w *survey.Plan, found map[string]survey.Half) e
 }
 
 func (f *overlaySurvey) print(cmd *cobra.Command, w *survey.Plan, halves map[string]survey.Half, problems map[string]string) error {
-	table, err := asncmd.OpenTable(f.table)
+	table, err := asn.OpenOr(f.table)
 	if errors.Is(err, os.ErrNotExist) {
 		fmt.Fprintln(cmd.ErrOrStderr(), "survey: no table of ASes: addresses have no networks; `heddle asn import FILE` makes one")
 		table, err = &asn.Table{}, nil
@@ -279,7 +276,7 @@ root.`,
 }
 
 func printHalf(out io.Writer, h survey.Half) error {
-	table, err := asncmd.OpenTable("")
+	table, err := asn.OpenOr("")
 	if err != nil { // the addresses are worth something without
 		table = &asn.Table{}
 	}
@@ -301,9 +298,4 @@ func printHalf(out io.Writer, h survey.Half) error {
 	}
 	_, err = fmt.Fprintf(out, "reached %v: %v; round trip %.1f ms by %s\n", h.To, h.Reached, h.RTT, cli.OrDash(h.Ping))
 	return err
-}
-
-// SurveyHook has a node measure for those whose grant says so.
-func SurveyHook(o *node.Options) {
-	o.Survey = (&survey.Answerer{}).Survey
 }

@@ -7,7 +7,6 @@ import (
 
 	"heddle/cmd/heddle/internal/cli"
 	"heddle/cmd/heddle/internal/control"
-	"heddle/cmd/heddle/node"
 	"heddle/internal/text"
 	"heddle/overlay/client"
 )
@@ -15,7 +14,7 @@ import (
 // nodeText prints what an overlay node of `heddle node run` does.
 func nodeText(b *strings.Builder, name string, s *client.Status, now time.Time) {
 	fmt.Fprintf(b, "%s: running\n", name)
-	fmt.Fprintf(b, "  overlay node %s on %s for %s, offers %s\n", s.Name, s.Listen, cli.Span(now.Sub(s.Since)), node.ModesText(s.Modes))
+	fmt.Fprintf(b, "  overlay node %s on %s for %s, offers %s\n", s.Name, s.Listen, cli.Span(now.Sub(s.Since)), strings.Join(s.Modes, ", "))
 	fmt.Fprintf(b, "  %s open, %s so far; up %s, down %s; %s in use\n", text.About(s.FlowsOpen, "flow"), text.Quantity(s.Flows),
 		text.Size(s.Up), text.Size(s.Down), text.About(len(s.Grants), "grant"))
 	if s.Strangers > 0 {

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"time"
 
-	"heddle/cmd/heddle/asn"
 	"heddle/cmd/heddle/internal/cli"
 	"heddle/internal/text"
+	"heddle/overlay/asn"
 	"heddle/overlay/client"
 	"heddle/overlay/survey"
 	"heddle/path"
@@ -24,7 +24,7 @@ const surveyAge = 24 * time.Hour
 // why says what is missing for that. It fails where the best choice is not diverse: whether that will do, a person
 // decides.
 func (c chooser) diverse(ctx context.Context, all []client.Pass) (paths []stripe.Path, why string, err error) {
-	table, err := asn.OpenTable("")
+	table, err := asn.OpenOr("")
 	if err != nil {
 		return nil, "there is no table of networks (heddle asn import)", nil
 	}

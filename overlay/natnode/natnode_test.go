@@ -1,10 +1,9 @@
-package node
+package natnode
 
 import (
 	"net/netip"
 	"testing"
 
-	"heddle/config"
 	"heddle/overlay/nat"
 )
 
@@ -21,17 +20,4 @@ func FuzzLeaseName(f *testing.F) {
 			t.Errorf("%q is %+v, whose name is %q: %+v, %v", id, r, idOf(r), again, err)
 		}
 	})
-}
-
-func TestLeasePorts(t *testing.T) {
-	for text, want := range map[string][2]uint16{
-		"20000-20999": {20000, 20999}, "7-7": {7, 7}, "": {}, "20000": {}, "0-5": {}, "9-8": {}, "1-70000": {}, "a-b": {},
-	} {
-		n := config.DefaultNode()
-		n.NATPorts = text
-		first, last, err := n.NATPortRange()
-		if want != [2]uint16{first, last} || (err == nil) != (want[0] != 0) || (n.Check() == nil) != (want[0] != 0) {
-			t.Errorf("%q: %d to %d, %v", text, first, last, err)
-		}
-	}
 }

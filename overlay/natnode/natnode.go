@@ -1,4 +1,6 @@
-package node
+// Package natnode gives an overlay node the kernel's translation of addresses: its leases are rules in the tables of package
+// nat. A node in mode forward needs none of it.
+package natnode
 
 import (
 	"context"
@@ -8,14 +10,10 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	"heddle/cmd/heddle/overlay"
-	"heddle/config"
-	"heddle/overlay/client"
 	"heddle/overlay/nat"
 	"heddle/overlay/node"
 )
@@ -23,8 +21,8 @@ import (
 // sweepEvery is how often the ends of connections are told that their lease is over.
 const sweepEvery = 2 * time.Second
 
-// natTable has the kernel's leases for a node. It holds none itself: a lease's name says what it is.
-type natTable struct {
+// table has the kernel's leases for a node. It holds none itself: a lease's name says what it is.
+type table struct {
 	*nat.Table
 	log *slog.Logger
 
@@ -36,39 +34,29 @@ type natTable struct {
 var _ interface {
 	node.NAT
 	node.Metered
-} = (*natTable)(nil)
+} = (*table)(nil)
 
-// nodeHooks gives the node what its modes need. stop ends that.
-func nodeHooks(ctx context.Context, n config.Node, o *node.Options) (stop func(), err error) {
-	if slices.Contains(o.Modes, client.ModeSurvey) {
-		overlay.SurveyHook(o)
-	}
-	if !slices.Contains(o.Modes, client.ModeNAT) {
-		return func() {}, nil
-	}
-	first, last, err := n.NATPortRange()
+// Attach opens the tables and has a node lease by them. stop closes them.
+func Attach(ctx context.Context, to *node.Options, o nat.Options) (stop func(), err error) {
+	rules, err := nat.Open(o)
 	if err != nil {
 		return nil, err
 	}
-	table, err := nat.Open(nat.Options{First: first, Last: last, SetForwarding: n.SetForwarding})
-	if err != nil {
-		return nil, err
-	}
-	t := &natTable{Table: table, log: o.Log}
-	o.NAT = t
+	t := &table{Table: rules, log: to.Log}
+	to.NAT = t
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var sweeping sync.WaitGroup
 	sweeping.Go(func() { t.sweep(ctx) })
 	return func() {
 		cancel()
 		sweeping.Wait()
-		if err := table.Close(); err != nil {
-			o.Log.Error("the nftables table stays", "err", err)
+		if err := rules.Close(); err != nil {
+			to.Log.Error("the nftables table stays", "err", err)
 		}
 	}, nil
 }
 
-func (t *natTable) sweep(ctx context.Context) {
+func (t *table) sweep(ctx context.Context) {
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
 	failed := false
@@ -87,7 +75,7 @@ func (t *natTable) sweep(ctx context.Context) {
 }
 
 // Lease gives a lease at the address of the node that the request came to.
-func (t *natTable) Lease(ctx context.Context, r node.NATRule, ttl time.Duration) (node.NATLease, error) {
+func (t *table) Lease(ctx context.Context, r node.NATRule, ttl time.Duration) (node.NATLease, error) {
 	here, ok := ctx.Value(http.LocalAddrContextKey).(net.Addr)
 	if !ok {
 		return node.NATLease{}, fmt.Errorf("a lease needs the address that it was asked for at")
@@ -101,7 +89,7 @@ func (t *natTable) Lease(ctx context.Context, r node.NATRule, ttl time.Duration)
 }
 
 // Renew has a lease end ttl from now.
-func (t *natTable) Renew(_ context.Context, id string, ttl time.Duration) (node.NATLease, error) {
+func (t *table) Renew(_ context.Context, id string, ttl time.Duration) (node.NATLease, error) {
 	r, err := ruleOf(id)
 	if err != nil {
 		return node.NATLease{}, err
@@ -111,7 +99,7 @@ func (t *natTable) Renew(_ context.Context, id string, ttl time.Duration) (node.
 }
 
 // Release ends a lease.
-func (t *natTable) Release(_ context.Context, id string) error {
+func (t *table) Release(_ context.Context, id string) error {
 	r, err := ruleOf(id)
 	if err != nil {
 		return err
@@ -120,7 +108,7 @@ func (t *natTable) Release(_ context.Context, id string) error {
 }
 
 // Carried gives the bytes of a lease, both ways. The kernel is asked for all leases at once, and not for each anew.
-func (t *natTable) Carried(_ context.Context, id string) (int64, error) {
+func (t *table) Carried(_ context.Context, id string) (int64, error) {
 	r, err := ruleOf(id)
 	if err != nil {
 		return 0, err
