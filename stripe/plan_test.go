@@ -241,7 +241,7 @@ func TestShareThatArrivesDuringTheJoinIsTried(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for round := range 20 { // the third share nearly always comes while the first two are joined
+	for round := range 100 { // the third share nearly always comes while the first two are joined
 		to := still(t, s)
 		var late sync.WaitGroup
 		take := func(member int) {
