@@ -11,12 +11,12 @@ import (
 	"heddle/internal/journal"
 	"heddle/internal/sysctl"
 	"heddle/path"
-	"heddle/split/plane"
+	"heddle/split/backend"
 )
 
 // arrange attaches the programs where packets to the server may leave or answers arrive, tells them how packets leave
-// by each lane, and lets the guard pass what these devices send. Until a device is attached, nothing leaves by it.
-func (p *Plane) arrange() error {
+// by each member, and lets the guard pass what these devices send. Until a device is attached, nothing leaves by it.
+func (p *Backend) arrange() error {
 	hops := p.members.Hops()
 	for _, h := range hops {
 		if h.Index == 0 {
@@ -49,9 +49,9 @@ func (p *Plane) arrange() error {
 	return p.permitDevices()
 }
 
-// makeTables gives each lane a routing table, in which packets with its mark look. For IPv6 the kernel would else take
+// makeTables gives each member a routing table, in which packets with its mark look. For IPv6 the kernel would else take
 // the neighbour from the machine's best route, whatever the device (bpf_redirect_neigh).
-func (p *Plane) makeTables() error {
+func (p *Backend) makeTables() error {
 	n := len(p.o.Via)
 	numbers, err := iprule.FreeTables(iprule.Sessions, n)
 	if err != nil {
@@ -62,20 +62,20 @@ func (p *Plane) makeTables() error {
 		return err
 	}
 	for i, number := range numbers {
-		t := &plane.Table{V6: true, Number: number}
+		t := &backend.Table{V6: true, Number: number}
 		if err := p.journal.Do(t); err != nil {
 			return err
 		}
-		if err := p.journal.Do(&plane.Rule{V6: true, Priority: first + i, Mark: p.session.mark | uint32(i), Table: number}); err != nil {
+		if err := p.journal.Do(&backend.Rule{V6: true, Priority: first + i, Mark: p.session.mark | uint32(i), Table: number}); err != nil {
 			return err
 		}
 		p.tables = append(p.tables, t)
 	}
-	p.routed = make([]plane.Hop, n)
+	p.routed = make([]backend.Hop, n)
 	return nil
 }
 
-func (p *Plane) routeLane(i int, h plane.Hop) (err error) {
+func (p *Backend) routeLane(i int, h backend.Hop) (err error) {
 	if h == p.routed[i] {
 		return nil
 	}
@@ -92,8 +92,8 @@ func (p *Plane) routeLane(i int, h plane.Hop) (err error) {
 
 // attachExit attaches the program to the device by which the machine's own routes send to the server: packets start
 // there whatever their path will be.
-func (p *Plane) attachExit() error {
-	index, err := plane.ExitOf(p.members.Server.Addr())
+func (p *Backend) attachExit() error {
+	index, err := backend.ExitOf(p.members.Server.Addr())
 	if err != nil || index == 0 || p.devices[index] != nil {
 		return err
 	}
@@ -110,14 +110,14 @@ func (p *Plane) attachExit() error {
 		header = ethernetHeader
 	case "none", "ppp", "rawip", "tunnel", "sit", "ipip":
 	default:
-		p.members.Warn("packets to the server would leave by %s, a device of the kind %s that this plane does not know: they are dropped", l.Attrs().Name, l.Attrs().EncapType)
+		p.members.Warn("packets to the server would leave by %s, a device of the kind %s that this backend does not know: they are dropped", l.Attrs().Name, l.Attrs().EncapType)
 		return nil
 	}
 	return p.attach(index, l.Attrs().Name, header, false)
 }
 
 // attach attaches the programs to a device, unless they are.
-func (p *Plane) attach(index int, name string, header int, answers bool) error {
+func (p *Backend) attach(index int, name string, header int, answers bool) error {
 	d := p.devices[index]
 	if d == nil {
 		d = &device{}
@@ -150,7 +150,7 @@ func (p *Plane) attach(index int, name string, header int, answers bool) error {
 	return nil
 }
 
-func (p *Plane) attachHook(d *device, index int, name string, h bpf.Hook, program *ebpf.Program) error {
+func (p *Backend) attachHook(d *device, index int, name string, h bpf.Hook, program *ebpf.Program) error {
 	f := &bpf.Filter{Device: name, Index: index, Hook: h, Name: p.filterName(), Program: program}
 	if err := p.journal.Do(f); err != nil {
 		return refused(err)
@@ -160,7 +160,7 @@ func (p *Plane) attachHook(d *device, index int, name string, h bpf.Hook, progra
 }
 
 // loosen lets answers in that arrive by another device than the best route to the server has.
-func (p *Plane) loosen(device string) error {
+func (p *Backend) loosen(device string) error {
 	change, err := sysctl.LooseFilter(device)
 	if err != nil || change == nil {
 		return err
@@ -173,10 +173,10 @@ func (p *Plane) loosen(device string) error {
 }
 
 // permitDevices lets the guard pass the devices that have the program, where that changed.
-func (p *Plane) permitDevices() error {
-	var exits []plane.Exit
+func (p *Backend) permitDevices() error {
+	var exits []backend.Exit
 	for index := range p.devices {
-		exits = append(exits, plane.Exit{Index: index})
+		exits = append(exits, backend.Exit{Index: index})
 	}
 	if len(exits) == len(p.guard.Exits) {
 		return nil
@@ -186,7 +186,7 @@ func (p *Plane) permitDevices() error {
 }
 
 // applyGuard replaces the table, whose counters begin again.
-func (p *Plane) applyGuard() error {
+func (p *Backend) applyGuard() error {
 	p.countRefused()
 	p.mu.Lock()
 	p.refused, p.stray = p.refused+p.stray, 0
@@ -196,7 +196,7 @@ func (p *Plane) applyGuard() error {
 
 // verify looks whether all is still in its place, and puts back what somebody took away. It forgets devices that went,
 // whose number another one may get.
-func (p *Plane) verify() error {
+func (p *Backend) verify() error {
 	for index, d := range p.devices {
 		l, err := netlink.LinkByIndex(index)
 		if err != nil && !journal.Gone(err) {

@@ -18,12 +18,12 @@ import (
 	"heddle/internal/nstest"
 	"heddle/path"
 	"heddle/split"
-	"heddle/split/plane"
-	"heddle/split/plane/planetest"
+	"heddle/split/backend"
+	"heddle/split/backend/backendtest"
 )
 
 // machine is what a session may have changed on the client.
-func machine(t *testing.T, w *planetest.World) string {
+func machine(t *testing.T, w *backendtest.World) string {
 	t.Helper()
 	var b strings.Builder
 	w.Client.Do(t, func() error {
@@ -74,10 +74,10 @@ func TestCrash(t *testing.T) {
 	for name, c := range map[string]struct {
 		unit   string
 		server netip.Addr
-	}{"time": {"5ms", planetest.Server4}, "packets": {"5p", planetest.Server4}, "IPv6": {"5ms", planetest.Server6}} {
+	}{"time": {"5ms", backendtest.Server4}, "packets": {"5p", backendtest.Server4}, "IPv6": {"5ms", backendtest.Server6}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := planetest.New(t)
+			w := backendtest.New(t)
 			// Strict filtering refuses answers that come by another device than the best route has.
 			w.Client.Do(t, func() error { return nstest.Set("ipv4/conf/all/rp_filter", "1") })
 			before := machine(t, w)
@@ -87,11 +87,11 @@ func TestCrash(t *testing.T) {
 			r := open(t, w, o)
 			tap := w.NewTap(t)
 			c := w.NewSocket(t, netip.AddrPort{}, echo.At)
-			if back := planetest.InVain(c, echo.At, 1); back != 0 || len(tap.Packets()) != 0 {
+			if back := backendtest.InVain(c, echo.At, 1); back != 0 || len(tap.Packets()) != 0 {
 				t.Error("a packet left before Run")
 			}
 			r.start()
-			if back := planetest.Talk(c, echo.At, 20, time.Millisecond); back != 20 {
+			if back := backendtest.Talk(c, echo.At, 20, time.Millisecond); back != 20 {
 				t.Errorf("%d of 20 came back", back)
 			}
 			r.halt()
@@ -103,9 +103,9 @@ func TestCrash(t *testing.T) {
 				}
 				d.first = nil
 			}
-			tap.Await(func(all []planetest.Packet) bool { return len(all) >= 20 })
+			tap.Await(func(all []backendtest.Packet) bool { return len(all) >= 20 })
 			tap.Reset()
-			if back := planetest.InVain(c, echo.At, 2); back != 0 || len(tap.Packets()) != 0 {
+			if back := backendtest.InVain(c, echo.At, 2); back != 0 || len(tap.Packets()) != 0 {
 				t.Errorf("%d packets left after the crash", len(tap.Packets()))
 			}
 			if s := r.Status(); s.Refused < 3 {
@@ -121,7 +121,7 @@ func TestCrash(t *testing.T) {
 			if after := machine(t, w); after != before {
 				t.Errorf("left behind:\n%s\nbefore:\n%s", after, before)
 			}
-			if back := planetest.Talk(c, echo.At, 1, 0); back != 1 {
+			if back := backendtest.Talk(c, echo.At, 1, 0); back != 1 {
 				t.Error("after cleaning nothing leaves")
 			}
 		})
@@ -130,7 +130,7 @@ func TestCrash(t *testing.T) {
 
 func TestReady(t *testing.T) {
 	t.Parallel()
-	w := planetest.New(t)
+	w := backendtest.New(t)
 	w.Ready(t, func(server netip.AddrPort, ready func()) {
 		o := options(t, server, "uniform", "2ms")
 		o.Ready = ready
@@ -140,10 +140,10 @@ func TestReady(t *testing.T) {
 
 func TestServerMoves(t *testing.T) {
 	t.Parallel()
-	w := planetest.New(t)
+	w := backendtest.New(t)
 	o := options(t, netip.AddrPort{}, "uniform", "2ms")
-	w.ServerMoves(t, planetest.Plane{
-		Open: func(to string, name *planetest.Name, ready func()) planetest.Session {
+	w.ServerMoves(t, backendtest.Backend{
+		Open: func(to string, name *backendtest.Name, ready func()) backendtest.Session {
 			o.To, o.Lookup, o.LookAgain, o.Ready = to, name.Lookup, 10*time.Millisecond, ready
 			return open(t, w, o)
 		},
@@ -151,23 +151,23 @@ func TestServerMoves(t *testing.T) {
 			_, err := Clean(o.Dir, o.Session, false)
 			return err
 		},
-		Moved: plane.ErrMoved,
+		Moved: backend.ErrMoved,
 	})
 }
 
 func TestTooFewPathsStopIt(t *testing.T) {
 	t.Parallel()
-	w := planetest.New(t)
-	echo := w.NewEcho(t, planetest.Server4)
+	w := backendtest.New(t)
+	echo := w.NewEcho(t, backendtest.Server4)
 	r := open(t, w, options(t, echo.At, "uniform", "2ms")).start()
 	c := w.NewSocket(t, netip.AddrPort{}, netip.AddrPort{})
-	planetest.Talk(c, echo.At, 20, time.Millisecond)
+	backendtest.Talk(c, echo.At, 20, time.Millisecond)
 	tap := w.NewTap(t)
 	w.SetUp(t, 3, false)
 	r.awaitUnused(2)
-	used := func(all []planetest.Packet) bool { by := planetest.ByWay(all); return by[1] > 0 && by[2] > 0 }
+	used := func(all []backendtest.Packet) bool { by := backendtest.ByWay(all); return by[1] > 0 && by[2] > 0 }
 	tap.Until(used, func() {
-		if back := planetest.Talk(c, echo.At, 30, time.Millisecond); back != 30 {
+		if back := backendtest.Talk(c, echo.At, 30, time.Millisecond); back != 30 {
 			t.Fatalf("%d of 30 came back by two paths of three", back)
 		}
 	})
@@ -177,32 +177,32 @@ func TestTooFewPathsStopIt(t *testing.T) {
 	w.SetUp(t, 1, false)
 	r.await(func(s split.Status) bool { return s.State == "stopped" })
 	tap.Reset()
-	if back := planetest.InVain(c, echo.At, 2); back != 0 || len(tap.Packets()) != 0 {
+	if back := backendtest.InVain(c, echo.At, 2); back != 0 || len(tap.Packets()) != 0 {
 		t.Errorf("%d came back by too few paths", back)
 	}
 	w.SetUp(t, 1, true)
 	r.awaitRunning()
-	if back := planetest.Talk(c, echo.At, 10, 0); back != 10 {
+	if back := backendtest.Talk(c, echo.At, 10, 0); back != 10 {
 		t.Errorf("%d of 10 came back once there were two paths again", back)
 	}
 	ownAddresses(t, tap, echo.At)
 }
 
-// awaitUnused waits until a lane is in no unit: a moment after the status says that it is down.
-func (r *running) awaitUnused(lane int) {
+// awaitUnused waits until a member is in no unit: a moment after the status says that it is down.
+func (r *running) awaitUnused(member int) {
 	r.t.Helper()
 	r.await(func(split.Status) bool {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		return !r.planner.usable[lane]
+		return !r.planner.usable[member]
 	})
 }
 
 // The router takes what comes by one way and answers nothing.
 func TestSilentPathIsLeft(t *testing.T) {
 	t.Parallel()
-	w := planetest.New(t)
-	echo := w.NewEcho(t, planetest.Server4)
+	w := backendtest.New(t)
+	echo := w.NewEcho(t, backendtest.Server4)
 	r := open(t, w, options(t, echo.At, "uniform", "2ms")).start()
 	w.Router.Do(t, func() error {
 		return netlink.RouteAdd(&netlink.Route{Dst: &net.IPNet{IP: net.IPv4(10, 77, 2, 2).To4(), Mask: net.CIDRMask(32, 32)}, Type: unix.RTN_BLACKHOLE})
@@ -239,8 +239,8 @@ func TestSilentPathIsLeft(t *testing.T) {
 // A device that no program watches is none to leave by, whoever sends there; and what is not for the server passes.
 func TestOtherWaysOut(t *testing.T) {
 	t.Parallel()
-	w := planetest.New(t)
-	echo := w.NewEcho(t, planetest.Server4)
+	w := backendtest.New(t)
+	echo := w.NewEcho(t, backendtest.Server4)
 	o := options(t, echo.At, "uniform", "2ms")
 	o.Via = o.Via[:2]
 	r := open(t, w, o).start()
@@ -258,11 +258,11 @@ func TestOtherWaysOut(t *testing.T) {
 	if _, err := c.WriteToUDPAddrPort([]byte("another port"), netip.AddrPortFrom(echo.At.Addr(), 9)); err != nil {
 		t.Fatal(err)
 	}
-	if !tap.Await(func(all []planetest.Packet) bool { return len(all) > 0 }) {
+	if !tap.Await(func(all []backendtest.Packet) bool { return len(all) > 0 }) {
 		t.Error("a packet to another port did not leave")
 	}
 	for _, p := range tap.Packets() {
-		if p.To == echo.At || p.From.Addr() != planetest.Own(3, echo.At.Addr()) {
+		if p.To == echo.At || p.From.Addr() != backendtest.Own(3, echo.At.Addr()) {
 			t.Errorf("%+v left", p)
 		}
 	}
@@ -277,17 +277,17 @@ func TestFragmentsDoNotLeave(t *testing.T) {
 	for name, address := range servers() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := planetest.New(t)
+			w := backendtest.New(t)
 			echo := w.NewEcho(t, address)
 			r := open(t, w, options(t, echo.At, "uniform", "2ms")).start()
 			tap := w.NewTap(t)
 			c := w.NewSocket(t, netip.AddrPort{}, netip.AddrPort{})
 			_, _ = c.WriteToUDPAddrPort(make([]byte, 4000), echo.At)
-			if back := planetest.Talk(c, echo.At, 1, 0); back != 1 {
+			if back := backendtest.Talk(c, echo.At, 1, 0); back != 1 {
 				t.Error("a whole datagram did not come back")
 			}
 			r.await(func(s split.Status) bool { return s.Refused > 0 && len(s.Warnings) == 1 })
-			tap.Await(func(all []planetest.Packet) bool { return len(all) > 0 }) // the capture has its own pace
+			tap.Await(func(all []backendtest.Packet) bool { return len(all) > 0 }) // the capture has its own pace
 			if all := tap.Packets(); len(all) != 1 {
 				t.Errorf("%+v left", all)
 			}
@@ -296,7 +296,7 @@ func TestFragmentsDoNotLeave(t *testing.T) {
 }
 
 func TestRefusals(t *testing.T) {
-	server := netip.AddrPortFrom(planetest.Server4, planetest.Port)
+	server := netip.AddrPortFrom(backendtest.Server4, backendtest.Port)
 	for name, c := range map[string]struct {
 		change func(*Options)
 		why    string

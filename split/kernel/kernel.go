@@ -36,16 +36,16 @@ import (
 	"heddle/internal/nft"
 	"heddle/internal/sysctl"
 	"heddle/path"
-	"heddle/split/plane"
+	"heddle/split/backend"
 )
 
-// ErrRefused says that this kernel, or the rights that this process has, do not allow the plane. Whoever was told so
+// ErrRefused says that this kernel, or the rights that this process has, do not allow the backend. Whoever was told so
 // may fall back to the relay.
 var ErrRefused = errors.New("the kernel refuses the kernel backend")
 
 // Options say how a session is split.
 type Options struct {
-	plane.Options
+	backend.Options
 	// GSOOff takes runs of segments apart before packets are counted, by a pair of devices made for that. Without it,
 	// units that are counts of packets are refused.
 	GSOOff bool
@@ -56,35 +56,35 @@ type Options struct {
 // usualPatience is how long the programs go on without this process.
 const usualPatience = 2 * time.Second
 
-// maxLanes is how many paths a session may have: each is looked for in turn when an answer arrives.
-const maxLanes = 32
+// maxMembers is how many paths a session may have: each is looked for in turn when an answer arrives.
+const maxMembers = 32
 
 var kinds = journal.Kinds{
-	"guard":     func() journal.Change { return &plane.Guard{} },
+	"guard":     func() journal.Change { return &backend.Guard{} },
 	"sysctl":    func() journal.Change { return &sysctl.Change{} },
 	"qdisc":     func() journal.Change { return &bpf.Clsact{} },
 	"filter":    func() journal.Change { return &bpf.Filter{} },
 	"segmenter": func() journal.Change { return &segmenter{} },
-	"table":     func() journal.Change { return &plane.Table{} },
-	"rule":      func() journal.Change { return &plane.Rule{} },
+	"table":     func() journal.Change { return &backend.Table{} },
+	"rule":      func() journal.Change { return &backend.Rule{} },
 }
 
-const planeName = "kernel"
+const backendName = "kernel"
 
 // Clean takes back what a crash of the session left, and tells what that was, a line each. Until then packets to that
 // server do not leave; with keepGuard they do not after it either, until the next Open. Who calls it holds the session's
 // name.
 func Clean(dir, session string, keepGuard bool) ([]string, error) {
-	return plane.Clean(dir, session, planeName, kinds, keepGuard)
+	return backend.Clean(dir, session, backendName, kinds, keepGuard)
 }
 
-// Plane is one session. Open, Run and Close must be called in one network namespace.
-type Plane struct {
+// Backend is one session. Open, Run and Close must be called in one network namespace.
+type Backend struct {
 	o       Options
 	session session
-	members *plane.Members
+	members *backend.Members
 	journal *journal.Journal
-	guard   *plane.Guard
+	guard   *backend.Guard
 	left    bool // a crash left a guard
 	moved   bool // the server did: the guard stays
 
@@ -95,15 +95,15 @@ type Plane struct {
 	answers  map[int]*ebpf.Program // inbound
 	devices  map[int]*device
 
-	segmenter int            // device that takes runs apart, or 0
-	tables    []*plane.Table // one a lane, for IPv6
-	routed    []plane.Hop    // what they say
+	segmenter int              // device that takes runs apart, or 0
+	tables    []*backend.Table // one a member, for IPv6
+	routed    []backend.Hop    // what they say
 
 	mu      sync.Mutex
 	planner *planner
 	refused uint64 // by guards of before
 	stray   uint64 // by the present one
-	before  [][2]plane.Tally
+	before  [][2]backend.Tally
 	closed  bool
 }
 
@@ -121,25 +121,25 @@ func (d *device) release() error {
 	return d.first.Close()
 }
 
-// Open prepares the machine. From when it returns until [Plane.Run], nothing leaves to the server. It fails with
+// Open prepares the machine. From when it returns until [Backend.Run], nothing leaves to the server. It fails with
 // [ErrRefused] where the kernel does not do this, and with a [path.Error] in any case.
-func Open(ctx context.Context, o Options) (*Plane, error) {
+func Open(ctx context.Context, o Options) (*Backend, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	members, err := plane.NewMembers(ctx, planeName, o.Options, 0)
+	members, err := backend.NewMembers(ctx, backendName, o.Options, 0)
 	if err != nil {
 		return nil, err
 	}
-	p := &Plane{o: o, members: members, programs: map[int]*ebpf.Program{}, answers: map[int]*ebpf.Program{}, devices: map[int]*device{},
-		before: make([][2]plane.Tally, len(o.Via))}
+	p := &Backend{o: o, members: members, programs: map[int]*ebpf.Program{}, answers: map[int]*ebpf.Program{}, devices: map[int]*device{},
+		before: make([][2]backend.Tally, len(o.Via))}
 	if err := p.open(ctx); err != nil {
 		return nil, errors.Join(err, p.close(p.left))
 	}
 	return p, nil
 }
 
-func (p *Plane) open(ctx context.Context) (err error) {
+func (p *Backend) open(ctx context.Context) (err error) {
 	o := &p.o
 	o.patience = cmp.Or(o.patience, usualPatience)
 	p.session = session{server: p.members.Server, every: o.Schedule.Every, start: bpf.Monotonic(), mark: drawMark()}
@@ -152,12 +152,12 @@ func (p *Plane) open(ctx context.Context) (err error) {
 	if err := p.tryLoad(); err != nil {
 		return err
 	}
-	if p.journal, err = plane.OpenJournal(o.Dir, o.Session, planeName, kinds); err != nil {
+	if p.journal, err = backend.OpenJournal(o.Dir, o.Session, backendName, kinds); err != nil {
 		return err
 	}
-	p.guard = &plane.Guard{Table: nft.Name(planeName, o.Session), Server: p.members.Server}
+	p.guard = &backend.Guard{Table: nft.Name(backendName, o.Session), Server: p.members.Server}
 	p.guard.Forbid(p.members.Others()...)
-	if p.left, err = plane.Begin(p.journal, p.guard); err != nil {
+	if p.left, err = backend.Begin(p.journal, p.guard); err != nil {
 		return refused(err)
 	}
 	if o.Schedule.Every.Packets > 0 {
@@ -179,8 +179,8 @@ func (p *Plane) open(ctx context.Context) (err error) {
 
 func (o Options) check() error {
 	switch {
-	case len(o.Via) > maxLanes:
-		return &path.Error{What: "backend kernel", Why: fmt.Sprintf("%d paths are more than %d", len(o.Via), maxLanes), Hint: "use --backend relay"}
+	case len(o.Via) > maxMembers:
+		return &path.Error{What: "backend kernel", Why: fmt.Sprintf("%d paths are more than %d", len(o.Via), maxMembers), Hint: "use --backend relay"}
 	case o.Schedule.Every.Packets > 0 && !o.GSOOff:
 		return &path.Error{What: "backend kernel, every " + o.Schedule.Every.String(),
 			Why:  "programs may hand the kernel runs of segments (GSO), which pass as one packet and would not be counted",
@@ -190,7 +190,7 @@ func (o Options) check() error {
 }
 
 // tryLoad loads the programs for Ethernet, so that a kernel which refuses them says so before anything is changed.
-func (p *Plane) tryLoad() error {
+func (p *Backend) tryLoad() error {
 	if _, err := p.inbound(ethernetHeader); err != nil {
 		return refused(err)
 	}
@@ -228,7 +228,7 @@ func isVerifier(err error) bool {
 	return ok
 }
 
-func (p *Plane) openSegmenter() error {
+func (p *Backend) openSegmenter() error {
 	var id [3]byte
 	rand.Read(id[:])
 	s := &segmenter{First: "heddle" + hex.EncodeToString(id[:]) + "a", Second: "heddle" + hex.EncodeToString(id[:]) + "b"}
@@ -255,16 +255,16 @@ func (p *Plane) openSegmenter() error {
 	return p.journal.Do(&bpf.Filter{Device: s.Second, Index: second, Hook: bpf.In, Name: p.filterName(), Program: program})
 }
 
-func (p *Plane) filterName() string { return "heddle-" + p.o.Session }
+func (p *Backend) filterName() string { return "heddle-" + p.o.Session }
 
 // outbound gives the program for devices with a link header of that length.
-func (p *Plane) outbound(header int) (*ebpf.Program, error) {
+func (p *Backend) outbound(header int) (*ebpf.Program, error) {
 	return cached(p.programs, header, func() (*ebpf.Program, error) {
 		return p.session.outbound(header, p.segmenter)
 	})
 }
 
-func (p *Plane) inbound(header int) (*ebpf.Program, error) {
+func (p *Backend) inbound(header int) (*ebpf.Program, error) {
 	return cached(p.answers, header, func() (*ebpf.Program, error) {
 		return p.session.inbound(header)
 	})
@@ -282,10 +282,10 @@ func cached(all map[int]*ebpf.Program, key int, make func() (*ebpf.Program, erro
 }
 
 // Close stops the session and takes back what was changed. After it, programs that send to the server do so unsplit, but
-// where Run ended with [plane.ErrMoved]: then the guard stays.
-func (p *Plane) Close() error { return p.close(p.moved) }
+// where Run ended with [backend.ErrMoved]: then the guard stays.
+func (p *Backend) Close() error { return p.close(p.moved) }
 
-func (p *Plane) close(keepGuard bool) error {
+func (p *Backend) close(keepGuard bool) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
@@ -297,7 +297,7 @@ func (p *Plane) close(keepGuard bool) error {
 		m.permit(0)
 	}
 	if p.journal != nil {
-		err = plane.End(p.journal, p.guard, keepGuard)
+		err = backend.End(p.journal, p.guard, keepGuard)
 	}
 	for _, d := range p.devices {
 		err = errors.Join(err, d.release())

@@ -7,7 +7,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
-	"heddle/split/plane"
+	"heddle/split/backend"
 )
 
 // drop is why a program dropped a datagram to the server, as split.c numbers it.
@@ -40,12 +40,12 @@ type maps struct {
 	all    map[string]*ebpf.Map
 	mapped [][]byte
 
-	state *splitState
-	lanes []splitLane
-	plan  []uint64
+	state   *splitState
+	members []splitLane
+	plan    []uint64
 }
 
-func newMaps(lanes int) (m *maps, err error) {
+func newMaps(members int) (m *maps, err error) {
 	object, err := loadSplit()
 	if err != nil {
 		return nil, err
@@ -56,7 +56,7 @@ func newMaps(lanes int) (m *maps, err error) {
 			m.close()
 		}
 	}()
-	object.Maps[splitMapHeddleLanes].MaxEntries = uint32(lanes)
+	object.Maps[splitMapHeddleLanes].MaxEntries = uint32(members)
 	for _, name := range []string{splitMapHeddleState, splitMapHeddleLanes, splitMapHeddlePlan, splitMapHeddleSenders} {
 		if m.all[name], err = ebpf.NewMap(object.Maps[name]); err != nil {
 			return m, err
@@ -67,7 +67,7 @@ func newMaps(lanes int) (m *maps, err error) {
 		return m, err
 	}
 	m.state = &state[0]
-	if m.lanes, err = share[splitLane](m, splitMapHeddleLanes); err != nil {
+	if m.members, err = share[splitLane](m, splitMapHeddleLanes); err != nil {
 		return m, err
 	}
 	m.plan, err = share[uint64](m, splitMapHeddlePlan)
@@ -90,7 +90,7 @@ func (m *maps) close() {
 	for _, data := range m.mapped {
 		unix.Munmap(data)
 	}
-	m.mapped, m.state, m.lanes, m.plan = nil, nil, nil, nil
+	m.mapped, m.state, m.members, m.plan = nil, nil, nil, nil
 	for _, one := range m.all {
 		one.Close() // nil where it could not be made
 	}
@@ -102,8 +102,8 @@ func (m *maps) permit(until uint64) { atomic.StoreUint64(&m.state.Deadline, unti
 // taken is how many packets were taken from the plan.
 func (m *maps) taken() uint64 { return atomic.LoadUint64(&m.state.Taken) }
 
-// try sends the next packet by a lane, whatever the plan says.
-func (m *maps) try(lane int) { atomic.StoreUint64(&m.state.Trial, uint64(lane+1)) }
+// try sends the next packet by a member, whatever the plan says.
+func (m *maps) try(member int) { atomic.StoreUint64(&m.state.Trial, uint64(member+1)) }
 
 // drops gives how many datagrams were dropped, by reason.
 func (m *maps) drops() (all [dropKinds]uint64) {
@@ -113,28 +113,28 @@ func (m *maps) drops() (all [dropKinds]uint64) {
 	return all
 }
 
-// plans puts a unit's lane into the plan. The unit is part of it, so that an old one is not taken for a new one.
-func (m *maps) plans(unit uint64, lane int) {
-	atomic.StoreUint64(&m.plan[unit%planSize], (unit+1)<<8|uint64(lane))
+// plans puts a unit's member into the plan. The unit is part of it, so that an old one is not taken for a new one.
+func (m *maps) plans(unit uint64, member int) {
+	atomic.StoreUint64(&m.plan[unit%planSize], (unit+1)<<8|uint64(member))
 }
 
-// setLane says how packets leave by a lane; the zero hop takes it out of use. A packet that meanwhile reads half of it
+// setLane says how packets leave by a member; the zero hop takes it out of use. A packet that meanwhile reads half of it
 // is dropped when it arrives at the device.
-func (m *maps) setLane(lane int, h plane.Hop) {
+func (m *maps) setLane(member int, h backend.Hop) {
 	next := splitLane{Index: uint32(h.Index), Mtu: uint32(h.MTU)}
 	if h.Source.IsValid() {
 		copy((*[16]byte)(unsafe.Pointer(&next.Source))[:], h.Source.AsSlice())
 	}
 	const words = unsafe.Offsetof(next.Up) / 8 // what is before the counters
-	from, to := (*[words]uint64)(unsafe.Pointer(&next)), (*[words]uint64)(unsafe.Pointer(&m.lanes[lane]))
+	from, to := (*[words]uint64)(unsafe.Pointer(&next)), (*[words]uint64)(unsafe.Pointer(&m.members[member]))
 	for i := range to {
 		atomic.StoreUint64(&to[i], from[i])
 	}
 }
 
-// counted is what the programs counted on a lane.
-func (m *maps) counted(lane int) (up, down plane.Tally) {
-	l := &m.lanes[lane]
-	return plane.Tally{Packets: atomic.LoadUint64(&l.Up.Packets), Bytes: atomic.LoadUint64(&l.Up.Bytes)},
-		plane.Tally{Packets: atomic.LoadUint64(&l.Down.Packets), Bytes: atomic.LoadUint64(&l.Down.Bytes)}
+// counted is what the programs counted on a member.
+func (m *maps) counted(member int) (up, down backend.Tally) {
+	l := &m.members[member]
+	return backend.Tally{Packets: atomic.LoadUint64(&l.Up.Packets), Bytes: atomic.LoadUint64(&l.Up.Bytes)},
+		backend.Tally{Packets: atomic.LoadUint64(&l.Down.Packets), Bytes: atomic.LoadUint64(&l.Down.Bytes)}
 }

@@ -73,7 +73,7 @@ func TestObjectsOfBothByteOrders(t *testing.T) {
 func TestProgramsLoad(t *testing.T) {
 	for _, address := range []string{"192.0.2.1", "2001:db8::1"} {
 		for _, every := range []schedule.Every{{}, {Packets: 3}, {Period: time.Millisecond}} {
-			m, err := newMaps(maxLanes)
+			m, err := newMaps(maxMembers)
 			if errors.Is(err, unix.EPERM) || errors.Is(err, ebpf.ErrNotSupported) {
 				t.Skip("typed skip:", err)
 			} else if err != nil {

@@ -6,35 +6,35 @@ import (
 	"heddle/schedule"
 )
 
-// planner draws the lanes of the units to come. The draws are made here, by the schedule and its source of randomness,
+// planner draws the members of the units to come. The draws are made here, by the schedule and its source of randomness,
 // and not in the kernel, whose bpf_get_prandom_u32 is no source for secrets.
 type planner struct {
 	schedule *schedule.Schedule
 	every    schedule.Every
 	ahead    uint64 // how many units are planned, from the running one on
-	write    func(unit uint64, lane int)
+	write    func(unit uint64, member int)
 
 	clock    time.Time // of the draws: it goes one unit a draw, and never back
 	next     uint64    // the first unit that is not planned
 	seen     uint64    // the first unit that was not counted among the switches
-	last     int       // lane of the unit before seen, -1 at first
-	lanes    [planSize]uint8
+	last     int       // member of the unit before seen, -1 at first
+	members  [planSize]uint8
 	usable   []bool
 	switches []uint64
 }
 
 // newPlanner makes one for programs that send for so long without this process.
-func newPlanner(c schedule.Config, lanes int, patience time.Duration, write func(uint64, int)) (*planner, error) {
-	s, err := schedule.New(c, lanes)
+func newPlanner(c schedule.Config, members int, patience time.Duration, write func(uint64, int)) (*planner, error) {
+	s, err := schedule.New(c, members)
 	if err != nil {
 		return nil, err
 	}
 	return &planner{schedule: s, every: c.Every, ahead: ahead(c.Every, patience), write: write, clock: time.Unix(0, 0), last: -1,
-		usable: make([]bool, lanes), switches: make([]uint64, lanes)}, nil
+		usable: make([]bool, members), switches: make([]uint64, members)}, nil
 }
 
-// fill plans from the running unit on. Where other lanes are usable than before, what was planned is drawn again. It
-// plans nothing where no lane is usable.
+// fill plans from the running unit on. Where other members are usable than before, what was planned is drawn again. It
+// plans nothing where no member is usable.
 func (p *planner) fill(unit uint64, usable []bool) {
 	p.tally(unit)
 	changed := false
@@ -45,22 +45,22 @@ func (p *planner) fill(unit uint64, usable []bool) {
 	switch {
 	case p.next <= unit:
 		p.next = unit
-	case changed && !usable[p.lane(unit)]:
+	case changed && !usable[p.member(unit)]:
 		p.next = unit
 	case changed:
 		p.next = unit + 1
 	}
 	for ; p.next < unit+p.ahead; p.next++ {
-		lane := p.draw(usable)
-		if lane < 0 {
+		member := p.draw(usable)
+		if member < 0 {
 			return
 		}
-		p.lanes[p.next%planSize] = uint8(lane)
-		p.write(p.next, lane)
+		p.members[p.next%planSize] = uint8(member)
+		p.write(p.next, member)
 	}
 }
 
-func (p *planner) lane(unit uint64) int { return int(p.lanes[unit%planSize]) }
+func (p *planner) member(unit uint64) int { return int(p.members[unit%planSize]) }
 
 // ahead is how far a plan reaches: where units are times, longer than the patience.
 func ahead(every schedule.Every, patience time.Duration) uint64 {
@@ -73,11 +73,11 @@ func ahead(every schedule.Every, patience time.Duration) uint64 {
 	return 1
 }
 
-// draw gives the lane of the next unit.
+// draw gives the member of the next unit.
 func (p *planner) draw(usable []bool) int {
-	lane, _, _ := p.schedule.Take(p.clock, usable, max(1, p.every.Packets))
+	member, _, _ := p.schedule.Take(p.clock, usable, max(1, p.every.Packets))
 	p.clock = p.clock.Add(p.every.Period)
-	return lane
+	return member
 }
 
 // tally counts the switches of the units before the running one, and that to it.
@@ -86,9 +86,9 @@ func (p *planner) tally(unit uint64) {
 		p.seen = unit // what was not planned was not sent either
 	}
 	for ; p.seen <= unit && p.seen < p.next; p.seen++ {
-		if lane := p.lane(p.seen); lane != p.last {
-			p.last = lane
-			p.switches[lane]++
+		if member := p.member(p.seen); member != p.last {
+			p.last = member
+			p.switches[member]++
 		}
 	}
 }

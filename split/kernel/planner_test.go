@@ -8,10 +8,10 @@ import (
 	"heddle/schedule"
 )
 
-func plan(t *testing.T, c schedule.Config, lanes int) (*planner, map[uint64]int) {
+func plan(t *testing.T, c schedule.Config, members int) (*planner, map[uint64]int) {
 	t.Helper()
 	written := map[uint64]int{}
-	p, err := newPlanner(c, lanes, usualPatience, func(unit uint64, lane int) { written[unit] = lane })
+	p, err := newPlanner(c, members, usualPatience, func(unit uint64, member int) { written[unit] = member })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,8 +25,8 @@ func TestPlanHasEachUnitInTurn(t *testing.T) {
 		for unit := uint64(0); unit < 5000; unit += 500 {
 			p.fill(unit, usable)
 			for u := unit; u < unit+p.ahead; u++ {
-				if lane, ok := written[u]; !ok || lane != int(u%3) {
-					t.Fatalf("%v: unit %d goes by %d (%v)", every, u, lane, ok)
+				if member, ok := written[u]; !ok || member != int(u%3) {
+					t.Fatalf("%v: unit %d goes by %d (%v)", every, u, member, ok)
 				}
 			}
 		}
@@ -83,9 +83,9 @@ func TestPlanCountsSwitches(t *testing.T) {
 	}
 	want, last := make([]uint64, 3), -1
 	for u := uint64(0); u <= 294; u++ {
-		if lane := written[u]; lane != last {
-			want[lane]++
-			last = lane
+		if member := written[u]; member != last {
+			want[member]++
+			last = member
 		}
 	}
 	if !slices.Equal(p.switches, want) {
@@ -100,7 +100,7 @@ func TestNothingUsable(t *testing.T) {
 		t.Errorf("%v", written)
 	}
 	p.fill(6, []bool{false, true})
-	if lane, ok := written[6]; !ok || lane != 1 {
+	if member, ok := written[6]; !ok || member != 1 {
 		t.Errorf("%v", written)
 	}
 }

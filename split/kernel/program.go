@@ -10,7 +10,7 @@ import (
 	"heddle/schedule"
 )
 
-// markMask is the part of the packet's mark that says "decided"; the rest is the lane.
+// markMask is the part of the packet's mark that says "decided"; the rest is the member.
 const markMask = 0xffffff00
 
 // ethernetHeader is the length of an Ethernet header in bytes.
@@ -32,7 +32,7 @@ func (s session) outbound(link, divert int) (*ebpf.Program, error) {
 	return s.load([]string{splitProgHeddleOut4, splitProgHeddleOut6}, link, divert)
 }
 
-// inbound loads the program for packets that arrive on a device: answers from the server to a lane's address get the
+// inbound loads the program for packets that arrive on a device: answers from the server to a member's address get the
 // address of the program that they are for.
 func (s session) inbound(link int) (*ebpf.Program, error) {
 	return s.load([]string{splitProgHeddleIn4, splitProgHeddleIn6}, link, 0)

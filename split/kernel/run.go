@@ -7,18 +7,18 @@ import (
 
 	"heddle/internal/bpf"
 	"heddle/split"
-	"heddle/split/plane"
+	"heddle/split/backend"
 )
 
 // Run lets packets leave, and looks after the paths until ctx ends; then nothing leaves. It gives nil then. It fails with
-// [plane.ErrMoved] where the server's name leads elsewhere.
-func (p *Plane) Run(ctx context.Context) error {
+// [backend.ErrMoved] where the server's name leads elsewhere.
+func (p *Backend) Run(ctx context.Context) error {
 	defer p.session.maps.permit(0)
 	p.members.FollowName(ctx)
-	tick := time.NewTicker(plane.TendEvery)
+	tick := time.NewTicker(backend.TendEvery)
 	defer tick.Stop()
 	for {
-		if err := p.tend(ctx); errors.Is(err, plane.ErrMoved) {
+		if err := p.tend(ctx); errors.Is(err, backend.ErrMoved) {
 			p.moved = true
 			return err
 		} else if err != nil {
@@ -38,7 +38,7 @@ func (p *Plane) Run(ctx context.Context) error {
 const lookEvery = time.Second
 
 // tend looks once after the paths, and renews the permission to send.
-func (p *Plane) tend(ctx context.Context) (err error) {
+func (p *Backend) tend(ctx context.Context) (err error) {
 	now, moved := time.Now(), false
 	if p.watch.Changed() || now.Sub(p.looked) >= lookEvery {
 		if moved, err = p.look(ctx); err != nil {
@@ -54,7 +54,7 @@ func (p *Plane) tend(ctx context.Context) (err error) {
 }
 
 // look finds out how each path leaves now, and whether all is still in its place. It reports whether a path moved.
-func (p *Plane) look(ctx context.Context) (moved bool, err error) {
+func (p *Backend) look(ctx context.Context) (moved bool, err error) {
 	more, err := p.members.Moved(time.Now())
 	if err != nil {
 		return false, err
@@ -76,8 +76,8 @@ func (p *Plane) look(ctx context.Context) (moved bool, err error) {
 	return moved, nil
 }
 
-// permit makes packets leave by the usable lanes, or not at all.
-func (p *Plane) permit(now time.Time, usable []bool, enough, moved bool) {
+// permit makes packets leave by the usable members, or not at all.
+func (p *Backend) permit(now time.Time, usable []bool, enough, moved bool) {
 	m := p.session.maps
 	if !enough {
 		m.permit(0)
@@ -93,7 +93,7 @@ func (p *Plane) permit(now time.Time, usable []bool, enough, moved bool) {
 }
 
 // unit is the running one.
-func (p *Plane) unit() uint64 {
+func (p *Backend) unit() uint64 {
 	every := p.o.Schedule.Every
 	switch {
 	case every.Packets > 0:
@@ -105,7 +105,7 @@ func (p *Plane) unit() uint64 {
 }
 
 // hear turns what the programs counted since the last time into the paths' health.
-func (p *Plane) hear(now time.Time) {
+func (p *Backend) hear(now time.Time) {
 	for i := range p.before {
 		up, down := p.session.maps.counted(i)
 		if n := up.Packets - p.before[i][0].Packets; n > 0 {
@@ -114,11 +114,11 @@ func (p *Plane) hear(now time.Time) {
 		if down.Packets > p.before[i][1].Packets {
 			p.members.Heard(now, i)
 		}
-		p.before[i] = [2]plane.Tally{up, down}
+		p.before[i] = [2]backend.Tally{up, down}
 	}
 }
 
-func (p *Plane) countRefused() {
+func (p *Backend) countRefused() {
 	passed, err := p.guard.Read()
 	if err != nil {
 		return // a table that somebody removed is missed by Apply
@@ -129,11 +129,11 @@ func (p *Plane) countRefused() {
 }
 
 // Status says how the session is. Its packets are those on the wire: a run of segments counts as what it is cut into.
-func (p *Plane) Status() split.Status {
+func (p *Backend) Status() split.Status {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
-		return split.Status{Session: p.o.Session, Backend: planeName, To: p.o.To, State: "stopped", Why: "closed"}
+		return split.Status{Session: p.o.Session, Backend: backendName, To: p.o.To, State: "stopped", Why: "closed"}
 	}
 	drops := p.session.maps.drops()
 	for d, n := range drops {
@@ -161,4 +161,4 @@ func (p *Plane) Status() split.Status {
 	return s
 }
 
-func count(t plane.Tally) split.Count { return split.Count{Packets: t.Packets, Bytes: t.Bytes} }
+func count(t backend.Tally) split.Count { return split.Count{Packets: t.Packets, Bytes: t.Bytes} }

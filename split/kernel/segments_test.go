@@ -12,7 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"heddle/split/plane/planetest"
+	"heddle/split/backend/backendtest"
 )
 
 const segment = 1000
@@ -34,19 +34,19 @@ func TestRunsOfSegments(t *testing.T) {
 	for name, address := range servers() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := planetest.New(t)
+			w := backendtest.New(t)
 			echo := w.NewEcho(t, address)
 			r := open(t, w, options(t, echo.At, "round-robin", "3ms")).start()
 			tap := w.NewTap(t)
 			c := w.NewSocket(t, netip.AddrPort{}, netip.AddrPort{})
-			planetest.SetSegment(t, c, segment)
+			backendtest.SetSegment(t, c, segment)
 			sent := 0
-			tap.Until(func(all []planetest.Packet) bool { return sent > 0 && slices.Min(planetest.ByWay(all)[1:]) > 0 }, func() {
+			tap.Until(func(all []backendtest.Packet) bool { return sent > 0 && slices.Min(backendtest.ByWay(all)[1:]) > 0 }, func() {
 				sent += sendRuns(t, c, echo.At, 40, 16, time.Millisecond)
 				echo.Await(t, sent)
 			})
 			ownAddresses(t, tap, echo.At)
-			if !slices.ContainsFunc(tap.Packets(), func(p planetest.Packet) bool { return p.Length > segment }) {
+			if !slices.ContainsFunc(tap.Packets(), func(p backendtest.Packet) bool { return p.Length > segment }) {
 				t.Error("no run reached the router whole: the test tests nothing")
 			}
 			s := r.Status()
@@ -62,7 +62,7 @@ func TestRunsOfSegments(t *testing.T) {
 			}
 			back := make([]byte, 2*segment)
 			for i := range sent {
-				_ = c.SetReadDeadline(time.Now().Add(planetest.Patience))
+				_ = c.SetReadDeadline(time.Now().Add(backendtest.Patience))
 				if n, err := c.Read(back); err != nil || n != segment {
 					t.Fatalf("answer %d: %d bytes, %v", i, n, err)
 				}
@@ -76,7 +76,7 @@ func TestBatchesOfPackets(t *testing.T) {
 	for name, address := range servers() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := planetest.New(t)
+			w := backendtest.New(t)
 			echo := w.NewEcho(t, address)
 			const batch = 7
 			o := options(t, echo.At, "round-robin", "7p")
@@ -85,11 +85,11 @@ func TestBatchesOfPackets(t *testing.T) {
 			r.keepPlan()
 			tap := w.NewTap(t)
 			c := w.NewSocket(t, netip.AddrPort{}, netip.AddrPort{})
-			planetest.SetSegment(t, c, segment)
+			backendtest.SetSegment(t, c, segment)
 			onOneProcessor(t) // each has a queue of its own for what goes through the pair of devices
 			sent := sendRuns(t, c, echo.At, 30, 16, time.Millisecond)
-			sent += planetest.Talk(w.NewSocket(t, netip.AddrPort{}, netip.AddrPort{}), echo.At, 20, 0)
-			if !tap.Await(func(all []planetest.Packet) bool { return len(all) >= sent }) {
+			sent += backendtest.Talk(w.NewSocket(t, netip.AddrPort{}, netip.AddrPort{}), echo.At, 20, 0)
+			if !tap.Await(func(all []backendtest.Packet) bool { return len(all) >= sent }) {
 				t.Fatalf("%d packets of %d; %+v", len(tap.Packets()), sent, r.Status())
 			}
 			ownAddresses(t, tap, echo.At)
@@ -97,7 +97,7 @@ func TestBatchesOfPackets(t *testing.T) {
 				if p.Length > segment {
 					t.Fatalf("packet %d is a run of %d bytes", i, p.Length)
 				}
-				if want := i/batch%planetest.Ways + 1; p.Way != want {
+				if want := i/batch%backendtest.Ways + 1; p.Way != want {
 					t.Fatalf("packet %d went by way %d, not %d", i, p.Way, want)
 				}
 			}
@@ -127,8 +127,8 @@ func onOneProcessor(t *testing.T) {
 // A TUN device has no link header. Packets from it to the others and from the others to it must get and lose one.
 func TestDevicesWithoutLinkHeader(t *testing.T) {
 	t.Parallel()
-	w := planetest.New(t)
-	echo := w.NewEcho(t, planetest.Server4)
+	w := backendtest.New(t)
+	echo := w.NewEcho(t, backendtest.Server4)
 	fd := newTUN(t, w)
 	for _, first := range []string{"the best route is by TUN", "by Ethernet"} {
 		o := options(t, echo.At, "round-robin", "2ms")
@@ -142,10 +142,10 @@ func TestDevicesWithoutLinkHeader(t *testing.T) {
 		r.keepPlan() // no answer comes by TUN
 		tap := w.NewTap(t)
 		c, inRuns := w.NewSocket(t, netip.AddrPort{}, netip.AddrPort{}), w.NewSocket(t, netip.AddrPort{}, netip.AddrPort{})
-		planetest.SetSegment(t, inRuns, segment)
+		backendtest.SetSegment(t, inRuns, segment)
 		before := int(echo.Received.Load())
 		sent, byTUN := datagrams{}, datagrams{}
-		for end := time.Now().Add(planetest.Patience); !byTUN.someOf(sent); {
+		for end := time.Now().Add(backendtest.Patience); !byTUN.someOf(sent); {
 			if time.Now().After(end) {
 				t.Fatalf("%s: of %+v went by TUN %+v; %+v", first, sent, byTUN, r.Status())
 			}
@@ -207,7 +207,7 @@ func (d *datagrams) read(t *testing.T, fd int) {
 }
 
 // newTUN gives the client a TUN device by which its best route goes.
-func newTUN(t *testing.T, w *planetest.World) (fd int) {
+func newTUN(t *testing.T, w *backendtest.World) (fd int) {
 	t.Helper()
 	w.Client.Do(t, func() (err error) {
 		if fd, err = unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0); err != nil {

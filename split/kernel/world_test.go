@@ -18,15 +18,15 @@ import (
 	"heddle/path"
 	"heddle/schedule"
 	"heddle/split"
-	"heddle/split/plane"
-	"heddle/split/plane/planetest"
+	"heddle/split/backend"
+	"heddle/split/backend/backendtest"
 )
 
-// running is a plane in the client of a test's world.
+// running is a backend in the client of a test's world.
 type running struct {
-	*Plane
+	*Backend
 	t    *testing.T
-	w    *planetest.World
+	w    *backendtest.World
 	stop context.CancelFunc
 	done chan error
 }
@@ -42,16 +42,16 @@ func every(t *testing.T, text string) schedule.Every {
 
 func options(t *testing.T, server netip.AddrPort, name, unit string) Options {
 	// A busy machine may be late to renew the permission, and then packets are dropped, as they shall be.
-	return Options{patience: time.Minute, Options: plane.Options{Server: server, Dir: t.TempDir(), Options: split.Options{Session: "test", To: server.String(),
-		Via: planetest.Via(), Schedule: schedule.Config{Name: name, Every: every(t, unit)}, Log: slog.New(slog.DiscardHandler)}}}
+	return Options{patience: time.Minute, Options: backend.Options{Server: server, Dir: t.TempDir(), Options: split.Options{Session: "test", To: server.String(),
+		Via: backendtest.Via(), Schedule: schedule.Config{Name: name, Every: every(t, unit)}, Log: slog.New(slog.DiscardHandler)}}}
 }
 
-// open opens the plane in the client; a kernel that has no such programs skips the test.
-func open(t *testing.T, w *planetest.World, o Options) *running {
+// open opens the backend in the client; a kernel that has no such programs skips the test.
+func open(t *testing.T, w *backendtest.World, o Options) *running {
 	t.Helper()
 	r := &running{t: t, w: w}
 	err := w.Client.Run(func() (err error) {
-		r.Plane, err = Open(t.Context(), o)
+		r.Backend, err = Open(t.Context(), o)
 		return err
 	})
 	if errors.Is(err, ebpf.ErrNotSupported) || errors.Is(err, unix.EPERM) {
@@ -64,7 +64,7 @@ func open(t *testing.T, w *planetest.World, o Options) *running {
 	return r
 }
 
-// start runs the plane until the test ends, and waits until packets may leave.
+// start runs the backend until the test ends, and waits until packets may leave.
 func (r *running) start() *running {
 	r.t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
@@ -82,7 +82,7 @@ func (r *running) awaitRunning() {
 
 func (r *running) await(wanted func(split.Status) bool) split.Status {
 	r.t.Helper()
-	for end := time.Now().Add(planetest.Patience); ; {
+	for end := time.Now().Add(backendtest.Patience); ; {
 		s := r.Status()
 		if wanted(s) {
 			return s
@@ -119,50 +119,50 @@ func (r *running) close() {
 }
 
 // ownAddresses fails where a packet to the server is on a way with another way's address. It gives the packets by way.
-func ownAddresses(t *testing.T, tap *planetest.Tap, server netip.AddrPort) []int {
+func ownAddresses(t *testing.T, tap *backendtest.Tap, server netip.AddrPort) []int {
 	t.Helper()
-	all := slices.DeleteFunc(tap.Packets(), func(p planetest.Packet) bool { return p.To != server })
+	all := slices.DeleteFunc(tap.Packets(), func(p backendtest.Packet) bool { return p.To != server })
 	for _, p := range all {
-		if own := planetest.Own(p.Way, server.Addr()); p.From.Addr() != own {
+		if own := backendtest.Own(p.Way, server.Addr()); p.From.Addr() != own {
 			t.Errorf("a packet on way %d comes from %v, not from %v", p.Way, p.From, own)
 		}
 	}
-	return planetest.ByWay(all)
+	return backendtest.ByWay(all)
 }
 
 func servers() map[string]netip.Addr {
-	return map[string]netip.Addr{"IPv4": planetest.Server4, "IPv6": planetest.Server6}
+	return map[string]netip.Addr{"IPv4": backendtest.Server4, "IPv6": backendtest.Server6}
 }
 
 func TestEachPathCarriesItsOwn(t *testing.T) {
 	for name, address := range servers() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := planetest.New(t)
+			w := backendtest.New(t)
 			echo := w.NewEcho(t, address)
 			r := open(t, w, options(t, echo.At, "round-robin", "3ms")).start()
 			tap := w.NewTap(t)
 			sockets := map[string]*net.UDPConn{
 				"free":      w.NewSocket(t, netip.AddrPort{}, netip.AddrPort{}),
 				"connected": w.NewSocket(t, netip.AddrPort{}, echo.At),
-				"bound":     w.NewSocket(t, netip.AddrPortFrom(planetest.Own(2, address), 0), netip.AddrPort{}),
-				"both":      w.NewSocket(t, netip.AddrPortFrom(planetest.Own(3, address), 0), echo.At),
+				"bound":     w.NewSocket(t, netip.AddrPortFrom(backendtest.Own(2, address), 0), netip.AddrPort{}),
+				"both":      w.NewSocket(t, netip.AddrPortFrom(backendtest.Own(3, address), 0), echo.At),
 			}
 			const n = 60
 			sent := 0
 			talk := func() {
 				for kind, c := range sockets {
-					if back := planetest.Talk(c, echo.At, n, time.Millisecond); back != n {
+					if back := backendtest.Talk(c, echo.At, n, time.Millisecond); back != n {
 						t.Fatalf("%s socket: %d of %d datagrams came back", kind, back, n)
 					}
 					sent += n
 				}
 			}
 			talk()
-			tap.Until(func(all []planetest.Packet) bool { return slices.Min(planetest.ByWay(all)[1:]) >= n/3 }, talk)
+			tap.Until(func(all []backendtest.Packet) bool { return slices.Min(backendtest.ByWay(all)[1:]) >= n/3 }, talk)
 			by := ownAddresses(t, tap, echo.At)
 			total := 0
-			for way := 1; way <= planetest.Ways; way++ {
+			for way := 1; way <= backendtest.Ways; way++ {
 				total += by[way]
 				if by[way] < n/3 {
 					t.Errorf("way %d carried only %d packets", way, by[way])
@@ -184,7 +184,7 @@ func TestEachPathCarriesItsOwn(t *testing.T) {
 // Two addresses of one device are two paths, though one observer.
 func TestSourceAddressesAsPaths(t *testing.T) {
 	t.Parallel()
-	w := planetest.New(t)
+	w := backendtest.New(t)
 	w.Client.Do(t, func() error {
 		link, err := netlink.LinkByName("p1")
 		if err != nil {
@@ -196,13 +196,13 @@ func TestSourceAddressesAsPaths(t *testing.T) {
 		}
 		return netlink.AddrAdd(link, second)
 	})
-	echo := w.NewEcho(t, planetest.Server4)
+	echo := w.NewEcho(t, backendtest.Server4)
 	o := options(t, echo.At, "round-robin", "2ms")
 	o.Via = []path.Spec{{Name: "a", Kind: "src", Arg: "10.77.1.2"}, {Name: "b", Kind: "src", Arg: "10.77.1.9"}}
 	r := open(t, w, o).start()
 	tap := w.NewTap(t)
 	c, by, sent := w.NewSocket(t, netip.AddrPort{}, netip.AddrPort{}), map[string]int{}, 0
-	tap.Until(func(all []planetest.Packet) bool {
+	tap.Until(func(all []backendtest.Packet) bool {
 		clear(by)
 		for _, p := range all {
 			by[p.From.Addr().String()]++
@@ -210,7 +210,7 @@ func TestSourceAddressesAsPaths(t *testing.T) {
 		return by["10.77.1.2"] >= 10 && by["10.77.1.9"] >= 10
 	}, func() {
 		sent += 20
-		if back := planetest.Talk(c, echo.At, 20, time.Millisecond); back != 20 {
+		if back := backendtest.Talk(c, echo.At, 20, time.Millisecond); back != 20 {
 			t.Fatalf("%d of 20 came back", back)
 		}
 	})

@@ -13,7 +13,7 @@
 // each second and the kernel takes out three seconds later. So a crash leaves up to three seconds on the path of the
 // moment, and nothing leaves after that, until [Clean] or the next Open of the session.
 //
-// It needs CAP_NET_ADMIN, Linux 4.17 and nftables with sets that time out. Do not use it where the kernel plane or the relay will do.
+// It needs CAP_NET_ADMIN, Linux 4.17 and nftables with sets that time out. Do not use it where the kernel backend or the relay will do.
 package route
 
 import (
@@ -31,89 +31,89 @@ import (
 	"heddle/path"
 	"heddle/schedule"
 	"heddle/split"
-	"heddle/split/plane"
+	"heddle/split/backend"
 )
 
 // Options say how a session is split.
-type Options = plane.Options
+type Options = backend.Options
 
-const planeName = "route"
+const backendName = "route"
 
 var kinds = journal.Kinds{
-	"guard":  func() journal.Change { return &plane.Guard{} },
+	"guard":  func() journal.Change { return &backend.Guard{} },
 	"sysctl": func() journal.Change { return &sysctl.Change{} },
-	"table":  func() journal.Change { return &plane.Table{} },
-	"rule":   func() journal.Change { return &plane.Rule{} },
+	"table":  func() journal.Change { return &backend.Table{} },
+	"rule":   func() journal.Change { return &backend.Rule{} },
 }
 
 // Clean takes back what a crash of the session left, and tells what that was, a line each. Until then packets to that
 // server do not leave; with keepGuard they do not after it either, until the next Open. Who calls it holds the session's
 // name.
 func Clean(dir, session string, keepGuard bool) ([]string, error) {
-	return plane.Clean(dir, session, planeName, kinds, keepGuard)
+	return backend.Clean(dir, session, backendName, kinds, keepGuard)
 }
 
-// Plane is one session. Open, Run and Close must be called in one network namespace.
-type Plane struct {
+// Backend is one session. Open, Run and Close must be called in one network namespace.
+type Backend struct {
 	o       Options
-	members *plane.Members
+	members *backend.Members
 	journal *journal.Journal
-	guard   *plane.Guard
+	guard   *backend.Guard
 	left    bool // a crash left a guard
 	moved   bool // the server did: the guard stays
 	renewed time.Time
-	table   *plane.Table
+	table   *backend.Table
 	watch   *path.Watch
 
 	mu       sync.Mutex
 	schedule *schedule.Schedule
-	exits    []int // lanes, in the order of the guard's exits
+	exits    []int // members, in the order of the guard's exits
 	total    passed
 	heard    passed // as of the last look
-	current  int    // lane, -1 where nothing leaves
-	hop      plane.Hop
+	current  int    // member, -1 where nothing leaves
+	hop      backend.Hop
 	usable   []bool
 	switches []uint64
 	closed   bool
 }
 
-// passed is what the guard counted, by lane.
+// passed is what the guard counted, by member.
 type passed struct {
-	up, down []plane.Tally
+	up, down []backend.Tally
 	refused  uint64
 }
 
-func newPassed(lanes int) passed {
-	return passed{up: make([]plane.Tally, lanes), down: make([]plane.Tally, lanes)}
+func newPassed(members int) passed {
+	return passed{up: make([]backend.Tally, members), down: make([]backend.Tally, members)}
 }
 
-func (p passed) plus(exits []int, more plane.Passed) passed {
+func (p passed) plus(exits []int, more backend.Passed) passed {
 	sum := newPassed(len(p.up))
 	copy(sum.up, p.up)
 	copy(sum.down, p.down)
-	for i, lane := range exits {
-		sum.up[lane] = add(sum.up[lane], more.Up[i])
-		sum.down[lane] = add(sum.down[lane], more.Down[i])
+	for i, member := range exits {
+		sum.up[member] = add(sum.up[member], more.Up[i])
+		sum.down[member] = add(sum.down[member], more.Down[i])
 	}
 	sum.refused = p.refused + more.Refused.Packets
 	return sum
 }
 
-func add(a, b plane.Tally) plane.Tally {
-	return plane.Tally{Packets: a.Packets + b.Packets, Bytes: a.Bytes + b.Bytes}
+func add(a, b backend.Tally) backend.Tally {
+	return backend.Tally{Packets: a.Packets + b.Packets, Bytes: a.Bytes + b.Bytes}
 }
 
-// Open prepares the machine. From when it returns until [Plane.Run], nothing leaves to the server.
-func Open(ctx context.Context, o Options) (*Plane, error) {
+// Open prepares the machine. From when it returns until [Backend.Run], nothing leaves to the server.
+func Open(ctx context.Context, o Options) (*Backend, error) {
 	var b [4]byte
 	rand.Read(b[:])
 	mark := binary.NativeEndian.Uint32(b[:]) | 1<<31 // with which the paths look past our own rule
-	members, err := plane.NewMembers(ctx, planeName, o, mark)
+	members, err := backend.NewMembers(ctx, backendName, o, mark)
 	if err != nil {
 		return nil, err
 	}
 	n := len(o.Via)
-	p := &Plane{o: o, members: members, current: -1, usable: make([]bool, n), switches: make([]uint64, n),
+	p := &Backend{o: o, members: members, current: -1, usable: make([]bool, n), switches: make([]uint64, n),
 		total: newPassed(n), heard: newPassed(n)}
 	if err := p.open(ctx, mark); err != nil {
 		return nil, errors.Join(err, p.close(p.left))
@@ -121,17 +121,17 @@ func Open(ctx context.Context, o Options) (*Plane, error) {
 	return p, nil
 }
 
-func (p *Plane) open(ctx context.Context, mark uint32) (err error) {
+func (p *Backend) open(ctx context.Context, mark uint32) (err error) {
 	if p.schedule, err = schedule.New(p.o.Schedule, len(p.o.Via)); err != nil {
 		return err
 	}
-	if p.journal, err = plane.OpenJournal(p.o.Dir, p.o.Session, planeName, kinds); err != nil {
+	if p.journal, err = backend.OpenJournal(p.o.Dir, p.o.Session, backendName, kinds); err != nil {
 		return err
 	}
 	v6 := p.members.Server.Addr().Is6()
-	p.guard = &plane.Guard{Table: nft.Name(planeName, p.o.Session), Server: p.members.Server, Answers: true, Lease: lease}
+	p.guard = &backend.Guard{Table: nft.Name(backendName, p.o.Session), Server: p.members.Server, Answers: true, Lease: lease}
 	p.guard.Forbid(p.members.Others()...)
-	if p.left, err = plane.Begin(p.journal, p.guard); err != nil {
+	if p.left, err = backend.Begin(p.journal, p.guard); err != nil {
 		return err
 	}
 	numbers, err := iprule.FreeTables(iprule.Sessions, 1)
@@ -142,10 +142,10 @@ func (p *Plane) open(ctx context.Context, mark uint32) (err error) {
 	if err != nil {
 		return err
 	}
-	p.table = &plane.Table{V6: v6, Number: numbers[0], Blackhole: true}
+	p.table = &backend.Table{V6: v6, Number: numbers[0], Blackhole: true}
 	for _, c := range []journal.Change{p.table,
-		&plane.Rule{V6: v6, Priority: first, Mark: mark, Goto: after},
-		&plane.Rule{V6: v6, Priority: first + 1, To: p.members.Server, Table: p.table.Number},
+		&backend.Rule{V6: v6, Priority: first, Mark: mark, Goto: after},
+		&backend.Rule{V6: v6, Priority: first + 1, To: p.members.Server, Table: p.table.Number},
 	} {
 		if err := p.journal.Do(c); err != nil {
 			return err
@@ -158,15 +158,15 @@ func (p *Plane) open(ctx context.Context, mark uint32) (err error) {
 	return p.arrange()
 }
 
-// arrange lets the guard pass each lane with its own address, and answers in by each device.
-func (p *Plane) arrange() error {
-	var exits []plane.Exit
-	var lanes []int
+// arrange lets the guard pass each member with its own address, and answers in by each device.
+func (p *Backend) arrange() error {
+	var exits []backend.Exit
+	var members []int
 	for i, h := range p.members.Hops() {
 		if h.Index == 0 {
 			continue
 		}
-		exits, lanes = append(exits, plane.Exit{Index: h.Index, Source: h.Source}), append(lanes, i)
+		exits, members = append(exits, backend.Exit{Index: h.Index, Source: h.Source}), append(members, i)
 		if p.members.Server.Addr().Is4() {
 			if change, err := sysctl.LooseFilter(h.Device); err != nil {
 				return err
@@ -187,7 +187,7 @@ func (p *Plane) arrange() error {
 		return err
 	}
 	p.mu.Lock()
-	p.exits = lanes
+	p.exits = members
 	p.mu.Unlock()
 	return nil
 }
@@ -198,16 +198,16 @@ var lease = 3 * time.Second
 const renew = time.Second
 
 // Run lets packets leave and switches, until ctx ends; then nothing leaves. It gives nil then. It fails with
-// [plane.ErrMoved] where the server's name leads elsewhere.
-func (p *Plane) Run(ctx context.Context) error {
+// [backend.ErrMoved] where the server's name leads elsewhere.
+func (p *Backend) Run(ctx context.Context) error {
 	p.members.FollowName(ctx)
-	tend := time.NewTicker(plane.TendEvery)
+	tend := time.NewTicker(backend.TendEvery)
 	defer tend.Stop()
 	turn := time.NewTimer(time.Hour)
 	defer turn.Stop()
 	for looks := true; ; {
 		if looks {
-			if err := p.tend(ctx); errors.Is(err, plane.ErrMoved) {
+			if err := p.tend(ctx); errors.Is(err, backend.ErrMoved) {
 				p.moved = true
 				return errors.Join(err, p.stop())
 			} else if err != nil {
@@ -231,10 +231,10 @@ func (p *Plane) Run(ctx context.Context) error {
 }
 
 // stop lets nothing leave.
-func (p *Plane) stop() error { return errors.Join(p.table.Clear(), p.guard.Withdraw()) }
+func (p *Backend) stop() error { return errors.Join(p.table.Clear(), p.guard.Withdraw()) }
 
 // tend looks once after the paths.
-func (p *Plane) tend(ctx context.Context) error {
+func (p *Backend) tend(ctx context.Context) error {
 	more, err := p.members.Moved(time.Now())
 	if err != nil {
 		return err
@@ -254,8 +254,8 @@ func (p *Plane) tend(ctx context.Context) error {
 	return p.members.Judge(now, func(usable []bool, enough bool) error { return p.permit(now, usable, enough) })
 }
 
-// permit makes packets leave by the usable lanes, or not at all.
-func (p *Plane) permit(now time.Time, usable []bool, enough bool) error {
+// permit makes packets leave by the usable members, or not at all.
+func (p *Backend) permit(now time.Time, usable []bool, enough bool) error {
 	p.mu.Lock()
 	copy(p.usable, usable)
 	if !enough {
@@ -279,7 +279,7 @@ func (p *Plane) permit(now time.Time, usable []bool, enough bool) error {
 }
 
 // hear turns what the guard counted since the last time into the paths' health.
-func (p *Plane) hear(now time.Time) error {
+func (p *Backend) hear(now time.Time) error {
 	seen, err := p.passed()
 	if err != nil {
 		return err
@@ -298,7 +298,7 @@ func (p *Plane) hear(now time.Time) error {
 	return nil
 }
 
-func (p *Plane) passed() (passed, error) {
+func (p *Backend) passed() (passed, error) {
 	counted, err := p.guard.Read()
 	if err != nil {
 		return passed{}, err
@@ -309,28 +309,28 @@ func (p *Plane) passed() (passed, error) {
 }
 
 // turn begins the next unit where it is due, and gives how long the running one lasts yet.
-func (p *Plane) turn(now time.Time) (time.Duration, error) {
+func (p *Backend) turn(now time.Time) (time.Duration, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	lane, _ := p.schedule.Turn(now, p.usable)
-	var hop plane.Hop
-	if lane >= 0 {
-		hop = p.members.Hops()[lane]
+	member, _ := p.schedule.Turn(now, p.usable)
+	var hop backend.Hop
+	if member >= 0 {
+		hop = p.members.Hops()[member]
 	}
 	if hop.Index == 0 {
-		p.current, p.hop = -1, plane.Hop{}
+		p.current, p.hop = -1, backend.Hop{}
 		return time.Hour, p.table.Clear()
 	}
 	if hop != p.hop {
 		if err := p.table.Replace(hop, p.members.Server.Addr()); err != nil {
-			p.hop = plane.Hop{}
-			return plane.TendEvery, errors.Join(err, p.table.Clear())
+			p.hop = backend.Hop{}
+			return backend.TendEvery, errors.Join(err, p.table.Clear())
 		}
 		p.hop = hop
 	}
-	if lane != p.current {
-		p.current = lane
-		p.switches[lane]++
+	if member != p.current {
+		p.current = member
+		p.switches[member]++
 	}
 	if end := p.schedule.End(); !end.IsZero() {
 		return time.Until(end), nil
@@ -339,7 +339,7 @@ func (p *Plane) turn(now time.Time) (time.Duration, error) {
 }
 
 // Status says how the session is. A run of segments (UDP_SEGMENT) counts as one packet here.
-func (p *Plane) Status() split.Status {
+func (p *Backend) Status() split.Status {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	counted := make([]split.Counted, len(p.o.Via))
@@ -358,13 +358,13 @@ func (p *Plane) Status() split.Status {
 	return s
 }
 
-func count(t plane.Tally) split.Count { return split.Count{Packets: t.Packets, Bytes: t.Bytes} }
+func count(t backend.Tally) split.Count { return split.Count{Packets: t.Packets, Bytes: t.Bytes} }
 
 // Close stops the session and takes back what was changed. After it, programs that send to the server do so unsplit, but
-// where Run ended with [plane.ErrMoved]: then the guard stays.
-func (p *Plane) Close() error { return p.close(p.moved) }
+// where Run ended with [backend.ErrMoved]: then the guard stays.
+func (p *Backend) Close() error { return p.close(p.moved) }
 
-func (p *Plane) close(keepGuard bool) error {
+func (p *Backend) close(keepGuard bool) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
@@ -373,7 +373,7 @@ func (p *Plane) close(keepGuard bool) error {
 	p.closed = true
 	var err error
 	if p.journal != nil {
-		err = plane.End(p.journal, p.guard, keepGuard)
+		err = backend.End(p.journal, p.guard, keepGuard)
 	}
 	return errors.Join(err, p.members.Close(), p.watch.Close())
 }

@@ -17,20 +17,20 @@ import (
 	"heddle/path"
 	"heddle/schedule"
 	"heddle/split"
-	"heddle/split/plane"
-	"heddle/split/plane/planetest"
+	"heddle/split/backend"
+	"heddle/split/backend/backendtest"
 )
 
 // On a busy machine this process may be late to renew its permission, and then packets are dropped, as they shall be.
 func init() { lease = time.Minute }
 
 func options(t *testing.T, server netip.AddrPort) Options {
-	return Options{Server: server, Dir: t.TempDir(), Options: split.Options{Session: "test", To: server.String(), Via: planetest.Via(),
+	return Options{Server: server, Dir: t.TempDir(), Options: split.Options{Session: "test", To: server.String(), Via: backendtest.Via(),
 		Schedule: schedule.Config{Name: "round-robin", Every: schedule.Every{Period: 5 * time.Millisecond}}, Log: slog.New(slog.DiscardHandler)}}
 }
 
-// start opens and runs a plane in the client; halt ends Run and leaves all else, as a crash would.
-func start(t *testing.T, w *planetest.World, o Options) (p *Plane, halt func()) {
+// start opens and runs a backend in the client; halt ends Run and leaves all else, as a crash would.
+func start(t *testing.T, w *backendtest.World, o Options) (p *Backend, halt func()) {
 	t.Helper()
 	w.Client.Do(t, func() (err error) {
 		p, err = Open(t.Context(), o)
@@ -59,9 +59,9 @@ func start(t *testing.T, w *planetest.World, o Options) (p *Plane, halt func()) 
 	return p, halt
 }
 
-func await(t *testing.T, p *Plane, wanted func(split.Status) bool) split.Status {
+func await(t *testing.T, p *Backend, wanted func(split.Status) bool) split.Status {
 	t.Helper()
-	for end := time.Now().Add(planetest.Patience); ; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(backendtest.Patience); ; time.Sleep(5 * time.Millisecond) {
 		s := p.Status()
 		if wanted(s) {
 			return s
@@ -73,7 +73,7 @@ func await(t *testing.T, p *Plane, wanted func(split.Status) bool) split.Status 
 }
 
 // machine is what a session may have changed.
-func machine(t *testing.T, w *planetest.World) string {
+func machine(t *testing.T, w *backendtest.World) string {
 	t.Helper()
 	var b strings.Builder
 	w.Client.Do(t, func() error {
@@ -93,7 +93,7 @@ func machine(t *testing.T, w *planetest.World) string {
 				}
 			}
 		}
-		for n := 1; n <= planetest.Ways; n++ {
+		for n := 1; n <= backendtest.Ways; n++ {
 			value, err := nstest.Get(fmt.Sprintf("ipv4/conf/p%d/rp_filter", n))
 			if err != nil {
 				return err
@@ -122,10 +122,10 @@ func sent(s split.Status) (n int) {
 }
 
 func TestRoutesAreReplaced(t *testing.T) {
-	for name, address := range map[string]netip.Addr{"IPv4": planetest.Server4, "IPv6": planetest.Server6} {
+	for name, address := range map[string]netip.Addr{"IPv4": backendtest.Server4, "IPv6": backendtest.Server6} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := planetest.New(t)
+			w := backendtest.New(t)
 			w.Client.Do(t, func() error { return nstest.Set("ipv4/conf/all/rp_filter", "1") })
 			before := machine(t, w)
 			echo := w.NewEcho(t, address)
@@ -133,16 +133,16 @@ func TestRoutesAreReplaced(t *testing.T) {
 			p, halt := start(t, w, o)
 			tap := w.NewTap(t)
 			c, n := w.NewSocket(t, netip.AddrPort{}, netip.AddrPort{}), 0
-			tap.Until(func(all []planetest.Packet) bool { return slices.Min(planetest.ByWay(all)[1:]) >= 20 }, func() {
+			tap.Until(func(all []backendtest.Packet) bool { return slices.Min(backendtest.ByWay(all)[1:]) >= 20 }, func() {
 				n += 100
-				if back := planetest.Talk(c, echo.At, 100, time.Millisecond); back != 100 {
+				if back := backendtest.Talk(c, echo.At, 100, time.Millisecond); back != 100 {
 					t.Fatalf("%d of 100 datagrams came back", back)
 				}
 			})
 			// The kernel chose this one's address once and for all: what it sends by other paths must not leave.
-			bound := w.NewSocket(t, netip.AddrPortFrom(planetest.Own(1, address), 0), netip.AddrPort{})
+			bound := w.NewSocket(t, netip.AddrPortFrom(backendtest.Own(1, address), 0), netip.AddrPort{})
 			tried, refused := 0, 0
-			for end := time.Now().Add(planetest.Patience); (tried < 60 || refused == 0) && time.Now().Before(end); time.Sleep(time.Millisecond) {
+			for end := time.Now().Add(backendtest.Patience); (tried < 60 || refused == 0) && time.Now().Before(end); time.Sleep(time.Millisecond) {
 				tried++
 				if _, err := bound.WriteToUDPAddrPort([]byte("bound"), echo.At); err != nil {
 					refused++
@@ -152,21 +152,21 @@ func TestRoutesAreReplaced(t *testing.T) {
 				return sent(s)+int(s.Refused) >= n+tried && s.Refused > 0
 			})
 			echo.Await(t, sent(s))
-			by := planetest.ByWay(tap.Packets())
+			by := backendtest.ByWay(tap.Packets())
 			for _, packet := range tap.Packets() {
-				if own := planetest.Own(packet.Way, address); packet.From.Addr() != own {
+				if own := backendtest.Own(packet.Way, address); packet.From.Addr() != own {
 					t.Errorf("a packet on way %d comes from %v, not from %v", packet.Way, packet.From, own)
 				}
 			}
-			for i, lane := range s.Paths {
-				if by[i+1] < 20 || int(lane.Up.Packets) != by[i+1] || lane.State != string(path.Up) {
-					t.Errorf("path %s counts %+v, the router %d", lane.Name, lane, by[i+1])
+			for i, member := range s.Paths {
+				if by[i+1] < 20 || int(member.Up.Packets) != by[i+1] || member.State != string(path.Up) {
+					t.Errorf("path %s counts %+v, the router %d", member.Name, member, by[i+1])
 				}
 			}
 			halt() // as a crash does
 			tap.Reset()
 			free := w.NewSocket(t, netip.AddrPort{}, netip.AddrPort{})
-			if back := planetest.InVain(free, echo.At, 1); back != 0 || len(tap.Packets()) != 0 {
+			if back := backendtest.InVain(free, echo.At, 1); back != 0 || len(tap.Packets()) != 0 {
 				t.Error("a packet left though nobody runs")
 			}
 			w.Client.Do(t, func() error {
@@ -182,7 +182,7 @@ func TestRoutesAreReplaced(t *testing.T) {
 
 func TestReady(t *testing.T) {
 	t.Parallel()
-	w := planetest.New(t)
+	w := backendtest.New(t)
 	w.Ready(t, func(server netip.AddrPort, ready func()) {
 		o := options(t, server)
 		o.Ready = ready
@@ -192,12 +192,12 @@ func TestReady(t *testing.T) {
 
 func TestServerMoves(t *testing.T) {
 	t.Parallel()
-	w := planetest.New(t)
+	w := backendtest.New(t)
 	o := options(t, netip.AddrPort{})
-	w.ServerMoves(t, planetest.Plane{
-		Open: func(to string, name *planetest.Name, ready func()) planetest.Session {
+	w.ServerMoves(t, backendtest.Backend{
+		Open: func(to string, name *backendtest.Name, ready func()) backendtest.Session {
 			o.To, o.Lookup, o.LookAgain, o.Ready = to, name.Lookup, 10*time.Millisecond, ready
-			var p *Plane
+			var p *Backend
 			w.Client.Do(t, func() (err error) {
 				p, err = Open(t.Context(), o)
 				return err
@@ -208,34 +208,34 @@ func TestServerMoves(t *testing.T) {
 			_, err := Clean(o.Dir, o.Session, false)
 			return err
 		},
-		Moved: plane.ErrMoved,
+		Moved: backend.ErrMoved,
 	})
 }
 
 func TestTooFewPathsStopIt(t *testing.T) {
-	w := planetest.New(t)
-	echo := w.NewEcho(t, planetest.Server4)
+	w := backendtest.New(t)
+	echo := w.NewEcho(t, backendtest.Server4)
 	p, _ := start(t, w, options(t, echo.At))
 	free := w.NewSocket(t, netip.AddrPort{}, netip.AddrPort{})
-	if planetest.Talk(free, echo.At, 3, 0) != 3 {
+	if backendtest.Talk(free, echo.At, 3, 0) != 3 {
 		t.Error("not all came back")
 	}
 	w.SetUp(t, 1, false)
 	w.SetUp(t, 2, false)
 	await(t, p, func(s split.Status) bool { return s.State == "stopped" })
 	tap := w.NewTap(t)
-	if back := planetest.InVain(free, echo.At, 2); back != 0 || len(tap.Packets()) != 0 {
+	if back := backendtest.InVain(free, echo.At, 2); back != 0 || len(tap.Packets()) != 0 {
 		t.Errorf("%d came back by too few paths; %v", back, tap.Packets())
 	}
 	w.SetUp(t, 1, true)
 	await(t, p, func(s split.Status) bool { return s.State == "running" })
-	if planetest.Talk(free, echo.At, 5, 0) == 0 {
+	if backendtest.Talk(free, echo.At, 5, 0) == 0 {
 		t.Error("nothing leaves though there are enough paths again")
 	}
 }
 
 func TestCountsOfPacketsAreRefused(t *testing.T) {
-	o := options(t, netip.AddrPortFrom(planetest.Server4, planetest.Port))
+	o := options(t, netip.AddrPortFrom(backendtest.Server4, backendtest.Port))
 	o.Schedule.Every = schedule.Every{Packets: 50}
 	_, err := Open(t.Context(), o)
 	var e *path.Error

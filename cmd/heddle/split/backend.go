@@ -13,8 +13,8 @@ import (
 	"heddle/config"
 	"heddle/path"
 	"heddle/split"
+	"heddle/split/backend"
 	"heddle/split/kernel"
-	"heddle/split/plane"
 	"heddle/split/route"
 )
 
@@ -76,7 +76,7 @@ func openOne(ctx context.Context, name string, s config.Split, o split.Options, 
 		fmt.Fprintf(talk, "%s: listening on %v for %s over %d paths\n", s.SessionName(), r.Addr(), s.To, len(o.Via))
 		return relaySplitter{r}, nil
 	}
-	options := plane.Options{Options: o, Dir: control.Dir(), Ready: func() {
+	options := backend.Options{Options: o, Dir: control.Dir(), Ready: func() {
 		fmt.Fprintf(talk, "%s: splitting what is sent to %s (backend %s) over %d paths\n", s.SessionName(), s.To, name, len(o.Via))
 	}}
 	if at, err := netip.ParseAddrPort(s.To); err == nil {
@@ -93,7 +93,7 @@ func openOne(ctx context.Context, name string, s config.Split, o split.Options, 
 	return opened, nil
 }
 
-func openBelow(ctx context.Context, name string, o plane.Options, gsoOff bool) (splitter, error) {
+func openBelow(ctx context.Context, name string, o backend.Options, gsoOff bool) (splitter, error) {
 	if name == "route" {
 		p, err := route.Open(ctx, o)
 		if err != nil {

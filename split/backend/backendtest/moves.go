@@ -1,4 +1,4 @@
-package planetest
+package backendtest
 
 import (
 	"context"
@@ -11,15 +11,15 @@ import (
 	"heddle/split"
 )
 
-// Session is a plane that was opened in the client.
+// Session is a backend that was opened in the client.
 type Session interface {
 	Run(context.Context) error
 	Status() split.Status
 	Close() error
 }
 
-// Plane is how a test handles one kind of plane.
-type Plane struct {
+// Backend is how a test handles one kind of backend.
+type Backend struct {
 	// Open opens it in the client for a name that is looked up often, and tells ready when it is.
 	Open func(to string, name *Name, ready func()) Session
 	// Clean undoes what a session left.
@@ -31,13 +31,13 @@ type Plane struct {
 // ServerMoves tests what becomes of packets to a server whose name leads to several addresses, and then elsewhere: a
 // program may get another address than the one that is split. Nothing leaves there, nor, once the name leads elsewhere, to
 // the one that was split.
-func (w *World) ServerMoves(t *testing.T, plane Plane) {
+func (w *World) ServerMoves(t *testing.T, backend Backend) {
 	first, second := w.NewEcho(t, Server4), w.NewEcho(t, Server6)
 	c := w.NewSocket(t, netip.AddrPort{}, netip.AddrPort{})
 	var name Name
 	name.Set(first.At, second.At)
 	ready, ended := make(chan struct{}), make(chan error, 1)
-	p := plane.Open("server.example:4433", &name, func() { close(ready) })
+	p := backend.Open("server.example:4433", &name, func() { close(ready) })
 	go func() { ended <- w.Client.Run(func() error { return p.Run(t.Context()) }) }()
 	select {
 	case <-ready:
@@ -51,7 +51,7 @@ func (w *World) ServerMoves(t *testing.T, plane Plane) {
 		t.Error("a datagram left to the other address")
 	}
 	name.Set(second.At)
-	if err := <-ended; !errors.Is(err, plane.Moved) || !strings.Contains(err.Error(), second.At.String()) {
+	if err := <-ended; !errors.Is(err, backend.Moved) || !strings.Contains(err.Error(), second.At.String()) {
 		t.Errorf("it ended with %v", err)
 	}
 	w.Client.Do(t, p.Close)
@@ -60,7 +60,7 @@ func (w *World) ServerMoves(t *testing.T, plane Plane) {
 			t.Errorf("a datagram left to %v after the end", at)
 		}
 	}
-	w.Client.Do(t, plane.Clean)
+	w.Client.Do(t, backend.Clean)
 	if back := Talk(c, second.At, 1, 0); back == 0 {
 		t.Error("after cleaning nothing leaves")
 	}

@@ -1,4 +1,4 @@
-package plane
+package backend
 
 import (
 	"errors"
@@ -69,7 +69,7 @@ func askHop(s path.Spec, source netip.Addr, server netip.Addr, mark uint32) (Hop
 		h.Ethernet = true
 	case "none", "ppp", "rawip", "tunnel", "sit", "ipip":
 	default:
-		return Hop{}, &path.Error{What: what, Why: fmt.Sprintf("%s is a device of the kind %s, whose headers this plane does not know", h.Device, link.Attrs().EncapType),
+		return Hop{}, &path.Error{What: what, Why: fmt.Sprintf("%s is a device of the kind %s, whose headers this backend does not know", h.Device, link.Attrs().EncapType),
 			Hint: "use --backend relay"}
 	}
 	return h, nil

@@ -1,4 +1,4 @@
-package plane
+package backend
 
 import (
 	"encoding/binary"

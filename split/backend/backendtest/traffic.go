@@ -1,4 +1,4 @@
-package planetest
+package backendtest
 
 import (
 	"context"

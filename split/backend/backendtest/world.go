@@ -1,10 +1,10 @@
-// Package planetest is the world in which planes below the socket are tested. It is for tests only, and needs root.
+// Package backendtest is the world in which backends below the socket are tested. It is for tests only, and needs root.
 //
 //	       10.77.N.2, fd77:N::2
 //	       p1 ------------- r1
 //	client p2 ------------- r2 router r0 ------------- s0 server 198.51.100.1, 2001:db8:51::1
 //	       p3 ------------- r3
-package planetest
+package backendtest
 
 import (
 	"errors"

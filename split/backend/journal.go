@@ -1,4 +1,4 @@
-package plane
+package backend
 
 import (
 	"errors"
@@ -9,16 +9,16 @@ import (
 	"heddle/internal/journal"
 )
 
-// OpenJournal opens what a session changed on this machine, as a crash left it. The plane is part of its name.
-func OpenJournal(dir, session, plane string, kinds journal.Kinds) (*journal.Journal, error) {
-	return journal.Open(filepath.Join(dir, session+"."+plane+".json"),
+// OpenJournal opens what a session changed on this machine, as a crash left it. The backend is part of its name.
+func OpenJournal(dir, session, backend string, kinds journal.Kinds) (*journal.Journal, error) {
+	return journal.Open(filepath.Join(dir, session+"."+backend+".json"),
 		journal.Format{Kinds: kinds, ByHand: "nft list tables, tc filter show, ip rule", Hint: hintFor})
 }
 
 // Clean takes back what a crash of a session left, and tells what that was, a line each. With keepGuard it leaves the
 // guard for a session that is about to start, so that nothing leaves in between. Who calls it holds the session's name.
-func Clean(dir, session, plane string, kinds journal.Kinds, keepGuard bool) (lines []string, err error) {
-	j, err := OpenJournal(dir, session, plane, kinds)
+func Clean(dir, session, backend string, kinds journal.Kinds, keepGuard bool) (lines []string, err error) {
+	j, err := OpenJournal(dir, session, backend, kinds)
 	if err != nil {
 		return nil, err
 	}

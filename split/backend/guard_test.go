@@ -1,4 +1,4 @@
-package plane
+package backend
 
 import (
 	"net"
@@ -12,21 +12,21 @@ import (
 	"heddle/internal/journal"
 	"heddle/internal/nstest"
 	"heddle/path"
-	"heddle/split/plane/planetest"
+	"heddle/split/backend/backendtest"
 )
 
 var guardsOnly = journal.Kinds{"guard": func() journal.Change { return &Guard{} }}
 
 // exits are the client's devices, each with its own address.
-func exits(t *testing.T, w *planetest.World, server netip.Addr) (all []Exit) {
+func exits(t *testing.T, w *backendtest.World, server netip.Addr) (all []Exit) {
 	t.Helper()
 	w.Client.Do(t, func() error {
-		for n, s := range planetest.Via() {
+		for n, s := range backendtest.Via() {
 			link, err := netlink.LinkByName(s.Arg)
 			if err != nil {
 				return err
 			}
-			all = append(all, Exit{Index: link.Attrs().Index, Source: planetest.Own(n+1, server)})
+			all = append(all, Exit{Index: link.Attrs().Index, Source: backendtest.Own(n+1, server)})
 		}
 		return nil
 	})
@@ -34,14 +34,16 @@ func exits(t *testing.T, w *planetest.World, server netip.Addr) (all []Exit) {
 }
 
 // leaves reports whether a datagram comes to the server and back. One that the guard drops fails at once.
-func leaves(c *net.UDPConn, server netip.AddrPort) bool { return planetest.Talk(c, server, 1, 0) == 1 }
+func leaves(c *net.UDPConn, server netip.AddrPort) bool {
+	return backendtest.Talk(c, server, 1, 0) == 1
+}
 
 // The kernel itself closes the exits of a process that does not renew its permission.
 func TestPermissionExpires(t *testing.T) {
-	for name, address := range map[string]netip.Addr{"IPv4": planetest.Server4, "IPv6": planetest.Server6} {
+	for name, address := range map[string]netip.Addr{"IPv4": backendtest.Server4, "IPv6": backendtest.Server6} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := planetest.New(t)
+			w := backendtest.New(t)
 			echo := w.NewEcho(t, address)
 			c := w.NewSocket(t, netip.AddrPort{}, netip.AddrPort{})
 			if !leaves(c, echo.At) {
@@ -63,7 +65,7 @@ func TestPermissionExpires(t *testing.T) {
 			check("withdrawn again", g.Withdraw, false)
 			check("table replaced without permission", g.Apply, false)
 			g.Lease = time.Second
-			for end := time.Now().Add(planetest.Patience); ; { // once more where a busy machine lets the second pass before
+			for end := time.Now().Add(backendtest.Patience); ; { // once more where a busy machine lets the second pass before
 				w.Client.Do(t, g.Permit)
 				if leaves(c, echo.At) {
 					break
@@ -72,7 +74,7 @@ func TestPermissionExpires(t *testing.T) {
 					t.Fatal("with a permission for a second nothing leaves")
 				}
 			}
-			for end := time.Now().Add(planetest.Patience); leaves(c, echo.At); {
+			for end := time.Now().Add(backendtest.Patience); leaves(c, echo.At); {
 				if time.Now().After(end) {
 					t.Fatal("the permission does not expire")
 				}
@@ -90,8 +92,8 @@ func TestPermissionExpires(t *testing.T) {
 
 // A session that starts again finds the guard of the crash, and there is no moment without one.
 func TestGuardStaysFromCrashToStart(t *testing.T) {
-	w := planetest.New(t)
-	echo := w.NewEcho(t, planetest.Server4)
+	w := backendtest.New(t)
+	echo := w.NewEcho(t, backendtest.Server4)
 	c := w.NewSocket(t, netip.AddrPort{}, netip.AddrPort{})
 	dir := t.TempDir()
 	file := filepath.Join(dir, "s.test.json")
@@ -144,20 +146,20 @@ func TestGuardStaysFromCrashToStart(t *testing.T) {
 
 // A watch hears what somebody else changes, and nothing where nobody does.
 func TestWatch(t *testing.T) {
-	w := planetest.New(t)
+	w := backendtest.New(t)
 	var watch *path.Watch
 	w.Client.Do(t, func() (err error) { watch, err = path.NewWatch(); return err })
 	defer watch.Close()
 	quiet := func() {
 		t.Helper()
-		for end := time.Now().Add(planetest.Patience); watch.Changed(); {
+		for end := time.Now().Add(backendtest.Patience); watch.Changed(); {
 			if time.Now().After(end) {
 				t.Fatal("it hears something all the time")
 			}
 		}
 	}
 	quiet()
-	server := &net.IPNet{IP: planetest.Server4.AsSlice(), Mask: net.CIDRMask(32, 32)}
+	server := &net.IPNet{IP: backendtest.Server4.AsSlice(), Mask: net.CIDRMask(32, 32)}
 	for what, change := range map[string]func() error{
 		"route": func() error {
 			return netlink.RouteAdd(&netlink.Route{Dst: server, Gw: net.IPv4(10, 77, 1, 1)})

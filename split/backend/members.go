@@ -1,4 +1,4 @@
-package plane
+package backend
 
 import (
 	"cmp"
@@ -17,7 +17,7 @@ import (
 	"heddle/split"
 )
 
-// Options say how a session is split by a plane below the socket.
+// Options say how a session is split by a backend below the socket.
 type Options struct {
 	split.Options
 	// Server is the address of To; where it is zero, To is looked up.
@@ -32,7 +32,7 @@ type Options struct {
 	Ready func()
 }
 
-// TendEvery is how often a plane looks after its members.
+// TendEvery is how often a backend looks after its members.
 const TendEvery = 250 * time.Millisecond
 
 // Members are the paths of one session, each with how its packets leave. Each has a socket that sends nothing: it holds
@@ -40,11 +40,11 @@ const TendEvery = 250 * time.Millisecond
 type Members struct {
 	Server netip.AddrPort
 
-	o     Options
-	mark  uint32
-	plane string
-	group *group.Group
-	since time.Time
+	o       Options
+	mark    uint32
+	backend string
+	group   *group.Group
+	since   time.Time
 
 	name   *resolve.Name    // nil where the server was given by address
 	listed bool             // the name has the server's address still
@@ -56,7 +56,7 @@ type Members struct {
 
 // NewMembers checks the options, makes the paths and finds the server. It sends nothing but the lookup of a name. mark is
 // the SO_MARK with which the paths look at the routes, or 0.
-func NewMembers(ctx context.Context, plane string, o Options, mark uint32) (*Members, error) {
+func NewMembers(ctx context.Context, backend string, o Options, mark uint32) (*Members, error) {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
@@ -66,7 +66,7 @@ func NewMembers(ctx context.Context, plane string, o Options, mark uint32) (*Mem
 	if _, err := group.CheckMinPaths(o.Session, len(o.Via), o.MinPaths); err != nil {
 		return nil, err
 	}
-	if err := o.CheckBackend(plane); err != nil {
+	if err := o.CheckBackend(backend); err != nil {
 		return nil, err
 	}
 	o.Mark = mark
@@ -74,12 +74,12 @@ func NewMembers(ctx context.Context, plane string, o Options, mark uint32) (*Mem
 	if err != nil {
 		return nil, err
 	}
-	s := &Members{o: o, mark: mark, plane: plane, since: time.Now(), hops: make([]Hop, len(o.Via))}
+	s := &Members{o: o, mark: mark, backend: backend, since: time.Now(), hops: make([]Hop, len(o.Via))}
 	if err := s.resolve(ctx, paths); err != nil {
 		return nil, err
 	}
 	if a := s.Server.Addr(); !a.IsGlobalUnicast() {
-		return nil, &path.Error{What: "server " + s.Server.String(), Why: "this plane reaches only global unicast addresses", Hint: "use --backend relay"}
+		return nil, &path.Error{What: "server " + s.Server.String(), Why: "this backend reaches only global unicast addresses", Hint: "use --backend relay"}
 	}
 	if s.group, err = group.New(group.Options{Session: o.Session, Specs: o.Via, Counted: len(o.Via), Paths: paths, MinPaths: o.MinPaths, Degrade: o.Degrade, Log: o.Log}); err != nil {
 		return nil, err
@@ -162,7 +162,7 @@ func (s *Members) Judge(now time.Time, permit func(usable []bool, enough bool) e
 	return nil
 }
 
-// Status says how the session is; counted has one element a member. The plane fills in what it alone knows.
+// Status says how the session is; counted has one element a member. The backend fills in what it alone knows.
 func (s *Members) Status(counted []split.Counted) split.Status {
 	rows, hops := s.group.Rows(), s.Hops()
 	for i, h := range hops {
@@ -172,7 +172,7 @@ func (s *Members) Status(counted []split.Counted) split.Status {
 		}
 		rows[i].Exit, rows[i].RTT = "", 0
 	}
-	out := s.o.NewStatus(s.plane, s.group, rows, counted)
+	out := s.o.NewStatus(s.backend, s.group, rows, counted)
 	out.To, out.Server, out.Since = cmp.Or(s.o.To, s.Server.String()), s.Server.String(), s.since
 	for _, c := range counted {
 		out.Switches += c.Switches
