@@ -44,12 +44,8 @@ had a session, and every other backend lets packets leave.`,
   sudo systemctl start heddle@office    # runs /etc/heddle/office.toml`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := config.Load(args[0])
-			if problems, ok := errors.AsType[config.Problems](err); ok {
-				cli.PrintProblems(cmd.ErrOrStderr(), problems)
-				return cli.Unusable(args[0], problems)
-			}
-			if err != nil {
+			var c config.Config
+			if err := cli.Loaded(cmd, args[0], config.Load, &c); err != nil {
 				return err
 			}
 			sessions := sessionsOf(c, cmd.OutOrStdout(), cmd.ErrOrStderr())

@@ -53,12 +53,8 @@ type service interface{ ServiceName() string }
 // fileTable takes a table of a heddle.toml: the one of that name, or the only one where name is empty. What is wrong with
 // the file is explained as heddle check does.
 func fileTable[T service](cmd *cobra.Command, file, table, name string, of func(config.Config) []T, into *T) error {
-	c, err := config.Load(file)
-	if problems, ok := errors.AsType[config.Problems](err); ok {
-		cli.PrintProblems(cmd.ErrOrStderr(), problems)
-		return cli.Unusable(file, problems)
-	}
-	if err != nil {
+	var c config.Config
+	if err := cli.Loaded(cmd, file, config.Load, &c); err != nil {
 		return err
 	}
 	var names []string

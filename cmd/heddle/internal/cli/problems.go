@@ -2,6 +2,7 @@ package cli
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 
@@ -39,8 +40,11 @@ func WriteJSON(w io.Writer, answer any) error {
 // Loaded reads a file into a config, and explains what is wrong with it as heddle check does.
 func Loaded[T any](cmd *cobra.Command, file string, load func(string) (T, error), into *T) error {
 	c, err := load(file)
-	if problems, ok := err.(config.Problems); ok {
+	if problems, ok := errors.AsType[config.Problems](err); ok {
 		PrintProblems(cmd.ErrOrStderr(), problems)
+		if _, checkable := any(c).(config.Config); checkable {
+			return Unusable(file, problems)
+		}
 		return Usage(Hint(fmt.Errorf("%s cannot be used: %s", file, text.Count(len(problems), "error")), "mend what is shown above"))
 	}
 	if err == nil {
