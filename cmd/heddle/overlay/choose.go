@@ -33,13 +33,13 @@ func newChooseCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "choose DESTINATION",
 		Short: "Choose nodes and uplinks that the fewest networks see together",
-		Long: `Choose takes what "heddle overlay survey" measured, and chooses --paths ways to
-DESTINATION, each through a node of its own: those of which the fewest networks
-(ASes) see two, counted over all pairs and both halves; among equals those with
-more uplinks, then with fewer hidden hops, then the fastest. It sends nothing.
-The destination's own network is not counted, since it sees all.
+		Long: `Choose takes what "heddle overlay survey" measured, and chooses --paths of the
+paths to DESTINATION, each through a node of its own: those of which the fewest
+networks (ASes) see two, counted over all pairs and both halves; among equals
+those with more uplinks, then with fewer hidden hops, then the fastest. It sends
+nothing. The destination's own network is not counted, since it sees all.
 
-Where a network sees two of the ways it names the network, and fails, so that a
+Where a network sees two of the paths it names the network, and fails, so that a
 script does not go on unknowingly; --degrade says that this will do.
 
 What it promises: nothing beyond what routers answered. Networks may belong to
@@ -52,10 +52,10 @@ one owner, lie under the same sea, or not answer; nodes may lie about their half
 	}
 	f.register(cmd, 24*time.Hour, "do not use measurements older than this")
 	flags := cmd.Flags()
-	flags.IntVar(&f.paths, "paths", 2, "how many ways to choose")
-	flags.StringSliceVar(&f.avoidAS, "avoid-as", nil, "no way through these `NETWORKS`, such as AS64500")
-	flags.StringSliceVar(&f.avoidCountry, "avoid-country", nil, "no way through these `COUNTRIES`, ISO codes of two letters")
-	flags.BoolVar(&f.degrade, "degrade", false, "accept networks that see two ways, and hops that may be ones to avoid")
+	flags.IntVar(&f.paths, "paths", 2, "how many paths to choose")
+	flags.StringSliceVar(&f.avoidAS, "avoid-as", nil, "no path through these `NETWORKS`, such as AS64500")
+	flags.StringSliceVar(&f.avoidCountry, "avoid-country", nil, "no path through these `COUNTRIES`, ISO codes of two letters")
+	flags.BoolVar(&f.degrade, "degrade", false, "accept networks that see two paths, and hops that may be ones to avoid")
 	return cmd
 }
 
@@ -65,14 +65,14 @@ type chosen struct {
 	// Diverse reports whether no network is known to see two of the ways, besides the destination's.
 	Diverse bool `json:"diverse"`
 	diversity.Choice
-	// RTT are the round trips of the ways in milliseconds, by name, where they are known.
+	// RTT are the round trips of the paths in milliseconds, by name, where they are known.
 	RTT map[string]float64 `json:"rtt_ms"`
 	// Names are those of the ASes that occur.
 	Names map[diversity.AS]string `json:"names"`
 	// SurveyAge is the age of the oldest measurement used, TableAge that of the oldest part of the table, in seconds.
 	SurveyAge int64 `json:"survey_age_s"`
 	TableAge  int64 `json:"table_age_s"`
-	// Flags take these ways, in other commands.
+	// Flags take these paths, in other commands.
 	Flags []string `json:"flags"`
 }
 
@@ -199,9 +199,9 @@ func (f *overlayChoose) verdict(a chosen, table *asn.Table) error {
 	}
 	hint := "take it with --degrade, or add nodes and uplinks, and survey again"
 	if len(a.Unavoidable) > 0 {
-		hint = "every way there is passes " + namedASes(a.Unavoidable, table) + ": another uplink may not; or take it with --degrade"
+		hint = "every path there is passes " + namedASes(a.Unavoidable, table) + ": another uplink may not; or take it with --degrade"
 	}
-	return &path.Error{What: "no diverse set of " + text.Count(f.paths, "way"), Why: "seen together: " + strings.Join(seen, "; "), Hint: hint}
+	return &path.Error{What: "no diverse set of " + text.Count(f.paths, "path"), Why: "seen together: " + strings.Join(seen, "; "), Hint: hint}
 }
 
 // printChoice says what was chosen and why.
@@ -209,7 +209,7 @@ func printChoice(w io.Writer, a chosen, table *asn.Table) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n\n", choiceText(a, table))
 	lines := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(lines, "WAY\tRTT\tHIDDEN\tNETWORKS")
+	fmt.Fprintln(lines, "PATH\tRTT\tHIDDEN\tNETWORKS")
 	for _, p := range a.Paths {
 		rtt := "-"
 		if ms, ok := a.RTT[p.Name]; ok {
@@ -250,10 +250,10 @@ func choiceText(a chosen, table *asn.Table) string {
 	for _, p := range a.Paths {
 		names = append(names, p.Name)
 	}
-	said := fmt.Sprintf("Of %s, %s", text.Count(a.Usable, "usable way"), strings.Join(names, ", "))
+	said := fmt.Sprintf("Of %s, %s", text.Count(a.Usable, "usable path"), strings.Join(names, ", "))
 	switch {
 	case len(a.Paths) == 1:
-		said += ": the fastest. One way is seen whole by every network on it."
+		said += ": the fastest. One path is seen whole by every network on it."
 	case a.Diverse:
 		said += ": no network is known to see two of them."
 	default:

@@ -1,4 +1,4 @@
-// Package overlay is `heddle overlay`: the survey of ways by overlay nodes, and the choice among them.
+// Package overlay is `heddle overlay`: the survey of paths by overlay nodes, and the choice among them.
 package overlay
 
 import (
@@ -17,10 +17,10 @@ import (
 func Command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "overlay",
-		Short: "Choose the overlay nodes whose ways the fewest networks see together",
-		Long: `Overlay measures which networks (autonomous systems) lie on the ways from here
+		Short: "Choose the overlay nodes whose paths the fewest networks see together",
+		Long: `Overlay measures which networks (autonomous systems) lie on the paths from here
 to each overlay node, and from each node to a destination, and chooses nodes and
-uplinks such that as few networks as possible see more than one way.`,
+uplinks such that as few networks as possible see more than one path.`,
 		Example: `  heddle overlay survey 192.0.2.1:443 --via home=if:eth0 --via lte=if:wwan0
   heddle overlay choose 192.0.2.1:443 --via home=if:eth0 --via lte=if:wwan0`,
 	}

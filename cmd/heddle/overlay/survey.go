@@ -34,9 +34,9 @@ func newSurveyCommand() *cobra.Command {
 	var f overlaySurvey
 	cmd := &cobra.Command{
 		Use:   "survey DESTINATION",
-		Short: "Measure the ways to nodes, and from them to a destination",
-		Long: `Survey traces the way from here to each node by each uplink, and has each node
-trace its own way to DESTINATION (HOST:PORT; port 443 if not given). Probes are
+		Short: "Measure the paths to nodes, and from them to a destination",
+		Long: `Survey traces the path from here to each node by each uplink, and has each node
+trace its own path to DESTINATION (HOST:PORT; port 443 if not given). Probes are
 TCP segments of one flow, so that routers send them all the same way; round
 trips are of that flow too. What is younger than --max-age is not measured
 again; all is kept for "heddle overlay choose".
@@ -120,7 +120,7 @@ func (f *overlaySurvey) measure(cmd *cobra.Command, w *survey.Plan, halves map[s
 		}
 	}
 	talk := cmd.ErrOrStderr()
-	fmt.Fprintf(talk, "survey: %s from here; the nodes measure theirs to %v\n", text.Count(len(requests), "way"), w.To)
+	fmt.Fprintf(talk, "survey: %s from here; the nodes measure theirs to %v\n", text.Count(len(requests), "path"), w.To)
 	var mu sync.Mutex
 	var asking sync.WaitGroup
 	for _, n := range w.Nodes {
@@ -170,7 +170,7 @@ func (f *overlaySurvey) readFars(w *survey.Plan, found map[string]survey.Half) e
 		}
 		h, err := survey.ParseHalf(written)
 		if err != nil {
-			return bad("it is no half of a way", err)
+			return bad("it is no half of a path", err)
 		}
 		if h.To != w.To {
 			return bad(fmt.Sprintf("it leads to %v instead of %v", h.To, w.To), nil)
@@ -208,7 +208,7 @@ func (f *overlaySurvey) print(cmd *cobra.Command, w *survey.Plan, halves map[str
 
 func printSurvey(out io.Writer, answer surveyed) error {
 	lines := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(lines, "WAY\tRTT\tHIDDEN\tNETWORKS TO "+answer.To)
+	fmt.Fprintln(lines, "PATH\tRTT\tHIDDEN\tNETWORKS TO "+answer.To)
 	for _, way := range answer.Ways {
 		rtt, networks := "-", way.Why
 		if way.RTT > 0 {
@@ -237,8 +237,8 @@ func newTraceCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "trace DESTINATION",
-		Short: "Measure the way from here to a destination",
-		Long: `Trace measures the way from here to DESTINATION (HOST:PORT; port 443 if not
+		Short: "Measure the path from here to a destination",
+		Long: `Trace measures the path from here to DESTINATION (HOST:PORT; port 443 if not
 given), as "heddle overlay survey" does. It is for a node that no survey can
 ask: its half goes by a file to "heddle overlay survey --far". Needs scamper and
 root.`,

@@ -62,7 +62,7 @@ func (c chooser) diverse(ctx context.Context, all []client.Pass) (paths []stripe
 		paths = append(paths, stripe.Path{Name: p.Node, Path: way})
 		names = append(names, p.Name)
 	}
-	fmt.Fprintf(c.talk, "stream: ways %s, of %d: no network is known to see two of them; measured up to %s ago\n", strings.Join(names, ", "), chosen.Usable, cli.Span(oldest))
+	fmt.Fprintf(c.talk, "stream: paths %s, of %d: no network is known to see two of them; measured up to %s ago\n", strings.Join(names, ", "), chosen.Usable, cli.Span(oldest))
 	return paths, "", nil
 }
 
@@ -100,6 +100,6 @@ func notDiverse(c diversity.Choice) error {
 			seen = append(seen, fmt.Sprintf("%s and %s by %s", p.A, p.B, strings.Join(networks, ", ")))
 		}
 	}
-	return &path.Error{What: fmt.Sprintf("no diverse set of %s", text.Count(len(c.Paths), "way")), Why: "seen together: " + strings.Join(seen, "; "),
-		Hint: "`heddle overlay choose` says more; --pick rtt or --via takes ways all the same"}
+	return &path.Error{What: fmt.Sprintf("no diverse set of %s", text.Count(len(c.Paths), "path")), Why: "seen together: " + strings.Join(seen, "; "),
+		Hint: "`heddle overlay choose` says more; --pick rtt or --via takes paths all the same"}
 }
