@@ -39,6 +39,14 @@ lint:
 	$(GO) tool staticcheck ./...
 	$(GO) test ./internal/lint
 
+# That the binary builds for the other systems that it is for; what needs Linux says so there.
+CROSS := windows/amd64 darwin/amd64 freebsd/amd64 android/arm64
+.PHONY: cross
+cross:
+	@for system in $(CROSS); do \
+		GOOS=$${system%/*} GOARCH=$${system#*/} CGO_ENABLED=0 $(GO) build -o /dev/null ./cmd/heddle || exit 1; \
+	done
+
 # The replicated board is a module of its own: only who wants it builds CometBFT.
 .PHONY: board-bft board-bft-test install-board-bft
 board-bft:

@@ -8,12 +8,11 @@ import (
 	"syscall"
 
 	"heddle/cmd/heddle/internal/cli"
-	"heddle/lab"
 	"heddle/path"
 )
 
 func main() {
-	lab.MaybeEnter()
+	enterLab()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := cli.Run(ctx, newRootCommand(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 	stop() // a second signal ends the process at once

@@ -11,11 +11,8 @@ import (
 	"heddle/cmd/heddle/check"
 	"heddle/cmd/heddle/completion"
 	"heddle/cmd/heddle/connect"
-	"heddle/cmd/heddle/demo"
-	"heddle/cmd/heddle/doctor"
 	"heddle/cmd/heddle/down"
 	"heddle/cmd/heddle/internal/cli"
-	"heddle/cmd/heddle/lab"
 	"heddle/cmd/heddle/man"
 	"heddle/cmd/heddle/masque"
 	"heddle/cmd/heddle/mosh"
@@ -66,8 +63,8 @@ or the server's own network, sees the whole session.`,
 	add(groupRun, up.Command(), down.Command(), split.Command(), mosh.Command(), connect.Command(), masque.Command(), run.Command())
 	add(groupStream, stream.Command(), send.Command(), recv.Command())
 	add(groupOverlay, overlay.Command(), asn.Command(), node.Command(), board.Command())
-	add(groupLook, status.Command(), doctor.Command(), check.Command(), observe.Command(), probe.Command())
-	add(groupProve, demo.Command(), lab.Command())
+	add(groupLook, status.Command(), doctorCommand(), check.Command(), observe.Command(), probe.Command())
+	add(groupProve, demoCommand(), labCommand())
 	root.AddCommand(version.Command(), completion.Command(), man.Command(newRootCommand))
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetHelpCommand(newHelpCommand(root))

@@ -1,14 +1,6 @@
 package survey
 
-import (
-	"errors"
-	"fmt"
-	"net/netip"
-
-	"github.com/vishvananda/netlink"
-
-	"heddle/path"
-)
+import "net/netip"
 
 // Uplink is a way out of this machine, as scamper must be told of it. The zero value leaves all to the system's routes.
 type Uplink struct {
@@ -19,87 +11,4 @@ type Uplink struct {
 	// NoFrames is a device without Ethernet's frames, such as a tunnel or a modem. scamper 20211212 cannot send TCP by
 	// one, and crashes over it; so its probes are ICMP and UDP there, of one flow as well.
 	NoFrames bool
-}
-
-// FindUplink says how packets to an address leave by a path of kind if: or src:, or by the system's routes where the spec
-// is zero. scamper looks for the way of its probes by the address that they go to, whatever their source; so it has to be
-// told the gateway. It fails where there is none and probes would leave elsewhere.
-func FindUplink(spec path.Spec, to netip.Addr) (Uplink, error) {
-	fail := func(why, hint string, err error) (Uplink, error) {
-		return Uplink{}, &path.Error{What: "path " + spec.Name, Why: why, Hint: hint, Err: err}
-	}
-	plain, plainErr := route(to, netlink.RouteGetOptions{})
-	if spec == (path.Spec{}) {
-		if plainErr != nil {
-			return Uplink{}, &path.Error{What: "survey", Why: fmt.Sprintf("no route leads to %v", to), Err: plainErr}
-		}
-		return Uplink{Device: plain.device, NoFrames: !plain.frames}, nil
-	}
-	var options netlink.RouteGetOptions
-	switch spec.Kind {
-	case "if":
-		link, err := netlink.LinkByName(spec.Arg)
-		if err != nil {
-			return fail("no device is called "+spec.Arg, "`heddle doctor` lists the devices", err)
-		}
-		options.OifIndex = link.Attrs().Index
-	case "src":
-		source, err := netip.ParseAddr(spec.Arg)
-		if err != nil {
-			return fail(fmt.Sprintf("%q is no address", spec.Arg), "", nil)
-		}
-		options.SrcAddr = source.AsSlice()
-	default:
-		return fail("a way out of kind "+spec.Kind+" cannot be surveyed", "survey the uplinks, such as --via home=if:eth0", nil)
-	}
-	r, err := route(to, options)
-	if err != nil {
-		return fail(fmt.Sprintf("no route to %v leaves by it", to), "`heddle doctor` shows the routes", err)
-	}
-	u := Uplink{Name: spec.Name, Device: r.device, Source: r.source, Gateway: r.gateway, NoFrames: !r.frames}
-	if spec.Kind == "src" {
-		u.Source = netip.MustParseAddr(spec.Arg).Unmap()
-	}
-	if r.frames && u.Gateway.IsValid() && !u.Gateway.IsLinkLocalUnicast() {
-		return u, nil
-	}
-	u.Gateway = netip.Addr{}
-	if plainErr == nil && plain.device == r.device {
-		return u, nil
-	}
-	return fail(u.Device+" has no gateway that scamper could be told, so its probes would leave elsewhere",
-		"survey by it while it has the default route", nil)
-}
-
-// routed is how the kernel would send to an address.
-type routed struct {
-	device          string
-	frames          bool // Ethernet's, or those of loopback
-	source, gateway netip.Addr
-}
-
-func route(to netip.Addr, options netlink.RouteGetOptions) (routed, error) {
-	// Without a matching route the kernel would guess that the address is on the device's link.
-	options.FIBMatch = true
-	if _, err := netlink.RouteGetWithOptions(to.AsSlice(), &options); err != nil {
-		return routed{}, err
-	}
-	options.FIBMatch = false
-	routes, err := netlink.RouteGetWithOptions(to.AsSlice(), &options)
-	if err != nil {
-		return routed{}, err
-	}
-	if len(routes) == 0 {
-		return routed{}, errors.New("the kernel names none")
-	}
-	link, err := netlink.LinkByIndex(routes[0].LinkIndex)
-	if err != nil {
-		return routed{}, err
-	}
-	encapsulation := link.Attrs().EncapType
-	r := routed{device: link.Attrs().Name, frames: encapsulation == "ether" || encapsulation == "loopback"}
-	source, _ := netip.AddrFromSlice(routes[0].Src)
-	gateway, _ := netip.AddrFromSlice(routes[0].Gw)
-	r.source, r.gateway = source.Unmap(), gateway.Unmap()
-	return r, nil
 }

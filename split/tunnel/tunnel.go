@@ -20,7 +20,6 @@ import (
 	"golang.zx2c4.com/wireguard/tun/netstack"
 
 	"heddle/internal/journal"
-	"heddle/internal/nft"
 	"heddle/path"
 	"heddle/split"
 )
@@ -138,7 +137,7 @@ func (t *Tunnel) up(ctx context.Context, tell func(string)) error {
 // makeDevice makes the first half of the plan. The paths are proved as soon as the kill switch, where there is one, is
 // up.
 func (t *Tunnel) makeDevice(ctx context.Context, tell func(string)) error {
-	if err := otherKillSwitch(nft.Name(t.o.Name)); err != nil {
+	if err := otherKillSwitch(tableName(t.o.Name)); err != nil {
 		return err
 	}
 	proved := false

@@ -17,8 +17,6 @@ import (
 	"heddle/config"
 	"heddle/internal/text"
 	"heddle/overlay/client"
-	"heddle/overlay/nat"
-	"heddle/overlay/natnode"
 	"heddle/overlay/node"
 	"heddle/overlay/survey"
 	"heddle/path"
@@ -127,9 +125,5 @@ func hooks(ctx context.Context, n config.Node, o *node.Options) (stop func(), er
 	if !slices.Contains(o.Modes, client.ModeNAT) {
 		return func() {}, nil
 	}
-	first, last, err := n.NATPortRange()
-	if err != nil {
-		return nil, err
-	}
-	return natnode.Attach(ctx, o, nat.Options{First: first, Last: last, SetForwarding: n.SetForwarding})
+	return natHook(ctx, n, o)
 }

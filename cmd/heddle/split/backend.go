@@ -5,17 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/netip"
 	"slices"
 
 	"heddle/cmd/heddle/internal/cli"
-	"heddle/cmd/heddle/internal/control"
 	"heddle/config"
 	"heddle/path"
 	"heddle/split"
-	"heddle/split/backend"
-	"heddle/split/kernel"
-	"heddle/split/route"
 )
 
 // splitter is what runs a `heddle split` by one backend.
@@ -30,19 +25,6 @@ type relaySplitter struct{ *split.Relay }
 
 func (relaySplitter) Close() error { return nil }
 
-// below is a backend below the socket, which has one session.
-type below struct {
-	session interface {
-		Run(ctx context.Context) error
-		Status() split.Status
-		Close() error
-	}
-}
-
-func (b below) Run(ctx context.Context) error { return b.session.Run(ctx) }
-func (b below) Status() []split.Status        { return []split.Status{b.session.Status()} }
-func (b below) Close() error                  { return b.session.Close() }
-
 // openBackend starts the first backend of the list that this kernel does not refuse. Once it takes packets it says so.
 func openBackend(ctx context.Context, s config.Split, o split.Options, talk io.Writer) (splitter, error) {
 	for i, name := range s.Backend {
@@ -50,7 +32,7 @@ func openBackend(ctx context.Context, s config.Split, o split.Options, talk io.W
 			return nil, err
 		}
 		opened, err := openOne(ctx, name, s, o, talk)
-		if err == nil || !errors.Is(err, kernel.ErrRefused) || i == len(s.Backend)-1 {
+		if err == nil || !refused(err) || i == len(s.Backend)-1 {
 			return opened, err
 		}
 		fmt.Fprintf(talk, "%s: warning: %v; going on with backend %s, as told\n", s.SessionName(), err, s.Backend[i+1])
@@ -76,13 +58,7 @@ func openOne(ctx context.Context, name string, s config.Split, o split.Options, 
 		fmt.Fprintf(talk, "%s: listening on %v for %s over %d paths\n", s.SessionName(), r.Addr(), s.To, len(o.Via))
 		return relaySplitter{r}, nil
 	}
-	options := backend.Options{Options: o, Dir: control.Dir(), Ready: func() {
-		fmt.Fprintf(talk, "%s: splitting what is sent to %s (backend %s) over %d paths\n", s.SessionName(), s.To, name, len(o.Via))
-	}}
-	if at, err := netip.ParseAddrPort(s.To); err == nil {
-		options.Server = at
-	}
-	opened, err := openBelow(ctx, name, options, s.GSOOff)
+	opened, err := openBelow(ctx, name, s, o, talk)
 	if err != nil {
 		return nil, err
 	}
@@ -91,21 +67,6 @@ func openOne(ctx context.Context, name string, s config.Split, o split.Options, 
 		return nil, errors.Join(err, opened.Close())
 	}
 	return opened, nil
-}
-
-func openBelow(ctx context.Context, name string, o backend.Options, gsoOff bool) (splitter, error) {
-	if name == "route" {
-		p, err := route.Open(ctx, o)
-		if err != nil {
-			return nil, err
-		}
-		return below{p}, nil
-	}
-	p, err := kernel.Open(ctx, kernel.Options{Options: o, GSOOff: gsoOff})
-	if err != nil {
-		return nil, err
-	}
-	return below{p}, nil
 }
 
 // Guarded are the backends that have a guard and a journal.
@@ -118,17 +79,4 @@ func tellLeft(session string, talk io.Writer, keepGuards bool, backends ...strin
 		fmt.Fprintf(talk, "%s: a crash left this, taken back: %s\n", session, line)
 	}
 	return err
-}
-
-// CleanBackends takes back what a crash of the session left by these backends.
-func CleanBackends(session string, keepGuards bool, backends ...string) (lines []string, err error) {
-	for _, name := range backends {
-		clean := kernel.Clean
-		if name == "route" {
-			clean = route.Clean
-		}
-		more, failed := clean(control.Dir(), session, keepGuards)
-		lines, err = append(lines, more...), errors.Join(err, failed)
-	}
-	return lines, err
 }

@@ -19,6 +19,7 @@ import (
 
 	"heddle/board/registry"
 	"heddle/cmd/heddle/internal/cli"
+	"heddle/cmd/heddle/internal/control"
 	"heddle/config"
 	"heddle/identity"
 	"heddle/internal/dial"
@@ -93,7 +94,7 @@ func OpenKeylog(file string, talk io.Writer) (io.WriteCloser, error) {
 	if file == "" {
 		return nil, nil
 	}
-	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_APPEND|syscall.O_NOFOLLOW, 0o600)
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_APPEND|control.NoFollow, 0o600)
 	if err != nil {
 		return nil, &path.Error{What: "keylog " + file, Why: "it cannot be written", Err: err}
 	}

@@ -31,7 +31,7 @@ func (e *RunningError) HintText() string {
 // lock takes the lock file and writes this process's id into it.
 func lock(name, file string) (*os.File, error) {
 	for {
-		f, err := os.OpenFile(file, os.O_CREATE|os.O_RDWR|noFollow, 0o600)
+		f, err := os.OpenFile(file, os.O_CREATE|os.O_RDWR|NoFollow, 0o600)
 		if err != nil {
 			return nil, err
 		}
@@ -59,7 +59,7 @@ func lock(name, file string) (*os.File, error) {
 
 // locked reports whether a live process holds the lock file.
 func locked(file string) bool {
-	f, err := os.OpenFile(file, os.O_RDWR|noFollow, 0)
+	f, err := os.OpenFile(file, os.O_RDWR|NoFollow, 0)
 	if err != nil {
 		return false
 	}

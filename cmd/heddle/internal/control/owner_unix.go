@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// noFollow opens no link.
-const noFollow = syscall.O_NOFOLLOW
+// NoFollow is the flag of [os.OpenFile] that opens no link.
+const NoFollow = syscall.O_NOFOLLOW
 
 func checkOwner(info fs.FileInfo) error {
 	if info.Mode().Perm()&0o022 != 0 {

@@ -12,8 +12,6 @@ import (
 	"heddle/internal/sysctl"
 )
 
-type change = journal.Change
-
 // passing is a change that is gone once the process that made it is, so that nothing of it is left to undo.
 type passing interface{ passes() }
 

@@ -109,6 +109,9 @@ func (c *firewall) addReturnPath(conn *nftables.Conn, table *nftables.Table) {
 	conn.AddRule(&nftables.Rule{Table: table, Chain: in, Exprs: nft.Join(udp, nft.ConnectionMark(c.Mark), nft.SetMark(c.Mark))})
 }
 
+// tableName is the table of a tunnel.
+func tableName(tunnel string) string { return nft.Name(tunnel) }
+
 // otherKillSwitch gives an error where another tunnel's kill switch would refuse this one's packets.
 func otherKillSwitch(own string) error {
 	conn, err := nft.Connect()

@@ -1,0 +1,23 @@
+//go:build !linux
+
+package split
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"heddle/config"
+	"heddle/internal/errhint"
+	"heddle/split"
+)
+
+// refused reports that this system refuses a backend, so that the next may be tried.
+func refused(err error) bool { return errors.Is(err, errors.ErrUnsupported) }
+
+func openBelow(_ context.Context, name string, _ config.Split, _ split.Options, _ io.Writer) (splitter, error) {
+	return nil, errhint.NeedsLinux("--backend "+name, "--backend relay works here")
+}
+
+// CleanBackends finds nothing: no backend here changes the machine.
+func CleanBackends(string, bool, ...string) ([]string, error) { return nil, nil }

@@ -1,0 +1,21 @@
+//go:build !linux
+
+package stream
+
+import (
+	"context"
+	"net"
+	"net/netip"
+
+	"heddle/internal/errhint"
+	"heddle/stripe"
+)
+
+var errMPTCP = errhint.NeedsLinux("MPTCP", "leave out --backend")
+
+func dialKernel(context.Context, kernelStream, netip.AddrPort) (Session, error) { return nil, errMPTCP }
+
+func listenMPTCP(l net.Listener, _ stripe.ListenOptions) (listener, error) {
+	l.Close()
+	return nil, errMPTCP
+}

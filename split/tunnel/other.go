@@ -1,0 +1,41 @@
+//go:build !linux
+
+package tunnel
+
+import (
+	"log/slog"
+
+	"golang.zx2c4.com/wireguard/device"
+
+	"heddle/internal/errhint"
+	"heddle/internal/journal"
+)
+
+// Only a userspace tunnel is made on systems other than Linux. What a device would change on the machine is absent here.
+
+func makePlan(o *Options) (*plan, error) {
+	return nil, errhint.NeedsLinux("a device for tunnel "+o.Name, "offer the tunnel as a proxy with --socks 127.0.0.1:1080")
+}
+
+type firewall struct {
+	journal.Change
+	KillSwitch bool
+}
+
+type controlSocket struct{}
+
+func serveControl(string, *device.Device, *slog.Logger) *controlSocket { return nil }
+
+func (*controlSocket) close() {}
+
+func tableName(name string) string { return name }
+
+func otherKillSwitch(string) error { return nil }
+
+func lasting([]change) []string { return nil }
+
+func journalFile(_, name string) string { return name }
+
+func openJournal(string, string) (*journal.Journal, error) { return nil, nil }
+
+func removeDeadSocket(string) error { return nil }
