@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -71,14 +72,14 @@ func (w *World) ServerMoves(t *testing.T, backend Backend) {
 func (w *World) Ready(t *testing.T, begin func(server netip.AddrPort, ready func())) {
 	echo := w.NewEcho(t, Server4)
 	c := w.NewSocket(t, netip.AddrPort{}, netip.AddrPort{})
-	sent := 0
+	var sent atomic.Int32 // Run tells ready on a goroutine of its own
 	begin(echo.At, func() {
 		if _, err := c.WriteToUDPAddrPort([]byte("ready"), echo.At); err == nil {
-			sent++
+			sent.Add(1)
 		}
 	})
 	_ = c.SetReadDeadline(time.Now().Add(Patience))
-	if n, _, err := c.ReadFromUDPAddrPort(make([]byte, 16)); sent != 1 || n != 5 || err != nil {
-		t.Errorf("%d sent, %d bytes came back: %v", sent, n, err)
+	if n, _, err := c.ReadFromUDPAddrPort(make([]byte, 16)); sent.Load() != 1 || n != 5 || err != nil {
+		t.Errorf("%d sent, %d bytes came back: %v", sent.Load(), n, err)
 	}
 }
