@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Leg is the way over one overlay node in a world of [Overlay].
-type Leg struct {
+// Branch is the path over one overlay node in a world of [Overlay].
+type Branch struct {
 	// Name is what the node's host is called.
 	Name string
 	// Near is the delay each way between the client and the node, and Far that between the node and the server.
@@ -16,16 +16,16 @@ type Leg struct {
 	Rate int64
 }
 
-// Way is the name of the link between the client and the node, and of the client's device on it.
-func (l Leg) Way() string { return "to-" + l.Name }
+// Device is the name of the link between the client and the node, and of the client's device on it.
+func (b Branch) Device() string { return "to-" + b.Name }
 
-// NodeAddr is the address of the node of leg i in a world of [Overlay], from 0, that the client sees.
+// NodeAddr is the address of the node of branch i in a world of [Overlay], from 0, that the client sees.
 func NodeAddr(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, 101, byte(i + 1), 1}) }
 
-// ClientAddr is the client's address on the way to the node of leg i in a world of [Overlay], from 0.
+// ClientAddr is the client's address on the way to the node of branch i in a world of [Overlay], from 0.
 func ClientAddr(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, 101, byte(i + 1), 2}) }
 
-// Overlay has a client, a server, and between them an overlay node for each leg, on a way of its own:
+// Overlay has a client, a server, and between them an overlay node for each branch, on a path of its own:
 //
 //	                    +-----------+
 //	      10.101.1.2 ===| one       |=== 10.100.1.2
@@ -37,27 +37,27 @@ func ClientAddr(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, 101, byte
 //	      10.101.2.2 ===| two       |=== 10.100.2.2
 //	                    +-----------+
 //
-// Nodes forward packets too, so that plain TCP can take the same ways: the default route is over the first leg, and a
+// Nodes forward packets too, so that plain TCP can take the same paths: the default route is over the first branch, and a
 // socket bound to a device gets out by that one.
-func Overlay(name string, legs ...Leg) World {
-	w := World{Name: name, Client: "client", About: fmt.Sprintf("client and server with %d overlay nodes between them", len(legs)),
+func Overlay(name string, branches ...Branch) World {
+	w := World{Name: name, Client: "client", About: fmt.Sprintf("client and server with %d overlay nodes between them", len(branches)),
 		Names: []NameSpec{{"server.example", ServerAddr}}}
 	client, core := HostSpec{Name: "client"}, HostSpec{Name: "core", Router: true}
-	for i, leg := range legs {
+	for i, branch := range branches {
 		near, far := fmt.Sprintf("10.101.%d.", i+1), fmt.Sprintf("10.100.%d.", i+1)
 		w.Links = append(w.Links, LinkSpec{
-			Name: leg.Way(),
-			A:    End{"client", leg.Way(), prefixes(near + "2/24")},
-			B:    End{leg.Name, "client", prefixes(near + "1/24")},
-		}.Both(Shape{Delay: leg.Near, Rate: leg.Rate}), LinkSpec{
-			Name: "far-" + leg.Name,
-			A:    End{leg.Name, "core", prefixes(far + "1/24")},
-			B:    End{"core", leg.Name, prefixes(far + "2/24")},
-		}.Both(Shape{Delay: leg.Far}))
+			Name: branch.Device(),
+			A:    End{"client", branch.Device(), prefixes(near + "2/24")},
+			B:    End{branch.Name, "client", prefixes(near + "1/24")},
+		}.Both(Shape{Delay: branch.Near, Rate: branch.Rate}), LinkSpec{
+			Name: "far-" + branch.Name,
+			A:    End{branch.Name, "core", prefixes(far + "1/24")},
+			B:    End{"core", branch.Name, prefixes(far + "2/24")},
+		}.Both(Shape{Delay: branch.Far}))
 		all := netip.MustParsePrefix("0.0.0.0/0")
-		client.Routes = append(client.Routes, Route{all, netip.MustParseAddr(near + "1"), leg.Way(), 100 * (i + 1)})
-		w.Hosts = append(w.Hosts, HostSpec{Name: leg.Name, Router: true, Routes: []Route{{all, netip.MustParseAddr(far + "2"), "core", 0}}})
-		core.Routes = append(core.Routes, Route{netip.MustParsePrefix(near + "0/24"), netip.MustParseAddr(far + "1"), leg.Name, 0})
+		client.Routes = append(client.Routes, Route{all, netip.MustParseAddr(near + "1"), branch.Device(), 100 * (i + 1)})
+		w.Hosts = append(w.Hosts, HostSpec{Name: branch.Name, Router: true, Routes: []Route{{all, netip.MustParseAddr(far + "2"), "core", 0}}})
+		core.Routes = append(core.Routes, Route{netip.MustParsePrefix(near + "0/24"), netip.MustParseAddr(far + "1"), branch.Name, 0})
 	}
 	w.Links = append(w.Links, LinkSpec{
 		Name: "server",

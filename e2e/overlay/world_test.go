@@ -39,7 +39,7 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	t.Parallel()
-	w := &world{labtest.UpOverlay(t, lab.Overlay("nodes", lab.Leg{Name: "one"}, lab.Leg{Name: "two"})), t}
+	w := &world{labtest.UpOverlay(t, lab.Overlay("nodes", lab.Branch{Name: "one"}, lab.Branch{Name: "two"})), t}
 	for host := range nearNode {
 		w.Node(host)
 	}

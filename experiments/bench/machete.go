@@ -44,20 +44,20 @@ func macheteTopologies(quick bool) []*topology {
 
 // overlay is what serves in one topology.
 type overlay struct {
-	legs   []lab.Leg
-	modes  []string
-	nodes  map[string]*peer.Process
-	made   *peer.Overlay
-	inside *sink // behind the stream
-	open   *sink // for plain TCP
+	branches []lab.Branch
+	modes    []string
+	nodes    map[string]*peer.Process
+	made     *peer.Overlay
+	inside   *sink // behind the stream
+	open     *sink // for plain TCP
 }
 
-func newOverlay(name string, modes []string, legs ...lab.Leg) (*topology, *overlay) {
-	o := &overlay{legs: legs, modes: modes, nodes: map[string]*peer.Process{}}
-	return &topology{name: name, world: lab.Overlay("machete-"+name, legs...), serve: o.serve}, o
+func newOverlay(name string, modes []string, branches ...lab.Branch) (*topology, *overlay) {
+	o := &overlay{branches: branches, modes: modes, nodes: map[string]*peer.Process{}}
+	return &topology{name: name, world: lab.Overlay("machete-"+name, branches...), serve: o.serve}, o
 }
 
-// direct is the name of a leg that plain TCP takes, and on which no node runs.
+// direct is the name of a branch that plain TCP takes, and on which no node runs.
 const direct = "direct"
 
 func (o *overlay) serve(ctx context.Context, s *stage) (err error) {
@@ -79,8 +79,8 @@ func (o *overlay) serve(ctx context.Context, s *stage) (err error) {
 			return err
 		}
 	}
-	for i, leg := range o.legs {
-		if leg.Name != direct {
+	for i, branch := range o.branches {
+		if branch.Name != direct {
 			if err := o.startNode(ctx, i); err != nil {
 				return err
 			}
@@ -94,7 +94,7 @@ func (o *overlay) startNode(ctx context.Context, i int) (err error) {
 	for _, mode := range o.modes {
 		modes = append(modes, "--mode", mode)
 	}
-	name := o.legs[i].Name
+	name := o.branches[i].Name
 	if o.nodes[name], err = o.made.Node(ctx, name, modes...); err == nil {
 		_, err = o.made.Pass(ctx, name, name, lab.NodeAddr(i), append(modes, "--to", streamEndpoint.String(), "--to", planeEndpoint.String())...)
 	}
@@ -103,9 +103,9 @@ func (o *overlay) startNode(ctx context.Context, i int) (err error) {
 
 // names are the hosts of the first n nodes.
 func (o *overlay) names(n int) (names []string) {
-	for _, leg := range o.legs {
-		if leg.Name != direct && len(names) < n {
-			names = append(names, leg.Name)
+	for _, branch := range o.branches {
+		if branch.Name != direct && len(names) < n {
+			names = append(names, branch.Name)
 		}
 	}
 	return names
@@ -207,7 +207,7 @@ func striped(schedule, shares string) []string {
 
 // twoPaths compares schedules and planes over two paths alike: the bar of section IV-B, where plain TCP takes one of them.
 func twoPaths(size int64) *topology {
-	t, o := newOverlay("two", []string{"forward", "nat"}, lab.Leg{Name: "one", Near: 5 * time.Millisecond, Rate: fast100}, lab.Leg{Name: "two", Near: 5 * time.Millisecond, Rate: fast100})
+	t, o := newOverlay("two", []string{"forward", "nat"}, lab.Branch{Name: "one", Near: 5 * time.Millisecond, Rate: fast100}, lab.Branch{Name: "two", Near: 5 * time.Millisecond, Rate: fast100})
 	add := func(name string, nodes int, flags ...string) {
 		t.cases = append(t.cases, o.variant(name, run{files: one(size), nodes: o.names(nodes), flags: flags, figures: speed}))
 	}
@@ -222,10 +222,10 @@ func twoPaths(size int64) *topology {
 
 // unequalPaths has delays of 10 and 75 ms each way; the baseline is plain TCP over the slower one.
 func unequalPaths(size int64) *topology {
-	t, o := newOverlay("unequal", []string{"forward"}, lab.Leg{Name: "near", Near: 10 * time.Millisecond, Rate: fast100}, lab.Leg{Name: "far", Near: 75 * time.Millisecond, Rate: fast100})
+	t, o := newOverlay("unequal", []string{"forward"}, lab.Branch{Name: "near", Near: 10 * time.Millisecond, Rate: fast100}, lab.Branch{Name: "far", Near: 75 * time.Millisecond, Rate: fast100})
 	t.cases = []variant{
-		o.variant("tcp-far", run{files: one(size), device: o.legs[1].Way(), figures: speed}),
-		o.variant("tcp-near", run{files: one(size), device: o.legs[0].Way(), figures: speed}),
+		o.variant("tcp-far", run{files: one(size), device: o.branches[1].Device(), figures: speed}),
+		o.variant("tcp-near", run{files: one(size), device: o.branches[0].Device(), figures: speed}),
 		o.variant("strict", run{files: one(2 * size), nodes: o.names(2), flags: striped("strict", "none"), figures: speed}),
 		o.variant("fast", run{files: one(2 * size), nodes: o.names(2), flags: striped("fast", "none"), figures: speed}),
 	}
@@ -234,11 +234,11 @@ func unequalPaths(size int64) *topology {
 
 // threePaths compares schemes of shares over three paths alike; the baseline is none.
 func threePaths(size int64) *topology {
-	var legs []lab.Leg
+	var branches []lab.Branch
 	for _, name := range []string{"one", "two", "three"} {
-		legs = append(legs, lab.Leg{Name: name, Near: 5 * time.Millisecond, Rate: fast100})
+		branches = append(branches, lab.Branch{Name: name, Near: 5 * time.Millisecond, Rate: fast100})
 	}
-	t, o := newOverlay("three", []string{"forward"}, legs...)
+	t, o := newOverlay("three", []string{"forward"}, branches...)
 	for _, shares := range []string{"none", "2of3", "shamir:2of3", "xor:3"} {
 		t.cases = append(t.cases, o.variant(shares, run{files: one(size), nodes: o.names(3), flags: []string{"--shares", shares}, figures: speed}))
 	}
@@ -249,7 +249,7 @@ func threePaths(size int64) *topology {
 // 256 KiB at a time. Beside it stand such that move less, and forwarders that encrypt, as a stream does: TLS on each hop,
 // and ssh where this machine has it.
 func noLimit(size int64) *topology {
-	t, o := newOverlay("unlimited", []string{"forward", "nat"}, lab.Leg{Name: "one"}, lab.Leg{Name: "two"})
+	t, o := newOverlay("unlimited", []string{"forward", "nat"}, lab.Branch{Name: "one"}, lab.Branch{Name: "two"})
 	serve := o.serve
 	t.serve = func(ctx context.Context, s *stage) error {
 		if err := serve(ctx, s); err != nil {
@@ -281,13 +281,13 @@ func noLimit(size int64) *topology {
 // warmMessage is the time from the first byte of a message of 1 KB until the answer, over a session that was dialled
 // ahead; in round trips of the path, of 20 ms.
 func warmMessage() *topology {
-	var legs []lab.Leg
+	var branches []lab.Branch
 	for _, name := range []string{"one", "two", "three"} {
-		legs = append(legs, lab.Leg{Name: name, Near: 5 * time.Millisecond, Far: 5 * time.Millisecond, Rate: fast100})
+		branches = append(branches, lab.Branch{Name: name, Near: 5 * time.Millisecond, Far: 5 * time.Millisecond, Rate: fast100})
 	}
-	t, o := newOverlay("message", []string{"forward"}, legs...)
+	t, o := newOverlay("message", []string{"forward"}, branches...)
 	roundTrips := func(o *overlay, _ file, d delivery) []figure {
-		return []figure{{"", "time", "round trips", d.answered.Seconds() / (2 * (o.legs[0].Near + o.legs[0].Far)).Seconds()}}
+		return []figure{{"", "time", "round trips", d.answered.Seconds() / (2 * (o.branches[0].Near + o.branches[0].Far)).Seconds()}}
 	}
 	t.cases = []variant{o.variant("tcp", run{files: one(1000), figures: roundTrips})}
 	for _, shares := range []string{"none", "2of3", "xor:3"} {
@@ -298,11 +298,11 @@ func warmMessage() *topology {
 
 // nodeDies is the longest time without a byte at the server, with and without a node's death on the way.
 func nodeDies(size int64) *topology {
-	var legs []lab.Leg
+	var branches []lab.Branch
 	for _, name := range []string{"one", "two", "three"} {
-		legs = append(legs, lab.Leg{Name: name, Near: 10 * time.Millisecond, Far: 10 * time.Millisecond, Rate: fast100})
+		branches = append(branches, lab.Branch{Name: name, Near: 10 * time.Millisecond, Far: 10 * time.Millisecond, Rate: fast100})
 	}
-	t, o := newOverlay("death", []string{"forward"}, legs...)
+	t, o := newOverlay("death", []string{"forward"}, branches...)
 	stall := func(o *overlay, _ file, _ delivery) []figure {
 		return []figure{{"", "longest stall", "ms", float64(o.inside.longestStall().Microseconds()) / 1000}}
 	}
@@ -332,14 +332,14 @@ var regions = []struct {
 	{"tokyo", 236, 212}, {"seoul", 262, 240}, {"singapore", 196, 176}, {"sydney", 296, 274},
 }
 
-// fromPortugal is a leg for plain TCP to Ireland, and one for each node.
-func fromPortugal() []lab.Leg {
+// fromPortugal is a branch for plain TCP to Ireland, and one for each node.
+func fromPortugal() []lab.Branch {
 	half := func(ms int) time.Duration { return time.Duration(ms) * time.Millisecond / 2 }
-	legs := []lab.Leg{{Name: direct, Near: half(40), Rate: fast100}}
+	branches := []lab.Branch{{Name: direct, Near: half(40), Rate: fast100}}
 	for _, r := range regions {
-		legs = append(legs, lab.Leg{Name: r.name, Near: half(r.near), Far: half(r.far), Rate: fast100})
+		branches = append(branches, lab.Branch{Name: r.name, Near: half(r.near), Far: half(r.far), Rate: fast100})
 	}
-	return legs
+	return branches
 }
 
 // macheteFiles are the sizes of table III, and what the paper has for them in milliseconds.
@@ -373,7 +373,7 @@ func macheteRegions(quick bool) *topology {
 	add("tcp", nil)
 	// What the farther path is worth by itself; nobody would wait for more by it.
 	far := slices.DeleteFunc(slices.Clone(sizes), func(f file) bool { return f.bytes > 10*mega })
-	t.cases = append(t.cases, o.variant("tcp-far", run{files: far, device: lab.Leg{Name: diverse[1]}.Way(), figures: elapsed}))
+	t.cases = append(t.cases, o.variant("tcp-far", run{files: far, device: lab.Branch{Name: diverse[1]}.Device(), figures: elapsed}))
 	stream("fast", diverse[:2], "fast", "none")
 	stream("strict", diverse[:2], "strict", "none")
 	counts := []int{2, 8}
@@ -406,8 +406,8 @@ func macheteSetup(quick bool) *topology {
 	for _, n := range counts {
 		t.cases = append(t.cases, o.variant(strconv.Itoa(n), run{files: one(1), nodes: o.names(n), flags: append(striped("strict", "none"), "--warm", "0"), figures: func(o *overlay, _ file, d delivery) []figure {
 			var farthest time.Duration
-			for _, leg := range o.legs[1 : n+1] {
-				farthest = max(farthest, 2*(leg.Near+leg.Far))
+			for _, branch := range o.branches[1 : n+1] {
+				farthest = max(farthest, 2*(branch.Near+branch.Far))
 			}
 			up := d.arrived - farthest/2
 			return []figure{milliseconds("up", up), {"up-rtt", "time", "round trips", up.Seconds() / farthest.Seconds()}, milliseconds("down", d.closed)}

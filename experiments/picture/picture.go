@@ -54,10 +54,10 @@ type Seen struct {
 	File     string  `json:"file"`
 }
 
-// legs are four ways unlike in rate and delay, as the paper's were.
-func legs() []lab.Leg {
+// branches are four ways unlike in rate and delay, as the paper's were.
+func branches() []lab.Branch {
 	ms := time.Millisecond
-	return []lab.Leg{
+	return []lab.Branch{
 		{Name: "frankfurt", Near: 18 * ms, Far: 12 * ms, Rate: 50_000_000}, {Name: "california", Near: 80 * ms, Far: 68 * ms, Rate: 30_000_000},
 		{Name: "tokyo", Near: 118 * ms, Far: 106 * ms, Rate: 20_000_000}, {Name: "sydney", Near: 148 * ms, Far: 137 * ms, Rate: 10_000_000},
 	}
@@ -79,7 +79,7 @@ func Run(ctx context.Context, o Options) (all []Seen, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
-	in, err := lab.Up(ctx, lab.Overlay("picture", legs()...), lab.Options{Seed: 1})
+	in, err := lab.Up(ctx, lab.Overlay("picture", branches()...), lab.Options{Seed: 1})
 	if err != nil {
 		return nil, err
 	}
@@ -98,12 +98,12 @@ func Run(ctx context.Context, o Options) (all []Seen, err error) {
 		if err != nil {
 			return all, fmt.Errorf("%s, %s: %w", way.Schedule, way.Shares, err)
 		}
-		for _, leg := range legs() {
-			seen, err := s.rebuild(way, leg.Name, dir, file)
+		for _, branch := range branches() {
+			seen, err := s.rebuild(way, branch.Name, dir, file)
 			if err != nil {
 				return all, err
 			}
-			fmt.Fprintf(o.Progress, "%s, shares %s, %s: %s of the stream, %s of the pixels\n", way.Schedule, way.Shares, leg.Name, text.Percent(seen.Stream), text.Percent(seen.Right))
+			fmt.Fprintf(o.Progress, "%s, shares %s, %s: %s of the stream, %s of the pixels\n", way.Schedule, way.Shares, branch.Name, text.Percent(seen.Stream), text.Percent(seen.Right))
 			all = append(all, seen)
 		}
 	}
@@ -132,14 +132,14 @@ func newSender(ctx context.Context, in *lab.Instance, o Options, work string) (*
 	if _, err = s.made.StreamServer(ctx, "server", endpoint, "stream", "serve", "--name", "picture", "--to", program.String()); err != nil {
 		return nil, err
 	}
-	for i, leg := range legs() {
-		if _, err := s.made.Node(ctx, leg.Name); err != nil {
+	for i, branch := range branches() {
+		if _, err := s.made.Node(ctx, branch.Name); err != nil {
 			return nil, err
 		}
-		if _, err := s.made.Pass(ctx, leg.Name, leg.Name, lab.NodeAddr(i), "--to", endpoint.String()); err != nil {
+		if _, err := s.made.Pass(ctx, branch.Name, branch.Name, lab.NodeAddr(i), "--to", endpoint.String()); err != nil {
 			return nil, err
 		}
-		s.via = append(s.via, peer.Over(leg.Name)...)
+		s.via = append(s.via, peer.Over(branch.Name)...)
 	}
 	return s, nil
 }
@@ -171,8 +171,8 @@ func (s *sender) send(ctx context.Context, way Way, picture []byte) (dir string,
 	if dir, err = os.MkdirTemp(s.work, "captures-"); err != nil {
 		return "", err
 	}
-	for _, leg := range legs() {
-		c, err := s.made.Capture(ctx, leg.Name, "core", filepath.Join(dir, leg.Name+".pcapng"))
+	for _, branch := range branches() {
+		c, err := s.made.Capture(ctx, branch.Name, "core", filepath.Join(dir, branch.Name+".pcapng"))
 		if err != nil {
 			return "", err
 		}

@@ -38,7 +38,7 @@ func TestWhatObserversHave(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(seen) != len(ways)*len(legs()) {
+	if len(seen) != len(ways)*len(branches()) {
 		t.Fatalf("%d observations", len(seen))
 	}
 	for _, s := range seen {

@@ -22,7 +22,7 @@ type session struct {
 	socket    *rebinder
 	transport *quic.Transport
 	recorder  *recorder
-	lanes     []*lane
+	endpoints []*endpoint
 }
 
 // keepAlive makes the client say something where it has nothing to say, so that the server has cause to answer. It is
@@ -42,7 +42,7 @@ func (p *prober) connect(ctx context.Context) (*session, error) {
 func (p *prober) begin(ctx context.Context) (*session, error) {
 	s := &session{socket: newRebinder(p.to, p.meter), recorder: newRecorder()}
 	s.transport = &quic.Transport{Conn: s.socket}
-	if _, err := s.lane(ctx, p, 0); err != nil {
+	if _, err := s.endpoint(ctx, p, 0); err != nil {
 		s.close()
 		return nil, err
 	}
@@ -51,7 +51,7 @@ func (p *prober) begin(ctx context.Context) (*session, error) {
 
 // dial connects a session, or closes it.
 func (p *prober) dial(ctx context.Context, s *session) (err error) {
-	first := s.lanes[0]
+	first := s.endpoints[0]
 	dial, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	go func() {
@@ -85,11 +85,11 @@ func (p *prober) dial(ctx context.Context, s *session) (err error) {
 	return p.explain(err)
 }
 
-// lane opens another address or port of the client.
-func (s *session) lane(ctx context.Context, p *prober, way int) (*lane, error) {
+// endpoint opens another address or port of the client.
+func (s *session) endpoint(ctx context.Context, p *prober, way int) (*endpoint, error) {
 	l, err := s.socket.add(ctx, p.ways[way], way)
 	if err == nil {
-		s.lanes = append(s.lanes, l)
+		s.endpoints = append(s.endpoints, l)
 	}
 	return l, err
 }

@@ -76,7 +76,7 @@ func (p *prober) hasty(ctx context.Context, k, ways int, every, first time.Durat
 		return "", err
 	}
 	for i := 1; i < k; i++ {
-		if _, err := s.lane(ctx, p, i%ways); err != nil {
+		if _, err := s.endpoint(ctx, p, i%ways); err != nil {
 			s.close()
 			return "", err
 		}
@@ -105,12 +105,12 @@ func (p *prober) hasty(ctx context.Context, k, ways int, every, first time.Durat
 	return "no handshake came to its end: " + err.Error(), nil
 }
 
-// used reports whether something was sent on each lane.
+// used reports whether something was sent on each endpoint.
 func (s *session) used() bool {
-	return !slices.ContainsFunc(s.lanes, func(l *lane) bool { return l.sent.Load() == 0 })
+	return !slices.ContainsFunc(s.endpoints, func(l *endpoint) bool { return l.sent.Load() == 0 })
 }
 
-// round changes over the lanes of a session, until stop.
+// round changes over the endpoints of a session, until stop.
 func (s *session) round(ctx context.Context, every, first time.Duration) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var work sync.WaitGroup
@@ -121,7 +121,7 @@ func (s *session) round(ctx context.Context, every, first time.Duration) (stop f
 			if ctx.Err() != nil {
 				return
 			}
-			s.socket.use(s.lanes[i%len(s.lanes)])
+			s.socket.use(s.endpoints[i%len(s.endpoints)])
 			wait = every
 		}
 	})

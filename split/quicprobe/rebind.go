@@ -16,7 +16,7 @@ import (
 // queueLength is how many datagrams may wait to be read; the kernel keeps the others.
 const queueLength = 1024
 
-// rebinder is the client's socket: what is written leaves by the lane in use, what arrives on any lane can be read.
+// rebinder is the client's socket: what is written leaves by the endpoint in use, what arrives on any endpoint can be read.
 type rebinder struct {
 	to       netip.AddrPort
 	remote   *net.UDPAddr
@@ -28,19 +28,19 @@ type rebinder struct {
 	refused  chan error // the first answer by ICMP while nothing was heard yet
 	close    sync.Once
 	work     sync.WaitGroup
-	current  atomic.Pointer[lane]
+	current  atomic.Pointer[endpoint]
 	pool     sync.Pool
 
-	mu     sync.Mutex
-	lanes  []*lane
-	closed bool
+	mu        sync.Mutex
+	endpoints []*endpoint
+	closed    bool
 }
 
 // datagram is one that arrived, in a buffer that is used again.
 type datagram struct{ data []byte }
 
-// lane is one address and port of the client: what the server takes for one path.
-type lane struct {
+// endpoint is one address and port of the client: what the server takes for one path.
+type endpoint struct {
 	way      int // which of the paths
 	flow     path.Flow
 	sent     atomic.Int64 // datagrams
@@ -55,20 +55,20 @@ func newRebinder(to netip.AddrPort, m *meter) *rebinder {
 	return r
 }
 
-// add opens a lane on a path and listens on it. The first one is in use at once.
-func (r *rebinder) add(ctx context.Context, way path.Path, index int) (*lane, error) {
+// add opens an endpoint on a path and listens on it. The first one is in use at once.
+func (r *rebinder) add(ctx context.Context, way path.Path, index int) (*endpoint, error) {
 	flow, err := path.Open(ctx, way, r.to)
 	if err != nil {
 		return nil, err
 	}
-	l := &lane{way: index, flow: flow, woken: make(chan struct{}, 1)}
+	l := &endpoint{way: index, flow: flow, woken: make(chan struct{}, 1)}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
 		flow.Close()
 		return nil, net.ErrClosed
 	}
-	r.lanes = append(r.lanes, l)
+	r.endpoints = append(r.endpoints, l)
 	if r.current.CompareAndSwap(nil, l) {
 		if a, ok := flow.(path.Addressed); ok {
 			r.local = net.UDPAddrFromAddrPort(a.LocalAddr())
@@ -78,10 +78,10 @@ func (r *rebinder) add(ctx context.Context, way path.Path, index int) (*lane, er
 	return l, nil
 }
 
-// use makes the client leave by another lane from the next datagram on.
-func (r *rebinder) use(l *lane) { r.current.Store(l) }
+// use makes the client leave by another endpoint from the next datagram on.
+func (r *rebinder) use(l *endpoint) { r.current.Store(l) }
 
-func (r *rebinder) listen(l *lane) {
+func (r *rebinder) listen(l *endpoint) {
 	into := make([]path.Inbound, 4)
 	for {
 		n, err := l.flow.Receive(into)
@@ -120,7 +120,7 @@ func (r *rebinder) trouble(err error) bool {
 	}
 }
 
-func (r *rebinder) take(l *lane, data []byte) bool {
+func (r *rebinder) take(l *endpoint, data []byte) bool {
 	r.meter.add(len(data), &r.meter.received)
 	l.received.Add(1)
 	select {
@@ -137,8 +137,8 @@ func (r *rebinder) take(l *lane, data []byte) bool {
 	}
 }
 
-// heard waits until n datagrams more arrive on the lane than had before, and reports whether they did in time.
-func (l *lane) heard(ctx context.Context, before, n int64, within time.Duration) bool {
+// heard waits until n datagrams more arrive on the endpoint than had before, and reports whether they did in time.
+func (l *endpoint) heard(ctx context.Context, before, n int64, within time.Duration) bool {
 	timer := time.NewTimer(within)
 	defer timer.Stop()
 	for l.received.Load() < before+n {
@@ -166,7 +166,7 @@ func (r *rebinder) ReadFrom(p []byte) (int, net.Addr, error) {
 	}
 }
 
-// WriteTo sends by the lane in use. What that lane cannot send is lost, as in a network.
+// WriteTo sends by the endpoint in use. What that endpoint cannot send is lost, as in a network.
 func (r *rebinder) WriteTo(p []byte, _ net.Addr) (int, error) {
 	select {
 	case <-r.done:
@@ -187,13 +187,13 @@ func (r *rebinder) WriteTo(p []byte, _ net.Addr) (int, error) {
 	return len(p), nil
 }
 
-// Close closes all lanes, and waits until nobody listens on them.
+// Close closes all endpoints, and waits until nobody listens on them.
 func (r *rebinder) Close() error {
 	r.close.Do(func() {
 		close(r.done)
 		r.mu.Lock()
 		r.closed = true
-		for _, l := range r.lanes {
+		for _, l := range r.endpoints {
 			l.flow.Close()
 		}
 		r.mu.Unlock()

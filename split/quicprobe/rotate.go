@@ -31,7 +31,7 @@ func (p *prober) changes(ctx context.Context) error {
 	return err
 }
 
-// change moves a connection from the first path to another lane once. An error is one of the probe.
+// change moves a connection from the first path to another endpoint once. An error is one of the probe.
 func (p *prober) change(ctx context.Context, way int) (*Rebinding, error) {
 	s, err := p.connect(ctx)
 	if err != nil {
@@ -39,11 +39,11 @@ func (p *prober) change(ctx context.Context, way int) (*Rebinding, error) {
 	}
 	defer s.close()
 	out := &Rebinding{From: p.names[0], To: p.names[way]}
-	l, err := s.lane(ctx, p, way)
+	l, err := s.endpoint(ctx, p, way)
 	if err != nil {
 		return nil, err
 	}
-	old, start := s.lanes[0].received.Load(), time.Now()
+	old, start := s.endpoints[0].received.Load(), time.Now()
 	s.socket.use(l)
 	if l.heard(ctx, 0, 1, p.pace.answer) {
 		out.After = time.Since(start).Round(time.Microsecond)
@@ -58,7 +58,7 @@ func (p *prober) change(ctx context.Context, way int) (*Rebinding, error) {
 		out.Why = ending(s.ended())
 	case out.After > 0:
 		out.Why = "it looked there, but did not follow"
-	case s.lanes[0].received.Load() > old+1: // one may have been under way
+	case s.endpoints[0].received.Load() > old+1: // one may have been under way
 		out.Why = "it goes on sending to the old address and port"
 	default:
 		out.Why = fmt.Sprintf("it fell silent: nothing came within %v", p.pace.answer)
@@ -102,7 +102,7 @@ func (p *prober) rotations(ctx context.Context) error {
 // rounds is how often a rotation goes round: the second time finds out whether the server forgot.
 const rounds = 2
 
-// rotate goes round k lanes on the first ways of the paths.
+// rotate goes round k endpoints on the first ways of the paths.
 func (p *prober) rotate(ctx context.Context, k, ways int) (Rotation, error) {
 	out := Rotation{Paths: k}
 	s, err := p.connect(ctx)
@@ -111,15 +111,15 @@ func (p *prober) rotate(ctx context.Context, k, ways int) (Rotation, error) {
 	}
 	defer s.close()
 	for i := 1; i < k; i++ {
-		if _, err := s.lane(ctx, p, i%ways); err != nil {
+		if _, err := s.endpoint(ctx, p, i%ways); err != nil {
 			return out, err
 		}
 	}
-	heard := map[*lane]bool{}
+	heard := map[*endpoint]bool{}
 	silent := 0
 	for range rounds {
 		for i := range k {
-			l := s.lanes[(i+1)%k]
+			l := s.endpoints[(i+1)%k]
 			took, ok := p.visit(ctx, s, l)
 			if ctx.Err() != nil {
 				return out, context.Cause(ctx)
@@ -150,8 +150,8 @@ func (p *prober) rotate(ctx context.Context, k, ways int) (Rotation, error) {
 	return out, nil
 }
 
-// visit uses a lane until the server answered there, and for the least time on it.
-func (p *prober) visit(ctx context.Context, s *session, l *lane) (took time.Duration, ok bool) {
+// visit uses an endpoint until the server answered there, and for the least time on it.
+func (p *prober) visit(ctx context.Context, s *session, l *endpoint) (took time.Duration, ok bool) {
 	before, start := l.received.Load(), time.Now()
 	s.socket.use(l)
 	if s.ended() != nil || !l.heard(ctx, before, 1, p.pace.answer) {

@@ -165,7 +165,7 @@ func distrusts(cases []Case) string {
 	return ""
 }
 
-// download runs one download over k lanes, and changes after each period; never where that is 0.
+// download runs one download over k endpoints, and changes after each period; never where that is 0.
 func (p *prober) download(ctx context.Context, change string, k int, period time.Duration) (run, error) {
 	s, err := p.connect(ctx)
 	if err != nil {
@@ -177,7 +177,7 @@ func (p *prober) download(ctx context.Context, change string, k int, period time
 		if change == changeAddress {
 			way = i % len(p.ways)
 		}
-		if _, err := s.lane(ctx, p, way); err != nil {
+		if _, err := s.endpoint(ctx, p, way); err != nil {
 			return run{}, err
 		}
 	}
@@ -237,7 +237,7 @@ func (p *prober) measure(ctx context.Context, f *fetch, ended <-chan error, k in
 	ticks := func() (<-chan time.Time, func()) {
 		return tick, func() {
 			out.switches++
-			f.session.socket.use(f.session.lanes[out.switches%k])
+			f.session.socket.use(f.session.endpoints[out.switches%k])
 		}
 	}
 	err := w.until(ctx, window, share, ticks)
