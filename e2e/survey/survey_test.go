@@ -147,7 +147,7 @@ func (p place) choices(ways []string) {
 		p.t.Errorf("too old: %v\n%s", err, talk)
 	}
 	out, talk, err := p.Try("client", "", "overlay", "choose", "192.0.2.1:443", "--via", "home=if:home", "--node", "tokyo", "--node", "paris")
-	if err == nil || !strings.Contains(talk, "every way there is passes AS64501 (Home), AS64601 (First Transit)") ||
+	if err == nil || !strings.Contains(talk, "every path there is passes AS64501 (Home), AS64601 (First Transit)") ||
 		!strings.Contains(out, "@home  one      AS64501 (Home), AS64601 (First Transit)") {
 		p.t.Errorf("one uplink: %v\n%s%s", err, out, talk)
 	}
