@@ -25,7 +25,7 @@ func fakeNode(t *testing.T, handle func(*tls.Conn)) path.Dialer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return way.(path.Dialer)
+	return way
 }
 
 func fakePass(t *testing.T, handle func(*tls.Conn)) Pass {
