@@ -163,3 +163,39 @@ func (writes) WriteTo(w io.Writer) (int64, error) {
 	_, err := io.WriteString(w, "by WriteTo")
 	return 4, err
 }
+
+// Between a socket and what is none, the socket's own copying would use 32 KiB: an idle stream holds less, a busy one has more.
+func TestBuffersOfSockets(t *testing.T) {
+	near, far := pair(t)
+	go io.Copy(io.Discard, far)
+	source := &measured{left: 1 << 20}
+	if _, err := Pour(near, source); err != nil || source.most != busySize {
+		t.Errorf("read with at most %d bytes: %v", source.most, err)
+	}
+	near, far = pair(t)
+	if _, err := near.Write(make([]byte, 64<<10)); err != nil {
+		t.Fatal(err)
+	}
+	_ = near.CloseWrite()
+	if _, err := Pour(struct{ io.Writer }{source}, far); err != nil || source.first != idleSize {
+		t.Errorf("the first write had %d bytes: %v", source.first, err)
+	}
+}
+
+// measured notes the largest buffer to read into, and how much is written first.
+type measured struct{ left, most, first int }
+
+func (m *measured) Read(b []byte) (int, error) {
+	if m.left -= len(b); m.left < 0 {
+		return 0, io.EOF
+	}
+	m.most = max(m.most, len(b))
+	return len(b), nil
+}
+
+func (m *measured) Write(b []byte) (int, error) {
+	if m.first == 0 {
+		m.first = len(b)
+	}
+	return len(b), nil
+}

@@ -1,7 +1,6 @@
 package node
 
 import (
-	"context"
 	"io"
 	"net"
 	"sync/atomic"
@@ -14,11 +13,8 @@ import (
 func (n *Node) relay(u *use, client net.Conn, first []byte, target net.Conn) error {
 	near := netutil.Side{Reader: &prefixed{first, client}, Writer: &counted{client, u, &n.counts.down}}
 	far := netutil.Side{Reader: target, Writer: &counted{target, u, &n.counts.up}}
-	_, _, _ = netutil.Pipe(u.ctx, near, far, func(why error) {
-		u.end(why)
-		breakOff(client, target)
-	})
-	return context.Cause(u.ctx)
+	_, _, err := netutil.Pipe(u.ctx, near, far, func(error) { breakOff(client, target) })
+	return err
 }
 
 // prefixed reads what was read ahead, and then the connection.
