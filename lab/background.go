@@ -132,5 +132,6 @@ func ReadLinkStatus(instance string) ([]LinkStatus, error) {
 		return nil, err
 	}
 	var all []LinkStatus
-	return all, json.Unmarshal(data, &all)
+	err = json.Unmarshal(data, &all)
+	return all, err
 }

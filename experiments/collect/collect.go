@@ -151,7 +151,8 @@ func Run(ctx context.Context, o Options) (Summary, error) {
 	if err != nil {
 		return s, err
 	}
-	return s, o.write(j, all, &s)
+	err = o.write(j, all, &s)
+	return s, err
 }
 
 // make makes visits, several at once.

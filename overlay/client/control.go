@@ -129,17 +129,20 @@ func printableAll(words []string) {
 
 // Survey has the node measure its half of the way to a destination, which can take a minute.
 func (c *Client) Survey(ctx context.Context, to netip.AddrPort) (found json.RawMessage, err error) {
-	return found, c.call(ctx, http.MethodPost, SurveyURL, SurveyRequest{to}, &found)
+	err = c.call(ctx, http.MethodPost, SurveyURL, SurveyRequest{to}, &found)
+	return found, err
 }
 
 // Lease asks for a rule in the node's kernel.
 func (c *Client) Lease(ctx context.Context, r NATRequest) (l NATLease, err error) {
-	return l, c.call(ctx, http.MethodPost, NATURL, r, &l)
+	err = c.call(ctx, http.MethodPost, NATURL, r, &l)
+	return l, err
 }
 
 // Renew has a lease end ttl from now.
 func (c *Client) Renew(ctx context.Context, l NATLease, ttl time.Duration) (again NATLease, err error) {
-	return again, c.call(ctx, http.MethodPost, NATURL+"/"+l.ID, NATRequest{To: l.To, Listen: l.Listen, TTL: int(ttl / time.Second)}, &again)
+	err = c.call(ctx, http.MethodPost, NATURL+"/"+l.ID, NATRequest{To: l.To, Listen: l.Listen, TTL: int(ttl / time.Second)}, &again)
+	return again, err
 }
 
 // Release ends a lease.

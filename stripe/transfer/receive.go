@@ -266,7 +266,8 @@ func (r *receiver) content(f offered, p *part) (e ending, err error) {
 			return e, err
 		}
 		if got.kind != kindData {
-			return e, got.decode(kindEnding, &e)
+			err := got.decode(kindEnding, &e)
+			return e, err
 		}
 		if int64(len(got.payload)) > f.Size-p.size {
 			return e, fmt.Errorf("%w: more data than the file was to have", ErrNotSpoken)

@@ -45,7 +45,8 @@ const maxStatus = 64 << 20
 // Status asks the named heddle what it does. It fails with a [NotRunningError] where none runs.
 func Status(ctx context.Context, name string) ([]split.Status, error) {
 	var sessions []split.Status
-	return sessions, read(ctx, name, "/status", &sessions)
+	err := read(ctx, name, "/status", &sessions)
+	return sessions, err
 }
 
 // About asks the named heddle for its status as one of the kinds, nil where it is none.
