@@ -2,7 +2,7 @@
 // (RFC 9297) in QUIC datagrams (RFC 9221).
 //
 // A path is written masque:https://HOST[:PORT][/TEMPLATE][#sha256=HEX[,HEX...]]. All flows of a path share one
-// connection, which is made at the first and kept for a while after the last. Package proxy is the other side.
+// connection, which is made at the first and kept for a while after the last. Package proxy/connectudp is the other side.
 //
 // Do not use it to hide from the proxy: that one sees who talks to whom.
 package masque
