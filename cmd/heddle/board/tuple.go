@@ -179,7 +179,7 @@ var boardReads = map[string]struct {
 }{
 	"rd":  {"Read a tuple, and wait until there is one", "Rd prints the oldest tuple that the template means and that this device may\nread. Without one it waits.", true, (*board.Client).Rd},
 	"rdp": {"Read a tuple, if there is one", "Rdp prints the oldest tuple that the template means and that this device may\nread. Without one it fails.", false, (*board.Client).Rdp},
-	"in":  {"Take a tuple, and wait until there is one", "In removes the oldest tuple that the template means and that this device may\ntake, and prints it. Without one it waits. Of several who wait, the\nfirst gets it.", true, (*board.Client).In},
+	"in":  {"Take a tuple, and wait until there is one", "In removes the oldest tuple that matches the template and that this device may\ntake, and prints it. It waits until there is one. The board serves waiting\ndevices in the order of their requests.", true, (*board.Client).In},
 	"inp": {"Take a tuple, if there is one", "Inp removes the oldest tuple that the template means and that this device may\ntake, and prints it. Without one it fails.", false, (*board.Client).Inp},
 }
 

@@ -33,17 +33,18 @@ func newChooseCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "choose DESTINATION",
 		Short: "Choose nodes and uplinks that the fewest networks see together",
-		Long: `Choose takes what "heddle overlay survey" measured, and chooses --paths of the
-paths to DESTINATION, each through a node of its own: those of which the fewest
-networks (ASes) see two, counted over all pairs and both halves; among equals
-those with more uplinks, then with fewer hidden hops, then the fastest. It sends
-nothing. The destination's own network is not counted, since it sees all.
+		Long: `Choose uses the measurements of "heddle overlay survey". It chooses --paths of
+the paths to DESTINATION, each through a node of its own, and minimises the
+number of networks (ASes) that two chosen paths share, over all pairs and both
+halves. Among equals it prefers more uplinks, then fewer hidden hops, then the
+fastest. It does not count the destination's own network, which sees all paths.
+It sends nothing.
 
-Where a network sees two of the paths it names the network, and fails, so that a
-script does not go on unknowingly; --degrade says that this will do.
+If a network sees two of the paths, it names the network and fails, so that a
+script does not continue unaware. --degrade accepts that.
 
-What it promises: nothing beyond what routers answered. Networks may belong to
-one owner, lie under the same sea, or not answer; nodes may lie about their half.`,
+It promises nothing beyond the answers of routers. Networks may belong to one
+owner, share a cable, or not answer; nodes may lie about their half.`,
 		Example: `  heddle overlay choose 192.0.2.1:443 --paths 3
   heddle overlay choose 192.0.2.1:443 --via home=if:eth0 --via lte=if:wwan0
   heddle overlay choose 192.0.2.1:443 --avoid-as AS64500 --avoid-country XX --json`,
