@@ -137,7 +137,7 @@ func (p *probeQUIC) prepare() error {
 		return &path.Error{What: fmt.Sprintf("--for %v", p.For), Why: "a probe takes some time", Hint: "leave it out for a minute"}
 	}
 	if p.MaxBytes <= 0 {
-		return &path.Error{What: fmt.Sprintf("--max-bytes %d", p.MaxBytes), Why: "a probe takes some bytes", Hint: "leave it out for 128 MiB"}
+		return &path.Error{What: fmt.Sprintf("--max-bytes %d", p.MaxBytes), Why: "a probe takes some bytes", Hint: "leave it out for 134.2 MB"}
 	}
 	if p.STUN != "" {
 		if _, _, err := net.SplitHostPort(p.STUN); err != nil {
