@@ -1,5 +1,5 @@
-// Package users says who may use a proxy: a file of names with hashes of tokens and passwords. It bounds how often a source
-// may show wrong ones.
+// Package users authenticates the users of a proxy by a file of names with hashes of tokens and passwords. It bounds how often
+// a source may show wrong ones.
 //
 // Do not use it for the secrets that this machine shows to others.
 package users
@@ -45,7 +45,7 @@ type user struct {
 	hash string
 }
 
-// Users are the ones whom a proxy serves, as a file lists them. It is read again when it has changed.
+// Users are the users of a proxy, as a file lists them. It is read again when it has changed.
 type Users struct {
 	file string
 	now  func() time.Time
@@ -63,7 +63,7 @@ type Users struct {
 	failures *connlimit.Failures
 }
 
-// Load reads the file. It fails where others than its owner may read it, or where it names nobody.
+// Load reads the file. It fails if others than its owner may read it, or if it names nobody.
 func Load(file string) (*Users, error) {
 	u := &Users{file: file, now: time.Now, slow: make(chan struct{}, 2), checking: map[attempt]*verdict{}, failures: connlimit.NewFailures()}
 	rand.Read(u.key[:])
@@ -76,7 +76,7 @@ func Load(file string) (*Users, error) {
 	return u, nil
 }
 
-// LoadIfAny is [Load], and gives nil where no file is named.
+// LoadIfAny is [Load], and returns nil if file is empty.
 func LoadIfAny(file string) (*Users, error) {
 	if file == "" {
 		return nil, nil
