@@ -65,8 +65,8 @@ type Hello struct {
 	Extensions   []Extension // all of them, in order
 }
 
-// Parse parses a hello, which begins with its handshake header (RFC 8446, section 4.1.2). On an error it returns what it parsed
-// before. The slices of the hello share memory with handshake.
+// Parse parses a hello, which begins with its handshake header (RFC 8446, section 4.1.2). On an error it returns what it could
+// parse, since an observer does the same. The slices of the hello share memory with handshake.
 func Parse(handshake []byte) (h Hello, err error) {
 	s := cryptobyte.String(handshake)
 	var kind uint8
@@ -94,22 +94,26 @@ func Parse(handshake []byte) (h Hello, err error) {
 	if hello.Empty() {
 		return h, nil // as before TLS 1.2
 	}
-	if !hello.ReadUint16LengthPrefixed(&extensions) || !hello.Empty() {
+	if !hello.ReadUint16LengthPrefixed(&extensions) {
 		return h, ErrMalformed
+	}
+	if !hello.Empty() {
+		err = ErrMalformed
 	}
 	for seen := map[uint16]bool{}; !extensions.Empty(); {
 		var e Extension
 		var body cryptobyte.String
-		if !extensions.ReadUint16(&e.Type) || !extensions.ReadUint16LengthPrefixed(&body) || seen[e.Type] {
+		if !extensions.ReadUint16(&e.Type) || !extensions.ReadUint16LengthPrefixed(&body) {
 			return h, ErrMalformed
 		}
+		again := seen[e.Type]
 		e.Body, seen[e.Type] = body, true
 		h.Extensions = append(h.Extensions, e)
-		if !h.read(e.Type, body) {
-			return h, ErrMalformed
+		if again || !h.read(e.Type, body) {
+			err = ErrMalformed // an observer reads the rest all the same
 		}
 	}
-	return h, nil
+	return h, err
 }
 
 // read reads the extensions that are known here.
