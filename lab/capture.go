@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -82,6 +83,22 @@ func (in *Instance) Capture(ctx context.Context, host, device, file string) (*Ca
 	in.running = append(in.running, func() { stop(); c.Stop() })
 	in.mu.Unlock()
 	return c, nil
+}
+
+// CaptureWays captures, while use runs, what the router of each of these access networks of [ThreeWays] sees of the client.
+// Each capture is a file in dir, such as home.pcapng.
+func (in *Instance) CaptureWays(ctx context.Context, dir string, ways []string, use func() error) (err error) {
+	for _, way := range ways {
+		c, err := in.Capture(ctx, way+"-gw", "client", filepath.Join(dir, way+".pcapng"))
+		if err != nil {
+			return err
+		}
+		defer func() {
+			_, stopped := c.Stop()
+			err = errors.Join(err, stopped)
+		}()
+	}
+	return use()
 }
 
 // addrsOf are the addresses of a host in the world, in the order of its links.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"time"
 
 	"heddle/lab/browser"
@@ -86,25 +85,10 @@ func (v *visitor) watch(ctx context.Context, site Site, defended bool) (*observe
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	if err := v.capture(ctx, dir, ways, func() error { return v.load(ctx, site) }); err != nil {
+	if err := v.in.CaptureWays(ctx, dir, ways, func() error { return v.load(ctx, site) }); err != nil {
 		return nil, err
 	}
 	return observe.Load(site.Name, dir, nil)
-}
-
-// capture records what the router of each way sees of the client while use runs.
-func (v *visitor) capture(ctx context.Context, dir string, ways []string, use func() error) (err error) {
-	for _, way := range ways {
-		c, err := v.in.Capture(ctx, way+"-gw", "client", filepath.Join(dir, way+".pcapng"))
-		if err != nil {
-			return err
-		}
-		defer func() {
-			_, stopped := c.Stop()
-			err = errors.Join(err, stopped)
-		}()
-	}
-	return use()
 }
 
 // load loads the page in a fresh browser, with a fresh profile.

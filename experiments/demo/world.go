@@ -97,7 +97,7 @@ func (w *world) urls() []target { return w.list }
 func (w *world) phases() []phase {
 	return []phase{
 		{2, "no tunnel", "nothing", func(ctx context.Context, dir string, fetch func(curl) error) error {
-			return w.captured(ctx, dir, lab.Ways[:1], func() error { return fetch(w.curl) })
+			return w.in.CaptureWays(ctx, dir, lab.Ways[:1], func() error { return fetch(w.curl) })
 		}},
 		{0, "Heddle", "heddle", w.withHeddle},
 		{1, "WireGuard alone", "wireguard", w.withWireGuard},
@@ -113,14 +113,14 @@ func (w *world) withHeddle(ctx context.Context, dir string, fetch func(curl) err
 	for _, way := range lab.Ways {
 		args = append(args, "--via", way+"=if:"+way)
 	}
-	return w.captured(ctx, dir, lab.Ways, func() error {
+	return w.in.CaptureWays(ctx, dir, lab.Ways, func() error {
 		return withHeddle(ctx, w.in.Host("client").Command(ctx, w.o.Heddle, args...), w.o.Talk,
 			func(string) error { return fetch(w.curl) })
 	})
 }
 
 func (w *world) withWireGuard(ctx context.Context, dir string, fetch func(curl) error) error {
-	return w.captured(ctx, dir, lab.Ways[:1], func() error {
+	return w.in.CaptureWays(ctx, dir, lab.Ways[:1], func() error {
 		client, err := w.server.Client(ctx, w.in.Host("client"), netip.AddrPortFrom(lab.ServerAddr, 51820))
 		if err != nil {
 			return err
@@ -128,21 +128,6 @@ func (w *world) withWireGuard(ctx context.Context, dir string, fetch func(curl) 
 		defer client.Stop()
 		return fetch(w.curl)
 	})
-}
-
-// captured records what the routers of some access networks see of the client while use runs.
-func (w *world) captured(ctx context.Context, dir string, ways []string, use func() error) (err error) {
-	for _, way := range ways {
-		c, err := w.in.Capture(ctx, way+"-gw", "client", filepath.Join(dir, way+".pcapng"))
-		if err != nil {
-			return err
-		}
-		defer func() {
-			_, stopped := c.Stop()
-			err = errors.Join(err, stopped)
-		}()
-	}
-	return use()
 }
 
 // late is the mean lateness of the emulated links, in milliseconds, above which they are not what they claim to be.

@@ -1,4 +1,4 @@
-// Package atomicfile writes files whole or not at all: a reader, or a program that starts after a crash, finds the old text
+// Package atomicfile replaces files as a whole: a reader, or a program that starts after a crash, finds either the old content
 // or the new one.
 package atomicfile
 
@@ -17,7 +17,7 @@ func Write(file string, data []byte, perm fs.FileMode) error {
 	})
 }
 
-// WritePrivate replaces a file that only its owner may read, and makes the directories that are missing.
+// WritePrivate replaces a file that only its owner may read. It makes missing directories.
 func WritePrivate(file string, data []byte) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		return err
@@ -25,7 +25,7 @@ func WritePrivate(file string, data []byte) error {
 	return Write(file, data, 0o600)
 }
 
-// WriteFunc is Write with what write writes. An error of write leaves the old file.
+// WriteFunc is [Write] with the content that write writes. If write fails, the old file stays.
 func WriteFunc(file string, perm fs.FileMode, write func(io.Writer) error) error {
 	f, err := newPending(file, perm)
 	if err != nil {
@@ -38,8 +38,8 @@ func WriteFunc(file string, perm fs.FileMode, write func(io.Writer) error) error
 	return f.CloseAtomicallyReplace()
 }
 
-// CreatePrivate is WritePrivate for a file that must not exist: fs.ErrExist where it does, also where another process made
-// it at the same time.
+// CreatePrivate is [WritePrivate] for a file that must not exist. It fails with [fs.ErrExist] if the file exists, also if another
+// process makes it at the same time.
 func CreatePrivate(file string, data []byte) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		return err

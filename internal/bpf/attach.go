@@ -1,7 +1,7 @@
 // Package bpf loads BPF programs and attaches them where packets enter and leave a device (tc).
 //
-// A filter and its clsact are changes for a [journal.Journal]: the kernel keeps them after a crash. What [AttachFirst]
-// attaches goes with the process.
+// A filter and its clsact are changes for a [journal.Journal], since the kernel keeps them after a crash. The kernel detaches
+// a program of [AttachFirst] when the process ends.
 package bpf
 
 import (

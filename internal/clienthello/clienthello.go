@@ -1,5 +1,5 @@
-// Package clienthello reads the ClientHello of TLS 1.0 to 1.3, from TCP and from QUIC: who a client asks for, and what it offers.
-// An observer of the path can read it, since it is in clear or, in QUIC, protected by keys that everybody can derive.
+// Package clienthello parses the ClientHello of TLS 1.0 to 1.3, from TCP and from QUIC: the server name and what the client
+// offers. An observer of the path can read it: it is in clear, or, in QUIC, protected by keys that anybody can derive.
 package clienthello
 
 import (
@@ -12,15 +12,15 @@ import (
 const Limit = 16 << 10
 
 var (
-	// ErrIncomplete says that more bytes may complete the hello.
+	// ErrIncomplete means that more bytes may complete the hello.
 	ErrIncomplete = errors.New("the ClientHello is not here in full")
-	// ErrNone says that it is another message.
+	// ErrNone means that it is another message.
 	ErrNone = errors.New("it is no ClientHello")
-	// ErrMalformed says that the message breaks its format.
+	// ErrMalformed means that the message breaks its format.
 	ErrMalformed = errors.New("the ClientHello is malformed")
 )
 
-// Types of extensions that are read here, of the registry of TLS's extensions.
+// The types of extensions that are parsed here, from the registry of TLS extensions.
 const (
 	ServerName          = 0      // RFC 6066, section 3
 	SupportedGroups     = 10     // RFC 8446, section 4.2.7
@@ -51,7 +51,7 @@ const (
 	Inner                  // it was encrypted in another one
 )
 
-// Hello is a ClientHello. Numbers are those of the registries of TLS, and hold what clients make up (GREASE, RFC 8701) too.
+// Hello is a ClientHello. Numbers are those of the TLS registries, and include those that clients make up (GREASE, RFC 8701).
 type Hello struct {
 	Random       []byte
 	SessionID    []byte
@@ -65,8 +65,8 @@ type Hello struct {
 	Extensions   []Extension // all of them, in order
 }
 
-// Parse reads a hello from its handshake header on (RFC 8446, section 4.1.2). The hello has what stands before an error. Its
-// slices are parts of handshake.
+// Parse parses a hello, which begins with its handshake header (RFC 8446, section 4.1.2). On an error it returns what it could
+// parse, since an observer does the same. The slices of the hello share memory with handshake.
 func Parse(handshake []byte) (h Hello, err error) {
 	s := cryptobyte.String(handshake)
 	var kind uint8
@@ -94,22 +94,26 @@ func Parse(handshake []byte) (h Hello, err error) {
 	if hello.Empty() {
 		return h, nil // as before TLS 1.2
 	}
-	if !hello.ReadUint16LengthPrefixed(&extensions) || !hello.Empty() {
+	if !hello.ReadUint16LengthPrefixed(&extensions) {
 		return h, ErrMalformed
+	}
+	if !hello.Empty() {
+		err = ErrMalformed
 	}
 	for seen := map[uint16]bool{}; !extensions.Empty(); {
 		var e Extension
 		var body cryptobyte.String
-		if !extensions.ReadUint16(&e.Type) || !extensions.ReadUint16LengthPrefixed(&body) || seen[e.Type] {
+		if !extensions.ReadUint16(&e.Type) || !extensions.ReadUint16LengthPrefixed(&body) {
 			return h, ErrMalformed
 		}
+		again := seen[e.Type]
 		e.Body, seen[e.Type] = body, true
 		h.Extensions = append(h.Extensions, e)
-		if !h.read(e.Type, body) {
-			return h, ErrMalformed
+		if again || !h.read(e.Type, body) {
+			err = ErrMalformed // an observer reads the rest all the same
 		}
 	}
-	return h, nil
+	return h, err
 }
 
 // read reads the extensions that are known here.
@@ -176,8 +180,8 @@ func numbers(list cryptobyte.String, into *[]uint16) bool {
 	return true
 }
 
-// Handshake joins the handshake messages at the start of a TLS stream, which may lie in several records (RFC 8446, section
-// 5.1), as far as they are here.
+// Handshake joins the handshake messages at the start of a TLS stream, as far as they have arrived. They may lie in several
+// records (RFC 8446, section 5.1).
 func Handshake(stream []byte) []byte {
 	var joined []byte
 	s := cryptobyte.String(stream)

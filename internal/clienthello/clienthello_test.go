@@ -155,9 +155,24 @@ func TestMalformed(t *testing.T) {
 	if h, err := Parse(built(t, name, Extension{ALPN, []byte{9}})); err == nil || h.ServerName != "bank" {
 		t.Errorf("what stands before an error is %q (%v)", h.ServerName, err)
 	}
+	for what, raw := range map[string][]byte{
+		"a malformed extension": built(t, Extension{ALPN, []byte{9}}, name),
+		"two equal extensions":  built(t, Extension{0x0a0a, nil}, Extension{0x0a0a, nil}, name),
+		"bytes behind the last": trailed(built(t, name)),
+	} {
+		if h, err := Parse(raw); !errors.Is(err, ErrMalformed) || h.ServerName != "bank" {
+			t.Errorf("with %s the name is %q (%v)", what, h.ServerName, err)
+		}
+	}
 	if h, err := Parse(built(t)); err != nil || !slices.Equal(h.Versions, []uint16{tls.VersionTLS12}) {
 		t.Errorf("without supported_versions: %x (%v)", h.Versions, err)
 	}
+}
+
+// trailed adds a byte to the message behind its extensions.
+func trailed(hello []byte) []byte {
+	hello[3]++
+	return append(hello, 0)
 }
 
 // FuzzParse checks that all that is read lies in the input, and that records cut anywhere change nothing.

@@ -17,7 +17,7 @@ type hello struct {
 	done    bool
 }
 
-// Read takes a datagram and gives the hellos that it completes, as far as they can be read.
+// Read takes a datagram and returns the hellos that it completes, as far as [Parse] could parse them.
 func (h *QUIC) Read(datagram []byte) []Hello {
 	var whole []Hello
 	for _, p := range initialPackets(datagram) {

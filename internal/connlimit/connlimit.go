@@ -1,7 +1,7 @@
-// Package connlimit bounds what strangers can make a server keep and do: how many are here at a time, and how often one may
-// be wrong.
+// Package connlimit bounds the load that strangers can put on a server: how many connections they have at a time, and how
+// often they may show wrong credentials.
 //
-// Do not use it for what a user paid for or was granted: it forgets, since its tables are bounded.
+// Do not use it for quotas of users: its tables are bounded, so it forgets old entries.
 package connlimit
 
 import (
@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Of wrong credentials a source has so many at once, and one more each RefillAfter.
+// A source may show FailuresAtOnce wrong credentials in a row, and one more after each RefillAfter.
 const (
 	FailuresAtOnce = 10
 	RefillAfter    = 6 * time.Second
@@ -47,7 +47,7 @@ type Failures struct {
 // NewFailures makes an empty table.
 func NewFailures() *Failures { return &Failures{now: time.Now, of: map[netip.Addr]*Bucket{}} }
 
-// Source is what one stranger is counted by: an IPv4 address, or an IPv6 network of 64 bits.
+// Source returns the key by which an address is counted: the address itself for IPv4, its /64 network for IPv6.
 func Source(a netip.Addr) netip.Addr {
 	a = a.Unmap().WithZone("")
 	if p, err := a.Prefix(64); a.Is6() && err == nil {
@@ -56,7 +56,7 @@ func Source(a netip.Addr) netip.Addr {
 	return a
 }
 
-// SourceOf is the source of a connection from an address; the zero address where that is not one of IP.
+// SourceOf is [Source] for a [net.Addr]. It returns the zero address if that is not a TCP or UDP address.
 func SourceOf(a net.Addr) netip.Addr {
 	switch a := a.(type) {
 	case *net.TCPAddr:
@@ -90,7 +90,7 @@ func (f *Failures) Take(from netip.Addr) bool {
 	return true
 }
 
-// GiveBack takes back what was counted: it was no failure.
+// GiveBack undoes a [Failures.Take] that turned out to be no failure.
 func (f *Failures) GiveBack(from netip.Addr) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -122,7 +122,7 @@ func (f *Failures) makeRoom() {
 	delete(f.of, least)
 }
 
-// Limiter counts who is here at the moment, by name, up to a number each and in all.
+// Limiter bounds how many places are taken at a time, for each name and in total.
 type Limiter[K comparable] struct {
 	each, all int
 
@@ -131,13 +131,12 @@ type Limiter[K comparable] struct {
 	total int
 }
 
-// NewLimiter makes one of so many by each name, and so many in all. The zero name is nobody in particular, and is bounded
-// by all alone.
+// NewLimiter makes a limiter with each places for each name, and all places in total. The zero name has no limit of its own.
 func NewLimiter[K comparable](each, all int) *Limiter[K] {
 	return &Limiter[K]{each: each, all: all, of: map[K]int{}}
 }
 
-// Acquire reports whether there was a place for one more, which is given back by [Limiter.Release].
+// Acquire takes a place, and reports whether there was one. [Limiter.Release] gives it back.
 func (c *Limiter[K]) Acquire(who K) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -160,14 +159,14 @@ func (c *Limiter[K]) Release(who K) {
 	c.total--
 }
 
-// Count is how many are here.
+// Count returns how many places are taken.
 func (c *Limiter[K]) Count() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.total
 }
 
-// Counts is who is here, and how often.
+// Counts returns how many places each name has taken.
 func (c *Limiter[K]) Counts() map[K]int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

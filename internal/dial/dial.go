@@ -1,5 +1,5 @@
-// Package dial tries the addresses of a host in turn, within one deadline and only where it may. What one attempt does is the
-// caller's: a path dials through itself, a node speaks TLS.
+// Package dial tries the addresses of a host in turn, within one deadline. It leaves out addresses that are not allowed. The
+// caller says how to connect to one address.
 package dial
 
 import (
@@ -13,11 +13,11 @@ import (
 // ErrNone says that there is no address to dial, or none that is allowed.
 var ErrNone = errors.New("there is no address that may be dialled")
 
-// atLeast is what an address gets of the time that is left, if there is as much: as in [net.Dialer].
+// atLeast is the least time for one address, if so much is left, as in [net.Dialer].
 const atLeast = 2 * time.Second
 
-// First gives what single made of the first address that it worked with, or the last error. Each address has an equal share of
-// the time that ctx leaves, so that none uses up that of the others.
+// First calls single with each address until one call succeeds, and returns its result, or the last error. Each address has
+// an equal share of the time that is left until the deadline of ctx, so that none uses up the time of the others.
 func First[A, C any](ctx context.Context, to []A, single func(context.Context, A) (C, error)) (made C, err error) {
 	err = ErrNone
 	for i, a := range to {
@@ -50,7 +50,7 @@ type Dialer[C any] struct {
 	Single func(context.Context, netip.AddrPort) (C, error)
 	// Lookup gives the addresses of a name; nil is [Lookup].
 	Lookup func(ctx context.Context, name string) ([]netip.Addr, error)
-	// Allowed says which addresses may be dialled; nil allows all. A name does not lead past it.
+	// Allowed says which addresses may be dialled; nil allows all. It is asked about the addresses of names too.
 	Allowed func(netip.AddrPort) bool
 	// Most is how many addresses of one name are tried; 0 is all.
 	Most int
@@ -78,7 +78,7 @@ func (d Dialer[C]) Dial(ctx context.Context, host string, port uint16) (none C, 
 	return First(ctx, to, d.Single)
 }
 
-// Lookup gives the addresses of a name by this machine's resolver, at least one. An address is its own.
+// Lookup asks this machine's resolver for the addresses of a name, and returns at least one. It returns an address as it is.
 func Lookup(ctx context.Context, name string) ([]netip.Addr, error) {
 	if a, err := netip.ParseAddr(name); err == nil {
 		return []netip.Addr{a.Unmap()}, nil

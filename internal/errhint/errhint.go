@@ -1,6 +1,6 @@
-// Package errhint has the error that people see at the edge: what failed, why, and a hint on what to do about it.
+// Package errhint has the type of errors that people see: what failed, why, and a hint on what to do about it.
 //
-// Rooms above path name its type path.Error. An error that only code reads needs none of this.
+// Packages above path use its name path.Error. Errors that only code reads do not need it.
 package errhint
 
 import (
@@ -16,7 +16,7 @@ type Error struct {
 	Err  error  // the cause, may be nil
 }
 
-// Error gives one line: what, why, cause.
+// Error returns one line: what, why, cause.
 func (e *Error) Error() string {
 	var b strings.Builder
 	b.WriteString(e.What)
@@ -31,13 +31,13 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// HintText gives the hint; the edge prints it on a line of its own.
+// HintText returns the hint. Commands print it on a line of its own.
 func (e *Error) HintText() string { return e.Hint }
 
-// Of gives the hint of the outermost error in err that has one, or "".
+// Of returns the hint of the outermost error in err that has one, or "".
 func Of(err error) string {
 	for err != nil {
 		var hinted interface{ HintText() string }
@@ -56,7 +56,7 @@ func Of(err error) string {
 	return ""
 }
 
-// Reason gives why err happened, without the name of what failed: for a line that names it already.
+// Reason returns why err happened, without the name of what failed. It is for a line that has that name already.
 func Reason(err error) string {
 	var e *Error
 	switch {

@@ -1,4 +1,4 @@
-// Package filelock lets processes of this machine take turns, by flock(2) or what a system has in its place.
+// Package filelock lets processes of this machine take turns: by flock(2), or by LockFileEx on Windows.
 package filelock
 
 import (
@@ -6,17 +6,17 @@ import (
 	"os"
 )
 
-// ErrHeld says that another holds the lock.
+// ErrHeld means that another process or file handle holds the lock.
 var ErrHeld = errors.New("another holds the lock")
 
-// Lock makes the file where it is absent, and waits until no other holds it. Closing it, or the end of the process, gives
-// it up. Locks of one process exclude each other too.
+// Lock opens a file, makes it if it is absent, and waits for an exclusive lock on it. Closing the file releases the lock, and
+// so does the end of the process. Locks of one process exclude each other too.
 func Lock(file string) (*os.File, error) { return open(file, false) }
 
-// Share is Lock, but for others that share it.
+// Share is [Lock] for a lock that others may share.
 func Share(file string) (*os.File, error) { return open(file, true) }
 
-// Try takes the lock of an open file, or fails with [ErrHeld] at once.
+// Try takes an exclusive lock on an open file. If another holds one, it fails with [ErrHeld] at once.
 func Try(f *os.File) error { return lock(f, false, false) }
 
 func open(file string, shared bool) (*os.File, error) {

@@ -1,6 +1,6 @@
 // Package iprule finds free numbers for policy routing: priorities of rules, and routing tables.
 //
-// The kernel reserves nothing. Two processes that look at the same moment may find the same numbers.
+// The kernel reserves no numbers: two processes that search at the same moment may find the same ones.
 package iprule
 
 import (

@@ -82,7 +82,7 @@ func Open(file string, f Format) (*Journal, error) {
 func (j *Journal) Changes() []Change { return slices.Clone(j.changes) }
 
 // Guards counts the guards that the journal begins with: one, or more after a crash while one replaced the other. They may
-// be one thing on the machine, so that who keeps it keeps all of them.
+// be one thing on the machine, so a caller that keeps one must keep all of them.
 func (j *Journal) Guards() (n int) {
 	for _, c := range j.changes {
 		if g, ok := c.(Guard); !ok || !g.Guards() {

@@ -12,8 +12,8 @@ import (
 	"github.com/vishvananda/netns"
 )
 
-// OnThread runs f on a thread of its own, in the network namespace that enter moves it to. Goroutines that f starts are not
-// inside; sockets stay there.
+// OnThread runs f on a thread of its own, after enter has moved that to a network namespace. Sockets that f opens stay in the
+// namespace. Goroutines that f starts do not run in it.
 func OnThread(enter, f func() error) error {
 	done := make(chan error, 1)
 	go func() {

@@ -9,8 +9,8 @@ import (
 	"sync"
 )
 
-// Side is one side of a [Pipe]. What it says and what it is told may go by different values, where something of a connection
-// was read ahead or is counted.
+// Side is one side of a [Pipe]. Its reader and its writer may differ, for example where some bytes of a connection were read
+// ahead, or where the bytes written are counted.
 type Side struct {
 	io.Reader
 	io.Writer
@@ -18,11 +18,11 @@ type Side struct {
 
 type halfCloser interface{ CloseWrite() error }
 
-// Pipe copies both ways until both directions ended, and passes each end on by CloseWrite. It gives how many bytes went each
-// way and what broke first, nil where nothing did.
+// Pipe copies in both directions until both have ended. It passes on the end of each by CloseWrite. It returns how many bytes
+// it copied in each direction and the first error, nil if there was none.
 //
-// Where a direction breaks, or ctx ends, or a side cannot close half, stop is called once, with the reason. It must make the
-// reads and writes of both sides return.
+// Pipe calls stop once, with the reason, if a direction fails, if ctx ends, or if a direction ends towards a side that has no
+// CloseWrite. stop must make the reads and writes of both sides return.
 func Pipe(ctx context.Context, a, b Side, stop func(why error)) (toB, toA int64, err error) {
 	var once sync.Once
 	end := func(why error) {
@@ -59,7 +59,7 @@ func Pipe(ctx context.Context, a, b Side, stop func(why error)) (toB, toA int64,
 	return toB, toA, err
 }
 
-// Pour copies one direction to its end, and passes that on where to can close half.
+// Pour copies from one side to the other until the end, and then calls CloseWrite if to has it.
 func Pour(to io.Writer, from io.Reader) (int64, error) {
 	n, err := transfer(to, from)
 	if half, ok := to.(halfCloser); ok && err == nil {
@@ -68,8 +68,8 @@ func Pour(to io.Writer, from io.Reader) (int64, error) {
 	return n, err
 }
 
-// transfer leaves the copying to the kernel where both sides are its own, and to a side that copies by itself. The methods
-// of sockets are no use else: they copy with a small buffer.
+// transfer lets the kernel copy between two sockets or files, and otherwise uses the ReadFrom or WriteTo of a side. It does not
+// use those methods of one socket alone, since they copy with a small buffer.
 func transfer(to io.Writer, from io.Reader) (int64, error) {
 	if kernel(to) && kernel(from) {
 		return io.Copy(to, from)
@@ -91,7 +91,7 @@ func kernel(side any) bool {
 	return false
 }
 
-// How many bytes one read may bring: a stream that is idle holds a small buffer, one that fills it gets a large one.
+// The sizes of a buffer, in bytes. An idle stream holds a small one; a stream that fills it gets a large one.
 const (
 	idleSize = 8 << 10
 	busySize = 128 << 10
@@ -117,7 +117,7 @@ func shuttle(to io.Writer, from io.Reader) (total int64, err error) {
 	return total, err
 }
 
-// rush carries on with a large buffer until a read brings little.
+// rush copies with a large buffer until a read returns little.
 func rush(to io.Writer, from io.Reader, total *int64) error {
 	large := busyBuffers.Get().(*[busySize]byte)
 	defer busyBuffers.Put(large)
@@ -128,7 +128,7 @@ func rush(to io.Writer, from io.Reader, total *int64) error {
 	}
 }
 
-// pass carries what one read brings.
+// pass copies the bytes of one read.
 func pass(to io.Writer, from io.Reader, buffer []byte, total *int64) (int, error) {
 	n, err := from.Read(buffer)
 	if n == 0 {

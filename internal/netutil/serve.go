@@ -1,5 +1,5 @@
-// Package netutil has what every server and relay of streams needs: an accept loop that outlives a lack of descriptors, and
-// copying both ways that passes each end on.
+// Package netutil has what every server and relay of streams needs: an accept loop that survives a lack of file descriptors,
+// and a copy in both directions that passes on the end of each.
 package netutil
 
 import (
@@ -13,14 +13,14 @@ import (
 	"time"
 )
 
-// Listener gives connections of some type, as a [net.Listener] does.
+// Listener accepts connections of some type, as a [net.Listener] does.
 type Listener[C io.Closer] interface {
 	Accept() (C, error)
 	Close() error
 }
 
 // Serve calls handle with each connection that arrives, one after the other, until ctx or the listener ends. It closes the
-// listener. It gives nil where ctx ended, and else why no more can be accepted, such as [net.ErrClosed].
+// listener. It returns nil if ctx ended, and otherwise the error of the listener, such as [net.ErrClosed].
 func Serve[C io.Closer](ctx context.Context, l Listener[C], handle func(C)) error {
 	patient := &patientListener[C]{Listener: l, closed: make(chan struct{})}
 	defer patient.Close()
@@ -40,7 +40,8 @@ func Serve[C io.Closer](ctx context.Context, l Listener[C], handle func(C)) erro
 	}
 }
 
-// Patient is a listener whose Accept waits and tries again where [Serve] does, for servers with an accept loop of their own.
+// Patient returns a listener whose Accept waits and tries again after the same errors as [Serve]. It is for servers with an
+// accept loop of their own.
 func Patient(l net.Listener) net.Listener {
 	return patientNet{&patientListener[net.Conn]{Listener: l, closed: make(chan struct{})}, l}
 }
@@ -86,14 +87,14 @@ func (p *patientListener[C]) Close() error {
 	return p.Listener.Close()
 }
 
-// passes reports whether accepting may work again later. What the system says is about one connection (ECONNABORTED, EPROTO)
-// or about something that is short (EMFILE, ENFILE, ENOBUFS, ENOMEM), unless it says that this is no listening socket.
+// passes reports whether accepting may work again later. Errors of the system are about one connection (ECONNABORTED, EPROTO)
+// or a lack of resources (EMFILE, ENFILE, ENOBUFS, ENOMEM), except for those of a socket that does not listen.
 func passes(err error) bool {
 	_, system := errors.AsType[syscall.Errno](err)
 	return system && !errors.Is(err, syscall.EBADF) && !errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.ENOTSOCK)
 }
 
-// Sleep waits, or gives the error of ctx where that ends before.
+// Sleep waits for d. If ctx ends first, it returns the error of ctx.
 func Sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

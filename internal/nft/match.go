@@ -1,7 +1,7 @@
 // Package nft writes tables and rules of nftables.
 //
-// A rule is a list of expressions. The functions here give its parts, which [Join] makes one: matches, which the packet
-// passes from the first to the last, and a verdict.
+// A rule is a list of expressions. The functions here return its parts, which [Join] puts together: matches, which the kernel
+// evaluates from the first to the last, and a verdict.
 package nft
 
 import (
@@ -15,15 +15,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Join makes one rule of parts.
+// Join puts the parts of a rule together.
 func Join(parts ...[]expr.Any) []expr.Any { return slices.Concat(parts...) }
 
 // The verdicts. A dropped packet is counted.
 var (
 	Accept = verdict(expr.VerdictAccept)
-	Pass   = verdict(expr.VerdictContinue) // to the next rule: for rules that only count
+	Pass   = verdict(expr.VerdictContinue) // goes on with the next rule: for rules that only count
 	Drop   = Join(Count, verdict(expr.VerdictDrop))
-	// Reject drops, and tells the sender "administratively prohibited", so that a program fails at once.
+	// Reject drops the packet and answers "administratively prohibited", so that a program fails at once.
 	Reject = Join(Count, []expr.Any{&expr.Reject{Type: unix.NFT_REJECT_ICMPX_UNREACH, Code: unix.NFT_REJECT_ICMPX_ADMIN_PROHIBITED}})
 )
 
@@ -50,42 +50,42 @@ func name(device string) []byte {
 	return b
 }
 
-// InIndex matches packets that came by the device of that number, OutIndex those that leave by it.
+// InIndex matches packets that came by the device of that index.
 func InIndex(index int) []expr.Any { return Equal(meta(expr.MetaKeyIIF), number(uint32(index))) }
 
-// OutIndex is told with [InIndex].
+// OutIndex matches packets that leave by the device of that index.
 func OutIndex(index int) []expr.Any { return Equal(meta(expr.MetaKeyOIF), number(uint32(index))) }
 
-// In matches packets that came by the device of that name, now or later. NotIn matches the others, Out those that leave by it.
+// In matches packets that came by a device of that name, also one that is made later.
 func In(device string) []expr.Any { return Equal(meta(expr.MetaKeyIIFNAME), name(device)) }
 
-// NotIn is told with [In].
+// NotIn matches packets that did not come by a device of that name.
 func NotIn(device string) []expr.Any {
 	return compare(expr.CmpOpNeq, meta(expr.MetaKeyIIFNAME), name(device))
 }
 
-// Out is told with [In].
+// Out matches packets that leave by a device of that name, also one that is made later.
 func Out(device string) []expr.Any { return Equal(meta(expr.MetaKeyOIFNAME), name(device)) }
 
-// Mark matches the packet's mark, ConnectionMark that of its connection.
+// Mark matches packets with that mark.
 func Mark(mark uint32) []expr.Any { return Equal(meta(expr.MetaKeyMARK), number(mark)) }
 
-// ConnectionMark is told with [Mark].
+// ConnectionMark matches packets whose connection has that mark.
 func ConnectionMark(mark uint32) []expr.Any {
 	return Equal(&expr.Ct{Key: expr.CtKeyMARK, Register: 1}, number(mark))
 }
 
-// SetMark marks the packet, SetConnectionMark its connection.
+// SetMark sets the mark of the packet.
 func SetMark(mark uint32) []expr.Any {
 	return []expr.Any{&expr.Immediate{Register: 1, Data: number(mark)}, &expr.Meta{Key: expr.MetaKeyMARK, Register: 1, SourceRegister: true}}
 }
 
-// SetConnectionMark is told with [SetMark].
+// SetConnectionMark sets the mark of the packet's connection.
 func SetConnectionMark(mark uint32) []expr.Any {
 	return []expr.Any{&expr.Immediate{Register: 1, Data: number(mark)}, &expr.Ct{Key: expr.CtKeyMARK, Register: 1, SourceRegister: true}}
 }
 
-// IPv6 matches the packets of IPv6, or of IPv4, in a table of both.
+// IPv6 matches packets of IPv6, or of IPv4 if v6 is false, in a table for both.
 func IPv6(v6 bool) []expr.Any {
 	family := byte(unix.NFPROTO_IPV4)
 	if v6 {
@@ -97,7 +97,7 @@ func IPv6(v6 bool) []expr.Any {
 // Protocol matches the transport protocol by its number.
 func Protocol(number byte) []expr.Any { return Equal(meta(expr.MetaKeyL4PROTO), []byte{number}) }
 
-// Local matches by whether an address of the packet is this machine's own.
+// Local matches packets of which the address at that side is this machine's own, or is not.
 func Local(s Side, local bool) []expr.Any {
 	op := expr.CmpOpEq
 	if !local {
@@ -147,12 +147,12 @@ func Ports(source, destination uint16) []expr.Any {
 	return Equal(&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Len: 4}, ports)
 }
 
-// NetworkByte matches a byte of the IP header, TransportByte one of the header after it.
+// NetworkByte matches a byte of the IP header.
 func NetworkByte(offset uint32, value byte) []expr.Any {
 	return Equal(&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: 1}, []byte{value})
 }
 
-// TransportByte is told with [NetworkByte].
+// TransportByte matches a byte of the header after the IP header.
 func TransportByte(offset uint32, value byte) []expr.Any {
 	return Equal(&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: offset, Len: 1}, []byte{value})
 }
@@ -171,7 +171,7 @@ func InDirection(d Direction) []expr.Any {
 	return Equal(&expr.Ct{Key: expr.CtKeyDIRECTION, Register: 1}, []byte{byte(d)})
 }
 
-// Translated matches packets of connections whose destination was translated, by anybody.
+// Translated matches packets of connections whose destination was translated, by any rule.
 var Translated = connectionHas(expr.CtKeySTATUS, 1<<5) // IPS_DST_NAT
 
 // Related matches packets about a connection, such as errors of ICMP.
@@ -185,7 +185,7 @@ func connectionHas(key expr.CtKey, bit uint32) []expr.Any {
 	}
 }
 
-// Lookup matches what is loaded, from register 1 on, where a set has it. A map leaves there what it holds for it.
+// Lookup matches if a set contains what is loaded from register 1 on. A map puts the value of that key there.
 func Lookup(set *nftables.Set) []expr.Any {
 	return []expr.Any{&expr.Lookup{SourceRegister: 1, SetName: set.Name, SetID: set.ID, DestRegister: 1, IsDestRegSet: set.IsMap}}
 }

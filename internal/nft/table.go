@@ -14,10 +14,10 @@ import (
 	"heddle/internal/journal"
 )
 
-// Prefix begins the name of each table of Heddle's.
+// Prefix begins the name of each of Heddle's tables.
 const Prefix = "heddle"
 
-// Name gives a table's name: the prefix and words, with '_' between. nft(8) takes letters, digits and '_' in a name; other
+// Name returns a table's name: the prefix and the words, joined by '_'. nft(8) takes letters, digits and '_' in a name; other
 // bytes of a word become _XX.
 func Name(words ...string) string {
 	var b strings.Builder
@@ -35,11 +35,11 @@ func Name(words ...string) string {
 	return b.String()
 }
 
-// OfProcess gives the name of a table that belongs to this process alone. [Orphans] finds it once the process is gone.
+// OfProcess returns the name of a table that belongs to this process alone. [Orphans] finds it once the process is gone.
 func OfProcess(word string) string { return Name(word, strconv.Itoa(os.Getpid())) }
 
-// Orphans lists the tables that [OfProcess] named, in processes that are gone. To a process in a PID namespace of its own
-// those outside look gone too, so look at what a table holds before you remove it.
+// Orphans lists the tables with names by [OfProcess] whose processes are gone. In a PID namespace of its own a process cannot
+// see those outside, so look at what a table holds before you remove it.
 func Orphans(conn *nftables.Conn, family nftables.TableFamily, word string) ([]string, error) {
 	tables, err := conn.ListTablesOfFamily(family)
 	var names []string
@@ -55,7 +55,7 @@ func Orphans(conn *nftables.Conn, family nftables.TableFamily, word string) ([]s
 // buffer bounds what one transaction may have, in bytes: some 200 for each element of each set.
 const buffer = 16 << 20
 
-// Connect makes a connection. A transaction is one message to the kernel, which must fit its socket's buffer, as must all
+// Connect makes a connection to the kernel. A transaction is one message, which must fit the socket's buffer, as must all
 // answers.
 func Connect(options ...nftables.ConnOption) (*nftables.Conn, error) {
 	return nftables.New(slices.Concat(options, []nftables.ConnOption{nftables.WithSockOptions(func(c *netlink.Conn) error {
@@ -63,7 +63,7 @@ func Connect(options ...nftables.ConnOption) (*nftables.Conn, error) {
 	})})...)
 }
 
-// Change makes all that fill asks for in one transaction, or nothing.
+// Change makes all changes of fill in one transaction, or none of them.
 func Change(fill func(*nftables.Conn) error, options ...nftables.ConnOption) error {
 	conn, err := Connect(options...)
 	if err != nil {
@@ -75,14 +75,14 @@ func Change(fill func(*nftables.Conn) error, options ...nftables.ConnOption) err
 	return conn.Flush()
 }
 
-// Replace begins a table anew, also where one of its name is there: in a transaction there is no moment without one.
+// Replace adds an empty table in place of one of the same name. Within a transaction there is no moment without a table.
 func Replace(conn *nftables.Conn, table *nftables.Table) {
 	conn.AddTable(table) // so that there is one to delete
 	conn.DelTable(table)
 	conn.AddTable(table)
 }
 
-// Remove removes tables. Where one of them is not there it removes none, and gives no error.
+// Remove removes tables. If one of them does not exist, it removes none and returns nil.
 func Remove(tables ...*nftables.Table) error {
 	err := Change(func(conn *nftables.Conn) error {
 		for _, table := range tables {
@@ -96,7 +96,7 @@ func Remove(tables ...*nftables.Table) error {
 	return err
 }
 
-// Inet gives the table of IPv4 and IPv6 together of a name.
+// Inet is the table of that name for both IPv4 and IPv6.
 func Inet(name string) *nftables.Table {
 	return &nftables.Table{Name: name, Family: nftables.TableFamilyINet}
 }

@@ -10,8 +10,8 @@ import (
 	"heddle/internal/filelock"
 )
 
-// turns are the files by which all tests of this machine that build worlds of emulated links take turns. Who waits for
-// worlds holds queue, so that nobody overtakes a test that waits to be alone.
+// turns is the directory of the locks by which all tests of this machine that build worlds of emulated links take turns. A test
+// that waits for worlds holds queue, so that no test overtakes one that waits to be alone.
 const (
 	turns  = "/run/heddle/tests"
 	queue  = "queue"
@@ -71,7 +71,7 @@ func take(t testing.TB, alone bool) {
 	}
 }
 
-// wait gives the file whose closing gives up the turn.
+// wait waits for a turn, and returns the file whose closing ends it.
 func wait(dir string, to func(file string) (*os.File, error)) (*os.File, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err

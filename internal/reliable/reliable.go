@@ -1,10 +1,9 @@
-// Package reliable is the state of one ordered, acknowledged byte stream over several carriers: what was written is cut
-// into units, each of which is kept until the other side has it; what arrives by any carrier is put in order, within
-// bounds.
+// Package reliable is the state of one ordered, acknowledged byte stream over several carriers. The sender cuts the stream into
+// units and keeps each until the other side has it. The receiver puts in order what arrives by any carrier, within bounds.
 //
-// It is state alone: it opens no connection, starts no goroutine, takes no lock and reads no clock. A carrier is whatever
-// moves units, such as a TLS connection, or the blocks in the connections of a cover. The caller decides which carrier
-// takes what, and how units look on the wire.
+// The package holds state only: it opens no connections, starts no goroutines, takes no locks and reads no clock. A carrier
+// moves units, for example in a TLS connection, or in the blocks of cover connections. The caller decides which carrier takes
+// which unit, and how units look on the wire.
 //
 // A [Sender] numbers units in one of two ways. Where a unit always travels whole ([ByUnit]), the caller cuts units
 // with [Sender.Cut] and queues each at the [Outbox] of a carrier. Where the room of a block differs from block to block
@@ -62,7 +61,7 @@ type End struct {
 	Offset uint64 // the length of the stream
 }
 
-// ErrViolation is what all errors are that only the other side's fault explains.
+// ErrViolation is matched by all errors that are the other side's fault.
 var ErrViolation = errors.New("the stream's rules are broken")
 
 type violation string

@@ -1,7 +1,7 @@
 // Package segment is the format of what a striped session says on one member, inside its TLS: frames with segments of the
 // stream, and what it takes to keep the members together. docs/wire.md describes it.
 //
-// It is apart from package stripe so that package observe can read what somebody would see who broke the TLS of a member.
+// It is apart from package stripe so that package observe can read what an attacker who broke the TLS of a member would see.
 // Do not use it to send anything: it knows nothing of order, windows or paths.
 package segment
 

@@ -6,7 +6,7 @@ import (
 	"net/netip"
 )
 
-// Why a proxy does not let a client in.
+// The reasons why a proxy does not admit a client.
 var (
 	ErrMethod     = errors.New("it wants a kind of authentication that was not offered")
 	ErrWantsUser  = errors.New("it wants a user and a password")
@@ -17,8 +17,8 @@ var (
 // Credentials are a user and password of RFC 1929, 1 to [LongestField] bytes each.
 type Credentials struct{ User, Password string }
 
-// Greet agrees on a method of authentication with a proxy and goes through it. Without credentials nothing but "no
-// authentication" is offered.
+// Greet negotiates a method of authentication with a proxy and performs it. Without credentials it offers only "no
+// authentication".
 func Greet(rw io.ReadWriter, c *Credentials) error {
 	greeting := []byte{Version, 1, methodNone}
 	if c != nil {
@@ -64,8 +64,8 @@ func (c *Credentials) show(rw io.ReadWriter) error {
 	return nil
 }
 
-// Request sends a command and gives the address in the answer, which may be unspecified. An answer other than
-// [Succeeded] is the error.
+// Request sends a command and returns the address in the answer, which may be unspecified. An answer other than [Succeeded] is
+// returned as the error.
 func Request(rw io.ReadWriter, command byte, to Target) (netip.AddrPort, error) {
 	if _, err := rw.Write(AppendTarget([]byte{Version, command, 0}, to)); err != nil {
 		return netip.AddrPort{}, err

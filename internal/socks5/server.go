@@ -7,17 +7,17 @@ import (
 	"net/netip"
 )
 
-// Auth says which clients a server lets in.
+// Auth says which clients a server admits.
 type Auth struct {
-	// Password decides on a user and a password of RFC 1929, up to 255 bytes each, any bytes; nil wants none. A pluggable
-	// transport gets its arguments by it.
+	// Password decides on a user and a password of RFC 1929, up to 255 arbitrary bytes each; nil asks for none. A pluggable
+	// transport receives its arguments this way.
 	Password func(user, password string) error
-	// Optional lets in also who can only do without a password.
+	// Optional also admits clients that offer no password.
 	Optional bool
 }
 
-// Negotiate reads the client's greeting, agrees on a method of authentication and goes through it. It reports whether the
-// client may go on.
+// Negotiate reads the client's greeting, chooses a method of authentication and performs it. It reports whether the client
+// may continue.
 func Negotiate(r io.Reader, w io.Writer, auth Auth) (bool, error) {
 	methods, err := readMethods(r)
 	if err != nil {

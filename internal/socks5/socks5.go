@@ -1,7 +1,7 @@
-// Package socks5 is SOCKS5 as it goes over the wire (RFC 1928), with user and password (RFC 1929): what clients and servers
-// say to each other.
+// Package socks5 reads and writes the messages of SOCKS5 (RFC 1928) with user and password (RFC 1929), for clients and
+// servers.
 //
-// Do not use it as a proxy: it opens no connection.
+// It is no proxy: it opens no connections.
 package socks5
 
 import (

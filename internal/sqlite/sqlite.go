@@ -1,5 +1,5 @@
-// Package sqlite opens databases of SQLite that one process writes: what is committed is on the disk, and only the owner of the
-// file may read it.
+// Package sqlite opens SQLite databases that one process uses alone. A committed transaction is on disk, and only the owner of
+// the file may read it.
 package sqlite
 
 import (
@@ -13,9 +13,9 @@ import (
 	_ "modernc.org/sqlite" // the driver "sqlite"
 )
 
-// Open opens a file and holds it alone until the database is closed. It makes the file and its directories where they are
-// absent. layout is the SQL that makes the tables, without harm where they are there; version counts its changes, and a file
-// of a higher version is refused.
+// Open opens a file and locks it until the database is closed. It makes the file and its directories if they are absent.
+// layout is the SQL that makes the tables; it must do nothing if they exist. version counts the changes of layout: Open
+// refuses a file of a higher version.
 func Open(file string, version int, layout string) (*sql.DB, error) {
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		return nil, err

@@ -1,4 +1,4 @@
-// Package sysctl sets kernel settings, and sets them back.
+// Package sysctl changes kernel settings, and restores them.
 //
 // Settings below /proc/sys/net are those of the calling thread's network namespace.
 package sysctl
@@ -13,14 +13,14 @@ import (
 
 const root = "/proc/sys/"
 
-// Change sets one kernel setting, and back to Old. It is a change for a [journal.Journal].
+// Change sets one kernel setting to New, and its undo restores Old. It is a change for a [journal.Journal].
 type Change struct {
 	File string `json:"file"`
 	New  string `json:"new"`
 	Old  string `json:"old"`
 }
 
-// To gives the change that sets a kernel setting, or nil where it is set already.
+// To returns the change that sets a kernel setting, or nil if it has that value already.
 func To(file, value string) (*Change, error) {
 	old, err := Get(file)
 	if err != nil || old == value {
@@ -37,7 +37,7 @@ func (c *Change) String() string {
 // Apply sets it.
 func (c *Change) Apply() error { return Set(c.File, c.New) }
 
-// Undo sets it back. A setting that is gone with its device needs no undo.
+// Undo restores the old value. A setting that is gone with its device needs no undo.
 func (c *Change) Undo() error {
 	if err := Set(c.File, c.Old); err != nil && !journal.Gone(err) {
 		return err
@@ -45,7 +45,7 @@ func (c *Change) Undo() error {
 	return nil
 }
 
-// Name gives the setting of a file below /proc/sys as sysctl(8) spells it.
+// Name returns the name that sysctl(8) has for a file below /proc/sys.
 func Name(file string) string { return strings.ReplaceAll(strings.TrimPrefix(file, root), "/", ".") }
 
 // Get reads a setting.

@@ -1,4 +1,4 @@
-// Package text has the one spelling of sizes, shares, numbers and strangers' words that people read.
+// Package text formats sizes, shares, numbers and other people's texts for people, the same way in all commands.
 package text
 
 import (
@@ -13,7 +13,7 @@ type integer interface {
 	~int | ~int64 | ~uint | ~uint64
 }
 
-// Size gives a number of bytes in powers of 1000, with one decimal place: 812 B, 45.1 MB.
+// Size formats a number of bytes in powers of 1000, with one decimal place: 812 B, 45.1 MB.
 func Size[N integer](n N) string {
 	const step = 1000
 	if n < step {
@@ -27,7 +27,7 @@ func Size[N integer](n N) string {
 	return strconv.FormatFloat(value, 'f', 1, 64) + " " + units[unit:unit+1] + "B"
 }
 
-// Percent gives a share with one decimal place, but never something as nothing nor a part as all: 38.0 %, <0.1 %.
+// Percent formats a share with one decimal place: 38.0 %. It rounds neither to 0 nor to 100: <0.1 %, >99.9 %.
 func Percent(share float64) string {
 	switch {
 	case share > 0 && share < 0.0005:
@@ -38,7 +38,7 @@ func Percent(share float64) string {
 	return strconv.FormatFloat(share*100, 'f', 1, 64) + " %"
 }
 
-// Quantity gives a number in at most five characters, for tables: 812, 33.1k, 4.2M.
+// Quantity formats a number in at most five characters, for tables: 812, 33.1k, 4.2M.
 func Quantity[N integer](n N) string {
 	if n < 1000 {
 		return fmt.Sprint(n)
@@ -55,10 +55,10 @@ func Quantity[N integer](n N) string {
 	return strconv.FormatFloat(value, 'f', digits, 64) + units[unit:unit+1]
 }
 
-// Count says how many, in words that agree: 1 error, 2 errors.
+// Count formats a number and a noun that agrees with it: 1 error, 2 errors.
 func Count[N integer](n N, noun string) string { return fmt.Sprint(n) + " " + plural(n, noun) }
 
-// About is Count with the number as [Quantity] gives it: 1 switch, 33.1k switches.
+// About is [Count] with the number formatted by [Quantity]: 1 switch, 33.1k switches.
 func About[N integer](n N, noun string) string { return Quantity(n) + " " + plural(n, noun) }
 
 func plural[N integer](n N, noun string) string {
@@ -71,8 +71,8 @@ func plural[N integer](n N, noun string) string {
 	return noun + "s"
 }
 
-// Printable keeps what a stranger says from sending escape sequences to the terminal: a question mark stands for each
-// character that cannot be printed, but those of keep, and for what is no UTF-8.
+// Printable keeps escape sequences in a stranger's text from the terminal. It replaces each character that cannot be printed,
+// except those of keep, and each byte that is not UTF-8, by a question mark.
 func Printable(stranger string, keep ...rune) string {
 	return strings.Map(func(r rune) rune {
 		for _, k := range keep {

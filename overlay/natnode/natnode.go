@@ -1,5 +1,5 @@
-// Package natnode gives an overlay node the kernel's translation of addresses: its leases are rules in the tables of package
-// nat. A node in mode forward needs none of it.
+// Package natnode connects an overlay node in mode nat to the kernel: its leases are rules in the tables of package nat. A node
+// in mode forward does not need it.
 package natnode
 
 import (

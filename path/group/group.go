@@ -1,8 +1,8 @@
 // Package group holds the paths of one session: it opens them and opens them again, follows their health, and says which
 // of them may carry packets and whether these are enough.
 //
-// Those who split a session by sockets let a [Group] open its members in the background ([Group.Open], [Group.Tend]);
-// those who steer packets below the socket open them one by one, on a goroutine of their own ([Member.Open]).
+// A session that is split by sockets has a [Group] open its members in the background ([Group.Open], [Group.Tend]). A backend
+// that steers packets below the socket opens them one by one, on a goroutine of its own ([Member.Open]).
 //
 // Do not use it to decide which member takes the next packet: that is package schedule.
 package group

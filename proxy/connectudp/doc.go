@@ -1,5 +1,5 @@
 // Package connectudp is a CONNECT-UDP proxy (RFC 9298) over HTTP/3: the other side of paths of the kind masque.
 //
-// It serves only whom it knows, forwards to public addresses unless told otherwise, and bounds what each user and each
-// stranger can make it keep. It does not hide from its owner who talks to whom; it only does not write it down.
+// It serves only authenticated users, forwards only to public addresses unless configured otherwise, and bounds the state that
+// each user and each stranger can cause. It does not log who talks to whom, but its owner can see that.
 package connectudp

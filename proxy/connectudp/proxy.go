@@ -278,7 +278,9 @@ func (p *Proxy) authenticate(w http.ResponseWriter, r *http.Request) (string, bo
 	}
 	if err != nil {
 		p.counts.refusedAuth.Add(1)
-		p.log.Info("wrong credentials", "from", remote.Addr())
+		if !errors.Is(err, users.ErrNoCredential) { // which is not bounded, and so would fill the log
+			p.log.Info("wrong credentials", "from", remote.Addr())
+		}
 		w.Header().Add("Proxy-Authenticate", `Basic realm="heddle"`)
 		w.Header().Add("Proxy-Authenticate", `Bearer realm="heddle"`)
 		refuse(w, http.StatusProxyAuthRequired, "http_request_denied")

@@ -1,7 +1,7 @@
 // Package socks offers a userspace tunnel to programs on this machine: SOCKS5 (RFC 1928, TCP and UDP) and HTTP CONNECT
 // (RFC 9110, section 9.3.6) on one port. Names are resolved inside the tunnel and nowhere else.
 //
-// Do not use it without users where others can connect to it: whoever does so is in the tunnel.
+// Do not use it without users where others can connect to it: each of them could use the tunnel.
 package socks
 
 import (

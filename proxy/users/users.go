@@ -1,5 +1,5 @@
-// Package users says who may use a proxy: a file of names with hashes of tokens and passwords. It bounds how often a source
-// may show wrong ones.
+// Package users authenticates the users of a proxy by a file of names with hashes of tokens and passwords. It bounds how often
+// a source may show wrong ones.
 //
 // Do not use it for the secrets that this machine shows to others.
 package users
@@ -45,7 +45,7 @@ type user struct {
 	hash string
 }
 
-// Users are the ones whom a proxy serves, as a file lists them. It is read again when it has changed.
+// Users are the users of a proxy, as a file lists them. It is read again when it has changed.
 type Users struct {
 	file string
 	now  func() time.Time
@@ -55,15 +55,17 @@ type Users struct {
 	stamp  time.Time // of the file, as read
 	looked time.Time
 	key    [32]byte // makes digests that mean nothing outside this process
-	known  map[[sha256.Size]byte]string
+	known  map[[sha256.Size]byte]bool
 	slow   chan struct{} // holds a place for each bcrypt under way
+	// checking holds the attempts that are being compared with passwords.
+	checking map[attempt]*verdict
 
 	failures *connlimit.Failures
 }
 
-// Load reads the file. It fails where others than its owner may read it, or where it names nobody.
+// Load reads the file. It fails if others than its owner may read it, or if it names nobody.
 func Load(file string) (*Users, error) {
-	u := &Users{file: file, now: time.Now, slow: make(chan struct{}, 2), failures: connlimit.NewFailures()}
+	u := &Users{file: file, now: time.Now, slow: make(chan struct{}, 2), checking: map[attempt]*verdict{}, failures: connlimit.NewFailures()}
 	rand.Read(u.key[:])
 	if err := u.read(); err != nil {
 		return nil, err
@@ -74,7 +76,7 @@ func Load(file string) (*Users, error) {
 	return u, nil
 }
 
-// LoadIfAny is [Load], and gives nil where no file is named.
+// LoadIfAny is [Load], and returns nil if file is empty.
 func LoadIfAny(file string) (*Users, error) {
 	if file == "" {
 		return nil, nil
@@ -96,7 +98,7 @@ func (u *Users) read() error {
 		return err
 	}
 	u.list, u.stamp, u.looked = list, stamp, u.now()
-	u.known = map[[sha256.Size]byte]string{}
+	u.known = map[[sha256.Size]byte]bool{}
 	return nil
 }
 
@@ -110,36 +112,42 @@ func (u *Users) refresh() {
 		return
 	}
 	if err := u.read(); err != nil {
-		u.list, u.stamp, u.known = nil, time.Time{}, map[[sha256.Size]byte]string{}
+		u.list, u.stamp, u.known = nil, time.Time{}, map[[sha256.Size]byte]bool{}
 	}
 }
 
 // errCredential says nothing of what is wrong with it.
 var errCredential = errors.New("no such user, or another password")
 
-// ErrBusy says that a source was wrong too often.
+// ErrBusy says that a source showed wrong passwords too often.
 var ErrBusy = errors.New("too many wrong credentials")
 
-// CheckHeader gives the name of the user whose credentials a request of HTTP holds. It fails with [ErrBusy] where the
-// source, an address, was wrong too often.
+// ErrNoCredential says that a request of HTTP shows no credentials. Clients send one to learn which are wanted, so it is no
+// failure.
+var ErrNoCredential = errors.New("no credentials")
+
+// CheckHeader gives the name of the user whose credentials a request of HTTP holds. It fails with [ErrNoCredential] where
+// it holds none, and as [Users.Check] does.
 func (u *Users) CheckHeader(from netip.Addr, h http.Header) (string, error) {
-	return u.counted(from, func() (string, error) {
-		name, secret, err := credential(h)
-		if err != nil {
-			return "", err
-		}
-		return u.check(name, secret)
-	})
+	value := authorization(h)
+	if value == "" {
+		return "", ErrNoCredential
+	}
+	name, secret, err := credential(value)
+	if err != nil {
+		name, secret = "", ""
+	}
+	return u.check(from, name, secret)
 }
 
-// Check gives the name of the user with a name and a secret, as [Users.CheckHeader] does.
+// Check gives the name of the user with a name and a secret. It fails with [ErrBusy] where the source, an address, was
+// wrong too often: then it checks no password. It always accepts a token, which nobody can guess, so that strangers at the
+// same address, such as other users of this machine, cannot lock its holder out.
 func (u *Users) Check(from netip.Addr, name, secret string) (string, error) {
-	return u.counted(from, func() (string, error) {
-		if name == "" || len(name)+len(secret) > maxCredential {
-			return "", errCredential
-		}
-		return u.check(name, secret)
-	})
+	if name == "" || len(name)+len(secret) > maxCredential {
+		name, secret = "", ""
+	}
+	return u.check(from, name, secret)
 }
 
 // Password checks what a client of SOCKS5 at an address shows; it is nil, which asks for nothing, where u is.
@@ -153,49 +161,90 @@ func (u *Users) Password(from netip.Addr) func(user, password string) error {
 	}
 }
 
-// counted counts a failure of the source before it is one, so that many tries at once count as many.
-func (u *Users) counted(from netip.Addr, check func() (string, error)) (string, error) {
-	if !u.failures.Take(from) {
-		return "", ErrBusy
-	}
-	name, err := check()
-	if err == nil {
-		u.failures.GiveBack(from)
-	}
-	return name, err
+// attempt is a source and a digest of what it shows.
+type attempt struct {
+	from   netip.Addr
+	digest [sha256.Size]byte
 }
 
-func (u *Users) check(name, secret string) (string, error) {
+// verdict is the result of an attempt, once done is closed.
+type verdict struct {
+	done chan struct{}
+	name string
+	err  error
+}
+
+// check compares what a source shows with the tokens, and then with the passwords. Nobody has an empty name and secret.
+// Equal attempts of one source at one time are one: a browser that opens many connections at once does not guess.
+func (u *Users) check(from netip.Addr, name, secret string) (string, error) {
 	u.mu.Lock()
 	u.refresh()
-	list := u.list
+	list, known := u.list, u.known
+	a := attempt{connlimit.Source(from), u.digest(name, secret)}
+	u.mu.Unlock()
+	if found := holder(list, name, secret); found != "" {
+		return found, nil
+	}
+	u.mu.Lock()
+	v, running := u.checking[a]
+	if !running {
+		v = &verdict{done: make(chan struct{})}
+		u.checking[a] = v
+	}
+	u.mu.Unlock()
+	if running {
+		<-v.done
+		return v.name, v.err
+	}
+	switch {
+	case !u.failures.Take(from): // counted before it is a failure, so that many tries at once count as many
+		v.err = ErrBusy
+	case u.fits(list, known, a.digest, name, secret):
+		u.failures.GiveBack(from)
+		v.name = name
+	default:
+		v.err = errCredential
+	}
+	u.mu.Lock()
+	delete(u.checking, a)
+	u.mu.Unlock()
+	close(v.done)
+	return v.name, v.err
+}
+
+// digest is what a name and a secret are remembered by. u.mu is held.
+func (u *Users) digest(name, secret string) [sha256.Size]byte {
 	mac := hmac.New(sha256.New, u.key[:])
 	mac.Write([]byte(name + "\x00" + secret))
-	digest := [sha256.Size]byte(mac.Sum(nil))
-	known, ok := u.known[digest]
+	return [sha256.Size]byte(mac.Sum(nil))
+}
+
+// fits reports whether a user of the list has this password. known remembers those that were right for this list.
+func (u *Users) fits(list []user, known map[[sha256.Size]byte]bool, digest [sha256.Size]byte, name, secret string) bool {
+	u.mu.Lock()
+	ok := known[digest]
 	u.mu.Unlock()
-	if ok {
-		return known, nil
-	}
-	found, ok := u.find(list, name, secret)
-	if !ok {
-		return "", errCredential
+	if ok || name == "" || !u.hasPassword(list, name, secret) {
+		return ok
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if len(u.known) < maxKnown {
-		u.known[digest] = found
+	if len(known) < maxKnown {
+		known[digest] = true
 	}
-	return found, nil
+	return true
 }
 
-// credential reads Basic (RFC 7617) or Bearer (RFC 6750) from the field for proxies, or else the one for servers. A
-// bearer has no name.
-func credential(h http.Header) (name, secret string, err error) {
-	value := h.Get("Proxy-Authorization")
-	if value == "" {
-		value = h.Get("Authorization")
+// authorization gives the field for proxies, or else the one for servers.
+func authorization(h http.Header) string {
+	if value := h.Get("Proxy-Authorization"); value != "" {
+		return value
 	}
+	return h.Get("Authorization")
+}
+
+// credential reads Basic (RFC 7617) or Bearer (RFC 6750). A bearer has no name.
+func credential(value string) (name, secret string, err error) {
 	scheme, rest, found := strings.Cut(value, " ")
 	if !found || len(value) > maxCredential {
 		return "", "", errCredential
@@ -214,28 +263,30 @@ func credential(h http.Header) (name, secret string, err error) {
 	return "", "", errCredential
 }
 
-// find looks for the user. All tokens are compared, in constant time, whether one fits or not; a name that is absent
-// costs as much as a wrong password.
-func (u *Users) find(list []user, name, secret string) (string, bool) {
+// holder gives the user whose token the secret is, or "". All tokens are compared, in constant time, whether one fits or not.
+func holder(list []user, name, secret string) (found string) {
 	sum := sha256.Sum256([]byte(secret))
 	token := []byte(hashPrefix + hex.EncodeToString(sum[:]))
-	found, stored := "", absentHash()
 	for _, one := range list {
 		fits := subtle.ConstantTimeCompare(token, []byte(strings.ToLower(one.hash))) == 1
-		if fits && (name == "" || name == one.name) {
+		if fits && secret != "" && (name == "" || name == one.name) {
 			found = one.name
 		}
+	}
+	return found
+}
+
+// hasPassword reports whether a user has a password. A name that is absent costs as much as a wrong password.
+func (u *Users) hasPassword(list []user, name, secret string) bool {
+	stored := absentHash()
+	for _, one := range list {
 		if one.name == name && !strings.HasPrefix(one.hash, hashPrefix) {
 			stored = []byte(one.hash)
 		}
 	}
-	if found != "" || name == "" {
-		return found, found != ""
-	}
 	u.slow <- struct{}{}
 	defer func() { <-u.slow }()
-	fits := bcrypt.CompareHashAndPassword(stored, []byte(secret)) == nil
-	return name, fits
+	return bcrypt.CompareHashAndPassword(stored, []byte(secret)) == nil
 }
 
 // absentCost is that of absentHash.

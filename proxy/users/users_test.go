@@ -13,6 +13,8 @@ import (
 
 	"golang.org/x/crypto/bcrypt"
 
+	"heddle/internal/connlimit"
+	"heddle/internal/polltest"
 	"heddle/path"
 )
 
@@ -141,6 +143,87 @@ func TestUsersFollowTheFile(t *testing.T) {
 	check(bob, "")
 }
 
+// Nobody at the same address locks the holder of a token out, and a password is not heard after too many wrong ones.
+func TestStrangersDoNotLockATokenOut(t *testing.T) {
+	u, token := withPassword(t)
+	from := netip.MustParseAddr("127.0.0.1")
+	for range connlimit.FailuresAtOnce {
+		if _, err := u.Check(from, "ann", "guess"); !errors.Is(err, errCredential) {
+			t.Fatal(err)
+		}
+	}
+	if _, err := u.Check(from, "carl", "password"); !errors.Is(err, ErrBusy) {
+		t.Errorf("a password after the guesses: %v", err)
+	}
+	for what, header := range map[string]http.Header{"bearer": bearer(token), "basic": basic("ann", token)} {
+		if got, err := u.CheckHeader(from, header); got != "ann" || err != nil {
+			t.Errorf("%s: %q, %v", what, got, err)
+		}
+	}
+	if got, err := u.Check(netip.MustParseAddr("127.0.0.2"), "carl", "password"); got != "carl" || err != nil {
+		t.Errorf("from elsewhere: %q, %v", got, err)
+	}
+}
+
+// A browser sends requests without credentials first, and then many at once with the right password.
+func TestBrowsersDoNotGuess(t *testing.T) {
+	u, _ := withPassword(t)
+	from := netip.MustParseAddr("127.0.0.1")
+	for range 2 * connlimit.FailuresAtOnce {
+		if _, err := u.CheckHeader(from, http.Header{}); !errors.Is(err, ErrNoCredential) {
+			t.Fatal(err)
+		}
+	}
+	for range cap(u.slow) { // no password is compared
+		u.slow <- struct{}{}
+	}
+	answers := make(chan error)
+	for range 3 * connlimit.FailuresAtOnce {
+		go func() {
+			_, err := u.CheckHeader(from, basic("carl", "password"))
+			answers <- err
+		}()
+	}
+	polltest.Await(t, "a password is checked", func() bool {
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		return len(u.checking) == 1
+	})
+	for range cap(u.slow) {
+		<-u.slow
+	}
+	for range 3 * connlimit.FailuresAtOnce {
+		if err := <-answers; err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// withPassword gives the users ann, with a token, and carl, whose password is "password".
+func withPassword(t *testing.T) (u *Users, token string) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "users")
+	token, err := Add(file, "ann")
+	if err != nil {
+		t.Fatal(err)
+	}
+	hash, err := bcrypt.GenerateFromPassword([]byte("password"), bcrypt.MinCost)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, append(data, "carl:"+string(hash)+"\n"...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if u, err = Load(file); err != nil {
+		t.Fatal(err)
+	}
+	return u, token
+}
+
 func TestUserFiles(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "users")
@@ -199,7 +282,7 @@ func FuzzUsers(f *testing.F) {
 				t.Errorf("%q", data)
 			}
 		}
-		if name, secret, err := credential(http.Header{"Proxy-Authorization": {field}}); err == nil && len(name)+len(secret) > maxCredential {
+		if name, secret, err := credential(field); err == nil && len(name)+len(secret) > maxCredential {
 			t.Errorf("%q", field)
 		}
 	})
