@@ -21,17 +21,11 @@ const atLeast = 2 * time.Second
 func First[A, C any](ctx context.Context, to []A, single func(context.Context, A) (C, error)) (made C, err error) {
 	err = ErrNone
 	for i, a := range to {
-		if made, err = attempt(ctx, a, len(to)-i, single); err == nil || over(ctx) {
+		if made, err = attempt(ctx, a, len(to)-i, single); err == nil || ctx.Err() != nil {
 			break
 		}
 	}
 	return made, err
-}
-
-// over reports whether ctx ended, or ends now: its own timer may fire after that of an attempt with the same deadline.
-func over(ctx context.Context) bool {
-	until, limited := ctx.Deadline()
-	return ctx.Err() != nil || limited && !time.Now().Before(until)
 }
 
 func attempt[A, C any](ctx context.Context, to A, left int, single func(context.Context, A) (C, error)) (C, error) {
