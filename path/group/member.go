@@ -47,8 +47,9 @@ type Current struct {
 const (
 	// openPatience bounds one try to open a flow: a tunnel must first reach its own server.
 	openPatience = 10 * time.Second
-	// A member that cannot be opened is tried again after a quarter of the time for which it could not, within these
-	// bounds, and at once when this machine changes.
+	// The tries of a member that cannot be opened begin a quarter of the time apart for which it could not, within these
+	// bounds. One that took longer than that is followed by the next at once, as is a change of this machine: a tunnel whose
+	// server comes back must not wait.
 	retryFirst   = 250 * time.Millisecond
 	retryLongest = 5 * time.Second
 )
@@ -86,8 +87,9 @@ func (m *Member) follow(ctx context.Context) error {
 		m.Health.Fail("it is being opened") // a path of which nothing was heard may pass for a good one, and a tunnel takes its time
 	}
 	for {
+		began := time.Now()
 		flow, err := m.open(ctx, to)
-		if next := m.opened(ctx, flow, to, err); next.IsValid() {
+		if next := m.opened(ctx, began, flow, to, err); next.IsValid() {
 			to = next
 			continue
 		}
@@ -113,8 +115,9 @@ func (m *Member) open(ctx context.Context, to netip.AddrPort) (path.Flow, error)
 	return path.Open(ctx, m.Path, to)
 }
 
-// opened takes the flow over that a try to open gave. It gives where to open another one to, if that is wanted by now.
-func (m *Member) opened(ctx context.Context, flow path.Flow, to netip.AddrPort, err error) (next netip.AddrPort) {
+// opened takes over the flow or the error of a try that began then. It returns the address of the next flow to open, if
+// another one is wanted by now.
+func (m *Member) opened(ctx context.Context, began time.Time, flow path.Flow, to netip.AddrPort, err error) (next netip.AddrPort) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	elsewhere := m.wanted != to && ctx.Err() == nil
@@ -127,11 +130,10 @@ func (m *Member) opened(ctx context.Context, flow path.Flow, to netip.AddrPort, 
 	m.opening = false
 	switch {
 	case err != nil:
-		now := time.Now()
 		if m.failing.IsZero() {
-			m.failing = now
+			m.failing = began
 		}
-		m.retry = now.Add(min(max(now.Sub(m.failing)/4, retryFirst), retryLongest))
+		m.retry = began.Add(min(max(time.Since(m.failing)/4, retryFirst), retryLongest))
 		m.Health.Fail(errhint.Reason(err))
 	case !m.closed:
 		m.failing, m.retry = time.Time{}, time.Time{}
