@@ -274,8 +274,9 @@ func (s *Session) turned(i int) {
 		s.switches++
 		l.switches.Add(1)
 	}
-	if err := l.Rotate(); err != nil {
+	if err := l.Rotate(); err != nil && !errors.Is(err, net.ErrClosed) { // a flow that was closed meanwhile is opened again anyway
 		l.Health.Fail(errhint.Reason(err))
+		l.Shut()
 	}
 }
 
