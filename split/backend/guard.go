@@ -27,7 +27,8 @@ type Guard struct {
 	// this process lives or not.
 	Lease time.Duration `json:"-"`
 
-	permitted bool
+	permitted    bool
+	exits, drops int // rules of the table that accept and that drop, as last applied
 }
 
 // Exit is a device, and where Source is valid also the only source address, that datagrams to the server may leave by.
@@ -69,7 +70,13 @@ const (
 )
 
 // Apply replaces a table that is there by its name: between the two nothing is let out. Its counters begin at 0.
-func (g *Guard) Apply() error { return nft.Change(g.fill) }
+func (g *Guard) Apply() error {
+	if err := nft.Change(g.fill); err != nil {
+		return err
+	}
+	g.exits, g.drops = len(g.Exits), 1+len(g.Others)
+	return nil
+}
 
 func (g *Guard) fill(conn *nftables.Conn) error {
 	table := nft.Inet(g.Table)
@@ -146,7 +153,8 @@ func (g *Guard) setPermitted(permitted bool) error {
 // Undo removes the table.
 func (g *Guard) Undo() error { return nft.Remove(nft.Inet(g.Table)) }
 
-// Read gives what was counted since the last Apply.
+// Read gives what was counted since the last Apply that succeeded, and by the exits of that Apply. It fails where somebody
+// changed or removed the table.
 func (g *Guard) Read() (Passed, error) {
 	conn, err := nft.Connect()
 	if err != nil {
@@ -174,8 +182,8 @@ func (g *Guard) Read() (Passed, error) {
 			return Passed{}, err
 		}
 	}
-	n := len(g.Exits)
-	if len(up) != n+1+len(g.Others) || g.Answers && len(down) != n {
+	n := g.exits
+	if len(up) != n+g.drops || g.Answers && len(down) != n {
 		return Passed{}, fmt.Errorf("table %s is not as it was made", g.Table)
 	}
 	p := Passed{Up: up[:n], Down: down}

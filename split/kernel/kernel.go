@@ -85,6 +85,7 @@ type Backend struct {
 	members *backend.Members
 	journal *journal.Journal
 	guard   *backend.Guard
+	guarded bool // the guard is in place as its fields say
 	left    bool // a crash left a guard
 	moved   bool // the server did: the guard stays
 

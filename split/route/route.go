@@ -62,8 +62,10 @@ type Backend struct {
 	left    bool // a crash left a guard
 	moved   bool // the server did: the guard stays
 	renewed time.Time
-	table   *backend.Table
-	watch   *path.Watch
+	// arranged is false where the guard does not say what the members and the server's addresses are now.
+	arranged bool
+	table    *backend.Table
+	watch    *path.Watch
 
 	mu       sync.Mutex
 	schedule *schedule.Schedule
@@ -177,18 +179,20 @@ func (p *Backend) arrange() error {
 			}
 		}
 	}
-	if counted, err := p.guard.Read(); err == nil {
-		p.mu.Lock()
-		p.total = p.total.plus(p.exits, counted)
-		p.mu.Unlock()
-	}
+	counted, readErr := p.guard.Read()
 	p.guard.Exits = exits
 	if err := p.guard.Apply(); err != nil {
 		return err
 	}
+	p.arranged = true
 	p.mu.Lock()
+	defer p.mu.Unlock()
+	if readErr == nil {
+		p.total = p.total.plus(p.exits, counted)
+	} else {
+		p.total = p.heard // the counters went with the table
+	}
 	p.exits = members
-	p.mu.Unlock()
 	return nil
 }
 
@@ -241,14 +245,19 @@ func (p *Backend) tend(ctx context.Context) error {
 	}
 	if more {
 		p.guard.Forbid(p.members.Others()...)
+		p.arranged = false
 	}
-	if changed := p.members.Follow(ctx); changed || more {
+	if p.members.Follow(ctx) {
+		p.arranged = false
+	}
+	if !p.arranged { // also where the last try failed
 		if err := p.arrange(); err != nil {
 			return err
 		}
 	}
 	now := time.Now()
 	if err := p.hear(now); err != nil {
+		p.arranged = false
 		return err
 	}
 	return p.members.Judge(now, func(usable []bool, enough bool) error { return p.permit(now, usable, enough) })
@@ -340,22 +349,28 @@ func (p *Backend) turn(now time.Time) (time.Duration, error) {
 
 // Status says how the session is. A run of segments (UDP_SEGMENT) counts as one packet here.
 func (p *Backend) Status() split.Status {
+	counted, refused, closed := p.counted()
+	s := p.members.Status(counted) // asks the kernel, which switches must not wait for
+	if closed {
+		s.State, s.Why = "stopped", "closed"
+	}
+	s.Refused = refused
+	s.Claim += "; it takes only sockets that are neither bound nor connected, and what others send is dropped"
+	return s
+}
+
+// counted gives what was counted on each member and dropped by the guard, and whether the session is closed.
+func (p *Backend) counted() (counted []split.Counted, refused uint64, closed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	counted := make([]split.Counted, len(p.o.Via))
+	counted = make([]split.Counted, len(p.o.Via))
 	for i, weight := range p.schedule.Weights() {
 		counted[i] = split.Counted{Up: count(p.heard.up[i]), Down: count(p.heard.down[i]), Weight: weight, Switches: p.switches[i]}
 		if p.switches[i] == 0 {
 			counted[i].Why = split.NotDrawn
 		}
 	}
-	s := p.members.Status(counted)
-	if p.closed {
-		s.State, s.Why = "stopped", "closed"
-	}
-	s.Refused = p.heard.refused
-	s.Claim += "; it takes only sockets that are neither bound nor connected, and what others send is dropped"
-	return s
+	return counted, p.heard.refused, p.closed
 }
 
 func count(t backend.Tally) split.Count { return split.Count{Packets: t.Packets, Bytes: t.Bytes} }
