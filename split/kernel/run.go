@@ -10,8 +10,8 @@ import (
 	"heddle/split/backend"
 )
 
-// Run lets packets leave, and looks after the paths until ctx ends; then nothing leaves. It gives nil then. It fails with
-// [backend.ErrMoved] where the server's name leads elsewhere.
+// Run lets packets leave, and maintains the paths until ctx ends; then nothing leaves, and it returns nil. It fails with
+// [backend.ErrMoved] if the server has another address.
 func (p *Backend) Run(ctx context.Context) error {
 	defer p.session.maps.permit(0)
 	p.members.FollowName(ctx)
@@ -33,8 +33,8 @@ func (p *Backend) Run(ctx context.Context) error {
 	}
 }
 
-// lookEvery is how often this process looks at the machine where nothing seems to change. To look takes a dozen questions
-// to the kernel, so it is not done at each tick.
+// lookEvery is the time between two looks at a machine that reports no change. A look takes a dozen questions to the kernel,
+// which is too much for each tick.
 const lookEvery = time.Second
 
 // tend looks once after the paths, and renews the permission to send.
@@ -129,7 +129,7 @@ func (p *Backend) countRefused() {
 	p.mu.Unlock()
 }
 
-// Status says how the session is. Its packets are those on the wire: a run of segments counts as what it is cut into.
+// Status returns the status of the session. It counts packets on the wire: each segment of a run counts as one.
 func (p *Backend) Status() split.Status {
 	counted, refused, closed := p.counted()
 	if closed {
