@@ -47,8 +47,8 @@ type Dialer interface {
 	Dial(ctx context.Context, to Target) (net.Conn, error)
 }
 
-// CarriesOf says what a path carries. A tunnel may carry less than its kind does, where the path under it carries less;
-// it says so by a method Carries.
+// CarriesOf returns what a path carries. A tunnel carries less than its kind if the path under it does; its method Carries
+// then says so.
 func CarriesOf(p Path) Carries {
 	if c, ok := p.(interface{ Carries() Carries }); ok {
 		return c.Carries()
@@ -63,7 +63,7 @@ func CarriesOf(p Path) Carries {
 	return c
 }
 
-// Need fails with an [Error] where the path does not carry what user, such as "a stream", needs.
+// Need returns an [Error] if the path does not carry what its user, such as "a stream", needs.
 func Need(p Path, c Carries, user string) error {
 	has := CarriesOf(p)
 	if c&^has == 0 {
@@ -77,7 +77,7 @@ func Need(p Path, c Carries, user string) error {
 	return &Error{What: "path " + info.Name, Why: why, Hint: fmt.Sprintf("kinds that carry %v: %s", c, strings.Join(KindsFor(c), ", "))}
 }
 
-// Open starts a flow of datagrams by a path, as [Opener] does. It fails where the path carries none.
+// Open starts a flow of datagrams over a path; see [Opener]. It fails if the path carries no datagrams.
 func Open(ctx context.Context, p Path, to netip.AddrPort) (Flow, error) {
 	if err := Need(p, Datagrams, "UDP"); err != nil {
 		return nil, err
@@ -85,7 +85,7 @@ func Open(ctx context.Context, p Path, to netip.AddrPort) (Flow, error) {
 	return p.(Opener).Open(ctx, to)
 }
 
-// Dial connects by a path, as [Dialer] does. It fails where the path carries no streams.
+// Dial connects over a path; see [Dialer]. It fails if the path carries no streams.
 func Dial(ctx context.Context, p Path, to Target) (net.Conn, error) {
 	if err := Need(p, Streams, "TCP"); err != nil {
 		return nil, err

@@ -15,8 +15,9 @@ import (
 	"heddle/internal/errhint"
 )
 
-// What paths are on systems other than Linux: src: binds to its address and checks by which device the routes lead, but
-// no socket can be tied to a device, so that if: and ports: are refused; a send is one datagram, and so is a receive.
+// Paths on systems other than Linux. No socket is tied to a device there, so if: and ports: are refused. A src: path binds
+// its address, and the system's routes choose the device, which this package cannot see. Each send and each receive carries one
+// datagram.
 
 func init() {
 	for _, scheme := range []string{"if", "ports"} {
@@ -136,7 +137,8 @@ type egress struct {
 	source netip.Addr
 }
 
-// lookup asks the system for the route to dst, from source where that is given: by connecting a socket, which sends nothing.
+// lookup returns the source address that the system uses to reach dst, and the device that holds this address. It connects a
+// socket, which sends nothing. If a source is given, the answer is that source; the routes may still lead by another device.
 func lookup(dst netip.Addr, _ string, source netip.Addr, _ uint32) (egress, error) {
 	var from *net.UDPAddr
 	if source.IsValid() {
@@ -165,26 +167,26 @@ func mtuOf(device string) int {
 	return i.MTU
 }
 
-// Watch hears that something changed about this machine's devices, addresses and routes. Here it hears nothing, and says
-// at each question that something may have.
+// Watch reports changes of this machine's devices, addresses and routes. On this system it receives no messages and always
+// reports a change.
 type Watch struct{}
 
-// NewWatch gives a nil watch.
+// NewWatch returns a nil watch.
 func NewWatch() (*Watch, error) { return nil, nil }
 
-// Changed always reports true.
+// Changed always returns true.
 func (*Watch) Changed() bool { return true }
 
 // Close does nothing.
 func (*Watch) Close() error { return nil }
 
-// Ask asks.
+// Ask calls ask; nothing is cached on this system.
 func Ask[T any](_ any, ask func() (T, error)) (T, error) { return ask() }
 
-// Questions is not counted here.
+// Questions returns 0: questions are not counted on this system.
 func Questions() uint64 { return 0 }
 
-// Settle does nothing: no closed socket is kept here.
+// Settle does nothing, as no closed socket is kept on this system.
 func Settle() {}
 
 func remember(io.Closer) {}

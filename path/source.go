@@ -80,6 +80,9 @@ func (p *sourcePath) Describe() Info {
 	if err == nil && owner == "" {
 		err = &Error{What: "path " + p.spec.Name, Why: fmt.Sprintf("no device here has the address %v", p.source), Hint: "`heddle doctor` lists the addresses"}
 	}
+	if !tiesToDevices {
+		info.Claim += "; this system's routes choose that network, and nothing ties the path to it"
+	}
 	p.mu.Lock()
 	device := p.device
 	p.mu.Unlock()

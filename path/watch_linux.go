@@ -11,16 +11,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Watch hears that something changed about this machine's devices, addresses, routes, rules or filters (rtnetlink(7)).
-// While one is open, paths in its network namespace remember what the kernel told them until something changes, so that
-// they do not ask again and again. All watches of a namespace share one socket.
+// Watch reports changes of this machine's devices, addresses, routes, rules and traffic control filters (rtnetlink(7)).
+// While a watch is open, the paths in its network namespace cache the kernel's answers until something changes. All watches
+// of a namespace share one socket.
 type Watch struct {
 	machine *machine
 	seen    uint64 // changes that Changed has reported
 	closed  bool
 }
 
-// machine is what is remembered of one network namespace.
+// machine holds the cached answers of one network namespace.
 type machine struct {
 	id    namespace
 	users int // guarded by machines
@@ -37,7 +37,8 @@ type answer[T any] struct {
 	at    time.Time
 }
 
-// namespace names a network namespace by the file that stands for it.
+// namespace identifies a network namespace by the device and inode of its file. An open watch keeps the namespace alive, so
+// that the kernel cannot give the inode to another one.
 type namespace struct{ device, inode uint64 }
 
 var machines = struct {
@@ -46,19 +47,20 @@ var machines = struct {
 	n   atomic.Int32 // of all
 }{all: map[namespace]*machine{}}
 
-// watched are the groups of rtnetlink that a watch hears, as a mask; neighbours, which change all the time, are none of them.
+// watched is the mask of the rtnetlink groups of a watch. Neighbours are left out, as they change all the time.
 const watched = unix.RTMGRP_LINK | unix.RTMGRP_TC | unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFADDR |
 	unix.RTMGRP_IPV4_ROUTE | unix.RTMGRP_IPV6_ROUTE | unix.RTMGRP_IPV4_RULE |
-	1<<(unix.RTNLGRP_IPV6_RULE-1) | 1<<(unix.RTNLGRP_IPV4_NETCONF-1) | 1<<(unix.RTNLGRP_NEXTHOP-1)
+	1<<(unix.RTNLGRP_IPV6_RULE-1) | 1<<(unix.RTNLGRP_IPV4_NETCONF-1) | 1<<(unix.RTNLGRP_IPV6_NETCONF-1) |
+	1<<(unix.RTNLGRP_NEXTHOP-1)
 
 const (
-	// rememberFor bounds how long an answer is remembered, as a few settings change without a message.
+	// rememberFor limits the age of a cached answer, as a few settings change without a message.
 	rememberFor = 30 * time.Second
-	// maxAnswers bounds what is remembered.
+	// maxAnswers limits the number of cached answers of a namespace.
 	maxAnswers = 1024
 )
 
-// NewWatch begins to listen, in the network namespace of the calling thread.
+// NewWatch opens a watch in the network namespace of the calling thread.
 func NewWatch() (*Watch, error) {
 	id, err := here()
 	if err != nil {
@@ -92,7 +94,7 @@ func follow(id namespace) (*machine, error) {
 	return &machine{id: id, fd: fd, answers: map[any]any{}}, nil
 }
 
-// here is the network namespace of the calling thread: tests have several.
+// here returns the network namespace of the calling thread. Tests use several.
 func here() (namespace, error) {
 	var s unix.Stat_t
 	if err := unix.Stat("/proc/thread-self/ns/net", &s); err != nil {
@@ -101,8 +103,8 @@ func here() (namespace, error) {
 	return namespace{uint64(s.Dev), s.Ino}, nil
 }
 
-// Changed reports whether something changed since it was asked last. It does not wait. It is for one goroutine. On a nil
-// watch it always reports true.
+// Changed reports whether something changed since the last call. It does not block. Only one goroutine may call it. On a
+// nil watch it always returns true.
 func (w *Watch) Changed() bool {
 	if w == nil || w.closed {
 		return true
@@ -115,7 +117,7 @@ func (w *Watch) Changed() bool {
 	return changed
 }
 
-// Close ends it. A nil watch can be closed too.
+// Close closes the watch. It does nothing on a nil watch.
 func (w *Watch) Close() error {
 	if w == nil || w.closed {
 		return nil
@@ -135,8 +137,9 @@ func (w *Watch) Close() error {
 	return unix.Close(fd)
 }
 
-// hear reads what waits on the socket, and forgets the answers if there was anything. What changed does not matter, nor do
-// messages that no room was left for. It reports whether the socket failed, so that nothing is known. m.mu is held.
+// hear reads the messages that wait on the socket, and drops the cached answers if there were any. The content of a message
+// does not matter, so that one lost for lack of buffer space (ENOBUFS) does no harm. It reports whether the socket failed, so
+// that changes go unnoticed. m.mu is held.
 func (m *machine) hear() (failed bool) {
 	var message [64]byte
 	for m.fd >= 0 {
@@ -154,15 +157,15 @@ func (m *machine) hear() (failed bool) {
 	return true
 }
 
-// questions counts what the kernel was asked.
+// questions counts the questions that went to the kernel.
 var questions atomic.Uint64
 
-// Questions is how often the kernel was asked about devices, addresses and routes; each question takes a socket.
+// Questions returns how many questions about devices, addresses and routes went to the kernel. Each opens a socket.
 func Questions() uint64 { return questions.Load() }
 
-// Ask gives the kernel's answer to a question about devices, addresses or routes: the one that is remembered, if a [Watch]
-// is open in this thread's namespace and nothing changed since, or that of ask. The question must be comparable, and of a
-// type of its own.
+// Ask returns the kernel's answer to a question about devices, addresses or routes. If a [Watch] is open in this thread's
+// namespace, it returns a cached answer until something changes; otherwise it calls ask. The question must be comparable, and
+// each kind of question needs a type of its own. Callers must not modify the answer, as they share it.
 func Ask[T any](question any, ask func() (T, error)) (T, error) {
 	m := watchedHere()
 	if m == nil {
@@ -185,7 +188,7 @@ func Ask[T any](question any, ask func() (T, error)) (T, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if failed := m.hear(); failed || m.changes != changes {
-		return value, err // it may be of before the change
+		return value, err // it may be from before the change
 	}
 	if len(m.answers) >= maxAnswers {
 		clear(m.answers)
@@ -207,7 +210,8 @@ func watchedHere() *machine {
 	return machines.all[id]
 }
 
-// lasting reports whether an error tells how the machine is, and not only that the question could not be asked.
+// lasting reports whether an error describes the machine's state, such as a missing device, and so may be cached. Other
+// errors mean that the question could not be asked.
 func lasting(err error) bool {
 	_, absent := errors.AsType[netlink.LinkNotFoundError](err)
 	return absent || errors.Is(err, unix.ENETUNREACH) || errors.Is(err, unix.EHOSTUNREACH) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.EINVAL)

@@ -20,8 +20,9 @@ type fakePath struct {
 	mu       sync.Mutex
 	sent     [][]byte
 	flow     *fakeFlow
-	fail     error // of Open
-	wanted   bool  // the last Open asked for the order
+	fail     error        // of Open
+	rotate   func() error // of its flows, which have no Rotate where it is nil
+	wanted   bool         // the last Open asked for the order
 	share    string
 	endpoint string
 	exit     string
@@ -52,8 +53,18 @@ func (p *fakePath) Open(ctx context.Context, _ netip.AddrPort) (path.Flow, error
 		return nil, p.fail
 	}
 	p.flow = &fakeFlow{path: p, arrived: make(chan []path.Inbound, 64), failed: make(chan error, 1), done: make(chan struct{})}
+	if p.rotate != nil {
+		return &rotatingFlow{p.flow, p.rotate}, nil
+	}
 	return p.flow, nil
 }
+
+type rotatingFlow struct {
+	*fakeFlow
+	rotate func() error
+}
+
+func (f *rotatingFlow) Rotate() error { return f.rotate() }
 
 func (p *fakePath) Describe() path.Info {
 	observer := "fake:" + p.name

@@ -24,7 +24,7 @@ type member struct {
 	probe question
 }
 
-// question is a probe under way on a member; guarded by the session's lock. When the next one is due is the member's Trial.
+// question is a probe under way on a member. The session's lock guards it. The member's Trial says when the next one is due.
 type question struct {
 	id   uint32
 	sent time.Time // zero where none is under way
@@ -70,8 +70,8 @@ func (m *member) send(now time.Time, to netip.AddrPort, datagrams [][]byte) erro
 	return err
 }
 
-// weight is how much a datagram without an answer says against a path. A WireGuard server never answers a keep-alive,
-// and always a handshake.
+// weight is how many unanswered datagrams an unanswered d counts as. A WireGuard server never answers a keep-alive and always
+// answers a handshake.
 func weight(d []byte) int {
 	switch {
 	case len(d) == transportMin && binary.LittleEndian.Uint32(d) == transportType:
@@ -82,7 +82,7 @@ func weight(d []byte) int {
 	return 1
 }
 
-// note counts and taps one datagram that took a flow beside the member's own.
+// note counts and taps one datagram on a flow other than the member's own.
 func (m *member) note(t *tally, now time.Time, out bool, flow path.Flow, server netip.AddrPort, datagram []byte) {
 	t.add(1, len(datagram))
 	if a, ok := flow.(path.Addressed); ok && m.tap != nil {

@@ -9,8 +9,8 @@ import (
 	"heddle/path/resolve"
 )
 
-// Resolve finds the server's address: of those its name has, the one that most paths can send to. Whoever runs or watches
-// the nameserver that is asked sees the name; see lookupFirst for which one that is.
+// Resolve looks up the server's name and chooses the address that most paths can send to. The nameserver and the networks on
+// the way to it see the name. This machine's resolver is asked, unless a rule hides the handshake from all paths but one.
 func (s *Session) Resolve(ctx context.Context) error {
 	s.nameservers = resolve.Nameservers()
 	addresses, err := s.lookupFirst(ctx)
@@ -23,8 +23,8 @@ func (s *Session) Resolve(ctx context.Context) error {
 	return nil
 }
 
-// lookupFirst looks the server up before there are flows: by this machine's resolver, unless a rule hides the handshake,
-// which bears the same name, from all paths but one.
+// lookupFirst looks the server up before there are flows. It asks this machine's resolver, unless a rule hides the handshake,
+// which contains the same name, from all paths but one.
 func (s *Session) lookupFirst(ctx context.Context) ([]netip.AddrPort, error) {
 	hidden := s.rules.handshakeMember()
 	if s.host.Address().IsValid() || hidden < 0 {
@@ -39,10 +39,10 @@ func (s *Session) lookupFirst(ctx context.Context) ([]netip.AddrPort, error) {
 	return addresses, nil
 }
 
-// choose gives the address that most paths can send to, and how many can.
+// choose returns the address that most paths can send to, and the number of these paths.
 func (s *Session) choose(ctx context.Context, addresses []netip.AddrPort) (best netip.AddrPort, paths int) {
 	if len(addresses) == 1 {
-		return addresses[0], 1 // no choice, and a tunnel would be opened to find that out
+		return addresses[0], 1 // there is no choice, and the test may have to open a tunnel
 	}
 	var work sync.WaitGroup
 	each := make([][]int, len(s.members))
@@ -60,7 +60,7 @@ func (s *Session) choose(ctx context.Context, addresses []netip.AddrPort) (best 
 	return resolve.Best(addresses, counts)
 }
 
-// lookAgain looks up a server that is not heard any more. It runs beside all else, as it may take long.
+// lookAgain looks up the name of a server that is no longer heard. It runs in the background, as it may take long.
 func (s *Session) lookAgain(ctx context.Context) resolve.Found {
 	addresses, err := s.lookupOutside(ctx)
 	if err != nil {
@@ -73,7 +73,8 @@ func (s *Session) lookAgain(ctx context.Context) resolve.Found {
 	return found
 }
 
-// lookupOutside asks by the paths, where their networks' nameservers are known.
+// lookupOutside asks this machine's nameservers over the paths, one path after the other, until one answers. If no nameserver
+// is known, it asks this machine's resolver.
 func (s *Session) lookupOutside(ctx context.Context) ([]netip.AddrPort, error) {
 	hidden := s.rules.handshakeMember()
 	if s.host.Address().IsValid() || len(s.nameservers) == 0 && hidden < 0 {
@@ -94,7 +95,7 @@ func (s *Session) lookupOutside(ctx context.Context) ([]netip.AddrPort, error) {
 	return nil, failed
 }
 
-// moveTo leads the paths to the server's new address, where the name has one that a path can send to.
+// moveTo opens the paths to the server's new address, if the name has one that a path can send to.
 func (s *Session) moveTo(ctx context.Context, found resolve.Found) {
 	if found.Err != nil {
 		s.log.Warn("the server is not heard, and its name cannot be looked up again", "session", s.o.Session, "error", found.Err)

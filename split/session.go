@@ -1,11 +1,11 @@
-// Package split sends one datagram session over several paths, each packet over the path that the schedule names, to a
-// server that knows nothing of it (CoMPS, section 3).
+// Package split sends one datagram session over several paths to an unmodified server. The schedule chooses the path of each
+// packet (CoMPS, section 3).
 //
-// Two things stand in front of the [Session] that does so: [NewBind], with which an embedded wireguard-go sends its own
-// packets over the paths, and [Relay], which serves any program that speaks UDP.
+// A [Session] has one of two front ends. [NewBind] makes an embedded wireguard-go send its packets over the paths. [Relay]
+// serves any program that speaks UDP.
 //
-// It fails closed: with fewer healthy paths than were asked for, nothing is sent. It hides nothing from somebody who
-// sees all paths, nor that packets are exchanged with the server.
+// It fails closed: with fewer healthy paths than required, it sends nothing. It hides nothing from an observer of all paths,
+// and each observer still sees that packets are exchanged with the server.
 package split
 
 import (
@@ -28,15 +28,15 @@ import (
 	"heddle/schedule"
 )
 
-// Session sends each datagram of one conversation over the path that its schedule names. Its methods may be called from
-// several goroutines.
+// Session sends each datagram of one conversation over the path that its schedule chooses. Its methods may be called
+// concurrently.
 type Session struct {
 	o       Options
 	log     *slog.Logger
 	group   *group.Group
 	members []*member // those of the schedule first, in its order, then those beside it
 	loss    *lossMeter
-	id      string // tells the session from others, to those who carry several of its paths
+	id      string // identifies the session to proxies that carry several of its paths
 	since   time.Time
 	host    resolve.Server
 	server  atomic.Pointer[netip.AddrPort]
@@ -47,7 +47,7 @@ type Session struct {
 	nameservers []netip.AddrPort // this machine's, from before a tunnel changed them
 
 	due    atomic.Int64  // when the running unit ends, Unix nanoseconds
-	wake   chan struct{} // the unit is over and nothing has gone up yet, or the pacer is asleep
+	wake   chan struct{} // wakes the pacer: the unit is over and nothing has gone up yet, or the pacer is asleep
 	asleep atomic.Bool
 	stop   context.CancelFunc
 	work   sync.WaitGroup
@@ -69,7 +69,7 @@ type Session struct {
 	resolved time.Time
 }
 
-// NewSession checks the options and makes the paths. It sends nothing.
+// NewSession validates the options and makes the paths. It sends nothing.
 func NewSession(o Options) (*Session, error) {
 	if _, err := group.CheckMinPaths(o.Session, len(o.Via), o.MinPaths); err != nil {
 		return nil, err
@@ -108,8 +108,8 @@ func NewSession(o Options) (*Session, error) {
 	return s, s.checkMTU()
 }
 
-// Open resolves the server's name if that was not done, opens the paths that can be opened soon, and keeps looking after
-// them until Close. Paths that cannot be opened now are tried again.
+// Open looks up the server's name if necessary and opens the paths. It waits for them for up to five seconds. Until Close,
+// the session keeps trying to open paths that are not open.
 func (s *Session) Open(ctx context.Context) error {
 	if s.server.Load() == nil {
 		if err := s.Resolve(ctx); err != nil {
@@ -153,7 +153,7 @@ func (s *Session) Open(ctx context.Context) error {
 	return nil
 }
 
-// firstPatience is how long a session waits for all its paths before it begins with those that are open.
+// firstPatience is how long Open waits for all paths before the session begins with those that are open.
 const firstPatience = 5 * time.Second
 
 // Close closes the flows. Open may be called again.
@@ -171,11 +171,11 @@ func (s *Session) Close() error {
 	return s.group.Close()
 }
 
-// Paths is how many paths the session has.
+// Paths returns the number of paths of the session.
 func (s *Session) Paths() int { return len(s.members) }
 
-// Send sends each datagram by the path that the schedule names. Where too few paths are healthy it sends nothing and
-// counts. An error means the session is closed; a path's own trouble is its health.
+// Send sends each datagram over the path that the schedule chooses. With too few healthy paths it sends nothing, and counts
+// the datagrams as refused. An error means that the session is closed; an error of one path only changes the path's health.
 func (s *Session) Send(datagrams [][]byte) error {
 	if len(datagrams) == 0 {
 		return nil
@@ -211,15 +211,15 @@ func (s *Session) Send(datagrams [][]byte) error {
 	return nil
 }
 
-// refuse counts datagrams that are not sent since the paths are not open yet.
+// refuse counts datagrams that are not sent because the paths are not open yet.
 func (s *Session) refuse(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.refused += uint64(n)
 }
 
-// sendScheduled sends the first datagrams by the path that the schedule names, and gives how many these were; 0 where
-// no path may be used. s.mu is held.
+// sendScheduled sends the first datagrams over the path that the schedule chooses. It returns their number, or 0 if no path
+// may be used. s.mu is held.
 func (s *Session) sendScheduled(now time.Time, datagrams [][]byte) int {
 	if l := s.trial(now); l != nil {
 		s.sendOn(l, now, datagrams[:1])
@@ -252,7 +252,7 @@ func (s *Session) busy(now time.Time) bool {
 	return now.Sub(last) < s.o.AtGaps && now.Sub(s.sched.End()) < s.o.Schedule.Every.Period
 }
 
-// sendRuled sends by the path that a rule names, or not at all. s.mu is held.
+// sendRuled sends over the path that a rule names, or drops the datagrams if that path is down. s.mu is held.
 func (s *Session) sendRuled(l *member, now time.Time, datagrams [][]byte) {
 	if l.Current() == nil {
 		s.withheld += uint64(len(datagrams))
@@ -266,7 +266,7 @@ func (s *Session) sendRuled(l *member, now time.Time, datagrams [][]byte) {
 	s.sendOn(l, now, datagrams)
 }
 
-// turned notes that a unit began on path i. s.mu is held.
+// turned records that a unit began on path i. s.mu is held.
 func (s *Session) turned(i int) {
 	l := s.members[i]
 	if i != s.current {
@@ -274,12 +274,13 @@ func (s *Session) turned(i int) {
 		s.switches++
 		l.switches.Add(1)
 	}
-	if err := l.Rotate(); err != nil {
+	if err := l.Rotate(); err != nil && !errors.Is(err, net.ErrClosed) { // a flow that was closed meanwhile is opened again anyway
 		l.Health.Fail(errhint.Reason(err))
+		l.Shut()
 	}
 }
 
-// noteDue publishes when the running unit ends, so that receivers see without a lock when a switch is overdue. f.mu is
+// noteDue publishes when the running unit ends, so that receivers can see without a lock that a switch is overdue. s.mu is
 // held.
 func (s *Session) noteDue(now time.Time) {
 	due := int64(math.MaxInt64)
@@ -292,7 +293,7 @@ func (s *Session) noteDue(now time.Time) {
 	s.due.Store(due)
 }
 
-// sendOn sends over one member, and takes the member out of use where this machine cannot send by it. s.mu is held.
+// sendOn sends over one member, and stops using the member if this machine cannot send over it. s.mu is held.
 func (s *Session) sendOn(l *member, now time.Time, datagrams [][]byte) {
 	err := l.send(now, *s.server.Load(), datagrams)
 	if err != nil {

@@ -350,3 +350,31 @@ func TestUnresolvableServer(t *testing.T) {
 		t.Errorf("open says %v", err)
 	}
 }
+
+// A path that could not take a new port is opened again, though its flow passes every check.
+func TestPathThatCannotRotateIsOpenedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, paths := closedFake(t, 2, nil)
+		tries := 0
+		paths[0].rotate = func() error {
+			if tries++; tries == 1 {
+				return &path.Error{Why: "no free port"}
+			}
+			return nil
+		}
+		if err := f.Open(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		f.Send(numbered(0, 2))
+		if tries != 1 {
+			t.Fatalf("it was rotated %d times", tries)
+		}
+		paths[0].take()
+		time.Sleep(time.Second)
+		f.Send(numbered(2, 2))
+		if n := len(paths[0].take()); n != 1 {
+			t.Errorf("%d packets on the path after that, state %s: %s", n, f.Status("relay").Paths[0].State, f.Status("relay").Paths[0].Why)
+		}
+	})
+}

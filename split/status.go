@@ -60,17 +60,17 @@ type Count struct {
 	Share   float64 `json:"share"`   // of the session's bytes in this direction, 0 to 1
 }
 
-// Counted is what was counted on one member of a session.
+// Counted holds the counters of one member of a session.
 type Counted struct {
 	Up, Down Count
 	Weight   float64
 	Switches uint64
-	// Why says why it is idle, where its group does not know.
+	// Why is the reason why the member is idle, for use if its group knows none.
 	Why string
 }
 
-// NewStatus says how a session is whose members are a group's. rows are the group's, and counted has one element for each.
-// The backend fills in what it alone knows.
+// NewStatus returns the status of a session from the rows of its group and the counters of each member. The backend fills in
+// the fields that only it knows.
 func (o Options) NewStatus(backend string, g *group.Group, rows []group.Row, counted []Counted) Status {
 	s := Status{Session: o.Session, Backend: backend, To: o.To, Schedule: cmp.Or(o.Schedule.Name, "weighted"),
 		Every: o.Schedule.Every.String(), MinPaths: g.MinPaths(), Degrade: o.Degrade, Warnings: g.Warnings()}
@@ -88,10 +88,10 @@ func (o Options) NewStatus(backend string, g *group.Group, rows []group.Row, cou
 	return s
 }
 
-// NotDrawn is why a path is idle that the schedule has not come to.
+// NotDrawn is the reason why a path is idle that the schedule has not drawn.
 const NotDrawn = "the schedule has not drawn it yet"
 
-// Status says how the session is; backend is what stands in front of it.
+// Status returns the status of the session. backend is the name of its front end.
 func (s *Session) Status(backend string) Status {
 	now, rows := s.now(), s.group.Rows()
 	s.mu.Lock()

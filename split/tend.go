@@ -8,13 +8,13 @@ import (
 
 const (
 	tendEvery     = 250 * time.Millisecond
-	handshakeHold = 1500 * time.Millisecond // a handshake of the session's own may be under way so long
-	answerHold    = time.Second             // and what confirms it, so long on the way back up
+	handshakeHold = 1500 * time.Millisecond // the longest time for a handshake of the session's own
+	answerHold    = time.Second             // the longest time for the packet that confirms it
 	reResolve     = 20 * time.Second
 )
 
-// tend looks after the paths until ctx ends: opens what can be opened, follows addresses, judges health, asks silent
-// paths, and has the server's name looked up again when nothing is heard. It waits for none of these.
+// tend maintains the paths until ctx ends. It opens paths, follows their addresses, judges their health, probes silent ones,
+// and starts a lookup of the server's name when nothing is heard. It blocks on none of these.
 func (s *Session) tend(ctx context.Context) {
 	tick := time.NewTicker(tendEvery)
 	defer tick.Stop()

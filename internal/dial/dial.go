@@ -31,9 +31,12 @@ func First[A, C any](ctx context.Context, to []A, single func(context.Context, A
 func attempt[A, C any](ctx context.Context, to A, left int, single func(context.Context, A) (C, error)) (C, error) {
 	if until, ok := ctx.Deadline(); ok && left > 1 {
 		remaining := time.Until(until)
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, max(remaining/time.Duration(left), min(atLeast, remaining)))
-		defer cancel()
+		// An attempt that may take all that remains ends with ctx itself, so that no other one begins in the same moment.
+		if share := max(remaining/time.Duration(left), atLeast); share < remaining {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, share)
+			defer cancel()
+		}
 	}
 	return single(ctx, to)
 }

@@ -1,10 +1,10 @@
-// Package group holds the paths of one session: it opens them and opens them again, follows their health, and says which
-// of them may carry packets and whether these are enough.
+// Package group manages the paths of one session. It opens them, opens broken ones again, follows their health, and decides
+// which of them may carry packets and whether these are enough.
 //
-// A session that is split by sockets has a [Group] open its members in the background ([Group.Open], [Group.Tend]). A backend
-// that steers packets below the socket opens them one by one, on a goroutine of its own ([Member.Open]).
+// A session that sends by its own sockets lets a [Group] open the members in the background ([Group.Open], [Group.Tend]). A
+// backend that steers packets below the socket opens each member on its own goroutine ([Member.Open]).
 //
-// Do not use it to decide which member takes the next packet: that is package schedule.
+// Do not use this package to choose the member that takes the next packet: package schedule does that.
 package group
 
 import (
@@ -19,20 +19,20 @@ import (
 	"heddle/path"
 )
 
-// Options say what a group is made of.
+// Options configure a group.
 type Options struct {
 	// Session names the session in logs.
 	Session string
 	// Specs are the members. The first Counted of them count for the quorum.
 	Specs   []path.Spec
 	Counted int
-	// Paths are the paths by name.
+	// Paths maps the name of each member to its path.
 	Paths map[string]path.Path
-	// MinPaths is how many healthy members it takes to send at all. 0 means 2, or all where fewer than two are counted.
+	// MinPaths is the number of healthy members below which nothing is sent. 0 means 2, or 1 if only one member counts.
 	MinPaths int
-	// Degrade permits fewer.
+	// Degrade makes one healthy member enough.
 	Degrade bool
-	// Log is where what a person should know is told.
+	// Log receives messages for the user.
 	Log *slog.Logger
 }
 
@@ -55,7 +55,7 @@ type Group struct {
 	noted    map[string]bool
 }
 
-// New makes a group. It sends nothing.
+// New returns a group. It sends nothing and opens nothing.
 func New(o Options) (*Group, error) {
 	var err error
 	if o.MinPaths, err = CheckMinPaths(o.Session, o.Counted, o.MinPaths); err != nil {
@@ -69,7 +69,7 @@ func New(o Options) (*Group, error) {
 	return g, nil
 }
 
-// NeedProof makes members count as up only once the server has proved that it answers by them. It must come before they are
+// NeedProof makes a member count as up only after the server proved that it answers over it. Call it before the members are
 // opened.
 func (g *Group) NeedProof() {
 	g.proved = true
@@ -78,8 +78,8 @@ func (g *Group) NeedProof() {
 	}
 }
 
-// Open begins to open all members, until ctx ends. Each one that is open or has failed tells so; those that failed are tried
-// again by [Group.Tend].
+// Open begins to open all members, until ctx ends. The channel receives a value for each member that is open or has failed.
+// [Group.Tend] tries the failed ones again.
 func (g *Group) Open(ctx context.Context, to netip.AddrPort) <-chan struct{} {
 	var err error
 	if g.watch, err = path.NewWatch(); err != nil {
@@ -94,9 +94,9 @@ func (g *Group) Open(ctx context.Context, to netip.AddrPort) <-chan struct{} {
 	return opened
 }
 
-// openOne opens a member in the background: a tunnel takes its time, and the others need looking after.
+// openOne opens a member in the background, as a tunnel may take seconds to open.
 func (g *Group) openOne(ctx context.Context, m *Member, to netip.AddrPort, opened chan<- struct{}) {
-	m.aim(to) // now, since what is aimed at later must win
+	m.aim(to) // not in the background: the last call must win
 	g.work.Go(func() {
 		if m.follow(ctx) == nil {
 			g.WarnShared() // some kinds know their observer only now
@@ -107,8 +107,8 @@ func (g *Group) openOne(ctx context.Context, m *Member, to netip.AddrPort, opene
 	})
 }
 
-// Tend opens, in the background, the members that have no flow, and closes those that would not leave by their path any
-// more. It does not wait, and is for one goroutine.
+// Tend closes the flows that would no longer leave by their path, and opens the members without a flow in the background. It
+// does not block. Only one goroutine may call it.
 func (g *Group) Tend(ctx context.Context, now time.Time, to netip.AddrPort) {
 	changed := g.changed()
 	for _, m := range g.Members {
@@ -121,14 +121,14 @@ func (g *Group) Tend(ctx context.Context, now time.Time, to netip.AddrPort) {
 	}
 }
 
-// Move leads all members to another address of the server. It does not wait.
+// Move opens all members again, to another address of the server. It does not block.
 func (g *Group) Move(ctx context.Context, to netip.AddrPort) {
 	for _, m := range g.Members {
 		g.openOne(ctx, m, to, nil)
 	}
 }
 
-// Close closes the members; the contexts that they are opened with must have ended. Open may be called again.
+// Close closes the members. The contexts that they were opened with must have ended before. Open may be called again.
 func (g *Group) Close() error {
 	for _, m := range g.Members {
 		m.close()
@@ -139,7 +139,7 @@ func (g *Group) Close() error {
 	return err
 }
 
-// LastHeard is when the server was last heard by any member; the zero time where it never was.
+// LastHeard returns when the server was last heard over any member, or the zero time.
 func (g *Group) LastHeard() (latest time.Time) {
 	for _, m := range g.Members {
 		if h := m.Health.LastHeard(); h.After(latest) {
@@ -149,7 +149,7 @@ func (g *Group) LastHeard() (latest time.Time) {
 	return latest
 }
 
-// WarnShared says which paths one observer sees both of.
+// WarnShared warns of paths that share an observer or an exit.
 func (g *Group) WarnShared() {
 	observers, exits := map[string]*Member{}, map[string]*Member{}
 	for _, m := range g.Members {
@@ -169,7 +169,7 @@ const (
 	maxNoted    = 200
 )
 
-// Warn logs each warning once and keeps it for [Group.Warnings].
+// Warn logs a warning, the first time, and keeps it for [Group.Warnings].
 func (g *Group) Warn(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	g.mu.Lock()
@@ -184,8 +184,8 @@ func (g *Group) Warn(format string, args ...any) {
 	}
 }
 
-// Once reports whether it is asked about a thing for the first time. It holds so many things that a stranger cannot fill
-// the memory; further ones are no longer new.
+// Once reports whether this is the first call for a thing. It remembers a limited number of things, so that a stranger cannot
+// fill the memory; for further ones it returns false.
 func (g *Group) Once(thing string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -196,7 +196,7 @@ func (g *Group) Once(thing string) bool {
 	return true
 }
 
-// Note logs a line about a member, the first time.
+// Note logs a text about a member, the first time.
 func (g *Group) Note(m *Member, text string) {
 	if g.Once(m.Spec.Name + ": " + text) {
 		g.o.Log.Warn(text, "session", g.o.Session, "path", m.Spec.Name)

@@ -11,25 +11,26 @@ import (
 	"heddle/path"
 )
 
-// Verdict says what the members may carry at one moment.
+// Verdict is the result of [Group.Judge].
 type Verdict struct {
-	// Usable says which of the members that count may carry packets, and Enough whether they are enough to send at all.
+	// Usable holds, for each member that counts, whether it may carry packets. Enough reports whether these members are enough
+	// to send at all.
 	Usable []bool
 	Enough bool
-	// Heard is when the server was last heard by any member.
+	// Heard is when the server was last heard over any member.
 	Heard time.Time
 
 	healthy int
 	states  []path.State
 }
 
-// Need is how many healthy members it takes to send.
+// Need returns the number of healthy members that is required to send.
 func (g *Group) Need() int {
 	return g.quorum.Need()
 }
 
-// Judge moves each member's health on, and decides which members may be used and whether they are enough. It is for one
-// goroutine at a time.
+// Judge updates the health of each member, and decides which members may be used and whether they are enough. Calls must not
+// overlap.
 func (g *Group) Judge(now time.Time) Verdict {
 	var latest, second time.Time // when members were last heard, to see each against the others
 	for _, m := range g.Members {
@@ -66,8 +67,8 @@ func (g *Group) Judge(now time.Time) Verdict {
 	return v
 }
 
-// Tell makes a verdict known in log and status, once packets may do what it says. It reports whether packets may leave for
-// the first time.
+// Tell publishes a verdict in the log and the status. Call it after the verdict took effect. It reports whether packets may
+// leave for the first time.
 func (g *Group) Tell(v Verdict) (first bool) {
 	why := ""
 	if !v.Enough {
@@ -106,8 +107,8 @@ func (g *Group) explain(v Verdict) string {
 // unheard is why a path is unproven.
 const unheard = "nothing heard yet"
 
-// Usable says which paths may carry packets: those that are up, and where these are fewer than need, those in doubt too.
-// Where nothing can be asked of the server (trusting), a path that was never heard counts as up: only use can tell.
+// Usable decides which paths may carry packets: those that are up and, if these are fewer than need, suspect ones too. If the
+// server cannot be probed (trusting), a path that was never heard counts as up, as only use can show whether it works.
 func Usable(states []path.State, need int, trusting bool) []bool {
 	usable := make([]bool, len(states))
 	count := 0
@@ -117,7 +118,7 @@ func Usable(states []path.State, need int, trusting bool) []bool {
 			count++
 		}
 	}
-	// Where the server is heard by no path at all, the doubt is about the server: its paths are as good as each other.
+	// If no path hears the server, the server may be the cause, so all suspect paths are treated alike.
 	silence := trusting && !slices.Contains(states, path.Up) && !slices.Contains(states, path.Unproven)
 	for i, s := range states {
 		if (count < need || silence) && s == path.Suspect {
@@ -128,14 +129,14 @@ func Usable(states []path.State, need int, trusting bool) []bool {
 	return usable
 }
 
-// A silent member is tried with one packet so soon, at first and at last.
+// The bounds of the time between trials of a silent member, each with one packet.
 const (
 	TrialFirst   = 500 * time.Millisecond
 	TrialLongest = 15 * time.Second
 )
 
-// NextTrial gives a silent member by which one packet should be risked, as nothing else tells whether it came back; nil
-// where none is due.
+// NextTrial returns a silent member on which the caller should send one packet, as nothing else shows whether it works again.
+// It returns nil if no trial is due.
 func (g *Group) NextTrial(now time.Time) *Member {
 	for _, m := range g.Members {
 		if state, _ := m.Health.State(); state != path.Silent {

@@ -35,20 +35,21 @@ type Member struct {
 	told  path.State // as last logged; for whoever judges the group
 }
 
-// Current is what a member sends by at one moment.
+// Current is the flow of a member at one moment.
 type Current struct {
 	Flow path.Flow
-	// Local is the address that it leaves from, where that is known.
+	// Local is the local address of the flow, if it is known.
 	Local netip.AddrPort
-	// To is where it leads.
+	// To is the remote address of the flow.
 	To netip.AddrPort
 }
 
 const (
-	// openPatience bounds one try to open a flow: a tunnel must first reach its own server.
+	// openPatience limits one try to open a flow. A tunnel must first reach its own server.
 	openPatience = 10 * time.Second
-	// A member that cannot be opened is tried again after a quarter of the time for which it could not, within these
-	// bounds, and at once when this machine changes.
+	// The time from the start of a failed try to the next one is a quarter of the time since the first failed try began,
+	// within these bounds. A try that took longer is followed by the next at once, so that a tunnel whose server comes back
+	// does not wait. So is a change of this machine.
 	retryFirst   = 250 * time.Millisecond
 	retryLongest = 5 * time.Second
 )
@@ -59,24 +60,24 @@ func newMember(index int, spec path.Spec, p path.Path) *Member {
 	return m
 }
 
-// Current gives what the member sends by now, nil where it has no flow. It takes no lock.
+// Current returns the member's flow and its addresses, or nil if it has no flow. It takes no lock.
 func (m *Member) Current() *Current { return m.current.Load() }
 
-// Open opens the flow to an address, and closes one that leads elsewhere. While another goroutine opens it, Open returns
-// at once, and that goroutine goes on until the flow leads to the address that was wanted last.
+// Open opens the flow to an address, and closes a flow that leads elsewhere. While another goroutine opens the member, Open
+// returns at once; that goroutine continues until the flow leads to the address of the last call.
 func (m *Member) Open(ctx context.Context, to netip.AddrPort) error {
 	m.aim(to)
 	return m.follow(ctx)
 }
 
-// aim notes where the flow is to lead.
+// aim records the address that the flow is to lead to.
 func (m *Member) aim(to netip.AddrPort) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.wanted = to
 }
 
-// follow opens a flow to where it is to lead, unless there is one.
+// follow opens a flow to the wanted address, unless there is one.
 func (m *Member) follow(ctx context.Context) error {
 	to, begun := m.begin()
 	if !begun {
@@ -86,8 +87,9 @@ func (m *Member) follow(ctx context.Context) error {
 		m.Health.Fail("it is being opened") // a path of which nothing was heard may pass for a good one, and a tunnel takes its time
 	}
 	for {
+		began := time.Now()
 		flow, err := m.open(ctx, to)
-		if next := m.opened(ctx, flow, to, err); next.IsValid() {
+		if next := m.opened(ctx, began, flow, to, err); next.IsValid() {
 			to = next
 			continue
 		}
@@ -113,8 +115,9 @@ func (m *Member) open(ctx context.Context, to netip.AddrPort) (path.Flow, error)
 	return path.Open(ctx, m.Path, to)
 }
 
-// opened takes the flow over that a try to open gave. It gives where to open another one to, if that is wanted by now.
-func (m *Member) opened(ctx context.Context, flow path.Flow, to netip.AddrPort, err error) (next netip.AddrPort) {
+// opened takes over the flow or the error of a try that began then. It returns the address of the next flow to open, if
+// another one is wanted by now.
+func (m *Member) opened(ctx context.Context, began time.Time, flow path.Flow, to netip.AddrPort, err error) (next netip.AddrPort) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	elsewhere := m.wanted != to && ctx.Err() == nil
@@ -127,11 +130,10 @@ func (m *Member) opened(ctx context.Context, flow path.Flow, to netip.AddrPort, 
 	m.opening = false
 	switch {
 	case err != nil:
-		now := time.Now()
 		if m.failing.IsZero() {
-			m.failing = now
+			m.failing = began
 		}
-		m.retry = now.Add(min(max(now.Sub(m.failing)/4, retryFirst), retryLongest))
+		m.retry = began.Add(min(max(time.Since(m.failing)/4, retryFirst), retryLongest))
 		m.Health.Fail(errhint.Reason(err))
 	case !m.closed:
 		m.failing, m.retry = time.Time{}, time.Time{}
@@ -156,14 +158,14 @@ func (m *Member) drop() {
 	}
 }
 
-// Shut closes the flow, so that the next Open makes a fresh one.
+// Shut closes the flow, so that the next Open makes a new one.
 func (m *Member) Shut() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.drop()
 }
 
-// Forget takes a flow out of use that was found closed.
+// Forget stops using a flow that was found closed.
 func (m *Member) Forget(flow path.Flow) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -172,7 +174,7 @@ func (m *Member) Forget(flow path.Flow) {
 	}
 }
 
-// Check closes the flow where it would not leave by the path any more, and gives why.
+// Check closes the flow if it would no longer leave by the path, and returns the reason.
 func (m *Member) Check() error {
 	c := m.current.Load()
 	if c == nil {
@@ -190,7 +192,7 @@ func (m *Member) Check() error {
 	return err
 }
 
-// Rotate takes a new local port, where the kind of path has that.
+// Rotate takes a new local port if the kind of path supports it.
 func (m *Member) Rotate() error {
 	c := m.current.Load()
 	if c == nil {
@@ -207,7 +209,7 @@ func (m *Member) Rotate() error {
 	return nil
 }
 
-// Wait blocks until the member has a flow; nil once it is closed.
+// Wait blocks until the member has a flow. It returns nil once the member is closed.
 func (m *Member) Wait() path.Flow {
 	if c := m.current.Load(); c != nil {
 		return c.Flow

@@ -28,6 +28,7 @@ type slowPath struct {
 
 	mu     sync.Mutex
 	fails  error
+	back   chan struct{} // closed when it opens at once from then on; nil for never
 	tries  int
 	opened int // and not closed
 }
@@ -42,6 +43,7 @@ func (p *slowPath) Open(ctx context.Context, to netip.AddrPort) (path.Flow, erro
 	p.mu.Unlock()
 	select {
 	case <-time.After(p.takes):
+	case <-p.back:
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -181,6 +183,27 @@ func TestReopeningBacksOff(t *testing.T) {
 			t.Errorf("it was opened %v after it could be", took)
 		}
 	})
+}
+
+// Tries of a tunnel last until their time is over, so that no more time need pass between them.
+func TestTunnelThatComesBackIsOpenedAtOnce(t *testing.T) {
+	for after := 5 * time.Second; after < time.Minute; after += 2 * time.Second {
+		synctest.Test(t, func(t *testing.T) {
+			p := &slowPath{name: "a", takes: time.Hour, back: make(chan struct{})}
+			g := newGroup(t, p)
+			ctx := begin(t, g)
+			time.AfterFunc(after, func() { close(p.back) })
+			began := time.Now()
+			for g.Members[0].Current() == nil && time.Since(began) < 2*time.Minute {
+				g.Tend(ctx, time.Now(), oldServer)
+				synctest.Wait()
+				time.Sleep(50 * time.Millisecond)
+			}
+			if took := time.Since(began) - after; took > time.Second {
+				t.Errorf("gone for %v, it was opened %v after it came back", after, took)
+			}
+		})
+	}
 }
 
 func TestWarningsAreBoundedAndToldOnce(t *testing.T) {

@@ -6,20 +6,20 @@ import (
 	"heddle/path"
 )
 
-// Quorum says whether enough members of a session are healthy. Who learns of the members' states elsewhere, as from the
-// kernel, uses it without a [Group].
+// Quorum decides whether enough members of a session are healthy. A caller that learns the members' states elsewhere, such as
+// from the kernel, can use it without a [Group].
 type Quorum struct {
-	// Min is how many healthy members it takes to send.
+	// Min is the number of healthy members below which nothing is sent.
 	Min int
 	// Degrade makes one enough.
 	Degrade bool
-	// Complete lets Degrade wait until Min members were healthy.
+	// Complete makes Degrade take effect only after Min members were healthy once.
 	Complete bool
 
 	enough, ran bool
 }
 
-// Need is how many healthy members it takes now.
+// Need returns the number of healthy members that is required now.
 func (q *Quorum) Need() int {
 	if q.Degrade && (!q.Complete || q.ran) {
 		return 1
@@ -27,7 +27,7 @@ func (q *Quorum) Need() int {
 	return q.Min
 }
 
-// Set notes how many members are healthy, and reports whether that turned enough into too few, or the other way round.
+// Set records the number of healthy members. It reports whether the result of [Quorum.Enough] changed.
 func (q *Quorum) Set(healthy int) (turned bool) {
 	enough := healthy >= q.Need()
 	turned = enough != q.enough
@@ -38,10 +38,11 @@ func (q *Quorum) Set(healthy int) (turned bool) {
 // Enough reports whether enough members were healthy at the last Set.
 func (q *Quorum) Enough() bool { return q.enough }
 
-// Ran reports whether enough members were healthy once.
+// Ran reports whether enough members were ever healthy.
 func (q *Quorum) Ran() bool { return q.ran }
 
-// CheckMinPaths reads how many healthy paths of n a session named so asks for; 0 is the default.
+// CheckMinPaths validates the minimum of healthy paths of a session with n paths, and replaces 0 by the default. Errors name
+// the session.
 func CheckMinPaths(session string, n, minPaths int) (int, error) {
 	if n == 0 {
 		return 0, &path.Error{What: "session " + session, Why: "no path was given", Hint: "add --via NAME=KIND:ARG, for example --via home=if:eth0"}

@@ -8,7 +8,7 @@ import (
 	"heddle/path"
 )
 
-// Row is what is known of one member.
+// Row is the status of one member.
 type Row struct {
 	Name, Kind, Base string
 	Observer, Exit   string
@@ -20,7 +20,7 @@ type Row struct {
 	LastHeard        *time.Time
 }
 
-// Rows says how each member is. Do not hold a lock that sends wait for: a path may have to ask the kernel what it is.
+// Rows returns the status of each member. Do not hold a lock that sends wait for, as a path may have to ask the kernel.
 func (g *Group) Rows() []Row {
 	rows := make([]Row, len(g.Members))
 	for i, m := range g.Members {
@@ -38,7 +38,7 @@ func (g *Group) Rows() []Row {
 	return rows
 }
 
-// Idle is why a member carries nothing, where nothing better is known.
+// Idle returns why a member carries nothing, for use if no better reason is known.
 func (r Row) Idle() string {
 	if r.State == path.Unproven {
 		return unheard
@@ -46,7 +46,7 @@ func (r Row) Idle() string {
 	return ""
 }
 
-// State says whether packets may leave ("starting", "running" or "stopped"), and why not.
+// State returns whether packets may leave ("starting", "running" or "stopped"), and if not, why.
 func (g *Group) State() (state, why string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -59,12 +59,12 @@ func (g *Group) State() (state, why string) {
 	return "starting", g.why
 }
 
-// Warnings are those that were told.
+// Warnings returns the warnings of [Group.Warn].
 func (g *Group) Warnings() []string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return slices.Clone(g.warnings)
 }
 
-// MinPaths is how many healthy members were asked for.
+// MinPaths returns [Options.MinPaths], or its default.
 func (g *Group) MinPaths() int { return g.o.MinPaths }

@@ -12,20 +12,20 @@ import (
 	"heddle/path"
 )
 
-// What bounds one question: to open a flow, where a tunnel may have to be opened first, and to get the answer.
+// The time limits of one question: to open a flow, which may open a tunnel first, and to get the answer.
 const (
 	openPatience = 5 * time.Second
 	askPatience  = 2 * time.Second
 )
 
-// errOpening says that a path took too long to open a flow. To another nameserver it would take as long.
+// errOpening means that a path took too long to open a flow. It would take as long to another nameserver.
 var errOpening = errors.New("the path could not be opened in time")
 
 // resolvConfs name this machine's nameservers. Where the first names only systemd-resolved's stub, the second names
 // those behind it (systemd-resolved.service(8)).
 var resolvConfs = []string{"/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"}
 
-// Nameservers are those of this machine that a path could reach. They must be read before a full tunnel replaces them.
+// Nameservers returns this machine's nameservers that a path could reach. Call it before a full tunnel replaces them.
 func Nameservers() []netip.AddrPort { return nameserversOf(resolvConfs...) }
 
 // nameserversOf reads the nameservers from the first file that names any: a stub on loopback is none.
@@ -48,8 +48,8 @@ func nameserversOf(files ...string) []netip.AddrPort {
 	return nil
 }
 
-// ByPath asks the nameservers by one path. Once a full tunnel is up, this machine's own resolver asks through the tunnel,
-// which is no use where the tunnel is what must be mended. The path's network sees the name.
+// ByPath asks the nameservers over one path. Once a full tunnel is up, this machine's own resolver asks through the tunnel,
+// which does not help if the tunnel is broken. The path's network sees the name.
 func ByPath(ctx context.Context, p path.Path, nameservers []netip.AddrPort, s Server) ([]netip.AddrPort, error) {
 	failed := errors.New("no nameserver that a path can reach")
 	for _, nameserver := range nameservers {
@@ -111,7 +111,7 @@ func query(ctx context.Context, p path.Path, server netip.AddrPort, host string,
 	}
 }
 
-// answers reads the addresses from a nameserver's answer; false where it is none to this question.
+// answers returns the addresses in a nameserver's answer, or false if it does not answer this question.
 func answers(question *dns.Msg, packed []byte) ([]netip.Addr, bool) {
 	var answer dns.Msg
 	if answer.Unpack(packed) != nil || !answer.Response || answer.Id != question.Id ||

@@ -1,8 +1,7 @@
-// Package resolve finds the addresses of a server's name: by this machine's resolver, or by a path that is told. A [Name]
-// is looked up again and again without its user waiting for it. Each step is bounded in time, also the opening of a tunnel
-// that a question goes through.
+// Package resolve finds the addresses of a server's name, by this machine's resolver or over a given path. A [Name] is looked
+// up repeatedly in the background. Each step has a time limit, including the opening of a tunnel that carries a question.
 //
-// Do not use it on the goroutine that sends, but by [Name.Ask].
+// Lookups block: the goroutine that sends must use [Name.Ask].
 package resolve
 
 import (
@@ -24,10 +23,10 @@ const (
 	reachPatience  = 10 * time.Second // for a path to open flows to all candidates
 )
 
-// MaxKnown is how many addresses a name is known to have had at most.
+// MaxKnown is the largest number of addresses that a [Name] remembers.
 const MaxKnown = 32
 
-// Server is a server as a person names it.
+// Server is a server as the user wrote it.
 type Server struct {
 	Host string
 	Port uint16
@@ -47,13 +46,13 @@ func Parse(to string) (Server, error) {
 	return Server{host, uint16(port)}, nil
 }
 
-// Address is the server's address where it was given as one, else the zero address.
+// Address returns the host if it is an address, or else the zero address.
 func (s Server) Address() netip.Addr {
 	a, _ := netip.ParseAddr(s.Host)
 	return a.Unmap()
 }
 
-// At gives the addresses the server's port.
+// At combines each address with the server's port.
 func (s Server) At(all []netip.Addr) (out []netip.AddrPort) {
 	for _, a := range all {
 		out = append(out, netip.AddrPortFrom(a.Unmap(), s.Port))
@@ -78,8 +77,8 @@ func System(ctx context.Context, s Server) ([]netip.AddrPort, error) {
 	return s.At(addresses), nil
 }
 
-// Reach counts one for each of the candidates that the path can open a flow to. It opens them one after the other, on the
-// goroutine of the caller, and gives up once that took too long.
+// Reach increments the count of each candidate that the path can open a flow to. It opens them one after the other on the
+// calling goroutine, within a time limit for all.
 func Reach(ctx context.Context, p path.Path, candidates []netip.AddrPort, counts []int) {
 	ctx, cancel := context.WithTimeout(ctx, reachPatience)
 	defer cancel()
@@ -91,7 +90,7 @@ func Reach(ctx context.Context, p path.Path, candidates []netip.AddrPort, counts
 	}
 }
 
-// Best is the first of the candidates with the highest count; the zero address where there is no candidate.
+// Best returns the first candidate with the highest count, or the zero address if there is no candidate.
 func Best(candidates []netip.AddrPort, counts []int) (best netip.AddrPort, count int) {
 	if len(candidates) == 0 {
 		return netip.AddrPort{}, 0
@@ -100,15 +99,15 @@ func Best(candidates []netip.AddrPort, counts []int) (best netip.AddrPort, count
 	return candidates[slices.Index(counts, most)], most
 }
 
-// Found is what a lookup found.
+// Found is the result of a lookup.
 type Found struct {
 	Addresses []netip.AddrPort
-	// Best is the one to use, where the lookup chose one.
+	// Best is the address to use, if the lookup chose one.
 	Best netip.AddrPort
 	Err  error
 }
 
-// Name is a server's name, which is looked up while its user does something else.
+// Name is a server's name, which is looked up in the background.
 type Name struct {
 	lookup func(context.Context) Found
 	found  chan Found
@@ -119,12 +118,12 @@ type Name struct {
 	known  []netip.AddrPort // that it has or had, the newest last
 }
 
-// NewName makes a name that is looked up by lookup.
+// NewName returns a name that lookup looks up.
 func NewName(lookup func(context.Context) Found) *Name {
 	return &Name{lookup: lookup, found: make(chan Found)}
 }
 
-// Ask begins to look the name up, unless that is under way. [Name.Found] tells what was found, until ctx ends.
+// Ask starts a lookup, unless one is under way. [Name.Found] delivers the result, until ctx ends.
 func (n *Name) Ask(ctx context.Context) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -144,7 +143,7 @@ func (n *Name) Ask(ctx context.Context) {
 	})
 }
 
-// Follow looks the name up each time that so long has passed, until ctx ends.
+// Follow looks the name up at each interval, until ctx ends.
 func (n *Name) Follow(ctx context.Context, every time.Duration) {
 	n.work.Go(func() {
 		tick := time.NewTicker(every)
@@ -160,13 +159,14 @@ func (n *Name) Follow(ctx context.Context, every time.Duration) {
 	})
 }
 
-// Found gives what the lookups found, each once.
+// Found returns the channel that delivers the results of lookups.
 func (n *Name) Found() <-chan Found { return n.found }
 
-// Wait waits until no lookup is under way. The contexts of all must have ended, or what they found been taken.
+// Wait blocks until no lookup is under way. Before, the contexts of all lookups must have ended, or their results must have
+// been received.
 func (n *Name) Wait() { n.work.Wait() }
 
-// Note keeps the addresses as candidates, and reports whether the name never had some of them before.
+// Note remembers addresses of the name. It reports whether some of them are new.
 func (n *Name) Note(addresses []netip.AddrPort) (more bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -179,7 +179,7 @@ func (n *Name) Note(addresses []netip.AddrPort) (more bool) {
 	return more
 }
 
-// Known are the addresses that the name has or had.
+// Known returns the addresses that the name has or had.
 func (n *Name) Known() []netip.AddrPort {
 	n.mu.Lock()
 	defer n.mu.Unlock()

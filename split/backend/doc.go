@@ -1,8 +1,8 @@
-// Package backend holds what the backends share that act below the socket: [heddle/split/kernel] and [heddle/split/route].
-// Programs send straight to the server, and this machine decides by which path each packet leaves.
+// Package backend holds what [heddle/split/kernel] and [heddle/split/route] share. With these backends programs send straight
+// to the server, and this machine decides by which path each packet leaves.
 //
-// [Members] are the paths of such a session with their health, [Guard] drops what would leave otherwise, and [Journal]
-// keeps what was changed on this machine, so that it is taken back after a crash too.
+// [Members] manages the paths of such a session and their health. [Guard] drops packets that would leave by another way.
+// [OpenJournal] opens the record of the changes on this machine, so that they can be undone even after a crash.
 //
-// Do not use it for a backend that has sockets of its own: that is package split.
+// Do not use this package for a backend with sockets of its own: package split is for those.
 package backend

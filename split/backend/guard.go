@@ -13,30 +13,31 @@ import (
 	"github.com/google/nftables/expr"
 )
 
-// Guard is an nftables table that drops datagrams to the server which would leave otherwise than by one of the exits.
-// It is made in one transaction, and stays after a crash until it is undone. It counts per exit.
+// Guard is an nftables table that drops datagrams to the server unless they leave by one of the exits. It is made in one
+// transaction, and stays after a crash until it is undone. It counts what passes, per exit.
 type Guard struct {
 	Table  string         `json:"table"`
 	Server netip.AddrPort `json:"server"`
-	Exits  []Exit         `json:"-"` // none of them after a crash: then nothing leaves
-	// Others are addresses to which nothing leaves: those that the server's name has or had beside Server.
+	Exits  []Exit         `json:"-"` // none after a crash, so that nothing leaves
+	// Others are other addresses that the server's name has or had. Nothing leaves to them.
 	Others []netip.AddrPort `json:"others,omitempty"`
-	// Answers are counted too.
+	// Answers makes the guard count answers too.
 	Answers bool `json:"-"`
-	// Lease, where it is not 0, is how long the exits are open after [Guard.Permit]. The kernel closes them then, whether
-	// this process lives or not.
+	// Lease is how long the exits are open after [Guard.Permit]. The kernel closes them then, even if this process is dead. 0
+	// means no limit.
 	Lease time.Duration `json:"-"`
 
-	permitted bool
+	permitted    bool
+	exits, drops int // rules of the table that accept and that drop, as last applied
 }
 
-// Exit is a device, and where Source is valid also the only source address, that datagrams to the server may leave by.
+// Exit is a device that datagrams to the server may leave by. If Source is valid, they need this source address too.
 type Exit struct {
 	Index  int
 	Source netip.Addr
 }
 
-// Passed is what the guard counted. A run of segments (UDP_SEGMENT) counts as one packet.
+// Passed holds the counters of the guard. A run of segments (UDP_SEGMENT) counts as one packet.
 type Passed struct {
 	Up, Down []Tally // one an exit; Down only where answers are counted
 	Refused  Tally   // dropped by the guard
@@ -50,10 +51,10 @@ func (g *Guard) String() string {
 	return fmt.Sprintf("nft add table inet %s (datagrams to %s leave as the session says, or not at all)", g.Table, g.Server)
 }
 
-// Guards reports that it keeps packets in.
+// Guards returns true: the guard keeps packets in.
 func (g *Guard) Guards() bool { return true }
 
-// Forbid adds to Others, of which it keeps the newest 64. Apply must follow.
+// Forbid adds addresses to Others, and keeps the newest 64. Apply must follow.
 func (g *Guard) Forbid(others ...netip.AddrPort) {
 	for _, a := range others {
 		if a.IsValid() && a != g.Server && !slices.Contains(g.Others, a) {
@@ -68,8 +69,15 @@ const (
 	downChain = "prerouting"
 )
 
-// Apply replaces a table that is there by its name: between the two nothing is let out. Its counters begin at 0.
-func (g *Guard) Apply() error { return nft.Change(g.fill) }
+// Apply makes the table, and replaces one of the same name in one step, so that nothing passes in between. Its counters begin
+// at 0.
+func (g *Guard) Apply() error {
+	if err := nft.Change(g.fill); err != nil {
+		return err
+	}
+	g.exits, g.drops = len(g.Exits), 1+len(g.Others)
+	return nil
+}
 
 func (g *Guard) fill(conn *nftables.Conn) error {
 	table := nft.Inet(g.Table)
@@ -122,7 +130,7 @@ func (g *Guard) permission() []nftables.SetElement {
 	return []nftables.SetElement{{Key: binary.BigEndian.AppendUint16(nil, g.Server.Port()), Timeout: g.Lease}}
 }
 
-// Permit opens the exits for the time of the lease from now on, Withdraw closes them.
+// Permit opens the exits for the time of the lease, which begins now.
 func (g *Guard) Permit() error { return g.setPermitted(true) }
 
 // Withdraw closes the exits until Permit.
@@ -146,7 +154,8 @@ func (g *Guard) setPermitted(permitted bool) error {
 // Undo removes the table.
 func (g *Guard) Undo() error { return nft.Remove(nft.Inet(g.Table)) }
 
-// Read gives what was counted since the last Apply.
+// Read gives what was counted since the last Apply that succeeded, and by the exits of that Apply. It fails where somebody
+// changed or removed the table.
 func (g *Guard) Read() (Passed, error) {
 	conn, err := nft.Connect()
 	if err != nil {
@@ -174,8 +183,8 @@ func (g *Guard) Read() (Passed, error) {
 			return Passed{}, err
 		}
 	}
-	n := len(g.Exits)
-	if len(up) != n+1+len(g.Others) || g.Answers && len(down) != n {
+	n := g.exits
+	if len(up) != n+g.drops || g.Answers && len(down) != n {
 		return Passed{}, fmt.Errorf("table %s is not as it was made", g.Table)
 	}
 	p := Passed{Up: up[:n], Down: down}

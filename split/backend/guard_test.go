@@ -81,6 +81,7 @@ func TestPermissionExpires(t *testing.T) {
 			}
 			g.Lease = time.Hour
 			check("permission again", g.Permit, true)
+			g.Forbid(netip.AddrPortFrom(address, 9)) // which the table does not say before the next Apply
 			var seen Passed
 			w.Client.Do(t, func() (err error) { seen, err = g.Read(); return err })
 			if seen.Refused.Packets == 0 || seen.Down != nil {

@@ -23,7 +23,7 @@ type Hop struct {
 	Next netip.Addr
 }
 
-// findHop asks the kernel how a path reaches the server. source is the path's own address.
+// findHop returns how a path reaches the server, as the kernel says. source is the path's own address.
 func findHop(s path.Spec, source netip.Addr, server netip.Addr, mark uint32) (Hop, error) {
 	type question struct {
 		spec           path.Spec
@@ -75,8 +75,7 @@ func askHop(s path.Spec, source netip.Addr, server netip.Addr, mark uint32) (Hop
 	return h, nil
 }
 
-// ExitOf asks the kernel by which device packets to the server leave that no session splits: its index, 0 where there
-// is no route.
+// ExitOf returns the index of the device by which this machine's own routes send to the server, or 0 if there is no route.
 func ExitOf(server netip.Addr) (int, error) {
 	routes, err := netlink.RouteGetWithOptions(server.AsSlice(), &netlink.RouteGetOptions{})
 	if errors.Is(err, unix.ENETUNREACH) || errors.Is(err, unix.EHOSTUNREACH) || err == nil && len(routes) == 0 {

@@ -9,14 +9,15 @@ import (
 	"heddle/internal/journal"
 )
 
-// OpenJournal opens what a session changed on this machine, as a crash left it. The backend is part of its name.
+// OpenJournal opens the journal of the changes that a session made on this machine, including those left by a crash. The
+// journal's name contains the backend.
 func OpenJournal(dir, session, backend string, kinds journal.Kinds) (*journal.Journal, error) {
 	return journal.Open(filepath.Join(dir, session+"."+backend+".json"),
 		journal.Format{Kinds: kinds, ByHand: "nft list tables, tc filter show, ip rule", Hint: hintFor})
 }
 
-// Clean takes back what a crash of a session left, and tells what that was, a line each. With keepGuard it leaves the
-// guard for a session that is about to start, so that nothing leaves in between. Who calls it holds the session's name.
+// Clean undoes the changes that a crash of a session left, and returns a line for each. With keepGuard it leaves the guard for
+// a session that is about to start, so that nothing leaves in between. The caller must hold the session's name.
 func Clean(dir, session, backend string, kinds journal.Kinds, keepGuard bool) (lines []string, err error) {
 	j, err := OpenJournal(dir, session, backend, kinds)
 	if err != nil {
@@ -33,9 +34,9 @@ func Clean(dir, session, backend string, kinds journal.Kinds, keepGuard bool) (l
 	return lines, err
 }
 
-// Begin takes back what a crash of a session left, and puts the guard up as the first change. A guard that is there is
-// replaced in one step, so that there is no moment without one; left tells that there was. Where the server had another
-// address then, nothing leaves to that one either.
+// Begin undoes the changes that a crash of a session left, and makes the guard as the first change. It replaces a guard that
+// the crash left in one step, so that there is no moment without one; left reports whether there was such a guard. If the server
+// had another address then, nothing leaves to that address either.
 func Begin(j *journal.Journal, g *Guard) (left bool, err error) {
 	keep := j.Guards()
 	for _, c := range j.Changes()[:keep] {
@@ -48,7 +49,7 @@ func Begin(j *journal.Journal, g *Guard) (left bool, err error) {
 	return keep > 0, j.Do(g)
 }
 
-// End takes back all, the guard last; where keepGuard, it stays, and lets nothing out.
+// End undoes all changes, the guard last. With keepGuard the guard stays, and lets nothing out.
 func End(j *journal.Journal, g *Guard, keepGuard bool) error {
 	if !keepGuard {
 		_, err := j.Undo(0)
@@ -60,7 +61,7 @@ func End(j *journal.Journal, g *Guard, keepGuard bool) error {
 	return errors.Join(err, err2)
 }
 
-// hintFor says what usually helps against a refusal of the kernel.
+// hintFor returns what usually helps if the kernel refuses a change.
 func hintFor(err error) string {
 	switch {
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):

@@ -17,26 +17,27 @@ import (
 	"heddle/split"
 )
 
-// Options say how a session is split by a backend below the socket.
+// Options configure a session that a backend below the socket splits.
 type Options struct {
 	split.Options
-	// Server is the address of To; where it is zero, To is looked up.
+	// Server is the address of To. If it is zero, To is looked up.
 	Server netip.AddrPort
-	// Dir is where the journal is kept; it must outlive a crash, not a reboot.
+	// Dir is the directory of the journal. It must survive a crash, but not a reboot.
 	Dir string
-	// Lookup finds the addresses of HOST:PORT; nil for this machine's resolver.
+	// Lookup finds the addresses of HOST:PORT. nil means this machine's resolver.
 	Lookup func(ctx context.Context, to string) ([]netip.AddrPort, error)
-	// LookAgain is how often a name is looked up again; 0 for each minute.
+	// LookAgain is the time between lookups of a name. 0 means a minute.
 	LookAgain time.Duration
-	// Ready, which may be nil, is called once, when packets may leave for the first time.
+	// Ready is called once, when packets may leave for the first time. It may be nil.
 	Ready func()
 }
 
-// TendEvery is how often a backend looks after its members.
+// TendEvery is the time between two checks of the members.
 const TendEvery = 250 * time.Millisecond
 
-// Members are the paths of one session, each with how its packets leave. Each has a socket that sends nothing: it holds
-// the address, and tells when the path changes. All methods but [Members.Status] are for one goroutine.
+// Members manages the paths of one session and how the packets of each leave. Each path has a socket that sends nothing; it
+// holds the address, and its check detects changes of the path. Only one goroutine may call the methods, except
+// [Members.Status].
 type Members struct {
 	Server netip.AddrPort
 
@@ -54,8 +55,8 @@ type Members struct {
 	hops []Hop // how each member leaves; the zero Hop while it is down
 }
 
-// NewMembers checks the options, makes the paths and finds the server. It sends nothing but the lookup of a name. mark is
-// the SO_MARK with which the paths look at the routes, or 0.
+// NewMembers validates the options, makes the paths and finds the server. It sends nothing except the lookup of a name. mark
+// is the SO_MARK of the paths' route lookups, or 0.
 func NewMembers(ctx context.Context, backend string, o Options, mark uint32) (*Members, error) {
 	if o.Log == nil {
 		o.Log = slog.Default()
@@ -88,18 +89,18 @@ func NewMembers(ctx context.Context, backend string, o Options, mark uint32) (*M
 	return s, nil
 }
 
-// Warn logs each warning once and keeps it for status.
+// Warn logs a warning, the first time, and keeps it for the status.
 func (s *Members) Warn(format string, args ...any) { s.group.Warn(format, args...) }
 
-// Hops gives how each member leaves now; the zero Hop for one that is down.
+// Hops returns how each member leaves now. The hop of a member that is down is zero.
 func (s *Members) Hops() []Hop {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.hops)
 }
 
-// Follow opens members that can be opened, and finds out how each leaves now. It reports whether that changed. It opens
-// them on the calling goroutine, whose network namespace they belong to; for their kinds that takes no time.
+// Follow opens members that are not open, and finds out how each leaves now. It reports whether that changed. It opens them
+// on the calling goroutine, whose network namespace they belong to. The kinds that backends take open at once.
 func (s *Members) Follow(ctx context.Context) (changed bool) {
 	for i, m := range s.group.Members {
 		hop, err := s.hopOf(ctx, m)
@@ -131,17 +132,17 @@ func (s *Members) hopOf(ctx context.Context, m *group.Member) (Hop, error) {
 	return findHop(m.Spec, c.Local.Addr(), s.Server.Addr(), s.mark)
 }
 
-// Close closes what the members hold open.
+// Close closes the members' sockets.
 func (s *Members) Close() error { return s.group.Close() }
 
-// Sent notes that n datagrams went up by member i.
+// Sent records that n datagrams went up over member i.
 func (s *Members) Sent(now time.Time, i, n int) { s.group.Members[i].Health.Sent(now, n) }
 
-// Heard notes that something came down by member i.
+// Heard records that something came down over member i.
 func (s *Members) Heard(now time.Time, i int) { s.group.Members[i].Health.Heard(now) }
 
-// NextTrial gives the member that was given up and that one packet should be risked on, -1 for none: whether it came back
-// only a packet can tell.
+// NextTrial returns a silent member on which one packet should be sent, as only a packet can show whether it works again. It
+// returns -1 if no trial is due.
 func (s *Members) NextTrial(now time.Time) int {
 	if m := s.group.NextTrial(now); m != nil {
 		return m.Index
@@ -149,8 +150,8 @@ func (s *Members) NextTrial(now time.Time) int {
 	return -1
 }
 
-// Judge decides which members may carry packets, and whether they are enough to send at all. permit makes that so. Only
-// then status and log say it, so that packets leave once they say "running"; where permit fails, they do not.
+// Judge decides which members may carry packets, and whether they are enough to send at all, and calls permit to put that into
+// effect. If permit succeeds, the status and the log are updated, so that packets do leave once they say "running".
 func (s *Members) Judge(now time.Time, permit func(usable []bool, enough bool) error) error {
 	v := s.group.Judge(now)
 	if err := permit(v.Usable, v.Enough); err != nil {
@@ -162,7 +163,8 @@ func (s *Members) Judge(now time.Time, permit func(usable []bool, enough bool) e
 	return nil
 }
 
-// Status says how the session is; counted has one element a member. The backend fills in what it alone knows.
+// Status returns the status of the session. counted has one element for each member. The backend fills in the fields that only
+// it knows. Do not hold a lock that sends wait for, as Status asks the kernel.
 func (s *Members) Status(counted []split.Counted) split.Status {
 	rows, hops := s.group.Rows(), s.Hops()
 	for i, h := range hops {
@@ -213,7 +215,7 @@ func lookup(ctx context.Context, to string) ([]netip.AddrPort, error) {
 	return resolve.System(ctx, server)
 }
 
-// take notes what a lookup found. It reports whether the name has addresses that it never had.
+// take records the result of a lookup. It reports whether the name has new addresses.
 func (s *Members) take(found []netip.AddrPort) (more bool) {
 	s.now, s.listed = found, slices.Contains(found, s.Server)
 	return s.name.Note(found)

@@ -14,27 +14,28 @@ import (
 	"heddle/path/resolve"
 )
 
-// lookAgain is how often a name is looked up again: by this machine's resolver, as programs do.
+// lookAgain is the time between lookups of a name.
 const lookAgain = time.Minute
 
-// silence is how long nothing is heard from an address that the name no longer has, before the session ends.
+// silence is how long the session continues after it last heard an address that the name no longer has.
 const silence = 10 * time.Second
 
-// maxOthers bounds what a name that has ever other addresses leaves behind.
+// maxOthers limits the addresses that are kept of a name that changes often.
 const maxOthers = resolve.MaxKnown
 
-// ErrMoved says that the server has another address now. The guard stays.
+// ErrMoved means that the server has another address now. The guard stays.
 var ErrMoved = errors.New("the server moved")
 
-// FollowName looks the server's name up again until ctx ends, where it was given by name. [Members.Moved] hears of it.
+// FollowName looks up the server's name repeatedly until ctx ends, if the server was given by name. [Members.Moved] receives
+// the results.
 func (s *Members) FollowName(ctx context.Context) {
 	if s.name != nil {
 		s.name.Follow(ctx, cmp.Or(s.o.LookAgain, lookAgain))
 	}
 }
 
-// Others are the addresses beside the server's that its name has or had: a program that looks the name up may send there,
-// where nothing splits.
+// Others returns the other addresses that the server's name has or had. A program that looks the name up may send to them,
+// unsplit.
 func (s *Members) Others() []netip.AddrPort {
 	if s.name == nil {
 		return nil
@@ -48,8 +49,8 @@ func (s *Members) warnOthers() {
 	}
 }
 
-// Moved reports whether there are more [Members.Others] than before. It fails with [ErrMoved] where the name no longer has
-// the server's address and nothing is heard from there. It does not wait.
+// Moved reports whether there are more [Members.Others] than before. It fails with [ErrMoved] if the name no longer has the
+// server's address and nothing is heard from there. It does not block.
 func (s *Members) Moved(now time.Time) (more bool, err error) {
 	if s.name == nil {
 		return false, nil

@@ -1,7 +1,9 @@
 package kernel
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
@@ -172,13 +174,14 @@ func (p *Backend) loosen(device string) error {
 	return nil
 }
 
-// permitDevices lets the guard pass the devices that have the program, where that changed.
+// permitDevices lets the guard pass the devices that have the program, unless it does already.
 func (p *Backend) permitDevices() error {
 	var exits []backend.Exit
 	for index := range p.devices {
 		exits = append(exits, backend.Exit{Index: index})
 	}
-	if len(exits) == len(p.guard.Exits) {
+	slices.SortFunc(exits, func(a, b backend.Exit) int { return cmp.Compare(a.Index, b.Index) })
+	if p.guarded && slices.Equal(exits, p.guard.Exits) {
 		return nil
 	}
 	p.guard.Exits = exits
@@ -191,7 +194,9 @@ func (p *Backend) applyGuard() error {
 	p.mu.Lock()
 	p.refused, p.stray = p.refused+p.stray, 0
 	p.mu.Unlock()
-	return p.guard.Apply()
+	err := p.guard.Apply()
+	p.guarded = err == nil
+	return err
 }
 
 // verify looks whether all is still in its place, and puts back what somebody took away. It forgets devices that went,

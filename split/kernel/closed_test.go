@@ -15,6 +15,7 @@ import (
 
 	"heddle/internal/bpf"
 	"heddle/internal/errhint"
+	"heddle/internal/nft"
 	"heddle/internal/nstest"
 	"heddle/path"
 	"heddle/split"
@@ -327,5 +328,32 @@ func TestNoRights(t *testing.T) {
 	var e *path.Error
 	if !errors.Is(err, ErrRefused) || !errors.As(err, &e) || !strings.Contains(e.Hint, "CAP_BPF") {
 		t.Errorf("%v", err)
+	}
+}
+
+// A guard that somebody removes is made again.
+func TestGuardIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	w := backendtest.New(t)
+	echo := w.NewEcho(t, backendtest.Server4)
+	r := open(t, w, options(t, echo.At, "uniform", "2ms")).start()
+	table := nft.Inet(r.guard.Table)
+	w.Client.Do(t, func() error { return nft.Remove(table) })
+	for end := time.Now().Add(backendtest.Patience); ; time.Sleep(5 * time.Millisecond) {
+		var rules []*nftables.Rule
+		w.Client.Do(t, func() error {
+			conn, err := nft.Connect()
+			if err != nil {
+				return err
+			}
+			rules, _ = conn.GetRules(table, &nftables.Chain{Name: "postrouting", Table: table})
+			return nil
+		})
+		if len(rules) == backendtest.Ways+1 {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("it has %d rules", len(rules))
+		}
 	}
 }

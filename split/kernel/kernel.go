@@ -1,19 +1,18 @@
-// Package kernel splits a session inside the kernel: programs send straight to the server, and a BPF program where
-// packets leave this machine picks the path of each, gives it that path's address and sends it by that path's device.
-// Another one gives the answers back the address that the program knows.
+// Package kernel splits a session inside the kernel. Programs send straight to the server. A BPF program at each device by
+// which packets leave chooses the path of each packet, gives the packet that path's source address, and sends it by that path's
+// device. Another BPF program restores the original address in the answers.
 //
-// It takes the paths of kinds if and src. Units are times; counts of packets need [Options.GSOOff], since the kernel
-// hands a run of segments (UDP_SEGMENT) over as one packet. All sessions of this machine with the server are split
-// together, by one schedule.
+// It takes paths of the kinds if and src. Units are times. Counts of packets need [Options.GSOOff], since the kernel hands over
+// a run of segments (UDP_SEGMENT) as one packet. One schedule splits all sessions of this machine with the server.
 //
-// It fails closed. Until Run says so, after Close of a crashed process, with too few healthy paths, and two seconds
-// after this process stopped renewing its permission, the programs drop what goes to the server. A table of nftables
-// drops what would leave by a device without such a program. Both stay after a crash, until [Clean] or the next Open of
-// the session. Fragments are dropped, since their path cannot be told.
+// It fails closed. The BPF programs drop packets to the server before Run permits them, with too few healthy paths, and two
+// seconds after this process last renewed the permission. An nftables table drops packets that would leave by a device without
+// such a program. After a crash, both stay until [Clean] or the next Open of the session. Fragments are dropped, since they have
+// no port by which to tell their session.
 //
-// It needs CAP_NET_ADMIN, CAP_BPF (and CAP_PERFMON on some kernels), Linux 5.12 and nftables. Do not use it where these
-// are absent, for other kinds of path, for rules, or where a program binds its socket to a device (SO_BINDTODEVICE):
-// answers arrive by all of them. The relay of package split does all that.
+// It needs CAP_NET_ADMIN, CAP_BPF (and CAP_PERFMON on some kernels), Linux 5.12 and nftables. Use the relay of package split if
+// these are absent, for other kinds of path, for rules, or if a program binds its socket to a device (SO_BINDTODEVICE), as
+// answers arrive by all devices.
 package kernel
 
 import (
@@ -39,24 +38,24 @@ import (
 	"heddle/split/backend"
 )
 
-// ErrRefused says that this kernel, or the rights that this process has, do not allow the backend. Whoever was told so
-// may fall back to the relay.
+// ErrRefused means that this kernel, or the rights of this process, do not allow the backend. The caller may use the relay
+// instead.
 var ErrRefused = errors.New("the kernel refuses the kernel backend")
 
-// Options say how a session is split.
+// Options configure a session.
 type Options struct {
 	backend.Options
-	// GSOOff takes runs of segments apart before packets are counted, by a pair of devices made for that. Without it,
-	// units that are counts of packets are refused.
+	// GSOOff splits runs of segments into packets before they are counted, by a pair of devices made for that. Without it, units
+	// that are counts of packets are refused.
 	GSOOff bool
 
 	patience time.Duration // see usualPatience, which is taken for 0
 }
 
-// usualPatience is how long the programs go on without this process.
+// usualPatience is how long the BPF programs keep sending without this process.
 const usualPatience = 2 * time.Second
 
-// maxMembers is how many paths a session may have: each is looked for in turn when an answer arrives.
+// maxMembers is the largest number of paths. The program for answers tries them one after the other.
 const maxMembers = 32
 
 var kinds = journal.Kinds{
@@ -71,9 +70,8 @@ var kinds = journal.Kinds{
 
 const backendName = "kernel"
 
-// Clean takes back what a crash of the session left, and tells what that was, a line each. Until then packets to that
-// server do not leave; with keepGuard they do not after it either, until the next Open. Who calls it holds the session's
-// name.
+// Clean undoes the changes that a crash of the session left, and returns a line for each. Until then no packets leave to that
+// server; with keepGuard none leave before the next Open. The caller must hold the session's name.
 func Clean(dir, session string, keepGuard bool) ([]string, error) {
 	return backend.Clean(dir, session, backendName, kinds, keepGuard)
 }
@@ -85,6 +83,7 @@ type Backend struct {
 	members *backend.Members
 	journal *journal.Journal
 	guard   *backend.Guard
+	guarded bool // the guard is in place as its fields say
 	left    bool // a crash left a guard
 	moved   bool // the server did: the guard stays
 
@@ -107,13 +106,13 @@ type Backend struct {
 	closed  bool
 }
 
-// device is one that the programs are attached to.
+// device is a device with the BPF programs.
 type device struct {
 	filters []*bpf.Filter
 	first   link.Link // nil where the kernel has no tcx
 }
 
-// release gives up what goes with this process.
+// release closes the link, which ends with this process anyway.
 func (d *device) release() error {
 	if d.first == nil {
 		return nil
@@ -121,8 +120,8 @@ func (d *device) release() error {
 	return d.first.Close()
 }
 
-// Open prepares the machine. From when it returns until [Backend.Run], nothing leaves to the server. It fails with
-// [ErrRefused] where the kernel does not do this, and with a [path.Error] in any case.
+// Open prepares the machine. After it, nothing leaves to the server before [Backend.Run]. Each error is a [path.Error], and
+// wraps [ErrRefused] if the kernel does not allow the backend.
 func Open(ctx context.Context, o Options) (*Backend, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -281,8 +280,8 @@ func cached(all map[int]*ebpf.Program, key int, make func() (*ebpf.Program, erro
 	return made, err
 }
 
-// Close stops the session and takes back what was changed. After it, programs that send to the server do so unsplit, but
-// where Run ended with [backend.ErrMoved]: then the guard stays.
+// Close stops the session and undoes its changes. After it, programs send to the server unsplit, except if Run ended with
+// [backend.ErrMoved]: then the guard stays, and nothing leaves.
 func (p *Backend) Close() error { return p.close(p.moved) }
 
 func (p *Backend) close(keepGuard bool) error {

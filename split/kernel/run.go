@@ -10,8 +10,8 @@ import (
 	"heddle/split/backend"
 )
 
-// Run lets packets leave, and looks after the paths until ctx ends; then nothing leaves. It gives nil then. It fails with
-// [backend.ErrMoved] where the server's name leads elsewhere.
+// Run lets packets leave, and maintains the paths until ctx ends; then nothing leaves, and it returns nil. It fails with
+// [backend.ErrMoved] if the server has another address.
 func (p *Backend) Run(ctx context.Context) error {
 	defer p.session.maps.permit(0)
 	p.members.FollowName(ctx)
@@ -33,8 +33,8 @@ func (p *Backend) Run(ctx context.Context) error {
 	}
 }
 
-// lookEvery is how often this process looks at the machine where nothing seems to change. To look takes a dozen questions
-// to the kernel, so it is not done at each tick.
+// lookEvery is the time between two looks at a machine that reports no change. A look takes a dozen questions to the kernel,
+// which is too much for each tick.
 const lookEvery = time.Second
 
 // tend looks once after the paths, and renews the permission to send.
@@ -121,19 +121,33 @@ func (p *Backend) hear(now time.Time) {
 func (p *Backend) countRefused() {
 	passed, err := p.guard.Read()
 	if err != nil {
-		return // a table that somebody removed is missed by Apply
+		p.guarded = false // somebody changed or removed the table: the next look replaces it
+		return
 	}
 	p.mu.Lock()
 	p.stray = passed.Refused.Packets
 	p.mu.Unlock()
 }
 
-// Status says how the session is. Its packets are those on the wire: a run of segments counts as what it is cut into.
+// Status returns the status of the session. It counts packets on the wire: each segment of a run counts as one.
 func (p *Backend) Status() split.Status {
+	counted, refused, closed := p.counted()
+	if closed {
+		return split.Status{Session: p.o.Session, Backend: backendName, To: p.o.To, State: "stopped", Why: "closed"}
+	}
+	s := p.members.Status(counted) // asks the kernel, which the permission to send must not wait for
+	s.Refused = refused
+	s.Claim += "; programs that bind to a device get no answers, and fragments do not leave"
+	return s
+}
+
+// counted gives what was counted on each member and dropped in all, and whether the session is closed. It warns of what was
+// dropped.
+func (p *Backend) counted() (counted []split.Counted, refused uint64, closed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
-		return split.Status{Session: p.o.Session, Backend: backendName, To: p.o.To, State: "stopped", Why: "closed"}
+		return nil, 0, true
 	}
 	drops := p.session.maps.drops()
 	for d, n := range drops {
@@ -144,7 +158,7 @@ func (p *Backend) Status() split.Status {
 	if p.refused+p.stray > 0 {
 		p.members.Warn("datagrams to the server were dropped: they would have left by a device where nothing splits them")
 	}
-	counted := make([]split.Counted, len(p.o.Via))
+	counted = make([]split.Counted, len(p.o.Via))
 	for i, weight := range p.planner.schedule.Weights() {
 		up, down := p.session.maps.counted(i)
 		counted[i] = split.Counted{Up: count(up), Down: count(down), Weight: weight, Switches: p.planner.switches[i]}
@@ -152,13 +166,11 @@ func (p *Backend) Status() split.Status {
 			counted[i].Why = split.NotDrawn
 		}
 	}
-	s := p.members.Status(counted)
-	s.Refused = p.refused + p.stray
+	refused = p.refused + p.stray
 	for _, n := range drops {
-		s.Refused += n
+		refused += n
 	}
-	s.Claim += "; programs that bind to a device get no answers, and fragments do not leave"
-	return s
+	return counted, refused, false
 }
 
 func count(t backend.Tally) split.Count { return split.Count{Packets: t.Packets, Bytes: t.Bytes} }

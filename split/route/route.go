@@ -1,19 +1,20 @@
-// Package route splits a session as CoMPS did (section 4): the route to the server is replaced at each switch, so that
-// the next packets leave by another device and with that device's address. It is here to be compared with.
+// Package route splits a session as CoMPS did (section 4). It replaces the route to the server at each switch, so that the next
+// packets leave by another device and with that device's address. It exists for comparison; use the kernel backend or the relay
+// if you can.
 //
-// Programs send straight to the server. Only sockets that are neither bound nor connected take part: the kernel chooses
-// the address of the others once, and what they send by another path is dropped. Units are times. It takes the paths of
-// kinds if and src.
+// Programs send straight to the server. Their sockets must be neither bound nor connected: the kernel chooses the address of
+// other sockets once, and packets that they send by another path are dropped. Units are times. It takes paths of the kinds if and
+// src.
 //
-// Unlike the scripts of the paper, which delete a route and add another one, it replaces the route in one step, in a
-// table of its own that only UDP to the server's port looks in. Under it lies a route to nowhere, and a table of
-// nftables drops what would leave with another path's address.
+// The scripts of the paper delete a route and add another one. This package replaces the route in one step, in a routing table
+// that only UDP to the server's port uses. A blackhole route lies under it, and an nftables table drops packets with the address
+// of another path.
 //
-// It fails closed. The table of nftables lets packets out only while an element of a set lives, which this process renews
-// each second and the kernel takes out three seconds later. So a crash leaves up to three seconds on the path of the
-// moment, and nothing leaves after that, until [Clean] or the next Open of the session.
+// It fails closed. The nftables table lets packets out only while a set has an element. This process renews the element each
+// second, and the kernel removes it after three seconds. After a crash, packets leave by the last path for up to three seconds,
+// and then none leave until [Clean] or the next Open of the session.
 //
-// It needs CAP_NET_ADMIN, Linux 4.17 and nftables with sets that time out. Do not use it where the kernel backend or the relay will do.
+// It needs CAP_NET_ADMIN, Linux 4.17 and nftables with sets that time out.
 package route
 
 import (
@@ -34,7 +35,7 @@ import (
 	"heddle/split/backend"
 )
 
-// Options say how a session is split.
+// Options configure a session.
 type Options = backend.Options
 
 const backendName = "route"
@@ -46,9 +47,8 @@ var kinds = journal.Kinds{
 	"rule":   func() journal.Change { return &backend.Rule{} },
 }
 
-// Clean takes back what a crash of the session left, and tells what that was, a line each. Until then packets to that
-// server do not leave; with keepGuard they do not after it either, until the next Open. Who calls it holds the session's
-// name.
+// Clean undoes the changes that a crash of the session left, and returns a line for each. Until then no packets leave to that
+// server; with keepGuard none leave before the next Open. The caller must hold the session's name.
 func Clean(dir, session string, keepGuard bool) ([]string, error) {
 	return backend.Clean(dir, session, backendName, kinds, keepGuard)
 }
@@ -62,8 +62,10 @@ type Backend struct {
 	left    bool // a crash left a guard
 	moved   bool // the server did: the guard stays
 	renewed time.Time
-	table   *backend.Table
-	watch   *path.Watch
+	// arranged is false where the guard does not say what the members and the server's addresses are now.
+	arranged bool
+	table    *backend.Table
+	watch    *path.Watch
 
 	mu       sync.Mutex
 	schedule *schedule.Schedule
@@ -103,7 +105,7 @@ func add(a, b backend.Tally) backend.Tally {
 	return backend.Tally{Packets: a.Packets + b.Packets, Bytes: a.Bytes + b.Bytes}
 }
 
-// Open prepares the machine. From when it returns until [Backend.Run], nothing leaves to the server.
+// Open prepares the machine. After it, nothing leaves to the server before [Backend.Run].
 func Open(ctx context.Context, o Options) (*Backend, error) {
 	var b [4]byte
 	rand.Read(b[:])
@@ -177,28 +179,30 @@ func (p *Backend) arrange() error {
 			}
 		}
 	}
-	if counted, err := p.guard.Read(); err == nil {
-		p.mu.Lock()
-		p.total = p.total.plus(p.exits, counted)
-		p.mu.Unlock()
-	}
+	counted, readErr := p.guard.Read()
 	p.guard.Exits = exits
 	if err := p.guard.Apply(); err != nil {
 		return err
 	}
+	p.arranged = true
 	p.mu.Lock()
+	defer p.mu.Unlock()
+	if readErr == nil {
+		p.total = p.total.plus(p.exits, counted)
+	} else {
+		p.total = p.heard // the counters went with the table
+	}
 	p.exits = members
-	p.mu.Unlock()
 	return nil
 }
 
-// lease is how long packets leave without this process, which renews it each second. It is a constant but in tests.
+// lease is how long packets leave without this process, which renews it each second. Only tests change it.
 var lease = 3 * time.Second
 
 const renew = time.Second
 
-// Run lets packets leave and switches, until ctx ends; then nothing leaves. It gives nil then. It fails with
-// [backend.ErrMoved] where the server's name leads elsewhere.
+// Run lets packets leave and switches paths until ctx ends; then nothing leaves, and it returns nil. It fails with
+// [backend.ErrMoved] if the server has another address.
 func (p *Backend) Run(ctx context.Context) error {
 	p.members.FollowName(ctx)
 	tend := time.NewTicker(backend.TendEvery)
@@ -241,14 +245,19 @@ func (p *Backend) tend(ctx context.Context) error {
 	}
 	if more {
 		p.guard.Forbid(p.members.Others()...)
+		p.arranged = false
 	}
-	if changed := p.members.Follow(ctx); changed || more {
+	if p.members.Follow(ctx) {
+		p.arranged = false
+	}
+	if !p.arranged { // also where the last try failed
 		if err := p.arrange(); err != nil {
 			return err
 		}
 	}
 	now := time.Now()
 	if err := p.hear(now); err != nil {
+		p.arranged = false
 		return err
 	}
 	return p.members.Judge(now, func(usable []bool, enough bool) error { return p.permit(now, usable, enough) })
@@ -338,30 +347,36 @@ func (p *Backend) turn(now time.Time) (time.Duration, error) {
 	return time.Hour, nil
 }
 
-// Status says how the session is. A run of segments (UDP_SEGMENT) counts as one packet here.
+// Status returns the status of the session. A run of segments (UDP_SEGMENT) counts as one packet.
 func (p *Backend) Status() split.Status {
+	counted, refused, closed := p.counted()
+	s := p.members.Status(counted) // asks the kernel, which switches must not wait for
+	if closed {
+		s.State, s.Why = "stopped", "closed"
+	}
+	s.Refused = refused
+	s.Claim += "; it takes only sockets that are neither bound nor connected, and what others send is dropped"
+	return s
+}
+
+// counted gives what was counted on each member and dropped by the guard, and whether the session is closed.
+func (p *Backend) counted() (counted []split.Counted, refused uint64, closed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	counted := make([]split.Counted, len(p.o.Via))
+	counted = make([]split.Counted, len(p.o.Via))
 	for i, weight := range p.schedule.Weights() {
 		counted[i] = split.Counted{Up: count(p.heard.up[i]), Down: count(p.heard.down[i]), Weight: weight, Switches: p.switches[i]}
 		if p.switches[i] == 0 {
 			counted[i].Why = split.NotDrawn
 		}
 	}
-	s := p.members.Status(counted)
-	if p.closed {
-		s.State, s.Why = "stopped", "closed"
-	}
-	s.Refused = p.heard.refused
-	s.Claim += "; it takes only sockets that are neither bound nor connected, and what others send is dropped"
-	return s
+	return counted, p.heard.refused, p.closed
 }
 
 func count(t backend.Tally) split.Count { return split.Count{Packets: t.Packets, Bytes: t.Bytes} }
 
-// Close stops the session and takes back what was changed. After it, programs that send to the server do so unsplit, but
-// where Run ended with [backend.ErrMoved]: then the guard stays.
+// Close stops the session and undoes its changes. After it, programs send to the server unsplit, except if Run ended with
+// [backend.ErrMoved]: then the guard stays, and nothing leaves.
 func (p *Backend) Close() error { return p.close(p.moved) }
 
 func (p *Backend) close(keepGuard bool) error {

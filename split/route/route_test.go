@@ -13,6 +13,7 @@ import (
 	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
 
+	"heddle/internal/nft"
 	"heddle/internal/nstest"
 	"heddle/path"
 	"heddle/schedule"
@@ -248,4 +249,37 @@ func asError(err error, to **path.Error) bool {
 	e, ok := err.(*path.Error)
 	*to = e
 	return ok
+}
+
+// A guard that somebody removes is made again, and the session goes on.
+func TestGuardIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	w := backendtest.New(t)
+	echo := w.NewEcho(t, backendtest.Server4)
+	p, _ := start(t, w, options(t, echo.At))
+	table := nft.Inet(p.guard.Table)
+	w.Client.Do(t, func() error { return nft.Remove(table) })
+	for end := time.Now().Add(backendtest.Patience); ; time.Sleep(5 * time.Millisecond) {
+		var rules []*nftables.Rule
+		w.Client.Do(t, func() error {
+			conn, err := nft.Connect()
+			if err != nil {
+				return err
+			}
+			rules, _ = conn.GetRules(table, &nftables.Chain{Name: "postrouting", Table: table})
+			return nil
+		})
+		if len(rules) == backendtest.Ways+1 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("it has %d rules", len(rules))
+		}
+	}
+	free := w.NewSocket(t, netip.AddrPort{}, netip.AddrPort{})
+	for end := time.Now().Add(backendtest.Patience); backendtest.Talk(free, echo.At, 3, 0) != 3; {
+		if time.Now().After(end) {
+			t.Fatal("nothing leaves")
+		}
+	}
 }

@@ -22,13 +22,13 @@ import (
 
 const (
 	lookEvery = 50 * time.Millisecond
-	// piece is how much is written between two looks whether enough subflows are up.
+	// piece is how many bytes Write hands over between two checks that enough subflows are up.
 	piece = 64 << 10
-	// unsent bounds what the kernel takes without sending: what it takes it sends by whatever is left.
+	// unsent limits the bytes that the kernel accepts before it sends them. It sends them over whatever subflows are left.
 	unsent = 256 << 10
 )
 
-// Conn is one connection. Read and Write may run at once.
+// Conn is one connection. Read and Write may run concurrently.
 type Conn struct {
 	tls     *tls.Conn
 	tcp     *net.TCPConn
@@ -45,13 +45,13 @@ type Conn struct {
 	deadline path.Deadline
 	// sent and received are bytes of the stream.
 	sent, received atomic.Uint64
-	closed         chan struct{} // by Close, or where it fails
+	closed         chan struct{} // closed by Close, or when the connection fails
 	shut           sync.Once
 
 	mu      sync.Mutex
 	members []*member
 	quorum  group.Quorum  // of subflows that are up
-	changed chan struct{} // closed and replaced where there are enough, or too few, of a sudden
+	changed chan struct{} // closed and replaced when there come to be enough or too few
 	lacking time.Time     // since when there are too few
 	ended   bool          // this side ended its stream
 	failure error
@@ -77,7 +77,7 @@ func newConn(tcp *net.TCPConn, secure *tls.Conn, min int, degrade bool, patience
 	return c, nil
 }
 
-// look asks the kernel how the subflows are, and adds what is missing where dial is set.
+// look updates the members from the kernel. With dialMissing it also adds missing subflows.
 func (c *Conn) look(dialMissing bool) (up int, err error) {
 	now, err := c.socket.subflows()
 	if err != nil {
@@ -102,7 +102,7 @@ func (c *Conn) look(dialMissing bool) (up int, err error) {
 	return up, err
 }
 
-// await waits until need subflows are up.
+// await blocks until need subflows are up.
 func (c *Conn) await(ctx context.Context, need int) error {
 	var last error
 	for wait := time.Millisecond; ; wait = min(2*wait, 20*time.Millisecond) {
@@ -126,7 +126,7 @@ func (c *Conn) await(ctx context.Context, need int) error {
 	}
 }
 
-// watch looks after the subflows until the connection ends.
+// watch maintains the subflows until the connection ends.
 func (c *Conn) watch() {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
@@ -161,14 +161,14 @@ func (c *Conn) watch() {
 	}
 }
 
-// over reports that both sides have ended their stream: the kernel takes the subflows down then.
+// over reports whether both sides have ended their stream. The kernel then removes the subflows.
 func (c *Conn) over() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.ended && c.socket.ended()
 }
 
-// stop makes writing fail.
+// stop ends the connection with a reason: later writes fail with it.
 func (c *Conn) stop(why error) {
 	c.mu.Lock()
 	if c.failure == nil {
@@ -179,7 +179,7 @@ func (c *Conn) stop(why error) {
 	c.shut.Do(func() { close(c.closed) })
 }
 
-// pass waits until enough subflows are up.
+// pass blocks until enough subflows are up.
 func (c *Conn) pass() error {
 	late := c.deadline.Passed()
 	for {
@@ -212,7 +212,7 @@ func (c *Conn) isClosed() bool {
 	}
 }
 
-// Write sends p. It waits while fewer subflows are up than are required, and fails for good where that lasts.
+// Write sends p. It blocks while fewer subflows are up than required. If that lasts longer than Patience, the connection fails.
 func (c *Conn) Write(p []byte) (n int, err error) {
 	for {
 		if err := c.pass(); err != nil {
@@ -229,7 +229,7 @@ func (c *Conn) Write(p []byte) (n int, err error) {
 	}
 }
 
-// Read gives what arrived, in order. It returns [io.EOF] only where the peer ended its stream.
+// Read reads the stream. It returns [io.EOF] only if the peer ended its stream.
 func (c *Conn) Read(p []byte) (int, error) {
 	n, err := c.tls.Read(p)
 	c.received.Add(uint64(n))
@@ -239,7 +239,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// broken says why the connection broke off where that is known.
+// broken returns the reason why the connection failed, if it is known.
 func (c *Conn) broken(err error) error {
 	c.mu.Lock()
 	failure := c.failure
@@ -254,8 +254,8 @@ func (c *Conn) broken(err error) error {
 		Hint: "a side that lacks a required path ends the connection: look at its log"}
 }
 
-// CloseWrite ends this side's stream; the peer may go on with its own. It first waits until the peer's kernel has all that
-// was written, for as long as Patience, and says so where that is not so.
+// CloseWrite ends this side's stream; the peer may continue with its own. It first waits until the peer's kernel has
+// acknowledged all that was written, and fails if that takes longer than Patience.
 func (c *Conn) CloseWrite() error {
 	if err := c.pass(); err != nil {
 		return err
@@ -274,7 +274,7 @@ func (c *Conn) CloseWrite() error {
 	return c.tcp.CloseWrite()
 }
 
-// Close ends the connection, as [Conn.CloseWrite] does first. What the kernel still holds where that fails is not sent.
+// Close calls [Conn.CloseWrite] and closes the connection. If CloseWrite fails, what the kernel still holds is not sent.
 func (c *Conn) Close() error {
 	if c.isClosed() {
 		c.mu.Lock()
@@ -297,13 +297,13 @@ func (c *Conn) Close() error {
 	return c.tcp.Close()
 }
 
-// Abort ends the connection at once. The other side learns that it is not whole, but not why.
+// Abort ends the connection at once. The peer learns that the stream is incomplete, but not why.
 func (c *Conn) Abort(why string) {
 	c.stop(&path.Error{What: "mptcp connection", Why: why})
 	abort(c.tcp)
 }
 
-// drain waits until all is acknowledged.
+// drain waits until the peer's kernel has acknowledged everything.
 func (c *Conn) drain() error {
 	late := time.NewTimer(c.patience)
 	defer late.Stop()
@@ -323,19 +323,19 @@ func (c *Conn) drain() error {
 	}
 }
 
-// Done is closed once the connection has ended at this side.
+// Done returns a channel that is closed once the connection has ended on this side.
 func (c *Conn) Done() <-chan struct{} { return c.closed }
 
-// Peer is the key that the other side proved.
+// Peer returns the key that the peer proved.
 func (c *Conn) Peer() identity.Key { return c.peer }
 
-// Service is what the connection was asked for.
+// Service returns the service that the dialling side asked for.
 func (c *Conn) Service() string { return c.service }
 
-// LocalAddr is the address of the first subflow at this side.
+// LocalAddr returns the local address of the first subflow.
 func (c *Conn) LocalAddr() net.Addr { return c.tcp.LocalAddr() }
 
-// RemoteAddr is where the first subflow goes.
+// RemoteAddr returns the remote address of the first subflow.
 func (c *Conn) RemoteAddr() net.Addr { return c.tcp.RemoteAddr() }
 
 // SetDeadline sets the deadlines for reading and for writing.
@@ -343,10 +343,10 @@ func (c *Conn) SetDeadline(t time.Time) error {
 	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
 }
 
-// SetReadDeadline bounds how long Read waits.
+// SetReadDeadline sets the deadline of Read.
 func (c *Conn) SetReadDeadline(t time.Time) error { return c.tls.SetReadDeadline(t) }
 
-// SetWriteDeadline bounds how long Write waits. After a time-out within a record nothing more can be written (crypto/tls).
+// SetWriteDeadline sets the deadline of Write. After a timeout within a TLS record, all later writes fail (crypto/tls).
 func (c *Conn) SetWriteDeadline(t time.Time) error {
 	c.deadline.Set(t)
 	return c.tls.SetWriteDeadline(t)

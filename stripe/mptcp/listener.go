@@ -20,14 +20,14 @@ import (
 	"heddle/path"
 )
 
-// ListenOptions say who may come in.
+// ListenOptions configure a listener.
 type ListenOptions struct {
 	Identity identity.Identity
-	// Accept says whether the holder of a key may come in; nil refuses everybody.
+	// Accept decides whether the holder of a key may connect. nil refuses everybody.
 	Accept func(identity.Key) error
-	// Service says whether a peer may have a service; nil permits all. Its error is told to the peer.
+	// Service decides whether a peer may have a service. nil permits all. The peer receives the error.
 	Service func(peer identity.Key, service string) error
-	// MaxSessions bounds the connections at one time; 0 is 256.
+	// MaxSessions limits the number of connections at a time. 0 means 256.
 	MaxSessions int
 	// Patience is as in [Options].
 	Patience time.Duration
@@ -37,14 +37,14 @@ type ListenOptions struct {
 }
 
 const (
-	// So many connections at a time may be here that have not proved a key and been let in, in all and from one source.
+	// The limits of connections that are not admitted yet, in all and from one source.
 	maxStrangers  = 256
 	strangersEach = 64
-	// introduction is how long they may take for it.
+	// introduction limits how long they may take to be admitted.
 	introduction = 15 * time.Second
 )
 
-// Listener takes connections of several subflows.
+// Listener accepts connections of several subflows.
 type Listener struct {
 	listener  net.Listener
 	o         ListenOptions
@@ -60,9 +60,9 @@ type Listener struct {
 	live map[*Conn]bool
 }
 
-// NewListener serves what arrives at l, which it closes at its end. For l, take a [net.ListenConfig] with
-// SetMultipathTCP(true). Nodes connect to it as the client's own kernel asks, so that it needs no privilege; the kernel's
-// limit of subflows must allow for them.
+// NewListener serves the connections that arrive at l, and takes l over. Make l by a [net.ListenConfig] with
+// SetMultipathTCP(true). The client's kernel adds the subflows, so the listening side needs no privilege; its kernel's limit of
+// subflows must permit them.
 func NewListener(l net.Listener, o ListenOptions) (*Listener, error) {
 	if err := supported(); err != nil {
 		return nil, err
@@ -110,7 +110,7 @@ func (l *Listener) run() {
 	l.err = err
 }
 
-// meet lets one connection in, or ends it.
+// meet admits one connection, or closes it.
 func (l *Listener) meet(tcp *net.TCPConn) {
 	ctx, cancel := context.WithTimeout(l.ctx, introduction)
 	defer cancel()
@@ -128,7 +128,7 @@ func (l *Listener) meet(tcp *net.TCPConn) {
 	}
 }
 
-// keep knows a connection until it ends.
+// keep lists a connection until it ends.
 func (l *Listener) keep(c *Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -141,7 +141,7 @@ func (l *Listener) keep(c *Conn) {
 	}()
 }
 
-// Sessions gives the connections at this moment, for their status.
+// Sessions returns the connections at this moment, for their status.
 func (l *Listener) Sessions() []*Conn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -192,7 +192,7 @@ func (l *Listener) admit(ctx context.Context, tcp *net.TCPConn) (*Conn, error) {
 	return c, nil
 }
 
-// permits says why not.
+// permits returns why a peer may not have a connection, or nil.
 func (l *Listener) permits(peer identity.Key, h hello) error {
 	if most, err := limit(); err == nil && h.paths > most+1 {
 		return fmt.Errorf("its kernel lets a connection have %d paths, not %d: `ip mptcp limits set subflow %d` there changes that", most+1, h.paths, h.paths-1)
@@ -206,7 +206,7 @@ func (l *Listener) permits(peer identity.Key, h hello) error {
 	return nil
 }
 
-// Accept gives the next connection whose required subflows are all up.
+// Accept returns the next connection whose required subflows are all up.
 func (l *Listener) Accept() (*Conn, error) {
 	select {
 	case c := <-l.ready:
@@ -221,10 +221,10 @@ func (l *Listener) Accept() (*Conn, error) {
 	}
 }
 
-// Addr is where it listens.
+// Addr returns the address of the listener.
 func (l *Listener) Addr() net.Addr { return l.listener.Addr() }
 
-// Close stops listening. Connections that were accepted go on.
+// Close stops listening. Accepted connections stay open.
 func (l *Listener) Close() error {
 	err := l.listener.Close()
 	l.cancel()

@@ -12,18 +12,18 @@ import (
 	"heddle/stripe"
 )
 
-// member is a subflow that is wanted, and the TCP connections that were it one after the other.
+// member is a path of the connection, and counts the kernel's subflows that carried it one after the other.
 type member struct {
 	stripe.PathStatus
 	to     netip.AddrPort
 	local  netip.AddrPort
-	from   netip.Addr // chosen, or the zero address
-	source netip.Addr // where it is to leave from
+	from   netip.Addr // the source address that the options ask for, or the zero address
+	source netip.Addr // the source address of the next subflow
 	id     uint8      // of its source address
 	device int        // to leave by, or 0
 
 	current subflow // as last seen
-	dialled bool    // the kernel has one that is not up yet
+	dialled bool    // the kernel has a subflow that is not up yet
 	before  stripe.PathStatus
 	tried   time.Time
 }
@@ -49,13 +49,12 @@ func newMembers(all []Subflow, source netip.Addr) (members []*member) {
 	return members
 }
 
-// is reports whether the kernel's subflow is this one.
+// is reports whether the kernel's subflow carries this member.
 func (m *member) is(s subflow) bool {
 	return s.remote == m.to && (!m.from.IsValid() || s.local.Addr() == m.from)
 }
 
-// see takes note of what the kernel says of the subflow now, nil for that there is none such, and reports whether the
-// state changed.
+// see updates the member from the kernel's subflow, which is nil if there is none. It reports whether the state changed.
 func (m *member) see(s *subflow) (changed bool) {
 	was := m.State
 	m.dialled = s != nil && (s.tcp.State == unix.BPF_TCP_SYN_SENT || s.tcp.State == unix.BPF_TCP_SYN_RECV)
@@ -77,7 +76,7 @@ func (m *member) see(s *subflow) (changed bool) {
 	return m.State != was
 }
 
-// count adds up over the connections that the subflow had.
+// count updates the counters, which add up over all subflows of the member.
 func (m *member) count(s subflow) {
 	if s.local != m.current.local || s.remote != m.current.remote {
 		m.before = m.PathStatus
@@ -93,10 +92,10 @@ func (m *member) count(s subflow) {
 	m.Queued = int(s.tcp.Notsent_bytes)
 }
 
-// retryAfter is how long a subflow has to come up before it is tried again.
+// retryAfter is how long a subflow may take to come up before the next try.
 const retryAfter = time.Second
 
-// dial has the kernel add the subflow where it is missing.
+// dial makes the kernel add a subflow if the member has none.
 func (m *member) dial(token uint32, now time.Time) error {
 	if m.State == stateUp || m.State == stateStalled || m.dialled || now.Sub(m.tried) < retryAfter {
 		return nil
@@ -115,8 +114,8 @@ func (m *member) dial(token uint32, now time.Time) error {
 	return nil
 }
 
-// observe brings the members up to what the kernel says now. On the side that listens, what nobody asked for is a member too,
-// named by where it comes from.
+// observe updates the members from the kernel's subflows. On the listening side, a subflow of no known member becomes a new
+// member, which is named by its remote address.
 func observe(members []*member, now []subflow, listening bool) (after []*member, changed []*member) {
 	left := append([]subflow(nil), now...)
 	for _, m := range members {
@@ -146,8 +145,8 @@ func observe(members []*member, now []subflow, listening bool) (after []*member,
 	return members, changed
 }
 
-// forgetOne bounds what a peer can make this side remember: of more members than a connection can have, the oldest that is
-// down goes.
+// forgetOne limits what a peer can make this side remember. It removes the oldest member that is down if there are more than
+// twice as many members as a connection can have.
 func forgetOne(members []*member) []*member {
 	if len(members) <= 2*MaxPaths {
 		return members
@@ -169,7 +168,7 @@ func healthy(members []*member) (n int) {
 	return n
 }
 
-// dial has the kernel add what is missing. Its error is the last one.
+// dial makes the kernel add the missing subflows. It returns the last error.
 func dial(members []*member, token uint32, now time.Time) (err error) {
 	for _, m := range members {
 		if e := m.dial(token, now); e != nil {

@@ -1,14 +1,14 @@
-// Package mptcp carries one stream over several overlay nodes by the Linux kernel's Multipath TCP (RFC 8684): the kernel
-// plane of striping.
+// Package mptcp is a backend of striping: it carries one stream over several overlay nodes by the Linux kernel's Multipath TCP
+// (RFC 8684).
 //
-// [Dial] connects to the peer through the first node, which translates addresses, and has the kernel add a subflow
-// through each of the others; a program, not the kernel, is the path manager. TLS 1.3 in which both sides prove their
-// keys runs inside, from end to end. With [Subflow.From] the way of a subflow can instead be chosen by the address that
-// it leaves from, as in the MACHETE paper, where rules at the client do the rest.
+// [Dial] connects to the peer through the first node, which translates addresses, and makes the kernel add a subflow through
+// each other node. This package is the path manager, not the kernel. TLS 1.3 runs inside, end to end, and both sides prove their
+// keys. As in the MACHETE paper, [Subflow.From] can instead choose the way of a subflow by its source address; routing rules at
+// the client must then lead it there.
 //
-// It fails open, and Linux has only one scheduler, which fills the fastest subflow first: a short message takes one
-// subflow whole, and what a dead subflow held is sent again over the others before a program hears of it. Package stripe
-// does neither. Use this one to compare, or where a node that forwards in user space is the bottleneck.
+// It fails open: the kernel sends the data of a dead subflow again over the others before this process learns of it. Linux has
+// only one scheduler, which fills the fastest subflow first, so one subflow carries the whole of a short message. Package stripe
+// has neither property. Use this package for comparison, or if a node that forwards in user space is the bottleneck.
 package mptcp
 
 import (
@@ -32,7 +32,7 @@ import (
 	"heddle/path"
 )
 
-// Protocol is what is spoken inside TLS (ALPN, RFC 7301).
+// Protocol is the ALPN name of the protocol inside TLS (RFC 7301).
 const Protocol = "heddle-stripe-mptcp/1"
 
 // Bounds and defaults of [Options].
@@ -42,38 +42,38 @@ const (
 	maxService      = 255
 )
 
-// Subflow is one way to the peer.
+// Subflow is one path to the peer.
 type Subflow struct {
 	Name string
-	// To is where the subflow goes: a port that a node translates to the peer's.
+	// To is the remote address of the subflow: a port that a node translates to the peer's.
 	To netip.AddrPort
-	// Through is where rules of this machine lead it on the way there; the zero address is straight to To.
+	// Through is the node that this machine's rules route the subflow through. The zero address means none.
 	Through netip.Addr
-	// From is the address of this machine that it leaves from; the zero address leaves that to the routes.
+	// From is the source address of the subflow. The zero address leaves it to the routes.
 	From netip.Addr
-	// Device is the device that it leaves by; empty leaves that to the routes.
+	// Device is the device that the subflow leaves by. Empty leaves it to the routes.
 	Device string
 }
 
-// Options say how a connection is made.
+// Options configure a connection.
 type Options struct {
 	Subflows []Subflow
 	Identity identity.Identity
 	Peer     identity.Key
-	// Service is what the peer is asked for, up to 255 bytes; empty for its default.
+	// Service is the service to ask the peer for, up to 255 bytes. Empty means its default.
 	Service string
-	// MinPaths is on how many subflows at least anything is written; 0 is all of them.
+	// MinPaths is the number of subflows below which nothing is written. 0 means all of them.
 	MinPaths int
-	// Degrade permits to go on over fewer once all were up.
+	// Degrade permits fewer subflows once MinPaths were up.
 	Degrade bool
-	// Patience is how long subflows may take to come up, and how long a connection waits for one that it lacks before
-	// it ends; 0 is [DefaultPatience].
+	// Patience limits how long subflows may take to come up, and how long a connection waits for a missing one before it
+	// ends. 0 means [DefaultPatience].
 	Patience time.Duration
-	// SetPathManager permits to change net.mptcp.pm_type for the moment in which the socket is made.
+	// SetPathManager permits this package to change net.mptcp.pm_type while it makes the socket.
 	SetPathManager bool
-	// Log hears of subflows that come and go; nil is silence.
+	// Log receives the state changes of subflows. nil means no log.
 	Log *slog.Logger
-	// KeyLog gets the keys of TLS (as SSLKEYLOGFILE), for experiments; nil for none.
+	// KeyLog receives the TLS keys in the format of SSLKEYLOGFILE, for experiments. It may be nil.
 	KeyLog io.Writer
 }
 
@@ -114,9 +114,8 @@ func (o *Options) complete() error {
 	return nil
 }
 
-// Dial connects, and returns once the required subflows are up. Nothing that the caller writes is sent before. It fails with a
-// [path.Error] that names each path that is not up once ctx or Patience ends, and with a [Refusal] where the peer does not
-// let the connection in.
+// Dial connects, and returns once the required subflows are up. When ctx or Patience ends before, it fails with a [path.Error]
+// that names each path that is not up. It fails with a [Refusal] if the peer refuses the connection.
 func Dial(ctx context.Context, o Options) (*Conn, error) {
 	if err := errors.Join(o.complete(), supported()); err != nil {
 		return nil, err
@@ -178,7 +177,7 @@ func bindTo(raw syscall.RawConn, device string) error {
 	return socket{raw}.do(func(fd int) error { return unix.BindToDevice(fd, device) })
 }
 
-// devices looks up what subflows leave by.
+// devices looks up the devices of the subflows.
 func devices(members []*member, all []Subflow) error {
 	for i, s := range all {
 		if s.Device == "" {

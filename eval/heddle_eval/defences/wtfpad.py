@@ -130,8 +130,10 @@ class _Machine:
 
     def real(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
         """Time of the next real packet of each row, or inf."""
-        at = np.minimum(self.next[rows], len(self.time) - 1)
-        return np.where(self.next[rows] < self.stop[rows], self.time[at], np.inf)
+        more = self.next[rows] < self.stop[rows]
+        out = np.full(len(rows), np.inf)
+        out[more] = self.time[self.next[rows[more]]]
+        return out
 
 
 class Correct(_Machine):
