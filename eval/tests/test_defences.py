@@ -2,7 +2,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
@@ -46,6 +46,7 @@ TEXTS = [
 
 @settings(max_examples=30)
 @given(st.lists(st.integers(0, 60), max_size=5), st.sampled_from(ALL), st.integers(0, 99))
+@example([0], "wtf-pad", 0)
 def test_real_packets_stay_in_order_and_costs_are_what_is_counted(lengths, how, seed):
     before = traces(lengths, seed)
     after = parse(how).apply(before, np.random.default_rng(seed))
