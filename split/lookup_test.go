@@ -2,7 +2,6 @@ package split
 
 import (
 	"log/slog"
-	"net"
 	"net/netip"
 	"testing"
 	"testing/synctest"
@@ -11,32 +10,11 @@ import (
 	"github.com/miekg/dns"
 
 	"heddle/path"
+	"heddle/path/resolve/resolvetest"
 )
 
-// nameserver answers for vpn.example with the records, by type, and tells who asked.
-func nameserver(t *testing.T, records map[uint16]string) (netip.AddrPort, <-chan net.Addr) {
-	t.Helper()
-	server, err := net.ListenPacket("udp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	from := make(chan net.Addr, 4)
-	s := &dns.Server{PacketConn: server, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {
-		from <- w.RemoteAddr()
-		m := new(dns.Msg)
-		m.SetReply(q)
-		if r, err := dns.NewRR(records[q.Question[0].Qtype]); err == nil && r != nil && q.Question[0].Name == "vpn.example." {
-			m.Answer = append(m.Answer, r)
-		}
-		w.WriteMsg(m)
-	})}
-	go s.ActivateAndServe()
-	t.Cleanup(func() { s.Shutdown() })
-	return server.LocalAddr().(*net.UDPAddr).AddrPort(), from
-}
-
 func TestLostServerIsFoundAtItsNewAddress(t *testing.T) {
-	at, _ := nameserver(t, map[uint16]string{dns.TypeA: "vpn.example. 60 IN A 127.0.0.9"})
+	at, _ := resolvetest.Nameserver(t, map[uint16]string{dns.TypeA: "vpn.example. 60 IN A 127.0.0.9"})
 	f, err := NewSession(Options{Session: "test", To: "vpn.example:51820", Log: slog.New(slog.DiscardHandler),
 		Via: []path.Spec{{Name: "a", Kind: "src", Arg: "127.0.0.44"}, {Name: "b", Kind: "src", Arg: "127.0.0.45"}}})
 	if err != nil {

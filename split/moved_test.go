@@ -12,6 +12,7 @@ import (
 	"github.com/miekg/dns"
 
 	"heddle/path"
+	"heddle/path/resolve/resolvetest"
 )
 
 // deafPath reaches the server, and takes long to find that it reaches no nameserver.
@@ -86,7 +87,7 @@ func TestPathsAreLookedAfterDuringALookup(t *testing.T) {
 }
 
 func TestNewSessionOfARelayBeginsWhereTheServerIs(t *testing.T) {
-	at, _ := nameserver(t, map[uint16]string{dns.TypeA: "vpn.example. 60 IN A 127.0.0.9"})
+	at, _ := resolvetest.Nameserver(t, map[uint16]string{dns.TypeA: "vpn.example. 60 IN A 127.0.0.9"})
 	r := startRelay(t, netip.MustParseAddrPort("127.0.0.8:9"), nil)
 	sessions := func(n int) []Status {
 		client(t, r.Addr()).Write([]byte("hello"))

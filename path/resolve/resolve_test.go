@@ -11,6 +11,7 @@ import (
 	"github.com/miekg/dns"
 
 	"heddle/path"
+	"heddle/path/resolve/resolvetest"
 )
 
 func TestNameserversOfAFile(t *testing.T) {
@@ -34,30 +35,8 @@ func TestNameserversOfAFile(t *testing.T) {
 	}
 }
 
-// nameserver answers for vpn.example with the records, by type, and tells who asked.
-func nameserver(t *testing.T, records map[uint16]string) (netip.AddrPort, <-chan net.Addr) {
-	t.Helper()
-	server, err := net.ListenPacket("udp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	from := make(chan net.Addr, 4)
-	s := &dns.Server{PacketConn: server, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {
-		from <- w.RemoteAddr()
-		m := new(dns.Msg)
-		m.SetReply(q)
-		if r, err := dns.NewRR(records[q.Question[0].Qtype]); err == nil && r != nil && q.Question[0].Name == "vpn.example." {
-			m.Answer = append(m.Answer, r)
-		}
-		w.WriteMsg(m)
-	})}
-	go s.ActivateAndServe()
-	t.Cleanup(func() { s.Shutdown() })
-	return server.LocalAddr().(*net.UDPAddr).AddrPort(), from
-}
-
 func TestLookupTakesThePath(t *testing.T) {
-	at, from := nameserver(t, map[uint16]string{dns.TypeA: "vpn.example. 60 IN A 192.0.2.8", dns.TypeAAAA: "vpn.example. 60 IN AAAA 2001:db8::8"})
+	at, from := resolvetest.Nameserver(t, map[uint16]string{dns.TypeA: "vpn.example. 60 IN A 192.0.2.8", dns.TypeAAAA: "vpn.example. 60 IN AAAA 2001:db8::8"})
 	way, err := path.New(path.Spec{Name: "a", Kind: "src", Arg: "127.0.0.44"}, path.Options{})
 	if err != nil {
 		t.Fatal(err)

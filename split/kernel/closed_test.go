@@ -339,21 +339,5 @@ func TestGuardIsMadeAgain(t *testing.T) {
 	r := open(t, w, options(t, echo.At, "uniform", "2ms")).start()
 	table := nft.Inet(r.guard.Table)
 	w.Client.Do(t, func() error { return nft.Remove(table) })
-	for end := time.Now().Add(backendtest.Patience); ; time.Sleep(5 * time.Millisecond) {
-		var rules []*nftables.Rule
-		w.Client.Do(t, func() error {
-			conn, err := nft.Connect()
-			if err != nil {
-				return err
-			}
-			rules, _ = conn.GetRules(table, &nftables.Chain{Name: "postrouting", Table: table})
-			return nil
-		})
-		if len(rules) == backendtest.Ways+1 {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("it has %d rules", len(rules))
-		}
-	}
+	w.AwaitGuard(t, table)
 }

@@ -259,23 +259,7 @@ func TestGuardIsMadeAgain(t *testing.T) {
 	p, _ := start(t, w, options(t, echo.At))
 	table := nft.Inet(p.guard.Table)
 	w.Client.Do(t, func() error { return nft.Remove(table) })
-	for end := time.Now().Add(backendtest.Patience); ; time.Sleep(5 * time.Millisecond) {
-		var rules []*nftables.Rule
-		w.Client.Do(t, func() error {
-			conn, err := nft.Connect()
-			if err != nil {
-				return err
-			}
-			rules, _ = conn.GetRules(table, &nftables.Chain{Name: "postrouting", Table: table})
-			return nil
-		})
-		if len(rules) == backendtest.Ways+1 {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatalf("it has %d rules", len(rules))
-		}
-	}
+	w.AwaitGuard(t, table)
 	free := w.NewSocket(t, netip.AddrPort{}, netip.AddrPort{})
 	for end := time.Now().Add(backendtest.Patience); backendtest.Talk(free, echo.At, 3, 0) != 3; {
 		if time.Now().After(end) {
