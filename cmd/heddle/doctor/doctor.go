@@ -1,6 +1,5 @@
 // Package doctor is `heddle doctor`. It finds out what this machine can do for Heddle, by trying: it opens sockets, sends to
-// loopback, and looks into the routing tables. What a try would change, it tries in a network namespace of its own that ends
-// with it.
+// loopback, and reads the routing tables. It tries changes only in a network namespace of its own.
 //
 // Do not use this package to decide what a session does: what is so now may not be so in a minute. It is for people.
 package doctor

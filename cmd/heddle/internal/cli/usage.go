@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Where a command's usage line goes on with flags.
+// flagsInUse matches the first flag of a usage line.
 var flagsInUse = regexp.MustCompile(`^--[a-z]| --[a-z]`)
 
 // argumentsError says what a command takes and what it got, in place of Cobra's counts.

@@ -48,8 +48,7 @@ type Runner struct {
 	taps   []*observe.FileTap
 }
 
-// Start takes the name and starts the captures. What needs the name alone, such as taking back what a crash left, comes
-// after it.
+// Start takes the name and starts the captures. Work that needs the name, such as cleaning up after a crash, must follow it.
 func Start(o Options) (*Runner, error) {
 	r := &Runner{Name: o.Name}
 	if err := r.listen(o); err != nil {

@@ -35,7 +35,7 @@ func TestCapturesAreOfTheirPaths(t *testing.T) {
 	r.Close()
 }
 
-// Who asks it to stop waits until the name is given up.
+// A request to stop returns once the name is free again.
 func TestStopEndsTheBody(t *testing.T) {
 	t.Setenv("HEDDLE_RUN_DIR", t.TempDir())
 	r, err := Start(Options{Name: "office"})
