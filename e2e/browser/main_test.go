@@ -55,7 +55,7 @@ func newGallery(t *testing.T) *gallery {
 	in := labtest.Up(t, lab.ThreeWays())
 	g := &gallery{Instance: in, t: t, dir: t.TempDir(), conns: map[*quic.Conn]map[netip.Addr]int{}}
 	var err error
-	if g.pages, err = peer.Gallery(filepath.Join(g.dir, "site")); err != nil {
+	if g.pages, err = makeGallery(filepath.Join(g.dir, "site")); err != nil {
 		t.Fatal(err)
 	}
 	g.certificate = filepath.Join(g.dir, "certificate.pem")
@@ -150,7 +150,7 @@ func whole(p browser.Page) error {
 		errs = append(errs, fmt.Errorf("%s %q", p.Error, p.Failed))
 	}
 	// The page, two style sheets, the images, and the background.
-	if want := 1 + 2 + peer.GalleryImages + 1; len(p.Responses) != want {
+	if want := 1 + 2 + galleryImages + 1; len(p.Responses) != want {
 		errs = append(errs, fmt.Errorf("%d responses, not %d", len(p.Responses), want))
 	}
 	for _, r := range p.Responses {
@@ -158,7 +158,7 @@ func whole(p browser.Page) error {
 			errs = append(errs, fmt.Errorf("%s came by %q, %d bytes", r.URL, r.Protocol, r.Bytes))
 		}
 	}
-	if len(p.Images) != peer.GalleryImages || p.Styles != 2 {
+	if len(p.Images) != galleryImages || p.Styles != 2 {
 		errs = append(errs, fmt.Errorf("%d images and %d style sheets", len(p.Images), p.Styles))
 	}
 	for _, i := range p.Images {

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"heddle/lab"
-	"heddle/lab/peer"
 	"heddle/observe"
 )
 
@@ -64,12 +63,10 @@ func heardFrom(c *observe.Capture) map[netip.Addr]int {
 // server sees one client address a path.
 func TestKindsMixInOneSession(t *testing.T) {
 	w := newTunnels(t)
-	w.dante(peer.DanteConfig{Listen: proxyAt})
-	far, near, err := peer.OpenVPN(t.Context(), w.Host("openvpn"), w.Host("client"), w.dir, peer.OpenVPNConfig{
-		Endpoint: openvpnAt, From: "home", Device: "ovpn0", MTU: 1400, Server: netip.MustParsePrefix("10.8.0.1/24"), Client: insideOpenVPN,
-		Routes: []lab.Route{{To: netip.MustParsePrefix("0.0.0.0/0"), Metric: 400}}})
-	w.need(far, err)
-	w.need(near, err)
+	w.dante("proxy", danteConfig{listen: proxyAt})
+	w.openVPN(openVPNConfig{
+		endpoint: openvpnAt, from: "home", device: "ovpn0", mtu: 1400, server: netip.MustParsePrefix("10.8.0.1/24"), client: insideOpenVPN,
+		routes: []lab.Route{{To: netip.MustParsePrefix("0.0.0.0/0"), Metric: 400}}})
 	for _, c := range []struct {
 		name, first string
 		home        string // what the network at home sees

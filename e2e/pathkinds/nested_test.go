@@ -3,17 +3,14 @@ package pathkinds
 import (
 	"net/netip"
 	"testing"
-
-	"heddle/lab/peer"
 )
 
 // A tunnel rides a tunnel: the network under both sees the lower one only, and the server the upper one's exit.
 func TestTunnelsRideTunnels(t *testing.T) {
 	w := newTunnels(t)
 	inner := netip.MustParseAddrPort("10.9.0.1:1080") // a proxy that only the tunnel leads to
-	proxy, err := peer.Dante(t.Context(), w.Host("vpn"), w.dir, peer.DanteConfig{Listen: inner, Device: "core"})
-	w.need(proxy, err)
-	w.dante(peer.DanteConfig{Listen: proxyAt})
+	w.dante("vpn", danteConfig{listen: inner})
+	w.dante("proxy", danteConfig{listen: proxyAt})
 	for _, c := range []struct {
 		name string
 		args []string

@@ -10,16 +10,14 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
-
-	"heddle/lab/peer"
 )
 
 // A way out that does not work says why, and the session goes on by the one that does.
 func TestWaysOutThatRefuse(t *testing.T) {
 	w := newTunnels(t)
 	at := func(port uint16) netip.AddrPort { return netip.AddrPortFrom(proxyAt.Addr(), port) }
-	w.dante(peer.DanteConfig{Listen: at(1081), NoUDP: true})
-	w.dante(peer.DanteConfig{Listen: at(1082), Accounts: true})
+	w.dante("proxy", danteConfig{listen: at(1081), noUDP: true})
+	w.dante("proxy", danteConfig{listen: at(1082), accounts: true})
 	text, err := os.ReadFile(w.file)
 	if err != nil {
 		t.Fatal(err)
@@ -83,7 +81,7 @@ func (w *tunnels) crash(host string) {
 // A proxy and a tunnel's server vanish in the middle of a session, and come back.
 func TestWaysOutThatVanish(t *testing.T) {
 	w := newTunnels(t)
-	proxy := w.dante(peer.DanteConfig{Listen: proxyAt})
+	proxy := w.dante("proxy", danteConfig{listen: proxyAt})
 	r := w.split("--via", "home=if:home", "--via", "t=wireguard:"+w.file+"@lte", "--via", "p=socks5:"+proxyAt.String()+"@office",
 		"--path", "lte=if:lte", "--path", "office=if:office", "--schedule", "round-robin", "--every", "5p", "--min-paths", "1")
 	w.session()
@@ -106,7 +104,7 @@ func TestWaysOutThatVanish(t *testing.T) {
 	if why := paths["p"].Why; !strings.Contains(why, "closed the connection") && !strings.Contains(why, "cannot be reached") {
 		t.Errorf("why: %s", why)
 	}
-	w.dante(peer.DanteConfig{Listen: proxyAt})
+	w.dante("proxy", danteConfig{listen: proxyAt})
 	busy("with the proxy again", up)
 	w.crash("vpn")
 	paths = busy("without the tunnel", func(paths map[string]pathStatus) bool {

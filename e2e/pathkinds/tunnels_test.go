@@ -110,14 +110,6 @@ func (w *tunnels) web() {
 	}
 }
 
-// dante starts a proxy, or skips the test where danted is missing.
-func (w *tunnels) dante(c peer.DanteConfig) *peer.Process {
-	w.t.Helper()
-	c.Device = "core"
-	p, err := peer.Dante(w.t.Context(), w.Host("proxy"), w.dir, c)
-	return w.need(p, err)
-}
-
 // relay is a `heddle split` in the client.
 type relay struct {
 	*peer.Process

@@ -2,6 +2,7 @@ package pathkinds
 
 import (
 	"errors"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -87,6 +88,20 @@ func (w *world) await(what string, p *peer.Process, holds func() bool) {
 			w.t.Fatalf("not within two minutes: %q:\n%s", what, p.Log())
 		}
 	}
+}
+
+// answers waits until TCP at an address of the host is answered.
+func (w *world) answers(host string, p *peer.Process, at netip.AddrPort) {
+	w.t.Helper()
+	w.await("a connection to "+at.String(), p, func() bool {
+		return w.Host(host).Do(func() error {
+			conn, err := net.Dial("tcp", at.String())
+			if err != nil {
+				return err
+			}
+			return conn.Close()
+		}) == nil
+	})
 }
 
 // The client's addresses, on the device to each access network.

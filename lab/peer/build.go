@@ -8,15 +8,10 @@ import (
 	"heddle/path"
 )
 
-// WireGuardGo gives the path of the unmodified wireguard-go, built from the module version that go.mod pins. It must
-// be called below the source tree, once; later calls find the build in the user's cache.
-func WireGuardGo(ctx context.Context) (string, error) {
-	return goProgram(ctx, "wireguard-go", "golang.zx2c4.com/wireguard", "")
-}
-
-// goProgram gives a program of others, built from the module version that go.mod pins; dir is where in the module its
-// main package is.
-func goProgram(ctx context.Context, name, module, dir string) (string, error) {
+// GoProgram gives the path of an unmodified program of others, built from the module version that go.mod pins; dir is where
+// in the module its main package is. It must be called below the source tree, once; later calls find the build in the user's
+// cache.
+func GoProgram(ctx context.Context, name, module, dir string) (string, error) {
 	version, err := goTool(ctx, "list", "-m", "-f", "{{.Version}}", module)
 	if err != nil {
 		return "", err

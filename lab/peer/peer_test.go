@@ -159,7 +159,7 @@ func TestProcesses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = p.started(p.await(t.Context(), func() error { return errors.New("not yet") }))
+	_, err = p.started(p.Await(t.Context(), func() error { return errors.New("not yet") }))
 	if err == nil || !strings.Contains(err.Error(), "some words") || !strings.Contains(err.Error(), "exit status 3") {
 		t.Errorf("a program that ends at once: %v", err)
 	}
@@ -168,7 +168,7 @@ func TestProcesses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := p.await(ctx, func() error {
+	if err := p.Await(ctx, func() error {
 		if p.Log() != "ready" {
 			return errors.New("the trap is not set")
 		}

@@ -89,7 +89,7 @@ func (p *Process) Log() string { return p.log.String() }
 
 // AwaitLog waits until the program has printed the text, and gives up where it ends or after a minute.
 func (p *Process) AwaitLog(ctx context.Context, text string) error {
-	return p.await(ctx, func() error {
+	return p.Await(ctx, func() error {
 		if !strings.Contains(p.Log(), text) {
 			return fmt.Errorf("it does not say %q", text)
 		}
@@ -97,8 +97,8 @@ func (p *Process) AwaitLog(ctx context.Context, text string) error {
 	})
 }
 
-// await polls ready until it gives nil, the program ends, or a minute has passed: machines may be busy.
-func (p *Process) await(ctx context.Context, ready func() error) error {
+// Await polls ready until it gives nil, the program ends, or a minute has passed: machines may be busy.
+func (p *Process) Await(ctx context.Context, ready func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	tick := time.NewTicker(5 * time.Millisecond)

@@ -93,7 +93,7 @@ func quicCommand(ctx context.Context, library string, c QUICConfig) ([]string, e
 		}
 		return command, err
 	case "aioquic":
-		dir, err := aioquic(ctx, c.Say)
+		dir, err := Aioquic(ctx, c.Say)
 		return append([]string{filepath.Join(dir, "bin", "python"), filepath.Join(dir, "server.py"),
 			c.Addr.Addr().String(), strconv.Itoa(int(c.Addr.Port())), c.certificate(), c.key()}, qlog...), err
 	case "quiche":

@@ -61,7 +61,7 @@ func Write(dir string, files map[string][]byte) error {
 }
 
 // quicGo gives the server and client on quic-go, built from the module version that go.mod pins. The first call must
-// be made below the source tree, as for [WireGuardGo].
+// be made below the source tree, as for [GoProgram].
 func quicGo(ctx context.Context) (string, error) {
 	version, err := goTool(ctx, "list", "-m", "-f", "{{.Version}}", "github.com/quic-go/quic-go")
 	if err != nil {
@@ -73,8 +73,9 @@ func quicGo(ctx context.Context) (string, error) {
 	})
 }
 
-// aioquic gives a Python environment with the pinned aioquic, and server.py in it.
-func aioquic(ctx context.Context, say func(string, ...any)) (string, error) {
+// Aioquic gives the directory of a Python environment with the pinned aioquic, and server.py in it. It installs it in the
+// user's cache, once.
+func Aioquic(ctx context.Context, say func(string, ...any)) (string, error) {
 	files := sources("aioquic")
 	return Cached("aioquic-"+Digest("", files), func(fresh string) error {
 		say("installing aioquic, once")

@@ -105,7 +105,7 @@ func serveNginx(ctx context.Context, host *lab.Host, program, root, work string)
 	if err != nil {
 		return nil, err
 	}
-	_, err = p.started(p.await(ctx, func() error {
+	_, err = p.started(p.Await(ctx, func() error {
 		return host.Do(func() error {
 			c, err := net.DialTimeout("tcp", "127.0.0.1:443", time.Second)
 			if err == nil {

@@ -127,7 +127,7 @@ func (w *WireGuard) Client(ctx context.Context, host *lab.Host, endpoint netip.A
 // wireguardGo starts wireguard-go and hands it the settings over its socket, so that no key is in an argument or a
 // file.
 func wireguardGo(ctx context.Context, host *lab.Host, device, settings string) (*Process, error) {
-	program, err := WireGuardGo(ctx)
+	program, err := GoProgram(ctx, "wireguard-go", "golang.zx2c4.com/wireguard", "")
 	if err != nil {
 		return nil, err
 	}
@@ -136,7 +136,7 @@ func wireguardGo(ctx context.Context, host *lab.Host, device, settings string) (
 		return nil, err
 	}
 	socket := filepath.Join(host.WireGuardDir(), device+".sock")
-	return p.started(p.await(ctx, func() error { return configure(socket, settings) }))
+	return p.started(p.Await(ctx, func() error { return configure(socket, settings) }))
 }
 
 // configure sends one set operation of the cross-platform interface of WireGuard.

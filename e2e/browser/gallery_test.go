@@ -1,4 +1,4 @@
-package peer
+package browser
 
 import (
 	"bytes"
@@ -16,21 +16,21 @@ import (
 
 // What a gallery holds.
 const (
-	GalleryPages  = 20
-	GalleryImages = 6 // on each page, and one more as its background
+	galleryPages  = 20
+	galleryImages = 6 // on each page, and one more as its background
 )
 
-// Gallery fills a new directory with [GalleryPages] pages as a browser meets them: text, a style sheet that all share,
-// one of the page's own with a background, and [GalleryImages] images in PNG, JPEG and SVG, about 300 kB a page. No
+// makeGallery fills a new directory with galleryPages pages as a browser meets them: text, a style sheet that all share,
+// one of the page's own with a background, and galleryImages images in PNG, JPEG and SVG, about 300 kB a page. No
 // two images have the same size in pixels; data-size of an img element is the size that the browser must find. It is
 // always the same, and returns the names of the pages in the order in which they link to each other.
-func Gallery(dir string) ([]string, error) {
+func makeGallery(dir string) ([]string, error) {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return nil, err
 	}
 	files := map[string][]byte{"style.css": []byte(galleryStyle)}
 	var pages []string
-	for page := range GalleryPages {
+	for page := range galleryPages {
 		pages = append(pages, fmt.Sprintf("page-%02d.html", page))
 	}
 	for page, name := range pages {
@@ -63,7 +63,7 @@ func galleryPage(files map[string][]byte, page int, name, next string) error {
 <link rel="stylesheet" href="style.css"><link rel="stylesheet" href="%s.css"></head>
 <body><h1>Page %[1]d</h1><p><a href="%s">next</a></p>
 `, page, base, next)
-	for i := range GalleryImages {
+	for i := range galleryImages {
 		size := image.Pt(140+page, 100+i)
 		file := fmt.Sprintf("%s-%d.%s", base, i, []string{"png", "png", "png", "png", "jpg", "svg"}[i])
 		content, err := picture(random, file, size)
