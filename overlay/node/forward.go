@@ -13,6 +13,7 @@ import (
 
 	"heddle/identity"
 	"heddle/internal/dial"
+	"heddle/internal/netutil"
 	"heddle/overlay/client"
 	"heddle/path/masque"
 	"heddle/proxy/connectudp"
@@ -46,6 +47,12 @@ func (p *places) allowed(host string, to netip.AddrPort) bool {
 	holds := func(d client.Destination) bool { return d.Holds(host, to) }
 	if slices.ContainsFunc(p.deny, holds) || len(p.to) > 0 && !slices.ContainsFunc(p.to, holds) {
 		return false
+	}
+	for _, a := range netutil.Inside(to.Addr()) {
+		inner := netip.AddrPortFrom(a, to.Port())
+		if slices.ContainsFunc(p.deny, func(d client.Destination) bool { return d.Holds(host, inner) }) {
+			return false
+		}
 	}
 	return p.public.Allowed(to)
 }

@@ -241,6 +241,25 @@ func TestDenyGoesBeforeGrants(t *testing.T) {
 	}
 }
 
+// What is denied in IPv4 is denied by each IPv6 address that leads there.
+func TestDenyLooksInside(t *testing.T) {
+	denied, err := client.ParseDestination("9.9.9.0/24")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := start(t, func(o *Options) { o.Deny = []client.Destination{denied} })
+	for to, want := range map[string]bool{"9.9.9.9": false, "9.9.8.9": true, "64:ff9b::909:909": false, "64:ff9b::909:809": true, "2002:909:909::1": false,
+		"64:ff9b:1::909:909": false, "64:ff9b:1::909:809": true, "2001:db8::5efe:909:909": false, "::ffff:9.9.9.9": false, "168.63.129.16": false} {
+		where, err := s.places(client.Grant{To: []string{"9.0.0.0/8", "2000::/3", "64:ff9b::/96", "64:ff9b:1::/48", "168.63.0.0/16"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := where.allowed("", netip.AddrPortFrom(netip.MustParseAddr(to), 443)); got != want {
+			t.Errorf("%s: %v", to, got)
+		}
+	}
+}
+
 // A list that cannot be read revokes all; a list that is gone does too.
 func TestBrokenListServesNobody(t *testing.T) {
 	s := start(t, nil)

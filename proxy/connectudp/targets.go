@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"heddle/internal/netutil"
 	"heddle/path"
 )
 
@@ -26,11 +27,12 @@ type rule struct {
 }
 
 // never are the places that nobody means to reach through a proxy, and from which it could be made to attack its own
-// network: RFC 6890 and its likes. Those that embed an IPv4 address are looked into instead.
+// network: RFC 6890 and its likes, and the address at which machines in Azure reach their host. Those that embed an
+// IPv4 address are looked into instead.
 var never = []string{
-	"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24",
-	"192.168.0.0/16", "198.18.0.0/15", "224.0.0.0/4", "240.0.0.0/4",
-	"::/96", "100::/64", "fc00::/7", "fe80::/10", "fec0::/10", "ff00::/8", "2001::/32",
+	"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "168.63.129.16/32", "169.254.0.0/16", "172.16.0.0/12",
+	"192.0.0.0/24", "192.168.0.0/16", "198.18.0.0/15", "224.0.0.0/4", "240.0.0.0/4",
+	"::/96", "64:ff9b:1::/48", "100::/64", "fc00::/7", "fe80::/10", "fec0::/10", "ff00::/8", "2001::/32",
 }
 
 // NewTargets reads CIDR, or CIDR:PORT; an IPv6 one with a port stands in brackets.
@@ -109,8 +111,10 @@ func (t *Targets) Allowed(to netip.AddrPort) bool {
 	if !a.IsValid() || to.Port() == 0 || a.Zone() != "" {
 		return false
 	}
-	if inner, ok := embedded(a); ok && !t.Allowed(netip.AddrPortFrom(inner, to.Port())) {
-		return false
+	for _, inner := range netutil.Inside(a) {
+		if !t.Allowed(netip.AddrPortFrom(inner, to.Port())) {
+			return false
+		}
 	}
 	best, found := rule{}, false
 	consider := func(r rule) {
@@ -129,22 +133,6 @@ func (t *Targets) Allowed(to netip.AddrPort) bool {
 		consider(rule{prefix: netip.PrefixFrom(one, one.BitLen())})
 	}
 	return !found || best.allow
-}
-
-// embedded gives the IPv4 address that packets to an IPv6 address would end up at: 64:ff9b::/96 (RFC 6052), 2002::/16
-// (RFC 3056).
-func embedded(a netip.Addr) (netip.Addr, bool) {
-	if !a.Is6() {
-		return netip.Addr{}, false
-	}
-	raw := a.As16()
-	switch {
-	case netip.MustParsePrefix("64:ff9b::/96").Contains(a):
-		return netip.AddrFrom4([4]byte(raw[12:16])), true
-	case netip.MustParsePrefix("2002::/16").Contains(a):
-		return netip.AddrFrom4([4]byte(raw[2:6])), true
-	}
-	return netip.Addr{}, false
 }
 
 func ownAddresses() ([]netip.Addr, error) {

@@ -26,6 +26,8 @@ func TestDefaultTargets(t *testing.T) {
 		"[ff02::fb]:5353": false, "255.255.255.255:67": false, "0.0.0.0:53": false, "[::]:53": false, "240.0.0.1:1": false,
 		"[::ffff:10.0.0.1]:53": false, "[::10.0.0.1]:53": false, "[64:ff9b::a00:1]:53": false, "[2002:7f00:1::1]:53": false,
 		"[2001:0:1::1]:53": false, "9.9.9.9:0": false, "198.18.0.1:1": false, "[fe80::1%1]:443": false,
+		"168.63.129.16:80": false, "[64:ff9b::a83f:8110]:80": false, "[2001:db8::5efe:10.0.0.1]:53": false,
+		"[2001:db8::200:5efe:9.9.9.9]:53": true, "[64:ff9b:1::909:909]:53": false,
 	} {
 		if got := targets.Allowed(netip.MustParseAddrPort(to)); got != want {
 			t.Errorf("%s: %v", to, got)
@@ -57,6 +59,7 @@ func TestTargetRules(t *testing.T) {
 		{"its network is not enough", []string{"203.0.113.0/24"}, nil, map[string]bool{"203.0.113.7:1": false}},
 		{"IPv6 with a port", []string{"[fd00::/8]:53"}, nil, map[string]bool{"[fd00::1]:53": true, "[fd00::1]:54": false}},
 		{"no way around by IPv6", []string{"64:ff9b::/96"}, nil, map[string]bool{"[64:ff9b::a00:1]:53": false}},
+		{"nor by a network's own NAT64", []string{"64:ff9b:1::/48"}, nil, map[string]bool{"[64:ff9b:1::a00:1]:53": false, "[64:ff9b:1:a01:2:300::]:53": false, "[64:ff9b:1::909:909]:53": true}},
 	} {
 		targets, err := NewTargets(c.allow, c.deny)
 		if err != nil {
