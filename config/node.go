@@ -26,7 +26,7 @@ type Node struct {
 	Listen     string        `toml:"listen" help:"where clients come to, <[HOST]:PORT>, TCP and UDP"`
 	Identity   string        `toml:"identity" help:"the <FILE> of the node's private key" complete:"file"`
 	Grantor    []string      `toml:"grantor" help:"the <KEY> of somebody whose grants count"`
-	Mode       []string      `toml:"mode" help:"what it offers: {modes}"`
+	Mode       []string      `toml:"mode" help:"what it offers: {modes}" list:"commas"`
 	Deny       []string      `toml:"deny" help:"lead nobody to this <DESTINATION>: CIDR[:PORT] or NAME:PORT"`
 	Revoked    string        `toml:"revoked" help:"what heddle node revoke writes, a <FILE>; revoked beside the identity where it is not given" complete:"file"`
 	Usage      string        `toml:"usage" help:"keep in <FILE> how much each grant has used; usage.json beside the identity where it is not given" complete:"file"`

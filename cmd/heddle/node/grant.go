@@ -63,7 +63,7 @@ both directions, by each node for itself.`,
 	flags.StringVar(&g.from, "from", "", "when it begins: a `TIME`, or how long from now; now where it is not given")
 	flags.StringVar(&g.bytes, "bytes", "0", "how many bytes in all, such as 10GiB or 500MB; 0 is no limit")
 	flags.StringArrayVar(&g.to, "to", nil, "a `DESTINATION`: CIDR[:PORT] or NAME:PORT")
-	flags.StringArrayVar(&g.modes, "mode", g.modes, "what for: "+strings.Join(client.Modes(), ", "))
+	flags.StringSliceVar(&g.modes, "mode", g.modes, "what for: "+strings.Join(client.Modes(), ", "))
 	flags.StringArrayVar(&g.nodes, "node", nil, "the `KEY` of a node that it is for; every node that trusts this key where none is given")
 	flags.StringVar(&g.name, "name", "", "print a pass for the node, under this `NAME`")
 	flags.StringArrayVar(&g.addresses, "address", nil, "where the holder reaches the node, `HOST:PORT`, for a pass")
