@@ -3,7 +3,6 @@ package quicprobe
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -94,6 +93,16 @@ func (s *session) endpoint(ctx context.Context, p *prober, way int) (*endpoint, 
 	return l, err
 }
 
+// spread opens endpoints on the first ways of the paths in turn, until there are k.
+func (s *session) spread(ctx context.Context, p *prober, k, ways int) error {
+	for i := len(s.endpoints); i < k; i++ {
+		if _, err := s.endpoint(ctx, p, i%ways); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // ended says why the connection ended, nil while it lives.
 func (s *session) ended() error { return context.Cause(s.conn.Context()) }
 
@@ -146,7 +155,7 @@ func (p *prober) explain(err error) error {
 		}
 		return e
 	}
-	if certificate(err) {
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		e.Why = "the server's certificate is not to be trusted"
 		e.Hint = fmt.Sprintf("it must be for %s, by an authority that this machine knows: see --sni and --ca, or --insecure for a test server of your own", p.name)
 		return e
@@ -169,16 +178,4 @@ func (p *prober) explain(err error) error {
 	}
 	e.Why = "the handshake failed"
 	return e
-}
-
-// certificate reports whether err is about the server's certificate.
-func certificate(err error) bool {
-	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		return true
-	}
-	if _, ok := errors.AsType[x509.HostnameError](err); ok {
-		return true
-	}
-	_, ok := errors.AsType[x509.UnknownAuthorityError](err)
-	return ok
 }

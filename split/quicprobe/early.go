@@ -75,11 +75,9 @@ func (p *prober) hasty(ctx context.Context, k, ways int, every, first time.Durat
 	if err != nil {
 		return "", err
 	}
-	for i := 1; i < k; i++ {
-		if _, err := s.endpoint(ctx, p, i%ways); err != nil {
-			s.close()
-			return "", err
-		}
+	if err := s.spread(ctx, p, k, ways); err != nil {
+		s.close()
+		return "", err
 	}
 	stop := s.round(ctx, every, first)
 	err = p.dial(ctx, s) // which closes it where it fails
@@ -115,14 +113,8 @@ func (s *session) round(ctx context.Context, every, first time.Duration) (stop f
 	ctx, cancel := context.WithCancel(ctx)
 	var work sync.WaitGroup
 	work.Go(func() {
-		wait := first
-		for i := 1; ; i++ {
-			_ = netutil.Sleep(ctx, wait)
-			if ctx.Err() != nil {
-				return
-			}
+		for i, wait := 1, first; netutil.Sleep(ctx, wait) == nil; i, wait = i+1, every {
 			s.socket.use(s.endpoints[i%len(s.endpoints)])
-			wait = every
 		}
 	})
 	return func() {

@@ -18,7 +18,7 @@ func (p *prober) exits(ctx context.Context) error {
 	if p.STUN == "" {
 		return nil
 	}
-	servers, err := resolve(ctx, p.STUN, stunPort)
+	servers, err := lookup(ctx, p.STUN, stunPort)
 	if err != nil {
 		return err
 	}
@@ -66,61 +66,30 @@ func oneExit(paths []PathReport) [][]string {
 const stunTries = 3
 
 // exit asks the first of the servers that the path reaches.
-func (p *prober) exit(ctx context.Context, way path.Path, servers []netip.AddrPort) (netip.Addr, error) {
-	var flow path.Flow
-	var err error
-	var server netip.AddrPort
-	for _, server = range servers {
-		if flow, err = path.Open(ctx, way, server); err == nil {
-			break
-		}
-	}
-	if err != nil {
-		return netip.Addr{}, err
-	}
-	defer flow.Close()
+func (p *prober) exit(ctx context.Context, way path.Path, servers []netip.AddrPort) (exit netip.Addr, err error) {
 	question, err := stun.Build(stun.TransactionID, stun.BindingRequest)
 	if err != nil {
-		return netip.Addr{}, err
+		return exit, err
 	}
-	answered := make(chan netip.Addr, 1)
-	go p.listenSTUN(flow, server, question.TransactionID, answered)
-	wait := p.pace.stun
-	for range stunTries {
-		p.meter.add(len(question.Raw), &p.meter.sent)
-		if _, err := flow.Send([][]byte{question.Raw}); err != nil {
-			return netip.Addr{}, err
-		}
-		select {
-		case a := <-answered:
-			return a, nil
-		case <-ctx.Done():
-			return netip.Addr{}, context.Cause(ctx)
-		case <-time.After(wait):
-			wait *= 2
-		}
+	var waits []time.Duration
+	for i := range stunTries {
+		waits = append(waits, p.pace.stun<<i)
 	}
-	return netip.Addr{}, fmt.Errorf("the STUN server %v does not answer", server)
-}
-
-func (p *prober) listenSTUN(flow path.Flow, server netip.AddrPort, id [stun.TransactionIDSize]byte, answered chan<- netip.Addr) {
-	into := make([]path.Inbound, 1)
-	for {
-		n, err := flow.Receive(into)
-		if err != nil {
-			return // the question is repeated, and then given up
+	for _, server := range servers {
+		flow, openErr := path.Open(ctx, way, server)
+		if openErr != nil {
+			err = openErr
+			continue
 		}
-		for _, in := range into[:n] {
-			p.meter.add(len(in.Data), &p.meter.received)
-			if in.From != server {
-				continue
-			}
-			if a, err := parseBinding(in.Data[:min(in.Size, len(in.Data))], id); err == nil {
-				answered <- a
-				return
-			}
+		exit, err = ask(ctx, p, flow, server, question.Raw, waits, func(answer []byte) (netip.Addr, error) {
+			return parseBinding(answer, question.TransactionID)
+		})
+		if errors.Is(err, errSilent) {
+			err = fmt.Errorf("the STUN server %v does not answer", server)
 		}
+		return exit, err
 	}
+	return exit, err
 }
 
 // parseBinding reads the mapped address of a Binding response to the request with this transaction id.

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -16,6 +15,7 @@ import (
 
 	"heddle/internal/netutil"
 	"heddle/path"
+	"heddle/path/resolve"
 )
 
 // Options say whom to probe, by which paths, and how far to go.
@@ -83,13 +83,13 @@ const usualPeriod = 2 // index in pace.periods
 
 type prober struct {
 	Options
-	host, name string // of the server, and of its certificate
-	to         netip.AddrPort
-	ways       []path.Path
-	names      []string
-	version    uint32
-	meter      *meter
-	report     *Report
+	name    string // of the server's certificate
+	to      netip.AddrPort
+	ways    []path.Path
+	names   []string
+	version uint32
+	meter   *meter
+	report  *Report
 }
 
 // Run probes the server. Where the probe began but could not be finished, it returns what it learned and the error;
@@ -141,11 +141,11 @@ func newProber(o Options) (*prober, error) {
 	if len(p.ALPN) == 0 {
 		p.ALPN = []string{"h3", "hq-interop"}
 	}
-	host, _, err := splitServer(o.Server, httpsPort)
+	server, err := splitServer(o.Server, httpsPort)
 	if err != nil {
 		return nil, err
 	}
-	p.host, p.name = host, cmp.Or(o.SNI, host)
+	p.name = cmp.Or(o.SNI, server.Host)
 	if !strings.HasPrefix(p.Get, "/") || strings.ContainsAny(p.Get, " \t\r\n") {
 		return nil, &path.Error{What: fmt.Sprintf("get %q", p.Get), Why: "it is no path on a server", Hint: "write /big-file"}
 	}
@@ -169,20 +169,19 @@ const (
 )
 
 // splitServer reads HOST, HOST:PORT, an address, or [ADDRESS]:PORT.
-func splitServer(text string, usual uint16) (host string, port uint16, err error) {
-	bad := &path.Error{What: fmt.Sprintf("server %q", text), Why: "not a host, or a host and a port", Hint: "write www.example.com or 192.0.2.1:443"}
+func splitServer(text string, usual uint16) (resolve.Server, error) {
 	if a, err := netip.ParseAddr(strings.Trim(text, "[]")); err == nil {
-		return a.String(), usual, nil
+		return resolve.Server{Host: a.String(), Port: usual}, nil
 	}
+	full := text
 	if !strings.Contains(text, ":") {
-		return splitServer(text+":"+strconv.Itoa(int(usual)), usual)
+		full += ":" + strconv.Itoa(int(usual))
 	}
-	host, digits, splitErr := net.SplitHostPort(text)
-	n, numberErr := strconv.ParseUint(digits, 10, 16)
-	if splitErr != nil || numberErr != nil || n == 0 || host == "" || strings.ContainsAny(host, " /@") {
-		return "", 0, bad
+	s, err := resolve.Parse(full)
+	if err != nil || strings.ContainsAny(s.Host, " /@") {
+		return resolve.Server{}, &path.Error{What: fmt.Sprintf("server %q", text), Why: "not a host, or a host and a port", Hint: "write www.example.com or 192.0.2.1:443"}
 	}
-	return host, uint16(n), nil
+	return s, nil
 }
 
 // open makes the paths, and takes the first address of the server that all of them can send to.
@@ -198,7 +197,7 @@ func (p *prober) open(ctx context.Context) error {
 			p.ways = append(p.ways, made[s.Name])
 		}
 	}
-	addresses, err := resolve(ctx, p.Server, httpsPort)
+	addresses, err := lookup(ctx, p.Server, httpsPort)
 	if err != nil {
 		return err
 	}
@@ -237,23 +236,15 @@ func (p *prober) fits(ctx context.Context) error {
 	return nil
 }
 
-// resolve gives the addresses of a server, IPv4 first.
-func resolve(ctx context.Context, server string, usual uint16) ([]netip.AddrPort, error) {
-	host, port, err := splitServer(server, usual)
+// lookup gives the addresses of a server, IPv4 first.
+func lookup(ctx context.Context, server string, usual uint16) ([]netip.AddrPort, error) {
+	s, err := splitServer(server, usual)
 	if err != nil {
 		return nil, err
 	}
-	found, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
-	if err != nil {
-		return nil, &path.Error{What: "server " + host, Why: "the name cannot be looked up", Err: err,
-			Hint: "is it spelled right, and does this machine's resolver answer?"}
-	}
-	var out []netip.AddrPort
-	for _, a := range found {
-		out = append(out, netip.AddrPortFrom(a.Unmap(), port))
-	}
-	slices.SortStableFunc(out, func(a, b netip.AddrPort) int { return cmp.Compare(a.Addr().BitLen(), b.Addr().BitLen()) })
-	return out, nil
+	found, err := resolve.System(ctx, s)
+	slices.SortStableFunc(found, func(a, b netip.AddrPort) int { return cmp.Compare(a.Addr().BitLen(), b.Addr().BitLen()) })
+	return found, err
 }
 
 // all asks everything in turn.

@@ -260,9 +260,9 @@ func TestSplitServer(t *testing.T) {
 		{"[2001:db8::1]:4433", "2001:db8::1", 4433}, {"2001:db8::1", "2001:db8::1", 443}, {"[2001:db8::1]", "2001:db8::1", 443},
 		{"", "", 0}, {"a:0", "", 0}, {"a:b", "", 0}, {":443", "", 0}, {"https://a/", "", 0}, {"a:70000", "", 0}, {"a b:1", "", 0}, {"a:1:2", "", 0},
 	} {
-		host, port, err := splitServer(c.text, httpsPort)
-		if host != c.host || port != c.port || (err == nil) != (c.host != "") {
-			t.Errorf("%q: %q, %d, %v", c.text, host, port, err)
+		got, err := splitServer(c.text, httpsPort)
+		if got.Host != c.host || got.Port != c.port || (err == nil) != (c.host != "") {
+			t.Errorf("%q: %+v, %v", c.text, got, err)
 		}
 		if e, ok := errors.AsType[*path.Error](err); err != nil && (!ok || e.Hint == "") {
 			t.Errorf("%q: no hint", c.text)

@@ -139,13 +139,16 @@ func (r *rebinder) take(l *endpoint, data []byte) bool {
 
 // heard waits until n datagrams more arrive on the endpoint than had before, and reports whether they did in time.
 func (l *endpoint) heard(ctx context.Context, before, n int64, within time.Duration) bool {
-	timer := time.NewTimer(within)
-	defer timer.Stop()
-	for l.received.Load() < before+n {
+	return await(ctx, within, l.woken, func() bool { return l.received.Load() >= before+n })
+}
+
+// await waits until done, which woken says to ask again, and reports whether that came in time.
+func await(ctx context.Context, within time.Duration, woken <-chan struct{}, done func() bool) bool {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	for !done() {
 		select {
-		case <-l.woken:
-		case <-timer.C:
-			return false
+		case <-woken:
 		case <-ctx.Done():
 			return false
 		}

@@ -110,10 +110,8 @@ func (p *prober) rotate(ctx context.Context, k, ways int) (Rotation, error) {
 		return out, err
 	}
 	defer s.close()
-	for i := 1; i < k; i++ {
-		if _, err := s.endpoint(ctx, p, i%ways); err != nil {
-			return out, err
-		}
+	if err := s.spread(ctx, p, k, ways); err != nil {
+		return out, err
 	}
 	heard := map[*endpoint]bool{}
 	silent := 0

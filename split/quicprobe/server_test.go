@@ -24,6 +24,7 @@ import (
 
 	"github.com/quic-go/quic-go"
 	"github.com/quic-go/quic-go/http3"
+	"golang.org/x/crypto/cryptobyte"
 
 	"heddle/path"
 )
@@ -95,13 +96,13 @@ func (m *mood) passes(data []byte, from netip.AddrPort) bool {
 	if m.dead || m.only.IsValid() && m.only != from.Addr() {
 		return false
 	}
-	if _, rest, ok := cutConnectionID(data[min(5, len(data)):]); ok && data[0]&0x80 != 0 {
-		if id, _, ok := cutConnectionID(rest); ok && !m.ids[string(id)] { // a long header of another connection
-			maps.Copy(m.past, m.known)
-			delete(m.past, from)
-			m.ids[string(id)], m.known = true, map[netip.AddrPort]bool{}
-			m.count++
-		}
+	rest := cryptobyte.String(data[min(5, len(data)):])
+	var to, id cryptobyte.String
+	if rest.ReadUint8LengthPrefixed(&to) && rest.ReadUint8LengthPrefixed(&id) && data[0]&0x80 != 0 && !m.ids[string(id)] { // a long header of another connection
+		maps.Copy(m.past, m.known)
+		delete(m.past, from)
+		m.ids[string(id)], m.known = true, map[netip.AddrPort]bool{}
+		m.count++
 	}
 	if m.past[from] {
 		return true

@@ -172,14 +172,12 @@ func (p *prober) download(ctx context.Context, change string, k int, period time
 		return run{}, err
 	}
 	defer s.close()
-	for i := 1; i < k; i++ {
-		way := 0
-		if change == changeAddress {
-			way = i % len(p.ways)
-		}
-		if _, err := s.endpoint(ctx, p, way); err != nil {
-			return run{}, err
-		}
+	ways := 1
+	if change == changeAddress {
+		ways = len(p.ways)
+	}
+	if err := s.spread(ctx, p, k, ways); err != nil {
+		return run{}, err
 	}
 	fetching, stop := context.WithCancel(ctx)
 	defer stop()
@@ -221,28 +219,25 @@ func (p *prober) measure(ctx context.Context, f *fetch, ended <-chan error, k in
 	if p.meter.used()+share > p.MaxBytes {
 		return run{}, errBytes
 	}
-	w := watch{fetch: f, ended: ended}
-	if err := w.until(ctx, p.pace.ramp, share/4, nil); err != nil {
+	w := watch{fetch: f, ended: ended, start: time.Now()}
+	if err := w.until(ctx, p.pace.ramp, share/4); err != nil {
 		return run{}, err
 	}
 	base, start := f.bytes.Load(), time.Now()
 	var out run
-	var tick <-chan time.Time
 	if period > 0 {
 		ticker := time.NewTicker(period)
 		defer ticker.Stop()
-		tick = ticker.C
-	}
-	window := max(p.pace.window, 2*minSwitches*period)
-	ticks := func() (<-chan time.Time, func()) {
-		return tick, func() {
+		w.tick = ticker.C
+		w.change = func() {
 			out.switches++
 			f.session.socket.use(f.session.endpoints[out.switches%k])
 		}
 	}
-	err := w.until(ctx, window, share, ticks)
+	window := max(p.pace.window, 2*minSwitches*period)
+	err := w.until(ctx, window, share)
 	for err == nil && period > 0 && out.switches < minSwitches && f.bytes.Load() < share { // a busy machine was late to change
-		err = w.until(ctx, period, share, ticks)
+		err = w.until(ctx, period, share)
 	}
 	took := time.Since(start)
 	if err != nil {
@@ -264,6 +259,9 @@ type watch struct {
 	ended <-chan error
 	start time.Time
 	grown []grown // from the start, a sample each sampleEvery
+
+	tick   <-chan time.Time // calls for change; nil where nothing changes
+	change func()
 }
 
 type grown struct {
@@ -274,15 +272,7 @@ type grown struct {
 const sampleEvery = 50 * time.Millisecond
 
 // until returns after a time, or as soon as the download has so many bytes. It fails where the download ends before.
-func (w *watch) until(ctx context.Context, within time.Duration, bytes int64, ticks func() (<-chan time.Time, func())) error {
-	if w.start.IsZero() {
-		w.start = time.Now()
-	}
-	var tick <-chan time.Time
-	var change func()
-	if ticks != nil {
-		tick, change = ticks()
-	}
+func (w *watch) until(ctx context.Context, within time.Duration, bytes int64) error {
 	timer := time.NewTimer(within)
 	defer timer.Stop()
 	for w.bytes.Load() < bytes {
@@ -291,8 +281,8 @@ func (w *watch) until(ctx context.Context, within time.Duration, bytes int64, ti
 			if now := time.Since(w.start); len(w.grown) == 0 || now-w.grown[len(w.grown)-1].at >= sampleEvery {
 				w.grown = append(w.grown, grown{now, w.bytes.Load()})
 			}
-		case <-tick:
-			change()
+		case <-w.tick:
+			w.change()
 		case <-timer.C:
 			return nil
 		case err := <-w.ended:

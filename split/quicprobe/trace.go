@@ -83,26 +83,16 @@ func (r *recorder) packet(e qlog.PacketReceived) {
 // hears waits until the server acknowledges what was sent after now, and reports whether it did in time. That it goes on
 // sending says less: it may do so to a client that it does not hear any more.
 func (r *recorder) hears(ctx context.Context, within time.Duration) bool {
-	timer := time.NewTimer(within)
-	defer timer.Stop()
 	progress := func() (sent, acked qlog.PacketNumber) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		return r.sent, r.acked
 	}
 	sent, _ := progress()
-	for {
-		if _, acked := progress(); acked > sent {
-			return true
-		}
-		select {
-		case <-r.heard:
-		case <-timer.C:
-			return false
-		case <-ctx.Done():
-			return false
-		}
-	}
+	return await(ctx, within, r.heard, func() bool {
+		_, acked := progress()
+		return acked > sent
+	})
 }
 
 // server gives what the server said of itself: its parameters, nil before the handshake, and how many connection ids

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/crypto/cryptobyte"
+
 	"heddle/path"
 )
 
@@ -49,42 +51,29 @@ var errNotNegotiation = errors.New("no version negotiation")
 // parseVersions reads a Version Negotiation packet (RFC 8999, section 6) that answers a question with these connection
 // ids, and gives the versions in the server's order, without those reserved for greasing and without repetitions.
 func parseVersions(data, destination, source []byte) ([]uint32, error) {
-	if len(data) < 7 || data[0]&0x80 == 0 || binary.BigEndian.Uint32(data[1:]) != 0 {
+	d := cryptobyte.String(data)
+	var form uint8
+	var version uint32
+	if !d.ReadUint8(&form) || !d.ReadUint32(&version) || form&0x80 == 0 || version != 0 {
 		return nil, errNotNegotiation
 	}
-	first, rest, ok := cutConnectionID(data[5:])
-	if !ok {
-		return nil, fmt.Errorf("%w: it is cut short", errNotNegotiation)
-	}
-	second, rest, ok := cutConnectionID(rest)
-	if !ok || len(rest) == 0 || len(rest)%4 != 0 {
+	var first, second cryptobyte.String
+	if !d.ReadUint8LengthPrefixed(&first) || !d.ReadUint8LengthPrefixed(&second) || len(d) == 0 || len(d)%4 != 0 {
 		return nil, fmt.Errorf("%w: it is cut short", errNotNegotiation)
 	}
 	if !bytes.Equal(first, source) || !bytes.Equal(second, destination) {
 		return nil, fmt.Errorf("%w: it answers another question", errNotNegotiation)
 	}
-	if len(rest) > 4*maxVersions {
-		return nil, fmt.Errorf("%w: it lists %d versions", errNotNegotiation, len(rest)/4)
+	if len(d) > 4*maxVersions {
+		return nil, fmt.Errorf("%w: it lists %d versions", errNotNegotiation, len(d)/4)
 	}
 	versions := []uint32{}
-	for ; len(rest) > 0; rest = rest[4:] {
-		v := binary.BigEndian.Uint32(rest)
-		if v&0x0f0f0f0f != 0x0a0a0a0a && v != 0 && !slices.Contains(versions, v) {
-			versions = append(versions, v)
+	for d.ReadUint32(&version) {
+		if version&0x0f0f0f0f != 0x0a0a0a0a && version != 0 && !slices.Contains(versions, version) {
+			versions = append(versions, version)
 		}
 	}
 	return versions, nil
-}
-
-func cutConnectionID(data []byte) (id, rest []byte, ok bool) {
-	if len(data) == 0 {
-		return nil, nil, false
-	}
-	end := 1 + int(data[0]) // in a byte, 255 would come round
-	if len(data) < end {
-		return nil, nil, false
-	}
-	return data[1:end], data[end:], true
 }
 
 // versionName is how a version is known among people.
@@ -108,52 +97,15 @@ func (p *prober) askVersions(ctx context.Context) ([]uint32, error) {
 	if err != nil {
 		return nil, err
 	}
-	stop := context.AfterFunc(ctx, func() { flow.Close() })
-	defer flow.Close()
-	defer stop()
 	question, destination, source := versionQuestion()
-	answers, failed := make(chan []uint32, 1), make(chan error, 1)
-	go func() {
-		v, err := p.listenVersions(flow, destination, source)
-		if err != nil {
-			failed <- err
-			return
-		}
-		answers <- v
-	}()
-	for range 2 {
-		p.meter.add(len(question), &p.meter.sent)
-		if _, err := flow.Send([][]byte{question}); err != nil && ctx.Err() == nil {
-			return nil, p.explain(err)
-		}
-		select {
-		case v := <-answers:
-			return v, nil
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		case err := <-failed:
-			return nil, p.explain(err)
-		case <-time.After(p.pace.question):
-		}
+	versions, err := ask(ctx, p, flow, p.to, question, []time.Duration{p.pace.question, p.pace.question}, func(answer []byte) ([]uint32, error) {
+		return parseVersions(answer, destination, source)
+	})
+	switch {
+	case errors.Is(err, errSilent):
+		return nil, nil
+	case err != nil && ctx.Err() == nil:
+		err = p.explain(err)
 	}
-	return nil, nil
-}
-
-func (p *prober) listenVersions(flow path.Flow, destination, source []byte) ([]uint32, error) {
-	into := make([]path.Inbound, 1)
-	for {
-		n, err := flow.Receive(into)
-		if err != nil {
-			return nil, err
-		}
-		for _, in := range into[:n] {
-			p.meter.add(len(in.Data), &p.meter.received)
-			if in.From != p.to {
-				continue
-			}
-			if v, err := parseVersions(in.Data[:min(in.Size, len(in.Data))], destination, source); err == nil {
-				return v, nil
-			}
-		}
-	}
+	return versions, err
 }

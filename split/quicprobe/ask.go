@@ -1,0 +1,57 @@
+package quicprobe
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"time"
+
+	"heddle/path"
+)
+
+// errSilent means that a question was not answered in time.
+var errSilent = errors.New("no answer")
+
+// ask sends a question over a flow, and again after each of the waits but the last, until read takes an answer that came
+// from there. It closes the flow.
+func ask[T any](ctx context.Context, p *prober, flow path.Flow, to netip.AddrPort, question []byte, waits []time.Duration, read func([]byte) (T, error)) (T, error) {
+	defer flow.Close()
+	var none T
+	answers, failed := make(chan T, 1), make(chan error, 1)
+	go func() {
+		into := make([]path.Inbound, 1)
+		for {
+			n, err := flow.Receive(into)
+			if err != nil {
+				failed <- err
+				return
+			}
+			for _, in := range into[:n] {
+				p.meter.add(len(in.Data), &p.meter.received)
+				if in.From != to {
+					continue
+				}
+				if answer, err := read(in.Data[:min(in.Size, len(in.Data))]); err == nil {
+					answers <- answer
+					return
+				}
+			}
+		}
+	}()
+	for _, wait := range waits {
+		p.meter.add(len(question), &p.meter.sent)
+		if _, err := flow.Send([][]byte{question}); err != nil {
+			return none, err
+		}
+		select {
+		case answer := <-answers:
+			return answer, nil
+		case err := <-failed:
+			return none, err
+		case <-ctx.Done():
+			return none, context.Cause(ctx)
+		case <-time.After(wait):
+		}
+	}
+	return none, errSilent
+}
