@@ -184,6 +184,7 @@ func (c *Capture) run() {
 func (c *Capture) receive() error {
 	polls := []unix.PollFd{{Fd: int32(c.socket), Events: unix.POLLIN}, {Fd: int32(c.wake), Events: unix.POLLIN}}
 	buffer, control := make([]byte, 1<<17), make([]byte, 128)
+	var last time.Time
 	for {
 		n, cn, _, _, err := unix.Recvmsg(c.socket, buffer, control, 0)
 		stop := c.stopAt.Load()
@@ -193,6 +194,11 @@ func (c *Capture) receive() error {
 			if stop != nil && at.After(*stop) {
 				return nil
 			}
+			// Another processor may have stamped an earlier packet later. The order of the queue is what counts.
+			if at.Before(last) {
+				at = last
+			}
+			last = at
 			if err := c.write(at, buffer[:n]); err != nil {
 				return err
 			}
