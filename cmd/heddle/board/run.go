@@ -123,12 +123,14 @@ func (r *boardRun) run(cmd *cobra.Command) error {
 		defer watchMembers(cmd.Context(), members, local, log)()
 	}
 	since := time.Now()
-	status := func() control.Board {
+	status := func() control.Status {
 		s, _ := local.Status(cmd.Context()) // that it has stopped, it says itself
-		return control.Board{Listen: listener.Addr().String(), Since: since, Status: s}
+		return control.Status{Board: &control.Board{Listen: listener.Addr().String(), Since: since, Status: s}}
 	}
 	_, port, _ := net.SplitHostPort(listener.Addr().String())
-	return runner.Run(cmd.Context(), runner.Options{Name: "board-" + port, Taken: runner.GoUnseen, Talk: stderr}, control.KindBoard, status, func(ctx context.Context) error {
+	o := runner.Options{Name: "board-" + port, Taken: runner.GoUnseen, Talk: stderr}
+	return runner.Run(cmd.Context(), o, func(ctx context.Context, run *runner.Runner) error {
+		run.Show(status)
 		// Who sees the file finds the board, and finds it among what runs.
 		if err := reference.Save(filepath.Join(state, "board.json")); err != nil {
 			return errors.Join(err, listener.Close(), local.Close())

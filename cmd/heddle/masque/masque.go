@@ -2,6 +2,7 @@
 package masque
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -122,7 +123,13 @@ func runMasqueServe(cmd *cobra.Command, s *masqueServe) error {
 			net.JoinHostPort(s.hosts()[0], strconv.Itoa(int(p.Addr().Port()))), masque.Pin(certificate.Leaf()))
 	}
 	o := runner.Options{Name: "masque-" + strconv.Itoa(int(p.Addr().Port())), Taken: runner.GoUnseen, Talk: stderr}
-	err = runner.Run(cmd.Context(), o, control.KindProxy, p.Status, p.Run)
+	err = runner.Run(cmd.Context(), o, func(ctx context.Context, r *runner.Runner) error {
+		r.Show(func() control.Status {
+			s := p.Status()
+			return control.Status{Proxy: &s}
+		})
+		return p.Run(ctx)
+	})
 	status := p.Status()
 	if s.asJSON {
 		return errors.Join(err, cli.WriteJSON(cmd.OutOrStdout(), status))

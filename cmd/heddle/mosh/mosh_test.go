@@ -2,6 +2,7 @@ package mosh
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"os"
 	"strings"
@@ -78,14 +79,26 @@ func TestMoshSessionNames(t *testing.T) {
 		{"2001:db8::1", "mosh-2001-db8-1"}, {strings.Repeat("long", 30), "mosh-" + strings.Repeat("long", 30)[:55]},
 	} {
 		m := session{server: Server{Host: c.host}}
-		r, err := runner.Start(m.runner(split.Options{}))
-		if err != nil {
+		named := make(chan string, 1)
+		ended := make(chan error, 1)
+		ctx, stop := context.WithCancel(t.Context())
+		go func() {
+			ended <- runner.Run(ctx, m.runner(split.Options{}), func(ctx context.Context, r *runner.Runner) error {
+				named <- r.Name
+				<-ctx.Done()
+				return nil
+			})
+		}()
+		select {
+		case got := <-named:
+			if got != c.want {
+				t.Errorf("%s: the session is called %s, want %s", c.host, got, c.want)
+			}
+			defer func() { <-ended }()
+			defer stop()
+		case err := <-ended:
+			stop()
 			t.Errorf("%s: %v", c.host, err)
-			continue
-		}
-		defer r.Close()
-		if r.Name != c.want {
-			t.Errorf("%s: the session is called %s, want %s", c.host, r.Name, c.want)
 		}
 	}
 }

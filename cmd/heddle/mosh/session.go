@@ -10,15 +10,14 @@ import (
 	"os"
 	"os/signal"
 	"regexp"
-	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 
 	"golang.org/x/term"
 
 	"heddle/cmd/heddle/internal/cli"
+	"heddle/cmd/heddle/internal/control"
 	"heddle/cmd/heddle/internal/runner"
 	"heddle/internal/text"
 	"heddle/path"
@@ -26,7 +25,7 @@ import (
 )
 
 // run is the life of a session, from the look at this machine to the end of mosh-client.
-func (m *session) run(ctx context.Context, terminal [3]*os.File, talk io.Writer) (err error) {
+func (m *session) run(ctx context.Context, terminal [3]*os.File, talk io.Writer) error {
 	o, err := m.Options()
 	if err != nil {
 		return cli.Usage(err)
@@ -43,26 +42,19 @@ func (m *session) run(ctx context.Context, terminal [3]*os.File, talk io.Writer)
 		return err
 	}
 	defer closeLog()
-	r, err := runner.Start(m.runner(o))
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, r.Close()) }()
-	m.name = r.Name
-	o.Session, o.Tap, o.Log = m.name, r.Tap, log
-
-	// The terminal's hangup goes to mosh-client too, which then says goodbye to the server. That needs the relay.
-	ctx, stopSignals := signal.NotifyContext(ctx, syscall.SIGHUP)
-	defer stopSignals()
-	var relay atomic.Pointer[split.Relay]
-	return r.Run(ctx, func() []split.Status { return statusOf(relay.Load()) }, func(ctx context.Context) error {
+	return runner.Run(ctx, m.runner(o), func(ctx context.Context, r *runner.Runner) error {
+		m.name = r.Name
+		o.Session, o.Tap, o.Log = m.name, r.Tap, log
+		// The terminal's hangup goes to mosh-client too, which then says goodbye to the server. That needs the relay.
+		ctx, stopSignals := signal.NotifyContext(ctx, syscall.SIGHUP)
+		defer stopSignals()
 		defer held.print(talk)
-		return m.session(ctx, o, &relay, terminal, talk)
+		return m.session(ctx, o, r, terminal, talk)
 	})
 }
 
 // session starts mosh-server, a relay to it, and mosh-client before that, and ends with mosh-client.
-func (m *session) session(ctx context.Context, o split.Options, running *atomic.Pointer[split.Relay], terminal [3]*os.File, talk io.Writer) error {
+func (m *session) session(ctx context.Context, o split.Options, r *runner.Runner, terminal [3]*os.File, talk io.Writer) error {
 	m.localize(ctx)
 	started, err := m.server.Start(ctx, talk)
 	if err != nil {
@@ -73,7 +65,7 @@ func (m *session) session(ctx context.Context, o split.Options, running *atomic.
 	if err != nil {
 		return err
 	}
-	running.Store(relay)
+	r.Show(func() control.Status { return control.Status{Sessions: relay.Status()} })
 	// The relay outlasts ctx: mosh-client's goodbye still has to go.
 	relaying, stop := context.WithCancel(context.WithoutCancel(ctx))
 	relayed := make(chan error, 1)
@@ -163,19 +155,12 @@ func unheard(sessions []split.Status) error {
 		Hint: "does a firewall before the server let UDP through, ports 60000 to 61000? mosh-server there ends by itself after a minute"}
 }
 
-func statusOf(r *split.Relay) []split.Status {
-	if r == nil {
-		return nil
-	}
-	return r.Status()
-}
-
 // unfitForName is what a session's name may not hold.
 var unfitForName = regexp.MustCompile(`[^a-zA-Z0-9_=+.-]+`)
 
 // runner says what the session is called: as was asked for, or by the host's name, with a number where that is taken.
 func (m *session) runner(o split.Options) runner.Options {
-	as := runner.Options{Name: m.name, Capture: m.Capture, Paths: slices.Concat(o.Via, o.Beside)}
+	as := runner.Splitting(m.name, m.Capture, o)
 	if m.name == "" {
 		host := m.server.Host[strings.LastIndexByte(m.server.Host, '@')+1:]
 		name := "mosh-" + unfitForName.ReplaceAllString(host, "-")

@@ -104,7 +104,14 @@ func runNode(cmd *cobra.Command, n config.Node, asJSON bool) error {
 	if err != nil {
 		return err
 	}
-	err = runner.Run(cmd.Context(), runner.Options{Name: "node-" + o.Name, Taken: runner.GoUnseen, Talk: stderr}, control.KindNode, running.Status, running.Run)
+	as := runner.Options{Name: "node-" + o.Name, Taken: runner.GoUnseen, Talk: stderr}
+	err = runner.Run(cmd.Context(), as, func(ctx context.Context, r *runner.Runner) error {
+		r.Show(func() control.Status {
+			s := running.Status()
+			return control.Status{Node: &s}
+		})
+		return running.Run(ctx)
+	})
 	unlist()
 	status := running.Status()
 	if asJSON {

@@ -13,7 +13,6 @@ import (
 
 	"heddle/cmd/heddle/internal/bind"
 	"heddle/cmd/heddle/internal/cli"
-	"heddle/cmd/heddle/internal/control"
 	"heddle/cmd/heddle/internal/runner"
 	"heddle/cmd/heddle/send"
 	"heddle/cmd/heddle/stream"
@@ -75,7 +74,8 @@ func runRecv(ctx context.Context, r config.Recv, once, asJSON bool, out, talk io
 	defer door.Close()
 	var writing sync.Mutex
 	var failed error
-	body := func(ctx context.Context) error {
+	body := func(ctx context.Context, run *runner.Runner) error {
+		run.Show(door.Status("recv", r.Admission, r.Into))
 		ctx, stop := context.WithCancel(ctx)
 		defer stop()
 		door.Welcome(talk, r.Admission, "files into "+r.Into, "send FILE... "+r.Name)
@@ -97,7 +97,7 @@ func runRecv(ctx context.Context, r config.Recv, once, asJSON bool, out, talk io
 			}
 		})
 	}
-	err = runner.Run(ctx, runner.Options{Name: "recv-" + r.Name}, control.KindStream, func() control.Stream { return door.Status("recv", r.Admission, r.Into) }, body)
+	err = runner.Run(ctx, runner.Options{Name: "recv-" + r.Name}, body)
 	return errors.Join(err, failed)
 }
 

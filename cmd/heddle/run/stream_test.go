@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"heddle/cmd/heddle/internal/clitest"
 	"heddle/cmd/heddle/stream"
@@ -19,6 +20,13 @@ var heddle = clitest.Program{Command, stream.Command}
 // One file has both sides of a stream. The side that dials tries until the other one listens.
 func TestStreamOfAFile(t *testing.T) {
 	clitest.ShortRunDir(t)
+	socket := filepath.Join(os.Getenv("HEDDLE_RUN_DIR"), "notify")
+	systemd, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer systemd.Close()
+	t.Setenv("NOTIFY_SOCKET", socket)
 	d := heddle.NewDevice(t)
 	at := ownPort(t)
 	file := filepath.Join(t.TempDir(), "heddle.toml")
@@ -35,6 +43,9 @@ listen = "127.0.0.1:0"
 to = %q
 key = %q
 shares = "xor:2"
+[[split]]
+listen = "127.0.0.1:0"
+to = "127.0.0.1:9"
 `, d.File, clitest.EchoServer(t), at, d.Key, at, d.Key)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -43,11 +54,13 @@ shares = "xor:2"
 	if got := clitest.Echoed(t, up[1], "there and back"); got != "there and back" {
 		t.Errorf("%q came back\n%s", got, said)
 	}
-	for _, name := range []string{"serve-echo", "dial-echo"} {
-		if !streamReady(name)(t.Context()) {
-			t.Errorf("%s is not ready", name)
-		}
+	// The relay and the one that serves are ready once they listen, and the one that dials once it had a session.
+	heard := make([]byte, 256)
+	_ = systemd.SetReadDeadline(time.Now().Add(20 * time.Second))
+	if n, err := systemd.Read(heard); err != nil || !strings.Contains(string(heard[:n]), "READY=1") {
+		t.Errorf("systemd heard %q, %v", heard[:n], err)
 	}
+	t.Setenv("NOTIFY_SOCKET", "")
 	// One that is dialled by hand, with a flag before its key.
 	clitest.ShortRunDir(t)
 	_, up = heddle.Start(t, `echo is up: listening on (\S+), to \S+ over 2 paths, strict`, "stream", "dial", "--config", dialTable(t, text), "--shares", "none")
@@ -74,6 +87,7 @@ func ownPort(t *testing.T) string {
 func dialTable(t *testing.T, text string) string {
 	t.Helper()
 	_, dial, _ := strings.Cut(text, "[[dial]]")
+	dial, _, _ = strings.Cut(dial, "[[split]]")
 	head, _, _ := strings.Cut(text, "[[serve]]")
 	file := filepath.Join(t.TempDir(), "heddle.toml")
 	if err := os.WriteFile(file, []byte(head+"[[dial]]"+dial), 0o600); err != nil {

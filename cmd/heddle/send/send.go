@@ -119,7 +119,7 @@ func runSend(ctx context.Context, s sending, files []transfer.File, out, talk io
 	}
 	j := &sendJob{sending: s, dialer: dialer, files: files, talk: talk, began: time.Now()}
 	name := "send-" + s.service + "-" + strconv.Itoa(os.Getpid())
-	err = runner.Run(ctx, runner.Options{Name: name}, control.KindStream, j.status, j.run)
+	err = runner.Run(ctx, runner.Options{Name: name}, j.run)
 	if errors.Is(err, context.Canceled) {
 		err = &path.Error{What: "send", Why: "it was interrupted", Hint: "the same command goes on where it broke off"}
 	}
@@ -155,17 +155,18 @@ func (j *sendJob) current() stream.Session {
 	return j.conn
 }
 
-func (j *sendJob) status() control.Stream {
-	s := control.Stream{Role: "send", Service: j.service, To: j.dialer.To, Since: j.began, Sessions: []stripe.Status{}}
+func (j *sendJob) status() control.Status {
+	s := &control.Stream{Role: "send", Service: j.service, To: j.dialer.To, Since: j.began, Sessions: []stripe.Status{}}
 	if c := j.current(); c != nil {
 		s.Sessions = append(s.Sessions, c.Status())
 	}
-	return s
+	return control.Status{Stream: s}
 }
 
 const tryAgainAfter = 2 * time.Second
 
-func (j *sendJob) run(ctx context.Context) error {
+func (j *sendJob) run(ctx context.Context, r *runner.Runner) error {
+	r.Show(j.status)
 	var bytes int64
 	for {
 		j.count++

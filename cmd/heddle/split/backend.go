@@ -8,32 +8,28 @@ import (
 	"slices"
 
 	"heddle/cmd/heddle/internal/cli"
+	"heddle/cmd/heddle/internal/runner"
 	"heddle/config"
 	"heddle/path"
 	"heddle/split"
 )
 
-// splitter is what runs a `heddle split` by one backend.
-type splitter interface {
-	Run(ctx context.Context) error
-	Status() []split.Status
-	Close() error
+// opened is a backend that takes packets, or will once it runs.
+type opened struct {
+	run    func(context.Context) error
+	status func() []split.Status
+	close  func() error
 }
 
-// relaySplitter is the relay, which Run closes.
-type relaySplitter struct{ *split.Relay }
-
-func (relaySplitter) Close() error { return nil }
-
 // openBackend starts the first backend of the list that this kernel does not refuse. Once it takes packets it says so.
-func openBackend(ctx context.Context, s config.Split, o split.Options, talk io.Writer) (splitter, error) {
+func openBackend(ctx context.Context, s config.Split, o split.Options, r *runner.Runner, talk io.Writer) (*opened, error) {
 	for i, name := range s.Backend {
 		if err := o.CheckBackend(name); err != nil {
 			return nil, err
 		}
-		opened, err := openOne(ctx, name, s, o, talk)
+		b, err := openOne(ctx, name, s, o, r, talk)
 		if err == nil || !refused(err) || i == len(s.Backend)-1 {
-			return opened, err
+			return b, err
 		}
 		fmt.Fprintf(talk, "%s: warning: %v; going on with backend %s, as told\n", s.SessionName(), err, s.Backend[i+1])
 	}
@@ -42,7 +38,7 @@ func openBackend(ctx context.Context, s config.Split, o split.Options, talk io.W
 
 // openOne starts a backend. What a crash of the session left is taken back before, by all backends. Guards stay until that of
 // the new one is in its place, so that nothing leaves in between; a relay has none.
-func openOne(ctx context.Context, name string, s config.Split, o split.Options, talk io.Writer) (splitter, error) {
+func openOne(ctx context.Context, name string, s config.Split, o split.Options, r *runner.Runner, talk io.Writer) (*opened, error) {
 	if err := tellLeft(s.SessionName(), talk, name != "relay", Guarded...); err != nil {
 		return nil, err
 	}
@@ -51,22 +47,23 @@ func openOne(ctx context.Context, name string, s config.Split, o split.Options, 
 		if err != nil {
 			return nil, cli.Usage(err)
 		}
-		r, err := split.NewRelay(ctx, split.RelayOptions{Options: o, Listen: listen, Idle: s.Idle, MaxSessions: s.MaxSessions})
+		relay, err := split.NewRelay(ctx, split.RelayOptions{Options: o, Listen: listen, Idle: s.Idle, MaxSessions: s.MaxSessions})
 		if err != nil {
 			return nil, err
 		}
-		fmt.Fprintf(talk, "%s: listening on %v for %s over %d paths\n", s.SessionName(), r.Addr(), s.To, len(o.Via))
-		return relaySplitter{r}, nil
+		fmt.Fprintf(talk, "%s: listening on %v for %s over %d paths\n", s.SessionName(), relay.Addr(), s.To, len(o.Via))
+		r.Ready()
+		return &opened{relay.Run, relay.Status, func() error { return nil }}, nil // Run closes it
 	}
-	opened, err := openBelow(ctx, name, s, o, talk)
+	b, err := openBelow(ctx, name, s, o, r, talk)
 	if err != nil {
 		return nil, err
 	}
 	others := slices.DeleteFunc(slices.Clone(Guarded), func(other string) bool { return other == name })
 	if err := tellLeft(s.SessionName(), talk, false, others...); err != nil {
-		return nil, errors.Join(err, opened.Close())
+		return nil, errors.Join(err, b.close())
 	}
-	return opened, nil
+	return b, nil
 }
 
 // Guarded are the backends that have a guard and a journal.

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 
 	"heddle/cmd/heddle/internal/control"
+	"heddle/cmd/heddle/internal/runner"
 	"heddle/config"
 	"heddle/split"
 	"heddle/split/backend"
@@ -15,42 +16,33 @@ import (
 	"heddle/split/route"
 )
 
-// below is a backend below the socket, which has one session.
-type below struct {
-	session interface {
-		Run(ctx context.Context) error
-		Status() split.Status
-		Close() error
-	}
-}
-
-func (b below) Run(ctx context.Context) error { return b.session.Run(ctx) }
-func (b below) Status() []split.Status        { return []split.Status{b.session.Status()} }
-func (b below) Close() error                  { return b.session.Close() }
-
 // refused reports that this kernel refuses a backend, so that the next may be tried.
 func refused(err error) bool { return errors.Is(err, kernel.ErrRefused) }
 
-// openBelow starts a backend below the socket.
-func openBelow(ctx context.Context, name string, s config.Split, o split.Options, talk io.Writer) (splitter, error) {
+// openBelow starts a backend below the socket, which has one session.
+func openBelow(ctx context.Context, name string, s config.Split, o split.Options, r *runner.Runner, talk io.Writer) (*opened, error) {
 	options := backend.Options{Options: o, Dir: control.Dir(), Ready: func() {
 		fmt.Fprintf(talk, "%s: splitting what is sent to %s (backend %s) over %d paths\n", s.SessionName(), s.To, name, len(o.Via))
+		r.Ready()
 	}}
 	if at, err := netip.ParseAddrPort(s.To); err == nil {
 		options.Server = at
 	}
-	if name == "route" {
-		p, err := route.Open(ctx, options)
-		if err != nil {
-			return nil, err
-		}
-		return below{p}, nil
+	var session interface {
+		Run(ctx context.Context) error
+		Status() split.Status
+		Close() error
 	}
-	p, err := kernel.Open(ctx, kernel.Options{Options: options, GSOOff: s.GSOOff})
+	var err error
+	if name == "route" {
+		session, err = route.Open(ctx, options)
+	} else {
+		session, err = kernel.Open(ctx, kernel.Options{Options: options, GSOOff: s.GSOOff})
+	}
 	if err != nil {
 		return nil, err
 	}
-	return below{p}, nil
+	return &opened{session.Run, func() []split.Status { return []split.Status{session.Status()} }, session.Close}, nil
 }
 
 // CleanBackends takes back what a crash of the session left by these backends.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 
+	"heddle/cmd/heddle/internal/runner"
 	"heddle/config"
 	"heddle/internal/errhint"
 	"heddle/split"
@@ -15,7 +16,7 @@ import (
 // refused reports that this system refuses a backend, so that the next may be tried.
 func refused(err error) bool { return errors.Is(err, errors.ErrUnsupported) }
 
-func openBelow(_ context.Context, name string, _ config.Split, _ split.Options, _ io.Writer) (splitter, error) {
+func openBelow(_ context.Context, name string, _ config.Split, _ split.Options, _ *runner.Runner, _ io.Writer) (*opened, error) {
 	return nil, errhint.NeedsLinux("--backend "+name, "--backend relay works here")
 }
 

@@ -9,12 +9,12 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"slices"
 
 	"github.com/spf13/cobra"
 
 	"heddle/cmd/heddle/internal/bind"
 	"heddle/cmd/heddle/internal/cli"
+	"heddle/cmd/heddle/internal/control"
 	"heddle/cmd/heddle/internal/runner"
 	"heddle/config"
 	"heddle/path"
@@ -62,24 +62,21 @@ error, and nothing leaves until they are started again.`,
 	return cmd
 }
 
-// Run serves one relay until ctx ends.
-func Run(ctx context.Context, s config.Split, stderr io.Writer) (err error) {
-	options, err := splitOptions(s)
+// Run splits what one table or command line says until ctx ends.
+func Run(ctx context.Context, s config.Split, talk io.Writer) error {
+	o, err := splitOptions(s)
 	if err != nil {
 		return cli.Usage(err)
 	}
-	r, err := runner.Start(runner.Options{Name: s.SessionName(), Capture: s.Capture, Paths: slices.Concat(options.Via, options.Beside)})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, r.Close()) }()
-	options.Tap = r.Tap
-	running, err := openBackend(ctx, s, options, stderr)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, running.Close()) }()
-	return r.Run(ctx, running.Status, running.Run)
+	return runner.Run(ctx, runner.Splitting(s.SessionName(), s.Capture, o), func(ctx context.Context, r *runner.Runner) error {
+		o.Tap = r.Tap
+		b, err := openBackend(ctx, s, o, r, talk)
+		if err != nil {
+			return err
+		}
+		r.Show(func() control.Status { return control.Status{Sessions: b.status()} })
+		return errors.Join(b.run(ctx), b.close())
+	})
 }
 
 func splitOptions(s config.Split) (split.Options, error) {

@@ -23,7 +23,8 @@ func TestStatusOfNodesAndBoards(t *testing.T) {
 	closed := open
 	closed.Members, closed.Waiting, closed.Usage = 1, 2, space.Usage{Tuples: 1, Bytes: 4200, Authors: 1, Version: 7}
 	var out bytes.Buffer
-	all := []running{{Name: "board-7300", Board: &open}, {Name: "board-7301", Board: &closed}, {Name: "node-tokyo", Node: &tokyo}}
+	all := []running{{Name: "board-7300", Status: control.Status{Board: &open}}, {Name: "board-7301", Status: control.Status{Board: &closed}},
+		{Name: "node-tokyo", Status: control.Status{Node: &tokyo}}}
 	if err := printStatus(&out, all, statusNow, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -56,8 +57,11 @@ func TestTwoOfAName(t *testing.T) {
 		return names
 	}
 	run := func(listen string, body func(context.Context) error) {
-		err := runner.Run(t.Context(), runner.Options{Name: "node-tokyo", Taken: runner.GoUnseen, Talk: &talk}, control.KindNode,
-			func() client.Status { return client.Status{Name: "tokyo", Listen: listen} }, body)
+		o := runner.Options{Name: "node-tokyo", Taken: runner.GoUnseen, Talk: &talk}
+		err := runner.Run(t.Context(), o, func(ctx context.Context, r *runner.Runner) error {
+			r.Show(func() control.Status { return control.Status{Node: &client.Status{Name: "tokyo", Listen: listen}} })
+			return body(ctx)
+		})
 		if err != nil {
 			t.Error(err)
 		}

@@ -15,8 +15,6 @@ import (
 
 	"heddle/cmd/heddle/internal/cli"
 	"heddle/cmd/heddle/internal/control"
-	"heddle/overlay/client"
-	"heddle/proxy/connectudp"
 	"heddle/split"
 )
 
@@ -70,28 +68,9 @@ type answer struct {
 
 // running is one running heddle: what it does, or why it did not say.
 type running struct {
-	Name     string             `json:"name"`
-	Sessions []split.Status     `json:"sessions"`
-	Proxy    *connectudp.Status `json:"proxy,omitempty"`  // of heddle masque serve
-	Stream   *control.Stream    `json:"stream,omitempty"` // of heddle stream, send and recv
-	Node     *client.Status     `json:"node,omitempty"`   // of heddle node run
-	Board    *control.Board     `json:"board,omitempty"`  // of heddle board run
-	Error    string             `json:"error,omitempty"`
-}
-
-// about asks what a heddle without sessions is.
-func (r *running) about(ctx context.Context) (err error) {
-	if r.Proxy, err = control.About[connectudp.Status](ctx, r.Name, control.KindProxy); err != nil || r.Proxy != nil {
-		return err
-	}
-	if r.Stream, err = control.About[control.Stream](ctx, r.Name, control.KindStream); err != nil || r.Stream != nil {
-		return err
-	}
-	if r.Node, err = control.About[client.Status](ctx, r.Name, control.KindNode); err != nil || r.Node != nil {
-		return err
-	}
-	r.Board, err = control.About[control.Board](ctx, r.Name, control.KindBoard)
-	return err
+	Name string `json:"name"`
+	control.Status
+	Error string `json:"error,omitempty"`
 }
 
 // lookAt asks the named heddle, or all of them. Where it is all, one that does not answer is told of, and no failure.
@@ -105,10 +84,11 @@ func lookAt(ctx context.Context, names []string) ([]running, error) {
 	}
 	found := []running{}
 	for _, name := range names {
-		one := running{Name: name, Sessions: []split.Status{}}
-		sessions, err := control.Status(ctx, name)
-		if err == nil && len(sessions) == 0 {
-			err = one.about(ctx)
+		one := running{Name: name}
+		var err error
+		one.Status, err = control.Ask(ctx, name)
+		if one.Sessions == nil {
+			one.Sessions = []split.Status{} // a list in JSON too
 		}
 		_, gone := errors.AsType[*control.NotRunningError](err)
 		switch {
@@ -116,13 +96,10 @@ func lookAt(ctx context.Context, names []string) ([]running, error) {
 			continue
 		case all && err != nil:
 			one.Error = err.Error()
-			found = append(found, one)
 		case err != nil:
 			return nil, err
-		default:
-			one.Sessions = append(one.Sessions, sessions...)
-			found = append(found, one)
 		}
+		found = append(found, one)
 	}
 	return found, nil
 }

@@ -15,6 +15,7 @@ import (
 
 	"heddle/cmd/heddle/internal/cli"
 	"heddle/cmd/heddle/internal/clitest"
+	"heddle/cmd/heddle/internal/control"
 	"heddle/proxy/connectudp"
 	"heddle/split"
 )
@@ -62,16 +63,16 @@ func TestStatusText(t *testing.T) {
 		width int
 	}{
 		{"none", nil, 0},
-		{"running", []running{{Name: "office", Sessions: []split.Status{office()}}}, 0},
-		{"narrow", []running{{Name: "office", Sessions: []split.Status{office()}}}, 80},
-		{"stopped", []running{{Name: "office", Sessions: []split.Status{stopped}}}, 0},
-		{"proxy", []running{{Name: "masque-443", Proxy: &connectudp.Status{Listen: "[::]:443", Since: *ago(3 * time.Hour), Users: 3, Connections: 2,
+		{"running", []running{{Name: "office", Status: control.Status{Sessions: []split.Status{office()}}}}, 0},
+		{"narrow", []running{{Name: "office", Status: control.Status{Sessions: []split.Status{office()}}}}, 80},
+		{"stopped", []running{{Name: "office", Status: control.Status{Sessions: []split.Status{stopped}}}}, 0},
+		{"proxy", []running{{Name: "masque-443", Status: control.Status{Proxy: &connectudp.Status{Listen: "[::]:443", Since: *ago(3 * time.Hour), Users: 3, Connections: 2,
 			Open: map[string]int{"ann": 2, "bob": 1}, FlowsOpen: 3, Flows: 1204, RefusedAuth: 7, RefusedTarget: 1, Up: connectudp.Direction{Packets: 33_120, Bytes: 2_119_680},
-			Down: connectudp.Direction{Packets: 64_010, Bytes: 90_511_240, Dropped: 12}}}}, 0},
+			Down: connectudp.Direction{Packets: 64_010, Bytes: 90_511_240, Dropped: 12}}}}}, 0},
 		{"several", []running{
 			{Name: "hung", Error: "hung: it runs but does not answer: EOF"},
 			{Name: "split-51820"},
-			{Name: "split-51821", Sessions: []split.Status{hostile}}}, 0},
+			{Name: "split-51821", Status: control.Status{Sessions: []split.Status{hostile}}}}, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var out bytes.Buffer
@@ -91,7 +92,7 @@ func TestStatusText(t *testing.T) {
 // The field names are a stable interface.
 func TestStatusJSON(t *testing.T) {
 	var out bytes.Buffer
-	if err := cli.WriteJSON(&out, answer{[]running{{Name: "office", Sessions: []split.Status{office()}}}}); err != nil {
+	if err := cli.WriteJSON(&out, answer{[]running{{Name: "office", Status: control.Status{Sessions: []split.Status{office()}}}}}); err != nil {
 		t.Fatal(err)
 	}
 	clitest.Golden(t, "status-json.golden", out.String())
@@ -105,7 +106,7 @@ func TestWatch(t *testing.T) {
 			if looks++; looks == 3 {
 				cancel()
 			}
-			return []running{{Name: "office", Sessions: []split.Status{office()}}}, nil
+			return []running{{Name: "office", Status: control.Status{Sessions: []split.Status{office()}}}}, nil
 		}
 		var out bytes.Buffer
 		began := time.Now()

@@ -177,11 +177,13 @@ func RunDial(ctx context.Context, d config.StreamDial, patient bool, out, talk i
 		return err
 	}
 	defer s.fronts.close()
-	body := func(ctx context.Context) error {
+	body := func(ctx context.Context, r *runner.Runner) error {
+		r.Show(s.status)
 		for wait := firstRetry; ; wait = min(2*wait, lastRetry) {
 			err := s.begin(ctx)
 			switch {
 			case err == nil:
+				r.Ready()
 				return s.carry(ctx)
 			case !patient:
 				return err
@@ -200,7 +202,7 @@ func RunDial(ctx context.Context, d config.StreamDial, patient bool, out, talk i
 	if patient { // its name is known beforehand
 		o.Taken = runner.Refuse
 	}
-	return runner.Run(ctx, o, control.KindStream, s.status, body)
+	return runner.Run(ctx, o, body)
 }
 
 // How long a patient dialler waits before it tries again.
@@ -246,7 +248,7 @@ func (s *dialling) carry(ctx context.Context) error {
 }
 
 // status is what `heddle status` shows.
-func (s *dialling) status() control.Stream {
+func (s *dialling) status() control.Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	answer := control.Stream{To: s.To, Why: s.why, Sessions: []stripe.Status{}}
@@ -255,7 +257,7 @@ func (s *dialling) status() control.Stream {
 		answer.To = s.dialer.To
 	}
 	answer.Role, answer.Service, answer.Listen, answer.Since = "dial", s.Name, s.fronts.String(), s.since
-	return answer
+	return control.Status{Stream: &answer}
 }
 
 // PrintClaim says what a session hides and what it does not, and who sees several of its paths.

@@ -128,9 +128,12 @@ func OpenDoor(ctx context.Context, a config.Admission, talk io.Writer) (*streamD
 	return door, nil
 }
 
-// Status is what `heddle status` shows.
-func (d *streamDoor) Status(role string, a config.Admission, to string) control.Stream {
-	return control.Stream{Role: role, Service: a.Name, Listen: d.Addr().String(), To: to, Since: d.since, Sessions: statuses(d.Sessions())}
+// Status gives what `heddle status` shows.
+func (d *streamDoor) Status(role string, a config.Admission, to string) func() control.Status {
+	return func() control.Status {
+		return control.Status{Stream: &control.Stream{Role: role, Service: a.Name, Listen: d.Addr().String(), To: to, Since: d.since,
+			Sessions: statuses(d.Sessions())}}
+	}
 }
 
 // Welcome says how peers get here.
@@ -170,8 +173,10 @@ func RunServe(ctx context.Context, s config.StreamServe, talk io.Writer) error {
 	}
 	defer door.Close()
 	back.Log = door.log
-	return runner.Run(ctx, runner.Options{Name: s.SessionName()}, control.KindStream, func() control.Stream { return door.Status("serve", s.Admission, to) }, func(ctx context.Context) error {
+	return runner.Run(ctx, runner.Options{Name: s.SessionName()}, func(ctx context.Context, r *runner.Runner) error {
+		r.Show(door.Status("serve", s.Admission, to))
 		door.Welcome(talk, s.Admission, to, "stream dial "+s.Name)
+		r.Ready()
 		return Accept(ctx, door, func(ctx context.Context, c Session) {
 			if err := back.Serve(ctx, c); err != nil && ctx.Err() == nil {
 				door.log.Warn("a session failed", "service", s.Name, "peer", c.Peer(), "error", err)

@@ -37,13 +37,13 @@ func TestStreamCarriesAProgram(t *testing.T) {
 		t.Errorf("the key log holds %q, %v", keys, err)
 	}
 	for name, role := range map[string]string{"dial-echo": "dial", "serve-echo": "serve"} {
-		s, err := control.About[control.Stream](t.Context(), name, control.KindStream)
-		if err != nil || s.Role != role || s.Service != "echo" {
+		s, err := control.Ask(t.Context(), name)
+		if err != nil || s.Stream == nil || s.Stream.Role != role || s.Stream.Service != "echo" {
 			t.Errorf("%s: %+v, %v", name, s, err)
 		}
 	}
 	_, again := here.Start(`dial-echo is already running \(pid \d+\): heddle status and heddle down know this one as (\S+)\n(?s:.*)echo is up: listening on (\S+),`, args...)
-	if s, err := control.About[control.Stream](t.Context(), again[1], control.KindStream); err != nil || s.Listen != again[2] || s.Listen == up[1] {
+	if s, err := control.Ask(t.Context(), again[1]); err != nil || s.Stream == nil || s.Stream.Listen != again[2] || s.Stream.Listen == up[1] {
 		t.Errorf("%s: %+v, %v", again[1], s, err)
 	}
 }

@@ -3,14 +3,12 @@ package up
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/netip"
 	"os"
 	"runtime/debug"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -134,38 +132,35 @@ func dryRunUp(u config.Up, out, talk io.Writer) error {
 
 // Run brings a tunnel up and keeps it until ctx ends or somebody asks it to stop. It prints the claim, and a line
 // once the tunnel is up, to out; what it waits for goes to talk.
-func Run(ctx context.Context, u config.Up, out, talk io.Writer) (err error) {
+func Run(ctx context.Context, u config.Up, out, talk io.Writer) error {
 	saveMemory()
 	o, err := tunnelOptions(u)
 	if err != nil {
 		return cli.Usage(err)
 	}
-	r, err := runner.Start(runner.Options{Name: o.Name, Capture: u.Capture, Paths: slices.Concat(o.Split.Via, o.Split.Beside)})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, r.Close()) }()
-	if err := cleanLeft(o, talk); err != nil {
-		return err
-	}
-	o.Split.Tap = r.Tap
-	t, err := tunnel.New(o)
-	if err != nil {
-		return err
-	}
-	for _, w := range o.Config.Warnings {
-		fmt.Fprintln(talk, "warning:", w)
-	}
-	if t.KillSwitch() && os.Getenv("SSH_CONNECTION") != "" {
-		fmt.Fprintln(talk, "warning: the kill switch will cut this SSH session off unless it comes through the tunnel; --kill-switch=false leaves it alone")
-	}
-	printClaim(out, t, o)
-	return r.Run(ctx, func() []split.Status { return []split.Status{t.Status()} },
-		func(ctx context.Context) error { return keepUp(ctx, t, u, o.Config, out, talk) })
+	return runner.Run(ctx, runner.Splitting(o.Name, u.Capture, o.Split), func(ctx context.Context, r *runner.Runner) error {
+		if err := cleanLeft(o, talk); err != nil {
+			return err
+		}
+		o.Split.Tap = r.Tap
+		t, err := tunnel.New(o)
+		if err != nil {
+			return err
+		}
+		r.Show(func() control.Status { return control.Status{Sessions: []split.Status{t.Status()}} })
+		for _, w := range o.Config.Warnings {
+			fmt.Fprintln(talk, "warning:", w)
+		}
+		if t.KillSwitch() && os.Getenv("SSH_CONNECTION") != "" {
+			fmt.Fprintln(talk, "warning: the kill switch will cut this SSH session off unless it comes through the tunnel; --kill-switch=false leaves it alone")
+		}
+		printClaim(out, t, o)
+		return keepUp(ctx, t, u, o.Config, r, out, talk)
+	})
 }
 
 // keepUp is the life of a tunnel, from its first packet to its clean end.
-func keepUp(ctx context.Context, t *tunnel.Tunnel, u config.Up, c *wgconf.Config, out, talk io.Writer) error {
+func keepUp(ctx context.Context, t *tunnel.Tunnel, u config.Up, c *wgconf.Config, r *runner.Runner, out, talk io.Writer) error {
 	tell := func(text string) { fmt.Fprintf(talk, "%s: %s\n", u.SessionName(), text) }
 	var proxy *front
 	if u.Socks != "" {
@@ -190,6 +185,7 @@ func keepUp(ctx context.Context, t *tunnel.Tunnel, u config.Up, c *wgconf.Config
 		where = "SOCKS5 and HTTP CONNECT on " + proxy.listener.Addr().String()
 	}
 	fmt.Fprintln(out, upLine(t, where))
+	r.Ready()
 	leaveParent()
 	if err := t.Wait(ctx); err != nil {
 		return err

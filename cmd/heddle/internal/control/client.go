@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"heddle/config"
-	"heddle/split"
 )
 
 // Names lists the heddles that run, in alphabetical order.
@@ -42,37 +41,18 @@ func Names() ([]string, error) {
 // A status holds a few hundred bytes a session and path; more than this is no status.
 const maxStatus = 64 << 20
 
-// Status asks the named heddle what it does. It fails with a [NotRunningError] where none runs.
-func Status(ctx context.Context, name string) ([]split.Status, error) {
-	var sessions []split.Status
-	err := read(ctx, name, "/status", &sessions)
-	return sessions, err
-}
-
-// About asks the named heddle for its status as one of the kinds, nil where it is none.
-func About[T any](ctx context.Context, name, kind string) (*T, error) {
-	var status T
-	err := read(ctx, name, "/"+kind, &status)
-	if errors.Is(err, errAbsent) {
-		return nil, nil
-	}
-	return &status, err
-}
-
-func read(ctx context.Context, name, target string, into any) error {
-	answer, err := ask(ctx, name, http.MethodGet, target)
+// Ask asks the named heddle what it does. It fails with a [NotRunningError] where none runs.
+func Ask(ctx context.Context, name string) (status Status, err error) {
+	answer, err := ask(ctx, name, http.MethodGet, "/status")
 	if err != nil {
-		return err
+		return status, err
 	}
 	defer answer.Body.Close()
-	if err := json.NewDecoder(io.LimitReader(answer.Body, maxStatus)).Decode(into); err != nil {
-		return unanswered(name, err)
+	if err := json.NewDecoder(io.LimitReader(answer.Body, maxStatus)).Decode(&status); err != nil {
+		return status, unanswered(name, err)
 	}
-	return nil
+	return status, nil
 }
-
-// errAbsent says that the heddle that runs does nothing of that kind.
-var errAbsent = errors.New(http.StatusText(http.StatusNotFound))
 
 // Stop asks the named heddle to end and waits until it has: until it gave its name up, or died. It fails with a
 // [NotRunningError] where none runs, and with the context's error where ctx ends first.
@@ -118,10 +98,6 @@ func ask(ctx context.Context, name, method, target string) (*http.Response, erro
 	answer, err := transport.RoundTrip(request)
 	if err != nil {
 		return nil, unanswered(name, err)
-	}
-	if answer.StatusCode == http.StatusNotFound {
-		answer.Body.Close()
-		return nil, unanswered(name, errAbsent)
 	}
 	if answer.StatusCode/100 != 2 {
 		answer.Body.Close()

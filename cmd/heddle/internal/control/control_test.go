@@ -36,7 +36,7 @@ func serve(t *testing.T, name string, sessions []split.Status) (ended <-chan err
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
-		err := server.Serve(ctx, func() []split.Status { return sessions }, cancel)
+		err := server.Serve(ctx, func() Status { return Status{Sessions: sessions} }, cancel)
 		done <- errors.Join(err, server.Close())
 	}()
 	t.Cleanup(cancel)
@@ -52,12 +52,9 @@ func TestStatusAndStop(t *testing.T) {
 	if err != nil || len(names) != 1 || names[0] != "office" {
 		t.Fatalf("Names() = %v, %v; want [office]", names, err)
 	}
-	got, err := Status(t.Context(), "office")
-	if err != nil || len(got) != 1 || got[0].Session != "office" || got[0].Paths[0].Name != "home" {
-		t.Fatalf("Status() = %+v, %v", got, err)
-	}
-	if p, err := About[connectudp.Status](t.Context(), "office", KindProxy); p != nil || err != nil {
-		t.Errorf("About() of what is none = %+v, %v", p, err)
+	got, err := Ask(t.Context(), "office")
+	if err != nil || len(got.Sessions) != 1 || got.Sessions[0].Session != "office" || got.Sessions[0].Paths[0].Name != "home" || got.Proxy != nil {
+		t.Fatalf("Ask() = %+v, %v", got, err)
 	}
 	info, err := os.Stat(filepath.Join(dir, "office.sock"))
 	if err != nil || info.Mode().Perm() != 0o600 {
@@ -85,24 +82,20 @@ func TestStatusOfAProxy(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer server.Close()
-	server.Answers(KindProxy, func() any { return connectudp.Status{Listen: "[::]:443", Open: map[string]int{"ann": 2}} })
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- server.Serve(ctx, func() []split.Status { return nil }, cancel) }()
-	sessions, err := Status(t.Context(), "masque-443")
-	if err != nil || len(sessions) != 0 {
-		t.Errorf("Status() = %+v, %v", sessions, err)
-	}
-	if p, err := About[connectudp.Status](t.Context(), "masque-443", KindProxy); err != nil || p.Listen != "[::]:443" || p.Open["ann"] != 2 {
-		t.Errorf("About() = %+v, %v", p, err)
+	proxy := Status{Proxy: &connectudp.Status{Listen: "[::]:443", Open: map[string]int{"ann": 2}}}
+	go func() { done <- server.Serve(ctx, func() Status { return proxy }, cancel) }()
+	if s, err := Ask(t.Context(), "masque-443"); err != nil || len(s.Sessions) != 0 || s.Proxy.Listen != "[::]:443" || s.Proxy.Open["ann"] != 2 {
+		t.Errorf("Ask() = %+v, %v", s, err)
 	}
 	cancel()
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
 	var gone *NotRunningError
-	if _, err := About[connectudp.Status](t.Context(), "absent", KindProxy); !errors.As(err, &gone) {
-		t.Errorf("About() of an absent one: %v", err)
+	if _, err := Ask(t.Context(), "absent"); !errors.As(err, &gone) {
+		t.Errorf("Ask() of an absent one: %v", err)
 	}
 }
 
@@ -145,7 +138,7 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		os.Stdout.WriteString("held\n")
-		_ = server.Serve(context.Background(), func() []split.Status { return nil }, func() {})
+		_ = server.Serve(context.Background(), func() Status { return Status{} }, func() {})
 		os.Exit(0)
 	}
 	os.Exit(m.Run())
@@ -183,8 +176,8 @@ func TestStaleAfterACrash(t *testing.T) {
 		t.Errorf("Names() after the crash = %v, %v; want none", names, err)
 	}
 	var gone *NotRunningError
-	if _, err := Status(t.Context(), "office"); !errors.As(err, &gone) {
-		t.Errorf("Status() after the crash gives %v; want a NotRunningError", err)
+	if _, err := Ask(t.Context(), "office"); !errors.As(err, &gone) {
+		t.Errorf("Ask() after the crash gives %v; want a NotRunningError", err)
 	}
 	server, err := Listen("office")
 	if err != nil {
@@ -200,8 +193,8 @@ func TestNames(t *testing.T) {
 			server.Close()
 			t.Errorf("Listen(%q) was accepted", name)
 		}
-		if _, err := Status(t.Context(), name); err == nil {
-			t.Errorf("Status(%q) was accepted", name)
+		if _, err := Ask(t.Context(), name); err == nil {
+			t.Errorf("Ask(%q) was accepted", name)
 		}
 		if err := Stop(t.Context(), name); err == nil {
 			t.Errorf("Stop(%q) was accepted", name)
@@ -260,7 +253,7 @@ func TestHungHeddle(t *testing.T) {
 		(<-accepted).Close()
 		cancel()
 	}()
-	if _, err := Status(ctx, "office"); err == nil || !strings.Contains(err.Error(), "does not answer") {
-		t.Errorf("Status of a heddle in %s that hangs up: %v", dir, err)
+	if _, err := Ask(ctx, "office"); err == nil || !strings.Contains(err.Error(), "does not answer") {
+		t.Errorf("Ask of a heddle in %s that hangs up: %v", dir, err)
 	}
 }

@@ -4,8 +4,20 @@ import (
 	"time"
 
 	"heddle/board"
+	"heddle/overlay/client"
+	"heddle/proxy/connectudp"
+	"heddle/split"
 	"heddle/stripe"
 )
+
+// Status is what a running heddle says of itself. Its JSON fields are a stable interface.
+type Status struct {
+	Sessions []split.Status     `json:"sessions"`
+	Proxy    *connectudp.Status `json:"proxy,omitempty"`  // of heddle masque serve
+	Stream   *Stream            `json:"stream,omitempty"` // of heddle stream, send and recv
+	Node     *client.Status     `json:"node,omitempty"`   // of heddle node run
+	Board    *Board             `json:"board,omitempty"`  // of heddle board run
+}
 
 // Stream is what a heddle that carries streams says of itself. Its JSON fields are a stable interface.
 type Stream struct {

@@ -21,7 +21,6 @@ import (
 
 	"heddle/config"
 	"heddle/path"
-	"heddle/split"
 )
 
 // Server answers for one running heddle.
@@ -30,7 +29,6 @@ type Server struct {
 	lock     *os.File
 	listener *net.UnixListener
 	closing  sync.Once
-	mux      *http.ServeMux
 }
 
 // sockaddr_un.sun_path holds 108 bytes with the final zero (unix(7)).
@@ -72,40 +70,25 @@ func Listen(name string) (*Server, error) {
 		held.Close()
 		return nil, dirError(dir, err)
 	}
-	return &Server{name: name, lock: held, listener: listener, mux: http.NewServeMux()}, nil
-}
-
-// What a heddle may be beside one that splits sessions.
-const (
-	KindProxy  = "proxy"  // proxy/connectudp.Status
-	KindStream = "stream" // Stream
-	KindNode   = "node"   // overlay/client.Status
-	KindBoard  = "board"  // Board
-)
-
-// Answers makes the server answer for one of these kinds too. Call it before [Server.Serve]; status must be safe to call at
-// any time.
-func (s *Server) Answers(kind string, status func() any) {
-	s.mux.HandleFunc("GET /"+kind, func(w http.ResponseWriter, _ *http.Request) { write(w, status()) })
-}
-
-func write(w http.ResponseWriter, answer any) {
-	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(answer)
+	return &Server{name: name, lock: held, listener: listener}, nil
 }
 
 // Serve answers until ctx ends or the server is closed, and then returns nil. status gives what runs; it must be safe
 // to call at any time. stop is called at most once, when someone asks; it should end ctx and return at once.
 // The name stays taken until [Server.Close].
-func (s *Server) Serve(ctx context.Context, status func() []split.Status, stop func()) error {
+func (s *Server) Serve(ctx context.Context, status func() Status, stop func()) error {
 	var once sync.Once
-	s.mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) { write(w, status()) })
-	s.mux.HandleFunc("POST /stop", func(w http.ResponseWriter, _ *http.Request) {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(status())
+	})
+	mux.HandleFunc("POST /stop", func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusAccepted)
 		_ = http.NewResponseController(w).Flush()
 		once.Do(stop)
 	})
-	server := &http.Server{Handler: s.mux, ReadTimeout: 5 * time.Second, WriteTimeout: 5 * time.Second,
+	server := &http.Server{Handler: mux, ReadTimeout: 5 * time.Second, WriteTimeout: 5 * time.Second,
 		IdleTimeout: 30 * time.Second, MaxHeaderBytes: 1 << 13}
 	done := context.AfterFunc(ctx, func() { server.Close() })
 	defer done()

@@ -1,5 +1,5 @@
 // Package runner runs what lives until it is interrupted: under a name that `heddle status` and `heddle down` know, with a
-// capture for each path where one is asked for, and with an end in order.
+// capture for each path where one is asked for, with a word to systemd, and with an end in order.
 package runner
 
 import (
@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"sync/atomic"
 
 	"heddle/cmd/heddle/internal/control"
 	"heddle/observe"
@@ -37,6 +39,11 @@ type Options struct {
 	Paths   []path.Spec
 }
 
+// Splitting are the options of a run that splits sessions.
+func Splitting(name, capture string, o split.Options) Options {
+	return Options{Name: name, Capture: capture, Paths: slices.Concat(o.Via, o.Beside)}
+}
+
 // Runner holds a name, and the captures of a run.
 type Runner struct {
 	// Name is the name that it got.
@@ -46,19 +53,45 @@ type Runner struct {
 
 	server *control.Server // nil where it goes unseen
 	taps   []*observe.FileTap
+	status atomic.Pointer[func() control.Status]
+	ready  func()
 }
 
-// Start takes the name and starts the captures. Work that needs the name, such as cleaning up after a crash, must follow it.
-func Start(o Options) (*Runner, error) {
-	r := &Runner{Name: o.Name}
+// Run takes the name, starts the captures, and runs body, whose context ends with ctx or when somebody asks the run to stop.
+// The name is free again once nothing of the run is left: `heddle down` waits for it.
+func Run(ctx context.Context, o Options, body func(context.Context, *Runner) error) (err error) {
+	r := &Runner{Name: o.Name, ready: readyOf(ctx)}
 	if err := r.listen(o); err != nil {
-		return nil, err
+		return err
 	}
+	defer func() { err = errors.Join(err, r.close()) }()
 	if err := r.capture(o); err != nil {
-		return nil, errors.Join(err, r.Close())
+		return err
 	}
-	return r, nil
+	if r.server == nil {
+		return body(ctx, r)
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	answered := make(chan error, 1)
+	go func() { answered <- r.server.Serve(ctx, r.answer, stop) }()
+	err = body(ctx, r)
+	stop()
+	return errors.Join(err, <-answered)
 }
+
+// Show has the run answer for itself from now on. status must be safe to call at any time.
+func (r *Runner) Show(status func() control.Status) { r.status.Store(&status) }
+
+func (r *Runner) answer() control.Status {
+	if status := r.status.Load(); status != nil {
+		return (*status)()
+	}
+	return control.Status{}
+}
+
+// Ready says that the run does what it is there for. systemd hears it.
+func (r *Runner) Ready() { r.ready() }
 
 // mostNumbered is how many runs AddNumber gives a name.
 const mostNumbered = 100
@@ -107,22 +140,8 @@ func (r *Runner) capture(o Options) error {
 	return nil
 }
 
-// Run runs body, and answers for its sessions while it does. Its context ends with ctx, or when somebody asks it to stop.
-func (r *Runner) Run(ctx context.Context, sessions func() []split.Status, body func(context.Context) error) error {
-	if r.server == nil {
-		return body(ctx)
-	}
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	answered := make(chan error, 1)
-	go func() { answered <- r.server.Serve(ctx, sessions, stop) }()
-	err := body(ctx)
-	stop()
-	return errors.Join(err, <-answered)
-}
-
-// Close ends the captures, and gives the name up. Call it last, when nothing of the run is left: heddle down waits for it.
-func (r *Runner) Close() error {
+// close ends the captures, and gives the name up.
+func (r *Runner) close() error {
 	var errs []error
 	for _, f := range r.taps {
 		errs = append(errs, f.Close())
@@ -131,16 +150,4 @@ func (r *Runner) Close() error {
 		errs = append(errs, r.server.Close())
 	}
 	return errors.Join(errs...)
-}
-
-// Run runs body as one of the kinds of package control; status gives what it says of itself.
-func Run[S any](ctx context.Context, o Options, kind string, status func() S, body func(context.Context) error) error {
-	r, err := Start(o)
-	if err != nil {
-		return err
-	}
-	if r.server != nil {
-		r.server.Answers(kind, func() any { return status() })
-	}
-	return errors.Join(r.Run(ctx, func() []split.Status { return nil }, body), r.Close())
 }

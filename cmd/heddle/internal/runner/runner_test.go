@@ -9,50 +9,47 @@ import (
 
 	"heddle/cmd/heddle/internal/control"
 	"heddle/path"
-	"heddle/split"
 )
 
 func TestCapturesAreOfTheirPaths(t *testing.T) {
 	t.Setenv("HEDDLE_RUN_DIR", t.TempDir())
 	dir := filepath.Join(t.TempDir(), "captures")
-	r, err := Start(Options{Name: "office", Capture: dir, Paths: []path.Spec{{Name: "home", Kind: "if", Arg: "lo"}}})
+	o := Options{Name: "office", Capture: dir, Paths: []path.Spec{{Name: "home", Kind: "if", Arg: "lo"}}}
+	err := Run(t.Context(), o, func(_ context.Context, r *Runner) error {
+		if r.Tap("home") == nil || r.Tap("lte") != nil {
+			t.Error("home has no tap, or lte has one")
+		}
+		return nil
+	})
 	if err != nil {
-		t.Fatal(err)
-	}
-	if r.Tap("home") == nil || r.Tap("lte") != nil {
-		t.Error("home has no tap, or lte has one")
-	}
-	if err := r.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "home.pcapng")); err != nil {
 		t.Error(err)
 	}
-	r, err = Start(Options{Name: "office"}) // its name is free again
-	if err != nil || r.Tap != nil {
-		t.Fatalf("%v, %v", r, err)
+	err = Run(t.Context(), Options{Name: "office"}, func(_ context.Context, r *Runner) error { // its name is free again
+		if r.Tap != nil {
+			t.Error("there is a tap without a capture")
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
 	}
-	r.Close()
 }
 
 // A request to stop returns once the name is free again.
 func TestStopEndsTheBody(t *testing.T) {
 	t.Setenv("HEDDLE_RUN_DIR", t.TempDir())
-	r, err := Start(Options{Name: "office"})
-	if err != nil {
-		t.Fatal(err)
-	}
 	failed := errors.New("the body's own")
 	running := make(chan struct{})
 	ended := make(chan error, 1)
 	go func() {
-		err := r.Run(context.Background(), func() []split.Status { return nil }, func(ctx context.Context) error {
+		ended <- Run(context.Background(), Options{Name: "office"}, func(ctx context.Context, _ *Runner) error {
 			close(running)
 			<-ctx.Done()
 			return failed
 		})
-		r.Close()
-		ended <- err
 	}()
 	<-running
 	if err := control.Stop(t.Context(), "office"); err != nil {
