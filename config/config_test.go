@@ -300,7 +300,8 @@ func FuzzCheck(f *testing.F) {
 		f.Add(data)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		c, doc := decode("fuzz.toml", data)
+		c := Default()
+		doc := decode("fuzz.toml", data, &c)
 		resolve(&c, ".")
 		validate(c, doc, false)
 		lines := strings.Count(string(data), "\n") + 1

@@ -7,7 +7,6 @@ import (
 	"math"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -20,36 +19,30 @@ import (
 type decoder struct {
 	document
 	parser unstable.Parser
-	config Config
-	// target is the table that keys go to now, at its place in the tree of keys ("up[0]", or "" before any table);
+	config *Config // nil for a file without tables
+	// target is the table that keys go to now, at its place in the tree of keys ("up[0].", or "" before any table);
 	// invalid while the keys of an unknown table are passed over.
 	target reflect.Value
 	prefix string
-	flat   bool // the file has no tables
+	all    map[string]any // the values of the whole document
+	values map[string]any // those of the table
 }
 
-// decode reads a whole document. Where it is no TOML at all, the only problem is the first place that is not.
-func decode(file string, data []byte) (Config, *document) {
-	d := &decoder{document: newDocument(file, data), config: Default()}
-	d.target = reflect.ValueOf(&d.config).Elem()
-	d.run()
-	return d.config, &d.document
-}
-
-// decodeFlat reads a document without tables into a struct with the tags of [Config].
-func decodeFlat(file string, data []byte, into any) *document {
-	d := &decoder{document: newDocument(file, data), flat: true}
-	d.target = reflect.ValueOf(into).Elem()
+// decode reads a whole document into a [Config], or, for a file without tables, into another struct with such tags. If the
+// document is not TOML, the only problem is the first syntax error.
+func decode(file string, data []byte, into any) *document {
+	d := &decoder{document: newDocument(file, data), target: reflect.ValueOf(into).Elem()}
+	d.config, _ = into.(*Config)
 	d.run()
 	return &d.document
 }
 
 func (d *decoder) run() {
-	var shape map[string]any
-	if err := toml.Unmarshal(d.data, &shape); err != nil {
+	if err := toml.Unmarshal(d.data, &d.all); err != nil {
 		d.syntax(err)
 		return
 	}
+	d.values = d.all
 	d.parser.Reset(d.data)
 	for d.parser.NextExpression() {
 		switch node := d.parser.Expression(); node.Kind {
@@ -82,50 +75,46 @@ func (d *decoder) table(node *unstable.Node) {
 	name, at := d.key(node)
 	d.target = reflect.Value{}
 	switch {
-	case d.flat:
+	case d.config == nil:
 		d.report(at, SeverityError, name, "this file has no tables", "write its keys without [ ] before them")
 	case tables[name] == nil:
 		d.report(at, SeverityError, name, fmt.Sprintf("no table is called %q", name), "tables: [[up]], [[split]], [[serve]], [[dial]] and [[rule]]")
 	case node.Kind == unstable.Table:
 		d.report(at, SeverityError, name, fmt.Sprintf("there can be several %ss", name), fmt.Sprintf("write [[%s]]", name))
 	default:
-		list, _ := fieldNamed(reflect.ValueOf(&d.config).Elem(), name)
-		list.Set(reflect.Append(list, reflect.ValueOf(d.config.table(name))))
-		d.prefix = fmt.Sprintf("%s[%d].", name, list.Len()-1)
+		list, _ := fieldNamed(reflect.ValueOf(d.config).Elem(), name)
+		i := list.Len()
+		list.Set(reflect.Append(list, reflect.ValueOf(tables[name](d.config.Paths))))
+		d.target, d.values = list.Index(i), d.all[name].([]any)[i].(map[string]any)
+		d.prefix = fmt.Sprintf("%s[%d].", name, i)
 		d.places[d.prefix] = at
-		d.target = list.Index(list.Len() - 1)
 	}
 }
 
-// tables are those that a heddle.toml may have.
-var tables = map[string]reflect.Type{"up": reflect.TypeFor[Up](), "split": reflect.TypeFor[Split](), "serve": reflect.TypeFor[StreamServe](),
-	"dial": reflect.TypeFor[StreamDial](), "rule": reflect.TypeFor[Rule]()}
-
-// table gives a table of that name as it is before anything is said about it.
-func (c Config) table(name string) any {
-	switch name {
-	case "up":
-		return DefaultUp(c.Paths)
-	case "split":
-		return DefaultSplit(c.Paths)
-	case "serve":
+// tables are those that a heddle.toml may have. Each function returns a table with its defaults, given the keys before the
+// first table.
+var tables = map[string]func(Paths) any{
+	"up":    func(p Paths) any { return DefaultUp(p) },
+	"split": func(p Paths) any { return DefaultSplit(p) },
+	"serve": func(p Paths) any {
 		s := DefaultStreamServe()
-		s.Identity = c.Identity
+		s.Identity = p.Identity
 		return s
-	case "dial":
+	},
+	"dial": func(p Paths) any {
 		d := DefaultStreamDial()
-		d.Secret, d.Identity = c.Secret, c.Identity
+		d.Secret, d.Identity = p.Secret, p.Identity
 		return d
-	}
-	return Rule{}
+	},
+	"rule": func(Paths) any { return Rule{} },
 }
 
 func (d *decoder) keyValue(node *unstable.Node) {
 	if !d.target.IsValid() {
 		return
 	}
-	name, at := d.key(node)
-	name = currentName(d.target.Type(), name)
+	written, at := d.key(node)
+	name := currentName(d.target.Type(), written)
 	field, known := fieldNamed(d.target, name)
 	if !known || tables[name] != nil {
 		d.unknownKey(name, at)
@@ -136,11 +125,11 @@ func (d *decoder) keyValue(node *unstable.Node) {
 	if value := d.placeOf(node.Value()); value.length > 0 {
 		d.places[key] = value
 	}
-	d.set(field, key, node.Value())
+	d.set(field, key, d.values[written], node.Value())
 }
 
 func (d *decoder) unknownKey(name string, at place) {
-	if tables[name] != nil && !d.flat {
+	if tables[name] != nil && d.config != nil {
 		d.report(at, SeverityError, d.prefix+name, name+" is a table", fmt.Sprintf("write [[%s]] on a line of its own", name))
 		return
 	}
@@ -150,66 +139,57 @@ func (d *decoder) unknownKey(name string, at place) {
 		hint = fmt.Sprintf("did you mean %s?", near)
 	}
 	for _, table := range slices.Sorted(maps.Keys(tables)) {
-		if like := tables[table]; !d.flat && like != d.target.Type() && slices.Contains(fieldNames(like), name) {
+		if like := reflect.TypeOf(tables[table](Paths{})); d.config != nil && like != d.target.Type() && slices.Contains(fieldNames(like), name) {
 			hint = fmt.Sprintf("it is a key of a [[%s]] table", table)
 		}
 	}
-	if secretWord.MatchString(name) && !d.flat {
+	if secretWord.MatchString(name) && d.config != nil {
 		hint = "secrets stay in the wg-quick file that file names"
 	}
 	d.report(at, SeverityError, d.prefix+name, fmt.Sprintf("no key is called %q", name), hint)
 }
 
-// set puts a value into a field, or reports that it is of the wrong type.
-func (d *decoder) set(field reflect.Value, key string, node *unstable.Node) {
-	wrong := func(want, example string) {
-		d.wrong(key, fmt.Sprintf("%s is %s, not %s", key[len(d.prefix):], want, describe(node)), "write it as "+example)
+// set puts a value into a field, or reports that it is of the wrong type. node is the value's place.
+func (d *decoder) set(field reflect.Value, key string, value any, node *unstable.Node) {
+	check := func(ok bool, want, example string) {
+		if !ok {
+			d.wrong(key, fmt.Sprintf("%s is %s, not %s", key[len(d.prefix):], want, describe(node)), "write it as "+example)
+		}
 	}
-	text := string(node.Data)
 	switch target := field.Addr().Interface().(type) {
 	case *string:
-		if node.Kind != unstable.String {
-			wrong("a text", "a text in quotes")
-			return
-		}
-		*target = text
+		text, ok := value.(string)
+		check(put(target, text, ok), "a text", "a text in quotes")
 	case *bool:
-		if node.Kind != unstable.Bool {
-			wrong("true or false", "true or false, without quotes")
-			return
-		}
-		*target = text == "true"
+		yes, ok := value.(bool)
+		check(put(target, yes, ok), "true or false", "true or false, without quotes")
 	case *int:
-		n, err := strconv.ParseInt(text, 0, 32)
-		if node.Kind != unstable.Integer || err != nil {
-			wrong("a whole number", "a number without quotes, such as 2")
-			return
-		}
-		*target = int(n)
+		n, ok := value.(int64)
+		ok = ok && n == int64(int32(n))
+		check(put(target, int(n), ok), "a whole number", "a number without quotes, such as 2")
 	case **uint64:
-		n, err := strconv.ParseUint(strings.TrimPrefix(text, "+"), 0, 64)
-		if node.Kind != unstable.Integer || err != nil {
-			wrong("a whole number from 0", "a number without quotes, such as 42")
-			return
-		}
-		*target = &n
+		n, ok := value.(int64)
+		check(put(target, new(uint64(n)), ok && n >= 0), "a whole number from 0", "a number without quotes, such as 42")
 	case *float64:
-		n, err := strconv.ParseFloat(strings.ReplaceAll(text, "_", ""), 64)
-		if (node.Kind != unstable.Float && node.Kind != unstable.Integer) || err != nil || math.IsNaN(n) {
-			wrong("a number", "a number without quotes, such as 1.5")
-			return
+		n, ok := value.(float64)
+		if whole, is := value.(int64); is {
+			n, ok = float64(whole), true
 		}
-		*target = n
+		check(put(target, n, ok && !math.IsNaN(n)), "a number", "a number without quotes, such as 1.5")
 	case *time.Duration:
+		text, _ := value.(string)
 		n, err := time.ParseDuration(text)
-		if node.Kind != unstable.String || err != nil {
-			wrong("a time", `"90s" or "5m"`)
-			return
-		}
-		*target = n
+		check(put(target, n, err == nil), "a time", `"90s" or "5m"`)
 	case *[]string:
 		d.setList(target, key, node)
 	}
+}
+
+func put[T any](target *T, value T, ok bool) bool {
+	if ok {
+		*target = value
+	}
+	return ok
 }
 
 func (d *decoder) setList(target *[]string, key string, node *unstable.Node) {

@@ -39,7 +39,8 @@ func check(file string, here bool) (Config, Problems) {
 		return Config{}, Problems{{File: file, Severity: SeverityError, What: reason(err),
 			Hint: "dist/heddle.toml is a commented example to start from"}}
 	}
-	c, doc := decode(file, data)
+	c := Default()
+	doc := decode(file, data, &c)
 	if len(doc.problems) > 0 && len(doc.places) == 0 {
 		return c, doc.problems // no TOML at all: nothing more can be said of it
 	}

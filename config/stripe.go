@@ -310,7 +310,7 @@ func loadFlat(file string, into any, check func() map[string]error) error {
 	if err != nil {
 		return Problems{{File: file, Severity: SeverityError, What: reason(err)}}
 	}
-	doc := decodeFlat(file, data, into)
+	doc := decode(file, data, into)
 	for key, err := range check() {
 		if doc.wrongs[key] {
 			continue
