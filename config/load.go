@@ -99,18 +99,10 @@ func read(file string) ([]byte, error) {
 // beside are the paths that a session has outside its schedule: its own, and those before the first table that its
 // schedule does not have. Only those that something uses are ever opened.
 func beside(defined []string, p Paths) []string {
-	taken := map[string]bool{}
-	out := slices.Clone(p.Path)
-	for _, text := range slices.Concat(p.Via, p.Path) {
-		name, _, _ := strings.Cut(text, "=")
-		taken[name] = true
-	}
-	for _, text := range defined {
-		if name, _, found := strings.Cut(text, "="); found && !taken[name] {
-			out = append(out, text)
-		}
-	}
-	return out
+	taken := namesOf(slices.Concat(p.Via, p.Path))
+	return append(slices.Clone(p.Path), slices.DeleteFunc(slices.Clone(defined), func(text string) bool {
+		return !strings.Contains(text, "=") || slices.Contains(taken, nameOf(text))
+	})...)
 }
 
 // reason leaves the file's name out of an error that stands beside it.
@@ -125,8 +117,7 @@ func reason(err error) string {
 // capture directory that several sessions have from before the first table gets a directory for each in it.
 func resolve(c *Config, dir string) {
 	top := map[string]string{}
-	defined := slices.Concat(c.Via, c.Path)
-	for _, text := range defined {
+	for _, text := range slices.Concat(c.Via, c.Path) {
 		if name, _, found := strings.Cut(text, "="); found {
 			top[name] = text
 		}
@@ -134,38 +125,14 @@ func resolve(c *Config, dir string) {
 	for _, r := range c.Tables {
 		c.Rules = append(c.Rules, r.flag())
 	}
-	inDir := func(name *string) {
-		if *name != "" && !filepath.IsAbs(*name) {
-			*name = filepath.Join(dir, *name)
-		}
-	}
-	paths := func(p *Paths, session string) {
-		p.Via = slices.Clone(p.Via)
-		for i, text := range p.Via {
-			p.Via[i] = cmp.Or(top[text], text)
-		}
-		p.Secret = slices.Clone(p.Secret)
-		for i, text := range p.Secret {
-			if name, file, found := strings.Cut(text, "="); found {
-				inDir(&file)
-				p.Secret[i] = name + "=" + file
-			}
-		}
-		inDir(&p.Identity)
-		p.Rules = c.Rules
-		p.Path = beside(defined, *p)
-		if p.Capture != "" && p.Capture == c.Capture {
-			p.Capture = filepath.Join(p.Capture, session)
-		}
-		inDir(&p.Capture)
-	}
 	for i := range c.Ups {
-		inDir(&c.Ups[i].File)
-		inDir(&c.Ups[i].SocksUsers)
-		paths(&c.Ups[i].Paths, c.Ups[i].SessionName())
+		u := &c.Ups[i]
+		besideFiles(dir, &u.File, &u.SocksUsers)
+		u.Paths.resolve(c.Paths, top, u.SessionName(), dir)
 	}
 	for i := range c.Splits {
-		paths(&c.Splits[i].Paths, c.Splits[i].SessionName())
+		s := &c.Splits[i]
+		s.Paths.resolve(c.Paths, top, s.SessionName(), dir)
 	}
 	for i := range c.Serves {
 		c.Serves[i].beside(dir)
@@ -173,6 +140,53 @@ func resolve(c *Config, dir string) {
 	for i := range c.Dials {
 		c.Dials[i].resolve(c.Paths, top, dir)
 	}
-	inDir(&c.Identity)
-	inDir(&c.Capture)
+	besideFiles(dir, &c.Identity, &c.Capture)
+}
+
+func (p *Paths) resolve(all Paths, top map[string]string, session, dir string) {
+	p.Via = written(p.Via, top)
+	p.Secret = besideSecrets(dir, p.Secret)
+	p.Rules = all.Rules
+	p.Path = beside(slices.Concat(all.Via, all.Path), *p)
+	if p.Capture != "" && p.Capture == all.Capture {
+		p.Capture = filepath.Join(p.Capture, session)
+	}
+	besideFiles(dir, &p.Identity, &p.Capture)
+}
+
+// written replaces the names of paths before the first table by those paths.
+func written(via []string, top map[string]string) []string {
+	via = slices.Clone(via)
+	for i, text := range via {
+		via[i] = cmp.Or(top[text], text)
+	}
+	return via
+}
+
+// besideFiles makes the names of files in dir usable from the working directory.
+func besideFiles(dir string, names ...*string) {
+	for _, name := range names {
+		if *name != "" && !filepath.IsAbs(*name) {
+			*name = filepath.Join(dir, *name)
+		}
+	}
+}
+
+// besideBoard does so with a board's file, which is told from KEY@HOST:PORT as package board does.
+func besideBoard(dir string, name *string) {
+	if !strings.Contains(*name, "@") {
+		besideFiles(dir, name)
+	}
+}
+
+// besideSecrets does so with the files in a list of NAME=FILE.
+func besideSecrets(dir string, list []string) []string {
+	list = slices.Clone(list)
+	for i, text := range list {
+		if name, file, found := strings.Cut(text, "="); found {
+			besideFiles(dir, &file)
+			list[i] = name + "=" + file
+		}
+	}
+	return list
 }

@@ -53,15 +53,9 @@ func DefaultNode() Node {
 func LoadNode(file string) (Node, error) {
 	n := DefaultNode()
 	err := loadFlat(file, &n, func() map[string]error { return n.problems() })
-	files := []*string{&n.Identity, &n.Revoked, &n.Usage}
-	if !strings.Contains(n.Board, "@") {
-		files = append(files, &n.Board)
-	}
-	for _, name := range files {
-		if *name != "" && !filepath.IsAbs(*name) {
-			*name = filepath.Join(filepath.Dir(file), *name)
-		}
-	}
+	dir := filepath.Dir(file)
+	besideFiles(dir, &n.Identity, &n.Revoked, &n.Usage)
+	besideBoard(dir, &n.Board)
 	return n, err
 }
 

@@ -34,21 +34,39 @@ func (p Paths) Options() (split.Options, error) {
 		MinPaths: p.MinPaths,
 		Degrade:  p.Degrade,
 	}
-	for _, list := range []struct {
-		texts []string
-		to    *[]path.Spec
-	}{{p.Via, &options.Via}, {p.Path, &options.Beside}} {
-		for _, text := range list.texts {
-			spec, err := path.ParseSpec(text)
-			if err != nil {
-				return split.Options{}, err
-			}
-			*list.to = append(*list.to, spec)
-		}
+	if options.Via, err = parseSpecs(p.Via); err != nil {
+		return split.Options{}, err
+	}
+	if options.Beside, err = parseSpecs(p.Path); err != nil {
+		return split.Options{}, err
 	}
 	options.Secret, options.Identity = secrets(p.Secret), p.Identity
 	options.Rules, err = p.splitRules()
 	return options, err
+}
+
+func parseSpecs(texts []string) (specs []path.Spec, err error) {
+	for _, text := range texts {
+		spec, err := path.ParseSpec(text)
+		if err != nil {
+			return nil, err
+		}
+		specs = append(specs, spec)
+	}
+	return specs, nil
+}
+
+// nameOf is the name of a path, NAME=KIND:ARG or NAME alone.
+func nameOf(text string) string {
+	name, _, _ := strings.Cut(text, "=")
+	return name
+}
+
+func namesOf(texts []string) (names []string) {
+	for _, text := range texts {
+		names = append(names, nameOf(text))
+	}
+	return names
 }
 
 // Warnings says what is odd about the paths, but no mistake, such as two of them with one observer.
@@ -71,21 +89,30 @@ type finding struct {
 	warning bool
 }
 
+type findings []finding
+
+func (f *findings) say(key string, index int, what, hint string) {
+	*f = append(*f, finding{key: key, index: index, what: what, hint: hint})
+}
+
+func (f *findings) add(key string, index int, err error) {
+	if err != nil {
+		what, hint := explain(err)
+		f.say(key, index, what, hint)
+	}
+}
+
 // maxReorder is beyond any difference of paths that one would split over.
 const maxReorder = time.Second
 
-func (p Paths) findings() []finding {
+func (p Paths) findings() findings {
 	found := p.viaFindings()
-	add := func(key, what, hint string) {
-		found = append(found, finding{key: key, index: -1, what: what, hint: hint})
-	}
+	add := func(key, what, hint string) { found.say(key, -1, what, hint) }
 	if !slices.Contains(schedule.Names(), p.Schedule) {
 		add("schedule", fmt.Sprintf("no schedule is called %q", p.Schedule), "schedules: "+strings.Join(schedule.Names(), ", "))
 	}
-	if _, err := schedule.ParseEvery(p.Every); err != nil {
-		what, hint := explain(err)
-		add("every", what, hint)
-	}
+	_, err := schedule.ParseEvery(p.Every)
+	found.add("every", -1, err)
 	if !(p.Alpha > 0) || math.IsInf(p.Alpha, 0) {
 		add("alpha", fmt.Sprintf("%v is not above 0", p.Alpha), "1 draws all weights alike; larger is more even, smaller less")
 	}
@@ -113,24 +140,15 @@ func (p Paths) findings() []finding {
 	return found
 }
 
-func (p Paths) viaFindings() []finding {
+func (p Paths) viaFindings() findings {
 	if len(p.Via) == 0 {
-		return []finding{{key: "via", index: -1, what: "no path is given", hint: "write NAME=KIND:ARG, for example home=if:eth0"}}
+		return findings{{key: "via", index: -1, what: "no path is given", hint: "write NAME=KIND:ARG, for example home=if:eth0"}}
 	}
-	c := pathChecker{names: map[string]bool{}, places: map[string]string{}}
-	for i, text := range p.Path {
-		c.check("path", i, text)
+	c := checkPaths(p.Path, p.Via)
+	if !slices.ContainsFunc(c.findings, func(f finding) bool { return !f.warning }) {
+		c.add("via", -1, c.carry(p.senders(), cmp.Or(p.Needs, path.Datagrams), "this session"))
 	}
-	for i, text := range p.Via {
-		c.check("via", i, text)
-	}
-	if !slices.ContainsFunc(c.found, func(f finding) bool { return !f.warning }) {
-		if err := c.carry(p.senders(), cmp.Or(p.Needs, path.Datagrams), "this session"); err != nil {
-			what, hint := explain(err)
-			c.found = append(c.found, finding{key: "via", index: -1, what: what, hint: hint})
-		}
-	}
-	return append(c.found, p.ruleFindings(c.names)...)
+	return append(c.findings, p.ruleFindings(c.names)...)
 }
 
 // pathChecker looks at paths one by one.
@@ -138,7 +156,18 @@ type pathChecker struct {
 	specs  []path.Spec
 	names  map[string]bool
 	places map[string]string // place to the name of the path that has it
-	found  []finding
+	findings
+}
+
+func checkPaths(beside, via []string) *pathChecker {
+	c := &pathChecker{names: map[string]bool{}, places: map[string]string{}}
+	for i, text := range beside {
+		c.check("path", i, text)
+	}
+	for i, text := range via {
+		c.check("via", i, text)
+	}
+	return c
 }
 
 func (c *pathChecker) check(key string, index int, text string) {
@@ -151,20 +180,17 @@ func (c *pathChecker) check(key string, index int, text string) {
 		_, err = path.New(spec, alone) // fails only on what can never work
 	}
 	if err != nil {
-		what, hint := explain(err)
-		c.found = append(c.found, finding{key: key, index: index, what: what, hint: hint})
-		name, _, _ := strings.Cut(text, "=")
-		c.names[name] = true // so that who names it hears of one mistake only
+		c.add(key, index, err)
+		c.names[nameOf(text)] = true // so that a rule with this name is not reported too
 		return
 	}
 	if c.names[spec.Name] {
-		c.found = append(c.found, finding{key: key, index: index, what: fmt.Sprintf("two paths are called %s", spec.Name),
-			hint: "give each path a name of its own"})
+		c.say(key, index, fmt.Sprintf("two paths are called %s", spec.Name), "give each path a name of its own")
 	}
 	c.names[spec.Name] = true
 	c.specs = append(c.specs, spec)
 	if other, taken := c.places[spec.Place()]; taken && other != spec.Name {
-		c.found = append(c.found, finding{key: key, index: index, warning: true,
+		c.findings = append(c.findings, finding{key: key, index: index, warning: true,
 			what: fmt.Sprintf("paths %s and %s are the same way out (%s), so one observer sees both", other, spec.Name, spec.Place()),
 			hint: "splitting between them hides nothing; use another interface or address"})
 	}

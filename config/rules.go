@@ -35,37 +35,29 @@ func (p Paths) splitRules() ([]split.Rule, error) {
 }
 
 // ruleFindings looks for rules that can never work. known are the names of the paths.
-func (p Paths) ruleFindings(known map[string]bool) []finding {
-	var found []finding
-	add := func(key string, index int, what, hint string) {
-		found = append(found, finding{key: key, index: index, what: what, hint: hint})
-	}
-	absent := func(name string) (string, string) {
-		return fmt.Sprintf("no path is called %q", name), "define it with path = [\"" + name + "=KIND:ARG\"], or name one of via"
+func (p Paths) ruleFindings(known map[string]bool) (found findings) {
+	absent := func(key string, index int, name string) {
+		found.say(key, index, fmt.Sprintf("no path is called %q", name), "define it with path = [\""+name+"=KIND:ARG\"], or name one of via")
 	}
 	if p.HandshakeVia != "" && !known[p.HandshakeVia] {
-		what, hint := absent(p.HandshakeVia)
-		add("handshake-via", -1, what, hint)
+		absent("handshake-via", -1, p.HandshakeVia)
 	}
 	for i, text := range p.Rules {
 		r, err := split.ParseRule(text)
 		switch {
 		case err != nil:
-			what, hint := explain(err)
-			add("rule", i, what, hint)
+			found.add("rule", i, err)
 		case !known[r.Use]:
-			what, hint := absent(r.Use)
-			add("rule", i, what, hint)
+			absent("rule", i, r.Use)
 		}
 	}
 	for i, text := range p.Secret {
 		name, file, ok := strings.Cut(text, "=")
 		switch {
 		case !ok || file == "":
-			add("secret", i, fmt.Sprintf("%q is not NAME=FILE", text), "such as p=/etc/heddle/p.secret; the secret itself stays in the file")
+			found.say("secret", i, fmt.Sprintf("%q is not NAME=FILE", text), "such as p=/etc/heddle/p.secret; the secret itself stays in the file")
 		case !known[name]:
-			what, hint := absent(name)
-			add("secret", i, what, hint)
+			absent("secret", i, name)
 		}
 	}
 	return found

@@ -3,8 +3,6 @@ package config
 import (
 	"fmt"
 	"net"
-	"path/filepath"
-	"slices"
 	"strings"
 
 	"heddle/board"
@@ -78,29 +76,9 @@ func (d StreamDial) ServiceName() string { return d.Name }
 
 // beside makes file names usable from the working directory.
 func (s *Stripe) beside(dir string) {
-	s.Secret = slices.Clone(s.Secret)
-	for i, text := range s.Secret {
-		if name, secret, found := strings.Cut(text, "="); found {
-			besideFile(dir, &secret)
-			s.Secret[i] = name + "=" + secret
-		}
-	}
-	besideFile(dir, &s.Identity)
-	besideFile(dir, &s.Keylog)
+	s.Secret = besideSecrets(dir, s.Secret)
+	besideFiles(dir, &s.Identity, &s.Keylog)
 	besideBoard(dir, &s.Board)
-}
-
-// besideBoard does so with a board's file, which is told from KEY@HOST:PORT as package board does.
-func besideBoard(dir string, name *string) {
-	if !strings.Contains(*name, "@") {
-		besideFile(dir, name)
-	}
-}
-
-func besideFile(dir string, name *string) {
-	if *name != "" && !filepath.IsAbs(*name) {
-		*name = filepath.Join(dir, *name)
-	}
 }
 
 // Admission says who may come to a device, and where: what `heddle stream serve` and `heddle recv` share.
@@ -218,8 +196,7 @@ func (s StreamServe) ServiceName() string { return s.Name }
 
 // beside makes file names usable from the working directory.
 func (a *Admission) beside(dir string) {
-	besideFile(dir, &a.Identity)
-	besideFile(dir, &a.Keylog)
+	besideFiles(dir, &a.Identity, &a.Keylog)
 	besideBoard(dir, &a.Board)
 }
 

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"cmp"
 	"errors"
 	"io/fs"
 	"maps"
@@ -39,24 +38,18 @@ func (d *StreamDial) resolve(all Paths, top map[string]string, dir string) {
 		if len(d.Via) == 0 {
 			d.Via = all.Via
 		}
-		d.Via = slices.Clone(d.Via)
-		for i, text := range d.Via {
-			d.Via[i] = cmp.Or(top[text], text)
-		}
+		d.Via = written(d.Via, top)
 		d.Path = beside(slices.Concat(all.Via, all.Path), Paths{Via: d.Via, Path: d.Path})
 	}
 	d.Stripe.beside(dir)
-	besideFile(dir, &d.SocksUsers)
+	besideFiles(dir, &d.SocksUsers)
 }
 
 // used names the paths that a stream goes by.
 func (d StreamDial) used() []string {
 	names := Paths{Via: d.Via, Path: d.Path}.used()
 	if d.Paths > 0 {
-		for _, text := range d.Path {
-			name, _, _ := strings.Cut(text, "=")
-			names = append(names, name)
-		}
+		names = append(names, namesOf(d.Path)...)
 	}
 	return names
 }

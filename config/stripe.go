@@ -133,17 +133,8 @@ func (s Stripe) peerProblems(wrong problems) {
 
 // pathProblems looks at the paths, and gives the names of those to stripe over.
 func (s Stripe) pathProblems(wrong problems) []string {
-	c := pathChecker{names: map[string]bool{}, places: map[string]string{}}
-	for i, text := range s.Path {
-		c.check("path", i, text)
-	}
-	var names []string
-	for i, text := range s.Via {
-		c.check("via", i, text)
-		name, _, _ := strings.Cut(text, "=")
-		names = append(names, name)
-	}
-	for _, f := range c.found {
+	c, names := checkPaths(s.Path, s.Via), namesOf(s.Via)
+	for _, f := range c.findings {
 		if !f.warning {
 			wrong.say(fmt.Sprintf("%s[%d]", f.key, f.index), f.what, f.hint)
 		}
@@ -210,13 +201,9 @@ func (s Stripe) weights(names []string) ([]float64, error) {
 // ride in turn.
 func (s Stripe) Options() (o stripe.Options, bases []path.Path, err error) {
 	o = stripe.Options{Schedule: s.Schedule, Segment: s.Segment, Shares: s.Shares, MinPaths: s.MinPaths, Degrade: s.Degrade, Patience: s.Patience, MinRate: s.MinRate}
-	var specs []path.Spec
-	for _, text := range slices.Concat(s.Via, s.Path) {
-		spec, err := path.ParseSpec(text)
-		if err != nil {
-			return o, nil, err
-		}
-		specs = append(specs, spec)
+	specs, err := parseSpecs(slices.Concat(s.Via, s.Path))
+	if err != nil {
+		return o, nil, err
 	}
 	ways, err := path.NewSet(specs, path.Options{Secret: secrets(s.Secret), Identity: s.Identity})
 	if err != nil {

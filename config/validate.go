@@ -40,8 +40,8 @@ func validate(c Config, doc *document, here bool) {
 		v.at("", SeverityError, "nothing to run", "add an [[up]] table with a file, a [[split]] table with listen and to, a [[serve]] or a [[dial]] table")
 		return
 	}
-	for i, text := range c.Via {
-		if name, _, _ := strings.Cut(text, "="); !slices.Contains(used, name) {
+	for i, name := range namesOf(c.Via) {
+		if !slices.Contains(used, name) {
 			v.at(fmt.Sprintf("via[%d]", i), SeverityWarning, fmt.Sprintf("path %s is not used", name),
 				"name it in the via of a table, or leave it out")
 		}
@@ -50,11 +50,7 @@ func validate(c Config, doc *document, here bool) {
 
 // senders names the paths that a session sends by.
 func (p Paths) senders() []string {
-	names := []string{p.HandshakeVia}
-	for _, text := range p.Via {
-		name, _, _ := strings.Cut(text, "=")
-		names = append(names, name)
-	}
+	names := append(namesOf(p.Via), p.HandshakeVia)
 	for _, text := range p.Rules {
 		names = append(names, text[strings.LastIndexByte(text, '=')+1:])
 	}
@@ -157,13 +153,8 @@ func (v *validator) byName(f finding, text string, top bool) finding {
 	if top || strings.Contains(text, "=") || len(v.config.Via) == 0 {
 		return f
 	}
-	var names []string
-	for _, known := range v.config.Via {
-		name, _, _ := strings.Cut(known, "=")
-		names = append(names, name)
-	}
 	f.what = fmt.Sprintf("no path before the first table is called %q", text)
-	f.hint = "paths: " + strings.Join(names, ", ") + "; or write NAME=KIND:ARG"
+	f.hint = "paths: " + strings.Join(namesOf(v.config.Via), ", ") + "; or write NAME=KIND:ARG"
 	return f
 }
 
