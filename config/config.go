@@ -85,21 +85,14 @@ type Split struct {
 
 // Choices are the words of a list that help texts and completion name.
 func Choices(list string) []string {
-	switch list {
-	case "schedules":
-		return schedule.Names()
-	case "backends":
-		return split.BackendNames()
-	case "stripe-schedules":
-		return StripeSchedules()
-	case "carriers":
-		return StripeBackends()
-	case "picks":
-		return Picks()
-	case "modes":
-		return client.Modes()
-	}
-	return nil
+	return map[string][]string{
+		"schedules":        schedule.Names(),
+		"backends":         split.BackendNames(),
+		"stripe-schedules": StripeSchedules(),
+		"carriers":         StripeBackends(),
+		"picks":            Picks(),
+		"modes":            client.Modes(),
+	}[list]
 }
 
 // Default gives what holds where neither a file nor a flag says otherwise.

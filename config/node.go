@@ -1,7 +1,6 @@
 package config
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"net"
@@ -52,7 +51,7 @@ func DefaultNode() Node {
 // working directory.
 func LoadNode(file string) (Node, error) {
 	n := DefaultNode()
-	err := loadFlat(file, &n, func() map[string]error { return n.problems() })
+	err := loadFlat(file, &n, func() problems { return n.problems() })
 	dir := filepath.Dir(file)
 	besideFiles(dir, &n.Identity, &n.Revoked, &n.Usage)
 	besideBoard(dir, &n.Board)
@@ -60,73 +59,51 @@ func LoadNode(file string) (Node, error) {
 }
 
 // problems gives what is wrong, by key.
-func (n Node) problems() map[string]error {
-	wrong := map[string]error{}
-	add := func(key string, err error) {
-		if err != nil {
-			wrong[key] = err
-		}
-	}
+func (n Node) problems() problems {
+	wrong := problems{}
 	if n.Name != "" {
-		add("name", client.CheckName(n.Name))
+		wrong.add("name", client.CheckName(n.Name))
 	}
-	_, err := n.ListenAddr()
-	add("listen", err)
+	at, err := n.ListenAddr()
+	wrong.add("listen", err)
 	for i, text := range n.Grantor {
 		_, err := identity.ParseKey(text)
-		add(fmt.Sprintf("grantor[%d]", i), err)
+		wrong.add(fmt.Sprintf("grantor[%d]", i), err)
 	}
 	for i, text := range n.Mode {
 		if !slices.Contains(client.Modes(), text) {
-			add(fmt.Sprintf("mode[%d]", i), fmt.Errorf("no mode is called %q; modes: %s", text, strings.Join(client.Modes(), ", ")))
+			wrong.say(fmt.Sprintf("mode[%d]", i), fmt.Sprintf("no mode is called %q", text), "modes: "+strings.Join(client.Modes(), ", "))
 		}
 	}
 	for i, text := range n.Deny {
 		_, err := client.ParseDestination(text)
-		add(fmt.Sprintf("deny[%d]", i), err)
+		wrong.add(fmt.Sprintf("deny[%d]", i), err)
 	}
 	for i, text := range n.Address {
-		if _, port, err := net.SplitHostPort(text); err != nil || port == "" || port == "0" {
-			add(fmt.Sprintf("address[%d]", i), fmt.Errorf("%q is no HOST:PORT", text))
-		}
+		wrong.add(fmt.Sprintf("address[%d]", i), checkHostPort(text, "where clients reach the node, such as node.example:7443"))
 	}
 	_, _, err = n.NATPortRange()
-	add("nat-ports", err)
+	wrong.add("nat-ports", err)
 	if n.ASN < 0 || int64(n.ASN) > math.MaxUint32 {
-		add("asn", fmt.Errorf("asn is %d, and is a number of 32 bits", n.ASN))
+		wrong.say("asn", fmt.Sprintf("%d is not a number of 32 bits", n.ASN), "leave it out if it is not known")
 	}
-	if at, err := n.ListenAddr(); err == nil && n.Board != "" && len(n.Address) == 0 && at.Addr().IsUnspecified() {
-		add("board", errors.New("others could not be told where the node is: it listens on all addresses, and none is named by address"))
+	if n.Board != "" && len(n.Address) == 0 && at.Addr().IsUnspecified() {
+		wrong.say("board", "others could not be told where the node is: it listens on all addresses", "name one with address, HOST:PORT")
 	}
 	if n.MaxFlows < 1 {
-		add("max-flows", fmt.Errorf("max-flows is %d, and must be above 0", n.MaxFlows))
+		wrong.say("max-flows", fmt.Sprintf("%d is not above 0", n.MaxFlows), "leave it out for the default")
 	}
 	if n.Idle <= 0 {
-		add("idle", fmt.Errorf("idle is %v, and must be above 0", n.Idle))
+		wrong.say("idle", fmt.Sprintf("%v is not above 0", n.Idle), "a time such as 2m")
 	}
 	if n.Drain < 0 {
-		add("drain", fmt.Errorf("drain is %v, and must not be below 0", n.Drain))
+		wrong.say("drain", fmt.Sprintf("%v is less than 0", n.Drain), "a time such as 30s; 0s waits for nothing")
 	}
 	return wrong
 }
 
 // Check gives the first thing that is wrong with what flags say, by the name of its flag.
-func (n Node) Check() error {
-	wrong := n.problems()
-	keys := make([]string, 0, len(wrong))
-	for key := range wrong {
-		keys = append(keys, key)
-	}
-	if len(keys) == 0 {
-		return nil
-	}
-	key := slices.Min(keys)
-	if known, ok := wrong[key].(*path.Error); ok {
-		return known
-	}
-	flag, _, _ := strings.Cut(key, "[")
-	return &path.Error{What: "--" + flag, Why: wrong[key].Error()}
-}
+func (n Node) Check() error { return n.problems().first() }
 
 // NATPortRange gives the bounds of NATPorts.
 func (n Node) NATPortRange() (first, last uint16, err error) {
@@ -134,7 +111,7 @@ func (n Node) NATPortRange() (first, last uint16, err error) {
 	a, errA := strconv.ParseUint(from, 10, 16)
 	b, errB := strconv.ParseUint(to, 10, 16)
 	if errA != nil || errB != nil || a == 0 || b < a {
-		return 0, 0, &path.Error{What: fmt.Sprintf("nat-ports %q", n.NATPorts), Why: "not a range of ports", Hint: "write FIRST-LAST, such as 20000-20999"}
+		return 0, 0, &path.Error{What: "nat-ports", Why: fmt.Sprintf("%q is not a range of ports", n.NATPorts), Hint: "write FIRST-LAST, such as 20000-20999"}
 	}
 	return uint16(a), uint16(b), nil
 }
@@ -143,7 +120,8 @@ func (n Node) NATPortRange() (first, last uint16, err error) {
 func (n Node) ListenAddr() (netip.AddrPort, error) {
 	a, err := net.ResolveTCPAddr("tcp", n.Listen)
 	if err != nil {
-		return netip.AddrPort{}, &path.Error{What: fmt.Sprintf("listen %q", n.Listen), Why: "not an address and a port", Hint: "write :7443, 192.0.2.9:7443 or [2001:db8::9]:7443", Err: err}
+		return netip.AddrPort{}, &path.Error{What: "listen", Why: fmt.Sprintf("%q is not an address and a port: %v", n.Listen, err),
+			Hint: "write :7443, 192.0.2.9:7443 or [2001:db8::9]:7443"}
 	}
 	if a.IP == nil {
 		return netip.AddrPortFrom(netip.IPv6Unspecified(), uint16(a.Port)), nil

@@ -37,8 +37,8 @@ func DefaultStreamDial() StreamDial {
 
 const maxWarm = 64
 
-func (d StreamDial) problems() map[string]error {
-	wrong := problems(d.Stripe.problems())
+func (d StreamDial) problems() problems {
+	wrong := d.Stripe.problems()
 	wrong.add("name", CheckSessionName(d.Name))
 	if d.Listen == "" && d.Socks == "" {
 		wrong.say("listen", "nothing says where programs connect to", "such as 127.0.0.1:2222, or a SOCKS5 proxy with socks")
@@ -66,7 +66,7 @@ func checkSocksUsers(socks, file string) error {
 }
 
 // Check gives one thing that is wrong, by the name of its flag.
-func (d StreamDial) Check() error { return problems(d.problems()).first() }
+func (d StreamDial) Check() error { return d.problems().first() }
 
 // SessionName is what `heddle status` and `heddle down` call it.
 func (d StreamDial) SessionName() string { return "dial-" + d.Name }
@@ -164,7 +164,7 @@ type StreamServe struct {
 // DefaultStreamServe is a server before anything is said about it.
 func DefaultStreamServe() StreamServe { return StreamServe{Admission: defaultAdmission()} }
 
-func (s StreamServe) problems() map[string]error {
+func (s StreamServe) problems() problems {
 	wrong := problems{}
 	s.Admission.check(wrong)
 	switch file, unix := strings.CutPrefix(s.To, "unix:"); {
@@ -186,7 +186,7 @@ func (s StreamServe) problems() map[string]error {
 }
 
 // Check gives one thing that is wrong, by the name of its flag.
-func (s StreamServe) Check() error { return problems(s.problems()).first() }
+func (s StreamServe) Check() error { return s.problems().first() }
 
 // SessionName is what `heddle status` and `heddle down` call it.
 func (s StreamServe) SessionName() string { return "serve-" + s.Name }

@@ -55,7 +55,7 @@ func (d StreamDial) used() []string {
 }
 
 // stream reports what is wrong with a [[serve]] or [[dial]] table.
-func (v *validator) stream(wrong map[string]error, s interface{ SessionName() string }, prefix string) {
+func (v *validator) stream(wrong problems, s interface{ SessionName() string }, prefix string) {
 	for _, key := range slices.Sorted(maps.Keys(wrong)) {
 		what, hint := explainFlat(wrong[key])
 		v.error(prefix+key, what, hint)

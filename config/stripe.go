@@ -79,7 +79,7 @@ func Picks() []string { return []string{PickDiverse, PickRTT, PickRandom} }
 func StripeSchedules() []string { return []string{"strict", "fast", "weighted"} }
 
 // problems gives what is wrong, by key.
-func (s Stripe) problems() map[string]error {
+func (s Stripe) problems() problems {
 	wrong := problems{}
 	names := s.pathProblems(wrong)
 	s.peerProblems(wrong)
@@ -292,7 +292,7 @@ func checkListen(text string) error {
 }
 
 // loadFlat reads a file without tables into a struct, and says all that is wrong with it.
-func loadFlat(file string, into any, check func() map[string]error) error {
+func loadFlat(file string, into any, check func() problems) error {
 	data, err := read(file)
 	if err != nil {
 		return Problems{{File: file, Severity: SeverityError, What: reason(err)}}
@@ -324,4 +324,4 @@ func isDir(name string) error {
 }
 
 // Check gives one thing that is wrong, by the name of its flag.
-func (s Stripe) Check() error { return problems(s.problems()).first() }
+func (s Stripe) Check() error { return s.problems().first() }
