@@ -38,7 +38,7 @@ func TestBackgroundWorld(t *testing.T) {
 	}
 	defer in.Close()
 	run(t, in.Host("a"), "ping", "-c", "1", "-W", "5", "b.example")
-	if err := in.Link("link").Set(Cut()); !errors.Is(err, ErrNotEmulated) {
+	if err := in.Link("link").Cut(); !errors.Is(err, ErrNotEmulated) {
 		t.Errorf("a link of another process is cut: %v", err)
 	}
 	err = Start(t.Context(), serveArg, name)

@@ -144,10 +144,9 @@ func TestCaptureOutlivesItsDevice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, change := range []Change{Unplug(), Restore()} {
-		if err := in.Link("link").Set(change); err != nil {
-			t.Fatal(err)
-		}
+	link := in.Link("link")
+	if err := errors.Join(link.Unplug(), link.Restore()); err != nil {
+		t.Fatal(err)
 	}
 	run(t, in.Host("a"), "ping", "-c", "3", "-i", "0.01", "-W", "5", "10.0.0.2")
 	if count, err := capture.Stop(); err != nil || count.Packets < 6 {

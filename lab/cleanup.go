@@ -24,12 +24,8 @@ func (s State) namespaces() []string {
 	return names
 }
 
-// endProcesses ends all processes inside the namespaces of an instance. They are ours or our user's: nobody else gets
+// endInside ends all processes inside these namespaces but one, and but this. They are ours or our user's: nobody else gets
 // into a namespace that we made.
-func endProcesses(s State) error {
-	return endInside(s.namespaces(), s.Owner.PID)
-}
-
 func endInside(namespaces []string, spare int) error {
 	inodes := map[uint64]bool{}
 	for _, name := range namespaces {
@@ -111,7 +107,7 @@ func TakeDown(name string) error {
 		}
 		endOwner(s.Owner)
 	}
-	return errors.Join(endProcesses(s), sweep(s))
+	return errors.Join(endInside(s.namespaces(), s.Owner.PID), sweep(s))
 }
 
 // endOwner asks the owner to end, and insists after a while.

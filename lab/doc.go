@@ -1,7 +1,7 @@
 // Package lab builds worlds: hosts in network namespaces, routers, and links with delay, rate and loss.
 //
 // A [World] is a small Go value. [Up] makes it real and gives an [Instance], in which programs are started unmodified
-// ([Host.Command]), links are changed ([Link.Set]), and what crosses a device is captured ([Instance.Capture]).
+// ([Host.Command]), links are changed ([Link.Reshape], [Link.Cut]), and what crosses a device is captured ([Instance.Capture]).
 //
 //	lab.MaybeEnter() // first line of main and of TestMain
 //	in, err := lab.Up(ctx, lab.ThreeWays(), lab.Options{})

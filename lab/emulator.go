@@ -40,9 +40,6 @@ func newEmulator(a, b int, link LinkSpec, seed, index uint64) (*emulator, error)
 	return e, nil
 }
 
-// rouse makes the thread look at its queues again.
-func (e *emulator) rouse() { unix.Write(e.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0}) }
-
 // run is the thread. It does not use Go's timers, which round to a millisecond where all else is idle.
 func (e *emulator) run() {
 	runtime.LockOSThread()
@@ -130,24 +127,21 @@ func (e *emulator) buffer() []byte {
 	return make([]byte, maxPacket)
 }
 
-// change runs f on the queue of one direction (0 is A to B).
-func (e *emulator) change(direction int, f func(*queue)) {
+// set gives both directions a shape, and cuts them or not.
+func (e *emulator) set(ab, ba Shape, cut bool) {
 	e.mu.Lock()
-	f(e.queue[direction])
+	e.queue[0].shape, e.queue[1].shape = ab, ba
+	e.queue[0].cut, e.queue[1].cut = cut, cut
 	e.mu.Unlock()
-	e.rouse()
+	unix.Write(e.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0}) // the thread looks at its queues again
 }
 
-func (e *emulator) counters() (ab, ba Counters) {
+// status says how the link is, and adds its lateness to that of all links.
+func (e *emulator) status(name string, all *lateness) LinkStatus {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.queue[0].count, e.queue[1].count
-}
-
-func (e *emulator) lateness() lateness {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.late
+	all.add(&e.late)
+	return LinkStatus{name, e.queue[0].count, e.queue[1].count, e.late.summary()}
 }
 
 func (e *emulator) resetLateness() {

@@ -144,13 +144,10 @@ func runEngine(in io.Reader, out io.Writer) error {
 		}
 	}
 	for {
-		a := answer{}
+		var a answer
 		var all lateness
 		for i, l := range links {
-			late := l.lateness()
-			all.add(&late)
-			ab, ba := l.counters()
-			a.Links = append(a.Links, LinkStatus{s.Links[i].Name, ab, ba, late.summary()})
+			a.Links = append(a.Links, l.status(s.Links[i].Name, &all))
 		}
 		a.All = all.summary()
 		if err := encoder.Encode(a); err != nil {
@@ -172,10 +169,7 @@ func (o order) apply(links []*emulator) {
 			l.resetLateness()
 		}
 	}
-	if o.Link < 0 || o.Link >= len(links) {
-		return
-	}
-	for direction, shape := range []Shape{o.AB, o.BA} {
-		links[o.Link].change(direction, func(q *queue) { q.shape, q.cut = shape, o.Cut })
+	if o.Link >= 0 && o.Link < len(links) {
+		links[o.Link].set(o.AB, o.BA, o.Cut)
 	}
 }

@@ -39,7 +39,7 @@ func TestEngineDeathIsSaid(t *testing.T) {
 	if _, _, err := in.Status(); err == nil || !strings.Contains(err.Error(), "has ended") {
 		t.Errorf("status: %v", err)
 	}
-	if err := in.Link("link").Set(Cut()); err == nil || !strings.Contains(err.Error(), "has ended") {
+	if err := in.Link("link").Cut(); err == nil || !strings.Contains(err.Error(), "has ended") {
 		t.Errorf("cut: %v", err)
 	}
 	if err := in.Down(); err == nil || !strings.Contains(err.Error(), "killed") {

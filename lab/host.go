@@ -136,11 +136,15 @@ func (h *Host) address(device string, want []netip.Prefix) error {
 }
 
 func netlinkAddr(p netip.Prefix) *netlink.Addr {
-	a := &netlink.Addr{IPNet: &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}}
+	a := &netlink.Addr{IPNet: ipNet(p)}
 	if p.Addr().Is6() {
 		a.Flags = unix.IFA_F_NODAD
 	}
 	return a
+}
+
+func ipNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
 // route sets those of the host's routes that the filter takes.
@@ -160,8 +164,7 @@ func (h *Host) setRoute(r Route) error {
 	if err != nil {
 		return err
 	}
-	route := &netlink.Route{LinkIndex: link.Attrs().Index, Priority: r.Metric, Dst: &net.IPNet{
-		IP: r.To.Addr().AsSlice(), Mask: net.CIDRMask(r.To.Bits(), r.To.Addr().BitLen())}}
+	route := &netlink.Route{LinkIndex: link.Attrs().Index, Priority: r.Metric, Dst: ipNet(r.To)}
 	if r.Via.IsValid() {
 		route.Gw = r.Via.AsSlice()
 	} else {

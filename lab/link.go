@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"time"
 
 	"github.com/vishvananda/netlink"
 
@@ -23,24 +22,9 @@ type Link struct {
 // ErrNotEmulated is returned where something is asked of a link that only an emulated link of this process can do.
 var ErrNotEmulated = errors.New("the link is not emulated by this process")
 
-// A Change is something done to a link while it runs.
-type Change func(*Link) error
-
-// Set applies the changes in order, and stops at the first that fails.
-func (l *Link) Set(changes ...Change) error {
-	for _, c := range changes {
-		if err := c(l); err != nil {
-			return fmt.Errorf("world %s, link %s: %w", l.in.state.Name, l.spec.Name, err)
-		}
-	}
-	return nil
-}
-
-// Unplug sets both devices down, as when a cable is pulled: routes over them go.
-func Unplug() Change {
-	return func(l *Link) error {
-		return l.bothEnds(func(h *Host, e End) error { return h.setUp(e.Device, false) })
-	}
+// Unplug sets both devices down, as when a cable is pulled: the routes over them go.
+func (l *Link) Unplug() error {
+	return l.bothEnds(func(h *Host, e End) error { return h.setUp(e.Device, false) })
 }
 
 // up brings both devices up again, with their addresses and routes.
@@ -69,54 +53,33 @@ func (l *Link) awaitCarrier() error {
 }
 
 // Restore sets both devices up again, with their addresses and routes, and mends a cut.
-func Restore() Change {
-	return func(l *Link) error {
-		if l.index >= 0 {
-			if err := l.order(func() { l.cut = false }); err != nil {
-				return err
-			}
+func (l *Link) Restore() error {
+	if l.cut {
+		if err := l.order(func() { l.cut = false }); err != nil {
+			return err
 		}
-		return l.up()
 	}
+	return l.up()
 }
 
 // Cut loses every packet without a sign: both devices stay up, as when a network dies further away.
-func Cut() Change {
-	return func(l *Link) error { return l.order(func() { l.cut = true }) }
-}
+func (l *Link) Cut() error { return l.order(func() { l.cut = true }) }
 
-// Reshape sets the shape of both directions. Packets already under way keep their time.
-func Reshape(ab, ba Shape) Change {
-	return func(l *Link) error {
-		if err := errors.Join(ab.Validate(), ba.Validate()); err != nil {
-			return err
-		}
-		return l.order(func() { l.spec.AtoB, l.spec.BtoA = ab, ba })
+// Reshape changes the shape of each direction. Packets already under way keep their time.
+func (l *Link) Reshape(change func(*Shape)) error {
+	ab, ba := l.spec.AtoB, l.spec.BtoA
+	change(&ab)
+	change(&ba)
+	if err := errors.Join(ab.Validate(), ba.Validate()); err != nil {
+		return err
 	}
-}
-
-// Loss sets the probability of loss in both directions.
-func Loss(p float64) Change {
-	return func(l *Link) error {
-		ab, ba := l.spec.AtoB, l.spec.BtoA
-		ab.Loss, ba.Loss = p, p
-		return Reshape(ab, ba)(l)
-	}
-}
-
-// Delay sets the one-way delay of both directions.
-func Delay(d time.Duration) Change {
-	return func(l *Link) error {
-		ab, ba := l.spec.AtoB, l.spec.BtoA
-		ab.Delay, ba.Delay = d, d
-		return Reshape(ab, ba)(l)
-	}
+	return l.order(func() { l.spec.AtoB, l.spec.BtoA = ab, ba })
 }
 
 // order changes what the emulator does, after f has changed what the link says.
 func (l *Link) order(f func()) error {
 	if l.index < 0 {
-		return ErrNotEmulated
+		return fmt.Errorf("link %s: %w", l.spec.Name, ErrNotEmulated)
 	}
 	f()
 	_, err := l.in.engine.ask(order{Link: l.index, AB: l.spec.AtoB, BA: l.spec.BtoA, Cut: l.cut})
@@ -125,16 +88,14 @@ func (l *Link) order(f func()) error {
 
 // Readdress gives the device of one host other addresses, as DHCP or roaming does, and sets the routes over it again:
 // setting an address away takes the routes along.
-func Readdress(host string, addrs ...netip.Prefix) Change {
-	return func(l *Link) error {
-		for _, end := range []*End{&l.spec.A, &l.spec.B} {
-			if end.Host == host {
-				end.Addrs = addrs
-				return l.up()
-			}
+func (l *Link) Readdress(host string, addrs ...netip.Prefix) error {
+	for _, end := range []*End{&l.spec.A, &l.spec.B} {
+		if end.Host == host {
+			end.Addrs = addrs
+			return l.up()
 		}
-		return fmt.Errorf("host %s is at neither end", host)
 	}
+	return fmt.Errorf("link %s: host %s is at neither end", l.spec.Name, host)
 }
 
 // Status says what an emulated link of this process carried, and how late.
@@ -148,9 +109,6 @@ func (l *Link) Status() (LinkStatus, error) {
 	}
 	return a.Links[l.index], nil
 }
-
-// Spec is the link as it is now.
-func (l *Link) Spec() LinkSpec { return l.spec }
 
 func (l *Link) bothEnds(f func(*Host, End) error) error {
 	for _, e := range []End{l.spec.A, l.spec.B} {
@@ -192,17 +150,5 @@ func (l *Link) createTUN() (files []*os.File, err error) {
 
 // configure sets MTU and addresses and brings both ends up. It may be called again.
 func (l *Link) configure() error {
-	return l.bothEnds(func(h *Host, e End) error {
-		device, err := h.device(e.Device)
-		if err != nil {
-			return err
-		}
-		if err := h.ns.link.LinkSetMTU(device, l.spec.mtu()); err != nil {
-			return fmt.Errorf("host %s: MTU of %s: %w", e.Host, e.Device, err)
-		}
-		if err := h.setUp(e.Device, true); err != nil {
-			return err
-		}
-		return h.address(e.Device, e.Addrs)
-	})
+	return l.bothEnds(func(h *Host, e End) error { return h.Configure(e.Device, l.spec.mtu(), e.Addrs, nil) })
 }

@@ -26,31 +26,28 @@ type namespace struct {
 }
 
 func createNamespace(name string) (*namespace, error) {
-	n := &namespace{name: name, handle: netns.None()}
+	handle := netns.None()
 	err := inside.OnThread(func() (err error) {
-		n.handle, err = netns.NewNamed(name)
+		handle, err = netns.NewNamed(name)
 		return err
 	}, func() error { return inside.Configure(namespaceSysctls...) })
-	if err != nil {
-		n.close()
-		return nil, fmt.Errorf("namespace %s: %w", name, err)
-	}
-	if n.link, err = netlink.NewHandleAt(n.handle, unix.NETLINK_ROUTE); err != nil {
-		n.close()
-		return nil, fmt.Errorf("namespace %s: netlink: %w", name, err)
-	}
-	return n, nil
+	return newNamespace(name, handle, err)
 }
 
 func openNamespace(name string) (*namespace, error) {
 	handle, err := netns.GetFromName(name)
-	if err != nil {
-		return nil, fmt.Errorf("namespace %s: %w", name, err)
-	}
+	return newNamespace(name, handle, err)
+}
+
+// newNamespace takes over the handle, also where err says that the namespace is not whole.
+func newNamespace(name string, handle netns.NsHandle, err error) (*namespace, error) {
 	n := &namespace{name: name, handle: handle}
-	if n.link, err = netlink.NewHandleAt(handle, unix.NETLINK_ROUTE); err != nil {
+	if err == nil {
+		n.link, err = netlink.NewHandleAt(handle, unix.NETLINK_ROUTE)
+	}
+	if err != nil {
 		n.close()
-		return nil, fmt.Errorf("namespace %s: netlink: %w", name, err)
+		return nil, fmt.Errorf("namespace %s: %w", name, err)
 	}
 	return n, nil
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -148,6 +147,5 @@ func List() ([]State, error) {
 		}
 		all = append(all, s)
 	}
-	slices.SortFunc(all, func(a, b State) int { return bytes.Compare([]byte(a.Name), []byte(b.Name)) })
 	return all, nil
 }

@@ -326,6 +326,6 @@ func (in *Instance) Down() error {
 	if already {
 		return nil
 	}
-	ended := endProcesses(in.state)
+	ended := endInside(in.state.namespaces(), in.state.Owner.PID)
 	return errors.Join(ended, in.Close(), sweep(in.state))
 }

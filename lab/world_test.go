@@ -126,7 +126,7 @@ func TestEmulatedLoss(t *testing.T) {
 	in := needWorld(t, w)
 	out, at := sockets(t, in.Host("a"), in.Host("b"), "10.0.0.2:9")
 	link := in.Link("link")
-	if err := link.Set(Loss(0.25)); err != nil {
+	if err := link.Reshape(func(s *Shape) { s.Loss = 0.25 }); err != nil {
 		t.Fatal(err)
 	}
 	const n = 4000
@@ -168,39 +168,39 @@ func TestLinkChanges(t *testing.T) {
 			t.Errorf("%s: reached %v, want %v", what, err == nil, want)
 		}
 	}
-	set := func(c ...Change) {
+	set := func(err error) {
 		t.Helper()
-		if err := home.Set(c...); err != nil {
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
 	reach(true, "at first", "-I", "home")
-	set(Cut())
+	set(home.Cut())
 	reach(false, "cut", "-I", "home")
 	reach(false, "cut, by the best route, which does not know")
-	set(Restore())
+	set(home.Restore())
 	reach(true, "mended", "-I", "home")
-	set(Unplug())
+	set(home.Unplug())
 	reach(false, "unplugged", "-I", "home")
 	reach(true, "unplugged, by the next route")
-	set(Restore())
+	set(home.Restore())
 	reach(true, "plugged in", "-I", "home")
 	routes := run(t, client, "ip", "route")
 	if !strings.Contains(routes, "default via 10.101.1.1 dev home metric 100") {
 		t.Errorf("the route is not back:\n%s", routes)
 	}
-	set(Readdress("client", prefixes("10.101.1.77/24", "2001:db8:101:1::77/64")...))
+	set(home.Readdress("client", prefixes("10.101.1.77/24", "2001:db8:101:1::77/64")...))
 	reach(true, "with another address", "-I", "home")
 	if addrs := run(t, client, "ip", "addr", "show", "dev", "home"); strings.Contains(addrs, "10.101.1.2/") || !strings.Contains(addrs, "10.101.1.77/24") {
 		t.Errorf("addresses:\n%s", addrs)
 	}
-	if err := in.Link("server").Set(Cut()); !errors.Is(err, ErrNotEmulated) {
+	if err := in.Link("server").Cut(); !errors.Is(err, ErrNotEmulated) {
 		t.Errorf("a veth link is cut: %v", err)
 	}
-	if err := home.Set(Loss(2)); err == nil {
+	if err := home.Reshape(func(s *Shape) { s.Loss = 2 }); err == nil {
 		t.Error("a loss of 2 is taken")
 	}
-	if err := home.Set(Readdress("server")); err == nil {
+	if err := home.Readdress("server"); err == nil {
 		t.Error("the server is at no end of home")
 	}
 }

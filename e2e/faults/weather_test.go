@@ -90,14 +90,14 @@ const handshakeSize = 20 + 8 + 148
 func TestPathDiesDuringADownload(t *testing.T) {
 	for _, how := range []struct {
 		name   string
-		change lab.Change
-	}{{"cut further away", lab.Cut()}, {"unplugged", lab.Unplug()}} {
+		change func(*lab.Link) error
+	}{{"cut further away", (*lab.Link).Cut}, {"unplugged", (*lab.Link).Unplug}} {
 		t.Run(how.name, func(t *testing.T) {
 			o := newOffice(t, lab.ThreeWays())
 			r := o.up("--schedule", "uniform", "--every", "100ms")
 			wait := o.fetch(3 * time.Minute)
 			r.await(time.Minute, func(s status) bool { return s.path("lte").Down.Bytes > 1<<20 })
-			if err := o.Link("lte").Set(how.change); err != nil {
+			if err := how.change(o.Link("lte")); err != nil {
 				t.Fatal(err)
 			}
 			r.await(time.Minute, func(s status) bool {
@@ -107,7 +107,7 @@ func TestPathDiesDuringADownload(t *testing.T) {
 			if err := wait(); err != nil {
 				t.Errorf("the download does not survive: %v\n%s", err, r.Log())
 			}
-			if err := o.Link("lte").Set(lab.Restore()); err != nil {
+			if err := o.Link("lte").Restore(); err != nil {
 				t.Fatal(err)
 			}
 			back := r.await(time.Minute, func(s status) bool { return s.path("lte").State == "up" })
@@ -138,7 +138,7 @@ func TestNothingTakesAPathThatWasNotAskedFor(t *testing.T) {
 	p.await(time.Minute, func(s status) bool { return s.State == "running" && s.device(o) })
 	wait := o.fetch(3 * time.Minute)
 	p.await(time.Minute, func(s status) bool { return s.path("lte").Down.Bytes > 1<<20 })
-	if err := o.Link("lte").Set(lab.Cut()); err != nil {
+	if err := o.Link("lte").Cut(); err != nil {
 		t.Fatal(err)
 	}
 	s := p.await(time.Minute, func(s status) bool { return s.State == "stopped" })
@@ -152,7 +152,7 @@ func TestNothingTakesAPathThatWasNotAskedFor(t *testing.T) {
 			t.Errorf("%d bytes left by the path that lives although two are required", p.Size)
 		}
 	}
-	if err := o.Link("lte").Set(lab.Restore()); err != nil {
+	if err := o.Link("lte").Restore(); err != nil {
 		t.Fatal(err)
 	}
 	p.await(time.Minute, func(s status) bool { return s.State == "running" })
@@ -171,13 +171,13 @@ func TestAllPathsDieAndComeBack(t *testing.T) {
 	o.fetch(3 * time.Minute)
 	r.await(time.Minute, func(s status) bool { return s.path("home").Down.Bytes > 1<<20 })
 	for _, way := range lab.Ways {
-		if err := o.Link(way).Set(lab.Cut()); err != nil {
+		if err := o.Link(way).Cut(); err != nil {
 			t.Fatal(err)
 		}
 	}
 	r.await(time.Minute, func(s status) bool { return s.State == "stopped" })
 	for _, way := range lab.Ways {
-		if err := o.Link(way).Set(lab.Restore()); err != nil {
+		if err := o.Link(way).Restore(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -194,7 +194,7 @@ func TestAddressOfAPathChanges(t *testing.T) {
 	wait := o.fetch(3 * time.Minute)
 	r.await(time.Minute, func(s status) bool { return s.path("lte").Down.Bytes > 1<<20 })
 	roamed := netip.MustParsePrefix("10.101.2.77/24")
-	if err := o.Link("lte").Set(lab.Readdress("client", roamed, netip.MustParsePrefix("2001:db8:101:2::77/64"))); err != nil {
+	if err := o.Link("lte").Readdress("client", roamed, netip.MustParsePrefix("2001:db8:101:2::77/64")); err != nil {
 		t.Fatal(err)
 	}
 	s := r.await(time.Minute, func(s status) bool {
@@ -227,7 +227,7 @@ func TestDeviceWithoutAnAddressBorrowsNone(t *testing.T) {
 
 func TestDeviceThatIsDownIsToldAndTakenWhenUp(t *testing.T) {
 	o := newOffice(t, lab.ThreeWays())
-	if err := o.Link("lte").Set(lab.Unplug()); err != nil {
+	if err := o.Link("lte").Unplug(); err != nil {
 		t.Fatal(err)
 	}
 	r := o.start(via...)
@@ -235,7 +235,7 @@ func TestDeviceThatIsDownIsToldAndTakenWhenUp(t *testing.T) {
 		p := s.path("lte")
 		return s.State == "running" && p.State == "down" && strings.Contains(p.Why, "lte is down")
 	})
-	if err := o.Link("lte").Set(lab.Restore()); err != nil {
+	if err := o.Link("lte").Restore(); err != nil {
 		t.Fatal(err)
 	}
 	r.await(time.Minute, func(s status) bool { return s.path("lte").State == "up" })

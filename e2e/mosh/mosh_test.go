@@ -153,7 +153,7 @@ func TestUDPThatIsBlocked(t *testing.T) {
 
 func TestSessionStaysCorrectWhilePathsSwitch(t *testing.T) {
 	w := newWorld(t)
-	if err := w.Link("lte").Set(lab.Loss(0.05)); err != nil {
+	if err := w.Link("lte").Reshape(func(s *lab.Shape) { s.Loss = 0.05 }); err != nil {
 		t.Fatal(err)
 	}
 	stop := w.watch()

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"heddle/lab"
 	"heddle/lab/labtest"
 )
 
@@ -185,7 +184,7 @@ func TestDeadPathStopsTheStream(t *testing.T) {
 	}()
 	<-written
 	cut := time.Now()
-	if err := w.Link("n2").Set(lab.Cut()); err != nil {
+	if err := w.Link("n2").Cut(); err != nil {
 		t.Fatal(err)
 	}
 	select {

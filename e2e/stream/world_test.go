@@ -106,8 +106,7 @@ func (w *world) to(command ...string) []string {
 func (w *world) slowly() {
 	w.t.Helper()
 	for _, n := range nodes {
-		shape := lab.Shape{Delay: n.delay, Rate: 3_000_000}
-		if err := w.Link(n.name).Set(lab.Reshape(shape, shape)); err != nil {
+		if err := w.Link(n.name).Reshape(func(s *lab.Shape) { *s = lab.Shape{Delay: n.delay, Rate: 3_000_000} }); err != nil {
 			w.t.Fatal(err)
 		}
 	}
