@@ -121,7 +121,7 @@ func (w *world) serve(ctx context.Context, s Sites, i int, o origin) error {
 	at := &originHost{host: host, addr: netip.AddrPortFrom(host.Addrs()[0], 443)}
 	w.origins[o] = at
 	if o.protocol == HTTP3 {
-		server, err := peer.QUICGoServer(ctx, host, s.Root, work, at.addr, names...)
+		server, err := peer.QUICServer(ctx, host, "quic-go", peer.QUICConfig{Addr: at.addr, Names: names, Work: work, Root: s.Root})
 		if err != nil {
 			return err
 		}

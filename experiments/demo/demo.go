@@ -7,11 +7,13 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"time"
 
 	"heddle/internal/text"
 	"heddle/lab"
+	"heddle/lab/peer"
 	"heddle/observe"
 	"heddle/path"
 )
@@ -50,18 +52,17 @@ type Fetch struct {
 }
 
 // stage is a place where sessions are held and seen.
-type stage interface {
-	// phases are run one after the other.
-	phases() []phase
-	// urls are what each phase fetches.
-	urls() []target
-	// finish adds what the stage knows to the result.
-	finish(*Result)
-	close() error
+type stage struct {
+	o                       Options
+	work, file, certificate string // file is the client's wg-quick file, certificate the web server's
+	targets                 []target
+	phases                  []phase // are run one after the other
+	finish                  func(*Result)
+	close                   func() error
 }
 
-// phase is one way to hold the session. The one at place 0 is shown first, and the others beside it. hold brings it up, with captures to dir, calls fetch with what runs curl there,
-// and takes it down again.
+// phase is one way to hold the session. The one at place 0 is shown first, and the others beside it. hold brings it up,
+// with captures to dir, calls fetch with what runs curl there, and takes it down again.
 type phase struct {
 	place      int
 	label, dir string
@@ -80,20 +81,20 @@ func Run(ctx context.Context, o Options) (result Result, err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
 	result = Result{World: "threeways", Captures: captures, Page: filepath.Join(o.Dir, "report.html"), Notes: []string{}}
-	open := openWorld
 	if o.Loopback {
-		open, result.World = openLoopback, "loopback"
+		result.World = "loopback"
 	}
-	s, err := open(ctx, o, work)
-	if err != nil {
+	s := &stage{o: o, work: work, file: filepath.Join(work, "work.conf"), close: func() error { return nil }}
+	defer func() { err = errors.Join(err, s.close()) }()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // ends the servers, before the place where they are is closed
+	if err := s.open(ctx); err != nil {
 		return result, err
 	}
-	defer func() { err = errors.Join(err, s.close()) }()
-	phases := s.phases()
-	sessions := make([]*observe.Session, len(phases))
-	result.Fetched = make([]Fetch, len(phases))
-	for _, p := range phases {
-		if sessions[p.place], result.Fetched[p.place], err = show(ctx, o, s, p, captures, work); err != nil {
+	sessions := make([]*observe.Session, len(s.phases))
+	result.Fetched = make([]Fetch, len(s.phases))
+	for _, p := range s.phases {
+		if sessions[p.place], result.Fetched[p.place], err = s.show(ctx, p, captures); err != nil {
 			return result, fmt.Errorf("%s: %w", p.label, err)
 		}
 	}
@@ -103,9 +104,26 @@ func Run(ctx context.Context, o Options) (result Result, err error) {
 	return result, writePage(result.Page, sessions)
 }
 
+// open makes the web server's pages, and the place.
+func (s *stage) open(ctx context.Context) error {
+	if _, err := exec.LookPath("curl"); err != nil {
+		return &path.Error{What: "curl", Hint: "apt-get install curl", Err: err}
+	}
+	root := filepath.Join(s.work, "site")
+	pages, err := peer.Site(root, s.o.Large)
+	if err != nil {
+		return err
+	}
+	s.targets = targets(root, pages)
+	if s.o.Loopback {
+		return s.openLoopback(ctx, root)
+	}
+	return s.openWorld(ctx, root)
+}
+
 // show runs one phase and reads its captures.
-func show(ctx context.Context, o Options, s stage, p phase, captures, work string) (*observe.Session, Fetch, error) {
-	fmt.Fprintf(o.Talk, "%s: bring it up\n", p.label)
+func (s *stage) show(ctx context.Context, p phase, captures string) (*observe.Session, Fetch, error) {
+	fmt.Fprintf(s.o.Talk, "%s: bring it up\n", p.label)
 	dir := filepath.Join(captures, p.dir)
 	fetched := Fetch{Phase: p.label}
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -113,15 +131,15 @@ func show(ctx context.Context, o Options, s stage, p phase, captures, work strin
 	}
 	err := p.hold(ctx, dir, func(c curl) error {
 		began := time.Now()
-		for _, t := range s.urls() {
-			n, err := c.fetch(ctx, t, filepath.Join(work, "fetched"))
+		for _, t := range s.targets {
+			n, err := c.fetch(ctx, t, filepath.Join(s.work, "fetched"))
 			if err != nil {
 				return err
 			}
 			fetched.Files, fetched.Bytes = fetched.Files+1, fetched.Bytes+n
 		}
 		fetched.Seconds = time.Since(began).Seconds()
-		fmt.Fprintf(o.Talk, "%s: curl fetched %d files, %s, in %.1f s\n", p.label, fetched.Files, text.Size(fetched.Bytes), fetched.Seconds)
+		fmt.Fprintf(s.o.Talk, "%s: curl fetched %d files, %s, in %.1f s\n", p.label, fetched.Files, text.Size(fetched.Bytes), fetched.Seconds)
 		return nil
 	})
 	if err != nil {

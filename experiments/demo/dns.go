@@ -1,14 +1,15 @@
 package demo
 
 import (
+	"context"
 	"net"
 	"net/netip"
 
 	"github.com/miekg/dns"
 )
 
-// serveNames answers for the web server's names on a socket, until the server is shut down.
-func serveNames(socket net.PacketConn, web netip.Addr) *dns.Server {
+// serveNames answers for the web server's names on a socket, until ctx ends.
+func serveNames(ctx context.Context, socket net.PacketConn, web netip.Addr) {
 	mux := dns.NewServeMux()
 	for _, n := range names {
 		mux.HandleFunc(dns.Fqdn(n), func(w dns.ResponseWriter, asked *dns.Msg) {
@@ -23,5 +24,5 @@ func serveNames(socket net.PacketConn, web netip.Addr) *dns.Server {
 	}
 	server := &dns.Server{PacketConn: socket, Handler: mux}
 	go func() { _ = server.ActivateAndServe() }() // ends by Shutdown
-	return server
+	context.AfterFunc(ctx, func() { _ = server.Shutdown() })
 }

@@ -64,11 +64,3 @@ func targets(root string, pages []string) []target {
 	}
 	return append(list, target{"https://" + files + "/large.bin", filepath.Join(root, "large.bin")})
 }
-
-// needCurl says how to get curl where it is missing.
-func needCurl() error {
-	if _, err := exec.LookPath("curl"); err != nil {
-		return &path.Error{What: "curl", Hint: "apt-get install curl", Err: err}
-	}
-	return nil
-}

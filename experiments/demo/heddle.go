@@ -1,75 +1,39 @@
 package demo
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"os/exec"
 	"strings"
-	"syscall"
-	"time"
 
+	"heddle/lab/peer"
 	"heddle/path"
 )
 
-const (
-	upWithin   = 30 * time.Second
-	downWithin = 10 * time.Second
-)
-
-// withHeddle runs `heddle up` until use returns, which gets the line that says it is up. cmd must not be started yet.
-func withHeddle(ctx context.Context, cmd *exec.Cmd, talk io.Writer, use func(said string) error) error {
-	var log bytes.Buffer
-	cmd.Stderr = &log
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	cmd.WaitDelay = downWithin
-	out, err := cmd.StdoutPipe()
+// withHeddle waits until `heddle up`, which start starts, is up, hands use the line that says so, and ends it.
+func (s *stage) withHeddle(ctx context.Context, start func() (*peer.Process, error), use func(said string) error) error {
+	up, err := start()
 	if err != nil {
 		return err
 	}
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("start heddle: %w", err)
+	const word = " is up: "
+	if err := up.AwaitLog(ctx, word); err != nil {
+		up.Stop()
+		return &path.Error{What: "heddle up", Err: errors.Join(ctx.Err(), err)}
 	}
-	up, drained := make(chan string, 1), make(chan struct{})
-	go func() {
-		defer close(drained)
-		told := false
-		for lines := bufio.NewScanner(out); lines.Scan(); {
-			fmt.Fprintln(talk, "  heddle:", lines.Text())
-			if !told && strings.Contains(lines.Text(), " is up: ") {
-				told = true
-				up <- lines.Text()
-			}
+	var said string
+	for line := range strings.Lines(up.Log()) {
+		line = strings.TrimSpace(line)
+		if strings.Contains(line, word) {
+			said = line
 		}
-		if !told {
-			up <- ""
+		if line == said || strings.HasPrefix(line, "claim: ") { // the rest is its log
+			fmt.Fprintln(s.o.Talk, "  heddle:", line)
 		}
-	}()
-	var used error
-	select {
-	case said := <-up:
-		if said != "" {
-			used = use(said)
-		} else {
-			used = errNotUp
-		}
-	case <-time.After(upWithin):
-		used = fmt.Errorf("%w within %v", errNotUp, upWithin)
-	case <-ctx.Done():
-		used = ctx.Err()
 	}
-	_ = cmd.Process.Signal(syscall.SIGTERM)
-	kill := time.AfterFunc(downWithin, func() { _ = cmd.Process.Kill() })
-	<-drained
-	ended := cmd.Wait()
-	kill.Stop()
-	if ended != nil || errors.Is(used, errNotUp) {
-		return &path.Error{What: "heddle up", Why: strings.TrimSpace(log.String()), Err: errors.Join(used, ended)}
+	used := use(said)
+	if err := up.Interrupt(); err != nil && ctx.Err() == nil {
+		return &path.Error{What: "heddle up", Why: up.Log(), Err: errors.Join(used, err)}
 	}
 	return used
 }
-
-var errNotUp = errors.New("it is not up")

@@ -2,15 +2,11 @@ package demo
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"os/exec"
-	"path/filepath"
 	"strings"
-
-	"github.com/miekg/dns"
 
 	"heddle/lab"
 	"heddle/lab/peer"
@@ -18,15 +14,15 @@ import (
 
 // world is the stage with network namespaces.
 type world struct {
-	o           Options
-	in          *lab.Instance
-	server      *peer.WireGuard
-	web         *peer.Web
-	names       *dns.Server
-	file        string // the client's wg-quick file
-	list        []target
-	certificate string
+	*stage
+	in     *lab.Instance
+	server *peer.WireGuard
 }
+
+var (
+	tunnelEndpoint = netip.AddrPortFrom(lab.ServerAddr, 51820)
+	webNetwork     = netip.PrefixFrom(lab.WebAddr, 24).Masked()
+)
 
 // theWorld is three access networks, as in the lab, but with the web host in reach of everybody and a resolver on it,
 // so that a session without any tunnel is possible.
@@ -39,73 +35,56 @@ func theWorld() lab.World {
 		case "client":
 			h.Nameservers = []netip.Addr{lab.WebAddr}
 		case "core":
-			h.Routes = append(h.Routes, lab.Route{To: netip.PrefixFrom(lab.WebAddr, 24).Masked(), Via: lab.ServerAddr, Device: "server"})
+			h.Routes = append(h.Routes, lab.Route{To: webNetwork, Via: lab.ServerAddr, Device: "server"})
 		}
 	}
 	return w
 }
 
-func openWorld(ctx context.Context, o Options, work string) (stage, error) {
-	if err := needCurl(); err != nil {
-		return nil, err
-	}
-	fmt.Fprintln(o.Talk, "lay a world: a client with three access networks, a WireGuard server, a web server")
+// openWorld makes the stage with network namespaces. Its servers end with ctx.
+func (s *stage) openWorld(ctx context.Context, root string) error {
+	fmt.Fprintln(s.o.Talk, "lay a world: a client with three access networks, a WireGuard server, a web server")
 	in, err := lab.Up(ctx, theWorld(), lab.Options{})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	w := &world{o: o, in: in, file: filepath.Join(work, "work.conf")}
-	if err := w.serve(ctx, work); err != nil {
-		return nil, errors.Join(err, w.close())
-	}
-	return w, nil
-}
-
-// serve starts the servers.
-func (w *world) serve(ctx context.Context, work string) (err error) {
-	fmt.Fprintln(w.o.Talk, "start wireguard-go on the server (the first time it is built)")
-	w.server, err = peer.WireGuardServer(ctx, w.in.Host("server"), peer.WireGuardConfig{
-		Endpoint: netip.AddrPortFrom(lab.ServerAddr, 51820), File: w.file,
-		Allowed: []netip.Prefix{netip.PrefixFrom(lab.WebAddr, 24).Masked()}})
+	s.close = in.Down
+	fmt.Fprintln(s.o.Talk, "start wireguard-go on the server (the first time it is built)")
+	w := &world{stage: s, in: in}
+	w.server, err = peer.WireGuardServer(ctx, in.Host("server"), peer.WireGuardConfig{
+		Endpoint: tunnelEndpoint, File: s.file, Allowed: []netip.Prefix{webNetwork}})
 	if err != nil {
 		return err
 	}
-	root := filepath.Join(work, "site")
-	pages, err := peer.Site(root, w.o.Large)
+	host := in.Host("web")
+	web, err := peer.WebServer(ctx, host, root, s.work, names...)
 	if err != nil {
 		return err
 	}
-	w.list = targets(root, pages)
-	host := w.in.Host("web")
-	if w.web, err = peer.WebServer(ctx, host, root, work, names...); err != nil {
-		return err
+	fmt.Fprintf(s.o.Talk, "start %s on the web host\n", web.Server)
+	s.certificate = web.Certificate
+	// No tunnel comes first: the server goes on for a while to call a client that has left, and that would show.
+	s.phases = []phase{
+		{2, "no tunnel", "nothing", w.withNothing},
+		{0, "Heddle", "heddle", w.withHeddle},
+		{1, "WireGuard alone", "wireguard", w.withWireGuard},
 	}
-	fmt.Fprintf(w.o.Talk, "start %s on the web host\n", w.web.Server)
-	w.certificate = w.web.Certificate
+	s.finish = w.finish
 	return host.Do(func() error {
 		socket, err := net.ListenPacket("udp", netip.AddrPortFrom(lab.WebAddr, 53).String())
 		if err == nil {
-			w.names = serveNames(socket, lab.WebAddr)
+			serveNames(ctx, socket, lab.WebAddr)
 		}
 		return err
 	})
 }
 
-func (w *world) urls() []target { return w.list }
-
-// phases begin with no tunnel: the server goes on for a while to call a client that has left, and that would show.
-func (w *world) phases() []phase {
-	return []phase{
-		{2, "no tunnel", "nothing", func(ctx context.Context, dir string, fetch func(curl) error) error {
-			return w.in.CaptureWays(ctx, dir, lab.Ways[:1], func() error { return fetch(w.curl) })
-		}},
-		{0, "Heddle", "heddle", w.withHeddle},
-		{1, "WireGuard alone", "wireguard", w.withWireGuard},
-	}
-}
-
 func (w *world) curl(ctx context.Context, args ...string) *exec.Cmd {
 	return w.in.Host("client").Command(ctx, "curl", append([]string{"--cacert", w.certificate}, args...)...)
+}
+
+func (w *world) withNothing(ctx context.Context, dir string, fetch func(curl) error) error {
+	return w.in.CaptureWays(ctx, dir, lab.Ways[:1], func() error { return fetch(w.curl) })
 }
 
 func (w *world) withHeddle(ctx context.Context, dir string, fetch func(curl) error) error {
@@ -114,14 +93,14 @@ func (w *world) withHeddle(ctx context.Context, dir string, fetch func(curl) err
 		args = append(args, "--via", way+"=if:"+way)
 	}
 	return w.in.CaptureWays(ctx, dir, lab.Ways, func() error {
-		return withHeddle(ctx, w.in.Host("client").Command(ctx, w.o.Heddle, args...), w.o.Talk,
-			func(string) error { return fetch(w.curl) })
+		up := func() (*peer.Process, error) { return peer.Start(ctx, w.in.Host("client"), w.o.Heddle, args...) }
+		return w.stage.withHeddle(ctx, up, func(string) error { return fetch(w.curl) })
 	})
 }
 
 func (w *world) withWireGuard(ctx context.Context, dir string, fetch func(curl) error) error {
 	return w.in.CaptureWays(ctx, dir, lab.Ways[:1], func() error {
-		client, err := w.server.Client(ctx, w.in.Host("client"), netip.AddrPortFrom(lab.ServerAddr, 51820))
+		client, err := w.server.Client(ctx, w.in.Host("client"), tunnelEndpoint)
 		if err != nil {
 			return err
 		}
@@ -141,17 +120,4 @@ func (w *world) finish(r *Result) {
 	}
 	r.Notes = append(r.Notes, "Captured at the routers of the access networks "+strings.Join(lab.Ways, ", ")+
 		"; WireGuard alone and no tunnel use "+lab.Ways[0]+" only.")
-}
-
-func (w *world) close() error {
-	if w.names != nil {
-		_ = w.names.Shutdown()
-	}
-	if w.web != nil {
-		w.web.Stop()
-	}
-	if w.server != nil {
-		w.server.Stop()
-	}
-	return w.in.Down()
 }

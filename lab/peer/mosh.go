@@ -2,7 +2,6 @@ package peer
 
 import (
 	"context"
-	"errors"
 	"os/exec"
 	"time"
 
@@ -51,8 +50,7 @@ func (m *MoshHost) client(ctx context.Context, host *lab.Host, program string, a
 		return nil, err
 	}
 	// mosh-client takes another screen than the shell's, and ssh is done by then.
-	err = t.Await(ctx, moshStart, func([]string) bool { return t.screen.Mode()&vt10x.ModeAltScreen != 0 })
-	if err != nil {
+	if err := t.Await(ctx, moshStart, func([]string) bool { return t.screen.Mode()&vt10x.ModeAltScreen != 0 }); err != nil {
 		t.Stop()
 		return nil, err
 	}
@@ -60,11 +58,3 @@ func (m *MoshHost) client(ctx context.Context, host *lab.Host, program string, a
 }
 
 const moshStart = 20 * time.Second
-
-// exitStatus is that of a program that has ended.
-func exitStatus(err error) (int, error) {
-	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
-		return exit.ExitCode(), nil
-	}
-	return 0, err
-}

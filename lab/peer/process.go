@@ -22,12 +22,11 @@ var ErrMissing = errors.New("the program is not on this machine")
 // takes rules and routes back.
 const killAfter = 10 * time.Second
 
-// Process is a program that runs inside a host.
+// Process is a program that runs inside a host, or on this machine itself.
 type Process struct {
-	name   string
-	host   *lab.Host
+	name   string // and where it runs
+	cmd    *exec.Cmd
 	cancel context.CancelFunc
-	signal func(os.Signal) error
 	log    tail
 	done   chan struct{}
 	err    error
@@ -35,25 +34,49 @@ type Process struct {
 
 // Start starts a program inside a host, by its name in PATH or its path.
 func Start(ctx context.Context, host *lab.Host, name string, args ...string) (*Process, error) {
+	return start(ctx, host.Command, name+" on "+host.Name(), name, args)
+}
+
+// StartHere starts a program on this machine itself.
+func StartHere(ctx context.Context, name string, args ...string) (*Process, error) {
+	return start(ctx, exec.CommandContext, name, name, args)
+}
+
+// commander prepares a program, as [lab.Host.Command] and [exec.CommandContext] do.
+type commander func(ctx context.Context, name string, args ...string) *exec.Cmd
+
+func start(ctx context.Context, prepare commander, what, name string, args []string) (*Process, error) {
+	p, err := newProcess(ctx, prepare, what, name, args)
+	if err != nil {
+		return nil, err
+	}
+	p.cmd.Stdout, p.cmd.Stderr = &p.log, &p.log
+	if err := p.cmd.Start(); err != nil {
+		return nil, p.refused(err)
+	}
+	go func() {
+		p.err = p.cmd.Wait()
+		close(p.done)
+	}()
+	return p, nil
+}
+
+// newProcess prepares a program that ends with ctx.
+func newProcess(ctx context.Context, prepare commander, what, name string, args []string) (*Process, error) {
 	if _, err := exec.LookPath(name); err != nil {
 		return nil, missing(name, "apt-get install "+name)
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	p := &Process{name: name, host: host, cancel: cancel, done: make(chan struct{})}
-	cmd := host.Command(ctx, name, args...)
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	cmd.WaitDelay = killAfter // then SIGKILL
-	cmd.Stdout, cmd.Stderr = &p.log, &p.log
-	if err := cmd.Start(); err != nil {
-		cancel()
-		return nil, fmt.Errorf("start %s on %s: %w", name, host.Name(), err)
-	}
-	p.signal = cmd.Process.Signal
-	go func() {
-		p.err = cmd.Wait()
-		close(p.done)
-	}()
+	p := &Process{name: what, cmd: prepare(ctx, name, args...), cancel: cancel, done: make(chan struct{})}
+	p.cmd.Cancel = func() error { return p.cmd.Process.Signal(syscall.SIGTERM) }
+	p.cmd.WaitDelay = killAfter // then SIGKILL
 	return p, nil
+}
+
+// refused is the error of a program that does not start.
+func (p *Process) refused(err error) error {
+	p.cancel()
+	return fmt.Errorf("start %s: %w", p.name, err)
 }
 
 func missing(name, hint string) error {
@@ -68,15 +91,18 @@ func (p *Process) Stop() {
 
 // Kill ends the program at once, as a crash would, and waits for it.
 func (p *Process) Kill() {
-	_ = p.signal(os.Kill) // fails only where it has ended already
+	_ = p.cmd.Process.Kill() // fails only where it has ended already
 	<-p.done
 	p.cancel()
 }
 
-// Interrupt asks the program to end as somebody at its terminal does, waits for it, and gives what its exit code says.
+// Interrupt asks the program to end as somebody at its terminal does, waits for it, and gives what its exit code says. It
+// does not wait longer than about twenty seconds.
 func (p *Process) Interrupt() error {
-	err := p.signal(os.Interrupt)
+	err := p.cmd.Process.Signal(os.Interrupt)
+	insist := time.AfterFunc(killAfter, p.cancel)
 	<-p.done
+	insist.Stop()
 	p.cancel()
 	return errors.Join(err, p.err)
 }
@@ -110,9 +136,9 @@ func (p *Process) Await(ctx context.Context, ready func() error) error {
 		}
 		select {
 		case <-p.done:
-			return fmt.Errorf("%s on %s ended: %w\n%s", p.name, p.host.Name(), errors.Join(p.err, err), p.Log())
+			return fmt.Errorf("%s ended: %w\n%s", p.name, errors.Join(p.err, err), p.Log())
 		case <-ctx.Done():
-			return fmt.Errorf("%s on %s does not become ready: %w\n%s", p.name, p.host.Name(), err, p.Log())
+			return fmt.Errorf("%s does not become ready: %w\n%s", p.name, errors.Join(ctx.Err(), err), p.Log())
 		case <-tick.C:
 		}
 	}

@@ -29,8 +29,6 @@ type QUICConfig struct {
 	Work string
 	// Root is a directory of files to serve beside the numbers; quic-go only.
 	Root string
-	// QLog is an existing directory for the server's own logs (qlog); empty for none.
-	QLog string
 	// Say takes a line where something has to be built first, which may take minutes; nil for nobody.
 	Say func(format string, args ...any)
 }
@@ -70,35 +68,22 @@ func QUICServer(ctx context.Context, host *lab.Host, library string, c QUICConfi
 	return q, err
 }
 
-// QUICGoServer starts the quic-go server for a directory of files, as for page loads.
-func QUICGoServer(ctx context.Context, host *lab.Host, root, work string, addr netip.AddrPort, names ...string) (*QUIC, error) {
-	return QUICServer(ctx, host, "quic-go", QUICConfig{Addr: addr, Names: names, Work: work, Root: root})
-}
-
 func (c QUICConfig) certificate() string { return filepath.Join(c.Work, "certificate.pem") }
 func (c QUICConfig) key() string         { return filepath.Join(c.Work, "key.pem") }
 
 // quicCommand gives the program of a library's server and its arguments.
 func quicCommand(ctx context.Context, library string, c QUICConfig) ([]string, error) {
-	var qlog []string
-	if c.QLog != "" {
-		qlog = []string{c.QLog}
-	}
 	switch library {
 	case "quic-go":
 		program, err := quicGo(ctx)
-		command := []string{program, "serve", "--listen", c.Addr.String(), "--certificate", c.certificate(), "--key", c.key(), "--root", c.Root}
-		if c.QLog != "" {
-			command = append([]string{"env", "QLOGDIR=" + c.QLog}, command...)
-		}
-		return command, err
+		return []string{program, "serve", "--listen", c.Addr.String(), "--certificate", c.certificate(), "--key", c.key(), "--root", c.Root}, err
 	case "aioquic":
 		dir, err := Aioquic(ctx, c.Say)
-		return append([]string{filepath.Join(dir, "bin", "python"), filepath.Join(dir, "server.py"),
-			c.Addr.Addr().String(), strconv.Itoa(int(c.Addr.Port())), c.certificate(), c.key()}, qlog...), err
+		return []string{filepath.Join(dir, "bin", "python"), filepath.Join(dir, "server.py"),
+			c.Addr.Addr().String(), strconv.Itoa(int(c.Addr.Port())), c.certificate(), c.key()}, err
 	case "quiche":
 		program, err := quiche(ctx, c.Say)
-		return append([]string{program, c.Addr.String(), c.certificate(), c.key()}, qlog...), err
+		return []string{program, c.Addr.String(), c.certificate(), c.key()}, err
 	}
 	return nil, fmt.Errorf("no QUIC server is made of %q", library)
 }

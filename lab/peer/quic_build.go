@@ -110,16 +110,8 @@ func quiche(ctx context.Context, say func(string, ...any)) (string, error) {
 		if err := Tool(ctx, dir, hint, "cargo", "build", "--quiet", "--release", "--locked"); err != nil {
 			return err
 		}
-		return copyProgram(fresh, filepath.Join(dir, "target", "release", "heddle-quiche"))
+		return copyFile(fresh, filepath.Join(dir, "target", "release", "heddle-quiche"), 0o755)
 	})
-}
-
-func copyProgram(to, from string) error {
-	data, err := os.ReadFile(from)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(to, data, 0o755)
 }
 
 // pinCrates replaces a lock file that cargo made by the pinned one. That is a lock file without the lines that say

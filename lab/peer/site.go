@@ -1,6 +1,7 @@
 package peer
 
 import (
+	"errors"
 	"fmt"
 	"html"
 	"io"
@@ -28,7 +29,7 @@ func Site(dir string, large int64) ([]string, error) {
 	index := "<!DOCTYPE html>\n<html lang=\"en\"><head><title>Pages</title></head><body><h1>Pages</h1>\n<ul>\n"
 	for _, source := range docPages("/usr/share/doc") {
 		page := strings.ReplaceAll(strings.TrimPrefix(source, "/usr/share/doc/"), "/", "-")
-		if err := copyFile(filepath.Join(dir, page), source); err != nil {
+		if err := copyFile(filepath.Join(dir, page), source, 0o644); err != nil {
 			return nil, err
 		}
 		index += fmt.Sprintf("<li><a href=\"%s\">%[1]s</a></li>\n", html.EscapeString(page))
@@ -43,10 +44,7 @@ func Site(dir string, large int64) ([]string, error) {
 		return nil, err
 	}
 	_, err = io.CopyN(f, rand.NewChaCha8([32]byte{}), large)
-	if closeErr := f.Close(); err == nil {
-		err = closeErr
-	}
-	return pages, err
+	return pages, errors.Join(err, f.Close())
 }
 
 // docPages lists some HTML files below root. What cannot be read is passed over.
@@ -66,10 +64,10 @@ func docPages(root string) []string {
 	return found
 }
 
-func copyFile(to, from string) error {
+func copyFile(to, from string, mode fs.FileMode) error {
 	data, err := os.ReadFile(from)
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(to, data, 0o644)
+	return os.WriteFile(to, data, mode)
 }

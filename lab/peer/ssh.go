@@ -76,12 +76,7 @@ func SSHServer(ctx context.Context, host *lab.Host, work string) (*SSH, error) {
 	if s.Process, err = Start(ctx, host, "nice", hurried(sshd, "-D", "-e", "-f", filepath.Join(work, "sshd_config"))...); err != nil {
 		return nil, err
 	}
-	_, err = s.started(s.Await(ctx, func() error {
-		if strings.Contains(s.Log(), "Server listening on") {
-			return nil
-		}
-		return errors.New("it does not listen")
-	}))
+	_, err = s.started(s.AwaitLog(ctx, "Server listening on"))
 	return s, err
 }
 

@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 	"unicode/utf8"
 
@@ -26,33 +25,27 @@ type Terminal struct {
 	screen vt10x.Terminal
 	drawn  chan struct{} // takes a value after each change, where it is empty
 
-	mu    sync.Mutex
-	top   string
-	tops  int
-	bytes int64
+	mu   sync.Mutex
+	top  string // the first row
+	tops int    // how often that has changed
 }
 
 // StartTerminal starts a program inside a host, in a new session whose terminal has so many columns and rows, with a
 // UTF-8 locale.
 func StartTerminal(ctx context.Context, host *lab.Host, cols, rows int, name string, args ...string) (*Terminal, error) {
-	if _, err := exec.LookPath(name); err != nil {
-		return nil, missing(name, "apt-get install "+name)
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	t := &Terminal{Process: &Process{name: name, host: host, cancel: cancel, done: make(chan struct{})},
-		screen: vt10x.New(vt10x.WithSize(cols, rows)), drawn: make(chan struct{}, 1)}
-	cmd := host.Command(ctx, name, args...)
-	cmd.Env = append(os.Environ(), "TERM=xterm-256color", "LC_ALL=C.UTF-8")
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	cmd.WaitDelay = 3 * time.Second
-	file, err := pty.StartWithSize(cmd, &pty.Winsize{Cols: uint16(cols), Rows: uint16(rows)})
+	p, err := newProcess(ctx, host.Command, name+" on "+host.Name(), name, args)
 	if err != nil {
-		cancel()
-		return nil, fmt.Errorf("start %s on %s: %w", name, host.Name(), err)
+		return nil, err
+	}
+	t := &Terminal{Process: p, screen: vt10x.New(vt10x.WithSize(cols, rows)), drawn: make(chan struct{}, 1)}
+	t.cmd.Env = append(os.Environ(), "TERM=xterm-256color", "LC_ALL=C.UTF-8")
+	file, err := pty.StartWithSize(t.cmd, &pty.Winsize{Cols: uint16(cols), Rows: uint16(rows)})
+	if err != nil {
+		return nil, p.refused(err)
 	}
 	if t.file, err = pollable(file); err != nil {
-		cancel()
-		return nil, errors.Join(err, cmd.Wait())
+		t.cancel()
+		return nil, errors.Join(err, t.cmd.Wait())
 	}
 	read := make(chan struct{})
 	go func() {
@@ -60,7 +53,7 @@ func StartTerminal(ctx context.Context, host *lab.Host, cols, rows int, name str
 		close(read)
 	}()
 	go func() {
-		t.err = cmd.Wait()
+		t.err = t.cmd.Wait()
 		<-read // what it printed last is on the screen
 		t.file.Close()
 		close(t.done)
@@ -92,7 +85,6 @@ func (t *Terminal) read() {
 		t.screen.Write(buffer[:whole])
 		held = copy(buffer, buffer[whole:held+n])
 		t.mu.Lock()
-		t.bytes += int64(n)
 		if top := line(t.screen, 0); top != t.top {
 			t.top = top
 			t.tops++
@@ -176,10 +168,10 @@ func (t *Terminal) Await(ctx context.Context, limit time.Duration, wanted func(s
 			if wanted(t.Screen()) {
 				return nil
 			}
-			return fmt.Errorf("%s on %s ended: %v; its screen:\n%s", t.name, t.host.Name(), t.err, strings.Join(t.Screen(), "\n"))
+			return fmt.Errorf("%s ended: %v; its screen:\n%s", t.name, t.err, strings.Join(t.Screen(), "\n"))
 		case <-ctx.Done():
-			return fmt.Errorf("%s on %s: the screen does not become what is wanted: %w; it is:\n%s",
-				t.name, t.host.Name(), ctx.Err(), strings.Join(screen, "\n"))
+			return fmt.Errorf("%s: the screen does not become what is wanted: %w; it is:\n%s",
+				t.name, ctx.Err(), strings.Join(screen, "\n"))
 		}
 	}
 }
@@ -191,5 +183,8 @@ func (t *Terminal) Wait(ctx context.Context) (status int, err error) {
 	case <-ctx.Done():
 		return 0, ctx.Err()
 	}
-	return exitStatus(t.err)
+	if exit, ok := errors.AsType[*exec.ExitError](t.err); ok {
+		return exit.ExitCode(), nil
+	}
+	return 0, t.err
 }

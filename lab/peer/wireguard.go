@@ -6,6 +6,7 @@ import (
 	"crypto/ecdh"
 	"crypto/rand"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -34,8 +35,7 @@ type WireGuardConfig struct {
 	DNS []netip.Addr
 	// MTU of both ends of the tunnel; 0 for 1420.
 	MTU int
-	// File is where the client's wg-quick file is written, readable by its owner only; empty for none. It must not
-	// exist.
+	// File is where the client's wg-quick file is written, as by [WireGuard.WriteFile]; empty for none.
 	File string
 }
 
@@ -71,31 +71,41 @@ func (c *WireGuardConfig) fill() {
 	}
 }
 
-// WireGuardServer starts the unmodified wireguard-go on a host, with fresh keys from crypto/rand, and writes its
-// client's wg-quick file.
-func WireGuardServer(ctx context.Context, host *lab.Host, c WireGuardConfig) (*WireGuard, error) {
+// NewWireGuard makes fresh keys from crypto/rand, and gives the server's settings as wireguard-go takes them. No server is
+// started.
+func NewWireGuard(c WireGuardConfig) (w *WireGuard, settings string, err error) {
 	c.fill()
 	server, err := ecdh.X25519().GenerateKey(rand.Reader)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	client, err := ecdh.X25519().GenerateKey(rand.Reader)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	w := &WireGuard{config: c, public: server.PublicKey(), client: client.Bytes(), shared: make([]byte, 32)}
+	w = &WireGuard{config: c, public: server.PublicKey(), client: client.Bytes(), shared: make([]byte, 32)}
 	rand.Read(w.shared)
-	settings := fmt.Sprintf("private_key=%x\nlisten_port=%d\nreplace_peers=true\npublic_key=%x\npreshared_key=%x\n",
+	settings = fmt.Sprintf("private_key=%x\nlisten_port=%d\nreplace_peers=true\npublic_key=%x\npreshared_key=%x\n",
 		server.Bytes(), c.Endpoint.Port(), client.PublicKey().Bytes(), w.shared)
 	for _, p := range c.Client {
 		settings += "allowed_ip=" + p.Masked().String() + "\n"
 	}
+	return w, settings, nil
+}
+
+// WireGuardServer starts the unmodified wireguard-go on a host, with fresh keys, and writes its client's wg-quick file.
+func WireGuardServer(ctx context.Context, host *lab.Host, c WireGuardConfig) (*WireGuard, error) {
+	w, settings, err := NewWireGuard(c)
+	if err != nil {
+		return nil, err
+	}
+	c = w.config
 	if w.Process, err = wireguardGo(ctx, host, c.Device, settings); err != nil {
 		return nil, err
 	}
 	err = host.Configure(c.Device, c.MTU, c.Server, nil)
 	if err == nil && c.File != "" {
-		err = w.writeFile()
+		err = w.WriteFile(c.File, c.Endpoint)
 	}
 	if _, err := w.started(err); err != nil {
 		return nil, err
@@ -165,7 +175,8 @@ func configure(socket, settings string) error {
 	return nil
 }
 
-func (w *WireGuard) writeFile() error {
+// WriteFile writes the client's wg-quick file, with the server at endpoint, readable by its owner only. It must not exist.
+func (w *WireGuard) WriteFile(name string, endpoint netip.AddrPort) error {
 	key := base64.StdEncoding.EncodeToString
 	var b strings.Builder
 	fmt.Fprintf(&b, "[Interface]\nPrivateKey = %s\nAddress = %s\nMTU = %d\n", key(w.client), join(w.config.Client), w.config.MTU)
@@ -173,16 +184,13 @@ func (w *WireGuard) writeFile() error {
 		fmt.Fprintf(&b, "DNS = %s\n", join(w.config.DNS))
 	}
 	fmt.Fprintf(&b, "\n[Peer]\nPublicKey = %s\nPresharedKey = %s\nEndpoint = %s\nAllowedIPs = %s\n",
-		key(w.public.Bytes()), key(w.shared), w.config.Endpoint, join(w.config.Allowed))
-	f, err := os.OpenFile(w.config.File, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		key(w.public.Bytes()), key(w.shared), endpoint, join(w.config.Allowed))
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
-	if _, err := f.WriteString(b.String()); err != nil {
-		f.Close()
-		return err
-	}
-	return f.Close()
+	_, err = f.WriteString(b.String())
+	return errors.Join(err, f.Close())
 }
 
 func join[T fmt.Stringer](list []T) string {
