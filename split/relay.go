@@ -2,6 +2,7 @@ package split
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -114,15 +115,8 @@ func (s *relaySession) begin() error {
 
 // NewRelay checks the options, resolves the server and starts to listen.
 func NewRelay(ctx context.Context, o RelayOptions) (*Relay, error) {
-	if o.Idle == 0 {
-		o.Idle = DefaultIdle
-	}
-	if o.MaxSessions == 0 {
-		o.MaxSessions = DefaultMaxSessions
-	}
-	if o.Log == nil {
-		o.Log = slog.Default()
-	}
+	o.Idle, o.MaxSessions = cmp.Or(o.Idle, DefaultIdle), cmp.Or(o.MaxSessions, DefaultMaxSessions)
+	o.Log = cmp.Or(o.Log, slog.Default())
 	var err error
 	if o.paths, err = o.Paths(); err != nil {
 		return nil, err

@@ -9,6 +9,7 @@
 package split
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -78,9 +79,7 @@ func NewSession(o Options) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	if o.Log == nil {
-		o.Log = slog.Default()
-	}
+	o.Log = cmp.Or(o.Log, slog.Default())
 	sched, err := schedule.New(o.Schedule, len(o.Via))
 	if err != nil {
 		return nil, err

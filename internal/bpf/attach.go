@@ -93,10 +93,7 @@ func (f *Filter) Attached() bool {
 func (f *Filter) each(do func(netlink.Filter) error) (n int, err error) {
 	device, err := netlink.LinkByIndex(f.Index)
 	if err != nil {
-		if journal.Gone(err) {
-			return 0, nil
-		}
-		return 0, err
+		return 0, journal.IgnoreGone(err)
 	}
 	filters, err := netlink.FilterList(device, f.Hook.Parent())
 	if err != nil {
@@ -134,18 +131,15 @@ func (q *Clsact) Apply() error { return netlink.QdiscAdd(q.netlink()) }
 func (q *Clsact) Undo() error {
 	device, err := netlink.LinkByIndex(q.Index)
 	if err != nil {
-		if journal.Gone(err) {
-			return nil
-		}
-		return err
+		return journal.IgnoreGone(err)
 	}
 	for _, h := range []Hook{In, Out} {
 		if filters, err := netlink.FilterList(device, h.Parent()); err == nil && len(filters) > 0 {
 			return nil
 		}
 	}
-	if err := netlink.QdiscDel(q.netlink()); err != nil && !journal.Gone(err) && !errors.Is(err, unix.EINVAL) {
-		return err
+	if err := netlink.QdiscDel(q.netlink()); !errors.Is(err, unix.EINVAL) {
+		return journal.IgnoreGone(err)
 	}
 	return nil
 }

@@ -106,11 +106,15 @@ func (j *Journal) Do(c Change) error {
 	return nil
 }
 
-// Undo takes back all changes but the first keep, the last first, and removes the file where none is left. A change that
+// Undo takes back all changes, or all but the guards, the last first, and removes the file where none is left. A change that
 // resists stays in the file, and the others are still undone. It gives those that were taken back, in that order.
-func (j *Journal) Undo(keep int) (undone []Change, err error) {
+func (j *Journal) Undo(keepGuards bool) (undone []Change, err error) {
 	var left []Change
 	var failed []error
+	keep := 0
+	if keepGuards {
+		keep = j.Guards()
+	}
 	for len(j.changes) > keep {
 		last := len(j.changes) - 1
 		c := j.changes[last]
@@ -197,4 +201,12 @@ func (k Kinds) of(c Change) string {
 func Gone(err error) bool {
 	_, noLink := errors.AsType[netlink.LinkNotFoundError](err)
 	return noLink || errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ESRCH) || errors.Is(err, syscall.ENODEV)
+}
+
+// IgnoreGone returns nil if err means that what should be undone is not there, or else err.
+func IgnoreGone(err error) error {
+	if Gone(err) {
+		return nil
+	}
+	return err
 }

@@ -15,6 +15,7 @@ import (
 type note struct {
 	Name   string `json:"name"`
 	Resist bool   `json:"resist"` // Undo fails
+	Guard  bool   `json:"guard"`
 
 	file string
 	seen string
@@ -23,6 +24,8 @@ type note struct {
 var done []string
 
 func (n *note) String() string { return n.Name }
+
+func (n *note) Guards() bool { return n.Guard }
 
 func (n *note) Apply() error {
 	done = append(done, "do "+n.Name)
@@ -100,7 +103,7 @@ func TestUndoesBackwards(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "office.json")
 	do(t, openNotes(t, file), &note{Name: "a"}, &note{Name: "b", Resist: true}, &note{Name: "c"})
 	// Another process finds the same, and what resists stays for the next.
-	undone, err := openNotes(t, file).Undo(0)
+	undone, err := openNotes(t, file).Undo(false)
 	if err == nil || !strings.Contains(err.Error(), "undo b: it resists") || !slices.Equal(names(undone), []string{"c", "a"}) {
 		t.Errorf("%q, %v", names(undone), err)
 	}
@@ -112,22 +115,22 @@ func TestUndoesBackwards(t *testing.T) {
 		t.Fatalf("left in the file: %q, want b", names(left))
 	}
 	again.Changes()[0].(*note).Resist = false
-	if _, err := again.Undo(0); err != nil {
+	if _, err := again.Undo(false); err != nil {
 		t.Error(err)
 	}
 	if _, err := os.Stat(file); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the file is still there: %v", err)
 	}
-	if undone, err := again.Undo(0); err != nil || len(undone) != 0 {
+	if undone, err := again.Undo(false); err != nil || len(undone) != 0 {
 		t.Errorf("nothing to undo: %q, %v", names(undone), err)
 	}
 }
 
-func TestUndoKeepsTheFirst(t *testing.T) {
+func TestUndoKeepsTheGuards(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "office.json")
 	j := openNotes(t, file)
-	do(t, j, &note{Name: "guard"}, &note{Name: "b", Resist: true}, &note{Name: "c"})
-	if _, err := j.Undo(1); err == nil {
+	do(t, j, &note{Name: "guard", Guard: true}, &note{Name: "b", Resist: true}, &note{Name: "c"})
+	if _, err := j.Undo(true); err == nil {
 		t.Error("b did not resist")
 	}
 	for name, j := range map[string]*Journal{"here": j, "in the file": openNotes(t, file)} {
@@ -144,7 +147,7 @@ func TestLeavesNoFile(t *testing.T) {
 	dir := t.TempDir()
 	j := openNotes(t, filepath.Join(dir, "office.json"))
 	do(t, j, &note{Name: "a"})
-	if _, err := j.Undo(0); err != nil {
+	if _, err := j.Undo(false); err != nil {
 		t.Error(err)
 	}
 	left, err := filepath.Glob(filepath.Join(dir, "*"))

@@ -84,16 +84,12 @@ func Replace(conn *nftables.Conn, table *nftables.Table) {
 
 // Remove removes tables. If one of them does not exist, it removes none and returns nil.
 func Remove(tables ...*nftables.Table) error {
-	err := Change(func(conn *nftables.Conn) error {
+	return journal.IgnoreGone(Change(func(conn *nftables.Conn) error {
 		for _, table := range tables {
 			conn.DelTable(table)
 		}
 		return nil
-	})
-	if journal.Gone(err) {
-		return nil
-	}
-	return err
+	}))
 }
 
 // Inet is the table of that name for both IPv4 and IPv6.

@@ -38,12 +38,7 @@ func (c *Change) String() string {
 func (c *Change) Apply() error { return Set(c.File, c.New) }
 
 // Undo restores the old value. A setting that is gone with its device needs no undo.
-func (c *Change) Undo() error {
-	if err := Set(c.File, c.Old); err != nil && !journal.Gone(err) {
-		return err
-	}
-	return nil
-}
+func (c *Change) Undo() error { return journal.IgnoreGone(Set(c.File, c.Old)) }
 
 // Name returns the name that sysctl(8) has for a file below /proc/sys.
 func Name(file string) string { return strings.ReplaceAll(strings.TrimPrefix(file, root), "/", ".") }

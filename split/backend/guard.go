@@ -46,6 +46,9 @@ type Passed struct {
 // Tally counts packets and their UDP payload in bytes.
 type Tally struct{ Packets, Bytes uint64 }
 
+// Plus returns the sum of two tallies.
+func (t Tally) Plus(more Tally) Tally { return Tally{t.Packets + more.Packets, t.Bytes + more.Bytes} }
+
 // String says what the table does.
 func (g *Guard) String() string {
 	return fmt.Sprintf("nft add table inet %s (datagrams to %s leave as the session says, or not at all)", g.Table, g.Server)
@@ -189,8 +192,7 @@ func (g *Guard) Read() (Passed, error) {
 	}
 	p := Passed{Up: up[:n], Down: down}
 	for _, drop := range up[n:] {
-		p.Refused.Packets += drop.Packets
-		p.Refused.Bytes += drop.Bytes
+		p.Refused = p.Refused.Plus(drop)
 	}
 	return p, nil
 }

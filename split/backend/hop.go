@@ -15,10 +15,9 @@ import (
 type Hop struct {
 	Device string
 	Index  int
-	// Ethernet devices have a link header of 14 bytes; the others, such as TUN and PPP, none.
-	Ethernet bool
-	MTU      int
-	Source   netip.Addr
+	Header int // length of the device's link header in bytes
+	MTU    int
+	Source netip.Addr
 	// Next is the gateway, or the server itself where it is on the link.
 	Next netip.Addr
 }
@@ -53,7 +52,12 @@ func askHop(s path.Spec, source netip.Addr, server netip.Addr, mark uint32) (Hop
 	if err != nil {
 		return Hop{}, &path.Error{What: what, Why: "its device is gone", Err: err}
 	}
-	h := Hop{Device: link.Attrs().Name, Index: link.Attrs().Index, MTU: link.Attrs().MTU, Source: source, Next: server}
+	header, known := HeaderOf(link)
+	if !known {
+		return Hop{}, &path.Error{What: what, Why: fmt.Sprintf("%s is a device of the kind %s, whose headers this backend does not know", link.Attrs().Name, link.Attrs().EncapType),
+			Hint: "use --backend relay"}
+	}
+	h := Hop{Device: link.Attrs().Name, Index: link.Attrs().Index, Header: header, MTU: link.Attrs().MTU, Source: source, Next: server}
 	if m := routes[0].MTU; m > 0 {
 		h.MTU = m
 	}
@@ -64,15 +68,21 @@ func askHop(s path.Spec, source netip.Addr, server netip.Addr, mark uint32) (Hop
 			h.Next = gateway.Unmap()
 		}
 	}
-	switch link.Attrs().EncapType {
-	case "ether":
-		h.Ethernet = true
-	case "none", "ppp", "rawip", "tunnel", "sit", "ipip":
-	default:
-		return Hop{}, &path.Error{What: what, Why: fmt.Sprintf("%s is a device of the kind %s, whose headers this backend does not know", h.Device, link.Attrs().EncapType),
-			Hint: "use --backend relay"}
-	}
 	return h, nil
+}
+
+// EthernetHeader is the length of an Ethernet header in bytes.
+const EthernetHeader = 14
+
+// HeaderOf returns the length of a device's link header in bytes, or false if the kind of device is not known.
+func HeaderOf(l netlink.Link) (header int, known bool) {
+	switch l.Attrs().EncapType {
+	case "ether":
+		return EthernetHeader, true
+	case "none", "ppp", "rawip", "tunnel", "sit", "ipip":
+		return 0, true
+	}
+	return 0, false
 }
 
 // ExitOf returns the index of the device by which this machine's own routes send to the server, or 0 if there is no route.

@@ -23,11 +23,7 @@ func Clean(dir, session, backend string, kinds journal.Kinds, keepGuard bool) (l
 	if err != nil {
 		return nil, err
 	}
-	keep := 0
-	if keepGuard {
-		keep = j.Guards()
-	}
-	undone, err := j.Undo(keep)
+	undone, err := j.Undo(keepGuard)
 	for _, c := range undone {
 		lines = append(lines, c.String())
 	}
@@ -38,27 +34,26 @@ func Clean(dir, session, backend string, kinds journal.Kinds, keepGuard bool) (l
 // the crash left in one step, so that there is no moment without one; left reports whether there was such a guard. If the server
 // had another address then, nothing leaves to that address either.
 func Begin(j *journal.Journal, g *Guard) (left bool, err error) {
-	keep := j.Guards()
-	for _, c := range j.Changes()[:keep] {
+	guards := j.Changes()[:j.Guards()]
+	for _, c := range guards {
 		before := c.(*Guard)
 		g.Forbid(append(before.Others, before.Server)...)
 	}
-	if _, err := j.Undo(keep); err != nil {
-		return keep > 0, err
+	left = len(guards) > 0
+	if _, err := j.Undo(true); err != nil {
+		return left, err
 	}
-	return keep > 0, j.Do(g)
+	return left, j.Do(g)
 }
 
 // End undoes all changes, the guard last. With keepGuard the guard stays, and lets nothing out.
-func End(j *journal.Journal, g *Guard, keepGuard bool) error {
-	if !keepGuard {
-		_, err := j.Undo(0)
-		return err
+func End(j *journal.Journal, g *Guard, keepGuard bool) (err error) {
+	if keepGuard {
+		g.Exits = nil
+		err = g.Apply()
 	}
-	g.Exits = nil
-	err := g.Apply()
-	_, err2 := j.Undo(j.Guards())
-	return errors.Join(err, err2)
+	_, undoErr := j.Undo(keepGuard)
+	return errors.Join(err, undoErr)
 }
 
 // hintFor returns what usually helps if the kernel refuses a change.

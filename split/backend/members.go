@@ -51,16 +51,19 @@ type Members struct {
 	listed bool             // the name has the server's address still
 	now    []netip.AddrPort // what the name has
 
+	before []Passage // as of the last Count
+
 	mu   sync.Mutex
 	hops []Hop // how each member leaves; the zero Hop while it is down
 }
 
+// Passage is what passed over one member.
+type Passage struct{ Up, Down Tally }
+
 // NewMembers validates the options, makes the paths and finds the server. It sends nothing except the lookup of a name. mark
 // is the SO_MARK of the paths' route lookups, or 0.
 func NewMembers(ctx context.Context, backend string, o Options, mark uint32) (*Members, error) {
-	if o.Log == nil {
-		o.Log = slog.Default()
-	}
+	o.Log = cmp.Or(o.Log, slog.Default())
 	if o.Lookup == nil {
 		o.Lookup = lookup
 	}
@@ -75,7 +78,7 @@ func NewMembers(ctx context.Context, backend string, o Options, mark uint32) (*M
 	if err != nil {
 		return nil, err
 	}
-	s := &Members{o: o, mark: mark, backend: backend, since: time.Now(), hops: make([]Hop, len(o.Via))}
+	s := &Members{o: o, mark: mark, backend: backend, since: time.Now(), hops: make([]Hop, len(o.Via)), before: make([]Passage, len(o.Via))}
 	if err := s.resolve(ctx, paths); err != nil {
 		return nil, err
 	}
@@ -135,11 +138,19 @@ func (s *Members) hopOf(ctx context.Context, m *group.Member) (Hop, error) {
 // Close closes the members' sockets.
 func (s *Members) Close() error { return s.group.Close() }
 
-// Sent records that n datagrams went up over member i.
-func (s *Members) Sent(now time.Time, i, n int) { s.group.Members[i].Health.Sent(now, n) }
-
-// Heard records that something came down over member i.
-func (s *Members) Heard(now time.Time, i int) { s.group.Members[i].Health.Heard(now) }
+// Count updates the members' health from what has passed over each so far.
+func (s *Members) Count(now time.Time, passed []Passage) {
+	for i, p := range passed {
+		health := &s.group.Members[i].Health
+		if n := p.Up.Packets - s.before[i].Up.Packets; n > 0 {
+			health.Sent(now, int(n))
+		}
+		if p.Down.Packets > s.before[i].Down.Packets {
+			health.Heard(now)
+		}
+		s.before[i] = p
+	}
+}
 
 // NextTrial returns a silent member on which one packet should be sent, as only a packet can show whether it works again. It
 // returns -1 if no trial is due.
@@ -162,6 +173,20 @@ func (s *Members) Judge(now time.Time, permit func(usable []bool, enough bool) e
 	}
 	return nil
 }
+
+// Counted returns the counters of each member for [Members.Status].
+func Counted(passed []Passage, weights []float64, switches []uint64) (counted []split.Counted) {
+	for i, p := range passed {
+		c := split.Counted{Up: p.Up.count(), Down: p.Down.count(), Weight: weights[i], Switches: switches[i]}
+		if c.Switches == 0 {
+			c.Why = split.NotDrawn
+		}
+		counted = append(counted, c)
+	}
+	return counted
+}
+
+func (t Tally) count() split.Count { return split.Count{Packets: t.Packets, Bytes: t.Bytes} }
 
 // Status returns the status of the session. counted has one element for each member. The backend fills in the fields that only
 // it knows. Do not hold a lock that sends wait for, as Status asks the kernel.

@@ -70,14 +70,17 @@ func TestPathsAreJudgedByWhatTheOthersHear(t *testing.T) {
 				t.Fatal("paths that were never tried are not trusted")
 			}
 			var got judged
+			passed := make([]Passage, 3)
 			for second := range 9 {
 				now := at(float64(second))
-				for i := range 3 {
-					s.Sent(now, i, 5)
+				for i := range passed {
+					passed[i].Up.Packets += 5
 				}
+				s.Count(now, passed)
 				for _, i := range c.heard {
-					s.Heard(now.Add(20*time.Millisecond), i)
+					passed[i].Down.Packets++
 				}
+				s.Count(now.Add(20*time.Millisecond), passed)
 				got = judge(t, s, now.Add(500*time.Millisecond))
 			}
 			if !slices.Equal(got.usable, c.usable) || got.enough != c.enough || !slices.Equal(silent(s), c.silent) {

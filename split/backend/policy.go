@@ -49,12 +49,7 @@ func host(a netip.Addr) *net.IPNet {
 func (c *Rule) Apply() error { return netlink.RuleAdd(c.netlink()) }
 
 // Undo removes it.
-func (c *Rule) Undo() error {
-	if err := netlink.RuleDel(c.netlink()); err != nil && !journal.Gone(err) {
-		return err
-	}
-	return nil
-}
+func (c *Rule) Undo() error { return journal.IgnoreGone(netlink.RuleDel(c.netlink())) }
 
 // Table is a routing table of the session's own. Making it takes only its number; its routes are replaced as the
 // session goes on, and go when it is undone.
@@ -89,7 +84,7 @@ func (c *Table) Undo() error {
 		if r.Dst == nil {
 			r.Dst = c.everything()
 		}
-		if err := netlink.RouteDel(&r); err != nil && !journal.Gone(err) {
+		if err := journal.IgnoreGone(netlink.RouteDel(&r)); err != nil {
 			return err
 		}
 	}
@@ -117,9 +112,5 @@ func (c *Table) Replace(h Hop, server netip.Addr) error {
 
 // Clear removes the route that Replace made.
 func (c *Table) Clear() error {
-	err := netlink.RouteDel(&netlink.Route{Table: c.Number, Dst: c.everything(), Priority: 1})
-	if journal.Gone(err) {
-		return nil
-	}
-	return err
+	return journal.IgnoreGone(netlink.RouteDel(&netlink.Route{Table: c.Number, Dst: c.everything(), Priority: 1}))
 }

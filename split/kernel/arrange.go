@@ -24,11 +24,7 @@ func (p *Backend) arrange() error {
 		if h.Index == 0 {
 			continue
 		}
-		header := 0
-		if h.Ethernet {
-			header = ethernetHeader
-		}
-		if err := p.attach(h.Index, h.Device, header, true); err != nil {
+		if err := p.attach(h.Index, h.Device, h.Header, true); err != nil {
 			return err
 		}
 		if p.members.Server.Addr().Is4() {
@@ -42,11 +38,11 @@ func (p *Backend) arrange() error {
 	}
 	for i, h := range hops {
 		if p.tables != nil {
-			if err := p.routeLane(i, h); err != nil {
+			if err := p.routeMember(i, h); err != nil {
 				return err
 			}
 		}
-		p.session.maps.setLane(i, h)
+		p.session.maps.setHop(i, h)
 	}
 	return p.permitDevices()
 }
@@ -77,7 +73,7 @@ func (p *Backend) makeTables() error {
 	return nil
 }
 
-func (p *Backend) routeLane(i int, h backend.Hop) (err error) {
+func (p *Backend) routeMember(i int, h backend.Hop) (err error) {
 	if h == p.routed[i] {
 		return nil
 	}
@@ -101,17 +97,10 @@ func (p *Backend) attachExit() error {
 	}
 	l, err := netlink.LinkByIndex(index)
 	if err != nil {
-		if journal.Gone(err) {
-			return nil
-		}
-		return err
+		return journal.IgnoreGone(err)
 	}
-	header := 0
-	switch l.Attrs().EncapType {
-	case "ether":
-		header = ethernetHeader
-	case "none", "ppp", "rawip", "tunnel", "sit", "ipip":
-	default:
+	header, known := backend.HeaderOf(l)
+	if !known {
 		p.members.Warn("packets to the server would leave by %s, a device of the kind %s that this backend does not know: they are dropped", l.Attrs().Name, l.Attrs().EncapType)
 		return nil
 	}
@@ -130,7 +119,7 @@ func (p *Backend) attach(index int, name string, header int, answers bool) error
 				return refused(err)
 			}
 		}
-		program, err := p.outbound(header)
+		program, err := p.program(header, bpf.Out)
 		if err != nil {
 			return refused(err)
 		}
@@ -143,7 +132,7 @@ func (p *Backend) attach(index int, name string, header int, answers bool) error
 		p.devices[index] = d
 	}
 	if answers && len(d.filters) < 2 {
-		program, err := p.inbound(header)
+		program, err := p.program(header, bpf.In)
 		if err != nil {
 			return refused(err)
 		}
@@ -204,7 +193,7 @@ func (p *Backend) applyGuard() error {
 func (p *Backend) verify() error {
 	for index, d := range p.devices {
 		l, err := netlink.LinkByIndex(index)
-		if err != nil && !journal.Gone(err) {
+		if journal.IgnoreGone(err) != nil {
 			return err
 		}
 		whole := err == nil

@@ -90,8 +90,7 @@ type Backend struct {
 	watch  *path.Watch
 	looked time.Time // when all was seen in its place
 
-	programs map[int]*ebpf.Program // outbound, by length of the link header
-	answers  map[int]*ebpf.Program // inbound
+	programs map[programKey]*ebpf.Program
 	devices  map[int]*device
 
 	segmenter int              // device that takes runs apart, or 0
@@ -102,7 +101,6 @@ type Backend struct {
 	planner *planner
 	refused uint64 // by guards of before
 	stray   uint64 // by the present one
-	before  [][2]backend.Tally
 	closed  bool
 }
 
@@ -130,8 +128,7 @@ func Open(ctx context.Context, o Options) (*Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Backend{o: o, members: members, programs: map[int]*ebpf.Program{}, answers: map[int]*ebpf.Program{}, devices: map[int]*device{},
-		before: make([][2]backend.Tally, len(o.Via))}
+	p := &Backend{o: o, members: members, programs: map[programKey]*ebpf.Program{}, devices: map[int]*device{}}
 	if err := p.open(ctx); err != nil {
 		return nil, errors.Join(err, p.close(p.left))
 	}
@@ -190,10 +187,10 @@ func (o Options) check() error {
 
 // tryLoad loads the programs for Ethernet, so that a kernel which refuses them says so before anything is changed.
 func (p *Backend) tryLoad() error {
-	if _, err := p.inbound(ethernetHeader); err != nil {
+	if _, err := p.program(backend.EthernetHeader, bpf.In); err != nil {
 		return refused(err)
 	}
-	decide, err := p.session.outbound(ethernetHeader, 0)
+	decide, err := p.session.outbound(backend.EthernetHeader, 0)
 	if err == nil {
 		err = decide.Close()
 	}
@@ -242,11 +239,11 @@ func (p *Backend) openSegmenter() error {
 	if err != nil {
 		return err
 	}
-	program, err := p.session.outbound(ethernetHeader, 0)
+	program, err := p.session.outbound(backend.EthernetHeader, 0)
 	if err != nil {
 		return err
 	}
-	p.programs[-1] = program
+	p.programs[programKey{hook: bpf.In, segments: true}] = program
 	p.segmenter = first
 	if err := p.journal.Do(&bpf.Clsact{Device: s.Second, Index: second}); err != nil {
 		return err
@@ -256,28 +253,28 @@ func (p *Backend) openSegmenter() error {
 
 func (p *Backend) filterName() string { return "heddle-" + p.o.Session }
 
-// outbound gives the program for devices with a link header of that length.
-func (p *Backend) outbound(header int) (*ebpf.Program, error) {
-	return cached(p.programs, header, func() (*ebpf.Program, error) {
-		return p.session.outbound(header, p.segmenter)
-	})
+// programKey tells the programs of a session apart.
+type programKey struct {
+	header   int // length of the link header in bytes
+	hook     bpf.Hook
+	segments bool // it decides for the packets that the segmenter makes
 }
 
-func (p *Backend) inbound(header int) (*ebpf.Program, error) {
-	return cached(p.answers, header, func() (*ebpf.Program, error) {
-		return p.session.inbound(header)
-	})
-}
-
-func cached(all map[int]*ebpf.Program, key int, make func() (*ebpf.Program, error)) (*ebpf.Program, error) {
-	if all[key] != nil {
-		return all[key], nil
+// program returns the program for a hook of the devices with a link header of that length. It loads each program once.
+func (p *Backend) program(header int, hook bpf.Hook) (program *ebpf.Program, err error) {
+	key := programKey{header: header, hook: hook}
+	if program = p.programs[key]; program != nil {
+		return program, nil
 	}
-	made, err := make()
+	if hook == bpf.In {
+		program, err = p.session.inbound(header)
+	} else {
+		program, err = p.session.outbound(header, p.segmenter)
+	}
 	if err == nil {
-		all[key] = made
+		p.programs[key] = program
 	}
-	return made, err
+	return program, err
 }
 
 // Close stops the session and undoes its changes. After it, programs send to the server unsplit, except if Run ended with
@@ -301,14 +298,11 @@ func (p *Backend) close(keepGuard bool) error {
 	for _, d := range p.devices {
 		err = errors.Join(err, d.release())
 	}
-	for _, all := range []map[int]*ebpf.Program{p.programs, p.answers} {
-		for _, program := range all {
-			program.Close()
-		}
+	for _, program := range p.programs {
+		program.Close()
 	}
 	if p.session.maps != nil {
 		p.session.maps.close()
 	}
-	err = errors.Join(err, p.watch.Close())
-	return errors.Join(err, p.members.Close())
+	return errors.Join(err, p.watch.Close(), p.members.Close())
 }

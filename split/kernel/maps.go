@@ -41,7 +41,7 @@ type maps struct {
 	mapped [][]byte
 
 	state   *splitState
-	members []splitLane
+	members []splitMember
 	plan    []uint64
 }
 
@@ -56,8 +56,8 @@ func newMaps(members int) (m *maps, err error) {
 			m.close()
 		}
 	}()
-	object.Maps[splitMapHeddleLanes].MaxEntries = uint32(members)
-	for _, name := range []string{splitMapHeddleState, splitMapHeddleLanes, splitMapHeddlePlan, splitMapHeddleSenders} {
+	object.Maps[splitMapHeddleMembers].MaxEntries = uint32(members)
+	for _, name := range []string{splitMapHeddleState, splitMapHeddleMembers, splitMapHeddlePlan, splitMapHeddleSenders} {
 		if m.all[name], err = ebpf.NewMap(object.Maps[name]); err != nil {
 			return m, err
 		}
@@ -67,7 +67,7 @@ func newMaps(members int) (m *maps, err error) {
 		return m, err
 	}
 	m.state = &state[0]
-	if m.members, err = share[splitLane](m, splitMapHeddleLanes); err != nil {
+	if m.members, err = share[splitMember](m, splitMapHeddleMembers); err != nil {
 		return m, err
 	}
 	m.plan, err = share[uint64](m, splitMapHeddlePlan)
@@ -118,10 +118,10 @@ func (m *maps) plans(unit uint64, member int) {
 	atomic.StoreUint64(&m.plan[unit%planSize], (unit+1)<<8|uint64(member))
 }
 
-// setLane says how packets leave by a member; the zero hop takes it out of use. A packet that meanwhile reads half of it
+// setHop says how packets leave by a member; the zero hop takes it out of use. A packet that meanwhile reads half of it
 // is dropped when it arrives at the device.
-func (m *maps) setLane(member int, h backend.Hop) {
-	next := splitLane{Index: uint32(h.Index), Mtu: uint32(h.MTU)}
+func (m *maps) setHop(member int, h backend.Hop) {
+	next := splitMember{Index: uint32(h.Index), Mtu: uint32(h.MTU)}
 	if h.Source.IsValid() {
 		copy((*[16]byte)(unsafe.Pointer(&next.Source))[:], h.Source.AsSlice())
 	}
@@ -132,9 +132,15 @@ func (m *maps) setLane(member int, h backend.Hop) {
 	}
 }
 
-// counted is what the programs counted on a member.
-func (m *maps) counted(member int) (up, down backend.Tally) {
-	l := &m.members[member]
-	return backend.Tally{Packets: atomic.LoadUint64(&l.Up.Packets), Bytes: atomic.LoadUint64(&l.Up.Bytes)},
-		backend.Tally{Packets: atomic.LoadUint64(&l.Down.Packets), Bytes: atomic.LoadUint64(&l.Down.Bytes)}
+// passed returns what the programs counted on each member.
+func (m *maps) passed() []backend.Passage {
+	out := make([]backend.Passage, len(m.members))
+	for i := range m.members {
+		out[i] = backend.Passage{Up: tally(&m.members[i].Up.Packets, &m.members[i].Up.Bytes), Down: tally(&m.members[i].Down.Packets, &m.members[i].Down.Bytes)}
+	}
+	return out
+}
+
+func tally(packets, bytes *uint64) backend.Tally {
+	return backend.Tally{Packets: atomic.LoadUint64(packets), Bytes: atomic.LoadUint64(bytes)}
 }

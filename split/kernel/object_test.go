@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"heddle/schedule"
+	"heddle/split/backend"
 )
 
 // objects are compiled, one for each order of bytes.
@@ -80,7 +81,7 @@ func TestProgramsLoad(t *testing.T) {
 				t.Fatal(err)
 			}
 			s := session{server: netip.AddrPortFrom(netip.MustParseAddr(address), 53), every: every, mark: drawMark(), maps: m}
-			for _, link := range []int{0, ethernetHeader} {
+			for _, link := range []int{0, backend.EthernetHeader} {
 				for _, load := range []func() (*ebpf.Program, error){
 					func() (*ebpf.Program, error) { return s.inbound(link) },
 					func() (*ebpf.Program, error) { return s.outbound(link, 0) },

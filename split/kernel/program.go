@@ -13,9 +13,6 @@ import (
 // markMask is the part of the packet's mark that says "decided"; the rest is the member.
 const markMask = 0xffffff00
 
-// ethernetHeader is the length of an Ethernet header in bytes.
-const ethernetHeader = 14
-
 // session is what all programs of one session are loaded for.
 type session struct {
 	server netip.AddrPort

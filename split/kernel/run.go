@@ -46,7 +46,7 @@ func (p *Backend) tend(ctx context.Context) (err error) {
 		}
 		p.looked = now
 	}
-	p.hear(now)
+	p.members.Count(now, p.session.maps.passed())
 	return p.members.Judge(now, func(usable []bool, enough bool) error {
 		p.permit(now, usable, enough, moved)
 		return nil
@@ -104,20 +104,6 @@ func (p *Backend) unit() uint64 {
 	return 0
 }
 
-// hear turns what the programs counted since the last time into the paths' health.
-func (p *Backend) hear(now time.Time) {
-	for i := range p.before {
-		up, down := p.session.maps.counted(i)
-		if n := up.Packets - p.before[i][0].Packets; n > 0 {
-			p.members.Sent(now, i, int(n))
-		}
-		if down.Packets > p.before[i][1].Packets {
-			p.members.Heard(now, i)
-		}
-		p.before[i] = [2]backend.Tally{up, down}
-	}
-}
-
 func (p *Backend) countRefused() {
 	passed, err := p.guard.Read()
 	if err != nil {
@@ -158,19 +144,10 @@ func (p *Backend) counted() (counted []split.Counted, refused uint64, closed boo
 	if p.refused+p.stray > 0 {
 		p.members.Warn("datagrams to the server were dropped: they would have left by a device where nothing splits them")
 	}
-	counted = make([]split.Counted, len(p.o.Via))
-	for i, weight := range p.planner.schedule.Weights() {
-		up, down := p.session.maps.counted(i)
-		counted[i] = split.Counted{Up: count(up), Down: count(down), Weight: weight, Switches: p.planner.switches[i]}
-		if p.planner.switches[i] == 0 {
-			counted[i].Why = split.NotDrawn
-		}
-	}
+	counted = backend.Counted(p.session.maps.passed(), p.planner.schedule.Weights(), p.planner.switches)
 	refused = p.refused + p.stray
 	for _, n := range drops {
 		refused += n
 	}
 	return counted, refused, false
 }
-
-func count(t backend.Tally) split.Count { return split.Count{Packets: t.Packets, Bytes: t.Bytes} }

@@ -51,10 +51,7 @@ func (s *segmenter) Undo() error {
 	if err == nil {
 		err = netlink.LinkDel(first)
 	}
-	if err != nil && !journal.Gone(err) {
-		return err
-	}
-	return nil
+	return journal.IgnoreGone(err)
 }
 
 // index is the number of a device of the pair.

@@ -39,7 +39,7 @@ func TestRunsOfSegments(t *testing.T) {
 			r := open(t, w, options(t, echo.At, "round-robin", "3ms")).start()
 			tap := w.NewTap(t)
 			c := w.NewSocket(t, netip.AddrPort{}, netip.AddrPort{})
-			backendtest.SetSegment(t, c, segment)
+			setSegment(t, c, segment)
 			sent := 0
 			tap.Until(func(all []backendtest.Packet) bool { return sent > 0 && slices.Min(backendtest.ByWay(all)[1:]) > 0 }, func() {
 				sent += sendRuns(t, c, echo.At, 40, 16, time.Millisecond)
@@ -85,7 +85,7 @@ func TestBatchesOfPackets(t *testing.T) {
 			r.keepPlan()
 			tap := w.NewTap(t)
 			c := w.NewSocket(t, netip.AddrPort{}, netip.AddrPort{})
-			backendtest.SetSegment(t, c, segment)
+			setSegment(t, c, segment)
 			onOneProcessor(t) // each has a queue of its own for what goes through the pair of devices
 			sent := sendRuns(t, c, echo.At, 30, 16, time.Millisecond)
 			sent += backendtest.Talk(w.NewSocket(t, netip.AddrPort{}, netip.AddrPort{}), echo.At, 20, 0)
@@ -142,7 +142,7 @@ func TestDevicesWithoutLinkHeader(t *testing.T) {
 		r.keepPlan() // no answer comes by TUN
 		tap := w.NewTap(t)
 		c, inRuns := w.NewSocket(t, netip.AddrPort{}, netip.AddrPort{}), w.NewSocket(t, netip.AddrPort{}, netip.AddrPort{})
-		backendtest.SetSegment(t, inRuns, segment)
+		setSegment(t, inRuns, segment)
 		before := int(echo.Received.Load())
 		sent, byTUN := datagrams{}, datagrams{}
 		for end := time.Now().Add(backendtest.Patience); !byTUN.someOf(sent); {
@@ -251,4 +251,20 @@ func defaultBy(device string, metric int) error {
 		}
 	}
 	return netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: net.IPv4(10, 79, 0, 1), Priority: metric})
+}
+
+// setSegment makes a socket hand each write to the kernel as a run of datagrams of so many bytes (UDP_SEGMENT).
+func setSegment(t *testing.T, c *net.UDPConn, size int) {
+	t.Helper()
+	raw, err := c.SyscallConn()
+	if err == nil {
+		controlErr := raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_SEGMENT, size) })
+		err = errors.Join(err, controlErr)
+	}
+	if errors.Is(err, unix.ENOPROTOOPT) {
+		t.Skipf("the kernel has no UDP_SEGMENT: %v", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -10,7 +10,7 @@ char _license[] SEC("license") = "Apache-2.0";
 // What a program is loaded for. The kernel knows these when it checks the program, and removes what they exclude.
 volatile const __u32 server[4]; // address, in the order of the network; the first word only for IPv4
 volatile const __u16 port;      // in the order of the network
-volatile const __u32 mark;    // of decided packets; its last byte is 0, and becomes the lane
+volatile const __u32 mark;    // of decided packets; its last byte is 0, and becomes the member
 volatile const __u64 start;   // of unit 0, CLOCK_MONOTONIC in nanoseconds
 volatile const __u64 period;  // of a unit in nanoseconds, or 0
 volatile const __u32 packets; // of a unit, or 0
@@ -20,7 +20,7 @@ volatile const __u32 divert;  // a device that takes runs of segments apart, to 
 // The mark is drawn anew for each session, and nobody takes its word: device and address are compared as well.
 #define MARK_MASK 0xffffff00
 #define ETHERNET_HEADER 14
-#define MAX_LANES 32
+#define MAX_MEMBERS 32
 #define PLAN_SIZE (1 << 16)
 #define SENDERS (1 << 16)
 
@@ -41,7 +41,7 @@ enum drop {
 struct state {
 	__u64 deadline; // CLOCK_MONOTONIC in nanoseconds; after it nothing leaves
 	__u64 taken;    // packets, where units are packets
-	__u64 trial;    // a lane plus one that shall carry the next packet whatever the plan says, or 0
+	__u64 trial;    // a member plus one that shall carry the next packet whatever the plan says, or 0
 	__u64 drops[DROPS];
 };
 
@@ -49,8 +49,8 @@ struct tally {
 	__u64 packets, bytes;
 };
 
-struct lane {
-	__u32 index; // of the device; 0 while the lane is down
+struct member {
+	__u32 index; // of the device; 0 while the member is down
 	__u32 mtu;
 	__u32 source[4]; // the path's own address
 	struct tally up, down;
@@ -70,13 +70,13 @@ struct {
 // How packets leave by each path, and what was counted.
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, MAX_LANES);
+	__uint(max_entries, MAX_MEMBERS);
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__type(key, __u32);
-	__type(value, struct lane);
-} heddle_lanes SEC(".maps");
+	__type(value, struct member);
+} heddle_members SEC(".maps");
 
-// Which path each unit takes, in a ring: the unit plus one, and a byte for the lane. A unit that is not there is dropped.
+// Which path each unit takes, in a ring: the unit plus one, and a byte for the member. A unit that is not there is dropped.
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, PLAN_SIZE);
@@ -197,7 +197,7 @@ static inline long replace(int v6, struct __sk_buff *skb, struct packet *p, __u3
 	return bpf_skb_store_bytes(skb, header + 4 * word, new, length, v6 ? BPF_F_RECOMPUTE_CSUM : 0);
 }
 
-// pick gives the lane of the packet, or -1 less the reason why it is dropped.
+// pick gives the member of the packet, or -1 less the reason why it is dropped.
 static inline int pick(struct __sk_buff *skb)
 {
 	struct state *s = element(&heddle_state, 0);
@@ -248,13 +248,13 @@ static inline long add_header(struct __sk_buff *skb)
 	return header ? 0 : bpf_skb_change_head(skb, ETHERNET_HEADER, 0);
 }
 
-// decide picks the lane, gives the packet its address and sends it by its device.
+// decide picks the member, gives the packet its address and sends it by its device.
 static inline int decide(int v6, struct __sk_buff *skb, struct packet *p)
 {
 	int number = pick(skb);
 	if (number < 0)
 		return drop(skb, -1 - number);
-	struct lane *l = element(&heddle_lanes, number);
+	struct member *l = element(&heddle_members, number);
 	if (!l)
 		return drop(skb, UNPLANNED);
 	if (!l->index)
@@ -272,7 +272,7 @@ static inline int decide(int v6, struct __sk_buff *skb, struct packet *p)
 	return bpf_redirect_neigh(l->index, NULL, 0, 0);
 }
 
-// send lets a decided packet to the server pass on the device and with the address of its lane, and nowhere else. It
+// send lets a decided packet to the server pass on the device and with the address of its member, and nowhere else. It
 // decides the others, or sends them to where that is done.
 static inline int send(int v6, struct __sk_buff *skb)
 {
@@ -283,7 +283,7 @@ static inline int send(int v6, struct __sk_buff *skb)
 	if (found != MATCHED)
 		return drop(skb, found == FRAGMENT ? FRAGMENT : MALFORMED);
 	if ((skb->mark & MARK_MASK) == mark) {
-		struct lane *l = element(&heddle_lanes, skb->mark & ~MARK_MASK);
+		struct member *l = element(&heddle_members, skb->mark & ~MARK_MASK);
 		if (!l || skb->ifindex != l->index || !same(v6, p.ip + SOURCE, l->source))
 			return drop(skb, STRAY);
 		return TC_ACT_UNSPEC;
@@ -295,15 +295,15 @@ static inline int send(int v6, struct __sk_buff *skb)
 	return bpf_redirect(divert, 0);
 }
 
-// receive gives answers from the server to a lane's address the address of the program that they are for.
+// receive gives answers from the server to a member's address the address of the program that they are for.
 static inline int receive(int v6, struct __sk_buff *skb)
 {
 	struct packet p = {};
 	if (match(v6, skb, &p, 1) != MATCHED)
 		return TC_ACT_UNSPEC;
-	struct lane *found = NULL;
-	for (__u32 i = 0; i < MAX_LANES; i++) {
-		struct lane *l = element(&heddle_lanes, i);
+	struct member *found = NULL;
+	for (__u32 i = 0; i < MAX_MEMBERS; i++) {
+		struct member *l = element(&heddle_members, i);
 		if (!l)
 			return TC_ACT_UNSPEC;
 		if (skb->ifindex == l->index && same(v6, p.ip + TARGET, l->source)) {

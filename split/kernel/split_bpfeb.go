@@ -13,7 +13,7 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-type splitLane struct {
+type splitMember struct {
 	_      structs.HostLayout
 	Index  uint32
 	Mtu    uint32
@@ -42,7 +42,7 @@ type splitState struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	splitMapHeddleLanes   = "heddle_lanes"
+	splitMapHeddleMembers = "heddle_members"
 	splitMapHeddlePlan    = "heddle_plan"
 	splitMapHeddleSenders = "heddle_senders"
 	splitMapHeddleState   = "heddle_state"
@@ -112,7 +112,7 @@ type splitProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type splitMapSpecs struct {
-	HeddleLanes   *ebpf.MapSpec `ebpf:"heddle_lanes"`
+	HeddleMembers *ebpf.MapSpec `ebpf:"heddle_members"`
 	HeddlePlan    *ebpf.MapSpec `ebpf:"heddle_plan"`
 	HeddleSenders *ebpf.MapSpec `ebpf:"heddle_senders"`
 	HeddleState   *ebpf.MapSpec `ebpf:"heddle_state"`
@@ -152,7 +152,7 @@ func (o *splitObjects) Close() error {
 //
 // It can be passed to loadSplitObjects or ebpf.CollectionSpec.LoadAndAssign.
 type splitMaps struct {
-	HeddleLanes   *ebpf.Map `ebpf:"heddle_lanes"`
+	HeddleMembers *ebpf.Map `ebpf:"heddle_members"`
 	HeddlePlan    *ebpf.Map `ebpf:"heddle_plan"`
 	HeddleSenders *ebpf.Map `ebpf:"heddle_senders"`
 	HeddleState   *ebpf.Map `ebpf:"heddle_state"`
@@ -160,7 +160,7 @@ type splitMaps struct {
 
 func (m *splitMaps) Close() error {
 	return _SplitClose(
-		m.HeddleLanes,
+		m.HeddleMembers,
 		m.HeddlePlan,
 		m.HeddleSenders,
 		m.HeddleState,

@@ -22,6 +22,7 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -81,28 +82,18 @@ type Backend struct {
 
 // passed is what the guard counted, by member.
 type passed struct {
-	up, down []backend.Tally
-	refused  uint64
+	members []backend.Passage
+	refused uint64 // packets
 }
 
-func newPassed(members int) passed {
-	return passed{up: make([]backend.Tally, members), down: make([]backend.Tally, members)}
-}
-
+// plus adds what the guard counted at the exits of these members.
 func (p passed) plus(exits []int, more backend.Passed) passed {
-	sum := newPassed(len(p.up))
-	copy(sum.up, p.up)
-	copy(sum.down, p.down)
+	sum := passed{slices.Clone(p.members), p.refused + more.Refused.Packets}
 	for i, member := range exits {
-		sum.up[member] = add(sum.up[member], more.Up[i])
-		sum.down[member] = add(sum.down[member], more.Down[i])
+		m := &sum.members[member]
+		m.Up, m.Down = m.Up.Plus(more.Up[i]), m.Down.Plus(more.Down[i])
 	}
-	sum.refused = p.refused + more.Refused.Packets
 	return sum
-}
-
-func add(a, b backend.Tally) backend.Tally {
-	return backend.Tally{Packets: a.Packets + b.Packets, Bytes: a.Bytes + b.Bytes}
 }
 
 // Open prepares the machine. After it, nothing leaves to the server before [Backend.Run].
@@ -116,7 +107,7 @@ func Open(ctx context.Context, o Options) (*Backend, error) {
 	}
 	n := len(o.Via)
 	p := &Backend{o: o, members: members, current: -1, usable: make([]bool, n), switches: make([]uint64, n),
-		total: newPassed(n), heard: newPassed(n)}
+		total: passed{members: make([]backend.Passage, n)}, heard: passed{members: make([]backend.Passage, n)}}
 	if err := p.open(ctx, mark); err != nil {
 		return nil, errors.Join(err, p.close(p.left))
 	}
@@ -289,32 +280,15 @@ func (p *Backend) permit(now time.Time, usable []bool, enough bool) error {
 
 // hear turns what the guard counted since the last time into the paths' health.
 func (p *Backend) hear(now time.Time) error {
-	seen, err := p.passed()
+	counted, err := p.guard.Read()
 	if err != nil {
 		return err
 	}
-	for i := range seen.up {
-		if n := seen.up[i].Packets - p.heard.up[i].Packets; n > 0 {
-			p.members.Sent(now, i, int(n))
-		}
-		if seen.down[i].Packets > p.heard.down[i].Packets {
-			p.members.Heard(now, i)
-		}
-	}
-	p.mu.Lock()
-	p.heard = seen
-	p.mu.Unlock()
-	return nil
-}
-
-func (p *Backend) passed() (passed, error) {
-	counted, err := p.guard.Read()
-	if err != nil {
-		return passed{}, err
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.total.plus(p.exits, counted), nil
+	p.heard = p.total.plus(p.exits, counted)
+	p.members.Count(now, p.heard.members)
+	return nil
 }
 
 // turn begins the next unit where it is due, and gives how long the running one lasts yet.
@@ -363,17 +337,8 @@ func (p *Backend) Status() split.Status {
 func (p *Backend) counted() (counted []split.Counted, refused uint64, closed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	counted = make([]split.Counted, len(p.o.Via))
-	for i, weight := range p.schedule.Weights() {
-		counted[i] = split.Counted{Up: count(p.heard.up[i]), Down: count(p.heard.down[i]), Weight: weight, Switches: p.switches[i]}
-		if p.switches[i] == 0 {
-			counted[i].Why = split.NotDrawn
-		}
-	}
-	return counted, p.heard.refused, p.closed
+	return backend.Counted(p.heard.members, p.schedule.Weights(), p.switches), p.heard.refused, p.closed
 }
-
-func count(t backend.Tally) split.Count { return split.Count{Packets: t.Packets, Bytes: t.Bytes} }
 
 // Close stops the session and undoes its changes. After it, programs send to the server unsplit, except if Run ended with
 // [backend.ErrMoved]: then the guard stays, and nothing leaves.

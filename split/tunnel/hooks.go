@@ -1,6 +1,7 @@
 package tunnel
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -57,12 +58,7 @@ func (c *hooks) Undo() error {
 	return nil
 }
 
-func (c *hooks) logger() *slog.Logger {
-	if c.log == nil {
-		return slog.Default()
-	}
-	return c.log
-}
+func (c *hooks) logger() *slog.Logger { return cmp.Or(c.log, slog.Default()) }
 
 func (c *hooks) run(command string) error {
 	shell := "bash"

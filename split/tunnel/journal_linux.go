@@ -12,19 +12,22 @@ import (
 	"heddle/internal/sysctl"
 )
 
-// passing is a change that is gone once the process that made it is, so that nothing of it is left to undo.
-type passing interface{ passes() }
+// ofDevice is a change of the tunnel's device, which the kernel takes back when the device goes.
+type ofDevice struct{}
 
+// Undo has nothing to do.
+func (ofDevice) Undo() error { return nil }
+
+func (ofDevice) passes() {}
+
+// passes marks the device too: it goes with this process.
 func (*deviceChange) passes() {}
-func (*address) passes()      {}
-func (*linkUp) passes()       {}
-func (*route) passes()        {}
 
 // lasting lists what undoing will take back, a line each.
 func lasting(changes []change) []string {
 	var lines []string
 	for _, c := range changes {
-		_, gone := c.(passing)
+		_, gone := c.(interface{ passes() })
 		if h, ok := c.(*hooks); ok && !h.AtEnd {
 			gone = true
 		}

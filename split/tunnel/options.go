@@ -36,12 +36,7 @@ type Options struct {
 	Log *slog.Logger
 }
 
-func (o *Options) log() *slog.Logger {
-	if o.Log == nil {
-		return slog.Default()
-	}
-	return o.Log
-}
+func (o *Options) log() *slog.Logger { return cmp.Or(o.Log, slog.Default()) }
 
 // plan is all that a tunnel changes on this machine, in order.
 type plan struct {

@@ -26,8 +26,9 @@ func ipNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
-// address is an address of the tunnel's device. It goes with the device, so there is nothing to undo.
+// address is an address of the tunnel's device.
 type address struct {
+	ofDevice
 	Device string       `json:"device"`
 	Prefix netip.Prefix `json:"prefix"`
 }
@@ -44,10 +45,9 @@ func (c *address) Apply() error {
 	return netlink.AddrAdd(link, &netlink.Addr{IPNet: ipNet(c.Prefix)})
 }
 
-func (c *address) Undo() error { return nil }
-
-// linkUp sets the MTU and switches the device on. It goes with the device.
+// linkUp sets the MTU and switches the device on.
 type linkUp struct {
+	ofDevice
 	Device string `json:"device"`
 	MTU    int    `json:"mtu"`
 }
@@ -65,10 +65,9 @@ func (c *linkUp) Apply() error {
 	return netlink.LinkSetUp(link)
 }
 
-func (c *linkUp) Undo() error { return nil }
-
-// route sends a destination into the tunnel. It goes with the device.
+// route sends a destination into the tunnel.
 type route struct {
+	ofDevice
 	Device      string       `json:"device"`
 	Destination netip.Prefix `json:"destination"`
 	Table       uint32       `json:"table"`
@@ -103,8 +102,6 @@ func (c *route) Apply() error {
 	return nil
 }
 
-func (c *route) Undo() error { return nil }
-
 // rule is a policy routing rule. Its priority is chosen before it is made, so that undoing takes away no other rule.
 type rule struct {
 	V6       bool `json:"v6"`
@@ -136,9 +133,4 @@ func (c *rule) netlink() *netlink.Rule {
 
 func (c *rule) Apply() error { return netlink.RuleAdd(c.netlink()) }
 
-func (c *rule) Undo() error {
-	if err := netlink.RuleDel(c.netlink()); err != nil && !journal.Gone(err) {
-		return err
-	}
-	return nil
-}
+func (c *rule) Undo() error { return journal.IgnoreGone(netlink.RuleDel(c.netlink())) }

@@ -102,11 +102,7 @@ func (t *Tunnel) openJournal() error {
 		return err
 	}
 	t.journal, t.left = j, t.KillSwitch() && j.Guards() > 0
-	keep := 0
-	if t.left {
-		keep = j.Guards()
-	}
-	_, err = j.Undo(keep)
+	_, err = j.Undo(t.left)
 	return err
 }
 
@@ -285,11 +281,7 @@ func (t *Tunnel) close(keepKillSwitch bool) error {
 	if t.journal == nil {
 		return nil
 	}
-	keep := 0
-	if keepKillSwitch {
-		keep = t.journal.Guards()
-	}
-	if _, err := t.journal.Undo(keep); err != nil {
+	if _, err := t.journal.Undo(keepKillSwitch); err != nil {
 		return &path.Error{What: "tunnel " + t.o.Name, Why: "not all changes could be taken back", Err: err, Hint: "heddle down " + t.o.Name}
 	}
 	return nil
@@ -303,12 +295,12 @@ func Clean(dir, name string, keepKillSwitch bool) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	keep, left := 0, j.Changes()
+	left := j.Changes()
 	if keepKillSwitch {
-		keep = j.Guards()
+		left = left[j.Guards():]
 	}
-	lines := lasting(left[keep:])
-	if _, err := j.Undo(keep); err != nil {
+	lines := lasting(left)
+	if _, err := j.Undo(keepKillSwitch); err != nil {
 		return lines, &path.Error{What: "tunnel " + name, Why: "not all that a crash left could be taken back", Err: err, Hint: "heddle down " + name}
 	}
 	return lines, nil

@@ -149,22 +149,6 @@ func exchange(c *net.UDPConn, server netip.AddrPort, text string, patience time.
 	return false
 }
 
-// SetSegment makes a socket hand each write to the kernel as a run of datagrams of so many bytes (UDP_SEGMENT).
-func SetSegment(t *testing.T, c *net.UDPConn, size int) {
-	t.Helper()
-	raw, err := c.SyscallConn()
-	if err == nil {
-		controlErr := raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_SEGMENT, size) })
-		err = errors.Join(err, controlErr)
-	}
-	if errors.Is(err, unix.ENOPROTOOPT) {
-		t.Skipf("the kernel has no UDP_SEGMENT: %v", err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // Packet is a datagram to the server, as it arrived at the router.
 type Packet struct {
 	Way      int // 1 to [Ways]
