@@ -61,9 +61,10 @@ func (c *packetConn) pump() {
 			continue
 		}
 		for _, in := range c.into[:n] {
-			for data := in.Data; len(data) > 0 && in.From == c.from; {
-				d := data[:min(in.Size, len(data))]
-				data = data[len(d):]
+			if in.From != c.from {
+				continue
+			}
+			for d := range in.Datagrams() {
 				if !give(arrival{datagram: d}) {
 					return
 				}

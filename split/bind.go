@@ -3,8 +3,6 @@ package split
 import (
 	"context"
 	"encoding/binary"
-	"errors"
-	"net"
 	"net/netip"
 
 	"golang.zx2c4.com/wireguard/conn"
@@ -104,9 +102,6 @@ func (b *Bind) receiver(i int) conn.ReceiveFunc {
 		if len(left) == 0 {
 			n, err := b.session.Receive(i, into)
 			if err != nil {
-				if errors.Is(err, net.ErrClosed) {
-					return 0, net.ErrClosed
-				}
 				return 0, err
 			}
 			left = into[:n]

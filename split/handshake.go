@@ -14,12 +14,14 @@ import (
 	"golang.org/x/crypto/curve25519"
 )
 
-// WireGuard's handshake messages (WireGuard paper, sections 5.4.2 and 5.4.3): lengths in bytes, and types.
+// WireGuard's handshake messages (WireGuard paper, sections 5.4.2, 5.4.3 and 5.4.7): lengths in bytes, and types.
 const (
 	initiationType   = 1
 	initiationLength = 148
 	responseType     = 2
 	responseLength   = 92
+	cookieType       = 3
+	cookieLength     = 64
 	macLength        = 16
 	noiseConstruct   = "WireGuard v1 zx2c4 Jason@zx2c4.com"
 	labelMAC1        = "mac1----"
@@ -68,8 +70,17 @@ func newQuestioner(k Keys) (*questioner, error) {
 	}
 	q := &questioner{static: noise.DHKey{Private: k.Private[:], Public: public}, server: k.PeerPublic[:], psk: k.Preshared[:],
 		asked: map[uint32]*noise.HandshakeState{}}
-	q.mac1 = blake2s.Sum256(append([]byte(labelMAC1), k.PeerPublic[:]...))
+	q.mac1 = macKey(k.PeerPublic[:])
 	return q, nil
+}
+
+// macKey is the key of the first MAC of each message to the owner of a public key.
+func macKey(public []byte) [32]byte { return blake2s.Sum256(append([]byte(labelMAC1), public...)) }
+
+func mac(key [32]byte, message []byte) []byte {
+	h, _ := blake2s.New128(key[:]) // fails on longer keys only
+	h.Write(message)
+	return h.Sum(nil)
 }
 
 // question makes a handshake initiation and the id that its answer carries.
@@ -91,12 +102,7 @@ func (q *questioner) question(now time.Time) ([]byte, uint32, error) {
 	if message, _, _, err = h.WriteMessage(message, q.timestamp(now)); err != nil {
 		return nil, 0, err
 	}
-	mac, err := blake2s.New128(q.mac1[:])
-	if err != nil {
-		return nil, 0, err
-	}
-	mac.Write(message)
-	message = mac.Sum(message)
+	message = append(message, mac(q.mac1, message)...)
 	message = append(message, make([]byte, macLength)...) // no cookie
 	q.remember(id, h)
 	return message, id, nil
@@ -150,14 +156,8 @@ func (q *questioner) answered(datagram []byte) (uint32, bool) {
 	}
 	// A forged answer would spoil the state that the true one needs; the MAC over our own public key is no proof, but
 	// keeps out whoever has not seen the keys.
-	own := blake2s.Sum256(append([]byte(labelMAC1), q.static.Public...))
-	mac, err := blake2s.New128(own[:])
-	if err != nil {
-		return 0, false
-	}
 	body := responseLength - 2*macLength
-	mac.Write(datagram[:body])
-	if !hmac.Equal(mac.Sum(nil), datagram[body:body+macLength]) {
+	if !hmac.Equal(mac(macKey(q.static.Public), datagram[:body]), datagram[body:body+macLength]) {
 		return 0, false
 	}
 	if _, _, _, err := h.ReadMessage(nil, datagram[12:body]); err != nil {

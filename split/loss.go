@@ -2,6 +2,7 @@ package split
 
 import (
 	"encoding/binary"
+	"slices"
 	"sync"
 	"time"
 )
@@ -51,31 +52,21 @@ func (m *lossMeter) arrived(now time.Time, path int, datagram []byte) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.settle(now)
-	if index != m.index || m.seenNothing() {
+	if index != m.index || slices.Max(m.seen) == 0 {
 		// A new key pair counts from 0; its first packets may come late, so the count starts where we are.
 		m.index, m.next, m.gaps = index, counter+1, m.gaps[:0]
 		m.seen[path]++
 		return
 	}
 	m.seen[path]++
-	switch {
-	case counter >= m.next:
-		if counter > m.next && len(m.gaps) < lossGaps && counter-m.next < 1<<16 {
-			m.gaps = append(m.gaps, gap{m.next, counter, path, now})
-		}
-		m.next = counter + 1
-	default:
+	if counter < m.next {
 		m.fill(counter)
+		return
 	}
-}
-
-func (m *lossMeter) seenNothing() bool {
-	for _, n := range m.seen {
-		if n > 0 {
-			return false
-		}
+	if counter > m.next && len(m.gaps) < lossGaps && counter-m.next < 1<<16 {
+		m.gaps = append(m.gaps, gap{m.next, counter, path, now})
 	}
-	return true
+	m.next = counter + 1
 }
 
 // fill takes a late packet out of its gap.
@@ -85,7 +76,7 @@ func (m *lossMeter) fill(counter uint64) {
 			continue
 		}
 		left, right := gap{g.from, counter, g.path, g.at}, gap{counter + 1, g.to, g.path, g.at}
-		m.gaps = append(m.gaps[:i], m.gaps[i+1:]...)
+		m.gaps = slices.Delete(m.gaps, i, i+1)
 		for _, part := range []gap{left, right} {
 			if part.from < part.to && len(m.gaps) < lossGaps {
 				m.gaps = append(m.gaps, part)
@@ -96,15 +87,13 @@ func (m *lossMeter) fill(counter uint64) {
 }
 
 func (m *lossMeter) settle(now time.Time) {
-	kept := m.gaps[:0]
-	for _, g := range m.gaps {
-		if now.Sub(g.at) < lossSettles {
-			kept = append(kept, g)
-		} else {
+	m.gaps = slices.DeleteFunc(m.gaps, func(g gap) bool {
+		late := now.Sub(g.at) >= lossSettles
+		if late {
 			m.lost[g.path] += g.to - g.from
 		}
-	}
-	m.gaps = kept
+		return late
+	})
 }
 
 // share is the part of a path's downlink datagrams that was lost, 0 to 1; nil where no counter was ever seen on it.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -143,7 +144,7 @@ func (s *Session) Prove(ctx context.Context, tell func(string)) error {
 			return err
 		}
 	}
-	missing := map[int]string{}
+	missing := make([]string, len(s.members)) // why each member does not answer, "" if it does
 	for round := 0; ; round++ {
 		proven := 0
 		for _, l := range s.members {
@@ -151,7 +152,7 @@ func (s *Session) Prove(ctx context.Context, tell func(string)) error {
 				proven++
 				continue
 			}
-			delete(missing, l.Index)
+			missing[l.Index] = ""
 			rtt, err := s.proveOne(ctx, l, *s.server.Load())
 			if ctx.Err() != nil {
 				return ctx.Err()
@@ -168,22 +169,12 @@ func (s *Session) Prove(ctx context.Context, tell func(string)) error {
 			return nil
 		}
 		if tell != nil && proven < s.group.Need() {
-			tell(fmt.Sprintf("%d of %d required paths answer; waiting for %s", proven, s.group.Need(), joinMissing(missing, len(s.members))))
+			tell(fmt.Sprintf("%d of %d required paths answer; waiting for %s", proven, s.group.Need(), strings.Join(slices.DeleteFunc(slices.Clone(missing), func(why string) bool { return why == "" }), "; ")))
 		}
 		if err := netutil.Sleep(ctx, min(time.Duration(round+1)*200*time.Millisecond, 3*time.Second)); err != nil {
 			return err
 		}
 	}
-}
-
-func joinMissing(missing map[int]string, n int) string {
-	var parts []string
-	for i := range n {
-		if text, ok := missing[i]; ok {
-			parts = append(parts, text)
-		}
-	}
-	return strings.Join(parts, "; ")
 }
 
 // proveOne asks on one member by a flow of its own and gives the round-trip time.

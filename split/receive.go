@@ -52,9 +52,7 @@ func (s *Session) accept(l *member, inbound []path.Inbound) int {
 		}
 		heard = true
 		s.follow(now, in)
-		for data := in.Data; len(data) > 0; {
-			d := data[:min(in.Size, len(data))]
-			data = data[len(d):]
+		for d := range in.Datagrams() {
 			l.down.add(1, len(d))
 			s.loss.arrived(now, l.Index, d)
 			if l.tap != nil {
@@ -80,9 +78,7 @@ func (s *Session) follow(now time.Time, in path.Inbound) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for data := in.Data; len(data) > 0; {
-		d := data[:min(in.Size, len(data))]
-		data = data[len(d):]
+	for d := range in.Datagrams() {
 		s.rules.handshake.down(now, d)
 	}
 }
@@ -107,7 +103,7 @@ func (s *Session) heard(l *member, now time.Time) {
 // stranger warns of an answer from elsewhere than the server. Only an answer by the server's own machine or network is
 // likely to be of interest, but an off-path sender may forge any address, so each is reported once and no more than
 // the warnings hold.
-func (s *Session) stranger(l *member, from, server interface{ String() string }) {
+func (s *Session) stranger(l *member, from, server netip.AddrPort) {
 	if s.group.Once("stranger " + l.Spec.Name) {
 		s.group.Warn("on path %s something arrived from %v, which is not the server %v, and was dropped; if the server answers from that address, name it as the endpoint", l.Spec.Name, from, server)
 	}

@@ -9,11 +9,13 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
+	"heddle/internal/netutil"
 	"heddle/path"
 )
 
@@ -175,7 +177,11 @@ func (r *Relay) Run(ctx context.Context) error {
 		defer watch.Close()
 	}
 	sweeping, cancel := context.WithCancel(ctx)
-	r.work.Go(func() { r.sweep(sweeping) })
+	r.work.Go(func() {
+		for netutil.Sleep(sweeping, sweepEvery) == nil {
+			r.expire()
+		}
+	})
 	err = r.serve(ctx)
 	cancel()
 	r.socket.Close()
@@ -208,20 +214,10 @@ func (r *Relay) serve(ctx context.Context) error {
 			if s == nil || len(in.Data) == 0 {
 				continue
 			}
-			datagrams = segments(datagrams[:0], in)
+			datagrams = slices.AppendSeq(datagrams[:0], in.Datagrams())
 			s.send(datagrams)
 		}
 	}
-}
-
-// segments appends the datagrams of one receive.
-func segments(to [][]byte, in path.Inbound) [][]byte {
-	for data := in.Data; len(data) > 0; {
-		n := min(in.Size, len(data))
-		to = append(to, data[:n:n])
-		data = data[n:]
-	}
-	return to
 }
 
 // session finds the session of a client, or begins one; nil where there is no room.
@@ -291,7 +287,7 @@ func (r *Relay) back(s *relaySession, i int, order *reorderer) {
 		}
 		datagrams = datagrams[:0]
 		for _, in := range into[:n] {
-			datagrams = segments(datagrams, in)
+			datagrams = slices.AppendSeq(datagrams, in.Datagrams())
 		}
 		r.answer(s.client, datagrams)
 	}
@@ -346,20 +342,7 @@ func (r *Relay) end(client netip.AddrPort) {
 	})
 }
 
-// sweep ends idle sessions.
-func (r *Relay) sweep(ctx context.Context) {
-	tick := time.NewTicker(sweepEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			r.expire()
-		}
-	}
-}
-
+// expire ends idle sessions.
 func (r *Relay) expire() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -32,9 +32,7 @@ func (r *reorderer) arrived(i int, inbound []path.Inbound) {
 	defer r.mu.Unlock()
 	now := r.now()
 	for _, in := range inbound {
-		for data := in.Data; len(data) > 0; {
-			d := data[:min(in.Size, len(data)):min(in.Size, len(data))]
-			data = data[len(d):]
+		for d := range in.Datagrams() {
 			id, number, known, free := placed(d, in)
 			switch {
 			case known:

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -111,12 +112,7 @@ var errNoSuchPath = errors.New("no such path")
 func newRuler(rules []Rule, members []*member, port uint16) (*ruler, error) {
 	r := &ruler{}
 	for _, given := range rules {
-		member := -1
-		for _, l := range members {
-			if l.Spec.Name == given.Use {
-				member = l.Index
-			}
-		}
+		member := slices.IndexFunc(members, func(m *member) bool { return m.Spec.Name == given.Use })
 		if member < 0 {
 			return nil, &path.Error{What: fmt.Sprintf("rule %q", given.When), Why: fmt.Sprintf("it uses %q, and no path has that name", given.Use),
 				Hint: "define it with --path " + given.Use + "=KIND:ARG, or use one of --via", Err: errNoSuchPath}

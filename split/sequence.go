@@ -89,15 +89,8 @@ func isHandshake(datagram []byte) bool {
 	if len(datagram) < 4 {
 		return false
 	}
-	switch binary.LittleEndian.Uint32(datagram) {
-	case 1:
-		return len(datagram) == 148
-	case 2:
-		return len(datagram) == 92
-	case 3:
-		return len(datagram) == 64
-	}
-	return false
+	kind, n := binary.LittleEndian.Uint32(datagram), len(datagram)
+	return kind == initiationType && n == initiationLength || kind == responseType && n == responseLength || kind == cookieType && n == cookieLength
 }
 
 // take appends to out what is to be given now that a datagram came by a path: this one, others, or nothing.

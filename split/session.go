@@ -133,18 +133,14 @@ func (s *Session) Open(ctx context.Context) error {
 	s.work.Go(func() { s.pace(tending) })
 	s.mu.Unlock()
 
-	patience := time.NewTimer(firstPatience)
-	defer patience.Stop()
-	for waiting := len(s.members); waiting > 0; {
+	patience, enough := context.WithTimeout(ctx, firstPatience)
+	defer enough()
+	defer context.AfterFunc(tending, enough)()
+	for range s.members {
 		select {
 		case <-opened:
-			waiting--
-			continue
-		case <-patience.C:
-		case <-tending.Done():
-		case <-ctx.Done():
+		case <-patience.Done():
 		}
-		waiting = 0
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -2,6 +2,7 @@ package split
 
 import (
 	"bytes"
+	"slices"
 	"time"
 )
 
@@ -45,12 +46,7 @@ func (r *silence) take(now time.Time, i int, datagram []byte, out [][]byte) [][]
 }
 
 func (r *silence) hold(i int, now time.Time, datagram []byte) {
-	at := -1
-	for k := range r.held {
-		if r.held[k].path == i {
-			at = k
-		}
-	}
+	at := slices.IndexFunc(r.held, func(v visit) bool { return v.path == i })
 	if at < 0 {
 		at = len(r.held)
 		r.held = append(r.held, visit{path: i, first: now})

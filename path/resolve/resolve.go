@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"heddle/internal/netutil"
 	"heddle/path"
 )
 
@@ -146,15 +147,8 @@ func (n *Name) Ask(ctx context.Context) {
 // Follow looks the name up at each interval, until ctx ends.
 func (n *Name) Follow(ctx context.Context, every time.Duration) {
 	n.work.Go(func() {
-		tick := time.NewTicker(every)
-		defer tick.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-				n.Ask(ctx)
-			}
+		for netutil.Sleep(ctx, every) == nil {
+			n.Ask(ctx)
 		}
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"heddle/internal/bpf"
+	"heddle/internal/netutil"
 	"heddle/split"
 	"heddle/split/backend"
 )
@@ -15,8 +16,6 @@ import (
 func (p *Backend) Run(ctx context.Context) error {
 	defer p.session.maps.permit(0)
 	p.members.FollowName(ctx)
-	tick := time.NewTicker(backend.TendEvery)
-	defer tick.Stop()
 	for {
 		if err := p.tend(ctx); errors.Is(err, backend.ErrMoved) {
 			p.moved = true
@@ -25,10 +24,8 @@ func (p *Backend) Run(ctx context.Context) error {
 			// The programs stop by themselves where this lasts.
 			p.members.Warn("%v", err)
 		}
-		select {
-		case <-ctx.Done():
+		if netutil.Sleep(ctx, backend.TendEvery) != nil {
 			return nil
-		case <-tick.C:
 		}
 	}
 }

@@ -95,9 +95,10 @@ func (r *rebinder) listen(l *endpoint) {
 			continue
 		}
 		for _, in := range into[:n] {
-			for data := in.Data; len(data) > 0 && in.From == r.to; {
-				d := data[:min(in.Size, len(data))]
-				data = data[len(d):]
+			if in.From != r.to {
+				continue
+			}
+			for d := range in.Datagrams() {
 				if !r.take(l, d) {
 					return
 				}
