@@ -11,6 +11,7 @@ import (
 
 	"heddle/overlay/client"
 	"heddle/path"
+	"heddle/proxy/users"
 	"heddle/schedule"
 	"heddle/split"
 )
@@ -59,12 +60,12 @@ type Up struct {
 	// Name names the tunnel in `heddle status` and `heddle down`; empty means the file's name without .conf.
 	Name string `toml:"name" help:"what the tunnel and its device are called; the file's name where this is not given"`
 	// File is the wg-quick file.
-	File       string `toml:"file"`
-	KillSwitch bool   `toml:"kill-switch" help:"keep all else from leaving while a full tunnel is up"`
-	Socks      string `toml:"socks" help:"offer the tunnel as a proxy on <HOST:PORT> instead of as a device"`
-	SocksUsers string `toml:"socks-users" help:"let only the users in <FILE> use that proxy, with a password; heddle masque user add makes one"`
-	MTU        int    `toml:"mtu" help:"MTU of the tunnel in bytes; 0 takes the file's, or works it out"`
-	NoHooks    bool   `toml:"no-hooks" help:"do not run the file's PreUp, PostUp, PreDown and PostDown"`
+	File       string     `toml:"file"`
+	KillSwitch bool       `toml:"kill-switch" help:"keep all else from leaving while a full tunnel is up"`
+	Socks      string     `toml:"socks" help:"offer the tunnel as a proxy on <HOST:PORT> instead of as a device"`
+	SocksUsers users.File `toml:"socks-users" help:"let only the users in <FILE> use that proxy, with a password; heddle masque user add makes one"`
+	MTU        int        `toml:"mtu" help:"MTU of the tunnel in bytes; 0 takes the file's, or works it out"`
+	NoHooks    bool       `toml:"no-hooks" help:"do not run the file's PreUp, PostUp, PreDown and PostDown"`
 	Paths
 }
 

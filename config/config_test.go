@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"heddle/path"
+	"heddle/proxy/users"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -233,6 +234,9 @@ func TestExample(t *testing.T) {
 	all := regexp.MustCompile(`(?m)^#([a-z[])`).ReplaceAllString(string(text), "$1")
 	for _, text := range []string{string(text), all} {
 		file := write(t, text)
+		if _, err := users.Add(filepath.Join(filepath.Dir(file), "users"), "ann"); err != nil {
+			t.Fatal(err)
+		}
 		c, problems := Check(file)
 		for _, p := range problems {
 			t.Errorf("%s\n%s", p, p.Excerpt())
@@ -245,7 +249,7 @@ func TestExample(t *testing.T) {
 		paths := c.Paths
 		paths.Via, paths.Seed, paths.Capture = nil, nil, ""
 		paths.Path, paths.HandshakeVia, paths.Rules, paths.Secret, paths.Identity = nil, "", nil, nil, ""
-		up.Name, up.File, up.Socks, up.Paths = "", "", "", Paths{}
+		up.Name, up.File, up.Socks, up.SocksUsers, up.Paths = "", "", "", "", Paths{}
 		split.Name, split.Listen, split.To, split.Paths = "", "", "", Paths{}
 		serve, dial := c.Serves[0], c.Dials[0]
 		serve.Socks, serve.Allow, serve.To, serve.Identity, serve.Keylog, serve.Board, serve.Address, serve.AllowTo, serve.DenyTo = false, nil, "", "", "", "", nil, nil, nil

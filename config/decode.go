@@ -12,6 +12,8 @@ import (
 
 	"github.com/pelletier/go-toml/v2"
 	"github.com/pelletier/go-toml/v2/unstable"
+
+	"heddle/internal/errhint"
 )
 
 // decoder fills a Config from TOML and remembers where each value stands. The Unmarshal of go-toml stops at the first
@@ -182,6 +184,12 @@ func (d *decoder) set(field reflect.Value, key string, value any, node *unstable
 		check(put(target, n, err == nil), "a time", `"90s" or "5m"`)
 	case *[]string:
 		d.setList(target, key, node)
+	case interface{ Set(string) error }:
+		text, ok := value.(string)
+		check(ok, "a text", "a text in quotes")
+		if err := target.Set(text); ok && err != nil {
+			d.wrong(key, key[len(d.prefix):]+": "+err.Error(), errhint.Of(err))
+		}
 	}
 }
 

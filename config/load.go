@@ -127,7 +127,8 @@ func resolve(c *Config, dir string) {
 	}
 	for i := range c.Ups {
 		u := &c.Ups[i]
-		besideFiles(dir, &u.File, &u.SocksUsers)
+		besideFiles(dir, &u.File)
+		besideFiles(dir, &u.SocksUsers)
 		u.Paths.resolve(c.Paths, top, u.SessionName(), dir)
 	}
 	for i := range c.Splits {
@@ -164,10 +165,10 @@ func written(via []string, top map[string]string) []string {
 }
 
 // besideFiles makes the names of files in dir usable from the working directory.
-func besideFiles(dir string, names ...*string) {
+func besideFiles[S ~string](dir string, names ...*S) {
 	for _, name := range names {
-		if *name != "" && !filepath.IsAbs(*name) {
-			*name = filepath.Join(dir, *name)
+		if *name != "" && !filepath.IsAbs(string(*name)) {
+			*name = S(filepath.Join(dir, string(*name)))
 		}
 	}
 }

@@ -22,11 +22,11 @@ const AnyKey = "any"
 // StreamDial is what `heddle stream dial` does: a [[dial]] table, or its flags.
 type StreamDial struct {
 	// Name is the service that the peer is asked for, and what `heddle status` calls it.
-	Name       string `toml:"name"`
-	Listen     string `toml:"listen" help:"where programs connect to, <HOST:PORT>"`
-	Socks      string `toml:"socks" help:"offer a SOCKS5 proxy on <HOST:PORT>, whose other side is the peer"`
-	SocksUsers string `toml:"socks-users" help:"let only the users in <FILE> use that proxy, with a password; heddle masque user add makes one"`
-	Warm       int    `toml:"warm" help:"how many sessions are dialled ahead"`
+	Name       string     `toml:"name"`
+	Listen     string     `toml:"listen" help:"where programs connect to, <HOST:PORT>"`
+	Socks      string     `toml:"socks" help:"offer a SOCKS5 proxy on <HOST:PORT>, whose other side is the peer"`
+	SocksUsers users.File `toml:"socks-users" help:"let only the users in <FILE> use that proxy, with a password; heddle masque user add makes one"`
+	Warm       int        `toml:"warm" help:"how many sessions are dialled ahead"`
 	Stripe
 }
 
@@ -57,11 +57,11 @@ func (d StreamDial) problems() problems {
 }
 
 // checkSocksUsers looks at the file of those who may use a SOCKS5 proxy.
-func checkSocksUsers(socks, file string) error {
+func checkSocksUsers(socks string, file users.File) error {
 	if file != "" && socks == "" {
 		return &path.Error{What: "socks-users", Why: "it is for a SOCKS5 proxy, and none is offered", Hint: "add socks, or leave it out"}
 	}
-	_, err := users.LoadIfAny(file)
+	_, err := file.Load()
 	return err
 }
 

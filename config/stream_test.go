@@ -261,6 +261,8 @@ func TestStreamTablesThatAreWrong(t *testing.T) {
 		good + "allow = [\"any\"]":                              {7, "it is a key of a [[serve]] table"},
 		good + "shares = \"0of3\"":                              {7, "a single share"},
 		good + "warm = \"many\"":                                {7, "warm is a whole number"},
+		good + "socks-users = \"\"":                             {7, "leave it out to let everybody in"},
+		good + "socks-users = 1":                                {7, "socks-users is a text"},
 		good + "via = [\"home\",\n\"work\"]":                    {8, "no path before the first table is called \"work\""},
 		good + "via = [\"a=node:x@nowhere\"]":                   {7, "no path is called \"nowhere\""},
 		good + "schedule = \"uniform\"":                         {7, "no schedule is called"},

@@ -1,5 +1,5 @@
 // Package netutil has what every server and relay of streams needs: an accept loop that survives a lack of file descriptors,
-// and a copy in both directions that passes on the end of each.
+// a copy in both directions that passes on the end of each, and addresses as netip has them.
 package netutil
 
 import (
@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/netip"
 	"sync"
 	"syscall"
 	"time"
@@ -104,4 +105,14 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	case <-timer.C:
 		return nil
 	}
+}
+
+// AddrPort returns the address and port of a TCP or UDP address, and the zero AddrPort for any other. An IPv4 address never has
+// the form of IPv6.
+func AddrPort(a net.Addr) netip.AddrPort {
+	if known, ok := a.(interface{ AddrPort() netip.AddrPort }); ok {
+		at := known.AddrPort()
+		return netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
+	}
+	return netip.AddrPort{}
 }

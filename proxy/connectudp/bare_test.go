@@ -110,7 +110,10 @@ func (b *bare) ended(stream *http3.RequestStream) http3.ErrCode {
 }
 
 // names is a resolver.
-func names(_ context.Context, _, host string) ([]netip.Addr, error) {
+func names(_ context.Context, host string) ([]netip.Addr, error) {
+	if a, err := netip.ParseAddr(host); err == nil {
+		return []netip.Addr{a}, nil
+	}
 	known := map[string][]string{"here.example": {"127.0.0.1"}, "inside.example": {"10.0.0.1", "::ffff:10.0.0.1", "fd00::1"},
 		"both.example": {"10.0.0.1", "::ffff:127.0.0.1"}}
 	var addrs []netip.Addr

@@ -48,7 +48,7 @@ func (e *exits) enter(key exitKey, counts *counts) (*exit, error) {
 			return shared, nil
 		}
 	}
-	socket, err := dial(key.to)
+	socket, err := dialTarget(key.to)
 	if err != nil {
 		return nil, err
 	}

@@ -3,11 +3,13 @@ package connectudp
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/http"
 	"net/netip"
 	"sync/atomic"
 
 	"heddle/path/masque"
+	"heddle/proxy/users"
 )
 
 // Gate decides who may have a flow, and where to.
@@ -37,28 +39,54 @@ type Refusal interface {
 	SetHeader(http.Header)
 }
 
-// letIn gives what a request is let in for, or answers why it is not.
-func (p *Proxy) letIn(w http.ResponseWriter, r *http.Request) (Admission, bool) {
-	let := Admission{}
-	if p.o.Gate == nil {
-		name, ok := p.authenticate(w, r)
-		if !ok {
-			return let, false
-		}
-		let.User = name
+// userGate is the gate of a proxy that was given none: it lets the users of a file to the targets that are allowed.
+type userGate struct{ Options }
+
+// Admit is of [Gate].
+func (g userGate) Admit(r *http.Request, host string, port uint16) (Admission, error) {
+	remote, _ := netip.ParseAddrPort(r.RemoteAddr) // none at a socket of other addresses
+	name, err := g.Users.CheckHeader(remote.Addr(), r.Header)
+	if errors.Is(err, users.ErrBusy) {
+		return Admission{}, &refusal{err, http.StatusTooManyRequests, http.Header{"Retry-After": {"10"}}}
 	}
+	if err != nil {
+		if !errors.Is(err, users.ErrNoCredential) { // which is not bounded, and so would fill the log
+			g.Log.Info("wrong credentials", "from", remote.Addr())
+		}
+		return Admission{}, &refusal{err, http.StatusProxyAuthRequired, http.Header{"Proxy-Authenticate": {`Basic realm="heddle"`, `Bearer realm="heddle"`}}}
+	}
+	return Admission{User: name, Resolve: func(ctx context.Context) ([]netip.AddrPort, error) {
+		addrs, err := g.lookup(ctx, host)
+		var allowed []netip.AddrPort
+		for _, a := range addrs {
+			if to := netip.AddrPortFrom(a.Unmap(), port); g.Targets.Allowed(to) {
+				allowed = append(allowed, to)
+			}
+		}
+		return allowed, err
+	}}, nil
+}
+
+// refusal is the [Refusal] of a userGate.
+type refusal struct {
+	error
+	status int
+	header http.Header
+}
+
+func (r *refusal) Status() int             { return r.status }
+func (r *refusal) SetHeader(h http.Header) { maps.Copy(h, r.header) }
+
+// letIn gives what a request is let in for, or answers why it is not.
+func (p *Proxy) letIn(w http.ResponseWriter, r *http.Request) (let Admission, ok bool) {
 	host, port, err := masque.ParseTarget(r.URL.EscapedPath())
 	if err != nil {
 		refuse(w, http.StatusBadRequest, "http_request_error")
 		return let, false
 	}
-	if p.o.Gate == nil {
-		let.Resolve = func(ctx context.Context) ([]netip.AddrPort, error) { return p.resolve(ctx, host, port) }
-		return let, true
-	}
 	if let, err = p.o.Gate.Admit(r, host, port); err != nil {
 		p.counts.refusedAuth.Add(1)
-		p.refuseFor(w, err, http.StatusForbidden, "http_request_denied")
+		refuseFor(w, err, http.StatusForbidden, "http_request_denied")
 		return let, false
 	}
 	if known, ok := r.Context().Value(knownKey{}).(*atomic.Bool); ok {
@@ -67,20 +95,8 @@ func (p *Proxy) letIn(w http.ResponseWriter, r *http.Request) (Admission, bool) 
 	return let, true
 }
 
-// resolve gives the addresses of a host that the proxy forwards to.
-func (p *Proxy) resolve(ctx context.Context, host string, port uint16) ([]netip.AddrPort, error) {
-	addrs, err := p.lookup(ctx, host)
-	var allowed []netip.AddrPort
-	for _, a := range addrs {
-		if to := netip.AddrPortFrom(a.Unmap(), port); p.o.Targets.Allowed(to) {
-			allowed = append(allowed, to)
-		}
-	}
-	return allowed, err
-}
-
 // refuseFor answers as a [Refusal] has it, or else with a status, and why in the words of RFC 9209.
-func (p *Proxy) refuseFor(w http.ResponseWriter, err error, status int, why string) {
+func refuseFor(w http.ResponseWriter, err error, status int, why string) {
 	if known, ok := errors.AsType[Refusal](err); ok {
 		known.SetHeader(w.Header())
 		status = known.Status()

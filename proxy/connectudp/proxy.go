@@ -17,6 +17,8 @@ import (
 	"github.com/quic-go/quic-go/http3"
 
 	"heddle/internal/connlimit"
+	"heddle/internal/dial"
+	"heddle/internal/netutil"
 	"heddle/path"
 	"heddle/path/masque"
 	"heddle/proxy/users"
@@ -62,7 +64,7 @@ type Options struct {
 	Log        *slog.Logger
 
 	after  func(time.Duration, func()) *time.Timer // time.AfterFunc
-	lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)
+	lookup func(ctx context.Context, host string) ([]netip.Addr, error)
 }
 
 // Proxy is a listening proxy.
@@ -106,7 +108,10 @@ func newProxy(socket net.PacketConn, o Options) (*Proxy, error) {
 		o.after = time.AfterFunc
 	}
 	if o.lookup == nil {
-		o.lookup = net.DefaultResolver.LookupNetIP
+		o.lookup = dial.Lookup
+	}
+	if o.Gate == nil {
+		o.Gate = userGate{o}
 	}
 	p := &Proxy{o: o, log: o.Log, socket: socket, sources: connlimit.NewLimiter[netip.Addr](maxPerSource, maxConnections),
 		users: connlimit.NewLimiter[string](o.MaxFlows, maxAllFlows), sizes: newSizes(), exits: exits{open: map[exitKey]*exit{}}, since: time.Now()}
@@ -135,20 +140,14 @@ func (p *Proxy) quicConfig(size uint16) *quic.Config {
 		InitialConnectionReceiveWindow: 64 << 10, MaxConnectionReceiveWindow: 256 << 10}
 	if size == masque.PacketRoomy {
 		config.GetConfigForClient = func(info *quic.ClientInfo) (*quic.Config, error) {
-			return p.quicConfig(p.sizes.first(addrOf(info.RemoteAddr))), nil
+			return p.quicConfig(p.sizes.first(netutil.AddrPort(info.RemoteAddr).Addr())), nil
 		}
 	}
 	return config
 }
 
 // Addr is where the proxy listens; invalid where its socket is not one of UDP.
-func (p *Proxy) Addr() netip.AddrPort {
-	a, ok := p.socket.LocalAddr().(*net.UDPAddr)
-	if !ok {
-		return netip.AddrPort{}
-	}
-	return netip.AddrPortFrom(a.AddrPort().Addr().Unmap(), uint16(a.Port))
-}
+func (p *Proxy) Addr() netip.AddrPort { return netutil.AddrPort(p.socket.LocalAddr()) }
 
 // Run serves until ctx ends, and then lets flows end for a while.
 func (p *Proxy) Run(ctx context.Context) error {
@@ -186,7 +185,7 @@ func (p *Proxy) crowded(net.Addr) bool {
 
 // admit bounds the connections.
 func (p *Proxy) admit(ctx context.Context, info *quic.ClientInfo) (context.Context, error) {
-	from := addrOf(info.RemoteAddr)
+	from := netutil.AddrPort(info.RemoteAddr).Addr()
 	if !p.sources.Acquire(connlimit.Source(from)) {
 		p.counts.refusedLimit.Add(1)
 		return nil, errors.New("too many connections")
@@ -201,7 +200,7 @@ type knownKey struct{}
 
 // watch ends a connection whose client does not say in time who it is.
 func (p *Proxy) watch(ctx context.Context, c *quic.Conn) context.Context {
-	p.sizes.finished(addrOf(c.RemoteAddr()))
+	p.sizes.finished(netutil.AddrPort(c.RemoteAddr()).Addr())
 	known := &atomic.Bool{}
 	timer := p.o.after(patienceAuth, func() {
 		if !known.Load() {
@@ -266,32 +265,6 @@ func (p *Proxy) note(what, name string, r *http.Request, to netip.AddrPort) {
 	p.log.Info(what, attributes...)
 }
 
-// authenticate gives the name of the user, or answers that there is none.
-func (p *Proxy) authenticate(w http.ResponseWriter, r *http.Request) (string, bool) {
-	remote, _ := netip.ParseAddrPort(r.RemoteAddr) // none at a socket of other addresses
-	name, err := p.o.Users.CheckHeader(remote.Addr(), r.Header)
-	if errors.Is(err, users.ErrBusy) {
-		p.counts.refusedAuth.Add(1)
-		w.Header().Set("Retry-After", "10")
-		refuse(w, http.StatusTooManyRequests, "http_request_denied")
-		return "", false
-	}
-	if err != nil {
-		p.counts.refusedAuth.Add(1)
-		if !errors.Is(err, users.ErrNoCredential) { // which is not bounded, and so would fill the log
-			p.log.Info("wrong credentials", "from", remote.Addr())
-		}
-		w.Header().Add("Proxy-Authenticate", `Basic realm="heddle"`)
-		w.Header().Add("Proxy-Authenticate", `Bearer realm="heddle"`)
-		refuse(w, http.StatusProxyAuthRequired, "http_request_denied")
-		return "", false
-	}
-	if known, ok := r.Context().Value(knownKey{}).(*atomic.Bool); ok {
-		known.Store(true)
-	}
-	return name, true
-}
-
 // reach finds or opens the exit to the first address that the client may reach, which it adds to the key, or answers why
 // not.
 func (p *Proxy) reach(w http.ResponseWriter, r *http.Request, key *exitKey, let Admission) (*exit, bool) {
@@ -299,7 +272,7 @@ func (p *Proxy) reach(w http.ResponseWriter, r *http.Request, key *exitKey, let 
 	defer cancel()
 	addrs, err := let.Resolve(ctx)
 	if err != nil {
-		p.refuseFor(w, err, http.StatusBadGateway, "dns_error")
+		refuseFor(w, err, http.StatusBadGateway, "dns_error")
 		return nil, false
 	}
 	for _, to := range addrs {
@@ -317,22 +290,8 @@ func (p *Proxy) reach(w http.ResponseWriter, r *http.Request, key *exitKey, let 
 	return nil, false
 }
 
-func (p *Proxy) lookup(ctx context.Context, host string) ([]netip.Addr, error) {
-	if a, err := netip.ParseAddr(host); err == nil {
-		return []netip.Addr{a}, nil
-	}
-	return p.o.lookup(ctx, "ip", host)
-}
-
 // refuse answers with a status, and why in the words of RFC 9209.
 func refuse(w http.ResponseWriter, status int, why string) {
 	w.Header().Set("Proxy-Status", "heddle; error="+why)
 	w.WriteHeader(status)
-}
-
-func addrOf(a net.Addr) netip.Addr {
-	if u, ok := a.(*net.UDPAddr); ok {
-		return u.AddrPort().Addr().Unmap()
-	}
-	return netip.Addr{}
 }

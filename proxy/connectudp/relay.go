@@ -54,8 +54,8 @@ var (
 	errSpent    = errors.New("the client may carry no more")
 )
 
-// dial opens a socket that only hears one target, and never sends fragments (RFC 9298, section 5).
-func dial(to netip.AddrPort) (*net.UDPConn, error) {
+// dialTarget opens a socket that only hears one target, and never sends fragments (RFC 9298, section 5).
+func dialTarget(to netip.AddrPort) (*net.UDPConn, error) {
 	d := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) error {
 		var err error
 		controlErr := raw.Control(func(fd uintptr) { err = neverFragment(fd, to.Addr().Is4()) })

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 
+	"heddle/internal/netutil"
 	"heddle/internal/socks5"
 	"heddle/proxy/users"
 )
@@ -77,7 +78,7 @@ func (s *Server) knows(client net.Conn, h http.Header) bool {
 	if s.users == nil {
 		return true
 	}
-	_, err := s.users.CheckHeader(addrPort(client.RemoteAddr()).Addr(), h)
+	_, err := s.users.CheckHeader(netutil.AddrPort(client.RemoteAddr()).Addr(), h)
 	switch {
 	case err == nil:
 		return true

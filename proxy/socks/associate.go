@@ -1,6 +1,7 @@
 package socks
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"heddle/internal/netutil"
 	"heddle/internal/socks5"
 )
 
@@ -26,7 +28,7 @@ type association struct {
 	from   netip.Addr   // only this address is served
 
 	mu     sync.Mutex
-	client netip.AddrPort          // the first that sent; only it is served then
+	client netip.AddrPort          // the only one that is served: what the client declared, or the first that sent a request
 	out    map[bool]net.PacketConn // into the tunnel, by IPv6
 	names  map[string]resolvedName // answers of the tunnel's DNS
 	asking map[string]bool         // names that are being asked now
@@ -48,7 +50,7 @@ func (s *Server) associate(ctx context.Context, client net.Conn, to socks5.Targe
 		return
 	}
 	defer func() { <-s.associations }()
-	remote, here := addrPort(client.RemoteAddr()), addrPort(client.LocalAddr())
+	remote, here := netutil.AddrPort(client.RemoteAddr()), netutil.AddrPort(client.LocalAddr())
 	if !here.Addr().IsValid() { // the client came by no address where datagrams could come to as well
 		_ = socks5.WriteReply(client, socks5.CommandUnknown, netip.AddrPort{})
 		return
@@ -58,18 +60,14 @@ func (s *Server) associate(ctx context.Context, client net.Conn, to socks5.Targe
 		_ = socks5.WriteReply(client, socks5.Failure, netip.AddrPort{})
 		return
 	}
+	defer local.Close()
 	a := &association{server: s, local: local, from: remote.Addr(), out: map[bool]net.PacketConn{},
 		names: map[string]resolvedName{}, asking: map[string]bool{}}
-	// RFC 1928: a client that knows where it will send from says so.
-	if to.Name == "" && to.Port != 0 && to.Addr == remote.Addr() {
-		a.client = netip.AddrPortFrom(to.Addr, to.Port)
+	// A client that knows its port says so, with or without its address (RFC 1928, section 6).
+	if to.Port != 0 && (to.Addr == remote.Addr() || to.Addr.IsUnspecified()) {
+		a.client = netip.AddrPortFrom(remote.Addr(), to.Port)
 	}
-	if !s.track(local) {
-		local.Close()
-		return
-	}
-	defer s.drop(local)
-	if err := socks5.WriteReply(client, socks5.Succeeded, addrPort(local.LocalAddr())); err != nil {
+	if err := socks5.WriteReply(client, socks5.Succeeded, netutil.AddrPort(local.LocalAddr())); err != nil {
 		return
 	}
 	_ = client.SetDeadline(time.Time{})
@@ -78,16 +76,6 @@ func (s *Server) associate(ctx context.Context, client net.Conn, to socks5.Targe
 	_, _ = io.Copy(io.Discard, client) // the association ends with the connection
 	cancel()
 	a.close()
-}
-
-func addrPort(a net.Addr) netip.AddrPort {
-	switch a := a.(type) {
-	case *net.TCPAddr:
-		return netip.AddrPortFrom(a.AddrPort().Addr().Unmap(), uint16(a.Port))
-	case *net.UDPAddr:
-		return netip.AddrPortFrom(a.AddrPort().Addr().Unmap(), uint16(a.Port))
-	}
-	return netip.AddrPort{}
 }
 
 func (a *association) close() {
@@ -109,11 +97,12 @@ func (a *association) outward(ctx context.Context) {
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if err != nil || !a.serves(netip.AddrPortFrom(from.Addr().Unmap(), from.Port())) {
+		if err != nil {
 			continue
 		}
+		// It is parsed first: a datagram that is no request must not decide which port is the client's.
 		to, payload, err := socks5.ParseDatagram(buffer[:n])
-		if err != nil {
+		if err != nil || !a.serves(netip.AddrPortFrom(from.Addr().Unmap(), from.Port())) {
 			continue
 		}
 		if to.Name == "" {
@@ -124,11 +113,12 @@ func (a *association) outward(ctx context.Context) {
 			a.send(netip.AddrPortFrom(addr, to.Port), payload)
 			continue
 		}
-		a.sendLater(ctx, to, append([]byte(nil), payload...))
+		a.sendLater(ctx, to, bytes.Clone(payload))
 	}
 }
 
-// serves reports whether a datagram is from our client: its address, and the first port of it that sent.
+// serves reports whether a request is from our client. Where the client declared no port, the first request from its
+// address says which it is.
 func (a *association) serves(from netip.AddrPort) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -217,7 +207,7 @@ func (a *association) inward(c net.PacketConn) {
 		if err != nil {
 			return
 		}
-		sender := addrPort(from)
+		sender := netutil.AddrPort(from)
 		header := socks5.AppendDatagramHeader(make([]byte, 0, headerRoom), sender)
 		start := headerRoom - len(header)
 		copy(buffer[start:], header)

@@ -38,11 +38,9 @@ type Server struct {
 	clients      chan struct{}
 	associations chan struct{}
 
-	mu    sync.Mutex
-	open  map[io.Closer]bool
-	ended bool
-	warn  map[string]bool
-	work  sync.WaitGroup
+	mu   sync.Mutex
+	warn map[string]bool
+	work sync.WaitGroup
 }
 
 // New makes a server in front of a network, for users with a password, or for everybody where u is nil. log takes what a
@@ -52,14 +50,13 @@ func New(n Network, u *users.Users, log *slog.Logger) *Server {
 		log = slog.Default()
 	}
 	return &Server{network: n, users: u, log: log, clients: make(chan struct{}, maxClients), associations: make(chan struct{}, maxAssociations),
-		open: map[io.Closer]bool{}, warn: map[string]bool{}}
+		warn: map[string]bool{}}
 }
 
 // Serve takes clients until ctx ends; then it closes the listener and all connections and returns nil.
 func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer s.work.Wait()
-	defer s.closeAll()
 	defer cancel()
 	return netutil.Serve(ctx, listener, func(client net.Conn) { s.take(ctx, client) })
 }
@@ -73,14 +70,9 @@ func (s *Server) take(ctx context.Context, client net.Conn) {
 		client.Close()
 		return
 	}
-	if !s.track(client) {
-		client.Close()
-		<-s.clients
-		return
-	}
 	s.work.Go(func() {
 		defer func() { <-s.clients }()
-		defer s.drop(client)
+		defer closing(ctx, client)()
 		s.serve(ctx, client)
 	})
 }
@@ -105,7 +97,7 @@ func (s *Server) serve(ctx context.Context, client net.Conn) {
 }
 
 func (s *Server) serveSOCKS(ctx context.Context, client net.Conn, in *bufio.Reader) {
-	if ok, err := socks5.Negotiate(in, client, socks5.Auth{Password: s.users.Password(addrPort(client.RemoteAddr()).Addr())}); !ok || err != nil {
+	if ok, err := socks5.Negotiate(in, client, socks5.Auth{Password: s.users.Password(netutil.AddrPort(client.RemoteAddr()).Addr())}); !ok || err != nil {
 		return
 	}
 	command, to, err := socks5.ReadRequest(in)
@@ -132,11 +124,7 @@ func (s *Server) connect(ctx context.Context, client net.Conn, in *bufio.Reader,
 		_ = answer(err)
 		return
 	}
-	if !s.track(server) {
-		server.Close()
-		return
-	}
-	defer s.drop(server)
+	defer closing(ctx, server)()
 	if err := answer(nil); err != nil {
 		return
 	}
@@ -189,28 +177,11 @@ func (s *Server) once(key, text string, args ...any) {
 	}
 }
 
-// track keeps a connection to be closed at the end; false means that the end has come.
-func (s *Server) track(c io.Closer) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.ended {
-		s.open[c] = true
-	}
-	return !s.ended
-}
-
-func (s *Server) drop(c io.Closer) {
-	s.mu.Lock()
-	delete(s.open, c)
-	s.mu.Unlock()
-	c.Close()
-}
-
-func (s *Server) closeAll() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.ended = true
-	for c := range s.open {
+// closing closes a connection at the end of ctx, or when the function that it returns is called.
+func closing(ctx context.Context, c io.Closer) func() {
+	stop := context.AfterFunc(ctx, func() { c.Close() })
+	return func() {
+		stop()
 		c.Close()
 	}
 }

@@ -3,6 +3,7 @@ package socks
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -249,6 +250,52 @@ func checkStranger(t *testing.T, local *net.UDPConn, bound netip.AddrPort) {
 	}
 	if got, _ := exchange(t, local, append(header, "client"...)); got != "echo client" {
 		t.Errorf("after a stranger's datagram: got %q", got)
+	}
+}
+
+// A program of another user on this machine cannot take an association over: neither with what is no request, nor with a
+// request where the client declared its port (RFC 1928, section 6).
+func TestAssociationIsNotTakenOver(t *testing.T) {
+	w := newWorld(t, false)
+	proxy, _ := w.serve(t, nil)
+	request := socks5.AppendDatagramHeader(nil, netip.AddrPortFrom(far4, 7))
+	for name, c := range map[string]struct {
+		declares bool
+		stranger []byte
+	}{
+		"no request":      {false, []byte("x")},
+		"a declared port": {true, append(bytes.Clone(request), "stranger"...)},
+	} {
+		local, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer local.Close()
+		associate := []byte(associateRequest)
+		if c.declares {
+			binary.BigEndian.PutUint16(associate[len(associate)-2:], uint16(local.LocalAddr().(*net.UDPAddr).Port))
+		}
+		_, reply, bound := dialSOCKS(t, proxy, string(associate))
+		if reply != byte(socks5.Succeeded) {
+			t.Fatalf("%s: reply %d", name, reply)
+		}
+		stranger, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(bound))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer stranger.Close()
+		if _, err := stranger.Write(c.stranger); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := local.WriteToUDPAddrPort(append(bytes.Clone(request), "client"...), bound); err != nil {
+			t.Fatal(err)
+		}
+		_ = local.SetReadDeadline(time.Now().Add(20 * time.Second))
+		buffer := make([]byte, 2000)
+		n, err := local.Read(buffer)
+		if err != nil || !bytes.HasSuffix(buffer[:n], []byte("echo client")) {
+			t.Errorf("%s: got %q, %v", name, buffer[:n], err)
+		}
 	}
 }
 

@@ -76,13 +76,32 @@ func Load(file string) (*Users, error) {
 	return u, nil
 }
 
-// LoadIfAny is [Load], and returns nil if file is empty.
-func LoadIfAny(file string) (*Users, error) {
-	if file == "" {
+// File is the name of a file of users in a setting that may be left out. An empty name in that setting is an error: a script with
+// an unset variable would otherwise open a proxy to everybody.
+type File string
+
+// Load is [Load], and returns nil if the setting was left out.
+func (f File) Load() (*Users, error) {
+	if f == "" {
 		return nil, nil
 	}
-	return Load(file)
+	return Load(string(f))
 }
+
+// Set sets the name.
+func (f *File) Set(text string) error {
+	if text == "" {
+		return &path.Error{What: "it names no file", Hint: "name a file, or leave it out to let everybody in without a password"}
+	}
+	*f = File(text)
+	return nil
+}
+
+// String returns the name.
+func (f *File) String() string { return string(*f) }
+
+// Type is of a flag's value.
+func (*File) Type() string { return "string" }
 
 // Count is how many users there are.
 func (u *Users) Count() int {

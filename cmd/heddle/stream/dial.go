@@ -103,7 +103,7 @@ func openFronts(ctx context.Context, d config.StreamDial, talk io.Writer) (f fro
 		}
 	}
 	if d.Socks != "" {
-		if f.users, err = users.LoadIfAny(d.SocksUsers); err != nil {
+		if f.users, err = d.SocksUsers.Load(); err != nil {
 			f.close()
 			return f, err
 		}

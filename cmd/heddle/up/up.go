@@ -20,7 +20,6 @@ import (
 	"heddle/config"
 	"heddle/path"
 	"heddle/path/wgconf"
-	"heddle/proxy/users"
 	"heddle/split"
 	"heddle/split/tunnel"
 )
@@ -164,7 +163,7 @@ func keepUp(ctx context.Context, t *tunnel.Tunnel, u config.Up, c *wgconf.Config
 	tell := func(text string) { fmt.Fprintf(talk, "%s: %s\n", u.SessionName(), text) }
 	var proxy *front
 	if u.Socks != "" {
-		who, err := users.LoadIfAny(u.SocksUsers)
+		who, err := u.SocksUsers.Load()
 		if err != nil {
 			return err
 		}

@@ -104,6 +104,8 @@ func add(flags *pflag.FlagSet, target any, name, help string, commas bool) {
 		} else {
 			flags.StringArrayVar(t, name, *t, help)
 		}
+	case pflag.Value:
+		flags.Var(t, name, help)
 	default:
 		panic(fmt.Sprintf("--%s: no flag holds a %T", name, target))
 	}

@@ -62,7 +62,7 @@ func flagError(err error) error {
 	if why == "" {
 		why = errors.Unwrap(bad).Error()
 	}
-	return fmt.Errorf("--%s %q: %s", bad.GetFlag().Name, bad.GetValue(), why)
+	return Hint(fmt.Errorf("--%s %q: %s", bad.GetFlag().Name, bad.GetValue(), why), errhint.Of(err))
 }
 
 // Finish makes every mistake in a command line a usage error, and one that says what to do.
