@@ -20,6 +20,16 @@ func giveBuffer(b []byte) {
 	}
 }
 
+// isClosed reports whether a channel on which nothing is sent is closed.
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
 // wake lets a goroutine that waits for the channel, which has room for one, look again.
 func wake(c chan struct{}) {
 	select {

@@ -17,28 +17,16 @@ func (c *Conn) Status() Status {
 		Unproved: c.unproved(), Claim: c.claim()}
 	s.State, s.Why = c.state()
 	now := time.Now()
-	var up, down uint64
 	for _, m := range c.members {
 		p := m.status(now)
 		p.Weight = 1 / float64(len(c.members))
 		if c.out.weights != nil {
 			p.Weight = c.out.weights[m.index]
 		}
-		up, down = up+p.Up.Bytes, down+p.Down.Bytes
 		s.Paths = append(s.Paths, p)
 	}
-	for i := range s.Paths {
-		p := &s.Paths[i]
-		p.Up.Share, p.Down.Share = part(p.Up.Bytes, up), part(p.Down.Bytes, down)
-	}
+	s.FillShares()
 	return s
-}
-
-func part(of, all uint64) float64 {
-	if all == 0 {
-		return 0
-	}
-	return float64(of) / float64(all)
 }
 
 // unproved is what was written, of which the peer has not said that it has it: by units, so at most one too many.

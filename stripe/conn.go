@@ -1,10 +1,12 @@
 package stripe
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"net"
 	"os"
+	"slices"
 	"time"
 
 	"heddle/identity"
@@ -23,7 +25,7 @@ func (c *Conn) Wait(ctx context.Context) error {
 	case <-c.over:
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		return orErr(c.failure, net.ErrClosed)
+		return cmp.Or(c.failure, net.ErrClosed)
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -39,24 +41,26 @@ func (c *Conn) Read(p []byte) (int, error) {
 		if n > 0 || err != nil || len(p) == 0 {
 			return n, err
 		}
-		select {
-		case <-c.in.readable:
-		case <-c.over:
-			if n, err := c.readSome(p); n > 0 || err != nil {
-				return n, err
-			}
-			return 0, net.ErrClosed
-		case <-c.readBy.Passed():
-			return 0, os.ErrDeadlineExceeded
+		if err := c.await(c.in.readable, &c.readBy); err != nil {
+			return 0, err
 		}
 	}
 }
 
-func (c *Conn) readSome(p []byte) (int, error) {
+// await waits for a wake-up or the end of the session, until a deadline.
+func (c *Conn) await(woken <-chan struct{}, by *path.Deadline) error {
 	select {
-	case <-c.readBy.Passed():
+	case <-woken:
+	case <-c.over:
+	case <-by.Passed():
+		return os.ErrDeadlineExceeded
+	}
+	return nil
+}
+
+func (c *Conn) readSome(p []byte) (int, error) {
+	if isClosed(c.readBy.Passed()) {
 		return 0, os.ErrDeadlineExceeded
-	default:
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -75,7 +79,7 @@ func (c *Conn) readError() error {
 	case c.in.Ended():
 		return io.EOF
 	case c.finished:
-		return orErr(c.failure, net.ErrClosed)
+		return cmp.Or(c.failure, net.ErrClosed)
 	}
 	return nil
 }
@@ -94,20 +98,15 @@ func (c *Conn) Write(p []byte) (int, error) {
 		if m > 0 {
 			continue
 		}
-		select {
-		case <-c.out.writable:
-		case <-c.over:
-		case <-c.writeBy.Passed():
-			return n, os.ErrDeadlineExceeded
+		if err := c.await(c.out.writable, &c.writeBy); err != nil {
+			return n, err
 		}
 	}
 }
 
 func (c *Conn) writeSome(p []byte) (int, error) {
-	select {
-	case <-c.writeBy.Passed():
+	if isClosed(c.writeBy.Passed()) {
 		return 0, os.ErrDeadlineExceeded
-	default:
 	}
 	c.mu.Lock()
 	s := &c.out
@@ -134,7 +133,7 @@ func (c *Conn) writeError() error {
 	case c.peerClosed:
 		return &path.Error{What: c.errorSubject(), Why: "the other side wants nothing more", Err: net.ErrClosed}
 	case c.finished:
-		return orErr(c.failure, net.ErrClosed)
+		return cmp.Or(c.failure, net.ErrClosed)
 	}
 	return nil
 }
@@ -175,7 +174,7 @@ func (c *Conn) part() error {
 	if !c.finished {
 		switch {
 		case !c.out.Proved():
-			c.fail(&path.Error{What: c.errorSubject(), Why: "the other side did not confirm all in time: " + orElse(c.missing(), "all paths are up")})
+			c.fail(&path.Error{What: c.errorSubject(), Why: "the other side did not confirm all in time: " + cmp.Or(c.missing(), "all paths are up")})
 		case c.in.Ended():
 			c.finish(nil, segment.Close{Code: segment.Complete})
 		default:
@@ -191,7 +190,7 @@ func (c *Conn) part() error {
 	if c.out.Proved() || c.peerClosed && c.out.Drained() { // it closed too, and needs no end
 		return nil
 	}
-	return orErr(c.failure, &path.Error{What: c.errorSubject(), Why: "the other side ended it before it had everything"})
+	return cmp.Or[error](c.failure, &path.Error{What: c.errorSubject(), Why: "the other side ended it before it had everything"})
 }
 
 // awaitProof waits until the other side has everything, the session is over, or patience ends.
@@ -217,12 +216,8 @@ func (c *Conn) awaitProof() {
 
 // trailing reports whether shares that the stream was restored without still wait for a path, and should go out.
 func (c *Conn) trailing() bool {
-	for _, m := range c.members {
-		if !c.scheme.None() && c.waits() && m.link != nil && m.out.Waiting()+m.out.Busy() > 0 {
-			return true
-		}
-	}
-	return false
+	return !c.scheme.None() && c.waits() &&
+		slices.ContainsFunc(c.members, func(m *member) bool { return m.link != nil && m.out.Waiting()+m.out.Busy() > 0 })
 }
 
 // Abort ends the session at once and tells the peer why, as far as it is still reached.

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"os"
 	"time"
 
 	"heddle/internal/reliable"
@@ -48,11 +47,8 @@ func (c *Conn) WriteTo(w io.Writer) (int64, error) {
 			}
 			continue
 		}
-		select {
-		case <-c.in.readable:
-		case <-c.over:
-		case <-c.readBy.Passed():
-			return n, os.ErrDeadlineExceeded
+		if err := c.await(c.in.readable, &c.readBy); err != nil {
+			return n, err
 		}
 	}
 }
@@ -87,11 +83,8 @@ func (c *Conn) ReadFrom(r io.Reader) (int64, error) {
 			return n, err
 		}
 		if room == nil {
-			select {
-			case <-c.out.writable:
-			case <-c.over:
-			case <-c.writeBy.Passed():
-				return n, os.ErrDeadlineExceeded
+			if err := c.await(c.out.writable, &c.writeBy); err != nil {
+				return n, err
 			}
 			continue
 		}

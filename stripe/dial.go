@@ -115,16 +115,8 @@ func (o *Options) settings() (settings, error) {
 		}
 		names[p.Name] = true
 	}
-	switch {
-	case len(o.Service) > segment.MaxText:
-		return bad("the name of the service is too long", "")
-	case !scheme.None() && scheme.N != s.members:
-		return bad(fmt.Sprintf("shares %v take %d paths, and there are %d", scheme, scheme.N, s.members), "name as many paths as there are shares")
-	case o.Weights != nil && (s.schedule != Weighted || len(o.Weights) != s.members):
-		return bad(fmt.Sprintf("%d weights for %d paths with the schedule %s", len(o.Weights), s.members, s.schedule), "weights go with --schedule weighted, one a path")
-	}
-	if why := s.wrong(); why != "" {
-		return bad(why, "")
+	if why, hint := s.wrong(); why != "" {
+		return bad(why, hint)
 	}
 	return s, nil
 }
@@ -151,25 +143,29 @@ func (s *settings) fill() {
 	}
 }
 
-// wrong says what both sides must refuse in a session.
-func (s *settings) wrong() string {
+// wrong returns why both sides must refuse a session, or "", and what may help.
+func (s *settings) wrong() (why, hint string) {
 	switch {
+	case len(s.service) > segment.MaxText:
+		return "the name of the service is too long", ""
 	case s.members < 1 || s.members > MaxPaths:
-		return fmt.Sprintf("%d paths, and there may be 1 to %d", s.members, MaxPaths)
-	case s.minMembers < 1 || s.minMembers > s.members || s.minMembers < s.scheme.K:
-		return fmt.Sprintf("at least %d of %d paths are asked for, with shares %v", s.minMembers, s.members, s.scheme)
-	case s.segment < MinSegment || s.segment > MaxSegment:
-		return fmt.Sprintf("segments of %d bytes, and they may have %d to %d", s.segment, MinSegment, MaxSegment)
-	case s.schedule != Strict && s.schedule != Fast && s.schedule != Weighted:
-		return fmt.Sprintf("no schedule of streams is called %q, there are strict, fast and weighted", s.schedule)
+		return fmt.Sprintf("%d paths, and there may be 1 to %d", s.members, MaxPaths), ""
 	case !s.scheme.None() && s.scheme.N != s.members:
-		return fmt.Sprintf("shares %v for %d paths", s.scheme, s.members)
+		return fmt.Sprintf("shares %v take %d paths, and there are %d", s.scheme, s.scheme.N, s.members), "name as many paths as there are shares"
+	case s.weights != nil && (s.schedule != Weighted || len(s.weights) != s.members):
+		return fmt.Sprintf("%d weights for %d paths with the schedule %s", len(s.weights), s.members, s.schedule), "weights go with --schedule weighted, one a path"
+	case s.minMembers < 1 || s.minMembers > s.members || s.minMembers < s.scheme.K:
+		return fmt.Sprintf("at least %d of %d paths are asked for, with shares %v", s.minMembers, s.members, s.scheme), ""
+	case s.segment < MinSegment || s.segment > MaxSegment:
+		return fmt.Sprintf("segments of %d bytes, and they may have %d to %d", s.segment, MinSegment, MaxSegment), ""
+	case s.schedule != Strict && s.schedule != Fast && s.schedule != Weighted:
+		return fmt.Sprintf("no schedule of streams is called %q, there are strict, fast and weighted", s.schedule), ""
 	case !s.scheme.None() && s.schedule == Weighted:
-		return "weights mean nothing for shares, of which each path gets one"
+		return "weights mean nothing for shares, of which each path gets one", ""
 	case !s.scheme.None() && s.scheme.Capacity(s.payload()) < 1:
-		return fmt.Sprintf("segments of %d bytes are too small for shares %v", s.segment, s.scheme)
+		return fmt.Sprintf("segments of %d bytes are too small for shares %v", s.segment, s.scheme), ""
 	}
-	return ""
+	return "", ""
 }
 
 // dialler keeps one member connected.
@@ -187,7 +183,7 @@ func (d *dialler) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		start := time.Now()
 		err := d.once(ctx)
-		if m.over() {
+		if isClosed(m.c.over) {
 			return
 		}
 		m.c.mu.Lock()
@@ -255,10 +251,8 @@ func (d *dialler) greet(k *link) (theirs uint64, err error) {
 	if c.degrade {
 		h.Flags |= segment.Degrade
 	}
-	for _, other := range c.members {
-		if other.welcomed {
-			h.Flags |= segment.Resume
-		}
+	if c.letIn() > 0 {
+		h.Flags |= segment.Resume
 	}
 	m.generation++
 	first := m.joins == 0

@@ -118,7 +118,7 @@ func TestHellosThatAreRefused(t *testing.T) {
 		want  string
 	}{
 		"schedule":  {change(func(h *segment.Hello) { h.Schedule = "round" }), "no schedule"},
-		"shares":    {change(func(h *segment.Hello) { h.Shares = "9of9" }), "with shares 9of9"},
+		"shares":    {change(func(h *segment.Hello) { h.Shares = "9of9" }), "shares 9of9 take 9 paths, and there are 1"},
 		"no shares": {change(func(h *segment.Hello) { h.Shares = "half" }), "no way to share"},
 		"segment":   {change(func(h *segment.Hello) { h.Segment = 64 }), "segments of 64"},
 		"members":   {change(func(h *segment.Hello) { h.Members, h.MinMembers = 200, 200 }), "200 paths"},

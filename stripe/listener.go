@@ -245,7 +245,7 @@ func (sl *Listener) settings(h segment.Hello, peer identity.Key) (settings, erro
 		minMembers: int(h.MinMembers), degrade: h.Flags&segment.Degrade != 0, segment: int(h.Segment), patience: sl.o.Patience,
 		window: sl.o.Window, minRate: sl.o.MinRate, log: sl.o.Log}
 	s.fill()
-	if why := s.wrong(); why != "" {
+	if why, _ := s.wrong(); why != "" {
 		return settings{}, errors.New(why)
 	}
 	return s, nil

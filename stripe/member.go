@@ -72,7 +72,7 @@ func (m *member) run(k *link, theirs uint64) error {
 	go func() { written <- m.write(k, done) }()
 	err := m.read(k)
 	close(done)
-	if m.over() {
+	if isClosed(m.c.over) {
 		_ = k.raw.SetReadDeadline(time.Now().Add(lastWords))
 	} else {
 		k.shut()
@@ -89,15 +89,6 @@ func preferErr(read, write error) error {
 		return write
 	}
 	return read
-}
-
-func (m *member) over() bool {
-	select {
-	case <-m.c.over:
-		return true
-	default:
-		return false
-	}
 }
 
 // attach makes the connection that of the member.

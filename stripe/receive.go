@@ -1,6 +1,7 @@
 package stripe
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -235,18 +236,11 @@ func (m *member) restore(unit uint64, size int, shares [][]byte) ([]byte, error)
 	}
 	piece, err := m.codec.Join(unit, size, shares)
 	if piece == nil {
-		return nil, orErr(err, errors.New("an empty share"))
+		return nil, cmp.Or(err, errors.New("an empty share"))
 	}
 	whole := takeBuffer(size)
 	copy(whole, piece)
 	return whole, err
-}
-
-func orErr(err, otherwise error) error {
-	if err == nil {
-		return otherwise
-	}
-	return err
 }
 
 // blame drops the members whose shares were changed, and ends the session where nothing can be restored. c.mu is held.

@@ -115,12 +115,7 @@ func (c *Conn) plan() []piece {
 	if !c.scheme.None() {
 		return c.planShares(pending)
 	}
-	var up []int
-	for i, m := range c.members {
-		if m.link != nil {
-			up = append(up, i)
-		}
-	}
+	up := c.live()
 	row := len(up) * c.payload()
 	c.beginTransfer()
 	if s.Pending() <= row {
@@ -223,12 +218,7 @@ func (c *Conn) planWeighted(up []int) []piece {
 // planShares cuts one unit, of which each member gets a share, also one that is down: it may come back in time.
 func (c *Conn) planShares(pending int) []piece {
 	capacity := c.scheme.Capacity(c.payload())
-	var up []int
-	for i, m := range c.members {
-		if m.link != nil {
-			up = append(up, i)
-		}
-	}
+	up := c.live()
 	needed := c.scheme.K
 	if c.waits() {
 		needed = len(up)
@@ -324,12 +314,7 @@ func (c *Conn) endStream() {
 // rebalance moves what is under way on members that are down to those that are up. Only a session that may degrade does so,
 // and never with shares. c.mu is held.
 func (c *Conn) rebalance() {
-	var up []*member
-	for _, m := range c.members {
-		if m.link != nil {
-			up = append(up, m)
-		}
-	}
+	up := c.live()
 	if len(up) == 0 {
 		return
 	}
@@ -339,12 +324,12 @@ func (c *Conn) rebalance() {
 			continue
 		}
 		for _, f := range m.out.Drain() {
-			up[n%len(up)].out.Adopt(f)
+			c.members[up[n%len(up)]].out.Adopt(f)
 			n++
 		}
 	}
-	for _, m := range up {
-		wake(m.wake)
+	for _, i := range up {
+		wake(c.members[i].wake)
 	}
 }
 

@@ -1,12 +1,14 @@
 package stripe
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -116,15 +118,28 @@ func (c *Conn) errorSubject() string {
 
 func (c *Conn) name() string { return hex.EncodeToString(c.id[:8]) }
 
-// up counts the members that are up. c.mu is held, here and below.
-func (c *Conn) up() int {
-	n := 0
+// count counts the members that are as asked. c.mu is held, here and below.
+func (c *Conn) count(is func(*member) bool) (n int) {
 	for _, m := range c.members {
-		if m.link != nil {
+		if is(m) {
 			n++
 		}
 	}
 	return n
+}
+
+// up counts the members that are up, and letIn those that the other side let in.
+func (c *Conn) up() int    { return c.count(func(m *member) bool { return m.link != nil }) }
+func (c *Conn) letIn() int { return c.count(func(m *member) bool { return m.welcomed }) }
+
+// live gives the places of the members that are up.
+func (c *Conn) live() (up []int) {
+	for i, m := range c.members {
+		if m.link != nil {
+			up = append(up, i)
+		}
+	}
+	return up
 }
 
 // sending reports whether data may be sent.
@@ -150,18 +165,8 @@ func (c *Conn) changed() {
 // welcomed notes that the other side let in a member.
 func (c *Conn) welcomed(m *member) {
 	m.welcomed = true
-	n := 0
-	for _, other := range c.members {
-		if other.welcomed {
-			n++
-		}
-	}
-	select {
-	case <-c.admitted:
-	default:
-		if n >= c.floor() {
-			close(c.admitted)
-		}
+	if c.letIn() >= c.floor() && !isClosed(c.admitted) {
+		close(c.admitted)
 	}
 }
 
@@ -174,23 +179,13 @@ func (c *Conn) begin() {
 
 // hopeless reports whether somebody else answers on so many paths that the session cannot begin.
 func (c *Conn) hopeless() bool {
-	n := 0
-	for _, m := range c.members {
-		if m.stranger {
-			n++
-		}
-	}
-	return !c.started && !c.finished && len(c.members)-n < c.floor()
+	strangers := c.count(func(m *member) bool { return m.stranger })
+	return !c.started && !c.finished && len(c.members)-strangers < c.floor()
 }
 
 // allTried reports whether each member that is not up failed before.
 func (c *Conn) allTried() bool {
-	for _, m := range c.members {
-		if m.link == nil && (m.why == "" || !c.client) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(c.members, func(m *member) bool { return m.link == nil && (m.why == "" || !c.client) })
 }
 
 // missing names the members that are not up, and why.
@@ -198,17 +193,10 @@ func (c *Conn) missing() string {
 	var names []string
 	for _, m := range c.members {
 		if m.link == nil {
-			names = append(names, m.name+" ("+orElse(m.why, "not there yet")+")")
+			names = append(names, m.name+" ("+cmp.Or(m.why, "not there yet")+")")
 		}
 	}
 	return strings.Join(names, "; ")
-}
-
-func orElse(text, otherwise string) string {
-	if text == "" {
-		return otherwise
-	}
-	return text
 }
 
 // tooFew says why nothing is sent.

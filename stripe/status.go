@@ -26,6 +26,18 @@ type Status struct {
 	Paths    []PathStatus `json:"paths"`
 }
 
+// FillShares computes the share of each path in both directions from its bytes.
+func (s *Status) FillShares() {
+	var up, down uint64
+	for _, p := range s.Paths {
+		up, down = up+p.Up.Bytes, down+p.Down.Bytes
+	}
+	for i := range s.Paths {
+		p := &s.Paths[i]
+		p.Up.Share, p.Down.Share = float64(p.Up.Bytes)/float64(max(up, 1)), float64(p.Down.Bytes)/float64(max(down, 1))
+	}
+}
+
 // PathStatus is one path of a session.
 type PathStatus struct {
 	Name     string `json:"name"`     // as given, or its number from 1 on the side that listens

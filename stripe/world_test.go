@@ -2,6 +2,7 @@ package stripe
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -188,7 +189,7 @@ type socket struct {
 func (s *socket) Read(p []byte) (int, error)  { return s.in.read(p) }
 func (s *socket) Write(p []byte) (int, error) { return s.out.write(p) }
 func (s *socket) Close() error {
-	s.out.set(func() { s.out.end = orErr(s.out.end, io.EOF) })
+	s.out.set(func() { s.out.end = cmp.Or(s.out.end, io.EOF) })
 	s.in.set(func() { s.in.unread = net.ErrClosed })
 	return nil
 }
@@ -227,7 +228,7 @@ func (r *road) Open(context.Context, netip.AddrPort) (path.Flow, error) {
 	return nil, errors.New("no datagrams here")
 }
 func (r *road) Describe() path.Info {
-	return path.Info{Name: r.name, Observer: orElse(r.observer, "observer of "+r.name)}
+	return path.Info{Name: r.name, Observer: cmp.Or(r.observer, "observer of "+r.name)}
 }
 
 const socketRoom = 128 << 10

@@ -52,21 +52,9 @@ func (c *Conn) Status() stripe.Status {
 	case !c.quorum.Enough():
 		s.State, s.Why = "stopped", fmt.Sprintf("fewer than %d paths are up", c.quorum.Need())
 	}
-	var up, down uint64
 	for _, w := range c.members {
 		s.Paths = append(s.Paths, w.PathStatus)
-		up, down = up+w.Up.Bytes, down+w.Down.Bytes
 	}
-	for i := range s.Paths {
-		p := &s.Paths[i]
-		p.Up.Share, p.Down.Share = share(p.Up.Bytes, up), share(p.Down.Bytes, down)
-	}
+	s.FillShares()
 	return s
-}
-
-func share(part, whole uint64) float64 {
-	if whole == 0 {
-		return 0
-	}
-	return float64(part) / float64(whole)
 }
