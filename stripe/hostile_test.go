@@ -18,6 +18,7 @@ import (
 
 	"heddle/identity"
 	"heddle/internal/segment"
+	"heddle/stripe/door"
 	"heddle/stripe/share"
 )
 
@@ -196,7 +197,7 @@ func TestStrangersDoNotStay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, ListenOptions{}, &road{delay: ms})
 		var conns []net.Conn
-		for range 2 * strangersEach {
+		for range 2 * door.PerSource {
 			raw, err := w.roads[0].Dial(context.Background(), w.options().To)
 			if err != nil {
 				t.Fatal(err)
@@ -204,11 +205,11 @@ func TestStrangersDoNotStay(t *testing.T) {
 			conns = append(conns, raw)
 		}
 		synctest.Wait()
-		if n := w.listener.strangers.Count(); n != strangersEach {
-			t.Errorf("%d strangers are here, and %d may be", n, strangersEach)
+		if n := w.listener.Strangers(); n != door.PerSource {
+			t.Errorf("%d strangers are here, and %d may be", n, door.PerSource)
 		}
 		time.Sleep(handshakeTime + second)
-		if n := w.listener.strangers.Count(); n != 0 {
+		if n := w.listener.Strangers(); n != 0 {
 			t.Errorf("%d strangers are still here", n)
 		}
 		client, server := w.open(w.options())

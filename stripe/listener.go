@@ -1,6 +1,7 @@
 package stripe
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -12,10 +13,9 @@ import (
 	"time"
 
 	"heddle/identity"
-	"heddle/internal/connlimit"
-	"heddle/internal/netutil"
 	"heddle/internal/segment"
 	"heddle/path"
+	"heddle/stripe/door"
 	"heddle/stripe/share"
 )
 
@@ -41,28 +41,31 @@ type ListenOptions struct {
 const (
 	defaultSessions = 256
 	defaultMemory   = 1 << 30
-	// So many connections at once may be without a session, in all and from one address.
-	maxStrangers  = 256
-	strangersEach = 64
-	maxRemembered = 1024
-	rememberedFor = 2 * time.Minute
-	acceptQueue   = 64
+	maxRemembered   = 1024
+	rememberedFor   = 2 * time.Minute
 )
+
+// Complete returns the options with defaults where nothing was asked for.
+func (o ListenOptions) Complete() ListenOptions {
+	o.MaxSessions = cmp.Or(o.MaxSessions, defaultSessions)
+	o.Memory = cmp.Or(o.Memory, defaultMemory)
+	o.Patience = cmp.Or(o.Patience, DefaultPatience)
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
+	if o.Accept == nil {
+		o.Accept = func(identity.Key) error { return errors.New("nobody is let in") }
+	}
+	return o
+}
 
 // Listener takes sessions from members that arrive at a [net.Listener].
 type Listener struct {
-	net.Listener
-	o         ListenOptions
-	strangers *connlimit.Limiter[string]
-	accepted  chan *Conn
-	closed    chan struct{}
-	once      sync.Once
+	*door.Door[*Conn]
+	o ListenOptions
 
 	mu       sync.Mutex
 	sessions map[[16]byte]*Conn
 	past     map[[16]byte]ending
 	memory   int64 // lent to sessions
-	broken   error
 }
 
 // ending is what is remembered of a session that is over, so that a member that comes late is told so.
@@ -75,66 +78,23 @@ type ending struct {
 // NewListener serves what arrives at l, which it closes at its end. For l, take a [net.ListenConfig] with
 // SetMultipathTCP(false): a member must stay on its path.
 func NewListener(l net.Listener, o ListenOptions) *Listener {
-	if o.MaxSessions == 0 {
-		o.MaxSessions = defaultSessions
-	}
-	if o.Memory == 0 {
-		o.Memory = defaultMemory
-	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
-	if o.Accept == nil {
-		o.Accept = func(identity.Key) error { return errors.New("nobody is let in") }
-	}
-	sl := &Listener{Listener: l, o: o, strangers: connlimit.NewLimiter[string](strangersEach, maxStrangers), accepted: make(chan *Conn, acceptQueue),
-		closed: make(chan struct{}), sessions: map[[16]byte]*Conn{}, past: map[[16]byte]ending{}}
-	go sl.serve()
-	return sl
-}
-
-func (sl *Listener) serve() {
+	sl := &Listener{Door: door.New[*Conn](l), o: o.Complete(), sessions: map[[16]byte]*Conn{}, past: map[[16]byte]ending{}}
 	config, err := sl.o.Identity.Server(sl.o.Accept, Protocol)
 	if err != nil {
-		sl.end(err)
-		return
+		_ = sl.Fail(err)
+		return sl
 	}
 	// A ticket shown again would tell observers of two paths that they see one client.
 	config.SessionTicketsDisabled = true
 	config.DynamicRecordSizingDisabled, config.KeyLogWriter = true, sl.o.KeyLog
-	sl.end(netutil.Serve(context.Background(), sl.Listener, func(raw net.Conn) { // Close ends it
-		from := source(raw)
-		if !sl.strangers.Acquire(from) {
-			raw.Close()
-			return
+	sl.Serve(func(_ context.Context, raw net.Conn, leave func()) {
+		k := newLink(raw, config, false)
+		defer k.shut()
+		if err := sl.greet(k, leave); err != nil {
+			sl.o.Log.Debug("member ended", "from", raw.RemoteAddr(), "why", err)
 		}
-		go func() {
-			var once sync.Once
-			leave := func() { once.Do(func() { sl.strangers.Release(from) }) }
-			defer leave()
-			k := newLink(raw, config, false)
-			defer k.shut()
-			if err := sl.greet(k, leave); err != nil {
-				sl.o.Log.Debug("member ended", "from", raw.RemoteAddr(), "why", err)
-			}
-		}()
-	}))
-}
-
-func source(raw net.Conn) string {
-	if from := connlimit.SourceOf(raw.RemoteAddr()); from.IsValid() {
-		return from.String()
-	}
-	return raw.RemoteAddr().String()
-}
-
-func (sl *Listener) end(err error) {
-	sl.once.Do(func() {
-		sl.mu.Lock()
-		sl.broken = err
-		sl.mu.Unlock()
-		close(sl.closed)
 	})
+	return sl
 }
 
 // greet takes a connection to its session, and serves it there.
@@ -294,17 +254,10 @@ func (sl *Listener) open(s settings) (*Conn, error) {
 func (sl *Listener) deliver(c *Conn) {
 	select {
 	case <-c.begun:
+		sl.Deliver(c, c.over)
 	case <-c.over:
-		return
-	case <-sl.closed:
-		c.Abort("the listener was closed")
-		return
-	}
-	select {
-	case sl.accepted <- c:
-	case <-sl.closed:
-		c.Abort("the listener was closed")
-	case <-c.over:
+	case <-sl.Closed():
+		c.Abort(door.ClosedWhy)
 	}
 }
 
@@ -348,7 +301,7 @@ func (m *member) welcome(k *link, h segment.Hello) error {
 	c.mu.Lock()
 	_, limit := c.in.Ack()
 	w := segment.Welcome{Limit: limit, Frames: m.received}
-	m.observer = source(k.raw)
+	m.observer = door.Source(k.raw)
 	c.mu.Unlock()
 	_, err := k.tls.Write(w.Append(nil))
 	if err == nil {
@@ -361,18 +314,6 @@ func (m *member) welcome(k *link, h segment.Hello) error {
 	return m.run(k, h.Frames)
 }
 
-// Accept gives the next session whose required paths are all up.
-func (sl *Listener) Accept() (*Conn, error) {
-	select {
-	case c := <-sl.accepted:
-		return c, nil
-	case <-sl.closed:
-		sl.mu.Lock()
-		defer sl.mu.Unlock()
-		return nil, sl.broken
-	}
-}
-
 // Sessions gives the sessions at this moment, the oldest first, for their status.
 func (sl *Listener) Sessions() []*Conn {
 	sl.mu.Lock()
@@ -383,10 +324,4 @@ func (sl *Listener) Sessions() []*Conn {
 	}
 	slices.SortFunc(all, func(a, b *Conn) int { return a.since.Compare(b.since) })
 	return all
-}
-
-// Close stops listening. Sessions that were accepted go on.
-func (sl *Listener) Close() error {
-	sl.end(net.ErrClosed)
-	return sl.Listener.Close()
 }

@@ -80,11 +80,12 @@ func newConn(tcp *net.TCPConn, secure *tls.Conn, min int, degrade bool, patience
 // look updates the members from the kernel. With dialMissing it also adds missing subflows.
 func (c *Conn) look(dialMissing bool) (up int, err error) {
 	now, err := c.socket.subflows()
-	if err != nil {
-		return 0, err
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if err != nil { // as after a fallback to plain TCP
+		c.decide(0)
+		return 0, err
+	}
 	var changed []*member
 	c.members, changed = observe(c.members, now, c.listening)
 	for _, w := range changed {
@@ -94,12 +95,17 @@ func (c *Conn) look(dialMissing bool) (up int, err error) {
 		err = dial(c.members, c.token, time.Now())
 	}
 	up = healthy(c.members)
+	c.decide(up)
+	return up, err
+}
+
+// decide lets writes pass or wait. c.mu is held.
+func (c *Conn) decide(up int) {
 	if c.quorum.Set(up) {
 		c.lacking = time.Now()
 		close(c.changed)
 		c.changed = make(chan struct{})
 	}
-	return up, err
 }
 
 // await blocks until need subflows are up.
@@ -144,7 +150,7 @@ func (c *Conn) watch() {
 		lost := !c.quorum.Enough() && time.Since(c.lacking) >= c.patience
 		var why error
 		if lost {
-			why = notUp(c.members, c.quorum.Need(), nil)
+			why = notUp(c.members, c.quorum.Need(), err)
 		}
 		c.mu.Unlock()
 		switch {

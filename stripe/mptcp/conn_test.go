@@ -32,7 +32,7 @@ func fresh(t *testing.T) identity.Identity {
 }
 
 // listen starts a listener in the server.
-func (w *world) listen(o ListenOptions) (l *Listener) {
+func (w *world) listen(o stripe.ListenOptions) (l *Listener) {
 	w.t.Helper()
 	w.server.Do(w.t, func() error {
 		var config net.ListenConfig
@@ -108,7 +108,7 @@ func (w *world) pair(o Options) (client, server *Conn) {
 func (w *world) tryPair(o Options) (client, server *Conn, err error) {
 	w.t.Helper()
 	id := fresh(w.t)
-	l := w.listen(ListenOptions{Identity: id, Accept: func(identity.Key) error { return nil }, Patience: o.Patience})
+	l := w.listen(stripe.ListenOptions{Identity: id, Accept: func(identity.Key) error { return nil }, Patience: o.Patience})
 	accepted := make(chan *Conn, 1)
 	go func() {
 		if c, err := l.Accept(); err == nil {
@@ -210,7 +210,7 @@ func TestNothingBelowTheRequiredSubflows(t *testing.T) {
 	w := newWorld(t)
 	id := fresh(t)
 	accepted := make(chan *Conn, 1)
-	l := w.listen(ListenOptions{Identity: id, Accept: func(identity.Key) error { return nil }})
+	l := w.listen(stripe.ListenOptions{Identity: id, Accept: func(identity.Key) error { return nil }})
 	go func() {
 		if c, err := l.Accept(); err == nil {
 			accepted <- c
@@ -345,7 +345,7 @@ func TestStrangersStayOutside(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	id, friend := fresh(t), fresh(t)
-	w.listen(ListenOptions{Identity: id,
+	w.listen(stripe.ListenOptions{Identity: id,
 		Accept: func(k identity.Key) error {
 			if k != friend.Key() {
 				return errors.New("a stranger")

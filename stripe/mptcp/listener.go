@@ -3,129 +3,65 @@ package mptcp
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
-	"io"
-	"log/slog"
 	"maps"
 	"net"
-	"net/netip"
 	"slices"
 	"sync"
 	"time"
 
 	"heddle/identity"
 	"heddle/internal/connlimit"
-	"heddle/internal/netutil"
 	"heddle/path"
+	"heddle/stripe"
+	"heddle/stripe/door"
 )
 
-// ListenOptions configure a listener.
-type ListenOptions struct {
-	Identity identity.Identity
-	// Accept decides whether the holder of a key may connect. nil refuses everybody.
-	Accept func(identity.Key) error
-	// Service decides whether a peer may have a service. nil permits all. The peer receives the error.
-	Service func(peer identity.Key, service string) error
-	// MaxSessions limits the number of connections at a time. 0 means 256.
-	MaxSessions int
-	// Patience is as in [Options].
-	Patience time.Duration
-	Log      *slog.Logger
-	// KeyLog is as in [Options].
-	KeyLog io.Writer
-}
-
-const (
-	// The limits of connections that are not admitted yet, in all and from one source.
-	maxStrangers  = 256
-	strangersEach = 64
-	// introduction limits how long they may take to be admitted.
-	introduction = 15 * time.Second
-)
+// introduction limits how long a connection may take to be admitted.
+const introduction = 15 * time.Second
 
 // Listener accepts connections of several subflows.
 type Listener struct {
-	listener  net.Listener
-	o         ListenOptions
-	config    *tls.Config
-	strangers *connlimit.Limiter[netip.Addr]
-	ready     chan *Conn
-	ctx       context.Context
-	cancel    context.CancelFunc
-	wait      sync.WaitGroup
+	*door.Door[*Conn]
+	o      stripe.ListenOptions
+	config *tls.Config
+	places *connlimit.Limiter[identity.Key] // of sessions, from their introduction on
 
 	mu   sync.Mutex
-	err  error // why the listener ended
 	live map[*Conn]bool
 }
 
 // NewListener serves the connections that arrive at l, and takes l over. Make l by a [net.ListenConfig] with
 // SetMultipathTCP(true). The client's kernel adds the subflows, so the listening side needs no privilege; its kernel's limit of
-// subflows must permit them.
-func NewListener(l net.Listener, o ListenOptions) (*Listener, error) {
+// subflows must permit them. Memory, Window and MinRate of the options have no effect: these are the kernel's.
+func NewListener(l net.Listener, o stripe.ListenOptions) (*Listener, error) {
 	if err := supported(); err != nil {
 		return nil, err
 	}
-	if o.Patience == 0 {
-		o.Patience = DefaultPatience
-	}
-	if o.MaxSessions == 0 {
-		o.MaxSessions = 256
-	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
-	accept := o.Accept
-	if accept == nil {
-		accept = func(identity.Key) error { return errors.New("nobody is let in") }
-	}
-	config, err := o.Identity.Server(accept, Protocol)
+	o = o.Complete()
+	config, err := o.Identity.Server(o.Accept, Protocol)
 	if err != nil {
 		return nil, &path.Error{What: "mptcp", Why: err.Error()}
 	}
 	config.KeyLogWriter = o.KeyLog
-	s := &Listener{listener: l, o: o, config: config, strangers: connlimit.NewLimiter[netip.Addr](strangersEach, maxStrangers), ready: make(chan *Conn), live: map[*Conn]bool{}}
-	s.ctx, s.cancel = context.WithCancel(context.Background())
-	s.wait.Go(s.run)
+	s := &Listener{Door: door.New[*Conn](l), o: o, config: config, live: map[*Conn]bool{},
+		places: connlimit.NewLimiter[identity.Key]((o.MaxSessions+1)/2, o.MaxSessions)}
+	s.Serve(s.meet)
 	return s, nil
 }
 
-func (l *Listener) run() {
-	defer l.cancel()
-	err := netutil.Serve(l.ctx, l.listener, func(c net.Conn) {
-		tcp := c.(*net.TCPConn)
-		from := connlimit.SourceOf(tcp.RemoteAddr())
-		if !l.strangers.Acquire(from) {
-			abort(tcp)
-			return
-		}
-		l.wait.Go(func() {
-			defer l.strangers.Release(from)
-			l.meet(tcp)
-		})
-	})
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.err = err
-}
-
 // meet admits one connection, or closes it.
-func (l *Listener) meet(tcp *net.TCPConn) {
-	ctx, cancel := context.WithTimeout(l.ctx, introduction)
+func (l *Listener) meet(ctx context.Context, raw net.Conn, _ func()) {
+	ctx, cancel := context.WithTimeout(ctx, introduction)
 	defer cancel()
-	c, err := l.admit(ctx, tcp)
+	c, err := l.admit(ctx, raw.(*net.TCPConn))
 	if err != nil {
-		l.o.Log.Warn("mptcp connection refused", "from", tcp.RemoteAddr(), "err", err)
-		_ = tcp.Close()
+		l.o.Log.Warn("mptcp connection refused", "from", raw.RemoteAddr(), "err", err)
+		raw.Close()
 		return
 	}
 	l.keep(c)
-	select {
-	case l.ready <- c:
-	case <-l.ctx.Done():
-		c.Abort("the listener ends")
-	}
+	l.Deliver(c, c.Done())
 }
 
 // keep lists a connection until it ends.
@@ -135,6 +71,7 @@ func (l *Listener) keep(c *Conn) {
 	l.live[c] = true
 	go func() {
 		<-c.Done()
+		l.places.Release(c.peer)
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		delete(l.live, c)
@@ -148,7 +85,8 @@ func (l *Listener) Sessions() []*Conn {
 	return slices.SortedFunc(maps.Keys(l.live), func(a, b *Conn) int { return a.since.Compare(b.since) })
 }
 
-func (l *Listener) admit(ctx context.Context, tcp *net.TCPConn) (*Conn, error) {
+// admit makes a connection of the first subflow of a peer, which then holds a place.
+func (l *Listener) admit(ctx context.Context, tcp *net.TCPConn) (c *Conn, err error) {
 	if multi, err := tcp.MultipathTCP(); err != nil || !multi {
 		return nil, &path.Error{What: "mptcp", Why: "it speaks plain TCP", Err: err}
 	}
@@ -171,7 +109,12 @@ func (l *Listener) admit(ctx context.Context, tcp *net.TCPConn) (*Conn, error) {
 		_, _ = secure.Write(encodeRefusal(err.Error()))
 		return nil, err
 	}
-	c, err := newConn(tcp, secure, h.min, h.degrade, l.o.Patience, l.o.Log)
+	defer func() {
+		if err != nil {
+			l.places.Release(peer)
+		}
+	}()
+	c, err = newConn(tcp, secure, h.min, h.degrade, l.o.Patience, l.o.Log)
 	if err != nil {
 		return nil, err
 	}
@@ -192,42 +135,18 @@ func (l *Listener) admit(ctx context.Context, tcp *net.TCPConn) (*Conn, error) {
 	return c, nil
 }
 
-// permits returns why a peer may not have a connection, or nil.
+// permits returns why a peer may not have a connection. If it returns nil, the peer has taken a place.
 func (l *Listener) permits(peer identity.Key, h hello) error {
 	if most, err := limit(); err == nil && h.paths > most+1 {
 		return fmt.Errorf("its kernel lets a connection have %d paths, not %d: `ip mptcp limits set subflow %d` there changes that", most+1, h.paths, h.paths-1)
 	}
-	if len(l.Sessions()) >= l.o.MaxSessions {
-		return fmt.Errorf("it has %d connections, and takes no more", l.o.MaxSessions)
-	}
 	if l.o.Service != nil {
-		return l.o.Service(peer, h.service)
+		if err := l.o.Service(peer, h.service); err != nil {
+			return err
+		}
+	}
+	if !l.places.Acquire(peer) {
+		return fmt.Errorf("it takes at most %d connections, of which one key has half", l.o.MaxSessions)
 	}
 	return nil
-}
-
-// Accept returns the next connection whose required subflows are all up.
-func (l *Listener) Accept() (*Conn, error) {
-	select {
-	case c := <-l.ready:
-		return c, nil
-	case <-l.ctx.Done():
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if l.err != nil {
-			return nil, l.err
-		}
-		return nil, net.ErrClosed
-	}
-}
-
-// Addr returns the address of the listener.
-func (l *Listener) Addr() net.Addr { return l.listener.Addr() }
-
-// Close stops listening. Accepted connections stay open.
-func (l *Listener) Close() error {
-	err := l.listener.Close()
-	l.cancel()
-	l.wait.Wait()
-	return err
 }

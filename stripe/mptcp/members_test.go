@@ -1,12 +1,15 @@
 package mptcp
 
 import (
+	"net"
 	"net/netip"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"heddle/identity"
+	"heddle/path/group"
 )
 
 var (
@@ -94,5 +97,33 @@ func TestOptionsThatContradict(t *testing.T) {
 		if change(&o); o.complete() == nil {
 			t.Errorf("%s is taken", name)
 		}
+	}
+}
+
+// A connection that fell back to plain TCP has no subflows to ask for: nothing more may be written.
+func TestNothingIsWrittenBlindly(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	var d net.Dialer
+	d.SetMultipathTCP(false)
+	plain, err := d.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer plain.Close()
+	raw, err := plain.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &Conn{socket: socket{raw}, quorum: group.Quorum{Min: 1}, changed: make(chan struct{})}
+	c.quorum.Set(1)
+	if _, err := c.look(false); err == nil {
+		t.Error("plain TCP has subflows")
+	}
+	if c.quorum.Enough() || time.Since(c.lacking) > time.Minute {
+		t.Errorf("enough subflows are up, and were until %v", c.lacking)
 	}
 }

@@ -30,6 +30,7 @@ import (
 	"heddle/identity"
 	"heddle/internal/errhint"
 	"heddle/path"
+	"heddle/stripe"
 )
 
 // Protocol is the ALPN name of the protocol inside TLS (RFC 7301).
@@ -38,7 +39,7 @@ const Protocol = "heddle-stripe-mptcp/1"
 // Bounds and defaults of [Options].
 const (
 	MaxPaths        = 9 // the kernel adds 8 subflows to the first
-	DefaultPatience = 30 * time.Second
+	DefaultPatience = stripe.DefaultPatience
 	maxService      = 255
 )
 

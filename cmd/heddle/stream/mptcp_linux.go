@@ -81,7 +81,7 @@ func (s *kernelSession) Abort(why string) {
 
 // listenMPTCP takes streams of the kernel's MPTCP.
 func listenMPTCP(l net.Listener, o stripe.ListenOptions) (listener, error) {
-	s, err := mptcp.NewListener(l, mptcp.ListenOptions{Identity: o.Identity, Accept: o.Accept, Service: o.Service, MaxSessions: o.MaxSessions, Log: o.Log, KeyLog: o.KeyLog})
+	s, err := mptcp.NewListener(l, o)
 	if err != nil {
 		l.Close()
 		return nil, err
