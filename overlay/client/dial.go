@@ -71,7 +71,7 @@ func (r *reach) connect(ctx context.Context) (*tlsbatch.Conn, error) {
 // addresses are those of the node, as far as its names can be looked up; where none can, the error says why.
 func (r *reach) addresses(ctx context.Context) (at []netip.AddrPort, failed error) {
 	for _, text := range r.pass.Addresses {
-		host, port, err := splitAddress(text)
+		host, port, err := SplitAddress(text)
 		var addrs []netip.Addr
 		if err == nil {
 			addrs, err = dial.Lookup(ctx, host)

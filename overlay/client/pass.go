@@ -61,7 +61,7 @@ func (p Pass) Check() error {
 		return bad(fmt.Sprintf("it has %d addresses, and needs 1 to %d", len(p.Addresses), maxAddresses))
 	}
 	for _, a := range p.Addresses {
-		if _, _, err := splitAddress(a); err != nil {
+		if _, _, err := SplitAddress(a); err != nil {
 			return bad(err.Error())
 		}
 	}
@@ -71,8 +71,8 @@ func (p Pass) Check() error {
 	return nil
 }
 
-// splitAddress reads HOST:PORT.
-func splitAddress(text string) (host string, port uint16, err error) {
+// SplitAddress reads HOST:PORT.
+func SplitAddress(text string) (host string, port uint16, err error) {
 	host, portText, err := net.SplitHostPort(text)
 	if err == nil {
 		err = masque.CheckHost(host)

@@ -5,15 +5,16 @@ package natnode
 import (
 	"context"
 	"encoding/base64"
-	"fmt"
+	"encoding/json"
+	"errors"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
-	"strings"
 	"sync"
 	"time"
 
+	"heddle/overlay/client"
 	"heddle/overlay/nat"
 	"heddle/overlay/node"
 )
@@ -75,24 +76,24 @@ func (t *table) sweep(ctx context.Context) {
 }
 
 // Lease gives a lease at the address of the node that the request came to.
-func (t *table) Lease(ctx context.Context, r node.NATRule, ttl time.Duration) (node.NATLease, error) {
+func (t *table) Lease(ctx context.Context, want client.NATLease, ttl time.Duration) (client.NATLease, error) {
 	here, ok := ctx.Value(http.LocalAddrContextKey).(net.Addr)
 	if !ok {
-		return node.NATLease{}, fmt.Errorf("a lease needs the address that it was asked for at")
+		return client.NATLease{}, errors.New("a lease needs the address that it was asked for at")
 	}
 	at, err := netip.ParseAddrPort(here.String())
 	if err != nil {
-		return node.NATLease{}, err
+		return client.NATLease{}, err
 	}
-	l, err := t.Table.Lease(nat.Rule{Client: r.Client, Listen: netip.AddrPortFrom(at.Addr(), r.Listen), To: r.To}, ttl)
+	l, err := t.Table.Lease(nat.Rule{Client: want.Client, Listen: netip.AddrPortFrom(at.Addr(), want.Listen), To: want.To}, ttl)
 	return natLease(l), err
 }
 
 // Renew has a lease end ttl from now.
-func (t *table) Renew(_ context.Context, id string, ttl time.Duration) (node.NATLease, error) {
+func (t *table) Renew(_ context.Context, id string, ttl time.Duration) (client.NATLease, error) {
 	r, err := ruleOf(id)
 	if err != nil {
-		return node.NATLease{}, err
+		return client.NATLease{}, err
 	}
 	l, err := t.Table.Renew(r, ttl)
 	return natLease(l), err
@@ -132,32 +133,20 @@ func (t *table) Carried(_ context.Context, id string) (int64, error) {
 	return int64(bytes), nil
 }
 
-func natLease(l nat.Lease) node.NATLease {
-	return node.NATLease{ID: idOf(l.Rule), Rule: node.NATRule{Client: l.Client, Listen: l.Listen.Port(), To: l.To}, Until: l.Until}
+func natLease(l nat.Lease) client.NATLease {
+	return client.NATLease{ID: idOf(l.Rule), Client: l.Client, Listen: l.Listen.Port(), To: l.To, Until: l.Until.UTC()}
 }
 
 // idOf names a rule by what it says.
 func idOf(r nat.Rule) string {
-	return base64.RawURLEncoding.EncodeToString([]byte(fmt.Sprintf("%v %v %v", r.Client, r.Listen, r.To)))
+	text, _ := json.Marshal(r) // addresses always can be
+	return base64.RawURLEncoding.EncodeToString(text)
 }
 
 func ruleOf(id string) (r nat.Rule, err error) {
 	text, err := base64.RawURLEncoding.DecodeString(id)
-	if err != nil {
-		return r, nat.ErrNoLease
-	}
-	parts := strings.Split(string(text), " ")
-	if len(parts) != 3 {
-		return r, nat.ErrNoLease
-	}
-	if r.Client, err = netip.ParseAddr(parts[0]); err != nil {
-		return r, nat.ErrNoLease
-	}
-	if r.Listen, err = netip.ParseAddrPort(parts[1]); err != nil {
-		return r, nat.ErrNoLease
-	}
-	if r.To, err = netip.ParseAddrPort(parts[2]); err != nil {
-		return r, nat.ErrNoLease
+	if err != nil || json.Unmarshal(text, &r) != nil {
+		return nat.Rule{}, nat.ErrNoLease
 	}
 	return r, nil
 }

@@ -13,17 +13,15 @@ import (
 )
 
 // status answers a grantor with all, and a holder with the grant that was shown.
-func (n *Node) status(w http.ResponseWriter, r *http.Request, holder identity.Key) {
+func (n *Node) status(r *http.Request, holder identity.Key) (any, *client.Refusal) {
 	if holder == n.key || slices.Contains(n.o.Grantors, holder) {
-		n.answer(w, n.Status())
-		return
+		return n.Status(), nil
 	}
 	a, why := n.admit(r, holder, "")
 	if why != nil {
-		n.refuse(w, r, why)
-		return
+		return nil, why
 	}
-	n.answer(w, client.Status{Name: n.o.Name, Key: n.key, Now: n.o.now(), Since: n.since, Modes: n.o.Modes, Grants: []client.GrantStatus{a.status()}})
+	return client.Status{Name: n.o.Name, Key: n.key, Now: n.o.now(), Since: n.since, Modes: n.o.Modes, Grants: []client.GrantStatus{a.status()}}, nil
 }
 
 // Status says what the node did until now, and for whom.
@@ -39,28 +37,24 @@ func (n *Node) Status() client.Status {
 	return s
 }
 
-// survey measures the node's half of a way.
-func (n *Node) survey(w http.ResponseWriter, r *http.Request, holder identity.Key) {
+// survey measures the path from the node to a destination.
+func (n *Node) survey(w http.ResponseWriter, r *http.Request, holder identity.Key) (any, *client.Refusal) {
 	a, why := n.admit(r, holder, client.ModeSurvey)
 	if why != nil {
-		n.refuse(w, r, why)
-		return
+		return nil, why
 	}
 	var ask client.SurveyRequest
 	if !readBody(w, r, &ask) || !ask.To.IsValid() {
-		n.refuse(w, r, &client.Refusal{Reason: client.ReasonRequest})
-		return
+		return nil, &client.Refusal{Reason: client.ReasonRequest}
 	}
 	if where, err := n.places(a.grant); err != nil || !where.allowed("", ask.To) {
-		n.refuse(w, r, &client.Refusal{Reason: client.ReasonDestination})
-		return
+		return nil, &client.Refusal{Reason: client.ReasonDestination}
 	}
 	select {
 	case n.surveys <- struct{}{}:
 		defer func() { <-n.surveys }()
 	default:
-		n.refuse(w, r, &client.Refusal{Reason: client.ReasonBusy})
-		return
+		return nil, &client.Refusal{Reason: client.ReasonBusy}
 	}
 	u := a.begin(r.Context(), n.o.now())
 	defer u.end(context.Canceled)
@@ -69,10 +63,9 @@ func (n *Node) survey(w http.ResponseWriter, r *http.Request, holder identity.Ke
 	found, err := n.o.Survey(ctx, ask.To)
 	if err != nil {
 		n.log.Warn("a survey failed", "err", err)
-		n.refuse(w, r, &client.Refusal{Reason: client.ReasonFailed, Detail: err.Error()})
-		return
+		return nil, &client.Refusal{Reason: client.ReasonFailed, Detail: err.Error()}
 	}
-	n.answer(w, found)
+	return found, nil
 }
 
 // readBody reads a request as JSON; false where it is none.

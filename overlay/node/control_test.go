@@ -19,29 +19,28 @@ func mustAddrPort(text string) netip.AddrPort { return netip.MustParseAddrPort(t
 // table is a NAT table in memory.
 type table struct {
 	mu      sync.Mutex
-	rules   map[string]NATRule
+	rules   map[string]client.NATLease
 	ttl     time.Duration
 	carried int64
 }
 
-func (t *table) Lease(_ context.Context, r NATRule, ttl time.Duration) (NATLease, error) {
+func (t *table) Lease(_ context.Context, r client.NATLease, ttl time.Duration) (client.NATLease, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	id := fmt.Sprint(len(t.rules))
-	r.Listen = 4000
-	t.rules[id], t.ttl = r, ttl
-	return NATLease{ID: id, Rule: r, Until: time.Now().Add(ttl)}, nil
+	r.ID, r.Listen, r.Until = fmt.Sprint(len(t.rules)), 4000, time.Now().Add(ttl)
+	t.rules[r.ID], t.ttl = r, ttl
+	return r, nil
 }
 
-func (t *table) Renew(_ context.Context, id string, ttl time.Duration) (NATLease, error) {
+func (t *table) Renew(_ context.Context, id string, ttl time.Duration) (client.NATLease, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	r, held := t.rules[id]
 	if !held {
-		return NATLease{}, errors.New("none")
+		return client.NATLease{}, errors.New("none")
 	}
-	t.ttl = ttl
-	return NATLease{ID: id, Rule: r, Until: time.Now().Add(ttl)}, nil
+	r.Until, t.ttl = time.Now().Add(ttl), ttl
+	return r, nil
 }
 
 func (t *table) Release(_ context.Context, id string) error {
@@ -81,7 +80,7 @@ func forNAT(g *client.Grant) {
 }
 
 func TestLeases(t *testing.T) {
-	rules := &table{rules: map[string]NATRule{}}
+	rules := &table{rules: map[string]client.NATLease{}}
 	s := start(t, func(o *Options) { o.Modes, o.NAT = []string{client.ModeNAT}, rules })
 	server := mustAddrPort("192.0.2.1:443")
 	c := s.client(t, s.holder, s.grant(t, forNAT))
@@ -125,7 +124,7 @@ func TestLeases(t *testing.T) {
 
 // Leases end with what they were given by: a revoked grant, used up bytes, the node.
 func TestLeasesEnd(t *testing.T) {
-	rules := metered{&table{rules: map[string]NATRule{}}}
+	rules := metered{&table{rules: map[string]client.NATLease{}}}
 	s := start(t, func(o *Options) { o.Modes, o.NAT = []string{client.ModeNAT}, rules })
 	server := mustAddrPort("192.0.2.1:443")
 	lease := func(edit func(*client.Grant)) client.Signed {
@@ -166,7 +165,7 @@ func TestLeasesEnd(t *testing.T) {
 
 // A lease that nothing passed by is still its holder's when the node tidies up its accounts, and still counts.
 func TestQuietLeasesAreKept(t *testing.T) {
-	rules := &table{rules: map[string]NATRule{}}
+	rules := &table{rules: map[string]client.NATLease{}}
 	var ahead atomic.Int64
 	s := start(t, func(o *Options) {
 		o.Modes, o.NAT = []string{client.ModeNAT}, rules

@@ -26,8 +26,8 @@ func (d *door) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		from := addrOf(c.RemoteAddr())
-		if !d.crowd.Acquire(connlimit.Source(from)) {
+		from := connlimit.SourceOf(c.RemoteAddr())
+		if !d.crowd.Acquire(from) {
 			c.Close()
 			continue
 		}
@@ -46,7 +46,7 @@ type visitor struct {
 }
 
 // carries gives the place back.
-func (v *visitor) carries() { v.once.Do(func() { v.crowd.Release(connlimit.Source(v.from)) }) }
+func (v *visitor) carries() { v.once.Do(func() { v.crowd.Release(v.from) }) }
 
 func (v *visitor) Close() error {
 	v.carries()
@@ -63,11 +63,4 @@ func withVisitor(ctx context.Context, c net.Conn) context.Context {
 func visitorOf(r *http.Request) *visitor {
 	v, _ := r.Context().Value(visitorKey{}).(*visitor)
 	return v
-}
-
-func addrOf(a net.Addr) netip.Addr {
-	if t, ok := a.(*net.TCPAddr); ok {
-		return t.AddrPort().Addr().Unmap()
-	}
-	return netip.Addr{}
 }

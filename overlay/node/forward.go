@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -15,7 +14,6 @@ import (
 	"heddle/internal/dial"
 	"heddle/internal/netutil"
 	"heddle/overlay/client"
-	"heddle/path/masque"
 	"heddle/proxy/connectudp"
 )
 
@@ -58,55 +56,57 @@ func (p *places) allowed(host string, to netip.AddrPort) bool {
 }
 
 // connect makes a connection to a destination and carries what both sides say.
-func (n *Node) connect(w http.ResponseWriter, r *http.Request, holder identity.Key) {
-	a, why := n.admit(r, holder, client.ModeForward)
-	if why != nil {
-		n.refuse(w, r, why)
-		return
-	}
-	if !n.flows.Acquire(holder) {
-		n.refuse(w, r, &client.Refusal{Reason: client.ReasonBusy})
-		return
-	}
+func (n *Node) connect(w http.ResponseWriter, r *http.Request, holder identity.Key) *client.Refusal {
 	n.streams.Add(1)
 	defer n.streams.Done()
-	defer n.flows.Release(holder)
-	visitorOf(r).carries()
-	u, why := n.begin(a)
+	u, why := n.enter(r, holder)
 	if why != nil {
-		n.refuse(w, r, why)
-		return
+		return why
 	}
-	defer u.end(context.Canceled)
-	target, why := n.dial(r.Context(), a.grant, r.Host)
+	defer n.leave(u)
+	visitorOf(r).carries()
+	target, why := n.dial(r.Context(), u.account.grant, r.Host)
 	if why != nil {
-		n.refuse(w, r, why)
-		return
+		return why
 	}
 	defer target.Close()
 	client, in, err := w.(http.Hijacker).Hijack()
 	if err != nil {
-		return
+		return nil
 	}
 	defer client.Close()
 	if _, err := client.Write([]byte("HTTP/1.1 200 OK\r\n\r\n")); err != nil {
-		return
+		return nil
 	}
 	n.counts.flows.Add(1)
-	n.note("stream begins", a, r.RemoteAddr, target.RemoteAddr().String())
+	n.note("stream begins", u.account, r.RemoteAddr, target.RemoteAddr().String())
 	first, _ := in.Reader.Peek(in.Reader.Buffered())
 	err = n.relay(u, client, first, target)
-	n.log.Debug("stream ended", "grant", a.grant.ID, "why", err)
+	n.log.Debug("stream ended", "grant", u.account.grant.ID, "why", err)
+	return nil
 }
 
-// begin opens a use of a grant, unless that was revoked since it was checked: what is revoked later finds the use.
-func (n *Node) begin(a *account) (*use, *client.Refusal) {
+// enter begins a stream or flow by the grant that a request shows.
+func (n *Node) enter(r *http.Request, holder identity.Key) (*use, *client.Refusal) {
+	a, why := n.admit(r, holder, client.ModeForward)
+	if why != nil {
+		return nil, why
+	}
+	if !n.flows.Acquire(holder) {
+		return nil, &client.Refusal{Reason: client.ReasonBusy}
+	}
 	u := a.begin(n.ctx, n.o.now())
-	if n.revoked.holds(a.grant) {
-		u.end(context.Canceled)
+	if n.revoked.holds(a.grant) { // since it was checked; a later revocation finds the use
+		n.leave(u)
 		return nil, &client.Refusal{Reason: client.ReasonRevoked}
 	}
 	return u, nil
+}
+
+// leave ends what enter began.
+func (n *Node) leave(u *use) {
+	u.end(context.Canceled)
+	n.flows.Release(u.account.grant.Holder)
 }
 
 func (n *Node) note(what string, a *account, from, to string) {
@@ -117,20 +117,10 @@ func (n *Node) note(what string, a *account, from, to string) {
 	n.log.Info(what, attributes...)
 }
 
-// splitTarget reads the HOST:PORT of a CONNECT.
-func splitTarget(text string) (host string, port uint16, ok bool) {
-	host, portText, err := net.SplitHostPort(text)
-	number, numberErr := strconv.ParseUint(portText, 10, 16)
-	if err != nil || numberErr != nil || number == 0 || masque.CheckHost(host) != nil {
-		return "", 0, false
-	}
-	return host, uint16(number), true
-}
-
 // dial connects to the first address of a target that the grant leads to and that answers.
 func (n *Node) dial(ctx context.Context, g client.Grant, target string) (net.Conn, *client.Refusal) {
-	host, port, ok := splitTarget(target)
-	if !ok {
+	host, port, err := client.SplitAddress(target)
+	if err != nil {
 		return nil, &client.Refusal{Reason: client.ReasonRequest}
 	}
 	to, why := n.resolve(ctx, g, host, port)

@@ -40,30 +40,19 @@ type use struct {
 	end     context.CancelCauseFunc
 }
 
-// take reserves up to want bytes of what is left, and gives how many.
-func (a *account) take(want int) int {
-	if a.grant.Bytes == 0 {
-		a.used.Add(int64(want))
-		return want
-	}
+// take reserves up to want bytes of what is left and returns how many, or none if fewer than least are left.
+func (a *account) take(want, least int) int {
 	for {
 		used := a.used.Load()
-		given := min(int64(want), max(a.grant.Bytes-used, 0))
+		given := int64(want)
+		if a.grant.Bytes > 0 {
+			given = min(given, max(a.grant.Bytes-used, 0))
+		}
+		if given < int64(least) {
+			return 0
+		}
 		if given == 0 || a.used.CompareAndSwap(used, used+given) {
 			return int(given)
-		}
-	}
-}
-
-// takeAll reserves bytes, or none where so many are not left.
-func (a *account) takeAll(bytes int) bool {
-	for {
-		used := a.used.Load()
-		if a.grant.Bytes > 0 && used+int64(bytes) > a.grant.Bytes {
-			return false
-		}
-		if a.used.CompareAndSwap(used, used+int64(bytes)) {
-			return true
 		}
 	}
 }

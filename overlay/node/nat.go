@@ -2,10 +2,9 @@ package node
 
 import (
 	"context"
-	"errors"
+	"maps"
 	"net/http"
 	"net/netip"
-	"strings"
 	"sync"
 	"time"
 
@@ -15,26 +14,12 @@ import (
 
 // NAT is the table of address translation in the kernel. Its leases end by themselves, whatever becomes of the node.
 type NAT interface {
-	// Lease has what comes from rule.Client to the port rule.Listen, TCP, go on to rule.To.
-	Lease(ctx context.Context, rule NATRule, ttl time.Duration) (NATLease, error)
+	// Lease has what comes from want.Client to the port want.Listen, TCP, go on to want.To. Port 0 is any free one.
+	Lease(ctx context.Context, want client.NATLease, ttl time.Duration) (client.NATLease, error)
 	// Renew has a lease end ttl from now.
-	Renew(ctx context.Context, id string, ttl time.Duration) (NATLease, error)
+	Renew(ctx context.Context, id string, ttl time.Duration) (client.NATLease, error)
 	// Release ends a lease.
 	Release(ctx context.Context, id string) error
-}
-
-// NATRule says what is translated.
-type NATRule struct {
-	Client netip.Addr
-	Listen uint16 // 0 is any free port
-	To     netip.AddrPort
-}
-
-// NATLease is a rule while it lasts.
-type NATLease struct {
-	ID    string
-	Rule  NATRule // with the port that it has
-	Until time.Time
 }
 
 // Metered is a table that counts what each lease carried. Grants with a limit of bytes have leases only of such a table.
@@ -57,56 +42,48 @@ type leases struct {
 }
 
 // nat gives, renews or releases a lease.
-func (n *Node) nat(w http.ResponseWriter, r *http.Request, holder identity.Key) {
+func (n *Node) nat(w http.ResponseWriter, r *http.Request, holder identity.Key, id string) (any, *client.Refusal) {
 	a, why := n.admit(r, holder, client.ModeNAT)
 	if why != nil {
-		n.refuse(w, r, why)
-		return
+		return nil, why
 	}
-	id := strings.TrimPrefix(strings.TrimPrefix(r.URL.Path, client.NATURL), "/")
 	switch {
 	case r.Method == http.MethodPost && id == "":
-		n.lease(w, r, a)
+		return n.lease(w, r, a)
 	case r.Method == http.MethodPost:
-		n.renew(w, r, a, id)
+		return n.renew(w, r, a, id)
 	case r.Method == http.MethodDelete && id != "":
-		n.release(w, r, a, id)
-	default:
-		n.refuse(w, r, &client.Refusal{Reason: client.ReasonRequest})
+		return n.release(r, a, id)
 	}
+	return nil, &client.Refusal{Reason: client.ReasonRequest}
 }
 
 // lease makes a rule for whoever asks, by the address that they ask from: nobody can ask for somebody else.
-func (n *Node) lease(w http.ResponseWriter, r *http.Request, a *account) {
+func (n *Node) lease(w http.ResponseWriter, r *http.Request, a *account) (any, *client.Refusal) {
 	var ask client.NATRequest
 	if !readBody(w, r, &ask) || !ask.To.IsValid() || ask.TTL < 1 {
-		n.refuse(w, r, &client.Refusal{Reason: client.ReasonRequest})
-		return
+		return nil, &client.Refusal{Reason: client.ReasonRequest}
 	}
 	remote, err := netip.ParseAddrPort(r.RemoteAddr)
 	where, placesErr := n.places(a.grant)
 	if err != nil || placesErr != nil || !where.allowed("", ask.To) {
-		n.refuse(w, r, &client.Refusal{Reason: client.ReasonDestination})
-		return
+		return nil, &client.Refusal{Reason: client.ReasonDestination}
 	}
 	if _, metered := n.o.NAT.(Metered); a.grant.Bytes > 0 && !metered {
-		n.refuse(w, r, &client.Refusal{Reason: client.ReasonNoMode, Detail: "the node's kernel does not count bytes, and the grant limits them"})
-		return
+		return nil, &client.Refusal{Reason: client.ReasonNoMode, Detail: "the node's kernel does not count bytes, and the grant limits them"}
 	}
 	defer a.leases.Add(-1) // of this request; what comes of it counts by itself
 	if a.leases.Add(1) > maxLeasesByGrant {
-		n.refuse(w, r, &client.Refusal{Reason: client.ReasonBusy})
-		return
+		return nil, &client.Refusal{Reason: client.ReasonBusy}
 	}
-	l, err := n.o.NAT.Lease(r.Context(), NATRule{Client: remote.Addr().Unmap(), Listen: ask.Listen, To: ask.To}, n.lasts(a, ask.TTL))
+	l, err := n.o.NAT.Lease(r.Context(), client.NATLease{Client: remote.Addr().Unmap(), Listen: ask.Listen, To: ask.To}, n.lasts(a, ask.TTL))
 	if err != nil {
 		n.log.Warn("a lease failed", "err", err)
-		n.refuse(w, r, &client.Refusal{Reason: client.ReasonFailed, Detail: err.Error()})
-		return
+		return nil, &client.Refusal{Reason: client.ReasonFailed, Detail: err.Error()}
 	}
 	n.leases.put(l, a)
 	n.note("lease begins", a, r.RemoteAddr, ask.To.String())
-	n.answer(w, answerLease(l))
+	return l, nil
 }
 
 // lasts bounds how long a lease lasts by the grant's end.
@@ -115,45 +92,36 @@ func (n *Node) lasts(a *account, seconds int) time.Duration {
 	return max(min(asked, a.grant.Until.Sub(n.o.now())), time.Second)
 }
 
-func (n *Node) renew(w http.ResponseWriter, r *http.Request, a *account, id string) {
+func (n *Node) renew(w http.ResponseWriter, r *http.Request, a *account, id string) (any, *client.Refusal) {
 	var ask client.NATRequest
 	if !readBody(w, r, &ask) || ask.TTL < 1 {
-		n.refuse(w, r, &client.Refusal{Reason: client.ReasonRequest})
-		return
+		return nil, &client.Refusal{Reason: client.ReasonRequest}
 	}
 	if !n.leases.belongs(id, a) {
-		n.refuse(w, r, &client.Refusal{Reason: client.ReasonLease})
-		return
+		return nil, &client.Refusal{Reason: client.ReasonLease}
 	}
 	l, err := n.o.NAT.Renew(r.Context(), id, n.lasts(a, ask.TTL))
 	if err != nil {
 		n.leases.drop(id)
-		n.refuse(w, r, &client.Refusal{Reason: client.ReasonLease})
-		return
+		return nil, &client.Refusal{Reason: client.ReasonLease}
 	}
 	n.leases.put(l, a)
-	n.answer(w, answerLease(l))
+	return l, nil
 }
 
-func (n *Node) release(w http.ResponseWriter, r *http.Request, a *account, id string) {
+func (n *Node) release(r *http.Request, a *account, id string) (any, *client.Refusal) {
 	if !n.leases.belongs(id, a) {
-		n.refuse(w, r, &client.Refusal{Reason: client.ReasonLease})
-		return
+		return nil, &client.Refusal{Reason: client.ReasonLease}
 	}
 	n.leases.charge(r.Context(), n.o.NAT, id)
 	n.leases.drop(id)
 	if err := n.o.NAT.Release(r.Context(), id); err != nil {
-		n.refuse(w, r, &client.Refusal{Reason: client.ReasonFailed, Detail: err.Error()})
-		return
+		return nil, &client.Refusal{Reason: client.ReasonFailed, Detail: err.Error()}
 	}
-	n.answer(w, struct{}{})
+	return struct{}{}, nil
 }
 
-func answerLease(l NATLease) client.NATLease {
-	return client.NATLease{ID: l.ID, Client: l.Rule.Client, Listen: l.Rule.Listen, To: l.Rule.To, Until: l.Until.UTC()}
-}
-
-func (l *leases) put(one NATLease, a *account) {
+func (l *leases) put(one client.NATLease, a *account) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	old, held := l.of[one.ID]
@@ -216,21 +184,15 @@ func (l *leases) sweep(table NAT, revoked func(client.Grant) bool, now time.Time
 func (l *leases) copy() map[string]lease {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	held := make(map[string]lease, len(l.of))
-	for id, one := range l.of {
-		held[id] = one
-	}
-	return held
+	return maps.Clone(l.of)
 }
 
-// releaseAll ends all leases.
-func (l *leases) releaseAll(table NAT) error {
+// releaseAll ends all leases. One that cannot be released ends by itself.
+func (l *leases) releaseAll(table NAT) {
 	ctx, cancel := context.WithTimeout(context.Background(), patienceRequest)
 	defer cancel()
-	var failed error
 	for id := range l.copy() {
 		l.drop(id)
-		failed = errors.Join(failed, table.Release(ctx, id))
+		_ = table.Release(ctx, id)
 	}
-	return failed
 }

@@ -55,7 +55,7 @@ type counted struct {
 }
 
 func (c *counted) Write(data []byte) (int, error) {
-	given := c.u.account.take(len(data))
+	given := c.u.account.take(len(data), 0)
 	sent, err := c.to.Write(data[:given])
 	c.count.Add(uint64(sent))
 	if err == nil && given < len(data) {

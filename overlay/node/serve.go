@@ -40,27 +40,37 @@ func (c *counts) refuse(why client.Reason, now time.Time) bool {
 
 // serve answers one request of somebody who proved a key.
 func (n *Node) serve(w http.ResponseWriter, r *http.Request) {
-	state := visitorOf(r).ConnectionState()
-	holder, err := identity.PeerKey(state)
-	if err != nil || state.NegotiatedProtocol != client.Protocol {
-		n.refuse(w, r, &client.Refusal{Reason: client.ReasonRequest})
-		return
-	}
-	switch {
-	case r.Method == http.MethodConnect:
-		n.connect(w, r, holder)
-	case r.Method == http.MethodGet && r.URL.Path == client.StatusURL:
-		n.status(w, r, holder)
-	case r.Method == http.MethodPost && r.URL.Path == client.SurveyURL:
-		n.survey(w, r, holder)
-	case r.URL.Path == client.NATURL || strings.HasPrefix(r.URL.Path, client.NATURL+"/"):
-		n.nat(w, r, holder)
-	default:
-		n.refuse(w, r, &client.Refusal{Reason: client.ReasonRequest})
+	answer, why := n.handle(w, r)
+	if why != nil {
+		n.refuse(w, r, why)
+	} else if answer != nil {
+		n.answer(w, answer)
 	}
 }
 
-// refuse says why not. A connection that was refused anything ends.
+// handle returns the answer as JSON, or nil after a stream, for which the connection was taken over.
+func (n *Node) handle(w http.ResponseWriter, r *http.Request) (answer any, why *client.Refusal) {
+	state := visitorOf(r).ConnectionState()
+	holder, err := identity.PeerKey(state)
+	if err != nil || state.NegotiatedProtocol != client.Protocol {
+		return nil, &client.Refusal{Reason: client.ReasonRequest}
+	}
+	switch {
+	case r.Method == http.MethodConnect:
+		return nil, n.connect(w, r, holder)
+	case r.Method == http.MethodGet && r.URL.Path == client.StatusURL:
+		return n.status(r, holder)
+	case r.Method == http.MethodPost && r.URL.Path == client.SurveyURL:
+		return n.survey(w, r, holder)
+	case r.URL.Path == client.NATURL:
+		return n.nat(w, r, holder, "")
+	case strings.HasPrefix(r.URL.Path, client.NATURL+"/"):
+		return n.nat(w, r, holder, strings.TrimPrefix(r.URL.Path, client.NATURL+"/"))
+	}
+	return nil, &client.Refusal{Reason: client.ReasonRequest}
+}
+
+// refuse answers why the node does not serve, and ends the connection.
 func (n *Node) refuse(w http.ResponseWriter, r *http.Request, why *client.Refusal) {
 	n.refused(r, why)
 	why.SetHeader(w.Header())

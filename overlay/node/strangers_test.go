@@ -186,7 +186,7 @@ func TestHostileRequests(t *testing.T) {
 			t.Errorf("%.60q: %q, want %q", text, got, want)
 		}
 		for range 3 {
-			s.failures.GiveBack(addrOf(s.listener.Addr()))
+			s.failures.GiveBack(connlimit.SourceOf(s.listener.Addr()))
 		}
 	}
 	if s.flows.Count() != 0 {
@@ -328,10 +328,10 @@ func FuzzParseRevoked(f *testing.F) {
 	})
 }
 
-func FuzzSplitTarget(f *testing.F) {
+func FuzzSplitAddress(f *testing.F) {
 	f.Add("[2001:db8::1]:443")
 	f.Fuzz(func(t *testing.T, text string) {
-		if host, port, ok := splitTarget(text); ok && (host == "" || port == 0) {
+		if host, port, err := client.SplitAddress(text); err == nil && (host == "" || port == 0) {
 			t.Errorf("%q is %q and %d", text, host, port)
 		}
 	})
@@ -350,7 +350,7 @@ func FuzzRequests(f *testing.F) {
 	} {
 		f.Add(text)
 	}
-	rules := &table{rules: map[string]NATRule{}}
+	rules := &table{rules: map[string]client.NATLease{}}
 	s := start(f, func(o *Options) {
 		o.Modes, o.NAT, o.patience = client.Modes(), rules, time.Second
 		o.Survey = func(_ context.Context, to netip.AddrPort) (any, error) { return to, nil }
@@ -384,6 +384,6 @@ func FuzzRequests(f *testing.F) {
 			}
 		}
 		clear(rules.rules)
-		s.failures.GiveBack(addrOf(s.listener.Addr()))
+		s.failures.GiveBack(connlimit.SourceOf(s.listener.Addr()))
 	})
 }

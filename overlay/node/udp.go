@@ -29,22 +29,14 @@ func (n *Node) Admit(r *http.Request, host string, port uint16) (connectudp.Admi
 	if err != nil {
 		return none, n.refused(r, &client.Refusal{Reason: client.ReasonRequest})
 	}
-	a, why := n.admit(r, holder, client.ModeForward)
+	u, why := n.enter(r, holder)
 	if why != nil {
-		return none, n.refused(r, why)
-	}
-	if !n.flows.Acquire(holder) {
-		return none, n.refused(r, &client.Refusal{Reason: client.ReasonBusy})
-	}
-	u, why := n.begin(a)
-	if why != nil {
-		n.flows.Release(holder)
 		return none, n.refused(r, why)
 	}
 	return connectudp.Admission{
 		User: holder.String(),
 		Resolve: func(ctx context.Context) ([]netip.AddrPort, error) {
-			to, why := n.resolve(ctx, a.grant, host, port)
+			to, why := n.resolve(ctx, u.account.grant, host, port)
 			if why != nil {
 				return nil, n.refused(r, why)
 			}
@@ -52,7 +44,7 @@ func (n *Node) Admit(r *http.Request, host string, port uint16) (connectudp.Admi
 			return to, nil
 		},
 		Carry: func(up bool, bytes int) bool {
-			if !a.takeAll(bytes) {
+			if u.account.take(bytes, bytes) < bytes {
 				return false
 			}
 			if up {
@@ -63,9 +55,6 @@ func (n *Node) Admit(r *http.Request, host string, port uint16) (connectudp.Admi
 			return true
 		},
 		Ends: u.ctx,
-		Done: func() {
-			u.end(context.Canceled)
-			n.flows.Release(holder)
-		},
+		Done: func() { n.leave(u) },
 	}, nil
 }
