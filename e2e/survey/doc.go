@@ -1,5 +1,5 @@
-// Package survey tests `heddle overlay` in a small Internet: scamper finds which networks lie on the ways, by the uplink
-// asked for and as one flow, and those ways are chosen that no network sees together.
+// Package survey tests `heddle overlay` in a small Internet: scamper finds which networks lie on the paths, by the uplink
+// asked for and as one flow, and those paths are chosen that no network sees together.
 //
 // It holds tests only.
 package survey

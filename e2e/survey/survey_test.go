@@ -68,9 +68,9 @@ func TestSurveyFindsTheNetworksAndChooseThePairThatNoneSees(t *testing.T) {
 	// oslo has no node that could be asked, and no Ethernet either.
 	oslo := p.write("oslo-half.json", p.Run("oslo", "overlay", "trace", "192.0.2.1:443", "--json"))
 
-	ways := []string{"--via", "home=if:home", "--via", "lte=if:lte", "--node", "tokyo", "--node", "paris", "--node", "oslo=198.18.11.14:7443"}
+	paths := []string{"--via", "home=if:home", "--via", "lte=if:lte", "--node", "tokyo", "--node", "paris", "--node", "oslo=198.18.11.14:7443"}
 	stop := labtest.Watch(t, p.Instance, "client/home", "client/lte")
-	answer := p.Run("client", append([]string{"overlay", "survey", "192.0.2.1:443", "--far", "oslo=" + oslo, "--json"}, ways...)...)
+	answer := p.Run("client", append([]string{"overlay", "survey", "192.0.2.1:443", "--far", "oslo=" + oslo, "--json"}, paths...)...)
 	p.leftByTheRightUplink(stop())
 
 	want := map[string]string{
@@ -82,7 +82,7 @@ func TestSurveyFindsTheNetworksAndChooseThePairThatNoneSees(t *testing.T) {
 		"oslo@lte":   "[64502 64602 64601 64601 64700]",
 	}
 	var surveyed struct {
-		Ways []struct {
+		Paths []struct {
 			Name   string
 			ASes   []int
 			RTT    float64 `json:"rtt_ms"`
@@ -91,7 +91,7 @@ func TestSurveyFindsTheNetworksAndChooseThePairThatNoneSees(t *testing.T) {
 		}
 	}
 	p.decode(answer, &surveyed)
-	for _, w := range surveyed.Ways {
+	for _, w := range surveyed.Paths {
 		if got := fmt.Sprint(w.ASes); got != want[w.Name] || w.Why != "" || w.Hidden != 0 || w.RTT <= 0 {
 			t.Errorf("%s: %s in %v ms, %d hidden, %q; want %s", w.Name, got, w.RTT, w.Hidden, w.Why, want[w.Name])
 		}
@@ -100,7 +100,7 @@ func TestSurveyFindsTheNetworksAndChooseThePairThatNoneSees(t *testing.T) {
 	if len(want) > 0 {
 		t.Errorf("not surveyed: %v", want)
 	}
-	p.choices(ways)
+	p.choices(paths)
 }
 
 func (p place) decode(text string, into any) {
@@ -111,10 +111,10 @@ func (p place) decode(text string, into any) {
 }
 
 // choices checks what heddle overlay choose makes of the survey.
-func (p place) choices(ways []string) {
+func (p place) choices(paths []string) {
 	p.t.Helper()
 	choose := func(flags ...string) (names, out, talk string, err error) {
-		out, talk, err = p.Try("client", "", append(append([]string{"overlay", "choose", "192.0.2.1:443", "--json"}, ways...), flags...)...)
+		out, talk, err = p.Try("client", "", append(append([]string{"overlay", "choose", "192.0.2.1:443", "--json"}, paths...), flags...)...)
 		var chosen struct{ Paths []struct{ Name string } }
 		if out != "" {
 			p.decode(out, &chosen)
@@ -147,7 +147,7 @@ func (p place) choices(ways []string) {
 		p.t.Errorf("too old: %v\n%s", err, talk)
 	}
 	out, talk, err := p.Try("client", "", "overlay", "choose", "192.0.2.1:443", "--via", "home=if:home", "--node", "tokyo", "--node", "paris")
-	if err == nil || !strings.Contains(talk, "every path there is passes AS64501 (Home), AS64601 (First Transit)") ||
+	if err == nil || !strings.Contains(talk, "all paths pass AS64501 (Home), AS64601 (First Transit)") ||
 		!strings.Contains(out, "@home  one      AS64501 (Home), AS64601 (First Transit)") {
 		p.t.Errorf("one uplink: %v\n%s%s", err, out, talk)
 	}

@@ -16,8 +16,11 @@ import (
 	"heddle/path"
 )
 
-// Cache keeps halves in a file, each with its age. What is older than [Keep] is forgotten.
-type Cache struct{ file string }
+// Cache has the halves in a file, each with its age.
+type Cache struct {
+	Halves map[string]Half
+	file   string
+}
 
 // Keep is how long a cache keeps a half.
 const Keep = 30 * 24 * time.Hour
@@ -25,54 +28,48 @@ const Keep = 30 * 24 * time.Hour
 // maxCached bounds a cache, in halves.
 const maxCached = 20_000
 
-// NewCache is the cache in a file, which need not exist.
-func NewCache(file string) Cache { return Cache{file} }
-
-// DefaultCache is this user's: survey.json in Heddle's directory of settings.
-func DefaultCache() (Cache, error) {
+// OpenCache reads this user's cache: survey.json in Heddle's directory of settings, which need not exist.
+func OpenCache() (*Cache, error) {
 	file, err := identity.DefaultFile()
-	return Cache{filepath.Join(filepath.Dir(file), "survey.json")}, err
+	if err != nil {
+		return nil, err
+	}
+	c := &Cache{file: filepath.Join(filepath.Dir(file), "survey.json")}
+	return c, c.load()
 }
 
-// NearKey and FarKey name the halves of a way in a cache. A half from here holds for the uplink as it is now, one from a
-// node for the node of that key.
+// NearKey names a half from here in a cache. It holds for the uplink as it is now.
 func NearKey(r Request) string {
 	return fmt.Sprintf("near %s %s %s %s", r.Uplink.Device, r.Uplink.Source, r.Uplink.Gateway, r.To)
 }
 
-// FarKey is for what a node measured to a destination.
+// FarKey names what the node of a key measured to a destination.
 func FarKey(node, to string) string { return "far " + node + " " + to }
 
 type cached struct {
 	Halves map[string]Half `json:"halves"`
 }
 
-// Load reads all halves that are kept.
-func (c Cache) Load() (map[string]Half, error) {
+func (c *Cache) load() error {
 	var all cached
 	text, err := os.ReadFile(c.file)
 	if err == nil {
 		err = json.Unmarshal(text, &all)
 	}
-	if errors.Is(err, fs.ErrNotExist) {
-		err = nil
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return &path.Error{What: "surveys in " + c.file, Why: "cannot be read", Err: err, Hint: "remove the file, and survey again"}
 	}
+	c.Halves = map[string]Half{}
 	for key, h := range all.Halves {
-		if h.check() != nil {
-			delete(all.Halves, key)
+		if h.check() == nil {
+			c.Halves[key] = h
 		}
 	}
-	if err != nil {
-		return nil, &path.Error{What: "surveys in " + c.file, Why: "cannot be read", Err: err, Hint: "remove the file, and survey again"}
-	}
-	if all.Halves == nil {
-		all.Halves = map[string]Half{}
-	}
-	return all.Halves, nil
+	return nil
 }
 
-// Add keeps halves beside those that are kept, also where another program does the same.
-func (c Cache) Add(halves map[string]Half, now time.Time) error {
+// Add keeps halves beside those in the file, to which another program may have added some.
+func (c *Cache) Add(halves map[string]Half, now time.Time) error {
 	fail := func(err error) error {
 		return &path.Error{What: "surveys in " + c.file, Why: "cannot be kept", Err: err}
 	}
@@ -84,20 +81,19 @@ func (c Cache) Add(halves map[string]Half, now time.Time) error {
 		return fail(err)
 	}
 	defer lock.Close()
-	all, err := c.Load()
-	if err != nil {
+	if err := c.load(); err != nil {
 		return err
 	}
-	maps.Copy(all, halves)
-	maps.DeleteFunc(all, func(_ string, h Half) bool { return h.Age(now) > Keep })
-	if len(all) > maxCached {
-		return fail(fmt.Errorf("there are %d, and %d are the most", len(all), maxCached))
+	maps.Copy(c.Halves, halves)
+	maps.DeleteFunc(c.Halves, func(_ string, h Half) bool { return h.Age(now) > Keep })
+	if len(c.Halves) > maxCached {
+		return fail(fmt.Errorf("there are %d, and %d are the most", len(c.Halves), maxCached))
 	}
-	text, err := json.MarshalIndent(cached{all}, "", " ")
+	text, err := json.MarshalIndent(cached{c.Halves}, "", " ")
+	if err == nil {
+		err = atomicfile.Write(c.file, text, 0o600)
+	}
 	if err != nil {
-		return fail(err)
-	}
-	if err := atomicfile.Write(c.file, text, 0o600); err != nil {
 		return fail(err)
 	}
 	return nil

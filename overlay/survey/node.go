@@ -13,27 +13,23 @@ import (
 // destination is measured once in a while, and few at a time. Its zero value is ready.
 type Answerer struct {
 	Surveyor Surveyor
-	// MaxAge is how old an answer may be; 0 for ten minutes.
-	MaxAge time.Duration
 
 	mu    sync.Mutex
 	known map[netip.AddrPort]Half
 }
 
-// maxKnown bounds an answerer's memory, in halves.
-const maxKnown = 4096
+const (
+	answerAge = 10 * time.Minute // of an answer that is given again, at most
+	maxKnown  = 4096             // halves that an answerer keeps
+)
 
-// Survey measures the way to a destination by the system's routes. It has the form of a node's hook.
+// Survey measures the path to a destination by the system's routes. It has the form of a node's hook.
 func (a *Answerer) Survey(ctx context.Context, to netip.AddrPort) (any, error) {
 	now := a.Surveyor.now()
-	maxAge := a.MaxAge
-	if maxAge <= 0 {
-		maxAge = 10 * time.Minute
-	}
 	a.mu.Lock()
 	h, ok := a.known[to]
 	a.mu.Unlock()
-	if ok && h.Age(now) <= maxAge {
+	if ok && h.Age(now) <= answerAge {
 		return h, nil
 	}
 	up, err := FindUplink(path.Spec{}, to.Addr())

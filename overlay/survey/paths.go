@@ -1,6 +1,7 @@
 package survey
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"time"
@@ -9,51 +10,77 @@ import (
 	"heddle/path/diversity"
 )
 
-// Way is a way through a node, in its halves.
-type Way struct {
-	Node, Uplink string
+// Path is a path through a node, and its halves.
+type Path struct {
+	diversity.Path
 	// Near leads from here to the node, Far from the node to the destination; nil where it is not known.
-	Near, Far *Half
+	Near *Half `json:"near"`
+	Far  *Half `json:"far"`
 }
 
-// Name is how a way is called, such as tokyo@home.
-func (w Way) Name() string {
-	if w.Uplink == "" {
-		return w.Node
-	}
-	return w.Node + "@" + w.Uplink
-}
-
-// Paths says which networks each way passes, by a table of ASes.
-func Paths(ways []Way, table *asn.Table) []diversity.Path {
-	paths := make([]diversity.Path, 0, len(ways))
-	for _, w := range ways {
-		p := diversity.Path{Name: w.Name(), Node: w.Node, Uplink: w.Uplink}
-		switch {
-		case w.Near == nil:
-			p.Why = "the way to the node is not surveyed"
-		case w.Far == nil:
-			p.Why = "the node's way to the destination is not surveyed"
-		default:
-			near, far := Passed(*w.Near, table), Passed(*w.Far, table)
-			p.ASes, p.Countries = slices.Concat(near.ASes, far.ASes), slices.Concat(near.Countries, far.Countries)
-			p.Hidden = near.Hidden + far.Hidden
-			if w.Near.RTT > 0 && w.Far.RTT > 0 {
-				p.RTT = milliseconds(w.Near.RTT + w.Far.RTT)
-			}
-			switch {
-			case near.Silent:
-				p.Why = "no router on the way to the node is known"
-			case far.Silent:
-				p.Why = "no router on the node's way to the destination is known"
-			}
+// Paths joins halves to all paths of the plan, and returns the age of the oldest half. Halves older than maxAge do not count.
+func (p *Plan) Paths(halves map[string]Half, maxAge time.Duration, table *asn.Table, now time.Time) (paths []Path, oldest time.Duration) {
+	fresh := func(key string) *Half {
+		h, ok := halves[key]
+		if !ok || h.Age(now) > maxAge {
+			return nil
 		}
-		paths = append(paths, p)
+		oldest = max(oldest, h.Age(now))
+		return &h
 	}
-	return paths
+	for _, n := range p.Nodes {
+		far := fresh(FarKey(n.Key(), p.To.String()))
+		for _, spec := range p.Uplinks {
+			one, key := Path{Path: diversity.Path{Name: n.Name, Node: n.Name, Uplink: spec.Name}, Far: far}, [2]string{n.Name, spec.Name}
+			if spec.Name != "" {
+				one.Name += "@" + spec.Name
+			}
+			if request, ok := p.Requests[key]; ok {
+				one.Near = fresh(NearKey(request))
+			}
+			one.join(table)
+			one.Why = cmp.Or(p.Problems[key], one.Why)
+			paths = append(paths, one)
+		}
+	}
+	return paths, oldest
 }
 
-func milliseconds(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }
+// join says which networks the path passes.
+func (p *Path) join(table *asn.Table) {
+	switch {
+	case p.Near == nil:
+		p.Why = "the path to the node is not surveyed"
+		return
+	case p.Far == nil:
+		p.Why = "the node's path to the destination is not surveyed"
+		return
+	}
+	near, far := Passed(*p.Near, table), Passed(*p.Far, table)
+	p.ASes, p.Countries = slices.Concat(near.ASes, far.ASes), slices.Concat(near.Countries, far.Countries)
+	p.Hidden = near.Hidden + far.Hidden
+	if p.Near.RTT > 0 && p.Far.RTT > 0 {
+		p.RTT = time.Duration((p.Near.RTT + p.Far.RTT) * float64(time.Millisecond))
+	}
+	switch {
+	case near.Silent:
+		p.Why = "no router on the path to the node is known"
+	case far.Silent:
+		p.Why = "no router on the node's path to the destination is known"
+	}
+}
+
+// Choose is [diversity.Choose] of the plan's paths. It does not count the destination's own network, which sees all of them.
+func (p *Plan) Choose(halves map[string]Half, maxAge time.Duration, table *asn.Table, o diversity.Options) (c diversity.Choice, oldest time.Duration, err error) {
+	measured, oldest := p.Paths(halves, maxAge, table, time.Now())
+	var paths []diversity.Path
+	for _, one := range measured {
+		paths = append(paths, one.Path)
+	}
+	o.Ends = []diversity.AS{table.Lookup(p.To.Addr()).AS}
+	c, err = diversity.Choose(paths, o)
+	return c, oldest, err
+}
 
 // Networks are those that a half passes.
 type Networks struct {

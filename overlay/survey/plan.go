@@ -14,7 +14,7 @@ import (
 	"heddle/path"
 )
 
-// Node is a node that a way may go through.
+// Node is a node that a path may go through.
 type Node struct {
 	Name string
 	Addr netip.AddrPort
@@ -29,7 +29,7 @@ func (n Node) Key() string {
 	return n.Addr.String()
 }
 
-// Plan is all ways to a destination: by each uplink through each node.
+// Plan is all paths to a destination: by each uplink through each node.
 type Plan struct {
 	To      netip.AddrPort
 	Uplinks []path.Spec // one without a name where none was given
@@ -51,37 +51,37 @@ func NewPlan(ctx context.Context, destination string, uplinks, nodes []string) (
 	if err != nil {
 		return nil, &ArgumentError{err}
 	}
-	w := &Plan{To: to, Requests: map[[2]string]Request{}, Problems: map[[2]string]string{}}
+	p := &Plan{To: to, Requests: map[[2]string]Request{}, Problems: map[[2]string]string{}}
 	for _, text := range uplinks {
 		spec, err := path.ParseSpec(text)
 		if err == nil && spec.Kind != "if" && spec.Kind != "src" {
-			err = &path.Error{What: "path " + spec.Name, Why: "a way out of kind " + spec.Kind + " cannot be surveyed", Hint: "name the uplinks, such as --via home=if:eth0"}
+			err = &path.Error{What: "path " + spec.Name, Why: "a path of kind " + spec.Kind + " cannot be surveyed", Hint: "name the uplinks, such as --via home=if:eth0"}
 		}
-		if err == nil && slices.ContainsFunc(w.Uplinks, func(s path.Spec) bool { return s.Name == spec.Name }) {
+		if err == nil && slices.ContainsFunc(p.Uplinks, func(s path.Spec) bool { return s.Name == spec.Name }) {
 			err = &path.Error{What: "path " + spec.Name, Why: "two uplinks have this name", Hint: "give each its own name"}
 		}
 		if err != nil {
 			return nil, &ArgumentError{err}
 		}
-		w.Uplinks = append(w.Uplinks, spec)
+		p.Uplinks = append(p.Uplinks, spec)
 	}
-	if len(w.Uplinks) == 0 {
-		w.Uplinks = []path.Spec{{}}
+	if len(p.Uplinks) == 0 {
+		p.Uplinks = []path.Spec{{}}
 	}
-	if w.Nodes, err = findNodes(ctx, nodes); err != nil {
+	if p.Nodes, err = findNodes(ctx, nodes); err != nil {
 		return nil, err
 	}
-	for _, n := range w.Nodes {
-		for _, spec := range w.Uplinks {
+	for _, n := range p.Nodes {
+		for _, spec := range p.Uplinks {
 			up, err := FindUplink(spec, n.Addr.Addr())
 			if err != nil {
-				w.Problems[[2]string{n.Name, spec.Name}] = err.Error()
+				p.Problems[[2]string{n.Name, spec.Name}] = err.Error()
 				continue
 			}
-			w.Requests[[2]string{n.Name, spec.Name}] = Request{Uplink: up, To: n.Addr}
+			p.Requests[[2]string{n.Name, spec.Name}] = Request{Uplink: up, To: n.Addr}
 		}
 	}
-	return w, nil
+	return p, nil
 }
 
 // findNodes are those named by --node, or all that this device has a pass for.
@@ -158,29 +158,6 @@ func Resolve(ctx context.Context, text, port string) (netip.AddrPort, error) {
 	return netip.AddrPortFrom(addrs[0].Unmap(), uint16(n)), nil
 }
 
-// Ways joins what is measured to ways; halves older than maxAge do not count. It says how old the oldest is that does.
-func (p *Plan) Ways(halves map[string]Half, maxAge time.Duration, now time.Time) (ways []Way, oldest time.Duration) {
-	fresh := func(key string) *Half {
-		h, ok := halves[key]
-		if !ok || h.Age(now) > maxAge {
-			return nil
-		}
-		oldest = max(oldest, h.Age(now))
-		return &h
-	}
-	for _, n := range p.Nodes {
-		far := fresh(FarKey(n.Key(), p.To.String()))
-		for _, spec := range p.Uplinks {
-			way := Way{Node: n.Name, Uplink: spec.Name, Far: far}
-			if request, ok := p.Requests[[2]string{n.Name, spec.Name}]; ok {
-				way.Near = fresh(NearKey(request))
-			}
-			ways = append(ways, way)
-		}
-	}
-	return ways, oldest
-}
-
 // Ask has a node measure its half. The node is asked by the first uplink, with the key of a file, or this user's own.
 func (p *Plan) Ask(ctx context.Context, n Node, identityFile string) (Half, error) {
 	fail := func(why string, err error) (Half, error) {
@@ -212,7 +189,7 @@ func (p *Plan) Ask(ctx context.Context, n Node, identityFile string) (Half, erro
 	}
 	h, err := ParseHalf(text)
 	if err == nil && h.To != p.To {
-		err = fmt.Errorf("it measured the way to %v", h.To)
+		err = fmt.Errorf("it measured the path to %v", h.To)
 	}
 	if err != nil {
 		return fail("its measurement cannot be used", err)

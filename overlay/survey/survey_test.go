@@ -16,6 +16,7 @@ import (
 
 	"heddle/internal/errhint"
 	"heddle/overlay/asn"
+	"heddle/path"
 	"heddle/path/diversity"
 )
 
@@ -217,15 +218,38 @@ func TestPassed(t *testing.T) {
 
 func TestPaths(t *testing.T) {
 	near, far, dead := half(true, "198.51.100.21:7443", "198.51.100.1"), half(true, "192.0.2.1:443", "198.51.100.11"), half(false, "192.0.2.1:443")
+	old := far
+	old.At = now.Add(-2 * time.Hour)
+	p := Plan{To: server, Uplinks: []path.Spec{{Name: "home"}, {}}, Requests: map[[2]string]Request{}, Problems: map[[2]string]string{{"a", ""}: "no route"}}
+	halves := map[string]Half{}
+	for i, name := range []string{"a", "b", "c", "d"} {
+		n := Node{Name: name, Addr: netip.AddrPortFrom(netip.MustParseAddr("198.51.100.21"), uint16(i+1))}
+		p.Nodes = append(p.Nodes, n)
+		for _, spec := range p.Uplinks {
+			request := Request{Uplink: Uplink{Name: spec.Name, Device: spec.Name}, To: n.Addr}
+			p.Requests[[2]string{name, spec.Name}] = request
+			if name != "c" {
+				halves[NearKey(request)] = near
+			}
+		}
+		halves[FarKey(n.Key(), server.String())] = map[string]Half{"a": far, "b": old, "c": far, "d": dead}[name]
+	}
 	var got []string
-	for _, p := range Paths([]Way{{"a", "home", &near, &far}, {"b", "", &near, nil}, {"c", "home", nil, &far}, {"d", "home", &near, &dead}}, table(t)) {
-		got = append(got, fmt.Sprintf("%s %v %v %s", p.Name, p.ASes, p.RTT, p.Why))
+	all, oldest := p.Paths(halves, time.Hour, table(t), now.Add(time.Minute))
+	for i, one := range all {
+		if i < 2 || one.Uplink == "home" {
+			got = append(got, fmt.Sprintf("%s %v %v %s", one.Name, one.ASes, one.RTT, one.Why))
+		}
+	}
+	if oldest != time.Minute {
+		t.Errorf("the oldest half is from %v ago", oldest)
 	}
 	want := []string{
 		"a@home [AS1 AS3 AS2 AS9] 20ms ",
-		"b [] 0s the node's way to the destination is not surveyed",
-		"c@home [] 0s the way to the node is not surveyed",
-		"d@home [AS1 AS3 AS9] 20ms no router on the node's way to the destination is known",
+		"a [AS1 AS3 AS2 AS9] 20ms no route",
+		"b@home [] 0s the node's path to the destination is not surveyed",
+		"c@home [] 0s the path to the node is not surveyed",
+		"d@home [AS1 AS3 AS9] 20ms no router on the node's path to the destination is known",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
@@ -233,9 +257,9 @@ func TestPaths(t *testing.T) {
 }
 
 func TestCache(t *testing.T) {
-	c := NewCache(filepath.Join(t.TempDir(), "new", "survey.json"))
-	if all, err := c.Load(); err != nil || len(all) != 0 {
-		t.Fatalf("%v, %v", all, err)
+	c := &Cache{file: filepath.Join(t.TempDir(), "new", "survey.json")}
+	if err := c.load(); err != nil || len(c.Halves) != 0 {
+		t.Fatalf("%v, %v", c.Halves, err)
 	}
 	h, old := half(true, "192.0.2.1:443", "198.51.100.1"), half(true, "192.0.2.1:443")
 	old.At = now.Add(-Keep - time.Hour)
@@ -253,9 +277,15 @@ func TestCache(t *testing.T) {
 	if err := c.Add(map[string]Half{FarKey("ed25519:x", "192.0.2.1:443"): h}, now); err != nil {
 		t.Fatal(err)
 	}
-	all, err := c.Load()
-	if err != nil || len(all) != 2 || !reflect.DeepEqual(all[key], h) {
-		t.Errorf("%+v, %v", all, err)
+	c = &Cache{file: c.file}
+	if err := c.load(); err != nil || len(c.Halves) != 2 || !reflect.DeepEqual(c.Halves[key], h) {
+		t.Errorf("%+v, %v", c.Halves, err)
+	}
+	if err := os.WriteFile(c.file, []byte(`{"halves":null}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Add(map[string]Half{key: h}, now); err != nil || len(c.Halves) != 1 {
+		t.Errorf("an empty cache: %+v, %v", c.Halves, err)
 	}
 	if err := os.WriteFile(c.file, []byte("{"), 0o600); err != nil {
 		t.Fatal(err)

@@ -114,6 +114,21 @@ type Choice struct {
 // Diverse reports whether no AS but the ends sees two of the paths, as far as is known.
 func (c Choice) Diverse() bool { return c.Common == 0 }
 
+// SeenTogether says which pairs some AS sees, and which; named gives the words for it.
+func (c Choice) SeenTogether(named func(AS) string) string {
+	var seen []string
+	for _, p := range c.Pairs {
+		var networks []string
+		for _, as := range p.Common {
+			networks = append(networks, named(as))
+		}
+		if len(networks) > 0 {
+			seen = append(seen, fmt.Sprintf("%s and %s by %s", p.A, p.B, strings.Join(networks, ", ")))
+		}
+	}
+	return strings.Join(seen, "; ")
+}
+
 // Choose finds the set of o.Paths paths, no two through one node, whose pairs have the fewest ASes in common, summed
 // over all pairs. Among equals it takes the one with fewer pairs on one uplink, then with fewer hidden hops, then with
 // the smallest sum of round trips. It fails where fewer nodes than that can be used. A set that is not diverse is no

@@ -12,6 +12,7 @@ import (
 
 	"heddle/internal/text"
 	"heddle/overlay/asn"
+	"heddle/overlay/client"
 	"heddle/overlay/survey"
 	"heddle/path"
 	"heddle/path/diversity"
@@ -63,7 +64,7 @@ owner, share a cable, or not answer; nodes may lie about their half.`,
 // chosen is what heddle overlay choose answers. Its JSON fields are a stable interface.
 type chosen struct {
 	To string `json:"to"`
-	// Diverse reports whether no network is known to see two of the ways, besides the destination's.
+	// Diverse reports whether no network is known to see two of the paths, besides the destination's.
 	Diverse bool `json:"diverse"`
 	diversity.Choice
 	// RTT are the round trips of the paths in milliseconds, by name, where they are known.
@@ -89,34 +90,15 @@ func (f *overlayChoose) run(cmd *cobra.Command, destination string) error {
 	if len(o.AvoidCountry) > 0 && !table.Has(asn.Country) {
 		return &path.Error{What: "--avoid-country", Why: "the table knows no countries", Hint: "import some: heddle asn import --help"}
 	}
-	w, err := f.plan(cmd.Context(), destination)
+	plan, cache, err := f.plan(cmd.Context(), destination)
 	if err != nil {
 		return err
 	}
-	cache, err := survey.DefaultCache()
-	if err != nil {
-		return err
-	}
-	halves, err := cache.Load()
-	if err != nil {
-		return err
-	}
-	now := time.Now()
-	ways, oldest := w.Ways(halves, f.maxAge, now)
-	paths := survey.Paths(ways, table)
-	for i, p := range paths {
-		if why := w.Problems[[2]string{p.Node, p.Uplink}]; why != "" {
-			paths[i].Why = why
-		}
-	}
-	if as := table.Lookup(w.To.Addr()).AS; as != 0 {
-		o.Ends = []diversity.AS{as}
-	}
-	c, err := diversity.Choose(paths, o)
+	c, oldest, err := plan.Choose(cache.Halves, f.maxAge, table, o)
 	if err != nil {
 		return withSurveyHint(err, c, destination)
 	}
-	answer := f.answer(c, w, table, oldest, now)
+	answer := f.answer(c, plan, table, oldest)
 	if f.json {
 		err = cli.WriteJSON(cmd.OutOrStdout(), answer)
 	} else {
@@ -155,10 +137,10 @@ func withSurveyHint(err error, c diversity.Choice, destination string) error {
 	return err
 }
 
-func (f *overlayChoose) answer(c diversity.Choice, w *survey.Plan, table *asn.Table, oldest time.Duration, now time.Time) chosen {
-	a := chosen{To: w.To.String(), Diverse: c.Diverse(), Choice: c, RTT: map[string]float64{}, Names: map[diversity.AS]string{}, SurveyAge: int64(oldest.Seconds())}
+func (f *overlayChoose) answer(c diversity.Choice, plan *survey.Plan, table *asn.Table, oldest time.Duration) chosen {
+	a := chosen{To: plan.To.String(), Diverse: c.Diverse(), Choice: c, RTT: map[string]float64{}, Names: map[diversity.AS]string{}, SurveyAge: int64(oldest.Seconds())}
 	for _, s := range table.Sources() {
-		a.TableAge = max(a.TableAge, int64(s.Age(now).Seconds()))
+		a.TableAge = max(a.TableAge, int64(s.Age(time.Now()).Seconds()))
 	}
 	used := map[string]bool{}
 	for _, p := range c.Paths {
@@ -172,37 +154,30 @@ func (f *overlayChoose) answer(c diversity.Choice, w *survey.Plan, table *asn.Ta
 		}
 		used[p.Uplink] = true
 	}
-	for _, spec := range w.Uplinks {
+	for _, spec := range plan.Uplinks {
 		if spec.Name != "" && used[spec.Name] {
 			a.Flags = append(a.Flags, "--path", spec.String())
 		}
 	}
 	for _, p := range c.Paths {
-		way := p.Node + "=node:" + p.Node
-		if p.Uplink != "" {
-			way += "@" + p.Uplink
-		}
-		a.Flags = append(a.Flags, "--via", way)
+		spec := path.Spec{Name: p.Node, Kind: client.Scheme, Arg: p.Node, Base: p.Uplink}
+		a.Flags = append(a.Flags, "--via", spec.String())
 	}
 	return a
 }
 
-// verdict is an error where networks see two ways, and nobody said that this will do.
+// verdict is an error where networks see two paths, unless --degrade accepts that.
 func (f *overlayChoose) verdict(a chosen, table *asn.Table) error {
 	if a.Diverse || f.degrade {
 		return nil
 	}
-	var seen []string
-	for _, p := range a.Pairs {
-		if len(p.Common) > 0 {
-			seen = append(seen, fmt.Sprintf("%s by %s", text.Printable(p.A+" and "+p.B, '\n'), namedASes(p.Common, table)))
-		}
-	}
-	hint := "take it with --degrade, or add nodes and uplinks, and survey again"
+	named := func(as diversity.AS) string { return namedAS(as, table) }
+	hint := "accept it with --degrade, or add nodes and uplinks and survey again"
 	if len(a.Unavoidable) > 0 {
-		hint = "every path there is passes " + namedASes(a.Unavoidable, table) + ": another uplink may not; or take it with --degrade"
+		hint = "all paths pass " + namedASes(a.Unavoidable, table) + "; add another uplink, or accept it with --degrade"
 	}
-	return &path.Error{What: "no diverse set of " + text.Count(f.paths, "path"), Why: "seen together: " + strings.Join(seen, "; "), Hint: hint}
+	return &path.Error{What: "no diverse set of " + text.Count(f.paths, "path"), Hint: hint,
+		Why: "seen together: " + text.Printable(a.SeenTogether(named))}
 }
 
 // printChoice says what was chosen and why.
@@ -216,7 +191,7 @@ func printChoice(w io.Writer, a chosen, table *asn.Table) error {
 		if ms, ok := a.RTT[p.Name]; ok {
 			rtt = fmt.Sprintf("%.1f ms", ms)
 		}
-		fmt.Fprintf(lines, "%s\t%s\t%d\t%s\n", p.Name, rtt, p.Hidden, asesText(p.ASes, " "))
+		fmt.Fprintf(lines, "%s\t%s\t%d\t%s\n", p.Name, rtt, p.Hidden, asesText(p.ASes))
 	}
 	if len(a.Pairs) > 0 {
 		fmt.Fprintln(lines, "\nPAIR\tUPLINKS\tSEEN BY")
@@ -275,11 +250,14 @@ func choiceText(a chosen, table *asn.Table) string {
 func namedASes(ases []diversity.AS, table *asn.Table) string {
 	var words []string
 	for _, as := range ases {
-		word := as.String()
-		if name := table.Name(as); name != "" {
-			word += " (" + name + ")"
-		}
-		words = append(words, word)
+		words = append(words, namedAS(as, table))
 	}
 	return strings.Join(words, ", ")
+}
+
+func namedAS(as diversity.AS, table *asn.Table) string {
+	if name := table.Name(as); name != "" {
+		return as.String() + " (" + name + ")"
+	}
+	return as.String()
 }

@@ -28,7 +28,7 @@ uplinks such that as few networks as possible see more than one path.`,
 	return cmd
 }
 
-// planFlags are what survey and choose share: the ways that there are.
+// planFlags are what survey and choose share: the paths that there are.
 type planFlags struct {
 	table       string
 	vias, nodes []string
@@ -46,11 +46,15 @@ func (f *planFlags) register(cmd *cobra.Command, maxAge time.Duration, age strin
 	_ = cmd.RegisterFlagCompletionFunc("via", bind.CompleteVia)
 }
 
-// plan finds out what the flags mean now.
-func (f *planFlags) plan(ctx context.Context, destination string) (*survey.Plan, error) {
+// plan finds out what the flags mean now, and opens what was measured before.
+func (f *planFlags) plan(ctx context.Context, destination string) (*survey.Plan, *survey.Cache, error) {
 	p, err := survey.NewPlan(ctx, destination, f.vias, f.nodes)
 	if _, wrong := errors.AsType[*survey.ArgumentError](err); wrong {
-		return nil, cli.Usage(err)
+		err = cli.Usage(err)
 	}
-	return p, err
+	if err != nil {
+		return nil, nil, err
+	}
+	cache, err := survey.OpenCache()
+	return p, cache, err
 }

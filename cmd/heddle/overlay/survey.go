@@ -1,11 +1,13 @@
 package overlay
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"text/tabwriter"
@@ -35,77 +37,62 @@ func newSurveyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "survey DESTINATION",
 		Short: "Measure the paths to nodes, and from them to a destination",
-		Long: `Survey traces the path from here to each node by each uplink, and has each node
-trace its own path to DESTINATION (HOST:PORT; port 443 if not given). Probes are
-TCP segments of one flow, so that routers send them all the same way; round
-trips are of that flow too. What is younger than --max-age is not measured
-again; all is kept for "heddle overlay choose".
+		Long: `Survey measures both halves of each path to DESTINATION (HOST:PORT; port 443 if
+not given): from this machine to each node by each uplink, and from each node to
+DESTINATION. The nodes measure the second half. The probes are TCP segments of
+one flow, so that routers send them all the same way. The round trips are of the
+same flow. Survey does not repeat a measurement that is younger than --max-age.
+It keeps all measurements for "heddle overlay choose".
 
-It needs scamper and root. Those who see the probes learn the nodes' addresses,
-and the nodes learn DESTINATION. A node's half is its word alone. --far takes a
-node's half from a file that "heddle overlay trace --json" wrote there.`,
+Survey needs scamper and root. An observer of the probes learns the addresses of
+the nodes, and the nodes learn DESTINATION. Nothing verifies what a node says of
+its half. --far reads a node's half from a file that "heddle overlay trace
+--json" wrote at that node.`,
 		Example: `  heddle overlay survey 192.0.2.1:443 --via home=if:eth0 --via lte=if:wwan0
   heddle overlay survey files.example:22 --node tokyo --node paris --json`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args[0]) },
 	}
 	f.register(cmd, time.Hour, "measure again what is older than this")
-	cmd.Flags().StringArrayVar(&f.fars, "far", nil, "a node's half from a file, `NODE=FILE`")
+	cmd.Flags().StringArrayVar(&f.fars, "far", nil, "read a node's half from a file, `NODE=FILE`")
 	cmd.Flags().StringVar(&f.identity, "identity", "", "the `FILE` of this device's private key")
-	cmd.Flags().IntVar(&f.rate, "rate", 100, "at most so many probes a second")
+	cmd.Flags().IntVar(&f.rate, "rate", 100, "the most probes per second")
 	return cmd
 }
 
 // surveyed is what heddle overlay survey answers. Its JSON fields are a stable interface.
 type surveyed struct {
-	To   string        `json:"to"`
-	Ways []surveyedWay `json:"ways"`
+	To    string         `json:"to"`
+	Paths []surveyedPath `json:"paths"`
 }
 
-type surveyedWay struct {
-	Name string         `json:"name"`
-	ASes []diversity.AS `json:"ases"`
-	// Hidden is how many hops are of unknown networks.
-	Hidden int          `json:"hidden"`
-	RTT    float64      `json:"rtt_ms,omitempty"`
-	Near   *survey.Half `json:"near"`
-	Far    *survey.Half `json:"far"`
-	Why    string       `json:"why,omitempty"`
+type surveyedPath struct {
+	survey.Path
+	RTT float64 `json:"rtt_ms,omitempty"`
 }
 
 func (f *overlaySurvey) run(cmd *cobra.Command, destination string) error {
 	if f.rate < 1 || f.rate > 10_000 {
 		return cli.Usage(&path.Error{What: fmt.Sprintf("--rate %d", f.rate), Why: "it must be 1 to 10000", Hint: "100 is the usual"})
 	}
-	w, err := f.plan(cmd.Context(), destination)
+	plan, cache, err := f.plan(cmd.Context(), destination)
 	if err != nil {
 		return err
 	}
-	cache, err := survey.DefaultCache()
-	if err != nil {
-		return err
-	}
-	halves, err := cache.Load()
-	if err != nil {
-		return err
-	}
-	found, problems, err := f.measure(cmd, w, halves)
+	found, problems, err := f.measure(cmd, plan, cache.Halves)
 	if err != nil {
 		return err
 	}
 	if err := cache.Add(found, time.Now()); err != nil {
 		return err
 	}
-	for key, h := range found {
-		halves[key] = h
-	}
-	return f.print(cmd, w, halves, problems)
+	return f.print(cmd, plan, cache.Halves, problems)
 }
 
 // measure measures what is not known, or too old; problems are those of the nodes' halves.
-func (f *overlaySurvey) measure(cmd *cobra.Command, w *survey.Plan, halves map[string]survey.Half) (found map[string]survey.Half, problems map[string]string, err error) {
+func (f *overlaySurvey) measure(cmd *cobra.Command, plan *survey.Plan, halves map[string]survey.Half) (found map[string]survey.Half, problems map[string]string, err error) {
 	found, problems = map[string]survey.Half{}, map[string]string{}
-	if err := f.readFars(w, found); err != nil {
+	if err := f.readFars(plan, found); err != nil {
 		return nil, nil, err
 	}
 	stale := func(key string) bool {
@@ -114,22 +101,22 @@ func (f *overlaySurvey) measure(cmd *cobra.Command, w *survey.Plan, halves map[s
 	}
 	var keys []string
 	var requests []survey.Request
-	for _, r := range w.Requests {
+	for _, r := range plan.Requests {
 		if key := survey.NearKey(r); stale(key) {
 			keys, requests = append(keys, key), append(requests, r)
 		}
 	}
 	talk := cmd.ErrOrStderr()
-	fmt.Fprintf(talk, "survey: %s from here; the nodes measure theirs to %v\n", text.Count(len(requests), "path"), w.To)
+	fmt.Fprintf(talk, "survey: %s from here; the nodes measure theirs to %v\n", text.Count(len(requests), "path"), plan.To)
 	var mu sync.Mutex
 	var asking sync.WaitGroup
-	for _, n := range w.Nodes {
-		key := survey.FarKey(n.Key(), w.To.String())
+	for _, n := range plan.Nodes {
+		key := survey.FarKey(n.Key(), plan.To.String())
 		if _, given := found[key]; given || !stale(key) {
 			continue
 		}
 		asking.Go(func() {
-			h, err := w.Ask(cmd.Context(), n, f.identity)
+			h, err := plan.Ask(cmd.Context(), n, f.identity)
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
@@ -149,19 +136,14 @@ func (f *overlaySurvey) measure(cmd *cobra.Command, w *survey.Plan, halves map[s
 }
 
 // readFars takes the halves that --far names.
-func (f *overlaySurvey) readFars(w *survey.Plan, found map[string]survey.Half) error {
+func (f *overlaySurvey) readFars(plan *survey.Plan, found map[string]survey.Half) error {
 	for _, text := range f.fars {
 		name, file, _ := strings.Cut(text, "=")
 		bad := func(why string, err error) error {
 			return cli.Usage(&path.Error{What: fmt.Sprintf("--far %q", text), Why: why, Err: err, Hint: "write NODE=FILE, with what `heddle overlay trace --json` printed at that node"})
 		}
-		var of *survey.Node
-		for i := range w.Nodes {
-			if w.Nodes[i].Name == name {
-				of = &w.Nodes[i]
-			}
-		}
-		if of == nil {
+		i := slices.IndexFunc(plan.Nodes, func(n survey.Node) bool { return n.Name == name })
+		if i < 0 {
 			return bad("no such node", nil)
 		}
 		written, err := os.ReadFile(file)
@@ -172,15 +154,15 @@ func (f *overlaySurvey) readFars(w *survey.Plan, found map[string]survey.Half) e
 		if err != nil {
 			return bad("it is no half of a path", err)
 		}
-		if h.To != w.To {
-			return bad(fmt.Sprintf("it leads to %v instead of %v", h.To, w.To), nil)
+		if h.To != plan.To {
+			return bad(fmt.Sprintf("it leads to %v instead of %v", h.To, plan.To), nil)
 		}
-		found[survey.FarKey(of.Key(), w.To.String())] = h
+		found[survey.FarKey(plan.Nodes[i].Key(), plan.To.String())] = h
 	}
 	return nil
 }
 
-func (f *overlaySurvey) print(cmd *cobra.Command, w *survey.Plan, halves map[string]survey.Half, problems map[string]string) error {
+func (f *overlaySurvey) print(cmd *cobra.Command, plan *survey.Plan, halves map[string]survey.Half, problems map[string]string) error {
 	table, err := asn.OpenOr(f.table)
 	if errors.Is(err, os.ErrNotExist) {
 		fmt.Fprintln(cmd.ErrOrStderr(), "survey: no table of ASes: addresses have no networks; `heddle asn import FILE` makes one")
@@ -189,16 +171,13 @@ func (f *overlaySurvey) print(cmd *cobra.Command, w *survey.Plan, halves map[str
 	if err != nil {
 		return err
 	}
-	ways, _ := w.Ways(halves, max(f.maxAge, time.Minute), time.Now())
-	answer := surveyed{To: w.To.String(), Ways: []surveyedWay{}}
-	for i, p := range survey.Paths(ways, table) {
-		way := surveyedWay{Name: p.Name, ASes: p.ASes, Hidden: p.Hidden, RTT: float64(p.RTT) / float64(time.Millisecond), Near: ways[i].Near, Far: ways[i].Far, Why: p.Why}
-		if why := w.Problems[[2]string{p.Node, p.Uplink}]; why != "" {
-			way.Why = why
-		} else if why := problems[p.Node]; why != "" && ways[i].Far == nil {
-			way.Why = why
+	paths, _ := plan.Paths(halves, max(f.maxAge, time.Minute), table, time.Now())
+	answer := surveyed{To: plan.To.String(), Paths: []surveyedPath{}}
+	for _, p := range paths {
+		if p.Far == nil && plan.Problems[[2]string{p.Node, p.Uplink}] == "" {
+			p.Why = cmp.Or(problems[p.Node], p.Why)
 		}
-		answer.Ways = append(answer.Ways, way)
+		answer.Paths = append(answer.Paths, surveyedPath{p, float64(p.RTT) / float64(time.Millisecond)})
 	}
 	if f.json {
 		return cli.WriteJSON(cmd.OutOrStdout(), answer)
@@ -209,27 +188,22 @@ func (f *overlaySurvey) print(cmd *cobra.Command, w *survey.Plan, halves map[str
 func printSurvey(out io.Writer, answer surveyed) error {
 	lines := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(lines, "PATH\tRTT\tHIDDEN\tNETWORKS TO "+answer.To)
-	for _, way := range answer.Ways {
-		rtt, networks := "-", way.Why
-		if way.RTT > 0 {
-			rtt = fmt.Sprintf("%.1f ms", way.RTT)
+	for _, p := range answer.Paths {
+		rtt := "-"
+		if p.RTT > 0 {
+			rtt = fmt.Sprintf("%.1f ms", p.RTT)
 		}
-		if networks == "" {
-			networks = asesText(way.ASes, " ")
-		}
-		fmt.Fprintf(lines, "%s\t%s\t%d\t%s\n", text.Printable(way.Name, '\n'), rtt, way.Hidden, text.Printable(networks, '\n'))
+		fmt.Fprintf(lines, "%s\t%s\t%d\t%s\n", text.Printable(p.Name), rtt, p.Hidden, text.Printable(cmp.Or(p.Why, asesText(p.ASes))))
 	}
 	return lines.Flush()
 }
 
-func asesText(ases []diversity.AS, between string) string {
+func asesText(ases []diversity.AS) string {
 	var words []string
-	for i, a := range ases {
-		if i == 0 || a != ases[i-1] { // both halves hold the node's own
-			words = append(words, a.String())
-		}
+	for _, as := range slices.Compact(slices.Clone(ases)) { // both halves hold the node's own
+		words = append(words, as.String())
 	}
-	return strings.Join(words, between)
+	return strings.Join(words, " ")
 }
 
 func newTraceCommand() *cobra.Command {
@@ -238,10 +212,10 @@ func newTraceCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "trace DESTINATION",
 		Short: "Measure the path from here to a destination",
-		Long: `Trace measures the path from here to DESTINATION (HOST:PORT; port 443 if not
-given), as "heddle overlay survey" does. It is for a node that no survey can
-ask: its half goes by a file to "heddle overlay survey --far". Needs scamper and
-root.`,
+		Long: `Trace measures the path from this machine to DESTINATION (HOST:PORT; port 443 if
+not given), as "heddle overlay survey" does. Use it at a node that no survey can
+ask, and give the output of --json to "heddle overlay survey --far". It needs
+scamper and root.`,
 		Example: "  heddle overlay trace 192.0.2.1:443 --json > tokyo.json\n  heddle overlay trace 192.0.2.1:443 --via lte=if:wwan0",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -28,26 +28,17 @@ func (c chooser) diverse(ctx context.Context, all []client.Pass) (paths []stripe
 	if err != nil {
 		return nil, "there is no table of networks (heddle asn import)", nil
 	}
-	cache, err := survey.DefaultCache()
+	cache, err := survey.OpenCache()
 	if err != nil {
 		return nil, "", err
 	}
-	halves, err := cache.Load()
+	plan, err := c.plan(ctx, all)
 	if err != nil {
 		return nil, "", err
 	}
-	w, err := c.ways(ctx, all)
+	chosen, oldest, err := plan.Choose(cache.Halves, surveyAge, table, diversity.Options{Paths: c.stripe.Paths})
 	if err != nil {
-		return nil, "", err
-	}
-	ways, oldest := w.Ways(halves, surveyAge, time.Now())
-	o := diversity.Options{Paths: c.stripe.Paths}
-	if as := table.Lookup(w.To.Addr()).AS; as != 0 {
-		o.Ends = []diversity.AS{as}
-	}
-	chosen, err := diversity.Choose(survey.Paths(ways, table), o)
-	if err != nil {
-		return nil, fmt.Sprintf("heddle overlay survey %v: %v", w.To, err), nil
+		return nil, fmt.Sprintf("heddle overlay survey %v: %v", plan.To, err), nil
 	}
 	if !chosen.Diverse() {
 		return nil, "", notDiverse(chosen)
@@ -55,28 +46,28 @@ func (c chooser) diverse(ctx context.Context, all []client.Pass) (paths []stripe
 	var names []string
 	for _, p := range chosen.Paths {
 		i := slices.IndexFunc(all, func(pass client.Pass) bool { return pass.Name == p.Node })
-		way, err := client.Through(all[i], c.id, c.uplink(p.Uplink))
+		member, err := client.Through(all[i], c.id, c.uplink(p.Uplink))
 		if err != nil {
 			return nil, "", err
 		}
-		paths = append(paths, stripe.Path{Name: p.Node, Path: way})
+		paths = append(paths, stripe.Path{Name: p.Node, Path: member})
 		names = append(names, p.Name)
 	}
 	fmt.Fprintf(c.talk, "stream: paths %s, of %d: no network is known to see two of them; measured up to %s ago\n", strings.Join(names, ", "), chosen.Usable, cli.Span(oldest))
 	return paths, "", nil
 }
 
-// ways are those from each uplink through each node to the peer.
-func (c chooser) ways(ctx context.Context, all []client.Pass) (*survey.Plan, error) {
+// plan is of all paths from each uplink through each node to the peer.
+func (c chooser) plan(ctx context.Context, all []client.Pass) (*survey.Plan, error) {
 	// The uplinks and the destination are read as `heddle overlay survey` reads them, so that its measurements are found.
-	w, err := survey.NewPlan(ctx, c.stripe.To, c.stripe.Path, nil)
+	p, err := survey.NewPlan(ctx, c.stripe.To, c.stripe.Path, nil)
 	if err != nil {
 		return nil, err
 	}
-	w.Nodes = slices.DeleteFunc(w.Nodes, func(n survey.Node) bool {
+	p.Nodes = slices.DeleteFunc(p.Nodes, func(n survey.Node) bool {
 		return !slices.ContainsFunc(all, func(p client.Pass) bool { return p.Name == n.Name })
 	})
-	return w, nil
+	return p, nil
 }
 
 // uplink gives the base path of a name, or the machine's own routes.
@@ -90,16 +81,6 @@ func (c chooser) uplink(name string) path.Path {
 }
 
 func notDiverse(c diversity.Choice) error {
-	var seen []string
-	for _, p := range c.Pairs {
-		var networks []string
-		for _, as := range p.Common {
-			networks = append(networks, as.String())
-		}
-		if len(networks) > 0 {
-			seen = append(seen, fmt.Sprintf("%s and %s by %s", p.A, p.B, strings.Join(networks, ", ")))
-		}
-	}
-	return &path.Error{What: fmt.Sprintf("no diverse set of %s", text.Count(len(c.Paths), "path")), Why: "seen together: " + strings.Join(seen, "; "),
+	return &path.Error{What: "no diverse set of " + text.Count(len(c.Paths), "path"), Why: "seen together: " + c.SeenTogether(diversity.AS.String),
 		Hint: "`heddle overlay choose` says more; --pick rtt or --via takes paths all the same"}
 }

@@ -67,7 +67,7 @@ func surveyedNodes(t *testing.T) (id identity.Identity, passes []client.Pass) {
 		halves[survey.NearKey(survey.Request{To: at, Uplink: uplink})] = half(at, near, float64(10*(i+1)))
 		halves[survey.FarKey(p.Key.String(), peer.String())] = half(peer, 11+i, 5)
 	}
-	cache, err := survey.DefaultCache()
+	cache, err := survey.OpenCache()
 	if err != nil {
 		t.Fatal(err)
 	}
