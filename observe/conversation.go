@@ -2,7 +2,7 @@ package observe
 
 import (
 	"bufio"
-	"errors"
+	"cmp"
 	"fmt"
 	"io"
 	"net/netip"
@@ -35,17 +35,9 @@ func Conversations(r io.Reader) (all []Conversation, stopped string, err error) 
 	}
 	a := assembler{flows: map[[2]netip.AddrPort]*assembly{}}
 	decoder := newDecoder()
-	for packets := 0; ; packets++ {
-		data, info, link, _, err := source.next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			stopped = stoppedBy(err, packets)
-			break
-		}
-		p, ok := decoder.decode(link, data, info.Length)
-		if !ok || p.protocol != 6 {
+	for c := range source.packets() {
+		p, ok := decoder.decode(c)
+		if !ok || p.protocol != protocolTCP {
 			continue
 		}
 		if stopped = a.add(p); stopped != "" {
@@ -57,7 +49,7 @@ func Conversations(r io.Reader) (all []Conversation, stopped string, err error) 
 		f.Lost = f.up.pending() + f.down.pending()
 		all = append(all, f.Conversation)
 	}
-	return all, stopped, nil
+	return all, cmp.Or(stopped, source.stopped), nil
 }
 
 // assembler puts connections together.

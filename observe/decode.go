@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"net"
 	"net/netip"
 
 	"github.com/gopacket/gopacket"
@@ -65,9 +66,10 @@ func first(link LinkType, data []byte) (gopacket.LayerType, bool) {
 	return 0, false
 }
 
-// decode takes one packet apart; wire is its length before it was cut. It reports false for what is no IP packet.
-func (d *decoder) decode(link LinkType, data []byte, wire int) (decoded, bool) {
-	start, ok := first(link, data)
+// decode takes one packet apart. It reports false for what is no IP packet.
+func (d *decoder) decode(c captured) (decoded, bool) {
+	data, wire := c.data, c.info.Length // wire is the length before the packet was cut
+	start, ok := first(c.link, data)
 	if !ok {
 		return decoded{}, false
 	}
@@ -86,10 +88,14 @@ func (d *decoder) decode(link LinkType, data []byte, wire int) (decoded, bool) {
 	for _, layer := range d.seen {
 		switch layer {
 		case layers.LayerTypeIPv4:
-			p.network4(&d.ip4, len(data), wire)
+			p.network(d.ip4.SrcIP, d.ip4.DstIP, d.ip4.Protocol, d.ip4.BaseLayer, int(d.ip4.Length), len(data), wire)
 			network = len(d.ip4.Contents)
 		case layers.LayerTypeIPv6:
-			p.network6(&d.ip6, len(data), wire)
+			length := int(d.ip6.Length)
+			if length > 0 {
+				length += len(d.ip6.Contents)
+			}
+			p.network(d.ip6.SrcIP, d.ip6.DstIP, d.ip6.NextHeader, d.ip6.BaseLayer, length, len(data), wire)
 			network = len(d.ip6.Contents)
 		case layers.LayerTypeTCP:
 			p.transport(uint16(d.tcp.SrcPort), uint16(d.tcp.DstPort), d.tcp.Payload, network+headers+len(d.tcp.Contents))
@@ -106,33 +112,18 @@ func (d *decoder) decode(link LinkType, data []byte, wire int) (decoded, bool) {
 	return p, p.source.IsValid() && p.size > 0
 }
 
-func (p *decoded) network4(ip *layers.IPv4, captured, wire int) {
-	source, _ := netip.AddrFromSlice(ip.SrcIP.To4())
-	destination, _ := netip.AddrFromSlice(ip.DstIP.To4())
-	p.addresses(source, destination, uint8(ip.Protocol))
-	// Ethernet pads short packets, so the header's length counts; 0 is what offloading leaves of a large one.
+// network takes an IP header. length is the length of the packet as the header says, or 0, which offloading leaves of a large
+// packet. Ethernet pads short packets, so the header's length counts.
+func (p *decoded) network(from, to net.IP, protocol layers.IPProtocol, ip layers.BaseLayer, length, captured, wire int) {
+	source, _ := netip.AddrFromSlice(from)
+	destination, _ := netip.AddrFromSlice(to)
+	p.source, p.destination = netip.AddrPortFrom(source, 0), netip.AddrPortFrom(destination, 0)
+	p.protocol = uint8(protocol)
 	link := captured - len(ip.Contents) - len(ip.Payload)
 	p.size = wire - max(link, 0)
-	if length := int(ip.Length); length >= 20 && length < p.size {
-		p.size = length
+	if length >= len(ip.Contents) {
+		p.size = min(p.size, length)
 	}
-}
-
-func (p *decoded) network6(ip *layers.IPv6, captured, wire int) {
-	source, _ := netip.AddrFromSlice(ip.SrcIP.To16())
-	destination, _ := netip.AddrFromSlice(ip.DstIP.To16())
-	p.addresses(source, destination, uint8(ip.NextHeader))
-	link := captured - len(ip.Contents) - len(ip.Payload)
-	p.size = wire - max(link, 0)
-	if length := 40 + int(ip.Length); ip.Length > 0 && length < p.size {
-		p.size = length
-	}
-}
-
-func (p *decoded) addresses(source, destination netip.Addr, protocol uint8) {
-	p.source = netip.AddrPortFrom(source, 0)
-	p.destination = netip.AddrPortFrom(destination, 0)
-	p.protocol = protocol
 }
 
 func (p *decoded) transport(from, to uint16, payload []byte, headers int) {

@@ -52,39 +52,23 @@ func (c *Capture) byFlags() {
 
 // byAddress compares each flow's ends with the client's addresses.
 func (c *Capture) byAddress() {
-	const toServer, toClient, foreign = 1, 2, 3
-	verdict := make([]int, len(c.Flows))
+	foreign, turned := make([]bool, len(c.Flows)), make([]bool, len(c.Flows))
 	for i := range c.Flows {
 		f := &c.Flows[i]
 		client, server := slices.Contains(c.Clients, f.Client.Addr()), slices.Contains(c.Clients, f.Server.Addr())
-		switch {
-		case client && server:
-			verdict[i] = toServer
-			if !f.clientIsFirst() {
-				verdict[i] = toClient
-			}
-		case client:
-			verdict[i] = toServer
-		case server:
-			verdict[i] = toClient
-		case c.How != "guessed":
-			verdict[i] = foreign
-		case f.clientIsFirst():
-			verdict[i] = toServer
-		default:
-			verdict[i] = toClient
-		}
-		if verdict[i] == toClient {
+		foreign[i] = !client && !server && c.How != "guessed"
+		turned[i] = server && !client || server == client && !f.clientIsFirst()
+		if turned[i] {
 			f.Client, f.Server = f.Server, f.Client
 		}
 	}
 	kept := c.Packets[:0]
 	for _, p := range c.Packets {
-		if verdict[p.Flow] == foreign {
+		if foreign[p.Flow] {
 			c.Foreign++
 			continue
 		}
-		p.Out = p.forward == (verdict[p.Flow] == toServer)
+		p.Out = p.forward != turned[p.Flow]
 		kept = append(kept, p)
 	}
 	c.Packets = kept

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"math"
 	"net/netip"
 	"strings"
@@ -64,27 +65,12 @@ func Read(r io.Reader, clients []netip.Addr) (*Capture, error) {
 		return nil, err
 	}
 	b := builder{decoder: newDecoder(), flows: map[flowKey]int{}}
-	for {
-		data, info, link, direction, err := source.next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			b.capture.Stopped = stoppedBy(err, len(b.capture.Packets))
-			break
-		}
-		b.add(data, info, link, direction)
+	for c := range source.packets() {
+		b.add(c)
 	}
-	b.capture.Missed = source.missed
+	b.capture.Stopped, b.capture.Missed = source.stopped, source.missed
 	b.capture.orient(clients, source.clients, source.flagged)
 	return &b.capture, nil
-}
-
-func stoppedBy(err error, packets int) string {
-	if errors.Is(err, io.ErrUnexpectedEOF) {
-		return fmt.Sprintf("the file is cut short after %d packets", packets)
-	}
-	return fmt.Sprintf("the file is damaged after %d packets: %v", packets, err)
 }
 
 // source is an open capture file of either format.
@@ -95,6 +81,15 @@ type source struct {
 	flagged bool         // an interface says that what is flagged outbound comes from the client
 	known   int          // interfaces whose comment was read
 	missed  uint64
+	stopped string // why reading ended before the end of the file; else empty
+}
+
+// captured is a packet as it stands in the file. data is valid until the next one is read.
+type captured struct {
+	data      []byte
+	info      gopacket.CaptureInfo
+	link      LinkType
+	direction pcapgo.NgEpbFlag
 }
 
 func open(r *bufio.Reader) (*source, error) {
@@ -123,25 +118,46 @@ func open(r *bufio.Reader) (*source, error) {
 	return s, nil
 }
 
-// next gives one packet; data is valid until the next call.
-func (s *source) next() (data []byte, info gopacket.CaptureInfo, link LinkType, direction pcapgo.NgEpbFlag, err error) {
-	if s.plain != nil {
-		data, info, err = s.plain.ZeroCopyReadPacketData()
-		return data, info, s.plain.LinkType(), 0, err
+// packets gives what can be read of the file.
+func (s *source) packets() iter.Seq[captured] {
+	return func(yield func(captured) bool) {
+		for read := 0; ; read++ {
+			c, err := s.next()
+			switch {
+			case errors.Is(err, io.EOF):
+				return
+			case errors.Is(err, io.ErrUnexpectedEOF):
+				s.stopped = fmt.Sprintf("the file is cut short after %d packets", read)
+				return
+			case err != nil:
+				s.stopped = fmt.Sprintf("the file is damaged after %d packets: %v", read, err)
+				return
+			case !yield(c):
+				return
+			}
+		}
 	}
-	data, info, options, err := s.ng.ZeroCopyReadPacketDataWithOptions()
-	if err != nil {
-		return nil, info, 0, 0, err
+}
+
+func (s *source) next() (c captured, err error) {
+	if s.plain != nil {
+		c.link = s.plain.LinkType()
+		c.data, c.info, err = s.plain.ZeroCopyReadPacketData()
+		return c, err
+	}
+	var options pcapgo.NgPacketOptions
+	if c.data, c.info, options, err = s.ng.ZeroCopyReadPacketDataWithOptions(); err != nil {
+		return c, err
 	}
 	for ; s.known < s.ng.NInterfaces(); s.known++ {
 		iface, _ := s.ng.Interface(s.known)
 		s.comment(iface.Comment)
 	}
-	link, _ = info.AncillaryData[0].(LinkType)
+	c.link, _ = c.info.AncillaryData[0].(LinkType)
 	if options.Flags != nil {
-		direction = options.Flags.Direction
+		c.direction = options.Flags.Direction
 	}
-	return data, info, link, direction, nil
+	return c, nil
 }
 
 func (s *source) comment(text string) {
@@ -171,10 +187,10 @@ type flowKey struct {
 	protocol  uint8
 }
 
-func (b *builder) add(data []byte, info gopacket.CaptureInfo, link LinkType, direction pcapgo.NgEpbFlag) {
-	p, ok := b.decoder.decode(link, data, info.Length)
-	year := info.Timestamp.Year()
-	if !ok || year < 1970 || year > 2200 || info.Length > math.MaxInt32 { // no IP, no time, or no such size
+func (b *builder) add(c captured) {
+	p, ok := b.decoder.decode(c)
+	year := c.info.Timestamp.Year()
+	if !ok || year < 1970 || year > 2200 || c.info.Length > math.MaxInt32 { // no IP, no time, or no such size
 		b.capture.NotIP++
 		return
 	}
@@ -190,8 +206,8 @@ func (b *builder) add(data []byte, info gopacket.CaptureInfo, link LinkType, dir
 	}
 	f := &b.capture.Flows[id]
 	f.inspect(p)
-	b.capture.Packets = append(b.capture.Packets, Packet{Time: info.Timestamp, Size: p.size, Flow: id,
-		forward: p.source == f.Client, direction: direction})
+	b.capture.Packets = append(b.capture.Packets, Packet{Time: c.info.Timestamp, Size: p.size, Flow: id,
+		forward: p.source == f.Client, direction: c.direction})
 }
 
 // newFlow takes the sender of the first packet for the client, for now.

@@ -264,7 +264,7 @@ func FuzzDecode(f *testing.F) {
 	}
 	d := newDecoder()
 	f.Fuzz(func(t *testing.T, link uint16, data []byte) {
-		p, ok := d.decode(LinkType(link), data, len(data))
+		p, ok := d.decode(captured{data: data, info: gopacket.CaptureInfo{Length: len(data)}, link: LinkType(link)})
 		if ok && (p.size > len(data) || p.payloadSize > p.size || len(p.payload) > len(data)) {
 			t.Errorf("%+v of %d bytes", p, len(data))
 		}

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"heddle/internal/errhint"
 )
 
 // Every is the unit of a schedule: so many packets, or so long. The zero value never switches.
@@ -22,7 +24,9 @@ const (
 
 // ParseEvery reads "50p" (packets sent), "100ms" (time) or "none".
 func ParseEvery(text string) (Every, error) {
-	bad := func(why string) (Every, error) { return Every{}, &everyError{text, why} }
+	bad := func(why string) (Every, error) {
+		return Every{}, &errhint.Error{What: fmt.Sprintf("every %q", text), Why: why, Hint: "write packets as 50p, a time as 100ms, or none"}
+	}
 	if text == "none" {
 		return Every{}, nil
 	}
@@ -56,9 +60,3 @@ func (e Every) String() string {
 	}
 	return "none"
 }
-
-type everyError struct{ text, why string }
-
-func (e *everyError) Error() string { return fmt.Sprintf("every %q: %s", e.text, e.why) }
-
-func (e *everyError) HintText() string { return "write packets as 50p, a time as 100ms, or none" }

@@ -5,12 +5,15 @@
 package schedule
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
+
+	"heddle/internal/errhint"
 )
 
 // Config is a schedule as a person asks for it.
@@ -68,24 +71,15 @@ func New(c Config, n int) (*Schedule, error) {
 		}
 		s.next = s.draw(rng)
 	default:
-		return nil, &unknownError{c.Name}
+		return nil, &errhint.Error{What: fmt.Sprintf("no schedule is called %q", c.Name), Hint: "schedules: " + strings.Join(Names(), ", ")}
 	}
 	return s, nil
 }
 
-type unknownError struct{ name string }
-
-func (e *unknownError) Error() string { return fmt.Sprintf("no schedule is called %q", e.name) }
-
-func (e *unknownError) HintText() string { return "schedules: " + strings.Join(Names(), ", ") }
-
 func (s *Schedule) setWeights(c Config, rng *rand.Rand) error {
 	n := len(s.weights)
 	if c.Weights == nil {
-		alpha := c.Alpha
-		if alpha == 0 {
-			alpha = 1
-		}
+		alpha := cmp.Or(c.Alpha, 1)
 		if alpha < 0 || math.IsNaN(alpha) || math.IsInf(alpha, 0) {
 			return fmt.Errorf("schedule: alpha is %v, it must be above 0", alpha)
 		}
@@ -192,45 +186,33 @@ func (s *Schedule) roundRobin(usable []bool) int {
 }
 
 func (s *Schedule) draw(rng *rand.Rand) func([]bool) int {
-	return func(usable []bool) int {
-		sum, last, count := 0.0, -1, 0
-		for i, ok := range usable {
-			if ok {
-				sum += s.weights[i]
-				last, count = i, count+1
-			}
-		}
-		if count == 0 || sum == 0 {
-			return uniformOf(rng, usable, count)
-		}
-		x := rng.Float64() * sum
-		for i, ok := range usable {
-			if !ok {
-				continue
-			}
-			if x < s.weights[i] {
-				return i
-			}
-			x -= s.weights[i]
-		}
-		return last
-	}
+	return func(usable []bool) int { return drawOne(rng, usable, s.weights) }
 }
 
-// uniformOf draws one of the count usable paths: what remains where all usable ones have weight 0.
-func uniformOf(rng *rand.Rand, usable []bool, count int) int {
-	if count == 0 {
-		return -1
+// drawOne draws a usable path by its weight, or any usable one if all of them have weight 0.
+func drawOne(rng *rand.Rand, usable []bool, weights []float64) int {
+	sum, last := 0.0, -1
+	for i, ok := range usable {
+		if ok {
+			sum += weights[i]
+			last = i
+		}
 	}
-	k := rng.IntN(count)
+	switch {
+	case last < 0:
+		return -1
+	case sum == 0:
+		return drawOne(rng, usable, slices.Repeat([]float64{1}, len(usable)))
+	}
+	x := rng.Float64() * sum
 	for i, ok := range usable {
 		if !ok {
 			continue
 		}
-		if k == 0 {
+		if x < weights[i] {
 			return i
 		}
-		k--
+		x -= weights[i]
 	}
-	return -1
+	return last
 }

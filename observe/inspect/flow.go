@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"slices"
 	"strings"
 
 	"heddle/internal/clienthello"
@@ -145,17 +146,10 @@ func (f *Flow) read(stream []byte, source, destination uint16) bool {
 }
 
 func (f *Flow) add(from string, names ...string) {
-next:
 	for _, n := range names {
 		seen := Name{Name: escaped(n), From: from}
-		if n == "" || len(f.Names) >= mostSeen {
-			continue
+		if n != "" && len(f.Names) < mostSeen && !slices.Contains(f.Names, seen) {
+			f.Names = append(f.Names, seen)
 		}
-		for _, old := range f.Names {
-			if old == seen {
-				continue next
-			}
-		}
-		f.Names = append(f.Names, seen)
 	}
 }
