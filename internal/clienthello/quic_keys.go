@@ -5,6 +5,7 @@ import (
 	"crypto/cipher"
 	"crypto/hkdf"
 	"crypto/sha256"
+	"hash"
 
 	"golang.org/x/crypto/cryptobyte"
 )
@@ -43,16 +44,10 @@ func (v *quicVersion) deriveInitial(destination []byte) (*initialKeys, error) {
 	if err != nil {
 		return nil, err
 	}
-	label := func(secret []byte, name string, length int) []byte {
-		if err != nil {
-			return nil
+	label := func(secret []byte, name string, length int) (out []byte) {
+		if err == nil {
+			out, err = ExpandLabel(sha256.New, secret, name, length)
 		}
-		var b cryptobyte.Builder
-		b.AddUint16(uint16(length))
-		b.AddUint8LengthPrefixed(func(b *cryptobyte.Builder) { b.AddBytes([]byte("tls13 " + name)) })
-		b.AddUint8(0)
-		var out []byte
-		out, err = hkdf.Expand(sha256.New, secret, string(b.BytesOrPanic()), length)
 		return out
 	}
 	client := label(secret, "client in", 32)
@@ -61,6 +56,15 @@ func (v *quicVersion) deriveInitial(destination []byte) (*initialKeys, error) {
 		return nil, err
 	}
 	return newInitialKeys(key, iv, header)
+}
+
+// ExpandLabel is HKDF-Expand-Label without context, of which TLS 1.3 and QUIC make their keys (RFC 8446, section 7.1).
+func ExpandLabel(h func() hash.Hash, secret []byte, label string, length int) ([]byte, error) {
+	var b cryptobyte.Builder
+	b.AddUint16(uint16(length))
+	b.AddUint8LengthPrefixed(func(b *cryptobyte.Builder) { b.AddBytes([]byte("tls13 " + label)) })
+	b.AddUint8(0)
+	return hkdf.Expand(h, secret, string(b.BytesOrPanic()), length)
 }
 
 func newInitialKeys(key, iv, header []byte) (*initialKeys, error) {

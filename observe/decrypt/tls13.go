@@ -3,7 +3,6 @@ package decrypt
 import (
 	"crypto/aes"
 	"crypto/cipher"
-	"crypto/hkdf"
 	"crypto/sha256"
 	"crypto/sha512"
 	"encoding/binary"
@@ -13,6 +12,8 @@ import (
 
 	"golang.org/x/crypto/chacha20poly1305"
 	"golang.org/x/crypto/cryptobyte"
+
+	"heddle/internal/clienthello"
 )
 
 // ErrNoTLS is what [Open] gives for a conversation that is no TLS 1.3.
@@ -155,25 +156,16 @@ func (s suite) protect(secret []byte) (*protection, error) {
 	if secret == nil {
 		return nil, ErrNoKeys
 	}
-	key, err := s.expand(secret, "key", s.key)
+	key, err := clienthello.ExpandLabel(s.hash, secret, "key", s.key)
 	if err != nil {
 		return nil, err
 	}
-	iv, err := s.expand(secret, "iv", 12)
+	iv, err := clienthello.ExpandLabel(s.hash, secret, "iv", 12)
 	if err != nil {
 		return nil, err
 	}
 	aead, err := s.aead(key)
 	return &protection{aead: aead, iv: iv}, err
-}
-
-// expand is HKDF-Expand-Label without context (RFC 8446, section 7.1).
-func (s suite) expand(secret []byte, label string, length int) ([]byte, error) {
-	var b cryptobyte.Builder
-	b.AddUint16(uint16(length))
-	b.AddUint8LengthPrefixed(func(b *cryptobyte.Builder) { b.AddBytes([]byte("tls13 " + label)) })
-	b.AddUint8(0)
-	return hkdf.Expand(s.hash, secret, string(b.BytesOrPanic()), length)
 }
 
 // open gives what a record holds, and of which type it truly is (RFC 8446, section 5.2).
@@ -243,7 +235,7 @@ func (s suite) next(messages, secret, traffic []byte, current *protection) ([]by
 			secret = traffic
 			current, err = s.protect(secret)
 		case messageKeyUpdate: // RFC 8446, section 7.2
-			if secret, err = s.expand(secret, "traffic upd", s.hash().Size()); err == nil {
+			if secret, err = clienthello.ExpandLabel(s.hash, secret, "traffic upd", s.hash().Size()); err == nil {
 				current, err = s.protect(secret)
 			}
 		}

@@ -1,14 +1,14 @@
 package reconstruct
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/binary"
 	"fmt"
 	"image"
 	"image/color"
-	"io"
 	"math"
+	"regexp"
+	"strconv"
 )
 
 // Format is how an uncompressed picture lies in a file. It is what an observer is supposed to have guessed.
@@ -61,50 +61,20 @@ func bmp(file []byte) (Format, error) {
 	return f, nil
 }
 
+// ppmHead is the head of a PPM: width, height and the highest colour, apart by spaces and comments, and one more space.
+var ppmHead = regexp.MustCompile(`^P6(?:\s|#.*\n)+(\d{1,6})(?:\s|#.*\n)+(\d{1,6})(?:\s|#.*\n)+(\d{1,6})\s`)
+
 func ppm(file []byte) (Format, error) {
-	r := &counter{Reader: bufio.NewReader(bytes.NewReader(file[2:]))}
-	var width, height, most int
-	for _, into := range []*int{&width, &height, &most} {
-		var err error
-		if *into, err = r.number(); err != nil {
-			return Format{}, err
-		}
+	head := ppmHead.FindSubmatch(file)
+	if head == nil {
+		return Format{}, fmt.Errorf("the head of the PPM is cut short or holds no width, height and highest colour")
 	}
-	if most != 255 {
-		return Format{}, fmt.Errorf("a PPM whose colours go to %d, where 255 is read", most)
+	if string(head[3]) != "255" {
+		return Format{}, fmt.Errorf("a PPM whose colours go to %s, where 255 is read", head[3])
 	}
-	return Format{Width: width, Height: height, Start: 2 + r.read, Stride: 3 * width, Pixel: 3, Red: 0, Green: 1, Blue: 2}, nil
-}
-
-type counter struct {
-	*bufio.Reader
-	read int
-}
-
-// number reads a number and the one character behind it, past spaces and comments.
-func (c *counter) number() (n int, err error) {
-	digits := 0
-	for {
-		b, err := c.ReadByte()
-		if err != nil {
-			return 0, fmt.Errorf("the head of the PPM: %w", io.ErrUnexpectedEOF)
-		}
-		c.read++
-		switch {
-		case b == '#' && digits == 0:
-			comment, err := c.ReadBytes('\n')
-			if c.read += len(comment); err != nil {
-				return 0, fmt.Errorf("the head of the PPM: %w", io.ErrUnexpectedEOF)
-			}
-		case b >= '0' && b <= '9' && digits < 6:
-			n, digits = 10*n+int(b-'0'), digits+1
-		case (b == ' ' || b == '\n' || b == '\t' || b == '\r') && digits == 0:
-		case b == ' ' || b == '\n' || b == '\t' || b == '\r':
-			return n, nil
-		default:
-			return 0, fmt.Errorf("the head of the PPM holds %q where a number should be", b)
-		}
-	}
+	width, _ := strconv.Atoi(string(head[1]))
+	height, _ := strconv.Atoi(string(head[2]))
+	return Format{Width: width, Height: height, Start: len(head[0]), Stride: 3 * width, Pixel: 3, Red: 0, Green: 1, Blue: 2}, nil
 }
 
 // Picture is what could be drawn, and how much of it is right.

@@ -2,7 +2,10 @@
 package observe
 
 import (
+	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -92,7 +95,8 @@ func observeReport(cmd *cobra.Command, dir string, f observeFlags) error {
 		baselines = append(baselines, other)
 	}
 	if f.html != "" {
-		if err := writePage(f.html, session, baselines); err != nil {
+		err := writeFile("page "+f.html, f.html, 0o666, func(w io.Writer) error { return observe.WriteHTML(w, session, baselines...) })
+		if err != nil {
 			return err
 		}
 		fmt.Fprintln(cmd.ErrOrStderr(), "wrote", f.html)
@@ -124,17 +128,14 @@ func loadSession(label, dir string, clients []string) (*observe.Session, error) 
 	return observe.Load(label, dir, addrs)
 }
 
-func writePage(name string, s *observe.Session, baselines []*observe.Session) error {
-	file, err := os.Create(name)
+// writeFile writes a new file; what names it in errors.
+func writeFile(what, name string, perm fs.FileMode, write func(io.Writer) error) error {
+	file, err := os.OpenFile(name, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, perm)
+	if err == nil {
+		err = errors.Join(write(file), file.Close())
+	}
 	if err != nil {
-		return &path.Error{What: "page " + name, Err: err}
-	}
-	if err := observe.WriteHTML(file, s, baselines...); err != nil {
-		file.Close()
-		return &path.Error{What: "page " + name, Err: err}
-	}
-	if err := file.Close(); err != nil {
-		return &path.Error{What: "page " + name, Err: err}
+		return &path.Error{What: what, Err: err}
 	}
 	return nil
 }

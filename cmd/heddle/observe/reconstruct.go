@@ -3,6 +3,8 @@ package observe
 import (
 	"fmt"
 	"image/png"
+	"io"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -143,12 +145,12 @@ func (f *reconstructFlags) conversations(dir string) (seen, others []observe.Con
 	if err != nil {
 		return nil, nil, nil, nil, err
 	}
+	var there []string
+	for _, p := range places {
+		there = append(there, p.Name)
+	}
 	for _, wanted := range f.paths {
-		if !slices.ContainsFunc(places, func(p observe.Place) bool { return p.Name == wanted }) {
-			var there []string
-			for _, p := range places {
-				there = append(there, p.Name)
-			}
+		if !slices.Contains(there, wanted) {
 			return nil, nil, nil, nil, &path.Error{What: "--path " + wanted, Why: "nobody of that name saw anything", Hint: "there are " + strings.Join(there, ", ")}
 		}
 	}
@@ -210,9 +212,7 @@ func (f *reconstructFlags) keys() (decrypt.Keys, error) {
 		if err != nil {
 			return nil, &path.Error{What: "key log " + name, Err: err, Hint: "`heddle stream --keylog` writes one"}
 		}
-		for random, secrets := range some {
-			keys[random] = secrets
-		}
+		maps.Copy(keys, some)
 	}
 	return keys, nil
 }
@@ -271,18 +271,7 @@ func (f *reconstructFlags) draw(stream reconstruct.Direction, answer *reconstruc
 		return &path.Error{What: "--like " + f.like, Err: err, Hint: "give an uncompressed picture: BMP of 24 or 32 bits, or PPM (P6)"}
 	}
 	answer.Pixels, answer.Drawn, answer.Right, answer.PSNR = picture.Pixels, picture.Drawn, picture.Right, &picture.PSNR
-	file, err := os.OpenFile(f.out, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-	if err != nil {
-		return &path.Error{What: "cannot write", Err: err}
-	}
-	err = png.Encode(file, picture.Image)
-	if closed := file.Close(); err == nil {
-		err = closed
-	}
-	if err != nil {
-		return &path.Error{What: "cannot write " + f.out, Err: err}
-	}
-	return nil
+	return writeFile("cannot write", f.out, 0o600, func(w io.Writer) error { return png.Encode(w, picture.Image) })
 }
 
 func (r reconstructed) text() string {

@@ -2,14 +2,13 @@ package observe
 
 import (
 	"fmt"
-	"os"
+	"io"
 
 	"github.com/spf13/cobra"
 
 	"heddle/cmd/heddle/internal/cli"
 	"heddle/internal/text"
 	"heddle/observe"
-	"heddle/path"
 )
 
 func newTraceCommand() *cobra.Command {
@@ -50,16 +49,13 @@ func observeTrace(cmd *cobra.Command, dirs []string, f observeFlags) error {
 		}
 		sessions = append(sessions, s)
 	}
-	file, err := os.Create(f.out)
+	var summary observe.TraceSummary
+	err := writeFile("trace "+f.out, f.out, 0o666, func(w io.Writer) (err error) {
+		summary, err = observe.WriteTrace(w, sessions...)
+		return err
+	})
 	if err != nil {
-		return &path.Error{What: "trace " + f.out, Err: err}
-	}
-	summary, err := observe.WriteTrace(file, sessions...)
-	if closed := file.Close(); err == nil {
-		err = closed
-	}
-	if err != nil {
-		return &path.Error{What: "trace " + f.out, Err: err}
+		return err
 	}
 	summary.Out = f.out
 	if f.json {
