@@ -21,7 +21,6 @@ import (
 	"heddle/cmd/heddle/internal/runner"
 	"heddle/identity"
 	"heddle/internal/text"
-	"heddle/path"
 )
 
 // boardRun is what the flags of `heddle board run` say.
@@ -104,11 +103,9 @@ func (r *boardRun) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	var plain net.ListenConfig
-	plain.SetMultipathTCP(false)
-	listener, err := plain.Listen(cmd.Context(), path.Family("tcp", r.listen), r.listen)
+	listener, err := runner.Listen(cmd.Context(), "listen", r.listen, false)
 	if err != nil {
-		return errors.Join(&path.Error{What: "board at " + r.listen, Why: "cannot be listened at", Err: err, Hint: "choose another --listen"}, local.Close())
+		return errors.Join(err, local.Close())
 	}
 	address := r.address
 	if address == "" {

@@ -19,6 +19,7 @@ import (
 	"heddle/cmd/heddle/internal/runner"
 	"heddle/cmd/heddle/stream"
 	"heddle/config"
+	"heddle/internal/netutil"
 	"heddle/internal/text"
 	"heddle/path"
 	"heddle/stripe"
@@ -106,13 +107,11 @@ type sendAnswer struct {
 
 // runSend sends files, again and again where the connection breaks.
 func runSend(ctx context.Context, s sending, files []transfer.File, out, talk io.Writer) error {
-	keylog, err := stream.OpenKeylog(s.Keylog, talk)
+	keylog, closeKeylog, err := stream.OpenKeylog(s.Keylog, talk)
 	if err != nil {
 		return err
 	}
-	if keylog != nil {
-		defer keylog.Close()
-	}
+	defer closeKeylog()
 	dialer, err := stream.NewDialer(ctx, s.Stripe, s.service, keylog, talk)
 	if err != nil {
 		return err
@@ -156,7 +155,7 @@ func (j *sendJob) current() stream.Session {
 }
 
 func (j *sendJob) status() control.Status {
-	s := &control.Stream{Role: "send", Service: j.service, To: j.dialer.To, Since: j.began, Sessions: []stripe.Status{}}
+	s := &control.Stream{Role: "send", Service: j.service, To: j.dialer.To(), Since: j.began, Sessions: []stripe.Status{}}
 	if c := j.current(); c != nil {
 		s.Sessions = append(s.Sessions, c.Status())
 	}
@@ -178,10 +177,8 @@ func (j *sendJob) run(ctx context.Context, r *runner.Runner) error {
 			return err
 		}
 		fmt.Fprintf(j.talk, "send: broken off: %v; trying again\n", err)
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(tryAgainAfter):
+		if err := netutil.Sleep(ctx, tryAgainAfter); err != nil {
+			return err
 		}
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"heddle/cmd/heddle/internal/control"
 	"heddle/cmd/heddle/internal/runner"
 	"heddle/config"
+	"heddle/internal/netutil"
 	"heddle/internal/text"
 	"heddle/proxy/users"
 	"heddle/stripe"
@@ -90,68 +91,82 @@ whole, as ciphertext, from who sees all paths, such as the peer's own network.`,
 	return cmd
 }
 
-// fronts are the ports of a dialler, opened before anything is dialled, so that one in use is known at once.
-type fronts struct {
-	plain, socks net.Listener
-	users        *users.Users // of socks; nil lets everybody
+// front is a port of a dialler.
+type front struct {
+	net.Listener
+	socks bool
 }
 
-func openFronts(ctx context.Context, d config.StreamDial, talk io.Writer) (f fronts, err error) {
-	if d.Listen != "" {
-		if f.plain, err = listenStream(ctx, d.Listen, "listen"); err != nil {
-			return f, err
-		}
-	}
-	if d.Socks != "" {
-		if f.users, err = d.SocksUsers.Load(); err != nil {
-			f.close()
-			return f, err
-		}
-		if f.socks, err = listenStream(ctx, d.Socks, "socks"); err != nil {
-			f.close()
-			return f, err
-		}
-	}
-	for _, l := range f.open() {
-		if a, ok := l.Addr().(*net.TCPAddr); ok && !a.IP.IsLoopback() && (l != f.socks || f.users == nil) {
-			fmt.Fprintf(talk, "warning: %s asks for no password: whoever can connect there reaches the peer\n", a)
-		}
-	}
-	return f, nil
-}
+type fronts []front
 
-func (f fronts) open() (list []net.Listener) {
-	for _, l := range []net.Listener{f.plain, f.socks} {
-		if l != nil {
-			list = append(list, l)
+// openFronts opens the ports before anything is dialled, so that one in use is known at once.
+func openFronts(ctx context.Context, d config.StreamDial, u *users.Users, talk io.Writer) (all fronts, err error) {
+	for _, p := range []struct {
+		flag, at string
+		guarded  bool
+	}{{"listen", d.Listen, false}, {"socks", d.Socks, u != nil}} {
+		if p.at == "" {
+			continue
+		}
+		l, err := runner.Listen(ctx, p.flag, p.at, false)
+		if err != nil {
+			all.close()
+			return nil, err
+		}
+		all = append(all, front{l, p.flag == "socks"})
+		if !p.guarded && runner.Exposed(l) {
+			fmt.Fprintf(talk, "warning: %s asks for no password: whoever can connect there reaches the peer\n", l.Addr())
 		}
 	}
-	return list
+	return all, nil
 }
 
 func (f fronts) close() {
-	for _, l := range f.open() {
-		l.Close()
+	for _, one := range f {
+		one.Close()
 	}
 }
 
 // String names the ports.
 func (f fronts) String() string {
 	var where []string
-	if f.plain != nil {
-		where = append(where, f.plain.Addr().String())
-	}
-	if f.socks != nil {
-		where = append(where, f.socks.Addr().String()+" (SOCKS5)")
+	for _, one := range f {
+		text := one.Addr().String()
+		if one.socks {
+			text += " (SOCKS5)"
+		}
+		where = append(where, text)
 	}
 	return strings.Join(where, ", ")
+}
+
+// serve carries the connections that come, each by a session of the pool.
+func (f fronts) serve(ctx context.Context, carrier *relay.Front) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	var running sync.WaitGroup
+	running.Go(func() { carrier.Pool.Run(ctx) })
+	failed := make([]error, len(f))
+	for i, one := range f {
+		serve := carrier.Serve
+		if one.socks {
+			serve = carrier.ServeSOCKS
+		}
+		running.Go(func() {
+			failed[i] = serve(ctx, one.Listener)
+			stop()
+		})
+	}
+	running.Wait()
+	return errors.Join(failed...)
 }
 
 // dialling is one run of `heddle stream dial`.
 type dialling struct {
 	config.StreamDial
 	fronts    fronts
-	keylog    io.Writer // nil where there is none
+	users     *users.Users // of the SOCKS5 proxy; nil lets everybody
+	keylog    io.Writer    // nil where there is none
 	out, talk io.Writer
 	since     time.Time
 
@@ -164,16 +179,16 @@ type dialling struct {
 // RunDial carries connections until ctx ends. Where no session can be had at the start it fails at once, or, if it is
 // patient, tries again.
 func RunDial(ctx context.Context, d config.StreamDial, patient bool, out, talk io.Writer) error {
-	keylog, err := OpenKeylog(d.Keylog, talk)
+	keylog, closeKeylog, err := OpenKeylog(d.Keylog, talk)
 	if err != nil {
 		return err
 	}
-	s := &dialling{StreamDial: d, out: out, talk: talk, since: time.Now(), why: "no session yet"}
-	if keylog != nil {
-		defer keylog.Close()
-		s.keylog = keylog
+	defer closeKeylog()
+	s := &dialling{StreamDial: d, keylog: keylog, out: out, talk: talk, since: time.Now(), why: "no session yet"}
+	if s.users, err = d.SocksUsers.Load(); err != nil {
+		return err
 	}
-	if s.fronts, err = openFronts(ctx, d, talk); err != nil {
+	if s.fronts, err = openFronts(ctx, d, s.users, talk); err != nil {
 		return err
 	}
 	defer s.fronts.close()
@@ -191,10 +206,8 @@ func RunDial(ctx context.Context, d config.StreamDial, patient bool, out, talk i
 				return nil
 			}
 			s.tell(err)
-			select {
-			case <-ctx.Done():
+			if netutil.Sleep(ctx, wait) != nil {
 				return nil
-			case <-time.After(wait):
 			}
 		}
 	}
@@ -237,27 +250,31 @@ func (s *dialling) begin(ctx context.Context) error {
 	s.pool.Put(first)
 	is := first.Status()
 	PrintClaim(s.out, is)
-	fmt.Fprintf(s.out, "%s is up: listening on %s, to %s over %s, %s\n", s.Name, s.fronts, dialer.To, text.Count(len(is.Paths), "path"), CutText(is))
+	fmt.Fprintf(s.out, "%s is up: listening on %s, to %s over %s, %s\n", s.Name, s.fronts, dialer.stripe.To, text.Count(len(is.Paths), "path"), CutText(is))
 	return nil
 }
 
 func (s *dialling) carry(ctx context.Context) error {
 	ctx, stop := quietly(ctx, s.dialer.quiet)
 	defer stop()
-	return serveFronts(ctx, s.fronts, &relay.Front{Pool: s.pool, Users: s.fronts.users, Log: s.dialer.options.Log})
+	return s.fronts.serve(ctx, &relay.Front{Pool: s.pool, Users: s.users, Log: s.dialer.options.Log})
 }
 
 // status is what `heddle status` shows.
 func (s *dialling) status() control.Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	answer := control.Stream{To: s.To, Why: s.why, Sessions: []stripe.Status{}}
+	answer := &control.Stream{Role: "dial", Service: s.Name, Listen: s.fronts.String(), To: s.To, Since: s.since, Why: s.why}
+	var all []relay.Session
 	if s.dialer != nil {
-		answer = poolStatus(s.pool)
-		answer.To = s.dialer.To
+		warm, used, why := s.pool.Sessions()
+		all, answer.To, answer.Warm = slices.Concat(used, warm), s.dialer.stripe.To, len(warm)
+		if why != nil {
+			answer.Why = why.Error()
+		}
 	}
-	answer.Role, answer.Service, answer.Listen, answer.Since = "dial", s.Name, s.fronts.String(), s.since
-	return control.Status{Stream: &answer}
+	answer.Sessions = statuses(all)
+	return control.Status{Stream: answer}
 }
 
 // PrintClaim says what a session hides and what it does not, and who sees several of its paths.
@@ -290,44 +307,4 @@ func CutText(s stripe.Status) string {
 		return s.Shares + " shares, " + s.Schedule
 	}
 	return s.Schedule
-}
-
-func serveFronts(ctx context.Context, f fronts, front *relay.Front) error {
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	var running sync.WaitGroup
-	running.Go(func() { front.Pool.Run(ctx) })
-	var failed [2]error
-	start := func(i int, l net.Listener, serve func(context.Context, net.Listener) error) {
-		if l != nil {
-			running.Go(func() {
-				failed[i] = serve(ctx, l)
-				stop()
-			})
-		}
-	}
-	start(0, f.plain, front.Serve)
-	start(1, f.socks, front.ServeSOCKS)
-	running.Wait()
-	for _, err := range failed {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// poolStatus is that of all sessions of a pool.
-func poolStatus(p *relay.Pool) control.Stream {
-	warm, used, why := p.Sessions()
-	s := control.Stream{Warm: len(warm), Sessions: []stripe.Status{}}
-	if why != nil {
-		s.Why = why.Error()
-	}
-	for _, list := range [][]relay.Session{used, warm} {
-		for _, one := range list {
-			s.Sessions = append(s.Sessions, one.Status())
-		}
-	}
-	return s
 }

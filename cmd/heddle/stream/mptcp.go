@@ -2,32 +2,14 @@ package stream
 
 import (
 	"context"
-	"io"
-	"log/slog"
 	"net"
 
+	"heddle/cmd/heddle/internal/runner"
 	"heddle/config"
 	"heddle/identity"
-	"heddle/path"
 	"heddle/stripe"
 	"heddle/stripe/relay"
 )
-
-// kernelStream is a stream by the kernel's MPTCP through nodes in mode nat: `--backend mptcp` and `--backend mptcp-nat`.
-type kernelStream struct {
-	stripe   config.Stripe
-	identity identity.Identity
-	service  string
-	keylog   io.Writer // or nil
-	log      *slog.Logger
-}
-
-func newKernelStream(s config.Stripe, id identity.Identity, service string, keylog io.Writer, log *slog.Logger) *kernelStream {
-	return &kernelStream{s, id, service, keylog, log}
-}
-
-// bySource reports that a subflow's node follows from the address that it leaves from, by rules at this machine.
-func (k kernelStream) bySource() bool { return k.stripe.Backend == config.BackendMPTCPNAT }
 
 // Session is a session of either backend.
 type Session interface {
@@ -71,21 +53,15 @@ func (l listenerOf[C]) Sessions() (all []Session) {
 	return all
 }
 
-// listenBackend listens for peers of one backend. To MPTCP, a member of a stripe is not a path.
+// listenBackend listens for peers of one backend.
 func listenBackend(ctx context.Context, a config.Admission, o stripe.ListenOptions) (listener, error) {
-	if a.Backend == config.BackendStripe {
-		l, err := listenStream(ctx, a.Listen, "listen")
-		if err != nil {
-			return nil, err
-		}
-		s := stripe.NewListener(l, o)
-		return listenerOf[*stripe.Conn]{s, s.Accept, s.Sessions}, nil
-	}
-	var c net.ListenConfig
-	c.SetMultipathTCP(true)
-	l, err := c.Listen(ctx, path.Family("tcp", a.Listen), a.Listen)
+	l, err := runner.Listen(ctx, "listen", a.Listen, a.Backend != config.BackendStripe)
 	if err != nil {
-		return nil, &path.Error{What: "listen " + a.Listen, Why: "it cannot listen there", Err: err, Hint: "does another program listen there?"}
+		return nil, err
 	}
-	return listenMPTCP(l, o)
+	if a.Backend != config.BackendStripe {
+		return listenMPTCP(l, o)
+	}
+	s := stripe.NewListener(l, o)
+	return listenerOf[*stripe.Conn]{s, s.Accept, s.Sessions}, nil
 }

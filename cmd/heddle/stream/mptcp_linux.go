@@ -6,7 +6,7 @@ import (
 	"net/netip"
 	"sync"
 
-	"heddle/identity"
+	"heddle/config"
 	"heddle/overlay/lease"
 	"heddle/path"
 	"heddle/stripe"
@@ -19,35 +19,33 @@ type kernelSession struct {
 	release func()
 }
 
-// dialKernel leases a port at each node and connects through all of them. The leases end with the session, or, where this
-// program is killed, [lease.TTL] later.
-func dialKernel(ctx context.Context, k kernelStream, to netip.AddrPort) (Session, error) {
-	via, err := specs(k.stripe.Via)
+// dialKernel leases a port at each node, which is in mode nat, and connects through all of them by the kernel's MPTCP. The leases
+// end with the session, or, where this program is killed, [lease.TTL] later.
+func dialKernel(ctx context.Context, s config.Stripe, o stripe.Options, to netip.AddrPort) (Session, error) {
+	via, err := specs(s.Via)
 	if err != nil {
 		return nil, err
 	}
-	beside, err := specs(k.stripe.Path)
+	beside, err := specs(s.Path)
 	if err != nil {
 		return nil, err
 	}
-	peer, err := identity.ParseKey(k.stripe.Key)
+	// A subflow's node follows from the address that it leaves from, by rules at this machine.
+	bySource := s.Backend == config.BackendMPTCPNAT
+	leases, err := lease.Take(ctx, via, beside, lease.Options{Identity: o.Identity, To: to, BySource: bySource, Log: o.Log})
 	if err != nil {
 		return nil, err
 	}
-	leases, err := lease.Take(ctx, via, beside, lease.Options{Identity: k.identity, To: to, BySource: k.bySource(), Log: k.log})
-	if err != nil {
-		return nil, err
-	}
-	o := mptcp.Options{Identity: k.identity, Peer: peer, Service: k.service, MinPaths: k.stripe.MinPaths, Degrade: k.stripe.Degrade,
-		Patience: k.stripe.Patience, SetPathManager: k.stripe.SetPathManager, Log: k.log, KeyLog: k.keylog}
+	kernel := mptcp.Options{Identity: o.Identity, Peer: o.Peer, Service: o.Service, MinPaths: o.MinPaths, Degrade: o.Degrade,
+		Patience: o.Patience, SetPathManager: s.SetPathManager, Log: o.Log, KeyLog: o.KeyLog}
 	for _, m := range leases.Members {
-		s := mptcp.Subflow{Name: m.Name, To: m.At(), From: m.From(), Device: m.Device}
-		if k.bySource() {
-			s.To, s.Through = to, s.To.Addr()
+		f := mptcp.Subflow{Name: m.Name, To: m.At(), From: m.From(), Device: m.Device}
+		if bySource {
+			f.To, f.Through = to, f.To.Addr()
 		}
-		o.Subflows = append(o.Subflows, s)
+		kernel.Subflows = append(kernel.Subflows, f)
 	}
-	c, err := mptcp.Dial(ctx, o)
+	c, err := mptcp.Dial(ctx, kernel)
 	if err != nil {
 		leases.Release()
 		return nil, err

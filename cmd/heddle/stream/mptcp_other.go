@@ -7,13 +7,16 @@ import (
 	"net"
 	"net/netip"
 
+	"heddle/config"
 	"heddle/internal/errhint"
 	"heddle/stripe"
 )
 
 var errMPTCP = errhint.NeedsLinux("MPTCP", "leave out --backend")
 
-func dialKernel(context.Context, kernelStream, netip.AddrPort) (Session, error) { return nil, errMPTCP }
+func dialKernel(context.Context, config.Stripe, stripe.Options, netip.AddrPort) (Session, error) {
+	return nil, errMPTCP
+}
 
 func listenMPTCP(l net.Listener, _ stripe.ListenOptions) (listener, error) {
 	l.Close()

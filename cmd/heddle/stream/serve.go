@@ -89,21 +89,18 @@ func OpenDoor(ctx context.Context, a config.Admission, talk io.Writer) (*streamD
 	if err != nil {
 		return nil, err
 	}
-	keylog, err := OpenKeylog(a.Keylog, talk)
+	keylog, closeKeylog, err := OpenKeylog(a.Keylog, talk)
 	if err != nil {
 		return nil, err
 	}
 	log, quiet := newLog()
-	o := stripe.ListenOptions{Identity: id, Accept: accept, MaxSessions: a.MaxSessions, Log: log,
+	o := stripe.ListenOptions{Identity: id, Accept: accept, MaxSessions: a.MaxSessions, Log: log, KeyLog: keylog,
 		Service: func(_ identity.Key, service string) error {
 			if service != a.Name {
 				return fmt.Errorf("no service is called %q here", service)
 			}
 			return nil
 		}}
-	if keylog != nil {
-		o.KeyLog = keylog
-	}
 	l, err := listenBackend(ctx, a, o)
 	if err != nil {
 		return nil, err
@@ -121,9 +118,7 @@ func OpenDoor(ctx context.Context, a config.Admission, talk io.Writer) (*streamD
 	door.Close = func() {
 		unlist()
 		door.listener.Close()
-		if keylog != nil {
-			keylog.Close()
-		}
+		closeKeylog()
 	}
 	return door, nil
 }

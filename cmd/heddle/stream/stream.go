@@ -4,7 +4,6 @@ package stream
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -13,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -89,25 +87,18 @@ func streamIdentity(file string, talk io.Writer) (identity.Identity, error) {
 	return id, err
 }
 
-// OpenKeylog opens the file that the keys of the TLS inside go to; nil where there is none.
-func OpenKeylog(file string, talk io.Writer) (io.WriteCloser, error) {
+// OpenKeylog opens the file that the keys of the TLS inside go to. Without one, keylog is nil.
+func OpenKeylog(file string, talk io.Writer) (keylog io.Writer, closeKeylog func() error, err error) {
 	if file == "" {
-		return nil, nil
+		return nil, func() error { return nil }, nil
 	}
 	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_APPEND|control.NoFollow, 0o600)
 	if err != nil {
-		return nil, &path.Error{What: "keylog " + file, Why: "it cannot be written", Err: err}
+		return nil, nil, &path.Error{What: "keylog " + file, Why: "it cannot be written", Err: err}
 	}
 	fmt.Fprintf(talk, "WARNING: the keys of all sessions are written to %s: whoever has it reads everything. It is for experiments.\n", file)
-	return &onceCloser{Writer: f, close: sync.OnceValue(f.Close)}, nil
+	return f, f.Close, nil
 }
-
-type onceCloser struct {
-	io.Writer
-	close func() error
-}
-
-func (c *onceCloser) Close() error { return c.close() }
 
 // peerOf reads where a device is.
 func peerOf(ctx context.Context, to string) (path.Target, error) {
@@ -129,26 +120,10 @@ func resolvePeer(ctx context.Context, to path.Target) (netip.AddrPort, error) {
 	return netip.AddrPortFrom(addrs[0], to.Port), nil
 }
 
-// listenStream opens a port, by plain TCP: what MPTCP would add is no path of ours.
-func listenStream(ctx context.Context, address, flag string) (net.Listener, error) {
-	var c net.ListenConfig
-	c.SetMultipathTCP(false)
-	l, err := c.Listen(ctx, path.Family("tcp", address), address)
-	if err != nil {
-		hint := "write --" + flag + " [HOST]:PORT"
-		if errors.Is(err, syscall.EADDRINUSE) {
-			hint = "another program listens there: choose another port"
-		}
-		return nil, &path.Error{What: flag + " " + address, Why: "it cannot listen there", Err: err, Hint: hint}
-	}
-	return l, nil
-}
-
 // Dialer dials sessions to one peer.
 type Dialer struct {
+	stripe  config.Stripe
 	options stripe.Options
-	kernel  *kernelStream // in place of stripe, or nil
-	To      string
 	quiet   func() // ends the log of sessions
 }
 
@@ -175,10 +150,6 @@ func NewDialer(ctx context.Context, s config.Stripe, service string, keylog io.W
 			return nil, err
 		}
 	}
-	log, quiet := newLog()
-	if s.Backend != config.BackendStripe {
-		return &Dialer{kernel: newKernelStream(s, id, service, keylog, log), To: s.To, quiet: quiet}, nil
-	}
 	if s.Paths > 0 {
 		all, err := candidates(known, id.Key())
 		if err != nil {
@@ -188,12 +159,13 @@ func NewDialer(ctx context.Context, s config.Stripe, service string, keylog io.W
 			return nil, err
 		}
 	}
-	o.Identity, o.Service, o.Log = id, service, log
-	if keylog != nil {
-		o.KeyLog = keylog
-	}
-	return &Dialer{options: o, To: s.To, quiet: quiet}, nil
+	log, quiet := newLog()
+	o.Identity, o.Service, o.Log, o.KeyLog = id, service, log, keylog
+	return &Dialer{stripe: s, options: o, quiet: quiet}, nil
 }
+
+// To is where the peer is.
+func (d *Dialer) To() string { return d.stripe.To }
 
 // Dial starts a session, and waits until the peer has let it in.
 func (d *Dialer) Dial(ctx context.Context) (Session, error) {
@@ -210,16 +182,16 @@ func (d *Dialer) Dial(ctx context.Context) (Session, error) {
 // begin starts a session: its paths are up, and the peer has proved its key on each. That it lets the session in is not
 // known yet; whoever writes at once saves a round trip.
 func (d *Dialer) begin(ctx context.Context) (Session, error) {
-	to, err := peerOf(ctx, d.To)
+	to, err := peerOf(ctx, d.stripe.To)
 	if err != nil {
 		return nil, err
 	}
-	if d.kernel != nil {
+	if d.stripe.Backend != config.BackendStripe {
 		at, err := resolvePeer(ctx, to)
 		if err != nil {
 			return nil, err
 		}
-		return dialKernel(ctx, *d.kernel, at)
+		return dialKernel(ctx, d.stripe, d.options, at)
 	}
 	o := d.options
 	o.To = to
@@ -257,7 +229,7 @@ func Accept(ctx context.Context, d *streamDoor, serve func(context.Context, Sess
 }
 
 // statuses are those of all sessions.
-func statuses(sessions []Session) []stripe.Status {
+func statuses[S relay.Session](sessions []S) []stripe.Status {
 	list := make([]stripe.Status, 0, len(sessions))
 	for _, c := range sessions {
 		list = append(list, c.Status())

@@ -2,6 +2,7 @@ package stream
 
 import (
 	"bytes"
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
@@ -12,6 +13,8 @@ import (
 	"heddle/cmd/heddle/internal/cli"
 	"heddle/cmd/heddle/internal/clitest"
 	"heddle/cmd/heddle/internal/control"
+	"heddle/config"
+	"heddle/internal/errhint"
 	"heddle/stripe"
 )
 
@@ -91,5 +94,21 @@ func TestSharedObservers(t *testing.T) {
 	s := stripe.Status{Paths: []stripe.PathStatus{{Name: "a", Observer: "if:home"}, {Name: "b", Observer: "if:lte"}, {Name: "c", Observer: "if:home"}, {Name: "d"}, {Name: "e"}}}
 	if got := SharedObservers(s); len(got) != 1 || got[0] != "the network at if:home sees a and c, and has what they carry together" {
 		t.Errorf("%q", got)
+	}
+}
+
+// A peer that refuses this device's key is told of with that key, whatever carries the stream.
+func TestHintOfARefusedKey(t *testing.T) {
+	here, there := heddle.NewDevice(t), heddle.NewDevice(t)
+	for _, backend := range config.StripeBackends() {
+		s := config.DefaultStripe()
+		s.Backend, s.Identity, s.To, s.Key, s.Via = backend, here.File, "127.0.0.1:1", there.Key, []string{"a=if:lo"}
+		d, err := NewDialer(t.Context(), s, "files", nil, t.Output())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if hint := errhint.Of(d.notLetIn(errors.New("remote error: tls: bad certificate"))); !strings.HasSuffix(hint, "--allow "+here.Key) {
+			t.Errorf("backend %s: the hint is %q", backend, hint)
+		}
 	}
 }

@@ -2,15 +2,13 @@ package up
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"sync"
-	"syscall"
 
-	"heddle/path"
+	"heddle/cmd/heddle/internal/runner"
 	"heddle/path/wgconf"
 	"heddle/proxy/socks"
 	"heddle/proxy/users"
@@ -26,17 +24,13 @@ type front struct {
 }
 
 // listenFront opens the proxy's port before the tunnel is up, so that a port in use is known at once.
-func listenFront(address string, users *users.Users, talk io.Writer) (*front, error) {
-	listener, err := net.Listen(path.Family("tcp", address), address)
+func listenFront(ctx context.Context, address string, users *users.Users, talk io.Writer) (*front, error) {
+	listener, err := runner.Listen(ctx, "socks", address, false)
 	if err != nil {
-		hint := "write --socks HOST:PORT, such as 127.0.0.1:1080"
-		if errors.Is(err, syscall.EADDRINUSE) {
-			hint = "another program listens there: choose another port"
-		}
-		return nil, &path.Error{What: "socks " + address, Why: "it cannot listen there", Err: err, Hint: hint}
+		return nil, err
 	}
-	if a, ok := listener.Addr().(*net.TCPAddr); ok && users == nil && !a.IP.IsLoopback() {
-		fmt.Fprintf(talk, "warning: the proxy asks for no password, and listens on %s: whoever can connect there is in the tunnel\n", a)
+	if users == nil && runner.Exposed(listener) {
+		fmt.Fprintf(talk, "warning: the proxy asks for no password, and listens on %s: whoever can connect there is in the tunnel\n", listener.Addr())
 	}
 	return &front{listener: listener, users: users}, nil
 }

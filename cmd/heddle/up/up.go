@@ -167,7 +167,7 @@ func keepUp(ctx context.Context, t *tunnel.Tunnel, u config.Up, c *wgconf.Config
 		if err != nil {
 			return err
 		}
-		if proxy, err = listenFront(u.Socks, who, talk); err != nil {
+		if proxy, err = listenFront(ctx, u.Socks, who, talk); err != nil {
 			return err
 		}
 		defer proxy.close()

@@ -1,0 +1,32 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"net"
+	"syscall"
+
+	"heddle/path"
+)
+
+// Listen opens the TCP port that a flag names. It is plain TCP unless MPTCP is asked for, whose further addresses are no paths
+// of ours.
+func Listen(ctx context.Context, flag, address string, mptcp bool) (net.Listener, error) {
+	var c net.ListenConfig
+	c.SetMultipathTCP(mptcp)
+	l, err := c.Listen(ctx, path.Family("tcp", address), address)
+	if err != nil {
+		hint := "write --" + flag + " [HOST]:PORT, such as 127.0.0.1:1080"
+		if errors.Is(err, syscall.EADDRINUSE) {
+			hint = "another program listens there: choose another port"
+		}
+		return nil, &path.Error{What: flag + " " + address, Why: "it cannot listen there", Err: err, Hint: hint}
+	}
+	return l, nil
+}
+
+// Exposed reports whether other machines can connect to a port.
+func Exposed(l net.Listener) bool {
+	a, ok := l.Addr().(*net.TCPAddr)
+	return ok && !a.IP.IsLoopback()
+}
