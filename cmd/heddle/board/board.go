@@ -9,14 +9,13 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
-	"path/filepath"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"heddle/board"
 	"heddle/board/space"
+	"heddle/cmd/heddle/internal/bind"
 	"heddle/cmd/heddle/internal/cli"
 	"heddle/identity"
 	"heddle/internal/text"
@@ -50,25 +49,50 @@ the board. Tuples are signed: a board can withhold them, and cannot forge them.`
 	return cmd
 }
 
-// boardUser is what the flags of all commands that use a board say.
-type boardUser struct {
-	board, identity string
-	timeout         time.Duration
-	asJSON          bool
+// use is one use of a board: what the flags say, and from when the command runs the client.
+type use struct {
+	Board    string        `flag:"board" help:"the board, <KEY@HOST:PORT> or a file; else the one that heddle board use keeps"`
+	Identity string        `flag:"identity" help:"the <FILE> of this device's private key" complete:"file"`
+	Timeout  time.Duration `flag:"timeout" help:"give up after so long, beside what is waited for a tuple"`
+	JSON     bool          `flag:"json" help:"print the answer as JSON"`
+
+	client *board.Client
+	ctx    context.Context
+	out    io.Writer
+	talk   io.Writer
 }
 
-func (u *boardUser) addTo(cmd *cobra.Command) {
-	flags := cmd.Flags()
-	flags.StringVar(&u.board, "board", "", "the board, `KEY@HOST:PORT` or a file; else the one that heddle board use keeps")
-	flags.StringVar(&u.identity, "identity", "", "the `FILE` of this device's private key")
-	flags.DurationVar(&u.timeout, "timeout", 10*time.Second, "give up after so long, beside what is waited for a tuple")
-	flags.BoolVar(&u.asJSON, "json", false, "print the answer as JSON")
-	_ = cmd.MarkFlagFilename("identity")
+// using makes a command of what is done with a board.
+func using(cmd *cobra.Command, do func(u *use, args []string) error) *cobra.Command {
+	u := &use{Timeout: 10 * time.Second}
+	bind.Flags(cmd, u)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		u.ctx, u.out, u.talk = cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr()
+		if err := u.connect(); err != nil {
+			return err
+		}
+		return errors.Join(do(u, args), u.client.Close())
+	}
+	return cmd
 }
 
-func (u *boardUser) reference() (board.Reference, error) {
-	if u.board != "" {
-		r, err := board.LoadReference(u.board)
+func (u *use) connect() error {
+	r, err := u.reference()
+	if err != nil {
+		return err
+	}
+	id, err := identity.LoadOr(u.Identity)
+	if err != nil {
+		return err
+	}
+	log := slog.New(slog.NewTextHandler(u.talk, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	u.client, err = board.NewClient(board.ClientOptions{Reference: r, Identity: id, Timeout: u.Timeout, Log: log})
+	return err
+}
+
+func (u *use) reference() (board.Reference, error) {
+	if u.Board != "" {
+		r, err := board.LoadReference(u.Board)
 		if err != nil {
 			return r, cli.Usage(err)
 		}
@@ -82,30 +106,6 @@ func (u *boardUser) reference() (board.Reference, error) {
 		return board.Reference{}, cli.Usage(&path.Error{What: "the board", Why: "none is named, and none is kept", Hint: "give --board, or `heddle board use` once"})
 	}
 	return board.LoadReference(file)
-}
-
-func (u *boardUser) client(stderr io.Writer) (*board.Client, error) {
-	r, err := u.reference()
-	if err != nil {
-		return nil, err
-	}
-	id, err := identity.LoadOr(u.identity)
-	if err != nil {
-		return nil, err
-	}
-	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	return board.NewClient(board.ClientOptions{Reference: r, Identity: id, Timeout: u.timeout, Log: log})
-}
-
-// with makes a command of what is done with a client.
-func (u *boardUser) with(do func(cmd *cobra.Command, c *board.Client, args []string) error) func(*cobra.Command, []string) error {
-	return func(cmd *cobra.Command, args []string) error {
-		c, err := u.client(cmd.ErrOrStderr())
-		if err != nil {
-			return err
-		}
-		return errors.Join(do(cmd, c, args), c.Close())
-	}
 }
 
 func newUseCommand() *cobra.Command {
@@ -151,74 +151,63 @@ func entryOf(e space.Entry) boardEntry {
 }
 
 // printEntry writes a tuple: its fields, quoted where a terminal or a shell could take them for something else.
-func printEntry(w io.Writer, e space.Entry, asJSON bool) error {
-	if asJSON {
-		return cli.WriteJSON(w, entryOf(e))
+func (u *use) printEntry(e space.Entry) error {
+	if u.JSON {
+		return cli.WriteJSON(u.out, entryOf(e))
 	}
-	_, err := fmt.Fprintln(w, tupleText(e.Tuple()))
+	_, err := fmt.Fprintln(u.out, tupleText(e.Tuple()))
 	return err
 }
 
 func newListCommand() *cobra.Command {
-	var u boardUser
-	cmd := &cobra.Command{
+	return using(&cobra.Command{
 		Use:   "list [FIELD...]",
 		Short: "List the tuples that a template means",
 		Long: `List prints the tuples that a template means and that this device may read, in
 the order in which they came; without a template, all.`,
 		Example: "  heddle board list\n  heddle board list job ?int --json",
 		Args:    cobra.ArbitraryArgs,
-	}
-	u.addTo(cmd)
-	cmd.RunE = u.with(func(cmd *cobra.Command, c *board.Client, args []string) error {
+	}, func(u *use, args []string) error {
 		template, err := fieldsOf(args, true)
 		if err != nil {
 			return err
 		}
-		entries, err := c.List(cmd.Context(), template)
+		entries, err := u.client.List(u.ctx, template)
 		if err != nil {
 			return err
 		}
-		if u.asJSON {
+		if u.JSON {
 			all := make([]boardEntry, 0, len(entries))
 			for _, e := range entries {
 				all = append(all, entryOf(e))
 			}
-			return cli.WriteJSON(cmd.OutOrStdout(), all)
+			return cli.WriteJSON(u.out, all)
 		}
-		table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-		fmt.Fprintln(table, "TUPLE\tAUTHOR\tUNTIL\tID")
-		for _, e := range entries {
-			fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", tupleText(e.Tuple()), e.Author().Short(), e.Until.Local().Format(time.DateTime), e.ID())
-		}
-		return table.Flush()
+		return cli.Table(u.out, "TUPLE\tAUTHOR\tUNTIL\tID", entries, func(e space.Entry) []any {
+			return []any{tupleText(e.Tuple()), e.Author().Short(), e.Until.Local().Format(time.DateTime), e.ID()}
+		})
 	})
-	return cmd
 }
 
 func newStatusCommand() *cobra.Command {
-	var u boardUser
-	cmd := &cobra.Command{
+	return using(&cobra.Command{
 		Use:   "status",
 		Short: "Show how each server of the board is",
 		Long: `Status asks each server of the board how it is. It is each one's own word. The
 command fails where more servers than may lie do not answer.`,
 		Example: "  heddle board status\n  heddle board status --json",
 		Args:    cobra.NoArgs,
-	}
-	u.addTo(cmd)
-	cmd.RunE = u.with(func(cmd *cobra.Command, c *board.Client, _ []string) error {
-		all := c.Status(cmd.Context())
-		if u.asJSON {
-			if err := cli.WriteJSON(cmd.OutOrStdout(), all); err != nil {
-				return err
-			}
-		} else if err := printBoardStatus(cmd.OutOrStdout(), all); err != nil {
+	}, func(u *use, _ []string) error {
+		all := u.client.Status(u.ctx)
+		printed := printBoardStatus
+		if u.JSON {
+			printed = func(w io.Writer, all []board.ReplicaStatus) error { return cli.WriteJSON(w, all) }
+		}
+		if err := printed(u.out, all); err != nil {
 			return err
 		}
-		return enough(all, c.Faults)
+		return enough(all, u.client.Faults)
 	})
-	return cmd
 }
 
 func enough(all []board.ReplicaStatus, faults int) error {
@@ -235,33 +224,17 @@ func enough(all []board.ReplicaStatus, faults int) error {
 }
 
 func printBoardStatus(w io.Writer, all []board.ReplicaStatus) error {
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "SERVER\tKEY\tANSWERS\tTUPLES\tOF\tAUTHORS\tMEMBERS\tWAITING\tOPERATIONS\tCLOCK")
-	for _, r := range all {
-		if r.Status == nil {
-			fmt.Fprintf(table, "%s\t%s\tno\n", r.Address, r.Key.Short())
-			continue
+	const header = "SERVER\tKEY\tANSWERS\tTUPLES\tOF\tAUTHORS\tMEMBERS\tWAITING\tOPERATIONS\tCLOCK"
+	return cli.Table(w, header, all, func(r board.ReplicaStatus) []any {
+		s := r.Status
+		if s == nil {
+			return []any{r.Address, r.Key.Short(), "no"}
 		}
-		s, members := r.Status, "all"
+		members := "all"
 		if s.Members >= 0 {
 			members = fmt.Sprint(s.Members)
 		}
-		fmt.Fprintf(table, "%s\t%s\t%v\t%d\t%d\t%d\t%s\t%d\t%d\t%s\n", r.Address, r.Key.Short(), r.RTT.Round(100*time.Microsecond),
-			s.Tuples, s.Limits.Tuples, s.Authors, members, s.Waiting, s.Version, s.Now.UTC().Format(time.RFC3339))
-	}
-	return table.Flush()
-}
-
-// boardHome is where a board keeps its key and tuples, unless it is told.
-func boardHome() (string, error) {
-	file, err := identity.DefaultFile()
-	return filepath.Join(filepath.Dir(file), "board"), err
-}
-
-// waited ends a context after a duration, unless that is 0.
-func waited(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
-	if limit == 0 {
-		return context.WithCancel(ctx)
-	}
-	return context.WithTimeout(ctx, limit)
+		return []any{r.Address, r.Key.Short(), r.RTT.Round(100 * time.Microsecond), s.Tuples, s.Limits.Tuples, s.Authors, members,
+			s.Waiting, s.Version, s.Now.UTC().Format(time.RFC3339)}
+	})
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"time"
 
@@ -79,11 +80,11 @@ which some may lie.`,
 func (r *boardRun) run(cmd *cobra.Command) error {
 	state := r.state
 	if state == "" {
-		home, err := boardHome()
+		file, err := identity.DefaultFile()
 		if err != nil {
 			return err
 		}
-		state = home
+		state = filepath.Join(filepath.Dir(file), "board")
 	}
 	members := &board.Members{}
 	if !r.open {
@@ -109,7 +110,7 @@ func (r *boardRun) run(cmd *cobra.Command) error {
 	}
 	address := r.address
 	if address == "" {
-		address = reachable(listener.Addr())
+		address = runner.Reachable(listener.Addr())
 	}
 	fmt.Fprintf(stderr, "board: listening on %v for %s; clients say: heddle board use %v@%s\n", listener.Addr(), whom(members.Keys), id.Key(), address)
 	reference, err := board.ParseReference(id.Key().String() + "@" + address)
@@ -141,15 +142,12 @@ func watchMembers(ctx context.Context, members *board.Members, local *board.Loca
 	again := make(chan os.Signal, 1)
 	signal.Notify(again, syscall.SIGHUP)
 	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		members.Watch(ctx, again, local.SetMembers, log)
-	}()
+	var watching sync.WaitGroup
+	watching.Go(func() { members.Watch(ctx, again, local.SetMembers, log) })
 	return func() {
 		signal.Stop(again)
 		cancel()
-		<-done
+		watching.Wait()
 	}
 }
 
@@ -172,18 +170,4 @@ func whom(members []identity.Key) string {
 		return "everybody"
 	}
 	return text.Count(len(members), "member")
-}
-
-// reachable gives an address that a person can complete.
-func reachable(a net.Addr) string {
-	host, port, err := net.SplitHostPort(a.String())
-	if ip := net.ParseIP(host); err == nil && ip != nil && ip.IsUnspecified() {
-		return net.JoinHostPort("HOST", port)
-	}
-	return a.String()
-}
-
-// ageOf says how long ago something was, for people.
-func ageOf(t time.Time) string {
-	return time.Since(t).Round(time.Second).String() + " ago"
 }

@@ -12,6 +12,7 @@ import (
 
 	"heddle/board"
 	"heddle/board/space"
+	"heddle/cmd/heddle/internal/bind"
 	"heddle/cmd/heddle/internal/cli"
 	"heddle/identity"
 )
@@ -47,91 +48,76 @@ func tupleText(t space.Tuple) string {
 
 func unusual(r rune) bool { return !strconv.IsPrint(r) || strings.ContainsRune(" \"'\\", r) }
 
-// boardPut is what the flags of commands that put a tuple say.
-type boardPut struct {
-	lease           time.Duration
-	readers, takers []string
+// putting is what the flags of commands that put a tuple say.
+type putting struct {
+	Lease   time.Duration `flag:"lease" help:"how long the tuple stays, unless it is renewed"`
+	Readers []string      `flag:"readers" help:"who may read it beside this device: a <KEY>, or none; else all who are let in"`
+	Takers  []string      `flag:"takers" help:"who may take it beside this device: a <KEY>, or all; else nobody"`
 }
 
-func (p *boardPut) addTo(cmd *cobra.Command) {
-	flags := cmd.Flags()
-	flags.DurationVar(&p.lease, "lease", time.Hour, "how long the tuple stays, unless it is renewed")
-	flags.StringArrayVar(&p.readers, "readers", nil, "who may read it beside this device: a `KEY`, or none; else all who are let in")
-	flags.StringArrayVar(&p.takers, "takers", nil, "who may take it beside this device: a `KEY`, or all; else nobody")
+// read gives the tuple, and the lists. "none" among the readers is this device alone, which the board knows by its key.
+func (p *putting) read(self identity.Key, args []string) (tuple space.Tuple, put board.Put, err error) {
+	if tuple, err = fieldsOf(args, false); err != nil {
+		return nil, put, err
+	}
+	put.Lease = p.Lease
+	if put.Readers, err = keysOf(p.Readers, "none", self); err != nil {
+		return nil, put, err
+	}
+	put.Takers, err = keysOf(p.Takers, "all", space.Anyone)
+	return tuple, put, err
 }
 
-// put gives the lists. "none" among the readers is this device alone, which the board knows by its key.
-func (p *boardPut) put(self identity.Key) (board.Put, error) {
-	put := board.Put{Lease: p.lease}
-	for _, text := range p.readers {
-		if text == "none" {
-			put.Readers = append(put.Readers, self)
-			continue
+// keysOf reads keys, of which a word stands for one.
+func keysOf(texts []string, word string, meant identity.Key) (keys []identity.Key, err error) {
+	for _, text := range texts {
+		key := meant
+		if text != word {
+			if key, err = identity.ParseKey(text); err != nil {
+				return nil, cli.Usage(err)
+			}
 		}
-		key, err := identity.ParseKey(text)
-		if err != nil {
-			return put, cli.Usage(err)
-		}
-		put.Readers = append(put.Readers, key)
+		keys = append(keys, key)
 	}
-	for _, text := range p.takers {
-		if text == "all" {
-			put.Takers = append(put.Takers, space.Anyone)
-			continue
-		}
-		key, err := identity.ParseKey(text)
-		if err != nil {
-			return put, cli.Usage(err)
-		}
-		put.Takers = append(put.Takers, key)
-	}
-	return put, nil
+	return keys, nil
 }
 
 func newOutCommand() *cobra.Command {
-	var u boardUser
-	var p boardPut
-	cmd := &cobra.Command{
+	p := putting{Lease: time.Hour}
+	cmd := using(&cobra.Command{
 		Use:   "out FIELD...",
 		Short: "Put a tuple on the board",
 		Long: `Out puts a tuple on the board and prints its name. It stays until its lease
 ends, or until it is taken: by this device, and by those whom --takers names.`,
 		Example: "  heddle board out job int:7 --takers all\n  heddle board out secret bytes:00ff --readers ed25519:KEY --lease 10m",
 		Args:    cobra.MinimumNArgs(1),
-	}
-	u.addTo(cmd)
-	p.addTo(cmd)
-	cmd.RunE = u.with(func(cmd *cobra.Command, c *board.Client, args []string) error {
-		tuple, err := fieldsOf(args, false)
+	}, func(u *use, args []string) error {
+		tuple, put, err := p.read(u.client.Identity.Key(), args)
 		if err != nil {
 			return err
 		}
-		put, err := p.put(c.Identity.Key())
+		id, err := u.client.Out(u.ctx, tuple, put)
 		if err != nil {
 			return err
 		}
-		id, err := c.Out(cmd.Context(), tuple, put)
-		if err != nil {
-			return err
-		}
-		return u.printID(cmd, id)
+		return u.printID(id)
 	})
+	bind.Flags(cmd, &p)
 	return cmd
 }
 
-func (u *boardUser) printID(cmd *cobra.Command, id space.ID) error {
-	if u.asJSON {
-		return cli.WriteJSON(cmd.OutOrStdout(), map[string]space.ID{"id": id})
+func (u *use) printID(id space.ID) error {
+	if u.JSON {
+		return cli.WriteJSON(u.out, map[string]space.ID{"id": id})
 	}
-	_, err := fmt.Fprintln(cmd.OutOrStdout(), id)
+	_, err := fmt.Fprintln(u.out, id)
 	return err
 }
 
 func newCasCommand() *cobra.Command {
-	var u boardUser
-	var p boardPut
+	p := putting{Lease: time.Hour}
 	var unless []string
-	cmd := &cobra.Command{
+	cmd := using(&cobra.Command{
 		Use:   "cas --unless FIELD... FIELD...",
 		Short: "Put a tuple, unless there is one that a template means",
 		Long: `Cas puts a tuple and prints its name, unless there is one that the template of
@@ -139,13 +125,8 @@ func newCasCommand() *cobra.Command {
 who try at once, one succeeds. --unless is given once for each field.`,
 		Example: "  heddle board cas --unless lock --unless '?' lock here --lease 1m",
 		Args:    cobra.MinimumNArgs(1),
-	}
-	u.addTo(cmd)
-	p.addTo(cmd)
-	cmd.Flags().StringArrayVar(&unless, "unless", nil, "a `FIELD` of the template, once for each")
-	_ = cmd.MarkFlagRequired("unless")
-	cmd.RunE = u.with(func(cmd *cobra.Command, c *board.Client, args []string) error {
-		tuple, err := fieldsOf(args, false)
+	}, func(u *use, args []string) error {
+		tuple, put, err := p.read(u.client.Identity.Key(), args)
 		if err != nil {
 			return err
 		}
@@ -153,21 +134,20 @@ who try at once, one succeeds. --unless is given once for each field.`,
 		if err != nil {
 			return err
 		}
-		put, err := p.put(c.Identity.Key())
-		if err != nil {
-			return err
-		}
-		id, other, done, err := c.Cas(cmd.Context(), template, tuple, put)
+		id, other, done, err := u.client.Cas(u.ctx, template, tuple, put)
 		switch {
 		case err != nil:
 			return err
 		case done:
-			return u.printID(cmd, id)
+			return u.printID(id)
 		case other == nil:
 			return errors.New("there is such a tuple, which this device may not read")
 		}
-		return errors.Join(printEntry(cmd.OutOrStdout(), *other, u.asJSON), fmt.Errorf("there is such a tuple, of %v", other.Author()))
+		return errors.Join(u.printEntry(*other), fmt.Errorf("there is such a tuple, of %v", other.Author()))
 	})
+	bind.Flags(cmd, &p)
+	cmd.Flags().StringArrayVar(&unless, "unless", nil, "a `FIELD` of the template, once for each")
+	_ = cmd.MarkFlagRequired("unless")
 	return cmd
 }
 
@@ -184,77 +164,70 @@ var boardReads = map[string]struct {
 }
 
 func newReadCommand(name string) *cobra.Command {
-	var u boardUser
 	var limit time.Duration
 	read := boardReads[name]
-	cmd := &cobra.Command{
+	cmd := using(&cobra.Command{
 		Use:     name + " FIELD...",
 		Short:   read.short,
 		Long:    read.long,
 		Example: fmt.Sprintf("  heddle board %s job ?int\n  heddle board %s job '?' --json", name, name),
 		Args:    cobra.MinimumNArgs(1),
-	}
-	u.addTo(cmd)
-	if read.waits {
-		cmd.Flags().DurationVar(&limit, "wait", 0, "wait no longer than this; 0 is for ever")
-	}
-	cmd.RunE = u.with(func(cmd *cobra.Command, c *board.Client, args []string) error {
+	}, func(u *use, args []string) error {
 		template, err := fieldsOf(args, true)
 		if err != nil {
 			return err
 		}
-		ctx, cancel := waited(cmd.Context(), limit)
-		defer cancel()
-		e, err := read.do(c, ctx, template)
-		if err != nil && err == ctx.Err() && cmd.Context().Err() == nil {
+		ctx := u.ctx
+		if limit > 0 {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, limit)
+			defer cancel()
+		}
+		e, err := read.do(u.client, ctx, template)
+		if err != nil && err == ctx.Err() && u.ctx.Err() == nil {
 			return fmt.Errorf("%s: no such tuple came in %v", name, limit)
 		}
 		if err != nil {
 			return err
 		}
-		return printEntry(cmd.OutOrStdout(), e, u.asJSON)
+		return u.printEntry(e)
 	})
+	if read.waits {
+		cmd.Flags().DurationVar(&limit, "wait", 0, "wait no longer than this; 0 is for ever")
+	}
 	return cmd
 }
 
 func newRenewCommand() *cobra.Command {
-	var u boardUser
 	var lease time.Duration
-	cmd := &cobra.Command{
+	cmd := using(&cobra.Command{
 		Use:     "renew ID",
 		Short:   "Give a tuple of this device's own a new lease",
 		Long:    "Renew lets a tuple that this device put stay for --lease from now on.",
 		Example: "  heddle board renew 6a09…e667 --lease 1h",
 		Args:    cobra.ExactArgs(1),
-	}
-	u.addTo(cmd)
+	}, byID(func(u *use, id space.ID) error { return u.client.Renew(u.ctx, id, lease) }))
 	cmd.Flags().DurationVar(&lease, "lease", time.Hour, "how long it stays from now on")
-	cmd.RunE = u.with(func(cmd *cobra.Command, c *board.Client, args []string) error {
-		id, err := space.ParseID(args[0])
-		if err != nil {
-			return cli.Usage(err)
-		}
-		return c.Renew(cmd.Context(), id, lease)
-	})
 	return cmd
 }
 
 func newRemoveCommand() *cobra.Command {
-	var u boardUser
-	cmd := &cobra.Command{
+	return using(&cobra.Command{
 		Use:     "remove ID",
 		Short:   "Remove a tuple by its name",
 		Long:    "Remove takes a tuple off the board: one of this device's own, or one that it may\ntake.",
 		Example: "  heddle board remove 6a09…e667",
 		Args:    cobra.ExactArgs(1),
-	}
-	u.addTo(cmd)
-	cmd.RunE = u.with(func(cmd *cobra.Command, c *board.Client, args []string) error {
+	}, byID(func(u *use, id space.ID) error { return u.client.Remove(u.ctx, id) }))
+}
+
+// byID makes a use of what is done with the tuple of one name.
+func byID(do func(*use, space.ID) error) func(*use, []string) error {
+	return func(u *use, args []string) error {
 		id, err := space.ParseID(args[0])
 		if err != nil {
 			return cli.Usage(err)
 		}
-		return c.Remove(cmd.Context(), id)
-	})
-	return cmd
+		return do(u, id)
+	}
 }

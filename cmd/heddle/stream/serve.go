@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -140,12 +139,8 @@ func (d *streamDoor) Welcome(talk io.Writer, a config.Admission, what, command s
 			fmt.Fprintln(talk, "warning: --allow any lets in everybody who reaches this port")
 		}
 	}
-	host, port, _ := net.SplitHostPort(d.Addr().String())
-	if ip := net.ParseIP(host); ip == nil || ip.IsUnspecified() {
-		host = "HOST"
-	}
 	fmt.Fprintf(talk, "%s: listening on %s for %s: %s\n", a.Name, d.Addr(), who, what)
-	fmt.Fprintf(talk, "%s: peers: heddle %s --to %s --key %v --via NAME=KIND:ARG...\n", a.Name, command, net.JoinHostPort(host, port), d.key)
+	fmt.Fprintf(talk, "%s: peers: heddle %s --to %s --key %v --via NAME=KIND:ARG...\n", a.Name, command, runner.Reachable(d.Addr()), d.key)
 }
 
 // RunServe serves until ctx ends.

@@ -30,3 +30,12 @@ func Exposed(l net.Listener) bool {
 	a, ok := l.Addr().(*net.TCPAddr)
 	return ok && !a.IP.IsLoopback()
 }
+
+// Reachable gives an address where others connect to. Where it is no certain one, HOST stands for what a person knows.
+func Reachable(a net.Addr) string {
+	host, port, err := net.SplitHostPort(a.String())
+	if ip := net.ParseIP(host); err == nil && ip != nil && ip.IsUnspecified() {
+		return net.JoinHostPort("HOST", port)
+	}
+	return a.String()
+}
