@@ -300,8 +300,7 @@ func (s *Session) sendOn(l *member, now time.Time, datagrams [][]byte) {
 func (s *Session) trouble(l *member, err error) {
 	var u *path.Unreachable
 	switch {
-	case errors.Is(err, net.ErrClosed):
-		return
+	case errors.Is(err, net.ErrClosed): // the member is being opened again
 	case errors.As(err, &u) && u.FromServer(s.server.Load().Addr()):
 		s.group.Note(l.Member, "the server refuses: "+u.Error())
 	case errors.As(err, &u) && u.Errno == syscall.EMSGSIZE:

@@ -54,6 +54,12 @@ const (
 	retryLongest = 5 * time.Second
 )
 
+// Why a member without a flow is down. What was proved by the old flow does not hold for the next one.
+const (
+	opening  = "it is being opened"
+	reopened = "it is being opened again"
+)
+
 func newMember(index int, spec path.Spec, p path.Path) *Member {
 	m := &Member{Index: index, Spec: spec, Path: p}
 	m.changed = sync.NewCond(&m.mu)
@@ -84,7 +90,7 @@ func (m *Member) follow(ctx context.Context) error {
 		return nil
 	}
 	if state, _ := m.Health.State(); state == path.Unproven {
-		m.Health.Fail("it is being opened") // a path of which nothing was heard may pass for a good one, and a tunnel takes its time
+		m.Health.Fail(opening) // a path of which nothing was heard may pass for a good one, and a tunnel takes its time
 	}
 	for {
 		began := time.Now()
@@ -103,6 +109,9 @@ func (m *Member) begin() (to netip.AddrPort, begun bool) {
 	defer m.mu.Unlock()
 	if c := m.current.Load(); m.closed || m.opening || c != nil && c.To == m.wanted {
 		return to, false
+	}
+	if m.current.Load() != nil {
+		m.Health.Fail(reopened)
 	}
 	m.drop()
 	m.opening = true
@@ -170,6 +179,7 @@ func (m *Member) Forget(flow path.Flow) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if c := m.current.Load(); c != nil && c.Flow == flow {
+		m.Health.Fail(reopened)
 		m.current.Store(nil)
 	}
 }

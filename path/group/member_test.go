@@ -132,6 +132,58 @@ func TestMemberOpensWhereItIsWantedLast(t *testing.T) {
 	}
 }
 
+// What was heard by a flow says nothing of the next one, and until that is open the member carries nothing.
+func TestMemberIsDownWhileItIsOpenedAgain(t *testing.T) {
+	for name, lose := range map[string]func(context.Context, *Group){
+		"the server moved":    func(ctx context.Context, g *Group) { g.Move(ctx, newServer) },
+		"the flow was closed": func(_ context.Context, g *Group) { g.Members[0].Forget(g.Members[0].Current().Flow) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := newGroup(t, &slowPath{name: "a", takes: 2 * time.Second})
+				ctx := begin(t, g)
+				time.Sleep(3 * time.Second)
+				g.Members[0].Health.Heard(time.Now())
+				if v := g.Judge(time.Now()); !v.Enough {
+					t.Fatal("what was heard is not up")
+				}
+				lose(ctx, g)
+				synctest.Wait()
+				if v := g.Judge(time.Now()); v.Enough || v.Usable[0] {
+					t.Error("it counts while it is opened again")
+				}
+				if state, why := g.Members[0].Health.State(); state != path.Down || why != reopened {
+					t.Errorf("it is %s (%s)", state, why)
+				}
+				g.Tend(ctx, time.Now(), g.Members[0].wanted)
+				time.Sleep(3 * time.Second)
+				if v := g.Judge(time.Now()); !v.Enough {
+					t.Error("it does not count once it is open")
+				}
+			})
+		})
+	}
+}
+
+// A session that was taken down and up again is as healthy as before.
+func TestClosedGroupKeepsItsHealth(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGroup(t, &slowPath{name: "a"})
+		g.Open(t.Context(), oldServer)
+		synctest.Wait()
+		m := g.Members[0]
+		m.Health.Heard(time.Now())
+		flow := m.Current().Flow
+		g.Close()
+		m.Forget(flow)
+		begin(t, g)
+		synctest.Wait()
+		if state, why := m.Health.State(); state != path.Up {
+			t.Errorf("it is %s (%s)", state, why)
+		}
+	})
+}
+
 func TestDeadTunnelDelaysNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dead, good := &slowPath{name: "dead", takes: time.Hour}, &slowPath{name: "good"}

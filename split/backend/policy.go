@@ -110,6 +110,12 @@ func (c *Table) Replace(h Hop, server netip.Addr) error {
 	return netlink.RouteReplace(r)
 }
 
+// Holds reports whether the table has a route by the hop's device. The kernel removes it when the device goes down.
+func (c *Table) Holds(h Hop) bool {
+	routes, err := netlink.RouteListFiltered(iprule.Family(c.V6), &netlink.Route{Table: c.Number, LinkIndex: h.Index}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_OIF)
+	return err == nil && len(routes) > 0
+}
+
 // Clear removes the route that Replace made.
 func (c *Table) Clear() error {
 	return journal.IgnoreGone(netlink.RouteDel(&netlink.Route{Table: c.Number, Dst: c.everything(), Priority: 1}))

@@ -238,6 +238,9 @@ func (p *Backend) tend(ctx context.Context) error {
 		p.guard.Forbid(p.members.Others()...)
 		p.arranged = false
 	}
+	if p.watch.Changed() {
+		p.check()
+	}
 	if p.members.Follow(ctx) {
 		p.arranged = false
 	}
@@ -252,6 +255,16 @@ func (p *Backend) tend(ctx context.Context) error {
 		return err
 	}
 	return p.members.Judge(now, func(usable []bool, enough bool) error { return p.permit(now, usable, enough) })
+}
+
+// check makes the next turn replace the route if the kernel removed it. A device that went down and up again has the same hop
+// as before.
+func (p *Backend) check() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.table.Holds(p.hop) {
+		p.hop = backend.Hop{}
+	}
 }
 
 // permit makes packets leave by the usable members, or not at all.

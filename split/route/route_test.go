@@ -267,3 +267,25 @@ func TestGuardIsMadeAgain(t *testing.T) {
 		}
 	}
 }
+
+// The kernel removes the route with the device, whose path then is the same as before.
+func TestRouteComesBackWithItsDevice(t *testing.T) {
+	w := backendtest.New(t)
+	echo := w.NewEcho(t, backendtest.Server4)
+	o := options(t, echo.At)
+	o.Schedule.Every.Period = time.Hour
+	p, _ := start(t, w, o)
+	c := w.NewSocket(t, netip.AddrPort{}, netip.AddrPort{})
+	for range 5 { // a look may fall between down and up, and then notices by itself
+		if back := backendtest.Talk(c, echo.At, 1, 0); back != 1 {
+			t.Fatal("nothing came back")
+		}
+		p.mu.Lock()
+		n := p.current + 1
+		p.mu.Unlock()
+		w.SetUp(t, n, false)
+		w.SetUp(t, n, true)
+		looked := time.Now().Add(3 * backend.TendEvery)
+		await(t, p, func(s split.Status) bool { return s.State == "running" && time.Now().After(looked) })
+	}
+}
