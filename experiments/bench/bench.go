@@ -80,6 +80,19 @@ func (s *stage) start(ctx context.Context, args ...string) (*peer.Process, error
 	return peer.Start(ctx, s.Host("client"), s.heddle, args...)
 }
 
+// startUntil starts it and waits until it says a word.
+func (s *stage) startUntil(ctx context.Context, word string, args ...string) (*peer.Process, error) {
+	p, err := s.start(ctx, args...)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.AwaitLog(ctx, word); err != nil {
+		p.Stop()
+		return nil, err
+	}
+	return p, nil
+}
+
 func (t *topology) caseName(v variant) string { return t.name + "/" + v.name }
 
 // Check says what is wrong with the options.

@@ -23,7 +23,7 @@ const (
 	echoRetry   = 50 * time.Millisecond // until the first answer comes
 )
 
-// echoPair measures round trips: a server that sends back what comes, and a client that compares datagrams which a plane
+// echoPair measures round trips: a server that sends back what comes, and a client that compares datagrams which a backend
 // splits with others that go straight to the same server in between, so that both see the same machine.
 type echoPair struct{ datagrams int }
 
@@ -62,7 +62,7 @@ func (e *echoPair) variant(name string, to netip.AddrPort, flags []string) varia
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		if flags != nil {
-			p, err := startSplit(ctx, s, echoServer, seed, flags...)
+			p, err := s.split(ctx, echoServer, seed, flags)
 			if err != nil {
 				return nil, err
 			}
@@ -113,7 +113,7 @@ func (e *echoPair) exchange(ctx context.Context, through, beside *echoClient) er
 	return nil
 }
 
-// echoFigures sums both clients up; added also gives what a plane adds, where there is one: to a round trip, and to each of
+// echoFigures sums both clients up; added also gives what a backend adds, where there is one: to a round trip, and to each of
 // the two passes that a round trip makes through it, one up and one down.
 func echoFigures(through, beside *echoClient, added bool) ([]figure, error) {
 	with, err := through.roundTrips()
@@ -215,7 +215,7 @@ func (c *echoClient) await(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	for {
-		_ = c.send() // a plane that does not run yet refuses
+		_ = c.send() // a backend that does not run yet refuses
 		if err := netutil.Sleep(ctx, echoRetry); err != nil {
 			return fmt.Errorf("no answer from %v: %w", c.to, err)
 		}

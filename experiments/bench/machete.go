@@ -15,14 +15,14 @@ import (
 
 var (
 	streamEndpoint = netip.AddrPortFrom(lab.ServerAddr, peer.StreamPort)
-	planeEndpoint  = netip.AddrPortFrom(lab.ServerAddr, peer.StreamPort+1) // for the kernel's MPTCP
+	kernelEndpoint = netip.AddrPortFrom(lab.ServerAddr, peer.StreamPort+1) // for the kernel's MPTCP
 	streamLocal    = netip.MustParseAddrPort("127.0.0.1:2222")
 	sinkLocal      = netip.MustParseAddrPort("127.0.0.1:9000") // behind `heddle stream serve`
 	sinkOpen       = netip.AddrPortFrom(lab.ServerAddr, 9001)  // for plain TCP
 )
 
 // Machete is the evaluation of MACHETE (section IV): streams over overlay nodes against plain TCP, by schedule, scheme of
-// shares, plane, number of paths and size.
+// shares, backend, number of paths and size.
 func Machete() Bench {
 	return Bench{name: "machete", topologies: macheteTopologies, paper: machetePaper}
 }
@@ -42,25 +42,36 @@ func macheteTopologies(quick bool) []*topology {
 		macheteRegions(quick), macheteSetup(quick)}
 }
 
-// overlay is what serves in one topology.
+// overlay is a topology, and what serves in it.
 type overlay struct {
+	*topology
 	branches []lab.Branch
 	modes    []string
 	nodes    map[string]*peer.Process
 	made     *peer.Overlay
 	inside   *sink // behind the stream
 	open     *sink // for plain TCP
+	usual    run   // what its cases do that say nothing else
 }
 
-func newOverlay(name string, modes []string, branches ...lab.Branch) (*topology, *overlay) {
+func newOverlay(name string, modes []string, branches ...lab.Branch) *overlay {
 	o := &overlay{branches: branches, modes: modes, nodes: map[string]*peer.Process{}}
-	return &topology{name: name, world: lab.Overlay("machete-"+name, branches...), serve: o.serve}, o
+	o.topology = &topology{name: name, world: lab.Overlay("machete-"+name, branches...), serve: o.start}
+	return o
+}
+
+// alike are branches of 100 Mbit/s with the same delays.
+func alike(near, far time.Duration, names ...string) (branches []lab.Branch) {
+	for _, name := range names {
+		branches = append(branches, lab.Branch{Name: name, Near: near, Far: far, Rate: fast100})
+	}
+	return branches
 }
 
 // direct is the name of a branch that plain TCP takes, and on which no node runs.
 const direct = "direct"
 
-func (o *overlay) serve(ctx context.Context, s *stage) (err error) {
+func (o *overlay) start(ctx context.Context, s *stage) (err error) {
 	if o.made, err = peer.NewOverlay(ctx, s.heddle, s.work, s.Instance); err != nil {
 		return err
 	}
@@ -75,7 +86,7 @@ func (o *overlay) serve(ctx context.Context, s *stage) (err error) {
 		return err
 	}
 	if slices.Contains(o.modes, "nat") {
-		if _, err = o.made.StreamServer(ctx, "server", planeEndpoint, "stream", "serve", "--name", "kernel", "--to", sinkLocal.String(), "--backend", "mptcp"); err != nil {
+		if _, err = o.made.StreamServer(ctx, "server", kernelEndpoint, "stream", "serve", "--name", "kernel", "--to", sinkLocal.String(), "--backend", "mptcp"); err != nil {
 			return err
 		}
 	}
@@ -96,7 +107,7 @@ func (o *overlay) startNode(ctx context.Context, i int) (err error) {
 	}
 	name := o.branches[i].Name
 	if o.nodes[name], err = o.made.Node(ctx, name, modes...); err == nil {
-		_, err = o.made.Pass(ctx, name, name, lab.NodeAddr(i), append(modes, "--to", streamEndpoint.String(), "--to", planeEndpoint.String())...)
+		_, err = o.made.Pass(ctx, name, name, lab.NodeAddr(i), append(modes, "--to", streamEndpoint.String(), "--to", kernelEndpoint.String())...)
 	}
 	return err
 }
@@ -122,7 +133,7 @@ type run struct {
 	device string
 	to     netip.AddrPort
 	// during is called once a third has been sent.
-	during func(context.Context, *stage) error
+	during func() error
 	// figures are what a delivery gives.
 	figures func(o *overlay, f file, d delivery) []figure
 }
@@ -136,8 +147,15 @@ type file struct {
 
 func one(bytes int64) []file { return []file{{bytes: bytes}} }
 
-func (o *overlay) variant(name string, r run) variant {
-	return variant{name, func(ctx context.Context, s *stage, round int) (figures []figure, err error) {
+// add adds a case.
+func (o *overlay) add(name string, r run) {
+	if r.files == nil {
+		r.files = o.usual.files
+	}
+	if r.figures == nil {
+		r.figures = o.usual.figures
+	}
+	o.cases = append(o.cases, variant{name, func(ctx context.Context, s *stage, round int) (figures []figure, err error) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		to, at := o.open, sinkOpen
@@ -148,7 +166,7 @@ func (o *overlay) variant(name string, r run) variant {
 			to, at = o.inside, streamLocal
 			name, endpoint := "stripe", streamEndpoint
 			if slices.Contains(r.flags, "--backend") {
-				name, endpoint = "kernel", planeEndpoint
+				name, endpoint = "kernel", kernelEndpoint
 			}
 			dial, err := o.made.StreamDial(ctx, name, streamLocal, "server", endpoint, slices.Concat(peer.Over(r.nodes...), r.flags)...)
 			if err != nil {
@@ -169,22 +187,18 @@ func (o *overlay) variant(name string, r run) variant {
 		if err := s.ResetLateness(); err != nil {
 			return nil, err
 		}
-		var during func() error
-		if r.during != nil {
-			during = func() error { return r.during(ctx, s) }
-		}
 		for _, f := range r.files {
 			if f.once && round > 1 {
 				continue
 			}
-			d, err := to.deliver(ctx, s.Host("client"), r.device, at, f.bytes, during)
+			d, err := to.deliver(ctx, s.Host("client"), r.device, at, f.bytes, r.during)
 			if err != nil {
 				return nil, err
 			}
 			figures = append(figures, r.figures(o, f, d)...)
 		}
 		return figures, nil
-	}}
+	}})
 }
 
 // speed is the throughput of a delivery.
@@ -200,59 +214,59 @@ func elapsed(_ *overlay, f file, d delivery) []figure {
 	return []figure{milliseconds(f.name, d.answered)}
 }
 
+// kernel are flags for a backend of the kernel's MPTCP.
+func kernel(backend string) []string { return []string{"--backend", backend, "--set-path-manager"} }
+
 // striped are flags for a schedule and shares.
 func striped(schedule, shares string) []string {
 	return []string{"--schedule", schedule, "--shares", shares}
 }
 
-// twoPaths compares schedules and planes over two paths alike: the bar of section IV-B, where plain TCP takes one of them.
+// twoPaths compares schedules and backends over two paths alike: the bar of section IV-B, where plain TCP takes one of them.
 func twoPaths(size int64) *topology {
-	t, o := newOverlay("two", []string{"forward", "nat"}, lab.Branch{Name: "one", Near: 5 * time.Millisecond, Rate: fast100}, lab.Branch{Name: "two", Near: 5 * time.Millisecond, Rate: fast100})
-	add := func(name string, nodes int, flags ...string) {
-		t.cases = append(t.cases, o.variant(name, run{files: one(size), nodes: o.names(nodes), flags: flags, figures: speed}))
-	}
-	add("tcp", 0)
+	o := newOverlay("two", []string{"forward", "nat"}, alike(5*time.Millisecond, 0, "one", "two")...)
+	o.usual = run{files: one(size), figures: speed}
+	o.add("tcp", run{})
 	for _, schedule := range []string{"fast", "strict", "weighted"} {
-		add(schedule, 2, striped(schedule, "none")...)
+		o.add(schedule, run{nodes: o.names(2), flags: striped(schedule, "none")})
 	}
-	add("mptcp", 2, "--backend", "mptcp", "--set-path-manager")
-	add("mptcp-nat", 2, "--backend", "mptcp-nat", "--set-path-manager")
-	return t
+	for _, backend := range []string{"mptcp", "mptcp-nat"} {
+		o.add(backend, run{nodes: o.names(2), flags: kernel(backend)})
+	}
+	return o.topology
 }
 
 // unequalPaths has delays of 10 and 75 ms each way; the baseline is plain TCP over the slower one.
 func unequalPaths(size int64) *topology {
-	t, o := newOverlay("unequal", []string{"forward"}, lab.Branch{Name: "near", Near: 10 * time.Millisecond, Rate: fast100}, lab.Branch{Name: "far", Near: 75 * time.Millisecond, Rate: fast100})
-	t.cases = []variant{
-		o.variant("tcp-far", run{files: one(size), device: o.branches[1].Device(), figures: speed}),
-		o.variant("tcp-near", run{files: one(size), device: o.branches[0].Device(), figures: speed}),
-		o.variant("strict", run{files: one(2 * size), nodes: o.names(2), flags: striped("strict", "none"), figures: speed}),
-		o.variant("fast", run{files: one(2 * size), nodes: o.names(2), flags: striped("fast", "none"), figures: speed}),
+	o := newOverlay("unequal", []string{"forward"},
+		append(alike(10*time.Millisecond, 0, "near"), alike(75*time.Millisecond, 0, "far")...)...)
+	o.usual = run{files: one(size), figures: speed}
+	o.add("tcp-far", run{device: o.branches[1].Device()})
+	o.add("tcp-near", run{device: o.branches[0].Device()})
+	for _, schedule := range []string{"strict", "fast"} {
+		o.add(schedule, run{files: one(2 * size), nodes: o.names(2), flags: striped(schedule, "none")})
 	}
-	return t
+	return o.topology
 }
 
 // threePaths compares schemes of shares over three paths alike; the baseline is none.
 func threePaths(size int64) *topology {
-	var branches []lab.Branch
-	for _, name := range []string{"one", "two", "three"} {
-		branches = append(branches, lab.Branch{Name: name, Near: 5 * time.Millisecond, Rate: fast100})
-	}
-	t, o := newOverlay("three", []string{"forward"}, branches...)
+	o := newOverlay("three", []string{"forward"}, alike(5*time.Millisecond, 0, "one", "two", "three")...)
+	o.usual = run{files: one(size), figures: speed}
 	for _, shares := range []string{"none", "2of3", "shamir:2of3", "xor:3"} {
-		t.cases = append(t.cases, o.variant(shares, run{files: one(size), nodes: o.names(3), flags: []string{"--shares", shares}, figures: speed}))
+		o.add(shares, run{nodes: o.names(3), flags: []string{"--shares", shares}})
 	}
-	return t
+	return o.topology
 }
 
 // noLimit has two paths without limit; the baseline is TCP through a forwarder of user space on the first node that moves
 // 256 KiB at a time. Beside it stand such that move less, and forwarders that encrypt, as a stream does: TLS on each hop,
 // and ssh where this machine has it.
 func noLimit(size int64) *topology {
-	t, o := newOverlay("unlimited", []string{"forward", "nat"}, lab.Branch{Name: "one"}, lab.Branch{Name: "two"})
-	serve := o.serve
-	t.serve = func(ctx context.Context, s *stage) error {
-		if err := serve(ctx, s); err != nil {
+	o := newOverlay("unlimited", []string{"forward", "nat"}, lab.Branch{Name: "one"}, lab.Branch{Name: "two"})
+	o.usual = run{files: one(size), figures: speed}
+	o.serve = func(ctx context.Context, s *stage) error {
+		if err := o.start(ctx, s); err != nil {
 			return err
 		}
 		if err := errors.Join(forwardPlain(ctx, s), forwardTLS(ctx, s)); err != nil || !haveSSH() {
@@ -260,66 +274,57 @@ func noLimit(size int64) *topology {
 		}
 		return forwardSSH(ctx, s)
 	}
-	t.cases = []variant{
-		o.variant("forwarder", run{files: one(size), to: forwardLocal, figures: speed}),
-		o.variant("tcp", run{files: one(size), figures: speed}),
-		o.variant("forwarders-tls", run{files: one(size), to: hopLocal, figures: speed}),
-		o.variant("fast", run{files: one(size), nodes: o.names(2), flags: striped("fast", "none"), figures: speed}),
-		o.variant("strict", run{files: one(size), nodes: o.names(2), flags: striped("strict", "none"), figures: speed}),
-		o.variant("one-path", run{files: one(size), nodes: o.names(1), flags: striped("fast", "none"), figures: speed}),
-		o.variant("mptcp", run{files: one(size), nodes: o.names(2), flags: []string{"--backend", "mptcp", "--set-path-manager"}, figures: speed}),
-	}
+	o.add("forwarder", run{to: forwardLocal})
+	o.add("tcp", run{})
+	o.add("forwarders-tls", run{to: hopLocal})
+	o.add("fast", run{nodes: o.names(2), flags: striped("fast", "none")})
+	o.add("strict", run{nodes: o.names(2), flags: striped("strict", "none")})
+	o.add("one-path", run{nodes: o.names(1), flags: striped("fast", "none")})
+	o.add("mptcp", run{nodes: o.names(2), flags: kernel("mptcp")})
 	for _, p := range smallPieces {
-		t.cases = append(t.cases, o.variant(p.name, run{files: one(size), to: p.at, figures: speed}))
+		o.add(p.name, run{to: p.at})
 	}
 	if haveSSH() {
-		t.cases = append(t.cases, o.variant("ssh", run{files: one(size), to: sshLocal, figures: speed}))
+		o.add("ssh", run{to: sshLocal})
 	}
-	return t
+	return o.topology
 }
 
 // warmMessage is the time from the first byte of a message of 1 KB until the answer, over a session that was dialled
 // ahead; in round trips of the path, of 20 ms.
 func warmMessage() *topology {
-	var branches []lab.Branch
-	for _, name := range []string{"one", "two", "three"} {
-		branches = append(branches, lab.Branch{Name: name, Near: 5 * time.Millisecond, Far: 5 * time.Millisecond, Rate: fast100})
-	}
-	t, o := newOverlay("message", []string{"forward"}, branches...)
-	roundTrips := func(o *overlay, _ file, d delivery) []figure {
+	o := newOverlay("message", []string{"forward"}, alike(5*time.Millisecond, 5*time.Millisecond, "one", "two", "three")...)
+	o.usual = run{files: one(1000), figures: func(o *overlay, _ file, d delivery) []figure {
 		return []figure{{"", "time", "round trips", d.answered.Seconds() / (2 * (o.branches[0].Near + o.branches[0].Far)).Seconds()}}
-	}
-	t.cases = []variant{o.variant("tcp", run{files: one(1000), figures: roundTrips})}
+	}}
+	o.add("tcp", run{})
 	for _, shares := range []string{"none", "2of3", "xor:3"} {
-		t.cases = append(t.cases, o.variant(shares, run{files: one(1000), nodes: o.names(3), flags: []string{"--shares", shares}, figures: roundTrips}))
+		o.add(shares, run{nodes: o.names(3), flags: []string{"--shares", shares}})
 	}
-	return t
+	return o.topology
 }
 
 // nodeDies is the longest time without a byte at the server, with and without a node's death on the way.
 func nodeDies(size int64) *topology {
-	var branches []lab.Branch
-	for _, name := range []string{"one", "two", "three"} {
-		branches = append(branches, lab.Branch{Name: name, Near: 10 * time.Millisecond, Far: 10 * time.Millisecond, Rate: fast100})
-	}
-	t, o := newOverlay("death", []string{"forward"}, branches...)
-	stall := func(o *overlay, _ file, _ delivery) []figure {
+	o := newOverlay("death", []string{"forward"}, alike(10*time.Millisecond, 10*time.Millisecond, "one", "two", "three")...)
+	o.usual = run{files: one(size), figures: func(o *overlay, _ file, _ delivery) []figure {
 		return []figure{{"", "longest stall", "ms", float64(o.inside.longestStall().Microseconds()) / 1000}}
-	}
-	lives := run{files: one(size), nodes: o.names(3), flags: []string{"--shares", "2of3"}, figures: stall}
+	}}
+	lives := run{nodes: o.names(3), flags: []string{"--shares", "2of3"}}
 	dies := lives
-	dies.during = func(context.Context, *stage) error {
+	dies.during = func() error {
 		o.nodes["two"].Kill()
 		return nil
 	}
-	died := o.variant("dies", dies)
+	o.add("lives", lives)
+	o.add("dies", dies)
+	died := &o.cases[1]
 	measure := died.measure
 	died.measure = func(ctx context.Context, s *stage, seed int) ([]figure, error) {
 		figures, err := measure(ctx, s, seed)
 		return figures, errors.Join(err, o.startNode(ctx, 1))
 	}
-	t.cases = []variant{o.variant("lives", lives), died}
-	return t
+	return o.topology
 }
 
 // regions are the round trips in ms, from Portugal and on to Ireland, of the places where the paper had nodes, in its
@@ -354,26 +359,24 @@ var macheteFiles = []struct {
 }
 
 // macheteRegions is table III and figure 5: the time for files of all sizes against plain TCP, set-up of the session
-// included: over nodes in Frankfurt and California by schedule and by the kernel's planes, with one in Virginia by shares,
+// included: over nodes in Frankfurt and California by schedule and by the kernel's backends, with one in Virginia by shares,
 // and by fast over two to eight nodes, the nearest first. A file of 1 GB takes so long that one round has it.
 func macheteRegions(quick bool) *topology {
-	t, o := newOverlay("regions", []string{"forward", "nat"}, fromPortugal()...)
+	o := newOverlay("regions", []string{"forward", "nat"}, fromPortugal()...)
 	var sizes []file
 	for _, f := range macheteFiles {
 		if !quick || f.name == "1KB" || f.name == "1MB" {
 			sizes = append(sizes, file{f.name, f.bytes, f.bytes >= 1000*mega})
 		}
 	}
-	add := func(name string, nodes []string, flags ...string) {
-		t.cases = append(t.cases, o.variant(name, run{files: sizes, nodes: nodes, flags: flags, figures: elapsed}))
-	}
+	o.usual = run{files: sizes, figures: elapsed}
 	stream := func(name string, nodes []string, schedule, shares string) {
-		add(name, nodes, append(striped(schedule, shares), "--warm", "0")...)
+		o.add(name, run{nodes: nodes, flags: append(striped(schedule, shares), "--warm", "0")})
 	}
-	add("tcp", nil)
+	o.add("tcp", run{})
 	// What the farther path is worth by itself; nobody would wait for more by it.
 	far := slices.DeleteFunc(slices.Clone(sizes), func(f file) bool { return f.bytes > 10*mega })
-	t.cases = append(t.cases, o.variant("tcp-far", run{files: far, device: lab.Branch{Name: diverse[1]}.Device(), figures: elapsed}))
+	o.add("tcp-far", run{files: far, device: lab.Branch{Name: diverse[1]}.Device()})
 	stream("fast", diverse[:2], "fast", "none")
 	stream("strict", diverse[:2], "strict", "none")
 	counts := []int{2, 8}
@@ -381,15 +384,15 @@ func macheteRegions(quick bool) *topology {
 		for _, shares := range []string{"2of3", "shamir:2of3", "xor:3"} {
 			stream(shares, diverse, "fast", shares)
 		}
-		for _, plane := range []string{"mptcp", "mptcp-nat"} {
-			add(plane, diverse[:2], "--backend", plane, "--set-path-manager", "--warm", "0")
+		for _, backend := range []string{"mptcp", "mptcp-nat"} {
+			o.add(backend, run{nodes: diverse[:2], flags: append(kernel(backend), "--warm", "0")})
 		}
 		counts = []int{2, 3, 4, 5, 6, 7, 8}
 	}
 	for _, n := range counts {
 		stream("paths-"+strconv.Itoa(n), o.names(n), "fast", "none")
 	}
-	return t
+	return o.topology
 }
 
 // diverse are the nodes whose paths had the fewest networks in common in the paper, and one more for schemes of shares.
@@ -402,18 +405,20 @@ func macheteSetup(quick bool) *topology {
 	if quick {
 		counts = []int{2, 8}
 	}
-	t, o := newOverlay("setup", []string{"forward"}, fromPortugal()...)
+	o := newOverlay("setup", []string{"forward"}, fromPortugal()...)
+	o.usual = run{files: one(1)}
+	flags := append(striped("strict", "none"), "--warm", "0")
 	for _, n := range counts {
-		t.cases = append(t.cases, o.variant(strconv.Itoa(n), run{files: one(1), nodes: o.names(n), flags: append(striped("strict", "none"), "--warm", "0"), figures: func(o *overlay, _ file, d delivery) []figure {
+		o.add(strconv.Itoa(n), run{nodes: o.names(n), flags: flags, figures: func(o *overlay, _ file, d delivery) []figure {
 			var farthest time.Duration
 			for _, branch := range o.branches[1 : n+1] {
 				farthest = max(farthest, 2*(branch.Near+branch.Far))
 			}
 			up := d.arrived - farthest/2
 			return []figure{milliseconds("up", up), {"up-rtt", "time", "round trips", up.Seconds() / farthest.Seconds()}, milliseconds("down", d.closed)}
-		}}))
+		}})
 	}
-	return t
+	return o.topology
 }
 
 // machetePaper gives what the paper has for a case, relative to plain TCP.

@@ -45,8 +45,7 @@ func Mosh() Bench {
 			if name != "equal/10ms/down" {
 				return nil
 			}
-			paper := paperMosh
-			return &paper
+			return new(paperMosh)
 		},
 	}
 }
@@ -82,7 +81,7 @@ type moshClient func(ctx context.Context, s *stage, m *moshServer, seed int) (*p
 // moshSplit runs `heddle mosh` over all ways.
 func moshSplit(every string) moshClient {
 	return func(ctx context.Context, s *stage, m *moshServer, seed int) (*peer.Terminal, error) {
-		return m.Split(ctx, s.Host("client"), s.heddle, split(every, lab.Ways, seed), "python3", "-c", moshPainter)
+		return m.Split(ctx, s.Host("client"), s.heddle, append(schedule(every, seed), over(lab.Ways)...), "python3", "-c", moshPainter)
 	}
 }
 

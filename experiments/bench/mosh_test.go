@@ -2,7 +2,6 @@ package bench
 
 import (
 	"errors"
-	"io"
 	"strings"
 	"testing"
 	"time"
@@ -40,13 +39,11 @@ func TestMoshMeasuresAScreenThatChanges(t *testing.T) {
 
 // Rates and screens have no axis in common.
 func TestMoshPlotHasAChartForEachUnit(t *testing.T) {
-	r := &runner{Bench: Mosh(), samples: map[string][]sample{}, kinds: map[string][]figure{}, options: Options{Progress: io.Discard}}
-	r.kept = r.topologies(true)
+	r := quiet(Mosh())
 	for _, v := range r.kept[0].cases {
 		r.keep(r.kept[0], v, 0, []figure{{"down", "throughput", "kbit/s", 700}, {"screens", "updates", "1/s", 50}}, lab.Lateness{})
 	}
-	report := Report{Bench: "mosh", Rows: r.rows()}
-	names, rows := report.groups()
+	names, rows := r.Report().groups()
 	if strings.Join(names, "; ") != "equal; equal, updates" || len(rows[names[0]]) != 3 || len(rows[names[1]]) != 3 {
 		t.Errorf("charts %q of %v", names, rows)
 	}

@@ -1,8 +1,6 @@
 package bench
 
 import (
-	"context"
-	"net/netip"
 	"time"
 
 	"heddle/lab"
@@ -25,26 +23,25 @@ var aids = []struct {
 	{"settle-1s", []string{"--settle", "1s"}},
 }
 
-// quicAids compares the aids at one period over paths of different delay: a long download, a download's first second, and objects with pauses between them.
+// quicAids compares the aids at one period over paths of different delay: a long download, a download's first second, and
+// objects with pauses between them.
 func quicAids(every string, length, omit time.Duration) []*topology {
+	long := peer.QUICTest{For: length, Omit: omit}
+	bursts := long
+	bursts.Pause, bursts.Size = burstPause, burstBytes
 	var all []*topology
 	for _, library := range peer.QUICServers {
-		q := &quicSession{library: library, length: length, omit: omit}
+		q := &quicSession{quicPlace: quicPlaces[0], library: library}
 		t := &topology{name: "aids/" + library, world: lab.ThreeWaysUnequal(), serve: q.serve}
-		t.cases = append(t.cases, q.aided("none", "none", nil))
+		add := func(name, every string, flags []string) {
+			t.cases = append(t.cases, q.fetching(name, every, flags, quicFetch{"down", long},
+				quicFetch{"first-second", peer.QUICTest{For: time.Second}}, quicFetch{"bursts", bursts}))
+		}
+		add("none", "none", nil)
 		for _, aid := range aids {
-			t.cases = append(t.cases, q.aided(every+"-"+aid.name, every, aid.flags))
+			add(every+"-"+aid.name, every, aid.flags)
 		}
 		all = append(all, t)
 	}
 	return all
-}
-
-func (q *quicSession) aided(name, every string, flags []string) variant {
-	return q.relayed(name, func(seed int) []string { return append(split(every, lab.Ways, seed), flags...) },
-		func(ctx context.Context, s *stage, to netip.AddrPort, relay *peer.Process) ([]figure, error) {
-			return q.fetch(ctx, s, to, relay, quicFetch{"down", peer.QUICTest{For: q.length, Omit: q.omit}},
-				quicFetch{"first-second", peer.QUICTest{For: time.Second}},
-				quicFetch{"bursts", peer.QUICTest{For: q.length, Omit: q.omit, Pause: burstPause, Size: burstBytes}})
-		})
 }

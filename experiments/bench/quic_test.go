@@ -4,15 +4,14 @@ import (
 	"testing"
 	"time"
 
-	"heddle/lab"
 	"heddle/lab/labtest"
 )
 
 // TestQUICGoesThroughTheRelay measures quic-go once, for a fraction of a second each way, switching between three ways.
 func TestQUICGoesThroughTheRelay(t *testing.T) {
 	labtest.Need(t)
-	q := &quicSession{library: "quic-go", length: 300 * time.Millisecond}
-	top := &topology{name: "one-exit/quic-go", world: lab.ThreeWaysOneExit(), serve: q.serve}
+	q := &quicSession{quicPlace: quicPlaces[1], library: "quic-go", length: 300 * time.Millisecond}
+	top := &topology{name: "one-exit/quic-go", world: q.world(), serve: q.serve}
 	t.Cleanup(func() {
 		if err := top.down(); err != nil {
 			t.Error(err)

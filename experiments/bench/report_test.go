@@ -42,8 +42,7 @@ func TestRatioIsTakenWithinARound(t *testing.T) {
 
 // measured is a report as a bench makes it, of made-up numbers.
 func measured() Report {
-	r := &runner{Bench: WireGuard(), samples: map[string][]sample{}, kinds: map[string][]figure{}, options: Options{Progress: io.Discard}}
-	r.kept = r.topologies(true)
+	r := quiet(WireGuard())
 	for i, t := range r.kept {
 		for j, v := range t.cases {
 			for round := range 2 {
@@ -52,7 +51,23 @@ func measured() Report {
 			}
 		}
 	}
-	return Report{Bench: "wireguard", Rows: r.rows()}
+	return r.Report()
+}
+
+// quiet is a bench that runs nothing by itself, and says nothing.
+func quiet(b Bench) *runner {
+	return &runner{Bench: b, Table: NewTable(b.name), kept: b.topologies(true), options: Options{Progress: io.Discard}}
+}
+
+// Some files are delivered in the first round alone: the report has them, however many rounds there are.
+func TestFiguresOfOneRoundAreKept(t *testing.T) {
+	r := quiet(WireGuard())
+	top := r.kept[0]
+	r.keep(top, top.cases[0], 0, []figure{throughput("1MB", 2e6), throughput("1GB", 1e6)}, lab.Lateness{})
+	r.keep(top, top.cases[0], 1, []figure{throughput("1MB", 2e6)}, lab.Lateness{})
+	if rows := r.Report().Rows; len(rows) != 2 || rows[0].N != 2 || rows[1].N != 1 {
+		t.Errorf("%+v", rows)
+	}
 }
 
 func TestReportAsJSON(t *testing.T) {

@@ -20,26 +20,21 @@ const attempts = 4
 // runner is a bench that runs.
 type runner struct {
 	Bench
+	*Table
 	options     Options
 	kept        []*topology
-	samples     map[string][]sample // by case
-	kinds       map[string][]figure // the figures of each topology's variants, without their values
-	report      Report
 	done, total int
 	began       time.Time
 }
 
 // Run measures. The report holds what was measured also where an error ended it early.
 func (b Bench) Run(ctx context.Context, o Options) (Report, error) {
-	r := &runner{Bench: b, options: o, samples: map[string][]sample{}, kinds: map[string][]figure{}}
-	r.report = Report{Bench: b.name, Machine: thisMachine(), Load: Load{Start: loadNow()}}
+	r := &runner{Bench: b, Table: NewTable(b.name), options: o}
 	var err error
 	if r.kept, err = only(b.topologies(o.Quick), o.Only); err == nil {
 		err = r.run(ctx)
 	}
-	r.report.Load.End = loadNow()
-	r.report.Rows = r.rows()
-	return r.report, err
+	return r.Report(), err
 }
 
 func (r *runner) run(ctx context.Context) (err error) {
@@ -128,11 +123,11 @@ func (r *runner) keep(t *topology, v variant, round int, figures []figure, late 
 	if late.Mean > r.report.LatenessMS.Mean {
 		r.report.LatenessMS = late
 	}
-	r.kinds[t.caseName(v)] = figures
 	var line string
 	for _, f := range figures {
 		name := rowName(t, v, f)
-		r.samples[name] = append(r.samples[name], sample{round, f.value})
+		r.Add(Figure{Case: name, Metric: f.metric, Unit: f.unit, Group: t.name, Baseline: rowName(t, t.cases[0], f), Paper: r.paper(name)},
+			round, f.value)
 		line += fmt.Sprintf(" %s %.1f %s,", f.name, f.value, f.unit)
 	}
 	r.done++
@@ -150,23 +145,4 @@ func rowName(t *topology, v variant, f figure) string {
 		return t.caseName(v)
 	}
 	return t.caseName(v) + "/" + f.name
-}
-
-// rows gives the cases in the order of the topologies, those that were measured.
-func (r *runner) rows() []Row {
-	rows := []Row{}
-	for _, t := range r.kept {
-		for _, v := range t.cases {
-			for _, f := range r.kinds[t.caseName(v)] {
-				name, baseline := rowName(t, v, f), rowName(t, t.cases[0], f)
-				if r.samples[baseline] == nil {
-					baseline = name // a figure that the first case does not have is compared with nothing
-				}
-				row := newRow(name, r.samples[name], baseline, r.samples[baseline])
-				row.Metric, row.Unit, row.Paper, row.topology = f.metric, f.unit, r.paper(name), t.name
-				rows = append(rows, row)
-			}
-		}
-	}
-	return rows
 }

@@ -1,17 +1,11 @@
 package bench
 
-// Table gathers what was measured elsewhere than in worlds of the lab, such as in a simulation, into a [Report]. It
-// serves one goroutine.
+// Table gathers what was measured into a [Report]. It serves one goroutine.
 type Table struct {
 	report  Report
-	rows    []tableRow
-	index   map[string]int
-	samples [][]sample
-}
-
-type tableRow struct {
-	name, metric, unit, group, baseline string
-	paper                               *float64
+	rows    []Figure
+	index   map[string]int // by case and metric
+	samples [][]sample     // of each row
 }
 
 // NewTable begins a report of a bench, and notes the machine and its load.
@@ -37,7 +31,7 @@ func (t *Table) Add(f Figure, round int, value float64) {
 	if !ok {
 		i = len(t.rows)
 		t.index[key] = i
-		t.rows = append(t.rows, tableRow{f.Case, f.Metric, f.Unit, f.Group, f.Baseline, f.Paper})
+		t.rows = append(t.rows, f)
 		t.samples = append(t.samples, nil)
 	}
 	t.samples[i] = append(t.samples[i], sample{round, value})
@@ -48,12 +42,12 @@ func (t *Table) Report() Report {
 	r := t.report
 	r.Load.End, r.Rows = loadNow(), []Row{}
 	for i, row := range t.rows {
-		baseline, base := row.name, []sample(nil)
-		if j, ok := t.index[row.baseline+"\x00"+row.metric]; ok && row.baseline != "" && j != i {
-			baseline, base = row.baseline, t.samples[j]
+		baseline, base := row.Case, []sample(nil)
+		if j, ok := t.index[row.Baseline+"\x00"+row.Metric]; ok && row.Baseline != "" && j != i {
+			baseline, base = row.Baseline, t.samples[j]
 		}
-		sum := newRow(row.name, t.samples[i], baseline, base)
-		sum.Metric, sum.Unit, sum.topology, sum.Paper = row.metric, row.unit, row.group, row.paper
+		sum := newRow(row.Case, t.samples[i], baseline, base)
+		sum.Metric, sum.Unit, sum.topology, sum.Paper = row.Metric, row.Unit, row.Group, row.Paper
 		r.Rows = append(r.Rows, sum)
 	}
 	return r

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -44,8 +45,7 @@ func WireGuard() Bench {
 			if strings.HasPrefix(name, "unlimited/") || !strings.Contains(name, "/100ms/") {
 				return nil
 			}
-			paper := paperWireGuard
-			return &paper
+			return new(paperWireGuard)
 		},
 	}
 }
@@ -88,35 +88,46 @@ func wireguardTopologies(quick bool, length, omit time.Duration) []*topology {
 }
 
 func (t *tunnel) serve(ctx context.Context, s *stage) (err error) {
-	t.file = filepath.Join(s.work, "client.conf")
-	t.WireGuard, err = peer.WireGuardServer(ctx, s.Host("server"), peer.WireGuardConfig{
-		Endpoint: wireguardEndpoint, File: t.file, Device: "wg0",
-		Allowed: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/24"), netip.MustParsePrefix("fd09::/64")},
-	})
+	t.WireGuard, t.file, err = serveWireGuard(ctx, s, "10.9.0.0/24", "fd09::/64")
 	return err
+}
+
+// serveWireGuard starts the unmodified wireguard-go, for a client that sends these networks into the tunnel.
+func serveWireGuard(ctx context.Context, s *stage, allowed ...string) (server *peer.WireGuard, file string, err error) {
+	config := peer.WireGuardConfig{Endpoint: wireguardEndpoint, File: filepath.Join(s.work, "client.conf")}
+	for _, network := range allowed {
+		config.Allowed = append(config.Allowed, netip.MustParsePrefix(network))
+	}
+	server, err = peer.WireGuardServer(ctx, s.Host("server"), config)
+	return server, config.File, err
 }
 
 // heddleUp runs `heddle up` over the ways.
 func heddleUp(every string, ways []string) wireguardClient {
 	return func(ctx context.Context, s *stage, t *tunnel, seed int) ([]*peer.Process, error) {
-		return processes(s.start(ctx, append([]string{"up", t.file}, split(every, ways, seed)...)...))
+		return processes(s.start(ctx, slices.Concat([]string{"up", t.file}, schedule(every, seed), over(ways))...))
 	}
 }
 
-// startRelay runs the unmodified wireguard-go through `heddle split`.
-func startRelay(ctx context.Context, s *stage, t *tunnel, seed int) ([]*peer.Process, error) {
-	args := append([]string{"split", "--listen", relayEndpoint.String(), "--to", wireguardEndpoint.String()}, split("100ms", lab.Ways, seed)...)
-	relay, err := s.start(ctx, args...)
-	if err != nil {
-		return nil, err
+// startSplit runs the unmodified wireguard-go, which sends to an address, where `heddle split` with these flags takes what it
+// sends.
+func startSplit(to netip.AddrPort, flags ...string) wireguardClient {
+	return func(ctx context.Context, s *stage, t *tunnel, seed int) ([]*peer.Process, error) {
+		below, err := s.split(ctx, wireguardEndpoint, seed, flags)
+		if err != nil {
+			return nil, err
+		}
+		plain, err := t.Client(ctx, s.Host("client"), to)
+		if err != nil {
+			below.Stop()
+			return nil, err
+		}
+		return []*peer.Process{plain, below}, nil
 	}
-	plain, err := t.Client(ctx, s.Host("client"), relayEndpoint)
-	if err != nil {
-		relay.Stop()
-		return nil, err
-	}
-	return []*peer.Process{plain, relay}, nil
 }
+
+// startRelay is the backend relay.
+var startRelay = startSplit(relayEndpoint, "--listen", relayEndpoint.String())
 
 // startPlain runs the unmodified wireguard-go over the default route.
 func startPlain(ctx context.Context, s *stage, t *tunnel, _ int) ([]*peer.Process, error) {
@@ -130,15 +141,21 @@ func processes(p *peer.Process, err error) ([]*peer.Process, error) {
 	return []*peer.Process{p}, nil
 }
 
-// split gives the flags of `heddle up` and `heddle split` that say how to switch between ways.
-func split(every string, ways []string, seed int) []string {
-	args := schedule(every, seed)
-	for _, w := range ways {
-		args = append(args, "--via", w+"=if:"+w)
-	}
-	return args
+// split runs `heddle split` over all ways at the default period, and waits until it says so.
+func (s *stage) split(ctx context.Context, to netip.AddrPort, seed int, flags []string) (*peer.Process, error) {
+	return s.startUntil(ctx, "over 3 paths",
+		slices.Concat([]string{"split", "--to", to.String()}, schedule("100ms", seed), over(lab.Ways), flags)...)
 }
 
+// over gives the flags of `heddle up` and `heddle split` for a path over each way.
+func over(ways []string) (flags []string) {
+	for _, way := range ways {
+		flags = append(flags, "--via", way+"=if:"+way)
+	}
+	return flags
+}
+
+// schedule gives those that say how to switch between paths.
 func schedule(every string, seed int) []string {
 	return []string{"--schedule", "weighted", "--every", every, "--seed", strconv.Itoa(seed)}
 }

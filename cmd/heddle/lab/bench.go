@@ -22,7 +22,7 @@ and print it beside the paper's figures. Runs are interleaved in rounds; what
 counts is the ratio to the baseline of the same round.`,
 		Example: "  heddle lab bench wireguard --quick",
 	}
-	cmd.AddCommand(newBenchWireGuardCommand(), newBenchQUICCommand(), newBenchMoshCommand(), newBenchPlanesCommand(), newBenchMacheteCommand())
+	cmd.AddCommand(newBenchWireGuardCommand(), newBenchQUICCommand(), newBenchMoshCommand(), newBenchBackendsCommand(), newBenchMacheteCommand())
 	return cmd
 }
 

@@ -21,7 +21,7 @@ func newSitesCommand() *cobra.Command {
 		Short: "Choose pages for heddle lab collect",
 		Long: `Choose pages below a directory, such as those of Debian's documentation
 packages, and write them as a file for "heddle lab collect". A page is fit that
-includes three or more files, and has 30 kB to 3 MB with them. They are taken
+includes five or more files, and has 100 KiB to 3 MiB with them. They are taken
 from all packages in turn; each package gets a protocol and a latency.`,
 		Example: `  heddle lab sites --out sites.json
   heddle lab sites --monitored 10 --unmonitored 30 --out few.json`,

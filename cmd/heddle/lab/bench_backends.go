@@ -6,10 +6,11 @@ import (
 	"heddle/experiments/bench"
 )
 
-func newBenchPlanesCommand() *cobra.Command {
-	return benchCommand(bench.Planes(), "in about three minutes", "unlimited, limited/kernel, latency", &cobra.Command{
-		Use:   "planes",
-		Short: "The relay, the kernel and the route backend compared",
+func newBenchBackendsCommand() *cobra.Command {
+	return benchCommand(bench.Backends(), "in about three minutes", "unlimited, limited/kernel, latency", &cobra.Command{
+		Use:     "backends",
+		Aliases: []string{"planes"},
+		Short:   "The relay, the kernel and the route backend compared",
 		Long: `Compare what decides the path of each packet: the relay, the kernel and the
 route backend, at a switching period of 100 ms over three paths, relative to
 no splitting. "unlimited" and "limited" are the TCP throughput of the unmodified
@@ -21,7 +22,7 @@ added.
 
 About ten minutes for five rounds. A run in which the emulated links were late
 by more than 1 ms on average is repeated. Needs root.`,
-		Example: `  heddle lab bench planes --quick
-  heddle lab bench planes --only latency,unlimited/kernel --json planes.json`,
+		Example: `  heddle lab bench backends --quick
+  heddle lab bench backends --only latency,unlimited/kernel --json backends.json`,
 	})
 }

@@ -46,8 +46,8 @@ func TestEchoFigures(t *testing.T) {
 	}
 }
 
-func TestPlanesComparesAllPlanes(t *testing.T) {
-	for _, topology := range Planes().topologies(true) {
+func TestBackendsAreAllCompared(t *testing.T) {
+	for _, topology := range Backends().topologies(true) {
 		var names []string
 		for _, v := range topology.cases {
 			names = append(names, v.name)

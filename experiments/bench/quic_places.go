@@ -1,0 +1,120 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+
+	"heddle/lab"
+	"heddle/lab/peer"
+)
+
+var (
+	quicServer = netip.AddrPortFrom(lab.ServerAddr, 4433)
+	quicRelay  = netip.MustParseAddrPort("127.0.0.1:4433")
+	// The tunnel's server forwards to the web host, which nothing else in the world does.
+	quicBehind = netip.AddrPortFrom(lab.WebAddr, 4433)
+	// Core is where the three ways meet, so the proxy there has an entry by each and one exit.
+	quicProxy = netip.MustParseAddrPort("192.0.2.254:4434")
+)
+
+// quicPlace is how a QUIC session gets to its server.
+type quicPlace struct {
+	name  string
+	world func() lab.World
+	host  string         // where the server is
+	at    netip.AddrPort // where it listens
+	to    netip.AddrPort // where the client finds it
+	// prepare starts what the way to the server takes, which ends with the world; nil for nothing.
+	prepare func(*quicSession, context.Context, *stage) error
+	// start brings the way up, switching as the flags say.
+	start func(q *quicSession, ctx context.Context, s *stage, flags []string) (*peer.Process, error)
+}
+
+var quicPlaces = []quicPlace{
+	{"distinct", lab.ThreeWays, "server", quicServer, quicRelay, nil, (*quicSession).relay},
+	{"one-exit", lab.ThreeWaysOneExit, "server", quicServer, quicRelay, nil, (*quicSession).relay},
+	{"tunnel", lab.ThreeWays, "web", quicBehind, quicBehind, (*quicSession).serveTunnel, (*quicSession).tunnel},
+	{"exit", lab.ThreeWays, "server", quicServer, quicRelay, (*quicSession).serveProxy, (*quicSession).relayByProxy},
+}
+
+func (q *quicSession) serve(ctx context.Context, s *stage) (err error) {
+	if q.prepare != nil {
+		if err := q.prepare(q, ctx, s); err != nil {
+			return err
+		}
+	}
+	q.QUIC, err = peer.QUICServer(ctx, s.Host(q.host), q.library,
+		peer.QUICConfig{Addr: q.at, Names: []string{q.host + ".example"}, Work: s.work, Say: s.say})
+	return err
+}
+
+// relay starts `heddle split` over all ways.
+func (q *quicSession) relay(ctx context.Context, s *stage, flags []string) (*peer.Process, error) {
+	return q.split(ctx, s, append(over(lab.Ways), flags...))
+}
+
+func (q *quicSession) split(ctx context.Context, s *stage, flags []string) (*peer.Process, error) {
+	args := append([]string{"split", "--listen", quicRelay.String(), "--to", quicServer.String()}, flags...)
+	return s.startUntil(ctx, "listening on", args...)
+}
+
+// serveTunnel starts the WireGuard server that is the one exit of all paths: the QUIC server sees one address and one port.
+func (q *quicSession) serveTunnel(ctx context.Context, s *stage) (err error) {
+	_, q.file, err = serveWireGuard(ctx, s, "10.9.0.0/24", lab.WebAddr.String()+"/32")
+	return err
+}
+
+// tunnel starts `heddle up`.
+func (q *quicSession) tunnel(ctx context.Context, s *stage, flags []string) (*peer.Process, error) {
+	up, err := s.start(ctx, slices.Concat([]string{"up", q.file}, over(lab.Ways), flags)...)
+	if err != nil {
+		return nil, err
+	}
+	if err := awaitTunnel(ctx, s, []*peer.Process{up}); err != nil {
+		up.Stop()
+		return nil, err
+	}
+	return up, nil
+}
+
+var proxyPlace = regexp.MustCompile(`NAME=(masque:\S+)`)
+
+// serveProxy starts the proxy that all paths lead to, each over its own way.
+func (q *quicSession) serveProxy(ctx context.Context, s *stage) error {
+	users := filepath.Join(s.work, "users")
+	token, err := s.Host("core").Command(ctx, s.heddle, "masque", "user", "add", "bench", "--auth", users).Output()
+	if err != nil {
+		return fmt.Errorf("add a user of the proxy: %w", err)
+	}
+	q.token = filepath.Join(s.work, "token")
+	if err := os.WriteFile(q.token, token, 0o600); err != nil {
+		return err
+	}
+	proxy, err := peer.Start(ctx, s.Host("core"), s.heddle, "masque", "serve", "--listen", quicProxy.String(),
+		"--self-signed", filepath.Join(s.work, "proxy"), "--auth", users)
+	if err != nil {
+		return err
+	}
+	if err := proxy.AwaitLog(ctx, "use it as a path"); err != nil {
+		return err
+	}
+	found := proxyPlace.FindStringSubmatch(proxy.Log())
+	if found == nil {
+		return fmt.Errorf("the proxy does not say how to use it: %w", logs(proxy))
+	}
+	q.proxy = found[1]
+	return nil
+}
+
+// relayByProxy starts `heddle split` over all ways to the proxy.
+func (q *quicSession) relayByProxy(ctx context.Context, s *stage, flags []string) (*peer.Process, error) {
+	for _, way := range lab.Ways {
+		flags = append(flags, "--path", way+"=if:"+way, "--via", "by-"+way+"="+q.proxy+"@"+way, "--secret", "by-"+way+"="+q.token)
+	}
+	return q.split(ctx, s, flags)
+}
