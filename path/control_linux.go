@@ -28,19 +28,14 @@ func segmentControl(size int) []byte {
 // segmentSize reads the length of the datagrams that the kernel joined, 0 where it joined none.
 func segmentSize(control []byte) int {
 	for len(control) >= unix.SizeofCmsghdr {
-		h := (*unix.Cmsghdr)(unsafe.Pointer(&control[0]))
-		length := int(h.Len)
-		if length < unix.SizeofCmsghdr || length > len(control) {
+		h, data, rest, err := unix.ParseOneSocketControlMessage(control)
+		if err != nil {
 			return 0
 		}
-		if h.Level == unix.IPPROTO_UDP && h.Type == unix.UDP_GRO && length >= unix.CmsgLen(4) {
-			return int(binary.NativeEndian.Uint32(control[unix.CmsgLen(0):]))
+		if h.Level == unix.IPPROTO_UDP && h.Type == unix.UDP_GRO && len(data) >= 4 {
+			return int(binary.NativeEndian.Uint32(data))
 		}
-		space := unix.CmsgSpace(length - unix.CmsgLen(0))
-		if space > len(control) {
-			return 0
-		}
-		control = control[space:]
+		control = rest
 	}
 	return 0
 }

@@ -32,11 +32,7 @@ func newDevicePath(s Spec, o Options) (Path, error) {
 
 // Open binds a socket to the device and to the address that the device's own route gives it.
 func (p *devicePath) Open(ctx context.Context, to netip.AddrPort) (Flow, error) {
-	b, err := p.binding(to.Addr())
-	if err != nil {
-		return nil, err
-	}
-	return openFlow(ctx, p.spec, b, to, func() error { return p.check(b, to.Addr()) })
+	return openFlow(ctx, p.spec, p.binding, to)
 }
 
 func (p *devicePath) binding(to netip.Addr) (binding, error) {
@@ -61,23 +57,11 @@ func (p *devicePath) binding(to netip.Addr) (binding, error) {
 	return binding{local: netip.AddrPortFrom(out.source, 0), device: p.spec.Arg, mark: p.mark}, nil
 }
 
-// check fails where a socket bound as b would not leave by the path's own address and device now.
-func (p *devicePath) check(b binding, to netip.Addr) error {
-	now, err := p.binding(to)
-	if err != nil {
-		return err
-	}
-	if now.local.Addr() != b.local.Addr() {
-		return &Error{What: "path " + p.spec.Name, Why: fmt.Sprintf("its address is %v now, no longer %v", now.local.Addr(), b.local.Addr())}
-	}
-	return nil
-}
-
 func (p *devicePath) link() (netlink.Link, error) {
 	link, err := linkOf(p.spec.Arg)
-	var absent netlink.LinkNotFoundError
+	_, absent := errors.AsType[netlink.LinkNotFoundError](err)
 	switch {
-	case errors.As(err, &absent):
+	case absent:
 		return nil, &Error{What: "path " + p.spec.Name, Why: "no device is called " + p.spec.Arg, Hint: "devices here: " + deviceNames()}
 	case err != nil:
 		return nil, &Error{What: "path " + p.spec.Name, Why: "cannot look at " + p.spec.Arg, Err: err}
@@ -99,19 +83,13 @@ func (p *devicePath) Describe() Info {
 			err = &Error{What: "path " + p.spec.Name, Why: p.spec.Arg + " has no address", Hint: "wait for DHCP, or give the device an address"}
 		}
 	}
-	info.explain(err)
+	info.Explain(err)
 	return info
 }
 
 // Dial connects with TCP by the device.
 func (p *devicePath) Dial(ctx context.Context, to Target) (net.Conn, error) {
-	return dialHere(ctx, to, func(ctx context.Context, at netip.AddrPort) (net.Conn, error) {
-		b, err := p.binding(at.Addr())
-		if err != nil {
-			return nil, err
-		}
-		return dialStream(ctx, b, at)
-	})
+	return dialFrom(ctx, p.binding, to)
 }
 
 func deviceNames() string {

@@ -2,19 +2,13 @@ package path
 
 import (
 	"encoding/binary"
-	"net/netip"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 )
 
-// Layout of struct sock_extended_err (linux/errqueue.h), followed by the sockaddr of the offender.
-const (
-	extendedErrLen = 16
-	originLocal    = 1
-	originICMP     = 2
-	originICMP6    = 3
-)
+// extendedErrLen is the length of struct sock_extended_err (linux/errqueue.h). The sockaddr of the offender follows it.
+const extendedErrLen = 16
 
 // parseExtendedError reads the control message of one entry of a socket's error queue.
 func parseExtendedError(data []byte) (*Unreachable, bool) {
@@ -22,30 +16,19 @@ func parseExtendedError(data []byte) (*Unreachable, bool) {
 		return nil, false
 	}
 	u := &Unreachable{Errno: syscall.Errno(binary.NativeEndian.Uint32(data))}
-	origin := data[4]
-	if origin != originLocal && origin != originICMP && origin != originICMP6 {
-		return nil, false
-	}
 	if u.Errno == unix.EMSGSIZE {
 		u.MTU = int(binary.NativeEndian.Uint32(data[8:]))
 	}
-	if origin != originLocal {
-		u.By = parseOffender(data[extendedErrLen:])
+	switch data[4] {
+	case unix.SO_EE_ORIGIN_LOCAL:
+	case unix.SO_EE_ORIGIN_ICMP, unix.SO_EE_ORIGIN_ICMP6:
+		var offender sockaddr
+		copy(offender[:], data[extendedErrLen:])
+		u.By = offender.addrPort().Addr().WithZone("")
+	default:
+		return nil, false
 	}
 	return u, true
-}
-
-func parseOffender(sockaddr []byte) netip.Addr {
-	if len(sockaddr) < 2 {
-		return netip.Addr{}
-	}
-	switch family := binary.NativeEndian.Uint16(sockaddr); {
-	case family == unix.AF_INET && len(sockaddr) >= unix.SizeofSockaddrInet4:
-		return netip.AddrFrom4([4]byte(sockaddr[4:8]))
-	case family == unix.AF_INET6 && len(sockaddr) >= unix.SizeofSockaddrInet6:
-		return netip.AddrFrom16([16]byte(sockaddr[8:24])).Unmap()
-	}
-	return netip.Addr{}
 }
 
 // drainErrors empties the error queue of fd and gives the last entry, or nil.

@@ -140,8 +140,8 @@ func grows(fd int) func() (more, over bool) {
 	had := -1
 	return func() (more, over bool) {
 		info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
-		if err != nil || ended(info.State) {
-			return false, true
+		if err != nil || info.State == unix.BPF_TCP_TIME_WAIT || info.State == unix.BPF_TCP_CLOSE {
+			return false, true // both sides have ended the connection (RFC 9293, section 3.3.2)
 		}
 		waiting, err := unix.IoctlGetInt(fd, unix.SIOCINQ)
 		if err != nil {
@@ -150,13 +150,4 @@ func grows(fd int) func() (more, over bool) {
 		more, had = waiting != had, waiting
 		return more, false
 	}
-}
-
-// ended reports whether both sides have said their last (RFC 9293, section 3.3.2, as Linux numbers the states).
-func ended(state uint8) bool {
-	const (
-		timeWait = 6
-		closed   = 7
-	)
-	return state == timeWait || state == closed
 }

@@ -25,8 +25,29 @@ type inbox struct {
 	read     func(fd uintptr) bool // made once, so that a receive allocates nothing
 	messages []mmsghdr
 	places   []*place
-	want, n  int
-	errno    syscall.Errno
+	want     int
+	result
+}
+
+// result is what a system call for several messages did: how many it took, or why none.
+type result struct {
+	n     int
+	errno syscall.Errno
+}
+
+// do makes a system call for messages without waiting, and reports false if it would have to wait.
+func (r *result) do(call func(trap, a1, a2, a3, a4, a5, a6 uintptr) (uintptr, uintptr, syscall.Errno), number, fd uintptr, messages []mmsghdr) bool {
+	for {
+		n, _, errno := call(number, fd, uintptr(unsafe.Pointer(unsafe.SliceData(messages))), uintptr(len(messages)), unix.MSG_DONTWAIT, 0, 0)
+		switch errno {
+		case unix.EINTR:
+			continue
+		case unix.EAGAIN:
+			return false
+		}
+		r.n, r.errno = int(n), errno
+		return true
+	}
 }
 
 // place is where one message goes.
@@ -70,17 +91,7 @@ func (b *inbox) tryRead(fd uintptr) bool {
 		h.SetIovlen(1)
 		h.SetControllen(len(p.control))
 	}
-	for {
-		n, _, errno := unix.RawSyscall6(unix.SYS_RECVMMSG, fd, uintptr(unsafe.Pointer(&b.messages[0])), uintptr(b.want), unix.MSG_DONTWAIT, 0, 0)
-		switch errno {
-		case unix.EINTR:
-			continue
-		case unix.EAGAIN:
-			return false
-		}
-		b.n, b.errno = int(n), errno
-		return true
-	}
+	return b.do(unix.RawSyscall6, unix.SYS_RECVMMSG, fd, b.messages[:b.want])
 }
 
 // message gives the payload, the sender and the control messages of message i of the last receive.
@@ -96,8 +107,7 @@ type outbox struct {
 	messages []mmsghdr
 	buffers  []unix.Iovec
 	short    bool
-	n        int
-	errno    syscall.Errno
+	result
 }
 
 func newOutbox(raw syscall.RawConn) *outbox {
@@ -150,15 +160,5 @@ func (b *outbox) tryWrite(fd uintptr) bool {
 	if b.short {
 		call = unix.RawSyscall6
 	}
-	for {
-		n, _, errno := call(unix.SYS_SENDMMSG, fd, uintptr(unsafe.Pointer(&b.messages[0])), uintptr(len(b.messages)), unix.MSG_DONTWAIT, 0, 0)
-		switch errno {
-		case unix.EINTR:
-			continue
-		case unix.EAGAIN:
-			return false
-		}
-		b.n, b.errno = int(n), errno
-		return true
-	}
+	return b.do(call, unix.SYS_SENDMMSG, fd, b.messages)
 }

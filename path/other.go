@@ -35,35 +35,18 @@ const receiveBuffer = 1 << 16
 
 // Socket is a UDP socket.
 type Socket struct {
-	conn  *net.UDPConn
-	raw   syscall.RawConn
-	local netip.AddrPort
-	in    [receiveBuffer]byte
+	udpSocket
+	in [receiveBuffer]byte
 
 	sending sync.Mutex
 }
 
 func openSocket(ctx context.Context, b binding) (*Socket, error) {
-	network := "udp4"
-	if b.local.Addr().Is6() {
-		network = "udp6"
-	}
-	if err := b.tie(0); err != nil {
-		return nil, err
-	}
-	var config net.ListenConfig
-	packet, err := config.ListenPacket(ctx, network, b.local.String())
+	made, err := bindUDP(ctx, b, b.tie)
 	if err != nil {
 		return nil, err
 	}
-	conn := packet.(*net.UDPConn)
-	at := conn.LocalAddr().(*net.UDPAddr).AddrPort()
-	s := &Socket{conn: conn, local: netip.AddrPortFrom(at.Addr().Unmap(), at.Port())}
-	if s.raw, err = conn.SyscallConn(); err != nil {
-		conn.Close()
-		return nil, err
-	}
-	return s, nil
+	return &Socket{udpSocket: made}, nil
 }
 
 // tie refuses what would need Linux.
@@ -73,15 +56,6 @@ func (b binding) tie(int) error {
 	}
 	return nil
 }
-
-// SyscallConn gives the socket itself, for options that this package has no use for.
-func (s *Socket) SyscallConn() (syscall.RawConn, error) { return s.raw, nil }
-
-// LocalAddr is the address and port that the socket is bound to.
-func (s *Socket) LocalAddr() netip.AddrPort { return s.local }
-
-// Close closes the socket; a blocked Receive returns [net.ErrClosed].
-func (s *Socket) Close() error { return s.conn.Close() }
 
 // SendTo sends each element of datagrams to one address, in order, and returns how many went out. It may be called
 // from several goroutines. A datagram that is too large for the path is left out, and err says so after the others.
@@ -182,9 +156,6 @@ func (*Watch) Close() error { return nil }
 
 // Ask calls ask; nothing is cached on this system.
 func Ask[T any](_ any, ask func() (T, error)) (T, error) { return ask() }
-
-// Questions returns 0: questions are not counted on this system.
-func Questions() uint64 { return 0 }
 
 // Settle does nothing, as no closed socket is kept on this system.
 func Settle() {}

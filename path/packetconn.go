@@ -111,10 +111,7 @@ func (c *packetConn) Close() error {
 }
 
 func (c *packetConn) LocalAddr() net.Addr {
-	if a, ok := c.flow.(Addressed); ok {
-		return net.UDPAddrFromAddrPort(a.LocalAddr())
-	}
-	return &net.UDPAddr{}
+	return net.UDPAddrFromAddrPort(LocalOf(c.flow))
 }
 
 func (c *packetConn) SetReadDeadline(t time.Time) error {

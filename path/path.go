@@ -89,15 +89,12 @@ type Info struct {
 	Claim string `json:"claim"`
 }
 
-// explain fills Ready, Why and Hint from the error that keeps the path from working.
-func (i *Info) explain(err error) {
-	i.Ready = err == nil
-	if err == nil {
-		return
-	}
-	i.Why = err.Error()
-	var e *Error
-	if errors.As(err, &e) {
+// Explain fills Ready, Why and Hint from the error that keeps the path from working, or nil.
+func (i *Info) Explain(err error) {
+	i.Ready, i.Why, i.Hint = err == nil, "", ""
+	if e, ok := errors.AsType[*Error](err); ok {
 		i.Why, i.Hint = e.Why, e.Hint
+	} else if err != nil {
+		i.Why = err.Error()
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 )
@@ -98,12 +99,9 @@ func (f *portsFlow) Rotate() error {
 func (f *portsFlow) retire(flow *udpFlow) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for i, p := range f.ports {
-		if p == flow {
-			f.ports = append(f.ports[:i:i], f.ports[i+1:]...)
-			flow.Close()
-			return
-		}
+	if i := slices.Index(f.ports, flow); i >= 0 {
+		f.ports = slices.Delete(f.ports, i, i+1)
+		flow.Close()
 	}
 }
 

@@ -109,9 +109,9 @@ func noRoute(what string, dst netip.Addr, err error) error {
 	if dst.Is6() {
 		family = "IPv6"
 	}
-	var absent netlink.LinkNotFoundError
+	_, absent := errors.AsType[netlink.LinkNotFoundError](err)
 	switch {
-	case errors.As(err, &absent):
+	case absent:
 		return &Error{What: what, Why: "the device is gone", Hint: "`heddle doctor` lists the devices"}
 	case errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EHOSTUNREACH):
 		return &Error{What: what, Why: fmt.Sprintf("no %s route to %v leaves by it", family, dst),

@@ -2,6 +2,7 @@ package path
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -46,11 +47,9 @@ func build(s Spec, byName map[string]Spec, made map[string]Path, o Options, abov
 	if made[s.Name] != nil {
 		return nil
 	}
-	for i, name := range above {
-		if name == s.Name {
-			return &Error{What: "path " + s.Name, Why: "it would ride itself: " + strings.Join(append(above[i:], s.Name), " rides "),
-				Hint: "let one of them ride an interface, such as @home with home=if:eth0"}
-		}
+	if i := slices.Index(above, s.Name); i >= 0 {
+		return &Error{What: "path " + s.Name, Why: "it would ride itself: " + strings.Join(append(above[i:], s.Name), " rides "),
+			Hint: "let one of them ride an interface, such as @home with home=if:eth0"}
 	}
 	if s.Base != "" {
 		base, ok := byName[s.Base]
@@ -63,10 +62,7 @@ func build(s Spec, byName map[string]Spec, made map[string]Path, o Options, abov
 		}
 		o.Base = made[s.Base]
 	}
-	way, err := New(s, o)
-	if err != nil {
-		return err
-	}
-	made[s.Name] = way
-	return nil
+	var err error
+	made[s.Name], err = New(s, o)
+	return err
 }

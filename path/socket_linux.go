@@ -24,11 +24,9 @@ const (
 // Socket is a UDP socket that sends and receives in batches: with UDP_SEGMENT and UDP_GRO where the kernel has them
 // (Linux 4.18 and 5.0), one by one where not.
 type Socket struct {
-	conn  *net.UDPConn
-	raw   syscall.RawConn
-	local netip.AddrPort
-	gso   atomic.Bool
-	in    *inbox
+	udpSocket
+	gso atomic.Bool
+	in  *inbox
 
 	sending struct {
 		sync.Mutex
@@ -47,28 +45,11 @@ type outgoing struct {
 }
 
 func openSocket(ctx context.Context, b binding) (*Socket, error) {
-	network := "udp4"
-	if b.local.Addr().Is6() {
-		network = "udp6"
-	}
-	config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
-		var err error
-		if controlErr := raw.Control(func(fd uintptr) { err = b.apply(int(fd)) }); controlErr != nil {
-			return controlErr
-		}
-		return err
-	}}
-	packet, err := config.ListenPacket(ctx, network, b.local.String())
+	made, err := bindUDP(ctx, b, b.apply)
 	if err != nil {
 		return nil, err
 	}
-	conn := packet.(*net.UDPConn)
-	s := &Socket{conn: conn, local: conn.LocalAddr().(*net.UDPAddr).AddrPort()}
-	s.local = netip.AddrPortFrom(s.local.Addr().Unmap(), s.local.Port())
-	if s.raw, err = conn.SyscallConn(); err != nil {
-		conn.Close()
-		return nil, err
-	}
+	s := &Socket{udpSocket: made}
 	s.in, s.sending.out = newInbox(s.raw), newOutbox(s.raw)
 	s.gso.Store(s.probeGSO())
 	return s, nil
@@ -85,9 +66,8 @@ func (b binding) apply(fd int) error {
 		unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_RECVERR, 1)
 	}
 	unix.SetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_GRO, 1)
-	for _, option := range []int{unix.SO_RCVBUFFORCE, unix.SO_SNDBUFFORCE} {
-		if unix.SetsockoptInt(fd, unix.SOL_SOCKET, option, kernelBuffer) != nil {
-			plain := map[int]int{unix.SO_RCVBUFFORCE: unix.SO_RCVBUF, unix.SO_SNDBUFFORCE: unix.SO_SNDBUF}[option]
+	for force, plain := range map[int]int{unix.SO_RCVBUFFORCE: unix.SO_RCVBUF, unix.SO_SNDBUFFORCE: unix.SO_SNDBUF} {
+		if unix.SetsockoptInt(fd, unix.SOL_SOCKET, force, kernelBuffer) != nil {
 			unix.SetsockoptInt(fd, unix.SOL_SOCKET, plain, kernelBuffer)
 		}
 	}
@@ -97,7 +77,7 @@ func (b binding) apply(fd int) error {
 // tiesToDevices says that a socket can be made to leave by one device alone.
 const tiesToDevices = true
 
-// tie ties fd to the device and mark before it is bound, so that no packet can leave elsewhere in between.
+// tie ties fd to the device and mark.
 func (b binding) tie(fd int) error {
 	if b.device != "" {
 		if err := unix.BindToDevice(fd, b.device); err != nil {
@@ -118,15 +98,6 @@ func (s *Socket) probeGSO() bool {
 	})
 	return ok
 }
-
-// SyscallConn gives the socket itself, for options that this package has no use for.
-func (s *Socket) SyscallConn() (syscall.RawConn, error) { return s.raw, nil }
-
-// LocalAddr is the address and port that the socket is bound to.
-func (s *Socket) LocalAddr() netip.AddrPort { return s.local }
-
-// Close closes the socket; a blocked Receive returns [net.ErrClosed].
-func (s *Socket) Close() error { return s.conn.Close() }
 
 // SendTo sends each element of datagrams to one address, in order, and returns how many went out. It may be called
 // from several goroutines. A datagram that is too large for the path is left out, and err says so after the others.
@@ -189,12 +160,8 @@ func refusesGSO(err error) bool {
 
 // isPending reports whether err may be the answer to an earlier datagram, which the kernel hands to the next call.
 func isPending(err error) bool {
-	for _, errno := range []syscall.Errno{unix.ECONNREFUSED, unix.EHOSTUNREACH, unix.ENETUNREACH, unix.EACCES, unix.EPROTO} {
-		if errors.Is(err, errno) {
-			return true
-		}
-	}
-	return false
+	errno, _ := errors.AsType[syscall.Errno](err)
+	return slices.Contains([]syscall.Errno{unix.ECONNREFUSED, unix.EHOSTUNREACH, unix.ENETUNREACH, unix.EACCES, unix.EPROTO}, errno)
 }
 
 // plan fills s.sending.messages: each a run of datagrams of one length, of which the last may be shorter.
@@ -276,8 +243,7 @@ func (s *Socket) explain(err error) error {
 	if u != nil {
 		return u
 	}
-	var errno syscall.Errno
-	if errors.As(err, &errno) {
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		return &Unreachable{Errno: errno}
 	}
 	return err

@@ -33,11 +33,12 @@ func newSourcePath(s Spec, o Options) (Path, error) {
 
 // Open binds a socket to the address, and to the device that the routes give it.
 func (p *sourcePath) Open(ctx context.Context, to netip.AddrPort) (Flow, error) {
-	b, err := p.binding(to.Addr())
-	if err != nil {
-		return nil, err
-	}
-	return openFlow(ctx, p.spec, b, to, func() error { _, err := p.binding(to.Addr()); return err })
+	return openFlow(ctx, p.spec, p.binding, to)
+}
+
+// Dial connects with TCP from the address.
+func (p *sourcePath) Dial(ctx context.Context, to Target) (net.Conn, error) {
+	return dialFrom(ctx, p.binding, to)
 }
 
 func (p *sourcePath) binding(to netip.Addr) (binding, error) {
@@ -97,7 +98,7 @@ func (p *sourcePath) Describe() Info {
 		info.Addresses = []netip.Addr{p.source}
 		info.MTU = mtuOf(device)
 	}
-	info.explain(err)
+	info.Explain(err)
 	return info
 }
 

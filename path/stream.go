@@ -5,19 +5,34 @@ import (
 	"net"
 	"net/netip"
 	"sync"
-	"syscall"
 	"time"
+
+	"heddle/internal/dial"
 )
+
+// dialFrom connects with TCP to the first address of a target that answers, tied as bind says for each. This machine's
+// resolver looks names up.
+func dialFrom(ctx context.Context, bind binder, to Target) (net.Conn, error) {
+	single := func(ctx context.Context, at netip.AddrPort) (net.Conn, error) {
+		b, err := bind(at.Addr())
+		if err != nil {
+			return nil, err
+		}
+		return dialStream(ctx, b, at)
+	}
+	if to.Name == "" {
+		return single(ctx, netip.AddrPortFrom(to.Addr, to.Port))
+	}
+	c, err := dial.Dialer[net.Conn]{Single: single}.Dial(ctx, to.Name, to.Port)
+	if err != nil {
+		return nil, &Error{What: "connect to " + to.String(), Why: "no address of it answers", Err: err}
+	}
+	return c, nil
+}
 
 // dialStream connects with TCP from where b is tied to.
 func dialStream(ctx context.Context, b binding, to netip.AddrPort) (net.Conn, error) {
-	d := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) error {
-		var err error
-		if controlErr := raw.Control(func(fd uintptr) { err = b.tie(int(fd)) }); controlErr != nil {
-			return controlErr
-		}
-		return err
-	}}
+	d := net.Dialer{Control: beforeBinding(b.tie)}
 	if b.local.Addr().IsValid() {
 		d.LocalAddr = &net.TCPAddr{IP: b.local.Addr().AsSlice(), Port: int(b.local.Port())}
 	}
@@ -59,15 +74,4 @@ func KeepAlive(c net.Conn) {
 	}); ok {
 		tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3})
 	}
-}
-
-// Dial connects with TCP from the address.
-func (p *sourcePath) Dial(ctx context.Context, to Target) (net.Conn, error) {
-	return dialHere(ctx, to, func(ctx context.Context, at netip.AddrPort) (net.Conn, error) {
-		b, err := p.binding(at.Addr())
-		if err != nil {
-			return nil, err
-		}
-		return dialStream(ctx, b, at)
-	})
 }

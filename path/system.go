@@ -14,28 +14,20 @@ func NewSystem(mark uint32) System { return System{mark} }
 
 // Open opens a socket as the routes say now; the flow fails its check once they say otherwise.
 func (p System) Open(ctx context.Context, to netip.AddrPort) (Flow, error) {
-	out, err := lookup(to.Addr(), "", netip.Addr{}, p.mark)
+	return openFlow(ctx, Spec{Name: "system", Arg: "this machine"}, p.binding, to)
+}
+
+func (p System) binding(to netip.Addr) (binding, error) {
+	out, err := lookup(to, "", netip.Addr{}, p.mark)
 	if err != nil {
-		return nil, noRoute("this machine", to.Addr(), err)
+		return binding{}, noRoute("this machine", to, err)
 	}
-	b := binding{local: netip.AddrPortFrom(out.source, 0), mark: p.mark}
-	return openFlow(ctx, Spec{Name: "system", Arg: out.device}, b, to, func() error {
-		now, err := lookup(to.Addr(), "", netip.Addr{}, p.mark)
-		switch {
-		case err != nil:
-			return noRoute("this machine", to.Addr(), err)
-		case now.source != out.source:
-			return &Error{What: "this machine", Why: "its way to " + to.Addr().String() + " changed"}
-		}
-		return nil
-	})
+	return binding{local: netip.AddrPortFrom(out.source, 0), mark: p.mark}, nil
 }
 
 // Dial connects as the routes say.
 func (p System) Dial(ctx context.Context, to Target) (net.Conn, error) {
-	return dialHere(ctx, to, func(ctx context.Context, at netip.AddrPort) (net.Conn, error) {
-		return dialStream(ctx, binding{mark: p.mark}, at)
-	})
+	return dialFrom(ctx, func(netip.Addr) (binding, error) { return binding{mark: p.mark}, nil }, to)
 }
 
 // Describe says what the path is.

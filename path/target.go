@@ -1,11 +1,9 @@
 package path
 
 import (
-	"context"
 	"net"
 	"net/netip"
 
-	"heddle/internal/dial"
 	"heddle/internal/socks5"
 )
 
@@ -26,16 +24,4 @@ func HostPort(host string, port uint16) (Target, error) {
 		return Target{}, &Error{What: net.JoinHostPort(host, "?"), Why: "it is no host and port", Hint: "such as files.example:4470"}
 	}
 	return t, nil
-}
-
-// dialHere connects to the first address of a target that answers. This machine's resolver looks names up.
-func dialHere(ctx context.Context, to Target, single func(context.Context, netip.AddrPort) (net.Conn, error)) (net.Conn, error) {
-	if to.Name == "" {
-		return single(ctx, netip.AddrPortFrom(to.Addr, to.Port))
-	}
-	c, err := dial.Dialer[net.Conn]{Single: single}.Dial(ctx, to.Name, to.Port)
-	if err != nil {
-		return nil, &Error{What: "connect to " + to.String(), Why: "no address of it answers", Err: err}
-	}
-	return c, nil
 }

@@ -146,18 +146,11 @@ func (m *Member) opened(ctx context.Context, began time.Time, flow path.Flow, to
 		m.Health.Fail(errhint.Reason(err))
 	case !m.closed:
 		m.failing, m.retry = time.Time{}, time.Time{}
-		m.current.Store(&Current{flow, localOf(flow), to})
+		m.current.Store(&Current{flow, path.LocalOf(flow), to})
 		m.Health.Restore()
 		m.changed.Broadcast()
 	}
 	return netip.AddrPort{}
-}
-
-func localOf(flow path.Flow) (local netip.AddrPort) {
-	if a, ok := flow.(path.Addressed); ok {
-		local = a.LocalAddr()
-	}
-	return local
 }
 
 // drop closes the flow. m.mu is held.
@@ -190,11 +183,7 @@ func (m *Member) Check() error {
 	if c == nil {
 		return nil
 	}
-	checker, ok := c.Flow.(path.Checker)
-	if !ok {
-		return nil
-	}
-	err := checker.Check()
+	err := path.Check(c.Flow)
 	if err != nil {
 		m.Health.Fail(errhint.Reason(err))
 		m.Shut()
@@ -215,7 +204,7 @@ func (m *Member) Rotate() error {
 	if err := r.Rotate(); err != nil {
 		return err
 	}
-	m.current.CompareAndSwap(c, &Current{c.Flow, localOf(c.Flow), c.To})
+	m.current.CompareAndSwap(c, &Current{c.Flow, path.LocalOf(c.Flow), c.To})
 	return nil
 }
 

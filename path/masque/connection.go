@@ -267,10 +267,8 @@ func (c *connection) check() error {
 	if c.quic.Context().Err() != nil {
 		return c.path.problem("the connection to the proxy ended: "+describeEnd(context.Cause(c.quic.Context())), "")
 	}
-	if base, ok := c.wire.flow.(path.Checker); ok {
-		if err := base.Check(); err != nil {
-			return c.path.problem("the path that it rides changed: "+err.Error(), "")
-		}
+	if err := path.Check(c.wire.flow); err != nil {
+		return c.path.problem("the path that it rides changed: "+err.Error(), "")
 	}
 	return nil
 }

@@ -304,12 +304,7 @@ func (f *flow) Check() error {
 }
 
 // LocalAddr is where the connection's packets leave this machine from.
-func (f *flow) LocalAddr() netip.AddrPort {
-	if a, ok := f.conn.wire.flow.(path.Addressed); ok {
-		return a.LocalAddr()
-	}
-	return netip.AddrPort{}
-}
+func (f *flow) LocalAddr() netip.AddrPort { return path.LocalOf(f.conn.wire.flow) }
 
 // Close ends the request.
 func (f *flow) Close() error {

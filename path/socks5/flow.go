@@ -73,19 +73,11 @@ func (f *flow) Check() error {
 	if err := f.over(); err != nil {
 		return err
 	}
-	if c, ok := f.under.(path.Checker); ok {
-		return c.Check()
-	}
-	return nil
+	return path.Check(f.under)
 }
 
 // LocalAddr is the address that datagrams to the relay leave from, where the path under it knows.
-func (f *flow) LocalAddr() netip.AddrPort {
-	if a, ok := f.under.(path.Addressed); ok {
-		return a.LocalAddr()
-	}
-	return netip.AddrPort{}
-}
+func (f *flow) LocalAddr() netip.AddrPort { return path.LocalOf(f.under) }
 
 // Send puts the header before each datagram. They share one buffer, so that the flow under it can send runs of one
 // length at once.

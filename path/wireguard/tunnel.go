@@ -219,7 +219,8 @@ func (t *tunnel) watch(ctx context.Context) error {
 		case <-t.bind.broken:
 			return t.lost(t.bind.said())
 		case now := <-tick.C:
-			if err := t.checkUnder(); err != nil {
+			flow, _ := t.bind.current()
+			if err := path.Check(flow); err != nil {
 				return t.lost(err)
 			}
 			progress, err := t.progress()
@@ -254,15 +255,6 @@ func (t *tunnel) refused() bool {
 // lost is the error of a tunnel whose path under it broke.
 func (t *tunnel) lost(err error) error {
 	return &path.Error{What: t.what, Why: "the path under its tunnel broke", Err: err, Hint: "it is opened again"}
-}
-
-// checkUnder fails where the flow under the tunnel would not leave by its path any more.
-func (t *tunnel) checkUnder() error {
-	flow, _ := t.bind.current()
-	if c, ok := flow.(path.Checker); ok {
-		return c.Check()
-	}
-	return nil
 }
 
 // progress is what wireguard-go tells of its peer.

@@ -1,0 +1,60 @@
+package path
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"syscall"
+)
+
+// udpSocket is the part of a [Socket] that all systems share.
+type udpSocket struct {
+	conn  *net.UDPConn
+	raw   syscall.RawConn
+	local netip.AddrPort
+}
+
+// Listen opens a socket for datagrams from anybody, bound to local.
+func Listen(local netip.AddrPort) (*Socket, error) {
+	return openSocket(context.Background(), binding{local: local})
+}
+
+// bindUDP opens a socket at the local address of b, after set has tied it.
+func bindUDP(ctx context.Context, b binding, set func(fd int) error) (s udpSocket, err error) {
+	network := "udp4"
+	if b.local.Addr().Is6() {
+		network = "udp6"
+	}
+	config := net.ListenConfig{Control: beforeBinding(set)}
+	packet, err := config.ListenPacket(ctx, network, b.local.String())
+	if err != nil {
+		return s, err
+	}
+	s.conn = packet.(*net.UDPConn)
+	at := s.conn.LocalAddr().(*net.UDPAddr).AddrPort()
+	s.local = netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
+	if s.raw, err = s.conn.SyscallConn(); err != nil {
+		s.conn.Close()
+	}
+	return s, err
+}
+
+// beforeBinding is the control function of package net that calls set with a socket before it is bound, so that no packet can
+// leave elsewhere in between.
+func beforeBinding(set func(fd int) error) func(_, _ string, raw syscall.RawConn) error {
+	return func(_, _ string, raw syscall.RawConn) (err error) {
+		if controlErr := raw.Control(func(fd uintptr) { err = set(int(fd)) }); controlErr != nil {
+			return controlErr
+		}
+		return err
+	}
+}
+
+// SyscallConn gives the socket itself, for options that this package has no use for.
+func (s *udpSocket) SyscallConn() (syscall.RawConn, error) { return s.raw, nil }
+
+// LocalAddr is the address and port that the socket is bound to.
+func (s *udpSocket) LocalAddr() netip.AddrPort { return s.local }
+
+// Close closes the socket; a blocked Receive returns [net.ErrClosed].
+func (s *udpSocket) Close() error { return s.conn.Close() }
