@@ -107,7 +107,7 @@ func (b *bare) way(t *testing.T, place string, secret path.Secret) *tunnel {
 	if secret != "" {
 		o.Secret = func(string) (path.Secret, error) { return secret, nil }
 	}
-	p, err := New(path.Spec{Name: "m", Kind: Scheme, Arg: "https://" + b.addr.String() + place + "#sha256=" + b.pin}, o)
+	p, err := path.New(path.Spec{Name: "m", Kind: Scheme, Arg: "https://" + b.addr.String() + place + "#sha256=" + b.pin}, o)
 	if err != nil {
 		t.Fatal(err)
 	}

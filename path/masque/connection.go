@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/quic-go/quic-go"
@@ -52,7 +53,7 @@ type connection struct {
 	wire      *wire
 	transport *quic.Transport
 	uses      int // flows and callers; guarded by the path's lock
-	goneAway  bool
+	goneAway  atomic.Bool
 	closing   sync.Once
 }
 
@@ -72,16 +73,22 @@ func firstPacket(mtu, overhead int) int {
 	return best
 }
 
+// headersOf returns the size of the IP and UDP headers of a packet to an address, and the larger one if it is not valid.
+func headersOf(to netip.Addr) int {
+	if to.Unmap().Is4() {
+		return headers4
+	}
+	return headers6
+}
+
 // proxyFamilyOverhead is that of the proxy's family, or the larger one where only its name is known.
 func (p *tunnel) proxyFamilyOverhead() int {
 	host := p.template.Host
 	if p.known != nil {
 		host, _, _ = net.SplitHostPort(p.known.Addresses[0])
 	}
-	if a, err := netip.ParseAddr(host); err == nil && a.Unmap().Is4() {
-		return headers4
-	}
-	return headers6
+	a, _ := netip.ParseAddr(host)
+	return headersOf(a)
 }
 
 // dial connects to the first address of the proxy that answers. Where none does, it tries all of them again with
@@ -180,14 +187,11 @@ func (p *tunnel) dialAddress(ctx context.Context, remote netip.AddrPort, round i
 
 // packetSize is the size that outer packets to the proxy begin with over the base path as it is now.
 func (p *tunnel) packetSize(remote netip.AddrPort) (int, error) {
-	mtu, overhead := p.o.Base.Describe().MTU, headers6
-	if remote.Addr().Is4() {
-		overhead = headers4
-	}
+	mtu, overhead := p.o.Base.Describe().MTU, headersOf(remote.Addr())
 	size := firstPacket(mtu, overhead)
 	if size == 0 {
 		return 0, p.problem(fmt.Sprintf("the path that it rides carries packets of %d bytes, and QUIC inside QUIC needs %d", mtu, PacketNarrow+overhead),
-			"raise the MTU of "+cmpName(p.spec.Base)+", or let the tunnel ride another path")
+			"raise the MTU of "+cmp.Or(p.spec.Base, "this machine's way to the proxy")+", or let the tunnel ride another path")
 	}
 	return size, nil
 }
@@ -259,8 +263,8 @@ func (c *connection) checkSettings(ctx context.Context) error {
 	return nil
 }
 
-// alive reports whether flows can be opened. The path's lock is held.
-func (c *connection) alive() bool { return c.quic.Context().Err() == nil && !c.goneAway }
+// alive reports whether flows can be opened.
+func (c *connection) alive() bool { return c.quic.Context().Err() == nil && !c.goneAway.Load() }
 
 // check fails once the connection is dead, or its own packets would no longer leave by the base path.
 func (c *connection) check() error {

@@ -62,11 +62,14 @@ func (c *connection) open(ctx context.Context, to netip.AddrPort) (path.Flow, er
 	}
 	stream, err := c.http.OpenRequestStream(ctx)
 	if err != nil {
-		c.leave()
+		c.goneAway.Store(true) // it is given up for new flows (RFC 9114, section 5.2)
 		return nil, c.path.problem("the proxy takes no more flows: "+describeEnd(err), "")
 	}
 	stop := context.AfterFunc(ctx, func() { cancelStream(stream) })
-	response, err := exchange(stream, request)
+	var response *http.Response
+	if err = stream.SendRequestHeader(request); err == nil {
+		response, err = stream.ReadResponse()
+	}
 	if !stop() && err == nil {
 		err = ctx.Err()
 	}
@@ -92,20 +95,6 @@ func (c *connection) open(ctx context.Context, to netip.AddrPort) (path.Flow, er
 	go f.pump()
 	go f.readCapsules()
 	return f, nil
-}
-
-// leave gives the connection up for new flows: the proxy is going away (RFC 9114, section 5.2).
-func (c *connection) leave() {
-	c.path.mu.Lock()
-	defer c.path.mu.Unlock()
-	c.goneAway = true
-}
-
-func exchange(stream *http3.RequestStream, request *http.Request) (*http.Response, error) {
-	if err := stream.SendRequestHeader(request); err != nil {
-		return nil, err
-	}
-	return stream.ReadResponse()
 }
 
 func cancelStream(stream *http3.RequestStream) {
@@ -161,14 +150,6 @@ func authorization(secret string) (string, bool) {
 // measure is how many bytes of payload fit at this moment.
 func (f *flow) measure() int { return max(f.conn.room()-f.prefix, 0) }
 
-// headers are those of an IP and UDP packet to the target.
-func (f *flow) headers() int {
-	if f.to.Addr().Unmap().Is4() {
-		return headers4
-	}
-	return headers6
-}
-
 // Send queues datagrams for the connection. It does not wait: what finds no room is lost, as in a socket.
 func (f *flow) Send(datagrams [][]byte) (int, error) {
 	sent := 0
@@ -180,7 +161,7 @@ func (f *flow) Send(datagrams [][]byte) (int, error) {
 		if len(d) > int(f.room.Load()) {
 			f.room.Store(int64(f.measure()))
 			if room := int(f.room.Load()); len(d) > room {
-				last = &path.Unreachable{Errno: syscall.EMSGSIZE, MTU: room + f.headers()}
+				last = &path.Unreachable{Errno: syscall.EMSGSIZE, MTU: room + headersOf(f.to.Addr())}
 				continue
 			}
 		}

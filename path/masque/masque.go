@@ -31,7 +31,7 @@ import (
 const Scheme = "masque"
 
 func init() {
-	path.Register(path.Kind{Scheme: Scheme, Argument: "proxy", Carries: path.Datagrams, Tunnel: true, New: New})
+	path.Register(path.Kind{Scheme: Scheme, Argument: "proxy", Carries: path.Datagrams, Tunnel: true, New: newPath})
 	// quic-go would print to the terminal that a user without privileges has small socket buffers.
 	if _, given := os.LookupEnv(bufferWarning); !given {
 		os.Setenv(bufferWarning, "true")
@@ -60,8 +60,8 @@ type tunnel struct {
 	narrow   time.Time // until when packets begin small
 }
 
-// New makes the path; it sends nothing.
-func New(s path.Spec, o path.Options) (path.Path, error) {
+// newPath makes the path; it sends nothing.
+func newPath(s path.Spec, o path.Options) (path.Path, error) {
 	text, fragment, pinned := strings.Cut(s.Arg, "#")
 	bad := func(err error) (path.Path, error) {
 		return nil, &path.Error{What: "path " + s.Name, Why: "its proxy cannot be read", Err: err,
@@ -76,9 +76,6 @@ func New(s path.Spec, o path.Options) (path.Path, error) {
 		if p.pins, err = parsePins(fragment); err != nil {
 			return bad(err)
 		}
-	}
-	if p.o.Base == nil {
-		p.o.Base = path.NewSystem(o.Mark)
 	}
 	return p, path.Need(p.o.Base, path.Datagrams, "the tunnel "+s.Name)
 }
@@ -109,7 +106,7 @@ func (p *tunnel) Open(ctx context.Context, to netip.AddrPort) (path.Flow, error)
 	if err != nil {
 		return nil, err
 	}
-	if err := p.refused(to); err != nil {
+	if err := p.refusals.standing(to, time.Now()); err != nil {
 		p.release(c)
 		return nil, err
 	}
@@ -118,7 +115,7 @@ func (p *tunnel) Open(ctx context.Context, to netip.AddrPort) (path.Flow, error)
 		p.release(c)
 		return nil, p.remember(ctx, to, err)
 	}
-	p.forgive(to)
+	p.refusals.forgive(to)
 	return f, nil
 }
 
@@ -206,27 +203,12 @@ func (p *tunnel) stopIdle() {
 	}
 }
 
-func (p *tunnel) refused(to netip.AddrPort) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.refusals.standing(to, time.Now())
-}
-
 // remember notes a failure, so that it is not asked for again at once. That the caller gave up is none.
 func (p *tunnel) remember(ctx context.Context, to netip.AddrPort, err error) error {
-	if errors.Is(ctx.Err(), context.Canceled) {
-		return err
+	if !errors.Is(ctx.Err(), context.Canceled) {
+		p.refusals.note(to, err, time.Now())
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.refusals.note(to, err, time.Now())
 	return err
-}
-
-func (p *tunnel) forgive(to netip.AddrPort) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.refusals.forgive(to)
 }
 
 // Known is a proxy that is not told by a URL: how it is reached and proves who it is, and what a client shows it.
@@ -268,8 +250,7 @@ func (p *tunnel) Describe() path.Info {
 		Claim: "the network before " + p.template.Host + " sees QUIC to that proxy, its name and address, and the size and time of each packet, but not the server; the proxy sees your address and the server's; the server and its network see the proxy's address in place of yours"}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	c := p.conn
-	if c != nil && c.alive() {
+	if c := p.conn; c != nil && c.alive() {
 		info.MTU = c.mtu()
 		return info
 	}
@@ -278,12 +259,7 @@ func (p *tunnel) Describe() path.Info {
 		info.MTU = max(payloadOf(size), 0) + headers4
 	}
 	if err := p.refusals.standing(netip.AddrPort{}, time.Now()); err != nil && info.Ready {
-		info.Ready = false
-		info.Why, info.Hint = err.Error(), ""
-		var e *path.Error
-		if errors.As(err, &e) {
-			info.Why, info.Hint = e.Why, e.Hint
-		}
+		info.Explain(err)
 	}
 	return info
 }

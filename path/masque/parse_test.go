@@ -101,13 +101,13 @@ func TestArguments(t *testing.T) {
 				t.Errorf("%s: %+v, %v", good+base, spec, err)
 			}
 		}
-		if _, err := New(path.Spec{Name: "m", Kind: Scheme, Arg: good}, path.Options{}); err != nil {
+		if _, err := path.New(path.Spec{Name: "m", Kind: Scheme, Arg: good}, path.Options{}); err != nil {
 			t.Errorf("%s: %v", good, err)
 		}
 	}
 	for _, bad := range []string{"p.example", "https://p.example#", "https://p.example#" + pin, "https://p.example#sha256=", "https://p.example#sha256=" + pin[1:],
 		"https://p.example#sha256=" + pin + ",", "https://p.example#sha256=" + strings.Repeat("zz", 32)} {
-		_, err := New(path.Spec{Name: "m", Kind: Scheme, Arg: bad}, path.Options{})
+		_, err := path.New(path.Spec{Name: "m", Kind: Scheme, Arg: bad}, path.Options{})
 		var e *path.Error
 		if !errors.As(err, &e) || e.Hint == "" {
 			t.Errorf("%s: %v", bad, err)

@@ -45,21 +45,18 @@ func (p *tunnel) verifyPin(state tls.ConnectionState) error {
 // explainDial turns the failure of a handshake into words. It keeps no error of quic-go, since these count as
 // net.ErrClosed.
 func (p *tunnel) explainDial(remote netip.AddrPort, err error) error {
-	var known *path.Error
-	if errors.As(err, &known) {
+	if _, known := errors.AsType[*path.Error](err); known {
 		return err
 	}
 	at := fmt.Sprintf("the proxy at %v", remote)
 	var unreachable *path.Unreachable
 	var transport *quic.TransportError
-	var timeout *quic.HandshakeTimeoutError
-	var idle *quic.IdleTimeoutError
 	switch {
 	case errors.Is(err, errPin):
 		return p.problem(at+": "+errPin.Error(), "compare the pin with what `heddle masque serve` prints; if nobody changed the key, somebody is in between")
 	case errors.As(err, &unreachable):
 		return p.problem(at+" cannot be reached: "+unreachable.Error(), "does it run, and does it listen on that port with UDP?")
-	case errors.As(err, &timeout), errors.As(err, &idle):
+	case isSilence(err):
 		return p.problem(at+" does not answer", "does it run, and does the network let UDP to that port pass?")
 	case p.known != nil && errhint.Of(err) != "":
 		return p.problem(at+" is another: "+textOf(err), errhint.Of(err))
@@ -140,11 +137,4 @@ func proxyStatus(h http.Header) string {
 		}
 	}
 	return ""
-}
-
-func cmpName(base string) string {
-	if base == "" {
-		return "this machine's way to the proxy"
-	}
-	return base
 }

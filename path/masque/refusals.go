@@ -3,9 +3,11 @@ package masque
 import (
 	"errors"
 	"net/netip"
+	"sync"
 	"time"
 
 	"heddle/path"
+	"heddle/path/group"
 )
 
 // How soon a proxy is asked again for what it refused: twice as late each time.
@@ -17,12 +19,14 @@ const (
 
 // refusals remembers what failed, by target, so that whoever asks four times a second does not ask the network as
 // often. The zero address stands for the proxy itself. The zero value is ready for use.
-type refusals struct{ of map[netip.AddrPort]*refusal }
+type refusals struct {
+	mu sync.Mutex
+	of map[netip.AddrPort]*refusal
+}
 
 type refusal struct {
 	err   error
-	wait  time.Duration
-	until time.Time
+	retry group.Backoff
 }
 
 // laterError is a failure that the other side wants not to hear of for a while.
@@ -36,7 +40,9 @@ func (e *laterError) Unwrap() error { return e.problem }
 
 // standing gives the failure that is too fresh to be tried again, or nil.
 func (r *refusals) standing(to netip.AddrPort, now time.Time) error {
-	if one := r.of[to]; one != nil && now.Before(one.until) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if one := r.of[to]; one != nil && !one.retry.Due(now) {
 		return one.err
 	}
 	return nil
@@ -44,6 +50,8 @@ func (r *refusals) standing(to netip.AddrPort, now time.Time) error {
 
 // note remembers a failure.
 func (r *refusals) note(to netip.AddrPort, err error, now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if r.of == nil {
 		r.of = map[netip.AddrPort]*refusal{}
 	}
@@ -53,15 +61,15 @@ func (r *refusals) note(to netip.AddrPort, err error, now time.Time) {
 		one = &refusal{}
 		r.of[to] = one
 	}
-	one.wait = min(max(2*one.wait, retryFirst), retryLongest)
-	var later *laterError
-	if errors.As(err, &later) {
-		one.wait = min(max(one.wait, later.after), retryLongest)
+	least := retryFirst
+	if later, ok := errors.AsType[*laterError](err); ok {
+		least = max(least, later.after)
 	}
-	one.err, one.until = err, now.Add(one.wait)
+	one.err = err
+	one.retry.Tried(now, least, retryLongest)
 }
 
-// makeRoom forgets the failure that ends soonest, where there are too many.
+// makeRoom forgets the failure that ends soonest, where there are too many. r.mu is held.
 func (r *refusals) makeRoom(now time.Time) {
 	if len(r.of) < maxRefusals {
 		return
@@ -69,11 +77,15 @@ func (r *refusals) makeRoom(now time.Time) {
 	var oldest netip.AddrPort
 	end := now.Add(2 * retryLongest)
 	for to, one := range r.of {
-		if one.until.Before(end) && to.IsValid() {
-			oldest, end = to, one.until
+		if next := one.retry.Next(); next.Before(end) && to.IsValid() {
+			oldest, end = to, next
 		}
 	}
 	delete(r.of, oldest)
 }
 
-func (r *refusals) forgive(to netip.AddrPort) { delete(r.of, to) }
+func (r *refusals) forgive(to netip.AddrPort) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.of, to)
+}

@@ -142,7 +142,7 @@ func parseExpression(text string) (part, error) {
 // Expand gives the URL for one target (RFC 6570, section 3.2).
 func (t Template) Expand(to netip.AddrPort) string {
 	values := map[string]string{
-		hostVariable: escape(to.Addr().Unmap().WithZone("").String()),
+		hostVariable: url.QueryEscape(to.Addr().Unmap().WithZone("").String()), // an address has no space
 		portVariable: strconv.Itoa(int(to.Port())),
 	}
 	var b strings.Builder
@@ -168,19 +168,6 @@ func (t Template) Expand(to netip.AddrPort) string {
 			}
 			b.WriteString(value)
 		}
-	}
-	return b.String()
-}
-
-// escape encodes all but the unreserved characters of RFC 3986.
-func escape(s string) string {
-	var b strings.Builder
-	for _, c := range []byte(s) {
-		if 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("-._~", c) >= 0 {
-			b.WriteByte(c)
-			continue
-		}
-		fmt.Fprintf(&b, "%%%02X", c)
 	}
 	return b.String()
 }
