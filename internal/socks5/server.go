@@ -100,7 +100,7 @@ func WriteReply(w io.Writer, code Reply, bound netip.AddrPort) error {
 	return err
 }
 
-// ParseDatagram takes a client's UDP datagram apart (RFC 1928, section 7). payload shares b's memory.
+// ParseDatagram takes a UDP datagram of a client or a relay apart (RFC 1928, section 7). payload shares b's memory.
 func ParseDatagram(b []byte) (to Target, payload []byte, err error) {
 	if len(b) < 4 {
 		return Target{}, nil, ErrShort
@@ -108,24 +108,7 @@ func ParseDatagram(b []byte) (to Target, payload []byte, err error) {
 	if b[2] != 0 {
 		return Target{}, nil, ErrFragment
 	}
-	r := &sliceReader{b[3:]}
-	to, err = readTarget(r)
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		err = ErrShort
-	}
-	return to, r.left, err
-}
-
-// sliceReader reads from a slice and leaves the rest to be had.
-type sliceReader struct{ left []byte }
-
-func (r *sliceReader) Read(p []byte) (int, error) {
-	if len(r.left) == 0 {
-		return 0, io.EOF
-	}
-	n := copy(p, r.left)
-	r.left = r.left[n:]
-	return n, nil
+	return parseTarget(b[3:])
 }
 
 // AppendDatagramHeader appends the header of a datagram to the client, which came from from.

@@ -109,38 +109,59 @@ var (
 	ErrFragment    = errors.New("fragments are not supported")
 )
 
-// readTarget reads ATYP, address and port (RFC 1928, section 5).
-func readTarget(r io.Reader) (Target, error) {
-	var kind [1]byte
-	if _, err := io.ReadFull(r, kind[:]); err != nil {
-		return Target{}, err
-	}
-	length := 0
-	switch kind[0] {
+// targetLength returns the length of ATYP, address and port (RFC 1928, section 5), whose first two bytes are given.
+func targetLength(kind, next byte) (int, error) {
+	switch kind {
 	case addressIPv4:
-		length = 4
+		return 1 + 4 + 2, nil
 	case addressIPv6:
-		length = 16
+		return 1 + 16 + 2, nil
 	case addressName:
-		var n [1]byte
-		if _, err := io.ReadFull(r, n[:]); err != nil {
-			return Target{}, err
-		}
-		length = int(n[0])
-	default:
-		return Target{}, ErrAddressType
+		return 1 + 1 + int(next) + 2, nil
 	}
-	data := make([]byte, length+2)
-	if _, err := io.ReadFull(r, data); err != nil {
+	return 0, ErrAddressType
+}
+
+// readTarget reads ATYP, address and port, and no byte more.
+func readTarget(r io.Reader) (Target, error) {
+	var b [2 + LongestField + 2]byte
+	if _, err := io.ReadFull(r, b[:1]); err != nil {
 		return Target{}, err
 	}
-	t := Target{Port: binary.BigEndian.Uint16(data[length:])}
-	if kind[0] == addressName {
-		return NewTarget(string(data[:length]), t.Port)
+	if _, err := targetLength(b[0], 0); err != nil {
+		return Target{}, err
 	}
-	addr, _ := netip.AddrFromSlice(data[:length])
+	if _, err := io.ReadFull(r, b[1:2]); err != nil {
+		return Target{}, err
+	}
+	length, _ := targetLength(b[0], b[1])
+	if _, err := io.ReadFull(r, b[2:length]); err != nil {
+		return Target{}, err
+	}
+	t, _, err := parseTarget(b[:length])
+	return t, err
+}
+
+// parseTarget parses ATYP, address and port at the start of b, and returns what follows them.
+func parseTarget(b []byte) (t Target, rest []byte, err error) {
+	if len(b) < 2 {
+		return t, nil, ErrShort
+	}
+	length, err := targetLength(b[0], b[1])
+	if err != nil {
+		return t, nil, err
+	}
+	if len(b) < length {
+		return t, nil, ErrShort
+	}
+	t.Port = binary.BigEndian.Uint16(b[length-2:])
+	if b[0] == addressName {
+		t, err = NewTarget(string(b[2:length-2]), t.Port)
+		return t, b[length:], err
+	}
+	addr, _ := netip.AddrFromSlice(b[1 : length-2])
 	t.Addr = addr.Unmap()
-	return t, nil
+	return t, b[length:], nil
 }
 
 // NewTarget takes a host, which may be an address written out. It fails with [ErrAddressType] where it is no host.

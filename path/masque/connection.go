@@ -16,7 +16,9 @@ import (
 	"github.com/quic-go/quic-go/http3"
 
 	"heddle/internal/dial"
+	"heddle/internal/netutil"
 	"heddle/path"
+	"heddle/path/resolve"
 )
 
 // The sizes in bytes that outer QUIC packets begin with. QUIC inside QUIC: the inner one's Initials of 1,200 bytes, and
@@ -85,7 +87,7 @@ func headersOf(to netip.Addr) int {
 func (p *tunnel) proxyFamilyOverhead() int {
 	host := p.template.Host
 	if p.known != nil {
-		host, _, _ = net.SplitHostPort(p.known.Addresses[0])
+		host, _, _ = netutil.SplitHostPort(p.known.Addresses[0])
 	}
 	a, _ := netip.ParseAddr(host)
 	return headersOf(a)
@@ -138,10 +140,9 @@ func (p *tunnel) addresses(ctx context.Context) ([]netip.AddrPort, error) {
 	var all []netip.AddrPort
 	var failed error
 	for _, text := range p.known.Addresses {
-		host, portText, err := net.SplitHostPort(text)
-		port, portErr := parsePort(portText)
-		if err != nil || portErr != nil {
-			return nil, p.problem(fmt.Sprintf("%q is no HOST:PORT", text), "")
+		host, port, err := netutil.SplitHostPort(text)
+		if err != nil {
+			return nil, p.problem(err.Error(), "")
 		}
 		addrs, err := p.lookup(ctx, host, port)
 		all, failed = append(all, addrs...), cmp.Or(failed, err)
@@ -155,13 +156,9 @@ func (p *tunnel) addresses(ctx context.Context) ([]netip.AddrPort, error) {
 func (p *tunnel) lookup(ctx context.Context, host string, port uint16) ([]netip.AddrPort, error) {
 	addrs, err := dial.Lookup(ctx, host)
 	if err != nil {
-		return nil, p.problem("the proxy's name cannot be looked up: "+textOf(err), "is it spelled right, and does this machine's resolver answer?")
+		return nil, p.problem("the proxy's name cannot be looked up: "+err.Error(), "is it spelled right, and does this machine's resolver answer?")
 	}
-	var at []netip.AddrPort
-	for _, a := range addrs {
-		at = append(at, netip.AddrPortFrom(a, port))
-	}
-	return at, nil
+	return resolve.Server{Port: port}.At(addrs), nil
 }
 
 // dialAddress tries one address of the proxy, in the first round with large packets.

@@ -213,7 +213,7 @@ func CheckHost(host string) error {
 
 func parsePort(text string) (uint16, error) {
 	port, err := strconv.ParseUint(text, 10, 16)
-	if err != nil || port == 0 || text[0] == '+' {
+	if err != nil || port == 0 {
 		return 0, fmt.Errorf("%q is no port", text)
 	}
 	return uint16(port), nil

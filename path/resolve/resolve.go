@@ -6,15 +6,13 @@ package resolve
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
+	"heddle/internal/dial"
 	"heddle/internal/netutil"
 	"heddle/path"
 )
@@ -35,16 +33,12 @@ type Server struct {
 
 // Parse reads HOST:PORT.
 func Parse(to string) (Server, error) {
-	host, text, err := net.SplitHostPort(to)
-	var port uint64
-	if err == nil {
-		port, err = strconv.ParseUint(text, 10, 16)
-	}
-	if err != nil || port == 0 || host == "" {
+	host, port, err := netutil.SplitHostPort(to)
+	if err != nil {
 		return Server{}, &path.Error{What: fmt.Sprintf("server %q", to), Why: "not a host and a port",
 			Hint: "write vpn.example.com:51820, 192.0.2.1:51820 or [2001:db8::1]:51820"}
 	}
-	return Server{host, uint16(port)}, nil
+	return Server{host, port}, nil
 }
 
 // Address returns the host if it is an address, or else the zero address.
@@ -63,15 +57,9 @@ func (s Server) At(all []netip.Addr) (out []netip.AddrPort) {
 
 // System asks this machine's resolver for a server's addresses.
 func System(ctx context.Context, s Server) ([]netip.AddrPort, error) {
-	if a := s.Address(); a.IsValid() {
-		return s.At([]netip.Addr{a}), nil
-	}
 	ctx, cancel := context.WithTimeout(ctx, systemPatience)
 	defer cancel()
-	addresses, err := net.DefaultResolver.LookupNetIP(ctx, "ip", s.Host)
-	if err == nil && len(addresses) == 0 {
-		err = errors.New("no addresses")
-	}
+	addresses, err := dial.Lookup(ctx, s.Host)
 	if err != nil {
 		return nil, &path.Error{What: "server " + s.Host, Why: "its name does not resolve", Hint: "check the name and this machine's DNS, or write the address", Err: err}
 	}

@@ -18,6 +18,9 @@ const (
 	methodUnacceptable = 0xff
 	commandConnect     = 1
 	connectionRefused  = 5
+	addressIPv4        = 1
+	addressName        = 3
+	addressIPv6        = 4
 )
 
 // testProxy is a strict SOCKS5 proxy on loopback, which can be told to misbehave.

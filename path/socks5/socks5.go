@@ -15,6 +15,7 @@ import (
 
 	"heddle/internal/dial"
 	"heddle/internal/errhint"
+	"heddle/internal/netutil"
 	"heddle/internal/socks5"
 	"heddle/path"
 )
@@ -41,8 +42,8 @@ type proxyPath struct {
 }
 
 func newPath(s path.Spec, o path.Options) (path.Path, error) {
-	host, port, ok := splitAddress(s.Arg)
-	if !ok {
+	host, port, err := netutil.SplitHostPort(s.Arg)
+	if err != nil {
 		return nil, &path.Error{What: "path " + s.Name, Why: fmt.Sprintf("%q is no proxy's address", s.Arg),
 			Hint: "write HOST:PORT, for example " + s.Name + "=socks5:127.0.0.1:1080; an IPv6 address stands in brackets"}
 	}

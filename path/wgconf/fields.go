@@ -3,11 +3,12 @@ package wgconf
 import (
 	"fmt"
 	"maps"
-	"net"
 	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
+
+	"heddle/internal/netutil"
 )
 
 // field is one key of a section. set takes its value, and says what is wrong and what to do about it, or nothing.
@@ -194,18 +195,12 @@ func setSaveConfig(c *Config, value string) (string, string) {
 // setEndpoint takes HOST:PORT: an IPv4 address, an IPv6 address in brackets, or a name.
 func setEndpoint(c *Config, value string) (string, string) {
 	const hint = "write for example vpn.example.com:51820, 192.0.2.1:51820 or [2001:db8::1]:51820"
-	host, port, err := net.SplitHostPort(value)
+	host, _, err := netutil.SplitHostPort(value)
 	if err != nil {
 		return fmt.Sprintf("%s is not HOST:PORT", shorten(value)), hint
 	}
-	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-		return fmt.Sprintf("%s is no port", shorten(port)), hint
-	}
-	bracketed := strings.HasPrefix(value, "[")
 	addr, err := netip.ParseAddr(host)
 	switch {
-	case bracketed && (err != nil || !addr.Is6()):
-		return fmt.Sprintf("%s is no IPv6 address", shorten(host)), hint
 	case err == nil && (addr.IsUnspecified() || addr.IsMulticast()):
 		return fmt.Sprintf("%s is no address of a server", shorten(host)), hint
 	case err != nil && !isDomain(host):

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -17,6 +16,7 @@ import (
 	"heddle/internal/dial"
 	"heddle/internal/errhint"
 	"heddle/path"
+	"heddle/path/resolve"
 	"heddle/path/wgconf"
 )
 
@@ -182,27 +182,16 @@ func (t *tunnel) reach(ctx context.Context) error {
 
 // lookup gives the addresses of the endpoint, a name's by this machine's resolver.
 func (t *tunnel) lookup(ctx context.Context) ([]netip.AddrPort, error) {
-	bad := func(err error) error {
-		return &path.Error{What: t.what, Why: "the WireGuard server's name cannot be looked up by this machine's resolver", Err: err,
+	server, err := resolve.Parse(t.config.Peer.Endpoint)
+	if err != nil {
+		return nil, err
+	}
+	addrs, err := dial.Lookup(ctx, server.Host)
+	if err != nil {
+		return nil, &path.Error{What: t.what, Why: "the WireGuard server's name cannot be looked up by this machine's resolver", Err: err,
 			Hint: "give an address as the Endpoint in the file"}
 	}
-	host, service, err := net.SplitHostPort(t.config.Peer.Endpoint)
-	if err != nil {
-		return nil, bad(err)
-	}
-	port, err := strconv.ParseUint(service, 10, 16)
-	if err != nil {
-		return nil, bad(err)
-	}
-	found, err := dial.Lookup(ctx, host)
-	if err != nil {
-		return nil, bad(err)
-	}
-	var addrs []netip.AddrPort
-	for _, a := range found {
-		addrs = append(addrs, netip.AddrPortFrom(a, uint16(port)))
-	}
-	return addrs, nil
+	return server.At(addrs), nil
 }
 
 // watch has the tunnel shake hands, and returns with why when it works no more.
