@@ -1,12 +1,9 @@
 package observe
 
 import (
-	"cmp"
 	"encoding/binary"
 	"math"
 	"net/netip"
-
-	"gvisor.dev/gvisor/pkg/tcpip/checksum"
 )
 
 const (
@@ -40,9 +37,12 @@ func appendUDP(b []byte, from, to netip.AddrPort, payload []byte) []byte {
 	if src.Is6() {
 		addresses = b[start+8 : start+40]
 	}
-	sum := checksum.Checksum(addresses, checksum.Combine(protocolUDP, uint16(len(b)-udp)))
-	// RFC 768: zero means "no checksum".
-	binary.BigEndian.PutUint16(b[udp+6:], cmp.Or(^checksum.Checksum(b[udp:], sum), 0xffff))
+	sum := checksum(checksum(uint64(protocolUDP+len(b)-udp), addresses), b[udp:])
+	folded := ^fold(sum)
+	if folded == 0 {
+		folded = 0xffff // RFC 768: zero means "no checksum"
+	}
+	binary.BigEndian.PutUint16(b[udp+6:], folded)
 	return b
 }
 
@@ -67,7 +67,7 @@ func appendIPv4(b []byte, src, dst netip.Addr, payload int) []byte {
 	b = append(b, 0, 0, dontFragment, 0, hopLimit, protocolUDP, 0, 0)
 	s, d := src.As4(), dst.As4()
 	b = append(append(b, s[:]...), d[:]...)
-	binary.BigEndian.PutUint16(b[start+10:], ^checksum.Checksum(b[start:], 0))
+	binary.BigEndian.PutUint16(b[start+10:], ^fold(checksum(0, b[start:])))
 	return b
 }
 
@@ -77,4 +77,27 @@ func appendIPv6(b []byte, src, dst netip.Addr, payload int) []byte {
 	b = append(b, protocolUDP, hopLimit)
 	s, d := src.As16(), dst.As16()
 	return append(append(b, s[:]...), d[:]...)
+}
+
+// checksum adds data to the sum of RFC 1071, not yet folded; data is padded with a zero byte where its length is odd.
+func checksum(sum uint64, data []byte) uint64 {
+	for len(data) >= 4 {
+		sum += uint64(binary.BigEndian.Uint32(data))
+		data = data[4:]
+	}
+	if len(data) >= 2 {
+		sum += uint64(binary.BigEndian.Uint16(data))
+		data = data[2:]
+	}
+	if len(data) == 1 {
+		sum += uint64(data[0]) << 8
+	}
+	return sum
+}
+
+func fold(sum uint64) uint16 {
+	for sum > math.MaxUint16 {
+		sum = sum>>16 + sum&math.MaxUint16
+	}
+	return uint16(sum)
 }
