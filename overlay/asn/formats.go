@@ -12,10 +12,10 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
 	"time"
 
+	"heddle/internal/text"
 	"heddle/path/diversity"
 )
 
@@ -123,13 +123,8 @@ func (c *contents) name(as uint32, name string) {
 	if _, known := c.names[as]; known || name == "" {
 		return
 	}
-	name = strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
-			return -1
-		}
-		return r
-	}, strings.ToValidUTF8(name, ""))
-	c.names[as] = strings.Clone(name[:min(len(name), 200)])
+	name = strings.ToValidUTF8(name[:min(len(name), 200)], "")
+	c.names[as] = strings.Clone(text.Printable(name)) // a part of the line would hold on to all of it
 }
 
 // countryCode packs two capital letters.
@@ -145,16 +140,16 @@ func address(text string) (netip.Addr, error) {
 	if a, err := netip.ParseAddr(text); err == nil && a.Zone() == "" {
 		return a.Unmap(), nil
 	}
-	if n, err := strconv.ParseUint(text, 10, 32); err == nil {
-		return netip.AddrFrom4([4]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}), nil
-	}
-	var bytes [16]byte
 	n, ok := new(big.Int).SetString(text[:min(len(text), 50)], 10)
-	if !ok || n.Sign() < 0 || n.BitLen() > 128 {
+	if !ok || n.Sign() < 0 || n.BitLen() > 128 || text[0] == '+' {
 		return netip.Addr{}, fmt.Errorf("%.80q is no address", text)
 	}
-	n.FillBytes(bytes[:])
-	return netip.AddrFrom16(bytes).Unmap(), nil
+	raw := n.FillBytes(make([]byte, 16))
+	if n.BitLen() <= 32 {
+		raw = raw[12:]
+	}
+	a, _ := netip.AddrFromSlice(raw)
+	return a.Unmap(), nil
 }
 
 // readPfx2as reads CAIDA's lines of prefix, length and AS. Of several origins (1_2) and of sets (1,2) it keeps the first,

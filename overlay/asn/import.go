@@ -2,6 +2,7 @@ package asn
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"crypto/sha256"
 	"encoding/hex"
@@ -9,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -107,17 +109,11 @@ func importFile(file string, o ImportOptions, names map[uint32]string) ([]part, 
 		c.fromPackage(file)
 	}
 	sum := sha256.Sum256(packed)
-	source := Source{Kind: c.kind, File: filepath.Base(file), Origin: c.origin, Licence: c.licence, Dated: c.dated.UTC(), Imported: o.Now.UTC(),
-		SHA256: hex.EncodeToString(sum[:]), MultiOrigin: c.multiOrigin}
-	if o.Origin != "" {
-		source.Origin = o.Origin
-	}
-	if o.Licence != "" {
-		source.Licence = o.Licence
-	}
 	if !o.Dated.IsZero() {
-		source.Dated = o.Dated.UTC()
+		c.dated = o.Dated
 	}
+	source := Source{Kind: c.kind, File: filepath.Base(file), Origin: cmp.Or(o.Origin, c.origin), Licence: cmp.Or(o.Licence, c.licence),
+		Dated: c.dated.UTC(), Imported: o.Now.UTC(), SHA256: hex.EncodeToString(sum[:]), MultiOrigin: c.multiOrigin}
 	var parts []part
 	for _, family := range []int{4, 6} {
 		p := part{Source: source}
@@ -129,9 +125,7 @@ func importFile(file string, o ImportOptions, names map[uint32]string) ([]part, 
 	if len(parts) == 0 {
 		return fail(errors.New("it holds no range of addresses"), "")
 	}
-	for as, name := range c.names {
-		names[as] = name
-	}
+	maps.Copy(names, c.names)
 	return parts, nil
 }
 

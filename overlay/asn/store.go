@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"sort"
 
@@ -67,12 +68,7 @@ func (n names) check() error {
 }
 
 func newNames(byAS map[uint32]string) (n names) {
-	all := make([]uint32, 0, len(byAS))
-	for as := range byAS {
-		all = append(all, as)
-	}
-	slices.Sort(all)
-	for _, as := range all {
+	for _, as := range slices.Sorted(maps.Keys(byAS)) {
 		n.text = append(n.text, byAS[as]...)
 		n.records = binary.BigEndian.AppendUint32(n.records, as)
 		n.records = binary.BigEndian.AppendUint32(n.records, uint32(len(n.text)))

@@ -16,6 +16,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
 	"time"
 
@@ -146,29 +147,16 @@ func (t *Table) Sources() []Source {
 
 // Has reports whether the table has a part of this kind.
 func (t *Table) Has(kind Kind) bool {
-	for _, p := range t.parts {
-		if p.Kind == kind {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(t.parts, func(p part) bool { return p.Kind == kind })
 }
 
-// DefaultFile is where this user's table lies: asn.table in Heddle's directory of settings.
-func DefaultFile() (string, error) {
-	file, err := identity.DefaultFile()
-	if err != nil {
-		return "", err
-	}
-	return filepath.Join(filepath.Dir(file), "asn.table"), nil
-}
-
-// FileOr gives the file that was named, or [DefaultFile] where none was.
+// FileOr gives the file that was named, or this user's where none was: asn.table in Heddle's directory of settings.
 func FileOr(named string) (string, error) {
 	if named != "" {
 		return named, nil
 	}
-	return DefaultFile()
+	file, err := identity.DefaultFile()
+	return filepath.Join(filepath.Dir(file), "asn.table"), err
 }
 
 // OpenOr is [Open] of [FileOr].

@@ -88,13 +88,7 @@ func (p *nodePath) open() (*reach, error) {
 	if err != nil {
 		return nil, err
 	}
-	file := p.o.Identity
-	if file == "" {
-		if file, err = identity.DefaultFile(); err != nil {
-			return nil, err
-		}
-	}
-	id, err := identity.Load(file)
+	id, err := identity.LoadOr(p.o.Identity)
 	if err != nil {
 		return nil, err
 	}
@@ -117,14 +111,13 @@ func (p *nodePath) Dial(ctx context.Context, to path.Target) (net.Conn, error) {
 	return r.dial(ctx, to.String())
 }
 
-// Open begins a flow of UDP by the node. Flows of one session by one node leave it by one socket, whichever way they take
-// there.
+// Open begins a flow of UDP by the node. Flows of one session by one node leave it by one socket, whatever their base.
 func (p *nodePath) Open(ctx context.Context, to netip.AddrPort) (path.Flow, error) {
-	way, err := p.datagrams()
+	udp, err := p.datagrams()
 	if err != nil {
 		return nil, err
 	}
-	return way.Open(ctx, to)
+	return udp.Open(ctx, to)
 }
 
 // datagrams is the path for UDP, which has one connection for all its flows.

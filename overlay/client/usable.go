@@ -80,31 +80,37 @@ const nearestPatience = 5 * time.Second
 func Nearest(ctx context.Context, nodes []Pass, id identity.Identity, base func(i int) path.Path) (live []Pass, err error) {
 	ctx, cancel := context.WithTimeout(ctx, nearestPatience)
 	defer cancel()
-	took := make([]time.Duration, len(nodes))
-	failed := make([]error, len(nodes))
+	type answer struct {
+		pass Pass
+		took time.Duration
+		err  error
+	}
+	answers := make([]answer, len(nodes))
 	var asking sync.WaitGroup
 	for i, pass := range nodes {
 		asking.Go(func() {
-			asker, err := New(pass, id, base(i))
-			if err == nil {
-				began := time.Now()
-				_, err = asker.Status(ctx)
-				took[i] = time.Since(began)
-				asker.Close()
-			}
-			failed[i] = err
+			began := time.Now()
+			err := ask(ctx, pass, id, base(i))
+			answers[i] = answer{pass, time.Since(began), err}
 		})
 	}
 	asking.Wait()
-	var order []int
-	for i := range nodes {
-		if failed[i] == nil {
-			order = append(order, i)
+	slices.SortStableFunc(answers, func(a, b answer) int { return cmp.Compare(a.took, b.took) })
+	for _, a := range answers {
+		if a.err == nil {
+			live = append(live, a.pass)
 		}
+		err = errors.Join(err, a.err)
 	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(took[a], took[b]) })
-	for _, i := range order {
-		live = append(live, nodes[i])
+	return live, err
+}
+
+func ask(ctx context.Context, pass Pass, id identity.Identity, base path.Path) error {
+	asker, err := New(pass, id, base)
+	if err != nil {
+		return err
 	}
-	return live, errors.Join(failed...)
+	defer asker.Close()
+	_, err = asker.Status(ctx)
+	return err
 }

@@ -66,7 +66,7 @@ type Options struct {
 	Modes []string
 	// Deny are destinations that no grant opens.
 	Deny []client.Destination
-	// Revoked is a file of what counts no longer, or empty; see [ReadRevoked].
+	// Revoked is a file of what counts no longer, or empty; see [Revoke].
 	Revoked string
 	// Usage is the file where it is kept how many bytes each grant has used, or empty: then a restart forgets them.
 	Usage string
@@ -200,43 +200,39 @@ func (n *Node) Key() identity.Key { return n.key }
 
 // Run serves until ctx ends, and then lets streams end for a while.
 func (n *Node) Run(ctx context.Context) error {
-	served, servedUDP := make(chan error, 1), make(chan error, 1)
-	go func() { served <- n.server.Serve(n.listener) }()
-	udpCtx, endUDP := context.WithCancel(context.WithoutCancel(ctx))
-	defer endUDP()
+	running, end := context.WithCancel(ctx)
+	defer end()
+	var serving sync.WaitGroup
+	var tcpErr, udpErr error
+	serving.Go(func() {
+		defer end()
+		if err := n.server.Serve(n.listener); running.Err() == nil { // else stop closed it
+			tcpErr = err
+		}
+	})
 	if n.udp != nil {
-		go func() { servedUDP <- n.udp.Run(udpCtx) }()
-	} else {
-		context.AfterFunc(udpCtx, func() { servedUDP <- nil })
+		serving.Go(func() {
+			defer end()
+			udpErr = n.udp.Run(running)
+		})
 	}
 	look, keep := time.NewTicker(recheck), time.NewTicker(keepUsageEvery)
 	defer look.Stop()
 	defer keep.Stop()
-	var err error
-	for running := true; running; {
+	for running.Err() == nil {
 		select {
-		case err = <-served:
-			running = false
-		case err = <-servedUDP:
-			servedUDP <- nil
-			running = false
-		case <-ctx.Done():
-			running = false
+		case <-running.Done():
 		case <-look.C:
 			n.enforce()
 		case <-keep.C:
-			if keepErr := n.ledger.keep(); keepErr != nil {
-				n.log.Warn("it cannot be kept how much each grant has used: after a restart they may use it again", "err", keepErr)
+			if err := n.ledger.keep(); err != nil {
+				n.log.Warn("it cannot be kept how much each grant has used: after a restart they may use it again", "err", err)
 			}
 		}
 	}
-	endUDP()
 	n.stop()
-	err = errors.Join(err, <-servedUDP)
-	if errors.Is(err, http.ErrServerClosed) {
-		err = nil
-	}
-	return errors.Join(err, n.ledger.keep())
+	serving.Wait()
+	return errors.Join(tcpErr, udpErr, n.ledger.keep())
 }
 
 // stop ends what goes on, after a while.

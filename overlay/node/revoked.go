@@ -56,18 +56,13 @@ func parseRevoked(text []byte) (Revocations, error) {
 	return list, lines.Err()
 }
 
-// ReadRevoked reads a file of revocations. One that is absent holds none.
-func ReadRevoked(file string) (Revocations, error) {
-	list, _, err := readRevoked(file)
-	return list, err
-}
-
 // stamp is what a file shows when it has changed.
 type stamp struct {
 	at   time.Time
 	size int64
 }
 
+// readRevoked reads a file of revocations. One that is absent holds none.
 func readRevoked(file string) (Revocations, stamp, error) {
 	wrong := func(err error) (Revocations, stamp, error) {
 		return nil, stamp{}, &path.Error{What: "revoked " + file, Why: "it cannot be read", Err: err, Hint: "a line is the id of a grant or the key of a holder; `heddle node revoke` writes it"}
@@ -99,7 +94,7 @@ func Revoke(file, word, remark string) error {
 	if err := checkRevocation(word); err != nil {
 		return &path.Error{What: "revoke", Why: err.Error(), Hint: "`heddle node status` shows the ids of grants that are in use"}
 	}
-	list, err := ReadRevoked(file)
+	list, _, err := readRevoked(file)
 	if err != nil || list[word] {
 		return err
 	}

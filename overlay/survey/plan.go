@@ -1,6 +1,7 @@
 package survey
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"heddle/identity"
+	"heddle/internal/dial"
 	"heddle/overlay/client"
 	"heddle/path"
 )
@@ -149,13 +151,13 @@ func Resolve(ctx context.Context, text, port string) (netip.AddrPort, error) {
 	if err != nil || n == 0 {
 		return bad("it has no port", err)
 	}
-	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", name)
-	if err != nil || len(addrs) == 0 {
+	addrs, err := dial.Lookup(ctx, name)
+	if err != nil {
 		return bad("it has no address", err)
 	}
 	// IPv4 first: more of its routers answer.
-	slices.SortStableFunc(addrs, func(a, b netip.Addr) int { return a.Unmap().BitLen() - b.Unmap().BitLen() })
-	return netip.AddrPortFrom(addrs[0].Unmap(), uint16(n)), nil
+	slices.SortStableFunc(addrs, func(a, b netip.Addr) int { return cmp.Compare(a.BitLen(), b.BitLen()) })
+	return netip.AddrPortFrom(addrs[0], uint16(n)), nil
 }
 
 // Ask has a node measure its half. The node is asked by the first uplink, with the key of a file, or this user's own.

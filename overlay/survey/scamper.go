@@ -2,6 +2,7 @@ package survey
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -169,28 +170,13 @@ const maxOutput = 64 << 20
 
 // scamper runs the commands side by side. It looks up no name, but does not start without a nameserver.
 func (s *Surveyor) scamper(ctx context.Context, commands []string) ([]byte, error) {
-	rate := s.Rate
-	if rate <= 0 {
-		rate = 100
-	}
-	args := append([]string{"-O", "json", "-o", "-", "-n", "127.0.0.1", "-p", fmt.Sprint(rate), "-I"}, commands...)
+	args := append([]string{"-O", "json", "-o", "-", "-n", "127.0.0.1", "-p", fmt.Sprint(cmp.Or(s.Rate, 100)), "-I"}, commands...)
 	if s.run != nil {
 		return s.run(ctx, args)
 	}
-	program := s.Program
-	if program == "" {
-		program = "scamper"
-	}
-	file, err := exec.LookPath(program)
+	file, err := s.program()
 	if err != nil {
-		for _, dir := range []string{"/usr/sbin/", "/usr/local/sbin/"} { // which the PATH of users lacks
-			if file, err = exec.LookPath(dir + program); err == nil {
-				break
-			}
-		}
-	}
-	if err != nil {
-		return nil, missing()
+		return nil, &path.Error{What: "survey", Why: "scamper is not installed", Hint: "install it, such as with `apt-get install scamper`"}
 	}
 	cmd := exec.CommandContext(ctx, file, args...)
 	var output, talk limited
@@ -203,6 +189,17 @@ func (s *Surveyor) scamper(ctx context.Context, commands []string) ([]byte, erro
 		return nil, failed(err, talk.Bytes())
 	}
 	return output.Bytes(), nil
+}
+
+// program finds scamper, also where the PATH of users does not lead.
+func (s *Surveyor) program() (file string, err error) {
+	name := cmp.Or(s.Program, "scamper")
+	for _, dir := range []string{"", "/usr/sbin/", "/usr/local/sbin/"} {
+		if file, err = exec.LookPath(dir + name); err == nil {
+			break
+		}
+	}
+	return file, err
 }
 
 func failed(err error, talk []byte) error {

@@ -18,8 +18,6 @@ import (
 	"math"
 	"net/netip"
 	"time"
-
-	"heddle/path"
 )
 
 // Hop is one router on the way, or the destination.
@@ -97,10 +95,3 @@ func (h Half) check() error {
 
 // roundTrip reports whether a number of milliseconds is one, up to a minute.
 func roundTrip(ms float64) bool { return !math.IsNaN(ms) && ms >= 0 && ms <= 60_000 }
-
-// ErrMissing is wrapped where scamper is not installed.
-var ErrMissing = errors.New("scamper is not installed")
-
-func missing() error {
-	return &path.Error{What: "survey", Why: "it is made by scamper", Err: ErrMissing, Hint: "install it, such as with `apt-get install scamper`"}
-}

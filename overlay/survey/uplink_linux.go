@@ -22,7 +22,7 @@ func FindUplink(spec path.Spec, to netip.Addr) (Uplink, error) {
 		if plainErr != nil {
 			return Uplink{}, &path.Error{What: "survey", Why: fmt.Sprintf("no route leads to %v", to), Err: plainErr}
 		}
-		return Uplink{Device: plain.device, NoFrames: !plain.frames}, nil
+		return Uplink{Device: plain.Device, NoFrames: plain.NoFrames}, nil
 	}
 	var options netlink.RouteGetOptions
 	switch spec.Kind {
@@ -39,56 +39,48 @@ func FindUplink(spec path.Spec, to netip.Addr) (Uplink, error) {
 		}
 		options.SrcAddr = source.AsSlice()
 	default:
-		return fail("a way out of kind "+spec.Kind+" cannot be surveyed", "survey the uplinks, such as --via home=if:eth0", nil)
+		return fail("a path of kind "+spec.Kind+" cannot be surveyed", "survey the uplinks, such as --via home=if:eth0", nil)
 	}
-	r, err := route(to, options)
+	u, err := route(to, options)
 	if err != nil {
 		return fail(fmt.Sprintf("no route to %v leaves by it", to), "`heddle doctor` shows the routes", err)
 	}
-	u := Uplink{Name: spec.Name, Device: r.device, Source: r.source, Gateway: r.gateway, NoFrames: !r.frames}
+	u.Name = spec.Name
 	if spec.Kind == "src" {
 		u.Source = netip.MustParseAddr(spec.Arg).Unmap()
 	}
-	if r.frames && u.Gateway.IsValid() && !u.Gateway.IsLinkLocalUnicast() {
+	if !u.NoFrames && u.Gateway.IsValid() && !u.Gateway.IsLinkLocalUnicast() {
 		return u, nil
 	}
 	u.Gateway = netip.Addr{}
-	if plainErr == nil && plain.device == r.device {
+	if plainErr == nil && plain.Device == u.Device {
 		return u, nil
 	}
 	return fail(u.Device+" has no gateway that scamper could be told, so its probes would leave elsewhere",
 		"survey by it while it has the default route", nil)
 }
 
-// routed is how the kernel would send to an address.
-type routed struct {
-	device          string
-	frames          bool // Ethernet's, or those of loopback
-	source, gateway netip.Addr
-}
-
-func route(to netip.Addr, options netlink.RouteGetOptions) (routed, error) {
+// route is how the kernel would send to an address.
+func route(to netip.Addr, options netlink.RouteGetOptions) (Uplink, error) {
 	// Without a matching route the kernel would guess that the address is on the device's link.
 	options.FIBMatch = true
 	if _, err := netlink.RouteGetWithOptions(to.AsSlice(), &options); err != nil {
-		return routed{}, err
+		return Uplink{}, err
 	}
 	options.FIBMatch = false
 	routes, err := netlink.RouteGetWithOptions(to.AsSlice(), &options)
 	if err != nil {
-		return routed{}, err
+		return Uplink{}, err
 	}
 	if len(routes) == 0 {
-		return routed{}, errors.New("the kernel names none")
+		return Uplink{}, errors.New("the kernel names none")
 	}
 	link, err := netlink.LinkByIndex(routes[0].LinkIndex)
 	if err != nil {
-		return routed{}, err
+		return Uplink{}, err
 	}
 	encapsulation := link.Attrs().EncapType
-	r := routed{device: link.Attrs().Name, frames: encapsulation == "ether" || encapsulation == "loopback"}
 	source, _ := netip.AddrFromSlice(routes[0].Src)
 	gateway, _ := netip.AddrFromSlice(routes[0].Gw)
-	r.source, r.gateway = source.Unmap(), gateway.Unmap()
-	return r, nil
+	return Uplink{Device: link.Attrs().Name, Source: source.Unmap(), Gateway: gateway.Unmap(), NoFrames: encapsulation != "ether" && encapsulation != "loopback"}, nil
 }
