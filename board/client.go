@@ -13,6 +13,7 @@ import (
 
 	"heddle/board/space"
 	"heddle/identity"
+	"heddle/internal/netutil"
 	"heddle/path"
 )
 
@@ -146,8 +147,16 @@ func (c *Client) Inp(ctx context.Context, template space.Template) (space.Entry,
 // In is [Client.Inp] that waits until there is one, or ctx ends. At a deadline the board ends the waiting, and the answer may
 // come a little later; where ctx is cancelled a tuple that was just taken for this device is lost.
 func (c *Client) In(ctx context.Context, template space.Template) (space.Entry, error) {
+	return untilOne(ctx, func(wait time.Duration) (space.Result, error) {
+		result, _, err := c.apply(ctx, space.Op{Verb: space.Inp, Template: template}, wait)
+		return result, err
+	})
+}
+
+// untilOne asks the board, which waits a while for a tuple, until there is one or ctx ends.
+func untilOne(ctx context.Context, ask func(wait time.Duration) (space.Result, error)) (space.Entry, error) {
 	for {
-		result, _, err := c.apply(ctx, space.Op{Verb: space.Inp, Template: template}, patience(ctx))
+		result, err := ask(patience(ctx))
 		if ended := ctx.Err(); err != nil && errors.Is(ended, context.Canceled) || ended != nil && errors.Is(err, ErrNone) {
 			return space.Entry{}, ended
 		}
@@ -172,15 +181,9 @@ func (c *Client) Rdp(ctx context.Context, template space.Template) (space.Entry,
 
 // Rd is [Client.Rdp] that waits until there is one, or ctx ends.
 func (c *Client) Rd(ctx context.Context, template space.Template) (space.Entry, error) {
-	for {
-		result, err := c.read(ctx, space.Query{Template: template, Limit: 1}, patience(ctx))
-		if ended := ctx.Err(); err != nil && errors.Is(ended, context.Canceled) || ended != nil && errors.Is(err, ErrNone) {
-			return space.Entry{}, ended
-		}
-		if !errors.Is(err, ErrNone) {
-			return one(result, err)
-		}
-	}
+	return untilOne(ctx, func(wait time.Duration) (space.Result, error) {
+		return c.read(ctx, space.Query{Template: template, Limit: 1}, wait)
+	})
 }
 
 func one(result space.Result, err error) (space.Entry, error) {
@@ -226,9 +229,12 @@ func (c *Client) apply(ctx context.Context, op space.Op, wait time.Duration) (sp
 	if err == nil && result.Status == space.Clock {
 		c.setClock(result.Now)
 		if lost.Load() { // its first try may have been in time
-			return space.Result{}, space.ID{}, errUnknown
+			return space.Result{}, space.ID{}, unknown(nil)
 		}
 		result, signed, err = c.try(ctx, op, wait, &lost)
+	}
+	if err != nil && lost.Load() {
+		err = unknown(err)
 	}
 	if err != nil {
 		return result, space.ID{}, err
@@ -248,8 +254,10 @@ func (c *Client) apply(ctx context.Context, op space.Op, wait time.Duration) (sp
 	return result, signed.ID(), nil
 }
 
-// errUnknown is an operation of which nobody can say whether it was done.
-var errUnknown error = &path.Error{What: "the board", Why: "did not answer in time, and it is not known whether it did what it was asked", Hint: "look with `heddle board list`"}
+// unknown is the failure of an operation that the board may have done, or may still do.
+func unknown(err error) error {
+	return &path.Error{What: "the board", Why: "it is not known whether it did what it was asked, and it may do it yet", Err: err, Hint: "look with `heddle board list`"}
+}
 
 // setClock takes over the board's clock, since leases are by it.
 func (c *Client) setClock(board time.Time) {
@@ -301,13 +309,9 @@ func (c *Client) read(ctx context.Context, q space.Query, wait time.Duration) (s
 	defer cancel()
 	question := asking{readPath, wait, body, new(atomic.Bool)}
 	result, err := c.poll(limited, question)
-	for errors.Is(err, errDisagree) && limited.Err() == nil {
-		select {
-		case <-limited.Done():
-		case <-time.After(firstPause):
-			if result, err = c.poll(limited, question); err != nil && limited.Err() != nil {
-				err = errDisagree // they said so the last time that all could say something
-			}
+	for errors.Is(err, errDisagree) && netutil.Sleep(limited, firstPause) == nil {
+		if result, err = c.poll(limited, question); err != nil && limited.Err() != nil {
+			err = errDisagree // they said so the last time that all could say something
 		}
 	}
 	if err != nil {

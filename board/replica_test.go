@@ -218,6 +218,30 @@ func TestALostAnswer(t *testing.T) {
 	}
 }
 
+// What a failed out says depends on whether the tuple may be there.
+func TestAFailedOutMayBeDone(t *testing.T) {
+	one := serve(t, fresh(t), LocalOptions{})
+	backend := &replica{Backend: one.Local, result: func(space.Result) (space.Result, error) { return space.Result{}, errors.New("lost") }}
+	r := served(t, fresh(t), backend, one.Member, func(ctx context.Context) error { <-ctx.Done(); return nil })
+	r.Space = one.Space
+	nowhere := r
+	nowhere.Replicas = []Replica{{r.Replicas[0].Key, "127.0.0.1:1"}}
+	for name, c := range map[string]struct {
+		at  Reference
+		may bool
+	}{"an answer that is lost": {r, true}, "nobody there": {nowhere, false}} {
+		user, err := NewClient(ClientOptions{Reference: c.at, Identity: fresh(t), Timeout: 500 * time.Millisecond})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer user.Close()
+		_, err = user.Out(t.Context(), space.Tuple{space.String("x")}, Put{Lease: time.Hour})
+		if err == nil || strings.Contains(err.Error(), "it may do it yet") != c.may {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 func TestABoardThatForgotIsFoundOut(t *testing.T) {
 	one := serve(t, fresh(t), LocalOptions{})
 	c := client(t, one.Reference, fresh(t))

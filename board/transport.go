@@ -75,7 +75,9 @@ func (r *remote) ask(ctx context.Context, method, where string, wait time.Durati
 		return nil, &permanent{r.error("sends an answer that is too large", nil, "ask its owner")}
 	case answer.StatusCode == http.StatusForbidden:
 		return nil, &permanent{r.error("does not let this device in", nil, "its owner lets in who is in the board's file of members")}
-	case answer.StatusCode == http.StatusTooManyRequests || answer.StatusCode >= 500:
+	case answer.StatusCode == http.StatusTooManyRequests:
+		return nil, &unsent{r.error(told(raw), nil, "try again in a moment")}
+	case answer.StatusCode >= 500:
 		return nil, r.error(told(raw), nil, "try again in a moment")
 	case answer.StatusCode != http.StatusOK:
 		return nil, &permanent{r.error(told(raw), nil, "")}
@@ -87,7 +89,7 @@ func told(raw []byte) string {
 	return fmt.Sprintf("says %.200q", strings.TrimSpace(string(raw)))
 }
 
-// unsent is a failure before anything was asked.
+// unsent is a failure before the replica could do anything.
 type unsent struct{ error }
 
 func (u *unsent) Unwrap() error { return u.error }

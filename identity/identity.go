@@ -144,12 +144,6 @@ func (id Identity) Sign(purpose string, message []byte) ([]byte, error) {
 	return id.private.Sign(nil, message, &ed25519.Options{Context: purpose})
 }
 
-// String hides the key.
-func (Identity) String() string { return "(identity)" }
-
-// GoString hides the key.
-func (Identity) GoString() string { return "(identity)" }
-
 // Format hides the key, whatever the verb.
 func (Identity) Format(f fmt.State, _ rune) { fmt.Fprint(f, "(identity)") }
 

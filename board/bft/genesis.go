@@ -3,6 +3,7 @@ package bft
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"heddle/board/space"
 	"heddle/identity"
@@ -42,12 +43,7 @@ func (g genesis) config() space.Config {
 
 // has reports whether a CometBFT ID is that of a replica.
 func (g genesis) has(node string) bool {
-	for _, r := range g.Replicas {
-		if r.Node == node {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(g.Replicas, func(r genesisReplica) bool { return r.Node == node })
 }
 
 // faults gives f for n = 3f+1 replicas.

@@ -16,6 +16,8 @@ import (
 	"github.com/cometbft/cometbft/types"
 	"github.com/cometbft/cometbft/version"
 	gogotypes "github.com/cosmos/gogoproto/types"
+
+	"heddle/internal/netutil"
 )
 
 // A replica that takes up a snapshot has to know which state the others agreed on. CometBFT's light client asks two servers
@@ -168,10 +170,8 @@ func (h *headers) header(ctx context.Context, height int64) (*types.SignedHeader
 				return nil, fmt.Errorf("%w: block %d", errNoHeader, height)
 			}
 		}
-		select {
-		case <-ctx.Done():
+		if netutil.Sleep(ctx, headerPatience) != nil {
 			return nil, fmt.Errorf("%w: block %d", errNoHeader, height)
-		case <-time.After(headerPatience):
 		}
 	}
 }

@@ -96,3 +96,18 @@ func TestNumberOfReplicas(t *testing.T) {
 		}
 	}
 }
+
+// CometBFT complains at each start where it cannot write its book of addresses.
+func TestBookOfAddressesHasAPlace(t *testing.T) {
+	plan := testPlan(t)
+	if _, err := Create(plan); err != nil {
+		t.Fatal(err)
+	}
+	h, err := openHome(filepath.Join(plan.Dir, "0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(filepath.Dir(h.config(false).P2P.AddrBookFile())); err != nil || !info.IsDir() {
+		t.Errorf("%v, %v", info, err)
+	}
+}

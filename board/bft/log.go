@@ -33,11 +33,11 @@ func (l logger) Error(message string, with ...any) {
 	}
 	for i := 0; i+1 < len(with); i += 2 {
 		if with[i] == "err" {
-			l.fail(&failure{fmt.Sprint(with[i+1])})
+			l.fail(failure(fmt.Sprint(with[i+1])))
 			return
 		}
 	}
-	l.fail(&failure{message})
+	l.fail(failure(message))
 }
 
 // With is of CometBFT's Logger.

@@ -45,6 +45,7 @@ func (h *home) config(joining bool) *cmtconfig.Config {
 	c.Storage.DiscardABCIResponses = true
 	c.P2P.ListenAddress = "tcp://" + h.settings.ListenPeers
 	c.P2P.ExternalAddress = h.settings.Peers[h.settings.Index].Address
+	c.P2P.AddrBook = filepath.Join(dirData, "addrbook.json") // written at the start; CometBFT's own place for it does not exist
 	c.P2P.PexReactor, c.P2P.AddrBookStrict, c.P2P.AllowDuplicateIP = false, false, true
 	c.P2P.FlushThrottleTimeout = time.Millisecond
 	c.P2P.DialTimeout, c.P2P.HandshakeTimeout = 2*time.Second, 5*time.Second

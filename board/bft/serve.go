@@ -57,8 +57,8 @@ func Run(ctx context.Context, o Options) error {
 		o.Ready(listener.Addr())
 	}
 	err = board.Serve(ctx, board.ServeOptions{Listener: listener, Identity: h.identity, Backend: offer(r), Member: r.member, Log: o.Log})
-	if failure, ok := errors.AsType[*failure](context.Cause(ctx)); ok {
-		return errors.Join(failure, err)
+	if failed, ok := errors.AsType[*path.Error](context.Cause(ctx)); ok {
+		return errors.Join(failed, err)
 	}
 	return err
 }
@@ -67,14 +67,8 @@ func Run(ctx context.Context, o Options) error {
 var offer = func(r *replica) board.Backend { return r }
 
 // failure is why a replica cannot go on.
-type failure struct{ why string }
-
-// Error says so.
-func (f *failure) Error() string { return "the replica stopped: " + f.why }
-
-// HintText says what to do.
-func (f *failure) HintText() string {
-	return "see its log, and whether its disk is full; the others go on without it"
+func failure(why string) error {
+	return &path.Error{What: "the replica stopped", Why: why, Hint: "see its log, and whether its disk is full; the others go on without it"}
 }
 
 // member lets in whom the genesis does, and the replicas, for their status.

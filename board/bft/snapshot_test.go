@@ -147,8 +147,15 @@ func TestSnapshotsThatAreRefused(t *testing.T) {
 	if r, err := to.ApplySnapshotChunk(context.Background(), chunk); err != nil || r.Result != abci.APPLY_SNAPSHOT_CHUNK_RESULT_ABORT {
 		t.Errorf("a part that nobody offered: %v, %v", r, err)
 	}
-	other := testApp(t, g, dbm.NewMemDB()).space.Snapshot()
-	for name, content := range map[string][]byte{"another state": other, "rubbish": []byte("rubbish"), "one tuple less": chunk.Chunk[:len(chunk.Chunk)-1]} {
+	var other bytes.Buffer
+	w := space.NewSnapshotWriter(&other)
+	for _, row := range testApp(t, g, dbm.NewMemDB()).space.Changes() {
+		_ = w.Row(row.Key, row.Value) // Flush gives its error
+	}
+	if err := w.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string][]byte{"another state": other.Bytes(), "rubbish": []byte("rubbish"), "one tuple less": chunk.Chunk[:len(chunk.Chunk)-1]} {
 		sum := sha256.Sum256(content)
 		s := &abci.Snapshot{Height: uint64(checkpoint), Format: snapshotFormat, Chunks: 1, Metadata: sum[:]}
 		if r, err := to.OfferSnapshot(context.Background(), &abci.OfferSnapshotRequest{Snapshot: s, AppHash: hash}); err != nil || r.Result != abci.OFFER_SNAPSHOT_RESULT_ACCEPT {

@@ -3,6 +3,7 @@ package bft
 import (
 	"errors"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 
@@ -153,9 +154,5 @@ func (w *watch) keep(to Peer) {
 func (w *watch) peers() map[p2p.ID]heard {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	all := make(map[p2p.ID]heard, len(w.heard))
-	for id, h := range w.heard {
-		all[id] = h
-	}
-	return all
+	return maps.Clone(w.heard)
 }

@@ -51,35 +51,26 @@ func (r *reader) take(n int) []byte {
 	return head
 }
 
-func (r *reader) u8() uint8 {
-	if b := r.take(1); b != nil {
-		return b[0]
+// number takes an unsigned number of n bytes.
+func (r *reader) number(n int) (v uint64) {
+	for _, b := range r.take(n) {
+		v = v<<8 | uint64(b)
 	}
-	return 0
+	return v
 }
 
-func (r *reader) u16() uint16 {
-	if b := r.take(2); b != nil {
-		return binary.BigEndian.Uint16(b)
-	}
-	return 0
-}
+func (r *reader) u8() uint8   { return uint8(r.number(1)) }
+func (r *reader) u16() uint16 { return uint16(r.number(2)) }
+func (r *reader) u32() uint32 { return uint32(r.number(4)) }
+func (r *reader) u64() uint64 { return r.number(8) }
+func (r *reader) i64() int64  { return int64(r.number(8)) }
 
-func (r *reader) u32() uint32 {
-	if b := r.take(4); b != nil {
-		return binary.BigEndian.Uint32(b)
+// version takes the version of an encoding.
+func (r *reader) version() {
+	if v := r.u8(); v != opVersion {
+		r.fail("it is of version %d, and not %d", v, opVersion)
 	}
-	return 0
 }
-
-func (r *reader) u64() uint64 {
-	if b := r.take(8); b != nil {
-		return binary.BigEndian.Uint64(b)
-	}
-	return 0
-}
-
-func (r *reader) i64() int64 { return int64(r.u64()) }
 
 // sized reads a length of 32 bits and as many bytes. Nothing is allocated for a length that is not there.
 func (r *reader) sized() []byte { return r.take(int(r.u32())) }
@@ -167,7 +158,7 @@ func (r *reader) end() error {
 	return r.err
 }
 
-func appendSized(to, b []byte) []byte {
+func appendSized[B []byte | string](to []byte, b B) []byte {
 	to = binary.BigEndian.AppendUint32(to, uint32(len(b)))
 	return append(to, b...)
 }
@@ -198,8 +189,7 @@ func appendField(to []byte, f Field) []byte {
 	to = append(to, uint8(f.typ))
 	switch f.typ {
 	case TypeString, TypeBytes:
-		to = binary.BigEndian.AppendUint32(to, uint32(len(f.text)))
-		to = append(to, f.text...)
+		to = appendSized(to, f.text)
 	case TypeInt:
 		to = binary.BigEndian.AppendUint64(to, uint64(f.num))
 	case TypeBool:

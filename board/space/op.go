@@ -168,9 +168,7 @@ func DecodeOp(raw []byte) (SignedOp, error) {
 	}
 	body := raw[:len(raw)-sigSize]
 	r := reader{rest: body}
-	if v := r.u8(); v != opVersion {
-		r.fail("it is of version %d, and not %d", v, opVersion)
-	}
+	r.version()
 	op := Op{Space: r.id(), Author: r.key(), Verb: Verb(r.u8()), At: time.UnixMilli(r.i64()).UTC()}
 	copy(op.Nonce[:], r.take(len(op.Nonce)))
 	if op.Verb < Out || op.Verb > Remove {

@@ -124,9 +124,7 @@ func (q Query) Encode() ([]byte, error) {
 // DecodeQuery reads what [Query.Encode] gives.
 func DecodeQuery(raw []byte) (Query, error) {
 	r := reader{rest: raw}
-	if v := r.u8(); v != opVersion {
-		r.fail("it is of version %d, and not %d", v, opVersion)
-	}
+	r.version()
 	q := Query{Template: r.fields(true), After: r.u64(), Limit: int(r.u16()), Since: r.u64()}
 	if q.Limit < 1 || q.Limit > MaxEntries {
 		r.fail("a read is of 1 to %d tuples, and not %d", MaxEntries, q.Limit)
@@ -141,7 +139,7 @@ func DecodeQuery(raw []byte) (Query, error) {
 func (r Result) Encode() []byte {
 	b := binary.BigEndian.AppendUint64([]byte{opVersion, uint8(r.Status)}, r.Version)
 	b = binary.BigEndian.AppendUint64(b, uint64(milli(r.Now)))
-	b = appendSized(b, []byte(r.Detail[:min(len(r.Detail), maxDetail)]))
+	b = appendSized(b, r.Detail[:min(len(r.Detail), maxDetail)])
 	b = binary.BigEndian.AppendUint16(b, uint16(len(r.Entries)))
 	for _, e := range r.Entries {
 		b = e.appendTo(b)
@@ -152,9 +150,7 @@ func (r Result) Encode() []byte {
 // DecodeResult reads what [Result.Encode] gives. No signature in it is looked at.
 func DecodeResult(raw []byte) (Result, error) {
 	r := reader{rest: raw}
-	if v := r.u8(); v != opVersion {
-		r.fail("it is of version %d, and not %d", v, opVersion)
-	}
+	r.version()
 	result := Result{Status: Status(r.u8()), Version: r.u64(), Now: fromMilli(r.i64())}
 	if result.Status < OK || result.Status > Full {
 		r.fail("there is no status %d", result.Status)

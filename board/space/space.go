@@ -139,11 +139,7 @@ func (s *Space) Apply(now time.Time, op SignedOp) Result {
 	if refused := s.Check(now, op); refused.Status != OK {
 		return refused
 	}
-	if done := s.memory[op.id]; done != nil {
-		result, err := DecodeResult(done.result)
-		if err != nil {
-			panic(fmt.Sprintf("space: a remembered result does not decode: %v", err)) // it was encoded here
-		}
+	if result, done := s.Remembered(op.id); done {
 		return result
 	}
 	if s.account(op.op.Author).ops >= s.config.Limits.AuthorOps {
@@ -155,6 +151,19 @@ func (s *Space) Apply(now time.Time, op SignedOp) Result {
 	result.Version, result.Now = s.version, fromMilli(s.clock)
 	s.remember(op, result)
 	return result
+}
+
+// Remembered gives what an operation came to, where it was done not longer ago than [Limits.Slack].
+func (s *Space) Remembered(id ID) (Result, bool) {
+	done := s.memory[id]
+	if done == nil {
+		return Result{}, false
+	}
+	result, err := DecodeResult(done.result)
+	if err != nil {
+		panic(fmt.Sprintf("space: a remembered result does not decode: %v", err)) // it was encoded here
+	}
+	return result, true
 }
 
 func (s *Space) do(op SignedOp) Result {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -451,4 +452,23 @@ func TestFieldsAsText(t *testing.T) {
 	if got != "a<b int:1" || err != nil {
 		t.Errorf("printed as %q", got)
 	}
+}
+
+// Snapshot gives the whole state in the order of keys, as a store has it.
+func (s *Space) Snapshot() []byte {
+	rows := []Change{{countersKey, s.counters()}}
+	for _, t := range s.tuples {
+		rows = append(rows, Change{t.key(), t.value()})
+	}
+	for _, m := range s.memory {
+		rows = append(rows, Change{m.key(), m.value()})
+	}
+	slices.SortFunc(rows, func(a, b Change) int { return bytes.Compare(a.Key, b.Key) })
+	var b bytes.Buffer
+	w := NewSnapshotWriter(&b)
+	for _, row := range rows {
+		_ = w.Row(row.Key, row.Value) // memory takes all
+	}
+	_ = w.Flush()
+	return b.Bytes()
 }

@@ -65,9 +65,7 @@ func (f *Filter) Apply() error {
 	}
 	priority := uint16(firstPriority)
 	for _, o := range others {
-		if before := o.Attrs().Priority - 1; before < priority {
-			priority = before
-		}
+		priority = min(priority, o.Attrs().Priority-1)
 	}
 	if priority == 0 {
 		return fmt.Errorf("another filter is first on %s, and could let packets out unseen", f.Device)

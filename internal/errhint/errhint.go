@@ -3,10 +3,7 @@
 // Packages above path use its name path.Error. Errors that only code reads do not need it.
 package errhint
 
-import (
-	"errors"
-	"strings"
-)
+import "errors"
 
 // Error is a failure with what, why and a hint for the person at the keyboard.
 type Error struct {
@@ -18,17 +15,14 @@ type Error struct {
 
 // Error returns one line: what, why, cause.
 func (e *Error) Error() string {
-	var b strings.Builder
-	b.WriteString(e.What)
+	text := e.What
 	if e.Why != "" {
-		b.WriteString(": ")
-		b.WriteString(e.Why)
+		text += ": " + e.Why
 	}
 	if e.Err != nil {
-		b.WriteString(": ")
-		b.WriteString(e.Err.Error())
+		text += ": " + e.Err.Error()
 	}
-	return b.String()
+	return text
 }
 
 // Unwrap returns the cause.

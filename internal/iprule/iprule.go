@@ -35,8 +35,8 @@ func FreePriorities(v6 bool, n int) (first, after int, err error) {
 	}
 	after = 32766 // the kernel's rule for the main table
 	for _, r := range rules {
-		if r.Priority > 0 && r.Priority < after {
-			after = r.Priority
+		if r.Priority > 0 {
+			after = min(after, r.Priority)
 		}
 	}
 	if after <= n {

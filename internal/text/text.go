@@ -3,6 +3,7 @@ package text
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -75,14 +76,9 @@ func plural[N integer](n N, noun string) string {
 // except those of keep, and each byte that is not UTF-8, by a question mark.
 func Printable(stranger string, keep ...rune) string {
 	return strings.Map(func(r rune) rune {
-		for _, k := range keep {
-			if r == k {
-				return r
-			}
+		if slices.Contains(keep, r) || r != utf8.RuneError && unicode.IsPrint(r) {
+			return r
 		}
-		if r == utf8.RuneError || !unicode.IsPrint(r) {
-			return '?'
-		}
-		return r
+		return '?'
 	}, stranger)
 }
