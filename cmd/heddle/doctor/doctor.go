@@ -5,6 +5,7 @@
 package doctor
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -73,28 +74,18 @@ func printReport(w io.Writer, report Report, width int) error {
 }
 
 func backendTable(b *strings.Builder, backends []split.Backend) error {
-	word := func(can bool) string {
-		if can {
-			return "yes"
-		}
-		return "no"
-	}
-	table := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "  BACKEND\tPROGRAMS SEND TO\tBOUND SOCKETS\tPACKET COUNTS\tRULES\tPATHS\tNEEDS")
-	for _, p := range backends {
-		counts, kinds, needs := word(p.Packets), "all", p.Needs
+	word := map[bool]string{true: "yes", false: "no"}
+	const header = "  BACKEND\tPROGRAMS SEND TO\tBOUND SOCKETS\tPACKET COUNTS\tRULES\tPATHS\tNEEDS"
+	return cli.Table(b, header, backends, func(p split.Backend) []any {
+		counts, kinds := word[p.Packets], "all"
 		if p.Packets && !p.GSO {
 			counts = "without GSO"
 		}
 		if p.Kinds != nil {
 			kinds = strings.Join(p.Kinds, ", ")
 		}
-		if needs == "" {
-			needs = "nothing"
-		}
-		fmt.Fprintf(table, "  %s\t%s\t%s\t%s\t%s\t%s\t%s\n", p.Name, p.To, word(p.Bound), counts, word(p.Rules), kinds, needs)
-	}
-	return table.Flush()
+		return []any{"  " + p.Name, p.To, word[p.Bound], counts, word[p.Rules], kinds, cmp.Or(p.Needs, "nothing")}
+	})
 }
 
 func interfaceText(b *strings.Builder, i Interface) {

@@ -137,7 +137,7 @@ func TestInterfaces(t *testing.T) {
 				t.Errorf("%s: default routes %+v", c.name, i.Defaults)
 			}
 		}
-		r := pathsCheck(found)
+		r := pathsCheck(waysOut(found))
 		names := strings.Split(strings.TrimPrefix(r.What, "3 ways out: "), ", ")
 		if slices.Sort(names); r.Verdict != Yes || list(names) != "dsl6, home, lte" {
 			t.Errorf("paths: %+v", r)
@@ -242,7 +242,7 @@ func TestPathsAndObservers(t *testing.T) {
 		{"one router", []Interface{out("a", "192.0.2.1"), out("b", "192.0.2.1")}, Yes, Partly},
 		{"link-local", []Interface{out("a", "fe80::1"), out("b", "fe80::1")}, Yes, Yes},
 	} {
-		if p, o := pathsCheck(c.all).Verdict, observersCheck(c.all).Verdict; p != c.paths || o != c.observers {
+		if p, o := pathsCheck(waysOut(c.all)).Verdict, observersCheck(waysOut(c.all)).Verdict; p != c.paths || o != c.observers {
 			t.Errorf("%s: paths %s, observers %s", c.name, p, o)
 		}
 	}

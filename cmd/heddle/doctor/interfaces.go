@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -42,6 +41,11 @@ type Route struct {
 // Usable reports whether the interface is a way out in one family at least.
 func (i Interface) Usable() bool { return i.IPv4.Verdict == Yes || i.IPv6.Verdict == Yes }
 
+// waysOut are the usable ones.
+func waysOut(all []Interface) []Interface {
+	return slices.DeleteFunc(slices.Clone(all), func(i Interface) bool { return !i.Usable() })
+}
+
 // Somewhere far away, to ask the kernel for a route to. Nothing is sent there: the addresses are for documentation
 // (RFC 5737, RFC 3849).
 var (
@@ -49,6 +53,7 @@ var (
 	farIPv6 = netip.MustParseAddr("2001:db8::1")
 )
 
+// interfaces gives all but loopback, the usable ones first.
 func interfaces() ([]Interface, error) {
 	links, err := netlink.LinkList()
 	if err != nil {
@@ -58,24 +63,18 @@ func interfaces() ([]Interface, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list the routes: %w", err)
 	}
-	found := []Interface{}
+	usable, rest := []Interface{}, []Interface{}
 	for _, link := range links {
 		if link.Attrs().Flags&net.FlagLoopback != 0 {
 			continue
 		}
-		found = append(found, examine(link, defaults[link.Attrs().Index]))
+		if i := examine(link, defaults[link.Attrs().Index]); i.Usable() {
+			usable = append(usable, i)
+		} else {
+			rest = append(rest, i)
+		}
 	}
-	slices.SortStableFunc(found, func(a, b Interface) int {
-		return cmp.Compare(btoi(!a.Usable()), btoi(!b.Usable()))
-	})
-	return found, nil
-}
-
-func btoi(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
+	return append(usable, rest...), nil
 }
 
 func examine(link netlink.Link, defaults []Route) Interface {
@@ -90,46 +89,48 @@ func examine(link netlink.Link, defaults []Route) Interface {
 			sources[ip.Is4()] = ip
 		}
 	}
-	i.IPv4 = i.leaves(a.Index, "IPv4", sources[true], farIPv4)
-	i.IPv6 = i.leaves(a.Index, "IPv6", sources[false], farIPv6)
-	if i.IPv4.Verdict != No {
-		i.strays = i.stray(a.Index, "IPv4", sources[true], farIPv4)
-	}
-	if i.IPv6.Verdict != No {
-		i.strays = append(i.strays, i.stray(a.Index, "IPv6", sources[false], farIPv6)...)
+	for _, f := range []struct {
+		name        string
+		result      *Result
+		source, far netip.Addr
+	}{{"IPv4", &i.IPv4, sources[true], farIPv4}, {"IPv6", &i.IPv6, sources[false], farIPv6}} {
+		*f.result = i.leaves(a.Index, f.name, f.source, f.far)
+		f.result.Check = "source-routing-" + strings.ToLower(f.name)
+		if f.result.Verdict != No {
+			i.strays = append(i.strays, i.stray(a.Index, f.name, f.source, f.far)...)
+		}
 	}
 	return i
 }
 
 // leaves asks the kernel which way a packet would go that is bound to the interface and has its address.
 func (i Interface) leaves(index int, family string, source, far netip.Addr) Result {
-	check := "source-routing-" + strings.ToLower(family)
 	switch {
 	case !i.Up:
-		return no(check, "the interface is down", "ip link set "+i.Name+" up")
+		return no("the interface is down", "ip link set "+i.Name+" up")
 	case !source.IsValid():
-		return no(check, "no "+family+" address", "wait for DHCP or router advertisements, or give it an address")
+		return no("no "+family+" address", "wait for DHCP or router advertisements, or give it an address")
 	}
 	options := netlink.RouteGetOptions{OifIndex: index, SrcAddr: source.AsSlice(), FIBMatch: true}
 	// Without FIBMatch the kernel takes any address to be on the link of an interface that has no route to it.
 	if _, err := netlink.RouteGetWithOptions(far.AsSlice(), &options); err != nil {
-		return no(check, "no "+family+" route out: "+errnoText(err),
+		return no("no "+family+" route out: "+errnoText(err),
 			fmt.Sprintf("give it a default route; a high metric keeps other traffic where it is: ip route add default via GATEWAY dev %s metric 5000", i.Name))
 	}
 	options.FIBMatch = false
 	routes, err := netlink.RouteGetWithOptions(far.AsSlice(), &options)
 	if err != nil || len(routes) == 0 {
-		return no(check, "no "+family+" route out: "+errnoText(err), "look at `ip rule` and `ip route show table all`")
+		return no("no "+family+" route out: "+errnoText(err), "look at `ip rule` and `ip route show table all`")
 	}
 	if routes[0].LinkIndex != index {
-		return no(check, fmt.Sprintf("%s from %v would leave by interface %d", family, source, routes[0].LinkIndex),
+		return no(fmt.Sprintf("%s from %v would leave by interface %d", family, source, routes[0].LinkIndex),
 			"a routing rule sends it elsewhere: look at `ip rule`")
 	}
 	if far.Is4() && i.strictReversePath(index, far) {
-		return partly(check, fmt.Sprintf("leaves as %v, but answers are dropped (rp_filter is strict and the main route is elsewhere)", source),
+		return partly(fmt.Sprintf("leaves as %v, but answers are dropped (rp_filter is strict and the main route is elsewhere)", source),
 			fmt.Sprintf("sysctl -w net.ipv4.conf.%s.rp_filter=2", i.Name))
 	}
-	return yes(check, fmt.Sprintf("leaves as %v", source))
+	return yes(fmt.Sprintf("leaves as %v", source))
 }
 
 // strictReversePath reports whether the kernel would drop an answer that comes in here: with rp_filter 1 (RFC 3704,
@@ -148,11 +149,7 @@ func ipv4Conf(name string) string {
 }
 
 func readInt(file string) int {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return 0
-	}
-	n, _ := strconv.Atoi(strings.TrimSpace(string(text)))
+	n, _ := strconv.Atoi(readText(file))
 	return n
 }
 
@@ -208,35 +205,28 @@ func errnoText(err error) string {
 }
 
 // pathsCheck says whether there is anything to split over.
-func pathsCheck(all []Interface) Result {
-	var usable []string
-	for _, i := range all {
-		if i.Usable() {
-			usable = append(usable, i.Name)
-		}
+func pathsCheck(ways []Interface) Result {
+	names := make([]string, len(ways))
+	for i, w := range ways {
+		names[i] = w.Name
 	}
 	const hint = "connect to a second network: another uplink, a phone's tethering, a second Wi-Fi"
-	switch len(usable) {
+	switch len(ways) {
 	case 0:
-		return no("paths", "no interface is a way out", hint)
+		return no("no interface is a way out", hint)
 	case 1:
-		return partly("paths", "one way out: "+usable[0], hint)
+		return partly("one way out: "+names[0], hint)
 	}
-	return yes("paths", fmt.Sprintf("%d ways out: %s", len(usable), list(usable)))
+	return yes(fmt.Sprintf("%d ways out: %s", len(ways), list(names)))
 }
 
 // observersCheck says whether the ways out lead to different first routers. Those behind one router share an observer.
-func observersCheck(all []Interface) Result {
+func observersCheck(ways []Interface) Result {
 	users := map[string][]string{}
-	usable := 0
-	for _, i := range all {
-		if !i.Usable() {
-			continue
-		}
-		usable++
-		for _, r := range i.Defaults {
-			if r.Via != "" && !slices.Contains(users[r.Via], i.Name) {
-				users[r.Via] = append(users[r.Via], i.Name)
+	for _, w := range ways {
+		for _, r := range w.Defaults {
+			if r.Via != "" && !slices.Contains(users[r.Via], w.Name) {
+				users[r.Via] = append(users[r.Via], w.Name)
 			}
 		}
 	}
@@ -244,12 +234,12 @@ func observersCheck(all []Interface) Result {
 		// A link-local address is another router on each link.
 		if ip, err := netip.ParseAddr(via); len(names) > 1 && err == nil && !ip.IsLinkLocalUnicast() {
 			slices.Sort(names)
-			return partly("observers", fmt.Sprintf("%s all leave by %s", list(names), via),
+			return partly(fmt.Sprintf("%s all leave by %s", list(names), via),
 				"that may be one router, which then sees all of their paths; use another network for one of them")
 		}
 	}
-	if usable < 2 {
-		return unknown("observers", "fewer than two ways out to compare", "")
+	if len(ways) < 2 {
+		return unknown("fewer than two ways out to compare", "")
 	}
-	return yes("observers", "no two ways out share a router that can be told from here")
+	return yes("no two ways out share a router that can be told from here")
 }

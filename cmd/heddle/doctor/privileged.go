@@ -3,7 +3,6 @@ package doctor
 import (
 	"errors"
 	"fmt"
-	"os"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/features"
@@ -23,11 +22,10 @@ var wanted = []struct {
 }
 
 func capabilities() Result {
-	const check = "capabilities"
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
 	if err := unix.Capget(&header, &data[0]); err != nil {
-		return unknown(check, err.Error(), "")
+		return unknown(err.Error(), "")
 	}
 	effective := uint64(data[0].Effective) | uint64(data[1].Effective)<<32
 	var have, lack []string
@@ -41,23 +39,23 @@ func capabilities() Result {
 	const hint = "run as root for these; `heddle split` and `heddle up --socks` need none"
 	switch {
 	case len(lack) == 0:
-		return yes(check, list(have))
+		return yes(list(have))
 	case len(have) == 0:
-		return no(check, "without "+list(lack), hint)
+		return no("without "+list(lack), hint)
 	}
-	return partly(check, list(have)+"; without "+list(lack), hint)
+	return partly(list(have)+"; without "+list(lack), hint)
 }
 
 // tun makes a TUN device in a namespace of its own, and where it may not, asks the driver what it could do.
 func tun() Result {
-	const check, device = "tun", "/dev/net/tun"
+	const device = "/dev/net/tun"
 	const unprivileged = "run as root or with CAP_NET_ADMIN for a device; `heddle up --socks` needs none"
 	fd, err := unix.Open(device, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	switch {
 	case errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENXIO):
-		return no(check, device+": "+err.Error(), "modprobe tun; in a container, pass the device in; `heddle up --socks` needs none")
+		return no(device+": "+err.Error(), "modprobe tun; in a container, pass the device in; `heddle up --socks` needs none")
 	case err != nil:
-		return no(check, device+": "+err.Error(), unprivileged)
+		return no(device+": "+err.Error(), unprivileged)
 	}
 	unix.Close(fd)
 	made, err := inScratch(func() error {
@@ -75,16 +73,15 @@ func tun() Result {
 	})
 	switch {
 	case !made:
-		return unknown(check, device+" opens; whether a device can be made needs CAP_SYS_ADMIN to try", unprivileged)
+		return unknown(device+" opens; whether a device can be made needs CAP_SYS_ADMIN to try", unprivileged)
 	case err != nil:
-		return no(check, "no TUN device can be made: "+err.Error(), unprivileged)
+		return no("no TUN device can be made: "+err.Error(), unprivileged)
 	}
-	return yes(check, "TUN devices can be made, with offloads (IFF_VNET_HDR)")
+	return yes("TUN devices can be made, with offloads (IFF_VNET_HDR)")
 }
 
 // nftablesCheck makes a table and a chain as the kill switch does, in a namespace of its own.
 func nftablesCheck() Result {
-	const check = "nftables"
 	const hint = "the kill switch needs it: a kernel with nf_tables, and root or CAP_NET_ADMIN"
 	made, err := inScratch(func() error {
 		c, err := nftables.New()
@@ -98,41 +95,31 @@ func nftablesCheck() Result {
 	})
 	switch {
 	case !made:
-		return unknown(check, "trying it needs CAP_SYS_ADMIN", hint)
+		return unknown("trying it needs CAP_SYS_ADMIN", hint)
 	case err != nil:
-		return no(check, "no table can be made: "+err.Error(), hint)
+		return no("no table can be made: "+err.Error(), hint)
 	}
-	return yes(check, "tables and chains can be made (the kill switch)")
+	return yes("tables and chains can be made (the kill switch)")
 }
 
 func namespaces() Result {
-	const check = "network-namespaces"
 	if made, _ := inScratch(func() error { return nil }); !made {
-		return no(check, "no network namespace can be made", "`heddle lab` needs root or CAP_SYS_ADMIN; in a container, give it that")
+		return no("no network namespace can be made", "`heddle lab` needs root or CAP_SYS_ADMIN; in a container, give it that")
 	}
-	return yes(check, "network namespaces can be made (`heddle lab`)")
+	return yes("network namespaces can be made (`heddle lab`)")
 }
 
 // bpf loads a program of two instructions, the smallest there is.
 func bpf() Result {
-	const check = "bpf"
 	const hint = "run as root or with CAP_BPF and CAP_NET_ADMIN; only --backend kernel needs it"
 	err := features.HaveProgramType(ebpf.SchedCLS)
 	switch {
 	case err == nil:
-		return yes(check, "programs of type sched_cls load")
+		return yes("programs of type sched_cls load")
 	case errors.Is(err, ebpf.ErrNotSupported):
-		return no(check, "the kernel has no programs of type sched_cls", "a kernel with CONFIG_BPF_SYSCALL and CONFIG_NET_CLS_BPF; only --backend kernel needs it")
+		return no("the kernel has no programs of type sched_cls", "a kernel with CONFIG_BPF_SYSCALL and CONFIG_NET_CLS_BPF; only --backend kernel needs it")
 	case errors.Is(err, unix.EPERM):
-		return no(check, "this user may not load programs", hint)
+		return no("this user may not load programs", hint)
 	}
-	return no(check, fmt.Sprintf("no program loads: %v", err), hint)
-}
-
-func kernelRelease() string {
-	text, err := os.ReadFile("/proc/sys/kernel/osrelease")
-	if err != nil {
-		return ""
-	}
-	return trim(text)
+	return no(fmt.Sprintf("no program loads: %v", err), hint)
 }

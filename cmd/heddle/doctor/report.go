@@ -40,21 +40,30 @@ func Examine() (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
-	report := Report{Kernel: kernelRelease(), Interfaces: interfaces, Backends: split.Backends()}
-	report.Checks = append(report.Checks, pathsCheck(interfaces), observersCheck(interfaces), sourcesCheck(interfaces))
-	for _, check := range []func() Result{
-		capabilities, bindToDevice, udpGSO, udpGRO, ipv6, tun, nftablesCheck, resolver, namespaces, bpf, mptcp, clockSource,
+	report := Report{Kernel: readText("/proc/sys/kernel/osrelease"), Interfaces: interfaces, Backends: split.Backends()}
+	ways := waysOut(interfaces)
+	for _, c := range []struct {
+		name  string
+		check func() Result
+	}{
+		{"paths", func() Result { return pathsCheck(ways) }},
+		{"observers", func() Result { return observersCheck(ways) }},
+		{"source-addresses", func() Result { return sourcesCheck(ways) }},
+		{"capabilities", capabilities}, {"bind-to-device", bindToDevice}, {"udp-gso", udpGSO}, {"udp-gro", udpGRO}, {"ipv6", ipv6},
+		{"tun", tun}, {"nftables", nftablesCheck}, {"resolver", resolver}, {"network-namespaces", namespaces}, {"bpf", bpf},
+		{"mptcp", mptcp}, {"clock-source", clockSource},
 	} {
-		report.Checks = append(report.Checks, check())
+		r := c.check()
+		r.Check = c.name
+		report.Checks = append(report.Checks, r)
 	}
 	return report, nil
 }
 
-func yes(check, what string) Result          { return Result{check, Yes, what, ""} }
-func no(check, what, hint string) Result     { return Result{check, No, what, hint} }
-func partly(check, what, hint string) Result { return Result{check, Partly, what, hint} }
-func unknown(check, what, hint string) Result {
-	return Result{check, Unknown, what, hint}
-}
+// What a check finds. Its name is the caller's to give.
+func yes(what string) Result           { return Result{Verdict: Yes, What: what} }
+func no(what, hint string) Result      { return Result{Verdict: No, What: what, Hint: hint} }
+func partly(what, hint string) Result  { return Result{Verdict: Partly, What: what, Hint: hint} }
+func unknown(what, hint string) Result { return Result{Verdict: Unknown, What: what, Hint: hint} }
 
 func list(words []string) string { return strings.Join(words, ", ") }

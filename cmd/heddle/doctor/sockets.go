@@ -13,17 +13,16 @@ import (
 
 // bindToDevice tries what paths of kind if: need. Root is not needed since Linux 5.7.
 func bindToDevice() Result {
-	const check = "bind-to-device"
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return no(check, err.Error(), "no UDP socket can be opened at all: look at limits and seccomp")
+		return no(err.Error(), "no UDP socket can be opened at all: look at limits and seccomp")
 	}
 	defer unix.Close(fd)
 	if err := unix.SetsockoptString(fd, unix.SOL_SOCKET, unix.SO_BINDTODEVICE, "lo"); err != nil {
-		return no(check, "sockets cannot be bound to an interface: "+err.Error(),
+		return no("sockets cannot be bound to an interface: "+err.Error(),
 			"run as root or with CAP_NET_RAW, or use Linux 5.7 or later; src: paths need neither")
 	}
-	return yes(check, "sockets can be bound to an interface (if: and ports: paths)")
+	return yes("sockets can be bound to an interface (if: and ports: paths)")
 }
 
 // Three datagrams make a run that is told from one datagram and from two.
@@ -31,28 +30,28 @@ const segments, segmentSize = 3, 100
 
 // udpGSO sends a run of datagrams in one call, over loopback, and counts them.
 func udpGSO() Result {
-	const check, hint = "udp-gso", "Linux 4.18 or later has it; without it Heddle sends one datagram a call, at a fraction of the speed"
+	const hint = "Linux 4.18 or later has it; without it Heddle sends one datagram a call, at a fraction of the speed"
 	sizes, err := sendRun(false)
 	if err != nil {
-		return no(check, "many datagrams in one call (UDP_SEGMENT): "+err.Error(), hint)
+		return no("many datagrams in one call (UDP_SEGMENT): "+err.Error(), hint)
 	}
 	if len(sizes) != segments {
-		return no(check, fmt.Sprintf("%d datagrams went out in one call, %d arrived", segments, len(sizes)), hint)
+		return no(fmt.Sprintf("%d datagrams went out in one call, %d arrived", segments, len(sizes)), hint)
 	}
-	return yes(check, "many datagrams go out in one call (UDP_SEGMENT)")
+	return yes("many datagrams go out in one call (UDP_SEGMENT)")
 }
 
 // udpGRO receives the same run joined.
 func udpGRO() Result {
-	const check, hint = "udp-gro", "Linux 5.0 or later has it; without it Heddle receives one datagram a call, at a fraction of the speed"
+	const hint = "Linux 5.0 or later has it; without it Heddle receives one datagram a call, at a fraction of the speed"
 	sizes, err := sendRun(true)
 	if err != nil {
-		return no(check, "many datagrams in one receive (UDP_GRO): "+err.Error(), hint)
+		return no("many datagrams in one receive (UDP_GRO): "+err.Error(), hint)
 	}
 	if len(sizes) != 1 || sizes[0] != segments*segmentSize {
-		return partly(check, fmt.Sprintf("UDP_GRO is known, but a run arrived as %d datagrams", len(sizes)), hint)
+		return partly(fmt.Sprintf("UDP_GRO is known, but a run arrived as %d datagrams", len(sizes)), hint)
 	}
-	return yes(check, "many datagrams arrive in one receive (UDP_GRO)")
+	return yes("many datagrams arrive in one receive (UDP_GRO)")
 }
 
 // sendRun sends the run over loopback, with receive offload or without, and gives the sizes that arrive.
@@ -116,27 +115,25 @@ func setInt(c *net.UDPConn, option, value int) error {
 }
 
 func ipv6() Result {
-	const check = "ipv6"
 	if readInt("/proc/sys/net/ipv6/conf/all/disable_ipv6") == 1 {
-		return no(check, "IPv6 is switched off", "sysctl -w net.ipv6.conf.all.disable_ipv6=0, if a network here has it")
+		return no("IPv6 is switched off", "sysctl -w net.ipv6.conf.all.disable_ipv6=0, if a network here has it")
 	}
 	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return no(check, "the kernel has no IPv6", "paths go over IPv4; nothing need be done")
+		return no("the kernel has no IPv6", "paths go over IPv4; nothing need be done")
 	}
 	unix.Close(fd)
-	return yes(check, "the kernel speaks IPv6")
+	return yes("the kernel speaks IPv6")
 }
 
 // IPPROTO_MPTCP of Linux 5.6 and later.
 const protoMPTCP = 262
 
 func mptcp() Result {
-	const check = "mptcp"
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, protoMPTCP)
 	if err != nil {
-		return no(check, "no Multipath TCP: "+err.Error(), "sysctl -w net.mptcp.enabled=1, or a kernel that has it; Heddle itself does not need it")
+		return no("no Multipath TCP: "+err.Error(), "sysctl -w net.mptcp.enabled=1, or a kernel that has it; Heddle itself does not need it")
 	}
 	unix.Close(fd)
-	return yes(check, "Multipath TCP sockets open")
+	return yes("Multipath TCP sockets open")
 }

@@ -37,15 +37,9 @@ func (i Interface) stray(index int, family string, source, far netip.Addr) []str
 }
 
 // sourcesCheck says whether each address leaves by its own interface, which paths of kind src: need.
-func sourcesCheck(all []Interface) Result {
-	const check = "source-addresses"
+func sourcesCheck(ways []Interface) Result {
 	var found, commands []string
-	usable := 0
-	for _, i := range all {
-		if !i.Usable() {
-			continue
-		}
-		usable++
+	for _, i := range ways {
 		for _, s := range i.strays {
 			found = append(found, fmt.Sprintf("%v of %s leaves by %s", s.address, i.Name, s.by))
 			table, ip, via := firstTable+len(commands)/2, "ip", ""
@@ -60,11 +54,11 @@ func sourcesCheck(all []Interface) Result {
 		}
 	}
 	switch {
-	case usable == 0:
-		return unknown(check, "no interface is a way out", "")
+	case len(ways) == 0:
+		return unknown("no interface is a way out", "")
 	case len(found) == 0:
-		return yes(check, "each leaves by its own interface")
+		return yes("each leaves by its own interface")
 	}
-	return partly(check, list(found)+"; a path src: of it would too, and the kernel's answers to what comes late",
+	return partly(list(found)+"; a path src: of it would too, and the kernel's answers to what comes late",
 		"name the interface (if:), which needs no rule; for src:, and for the kernel, "+strings.Join(commands, "; "))
 }
