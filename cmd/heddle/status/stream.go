@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"heddle/cmd/heddle/internal/cli"
 	"heddle/cmd/heddle/internal/control"
@@ -61,7 +60,7 @@ func stripeText(b *strings.Builder, s stripe.Status, now time.Time) {
 		rows = append(rows, []string{p.Name, p.State, cli.RTT(p.RTT), text.Size(p.Up.Bytes), text.Percent(p.Up.Share), text.Size(p.Down.Bytes), text.Percent(p.Down.Share),
 			text.Quantity(p.Up.Again), cli.Heard(p.LastHeard, now)})
 	}
-	aligned(b, rows, 2)
+	newTable(rows, 2, 2, 3, 4, 5, 6, 7, 8).write(b, 0, len(rows[0]))
 	for _, p := range s.Paths {
 		if p.Why != "" {
 			fmt.Fprintf(b, "  %s: %s\n", p.Name, p.Why)
@@ -69,27 +68,5 @@ func stripeText(b *strings.Builder, s stripe.Status, now time.Time) {
 	}
 	for _, line := range stream.SharedObservers(s) {
 		fmt.Fprintf(b, "  %s\n", line)
-	}
-}
-
-// aligned prints a table whose first columns are text and the rest numbers.
-func aligned(b *strings.Builder, rows [][]string, text int) {
-	widths := make([]int, len(rows[0]))
-	for _, row := range rows {
-		for i, cell := range row {
-			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
-		}
-	}
-	for _, row := range rows {
-		line := " "
-		for i, cell := range row {
-			fill := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
-			if i < text {
-				line += " " + cell + fill
-			} else {
-				line += "  " + fill + cell
-			}
-		}
-		b.WriteString(strings.TrimRight(line, " ") + "\n")
 	}
 }

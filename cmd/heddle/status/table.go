@@ -3,6 +3,7 @@ package status
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -108,21 +109,12 @@ func pathTable(b *strings.Builder, paths []split.PathStatus, now time.Time, widt
 			text.Quantity(p.Down.Packets), text.Size(p.Down.Bytes), text.Percent(p.Down.Share),
 			text.Quantity(p.Switches), cli.Heard(p.LastHeard, now)})
 	}
-	widths := make([]int, len(rows[0]))
-	for _, row := range rows {
-		for i, cell := range row {
-			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
-		}
-	}
-	whole := 3 + len(widths) // the margin, and what stands between columns
-	for _, n := range widths {
-		whole += n
-	}
-	if width == 0 || whole <= width {
-		tableOf(b, rows, widths, []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12})
+	t := newTable(rows, 3, 5, 8) // wider gaps where up and down begin
+	if width == 0 || t.columns() <= width {
+		t.write(b, 0, 13)
 	} else {
-		tableOf(b, rows, widths, []int{0, 1, 2, 3, 4, 11, 12})
-		tableOf(b, rows, widths, []int{0, 5, 6, 7, 8, 9, 10})
+		t.write(b, 0, 5, 11, 13)
+		t.write(b, 0, 1, 5, 11)
 	}
 	for _, p := range paths {
 		if long := p.Address.String(); p.Address.IsValid() && len(long) > addressWidth {
@@ -131,24 +123,51 @@ func pathTable(b *strings.Builder, paths []split.PathStatus, now time.Time, widt
 	}
 }
 
-// tableOf prints some of the columns.
-func tableOf(b *strings.Builder, rows [][]string, widths, columns []int) {
-	const text = 3 // columns of text, aligned left; the rest are numbers
+// table is a header and rows, whose first columns are text and the rest numbers.
+type table struct {
+	rows   [][]string
+	text   int   // how many columns are text, aligned left
+	wide   []int // columns with a wider gap before them
+	widths []int
+}
+
+func newTable(rows [][]string, text int, wide ...int) table {
+	t := table{rows, text, wide, make([]int, len(rows[0]))}
 	for _, row := range rows {
-		b.WriteString(" ")
-		for _, i := range columns {
-			b.WriteString(" ")
-			if i == 5 || i == 8 { // up and down begin
-				b.WriteString(" ")
-			}
-			fill := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(row[i]))
-			if i < text {
-				b.WriteString(row[i] + fill)
-			} else {
-				b.WriteString(fill + row[i])
+		for i, cell := range row {
+			t.widths[i] = max(t.widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	return t
+}
+
+// columns is how wide a terminal the whole table needs.
+func (t table) columns() int {
+	n := 1 + len(t.widths) + len(t.wide) // the margin, and what stands between columns
+	for _, w := range t.widths {
+		n += w
+	}
+	return n
+}
+
+// write prints the columns of some ranges, each from its first to before its last.
+func (t table) write(b *strings.Builder, ranges ...int) {
+	for _, row := range t.rows {
+		line := " "
+		for span := range slices.Chunk(ranges, 2) {
+			for i := span[0]; i < span[1]; i++ {
+				if line += " "; slices.Contains(t.wide, i) {
+					line += " "
+				}
+				fill := strings.Repeat(" ", t.widths[i]-utf8.RuneCountInString(row[i]))
+				if i < t.text {
+					line += row[i] + fill
+				} else {
+					line += fill + row[i]
+				}
 			}
 		}
-		b.WriteString("\n")
+		b.WriteString(strings.TrimRight(line, " ") + "\n")
 	}
 }
 
