@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -30,29 +29,31 @@ import (
 type session struct {
 	config.Paths
 	server  Server
-	predict string
-	sshVia  string
-	name    string
-	log     string
-	dryRun  bool
+	Predict string `flag:"predict" help:"local echo: adaptive, always, never, experimental" complete:"adaptive always never experimental"`
+	SSHVia  string `flag:"ssh-via" help:"the <NAME> of the path that ssh takes; by default the first path"`
+	Name    string `flag:"name" help:"the name of the session in heddle status; by default mosh-HOST"`
+	Log     string `flag:"log" help:"write the log to this <file>; without it, warnings are printed at the end"`
+	DryRun  bool   `flag:"dry-run" help:"print what would be run, and run nothing"`
 }
 
 // Command is `heddle mosh`.
 func Command() *cobra.Command {
-	m := session{Paths: config.DefaultPaths()}
+	m := session{Paths: config.DefaultPaths(), Predict: Predictions[0], server: Server{Program: "mosh-server"}}
 	cmd := &cobra.Command{
 		Use:   "mosh [USER@]HOST --via NAME=KIND:ARG... [-- COMMAND...]",
 		Short: "Split a Mosh session over several paths",
-		Long: `Mosh starts mosh-server on HOST by ssh, as the program mosh does, and then the
-installed mosh-client with its packets split over the paths. Both are as they
-come; the server knows nothing of it. While it runs, heddle status shows it.
+		Long: `Mosh starts mosh-server on HOST over ssh, as the program mosh does. It then
+starts the installed mosh-client and splits its packets over the paths. Both
+programs stay as they are, and the server needs nothing else. heddle status
+shows the session while it runs.
 
-What it hides: the network on each path sees a part of the packets, and none
-sees all of them. What it does not: that you talk to the server. ssh goes over
-one path whole, the first unless --ssh-via names another: that path's network
-sees an SSH connection to the same server. HOST is looked up by this machine's
-resolver. The downlink follows what mosh-client sends, which is ten packets a
-second on a screen that changes.
+What it hides: the network on each path sees some of the packets, and no network
+sees all of them. What it does not hide: that you talk to the server. The whole
+ssh connection takes one path: the first, or the one that --ssh-via names. The
+network on that path sees an SSH connection to the same server. This machine's
+resolver looks HOST up. The server sends to the path that it last heard from, so
+its packets are split as often as mosh-client sends: ten times a second while
+the screen changes.
 
 With fewer healthy paths than --min-paths nothing is sent, and mosh-client says
 that it heard nothing. The exit status is that of mosh-client.`,
@@ -64,7 +65,7 @@ that it heard nothing. The exit status is that of mosh-client.`,
 			if err := m.check(); err != nil {
 				return cli.Usage(err)
 			}
-			if m.dryRun {
+			if m.DryRun {
 				return m.print(cmd.Context(), cmd.OutOrStdout())
 			}
 			terminal, err := terminalOf(cmd)
@@ -74,19 +75,9 @@ that it heard nothing. The exit status is that of mosh-client.`,
 			return m.run(cmd.Context(), terminal, cmd.ErrOrStderr())
 		},
 	}
-	flags := cmd.Flags()
-	flags.StringVar(&m.sshVia, "ssh-via", "", "the path that ssh takes, by its `NAME`; the first where this is not given")
-	flags.StringVar(&m.server.SSHConfig, "ssh-config", "", "a `file` that ssh reads in place of your own configuration")
-	flags.IntVar(&m.server.SSHPort, "ssh-port", 0, "where sshd listens; 0 for what ssh's configuration says")
-	flags.StringVar(&m.server.Port, "port", "", "the server's UDP `PORT` or LOW:HIGH; its own choice where this is not given")
-	flags.StringVar(&m.server.Program, "server", "mosh-server", "mosh-server's `command` on the server")
-	flags.StringVar(&m.predict, "predict", Predictions[0], "local echo: "+strings.Join(Predictions, ", "))
-	flags.StringVar(&m.name, "name", "", "what heddle status calls it; mosh-HOST where this is not given")
-	flags.StringVar(&m.log, "log", "", "write the log to this `file`; without it, warnings are printed at the end")
-	flags.BoolVar(&m.dryRun, "dry-run", false, "print what would be run, and run nothing")
-	bind.Flags(cmd, &m.Paths)
+	bind.Flags(cmd, &m)
+	bind.Flags(cmd, &m.server)
 	_ = cmd.MarkFlagRequired("via")
-	_ = cmd.RegisterFlagCompletionFunc("predict", cobra.FixedCompletions(Predictions, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
@@ -106,9 +97,6 @@ func moshArguments(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// mosh-server takes PORT or LOW:HIGH.
-var portRange = regexp.MustCompile(`^([0-9]{1,5})(?::([0-9]{1,5}))?$`)
-
 // check says what is wrong with the command line.
 func (m *session) check() error {
 	host := m.server.Host
@@ -121,11 +109,11 @@ func (m *session) check() error {
 	if m.server.Port != "" && !goodRange(m.server.Port) {
 		return &path.Error{What: "--port " + m.server.Port, Why: "it is no PORT or LOW:HIGH", Hint: "such as 60001 or 60000:61000"}
 	}
-	if !slices.Contains(Predictions, m.predict) {
-		return &path.Error{What: "--predict " + m.predict, Why: "mosh-client has no such mode", Hint: "modes: " + strings.Join(Predictions, ", ")}
+	if !slices.Contains(Predictions, m.Predict) {
+		return &path.Error{What: "--predict " + m.Predict, Why: "mosh-client has no such mode", Hint: "modes: " + strings.Join(Predictions, ", ")}
 	}
-	if m.name != "" {
-		if err := config.CheckSessionName(m.name); err != nil {
+	if m.Name != "" {
+		if err := config.CheckSessionName(m.Name); err != nil {
 			return err
 		}
 	}
@@ -133,26 +121,24 @@ func (m *session) check() error {
 	if err != nil {
 		return err
 	}
-	if m.sshVia == "" {
-		m.sshVia = o.Via[0].Name
+	if m.SSHVia == "" {
+		m.SSHVia = o.Via[0].Name
 	}
-	if _, err := connect.DialerOf(o, m.sshVia); err != nil {
+	if _, err := connect.DialerOf(o, m.SSHVia); err != nil {
 		return err
 	}
 	return m.proxy(o)
 }
 
+// goodRange reports whether a text is PORT or LOW:HIGH.
 func goodRange(text string) bool {
-	found := portRange.FindStringSubmatch(text)
-	if found == nil {
-		return false
+	low, high, ranged := strings.Cut(text, ":")
+	first, err := strconv.ParseUint(low, 10, 16)
+	if err != nil || first == 0 || !ranged {
+		return err == nil && first > 0
 	}
-	low, lowErr := strconv.ParseUint(found[1], 10, 16)
-	if found[2] == "" {
-		return lowErr == nil && low > 0
-	}
-	high, highErr := strconv.ParseUint(found[2], 10, 16)
-	return lowErr == nil && highErr == nil && low > 0 && low <= high
+	last, err := strconv.ParseUint(high, 10, 16)
+	return err == nil && first <= last
 }
 
 // proxy says how ssh is to connect: by one path, and those that it rides.
@@ -166,7 +152,7 @@ func (m *session) proxy(o split.Options) error {
 		m.server.Proxy = append(m.server.Proxy, "--identity", m.Identity)
 	}
 	all := slices.Concat(o.Via, o.Beside)
-	flag, name := "--via", m.sshVia
+	flag, name := "--via", m.SSHVia
 	for name != "" {
 		for _, s := range m.Secret {
 			if strings.HasPrefix(s, name+"=") {

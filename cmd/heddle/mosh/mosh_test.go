@@ -50,7 +50,7 @@ func TestMoshNeedsATerminal(t *testing.T) {
 
 // ssh must go by the path that was asked for, with what that one needs and no more.
 func TestMoshProxy(t *testing.T) {
-	m := session{Paths: config.DefaultPaths(), sshVia: "lte", predict: Predictions[0], server: Server{Host: "server.example"}}
+	m := session{Paths: config.DefaultPaths(), SSHVia: "lte", Predict: Predictions[0], server: Server{Host: "server.example"}}
 	m.Via = []string{"home=if:home", "lte=src:192.0.2.7"}
 	if err := m.check(); err != nil {
 		t.Fatal(err)
@@ -59,7 +59,7 @@ func TestMoshProxy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	option := session{Paths: m.Paths, predict: m.predict, server: Server{Host: "-oProxyCommand=x"}}
+	option := session{Paths: m.Paths, Predict: m.Predict, server: Server{Host: "-oProxyCommand=x"}}
 	if err := option.check(); err == nil {
 		t.Error("an option of ssh is taken for a host")
 	}

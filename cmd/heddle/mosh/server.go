@@ -1,6 +1,7 @@
 package mosh
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,18 +21,14 @@ import (
 // Server says where mosh-server is started, and how.
 type Server struct {
 	// Host is [USER@]HOST, as ssh takes it.
-	Host string
-	// SSHPort is where sshd listens, or 0 for what ssh's own configuration says.
-	SSHPort int
-	// SSHConfig is a file that ssh reads in place of the user's own; empty for that one.
-	SSHConfig string
+	Host      string
+	SSHPort   int    `flag:"ssh-port" help:"the port of sshd; 0 for the one in ssh's configuration"`
+	SSHConfig string `flag:"ssh-config" help:"a <file> that ssh reads in place of your own configuration"`
 	// Proxy is the command that ssh speaks through, in words. Two more follow: host and port. Once connected it must
 	// print "MOSH IP" and the address to stderr.
-	Proxy []string
-	// Program is mosh-server as the server's shell is to find it; empty for mosh-server.
-	Program string
-	// Port is the UDP port or LOW:HIGH that mosh-server may listen on; empty for its own choice.
-	Port string
+	Proxy   []string
+	Program string `flag:"server" help:"the <command> that starts mosh-server on the server"`
+	Port    string `flag:"port" help:"the server's UDP <PORT> or LOW:HIGH; by default mosh-server chooses"`
 	// Colors is how many colours the terminal has.
 	Colors int
 	// Locale are variables, NAME=VALUE, of which mosh-server needs some where its own are not UTF-8.
@@ -76,11 +73,7 @@ func (s Server) SSH() []string {
 	if len(s.Command) > 0 {
 		server = append(append(server, "--"), s.Command...)
 	}
-	program := s.Program
-	if program == "" {
-		program = "mosh-server"
-	}
-	return append(args, s.Host, "--", program+" "+Quote(server))
+	return append(args, s.Host, "--", cmp.Or(s.Program, "mosh-server")+" "+Quote(server))
 }
 
 // plain is a word that every shell leaves alone.

@@ -43,8 +43,8 @@ func (m *session) run(ctx context.Context, terminal [3]*os.File, talk io.Writer)
 	}
 	defer closeLog()
 	return runner.Run(ctx, m.runner(o), func(ctx context.Context, r *runner.Runner) error {
-		m.name = r.Name
-		o.Session, o.Tap, o.Log = m.name, r.Tap, log
+		m.Name = r.Name
+		o.Session, o.Tap, o.Log = m.Name, r.Tap, log
 		// The terminal's hangup goes to mosh-client too, which then says goodbye to the server. That needs the relay.
 		ctx, stopSignals := signal.NotifyContext(ctx, syscall.SIGHUP)
 		defer stopSignals()
@@ -72,7 +72,7 @@ func (m *session) session(ctx context.Context, o split.Options, r *runner.Runner
 	go func() { relayed <- relay.Run(relaying) }()
 	m.claim(o, started.Addr, talk)
 	before, _ := term.GetState(int(terminal[0].Fd()))
-	status, err := Client{Addr: relay.Addr(), Key: started.Key, Predict: m.predict, Terminal: terminal}.Run(ctx)
+	status, err := Client{Addr: relay.Addr(), Key: started.Key, Predict: m.Predict, Terminal: terminal}.Run(ctx)
 	if before != nil {
 		_ = term.Restore(int(terminal[0].Fd()), before) // where mosh-client could not do it itself
 	}
@@ -100,8 +100,8 @@ func (m *session) claim(o split.Options, to netip.AddrPort, talk io.Writer) {
 			observers[ways[s.Name].Describe().Observer] = true
 		}
 	}
-	fmt.Fprintf(talk, "%s: mosh-server listens on %s, over %s\nclaim: %s\n", m.name, to, text.Count(len(o.Via), "path"), split.Claim(len(observers)))
-	fmt.Fprintf(talk, "claim: ssh went by %s, whose network saw an SSH connection to the same server\n", m.sshVia)
+	fmt.Fprintf(talk, "%s: mosh-server listens on %s, over %s\nclaim: %s\n", m.Name, to, text.Count(len(o.Via), "path"), split.Claim(len(observers)))
+	fmt.Fprintf(talk, "claim: ssh went by %s, whose network saw an SSH connection to the same server\n", m.SSHVia)
 }
 
 // enoughReady refuses to begin where this machine knows that too few paths can send: ssh would leave a server behind
@@ -160,8 +160,8 @@ var unfitForName = regexp.MustCompile(`[^a-zA-Z0-9_=+.-]+`)
 
 // runner says what the session is called: as was asked for, or by the host's name, with a number where that is taken.
 func (m *session) runner(o split.Options) runner.Options {
-	as := runner.Splitting(m.name, m.Capture, o)
-	if m.name == "" {
+	as := runner.Splitting(m.Name, m.Capture, o)
+	if m.Name == "" {
 		host := m.server.Host[strings.LastIndexByte(m.server.Host, '@')+1:]
 		name := "mosh-" + unfitForName.ReplaceAllString(host, "-")
 		as.Name, as.Taken = name[:min(len(name), 60)], runner.AddNumber
@@ -171,12 +171,12 @@ func (m *session) runner(o split.Options) runner.Options {
 
 // openLog gives the log: a file, or what is held back until the terminal is free again.
 func (m *session) openLog(held *heldLog) (log *slog.Logger, closeLog func(), err error) {
-	if m.log == "" {
+	if m.Log == "" {
 		return slog.New(slog.NewTextHandler(held, &slog.HandlerOptions{Level: slog.LevelWarn})), func() {}, nil
 	}
-	f, err := os.OpenFile(m.log, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	f, err := os.OpenFile(m.Log, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
-		return nil, nil, cli.Usage(&path.Error{What: "--log " + m.log, Err: err, Hint: "name a file that you can write to"})
+		return nil, nil, cli.Usage(&path.Error{What: "--log " + m.Log, Err: err, Hint: "name a file that you can write to"})
 	}
 	return slog.New(slog.NewTextHandler(f, nil)), func() { f.Close() }, nil
 }

@@ -43,21 +43,22 @@ func newQUICCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "quic HOST[:PORT]",
 		Short: "Ask a QUIC server which changes of address it follows, and how many",
-		Long: `Quic connects to a server as a client would, changes the client's port and
-address as a NAT does, and says what the server makes of it: versions, transport
-parameters, whether a connection survives, over how many addresses and ports in
-turn, and at which period a download keeps nine tenths of its speed. It ends in
-the flags that heddle split should have for that server.
+		Long: `Quic connects to a server as a client does, changes the client's port and
+address as a NAT does, and says how the server reacts: QUIC versions, transport
+parameters, whether a connection survives a change, how many addresses and ports
+in turn it accepts, and how often the address may change while a download keeps
+nine tenths of its speed. It ends with the flags for heddle split that fit the
+server.
 
-Without --via it takes this machine's own way, and changes ports only. It sends
-no request but GET; without --get it asks for /, which is rarely long enough to
-measure. --dry-run says what would be sent. It is somebody's server: a probe
-makes some thirty connections, one after the other, and keeps to --for and
---max-bytes.
+Without --via the probe leaves by this machine's own route, and changes only the
+port. It sends no request but GET. Without --get it asks for /, which is rarely
+long enough to measure speed. --dry-run says what would be sent. The server is
+somebody's: a probe makes some thirty connections, one after the other, and ends
+at the limits of --for and --max-bytes.
 
-The exit code is 0 also where the server forbids what splitting needs, and where
-one of those bounds ended the probe: the answer says so. It is 1 where the
-server could not be reached, or vanished.`,
+The exit code is 0 once the probe has an answer, even if the server forbids what
+splitting needs, or if a limit ended the probe: the answer says so. It is 1 if
+the server could not be reached, or stopped answering.`,
 		Example: `  heddle probe quic www.example.com
   heddle probe quic www.example.com --via home=if:eth0 --via lte=if:wwan0 --get /big-file
   heddle probe quic 192.0.2.1:4433 --sni www.example.com --ca test-ca.pem --json`,
@@ -70,10 +71,10 @@ server could not be reached, or vanished.`,
 	flags := cmd.Flags()
 	bind.Flags(cmd, &p.paths, "via", "path", "secret", "identity")
 	flags.Lookup("path").Usage = "another path, `NAME=KIND:ARG`, for a tunnel to ride"
-	flags.StringVar(&p.SNI, "sni", "", "the `NAME` that the server's certificate must have; HOST where this is not given")
-	flags.StringSliceVar(&p.ALPN, "alpn", nil, "the `PROTOCOLS` to offer; h3 and hq-interop where this is not given")
-	flags.StringVar(&p.ca, "ca", "", "a `FILE` of certificates (PEM) to trust in place of this machine's")
-	flags.BoolVar(&p.Insecure, "insecure", false, "take any certificate, as that of a test server of your own")
+	flags.StringVar(&p.SNI, "sni", "", "the `NAME` that the server's certificate must have; by default HOST")
+	flags.StringSliceVar(&p.ALPN, "alpn", nil, "the `PROTOCOLS` to offer; by default h3 and hq-interop")
+	flags.StringVar(&p.ca, "ca", "", "a `FILE` of certificates (PEM) to trust instead of those of this machine")
+	flags.BoolVar(&p.Insecure, "insecure", false, "accept any certificate, for a test server of your own")
 	flags.StringVar(&p.Get, "get", "", "what to download to measure speed, such as `/big-file`")
 	flags.StringVar(&p.STUN, "stun", "", "a STUN server, `HOST:PORT`, to ask for each path's public address")
 	flags.DurationVar(&p.For, "for", p.For, "how long the probe may take")
