@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"heddle/cmd/heddle/internal/bind"
 	"heddle/cmd/heddle/internal/cli"
 	"heddle/cmd/heddle/internal/control"
 	"heddle/cmd/heddle/internal/runner"
@@ -37,17 +38,24 @@ use it, and heddle's own is a path: masque:https://HOST.`,
 	return cmd
 }
 
-// masqueServe is what the flags of `heddle masque serve` say.
-type masqueServe struct {
+// serving is what the flags of `heddle masque serve` say.
+type serving struct {
 	connectudp.Options
-	at                                  netip.AddrPort // that listen means
-	listen, cert, key, selfSigned, auth string
-	names, allow, deny                  []string
-	asJSON                              bool
+	at         netip.AddrPort // that Listen means
+	Listen     string         `flag:"listen" help:"where clients come to, <[HOST]:PORT>, UDP"`
+	Cert       string         `flag:"cert" help:"the certificate and its chain, a PEM <FILE>" complete:"file"`
+	Key        string         `flag:"key" help:"the certificate's key, a PEM <FILE>" complete:"file"`
+	SelfSigned string         `flag:"self-signed" help:"keep a certificate of its own in <DIR>, and make it where it is absent" complete:"dir"`
+	Names      []string       `flag:"name" help:"a <HOST> that clients know the proxy by, for --self-signed; the address it listens on, or this machine's name, where none is given"`
+	Auth       string         `flag:"auth" help:"the <FILE> of users that heddle masque user or htpasswd -B makes" complete:"file"`
+	Allow      []string       `flag:"allow" help:"forward to these addresses, <CIDR[:PORT]>"`
+	Deny       []string       `flag:"deny" help:"do not forward to these addresses, <CIDR[:PORT]>"`
+	JSON       bool           `flag:"json" help:"print what was done as JSON at the end"`
 }
 
 func newServeCommand() *cobra.Command {
-	s := masqueServe{Options: connectudp.Options{MaxFlows: connectudp.DefaultMaxFlows, Idle: connectudp.DefaultIdle, Drain: connectudp.DefaultDrain}}
+	s := serving{Listen: ":443",
+		Options: connectudp.Options{MaxFlows: connectudp.DefaultMaxFlows, Idle: connectudp.DefaultIdle, Drain: connectudp.DefaultDrain}}
 	cmd := &cobra.Command{
 		Use:   "serve --auth FILE (--cert FILE --key FILE | --self-signed DIR)",
 		Short: "Proxy UDP for the users in a file, over HTTP/3",
@@ -73,33 +81,21 @@ from somebody who watches both its sides. Targets are not written down, unless
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runMasqueServe(cmd, &s) },
 	}
+	bind.Flags(cmd, &s)
 	flags := cmd.Flags()
-	flags.StringVar(&s.listen, "listen", ":443", "where clients come to, `[HOST]:PORT`, UDP")
-	flags.StringVar(&s.cert, "cert", "", "the certificate and its chain, a PEM `FILE`")
-	flags.StringVar(&s.key, "key", "", "the certificate's key, a PEM `FILE`")
-	flags.StringVar(&s.selfSigned, "self-signed", "", "keep a certificate of its own in `DIR`, and make it where it is absent")
-	flags.StringArrayVar(&s.names, "name", nil, "a `HOST` that clients know the proxy by, for --self-signed; the address it listens on, or this machine's name, where none is given")
-	flags.StringVar(&s.auth, "auth", "", "the `FILE` of users that heddle masque user or htpasswd -B makes")
-	flags.StringArrayVar(&s.allow, "allow", nil, "forward to these addresses, `CIDR[:PORT]`")
-	flags.StringArrayVar(&s.deny, "deny", nil, "do not forward to these addresses, `CIDR[:PORT]`")
 	flags.IntVar(&s.MaxFlows, "max-flows", s.MaxFlows, "how many flows one user may have at a time")
 	flags.DurationVar(&s.Idle, "idle", s.Idle, "end a flow that carried nothing for so long")
 	flags.DurationVar(&s.Drain, "drain", s.Drain, "how long flows may go on after an interrupt")
 	flags.BoolVar(&s.LogTargets, "log-targets", false, "write down who talks to whom")
-	flags.BoolVar(&s.asJSON, "json", false, "print what was done as JSON at the end")
 	_ = cmd.MarkFlagRequired("auth")
 	cmd.MarkFlagsMutuallyExclusive("self-signed", "cert")
 	cmd.MarkFlagsRequiredTogether("cert", "key")
 	cmd.MarkFlagsOneRequired("cert", "self-signed")
-	for _, name := range []string{"cert", "key", "auth"} {
-		_ = cmd.MarkFlagFilename(name)
-	}
-	_ = cmd.MarkFlagDirname("self-signed")
 	return cmd
 }
 
 // runMasqueServe serves until ctx ends.
-func runMasqueServe(cmd *cobra.Command, s *masqueServe) error {
+func runMasqueServe(cmd *cobra.Command, s *serving) error {
 	if err := s.complete(); err != nil {
 		return cli.Usage(err)
 	}
@@ -118,7 +114,7 @@ func runMasqueServe(cmd *cobra.Command, s *masqueServe) error {
 	}
 	stderr := cmd.ErrOrStderr()
 	fmt.Fprintf(stderr, "masque: listening on %v for %s\n", p.Addr(), text.Count(s.Users.Count(), "user"))
-	if s.selfSigned != "" {
+	if s.SelfSigned != "" {
 		fmt.Fprintf(stderr, "masque: use it as a path: NAME=masque:https://%s#sha256=%s\n",
 			net.JoinHostPort(s.hosts()[0], strconv.Itoa(int(p.Addr().Port()))), masque.Pin(certificate.Leaf()))
 	}
@@ -131,7 +127,7 @@ func runMasqueServe(cmd *cobra.Command, s *masqueServe) error {
 		return p.Run(ctx)
 	})
 	status := p.Status()
-	if s.asJSON {
+	if s.JSON {
 		return errors.Join(err, cli.WriteJSON(cmd.OutOrStdout(), status))
 	}
 	fmt.Fprintf(stderr, "masque: %s; %d packets up, %d down; refused: %d wrong credentials, %d targets, %d over a limit\n",
@@ -140,36 +136,36 @@ func runMasqueServe(cmd *cobra.Command, s *masqueServe) error {
 }
 
 // complete reads what the flags name, but for the certificate.
-func (s *masqueServe) complete() (err error) {
+func (s *serving) complete() (err error) {
 	if s.MaxFlows < 1 || s.Idle <= 0 || s.Drain < 0 {
 		return &path.Error{What: "masque serve", Why: "--max-flows, --idle and --drain are numbers above 0"}
 	}
-	a, err := net.ResolveUDPAddr("udp", s.listen)
+	a, err := net.ResolveUDPAddr("udp", s.Listen)
 	if err != nil {
-		return &path.Error{What: fmt.Sprintf("listen %q", s.listen), Why: "not an address and a port", Hint: "write :443, 192.0.2.9:443 or [2001:db8::9]:443", Err: err}
+		return &path.Error{What: fmt.Sprintf("listen %q", s.Listen), Why: "not an address and a port", Hint: "write :443, 192.0.2.9:443 or [2001:db8::9]:443", Err: err}
 	}
 	s.at = a.AddrPort()
 	if a.IP == nil {
 		s.at = netip.AddrPortFrom(netip.IPv6Unspecified(), s.at.Port())
 	}
-	if s.Users, err = users.Load(s.auth); err != nil {
+	if s.Users, err = users.Load(s.Auth); err != nil {
 		return err
 	}
-	s.Targets, err = connectudp.NewTargets(s.allow, s.deny)
+	s.Targets, err = connectudp.NewTargets(s.Allow, s.Deny)
 	return err
 }
 
-func (s *masqueServe) certificate() (*connectudp.Certificate, error) {
-	if s.selfSigned != "" {
-		return connectudp.SelfSigned(s.selfSigned, s.hosts())
+func (s *serving) certificate() (*connectudp.Certificate, error) {
+	if s.SelfSigned != "" {
+		return connectudp.SelfSigned(s.SelfSigned, s.hosts())
 	}
-	return connectudp.LoadCertificate(s.cert, s.key)
+	return connectudp.LoadCertificate(s.Cert, s.Key)
 }
 
 // hosts are what clients know the proxy by.
-func (s *masqueServe) hosts() []string {
-	if len(s.names) > 0 {
-		return s.names
+func (s *serving) hosts() []string {
+	if len(s.Names) > 0 {
+		return s.Names
 	}
 	if a := s.at.Addr(); !a.IsUnspecified() {
 		return []string{a.Unmap().String()}
