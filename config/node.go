@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -71,9 +70,7 @@ func (n Node) problems() problems {
 		wrong.add(fmt.Sprintf("grantor[%d]", i), err)
 	}
 	for i, text := range n.Mode {
-		if !slices.Contains(client.Modes(), text) {
-			wrong.say(fmt.Sprintf("mode[%d]", i), fmt.Sprintf("no mode is called %q", text), "modes: "+strings.Join(client.Modes(), ", "))
-		}
+		wrong.add(fmt.Sprintf("mode[%d]", i), oneOf("mode", text, client.Modes()))
 	}
 	for i, text := range n.Deny {
 		_, err := client.ParseDestination(text)

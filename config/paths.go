@@ -108,9 +108,7 @@ const maxReorder = time.Second
 func (p Paths) findings() findings {
 	found := p.viaFindings()
 	add := func(key, what, hint string) { found.say(key, -1, what, hint) }
-	if !slices.Contains(schedule.Names(), p.Schedule) {
-		add("schedule", fmt.Sprintf("no schedule is called %q", p.Schedule), "schedules: "+strings.Join(schedule.Names(), ", "))
-	}
+	found.add("schedule", -1, oneOf("schedule", p.Schedule, schedule.Names()))
 	_, err := schedule.ParseEvery(p.Every)
 	found.add("every", -1, err)
 	if !(p.Alpha > 0) || math.IsInf(p.Alpha, 0) {

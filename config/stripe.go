@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -83,8 +84,8 @@ func (s Stripe) problems() problems {
 	wrong := problems{}
 	names := s.pathProblems(wrong)
 	s.peerProblems(wrong)
-	if s.Schedule != "" && !slices.Contains(StripeSchedules(), s.Schedule) {
-		wrong.say("schedule", fmt.Sprintf("no schedule is called %q", s.Schedule), "schedules: "+strings.Join(StripeSchedules(), ", "))
+	if s.Schedule != "" {
+		wrong.add("schedule", oneOf("schedule", s.Schedule, StripeSchedules()))
 	}
 	_, err := s.weights(names)
 	wrong.add("weight", err)
@@ -100,10 +101,8 @@ func (s Stripe) problems() problems {
 	if s.MinPaths < 0 || s.MinPaths > paths {
 		wrong.say("min-paths", fmt.Sprintf("%d paths are asked for, of %d", s.MinPaths, paths), "0 means all, or with shares as many as restore the stream")
 	}
-	switch {
-	case !slices.Contains(StripeBackends(), s.Backend):
-		wrong.say("backend", fmt.Sprintf("no backend is called %q", s.Backend), "backends: "+strings.Join(StripeBackends(), ", "))
-	case s.Backend != BackendStripe && (s.Schedule != "" || s.Shares != "none" || len(s.Weight) > 0):
+	wrong.add("backend", oneOf("backend", s.Backend, StripeBackends()))
+	if s.Backend != BackendStripe && (s.Schedule != "" || s.Shares != "none" || len(s.Weight) > 0) {
 		wrong.say("backend", "the kernel has its own schedule, and no shares", "leave out schedule, weight and shares, or take the backend stripe")
 	}
 	if s.Patience <= 0 {
@@ -256,7 +255,7 @@ func (p problems) first() error {
 // explainFlat leaves out of an error what stands beside it.
 func explainFlat(err error) (what, hint string) {
 	if known, ok := err.(*path.Error); ok && known.Err == nil {
-		return known.Why, known.Hint
+		return cmp.Or(known.Why, known.What), known.Hint
 	}
 	return explain(err)
 }
@@ -269,6 +268,14 @@ func hinted(err error, hint string) error {
 		return err
 	}
 	return &path.Error{Why: err.Error(), Hint: hint}
+}
+
+// oneOf says that a value is none of those that there are.
+func oneOf(noun, value string, there []string) error {
+	if slices.Contains(there, value) {
+		return nil
+	}
+	return &path.Error{What: fmt.Sprintf("no %s is called %q", noun, value), Hint: noun + "s: " + strings.Join(there, ", ")}
 }
 
 func checkHostPort(text, example string) error {

@@ -90,6 +90,13 @@ func (v *validator) at(key, severity, what, hint string) {
 
 func (v *validator) error(key, what, hint string) { v.at(key, SeverityError, what, hint) }
 
+func (v *validator) fail(key string, err error) {
+	if err != nil {
+		what, hint := explain(err)
+		v.error(key, what, hint)
+	}
+}
+
 // written reports whether the key stands in the file itself; of a config without a file, all do.
 func (v *validator) written(key string) bool {
 	_, is := v.places[key]
@@ -168,9 +175,9 @@ func (v *validator) up(u Up, prefix string) {
 	v.paths(u.Paths, prefix)
 	if u.File == "" {
 		v.error(prefix+"file", "file is missing", `the wg-quick file, such as file = "office.conf"`)
-	} else if _, err := wgconf.Load(u.File); err != nil {
-		what, hint := explain(err)
-		v.error(prefix+"file", what, hint)
+	} else {
+		_, err := wgconf.Load(u.File)
+		v.fail(prefix+"file", err)
 	}
 	v.name(u.SessionName(), u.Capture, prefix)
 	if u.HandshakeVia != "" && v.written(prefix+"handshake-via") {
@@ -223,9 +230,7 @@ func (v *validator) backend(s Split, prefix string) {
 		v.error(prefix+"backend", "no backend is given", "backends: "+strings.Join(split.BackendNames(), ", "))
 	}
 	for i, name := range s.Backend {
-		if !slices.Contains(split.BackendNames(), name) {
-			v.error(fmt.Sprintf("%sbackend[%d]", prefix, i), fmt.Sprintf("no backend is called %q", name), "backends: "+strings.Join(split.BackendNames(), ", "))
-		}
+		v.fail(fmt.Sprintf("%sbackend[%d]", prefix, i), oneOf("backend", name, split.BackendNames()))
 	}
 }
 
@@ -238,8 +243,7 @@ func (v *validator) name(name, capture, prefix string) {
 	}
 	v.seen[capture] = name
 	if err := CheckSessionName(name); err != nil {
-		what, hint := explain(err)
-		v.error(prefix+"name", what, hint)
+		v.fail(prefix+"name", err)
 		return
 	}
 	if other, taken := v.names[name]; taken {

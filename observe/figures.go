@@ -27,11 +27,11 @@ func (s *Session) timeline(colour int) string {
 		lane := plot.Lane{Label: o.Name, Up: make([]float64, timeBins), Down: make([]float64, timeBins), Colour: colour + i}
 		for _, p := range o.Packets {
 			bin := min(int(p.Time.Sub(start).Seconds()*perSecond), timeBins-1)
+			bytes := lane.Down
 			if p.Out {
-				lane.Up[bin] += float64(p.Size) * perSecond
-			} else {
-				lane.Down[bin] += float64(p.Size) * perSecond
+				bytes = lane.Up
 			}
+			bytes[bin] += float64(p.Size) * perSecond
 		}
 		lanes.Lanes = append(lanes.Lanes, lane)
 	}
@@ -93,30 +93,23 @@ func shortTime(s float64) string {
 
 // sizes is the histogram of packet sizes, up and down.
 func (o *Observer) sizes(colour int) string {
-	up := plot.Series{Label: "up", Kind: plot.Step, Colour: colour}
-	down := plot.Series{Label: "down", Kind: plot.Step, Colour: colour}
-	for i := range sizeBins + 1 {
-		up.X = append(up.X, float64(i*sizeBin))
-	}
-	down.X = up.X
-	up.Y, down.Y = make([]float64, sizeBins+1), make([]float64, sizeBins+1)
-	var count [2]float64
-	for _, p := range o.Packets {
-		bin := min(p.Size/sizeBin, sizeBins-1)
-		if p.Out {
-			up.Y[bin]++
-			count[0]++
-		} else {
-			down.Y[bin]++
-			count[1]++
+	direction := func(label string, out bool) plot.Series {
+		s := plot.Series{Label: label, Kind: plot.Step, Colour: colour, Y: make([]float64, sizeBins+1)}
+		count := 0.0
+		for _, p := range o.Packets {
+			if p.Out == out {
+				s.Y[min(p.Size/sizeBin, sizeBins-1)]++
+				count++
+			}
 		}
-	}
-	for i := range up.Y {
-		up.Y[i] *= 100 / math.Max(count[0], 1)
-		down.Y[i] *= 100 / math.Max(count[1], 1)
+		for i := range s.Y {
+			s.X = append(s.X, float64(i*sizeBin))
+			s.Y[i] *= 100 / max(count, 1)
+		}
+		return s
 	}
 	return plot.Chart{Title: "Sizes of packets", Width: halfWidth, Height: 230,
 		Description: "Histogram of the size of packets up and down at " + o.Name,
 		X:           plot.Axis{Label: "bytes of the IP packet (1,500 and more together)"},
-		Y:           plot.Axis{Label: "% of the direction"}, Series: []plot.Series{up, down}}.SVG()
+		Y:           plot.Axis{Label: "% of the direction"}, Series: []plot.Series{direction("up", true), direction("down", false)}}.SVG()
 }

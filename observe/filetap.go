@@ -22,6 +22,12 @@ const (
 	tapDelay   = 20 * time.Millisecond // how long the writer gathers before it writes
 )
 
+// Tap sees each datagram of one path, on this machine, as it leaves or arrives. It must not keep data.
+type Tap interface {
+	// Datagram records one UDP payload. out reports whether it left this machine.
+	Datagram(at time.Time, out bool, local, remote netip.AddrPort, data []byte)
+}
+
 // FileTap is a [Tap] that writes a pcapng file. The data path pays one copy under a short lock; a goroutine writes.
 // When the disk is slower than the path, datagrams are dropped from the capture, never from the path, and the drops
 // stand in the file's interface statistics and in [FileTap.Close]'s error.

@@ -56,10 +56,7 @@ func New(c Config, n int) (*Schedule, error) {
 		return nil, fmt.Errorf("schedule: no paths")
 	}
 	rng := newRand(c.Seed)
-	s := &Schedule{every: c.Every, settle: c.Settle, current: -1, last: -1, weights: make([]float64, n)}
-	for i := range s.weights {
-		s.weights[i] = 1 / float64(n)
-	}
+	s := &Schedule{every: c.Every, settle: c.Settle, current: -1, last: -1, weights: slices.Repeat([]float64{1 / float64(n)}, n)}
 	switch c.Name {
 	case "round-robin":
 		s.next = s.roundRobin

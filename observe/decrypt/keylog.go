@@ -9,6 +9,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 )
 
@@ -37,12 +38,7 @@ func ReadKeys(r io.Reader) (Keys, error) {
 	lines.Buffer(nil, maxLine)
 	for number := 1; lines.Scan(); number++ {
 		words := strings.Fields(lines.Text())
-		if len(words) == 0 || strings.HasPrefix(words[0], "#") {
-			continue
-		}
-		switch words[0] {
-		case clientHandshake, serverHandshake, clientTraffic, serverTraffic:
-		default:
+		if len(words) == 0 || !slices.Contains([]string{clientHandshake, serverHandshake, clientTraffic, serverTraffic}, words[0]) {
 			continue
 		}
 		if len(words) != 3 {

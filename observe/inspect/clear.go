@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"net/http"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -42,21 +43,10 @@ func dnsOverTCP(stream []byte) (asked []string, done bool) {
 	return questions(stream[2 : 2+length]), true
 }
 
-var httpMethods = [][]byte{[]byte("GET "), []byte("POST "), []byte("HEAD "), []byte("PUT "), []byte("DELETE "),
-	[]byte("OPTIONS "), []byte("PATCH "), []byte("CONNECT ")}
+var httpStart = regexp.MustCompile(`^(HTTP/1\.|(GET|POST|HEAD|PUT|DELETE|OPTIONS|PATCH|CONNECT) )`)
 
 // looksLikeHTTP reports whether a stream starts as one side of HTTP/1 does (RFC 9112 section 2.1).
-func looksLikeHTTP(stream []byte) bool {
-	if bytes.HasPrefix(stream, []byte("HTTP/1.")) {
-		return true
-	}
-	for _, m := range httpMethods {
-		if bytes.HasPrefix(stream, m) {
-			return true
-		}
-	}
-	return false
-}
+func looksLikeHTTP(stream []byte) bool { return httpStart.Match(stream) }
 
 // request reads the first HTTP/1 request of a stream. done is false where its head is not complete.
 func request(stream []byte) (host, line string, done bool) {

@@ -1,6 +1,15 @@
+// Package inspect finds what one conversation tells somebody who can only read it: the protocol, the names of servers,
+// and the content that is in clear.
+//
+// Its input is a stranger's bytes. Every parser is bounded in memory and time and is fuzzed; what it cannot read it
+// leaves out. It looks at DNS queries, the server name of TLS ClientHellos over TCP and in QUIC Initials, and the Host
+// of HTTP requests.
+//
+// Do not use it to dissect a protocol: it stops at the first thing that names somebody.
 package inspect
 
 import (
+	"errors"
 	"slices"
 	"strings"
 
@@ -73,18 +82,14 @@ func isWireGuard(b []byte) bool {
 	if len(b) < 32 || b[1] != 0 || b[2] != 0 || b[3] != 0 {
 		return false
 	}
-	switch b[0] {
-	case 1:
-		return len(b) == 148
-	case 2:
-		return len(b) == 92
-	case 3:
-		return len(b) == 64
-	case 4:
+	if b[0] == 4 {
 		return len(b)%16 == 0 || len(b) > joined
 	}
-	return false
+	return wireGuardSizes[b[0]] == len(b)
 }
+
+// wireGuardSizes are the lengths of the messages that set up a session, by their type.
+var wireGuardSizes = map[byte]int{1: 148, 2: 92, 3: 64}
 
 // TCP takes one segment's payload, as much of it as was captured. forward tells the two directions apart.
 func (f *Flow) TCP(forward bool, source, destination uint16, sequence uint32, syn bool, payload []byte) {
@@ -119,9 +124,9 @@ func (f *Flow) read(stream []byte, source, destination uint16) bool {
 		if stream[0] != tlsRecordHandshake {
 			return true // the capture began mid-stream
 		}
-		name, done := serverName(clienthello.Handshake(stream))
-		f.add(FromTLS, name)
-		return done
+		h, err := clienthello.Parse(clienthello.Handshake(stream))
+		f.add(FromTLS, h.ServerName)
+		return !errors.Is(err, clienthello.ErrIncomplete)
 	case looksLikeHTTP(stream):
 		f.Protocol, f.Readable = "HTTP", true
 		host, line, done := request(stream)
@@ -143,6 +148,13 @@ func (f *Flow) read(stream []byte, source, destination uint16) bool {
 	}
 	const longestStart = 8 // of what is looked for above
 	return len(stream) >= longestStart
+}
+
+const tlsRecordHandshake = 22
+
+// looksLikeTLS reports whether a TCP stream starts with a TLS record (RFC 8446 section 5.1).
+func looksLikeTLS(stream []byte) bool {
+	return len(stream) >= 6 && stream[0] >= 20 && stream[0] <= 23 && stream[1] == 3 && stream[2] <= 4
 }
 
 func (f *Flow) add(from string, names ...string) {

@@ -31,8 +31,6 @@ type Axis struct {
 	Log    bool                 // logarithmic; values of 0 and less are drawn at the lower end
 	Names  []string             // names of the values 0, 1, 2 .. instead of numbers
 	Format func(float64) string // nil for plain numbers
-	// Min and Max fix the ends where they differ; else the values do.
-	Min, Max float64
 }
 
 // Chart is series over one pair of axes.
@@ -95,8 +93,6 @@ func (c Chart) scale(a Axis, horizontal bool, from, to float64) scale {
 		take(series.High)
 	}
 	switch {
-	case a.Min != a.Max:
-		s.min, s.max = a.Min, a.Max
 	case len(a.Names) > 0:
 		s.min, s.max = -0.5, float64(len(a.Names))-0.5
 	case !horizontal && !a.Log:
