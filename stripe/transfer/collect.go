@@ -14,13 +14,13 @@ import (
 // File is one file to be sent.
 type File struct {
 	// Name is what the receiver calls it, divided by slashes.
-	Name string
-	// Path is where it lies here.
-	Path string
+	Name string `json:"name"`
+	// Path is where it lies here. It is not sent.
+	Path string `json:"-"`
 	// Size in bytes, when it was looked at.
-	Size       int64
-	Modified   time.Time
-	Executable bool
+	Size       int64     `json:"size"`
+	Modified   time.Time `json:"modified"`
+	Executable bool      `json:"executable,omitempty"`
 }
 
 // Collect finds the files that names on a command line mean: a file by its last name, a directory with all files
@@ -94,8 +94,5 @@ func walk(dir string, visit func(below, file string, info fs.FileInfo) error) er
 }
 
 func unreadable(file string, err error) error {
-	if e, ok := errors.AsType[*fs.PathError](err); ok {
-		err = e.Err
-	}
-	return &path.Error{What: "send " + file, Why: "it cannot be read", Err: err}
+	return &path.Error{What: "send " + file, Why: "it cannot be read", Err: nameless(err)}
 }

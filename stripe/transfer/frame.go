@@ -69,10 +69,7 @@ func (r *reader) read() (frame, error) {
 		start := len(r.data)
 		r.data = append(r.data, make([]byte, step)...)
 		if _, err := io.ReadFull(r.from, r.data[start:]); err != nil {
-			if err == io.EOF {
-				err = io.ErrUnexpectedEOF
-			}
-			return frame{}, err
+			return frame{}, noEOF(err)
 		}
 	}
 	return frame{k, r.data}, nil

@@ -75,9 +75,9 @@ func TestNothingEscapesByLinks(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	var files []offered
+	var files []File
 	for _, name := range []string{"dir/x", "dir/secret", "file", "new", "up/x"} {
-		files = append(files, offered{Name: name, Size: 3})
+		files = append(files, File{Name: name, Size: 3})
 	}
 	c := &duplex{Reader: bytes.NewReader(said(t, offer{Version: 1, Files: files}))}
 	_, _ = Receive(t.Context(), c, ReceiveOptions{Into: into, Overwrite: true})
@@ -99,13 +99,13 @@ func TestNothingEscapesByLinks(t *testing.T) {
 }
 
 func TestReceiverRefusesWhatCannotBe(t *testing.T) {
-	one := offer{Version: 1, Files: []offered{{Name: "a", Size: 3}}}
+	one := offer{Version: 1, Files: []File{{Name: "a", Size: 3}}}
 	for name, bytes := range map[string][]byte{
 		"noise":         []byte("SSH-2.0-OpenSSH_9.2p1\r\n"),
 		"empty offer":   said(t, offer{Version: 1}),
 		"version":       said(t, offer{Version: 2, Files: one.Files}),
-		"twice":         said(t, offer{Version: 1, Files: []offered{{Name: "a"}, {Name: "a"}}}),
-		"negative":      said(t, offer{Version: 1, Files: []offered{{Name: "a", Size: -1}}}),
+		"twice":         said(t, offer{Version: 1, Files: []File{{Name: "a"}, {Name: "a"}}}),
+		"negative":      said(t, offer{Version: 1, Files: []File{{Name: "a", Size: -1}}}),
 		"no beginning":  said(t, one, []byte("abc")),
 		"too much":      said(t, one, begin{}, []byte("abcd")),
 		"from nowhere":  said(t, one, begin{From: 2}, []byte("c")),
@@ -125,7 +125,7 @@ func TestReceiverRefusesWhatCannotBe(t *testing.T) {
 }
 
 func FuzzFrames(f *testing.F) {
-	f.Add(said(f, offer{Version: 1, Files: []offered{{Name: "a", Size: 3}}}))
+	f.Add(said(f, offer{Version: 1, Files: []File{{Name: "a", Size: 3}}}))
 	f.Add([]byte("D\x00\x00\x00\x03abc"))
 	f.Add([]byte("O\xff\xff\xff\xff"))
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -146,10 +146,10 @@ func FuzzFrames(f *testing.F) {
 func FuzzReceive(f *testing.F) {
 	whole := digest{}
 	_ = whole.UnmarshalText([]byte("ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad")) // of "abc"
-	o := offer{Version: 1, Files: []offered{{Name: "d/a", Size: 3}}}
+	o := offer{Version: 1, Files: []File{{Name: "d/a", Size: 3}}}
 	f.Add(said(f, o, begin{}, []byte("abc"), ending{SHA256: whole}))
 	f.Add(said(f, o, begin{}, []byte("ab"), ending{SHA256: whole}))
-	f.Add(said(f, offer{Version: 1, Files: []offered{{Name: "../a", Size: 3}, {Name: "b", Size: 0, Executable: true}}}, begin{}, ending{}))
+	f.Add(said(f, offer{Version: 1, Files: []File{{Name: "../a", Size: 3}, {Name: "b", Size: 0, Executable: true}}}, begin{}, ending{}))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		top := t.TempDir()
 		into := filepath.Join(top, "into")

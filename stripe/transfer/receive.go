@@ -35,8 +35,7 @@ type receiver struct {
 	store    store
 	options  ReceiveOptions
 	report   Report
-	progress Progress
-	promised int64 // bytes of all files that were taken
+	progress progress
 }
 
 // Receive takes what a sender offers until the sender ends the connection. Where ctx ends it closes the connection. A file
@@ -48,7 +47,7 @@ func Receive(ctx context.Context, conn net.Conn, o ReceiveOptions) (Report, erro
 	}
 	defer root.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	r := &receiver{conn: conn, in: reader{from: conn}, options: o, store: store{root: root, overwrite: o.Overwrite, hidden: o.Hidden}}
+	r := &receiver{conn: conn, in: reader{from: conn}, options: o, progress: progress{tell: o.Progress}, store: store{root: root, overwrite: o.Overwrite, hidden: o.Hidden}}
 	for {
 		switch err := r.batch(); {
 		case errors.Is(err, io.EOF):
@@ -169,7 +168,7 @@ func (r *receiver) answer(o offer) (answer, []*part) {
 }
 
 // look says what is there of one file, and opens its part. room is what is left for it and those that follow.
-func (r *receiver) look(f offered, room *int64, dryRun bool) (one answered, p *part) {
+func (r *receiver) look(f File, room *int64, dryRun bool) (one answered, p *part) {
 	refuse := func(why string) (answered, *part) {
 		one.Refused = why
 		if p != nil {
@@ -189,7 +188,7 @@ func (r *receiver) look(f offered, room *int64, dryRun bool) (one answered, p *p
 	if info != nil && !r.options.Overwrite {
 		return refuse("a file of its name with another content is there")
 	}
-	if r.options.MaxBytes > 0 && f.Size > r.options.MaxBytes-r.promised {
+	if r.options.MaxBytes > 0 && f.Size > r.options.MaxBytes-r.progress.All {
 		return refuse(fmt.Sprintf("the receiver takes no more than %d bytes at a time", r.options.MaxBytes))
 	}
 	if p, err = r.store.open(f.Name, !dryRun); err != nil {
@@ -204,12 +203,12 @@ func (r *receiver) look(f offered, room *int64, dryRun bool) (one answered, p *p
 		return refuse(fmt.Sprintf("there is no room for it: %d bytes are needed, %d are left", need, *room))
 	}
 	*room -= need
-	r.promised += f.Size
+	r.progress.All += f.Size
 	return one, p
 }
 
 // file takes one file and says in one what became of it. It fails where the connection does, or the disk.
-func (r *receiver) file(f offered, a answered, p *part, one *Result) error {
+func (r *receiver) file(f File, a answered, p *part, one *Result) error {
 	var b begin
 	if err := r.in.expect(kindBegin, &b); err != nil {
 		return err
@@ -232,13 +231,13 @@ func (r *receiver) file(f offered, a answered, p *part, one *Result) error {
 		return r.data(f, b.From, p, one)
 	}
 	if p != nil {
-		r.promised -= f.Size
+		r.progress.All -= f.Size
 	}
 	return nil
 }
 
 // data takes what follows the beginning of a file.
-func (r *receiver) data(f offered, from int64, p *part, one *Result) error {
+func (r *receiver) data(f File, from int64, p *part, one *Result) error {
 	if from == 0 {
 		if err := p.restart(); err != nil {
 			return &diskError{err}
@@ -258,9 +257,9 @@ func (r *receiver) data(f offered, from int64, p *part, one *Result) error {
 }
 
 // content writes data until the sender says that this was all.
-func (r *receiver) content(f offered, p *part) (e ending, err error) {
+func (r *receiver) content(f File, p *part) (e ending, err error) {
 	for {
-		r.tell(f, p.size)
+		r.progress.at(f, p.size)
 		got, err := r.in.read()
 		if err != nil {
 			return e, err
@@ -280,7 +279,7 @@ func (r *receiver) content(f offered, p *part) (e ending, err error) {
 }
 
 // settle compares hashes and gives the file its name.
-func (r *receiver) settle(f offered, e ending, p *part, one *Result) {
+func (r *receiver) settle(f File, e ending, p *part, one *Result) {
 	one.State = StateFailed
 	switch d := p.digest(); {
 	case e.Failed != "":
@@ -298,14 +297,4 @@ func (r *receiver) settle(f offered, e ending, p *part, one *Result) {
 			one.State = StateResumed
 		}
 	}
-}
-
-func (r *receiver) tell(f offered, done int64) {
-	if r.options.Progress == nil {
-		return
-	}
-	now := r.progress
-	now.File, now.Done, now.Size, now.All = f.Name, done, f.Size, r.promised
-	now.AllDone += done
-	r.options.Progress(now)
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"time"
 )
 
@@ -21,17 +22,12 @@ type SendOptions struct {
 
 type sender struct {
 	conn     net.Conn
-	heard    chan heard // what the receiver said; it speaks between batches, or to give up
+	heard    chan frame // from the receiver, which speaks between batches, or to give up
+	broken   error      // why heard is closed
 	options  SendOptions
 	report   Report
-	progress Progress
+	progress progress
 	buffer   []byte
-}
-
-// heard is one frame from the receiver, or why there are no more.
-type heard struct {
-	frame frame
-	err   error
 }
 
 // Send offers files to a receiver and sends what it lacks of them. The connection is the caller's to close, and of no
@@ -42,7 +38,7 @@ func Send(ctx context.Context, conn net.Conn, files []File, o SendOptions) (Repo
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	over, stop := context.WithCancel(context.Background())
 	defer stop()
-	s := &sender{conn: conn, heard: make(chan heard, 1), options: o, buffer: make([]byte, headerBytes+maxData)}
+	s := &sender{conn: conn, heard: make(chan frame, 1), options: o, progress: progress{tell: o.Progress}, buffer: make([]byte, headerBytes+maxData)}
 	go s.listen(over)
 	for len(files) > 0 {
 		n := min(len(files), maxBatch)
@@ -63,27 +59,27 @@ func (s *sender) listen(over context.Context) {
 	in := reader{from: s.conn}
 	for {
 		f, err := in.read()
-		f.payload = append([]byte(nil), f.payload...)
-		select {
-		case s.heard <- heard{f, err}:
-		case <-over.Done():
+		if err != nil {
+			s.broken = noEOF(err)
 			return
 		}
-		if err != nil {
+		f.payload = slices.Clone(f.payload)
+		select {
+		case s.heard <- f:
+		case <-over.Done():
 			return
 		}
 	}
 }
 
-func (s *sender) expect(k kind, into any) error {
-	h, more := <-s.heard
-	switch {
-	case !more:
-		return io.ErrUnexpectedEOF
-	case h.err != nil:
-		return noEOF(h.err)
+func (s *sender) expect(k kind, into any) error { return s.decode(<-s.heard, k, into) }
+
+// decode reads a frame, or says why there are no more if it has no kind.
+func (s *sender) decode(f frame, k kind, into any) error {
+	if f.kind == 0 {
+		return s.broken
 	}
-	return h.frame.decode(k, into)
+	return f.decode(k, into)
 }
 
 // reason prefers what the receiver said last over how the connection ended.
@@ -93,9 +89,9 @@ func (s *sender) reason(err error) error {
 		return err
 	}
 	select {
-	case h, more := <-s.heard:
-		if more && h.err == nil {
-			return h.frame.decode(0, nil)
+	case f := <-s.heard:
+		if f.kind != 0 {
+			return f.decode(0, nil)
 		}
 	case <-time.After(patience):
 	}
@@ -103,11 +99,7 @@ func (s *sender) reason(err error) error {
 }
 
 func (s *sender) batch(files []File) error {
-	o := offer{Version: version, DryRun: s.options.DryRun}
-	for _, f := range files {
-		o.Files = append(o.Files, offered{Name: f.Name, Size: f.Size, Modified: f.Modified, Executable: f.Executable})
-	}
-	if err := write(s.conn, kindOffer, o); err != nil {
+	if err := write(s.conn, kindOffer, offer{Version: version, DryRun: s.options.DryRun, Files: files}); err != nil {
 		return s.reason(err)
 	}
 	var a answer
@@ -160,17 +152,19 @@ func (s *sender) file(f File, a answered) (Result, error) {
 	if a.untakable() {
 		return one, nil
 	}
+	failed := func(why string) (Result, error) {
+		one.State, one.Why = StateFailed, why
+		return one, s.begin(begin{Failed: why})
+	}
 	file, err := os.Open(f.Path)
 	if err != nil {
-		one.State, one.Why = StateFailed, "it cannot be read: "+cause(err)
-		return one, s.begin(begin{Failed: one.Why})
+		return failed("it cannot be read: " + cause(err))
 	}
 	defer file.Close()
 	from, there, err := s.match(file, f, a)
 	switch {
 	case err != nil:
-		one.State, one.Why = StateFailed, err.Error()
-		return one, s.begin(begin{Failed: one.Why})
+		return failed(err.Error())
 	case there:
 		s.progress.AllDone += f.Size
 		one.State, one.Why = StateThere, ""
@@ -231,7 +225,7 @@ func (s *sender) content(file *os.File, f File, from int64) (e ending, err error
 		return failed("it changed while it was sent")
 	}
 	for done := from; ; {
-		s.tell(f, done)
+		s.progress.at(f, done)
 		n, err := io.ReadFull(file, s.buffer[headerBytes:headerBytes+min(maxData, f.Size-done)])
 		if n > 0 {
 			sum.Write(s.buffer[headerBytes : headerBytes+n])
@@ -246,7 +240,7 @@ func (s *sender) content(file *os.File, f File, from int64) (e ending, err error
 		case err != nil && done < f.Size:
 			return failed("it became shorter while it was sent")
 		case done == f.Size:
-			s.tell(f, done)
+			s.progress.at(f, done)
 			return s.unchanged(file, f, digest(sum.Sum(nil)))
 		}
 	}
@@ -263,26 +257,10 @@ func (s *sender) unchanged(file *os.File, f File, d digest) (ending, error) {
 // data sends what lies in the buffer, unless the receiver has given up.
 func (s *sender) data(end int) error {
 	select {
-	case h, more := <-s.heard:
-		switch {
-		case !more:
-			return io.ErrUnexpectedEOF
-		case h.err != nil:
-			return noEOF(h.err)
-		}
-		return h.frame.decode(0, nil)
+	case f := <-s.heard:
+		return s.decode(f, 0, nil)
 	default:
 	}
 	s.report.Bytes += int64(end - headerBytes)
 	return writeFrame(s.conn, kindData, s.buffer[:end])
-}
-
-func (s *sender) tell(f File, done int64) {
-	if s.options.Progress == nil {
-		return
-	}
-	now := s.progress
-	now.File, now.Done, now.Size = f.Name, done, f.Size
-	now.AllDone += done
-	s.options.Progress(now)
 }

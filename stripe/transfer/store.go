@@ -128,7 +128,12 @@ func (p *part) close() {
 // overwriting was asked for.
 func (p *part) finish(modified time.Time, executable bool) (err error) {
 	if executable {
-		if err := p.file.Chmod(p.mode() | p.mode()&0o444>>2); err != nil {
+		info, err := p.file.Stat()
+		if err != nil {
+			return err
+		}
+		mode := info.Mode().Perm()
+		if err := p.file.Chmod(mode | mode&0o444>>2); err != nil {
 			return err
 		}
 	}
@@ -160,14 +165,6 @@ func (p *part) finish(modified time.Time, executable bool) (err error) {
 	return root.Remove(from)
 }
 
-func (p *part) mode() fs.FileMode {
-	info, err := p.file.Stat()
-	if err != nil {
-		return 0o600
-	}
-	return info.Mode().Perm()
-}
-
 // room gives how many bytes the directory's file system has left for this user.
 func (s *store) room() (int64, error) {
 	dir, err := s.root.Open(".")
@@ -178,10 +175,12 @@ func (s *store) room() (int64, error) {
 	return roomOf(dir)
 }
 
-// cause gives the reason without the name, which the sender knows.
-func cause(err error) string {
+// nameless is an error without the name of the file, which is known.
+func nameless(err error) error {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
-		err = e.Err
+		return e.Err
 	}
-	return err.Error()
+	return err
 }
+
+func cause(err error) string { return nameless(err).Error() }

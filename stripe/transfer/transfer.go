@@ -13,7 +13,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"time"
 )
 
 // The versions of the protocol: each offer names its own.
@@ -80,6 +79,23 @@ type Progress struct {
 	All     int64 `json:"all"`
 }
 
+// progress is how far a transfer is between two files, and who hears of it.
+type progress struct {
+	Progress
+	tell func(Progress) // or nil
+}
+
+// at tells that so many bytes of a file are done.
+func (p *progress) at(f File, done int64) {
+	if p.tell == nil {
+		return
+	}
+	now := p.Progress
+	now.File, now.Done, now.Size = f.Name, done, f.Size
+	now.AllDone += done
+	p.tell(now)
+}
+
 // ErrNotSpoken is what the other side's bytes give that are not of this protocol.
 var ErrNotSpoken = errors.New("the other side does not speak this protocol of file transfer")
 
@@ -92,15 +108,9 @@ func (e *StoppedError) Error() string { return fmt.Sprintf("the other side gave 
 // The messages, in JSON; see frame.go for how they travel.
 type (
 	offer struct {
-		Version int       `json:"version"`
-		DryRun  bool      `json:"dry_run,omitempty"`
-		Files   []offered `json:"files"`
-	}
-	offered struct {
-		Name       string    `json:"name"`
-		Size       int64     `json:"size"`
-		Modified   time.Time `json:"modified"`
-		Executable bool      `json:"executable,omitempty"`
+		Version int    `json:"version"`
+		DryRun  bool   `json:"dry_run,omitempty"`
+		Files   []File `json:"files"`
 	}
 	answer struct {
 		Files []answered `json:"files"`
