@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"heddle/identity"
+	"heddle/internal/tlsbatch"
 	"heddle/path"
 )
 
@@ -111,7 +112,7 @@ func BenchmarkTLS(b *testing.B) {
 		if err != nil {
 			return
 		}
-		n, _ := io.CopyBuffer(struct{ io.Writer }{io.Discard}, newLink(raw, serving, false).tls, make([]byte, 128<<10))
+		n, _ := io.CopyBuffer(struct{ io.Writer }{io.Discard}, newLink(raw, tlsbatch.Server(raw, serving)).tls, make([]byte, 128<<10))
 		done <- n
 	}()
 	raw, err := net.Dial("tcp", l.Addr().String())
@@ -122,7 +123,7 @@ func BenchmarkTLS(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	k := newLink(raw, config, true)
+	k := newLink(raw, tlsbatch.Client(raw, config))
 	piece := noise(1, 128<<10)
 	b.SetBytes(int64(len(piece)))
 	for b.Loop() {

@@ -13,6 +13,7 @@ import (
 
 	"heddle/identity"
 	"heddle/internal/segment"
+	"heddle/internal/tlsbatch"
 	"heddle/path"
 	"heddle/stripe/share"
 )
@@ -24,7 +25,12 @@ const (
 	longestPause  = 5 * time.Second
 )
 
-func dial(ctx context.Context, o Options) (*Conn, error) {
+// Dial starts a session, and returns once the required paths are up: each is connected to the peer, which has proved its
+// key there. Whether the peer lets the session in is said by [Conn.Wait], or by the first Read.
+//
+// It fails with a [path.Error] where the options contradict each other, and where too few paths are up once ctx or
+// Patience ends; that one names each path that is not up, and why.
+func Dial(ctx context.Context, o Options) (*Conn, error) {
 	s, err := o.settings()
 	if err != nil {
 		return nil, err
@@ -231,7 +237,7 @@ func (d *dialler) connect(ctx context.Context) (*link, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := newLink(raw, d.config, true)
+	k := newLink(raw, tlsbatch.Client(raw, d.config))
 	stop := context.AfterFunc(ctx, k.shut)
 	defer stop()
 	if err := k.handshake(handshakeTime); err != nil {

@@ -18,6 +18,7 @@ import (
 
 	"heddle/identity"
 	"heddle/internal/segment"
+	"heddle/internal/tlsbatch"
 	"heddle/stripe/door"
 	"heddle/stripe/share"
 )
@@ -33,7 +34,7 @@ func (w *world) dialRaw(id identity.Identity) *link {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	k := newLink(raw, config, true)
+	k := newLink(raw, tlsbatch.Client(raw, config))
 	if err := k.handshake(time.Minute); err != nil {
 		w.t.Fatal(err)
 	}

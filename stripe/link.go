@@ -1,7 +1,6 @@
 package stripe
 
 import (
-	"crypto/tls"
 	"io"
 	"net"
 	"sync"
@@ -37,13 +36,8 @@ type link struct {
 }
 
 // newLink wraps a connection; the caller then makes the handshake.
-func newLink(raw net.Conn, config *tls.Config, client bool) *link {
-	k := &link{raw: raw, tcp: tcpUnder(raw), small: make([]byte, 0, recordSize)}
-	if client {
-		k.tls = tlsbatch.Client(raw, config)
-	} else {
-		k.tls = tlsbatch.Server(raw, config)
-	}
+func newLink(raw net.Conn, secure *tlsbatch.Conn) *link {
+	k := &link{raw: raw, tcp: tcpUnder(raw), tls: secure, small: make([]byte, 0, recordSize)}
 	k.limitUnsent(firstUnsent)
 	k.reader = segment.NewReader(k.tls.Conn)
 	return k

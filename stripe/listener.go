@@ -14,6 +14,7 @@ import (
 
 	"heddle/identity"
 	"heddle/internal/segment"
+	"heddle/internal/tlsbatch"
 	"heddle/path"
 	"heddle/stripe/door"
 	"heddle/stripe/share"
@@ -88,7 +89,7 @@ func NewListener(l net.Listener, o ListenOptions) *Listener {
 	config.SessionTicketsDisabled = true
 	config.DynamicRecordSizingDisabled, config.KeyLogWriter = true, sl.o.KeyLog
 	sl.Serve(func(_ context.Context, raw net.Conn, leave func()) {
-		k := newLink(raw, config, false)
+		k := newLink(raw, tlsbatch.Server(raw, config))
 		defer k.shut()
 		if err := sl.greet(k, leave); err != nil {
 			sl.o.Log.Debug("member ended", "from", raw.RemoteAddr(), "why", err)

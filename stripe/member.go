@@ -297,7 +297,9 @@ func (m *member) read(k *link) error {
 		kind, body, err := k.reader.Next(takeBuffer)
 		if err != nil {
 			if errors.Is(err, segment.ErrMalformed) {
-				return m.malformed(err)
+				m.c.mu.Lock()
+				defer m.c.mu.Unlock()
+				return m.c.violated(m, "%v", err)
 			}
 			return err
 		}
@@ -305,10 +307,4 @@ func (m *member) read(k *link) error {
 			return err
 		}
 	}
-}
-
-func (m *member) malformed(err error) error {
-	m.c.mu.Lock()
-	defer m.c.mu.Unlock()
-	return m.c.violated(m, "%v", err)
 }

@@ -11,7 +11,6 @@
 package stripe
 
 import (
-	"context"
 	"io"
 	"log/slog"
 	"time"
@@ -79,13 +78,4 @@ type Options struct {
 	// KeyLog gets the keys of the members' TLS (as SSLKEYLOGFILE), for experiments on what an observer could read if the
 	// cipher were broken; nil for none.
 	KeyLog io.Writer
-}
-
-// Dial starts a session, and returns once the required paths are up: each is connected to the peer, which has proved its
-// key there. Whether the peer lets the session in is said by [Conn.Wait], or by the first Read.
-//
-// It fails with a [path.Error] where the options contradict each other, and where too few paths are up once ctx or
-// Patience ends; that one names each path that is not up, and why.
-func Dial(ctx context.Context, o Options) (*Conn, error) {
-	return dial(ctx, o)
 }

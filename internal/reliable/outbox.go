@@ -21,15 +21,16 @@ func (s *Sender) NewOutbox() *Outbox { return &Outbox{s: s, next: 1} }
 // Push queues a unit that was cut.
 func (o *Outbox) Push(u Unit) {
 	o.s.keep(u)
-	o.enqueue(u)
+	o.Adopt(u)
 }
 
-func (o *Outbox) enqueue(u Unit) {
+// Adopt queues a unit that the sender keeps, such as one that another outbox was drained of.
+func (o *Outbox) Adopt(u Unit) {
 	o.waiting.push(u)
 	o.queued += len(u.Buf)
 }
 
-// Waiting is how many units wait to be sent, and Queued how many bytes that is.
+// Waiting is how many units wait to be sent.
 func (o *Outbox) Waiting() int { return o.waiting.len() }
 
 // Queued is how many bytes wait to be sent.
@@ -49,22 +50,20 @@ func (o *Outbox) Take() (u Unit, fresh, ok bool) {
 	}
 	u = o.waiting.pop()
 	o.queued -= len(u.Buf)
-	if fresh = u.Seq == 0; fresh {
-		u.Seq = o.next
-		o.next++
-	}
-	o.sent.push(u)
+	fresh = u.Seq == 0
 	o.busy++
-	return u, fresh, true
+	return o.give(u), fresh, true
 }
 
 // Sent says that what was taken is not read any more.
 func (o *Outbox) Sent() { o.busy = 0 }
 
-// give numbers a unit that goes out at once.
+// give notes a unit that goes out at once, and numbers it unless the carrier was given it before.
 func (o *Outbox) give(u Unit) Unit {
-	u.Seq = o.next
-	o.next++
+	if u.Seq == 0 {
+		u.Seq = o.next
+		o.next++
+	}
 	o.sent.push(u)
 	return u
 }
@@ -101,10 +100,10 @@ func (o *Outbox) Resume(theirs uint64) (again int, err error) {
 			continue
 		}
 		again++
-		o.enqueue(u)
+		o.Adopt(u)
 	}
 	for _, u := range waiting {
-		o.enqueue(u)
+		o.Adopt(u)
 	}
 	return again, nil
 }
@@ -127,9 +126,6 @@ func (o *Outbox) Drain() (left []Unit) {
 	}
 	return left
 }
-
-// Adopt queues units that another outbox was drained of.
-func (o *Outbox) Adopt(u Unit) { o.enqueue(u) }
 
 // Fail says that the carrier is lost: [Sender.Fill] gives what it did not deliver to others.
 func (o *Outbox) Fail() { o.s.recover(o.Drain()...) }

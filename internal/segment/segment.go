@@ -9,7 +9,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"unicode/utf8"
+	"strings"
 
 	"heddle/internal/text"
 )
@@ -57,6 +57,12 @@ func malformed(format string, a ...any) error {
 // PutHeader writes the header of a frame whose body has so many bytes.
 func PutHeader(b []byte, kind Kind, body int) {
 	b[0], b[1], b[2], b[3] = byte(kind), byte(body>>16), byte(body>>8), byte(body)
+}
+
+func appendHeader(b []byte, kind Kind, body int) []byte {
+	b = append(b, make([]byte, HeaderSize)...)
+	PutHeader(b[len(b)-HeaderSize:], kind, body)
+	return b
 }
 
 // ParseHeader reads the header of a frame.
@@ -144,9 +150,7 @@ func ParseFin(body []byte) (f Fin, err error) {
 }
 
 func pair(b []byte, kind Kind, first, second uint64) []byte {
-	var head [HeaderSize]byte
-	PutHeader(head[:], kind, 16)
-	b = append(b, head[:]...)
+	b = appendHeader(b, kind, 16)
 	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(b, first), second)
 }
 
@@ -159,9 +163,7 @@ func parsePair(body []byte) (first, second uint64, err error) {
 
 // AppendPing appends a ping, or the pong to one, which has the same number.
 func AppendPing(b []byte, kind Kind, number uint64) []byte {
-	var head [HeaderSize]byte
-	PutHeader(head[:], kind, pingSize)
-	return binary.BigEndian.AppendUint64(append(b, head[:]...), number)
+	return binary.BigEndian.AppendUint64(appendHeader(b, kind, pingSize), number)
 }
 
 // ParsePing reads the body of a ping or pong.
@@ -197,16 +199,8 @@ const maxWhy = 256
 
 // Append appends the frame to b.
 func (y Close) Append(b []byte) []byte {
-	why := y.Why
-	if len(why) > maxWhy {
-		why = why[:maxWhy]
-	}
-	for !utf8.ValidString(why) {
-		why = why[:len(why)-1]
-	}
-	var head [HeaderSize]byte
-	PutHeader(head[:], KindClose, 1+len(why))
-	return append(append(append(b, head[:]...), byte(y.Code)), why...)
+	why := strings.ToValidUTF8(y.Why[:min(len(y.Why), maxWhy)], "")
+	return append(append(appendHeader(b, KindClose, 1+len(why)), byte(y.Code)), why...)
 }
 
 // ParseClose reads the body of a close. What is not printable in its text is replaced, since people will see it.

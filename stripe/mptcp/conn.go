@@ -45,8 +45,9 @@ type Conn struct {
 	deadline path.Deadline
 	// sent and received are bytes of the stream.
 	sent, received atomic.Uint64
-	closed         chan struct{} // closed by Close, or when the connection fails
-	shut           sync.Once
+	// ctx ends by Close, with net.ErrClosed, or when the connection fails, with the reason.
+	ctx context.Context
+	end context.CancelCauseFunc
 
 	mu      sync.Mutex
 	members []*member
@@ -54,7 +55,6 @@ type Conn struct {
 	changed chan struct{} // closed and replaced when there come to be enough or too few
 	lacking time.Time     // since when there are too few
 	ended   bool          // this side ended its stream
-	failure error
 }
 
 var _ net.Conn = (*Conn)(nil)
@@ -65,7 +65,8 @@ func newConn(tcp *net.TCPConn, secure *tls.Conn, min int, degrade bool, patience
 		return nil, err
 	}
 	c := &Conn{tls: secure, tcp: tcp, socket: socket{raw}, since: time.Now(), quorum: group.Quorum{Min: min, Degrade: degrade, Complete: true}, patience: patience, log: log,
-		closed: make(chan struct{}), changed: make(chan struct{}), lacking: time.Now()}
+		changed: make(chan struct{}), lacking: time.Now()}
+	c.ctx, c.end = context.WithCancelCause(context.Background())
 	i, err := c.socket.info()
 	if err != nil || i.fallback {
 		return nil, &path.Error{What: "mptcp", Why: "the connection to " + tcp.RemoteAddr().String() + " fell back to plain TCP", Err: err,
@@ -138,7 +139,7 @@ func (c *Conn) watch() {
 	defer tick.Stop()
 	for {
 		select {
-		case <-c.closed:
+		case <-c.ctx.Done():
 			return
 		case <-tick.C:
 		}
@@ -176,13 +177,16 @@ func (c *Conn) over() bool {
 
 // stop ends the connection with a reason: later writes fail with it.
 func (c *Conn) stop(why error) {
-	c.mu.Lock()
-	if c.failure == nil {
-		c.failure = why
-	}
-	c.mu.Unlock()
 	c.log.Warn("mptcp connection ends", "peer", c.peer.Short(), "err", why)
-	c.shut.Do(func() { close(c.closed) })
+	c.end(why)
+}
+
+// failure returns why the connection failed, or nil.
+func (c *Conn) failure() error {
+	if why := context.Cause(c.ctx); why != net.ErrClosed {
+		return why
+	}
+	return nil
 }
 
 // pass blocks until enough subflows are up.
@@ -190,31 +194,20 @@ func (c *Conn) pass() error {
 	late := c.deadline.Passed()
 	for {
 		c.mu.Lock()
-		open, changed, failure := c.quorum.Enough(), c.changed, c.failure
+		open, changed := c.quorum.Enough(), c.changed
 		c.mu.Unlock()
 		switch {
-		case failure != nil:
-			return failure
-		case c.isClosed():
-			return net.ErrClosed
+		case c.ctx.Err() != nil:
+			return context.Cause(c.ctx)
 		case open:
 			return nil
 		}
 		select {
 		case <-changed:
-		case <-c.closed:
+		case <-c.ctx.Done():
 		case <-late:
 			return os.ErrDeadlineExceeded
 		}
-	}
-}
-
-func (c *Conn) isClosed() bool {
-	select {
-	case <-c.closed:
-		return true
-	default:
-		return false
 	}
 }
 
@@ -247,9 +240,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 
 // broken returns the reason why the connection failed, if it is known.
 func (c *Conn) broken(err error) error {
-	c.mu.Lock()
-	failure := c.failure
-	c.mu.Unlock()
+	failure := c.failure()
 	switch {
 	case failure != nil:
 		return failure
@@ -282,11 +273,9 @@ func (c *Conn) CloseWrite() error {
 
 // Close calls [Conn.CloseWrite] and closes the connection. If CloseWrite fails, what the kernel still holds is not sent.
 func (c *Conn) Close() error {
-	if c.isClosed() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
+	if c.ctx.Err() != nil {
 		abort(c.tcp)
-		return c.failure
+		return c.failure()
 	}
 	c.mu.Lock()
 	ended := c.ended
@@ -295,7 +284,7 @@ func (c *Conn) Close() error {
 	if !ended {
 		err = c.CloseWrite()
 	}
-	c.shut.Do(func() { close(c.closed) })
+	c.end(net.ErrClosed)
 	if err != nil {
 		abort(c.tcp)
 		return err
@@ -319,10 +308,8 @@ func (c *Conn) drain() error {
 		}
 		select {
 		case <-time.After(wait):
-		case <-c.closed:
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			return c.failure
+		case <-c.ctx.Done():
+			return c.failure()
 		case <-late.C:
 			return &path.Error{What: "mptcp connection", Why: fmt.Sprintf("the peer did not take all within %v", c.patience)}
 		}
@@ -330,7 +317,7 @@ func (c *Conn) drain() error {
 }
 
 // Done returns a channel that is closed once the connection has ended on this side.
-func (c *Conn) Done() <-chan struct{} { return c.closed }
+func (c *Conn) Done() <-chan struct{} { return c.ctx.Done() }
 
 // Peer returns the key that the peer proved.
 func (c *Conn) Peer() identity.Key { return c.peer }

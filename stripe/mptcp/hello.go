@@ -1,11 +1,10 @@
 package mptcp
 
 import (
-	"bytes"
 	"fmt"
 	"io"
-	"strings"
 
+	"heddle/internal/text"
 	"heddle/path"
 )
 
@@ -75,11 +74,5 @@ func readAnswer(r io.Reader) error {
 	if _, err := io.ReadFull(r, why); err != nil {
 		return &path.Error{What: "peer", Why: "did not answer", Err: err}
 	}
-	// What a peer says comes to a terminal.
-	return &Refusal{Why: strings.Map(func(c rune) rune {
-		if c < ' ' || c == 0x7f {
-			return '?'
-		}
-		return c
-	}, string(bytes.ToValidUTF8(why, []byte("?"))))}
+	return &Refusal{text.Printable(string(why))} // it comes to a terminal
 }

@@ -44,10 +44,11 @@ func (c *Conn) Status() stripe.Status {
 	s := stripe.Status{Session: fmt.Sprintf("%08x", c.token), Peer: c.peer, Service: c.service, Schedule: "kernel", Shares: "none",
 		MinPaths: c.quorum.Min, Degrade: c.quorum.Degrade, State: "running", Since: c.since, Claim: claim(c.quorum.Min, len(c.members), c.quorum.Degrade),
 		Sent: c.sent.Load(), Received: c.received.Load(), Unproved: i.unacknowledged}
+	failure := c.failure()
 	switch {
-	case c.failure != nil:
-		s.State, s.Why = "failed", c.failure.Error()
-	case c.isClosed(), c.ended && c.socket.ended():
+	case failure != nil:
+		s.State, s.Why = "failed", failure.Error()
+	case c.ctx.Err() != nil, c.ended && c.socket.ended():
 		s.State = "closed"
 	case !c.quorum.Enough():
 		s.State, s.Why = "stopped", fmt.Sprintf("fewer than %d paths are up", c.quorum.Need())

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -69,12 +70,7 @@ func (b *Back) plain(ctx context.Context, s Session) error {
 	return join(ctx, s, p, p)
 }
 
-func (b *Back) log() *slog.Logger {
-	if b.Log != nil {
-		return b.Log
-	}
-	return slog.Default()
-}
+func (b *Back) log() *slog.Logger { return cmp.Or(b.Log, slog.Default()) }
 
 // dialProgram connects to HOST:PORT or unix:FILE. MPTCP stays off: it would add paths of its own.
 func dialProgram(ctx context.Context, to string) (program, error) {

@@ -2,6 +2,8 @@ package relay
 
 import (
 	"bufio"
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -80,12 +82,12 @@ func (f *Front) client(ctx context.Context, p program, begin func(program) (*ope
 	if o != nil && err == nil {
 		err = f.carry(ctx, p, o)
 	}
-	if err != nil {
-		reset(p)
-	} else {
+	if err == nil {
 		p.Close()
+		return
 	}
-	if err != nil && ctx.Err() == nil {
+	reset(p)
+	if ctx.Err() == nil {
 		f.log().Warn("a connection failed", "error", err)
 	}
 }
@@ -106,12 +108,7 @@ func (f *Front) carry(ctx context.Context, p program, o *opening) error {
 	return join(ctx, s, p, o.in)
 }
 
-func (f *Front) log() *slog.Logger {
-	if f.Log != nil {
-		return f.Log
-	}
-	return slog.Default()
-}
+func (f *Front) log() *slog.Logger { return cmp.Or(f.Log, slog.Default()) }
 
 // greet greets a SOCKS5 client here, so that only its request crosses the paths, at once with a greeting to the other
 // side. It gives nil where the client is answered already.
@@ -162,7 +159,7 @@ func notSOCKS(first []byte, err error) error {
 
 // readRequest gives the bytes of a request to connect. What else is asked for is answered here; request is nil then.
 func readRequest(in io.Reader, client io.Writer) (request []byte, err error) {
-	var said recorder
+	var said bytes.Buffer
 	command, _, err := socks5.ReadRequest(io.TeeReader(in, &said))
 	answer := socks5.CommandUnknown
 	switch {
@@ -171,15 +168,7 @@ func readRequest(in io.Reader, client io.Writer) (request []byte, err error) {
 	case err != nil:
 		return nil, err
 	case command == socks5.Connect:
-		return said, nil
+		return said.Bytes(), nil
 	}
 	return nil, socks5.WriteReply(client, answer, netip.AddrPort{})
-}
-
-// recorder keeps what is written.
-type recorder []byte
-
-func (r *recorder) Write(b []byte) (int, error) {
-	*r = append(*r, b...)
-	return len(b), nil
 }

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"slices"
@@ -26,10 +27,7 @@ type Pool struct {
 // NewPool makes a pool of want warm sessions, which [Pool.Run] dials. dial need not wait until the other side has let a
 // session in: a warm one is waited for here, and one that is needed at once should not be (see [LetIn]). log may be nil.
 func NewPool(want int, dial func(context.Context) (Session, error), log *slog.Logger) *Pool {
-	if log == nil {
-		log = slog.Default()
-	}
-	return &Pool{dial: dial, want: want, log: log, wake: make(chan struct{}, 1), used: map[Session]bool{}}
+	return &Pool{dial: dial, want: want, log: cmp.Or(log, slog.Default()), wake: make(chan struct{}, 1), used: map[Session]bool{}}
 }
 
 // How often warm sessions are looked at, and how long a failed dialling is not tried again: longer each time.
@@ -46,8 +44,7 @@ func (p *Pool) Run(ctx context.Context) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for ctx.Err() == nil {
-		p.dropDead()
-		if p.missing() {
+		if p.dropDead() < p.want {
 			if p.fill(ctx) {
 				wait = firstPause
 			} else {
@@ -88,17 +85,11 @@ func (p *Pool) fill(ctx context.Context) bool {
 	return true
 }
 
-func (p *Pool) missing() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return len(p.warm) < p.want
-}
-
 // ready reports whether a session could carry something now.
 func ready(s Session) bool { return s.Status().State == "running" }
 
-// dropDead ends warm sessions that could carry nothing.
-func (p *Pool) dropDead() {
+// dropDead ends warm sessions that could carry nothing, and counts the others.
+func (p *Pool) dropDead() (left int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.warm = slices.DeleteFunc(p.warm, func(s Session) bool {
@@ -108,6 +99,7 @@ func (p *Pool) dropDead() {
 		s.Abort("it could not be used")
 		return true
 	})
+	return len(p.warm)
 }
 
 // Get gives a session to be used: a warm one, or else one that it dials. It is the caller's to end, and to give back to

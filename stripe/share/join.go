@@ -77,9 +77,7 @@ func (c *Codec) strangers(size int, shares [][]byte, present, used []int) []int 
 	length := c.scheme.Size(size)
 	if c.scheme.kind == short {
 		length = keySize
-		for i := range c.shards {
-			c.shards[i] = nil
-		}
+		clear(c.shards)
 		for _, i := range used {
 			c.shards[i] = shares[i][keySize:]
 		}
