@@ -300,7 +300,7 @@ func TestNothingMovesToAnotherObserver(t *testing.T) {
 			seen[i] = map[uint64]bool{}
 		}
 		server.mu.Lock()
-		server.observe = func(member int, d segment.Data) { seen[member][d.Unit] = true }
+		server.spy = func(member int, d segment.Data, _ []byte) { seen[member][d.Unit] = true }
 		server.mu.Unlock()
 		time.AfterFunc(300*ms, w.roads[0].reset)
 		time.AfterFunc(500*ms, w.roads[1].reset)

@@ -1,6 +1,7 @@
 package stripe
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
@@ -37,7 +38,7 @@ func Dial(ctx context.Context, o Options) (*Conn, error) {
 	}
 	config, err := o.Identity.Client(o.Peer, Protocol)
 	if err != nil {
-		return nil, &path.Error{What: "stream " + o.Service, Why: err.Error(), Hint: "`heddle node key` makes an identity"}
+		return nil, &path.Error{What: s.errorSubject(), Why: err.Error(), Hint: "`heddle node key` makes an identity"}
 	}
 	config.DynamicRecordSizingDisabled, config.KeyLogWriter = true, o.KeyLog
 	names := make([]string, len(o.Paths))
@@ -46,7 +47,7 @@ func Dial(ctx context.Context, o Options) (*Conn, error) {
 	}
 	c, err := newConn(s, names)
 	if err != nil {
-		return nil, &path.Error{What: "stream " + o.Service, Why: err.Error()}
+		return nil, &path.Error{What: s.errorSubject(), Why: err.Error()}
 	}
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
 	c.mu.Lock()
@@ -90,9 +91,6 @@ func (c *Conn) giveUp() error {
 
 // settings checks the options and fills in what they leave open.
 func (o *Options) settings() (settings, error) {
-	bad := func(why, hint string) (settings, error) {
-		return settings{}, &path.Error{What: "stream " + o.Service, Why: why, Hint: hint}
-	}
 	scheme, err := share.Parse(o.Shares)
 	if err != nil {
 		return settings{}, err
@@ -100,6 +98,9 @@ func (o *Options) settings() (settings, error) {
 	s := settings{peer: o.Peer, service: o.Service, schedule: o.Schedule, scheme: scheme, members: len(o.Paths), minMembers: o.MinPaths,
 		degrade: o.Degrade, segment: o.Segment, client: true, weights: o.Weights, patience: o.Patience, window: o.Window,
 		minRate: o.MinRate, log: o.Log}
+	bad := func(why, hint string) (settings, error) {
+		return settings{}, &path.Error{What: s.errorSubject(), Why: why, Hint: hint}
+	}
 	s.fill()
 	rand.Read(s.id[:])
 	if o.Schedule == "" && scheme.K < scheme.N {
@@ -129,24 +130,12 @@ func (o *Options) settings() (settings, error) {
 
 // fill puts the defaults where nothing was asked for.
 func (s *settings) fill() {
-	if s.schedule == "" {
-		s.schedule = Strict
-	}
-	if s.segment == 0 {
-		s.segment = DefaultSegment
-	}
-	if s.patience == 0 {
-		s.patience = DefaultPatience
-	}
-	if s.window == 0 {
-		s.window = DefaultWindow
-	}
-	if s.minRate == 0 {
-		s.minRate = DefaultMinRate
-	}
-	if s.log == nil {
-		s.log = slog.New(slog.DiscardHandler)
-	}
+	s.schedule = cmp.Or(s.schedule, Strict)
+	s.segment = cmp.Or(s.segment, DefaultSegment)
+	s.patience = cmp.Or(s.patience, DefaultPatience)
+	s.window = cmp.Or(s.window, DefaultWindow)
+	s.minRate = cmp.Or(s.minRate, DefaultMinRate)
+	s.log = cmp.Or(s.log, slog.New(slog.DiscardHandler))
 }
 
 // wrong returns why both sides must refuse a session, or "", and what may help.

@@ -1,6 +1,7 @@
 package stripe
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -103,8 +104,5 @@ func quotaOf(payload int, passed, trip, least time.Duration) int {
 
 // roundTrip is the shortest of the member, as far as it is known.
 func (m *member) roundTrip() time.Duration {
-	if m.health.least > 0 {
-		return m.health.least
-	}
-	return m.health.guess
+	return cmp.Or(m.health.least, m.health.guess)
 }

@@ -233,7 +233,7 @@ func TestAChangedShareNamesThePath(t *testing.T) {
 		client, server := w.open(o)
 		synctest.Wait()
 		server.mu.Lock()
-		server.tamper = func(member int, payload []byte) {
+		server.spy = func(member int, _ segment.Data, payload []byte) {
 			if member == 1 {
 				payload[len(payload)/2] ^= 4
 			}
@@ -259,7 +259,7 @@ func TestAChangedShareNamesThePath(t *testing.T) {
 		o.Shares = "xor:2"
 		client, server := w.open(o)
 		server.mu.Lock()
-		server.tamper = func(member int, payload []byte) { payload[0] ^= byte(member) }
+		server.spy = func(member int, _ segment.Data, payload []byte) { payload[0] ^= byte(member) }
 		server.mu.Unlock()
 		go func() { _ = send(client, noise(1, 1000), 1000) }()
 		_, err := io.ReadAll(server)

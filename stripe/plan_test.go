@@ -250,7 +250,7 @@ func TestShareThatArrivesDuringTheJoinIsTried(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		to.tamper = func(member int, payload []byte) { // the session's lock is held
+		to.spy = func(member int, _ segment.Data, payload []byte) { // the session's lock is held
 			if member != 1 {
 				return
 			}

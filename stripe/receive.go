@@ -92,11 +92,8 @@ func (m *member) data(body []byte, now time.Time) error {
 	if err != nil {
 		return c.violated(m, "%v", err)
 	}
-	if c.observe != nil {
-		c.observe(m.index, d)
-	}
-	if c.tamper != nil {
-		c.tamper(m.index, payload)
+	if c.spy != nil {
+		c.spy(m.index, d, payload)
 	}
 	if !c.started && c.degrade {
 		c.begin() // the side that dialled goes on with what it has

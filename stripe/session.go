@@ -84,10 +84,9 @@ type Conn struct {
 	started      bool // enough members were up once
 	blockedSince time.Time
 	finished     bool
-	failure      error                            // why it is over, where that was not in order
-	peerClosed   bool                             // the other side ended it
-	observe      func(member int, d segment.Data) // for tests: each segment that arrives
-	tamper       func(member int, payload []byte) // for tests: changes what arrives behind its TLS
+	failure      error                                            // why it is over, where that was not in order
+	peerClosed   bool                                             // the other side ended it
+	spy          func(member int, d segment.Data, payload []byte) // for tests: sees and may change what arrives behind TLS
 	local        net.Addr
 }
 
@@ -109,11 +108,11 @@ func newConn(s settings, names []string) (*Conn, error) {
 	return c, nil
 }
 
-func (c *Conn) errorSubject() string {
-	if c.service == "" {
+func (s *settings) errorSubject() string {
+	if s.service == "" {
 		return "stream"
 	}
-	return "stream " + c.service
+	return "stream " + s.service
 }
 
 func (c *Conn) name() string { return hex.EncodeToString(c.id[:8]) }

@@ -116,3 +116,12 @@ func AddrPort(a net.Addr) netip.AddrPort {
 	}
 	return netip.AddrPort{}
 }
+
+// Reset closes a connection at once, by a reset if it is TCP: the peer does not take it for the end of the stream, and what the
+// kernel still holds is not sent.
+func Reset(c net.Conn) {
+	if tcp, ok := c.(interface{ SetLinger(int) error }); ok {
+		_ = tcp.SetLinger(0)
+	}
+	c.Close()
+}

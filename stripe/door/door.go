@@ -43,7 +43,7 @@ func (d *Door[C]) Serve(greet func(ctx context.Context, c net.Conn, leave func()
 		d.end(netutil.Serve(context.Background(), d.Listener, func(c net.Conn) { // Close ends it
 			from := Source(c)
 			if !d.strangers.Acquire(from) {
-				refuse(c)
+				netutil.Reset(c)
 				return
 			}
 			d.inside.Add(1)
@@ -67,14 +67,6 @@ func Source(c net.Conn) string {
 		return from.String()
 	}
 	return c.RemoteAddr().String()
-}
-
-// refuse resets a connection, so that the kernel remembers nothing of it.
-func refuse(c net.Conn) {
-	if tcp, ok := c.(*net.TCPConn); ok {
-		_ = tcp.SetLinger(0)
-	}
-	c.Close()
 }
 
 // Strangers returns how many connections are not part of a session.

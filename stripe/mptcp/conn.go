@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"heddle/identity"
+	"heddle/internal/netutil"
 	"heddle/path"
 	"heddle/path/group"
 )
@@ -162,7 +163,7 @@ func (c *Conn) watch() {
 			return
 		case lost:
 			c.stop(why)
-			abort(c.tcp)
+			netutil.Reset(c.tcp)
 			return
 		}
 	}
@@ -274,7 +275,7 @@ func (c *Conn) CloseWrite() error {
 // Close calls [Conn.CloseWrite] and closes the connection. If CloseWrite fails, what the kernel still holds is not sent.
 func (c *Conn) Close() error {
 	if c.ctx.Err() != nil {
-		abort(c.tcp)
+		netutil.Reset(c.tcp)
 		return c.failure()
 	}
 	c.mu.Lock()
@@ -286,7 +287,7 @@ func (c *Conn) Close() error {
 	}
 	c.end(net.ErrClosed)
 	if err != nil {
-		abort(c.tcp)
+		netutil.Reset(c.tcp)
 		return err
 	}
 	return c.tcp.Close()
@@ -295,7 +296,7 @@ func (c *Conn) Close() error {
 // Abort ends the connection at once. The peer learns that the stream is incomplete, but not why.
 func (c *Conn) Abort(why string) {
 	c.stop(&path.Error{What: "mptcp connection", Why: why})
-	abort(c.tcp)
+	netutil.Reset(c.tcp)
 }
 
 // drain waits until the peer's kernel has acknowledged everything.

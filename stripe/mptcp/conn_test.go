@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"heddle/identity"
+	"heddle/internal/netutil"
 	"heddle/internal/polltest"
 	"heddle/path"
 	"heddle/stripe"
@@ -120,14 +121,14 @@ func (w *world) tryPair(o Options) (client, server *Conn, err error) {
 		l.Close()
 		return nil, nil, err
 	}
-	w.t.Cleanup(func() { abort(client.tcp) })
+	w.t.Cleanup(func() { netutil.Reset(client.tcp) })
 	select {
 	case server = <-accepted:
 	case <-time.After(40 * time.Second):
 		l.Close()
 		return nil, nil, errors.New("the server does not let the connection in")
 	}
-	w.t.Cleanup(func() { abort(server.tcp) })
+	w.t.Cleanup(func() { netutil.Reset(server.tcp) })
 	if server.Peer() != o.Identity.Key() || client.Peer() != id.Key() || server.Service() != o.Service {
 		w.t.Errorf("the server sees %v, %q", server.Peer(), server.Service())
 	}
@@ -243,7 +244,7 @@ func TestNothingBelowTheRequiredSubflows(t *testing.T) {
 	if _, err := c.Write([]byte("x")); err != nil {
 		t.Error(err)
 	}
-	abort(c.tcp)
+	netutil.Reset(c.tcp)
 }
 
 // When a required subflow dies, both sides stop writing, and end the connection where it does not come back.

@@ -12,6 +12,7 @@
 package mptcp
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -29,6 +30,7 @@ import (
 
 	"heddle/identity"
 	"heddle/internal/errhint"
+	"heddle/internal/netutil"
 	"heddle/path"
 	"heddle/stripe"
 )
@@ -80,13 +82,9 @@ type Options struct {
 
 func (o *Options) complete() error {
 	refuse := func(why, hint string) error { return &path.Error{What: "mptcp", Why: why, Hint: hint} }
-	if o.Patience == 0 {
-		o.Patience = DefaultPatience
-	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
 	n := len(o.Subflows)
+	o.Patience = cmp.Or(o.Patience, DefaultPatience)
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	switch {
 	case n == 0 || n > MaxPaths:
 		return refuse(fmt.Sprintf("there are %d paths, and a connection has 1 to %d", n, MaxPaths), "")
@@ -134,7 +132,7 @@ func Dial(ctx context.Context, o Options) (*Conn, error) {
 	}
 	c, err := o.begin(ctx, tcp, tls.Client(tcp, config))
 	if err != nil {
-		abort(tcp)
+		netutil.Reset(tcp)
 		return nil, err
 	}
 	return c, nil
@@ -163,7 +161,7 @@ func (o *Options) connect(ctx context.Context) (*net.TCPConn, error) {
 	}
 	tcp := c.(*net.TCPConn)
 	if multi, err := tcp.MultipathTCP(); err != nil || !multi {
-		abort(tcp)
+		netutil.Reset(tcp)
 		return nil, &path.Error{What: what, Why: "the peer or somebody on the way speaks plain TCP only", Err: err,
 			Hint: "MPTCP passes a node in nat mode, and none that forwards in user space; the peer must listen with --backend mptcp"}
 	}
@@ -221,21 +219,15 @@ func (o *Options) begin(ctx context.Context, tcp *net.TCPConn, secure *tls.Conn)
 	// The kernel lets subflows be added once data went each way, which TLS has seen to.
 	waiting, refuse := context.WithCancelCause(ctx)
 	defer refuse(nil)
-	welcome := make(chan struct{})
+	answered := make(chan struct{})
 	go func() {
+		defer close(answered)
 		if err := readAnswer(secure); err != nil {
 			refuse(err)
-			return
 		}
-		close(welcome)
 	}()
-	err = c.await(waiting, o.MinPaths)
-	if err == nil {
-		select {
-		case <-welcome:
-		case <-waiting.Done():
-			err = context.Cause(waiting)
-		}
+	if err = c.await(waiting, o.MinPaths); err == nil {
+		<-answered // the end of ctx cuts it short
 	}
 	if refused := context.Cause(waiting); refused != nil && ctx.Err() == nil {
 		return nil, refused
@@ -251,12 +243,6 @@ func (o *Options) begin(ctx context.Context, tcp *net.TCPConn, secure *tls.Conn)
 	}
 	go c.watch()
 	return c, nil
-}
-
-// abort ends a connection without sending what the kernel still holds.
-func abort(tcp *net.TCPConn) {
-	_ = tcp.SetLinger(0)
-	_ = tcp.Close()
 }
 
 // notUp says which subflows are missing.

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"heddle/internal/dial"
+	"heddle/internal/netutil"
 	"heddle/internal/socks5"
 )
 
@@ -113,7 +114,7 @@ func (b *Back) socks(ctx context.Context, s Session) error {
 		return answer(replyFor(err))
 	}
 	if err := socks5.WriteReply(s, socks5.Succeeded, netip.AddrPort{}); err != nil {
-		reset(p)
+		netutil.Reset(p)
 		return err
 	}
 	return join(ctx, s, p, p)

@@ -64,7 +64,7 @@ func (f *Front) serve(ctx context.Context, l net.Listener, begin func(program) (
 		case room <- struct{}{}:
 		default:
 			f.log().Warn("too many connections: a new one is refused", "limit", maxClients)
-			reset(c)
+			netutil.Reset(c)
 			return
 		}
 		clients.Go(func() {
@@ -76,7 +76,7 @@ func (f *Front) serve(ctx context.Context, l net.Listener, begin func(program) (
 
 // client carries one connection in a session of its own.
 func (f *Front) client(ctx context.Context, p program, begin func(program) (*opening, error)) {
-	stop := context.AfterFunc(ctx, func() { reset(p) })
+	stop := context.AfterFunc(ctx, func() { netutil.Reset(p) })
 	defer stop()
 	o, err := begin(p)
 	if o != nil && err == nil {
@@ -86,7 +86,7 @@ func (f *Front) client(ctx context.Context, p program, begin func(program) (*ope
 		p.Close()
 		return
 	}
-	reset(p)
+	netutil.Reset(p)
 	if ctx.Err() == nil {
 		f.log().Warn("a connection failed", "error", err)
 	}

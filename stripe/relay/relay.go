@@ -54,7 +54,7 @@ type program interface {
 // program's bytes come from, which may have some of them already.
 func join(ctx context.Context, s Session, p program, in io.Reader) error {
 	_, _, err := netutil.Pipe(ctx, netutil.Side{Reader: in, Writer: p}, netutil.Side{Reader: s, Writer: s}, func(why error) {
-		reset(p)
+		netutil.Reset(p)
 		if ctx.Err() != nil {
 			s.Abort("the relay ends")
 		} else {
@@ -66,14 +66,6 @@ func join(ctx context.Context, s Session, p program, in io.Reader) error {
 	}
 	p.Close()
 	return s.Close()
-}
-
-// reset ends a program's connection so that it does not take the end for that of the stream.
-func reset(p net.Conn) {
-	if tcp, ok := p.(interface{ SetLinger(int) error }); ok {
-		_ = tcp.SetLinger(0)
-	}
-	p.Close()
 }
 
 // reason is what the other side may know of an error: not this machine's addresses.
