@@ -13,7 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"heddle/internal/netutil"
 	"heddle/path"
 	"heddle/path/resolve"
 )
@@ -297,7 +296,7 @@ func (p *prober) hello(ctx context.Context) error {
 		return err
 	}
 	defer s.close()
-	_ = netutil.Sleep(ctx, p.pace.dwell) // connection ids come after the handshake
+	s.recorder.awaitIDs(ctx, p.pace.answer) // they come after the handshake
 	state, stats := s.conn.ConnectionState(), s.conn.ConnectionStats()
 	r := p.report
 	r.Version, r.ALPN = versionName(uint32(state.Version)), state.TLS.NegotiatedProtocol

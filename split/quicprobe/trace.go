@@ -18,7 +18,8 @@ type recorder struct {
 	retry      bool
 	sent       qlog.PacketNumber // the largest of 1-RTT packets, and the largest that the server acknowledged
 	acked      qlog.PacketNumber
-	heard      chan struct{} // it acknowledged more
+	idLimit    uint64        // connection ids that the client takes
+	heard      chan struct{} // it acknowledged more, or gave a connection id
 }
 
 func newRecorder() *recorder { return &recorder{heard: make(chan struct{}, 1)} }
@@ -41,11 +42,13 @@ const maxPayload = 65527
 func (r *recorder) RecordEvent(e qlogwriter.Event) {
 	switch e := e.(type) {
 	case qlog.ParametersSet:
+		r.mu.Lock()
 		if e.Initiator == qlog.InitiatorRemote {
-			r.mu.Lock()
 			r.parameters = &e
-			r.mu.Unlock()
+		} else {
+			r.idLimit = e.ActiveConnectionIDLimit
 		}
+		r.mu.Unlock()
 	case qlog.PacketReceived:
 		r.packet(e)
 	case qlog.PacketSent:
@@ -66,18 +69,33 @@ func (r *recorder) packet(e qlog.PacketReceived) {
 	for _, f := range e.Frames {
 		if ack, ok := f.Frame.(*qlog.AckFrame); ok && e.Header.PacketType == qlog.PacketType1RTT && ack.LargestAcked() > r.acked {
 			r.acked = ack.LargestAcked()
-			select {
-			case r.heard <- struct{}{}:
-			default:
-			}
+			r.wake()
 		}
 		if id, ok := f.Frame.(*qlog.NewConnectionIDFrame); ok && len(r.ids) < maxConnectionIDs {
 			if r.ids == nil {
 				r.ids = map[uint64]int{}
 			}
 			r.ids[id.SequenceNumber] = id.ConnectionID.Len()
+			r.wake()
 		}
 	}
+}
+
+func (r *recorder) wake() {
+	select {
+	case r.heard <- struct{}{}:
+	default:
+	}
+}
+
+// awaitIDs waits until the server has given as many connection ids as the client takes. Many servers give fewer.
+func (r *recorder) awaitIDs(ctx context.Context, within time.Duration) {
+	await(ctx, within, r.heard, func() bool {
+		_, ids, _ := r.server()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return uint64(ids.Given) >= r.idLimit
+	})
 }
 
 // hears waits until the server acknowledges what was sent after now, and reports whether it did in time. That it goes on
