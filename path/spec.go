@@ -2,7 +2,6 @@ package path
 
 import (
 	"fmt"
-	"log/slog"
 	"maps"
 	"regexp"
 	"slices"
@@ -76,14 +75,11 @@ type Options struct {
 // Secret is a password or token. It does not print itself.
 type Secret string
 
-// String hides the secret.
-func (Secret) String() string { return "(secret)" }
+// Format hides the secret, whatever the verb.
+func (Secret) Format(f fmt.State, _ rune) { fmt.Fprint(f, "(secret)") }
 
-// GoString hides the secret.
-func (Secret) GoString() string { return "(secret)" }
-
-// LogValue hides the secret.
-func (Secret) LogValue() slog.Value { return slog.StringValue("(secret)") }
+// MarshalText hides the secret. Packages encoding/json and log/slog use it too.
+func (Secret) MarshalText() ([]byte, error) { return []byte("(secret)"), nil }
 
 // Kind makes paths of one scheme.
 type Kind struct {

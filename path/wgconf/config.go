@@ -6,7 +6,10 @@
 // Do not use it for a server's file, or for a file with several peers: a session is split towards one server.
 package wgconf
 
-import "net/netip"
+import (
+	"net/netip"
+	"slices"
+)
 
 // Config is one WireGuard file: this machine's interface, and the one server.
 type Config struct {
@@ -64,11 +67,7 @@ func (c *Config) FullTunnel() bool {
 func covers(prefixes []netip.Prefix, blocks ...string) bool {
 	for _, text := range blocks {
 		block := netip.MustParsePrefix(text)
-		inside := false
-		for _, p := range prefixes {
-			inside = inside || p.Bits() <= block.Bits() && p.Contains(block.Addr())
-		}
-		if !inside {
+		if !slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Bits() <= block.Bits() && p.Contains(block.Addr()) }) {
 			return false
 		}
 	}

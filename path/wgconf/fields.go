@@ -3,6 +3,7 @@ package wgconf
 import (
 	"fmt"
 	"maps"
+	"math"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -18,7 +19,13 @@ type field struct {
 	set     func(c *Config, value string) (why, hint string)
 }
 
-var interfaceFields = index(
+// section is one section of a file, with its fields by their names in lower case.
+type section struct {
+	title  string
+	fields map[string]field
+}
+
+var interfaceSection = section{"[Interface]", index(
 	field{"PrivateKey", false, func(c *Config, v string) (string, string) { return setKey(&c.Interface.PrivateKey, v) }},
 	field{"Address", true, func(c *Config, v string) (string, string) { return addPrefixes(&c.Interface.Addresses, v, false) }},
 	field{"DNS", true, setDNS},
@@ -31,15 +38,15 @@ var interfaceFields = index(
 	field{"PreDown", true, func(c *Config, v string) (string, string) { return addCommand(&c.Interface.PreDown, v) }},
 	field{"PostDown", true, func(c *Config, v string) (string, string) { return addCommand(&c.Interface.PostDown, v) }},
 	field{"SaveConfig", false, setSaveConfig},
-)
+)}
 
-var peerFields = index(
+var peerSection = section{"[Peer]", index(
 	field{"PublicKey", false, func(c *Config, v string) (string, string) { return setKey(&c.Peer.PublicKey, v) }},
 	field{"PresharedKey", false, func(c *Config, v string) (string, string) { return setKey(&c.Peer.PresharedKey, v) }},
 	field{"AllowedIPs", true, func(c *Config, v string) (string, string) { return addPrefixes(&c.Peer.AllowedIPs, v, true) }},
 	field{"Endpoint", false, setEndpoint},
 	field{"PersistentKeepalive", false, setKeepalive},
-)
+)}
 
 func index(fields ...field) map[string]field {
 	m := map[string]field{}
@@ -129,13 +136,19 @@ func isDomain(text string) bool {
 	return err != nil
 }
 
-func setMTU(c *Config, value string) (string, string) {
-	n, err := strconv.ParseUint(value, 10, 16)
-	if err != nil || n < 576 || n > 65455 {
-		return fmt.Sprintf("%s is no MTU", shorten(value)), "write a number of bytes from 576 (1280 where the tunnel has IPv6) to 65455, or remove the line"
+// setNumber parses a number from least to most, in base 10, or in the base of its prefix (0x) if base is 0.
+func setNumber[N int | uint16 | uint32](n *N, value string, base int, least, most uint64, what, hint string) (string, string) {
+	parsed, err := strconv.ParseUint(value, base, 32)
+	if err != nil || parsed < least || parsed > most {
+		return fmt.Sprintf("%s is no %s", shorten(value), what), hint
 	}
-	c.Interface.MTU = int(n)
+	*n = N(parsed)
 	return "", ""
+}
+
+func setMTU(c *Config, value string) (string, string) {
+	return setNumber(&c.Interface.MTU, value, 10, 576, 65455, "MTU",
+		"write a number of bytes from 576 (1280 where the tunnel has IPv6) to 65455, or remove the line")
 }
 
 func setTable(c *Config, value string) (string, string) {
@@ -144,36 +157,22 @@ func setTable(c *Config, value string) (string, string) {
 		c.Interface.Table = t
 		return "", ""
 	}
-	n, err := strconv.ParseUint(value, 0, 32)
-	if err != nil || n == 0 {
-		return fmt.Sprintf("%s is no routing table", shorten(value)), "write off, auto, main or a number from 1 to 4294967295"
-	}
-	c.Interface.Table = Table{Number: uint32(n)}
-	return "", ""
+	return setNumber(&c.Interface.Table.Number, value, 0, 1, math.MaxUint32, "routing table", "write off, auto, main or a number from 1 to 4294967295")
 }
 
 func setFwMark(c *Config, value string) (string, string) {
 	if strings.EqualFold(value, "off") {
 		return "", ""
 	}
-	n, err := strconv.ParseUint(value, 0, 32)
-	if err != nil {
-		return fmt.Sprintf("%s is no mark", shorten(value)), "write off or a number such as 0xca6c"
-	}
-	c.Interface.FwMark = uint32(n)
-	return "", ""
+	return setNumber(&c.Interface.FwMark, value, 0, 0, math.MaxUint32, "mark", "write off or a number such as 0xca6c")
 }
 
 func setListenPort(c *Config, value string) (string, string) {
-	n, err := strconv.ParseUint(value, 10, 16)
-	if err != nil {
-		return fmt.Sprintf("%s is no port", shorten(value)), "write a number from 0 to 65535"
-	}
-	c.Interface.ListenPort = uint16(n)
-	if n != 0 {
+	why, hint := setNumber(&c.Interface.ListenPort, value, 10, 0, math.MaxUint16, "port", "write a number from 0 to 65535")
+	if c.Interface.ListenPort != 0 {
 		c.Warnings = append(c.Warnings, "ListenPort has no effect: each path has a port of its own")
 	}
-	return "", ""
+	return why, hint
 }
 
 func addCommand(list *[]string, value string) (string, string) {
@@ -214,10 +213,6 @@ func setKeepalive(c *Config, value string) (string, string) {
 	if strings.EqualFold(value, "off") {
 		return "", ""
 	}
-	n, err := strconv.ParseUint(value, 10, 16)
-	if err != nil {
-		return fmt.Sprintf("%s is no number of seconds", shorten(value)), "write off or a number from 0 to 65535; 25 is usual"
-	}
-	c.Peer.PersistentKeepalive = uint16(n)
-	return "", ""
+	return setNumber(&c.Peer.PersistentKeepalive, value, 10, 0, math.MaxUint16, "number of seconds",
+		"write off or a number from 0 to 65535; 25 is usual")
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
-	"log/slog"
 	"regexp"
 )
 
@@ -13,9 +12,6 @@ import (
 type Key struct{ bytes [32]byte }
 
 const redacted = "(hidden)"
-
-// NewKey wraps the 32 bytes of a key.
-func NewKey(b [32]byte) Key { return Key{bytes: b} }
 
 // ParseKey reads base64 of 32 bytes, as wg(8) writes it. The error never repeats the text.
 func ParseKey(text string) (Key, error) {
@@ -37,29 +33,14 @@ func (k Key) Bytes() [32]byte { return k.bytes }
 // Hex gives the key as WireGuard's configuration protocol takes it: 64 hexadecimal digits.
 func (k Key) Hex() string { return hex.EncodeToString(k.bytes[:]) }
 
-// Base64 gives the key as wg(8) writes it.
-func (k Key) Base64() string { return base64.StdEncoding.EncodeToString(k.bytes[:]) }
-
 // IsZero reports whether no key was given.
 func (k Key) IsZero() bool { return k == Key{} }
-
-// String never shows the key.
-func (k Key) String() string { return redacted }
-
-// GoString never shows the key.
-func (k Key) GoString() string { return "wgconf.Key" + redacted }
 
 // Format never shows the key, whatever the verb.
 func (k Key) Format(f fmt.State, _ rune) { fmt.Fprint(f, redacted) }
 
-// MarshalJSON never shows the key.
-func (k Key) MarshalJSON() ([]byte, error) { return []byte(`"` + redacted + `"`), nil }
-
-// MarshalText never shows the key.
+// MarshalText never shows the key. Packages encoding/json and log/slog use it too.
 func (k Key) MarshalText() ([]byte, error) { return []byte(redacted), nil }
-
-// LogValue never shows the key.
-func (k Key) LogValue() slog.Value { return slog.StringValue(redacted) }
 
 var keyRun = regexp.MustCompile(`[A-Za-z0-9+/]{30,}`)
 

@@ -1,7 +1,6 @@
 package wgconf
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -82,9 +81,9 @@ func readPrivate(file string) ([]byte, error) {
 			Why:  fmt.Sprintf("others can read the private key in it (mode %04o)", info.Mode().Perm()),
 			Hint: "chmod 600 " + file}
 	}
-	var buf bytes.Buffer
-	if _, err := io.Copy(&buf, io.LimitReader(f, maxFile+1)); err != nil {
+	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err != nil {
 		return nil, &path.Error{What: file, Why: "it cannot be read", Err: err}
 	}
-	return buf.Bytes(), nil
+	return data, nil
 }

@@ -16,9 +16,8 @@ const maxFile = 1 << 20
 type parser struct {
 	name    string
 	line    int
-	section string
+	section *section // that is open; nil before the first
 	config  Config
-	peers   int
 	// seen has the line of each section and of each key that may stand only once.
 	seen map[string]int
 }
@@ -82,41 +81,36 @@ func (p *parser) read(text string) error {
 
 // open starts a section.
 func (p *parser) open(text string) error {
-	section := strings.ToLower(strings.Join(strings.Fields(text), ""))
-	switch section {
-	case "[interface]":
-		if first, again := p.seen[section]; again {
-			return p.fail(fmt.Sprintf("there is a second [Interface]; the first is on line %d", first), "keep one")
+	title := strings.Join(strings.Fields(text), "")
+	for _, s := range []*section{&interfaceSection, &peerSection} {
+		if !strings.EqualFold(title, s.title) {
+			continue
 		}
-	case "[peer]":
-		if p.peers++; p.peers > 1 {
-			return p.fail(fmt.Sprintf("there is a second [Peer]; the first is on line %d", p.seen[section]),
-				"a session is split towards one server: keep the [Peer] that has an Endpoint, and give others a file of their own")
+		if first, again := p.seen[s.title]; again {
+			hint := "keep one"
+			if s == &peerSection {
+				hint = "a session is split towards one server: keep the [Peer] that has an Endpoint, and give others a file of their own"
+			}
+			return p.fail(fmt.Sprintf("there is a second %s; the first is on line %d", s.title, first), hint)
 		}
-	default:
-		return p.fail(fmt.Sprintf("there is no section called %s", shorten(text)), "sections are [Interface] and [Peer]")
+		p.section, p.seen[s.title] = s, p.line
+		return nil
 	}
-	p.seen[section] = p.line
-	p.section = section
-	return nil
+	return p.fail(fmt.Sprintf("there is no section called %s", shorten(text)), "sections are [Interface] and [Peer]")
 }
 
 // assign takes one Key = Value of the open section.
 func (p *parser) assign(key, value string) error {
-	fields := interfaceFields
-	switch p.section {
-	case "":
+	if p.section == nil {
 		return p.fail(fmt.Sprintf("%s stands before any section", shorten(key)), "the first line is [Interface]")
-	case "[peer]":
-		fields = peerFields
 	}
 	lower := strings.ToLower(key)
-	f, known := fields[lower]
+	f, known := p.section.fields[lower]
 	if !known {
-		return p.fail(fmt.Sprintf("%s has no key called %s", p.title(), shorten(key)), p.suggest(lower, fields))
+		return p.fail(fmt.Sprintf("%s has no key called %s", p.section.title, shorten(key)), p.suggest(lower))
 	}
 	if !f.repeats {
-		id := p.section + lower
+		id := p.section.title + lower
 		if first, again := p.seen[id]; again {
 			return p.fail(fmt.Sprintf("%s is given twice; first on line %d", f.name, first), "keep one of them")
 		}
@@ -128,37 +122,27 @@ func (p *parser) assign(key, value string) error {
 	return nil
 }
 
-func (p *parser) title() string {
-	if p.section == "[peer]" {
-		return "[Peer]"
-	}
-	return "[Interface]"
-}
-
 // suggest says where an unknown key may belong.
-func (p *parser) suggest(key string, fields map[string]field) string {
-	other, title := peerFields, "[Peer]"
-	if p.section == "[peer]" {
-		other, title = interfaceFields, "[Interface]"
+func (p *parser) suggest(key string) string {
+	for _, s := range []section{interfaceSection, peerSection} {
+		if f, ok := s.fields[key]; ok {
+			return fmt.Sprintf("%s belongs in %s", f.name, s.title)
+		}
 	}
-	if f, ok := other[key]; ok {
-		return fmt.Sprintf("%s belongs in %s", f.name, title)
-	}
-	return "keys here: " + names(fields)
+	return "keys here: " + names(p.section.fields)
 }
 
 // complete checks what only the whole file can show.
 func (p *parser) complete() error {
 	c := &p.config
-	_, hasInterface := p.seen["[interface]"]
 	switch {
-	case !hasInterface:
+	case p.seen[interfaceSection.title] == 0:
 		return p.fail("there is no [Interface]", "give the whole file, with [Interface] and [Peer]")
 	case c.Interface.PrivateKey.IsZero():
 		return p.fail("[Interface] has no PrivateKey", "add the private key that `wg genkey` made, or ask whoever gave you the file")
 	case len(c.Interface.Addresses) == 0:
 		return p.fail("[Interface] has no Address", "add the address that the server gave you, such as Address = 10.0.0.2/32")
-	case p.peers == 0:
+	case p.seen[peerSection.title] == 0:
 		return p.fail("there is no [Peer]", "add the server as a [Peer] with PublicKey, AllowedIPs and Endpoint")
 	case c.Peer.PublicKey.IsZero():
 		return p.fail("[Peer] has no PublicKey", "add the server's public key")

@@ -76,6 +76,11 @@ func testKey(b byte) string {
 	return base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{b}, 32))
 }
 
+func base64Of(k Key) string {
+	b := k.Bytes()
+	return base64.StdEncoding.EncodeToString(b[:])
+}
+
 func TestKeysAreRead(t *testing.T) {
 	data, err := os.ReadFile("testdata/everything.conf")
 	if err != nil {
@@ -86,9 +91,9 @@ func TestKeysAreRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, pair := range map[string][2]string{
-		"private":   {c.Interface.PrivateKey.Base64(), testKey(0x11)},
-		"public":    {c.Peer.PublicKey.Base64(), testKey(0x22)},
-		"preshared": {c.Peer.PresharedKey.Base64(), testKey(0x33)},
+		"private":   {base64Of(c.Interface.PrivateKey), testKey(0x11)},
+		"public":    {base64Of(c.Peer.PublicKey), testKey(0x22)},
+		"preshared": {base64Of(c.Peer.PresharedKey), testKey(0x33)},
 		"hex":       {c.Interface.PrivateKey.Hex(), strings.Repeat("11", 32)},
 	} {
 		if pair[0] != pair[1] {
