@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -85,20 +86,38 @@ func (in *Instance) Capture(ctx context.Context, host, device, file string) (*Ca
 	return c, nil
 }
 
-// CaptureWays captures, while use runs, what the router of each of these access networks of [ThreeWays] sees of the client.
-// Each capture is a file in dir, such as home.pcapng.
-func (in *Instance) CaptureWays(ctx context.Context, dir string, ways []string, use func() error) (err error) {
-	for _, way := range ways {
-		c, err := in.Capture(ctx, way+"-gw", "client", filepath.Join(dir, way+".pcapng"))
-		if err != nil {
-			return err
-		}
-		defer func() {
+// CaptureAll captures at places, each HOST/DEVICE under a name, until stop. Each capture is a file in dir, such as home.pcapng.
+func (in *Instance) CaptureAll(ctx context.Context, dir string, places map[string]string) (stop func() error, err error) {
+	var running []*Capture
+	stop = func() (err error) {
+		for _, c := range running {
 			_, stopped := c.Stop()
 			err = errors.Join(err, stopped)
-		}()
+		}
+		return err
 	}
-	return use()
+	for name, place := range places {
+		host, device, _ := strings.Cut(place, "/")
+		c, err := in.Capture(ctx, host, device, filepath.Join(dir, name+".pcapng"))
+		if err != nil {
+			return nil, errors.Join(err, stop())
+		}
+		running = append(running, c)
+	}
+	return stop, nil
+}
+
+// CaptureWays captures, while use runs, what the router of each of these access networks of [ThreeWays] sees of the client.
+func (in *Instance) CaptureWays(ctx context.Context, dir string, ways []string, use func() error) error {
+	places := map[string]string{}
+	for _, way := range ways {
+		places[way] = way + "-gw/client"
+	}
+	stop, err := in.CaptureAll(ctx, dir, places)
+	if err != nil {
+		return err
+	}
+	return errors.Join(use(), stop())
 }
 
 // addrsOf are the addresses of a host in the world, in the order of its links.

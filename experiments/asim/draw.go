@@ -3,6 +3,7 @@ package asim
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 
 	"heddle/path/diversity"
 )
@@ -104,7 +105,7 @@ func paths(g *Graph, ways []uplink, nodes []Routes, server Routes) (all []divers
 		}
 		for _, up := range ways {
 			near := node.Way(up.first)
-			if near == nil || passes(near, up.before) {
+			if near == nil || slices.ContainsFunc(up.before, func(own int32) bool { return slices.Contains(near, own) }) {
 				continue // a provider's route that leads back through its customer is none for the customer
 			}
 			p := diversity.Path{Name: fmt.Sprint(i, " ", up.name), Node: fmt.Sprint(i), Uplink: up.name}
@@ -117,17 +118,6 @@ func paths(g *Graph, ways []uplink, nodes []Routes, server Routes) (all []divers
 		}
 	}
 	return all
-}
-
-func passes(way, any []int32) bool {
-	for _, as := range any {
-		for _, on := range way {
-			if on == as {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 func numbers(g *Graph, indices []int32) (all []diversity.AS) {

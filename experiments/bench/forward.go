@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 
 	"heddle/identity"
-	"heddle/internal/netutil"
 	"heddle/internal/tlsbatch"
 	"heddle/lab"
 	"heddle/lab/peer"
@@ -59,18 +58,7 @@ func forwardPlain(ctx context.Context, s *stage) error {
 
 // serve forwards until ctx ends.
 func (f forwarder) serve(ctx context.Context) error {
-	var listener net.Listener
-	err := f.host.Do(func() (err error) {
-		config := net.ListenConfig{}
-		config.SetMultipathTCP(false)
-		listener, err = config.Listen(ctx, "tcp", f.at.String())
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	go netutil.Serve(ctx, listener, func(near net.Conn) { f.carry(ctx, near) })
-	return nil
+	return servePlain(ctx, f.host, f.at, func(near net.Conn) { f.carry(ctx, near) })
 }
 
 func (f forwarder) carry(ctx context.Context, near net.Conn) {

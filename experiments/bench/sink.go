@@ -32,6 +32,12 @@ const sinkBuffer = 256 << 10
 
 // newSink serves on a host until ctx ends.
 func newSink(ctx context.Context, host *lab.Host, at netip.AddrPort) (*sink, error) {
+	s := &sink{ended: make(chan time.Time, 16)}
+	return s, servePlain(ctx, host, at, func(conn net.Conn) { go s.take(conn) })
+}
+
+// servePlain takes connections of plain TCP on a host until ctx ends.
+func servePlain(ctx context.Context, host *lab.Host, at netip.AddrPort, take func(net.Conn)) error {
 	var listener net.Listener
 	err := host.Do(func() (err error) {
 		config := net.ListenConfig{}
@@ -40,11 +46,10 @@ func newSink(ctx context.Context, host *lab.Host, at netip.AddrPort) (*sink, err
 		return err
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	s := &sink{ended: make(chan time.Time, 16)}
-	go netutil.Serve(ctx, listener, func(conn net.Conn) { go s.take(conn) })
-	return s, nil
+	go netutil.Serve(ctx, listener, take)
+	return nil
 }
 
 func (s *sink) take(conn net.Conn) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io/fs"
+	"maps"
 	"math/rand/v2"
 	"net/url"
 	"os"
@@ -57,11 +58,7 @@ func (c Choice) Choose() (Sites, error) {
 		return s, err
 	}
 	random := rand.New(rand.NewPCG(c.Seed, 1))
-	names := make([]string, 0, len(groups))
-	for name := range groups {
-		names = append(names, name)
-	}
-	slices.Sort(names)
+	names := slices.Sorted(maps.Keys(groups))
 	random.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
 	for _, name := range names {
 		pages := groups[name]
@@ -99,10 +96,7 @@ func siteName(group string, turn int) string {
 		}
 		return '-'
 	}, strings.ToLower(group))
-	if len(name) > 50 {
-		name = name[:50]
-	}
-	return fmt.Sprintf("%s-%02d", strings.Trim(name, "-"), turn)
+	return fmt.Sprintf("%s-%02d", strings.Trim(name[:min(len(name), 50)], "-"), turn)
 }
 
 // scan gives the fit pages of each package, which is a folder below /usr/share/doc, /usr/share/gimp and the like.

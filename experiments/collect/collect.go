@@ -140,7 +140,7 @@ func Run(ctx context.Context, o Options) (Summary, error) {
 	}
 	defer j.Close()
 	wanted := slices.DeleteFunc(slices.Clone(all), func(t task) bool {
-		v, done := j.done[key{t.site.Name, t.round, t.defended}]
+		v, done := j.done[t.key()]
 		return done && v.Error == ""
 	})
 	if len(wanted) < len(all) {
@@ -291,7 +291,7 @@ func (o Options) write(j *journal, all []task, s *Summary) error {
 		}
 		var rows []observe.TraceRow
 		for _, t := range all {
-			v := j.done[key{t.site.Name, t.round, t.defended}]
+			v := j.done[t.key()]
 			if t.defended != defended {
 				continue
 			}

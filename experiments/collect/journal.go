@@ -38,6 +38,8 @@ type key struct {
 
 func (v Visit) key() key { return key{v.Site, v.Round, v.Defended} }
 
+func (t task) key() key { return key{t.site.Name, t.round, t.defended} }
+
 // journal keeps visits in a file, a line each, so that a collection that was ended can go on.
 type journal struct {
 	file *os.File

@@ -1,6 +1,7 @@
 package collect
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,10 +20,9 @@ import (
 type world struct {
 	in      *lab.Instance
 	work    string
-	tunnel  *peer.WireGuard
 	file    string // the client's wg-quick file
-	origins map[origin]*originHost
-	stop    []func()
+	origins map[origin]server
+	stop    context.CancelFunc // ends the servers
 }
 
 // origin is what sites on one host have in common.
@@ -31,8 +31,8 @@ type origin struct {
 	protocol string
 }
 
-type originHost struct {
-	host        *lab.Host
+// server is what serves one origin.
+type server struct {
 	addr        netip.AddrPort
 	certificate string
 }
@@ -48,10 +48,7 @@ func (s Sites) origins() []origin {
 		}
 	}
 	slices.SortFunc(all, func(a, b origin) int {
-		if a.latency != b.latency {
-			return int(a.latency - b.latency)
-		}
-		return len(a.protocol) - len(b.protocol)
+		return cmp.Or(cmp.Compare(a.latency, b.latency), cmp.Compare(a.protocol, b.protocol))
 	})
 	return all
 }
@@ -77,7 +74,8 @@ func plan(origins []origin) lab.World {
 
 // begin makes the world and starts its servers.
 func begin(ctx context.Context, s Sites) (w *world, err error) {
-	w = &world{origins: map[origin]*originHost{}}
+	w = &world{origins: map[origin]server{}}
+	ctx, w.stop = context.WithCancel(ctx)
 	if w.work, err = os.MkdirTemp("", "heddle-collect-"); err != nil {
 		return nil, err
 	}
@@ -91,12 +89,11 @@ func begin(ctx context.Context, s Sites) (w *world, err error) {
 		return w, err
 	}
 	w.file = filepath.Join(w.work, "tunnel.conf")
-	w.tunnel, err = peer.WireGuardServer(ctx, w.in.Host("server"), peer.WireGuardConfig{
+	_, err = peer.WireGuardServer(ctx, w.in.Host("server"), peer.WireGuardConfig{
 		Endpoint: netip.AddrPortFrom(lab.ServerAddr, 51820), File: w.file, Allowed: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}})
 	if err != nil {
 		return w, err
 	}
-	w.stop = append(w.stop, w.tunnel.Stop)
 	for i, o := range origins {
 		if err = w.serve(ctx, s, i, o); err != nil {
 			return w, err
@@ -118,31 +115,26 @@ func (w *world) serve(ctx context.Context, s Sites, i int, o origin) error {
 		return err
 	}
 	host := w.in.Host(fmt.Sprintf("origin-%d", i))
-	at := &originHost{host: host, addr: netip.AddrPortFrom(host.Addrs()[0], 443)}
-	w.origins[o] = at
+	addr := netip.AddrPortFrom(host.Addrs()[0], 443)
 	if o.protocol == HTTP3 {
-		server, err := peer.QUICServer(ctx, host, "quic-go", peer.QUICConfig{Addr: at.addr, Names: names, Work: work, Root: s.Root})
+		h3, err := peer.QUICServer(ctx, host, "quic-go", peer.QUICConfig{Addr: addr, Names: names, Work: work, Root: s.Root})
 		if err != nil {
 			return err
 		}
-		at.certificate = server.Certificate
-		w.stop = append(w.stop, server.Stop)
+		w.origins[o] = server{addr, h3.Certificate}
 		return nil
 	}
-	server, err := peer.WebServer(ctx, host, s.Root, work, names...)
+	web, err := peer.WebServer(ctx, host, s.Root, work, names...)
 	if err != nil {
 		return err
 	}
-	at.certificate = server.Certificate
-	w.stop = append(w.stop, server.Stop)
+	w.origins[o] = server{addr, web.Certificate}
 	return nil
 }
 
 // end takes the world down.
 func (w *world) end() error {
-	for _, stop := range slices.Backward(w.stop) {
-		stop()
-	}
+	w.stop()
 	var err error
 	if w.in != nil {
 		err = w.in.Down()

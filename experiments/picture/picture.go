@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"heddle/internal/netutil"
@@ -171,13 +172,15 @@ func (s *sender) send(ctx context.Context, way Way, picture []byte) (dir string,
 	if dir, err = os.MkdirTemp(s.work, "captures-"); err != nil {
 		return "", err
 	}
+	places := map[string]string{}
 	for _, branch := range branches() {
-		c, err := s.made.Capture(ctx, branch.Name, "core", filepath.Join(dir, branch.Name+".pcapng"))
-		if err != nil {
-			return "", err
-		}
-		defer func() { err = errors.Join(err, whole(c)) }()
+		places[branch.Name] = branch.Name + "/core"
 	}
+	stop, err := s.made.CaptureAll(ctx, dir, places)
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
 	dial, err := s.made.StreamDial(ctx, "picture", local, "server", endpoint,
 		append([]string{"--schedule", way.Schedule, "--shares", way.Shares, "--warm", "0", "--keylog", s.keylog}, s.via...)...)
 	if err != nil {
@@ -207,27 +210,17 @@ func (s *sender) send(ctx context.Context, way Way, picture []byte) (dir string,
 	}
 }
 
-// whole ends a capture, which is no evidence where it missed anything.
-func whole(c *lab.Capture) error {
-	count, err := c.Stop()
-	if err == nil && count.Dropped > 0 {
-		err = fmt.Errorf("the capture missed %d packets", count.Dropped)
-	}
-	return err
-}
-
 // preface is what `heddle stream dial` says before a program's bytes: what is asked for, in one byte.
 const preface = 1
 
 // rebuild has `heddle observe reconstruct` draw what one observer saw.
 func (s *sender) rebuild(way Way, node, dir, file string) (Seen, error) {
-	name := fmt.Sprintf("%s-%s-%s.png", way.Schedule, safe(way.Shares), node)
+	name := fmt.Sprintf("%s-%s-%s.png", way.Schedule, strings.ReplaceAll(way.Shares, ":", "-"), node)
 	cmd := exec.Command(s.options.Heddle, "observe", "reconstruct", dir, "--path", node, "--keylog", s.keylog,
 		"--as", "image", "--like", file, "--skip", strconv.Itoa(preface), "--out", filepath.Join(s.options.Out, name), "--json")
 	out, err := cmd.Output()
 	if err != nil {
-		var failed *exec.ExitError
-		if errors.As(err, &failed) {
+		if failed, ok := errors.AsType[*exec.ExitError](err); ok {
 			err = fmt.Errorf("%w\n%s", err, failed.Stderr)
 		}
 		return Seen{}, err
@@ -244,15 +237,4 @@ func (s *sender) rebuild(way Way, node, dir, file string) (Seen, error) {
 	}
 	return Seen{Schedule: way.Schedule, Shares: way.Shares, Bytes: s.options.Bytes, Path: node, Stream: answer.Seen / max(answer.Length, 1),
 		Right: answer.Right / max(answer.Pixels, 1), PSNR: answer.PSNR, File: name}, nil
-}
-
-// safe makes a scheme a part of a file's name.
-func safe(shares string) string {
-	text := []byte(shares)
-	for i, b := range text {
-		if b == ':' {
-			text[i] = '-'
-		}
-	}
-	return string(text)
 }

@@ -27,13 +27,7 @@ func Supported() error {
 
 // install gives the directory of the driver, with what it needs: an earlier one, or one that npm makes now.
 func install(ctx context.Context) (string, error) {
-	files := map[string][]byte{}
-	for _, name := range []string{"visit.mjs", "package.json", "package-lock.json"} {
-		var err error
-		if files[name], err = driver.ReadFile(name); err != nil {
-			return "", err
-		}
-	}
+	files := peer.Sources(driver, ".")
 	return peer.Cached("browser-"+peer.Digest("", files), func(fresh string) error {
 		if err := peer.Write(fresh, files); err != nil {
 			return err

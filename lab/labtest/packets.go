@@ -18,25 +18,17 @@ import (
 	"heddle/observe"
 )
 
-// Capture captures at places, each HOST/DEVICE under a name, until stop. A capture becomes NAME.pcapng in dir. The test
-// fails where one missed anything.
+// Capture is [lab.Instance.CaptureAll]. The test fails where a capture missed anything.
 func Capture(t *testing.T, in *lab.Instance, dir string, places map[string]string) (stop func()) {
 	t.Helper()
-	running := map[string]*lab.Capture{}
-	for name, place := range places {
-		host, device, _ := strings.Cut(place, "/")
-		c, err := in.Capture(t.Context(), host, device, File(dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		running[name] = c
+	end, err := in.CaptureAll(t.Context(), dir, places)
+	if err != nil {
+		t.Fatal(err)
 	}
 	return func() {
 		t.Helper()
-		for name, c := range running {
-			if n, err := c.Stop(); err != nil || n.Dropped > 0 {
-				t.Errorf("capture of %s: %+v, %v", name, n, err)
-			}
+		if err := end(); err != nil {
+			t.Error(err)
 		}
 	}
 }

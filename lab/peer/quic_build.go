@@ -24,17 +24,19 @@ import (
 //go:embed quicgo aioquic/server.py aioquic/requirements.txt quiche/Cargo.toml quiche/crates.lock quiche/src/main.rs
 var quicSources embed.FS
 
-// sources gives the embedded files of a directory, by name.
-func sources(dir string) map[string][]byte {
+// Sources gives the embedded files of a directory, by name.
+func Sources(embedded embed.FS, dir string) map[string][]byte {
 	files := map[string][]byte{}
-	fs.WalkDir(quicSources, dir, func(name string, entry fs.DirEntry, err error) error {
+	fs.WalkDir(embedded, dir, func(name string, entry fs.DirEntry, err error) error {
 		if err == nil && !entry.IsDir() {
-			files[strings.TrimPrefix(name, dir+"/")], err = quicSources.ReadFile(name)
+			files[strings.TrimPrefix(name, dir+"/")], err = embedded.ReadFile(name)
 		}
 		return err
 	})
 	return files
 }
+
+func sources(program string) map[string][]byte { return Sources(quicSources, program) }
 
 // Digest is short and tells versions of files apart.
 func Digest(version string, files map[string][]byte) string {

@@ -1,7 +1,6 @@
 package lab
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"strings"
@@ -12,14 +11,13 @@ import (
 
 	"heddle/cmd/heddle/internal/cli"
 	"heddle/experiments/censor"
+	"heddle/lab"
 )
 
 func newCensorCommand() *cobra.Command {
-	var name string
 	var options censor.Options
-	var length time.Duration
 	var asJSON bool
-	cmd := &cobra.Command{
+	cmd := inWorldFor(&cobra.Command{
 		Use:   "censor HOST --sni NAME...",
 		Short: "Cut off servers by name, on a router",
 		Long: `Put a censor on a router of a world, until interrupted or for as long as --for
@@ -30,43 +28,29 @@ below it, is cut off both ways for as long as --residual says.`,
 		Example: `  heddle lab censor home-gw --sni blocked.example
   heddle lab censor lte-gw --sni blocked.example --sni other.example --reset --json --for 1m`,
 		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			in, err := openWorld(name)
-			if err != nil {
-				return err
-			}
-			defer in.Close()
-			host, err := in.LookupHost(args[0])
-			if err != nil {
-				return cli.Usage(err)
-			}
-			ctx := cmd.Context()
-			if length > 0 {
-				var cancel context.CancelFunc
-				ctx, cancel = context.WithTimeout(ctx, length)
-				defer cancel()
-			}
-			c, err := censor.Start(ctx, host, options)
-			if err != nil {
-				return err
-			}
-			fmt.Fprintf(cmd.ErrOrStderr(), "%s cuts off %s\n", args[0], strings.Join(options.Names, ", "))
-			<-ctx.Done()
-			if err := c.Stop(); err != nil {
-				return err
-			}
-			if asJSON {
-				return cli.WriteJSON(cmd.OutOrStdout(), c.Status())
-			}
-			return printCensor(cmd.OutOrStdout(), c.Status())
-		},
-	}
+	}, func(cmd *cobra.Command, in *lab.Instance, args []string) error {
+		host, err := in.LookupHost(args[0])
+		if err != nil {
+			return cli.Usage(err)
+		}
+		c, err := censor.Start(cmd.Context(), host, options)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s cuts off %s\n", args[0], strings.Join(options.Names, ", "))
+		<-cmd.Context().Done()
+		if err := c.Stop(); err != nil {
+			return err
+		}
+		if asJSON {
+			return cli.WriteJSON(cmd.OutOrStdout(), c.Status())
+		}
+		return printCensor(cmd.OutOrStdout(), c.Status())
+	})
 	flags := cmd.Flags()
-	flags.StringVar(&name, "name", "", "which world (default: the only one)")
 	flags.StringArrayVar(&options.Names, "sni", nil, "cut off this server and those below it; one flag a `NAME`")
 	flags.DurationVar(&options.Residual, "residual", 3*time.Minute, "how long a flow stays cut off")
 	flags.BoolVar(&options.Reset, "reset", false, "reset TCP connections, rather than drop their packets only")
-	flags.DurationVar(&length, "for", 0, "stop after so long (default: when interrupted)")
 	flags.BoolVar(&asJSON, "json", false, "print JSON")
 	_ = cmd.MarkFlagRequired("sni")
 	return cmd

@@ -1,7 +1,6 @@
 package lab
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"strings"
@@ -34,11 +33,7 @@ from all packages in turn; each package gets a protocol and a latency.`,
 			if out == "-" {
 				return sites.Write(cmd.OutOrStdout())
 			}
-			var text bytes.Buffer
-			if err := sites.Write(&text); err != nil {
-				return err
-			}
-			if err := os.WriteFile(out, text.Bytes(), 0o644); err != nil {
+			if err := writeFile(out, sites.Write); err != nil {
 				return &path.Error{What: "sites " + out, Err: err}
 			}
 			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %d pages to monitor, %d others\n", out, c.Monitored, c.Unmonitored)

@@ -3,7 +3,6 @@ package lab
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -12,8 +11,7 @@ import (
 )
 
 func newExecCommand() *cobra.Command {
-	var name string
-	cmd := &cobra.Command{
+	cmd := inWorld(&cobra.Command{
 		Use:   "exec HOST -- CMD [ARG...]",
 		Short: "Run a program inside a host",
 		Long: `Run a program inside a host of a world: in its network namespace, with the
@@ -22,31 +20,22 @@ program takes the place of heddle, so its exit status is what you get.`,
 		Example: `  heddle lab exec client -- curl http://server.example/
   heddle lab exec --name second server -- ip route`,
 		Args: cobra.MinimumNArgs(2),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			in, err := openWorld(name)
-			if err != nil {
-				return err
-			}
-			defer in.Close()
-			if _, err := in.LookupHost(args[0]); err != nil {
-				return cli.Usage(err)
-			}
-			program := args[1:]
-			if program[0] == "--" && len(program) > 1 { // the flags' parser ends at HOST and so leaves it
-				program = program[1:]
-			}
-			return lab.Exec(in.Name(), args[0], program[0], program[1:]...)
-		},
-	}
-	cmd.Flags().StringVar(&name, "name", "", "which world (default: the only one)")
+	}, func(_ *cobra.Command, in *lab.Instance, args []string) error {
+		if _, err := in.LookupHost(args[0]); err != nil {
+			return cli.Usage(err)
+		}
+		program := args[1:]
+		if program[0] == "--" && len(program) > 1 { // the flags' parser ends at HOST and so leaves it
+			program = program[1:]
+		}
+		return lab.Exec(in.Name(), args[0], program[0], program[1:]...)
+	})
 	cmd.Flags().SetInterspersed(false)
 	return cmd
 }
 
 func newCaptureCommand() *cobra.Command {
-	var name string
-	var length time.Duration
-	cmd := &cobra.Command{
+	return inWorldFor(&cobra.Command{
 		Use:   "capture HOST DEVICE FILE",
 		Short: "Record what crosses a device of a host, as pcapng",
 		Long: `Record what crosses a device of a host to a new pcapng file, until interrupted
@@ -56,37 +45,48 @@ kept are counted; a capture that misses any ends with an error.`,
 		Example: `  heddle lab capture home-gw client home.pcapng --for 10s
   heddle lab capture server core server.pcapng`,
 		Args: cobra.ExactArgs(3),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			in, err := openWorld(name)
-			if err != nil {
-				return err
-			}
-			defer in.Close()
-			ctx := cmd.Context()
-			if length > 0 {
-				var cancel context.CancelFunc
-				ctx, cancel = context.WithTimeout(ctx, length)
-				defer cancel()
-			}
-			capture, err := in.Capture(ctx, args[0], args[1], args[2])
-			if err != nil {
-				return err
-			}
-			<-ctx.Done()
-			count, err := capture.Stop()
-			fmt.Fprintf(cmd.ErrOrStderr(), "%d packets, %d bytes, %d missed\n", count.Packets, count.Bytes, count.Dropped)
+	}, func(cmd *cobra.Command, in *lab.Instance, args []string) error {
+		capture, err := in.Capture(cmd.Context(), args[0], args[1], args[2])
+		if err != nil {
 			return err
-		},
+		}
+		<-cmd.Context().Done()
+		count, err := capture.Stop()
+		fmt.Fprintf(cmd.ErrOrStderr(), "%d packets, %d bytes, %d missed\n", count.Packets, count.Bytes, count.Dropped)
+		return err
+	})
+}
+
+// worldAction is what a command does in a world that is up.
+type worldAction func(cmd *cobra.Command, in *lab.Instance, args []string) error
+
+// inWorld makes cmd do something in a world that is up, which --name chooses.
+func inWorld(cmd *cobra.Command, do worldAction) *cobra.Command {
+	name := cmd.Flags().String("name", "", "which world (default: the only one)")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		only, err := onlyWorld(*name)
+		if err != nil {
+			return err
+		}
+		in, err := lab.Open(only)
+		if err != nil {
+			return err
+		}
+		defer in.Close()
+		return do(cmd, in, args)
 	}
-	cmd.Flags().StringVar(&name, "name", "", "which world (default: the only one)")
-	cmd.Flags().DurationVar(&length, "for", 0, "stop after so long (default: when interrupted)")
 	return cmd
 }
 
-func openWorld(name string) (*lab.Instance, error) {
-	name, err := onlyWorld(name)
-	if err != nil {
-		return nil, err
-	}
-	return lab.Open(name)
+// inWorldFor is inWorld for what goes on until it is interrupted, or for as long as --for says.
+func inWorldFor(cmd *cobra.Command, do worldAction) *cobra.Command {
+	length := cmd.Flags().Duration("for", 0, "stop after so long (default: when interrupted)")
+	return inWorld(cmd, func(cmd *cobra.Command, in *lab.Instance, args []string) error {
+		if *length > 0 {
+			ctx, cancel := context.WithTimeout(cmd.Context(), *length)
+			defer cancel()
+			cmd.SetContext(ctx)
+		}
+		return do(cmd, in, args)
+	})
 }
