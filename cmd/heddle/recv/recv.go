@@ -88,24 +88,18 @@ func runRecv(ctx context.Context, r config.Recv, once, asJSON bool, out, talk io
 			}
 			writing.Lock()
 			defer writing.Unlock()
-			if err := errors.Join(printReceived(recvAnswer{Report: report, Peer: c.Peer()}, err, asJSON, out, talk), onlyIf(once, err)); err != nil {
-				failed = errors.Join(failed, err)
-				stop()
-			}
+			failure := printReceived(recvAnswer{Report: report, Peer: c.Peer()}, err, asJSON, out, talk)
 			if once {
+				failure = errors.Join(failure, err)
+			}
+			failed = errors.Join(failed, failure)
+			if once || failure != nil {
 				stop()
 			}
 		})
 	}
 	err = runner.Run(ctx, runner.Options{Name: "recv-" + r.Name}, body)
 	return errors.Join(err, failed)
-}
-
-func onlyIf(condition bool, err error) error {
-	if condition {
-		return err
-	}
-	return nil
 }
 
 // printReceived tells what became of one transfer.

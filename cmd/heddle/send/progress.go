@@ -3,12 +3,9 @@ package send
 import (
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"sync"
 	"time"
-
-	"golang.org/x/term"
 
 	"heddle/cmd/heddle/internal/cli"
 	"heddle/internal/text"
@@ -45,7 +42,7 @@ func newProgress(out io.Writer, status func() stripe.Status, quiet bool) *progre
 		return p
 	}
 	every := lineEvery
-	if file, ok := out.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
+	if cli.TerminalWidth(out) > 0 {
 		p.terminal, every = true, drawEvery
 	}
 	p.drawing.Go(func() {

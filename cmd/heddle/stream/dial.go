@@ -73,7 +73,7 @@ whole, as ciphertext, from who sees all paths, such as the peer's own network.`,
 			if file != "" {
 				name := d.Name
 				of := func(c config.Config) []config.StreamDial { return c.Dials }
-				if err := bind.FlagsOver(cmd, func() error { return fileTable(cmd, file, "dial", name, of, &d) }); err != nil {
+				if err := fileTable(cmd, file, "dial", name, of, &d); err != nil {
 					return err
 				}
 			} else if len(args) == 0 {

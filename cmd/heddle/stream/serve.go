@@ -53,7 +53,7 @@ come together, beyond what TLS hides.`,
 					name = s.Name
 				}
 				of := func(c config.Config) []config.StreamServe { return c.Serves }
-				if err := bind.FlagsOver(cmd, func() error { return fileTable(cmd, file, "serve", name, of, &s) }); err != nil {
+				if err := fileTable(cmd, file, "serve", name, of, &s); err != nil {
 					return err
 				}
 			}

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"heddle/board/registry"
+	"heddle/cmd/heddle/internal/bind"
 	"heddle/cmd/heddle/internal/cli"
 	"heddle/cmd/heddle/internal/control"
 	"heddle/config"
@@ -49,16 +50,22 @@ end, always. heddle send and heddle recv carry files in the same way.`,
 // service is a [[serve]] or [[dial]] table.
 type service interface{ ServiceName() string }
 
-// fileTable takes a table of a heddle.toml: the one of that name, or the only one where name is empty. What is wrong with
-// the file is explained as heddle check does.
+// fileTable takes a table of a heddle.toml, with the command's flags over it: the one of that name, or the only one where name is
+// empty. What is wrong with the file is explained as heddle check does.
 func fileTable[T service](cmd *cobra.Command, file, table, name string, of func(config.Config) []T, into *T) error {
-	var c config.Config
-	if err := cli.Loaded(cmd, file, config.Load, &c); err != nil {
-		return err
-	}
+	return bind.FlagsOver(cmd, func() error {
+		var c config.Config
+		if err := cli.Loaded(cmd, file, config.Load, &c); err != nil {
+			return err
+		}
+		return oneOf(of(c), file, table, name, into)
+	})
+}
+
+func oneOf[T service](all []T, file, table, name string, into *T) error {
 	var names []string
-	for _, one := range of(c) {
-		if one.ServiceName() == name || name == "" && len(of(c)) == 1 {
+	for _, one := range all {
+		if one.ServiceName() == name || name == "" && len(all) == 1 {
 			*into = one
 			return nil
 		}

@@ -20,29 +20,21 @@ import (
 
 // FlagsOver keeps what flags say over what a file says: load replaces all, and the flags that were given are set again.
 func FlagsOver(cmd *cobra.Command, load func() error) error {
-	given := map[string][]string{}
-	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if !f.Changed {
+	var again []func() error
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if list, ok := f.Value.(pflag.SliceValue); ok {
+			given := slices.Clone(list.GetSlice())
+			again = append(again, func() error { return list.Replace(given) })
 			return
 		}
-		if list, ok := f.Value.(interface{ GetSlice() []string }); ok {
-			given[f.Name] = slices.Clone(list.GetSlice())
-		} else {
-			given[f.Name] = []string{f.Value.String()}
-		}
+		given := f.Value.String()
+		again = append(again, func() error { return f.Value.Set(given) })
 	})
 	if err := load(); err != nil {
 		return err
 	}
-	for name, values := range given {
-		f := cmd.Flags().Lookup(name)
-		if list, ok := f.Value.(interface{ Replace([]string) error }); ok {
-			if err := list.Replace(values); err != nil {
-				return err
-			}
-			continue
-		}
-		if err := f.Value.Set(values[0]); err != nil {
+	for _, set := range again {
+		if err := set(); err != nil {
 			return err
 		}
 	}
