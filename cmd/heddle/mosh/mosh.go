@@ -15,7 +15,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"heddle/cmd/heddle/connect"
 	"heddle/cmd/heddle/internal/bind"
@@ -171,7 +170,7 @@ func terminalOf(cmd *cobra.Command) (files [3]*os.File, err error) {
 	streams := []any{cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()}
 	for i, s := range streams {
 		f, ok := s.(*os.File)
-		if !ok || i < 2 && !term.IsTerminal(int(f.Fd())) {
+		if !ok || i < 2 && !cli.IsTerminal(f) {
 			return files, &path.Error{What: "mosh", Why: "stdin and stdout must be a terminal", Hint: "for a single command without one, ssh is enough"}
 		}
 		files[i] = f

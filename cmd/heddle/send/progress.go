@@ -42,7 +42,7 @@ func newProgress(out io.Writer, status func() stripe.Status, quiet bool) *progre
 		return p
 	}
 	every := lineEvery
-	if cli.TerminalWidth(out) > 0 {
+	if cli.IsTerminal(out) {
 		p.terminal, every = true, drawEvery
 	}
 	p.drawing.Go(func() {

@@ -5,16 +5,15 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
-	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"heddle/cmd/heddle/internal/cli"
 	"heddle/cmd/heddle/internal/control"
+	"heddle/internal/netutil"
 	"heddle/split"
 )
 
@@ -44,7 +43,7 @@ capture there says: see heddle-observe(1).`,
 			look := func(ctx context.Context) ([]running, error) { return lookAt(ctx, args) }
 			out := cmd.OutOrStdout()
 			if watch {
-				return watchStatus(cmd.Context(), out, look, asJSON)
+				return watchStatus(cmd.Context(), cmd.InOrStdin(), out, look, asJSON)
 			}
 			found, err := look(cmd.Context())
 			if err != nil {
@@ -57,7 +56,7 @@ capture there says: see heddle-observe(1).`,
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the status as JSON; with --watch one line a second")
-	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show it again each second, until interrupted")
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show it again each second, until q or an interrupt")
 	return cmd
 }
 
@@ -104,12 +103,15 @@ func lookAt(ctx context.Context, names []string) ([]running, error) {
 	return found, nil
 }
 
-// watchStatus shows the status each second until ctx ends. On a terminal it draws over the last one.
-func watchStatus(ctx context.Context, out io.Writer, look func(context.Context) ([]running, error), asJSON bool) error {
-	file, isFile := out.(*os.File)
-	redraw := isFile && !asJSON && term.IsTerminal(int(file.Fd()))
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
+// watchStatus shows the status each second until ctx ends. On a terminal it draws over the last one, until q is typed too.
+func watchStatus(ctx context.Context, in io.Reader, out io.Writer, look func(context.Context) ([]running, error), asJSON bool) error {
+	waiting, before, after := ctx, "", "\n"
+	if !asJSON && cli.IsTerminal(out) {
+		before, after = "\x1b[H\x1b[J", "" // from the top left corner, and clear what is below (ECMA-48, CUP and ED)
+		var restore func()
+		waiting, restore = untilQ(ctx, in)
+		defer restore()
+	}
 	for {
 		found, err := look(ctx)
 		if ctx.Err() != nil {
@@ -118,33 +120,20 @@ func watchStatus(ctx context.Context, out io.Writer, look func(context.Context) 
 		if err != nil {
 			return err
 		}
-		switch {
-		case asJSON:
+		if asJSON {
 			err = json.NewEncoder(out).Encode(answer{found})
-		case redraw:
-			err = redrawStatus(out, found)
-		default:
-			if err = printStatus(out, found, time.Now(), cli.TerminalWidth(out)); err == nil {
-				_, err = fmt.Fprintln(out)
-			}
+		} else {
+			var b strings.Builder
+			_ = printStatus(&b, found, time.Now(), cli.TerminalWidth(out))
+			_, err = io.WriteString(out, before+b.String()+after)
 		}
 		if err != nil {
 			return err
 		}
-		select {
-		case <-ctx.Done():
+		if netutil.Sleep(waiting, time.Second) != nil {
 			return nil
-		case <-tick.C:
 		}
 	}
-}
-
-// redrawStatus draws from the top left corner and clears what is below (ECMA-48, CUP and ED).
-func redrawStatus(out io.Writer, found []running) error {
-	if _, err := io.WriteString(out, "\x1b[H\x1b[J"); err != nil {
-		return err
-	}
-	return printStatus(out, found, time.Now(), cli.TerminalWidth(out))
 }
 
 func completeRunning(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {

@@ -110,7 +110,7 @@ func TestWatch(t *testing.T) {
 		}
 		var out bytes.Buffer
 		began := time.Now()
-		if err := watchStatus(ctx, &out, look, true); err != nil {
+		if err := watchStatus(ctx, strings.NewReader(""), &out, look, true); err != nil {
 			t.Fatal(err)
 		}
 		if passed := time.Since(began); looks != 3 || passed != 2*time.Second {
@@ -125,7 +125,7 @@ func TestWatch(t *testing.T) {
 			t.Errorf("%+v, %v", answer, err)
 		}
 		failed := errors.New("no")
-		if err := watchStatus(t.Context(), &out, func(context.Context) ([]running, error) { return nil, failed }, false); !errors.Is(err, failed) {
+		if err := watchStatus(t.Context(), strings.NewReader(""), &out, func(context.Context) ([]running, error) { return nil, failed }, false); !errors.Is(err, failed) {
 			t.Errorf("watch gives %v", err)
 		}
 	})

@@ -10,6 +10,12 @@ import (
 	"golang.org/x/term"
 )
 
+// IsTerminal reports whether an input or output is a terminal.
+func IsTerminal(stream any) bool {
+	file, ok := stream.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd()))
+}
+
 // TerminalWidth is how many columns the terminal behind w has, 0 where w is none.
 func TerminalWidth(w io.Writer) int {
 	file, ok := w.(*os.File)
