@@ -137,10 +137,4 @@ func DefaultFile() (string, error) {
 }
 
 // Save writes the reference into a file, whole or not at all.
-func (r Reference) Save(file string) error {
-	raw, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return err
-	}
-	return atomicfile.WritePrivate(file, append(raw, '\n'))
-}
+func (r Reference) Save(file string) error { return atomicfile.WriteJSON(file, r) }

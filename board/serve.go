@@ -128,8 +128,8 @@ type handler struct {
 func newHandler(o ServeOptions) http.Handler {
 	h := &handler{ServeOptions: o, running: connlimit.NewLimiter[identity.Key](maxRequests, math.MaxInt)}
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST "+applyPath, h.bounded(h.apply))
-	mux.HandleFunc("POST "+readPath, h.bounded(h.read))
+	mux.HandleFunc("POST "+applyPath, h.bounded(answering(h.apply)))
+	mux.HandleFunc("POST "+readPath, h.bounded(answering(h.read)))
 	mux.HandleFunc("GET "+statusPath, h.bounded(h.status))
 	return mux
 }
@@ -198,42 +198,47 @@ func body(w http.ResponseWriter, r *http.Request) ([]byte, time.Duration, error)
 	return raw, min(wait, MaxWait), nil
 }
 
-func (h *handler) apply(w http.ResponseWriter, r *http.Request, peer identity.Key) error {
+// answering writes the result of an operation or a query.
+func answering(do func(http.ResponseWriter, *http.Request, identity.Key) (space.Result, error)) func(http.ResponseWriter, *http.Request, identity.Key) error {
+	return func(w http.ResponseWriter, r *http.Request, peer identity.Key) error {
+		result, err := do(w, r, peer)
+		if err != nil {
+			return err
+		}
+		w.Header().Set("Content-Type", "application/octet-stream")
+		_, _ = w.Write(result.Encode()) // that the client has gone is no failure of ours
+		return nil
+	}
+}
+
+func (h *handler) apply(w http.ResponseWriter, r *http.Request, peer identity.Key) (space.Result, error) {
 	raw, wait, err := body(w, r)
 	if err != nil {
-		return err
+		return space.Result{}, err
 	}
 	op, err := space.DecodeOp(raw)
 	if err != nil {
-		return answer(w, space.Result{Status: space.Malformed, Detail: err.Error()})
+		return space.Result{Status: space.Malformed, Detail: err.Error()}, nil
 	}
-	if op.Op().Author != peer {
-		return answer(w, space.Result{Status: space.Unsigned, Detail: fmt.Sprintf("the operation is said to be of %v, and %v brings it", op.Op().Author, peer)})
+	if author := op.Op().Author; author != peer {
+		return space.Result{Status: space.Unsigned, Detail: fmt.Sprintf("the operation is said to be of %v, and %v brings it", author, peer)}, nil
 	}
 	if err := op.Verify(); err != nil { // here, where many can do it at once
-		return answer(w, space.Result{Status: space.Unsigned, Detail: err.Error()})
+		return space.Result{Status: space.Unsigned, Detail: err.Error()}, nil
 	}
-	result, err := h.Backend.Apply(r.Context(), op, wait)
-	if err != nil {
-		return err
-	}
-	return answer(w, result)
+	return h.Backend.Apply(r.Context(), op, wait)
 }
 
-func (h *handler) read(w http.ResponseWriter, r *http.Request, peer identity.Key) error {
+func (h *handler) read(w http.ResponseWriter, r *http.Request, peer identity.Key) (space.Result, error) {
 	raw, wait, err := body(w, r)
 	if err != nil {
-		return err
+		return space.Result{}, err
 	}
 	q, err := space.DecodeQuery(raw)
 	if err != nil {
-		return answer(w, space.Result{Status: space.Malformed, Detail: err.Error()})
+		return space.Result{Status: space.Malformed, Detail: err.Error()}, nil
 	}
-	result, err := h.Backend.Read(r.Context(), peer, q, wait)
-	if err != nil {
-		return err
-	}
-	return answer(w, result)
+	return h.Backend.Read(r.Context(), peer, q, wait)
 }
 
 func (h *handler) status(w http.ResponseWriter, r *http.Request, _ identity.Key) error {
@@ -243,11 +248,4 @@ func (h *handler) status(w http.ResponseWriter, r *http.Request, _ identity.Key)
 	}
 	w.Header().Set("Content-Type", "application/json")
 	return json.NewEncoder(w).Encode(status)
-}
-
-// answer writes a result. That the client has gone is no failure of ours.
-func answer(w http.ResponseWriter, r space.Result) error {
-	w.Header().Set("Content-Type", "application/octet-stream")
-	_, _ = w.Write(r.Encode())
-	return nil
 }

@@ -22,6 +22,7 @@ import (
 	"heddle/board"
 	"heddle/board/space"
 	"heddle/identity"
+	"heddle/internal/atomicfile"
 	"heddle/path"
 )
 
@@ -106,7 +107,7 @@ func Create(plan Plan) (board.Reference, error) {
 			return board.Reference{}, err
 		}
 		s := settings{Index: i, Listen: listenAt(host, plan.Port+ports[i]), ListenPeers: listenAt(host, plan.PeerPort+ports[i]), Peers: peers}
-		if err := writeJSON(filepath.Join(home, fileReplica), s); err != nil {
+		if err := atomicfile.WriteJSON(filepath.Join(home, fileReplica), s); err != nil {
 			return board.Reference{}, err
 		}
 	}
@@ -145,14 +146,6 @@ func makeKeys(home string) (keys publicKeys, err error) {
 	validator := ed25519.GenPrivKey()
 	privval.NewFilePV(validator, filepath.Join(home, fileValidator), filepath.Join(home, fileVotes)).Save()
 	return publicKeys{id.Key(), node.ID(), validator.PubKey().(ed25519.PubKey)}, nil
-}
-
-func writeJSON(file string, v any) error {
-	text, err := json.MarshalIndent(v, "", "  ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(file, append(text, '\n'), 0o600)
 }
 
 // home is what a replica's directory holds.

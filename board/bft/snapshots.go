@@ -66,17 +66,11 @@ func openSnapshots(dir string, log *slog.Logger) (*snapshots, error) {
 			}
 			continue
 		}
-		f, err := os.Open(s.file(height))
+		sums, err := sumsOf(s.file(height))
 		if err != nil {
 			return nil, err
 		}
-		w := &chunkSums{to: io.Discard}
-		_, err = io.Copy(w, f)
-		_ = f.Close()
-		if err != nil {
-			return nil, err
-		}
-		s.all = append(s.all, snapshotFile{height, w.close()})
+		s.all = append(s.all, snapshotFile{height, sums})
 	}
 	slices.SortFunc(s.all, byHeight)
 	return s, nil
@@ -112,8 +106,7 @@ func (s *snapshots) write(height int64, rows dbm.Iterator) (err error) {
 	}
 	defer os.Remove(half)
 	defer f.Close()
-	w := &chunkSums{to: f}
-	out := space.NewSnapshotWriter(w)
+	out := space.NewSnapshotWriter(f)
 	for ; rows.Valid(); rows.Next() {
 		if s.stopping.Load() {
 			return errStopping
@@ -125,12 +118,16 @@ func (s *snapshots) write(height int64, rows dbm.Iterator) (err error) {
 	if err := errors.Join(rows.Error(), out.Flush(), f.Sync()); err != nil {
 		return err
 	}
+	sums, err := sumsOf(half)
+	if err != nil {
+		return err
+	}
 	if err := os.Rename(half, s.file(height)); err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.all = append(s.all, snapshotFile{height, w.close()})
+	s.all = append(s.all, snapshotFile{height, sums})
 	slices.SortFunc(s.all, byHeight) // a slow one may be overtaken
 	for len(s.all) > keptSnapshots {
 		err = errors.Join(err, os.Remove(s.file(s.all[0].height)))
@@ -167,34 +164,24 @@ func (s *snapshots) stop() {
 	s.writing.Wait()
 }
 
-// chunkSums hashes chunks as they are written.
-type chunkSums struct {
-	to   io.Writer
-	part []byte
-	sums [][]byte
-}
-
-// Write is of io.Writer.
-func (c *chunkSums) Write(b []byte) (int, error) {
-	for rest := b; len(rest) > 0; {
-		n := min(len(rest), snapshotChunk-len(c.part))
-		c.part = append(c.part, rest[:n]...)
-		rest = rest[n:]
-		if len(c.part) == snapshotChunk {
-			c.end()
+// sumsOf hashes the chunks of a file.
+func sumsOf(file string) (sums [][]byte, err error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	for chunk := make([]byte, snapshotChunk); ; {
+		n, err := io.ReadFull(f, chunk)
+		if n > 0 {
+			sum := sha256.Sum256(chunk[:n])
+			sums = append(sums, sum[:])
+		}
+		if err == io.EOF || err == io.ErrUnexpectedEOF {
+			return sums, nil
+		}
+		if err != nil {
+			return nil, err
 		}
 	}
-	return c.to.Write(b)
-}
-
-func (c *chunkSums) end() {
-	sum := sha256.Sum256(c.part)
-	c.sums, c.part = append(c.sums, sum[:]), c.part[:0]
-}
-
-func (c *chunkSums) close() [][]byte {
-	if len(c.part) > 0 {
-		c.end()
-	}
-	return c.sums
 }

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -104,10 +105,7 @@ func (c Cache) old(now time.Time, why error) (Directory, error) {
 	if err != nil {
 		return Directory{}, errors.Join(why, &path.Error{What: "the list of registrations " + c.File, Why: "cannot be used", Err: err, Hint: "remove the file"})
 	}
-	limit := c.MaxAge
-	if limit == 0 {
-		limit = DefaultMaxAge
-	}
+	limit := cmp.Or(c.MaxAge, DefaultMaxAge)
 	if age := now.Sub(s.Read); age > limit || age < -space.MaxSlack {
 		return Directory{}, errors.Join(why, &path.Error{What: "the list of registrations " + c.File,
 			Why: fmt.Sprintf("is too old: it was read %v ago, and the limit is %v", age.Round(time.Second), limit), Hint: "--max-age allows an older one"})

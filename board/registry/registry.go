@@ -214,18 +214,13 @@ func youngest[T Registration](list []T) []T {
 	return kept
 }
 
-// Node finds a node by its name or its key. Where several keys have the name the error is an [AmbiguousError].
-func (d Directory) Node(which string) (Node, error) { return find(d, d.Nodes, "node", which) }
-
-// Stream finds a stream by its name or its device's key, as [Directory.Node].
-func (d Directory) Stream(which string) (Stream, error) { return find(d, d.Streams, "stream", which) }
-
-func find[T Registration](d Directory, list []T, what, which string) (found T, err error) {
-	var all []T
+// Stream finds a stream by its name or its device's key. Where several keys have the name the error is an [AmbiguousError].
+func (d Directory) Stream(which string) (found Stream, err error) {
+	var all []Stream
 	var keys []identity.Key
-	for _, r := range list {
-		if _, name, key := r.label(); name == which || key.String() == which {
-			all, keys = append(all, r), append(keys, key)
+	for _, s := range d.Streams {
+		if s.Name == which || s.Key.String() == which {
+			all, keys = append(all, s), append(keys, s.Key)
 		}
 	}
 	switch len(all) {
@@ -234,22 +229,22 @@ func find[T Registration](d Directory, list []T, what, which string) (found T, e
 		if d.Cached != "" {
 			why = "none was registered when the board was last reached"
 		}
-		return found, &path.Error{What: what + " " + which, Why: why, Hint: "`heddle board nodes` and `heddle board streams` list who is"}
+		return found, &path.Error{What: "stream " + which, Why: why, Hint: "`heddle board streams` lists those that are"}
 	case 1:
 		return all[0], nil
 	}
-	return found, &AmbiguousError{what, which, keys}
+	return found, &AmbiguousError{which, keys}
 }
 
-// AmbiguousError is that several who are registered have one name. To take either would be to guess.
+// AmbiguousError is that several streams have one name. To take either would be to guess.
 type AmbiguousError struct {
-	What, Name string
-	Keys       []identity.Key
+	Name string
+	Keys []identity.Key
 }
 
 // Error names the keys.
 func (e *AmbiguousError) Error() string {
-	return fmt.Sprintf("%s %s: %d have this name: %v", e.What, e.Name, len(e.Keys), e.Keys)
+	return fmt.Sprintf("stream %s: %d have this name: %v", e.Name, len(e.Keys), e.Keys)
 }
 
 // HintText says what to do.

@@ -112,6 +112,10 @@ func (b *table) node(name string) Node {
 	return Node{Name: name, Key: b.who.Key(), Addresses: []string{"192.0.2.1:7443", "[2001:db8::1]:7443"}, Modes: []string{"forward", "nat"}, ASN: 64500}
 }
 
+func (b *table) stream(name string) Stream {
+	return Stream{Name: name, Key: b.who.Key(), Addresses: []string{"device.example:7000"}}
+}
+
 func (b *table) register(t *testing.T, r Registration) space.ID {
 	t.Helper()
 	id, err := Register(t.Context(), b, r, time.Hour)
@@ -135,15 +139,15 @@ func TestWhatIsRegisteredIsRead(t *testing.T) {
 	b.now = func() time.Time { return start }
 	node := b.node("tokyo")
 	node.ID = b.register(t, node)
-	stream := Stream{Name: "files", Key: b.who.Key(), Addresses: []string{"device.example:7000"}}
+	stream := b.stream("files")
 	stream.ID = b.register(t, stream)
 	node.Until, stream.Until = start.Add(time.Hour), start.Add(time.Hour)
 	want := Directory{Nodes: []Node{node}, Streams: []Stream{stream}}
 	if got := b.directory(t); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v\nwant %+v", got, want)
 	}
-	for _, which := range []string{"tokyo", b.who.Key().String()} {
-		if got, err := want.Node(which); err != nil || got.Name != "tokyo" {
+	for _, which := range []string{"files", b.who.Key().String()} {
+		if got, err := want.Stream(which); err != nil || got.Name != "files" {
 			t.Errorf("%s: %v, %v", which, got, err)
 		}
 	}
@@ -169,12 +173,12 @@ func TestRegisteringAgain(t *testing.T) {
 func TestTwoOfOneName(t *testing.T) {
 	b := newTable(t)
 	other := b.as(fresh(t))
-	b.register(t, b.node("tokyo"))
-	_, err := Register(t.Context(), other, other.node("tokyo"), time.Hour)
+	b.register(t, b.stream("tokyo"))
+	_, err := Register(t.Context(), other, other.stream("tokyo"), time.Hour)
 	if taken, ok := errors.AsType[*TakenError](err); !ok || taken.By != b.who.Key() {
 		t.Fatalf("politely: %v", err)
 	}
-	tuple, err := other.node("tokyo").fields() // by a device that does not ask whether the name is taken
+	tuple, err := other.stream("tokyo").fields() // by a device that does not ask whether the name is taken
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,11 +186,11 @@ func TestTwoOfOneName(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := b.directory(t)
-	_, err = d.Node("tokyo")
+	_, err = d.Stream("tokyo")
 	if both, ok := errors.AsType[*AmbiguousError](err); !ok || len(both.Keys) != 2 || both.HintText() == "" {
 		t.Errorf("by name: %v", err)
 	}
-	if n, err := d.Node(other.who.Key().String()); err != nil || n.Key != other.who.Key() {
+	if n, err := d.Stream(other.who.Key().String()); err != nil || n.Key != other.who.Key() {
 		t.Errorf("by key: %v", err)
 	}
 	if got := d.Shared(); len(got) != 1 || got[0] != "tokyo" {

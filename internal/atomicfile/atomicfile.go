@@ -3,6 +3,7 @@
 package atomicfile
 
 import (
+	"encoding/json"
 	"io"
 	"io/fs"
 	"os"
@@ -23,6 +24,15 @@ func WritePrivate(file string, data []byte) error {
 		return err
 	}
 	return Write(file, data, 0o600)
+}
+
+// WriteJSON is [WritePrivate] with the indented JSON of v.
+func WriteJSON(file string, v any) error {
+	text, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err
+	}
+	return WritePrivate(file, append(text, '\n'))
 }
 
 // WriteFunc is [Write] with the content that write writes. If write fails, the old file stays.

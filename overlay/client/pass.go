@@ -167,11 +167,7 @@ func (p Pass) Save(dir string) (file string, err error) {
 		return "", &path.Error{What: what, Why: fmt.Sprintf("another node has this name here, with the key %v", old.Key),
 			Hint: "add it under another name, with --name"}
 	}
-	text, err := json.MarshalIndent(p, "", "  ")
-	if err == nil {
-		err = atomicfile.WritePrivate(file, append(text, '\n'))
-	}
-	if err != nil {
+	if err := atomicfile.WriteJSON(file, p); err != nil {
 		return "", &path.Error{What: what, Why: "its pass cannot be written", Err: err}
 	}
 	return file, nil

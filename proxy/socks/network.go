@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"golang.zx2c4.com/wireguard/tun/netstack"
@@ -122,12 +123,7 @@ func (t *Tunnel) own(v6 bool) (netip.Addr, bool) {
 }
 
 func (t *Tunnel) allowed(a netip.Addr) bool {
-	for _, p := range t.Allowed {
-		if p.Contains(a) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(t.Allowed, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
 // udpConn refuses what WireGuard would drop.
