@@ -1,10 +1,9 @@
 // Package board is the multi-path manager of MACHETE (section III): a tuple space in the network, where overlay nodes and
 // devices say who they are and find each other.
 //
-// A [Local] keeps a [space.Space] in a file, and has an operation on the disk before it answers. [Serve] offers it, or any
-// other [Backend], over TLS 1.3 in which both sides prove their keys. A [Client] talks to one board, or to the replicas of
-// one, of which some may lie. What it cannot do: hide tuples from those who run the board. Do not use it where a person has
-// no use for others' tuples: what one device needs to remember belongs in a file.
+// A [Local] keeps a [space.Space] in a file, and writes an operation to the disk before it answers. [Serve] offers it, or any
+// other [Backend], over TLS 1.3 in which both sides prove their keys. A [Client] talks to one board, or to its replicas, of which
+// some may lie. Tuples are not hidden from those who run the board. Do not use it for what one device alone needs.
 package board
 
 import (
@@ -39,8 +38,8 @@ const MaxWait = 50 * time.Second
 
 // Backend is a board to be served.
 type Backend interface {
-	// Apply does an operation whose author has proved the key. For an Inp it waits until there is something to take, at
-	// most wait; then the status is [space.None]. An error means that it is not known whether it was done.
+	// Apply does an operation whose author has proved the key. For an Inp it waits for something to take, and then answers
+	// [space.None]. An error means that it is not known whether it was done.
 	Apply(ctx context.Context, op space.SignedOp, wait time.Duration) (space.Result, error)
 	// Read answers a query by who has proved the key. It waits until there is an answer, at most wait.
 	Read(ctx context.Context, reader identity.Key, q space.Query, wait time.Duration) (space.Result, error)

@@ -123,8 +123,7 @@ func (c *Client) Out(ctx context.Context, tuple space.Tuple, p Put) (space.ID, e
 	return id, err
 }
 
-// Cas puts a tuple unless there is one that the template means. Then it gives that, if this device may read it, and done is
-// false.
+// Cas puts a tuple unless one matches the template. Then done is false, and other is that one if this device may read it.
 func (c *Client) Cas(ctx context.Context, template space.Template, tuple space.Tuple, p Put) (id space.ID, other *space.Entry, done bool, err error) {
 	op := space.Op{Verb: space.Cas, Template: template, Tuple: tuple, Lease: p.Lease, Readers: p.Readers, Takers: p.Takers}
 	result, id, err := c.apply(ctx, op, 0)
@@ -144,8 +143,8 @@ func (c *Client) Inp(ctx context.Context, template space.Template) (space.Entry,
 	return one(result, err)
 }
 
-// In is [Client.Inp] that waits until there is one, or ctx ends. At a deadline the board ends the waiting, and the answer may
-// come a little later; where ctx is cancelled a tuple that was just taken for this device is lost.
+// In is [Client.Inp] that waits until there is one, or ctx ends. After a deadline the board's answer may come a little later. If
+// ctx is cancelled, a tuple that was just taken for this device is lost.
 func (c *Client) In(ctx context.Context, template space.Template) (space.Entry, error) {
 	return untilOne(ctx, func(wait time.Duration) (space.Result, error) {
 		result, _, err := c.apply(ctx, space.Op{Verb: space.Inp, Template: template}, wait)
@@ -193,8 +192,7 @@ func one(result space.Result, err error) (space.Entry, error) {
 	return result.Entries[0], nil
 }
 
-// List reads all tuples that the template means, in the order in which they came. It asks several times where there are
-// many, and what comes or goes meanwhile may be missing.
+// List reads all tuples that match the template, in order of arrival. It may miss those that come or go meanwhile.
 func (c *Client) List(ctx context.Context, template space.Template) ([]space.Entry, error) {
 	var all []space.Entry
 	for after := uint64(0); ; after = all[len(all)-1].Seq {
@@ -281,8 +279,7 @@ func (c *Client) try(ctx context.Context, op space.Op, wait time.Duration, lost 
 	return result, signed, err
 }
 
-// limited bounds one request. One that waits is ended at ctx's deadline by the board, whose answer must still be heard: a
-// tuple may be in it.
+// limited bounds one request. If it waits, the board ends it at ctx's deadline; its answer, maybe a tuple, must still be read.
 func (c *Client) limited(ctx context.Context, wait time.Duration) (context.Context, context.CancelFunc) {
 	if wait == 0 {
 		return context.WithTimeout(ctx, c.Timeout)

@@ -6,9 +6,8 @@ import (
 	"time"
 )
 
-// steady is a clock that goes on where the machine's is set back, so that leases end in the time that they have. It starts
-// where the board's clock was last, if that is later: a machine whose clock was a year ahead once does not hold up leases
-// for a year.
+// steady is a clock that goes on when the machine's is set back, so that leases end in time. It starts at the board's last time, if
+// that is later: a clock that was a year ahead once must not hold leases up for a year.
 type steady struct {
 	machine func() time.Time
 	log     *slog.Logger

@@ -20,8 +20,7 @@ const (
 	tidyEvery  = 10 * time.Second
 )
 
-// Local is a board of one process that keeps its state in a file. What it has answered is on the disk, and what is read
-// from it is too: it is linearizable, and so it stays when the process is killed.
+// Local is a board of one process with its state in a file. It is linearizable, also over a crash: it answers from the disk.
 type Local struct {
 	key   identity.Key
 	store *store

@@ -96,9 +96,8 @@ func parseMembers(text []byte) (keys []identity.Key, line int, err error) {
 	return keys, line, lines.Err()
 }
 
-// Watch gives the keys to set each time that the file has changed, and at each signal, until ctx ends. A file that is
-// wrong changes nothing, and the log says why. A change is taken up once the file stood still for a moment: whoever
-// writes it may not be done.
+// Watch gives the keys to set after each change of the file and each signal, until ctx ends. A wrong file changes nothing, and the
+// log says why. It waits until the file stands still: its writer may not be done.
 func (m *Members) Watch(ctx context.Context, again <-chan os.Signal, set func([]identity.Key), log *slog.Logger) {
 	tick := time.NewTicker(membersEvery)
 	defer tick.Stop()
@@ -128,8 +127,7 @@ func (m *Members) Watch(ctx context.Context, again <-chan os.Signal, set func([]
 	}
 }
 
-// SetMembers lets these keys in from now on, and no others; nil is everybody. Who waits and is let in no longer is told. What
-// they put stays until its lease ends.
+// SetMembers lets in these keys and no others; nil is everybody. Requests of others that wait are refused. Their tuples stay.
 func (l *Local) SetMembers(members []identity.Key) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

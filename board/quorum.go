@@ -32,8 +32,7 @@ type vote struct {
 	err  error
 }
 
-// poll asks every replica, again and again those that cannot be reached, until f+1 say the same, or ctx ends, or no f+1
-// can. Replicas that are not right are at most f, so what f+1 say is what a right one says.
+// poll asks all replicas until f+1 of them say the same, or ctx ends, or no f+1 can. At most f lie, so one of f+1 is right.
 func (c *Client) poll(ctx context.Context, a asking) (space.Result, error) {
 	ctx, cancel := lingering(ctx)
 	defer cancel()

@@ -76,8 +76,7 @@ func Serve(ctx context.Context, o ServeOptions) error {
 	return err
 }
 
-// listener gives connections of TLS. net/http would close those on which another protocol than its own is agreed (ALPN); so
-// it shall not see that they are of TLS until it asks for their state, which it does first of all.
+// listener accepts TLS connections of a type that net/http does not know: it would close a *tls.Conn with our ALPN protocol.
 type listener struct {
 	net.Listener
 	config *tls.Config

@@ -16,14 +16,12 @@ import (
 	"heddle/board/space"
 )
 
-// checkpoint is how many blocks lie between those whose header holds the hash of the whole state. Each header holds the
-// hash of all results anyway; a hash of the state in each would have CometBFT make an empty block behind each write. All
-// replicas must have the same; only tests change it.
+// checkpoint is the number of blocks from one header with the hash of the state to the next, the same in all replicas. With a hash
+// in each header CometBFT would make an empty block after each write. Only tests change it.
 var checkpoint int64 = 128
 
 const (
-	// retain is how many blocks are kept, for replicas that were away: at least as many as evidence of double signing
-	// may be old.
+	// retain is the number of blocks kept, for replicas that were away and for evidence of double signing.
 	retain = 100_000
 	// blockOps bounds the operations of a block, since each replica checks all their signatures before it votes.
 	blockOps = 2000
@@ -31,8 +29,7 @@ const (
 	appVersion = 1
 )
 
-// app is a tuple space as CometBFT drives it (ABCI 2.0). Consensus calls in order of height; the mempool, and whoever
-// reads, beside it.
+// app is a tuple space that CometBFT drives (ABCI 2.0). The mempool and readers call it at the same time as consensus.
 type app struct {
 	abci.BaseApplication
 	genesis genesis
@@ -116,8 +113,7 @@ func (a *app) PrepareProposal(_ context.Context, r *abci.PrepareProposalRequest)
 	return &abci.PrepareProposalResponse{Txs: txs}, nil
 }
 
-// ProcessProposal is of abci.Application: a block with anything that would not be let in, or that is there twice, is not
-// voted for. All that it looks at is equal in all replicas of one height.
+// ProcessProposal is of abci.Application. It rejects a block with an operation that is not let in, or that is in it twice.
 func (a *app) ProcessProposal(_ context.Context, r *abci.ProcessProposalRequest) (*abci.ProcessProposalResponse, error) {
 	a.mu.RLock()
 	defer a.mu.RUnlock()

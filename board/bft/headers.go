@@ -20,9 +20,8 @@ import (
 	"heddle/internal/netutil"
 )
 
-// A replica that takes up a snapshot has to know which state the others agreed on. CometBFT's light client asks two servers
-// for that, and trusts a header that a person typed in. Here the validators are those of the genesis for good, so that a
-// header which two thirds of them signed needs no other trust, and may come from anybody: headers gives and asks for such.
+// A replica that takes up a snapshot needs the header that two thirds of the validators signed. The validators never change, so
+// any peer can give it. CometBFT's light client would need two servers and a header that a person typed in.
 const (
 	askHeaderChannel = 0x7d
 	headerChannel    = 0x7c
@@ -32,7 +31,7 @@ const (
 
 var errNoHeader = errors.New("no replica gave the block's header with the signatures of two thirds")
 
-// headers is the reactor of p2p that does this, and what CometBFT asks for a state to begin with (statesync.StateProvider).
+// headers is the p2p reactor that gives and asks for headers. It is the statesync.StateProvider of CometBFT.
 type headers struct {
 	p2p.BaseReactor
 	doc        *types.GenesisDoc
@@ -226,8 +225,7 @@ func (h *headers) State(ctx context.Context, height uint64) (sm.State, error) {
 	}, nil
 }
 
-// validatorsAt gives the validators with the turn that each has to propose at a height. All have the same power, so that
-// turns repeat once each had one.
+// validatorsAt gives the validators with the turns to propose at a height. Turns repeat, since all have the same power.
 func (h *headers) validatorsAt(height int64) *types.ValidatorSet {
 	turns := (height - h.doc.InitialHeight) % int64(h.validators.Size())
 	if turns == 0 {

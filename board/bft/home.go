@@ -56,16 +56,15 @@ type settings struct {
 // Plan says what [Create] makes.
 type Plan struct {
 	Dir string // must not hold replicas yet; replica I gets Dir/I
-	// Hosts are the machines, a replica each, as names or addresses. Replicas on one machine, as for a test, get ports that
-	// count up from Port and PeerPort.
+	// Hosts has the name or address of each replica's machine. Replicas on one machine count up from Port and PeerPort.
 	Hosts          []string
 	Port, PeerPort int
 	Members        []identity.Key // nil lets everybody in
 	Limits         space.Limits
 }
 
-// Create makes the homes of 3f+1 replicas, with keys of their own and one genesis. Each home goes to its machine, and to no
-// other. What it returns is for clients. It fails where a home exists.
+// Create makes the homes of 3f+1 replicas, with keys of their own and one genesis, and returns what clients need. It fails if a
+// home exists.
 func Create(plan Plan) (board.Reference, error) {
 	n := len(plan.Hosts)
 	f, err := faults(n)

@@ -8,8 +8,7 @@ import (
 	cmtlog "github.com/cometbft/cometbft/libs/log"
 )
 
-// logger gives CometBFT's log to slog, a level lower: what it informs of is of no interest to who runs a board. Where
-// it ends for good, which CometBFT tells nobody but the log, it has the replica stop.
+// logger passes CometBFT's log to slog, one level lower. If CometBFT gives up, which only its log says, the replica stops.
 type logger struct {
 	to   *slog.Logger
 	fail context.CancelCauseFunc

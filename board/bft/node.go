@@ -19,8 +19,8 @@ import (
 	"heddle/path"
 )
 
-// consensusParams are those of the genesis. The clock of the space is the block's time: that of its proposer, which the
-// others vote for only where it is theirs within Precision and the time that a message takes.
+// consensusParams are those of the genesis. The clock of the space is the time of the block's proposer. The others vote for it
+// only if it differs from theirs by no more than Precision and MessageDelay.
 func consensusParams(limits space.Limits) *types.ConsensusParams {
 	p := types.DefaultConsensusParams()
 	p.Block.MaxBytes = 4 << 20
@@ -32,8 +32,7 @@ func consensusParams(limits space.Limits) *types.ConsensusParams {
 	return p
 }
 
-// config settles CometBFT for writes that are quick and far between: no empty blocks, no waiting for the votes of all, and
-// a replica that has nothing to pass on looks again soon.
+// config sets CometBFT up for rare and quick writes: no empty blocks, no wait for the votes of all, frequent gossip.
 func (h *home) config(joining bool) *cmtconfig.Config {
 	c := cmtconfig.DefaultConfig()
 	c.SetRoot(h.dir)
@@ -74,8 +73,7 @@ type replica struct {
 // wrap stands between CometBFT and the application; only tests set it, to make a replica that errs.
 var wrap = func(a *app) abci.Application { return a }
 
-// startReplica takes up the state of a home, and joins the others. Stop it.
-// fail is called where it cannot go on.
+// startReplica takes up the state of a home, and joins the others. It calls fail if the replica cannot go on.
 func startReplica(ctx context.Context, h *home, fromSnapshot bool, log *slog.Logger, fail context.CancelCauseFunc) (*replica, error) {
 	db, err := dbm.NewDB("board", dbm.PebbleDBBackend, filepath.Join(h.dir, dirData))
 	if err != nil {

@@ -16,8 +16,7 @@ const (
 	poolAuthorOps = 512
 )
 
-// pool holds the operations that wait for a block, with their signatures checked, and bounds what one author may have
-// among them. CometBFT's mempool holds the same as bytes.
+// pool holds the operations of CometBFT's mempool with their signatures checked, and bounds what one author has there.
 type pool struct {
 	slack time.Duration
 

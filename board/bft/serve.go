@@ -78,8 +78,8 @@ func (r *replica) member(who identity.Key) bool {
 	return r.app.space.Member(who) || slices.ContainsFunc(r.home.genesis.Replicas, func(other genesisReplica) bool { return other.Key == who })
 }
 
-// Apply is of [board.Backend]. Whether there is something to take is looked at here, and that it is taken, or is not
-// there, is decided by all: else replicas whose wait ends a moment apart could give different answers to one question.
+// Apply is of [board.Backend]. This replica waits for something to take; all of them decide who takes it, so that replicas whose
+// wait ends at different moments give one answer.
 func (r *replica) Apply(ctx context.Context, op space.SignedOp, wait time.Duration) (space.Result, error) {
 	if err := r.app.here(); err != nil {
 		return space.Result{}, err

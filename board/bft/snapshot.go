@@ -19,8 +19,7 @@ const (
 	snapshotChunk  = 1 << 20
 )
 
-// snapshotEvery is how many blocks lie between snapshots, of which there are two. It is a multiple of checkpoint, since a
-// header must hold the hash of the state; only tests change it.
+// snapshotEvery is the number of blocks from one snapshot to the next, a multiple of checkpoint. Only tests change it.
 var snapshotEvery = 64 * checkpoint
 
 // offered is a snapshot that is being taken up.
@@ -75,8 +74,7 @@ func (a *app) OfferSnapshot(_ context.Context, r *abci.OfferSnapshotRequest) (*a
 	return answer(abci.OFFER_SNAPSHOT_RESULT_ACCEPT)
 }
 
-// ApplySnapshotChunk is of abci.Application. The state changes with the last chunk, and only where it is the one that was
-// signed.
+// ApplySnapshotChunk is of abci.Application. The state changes with the last chunk, if it has the hash that was signed.
 func (a *app) ApplySnapshotChunk(_ context.Context, r *abci.ApplySnapshotChunkRequest) (*abci.ApplySnapshotChunkResponse, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

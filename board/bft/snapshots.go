@@ -22,8 +22,7 @@ import (
 // keptSnapshots are as many as a replica that fetches one may take until the second next is there.
 const keptSnapshots = 2
 
-// snapshots are the whole states of some blocks, a file each, that others may take up. They are written beside the blocks'
-// work, from what the store was at one moment.
+// snapshots are files with the state after some blocks, for others to take up. They are written in the background.
 type snapshots struct {
 	dir string // "" keeps none
 	log *slog.Logger

@@ -12,8 +12,7 @@ import (
 	"heddle/path"
 )
 
-// store keeps the rows of a space, and at which block they are. A block is written whole or not at all. What the system
-// had not written yet when the power went, CometBFT gives again.
+// store keeps the rows of a space and its block, which it writes whole or not at all. CometBFT repeats blocks lost in a power cut.
 type store struct{ db dbm.DB }
 
 // position says what the rows are the state of.

@@ -37,9 +37,8 @@ func (a *app) await(op space.SignedOp) (result space.Result, known bool, later c
 	return space.Result{}, false, later
 }
 
-// refusal makes the answers of all replicas alike to what they refuse without asking each other. Their clocks differ; cut
-// to a quarter of the slack they have two values at most, so that one of them is that of f+1 right ones, and it is near
-// enough for the client to sign again by it.
+// refusal makes an answer that all replicas give alike, though their clocks differ. Cut to a quarter of the slack, the clocks have
+// two values at most, so that f+1 right replicas share one; it is near enough for the client to sign again by it.
 func (a *app) refusal(r space.Result) space.Result {
 	if r.Status != space.Clock {
 		return space.Result{Status: r.Status, Detail: r.Detail}

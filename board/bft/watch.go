@@ -12,9 +12,8 @@ import (
 	gogotypes "github.com/cosmos/gogoproto/types"
 )
 
-// CometBFT notices after a minute and more that a connection is dead, and then waits longer from try to try. So that
-// writes go on as soon as enough replicas are together, these tell each other once a beat that they are there, take down a
-// connection that was silent, and one of the two dials again at once.
+// CometBFT notices a dead connection after more than a minute, and then waits longer from try to try. Here replicas send a beat,
+// drop a connection that was silent, and dial again at once, so that writes go on as soon as enough replicas are together.
 const (
 	beat        = time.Second
 	silence     = 4 * beat
@@ -23,7 +22,7 @@ const (
 
 var errSilent = errors.New("nothing was heard from it")
 
-// watch is the reactor of p2p that does this.
+// watch is the p2p reactor for beats.
 type watch struct {
 	p2p.BaseReactor
 	dial   []Peer // whom this replica connects to; the others connect to it

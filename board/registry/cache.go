@@ -42,9 +42,8 @@ type saved struct {
 	Results [][]byte  `json:"results"` // [space.Result], in pieces of what one may hold
 }
 
-// Load asks the board, and keeps what it says; if it cannot be reached, it gives what was kept, with why in
-// [Directory.Cached], unless that is older than MaxAge. A board that answers and refuses is not a board that cannot be
-// reached.
+// Load asks the board and keeps its answer. If the board cannot be reached, it gives the kept list, unless that is older than
+// MaxAge, with the reason in [Directory.Cached]. A refusal is an error.
 func (c Cache) Load(ctx context.Context, r Reader) (Directory, error) {
 	now := time.Now
 	if c.Clock != nil {

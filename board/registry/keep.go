@@ -45,8 +45,8 @@ const Lease = 10 * time.Minute
 // removal bounds the last request.
 const removal = 3 * time.Second
 
-// Register puts a registration, or takes up the one that its key has by the same name. The key must be that of the writer's
-// identity. The error may be a [TakenError].
+// Register puts a registration, or takes up the one of the same key and name. The key must be the writer's. The error may be a
+// [TakenError].
 func Register(ctx context.Context, w Writer, r Registration, lease time.Duration) (space.ID, error) {
 	kind, name, key := r.label()
 	tuple, err := r.fields()
@@ -74,8 +74,8 @@ func Register(ctx context.Context, w Writer, r Registration, lease time.Duration
 	}
 }
 
-// Keep registers, renews until ctx ends, and then removes. A board that cannot be reached is asked again; only a mistake in
-// the registration, a name that is taken, or a refusal ends it before.
+// Keep registers, renews until ctx ends, and then removes. A mistake in the registration, a name that is taken, or a refusal ends
+// it earlier; a board that cannot be reached does not.
 func Keep(ctx context.Context, w Writer, r Registration, lease time.Duration, log *slog.Logger) error {
 	kind, name, _ := r.label()
 	var id space.ID

@@ -1,9 +1,8 @@
 // Package registry says in tuples what overlay nodes and devices are, and reads it back.
 //
-// A [Node] or [Stream] is known by its key, and its tuple counts only if that key signed it. Names are for people: nobody
-// hands them out, so two may have one, and then whoever asks by name is told. [Keep] registers and renews; a [Directory] is
-// the list of what there is, which a [Cache] remembers for when the board cannot be reached. Do not take being listed for
-// being trusted: whoever may write to the board is listed.
+// A [Node] or [Stream] is known by its key, which must have signed its tuple. Two may have one name. [Keep] registers and renews; a
+// [Directory] is the list of what there is, which a [Cache] remembers for when the board cannot be reached. Do not trust what is
+// listed: whoever may write to the board is listed.
 package registry
 
 import (
@@ -126,16 +125,14 @@ func isHost(host string) bool { return hostPattern.MatchString(host) }
 type Directory struct {
 	Nodes   []Node   `json:"nodes"`
 	Streams []Stream `json:"streams"`
-	// Ignored counts tuples that say they are registrations, and are not signed by the key that they name, or are not as
-	// they should be.
+	// Ignored counts registrations that are malformed or not signed by the key that they name.
 	Ignored int       `json:"ignored"`
 	Read    time.Time `json:"read"` // when the board said so, by this device's clock
 	// Cached is why the list is an old one: the board could not be reached.
 	Cached string `json:"cached,omitempty"`
 }
 
-// Parse reads the registrations among tuples whose signatures were checked. Of several of one key and name the youngest
-// counts.
+// Parse reads the registrations among tuples whose signatures were checked. The youngest of one key and name counts.
 func Parse(entries []space.Entry) Directory {
 	var d Directory
 	for _, e := range entries {
@@ -188,8 +185,7 @@ func head(e space.Entry) (key identity.Key, name string, addresses []string, err
 	return key, name, addresses, check(name, addresses)
 }
 
-// youngest drops what the same key registered again by the same name, and sorts by name. Entries come in the order of
-// arrival.
+// youngest keeps the last registration of each key and name, and sorts by name. The list is in order of arrival.
 func youngest[T Registration](list []T) []T {
 	type label struct {
 		name string

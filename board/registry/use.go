@@ -19,8 +19,8 @@ func DefaultCache(board space.ID, maxAge time.Duration) (Cache, error) {
 	return Cache{File: filepath.Join(filepath.Dir(file), "registrations.json"), Space: board, MaxAge: maxAge}, err
 }
 
-// Lookup asks a board, named as [board.LoadReference] takes it, who there is. Where the board does not answer in time the
-// list of this user's [DefaultCache] does, as [Cache.Load] says.
+// Lookup reads the directory of a board, named as for [board.LoadReference]. If the board does not answer in time, it gives the
+// list in this user's [DefaultCache]; see [Cache.Load].
 func Lookup(ctx context.Context, reference string, id identity.Identity, timeout, maxAge time.Duration) (Directory, error) {
 	r, err := board.LoadReference(reference)
 	if err != nil {
@@ -48,8 +48,8 @@ func (d Directory) Peer(service, key string) (Stream, error) {
 	return d.Stream(service)
 }
 
-// List has a registration on the board that reference names until stop takes it off; without a reference it does nothing.
-// That the board cannot be reached is logged, and tried again.
+// List keeps a registration on the board of a reference until stop. Without a reference it does nothing. If the board cannot be
+// reached, it logs that and tries again.
 func List(ctx context.Context, reference string, id identity.Identity, r Registration, log *slog.Logger) (stop func(), err error) {
 	if reference == "" {
 		return func() {}, nil
