@@ -24,8 +24,7 @@ func (e *KeyError) HintText() string {
 	return "somebody else answers at this address, or its owner made a new key: ask them"
 }
 
-// Client gives the settings of TLS 1.3 connections in which this side proves id and accepts only a server that proves
-// the key; protocol is spoken inside (ALPN, RFC 7301).
+// Client gives the settings of TLS 1.3 connections to a server that proves a key; protocol is spoken inside (ALPN, RFC 7301).
 func (id Identity) Client(server Key, protocol string) (*tls.Config, error) {
 	c, err := id.config(protocol, func(got Key) error {
 		if got != server {

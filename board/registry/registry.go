@@ -9,15 +9,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"heddle/board/space"
 	"heddle/identity"
+	"heddle/internal/netutil"
 	"heddle/path"
 )
 
@@ -109,8 +108,7 @@ func check(name string, addresses []string) error {
 		return fmt.Errorf("it has %d addresses, and not 1 to %d", len(addresses), maxAddresses)
 	}
 	for _, address := range addresses {
-		host, port, err := net.SplitHostPort(address)
-		if n, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil || n == 0 || !isHost(host) {
+		if host, _, err := netutil.SplitHostPort(address); err != nil || !hostPattern.MatchString(host) {
 			return fmt.Errorf("%.80q is not HOST:PORT", address)
 		}
 	}
@@ -118,8 +116,6 @@ func check(name string, addresses []string) error {
 }
 
 var hostPattern = regexp.MustCompile(`^[A-Za-z0-9:][A-Za-z0-9.:_%-]{0,252}$`)
-
-func isHost(host string) bool { return hostPattern.MatchString(host) }
 
 // Directory is who is registered.
 type Directory struct {

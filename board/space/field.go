@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -46,11 +47,10 @@ func Bytes(v []byte) Field { return Field{typ: TypeBytes, text: string(v)} }
 
 // Bool is a field with a truth value.
 func Bool(v bool) Field {
-	f := Field{typ: TypeBool}
 	if v {
-		f.num = 1
+		return Field{typ: TypeBool, num: 1}
 	}
-	return f
+	return Field{typ: TypeBool}
 }
 
 // Any matches every value.
@@ -103,24 +103,12 @@ func (f Field) matches(value Field) bool {
 // Tuple is a sequence of values.
 type Tuple []Field
 
-// Template says which tuples are meant: those with as many fields, each of which matches. A template without fields
-// means every tuple.
+// Template matches tuples with as many fields, each of which matches; without fields it matches every tuple.
 type Template []Field
 
 // Matches reports whether the template means the tuple.
 func (p Template) Matches(t Tuple) bool {
-	if len(p) == 0 {
-		return true
-	}
-	if len(p) != len(t) {
-		return false
-	}
-	for i, f := range p {
-		if !f.matches(t[i]) {
-			return false
-		}
-	}
-	return true
+	return len(p) == 0 || slices.EqualFunc(p, t, Field.matches)
 }
 
 // ParseField reads what people write for a field: a bare text is a string; string:TEXT, int:N, bytes:HEX and bool:B say

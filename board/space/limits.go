@@ -9,8 +9,7 @@ import (
 type Limits struct {
 	// Lease bounds leases; a longer one is refused.
 	Lease time.Duration `json:"max_lease"`
-	// Slack is how far the time of an operation may be from the space's clock. Operations are remembered for as long, so
-	// that one sent twice is done once.
+	// Slack bounds how far the time of an operation is from the space's clock, and how long results are remembered.
 	Slack time.Duration `json:"slack"`
 	// Op bounds an encoded operation, and so a tuple, in bytes.
 	Op int `json:"max_op"`

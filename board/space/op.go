@@ -12,8 +12,7 @@ import (
 	"heddle/identity"
 )
 
-// ID names an operation, and the tuple that it put: the SHA-256 of what its author signed. So a tuple's name is known
-// before it is sent, and nobody else can make a tuple of that name. A space has a name of this type too.
+// ID names an operation, and the tuple that it put: the SHA-256 of what its author signed. A space has a name of this type too.
 type ID [sha256.Size]byte
 
 // String gives the name in hexadecimal.

@@ -33,8 +33,7 @@ var statusNames = map[Status]string{OK: "ok", None: "none", Exists: "exists", De
 // String gives one or two words.
 func (s Status) String() string { return statusNames[s] }
 
-// Result is the answer to an operation or a read. Spaces that applied the same operations give the same results, byte for
-// byte.
+// Result is the answer to an operation or a read. Spaces that applied the same operations give the same bytes.
 type Result struct {
 	Status  Status
 	Version uint64    // how many operations the space has taken, this one included; 0 for a read
@@ -92,8 +91,7 @@ type Query struct {
 	Template Template
 	After    uint64 // only tuples with a higher Seq
 	Limit    int    // how many entries at most, 1 to [MaxEntries]
-	// Since asks for an answer of a space that has taken so many operations at least; whoever serves the space waits for
-	// it. So a client reads what it wrote.
+	// Since has the server wait until the space has taken so many operations, so that a client reads what it wrote.
 	Since uint64
 }
 

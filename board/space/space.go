@@ -1,11 +1,9 @@
-// Package space is a tuple space, as Linda has it (Gelernter, "Generative Communication in Linda", 1985), with the
-// conditional swap, access lists and leases of DepSpace (Bessani et al., EuroSys 2008): a state machine without clock,
-// network or disk.
+// Package space is a tuple space of Linda (Gelernter, "Generative Communication in Linda", 1985) with the conditional swap, access
+// lists and leases of DepSpace (Bessani et al., EuroSys 2008): a state machine without clock, network or disk.
 //
-// Operations are signed by their authors, and the same operations applied at the same times in the same order give the same
-// results and the same [Space.Hash] everywhere; so the space can be replicated. Blocking reads are the business of whoever
-// serves it. What a tuple holds is not hidden from those who run the space. Do not use it as a database: there is no order
-// but that of arrival, and no search but by template.
+// Authors sign operations. The same operations at the same times in the same order give the same results and [Space.Hash]
+// everywhere, so that the space can be replicated. Its server does the blocking reads. Tuples are not hidden from those who run the
+// space. Do not use it as a database: the only order is that of arrival, and the only search is by template.
 package space
 
 import (
@@ -79,8 +77,7 @@ func New(config Config) (*Space, error) {
 	return s, nil
 }
 
-// SetMembers has others be let in than the config said; nil is everybody. It is no operation: whoever replicates the space
-// must do it everywhere between the same two operations, or not at all.
+// SetMembers changes who is let in; nil is everybody. All replicas must do it between the same two operations, or not at all.
 func (s *Space) SetMembers(members []identity.Key) {
 	s.config.Members, s.members = members, nil
 	if members != nil {
@@ -108,8 +105,7 @@ func (s *Space) Advance(now time.Time) {
 	}
 }
 
-// Check says whether an operation would be let in at now: from a member, signed, of the right size and time. It changes
-// nothing, and does not say that the operation would succeed; OK is the status of one let in.
+// Check gives OK if an operation would be let in at now: from a member, signed, of the right size and time. It may fail yet.
 func (s *Space) Check(now time.Time, op SignedOp) Result {
 	clock := max(s.clock, now.UnixMilli())
 	refuse := func(status Status, format string, args ...any) Result {

@@ -14,8 +14,8 @@ import (
 	"heddle/identity"
 )
 
-// The state of a space is a table of keys and values: one for each tuple, one for each operation that is remembered, and
-// one for the counters. What is stored, copied to another replica and hashed is this table.
+// The state of a space, which is stored, copied and hashed, is a table: a row for each tuple and each remembered operation, and one
+// for the counters.
 
 const (
 	tableCounters = 'c'
@@ -28,8 +28,7 @@ var countersKey = []byte{tableCounters}
 // Change is a row of the state's table that is new, or has another value, or is gone: Value is nil.
 type Change struct{ Key, Value []byte }
 
-// Changes gives what changed since it was last asked, in the order of keys. Whoever keeps them in a store has the state:
-// see [Load].
+// Changes gives the rows that changed since the last call, in the order of keys. A store that keeps them has the state: see [Load].
 func (s *Space) Changes() []Change {
 	s.changes[string(countersKey)] = s.counters()
 	list := make([]Change, 0, len(s.changes))
@@ -50,9 +49,8 @@ func (s *Space) Hash() [sha256.Size]byte {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// Load makes a space of the rows that [Space.Changes] gave, in any order, without those that are gone. Signatures are not
-// checked again, and the limits of config hold for what comes; so it is for a store that nobody else writes to. No rows
-// make an empty space.
+// Load makes a space of the rows that [Space.Changes] gave, in any order, without those that are gone. It checks no signatures, so
+// nobody else may write to the store.
 func Load(config Config, rows []Change) (*Space, error) {
 	s, err := New(config)
 	if err != nil {

@@ -48,8 +48,7 @@ func WriteFunc(file string, perm fs.FileMode, write func(io.Writer) error) error
 	return f.CloseAtomicallyReplace()
 }
 
-// CreatePrivate is [WritePrivate] for a file that must not exist. It fails with [fs.ErrExist] if the file exists, also if another
-// process makes it at the same time.
+// CreatePrivate is [WritePrivate] for a new file. It fails with [fs.ErrExist] if the file exists or another process just made it.
 func CreatePrivate(file string, data []byte) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		return err

@@ -33,8 +33,7 @@ func (h Hook) Parent() uint32 {
 	return netlink.HANDLE_MIN_EGRESS
 }
 
-// Filter attaches a program to a device by tc(8), as the first of its hook. It stays after a crash: the kernel keeps the
-// program and its maps.
+// Filter attaches a program to a device by tc(8), as the first of its hook.
 type Filter struct {
 	Device string `json:"device"`
 	Index  int    `json:"index"`

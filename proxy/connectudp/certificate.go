@@ -86,8 +86,7 @@ func (c *Certificate) Leaf() *x509.Certificate {
 	return c.loaded.Leaf
 }
 
-// SelfSigned reads certificate.pem and key.pem in a directory, and makes them first where they are absent. The names
-// are those that the certificate is for.
+// SelfSigned reads certificate.pem and key.pem in a directory. If they are absent, it makes them first, for these names.
 func SelfSigned(dir string, names []string) (*Certificate, error) {
 	certFile, keyFile := filepath.Join(dir, "certificate.pem"), filepath.Join(dir, "key.pem")
 	_, err := os.Stat(keyFile)

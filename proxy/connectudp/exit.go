@@ -80,8 +80,7 @@ func (e *exits) leave(key exitKey, x *exit) {
 	}
 }
 
-// read hands what the target sends to the flow that spoke last, and drops it where that one's way is full. What is
-// dropped here leaves no gap in the count.
+// read hands what the target sends to the flow that spoke last. What it drops leaves no gap in the count.
 func (x *exit) read() {
 	defer close(x.ended)
 	buffer := make([]byte, largest)

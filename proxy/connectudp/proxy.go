@@ -87,8 +87,7 @@ type Proxy struct {
 	counts counts
 }
 
-// New makes a proxy of what arrives at a socket, which it takes over, also where it fails. Nobody is served before
-// [Proxy.Run].
+// New makes a proxy at a socket, which it takes over, also if it fails. [Proxy.Run] serves.
 func New(socket net.PacketConn, o Options) (*Proxy, error) {
 	p, err := newProxy(socket, o)
 	if err != nil {
@@ -265,8 +264,7 @@ func (p *Proxy) note(what, name string, r *http.Request, to netip.AddrPort) {
 	p.log.Info(what, attributes...)
 }
 
-// reach finds or opens the exit to the first address that the client may reach, which it adds to the key, or answers why
-// not.
+// reach finds or opens the exit to the first address that the client may reach, and adds it to the key, or answers why not.
 func (p *Proxy) reach(w http.ResponseWriter, r *http.Request, key *exitKey, let Admission) (*exit, bool) {
 	ctx, cancel := context.WithTimeout(r.Context(), patienceResolve)
 	defer cancel()

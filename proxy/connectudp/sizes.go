@@ -8,8 +8,7 @@ import (
 	"heddle/path/masque"
 )
 
-// sizes remembers whose handshakes did not come to an end, which may be because the way to them carries small packets
-// only: they are tried again with small ones. The table is bounded.
+// sizes remembers whose handshakes did not end. It tries them again with small packets, which may be all that the way carries.
 type sizes struct {
 	now func() time.Time
 

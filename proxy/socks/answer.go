@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"strconv"
 	"strings"
 	"syscall"
 
@@ -92,15 +91,11 @@ func (s *Server) knows(client net.Conn, h http.Header) bool {
 
 // httpTarget reads HOST:PORT.
 func httpTarget(host string) (socks5.Target, error) {
-	name, portText, err := net.SplitHostPort(host)
+	name, port, err := netutil.SplitHostPort(host)
 	if err != nil {
-		return socks5.Target{}, fmt.Errorf("%q is not HOST:PORT", host)
+		return socks5.Target{}, err
 	}
-	port, err := strconv.ParseUint(portText, 10, 16)
-	if err != nil || port == 0 {
-		return socks5.Target{}, fmt.Errorf("%q is no port", portText)
-	}
-	return socks5.NewTarget(name, uint16(port))
+	return socks5.NewTarget(name, port)
 }
 
 func httpStatus(err error) int {

@@ -117,8 +117,7 @@ func (a *association) outward(ctx context.Context) {
 	}
 }
 
-// serves reports whether a request is from our client. Where the client declared no port, the first request from its
-// address says which it is.
+// serves reports whether a request is from our client. If the client declared no port, its first request decides.
 func (a *association) serves(from netip.AddrPort) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -141,8 +140,7 @@ func (a *association) known(name string) (netip.Addr, bool) {
 	return r.addr, true
 }
 
-// sendLater resolves a name inside the tunnel and then sends. While a name is being asked, further datagrams to it are
-// dropped, as a network under load would.
+// sendLater resolves a name inside the tunnel and then sends. It drops further datagrams to the name meanwhile.
 func (a *association) sendLater(ctx context.Context, to socks5.Target, payload []byte) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -114,8 +114,7 @@ func (s *Server) serveSOCKS(ctx context.Context, client net.Conn, in *bufio.Read
 	}
 }
 
-// connect dials and, where that worked, carries bytes both ways until both are done. answer tells the client how the
-// dial went.
+// connect dials, has answer tell the client how that went, and carries bytes both ways until both are done.
 func (s *Server) connect(ctx context.Context, client net.Conn, in *bufio.Reader, to socks5.Target, answer func(error) error) {
 	_ = client.SetDeadline(time.Now().Add(dialPatience + greeting))
 	server, err := s.dial(ctx, to)

@@ -38,8 +38,7 @@ const (
 
 var userRule = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,63}$`)
 
-// user is one line of the file, NAME:HASH. A hash is sha256:HEX of a token that this program made, or what
-// `htpasswd -B` makes of a password (bcrypt).
+// user is one line of the file, NAME:HASH: sha256:HEX of a token of [Add], or a password's bcrypt as of `htpasswd -B`.
 type user struct {
 	name string
 	hash string
@@ -141,8 +140,7 @@ var errCredential = errors.New("no such user, or another password")
 // ErrBusy says that a source showed wrong passwords too often.
 var ErrBusy = errors.New("too many wrong credentials")
 
-// ErrNoCredential says that a request of HTTP shows no credentials. Clients send one to learn which are wanted, so it is no
-// failure.
+// ErrNoCredential says that a request of HTTP has no credentials. Clients send one to learn which are wanted.
 var ErrNoCredential = errors.New("no credentials")
 
 // CheckHeader gives the name of the user whose credentials a request of HTTP holds. It fails with [ErrNoCredential] where
