@@ -14,8 +14,6 @@ type Conversation struct {
 	Client, Server netip.AddrPort
 	// Up is what the client said, Down what the server did, each as far as the capture has it without a gap.
 	Up, Down []byte
-	// Lost is how many bytes behind a gap the capture has besides, which are left out.
-	Lost int64
 	// Subflow says which part it has in an MPTCP connection; nil for plain TCP. See [Connections].
 	Subflow *Subflow
 }
@@ -46,7 +44,6 @@ func Conversations(r io.Reader) (all []Conversation, stopped string, err error) 
 	}
 	for _, f := range a.order {
 		f.Up, f.Down = f.up.bytes, f.down.bytes
-		f.Lost = f.up.pending() + f.down.pending()
 		all = append(all, f.Conversation)
 	}
 	return all, cmp.Or(stopped, source.stopped), nil
@@ -143,11 +140,4 @@ func (h *halfStream) take(sequence uint32, payload []byte) bool {
 	h.bytes = append(h.bytes, payload[known:]...)
 	h.next += uint32(len(payload) - known)
 	return true
-}
-
-func (h *halfStream) pending() (n int64) {
-	for _, s := range h.early {
-		n += int64(len(s.payload))
-	}
-	return n
 }

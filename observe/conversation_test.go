@@ -62,8 +62,8 @@ func TestConversationsArePutInOrder(t *testing.T) {
 	if c.Client != s.client || c.Server != s.server || !bytes.Equal(c.Up, said) {
 		t.Errorf("%v to %v, %d of %d bytes", c.Client, c.Server, len(c.Up), len(said))
 	}
-	if string(c.Down) != "yes" || c.Lost != int64(len("behind a gap")) {
-		t.Errorf("down %q, lost %d", c.Down, c.Lost)
+	if string(c.Down) != "yes" {
+		t.Errorf("down %q", c.Down)
 	}
 }
 

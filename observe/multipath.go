@@ -104,8 +104,8 @@ type Connection struct {
 	Client, Server netip.AddrPort // of the subflow that was seen first
 	// Token names it: that of the server's key, or of whichever side was asked where the first subflow was not seen.
 	Token uint32
-	// Placed reports whether its first subflow was seen: only there is said where the stream begins. Otherwise all offsets
-	// count from the first byte that was seen.
+	// Placed reports whether its first subflow was seen: only there is said where the stream begins. Otherwise the subflows
+	// are without bytes.
 	Placed   bool
 	Subflows []Part
 }
@@ -182,9 +182,6 @@ func newGathered(c Conversation, token uint32) *gathered {
 
 // settle puts what each subflow carried in its place.
 func (g *gathered) settle(all []Conversation) Connection {
-	if !g.Placed {
-		g.upAt, g.downAt = g.lowest(all)
-	}
 	var numbers []uint32
 	for _, m := range g.members {
 		c := all[m.conversation]
@@ -193,38 +190,17 @@ func (g *gathered) settle(all []Conversation) Connection {
 			number = len(numbers)
 			numbers = append(numbers, c.Subflow.number)
 		}
-		up, down := c.Subflow.up, c.Subflow.down
-		if m.turned {
-			up, down, c.Up, c.Down = down, up, c.Down, c.Up
+		part := Part{Conversation: m.conversation, Number: number}
+		switch up, down := c.Subflow.up, c.Subflow.down; {
+		case !g.Placed:
+		case m.turned:
+			part.Up, part.Down = place(down, c.Down, g.upAt), place(up, c.Up, g.downAt)
+		default:
+			part.Up, part.Down = place(up, c.Up, g.upAt), place(down, c.Down, g.downAt)
 		}
-		g.Subflows = append(g.Subflows, Part{Conversation: m.conversation, Number: number, Up: place(up, c.Up, g.upAt), Down: place(down, c.Down, g.downAt)})
+		g.Subflows = append(g.Subflows, part)
 	}
 	return g.Connection
-}
-
-// lowest gives the lowest numbers that were seen, for where the first are not known.
-func (g *gathered) lowest(all []Conversation) (up, down uint64) {
-	var ups, downs []mapping
-	for _, m := range g.members {
-		s := all[m.conversation].Subflow
-		ups, downs = append(ups, s.up...), append(downs, s.down...)
-	}
-	return lowestOf(ups), lowestOf(downs)
-}
-
-func lowestOf(list []mapping) (least uint64) {
-	if len(list) == 0 {
-		return 0
-	}
-	near := list[max(slices.IndexFunc(list, func(m mapping) bool { return m.wide }), 0)].sequence
-	least = near
-	for _, m := range list {
-		near = m.from(near)
-		if int64(near-least) < 0 {
-			least = near
-		}
-	}
-	return least
 }
 
 // from is the number of a mapping's first byte, of 64 bits: with fewer, the nearest to another number.

@@ -155,14 +155,8 @@ func TestSubflowsArePutInTheirPlaces(t *testing.T) {
 	check(observers[0], func(owner int) bool { return owner == 0 })
 
 	lone := Connections(observers[1])
-	if len(lone) != 1 || lone[0].Placed {
+	if len(lone) != 1 || lone[0].Placed || len(lone[0].Subflows) != 1 || lone[0].Subflows[0].Up != nil {
 		t.Fatalf("without the first subflow: %+v", lone)
-	}
-	first := slices.Index(owner, 1)
-	for _, run := range Runs(lone[0].Subflows[0].Up) {
-		if from := first + int(run.Offset); !bytes.Equal(run.Bytes, said[from:from+len(run.Bytes)]) {
-			t.Fatalf("what only follows is out of place at %d", run.Offset)
-		}
 	}
 }
 
