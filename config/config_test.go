@@ -187,8 +187,8 @@ func TestOneObserverWarns(t *testing.T) {
 	if _, err := p.Options(); err != nil {
 		t.Errorf("two paths on one observer are refused: %v", err)
 	}
-	if w := p.Warnings(); len(w) != 1 || !strings.Contains(w[0], "one observer sees both") {
-		t.Errorf("warnings: %q", w)
+	if found := p.findings(); len(found) != 1 || !found[0].warning || !strings.Contains(found[0].what, "one observer sees both") {
+		t.Errorf("%+v", found)
 	}
 }
 

@@ -69,17 +69,6 @@ func namesOf(texts []string) (names []string) {
 	return names
 }
 
-// Warnings says what is odd about the paths, but no mistake, such as two of them with one observer.
-func (p Paths) Warnings() []string {
-	var warnings []string
-	for _, f := range p.findings() {
-		if f.warning {
-			warnings = append(warnings, f.what+"; "+f.hint)
-		}
-	}
-	return warnings
-}
-
 // finding is something wrong with a value, before it is known where the value stands.
 type finding struct {
 	key     string

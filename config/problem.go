@@ -102,11 +102,6 @@ func (ps Problems) HintText() string {
 }
 
 // Errors leaves the warnings out.
-func (ps Problems) Errors() Problems { return ps.only(SeverityError) }
-
-// Warnings leaves the errors out.
-func (ps Problems) Warnings() Problems { return ps.only(SeverityWarning) }
-
-func (ps Problems) only(severity string) Problems {
-	return slices.DeleteFunc(slices.Clone(ps), func(p Problem) bool { return p.Severity != severity })
+func (ps Problems) Errors() Problems {
+	return slices.DeleteFunc(slices.Clone(ps), func(p Problem) bool { return p.Severity != SeverityError })
 }

@@ -124,13 +124,6 @@ func notify(c chan struct{}) {
 	}
 }
 
-// Dropped is how many datagrams the capture missed so far.
-func (t *FileTap) Dropped() uint64 {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.dropped
-}
-
 // Close writes what waits, the number of drops, and closes the file. Its error says what the capture lacks.
 func (t *FileTap) Close() error {
 	t.mu.Lock()
