@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"heddle/identity"
+	"heddle/internal/netutil"
 	"heddle/internal/segment"
 	"heddle/internal/tlsbatch"
 	"heddle/path"
@@ -59,14 +60,13 @@ func Dial(ctx context.Context, o Options) (*Conn, error) {
 		go d.run(run)
 	}
 	c.mu.Unlock()
-	timer := time.NewTimer(s.patience)
-	defer timer.Stop()
+	ctx, cancel := context.WithTimeout(ctx, s.patience)
+	defer cancel()
 	select {
 	case <-c.begun:
 		return c, nil
 	case <-c.over:
 	case <-ctx.Done():
-	case <-timer.C:
 	}
 	return nil, c.giveUp()
 }
@@ -192,10 +192,7 @@ func (d *dialler) run(ctx context.Context) {
 		if time.Since(start) > longestPause && !slow {
 			pause = firstPause
 		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-		}
+		_ = netutil.Sleep(ctx, pause)
 		pause = min(2*pause, longestPause)
 	}
 }

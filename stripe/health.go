@@ -5,13 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"strings"
-	"syscall"
 	"time"
 
 	"heddle/internal/segment"
-	"heddle/path"
 )
 
 // How the paths of a session are looked after.
@@ -195,26 +192,6 @@ func (c *Conn) patienceAt(now time.Time) {
 		}
 		c.fail(e)
 	}
-}
-
-// explainTLS says for people why a connection ended.
-func explainTLS(err error) string {
-	var timeout net.Error
-	var explained *path.Error
-	text := err.Error()
-	switch {
-	case errors.As(err, &explained):
-		return explained.Error()
-	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
-		return "the connection was reset on the way"
-	case errors.Is(err, net.ErrClosed):
-		return "the connection was ended here"
-	case errors.Is(err, os.ErrDeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
-		return "it took too long"
-	case tlsChanged(err):
-		return "bytes were changed on the way (" + text + ")"
-	}
-	return text
 }
 
 // tlsChanged reports whether TLS ended the connection since what arrived is not what was sent.

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"syscall"
 	"time"
 
 	"heddle/internal/reliable"
@@ -156,6 +157,8 @@ func (m *member) slowness(now time.Time) string {
 
 // explain says for people why the connection ended.
 func (m *member) explain(err error) string {
+	var timeout net.Error
+	var explained *path.Error
 	switch {
 	case m.health.verdict != "":
 		return m.health.verdict
@@ -163,8 +166,18 @@ func (m *member) explain(err error) string {
 		return "the connection was ended on the way"
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return "the connection was cut within a segment"
+	case errors.As(err, &explained):
+		return explained.Error()
+	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		return "the connection was reset on the way"
+	case errors.Is(err, net.ErrClosed):
+		return "the connection was ended here"
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
+		return "it took too long"
+	case tlsChanged(err):
+		return "bytes were changed on the way (" + err.Error() + ")"
 	}
-	return explainTLS(err)
+	return err.Error()
 }
 
 // requeue puts what the other side does not have back to the front of the queue. It stays on this member.

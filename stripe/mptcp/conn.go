@@ -121,12 +121,8 @@ func (c *Conn) await(ctx context.Context, need int) error {
 		if err != nil && !errors.Is(err, unix.ENOTCONN) { // that is: not yet, for the kernel
 			last = err
 		}
-		if !errors.Is(last, unix.EPERM) && ctx.Err() == nil {
-			select {
-			case <-time.After(wait):
-				continue
-			case <-ctx.Done():
-			}
+		if !errors.Is(last, unix.EPERM) && netutil.Sleep(ctx, wait) == nil {
+			continue
 		}
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -301,18 +297,15 @@ func (c *Conn) Abort(why string) {
 
 // drain waits until the peer's kernel has acknowledged everything.
 func (c *Conn) drain() error {
-	late := time.NewTimer(c.patience)
-	defer late.Stop()
+	ctx, cancel := context.WithTimeoutCause(c.ctx, c.patience,
+		&path.Error{What: "mptcp connection", Why: fmt.Sprintf("the peer did not take all within %v", c.patience)})
+	defer cancel()
 	for wait := time.Millisecond; ; wait = min(2*wait, 20*time.Millisecond) {
 		if i, err := c.socket.info(); err != nil || i.unacknowledged == 0 {
 			return err
 		}
-		select {
-		case <-time.After(wait):
-		case <-c.ctx.Done():
-			return c.failure()
-		case <-late.C:
-			return &path.Error{What: "mptcp connection", Why: fmt.Sprintf("the peer did not take all within %v", c.patience)}
+		if netutil.Sleep(ctx, wait) != nil {
+			return context.Cause(ctx)
 		}
 	}
 }
