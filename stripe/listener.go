@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"slices"
 	"strconv"
@@ -264,17 +265,10 @@ func (sl *Listener) deliver(c *Conn) {
 
 // remember keeps how a session ended. sl.mu is held.
 func (sl *Listener) remember(id [16]byte, e ending) {
-	var oldest [16]byte
-	first := e.at
-	for other, past := range sl.past {
-		if e.at.Sub(past.at) > rememberedFor {
-			delete(sl.past, other)
-		} else if past.at.Before(first) {
-			oldest, first = other, past.at
-		}
-	}
+	maps.DeleteFunc(sl.past, func(_ [16]byte, past ending) bool { return e.at.Sub(past.at) > rememberedFor })
 	if len(sl.past) >= maxRemembered {
-		delete(sl.past, oldest)
+		byTime := func(a, b [16]byte) int { return sl.past[a].at.Compare(sl.past[b].at) }
+		delete(sl.past, slices.MinFunc(slices.Collect(maps.Keys(sl.past)), byTime))
 	}
 	sl.past[id] = e
 }
@@ -319,10 +313,5 @@ func (m *member) welcome(k *link, h segment.Hello) error {
 func (sl *Listener) Sessions() []*Conn {
 	sl.mu.Lock()
 	defer sl.mu.Unlock()
-	var all []*Conn
-	for _, c := range sl.sessions {
-		all = append(all, c)
-	}
-	slices.SortFunc(all, func(a, b *Conn) int { return a.since.Compare(b.since) })
-	return all
+	return slices.SortedFunc(maps.Values(sl.sessions), func(a, b *Conn) int { return a.since.Compare(b.since) })
 }

@@ -1,6 +1,7 @@
 package mptcp
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -94,7 +95,9 @@ func (c *Conn) look(dialMissing bool) (up int, err error) {
 		c.log.Info("mptcp subflow", "path", w.Name, "to", w.to, "state", w.State, "why", w.Why)
 	}
 	if dialMissing && !c.listening {
-		err = dial(c.members, c.token, time.Now())
+		for _, m := range c.members {
+			err = cmp.Or(m.dial(c.token, time.Now()), err)
+		}
 	}
 	up = healthy(c.members)
 	c.decide(up)

@@ -117,15 +117,12 @@ func (m *member) dial(token uint32, now time.Time) error {
 // observe updates the members from the kernel's subflows. On the listening side, a subflow of no known member becomes a new
 // member, which is named by its remote address.
 func observe(members []*member, now []subflow, listening bool) (after []*member, changed []*member) {
-	left := append([]subflow(nil), now...)
+	left := slices.Clone(now)
 	for _, m := range members {
 		var found *subflow
-		for i, s := range left {
-			if s.tcp.State != 0 && m.is(s) {
-				found = &s
-				left[i].tcp.State = 0
-				break
-			}
+		if i := slices.IndexFunc(left, m.is); i >= 0 {
+			found = new(left[i])
+			left = slices.Delete(left, i, i+1)
 		}
 		if m.see(found) {
 			changed = append(changed, m)
@@ -135,7 +132,7 @@ func observe(members []*member, now []subflow, listening bool) (after []*member,
 		return members, changed
 	}
 	for _, s := range left {
-		if s.tcp.State == 0 || !s.up() {
+		if !s.up() {
 			continue
 		}
 		m := &member{PathStatus: stripe.PathStatus{Name: s.remote.Addr().String(), Observer: s.remote.Addr().String(), State: stateDialling}, to: s.remote}
@@ -148,15 +145,11 @@ func observe(members []*member, now []subflow, listening bool) (after []*member,
 // forgetOne limits what a peer can make this side remember. It removes the oldest member that is down if there are more than
 // twice as many members as a connection can have.
 func forgetOne(members []*member) []*member {
-	if len(members) <= 2*MaxPaths {
+	oldest := slices.IndexFunc(members, func(m *member) bool { return m.State == stateDown })
+	if len(members) <= 2*MaxPaths || oldest < 0 {
 		return members
 	}
-	for i, m := range members {
-		if m.State == stateDown {
-			return append(members[:i:i], members[i+1:]...)
-		}
-	}
-	return members
+	return slices.Delete(members, oldest, oldest+1)
 }
 
 func healthy(members []*member) (n int) {
@@ -166,14 +159,4 @@ func healthy(members []*member) (n int) {
 		}
 	}
 	return n
-}
-
-// dial makes the kernel add the missing subflows. It returns the last error.
-func dial(members []*member, token uint32, now time.Time) (err error) {
-	for _, m := range members {
-		if e := m.dial(token, now); e != nil {
-			err = e
-		}
-	}
-	return err
 }

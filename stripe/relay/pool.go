@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -150,10 +151,7 @@ func (p *Pool) Done(s Session) {
 func (p *Pool) Sessions() (warm, used []Session, why error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for s := range p.used {
-		used = append(used, s)
-	}
-	return slices.Clone(p.warm), used, p.why
+	return slices.Clone(p.warm), slices.Collect(maps.Keys(p.used)), p.why
 }
 
 func (p *Pool) end() {

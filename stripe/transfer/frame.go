@@ -47,7 +47,7 @@ type frame struct {
 // reader reads frames. It takes memory for what has arrived, not for what a header claims.
 type reader struct {
 	from io.Reader
-	data []byte
+	data bytes.Buffer
 }
 
 // read gives io.EOF only where no byte of a frame came.
@@ -60,19 +60,11 @@ func (r *reader) read() (frame, error) {
 	if limit := k.limit(); length > limit || limit == 0 {
 		return frame{}, fmt.Errorf("%w: a frame %q of %d bytes", ErrNotSpoken, byte(k), length)
 	}
-	if cap(r.data) < maxData {
-		r.data = make([]byte, 0, maxData)
+	r.data.Reset()
+	if _, err := io.CopyN(&r.data, r.from, int64(length)); err != nil {
+		return frame{}, noEOF(err)
 	}
-	r.data = r.data[:0]
-	for len(r.data) < int(length) {
-		step := min(int(length)-len(r.data), maxData)
-		start := len(r.data)
-		r.data = append(r.data, make([]byte, step)...)
-		if _, err := io.ReadFull(r.from, r.data[start:]); err != nil {
-			return frame{}, noEOF(err)
-		}
-	}
-	return frame{k, r.data}, nil
+	return frame{k, r.data.Bytes()}, nil
 }
 
 // expect reads one message of a kind. What the other side says to end the transfer is its error.
