@@ -1,6 +1,9 @@
 package path
 
-import "iter"
+import (
+	"iter"
+	"slices"
+)
 
 // Datagrams yields the datagrams of one receive, each with its own capacity.
 func (in Inbound) Datagrams() iter.Seq[[]byte] {
@@ -13,4 +16,12 @@ func (in Inbound) Datagrams() iter.Seq[[]byte] {
 			data = data[n:]
 		}
 	}
+}
+
+// AppendDatagrams appends the datagrams of all receives.
+func AppendDatagrams(to [][]byte, all ...Inbound) [][]byte {
+	for _, in := range all {
+		to = slices.AppendSeq(to, in.Datagrams())
+	}
+	return to
 }

@@ -2,7 +2,6 @@ package split
 
 import (
 	"context"
-	"encoding/binary"
 	"net/netip"
 
 	"golang.zx2c4.com/wireguard/conn"
@@ -82,7 +81,7 @@ func (b *Bind) ParseEndpoint(s string) (conn.Endpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &endpoint{a}, nil
+	return &wgqueue.Endpoint{Address: a}, nil
 }
 
 // Send sends packets by the paths that the schedule names. It never fails for want of healthy paths: the session counts
@@ -95,8 +94,8 @@ func (b *Bind) Send(packets [][]byte, _ conn.Endpoint) error {
 // receiver gives the function by which wireguard-go receives from path i.
 func (b *Bind) receiver(i int) conn.ReceiveFunc {
 	into := make([]path.Inbound, 4)
-	var left []path.Inbound
-	from := &endpoint{}
+	var datagrams, left [][]byte
+	from := &wgqueue.Endpoint{}
 	return func(packets [][]byte, sizes []int, endpoints []conn.Endpoint) (int, error) {
 		b.down.Wait()
 		if len(left) == 0 {
@@ -104,40 +103,14 @@ func (b *Bind) receiver(i int) conn.ReceiveFunc {
 			if err != nil {
 				return 0, err
 			}
-			left = into[:n]
-		}
-		n, data := 0, 0
-		for len(left) > 0 && n < len(packets) {
-			in := &left[0]
-			size := min(in.Size, len(in.Data))
-			sizes[n] = copy(packets[n], in.Data[:size])
-			if from.address != in.From {
-				from = &endpoint{in.From}
-			}
-			endpoints[n] = from
-			if size > transportMin { // else a keep-alive, which never comes out at the other side
-				data++
-			}
-			n++
-			if in.Data = in.Data[size:]; len(in.Data) == 0 {
-				left = left[1:]
+			datagrams = path.AppendDatagrams(datagrams[:0], into[:n]...)
+			left = datagrams
+			if from.Address != into[0].From {
+				from = &wgqueue.Endpoint{Address: into[0].From}
 			}
 		}
-		b.down.Enter(data)
+		n := b.down.Hand(left, packets, sizes, endpoints, from)
+		left = left[n:]
 		return n, nil
 	}
-}
-
-// endpoint is the server's address as wireguard-go wants it.
-type endpoint struct{ address netip.AddrPort }
-
-func (e *endpoint) ClearSrc()           {}
-func (e *endpoint) SrcToString() string { return "" }
-func (e *endpoint) DstToString() string { return e.address.String() }
-func (e *endpoint) DstIP() netip.Addr   { return e.address.Addr() }
-func (e *endpoint) SrcIP() netip.Addr   { return netip.Addr{} }
-
-// DstToBytes gives what the cookie mechanism binds a handshake to.
-func (e *endpoint) DstToBytes() []byte {
-	return binary.BigEndian.AppendUint16(e.address.Addr().AsSlice(), e.address.Port())
 }

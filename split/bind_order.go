@@ -7,6 +7,7 @@ import (
 
 	"golang.zx2c4.com/wireguard/conn"
 
+	"heddle/internal/wgqueue"
 	"heddle/path"
 )
 
@@ -45,24 +46,18 @@ func join(s *Session) *joined {
 
 // receiver gives the one function by which wireguard-go receives from all paths.
 func (j *joined) receiver(b *Bind) conn.ReceiveFunc {
-	from := &endpoint{}
+	from := &wgqueue.Endpoint{}
 	return func(packets [][]byte, sizes []int, endpoints []conn.Endpoint) (int, error) {
 		b.down.Wait()
-		n := j.take(packets, sizes)
+		n := j.take(func(datagrams [][]byte) int {
+			if server := *b.session.server.Load(); from.Address != server {
+				from = &wgqueue.Endpoint{Address: server}
+			}
+			return b.down.Hand(datagrams, packets, sizes, endpoints, from)
+		})
 		if n == 0 {
 			return 0, net.ErrClosed
 		}
-		if server := *b.session.server.Load(); from.address != server {
-			from = &endpoint{server}
-		}
-		data := 0
-		for i := range n {
-			endpoints[i] = from
-			if sizes[i] > transportMin { // else a keep-alive, which never comes out at the other side
-				data++
-			}
-		}
-		b.down.Enter(data)
 		return n, nil
 	}
 }
@@ -89,8 +84,8 @@ func (j *joined) room() bool {
 	return !j.closed
 }
 
-// take waits for datagrams, copies them and gives how many; 0 once it is closed.
-func (j *joined) take(packets [][]byte, sizes []int) int {
+// take waits for datagrams and lets give take the first of them. It returns their number, or 0 once it is closed.
+func (j *joined) take(give func([][]byte) int) int {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for len(j.queue) == 0 && !j.closed {
@@ -99,10 +94,7 @@ func (j *joined) take(packets [][]byte, sizes []int) int {
 	if j.closed {
 		return 0
 	}
-	n := min(len(packets), len(j.queue))
-	for i, d := range j.queue[:n] {
-		sizes[i] = copy(packets[i], d)
-	}
+	n := give(j.queue)
 	clear(j.queue[:n])
 	if j.queue = j.queue[n:]; len(j.queue) == 0 {
 		j.queue = nil

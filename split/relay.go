@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -214,7 +213,7 @@ func (r *Relay) serve(ctx context.Context) error {
 			if s == nil || len(in.Data) == 0 {
 				continue
 			}
-			datagrams = slices.AppendSeq(datagrams[:0], in.Datagrams())
+			datagrams = path.AppendDatagrams(datagrams[:0], in)
 			s.send(datagrams)
 		}
 	}
@@ -285,10 +284,7 @@ func (r *Relay) back(s *relaySession, i int, order *reorderer) {
 			order.arrived(i, into[:n])
 			continue
 		}
-		datagrams = datagrams[:0]
-		for _, in := range into[:n] {
-			datagrams = slices.AppendSeq(datagrams, in.Datagrams())
-		}
+		datagrams = path.AppendDatagrams(datagrams[:0], into[:n]...)
 		r.answer(s.client, datagrams)
 	}
 }

@@ -1,7 +1,6 @@
 package wireguard
 
 import (
-	"encoding/binary"
 	"errors"
 	"net"
 	"net/netip"
@@ -127,7 +126,7 @@ func (b *bind) SetMark(uint32) error { return nil }
 func (b *bind) BatchSize() int { return batch }
 
 // ParseEndpoint takes any text: packets go where the flow leads, whatever endpoint they are for.
-func (b *bind) ParseEndpoint(string) (conn.Endpoint, error) { return &endpoint{}, nil }
+func (b *bind) ParseEndpoint(string) (conn.Endpoint, error) { return &wgqueue.Endpoint{}, nil }
 
 // Send sends by the flow. What cannot be sent is lost, as on any network.
 func (b *bind) Send(packets [][]byte, _ conn.Endpoint) error {
@@ -147,8 +146,8 @@ func (b *bind) Send(packets [][]byte, _ conn.Endpoint) error {
 // receiver gives the function by which wireguard-go receives.
 func (b *bind) receiver() conn.ReceiveFunc {
 	into := make([]path.Inbound, 4)
-	var left []path.Inbound
-	from := &endpoint{}
+	var datagrams, left [][]byte
+	from := &wgqueue.Endpoint{}
 	return func(packets [][]byte, sizes []int, endpoints []conn.Endpoint) (int, error) {
 		b.down.Wait()
 		for len(left) == 0 {
@@ -161,31 +160,17 @@ func (b *bind) receiver() conn.ReceiveFunc {
 				b.trouble(flow, err)
 				continue
 			}
-			left = b.accept(into[:n], to)
-			if from.address != to { // a fresh one, since wireguard-go keeps the old one
-				from = &endpoint{to}
+			datagrams = path.AppendDatagrams(datagrams[:0], b.accept(into[:n], to)...)
+			left = datagrams
+			if from.Address != to {
+				from = &wgqueue.Endpoint{Address: to}
 			}
 		}
-		n, data := 0, 0
-		for len(left) > 0 && n < len(packets) {
-			in := &left[0]
-			size := min(in.Size, len(in.Data))
-			sizes[n], endpoints[n] = copy(packets[n], in.Data[:size]), from
-			if size > keepaliveSize { // else nothing that comes out at the other side
-				data++
-			}
-			n++
-			if in.Data = in.Data[size:]; len(in.Data) == 0 {
-				left = left[1:]
-			}
-		}
-		b.down.Enter(data)
+		n := b.down.Hand(left, packets, sizes, endpoints, from)
+		left = left[n:]
 		return n, nil
 	}
 }
-
-// keepaliveSize is the length of a transport message without content.
-const keepaliveSize = 32
 
 // accept keeps what comes from the endpoint.
 func (b *bind) accept(inbound []path.Inbound, to netip.AddrPort) []path.Inbound {
@@ -201,18 +186,4 @@ func (b *bind) accept(inbound []path.Inbound, to netip.AddrPort) []path.Inbound 
 		b.mu.Unlock()
 	}
 	return kept
-}
-
-// endpoint is the server's address as wireguard-go wants it.
-type endpoint struct{ address netip.AddrPort }
-
-func (e *endpoint) ClearSrc()           {}
-func (e *endpoint) SrcToString() string { return "" }
-func (e *endpoint) DstToString() string { return e.address.String() }
-func (e *endpoint) DstIP() netip.Addr   { return e.address.Addr() }
-func (e *endpoint) SrcIP() netip.Addr   { return netip.Addr{} }
-
-// DstToBytes gives what the cookie mechanism binds a handshake to.
-func (e *endpoint) DstToBytes() []byte {
-	return binary.BigEndian.AppendUint16(e.address.Addr().AsSlice(), e.address.Port())
 }

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"slices"
 	"time"
 
 	"heddle/schedule"
@@ -37,10 +38,7 @@ func newPlanner(c schedule.Config, members int, patience time.Duration, write fu
 // plans nothing where no member is usable.
 func (p *planner) fill(unit uint64, usable []bool) {
 	p.tally(unit)
-	changed := false
-	for i, u := range usable {
-		changed = changed || u != p.usable[i]
-	}
+	changed := !slices.Equal(usable, p.usable)
 	copy(p.usable, usable)
 	switch {
 	case p.next <= unit:
