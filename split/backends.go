@@ -17,8 +17,7 @@ type Backend struct {
 	To string `json:"to"`
 	// Packets: units may be counts of packets. All backends take units of time.
 	Packets bool `json:"packets"`
-	// GSO: such counts are exact while the kernel segments for the sender (UDP_SEGMENT). The kernel backend decides for a
-	// whole run of segments at once.
+	// GSO: such counts are exact even if the kernel segments for the sender (UDP_SEGMENT).
 	GSO bool `json:"gso"`
 	// Rules: a rule may send what it matches by one path, and switches may wait (--settle, --at-gaps).
 	Rules bool `json:"rules"`

@@ -10,8 +10,7 @@ import (
 	"heddle/path"
 )
 
-// bindBatch is how many datagrams pass between wireguard-go and the bind at once. More gains little and costs memory:
-// wireguard-go keeps a 64 KiB buffer for each.
+// bindBatch is how many datagrams pass at once. wireguard-go keeps a buffer of 64 KiB for each.
 const bindBatch = 64
 
 // Bind carries the packets of an embedded wireguard-go over the paths of a [Session], without another hop in between. The
@@ -25,8 +24,8 @@ type Bind struct {
 
 var _ conn.Bind = (*Bind)(nil)
 
-// NewBind makes the bind of a WireGuard session. From then on a path of the session counts as healthy only when the server
-// has proved with the session's keys that it hears and is heard by it.
+// NewBind makes the bind of a WireGuard session. Its paths are healthy only once the server has answered on them with the
+// session's keys.
 func NewBind(s *Session, k Keys) (*Bind, error) {
 	q, err := newQuestioner(k)
 	if err != nil {
@@ -36,8 +35,7 @@ func NewBind(s *Session, k Keys) (*Bind, error) {
 	return &Bind{session: s, up: wgqueue.New(wgqueue.Limit), down: wgqueue.New(wgqueue.Limit)}, nil
 }
 
-// Attach gives the bind a way to make the session send something small, such as wireguard-go's Peer.SendKeepalive. It
-// is called after a switch where the session has nothing of its own to send upward.
+// Attach sets how the session sends something small after a switch, such as wireguard-go's Peer.SendKeepalive.
 func (b *Bind) Attach(keepalive func()) { b.session.setNudge(keepalive) }
 
 // Status says how the session is.
@@ -84,8 +82,7 @@ func (b *Bind) ParseEndpoint(s string) (conn.Endpoint, error) {
 	return &wgqueue.Endpoint{Address: a}, nil
 }
 
-// Send sends packets by the paths that the schedule names. It never fails for want of healthy paths: the session counts
-// what it refuses and says why in its status.
+// Send sends packets by the paths that the schedule names. The session counts what it refuses; that is no error here.
 func (b *Bind) Send(packets [][]byte, _ conn.Endpoint) error {
 	b.up.Leave(len(packets))
 	return b.session.Send(packets)

@@ -14,8 +14,7 @@ import (
 // joinedLimit is how many datagrams wait for wireguard-go before the paths are read no further.
 const joinedLimit = 4 * bindBatch
 
-// joined is what arrived by all paths, in order, until wireguard-go takes it. It is one queue since wireguard-go keeps
-// the order of one receiver only.
+// joined holds what arrived by all paths, in order. wireguard-go keeps the order of one receiver only.
 type joined struct {
 	mu     sync.Mutex
 	change sync.Cond // something came or went, or it was closed

@@ -27,8 +27,7 @@ const (
 	labelMAC1        = "mac1----"
 )
 
-// Keys are the key material of one WireGuard peer, 32 bytes each; Preshared is zero where there is none. They never
-// appear in logs.
+// Keys are the keys of one WireGuard peer, which never appear in logs. Preshared is zero if there is none.
 type Keys struct {
 	Private    [32]byte
 	PeerPublic [32]byte
@@ -44,10 +43,9 @@ func (Keys) GoString() string { return "(keys)" }
 // LogValue hides the keys.
 func (Keys) LogValue() slog.Value { return slog.StringValue("(keys)") }
 
-// questioner asks a WireGuard server for a handshake of its own, beside the session's: the one message that every
-// server answers at once, and that nobody else can answer. The key pair that comes of it is never used. Its timestamps
-// lie before those of the session's own handshakes of the same moment, so that it can never displace one that is under
-// way.
+// questioner asks a WireGuard server for a handshake of its own: the one message that each server answers at once, and nobody
+// else can answer. The resulting key pair is never used. The timestamps are earlier than those of the session's own handshakes
+// of the same moment, so that a question never displaces one of these.
 type questioner struct {
 	static noise.DHKey
 	server []byte
@@ -154,8 +152,7 @@ func (q *questioner) answered(datagram []byte) (uint32, bool) {
 	if !ok {
 		return 0, false
 	}
-	// A forged answer would spoil the state that the true one needs; the MAC over our own public key is no proof, but
-	// keeps out whoever has not seen the keys.
+	// A forged answer would spoil the state that the true one needs. Only those who saw the keys can make this MAC.
 	body := responseLength - 2*macLength
 	if !hmac.Equal(mac(macKey(q.static.Public), datagram[:body]), datagram[body:body+macLength]) {
 		return 0, false

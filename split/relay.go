@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -295,8 +296,8 @@ func (r *Relay) answer(client netip.AddrPort, datagrams [][]byte) {
 	}
 }
 
-// evict makes room: it ends the oldest session that the server never answered, if that one had its chance, or, where all
-// were answered, the one that was quiet longest. r.mu is held.
+// evict ends the oldest session that the server never answered or, if all were answered, the one that was quiet longest, unless
+// it is too young for that. r.mu is held.
 func (r *Relay) evict(now time.Time) bool {
 	var mute, quiet *relaySession
 	var last time.Time // when something was sent or heard in quiet
@@ -368,6 +369,6 @@ func (r *Relay) Status() []Status {
 	for _, s := range sessions {
 		out = append(out, s.Status("relay"))
 	}
-	sortBySince(out)
+	slices.SortFunc(out, func(a, b Status) int { return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Session, b.Session)) })
 	return out
 }

@@ -23,8 +23,7 @@ func (s *Session) Resolve(ctx context.Context) error {
 	return nil
 }
 
-// lookupFirst looks the server up before there are flows. It asks this machine's resolver, unless a rule hides the handshake,
-// which contains the same name, from all paths but one.
+// lookupFirst looks the server up before there are flows, by the path of the handshake if a rule hides that from the others.
 func (s *Session) lookupFirst(ctx context.Context) ([]netip.AddrPort, error) {
 	hidden := s.rules.handshakeMember()
 	if s.host.Address().IsValid() || hidden < 0 {
@@ -73,8 +72,7 @@ func (s *Session) lookAgain(ctx context.Context) resolve.Found {
 	return found
 }
 
-// lookupOutside asks this machine's nameservers over the paths, one path after the other, until one answers. If no nameserver
-// is known, it asks this machine's resolver.
+// lookupOutside asks this machine's nameservers over one path after the other, or this machine's resolver if none is known.
 func (s *Session) lookupOutside(ctx context.Context) ([]netip.AddrPort, error) {
 	hidden := s.rules.handshakeMember()
 	if s.host.Address().IsValid() || len(s.nameservers) == 0 && hidden < 0 {

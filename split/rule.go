@@ -21,8 +21,7 @@ type Rule struct {
 
 // When is what a rule matches: one of its fields is set.
 type When struct {
-	// Handshake matches QUIC's long headers (RFC 9000, section 17.2; RFC 9369), and all else that the client sends until
-	// the handshake is done.
+	// Handshake matches QUIC's long headers (RFC 9000, section 17.2; RFC 9369), and all that the client sends before it is done.
 	Handshake bool
 	// Packets matches the first so many datagrams of a session.
 	Packets int
@@ -127,12 +126,11 @@ func newRuler(rules []Rule, members []*member, port uint16) (*ruler, error) {
 	return r, nil
 }
 
-// up says which member the first datagrams must take, -1 where the schedule decides, and for how many of them that holds:
-// n is at least 1.
+// up returns the member that the first n datagrams must take, or -1 if the schedule decides. n is at least 1.
 func (r *ruler) up(now time.Time, datagrams [][]byte) (member, n int) {
 	member = r.next(now, datagrams[0])
-	if r.settled(now) {
-		// Nothing but a long header can change the answer.
+	if r.match(now, r.sent+1) < 0 {
+		// Only a long header can make a rule match again.
 		for n = 1; n < len(datagrams) && !isLong(datagrams[n]) && member < 0; n++ {
 			r.sent++
 		}
@@ -148,26 +146,17 @@ func (r *ruler) next(now time.Time, datagram []byte) int {
 	}
 	r.sent++
 	r.handshake.up(now, datagram)
-	for _, rule := range r.rules {
-		switch {
-		case rule.Handshake && !r.handshake.done(),
-			rule.Packets >= r.sent,
-			rule.Period > now.Sub(r.began),
-			rule.Port != 0:
-			return rule.member
-		}
+	if i := r.match(now, r.sent); i >= 0 {
+		return r.rules[i].member
 	}
 	return -1
 }
 
-// settled reports whether no rule can match any more, unless a handshake begins.
-func (r *ruler) settled(now time.Time) bool {
-	for _, rule := range r.rules {
-		if rule.Handshake && !r.handshake.done() || rule.Packets > r.sent || rule.Period > now.Sub(r.began) || rule.Port != 0 {
-			return false
-		}
-	}
-	return true
+// match returns the first rule that matches the nth datagram, or -1.
+func (r *ruler) match(now time.Time, n int) int {
+	return slices.IndexFunc(r.rules, func(rule rule) bool {
+		return rule.Handshake && r.handshake.running || rule.Packets >= n || rule.Period > now.Sub(r.began) || rule.Port != 0
+	})
 }
 
 // handshakeMember is the member of QUIC's handshake, -1 where there is no rule for it.
@@ -227,8 +216,6 @@ func (h *handshake) down(now time.Time, datagram []byte) {
 		h.running = false
 	}
 }
-
-func (h *handshake) done() bool { return !h.running }
 
 // isInitial reports whether a long header is that of an Initial packet (RFC 9000, section 17.2; RFC 9369, section 3.2).
 func isInitial(datagram []byte) bool {

@@ -70,8 +70,7 @@ func newSequencer(window time.Duration, paths int) *sequencer {
 	return &sequencer{window: window, paths: paths}
 }
 
-// placed says where a datagram stands in what the server sent. Both are false where nothing is known of its order; free
-// means that it has none, and is given at once.
+// placed returns the place of a datagram in what the server sent, if it is known. A free datagram has no order.
 func placed(datagram []byte, in path.Inbound) (id streamID, number uint64, known, free bool) {
 	if len(datagram) >= transportMin && binary.LittleEndian.Uint32(datagram) == transportType {
 		index := binary.LittleEndian.Uint32(datagram[4:])
@@ -83,8 +82,7 @@ func placed(datagram []byte, in path.Inbound) (id streamID, number uint64, known
 	return streamID{id: in.Exit}, in.Order, in.Order != 0, in.Exit != 0
 }
 
-// isHandshake reports whether a datagram looks like a WireGuard initiation, response or cookie (WireGuard paper, section
-// 5.4).
+// isHandshake reports whether a datagram looks like a WireGuard initiation, response or cookie (WireGuard paper, 5.4).
 func isHandshake(datagram []byte) bool {
 	if len(datagram) < 4 {
 		return false

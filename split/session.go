@@ -29,8 +29,7 @@ import (
 	"heddle/schedule"
 )
 
-// Session sends each datagram of one conversation over the path that its schedule chooses. Its methods may be called
-// concurrently.
+// Session sends each datagram of one conversation over the path that its schedule chooses. Methods may be called concurrently.
 type Session struct {
 	o       Options
 	log     *slog.Logger
@@ -275,8 +274,7 @@ func (s *Session) turned(i int) {
 	}
 }
 
-// noteDue publishes when the running unit ends, so that receivers can see without a lock that a switch is overdue. s.mu is
-// held.
+// noteDue publishes the end of the running unit for receivers, which take no lock. s.mu is held.
 func (s *Session) noteDue(now time.Time) {
 	due := int64(math.MaxInt64)
 	switch end := s.sched.End(); {

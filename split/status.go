@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
-	"slices"
 	"time"
 
 	"heddle/path/group"
@@ -69,8 +68,7 @@ type Counted struct {
 	Why string
 }
 
-// NewStatus returns the status of a session from the rows of its group and the counters of each member. The backend fills in
-// the fields that only it knows.
+// NewStatus returns a status from the rows of a group and the counters of its members. The backend fills in the rest.
 func (o Options) NewStatus(backend string, g *group.Group, rows []group.Row, counted []Counted) Status {
 	s := Status{Session: o.Session, Backend: backend, To: o.To, Schedule: cmp.Or(o.Schedule.Name, "weighted"),
 		Every: o.Schedule.Every.String(), MinPaths: g.MinPaths(), Degrade: o.Degrade, Warnings: g.Warnings()}
@@ -174,10 +172,4 @@ func Claim(n int) string {
 		return "one observer: it sees the whole session as if there were no split, except what the kind of path itself changes"
 	}
 	return fmt.Sprintf("each of %d observers sees that you talk to the server and a part of the packets; none sees all of them. Whoever sees all paths, or the server, sees the whole", n)
-}
-
-func sortBySince(list []Status) {
-	slices.SortFunc(list, func(a, b Status) int {
-		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Session, b.Session))
-	})
 }

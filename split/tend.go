@@ -50,8 +50,7 @@ func (s *Session) judge(now time.Time) {
 	s.group.Tell(v)
 }
 
-// lost reports whether the server seems to be gone from its address: something is sent, and nothing heard anywhere.
-// s.mu is held.
+// lost reports whether something is sent, and nothing was heard on any path for long. s.mu is held.
 func (s *Session) lost(now time.Time) bool {
 	if s.lastSent.IsZero() && !slices.ContainsFunc(s.members, func(m *member) bool { return m.Trial.Trying() }) {
 		return false

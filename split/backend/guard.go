@@ -23,8 +23,7 @@ type Guard struct {
 	Others []netip.AddrPort `json:"others,omitempty"`
 	// Answers makes the guard count answers too.
 	Answers bool `json:"-"`
-	// Lease is how long the exits are open after [Guard.Permit]. The kernel closes them then, even if this process is dead. 0
-	// means no limit.
+	// Lease is how long the exits stay open after [Guard.Permit], even if this process dies. 0 means no limit.
 	Lease time.Duration `json:"-"`
 
 	permitted    bool
@@ -72,8 +71,7 @@ const (
 	downChain = "prerouting"
 )
 
-// Apply makes the table, and replaces one of the same name in one step, so that nothing passes in between. Its counters begin
-// at 0.
+// Apply makes or replaces the table in one step, so that nothing passes in between. Its counters begin at 0.
 func (g *Guard) Apply() error {
 	if err := nft.Change(g.fill); err != nil {
 		return err
@@ -157,8 +155,7 @@ func (g *Guard) setPermitted(permitted bool) error {
 // Undo removes the table.
 func (g *Guard) Undo() error { return nft.Remove(nft.Inet(g.Table)) }
 
-// Read gives what was counted since the last Apply that succeeded, and by the exits of that Apply. It fails where somebody
-// changed or removed the table.
+// Read returns what was counted since the last successful Apply. It fails if somebody changed or removed the table.
 func (g *Guard) Read() (Passed, error) {
 	conn, err := nft.Connect()
 	if err != nil {

@@ -9,8 +9,7 @@ import (
 	"heddle/internal/journal"
 )
 
-// OpenJournal opens the journal of the changes that a session made on this machine, including those left by a crash. The
-// journal's name contains the backend.
+// OpenJournal opens the journal of the changes that a session made on this machine, as a crash left it.
 func OpenJournal(dir, session, backend string, kinds journal.Kinds) (*journal.Journal, error) {
 	return journal.Open(filepath.Join(dir, session+"."+backend+".json"),
 		journal.Format{Kinds: kinds, ByHand: "nft list tables, tc filter show, ip rule", Hint: hintFor})

@@ -152,8 +152,7 @@ func (s *Members) Count(now time.Time, passed []Passage) {
 	}
 }
 
-// NextTrial returns a silent member on which one packet should be sent, as only a packet can show whether it works again. It
-// returns -1 if no trial is due.
+// NextTrial returns a silent member that needs one packet to show whether it works again, or -1.
 func (s *Members) NextTrial(now time.Time) int {
 	if m := s.group.NextTrial(now); m != nil {
 		return m.Index

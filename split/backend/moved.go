@@ -26,16 +26,14 @@ const maxOthers = resolve.MaxKnown
 // ErrMoved means that the server has another address now. The guard stays.
 var ErrMoved = errors.New("the server moved")
 
-// FollowName looks up the server's name repeatedly until ctx ends, if the server was given by name. [Members.Moved] receives
-// the results.
+// FollowName looks the server's name up again and again until ctx ends. [Members.Moved] receives the results.
 func (s *Members) FollowName(ctx context.Context) {
 	if s.name != nil {
 		s.name.Follow(ctx, cmp.Or(s.o.LookAgain, lookAgain))
 	}
 }
 
-// Others returns the other addresses that the server's name has or had. A program that looks the name up may send to them,
-// unsplit.
+// Others returns the other addresses that the server's name has or had. A program may send to them, unsplit.
 func (s *Members) Others() []netip.AddrPort {
 	if s.name == nil {
 		return nil

@@ -51,8 +51,7 @@ func (c *Rule) Apply() error { return netlink.RuleAdd(c.netlink()) }
 // Undo removes it.
 func (c *Rule) Undo() error { return journal.IgnoreGone(netlink.RuleDel(c.netlink())) }
 
-// Table is a routing table of the session's own. Making it takes only its number; its routes are replaced as the
-// session goes on, and go when it is undone.
+// Table is a routing table of the session's own. Its routes change while the session runs, and go when it is undone.
 type Table struct {
 	V6     bool `json:"v6"`
 	Number int  `json:"number"`

@@ -16,8 +16,8 @@ import (
 	"heddle/split/backend"
 )
 
-// arrange attaches the programs where packets to the server may leave or answers arrive, tells them how packets leave
-// by each member, and lets the guard pass what these devices send. Until a device is attached, nothing leaves by it.
+// arrange attaches the programs to the devices of all members, tells the programs how packets leave by each member, and lets the
+// guard pass these devices. Nothing leaves by a device before.
 func (p *Backend) arrange() error {
 	hops := p.members.Hops()
 	for _, h := range hops {
@@ -88,8 +88,7 @@ func (p *Backend) routeMember(i int, h backend.Hop) (err error) {
 	return err
 }
 
-// attachExit attaches the program to the device by which the machine's own routes send to the server: packets start
-// there whatever their path will be.
+// attachExit attaches the program to the device of the machine's own route to the server, where all packets start.
 func (p *Backend) attachExit() error {
 	index, err := backend.ExitOf(p.members.Server.Addr())
 	if err != nil || index == 0 || p.devices[index] != nil {
@@ -188,8 +187,7 @@ func (p *Backend) applyGuard() error {
 	return err
 }
 
-// verify looks whether all is still in its place, and puts back what somebody took away. It forgets devices that went,
-// whose number another one may get.
+// verify puts back what somebody removed, and forgets devices that are gone, as another one may get the number.
 func (p *Backend) verify() error {
 	for index, d := range p.devices {
 		l, err := netlink.LinkByIndex(index)

@@ -38,15 +38,13 @@ import (
 	"heddle/split/backend"
 )
 
-// ErrRefused means that this kernel, or the rights of this process, do not allow the backend. The caller may use the relay
-// instead.
+// ErrRefused means that this kernel, or the rights of this process, do not allow the backend.
 var ErrRefused = errors.New("the kernel refuses the kernel backend")
 
 // Options configure a session.
 type Options struct {
 	backend.Options
-	// GSOOff splits runs of segments into packets before they are counted, by a pair of devices made for that. Without it, units
-	// that are counts of packets are refused.
+	// GSOOff splits runs of segments into packets by a pair of devices. Units that are counts of packets need it.
 	GSOOff bool
 
 	patience time.Duration // see usualPatience, which is taken for 0

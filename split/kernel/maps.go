@@ -118,8 +118,7 @@ func (m *maps) plans(unit uint64, member int) {
 	atomic.StoreUint64(&m.plan[unit%planSize], (unit+1)<<8|uint64(member))
 }
 
-// setHop says how packets leave by a member; the zero hop takes it out of use. A packet that meanwhile reads half of it
-// is dropped when it arrives at the device.
+// setHop says how packets leave by a member. The zero hop disables it. The program drops a packet that reads half a change.
 func (m *maps) setHop(member int, h backend.Hop) {
 	next := splitMember{Index: uint32(h.Index), Mtu: uint32(h.MTU)}
 	if h.Source.IsValid() {

@@ -7,8 +7,7 @@ import (
 	"heddle/schedule"
 )
 
-// planner draws the members of the units to come. The draws are made here, by the schedule and its source of randomness,
-// and not in the kernel, whose bpf_get_prandom_u32 is no source for secrets.
+// planner draws the members of the coming units, with the randomness of the schedule: bpf_get_prandom_u32 is not for secrets.
 type planner struct {
 	schedule *schedule.Schedule
 	every    schedule.Every
@@ -34,8 +33,7 @@ func newPlanner(c schedule.Config, members int, patience time.Duration, write fu
 		usable: make([]bool, members), switches: make([]uint64, members)}, nil
 }
 
-// fill plans from the running unit on. Where other members are usable than before, what was planned is drawn again. It
-// plans nothing where no member is usable.
+// fill plans from the running unit on, and draws again if other members are usable than before.
 func (p *planner) fill(unit uint64, usable []bool) {
 	p.tally(unit)
 	changed := !slices.Equal(usable, p.usable)

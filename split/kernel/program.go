@@ -29,8 +29,7 @@ func (s session) outbound(link, divert int) (*ebpf.Program, error) {
 	return s.load([]string{splitProgHeddleOut4, splitProgHeddleOut6}, link, divert)
 }
 
-// inbound loads the program for packets that arrive on a device: answers from the server to a member's address get the
-// address of the program that they are for.
+// inbound loads the program for arriving packets. It gives answers the address of the program that they are for.
 func (s session) inbound(link int) (*ebpf.Program, error) {
 	return s.load([]string{splitProgHeddleIn4, splitProgHeddleIn6}, link, 0)
 }

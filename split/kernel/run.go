@@ -30,8 +30,7 @@ func (p *Backend) Run(ctx context.Context) error {
 	}
 }
 
-// lookEvery is the time between two looks at a machine that reports no change. A look takes a dozen questions to the kernel,
-// which is too much for each tick.
+// lookEvery is the time between looks if no change is reported. A look asks the kernel a dozen questions.
 const lookEvery = time.Second
 
 // tend looks once after the paths, and renews the permission to send.
@@ -124,8 +123,7 @@ func (p *Backend) Status() split.Status {
 	return s
 }
 
-// counted gives what was counted on each member and dropped in all, and whether the session is closed. It warns of what was
-// dropped.
+// counted returns the counters of the members and of what was dropped, and warns of the latter.
 func (p *Backend) counted() (counted []split.Counted, refused uint64, closed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -17,24 +17,24 @@ const scheduleName = "weighted"
 func advise(r *Report) Advice {
 	a := Advice{Flags: []string{}, Words: []string{}}
 	say := func(format string, args ...any) { a.Words = append(a.Words, fmt.Sprintf(format, args...)) }
-	port := r.NewPort != nil && r.NewPort.Survived
-	switch {
-	case r.NewPort == nil:
+	if r.NewPort == nil {
 		say("Nothing is known of changes, so there is nothing to recommend.")
 		return a
+	}
+	port := r.NewPort.Survived
+	switch {
 	case !r.splits() && !port:
 		say("Do not split sessions with this server: it does not follow a client to a new address or port.")
-		forbids(r, say)
-		return a
 	case !r.splits():
 		say("Do not split sessions between addresses: the server follows to a new port only. Paths that leave through one exit address work, and so do paths of the kind ports:.")
-		forbids(r, say)
 	case r.NewAddress == nil:
 		say("The server follows to a new port, so paths of the kind ports: work. Probe with two paths (--via) before you split between addresses.")
-		forbids(r, say)
 	default:
 		say("The server follows to a new port and to a new address.")
-		forbids(r, say)
+	}
+	forbids(r, say)
+	if !r.splits() && !port {
+		return a
 	}
 	if r.PathsAtOnce == 0 {
 		say("Nothing is known of more than one change.")

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -41,22 +43,16 @@ func (p *prober) exits(ctx context.Context) error {
 }
 
 // oneExit groups the names of paths with the same exit, where there are several.
-func oneExit(paths []PathReport) [][]string {
-	var groups [][]string
-	done := map[string]bool{"": true}
-	for _, a := range paths {
-		if done[a.Exit] {
-			continue
+func oneExit(paths []PathReport) (groups [][]string) {
+	names := map[string][]string{}
+	for _, p := range paths {
+		if p.Exit != "" {
+			names[p.Exit] = append(names[p.Exit], p.Name)
 		}
-		done[a.Exit] = true
-		var names []string
-		for _, b := range paths {
-			if b.Exit == a.Exit {
-				names = append(names, b.Name)
-			}
-		}
-		if len(names) > 1 {
-			groups = append(groups, names)
+	}
+	for _, exit := range slices.Sorted(maps.Keys(names)) {
+		if len(names[exit]) > 1 {
+			groups = append(groups, names[exit])
 		}
 	}
 	return groups

@@ -76,12 +76,12 @@ func (r *Report) splits() bool {
 
 // rotations goes round more and more addresses and ports, until there are too many.
 func (p *prober) rotations(ctx context.Context) error {
-	if !p.report.splits() && !(p.report.NewPort != nil && p.report.NewPort.Survived) {
-		return nil
-	}
 	ways := len(p.ways)
 	if !p.report.splits() {
 		ways = 1 // new ports only: it does not follow to new addresses
+		if p.report.NewPort == nil || !p.report.NewPort.Survived {
+			return nil
+		}
 	}
 	for k := 2; k <= max(p.pace.most, ways); k++ {
 		p.talk("round and round over %d addresses and ports", k)

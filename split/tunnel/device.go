@@ -13,8 +13,7 @@ import (
 	"heddle/split"
 )
 
-// deviceChange is the TUN device with the WireGuard protocol behind it. The kernel removes the device with the process
-// that holds it, so that a crash leaves only the socket of wg(8).
+// deviceChange is the TUN device with WireGuard. The kernel removes it with this process, but not the socket of wg(8).
 type deviceChange struct {
 	Device string `json:"device"`
 

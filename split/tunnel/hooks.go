@@ -10,8 +10,7 @@ import (
 	"strings"
 )
 
-// hooks are the commands of a wg-quick file for one moment, run as wg-quick(8) runs them, with all rights of this
-// process: as the change is made, or, where AtEnd is set, as it is undone.
+// hooks are the commands of a wg-quick file for one moment. They run when the change is made or, with AtEnd, undone.
 type hooks struct {
 	Device   string   `json:"device"`
 	When     string   `json:"when"`
@@ -44,8 +43,7 @@ func (c *hooks) Apply() error {
 	return nil
 }
 
-// Undo runs all commands, whatever becomes of each: wg-quick(8) leaves a tunnel half undone there, and a second try
-// would run the first commands again. What failed is in the log.
+// Undo runs all commands, and logs errors: a second try would run the first commands again.
 func (c *hooks) Undo() error {
 	if !c.AtEnd {
 		return nil

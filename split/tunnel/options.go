@@ -55,8 +55,7 @@ const usualMTU = 1500
 
 type change = journal.Change
 
-// chooseMTU takes what was asked for, else what the narrowest path carries less WireGuard's own bytes: any packet may
-// take any path.
+// chooseMTU takes what was asked for, or else what the narrowest path carries less WireGuard's own bytes.
 func chooseMTU(o *Options) (int, error) {
 	v6 := slices.ContainsFunc(o.Config.Interface.Addresses, func(p netip.Prefix) bool { return p.Addr().Is6() })
 	least := 576 // what each host takes (RFC 791)

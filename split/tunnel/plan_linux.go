@@ -135,8 +135,7 @@ func (p *plan) rules(v6 bool) ([]change, error) {
 	}, nil
 }
 
-// sourceMark lets reverse path filtering use the mark of an answer. Where the setting cannot be written, as in some
-// containers, only machines with strict filtering would miss it.
+// sourceMark lets reverse path filtering use the mark of answers. Only strict filtering needs it, so a failure is a warning.
 func (p *plan) sourceMark(o *Options) []change {
 	const file = "/proc/sys/net/ipv4/conf/all/src_valid_mark"
 	c, err := sysctl.To(file, "1")

@@ -10,8 +10,7 @@ import (
 	"strings"
 )
 
-// How names are resolved through the tunnel: by resolvconf(8), by resolvectl(1), or by the file itself. The first that
-// this machine has is used.
+// The first of these that this machine has is used: resolvconf(8), resolvectl(1), the file itself.
 
 // resolverChange chooses the change for a tunnel's DNS. file is resolv.conf.
 func resolverChange(device string, servers []netip.Addr, search []string, file string) change {

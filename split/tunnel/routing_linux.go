@@ -106,8 +106,7 @@ func (c *route) Apply() error {
 type rule struct {
 	V6       bool `json:"v6"`
 	Priority int  `json:"priority"`
-	// Mark, where it is not 0, makes the rule: packets without this mark look in Table. Where it is 0 the rule is: look in
-	// Table, but not at its default route.
+	// Mark, if not 0: packets without it look in Table. If it is 0, all look in Table, but not at its default route.
 	Mark  uint32 `json:"mark"`
 	Table uint32 `json:"table"`
 }

@@ -130,8 +130,7 @@ func (t *Tunnel) up(ctx context.Context, tell func(string)) error {
 	return t.shake(ctx)
 }
 
-// makeDevice makes the first half of the plan. The paths are proved as soon as the kill switch, where there is one, is
-// up.
+// makeDevice makes the first half of the plan, and proves the paths once the kill switch is up.
 func (t *Tunnel) makeDevice(ctx context.Context, tell func(string)) error {
 	if err := otherKillSwitch(tableName(t.o.Name)); err != nil {
 		return err

@@ -20,17 +20,16 @@ import (
 // controlSocket lets wg(8) ask about the device, since commands in wg-quick files do: `wg show %i fwmark`.
 type controlSocket struct{ listener net.Listener }
 
-// serveControl opens the socket. The tunnel works without: a device of this name in another network namespace may
-// hold the socket.
+// serveControl opens the socket. A device of this name in another network namespace may hold it; the tunnel works without.
 func serveControl(name string, dev *device.Device, log *slog.Logger) *controlSocket {
+	var listener net.Listener
 	file, err := ipc.UAPIOpen(name)
-	if err != nil {
-		log.Warn("wg(8) cannot ask about this tunnel", "tunnel", name, "error", err)
-		return nil
+	if err == nil {
+		if listener, err = ipc.UAPIListen(name, file); err != nil {
+			file.Close()
+		}
 	}
-	listener, err := ipc.UAPIListen(name, file)
 	if err != nil {
-		file.Close()
 		log.Warn("wg(8) cannot ask about this tunnel", "tunnel", name, "error", err)
 		return nil
 	}

@@ -28,9 +28,8 @@ type Backend struct {
 	Moved error
 }
 
-// ServerMoves tests what becomes of packets to a server whose name leads to several addresses, and then elsewhere: a
-// program may get another address than the one that is split. Nothing leaves there, nor, once the name leads elsewhere, to
-// the one that was split.
+// ServerMoves tests that nothing leaves to the other addresses of the server's name, nor, once the name leads elsewhere, to the
+// first. A program may look up another address than the session.
 func (w *World) ServerMoves(t *testing.T, backend Backend) {
 	first, second := w.NewEcho(t, Server4), w.NewEcho(t, Server6)
 	c := w.NewSocket(t, netip.AddrPort{}, netip.AddrPort{})
@@ -66,8 +65,7 @@ func (w *World) ServerMoves(t *testing.T, backend Backend) {
 	}
 }
 
-// Ready tests that what is sent at the moment when the session is said to be ready leaves, and is answered. begin begins a
-// session to the server that tells ready.
+// Ready tests that what is sent once the session says that it is ready leaves, and is answered. begin begins a session.
 func (w *World) Ready(t *testing.T, begin func(server netip.AddrPort, ready func())) {
 	echo := w.NewEcho(t, Server4)
 	c := w.NewSocket(t, netip.AddrPort{}, netip.AddrPort{})

@@ -106,8 +106,7 @@ func (w *World) NewSocket(t *testing.T, local netip.AddrPort, to netip.AddrPort)
 
 var talks atomic.Int64
 
-// Talk sends n datagrams to a server that answers, each once the one before was answered, with a pause after each. It gives
-// how many came back.
+// Talk sends n datagrams, each after the answer to the one before and a pause. It returns how many came back.
 func Talk(c *net.UDPConn, server netip.AddrPort, n int, pause time.Duration) (back int) {
 	return talk(c, server, n, pause, Patience)
 }
