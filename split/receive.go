@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"time"
 
+	"heddle/internal/netutil"
 	"heddle/path"
 )
 
@@ -93,10 +94,7 @@ func (s *Session) heard(l *member, now time.Time) {
 		s.mu.Unlock()
 	}
 	if now.UnixNano() >= s.due.Load() || s.asleep.Load() {
-		select {
-		case s.wake <- struct{}{}:
-		default:
-		}
+		netutil.Offer(s.wake, struct{}{})
 	}
 }
 

@@ -125,3 +125,11 @@ func Reset(c net.Conn) {
 	}
 	c.Close()
 }
+
+// Offer sends a value if the channel has room for it. It does not block.
+func Offer[T any](to chan<- T, value T) {
+	select {
+	case to <- value:
+	default:
+	}
+}

@@ -9,6 +9,8 @@ package wgqueue
 import (
 	"sync/atomic"
 	"time"
+
+	"heddle/internal/netutil"
 )
 
 // Limit is how many packets keep wireguard-go busy: more of them only cost memory.
@@ -48,8 +50,5 @@ func (g *Gate) Leave(n int) {
 	if g.inside.Add(-int64(n)) < 0 {
 		g.inside.Store(0)
 	}
-	select {
-	case g.freed <- struct{}{}:
-	default:
-	}
+	netutil.Offer(g.freed, struct{}{})
 }

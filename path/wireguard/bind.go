@@ -8,6 +8,7 @@ import (
 
 	"golang.zx2c4.com/wireguard/conn"
 
+	"heddle/internal/netutil"
 	"heddle/internal/wgqueue"
 	"heddle/path"
 )
@@ -92,10 +93,7 @@ func (b *bind) trouble(flow path.Flow, err error) {
 	}
 	flow.Close()
 	b.flow = nil
-	select {
-	case b.broken <- struct{}{}:
-	default:
-	}
+	netutil.Offer(b.broken, struct{}{})
 }
 
 // Open lets wireguard-go receive. The port is ignored: it is the flow's.

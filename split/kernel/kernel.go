@@ -230,11 +230,8 @@ func (p *Backend) openSegmenter() error {
 		return err
 	}
 	first, err := s.index(s.First)
-	if err != nil {
-		return err
-	}
-	second, err := s.index(s.Second)
-	if err != nil {
+	second, secondErr := s.index(s.Second)
+	if err := errors.Join(err, secondErr); err != nil {
 		return err
 	}
 	program, err := p.session.outbound(backend.EthernetHeader, 0)

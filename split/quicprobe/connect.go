@@ -86,7 +86,7 @@ func (p *prober) dial(ctx context.Context, s *session) (err error) {
 
 // endpoint opens another address or port of the client.
 func (s *session) endpoint(ctx context.Context, p *prober, way int) (*endpoint, error) {
-	l, err := s.socket.add(ctx, p.ways[way], way)
+	l, err := s.socket.add(ctx, p.ways[way])
 	if err == nil {
 		s.endpoints = append(s.endpoints, l)
 	}

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"heddle/internal/netutil"
 	"heddle/path"
 )
 
@@ -41,7 +42,6 @@ type datagram struct{ data []byte }
 
 // endpoint is one address and port of the client: what the server takes for one path.
 type endpoint struct {
-	way      int // which of the paths
 	flow     path.Flow
 	sent     atomic.Int64 // datagrams
 	received atomic.Int64
@@ -56,12 +56,12 @@ func newRebinder(to netip.AddrPort, m *meter) *rebinder {
 }
 
 // add opens an endpoint on a path and listens on it. The first one is in use at once.
-func (r *rebinder) add(ctx context.Context, way path.Path, index int) (*endpoint, error) {
+func (r *rebinder) add(ctx context.Context, way path.Path) (*endpoint, error) {
 	flow, err := path.Open(ctx, way, r.to)
 	if err != nil {
 		return nil, err
 	}
-	l := &endpoint{way: index, flow: flow, woken: make(chan struct{}, 1)}
+	l := &endpoint{flow: flow, woken: make(chan struct{}, 1)}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
@@ -109,10 +109,7 @@ func (r *rebinder) listen(l *endpoint) {
 
 // trouble notes an answer by ICMP. It waits a moment, so that a path that fails again and again costs no time.
 func (r *rebinder) trouble(err error) bool {
-	select {
-	case r.refused <- err:
-	default:
-	}
+	netutil.Offer(r.refused, err)
 	select {
 	case <-r.done:
 		return false
@@ -124,10 +121,7 @@ func (r *rebinder) trouble(err error) bool {
 func (r *rebinder) take(l *endpoint, data []byte) bool {
 	r.meter.add(len(data), &r.meter.received)
 	l.received.Add(1)
-	select {
-	case l.woken <- struct{}{}:
-	default:
-	}
+	netutil.Offer(l.woken, struct{}{})
 	d := r.pool.Get().(*datagram)
 	d.data = append(d.data[:0], data...)
 	select {
@@ -183,10 +177,7 @@ func (r *rebinder) WriteTo(p []byte, _ net.Addr) (int, error) {
 	}
 	l.sent.Add(1)
 	if _, err := l.flow.Send([][]byte{p}); err != nil && !errors.Is(err, net.ErrClosed) {
-		select {
-		case r.refused <- err:
-		default:
-		}
+		netutil.Offer(r.refused, err)
 	}
 	return len(p), nil
 }

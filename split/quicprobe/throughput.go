@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"heddle/internal/netutil"
 	"heddle/path"
 )
 
@@ -206,10 +207,7 @@ type fetch struct {
 // Write counts, and keeps nothing.
 func (f *fetch) Write(b []byte) (int, error) {
 	f.bytes.Add(int64(len(b)))
-	select {
-	case f.grew <- struct{}{}:
-	default:
-	}
+	netutil.Offer(f.grew, struct{}{})
 	return len(b), nil
 }
 

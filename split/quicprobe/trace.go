@@ -7,6 +7,8 @@ import (
 
 	"github.com/quic-go/quic-go/qlog"
 	"github.com/quic-go/quic-go/qlogwriter"
+
+	"heddle/internal/netutil"
 )
 
 // recorder listens to what quic-go tells of a connection, and keeps the server's transport parameters and connection
@@ -81,12 +83,7 @@ func (r *recorder) packet(e qlog.PacketReceived) {
 	}
 }
 
-func (r *recorder) wake() {
-	select {
-	case r.heard <- struct{}{}:
-	default:
-	}
-}
+func (r *recorder) wake() { netutil.Offer(r.heard, struct{}{}) }
 
 // awaitIDs waits until the server has given as many connection ids as the client takes. Many servers give fewer.
 func (r *recorder) awaitIDs(ctx context.Context, within time.Duration) {

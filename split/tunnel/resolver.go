@@ -70,13 +70,7 @@ func (c *resolvectl) String() string {
 	return fmt.Sprintf("resolvectl dns %[1]s %[2]s; resolvectl domain %[1]s %[3]s", c.Device, c.servers(), c.domains())
 }
 
-func (c *resolvectl) servers() string {
-	var list []string
-	for _, s := range c.Servers {
-		list = append(list, s.String())
-	}
-	return strings.Join(list, " ")
-}
+func (c *resolvectl) servers() string { return strings.Trim(fmt.Sprint(c.Servers), "[]") }
 
 // domains has "~.", which sends all names to this link (resolvectl(1)).
 func (c *resolvectl) domains() string { return strings.Join(append([]string{"~."}, c.Search...), " ") }

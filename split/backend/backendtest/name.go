@@ -3,25 +3,16 @@ package backendtest
 import (
 	"context"
 	"net/netip"
-	"sync"
+	"sync/atomic"
 )
 
 // Name is a server's name, whose addresses a test chooses.
 type Name struct {
-	mu  sync.Mutex
-	all []netip.AddrPort
+	all atomic.Pointer[[]netip.AddrPort]
 }
 
-// Set gives the name these addresses.
-func (n *Name) Set(all ...netip.AddrPort) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.all = all
-}
+// Set gives the name these addresses. It must come before Lookup.
+func (n *Name) Set(all ...netip.AddrPort) { n.all.Store(&all) }
 
 // Lookup finds them.
-func (n *Name) Lookup(context.Context, string) ([]netip.AddrPort, error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.all, nil
-}
+func (n *Name) Lookup(context.Context, string) ([]netip.AddrPort, error) { return *n.all.Load(), nil }

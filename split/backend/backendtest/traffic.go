@@ -14,6 +14,9 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"heddle/internal/netutil"
+	"heddle/internal/polltest"
 )
 
 // Port is the server's.
@@ -63,11 +66,12 @@ func (w *World) NewEcho(t *testing.T, at netip.Addr) *Echo {
 // Await waits until so many datagrams were received.
 func (e *Echo) Await(t *testing.T, n int) {
 	t.Helper()
-	for end := time.Now().Add(Patience); e.Received.Load() < int64(n); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("the server received %d datagrams of %d", e.Received.Load(), n)
+	polltest.Until(t, func() error {
+		if got := e.Received.Load(); got < int64(n) {
+			return fmt.Errorf("the server received %d datagrams of %d", got, n)
 		}
-	}
+		return nil
+	})
 }
 
 // roomy gives a socket room for all that a test sends, so that its reader may be late.
@@ -227,10 +231,7 @@ func (p *Tap) note(one Packet) {
 	p.mu.Lock()
 	p.packets = append(p.packets, one)
 	p.mu.Unlock()
-	select {
-	case p.changed <- struct{}{}:
-	default:
-	}
+	netutil.Offer(p.changed, struct{}{})
 }
 
 // Packets gives what arrived before the call: where the recorder is behind, it waits for it.
