@@ -66,6 +66,7 @@ func TestFormats(t *testing.T) {
 		{"country.csv", "1.0.0.0,1.0.0.255,AU\n", []string{"1.0.0.1 0  AU"}},
 		{"routeviews-rv2-20260617-1200.pfx2as", "10.0.0.0\t8\t1\n10.5.0.0\t16\t2_3\n10.5.6.0\t24\t1\n2001:db8::\t32\t4,5\n", []string{
 			"10.1.1.1 1  ", "10.5.1.1 2  ", "10.5.6.7 1  ", "10.5.7.0 2  ", "10.255.255.255 1  ", "11.0.0.0 0  ", "2001:db8::1 4  "}},
+		{"spaces.pfx2as", "# by hand\n10.0.0.0  8 1\n10.5.0.0 16   2\n", []string{"10.1.1.1 1  ", "10.5.1.1 2  "}},
 		{"asn.mmdb", mmdb("asn.mmdb"), []string{"192.0.2.7 64496 Example One ", "198.51.100.127 64497 Example Two ", "198.51.100.128 0  ",
 			"2001:db8::1 64498 Example Three ", "2001:db8:8000:: 0  "}},
 		{"country.mmdb", mmdb("country.mmdb"), []string{"192.0.2.7 0  PT", "2001:db8:: 0  JP", "198.51.100.1 0  "}},

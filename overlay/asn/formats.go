@@ -20,7 +20,7 @@ import (
 )
 
 // read tells the formats apart by what is in them.
-func read(text []byte) (contents, error) {
+func read(text []byte) (*contents, error) {
 	if bytes.Contains(text[max(0, len(text)-128<<10):], []byte("\xab\xcd\xefMaxMind.com")) {
 		return readMMDB(text)
 	}
@@ -30,15 +30,22 @@ func read(text []byte) (contents, error) {
 			continue
 		}
 		if len(fields) == 3 && !strings.Contains(fields[0], ",") {
-			return readPfx2as(text)
+			c := newContents()
+			c.kind, c.origin = ASN, "CAIDA pfx2as, from RouteViews"
+			between := '\t'
+			if !bytes.ContainsRune(line, between) {
+				between = ' '
+			}
+			return c, readLines(text, between, c.prefix)
 		}
 		break
 	}
-	return readCSV(text)
+	c := newContents()
+	return c, readLines(text, ',', c.row)
 }
 
-func newContents() contents {
-	return contents{spans: map[int][]span{}, names: map[uint32]string{}}
+func newContents() *contents {
+	return &contents{spans: map[int][]span{}, names: map[uint32]string{}}
 }
 
 func (c *contents) add(first, last netip.Addr, value uint32) {
@@ -58,23 +65,22 @@ func (c *contents) ofKind(k Kind) error {
 	return nil
 }
 
-// readCSV reads lines of first address, last address, AS and name, or of first address, last address and country.
-// Addresses may be whole numbers. One line of headings is skipped.
-func readCSV(text []byte) (contents, error) {
-	c := newContents()
+// readLines reads lines of fields, and skips one line of headings.
+func readLines(text []byte, between rune, row func(fields []string) error) error {
 	lines := csv.NewReader(bytes.NewReader(text))
-	lines.Comment, lines.FieldsPerRecord, lines.LazyQuotes, lines.ReuseRecord, lines.TrimLeadingSpace = '#', -1, true, true, true
+	lines.Comma, lines.Comment, lines.FieldsPerRecord = between, '#', -1
+	lines.LazyQuotes, lines.ReuseRecord, lines.TrimLeadingSpace = true, true, true
 	for first := true; ; first = false {
 		fields, err := lines.Read()
 		if errors.Is(err, io.EOF) {
-			return c, nil
+			return nil
 		}
 		if err == nil {
-			err = c.row(fields)
+			err = row(fields)
 		}
 		if err != nil && !(first && headings(fields)) {
 			at, _ := lines.FieldPos(0)
-			return c, fmt.Errorf("line %d: %w", at, err)
+			return fmt.Errorf("line %d: %w", at, err)
 		}
 	}
 }
@@ -84,6 +90,7 @@ func headings(fields []string) bool {
 	return len(fields) >= 3 && strings.Trim(strings.ToLower(fields[0]), "abcdefghijklmnopqrstuvwxyz_ ") == ""
 }
 
+// row reads first address, last address, AS and name; or first address, last address and country.
 func (c *contents) row(fields []string) error {
 	if len(fields) < 3 {
 		return fmt.Errorf("%d columns, and there must be three or more", len(fields))
@@ -135,7 +142,7 @@ func countryCode(text string) (uint32, bool) {
 	return uint32(text[0])<<8 | uint32(text[1]), true
 }
 
-// address reads an address, or a whole number: below 2^32 it is IPv4.
+// address reads an address, or a whole number, which is IPv4 below 2^32.
 func address(text string) (netip.Addr, error) {
 	if a, err := netip.ParseAddr(text); err == nil && a.Zone() == "" {
 		return a.Unmap(), nil
@@ -152,25 +159,8 @@ func address(text string) (netip.Addr, error) {
 	return a.Unmap(), nil
 }
 
-// readPfx2as reads CAIDA's lines of prefix, length and AS. Of several origins (1_2) and of sets (1,2) it keeps the first,
-// which CAIDA puts there because it was seen most often.
-func readPfx2as(text []byte) (contents, error) {
-	c := newContents()
-	c.kind, c.origin = ASN, "CAIDA pfx2as, from RouteViews"
-	number := 0
-	for line := range bytes.Lines(text) {
-		number++
-		fields := strings.Fields(string(line))
-		if len(fields) == 0 || strings.HasPrefix(fields[0], "#") {
-			continue
-		}
-		if err := c.prefix(fields); err != nil {
-			return c, fmt.Errorf("line %d: %w", number, err)
-		}
-	}
-	return c, nil
-}
-
+// prefix reads prefix, length and AS. Of several origins (1_2) and of sets (1,2) it keeps the first, which CAIDA puts there
+// because it was seen most often.
 func (c *contents) prefix(fields []string) error {
 	if len(fields) != 3 {
 		return fmt.Errorf("%d columns instead of prefix, length and AS", len(fields))

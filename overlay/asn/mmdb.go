@@ -21,7 +21,7 @@ type mmdbRecord struct {
 }
 
 // readMMDB reads a MaxMind DB of ASes or of countries.
-func readMMDB(text []byte) (contents, error) {
+func readMMDB(text []byte) (*contents, error) {
 	c := newContents()
 	db, err := maxminddb.OpenBytes(text)
 	if err != nil {

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"strconv"
-	"strings"
 
 	"heddle/internal/netutil"
 	"heddle/path"
@@ -60,36 +58,14 @@ func NewTargets(allow, deny []string) (*Targets, error) {
 }
 
 func parseRule(text string) (rule, error) {
-	place, port, hasPort := text, "", false
-	if inside, ok := strings.CutPrefix(text, "["); ok {
-		if place, port, hasPort = strings.Cut(inside, "]"); !hasPort {
-			return rule{}, fmt.Errorf("the [ is never closed")
-		}
-		if port, ok = strings.CutPrefix(port, ":"); !ok {
-			return rule{}, fmt.Errorf("no port follows the ]")
-		}
-	} else if strings.Count(text, ":") == 1 {
-		place, port, hasPort = strings.Cut(text, ":")
+	p, err := netutil.ParsePlace(text)
+	if a := p.Prefix.Addr(); a.Is4In6() && p.Prefix.IsSingleIP() {
+		p.Prefix = netip.PrefixFrom(a.Unmap(), 32)
 	}
-	var r rule
-	if hasPort {
-		n, err := strconv.ParseUint(port, 10, 16)
-		if err != nil || n == 0 {
-			return rule{}, fmt.Errorf("%q is no port", port)
-		}
-		r.port = uint16(n)
+	if err == nil && (!p.Prefix.IsValid() || p.Prefix.Addr().Is4In6()) {
+		err = fmt.Errorf("%q is no address and no network", text)
 	}
-	if a, err := netip.ParseAddr(place); err == nil && a.Zone() == "" {
-		a = a.Unmap()
-		r.prefix = netip.PrefixFrom(a, a.BitLen())
-		return r, nil
-	}
-	p, err := netip.ParsePrefix(place)
-	if err != nil || p.Addr().Is4In6() {
-		return rule{}, fmt.Errorf("%q is no address and no network", place)
-	}
-	r.prefix = p.Masked()
-	return r, nil
+	return rule{prefix: p.Prefix, port: p.Port}, err
 }
 
 // over reports whether r decides before other.

@@ -71,13 +71,17 @@ A FILE is one of these, also packed by gzip:
 			return printSources(cmd.OutOrStdout(), made, o.Now, asJSON)
 		},
 	}
+	tableFlags(cmd, &table, &asJSON)
 	flags := cmd.Flags()
-	flags.StringVar(&table, "table", "", "the `FILE` of the table; asn.table in Heddle's settings where not given")
 	flags.StringVar(&origin, "origin", "", "where the data came from, in your `WORDS`")
 	flags.StringVar(&licence, "licence", "", "the data's licence, in your `WORDS`")
 	flags.StringVar(&dated, "dated", "", "when the data was made, a `DATE` such as 2026-06-17")
-	flags.BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
+}
+
+func tableFlags(cmd *cobra.Command, table *string, asJSON *bool) {
+	cmd.Flags().StringVar(table, "table", "", "the `FILE` of the table; asn.table in Heddle's settings if not given")
+	cmd.Flags().BoolVar(asJSON, "json", false, "print JSON")
 }
 
 func lookupCommand() *cobra.Command {
@@ -121,8 +125,7 @@ country it is, as far as the table knows. It asks nobody.`,
 			return out.Flush()
 		},
 	}
-	cmd.Flags().StringVar(&table, "table", "", "the `FILE` of the table; asn.table in Heddle's settings where not given")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	tableFlags(cmd, &table, &asJSON)
 	return cmd
 }
 
@@ -143,8 +146,7 @@ func showCommand() *cobra.Command {
 			return printSources(cmd.OutOrStdout(), t, time.Now(), asJSON)
 		},
 	}
-	cmd.Flags().StringVar(&table, "table", "", "the `FILE` of the table; asn.table in Heddle's settings where not given")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	tableFlags(cmd, &table, &asJSON)
 	return cmd
 }
 
