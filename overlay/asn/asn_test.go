@@ -263,7 +263,7 @@ func FuzzRead(f *testing.F) {
 func FuzzDecode(f *testing.F) {
 	p := part{Source: Source{Kind: ASN, Family: 4}}
 	p.data, p.Ranges = records([]span{{netip.MustParseAddr("1.0.0.0"), netip.MustParseAddr("1.0.0.9"), 5}})
-	whole := Table{parts: []part{p}, names: newNames(map[uint32]string{5: "five"})}
+	whole := Table{parts: []part{p}, names: map[uint32]string{5: "five"}}
 	text, err := whole.encode()
 	if err != nil {
 		f.Fatal(err)

@@ -59,14 +59,11 @@ func Import(table string, files []string, o ImportOptions) (*Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	byAS := map[uint32]string{}
-	for i := range t.names.len() {
-		as, name := t.names.at(i)
-		byAS[as] = name
-	}
+	names := map[uint32]string{}
+	maps.Copy(names, t.names)
 	var added []part
 	for _, file := range files {
-		parts, err := importFile(file, o, byAS)
+		parts, err := importFile(file, o, names)
 		if err != nil {
 			return nil, err
 		}
@@ -79,7 +76,7 @@ func Import(table string, files []string, o ImportOptions) (*Table, error) {
 	}
 	t.parts = slices.DeleteFunc(t.parts, func(p part) bool { return slices.ContainsFunc(added, p.replaces) })
 	t.parts = append(t.parts, added...)
-	t.names = newNames(byAS)
+	t.names = names
 	if err := t.save(table); err != nil {
 		return nil, &path.Error{What: "table of ASes " + table, Why: "cannot be written", Err: err}
 	}

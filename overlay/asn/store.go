@@ -9,13 +9,12 @@ import (
 	"io"
 	"maps"
 	"slices"
-	"sort"
 
 	"heddle/internal/atomicfile"
 )
 
 // A stored table is: magic; the length of the header in four bytes, big-endian as all numbers; the header, JSON; the
-// records of each part; the names; and the SHA-256 of all that. It is looked up as it lies.
+// records of each part, which are looked up as they lie; the names; and the SHA-256 of all that.
 const magic = "heddle-asn/1\n"
 
 type header struct {
@@ -25,59 +24,30 @@ type header struct {
 	Text  int `json:"text"`
 }
 
-// names are records of an AS and the end of its name in text, sorted by AS.
-type names struct {
-	records []byte
-	text    []byte
-}
-
+// nameRecord is an AS, and the end of its name in the text. They are sorted by AS.
 const nameRecord = 8
 
-func (n names) len() int { return len(n.records) / nameRecord }
-
-func (n names) at(i int) (as uint32, name string) {
+func readNames(records, text []byte) (map[uint32]string, error) {
+	names := make(map[uint32]string, len(records)/nameRecord)
 	var start uint32
-	if i > 0 {
-		start = binary.BigEndian.Uint32(n.records[i*nameRecord-4:])
-	}
-	end := binary.BigEndian.Uint32(n.records[i*nameRecord+4:])
-	return binary.BigEndian.Uint32(n.records[i*nameRecord:]), string(n.text[start:end])
-}
-
-func (n names) find(as uint32) string {
-	i := sort.Search(n.len(), func(i int) bool { return binary.BigEndian.Uint32(n.records[i*nameRecord:]) >= as })
-	if i < n.len() {
-		if found, name := n.at(i); found == as {
-			return name
+	for record := range slices.Chunk(records, nameRecord) {
+		as, end := binary.BigEndian.Uint32(record), binary.BigEndian.Uint32(record[4:])
+		if end < start || int64(end) > int64(len(text)) {
+			return nil, errors.New("a name ends before it begins, or beyond the file")
 		}
+		names[as], start = string(text[start:end]), end
 	}
-	return ""
-}
-
-// check makes sure that at never reads beyond the text.
-func (n names) check() error {
-	var last uint32
-	for i := range n.len() {
-		end := binary.BigEndian.Uint32(n.records[i*nameRecord+4:])
-		if end < last || int64(end) > int64(len(n.text)) {
-			return errors.New("a name ends before it begins, or beyond the file")
-		}
-		last = end
-	}
-	return nil
-}
-
-func newNames(byAS map[uint32]string) (n names) {
-	for _, as := range slices.Sorted(maps.Keys(byAS)) {
-		n.text = append(n.text, byAS[as]...)
-		n.records = binary.BigEndian.AppendUint32(n.records, as)
-		n.records = binary.BigEndian.AppendUint32(n.records, uint32(len(n.text)))
-	}
-	return n
+	return names, nil
 }
 
 func (t *Table) encode() ([]byte, error) {
-	head, err := json.Marshal(header{Parts: t.Sources(), Names: t.names.len(), Text: len(t.names.text)})
+	var records, text []byte
+	for _, as := range slices.Sorted(maps.Keys(t.names)) {
+		text = append(text, t.names[as]...)
+		records = binary.BigEndian.AppendUint32(records, as)
+		records = binary.BigEndian.AppendUint32(records, uint32(len(text)))
+	}
+	head, err := json.Marshal(header{Parts: t.Sources(), Names: len(t.names), Text: len(text)})
 	if err != nil {
 		return nil, err
 	}
@@ -85,8 +55,7 @@ func (t *Table) encode() ([]byte, error) {
 	for _, p := range t.parts {
 		body = append(body, p.data...)
 	}
-	body = append(body, t.names.records...)
-	return seal(append(body, t.names.text...), len(head)), nil
+	return seal(slices.Concat(body, records, text), len(head)), nil
 }
 
 // seal puts the magic and the header's length before a body, and the checksum behind.
@@ -138,17 +107,19 @@ func (h header) table(rest []byte) (*Table, error) {
 		}
 		t.parts = append(t.parts, p)
 	}
-	var err error
-	if t.names.records, err = cut(h.Names, nameRecord); err != nil {
+	records, err := cut(h.Names, nameRecord)
+	if err != nil {
 		return nil, err
 	}
-	if t.names.text, err = cut(h.Text, 1); err != nil {
+	text, err := cut(h.Text, 1)
+	if err != nil {
 		return nil, err
 	}
 	if len(rest) > 0 {
 		return nil, errors.New("it goes on after its end")
 	}
-	return t, t.names.check()
+	t.names, err = readNames(records, text)
+	return t, err
 }
 
 // save writes the table whole, or leaves the old one.

@@ -77,7 +77,7 @@ type Entry struct {
 // Table is a table in memory. Its zero value is empty. It may be used by several goroutines.
 type Table struct {
 	parts []part
-	names names
+	names map[uint32]string
 }
 
 // part is one kind for one family: records of first address, last address and value, sorted.
@@ -134,7 +134,7 @@ func (t *Table) Lookup(addr netip.Addr) Entry {
 }
 
 // Name is the AS's name, or empty where it is not known.
-func (t *Table) Name(as diversity.AS) string { return t.names.find(uint32(as)) }
+func (t *Table) Name(as diversity.AS) string { return t.names[uint32(as)] }
 
 // Sources say where the table's parts came from.
 func (t *Table) Sources() []Source {
