@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"heddle/identity"
+	"heddle/internal/netutil"
 	"heddle/overlay/client"
 	"heddle/overlay/nat"
 	"heddle/path"
@@ -265,21 +266,15 @@ func (d *seenDialer) Dial(ctx context.Context, to path.Target) (net.Conn, error)
 	if err != nil {
 		return nil, err
 	}
-	local, localOK := c.LocalAddr().(*net.TCPAddr)
-	remote, remoteOK := c.RemoteAddr().(*net.TCPAddr)
-	if !localOK || !remoteOK {
+	local, remote := netutil.AddrPort(c.LocalAddr()), netutil.AddrPort(c.RemoteAddr())
+	if !local.IsValid() || !remote.IsValid() {
 		c.Close()
-		return nil, fmt.Errorf("it is no TCP of this machine's kernel")
+		return nil, errors.New("it is no TCP of this machine's kernel")
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !d.local.IsValid() {
-		d.local, d.remote = unmapped(local), unmapped(remote)
+		d.local, d.remote = local, remote
 	}
 	return c, nil
-}
-
-func unmapped(a *net.TCPAddr) netip.AddrPort {
-	at := a.AddrPort()
-	return netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
 }

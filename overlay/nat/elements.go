@@ -52,7 +52,7 @@ type elements struct{ leases, open, known, direct []nftables.SetElement }
 // kernel. A client's connections keep their way in the kernel; what has none must not leave for the server past the
 // nodes, for as long as the kernel may send, but not longer.
 func (e *elements) add(r Rule, ttl time.Duration, ports bool) {
-	e.leases = append(e.leases, nftables.SetElement{Key: past(r), Val: join(r.To), Timeout: ttl, Comment: r.Owner})
+	e.leases = append(e.leases, nftables.SetElement{Key: past(r), Val: join(r.To), Timeout: ttl})
 	if !ports {
 		e.direct = append(e.direct, one(past(r), ttl+lingers)...)
 		return
@@ -173,8 +173,7 @@ func (l layout) read() (content, error) {
 			if err != nil {
 				return content{}, err
 			}
-			owner := strings.TrimRight(e.Comment, "\x00")
-			r := Rule{client, listen, to, owner}
+			r := Rule{client, listen, to}
 			c.leases = append(c.leases, Lease{r, now.Add(e.Expires), bytes[keyOf(r)]})
 		}
 	}

@@ -40,8 +40,6 @@ type Rule struct {
 	Client netip.Addr     `json:"client"`
 	Listen netip.AddrPort `json:"listen"`
 	To     netip.AddrPort `json:"to"`
-	// Owner names who has the lease, in at most 64 bytes: nobody else can renew or release it.
-	Owner string `json:"owner,omitempty"`
 }
 
 // Lease is a rule that ends at Until unless it is renewed. Bytes counts IP packets in both directions since the lease
@@ -52,7 +50,7 @@ type Lease struct {
 	Bytes uint64    `json:"bytes"`
 }
 
-// ErrNoLease is that there is no such lease, or no longer, or that it is another owner's.
+// ErrNoLease is that there is no such lease, or no longer, or that it goes elsewhere.
 var ErrNoLease = errors.New("there is no such lease")
 
 // Options are a node's.
@@ -138,7 +136,7 @@ func (t *Table) problem(why string, err error) error {
 }
 
 // Lease lets the rule hold for ttl. With port 0 in Listen a free one is taken. It refuses what stands already for
-// something else, or for another owner.
+// something else.
 func (t *Table) Lease(r Rule, ttl time.Duration) (Lease, error) {
 	if err := t.check(&r, ttl); err != nil {
 		return Lease{}, err
@@ -179,8 +177,6 @@ func (t *Table) check(r *Rule, ttl time.Duration) error {
 		return refuse("%v is no address to forward to", r.To.Addr())
 	case ttl < MinTTL || ttl > MaxTTL:
 		return refuse("%v is not between %v and %v", ttl, MinTTL, MaxTTL)
-	case len(r.Owner) > 64:
-		return refuse("the owner's name has more than 64 bytes")
 	}
 	return nil
 }

@@ -187,13 +187,7 @@ func (o *Options) complete() error {
 }
 
 // Addr is where the node listens; invalid where its listener is not one of TCP.
-func (n *Node) Addr() netip.AddrPort {
-	a, ok := n.listener.Addr().(*net.TCPAddr)
-	if !ok {
-		return netip.AddrPort{}
-	}
-	return netip.AddrPortFrom(a.AddrPort().Addr().Unmap(), uint16(a.Port))
-}
+func (n *Node) Addr() netip.AddrPort { return netutil.AddrPort(n.listener.Addr()) }
 
 // Key is who the node is.
 func (n *Node) Key() identity.Key { return n.key }

@@ -22,12 +22,6 @@ import (
 // maxRevoked bounds the file, in bytes.
 const maxRevoked = 16 << 20
 
-// Revocations are ids of grants, and keys of holders, that count no longer.
-type Revocations map[string]bool
-
-// Holds reports whether a grant is revoked, by its id or its holder.
-func (r Revocations) Holds(g client.Grant) bool { return r[g.ID] || r[g.Holder.String()] }
-
 // checkRevocation refuses what is neither the id of a grant nor a key.
 func checkRevocation(word string) error {
 	if raw, err := hex.DecodeString(word); err == nil && len(raw) == 16 && strings.ToLower(word) == word {
@@ -40,8 +34,8 @@ func checkRevocation(word string) error {
 }
 
 // parseRevoked reads a word a line; what follows a # does not count, nor do empty lines.
-func parseRevoked(text []byte) (Revocations, error) {
-	list := Revocations{}
+func parseRevoked(text []byte) (map[string]bool, error) {
+	list := map[string]bool{}
 	lines := bufio.NewScanner(bytes.NewReader(text))
 	for n := 1; lines.Scan(); n++ {
 		word, _, _ := strings.Cut(lines.Text(), "#")
@@ -63,13 +57,13 @@ type stamp struct {
 }
 
 // readRevoked reads a file of revocations. One that is absent holds none.
-func readRevoked(file string) (Revocations, stamp, error) {
-	wrong := func(err error) (Revocations, stamp, error) {
+func readRevoked(file string) (map[string]bool, stamp, error) {
+	wrong := func(err error) (map[string]bool, stamp, error) {
 		return nil, stamp{}, &path.Error{What: "revoked " + file, Why: "it cannot be read", Err: err, Hint: "a line is the id of a grant or the key of a holder; `heddle node revoke` writes it"}
 	}
 	info, err := os.Stat(file)
 	if errors.Is(err, fs.ErrNotExist) {
-		return Revocations{}, stamp{}, nil
+		return nil, stamp{}, nil
 	}
 	if err != nil {
 		return wrong(err)
@@ -120,7 +114,7 @@ type revoked struct {
 	file string
 
 	mu     sync.Mutex
-	list   Revocations
+	list   map[string]bool // ids of grants, and keys of holders, that count no longer
 	stamp  stamp
 	broken bool
 }
@@ -168,5 +162,5 @@ func (r *revoked) refresh() (changed bool, err error) {
 func (r *revoked) holds(g client.Grant) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.broken || r.list.Holds(g)
+	return r.broken || r.list[g.ID] || r.list[g.Holder.String()]
 }

@@ -41,9 +41,9 @@ func newKeyCommand() *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
 		Use:   "key [--identity FILE]",
-		Short: "Print this device's key, and make it first where there is none",
-		Long: `Key prints the public key of this device or node. The private one lies in a
-file that only its owner may read; where it is absent, a new one is made.`,
+		Short: "Print this device's key, and make it if there is none",
+		Long: `Key prints the public key of this device or node. It makes a new private key if
+there is none, in a file that only its owner can read.`,
 		Example: "  heddle node key\n  heddle node key --identity /etc/heddle/identity.pem",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

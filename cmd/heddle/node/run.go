@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -31,24 +32,23 @@ func newRunCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run [FILE]",
 		Short: "Be an overlay node, for holders of a grant",
-		Long: `Run is an overlay node until interrupted. It connects to servers for those who
-hold a grant that one of its grantors signed, and for nobody else: without a
-grantor it does not start. FILE is a node.toml, with keys named as the flags; a
-flag goes before the key.
+		Long: `Run makes this machine an overlay node until it is interrupted. The node connects
+to servers for holders of a grant that one of its grantors signed, and for nobody
+else. It does not start without a grantor. FILE is a node.toml, whose keys have
+the names of the flags. A flag overrides its key.
 
-Mode forward needs no privilege. Mode nat has the kernel pass TCP on by nftables
-rules in tables of its own, and needs CAP_NET_ADMIN; each rule is a lease, which
-the kernel ends even where this program was killed. A client's MPTCP passes it.
+Mode forward needs no privilege. Mode nat needs CAP_NET_ADMIN: the kernel forwards
+TCP by nftables rules in tables of Heddle's own. Each rule is a lease, which the
+kernel ends even if this program was killed. A client's MPTCP passes through.
 
-It listens on one port, TCP and UDP, with TLS 1.3, in which both sides prove
-their keys. It leads to public addresses, unless a grant names others; where
---deny says so no grant leads. What is revoked is read again when it has
-changed.
+The node listens on one port, TCP and UDP, with TLS 1.3. Both sides prove their
+keys. The node connects to public addresses only, unless a grant names others. No
+grant permits what --deny names. The node reads the list of revoked grants again
+when the file changes.
 
-What it hides: from servers and their networks who connects, and from the
-clients' networks to whom. What it does not: either from the node itself, or
-from somebody who watches both its sides. Destinations are not written down,
-unless --log-targets is given.`,
+The node hides clients from servers and their networks, and servers from the
+networks of the clients. It does not hide them from itself, nor from an observer
+of both its sides. It logs no destinations without --log-targets.`,
 		Example: `  heddle node run node.toml
   heddle node run --grantor ed25519:KEY --listen :7443`,
 		Args: cobra.MaximumNArgs(1),
@@ -115,10 +115,7 @@ func runNode(cmd *cobra.Command, n config.Node, asJSON bool) error {
 	unlist()
 	status := running.Status()
 	if asJSON {
-		if jsonErr := cli.WriteJSON(cmd.OutOrStdout(), status); err == nil {
-			err = jsonErr
-		}
-		return err
+		return errors.Join(err, cli.WriteJSON(cmd.OutOrStdout(), status))
 	}
 	fmt.Fprintf(stderr, "node: %s; %d bytes up, %d down, for %s\n", text.Count(int(status.Flows), "flow"), status.Up, status.Down, text.Count(len(status.Grants), "grant"))
 	return err
