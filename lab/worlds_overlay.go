@@ -22,9 +22,6 @@ func (b Branch) Device() string { return "to-" + b.Name }
 // NodeAddr is the address of the node of branch i in a world of [Overlay], from 0, that the client sees.
 func NodeAddr(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, 101, byte(i + 1), 1}) }
 
-// ClientAddr is the client's address on the way to the node of branch i in a world of [Overlay], from 0.
-func ClientAddr(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, 101, byte(i + 1), 2}) }
-
 // Overlay has a client, a server, and between them an overlay node for each branch, on a path of its own:
 //
 //	                    +-----------+

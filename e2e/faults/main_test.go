@@ -62,11 +62,9 @@ func layOffice(t *testing.T, w lab.World) *office {
 	if _, err := peer.Site(root, largeBytes); err != nil {
 		t.Fatal(err)
 	}
-	web, err := peer.WebServer(t.Context(), in.Host("web"), root, work, "web.example")
-	if err != nil {
+	if _, err := peer.WebServer(t.Context(), in.Host("web"), root, work, "web.example"); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(web.Stop)
 	return o
 }
 

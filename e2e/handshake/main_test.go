@@ -83,7 +83,6 @@ func (w *world) serve() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.t.Cleanup(web.Stop)
 	w.certificate = web.Certificate
 	pair, err := tls.LoadX509KeyPair(web.Certificate, filepath.Join(work, "key.pem"))
 	if err != nil {

@@ -31,7 +31,7 @@ func TestStreamByANode(t *testing.T) {
 		t.Fatalf("%d bytes came back, %v\n%s", len(out), err, talk)
 	}
 	seen := stop()
-	near := both("tcp", lab.ClientAddr(0).String(), nearNode["one"])
+	near := both("tcp", lab.NodeAddr(0).Next().String(), nearNode["one"])
 	wantTalks(t, "the client's network", seen["client/to-one"], 5, near...)
 	wantTalks(t, "the client's other network", seen["client/to-two"], 0)
 	wantTalks(t, "the server's network", seen["server/core"], 5, both("tcp", farNode["one"], lab.ServerAddr.String())...)
@@ -95,7 +95,7 @@ func TestGrantsLimitsHold(t *testing.T) {
 		t.Errorf("the capture missed what the server sent")
 	}
 	for name, one := range heard {
-		if strings.HasSuffix(name, farNode["two"]) || strings.Contains(name, lab.ClientAddr(0).String()) {
+		if strings.HasSuffix(name, farNode["two"]) || strings.Contains(name, lab.NodeAddr(0).Next().String()) {
 			t.Errorf("the server heard %d packets of %s", one.packets, name)
 		}
 	}
@@ -124,7 +124,7 @@ func TestSplitOverNodes(t *testing.T) {
 		split.Stop()
 		seen := stop()
 		for i, way := range []string{"one", "two"} {
-			wantTalks(t, c.name+": the network to "+way, seen["client/to-"+way], 20, both("udp", lab.ClientAddr(i).String(), nearNode[way])...)
+			wantTalks(t, c.name+": the network to "+way, seen["client/to-"+way], 20, both("udp", lab.NodeAddr(i).Next().String(), nearNode[way])...)
 		}
 		var want []string
 		for _, from := range c.from {

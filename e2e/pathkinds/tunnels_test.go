@@ -100,11 +100,10 @@ func (w *tunnels) web() {
 	if _, err := peer.Site(root, 4<<20); err != nil {
 		w.t.Fatal(err)
 	}
-	web, err := peer.WebServer(w.t.Context(), w.Host("web"), root, work, "web.example")
-	if err != nil {
+	if _, err := peer.WebServer(w.t.Context(), w.Host("web"), root, work, "web.example"); err != nil {
 		w.t.Fatal(err)
 	}
-	w.t.Cleanup(web.Stop)
+	var err error
 	if w.large, err = os.ReadFile(filepath.Join(root, "large.bin")); err != nil {
 		w.t.Fatal(err)
 	}

@@ -28,33 +28,20 @@ type Web struct {
 	Server string
 	// Certificate is the file of the certificate that clients must trust, in PEM.
 	Certificate string
-	stop        func()
 }
 
-// Stop ends the server.
-func (w *Web) Stop() { w.stop() }
-
-// WebServer serves a directory of files on a host, for the given names and all addresses of the host: by nginx where
-// this machine has it, and otherwise by net/http of this process. It keeps its certificate and its own files in work,
+// WebServer serves a directory of files on a host until ctx ends, for the given names and all addresses of the host: by nginx
+// where this machine has it, and otherwise by net/http of this process. It keeps its certificate and its own files in work,
 // an existing directory.
 func WebServer(ctx context.Context, host *lab.Host, root, work string, names ...string) (*Web, error) {
 	certificate, key := filepath.Join(work, "certificate.pem"), filepath.Join(work, "key.pem")
 	if err := SelfSigned(certificate, key, names, host.Addrs()); err != nil {
 		return nil, err
 	}
-	var stop func()
-	server := "nginx"
-	program, err := nginx()
-	if err == nil {
-		stop, err = serveNginx(ctx, host, program, root, work)
-	} else {
-		server = "net/http"
-		stop, err = serveHTTP(ctx, host, root, certificate, key)
+	if program, err := nginx(); err == nil {
+		return &Web{"nginx", certificate}, serveNginx(ctx, host, program, root, work)
 	}
-	if err != nil {
-		return nil, err
-	}
-	return &Web{Server: server, Certificate: certificate, stop: stop}, nil
+	return &Web{"net/http", certificate}, serveHTTP(ctx, host, root, certificate, key)
 }
 
 // nginx finds the program, which Debian keeps where only root's PATH may look.
@@ -92,18 +79,18 @@ http {
 }
 `
 
-func serveNginx(ctx context.Context, host *lab.Host, program, root, work string) (func(), error) {
+func serveNginx(ctx context.Context, host *lab.Host, program, root, work string) error {
 	if strings.ContainsAny(root+work, " \t\n;{}\"'$#") {
-		return nil, fmt.Errorf("nginx: %q or %q holds a character that its configuration cannot", root, work)
+		return fmt.Errorf("nginx: %q or %q holds a character that its configuration cannot", root, work)
 	}
 	file := filepath.Join(work, "nginx.conf")
 	config := fmt.Sprintf("user root;\n"+nginxConfig, work, root) // the worker reads files that only root may
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
-		return nil, err
+		return err
 	}
 	p, err := Start(ctx, host, program, "-e", "stderr", "-c", file)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	_, err = p.started(p.Await(ctx, func() error {
 		return host.Do(func() error {
@@ -114,11 +101,11 @@ func serveNginx(ctx context.Context, host *lab.Host, program, root, work string)
 			return err
 		})
 	}))
-	return p.Stop, err
+	return err
 }
 
 // serveHTTP serves from this process: sockets that are opened inside the host stay there.
-func serveHTTP(ctx context.Context, host *lab.Host, root, certificate, key string) (func(), error) {
+func serveHTTP(ctx context.Context, host *lab.Host, root, certificate, key string) error {
 	var plain, secure net.Listener
 	err := host.Do(func() (err error) {
 		if plain, err = net.Listen("tcp", ":80"); err != nil {
@@ -130,13 +117,13 @@ func serveHTTP(ctx context.Context, host *lab.Host, root, certificate, key strin
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("web server on %s: %w", host.Name(), err)
+		return fmt.Errorf("web server on %s: %w", host.Name(), err)
 	}
 	server := &http.Server{Handler: http.FileServer(http.Dir(root)), ReadHeaderTimeout: 10 * time.Second}
 	go server.Serve(plain)
 	go server.ServeTLS(secure, certificate, key)
-	cancel := context.AfterFunc(ctx, func() { server.Close() })
-	return func() { cancel(); server.Close() }, nil
+	context.AfterFunc(ctx, func() { server.Close() })
+	return nil
 }
 
 // SelfSigned writes a certificate for the names and addresses, and its key readable by its owner only.

@@ -17,16 +17,18 @@ import (
 	"heddle/lab"
 )
 
-// wireguardMTU is what wg-quick chooses over a link of 1500 bytes.
-const wireguardMTU = 1420
+const (
+	// wireguardMTU is what wg-quick chooses over a link of 1500 bytes.
+	wireguardMTU = 1420
+	// wireguardDevice is the server's, and the client's where it runs wireguard-go.
+	wireguardDevice = "wg0"
+)
 
 // WireGuardConfig says what a WireGuard server and its one client agree on. The zero value of each field but Endpoint
 // has a usable default.
 type WireGuardConfig struct {
 	// Endpoint is where the client finds the server; the server listens on its port.
 	Endpoint netip.AddrPort
-	// Device is the server's, and the client's where it runs wireguard-go; empty for wg0.
-	Device string
 	// Server and Client are the addresses inside the tunnel; empty for 10.9.0.1 and 10.9.0.2, fd09::1 and fd09::2.
 	Server, Client []netip.Prefix
 	// Allowed is what the client sends into the tunnel; empty for everything.
@@ -54,9 +56,6 @@ func (w *WireGuard) String() string { return "wireguard-go at " + w.config.Endpo
 func (w *WireGuard) GoString() string { return w.String() }
 
 func (c *WireGuardConfig) fill() {
-	if c.Device == "" {
-		c.Device = "wg0"
-	}
 	if c.Server == nil {
 		c.Server = []netip.Prefix{netip.MustParsePrefix("10.9.0.1/24"), netip.MustParsePrefix("fd09::1/64")}
 	}
@@ -100,10 +99,10 @@ func WireGuardServer(ctx context.Context, host *lab.Host, c WireGuardConfig) (*W
 		return nil, err
 	}
 	c = w.config
-	if w.Process, err = wireguardGo(ctx, host, c.Device, settings); err != nil {
+	if w.Process, err = wireguardGo(ctx, host, settings); err != nil {
 		return nil, err
 	}
-	err = host.Configure(c.Device, c.MTU, c.Server, nil)
+	err = host.Configure(wireguardDevice, c.MTU, c.Server, nil)
 	if err == nil && c.File != "" {
 		err = w.WriteFile(c.File, c.Endpoint)
 	}
@@ -127,25 +126,25 @@ func (w *WireGuard) Client(ctx context.Context, host *lab.Host, endpoint netip.A
 		settings += "allowed_ip=" + p.String() + "\n"
 		routes = append(routes, lab.Route{To: p})
 	}
-	p, err := wireguardGo(ctx, host, w.config.Device, settings)
+	p, err := wireguardGo(ctx, host, settings)
 	if err != nil {
 		return nil, err
 	}
-	return p.started(host.Configure(w.config.Device, w.config.MTU, w.config.Client, routes))
+	return p.started(host.Configure(wireguardDevice, w.config.MTU, w.config.Client, routes))
 }
 
 // wireguardGo starts wireguard-go and hands it the settings over its socket, so that no key is in an argument or a
 // file.
-func wireguardGo(ctx context.Context, host *lab.Host, device, settings string) (*Process, error) {
+func wireguardGo(ctx context.Context, host *lab.Host, settings string) (*Process, error) {
 	program, err := GoProgram(ctx, "wireguard-go", "golang.zx2c4.com/wireguard", "")
 	if err != nil {
 		return nil, err
 	}
-	p, err := Start(ctx, host, program, "-f", device)
+	p, err := Start(ctx, host, program, "-f", wireguardDevice)
 	if err != nil {
 		return nil, err
 	}
-	socket := filepath.Join(host.WireGuardDir(), device+".sock")
+	socket := filepath.Join(host.WireGuardDir(), wireguardDevice+".sock")
 	return p.started(p.Await(ctx, func() error { return configure(socket, settings) }))
 }
 
@@ -200,6 +199,3 @@ func join[T fmt.Stringer](list []T) string {
 	}
 	return strings.Join(words, ", ")
 }
-
-// PublicKey is the server's, as in a wg-quick file.
-func (w *WireGuard) PublicKey() string { return base64.StdEncoding.EncodeToString(w.public.Bytes()) }
