@@ -1,6 +1,7 @@
 package board
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 
 	"heddle/board"
 	"heddle/board/space"
+	"heddle/cmd/heddle/internal/bind"
 	"heddle/cmd/heddle/internal/cli"
 	"heddle/cmd/heddle/internal/control"
 	"heddle/cmd/heddle/internal/runner"
@@ -26,13 +28,16 @@ import (
 
 // boardRun is what the flags of `heddle board run` say.
 type boardRun struct {
-	listen, address, state, members string
-	open                            bool
-	limits                          space.Limits
+	Listen  string `flag:"listen" help:"where clients come to, <[HOST]:PORT>, TCP"`
+	Address string `flag:"address" help:"where clients find it from afar, <HOST:PORT>; else what it listens on"`
+	State   string `flag:"state" help:"keep key and tuples in <DIR>" complete:"dir"`
+	Members string `flag:"members" help:"the <FILE> of keys that are let in" complete:"file"`
+	Open    bool   `flag:"open" help:"let in everybody"`
+	limits  space.Limits
 }
 
 func newRunCommand() *cobra.Command {
-	r := boardRun{limits: space.DefaultLimits()}
+	r := boardRun{Listen: ":7300", limits: space.DefaultLimits()}
 	cmd := &cobra.Command{
 		Use:   "run (--members FILE | --open)",
 		Short: "Be a board, until interrupted",
@@ -55,12 +60,8 @@ which some may lie.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return r.run(cmd) },
 	}
+	bind.Flags(cmd, &r)
 	flags := cmd.Flags()
-	flags.StringVar(&r.listen, "listen", ":7300", "where clients come to, `[HOST]:PORT`, TCP")
-	flags.StringVar(&r.address, "address", "", "where clients find it from afar, `HOST:PORT`; else what it listens on")
-	flags.StringVar(&r.state, "state", "", "keep key and tuples in `DIR`")
-	flags.StringVar(&r.members, "members", "", "the `FILE` of keys that are let in")
-	flags.BoolVar(&r.open, "open", false, "let in everybody")
 	flags.DurationVar(&r.limits.Lease, "max-lease", r.limits.Lease, "the longest lease")
 	flags.DurationVar(&r.limits.Slack, "slack", r.limits.Slack, "how far a device's clock may be off")
 	flags.IntVar(&r.limits.Op, "max-op", r.limits.Op, "the largest operation, and so tuple, in bytes")
@@ -71,14 +72,12 @@ which some may lie.`,
 	flags.IntVar(&r.limits.AuthorOps, "author-ops", r.limits.AuthorOps, "how many operations one author may make in --slack")
 	cmd.MarkFlagsMutuallyExclusive("members", "open")
 	cmd.MarkFlagsOneRequired("members", "open")
-	_ = cmd.MarkFlagFilename("members")
-	_ = cmd.MarkFlagDirname("state")
 	return cmd
 }
 
 // run serves until the command's context ends.
 func (r *boardRun) run(cmd *cobra.Command) error {
-	state := r.state
+	state := r.State
 	if state == "" {
 		file, err := identity.DefaultFile()
 		if err != nil {
@@ -87,8 +86,8 @@ func (r *boardRun) run(cmd *cobra.Command) error {
 		state = filepath.Join(filepath.Dir(file), "board")
 	}
 	members := &board.Members{}
-	if !r.open {
-		read, err := board.OpenMembers(r.members)
+	if !r.Open {
+		read, err := board.OpenMembers(r.Members)
 		if err != nil {
 			return cli.Usage(err)
 		}
@@ -104,20 +103,17 @@ func (r *boardRun) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	listener, err := runner.Listen(cmd.Context(), "listen", r.listen, false)
+	listener, err := runner.Listen(cmd.Context(), "listen", r.Listen, false)
 	if err != nil {
 		return errors.Join(err, local.Close())
 	}
-	address := r.address
-	if address == "" {
-		address = runner.Reachable(listener.Addr())
-	}
+	address := cmp.Or(r.Address, runner.Reachable(listener.Addr()))
 	fmt.Fprintf(stderr, "board: listening on %v for %s; clients say: heddle board use %v@%s\n", listener.Addr(), whom(members.Keys), id.Key(), address)
 	reference, err := board.ParseReference(id.Key().String() + "@" + address)
 	if err != nil {
 		return errors.Join(err, listener.Close(), local.Close())
 	}
-	if !r.open {
+	if !r.Open {
 		defer watchMembers(cmd.Context(), members, local, log)()
 	}
 	since := time.Now()

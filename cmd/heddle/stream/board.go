@@ -14,21 +14,10 @@ import (
 	"heddle/overlay/client"
 	"heddle/path"
 	"heddle/stripe"
-
-	boardcmd "heddle/cmd/heddle/board"
 )
 
 // directoryPatience is how long a board may take to answer before the list of the last time has to do. Only tests change it.
 var directoryPatience = 5 * time.Second
-
-// directory asks the board of a stripe who there is.
-func directory(ctx context.Context, s config.Stripe, id identity.Identity, talk io.Writer) (registry.Directory, error) {
-	d, err := registry.Lookup(ctx, s.Board, id, directoryPatience, s.MaxAge)
-	if err == nil {
-		boardcmd.SayOfDirectory(talk, d)
-	}
-	return d, err
-}
 
 // findPeer fills in what the flags leave open of the peer: where it is, and whose key it has. A key that was given is
 // never replaced.

@@ -245,7 +245,7 @@ func (s *dialling) begin(ctx context.Context) error {
 		return err
 	}
 	s.mu.Lock()
-	s.dialer, s.pool, s.why = dialer, relay.NewPool(s.Warm, dialer.session, dialer.options.Log), ""
+	s.dialer, s.pool, s.why = dialer, relay.NewPool(s.Warm, func(ctx context.Context) (relay.Session, error) { return dialer.begin(ctx) }, dialer.options.Log), ""
 	s.mu.Unlock()
 	s.pool.Put(first)
 	is := first.Status()

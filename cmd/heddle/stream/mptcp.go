@@ -18,43 +18,34 @@ type Session interface {
 	Peer() identity.Key
 }
 
-// listener takes streams of one backend.
-type listener interface {
-	Accept() (Session, error)
-	Sessions() []Session
+// listener takes streams of one backend, or of either.
+type listener[C Session] interface {
+	Accept() (C, error)
+	Sessions() []C
 	Addr() net.Addr
 	Close() error
 }
 
-// listenerOf makes the listener of a backend a [listener].
-type listenerOf[C Session] struct {
-	port
-	accept   func() (C, error)
-	sessions func() []C
-}
+// anyListener makes the listener of a backend one of either.
+type anyListener[C Session] struct{ listener[C] }
 
-type port interface {
-	Addr() net.Addr
-	Close() error
-}
-
-func (l listenerOf[C]) Accept() (Session, error) {
-	c, err := l.accept()
+func (l anyListener[C]) Accept() (Session, error) {
+	c, err := l.listener.Accept()
 	if err != nil {
 		return nil, err // not a C that is nil
 	}
 	return c, nil
 }
 
-func (l listenerOf[C]) Sessions() (all []Session) {
-	for _, c := range l.sessions() {
+func (l anyListener[C]) Sessions() (all []Session) {
+	for _, c := range l.listener.Sessions() {
 		all = append(all, c)
 	}
 	return all
 }
 
 // listenBackend listens for peers of one backend.
-func listenBackend(ctx context.Context, a config.Admission, o stripe.ListenOptions) (listener, error) {
+func listenBackend(ctx context.Context, a config.Admission, o stripe.ListenOptions) (listener[Session], error) {
 	l, err := runner.Listen(ctx, "listen", a.Listen, a.Backend != config.BackendStripe)
 	if err != nil {
 		return nil, err
@@ -62,6 +53,5 @@ func listenBackend(ctx context.Context, a config.Admission, o stripe.ListenOptio
 	if a.Backend != config.BackendStripe {
 		return listenMPTCP(l, o)
 	}
-	s := stripe.NewListener(l, o)
-	return listenerOf[*stripe.Conn]{s, s.Accept, s.Sessions}, nil
+	return anyListener[*stripe.Conn]{stripe.NewListener(l, o)}, nil
 }

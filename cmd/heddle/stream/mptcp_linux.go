@@ -78,11 +78,11 @@ func (s *kernelSession) Abort(why string) {
 }
 
 // listenMPTCP takes streams of the kernel's MPTCP.
-func listenMPTCP(l net.Listener, o stripe.ListenOptions) (listener, error) {
+func listenMPTCP(l net.Listener, o stripe.ListenOptions) (listener[Session], error) {
 	s, err := mptcp.NewListener(l, o)
 	if err != nil {
 		l.Close()
 		return nil, err
 	}
-	return listenerOf[*mptcp.Conn]{s, s.Accept, s.Sessions}, nil
+	return anyListener[*mptcp.Conn]{s}, nil
 }

@@ -18,7 +18,7 @@ func dialKernel(context.Context, config.Stripe, stripe.Options, netip.AddrPort) 
 	return nil, errMPTCP
 }
 
-func listenMPTCP(l net.Listener, _ stripe.ListenOptions) (listener, error) {
+func listenMPTCP(l net.Listener, _ stripe.ListenOptions) (listener[Session], error) {
 	l.Close()
 	return nil, errMPTCP
 }

@@ -70,7 +70,7 @@ come together, beyond what TLS hides.`,
 
 // streamDoor is the listening side of a service.
 type streamDoor struct {
-	listener
+	listener[Session]
 	key   identity.Key
 	since time.Time
 	log   *slog.Logger

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"heddle/board/registry"
+	"heddle/cmd/heddle/board"
 	"heddle/cmd/heddle/internal/bind"
 	"heddle/cmd/heddle/internal/cli"
 	"heddle/cmd/heddle/internal/control"
@@ -146,11 +147,13 @@ func NewDialer(ctx context.Context, s config.Stripe, service string, keylog io.W
 	}
 	var known registry.Directory
 	if s.Board != "" {
-		known, err = directory(ctx, s, id, talk)
+		known, err = registry.Lookup(ctx, s.Board, id, directoryPatience, s.MaxAge)
 		switch {
-		case err != nil && s.To != "" && s.Key != "":
+		case err == nil:
+			board.SayOfDirectory(talk, known)
+		case s.To != "" && s.Key != "":
 			fmt.Fprintln(talk, "stream: only the nodes of kept passes can be chosen:", err)
-		case err != nil:
+		default:
 			return nil, err
 		}
 		if err := findPeer(known, service, &s, &o, talk); err != nil {
@@ -177,10 +180,10 @@ func (d *Dialer) To() string { return d.stripe.To }
 // Dial starts a session, and waits until the peer has let it in.
 func (d *Dialer) Dial(ctx context.Context) (Session, error) {
 	s, err := d.begin(ctx)
-	if err == nil {
-		err = relay.LetIn(ctx, s)
-	}
 	if err != nil {
+		return nil, err
+	}
+	if err := relay.LetIn(ctx, s); err != nil {
 		return nil, d.notLetIn(err)
 	}
 	return s, nil
@@ -188,7 +191,7 @@ func (d *Dialer) Dial(ctx context.Context) (Session, error) {
 
 // begin starts a session: its paths are up, and the peer has proved its key on each. That it lets the session in is not
 // known yet; whoever writes at once saves a round trip.
-func (d *Dialer) begin(ctx context.Context) (Session, error) {
+func (d *Dialer) begin(ctx context.Context) (s Session, err error) {
 	to, err := peerOf(ctx, d.stripe.To)
 	if err != nil {
 		return nil, err
@@ -198,15 +201,16 @@ func (d *Dialer) begin(ctx context.Context) (Session, error) {
 		if err != nil {
 			return nil, err
 		}
-		return dialKernel(ctx, d.stripe, d.options, at)
+		s, err = dialKernel(ctx, d.stripe, d.options, at)
+	} else {
+		o := d.options
+		o.To = to
+		s, err = stripe.Dial(ctx, o)
 	}
-	o := d.options
-	o.To = to
-	c, err := stripe.Dial(ctx, o)
 	if err != nil {
-		return nil, err
+		return nil, d.notLetIn(err) // not a session that is nil
 	}
-	return c, nil
+	return s, nil
 }
 
 // notLetIn adds what to do where the peer does not know this device.
@@ -215,15 +219,6 @@ func (d *Dialer) notLetIn(err error) error {
 		return err
 	}
 	return cli.Hint(err, "the peer does not let this device in: its owner has to add --allow "+d.options.Identity.Key().String())
-}
-
-// session gives a dialled session to a pool.
-func (d *Dialer) session(ctx context.Context) (relay.Session, error) {
-	c, err := d.begin(ctx)
-	if err != nil {
-		return nil, d.notLetIn(err)
-	}
-	return c, nil
 }
 
 // Accept serves each session that comes, until ctx ends; then it ends all of them.
