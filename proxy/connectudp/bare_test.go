@@ -396,6 +396,32 @@ func TestSilentConnectionsEnd(t *testing.T) {
 	}
 }
 
+// gateOf is a [Gate] that a test works.
+type gateOf func() (Admission, error)
+
+func (g gateOf) Admit(*http.Request, string, uint16) (Admission, error) { return g() }
+
+// A client whose credentials are being checked has shown some in time.
+func TestSlowChecksAreWaitedFor(t *testing.T) {
+	over := make(chan func(), 2)
+	s := start(t, func(o *Options) {
+		o.after = func(_ time.Duration, f func()) *time.Timer {
+			over <- f
+			return time.NewTimer(time.Hour)
+		}
+		o.Gate = gateOf(func() (Admission, error) {
+			(<-over)() // while it is being checked
+			return Admission{}, errors.New("not you")
+		})
+	})
+	b := connect(t, s)
+	if _, response := b.ask(nil, to("192.0.2.1", 9)); response.StatusCode != http.StatusForbidden {
+		t.Errorf("the answer: %s", response.Status)
+	}
+	(<-over)()
+	<-b.quic.Context().Done()
+}
+
 // What a connection holds is given back.
 func TestNothingIsLeft(t *testing.T) {
 	s := start(t, nil)

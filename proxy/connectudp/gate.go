@@ -6,7 +6,6 @@ import (
 	"maps"
 	"net/http"
 	"net/netip"
-	"sync/atomic"
 
 	"heddle/path/masque"
 	"heddle/proxy/users"
@@ -84,14 +83,18 @@ func (p *Proxy) letIn(w http.ResponseWriter, r *http.Request) (let Admission, ok
 		refuse(w, http.StatusBadRequest, "http_request_error")
 		return let, false
 	}
+	of, ok := r.Context().Value(introductionKey{}).(*introduction)
+	if !ok {
+		of = &introduction{}
+	}
+	of.checks.Add(1)
+	defer of.checks.Add(-1)
 	if let, err = p.o.Gate.Admit(r, host, port); err != nil {
 		p.counts.refusedAuth.Add(1)
 		refuseFor(w, err, http.StatusForbidden, "http_request_denied")
 		return let, false
 	}
-	if known, ok := r.Context().Value(knownKey{}).(*atomic.Bool); ok {
-		known.Store(true)
-	}
+	of.known.Store(true)
 	return let, true
 }
 

@@ -194,20 +194,32 @@ func (p *Proxy) admit(ctx context.Context, info *quic.ClientInfo) (context.Conte
 	return ctx, nil
 }
 
-// known is set in a connection's context once its client has shown who it is.
-type knownKey struct{}
+// introduction is how far a connection's client is with showing who it is.
+type introduction struct {
+	known  atomic.Bool
+	checks atomic.Int32 // requests whose credentials are being checked, which takes a busy machine seconds
+}
+
+// introductionKey finds the introduction in a connection's context.
+type introductionKey struct{}
 
 // watch ends a connection whose client does not say in time who it is.
 func (p *Proxy) watch(ctx context.Context, c *quic.Conn) context.Context {
 	p.sizes.finished(netutil.AddrPort(c.RemoteAddr()).Addr())
-	known := &atomic.Bool{}
-	timer := p.o.after(patienceAuth, func() {
-		if !known.Load() {
+	of := &introduction{}
+	var end func()
+	end = func() {
+		switch {
+		case of.known.Load() || ctx.Err() != nil:
+		case of.checks.Load() > 0:
+			p.o.after(time.Second, end)
+		default:
 			c.CloseWithError(quic.ApplicationErrorCode(http3.ErrCodeExcessiveLoad), "")
 		}
-	})
+	}
+	timer := p.o.after(patienceAuth, end)
 	context.AfterFunc(ctx, func() { timer.Stop() })
-	return context.WithValue(ctx, knownKey{}, known)
+	return context.WithValue(ctx, introductionKey{}, of)
 }
 
 // serve answers one request.
