@@ -321,22 +321,30 @@ func FuzzCheck(f *testing.F) {
 // What a key was called before still sets it, and what is wrong is said by its name of today.
 func TestOldSpellings(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "heddle.toml")
-	write := func(plane string) {
+	write := func(lines ...string) {
 		t.Helper()
-		text := "via = [\"a=if:lo\", \"b=src:127.0.0.1\"]\n[[split]]\nto = \"192.0.2.1:51820\"\nplane = [\"" + plane + "\"]\n"
+		text := "via = [\"a=if:lo\", \"b=src:127.0.0.1\"]\n[[split]]\nto = \"192.0.2.1:51820\"\n" + strings.Join(lines, "\n") + "\n"
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	write("route")
+	write(`plane = ["route"]`)
 	c, err := Load(file)
 	if err != nil || !slices.Equal(c.Splits[0].Backend, []string{"route"}) {
 		t.Errorf("%+v, %v", c.Splits, err)
 	}
-	write("warp")
+	write(`plane = ["warp"]`)
 	_, err = Load(file)
 	problems, _ := errors.AsType[Problems](err)
 	if len(problems) != 1 || problems[0].Line != 4 || !strings.Contains(problems[0].String(), `no backend is called "warp"`) {
 		t.Errorf("%v", err)
+	}
+	for _, both := range [][]string{{`plane = ["route"]`, `backend = ["kernel"]`}, {`backend = ["kernel"]`, `plane = ["route"]`}} {
+		write(both...)
+		_, err = Load(file)
+		problems, _ := errors.AsType[Problems](err)
+		if len(problems) != 1 || problems[0].Line != 5 || !strings.Contains(problems[0].String(), "backend and its old spelling plane are both given") {
+			t.Errorf("%q: %v", both, err)
+		}
 	}
 }

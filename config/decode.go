@@ -116,13 +116,17 @@ func (d *decoder) keyValue(node *unstable.Node) {
 		return
 	}
 	written, at := d.key(node)
-	name := currentName(d.target.Type(), written)
+	name, old := spellings(d.target.Type(), written)
 	field, known := fieldNamed(d.target, name)
 	if !known || tables[name] != nil {
 		d.unknownKey(name, at)
 		return
 	}
 	key := d.prefix + name
+	if _, twice := d.places[key]; twice { // TOML itself refuses one spelling twice
+		d.report(at, SeverityError, key, name+" and its old spelling "+old+" are both given", "remove "+old)
+		return
+	}
 	d.places[key] = at
 	if value := d.placeOf(node.Value()); value.length > 0 {
 		d.places[key] = value
@@ -268,14 +272,14 @@ func fieldNamed(table reflect.Value, key string) (reflect.Value, bool) {
 	return reflect.Value{}, false
 }
 
-// currentName gives the key that a key is called now, where it is an old spelling.
-func currentName(table reflect.Type, key string) string {
+// spellings returns what a key is called now and what it was called before, of which key is one.
+func spellings(table reflect.Type, key string) (name, old string) {
 	for _, f := range reflect.VisibleFields(table) {
-		if old, is := f.Tag.Lookup("old"); is && old == key {
-			return f.Tag.Get("toml")
+		if name, old := f.Tag.Get("toml"), f.Tag.Get("old"); old != "" && (key == old || key == name) {
+			return name, old
 		}
 	}
-	return key
+	return key, ""
 }
 
 func fieldNames(table reflect.Type) []string {

@@ -33,6 +33,9 @@ type turn struct {
 }
 
 // Beside lets the test build a world beside those of other tests until it ends. It waits while a test is [Alone].
+//
+// A test that takes a turn must not start parallel subtests: these wait for a place among the tests that run at once
+// (-parallel), and tests that wait to be alone may hold all places until this one ends.
 func Beside(t testing.TB) { t.Helper(); take(t, false) }
 
 // Alone waits until no other test of this machine has a world, and keeps them from building one until this test ends. A

@@ -53,6 +53,8 @@ func nameserversOf(files ...string) []netip.AddrPort {
 func ByPath(ctx context.Context, p path.Path, nameservers []netip.AddrPort, s Server) ([]netip.AddrPort, error) {
 	failed := errors.New("no nameserver that a path can reach")
 	for _, nameserver := range nameservers {
+		failed = &path.Error{What: "server " + s.Host, Why: "the nameserver " + nameserver.Addr().String() + " gives no address for its name",
+			Hint: "check the name, or write the address"}
 		var found []netip.Addr
 		for _, kind := range []uint16{dns.TypeA, dns.TypeAAAA} {
 			addresses, err := query(ctx, p, nameserver, s.Host, kind)
