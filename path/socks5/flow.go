@@ -1,6 +1,7 @@
 package socks5
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -31,14 +32,15 @@ type flow struct {
 	raw     []path.Inbound
 	waiting []path.Inbound // of raw, not yet handed on
 
-	mu    sync.Mutex
-	ended error // why the association is no more, nil while it is
+	ctx   context.Context // its cause is why the association ended
+	ended context.CancelCauseFunc
 	close sync.Once
 }
 
 func newFlow(what string, under path.Flow, control net.Conn, relay, to netip.AddrPort) *flow {
 	f := &flow{what: what, under: under, control: control, relay: relay, to: to,
 		header: headerTo(to), slab: make([]byte, 0, chunkBytes), raw: make([]path.Inbound, inboundRoom)}
+	f.ctx, f.ended = context.WithCancelCause(context.Background())
 	go f.hold()
 	return f
 }
@@ -51,22 +53,13 @@ func (f *flow) hold() {
 
 // end notes the first reason why the association is no more, and gives it.
 func (f *flow) end(why string, err error) error {
-	f.mu.Lock()
-	if f.ended == nil {
-		f.ended = &path.Error{What: f.what, Why: why, Err: err, Hint: "it is asked for again; the proxy's log may say more"}
-	}
-	err = f.ended
-	f.mu.Unlock()
+	f.ended(&path.Error{What: f.what, Why: why, Err: err, Hint: "it is asked for again; the proxy's log may say more"})
 	f.control.Close()
-	return err
+	return f.over()
 }
 
 // over gives why the association is no more, nil while it is.
-func (f *flow) over() error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.ended
-}
+func (f *flow) over() error { return context.Cause(f.ctx) }
 
 // Check fails once the association is no more, or where the path under it changed.
 func (f *flow) Check() error {

@@ -147,9 +147,10 @@ func (p *proxyPath) relayAddress(relay, proxy netip.AddrPort) (netip.AddrPort, e
 
 // connect reaches the proxy by the first of its addresses that answers, and gets let in.
 func (p *proxyPath) connect(ctx context.Context) (net.Conn, netip.AddrPort, error) {
-	addrs, err := p.addresses(ctx)
+	addrs, err := dial.Lookup(ctx, p.host)
 	if err != nil {
-		return nil, netip.AddrPort{}, err
+		return nil, netip.AddrPort{}, &path.Error{What: p.what(), Why: "the proxy's name cannot be looked up by this machine's resolver", Err: err,
+			Hint: "give the proxy's address instead of " + p.host}
 	}
 	who, err := p.credentials()
 	if err != nil {
@@ -171,15 +172,6 @@ func (p *proxyPath) connect(ctx context.Context) (net.Conn, netip.AddrPort, erro
 		return nil, netip.AddrPort{}, p.explain(err, "")
 	}
 	return conn, proxy, nil
-}
-
-func (p *proxyPath) addresses(ctx context.Context) ([]netip.Addr, error) {
-	addrs, err := dial.Lookup(ctx, p.host)
-	if err != nil {
-		return nil, &path.Error{What: p.what(), Why: "the proxy's name cannot be looked up by this machine's resolver", Err: err,
-			Hint: "give the proxy's address instead of " + p.host}
-	}
-	return addrs, nil
 }
 
 // credentials reads the secret of the path; nil where it has none.

@@ -9,7 +9,6 @@ import (
 	"golang.zx2c4.com/wireguard/tun"
 	"gvisor.dev/gvisor/pkg/buffer"
 	"gvisor.dev/gvisor/pkg/tcpip"
-	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
 	"gvisor.dev/gvisor/pkg/tcpip/header"
 	"gvisor.dev/gvisor/pkg/tcpip/link/channel"
 	"gvisor.dev/gvisor/pkg/tcpip/network/ipv4"
@@ -78,11 +77,6 @@ func protocolOf(a netip.Addr) tcpip.NetworkProtocolNumber {
 
 func fullAddress(a netip.Addr, port uint16) tcpip.FullAddress {
 	return tcpip.FullAddress{NIC: nic, Addr: tcpip.AddrFromSlice(a.AsSlice()), Port: port}
-}
-
-// dial connects with TCP from the tunnel's address own.
-func (d *inside) dial(ctx context.Context, own netip.Addr, to netip.AddrPort) (*gonet.TCPConn, error) {
-	return gonet.DialTCPWithBind(ctx, d.stack, fullAddress(own, 0), fullAddress(to.Addr(), to.Port()), protocolOf(own))
 }
 
 // Read gives wireguard-go what the stack sends.

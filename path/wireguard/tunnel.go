@@ -15,6 +15,7 @@ import (
 
 	"heddle/internal/dial"
 	"heddle/internal/errhint"
+	"heddle/internal/netutil"
 	"heddle/path"
 	"heddle/path/resolve"
 	"heddle/path/wgconf"
@@ -153,10 +154,8 @@ func (t *tunnel) keep(ctx context.Context) {
 		}
 		t.fail(err)
 		t.bind.use(nil, netip.AddrPort{})
-		select {
-		case <-ctx.Done():
+		if netutil.Sleep(ctx, retryEvery) != nil {
 			return
-		case <-time.After(retryEvery):
 		}
 	}
 }

@@ -132,16 +132,9 @@ func (p *tunnelPath) own(to netip.Addr) (netip.Addr, error) {
 
 // Open waits until the tunnel works, and opens a socket inside it.
 func (p *tunnelPath) Open(ctx context.Context, to netip.AddrPort) (path.Flow, error) {
-	t, own, err := p.enter(ctx, to.Addr())
-	if err != nil {
-		return nil, err
-	}
-	f, err := newFlow(t, own, to, p.leave)
-	if err != nil {
-		p.leave()
-		return nil, err
-	}
-	return f, nil
+	return within(ctx, p, to.Addr(), func(t *tunnel, own netip.Addr, leave func()) (path.Flow, error) {
+		return newFlow(t, own, to, leave)
+	})
 }
 
 // Dial waits until the tunnel works, and connects with TCP inside it. The file's DNS servers look names up, asked inside.
@@ -174,30 +167,34 @@ func (p *tunnelPath) lookup(ctx context.Context, name string) ([]netip.Addr, err
 
 // dialUDP opens a socket inside the tunnel.
 func (p *tunnelPath) dialUDP(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
-	t, own, err := p.enter(ctx, to.Addr())
-	if err != nil {
-		return nil, err
-	}
-	here, there := fullAddress(own, 0), fullAddress(to.Addr(), to.Port())
-	c, err := gonet.DialUDP(t.inside.stack, &here, &there, protocolOf(own))
-	if err != nil {
-		p.leave()
-		return nil, err
-	}
-	return &question{UDPConn: c, leave: sync.OnceFunc(p.leave)}, nil
+	return within(ctx, p, to.Addr(), func(t *tunnel, own netip.Addr, leave func()) (net.Conn, error) {
+		here, there := fullAddress(own, 0), fullAddress(to.Addr(), to.Port())
+		c, err := gonet.DialUDP(t.inside.stack, &here, &there, protocolOf(own))
+		return &question{UDPConn: c, leave: leave}, err
+	})
 }
 
 func (p *tunnelPath) dialAddress(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
-	t, own, err := p.enter(ctx, to.Addr())
+	return within(ctx, p, to.Addr(), func(t *tunnel, own netip.Addr, leave func()) (net.Conn, error) {
+		c, err := gonet.DialTCPWithBind(ctx, t.inside.stack, fullAddress(own, 0), fullAddress(to.Addr(), to.Port()), protocolOf(own))
+		return &stream{TCPConn: c, leave: leave}, err
+	})
+}
+
+// within opens something in the path's tunnel, from the tunnel's own address. What is opened calls leave once it is closed; it
+// may do so several times.
+func within[T any](ctx context.Context, p *tunnelPath, to netip.Addr, open func(t *tunnel, own netip.Addr, leave func()) (T, error)) (none T, err error) {
+	t, own, err := p.enter(ctx, to)
 	if err != nil {
-		return nil, err
+		return none, err
 	}
-	c, err := t.inside.dial(ctx, own, to)
+	leave := sync.OnceFunc(p.leave)
+	opened, err := open(t, own, leave)
 	if err != nil {
-		p.leave()
-		return nil, err
+		leave()
+		return none, err
 	}
-	return &stream{TCPConn: c, leave: sync.OnceFunc(p.leave)}, nil
+	return opened, nil
 }
 
 // enter takes part in the path's tunnel once it works; [tunnelPath.leave] ends that.
