@@ -5,6 +5,7 @@
 package users
 
 import (
+	"cmp"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
@@ -146,14 +147,11 @@ var ErrNoCredential = errors.New("no credentials")
 // CheckHeader gives the name of the user whose credentials a request of HTTP holds. It fails with [ErrNoCredential] where
 // it holds none, and as [Users.Check] does.
 func (u *Users) CheckHeader(from netip.Addr, h http.Header) (string, error) {
-	value := authorization(h)
+	value := cmp.Or(h.Get("Proxy-Authorization"), h.Get("Authorization"))
 	if value == "" {
 		return "", ErrNoCredential
 	}
-	name, secret, err := credential(value)
-	if err != nil {
-		name, secret = "", ""
-	}
+	name, secret := credential(value)
 	return u.check(from, name, secret)
 }
 
@@ -203,16 +201,14 @@ func (u *Users) check(from netip.Addr, name, secret string) (string, error) {
 		return found, nil
 	}
 	u.mu.Lock()
-	v, running := u.checking[a]
-	if !running {
-		v = &verdict{done: make(chan struct{})}
-		u.checking[a] = v
+	if running := u.checking[a]; running != nil {
+		u.mu.Unlock()
+		<-running.done
+		return running.name, running.err
 	}
+	v := &verdict{done: make(chan struct{})}
+	u.checking[a] = v
 	u.mu.Unlock()
-	if running {
-		<-v.done
-		return v.name, v.err
-	}
 	switch {
 	case !u.failures.Take(from): // counted before it is a failure, so that many tries at once count as many
 		v.err = ErrBusy
@@ -229,7 +225,7 @@ func (u *Users) check(from netip.Addr, name, secret string) (string, error) {
 	return v.name, v.err
 }
 
-// digest is what a name and a secret are remembered by. u.mu is held.
+// digest is what a name and a secret are remembered by.
 func (u *Users) digest(name, secret string) [sha256.Size]byte {
 	mac := hmac.New(sha256.New, u.key[:])
 	mac.Write([]byte(name + "\x00" + secret))
@@ -252,32 +248,22 @@ func (u *Users) fits(list []user, known map[[sha256.Size]byte]bool, digest [sha2
 	return true
 }
 
-// authorization gives the field for proxies, or else the one for servers.
-func authorization(h http.Header) string {
-	if value := h.Get("Proxy-Authorization"); value != "" {
-		return value
-	}
-	return h.Get("Authorization")
-}
-
-// credential reads Basic (RFC 7617) or Bearer (RFC 6750). A bearer has no name.
-func credential(value string) (name, secret string, err error) {
-	scheme, rest, found := strings.Cut(value, " ")
-	if !found || len(value) > maxCredential {
-		return "", "", errCredential
+// credential reads Basic (RFC 7617) or Bearer (RFC 6750). A bearer has no name. What is neither has no name and no secret.
+func credential(value string) (name, secret string) {
+	scheme, rest, _ := strings.Cut(value, " ")
+	if len(value) > maxCredential {
+		return "", ""
 	}
 	switch strings.ToLower(scheme) {
 	case "bearer":
-		return "", rest, nil
+		return "", rest
 	case "basic":
 		raw, err := base64.StdEncoding.DecodeString(rest)
-		name, secret, found := strings.Cut(string(raw), ":")
-		if err != nil || !found || name == "" {
-			return "", "", errCredential
+		if name, secret, found := strings.Cut(string(raw), ":"); err == nil && found && name != "" {
+			return name, secret
 		}
-		return name, secret, nil
 	}
-	return "", "", errCredential
+	return "", ""
 }
 
 // holder gives the user whose token the secret is, or "". All tokens are compared, in constant time, whether one fits or not.
