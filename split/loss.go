@@ -21,8 +21,7 @@ const (
 	lossGaps    = 128
 )
 
-// lossMeter finds the packets that were lost on the way down, and on which path, from the counters of WireGuard's
-// transport messages. It stays silent for other protocols.
+// lossMeter finds lost downlink packets, by path, from the counters of WireGuard's transport messages. It ignores others.
 type lossMeter struct {
 	mu    sync.Mutex
 	index uint32 // of the key pair

@@ -12,8 +12,7 @@ const (
 	headers4     = 20 + 8
 )
 
-// checkMTU fails where the session is QUIC, as its rules say, and a path is too narrow for it. Elsewhere it warns: the
-// program may be content with less.
+// checkMTU fails if a rule shows that the session is QUIC, and a path is too narrow for QUIC. Else it warns.
 func (s *Session) checkMTU() error {
 	for _, l := range s.members {
 		mtu := l.Path.Describe().MTU

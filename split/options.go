@@ -54,8 +54,7 @@ func (o Options) Paths() (map[string]path.Path, error) {
 	return path.NewSet(slices.Concat(o.Via, o.Beside), path.Options{Mark: o.Mark, Secret: o.Secret, Identity: o.Identity})
 }
 
-// members are the paths that a session sends by: those of the schedule in its order, then those that rules use beside it.
-// A path that others only ride is none.
+// members are the paths that a session sends by: those of the schedule in its order, then those that only rules use.
 func (o Options) members() []path.Spec {
 	out := slices.Clone(o.Via)
 	for _, s := range o.Beside {

@@ -68,8 +68,7 @@ func (s *Session) lookEvery() time.Duration {
 	return quietPeriod
 }
 
-// turnIfDue begins the next unit where it is due and nothing went up meanwhile. It gives the nudge to call, or nil
-// where the downlink need not move.
+// turnIfDue begins the next unit if it is due and nothing went up. It returns the nudge to call, or nil if none is needed.
 func (s *Session) turnIfDue() func() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,8 +79,7 @@ func (s *Session) turnIfDue() func() {
 	return s.turn(now, s.usable)
 }
 
-// turnIfQuiet leaves the path on which the server fell silent for another one: if the path died, the server does not
-// know yet that there are others.
+// turnIfQuiet leaves the path on which the server fell silent: the server does not know yet that there are others.
 func (s *Session) turnIfQuiet() func() {
 	heard := s.group.LastHeard()
 	s.mu.Lock()

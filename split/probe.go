@@ -92,8 +92,7 @@ func (s *Session) put(l *member, now time.Time) {
 	}
 }
 
-// trial gives a silent member on which one packet of the session itself should be risked, where the server cannot be
-// asked otherwise. s.mu is held.
+// trial returns a silent member on which to risk one packet if the server cannot be asked, or nil. s.mu is held.
 func (s *Session) trial(now time.Time) *member {
 	if s.prober != nil {
 		return nil

@@ -19,8 +19,7 @@ import (
 	"heddle/path"
 )
 
-// RelayOptions say how a relay serves programs that speak UDP. Each client address becomes a session of its own, with
-// its own schedule.
+// RelayOptions configure a relay. Each client address becomes a session of its own, with its own schedule.
 type RelayOptions struct {
 	Options
 	// Listen is where clients send to.

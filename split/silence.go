@@ -6,9 +6,8 @@ import (
 	"time"
 )
 
-// silence guesses the order of what carries no number: what arrives by a new path is held back until the path before it
-// has fallen silent, as one does that delivered what was in its queues. Packet numbers, which would tell more, are
-// encrypted in QUIC.
+// silence guesses the order of datagrams without numbers. It holds what arrives by a new path until the path before it has
+// fallen silent, and so has delivered its queues. QUIC encrypts its packet numbers.
 type silence struct {
 	window time.Duration // how long anything is held at most
 	last   int           // path that is given at once, or -1

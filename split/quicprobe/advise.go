@@ -9,8 +9,7 @@ import (
 	"heddle/internal/text"
 )
 
-// scheduleName is what is recommended where sessions are split at all: of the schedules it did best against the
-// attacks tried (CoMPS, section 5.1.1 and figure 7a).
+// scheduleName is the schedule to recommend. It did best against the attacks tried (CoMPS, section 5.1.1 and figure 7a).
 const scheduleName = "weighted"
 
 // advise draws the conclusion of what is in the report.

@@ -8,8 +8,7 @@ import (
 	"heddle/internal/netutil"
 )
 
-// answers is how many datagrams must arrive at a new address for the server to have followed there: a PATH_CHALLENGE
-// and its repetition alone do not say so (RFC 9000, section 9.3).
+// answers is how many datagrams prove that the server followed: it may repeat one PATH_CHALLENGE (RFC 9000, section 9.3).
 const answers = 3
 
 // changes tries one new port and, where there are two paths, one new address.

@@ -110,8 +110,7 @@ func (r *recorder) hears(ctx context.Context, within time.Duration) bool {
 	})
 }
 
-// server gives what the server said of itself: its parameters, nil before the handshake, and how many connection ids
-// it gave, with the first one.
+// server returns the server's parameters, nil before the handshake, and how many connection ids it gave.
 func (r *recorder) server() (parameters *Parameters, ids ConnectionIDs, retry bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

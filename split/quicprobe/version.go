@@ -90,8 +90,7 @@ func versionName(v uint32) string {
 	return fmt.Sprintf("0x%08x", v)
 }
 
-// askVersions asks the server for its versions, twice where it does not answer. It gives none where the server stays
-// silent, as it may.
+// askVersions asks the server for its versions, twice if it does not answer. It returns none if the server stays silent.
 func (p *prober) askVersions(ctx context.Context) ([]uint32, error) {
 	flow, err := path.Open(ctx, p.ways[0], p.to)
 	if err != nil {
