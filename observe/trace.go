@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"slices"
 
 	"github.com/parquet-go/parquet-go"
 
@@ -49,9 +48,7 @@ func (s *Session) TraceRows(load int64) ([]TraceRow, error) {
 		if len(s.Observers) == 1 {
 			rows[i].Path = whole
 		}
-		// Captures are in the order of time but for what a kernel stamped on two processors.
-		packets := slices.SortedStableFunc(slices.Values(o.Packets), func(a, b Packet) int { return a.Time.Compare(b.Time) })
-		for _, p := range packets {
+		for _, p := range o.Packets {
 			size := int32(p.Size)
 			if !p.Out {
 				size = -size

@@ -28,7 +28,6 @@ const (
 	recordHandshake   = 22
 	recordApplication = 23
 
-	messageClientHello = 1
 	messageServerHello = 2
 	messageFinished    = 20
 	messageKeyUpdate   = 24
@@ -86,24 +85,12 @@ func IsTLS(up []byte) bool {
 	return err == nil
 }
 
-// hello gives the body of the first handshake message, which must be of the kind.
-func hello(stream []byte, kind byte) ([]byte, error) {
-	if len(stream) < headerLength+4 || stream[0] != recordHandshake || stream[1] != 3 || stream[headerLength] != kind {
-		return nil, ErrNoTLS
-	}
-	length := int(binary.BigEndian.Uint16(stream[3:]))
-	if length < 4 || length > len(stream)-headerLength {
-		return nil, ErrNoTLS
-	}
-	return stream[headerLength+4 : headerLength+length], nil
-}
-
 func clientRandom(up []byte) (random [32]byte, err error) {
-	body, err := hello(up, messageClientHello)
-	if err != nil || len(body) < 34 {
+	h, _ := clienthello.Parse(clienthello.Handshake(up)) // the random is there even if the rest is malformed
+	if len(h.Random) != len(random) {
 		return random, ErrNoTLS
 	}
-	return [32]byte(body[2:34]), nil
+	return [32]byte(h.Random), nil
 }
 
 // suite is a cipher suite of TLS 1.3 (RFC 8446, appendix B.4).
@@ -128,14 +115,12 @@ func newGCM(key []byte) (cipher.AEAD, error) {
 }
 
 func chosenSuite(down []byte) (suite, error) {
-	body, err := hello(down, messageServerHello)
-	if err != nil {
-		return suite{}, err
-	}
-	s := cryptobyte.String(body)
-	var session cryptobyte.String
+	s := cryptobyte.String(clienthello.Handshake(down))
+	var kind uint8
+	var body, session cryptobyte.String
 	var number uint16
-	if !s.Skip(34) || !s.ReadUint8LengthPrefixed(&session) || !s.ReadUint16(&number) {
+	if !s.ReadUint8(&kind) || kind != messageServerHello || !s.ReadUint24LengthPrefixed(&body) ||
+		!body.Skip(34) || !body.ReadUint8LengthPrefixed(&session) || !body.ReadUint16(&number) {
 		return suite{}, ErrNoTLS
 	}
 	chosen, ok := suites[number]
@@ -147,6 +132,8 @@ func chosenSuite(down []byte) (suite, error) {
 
 // protection opens the records of one direction, in their order.
 type protection struct {
+	suite
+	secret []byte
 	aead   cipher.AEAD
 	iv     []byte
 	number uint64
@@ -165,7 +152,7 @@ func (s suite) protect(secret []byte) (*protection, error) {
 		return nil, err
 	}
 	aead, err := s.aead(key)
-	return &protection{aead: aead, iv: iv}, err
+	return &protection{suite: s, secret: secret, aead: aead, iv: iv}, err
 }
 
 // open gives what a record holds, and of which type it truly is (RFC 8446, section 5.2).
@@ -187,7 +174,7 @@ func (p *protection) open(record []byte) (content []byte, kind byte, err error) 
 
 // open reads one direction: first under the handshake's secret up to Finished, then under the traffic secret.
 func (s suite) open(stream, handshake, traffic []byte) (records []Record, err error) {
-	secret, all := handshake, len(stream)
+	all := len(stream)
 	current, err := s.protect(handshake)
 	if err != nil {
 		return nil, err
@@ -213,7 +200,7 @@ func (s suite) open(stream, handshake, traffic []byte) (records []Record, err er
 		case recordApplication:
 			records = append(records, Record{At: all - len(stream) - len(record) + headerLength, Text: content})
 		case recordHandshake:
-			if secret, current, err = s.next(content, secret, traffic, current); err != nil {
+			if current, err = current.after(content, traffic); err != nil {
 				return records, err
 			}
 		}
@@ -221,10 +208,9 @@ func (s suite) open(stream, handshake, traffic []byte) (records []Record, err er
 	return records, nil
 }
 
-// next changes the keys where a handshake message says so.
-func (s suite) next(messages, secret, traffic []byte, current *protection) ([]byte, *protection, error) {
-	var err error
-	for m := cryptobyte.String(messages); len(m) >= 4; {
+// after gives the protection that follows handshake messages: they may say that the keys change.
+func (p *protection) after(messages, traffic []byte) (_ *protection, err error) {
+	for m := cryptobyte.String(messages); len(m) >= 4 && err == nil; {
 		var kind uint8
 		var body cryptobyte.String
 		if !m.ReadUint8(&kind) || !m.ReadUint24LengthPrefixed(&body) {
@@ -232,16 +218,13 @@ func (s suite) next(messages, secret, traffic []byte, current *protection) ([]by
 		}
 		switch kind {
 		case messageFinished:
-			secret = traffic
-			current, err = s.protect(secret)
+			p, err = p.protect(traffic)
 		case messageKeyUpdate: // RFC 8446, section 7.2
-			if secret, err = clienthello.ExpandLabel(s.hash, secret, "traffic upd", s.hash().Size()); err == nil {
-				current, err = s.protect(secret)
+			var updated []byte
+			if updated, err = clienthello.ExpandLabel(p.hash, p.secret, "traffic upd", p.hash().Size()); err == nil {
+				p, err = p.protect(updated)
 			}
 		}
-		if err != nil {
-			return nil, nil, err
-		}
 	}
-	return secret, current, nil
+	return p, err
 }
