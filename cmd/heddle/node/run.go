@@ -32,19 +32,20 @@ func newRunCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run [FILE]",
 		Short: "Be an overlay node, for holders of a grant",
-		Long: `Run makes this machine an overlay node until it is interrupted. The node connects
-to servers for holders of a grant that one of its grantors signed, and for nobody
-else. It does not start without a grantor. FILE is a node.toml, whose keys have
-the names of the flags. A flag overrides its key.
+		Long: `Run makes this machine an overlay node until it is interrupted. The node
+connects to servers for holders of a grant that one of its grantors signed, and
+for nobody else. It does not start without a grantor. FILE is a node.toml, whose
+keys have the names of the flags. A flag overrides its key.
 
-Mode forward needs no privilege. Mode nat needs CAP_NET_ADMIN: the kernel forwards
-TCP by nftables rules in tables of Heddle's own. Each rule is a lease, which the
-kernel ends even if this program was killed. A client's MPTCP passes through.
+Mode forward needs no privilege. Mode nat needs CAP_NET_ADMIN: the kernel
+forwards TCP by nftables rules in tables of Heddle's own. Each rule is a lease,
+which the kernel ends even if this program was killed. A client's MPTCP passes
+through.
 
 The node listens on one port, TCP and UDP, with TLS 1.3. Both sides prove their
-keys. The node connects to public addresses only, unless a grant names others. No
-grant permits what --deny names. The node reads the list of revoked grants again
-when the file changes.
+keys. The node connects to public addresses only, unless a grant names others.
+No grant permits what --deny names. The node reads the list of revoked grants
+again when the file changes.
 
 The node hides clients from servers and their networks, and servers from the
 networks of the clients. It does not hide them from itself, nor from an observer
