@@ -197,11 +197,10 @@ func (d *Dialer) begin(ctx context.Context) (s Session, err error) {
 		return nil, err
 	}
 	if d.stripe.Backend != config.BackendStripe {
-		at, err := resolvePeer(ctx, to)
-		if err != nil {
-			return nil, err
+		var at netip.AddrPort
+		if at, err = resolvePeer(ctx, to); err == nil {
+			s, err = dialKernel(ctx, d.stripe, d.options, at)
 		}
-		s, err = dialKernel(ctx, d.stripe, d.options, at)
 	} else {
 		o := d.options
 		o.To = to
