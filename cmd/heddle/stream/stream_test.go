@@ -116,7 +116,7 @@ func TestHintOfARefusedKey(t *testing.T) {
 // A dial that fails gives an error, whatever carries the stream: a pool takes all else for a session.
 func TestNoSessionIsAnError(t *testing.T) {
 	here, there := heddle.NewDevice(t), heddle.NewDevice(t)
-	for _, backend := range config.StripeBackends() {
+	for _, backend := range []string{config.BackendMPTCP, config.BackendMPTCPNAT} {
 		s := config.DefaultStripe()
 		s.Backend, s.Identity, s.To, s.Key, s.Via = backend, here.File, "127.0.0.1:1", there.Key, []string{"a=if:absent"}
 		d, err := NewDialer(t.Context(), s, "files", nil, t.Output())
