@@ -1,9 +1,6 @@
-// Package identity says who is at the other end: each device, overlay node and board has an Ed25519 key, and knows the
-// keys of those it talks to.
-//
-// An [Identity] signs, and makes the settings of TLS 1.3 connections in which both sides prove their keys. There are
-// no names, authorities or expiry in it: a [Key] is the name. Do not use it towards servers that people know by a
-// domain name; those have certificates.
+// Package identity authenticates devices, overlay nodes and boards. Each has an Ed25519 key, which is also its name, and
+// knows the keys of its peers: there are no authorities and no expiry. An [Identity] signs, and configures TLS 1.3
+// connections in which both sides prove their keys. Do not use it for servers with domain names; those have certificates.
 package identity
 
 import (
@@ -23,18 +20,18 @@ import (
 	"heddle/path"
 )
 
-// Identity is a private key. It does not print itself. The zero value is none.
+// Identity is a private key. Formatting never shows it. The zero value is no identity.
 type Identity struct{ private ed25519.PrivateKey }
 
 const pemType = "PRIVATE KEY" // PKCS #8, RFC 5958
 
-// New draws an identity from crypto/rand.
+// New returns a new identity from crypto/rand.
 func New() (Identity, error) {
 	_, private, err := ed25519.GenerateKey(rand.Reader)
 	return Identity{private}, err
 }
 
-// DefaultFile is where this user's identity lies: identity.pem in Heddle's directory of settings.
+// DefaultFile returns the file of this user's identity: identity.pem in Heddle's configuration directory.
 func DefaultFile() (string, error) {
 	if dir := os.Getenv("HEDDLE_HOME"); dir != "" {
 		return filepath.Join(dir, "identity.pem"), nil
@@ -46,7 +43,7 @@ func DefaultFile() (string, error) {
 	return filepath.Join(dir, "heddle", "identity.pem"), nil
 }
 
-// FileOr gives the file that was named, or [DefaultFile] where none was.
+// FileOr returns the named file, or [DefaultFile] if named is "".
 func FileOr(named string) (string, error) {
 	if named != "" {
 		return named, nil
@@ -63,7 +60,7 @@ func LoadOr(named string) (Identity, error) {
 	return Load(file)
 }
 
-// Load reads an identity from a PEM file (PKCS #8). It refuses a file that others than its owner may read.
+// Load reads an identity from a PEM file (PKCS #8). It refuses a file that other users may read.
 func Load(file string) (Identity, error) {
 	what := "identity " + file
 	info, err := os.Stat(file)
@@ -84,7 +81,7 @@ func Load(file string) (Identity, error) {
 	return id, nil
 }
 
-// parse never repeats the text in its error.
+// parse never repeats the text in an error.
 func parse(text []byte) (Identity, error) {
 	block, rest := pem.Decode(text)
 	if block == nil || block.Type != pemType || len(bytes.TrimSpace(rest)) > 0 {
@@ -101,7 +98,7 @@ func parse(text []byte) (Identity, error) {
 	return Identity{private}, nil
 }
 
-// LoadOrCreate reads the identity in file, and makes file, readable by its owner alone, where it is absent.
+// LoadOrCreate loads the identity of a file, or creates the file, readable only by its owner.
 func LoadOrCreate(file string) (id Identity, created bool, err error) {
 	if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
 		id, err := Load(file)
@@ -110,7 +107,7 @@ func LoadOrCreate(file string) (id Identity, created bool, err error) {
 	if id, err = New(); err != nil {
 		return Identity{}, false, err
 	}
-	if err := id.save(file); errors.Is(err, fs.ErrExist) { // somebody else just made it
+	if err := id.save(file); errors.Is(err, fs.ErrExist) { // another process just made it
 		id, err := Load(file)
 		return id, false, err
 	} else if err != nil {
@@ -119,7 +116,7 @@ func LoadOrCreate(file string) (id Identity, created bool, err error) {
 	return id, true, nil
 }
 
-// save writes a new file whole, or none.
+// save writes a new file atomically.
 func (id Identity) save(file string) error {
 	der, err := x509.MarshalPKCS8PrivateKey(id.private)
 	if err != nil {
@@ -128,23 +125,22 @@ func (id Identity) save(file string) error {
 	return atomicfile.CreatePrivate(file, pem.EncodeToMemory(&pem.Block{Type: pemType, Bytes: der}))
 }
 
-// IsZero reports whether there is no identity.
 func (id Identity) IsZero() bool { return id.private == nil }
 
-// Key gives the public key.
+// Key returns the public key.
 func (id Identity) Key() Key {
 	var k Key
 	copy(k.bytes[:], id.private.Public().(ed25519.PublicKey))
 	return k
 }
 
-// Sign signs message for one purpose: a signature made for another purpose does not verify for this one (Ed25519ctx,
-// RFC 8032, section 5.1). The purpose has 1 to 255 bytes, such as "heddle grant 1".
+// Sign signs message for one purpose (Ed25519ctx, RFC 8032, section 5.1). The signature does not verify for other purposes.
+// The purpose has 1 to 255 bytes, such as "heddle grant 1".
 func (id Identity) Sign(purpose string, message []byte) ([]byte, error) {
 	return id.private.Sign(nil, message, &ed25519.Options{Context: purpose})
 }
 
-// Format hides the key, whatever the verb.
+// Format hides the key for all verbs.
 func (Identity) Format(f fmt.State, _ rune) { fmt.Fprint(f, "(identity)") }
 
 // LogValue hides the key.

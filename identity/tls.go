@@ -11,20 +11,18 @@ import (
 	"time"
 )
 
-// KeyError is a peer that proved another key than the one it should hold.
+// KeyError is the error of a peer that proved an unexpected key.
 type KeyError struct{ Want, Got Key }
 
-// Error names both keys.
 func (e *KeyError) Error() string {
 	return fmt.Sprintf("it holds the key %v, and not %v, which is expected there", e.Got, e.Want)
 }
 
-// HintText says what that means.
 func (e *KeyError) HintText() string {
 	return "somebody else answers at this address, or its owner made a new key: ask them"
 }
 
-// Client gives the settings of TLS 1.3 connections to a server that proves a key; protocol is spoken inside (ALPN, RFC 7301).
+// Client returns the configuration of TLS 1.3 connections to a server that proves a key, with one ALPN protocol (RFC 7301).
 func (id Identity) Client(server Key, protocol string) (*tls.Config, error) {
 	c, err := id.config(protocol, func(got Key) error {
 		if got != server {
@@ -33,14 +31,14 @@ func (id Identity) Client(server Key, protocol string) (*tls.Config, error) {
 		return nil
 	})
 	if err == nil {
-		// The server is told apart by its key alone; crypto/tls checks names and chains only without this.
+		// The key alone authenticates the server. Without this, crypto/tls would check names and chains.
 		c.InsecureSkipVerify = true
 	}
 	return c, err
 }
 
-// Server gives the settings of TLS 1.3 connections in which this side proves id, and accept says whether a client may
-// come in. What a client proved is read later by [PeerKey]. The protocols are what may be spoken inside (ALPN).
+// Server returns the configuration of TLS 1.3 connections in which this side proves id. accept decides whether a client is
+// admitted; [PeerKey] returns its key later. protocols are the ALPN protocols.
 func (id Identity) Server(accept func(client Key) error, protocols ...string) (*tls.Config, error) {
 	c, err := id.config("", accept)
 	if err == nil {
@@ -61,7 +59,7 @@ func (id Identity) config(protocol string, accept func(Key) error) (*tls.Config,
 		MinVersion:   tls.VersionTLS13,
 		Certificates: []tls.Certificate{certificate},
 		NextProtos:   []string{protocol},
-		// Unlike VerifyPeerCertificate, this is asked at a resumed session too.
+		// Unlike VerifyPeerCertificate, it is also called for resumed sessions.
 		VerifyConnection: func(state tls.ConnectionState) error {
 			key, err := PeerKey(state)
 			if err != nil {
@@ -72,7 +70,7 @@ func (id Identity) config(protocol string, accept func(Key) error) (*tls.Config,
 	}, nil
 }
 
-// PeerKey gives the key that the other side proved.
+// PeerKey returns the key that the other side proved.
 func PeerKey(state tls.ConnectionState) (Key, error) {
 	if len(state.PeerCertificates) != 1 {
 		return Key{}, fmt.Errorf("it shows %d certificates, where one holds its key", len(state.PeerCertificates))
@@ -84,7 +82,7 @@ func PeerKey(state tls.ConnectionState) (Key, error) {
 	return NewKey(public)
 }
 
-// certificate wraps the key in a certificate that says nothing else. TLS 1.3 encrypts it on the wire.
+// certificate returns a certificate with nothing but the key. TLS 1.3 encrypts it on the wire.
 func (id Identity) certificate() (tls.Certificate, error) {
 	template := x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)}
 	der, err := x509.CreateCertificate(rand.Reader, &template, &template, id.private.Public(), id.private)

@@ -8,16 +8,15 @@ import (
 	"strings"
 )
 
-// Carries says what a path, or a kind of path, carries.
+// Carries is what a path, or a kind of path, carries.
 type Carries uint8
 
-// What a path may carry. A kind that carries both says Datagrams|Streams.
 const (
 	Datagrams Carries = 1 << iota // UDP: the path is an [Opener]
 	Streams                       // TCP: the path is a [Dialer]
 )
 
-// String is such as "datagrams and streams".
+// String returns text such as "datagrams and streams".
 func (c Carries) String() string {
 	var names []string
 	if c&Datagrams != 0 {
@@ -35,20 +34,19 @@ func (c Carries) String() string {
 // Opener is a path that carries datagrams.
 type Opener interface {
 	Path
-	// Open starts a flow of UDP datagrams to one remote address. It fails with an [Error] where the path has no
-	// device, no address of the remote's family, or no route.
+	// Open starts a flow of UDP datagrams to one remote address. It fails with an [Error] if the path has no device, no
+	// address of the remote's family, or no route.
 	Open(ctx context.Context, to netip.AddrPort) (Flow, error)
 }
 
 // Dialer is a path that carries streams.
 type Dialer interface {
 	Path
-	// Dial connects to a target over the path, and over no other.
+	// Dial connects to a target over this path only.
 	Dial(ctx context.Context, to Target) (net.Conn, error)
 }
 
-// CarriesOf returns what a path carries. A tunnel carries less than its kind if the path under it does; its method Carries
-// then says so.
+// CarriesOf returns what a path carries. A tunnel with a method Carries may carry less than its kind, as its base does.
 func CarriesOf(p Path) Carries {
 	if c, ok := p.(interface{ Carries() Carries }); ok {
 		return c.Carries()

@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// segmentControls caches the control message for each segment size: there are few, and each burst needs one.
+// segmentControls caches the results of segmentControl: there are few sizes, and each burst needs one.
 var segmentControls sync.Map // int -> []byte
 
-// segmentControl is the control message that makes the kernel cut a buffer into datagrams of size bytes.
+// segmentControl returns the control message that makes the kernel cut a buffer into datagrams of size bytes (UDP_SEGMENT).
 func segmentControl(size int) []byte {
 	if c, ok := segmentControls.Load(size); ok {
 		return c.([]byte)
@@ -25,7 +25,7 @@ func segmentControl(size int) []byte {
 	return c
 }
 
-// segmentSize reads the length of the datagrams that the kernel joined, 0 where it joined none.
+// segmentSize returns the length of the datagrams that the kernel joined (UDP_GRO), or 0 if it joined none.
 func segmentSize(control []byte) int {
 	for len(control) >= unix.SizeofCmsghdr {
 		h, data, rest, err := unix.ParseOneSocketControlMessage(control)

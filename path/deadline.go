@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// Deadline is the read deadline of a socket that is made of flows, which have none. Its zero value never passes.
+// Deadline is a read deadline for a socket made of flows, which have none. The zero value never expires.
 type Deadline struct {
 	mu     sync.Mutex
-	timer  *time.Timer   // nil where nothing will close passed
-	passed chan struct{} // nil before anybody asked
+	timer  *time.Timer   // nil if nothing will close passed
+	passed chan struct{} // nil before the first call of Passed
 }
 
-// Set replaces the deadline, also for those who wait for it already; the zero time is never.
+// Set replaces the deadline, also for current waiters. The zero time means never.
 func (d *Deadline) Set(t time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -20,7 +20,7 @@ func (d *Deadline) Set(t time.Time) {
 		d.passed = make(chan struct{})
 	}
 	if d.timer != nil && !d.timer.Stop() {
-		<-d.passed // its function is about to close it, or did
+		<-d.passed // the timer's function closes it, or did
 	}
 	d.timer = nil
 	select {
@@ -39,7 +39,7 @@ func (d *Deadline) Set(t time.Time) {
 	close(passed)
 }
 
-// Passed is closed once the deadline has passed. It stays good for one wait: ask again for the next one.
+// Passed returns a channel that is closed at the deadline. Call it again for each wait.
 func (d *Deadline) Passed() <-chan struct{} {
 	d.mu.Lock()
 	defer d.mu.Unlock()

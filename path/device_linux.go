@@ -30,7 +30,7 @@ func newDevicePath(s Spec, o Options) (Path, error) {
 	return &devicePath{spec: s, mark: o.Mark}, nil
 }
 
-// Open binds a socket to the device and to the address that the device's own route gives it.
+// Open binds a socket to the device and to the source address of the device's own route.
 func (p *devicePath) Open(ctx context.Context, to netip.AddrPort) (Flow, error) {
 	return openFlow(ctx, p.spec, p.binding, to)
 }
@@ -49,7 +49,7 @@ func (p *devicePath) binding(to netip.Addr) (binding, error) {
 	if err != nil {
 		return binding{}, &Error{What: what, Why: "cannot read the addresses of " + p.spec.Arg, Err: err}
 	}
-	// Without an address of its own the kernel would lend the device another one's, and tell this path's observer of it.
+	// Without an address of its own, the device would borrow another device's, and reveal it to this path's observer.
 	if !slices.Contains(own, out.source) {
 		return binding{}, &Error{What: what, Why: fmt.Sprintf("%s has no address to reach %v from", p.spec.Arg, to),
 			Hint: "wait for DHCP, or give the device an address"}
@@ -71,7 +71,6 @@ func (p *devicePath) link() (netlink.Link, error) {
 	return link, nil
 }
 
-// Describe says what the device is now.
 func (p *devicePath) Describe() Info {
 	info := Info{Name: p.spec.Name, Kind: p.spec.Kind, Arg: p.spec.Arg, Observer: "if:" + p.spec.Arg,
 		Claim: "the network behind " + p.spec.Arg + " sees the server's address, your address there, and the size and time of each packet that takes this path; not its content, and no packet of the other paths"}
@@ -87,7 +86,6 @@ func (p *devicePath) Describe() Info {
 	return info
 }
 
-// Dial connects with TCP by the device.
 func (p *devicePath) Dial(ctx context.Context, to Target) (net.Conn, error) {
 	return dialFrom(ctx, p.binding, to)
 }

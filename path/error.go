@@ -2,5 +2,5 @@ package path
 
 import "heddle/internal/errhint"
 
-// Error is a failure with what, why and a hint for the person at the keyboard.
+// Error is an error for people: what failed, why, and a hint.
 type Error = errhint.Error

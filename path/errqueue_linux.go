@@ -7,10 +7,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// extendedErrLen is the length of struct sock_extended_err (linux/errqueue.h). The sockaddr of the offender follows it.
+// extendedErrLen is the length of struct sock_extended_err (linux/errqueue.h). The offender's sockaddr follows it.
 const extendedErrLen = 16
 
-// parseExtendedError reads the control message of one entry of a socket's error queue.
+// parseExtendedError parses the control message of one entry of a socket's error queue.
 func parseExtendedError(data []byte) (*Unreachable, bool) {
 	if len(data) < extendedErrLen {
 		return nil, false
@@ -31,7 +31,7 @@ func parseExtendedError(data []byte) (*Unreachable, bool) {
 	return u, true
 }
 
-// drainErrors empties the error queue of fd and gives the last entry, or nil.
+// drainErrors empties the error queue of fd, and returns the last entry or nil.
 func drainErrors(fd int) *Unreachable {
 	var last *Unreachable
 	payload, control := make([]byte, 64), make([]byte, 512)

@@ -7,13 +7,13 @@ import (
 	"sync"
 )
 
-// Checker is a flow that can tell whether it still leaves by its path.
+// Checker is a flow that knows whether it still leaves by its path.
 type Checker interface {
-	// Check fails where the flow must be opened again: its address changed, its device or route went.
+	// Check fails if the flow must be reopened, because its address changed, or its device or route disappeared.
 	Check() error
 }
 
-// Check fails if the flow would no longer leave by its path. A flow that cannot tell is taken to do so.
+// Check fails if the flow would no longer leave by its path. For a flow that is no [Checker] it returns nil.
 func Check(f Flow) error {
 	if c, ok := f.(Checker); ok {
 		return c.Check()
@@ -21,7 +21,7 @@ func Check(f Flow) error {
 	return nil
 }
 
-// LocalOf returns the local address of a flow's datagrams, or the zero value if the flow does not know it.
+// LocalOf returns the local address of a flow's datagrams, or the zero value if it is unknown.
 func LocalOf(f Flow) netip.AddrPort {
 	if a, ok := f.(Addressed); ok {
 		return a.LocalAddr()
@@ -38,17 +38,17 @@ type udpFlow struct {
 	once  sync.Once
 }
 
-// binding is what a socket is tied to.
+// binding is what a socket is bound to.
 type binding struct {
 	local  netip.AddrPort
 	device string
 	mark   uint32
 }
 
-// binder returns what a socket to an address must be tied to now.
+// binder returns the current binding for a socket to an address.
 type binder func(to netip.Addr) (binding, error)
 
-// openFlow opens a flow that is tied as bind says. The flow fails its check once bind fails or gives another local address.
+// openFlow opens a flow with the binding of bind. Check fails once bind fails or returns another local address.
 func openFlow(ctx context.Context, spec Spec, bind binder, to netip.AddrPort) (Flow, error) {
 	what := "path " + spec.Name
 	b, err := bind(to.Addr())

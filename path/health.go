@@ -5,38 +5,31 @@ import (
 	"time"
 )
 
-// SuspectPackets is how many datagrams without an answer make a path suspect.
+// SuspectPackets is the number of unanswered datagrams that make a path suspect.
 const SuspectPackets = 3
 
-// State is what is known of a path.
 type State string
 
-// The states of a path.
+// States of a path.
 const (
-	// Unproven: nothing was heard on it yet.
-	Unproven State = "unproven"
-	// Up: it was heard, and not long left without an answer since.
-	Up State = "up"
-	// Suspect: several datagrams went out, and nothing was heard since, if ever.
-	Suspect State = "suspect"
-	// Silent: given up until it is heard again.
-	Silent State = "silent"
-	// Down: this machine cannot send by it; there is no device, address or route.
-	Down State = "down"
+	Unproven State = "unproven" // nothing was heard on it yet
+	Up       State = "up"       // it was heard, and answers are not overdue
+	Suspect  State = "suspect"  // several datagrams were sent, and nothing was heard since
+	Silent   State = "silent"   // given up until it is heard again
+	Down     State = "down"     // this machine cannot send by it: no device, address or route
 )
 
-// When a path becomes suspect or silent. A second is several round trips of any path one would split over.
+// Times until a path is suspect or silent. A second is several round trips of any useful path.
 const (
 	suspectAfter = time.Second
 	silentAfter  = 4 * time.Second
 	silentProbes = 3
 )
 
-// Health follows one path of one session by what is heard on it, not by the state of its device. The zero value is
-// ready for use and [Unproven]. It may be used from several goroutines.
+// Health tracks one path of one session by what is heard on it, not by the state of its device. The zero value is
+// [Unproven]. It is safe for concurrent use.
 type Health struct {
-	// Proved makes only [Health.Answered] lift a path up; otherwise anything heard does.
-	Proved bool
+	Proved bool // the path is proved by [Health.Answered] only, not by any datagram
 
 	mu         sync.Mutex
 	state      State
@@ -44,15 +37,15 @@ type Health struct {
 	unanswered int       // packets sent since something was heard
 	first      time.Time // when the first of them was sent
 	heard      time.Time
-	lost       int // probes without an answer, in a row
+	lost       int // consecutive probes without an answer
 	rtt        time.Duration
-	sampled    bool // first is a fair start for a round-trip sample
+	sampled    bool // first is a valid start for a round-trip sample
 }
 
-// quietBefore is how long a path must have been quiet for the next answer to be one to what was sent last.
+// quietBefore is the minimum silence after which the next datagram heard answers the last one sent.
 const quietBefore = 500 * time.Millisecond
 
-// Sent notes that n datagrams left which the server has cause to answer.
+// Sent records that n datagrams left that the server has reason to answer.
 func (h *Health) Sent(now time.Time, n int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -63,7 +56,7 @@ func (h *Health) Sent(now time.Time, n int) {
 	h.unanswered += n
 }
 
-// Heard notes that something arrived from the server.
+// Heard records that something arrived from the server.
 func (h *Health) Heard(now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -76,7 +69,7 @@ func (h *Health) Heard(now time.Time) {
 	}
 }
 
-// Answered notes an answer that only the server can give, a round trip after its question.
+// Answered records an answer that only the server can give, and its round-trip time.
 func (h *Health) Answered(now time.Time, rtt time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -85,7 +78,7 @@ func (h *Health) Answered(now time.Time, rtt time.Duration) {
 	h.lift()
 }
 
-// Reached notes that the server got a question sent by the path, and answered it by another one.
+// Reached records that the server got a question sent by the path, and answered by another path.
 func (h *Health) Reached() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -93,14 +86,14 @@ func (h *Health) Reached() {
 	h.lift()
 }
 
-// ProbeLost notes a question without an answer.
+// ProbeLost records a question without an answer.
 func (h *Health) ProbeLost() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.lost++
 }
 
-// Refused notes that the network said it cannot deliver.
+// Refused records that the network reported packets as undeliverable.
 func (h *Health) Refused(why string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -109,14 +102,14 @@ func (h *Health) Refused(why string) {
 	}
 }
 
-// Fail notes that this machine cannot send by the path.
+// Fail records that this machine cannot send by the path.
 func (h *Health) Fail(why string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.state, h.why, h.unanswered = Down, why, 0
 }
 
-// Restore notes that this machine can send by the path again; whether anything comes back must be seen.
+// Restore records that this machine can send by the path again. Answers are not yet known.
 func (h *Health) Restore() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -125,15 +118,14 @@ func (h *Health) Restore() {
 	}
 }
 
-// Judge moves the path on by the time that passed. others is when another path of the session was last heard: without
-// proofs, silence means little unless the server still answers elsewhere.
+// Judge updates the state by the time passed. others is when another path of the session was last heard: without proofs,
+// silence means little unless the server still answers elsewhere.
 func (h *Health) Judge(now, others time.Time) State {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	waiting := now.Sub(h.first)
 	tried := h.unanswered >= SuspectPackets
-	// A path that was never heard is in doubt too, or a session whose first unit is long would wait on a dead path for
-	// the unit's end.
+	// An unproven path becomes suspect too. Otherwise a long first unit would be stuck on a dead path until its end.
 	if s := h.get(); (s == Up || s == Unproven && !h.Proved) && tried && waiting > suspectAfter {
 		h.state, h.why = Suspect, "sent, and nothing heard since"
 		h.lost = 0
@@ -148,21 +140,21 @@ func (h *Health) Judge(now, others time.Time) State {
 	return h.get()
 }
 
-// State is the state as of the last call that changed it, and why it is so.
+// State returns the state as of the last call that changed it, and its reason.
 func (h *Health) State() (State, string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.get(), h.why
 }
 
-// LastHeard is when something was heard last; the zero time where nothing was.
+// LastHeard returns when something was last heard, or the zero time.
 func (h *Health) LastHeard() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.heard
 }
 
-// RTT is the smoothed round-trip time, 0 where it is unknown.
+// RTT returns the smoothed round-trip time, or 0 if unknown.
 func (h *Health) RTT() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -182,7 +174,7 @@ func (h *Health) lift() {
 	}
 }
 
-// sample smooths as RFC 6298, section 2 does.
+// sample smooths the round-trip time as in RFC 6298, section 2.
 func (h *Health) sample(rtt time.Duration) {
 	if h.rtt == 0 {
 		h.rtt = rtt

@@ -13,17 +13,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The kernel answers what arrives for a socket that is gone: with an ICMP error, or with a reset of TCP. Nothing ties such
-// an answer to the device, so where the main route leads elsewhere, another path's observer sees this path's address, and
-// in ICMP a part of the packet (RFC 1122, section 3.2.2). So a tied socket outlives its closing until nothing more comes.
-var lingerQuiet = 400 * time.Millisecond // without a packet: nothing more is on its way
+// The kernel answers packets for a closed socket with an ICMP error or a TCP reset. Such an answer is not bound to the
+// device: by the main route, another path's observer may see this path's address, and in ICMP a part of the packet (RFC
+// 1122, section 3.2.2). So a bound socket stays open after Close until no more packets arrive.
+var lingerQuiet = 400 * time.Millisecond // silence after which no more packets are expected
 
 const (
 	lingerMost = 5 * time.Second
 	lingerLook = 20 * time.Millisecond
 )
 
-// tied holds the sockets that are open and tied to a device.
+// tied holds the open sockets that are bound to a device.
 var tied = struct {
 	sync.Mutex
 	all map[io.Closer]struct{}
@@ -41,15 +41,15 @@ func forget(c io.Closer) {
 	delete(tied.all, c)
 }
 
-// lingering counts the sockets that are closed for their users and open for the kernel.
+// lingering counts the sockets that users have closed but that are still open.
 var lingering struct {
 	sync.Mutex
 	n    int
-	none chan struct{} // closed when n falls to 0; nil where it is
+	none chan struct{} // closed when n falls to 0; nil if n is 0
 }
 
-// Settle closes what paths have open, and waits until no closed socket is kept any more, so that the process can end: a few
-// hundred milliseconds after the last was closed, at most five seconds, and not at all where none is kept.
+// Settle closes all open sockets of paths, and waits until none is lingering, so that the process can end. That takes a few
+// hundred milliseconds after the last close, at most five seconds.
 func Settle() {
 	tied.Lock()
 	all := slices.Collect(maps.Keys(tied.all))
@@ -65,7 +65,7 @@ func Settle() {
 	}
 }
 
-// answersElsewhere reports whether the kernel's own answers to what comes from there would leave by another device.
+// answersElsewhere reports whether the kernel's answers to packets from the address would leave by another device.
 func (b binding) answersElsewhere(from netip.Addr) bool {
 	if b.device == "" || !from.IsValid() {
 		return false
@@ -74,7 +74,7 @@ func (b binding) answersElsewhere(from netip.Addr) bool {
 	return err == nil && out.device != b.device
 }
 
-// keep holds the socket under raw open after its closing. It must be called before that.
+// keep keeps the socket under raw open after its close. Call it before closing.
 func keep(raw syscall.RawConn, stream bool) {
 	fd := -1
 	raw.Control(func(open uintptr) {
@@ -120,7 +120,7 @@ func awaitQuiet(fd int, stream bool) {
 	}
 }
 
-// hears throws away what arrived for a UDP socket, and tells whether something did.
+// hears discards received datagrams of a UDP socket, and reports whether there were any.
 func hears(fd int) func() (more, over bool) {
 	return func() (more, over bool) {
 		for range 4096 {
@@ -134,14 +134,14 @@ func hears(fd int) func() (more, over bool) {
 	}
 }
 
-// grows tells whether more arrived for a TCP socket. It reads nothing, so that the sender's window closes and it stops; only
-// then is a reset, which the kernel sends where something is unread, the last that either side sends.
+// grows reports whether more data arrived on a TCP socket. It reads nothing, so that the window closes and the sender stops.
+// Only then is the reset, which the kernel sends because of unread data, the last packet of both sides.
 func grows(fd int) func() (more, over bool) {
 	had := -1
 	return func() (more, over bool) {
 		info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
 		if err != nil || info.State == unix.BPF_TCP_TIME_WAIT || info.State == unix.BPF_TCP_CLOSE {
-			return false, true // both sides have ended the connection (RFC 9293, section 3.3.2)
+			return false, true // both sides closed the connection (RFC 9293, section 3.3.2)
 		}
 		waiting, err := unix.IoctlGetInt(fd, unix.SIOCINQ)
 		if err != nil {

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Family is the network, of "tcp" or "udp", to listen in at HOST:PORT. Package net takes 0.0.0.0 there for the addresses of
-// both families; here it is what it says, all of IPv4. Without a host it is both.
+// Family returns the network to listen on at HOST:PORT, for "tcp" or "udp". Package net takes 0.0.0.0 for both families;
+// here it means IPv4 only. No host means both.
 func Family(network, at string) string {
 	host, _, err := net.SplitHostPort(at)
 	if err != nil {
@@ -23,8 +23,7 @@ func Family(network, at string) string {
 	return network
 }
 
-// ListenUDP opens a socket for clients to come to. The unspecified address of IPv6 stands for both families, or the one
-// that there is.
+// ListenUDP opens a socket for clients. The unspecified IPv6 address means both families, or the available one.
 func ListenUDP(at netip.AddrPort) (*net.UDPConn, error) {
 	where := net.UDPAddrFromAddrPort(at)
 	if anyFamily(at) {
@@ -37,9 +36,8 @@ func ListenUDP(at netip.AddrPort) (*net.UDPConn, error) {
 	return c, nil
 }
 
-// ListenBoth takes one port for TCP and UDP, at an address as [ListenUDP] has it. Connections are plain TCP, with
-// keep-alives. Where the system chooses the port, it is one that is free for TCP, and another program may have it for UDP:
-// then another is taken.
+// ListenBoth listens on one port for TCP, with keep-alives and without MPTCP, and for UDP; for the address see [ListenUDP].
+// If the system chooses the port and its UDP port is taken, it tries another one.
 func ListenBoth(ctx context.Context, at netip.AddrPort) (net.Listener, *net.UDPConn, error) {
 	config := net.ListenConfig{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 10 * time.Second, Count: 4}}
 	config.SetMultipathTCP(false)

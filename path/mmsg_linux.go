@@ -14,28 +14,28 @@ type mmsghdr struct {
 	length uint32
 }
 
-// shortSend is how many bytes at most go to the kernel without a word to Go's scheduler. A system call that the scheduler
-// knows of wakes the scheduler's monitor thread where the program was idle, and on the way of a lone datagram that takes
-// longer than the call itself. A burst may keep the kernel busy for long, so for that the scheduler is told.
+// shortSend is the maximum size in bytes of a send that Go's scheduler is not told of. A system call known to the scheduler
+// wakes its monitor thread in an idle program, which takes longer than sending a lone datagram. A burst may keep the kernel
+// busy for long, so the scheduler is told of those.
 const shortSend = 2048
 
-// inbox receives with recvmmsg. Its memory is that of the last receive until the next.
+// inbox receives with recvmmsg. Received data is valid until the next receive.
 type inbox struct {
 	raw      syscall.RawConn
-	read     func(fd uintptr) bool // made once, so that a receive allocates nothing
+	read     func(fd uintptr) bool // allocated once, so that a receive does not allocate
 	messages []mmsghdr
 	places   []*place
 	want     int
 	result
 }
 
-// result is what a system call for several messages did: how many it took, or why none.
+// result is the result of a system call for several messages: how many it processed, or why none.
 type result struct {
 	n     int
 	errno syscall.Errno
 }
 
-// do makes a system call for messages without waiting, and reports false if it would have to wait.
+// do makes a non-blocking system call for messages. It reports false if the call would block.
 func (r *result) do(call func(trap, a1, a2, a3, a4, a5, a6 uintptr) (uintptr, uintptr, syscall.Errno), number, fd uintptr, messages []mmsghdr) bool {
 	for {
 		n, _, errno := call(number, fd, uintptr(unsafe.Pointer(unsafe.SliceData(messages))), uintptr(len(messages)), unix.MSG_DONTWAIT, 0, 0)
@@ -50,7 +50,7 @@ func (r *result) do(call func(trap, a1, a2, a3, a4, a5, a6 uintptr) (uintptr, ui
 	}
 }
 
-// place is where one message goes.
+// place is the memory for one message.
 type place struct {
 	from    sockaddr
 	buffer  unix.Iovec
@@ -64,7 +64,7 @@ func newInbox(raw syscall.RawConn) *inbox {
 	return b
 }
 
-// receive blocks until there are messages, want at most, and gives how many came.
+// receive blocks until there are messages, at most want, and returns their number.
 func (b *inbox) receive(want int) (int, error) {
 	for len(b.places) < want {
 		p := &place{}
@@ -94,13 +94,12 @@ func (b *inbox) tryRead(fd uintptr) bool {
 	return b.do(unix.RawSyscall6, unix.SYS_RECVMMSG, fd, b.messages[:b.want])
 }
 
-// message gives the payload, the sender and the control messages of message i of the last receive.
+// message returns the payload, the sender and the control messages of message i of the last receive.
 func (b *inbox) message(i int) (data []byte, from netip.AddrPort, control []byte) {
 	m, p := &b.messages[i], b.places[i]
 	return p.data[:m.length], p.from.addrPort(), p.control[:min(int(m.header.Controllen), len(p.control))]
 }
 
-// outbox sends with sendmmsg.
 type outbox struct {
 	raw      syscall.RawConn
 	write    func(fd uintptr) bool
@@ -116,7 +115,7 @@ func newOutbox(raw syscall.RawConn) *outbox {
 	return b
 }
 
-// send sends messages to one address, and gives how many the kernel took; where it took none, err says why.
+// send sends messages to one address, and returns how many the kernel took. If it took none, err says why.
 func (b *outbox) send(to *sockaddr, toLen int, messages []outgoing) (int, error) {
 	b.buffers, b.messages = b.buffers[:0], b.messages[:0]
 	bytes := 0
@@ -143,7 +142,7 @@ func (b *outbox) send(to *sockaddr, toLen int, messages []outgoing) (int, error)
 	}
 	b.short = bytes <= shortSend
 	err := b.raw.Write(b.write)
-	clear(b.messages) // the datagrams are the caller's again
+	clear(b.messages) // release the caller's datagrams
 	clear(b.buffers)
 	if err == nil && b.errno != 0 {
 		err = b.errno
@@ -154,7 +153,7 @@ func (b *outbox) send(to *sockaddr, toLen int, messages []outgoing) (int, error)
 	return b.n, nil
 }
 
-// tryWrite sends, or reports that there is no room.
+// tryWrite sends, or reports that the socket buffer is full.
 func (b *outbox) tryWrite(fd uintptr) bool {
 	call := unix.Syscall6
 	if b.short {

@@ -15,9 +15,8 @@ import (
 	"heddle/internal/errhint"
 )
 
-// Paths on systems other than Linux. No socket is tied to a device there, so if: and ports: are refused. A src: path binds
-// its address, and the system's routes choose the device, which this package cannot see. Each send and each receive carries one
-// datagram.
+// Paths on systems other than Linux. Sockets cannot be bound to a device there, so if: and ports: are refused. A src: path
+// binds its address, and the system's routes choose the device. Each call sends or receives one datagram.
 
 func init() {
 	for _, scheme := range []string{"if", "ports"} {
@@ -27,13 +26,11 @@ func init() {
 	}
 }
 
-// tiesToDevices says that a socket can be made to leave by one device alone.
 const tiesToDevices = false
 
-// receiveBuffer is the largest UDP payload in bytes, and more.
+// receiveBuffer exceeds the largest UDP payload in bytes.
 const receiveBuffer = 1 << 16
 
-// Socket is a UDP socket.
 type Socket struct {
 	udpSocket
 	in [receiveBuffer]byte
@@ -49,7 +46,7 @@ func openSocket(ctx context.Context, b binding) (*Socket, error) {
 	return &Socket{udpSocket: made}, nil
 }
 
-// tie refuses what would need Linux.
+// tie refuses bindings that need Linux.
 func (b binding) tie(int) error {
 	if b.device != "" || b.mark != 0 {
 		return errhint.NeedsLinux("socket", "leave out the device and the mark")
@@ -57,8 +54,8 @@ func (b binding) tie(int) error {
 	return nil
 }
 
-// SendTo sends each element of datagrams to one address, in order, and returns how many went out. It may be called
-// from several goroutines. A datagram that is too large for the path is left out, and err says so after the others.
+// SendTo sends each element of datagrams to one address, in order, and returns how many were sent. It is safe for concurrent
+// use. It skips a datagram that is too large for the path, and returns an error after the others.
 func (s *Socket) SendTo(to netip.AddrPort, datagrams [][]byte) (sent int, last error) {
 	s.sending.Lock()
 	defer s.sending.Unlock()
@@ -86,11 +83,11 @@ func (s *Socket) Receive(into []Inbound) (int, error) {
 	return 1, nil
 }
 
-// winsock gives the names of POSIX to the errors of Windows' sockets (Winsock2.h), which no other system has.
+// winsock maps error numbers of Windows sockets (Winsock2.h), which no other system has, to POSIX.
 var winsock = map[syscall.Errno]syscall.Errno{10013: syscall.EACCES, 10040: syscall.EMSGSIZE, 10051: syscall.ENETUNREACH,
 	10054: syscall.ECONNREFUSED, 10055: syscall.ENOBUFS, 10061: syscall.ECONNREFUSED, 10065: syscall.EHOSTUNREACH}
 
-// explain turns the errno of a send or receive into what this machine says of it.
+// explain returns the error for the errno of a send or receive.
 func explain(err error) error {
 	if errors.Is(err, net.ErrClosed) {
 		return net.ErrClosed
@@ -111,8 +108,8 @@ type egress struct {
 	source netip.Addr
 }
 
-// lookup returns the source address that the system uses to reach dst, and the device that holds this address. It connects a
-// socket, which sends nothing. If a source is given, the answer is that source; the routes may still lead by another device.
+// lookup returns the source address that the system uses to reach dst, and the device that has this address. It connects a
+// socket, which sends nothing. A given source is returned as it is, although routes may lead by another device.
 func lookup(dst netip.Addr, _ string, source netip.Addr, _ uint32) (egress, error) {
 	var from *net.UDPAddr
 	if source.IsValid() {
@@ -128,7 +125,6 @@ func lookup(dst netip.Addr, _ string, source netip.Addr, _ uint32) (egress, erro
 	return out, err
 }
 
-// noRoute explains a failed lookup.
 func noRoute(what string, dst netip.Addr, err error) error {
 	return &Error{What: what, Why: fmt.Sprintf("no way to %v", dst), Err: err, Hint: "`heddle doctor` lists the addresses"}
 }
@@ -141,23 +137,19 @@ func mtuOf(device string) int {
 	return i.MTU
 }
 
-// Watch reports changes of this machine's devices, addresses and routes. On this system it receives no messages and always
-// reports a change.
+// Watch reports changes of this machine's devices, addresses and routes. On this system it always reports a change.
 type Watch struct{}
 
-// NewWatch returns a nil watch.
 func NewWatch() (*Watch, error) { return nil, nil }
 
-// Changed always returns true.
 func (*Watch) Changed() bool { return true }
 
-// Close does nothing.
 func (*Watch) Close() error { return nil }
 
 // Ask calls ask; nothing is cached on this system.
 func Ask[T any](_ any, ask func() (T, error)) (T, error) { return ask() }
 
-// Settle does nothing, as no closed socket is kept on this system.
+// Settle does nothing, as no socket lingers on this system.
 func Settle() {}
 
 func remember(io.Closer) {}

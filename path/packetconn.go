@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// PacketConn makes a flow look like the socket that libraries of protocols want. What is written goes to the flow's
-// remote address whatever address is given; closing it closes the flow.
+// PacketConn adapts a flow to the socket that protocol libraries need. Writes go to the flow's remote address, whatever
+// address is given. Closing it closes the flow.
 func PacketConn(f Flow, remote netip.AddrPort) net.PacketConn {
 	return &packetConn{flow: f, remote: net.UDPAddrFromAddrPort(remote), from: remote, into: make([]Inbound, 4),
 		arrived: make(chan arrival), taken: make(chan struct{}), done: make(chan struct{})}
 }
 
-// packetConn reads a flow in a goroutine of its own, since a flow has no deadlines.
+// packetConn reads a flow in its own goroutine, since a flow has no deadlines.
 type packetConn struct {
 	flow     Flow
 	remote   *net.UDPAddr
@@ -37,7 +37,7 @@ type arrival struct {
 	err      error
 }
 
-// pump hands the flow's datagrams over one by one. A datagram of a stranger is none.
+// pump passes the flow's datagrams on one by one, except those of strangers.
 func (c *packetConn) pump() {
 	give := func(a arrival) bool {
 		select {
@@ -121,5 +121,5 @@ func (c *packetConn) SetReadDeadline(t time.Time) error {
 
 func (c *packetConn) SetDeadline(t time.Time) error { return c.SetReadDeadline(t) }
 
-// SetWriteDeadline does nothing: a datagram is sent or dropped at once.
+// SetWriteDeadline does nothing: writes do not block.
 func (c *packetConn) SetWriteDeadline(time.Time) error { return nil }

@@ -13,13 +13,13 @@ func init() {
 	Register(Kind{Scheme: "ports", Argument: "device", Carries: Datagrams | Streams, New: newPortsPath})
 }
 
-// Old ports are kept to hear what is still under way to them: so long, and so many.
+// Limits on the age and number of old ports, which stay open to receive what is still under way.
 const (
 	portLinger   = 2 * time.Second
 	portsPerFlow = 32
 )
 
-// portsPath is a device path whose flows take a new local port at each switch (MIMIQ-lite in CoMPS, section 3.4.3).
+// portsPath is a device path whose flows change the local port at each switch (MIMIQ-lite in CoMPS, section 3.4.3).
 type portsPath struct{ devicePath }
 
 func newPortsPath(s Spec, o Options) (Path, error) {
@@ -50,7 +50,7 @@ func (p *portsPath) Open(ctx context.Context, to netip.AddrPort) (Flow, error) {
 	return f, nil
 }
 
-// portsFlow sends from its newest port and hears on the older ones too.
+// portsFlow sends from its newest port, and also receives on older ones.
 type portsFlow struct {
 	open  func() (*udpFlow, error)
 	heard chan portBatch
@@ -60,7 +60,7 @@ type portsFlow struct {
 	mu    sync.Mutex
 	ports []*udpFlow // oldest first
 
-	pending chan struct{} // tells the reader of the last batch that its buffers are free again
+	pending chan struct{} // signals the reader of the last batch that its buffers are free again
 }
 
 type portBatch struct {
@@ -69,7 +69,6 @@ type portBatch struct {
 	free    chan struct{}
 }
 
-// Rotate takes a new local port.
 func (f *portsFlow) Rotate() error {
 	flow, err := f.open()
 	if err != nil {

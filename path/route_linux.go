@@ -17,8 +17,8 @@ type egress struct {
 	mtu    int
 }
 
-// lookup asks the kernel for the route to dst, out of device and from source where those are given. It fails where no
-// route matches: with a device but no route the kernel would otherwise guess that dst is on the link.
+// lookup asks the kernel for the route to dst, by device and from source if given. It fails if no route matches: with a
+// device but no route, the kernel would assume that dst is on the link.
 func lookup(dst netip.Addr, device string, source netip.Addr, mark uint32) (egress, error) {
 	type question struct {
 		dst    netip.Addr
@@ -71,13 +71,12 @@ func describeRoute(r netlink.Route, source netip.Addr) (egress, error) {
 	return out, nil
 }
 
-// linkOf finds a device.
 func linkOf(name string) (netlink.Link, error) {
 	type question struct{ name string }
 	return Ask(question{name}, func() (netlink.Link, error) { return netlink.LinkByName(name) })
 }
 
-// addressesOf lists the usable unicast addresses of a device, those with global scope first.
+// addressesOf lists the usable unicast addresses of a device, those of global scope first.
 func addressesOf(link netlink.Link) ([]netip.Addr, error) {
 	type question struct{ index int }
 	return Ask(question{link.Attrs().Index}, func() ([]netip.Addr, error) { return listAddresses(link) })
@@ -103,7 +102,6 @@ func listAddresses(link netlink.Link) ([]netip.Addr, error) {
 	return append(global, local...), nil
 }
 
-// noRoute explains a failed lookup.
 func noRoute(what string, dst netip.Addr, err error) error {
 	family := "IPv4"
 	if dst.Is6() {

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// New makes the path that the spec names. A tunnel rides o.Base, or the machine's own routes where that is nil; its
-// spec may name no base, since only [NewSet] knows the others.
+// New returns the path of a spec. A tunnel rides o.Base, or the machine's own routes if that is nil; then its spec must have
+// no base, as only [NewSet] knows the other paths.
 func New(s Spec, o Options) (Path, error) {
 	k, ok := lookupKind(s.Kind)
 	if !ok {
@@ -23,8 +23,8 @@ func New(s Spec, o Options) (Path, error) {
 	return k.New(s, o)
 }
 
-// NewSet makes the paths of all specs, by name; each tunnel rides the path of the set that its base names. It fails
-// where two have one name, where a base is absent, and where a tunnel would ride itself.
+// NewSet returns the paths of all specs by name. Each tunnel rides the path that its base names. NewSet fails on a duplicate
+// name, an unknown base or a cycle.
 func NewSet(specs []Spec, o Options) (map[string]Path, error) {
 	byName := map[string]Spec{}
 	for _, s := range specs {
@@ -42,7 +42,7 @@ func NewSet(specs []Spec, o Options) (map[string]Path, error) {
 	return made, nil
 }
 
-// build makes one path after the one that it rides; above are the tunnels that ride it.
+// build builds one path, and before it the path that it rides. above are the tunnels that ride it.
 func build(s Spec, byName map[string]Spec, made map[string]Path, o Options, above []string) error {
 	if made[s.Name] != nil {
 		return nil

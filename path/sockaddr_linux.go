@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sockaddr is a struct sockaddr_in or sockaddr_in6, as the kernel reads and writes it.
+// sockaddr is a struct sockaddr_in or sockaddr_in6 in the kernel's format.
 type sockaddr [unix.SizeofSockaddrInet6]byte
 
-// put writes an address for a socket of IPv6, or of IPv4, and gives its length.
+// put writes an address for an IPv6 or IPv4 socket, and returns its length.
 func (s *sockaddr) put(to netip.AddrPort, six bool) (int, error) {
 	*s = sockaddr{}
 	binary.BigEndian.PutUint16(s[2:], to.Port())
@@ -37,7 +37,7 @@ func (s *sockaddr) put(to netip.AddrPort, six bool) (int, error) {
 	return unix.SizeofSockaddrInet6, err
 }
 
-// addrPort reads what the kernel wrote; the zero value where it is neither IPv4 nor IPv6.
+// addrPort returns the address that the kernel wrote, or the zero value if it is neither IPv4 nor IPv6.
 func (s *sockaddr) addrPort() netip.AddrPort {
 	port := binary.BigEndian.Uint16(s[2:])
 	switch binary.NativeEndian.Uint16(s[:]) {
@@ -53,10 +53,10 @@ func (s *sockaddr) addrPort() netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-// pointer is the address as struct msghdr holds it.
+// pointer returns the address for struct msghdr.
 func (s *sockaddr) pointer() *byte { return (*byte)(unsafe.Pointer(s)) }
 
-// scopeOf gives the index of the device that a link-local address (RFC 4007, section 11) is on.
+// scopeOf returns the index of the device of a link-local address (RFC 4007, section 11).
 func scopeOf(zone string) (uint32, error) {
 	if zone == "" {
 		return 0, nil
@@ -71,7 +71,7 @@ func scopeOf(zone string) (uint32, error) {
 	return uint32(device.Index), nil
 }
 
-// zones keeps the names of devices by index: a link-local peer needs one for each datagram.
+// zones caches device names by index: each datagram of a link-local peer needs one.
 var zones sync.Map // uint32 -> string
 
 func zoneOf(scope uint32) string {

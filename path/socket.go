@@ -14,12 +14,12 @@ type udpSocket struct {
 	local netip.AddrPort
 }
 
-// Listen opens a socket for datagrams from anybody, bound to local.
+// Listen opens a socket, bound to local, for datagrams from any sender.
 func Listen(local netip.AddrPort) (*Socket, error) {
 	return openSocket(context.Background(), binding{local: local})
 }
 
-// bindUDP opens a socket at the local address of b, after set has tied it.
+// bindUDP opens a socket at the local address of b, after set has tied it to a device.
 func bindUDP(ctx context.Context, b binding, set func(fd int) error) (s udpSocket, err error) {
 	network := "udp4"
 	if b.local.Addr().Is6() {
@@ -39,8 +39,7 @@ func bindUDP(ctx context.Context, b binding, set func(fd int) error) (s udpSocke
 	return s, err
 }
 
-// beforeBinding is the control function of package net that calls set with a socket before it is bound, so that no packet can
-// leave elsewhere in between.
+// beforeBinding returns a control function for package net that calls set before bind, so that no packet leaves elsewhere.
 func beforeBinding(set func(fd int) error) func(_, _ string, raw syscall.RawConn) error {
 	return func(_, _ string, raw syscall.RawConn) (err error) {
 		if controlErr := raw.Control(func(fd uintptr) { err = set(int(fd)) }); controlErr != nil {
@@ -50,11 +49,10 @@ func beforeBinding(set func(fd int) error) func(_, _ string, raw syscall.RawConn
 	}
 }
 
-// SyscallConn gives the socket itself, for options that this package has no use for.
+// SyscallConn returns the raw socket, for other options.
 func (s *udpSocket) SyscallConn() (syscall.RawConn, error) { return s.raw, nil }
 
-// LocalAddr is the address and port that the socket is bound to.
 func (s *udpSocket) LocalAddr() netip.AddrPort { return s.local }
 
-// Close closes the socket; a blocked Receive returns [net.ErrClosed].
+// Close closes the socket. A blocked Receive returns [net.ErrClosed].
 func (s *udpSocket) Close() error { return s.conn.Close() }

@@ -14,15 +14,14 @@ import (
 )
 
 const (
-	maxSegments   = 64    // of one UDP_SEGMENT message, UDP_MAX_SEGMENTS of every kernel that has it
-	maxGSOBytes   = 65000 // of one UDP_SEGMENT message, under 65,535 less any IP and UDP header
+	maxSegments   = 64    // per UDP_SEGMENT message: the smallest UDP_MAX_SEGMENTS of all kernels
+	maxGSOBytes   = 65000 // per UDP_SEGMENT message: below 65,535 less any IP and UDP header
 	receiveBuffer = 1 << 16
 	kernelBuffer  = 4 << 20
 	controlLen    = 64
 )
 
-// Socket is a UDP socket that sends and receives in batches: with UDP_SEGMENT and UDP_GRO where the kernel has them
-// (Linux 4.18 and 5.0), one by one where not.
+// Socket is a UDP socket that sends and receives in batches, with UDP_SEGMENT (Linux 4.18) and UDP_GRO (5.0) if available.
 type Socket struct {
 	udpSocket
 	gso atomic.Bool
@@ -38,7 +37,7 @@ type Socket struct {
 	}
 }
 
-// outgoing is one message: a run of datagrams, and what makes the kernel cut it into them.
+// outgoing is one message: a run of datagrams, and the control message that makes the kernel split it.
 type outgoing struct {
 	datagrams [][]byte
 	control   []byte
@@ -55,7 +54,7 @@ func openSocket(ctx context.Context, b binding) (*Socket, error) {
 	return s, nil
 }
 
-// apply ties a UDP socket and sets what all of them have.
+// apply ties a UDP socket and sets the options that all sockets have.
 func (b binding) apply(fd int) error {
 	if err := b.tie(fd); err != nil {
 		return err
@@ -74,10 +73,9 @@ func (b binding) apply(fd int) error {
 	return nil
 }
 
-// tiesToDevices says that a socket can be made to leave by one device alone.
 const tiesToDevices = true
 
-// tie ties fd to the device and mark.
+// tie binds fd to the device and sets the mark.
 func (b binding) tie(fd int) error {
 	if b.device != "" {
 		if err := unix.BindToDevice(fd, b.device); err != nil {
@@ -99,8 +97,8 @@ func (s *Socket) probeGSO() bool {
 	return ok
 }
 
-// SendTo sends each element of datagrams to one address, in order, and returns how many went out. It may be called
-// from several goroutines. A datagram that is too large for the path is left out, and err says so after the others.
+// SendTo sends each element of datagrams to one address, in order, and returns how many were sent. It is safe for concurrent
+// use. It skips a datagram that is too large for the path, and returns an error after the others.
 func (s *Socket) SendTo(to netip.AddrPort, datagrams [][]byte) (int, error) {
 	s.sending.Lock()
 	defer s.sending.Unlock()
@@ -124,7 +122,7 @@ func (s *Socket) SendTo(to netip.AddrPort, datagrams [][]byte) (int, error) {
 		case errors.Is(err, net.ErrClosed):
 			return sent, net.ErrClosed
 		case failed > 1 && refusesGSO(err):
-			if errors.Is(err, unix.EIO) { // the device has no checksum offload: it will not change its mind
+			if errors.Is(err, unix.EIO) { // the device has no checksum offload, which does not change
 				s.gso.Store(false)
 			}
 			s.split(next)
@@ -140,7 +138,7 @@ func (s *Socket) SendTo(to netip.AddrPort, datagrams [][]byte) (int, error) {
 	return sent, last
 }
 
-// address prepares to send to an address. s.sending is locked.
+// address prepares sending to an address. s.sending is locked.
 func (s *Socket) address(to netip.AddrPort) (err error) {
 	if s.sending.to == to {
 		return nil
@@ -153,18 +151,18 @@ func (s *Socket) address(to netip.AddrPort) (err error) {
 	return nil
 }
 
-// refusesGSO reports whether the kernel would rather have the datagrams one by one.
+// refusesGSO reports whether the kernel may accept the datagrams one by one.
 func refusesGSO(err error) bool {
 	return errors.Is(err, unix.EIO) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EMSGSIZE)
 }
 
-// isPending reports whether err may be the answer to an earlier datagram, which the kernel hands to the next call.
+// isPending reports whether err may concern an earlier datagram: the kernel returns such errors at the next call.
 func isPending(err error) bool {
 	errno, _ := errors.AsType[syscall.Errno](err)
 	return slices.Contains([]syscall.Errno{unix.ECONNREFUSED, unix.EHOSTUNREACH, unix.ENETUNREACH, unix.EACCES, unix.EPROTO}, errno)
 }
 
-// plan fills s.sending.messages: each a run of datagrams of one length, of which the last may be shorter.
+// plan fills s.sending.messages with runs of datagrams of one length; the last of a run may be shorter.
 func (s *Socket) plan(datagrams [][]byte, gso bool) {
 	s.sending.messages = s.sending.messages[:0]
 	for len(datagrams) > 0 {
@@ -185,7 +183,7 @@ func (s *Socket) addMessage(datagrams [][]byte) {
 	s.sending.messages = append(s.sending.messages, m)
 }
 
-// split replaces message i by one for each of its datagrams.
+// split replaces message i by one message per datagram.
 func (s *Socket) split(i int) {
 	rest := slices.Clone(s.sending.messages[i+1:])
 	datagrams := s.sending.messages[i].datagrams
@@ -196,7 +194,7 @@ func (s *Socket) split(i int) {
 	s.sending.messages = append(s.sending.messages, rest...)
 }
 
-// runLength is how many of the first datagrams fit one UDP_SEGMENT message.
+// runLength returns how many of the first datagrams fit one UDP_SEGMENT message.
 func runLength(datagrams [][]byte) int {
 	size, total := len(datagrams[0]), len(datagrams[0])
 	if size == 0 {
@@ -236,7 +234,7 @@ func (s *Socket) Receive(into []Inbound) (int, error) {
 	return n, nil
 }
 
-// explain turns the errno of a send or receive into what the error queue tells of it.
+// explain returns the details of the errno of a send or receive from the error queue.
 func (s *Socket) explain(err error) error {
 	var u *Unreachable
 	s.raw.Control(func(fd uintptr) { u = drainErrors(int(fd)) })

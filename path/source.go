@@ -12,14 +12,14 @@ func init() {
 	Register(Kind{Scheme: "src", Argument: "address", Carries: Datagrams | Streams, New: newSourcePath})
 }
 
-// sourcePath is one source address; policy routing decides the device, and the path then holds on to that device.
+// sourcePath is one source address. Policy routing chooses the device, and the path then keeps to that device.
 type sourcePath struct {
 	spec   Spec
 	source netip.Addr
 	mark   uint32
 
 	mu     sync.Mutex
-	device string // by which the path left first, and must go on leaving
+	device string // by which the path first left, and must continue to leave
 }
 
 func newSourcePath(s Spec, o Options) (Path, error) {
@@ -31,12 +31,11 @@ func newSourcePath(s Spec, o Options) (Path, error) {
 	return &sourcePath{spec: s, source: a.Unmap(), mark: o.Mark}, nil
 }
 
-// Open binds a socket to the address, and to the device that the routes give it.
+// Open binds a socket to the address, and to the device of its route.
 func (p *sourcePath) Open(ctx context.Context, to netip.AddrPort) (Flow, error) {
 	return openFlow(ctx, p.spec, p.binding, to)
 }
 
-// Dial connects with TCP from the address.
 func (p *sourcePath) Dial(ctx context.Context, to Target) (net.Conn, error) {
 	return dialFrom(ctx, p.binding, to)
 }
@@ -73,7 +72,6 @@ func (p *sourcePath) binding(to netip.Addr) (binding, error) {
 	return b, nil
 }
 
-// Describe says what the address is now.
 func (p *sourcePath) Describe() Info {
 	info := Info{Name: p.spec.Name, Kind: p.spec.Kind, Arg: p.spec.Arg, Observer: "src:" + p.source.String(),
 		Claim: "the network that " + p.source.String() + " leaves by sees the server's address, that address, and the size and time of each packet that takes this path; not its content, and no packet of the other paths"}
@@ -90,7 +88,7 @@ func (p *sourcePath) Describe() Info {
 	if device == "" {
 		device = owner
 	}
-	// Two addresses of one device are seen by the same network. Loopback is no network, so there each counts alone.
+	// One network sees all addresses of a device. Loopback is no network, so each of its addresses is an observer.
 	if device != "" && device != "lo" {
 		info.Observer = "if:" + device
 	}
@@ -102,7 +100,7 @@ func (p *sourcePath) Describe() Info {
 	return info
 }
 
-// deviceWith finds the device that holds addr, or "" where none does.
+// deviceWith returns the device that has addr, or "".
 func deviceWith(addr netip.Addr) (string, error) {
 	if addr.IsLoopback() {
 		return "lo", nil
@@ -119,7 +117,7 @@ func findDevice(addr netip.Addr) (string, error) {
 	for _, i := range interfaces {
 		addresses, err := i.Addrs()
 		if err != nil {
-			continue // the device went away while we looked
+			continue // the device disappeared during the search
 		}
 		for _, a := range addresses {
 			if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().Unmap() == addr {

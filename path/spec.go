@@ -9,18 +9,17 @@ import (
 	"sync"
 )
 
-// Spec is a path as a person writes it: NAME=KIND:ARG, or NAME=KIND:ARG@BASE for a tunnel that rides another path.
+// Spec is a path as the user writes it: NAME=KIND:ARG, or NAME=KIND:ARG@BASE for a tunnel that rides another path.
 type Spec struct {
 	Name string
 	Kind string
 	Arg  string
-	// Base is the name of the path that a tunnel rides, or empty for the machine's own routes.
-	Base string
+	Base string // name of the path that a tunnel rides; empty means the machine's own routes
 }
 
 var nameRule = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,31}$`)
 
-// ParseSpec reads NAME=KIND:ARG[@BASE]. KIND must be registered; only a tunnel takes a base.
+// ParseSpec parses NAME=KIND:ARG[@BASE]. KIND must be registered. Only a tunnel may have a base.
 func ParseSpec(text string) (Spec, error) {
 	bad := func(why, hint string) (Spec, error) {
 		return Spec{}, &Error{What: fmt.Sprintf("path %q", text), Why: why, Hint: hint}
@@ -48,10 +47,10 @@ func ParseSpec(text string) (Spec, error) {
 	return spec, nil
 }
 
-// String gives the spec as ParseSpec reads it.
+// String returns the spec in the format of [ParseSpec].
 func (s Spec) String() string { return s.Name + "=" + s.Place() }
 
-// Place is the spec without its name: what two names for one way out have in common.
+// Place returns the spec without its name.
 func (s Spec) Place() string {
 	if s.Base != "" {
 		return s.Kind + ":" + s.Arg + "@" + s.Base
@@ -59,39 +58,33 @@ func (s Spec) Place() string {
 	return s.Kind + ":" + s.Arg
 }
 
-// Options are what all kinds of path share.
+// Options are common to all kinds of path.
 type Options struct {
-	// Mark is the SO_MARK of each socket, or 0. Setting it needs CAP_NET_ADMIN.
-	Mark uint32
-	// Base is the path that a tunnel's own packets take. It is never nil where a tunnel is made.
-	Base Path
-	// Secret reads what the path of a name must show to be let in; nil where there is none. It is asked when the path
-	// is opened, not before, and again after a refusal.
-	Secret func(name string) (Secret, error)
-	// Identity is the file of this device's key, for paths that prove it; empty is this user's own.
-	Identity string
+	Mark uint32 // SO_MARK of each socket, or 0; needs CAP_NET_ADMIN
+	Base Path   // path of a tunnel's own packets; never nil when a tunnel is made
+	// Secret returns the credential of the path with the name; nil if there is none. It is called each time the path opens,
+	// and again after a refusal.
+	Secret   func(name string) (Secret, error)
+	Identity string // file of this device's key, for paths that prove it; "" means this user's own
 }
 
-// Secret is a password or token. It does not print itself.
+// Secret is a password or token. Formatting never shows it.
 type Secret string
 
-// Format hides the secret, whatever the verb.
+// Format hides the secret for all verbs.
 func (Secret) Format(f fmt.State, _ rune) { fmt.Fprint(f, "(secret)") }
 
-// MarshalText hides the secret. Packages encoding/json and log/slog use it too.
+// MarshalText hides the secret, also from encoding/json and log/slog.
 func (Secret) MarshalText() ([]byte, error) { return []byte("(secret)"), nil }
 
-// Kind makes paths of one scheme.
+// Kind makes the paths of one scheme.
 type Kind struct {
-	Scheme string
-	// Argument says what ARG is, in a word or two, for help texts.
-	Argument string
-	// Carries is what paths of the kind carry.
-	Carries Carries
-	// Tunnel is a kind whose packets travel inside others, which take the path that @BASE names.
-	Tunnel bool
-	// New makes the path. It fails only on an argument that can never work, such as text that is no address; a device
-	// that is absent now is no failure, since it may come.
+	Scheme   string
+	Argument string // a word or two for help texts
+	Carries  Carries
+	Tunnel   bool // packets travel inside others, on the path of @BASE
+	// New returns the path. It fails only if the argument can never work, such as an invalid address. A missing device is no
+	// failure, since it may appear later.
 	New func(Spec, Options) (Path, error)
 }
 
@@ -100,8 +93,7 @@ var registry = struct {
 	kinds map[string]Kind
 }{kinds: map[string]Kind{}}
 
-// Register adds a kind of path. It panics where the scheme is taken or the kind carries nothing: these are mistakes of
-// the program.
+// Register adds a kind of path. It panics if the scheme exists or the kind carries nothing.
 func Register(k Kind) {
 	if k.Carries == 0 {
 		panic("path: kind " + k.Scheme + " carries nothing")
@@ -114,19 +106,19 @@ func Register(k Kind) {
 	registry.kinds[k.Scheme] = k
 }
 
-// Kinds lists the registered schemes in alphabetical order.
+// Kinds returns the registered schemes in alphabetical order.
 func Kinds() []string {
 	registry.Lock()
 	defer registry.Unlock()
 	return slices.Sorted(maps.Keys(registry.kinds))
 }
 
-// KindsFor lists the registered schemes that carry all of c, in alphabetical order.
+// KindsFor returns the registered schemes that carry all of c, in alphabetical order.
 func KindsFor(c Carries) []string {
 	return slices.DeleteFunc(Kinds(), func(scheme string) bool { k, _ := lookupKind(scheme); return c&^k.Carries != 0 })
 }
 
-// KindCarries says what paths of a scheme carry; nothing where the scheme is unknown.
+// KindCarries returns what paths of a scheme carry, or 0 if the scheme is unknown.
 func KindCarries(scheme string) Carries {
 	k, _ := lookupKind(scheme)
 	return k.Carries

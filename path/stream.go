@@ -10,8 +10,8 @@ import (
 	"heddle/internal/dial"
 )
 
-// dialFrom connects with TCP to the first address of a target that answers, tied as bind says for each. This machine's
-// resolver looks names up.
+// dialFrom connects with TCP to the first address of a target that answers, with the bindings of bind. It asks the system
+// resolver.
 func dialFrom(ctx context.Context, bind binder, to Target) (net.Conn, error) {
 	single := func(ctx context.Context, at netip.AddrPort) (net.Conn, error) {
 		b, err := bind(at.Addr())
@@ -30,7 +30,7 @@ func dialFrom(ctx context.Context, bind binder, to Target) (net.Conn, error) {
 	return c, nil
 }
 
-// dialStream connects with TCP from where b is tied to.
+// dialStream connects with TCP from a socket with binding b.
 func dialStream(ctx context.Context, b binding, to netip.AddrPort) (net.Conn, error) {
 	d := net.Dialer{Control: beforeBinding(b.tie)}
 	if b.local.Addr().IsValid() {
@@ -45,7 +45,7 @@ func dialStream(ctx context.Context, b binding, to netip.AddrPort) (net.Conn, er
 	return c, err
 }
 
-// stream is a TCP connection that is tied to a device.
+// stream is a TCP connection from a socket that is tied to a device.
 type stream struct {
 	*net.TCPConn
 	bound binding
@@ -53,7 +53,7 @@ type stream struct {
 	once  sync.Once
 }
 
-// Close closes the connection in both directions.
+// Close closes both directions.
 func (s *stream) Close() error {
 	s.once.Do(func() {
 		forget(s)
@@ -64,10 +64,9 @@ func (s *stream) Close() error {
 	return s.TCPConn.Close()
 }
 
-// NetConn is the connection itself.
 func (s *stream) NetConn() net.Conn { return s.TCPConn }
 
-// KeepAlive lets a connection of TCP end where the other side vanished without a word.
+// KeepAlive enables TCP keep-alives, so that a connection ends if the peer disappears.
 func KeepAlive(c net.Conn) {
 	if tcp, ok := c.(interface {
 		SetKeepAliveConfig(net.KeepAliveConfig) error

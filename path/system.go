@@ -6,13 +6,13 @@ import (
 	"net/netip"
 )
 
-// System is the way that this machine's own routes give: what a tunnel without a base rides.
+// System is the path by this machine's own routes, which tunnels without a base ride.
 type System struct{ mark uint32 }
 
-// NewSystem makes the path that follows this machine's own routes, whatever they are at each moment.
+// NewSystem returns the path by this machine's own routes, as they are at each moment.
 func NewSystem(mark uint32) System { return System{mark} }
 
-// Open opens a socket as the routes say now; the flow fails its check once they say otherwise.
+// Open opens a socket by the current routes. The flow fails its check once they change for it.
 func (p System) Open(ctx context.Context, to netip.AddrPort) (Flow, error) {
 	return openFlow(ctx, Spec{Name: "system", Arg: "this machine"}, p.binding, to)
 }
@@ -25,12 +25,10 @@ func (p System) binding(to netip.Addr) (binding, error) {
 	return binding{local: netip.AddrPortFrom(out.source, 0), mark: p.mark}, nil
 }
 
-// Dial connects as the routes say.
 func (p System) Dial(ctx context.Context, to Target) (net.Conn, error) {
 	return dialFrom(ctx, func(netip.Addr) (binding, error) { return binding{mark: p.mark}, nil }, to)
 }
 
-// Describe says what the path is.
 func (p System) Describe() Info {
 	return Info{Name: "system", Kind: "system", Observer: "system", Ready: true,
 		Claim: "leaves as this machine's own routes say"}

@@ -7,17 +7,15 @@ import (
 	"heddle/internal/socks5"
 )
 
-// Target is where a stream goes: an address or a host name, and a port.
-//
-// A tunnel has a name looked up at its far end, or inside: no network in front of it learns the name. One that cannot do
-// so refuses names; none of them asks this machine's resolver. A path that is no tunnel asks that resolver, as other
-// programs do.
+// Target is the destination of a stream: an address or a host name, and a port. A tunnel never uses this machine's resolver:
+// names are looked up at its far end or inside it, so that no network before it learns them, or refused. A path that is no
+// tunnel uses this machine's resolver, as other programs do.
 type Target = socks5.Target
 
-// At is the target at an address.
+// At returns the target for an address.
 func At(a netip.AddrPort) Target { return Target{Addr: a.Addr(), Port: a.Port()} }
 
-// HostPort is the target at a host, which may be an address written out.
+// HostPort returns the target for a host, which may be an address as text.
 func HostPort(host string, port uint16) (Target, error) {
 	t, err := socks5.NewTarget(host, port)
 	if err != nil || port == 0 {

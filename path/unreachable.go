@@ -6,17 +6,13 @@ import (
 	"syscall"
 )
 
-// Unreachable is what the network or this machine said of datagrams that could not be delivered: an ICMP message
-// (RFC 792, RFC 4443), or the like.
+// Unreachable reports undeliverable datagrams: an ICMP message (RFC 792, RFC 4443), or an error of this machine.
 type Unreachable struct {
 	Errno syscall.Errno
-	// By is the router or host that said so; invalid where it was this machine.
-	By netip.Addr
-	// MTU is the largest packet in bytes that the path carries, where that was the reason; else 0.
-	MTU int
+	By    netip.Addr // reporting router or host; invalid if it was this machine
+	MTU   int        // largest packet in bytes that the path carries, if that was the reason
 }
 
-// Error says what happened in the words of a person.
 func (u *Unreachable) Error() string {
 	by := "this machine"
 	if u.By.IsValid() {
@@ -33,10 +29,9 @@ func (u *Unreachable) Error() string {
 	return fmt.Sprintf("%v, says %s", u.Errno, by)
 }
 
-// Unwrap gives the errno.
 func (u *Unreachable) Unwrap() error { return u.Errno }
 
-// FromServer reports whether the answer shows that datagrams do reach the server's machine.
+// FromServer reports whether the error shows that datagrams reach the server's machine.
 func (u *Unreachable) FromServer(server netip.Addr) bool {
 	return u.Errno == syscall.ECONNREFUSED && u.By == server
 }

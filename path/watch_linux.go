@@ -12,8 +12,8 @@ import (
 )
 
 // Watch reports changes of this machine's devices, addresses, routes, rules and traffic control filters (rtnetlink(7)).
-// While a watch is open, the paths in its network namespace cache the kernel's answers until something changes. All watches
-// of a namespace share one socket.
+// While it is open, paths in its network namespace cache the kernel's answers until a change. All watches of a namespace
+// share a socket.
 type Watch struct {
 	machine *machine
 	seen    uint64 // changes that Changed has reported
@@ -28,7 +28,7 @@ type machine struct {
 	mu      sync.Mutex
 	fd      int
 	changes uint64
-	answers map[any]any // answer, by question
+	answers map[any]any // by question
 }
 
 type answer[T any] struct {
@@ -37,8 +37,7 @@ type answer[T any] struct {
 	at    time.Time
 }
 
-// namespace identifies a network namespace by the device and inode of its file. An open watch keeps the namespace alive, so
-// that the kernel cannot give the inode to another one.
+// namespace identifies a network namespace by device and inode, which the kernel cannot reuse while a watch keeps it open.
 type namespace struct{ device, inode uint64 }
 
 var machines = struct {
@@ -47,17 +46,15 @@ var machines = struct {
 	n   atomic.Int32 // of all
 }{all: map[namespace]*machine{}}
 
-// watched is the mask of the rtnetlink groups of a watch. Neighbours are left out, as they change all the time.
+// watched is the mask of a watch's rtnetlink groups. It excludes neighbours, which change all the time.
 const watched = unix.RTMGRP_LINK | unix.RTMGRP_TC | unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFADDR |
 	unix.RTMGRP_IPV4_ROUTE | unix.RTMGRP_IPV6_ROUTE | unix.RTMGRP_IPV4_RULE |
 	1<<(unix.RTNLGRP_IPV6_RULE-1) | 1<<(unix.RTNLGRP_IPV4_NETCONF-1) | 1<<(unix.RTNLGRP_IPV6_NETCONF-1) |
 	1<<(unix.RTNLGRP_NEXTHOP-1)
 
 const (
-	// rememberFor limits the age of a cached answer, as a few settings change without a message.
-	rememberFor = 30 * time.Second
-	// maxAnswers limits the number of cached answers of a namespace.
-	maxAnswers = 1024
+	rememberFor = 30 * time.Second // maximum age of a cached answer, as a few settings change without a message
+	maxAnswers  = 1024             // cached answers per namespace
 )
 
 // NewWatch opens a watch in the network namespace of the calling thread.
@@ -103,8 +100,8 @@ func here() (namespace, error) {
 	return namespace{uint64(s.Dev), s.Ino}, nil
 }
 
-// Changed reports whether something changed since the last call. It does not block. Only one goroutine may call it. On a
-// nil watch it always returns true.
+// Changed reports, without blocking, whether something changed since the last call. Only one goroutine may call it. A nil
+// watch always returns true.
 func (w *Watch) Changed() bool {
 	if w == nil || w.closed {
 		return true
@@ -137,9 +134,9 @@ func (w *Watch) Close() error {
 	return unix.Close(fd)
 }
 
-// hear reads the messages that wait on the socket, and drops the cached answers if there were any. The content of a message
-// does not matter, so that one lost for lack of buffer space (ENOBUFS) does no harm. It reports whether the socket failed, so
-// that changes go unnoticed. m.mu is held.
+// hear reads the waiting messages, and drops the cached answers if there were any. It ignores their content, so that
+// messages lost for lack of buffer space (ENOBUFS) do no harm. It reports whether the socket failed, after which changes go
+// unnoticed. m.mu is held.
 func (m *machine) hear() (failed bool) {
 	var message [64]byte
 	for m.fd >= 0 {
@@ -157,15 +154,14 @@ func (m *machine) hear() (failed bool) {
 	return true
 }
 
-// questions counts the questions that went to the kernel.
 var questions atomic.Uint64
 
 // Questions returns how many questions about devices, addresses and routes went to the kernel. Each opens a socket.
 func Questions() uint64 { return questions.Load() }
 
-// Ask returns the kernel's answer to a question about devices, addresses or routes. If a [Watch] is open in this thread's
-// namespace, it returns a cached answer until something changes; otherwise it calls ask. The question must be comparable, and
-// each kind of question needs a type of its own. Callers must not modify the answer, as they share it.
+// Ask returns the kernel's answer to a question about devices, addresses or routes. With an open [Watch] in this thread's
+// namespace, it caches answers until a change. The question must be comparable, of a separate type per kind of question.
+// Callers share the answer and must not modify it.
 func Ask[T any](question any, ask func() (T, error)) (T, error) {
 	m := watchedHere()
 	if m == nil {
@@ -188,7 +184,7 @@ func Ask[T any](question any, ask func() (T, error)) (T, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if failed := m.hear(); failed || m.changes != changes {
-		return value, err // it may be from before the change
+		return value, err // it may predate the change
 	}
 	if len(m.answers) >= maxAnswers {
 		clear(m.answers)

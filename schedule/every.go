@@ -9,20 +9,20 @@ import (
 	"heddle/internal/errhint"
 )
 
-// Every is the unit of a schedule: so many packets, or so long. The zero value never switches.
+// Every is the length of a schedule's unit, in packets or in time. The zero value never switches.
 type Every struct {
 	Packets int
 	Period  time.Duration
 }
 
-// Shortest and longest units that ParseEvery accepts.
+// The shortest and longest units that ParseEvery accepts.
 const (
 	MinPeriod  = time.Millisecond
 	MaxPeriod  = time.Hour
 	MaxPackets = 1_000_000
 )
 
-// ParseEvery reads "50p" (packets sent), "100ms" (time) or "none".
+// ParseEvery parses "50p" (packets sent), "100ms" (time) or "none".
 func ParseEvery(text string) (Every, error) {
 	bad := func(why string) (Every, error) {
 		return Every{}, &errhint.Error{What: fmt.Sprintf("every %q", text), Why: why, Hint: "write packets as 50p, a time as 100ms, or none"}
@@ -50,7 +50,7 @@ func ParseEvery(text string) (Every, error) {
 	return Every{Period: d}, nil
 }
 
-// String gives the unit as ParseEvery reads it.
+// String returns the format of [ParseEvery].
 func (e Every) String() string {
 	switch {
 	case e.Packets > 0:

@@ -7,7 +7,7 @@ import (
 	"math/rand/v2"
 )
 
-// systemSource draws from crypto/rand: an observer who could foresee the schedule could undo it.
+// systemSource reads crypto/rand: an observer who could predict the schedule could undo it.
 type systemSource struct{}
 
 func (systemSource) Uint64() uint64 {
@@ -20,10 +20,10 @@ func newRand(seed *uint64) *rand.Rand {
 	if seed == nil {
 		return rand.New(systemSource{})
 	}
-	return rand.New(rand.NewPCG(*seed, 0x686564646c65)) // a fixed second word, so that one number is the whole seed
+	return rand.New(rand.NewPCG(*seed, 0x686564646c65)) // the second word is fixed, so that one number is the whole seed
 }
 
-// dirichlet draws n weights that sum to 1 from the symmetric Dirichlet distribution: gamma variates, normalised.
+// dirichlet draws n weights with sum 1 from the symmetric Dirichlet distribution, as normalised gamma variates.
 func dirichlet(rng *rand.Rand, alpha float64, n int) []float64 {
 	logs := make([]float64, n)
 	top := math.Inf(-1)
@@ -42,8 +42,8 @@ func dirichlet(rng *rand.Rand, alpha float64, n int) []float64 {
 	return logs
 }
 
-// logGamma draws the logarithm of a Gamma(shape, 1) variate (Marsaglia and Tsang, "A simple method for generating
-// gamma variables", 2000). Logarithms keep shapes near 0 from underflowing to a vector of zeros.
+// logGamma draws the logarithm of a Gamma(shape, 1) variate (Marsaglia and Tsang, "A simple method for generating gamma
+// variables", 2000). Logarithms prevent underflow to a vector of zeros for shapes near 0.
 func logGamma(rng *rand.Rand, shape float64) float64 {
 	boost := 0.0
 	if shape < 1 {

@@ -1,7 +1,5 @@
-// Package schedule says which path the next unit takes.
-//
-// It is pure: no I/O, no clock of its own, and with a seed the same draws each time. It knows nothing of health: the
-// caller says which paths may be used. Do not share one [Schedule] between goroutines.
+// Package schedule decides which path takes the next unit. It is deterministic with a seed, and has no I/O and no clock. The
+// caller says which paths are usable. Do not share a [Schedule] between goroutines.
 package schedule
 
 import (
@@ -16,41 +14,34 @@ import (
 	"heddle/internal/errhint"
 )
 
-// Config is a schedule as a person asks for it.
+// Config configures a schedule.
 type Config struct {
-	// Name is "round-robin", "uniform" or "weighted".
-	Name string
-	// Every is the unit.
-	Every Every
-	// Settle is how long the first unit lasts at least.
-	Settle time.Duration
-	// Alpha is the concentration of the Dirichlet distribution that weighted draws its weights from; 0 means 1.
-	Alpha float64
-	// Weights are fixed weights for weighted, one a path, instead of drawn ones; nil to draw.
-	Weights []float64
-	// Seed makes the draws repeatable where it is not nil. Without it they come from crypto/rand.
-	Seed *uint64
+	Name    string        // "round-robin", "uniform" or "weighted"
+	Every   Every         // the length of a unit
+	Settle  time.Duration // minimum length of the first unit
+	Alpha   float64       // concentration of the Dirichlet distribution of the weights of weighted; 0 means 1
+	Weights []float64     // fixed weights for weighted, one per path; nil draws them
+	Seed    *uint64       // makes the draws repeatable; nil draws from crypto/rand
 }
 
-// Names lists the schedules.
 func Names() []string { return []string{"round-robin", "uniform", "weighted"} }
 
-// Schedule picks paths for one session. The paths are numbered from 0.
+// Schedule picks paths for one session. Paths are numbered from 0.
 type Schedule struct {
 	every   Every
 	settle  time.Duration
 	weights []float64
 	next    func(usable []bool) int
 
-	current int       // path of the running unit, -1 before the first and after a cut
-	last    int       // path of the last unit, -1 before the first
-	left    int       // packets left in the unit, where units are packets
-	end     time.Time // end of the unit, where units are time
-	settled time.Time // when the first unit may end
+	current int       // path of the running unit; -1 before the first unit and after a cut
+	last    int       // path of the last unit; -1 before the first
+	left    int       // packets left, for units of packets
+	end     time.Time // end of the unit, for units of time
+	settled time.Time // earliest end of the first unit
 }
 
-// New makes the schedule of one session over n paths. For "weighted" without fixed weights it draws new ones, from
-// Dirichlet(alpha, ..., alpha) (CoMPS, section 4.2.1).
+// New returns the schedule of one session over n paths. "weighted" without fixed weights draws them from Dirichlet(alpha,
+// ..., alpha) (CoMPS, section 4.2.1).
 func New(c Config, n int) (*Schedule, error) {
 	if n < 1 {
 		return nil, fmt.Errorf("schedule: no paths")
@@ -102,11 +93,11 @@ func (s *Schedule) setWeights(c Config, rng *rand.Rand) error {
 	return nil
 }
 
-// Weights gives the probability of each path, in the order of the paths.
+// Weights returns the probability of each path.
 func (s *Schedule) Weights() []float64 { return slices.Clone(s.weights) }
 
-// Turn starts the next unit if the running one is over or its path is not usable any more, without taking a packet
-// from it. It gives the path of the running unit and whether a unit began; path -1 where none is usable.
+// Turn starts a new unit if the running one is over or its path is unusable, and takes no packet from it. It returns the
+// path of the running unit, -1 if none is usable, and whether a unit began.
 func (s *Schedule) Turn(now time.Time, usable []bool) (path int, began bool) {
 	if s.current >= 0 && usable[s.current] && !s.Due(now) {
 		return s.current, false
@@ -120,13 +111,13 @@ func (s *Schedule) Turn(now time.Time, usable []bool) (path int, began bool) {
 	return next, true
 }
 
-// Take gives the path for the next packets and for how many of the max offered it holds; began is as Turn says.
+// Take returns the path of the next packets and how many of the max offered it takes; began is as for [Schedule.Turn].
 func (s *Schedule) Take(now time.Time, usable []bool, max int) (path, n int, began bool) {
 	path, began = s.Turn(now, usable)
 	if path < 0 || s.every.Packets == 0 {
 		return path, max, began
 	}
-	if s.left <= 0 { // the first unit goes on until the session has settled
+	if s.left <= 0 { // the first unit continues until the session has settled
 		return path, max, began
 	}
 	n = min(max, s.left)
@@ -134,10 +125,10 @@ func (s *Schedule) Take(now time.Time, usable []bool, max int) (path, n int, beg
 	return path, n, began
 }
 
-// Cut ends the running unit, so that the next packet starts a new one.
+// Cut ends the running unit: the next packet starts a new one.
 func (s *Schedule) Cut() { s.current = -1 }
 
-// Due reports whether the running unit is over, so that the next packet starts a new one.
+// Due reports whether the running unit is over.
 func (s *Schedule) Due(now time.Time) bool {
 	switch {
 	case s.current < 0:
@@ -152,7 +143,7 @@ func (s *Schedule) Due(now time.Time) bool {
 	return false
 }
 
-// End is when the running unit ends, where units are time; the zero time otherwise.
+// End returns when the running unit ends, for units of time, or else the zero time.
 func (s *Schedule) End() time.Time { return s.end }
 
 func (s *Schedule) begin(now time.Time) {
@@ -167,7 +158,7 @@ func (s *Schedule) begin(now time.Time) {
 		s.end = now.Add(s.every.Period)
 		return
 	}
-	// Units stay on one grid, so that a late packet does not shift all later switches.
+	// Units stay on one grid, so that a late packet does not delay all later switches.
 	passed := now.Sub(s.end)/s.every.Period + 1
 	s.end = s.end.Add(passed * s.every.Period)
 }
@@ -186,7 +177,7 @@ func (s *Schedule) draw(rng *rand.Rand) func([]bool) int {
 	return func(usable []bool) int { return drawOne(rng, usable, s.weights) }
 }
 
-// drawOne draws a usable path by its weight, or any usable one if all of them have weight 0.
+// drawOne draws a usable path by weight, or any usable one if all have weight 0.
 func drawOne(rng *rand.Rand, usable []bool, weights []float64) int {
 	sum, last := 0.0, -1
 	for i, ok := range usable {

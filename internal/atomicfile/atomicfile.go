@@ -1,5 +1,4 @@
-// Package atomicfile replaces files as a whole: a reader, or a program that starts after a crash, finds either the old content
-// or the new one.
+// Package atomicfile replaces whole files: a reader, also after a crash, finds either the old or the new content.
 package atomicfile
 
 import (
@@ -10,7 +9,7 @@ import (
 	"path/filepath"
 )
 
-// Write replaces file, whose directory must exist. The file gets exactly these permissions, whatever the umask.
+// Write replaces a file in an existing directory. The umask does not affect the permissions.
 func Write(file string, data []byte, perm fs.FileMode) error {
 	return WriteFunc(file, perm, func(w io.Writer) error {
 		_, err := w.Write(data)
@@ -18,7 +17,7 @@ func Write(file string, data []byte, perm fs.FileMode) error {
 	})
 }
 
-// WritePrivate replaces a file that only its owner may read. It makes missing directories.
+// WritePrivate replaces a file that only its owner may read. It creates missing directories.
 func WritePrivate(file string, data []byte) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		return err
@@ -35,7 +34,7 @@ func WriteJSON(file string, v any) error {
 	return WritePrivate(file, append(text, '\n'))
 }
 
-// WriteFunc is [Write] with the content that write writes. If write fails, the old file stays.
+// WriteFunc is [Write] with the content that write produces. If write fails, the old file stays.
 func WriteFunc(file string, perm fs.FileMode, write func(io.Writer) error) error {
 	f, err := newPending(file, perm)
 	if err != nil {
@@ -48,7 +47,7 @@ func WriteFunc(file string, perm fs.FileMode, write func(io.Writer) error) error
 	return f.CloseAtomicallyReplace()
 }
 
-// CreatePrivate is [WritePrivate] for a new file. It fails with [fs.ErrExist] if the file exists or another process just made it.
+// CreatePrivate is [WritePrivate] for a new file. If the file exists, it fails with [fs.ErrExist].
 func CreatePrivate(file string, data []byte) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		return err
@@ -64,5 +63,5 @@ func CreatePrivate(file string, data []byte) error {
 	if err := f.Sync(); err != nil {
 		return err
 	}
-	return os.Link(f.Name(), file) // fails where file exists; a rename would replace it
+	return os.Link(f.Name(), file) // unlike a rename, a link fails if file exists
 }

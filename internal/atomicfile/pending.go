@@ -9,7 +9,7 @@ import (
 	"github.com/google/renameio/v2"
 )
 
-// newPending makes the temporary file beside the real one: another directory may be on another file system.
+// newPending creates the temporary file in the same directory, as a rename cannot cross file systems.
 func newPending(file string, perm fs.FileMode) (*renameio.PendingFile, error) {
 	return renameio.NewPendingFile(file, renameio.WithTempDir(filepath.Dir(file)), renameio.WithStaticPermissions(perm))
 }

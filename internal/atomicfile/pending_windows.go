@@ -7,13 +7,13 @@ import (
 	"path/filepath"
 )
 
-// pending has the methods of renameio.PendingFile, which is not there for Windows. os.Rename replaces a file there too.
+// pending has the methods of renameio.PendingFile, which does not support Windows. os.Rename replaces files there too.
 type pending struct {
 	*os.File
 	path string
 }
 
-// newPending leaves the permissions to the directory: Windows has no such bits.
+// newPending ignores the permissions: Windows has no permission bits.
 func newPending(file string, _ fs.FileMode) (*pending, error) {
 	f, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file))
 	return &pending{f, file}, err
@@ -27,6 +27,6 @@ func (p *pending) CloseAtomicallyReplace() error {
 }
 
 func (p *pending) Cleanup() error {
-	_ = p.Close() // an open file cannot be removed
+	_ = p.Close() // Windows cannot remove an open file
 	return os.Remove(p.Name())
 }

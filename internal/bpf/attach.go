@@ -1,7 +1,5 @@
-// Package bpf loads BPF programs and attaches them where packets enter and leave a device (tc).
-//
-// A filter and its clsact are changes for a [journal.Journal], since the kernel keeps them after a crash. The kernel detaches
-// a program of [AttachFirst] when the process ends.
+// Package bpf loads BPF programs and attaches them to devices (tc). The kernel keeps a filter and its clsact after a crash,
+// so they are changes for a [journal.Journal]. It detaches a program of [AttachFirst] when the process ends.
 package bpf
 
 import (
@@ -16,16 +14,15 @@ import (
 	"heddle/internal/journal"
 )
 
-// Hook is where a program looks at the packets of a device.
+// Hook is the direction of the packets that a program sees.
 type Hook string
 
-// The hooks.
 const (
 	Out Hook = "egress"
 	In  Hook = "ingress"
 )
 
-// Parent is the hook as netlink numbers it.
+// Parent returns netlink's number of the hook.
 func (h Hook) Parent() uint32 {
 	if h == In {
 		return netlink.HANDLE_MIN_INGRESS
@@ -33,26 +30,23 @@ func (h Hook) Parent() uint32 {
 	return netlink.HANDLE_MIN_EGRESS
 }
 
-// Filter attaches a program to a device by tc(8), as the first of its hook.
+// Filter attaches a program to a device with tc(8), as the first of its hook.
 type Filter struct {
 	Device string `json:"device"`
 	Index  int    `json:"index"`
 	Hook   Hook   `json:"hook"`
 	Name   string `json:"name"`
 
-	// Program is needed to apply it.
-	Program *ebpf.Program `json:"-"`
+	Program *ebpf.Program `json:"-"` // needed by Apply
 }
 
-// String says what is attached.
 func (f *Filter) String() string {
 	return fmt.Sprintf("tc filter add dev %s %s bpf direct-action name %s", f.Device, f.Hook, f.Name)
 }
 
-// firstPriority leaves room for others before it.
-const firstPriority = 100
+const firstPriority = 100 // leaves room for filters before it
 
-// Apply attaches the program, in front of what is there.
+// Apply attaches the program before the existing filters.
 func (f *Filter) Apply() error {
 	device, err := netlink.LinkByIndex(f.Index)
 	if err != nil {
@@ -75,13 +69,12 @@ func (f *Filter) Apply() error {
 	})
 }
 
-// Undo takes away the filters of that name, on the device of that number.
+// Undo removes the filters with the name from the device with the index.
 func (f *Filter) Undo() error {
 	_, err := f.each(netlink.FilterDel)
 	return err
 }
 
-// Attached reports whether it is still attached.
 func (f *Filter) Attached() bool {
 	n, err := f.each(func(netlink.Filter) error { return nil })
 	return err == nil && n > 0
@@ -108,23 +101,21 @@ func (f *Filter) each(do func(netlink.Filter) error) (n int, err error) {
 	return n, err
 }
 
-// Clsact gives a device the place where filters are attached (a qdisc).
+// Clsact is the qdisc of a device that filters attach to.
 type Clsact struct {
 	Device string `json:"device"`
 	Index  int    `json:"index"`
 }
 
-// String says what is made.
 func (q *Clsact) String() string { return "tc qdisc add dev " + q.Device + " clsact" }
 
 func (q *Clsact) netlink() *netlink.Clsact {
 	return &netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: q.Index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}}
 }
 
-// Apply makes it.
 func (q *Clsact) Apply() error { return netlink.QdiscAdd(q.netlink()) }
 
-// Undo removes it where no filter is left on it.
+// Undo removes the qdisc unless it still has a filter.
 func (q *Clsact) Undo() error {
 	device, err := netlink.LinkByIndex(q.Index)
 	if err != nil {
@@ -141,7 +132,7 @@ func (q *Clsact) Undo() error {
 	return nil
 }
 
-// HasClsact reports whether a device has it already.
+// HasClsact reports whether a device has the qdisc.
 func HasClsact(index int) (bool, error) {
 	device, err := netlink.LinkByIndex(index)
 	if err != nil {
@@ -156,9 +147,8 @@ func HasClsact(index int) (bool, error) {
 	return false, err
 }
 
-// AttachFirst attaches a program by tcx (Linux 6.6), before all that is attached by tcx or tc: a program of others that
-// ends the look-up there would otherwise keep ours from seeing the packet. It is gone with this process, and a [Filter]
-// of the same program remains. It is nil on kernels without tcx.
+// AttachFirst attaches a program by tcx (Linux 6.6), before all programs of tcx and tc: one that ends the chain would hide
+// packets from it. The link ends with the process; a [Filter] stays. Without tcx, AttachFirst returns nil.
 func AttachFirst(index int, p *ebpf.Program) (link.Link, error) {
 	l, err := link.AttachTCX(link.TCXOptions{Interface: index, Program: p, Attach: ebpf.AttachTCXEgress, Anchor: link.Head()})
 	if errors.Is(err, ebpf.ErrNotSupported) {

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Load hands one program of an object to the kernel, with values for its constants (volatile const) and with maps in the
-// place of those that the object declares. The program keeps the maps.
+// Load loads one program of an object, with values for its constants (volatile const), and with maps that replace those of
+// the object. The program keeps references to the maps.
 func Load(object *ebpf.CollectionSpec, program string, constants map[string]any, maps map[string]*ebpf.Map) (*ebpf.Program, error) {
 	object = object.Copy()
 	for name, value := range constants {
@@ -43,11 +43,11 @@ func Load(object *ebpf.CollectionSpec, program string, constants map[string]any,
 	return p, nil
 }
 
-// Monotonic is CLOCK_MONOTONIC in nanoseconds, which is what bpf_ktime_get_ns gives.
+// Monotonic returns CLOCK_MONOTONIC in nanoseconds, the clock of bpf_ktime_get_ns.
 func Monotonic() uint64 {
 	var t unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &t) != nil {
-		return 0 // never on Linux
+		return 0 // never happens on Linux
 	}
 	return uint64(t.Nano())
 }

@@ -1,5 +1,5 @@
-// Package clienthello parses the ClientHello of TLS 1.0 to 1.3, from TCP and from QUIC: the server name and what the client
-// offers. An observer of the path can read it: it is in clear, or, in QUIC, protected by keys that anybody can derive.
+// Package clienthello parses the ClientHello of TLS 1.0 to 1.3 over TCP and QUIC. An observer can read it: over TCP it is in
+// clear, and anybody can derive the keys that protect it in QUIC.
 package clienthello
 
 import (
@@ -8,19 +8,19 @@ import (
 	"golang.org/x/crypto/cryptobyte"
 )
 
-// Limit is how long a ClientHello may be, in bytes. Those with post-quantum key shares take about 2,000.
+// Limit is the maximum length of a ClientHello in bytes. With post-quantum key shares it has about 2,000.
 const Limit = 16 << 10
 
 var (
-	// ErrIncomplete means that more bytes may complete the hello.
+	// ErrIncomplete means that the hello may be complete with more bytes.
 	ErrIncomplete = errors.New("the ClientHello is not here in full")
-	// ErrNone means that it is another message.
+	// ErrNone means that the message is not a ClientHello.
 	ErrNone = errors.New("it is no ClientHello")
-	// ErrMalformed means that the message breaks its format.
+	// ErrMalformed means that the message violates its format.
 	ErrMalformed = errors.New("the ClientHello is malformed")
 )
 
-// The types of extensions that are parsed here, from the registry of TLS extensions.
+// Extension types that this package parses, from the IANA registry.
 const (
 	ServerName          = 0      // RFC 6066, section 3
 	SupportedGroups     = 10     // RFC 8446, section 4.2.7
@@ -35,38 +35,37 @@ const (
 	encryptedHelloInner = 1
 )
 
-// Extension is one extension as it stands in the hello.
+// Extension is one extension, unparsed.
 type Extension struct {
 	Type uint16
 	Body []byte
 }
 
-// Encrypted says what a hello has of Encrypted Client Hello.
+// Encrypted is the role of a hello in Encrypted Client Hello.
 type Encrypted int
 
-// What a hello has of Encrypted Client Hello.
 const (
 	NotEncrypted Encrypted = iota
-	Outer                  // another hello is encrypted in it; its server name is that of the public server
-	Inner                  // it was encrypted in another one
+	Outer                  // contains an encrypted hello; its server name is that of the public server
+	Inner                  // was encrypted in an outer hello
 )
 
-// Hello is a ClientHello. Numbers are those of the TLS registries, and include those that clients make up (GREASE, RFC 8701).
+// Hello is a ClientHello. Numbers are those of the TLS registries, and include GREASE values (RFC 8701).
 type Hello struct {
 	Random       []byte
 	SessionID    []byte
 	CipherSuites []uint16
 	ServerName   string
 	Protocols    []string    // of ALPN
-	Versions     []uint16    // supported_versions; without those, the one version of the hello
+	Versions     []uint16    // supported_versions, or else the version of the hello
 	Groups       []uint16    // supported_groups
-	KeyShares    []uint16    // the groups of which there is a key share
+	KeyShares    []uint16    // the groups of the key shares
 	Encrypted    Encrypted   // Encrypted Client Hello
 	Extensions   []Extension // all of them, in order
 }
 
-// Parse parses a hello, which begins with its handshake header (RFC 8446, section 4.1.2). On an error it returns what it could
-// parse, since an observer does the same. The slices of the hello share memory with handshake.
+// Parse parses a hello with its handshake header (RFC 8446, section 4.1.2). Like an observer, it also returns what it parsed
+// before an error. The slices of the hello share memory with handshake.
 func Parse(handshake []byte) (h Hello, err error) {
 	s := cryptobyte.String(handshake)
 	var kind uint8
@@ -92,7 +91,7 @@ func Parse(handshake []byte) (h Hello, err error) {
 	}
 	h.SessionID, h.Versions = session, []uint16{version}
 	if hello.Empty() {
-		return h, nil // as before TLS 1.2
+		return h, nil // valid before TLS 1.2
 	}
 	if !hello.ReadUint16LengthPrefixed(&extensions) {
 		return h, ErrMalformed
@@ -110,13 +109,13 @@ func Parse(handshake []byte) (h Hello, err error) {
 		e.Body, seen[e.Type] = body, true
 		h.Extensions = append(h.Extensions, e)
 		if again || !h.read(e.Type, body) {
-			err = ErrMalformed // an observer reads the rest all the same
+			err = ErrMalformed // an observer would still read the rest
 		}
 	}
 	return h, err
 }
 
-// read reads the extensions that are known here.
+// read parses the extensions that this package knows.
 func (h *Hello) read(kind uint16, body cryptobyte.String) bool {
 	var list cryptobyte.String
 	switch kind {
@@ -180,7 +179,7 @@ func numbers(list cryptobyte.String, into *[]uint16) bool {
 	return true
 }
 
-// Handshake joins the handshake messages at the start of a TLS stream, as far as they have arrived. They may lie in several
+// Handshake joins the handshake messages at the start of a TLS stream, as far as they arrived. A message may span several
 // records (RFC 8446, section 5.1).
 func Handshake(stream []byte) []byte {
 	var joined []byte
@@ -192,7 +191,7 @@ func Handshake(stream []byte) []byte {
 		if !s.ReadUint8(&kind) || kind != recordHandshake || !s.Skip(2) {
 			return joined
 		}
-		if !s.ReadUint16LengthPrefixed(&body) { // the last record is not here in full
+		if !s.ReadUint16LengthPrefixed(&body) { // the last record is incomplete
 			if rest.Skip(recordHeader) {
 				joined = append(joined, rest...)
 			}

@@ -2,11 +2,10 @@ package clienthello
 
 import "slices"
 
-// mostSpans is how many pieces that do not touch are kept, so that a stranger's crumbs cost little.
+// mostSpans limits the number of separate pieces, so that many tiny ones cost little memory.
 const mostSpans = 256
 
-// Prefix is the start of a byte stream that arrives in pieces, in any order. It keeps [Limit] bytes
-// at most. The zero value is empty.
+// Prefix is the start of a byte stream whose pieces arrive in any order, up to [Limit] bytes. The zero value is empty.
 type Prefix struct {
 	data []byte
 	held []span // sorted, apart from each other
@@ -14,14 +13,14 @@ type Prefix struct {
 
 type span struct{ from, to int }
 
-// Insert adds piece at offset and reports whether more of the stream's start is known than before. What lies beyond
-// the limit is left out, and so is a piece that touches no other where there are too many of them.
+// Insert adds a piece at an offset. It reports whether the contiguous start of the stream grew. It ignores bytes beyond
+// [Limit], and also separate pieces once there are too many.
 func (p *Prefix) Insert(offset uint64, piece []byte) bool {
 	if offset >= Limit || len(piece) == 0 {
 		return false
 	}
 	s := span{int(offset), min(int(offset)+len(piece), Limit)}
-	// The spans from first on and before last touch the new one.
+	// The spans in [first, last) touch the new one.
 	first, _ := slices.BinarySearchFunc(p.held, s.from, func(h span, at int) int { return h.to - at })
 	last := first
 	for last < len(p.held) && p.held[last].from <= s.to {
@@ -42,7 +41,7 @@ func (p *Prefix) Insert(offset uint64, piece []byte) bool {
 	return len(p.Bytes()) > before
 }
 
-// Bytes is what is known of the stream without a gap from its first byte on.
+// Bytes returns the contiguous start of the stream.
 func (p *Prefix) Bytes() []byte {
 	if len(p.held) == 0 || p.held[0].from != 0 {
 		return nil

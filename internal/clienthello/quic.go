@@ -10,14 +10,14 @@ import (
 type initialPacket struct {
 	version     *quicVersion
 	destination []byte // connection ID
-	whole       []byte // from the first byte to the last of its protected payload
+	whole       []byte // up to the end of the protected payload
 	number      int    // where the packet number starts in whole
 }
 
-// IsQUIC reports whether a datagram starts with a long header of a version that is known here.
+// IsQUIC reports whether a datagram starts with a long header of a known version.
 func IsQUIC(datagram []byte) bool { return versionOf(datagram) != nil }
 
-// versionOf gives the version in the long header that a datagram starts with, and nil where there is none that is known.
+// versionOf returns the version in the long header of a datagram, or nil if it is unknown.
 func versionOf(datagram []byte) *quicVersion {
 	if len(datagram) < 7 || datagram[0]&0xc0 != 0xc0 {
 		return nil
@@ -31,10 +31,9 @@ func versionOf(datagram []byte) *quicVersion {
 	return nil
 }
 
-// Initials counts the QUIC Initial packets of versions 1 and 2 in a UDP payload, of either direction.
+// Initials returns the number of QUIC Initial packets (versions 1 and 2) in a UDP payload, in either direction.
 func Initials(datagram []byte) int { return len(initialPackets(datagram)) }
 
-// initialPackets lists the Initial packets that a datagram carries.
 func initialPackets(datagram []byte) []initialPacket {
 	var found []initialPacket
 	for version := versionOf(datagram); version != nil; version = versionOf(datagram) {
@@ -62,7 +61,7 @@ func initialPackets(datagram []byte) []initialPacket {
 	return found
 }
 
-// readVarint reads an integer of RFC 9000 section 16.
+// readVarint reads a variable-length integer (RFC 9000 section 16).
 func readVarint(s *cryptobyte.String, out *uint64) bool {
 	var first uint8
 	if !s.ReadUint8(&first) {
@@ -80,8 +79,8 @@ func readVarint(s *cryptobyte.String, out *uint64) bool {
 	return true
 }
 
-// cryptoFrames hands each CRYPTO frame of an Initial's payload to take (RFC 9000 section 19.6). Clients cut the
-// ClientHello in pieces and shuffle them.
+// cryptoFrames passes each CRYPTO frame of an Initial's payload to take (RFC 9000 section 19.6). Clients split the
+// ClientHello and shuffle the pieces.
 func cryptoFrames(payload []byte, take func(offset uint64, data []byte)) {
 	s := cryptobyte.String(payload)
 	for !s.Empty() {
@@ -100,7 +99,7 @@ func cryptoFrames(payload []byte, take func(offset uint64, data []byte)) {
 				return
 			}
 			take(offset, data)
-		default: // CONNECTION_CLOSE, or what an Initial may not carry
+		default: // CONNECTION_CLOSE, or a frame that an Initial may not carry
 			return
 		}
 	}

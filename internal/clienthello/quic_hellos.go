@@ -1,15 +1,14 @@
 package clienthello
 
-// mostHellos is how many connections' ClientHellos are put together at once in one flow.
-const mostHellos = 4
+const mostHellos = 4 // per flow, at the same time
 
-// QUIC puts together the ClientHellos of the QUIC connections of one flow. A flow may carry several, one after another
-// (after a Retry, or another version) or at once (a client with one socket). The zero value is ready.
+// QUIC reassembles the ClientHellos of the QUIC connections of one flow: successive ones (after a Retry or a version
+// change), or concurrent ones of a client with one socket. The zero value is ready.
 type QUIC struct {
 	reading []*hello // the latest last
 }
 
-// hello is one ClientHello. Its CRYPTO frames may lie in several packets and datagrams, in any order.
+// hello is one ClientHello. Its CRYPTO frames arrive in several packets and datagrams, in any order.
 type hello struct {
 	version *quicVersion
 	keys    *initialKeys
@@ -23,19 +22,19 @@ func (h *QUIC) Read(datagram []byte) []Hello {
 	for _, p := range initialPackets(datagram) {
 		in, body := h.open(p)
 		if body == nil || in.done {
-			continue // the server's, or damaged; or nothing new
+			continue // from the server or damaged, or nothing new
 		}
 		cryptoFrames(body, func(offset uint64, data []byte) { in.stream.Insert(offset, data) })
 		if said, err := Parse(in.stream.Bytes()); err != ErrIncomplete {
-			in.stream, in.done = Prefix{}, true // the keys stay: they tell that what follows belongs to it
+			in.stream, in.done = Prefix{}, true // the keys stay, to recognise later packets of this connection
 			whole = append(whole, said)
 		}
 	}
 	return whole
 }
 
-// open removes the protection of a client's packet, and gives the hello that it belongs to. A client's first packets
-// carry the connection ID that its keys are made of; later ones do not.
+// open decrypts a client's packet and returns the hello that it belongs to. The keys derive from the connection ID of a
+// client's first packets; later packets do not carry it.
 func (h *QUIC) open(p initialPacket) (*hello, []byte) {
 	for _, in := range h.reading {
 		if in.version == p.version {

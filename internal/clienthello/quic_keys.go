@@ -10,11 +10,11 @@ import (
 	"golang.org/x/crypto/cryptobyte"
 )
 
-// quicVersion is what one version of QUIC does differently in its Initial packets.
+// quicVersion holds what differs between versions of QUIC in Initial packets.
 type quicVersion struct {
 	number         uint32
 	salt           []byte
-	label          string // begins the labels of its keys
+	label          string // prefix of the key labels
 	initial, retry uint8  // types of long headers
 }
 
@@ -31,14 +31,14 @@ var quicVersions = []*quicVersion{
 	},
 }
 
-// initialKeys open what a client sends in Initial packets. Anybody on the way can derive them.
+// initialKeys decrypt a client's Initial packets. Any observer can derive them.
 type initialKeys struct {
 	aead   cipher.AEAD
 	header cipher.Block
 	iv     []byte
 }
 
-// deriveInitial gives the client's Initial keys of RFC 9001 section 5.2 for a destination connection ID.
+// deriveInitial derives the client's Initial keys from a destination connection ID (RFC 9001 section 5.2).
 func (v *quicVersion) deriveInitial(destination []byte) (*initialKeys, error) {
 	secret, err := hkdf.Extract(sha256.New, destination, v.salt)
 	if err != nil {
@@ -58,7 +58,7 @@ func (v *quicVersion) deriveInitial(destination []byte) (*initialKeys, error) {
 	return newInitialKeys(key, iv, header)
 }
 
-// ExpandLabel is HKDF-Expand-Label without context, of which TLS 1.3 and QUIC make their keys (RFC 8446, section 7.1).
+// ExpandLabel is HKDF-Expand-Label without context, as in TLS 1.3 and QUIC (RFC 8446, section 7.1).
 func ExpandLabel(h func() hash.Hash, secret []byte, label string, length int) ([]byte, error) {
 	var b cryptobyte.Builder
 	b.AddUint16(uint16(length))
@@ -80,8 +80,8 @@ func newInitialKeys(key, iv, header []byte) (*initialKeys, error) {
 	return k, err
 }
 
-// open removes the protection of one Initial packet (RFC 9001 sections 5.3 and 5.4); number is where the packet number
-// starts. It leaves packet as it is and returns nil where the keys do not fit.
+// open decrypts one Initial packet (RFC 9001 sections 5.3 and 5.4) whose packet number starts at number. If the keys do not
+// fit, it returns nil and does not change packet.
 func (k *initialKeys) open(packet []byte, number int) []byte {
 	if number+4+aes.BlockSize > len(packet) {
 		return nil
@@ -94,7 +94,7 @@ func (k *initialKeys) open(packet []byte, number int) []byte {
 	nonce := append([]byte(nil), k.iv...)
 	for i := range length {
 		clear[number+i] ^= mask[1+i]
-		// A first flight has small packet numbers: what is sent of them is all of them.
+		// In a first flight packet numbers are small, so the truncated number is the whole number.
 		nonce[len(nonce)-length+i] ^= clear[number+i]
 	}
 	body, err := k.aead.Open(nil, nonce, clear[number+length:], clear[:number+length])

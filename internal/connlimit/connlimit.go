@@ -1,7 +1,5 @@
-// Package connlimit bounds the load that strangers can put on a server: how many connections they have at a time, and how
-// often they may show wrong credentials.
-//
-// Do not use it for quotas of users: its tables are bounded, so it forgets old entries.
+// Package connlimit limits the load that strangers can put on a server: concurrent connections and wrong credentials. Do not
+// use it for quotas of users: its tables are bounded, so it forgets old entries.
 package connlimit
 
 import (
@@ -12,21 +10,21 @@ import (
 	"time"
 )
 
-// A source may show FailuresAtOnce wrong credentials in a row, and one more after each RefillAfter.
+// A source may show FailuresAtOnce wrong credentials in a row, and then one more per RefillAfter.
 const (
 	FailuresAtOnce = 10
 	RefillAfter    = 6 * time.Second
 	maxSources     = 4096
-	sample         = 16 // entries of a full table that are looked at to find one to forget
+	sample         = 16 // entries of a full table to choose the one to forget from
 )
 
-// Bucket is a token bucket: it fills by one each every, up to most.
+// Bucket is a token bucket: it gains one token per interval, up to a maximum.
 type Bucket struct {
 	Left float64
 	at   time.Time
 }
 
-// Fill brings the bucket up to now.
+// Fill adds the tokens due at now.
 func (b *Bucket) Fill(now time.Time, most int, every time.Duration) {
 	if b.at.IsZero() {
 		b.Left = float64(most)
@@ -44,10 +42,9 @@ type Failures struct {
 	of map[netip.Addr]*Bucket
 }
 
-// NewFailures makes an empty table.
 func NewFailures() *Failures { return &Failures{now: time.Now, of: map[netip.Addr]*Bucket{}} }
 
-// Source returns the key by which an address is counted: the address itself for IPv4, its /64 network for IPv6.
+// Source returns the key for counting an address: the address itself for IPv4, its /64 network for IPv6.
 func Source(a netip.Addr) netip.Addr {
 	a = a.Unmap().WithZone("")
 	if p, err := a.Prefix(64); a.Is6() && err == nil {
@@ -56,7 +53,7 @@ func Source(a netip.Addr) netip.Addr {
 	return a
 }
 
-// SourceOf is [Source] for a [net.Addr]. It returns the zero address if that is not a TCP or UDP address.
+// SourceOf is [Source] for a [net.Addr]. For anything but a TCP or UDP address it returns the zero address.
 func SourceOf(a net.Addr) netip.Addr {
 	switch a := a.(type) {
 	case *net.TCPAddr:
@@ -67,8 +64,8 @@ func SourceOf(a net.Addr) netip.Addr {
 	return netip.Addr{}
 }
 
-// Take counts a failure before it is one, so that many tries at once count as many. It reports whether the source may
-// try at all. Sources without an address are not counted: they would lock each other out.
+// Take counts a failure in advance, so that concurrent tries all count. It reports whether the source may try. Sources
+// without an address are not counted, as they would lock each other out.
 func (f *Failures) Take(from netip.Addr) bool {
 	if !from.IsValid() {
 		return true
@@ -90,7 +87,7 @@ func (f *Failures) Take(from netip.Addr) bool {
 	return true
 }
 
-// GiveBack undoes a [Failures.Take] that turned out to be no failure.
+// GiveBack undoes a [Failures.Take] after a success.
 func (f *Failures) GiveBack(from netip.Addr) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -104,7 +101,7 @@ func (f *Failures) GiveBack(from netip.Addr) {
 	}
 }
 
-// makeRoom forgets, of a few sources, the one with the least against it. f.mu is held.
+// makeRoom forgets the source with the fewest failures in a sample. f.mu is held.
 func (f *Failures) makeRoom() {
 	if len(f.of) < maxSources {
 		return
@@ -122,7 +119,7 @@ func (f *Failures) makeRoom() {
 	delete(f.of, least)
 }
 
-// Limiter bounds how many places are taken at a time, for each name and in total.
+// Limiter limits the number of places that are taken, for each name and in total.
 type Limiter[K comparable] struct {
 	each, all int
 
@@ -131,12 +128,12 @@ type Limiter[K comparable] struct {
 	total int
 }
 
-// NewLimiter makes a limiter with each places for each name, and all places in total. The zero name has no limit of its own.
+// NewLimiter returns a limiter with each places per name and all places in total. The zero name has only the total limit.
 func NewLimiter[K comparable](each, all int) *Limiter[K] {
 	return &Limiter[K]{each: each, all: all, of: map[K]int{}}
 }
 
-// Acquire takes a place, and reports whether there was one. [Limiter.Release] gives it back.
+// Acquire takes a place and reports whether there was one. [Limiter.Release] returns it.
 func (c *Limiter[K]) Acquire(who K) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -149,7 +146,7 @@ func (c *Limiter[K]) Acquire(who K) bool {
 	return true
 }
 
-// Release gives a place back.
+// Release returns a place.
 func (c *Limiter[K]) Release(who K) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -159,14 +156,14 @@ func (c *Limiter[K]) Release(who K) {
 	c.total--
 }
 
-// Count returns how many places are taken.
+// Count returns the number of taken places.
 func (c *Limiter[K]) Count() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.total
 }
 
-// Counts returns how many places each name has taken.
+// Counts returns the number of taken places of each name.
 func (c *Limiter[K]) Counts() map[K]int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,5 +1,4 @@
-// Package dial tries the addresses of a host in turn, within one deadline. It leaves out addresses that are not allowed. The
-// caller says how to connect to one address.
+// Package dial tries the allowed addresses of a host in turn, within one deadline. The caller connects to one address.
 package dial
 
 import (
@@ -10,14 +9,14 @@ import (
 	"time"
 )
 
-// ErrNone says that there is no address to dial, or none that is allowed.
+// ErrNone means that there is no address, or no allowed one.
 var ErrNone = errors.New("there is no address that may be dialled")
 
-// atLeast is the least time for one address, if so much is left, as in [net.Dialer].
+// atLeast is the minimum time for one address if that much is left, as in [net.Dialer].
 const atLeast = 2 * time.Second
 
-// First calls single with each address until one call succeeds, and returns its result, or the last error. Each address has
-// an equal share of the time that is left until the deadline of ctx, so that none uses up the time of the others.
+// First calls single with each address until a call succeeds, and returns its result or the last error. Each address gets an
+// equal share of the time until the deadline of ctx.
 func First[A, C any](ctx context.Context, to []A, single func(context.Context, A) (C, error)) (made C, err error) {
 	err = ErrNone
 	for i, a := range to {
@@ -31,7 +30,7 @@ func First[A, C any](ctx context.Context, to []A, single func(context.Context, A
 func attempt[A, C any](ctx context.Context, to A, left int, single func(context.Context, A) (C, error)) (C, error) {
 	if until, ok := ctx.Deadline(); ok && left > 1 {
 		remaining := time.Until(until)
-		// An attempt that may take all that remains ends with ctx itself, so that no other one begins in the same moment.
+		// An attempt with all of the remaining time uses ctx itself, so that no other one starts at the deadline.
 		if share := max(remaining/time.Duration(left), atLeast); share < remaining {
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithTimeout(ctx, share)
@@ -43,14 +42,10 @@ func attempt[A, C any](ctx context.Context, to A, left int, single func(context.
 
 // Dialer connects to hosts by name or address.
 type Dialer[C any] struct {
-	// Single connects to one address.
-	Single func(context.Context, netip.AddrPort) (C, error)
-	// Lookup gives the addresses of a name; nil is [Lookup].
-	Lookup func(ctx context.Context, name string) ([]netip.Addr, error)
-	// Allowed says which addresses may be dialled; nil allows all. It is asked about the addresses of names too.
-	Allowed func(netip.AddrPort) bool
-	// Most is how many addresses of one name are tried; 0 is all.
-	Most int
+	Single  func(context.Context, netip.AddrPort) (C, error)             // connects to one address
+	Lookup  func(ctx context.Context, name string) ([]netip.Addr, error) // nil means [Lookup]
+	Allowed func(netip.AddrPort) bool                                    // nil allows all; also asked for the addresses of names
+	Most    int                                                          // limit of addresses per name; 0 means no limit
 }
 
 // Dial connects to the first address of a host that answers.
@@ -75,7 +70,7 @@ func (d Dialer[C]) Dial(ctx context.Context, host string, port uint16) (none C, 
 	return First(ctx, to, d.Single)
 }
 
-// Lookup asks this machine's resolver for the addresses of a name, and returns at least one. It returns an address as it is.
+// Lookup asks the system resolver for the addresses of a name, and returns at least one. It returns an address unchanged.
 func Lookup(ctx context.Context, name string) ([]netip.Addr, error) {
 	if a, err := netip.ParseAddr(name); err == nil {
 		return []netip.Addr{a.Unmap()}, nil

@@ -1,16 +1,14 @@
-// Package errhint has the type of errors that people see: what failed, why, and a hint on what to do about it.
-//
-// Packages above path use its name path.Error. Errors that only code reads do not need it.
+// Package errhint has the type of errors that people see: what failed, why, and a hint on what to do. Packages above path
+// use its name path.Error. Errors that only code reads do not need it.
 package errhint
 
 import "errors"
 
-// Error is a failure with what, why and a hint for the person at the keyboard.
 type Error struct {
-	What string // the thing, such as `path home`
+	What string // the subject, such as `path home`
 	Why  string // the reason, such as `no interface named eth7`
-	Hint string // what to do, may be empty
-	Err  error  // the cause, may be nil
+	Hint string // what to do; may be empty
+	Err  error  // the cause; may be nil
 }
 
 // Error returns one line: what, why, cause.
@@ -28,10 +26,10 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// HintText returns the hint. Commands print it on a line of its own.
+// HintText returns the hint. Commands print it on a separate line.
 func (e *Error) HintText() string { return e.Hint }
 
-// Of returns the hint of the outermost error in err that has one, or "".
+// Of returns the hint of the outermost error that has one, or "".
 func Of(err error) string {
 	for err != nil {
 		var hinted interface{ HintText() string }
@@ -50,7 +48,7 @@ func Of(err error) string {
 	return ""
 }
 
-// Reason returns why err happened, without the name of what failed. It is for a line that has that name already.
+// Reason returns the text of err without its subject, for a line that already names it.
 func Reason(err error) string {
 	var e *Error
 	switch {

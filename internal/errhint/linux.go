@@ -5,7 +5,7 @@ import (
 	"runtime"
 )
 
-// NeedsLinux is the failure of what works on Linux alone, with a hint for this system. It is an [errors.ErrUnsupported].
+// NeedsLinux returns the error for a feature that works only on Linux. It wraps [errors.ErrUnsupported].
 func NeedsLinux(what, hint string) *Error {
 	return &Error{What: what, Why: "it needs Linux, and this is " + runtime.GOOS, Hint: hint, Err: errors.ErrUnsupported}
 }

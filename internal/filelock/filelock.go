@@ -1,4 +1,4 @@
-// Package filelock lets processes of this machine take turns: by flock(2), or by LockFileEx on Windows.
+// Package filelock provides file locks between processes: flock(2), or LockFileEx on Windows.
 package filelock
 
 import (
@@ -9,14 +9,14 @@ import (
 // ErrHeld means that another process or file handle holds the lock.
 var ErrHeld = errors.New("another holds the lock")
 
-// Lock opens a file, makes it if it is absent, and waits for an exclusive lock on it. Closing the file releases the lock, and
-// so does the end of the process. Locks of one process exclude each other too.
+// Lock opens or creates a file and waits for an exclusive lock on it, which also excludes other locks of this process. The
+// lock ends when the file is closed or the process ends.
 func Lock(file string) (*os.File, error) { return open(file, false) }
 
-// Share is [Lock] for a lock that others may share.
+// Share is [Lock] for a shared lock.
 func Share(file string) (*os.File, error) { return open(file, true) }
 
-// Try takes an exclusive lock on an open file. If another holds one, it fails with [ErrHeld] at once.
+// Try takes an exclusive lock on an open file. If it is locked, Try fails at once with [ErrHeld].
 func Try(f *os.File) error { return lock(f, false, false) }
 
 func open(file string, shared bool) (*os.File, error) {

@@ -15,7 +15,7 @@ func lock(f *os.File, shared, wait bool) error {
 	if !wait {
 		how |= windows.LOCKFILE_FAIL_IMMEDIATELY
 	}
-	const past = 1 << 30 // beyond what a file holds, so that its bytes can be read and written
+	const past = 1 << 30 // beyond the end of any file, so that its bytes stay readable and writable
 	err := windows.LockFileEx(windows.Handle(f.Fd()), how, 0, 1, 0, &windows.Overlapped{OffsetHigh: past})
 	if errors.Is(err, windows.ERROR_LOCK_VIOLATION) {
 		return ErrHeld

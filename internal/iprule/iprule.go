@@ -1,6 +1,5 @@
-// Package iprule finds free numbers for policy routing: priorities of rules, and routing tables.
-//
-// The kernel reserves no numbers: two processes that search at the same moment may find the same ones.
+// Package iprule finds free priorities of policy routing rules and free routing tables. The kernel reserves no numbers: two
+// concurrent searches may find the same ones.
 package iprule
 
 import (
@@ -10,15 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Where the search for free tables begins.
+// First tables of the search for free ones.
 const (
-	// WGQuick is where wg-quick(8) begins too.
-	WGQuick = 51820
-	// Sessions is out of the way of wg-quick(8) and of tunnels.
-	Sessions = 52820
+	WGQuick  = 51820 // the first table of wg-quick(8)
+	Sessions = 52820 // apart from the tables of wg-quick(8) and of tunnels
 )
 
-// Family gives netlink's number of IPv6 or IPv4.
+// Family returns netlink's number of the address family.
 func Family(v6 bool) int {
 	if v6 {
 		return netlink.FAMILY_V6
@@ -26,8 +23,8 @@ func Family(v6 bool) int {
 	return netlink.FAMILY_V4
 }
 
-// FreePriorities gives n free priorities in a row before all present rules but the kernel's first, as the kernel itself
-// chooses them (fib_default_rule_pref), and the priority of the first rule after them.
+// FreePriorities returns n consecutive free priorities before all rules but the kernel's first, where the kernel puts new
+// ones (fib_default_rule_pref), and the priority of the rule that follows them.
 func FreePriorities(v6 bool, n int) (first, after int, err error) {
 	rules, err := netlink.RuleList(Family(v6))
 	if err != nil {
@@ -45,7 +42,7 @@ func FreePriorities(v6 bool, n int) (first, after int, err error) {
 	return after - n, after, nil
 }
 
-// FreeTables gives the numbers of n routing tables, from first on, that have no route and no rule in any family.
+// FreeTables returns the numbers of n routing tables, starting at first, without routes and rules in any family.
 func FreeTables(first, n int) (numbers []int, err error) {
 	used := map[int]bool{}
 	for _, v6 := range []bool{false, true} {

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// readOwn reads a file that must be ours alone: what a journal says, commands too, is done with our rights.
+// readOwn reads a file that only this user may own: a journal contains commands that run with this user's rights.
 func readOwn(file string) ([]byte, error) {
 	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {

@@ -2,5 +2,5 @@ package journal
 
 import "os"
 
-// readOwn reads a file. Nothing of this machine is changed on Windows, so that no journal is written there either.
+// readOwn reads a file without checks: on Windows Heddle changes nothing and writes no journal.
 func readOwn(file string) ([]byte, error) { return os.ReadFile(file) }

@@ -1,8 +1,6 @@
-// Package journal keeps what was changed on this machine, so that it can be taken back, after a crash too: each change is
-// on disk before it is made.
-//
-// Do not use it for changes that go with the process that made them, nor where two processes write: who opens a journal
-// holds the session's name.
+// Package journal records the changes made to this machine, so that they can be undone, also after a crash. It writes each
+// change to disk before making it. Do not use it for changes that end with the process. Two processes must not share a
+// journal; the lock on the session's name prevents that.
 package journal
 
 import (
@@ -22,43 +20,39 @@ import (
 	"heddle/internal/errhint"
 )
 
-// Change is one thing done to this machine. Undo must work in another process than the one that applied it, from what
-// JSON keeps of the change; it must work twice, and where Apply never ran.
+// Change is one change of this machine. Undo must work in another process, with only the fields that JSON keeps. It must
+// also work a second time, and if Apply never ran.
 type Change interface {
 	Apply() error
 	Undo() error
-	// String says what Apply does, as a command or a short sentence.
-	String() string
+	String() string // describes Apply as a command or a short sentence
 }
 
-// Guard is a change that may keep packets in. After a crash it stays until the next start has one of its own, so that
-// nothing leaves in between.
+// Guard is a change that may block packets. After a crash it stays until the next run has its own, so that nothing leaves.
 type Guard interface {
 	Change
 	Guards() bool
 }
 
-// Kinds are the changes that a journal may hold, by the name they have in its file; each makes an empty one.
+// Kinds maps the name of each kind of change in the file to a function that returns an empty one.
 type Kinds map[string]func() Change
 
-// Format says what a journal holds, and how its room talks about it.
+// Format describes the contents of a journal and the messages about it.
 type Format struct {
-	Kinds Kinds
-	// ByHand says how to take all back where the file cannot be used.
-	ByHand string
-	// Hint says what helps against an error of a change, or "".
-	Hint func(error) string
+	Kinds  Kinds
+	ByHand string             // how to undo everything if the file is unusable
+	Hint   func(error) string // advice on an error of a change, or ""
 }
 
-// Journal is the list of changes made so far.
+// Journal is the list of changes that are not undone.
 type Journal struct {
 	file    string
 	format  Format
 	changes []Change
 }
 
-// Open reads the journal that a crash left in a file, or gives an empty one. It fails with a [errhint.Error] where the file
-// is not this user's alone, or holds what the format does not know.
+// Open reads the journal that a crash left, or returns an empty one. It fails with a [errhint.Error] if the file is not
+// private to this user, or contains something unknown.
 func Open(file string, f Format) (*Journal, error) {
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		return nil, err
@@ -78,11 +72,11 @@ func Open(file string, f Format) (*Journal, error) {
 	return j, nil
 }
 
-// Changes lists those that are not taken back, the oldest first.
+// Changes returns the changes that are not undone, the oldest first.
 func (j *Journal) Changes() []Change { return slices.Clone(j.changes) }
 
-// Guards counts the guards that the journal begins with: one, or more after a crash while one replaced the other. They may
-// be one thing on the machine, so a caller that keeps one must keep all of them.
+// Guards returns the number of guards at the start of the journal. A crash during a replacement may leave several, which may
+// be one object of the kernel, so a caller must keep all or none.
 func (j *Journal) Guards() (n int) {
 	for _, c := range j.changes {
 		if g, ok := c.(Guard); !ok || !g.Guards() {
@@ -93,7 +87,7 @@ func (j *Journal) Guards() (n int) {
 	return n
 }
 
-// Do writes the change down and then makes it.
+// Do records the change and then makes it.
 func (j *Journal) Do(c Change) error {
 	j.changes = append(j.changes, c)
 	if err := j.save(j.changes); err != nil {
@@ -106,8 +100,8 @@ func (j *Journal) Do(c Change) error {
 	return nil
 }
 
-// Undo takes back all changes, or all but the guards, the last first, and removes the file where none is left. A change that
-// resists stays in the file, and the others are still undone. It gives those that were taken back, in that order.
+// Undo reverts all changes, the last first, and returns those it reverted. keepGuards keeps the guards. A change that fails
+// to revert stays in the file, and the others are still reverted.
 func (j *Journal) Undo(keepGuards bool) (undone []Change, err error) {
 	var left []Change
 	var failed []error
@@ -133,7 +127,7 @@ func (j *Journal) Undo(keepGuards bool) (undone []Change, err error) {
 	return undone, errors.Join(failed...)
 }
 
-// save replaces the file in one step, so that a crash leaves the old list or the new one. An empty list is no file.
+// save replaces the file atomically, and removes it if the list is empty.
 func (j *Journal) save(changes []Change) error {
 	if len(changes) == 0 {
 		if err := os.Remove(j.file); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -148,13 +142,12 @@ func (j *Journal) save(changes []Change) error {
 	return atomicfile.Write(j.file, data, 0o600)
 }
 
-// entry is a change as the file holds it.
 type entry struct {
 	Kind   string          `json:"kind"`
 	Change json.RawMessage `json:"change"`
 }
 
-// Encode writes changes as a journal's file holds them. It panics where one is of no kind that is known.
+// Encode returns changes in the format of a journal's file. It panics on an unknown kind.
 func Encode(changes []Change, kinds Kinds) ([]byte, error) {
 	var entries []entry
 	for _, c := range changes {
@@ -167,7 +160,7 @@ func Encode(changes []Change, kinds Kinds) ([]byte, error) {
 	return json.MarshalIndent(entries, "", "  ")
 }
 
-// Decode reads what Encode wrote.
+// Decode parses the output of [Encode].
 func Decode(data []byte, kinds Kinds) ([]Change, error) {
 	var entries []entry
 	if err := json.Unmarshal(data, &entries); err != nil {
@@ -197,13 +190,13 @@ func (k Kinds) of(c Change) string {
 	panic(fmt.Sprintf("journal: %T has no kind", c))
 }
 
-// Gone reports that what should be undone is not there.
+// Gone reports whether err means that the object to remove does not exist.
 func Gone(err error) bool {
 	_, noLink := errors.AsType[netlink.LinkNotFoundError](err)
 	return noLink || errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ESRCH) || errors.Is(err, syscall.ENODEV)
 }
 
-// IgnoreGone returns nil if err means that what should be undone is not there, or else err.
+// IgnoreGone returns nil if [Gone] reports true, or else err.
 func IgnoreGone(err error) error {
 	if Gone(err) {
 		return nil

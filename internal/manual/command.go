@@ -6,8 +6,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Command is the hidden command of a program that writes its man pages and its reference. newRoot makes all of the program's
-// commands anew; source and files are as for [WritePages].
+// Command returns the hidden command that writes the man pages and the reference of a program. newRoot must return new
+// commands at each call. For source and files see [WritePages].
 func Command(program string, newRoot func() *cobra.Command, source, files string) *cobra.Command {
 	var dir, reference string
 	cmd := &cobra.Command{
@@ -28,7 +28,7 @@ Markdown page. It is for those who build packages.`,
 				return nil
 			}
 			root := newRoot()
-			root.InitDefaultCompletionCmd() // where the program has none of its own
+			root.InitDefaultCompletionCmd() // if the program has no completion command of its own
 			return WritePages(root, dir, source, files)
 		},
 	}

@@ -1,6 +1,4 @@
-// Package manual writes man pages and the reference of a program from its commands, so that they say what --help says.
-//
-// Do not use it for what a program prints itself: that is Cobra's.
+// Package manual generates man pages and a Markdown reference from Cobra commands. Do not use it for help texts.
 package manual
 
 import (
@@ -14,18 +12,17 @@ import (
 	"github.com/spf13/cobra/doc"
 )
 
-// ExitCodes are those of all of Heddle's programs.
 const ExitCodes = `0  It worked.
 1  It was tried and did not work.
 2  The command line or a file is wrong; nothing was tried.`
 
-// WritePages writes a man page of each command to dir, which it makes where it is absent. source is the program and its release;
-// files is the part FILES of the first page, or empty. It changes root.
+// WritePages writes a man page for each command to dir, which it creates. source is the program and its release; files is
+// the FILES section of the first page, or "". It changes root.
 func WritePages(root *cobra.Command, dir, source, files string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	// One date for all, so that the same release gives the same pages: that of the first day it was worked on.
+	// A fixed date makes the pages of a release reproducible.
 	date := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 	root.DisableAutoGenTag = true
 	root.Long += "\n\n# EXIT CODES\n\n" + indented(ExitCodes)
@@ -43,7 +40,7 @@ func WritePages(root *cobra.Command, dir, source, files string) error {
 
 func indented(text string) string { return "    " + strings.ReplaceAll(text, "\n", "\n    ") }
 
-// Reference gives all commands as Markdown.
+// Reference returns all commands as Markdown.
 func Reference(root *cobra.Command) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Reference\n\nMade by `make man` from the commands themselves; `%s COMMAND --help` prints the same.\n", root.Name())

@@ -1,4 +1,4 @@
-// Package netns runs functions inside network namespaces, which belong to threads.
+// Package netns runs functions inside network namespaces, which are a property of threads.
 package netns
 
 import (
@@ -12,8 +12,8 @@ import (
 	"github.com/vishvananda/netns"
 )
 
-// OnThread runs f on a thread of its own, after enter has moved that to a network namespace. Sockets that f opens stay in the
-// namespace. Goroutines that f starts do not run in it.
+// OnThread runs f on a locked thread, after enter moved it to a network namespace. Sockets that f opens stay in the
+// namespace; goroutines that f starts do not run in it.
 func OnThread(enter, f func() error) error {
 	done := make(chan error, 1)
 	go func() {
@@ -27,7 +27,7 @@ func OnThread(enter, f func() error) error {
 		}
 		defer home.Close()
 		defer func() {
-			// Where the way back fails the goroutine ends locked, and so the thread with it.
+			// If the thread cannot return, the goroutine ends locked, so the thread ends too.
 			if netns.Set(home) == nil {
 				runtime.UnlockOSThread()
 			}
@@ -41,15 +41,14 @@ func OnThread(enter, f func() error) error {
 	return <-done
 }
 
-// In runs f on a thread inside a namespace.
 func In(namespace netns.NsHandle, f func() error) error {
 	return OnThread(func() error { return netns.Set(namespace) }, f)
 }
 
-// Setting is the name below /proc/sys/net of a setting, and its value.
+// Setting is a name below /proc/sys/net and its value.
 type Setting [2]string
 
-// Configure makes settings in the calling thread's namespace.
+// Configure applies settings in the calling thread's namespace.
 func Configure(settings ...Setting) error {
 	for _, s := range settings {
 		if err := os.WriteFile("/proc/sys/net/"+s[0], []byte(s[1]), 0); err != nil {
@@ -59,8 +58,8 @@ func Configure(settings ...Setting) error {
 	return nil
 }
 
-// AwaitCarrier waits until a device of a handle's namespace carries packets. The kernel drops what is sent before: it hears
-// only a moment later that the other end of a veth is up too.
+// AwaitCarrier waits until a device of a handle's namespace carries packets. The kernel drops earlier packets, as it notices
+// with a delay that the peer of a veth is up.
 func AwaitCarrier(of *netlink.Handle, device string) error {
 	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		link, err := of.LinkByName(device)

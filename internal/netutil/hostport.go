@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-const maxHost = 253 // bytes of a name in DNS
+const maxHost = 253 // bytes of a DNS name
 
-// SplitHostPort splits HOST:PORT. Unlike [net.SplitHostPort] it takes brackets only around an IPv6 address, and fails if the
-// host is empty or could not be one, or if the port is no number from 1 to 65535.
+// SplitHostPort splits HOST:PORT. Unlike [net.SplitHostPort] it accepts brackets only around IPv6 addresses, and refuses
+// empty and impossible hosts, and ports that are not numbers from 1 to 65535.
 func SplitHostPort(text string) (host string, port uint16, err error) {
 	host, digits, err := net.SplitHostPort(text)
 	n, numberErr := strconv.ParseUint(digits, 10, 16)

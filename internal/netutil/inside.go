@@ -8,8 +8,8 @@ var (
 	sixToFour  = netip.MustParsePrefix("2002::/16")
 )
 
-// Inside gives the IPv4 addresses that packets to an IPv6 address may end up at: NAT64 (RFC 6052; RFC 8215 for a network's
-// own), 6to4 (RFC 3056), ISATAP (RFC 5214, section 6.1) and IPv4-mapped. A rule for IPv4 addresses must hold for all of them.
+// Inside returns the IPv4 addresses embedded in an IPv6 address: NAT64 (RFC 6052; RFC 8215 for local prefixes), 6to4 (RFC
+// 3056), ISATAP (RFC 5214, section 6.1) and IPv4-mapped. A rule for IPv4 addresses must hold for all of them.
 func Inside(a netip.Addr) []netip.Addr {
 	if !a.Is6() {
 		return nil
@@ -23,14 +23,14 @@ func Inside(a netip.Addr) []netip.Addr {
 		return []netip.Addr{netip.AddrFrom4([4]byte(b[2:]))}
 	case nat64Local.Contains(a):
 		return insideLocal(b)
-	case b[8]&^2 == 0 && b[9] == 0 && b[10] == 0x5e && b[11] == 0xfe: // bit 2 marks an address that is unique in the world
+	case b[8]&^2 == 0 && b[9] == 0 && b[10] == 0x5e && b[11] == 0xfe: // mask: the bit of a globally unique address
 		return []netip.Addr{last}
 	}
 	return nil
 }
 
-// insideLocal reads an address of a network's own NAT64 by each length that its prefix may have (RFC 6052, section 2.2): 48,
-// 56, 64 or 96. Byte 8 is in none. What reads as 0.0.0.0/8 is another length's padding.
+// insideLocal reads a local NAT64 address for each prefix length: 48, 56, 64 and 96 (RFC 6052, section 2.2). Byte 8 is
+// always reserved. A result in 0.0.0.0/8 is padding of another length.
 func insideLocal(b [16]byte) (all []netip.Addr) {
 	for _, v4 := range [][4]byte{{b[6], b[7], b[9], b[10]}, {b[7], b[9], b[10], b[11]}, {b[9], b[10], b[11], b[12]}, [4]byte(b[12:])} {
 		if v4[0] != 0 {

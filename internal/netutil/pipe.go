@@ -9,8 +9,7 @@ import (
 	"sync"
 )
 
-// Side is one side of a [Pipe]. Its reader and its writer may differ, for example where some bytes of a connection were read
-// ahead, or where the bytes written are counted.
+// Side is one side of a [Pipe]. Its reader and writer may differ, for example to count bytes or to return buffered ones.
 type Side struct {
 	io.Reader
 	io.Writer
@@ -18,11 +17,9 @@ type Side struct {
 
 type halfCloser interface{ CloseWrite() error }
 
-// Pipe copies in both directions until both have ended. It passes on the end of each by CloseWrite. It returns how many bytes
-// it copied in each direction and the first error, nil if there was none.
-//
-// Pipe calls stop once, with the reason, if a direction fails, if ctx ends, or if a direction ends towards a side that has no
-// CloseWrite. stop must make the reads and writes of both sides return.
+// Pipe copies in both directions until both end, and passes each end on with CloseWrite. It returns the bytes copied in each
+// direction and the first error. If a direction fails, ctx ends, or the target of an ended direction has no CloseWrite, Pipe
+// calls stop once with the reason. stop must unblock the reads and writes of both sides.
 func Pipe(ctx context.Context, a, b Side, stop func(why error)) (toB, toA int64, err error) {
 	var once sync.Once
 	end := func(why error) {
@@ -59,7 +56,7 @@ func Pipe(ctx context.Context, a, b Side, stop func(why error)) (toB, toA int64,
 	return toB, toA, err
 }
 
-// Pour copies from one side to the other until the end, and then calls CloseWrite if to has it.
+// Pour copies until the end, and then calls CloseWrite if to has it.
 func Pour(to io.Writer, from io.Reader) (int64, error) {
 	n, err := transfer(to, from)
 	if half, ok := to.(halfCloser); ok && err == nil {
@@ -68,8 +65,8 @@ func Pour(to io.Writer, from io.Reader) (int64, error) {
 	return n, err
 }
 
-// transfer lets the kernel copy between two sockets or files, and otherwise uses the ReadFrom or WriteTo of a side. It does not
-// use those methods of one socket alone, since they copy with a small buffer.
+// transfer copies in the kernel between two sockets or files, and otherwise uses ReadFrom or WriteTo of a side. It avoids
+// these methods if only one side is a socket, as they then copy with a small buffer.
 func transfer(to io.Writer, from io.Reader) (int64, error) {
 	if kernel(to) && kernel(from) {
 		return io.Copy(to, from)
@@ -91,7 +88,7 @@ func kernel(side any) bool {
 	return false
 }
 
-// The sizes of a buffer, in bytes. An idle stream holds a small one; a stream that fills it gets a large one.
+// Buffer sizes in bytes. An idle stream holds a small buffer; a stream that fills it gets a large one.
 const (
 	idleSize = 8 << 10
 	busySize = 128 << 10
@@ -128,7 +125,6 @@ func rush(to io.Writer, from io.Reader, total *int64) error {
 	}
 }
 
-// pass copies the bytes of one read.
 func pass(to io.Writer, from io.Reader, buffer []byte, total *int64) (int, error) {
 	n, err := from.Read(buffer)
 	if n == 0 {

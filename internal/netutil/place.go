@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// Place is where a rule leads: a network, or what is neither a network nor an address, such as a name.
+// Place is the destination of a rule: a network, or a name.
 type Place struct {
-	Prefix netip.Prefix // of one address too; invalid if there is a name
+	Prefix netip.Prefix // also for a single address; invalid for a name
 	Name   string
-	Port   uint16 // 0 is any
+	Port   uint16 // 0 means any
 }
 
-// ParsePlace reads CIDR, ADDRESS or NAME, or one of them with :PORT; an IPv6 one with a port stands in brackets.
+// ParsePlace parses CIDR, ADDRESS or NAME, each with an optional :PORT. IPv6 with a port needs brackets.
 func ParsePlace(text string) (Place, error) {
 	place, port, hasPort := text, "", false
 	if inside, ok := strings.CutPrefix(text, "["); ok {

@@ -1,5 +1,5 @@
-// Package netutil has what every server and relay of streams needs: an accept loop that survives a lack of file descriptors,
-// a copy in both directions that passes on the end of each, and addresses as netip has them.
+// Package netutil has helpers for stream servers and relays: an accept loop that survives a lack of file descriptors, a
+// bidirectional copy that passes on half-closes, and conversions to netip addresses.
 package netutil
 
 import (
@@ -14,14 +14,14 @@ import (
 	"time"
 )
 
-// Listener accepts connections of some type, as a [net.Listener] does.
+// Listener accepts connections like a [net.Listener], but of any type.
 type Listener[C io.Closer] interface {
 	Accept() (C, error)
 	Close() error
 }
 
-// Serve calls handle with each connection that arrives, one after the other, until ctx or the listener ends. It closes the
-// listener. It returns nil if ctx ended, and otherwise the error of the listener, such as [net.ErrClosed].
+// Serve calls handle with each connection, one after the other, until ctx or the listener ends. It closes the listener. It
+// returns nil if ctx ended, or else the listener's error, such as [net.ErrClosed].
 func Serve[C io.Closer](ctx context.Context, l Listener[C], handle func(C)) error {
 	patient := &patientListener[C]{Listener: l, closed: make(chan struct{})}
 	defer patient.Close()
@@ -41,8 +41,7 @@ func Serve[C io.Closer](ctx context.Context, l Listener[C], handle func(C)) erro
 	}
 }
 
-// Patient returns a listener whose Accept waits and tries again after the same errors as [Serve]. It is for servers with an
-// accept loop of their own.
+// Patient returns a listener whose Accept retries after the same errors as [Serve], for servers with their own accept loop.
 func Patient(l net.Listener) net.Listener {
 	return patientNet{&patientListener[net.Conn]{Listener: l, closed: make(chan struct{})}, l}
 }
@@ -54,7 +53,7 @@ type patientNet struct {
 
 func (p patientNet) Addr() net.Addr { return p.l.Addr() }
 
-// Pauses between failed attempts to accept double from the first to the last, as in net/http.
+// Pauses between failed attempts to accept: doubled each time, as in net/http.
 const (
 	firstPause = 5 * time.Millisecond
 	lastPause  = time.Second
@@ -88,8 +87,8 @@ func (p *patientListener[C]) Close() error {
 	return p.Listener.Close()
 }
 
-// passes reports whether accepting may work again later. Errors of the system are about one connection (ECONNABORTED, EPROTO)
-// or a lack of resources (EMFILE, ENFILE, ENOBUFS, ENOMEM), except for those of a socket that does not listen.
+// passes reports whether accepting may work later. System errors concern one connection (ECONNABORTED, EPROTO) or a lack of
+// resources (EMFILE, ENFILE, ENOBUFS, ENOMEM), except for those of a socket that does not listen.
 func passes(err error) bool {
 	_, system := errors.AsType[syscall.Errno](err)
 	return system && !errors.Is(err, syscall.EBADF) && !errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.ENOTSOCK)
@@ -107,8 +106,7 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// AddrPort returns the address and port of a TCP or UDP address, and the zero AddrPort for any other. An IPv4 address never has
-// the form of IPv6.
+// AddrPort returns a TCP or UDP address, unmapped to IPv4 where possible, or the zero AddrPort for other addresses.
 func AddrPort(a net.Addr) netip.AddrPort {
 	if known, ok := a.(interface{ AddrPort() netip.AddrPort }); ok {
 		at := known.AddrPort()
@@ -117,8 +115,8 @@ func AddrPort(a net.Addr) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-// Reset closes a connection at once, by a reset if it is TCP: the peer does not take it for the end of the stream, and what the
-// kernel still holds is not sent.
+// Reset closes a connection at once. With TCP it sends a reset, so that the peer does not mistake it for the end of the
+// stream, and discards the data that the kernel still holds.
 func Reset(c net.Conn) {
 	if tcp, ok := c.(interface{ SetLinger(int) error }); ok {
 		_ = tcp.SetLinger(0)

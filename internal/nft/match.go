@@ -1,7 +1,5 @@
-// Package nft writes tables and rules of nftables.
-//
-// A rule is a list of expressions. The functions here return its parts, which [Join] puts together: matches, which the kernel
-// evaluates from the first to the last, and a verdict.
+// Package nft writes nftables tables and rules. A rule is a list of expressions: matches, evaluated in order, and a verdict.
+// The functions here return parts of rules for [Join].
 package nft
 
 import (
@@ -15,24 +13,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Join puts the parts of a rule together.
 func Join(parts ...[]expr.Any) []expr.Any { return slices.Concat(parts...) }
 
-// The verdicts. A dropped packet is counted.
+// The verdicts. Drop and Reject also count the packet.
 var (
 	Accept = verdict(expr.VerdictAccept)
-	Pass   = verdict(expr.VerdictContinue) // goes on with the next rule: for rules that only count
+	Pass   = verdict(expr.VerdictContinue) // continues with the next rule, for rules that only count
 	Drop   = Join(Count, verdict(expr.VerdictDrop))
-	// Reject drops the packet and answers "administratively prohibited", so that a program fails at once.
+	// Reject answers "administratively prohibited", so that a program fails at once.
 	Reject = Join(Count, []expr.Any{&expr.Reject{Type: unix.NFT_REJECT_ICMPX_UNREACH, Code: unix.NFT_REJECT_ICMPX_ADMIN_PROHIBITED}})
 )
 
-// Count counts packets and their bytes, from the IP header on.
+// Count counts packets and their bytes, including the IP header.
 var Count = []expr.Any{&expr.Counter{}}
 
 func verdict(kind expr.VerdictKind) []expr.Any { return []expr.Any{&expr.Verdict{Kind: kind}} }
 
-// Equal matches what an expression loads into register 1.
+// Equal matches if load puts data into register 1.
 func Equal(load expr.Any, data []byte) []expr.Any { return compare(expr.CmpOpEq, load, data) }
 
 func compare(op expr.CmpOp, load expr.Any, data []byte) []expr.Any {
@@ -43,49 +40,45 @@ func meta(key expr.MetaKey) expr.Any { return &expr.Meta{Key: key, Register: 1} 
 
 func number(n uint32) []byte { return binaryutil.NativeEndian.PutUint32(n) }
 
-// name is a device's name as the kernel compares it: 16 bytes with zeros.
+// name returns a device name as the kernel compares it: padded with zeros to 16 bytes.
 func name(device string) []byte {
 	b := make([]byte, unix.IFNAMSIZ)
 	copy(b, device)
 	return b
 }
 
-// InIndex matches packets that came by the device of that index.
+// InIndex matches packets that arrived by the device with the index.
 func InIndex(index int) []expr.Any { return Equal(meta(expr.MetaKeyIIF), number(uint32(index))) }
 
-// OutIndex matches packets that leave by the device of that index.
+// OutIndex matches packets that leave by the device with the index.
 func OutIndex(index int) []expr.Any { return Equal(meta(expr.MetaKeyOIF), number(uint32(index))) }
 
-// In matches packets that came by a device of that name, also one that is made later.
+// In matches packets that arrived by a device of the name, which may not exist yet.
 func In(device string) []expr.Any { return Equal(meta(expr.MetaKeyIIFNAME), name(device)) }
 
-// NotIn matches packets that did not come by a device of that name.
+// NotIn matches packets that did not arrive by a device of the name.
 func NotIn(device string) []expr.Any {
 	return compare(expr.CmpOpNeq, meta(expr.MetaKeyIIFNAME), name(device))
 }
 
-// Out matches packets that leave by a device of that name, also one that is made later.
+// Out matches packets that leave by a device of the name, which may not exist yet.
 func Out(device string) []expr.Any { return Equal(meta(expr.MetaKeyOIFNAME), name(device)) }
 
-// Mark matches packets with that mark.
 func Mark(mark uint32) []expr.Any { return Equal(meta(expr.MetaKeyMARK), number(mark)) }
 
-// ConnectionMark matches packets whose connection has that mark.
 func ConnectionMark(mark uint32) []expr.Any {
 	return Equal(&expr.Ct{Key: expr.CtKeyMARK, Register: 1}, number(mark))
 }
 
-// SetMark sets the mark of the packet.
 func SetMark(mark uint32) []expr.Any {
 	return []expr.Any{&expr.Immediate{Register: 1, Data: number(mark)}, &expr.Meta{Key: expr.MetaKeyMARK, Register: 1, SourceRegister: true}}
 }
 
-// SetConnectionMark sets the mark of the packet's connection.
 func SetConnectionMark(mark uint32) []expr.Any {
 	return []expr.Any{&expr.Immediate{Register: 1, Data: number(mark)}, &expr.Ct{Key: expr.CtKeyMARK, Register: 1, SourceRegister: true}}
 }
 
-// IPv6 matches packets of IPv6, or of IPv4 if v6 is false, in a table for both.
+// IPv6 matches packets of IPv6, or of IPv4 if v6 is false, in a table for both families.
 func IPv6(v6 bool) []expr.Any {
 	family := byte(unix.NFPROTO_IPV4)
 	if v6 {
@@ -97,7 +90,7 @@ func IPv6(v6 bool) []expr.Any {
 // Protocol matches the transport protocol by its number.
 func Protocol(number byte) []expr.Any { return Equal(meta(expr.MetaKeyL4PROTO), []byte{number}) }
 
-// Local matches packets of which the address at that side is this machine's own, or is not.
+// Local matches packets whose address at a side is one of this machine, or is not.
 func Local(s Side, local bool) []expr.Any {
 	op := expr.CmpOpEq
 	if !local {
@@ -106,17 +99,14 @@ func Local(s Side, local bool) []expr.Any {
 	return compare(op, &expr.Fib{Register: 1, ResultADDRTYPE: true, FlagSADDR: s == Source, FlagDADDR: s == Destination}, number(unix.RTN_LOCAL))
 }
 
-// Side says which of a packet's two addresses or ports is meant.
-type Side int
+type Side int // selects one of a packet's two addresses or ports
 
-// The sides.
 const (
 	Source Side = iota
 	Destination
 )
 
-// LoadAddress loads an address of the packet: from bytes 12 and 16 of an IPv4 header (RFC 791), 8 and 24 of an IPv6 one
-// (RFC 8200).
+// LoadAddress loads an address: IPv4 has them at bytes 12 and 16 (RFC 791), IPv6 at 8 and 24 (RFC 8200).
 func LoadAddress(v6 bool, s Side, register uint32) expr.Any {
 	first, length := uint32(12), uint32(4)
 	if v6 {
@@ -125,12 +115,10 @@ func LoadAddress(v6 bool, s Side, register uint32) expr.Any {
 	return &expr.Payload{DestRegister: register, Base: expr.PayloadBaseNetworkHeader, Offset: first + uint32(s)*length, Len: length}
 }
 
-// LoadPort loads a port of the packet.
 func LoadPort(s Side, register uint32) expr.Any {
 	return &expr.Payload{DestRegister: register, Base: expr.PayloadBaseTransportHeader, Offset: 2 * uint32(s), Len: 2}
 }
 
-// Address matches an address of the packet.
 func Address(a netip.Addr, s Side) []expr.Any {
 	return Join(IPv6(a.Is6()), Equal(LoadAddress(a.Is6(), s, 1), a.AsSlice()))
 }
@@ -141,40 +129,36 @@ func UDP(a netip.AddrPort, s Side) []expr.Any {
 		Equal(LoadPort(s, 1), binary.BigEndian.AppendUint16(nil, a.Port())))
 }
 
-// Ports matches both ports of the packet.
 func Ports(source, destination uint16) []expr.Any {
 	ports := binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(nil, source), destination)
 	return Equal(&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Len: 4}, ports)
 }
 
-// NetworkByte matches a byte of the IP header.
 func NetworkByte(offset uint32, value byte) []expr.Any {
 	return Equal(&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: 1}, []byte{value})
 }
 
-// TransportByte matches a byte of the header after the IP header.
+// TransportByte matches a byte of the header that follows the IP header.
 func TransportByte(offset uint32, value byte) []expr.Any {
 	return Equal(&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: offset, Len: 1}, []byte{value})
 }
 
-// Direction is which way a packet of a connection goes, as the kernel numbers them.
-type Direction byte
+type Direction byte // within a connection, as the kernel numbers it
 
-// The directions: that of the first packet, and the other.
+// The directions: that of the connection's first packet, and the opposite one.
 const (
 	Original Direction = iota
 	Reply
 )
 
-// InDirection matches packets of connections that go one way.
 func InDirection(d Direction) []expr.Any {
 	return Equal(&expr.Ct{Key: expr.CtKeyDIRECTION, Register: 1}, []byte{byte(d)})
 }
 
-// Translated matches packets of connections whose destination was translated, by any rule.
+// Translated matches packets of connections with a translated destination, by any rule.
 var Translated = connectionHas(expr.CtKeySTATUS, 1<<5) // IPS_DST_NAT
 
-// Related matches packets about a connection, such as errors of ICMP.
+// Related matches packets about a connection, such as ICMP errors.
 var Related = connectionHas(expr.CtKeySTATE, expr.CtStateBitRELATED)
 
 func connectionHas(key expr.CtKey, bit uint32) []expr.Any {
@@ -185,7 +169,7 @@ func connectionHas(key expr.CtKey, bit uint32) []expr.Any {
 	}
 }
 
-// Lookup matches if a set contains what is loaded from register 1 on. A map puts the value of that key there.
+// Lookup matches if a set contains the value in register 1. A map replaces the register by the value of that key.
 func Lookup(set *nftables.Set) []expr.Any {
 	return []expr.Any{&expr.Lookup{SourceRegister: 1, SetName: set.Name, SetID: set.ID, DestRegister: 1, IsDestRegSet: set.IsMap}}
 }

@@ -14,11 +14,11 @@ import (
 	"heddle/internal/journal"
 )
 
-// Prefix begins the name of each of Heddle's tables.
+// Prefix starts the name of each of Heddle's tables.
 const Prefix = "heddle"
 
-// Name returns a table's name: the prefix and the words, joined by '_'. nft(8) takes letters, digits and '_' in a name; other
-// bytes of a word become _XX.
+// Name returns a table's name: the prefix and the words, joined by '_'. nft(8) accepts letters, digits and '_'; other bytes
+// of a word become _XX.
 func Name(words ...string) string {
 	var b strings.Builder
 	b.WriteString(Prefix)
@@ -35,11 +35,11 @@ func Name(words ...string) string {
 	return b.String()
 }
 
-// OfProcess returns the name of a table that belongs to this process alone. [Orphans] finds it once the process is gone.
+// OfProcess returns the name of a table that belongs to this process. [Orphans] finds the table after the process ended.
 func OfProcess(word string) string { return Name(word, strconv.Itoa(os.Getpid())) }
 
-// Orphans lists the tables with names by [OfProcess] whose processes are gone. In a PID namespace of its own a process cannot
-// see those outside, so look at what a table holds before you remove it.
+// Orphans lists the tables named by [OfProcess] whose processes ended. In its own PID namespace a process cannot see outside
+// processes, so check the content of a table before removing it.
 func Orphans(conn *nftables.Conn, family nftables.TableFamily, word string) ([]string, error) {
 	tables, err := conn.ListTablesOfFamily(family)
 	var names []string
@@ -52,18 +52,17 @@ func Orphans(conn *nftables.Conn, family nftables.TableFamily, word string) ([]s
 	return names, err
 }
 
-// buffer bounds what one transaction may have, in bytes: some 200 for each element of each set.
+// buffer limits a transaction, in bytes: each element of each set takes about 200.
 const buffer = 16 << 20
 
-// Connect makes a connection to the kernel. A transaction is one message, which must fit the socket's buffer, as must all
-// answers.
+// Connect connects to the kernel. A transaction is one message: it must fit the socket's buffer, and so must all answers.
 func Connect(options ...nftables.ConnOption) (*nftables.Conn, error) {
 	return nftables.New(slices.Concat(options, []nftables.ConnOption{nftables.WithSockOptions(func(c *netlink.Conn) error {
 		return errors.Join(c.SetWriteBuffer(buffer), c.SetReadBuffer(buffer))
 	})})...)
 }
 
-// Change makes all changes of fill in one transaction, or none of them.
+// Change makes the changes of fill in one transaction: all or none.
 func Change(fill func(*nftables.Conn) error, options ...nftables.ConnOption) error {
 	conn, err := Connect(options...)
 	if err != nil {
@@ -75,14 +74,14 @@ func Change(fill func(*nftables.Conn) error, options ...nftables.ConnOption) err
 	return conn.Flush()
 }
 
-// Replace adds an empty table in place of one of the same name. Within a transaction there is no moment without a table.
+// Replace adds an empty table in place of one with the same name, without a moment between.
 func Replace(conn *nftables.Conn, table *nftables.Table) {
-	conn.AddTable(table) // so that there is one to delete
+	conn.AddTable(table) // ensures that there is one to delete
 	conn.DelTable(table)
 	conn.AddTable(table)
 }
 
-// Remove removes tables. If one of them does not exist, it removes none and returns nil.
+// Remove removes tables. If one does not exist, it removes none and returns nil.
 func Remove(tables ...*nftables.Table) error {
 	return journal.IgnoreGone(Change(func(conn *nftables.Conn) error {
 		for _, table := range tables {
@@ -92,7 +91,7 @@ func Remove(tables ...*nftables.Table) error {
 	}))
 }
 
-// Inet is the table of that name for both IPv4 and IPv6.
+// Inet returns a table for both IPv4 and IPv6.
 func Inet(name string) *nftables.Table {
 	return &nftables.Table{Name: name, Family: nftables.TableFamilyINet}
 }

@@ -1,6 +1,5 @@
-// Package nstest makes network namespaces for tests, without a name, so that they go with the test.
-//
-// Do not import it outside tests; nor where links need a delay or a rate, or hosts their own files: lab makes such worlds.
+// Package nstest makes unnamed network namespaces for tests. They end with the test. Do not import it outside tests, and not
+// for links with a delay or a rate, or hosts with their own files: package lab does that.
 package nstest
 
 import (
@@ -19,11 +18,10 @@ import (
 	inside "heddle/internal/netns"
 )
 
-// Namespace is a network namespace.
 type Namespace struct{ handle netns.NsHandle }
 
-// New makes a namespace that lasts as long as the test. Its loopback is up, and its IPv6 addresses can be used at once. It
-// skips the test where this process may not make one.
+// New makes a namespace that lasts until the test ends. Its loopback is up, and IPv6 addresses are usable at once. If this
+// process may not make one, New skips the test.
 func New(t testing.TB) Namespace {
 	t.Helper()
 	var n Namespace
@@ -45,7 +43,7 @@ func New(t testing.TB) Namespace {
 // Run runs f on a thread inside the namespace. Sockets that f opens stay there; goroutines that it starts do not run there.
 func (n Namespace) Run(f func() error) error { return inside.In(n.handle, f) }
 
-// Do is Run, and fails the test where f does.
+// Do is [Namespace.Run], and fails the test if f fails.
 func (n Namespace) Do(t testing.TB, f func() error) {
 	t.Helper()
 	if err := n.Run(f); err != nil {
@@ -53,7 +51,7 @@ func (n Namespace) Do(t testing.TB, f func() error) {
 	}
 }
 
-// Enter puts the test's goroutine into the namespace until the test ends. Programs that it starts run there too.
+// Enter moves the test's goroutine into the namespace until the test ends, and so the programs that it starts.
 func (n Namespace) Enter(t testing.TB) {
 	t.Helper()
 	runtime.LockOSThread() // never unlocked: the thread ends with the goroutine, so no other test gets it
@@ -71,14 +69,13 @@ func (n Namespace) Enter(t testing.TB) {
 	})
 }
 
-// End is one end of a link.
 type End struct {
 	In     Namespace
 	Device string
-	Addrs  []string // with the length of the prefix, as 10.0.0.1/24
+	Addrs  []string // with the prefix length, as 10.0.0.1/24
 }
 
-// Link joins two namespaces by a pair of veth devices, which are up and carry packets.
+// Link joins two namespaces by a pair of veth devices, and waits until they carry packets.
 func Link(t testing.TB, a, b End) {
 	t.Helper()
 	a.In.Do(t, func() error {
@@ -92,8 +89,7 @@ func Link(t testing.TB, a, b End) {
 	}
 }
 
-// awaitAddresses waits until the calling thread's namespace takes packets for the addresses. For IPv6 the kernel sees to that
-// by itself, a moment after they were given.
+// awaitAddresses waits until the calling thread's namespace accepts packets to the addresses, which IPv6 delays a moment.
 func awaitAddresses(addresses []string) error {
 	for _, text := range addresses {
 		a, err := netlink.ParseAddr(text)
@@ -120,7 +116,7 @@ func awaitAddresses(addresses []string) error {
 // AwaitCarrier waits until a device of the calling thread's namespace carries packets.
 func AwaitCarrier(device string) error { return inside.AwaitCarrier(&netlink.Handle{}, device) }
 
-// Address gives a device of the calling thread's namespace more addresses, and brings it up.
+// Address adds addresses to a device of the calling thread's namespace, and brings it up.
 func Address(device string, addresses ...string) error {
 	link, err := netlink.LinkByName(device)
 	if err != nil {
@@ -153,10 +149,10 @@ func SetUp(device string, up bool) error {
 	return netlink.LinkSetDown(link)
 }
 
-// Set writes a setting below /proc/sys/net, of the calling thread's namespace.
+// Set writes a setting below /proc/sys/net in the calling thread's namespace.
 func Set(key, value string) error { return inside.Configure(inside.Setting{key, value}) }
 
-// Get reads one.
+// Get reads a setting as [Set] writes it.
 func Get(key string) (string, error) {
 	data, err := os.ReadFile("/proc/sys/net/" + key)
 	return string(data), err

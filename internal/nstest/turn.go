@@ -10,15 +10,15 @@ import (
 	"heddle/internal/filelock"
 )
 
-// turns is the directory of the locks by which all tests of this machine that build worlds of emulated links take turns. A test
-// that waits for worlds holds queue, so that no test overtakes one that waits to be alone.
+// turns is the directory of the locks that serialise all tests of this machine that emulate links. A test that waits for
+// worlds holds queue, so that no test overtakes one that waits for [Alone].
 const (
 	turns  = "/run/heddle/tests"
 	queue  = "queue"
 	worlds = "worlds"
 )
 
-// held says what the tests of this process hold, by the name of the test without its subtests.
+// held holds the turns of this process, by the name of the test without its subtests.
 var held = struct {
 	sync.Mutex
 	by map[string]*turn
@@ -32,14 +32,12 @@ type turn struct {
 	users  int
 }
 
-// Beside lets the test build a world beside those of other tests until it ends. It waits while a test is [Alone].
-//
-// A test that takes a turn must not start parallel subtests: these wait for a place among the tests that run at once
-// (-parallel), and tests that wait to be alone may hold all places until this one ends.
+// Beside lets the test build a world at the same time as other tests, but not while a test is [Alone]. The test must not
+// start parallel subtests: they wait for a slot of -parallel, and tests that wait for [Alone] may hold all slots meanwhile.
 func Beside(t testing.TB) { t.Helper(); take(t, false) }
 
-// Alone waits until no other test of this machine has a world, and keeps them from building one until this test ends. A
-// test says so before its first world, where it measures time or fails when the emulated links are late.
+// Alone waits until no other test of this machine has a world, and blocks new ones until this test ends. A test that
+// measures time, or fails if the emulated links are late, calls it before its first world.
 func Alone(t testing.TB) { t.Helper(); take(t, true) }
 
 func take(t testing.TB, alone bool) {
@@ -74,7 +72,7 @@ func take(t testing.TB, alone bool) {
 	}
 }
 
-// wait waits for a turn, and returns the file whose closing ends it.
+// wait waits for a turn, and returns the file to close at its end.
 func wait(dir string, to func(file string) (*os.File, error)) (*os.File, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err

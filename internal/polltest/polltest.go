@@ -1,6 +1,4 @@
-// Package polltest waits, in tests, for a state that another goroutine, process or the kernel brings about.
-//
-// Do not import it outside tests.
+// Package polltest waits in tests for a state of a goroutine, a process or the kernel. Do not import it outside tests.
 package polltest
 
 import (
@@ -9,10 +7,10 @@ import (
 	"time"
 )
 
-// Patience is how long a test waits for a state. It is for machines that are busy: a state that is there ends the wait.
+// Patience is the time limit of a wait. It allows for busy machines.
 const Patience = time.Minute
 
-// Until asks for a state again and again until it gives nil. After [Patience] it fails the test with the last error.
+// Until calls state until it returns nil. After [Patience] it fails the test with the last error.
 func Until(t testing.TB, state func() error) {
 	t.Helper()
 	for end := time.Now().Add(Patience); ; time.Sleep(time.Millisecond) {
@@ -26,7 +24,7 @@ func Until(t testing.TB, state func() error) {
 	}
 }
 
-// Await is [Until] for a state that is there or not, and needs no more words than what it is.
+// Await is [Until] for a state that needs no error beyond its name.
 func Await(t testing.TB, what string, there func() bool) {
 	t.Helper()
 	Until(t, func() error {

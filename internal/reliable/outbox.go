@@ -5,45 +5,44 @@ import (
 	"slices"
 )
 
-// Outbox is what one carrier has to send, and what it sent that is not confirmed, in the order in which it goes out. A
-// carrier that comes back goes on with the same one.
+// Outbox is the queue of one carrier, in sending order: units to send, and sent units without an acknowledgement. A carrier
+// that reconnects continues with the same outbox.
 type Outbox struct {
 	s             *Sender
 	waiting, sent fifo
-	queued        int    // bytes in waiting
-	busy          int    // so many of the last ones in sent are being sent
-	next          uint64 // the Seq of the next unit
+	queued        int    // bytes of waiting
+	busy          int    // number of the last units of sent that are being sent now
+	next          uint64 // Seq of the next unit
 }
 
-// NewOutbox makes the outbox of a carrier.
 func (s *Sender) NewOutbox() *Outbox { return &Outbox{s: s, next: 1} }
 
-// Push queues a unit that was cut.
+// Push queues a unit that was just cut.
 func (o *Outbox) Push(u Unit) {
 	o.s.keep(u)
 	o.Adopt(u)
 }
 
-// Adopt queues a unit that the sender keeps, such as one that another outbox was drained of.
+// Adopt queues a unit that the sender already keeps, such as one drained from another outbox.
 func (o *Outbox) Adopt(u Unit) {
 	o.waiting.push(u)
 	o.queued += len(u.Buf)
 }
 
-// Waiting is how many units wait to be sent.
+// Waiting returns the number of units to send.
 func (o *Outbox) Waiting() int { return o.waiting.len() }
 
-// Queued is how many bytes wait to be sent.
+// Queued returns the number of bytes to send.
 func (o *Outbox) Queued() int { return o.queued }
 
-// Unproved is how many units were sent and are not known to have arrived.
+// Unproved returns the number of sent units that are not acknowledged.
 func (o *Outbox) Unproved() int { return o.sent.len() }
 
-// Busy is how many units are being sent.
+// Busy returns the number of units that are being sent.
 func (o *Outbox) Busy() int { return o.busy }
 
-// Take gives the next unit to send; fresh is false where the carrier was given it before. It counts as being sent, so
-// that its buffer stays, until [Outbox.Sent].
+// Take returns the next unit to send. fresh is false if the carrier had it before. Until [Outbox.Sent], the unit counts as
+// being sent and keeps its buffer.
 func (o *Outbox) Take() (u Unit, fresh, ok bool) {
 	if o.waiting.len() == 0 {
 		return u, false, false
@@ -55,10 +54,10 @@ func (o *Outbox) Take() (u Unit, fresh, ok bool) {
 	return o.give(u), fresh, true
 }
 
-// Sent says that what was taken is not read any more.
+// Sent reports that the carrier no longer reads the buffers of taken units.
 func (o *Outbox) Sent() { o.busy = 0 }
 
-// give notes a unit that goes out at once, and numbers it unless the carrier was given it before.
+// give records a unit that goes out now, and numbers it unless the carrier had it before.
 func (o *Outbox) give(u Unit) Unit {
 	if u.Seq == 0 {
 		u.Seq = o.next
@@ -68,9 +67,8 @@ func (o *Outbox) give(u Unit) Unit {
 	return u
 }
 
-// Retire lets go of what the other side has, as [Sender.Acked] heard; also of what is not sent yet, where waiting says so,
-// since shares of a unit are needless once it was restored. It gives how many of the sent units arrived, and how many were
-// never sent.
+// Retire releases the units that [Sender.Acked] reported. With waiting set it also releases unsent ones, as further shares
+// of a restored unit are useless. It returns how many sent units arrived, and how many were never sent.
 func (o *Outbox) Retire(waiting bool) (arrived, skipped int) {
 	for o.sent.len() > o.busy && o.s.arrived(o.sent.at(0)) {
 		o.s.release(o.sent.pop())
@@ -87,8 +85,8 @@ func (o *Outbox) Retire(waiting bool) (arrived, skipped int) {
 	return arrived, skipped
 }
 
-// Resume puts what was sent and did not arrive back to the front: the carrier lost its connection and has a new one. Units
-// whose Seq is below theirs arrived by the old one. It gives how many will go out again.
+// Resume moves sent units that did not arrive to the front, after the carrier reconnected. Units with a Seq below theirs
+// arrived. It returns how many units will go out again.
 func (o *Outbox) Resume(theirs uint64) (again int, err error) {
 	if theirs > o.next {
 		return 0, violation(fmt.Sprintf("it has %d frames, of which %d were sent", theirs, o.next))
@@ -113,7 +111,7 @@ func (o *Outbox) takeAll() (sent, waiting []Unit) {
 	return o.sent.takeAll(), o.waiting.takeAll()
 }
 
-// Drain empties the outbox of a carrier that is lost, and gives what did not arrive, for others to send.
+// Drain empties the outbox of a lost carrier, and returns the units that did not arrive, to be sent by others.
 func (o *Outbox) Drain() (left []Unit) {
 	sent, waiting := o.takeAll()
 	for _, u := range slices.Concat(sent, waiting) {
@@ -127,24 +125,24 @@ func (o *Outbox) Drain() (left []Unit) {
 	return left
 }
 
-// Fail says that the carrier is lost: [Sender.Fill] gives what it did not deliver to others.
+// Fail marks the carrier as lost: [Sender.Fill] returns its undelivered units to others.
 func (o *Outbox) Fail() { o.s.recover(o.Drain()...) }
 
-// Delivered says that the other side has the unit that the carrier was given as seq.
+// Delivered reports that the unit seq of this carrier arrived.
 func (o *Outbox) Delivered(seq uint64) {
 	if u, ok := o.remove(seq); ok {
 		o.s.release(u)
 	}
 }
 
-// Lost says that the unit that the carrier was given as seq did not arrive, while the carrier goes on.
+// Lost reports that the unit seq of this carrier did not arrive, while the carrier remains usable.
 func (o *Outbox) Lost(seq uint64) {
 	if u, ok := o.remove(seq); ok {
 		o.s.recover(u)
 	}
 }
 
-// remove takes one unit out of those that were sent; false where it is not among them any more.
+// remove removes a unit from those that were sent, or returns false if it is not among them.
 func (o *Outbox) remove(seq uint64) (Unit, bool) {
 	i := slices.IndexFunc(o.sent.items[o.sent.head:], func(u Unit) bool { return u.Seq == seq })
 	if i < 0 {
@@ -155,7 +153,7 @@ func (o *Outbox) remove(seq uint64) (Unit, bool) {
 	return u, true
 }
 
-// First is the place in the stream of the first byte in the outbox that is not known to have arrived.
+// First returns the stream offset of the first byte in the outbox that is not acknowledged.
 func (o *Outbox) First() (offset uint64, ok bool) {
 	for _, q := range []*fifo{&o.sent, &o.waiting} {
 		for i := range q.len() {

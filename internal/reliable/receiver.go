@@ -8,27 +8,27 @@ import (
 	"github.com/google/btree"
 )
 
-// ReceiverOptions are the bounds of a receiver.
+// ReceiverOptions are the limits of a receiver.
 type ReceiverOptions struct {
 	Numbering Numbering
-	Window    int // bytes that may be unread or out of order at first
-	Widest    int // and at most
+	Window    int // initial window: bytes that may be unread or out of order
+	Widest    int // maximum window
 	Ahead     int // units that may be held out of order
-	// RTT is the longest round trip, and Reserve asks for memory before the window grows; nil for none and always.
+	// RTT is the longest round trip. Reserve asks for memory before the window grows. Each may be nil.
 	RTT     func() time.Duration
 	Reserve func(more int64) bool
-	// Free takes back a buffer; nil leaves it to the garbage collector.
+	// Free takes a buffer back; nil leaves it to the garbage collector.
 	Free func([]byte)
 }
 
-// Receiver is the half of a stream that is read. Calls must not overlap.
+// Receiver is the receiving half of a stream. Calls must not overlap.
 type Receiver struct {
 	o        ReceiverOptions
-	held     *btree.BTreeG[*Unit] // out of order; no two have a number in common
-	next     uint64               // the first number that is not in order yet; the end counts as one
-	offset   uint64               // bytes of the stream that are in order
-	consumed uint64               // and that were read
-	limit    uint64               // as the other side may know
+	held     *btree.BTreeG[*Unit] // out of order, without overlaps
+	next     uint64               // first number that is not in order yet; the end counts as one
+	offset   uint64               // bytes of the stream in order
+	consumed uint64               // bytes read
+	limit    uint64               // as announced to the other side
 	window   int
 	widened  time.Time
 	ready    fifo
@@ -38,13 +38,12 @@ type Receiver struct {
 	ackDue   bool
 }
 
-// NewReceiver makes the receiver of an empty stream.
 func NewReceiver(o ReceiverOptions) *Receiver {
 	return &Receiver{o: o, limit: uint64(o.Window), window: o.Window,
 		held: btree.NewG(16, func(a, b *Unit) bool { return a.Number < b.Number })}
 }
 
-// Check holds a unit against what may come.
+// Check checks a unit against the limits and the end of the stream.
 func (r *Receiver) Check(u *Unit) error {
 	end := u.Number + r.o.Numbering.span(u.Size)
 	switch {
@@ -60,7 +59,7 @@ func (r *Receiver) Check(u *Unit) error {
 	return nil
 }
 
-// Has reports whether all of a unit arrived before.
+// Has reports whether the whole unit arrived before.
 func (r *Receiver) Has(u *Unit) bool {
 	if r.o.Numbering == ByUnit {
 		return u.Number < r.next || r.held.Has(u)
@@ -68,8 +67,8 @@ func (r *Receiver) Has(u *Unit) bool {
 	return u.Number+uint64(u.Size) <= r.next
 }
 
-// Take takes a unit that arrived, and its buffer. It reports whether any of it is new. An error means that the other side
-// broke the rules, and the stream is of no use any more.
+// Take takes a received unit with its buffer, and reports whether any of it is new. On an error, the other side violated the
+// protocol, and the stream is unusable.
 func (r *Receiver) Take(u Unit, now time.Time) (fresh bool, err error) {
 	if err := r.Check(&u); err != nil {
 		return false, err
@@ -82,7 +81,7 @@ func (r *Receiver) Take(u Unit, now time.Time) (fresh bool, err error) {
 		r.free(u.Buf)
 		return false, nil
 	case r.o.Numbering == ByUnit && u.Number > r.next:
-		early := u // on the heap, where what is in turn need not be
+		early := u // only units out of order need the heap
 		before, again := r.held.ReplaceOrInsert(&early)
 		if again {
 			r.free(before.Buf)
@@ -97,13 +96,13 @@ func (r *Receiver) Take(u Unit, now time.Time) (fresh bool, err error) {
 		}
 		fresh = true
 	}
-	if r.held.Len() > 2*(r.o.Ahead+r.window/small) { // one for each gap, and those that are too large to be joined
+	if r.held.Len() > 2*(r.o.Ahead+r.window/small) { // one per gap, and those too large to be merged
 		return false, violation(fmt.Sprintf("%d parts out of order", r.held.Len()))
 	}
 	return fresh, r.advance(now)
 }
 
-// unread is the unit without what is in order already, where units are numbered by bytes.
+// unread returns the unit without the part that is already in order, for [ByByte].
 func (r *Receiver) unread(u *Unit) *Unit {
 	if r.o.Numbering == ByUnit || u.Number >= r.next {
 		return u
@@ -111,12 +110,10 @@ func (r *Receiver) unread(u *Unit) *Unit {
 	return u.part(r.next, u.Number+uint64(u.Size))
 }
 
-// small is how large a part is at most that is joined to its neighbours, so that tiny ones do not cost much more memory
-// than they have bytes.
+// small is the maximum size of a part that is merged with its neighbours, to limit the memory overhead of tiny parts.
 const small = 1 << 10
 
-// insert holds those parts of a unit that are not held yet. Parts never overlap, so that what is held is bounded by the
-// window.
+// insert keeps the parts of a unit that are new. Parts never overlap, so the window limits their total.
 func (r *Receiver) insert(u *Unit) (fresh bool) {
 	at, end := u.Number, u.Number+uint64(u.Size)
 	if before, ok := r.before(u); ok {
@@ -146,7 +143,7 @@ func (r *Receiver) insert(u *Unit) (fresh bool) {
 	return len(gaps) > 0
 }
 
-// before is the last part that begins no later than u.
+// before returns the last part that begins at or before u.
 func (r *Receiver) before(u *Unit) (found *Unit, ok bool) {
 	r.held.DescendLessOrEqual(u, func(other *Unit) bool {
 		found, ok = other, true
@@ -170,7 +167,7 @@ func join(a, b *Unit) *Unit {
 	return &Unit{Number: a.Number, Offset: a.Offset, Size: a.Size + b.Size, Buf: slices.Concat(a.Data(), b.Data())}
 }
 
-// deliver hands on a unit that is in order.
+// deliver makes a unit readable that is in order.
 func (r *Receiver) deliver(u *Unit, now time.Time) error {
 	if u.Offset != r.offset {
 		return violation(fmt.Sprintf("unit %d is at %d, not at %d", u.Number, u.Offset, r.offset))
@@ -188,7 +185,7 @@ func (r *Receiver) deliver(u *Unit, now time.Time) error {
 	return nil
 }
 
-// advance hands on what is in order now.
+// advance delivers the held units that are in order now.
 func (r *Receiver) advance(now time.Time) error {
 	for r.held.Len() > 0 {
 		u, _ := r.held.Min()
@@ -211,7 +208,7 @@ func (r *Receiver) advance(now time.Time) error {
 	return nil
 }
 
-// TakeEnd takes the end of the stream. It reports whether that was known before.
+// TakeEnd takes the end of the stream, and reports whether it was known.
 func (r *Receiver) TakeEnd(e End, now time.Time) (again bool, err error) {
 	if r.end != nil {
 		if *r.end != e {
@@ -229,26 +226,25 @@ func (r *Receiver) TakeEnd(e End, now time.Time) (again bool, err error) {
 	return false, r.advance(now)
 }
 
-// Ack is what the other side should know: all numbers before next arrived, and the stream may reach limit.
+// Ack returns the acknowledgement to send: all numbers before next arrived, and the stream may reach limit.
 func (r *Receiver) Ack() (next, limit uint64) { return r.next, r.limit }
 
-// AckDue reports once that the other side should be told at once: it may send more, or the stream is at its end.
+// AckDue reports, once, that an acknowledgement is urgent: the window grew enough, or the stream is complete.
 func (r *Receiver) AckDue() bool {
 	due := r.ackDue
 	r.ackDue = false
 	return due
 }
 
-// Offset is how many bytes of the stream are in order.
+// Offset returns the number of bytes in order.
 func (r *Receiver) Offset() uint64 { return r.offset }
 
-// Ended reports whether all of the stream is in order, up to its end.
+// Ended reports whether the whole stream is in order.
 func (r *Receiver) Ended() bool { return r.ended }
 
-// Readable reports whether there is something to read, be it the end.
+// Readable reports whether there is data or the end to read.
 func (r *Receiver) Readable() bool { return r.ready.len() > 0 || r.ended }
 
-// Read reads what is in order.
 func (r *Receiver) Read(p []byte, now time.Time) int {
 	n := 0
 	for n < len(p) && r.ready.len() > 0 {
@@ -265,7 +261,7 @@ func (r *Receiver) Read(p []byte, now time.Time) int {
 	return n
 }
 
-// Pop gives the next part of the stream with its buffer. The caller says with [Receiver.Consume] when it was read.
+// Pop returns the next part of the stream with its buffer. After reading it the caller calls [Receiver.Consume].
 func (r *Receiver) Pop() (Unit, bool) {
 	if r.ready.len() == 0 {
 		return Unit{}, false
@@ -273,7 +269,7 @@ func (r *Receiver) Pop() (Unit, bool) {
 	return r.ready.pop(), true
 }
 
-// Discard throws away what is there and what comes: nobody reads any more.
+// Discard drops the data that is there and all that will come, as nobody reads.
 func (r *Receiver) Discard(now time.Time) {
 	r.discard = true
 	for r.ready.len() > 0 {
@@ -286,7 +282,7 @@ func (r *Receiver) Discard(now time.Time) {
 // Discards reports whether [Receiver.Discard] was called.
 func (r *Receiver) Discards() bool { return r.discard }
 
-// Consume says that so many bytes were read, and lets the other side send more.
+// Consume records that n bytes were read, and extends the limit of the other side.
 func (r *Receiver) Consume(n int, now time.Time) {
 	r.consumed += uint64(n)
 	if r.consumed+uint64(r.window) < r.limit+uint64(r.window)/4 {
@@ -297,7 +293,7 @@ func (r *Receiver) Consume(n int, now time.Time) {
 	r.ackDue = true
 }
 
-// widen doubles the window where a quarter of it was used up within half a round trip: it may be what limits the rate.
+// widen doubles the window if a quarter of it was used within half a round trip, as it may then limit the rate.
 func (r *Receiver) widen(now time.Time) {
 	passed := now.Sub(r.widened)
 	r.widened = now

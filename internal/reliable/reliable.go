@@ -1,32 +1,25 @@
-// Package reliable is the state of one ordered, acknowledged byte stream over several carriers. The sender cuts the stream into
-// units and keeps each until the other side has it. The receiver puts in order what arrives by any carrier, within bounds.
+// Package reliable is the state of one ordered, acknowledged byte stream over several carriers. A sender cuts the stream
+// into units and keeps each until it is acknowledged. A receiver restores the order within limits.
 //
-// The package holds state only: it opens no connections, starts no goroutines, takes no locks and reads no clock. A carrier
-// moves units, for example in a TLS connection, or in the blocks of cover connections. The caller decides which carrier takes
-// which unit, and how units look on the wire.
+// The package does no I/O, and has no goroutines, locks or clock. A carrier moves units, for example over a TLS connection
+// or in blocks of cover connections. The caller chooses the carrier of each unit and the wire format.
 //
-// A [Sender] numbers units in one of two ways. Where a unit always travels whole ([ByUnit]), the caller cuts units
-// with [Sender.Cut] and queues each at the [Outbox] of a carrier. Where the room of a block differs from block to block
-// ([ByByte]), the caller asks [Sender.Fill] for at most so many bytes; a unit that was lost may then go out again in
-// smaller parts. The receiver of the stream uses the same numbering.
-//
-// Do not use it over one reliable connection, which has all this already.
+// With [ByUnit], units travel whole: the caller cuts them with [Sender.Cut] and queues each at the [Outbox] of a carrier.
+// With [ByByte], the room of a block varies: the caller asks [Sender.Fill] for a maximum size, and a lost unit may go out
+// again in smaller parts. Both sides use the same numbering. Do not use this package over one reliable connection.
 package reliable
 
 import "errors"
 
-// Numbering is what acknowledgements count.
+// Numbering is the unit of acknowledgements.
 type Numbering int
 
-// The ways to number units.
 const (
-	// ByUnit counts units. A unit is never split, and may be empty.
-	ByUnit Numbering = iota
-	// ByByte counts bytes: the number of a unit is the place of its first byte.
-	ByByte
+	ByUnit Numbering = iota // counts units; a unit is never split, and may be empty
+	ByByte                  // counts bytes; the number of a unit is the offset of its first byte
 )
 
-// span is how many numbers a unit has.
+// span returns how many numbers a unit has.
 func (n Numbering) span(size int) uint64 {
 	if n == ByByte {
 		return uint64(size)
@@ -34,34 +27,33 @@ func (n Numbering) span(size int) uint64 {
 	return 1
 }
 
-// Unit is a part of the stream that is sent and acknowledged.
+// Unit is a part of the stream that is sent and acknowledged as one.
 type Unit struct {
 	Number uint64 // see [Numbering]
-	Offset uint64 // place of its first byte in the stream
-	Size   int    // bytes of the stream in it
-	Seq    uint64 // its number among what its carrier was given, from 1; 0 before that
-	// Buf holds what the carrier moves, from Head on: the bytes of the unit, or a share of them. What is before Head is the
-	// caller's, for a header.
+	Offset uint64 // of its first byte in the stream
+	Size   int    // bytes of the stream
+	Seq    uint64 // number among the units of its carrier, from 1; 0 before it has a carrier
+	// Buf[Head:] holds the bytes of the unit, or a share of them. The bytes before are for a header of the caller.
 	Buf  []byte
 	Head int
 }
 
-// Data is the unit without what is before it in its buffer.
+// Data returns the buffer without the room for a header.
 func (u *Unit) Data() []byte { return u.Buf[u.Head:] }
 
-// part is a copy of some bytes of the unit, which is numbered by bytes.
+// part copies some bytes of a unit of [ByByte].
 func (u *Unit) part(from, to uint64) *Unit {
 	data := u.Data()[from-u.Number : to-u.Number]
 	return &Unit{Number: from, Offset: from, Size: len(data), Buf: append([]byte(nil), data...)}
 }
 
-// End is the end of the stream. It counts as one number behind the last unit.
+// End is the end of the stream. It counts as one number after the last unit.
 type End struct {
-	Unit   uint64 // the number that follows the last unit
+	Unit   uint64 // the number after the last unit
 	Offset uint64 // the length of the stream
 }
 
-// ErrViolation is matched by all errors that are the other side's fault.
+// ErrViolation matches all errors that are the other side's fault.
 var ErrViolation = errors.New("the stream's rules are broken")
 
 type violation string
@@ -70,7 +62,6 @@ func (v violation) Error() string { return string(v) }
 
 func (v violation) Unwrap() error { return ErrViolation }
 
-// fifo is first in, first out. The zero value is empty.
 type fifo struct {
 	items []Unit
 	head  int
@@ -96,7 +87,6 @@ func (q *fifo) pop() Unit {
 	return u
 }
 
-// takeAll empties the queue.
 func (q *fifo) takeAll() []Unit {
 	items := q.items[q.head:]
 	*q = fifo{}

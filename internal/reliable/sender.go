@@ -6,72 +6,69 @@ import (
 	"slices"
 )
 
-// SenderOptions are the bounds of a sender.
+// SenderOptions are the limits of a sender.
 type SenderOptions struct {
 	Numbering Numbering
-	Buffer    int    // bytes that may be written and not be cut yet
-	Credit    uint64 // how far the stream may go before the other side said anything
-	Hold      int    // bytes in buffers of units that are not confirmed, before nothing more is cut
-	Ahead     int    // units that are not confirmed, before nothing more is cut
-	// Free takes back the buffer of a unit that is not needed any more; nil leaves it to the garbage collector.
+	Buffer    int    // bytes that may be written and not yet cut
+	Credit    uint64 // offset that the stream may reach before the first acknowledgement
+	Hold      int    // bytes of unacknowledged units, from which on nothing more is cut
+	Ahead     int    // unacknowledged units, from which on nothing more is cut
+	// Free takes a buffer back; nil leaves it to the garbage collector.
 	Free func([]byte)
 }
 
-// Sender is the half of a stream that is written.
-//
-// One goroutine may use [Sender.Put] and another one [Sender.Get] at the same time as any other method: they touch only
-// bytes that the other does not. All other calls must not overlap.
+// Sender is the sending half of a stream. Calls must not overlap, with one exception: one goroutine may call [Sender.Put],
+// and another one [Sender.Get], during any other call, as they touch separate bytes.
 type Sender struct {
 	o          SenderOptions
 	buffer     []byte
-	head, tail uint64 // bytes that were cut, and that were written
-	next       uint64 // the number of the next unit
-	confirmed  uint64 // numbers before this one arrived
+	head, tail uint64 // bytes cut and bytes written
+	next       uint64 // number of the next unit
+	confirmed  uint64 // all numbers before it are acknowledged
 	limit      uint64
-	held       int // bytes in the buffers of units
-	units      int // how many units these are
+	held       int // bytes of the buffers of units
+	units      int // number of these units
 	closed     bool
 	end        *End
-	again      []Unit // of carriers that are lost, by number
+	again      []Unit // from lost carriers, by number
 }
 
-// NewSender makes the sender of an empty stream.
 func NewSender(o SenderOptions) *Sender {
 	return &Sender{o: o, buffer: make([]byte, o.Buffer), limit: o.Credit}
 }
 
-// Free is how many bytes may be written now.
+// Free returns how many bytes may be written now.
 func (s *Sender) Free() int { return len(s.buffer) - s.Pending() }
 
-// Pending is how many bytes were written and not cut.
+// Pending returns how many bytes were written and not yet cut.
 func (s *Sender) Pending() int { return int(s.tail - s.head) }
 
-// Written is how many bytes were written in all.
+// Written returns how many bytes were written.
 func (s *Sender) Written() uint64 { return s.tail }
 
-// Offset is how many bytes of the stream were cut.
+// Offset returns how many bytes were cut.
 func (s *Sender) Offset() uint64 { return s.head }
 
-// Next is the number of the next unit.
+// Next returns the number of the next unit.
 func (s *Sender) Next() uint64 { return s.next }
 
-// Put copies p behind the place at, for which there is room; [Sender.Commit] makes it a part of the stream.
+// Put copies p to offset at, which must have room. [Sender.Commit] makes it part of the stream.
 func (s *Sender) Put(at uint64, p []byte) {
 	i := int(at % uint64(len(s.buffer)))
 	n := copy(s.buffer[i:], p)
 	copy(s.buffer, p[n:])
 }
 
-// Space is where the next bytes of the stream go, as far as that is in one piece.
+// Space returns the contiguous free buffer for the next bytes of the stream.
 func (s *Sender) Space() []byte {
 	at := int(s.tail % uint64(len(s.buffer)))
 	return s.buffer[at:min(len(s.buffer), at+s.Free())]
 }
 
-// Commit makes n bytes, which were put behind the last ones, a part of the stream.
+// Commit makes the next n bytes in the buffer part of the stream.
 func (s *Sender) Commit(n int) { s.tail += uint64(n) }
 
-// Write writes as much of p as there is room for.
+// Write writes as much of p as fits.
 func (s *Sender) Write(p []byte) int {
 	n := min(len(p), s.Free())
 	s.Put(s.tail, p[:n])
@@ -79,19 +76,19 @@ func (s *Sender) Write(p []byte) int {
 	return n
 }
 
-// Get fills p with what was written from the place at on, and not cut yet.
+// Get fills p with written bytes from offset at, which must not be cut yet.
 func (s *Sender) Get(at uint64, p []byte) {
 	i := int(at % uint64(len(s.buffer)))
 	n := copy(p, s.buffer[i:])
 	copy(p[n:], s.buffer)
 }
 
-// Ready is how many bytes may be cut now into at most so many units: what is written, as far as the other side's credit
-// and the bounds of what is not confirmed allow.
+// Ready returns how many bytes may be cut now into at most that many units: written bytes, within the credit of the other
+// side and the limits on unacknowledged data.
 func (s *Sender) Ready(units int) int {
 	out := s.units
 	if s.o.Numbering == ByUnit {
-		out = int(s.next - s.confirmed) // a unit may be in several buffers, or in none any more
+		out = int(s.next - s.confirmed) // with shares, a unit may have several buffers, or none any more
 	}
 	if s.held >= s.o.Hold || out+units > s.o.Ahead {
 		return 0
@@ -99,14 +96,14 @@ func (s *Sender) Ready(units int) int {
 	return min(s.Pending(), int(min(s.limit-s.head, 1<<30)))
 }
 
-// Cut notes that the next bytes were cut into units, up to the number next. [Outbox.Push] keeps them.
+// Cut records that the next bytes were cut into units, up to the number next. The caller passes them to [Outbox.Push].
 func (s *Sender) Cut(bytes int, next uint64) {
 	s.head += uint64(bytes)
 	s.next = next
 }
 
-// Fill gives the carrier of o its next unit, of at most most bytes: what was lost with another carrier goes first. It reports
-// false where nothing may be sent. The unit keeps its buffer, which the caller must not change.
+// Fill returns the next unit of the carrier of o, with at most most bytes, or false if nothing may be sent. Units of lost
+// carriers go first. The unit keeps its buffer, which the caller must not change.
 func (s *Sender) Fill(o *Outbox, most int) (Unit, bool) {
 	for len(s.again) > 0 && most > 0 {
 		u := s.again[0]
@@ -120,7 +117,7 @@ func (s *Sender) Fill(o *Outbox, most int) (Unit, bool) {
 			return Unit{}, false
 		case s.o.Numbering == ByUnit || u.Number >= s.confirmed && u.Size <= most:
 			s.again = s.again[1:]
-		default: // a part of it: the rest stays
+		default: // send a part; the rest stays
 			from := max(u.Number, s.confirmed)
 			to := min(end, from+uint64(most))
 			first := u.part(from, to)
@@ -147,7 +144,7 @@ func (s *Sender) Fill(o *Outbox, most int) (Unit, bool) {
 	return o.give(u), true
 }
 
-// recover takes units that may not have arrived, to be sent by another carrier.
+// recover queues units that may not have arrived, for another carrier.
 func (s *Sender) recover(units ...Unit) {
 	for _, u := range units {
 		u.Seq = 0
@@ -169,16 +166,16 @@ func (s *Sender) release(u Unit) {
 	}
 }
 
-// arrived reports whether the other side has all of a unit.
+// arrived reports whether the whole unit is acknowledged.
 func (s *Sender) arrived(u *Unit) bool {
 	return u.Number+s.o.Numbering.span(u.Size) <= s.confirmed
 }
 
-// Allow lets the stream go up to a place, as the other side said.
+// Allow raises the offset that the stream may reach.
 func (s *Sender) Allow(limit uint64) { s.limit = max(s.limit, limit) }
 
-// Acked takes what the other side says: all numbers before next arrived, and the stream may reach limit. It reports whether
-// more has arrived than was known; [Outbox.Retire] then lets go of it.
+// Acked takes an acknowledgement: all numbers before next arrived, and the stream may reach limit. It reports whether that
+// confirms more than before; [Outbox.Retire] then releases it.
 func (s *Sender) Acked(next, limit uint64) (more bool, err error) {
 	sent := s.next
 	if s.end != nil {
@@ -193,13 +190,12 @@ func (s *Sender) Acked(next, limit uint64) (more bool, err error) {
 	return more, nil
 }
 
-// Close says that nothing more is written.
+// Close ends writing.
 func (s *Sender) Close() { s.closed = true }
 
-// Closed reports whether that was said.
 func (s *Sender) Closed() bool { return s.closed }
 
-// Finish sets the end of the stream once it is closed and all of it is cut. It reports whether that happened now.
+// Finish sets the end of the stream once it is closed and completely cut. It reports whether it did so now.
 func (s *Sender) Finish() bool {
 	if !s.closed || s.end != nil || s.Pending() > 0 {
 		return false
@@ -208,11 +204,11 @@ func (s *Sender) Finish() bool {
 	return true
 }
 
-// End is the end of the stream, nil before [Sender.Finish] set it.
+// End returns the end of the stream, or nil before [Sender.Finish].
 func (s *Sender) End() *End { return s.end }
 
-// Proved reports whether the other side has all of the stream, and its end.
+// Proved reports whether the whole stream and its end are acknowledged.
 func (s *Sender) Proved() bool { return s.end != nil && s.confirmed > s.end.Unit }
 
-// Drained reports whether the other side has all that was written so far.
+// Drained reports whether all bytes written so far are acknowledged.
 func (s *Sender) Drained() bool { return s.Pending() == 0 && s.confirmed >= s.next }

@@ -6,33 +6,28 @@ import (
 	"heddle/internal/text"
 )
 
-// Version is that of the protocol, in each hello.
-const Version = 1
+const Version = 1 // of the protocol
 
-// MaxText bounds the texts in a hello, in bytes.
-const MaxText = 255
+const MaxText = 255 // bytes of a text in a hello
 
-// Flags of a hello.
 const (
-	// Resume: the session was let in before; who does not know it must refuse the member.
-	Resume = 1 << iota
-	// Degrade: units of a dead member may move to other members.
-	Degrade
+	Resume     = 1 << iota // the session was admitted before; if it is unknown, refuse the member
+	Degrade                // units of a dead member may move to other members
 	knownFlags = Resume | Degrade
 )
 
-// Hello says which member of which session a connection is. Session, Members, Segment, MinMembers, Degrade and the texts are the
-// same on all members.
+// Hello says which member of which session a connection is. Session, Members, MinMembers, Segment, the texts and [Degrade]
+// are the same on all members.
 type Hello struct {
 	Session    [16]byte // random
 	Flags      byte
 	Member     uint8  // from 0
 	Members    uint8  // at least 1
-	MinMembers uint8  // nothing is sent on fewer
-	Generation uint32 // how often this member was dialled before; the highest one counts
+	MinMembers uint8  // below this number nothing is sent
+	Generation uint32 // number of earlier connections of this member; the highest one is valid
 	Segment    uint32 // bytes of a data frame
 	Limit      uint64 // as in Ack
-	Frames     uint64 // of the frames of this member, this side has all before this one
+	Frames     uint64 // this side has all frames of this member before this one
 	Schedule   string
 	Shares     string
 	Service    string
@@ -40,7 +35,7 @@ type Hello struct {
 
 const helloFixed = 1 + 16 + 4 + 4 + 4 + 8 + 8
 
-// Append appends the frame to b. The texts have at most [MaxText] bytes.
+// Append appends the frame to b. The texts have at most [MaxText] bytes each.
 func (h Hello) Append(b []byte) []byte {
 	start := len(b)
 	b = append(b, make([]byte, HeaderSize)...)
@@ -58,7 +53,6 @@ func (h Hello) Append(b []byte) []byte {
 	return b
 }
 
-// ParseHello reads the body of a hello.
 func ParseHello(body []byte) (h Hello, err error) {
 	if len(body) < helloFixed {
 		return h, malformed("a hello of %d bytes", len(body))
@@ -94,16 +88,14 @@ func ParseHello(body []byte) (h Hello, err error) {
 	return h, nil
 }
 
-// Welcome lets a member in.
+// Welcome admits a member.
 type Welcome struct {
 	Limit  uint64 // as in Ack
-	Frames uint64 // of the frames of this member, this side has all before this one
+	Frames uint64 // this side has all frames of this member before this one
 }
 
-// Append appends the frame to b.
 func (w Welcome) Append(b []byte) []byte { return pair(b, KindWelcome, w.Limit, w.Frames) }
 
-// ParseWelcome reads the body of a welcome.
 func ParseWelcome(body []byte) (w Welcome, err error) {
 	w.Limit, w.Frames, err = parsePair(body)
 	return w, err

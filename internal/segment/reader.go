@@ -6,20 +6,19 @@ import (
 	"io"
 )
 
-// Reader reads frames. It holds one control frame at most, and leaves the room for segments to who calls it.
+// Reader reads frames. It buffers at most one control frame; the caller provides the memory for segments.
 type Reader struct {
 	r       *bufio.Reader
 	control [MaxControl]byte
 }
 
-// readAhead is small, so that most of a segment goes to its place without another copy.
+// readAhead is small, so that most of a segment is read to its destination without a copy.
 const readAhead = 4 << 10
 
-// NewReader reads from r.
 func NewReader(r io.Reader) *Reader { return &Reader{r: bufio.NewReaderSize(r, readAhead)} }
 
-// Next reads the next frame. The body of a data frame goes to what room gives for its length; that of another frame is
-// valid until the next call. It returns [io.EOF] between two frames only, and [io.ErrUnexpectedEOF] within one.
+// Next reads the next frame. room returns memory for the body of a data frame; the body of another frame is valid until the
+// next call. Between frames the end is [io.EOF], within one [io.ErrUnexpectedEOF].
 func (r *Reader) Next(room func(int) []byte) (Kind, []byte, error) {
 	var head [HeaderSize]byte
 	if _, err := io.ReadFull(r.r, head[:]); err != nil {

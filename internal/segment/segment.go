@@ -1,8 +1,6 @@
-// Package segment is the format of what a striped session says on one member, inside its TLS: frames with segments of the
-// stream, and what it takes to keep the members together. docs/wire.md describes it.
-//
-// It is apart from package stripe so that package observe can read what an attacker who broke the TLS of a member would see.
-// Do not use it to send anything: it knows nothing of order, windows or paths.
+// Package segment is the wire format of one member of a striped session, inside its TLS: frames with segments of the stream,
+// and control frames. See docs/wire.md. Package observe also uses it, to show what an attacker who broke the TLS of a member
+// would see. It does not send, and handles neither order nor windows.
 package segment
 
 import (
@@ -14,12 +12,10 @@ import (
 	"heddle/internal/text"
 )
 
-// Kind is what a frame is.
 type Kind byte
 
-// The kinds of frames.
 const (
-	KindHello   Kind = 1 // first on each member, by who dials
+	KindHello   Kind = 1 // first on each member, from the side that dials
 	KindWelcome Kind = 2 // the answer
 	KindData    Kind = 3
 	KindAck     Kind = 4
@@ -31,30 +27,28 @@ const (
 
 // Sizes in bytes.
 const (
-	// HeaderSize is what each frame begins with: its kind, and the length of what follows in three bytes.
-	HeaderSize = 4
-	// DataOverhead is what a segment has before its payload, the frame's header included.
-	DataOverhead = HeaderSize + dataHead
+	HeaderSize   = 4                     // kind (1 byte) and length of the body (3 bytes)
+	DataOverhead = HeaderSize + dataHead // bytes of a data frame before its payload
 	dataHead     = 28
 
-	// MaxData bounds the body of a data frame, and MaxControl that of any other.
+	// MaxData limits the body of a data frame, MaxControl that of other frames.
 	MaxData    = 64 << 10
 	MaxControl = 2 << 10
 
 	pingSize = 8
 )
 
-// MaxAhead is how many units a sender may be ahead of what the other side has in order.
+// MaxAhead limits how many units a sender may be ahead of the units that the other side has in order.
 const MaxAhead = 8192
 
-// ErrMalformed is what all errors of this package wrap that are the sender's fault.
+// ErrMalformed matches all errors that are the sender's fault.
 var ErrMalformed = errors.New("malformed frame")
 
 func malformed(format string, a ...any) error {
 	return fmt.Errorf("%w: %s", ErrMalformed, fmt.Sprintf(format, a...))
 }
 
-// PutHeader writes the header of a frame whose body has so many bytes.
+// PutHeader writes the header of a frame; body is the length of its body.
 func PutHeader(b []byte, kind Kind, body int) {
 	b[0], b[1], b[2], b[3] = byte(kind), byte(body>>16), byte(body>>8), byte(body)
 }
@@ -65,7 +59,6 @@ func appendHeader(b []byte, kind Kind, body int) []byte {
 	return b
 }
 
-// ParseHeader reads the header of a frame.
 func ParseHeader(b [HeaderSize]byte) (kind Kind, body int, err error) {
 	kind, body = Kind(b[0]), int(b[1])<<16|int(b[2])<<8|int(b[3])
 	most := MaxControl
@@ -81,19 +74,17 @@ func ParseHeader(b [HeaderSize]byte) (kind Kind, body int, err error) {
 	return kind, body, nil
 }
 
-// Data is one segment, or one share of a unit of the stream.
+// Data is the header of one segment, or of one share of a unit.
 type Data struct {
-	// Frame counts the segments of this member, in one direction, over all its connections. Numbers may be left out.
+	// Frame numbers the segments of this member in one direction, over all its connections. It may skip numbers.
 	Frame uint64
-	// Unit counts the units of the stream in one direction: segments, or pieces that were shared.
-	Unit uint64
-	// Offset is the place of the unit's first byte in the stream.
-	Offset uint64
-	// Size is the length of the unit in the stream; that of the payload, unless it is a share.
-	Size uint32
+	// Unit numbers the units of the stream in one direction: segments, or shared pieces.
+	Unit   uint64
+	Offset uint64 // of the unit's first byte in the stream
+	Size   uint32 // of the unit in the stream; the length of the payload, unless it is a share
 }
 
-// Put writes the frame's header and everything before the payload to b, which has [DataOverhead] bytes.
+// Put writes the frame's header and the fields of d to b, which has [DataOverhead] bytes.
 func (d Data) Put(b []byte, payload int) {
 	PutHeader(b, KindData, dataHead+payload)
 	binary.BigEndian.PutUint64(b[4:], d.Frame)
@@ -102,33 +93,30 @@ func (d Data) Put(b []byte, payload int) {
 	binary.BigEndian.PutUint32(b[28:], d.Size)
 }
 
-// SetFrame changes the number of a frame that Put wrote.
+// SetFrame changes the Frame of a header that [Data.Put] wrote.
 func SetFrame(b []byte, number uint64) { binary.BigEndian.PutUint64(b[4:], number) }
 
-// ParseData reads the body of a data frame.
 func ParseData(body []byte) (d Data, payload []byte, err error) {
 	if len(body) < dataHead {
 		return d, nil, malformed("a segment of %d bytes", len(body))
 	}
 	d = Data{Frame: binary.BigEndian.Uint64(body), Unit: binary.BigEndian.Uint64(body[8:]),
 		Offset: binary.BigEndian.Uint64(body[16:]), Size: binary.BigEndian.Uint32(body[24:])}
-	const most = 1 << 62 // sums of two stay positive
+	const most = 1 << 62 // the sum of two stays positive
 	if d.Frame > most || d.Unit > most || d.Offset > most {
 		return d, nil, malformed("a segment beyond the end of numbers")
 	}
 	return d, body[dataHead:], nil
 }
 
-// Ack says what arrived, and how much more may come.
+// Ack acknowledges units and extends the limit.
 type Ack struct {
-	Units uint64 // all units before this one arrived; the end of the stream counts as one
-	Limit uint64 // the offset that the stream may reach
+	Units uint64 // all units before this one arrived; the end of the stream counts as a unit
+	Limit uint64 // offset that the stream may reach
 }
 
-// Append appends the frame to b.
 func (a Ack) Append(b []byte) []byte { return pair(b, KindAck, a.Units, a.Limit) }
 
-// ParseAck reads the body of an ack.
 func ParseAck(body []byte) (a Ack, err error) {
 	a.Units, a.Limit, err = parsePair(body)
 	return a, err
@@ -136,14 +124,12 @@ func ParseAck(body []byte) (a Ack, err error) {
 
 // Fin ends the stream in one direction.
 type Fin struct {
-	Unit   uint64 // the number after that of the last unit
+	Unit   uint64 // the number after the last unit
 	Offset uint64 // the length of the stream
 }
 
-// Append appends the frame to b.
 func (f Fin) Append(b []byte) []byte { return pair(b, KindFin, f.Unit, f.Offset) }
 
-// ParseFin reads the body of a fin.
 func ParseFin(body []byte) (f Fin, err error) {
 	f.Unit, f.Offset, err = parsePair(body)
 	return f, err
@@ -161,12 +147,11 @@ func parsePair(body []byte) (first, second uint64, err error) {
 	return binary.BigEndian.Uint64(body), binary.BigEndian.Uint64(body[8:]), nil
 }
 
-// AppendPing appends a ping, or the pong to one, which has the same number.
+// AppendPing appends a ping, or a pong with the number of its ping.
 func AppendPing(b []byte, kind Kind, number uint64) []byte {
 	return binary.BigEndian.AppendUint64(appendHeader(b, kind, pingSize), number)
 }
 
-// ParsePing reads the body of a ping or pong.
 func ParsePing(body []byte) (uint64, error) {
 	if len(body) != pingSize {
 		return 0, malformed("a ping of %d bytes", len(body))
@@ -174,22 +159,16 @@ func ParsePing(body []byte) (uint64, error) {
 	return binary.BigEndian.Uint64(body), nil
 }
 
-// Code says why a session ends.
+// Code is the reason for the end of a session.
 type Code byte
 
-// The codes of a close.
 const (
-	// Complete: both streams ended, and all of both arrived.
-	Complete Code = 0
-	// Closed: who says it wants nothing more, and has all of its own stream confirmed.
-	Closed Code = 1
-	// Failed: the session broke off.
-	Failed Code = 2
-	// Refused: the member or the session is not let in.
-	Refused Code = 3
+	Complete Code = 0 // both streams ended and arrived completely
+	Closed   Code = 1 // the sender expects nothing more, and all of its own stream is acknowledged
+	Failed   Code = 2 // the session broke off
+	Refused  Code = 3 // the member or the session is not admitted
 )
 
-// Close ends a session.
 type Close struct {
 	Code Code
 	Why  string // for people, up to 256 bytes
@@ -197,13 +176,12 @@ type Close struct {
 
 const maxWhy = 256
 
-// Append appends the frame to b.
 func (y Close) Append(b []byte) []byte {
 	why := strings.ToValidUTF8(y.Why[:min(len(y.Why), maxWhy)], "")
 	return append(append(appendHeader(b, KindClose, 1+len(why)), byte(y.Code)), why...)
 }
 
-// ParseClose reads the body of a close. What is not printable in its text is replaced, since people will see it.
+// ParseClose reads the body of a close. It replaces unprintable characters of the text, since people will see it.
 func ParseClose(body []byte) (Close, error) {
 	if len(body) < 1 || len(body) > 1+maxWhy || body[0] > byte(Refused) {
 		return Close{}, malformed("a close of %d bytes", len(body))

@@ -6,7 +6,7 @@ import (
 	"net/netip"
 )
 
-// The reasons why a proxy does not admit a client.
+// Reasons why a proxy does not admit a client.
 var (
 	ErrMethod     = errors.New("it wants a kind of authentication that was not offered")
 	ErrWantsUser  = errors.New("it wants a user and a password")
@@ -17,8 +17,7 @@ var (
 // Credentials are a user and password of RFC 1929, 1 to [LongestField] bytes each.
 type Credentials struct{ User, Password string }
 
-// Greet negotiates a method of authentication with a proxy and performs it. Without credentials it offers only "no
-// authentication".
+// Greet negotiates an authentication method with a proxy and performs it. Without credentials it offers only "none".
 func Greet(rw io.ReadWriter, c *Credentials) error {
 	greeting := []byte{Version, 1, methodNone}
 	if c != nil {
@@ -44,7 +43,7 @@ func Greet(rw io.ReadWriter, c *Credentials) error {
 	return ErrMethod
 }
 
-// show goes through RFC 1929.
+// show performs the sub-negotiation of RFC 1929.
 func (c *Credentials) show(rw io.ReadWriter) error {
 	message := append([]byte{authVersion, byte(len(c.User))}, c.User...)
 	message = append(append(message, byte(len(c.Password))), c.Password...)
@@ -64,8 +63,7 @@ func (c *Credentials) show(rw io.ReadWriter) error {
 	return nil
 }
 
-// Request sends a command and returns the address in the answer, which may be unspecified. An answer other than [Succeeded] is
-// returned as the error.
+// Request sends a command and returns the address of the reply, possibly unspecified. A failure reply is the error.
 func Request(rw io.ReadWriter, command byte, to Target) (netip.AddrPort, error) {
 	if _, err := rw.Write(AppendTarget([]byte{Version, command, 0}, to)); err != nil {
 		return netip.AddrPort{}, err
@@ -73,7 +71,7 @@ func Request(rw io.ReadWriter, command byte, to Target) (netip.AddrPort, error) 
 	return readReply(rw)
 }
 
-// readReply reads the answer to a request, and no byte more.
+// readReply reads the reply to a request, and no byte more.
 func readReply(r io.Reader) (netip.AddrPort, error) {
 	var head [3]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
@@ -84,7 +82,7 @@ func readReply(r io.Reader) (netip.AddrPort, error) {
 	}
 	bound, err := readTarget(r)
 	switch {
-	case Reply(head[1]) != Succeeded: // some close at once, without an address
+	case Reply(head[1]) != Succeeded: // some proxies close at once, without an address
 		return netip.AddrPort{}, Reply(head[1])
 	case err != nil:
 		return netip.AddrPort{}, err

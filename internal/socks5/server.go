@@ -7,17 +7,14 @@ import (
 	"net/netip"
 )
 
-// Auth says which clients a server admits.
 type Auth struct {
-	// Password decides on a user and a password of RFC 1929, up to 255 arbitrary bytes each; nil asks for none. A pluggable
-	// transport receives its arguments this way.
+	// Password checks a user and a password (RFC 1929), up to 255 arbitrary bytes each; nil asks for none. Pluggable
+	// transports receive their arguments this way.
 	Password func(user, password string) error
-	// Optional also admits clients that offer no password.
-	Optional bool
+	Optional bool // also admit clients that offer no password
 }
 
-// Negotiate reads the client's greeting, chooses a method of authentication and performs it. It reports whether the client
-// may continue.
+// Negotiate reads the client's greeting, chooses an authentication method and performs it. It reports whether it succeeded.
 func Negotiate(r io.Reader, w io.Writer, auth Auth) (bool, error) {
 	methods, err := readMethods(r)
 	if err != nil {
@@ -45,7 +42,7 @@ func Negotiate(r io.Reader, w io.Writer, auth Auth) (bool, error) {
 	return status == 0 && err == nil, err
 }
 
-// readMethods reads the client's greeting: the methods that it can do.
+// readMethods reads the methods in the client's greeting.
 func readMethods(r io.Reader) ([]byte, error) {
 	var head [2]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
@@ -59,7 +56,7 @@ func readMethods(r io.Reader) ([]byte, error) {
 	return methods, err
 }
 
-// readPassword reads what RFC 1929 has a client say.
+// readPassword reads the client's message of RFC 1929.
 func readPassword(r io.Reader) (user, password string, err error) {
 	var one [1]byte
 	if _, err := io.ReadFull(r, one[:]); err != nil {
@@ -100,7 +97,7 @@ func WriteReply(w io.Writer, code Reply, bound netip.AddrPort) error {
 	return err
 }
 
-// ParseDatagram takes a UDP datagram of a client or a relay apart (RFC 1928, section 7). payload shares b's memory.
+// ParseDatagram splits a UDP datagram of a client or relay (RFC 1928, section 7). payload shares the memory of b.
 func ParseDatagram(b []byte) (to Target, payload []byte, err error) {
 	if len(b) < 4 {
 		return Target{}, nil, ErrShort
@@ -111,7 +108,7 @@ func ParseDatagram(b []byte) (to Target, payload []byte, err error) {
 	return parseTarget(b[3:])
 }
 
-// AppendDatagramHeader appends the header of a datagram to the client, which came from from.
+// AppendDatagramHeader appends the header of a datagram to the client, with its sender from.
 func AppendDatagramHeader(b []byte, from netip.AddrPort) []byte {
 	return appendAddress(append(b, 0, 0, 0), from)
 }

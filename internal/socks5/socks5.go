@@ -1,7 +1,4 @@
-// Package socks5 reads and writes the messages of SOCKS5 (RFC 1928) with user and password (RFC 1929), for clients and
-// servers.
-//
-// It is no proxy: it opens no connections.
+// Package socks5 reads and writes messages of SOCKS5 (RFC 1928, RFC 1929) for clients and servers. It opens no connections.
 package socks5
 
 import (
@@ -12,24 +9,23 @@ import (
 	"net/netip"
 )
 
-// The numbers of RFC 1928.
+// Numbers of RFC 1928.
 const (
-	Version = 5 // the first byte of what a client says
+	Version = 5 // the first byte of a client's messages
 
 	methodNone         = 0x00
 	methodPassword     = 0x02
 	methodUnacceptable = 0xff
 
-	authVersion = 1 // of RFC 1929
-	// LongestField is the most bytes that a user, a password or a name may have: one byte tells their length.
-	LongestField = 255
+	authVersion  = 1   // of RFC 1929
+	LongestField = 255 // bytes of a user, password or name: its length field has one byte
 
 	addressIPv4 = 1
 	addressName = 3
 	addressIPv6 = 4
 )
 
-// The commands that are told apart (RFC 1928, section 4).
+// Commands (RFC 1928, section 4).
 const (
 	Connect      = 1
 	UDPAssociate = 3
@@ -38,7 +34,7 @@ const (
 // Reply is the REP field of RFC 1928, section 6.
 type Reply byte
 
-// The answers to a request. Those other than [Succeeded] are errors too.
+// Replies to a request. All but [Succeeded] are also errors.
 const (
 	Succeeded          Reply = 0
 	Failure            Reply = 1
@@ -51,7 +47,6 @@ const (
 	AddressUnknown     Reply = 8
 )
 
-// Error says what the answer means.
 func (r Reply) Error() string {
 	switch r {
 	case Failure:
@@ -74,14 +69,14 @@ func (r Reply) Error() string {
 	return fmt.Sprintf("the proxy refuses with code %d", byte(r))
 }
 
-// Target is where a client wants to go: an address or a name.
+// Target is the destination of a client: an address or a name.
 type Target struct {
 	Addr netip.Addr // invalid where Name is set
 	Name string
 	Port uint16
 }
 
-// Host gives the name or the address.
+// Host returns the name or the address.
 func (t Target) Host() string {
 	if t.Name != "" {
 		return t.Name
@@ -89,10 +84,10 @@ func (t Target) Host() string {
 	return t.Addr.String()
 }
 
-// Network makes a target a [net.Addr].
+// Network makes Target a [net.Addr].
 func (Target) Network() string { return "tcp" }
 
-// String gives HOST:PORT.
+// String returns HOST:PORT.
 func (t Target) String() string {
 	if t.Name != "" {
 		return fmt.Sprintf("%s:%d", t.Name, t.Port)
@@ -100,7 +95,7 @@ func (t Target) String() string {
 	return netip.AddrPortFrom(t.Addr, t.Port).String()
 }
 
-// What is wrong with a request or a datagram.
+// Errors of a request or a datagram.
 var (
 	ErrVersion     = errors.New("it does not speak SOCKS version 5")
 	ErrAddressType = errors.New("unknown type of address")
@@ -109,7 +104,7 @@ var (
 	ErrFragment    = errors.New("fragments are not supported")
 )
 
-// targetLength returns the length of ATYP, address and port (RFC 1928, section 5), whose first two bytes are given.
+// targetLength returns the length of ATYP, address and port (RFC 1928, section 5), from their first two bytes.
 func targetLength(kind, next byte) (int, error) {
 	switch kind {
 	case addressIPv4:
@@ -142,7 +137,7 @@ func readTarget(r io.Reader) (Target, error) {
 	return t, err
 }
 
-// parseTarget parses ATYP, address and port at the start of b, and returns what follows them.
+// parseTarget parses ATYP, address and port at the start of b, and returns the remaining bytes.
 func parseTarget(b []byte) (t Target, rest []byte, err error) {
 	if len(b) < 2 {
 		return t, nil, ErrShort
@@ -164,7 +159,7 @@ func parseTarget(b []byte) (t Target, rest []byte, err error) {
 	return t, b[length:], nil
 }
 
-// NewTarget takes a host, which may be an address written out. It fails with [ErrAddressType] where it is no host.
+// NewTarget returns the target for a host: a name or an address as text. For other text it fails with [ErrAddressType].
 func NewTarget(host string, port uint16) (Target, error) {
 	t := Target{Port: port}
 	if addr, err := netip.ParseAddr(host); err == nil && addr.Zone() == "" {
@@ -186,7 +181,7 @@ func NewTarget(host string, port uint16) (Target, error) {
 	return t, nil
 }
 
-// AppendTarget appends ATYP, address or name, and port. An invalid address is written as 0.0.0.0.
+// AppendTarget appends ATYP, address or name, and port. An invalid address becomes 0.0.0.0.
 func AppendTarget(b []byte, t Target) []byte {
 	addr := t.Addr.Unmap()
 	switch {
@@ -204,7 +199,6 @@ func AppendTarget(b []byte, t Target) []byte {
 	return binary.BigEndian.AppendUint16(b, t.Port)
 }
 
-// appendAddress appends ATYP, address and port.
 func appendAddress(b []byte, a netip.AddrPort) []byte {
 	return AppendTarget(b, Target{Addr: a.Addr(), Port: a.Port()})
 }

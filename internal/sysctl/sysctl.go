@@ -1,6 +1,4 @@
-// Package sysctl changes kernel settings, and restores them.
-//
-// Settings below /proc/sys/net are those of the calling thread's network namespace.
+// Package sysctl changes and restores kernel settings; below /proc/sys/net, those of the calling thread's network namespace.
 package sysctl
 
 import (
@@ -13,14 +11,14 @@ import (
 
 const root = "/proc/sys/"
 
-// Change sets one kernel setting to New, and its undo restores Old. It is a change for a [journal.Journal].
+// Change is a [journal.Change] that sets one kernel setting to New; its undo restores Old.
 type Change struct {
 	File string `json:"file"`
 	New  string `json:"new"`
 	Old  string `json:"old"`
 }
 
-// To returns the change that sets a kernel setting, or nil if it has that value already.
+// To returns the change that sets a kernel setting, or nil if it has the value already.
 func To(file, value string) (*Change, error) {
 	old, err := Get(file)
 	if err != nil || old == value {
@@ -29,38 +27,34 @@ func To(file, value string) (*Change, error) {
 	return &Change{File: file, New: value, Old: old}, nil
 }
 
-// String says what is set.
 func (c *Change) String() string {
 	return fmt.Sprintf("sysctl %s=%s (it is %s)", Name(c.File), c.New, c.Old)
 }
 
-// Apply sets it.
 func (c *Change) Apply() error { return Set(c.File, c.New) }
 
-// Undo restores the old value. A setting that is gone with its device needs no undo.
+// Undo restores the old value. A setting that disappeared with its device needs no undo.
 func (c *Change) Undo() error { return journal.IgnoreGone(Set(c.File, c.Old)) }
 
-// Name returns the name that sysctl(8) has for a file below /proc/sys.
+// Name returns the sysctl(8) name of a file below /proc/sys.
 func Name(file string) string { return strings.ReplaceAll(strings.TrimPrefix(file, root), "/", ".") }
 
-// Get reads a setting.
 func Get(file string) (string, error) {
 	data, err := os.ReadFile(file)
 	return strings.TrimSpace(string(data)), err
 }
 
-// Set writes a setting.
 func Set(file, value string) error { return os.WriteFile(file, []byte(value), 0) }
 
-// Strict and loose reverse path filtering (RFC 3704), as net.ipv4.conf.*.rp_filter numbers them.
+// Values of net.ipv4.conf.*.rp_filter: reverse path filtering (RFC 3704).
 const (
 	strict = "1"
 	loose  = "2"
 )
 
-// LooseFilter gives the change that lets answers in on a device that is not the best way back to their sender: reverse
-// path filtering loose instead of strict. It is nil where that is so already. The kernel takes the greater one of the
-// settings for the device and for all, so the device's alone has to change.
+// LooseFilter returns the change to loose reverse path filtering, so that a device accepts answers although it is not the
+// best route back. It returns nil if the filter is not strict. The kernel uses the maximum of the settings for the device
+// and for all devices, so changing the device's setting is enough.
 func LooseFilter(device string) (*Change, error) {
 	all, err := Get(filterFile("all"))
 	if err != nil {

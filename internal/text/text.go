@@ -1,4 +1,4 @@
-// Package text formats sizes, shares, numbers and other people's texts for people, the same way in all commands.
+// Package text formats sizes, shares, numbers and untrusted texts for people, the same way in all commands.
 package text
 
 import (
@@ -28,7 +28,7 @@ func Size[N integer](n N) string {
 	return strconv.FormatFloat(value, 'f', 1, 64) + " " + units[unit:unit+1] + "B"
 }
 
-// Percent formats a share with one decimal place: 38.0 %. It rounds neither to 0 nor to 100: <0.1 %, >99.9 %.
+// Percent formats a share with one decimal place: 38.0 %. It never rounds to 0 or 100: <0.1 %, >99.9 %.
 func Percent(share float64) string {
 	switch {
 	case share > 0 && share < 0.0005:
@@ -56,7 +56,7 @@ func Quantity[N integer](n N) string {
 	return strconv.FormatFloat(value, 'f', digits, 64) + units[unit:unit+1]
 }
 
-// Count formats a number and a noun that agrees with it: 1 error, 2 errors.
+// Count formats a number and a noun in agreement: 1 error, 2 errors.
 func Count[N integer](n N, noun string) string { return fmt.Sprint(n) + " " + plural(n, noun) }
 
 // About is [Count] with the number formatted by [Quantity]: 1 switch, 33.1k switches.
@@ -72,8 +72,8 @@ func plural[N integer](n N, noun string) string {
 	return noun + "s"
 }
 
-// Printable keeps escape sequences in a stranger's text from the terminal. It replaces each character that cannot be printed,
-// except those of keep, and each byte that is not UTF-8, by a question mark.
+// Printable makes a stranger's text safe for the terminal. It replaces unprintable characters except those of keep, and
+// bytes that are not UTF-8, by question marks.
 func Printable(stranger string, keep ...rune) string {
 	return strings.Map(func(r rune) rune {
 		if slices.Contains(keep, r) || r != utf8.RuneError && unicode.IsPrint(r) {

@@ -1,8 +1,6 @@
-// Package tlsbatch is TLS that moves many records by one system call. In crypto/tls each record is a call of its own, and
-// an end looks like a connection that was cut off.
-//
-// Use it for streams of many bytes; for a request and its answer crypto/tls does as well. The kernel cannot splice what
-// TLS in this program encrypts, so these calls are what there is to save.
+// Package tlsbatch is TLS with many records per system call; crypto/tls makes a call per record, and does not distinguish a
+// clean end from a truncated connection. The kernel cannot splice what this program encrypts, so fewer calls are the only
+// saving. Use it for bulk streams; for a request and its answer crypto/tls is as good.
 package tlsbatch
 
 import (
@@ -17,38 +15,35 @@ import (
 )
 
 const (
-	recordHeader = 5                // bytes before each TLS record
-	wireIn       = 128 << 10        // bytes that one system call may bring
-	wireOut      = 160<<10 + 8<<10  // bytes that one system call may take: a write of 160 KiB as records
-	recordPlain  = 16 << 10         // bytes inside a record
+	recordHeader = 5                // bytes
+	wireIn       = 128 << 10        // bytes that one system call may read
+	wireOut      = 160<<10 + 8<<10  // bytes that one system call may write: 160 KiB as records
+	recordPlain  = 16 << 10         // payload bytes of a record
 	batchLeast   = recordPlain + 1  // bytes from which on a write makes several records
 	batchMost    = 10 * recordPlain // bytes whose records fit wireOut
 )
 
-// Conn is TLS that moves many records by one system call, and tells an end from a connection that was cut off.
+// Conn is TLS with many records per system call. It reports truncation.
 type Conn struct {
 	*tls.Conn
 	wire    *wire
 	batches sync.Mutex
 }
 
-// Client begins TLS as the client.
 func Client(c net.Conn, config *tls.Config) *Conn {
 	w := &wire{Conn: c}
 	return &Conn{Conn: tls.Client(w, config), wire: w}
 }
 
-// Server begins TLS as the server.
 func Server(c net.Conn, config *tls.Config) *Conn {
 	w := &wire{Conn: c}
 	return &Conn{Conn: tls.Server(w, config), wire: w}
 }
 
-// NetConn is the connection below TLS.
+// NetConn returns the connection below TLS.
 func (c *Conn) NetConn() net.Conn { return c.wire.Conn }
 
-// Read gives what is there, of as many records as fit. Where the other side did not say that it ends, the end is
-// io.ErrUnexpectedEOF.
+// Read returns the available data of as many records as fit. Without a close_notify the end is [io.ErrUnexpectedEOF].
 func (c *Conn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	for err == nil && n > 0 && len(p)-n >= recordPlain && c.wire.ready() {
@@ -62,12 +57,12 @@ func (c *Conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Write sends a large p as records that leave together.
+// Write sends the records of a large p together.
 func (c *Conn) Write(p []byte) (int, error) {
 	if len(p) < batchLeast {
 		return c.Conn.Write(p)
 	}
-	if err := c.Handshake(); err != nil { // held back, it would wait for itself
+	if err := c.Handshake(); err != nil { // while writes are held, it would wait for itself
 		return 0, err
 	}
 	c.batches.Lock()
@@ -85,7 +80,7 @@ func (c *Conn) Write(p []byte) (int, error) {
 	return sent, nil
 }
 
-// WriteBatch has what write gives to its argument leave by as few system calls as fit. The handshake must be over.
+// WriteBatch sends what write writes, in as few system calls as possible. The handshake must be complete.
 func (c *Conn) WriteBatch(write func(io.Writer) error) error {
 	c.batches.Lock()
 	defer c.batches.Unlock()
@@ -94,18 +89,17 @@ func (c *Conn) WriteBatch(write func(io.Writer) error) error {
 	return cmp.Or(err, c.wire.flush())
 }
 
-// wire is the connection below TLS.
 type wire struct {
 	net.Conn
 	cut atomic.Bool // the connection ended
 
-	// The reader's own. TLS gets a record's header and then its body, so that nothing of the next one is inside crypto/tls.
-	in     *[wireIn]byte // nil where nothing is in it
+	// For the reader. TLS gets one record's header and then its body, so that crypto/tls buffers nothing of the next record.
+	in     *[wireIn]byte // nil if empty
 	from   int
 	to     int
 	header [recordHeader]byte
-	had    int // bytes of the header that were given
-	left   int // bytes of the body that were not
+	had    int // bytes of the header passed on
+	left   int // bytes of the body not yet passed on
 
 	mu      sync.Mutex
 	holding bool
@@ -118,7 +112,7 @@ var (
 	wireOuts = sync.Pool{New: func() any { return new([wireOut]byte) }}
 )
 
-// Read gives bytes of one record.
+// Read returns bytes of one record.
 func (w *wire) Read(p []byte) (int, error) {
 	if w.from == w.to {
 		if err := w.fill(); err != nil {
@@ -144,13 +138,12 @@ func (w *wire) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// fill waits for bytes.
 func (w *wire) fill() error {
 	w.in = wireIns.Get().(*[wireIn]byte)
 	n, err := w.Conn.Read(w.in[:])
 	w.from, w.to = 0, n
 	if n > 0 {
-		return nil // an error comes again
+		return nil // an error occurs again at the next read
 	}
 	wireIns.Put(w.in)
 	w.in = nil
@@ -160,14 +153,14 @@ func (w *wire) fill() error {
 	return err
 }
 
-// ready reports whether a whole record is there.
+// ready reports whether a complete record is buffered.
 func (w *wire) ready() bool {
 	have := w.to - w.from
 	return w.left == 0 && w.had == 0 && have >= recordHeader &&
 		have >= recordHeader+int(binary.BigEndian.Uint16(w.in[w.from+3:]))
 }
 
-// hold keeps what is written until flush.
+// hold buffers writes until flush.
 func (w *wire) hold() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -175,7 +168,6 @@ func (w *wire) hold() {
 	w.out = wireOuts.Get().(*[wireOut]byte)[:0]
 }
 
-// Write sends, or holds.
 func (w *wire) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -194,17 +186,17 @@ func (w *wire) Write(p []byte) (int, error) {
 	return w.Conn.Write(p)
 }
 
-// drain sends what is held. w.mu is held.
+// drain sends the buffered writes. w.mu is held.
 func (w *wire) drain() error {
 	if len(w.out) == 0 {
 		return w.failed
 	}
-	_, w.failed = w.Conn.Write(w.out) // after a part of a record there is nothing more to say
+	_, w.failed = w.Conn.Write(w.out) // after a partial record the connection is unusable
 	w.out = w.out[:0]
 	return w.failed
 }
 
-// flush sends what is held, and holds no more.
+// flush sends the buffered writes and stops buffering.
 func (w *wire) flush() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -7,11 +7,10 @@ import (
 	"golang.zx2c4.com/wireguard/conn"
 )
 
-// keepaliveSize is the length of a transport message without content. It never comes out of wireguard-go.
+// keepaliveSize is the length of a transport message without payload. It never comes out of wireguard-go.
 const keepaliveSize = 32
 
-// Hand copies datagrams into the buffers of wireguard-go, as many as fit, and notes that they went in. It returns their
-// number.
+// Hand copies as many datagrams as fit into the buffers of wireguard-go, counts them as inside, and returns their number.
 func (g *Gate) Hand(datagrams, packets [][]byte, sizes []int, endpoints []conn.Endpoint, from conn.Endpoint) int {
 	n, content := min(len(datagrams), len(packets)), 0
 	for i, d := range datagrams[:n] {
@@ -24,25 +23,21 @@ func (g *Gate) Hand(datagrams, packets [][]byte, sizes []int, endpoints []conn.E
 	return n
 }
 
-// Endpoint is the server's address as wireguard-go wants it. wireguard-go keeps it, so it must not change.
+// Endpoint is a [conn.Endpoint] at the server's address. wireguard-go keeps it, so it must not change.
 type Endpoint struct{ Address netip.AddrPort }
 
 // ClearSrc does nothing: the path chooses the source.
 func (e *Endpoint) ClearSrc() {}
 
-// SrcToString returns "".
 func (e *Endpoint) SrcToString() string { return "" }
 
-// DstToString returns the address and port.
 func (e *Endpoint) DstToString() string { return e.Address.String() }
 
-// DstIP returns the address.
 func (e *Endpoint) DstIP() netip.Addr { return e.Address.Addr() }
 
-// SrcIP returns no address.
 func (e *Endpoint) SrcIP() netip.Addr { return netip.Addr{} }
 
-// DstToBytes returns what the cookie mechanism binds a handshake to.
+// DstToBytes returns the address that the cookie mechanism binds a handshake to.
 func (e *Endpoint) DstToBytes() []byte {
 	return binary.BigEndian.AppendUint16(e.Address.Addr().AsSlice(), e.Address.Port())
 }

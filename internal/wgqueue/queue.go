@@ -1,9 +1,6 @@
-// Package wgqueue bounds how many packets are inside an embedded wireguard-go.
-//
-// wireguard-go holds a buffer of 64 KiB for each packet inside it, and without a bound a busy TCP connection fills
-// thousands. What waits outside waits in a queue that tells the sender, such as the kernel's.
-//
-// Do not use it where every packet that goes in is known to come out: a semaphore does that better.
+// Package wgqueue limits the number of packets inside an embedded wireguard-go, which keeps a 64 KiB buffer for each:
+// without a limit, a busy TCP connection fills thousands. Packets outside wait in a queue that slows the sender, such as the
+// kernel's. Do not use it if every packet that enters also leaves: a semaphore is better.
 package wgqueue
 
 import (
@@ -13,23 +10,20 @@ import (
 	"heddle/internal/netutil"
 )
 
-// Limit is how many packets keep wireguard-go busy: more of them only cost memory.
+// Limit is the number of packets that keep wireguard-go busy. More would only cost memory.
 const Limit = 64
 
-// A packet that wireguard-go drops never comes out. After patience without any coming out the gate forgets them.
+// patience is the time without any packet leaving after which the gate forgets the ones inside: wireguard-go dropped them.
 const patience = 5 * time.Millisecond
 
-// Gate counts the packets inside, in one direction.
 type Gate struct {
 	limit  int64
 	inside atomic.Int64
 	freed  chan struct{}
 }
 
-// New makes a gate for so many packets.
 func New(limit int) *Gate { return &Gate{limit: int64(limit), freed: make(chan struct{}, 1)} }
 
-// Wait blocks while the gate is full.
 func (g *Gate) Wait() {
 	for g.inside.Load() >= g.limit {
 		timer := time.NewTimer(patience)
@@ -42,10 +36,10 @@ func (g *Gate) Wait() {
 	}
 }
 
-// Enter notes that n packets went in.
+// Enter records that n packets entered.
 func (g *Gate) Enter(n int) { g.inside.Add(int64(n)) }
 
-// Leave notes that n packets came out.
+// Leave records that n packets left.
 func (g *Gate) Leave(n int) {
 	if g.inside.Add(-int64(n)) < 0 {
 		g.inside.Store(0)

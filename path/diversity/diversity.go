@@ -1,11 +1,9 @@
-// Package diversity chooses, among many ways to one destination, those few that the fewest networks see together.
+// Package diversity chooses the few paths to a destination that the fewest networks see together.
 //
-// A [Path] is one way through an overlay node: the autonomous systems (ASes) that it passes from here to the node and
-// from the node to the destination. [Choose] finds the set whose pairs have the fewest ASes in common and, among equals,
-// the fastest (MACHETE, section III-C.1). It is pure: no clock, no network, no randomness.
-//
-// Do not take its word for more than its input: a network that a traceroute did not show is not counted, and one owner
-// may hold several ASes.
+// A [Path] leads through an overlay node, and has the autonomous systems (ASes) on the way to the node and from there to the
+// destination. [Choose] finds the set whose pairs have the fewest ASes in common and, among equals, the fastest (MACHETE,
+// section III-C.1). It is deterministic. The result is only as good as its input: a traceroute does not show all networks,
+// and one owner may have several ASes.
 package diversity
 
 import (
@@ -22,13 +20,12 @@ import (
 // MaxPaths is the largest set that can be chosen.
 const MaxPaths = 8
 
-// AS is the number of an autonomous system (RFC 6793). 0 stands for none.
+// AS is the number of an autonomous system (RFC 6793). 0 means none.
 type AS uint32
 
-// String gives the number as people write it, such as AS64500.
 func (a AS) String() string { return "AS" + strconv.FormatUint(uint64(a), 10) }
 
-// ParseAS reads a number with or without "AS" before it.
+// ParseAS parses a number with or without the prefix "AS".
 func ParseAS(text string) (AS, error) {
 	digits := text
 	if len(text) > 2 && strings.EqualFold(text[:2], "AS") {
@@ -44,77 +41,63 @@ func ParseAS(text string) (AS, error) {
 // Path is one way to the destination.
 type Path struct {
 	Name string `json:"name"`
-	// Node and Uplink say through which overlay node it goes, and by which way it leaves this machine. A node is never
-	// used twice in a set: it sees all that passes it.
-	Node   string `json:"node"`
-	Uplink string `json:"uplink"`
-	// ASes are those of both halves, in any order; repetitions and zeros do not count.
-	ASes []AS `json:"ases"`
-	// Countries are ISO 3166 codes of the places it passes, as far as known.
-	Countries []string `json:"countries,omitempty"`
-	// Hidden is how many hops of it belong to an unknown AS.
-	Hidden int `json:"hidden"`
-	// RTT is the round trip of both halves together, 0 where it is unknown.
-	RTT time.Duration `json:"-"`
-	// Why says why the path cannot be used; empty where it can.
-	Why string `json:"why,omitempty"`
+	// Node is the overlay node; Uplink is the way out of this machine. A set uses each node once, as the node sees all
+	// packets that pass it.
+	Node      string        `json:"node"`
+	Uplink    string        `json:"uplink"`
+	ASes      []AS          `json:"ases"`                // of both halves, in any order; repetitions and zeros do not count
+	Countries []string      `json:"countries,omitempty"` // ISO 3166 codes of known locations
+	Hidden    int           `json:"hidden"`              // hops of unknown ASes
+	RTT       time.Duration `json:"-"`                   // of both halves together; 0 if unknown
+	Why       string        `json:"why,omitempty"`       // why the path is unusable; empty if it is usable
 }
 
-// Options say what to choose.
+// Options are the criteria of [Choose].
 type Options struct {
-	// Paths is how many, 1 to [MaxPaths].
-	Paths int
-	// AvoidAS and AvoidCountry leave out all paths that pass one of them. A country is known by its ISO 3166 code.
+	Paths int // size of the set, 1 to [MaxPaths]
+	// AvoidAS and AvoidCountry (ISO 3166 codes) exclude paths that pass one of them.
 	AvoidAS      []AS
 	AvoidCountry []string
-	// Ends are ASes that are not counted as common, such as the destination's own, which sees all whatever is chosen.
+	// Ends are ASes that do not count as common, such as the destination's own, which sees all packets anyway.
 	Ends []AS
-	// Degrade takes paths with hidden hops although there is something to avoid, which may be there.
+	// Degrade accepts paths with hidden hops, which may be in an AS or country to avoid.
 	Degrade bool
-	// Steps bounds the search, in comparisons; 0 stands for about a second's worth.
-	Steps int
+	Steps   int // limit of the search in comparisons; 0 means about a second's worth
 }
 
-// Pair is two chosen paths, and which networks see both.
+// Pair is two chosen paths, and the networks that see both.
 type Pair struct {
 	A      string `json:"a"`
 	B      string `json:"b"`
 	Common []AS   `json:"common"`
-	// SameUplink reports whether both leave this machine by one uplink, so that its network sees both, named or not.
+	// SameUplink reports whether both use one uplink, whose network sees both, whether it is known or not.
 	SameUplink bool `json:"same_uplink"`
 }
 
-// Refusal is a path that was left out before the choice.
+// Refusal is a path that was excluded before the choice.
 type Refusal struct {
 	Path string `json:"path"`
 	Why  string `json:"why"`
 }
 
-// Choice is a set of paths, and why it is that one.
+// Choice is a set of paths with its properties.
 type Choice struct {
-	// Paths are the chosen ones, the fastest first.
-	Paths []Path `json:"paths"`
-	// Pairs are all pairs of them.
-	Pairs []Pair `json:"pairs"`
-	// Common is the number of common ASes, summed over all pairs: what was made as small as it can be.
-	Common int `json:"common"`
-	// Everywhere are the ASes that every chosen path passes, so that they see the whole.
-	Everywhere []AS `json:"everywhere"`
-	// Unavoidable are the ASes that every usable path passes, chosen or not: no choice among these paths avoids them.
-	Unavoidable []AS `json:"unavoidable"`
-	// Ends are the ASes that were not counted.
-	Ends []AS `json:"ends"`
-	// Usable is how many paths there were to choose from; Refused are the others.
+	Paths       []Path `json:"paths"`       // chosen paths, the fastest first
+	Pairs       []Pair `json:"pairs"`       // all pairs of Paths
+	Common      int    `json:"common"`      // minimised sum of the common ASes of all pairs
+	Everywhere  []AS   `json:"everywhere"`  // ASes on every chosen path
+	Unavoidable []AS   `json:"unavoidable"` // ASes on every usable path: no choice avoids them
+	Ends        []AS   `json:"ends"`        // ASes that were not counted
+	// Usable is the number of usable paths; Refused are the others.
 	Usable  int       `json:"usable"`
 	Refused []Refusal `json:"refused"`
-	// Exact reports whether the search went to its end, so that no better set exists.
-	Exact bool `json:"exact"`
+	Exact   bool      `json:"exact"` // the search was complete, so no better set exists
 }
 
-// Diverse reports whether no AS but the ends sees two of the paths, as far as is known.
+// Diverse reports whether no known AS except the ends sees two of the paths.
 func (c Choice) Diverse() bool { return c.Common == 0 }
 
-// SeenTogether says which pairs some AS sees, and which; named gives the words for it.
+// SeenTogether describes the pairs that some AS sees. named returns the name of an AS.
 func (c Choice) SeenTogether(named func(AS) string) string {
 	var seen []string
 	for _, p := range c.Pairs {
@@ -129,10 +112,9 @@ func (c Choice) SeenTogether(named func(AS) string) string {
 	return strings.Join(seen, "; ")
 }
 
-// Choose finds the set of o.Paths paths, no two through one node, whose pairs have the fewest ASes in common, summed
-// over all pairs. Among equals it takes the one with fewer pairs on one uplink, then with fewer hidden hops, then with
-// the smallest sum of round trips. It fails where fewer nodes than that can be used. A set that is not diverse is no
-// failure: see [Choice.Diverse].
+// Choose finds the set of o.Paths paths through different nodes with the fewest common ASes, summed over all pairs. It
+// prefers, in this order, fewer pairs on one uplink, fewer hidden hops, and the smallest sum of round trips. It fails if
+// there are too few usable nodes. A set may be not diverse: see [Choice.Diverse].
 func Choose(paths []Path, o Options) (Choice, error) {
 	if o.Paths < 1 || o.Paths > MaxPaths {
 		return Choice{}, &path.Error{What: fmt.Sprintf("%d paths", o.Paths), Why: fmt.Sprintf("a set has 1 to %d", MaxPaths), Hint: "two or three are the usual"}
@@ -146,7 +128,7 @@ func Choose(paths []Path, o Options) (Choice, error) {
 		}
 		usable = append(usable, p)
 	}
-	// The fastest first, so that the search meets good sets early, and equals are told apart by their names.
+	// With the fastest first, the search finds good sets early. Names break ties.
 	slices.SortStableFunc(usable, func(a, b Path) int { return cmp.Or(cmp.Compare(a.weight(), b.weight()), cmp.Compare(a.Name, b.Name)) })
 	if n := nodes(usable); n < o.Paths {
 		return c, tooFew(n, o.Paths, c.Refused)
@@ -164,7 +146,7 @@ func Choose(paths []Path, o Options) (Choice, error) {
 	return c, nil
 }
 
-// refuse says why a path is out of question.
+// refuse returns why a path cannot be chosen, or "".
 func refuse(p Path, o Options) string {
 	if p.Why != "" {
 		return p.Why
@@ -200,7 +182,7 @@ func tooFew(have, want int, refused []Refusal) error {
 	return &path.Error{What: "choice of paths", Why: text, Hint: "survey more nodes, ask for fewer paths, or avoid less"}
 }
 
-// explain fills what follows from the chosen paths.
+// explain computes the properties of the chosen paths.
 func (c *Choice) explain(usable []Path) {
 	c.Pairs = []Pair{}
 	for i, a := range c.Paths {
@@ -217,7 +199,7 @@ func (c *Choice) explain(usable []Path) {
 	}
 }
 
-// common are the ASes that all paths pass, in ascending order.
+// common returns the ASes that all paths pass, in ascending order.
 func common(paths ...Path) []AS {
 	all := tidy(paths[0].ASes)
 	for _, p := range paths[1:] {
@@ -230,7 +212,7 @@ func without(list, ends []AS) []AS {
 	return slices.DeleteFunc(list, func(a AS) bool { return slices.Contains(ends, a) })
 }
 
-// tidy is a sorted copy without repetitions and zeros, never nil.
+// tidy returns a sorted copy without repetitions and zeros, never nil.
 func tidy(list []AS) []AS {
 	sorted := slices.Compact(slices.Sorted(slices.Values(list)))
 	if len(sorted) > 0 && sorted[0] == 0 {
@@ -247,11 +229,9 @@ func nodes(paths []Path) int {
 	return len(seen)
 }
 
-// slowest is what a round trip counts as where it is unknown, and at most.
-const slowest = time.Minute
+const slowest = time.Minute // for an unknown round trip, and the maximum
 
-// weight orders paths that are equally diverse: those with fewer hidden hops first, then the fastest. A hidden hop
-// outweighs all round trips of a set.
+// weight orders equally diverse paths: fewer hidden hops, then speed. A hidden hop outweighs all round trips of a set.
 func (p Path) weight() int64 {
 	rtt := p.RTT
 	if rtt <= 0 || rtt > slowest {

@@ -7,14 +7,14 @@ import (
 	"slices"
 )
 
-// Matrix says, for each pair of paths, how many ASes both pass.
+// Matrix holds the number of common ASes of each pair of paths.
 type Matrix struct {
 	paths  []Path
-	sets   [][]uint64 // each path's ASes, of those that paths through several nodes pass
+	sets   [][]uint64 // of each path: the ASes that paths through several nodes pass
 	weight []int64
 }
 
-// NewMatrix prepares to compare paths; ends are ASes that do not count.
+// NewMatrix returns the matrix of paths; ends are ASes that do not count.
 func NewMatrix(paths []Path, ends []AS) *Matrix {
 	m := &Matrix{paths: paths, sets: bitsets(paths, ends), weight: make([]int64, len(paths))}
 	for i := range paths {
@@ -23,7 +23,7 @@ func NewMatrix(paths []Path, ends []AS) *Matrix {
 	return m
 }
 
-// Common is how many ASes the paths i and j both pass. Paths through one node have no such number: it is -1.
+// Common returns the number of common ASes of paths i and j, or -1 if both lead through one node.
 func (m *Matrix) Common(i, j int) int {
 	if cost := m.between(i, j); cost != never {
 		return cost / uplinkUnit
@@ -31,13 +31,12 @@ func (m *Matrix) Common(i, j int) int {
 	return -1
 }
 
-// A shared uplink counts less than any common AS: even the pairs of [MaxPaths] paths together stay below one unit.
+// A shared uplink costs less than any common AS: even all pairs of [MaxPaths] paths together stay below uplinkUnit.
 const uplinkUnit = MaxPaths * MaxPaths
 
-// never is the cost of a pair that must not be.
-const never = math.MaxUint16
+const never = math.MaxUint16 // cost of a forbidden pair
 
-// between is the cost of a pair: common ASes times uplinkUnit, and 1 for a shared uplink.
+// between returns the cost of a pair: uplinkUnit per common AS, plus 1 for a shared uplink.
 func (m *Matrix) between(i, j int) int {
 	if m.paths[i].Node == m.paths[j].Node {
 		return never
@@ -53,10 +52,9 @@ func (m *Matrix) between(i, j int) int {
 	return cost
 }
 
-// worthwhile leaves out paths without which there is a set of want paths as good as with them: those for which there is
-// another by the same uplink that passes no AS besides theirs and weighs no more. In a set the other can stand in for
-// such a path, unless the set already goes through the other's node; so there must be as many others as the set has
-// paths, through different nodes, or one through the path's own.
+// worthwhile removes paths that the best set of want paths does not need. A path can be replaced by another one with the
+// same uplink, no ASes besides its own and no more weight, unless the set already uses the other's node. So a path is
+// removed if it has want such replacements through different nodes, or one through its own node.
 func (m *Matrix) worthwhile(want int) []int {
 	order := make([]int, len(m.paths))
 	size := make([]int, len(m.paths))
@@ -80,7 +78,7 @@ func (m *Matrix) worthwhile(want int) []int {
 }
 
 func (m *Matrix) replaceable(i int, by []int, want int) bool {
-	var others [MaxPaths]string // the nodes of those that can stand in for it
+	var others [MaxPaths]string // nodes of its replacements
 	n := 0
 	for _, j := range by {
 		if m.weight[j] > m.weight[i] || m.paths[j].Uplink != m.paths[i].Uplink || !within(m.sets[j], m.sets[i]) {
@@ -101,7 +99,7 @@ func (m *Matrix) replaceable(i int, by []int, want int) bool {
 	return false
 }
 
-// within reports whether a has nothing besides b.
+// within reports whether a is a subset of b.
 func within(a, b []uint64) bool {
 	for w := range a {
 		if a[w]&^b[w] != 0 {
@@ -111,10 +109,10 @@ func within(a, b []uint64) bool {
 	return true
 }
 
-// bitsets numbers the ASes that paths through more than one node pass, and gives each path the set of its own.
+// bitsets numbers the ASes that paths through more than one node pass, and returns the set of each path.
 func bitsets(paths []Path, ends []AS) [][]uint64 {
-	const several = "\x00"    // the name of no node
-	passed := map[AS]string{} // through which node
+	const several = "\x00"    // marks an AS with several nodes; no node has this name
+	passed := map[AS]string{} // the only node through which
 	lists := make([][]AS, len(paths))
 	for i, p := range paths {
 		lists[i] = without(tidy(p.ASes), ends)

@@ -5,12 +5,11 @@ import (
 	"slices"
 )
 
-// defaultSteps is about a second's worth of comparisons.
+// defaultSteps takes about a second.
 const defaultSteps = 500_000_000
 
-// Best finds the want paths with the least cost, by branch and bound, in the order of the paths. It gives nil where
-// there are none, and exact false where it would take more than so many steps (0 for the default), so that a better set
-// may exist.
+// Best finds the want paths with the least cost by branch and bound, in the order of the paths, or nil if there is no such
+// set. After steps comparisons (0 for the default) it stops and returns exact false: a better set may exist.
 func (m *Matrix) Best(want, steps int) (chosen []int, exact bool) {
 	if want < 1 || want > MaxPaths {
 		return nil, true
@@ -31,17 +30,17 @@ func (m *Matrix) Best(want, steps int) (chosen []int, exact bool) {
 	return chosen, s.left > 0
 }
 
-// search is one run of branch and bound. Paths are taken in ascending order.
+// search is one run of branch and bound. It takes paths in ascending order.
 type search struct {
 	n, want, left int
 	pair          []uint16 // n x n costs
 	weight        []int64
-	least         []int // the smallest cost of a pair with each path
+	least         []int // smallest cost of a pair with each path
 	leastOfAll    int
-	now           []int     // the paths taken so far
-	with          [][]int32 // by how many are taken: each path's cost with those, or -1 where it cannot join them
-	lightest      []int64   // the least weight of a path and all after it
-	best          []int     // nil until there is one
+	now           []int     // paths taken so far
+	with          [][]int32 // for each number of taken paths: the cost of each path with those, or -1 if it cannot join them
+	lightest      []int64   // least weight of a path and all after it
+	best          []int     // nil until a set is found
 	cost          int
 	weighs        int64
 }
@@ -68,14 +67,14 @@ func newSearch(m *Matrix, some []int, want, steps int) *search {
 	return s
 }
 
-// take notes a complete set, if it is better.
+// take records a complete set if it is the best so far.
 func (s *search) take(set []int, cost int, weighs int64) {
 	if cost < s.cost || cost == s.cost && weighs < s.weighs {
 		s.best, s.cost, s.weighs = append(s.best[:0], set...), cost, weighs
 	}
 }
 
-// greedy makes a first set, which spares much of the search: the best pair, and then the best path to it each time.
+// greedy finds a first set, which prunes much of the search: the best pair, then repeatedly the cheapest path to add.
 func (s *search) greedy() {
 	first := slices.Index(s.least, slices.Min(s.least))
 	set, cost, with := []int{first}, 0, make([]int, s.n)
@@ -101,17 +100,16 @@ func (s *search) greedy() {
 	s.take(set, cost, weighs)
 }
 
-// free reports whether path k may join the set.
 func (s *search) free(set []int, k int) bool {
 	return !slices.ContainsFunc(set, func(i int) bool { return s.between(i, k) == never })
 }
 
 func (s *search) between(i, j int) int { return int(s.pair[i*s.n+j]) }
 
-// extend tries all ways to go on from the paths taken so far, with paths from the index on.
+// extend tries all continuations of the taken paths with paths from the index on.
 func (s *search) extend(from, cost int, weighs int64) {
 	depth := len(s.now)
-	rest := s.want - depth - 1 // to be taken after the next
+	rest := s.want - depth - 1 // paths to take after the next one
 	with := s.with[depth]
 	lowest := math.MaxInt32
 	for _, c := range with[from:] {
@@ -124,7 +122,7 @@ func (s *search) extend(from, cost int, weighs int64) {
 		if with[j] < 0 {
 			continue
 		}
-		// No pair costs less than the least of its paths, and none less than the least of all.
+		// A pair costs at least the least of each of its paths, and at least the least of all.
 		next, heavier := cost+int(with[j]), weighs+s.weight[j]
 		bound := next + rest*(lowest+s.least[j]) + rest*(rest-1)/2*s.leastOfAll
 		if bound > s.cost || bound == s.cost && heavier+int64(rest)*s.lightest[j+1] >= s.weighs {
@@ -141,7 +139,7 @@ func (s *search) extend(from, cost int, weighs int64) {
 	}
 }
 
-// join gives the later paths their costs with those taken so far and j.
+// join computes the costs of the later paths with the taken ones and j.
 func (s *search) join(depth, j int) {
 	row, with, next := s.pair[j*s.n:(j+1)*s.n], s.with[depth], s.with[depth+1]
 	for k := j + 1; k < s.n; k++ {

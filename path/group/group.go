@@ -1,10 +1,8 @@
-// Package group manages the paths of one session. It opens them, opens broken ones again, follows their health, and decides
-// which of them may carry packets and whether these are enough.
+// Package group manages the paths of one session: it opens and reopens them, tracks their health, and decides which may
+// carry packets and whether they are enough. A session with its own sockets lets a [Group] open members in the background
+// ([Group.Open], [Group.Tend]). A backend below the socket opens each member on its own goroutine ([Member.Open]).
 //
-// A session that sends by its own sockets lets a [Group] open the members in the background ([Group.Open], [Group.Tend]). A
-// backend that steers packets below the socket opens each member on its own goroutine ([Member.Open]).
-//
-// Do not use this package to choose the member that takes the next packet: package schedule does that.
+// Do not use it to choose the member for the next packet: package schedule does that.
 package group
 
 import (
@@ -19,43 +17,36 @@ import (
 	"heddle/path"
 )
 
-// Options configure a group.
 type Options struct {
-	// Session names the session in logs.
-	Session string
+	Session string // name in logs
 	// Specs are the members. The first Counted of them count for the quorum.
 	Specs   []path.Spec
 	Counted int
-	// Paths maps the name of each member to its path.
-	Paths map[string]path.Path
+	Paths   map[string]path.Path // by member name
 	// MinPaths is the number of healthy members below which nothing is sent. 0 means 2, or 1 if only one member counts.
 	MinPaths int
-	// Degrade makes one healthy member enough.
-	Degrade bool
-	// Log receives messages for the user.
-	Log *slog.Logger
+	Degrade  bool         // one healthy member is enough
+	Log      *slog.Logger // messages for the user
 }
 
 // Group is the paths of one session.
 type Group struct {
-	// Members never changes.
-	Members []*Member
-	// proved makes members count as up only once the server answered on them.
-	proved bool
+	Members []*Member // never changes
+	proved  bool      // members are up only after an answer of the server
 
 	o       Options
-	watch   *path.Watch // while it is open; nil where there can be none
+	watch   *path.Watch // nil if closed or unsupported
 	changed func() bool // reports whether this machine changed
 	work    sync.WaitGroup
 
 	mu       sync.Mutex
 	quorum   Quorum
-	why      string // there are too few
+	why      string // why there are too few members
 	warnings []string
 	noted    map[string]bool
 }
 
-// New returns a group. It sends nothing and opens nothing.
+// New returns a group without opening anything.
 func New(o Options) (*Group, error) {
 	var err error
 	if o.MinPaths, err = CheckMinPaths(o.Session, o.Counted, o.MinPaths); err != nil {
@@ -69,8 +60,7 @@ func New(o Options) (*Group, error) {
 	return g, nil
 }
 
-// NeedProof makes a member count as up only after the server proved that it answers over it. Call it before the members are
-// opened.
+// NeedProof requires an answer of the server before a member counts as up. Call it before opening the members.
 func (g *Group) NeedProof() {
 	g.proved = true
 	for _, m := range g.Members {
@@ -78,8 +68,8 @@ func (g *Group) NeedProof() {
 	}
 }
 
-// Open begins to open all members, until ctx ends. The channel receives a value for each member that is open or has failed.
-// [Group.Tend] tries the failed ones again.
+// Open starts to open all members, until ctx ends. The channel receives a value for each member that is open or has failed.
+// [Group.Tend] retries the failed ones.
 func (g *Group) Open(ctx context.Context, to netip.AddrPort) <-chan struct{} {
 	var err error
 	if g.watch, err = path.NewWatch(); err != nil {
@@ -94,7 +84,7 @@ func (g *Group) Open(ctx context.Context, to netip.AddrPort) <-chan struct{} {
 	return opened
 }
 
-// openOne opens a member in the background, as a tunnel may take seconds to open.
+// openOne opens a member in the background, as a tunnel may take seconds.
 func (g *Group) openOne(ctx context.Context, m *Member, to netip.AddrPort, opened chan<- struct{}) {
 	m.aim(to) // not in the background: the last call must win
 	g.work.Go(func() {
@@ -107,8 +97,8 @@ func (g *Group) openOne(ctx context.Context, m *Member, to netip.AddrPort, opene
 	})
 }
 
-// Tend closes the flows that would no longer leave by their path, and opens the members without a flow in the background. It
-// does not block. Only one goroutine may call it.
+// Tend closes flows that would no longer leave by their path, and opens members without a flow in the background. It does
+// not block. Only one goroutine may call it.
 func (g *Group) Tend(ctx context.Context, now time.Time, to netip.AddrPort) {
 	changed := g.changed()
 	for _, m := range g.Members {
@@ -121,14 +111,14 @@ func (g *Group) Tend(ctx context.Context, now time.Time, to netip.AddrPort) {
 	}
 }
 
-// Move opens all members again, to another address of the server. It does not block.
+// Move reopens all members to another address of the server. It does not block.
 func (g *Group) Move(ctx context.Context, to netip.AddrPort) {
 	for _, m := range g.Members {
 		g.openOne(ctx, m, to, nil)
 	}
 }
 
-// Close closes the members. The contexts that they were opened with must have ended before. Open may be called again.
+// Close closes the members. The contexts of [Group.Open] and [Group.Tend] must have ended. Open may be called again.
 func (g *Group) Close() error {
 	for _, m := range g.Members {
 		m.close()
@@ -169,7 +159,7 @@ const (
 	maxNoted    = 200
 )
 
-// Warn logs a warning, the first time, and keeps it for [Group.Warnings].
+// Warn logs a warning once, and keeps it for [Group.Warnings].
 func (g *Group) Warn(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	g.mu.Lock()
@@ -184,8 +174,8 @@ func (g *Group) Warn(format string, args ...any) {
 	}
 }
 
-// Once reports whether this is the first call for a thing. It remembers a limited number of things, so that a stranger cannot
-// fill the memory; for further ones it returns false.
+// Once reports whether this is the first call for a thing. It remembers a limited number of things, so that a stranger
+// cannot fill the memory; for further ones it returns false.
 func (g *Group) Once(thing string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -196,7 +186,7 @@ func (g *Group) Once(thing string) bool {
 	return true
 }
 
-// Note logs a text about a member, the first time.
+// Note logs a text about a member once.
 func (g *Group) Note(m *Member, text string) {
 	if g.Once(m.Spec.Name + ": " + text) {
 		g.o.Log.Warn(text, "session", g.o.Session, "path", m.Spec.Name)

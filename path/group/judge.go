@@ -13,26 +13,23 @@ import (
 
 // Verdict is the result of [Group.Judge].
 type Verdict struct {
-	// Usable holds, for each member that counts, whether it may carry packets. Enough reports whether these members are enough
-	// to send at all.
+	// Usable holds, for each counted member, whether it may carry packets. Enough reports whether these are enough to send.
 	Usable []bool
 	Enough bool
-	// Heard is when the server was last heard over any member.
-	Heard time.Time
+	Heard  time.Time // when the server was last heard over any member
 
 	healthy int
 	states  []path.State
 }
 
-// Need returns the number of healthy members that is required to send.
+// Need returns the number of healthy members required to send.
 func (g *Group) Need() int {
 	return g.quorum.Need()
 }
 
-// Judge updates the health of each member, and decides which members may be used and whether they are enough. Calls must not
-// overlap.
+// Judge updates the health of each member, and decides which are usable and whether they are enough. Calls must not overlap.
 func (g *Group) Judge(now time.Time) Verdict {
-	var latest, second time.Time // when members were last heard, to see each against the others
+	var latest, second time.Time // when members were last heard, to judge each against the others
 	for _, m := range g.Members {
 		if h := m.Health.LastHeard(); h.After(latest) {
 			latest, second = h, latest
@@ -51,7 +48,7 @@ func (g *Group) Judge(now time.Time) Verdict {
 			m.told = v.states[i]
 			level := slog.LevelInfo
 			if v.states[i] == path.Unproven {
-				level = slog.LevelDebug // every path of every session begins so
+				level = slog.LevelDebug // every path of every session starts so
 			}
 			_, why := m.Health.State()
 			g.o.Log.Log(context.Background(), level, "path is "+string(v.states[i]), "session", g.o.Session, "path", m.Spec.Name, "why", why)
@@ -67,8 +64,7 @@ func (g *Group) Judge(now time.Time) Verdict {
 	return v
 }
 
-// Tell publishes a verdict in the log and the status. Call it after the verdict took effect. It reports whether packets may
-// leave for the first time.
+// Tell publishes a verdict that took effect in log and status. It reports whether packets may leave for the first time.
 func (g *Group) Tell(v Verdict) (first bool) {
 	why := ""
 	if !v.Enough {
@@ -88,7 +84,7 @@ func (g *Group) Tell(v Verdict) (first bool) {
 	return first
 }
 
-// explain says which members are missing.
+// explain names the missing members.
 func (g *Group) explain(v Verdict) string {
 	var parts []string
 	for i, m := range g.Members[:len(v.Usable)] {
@@ -104,11 +100,10 @@ func (g *Group) explain(v Verdict) string {
 	return fmt.Sprintf("%d of %d required paths healthy; %s", v.healthy, g.Need(), strings.Join(parts, ", "))
 }
 
-// unheard is why a path is unproven.
-const unheard = "nothing heard yet"
+const unheard = "nothing heard yet" // why a path is unproven
 
-// Usable decides which paths may carry packets: those that are up and, if these are fewer than need, suspect ones too. If the
-// server cannot be probed (trusting), a path that was never heard counts as up, as only use can show whether it works.
+// Usable decides which paths may carry packets: those that are up and, if fewer than need, suspect ones too. With trusting,
+// the server cannot be probed: an unproven path counts as up, as only use can show whether it works.
 func Usable(states []path.State, need int, trusting bool) []bool {
 	usable := make([]bool, len(states))
 	count := 0
@@ -129,14 +124,13 @@ func Usable(states []path.State, need int, trusting bool) []bool {
 	return usable
 }
 
-// The bounds of the time between trials of a silent member, each with one packet.
+// Limits of the time between trials of a silent member, with one packet each.
 const (
 	TrialFirst   = 500 * time.Millisecond
 	TrialLongest = 15 * time.Second
 )
 
-// NextTrial returns a silent member on which the caller should send one packet, as nothing else shows whether it works again.
-// It returns nil if no trial is due.
+// NextTrial returns a silent member to send one packet on, as only that shows whether it works again, or nil if none is due.
 func (g *Group) NextTrial(now time.Time) *Member {
 	for _, m := range g.Members {
 		if state, _ := m.Health.State(); state != path.Silent {

@@ -11,50 +11,44 @@ import (
 	"heddle/path"
 )
 
-// Member is one path of one session: its flow, which comes and goes, and its health. It may be used from several
-// goroutines.
+// Member is one path of one session, with its current flow and its health. It is safe for concurrent use.
 type Member struct {
-	// Index is the member's place in the group.
-	Index  int
+	Index  int // position in the group
 	Spec   path.Spec
 	Path   path.Path
 	Health path.Health
 
-	current atomic.Pointer[Current] // nil where there is no flow
+	current atomic.Pointer[Current] // nil without a flow
 
 	mu      sync.Mutex
 	changed *sync.Cond     // current or closed changed
-	wanted  netip.AddrPort // where the flow is to lead
+	wanted  netip.AddrPort // wanted remote address of the flow
 	opening bool
 	closed  bool
-	failing time.Time // since when it cannot be opened; zero where it can
-	retry   time.Time // when it is tried again
+	failing time.Time // start of the current series of failures to open, or zero
+	retry   time.Time // time of the next try
 
-	// Trial spaces the tries of a path that fell silent. It is for whoever judges the group.
+	// Trial spaces the tries of a silent path. It belongs to the goroutine that judges the group.
 	Trial Backoff
-	told  path.State // as last logged; for whoever judges the group
+	told  path.State // last logged state; belongs to the same goroutine
 }
 
-// Current is the flow of a member at one moment.
 type Current struct {
-	Flow path.Flow
-	// Local is the local address of the flow, if it is known.
-	Local netip.AddrPort
-	// To is the remote address of the flow.
-	To netip.AddrPort
+	Flow  path.Flow
+	Local netip.AddrPort // zero if unknown
+	To    netip.AddrPort // remote address
 }
 
 const (
 	// openPatience limits one try to open a flow. A tunnel must first reach its own server.
 	openPatience = 10 * time.Second
-	// The time from the start of a failed try to the next one is a quarter of the time since the first failed try began,
-	// within these bounds. A try that took longer is followed by the next at once, so that a tunnel whose server comes back
-	// does not wait. So is a change of this machine.
+	// The time between the starts of two tries is a quarter of the time since the first failed try began, within these
+	// bounds. After a longer try, or a change of this machine, the next try follows at once.
 	retryFirst   = 250 * time.Millisecond
 	retryLongest = 5 * time.Second
 )
 
-// Why a member without a flow is down. What was proved by the old flow does not hold for the next one.
+// Reasons why a member without a flow is down. What the old flow proved does not hold for the next one.
 const (
 	opening  = "it is being opened"
 	reopened = "it is being opened again"
@@ -69,14 +63,14 @@ func newMember(index int, spec path.Spec, p path.Path) *Member {
 // Current returns the member's flow and its addresses, or nil if it has no flow. It takes no lock.
 func (m *Member) Current() *Current { return m.current.Load() }
 
-// Open opens the flow to an address, and closes a flow that leads elsewhere. While another goroutine opens the member, Open
-// returns at once; that goroutine continues until the flow leads to the address of the last call.
+// Open opens the flow to an address, and closes a flow to another one. If another goroutine is opening the member, Open
+// returns at once, and that goroutine goes on until the flow leads to the address of the last call.
 func (m *Member) Open(ctx context.Context, to netip.AddrPort) error {
 	m.aim(to)
 	return m.follow(ctx)
 }
 
-// aim records the address that the flow is to lead to.
+// aim records the wanted address of the flow.
 func (m *Member) aim(to netip.AddrPort) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -90,7 +84,7 @@ func (m *Member) follow(ctx context.Context) error {
 		return nil
 	}
 	if state, _ := m.Health.State(); state == path.Unproven {
-		m.Health.Fail(opening) // a path of which nothing was heard may pass for a good one, and a tunnel takes its time
+		m.Health.Fail(opening) // an unproven path may count as up, and a tunnel takes its time
 	}
 	for {
 		began := time.Now()
@@ -103,7 +97,7 @@ func (m *Member) follow(ctx context.Context) error {
 	}
 }
 
-// begin reports whether the caller must open a flow, and where to.
+// begin reports whether the caller must open a flow, and to which address.
 func (m *Member) begin() (to netip.AddrPort, begun bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -124,8 +118,7 @@ func (m *Member) open(ctx context.Context, to netip.AddrPort) (path.Flow, error)
 	return path.Open(ctx, m.Path, to)
 }
 
-// opened takes over the flow or the error of a try that began then. It returns the address of the next flow to open, if
-// another one is wanted by now.
+// opened records the result of a try that began then. It returns another address if the wanted one changed meanwhile.
 func (m *Member) opened(ctx context.Context, began time.Time, flow path.Flow, to netip.AddrPort, err error) (next netip.AddrPort) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -153,21 +146,20 @@ func (m *Member) opened(ctx context.Context, began time.Time, flow path.Flow, to
 	return netip.AddrPort{}
 }
 
-// drop closes the flow. m.mu is held.
 func (m *Member) drop() {
 	if c := m.current.Swap(nil); c != nil {
 		c.Flow.Close()
 	}
 }
 
-// Shut closes the flow, so that the next Open makes a new one.
+// Shut closes the flow. The next Open makes a new one.
 func (m *Member) Shut() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.drop()
 }
 
-// Forget stops using a flow that was found closed.
+// Forget removes a flow that was found closed.
 func (m *Member) Forget(flow path.Flow) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -191,7 +183,7 @@ func (m *Member) Check() error {
 	return err
 }
 
-// Rotate takes a new local port if the kind of path supports it.
+// Rotate changes the local port if the kind of path supports it.
 func (m *Member) Rotate() error {
 	c := m.current.Load()
 	if c == nil {
@@ -224,7 +216,7 @@ func (m *Member) Wait() path.Flow {
 	return m.current.Load().Flow
 }
 
-// wantsOpening reports whether the member should be opened now; changed says that this machine changed.
+// wantsOpening reports whether to open the member now; changed means that this machine changed.
 func (m *Member) wantsOpening(now time.Time, changed bool) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -234,7 +226,7 @@ func (m *Member) wantsOpening(now time.Time, changed bool) bool {
 	return m.current.Load() == nil && !m.closed && !m.opening && !now.Before(m.retry)
 }
 
-// close ends the member until it may be opened again: those who wait return.
+// close closes the member until it is opened again. Callers of Wait return.
 func (m *Member) close() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -6,15 +6,11 @@ import (
 	"heddle/path"
 )
 
-// Quorum decides whether enough members of a session are healthy. A caller that learns the members' states elsewhere, such as
-// from the kernel, can use it without a [Group].
+// Quorum decides whether enough members of a session are healthy. The states may come from a [Group], or from the kernel.
 type Quorum struct {
-	// Min is the number of healthy members below which nothing is sent.
-	Min int
-	// Degrade makes one enough.
-	Degrade bool
-	// Complete makes Degrade take effect only after Min members were healthy once.
-	Complete bool
+	Min      int  // healthy members below which nothing is sent
+	Degrade  bool // one is enough
+	Complete bool // Degrade takes effect only after Min members were healthy once
 
 	enough, ran bool
 }
@@ -41,8 +37,7 @@ func (q *Quorum) Enough() bool { return q.enough }
 // Ran reports whether enough members were ever healthy.
 func (q *Quorum) Ran() bool { return q.ran }
 
-// CheckMinPaths validates the minimum of healthy paths of a session with n paths, and replaces 0 by the default. Errors name
-// the session.
+// CheckMinPaths validates the minimum of healthy paths of a session with n paths, and replaces 0 by the default.
 func CheckMinPaths(session string, n, minPaths int) (int, error) {
 	if n == 0 {
 		return 0, &path.Error{What: "session " + session, Why: "no path was given", Hint: "add --via NAME=KIND:ARG, for example --via home=if:eth0"}

@@ -20,7 +20,7 @@ type Row struct {
 	LastHeard        *time.Time
 }
 
-// Rows returns the status of each member. Do not hold a lock that sends wait for, as a path may have to ask the kernel.
+// Rows returns the status of each member. A path may ask the kernel: do not hold a lock that sending needs.
 func (g *Group) Rows() []Row {
 	rows := make([]Row, len(g.Members))
 	for i, m := range g.Members {
@@ -38,7 +38,7 @@ func (g *Group) Rows() []Row {
 	return rows
 }
 
-// Idle returns why a member carries nothing, for use if no better reason is known.
+// Idle returns why a member carries nothing, if no better reason is known.
 func (r Row) Idle() string {
 	if r.State == path.Unproven {
 		return unheard
@@ -59,7 +59,6 @@ func (g *Group) State() (state, why string) {
 	return "starting", g.why
 }
 
-// Warnings returns the warnings of [Group.Warn].
 func (g *Group) Warnings() []string {
 	g.mu.Lock()
 	defer g.mu.Unlock()

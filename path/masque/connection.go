@@ -21,33 +21,30 @@ import (
 	"heddle/path/resolve"
 )
 
-// The sizes in bytes that outer QUIC packets begin with. QUIC inside QUIC: the inner one's Initials of 1,200 bytes, and
-// what surrounds them, must fit one outer packet.
+// Initial sizes of outer QUIC packets in bytes. An inner QUIC client's Initials of 1,200 bytes and their headers must fit
+// one outer packet.
 const (
-	// PacketRoomy is for where there is room: it carries QUIC clients that begin with 1,280 bytes, and a WireGuard
-	// tunnel of 1,280, the least for IPv6 inside.
-	PacketRoomy = 1372
-	// PacketNarrow is the least that carries an inner packet of 1,200.
-	PacketNarrow = 1280
+	// PacketRoomy carries QUIC clients that begin with 1,280 bytes, and a WireGuard tunnel of 1,280, the IPv6 minimum.
+	PacketRoomy  = 1372
+	PacketNarrow = 1280 // the smallest size that carries an inner packet of 1,200
 )
 
 // Other sizes in bytes.
 const (
-	packetLargest = 1452 // quic-go sends no larger ones
-	sealing       = 37   // a short header with the longest connection id, and the tag, as quic-go reckons
-	framing       = 2    // the stream's number in a datagram, in its shortest form, and the context
+	packetLargest = 1452 // maximum of quic-go
+	sealing       = 37   // quic-go's sum of a short header with the longest connection ID, and the tag
+	framing       = 2    // of a datagram: the quarter stream ID in its shortest form, and the context
 	headers4      = 28   // of IPv4 and UDP
 	headers6      = 48   // of IPv6 and UDP
 )
 
-// Timers of a connection.
 const (
 	handshakePatience = 3 * time.Second
 	deadAfter         = 20 * time.Second // without an answer
 	keepAlive         = 8 * time.Second
 )
 
-// connection is the one to the proxy.
+// connection is a connection to the proxy.
 type connection struct {
 	path      *tunnel
 	quic      *quic.Conn
@@ -59,11 +56,10 @@ type connection struct {
 	closing   sync.Once
 }
 
-// payloadOf is the largest UDP payload inside an outer QUIC packet of so many bytes.
+// payloadOf returns the largest UDP payload inside an outer QUIC packet of that many bytes.
 func payloadOf(packet int) int { return min(packet, packetLargest) - sealing - framing }
 
-// firstPacket is the size that outer packets begin with over a base with this MTU, where 0 is unknown; 0 where none
-// would be large enough.
+// firstPacket returns the initial size of outer packets over a base with this MTU (0 if unknown), or 0 if none fits.
 func firstPacket(mtu, overhead int) int {
 	best := PacketRoomy
 	if mtu > 0 {
@@ -75,7 +71,7 @@ func firstPacket(mtu, overhead int) int {
 	return best
 }
 
-// headersOf returns the size of the IP and UDP headers of a packet to an address, and the larger one if it is not valid.
+// headersOf returns the size of the IP and UDP headers of a packet to an address, or the larger size if it is invalid.
 func headersOf(to netip.Addr) int {
 	if to.Unmap().Is4() {
 		return headers4
@@ -83,7 +79,7 @@ func headersOf(to netip.Addr) int {
 	return headers6
 }
 
-// proxyFamilyOverhead is that of the proxy's family, or the larger one where only its name is known.
+// proxyFamilyOverhead returns the header size for the proxy's family, or the larger one if only its name is known.
 func (p *tunnel) proxyFamilyOverhead() int {
 	host := p.template.Host
 	if p.known != nil {
@@ -93,8 +89,8 @@ func (p *tunnel) proxyFamilyOverhead() int {
 	return headersOf(a)
 }
 
-// dial connects to the first address of the proxy that answers. Where none does, it tries all of them again with
-// smaller packets, and once more: the proxy may learn of a narrow network only from a handshake that failed.
+// dial connects to the first address of the proxy that answers. It tries silent ones twice more with smaller packets: the
+// proxy may learn of a narrow network only from a failed handshake.
 func (p *tunnel) dial(ctx context.Context) (*connection, error) {
 	addrs, err := p.addresses(ctx)
 	if err != nil {
@@ -125,14 +121,14 @@ func (p *tunnel) dial(ctx context.Context) (*connection, error) {
 	return nil, failed
 }
 
-// isSilence reports whether nothing came back.
+// isSilence reports whether nothing was received.
 func isSilence(err error) bool {
 	var timeout *quic.HandshakeTimeoutError
 	var idle *quic.IdleTimeoutError
 	return errors.As(err, &timeout) || errors.As(err, &idle)
 }
 
-// addresses are those of the proxy, as far as its names can be looked up.
+// addresses returns the addresses of the proxy, as far as its names can be looked up.
 func (p *tunnel) addresses(ctx context.Context) ([]netip.AddrPort, error) {
 	if p.known == nil {
 		return p.lookup(ctx, p.template.Host, p.template.Port)
@@ -161,16 +157,16 @@ func (p *tunnel) lookup(ctx context.Context, host string, port uint16) ([]netip.
 	return resolve.Server{Port: port}.At(addrs), nil
 }
 
-// dialAddress tries one address of the proxy, in the first round with large packets.
+// dialAddress tries one address of the proxy. Only the first round uses large packets.
 func (p *tunnel) dialAddress(ctx context.Context, remote netip.AddrPort, round int) (*connection, error) {
 	if _, err := p.packetSize(remote); err != nil {
 		return nil, err
 	}
-	flow, err := path.Open(path.WithSession(ctx, ""), p.o.Base, remote) // it is for all sessions
+	flow, err := path.Open(path.WithSession(ctx, ""), p.o.Base, remote) // shared by all sessions
 	if err != nil {
 		return nil, err
 	}
-	// A tunnel knows what it carries once it is open.
+	// A tunnel knows its MTU only once it is open.
 	size, err := p.packetSize(remote)
 	if err != nil {
 		flow.Close()
@@ -182,7 +178,7 @@ func (p *tunnel) dialAddress(ctx context.Context, remote netip.AddrPort, round i
 	return p.handshake(ctx, flow, remote, size)
 }
 
-// packetSize is the size that outer packets to the proxy begin with over the base path as it is now.
+// packetSize returns the initial size of outer packets to the proxy over the base path as it is now.
 func (p *tunnel) packetSize(remote netip.AddrPort) (int, error) {
 	mtu, overhead := p.o.Base.Describe().MTU, headersOf(remote.Addr())
 	size := firstPacket(mtu, overhead)
@@ -193,8 +189,7 @@ func (p *tunnel) packetSize(remote netip.AddrPort) (int, error) {
 	return size, nil
 }
 
-// narrowFor is how long large packets are not tried again where they were not answered. A connection finds out by
-// itself whether it can grow.
+// narrowFor is how long large packets are not tried after silence. A connection then finds out itself whether it can grow.
 const narrowFor = 10 * time.Minute
 
 func (p *tunnel) isNarrow() bool {
@@ -209,7 +204,7 @@ func (p *tunnel) noteNarrow() {
 	p.narrow = time.Now().Add(narrowFor)
 }
 
-// handshake makes a connection over a flow, which it takes over. Its packets begin with one size.
+// handshake makes a connection over a flow, which it takes over, with this initial packet size.
 func (p *tunnel) handshake(ctx context.Context, flow path.Flow, remote netip.AddrPort, size int) (*connection, error) {
 	socket, w := newWire(flow, remote)
 	c := &connection{path: p, wire: w, transport: &quic.Transport{Conn: socket}}
@@ -241,7 +236,7 @@ func (p *tunnel) handshake(ctx context.Context, flow path.Flow, remote netip.Add
 	return c, nil
 }
 
-// checkSettings waits for what the proxy says it can do (RFC 9220, RFC 9297).
+// checkSettings waits for the proxy's settings and checks them (RFC 9220, RFC 9297).
 func (c *connection) checkSettings(ctx context.Context) error {
 	select {
 	case <-c.http.ReceivedSettings():
@@ -260,10 +255,10 @@ func (c *connection) checkSettings(ctx context.Context) error {
 	return nil
 }
 
-// alive reports whether flows can be opened.
+// alive reports whether new flows can be opened.
 func (c *connection) alive() bool { return c.quic.Context().Err() == nil && !c.goneAway.Load() }
 
-// check fails once the connection is dead, or its own packets would no longer leave by the base path.
+// check fails once the connection is dead, or its packets would no longer leave by the base path.
 func (c *connection) check() error {
 	if c.quic.Context().Err() != nil {
 		return c.path.problem("the connection to the proxy ended: "+describeEnd(context.Cause(c.quic.Context())), "")
@@ -278,10 +273,9 @@ func (c *connection) close() {
 	c.closing.Do(func() { c.quic.CloseWithError(quic.ApplicationErrorCode(http3.ErrCodeNoError), "") })
 }
 
-// tooLarge is larger than any QUIC datagram.
 var tooLarge = make([]byte, 1<<16)
 
-// room is how many bytes of payload fit a QUIC datagram at this moment. quic-go tells only who asks for too much.
+// room returns the maximum payload of a QUIC datagram now. quic-go reports it only in the error for too large a datagram.
 func (c *connection) room() int {
 	var e *quic.DatagramTooLargeError
 	if !errors.As(c.quic.SendDatagram(tooLarge), &e) {
@@ -290,17 +284,17 @@ func (c *connection) room() int {
 	return int(e.MaxDatagramPayloadSize)
 }
 
-// mtu is the largest packet inside the tunnel, as an IPv4 packet counts.
+// mtu returns the size of the largest IPv4 packet inside the tunnel.
 func (c *connection) mtu() int { return max(c.room()-framing, 0) + headers4 }
 
-// tlsConfig verifies the proxy: by the system's roots, or by the pins.
+// tlsConfig verifies the proxy by the system's roots or by the pins.
 func (p *tunnel) tlsConfig() *tls.Config {
 	if p.known != nil {
 		return p.known.TLS
 	}
 	config := &tls.Config{ServerName: p.template.Host, MinVersion: tls.VersionTLS13, NextProtos: []string{http3.NextProtoH3}}
 	if len(p.pins) > 0 {
-		config.InsecureSkipVerify = true // VerifyConnection does it
+		config.InsecureSkipVerify = true // VerifyConnection checks the pins instead
 		config.VerifyConnection = p.verifyPin
 	}
 	return config

@@ -24,7 +24,7 @@ import (
 	"heddle/path"
 )
 
-// How many datagrams wait: to be sent, beside the few that quic-go keeps, and to be received.
+// Lengths of the queues, in datagrams. quic-go queues a few more to send.
 const (
 	sendQueue    = 64
 	receiveQueue = 256
@@ -37,24 +37,24 @@ type flow struct {
 	to     netip.AddrPort
 	prefix int // bytes before the payload in a QUIC datagram
 
-	exit uint64 // counts what it sends; 0 where the proxy does not
+	exit uint64 // identifies the exit that counts what it sends; 0 if the proxy does not count
 
 	out  chan []byte
 	in   chan arrival
-	room atomic.Int64 // bytes of payload that fit, as last seen
+	room atomic.Int64 // last measured maximum payload in bytes
 
-	ctx    context.Context // its cause is why the flow ended
+	ctx    context.Context // the cause is why the flow ended
 	end    context.CancelCauseFunc
 	closed atomic.Bool
 }
 
-// arrival is one payload, and its place in what the exit sent; 0 where it has none.
+// arrival is one payload, with its position in what the exit sent, or 0.
 type arrival struct {
 	payload []byte
 	place   uint64
 }
 
-// open asks the proxy for one target.
+// open requests a flow to one target.
 func (c *connection) open(ctx context.Context, to netip.AddrPort) (path.Flow, error) {
 	request, err := c.path.request(ctx, to)
 	if err != nil {
@@ -62,7 +62,7 @@ func (c *connection) open(ctx context.Context, to netip.AddrPort) (path.Flow, er
 	}
 	stream, err := c.http.OpenRequestStream(ctx)
 	if err != nil {
-		c.goneAway.Store(true) // it is given up for new flows (RFC 9114, section 5.2)
+		c.goneAway.Store(true) // no new flows on this connection (RFC 9114, section 5.2)
 		return nil, c.path.problem("the proxy takes no more flows: "+describeEnd(err), "")
 	}
 	stop := context.AfterFunc(ctx, func() { cancelStream(stream) })
@@ -104,7 +104,7 @@ func cancelStream(stream *http3.RequestStream) {
 
 const authorizationHeader = "Proxy-Authorization"
 
-// request is an extended CONNECT (RFC 9298, section 3.4).
+// request returns an extended CONNECT (RFC 9298, section 3.4).
 func (p *tunnel) request(ctx context.Context, to netip.AddrPort) (*http.Request, error) {
 	target, err := url.Parse(p.template.Expand(to))
 	if err != nil {
@@ -112,7 +112,7 @@ func (p *tunnel) request(ctx context.Context, to netip.AddrPort) (*http.Request,
 	}
 	header := http.Header{http3.CapsuleProtocolHeader: {CapsuleProtocol}, "User-Agent": {""}}
 	if session := path.SessionOf(ctx); session != "" {
-		// Each proxy gets a name of its own, so that two of them cannot tell that they serve one session.
+		// Each proxy gets a different name, so that two proxies cannot link their flows of one session.
 		name := hmac.New(sha256.New, []byte(session))
 		name.Write([]byte(p.template.Authority))
 		header.Set(SessionHeader, hex.EncodeToString(name.Sum(nil)[:16]))
@@ -138,7 +138,7 @@ func (p *tunnel) request(ctx context.Context, to netip.AddrPort) (*http.Request,
 	return &http.Request{Method: http.MethodConnect, Proto: Protocol, Host: p.template.Authority, URL: target, Header: header}, nil
 }
 
-// authorization is the Basic (RFC 7617) or Bearer (RFC 6750) credential.
+// authorization returns the Basic (RFC 7617) or Bearer (RFC 6750) credential.
 func authorization(secret string) (string, bool) {
 	if strings.Contains(secret, ":") {
 		return "Basic " + base64.StdEncoding.EncodeToString([]byte(secret)), true
@@ -147,10 +147,10 @@ func authorization(secret string) (string, bool) {
 	return "Bearer " + secret, strings.Trim(secret, token) == ""
 }
 
-// measure is how many bytes of payload fit at this moment.
+// measure returns the maximum payload in bytes now.
 func (f *flow) measure() int { return max(f.conn.room()-f.prefix, 0) }
 
-// Send queues datagrams for the connection. It does not wait: what finds no room is lost, as in a socket.
+// Send queues datagrams for the connection. It does not wait: like a socket, it drops what does not fit.
 func (f *flow) Send(datagrams [][]byte) (int, error) {
 	sent := 0
 	var last error
@@ -175,7 +175,7 @@ func (f *flow) Send(datagrams [][]byte) (int, error) {
 	return sent, last
 }
 
-// send hands the queue to quic-go, which waits where the connection is congested.
+// send passes the queue to quic-go, which blocks while the connection is congested.
 func (f *flow) send() {
 	for {
 		select {
@@ -194,12 +194,12 @@ func (f *flow) send() {
 	}
 }
 
-// pump moves what arrived out of quic-go's short queue.
+// pump empties quic-go's short receive queue.
 func (f *flow) pump() {
 	for {
 		d, err := f.stream.ReceiveDatagram(f.ctx)
 		if err == io.EOF {
-			return // readCapsules knows whether this is an orderly end
+			return // readCapsules knows whether this is a clean end
 		} else if err != nil {
 			f.fail(describeEnd(err))
 			return
@@ -211,7 +211,7 @@ func (f *flow) pump() {
 	}
 }
 
-// take queues the payload of one HTTP datagram, or loses it where nobody reads.
+// take queues the payload of one HTTP datagram, or drops it if the queue is full.
 func (f *flow) take(datagram []byte) error {
 	payload, place, err := parse(datagram, f.exit != 0)
 	if err != nil || payload == nil {
@@ -224,7 +224,7 @@ func (f *flow) take(datagram []byte) error {
 	return nil
 }
 
-// readCapsules follows the request stream, whose end is the flow's.
+// readCapsules reads the request stream. Its end is the end of the flow.
 func (f *flow) readCapsules() {
 	err := ReadCapsules(f.stream, f.take)
 	if err == nil {
@@ -234,13 +234,13 @@ func (f *flow) readCapsules() {
 	f.fail(describeEnd(err))
 }
 
-// fail ends the flow with what is known of why; the first word counts.
+// fail ends the flow with a reason. The first reason is kept.
 func (f *flow) fail(why string) {
 	f.end(f.conn.path.problem("the flow through the proxy ended: "+why, ""))
 	cancelStream(f.stream)
 }
 
-// reason is why the flow ended.
+// reason returns why the flow ended.
 func (f *flow) reason() error {
 	if f.closed.Load() {
 		return net.ErrClosed
@@ -248,7 +248,7 @@ func (f *flow) reason() error {
 	return context.Cause(f.ctx)
 }
 
-// Receive gives what arrived, in order.
+// Receive returns datagrams in order of arrival.
 func (f *flow) Receive(into []path.Inbound) (int, error) {
 	if len(into) == 0 {
 		return 0, nil
@@ -261,7 +261,7 @@ func (f *flow) Receive(into []path.Inbound) (int, error) {
 	}
 }
 
-// fill puts one arrival and what else is there into into.
+// fill copies one arrival, and the others that are queued, to into.
 func (f *flow) fill(into []path.Inbound, a arrival) int {
 	for n := 0; ; {
 		into[n] = path.Inbound{Data: a.payload, Size: max(len(a.payload), 1), From: f.to, Exit: f.exit, Order: a.place}
@@ -276,7 +276,7 @@ func (f *flow) fill(into []path.Inbound, a arrival) int {
 	}
 }
 
-// Check fails once the flow, its connection or the path below is gone.
+// Check fails once the flow, its connection or the path below has ended.
 func (f *flow) Check() error {
 	if f.ctx.Err() != nil {
 		return f.reason()
@@ -284,10 +284,9 @@ func (f *flow) Check() error {
 	return f.conn.check()
 }
 
-// LocalAddr is where the connection's packets leave this machine from.
+// LocalAddr returns the local address of the connection.
 func (f *flow) LocalAddr() netip.AddrPort { return path.LocalOf(f.conn.wire.flow) }
 
-// Close ends the request.
 func (f *flow) Close() error {
 	if f.closed.Swap(true) {
 		return net.ErrClosed

@@ -1,10 +1,9 @@
-// Package masque is the kind of path that leaves through an HTTP/3 proxy: CONNECT-UDP (RFC 9298), with HTTP datagrams
-// (RFC 9297) in QUIC datagrams (RFC 9221).
+// Package masque is the kind of path through an HTTP/3 proxy: CONNECT-UDP (RFC 9298) with HTTP datagrams (RFC 9297) in QUIC
+// datagrams (RFC 9221). Package proxy/connectudp is the server. A path is written
+// masque:https://HOST[:PORT][/TEMPLATE][#sha256=HEX[,HEX...]]. Its flows share one connection, which opens with the first
+// flow and closes some time after the last one.
 //
-// A path is written masque:https://HOST[:PORT][/TEMPLATE][#sha256=HEX[,HEX...]]. All flows of a path share one
-// connection, which is made at the first and kept for a while after the last. Package proxy/connectudp is the other side.
-//
-// Do not use it to hide from the proxy: that one sees who talks to whom.
+// Do not use it to hide from the proxy, which sees both client and server.
 package masque
 
 import (
@@ -27,12 +26,12 @@ import (
 	"heddle/path"
 )
 
-// Scheme is how the kind is written.
+// Scheme is the name of the kind.
 const Scheme = "masque"
 
 func init() {
 	path.Register(path.Kind{Scheme: Scheme, Argument: "proxy", Carries: path.Datagrams, Tunnel: true, New: newPath})
-	// quic-go would print to the terminal that a user without privileges has small socket buffers.
+	// Otherwise quic-go prints a warning about small socket buffers to the terminal of an unprivileged user.
 	if _, given := os.LookupEnv(bufferWarning); !given {
 		os.Setenv(bufferWarning, "true")
 	}
@@ -40,7 +39,7 @@ func init() {
 
 const bufferWarning = "QUIC_GO_DISABLE_RECEIVE_BUFFER_WARNING"
 
-// keepIdle is how long the connection is kept after its last flow was closed.
+// keepIdle is how long the connection stays open after its last flow was closed.
 const keepIdle = 30 * time.Second
 
 // tunnel is a path through one proxy.
@@ -49,18 +48,18 @@ type tunnel struct {
 	o        path.Options
 	template Template
 	keep     time.Duration       // see keepIdle
-	pins     [][sha256.Size]byte // of the certificate's public key; empty for the system's roots
-	known    *Known              // nil for a proxy that the spec names
+	pins     [][sha256.Size]byte // of the certificate's public key; empty means the system's roots
+	known    *Known              // nil for a proxy of a URL
 
 	mu       sync.Mutex
 	conn     *connection
-	dialing  chan struct{} // closed when the dial under way has ended; nil where there is none
+	dialing  chan struct{} // closed at the end of the current dial; nil if there is none
 	idle     *time.Timer
 	refusals refusals
-	narrow   time.Time // until when packets begin small
+	narrow   time.Time // until when packets start small
 }
 
-// newPath makes the path; it sends nothing.
+// newPath returns the path. It sends nothing.
 func newPath(s path.Spec, o path.Options) (path.Path, error) {
 	text, fragment, pinned := strings.Cut(s.Arg, "#")
 	bad := func(err error) (path.Path, error) {
@@ -80,7 +79,7 @@ func newPath(s path.Spec, o path.Options) (path.Path, error) {
 	return p, path.Need(p.o.Base, path.Datagrams, "the tunnel "+s.Name)
 }
 
-// parsePins reads sha256=HEX[,HEX...].
+// parsePins parses sha256=HEX[,HEX...].
 func parsePins(text string) ([][sha256.Size]byte, error) {
 	list, ok := strings.CutPrefix(text, "sha256=")
 	if !ok {
@@ -97,7 +96,7 @@ func parsePins(text string) ([][sha256.Size]byte, error) {
 	return pins, nil
 }
 
-// Open begins a flow inside the connection to the proxy, which it makes where there is none.
+// Open opens a flow on the connection to the proxy, which it makes if there is none.
 func (p *tunnel) Open(ctx context.Context, to netip.AddrPort) (path.Flow, error) {
 	if !to.IsValid() || to.Port() == 0 {
 		return nil, p.problem(fmt.Sprintf("%v is no address to send to", to), "")
@@ -119,7 +118,7 @@ func (p *tunnel) Open(ctx context.Context, to netip.AddrPort) (path.Flow, error)
 	return f, nil
 }
 
-// connect gives the connection, which the caller must release. One caller makes it; the others wait.
+// connect returns the connection; the caller must release it. One caller dials, and the others wait.
 func (p *tunnel) connect(ctx context.Context) (*connection, error) {
 	for {
 		p.mu.Lock()
@@ -148,7 +147,7 @@ func (p *tunnel) connect(ctx context.Context) (*connection, error) {
 	}
 }
 
-// dialFirst dials and tells those who wait.
+// dialFirst dials and wakes the callers that wait.
 func (p *tunnel) dialFirst(ctx context.Context) (*connection, error) {
 	c, err := p.dial(ctx)
 	if err != nil {
@@ -168,7 +167,7 @@ func (p *tunnel) dialFirst(ctx context.Context) (*connection, error) {
 	return c, nil
 }
 
-// release gives back one use of a connection. The last one starts its clock.
+// release ends one use of a connection. After the last one the idle timer starts.
 func (p *tunnel) release(c *connection) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -195,7 +194,7 @@ func (p *tunnel) expire(c *connection) {
 	}
 }
 
-// stopIdle stops the clock of the connection. p.mu is held.
+// stopIdle stops the idle timer. p.mu is held.
 func (p *tunnel) stopIdle() {
 	if p.idle != nil {
 		p.idle.Stop()
@@ -203,7 +202,7 @@ func (p *tunnel) stopIdle() {
 	}
 }
 
-// remember notes a failure, so that it is not asked for again at once. That the caller gave up is none.
+// remember records a failure, so that it is not retried at once. A canceled context is no failure.
 func (p *tunnel) remember(ctx context.Context, to netip.AddrPort, err error) error {
 	if !errors.Is(ctx.Err(), context.Canceled) {
 		p.refusals.note(to, err, time.Now())
@@ -211,23 +210,17 @@ func (p *tunnel) remember(ctx context.Context, to netip.AddrPort, err error) err
 	return err
 }
 
-// Known is a proxy that is not told by a URL: how it is reached and proves who it is, and what a client shows it.
+// Known is a proxy without a URL: how to reach and verify it, and what a client sends to it.
 type Known struct {
-	// Noun is what errors call it, such as "node".
-	Noun string
-	// Authority names it in requests; it is no name to look up.
-	Authority string
-	// Addresses are where it listens, HOST:PORT each.
-	Addresses []string
-	// TLS are the settings of its connections, whose protocol is that of HTTP/3.
-	TLS *tls.Config
-	// Header goes with each request.
-	Header http.Header
-	// Refused says what an answer other than a success means.
-	Refused func(status int, h http.Header) error
+	Noun      string                                // name of the proxy in errors, such as "node"
+	Authority string                                // in requests; not a name to look up
+	Addresses []string                              // HOST:PORT each
+	TLS       *tls.Config                           // for its connections, with the ALPN protocol of HTTP/3
+	Header    http.Header                           // sent with each request
+	Refused   func(status int, h http.Header) error // explains a response that is no success
 }
 
-// Through makes the path through a proxy that is known.
+// Through returns the path through a known proxy.
 func Through(s path.Spec, o path.Options, k Known) (path.Opener, error) {
 	template, err := ParseTemplate("https://" + k.Authority)
 	if err != nil {
@@ -239,8 +232,7 @@ func Through(s path.Spec, o path.Options, k Known) (path.Opener, error) {
 	return &tunnel{spec: s, o: o, template: template, keep: keepIdle, known: &k}, nil
 }
 
-// Describe says what the path is now. The MTU is that of the connection where there is one, and what it would begin
-// with where there is none.
+// Describe describes the path now. Without a connection, the MTU is the one that a connection would start with.
 func (p *tunnel) Describe() path.Info {
 	endpoint := net.JoinHostPort(p.template.Host, strconv.Itoa(int(p.template.Port)))
 	place := Scheme + ":" + endpoint

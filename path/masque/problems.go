@@ -21,7 +21,7 @@ import (
 	"heddle/path"
 )
 
-// Pin is what #sha256= takes: the SHA-256 of the certificate's public key (RFC 7469, section 2.4), in hexadecimal.
+// Pin returns the value for #sha256=: the SHA-256 of the certificate's public key in hexadecimal (RFC 7469, section 2.4).
 func Pin(leaf *x509.Certificate) string {
 	sum := sha256.Sum256(leaf.RawSubjectPublicKeyInfo)
 	return hex.EncodeToString(sum[:])
@@ -42,8 +42,7 @@ func (p *tunnel) verifyPin(state tls.ConnectionState) error {
 	return errPin
 }
 
-// explainDial turns the failure of a handshake into words. It keeps no error of quic-go, since these count as
-// net.ErrClosed.
+// explainDial explains a failed handshake. It does not wrap errors of quic-go, since these match net.ErrClosed.
 func (p *tunnel) explainDial(remote netip.AddrPort, err error) error {
 	if _, known := errors.AsType[*path.Error](err); known {
 		return err
@@ -68,10 +67,10 @@ func (p *tunnel) explainDial(remote netip.AddrPort, err error) error {
 	return p.problem(at+": no connection: "+textOf(err), "")
 }
 
-// alpnMissing is TLS's no_application_protocol as a QUIC error (RFC 9001, section 4.8).
+// alpnMissing is the TLS alert no_application_protocol as a QUIC error (RFC 9001, section 4.8).
 const alpnMissing = quic.TransportErrorCode(0x100 + 120)
 
-// describeEnd says why a connection or stream ended.
+// describeEnd returns why a connection or stream ended.
 func describeEnd(err error) string {
 	var idle *quic.IdleTimeoutError
 	var application *quic.ApplicationError
@@ -98,7 +97,7 @@ func textOf(err error) string {
 	return err.Error()
 }
 
-// explainStatus turns what the proxy answered into words, nil for a success.
+// explainStatus explains the proxy's response, or returns nil for a success.
 func (p *tunnel) explainStatus(to netip.AddrPort, response *http.Response, withSecret bool) error {
 	code := response.StatusCode
 	reason := proxyStatus(response.Header)
@@ -128,7 +127,7 @@ func (p *tunnel) explainStatus(to netip.AddrPort, response *http.Response, withS
 	return p.problem(fmt.Sprintf("the proxy cannot reach %v (HTTP status %d%s)", to, code, reason), "")
 }
 
-// proxyStatus gives the error that a Proxy-Status field names (RFC 9209), a token, as text to append.
+// proxyStatus returns the error of a Proxy-Status field (RFC 9209), as text to append.
 func proxyStatus(h http.Header) string {
 	for _, parameter := range strings.Split(h.Get("Proxy-Status"), ";") {
 		name, value, _ := strings.Cut(strings.TrimSpace(parameter), "=")

@@ -10,15 +10,15 @@ import (
 	"heddle/path/group"
 )
 
-// How soon a proxy is asked again for what it refused: twice as late each time.
+// Limits of the time until a proxy is asked again for what it refused. The time doubles with each refusal.
 const (
 	retryFirst   = time.Second
 	retryLongest = time.Minute
 	maxRefusals  = 64
 )
 
-// refusals remembers what failed, by target, so that whoever asks four times a second does not ask the network as
-// often. The zero address stands for the proxy itself. The zero value is ready for use.
+// refusals remembers failures by target, so that frequent calls do not cause as many requests. The zero address means the
+// proxy itself. The zero value is ready for use.
 type refusals struct {
 	mu sync.Mutex
 	of map[netip.AddrPort]*refusal
@@ -29,7 +29,7 @@ type refusal struct {
 	retry group.Backoff
 }
 
-// laterError is a failure that the other side wants not to hear of for a while.
+// laterError is a failure after which the proxy asks the client to wait (Retry-After).
 type laterError struct {
 	problem *path.Error
 	after   time.Duration
@@ -38,7 +38,7 @@ type laterError struct {
 func (e *laterError) Error() string { return e.problem.Error() }
 func (e *laterError) Unwrap() error { return e.problem }
 
-// standing gives the failure that is too fresh to be tried again, or nil.
+// standing returns the failure that is too recent to retry, or nil.
 func (r *refusals) standing(to netip.AddrPort, now time.Time) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -48,7 +48,6 @@ func (r *refusals) standing(to netip.AddrPort, now time.Time) error {
 	return nil
 }
 
-// note remembers a failure.
 func (r *refusals) note(to netip.AddrPort, err error, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -69,7 +68,7 @@ func (r *refusals) note(to netip.AddrPort, err error, now time.Time) {
 	one.retry.Tried(now, least, retryLongest)
 }
 
-// makeRoom forgets the failure that ends soonest, where there are too many. r.mu is held.
+// makeRoom forgets the failure that expires first if there are too many. r.mu is held.
 func (r *refusals) makeRoom(now time.Time) {
 	if len(r.of) < maxRefusals {
 		return

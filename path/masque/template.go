@@ -10,35 +10,34 @@ import (
 	"strings"
 )
 
-// WellKnown is the template's path where none is given (RFC 9298, section 2).
+// WellKnown is the default path of the template (RFC 9298, section 2).
 const WellKnown = "/.well-known/masque/udp/{target_host}/{target_port}/"
 
 const (
 	wellKnownPrefix = "/.well-known/masque/udp/"
 	maxTemplate     = 2048
-	maxHost         = 253 // of a name in DNS
+	maxHost         = 253 // bytes of a DNS name
 	hostVariable    = "target_host"
 	portVariable    = "target_port"
 )
 
-// Template is the URI template of a proxy (RFC 9298, section 2): at most level 3 of RFC 6570, and of its operators
-// only simple and form-style expansion.
+// Template is a proxy's URI template (RFC 9298, section 2): up to level 3 of RFC 6570, with simple and form-style expansion.
 type Template struct {
-	// Host and Port are where the proxy is; Authority is the same as it was written.
+	// Host and Port are where the proxy is; Authority is the same as written.
 	Host      string
 	Port      uint16
 	Authority string
 	parts     []part
 }
 
-// part is a literal, or an expression.
+// part is a literal or an expression.
 type part struct {
 	literal   string
 	operator  byte // 0, '?' or '&'
 	variables []string
 }
 
-// ParseTemplate reads https://HOST[:PORT][/PATH]. Without a path it is [WellKnown].
+// ParseTemplate parses https://HOST[:PORT][/PATH]. Without a path it is [WellKnown].
 func ParseTemplate(text string) (Template, error) {
 	if len(text) > maxTemplate {
 		return Template{}, errors.New("it is longer than any real one")
@@ -82,7 +81,6 @@ func ParseTemplate(text string) (Template, error) {
 	return t, nil
 }
 
-// locate fills Host and Port from Authority.
 func (t *Template) locate() error {
 	u, err := url.Parse("https://" + t.Authority)
 	if err != nil || u.User != nil || u.Hostname() == "" || strings.HasSuffix(t.Authority, ":") {
@@ -139,7 +137,7 @@ func parseExpression(text string) (part, error) {
 	return p, nil
 }
 
-// Expand gives the URL for one target (RFC 6570, section 3.2).
+// Expand returns the URL for one target (RFC 6570, section 3.2).
 func (t Template) Expand(to netip.AddrPort) string {
 	values := map[string]string{
 		hostVariable: url.QueryEscape(to.Addr().Unmap().WithZone("").String()), // an address has no space
@@ -172,7 +170,7 @@ func (t Template) Expand(to netip.AddrPort) string {
 	return b.String()
 }
 
-// ParseTarget reads the escaped path of a request to [WellKnown]. The host is an address or a name.
+// ParseTarget parses the escaped path of a request to [WellKnown]. The host is an address or a name.
 func ParseTarget(escaped string) (host string, port uint16, err error) {
 	rest, found := strings.CutPrefix(escaped, wellKnownPrefix)
 	rest, closed := strings.CutSuffix(rest, "/")
@@ -192,7 +190,7 @@ func ParseTarget(escaped string) (host string, port uint16, err error) {
 
 var errNotHere = errors.New("nothing is served under this path")
 
-// CheckHost refuses what is neither an address without a zone nor a name that DNS could hold.
+// CheckHost accepts an address without a zone, or a name that fits DNS.
 func CheckHost(host string) error {
 	if a, err := netip.ParseAddr(host); err == nil {
 		if a.Zone() != "" {

@@ -10,18 +10,16 @@ import (
 	"heddle/path"
 )
 
-// wire is the base path's flow as the socket that quic-go wants. It keeps from quic-go what would end a connection
-// that is alive: a router's word, or a full queue.
+// wire adapts the base path's flow to the socket that quic-go needs. It hides errors that would end a live connection:
+// messages from routers, and full queues.
 type wire struct {
 	net.PacketConn
-	flow path.Flow
-	// up is set once the proxy has proved who it is; what others say of it counts for little from then on.
-	up atomic.Bool
-	// refused is why packets to the proxy could not be delivered, before it was up.
-	refused atomic.Pointer[path.Unreachable]
+	flow    path.Flow
+	up      atomic.Bool                      // the proxy proved its identity; from then on ICMP messages count for little
+	refused atomic.Pointer[path.Unreachable] // why packets to the proxy were undeliverable, before it was up
 }
 
-// newWire gives the socket for quic-go, and the wire inside it.
+// newWire returns the socket for quic-go, and its wire.
 func newWire(f path.Flow, remote netip.AddrPort) (net.PacketConn, *wire) {
 	w := &wire{PacketConn: path.PacketConn(f, remote), flow: f}
 	if s, ok := f.(syscall.Conn); ok {
@@ -32,7 +30,7 @@ func newWire(f path.Flow, remote netip.AddrPort) (net.PacketConn, *wire) {
 	return w, w
 }
 
-// rawWire lets quic-go set the don't-fragment bit, without which it looks for no larger packet size (RFC 8899).
+// rawWire lets quic-go set the don't-fragment bit, which it needs to search for a larger packet size (RFC 8899).
 type rawWire struct {
 	*wire
 	raw syscall.RawConn
@@ -40,10 +38,10 @@ type rawWire struct {
 
 func (w *rawWire) SyscallConn() (syscall.RawConn, error) { return w.raw, nil }
 
-// SetReadBuffer does nothing: the flow has sized its buffers.
+// SetReadBuffer does nothing: the flow sized its buffers.
 func (w *wire) SetReadBuffer(int) error { return nil }
 
-// SetWriteBuffer does nothing: the flow has sized its buffers.
+// SetWriteBuffer does nothing: the flow sized its buffers.
 func (w *wire) SetWriteBuffer(int) error { return nil }
 
 func (w *wire) ReadFrom(p []byte) (int, net.Addr, error) {
@@ -54,7 +52,7 @@ func (w *wire) ReadFrom(p []byte) (int, net.Addr, error) {
 			return n, from, err
 		}
 		if u.Errno == syscall.EMSGSIZE || w.up.Load() && u.Errno != syscall.ECONNREFUSED {
-			continue // a probe for a larger size, or somebody's word that QUIC's own timers will check
+			continue // a probe for a larger size, or an ICMP message, which QUIC's own timers verify
 		}
 		w.refused.CompareAndSwap(nil, u)
 		return n, from, err
@@ -68,7 +66,7 @@ func (w *wire) WriteTo(p []byte, to net.Addr) (int, error) {
 		return n, err
 	}
 	if w.up.Load() || u.Errno == syscall.ENOBUFS || u.Errno == syscall.EAGAIN {
-		return len(p), nil // lost, as packets are
+		return len(p), nil // drop it, as a network would
 	}
 	w.refused.CompareAndSwap(nil, u)
 	return n, err

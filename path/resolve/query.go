@@ -12,23 +12,23 @@ import (
 	"heddle/path"
 )
 
-// The time limits of one question: to open a flow, which may open a tunnel first, and to get the answer.
+// Time limits of one question: to open a flow, possibly with a tunnel, and to get the answer.
 const (
 	openPatience = 5 * time.Second
 	askPatience  = 2 * time.Second
 )
 
-// errOpening means that a path took too long to open a flow. It would take as long to another nameserver.
+// errOpening means that opening a flow took too long. Another nameserver would take as long.
 var errOpening = errors.New("the path could not be opened in time")
 
-// resolvConfs name this machine's nameservers. Where the first names only systemd-resolved's stub, the second names
-// those behind it (systemd-resolved.service(8)).
+// resolvConfs name this machine's nameservers. If the first has only the stub of systemd-resolved, the second has its
+// upstream servers (systemd-resolved.service(8)).
 var resolvConfs = []string{"/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"}
 
 // Nameservers returns this machine's nameservers that a path could reach. Call it before a full tunnel replaces them.
 func Nameservers() []netip.AddrPort { return nameserversOf(resolvConfs...) }
 
-// nameserversOf reads the nameservers from the first file that names any: a stub on loopback is none.
+// nameserversOf reads the nameservers of the first file that has any. A stub on loopback does not count.
 func nameserversOf(files ...string) []netip.AddrPort {
 	for _, file := range files {
 		config, err := dns.ClientConfigFromFile(file)
@@ -48,8 +48,8 @@ func nameserversOf(files ...string) []netip.AddrPort {
 	return nil
 }
 
-// ByPath asks the nameservers over one path. Once a full tunnel is up, this machine's own resolver asks through the tunnel,
-// which does not help if the tunnel is broken. The path's network sees the name.
+// ByPath asks the nameservers over one path. Through a full tunnel, this machine's own resolver would depend on the tunnel,
+// which may be broken. The path's network sees the name.
 func ByPath(ctx context.Context, p path.Path, nameservers []netip.AddrPort, s Server) ([]netip.AddrPort, error) {
 	failed := errors.New("no nameserver that a path can reach")
 	for _, nameserver := range nameservers {

@@ -1,7 +1,6 @@
-// Package resolve finds the addresses of a server's name, by this machine's resolver or over a given path. A [Name] is looked
-// up repeatedly in the background. Each step has a time limit, including the opening of a tunnel that carries a question.
-//
-// Lookups block: the goroutine that sends must use [Name.Ask].
+// Package resolve finds the addresses of a server's name, with this machine's resolver or over a given path. A [Name] is
+// looked up repeatedly in the background. Every step has a time limit, including the opening of a tunnel. Lookups block: a
+// goroutine that sends must use [Name.Ask].
 package resolve
 
 import (
@@ -19,10 +18,10 @@ import (
 
 const (
 	systemPatience = 10 * time.Second // of this machine's resolver
-	reachPatience  = 10 * time.Second // for a path to open flows to all candidates
+	reachPatience  = 10 * time.Second // to open flows to all candidates
 )
 
-// MaxKnown is the largest number of addresses that a [Name] remembers.
+// MaxKnown is the maximum number of addresses that a [Name] remembers.
 const MaxKnown = 32
 
 // Server is a server as the user wrote it.
@@ -31,7 +30,7 @@ type Server struct {
 	Port uint16
 }
 
-// Parse reads HOST:PORT.
+// Parse parses HOST:PORT.
 func Parse(to string) (Server, error) {
 	host, port, err := netutil.SplitHostPort(to)
 	if err != nil {
@@ -66,8 +65,7 @@ func System(ctx context.Context, s Server) ([]netip.AddrPort, error) {
 	return s.At(addresses), nil
 }
 
-// Reach increments the count of each candidate that the path can open a flow to. It opens them one after the other on the
-// calling goroutine, within a time limit for all.
+// Reach increments the count of each candidate that the path can open a flow to, in turn and within one time limit.
 func Reach(ctx context.Context, p path.Path, candidates []netip.AddrPort, counts []int) {
 	ctx, cancel := context.WithTimeout(ctx, reachPatience)
 	defer cancel()
@@ -79,7 +77,7 @@ func Reach(ctx context.Context, p path.Path, candidates []netip.AddrPort, counts
 	}
 }
 
-// Best returns the first candidate with the highest count, or the zero address if there is no candidate.
+// Best returns the first candidate with the highest count, or the zero address if there is none.
 func Best(candidates []netip.AddrPort, counts []int) (best netip.AddrPort, count int) {
 	if len(candidates) == 0 {
 		return netip.AddrPort{}, 0
@@ -91,12 +89,11 @@ func Best(candidates []netip.AddrPort, counts []int) (best netip.AddrPort, count
 // Found is the result of a lookup.
 type Found struct {
 	Addresses []netip.AddrPort
-	// Best is the address to use, if the lookup chose one.
-	Best netip.AddrPort
-	Err  error
+	Best      netip.AddrPort // the address to use, if the lookup chose one
+	Err       error
 }
 
-// Name is a server's name, which is looked up in the background.
+// Name is a server's name that is looked up in the background.
 type Name struct {
 	lookup func(context.Context) Found
 	found  chan Found
@@ -104,15 +101,14 @@ type Name struct {
 
 	mu     sync.Mutex
 	asking bool
-	known  []netip.AddrPort // that it has or had, the newest last
+	known  []netip.AddrPort // current and former addresses, the newest last
 }
 
-// NewName returns a name that lookup looks up.
 func NewName(lookup func(context.Context) Found) *Name {
 	return &Name{lookup: lookup, found: make(chan Found)}
 }
 
-// Ask starts a lookup, unless one is under way. [Name.Found] delivers the result, until ctx ends.
+// Ask starts a lookup unless one is running. [Name.Found] delivers the result, until ctx ends.
 func (n *Name) Ask(ctx context.Context) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -141,11 +137,10 @@ func (n *Name) Follow(ctx context.Context, every time.Duration) {
 	})
 }
 
-// Found returns the channel that delivers the results of lookups.
+// Found returns the channel with the results of lookups.
 func (n *Name) Found() <-chan Found { return n.found }
 
-// Wait blocks until no lookup is under way. Before, the contexts of all lookups must have ended, or their results must have
-// been received.
+// Wait blocks until no lookup runs. Before, the contexts of all lookups must have ended, or their results been received.
 func (n *Name) Wait() { n.work.Wait() }
 
 // Note remembers addresses of the name. It reports whether some of them are new.
@@ -161,7 +156,7 @@ func (n *Name) Note(addresses []netip.AddrPort) (more bool) {
 	return more
 }
 
-// Known returns the addresses that the name has or had.
+// Known returns the current and former addresses of the name.
 func (n *Name) Known() []netip.AddrPort {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -1,9 +1,6 @@
-// Package socks5 is the kind of path that leaves by a SOCKS5 proxy (RFC 1928): datagrams by UDP ASSOCIATE, streams by
-// CONNECT, with user and password (RFC 1929) where a secret is given.
+// Package socks5 is the kind of path through a SOCKS5 proxy (RFC 1928): datagrams by UDP ASSOCIATE, streams by CONNECT, with
+// user and password (RFC 1929) if there is a secret. The TCP connections and datagrams to the proxy take the path that the
+// tunnel rides. Each flow has its own association, which ends with its TCP connection.
 //
-// What goes to the proxy takes the path that the tunnel rides: the TCP connection that holds an association, and the
-// datagrams. Each flow has an association of its own, which ends with that connection.
-//
-// Do not use it to hide anything from the network in front of the proxy: SOCKS5 encrypts nothing, neither the server's
-// address nor the password.
+// Do not use it to hide anything from the network before the proxy: SOCKS5 encrypts neither addresses nor the password.
 package socks5

@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	chunkBytes  = 128 << 10 // of datagrams with their headers, handed to the flow under it at once
-	maxChatter  = 4096      // bytes that a proxy may say on a connection that has nothing to say
-	inboundRoom = 4         // receives of the flow under it, at once
+	chunkBytes  = 128 << 10 // of datagrams with headers, per Send of the flow under it
+	maxChatter  = 4096      // bytes that a proxy may send on a connection that should be silent
+	inboundRoom = 4         // receives of the flow under it, per call
 )
 
 // flow is one association: datagrams to the proxy's relay, and the connection that keeps the association alive.
@@ -27,12 +27,12 @@ type flow struct {
 	to      netip.AddrPort
 	header  []byte
 
-	slab    []byte   // datagrams with their headers
-	chunk   [][]byte // their bounds in the slab
+	slab    []byte   // datagrams with headers
+	chunk   [][]byte // slices of slab
 	raw     []path.Inbound
-	waiting []path.Inbound // of raw, not yet handed on
+	waiting []path.Inbound // of raw, not yet returned
 
-	ctx   context.Context // its cause is why the association ended
+	ctx   context.Context // the cause is why the association ended
 	ended context.CancelCauseFunc
 	close sync.Once
 }
@@ -45,23 +45,23 @@ func newFlow(what string, under path.Flow, control net.Conn, relay, to netip.Add
 	return f
 }
 
-// hold waits for the end of the connection, which is the end of the association (RFC 1928, section 7).
+// hold waits for the end of the connection, which ends the association (RFC 1928, section 7).
 func (f *flow) hold() {
 	_, err := io.Copy(io.Discard, io.LimitReader(f.control, maxChatter))
 	f.end("the proxy closed the connection that holds the association", err)
 }
 
-// end notes the first reason why the association is no more, and gives it.
+// end ends the association, and returns the first reason.
 func (f *flow) end(why string, err error) error {
 	f.ended(&path.Error{What: f.what, Why: why, Err: err, Hint: "it is asked for again; the proxy's log may say more"})
 	f.control.Close()
 	return f.over()
 }
 
-// over gives why the association is no more, nil while it is.
+// over returns why the association ended, or nil.
 func (f *flow) over() error { return context.Cause(f.ctx) }
 
-// Check fails once the association is no more, or where the path under it changed.
+// Check fails once the association has ended, or the path under it changed.
 func (f *flow) Check() error {
 	if err := f.over(); err != nil {
 		return err
@@ -69,11 +69,10 @@ func (f *flow) Check() error {
 	return path.Check(f.under)
 }
 
-// LocalAddr is the address that datagrams to the relay leave from, where the path under it knows.
+// LocalAddr returns the local address of the datagrams to the relay, if the path under it knows it.
 func (f *flow) LocalAddr() netip.AddrPort { return path.LocalOf(f.under) }
 
-// Send puts the header before each datagram. They share one buffer, so that the flow under it can send runs of one
-// length at once.
+// Send adds the header to each datagram. They share one buffer, so that the flow below can send runs of one length at once.
 func (f *flow) Send(datagrams [][]byte) (int, error) {
 	sent := 0
 	var last error
@@ -95,7 +94,7 @@ func (f *flow) Send(datagrams [][]byte) (int, error) {
 	return sent, last
 }
 
-// fill makes the next chunk, of at least one datagram, and says of how many.
+// fill makes the next chunk, of at least one datagram, and returns the number of datagrams.
 func (f *flow) fill(datagrams [][]byte) int {
 	f.slab, f.chunk = f.slab[:0], f.chunk[:0]
 	for i, d := range datagrams {
@@ -114,7 +113,7 @@ func tooLarge(err error) bool {
 	return errors.Is(err, syscall.EMSGSIZE) || errors.Is(err, syscall.ENOBUFS)
 }
 
-// judge turns what the network said of datagrams to the relay into what it means for those to the server.
+// judge translates an error of datagrams to the relay to one of datagrams to the server.
 func (f *flow) judge(err error) error {
 	var u *path.Unreachable
 	switch {
@@ -128,8 +127,7 @@ func (f *flow) judge(err error) error {
 	return err
 }
 
-// Receive hands on what comes from the proxy's relay, without headers. Fragments and what else is no datagram of an
-// association are dropped.
+// Receive returns datagrams of the proxy's relay without headers. It drops fragments and invalid datagrams.
 func (f *flow) Receive(into []path.Inbound) (int, error) {
 	n := 0
 	for n == 0 {
@@ -161,8 +159,7 @@ func (f *flow) Receive(into []path.Inbound) (int, error) {
 	return n, nil
 }
 
-// unwrap takes from in the first datagrams that one server sent, moves their payloads together and leaves the rest. ok
-// is false where the first datagram is to be dropped; it is taken from in all the same.
+// unwrap takes the first datagrams of one server from in, and joins their payloads. If !ok, it took one invalid datagram.
 func unwrap(in *path.Inbound) (out path.Inbound, ok bool) {
 	whole := in.Data
 	written := 0
@@ -194,7 +191,6 @@ func unwrap(in *path.Inbound) (out path.Inbound, ok bool) {
 	return out, ok
 }
 
-// Close ends the association.
 func (f *flow) Close() error {
 	f.close.Do(func() {
 		f.control.Close()

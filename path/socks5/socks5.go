@@ -25,13 +25,13 @@ func init() {
 		Tunnel: true, New: newPath})
 }
 
-// How long an attempt may take at most: at an association, and at a connection, which the proxy must make first.
+// Time limits for an association, and for a connection, which the proxy must make first.
 const (
 	askPatience  = 10 * time.Second
 	dialPatience = 30 * time.Second
 )
 
-// proxyPath is one proxy, and the path that leads to it.
+// proxyPath is a path through one proxy.
 type proxyPath struct {
 	spec   path.Spec
 	host   string
@@ -57,12 +57,11 @@ func newPath(s path.Spec, o path.Options) (path.Path, error) {
 	return p, nil
 }
 
-// Carries says what the proxy can be asked for: its relay for datagrams is reached with datagrams.
+// Carries excludes datagrams if the path to the proxy cannot carry them.
 func (p *proxyPath) Carries() path.Carries {
 	return path.Streams | path.CarriesOf(p.base)&path.Datagrams
 }
 
-// Describe says what the proxy's path is now, as far as this machine sees.
 func (p *proxyPath) Describe() path.Info {
 	under := p.base.Describe()
 	info := path.Info{Name: p.spec.Name, Kind: p.spec.Kind, Arg: p.spec.Arg, Observer: "socks5:" + p.spec.Arg, Exit: "socks5:" + p.spec.Arg, Endpoint: p.spec.Arg,
@@ -74,13 +73,13 @@ func (p *proxyPath) Describe() path.Info {
 	if under.MTU > 0 {
 		info.MTU = under.MTU - headerIPv4
 		if p.outer6.Load() {
-			info.MTU -= 20 // what the IPv6 header under it is longer
+			info.MTU -= 20 // the IPv6 header is 20 bytes longer
 		}
 	}
 	return info
 }
 
-// Open asks the proxy for an association, and opens a flow to the relay that it names.
+// Open requests an association, and opens a flow to its relay.
 func (p *proxyPath) Open(ctx context.Context, to netip.AddrPort) (path.Flow, error) {
 	ctx, cancel := context.WithTimeout(ctx, askPatience)
 	defer cancel()
@@ -88,7 +87,7 @@ func (p *proxyPath) Open(ctx context.Context, to netip.AddrPort) (path.Flow, err
 	if err != nil {
 		return nil, err
 	}
-	// The client's own address is not told: it is not known behind NAT, and RFC 1928 lets it be zero.
+	// The client's address is not sent: behind NAT it is unknown, and RFC 1928 permits zero.
 	nobody := socks5.Target{Addr: netip.IPv4Unspecified()}
 	if proxy.Addr().Is6() {
 		nobody.Addr = netip.IPv6Unspecified()
@@ -105,7 +104,7 @@ func (p *proxyPath) Open(ctx context.Context, to netip.AddrPort) (path.Flow, err
 		control.Close()
 		return nil, p.explain(err, "UDP")
 	}
-	under, err := path.Open(path.WithSession(ctx, ""), p.base, relay) // it is the flow's alone
+	under, err := path.Open(path.WithSession(ctx, ""), p.base, relay) // not shared, so it is of no session
 	if err != nil {
 		control.Close()
 		return nil, &path.Error{What: p.what(), Why: "no way to the proxy's relay " + relay.String(), Err: err, Hint: errhint.Of(err)}
@@ -113,7 +112,7 @@ func (p *proxyPath) Open(ctx context.Context, to netip.AddrPort) (path.Flow, err
 	return newFlow(p.what(), under, control, relay, to), nil
 }
 
-// Dial asks the proxy for a connection. The proxy looks names up.
+// Dial requests a connection. The proxy looks names up.
 func (p *proxyPath) Dial(ctx context.Context, to path.Target) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialPatience)
 	defer cancel()
@@ -132,12 +131,12 @@ func (p *proxyPath) Dial(ctx context.Context, to path.Target) (net.Conn, error) 
 	return conn, nil
 }
 
-// relayAddress completes and checks where the proxy wants datagrams.
+// relayAddress completes and checks the relay's address from the proxy.
 func (p *proxyPath) relayAddress(relay, proxy netip.AddrPort) (netip.AddrPort, error) {
 	if relay.Addr().IsUnspecified() {
 		relay = netip.AddrPortFrom(proxy.Addr(), relay.Port())
 	}
-	// A proxy must not make this machine talk to itself, nor to a whole network.
+	// A proxy must not direct this machine's packets to itself or to a multicast group.
 	stray := relay.Addr().IsMulticast() || relay.Addr().IsLoopback() && !proxy.Addr().IsLoopback()
 	if relay.Port() == 0 || stray {
 		return relay, fmt.Errorf("it names %v as its relay, which cannot be", relay)
@@ -145,7 +144,7 @@ func (p *proxyPath) relayAddress(relay, proxy netip.AddrPort) (netip.AddrPort, e
 	return relay, nil
 }
 
-// connect reaches the proxy by the first of its addresses that answers, and gets let in.
+// connect connects to the first address of the proxy that answers, and authenticates.
 func (p *proxyPath) connect(ctx context.Context) (net.Conn, netip.AddrPort, error) {
 	addrs, err := dial.Lookup(ctx, p.host)
 	if err != nil {
@@ -174,7 +173,7 @@ func (p *proxyPath) connect(ctx context.Context) (net.Conn, netip.AddrPort, erro
 	return conn, proxy, nil
 }
 
-// credentials reads the secret of the path; nil where it has none.
+// credentials reads the secret of the path; nil without one.
 func (p *proxyPath) credentials() (*socks5.Credentials, error) {
 	if p.secret == nil {
 		return nil, nil
@@ -191,7 +190,7 @@ func (p *proxyPath) credentials() (*socks5.Credentials, error) {
 	return &socks5.Credentials{User: user, Password: password}, nil
 }
 
-// ask bounds one exchange with the proxy by ctx, and leaves the connection without a limit.
+// ask limits one exchange with the proxy by ctx, and then removes the deadline.
 func (p *proxyPath) ask(ctx context.Context, conn net.Conn, exchange func() error) error {
 	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
 	err := exchange()
@@ -201,7 +200,7 @@ func (p *proxyPath) ask(ctx context.Context, conn net.Conn, exchange func() erro
 
 func (p *proxyPath) what() string { return "path " + p.spec.Name }
 
-// explain turns what an exchange ended with into an error for a person; wanted says what was asked for.
+// explain returns the error for people of a failed exchange; wanted says what was requested.
 func (p *proxyPath) explain(err error, wanted string) error {
 	e := &path.Error{What: p.what(), Why: fmt.Sprintf("the proxy %s: %v", p.spec.Arg, err)}
 	var refused socks5.Reply

@@ -12,14 +12,14 @@ import (
 	"heddle/internal/netutil"
 )
 
-// field is one key of a section. set takes its value, and says what is wrong and what to do about it, or nothing.
+// field is one key of a section. set takes its value, and returns the problem and a hint, or "".
 type field struct {
 	name    string
 	repeats bool
 	set     func(c *Config, value string) (why, hint string)
 }
 
-// section is one section of a file, with its fields by their names in lower case.
+// section is one section of a file. The names of its fields are in lower case.
 type section struct {
 	title  string
 	fields map[string]field
@@ -77,7 +77,7 @@ func setKey(k *Key, value string) (string, string) {
 	return "", ""
 }
 
-// addPrefixes reads a comma list of addresses with or without prefix length. masked clears the host's bits.
+// addPrefixes parses a comma-separated list of addresses with optional prefix length. masked clears the host bits.
 func addPrefixes(list *[]netip.Prefix, value string, masked bool) (string, string) {
 	for item := range strings.SplitSeq(value, ",") {
 		item = strings.TrimSpace(item)
@@ -98,7 +98,7 @@ func addPrefixes(list *[]netip.Prefix, value string, masked bool) (string, strin
 	return "", ""
 }
 
-// setDNS reads a comma list of resolvers and search domains, as wg-quick does.
+// setDNS parses a comma-separated list of resolvers and search domains, as wg-quick does.
 func setDNS(c *Config, value string) (string, string) {
 	for item := range strings.SplitSeq(value, ",") {
 		item = strings.TrimSpace(item)
@@ -136,7 +136,7 @@ func isDomain(text string) bool {
 	return err != nil
 }
 
-// setNumber parses a number from least to most, in base 10, or in the base of its prefix (0x) if base is 0.
+// setNumber parses a number from least to most in a base; base 0 accepts prefixes such as 0x.
 func setNumber[N int | uint16 | uint32](n *N, value string, base int, least, most uint64, what, hint string) (string, string) {
 	parsed, err := strconv.ParseUint(value, base, 32)
 	if err != nil || parsed < least || parsed > most {
@@ -191,7 +191,7 @@ func setSaveConfig(c *Config, value string) (string, string) {
 	return "", ""
 }
 
-// setEndpoint takes HOST:PORT: an IPv4 address, an IPv6 address in brackets, or a name.
+// setEndpoint parses HOST:PORT: an IPv4 address, an IPv6 address in brackets, or a name.
 func setEndpoint(c *Config, value string) (string, string) {
 	const hint = "write for example vpn.example.com:51820, 192.0.2.1:51820 or [2001:db8::1]:51820"
 	host, _, err := netutil.SplitHostPort(value)

@@ -9,7 +9,7 @@ import (
 
 var wireguardLine = regexp.MustCompile(`(?im)^\s*(\[\s*(interface|peer)\s*\]|(private|public|preshared)key\s*=)`)
 
-// signs of files that people take for a WireGuard file, in the order in which they are tried.
+// signs identify files that people mistake for a WireGuard file, in this order.
 var signs = []struct {
 	what string
 	sign *regexp.Regexp
@@ -24,7 +24,7 @@ var signs = []struct {
 	{"a shell script", regexp.MustCompile(`^#!`)},
 }
 
-// foreign says what data looks like where it is no WireGuard file, or nothing where it may be one.
+// foreign returns what kind of file data looks like, or "" if it may be a WireGuard file.
 func foreign(data []byte) string {
 	if wireguardLine.Match(data) && !bytes.ContainsRune(data, 0) {
 		return ""

@@ -7,13 +7,12 @@ import (
 	"regexp"
 )
 
-// Key is a Curve25519 key or a preshared key. It never shows its bytes through fmt, encoding/json or log/slog; take
-// them with [Key.Bytes] or [Key.Hex] where they are needed.
+// Key is a Curve25519 key or a preshared key. fmt, encoding/json and log/slog never show it; see [Key.Bytes] and [Key.Hex].
 type Key struct{ bytes [32]byte }
 
 const redacted = "(hidden)"
 
-// ParseKey reads base64 of 32 bytes, as wg(8) writes it. The error never repeats the text.
+// ParseKey parses base64 of 32 bytes, as wg(8) writes it. The error never repeats the text.
 func ParseKey(text string) (Key, error) {
 	raw, err := base64.StdEncoding.Strict().DecodeString(text)
 	if err != nil {
@@ -27,22 +26,21 @@ func ParseKey(text string) (Key, error) {
 	return k, nil
 }
 
-// Bytes gives the key itself.
 func (k Key) Bytes() [32]byte { return k.bytes }
 
-// Hex gives the key as WireGuard's configuration protocol takes it: 64 hexadecimal digits.
+// Hex returns the key for WireGuard's configuration protocol: 64 hexadecimal digits.
 func (k Key) Hex() string { return hex.EncodeToString(k.bytes[:]) }
 
 // IsZero reports whether no key was given.
 func (k Key) IsZero() bool { return k == Key{} }
 
-// Format never shows the key, whatever the verb.
+// Format hides the key for all verbs.
 func (k Key) Format(f fmt.State, _ rune) { fmt.Fprint(f, redacted) }
 
-// MarshalText never shows the key. Packages encoding/json and log/slog use it too.
+// MarshalText hides the key, also from encoding/json and log/slog.
 func (k Key) MarshalText() ([]byte, error) { return []byte(redacted), nil }
 
 var keyRun = regexp.MustCompile(`[A-Za-z0-9+/]{30,}`)
 
-// looksLikeKey tells text that could hold most of a key, so that an error does not repeat it.
+// looksLikeKey reports whether text may hold most of a key, so that errors do not repeat it.
 func looksLikeKey(text string) bool { return keyRun.MatchString(text) }

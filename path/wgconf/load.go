@@ -13,13 +13,13 @@ import (
 	"heddle/path"
 )
 
-// MaxDeviceName is the longest name of a network device in Linux, in bytes (IFNAMSIZ less one).
+// MaxDeviceName is the maximum length of a network device's name in Linux, in bytes (IFNAMSIZ - 1).
 const MaxDeviceName = 15
 
-// wg-quick(8) allows these characters, and only [MaxDeviceName] of them; a tunnel without a device may have more.
+// wg-quick(8) allows the same characters, and [MaxDeviceName] of them; tunnels without a device may have more.
 var nameRule = regexp.MustCompile(`^[a-zA-Z0-9_=+.-]{1,64}$`)
 
-// Find gives the file that arg means: a path that has a '/' or ends in ".conf" as it is; else NAME.conf here, else
+// Find returns the file for arg: arg itself if it has a '/' or ends in ".conf", else NAME.conf here, else
 // /etc/wireguard/NAME.conf, as wg-quick does.
 func Find(arg string) (string, error) {
 	if strings.Contains(arg, "/") || strings.HasSuffix(arg, ".conf") {
@@ -39,7 +39,7 @@ func Find(arg string) (string, error) {
 		Hint: "give the path of the WireGuard file, for example heddle up ./office.conf"}
 }
 
-// NameOf gives the name of the tunnel that a file makes: its base name without ".conf".
+// NameOf returns the name of a file's tunnel: its base name without ".conf".
 func NameOf(file string) (string, error) {
 	name := strings.TrimSuffix(filepath.Base(file), ".conf")
 	if !nameRule.MatchString(name) || name == "." || name == ".." {
@@ -49,7 +49,7 @@ func NameOf(file string) (string, error) {
 	return name, nil
 }
 
-// Load reads a WireGuard file. It refuses one that its group or others can read, since it holds the private key.
+// Load reads a WireGuard file. It refuses one that its group or others can read, since it contains the private key.
 func Load(file string) (*Config, error) {
 	data, err := readPrivate(file)
 	if err != nil {

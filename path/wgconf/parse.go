@@ -9,21 +9,19 @@ import (
 	"heddle/path"
 )
 
-// maxFile is the largest file in bytes that is read. Real ones are below 4 KiB.
-const maxFile = 1 << 20
+const maxFile = 1 << 20 // bytes; real files are below 4 KiB
 
-// parser holds what has been read so far. An error names the line it stands on.
+// parser is the state of parsing. Errors name the line.
 type parser struct {
 	name    string
 	line    int
-	section *section // that is open; nil before the first
+	section *section // the open section; nil before the first
 	config  Config
-	// seen has the line of each section and of each key that may stand only once.
-	seen map[string]int
+	seen    map[string]int // lines of sections and of keys that must be unique
 }
 
-// Parse reads the bytes of a WireGuard file. name stands in errors, such as "office.conf". Errors are *[path.Error]
-// with the line, the reason and a hint; they never repeat a key.
+// Parse parses a WireGuard file. name is the file's name in errors. Errors are *[path.Error] with the line, the reason and a
+// hint; they never repeat a key.
 func Parse(name string, data []byte) (*Config, error) {
 	p := &parser{name: name, seen: map[string]int{}}
 	if len(data) > maxFile {
@@ -51,7 +49,7 @@ func Parse(name string, data []byte) (*Config, error) {
 	return &p.config, nil
 }
 
-// fail makes an error at the present line, or about the whole file where there is none.
+// fail returns an error about the current line, or about the whole file before the first one.
 func (p *parser) fail(why, hint string) error {
 	what := p.name
 	if p.line > 0 {
@@ -60,7 +58,7 @@ func (p *parser) fail(why, hint string) error {
 	return &path.Error{What: what, Why: why, Hint: hint}
 }
 
-// read takes one line without comment and outer space.
+// read parses one line without comment and outer space.
 func (p *parser) read(text string) error {
 	if !utf8.ValidString(text) {
 		return p.fail("it is not UTF-8 text", "save the file as plain text in UTF-8")
@@ -79,7 +77,6 @@ func (p *parser) read(text string) error {
 	return p.assign(key, value)
 }
 
-// open starts a section.
 func (p *parser) open(text string) error {
 	title := strings.Join(strings.Fields(text), "")
 	for _, s := range []*section{&interfaceSection, &peerSection} {
@@ -99,7 +96,7 @@ func (p *parser) open(text string) error {
 	return p.fail(fmt.Sprintf("there is no section called %s", shorten(text)), "sections are [Interface] and [Peer]")
 }
 
-// assign takes one Key = Value of the open section.
+// assign parses one Key = Value of the open section.
 func (p *parser) assign(key, value string) error {
 	if p.section == nil {
 		return p.fail(fmt.Sprintf("%s stands before any section", shorten(key)), "the first line is [Interface]")
@@ -122,7 +119,7 @@ func (p *parser) assign(key, value string) error {
 	return nil
 }
 
-// suggest says where an unknown key may belong.
+// suggest returns where an unknown key may belong.
 func (p *parser) suggest(key string) string {
 	for _, s := range []section{interfaceSection, peerSection} {
 		if f, ok := s.fields[key]; ok {
@@ -132,7 +129,7 @@ func (p *parser) suggest(key string) string {
 	return "keys here: " + names(p.section.fields)
 }
 
-// complete checks what only the whole file can show.
+// complete checks the whole file.
 func (p *parser) complete() error {
 	c := &p.config
 	switch {
@@ -154,7 +151,7 @@ func (p *parser) complete() error {
 	return nil
 }
 
-// shorten quotes a piece of the file for an error, cut, and never a key.
+// shorten quotes text of the file for an error, truncated, and never a key.
 func shorten(text string) string {
 	if looksLikeKey(text) {
 		return "(hidden: it may be a key)"

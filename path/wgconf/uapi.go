@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// UAPI gives the text of WireGuard's cross-platform configuration protocol that sets a device up as the file says, with
-// the server at endpoint and packets marked with mark, where that is not 0. It holds the keys: it must not be shown.
+// UAPI returns the configuration of a device in WireGuard's cross-platform protocol. A mark of 0 sets none. The text
+// contains the keys: never show it.
 func (c *Config) UAPI(endpoint string, mark uint32) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "private_key=%s\n", c.Interface.PrivateKey.Hex())

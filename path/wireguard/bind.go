@@ -13,17 +13,17 @@ import (
 	"heddle/path"
 )
 
-// bind carries wireguard-go's packets over a flow of the path under the tunnel, which may be replaced at any time.
+// bind carries wireguard-go's packets over a flow of the path under the tunnel. The flow may be replaced at any time.
 type bind struct {
 	up, down *wgqueue.Gate
-	broken   chan struct{} // the flow is of no more use
+	broken   chan struct{} // signals that the flow is unusable
 
 	mu     sync.Mutex
 	ready  *sync.Cond // flow or closed changed
 	flow   path.Flow
 	to     netip.AddrPort
 	closed bool
-	heard  error // what the network last said of the flow; nil after anything else was heard
+	heard  error // last network error of the flow; nil after any datagram
 
 	sending sync.Mutex
 }
@@ -36,7 +36,7 @@ func newBind(up, down *wgqueue.Gate) *bind {
 	return b
 }
 
-// use replaces the flow, which leads to the endpoint at to. Without one, packets are dropped.
+// use replaces the flow, which leads to the endpoint at to. Without a flow, packets are dropped.
 func (b *bind) use(flow path.Flow, to netip.AddrPort) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -55,14 +55,14 @@ func (b *bind) use(flow path.Flow, to netip.AddrPort) {
 	b.ready.Broadcast()
 }
 
-// current is the flow; nil where there is none.
+// current returns the flow, or nil.
 func (b *bind) current() (path.Flow, netip.AddrPort) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.flow, b.to
 }
 
-// await blocks until there is a flow; nil once the bind is closed.
+// await blocks until there is a flow. It returns nil once the bind is closed.
 func (b *bind) await() (path.Flow, netip.AddrPort) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -72,19 +72,19 @@ func (b *bind) await() (path.Flow, netip.AddrPort) {
 	return b.flow, b.to
 }
 
-// said is what the network last said of the flow; nil where nothing.
+// said returns the last network error of the flow, or nil.
 func (b *bind) said() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.heard
 }
 
-// trouble notes an error of the flow, and gives it up where it is no answer of the network.
+// trouble records an error of the flow, and gives the flow up unless the network reported the error.
 func (b *bind) trouble(flow path.Flow, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.flow != flow {
-		return // of before
+		return // an error of an earlier flow
 	}
 	b.heard = err
 	var u *path.Unreachable
@@ -96,7 +96,7 @@ func (b *bind) trouble(flow path.Flow, err error) {
 	netutil.Offer(b.broken, struct{}{})
 }
 
-// Open lets wireguard-go receive. The port is ignored: it is the flow's.
+// Open lets wireguard-go receive. It ignores the port, which the flow chose.
 func (b *bind) Open(uint16) ([]conn.ReceiveFunc, uint16, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -104,7 +104,6 @@ func (b *bind) Open(uint16) ([]conn.ReceiveFunc, uint16, error) {
 	return []conn.ReceiveFunc{b.receiver()}, 0, nil
 }
 
-// Close ends the flow and lets receivers return.
 func (b *bind) Close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -117,16 +116,15 @@ func (b *bind) Close() error {
 	return nil
 }
 
-// SetMark does nothing: the path under the tunnel has its mark.
+// SetMark does nothing: the path under the tunnel sets its own mark.
 func (b *bind) SetMark(uint32) error { return nil }
 
-// BatchSize is how many datagrams pass at once.
 func (b *bind) BatchSize() int { return batch }
 
-// ParseEndpoint takes any text: packets go where the flow leads, whatever endpoint they are for.
+// ParseEndpoint accepts any text: packets go where the flow leads.
 func (b *bind) ParseEndpoint(string) (conn.Endpoint, error) { return &wgqueue.Endpoint{}, nil }
 
-// Send sends by the flow. What cannot be sent is lost, as on any network.
+// Send sends by the flow. It drops what it cannot send, as a network would.
 func (b *bind) Send(packets [][]byte, _ conn.Endpoint) error {
 	b.up.Leave(len(packets))
 	flow, _ := b.current()
@@ -141,7 +139,6 @@ func (b *bind) Send(packets [][]byte, _ conn.Endpoint) error {
 	return nil
 }
 
-// receiver gives the function by which wireguard-go receives.
 func (b *bind) receiver() conn.ReceiveFunc {
 	into := make([]path.Inbound, 4)
 	var datagrams, left [][]byte
@@ -170,7 +167,7 @@ func (b *bind) receiver() conn.ReceiveFunc {
 	}
 }
 
-// accept keeps what comes from the endpoint.
+// accept keeps the datagrams from the endpoint.
 func (b *bind) accept(inbound []path.Inbound, to netip.AddrPort) []path.Inbound {
 	kept := inbound[:0]
 	for _, in := range inbound {

@@ -18,7 +18,7 @@ import (
 
 const (
 	largestDatagram = 1 << 16
-	receiveRoom     = 2 * largestDatagram // what one Receive hands over at most is what leaves room for one more
+	receiveRoom     = 2 * largestDatagram // Receive stops when there is no room for one more datagram
 	socketBuffer    = 2 << 20             // bytes that wait inside for Receive
 )
 
@@ -34,8 +34,8 @@ type flow struct {
 	leave    func()
 	close    sync.Once
 
-	data   []byte // received
-	held   []byte // of data: what did not fit the last Receive
+	data   []byte // receive buffer
+	held   []byte // part of data: a datagram that did not fit the last Receive
 	reader bytes.Reader
 }
 
@@ -65,7 +65,7 @@ func newFlow(t *tunnel, own netip.Addr, to netip.AddrPort, leave func()) (*flow,
 // Check fails while the tunnel does not work.
 func (f *flow) Check() error { return f.tunnel.check() }
 
-// LocalAddr is the address inside the tunnel.
+// LocalAddr returns the address inside the tunnel.
 func (f *flow) LocalAddr() netip.AddrPort {
 	local, err := f.endpoint.GetLocalAddress()
 	if err != nil {
@@ -75,8 +75,8 @@ func (f *flow) LocalAddr() netip.AddrPort {
 	return netip.AddrPortFrom(a.Unmap(), local.Port)
 }
 
-// Send hands the datagrams to the stack, which drops what finds the queue into the tunnel full. While the tunnel does
-// not work nothing is taken: it would be stale when it left.
+// Send passes datagrams to the stack, which drops those that do not fit its queue. While the tunnel does not work, Send
+// takes nothing, as it would be stale when it left.
 func (f *flow) Send(datagrams [][]byte) (int, error) {
 	if err := f.tunnel.check(); err != nil {
 		return 0, err
@@ -108,7 +108,7 @@ func (f *flow) Receive(into []path.Inbound) (int, error) {
 	for len(f.data)-end >= largestDatagram {
 		count, err := f.read(f.data[end:], n == 0)
 		if count < 0 && n > 0 {
-			return n, nil // nothing more is there, or the error of one datagram among others
+			return n, nil // nothing more is available, or one datagram failed
 		}
 		if count < 0 {
 			return 0, err
@@ -134,7 +134,7 @@ func (f *flow) inbound(start, end int) path.Inbound {
 	return path.Inbound{Data: f.data[start:end:end], Size: max(end-start, 1), From: f.to}
 }
 
-// read gives the length of the next datagram, and -1 where there is none or an error. It waits for one where it should.
+// read returns the length of the next datagram, or -1 if there is none or an error. It waits for one if wait is set.
 func (f *flow) read(data []byte, wait bool) (int, error) {
 	for {
 		to := tcpip.SliceWriter(data)
@@ -156,12 +156,12 @@ func (f *flow) read(data []byte, wait bool) (int, error) {
 	}
 }
 
-// joins reports whether a datagram of count bytes goes on in: all of one length, the last may be shorter.
+// joins reports whether a datagram of count bytes may follow those of in: all have one length, the last may be shorter.
 func joins(in path.Inbound, count int) bool {
 	return count > 0 && count <= in.Size && len(in.Data) > 0 && len(in.Data)%in.Size == 0
 }
 
-// explain gives the errno that a kernel's socket would give.
+// explain returns the errno that a kernel socket would return.
 func (f *flow) explain(err tcpip.Error) error {
 	select {
 	case <-f.done:
@@ -179,7 +179,7 @@ func (f *flow) explain(err tcpip.Error) error {
 	return &path.Error{What: f.tunnel.what, Why: "inside its tunnel", Err: errors.New(err.String())}
 }
 
-// Close closes the socket; a blocked Receive returns.
+// Close closes the socket. A blocked Receive returns.
 func (f *flow) Close() error {
 	f.close.Do(func() {
 		close(f.done)
@@ -190,25 +190,24 @@ func (f *flow) Close() error {
 	return nil
 }
 
-// question is a UDP socket inside the tunnel, for a name.
+// question is a UDP socket inside the tunnel for a DNS lookup.
 type question struct {
 	*gonet.UDPConn
 	leave func()
 }
 
-// Close closes the socket, and the tunnel a while later if this was the last use of it.
+// Close closes the socket. If it was the last user, the tunnel closes later.
 func (q *question) Close() error {
 	defer q.leave()
 	return q.UDPConn.Close()
 }
 
-// stream is a TCP connection inside the tunnel.
 type stream struct {
 	*gonet.TCPConn
 	leave func()
 }
 
-// Close closes the connection, and the tunnel a while later if this was the last use of it.
+// Close closes the connection. If it was the last user, the tunnel closes later.
 func (s *stream) Close() error {
 	defer s.leave()
 	return s.TCPConn.Close()

@@ -23,12 +23,12 @@ import (
 
 const (
 	nic       = 1
-	queueSize = 1024 // packets on their way into the tunnel; more are dropped, as a full device does
-	batch     = 32   // packets that pass at once; wireguard-go keeps 64 KiB for each
+	queueSize = 1024 // packets on their way into the tunnel; like a full device, it drops more
+	batch     = 32   // packets per call; wireguard-go keeps 64 KiB for each
 )
 
-// inside is the network stack on the tunnel's inner side, and the device that wireguard-go reads and writes. Unlike
-// wireguard-go's own netstack it hands over packets in batches, and may be closed while something is sent.
+// inside is the network stack inside the tunnel, and the device that wireguard-go reads and writes. Unlike wireguard-go's
+// own netstack, it passes packets in batches, and may be closed during a send.
 type inside struct {
 	stack    *stack.Stack
 	link     *channel.Endpoint
@@ -100,7 +100,7 @@ func (d *inside) Read(packets [][]byte, sizes []int, offset int) (int, error) {
 	return n, nil
 }
 
-// Write takes from wireguard-go what the stack is to receive. wireguard-go has checked that it comes from AllowedIPs.
+// Write passes packets from wireguard-go to the stack. wireguard-go has checked that their sources are in AllowedIPs.
 func (d *inside) Write(packets [][]byte, offset int) (int, error) {
 	for _, packet := range packets {
 		data := packet[offset:]
@@ -119,7 +119,7 @@ func (d *inside) Write(packets [][]byte, offset int) (int, error) {
 	return len(packets), nil
 }
 
-// Close ends the stack with all its sockets.
+// Close closes the stack with all its sockets.
 func (d *inside) Close() error {
 	d.cancel()
 	d.stack.Close()

@@ -25,12 +25,12 @@ const (
 	reachPatience = 10 * time.Second       // for the path under the tunnel
 	shakePatience = 20 * time.Second       // for a handshake, before the endpoint is looked up again
 	retryEvery    = time.Second            // after the path under the tunnel failed
-	startLook     = 20 * time.Millisecond  // between looks for the first handshake
-	runLook       = 250 * time.Millisecond // between looks at a tunnel that works
+	startLook     = 20 * time.Millisecond  // between checks for the first handshake
+	runLook       = 250 * time.Millisecond // between checks of a working tunnel
 	answerLimit   = 10 * time.Second       // for an answer, once a handshake is too old
 )
 
-// tunnel is wireguard-go between the stack inside and the path under it. Its keeper connects it and mends it.
+// tunnel is wireguard-go between the stack inside and the path under it. Its keeper connects and repairs it.
 type tunnel struct {
 	what   string
 	config *wgconf.Config
@@ -40,15 +40,15 @@ type tunnel struct {
 	device *device.Device
 	peer   *device.Peer
 	cancel context.CancelFunc
-	done   chan struct{} // the keeper ended
+	done   chan struct{} // closed when the keeper ends
 
 	mu      sync.Mutex
-	why     error         // why the tunnel does not work; nil while it does
-	failed  int           // attempts to connect
-	changed chan struct{} // closed when it comes to work, or an attempt failed
+	why     error         // why the tunnel does not work; nil if it works
+	failed  int           // failed attempts to connect
+	changed chan struct{} // closed when the tunnel works, or an attempt failed
 }
 
-// startTunnel makes a tunnel, which begins to connect. It fails only on what never works.
+// startTunnel starts a tunnel, which connects in the background. It fails only on permanent errors.
 func startTunnel(what string, c *wgconf.Config, base path.Path, mtu int) (*tunnel, error) {
 	in, err := newInside(c.Interface.Addresses, mtu)
 	if err != nil {
@@ -72,7 +72,7 @@ func startTunnel(what string, c *wgconf.Config, base path.Path, mtu int) (*tunne
 	return t, nil
 }
 
-// close ends the tunnel and all that goes through it.
+// close ends the tunnel with all its flows.
 func (t *tunnel) close() {
 	t.cancel()
 	<-t.done
@@ -80,14 +80,14 @@ func (t *tunnel) close() {
 	t.device.Close()
 }
 
-// check gives why the tunnel does not work; nil while it does.
+// check returns why the tunnel does not work, or nil.
 func (t *tunnel) check() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.why
 }
 
-// set notes why the tunnel does not work, nil where it does.
+// set records why the tunnel does not work, or nil.
 func (t *tunnel) set(why error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -97,7 +97,7 @@ func (t *tunnel) set(why error) {
 	t.why = why
 }
 
-// fail notes why an attempt to connect failed, or what was connected broke.
+// fail records why an attempt to connect or an established connection failed.
 func (t *tunnel) fail(why error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -106,13 +106,13 @@ func (t *tunnel) fail(why error) {
 	t.wake()
 }
 
-// wake lets those who wait look again. t.mu is held.
+// wake wakes all callers of wait. t.mu is held.
 func (t *tunnel) wake() {
 	close(t.changed)
 	t.changed = make(chan struct{})
 }
 
-// wait returns once the tunnel works, or with why it does not when an attempt fails or ctx ends.
+// wait returns nil once the tunnel works. If an attempt fails or ctx ends, it returns why.
 func (t *tunnel) wait(ctx context.Context) error {
 	t.mu.Lock()
 	before := t.failed
@@ -135,13 +135,13 @@ func (t *tunnel) wait(ctx context.Context) error {
 	}
 }
 
-// silent is the error of an endpoint that does not answer; it adds what the network said, where it said something.
+// silent is the error of an endpoint that does not answer, with the last error from the network, if any.
 func (t *tunnel) silent() error {
 	return &path.Error{What: t.what, Why: "the WireGuard server " + t.config.Peer.Endpoint + " does not answer", Err: t.bind.said(),
 		Hint: "is the endpoint right and up, does the path under the tunnel let UDP through, and does the server know this file's key? It is silent to strangers"}
 }
 
-// keep connects the tunnel, and connects it again where it broke, until ctx ends.
+// keep connects the tunnel, and reconnects it after failures, until ctx ends.
 func (t *tunnel) keep(ctx context.Context) {
 	defer close(t.done)
 	for {
@@ -169,7 +169,7 @@ func (t *tunnel) reach(ctx context.Context) error {
 		return err
 	}
 	for _, to := range addrs {
-		flow, openErr := path.Open(path.WithSession(ctx, ""), t.base, to) // it is for all sessions
+		flow, openErr := path.Open(path.WithSession(ctx, ""), t.base, to) // shared by all sessions
 		if openErr == nil {
 			t.bind.use(flow, to)
 			return nil
@@ -179,7 +179,7 @@ func (t *tunnel) reach(ctx context.Context) error {
 	return &path.Error{What: t.what, Why: "no way to the WireGuard server " + t.config.Peer.Endpoint, Err: err, Hint: errhint.Of(err)}
 }
 
-// lookup gives the addresses of the endpoint, a name's by this machine's resolver.
+// lookup returns the addresses of the endpoint. This machine's resolver looks names up.
 func (t *tunnel) lookup(ctx context.Context) ([]netip.AddrPort, error) {
 	server, err := resolve.Parse(t.config.Peer.Endpoint)
 	if err != nil {
@@ -193,10 +193,10 @@ func (t *tunnel) lookup(ctx context.Context) ([]netip.AddrPort, error) {
 	return server.At(addrs), nil
 }
 
-// watch has the tunnel shake hands, and returns with why when it works no more.
+// watch starts a handshake, and returns the reason when the tunnel stops working.
 func (t *tunnel) watch(ctx context.Context) error {
 	began := time.Now()
-	t.peer.SendKeepalive() // which takes a handshake where there was none
+	t.peer.SendKeepalive() // starts a handshake if there was none
 	tick := time.NewTicker(startLook)
 	defer tick.Stop()
 	var seen pulse
@@ -233,7 +233,7 @@ func (t *tunnel) watch(ctx context.Context) error {
 	}
 }
 
-// refused reports whether the endpoint's machine says that nothing listens there.
+// refused reports whether the endpoint's machine reported that nothing listens there.
 func (t *tunnel) refused() bool {
 	var u *path.Unreachable
 	_, to := t.bind.current()
@@ -245,9 +245,9 @@ func (t *tunnel) lost(err error) error {
 	return &path.Error{What: t.what, Why: "the path under its tunnel broke", Err: err, Hint: "it is opened again"}
 }
 
-// progress is what wireguard-go tells of its peer.
+// progress is wireguard-go's statistics of its peer.
 type progress struct {
-	handshake      time.Time // the last one; the epoch where there was none
+	handshake      time.Time // the last one; the epoch if there was none
 	received, sent uint64    // bytes
 }
 
@@ -275,10 +275,10 @@ func (t *tunnel) progress() (progress, error) {
 	return p, nil
 }
 
-// pulse follows whether a peer answers. The zero value is ready for use.
+// pulse tracks whether a peer answers. The zero value is ready for use.
 type pulse struct {
 	last  progress
-	since time.Time // when the first thing was sent that is not answered yet; zero where all is
+	since time.Time // when the first unanswered packet was sent; zero if all are answered
 }
 
 func (p *pulse) note(now time.Time, is progress) {
@@ -291,8 +291,8 @@ func (p *pulse) note(now time.Time, is progress) {
 	p.last = is
 }
 
-// dead reports whether WireGuard's own timers have given the session up, and a new handshake is not answered either. A
-// tunnel that has nothing to say is not dead: the first packet makes the handshake.
+// dead reports whether WireGuard's own timers gave the session up, and a new handshake is not answered either. An idle
+// tunnel is not dead: its next packet starts a handshake.
 func (p *pulse) dead(now time.Time) bool {
 	return now.Sub(p.last.handshake) > device.RejectAfterTime && !p.since.IsZero() && now.Sub(p.since) > answerLimit
 }

@@ -26,16 +26,16 @@ func init() {
 }
 
 const (
-	defaultMTU = 1420 // as wg-quick has it over a link of 1500 bytes
+	defaultMTU = 1420 // as in wg-quick, for a link of 1500 bytes
 	leastMTU4  = 576
 	leastMTU6  = 1280 // RFC 8200, section 5
 
-	// What WireGuard adds to a packet: its own header and tag (32 bytes), UDP's, and IP's.
+	// Bytes that WireGuard adds to a packet: its own header and tag (32), UDP's, and IP's.
 	overhead4 = 32 + 8 + 20
 	overhead6 = 32 + 8 + 40
 
-	openPatience = 15 * time.Second // for a tunnel to start, where the caller sets no limit
-	lingerFor    = 30 * time.Second // how long a tunnel outlives its last flow
+	openPatience = 15 * time.Second // for a tunnel to start, if the caller sets no limit
+	lingerFor    = 30 * time.Second // from the end of the last flow to the end of the tunnel
 )
 
 // tunnelPath is one WireGuard file, and the path that its tunnel rides.
@@ -46,9 +46,9 @@ type tunnelPath struct {
 	linger time.Duration
 
 	mu     sync.Mutex
-	tunnel *tunnel // nil where none runs
+	tunnel *tunnel // nil if none runs
 	users  int
-	rest   *time.Timer // ends the tunnel, once it has no users
+	rest   *time.Timer // ends the tunnel once it has no users
 }
 
 func newPath(s path.Spec, o path.Options) (path.Path, error) {
@@ -68,7 +68,6 @@ func newPath(s path.Spec, o path.Options) (path.Path, error) {
 
 func (p *tunnelPath) what() string { return "path " + p.spec.Name }
 
-// Describe says what the path is now, as far as this machine sees.
 func (p *tunnelPath) Describe() path.Info {
 	under := p.base.Describe()
 	key := p.config.Peer.PublicKey.Bytes()
@@ -86,7 +85,7 @@ func (p *tunnelPath) Describe() path.Info {
 	return info
 }
 
-// mtu is the largest packet inside the tunnel: what the file says, or less where the path under it carries less.
+// mtu returns the size of the largest packet inside the tunnel: the file's MTU, or less if the path under it carries less.
 func (p *tunnelPath) mtu(under int) int {
 	mtu := p.config.Interface.MTU
 	if mtu == 0 {
@@ -102,7 +101,7 @@ func (p *tunnelPath) mtu(under int) int {
 	return max(min(mtu, under-overhead), 0)
 }
 
-// fits fails where packets of mtu bytes are too small for IP, of the family of to where that is known.
+// fits fails if mtu is below the minimum of IP, of the family of to if that is known.
 func (p *tunnelPath) fits(mtu int, to netip.Addr) *path.Error {
 	least := leastMTU4
 	if to.Is6() {
@@ -115,7 +114,7 @@ func (p *tunnelPath) fits(mtu int, to netip.Addr) *path.Error {
 		Hint: "raise the MTU in the file, or of what the tunnel rides"}
 }
 
-// own is the tunnel's address that can reach to.
+// own returns the tunnel's address that can reach to.
 func (p *tunnelPath) own(to netip.Addr) (netip.Addr, error) {
 	if !slices.ContainsFunc(p.config.Peer.AllowedIPs, func(a netip.Prefix) bool { return a.Contains(to) }) {
 		return netip.Addr{}, &path.Error{What: p.what(), Why: fmt.Sprintf("%v is not among the AllowedIPs of %s, so the tunnel does not lead there", to, p.spec.Arg),
@@ -137,12 +136,11 @@ func (p *tunnelPath) Open(ctx context.Context, to netip.AddrPort) (path.Flow, er
 	})
 }
 
-// Dial waits until the tunnel works, and connects with TCP inside it. The file's DNS servers look names up, asked inside.
+// Dial waits until the tunnel works, and connects with TCP inside it. Names are looked up inside, at the file's DNS servers.
 func (p *tunnelPath) Dial(ctx context.Context, to path.Target) (net.Conn, error) {
 	return dial.Dialer[net.Conn]{Single: p.dialAddress, Lookup: p.lookup}.Dial(ctx, to.Host(), to.Port)
 }
 
-// lookup gives the addresses of a name.
 func (p *tunnelPath) lookup(ctx context.Context, name string) ([]netip.Addr, error) {
 	servers := p.config.Interface.DNS
 	if len(servers) == 0 {
@@ -151,7 +149,7 @@ func (p *tunnelPath) lookup(ctx context.Context, name string) ([]netip.Addr, err
 	}
 	var asked atomic.Int64
 	inside := net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
-		at := netip.AddrPortFrom(servers[(int(asked.Add(1))-1)%len(servers)], 53) // another one where one does not answer
+		at := netip.AddrPortFrom(servers[(int(asked.Add(1))-1)%len(servers)], 53) // the next try asks another one
 		if strings.HasPrefix(network, "udp") {
 			return p.dialUDP(ctx, at)
 		}
@@ -181,8 +179,7 @@ func (p *tunnelPath) dialAddress(ctx context.Context, to netip.AddrPort) (net.Co
 	})
 }
 
-// within opens something in the path's tunnel, from the tunnel's own address. What is opened calls leave once it is closed; it
-// may do so several times.
+// within opens something in the path's tunnel, from the tunnel's own address. The result must call leave at its close.
 func within[T any](ctx context.Context, p *tunnelPath, to netip.Addr, open func(t *tunnel, own netip.Addr, leave func()) (T, error)) (none T, err error) {
 	t, own, err := p.enter(ctx, to)
 	if err != nil {
@@ -197,7 +194,7 @@ func within[T any](ctx context.Context, p *tunnelPath, to netip.Addr, open func(
 	return opened, nil
 }
 
-// enter takes part in the path's tunnel once it works; [tunnelPath.leave] ends that.
+// enter joins the path's tunnel once it works. [tunnelPath.leave] ends that.
 func (p *tunnelPath) enter(ctx context.Context, to netip.Addr) (*tunnel, netip.Addr, error) {
 	own, err := p.own(to)
 	if err != nil {
@@ -220,7 +217,7 @@ func (p *tunnelPath) enter(ctx context.Context, to netip.Addr) (*tunnel, netip.A
 	return t, own, nil
 }
 
-// join starts the tunnel where none runs.
+// join starts the tunnel if none runs.
 func (p *tunnelPath) join(mtu int) (*tunnel, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -239,7 +236,7 @@ func (p *tunnelPath) join(mtu int) (*tunnel, error) {
 	return p.tunnel, nil
 }
 
-// leave ends the tunnel a while after the last user left.
+// leave ends the tunnel some time after the last user left.
 func (p *tunnelPath) leave() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

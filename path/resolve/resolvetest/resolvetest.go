@@ -1,6 +1,4 @@
-// Package resolvetest has a nameserver for tests of lookups.
-//
-// Do not import it outside tests.
+// Package resolvetest has a nameserver for tests of lookups. Do not import it outside tests.
 package resolvetest
 
 import (
@@ -11,8 +9,7 @@ import (
 	"github.com/miekg/dns"
 )
 
-// Nameserver runs a nameserver on loopback that answers for vpn.example with the records, by type. It sends the address of each
-// client on the channel.
+// Nameserver serves these records of vpn.example by type on loopback. The channel receives each client's address.
 func Nameserver(t *testing.T, records map[uint16]string) (netip.AddrPort, <-chan net.Addr) {
 	t.Helper()
 	server, err := net.ListenPacket("udp4", "127.0.0.1:0")
