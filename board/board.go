@@ -1,9 +1,9 @@
-// Package board is the multi-path manager of MACHETE (section III): a tuple space in the network, where overlay nodes and
-// devices say who they are and find each other.
+// Package board is the multi-path manager of MACHETE (section III): a tuple space where overlay nodes and devices register
+// and find each other.
 //
-// A [Local] keeps a [space.Space] in a file, and writes an operation to the disk before it answers. [Serve] offers it, or any
-// other [Backend], over TLS 1.3 in which both sides prove their keys. A [Client] talks to one board, or to its replicas, of which
-// some may lie. Tuples are not hidden from those who run the board. Do not use it for what one device alone needs.
+// A [Local] keeps a [space.Space] in a file, and writes each operation to the disk before it answers. [Serve] offers it, or
+// any other [Backend], over TLS 1.3 in which both sides prove their keys. A [Client] talks to one board, or to its replicas,
+// of which some may lie. Operators of the board can read all tuples.
 package board
 
 import (
@@ -22,40 +22,39 @@ import (
 	"heddle/path"
 )
 
-// Protocol is what is spoken inside TLS (ALPN): HTTP/1.1 with the requests below. Bodies and answers are those of
+// Protocol is the ALPN name of the protocol inside TLS: HTTP/1.1 with the requests below. Bodies and answers are encoded
 // [space.SignedOp], [space.Query] and [space.Result].
 const Protocol = "heddle-board/1"
 
-// The requests. The parameter wait of the first two is how long to wait for a tuple that can be taken or read, such as 20s.
+// The requests. The parameter wait of the first two limits the wait for a tuple, such as 20s.
 const (
 	applyPath  = "/v1/apply"  // POST, an operation
 	readPath   = "/v1/read"   // POST, a query
 	statusPath = "/v1/status" // GET; the answer is a Status in JSON
 )
 
-// MaxWait bounds how long one request waits. Whoever waits for longer asks again.
+// MaxWait limits how long one request waits. Clients that wait for longer ask again.
 const MaxWait = 50 * time.Second
 
 // Backend is a board to be served.
 type Backend interface {
-	// Apply does an operation whose author has proved the key. For an Inp it waits for something to take, and then answers
-	// [space.None]. An error means that it is not known whether it was done.
+	// Apply executes an operation whose author proved the key. An Inp waits for a tuple and otherwise returns [space.None].
+	// After an error it is unknown whether the operation was executed.
 	Apply(ctx context.Context, op space.SignedOp, wait time.Duration) (space.Result, error)
-	// Read answers a query by who has proved the key. It waits until there is an answer, at most wait.
+	// Read answers a query of a reader who proved the key. It waits for an answer, at most wait.
 	Read(ctx context.Context, reader identity.Key, q space.Query, wait time.Duration) (space.Result, error)
-	// Status says how it is.
 	Status(ctx context.Context) (Status, error)
 }
 
-// Status is how a board is, by its own word.
+// Status is a board's own report.
 type Status struct {
 	Space  space.ID     `json:"space"`
 	Limits space.Limits `json:"limits"`
 	space.Usage
-	Now     time.Time    `json:"now"`     // its clock
+	Now     time.Time    `json:"now"`     // the board's clock
 	Waiting int          `json:"waiting"` // requests that wait for a tuple
-	Members int          `json:"members"` // keys that are let in, or -1 for everybody
-	Key     identity.Key `json:"key"`     // of the server that answers
+	Members int          `json:"members"` // keys admitted, or -1 for everybody
+	Key     identity.Key `json:"key"`     // of the answering server
 	Detail  any          `json:"detail,omitempty"`
 }
 
@@ -65,14 +64,14 @@ type Replica struct {
 	Address string       `json:"address"` // HOST:PORT
 }
 
-// Reference is how a board is found: it holds no secret.
+// Reference tells clients where a board is. It holds no secret.
 type Reference struct {
 	Space    space.ID  `json:"space"`
 	Faults   int       `json:"faults"` // how many replicas may lie
 	Replicas []Replica `json:"replicas"`
 }
 
-// SpaceOf gives the name of the space that a single server has.
+// SpaceOf returns the space name of a single server.
 func SpaceOf(server identity.Key) space.ID { return space.ID(server.Bytes()) }
 
 // ParseReference reads KEY@HOST:PORT, a board of one server.
@@ -113,7 +112,7 @@ func (r Reference) check(text string) error {
 	return nil
 }
 
-// LoadReference reads a JSON file, or what [ParseReference] reads if there is an @ in it.
+// LoadReference reads a JSON file, or KEY@HOST:PORT as [ParseReference] does.
 func LoadReference(text string) (Reference, error) {
 	if strings.HasPrefix(text, "ed25519:") {
 		return ParseReference(text)
@@ -129,11 +128,11 @@ func LoadReference(text string) (Reference, error) {
 	return r, r.check(text)
 }
 
-// DefaultFile is where this user's board is written down: board.json beside the identity.
+// DefaultFile returns the file with this user's board: board.json beside the identity.
 func DefaultFile() (string, error) {
 	file, err := identity.DefaultFile()
 	return filepath.Join(filepath.Dir(file), "board.json"), err
 }
 
-// Save writes the reference into a file, whole or not at all.
+// Save writes the reference into a file atomically.
 func (r Reference) Save(file string) error { return atomicfile.WriteJSON(file, r) }

@@ -17,27 +17,27 @@ import (
 	"heddle/path"
 )
 
-// ClientOptions say which board, and who asks.
+// ClientOptions configure a [Client].
 type ClientOptions struct {
 	Reference
 	Identity identity.Identity
-	// Timeout is how long an operation may take before it fails, beside what it waits for tuples; 0 is 10 seconds.
+	// Timeout limits an operation, not counting its wait for tuples; 0 is 10 seconds.
 	Timeout time.Duration
-	// Dial makes the connections, such as by a path; nil is the machine's way.
+	// Dial makes the connections; nil uses the machine's network.
 	Dial  func(ctx context.Context, network, address string) (net.Conn, error)
 	Clock func() time.Time // nil: the machine's
-	Log   *slog.Logger     // nil: nothing is said
+	Log   *slog.Logger     // nil: no log
 }
 
-// Client uses a board. It believes what more than Faults replicas say alike, and of tuples only what their authors signed.
-// It is safe for concurrent use.
+// Client uses a board. It accepts an answer that more than Faults replicas give, and only tuples with their authors'
+// signatures. It is safe for concurrent use.
 type Client struct {
 	ClientOptions
 	remotes []*remote
 
 	mu     sync.Mutex
 	offset time.Duration // of the board's clock from ours
-	since  uint64        // the version that we know to be there
+	since  uint64        // version that the board must have reached
 }
 
 // NewClient makes no connection yet.
@@ -66,7 +66,7 @@ func NewClient(o ClientOptions) (*Client, error) {
 	return c, nil
 }
 
-// Close gives up idle connections.
+// Close closes idle connections.
 func (c *Client) Close() error {
 	for _, r := range c.remotes {
 		r.http.CloseIdleConnections()
@@ -74,21 +74,21 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// ErrNone is that there is no tuple that the template means, or none of that name.
+// ErrNone means that no tuple matches the template, or none has the name.
 var ErrNone = errors.New("there is no such tuple")
 
-// Refusal is an operation that the board did not do.
+// Refusal is the error for an operation that the board refused.
 type Refusal struct {
 	Verb   string
 	Result space.Result
 }
 
-// Error says what and why.
+// Error returns the operation and the reason.
 func (e *Refusal) Error() string {
 	return fmt.Sprintf("%s: the board refuses (%v): %s", e.Verb, e.Result.Status, e.Result.Detail)
 }
 
-// HintText says what to do.
+// HintText returns what the user can do.
 func (e *Refusal) HintText() string {
 	switch e.Result.Status {
 	case space.Denied:
@@ -110,14 +110,14 @@ func (e *Refusal) Is(target error) bool {
 	return target == ErrNone && (e.Result.Status == space.None)
 }
 
-// Put says how a tuple lies on the board.
+// Put configures a tuple to be put.
 type Put struct {
 	Lease   time.Duration  // how long it stays without being renewed
 	Readers []identity.Key // see [space.Op]
 	Takers  []identity.Key
 }
 
-// Out puts a tuple, and gives its name.
+// Out puts a tuple and returns its name.
 func (c *Client) Out(ctx context.Context, tuple space.Tuple, p Put) (space.ID, error) {
 	_, id, err := c.apply(ctx, space.Op{Verb: space.Out, Tuple: tuple, Lease: p.Lease, Readers: p.Readers, Takers: p.Takers}, 0)
 	return id, err
@@ -137,14 +137,14 @@ func (c *Client) Cas(ctx context.Context, template space.Template, tuple space.T
 	return space.ID{}, other, false, nil
 }
 
-// Inp takes the oldest tuple that the template means and that this device may take. Without one the error is [ErrNone].
+// Inp takes the oldest matching tuple that this device may take, or fails with [ErrNone].
 func (c *Client) Inp(ctx context.Context, template space.Template) (space.Entry, error) {
 	result, _, err := c.apply(ctx, space.Op{Verb: space.Inp, Template: template}, 0)
 	return one(result, err)
 }
 
-// In is [Client.Inp] that waits until there is one, or ctx ends. After a deadline the board's answer may come a little later. If
-// ctx is cancelled, a tuple that was just taken for this device is lost.
+// In is [Client.Inp] that waits for a tuple until ctx ends. After a deadline the board's answer may come slightly later. If
+// ctx is cancelled, a tuple just taken for this device is lost.
 func (c *Client) In(ctx context.Context, template space.Template) (space.Entry, error) {
 	return untilOne(ctx, func(wait time.Duration) (space.Result, error) {
 		result, _, err := c.apply(ctx, space.Op{Verb: space.Inp, Template: template}, wait)
@@ -152,7 +152,7 @@ func (c *Client) In(ctx context.Context, template space.Template) (space.Entry, 
 	})
 }
 
-// untilOne asks the board, which waits a while for a tuple, until there is one or ctx ends.
+// untilOne repeats a waiting request until there is a tuple or ctx ends.
 func untilOne(ctx context.Context, ask func(wait time.Duration) (space.Result, error)) (space.Entry, error) {
 	for {
 		result, err := ask(patience(ctx))
@@ -165,7 +165,7 @@ func untilOne(ctx context.Context, ask func(wait time.Duration) (space.Result, e
 	}
 }
 
-// patience is how long the next request may wait.
+// patience returns how long the next request may wait.
 func patience(ctx context.Context) time.Duration {
 	if deadline, ok := ctx.Deadline(); ok {
 		return min(MaxWait, max(time.Until(deadline), time.Millisecond))
@@ -173,12 +173,12 @@ func patience(ctx context.Context) time.Duration {
 	return MaxWait
 }
 
-// Rdp reads the oldest tuple that the template means. Without one the error is [ErrNone].
+// Rdp reads the oldest matching tuple, or fails with [ErrNone].
 func (c *Client) Rdp(ctx context.Context, template space.Template) (space.Entry, error) {
 	return one(c.read(ctx, space.Query{Template: template, Limit: 1}, 0))
 }
 
-// Rd is [Client.Rdp] that waits until there is one, or ctx ends.
+// Rd is [Client.Rdp] that waits for a tuple until ctx ends.
 func (c *Client) Rd(ctx context.Context, template space.Template) (space.Entry, error) {
 	return untilOne(ctx, func(wait time.Duration) (space.Result, error) {
 		return c.read(ctx, space.Query{Template: template, Limit: 1}, wait)
@@ -192,7 +192,7 @@ func one(result space.Result, err error) (space.Entry, error) {
 	return result.Entries[0], nil
 }
 
-// List reads all tuples that match the template, in order of arrival. It may miss those that come or go meanwhile.
+// List reads all matching tuples, in order of arrival. It may miss those that come or go meanwhile.
 func (c *Client) List(ctx context.Context, template space.Template) ([]space.Entry, error) {
 	var all []space.Entry
 	for after := uint64(0); ; after = all[len(all)-1].Seq {
@@ -219,14 +219,14 @@ func (c *Client) Remove(ctx context.Context, id space.ID) error {
 	return err
 }
 
-// apply signs an operation and has it done, once: all tries carry the same name.
+// apply signs an operation and has it executed once: all tries carry the same name.
 func (c *Client) apply(ctx context.Context, op space.Op, wait time.Duration) (space.Result, space.ID, error) {
 	op.Space = c.Space
 	var lost atomic.Bool
 	result, signed, err := c.try(ctx, op, wait, &lost)
 	if err == nil && result.Status == space.Clock {
 		c.setClock(result.Now)
-		if lost.Load() { // its first try may have been in time
+		if lost.Load() { // the first try may have been in time
 			return space.Result{}, space.ID{}, unknown(nil)
 		}
 		result, signed, err = c.try(ctx, op, wait, &lost)
@@ -252,12 +252,12 @@ func (c *Client) apply(ctx context.Context, op space.Op, wait time.Duration) (sp
 	return result, signed.ID(), nil
 }
 
-// unknown is the failure of an operation that the board may have done, or may still do.
+// unknown is the error for an operation that the board may have executed, or may still execute.
 func unknown(err error) error {
 	return &path.Error{What: "the board", Why: "it is not known whether it did what it was asked, and it may do it yet", Err: err, Hint: "look with `heddle board list`"}
 }
 
-// setClock takes over the board's clock, since leases are by it.
+// setClock adopts the board's clock, which leases depend on.
 func (c *Client) setClock(board time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -279,7 +279,7 @@ func (c *Client) try(ctx context.Context, op space.Op, wait time.Duration, lost 
 	return result, signed, err
 }
 
-// limited bounds one request. If it waits, the board ends it at ctx's deadline; its answer, maybe a tuple, must still be read.
+// limited bounds one request. If it waits, the board ends it at ctx's deadline; its answer may be a tuple and must be read.
 func (c *Client) limited(ctx context.Context, wait time.Duration) (context.Context, context.CancelFunc) {
 	if wait == 0 {
 		return context.WithTimeout(ctx, c.Timeout)
@@ -293,7 +293,7 @@ func (c *Client) limited(ctx context.Context, wait time.Duration) (context.Conte
 	return limited, func() { stop(); cancel() }
 }
 
-// read asks until enough replicas say the same.
+// read asks until enough replicas agree.
 func (c *Client) read(ctx context.Context, q space.Query, wait time.Duration) (space.Result, error) {
 	c.mu.Lock()
 	q.Since = c.since
@@ -308,7 +308,7 @@ func (c *Client) read(ctx context.Context, q space.Query, wait time.Duration) (s
 	result, err := c.poll(limited, question)
 	for errors.Is(err, errDisagree) && netutil.Sleep(limited, firstPause) == nil {
 		if result, err = c.poll(limited, question); err != nil && limited.Err() != nil {
-			err = errDisagree // they said so the last time that all could say something
+			err = errDisagree // the last complete poll ended so
 		}
 	}
 	if err != nil {
@@ -328,7 +328,7 @@ func (c *Client) read(ctx context.Context, q space.Query, wait time.Duration) (s
 	return result, c.believe(q.Template, result.Entries, q.Limit)
 }
 
-// believe checks that the authors of tuples signed them, and that they are what was asked for.
+// believe checks the tuples' signatures and that they match the request.
 func (c *Client) believe(template space.Template, entries []space.Entry, limit int) error {
 	if len(entries) > limit {
 		return badAnswer(fmt.Errorf("it gives %d tuples, and was asked for %d", len(entries), limit))
@@ -348,7 +348,7 @@ func badAnswer(err error) error {
 	return &path.Error{What: "the board's answer", Why: "cannot be right", Err: err, Hint: "the board lies, or is broken: use another"}
 }
 
-// ReplicaStatus is how one replica is.
+// ReplicaStatus is the status of one replica.
 type ReplicaStatus struct {
 	Replica
 	Status *Status       `json:"status,omitempty"`
@@ -356,7 +356,7 @@ type ReplicaStatus struct {
 	RTT    time.Duration `json:"rtt_ns,omitempty"` // of the request, with the handshake
 }
 
-// Status asks each replica how it is. It is each one's own word.
+// Status asks each replica for its own report.
 func (c *Client) Status(ctx context.Context) []ReplicaStatus {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// steady is a clock that goes on when the machine's is set back, so that leases end in time. It starts at the board's last time, if
-// that is later: a clock that was a year ahead once must not hold leases up for a year.
+// steady is a clock that never goes back, so that leases end. It starts at the board's last time if that is later. It
+// continues when the machine's clock is set back: a clock that was once a year ahead must not extend leases by a year.
 type steady struct {
 	machine func() time.Time
 	log     *slog.Logger
@@ -17,13 +17,13 @@ type steady struct {
 	ahead time.Duration // of the machine's clock
 }
 
-// small is how far clocks are set back without anything being wrong.
+// small is a normal backward step of a clock.
 const small = time.Second
 
 func (s *steady) now() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := s.machine().Round(0).Add(s.ahead) // Round: by what the machine's clock says, as the leases are
+	now := s.machine().Round(0).Add(s.ahead) // Round drops the monotonic reading, since leases follow the wall clock
 	if back := s.last.Sub(now); back > 0 {
 		s.ahead += back
 		now = s.last

@@ -13,14 +13,14 @@ import (
 	"heddle/path"
 )
 
-// Bounds of a board in one process.
+// Limits of a board in one process.
 const (
 	maxBatch   = 256  // operations that share an fsync
 	maxWaiting = 4096 // requests that wait for a tuple
 	tidyEvery  = 10 * time.Second
 )
 
-// Local is a board of one process with its state in a file. It is linearizable, also over a crash: it answers from the disk.
+// Local is a board of one process. It is linearizable, even across a crash: it answers after its state is in the file.
 type Local struct {
 	key   identity.Key
 	store *store
@@ -30,31 +30,31 @@ type Local struct {
 	requests chan *request
 	stopped  chan struct{} // the loop has ended
 
-	mu      sync.RWMutex // the space, between its commits
+	mu      sync.RWMutex // guards the space between commits
 	space   *space.Space
 	failed  error
-	waiting []*request // in the order of arrival
+	waiting []*request // in order of arrival
 }
 
-// LocalOptions say what a board keeps, and where.
+// LocalOptions configure a [Local].
 type LocalOptions struct {
 	File    string
-	Key     identity.Key // of the server; it names the space
+	Key     identity.Key // of the server; names the space
 	Limits  space.Limits
 	Members []identity.Key // nil: everybody
 	Log     *slog.Logger
 	Clock   func() time.Time // nil: the machine's
 }
 
-// request is one that the loop has to do: an operation, a read that waits, or the end of another one's waiting.
+// request is a unit of work of the loop: an operation, a read that waits, or the end of another request's wait.
 type request struct {
-	ctx    context.Context // of who waits
-	op     space.SignedOp  // or none, and then
+	ctx    context.Context // of the caller
+	op     space.SignedOp  // or none, for a read
 	reader identity.Key
 	query  space.Query
 	wait   bool
 
-	ends *request // another request that shall wait no longer
+	ends *request // the request whose wait ends
 
 	result space.Result
 	err    error
@@ -63,12 +63,12 @@ type request struct {
 
 func (r *request) isOp() bool { return r.op.Bytes() != nil }
 
-// late is the answer to who waited for nothing.
+// late is the result of a wait without a tuple.
 var late = space.Result{Status: space.None, Detail: "no such tuple came in time"}
 
 var errClosed = errors.New("the board has stopped")
 
-// Open reads the board from its file, or makes a new one.
+// Open reads the board from its file, or creates a new one.
 func Open(o LocalOptions) (*Local, error) {
 	store, err := openStore(o.File)
 	if err != nil {
@@ -90,7 +90,7 @@ func Open(o LocalOptions) (*Local, error) {
 	return &Local{key: o.Key, store: store, log: o.Log, clock: clock.now, space: s, requests: make(chan *request, maxBatch), stopped: make(chan struct{})}, nil
 }
 
-// Run works until ctx ends, or until the disk fails, and closes the file. Without it nothing is answered.
+// Run works until ctx ends or the disk fails, and closes the file. Requests are only answered while it runs.
 func (l *Local) Run(ctx context.Context) error {
 	tidy := time.NewTicker(tidyEvery)
 	defer tidy.Stop()
@@ -109,7 +109,7 @@ func (l *Local) Run(ctx context.Context) error {
 	return errors.Join(l.failed, l.store.close())
 }
 
-// end tells everybody that nothing more comes.
+// end fails all requests.
 func (l *Local) end(why error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -122,7 +122,7 @@ func (l *Local) end(why error) {
 	close(l.stopped)
 }
 
-// more takes what else has come, so that one fsync is for all of it.
+// more collects pending requests to share one fsync.
 func (l *Local) more(first *request) []*request {
 	batch := []*request{first}
 	for len(batch) < maxBatch {
@@ -136,7 +136,7 @@ func (l *Local) more(first *request) []*request {
 	return batch
 }
 
-// batch does requests in their order, puts what they changed on the disk, and then answers.
+// batch executes requests in order, commits their changes to the disk, and then answers.
 func (l *Local) batch(batch []*request) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -158,13 +158,13 @@ func (l *Local) batch(batch []*request) {
 
 func (l *Local) commit() {
 	if err := l.store.commit(l.space.Changes()); err != nil {
-		// The space is ahead of the disk, and nobody may see what is not there.
+		// The space is ahead of the disk, and its changes must not become visible.
 		l.failed = &path.Error{What: "the board", Why: "cannot write to its disk, and has stopped", Err: err, Hint: "see whether the disk is full"}
 		l.log.Error("the board stops", "error", err)
 	}
 }
 
-// do gives the requests that are done by this one.
+// do executes a request and returns the requests that are done by it.
 func (l *Local) do(now time.Time, r *request) []*request {
 	switch {
 	case r.ends != nil:
@@ -180,7 +180,7 @@ func (l *Local) do(now time.Time, r *request) []*request {
 			r.result = space.Result{Status: space.Full, Detail: "too many wait already"}
 			return []*request{r}
 		}
-		if r.ctx.Err() != nil { // what ends its waiting has come before it
+		if r.ctx.Err() != nil { // its end was handled before it
 			r.result = late
 			return []*request{r}
 		}
@@ -192,7 +192,7 @@ func (l *Local) do(now time.Time, r *request) []*request {
 	return append([]*request{r}, l.wake(now, r.op.Op().Tuple)...)
 }
 
-// try does a request, unless it has to wait.
+// try executes a request unless it must wait.
 func (l *Local) try(now time.Time, r *request) bool {
 	if !r.isOp() {
 		r.result = l.space.Read(now, r.reader, r.query)
@@ -208,14 +208,14 @@ func (l *Local) try(now time.Time, r *request) bool {
 	return true
 }
 
-// wake gives what has waited for a tuple, the first who came first.
+// wake executes the requests that wait for a tuple, first come first served.
 func (l *Local) wake(now time.Time, tuple space.Tuple) (done []*request) {
 	l.waiting = slices.DeleteFunc(l.waiting, func(r *request) bool {
 		template := r.query.Template
 		if r.isOp() {
 			template = r.op.Op().Template
 		}
-		// Who has gone takes nothing; the end of its waiting is on the way.
+		// A caller that has gone takes nothing. The request to end its wait is on the way.
 		if r.ctx.Err() != nil || !template.Matches(tuple) || !l.try(now, r) {
 			return false
 		}
@@ -225,7 +225,7 @@ func (l *Local) wake(now time.Time, tuple space.Tuple) (done []*request) {
 	return done
 }
 
-// tidy drops what has ended while nobody asked.
+// tidy drops expired state while no requests come.
 func (l *Local) tidy() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -236,7 +236,7 @@ func (l *Local) tidy() {
 	}
 }
 
-// send gives a request to the loop and waits for its end.
+// send passes a request to the loop and waits for its end.
 func (l *Local) send(r *request) error {
 	r.done = make(chan struct{})
 	select {
@@ -249,7 +249,7 @@ func (l *Local) send(r *request) error {
 		return r.err
 	case <-l.stopped:
 		select {
-		case <-r.done: // both may be so
+		case <-r.done: // both may be ready
 			return r.err
 		default:
 			return errClosed
@@ -257,7 +257,7 @@ func (l *Local) send(r *request) error {
 	}
 }
 
-// waitFor sends a request that may wait, and ends its waiting in time.
+// waitFor sends a request that may wait, and ends its wait in time.
 func (l *Local) waitFor(ctx context.Context, r *request, wait time.Duration) (space.Result, error) {
 	r.ctx = ctx
 	if wait > 0 {
@@ -271,12 +271,12 @@ func (l *Local) waitFor(ctx context.Context, r *request, wait time.Duration) (sp
 	return r.result, err
 }
 
-// Apply is of [Backend].
+// Apply implements [Backend].
 func (l *Local) Apply(ctx context.Context, op space.SignedOp, wait time.Duration) (space.Result, error) {
 	return l.waitFor(ctx, &request{op: op, wait: wait > 0}, wait)
 }
 
-// Read is of [Backend].
+// Read implements [Backend].
 func (l *Local) Read(ctx context.Context, reader identity.Key, q space.Query, wait time.Duration) (space.Result, error) {
 	l.mu.RLock()
 	result, version, failed := l.space.Read(l.clock(), reader, q), l.space.Usage().Version, l.failed
@@ -293,7 +293,7 @@ func (l *Local) Read(ctx context.Context, reader identity.Key, q space.Query, wa
 	return l.waitFor(ctx, &request{reader: reader, query: q, wait: true}, wait)
 }
 
-// Status is of [Backend].
+// Status implements [Backend].
 func (l *Local) Status(context.Context) (Status, error) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -305,7 +305,7 @@ func (l *Local) Status(context.Context) (Status, error) {
 	return s, l.failed
 }
 
-// Member reports whether somebody is let in.
+// Member reports whether a key is admitted.
 func (l *Local) Member(who identity.Key) bool {
 	l.mu.RLock()
 	defer l.mu.RUnlock()

@@ -20,19 +20,18 @@ import (
 
 const (
 	maxMembers   = 16 << 20        // bytes of the file
-	membersEvery = 2 * time.Second // how often the file is looked at
+	membersEvery = 2 * time.Second // how often the file is checked
 )
 
-// Members is a file of the keys that a board lets in: a key a line, and then what people call it; # begins a remark.
+// Members is a file of admitted keys: one key a line, followed by an optional name; # begins a comment.
 type Members struct {
-	// Keys are those that were last read whole.
-	Keys []identity.Key
+	Keys []identity.Key // from the last valid file
 
 	file        string
-	seen, known fileStamp // as it was last looked at, and as it was last read, right or wrong
+	seen, known fileStamp // when last checked, and when last read, valid or not
 }
 
-// fileStamp is what a file shows when it has changed; it is zero where there is none.
+// fileStamp changes with the file; it is zero if there is none.
 type fileStamp struct {
 	at   time.Time
 	size int64
@@ -46,13 +45,13 @@ func stampOf(file string) fileStamp {
 	return fileStamp{info.ModTime(), info.Size()}
 }
 
-// OpenMembers reads the file. One that names nobody is refused, as one that holds anything else is.
+// OpenMembers reads the file. It fails if the file names nobody or has other content.
 func OpenMembers(file string) (*Members, error) {
 	m := &Members{file: file}
 	return m, m.read()
 }
 
-// read takes up the file, whole or not at all.
+// read reads the file, and keeps the old keys if it is invalid.
 func (m *Members) read() error {
 	m.seen = stampOf(m.file)
 	m.known = m.seen
@@ -96,8 +95,8 @@ func parseMembers(text []byte) (keys []identity.Key, line int, err error) {
 	return keys, line, lines.Err()
 }
 
-// Watch gives the keys to set after each change of the file and each signal, until ctx ends. A wrong file changes nothing, and the
-// log says why. It waits until the file stands still: its writer may not be done.
+// Watch calls set with the keys after each change of the file and each signal, until ctx ends. An invalid file changes
+// nothing and is logged. Watch waits until the file stops changing, since its writer may not be done.
 func (m *Members) Watch(ctx context.Context, again <-chan os.Signal, set func([]identity.Key), log *slog.Logger) {
 	tick := time.NewTicker(membersEvery)
 	defer tick.Stop()
@@ -127,7 +126,7 @@ func (m *Members) Watch(ctx context.Context, again <-chan os.Signal, set func([]
 	}
 }
 
-// SetMembers lets in these keys and no others; nil is everybody. Requests of others that wait are refused. Their tuples stay.
+// SetMembers admits only these keys; nil admits everybody. It refuses waiting requests of others. Their tuples stay.
 func (l *Local) SetMembers(members []identity.Key) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

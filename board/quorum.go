@@ -11,7 +11,7 @@ import (
 	"heddle/path"
 )
 
-// How long to wait before asking a replica again.
+// Limits of the pause before asking a replica again.
 const (
 	firstPause = 100 * time.Millisecond
 	lastPause  = 2 * time.Second
@@ -22,17 +22,17 @@ type asking struct {
 	where string
 	wait  time.Duration
 	body  []byte
-	lost  *atomic.Bool // set once a replica may have done what it was asked, and its answer did not come
+	lost  *atomic.Bool // set once a replica may have executed the request without an answer
 }
 
-// vote is what one replica says.
+// vote is the answer of one replica.
 type vote struct {
 	from *remote
 	raw  []byte
 	err  error
 }
 
-// poll asks all replicas until f+1 of them say the same, or ctx ends, or no f+1 can. At most f lie, so one of f+1 is right.
+// poll asks all replicas until f+1 agree, ctx ends, or no f+1 can agree. At most f lie, so one of f+1 is right.
 func (c *Client) poll(ctx context.Context, a asking) (space.Result, error) {
 	ctx, cancel := lingering(ctx)
 	defer cancel()
@@ -63,10 +63,10 @@ func (c *Client) poll(ctx context.Context, a asking) (space.Result, error) {
 	return space.Result{}, &path.Error{What: "the board", Why: "too few replicas answer", Err: errors.Join(failures...), Hint: "see `heddle board status`"}
 }
 
-// linger is how long those who are late may still answer, since to end a request is to end its connection.
+// linger is the extra time for late replicas to answer, since ending a request closes its connection.
 const linger = time.Second
 
-// lingering gives a context that ends a while after it is cancelled, and when ctx ends before that.
+// lingering returns a context that ends linger after it is cancelled, or when ctx ends.
 func lingering(ctx context.Context) (context.Context, context.CancelFunc) {
 	deadline, _ := ctx.Deadline() // every request has one
 	inner, end := context.WithDeadline(context.WithoutCancel(ctx), deadline)
@@ -78,10 +78,10 @@ func lingering(ctx context.Context) (context.Context, context.CancelFunc) {
 	}
 }
 
-// errDisagree is that no f+1 replicas said the same. Of a read that may be since some are behind.
+// errDisagree means that no f+1 replicas agreed. For a read, some may only be behind.
 var errDisagree error = &path.Error{What: "the board", Why: "its replicas do not say the same", Hint: "see `heddle board status`; try again"}
 
-// persist asks one replica until it answers. What it is asked does the same however often it is asked.
+// persist asks one replica until it answers. Requests are idempotent.
 func (c *Client) persist(ctx context.Context, r *remote, a asking) ([]byte, error) {
 	var before error
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
@@ -97,7 +97,7 @@ func (c *Client) persist(ctx context.Context, r *remote, a asking) ([]byte, erro
 		if _, early := errors.AsType[*unsent](err); !early {
 			a.lost.Store(true)
 		}
-		if before != nil && ctx.Err() != nil { // what it said tells more than that the time is over
+		if before != nil && ctx.Err() != nil { // more informative than the timeout
 			return nil, before
 		}
 		before = err

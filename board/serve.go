@@ -21,29 +21,29 @@ import (
 	"heddle/internal/netutil"
 )
 
-// Bounds of a server.
+// Limits of a server.
 const (
 	maxConnections  = 8192
-	maxOfSource     = 512 // connections of one address, or of one network of 64 bits
-	maxRequests     = 64  // of one key at a time
+	maxOfSource     = 512 // connections of one address, or of one /64 network
+	maxRequests     = 64  // concurrent, of one key
 	idleConnection  = 30 * time.Second
 	slowestRequest  = 10 * time.Second // to arrive
 	drainForAnswers = 2 * time.Second
 )
 
-// ServeOptions say how a board is served.
+// ServeOptions configure [Serve].
 type ServeOptions struct {
 	Listener net.Listener // TCP
 	Identity identity.Identity
 	Backend  Backend
-	// Member says who is let in; others are told that they are not, and nothing else.
+	// Member decides who is admitted. Others only learn that they are not.
 	Member func(identity.Key) bool
 	Log    *slog.Logger
 }
 
 // Serve answers requests until ctx ends, and closes the listener.
 func Serve(ctx context.Context, o ServeOptions) error {
-	// Whoever is not let in is told so inside HTTP: an alert of TLS would tell a person nothing.
+	// Refusals are sent inside HTTP, since a TLS alert would not explain them to people.
 	config, err := o.Identity.Server(func(identity.Key) error { return nil }, Protocol)
 	if err != nil {
 		return err
@@ -76,14 +76,14 @@ func Serve(ctx context.Context, o ServeOptions) error {
 	return err
 }
 
-// listener accepts TLS connections of a type that net/http does not know: it would close a *tls.Conn with our ALPN protocol.
+// listener wraps TLS connections in a type of its own: net/http would close a *tls.Conn with an unknown ALPN protocol.
 type listener struct {
 	net.Listener
 	config *tls.Config
 	crowd  *connlimit.Limiter[netip.Addr]
 }
 
-// Accept turns away who has too many connections already.
+// Accept rejects sources with too many connections.
 func (l *listener) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
@@ -110,7 +110,7 @@ func (c *connection) Close() error {
 	return c.Conn.Close()
 }
 
-// ConnectionState shakes hands. What fails here fails again at the first read, where net/http closes the connection.
+// ConnectionState does the handshake. If it fails, the first read fails too, and net/http closes the connection.
 func (c *connection) ConnectionState() tls.ConnectionState {
 	ctx, cancel := context.WithTimeout(context.Background(), slowestRequest)
 	defer cancel()
@@ -118,7 +118,6 @@ func (c *connection) ConnectionState() tls.ConnectionState {
 	return c.Conn.ConnectionState()
 }
 
-// handler turns requests into calls of the backend.
 type handler struct {
 	ServeOptions
 	running *connlimit.Limiter[identity.Key]
@@ -141,7 +140,7 @@ type httpError struct {
 
 func (e *httpError) Error() string { return e.text }
 
-// bounded lets members in, each with so many requests at a time.
+// bounded admits members, each with a limited number of concurrent requests.
 func (h *handler) bounded(do func(http.ResponseWriter, *http.Request, identity.Key) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		peer, err := identity.PeerKey(*r.TLS)
@@ -170,7 +169,7 @@ func (h *handler) bounded(do func(http.ResponseWriter, *http.Request, identity.K
 	}
 }
 
-// body reads a request that must arrive in time; the connection may then stay silent while the request waits.
+// body reads a request, which must arrive in time. The connection may then be silent while the request waits.
 func body(w http.ResponseWriter, r *http.Request) ([]byte, time.Duration, error) {
 	control := http.NewResponseController(w)
 	if err := control.SetReadDeadline(time.Now().Add(slowestRequest)); err != nil {
@@ -197,7 +196,6 @@ func body(w http.ResponseWriter, r *http.Request) ([]byte, time.Duration, error)
 	return raw, min(wait, MaxWait), nil
 }
 
-// answering writes the result of an operation or a query.
 func answering(do func(http.ResponseWriter, *http.Request, identity.Key) (space.Result, error)) func(http.ResponseWriter, *http.Request, identity.Key) error {
 	return func(w http.ResponseWriter, r *http.Request, peer identity.Key) error {
 		result, err := do(w, r, peer)
@@ -205,7 +203,7 @@ func answering(do func(http.ResponseWriter, *http.Request, identity.Key) (space.
 			return err
 		}
 		w.Header().Set("Content-Type", "application/octet-stream")
-		_, _ = w.Write(result.Encode()) // that the client has gone is no failure of ours
+		_, _ = w.Write(result.Encode()) // a client that has gone is no failure here
 		return nil
 	}
 }
@@ -222,7 +220,7 @@ func (h *handler) apply(w http.ResponseWriter, r *http.Request, peer identity.Ke
 	if author := op.Op().Author; author != peer {
 		return space.Result{Status: space.Unsigned, Detail: fmt.Sprintf("the operation is said to be of %v, and %v brings it", author, peer)}, nil
 	}
-	if err := op.Verify(); err != nil { // here, where many can do it at once
+	if err := op.Verify(); err != nil { // here, since requests run in parallel
 		return space.Result{Status: space.Unsigned, Detail: err.Error()}, nil
 	}
 	return h.Backend.Apply(r.Context(), op, wait)

@@ -9,10 +9,10 @@ import (
 	"heddle/path"
 )
 
-// store keeps the rows of a space's state in a file of SQLite. What [store.commit] has returned from is on the disk.
+// store keeps the rows of a space's state in an SQLite file. A commit is on the disk when it returns.
 type store struct{ db *sql.DB }
 
-// openStore opens the file, makes it where it is absent, and holds it alone.
+// openStore opens or creates the file and locks it.
 func openStore(file string) (*store, error) {
 	db, err := sqlite.Open(file, schema, "CREATE TABLE IF NOT EXISTS state (key BLOB PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID")
 	if err != nil {
@@ -25,7 +25,6 @@ func openStore(file string) (*store, error) {
 // schema is the version of the table's layout.
 const schema = 1
 
-// rows gives the whole state.
 func (s *store) rows() (changes []space.Change, err error) {
 	rows, err := s.db.Query("SELECT key, value FROM state")
 	if err != nil {
@@ -42,7 +41,7 @@ func (s *store) rows() (changes []space.Change, err error) {
 	return changes, rows.Err()
 }
 
-// commit puts the changes on the disk, all or none.
+// commit writes the changes to the disk atomically.
 func (s *store) commit(changes []space.Change) (err error) {
 	tx, err := s.db.Begin()
 	if err != nil {
@@ -76,5 +75,5 @@ func (s *store) commit(changes []space.Change) (err error) {
 	return tx.Commit()
 }
 
-// close writes the log back into the file.
+// close checkpoints the write-ahead log into the file.
 func (s *store) close() error { return s.db.Close() }

@@ -25,7 +25,7 @@ type remote struct {
 	http *http.Client
 }
 
-// idleAtClient is less than at the server, so that a request seldom meets a connection that is being closed.
+// idleAtClient is shorter than the server's limit, so that a request rarely uses a connection that is being closed.
 const idleAtClient = 20 * time.Second
 
 func newRemote(id identity.Identity, r Replica, dial func(context.Context, string, string) (net.Conn, error)) (*remote, error) {
@@ -52,7 +52,7 @@ func newRemote(id identity.Identity, r Replica, dial func(context.Context, strin
 	}}}, nil
 }
 
-// ask makes one request. The error is a [path.Error] that names the replica; permanent says that to ask again is of no use.
+// ask makes one request. Its error is a [path.Error] that names the replica; permanent means that retrying cannot help.
 func (r *remote) ask(ctx context.Context, method, where string, wait time.Duration, body []byte, limit int64) ([]byte, error) {
 	target := url.URL{Scheme: "https", Host: r.Address, Path: where}
 	if wait > 0 {
@@ -89,18 +89,17 @@ func told(raw []byte) string {
 	return fmt.Sprintf("says %.200q", strings.TrimSpace(string(raw)))
 }
 
-// unsent is a failure before the replica could do anything.
+// unsent is a failure before the replica could execute anything.
 type unsent struct{ error }
 
 func (u *unsent) Unwrap() error { return u.error }
 
-// permanent is a failure that stays when one tries again.
+// permanent is a failure that retrying cannot fix.
 type permanent struct{ error }
 
 func (p *permanent) Unwrap() error { return p.error }
 
-// Permanent reports whether a failure stays when one tries again: the board answered, and does not let this device in, or is
-// another one.
+// Permanent reports whether retrying cannot help: the board answered and refuses this device, or it is another board.
 func Permanent(err error) bool {
 	_, stays := errors.AsType[*permanent](err)
 	return stays
@@ -132,7 +131,6 @@ func (r *remote) status(ctx context.Context) (Status, error) {
 	return s, nil
 }
 
-// result asks for an answer that decodes.
 func (r *remote) result(ctx context.Context, where string, wait time.Duration, body []byte) ([]byte, error) {
 	raw, err := r.ask(ctx, http.MethodPost, where, wait, body, space.MaxResult)
 	if err != nil {

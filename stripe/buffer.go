@@ -2,7 +2,7 @@ package stripe
 
 import "sync"
 
-// Segments of the usual size come from a pool; small ones are cut to measure, so that many of them hold little memory.
+// Buffers up to this size are not pooled, so that many small segments hold little memory.
 const small = 4 << 10
 
 var segments = sync.Pool{New: func() any { return new([DefaultSegment]byte) }}
@@ -20,7 +20,6 @@ func giveBuffer(b []byte) {
 	}
 }
 
-// isClosed reports whether a channel on which nothing is sent is closed.
 func isClosed(c <-chan struct{}) bool {
 	select {
 	case <-c:
@@ -30,7 +29,7 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// wake lets a goroutine that waits for the channel, which has room for one, look again.
+// wake signals c, which has room for one token.
 func wake(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Status says how the session is.
+// Status returns the state of the session.
 func (c *Conn) Status() Status {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -29,7 +29,7 @@ func (c *Conn) Status() Status {
 	return s
 }
 
-// unproved is what was written, of which the peer has not said that it has it: by units, so at most one too many.
+// unproved counts the bytes written that the peer has not confirmed. It counts whole units.
 func (c *Conn) unproved() uint64 {
 	if c.out.Proved() {
 		return 0
@@ -80,7 +80,7 @@ func (m *member) status(now time.Time) PathStatus {
 	return p
 }
 
-// Claim says in a line what the striping hides and what it does not.
+// Claim says in one line what the session hides and what it does not.
 func (c *Conn) Claim() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -109,7 +109,7 @@ func (c *Conn) claim() string {
 	return b.String()
 }
 
-// sharedObservers says which paths are seen by one observer.
+// sharedObservers names the paths that one observer sees together.
 func (c *Conn) sharedObservers() string {
 	by := map[string][]string{}
 	for _, m := range c.members {

@@ -14,7 +14,7 @@ import (
 	"heddle/path"
 )
 
-// Wait blocks until the peer has let in as many members as are required, or says why not.
+// Wait blocks until the peer admitted the required members, or returns the reason why it did not.
 func (c *Conn) Wait(ctx context.Context) error {
 	if !c.client {
 		return nil
@@ -31,8 +31,7 @@ func (c *Conn) Wait(ctx context.Context) error {
 	}
 }
 
-// Read gives what arrived, in order. It returns [io.EOF] only once the peer ended its stream and all of it arrived; a
-// session that broke off gives another error.
+// Read reads the stream in order. It returns [io.EOF] only if the peer ended its stream and all of it arrived.
 func (c *Conn) Read(p []byte) (int, error) {
 	c.reading.Lock()
 	defer c.reading.Unlock()
@@ -47,7 +46,6 @@ func (c *Conn) Read(p []byte) (int, error) {
 	}
 }
 
-// await waits for a wake-up or the end of the session, until a deadline.
 func (c *Conn) await(woken <-chan struct{}, by *path.Deadline) error {
 	select {
 	case <-woken:
@@ -71,7 +69,7 @@ func (c *Conn) readSome(p []byte) (int, error) {
 	return 0, c.readError()
 }
 
-// readError says why nothing more can be read once nothing is ready, or nil where it may come. c.mu is held.
+// readError returns why nothing more can be read when nothing is ready, or nil if data may still come. c.mu is held.
 func (c *Conn) readError() error {
 	switch {
 	case c.in.Discards():
@@ -84,7 +82,7 @@ func (c *Conn) readError() error {
 	return nil
 }
 
-// Write takes p for sending, and returns once all of it is taken. It blocks while too few paths are up.
+// Write returns once all of p is accepted for sending. It blocks while too few paths are up.
 func (c *Conn) Write(p []byte) (int, error) {
 	c.writing.Lock()
 	defer c.writing.Unlock()
@@ -116,7 +114,7 @@ func (c *Conn) writeSome(p []byte) (int, error) {
 	}
 	n, at := min(len(p), s.Free()), s.Written()
 	c.mu.Unlock()
-	s.Put(at, p[:n]) // nobody else writes
+	s.Put(at, p[:n]) // c.writing is held
 	c.mu.Lock()
 	s.Commit(n)
 	c.mu.Unlock()
@@ -138,7 +136,7 @@ func (c *Conn) writeError() error {
 	return nil
 }
 
-// CloseWrite ends this side's stream; the peer may go on with its own.
+// CloseWrite ends this side's stream. The peer may continue its own.
 func (c *Conn) CloseWrite() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -152,8 +150,8 @@ func (c *Conn) CloseWrite() error {
 	return err
 }
 
-// Close ends the session. It first waits until the peer has all that was written, as long as Patience; its error says that
-// this was not proved. What the peer still sends is thrown away.
+// Close waits up to Patience until the peer has confirmed everything, and then ends the session; it fails if the peer did
+// not. It discards what the peer still sends.
 func (c *Conn) Close() error {
 	c.closing.Do(func() { c.closed = c.part() })
 	return c.closed
@@ -184,16 +182,15 @@ func (c *Conn) part() error {
 	c.mu.Unlock()
 	select {
 	case <-c.gone:
-	case <-time.After(2 * lastWords): // a path that does not let go is no reason to wait
+	case <-time.After(2 * lastWords): // do not wait for a path that hangs
 	}
 	c.mu.Lock()
-	if c.out.Proved() || c.peerClosed && c.out.Drained() { // it closed too, and needs no end
+	if c.out.Proved() || c.peerClosed && c.out.Drained() { // the peer closed too, so it needs no confirmed end
 		return nil
 	}
 	return cmp.Or[error](c.failure, &path.Error{What: c.errorSubject(), Why: "the other side ended it before it had everything"})
 }
 
-// awaitProof waits until the other side has everything, the session is over, or patience ends.
 func (c *Conn) awaitProof() {
 	timer := time.NewTimer(c.patience)
 	defer timer.Stop()
@@ -214,33 +211,33 @@ func (c *Conn) awaitProof() {
 	}
 }
 
-// trailing reports whether shares that the stream was restored without still wait for a path, and should go out.
+// trailing reports whether shares that the peer no longer needs are still queued and must be sent.
 func (c *Conn) trailing() bool {
 	return !c.scheme.None() && c.waits() &&
 		slices.ContainsFunc(c.members, func(m *member) bool { return m.link != nil && m.out.Waiting()+m.out.Busy() > 0 })
 }
 
-// Abort ends the session at once and tells the peer why, as far as it is still reached.
+// Abort ends the session at once and tells the peer why if a path still reaches it.
 func (c *Conn) Abort(why string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.finish(&path.Error{What: c.errorSubject(), Why: why}, segment.Close{Code: segment.Failed, Why: why})
 }
 
-// Peer is the key that the other side proved on every member.
+// Peer returns the key that the peer proved on every member.
 func (c *Conn) Peer() identity.Key { return c.peer }
 
-// Service is what the session was asked for.
+// Service returns the service that the dialling side asked for.
 func (c *Conn) Service() string { return c.service }
 
-// LocalAddr is the address of one of the members at this side.
+// LocalAddr returns the local address of one member.
 func (c *Conn) LocalAddr() net.Addr {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.local
 }
 
-// RemoteAddr is what the session was dialled to, or the address that one of its members came from.
+// RemoteAddr returns the address that was dialled, or the remote address of one member.
 func (c *Conn) RemoteAddr() net.Addr {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -254,13 +251,13 @@ func (c *Conn) SetDeadline(t time.Time) error {
 	return nil
 }
 
-// SetReadDeadline bounds how long Read waits.
+// SetReadDeadline sets the deadline of Read.
 func (c *Conn) SetReadDeadline(t time.Time) error {
 	c.readBy.Set(t)
 	return nil
 }
 
-// SetWriteDeadline bounds how long Write waits.
+// SetWriteDeadline sets the deadline of Write.
 func (c *Conn) SetWriteDeadline(t time.Time) error {
 	c.writeBy.Set(t)
 	return nil

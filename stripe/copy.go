@@ -9,11 +9,10 @@ import (
 	"heddle/internal/reliable"
 )
 
-// gather is how many chunks WriteTo hands over at once.
+// gather limits the chunks of one write in WriteTo.
 const gather = 32
 
-// WriteTo writes what arrives to w until the end of the stream (see [Conn.Read]), several segments by one system call
-// where w is a connection. It saves a copy.
+// WriteTo writes the stream to w until its end, several segments a system call if w is a connection. It saves a copy.
 func (c *Conn) WriteTo(w io.Writer) (int64, error) {
 	c.reading.Lock()
 	defer c.reading.Unlock()
@@ -53,7 +52,7 @@ func (c *Conn) WriteTo(w io.Writer) (int64, error) {
 	}
 }
 
-// pass writes chunks, and lets the other side send as much again.
+// pass writes chunks and opens the peer's window by as much.
 func (c *Conn) pass(w io.Writer, chunks []reliable.Unit) (int64, error) {
 	buffers := make(net.Buffers, 0, gather)
 	size := 0
@@ -66,13 +65,13 @@ func (c *Conn) pass(w io.Writer, chunks []reliable.Unit) (int64, error) {
 		giveBuffer(chunk.Buf)
 	}
 	c.mu.Lock()
-	c.in.Consume(size, time.Now()) // what w did not take is lost to whoever reads on
+	c.in.Consume(size, time.Now()) // what w did not take is lost
 	c.ackAll()
 	c.mu.Unlock()
 	return n, err
 }
 
-// ReadFrom sends what r gives until its end, which does not end the stream. It saves a copy.
+// ReadFrom sends what r gives, until r ends. It does not end the stream. It saves a copy.
 func (c *Conn) ReadFrom(r io.Reader) (int64, error) {
 	c.writing.Lock()
 	defer c.writing.Unlock()
@@ -88,7 +87,7 @@ func (c *Conn) ReadFrom(r io.Reader) (int64, error) {
 			}
 			continue
 		}
-		m, err := r.Read(room) // nobody else fills the ring
+		m, err := r.Read(room) // c.writing is held
 		c.mu.Lock()
 		if broken := c.writeError(); broken != nil {
 			c.mu.Unlock()
@@ -107,7 +106,7 @@ func (c *Conn) ReadFrom(r io.Reader) (int64, error) {
 	}
 }
 
-// roomToRead gives a part of the ring that is free, or nothing while too little is.
+// roomToRead returns a free part of the ring, or nothing while too little is free.
 func (c *Conn) roomToRead() ([]byte, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -27,11 +27,9 @@ const (
 	longestPause  = 5 * time.Second
 )
 
-// Dial starts a session, and returns once the required paths are up: each is connected to the peer, which has proved its
-// key there. Whether the peer lets the session in is said by [Conn.Wait], or by the first Read.
-//
-// It fails with a [path.Error] where the options contradict each other, and where too few paths are up once ctx or
-// Patience ends; that one names each path that is not up, and why.
+// Dial starts a session and returns once the required paths are up: connected to the peer, which has proved its key there.
+// [Conn.Wait] or the first Read tells whether the peer admits the session. Dial fails with a [path.Error] if the options
+// contradict each other, or if too few paths are up when ctx or Patience ends; it then names each missing path.
 func Dial(ctx context.Context, o Options) (*Conn, error) {
 	s, err := o.settings()
 	if err != nil {
@@ -71,7 +69,7 @@ func Dial(ctx context.Context, o Options) (*Conn, error) {
 	return nil, c.giveUp()
 }
 
-// remoteOf is the peer as package net has it: a TCPAddr, but for a name.
+// remoteOf returns the peer's address as package net represents it: a TCPAddr unless it is a name.
 func remoteOf(to path.Target) net.Addr {
 	if to.Name != "" {
 		return to
@@ -79,7 +77,7 @@ func remoteOf(to path.Target) net.Addr {
 	return net.TCPAddrFromAddrPort(netip.AddrPortFrom(to.Addr, to.Port))
 }
 
-// giveUp ends a session that did not begin, and says why.
+// giveUp ends a session that did not begin, and returns why.
 func (c *Conn) giveUp() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -89,7 +87,7 @@ func (c *Conn) giveUp() error {
 	return c.failure
 }
 
-// settings checks the options and fills in what they leave open.
+// settings checks the options and fills in defaults.
 func (o *Options) settings() (settings, error) {
 	scheme, err := share.Parse(o.Shares)
 	if err != nil {
@@ -128,7 +126,6 @@ func (o *Options) settings() (settings, error) {
 	return s, nil
 }
 
-// fill puts the defaults where nothing was asked for.
 func (s *settings) fill() {
 	s.schedule = cmp.Or(s.schedule, Strict)
 	s.segment = cmp.Or(s.segment, DefaultSegment)
@@ -138,7 +135,7 @@ func (s *settings) fill() {
 	s.log = cmp.Or(s.log, slog.New(slog.DiscardHandler))
 }
 
-// wrong returns why both sides must refuse a session, or "", and what may help.
+// wrong returns why both sides must refuse a session and a hint, or "".
 func (s *settings) wrong() (why, hint string) {
 	switch {
 	case len(s.service) > segment.MaxText:
@@ -163,7 +160,6 @@ func (s *settings) wrong() (why, hint string) {
 	return "", ""
 }
 
-// dialler keeps one member connected.
 type dialler struct {
 	member *member
 	to     path.Path
@@ -197,7 +193,7 @@ func (d *dialler) run(ctx context.Context) {
 	}
 }
 
-// once connects the member, and serves it until the connection ends.
+// once connects the member and serves the connection until it ends.
 func (d *dialler) once(ctx context.Context) error {
 	m := d.member
 	k, err := d.connect(ctx)
@@ -215,11 +211,10 @@ func (d *dialler) once(ctx context.Context) error {
 	return m.run(k, theirs)
 }
 
-// connect makes the connection, in which the peer proves its key.
 func (d *dialler) connect(ctx context.Context) (*link, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTime)
 	defer cancel()
-	raw, err := path.Dial(path.WithEarly(ctx), d.to, d.o.To) // TLS inside finds out whether the peer is there
+	raw, err := path.Dial(path.WithEarly(ctx), d.to, d.o.To) // the TLS handshake shows whether the peer is there
 	if err != nil {
 		return nil, err
 	}
@@ -233,7 +228,7 @@ func (d *dialler) connect(ctx context.Context) (*link, error) {
 	return k, nil
 }
 
-// greet says hello. Where the member was connected before it waits for the answer, which says what arrived then.
+// greet sends the hello. A member that was connected before waits for the answer, which says what arrived then.
 func (d *dialler) greet(k *link) (theirs uint64, err error) {
 	m, c := d.member, d.member.c
 	c.mu.Lock()
@@ -276,5 +271,4 @@ func (d *dialler) greet(k *link) (theirs uint64, err error) {
 	return w.Frames, k.raw.SetDeadline(time.Time{})
 }
 
-// keyOf is what the other side of a member proved.
 func keyOf(k *link) (identity.Key, error) { return identity.PeerKey(k.tls.ConnectionState()) }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// planFast gives segments to each member that has room, first to the one that waits for least.
+// planFast gives segments to each member that has room, starting with the shortest queue.
 func (c *Conn) planFast(up []int, pending int) []piece {
 	up = slices.SortedStableFunc(slices.Values(up), func(a, b int) int { return c.members[a].out.Queued() - c.members[b].out.Queued() })
 	quota := c.quotas(up)
@@ -26,10 +26,10 @@ func (c *Conn) planFast(up []int, pending int) []piece {
 	return row
 }
 
-// pauseWithin is how long nothing may be there to send within one transfer.
+// pauseWithin is the longest pause in sending within one transfer.
 const pauseWithin = 100 * time.Millisecond
 
-// beginTransfer notes when a transfer began. c.mu is held, here and below.
+// beginTransfer notes the start of a transfer. c.mu is held, here and below.
 func (c *Conn) beginTransfer() {
 	s := &c.out
 	if now := time.Now(); s.since.IsZero() || !s.emptied.IsZero() && now.Sub(s.emptied) > pauseWithin {
@@ -41,7 +41,7 @@ func (c *Conn) beginTransfer() {
 	s.emptied = time.Time{}
 }
 
-// emptied notes that the ring is empty: what comes next touches every path anew.
+// emptied notes that the ring is empty, so each path takes part in the next transfer again.
 func (c *Conn) emptied() {
 	c.out.emptied = time.Now()
 	for _, m := range c.members {
@@ -49,8 +49,7 @@ func (c *Conn) emptied() {
 	}
 }
 
-// inTime leaves the members that take a part of what is sent now: all, but where fast holds a distant one back that has a
-// part already.
+// inTime returns the members that take part in sending now. Fast leaves out a distant one that has a part and no quota left.
 func (c *Conn) inTime(up []int) []int {
 	if c.schedule != Fast {
 		return up
@@ -65,11 +64,10 @@ func (c *Conn) inTime(up []int) []int {
 	return kept
 }
 
-// quotas are how many bytes members may have been given in this transfer. What waits for a distant path would hold up the
-// end of a transfer that the others could have done by then. How long it will last nobody knows, so such a path gets one
-// segment, then more the longer it lasts already, as a connection would in slow start (RFC 5681), and all that it takes
-// after one and a half of its round trips. It may always have half of an even part, so that the near paths do not see nearly
-// all of what is short.
+// quotas returns the number of bytes that each member may get in this transfer. Segments queued on a distant path can delay
+// the end of a transfer that near paths would finish sooner, and nobody knows how long the transfer will be. So a distant
+// path gets one segment at first, then more as in slow start (RFC 5681), and no limit after 1.5 of its round trips. It
+// always gets up to half of an even share, so that the near paths do not see nearly all of a short transfer.
 func (c *Conn) quotas(up []int) []int {
 	least := time.Duration(math.MaxInt64)
 	for _, i := range up {
@@ -87,10 +85,10 @@ func (c *Conn) quotas(up []int) []int {
 	return quota
 }
 
-// littleLater is by how much a path's round trip may be longer than another's without any thought.
+// littleLater is the difference in round-trip time below which two paths count as equally near.
 const littleLater = 20 * time.Millisecond
 
-// quotaOf is for a path of a round trip, where that of the nearest is least, and so much time has passed.
+// quotaOf computes the quota of a path. trip is its round-trip time and least that of the nearest path.
 func quotaOf(payload int, passed, trip, least time.Duration) int {
 	late := passed - (trip-least)/2
 	switch {
@@ -102,7 +100,7 @@ func quotaOf(payload int, passed, trip, least time.Duration) int {
 	return payload << (3 * late / trip)
 }
 
-// roundTrip is the shortest of the member, as far as it is known.
+// roundTrip returns the shortest round-trip time measured, or a guess before the first measurement.
 func (m *member) roundTrip() time.Duration {
 	return cmp.Or(m.health.least, m.health.guess)
 }

@@ -11,32 +11,29 @@ import (
 	"heddle/internal/segment"
 )
 
-// How the paths of a session are looked after.
 const (
-	lookEvery = 250 * time.Millisecond
-	pingEvery = time.Second      // while something is sent or arrives
-	pingIdle  = 15 * time.Second // otherwise
-	// silentAfter is how long after a ping nothing may arrive on a path; with long round trips it is longer.
-	silentAfter = 6 * time.Second
-	// paceOver is over how long a time with something to send a path must keep its rate.
-	paceOver = 10 * time.Second
-	// firstBatch and mostBatch bound what one write takes: about batchTime of what the path carries.
+	lookEvery   = 250 * time.Millisecond
+	pingEvery   = time.Second      // while data moves
+	pingIdle    = 15 * time.Second // otherwise
+	silentAfter = 6 * time.Second  // without any data after a ping; long round trips extend it
+	paceOver    = 10 * time.Second // period of the MinRate check
+	// One write takes about batchTime of what the path carries, within these limits.
 	firstBatch = 64 << 10
 	mostBatch  = 256 << 10
 	batchTime  = 50 * time.Millisecond
 )
 
-// health is what pings tell of one connection.
+// health is the state of the pings of one connection.
 type health struct {
 	heard   time.Time
 	pingDue bool
 	number  uint64    // of the last ping
-	pinged  time.Time // when it was sent; zero once it was answered
-	last    time.Time // when a ping was sent last
-	moved   uint64    // bytes counted at that time
+	pinged  time.Time // when the open ping was sent; zero once answered
+	last    time.Time // when the last ping was sent
+	moved   uint64    // bytes counted then
 	rtt     time.Duration
-	least   time.Duration // the shortest of them
-	guess   time.Duration // before there is one
+	least   time.Duration // the shortest so far
+	guess   time.Duration // the handshake's, until the first answer
 	verdict string        // why the connection was dropped
 }
 
@@ -46,7 +43,7 @@ func (h *health) ping(now time.Time) uint64 {
 	return h.number
 }
 
-// ping answers a ping, or takes the answer to one. c.mu is held.
+// ping answers a ping or handles an answer. c.mu is held.
 func (m *member) ping(kind segment.Kind, body []byte) error {
 	number, err := segment.ParsePing(body)
 	if err != nil {
@@ -70,18 +67,17 @@ func (m *member) ping(kind segment.Kind, body []byte) error {
 	return nil
 }
 
-// pace is how fast one connection takes what is sent.
+// pace measures how fast one connection takes data.
 type pace struct {
-	limit int // bytes of one write, and where the schedule may choose, of what waits for the next
-	rate  float64
-	since time.Time // since when it had something to send all the time
-	bytes int       // taken since then
-	last  time.Time // when it took something
-	// confirmed is when the other side confirmed something of what it took.
-	confirmed time.Time
+	limit     int // bytes of one write, and of the queue if the schedule has a choice
+	rate      float64
+	since     time.Time // start of the period in which it always had data to send
+	bytes     int       // taken since then
+	last      time.Time // when it last took data
+	confirmed time.Time // when the peer last confirmed some of it
 }
 
-// wrote notes that the kernel took so many bytes in a time.
+// wrote notes that the kernel took bytes in a write of duration took.
 func (p *pace) wrote(bytes int, took time.Duration) {
 	p.bytes += bytes
 	p.last = time.Now()
@@ -96,7 +92,7 @@ func (p *pace) wrote(bytes int, took time.Duration) {
 	p.limit = int(min(max(p.rate*batchTime.Seconds(), small), mostBatch))
 }
 
-// keep looks after the paths until the session is over.
+// keep checks the paths until the session is over.
 func (c *Conn) keep() {
 	defer c.running.Done()
 	ticker := time.NewTicker(lookEvery)
@@ -113,13 +109,13 @@ func (c *Conn) keep() {
 				}
 			}
 			c.patienceAt(now)
-			wake(c.out.wake) // time alone may let a path take more
+			wake(c.out.wake) // a path's quota grows with time
 			c.mu.Unlock()
 		}
 	}
 }
 
-// look decides on one path that is up. c.mu is held.
+// look checks one path that is up. c.mu is held.
 func (c *Conn) look(m *member, now time.Time) {
 	h := &m.health
 	moved := m.count.up.Bytes + m.count.down.Bytes
@@ -151,7 +147,7 @@ func (c *Conn) look(m *member, now time.Time) {
 	}
 }
 
-// tooSlow says that a path kept less than the least rate, or nothing. c.mu is held.
+// tooSlow returns why a path is too slow, or "" if it kept MinRate. c.mu is held.
 func (m *member) tooSlow(now time.Time) string {
 	passed, least := now.Sub(m.pace.since), float64(m.c.minRate)
 	rate := float64(m.pace.bytes) / passed.Seconds()
@@ -161,7 +157,7 @@ func (m *member) tooSlow(now time.Time) string {
 	return fmt.Sprintf("too slow: %.1f kB/s for %v, and at least %.1f are asked for", rate/1000, passed.Round(time.Second), least/1000)
 }
 
-// drop ends the connection of a member, and keeps the reason. c.mu is held.
+// drop closes the connection of a member with a reason. c.mu is held.
 func (c *Conn) drop(m *member, why string) {
 	if m.link == nil {
 		return
@@ -172,7 +168,7 @@ func (c *Conn) drop(m *member, why string) {
 	m.link.shut()
 }
 
-// patienceAt ends a session that could not go on for too long. c.mu is held.
+// patienceAt fails a session that was blocked for longer than Patience. c.mu is held.
 func (c *Conn) patienceAt(now time.Time) {
 	blocked := !c.sending()
 	if !blocked && (c.scheme.None() || c.up() < c.scheme.K) {
@@ -194,15 +190,15 @@ func (c *Conn) patienceAt(now time.Time) {
 	}
 }
 
-// tlsChanged reports whether TLS ended the connection since what arrived is not what was sent.
+// tlsChanged reports whether TLS ended the connection because the ciphertext was modified on the way.
 func tlsChanged(err error) bool {
 	var header tls.RecordHeaderError
-	var alert *net.OpError // crypto/tls tells alerts of both sides so
+	var alert *net.OpError // crypto/tls reports alerts of both sides as this type
 	return errors.As(err, &header) || errors.As(err, &alert) && strings.HasSuffix(alert.Op, " error") && strings.Contains(alert.Error(), "bad record MAC")
 }
 
-// notLetIn reports whether the peer refused this side's key. In TLS 1.3 a client hears of it after its handshake, and
-// nobody else can say it then (RFC 8446, section 6.2).
+// notLetIn reports whether the peer refused this side's key. In TLS 1.3 a client learns that after its handshake, and only
+// the peer can send this authenticated alert (RFC 8446, section 6.2).
 func notLetIn(err error) bool {
 	var alert *net.OpError
 	return errors.As(err, &alert) && alert.Op == "remote error" && strings.Contains(alert.Error(), "bad certificate")

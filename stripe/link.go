@@ -13,29 +13,27 @@ import (
 )
 
 const (
-	// recordSize is the most that one TLS record holds (RFC 8446, section 5.1).
-	recordSize = 16 << 10
-	// What the kernel may hold of a member that it has not sent: about unsentTime of what the path carries, so that it does
-	// not run dry while this process waits for its turn, and a slow path cannot hide how slow it is.
+	recordSize = 16 << 10 // the largest TLS record (RFC 8446, section 5.1)
+	// Limits of unsent data in the kernel: about unsentTime of what the path carries, so that the socket does not run dry
+	// while this process waits for the CPU, and the buffer does not hide how slow a path is.
 	unsentTime  = 100 * time.Millisecond
 	firstUnsent = 256 << 10
 	leastUnsent = 32 << 10
 	mostUnsent  = 1 << 20
 )
 
-// link is one connection of a member.
 type link struct {
 	raw    net.Conn
-	tcp    syscall.RawConn // nil where none is to be found
+	tcp    syscall.RawConn // nil if raw wraps none
 	unsent int
 	tls    *tlsbatch.Conn
 	reader *segment.Reader
-	small  []byte        // frames that share a record
-	took   time.Duration // of the handshake
+	small  []byte        // buffer for frames that share a record
+	took   time.Duration // duration of the handshake
 	close  sync.Once
 }
 
-// newLink wraps a connection; the caller then makes the handshake.
+// newLink wraps a connection. The caller then does the handshake.
 func newLink(raw net.Conn, secure *tlsbatch.Conn) *link {
 	k := &link{raw: raw, tcp: tcpUnder(raw), tls: secure, small: make([]byte, 0, recordSize)}
 	k.limitUnsent(firstUnsent)
@@ -43,7 +41,7 @@ func newLink(raw net.Conn, secure *tlsbatch.Conn) *link {
 	return k
 }
 
-// write sends control frames and then data frames in as few records and system calls as it can.
+// write sends control frames and then data frames in as few records and system calls as possible.
 func (k *link) write(control []byte, frames []reliable.Unit) error {
 	k.small = append(k.small[:0], control...)
 	return k.tls.WriteBatch(func(to io.Writer) error {
@@ -74,10 +72,9 @@ func (k *link) writeSmall(to io.Writer) error {
 	return err
 }
 
-// shut ends the connection at once.
 func (k *link) shut() { k.close.Do(func() { k.raw.Close() }) }
 
-// tcpUnder finds the TCP connection under raw, which may be wrapped.
+// tcpUnder unwraps raw to its TCP connection, or returns nil.
 func tcpUnder(raw net.Conn) syscall.RawConn {
 	for range 8 {
 		if tcp, ok := raw.(*net.TCPConn); ok {
@@ -96,7 +93,7 @@ func tcpUnder(raw net.Conn) syscall.RawConn {
 	return nil
 }
 
-// fit lets the kernel hold what suits a path that carries so many bytes a second.
+// fit adapts the limit of unsent data to a path of rate bytes a second.
 func (k *link) fit(rate float64) {
 	n := int(min(max(rate*unsentTime.Seconds(), leastUnsent), mostUnsent))
 	if n > k.unsent*3/2 || n < k.unsent*2/3 {
@@ -104,7 +101,7 @@ func (k *link) fit(rate float64) {
 	}
 }
 
-// limitUnsent sets TCP_NOTSENT_LOWAT. Without it, or on an old kernel, a member only reacts later to a path that slows down.
+// limitUnsent sets TCP_NOTSENT_LOWAT. Without it, as on old kernels, a member only reacts later to a path that slows down.
 func (k *link) limitUnsent(n int) {
 	k.unsent = n
 	if k.tcp != nil {
@@ -112,7 +109,6 @@ func (k *link) limitUnsent(n int) {
 	}
 }
 
-// handshake makes the TLS handshake within a time.
 func (k *link) handshake(limit time.Duration) error {
 	if err := k.raw.SetDeadline(time.Now().Add(limit)); err != nil {
 		return err

@@ -21,16 +21,14 @@ import (
 	"heddle/stripe/share"
 )
 
-// ListenOptions say who may come in, and how much they may use.
+// ListenOptions configure a [Listener].
 type ListenOptions struct {
 	Identity identity.Identity
-	// Accept says whether the holder of a key may come in; nil refuses everybody.
-	Accept func(identity.Key) error
-	// Service says whether a peer may have a service; nil permits all. Its error is told to the peer.
-	Service func(peer identity.Key, service string) error
-	// MaxSessions bounds the sessions at one time, of which one key has half at most; 0 is 256.
-	MaxSessions int
-	// Memory bounds the bytes that sessions hold unread or out of order, beyond some 4 MiB that each may have; 0 is 1 GiB.
+	Accept   func(identity.Key) error // may this key connect; nil refuses all
+	// Service decides whether a peer may use a service, and tells the peer its error; nil permits all.
+	Service     func(peer identity.Key, service string) error
+	MaxSessions int // 0 is 256; one key has at most half
+	// Memory limits the bytes that all sessions hold unread or out of order, beyond about 4 MiB each; 0 is 1 GiB.
 	Memory int64
 	// Window, Patience and MinRate are as in [Options].
 	Window   int
@@ -47,7 +45,7 @@ const (
 	rememberedFor   = 2 * time.Minute
 )
 
-// Complete returns the options with defaults where nothing was asked for.
+// Complete returns the options with defaults filled in.
 func (o ListenOptions) Complete() ListenOptions {
 	o.MaxSessions = cmp.Or(o.MaxSessions, defaultSessions)
 	o.Memory = cmp.Or(o.Memory, defaultMemory)
@@ -59,7 +57,7 @@ func (o ListenOptions) Complete() ListenOptions {
 	return o
 }
 
-// Listener takes sessions from members that arrive at a [net.Listener].
+// Listener accepts sessions whose members arrive at a [net.Listener].
 type Listener struct {
 	*door.Door[*Conn]
 	o ListenOptions
@@ -67,18 +65,17 @@ type Listener struct {
 	mu       sync.Mutex
 	sessions map[[16]byte]*Conn
 	past     map[[16]byte]ending
-	memory   int64 // lent to sessions
+	memory   int64 // total reserved by sessions
 }
 
-// ending is what is remembered of a session that is over, so that a member that comes late is told so.
+// ending records how a session ended, to tell members that arrive late.
 type ending struct {
 	at      time.Time
 	inOrder bool
 	peer    identity.Key
 }
 
-// NewListener serves what arrives at l, which it closes at its end. For l, take a [net.ListenConfig] with
-// SetMultipathTCP(false): a member must stay on its path.
+// NewListener takes over l, which needs a [net.ListenConfig] with SetMultipathTCP(false): a member must stay on its path.
 func NewListener(l net.Listener, o ListenOptions) *Listener {
 	sl := &Listener{Door: door.New[*Conn](l), o: o.Complete(), sessions: map[[16]byte]*Conn{}, past: map[[16]byte]ending{}}
 	config, err := sl.o.Identity.Server(sl.o.Accept, Protocol)
@@ -86,7 +83,7 @@ func NewListener(l net.Listener, o ListenOptions) *Listener {
 		_ = sl.Fail(err)
 		return sl
 	}
-	// A ticket shown again would tell observers of two paths that they see one client.
+	// Observers of two paths could link the client by a ticket that it shows twice.
 	config.SessionTicketsDisabled = true
 	config.DynamicRecordSizingDisabled, config.KeyLogWriter = true, sl.o.KeyLog
 	sl.Serve(func(_ context.Context, raw net.Conn, leave func()) {
@@ -99,7 +96,6 @@ func NewListener(l net.Listener, o ListenOptions) *Listener {
 	return sl
 }
 
-// greet takes a connection to its session, and serves it there.
 func (sl *Listener) greet(k *link, leave func()) error {
 	if err := k.handshake(handshakeTime); err != nil {
 		return err
@@ -127,7 +123,7 @@ func (sl *Listener) greet(k *link, leave func()) error {
 	return c.members[h.Member].welcome(k, h)
 }
 
-// refuse says why not, and lets the other side read it.
+// refuse sends a close and makes sure that the peer can read it.
 func (sl *Listener) refuse(k *link, last segment.Close) error {
 	if _, err := k.tls.Write(last.Append(nil)); err != nil {
 		return err
@@ -135,13 +131,13 @@ func (sl *Listener) refuse(k *link, last segment.Close) error {
 	if err := k.tls.CloseWrite(); err != nil {
 		return err
 	}
-	// What is unread when a socket is closed makes the kernel throw away what is not yet sent.
+	// If the socket is closed with unread data, the kernel resets the connection and drops what is not yet sent.
 	_ = k.raw.SetReadDeadline(time.Now().Add(lastWords))
 	_, _ = io.Copy(io.Discard, io.LimitReader(k.tls, 2*initialLimit))
 	return errors.New("refused: " + last.Why)
 }
 
-// session finds the session of a hello, or makes it; or else says what to answer.
+// session finds or creates the session of a hello, or returns the close to answer with.
 func (sl *Listener) session(h segment.Hello, peer identity.Key) (*Conn, *segment.Close) {
 	refused := func(why string) (*Conn, *segment.Close) { return nil, &segment.Close{Code: segment.Refused, Why: why} }
 	s, err := sl.settings(h, peer)
@@ -180,7 +176,7 @@ func (sl *Listener) session(h segment.Hello, peer identity.Key) (*Conn, *segment
 	return c, nil
 }
 
-// full says why a peer gets no more sessions, or nothing. sl.mu is held.
+// full returns why a peer gets no more sessions, or "". sl.mu is held.
 func (sl *Listener) full(peer identity.Key) string {
 	own := 0
 	for _, c := range sl.sessions {
@@ -197,7 +193,6 @@ func (sl *Listener) full(peer identity.Key) string {
 	return ""
 }
 
-// settings reads what a hello asks for.
 func (sl *Listener) settings(h segment.Hello, peer identity.Key) (settings, error) {
 	scheme, err := share.Parse(h.Shares)
 	if err != nil {
@@ -213,13 +208,13 @@ func (sl *Listener) settings(h segment.Hello, peer identity.Key) (settings, erro
 	return s, nil
 }
 
-// same reports whether two hellos are of one session.
+// same reports whether two hellos belong to one session.
 func (s *settings) same(t settings) bool {
 	return s.service == t.service && s.schedule == t.schedule && s.scheme == t.scheme && s.members == t.members && s.minMembers == t.minMembers &&
 		s.degrade == t.degrade && s.segment == t.segment
 }
 
-// open makes a session. sl.mu is held.
+// open creates a session. sl.mu is held.
 func (sl *Listener) open(s settings) (*Conn, error) {
 	var lent int64
 	s.reserve = func(n int64) bool {
@@ -252,7 +247,7 @@ func (sl *Listener) open(s settings) (*Conn, error) {
 	return c, nil
 }
 
-// deliver hands a session on once its required paths are up.
+// deliver hands the session to Accept once its required paths are up.
 func (sl *Listener) deliver(c *Conn) {
 	select {
 	case <-c.begun:
@@ -263,7 +258,7 @@ func (sl *Listener) deliver(c *Conn) {
 	}
 }
 
-// remember keeps how a session ended. sl.mu is held.
+// remember stores how a session ended. sl.mu is held.
 func (sl *Listener) remember(id [16]byte, e ending) {
 	maps.DeleteFunc(sl.past, func(_ [16]byte, past ending) bool { return e.at.Sub(past.at) > rememberedFor })
 	if len(sl.past) >= maxRemembered {
@@ -273,7 +268,7 @@ func (sl *Listener) remember(id [16]byte, e ending) {
 	sl.past[id] = e
 }
 
-// welcome answers a hello, and serves the connection.
+// welcome answers a hello and serves the connection.
 func (m *member) welcome(k *link, h segment.Hello) error {
 	c := m.c
 	c.mu.Lock()
@@ -309,7 +304,7 @@ func (m *member) welcome(k *link, h segment.Hello) error {
 	return m.run(k, h.Frames)
 }
 
-// Sessions gives the sessions at this moment, the oldest first, for their status.
+// Sessions returns the current sessions, oldest first.
 func (sl *Listener) Sessions() []*Conn {
 	sl.mu.Lock()
 	defer sl.mu.Unlock()

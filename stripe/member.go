@@ -16,30 +16,30 @@ import (
 	"heddle/stripe/share"
 )
 
-// member is one path of a session, over all its connections. What is not said to be otherwise is under the session's lock.
+// member is one path of a session, over all its connections. The session's lock guards all fields unless noted.
 type member struct {
 	c        *Conn
 	index    int
 	name     string
 	observer string
-	codec    *share.Codec // of its reader alone
+	codec    *share.Codec // used by the reader only
 
-	link       *link         // nil where it is down
-	idle       chan struct{} // has a token while no connection of the member runs
+	link       *link         // nil while down
+	idle       chan struct{} // holds a token while no connection of the member runs
 	generation uint32
 	why        string // why it is down
 	welcomed   bool
-	stranger   bool // somebody else than the peer answered
+	stranger   bool // the answering side did not prove the peer's key
 	joins      int
 	wake       chan struct{}
 
 	out      *reliable.Outbox
-	given    int    // bytes of the stream in this transfer
-	touched  bool   // it got a segment since the ring was empty
-	received uint64 // frames before this number arrived
+	given    int    // bytes of the stream given in this transfer
+	touched  bool   // got a segment since the ring was empty
+	received uint64 // all frames below this number arrived
 
 	ackDue, ackArmed, finDue bool
-	unacked                  int // bytes that arrived since the last ack
+	unacked                  int // bytes received since the last ack
 	ackTimer                 *time.Timer
 	pongs                    []uint64
 	close                    *segment.Close
@@ -60,8 +60,7 @@ func newMember(c *Conn, index int, name string) *member {
 
 var errOver = errors.New("the session is over")
 
-// run serves one connection until it ends, and gives the reason. theirs are the frames that the other side has already; the
-// caller holds the token of idle.
+// run serves one connection until it ends. The peer has the frames below theirs. The caller holds the token of idle.
 func (m *member) run(k *link, theirs uint64) error {
 	defer func() { m.idle <- struct{}{} }()
 	defer k.shut()
@@ -83,7 +82,7 @@ func (m *member) run(k *link, theirs uint64) error {
 	return err
 }
 
-// preferErr gives the one of two errors that tells more.
+// preferErr returns the more informative of two errors.
 func preferErr(read, write error) error {
 	dull := errors.Is(read, io.EOF) || errors.Is(read, net.ErrClosed) || errors.Is(read, os.ErrDeadlineExceeded)
 	if write != nil && !errors.Is(write, net.ErrClosed) && dull {
@@ -92,7 +91,6 @@ func preferErr(read, write error) error {
 	return read
 }
 
-// attach makes the connection that of the member.
 func (m *member) attach(k *link, theirs uint64) error {
 	c := m.c
 	c.mu.Lock()
@@ -118,7 +116,6 @@ func (m *member) attach(k *link, theirs uint64) error {
 	return nil
 }
 
-// detach notes that the connection ended.
 func (m *member) detach(err error) {
 	c := m.c
 	c.mu.Lock()
@@ -126,7 +123,7 @@ func (m *member) detach(err error) {
 	defer c.running.Done()
 	m.link = nil
 	m.why = m.explain(err)
-	if slow := m.slowness(time.Now()); slow != "" && !strings.Contains(m.why, "too slow") { // slowness looks like silence
+	if slow := m.slowness(time.Now()); slow != "" && !strings.Contains(m.why, "too slow") { // slowness can look like silence
 		m.why += "; it was too slow" + slow
 	}
 	if c.client && !m.welcomed && notLetIn(err) {
@@ -139,7 +136,7 @@ func (m *member) detach(err error) {
 	c.changed()
 }
 
-// slowness says how slow a path was that ended with something to send; "" where it was not. c.mu is held.
+// slowness describes how slow a path was that ended with data to send, or returns "". c.mu is held.
 func (m *member) slowness(now time.Time) string {
 	still, confirmed := now.Sub(m.pace.last), now.Sub(m.pace.confirmed)
 	switch rate := m.pace.rate; {
@@ -149,13 +146,13 @@ func (m *member) slowness(now time.Time) string {
 		return fmt.Sprintf(" and took nothing for %v", still.Round(time.Second))
 	case rate > 0 && rate < 4*float64(m.c.minRate):
 		return fmt.Sprintf(": %.1f kB/s", rate/1000)
-	case m.out.Unproved() > 0 && confirmed > silentAfter/2: // the buffers on the way took much, and passed on little
+	case m.out.Unproved() > 0 && confirmed > silentAfter/2: // buffers on the path took much and passed on little
 		return fmt.Sprintf(": nothing was confirmed for %v", confirmed.Round(time.Second))
 	}
 	return ""
 }
 
-// explain says for people why the connection ended.
+// explain describes the end of the connection for people.
 func (m *member) explain(err error) string {
 	var timeout net.Error
 	var explained *path.Error
@@ -180,7 +177,7 @@ func (m *member) explain(err error) string {
 	return err.Error()
 }
 
-// requeue puts what the other side does not have back to the front of the queue. It stays on this member.
+// requeue puts frames that the peer does not have back at the front of this member's queue.
 func (m *member) requeue(theirs uint64) error {
 	again, err := m.out.Resume(theirs)
 	if err != nil {
@@ -190,7 +187,7 @@ func (m *member) requeue(theirs uint64) error {
 	return nil
 }
 
-// retire lets go of what the other side has.
+// retire releases the frames that the peer has, and shares that it no longer needs.
 func (m *member) retire() {
 	arrived, skipped := m.out.Retire(!m.c.scheme.None() && (!m.c.waits() || m.link == nil))
 	if arrived > 0 {
@@ -232,7 +229,7 @@ func (m *member) write(k *link, done chan struct{}) error {
 		m.c.mu.Unlock()
 		switch {
 		case err != nil:
-			// What the other side said before may still be on its way, such as that bytes were changed.
+			// The peer's last message may still be in flight, such as a report of modified bytes.
 			_ = k.raw.SetReadDeadline(time.Now().Add(time.Second / 2))
 			return err
 		case last:
@@ -241,14 +238,14 @@ func (m *member) write(k *link, done chan struct{}) error {
 	}
 }
 
-// silent reports whether there is no last word left to say.
+// silent reports whether no close remains to be sent.
 func (m *member) silent() bool {
 	m.c.mu.Lock()
 	defer m.c.mu.Unlock()
 	return m.close == nil || m.closeSent
 }
 
-// collect takes what is to be sent next.
+// collect returns the frames to send next.
 func (m *member) collect(control []byte, frames []reliable.Unit) ([]byte, []reliable.Unit) {
 	c := m.c
 	if m.health.pingDue {
@@ -292,7 +289,6 @@ func (m *member) collect(control []byte, frames []reliable.Unit) ([]byte, []reli
 	return control, frames
 }
 
-// wrote notes that the kernel took frames.
 func (m *member) wrote(frames []reliable.Unit, took time.Duration) {
 	bytes := 0
 	for _, f := range frames {
@@ -304,7 +300,6 @@ func (m *member) wrote(frames []reliable.Unit, took time.Duration) {
 	wake(m.c.out.progress)
 }
 
-// read takes what arrives until the connection ends.
 func (m *member) read(k *link) error {
 	for {
 		kind, body, err := k.reader.Next(takeBuffer)

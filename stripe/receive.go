@@ -13,24 +13,23 @@ import (
 )
 
 const (
-	ackEvery = 64 << 10              // bytes of a member
-	ackDelay = 20 * time.Millisecond // after the first of them, at most
-	// firstWindow is what a session may hold unread before it shows that it needs more.
-	firstWindow = 4 << 20
+	ackEvery    = 64 << 10              // bytes received on a member
+	ackDelay    = 20 * time.Millisecond // after the first of them
+	firstWindow = 4 << 20               // initial bytes unread, until the session shows that it needs more
 )
 
-// receiver is the half of a session that puts the stream together.
+// receiver reassembles the stream.
 type receiver struct {
 	*reliable.Receiver
-	partial  map[uint64]*partial // units of which shares arrived, by number
+	partial  map[uint64]*partial // units with some shares received, by number
 	readable chan struct{}
 }
 
-// partial is a unit that was not restored yet.
+// partial is a unit that is not restored yet.
 type partial struct {
 	offset  uint64
 	size    int
-	shares  [][]byte // bodies of frames, by member; of the shares, payload is what follows the head
+	shares  [][]byte // bodies of frames by member, each a head and a share
 	count   int
 	joining bool
 }
@@ -42,7 +41,7 @@ func (c *Conn) prepareReceiver() {
 		Window: window, Widest: c.settings.window, Ahead: segment.MaxAhead, RTT: c.longestRTT, Reserve: c.reserve, Free: giveBuffer})}
 }
 
-// longestRTT is that of the slowest path. c.mu is held.
+// longestRTT returns the round-trip time of the slowest path. c.mu is held.
 func (c *Conn) longestRTT() (rtt time.Duration) {
 	for _, m := range c.members {
 		rtt = max(rtt, m.health.rtt)
@@ -85,7 +84,7 @@ func (m *member) take(kind segment.Kind, body []byte) error {
 	return c.violated(m, "a frame of kind %d out of place", kind)
 }
 
-// data takes a segment or a share. c.mu is held, but for the time of joining.
+// data handles a segment or a share. c.mu is held, except during join.
 func (m *member) data(body []byte, now time.Time) error {
 	c := m.c
 	d, payload, err := segment.ParseData(body)
@@ -96,7 +95,7 @@ func (m *member) data(body []byte, now time.Time) error {
 		c.spy(m.index, d, payload)
 	}
 	if !c.started && c.degrade {
-		c.begin() // the side that dialled goes on with what it has
+		c.begin() // the dialling side started with the paths that it has
 	}
 	u := reliable.Unit{Number: d.Unit, Offset: d.Offset, Size: int(d.Size), Buf: body, Head: dataHead}
 	if err := c.in.Check(&u); err != nil {
@@ -132,7 +131,7 @@ func (m *member) data(body []byte, now time.Time) error {
 	return nil
 }
 
-// advanced tells the reader and the other side what may have come into order. c.mu is held.
+// advanced wakes the reader and announces progress to the peer. c.mu is held.
 func (c *Conn) advanced() {
 	if c.in.Readable() {
 		wake(c.in.readable)
@@ -140,7 +139,7 @@ func (c *Conn) advanced() {
 	c.ackAll()
 }
 
-// ackAll lets every path say at once how far the other side may go on, where that changed. c.mu is held.
+// ackAll makes every path send an ack now if the peer's limit changed. c.mu is held.
 func (c *Conn) ackAll() {
 	if !c.in.AckDue() {
 		return
@@ -151,7 +150,7 @@ func (c *Conn) ackAll() {
 	}
 }
 
-// arrived counts a segment, and sees that it is acknowledged. c.mu is held.
+// arrived counts a segment and schedules its ack. c.mu is held.
 func (m *member) arrived(body int) {
 	m.count.down.Segments++
 	m.count.down.Bytes += uint64(body + segment.HeaderSize)
@@ -176,8 +175,7 @@ func (m *member) ackNow() {
 
 const dataHead = segment.DataOverhead - segment.HeaderSize
 
-// join adds a share to a unit, and gives the unit once there are enough of them; nil before that. c.mu is held, and let go
-// while it computes.
+// join adds a share to a unit and returns the unit once enough shares arrived. c.mu is held, but not while it computes.
 func (m *member) join(u *reliable.Unit) (whole []byte, err error) {
 	c := m.c
 	p := c.in.partial[u.Number]
@@ -218,7 +216,7 @@ func (m *member) join(u *reliable.Unit) (whole []byte, err error) {
 			return whole, nil
 		}
 		if p.count == count {
-			return nil, nil // perhaps with another share
+			return nil, nil // another share may help
 		}
 	}
 	return nil, nil
@@ -240,7 +238,7 @@ func (m *member) restore(unit uint64, size int, shares [][]byte) ([]byte, error)
 	return whole, err
 }
 
-// blame drops the members whose shares were changed, and ends the session where nothing can be restored. c.mu is held.
+// blame drops the members whose shares were modified, and fails the session if nothing can be restored. c.mu is held.
 func (c *Conn) blame(unit uint64, err error, hopeless bool) error {
 	changed, ok := errors.AsType[*share.ChangedError](err)
 	switch {
@@ -284,7 +282,7 @@ func (m *member) fin(body []byte, now time.Time) error {
 	return nil
 }
 
-// parted takes the other side's last word. c.mu is held.
+// parted handles the peer's close. c.mu is held.
 func (m *member) parted(body []byte) error {
 	c := m.c
 	last, err := segment.ParseClose(body)

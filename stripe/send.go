@@ -10,7 +10,6 @@ import (
 	"heddle/stripe/share"
 )
 
-// The schedules.
 const (
 	Strict   = "strict"
 	Fast     = "fast"
@@ -18,32 +17,28 @@ const (
 )
 
 const (
-	// initialLimit is how much of a stream may be sent before the other side said anything.
-	initialLimit = 1 << 20
-	// aheadOf is how many bytes may wait for a member where the schedule leaves no choice: so far may a path fall behind the
-	// others for a moment without holding them up.
+	initialLimit = 1 << 20 // bytes of the stream before the peer says anything
+	// aheadOf limits the bytes queued on a member if the schedule has no choice, so that a path may lag briefly.
 	aheadOf = 1 << 20
-	// atOnce is how many segments a member gets by one decision.
-	atOnce = 8
-	// minRing is how much may be written before it is cut.
-	minRing = 256 << 10
+	atOnce  = 8         // segments of one decision for a member
+	minRing = 256 << 10 // bytes
 )
 
-// sender is the half of a session that cuts the stream.
+// sender cuts the stream into frames.
 type sender struct {
 	*reliable.Sender
 	turn           int                // who gets the odd byte next
-	wake, writable chan struct{}      // for the cutter, and for Write
+	wake, writable chan struct{}      // for cut and for Write
 	progress       chan struct{}      // for Close
-	draws          *schedule.Schedule // where weighted
-	drawn          int                // the path whose turn it is, -1 before the draw
-	since, emptied time.Time          // since when there is something to send but for pauses, and when all was cut
+	draws          *schedule.Schedule // if weighted
+	drawn          int                // the path drawn next, -1 before the draw
+	since, emptied time.Time          // start of this transfer; when all was cut
 	weights        []float64
-	codec          *share.Codec // of the cutter alone
+	codec          *share.Codec // used by cut only
 	scratch        []byte
 }
 
-// piece is what one member gets of a row.
+// piece is a member's part of a row.
 type piece struct{ member, size int }
 
 func (c *Conn) prepareSender() error {
@@ -75,7 +70,7 @@ func (c *Conn) prepareSender() error {
 	return nil
 }
 
-// cut turns what was written into frames, until the session is over.
+// cut turns written bytes into frames until the session is over.
 func (c *Conn) cut() {
 	defer c.running.Done()
 	for {
@@ -105,7 +100,7 @@ func (c *Conn) cut() {
 	}
 }
 
-// plan decides what is cut next; nil is nothing. c.mu is held.
+// plan decides what is cut next, or returns nil. c.mu is held.
 func (c *Conn) plan() []piece {
 	s := &c.out
 	pending := s.Ready(len(c.members) * atOnce)
@@ -119,7 +114,7 @@ func (c *Conn) plan() []piece {
 	row := len(up) * c.payload()
 	c.beginTransfer()
 	if s.Pending() <= row {
-		// A message, or its end: it goes out once each path can take a part, so that it is on none of them whole.
+		// A short message, or the end of a long one: wait until all paths can take a part, so that none carries all of it.
 		up = c.inTime(up)
 		if c.room(up, c.payload(), 0) < len(up) {
 			return nil
@@ -127,7 +122,7 @@ func (c *Conn) plan() []piece {
 		return c.divide(min(pending, len(up)*c.payload()), up)
 	}
 	switch {
-	case pending < row: // the window leaves less than is there; it will open
+	case pending < row: // the window is short, and will open
 		return nil
 	case c.schedule == Fast:
 		return c.planFast(up, pending)
@@ -144,7 +139,7 @@ func (c *Conn) plan() []piece {
 	return rows
 }
 
-// room counts the members that could take more bytes without holding more than most.
+// room counts the members that can queue more bytes without exceeding most.
 func (c *Conn) room(members []int, most, more int) int {
 	n := 0
 	for _, i := range members {
@@ -155,7 +150,7 @@ func (c *Conn) room(members []int, most, more int) int {
 	return n
 }
 
-// divide cuts n bytes into one piece for each member: evenly to the byte over time, or by weight.
+// divide cuts n bytes into one piece for each member: equal over time, or by weight.
 func (c *Conn) divide(n int, up []int) []piece {
 	s := &c.out
 	row := make([]piece, len(up))
@@ -178,7 +173,7 @@ func (c *Conn) divide(n int, up []int) []piece {
 	return row
 }
 
-// weightAmong is the weight of a member as part of those that are up.
+// weightAmong returns the weight of a member relative to those that are up.
 func (c *Conn) weightAmong(member int, up []int) float64 {
 	sum := 0.0
 	for _, i := range up {
@@ -190,7 +185,7 @@ func (c *Conn) weightAmong(member int, up []int) float64 {
 	return c.out.weights[member] / sum
 }
 
-// planWeighted draws a member for each segment, and waits for the one that is drawn.
+// planWeighted draws a member for each segment, and waits for the drawn one.
 func (c *Conn) planWeighted(up []int) []piece {
 	s := &c.out
 	usable := make([]bool, len(c.members))
@@ -215,7 +210,7 @@ func (c *Conn) planWeighted(up []int) []piece {
 	return row
 }
 
-// planShares cuts one unit, of which each member gets a share, also one that is down: it may come back in time.
+// planShares cuts one unit into a share for each member. A member that is down gets one too, since it may return in time.
 func (c *Conn) planShares(pending int) []piece {
 	capacity := c.scheme.Capacity(c.payload())
 	up := c.live()
@@ -247,7 +242,7 @@ func (c *Conn) planShares(pending int) []piece {
 	return row
 }
 
-// buildFrames cuts the frames of a row. c.mu is not held: nobody else takes from the ring.
+// buildFrames cuts the frames of a row. c.mu is not held: only cut takes from the ring.
 func (c *Conn) buildFrames(row []piece, from uint64) (frames []reliable.Unit, taken int, err error) {
 	s := &c.out
 	unit, offset := s.Next(), from
@@ -300,7 +295,7 @@ func (c *Conn) enqueue(row []piece, frames []reliable.Unit, taken int) {
 	wake(s.writable)
 }
 
-// endStream says that the stream is at its end, once all of it is cut. c.mu is held.
+// endStream tells the peer the end of the stream once all of it is cut. c.mu is held.
 func (c *Conn) endStream() {
 	if c.finished || !c.out.Finish() {
 		return
@@ -311,8 +306,7 @@ func (c *Conn) endStream() {
 	}
 }
 
-// rebalance moves what is under way on members that are down to those that are up. Only a session that may degrade does so,
-// and never with shares. c.mu is held.
+// rebalance moves the frames of dead members to live ones, but only with Degrade and without shares. c.mu is held.
 func (c *Conn) rebalance() {
 	up := c.live()
 	if len(up) == 0 {
@@ -333,7 +327,7 @@ func (c *Conn) rebalance() {
 	}
 }
 
-// acked takes what the other side says of this side's stream. c.mu is held.
+// acked handles the peer's acks. c.mu is held.
 func (c *Conn) acked(m *member, a segment.Ack) error {
 	more, err := c.out.Acked(a.Units, a.Limit)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"heddle/stripe/share"
 )
 
-// settings are what both sides of a session agree on, and what this side adds.
+// settings are what both sides agree on, and this side's own options.
 type settings struct {
 	id         [16]byte
 	peer       identity.Key
@@ -37,16 +37,14 @@ type settings struct {
 	window   int
 	minRate  int
 	log      *slog.Logger
-	// reserve asks for more memory for what is unread; nil is always granted.
-	reserve func(n int64) bool
-	// ended is told once that nothing of the session is left, whether it ended in order.
-	ended func(inOrder bool)
+	reserve  func(n int64) bool // asks for memory for unread data; nil grants all
+	ended    func(inOrder bool) // called once, when nothing of the session is left
 }
 
-// payload is how much of the stream, or of a share, a segment holds.
+// payload returns the bytes of stream or share in a segment.
 func (s *settings) payload() int { return s.segment - segment.DataOverhead }
 
-// floor is on how many members anything is sent.
+// floor returns the number of members below which nothing is sent.
 func (s *settings) floor() int {
 	switch {
 	case !s.degrade:
@@ -57,24 +55,24 @@ func (s *settings) floor() int {
 	return s.scheme.K
 }
 
-// waits reports whether shares wait for all members that are up, not only for as many as restore the stream.
+// waits reports whether shares wait for all live members, not only for as many as restore the stream.
 func (s *settings) waits() bool { return s.schedule == Strict || s.scheme.K == s.scheme.N }
 
-// Conn is one session. Read and Write may run concurrently with each other and with themselves.
+// Conn is one session. Read and Write may be called concurrently.
 type Conn struct {
 	settings
 	since  time.Time
-	stop   context.CancelFunc // ends the dialling
+	stop   context.CancelFunc // ends dialling
 	remote net.Addr
 
-	reading, writing sync.Mutex // one Read, one Write at a time
+	reading, writing sync.Mutex // serialize Read and Write
 	readBy, writeBy  path.Deadline
 	begun            chan struct{} // closed once enough members were up for the first time
-	admitted         chan struct{} // closed once the other side let in enough of them
-	over             chan struct{} // closed once the session sends nothing more but its last word
-	gone             chan struct{} // closed once all its connections are
+	admitted         chan struct{} // closed once the peer admitted enough of them
+	over             chan struct{} // closed once only the close may still be sent
+	gone             chan struct{} // closed once all connections are
 	closing          sync.Once
-	closed           error // what Close says
+	closed           error // the result of Close
 	running          sync.WaitGroup
 
 	mu           sync.Mutex
@@ -84,9 +82,9 @@ type Conn struct {
 	started      bool // enough members were up once
 	blockedSince time.Time
 	finished     bool
-	failure      error                                            // why it is over, where that was not in order
-	peerClosed   bool                                             // the other side ended it
-	spy          func(member int, d segment.Data, payload []byte) // for tests: sees and may change what arrives behind TLS
+	failure      error                                            // why the session failed, if it did
+	peerClosed   bool                                             // the peer ended the session
+	spy          func(member int, d segment.Data, payload []byte) // for tests: sees and may change what TLS decrypted
 	local        net.Addr
 }
 
@@ -117,7 +115,7 @@ func (s *settings) errorSubject() string {
 
 func (c *Conn) name() string { return hex.EncodeToString(c.id[:8]) }
 
-// count counts the members that are as asked. c.mu is held, here and below.
+// count counts members. c.mu is held, here and below.
 func (c *Conn) count(is func(*member) bool) (n int) {
 	for _, m := range c.members {
 		if is(m) {
@@ -127,11 +125,11 @@ func (c *Conn) count(is func(*member) bool) (n int) {
 	return n
 }
 
-// up counts the members that are up, and letIn those that the other side let in.
+// up counts the members that are up, and letIn those that the peer admitted.
 func (c *Conn) up() int    { return c.count(func(m *member) bool { return m.link != nil }) }
 func (c *Conn) letIn() int { return c.count(func(m *member) bool { return m.welcomed }) }
 
-// live gives the places of the members that are up.
+// live returns the indexes of the members that are up.
 func (c *Conn) live() (up []int) {
 	for i, m := range c.members {
 		if m.link != nil {
@@ -144,7 +142,7 @@ func (c *Conn) live() (up []int) {
 // sending reports whether data may be sent.
 func (c *Conn) sending() bool { return c.started && !c.finished && c.up() >= c.floor() }
 
-// changed is called whenever a member came or went.
+// changed must be called whenever a member comes or goes.
 func (c *Conn) changed() {
 	if !c.started && (c.up() >= c.minMembers || c.degrade && c.up() >= c.floor() && c.allTried()) {
 		c.begin()
@@ -161,7 +159,7 @@ func (c *Conn) changed() {
 	wake(c.out.wake)
 }
 
-// welcomed notes that the other side let in a member.
+// welcomed notes that the peer admitted a member.
 func (c *Conn) welcomed(m *member) {
 	m.welcomed = true
 	if c.letIn() >= c.floor() && !isClosed(c.admitted) {
@@ -176,13 +174,13 @@ func (c *Conn) begin() {
 	}
 }
 
-// hopeless reports whether somebody else answers on so many paths that the session cannot begin.
+// hopeless reports whether strangers answer on so many paths that the session cannot begin.
 func (c *Conn) hopeless() bool {
 	strangers := c.count(func(m *member) bool { return m.stranger })
 	return !c.started && !c.finished && len(c.members)-strangers < c.floor()
 }
 
-// allTried reports whether each member that is not up failed before.
+// allTried reports whether each member that is not up has failed before.
 func (c *Conn) allTried() bool {
 	return !slices.ContainsFunc(c.members, func(m *member) bool { return m.link == nil && (m.why == "" || !c.client) })
 }
@@ -198,7 +196,7 @@ func (c *Conn) missing() string {
 	return strings.Join(names, "; ")
 }
 
-// tooFew says why nothing is sent.
+// tooFew returns why nothing is sent.
 func (c *Conn) tooFew() *path.Error {
 	e := &path.Error{What: c.errorSubject(), Why: fmt.Sprintf("%d of %d paths are up, and it takes %d: %s", c.up(), len(c.members), c.floor(), c.missing())}
 	if c.client {
@@ -207,7 +205,7 @@ func (c *Conn) tooFew() *path.Error {
 	return e
 }
 
-// fail ends the session in disorder, and tells the other side.
+// fail ends the session with an error and tells the peer.
 func (c *Conn) fail(err error) {
 	why := err.Error()
 	var explained *path.Error
@@ -217,7 +215,7 @@ func (c *Conn) fail(err error) {
 	c.finish(err, segment.Close{Code: segment.Failed, Why: why})
 }
 
-// finish ends the session: each member sends a close and ends. failure is nil where it ends in order.
+// finish ends the session: each member sends last and closes. failure is nil if it ends in order.
 func (c *Conn) finish(failure error, last segment.Close) {
 	if c.finished {
 		return
@@ -247,10 +245,10 @@ func (c *Conn) finish(failure error, last segment.Close) {
 	go c.waitDone()
 }
 
-// lastWords is how long the connections of an ended session may take to say so.
+// lastWords limits how long an ended session takes to send its close.
 const lastWords = 3 * time.Second
 
-// waitDone waits until nothing of the session runs any more.
+// waitDone waits until nothing of the session runs.
 func (c *Conn) waitDone() {
 	c.running.Wait()
 	c.mu.Lock()
@@ -262,7 +260,7 @@ func (c *Conn) waitDone() {
 	close(c.gone)
 }
 
-// violated ends the session since the other side broke the protocol.
+// violated fails the session because the peer broke the protocol.
 func (c *Conn) violated(m *member, format string, a ...any) error {
 	err := &path.Error{What: c.errorSubject(), Why: fmt.Sprintf("the other side broke the protocol on path %s: %s", m.name, fmt.Sprintf(format, a...)),
 		Hint: "the two sides may be of different versions"}

@@ -2,5 +2,5 @@
 
 package stripe
 
-// setUnsent does nothing: a member reacts later to a path that slows down.
+// setUnsent does nothing: a member only reacts later to a path that slows down.
 func setUnsent(uintptr, int) {}

@@ -16,20 +16,17 @@ import (
 	"heddle/board/space"
 )
 
-// checkpoint is the number of blocks from one header with the hash of the state to the next, the same in all replicas. With a hash
-// in each header CometBFT would make an empty block after each write. Only tests change it.
+// checkpoint is the number of blocks between headers with a hash of the state, equal in all replicas. If every header had
+// one, CometBFT would add an empty block after each write. Only tests change it.
 var checkpoint int64 = 128
 
 const (
-	// retain is the number of blocks kept, for replicas that were away and for evidence of double signing.
-	retain = 100_000
-	// blockOps bounds the operations of a block, since each replica checks all their signatures before it votes.
-	blockOps = 2000
-	// appVersion is the version of the state machine in each block: replicas of different ones do not agree.
-	appVersion = 1
+	retain     = 100_000 // blocks kept for absent replicas and as evidence of double signing
+	blockOps   = 2000    // per block, since each replica checks all signatures before it votes
+	appVersion = 1       // of the state machine; replicas of different versions do not agree
 )
 
-// app is a tuple space that CometBFT drives (ABCI 2.0). The mempool and readers call it at the same time as consensus.
+// app implements abci.Application (ABCI 2.0) with a tuple space. The mempool and readers call it during consensus.
 type app struct {
 	abci.BaseApplication
 	genesis genesis
@@ -40,24 +37,24 @@ type app struct {
 	mu       sync.RWMutex
 	space    *space.Space
 	at       position
-	finished []answer // of the block that is to be committed
+	finished []answer // of the block to be committed
 	waiting  map[space.ID][]chan space.Result
 	changed  chan struct{} // closed at the next commit
-	waits    atomic.Int64  // requests that wait until something changes
-	accused  int           // replicas seen signing two things of one height
+	waits    atomic.Int64  // requests that wait for a change
+	accused  int           // times that a replica signed two things for one height
 
 	snapshots *snapshots
-	joining   bool     // there is no state yet: it is that of a snapshot, once there is one
-	offered   *offered // the snapshot that is being taken up
+	joining   bool     // no state yet; a snapshot will give it
+	offered   *offered // the snapshot being restored
 }
 
-// answer is what an operation of a block came to.
+// answer is the result of an operation in a block.
 type answer struct {
 	id     space.ID
 	result space.Result
 }
 
-// newApp takes up the state that the store holds.
+// newApp loads the state from the store.
 func newApp(g genesis, s *store, snaps *snapshots, log *slog.Logger) (*app, error) {
 	board, at, err := s.load(g.config())
 	if err != nil {
@@ -67,14 +64,13 @@ func newApp(g genesis, s *store, snaps *snapshots, log *slog.Logger) (*app, erro
 		waiting: map[space.ID][]chan space.Result{}, changed: make(chan struct{})}, nil
 }
 
-// Info is of abci.Application: CometBFT gives again what came after LastBlockHeight.
+// Info makes CometBFT replay the blocks after LastBlockHeight.
 func (a *app) Info(context.Context, *abci.InfoRequest) (*abci.InfoResponse, error) {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
 	return &abci.InfoResponse{Data: "heddle board", AppVersion: appVersion, LastBlockHeight: a.at.Height, LastBlockAppHash: a.at.AppHash}, nil
 }
 
-// InitChain is of abci.Application.
 func (a *app) InitChain(_ context.Context, r *abci.InitChainRequest) (*abci.InitChainResponse, error) {
 	if !bytes.Equal(r.AppStateBytes, a.genesis.raw) {
 		return nil, errors.New("the genesis changed while the replica started")
@@ -86,7 +82,7 @@ func (a *app) InitChain(_ context.Context, r *abci.InitChainRequest) (*abci.Init
 	return &abci.InitChainResponse{AppHash: hash[:]}, nil
 }
 
-// Query is of abci.Application. CometBFT asks by it whether a peer may stay: only replicas of the genesis may.
+// Query is called by CometBFT to filter peers. Only replicas in the genesis may connect.
 func (a *app) Query(_ context.Context, r *abci.QueryRequest) (*abci.QueryResponse, error) {
 	if id, ok := strings.CutPrefix(r.Path, "/p2p/filter/id/"); ok && !a.genesis.has(id) {
 		return &abci.QueryResponse{Code: 1, Log: "it is no replica of this board"}, nil
@@ -94,7 +90,7 @@ func (a *app) Query(_ context.Context, r *abci.QueryRequest) (*abci.QueryRespons
 	return &abci.QueryResponse{}, nil
 }
 
-// PrepareProposal is of abci.Application: this replica proposes what all will find in order.
+// PrepareProposal proposes only operations that all replicas will accept.
 func (a *app) PrepareProposal(_ context.Context, r *abci.PrepareProposalRequest) (*abci.PrepareProposalResponse, error) {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
@@ -113,7 +109,7 @@ func (a *app) PrepareProposal(_ context.Context, r *abci.PrepareProposalRequest)
 	return &abci.PrepareProposalResponse{Txs: txs}, nil
 }
 
-// ProcessProposal is of abci.Application. It rejects a block with an operation that is not let in, or that is in it twice.
+// ProcessProposal rejects a block with a duplicate operation, or one that is not admitted.
 func (a *app) ProcessProposal(_ context.Context, r *abci.ProcessProposalRequest) (*abci.ProcessProposalResponse, error) {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
@@ -141,7 +137,7 @@ func (a *app) ProcessProposal(_ context.Context, r *abci.ProcessProposalRequest)
 	return &abci.ProcessProposalResponse{Status: abci.PROCESS_PROPOSAL_STATUS_ACCEPT}, nil
 }
 
-// FinalizeBlock is of abci.Application: the block is decided, so that what it does may be read at once.
+// FinalizeBlock executes a decided block, whose effects may be read at once.
 func (a *app) FinalizeBlock(_ context.Context, r *abci.FinalizeBlockRequest) (*abci.FinalizeBlockResponse, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -149,7 +145,7 @@ func (a *app) FinalizeBlock(_ context.Context, r *abci.FinalizeBlockRequest) (*a
 	results := make([]*abci.ExecTxResult, 0, len(r.Txs))
 	for _, tx := range r.Txs {
 		op, err := a.pool.decode(tx)
-		if err != nil { // more than f replicas are not right: still, all do the same
+		if err != nil { // more than f replicas are faulty; still, all do the same
 			results = append(results, &abci.ExecTxResult{Code: uint32(space.Malformed)})
 			continue
 		}
@@ -170,7 +166,7 @@ func (a *app) FinalizeBlock(_ context.Context, r *abci.FinalizeBlockRequest) (*a
 	return &abci.FinalizeBlockResponse{TxResults: results, AppHash: a.at.AppHash}, nil
 }
 
-// Commit is of abci.Application: what the block did is stored, and who waits for it is told.
+// Commit stores the effects of the block and answers those who wait for it.
 func (a *app) Commit(context.Context, *abci.CommitRequest) (*abci.CommitResponse, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -193,7 +189,6 @@ func (a *app) Commit(context.Context, *abci.CommitRequest) (*abci.CommitResponse
 	return &abci.CommitResponse{RetainHeight: max(0, a.at.Height-retain)}, nil
 }
 
-// tell answers those who wait for an operation.
 func (a *app) tell(id space.ID, result space.Result) {
 	for _, c := range a.waiting[id] {
 		c <- result // it has room for one
@@ -201,7 +196,7 @@ func (a *app) tell(id space.ID, result space.Result) {
 	delete(a.waiting, id)
 }
 
-// CheckTx is of abci.Application: whether an operation may wait for a block here.
+// CheckTx decides whether an operation may enter the mempool.
 func (a *app) CheckTx(_ context.Context, r *abci.CheckTxRequest) (*abci.CheckTxResponse, error) {
 	op, err := a.pool.decode(r.Tx)
 	if err != nil {
@@ -228,5 +223,5 @@ func (a *app) CheckTx(_ context.Context, r *abci.CheckTxRequest) (*abci.CheckTxR
 	return &abci.CheckTxResponse{}, nil
 }
 
-// codeDone is beyond all of space.Status.
+// codeDone is outside the values of space.Status.
 const codeDone = 1 << 16

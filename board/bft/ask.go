@@ -9,7 +9,7 @@ import (
 	"heddle/board"
 )
 
-// AskStatus asks the replica that runs in a home how it is, by its own keys.
+// AskStatus asks the running replica in dir for its status, with the replica's own key.
 func AskStatus(ctx context.Context, dir string) (board.Status, Detail, error) {
 	return askStatus(ctx, dir, nil)
 }

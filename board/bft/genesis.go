@@ -10,19 +10,19 @@ import (
 	"heddle/path"
 )
 
-// genesis is the application's part of CometBFT's genesis: what all replicas agree on before the first block.
+// genesis is the application's part of CometBFT's genesis, equal in all replicas.
 type genesis struct {
 	Name     space.ID         `json:"name"`
 	Limits   space.Limits     `json:"limits"`
-	Members  []identity.Key   `json:"members"` // null is everybody
+	Members  []identity.Key   `json:"members"` // null admits everybody
 	Replicas []genesisReplica `json:"replicas"`
 
 	raw []byte
 }
 
 type genesisReplica struct {
-	Key  identity.Key `json:"key"`  // what it proves to clients
-	Node string       `json:"node"` // what it proves to replicas: CometBFT's ID
+	Key  identity.Key `json:"key"`  // towards clients
+	Node string       `json:"node"` // towards replicas: CometBFT's ID
 }
 
 func parseGenesis(raw json.RawMessage) (genesis, error) {
@@ -41,12 +41,12 @@ func (g genesis) config() space.Config {
 	return space.Config{Name: g.Name, Limits: g.Limits, Members: g.Members}
 }
 
-// has reports whether a CometBFT ID is that of a replica.
+// has reports whether a CometBFT ID belongs to a replica.
 func (g genesis) has(node string) bool {
 	return slices.ContainsFunc(g.Replicas, func(r genesisReplica) bool { return r.Node == node })
 }
 
-// faults gives f for n = 3f+1 replicas.
+// faults returns f for n = 3f+1 replicas.
 func faults(n int) (int, error) {
 	if n < 4 || n%3 != 1 || n > 100 {
 		return 0, &path.Error{What: "replicas", Why: fmt.Sprintf("there must be 3f+1 of them, to bear f liars, and not %d", n),

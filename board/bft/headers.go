@@ -20,32 +20,31 @@ import (
 	"heddle/internal/netutil"
 )
 
-// A replica that takes up a snapshot needs the header that two thirds of the validators signed. The validators never change, so
-// any peer can give it. CometBFT's light client would need two servers and a header that a person typed in.
+// A replica that restores a snapshot needs a header that two thirds of the validators signed. The validators never change,
+// so any peer can give it. CometBFT's light client would need two servers and a trusted header from the user.
 const (
 	askHeaderChannel = 0x7d
 	headerChannel    = 0x7c
-	maxHeader        = 64 << 10        // bytes, with the signatures of all
-	headerPatience   = 2 * time.Second // for one peer's answer
+	maxHeader        = 64 << 10        // bytes, with all signatures
+	headerPatience   = 2 * time.Second // per peer
 )
 
 var errNoHeader = errors.New("no replica gave the block's header with the signatures of two thirds")
 
-// headers is the p2p reactor that gives and asks for headers. It is the statesync.StateProvider of CometBFT.
+// headers is a p2p.Reactor that exchanges headers, and a statesync.StateProvider.
 type headers struct {
 	p2p.BaseReactor
 	doc        *types.GenesisDoc
-	validators *types.ValidatorSet // as they are at the first block
-	// reached reports whether a right replica says that it has so many blocks.
-	reached func(height int64) bool
+	validators *types.ValidatorSet     // at the first block
+	reached    func(height int64) bool // does a correct replica say that it has this block?
 
 	mu      sync.Mutex
-	own     blocks // nil before the node is made
+	own     blocks // nil until the node exists
 	known   map[int64]*types.SignedHeader
 	waiting map[int64]chan struct{} // closed once known
 }
 
-// blocks is the part of CometBFT's store of blocks that is needed.
+// blocks is the needed part of CometBFT's block store.
 type blocks interface {
 	LoadBlockMeta(height int64) *types.BlockMeta
 	LoadBlockCommit(height int64) *types.Commit
@@ -63,14 +62,12 @@ func newHeaders(doc *types.GenesisDoc, reached func(int64) bool) *headers {
 	return h
 }
 
-// serve has headers given from a store.
 func (h *headers) serve(own blocks) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.own = own
 }
 
-// GetChannels is of p2p.Reactor.
 func (h *headers) GetChannels() []*conn.ChannelDescriptor {
 	return []*conn.ChannelDescriptor{
 		{ID: askHeaderChannel, Priority: 2, SendQueueCapacity: 16, RecvMessageCapacity: 64, MessageType: &gogotypes.Int64Value{}},
@@ -78,7 +75,6 @@ func (h *headers) GetChannels() []*conn.ChannelDescriptor {
 	}
 }
 
-// Receive is of p2p.Reactor.
 func (h *headers) Receive(e p2p.Envelope) {
 	switch m := e.Message.(type) {
 	case *gogotypes.Int64Value:
@@ -92,7 +88,7 @@ func (h *headers) Receive(e p2p.Envelope) {
 	}
 }
 
-// stored gives a header of this replica's own.
+// stored returns a header from this replica's own store.
 func (h *headers) stored(height int64) *types.SignedHeader {
 	h.mu.Lock()
 	own := h.own
@@ -110,7 +106,7 @@ func (h *headers) stored(height int64) *types.SignedHeader {
 	return &types.SignedHeader{Header: &meta.Header, Commit: commit}
 }
 
-// take keeps a header that was asked for and that two thirds of the validators signed. Others' are an error.
+// take stores a requested header that two thirds of the validators signed, and fails for others.
 func (h *headers) take(m *cmtproto.SignedHeader) error {
 	signed, err := types.SignedHeaderFromProto(m)
 	if err != nil {
@@ -123,7 +119,7 @@ func (h *headers) take(m *cmtproto.SignedHeader) error {
 	came := h.waiting[signed.Height]
 	h.mu.Unlock()
 	if came == nil {
-		return nil // late, or unasked
+		return nil // late or unsolicited
 	}
 	if err := h.check(signed); err != nil {
 		return err
@@ -147,7 +143,7 @@ func (h *headers) check(signed *types.SignedHeader) error {
 	return h.validators.VerifyCommitLight(h.doc.ChainID, signed.Commit.BlockID, signed.Height, signed.Commit)
 }
 
-// header asks the others for a header, one after the other.
+// header asks the other replicas for a header, one after another.
 func (h *headers) header(ctx context.Context, height int64) (*types.SignedHeader, error) {
 	h.mu.Lock()
 	came := h.waiting[height]
@@ -175,7 +171,7 @@ func (h *headers) header(ctx context.Context, height int64) (*types.SignedHeader
 	}
 }
 
-// AppHash is of statesync.StateProvider: the hash after a block is in the header of the next.
+// AppHash implements statesync.StateProvider. The hash after a block is in the next block's header.
 func (h *headers) AppHash(ctx context.Context, height uint64) ([]byte, error) {
 	if height > 1<<62 || !h.reached(int64(height)+2) {
 		return nil, fmt.Errorf("no right replica has block %d", height)
@@ -187,7 +183,6 @@ func (h *headers) AppHash(ctx context.Context, height uint64) ([]byte, error) {
 	return next.AppHash, nil
 }
 
-// Commit is of statesync.StateProvider.
 func (h *headers) Commit(ctx context.Context, height uint64) (*types.Commit, error) {
 	signed, err := h.header(ctx, int64(height))
 	if err != nil {
@@ -196,7 +191,7 @@ func (h *headers) Commit(ctx context.Context, height uint64) (*types.Commit, err
 	return signed.Commit, nil
 }
 
-// State is of statesync.StateProvider: what CometBFT knows after a block.
+// State implements statesync.StateProvider. It returns CometBFT's state after a block.
 func (h *headers) State(ctx context.Context, height uint64) (sm.State, error) {
 	at := int64(height)
 	last, err := h.header(ctx, at)
@@ -225,7 +220,7 @@ func (h *headers) State(ctx context.Context, height uint64) (sm.State, error) {
 	}, nil
 }
 
-// validatorsAt gives the validators with the turns to propose at a height. Turns repeat, since all have the same power.
+// validatorsAt returns the validators with the proposer turns at a height. Turns repeat, since all have equal power.
 func (h *headers) validatorsAt(height int64) *types.ValidatorSet {
 	turns := (height - h.doc.InitialHeight) % int64(h.validators.Size())
 	if turns == 0 {

@@ -26,45 +26,44 @@ import (
 	"heddle/path"
 )
 
-// The files of a replica's home.
+// Files in a replica's home.
 const (
 	fileReplica   = "replica.json"
 	fileGenesis   = "genesis.json"
 	fileIdentity  = "identity.pem"         // towards clients
 	fileNode      = "node_key.json"        // towards replicas
 	fileValidator = "validator_key.json"   // signs votes
-	fileVotes     = "validator_state.json" // what it voted for last, so that it never votes twice
+	fileVotes     = "validator_state.json" // its last vote, so that it never votes twice
 	dirData       = "data"
-	dirSnapshots  = "snapshots" // in dirData
+	dirSnapshots  = "snapshots" // below dirData
 )
 
-// Peer is another replica, as one of them finds it.
+// Peer is another replica, as configured in one replica.
 type Peer struct {
-	Node    string `json:"node"`    // CometBFT's ID: the key that it proves
-	Address string `json:"address"` // HOST:PORT for replicas
+	Node    string `json:"node"`    // CometBFT's ID of its key
+	Address string `json:"address"` // HOST:PORT towards replicas
 }
 
-// settings is what a replica is told; its owner may change it while it does not run.
+// settings is a replica's configuration, which its owner may change while it does not run.
 type settings struct {
 	Index int `json:"replica"`
-	// Listen is where clients come, ListenPeers where replicas do: HOST:PORT, or :PORT for every address.
+	// Listen is the address for clients and ListenPeers for replicas: HOST:PORT, or :PORT for every address.
 	Listen      string `json:"listen"`
 	ListenPeers string `json:"listen_peers"`
 	Peers       []Peer `json:"peers"`
 }
 
-// Plan says what [Create] makes.
+// Plan is the input of [Create].
 type Plan struct {
-	Dir string // must not hold replicas yet; replica I gets Dir/I
-	// Hosts has the name or address of each replica's machine. Replicas on one machine count up from Port and PeerPort.
+	Dir string // must not contain replicas yet; replica I gets Dir/I
+	// Hosts lists each replica's machine. Replicas on one machine count up from Port and PeerPort.
 	Hosts          []string
 	Port, PeerPort int
-	Members        []identity.Key // nil lets everybody in
+	Members        []identity.Key // nil admits everybody
 	Limits         space.Limits
 }
 
-// Create makes the homes of 3f+1 replicas, with keys of their own and one genesis, and returns what clients need. It fails if a
-// home exists.
+// Create makes the homes of 3f+1 new replicas with one genesis, and returns what clients need. It fails if a home exists.
 func Create(plan Plan) (board.Reference, error) {
 	n := len(plan.Hosts)
 	f, err := faults(n)
@@ -113,7 +112,7 @@ func Create(plan Plan) (board.Reference, error) {
 	return reference, nil
 }
 
-// listenAt keeps to an address where one is given; a name may stand for another address behind a NAT.
+// listenAt listens on the host only if it is an address, since a name may be that of a NAT.
 func listenAt(host string, port int) string {
 	if net.ParseIP(host) == nil {
 		host = ""
@@ -147,7 +146,7 @@ func makeKeys(home string) (keys publicKeys, err error) {
 	return publicKeys{id.Key(), node.ID(), validator.PubKey().(ed25519.PubKey)}, nil
 }
 
-// home is what a replica's directory holds.
+// home is the content of a replica's directory.
 type home struct {
 	dir       string
 	settings  settings
@@ -159,7 +158,7 @@ type home struct {
 	validator *privval.FilePV
 }
 
-// openHome reads a home, and refuses one whose parts do not belong together.
+// openHome reads a home and checks that its parts belong together.
 func openHome(dir string) (*home, error) {
 	wrong := func(file string, err error) error {
 		return &path.Error{What: filepath.Join(dir, file), Why: "it is no file of a replica", Err: err, Hint: "heddle-board-bft init makes the homes of replicas"}
@@ -188,7 +187,7 @@ func openHome(dir string) (*home, error) {
 	if h.node, err = p2p.LoadNodeKey(filepath.Join(dir, fileNode)); err != nil {
 		return nil, wrong(fileNode, err)
 	}
-	for _, file := range []string{fileValidator, fileVotes} { // LoadFilePV would end the process
+	for _, file := range []string{fileValidator, fileVotes} { // LoadFilePV would exit the process
 		if text, err := os.ReadFile(filepath.Join(dir, file)); err != nil || !json.Valid(text) {
 			return nil, wrong(file, err)
 		}

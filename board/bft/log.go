@@ -8,23 +8,20 @@ import (
 	cmtlog "github.com/cometbft/cometbft/libs/log"
 )
 
-// logger passes CometBFT's log to slog, one level lower. If CometBFT gives up, which only its log says, the replica stops.
+// logger passes CometBFT's log to slog, one level lower. It stops the replica if the log shows that CometBFT gave up.
 type logger struct {
 	to   *slog.Logger
 	fail context.CancelCauseFunc
 }
 
-// endings are what CometBFT v1.0.1 writes then (internal/consensus/state.go, node/setup.go).
+// endings are the messages that CometBFT v1.0.1 then logs (internal/consensus/state.go, node/setup.go).
 var endings = map[string]bool{"CONSENSUS FAILURE!!!": true, "State sync failed": true, "Failed to bootstrap node with new state": true,
 	"Failed to store last seen commit": true, "Failed to switch to block sync": true}
 
-// Debug is of CometBFT's Logger.
 func (l logger) Debug(string, ...any) {}
 
-// Info is of CometBFT's Logger.
 func (l logger) Info(message string, with ...any) { l.to.Debug(message, with...) }
 
-// Error is of CometBFT's Logger.
 func (l logger) Error(message string, with ...any) {
 	l.to.Warn(message, with...)
 	if !endings[message] {
@@ -39,5 +36,4 @@ func (l logger) Error(message string, with ...any) {
 	l.fail(failure(message))
 }
 
-// With is of CometBFT's Logger.
 func (l logger) With(with ...any) cmtlog.Logger { return logger{l.to.With(with...), l.fail} }

@@ -19,20 +19,20 @@ import (
 	"heddle/path"
 )
 
-// consensusParams are those of the genesis. The clock of the space is the time of the block's proposer. The others vote for it
-// only if it differs from theirs by no more than Precision and MessageDelay.
+// consensusParams returns the parameters in the genesis. The space's clock is the time of the proposer. The others vote for
+// it only if it is within Precision and MessageDelay of their clocks.
 func consensusParams(limits space.Limits) *types.ConsensusParams {
 	p := types.DefaultConsensusParams()
 	p.Block.MaxBytes = 4 << 20
 	p.Feature.PbtsEnableHeight = 1
 	p.Synchrony.Precision = 500 * time.Millisecond
-	p.Synchrony.MessageDelay = 2 * time.Second // CometBFT takes a tenth more in each further round
+	p.Synchrony.MessageDelay = 2 * time.Second // CometBFT adds a tenth in each further round
 	p.Evidence.MaxAgeNumBlocks = retain
 	p.Version.App = appVersion
 	return p
 }
 
-// config sets CometBFT up for rare and quick writes: no empty blocks, no wait for the votes of all, frequent gossip.
+// config tunes CometBFT for rare, fast writes: no empty blocks, no wait for all votes, frequent gossip.
 func (h *home) config(joining bool) *cmtconfig.Config {
 	c := cmtconfig.DefaultConfig()
 	c.SetRoot(h.dir)
@@ -44,7 +44,7 @@ func (h *home) config(joining bool) *cmtconfig.Config {
 	c.Storage.DiscardABCIResponses = true
 	c.P2P.ListenAddress = "tcp://" + h.settings.ListenPeers
 	c.P2P.ExternalAddress = h.settings.Peers[h.settings.Index].Address
-	c.P2P.AddrBook = filepath.Join(dirData, "addrbook.json") // written at the start; CometBFT's own place for it does not exist
+	c.P2P.AddrBook = filepath.Join(dirData, "addrbook.json") // written at start; the default directory does not exist
 	c.P2P.PexReactor, c.P2P.AddrBookStrict, c.P2P.AllowDuplicateIP = false, false, true
 	c.P2P.FlushThrottleTimeout = time.Millisecond
 	c.P2P.DialTimeout, c.P2P.HandshakeTimeout = 2*time.Second, 5*time.Second
@@ -60,7 +60,6 @@ func (h *home) config(joining bool) *cmtconfig.Config {
 	return c
 }
 
-// replica is a node of CometBFT with its application.
 type replica struct {
 	home    *home
 	app     *app
@@ -70,10 +69,10 @@ type replica struct {
 	db      dbm.DB
 }
 
-// wrap stands between CometBFT and the application; only tests set it, to make a replica that errs.
+// wrap lets tests replace the application by a faulty one.
 var wrap = func(a *app) abci.Application { return a }
 
-// startReplica takes up the state of a home, and joins the others. It calls fail if the replica cannot go on.
+// startReplica loads a home and joins the others. It calls fail if the replica cannot continue.
 func startReplica(ctx context.Context, h *home, fromSnapshot bool, log *slog.Logger, fail context.CancelCauseFunc) (*replica, error) {
 	db, err := dbm.NewDB("board", dbm.PebbleDBBackend, filepath.Join(h.dir, dirData))
 	if err != nil {
@@ -90,7 +89,7 @@ func startReplica(ctx context.Context, h *home, fromSnapshot bool, log *slog.Log
 	return r, nil
 }
 
-// open takes up what the store holds, or is ready for the state of the others.
+// open loads the store, or prepares to restore a snapshot.
 func (r *replica) open(fromSnapshot bool, log *slog.Logger) error {
 	data := filepath.Join(r.home.dir, dirData)
 	snaps, err := openSnapshots(filepath.Join(data, dirSnapshots), log)
@@ -114,7 +113,7 @@ func (r *replica) open(fromSnapshot bool, log *slog.Logger) error {
 
 func (r *replica) start(ctx context.Context, log *slog.Logger, fail context.CancelCauseFunc) (err error) {
 	h := r.home
-	f, _ := faults(len(h.genesis.Replicas)) // it was looked at before
+	f, _ := faults(len(h.genesis.Replicas)) // checked in parseGenesis
 	r.watch = newWatch(h.settings.Peers[h.settings.Index+1:], r.app.height, f, log)
 	r.headers = newHeaders(h.doc, r.watch.reached)
 	sum := node.ChecksummedGenesisDoc{GenesisDoc: h.doc, Sha256Checksum: h.sum[:]}
@@ -132,7 +131,7 @@ func (r *replica) start(ctx context.Context, log *slog.Logger, fail context.Canc
 	return nil
 }
 
-// stop ends the replica; nothing that was answered is lost.
+// stop ends the replica. Answered operations are never lost.
 func (r *replica) stop() {
 	if r.node.Stop() == nil {
 		r.node.Wait()

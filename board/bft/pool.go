@@ -10,13 +10,13 @@ import (
 	"heddle/identity"
 )
 
-// Bounds of what waits for a block.
+// Limits of operations that wait for a block.
 const (
 	poolBytes     = 16 << 20
 	poolAuthorOps = 512
 )
 
-// pool holds the operations of CometBFT's mempool with their signatures checked, and bounds what one author has there.
+// pool mirrors CometBFT's mempool with checked signatures, and limits what one author has there.
 type pool struct {
 	slack time.Duration
 
@@ -30,7 +30,7 @@ func newPool(slack time.Duration) *pool {
 	return &pool{slack: slack, entries: map[[sha256.Size]byte]space.SignedOp{}, authors: map[identity.Key]int{}}
 }
 
-// decode reads an operation and checks its signature, unless that was done when it came in.
+// decode reads an operation. It checks the signature unless admit did.
 func (p *pool) decode(tx []byte) (space.SignedOp, error) {
 	p.mu.Lock()
 	op, known := p.entries[sha256.Sum256(tx)]
@@ -45,7 +45,7 @@ func (p *pool) decode(tx []byte) (space.SignedOp, error) {
 	return op, err
 }
 
-// admit takes an operation in, where there is room.
+// admit adds an operation if there is room.
 func (p *pool) admit(tx []byte, op space.SignedOp, now time.Time) space.Result {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -75,7 +75,7 @@ func (p *pool) remove(tx []byte) {
 	p.drop(sha256.Sum256(tx))
 }
 
-// sweep drops what no block can take any more: the mempool may have refused it, and does not say so.
+// sweep drops operations too old for any block. The mempool may have refused them without notice.
 func (p *pool) sweep(now time.Time) {
 	for key, op := range p.entries {
 		if op.Op().At.Add(p.slack).Before(now) {

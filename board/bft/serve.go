@@ -19,24 +19,22 @@ import (
 )
 
 const (
-	// patience is how long an operation may take to be in a block; whoever asked may ask again.
-	patience = 15 * time.Second
-	// behind is how long a read waits for what its reader knows to be there.
-	behind     = 5 * time.Second
+	patience   = 15 * time.Second // until an operation is in a block; the client may retry
+	behind     = 5 * time.Second  // a read waits this long for writes that its reader knows of
 	maxWaiting = 4096
 )
 
-// Options say which replica runs.
+// Options configure [Run].
 type Options struct {
-	Home string // the directory of one replica, as [Create] makes it
+	Home string // the directory of one replica, made by [Create]
 	Log  *slog.Logger
-	// FromSnapshot has a replica without blocks take up the state of the others, rather than do all that they did.
+	// FromSnapshot makes a replica without blocks restore the others' state instead of replaying all blocks.
 	FromSnapshot bool
-	// Ready is called once clients can come, with the address at which they can.
+	// Ready is called with the client address once clients can connect.
 	Ready func(net.Addr)
 }
 
-// Run runs a replica until ctx ends, or until it cannot go on. What was answered before is there again when it runs again.
+// Run runs a replica until ctx ends or the replica cannot continue. Answered operations survive a restart.
 func Run(ctx context.Context, o Options) error {
 	h, err := openHome(o.Home)
 	if err != nil {
@@ -63,23 +61,22 @@ func Run(ctx context.Context, o Options) error {
 	return err
 }
 
-// offer stands between the replica and its clients; only tests set it, to make a replica that lies.
+// offer lets tests replace the backend by a lying one.
 var offer = func(r *replica) board.Backend { return r }
 
-// failure is why a replica cannot go on.
 func failure(why string) error {
 	return &path.Error{What: "the replica stopped", Why: why, Hint: "see its log, and whether its disk is full; the others go on without it"}
 }
 
-// member lets in whom the genesis does, and the replicas, for their status.
+// member admits the members of the genesis, and the replicas for their status.
 func (r *replica) member(who identity.Key) bool {
 	r.app.mu.RLock()
 	defer r.app.mu.RUnlock()
 	return r.app.space.Member(who) || slices.ContainsFunc(r.home.genesis.Replicas, func(other genesisReplica) bool { return other.Key == who })
 }
 
-// Apply is of [board.Backend]. This replica waits for something to take; all of them decide who takes it, so that replicas whose
-// wait ends at different moments give one answer.
+// Apply implements [board.Backend]. This replica waits for a tuple, but all replicas decide who takes it, so that replicas
+// whose waits end at different moments give one answer.
 func (r *replica) Apply(ctx context.Context, op space.SignedOp, wait time.Duration) (space.Result, error) {
 	if err := r.app.here(); err != nil {
 		return space.Result{}, err
@@ -98,7 +95,7 @@ func (r *replica) Apply(ctx context.Context, op space.SignedOp, wait time.Durati
 	return r.agree(ctx, op)
 }
 
-// agree gives an operation to all replicas, and returns what it came to once it is committed.
+// agree submits an operation to all replicas and returns its result once it is committed.
 func (r *replica) agree(ctx context.Context, op space.SignedOp) (space.Result, error) {
 	result, known, later := r.app.await(op)
 	if known {
@@ -107,7 +104,7 @@ func (r *replica) agree(ctx context.Context, op space.SignedOp) (space.Result, e
 	defer r.app.giveUp(op.ID(), later)
 	answer, err := r.node.Mempool().CheckTx(op.Bytes(), "")
 	switch {
-	case errors.Is(err, mempool.ErrTxInCache): // another replica gave it to this one
+	case errors.Is(err, mempool.ErrTxInCache): // another replica has sent it here
 	case err != nil:
 		return space.Result{}, &path.Error{What: "the replica", Why: "takes no operation now", Err: err, Hint: "try again in a moment"}
 	default:
@@ -116,7 +113,7 @@ func (r *replica) agree(ctx context.Context, op space.SignedOp) (space.Result, e
 			return r.app.refusal(space.Result{Status: space.Status(checked.Code), Detail: checked.Log}), nil
 		}
 	}
-	if result, done := r.app.remembered(op.ID()); done { // a block came between the first look and the mempool's
+	if result, done := r.app.remembered(op.ID()); done { // a block came between the two looks
 		return result, nil
 	}
 	select {
@@ -128,7 +125,7 @@ func (r *replica) agree(ctx context.Context, op space.SignedOp) (space.Result, e
 	}
 }
 
-// Read is of [board.Backend]: what this replica has.
+// Read implements [board.Backend], from this replica's state.
 func (r *replica) Read(ctx context.Context, reader identity.Key, q space.Query, wait time.Duration) (space.Result, error) {
 	if err := r.app.here(); err != nil {
 		return space.Result{}, err
@@ -153,25 +150,25 @@ func (r *replica) Read(ctx context.Context, reader identity.Key, q space.Query, 
 // Detail is the part of a replica's status that a single board does not have.
 type Detail struct {
 	Replica int          `json:"replica"`
-	Faults  int          `json:"faults"`  // how many may lie
+	Faults  int          `json:"faults"`  // how many replicas may lie
 	Height  int64        `json:"height"`  // of the last block
-	Joining bool         `json:"joining"` // it takes up the state of the others, and knows nothing yet
+	Joining bool         `json:"joining"` // it restores the others' state and has none yet
 	Accused int          `json:"accused"` // times that a replica was seen signing two things for one height
 	Peers   []PeerStatus `json:"peers"`
 }
 
-// PeerStatus is how one replica finds another.
+// PeerStatus is one replica as seen by another.
 type PeerStatus struct {
 	Replica int    `json:"replica"`
 	Address string `json:"address"`
 	Up      bool   `json:"up"`
-	Height  int64  `json:"height"` // by its own word, some seconds old
+	Height  int64  `json:"height"` // as claimed, some seconds old
 }
 
-// Status is of [board.Backend].
+// Status implements [board.Backend].
 func (r *replica) Status(context.Context) (board.Status, error) {
 	detail := Detail{Replica: r.home.settings.Index}
-	detail.Faults, _ = faults(len(r.home.genesis.Replicas)) // it was looked at before
+	detail.Faults, _ = faults(len(r.home.genesis.Replicas)) // checked in parseGenesis
 	heard := r.watch.peers()
 	for i, peer := range r.home.settings.Peers {
 		if i != detail.Replica {

@@ -14,24 +14,23 @@ import (
 )
 
 const (
-	// snapshotFormat is that of space.Snapshot, in chunks.
-	snapshotFormat = 1
+	snapshotFormat = 1 // space.Snapshot in chunks
 	snapshotChunk  = 1 << 20
 )
 
-// snapshotEvery is the number of blocks from one snapshot to the next, a multiple of checkpoint. Only tests change it.
+// snapshotEvery is the number of blocks between snapshots, a multiple of checkpoint. Only tests change it.
 var snapshotEvery = 64 * checkpoint
 
-// offered is a snapshot that is being taken up.
+// offered is a snapshot being restored.
 type offered struct {
 	height int64
-	hash   []byte // of the state, as two thirds of the replicas signed it
+	hash   []byte // of the state, signed by two thirds of the replicas
 	sums   [][]byte
 	chunks [][]byte
-	from   []string // who sent each chunk
+	from   []string // the sender of each chunk
 }
 
-// ListSnapshots is of abci.Application: those of which the others can have the two blocks behind, too.
+// ListSnapshots lists the snapshots that are at least two blocks old, since a restore needs the two blocks after it.
 func (a *app) ListSnapshots(context.Context, *abci.ListSnapshotsRequest) (*abci.ListSnapshotsResponse, error) {
 	all, at := a.snapshots.list(), a.height()
 	response := &abci.ListSnapshotsResponse{}
@@ -44,7 +43,6 @@ func (a *app) ListSnapshots(context.Context, *abci.ListSnapshotsRequest) (*abci.
 	return response, nil
 }
 
-// LoadSnapshotChunk is of abci.Application.
 func (a *app) LoadSnapshotChunk(_ context.Context, r *abci.LoadSnapshotChunkRequest) (*abci.LoadSnapshotChunkResponse, error) {
 	if r.Format != snapshotFormat || r.Height > 1<<62 {
 		return &abci.LoadSnapshotChunkResponse{}, nil
@@ -53,7 +51,7 @@ func (a *app) LoadSnapshotChunk(_ context.Context, r *abci.LoadSnapshotChunkRequ
 	return &abci.LoadSnapshotChunkResponse{Chunk: chunk}, err
 }
 
-// OfferSnapshot is of abci.Application. What the others signed is in AppHash; all else is the word of whoever offers.
+// OfferSnapshot trusts only AppHash, which the others signed. The rest is the word of the offering peer.
 func (a *app) OfferSnapshot(_ context.Context, r *abci.OfferSnapshotRequest) (*abci.OfferSnapshotResponse, error) {
 	answer := func(result abci.OfferSnapshotResult) (*abci.OfferSnapshotResponse, error) {
 		return &abci.OfferSnapshotResponse{Result: result}, nil
@@ -74,7 +72,7 @@ func (a *app) OfferSnapshot(_ context.Context, r *abci.OfferSnapshotRequest) (*a
 	return answer(abci.OFFER_SNAPSHOT_RESULT_ACCEPT)
 }
 
-// ApplySnapshotChunk is of abci.Application. The state changes with the last chunk, if it has the hash that was signed.
+// ApplySnapshotChunk replaces the state with the last chunk, if the whole has the signed hash.
 func (a *app) ApplySnapshotChunk(_ context.Context, r *abci.ApplySnapshotChunkRequest) (*abci.ApplySnapshotChunkResponse, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -100,7 +98,7 @@ func (a *app) ApplySnapshotChunk(_ context.Context, r *abci.ApplySnapshotChunkRe
 	return &abci.ApplySnapshotChunkResponse{Result: abci.APPLY_SNAPSHOT_CHUNK_RESULT_ACCEPT}, nil
 }
 
-// restore makes a snapshot the state, here and in the store.
+// restore makes a snapshot the state, in memory and in the store.
 func (a *app) restore(o *offered) error {
 	whole := bytes.Join(o.chunks, nil)
 	restored, err := space.Restore(a.genesis.config(), whole)
@@ -123,7 +121,7 @@ func (a *app) restore(o *offered) error {
 	return nil
 }
 
-// errJoining is what clients are told before there is a state.
+// errJoining is the error for clients before there is a state.
 var errJoining = errors.New("this replica takes up the state of the others, and knows nothing yet")
 
 // here fails while there is no state yet.

@@ -19,10 +19,10 @@ import (
 	"heddle/board/space"
 )
 
-// keptSnapshots are as many as a replica that fetches one may take until the second next is there.
+// keptSnapshots gives a replica time to fetch one until the second next is written.
 const keptSnapshots = 2
 
-// snapshots are files with the state after some blocks, for others to take up. They are written in the background.
+// snapshots are files with the state after some blocks, written in the background for other replicas.
 type snapshots struct {
 	dir string // "" keeps none
 	log *slog.Logger
@@ -30,10 +30,10 @@ type snapshots struct {
 	stopping atomic.Bool
 	writing  sync.WaitGroup
 	mu       sync.Mutex
-	all      []snapshotFile // in order of height
+	all      []snapshotFile // ordered by height
 }
 
-// snapshotFile is one, with the hash of each chunk.
+// snapshotFile is a snapshot with the hash of each chunk.
 type snapshotFile struct {
 	height int64
 	sums   [][]byte
@@ -44,7 +44,7 @@ func (s snapshotFile) hash() []byte {
 	return sum[:]
 }
 
-// openSnapshots reads what is in a directory, which it makes where it is absent.
+// openSnapshots opens or creates a directory of snapshots.
 func openSnapshots(dir string, log *slog.Logger) (*snapshots, error) {
 	s := &snapshots{dir: dir, log: log}
 	if dir == "" {
@@ -59,7 +59,7 @@ func openSnapshots(dir string, log *slog.Logger) (*snapshots, error) {
 	}
 	for _, e := range entries {
 		height, err := strconv.ParseInt(e.Name(), 10, 64)
-		if err != nil { // a half of one, that a crash left
+		if err != nil { // incomplete after a crash
 			if err := os.Remove(filepath.Join(dir, e.Name())); err != nil {
 				return nil, err
 			}
@@ -81,7 +81,7 @@ func (s *snapshots) file(height int64) string {
 	return filepath.Join(s.dir, strconv.FormatInt(height, 10))
 }
 
-// take writes what the store is now, beside what comes next.
+// take writes the current state in the background.
 func (s *snapshots) take(height int64, rows dbm.Iterator) {
 	if s.dir == "" || s.stopping.Load() {
 		_ = rows.Close()
@@ -141,7 +141,7 @@ func (s *snapshots) list() []snapshotFile {
 	return slices.Clone(s.all)
 }
 
-// chunk reads a part; nil where there is none.
+// chunk reads a chunk, or returns nil if there is none.
 func (s *snapshots) chunk(height int64, index int) ([]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -157,7 +157,6 @@ func (s *snapshots) chunk(height int64, index int) ([]byte, error) {
 	return io.ReadAll(io.NewSectionReader(f, int64(index)*snapshotChunk, snapshotChunk))
 }
 
-// stop waits until nothing is written any more.
 func (s *snapshots) stop() {
 	s.stopping.Store(true)
 	s.writing.Wait()

@@ -12,14 +12,14 @@ import (
 	"heddle/path"
 )
 
-// store keeps the rows of a space and its block, which it writes whole or not at all. CometBFT repeats blocks lost in a power cut.
+// store keeps the rows of a space and their block, written atomically. CometBFT replays blocks lost in a power failure.
 type store struct{ db dbm.DB }
 
-// position says what the rows are the state of.
+// position identifies the state in the rows.
 type position struct {
 	Height  int64  `json:"height"`
-	AppHash []byte `json:"app_hash"` // what the next header holds; see checkpoint
-	Space   []byte `json:"space"`    // the hash of the whole state
+	AppHash []byte `json:"app_hash"` // the next header's; see checkpoint
+	Space   []byte `json:"space"`    // hash of the whole state
 }
 
 const (
@@ -68,12 +68,12 @@ func (s *store) rows() (rows []space.Change, err error) {
 	return rows, all.Error()
 }
 
-// iterate gives the rows as they are now, in the order of keys, whatever is written meanwhile.
+// iterate returns a snapshot of the rows in key order.
 func (s *store) iterate() (dbm.Iterator, error) {
 	return s.db.Iterator([]byte{rowPrefix}, []byte{rowPrefix + 1})
 }
 
-// replace has other rows in place of all, at once.
+// replace replaces all rows at once.
 func (s *store) replace(rows []space.Change, at position) error {
 	old, err := s.rows()
 	if err != nil {
@@ -86,7 +86,6 @@ func (s *store) replace(rows []space.Change, at position) error {
 	return s.write(append(changes, rows...), at, true)
 }
 
-// commit writes what a block changed.
 func (s *store) commit(changes []space.Change, at position) error {
 	return s.write(changes, at, at.Height%syncEvery == 0)
 }

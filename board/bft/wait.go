@@ -22,7 +22,7 @@ func (a *app) remembered(id space.ID) (space.Result, bool) {
 	return a.space.Remembered(id)
 }
 
-// await says where the result of an operation will come, or gives it where it is known already.
+// await returns the result of an operation if it is known, or the channel on which it will come.
 func (a *app) await(op space.SignedOp) (result space.Result, known bool, later chan space.Result) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -37,8 +37,8 @@ func (a *app) await(op space.SignedOp) (result space.Result, known bool, later c
 	return space.Result{}, false, later
 }
 
-// refusal makes an answer that all replicas give alike, though their clocks differ. Cut to a quarter of the slack, the clocks have
-// two values at most, so that f+1 right replicas share one; it is near enough for the client to sign again by it.
+// refusal makes a refusal that correct replicas give alike although their clocks differ. Rounded to a quarter of the slack,
+// the clocks have at most two values, so f+1 correct replicas share one. The client uses it to sign again.
 func (a *app) refusal(r space.Result) space.Result {
 	if r.Status != space.Clock {
 		return space.Result{Status: r.Status, Detail: r.Detail}
@@ -56,7 +56,7 @@ func (a *app) giveUp(id space.ID, later chan space.Result) {
 	}
 }
 
-// until waits until the space is so, looking again at each commit, or until wait is over. An error is that ctx ended.
+// until waits until so holds, checked at each commit, or until wait is over. It fails only if ctx ends.
 func (a *app) until(ctx context.Context, wait time.Duration, so func(*space.Space, time.Time) bool) error {
 	look := func() (bool, <-chan struct{}) {
 		a.mu.RLock()

@@ -12,8 +12,8 @@ import (
 	gogotypes "github.com/cosmos/gogoproto/types"
 )
 
-// CometBFT notices a dead connection after more than a minute, and then waits longer from try to try. Here replicas send a beat,
-// drop a connection that was silent, and dial again at once, so that writes go on as soon as enough replicas are together.
+// CometBFT takes more than a minute to notice a dead connection and then backs off. So replicas send beats, drop silent
+// connections and redial at once, so that writes resume as soon as enough replicas are connected.
 const (
 	beat        = time.Second
 	silence     = 4 * beat
@@ -22,10 +22,10 @@ const (
 
 var errSilent = errors.New("nothing was heard from it")
 
-// watch is the p2p reactor for beats.
+// watch is a p2p.Reactor for beats.
 type watch struct {
 	p2p.BaseReactor
-	dial   []Peer // whom this replica connects to; the others connect to it
+	dial   []Peer // peers that this replica dials; the others dial it
 	height func() int64
 	faults int
 	log    *slog.Logger
@@ -35,7 +35,7 @@ type watch struct {
 	heard map[p2p.ID]heard
 }
 
-// heard is what a peer said last.
+// heard is the last beat of a peer.
 type heard struct {
 	at     time.Time
 	height int64
@@ -47,12 +47,11 @@ func newWatch(dial []Peer, height func() int64, faults int, log *slog.Logger) *w
 	return w
 }
 
-// GetChannels is of p2p.Reactor.
 func (w *watch) GetChannels() []*conn.ChannelDescriptor {
 	return []*conn.ChannelDescriptor{{ID: beatChannel, Priority: 10, SendQueueCapacity: 4, RecvMessageCapacity: 64, MessageType: &gogotypes.Int64Value{}}}
 }
 
-// begin is called once all reactors run: one that does not would miss a peer.
+// begin must run after all reactors have started, or one of them would miss a peer.
 func (w *watch) begin() {
 	go w.beats()
 	for _, to := range w.dial {
@@ -60,16 +59,13 @@ func (w *watch) begin() {
 	}
 }
 
-// OnStop is of service.Service.
 func (w *watch) OnStop() { close(w.stop) }
 
-// AddPeer is of p2p.Reactor.
 func (w *watch) AddPeer(peer p2p.Peer) {
 	w.hear(peer.ID(), 0)
 	w.log.Info("replica connected", "node", peer.ID(), "address", peer.RemoteAddr())
 }
 
-// RemovePeer is of p2p.Reactor.
 func (w *watch) RemovePeer(peer p2p.Peer, reason any) {
 	w.mu.Lock()
 	delete(w.heard, peer.ID())
@@ -77,7 +73,6 @@ func (w *watch) RemovePeer(peer p2p.Peer, reason any) {
 	w.log.Warn("replica lost", "node", peer.ID(), "why", reason)
 }
 
-// Receive is of p2p.Reactor.
 func (w *watch) Receive(e p2p.Envelope) {
 	if m, ok := e.Message.(*gogotypes.Int64Value); ok {
 		w.hear(e.Src.ID(), m.Value)
@@ -90,7 +85,7 @@ func (w *watch) hear(id p2p.ID, height int64) {
 	w.heard[id] = heard{time.Now(), height}
 }
 
-// reached reports whether more replicas than may lie say that they have so many blocks.
+// reached reports whether more than f replicas say that they have this block.
 func (w *watch) reached(height int64) bool {
 	n := 0
 	for _, h := range w.peers() {
@@ -101,7 +96,7 @@ func (w *watch) reached(height int64) bool {
 	return n > w.faults
 }
 
-// beats speaks to all peers, and takes down those that were silent.
+// beats sends beats to all peers and drops silent ones.
 func (w *watch) beats() {
 	tick := time.NewTicker(beat)
 	defer tick.Stop()
@@ -129,7 +124,7 @@ func (w *watch) beats() {
 	}
 }
 
-// keep connects to a peer, again and again, at whatever address its name has by then.
+// keep dials a peer again and again, and resolves its name each time.
 func (w *watch) keep(to Peer) {
 	tick := time.NewTicker(beat)
 	defer tick.Stop()
@@ -149,7 +144,7 @@ func (w *watch) keep(to Peer) {
 	}
 }
 
-// peers gives what was heard from whom.
+// peers returns the last beat of each peer.
 func (w *watch) peers() map[p2p.ID]heard {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -17,33 +17,31 @@ import (
 	"heddle/path"
 )
 
-// Reader is what reading needs of a [board.Client].
+// Reader is the part of [board.Client] that reading needs.
 type Reader interface {
 	List(ctx context.Context, template space.Template) ([]space.Entry, error)
 }
 
-// Cache is the last list, in a file. What is in it is signed, and is checked again when it is read.
+// Cache stores the last list in a file. Its content is signed, and is verified again when it is read.
 type Cache struct {
-	File string
-	// Space is the board's name: the list of one board is none for another.
-	Space space.ID
-	// MaxAge is how old the list may be and still be used; 0 is a day.
-	MaxAge time.Duration
+	File   string
+	Space  space.ID         // the board's name; a list of another board is ignored
+	MaxAge time.Duration    // of a list that may still be used; 0 is a day
 	Clock  func() time.Time // nil: the machine's
 }
 
-// DefaultMaxAge is for [Cache.MaxAge].
+// DefaultMaxAge is the default of [Cache.MaxAge].
 const DefaultMaxAge = 24 * time.Hour
 
-// saved is the file.
+// saved is the content of the file.
 type saved struct {
 	Space   space.ID  `json:"space"`
 	Read    time.Time `json:"read"`
-	Results [][]byte  `json:"results"` // [space.Result], in pieces of what one may hold
+	Results [][]byte  `json:"results"` // encoded [space.Result]s
 }
 
-// Load asks the board and keeps its answer. If the board cannot be reached, it gives the kept list, unless that is older than
-// MaxAge, with the reason in [Directory.Cached]. A refusal is an error.
+// Load asks the board and stores its answer. If the board cannot be reached, Load returns a stored list up to MaxAge old,
+// with the reason in [Directory.Cached]. A refusal is an error.
 func (c Cache) Load(ctx context.Context, r Reader) (Directory, error) {
 	now := time.Now
 	if c.Clock != nil {
@@ -95,7 +93,7 @@ func (c Cache) save(entries []space.Entry, read time.Time) error {
 	return nil
 }
 
-// old gives what was kept; why is what happened at the board.
+// old returns the stored list; why is the board's error.
 func (c Cache) old(now time.Time, why error) (Directory, error) {
 	s, entries, err := c.read()
 	if errors.Is(err, fs.ErrNotExist) {

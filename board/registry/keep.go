@@ -15,20 +15,20 @@ import (
 	"heddle/path"
 )
 
-// Writer is what [Keep] needs of a [board.Client].
+// Writer is the part of [board.Client] that [Keep] needs.
 type Writer interface {
 	Cas(ctx context.Context, template space.Template, tuple space.Tuple, p board.Put) (space.ID, *space.Entry, bool, error)
 	Renew(ctx context.Context, id space.ID, lease time.Duration) error
 	Remove(ctx context.Context, id space.ID) error
 }
 
-// TakenError is that another key has the name already.
+// TakenError means that another key has the name.
 type TakenError struct {
 	Kind, Name string
-	By         identity.Key // or zero, if this device may not read who
+	By         identity.Key // zero if this device may not read it
 }
 
-// Error says who has it.
+// Error names the holder.
 func (e *TakenError) Error() string {
 	if e.By.IsZero() {
 		return fmt.Sprintf("%s %s: somebody else is registered by this name", e.Kind, e.Name)
@@ -36,17 +36,16 @@ func (e *TakenError) Error() string {
 	return fmt.Sprintf("%s %s: %v is registered by this name", e.Kind, e.Name, e.By)
 }
 
-// HintText says what to do.
+// HintText returns what the user can do.
 func (*TakenError) HintText() string { return "choose another name, or ask who has it" }
 
-// Lease is for how long a registration is made, unless it is said otherwise. It is renewed three times in that time.
+// Lease is the default lease of a registration, which is renewed three times in that time.
 const Lease = 10 * time.Minute
 
-// removal bounds the last request.
+// removal limits the request that removes a registration at the end.
 const removal = 3 * time.Second
 
-// Register puts a registration, or takes up the one of the same key and name. The key must be the writer's. The error may be a
-// [TakenError].
+// Register puts a registration, or adopts that of the same key and name. The key must be the writer's. See [TakenError].
 func Register(ctx context.Context, w Writer, r Registration, lease time.Duration) (space.ID, error) {
 	kind, name, key := r.label()
 	tuple, err := r.fields()
@@ -66,7 +65,7 @@ func Register(ctx context.Context, w Writer, r Registration, lease time.Duration
 			if err := w.Renew(ctx, other.ID(), lease); !errors.Is(err, board.ErrNone) {
 				return other.ID(), err
 			}
-		default: // what it said before no longer holds
+		default: // its content has changed
 			if err := w.Remove(ctx, other.ID()); err != nil && !errors.Is(err, board.ErrNone) {
 				return id, err
 			}
@@ -74,8 +73,8 @@ func Register(ctx context.Context, w Writer, r Registration, lease time.Duration
 	}
 }
 
-// Keep registers, renews until ctx ends, and then removes. A mistake in the registration, a name that is taken, or a refusal ends
-// it earlier; a board that cannot be reached does not.
+// Keep registers, renews until ctx ends, and then removes. An invalid registration, a taken name, or a refusal ends it
+// earlier; an unreachable board does not.
 func Keep(ctx context.Context, w Writer, r Registration, lease time.Duration, log *slog.Logger) error {
 	kind, name, _ := r.label()
 	var id space.ID
@@ -94,7 +93,7 @@ func Keep(ctx context.Context, w Writer, r Registration, lease time.Duration, lo
 		if have {
 			err = w.Renew(ctx, id, lease)
 		}
-		if !have || errors.Is(err, board.ErrNone) { // the lease ended while the board could not be reached
+		if !have || errors.Is(err, board.ErrNone) { // the lease ended while the board was unreachable
 			id, err = Register(ctx, w, r, lease)
 		}
 		have = have || err == nil
@@ -112,7 +111,7 @@ func Keep(ctx context.Context, w Writer, r Registration, lease time.Duration, lo
 	}
 }
 
-// final reports whether an error stays however often one tries.
+// final reports whether retrying cannot help.
 func final(err error) bool {
 	if refused, ok := errors.AsType[*board.Refusal](err); ok {
 		return refused.Result.Status != space.Full && refused.Result.Status != space.Quota && refused.Result.Status != space.Clock

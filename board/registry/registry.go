@@ -1,8 +1,8 @@
-// Package registry says in tuples what overlay nodes and devices are, and reads it back.
+// Package registry describes overlay nodes and devices by tuples, and reads them back.
 //
-// A [Node] or [Stream] is known by its key, which must have signed its tuple. Two may have one name. [Keep] registers and renews; a
-// [Directory] is the list of what there is, which a [Cache] remembers for when the board cannot be reached. Do not trust what is
-// listed: whoever may write to the board is listed.
+// A [Node] or [Stream] is identified by its key, which must have signed its tuple. Two may have the same name. [Keep]
+// registers and renews. A [Directory] is the list of registrations, which a [Cache] stores for when the board cannot be
+// reached. Being listed is no proof of trust: everybody who may write to the board can register.
 package registry
 
 import (
@@ -36,7 +36,7 @@ type Node struct {
 	Entry     `json:"registration"`
 }
 
-// Stream is a device where a service can be dialled. Its tuple is (heddle-stream, name, key, addresses in JSON).
+// Stream is a device that offers a service. Its tuple is (heddle-stream, name, key, addresses in JSON).
 type Stream struct {
 	Name      string       `json:"name"`
 	Key       identity.Key `json:"key"`
@@ -44,10 +44,10 @@ type Stream struct {
 	Entry     `json:"registration"`
 }
 
-// Entry is what the board says of a registration; it is zero for one that is to be made.
+// Entry is the board's data on a registration. It is zero for a new one.
 type Entry struct {
 	ID    space.ID  `json:"id"`
-	Until time.Time `json:"until"` // when its lease ends, by the board's clock
+	Until time.Time `json:"until"` // end of its lease, by the board's clock
 }
 
 // Registration is a [Node] or a [Stream].
@@ -83,7 +83,7 @@ func common(r Registration, addresses []string) (space.Tuple, error) {
 	return space.Tuple{space.String(kind), space.String(name), space.Bytes(key.Bytes()), space.String(string(raw))}, err
 }
 
-// named means all registrations of one name.
+// named matches all registrations of one name.
 func named(r Registration) space.Template {
 	kind, name, _ := r.label()
 	template := space.Template{space.String(kind), space.String(name), space.AnyOf(space.TypeBytes), space.AnyOf(space.TypeString)}
@@ -97,7 +97,7 @@ const maxAddresses = 16
 
 var namePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 
-// isName keeps to what can be written in a path and shown in a terminal.
+// isName accepts names that are safe in a path and in a terminal.
 func isName(text string) bool { return namePattern.MatchString(text) }
 
 func check(name string, addresses []string) error {
@@ -117,18 +117,16 @@ func check(name string, addresses []string) error {
 
 var hostPattern = regexp.MustCompile(`^[A-Za-z0-9:][A-Za-z0-9.:_%-]{0,252}$`)
 
-// Directory is who is registered.
+// Directory is the list of registrations.
 type Directory struct {
-	Nodes   []Node   `json:"nodes"`
-	Streams []Stream `json:"streams"`
-	// Ignored counts registrations that are malformed or not signed by the key that they name.
-	Ignored int       `json:"ignored"`
-	Read    time.Time `json:"read"` // when the board said so, by this device's clock
-	// Cached is why the list is an old one: the board could not be reached.
-	Cached string `json:"cached,omitempty"`
+	Nodes   []Node    `json:"nodes"`
+	Streams []Stream  `json:"streams"`
+	Ignored int       `json:"ignored"`          // malformed, or not signed by the key that they name
+	Read    time.Time `json:"read"`             // when the board answered, by this device's clock
+	Cached  string    `json:"cached,omitempty"` // why the board could not be reached, if the list is a stored one
 }
 
-// Parse reads the registrations among tuples whose signatures were checked. The youngest of one key and name counts.
+// Parse reads registrations from tuples with verified signatures. The latest of each key and name counts.
 func Parse(entries []space.Entry) Directory {
 	var d Directory
 	for _, e := range entries {
@@ -162,7 +160,7 @@ func Parse(entries []space.Entry) Directory {
 	return d
 }
 
-// head reads the fields that nodes and streams have alike.
+// head reads the fields that nodes and streams share.
 func head(e space.Entry) (key identity.Key, name string, addresses []string, err error) {
 	tuple := e.Tuple()
 	if len(tuple) < 4 {
@@ -188,7 +186,7 @@ func youngest[T Registration](list []T) []T {
 		key  identity.Key
 	}
 	last := map[label]int{}
-	kept := []T{} // in JSON no list is an empty one
+	kept := []T{} // an empty list in JSON, not null
 	for _, r := range list {
 		_, name, key := r.label()
 		if at, again := last[label{name, key}]; again {
@@ -206,7 +204,7 @@ func youngest[T Registration](list []T) []T {
 	return kept
 }
 
-// Stream finds a stream by its name or its device's key. Where several keys have the name the error is an [AmbiguousError].
+// Stream finds a stream by name or by the device's key. It fails with an [AmbiguousError] if several keys have the name.
 func (d Directory) Stream(which string) (found Stream, err error) {
 	var all []Stream
 	var keys []identity.Key
@@ -228,7 +226,7 @@ func (d Directory) Stream(which string) (found Stream, err error) {
 	return found, &AmbiguousError{which, keys}
 }
 
-// AmbiguousError is that several streams have one name. To take either would be to guess.
+// AmbiguousError means that several streams have one name, so that choosing one would be a guess.
 type AmbiguousError struct {
 	Name string
 	Keys []identity.Key
@@ -239,12 +237,12 @@ func (e *AmbiguousError) Error() string {
 	return fmt.Sprintf("stream %s: %d have this name: %v", e.Name, len(e.Keys), e.Keys)
 }
 
-// HintText says what to do.
+// HintText returns what the user can do.
 func (*AmbiguousError) HintText() string {
 	return "ask its owner for the key, and give the key instead of the name"
 }
 
-// Shared gives the names that several keys have.
+// Shared returns the names that several keys have.
 func (d Directory) Shared() (names []string) {
 	return slices.Sorted(slices.Values(slices.Concat(shared(d.Nodes), shared(d.Streams))))
 }

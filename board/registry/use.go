@@ -13,14 +13,14 @@ import (
 	"heddle/identity"
 )
 
-// DefaultCache is where this user's list of a board is kept.
+// DefaultCache returns this user's stored list of a board.
 func DefaultCache(board space.ID, maxAge time.Duration) (Cache, error) {
 	file, err := identity.DefaultFile()
 	return Cache{File: filepath.Join(filepath.Dir(file), "registrations.json"), Space: board, MaxAge: maxAge}, err
 }
 
-// Lookup reads the directory of a board, named as for [board.LoadReference]. If the board does not answer in time, it gives the
-// list in this user's [DefaultCache]; see [Cache.Load].
+// Lookup reads the directory of a board, named as for [board.LoadReference]. If the board does not answer in time, it
+// returns this user's stored list; see [Cache.Load].
 func Lookup(ctx context.Context, reference string, id identity.Identity, timeout, maxAge time.Duration) (Directory, error) {
 	r, err := board.LoadReference(reference)
 	if err != nil {
@@ -38,9 +38,9 @@ func Lookup(ctx context.Context, reference string, id identity.Identity, timeout
 	return cache.Load(ctx, client)
 }
 
-// Peer finds the device that offers a service; of several it takes the one of the key, if that is not empty.
+// Peer finds the device that offers a service. If several do, key selects one; it may be empty.
 func (d Directory) Peer(service, key string) (Stream, error) {
-	// A device may have several services, and then its key alone would be ambiguous.
+	// A device may offer several services, so its key alone would be ambiguous.
 	d.Streams = slices.DeleteFunc(slices.Clone(d.Streams), func(s Stream) bool { return s.Name != service })
 	if key != "" {
 		return d.Stream(key)
@@ -48,8 +48,7 @@ func (d Directory) Peer(service, key string) (Stream, error) {
 	return d.Stream(service)
 }
 
-// List keeps a registration on the board of a reference until stop. Without a reference it does nothing. If the board cannot be
-// reached, it logs that and tries again.
+// List keeps a registration on a board, with retries, until stop is called. Without a reference it does nothing.
 func List(ctx context.Context, reference string, id identity.Identity, r Registration, log *slog.Logger) (stop func(), err error) {
 	if reference == "" {
 		return func() {}, nil

@@ -9,25 +9,24 @@ import (
 	"heddle/identity"
 )
 
-// The encoding is canonical: every value has one, and what does not decode to it is refused. Numbers are big-endian and of
-// fixed width, since widths that vary would have to be checked for being the shortest.
+// The encoding is canonical: every value has exactly one, and anything else is refused. Numbers are big-endian with fixed
+// width, since variable widths would need a check for the shortest form.
 
-// Bounds that the encoding itself sets.
+// Limits of the encoding itself.
 const (
 	maxFields = 64
 	maxKeys   = 64
-	// MaxOp bounds an encoded operation, in bytes, whatever the limits of the space say.
-	MaxOp = 1 << 20
+	MaxOp     = 1 << 20 // bytes of an encoded operation, whatever the limits of the space
 )
 
 const (
-	wirePlace = 0x10 // beside a type: any value of it
+	wirePlace = 0x10 // added to a type: any value of it
 	wireAny   = 0x1f
 )
 
 var errShort = errors.New("it ends too soon")
 
-// reader takes values off the front of a message; the first error stays.
+// reader decodes values from the front of a message and keeps the first error.
 type reader struct {
 	rest []byte
 	err  error
@@ -51,7 +50,7 @@ func (r *reader) take(n int) []byte {
 	return head
 }
 
-// number takes an unsigned number of n bytes.
+// number reads an unsigned integer of n bytes.
 func (r *reader) number(n int) (v uint64) {
 	for _, b := range r.take(n) {
 		v = v<<8 | uint64(b)
@@ -65,14 +64,13 @@ func (r *reader) u32() uint32 { return uint32(r.number(4)) }
 func (r *reader) u64() uint64 { return r.number(8) }
 func (r *reader) i64() int64  { return int64(r.number(8)) }
 
-// version takes the version of an encoding.
 func (r *reader) version() {
 	if v := r.u8(); v != opVersion {
 		r.fail("it is of version %d, and not %d", v, opVersion)
 	}
 }
 
-// sized reads a length of 32 bits and as many bytes. Nothing is allocated for a length that is not there.
+// sized reads a 32-bit length and as many bytes. It allocates nothing for missing bytes.
 func (r *reader) sized() []byte { return r.take(int(r.u32())) }
 
 func (r *reader) id() (id ID) {
@@ -150,7 +148,7 @@ func (r *reader) field(template bool) (f Field) {
 	return f
 }
 
-// end reports the first error, or that something is left.
+// end returns the first error, or an error if bytes are left.
 func (r *reader) end() error {
 	if r.err == nil && len(r.rest) > 0 {
 		return fmt.Errorf("%d bytes follow its end", len(r.rest))

@@ -14,7 +14,6 @@ import (
 // Type is the type of a field.
 type Type uint8
 
-// The types of fields.
 const (
 	TypeString Type = 1 + iota // UTF-8
 	TypeInt                    // 64 bits, signed
@@ -24,28 +23,28 @@ const (
 
 var typeNames = map[Type]string{TypeString: "string", TypeInt: "int", TypeBytes: "bytes", TypeBool: "bool"}
 
-// String gives string, int, bytes or bool.
+// String returns string, int, bytes or bool.
 func (t Type) String() string { return typeNames[t] }
 
-// Field is one place of a tuple or of a template. It holds a value, or, in a template only, says what may stand there.
-// The zero Field is none; make one by [String], [Int], [Bytes], [Bool], [Any] or [AnyOf]. Fields compare with ==.
+// Field is an element of a tuple or template: a value, or in a template a placeholder. The zero Field is neither; use
+// [String], [Int], [Bytes], [Bool], [Any] or [AnyOf]. Fields are comparable with ==.
 type Field struct {
-	typ   Type // 0 with formal: any type
+	typ   Type // 0 with place: any type
 	place bool // any value of the type
 	text  string
 	num   int64
 }
 
-// String is a field with a text, in UTF-8.
+// String returns a field with UTF-8 text.
 func String(v string) Field { return Field{typ: TypeString, text: v} }
 
-// Int is a field with a number.
+// Int returns a field with an integer.
 func Int(v int64) Field { return Field{typ: TypeInt, num: v} }
 
-// Bytes is a field with bytes.
+// Bytes returns a field with bytes.
 func Bytes(v []byte) Field { return Field{typ: TypeBytes, text: string(v)} }
 
-// Bool is a field with a truth value.
+// Bool returns a field with a boolean.
 func Bool(v bool) Field {
 	if v {
 		return Field{typ: TypeBool, num: 1}
@@ -59,13 +58,13 @@ func Any() Field { return Field{place: true} }
 // AnyOf matches every value of a type.
 func AnyOf(t Type) Field { return Field{typ: t, place: true} }
 
-// Type gives the type of the field, 0 for [Any].
+// Type returns the type of the field, 0 for [Any].
 func (f Field) Type() Type { return f.typ }
 
-// IsValue reports whether the field holds a value, as those of tuples do.
+// IsValue reports whether the field is a value and not a placeholder.
 func (f Field) IsValue() bool { return f.typ != 0 && !f.place }
 
-// Text gives the value of a string field, else "".
+// Text returns the value of a string field, else "".
 func (f Field) Text() string {
 	if f.typ != TypeString {
 		return ""
@@ -73,7 +72,7 @@ func (f Field) Text() string {
 	return f.text
 }
 
-// Int gives the value of an int field, else 0.
+// Int returns the value of an int field, else 0.
 func (f Field) Int() int64 {
 	if f.typ != TypeInt {
 		return 0
@@ -81,7 +80,7 @@ func (f Field) Int() int64 {
 	return f.num
 }
 
-// Bytes gives the value of a bytes field, else nil.
+// Bytes returns the value of a bytes field, else nil.
 func (f Field) Bytes() []byte {
 	if f.typ != TypeBytes {
 		return nil
@@ -89,10 +88,10 @@ func (f Field) Bytes() []byte {
 	return []byte(f.text)
 }
 
-// Bool gives the value of a bool field, else false.
+// Bool returns the value of a bool field, else false.
 func (f Field) Bool() bool { return f.typ == TypeBool && f.num == 1 }
 
-// matches reports whether value may stand where f stands in a template.
+// matches reports whether a value matches f in a template.
 func (f Field) matches(value Field) bool {
 	if f.place {
 		return f.typ == 0 || f.typ == value.typ
@@ -103,16 +102,16 @@ func (f Field) matches(value Field) bool {
 // Tuple is a sequence of values.
 type Tuple []Field
 
-// Template matches tuples with as many fields, each of which matches; without fields it matches every tuple.
+// Template matches tuples of the same length whose fields all match. An empty template matches every tuple.
 type Template []Field
 
-// Matches reports whether the template means the tuple.
+// Matches reports whether the tuple matches the template.
 func (p Template) Matches(t Tuple) bool {
 	return len(p) == 0 || slices.EqualFunc(p, t, Field.matches)
 }
 
-// ParseField reads what people write for a field: a bare text is a string; string:TEXT, int:N, bytes:HEX and bool:B say
-// the type; ? matches anything, ?string, ?int, ?bytes and ?bool anything of the type.
+// ParseField reads the user's notation: bare text is a string; string:TEXT, int:N, bytes:HEX and bool:B give the type; ?
+// matches anything, and ?string, ?int, ?bytes and ?bool any value of the type.
 func ParseField(text string) (Field, error) {
 	if rest, ok := strings.CutPrefix(text, "?"); ok {
 		if rest == "" {
@@ -154,7 +153,7 @@ func ParseField(text string) (Field, error) {
 	return String(text), nil
 }
 
-// String writes the field so that [ParseField] reads it again.
+// String returns the field in the notation of [ParseField].
 func (f Field) String() string {
 	switch {
 	case f.place:
@@ -173,7 +172,7 @@ func (f Field) String() string {
 	return f.text
 }
 
-// MarshalJSON gives {"string": "…"}, {"int": 1}, {"bytes": "hex"} or {"bool": true}; a place is {"any": "string"}.
+// MarshalJSON returns {"string": "…"}, {"int": 1}, {"bytes": "hex"} or {"bool": true}; a placeholder is {"any": "string"}.
 func (f Field) MarshalJSON() ([]byte, error) {
 	name, value := f.typ.String(), any(f.text)
 	switch {

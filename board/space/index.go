@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// index finds tuples by their first two fields, in the order of arrival: most templates give these.
+// index finds tuples by their first two fields, in order of arrival. Most templates specify these fields.
 type index map[string][]*tuple
 
 // all is the key of the list of all tuples.
@@ -20,7 +20,7 @@ func keysOf(t Tuple) []string {
 	return []string{all, one, string(appendField([]byte(one), t[1]))}
 }
 
-// keyFor gives the shortest list that has all that a template means.
+// keyFor returns the key of the shortest list that contains all matches of a template.
 func keyFor(p Template) string {
 	switch {
 	case len(p) == 0 || !p[0].IsValue():
@@ -53,7 +53,7 @@ func (x index) remove(t *tuple) {
 	}
 }
 
-// matches gives the tuples that a template means, with a Seq above after.
+// matches returns the tuples with a Seq above after that match a template.
 func (x index) matches(p Template, after uint64) iter.Seq[*tuple] {
 	return func(yield func(*tuple) bool) {
 		list := x[keyFor(p)]

@@ -5,25 +5,23 @@ import (
 	"time"
 )
 
-// Limits bound what a space holds and what one author may have in it.
+// Limits bound a space and what one author has in it.
 type Limits struct {
-	// Lease bounds leases; a longer one is refused.
-	Lease time.Duration `json:"max_lease"`
-	// Slack bounds how far the time of an operation is from the space's clock, and how long results are remembered.
+	Lease time.Duration `json:"max_lease"` // the longest lease
+	// Slack limits how far an operation's time is from the space's clock, and is how long results are remembered.
 	Slack time.Duration `json:"slack"`
-	// Op bounds an encoded operation, and so a tuple, in bytes.
-	Op int `json:"max_op"`
-	// Tuples and Bytes bound the whole; bytes are of encoded operations and remembered answers.
+	Op    int           `json:"max_op"` // bytes of an encoded operation, and so of a tuple
+	// Tuples and Bytes limit the whole space. Bytes counts encoded operations and remembered answers.
 	Tuples int   `json:"max_tuples"`
 	Bytes  int64 `json:"max_bytes"`
-	// AuthorTuples and AuthorBytes bound what one author has.
+	// AuthorTuples and AuthorBytes limit one author.
 	AuthorTuples int   `json:"author_tuples"`
 	AuthorBytes  int64 `json:"author_bytes"`
-	// AuthorOps bounds how many operations of one author are remembered, and so the rate: so many in a Slack.
+	// AuthorOps limits the remembered operations of one author, and so the rate: so many in a Slack.
 	AuthorOps int `json:"author_ops"`
 }
 
-// DefaultLimits are enough for some ten thousand nodes.
+// DefaultLimits are enough for about ten thousand nodes.
 func DefaultLimits() Limits {
 	return Limits{
 		Lease: 7 * 24 * time.Hour, Slack: 2 * time.Minute, Op: 64 << 10,
@@ -32,7 +30,7 @@ func DefaultLimits() Limits {
 	}
 }
 
-// MaxSlack bounds [Limits.Slack], so that whoever checks a tuple knows how far its lease may have been stretched.
+// MaxSlack limits [Limits.Slack], so that clients know by how much the lease of a tuple may be extended.
 const MaxSlack = 10 * time.Minute
 
 func (l Limits) check() error {

@@ -5,9 +5,9 @@ import (
 	"encoding/binary"
 )
 
-// ltHash is the hash of a set that can be kept up while the set changes: the sum, lane by lane, of a long hash of each
-// element (LtHash with 1,024 lanes of 16 bits: Lewi, Kim, Maykov, Weis, "Securing Update Propagation with Homomorphic
-// Hashing", 2019). To find two sets of one sum is as hard as a short-vector problem of about 200 bits.
+// ltHash is an incremental hash of a set: the lane-wise sum of a long hash of each element (LtHash with 1,024 lanes of 16
+// bits: Lewi, Kim, Maykov, Weis, "Securing Update Propagation with Homomorphic Hashing", 2019). A collision is as hard as a
+// short-vector problem of about 200 bits.
 type ltHash [1024]uint16
 
 func ltElement(key, value []byte) (lanes ltHash) {

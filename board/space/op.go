@@ -12,16 +12,16 @@ import (
 	"heddle/identity"
 )
 
-// ID names an operation, and the tuple that it put: the SHA-256 of what its author signed. A space has a name of this type too.
+// ID names an operation and the tuple that it put: the SHA-256 of what its author signed. It also names a space.
 type ID [sha256.Size]byte
 
-// String gives the name in hexadecimal.
+// String returns the ID in hexadecimal.
 func (id ID) String() string { return hex.EncodeToString(id[:]) }
 
-// MarshalText gives what String does.
+// MarshalText returns what String does.
 func (id ID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
 
-// UnmarshalText reads what String gives.
+// UnmarshalText reads the output of String.
 func (id *ID) UnmarshalText(text []byte) error {
 	parsed, err := ParseID(string(text))
 	if err == nil {
@@ -30,7 +30,7 @@ func (id *ID) UnmarshalText(text []byte) error {
 	return err
 }
 
-// ParseID reads what [ID.String] gives.
+// ParseID reads the output of [ID.String].
 func ParseID(text string) (ID, error) {
 	b, err := hex.DecodeString(text)
 	if err != nil || len(b) != len(ID{}) {
@@ -39,61 +39,59 @@ func ParseID(text string) (ID, error) {
 	return ID(b), nil
 }
 
-// Verb is what an operation does.
+// Verb is the kind of an operation.
 type Verb uint8
 
-// The operations. Reads are not among them: they change nothing, and need no signature.
+// The operations. Reads are not among them: they change nothing and need no signature.
 const (
 	Out    Verb = 1 + iota // put a tuple
-	Inp                    // take the oldest tuple that a template means, if there is one
-	Cas                    // put a tuple, unless there is one that a template means
-	Renew                  // give one's own tuple a new lease
-	Remove                 // remove a tuple by its name
+	Inp                    // take the oldest matching tuple, if there is one
+	Cas                    // put a tuple unless one matches a template
+	Renew                  // renew the lease of one's own tuple
+	Remove                 // remove a tuple by name
 )
 
 var verbNames = map[Verb]string{Out: "out", Inp: "inp", Cas: "cas", Renew: "renew", Remove: "remove"}
 
-// String gives the operation's name in Linda, such as inp.
+// String returns the Linda name of the operation, such as inp.
 func (v Verb) String() string { return verbNames[v] }
 
-// Anyone in a list of readers or takers stands for all who are let in.
+// Anyone in a list of readers or takers means everybody who is admitted.
 var Anyone = identity.Key{}
 
-// Op is an operation before it is signed. [Op.Sign] fills Author, At and Nonce.
+// Op is an unsigned operation. [Op.Sign] sets Author, At and Nonce.
 type Op struct {
-	Space  ID           // the space it is for: a signature for one space is none for another
-	Author identity.Key // who signs
+	Space  ID           // a signature for one space is invalid for others
+	Author identity.Key // the signer
 	Verb   Verb
-	At     time.Time // when, by the space's clock, to the millisecond
-	Nonce  [16]byte  // so that equal operations differ
+	At     time.Time // by the space's clock, to the millisecond
+	Nonce  [16]byte  // makes equal operations differ
 
-	Template Template // Inp, Cas
-	Tuple    Tuple    // Out, Cas
-	// Lease says how long the tuple stays without being renewed: Out, Cas, Renew. To the millisecond.
-	Lease time.Duration
-	// Readers may read the tuple, beside its author; an empty list is [Anyone], and the author alone is a list of that one.
+	Template Template      // Inp, Cas
+	Tuple    Tuple         // Out, Cas
+	Lease    time.Duration // until the tuple expires, to the millisecond: Out, Cas, Renew
+	// Readers may read the tuple, besides its author. Empty means [Anyone]; a list of the author alone makes it private.
 	Readers []identity.Key
-	// Takers may take or remove the tuple, beside its author; an empty list is nobody. Out, Cas, as Readers.
+	// Takers may take or remove the tuple, besides its author. Empty means nobody. Out, Cas.
 	Takers []identity.Key
 	Target ID // the tuple's name: Renew, Remove
 }
 
 const (
 	opVersion = 1
-	// purpose separates these signatures from all others of the same key.
-	purpose = "heddle board 1"
-	sigSize = 64
+	purpose   = "heddle board 1" // separates these signatures from others of the same key
+	sigSize   = 64
 )
 
-// SignedOp is an operation with its author's signature. It is not to be changed. The zero value is none.
+// SignedOp is an operation with its author's signature. It must not be modified. The zero value is none.
 type SignedOp struct {
 	op       Op
-	raw      []byte // what was signed, and then the signature
+	raw      []byte // the signed bytes, then the signature
 	id       ID
 	verified bool
 }
 
-// Sign makes op that of id, now. The nonce is drawn from crypto/rand.
+// Sign makes op an operation of id at time now, with a random nonce.
 func (op Op) Sign(id identity.Identity, now time.Time) (SignedOp, error) {
 	op.Author, op.At = id.Key(), time.UnixMilli(now.UnixMilli()).UTC()
 	_, _ = rand.Read(op.Nonce[:]) // it cannot fail
@@ -108,7 +106,7 @@ func (op Op) Sign(id identity.Identity, now time.Time) (SignedOp, error) {
 	return DecodeOp(append(body, signature...))
 }
 
-// check finds what could not be encoded.
+// check returns an error if op cannot be encoded.
 func (op Op) check() error {
 	if len(op.Tuple) > maxFields || len(op.Template) > maxFields {
 		return fmt.Errorf("it has more than %d fields", maxFields)
@@ -154,10 +152,10 @@ func (op Op) appendTo(b []byte) []byte {
 	return b
 }
 
-// maxLease keeps arithmetic with leases far from overflow. Spaces have a much smaller one.
+// maxLease keeps arithmetic with leases from overflowing. Spaces have a much smaller limit.
 const maxLease = 100 * 365 * 24 * time.Hour
 
-// DecodeOp reads an encoded operation, and does not look at its signature yet. The bytes are kept.
+// DecodeOp decodes an operation without checking its signature. It keeps raw.
 func DecodeOp(raw []byte) (SignedOp, error) {
 	if len(raw) > MaxOp {
 		return SignedOp{}, fmt.Errorf("an operation has %d bytes, more than %d", len(raw), MaxOp)
@@ -200,16 +198,16 @@ func (r *reader) arguments(op *Op) {
 	}
 }
 
-// Op gives what was signed. Its slices are not to be changed.
+// Op returns the operation. Its slices must not be modified.
 func (s SignedOp) Op() Op { return s.op }
 
-// ID gives the operation's name.
+// ID returns the operation's name.
 func (s SignedOp) ID() ID { return s.id }
 
-// Bytes gives the encoding, which [DecodeOp] reads. It is not to be changed.
+// Bytes returns the encoding, which [DecodeOp] reads. It must not be modified.
 func (s SignedOp) Bytes() []byte { return s.raw }
 
-// Verify checks the signature, and remembers that it was right: so it can be done before [Space.Apply], by many at once.
+// Verify checks the signature and remembers success, so that it can run in parallel before [Space.Apply].
 func (s *SignedOp) Verify() error {
 	if s.verified {
 		return nil

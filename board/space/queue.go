@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// before orders what ends by when it ends.
+// before orders tuples by the end of their lease.
 func (t *tuple) before(other *tuple) bool {
 	return cmp.Or(t.Until.Compare(other.Until), cmp.Compare(t.Seq, other.Seq)) < 0
 }
@@ -18,13 +18,13 @@ func (m *memory) before(other *memory) bool {
 func (t *tuple) move(to int)  { t.place = to }
 func (m *memory) move(to int) { m.place = to }
 
-// ending is what ends at some time, and knows its place in a queue.
+// ending has an end time and knows its place in a queue.
 type ending[T any] interface {
 	before(T) bool
 	move(to int)
 }
 
-// queue is a heap by what ends first.
+// queue is a heap.Interface ordered by end time.
 type queue[T ending[T]] []T
 
 func (q queue[T]) Len() int           { return len(q) }
@@ -35,13 +35,11 @@ func (q queue[T]) Swap(i, j int) {
 	q[j].move(j)
 }
 
-// Push is of heap.Interface.
 func (q *queue[T]) Push(x any) {
 	x.(T).move(len(*q))
 	*q = append(*q, x.(T))
 }
 
-// Pop is of heap.Interface.
 func (q *queue[T]) Pop() any {
 	last := len(*q) - 1
 	x := (*q)[last]

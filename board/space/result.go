@@ -9,58 +9,57 @@ import (
 	"heddle/identity"
 )
 
-// Status says how an operation or a read ended.
+// Status is the outcome of an operation or a read.
 type Status uint8
 
-// The ends of operations and reads.
 const (
 	OK        Status = 1 + iota
-	None             // no tuple that the template means, or none of that name
-	Exists           // Cas: there is a tuple that the template means
-	Denied           // the tuple is somebody else's
-	Malformed        // it does not follow the encoding, or asks for what makes no sense
-	Unsigned         // the signature is not its author's
-	Stranger         // the author is not let in
+	None             // no tuple matches, or none has the name
+	Exists           // Cas: a tuple matches
+	Denied           // the tuple belongs to somebody else
+	Malformed        // invalid encoding or request
+	Unsigned         // the signature is not the author's
+	Stranger         // the author is not admitted
 	Clock            // its time is too far from the space's
-	TooLarge         // the tuple is larger than the space takes
-	Quota            // the author has, or asks for, more than the limits allow
-	Full             // the space has as much as it takes
+	TooLarge         // the tuple exceeds the limit
+	Quota            // the author's limit is reached
+	Full             // the space's limit is reached
 )
 
 var statusNames = map[Status]string{OK: "ok", None: "none", Exists: "exists", Denied: "denied", Malformed: "malformed", Unsigned: "unsigned",
 	Stranger: "stranger", Clock: "clock", TooLarge: "too large", Quota: "quota", Full: "full"}
 
-// String gives one or two words.
+// String returns one or two words.
 func (s Status) String() string { return statusNames[s] }
 
 // Result is the answer to an operation or a read. Spaces that applied the same operations give the same bytes.
 type Result struct {
 	Status  Status
-	Version uint64    // how many operations the space has taken, this one included; 0 for a read
+	Version uint64    // operations that the space has taken, with this one; 0 for a read
 	Now     time.Time // the space's clock at the operation, to the millisecond; zero for a read
-	Detail  string    // for people, where Status is not OK
-	Entries []Entry   // what was read or taken; Cas: the tuple that there is, if the author may read it
+	Detail  string    // for people, if Status is not OK
+	Entries []Entry   // read or taken tuples; Cas: the existing tuple, if the author may read it
 }
 
-// Entry is a tuple in a space, with the proof of who put it.
+// Entry is a tuple in a space, with the proof of its author.
 type Entry struct {
-	Seq     uint64    // the order in which the space took it
-	Until   time.Time // when its lease ends, by the space's clock, to the millisecond
-	Op      SignedOp  // what put it: Out or Cas
-	Renewal SignedOp  // what renewed it last, or none
+	Seq     uint64    // order of arrival
+	Until   time.Time // end of the lease, by the space's clock, to the millisecond
+	Op      SignedOp  // the Out or Cas that put it
+	Renewal SignedOp  // the last renewal, or none
 }
 
-// ID gives the tuple's name.
+// ID returns the tuple's name.
 func (e Entry) ID() ID { return e.Op.id }
 
-// Tuple gives the values. They are not to be changed.
+// Tuple returns the values, which must not be modified.
 func (e Entry) Tuple() Tuple { return e.Op.op.Tuple }
 
-// Author gives the key that signed it.
+// Author returns the key that signed the tuple.
 func (e Entry) Author() identity.Key { return e.Op.op.Author }
 
-// Verify checks that the author put the tuple into the space of that name, and asked for a lease as long as is said, within
-// the slack that the space allows clocks. It does not say that the tuple is still there: that is the space's word.
+// Verify checks that the author put the tuple into this space and asked for this lease, within the slack of clocks. Only the
+// space can tell whether the tuple is still there.
 func (e Entry) Verify(space ID, slack time.Duration) error {
 	op := e.Op.op
 	if op.Verb != Out && op.Verb != Cas || op.Space != space {
@@ -90,22 +89,21 @@ func (e Entry) Verify(space ID, slack time.Duration) error {
 type Query struct {
 	Template Template
 	After    uint64 // only tuples with a higher Seq
-	Limit    int    // how many entries at most, 1 to [MaxEntries]
-	// Since has the server wait until the space has taken so many operations, so that a client reads what it wrote.
+	Limit    int    // entries in the answer, 1 to [MaxEntries]
+	// Since makes the server wait until the space has taken so many operations, so that a client reads its own writes.
 	Since uint64
 }
 
-// Bounds of one answer.
+// Limits of one answer.
 const (
 	MaxEntries = 1000
-	// maxAnswer bounds the entries of one answer, in bytes; there may be fewer than the query allows, but at least one.
+	// maxAnswer limits the entries of one answer, in bytes. An answer has at least one entry.
 	maxAnswer = 4 << 20
-	// MaxResult bounds an encoded result, in bytes.
-	MaxResult = maxAnswer + 2*MaxOp + 4096
+	MaxResult = maxAnswer + 2*MaxOp + 4096 // bytes of an encoded result
 	maxDetail = 1024
 )
 
-// Encode gives the canonical encoding.
+// Encode returns the canonical encoding.
 func (q Query) Encode() ([]byte, error) {
 	if len(q.Template) > maxFields {
 		return nil, fmt.Errorf("a template has %d fields, more than %d", len(q.Template), maxFields)
@@ -119,7 +117,7 @@ func (q Query) Encode() ([]byte, error) {
 	return binary.BigEndian.AppendUint64(b, q.Since), nil
 }
 
-// DecodeQuery reads what [Query.Encode] gives.
+// DecodeQuery reads the output of [Query.Encode].
 func DecodeQuery(raw []byte) (Query, error) {
 	r := reader{rest: raw}
 	r.version()
@@ -133,7 +131,7 @@ func DecodeQuery(raw []byte) (Query, error) {
 	return q, nil
 }
 
-// Encode gives the canonical encoding.
+// Encode returns the canonical encoding.
 func (r Result) Encode() []byte {
 	b := binary.BigEndian.AppendUint64([]byte{opVersion, uint8(r.Status)}, r.Version)
 	b = binary.BigEndian.AppendUint64(b, uint64(milli(r.Now)))
@@ -145,7 +143,7 @@ func (r Result) Encode() []byte {
 	return b
 }
 
-// DecodeResult reads what [Result.Encode] gives. No signature in it is looked at.
+// DecodeResult reads the output of [Result.Encode]. It checks no signatures.
 func DecodeResult(raw []byte) (Result, error) {
 	r := reader{rest: raw}
 	r.version()
@@ -191,7 +189,7 @@ func (r *reader) entry() (e Entry) {
 	return e
 }
 
-// The zero time is 0 in encodings.
+// milli encodes the zero time as 0.
 func milli(t time.Time) int64 {
 	if t.IsZero() {
 		return 0

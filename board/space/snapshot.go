@@ -8,17 +8,17 @@ import (
 	"io"
 )
 
-// SnapshotWriter writes a snapshot from rows as a store has them, so that it need not be in memory. The first error stays.
+// SnapshotWriter streams a snapshot from a store's rows. It keeps the first error.
 type SnapshotWriter struct{ to *bufio.Writer }
 
 // NewSnapshotWriter begins a snapshot.
 func NewSnapshotWriter(to io.Writer) SnapshotWriter {
 	w := SnapshotWriter{bufio.NewWriter(to)}
-	_ = w.to.WriteByte(opVersion) // Flush gives its error
+	_ = w.to.WriteByte(opVersion) // Flush returns its error
 	return w
 }
 
-// Row adds a row. They come in the order of keys.
+// Row adds a row. Rows must come in key order.
 func (w SnapshotWriter) Row(key, value []byte) error {
 	_, err := w.to.Write(appendSized(appendSized(nil, key), value))
 	return err
@@ -27,7 +27,7 @@ func (w SnapshotWriter) Row(key, value []byte) error {
 // Flush ends the snapshot.
 func (w SnapshotWriter) Flush() error { return w.to.Flush() }
 
-// Rows gives the rows of a snapshot, which [Restore] checks.
+// Rows returns the rows of a snapshot, which [Restore] checks.
 func Rows(snapshot []byte) ([]Change, error) {
 	r := reader{rest: snapshot}
 	r.version()
@@ -41,7 +41,7 @@ func Rows(snapshot []byte) ([]Change, error) {
 	return rows, nil
 }
 
-// Restore makes a space of a snapshot. It checks all of it, signatures included; that it is the right one, [Space.Hash] tells.
+// Restore makes a space from a snapshot and checks all signatures. The caller must compare [Space.Hash].
 func Restore(config Config, snapshot []byte) (*Space, error) {
 	rows, err := Rows(snapshot)
 	if err != nil {

@@ -1,9 +1,8 @@
-// Package space is a tuple space of Linda (Gelernter, "Generative Communication in Linda", 1985) with the conditional swap, access
-// lists and leases of DepSpace (Bessani et al., EuroSys 2008): a state machine without clock, network or disk.
+// Package space is a Linda tuple space (Gelernter, "Generative Communication in Linda", 1985) with the conditional swap,
+// access lists and leases of DepSpace (Bessani et al., EuroSys 2008): a state machine without clock, network or disk.
 //
-// Authors sign operations. The same operations at the same times in the same order give the same results and [Space.Hash]
-// everywhere, so that the space can be replicated. Its server does the blocking reads. Tuples are not hidden from those who run the
-// space. Do not use it as a database: the only order is that of arrival, and the only search is by template.
+// Authors sign operations. The same operations at the same times in the same order give the same results and the same
+// [Space.Hash], so a space can be replicated. Its server does blocking reads. Operators of a space can read all tuples.
 package space
 
 import (
@@ -15,19 +14,18 @@ import (
 	"heddle/identity"
 )
 
-// Config is what no operation changes. All replicas of a space must have the same; [Space.Hash] tells.
+// Config is fixed for a space. All replicas must have the same; [Space.Hash] covers it.
 type Config struct {
-	Name   ID // of the space; operations name it
-	Limits Limits
-	// Members may put, take and read; nil is everybody.
-	Members []identity.Key
+	Name    ID // operations name it
+	Limits  Limits
+	Members []identity.Key // may put, take and read; nil is everybody
 }
 
-// Space holds tuples. It is not safe for concurrent use, except that reads may go on beside each other.
+// Space holds tuples. It is not safe for concurrent use, except for concurrent reads.
 type Space struct {
 	config  Config
 	members map[identity.Key]bool // nil: everybody
-	stamp   [sha256.Size]byte     // of the config
+	stamp   [sha256.Size]byte     // hash of config
 
 	clock   int64 // milliseconds; never goes back
 	seq     uint64
@@ -42,16 +40,15 @@ type Space struct {
 	bytes    int64
 
 	sum     ltHash
-	changes map[string][]byte // since they were last asked for; nil is removed
+	changes map[string][]byte // since the last [Space.Changes]; nil is removed
 }
 
-// tuple is an Entry in its places.
 type tuple struct {
 	Entry
 	place int // in the queue of leases
 }
 
-// memory is an operation that was done, so that it is not done again.
+// memory is a past operation, kept so that it is not executed again.
 type memory struct {
 	id     ID
 	author identity.Key
@@ -60,7 +57,7 @@ type memory struct {
 	place  int
 }
 
-// account is what one author has.
+// account counts what one author has.
 type account struct {
 	tuples, ops int
 	bytes       int64
@@ -77,7 +74,7 @@ func New(config Config) (*Space, error) {
 	return s, nil
 }
 
-// SetMembers changes who is let in; nil is everybody. All replicas must do it between the same two operations, or not at all.
+// SetMembers changes who is admitted; nil is everybody. All replicas must call it between the same two operations, or never.
 func (s *Space) SetMembers(members []identity.Key) {
 	s.config.Members, s.members = members, nil
 	if members != nil {
@@ -89,12 +86,12 @@ func (s *Space) SetMembers(members []identity.Key) {
 	s.stamp = s.config.stamp()
 }
 
-// Member reports whether somebody is let in.
+// Member reports whether a key is admitted.
 func (s *Space) Member(who identity.Key) bool {
 	return !who.IsZero() && (s.members == nil || s.members[who])
 }
 
-// Advance moves the clock to now, and drops what has ended by then. The clock never goes back.
+// Advance moves the clock to now and drops what has expired. The clock never goes back.
 func (s *Space) Advance(now time.Time) {
 	s.clock = max(s.clock, now.UnixMilli())
 	for len(s.leases) > 0 && milli(s.leases[0].Until) <= s.clock {
@@ -105,7 +102,7 @@ func (s *Space) Advance(now time.Time) {
 	}
 }
 
-// Check gives OK if an operation would be let in at now: from a member, signed, of the right size and time. It may fail yet.
+// Check returns OK if an operation is admissible now: from a member, signed, of valid size and time. It may still fail.
 func (s *Space) Check(now time.Time, op SignedOp) Result {
 	clock := max(s.clock, now.UnixMilli())
 	refuse := func(status Status, format string, args ...any) Result {
@@ -129,7 +126,7 @@ func (s *Space) Check(now time.Time, op SignedOp) Result {
 
 func stampOf(ms int64) string { return time.UnixMilli(ms).UTC().Format(time.RFC3339) }
 
-// Apply does an operation at now. One that was done before is not done again, and gives the result that it gave.
+// Apply executes an operation at now. A repeated operation is not executed again and returns its first result.
 func (s *Space) Apply(now time.Time, op SignedOp) Result {
 	s.Advance(now)
 	if refused := s.Check(now, op); refused.Status != OK {
@@ -149,7 +146,7 @@ func (s *Space) Apply(now time.Time, op SignedOp) Result {
 	return result
 }
 
-// Remembered gives what an operation came to, where it was done not longer ago than [Limits.Slack].
+// Remembered returns the result of an operation executed within the last [Limits.Slack].
 func (s *Space) Remembered(id ID) (Result, bool) {
 	done := s.memory[id]
 	if done == nil {
@@ -207,7 +204,7 @@ func (s *Space) lease(d time.Duration) Result {
 	return Result{Status: OK}
 }
 
-// cas looks at all tuples, also at those that the author may not read: else two could hold what one may hold.
+// cas considers tuples that the author may not read too, or two authors could hold what only one may hold.
 func (s *Space) cas(op SignedOp) Result {
 	for t := range s.index.matches(op.op.Template, 0) {
 		result := Result{Status: Exists, Detail: "there is such a tuple, of " + t.Author().String()}
@@ -270,7 +267,7 @@ func (s *Space) remove(op SignedOp) Result {
 	return Result{Status: OK}
 }
 
-// Read gives what the reader may read of what a query asks for at now, in the order of arrival. It changes nothing.
+// Read returns what the reader may read of a query's matches, in order of arrival. It changes nothing.
 func (s *Space) Read(now time.Time, reader identity.Key, q Query) Result {
 	if !s.Member(reader) {
 		return Result{Status: Stranger, Detail: fmt.Sprintf("%v is not let in", reader)}
@@ -294,7 +291,7 @@ func (s *Space) Read(now time.Time, reader identity.Key, q Query) Result {
 	return Result{Status: OK, Entries: entries}
 }
 
-// Takeable reports whether who could take a tuple that the template means: whether an Inp would, now.
+// Takeable reports whether an Inp by who would find a tuple now.
 func (s *Space) Takeable(now time.Time, who identity.Key, template Template) bool {
 	clock := max(s.clock, now.UnixMilli())
 	for t := range s.index.matches(template, 0) {

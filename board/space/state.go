@@ -14,8 +14,7 @@ import (
 	"heddle/identity"
 )
 
-// The state of a space, which is stored, copied and hashed, is a table: a row for each tuple and each remembered operation, and one
-// for the counters.
+// The state of a space is a table: a row for each tuple and each remembered operation, and one for the counters.
 
 const (
 	tableCounters = 'c'
@@ -25,10 +24,10 @@ const (
 
 var countersKey = []byte{tableCounters}
 
-// Change is a row of the state's table that is new, or has another value, or is gone: Value is nil.
+// Change is a row of the state that was added, changed or, if Value is nil, removed.
 type Change struct{ Key, Value []byte }
 
-// Changes gives the rows that changed since the last call, in the order of keys. A store that keeps them has the state: see [Load].
+// Changes returns the rows changed since the last call, in key order. A store of these rows holds the state: see [Load].
 func (s *Space) Changes() []Change {
 	s.changes[string(countersKey)] = s.counters()
 	list := make([]Change, 0, len(s.changes))
@@ -39,7 +38,7 @@ func (s *Space) Changes() []Change {
 	return list
 }
 
-// Hash is equal for spaces of equal state and config.
+// Hash is equal for spaces with equal state and config.
 func (s *Space) Hash() [sha256.Size]byte {
 	h := sha256.New()
 	h.Write([]byte("heddle space 1"))
@@ -49,8 +48,8 @@ func (s *Space) Hash() [sha256.Size]byte {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// Load makes a space of the rows that [Space.Changes] gave, in any order, without those that are gone. It checks no signatures, so
-// nobody else may write to the store.
+// Load makes a space from the current rows of [Space.Changes], in any order. It checks no signatures, so nobody else may
+// write to the store.
 func Load(config Config, rows []Change) (*Space, error) {
 	s, err := New(config)
 	if err != nil {
@@ -123,7 +122,6 @@ func (s *Space) counters() []byte {
 	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(b, s.seq), s.version)
 }
 
-// stamp is the hash of a config.
 func (c Config) stamp() [sha256.Size]byte {
 	b := slices.Clone(c.Name[:])
 	l := c.Limits
@@ -150,7 +148,7 @@ func (m *memory) value() []byte {
 
 func (m *memory) size() int { return 2*len(m.id) + 8 + len(m.result) }
 
-// row notes a change of the table; nil removes.
+// row records a change of the table; nil removes.
 func (s *Space) row(key, old, value []byte) {
 	if old != nil {
 		s.sum.remove(key, old)
@@ -206,7 +204,7 @@ func (s *Space) drop(t *tuple) {
 	s.row(t.key(), t.value(), nil)
 }
 
-// remember keeps the result for as long as the operation's time would let it in.
+// remember keeps a result for as long as the operation's time is admissible.
 func (s *Space) remember(op SignedOp, result Result) {
 	s.keep(&memory{id: op.id, author: op.op.Author, until: op.op.At.UnixMilli() + s.config.Limits.Slack.Milliseconds(), result: result.Encode()})
 }
@@ -235,10 +233,10 @@ type Usage struct {
 	Clock      time.Time `json:"clock"`
 }
 
-// Usage gives how much there is.
+// Usage returns the current usage.
 func (s *Space) Usage() Usage {
 	return Usage{Tuples: len(s.tuples), Bytes: s.bytes, Remembered: len(s.memory), Authors: len(s.authors), Version: s.version, Clock: fromMilli(s.clock)}
 }
 
-// Config gives what the space was made with.
+// Config returns the config of the space.
 func (s *Space) Config() Config { return s.config }

@@ -22,11 +22,11 @@ import (
 )
 
 const (
-	selfSignedFor = 10 * 365 * 24 * time.Hour // its key is pinned: the date says nothing
+	selfSignedFor = 10 * 365 * 24 * time.Hour // the key is pinned, so the date does not matter
 	checkFiles    = time.Minute
 )
 
-// Certificate is a certificate and its key, in PEM files that are read again when they have changed.
+// Certificate is a certificate and key in PEM files, which are read again when they change.
 type Certificate struct {
 	certFile, keyFile string
 	now               func() time.Time
@@ -37,7 +37,7 @@ type Certificate struct {
 	looked time.Time
 }
 
-// LoadCertificate reads the two files. It fails where others than its owner may read the key.
+// LoadCertificate reads the two files. It fails if others than the owner may read the key.
 func LoadCertificate(certFile, keyFile string) (*Certificate, error) {
 	c := &Certificate{certFile: certFile, keyFile: keyFile, now: time.Now}
 	info, err := os.Stat(keyFile)
@@ -66,27 +66,27 @@ func (c *Certificate) read() error {
 	return nil
 }
 
-// Get gives the certificate as it is now. One that cannot be read anew leaves the old one.
+// Get returns the current certificate, or the previous one if the files cannot be read.
 func (c *Certificate) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if now := c.now(); now.Sub(c.looked) >= checkFiles {
 		c.looked = now
 		if info, err := os.Stat(c.certFile); err == nil && !info.ModTime().Equal(c.stamp) {
-			_ = c.read() // a renewal may be half done; it is looked at again
+			_ = c.read() // a renewal may be in progress; the next check retries
 		}
 	}
 	return c.loaded, nil
 }
 
-// Leaf is the proxy's own certificate.
+// Leaf returns the proxy's own certificate.
 func (c *Certificate) Leaf() *x509.Certificate {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.loaded.Leaf
 }
 
-// SelfSigned reads certificate.pem and key.pem in a directory. If they are absent, it makes them first, for these names.
+// SelfSigned reads certificate.pem and key.pem in dir. If they do not exist, it creates them for these names.
 func SelfSigned(dir string, names []string) (*Certificate, error) {
 	certFile, keyFile := filepath.Join(dir, "certificate.pem"), filepath.Join(dir, "key.pem")
 	_, err := os.Stat(keyFile)

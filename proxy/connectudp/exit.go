@@ -11,32 +11,32 @@ import (
 	"syscall"
 )
 
-// exit is a socket towards one target, and the flows that leave by it. Flows of one session have one: the target sees
-// one address and port, whichever way the client takes to the proxy, and its answers go to where the client spoke last.
+// exit is a socket to one target, shared by all flows of a session. So the target sees one address and port, whatever path
+// the client takes to the proxy, and its answers go to the flow that sent last.
 type exit struct {
 	socket  *net.UDPConn
 	speaker atomic.Pointer[relay] // the flow that sent last
-	ended   chan struct{}         // closed when the socket failed or was closed
+	ended   chan struct{}         // closed when the socket fails or is closed
 	counts  *counts
-	name    uint64 // random, not 0; tells the counts of exits apart
-	place   uint64 // of the last datagram that a flow took; reader's own
+	name    uint64 // random, not 0; distinguishes the sequence numbers of exits
+	place   uint64 // sequence number of the last datagram that a flow took; used by read only
 
-	uses int // guarded by the table
+	uses int // guarded by exits.mu
 }
 
-// exitKey says whose flows to where belong together.
+// exitKey identifies the flows that share an exit.
 type exitKey struct {
 	user, session string
 	to            netip.AddrPort
 }
 
-// exits are those in use. Flows without a session have one each.
+// exits holds the open exits. Flows without a session have their own.
 type exits struct {
 	mu   sync.Mutex
 	open map[exitKey]*exit
 }
 
-// enter gives the exit of a key, by a new socket where there is none yet.
+// enter returns the exit of a key, or opens a socket.
 func (e *exits) enter(key exitKey, counts *counts) (*exit, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -60,7 +60,6 @@ func (e *exits) enter(key exitKey, counts *counts) (*exit, error) {
 	return x, nil
 }
 
-// exitName draws a name for a count.
 func exitName() uint64 {
 	var random [8]byte
 	rand.Read(random[:])
@@ -80,14 +79,14 @@ func (e *exits) leave(key exitKey, x *exit) {
 	}
 }
 
-// read hands what the target sends to the flow that spoke last. What it drops leaves no gap in the count.
+// read passes datagrams from the target to the flow that sent last. Dropped datagrams leave no gap in the numbering.
 func (x *exit) read() {
 	defer close(x.ended)
 	buffer := make([]byte, largest)
 	for {
 		n, err := x.socket.Read(buffer)
 		if errors.Is(err, syscall.EMSGSIZE) {
-			continue // what the client sent was too large for the way to the target
+			continue // the client sent a datagram above the path MTU to the target
 		}
 		if err != nil {
 			return

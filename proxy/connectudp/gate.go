@@ -11,45 +11,42 @@ import (
 	"heddle/proxy/users"
 )
 
-// Gate decides who may have a flow, and where to.
+// Gate decides who may have a flow, and to which target.
 type Gate interface {
-	// Admit says what a request is let in for. An error that is a [Refusal] says in the answer why it is not.
+	// Admit decides on a request. If its error is a [Refusal], the answer tells the reason.
 	Admit(r *http.Request, host string, port uint16) (Admission, error)
 }
 
-// Admission is what a client is let in for.
+// Admission describes what a client may do.
 type Admission struct {
-	// User names the client: flows of one user and session may share an exit.
+	// User names the client. Flows of one user and session may share an exit.
 	User string
-	// Resolve gives the addresses of the target that the client may reach.
+	// Resolve returns the target's addresses that the client may reach.
 	Resolve func(ctx context.Context) ([]netip.AddrPort, error)
-	// Carry is asked before each datagram of so many bytes, up to the target or down; a false ends the flow. It may be nil.
+	// Carry is called before each datagram in either direction with its size; false ends the flow. It may be nil.
 	Carry func(up bool, bytes int) bool
-	// Ends ends the flow when it is done; nil where nothing but the flow itself does.
-	Ends context.Context
-	// Done is called when the flow has ended; it may be nil.
-	Done func()
+	Ends  context.Context // ends the flow; may be nil
+	Done  func()          // called when the flow has ended; may be nil
 }
 
-// Refusal is an error that knows how to answer.
+// Refusal is an error that determines the HTTP answer.
 type Refusal interface {
 	error
 	Status() int
 	SetHeader(http.Header)
 }
 
-// userGate is the gate of a proxy that was given none: it lets the users of a file to the targets that are allowed.
+// userGate is the default Gate: it admits the users of a file to the allowed targets.
 type userGate struct{ Options }
 
-// Admit is of [Gate].
 func (g userGate) Admit(r *http.Request, host string, port uint16) (Admission, error) {
-	remote, _ := netip.ParseAddrPort(r.RemoteAddr) // none at a socket of other addresses
+	remote, _ := netip.ParseAddrPort(r.RemoteAddr) // invalid if the socket is not UDP
 	name, err := g.Users.CheckHeader(remote.Addr(), r.Header)
 	if errors.Is(err, users.ErrBusy) {
 		return Admission{}, &refusal{err, http.StatusTooManyRequests, http.Header{"Retry-After": {"10"}}}
 	}
 	if err != nil {
-		if !errors.Is(err, users.ErrNoCredential) { // which is not bounded, and so would fill the log
+		if !errors.Is(err, users.ErrNoCredential) { // these are not limited, and would fill the log
 			g.Log.Info("wrong credentials", "from", remote.Addr())
 		}
 		return Admission{}, &refusal{err, http.StatusProxyAuthRequired, http.Header{"Proxy-Authenticate": {`Basic realm="heddle"`, `Bearer realm="heddle"`}}}
@@ -66,7 +63,6 @@ func (g userGate) Admit(r *http.Request, host string, port uint16) (Admission, e
 	}}, nil
 }
 
-// refusal is the [Refusal] of a userGate.
 type refusal struct {
 	error
 	status int
@@ -76,7 +72,7 @@ type refusal struct {
 func (r *refusal) Status() int             { return r.status }
 func (r *refusal) SetHeader(h http.Header) { maps.Copy(h, r.header) }
 
-// letIn gives what a request is let in for, or answers why it is not.
+// letIn admits a request or answers why not.
 func (p *Proxy) letIn(w http.ResponseWriter, r *http.Request) (let Admission, ok bool) {
 	host, port, err := masque.ParseTarget(r.URL.EscapedPath())
 	if err != nil {
@@ -98,7 +94,7 @@ func (p *Proxy) letIn(w http.ResponseWriter, r *http.Request) (let Admission, ok
 	return let, true
 }
 
-// refuseFor answers as a [Refusal] has it, or else with a status, and why in the words of RFC 9209.
+// refuseFor answers with the status and headers of a [Refusal], or with a status and a reason of RFC 9209.
 func refuseFor(w http.ResponseWriter, err error, status int, why string) {
 	if known, ok := errors.AsType[Refusal](err); ok {
 		known.SetHeader(w.Header())

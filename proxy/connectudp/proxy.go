@@ -24,50 +24,46 @@ import (
 	"heddle/proxy/users"
 )
 
-// Defaults of a proxy. A NAT keeps a UDP mapping for two minutes at least (RFC 4787, REQ-5).
+// Defaults of a proxy. A NAT keeps a UDP mapping for at least two minutes (RFC 4787, REQ-5).
 const (
 	DefaultMaxFlows = 64
 	DefaultIdle     = 2 * time.Minute
 	DefaultDrain    = 5 * time.Second
 )
 
-// What strangers can make the proxy keep.
+// Limits of what strangers can make the proxy keep.
 const (
 	maxConnections  = 1024
 	maxPerSource    = 64
 	maxAllFlows     = 8192
 	maxHeaderBytes  = 8 << 10
 	maxSession      = 64               // bytes of a session's name
-	patienceAuth    = 10 * time.Second // from a connection's first packet to the first credentials that fit
+	patienceAuth    = 10 * time.Second // from a connection's first packet to the first valid credentials
 	patienceResolve = 5 * time.Second
-	handshakesAtOne = 64 // in a burst, before clients must prove their address (RFC 9000, section 8.1.2)
+	handshakesAtOne = 64 // burst, before clients must prove their address (RFC 9000, section 8.1.2)
 	handshakeEvery  = 20 * time.Millisecond
 )
 
-// Options say whom a proxy serves, and how far.
+// Options configure a [Proxy].
 type Options struct {
-	// Certificate is asked for at each handshake.
+	// Certificate is called at each handshake.
 	Certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	Users       *users.Users
 	Targets     *Targets
-	// Gate decides in place of Users and Targets, and TLS are the settings in place of Certificate, where they are given.
-	Gate Gate
-	TLS  *tls.Config
-	// MaxFlows is how many flows one user may have at a time.
-	MaxFlows int
-	// Idle ends a flow that carried nothing for so long.
-	Idle time.Duration
-	// Drain is how long flows may go on once the proxy was told to stop.
-	Drain time.Duration
-	// LogTargets writes down who talks to whom.
-	LogTargets bool
+	// Gate replaces Users and Targets, and TLS replaces Certificate, if they are set.
+	Gate       Gate
+	TLS        *tls.Config
+	MaxFlows   int           // per user at a time
+	Idle       time.Duration // ends a flow that carried nothing for so long
+	Drain      time.Duration // how long flows may continue after the proxy was told to stop
+	LogTargets bool          // logs who talks to whom
 	Log        *slog.Logger
 
 	after  func(time.Duration, func()) *time.Timer // time.AfterFunc
 	lookup func(ctx context.Context, host string) ([]netip.Addr, error)
 }
 
-// Proxy is a listening proxy.
+// Proxy is a listening CONNECT-UDP proxy.
 type Proxy struct {
 	o         Options
 	log       *slog.Logger
@@ -87,7 +83,7 @@ type Proxy struct {
 	counts counts
 }
 
-// New makes a proxy at a socket, which it takes over, also if it fails. [Proxy.Run] serves.
+// New makes a proxy at a socket, which it takes over even if it fails. [Proxy.Run] serves.
 func New(socket net.PacketConn, o Options) (*Proxy, error) {
 	p, err := newProxy(socket, o)
 	if err != nil {
@@ -145,10 +141,10 @@ func (p *Proxy) quicConfig(size uint16) *quic.Config {
 	return config
 }
 
-// Addr is where the proxy listens; invalid where its socket is not one of UDP.
+// Addr returns the listening address, invalid if the socket is not UDP.
 func (p *Proxy) Addr() netip.AddrPort { return netutil.AddrPort(p.socket.LocalAddr()) }
 
-// Run serves until ctx ends, and then lets flows end for a while.
+// Run serves until ctx ends, and then drains flows.
 func (p *Proxy) Run(ctx context.Context) error {
 	served := make(chan error, 1)
 	go func() { served <- p.server.ServeListener(p.listener) }()
@@ -170,7 +166,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	return err
 }
 
-// crowded reports whether so many begin that they must show that their address is theirs.
+// crowded reports whether clients must prove their address because many handshakes begin.
 func (p *Proxy) crowded(net.Addr) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -182,7 +178,7 @@ func (p *Proxy) crowded(net.Addr) bool {
 	return false
 }
 
-// admit bounds the connections.
+// admit limits the connections of one source.
 func (p *Proxy) admit(ctx context.Context, info *quic.ClientInfo) (context.Context, error) {
 	from := netutil.AddrPort(info.RemoteAddr).Addr()
 	if !p.sources.Acquire(connlimit.Source(from)) {
@@ -194,16 +190,16 @@ func (p *Proxy) admit(ctx context.Context, info *quic.ClientInfo) (context.Conte
 	return ctx, nil
 }
 
-// introduction is how far a connection's client is with showing who it is.
+// introduction tracks whether a connection's client has authenticated.
 type introduction struct {
 	known  atomic.Bool
-	checks atomic.Int32 // requests whose credentials are being checked, which takes a busy machine seconds
+	checks atomic.Int32 // requests whose credentials are being checked, which can take seconds on a busy machine
 }
 
-// introductionKey finds the introduction in a connection's context.
+// introductionKey is the context key of the introduction.
 type introductionKey struct{}
 
-// watch ends a connection whose client does not say in time who it is.
+// watch closes a connection whose client does not authenticate in time.
 func (p *Proxy) watch(ctx context.Context, c *quic.Conn) context.Context {
 	p.sizes.finished(netutil.AddrPort(c.RemoteAddr()).Addr())
 	of := &introduction{}
@@ -222,7 +218,6 @@ func (p *Proxy) watch(ctx context.Context, c *quic.Conn) context.Context {
 	return context.WithValue(ctx, introductionKey{}, of)
 }
 
-// serve answers one request.
 func (p *Proxy) serve(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodConnect || r.Proto != masque.Protocol {
 		w.WriteHeader(http.StatusNotFound)
@@ -276,7 +271,7 @@ func (p *Proxy) note(what, name string, r *http.Request, to netip.AddrPort) {
 	p.log.Info(what, attributes...)
 }
 
-// reach finds or opens the exit to the first address that the client may reach, and adds it to the key, or answers why not.
+// reach opens the exit to the first address that the client may reach and adds the address to key, or answers why not.
 func (p *Proxy) reach(w http.ResponseWriter, r *http.Request, key *exitKey, let Admission) (*exit, bool) {
 	ctx, cancel := context.WithTimeout(r.Context(), patienceResolve)
 	defer cancel()
@@ -300,7 +295,7 @@ func (p *Proxy) reach(w http.ResponseWriter, r *http.Request, key *exitKey, let 
 	return nil, false
 }
 
-// refuse answers with a status, and why in the words of RFC 9209.
+// refuse answers with a status and a reason of RFC 9209.
 func refuse(w http.ResponseWriter, status int, why string) {
 	w.Header().Set("Proxy-Status", "heddle; error="+why)
 	w.WriteHeader(status)

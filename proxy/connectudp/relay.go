@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	largest    = 2048      // bytes of a datagram that are read; none so large fits a QUIC packet
-	flowBuffer = 512 << 10 // of a flow's socket
+	largest    = 2048      // bytes of the read buffer; no datagram this large fits a QUIC packet
+	flowBuffer = 512 << 10 // bytes of a flow's socket buffer
 	flowQueue  = 256       // datagrams from the client that wait for the socket
 )
 
@@ -30,16 +30,16 @@ type relay struct {
 	exit   *exit
 	queue  chan []byte // HTTP datagrams for the target
 	back   chan answer // for the client
-	order  bool        // the client takes places
+	order  bool        // the client asked for sequence numbers
 	let    Admission
-	room   int          // bytes of an HTTP datagram, as last seen; the exit's reader's own
-	buffer []byte       // of sendDown
-	active atomic.Int64 // when something was carried last, Unix nanoseconds
+	room   int          // bytes of an HTTP datagram, as last seen; used by exit.read only
+	buffer []byte       // used by sendDown only
+	active atomic.Int64 // time of the last datagram, in Unix nanoseconds
 	ctx    context.Context
 	end    context.CancelCauseFunc
 }
 
-// answer is what the target sent, and its place in what the exit sent to all its flows; 0 where it has none.
+// answer is a datagram from the target and its number in the exit's sequence, 0 if it has none.
 type answer struct {
 	payload []byte
 	place   uint64
@@ -54,7 +54,7 @@ var (
 	errSpent    = errors.New("the client may carry no more")
 )
 
-// dialTarget opens a socket that only hears one target, and never sends fragments (RFC 9298, section 5).
+// dialTarget opens a socket that receives from one target only and never sends fragments (RFC 9298, section 5).
 func dialTarget(to netip.AddrPort) (*net.UDPConn, error) {
 	d := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) error {
 		var err error
@@ -78,7 +78,7 @@ func newRelay(p *Proxy, stream *http3.Stream, x *exit, order bool, let Admission
 
 func (r *relay) touch() { r.active.Store(time.Now().UnixNano()) }
 
-// run carries until one side ends, and gives why.
+// run carries datagrams until one side ends, and returns why.
 func (r *relay) run(ctx context.Context) error {
 	r.ctx, r.end = context.WithCancelCause(ctx)
 	if ends := r.let.Ends; ends != nil {
@@ -116,7 +116,7 @@ func (r *relay) run(ctx context.Context) error {
 	return why
 }
 
-// collect moves what the client sent out of quic-go's short queue. Where the target's side is slower, it is lost.
+// collect empties quic-go's short queue. It drops datagrams if the target's side is slower.
 func (r *relay) collect() error {
 	for {
 		datagram, err := r.stream.ReceiveDatagram(r.ctx)
@@ -131,7 +131,6 @@ func (r *relay) collect() error {
 	}
 }
 
-// up carries from the client to the target.
 func (r *relay) up() error {
 	for {
 		select {
@@ -176,8 +175,8 @@ func (r *relay) forward(datagram []byte) error {
 // tooLarge is larger than any QUIC datagram.
 var tooLarge = make([]byte, largest)
 
-// numbers reports whether a datagram from the target goes with its place: where the client asked, and it fits. Where it
-// does not, it takes no place, since a place that never arrives would be waited for.
+// numbers reports whether a datagram gets a sequence number: the client asked for it, and it fits. Otherwise it takes
+// no number, since the client would wait for one that never arrives.
 func (r *relay) numbers(payload []byte, place uint64) bool {
 	if !r.order {
 		return false
@@ -185,14 +184,14 @@ func (r *relay) numbers(payload []byte, place uint64) bool {
 	need := len(masque.AppendOrdered(nil, place, nil)) + len(payload)
 	if need > r.room {
 		var e *quic.DatagramTooLargeError
-		if errors.As(r.stream.SendDatagram(tooLarge), &e) { // quic-go tells the room only to who asks for too much
+		if errors.As(r.stream.SendDatagram(tooLarge), &e) { // quic-go tells the limit only when it is exceeded
 			r.room = int(e.MaxDatagramPayloadSize) - quicvarint.Len(uint64(r.stream.StreamID()/4))
 		}
 	}
 	return need <= r.room
 }
 
-// hear takes a datagram from the target, and its place where that is not 0; false where too many wait.
+// hear queues a datagram from the target with its number, or returns false if the queue is full.
 func (r *relay) hear(payload []byte, place uint64) bool {
 	select {
 	case r.back <- answer{bytes.Clone(payload), place}:
@@ -202,8 +201,7 @@ func (r *relay) hear(payload []byte, place uint64) bool {
 	}
 }
 
-// down carries from the target to the client. Where the connection is congested it waits, and what comes then is
-// dropped once the queue is full.
+// down carries datagrams to the client. It blocks while the connection is congested, and a full queue then drops datagrams.
 func (r *relay) down() error {
 	counts := &r.proxy.counts
 	for {
@@ -232,7 +230,7 @@ func (r *relay) down() error {
 	}
 }
 
-// sendDown sends one datagram to the client, with its place where it has one and that still fits.
+// sendDown sends one datagram to the client, with its number if it has one that still fits.
 func (r *relay) sendDown(a answer) error {
 	r.buffer = r.buffer[:0]
 	if a.place != 0 {
@@ -247,7 +245,7 @@ func (r *relay) sendDown(a answer) error {
 	return r.stream.SendDatagram(r.buffer)
 }
 
-// capsules follows the request stream, whose end is the flow's (RFC 9298, section 3.1).
+// capsules reads the request stream, whose end is the end of the flow (RFC 9298, section 3.1).
 func (r *relay) capsules() error {
 	if err := masque.ReadCapsules(r.stream, r.forward); errors.Is(err, errTarget) || errors.Is(err, errProtocol) || errors.Is(err, errSpent) {
 		return err

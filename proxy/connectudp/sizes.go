@@ -8,25 +8,25 @@ import (
 	"heddle/path/masque"
 )
 
-// sizes remembers whose handshakes did not end. It tries them again with small packets, which may be all that the way carries.
+// sizes remembers clients whose handshakes did not finish, to use small packets next: their path's MTU may be small.
 type sizes struct {
 	now func() time.Time
 
 	mu      sync.Mutex
-	pending map[netip.Addr]time.Time // when a handshake began that is not finished
+	pending map[netip.Addr]time.Time // start of the unfinished handshake
 }
 
-// A handshake that is not finished after narrowAfter is suspected; after narrowFor nobody remembers it.
+// An unfinished handshake counts from narrowAfter until narrowFor, when it is forgotten.
 const (
 	narrowAfter = 500 * time.Millisecond
 	narrowFor   = time.Minute
 	maxPending  = 4096
-	sample      = 16 // of a full table, entries that are looked at to find one to forget
+	sample      = 16 // entries of a full table among which the oldest is evicted
 )
 
 func newSizes() *sizes { return &sizes{now: time.Now, pending: map[netip.Addr]time.Time{}} }
 
-// first is the size in bytes that packets to a client begin with.
+// first returns the initial packet size for a client, in bytes.
 func (s *sizes) first(from netip.Addr) uint16 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -38,7 +38,6 @@ func (s *sizes) first(from netip.Addr) uint16 {
 	return masque.PacketRoomy
 }
 
-// begun notes that a handshake began.
 func (s *sizes) begun(from netip.Addr) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -52,7 +51,7 @@ func (s *sizes) begun(from netip.Addr) {
 	s.pending[from] = now
 }
 
-// forgetOne forgets, of a few, the one that began first. s.mu is held.
+// forgetOne evicts the oldest of a few entries. s.mu is held.
 func (s *sizes) forgetOne() {
 	var oldest netip.Addr
 	looked := 0
@@ -67,7 +66,6 @@ func (s *sizes) forgetOne() {
 	delete(s.pending, oldest)
 }
 
-// finished notes that the handshake came to its end.
 func (s *sizes) finished(from netip.Addr) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -6,10 +6,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// listenBuffer is how many bytes the kernel should keep for the proxy, in each direction.
+// listenBuffer is the size of each socket buffer, in bytes.
 const listenBuffer = 7 << 20
 
-// warnBuffers sizes the socket's buffers, and says where the kernel gives less: a busy proxy then loses packets.
+// warnBuffers sets the socket's buffers and warns if the kernel gives less: a busy proxy then loses packets.
 func (p *Proxy) warnBuffers() {
 	socket, ok := p.socket.(syscall.Conn)
 	if !ok {
@@ -34,7 +34,7 @@ func (p *Proxy) warnBuffers() {
 	}
 }
 
-// neverFragment has a socket send no fragments.
+// neverFragment sets "don't fragment" on a socket.
 func neverFragment(fd uintptr, four bool) error {
 	if four {
 		return unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DO)

@@ -6,7 +6,7 @@ import "heddle/internal/errhint"
 
 func (p *Proxy) warnBuffers() {}
 
-// neverFragment fails: a proxy that cannot keep what it sends whole (RFC 9298, section 5) sends nothing.
+// neverFragment fails: without it, a proxy would send fragments, which it must not (RFC 9298, section 5).
 func neverFragment(uintptr, bool) error {
 	return errhint.NeedsLinux("proxy", "run the proxy or node on Linux; clients run anywhere")
 }

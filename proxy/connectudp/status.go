@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// counts are those of a proxy since it began.
+// counts are the totals since the proxy began.
 type counts struct {
 	flows, refusedAuth, refusedTarget, refusedLimit atomic.Uint64
 	up, down                                        tally
@@ -18,13 +18,13 @@ func (t *tally) add(bytes int) {
 	t.bytes.Add(uint64(bytes))
 }
 
-// Status is what a proxy did. It names no client's address and no target.
+// Status is a proxy's statistics. It contains no client address and no target.
 type Status struct {
 	Listen      string    `json:"listen"`
 	Since       time.Time `json:"since"`
 	Users       int       `json:"users"`
 	Connections int       `json:"connections"`
-	// Open is the number of open flows of each user who has one, by name.
+	// Open is the number of open flows of each user who has any.
 	Open          map[string]int `json:"open"`
 	FlowsOpen     int            `json:"flows_open"`
 	Flows         uint64         `json:"flows"`
@@ -35,7 +35,7 @@ type Status struct {
 	Down          Direction      `json:"down"`
 }
 
-// Direction is what went one way: up is from clients to targets.
+// Direction counts one direction; up is from clients to targets.
 type Direction struct {
 	Packets uint64 `json:"packets"`
 	Bytes   uint64 `json:"bytes"`
@@ -46,7 +46,7 @@ func (t *tally) direction() Direction {
 	return Direction{Packets: t.packets.Load(), Bytes: t.bytes.Load(), Dropped: t.dropped.Load()}
 }
 
-// Status says what the proxy did until now.
+// Status returns the current statistics.
 func (p *Proxy) Status() Status {
 	users := 0
 	if p.o.Users != nil {

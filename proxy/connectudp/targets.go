@@ -9,12 +9,11 @@ import (
 	"heddle/path"
 )
 
-// Targets says where a proxy forwards to. The rule with the longest prefix decides; among equals one with a port,
-// then one that was given over the proxy's own, then the one that denies.
+// Targets decides where a proxy forwards to. The rule with the longest prefix wins; among equals one with a port, then a
+// configured one over a built-in one, then the one that denies.
 type Targets struct {
 	rules []rule
-	// own gives the addresses of this machine.
-	own func() ([]netip.Addr, error)
+	own   func() ([]netip.Addr, error) // the addresses of this machine
 }
 
 type rule struct {
@@ -24,16 +23,15 @@ type rule struct {
 	given  bool
 }
 
-// never are the places that nobody means to reach through a proxy, and from which it could be made to attack its own
-// network: RFC 6890 and its likes, and the address at which machines in Azure reach their host. Those that embed an
-// IPv4 address are looked into instead.
+// never lists special-purpose networks (RFC 6890 and similar), and Azure's host address, through which a proxy could be used
+// to attack its own network. For prefixes that embed an IPv4 address, that address is checked instead.
 var never = []string{
 	"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "168.63.129.16/32", "169.254.0.0/16", "172.16.0.0/12",
 	"192.0.0.0/24", "192.168.0.0/16", "198.18.0.0/15", "224.0.0.0/4", "240.0.0.0/4",
 	"::/96", "64:ff9b:1::/48", "100::/64", "fc00::/7", "fe80::/10", "fec0::/10", "ff00::/8", "2001::/32",
 }
 
-// NewTargets reads CIDR, or CIDR:PORT; an IPv6 one with a port stands in brackets.
+// NewTargets reads CIDR or CIDR:PORT. An IPv6 CIDR with a port is in brackets.
 func NewTargets(allow, deny []string) (*Targets, error) {
 	t := &Targets{own: ownAddresses}
 	for _, text := range never {
@@ -68,7 +66,7 @@ func parseRule(text string) (rule, error) {
 	return rule{prefix: p.Prefix, port: p.Port}, err
 }
 
-// over reports whether r decides before other.
+// over reports whether r takes precedence over other.
 func (r rule) over(other rule) bool {
 	switch {
 	case r.prefix.Bits() != other.prefix.Bits():
@@ -81,7 +79,7 @@ func (r rule) over(other rule) bool {
 	return !r.allow
 }
 
-// Allowed reports whether the proxy forwards there.
+// Allowed reports whether the proxy forwards to an address.
 func (t *Targets) Allowed(to netip.AddrPort) bool {
 	a := to.Addr().Unmap()
 	if !a.IsValid() || to.Port() == 0 || a.Zone() != "" {

@@ -17,7 +17,7 @@ import (
 	"heddle/proxy/users"
 )
 
-// replyFor turns the end of a dial into a SOCKS5 reply.
+// replyFor maps a dial error to a SOCKS5 reply.
 func replyFor(err error) socks5.Reply {
 	var lookup *lookupError
 	switch {
@@ -27,7 +27,7 @@ func replyFor(err error) socks5.Reply {
 		return socks5.NetworkUnreachable
 	case errors.As(err, &lookup):
 		return socks5.HostUnreachable
-	case errors.Is(err, syscall.ECONNREFUSED), strings.Contains(err.Error(), "connection was refused"): // gVisor's words
+	case errors.Is(err, syscall.ECONNREFUSED), strings.Contains(err.Error(), "connection was refused"): // gVisor's text
 		return socks5.Refused
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
 		return socks5.TimedOut
@@ -35,10 +35,10 @@ func replyFor(err error) socks5.Reply {
 	return socks5.Failure
 }
 
-// maxHeader is the largest request in bytes that is read from an HTTP client.
+// maxHeader limits the header of an HTTP request, in bytes.
 const maxHeader = 16 << 10
 
-// serveHTTP serves one CONNECT request. Other methods get an answer that says what to do.
+// serveHTTP serves one CONNECT request. It answers other methods with a hint.
 func (s *Server) serveHTTP(ctx context.Context, client net.Conn, in *bufio.Reader) {
 	limited := &io.LimitedReader{R: in, N: maxHeader}
 	head := bufio.NewReader(limited)
@@ -61,7 +61,7 @@ func (s *Server) serveHTTP(ctx context.Context, client net.Conn, in *bufio.Reade
 		httpAnswer(client, http.StatusBadRequest, err.Error())
 		return
 	}
-	// What the client sent after the header is in head's buffer; the header is over, so the limit is too.
+	// What the client sent after the header is in head's buffer. The header is complete, so the limit no longer applies.
 	limited.N = 1<<63 - 1
 	s.connect(ctx, client, head, to, func(err error) error {
 		if err != nil {
@@ -72,7 +72,7 @@ func (s *Server) serveHTTP(ctx context.Context, client net.Conn, in *bufio.Reade
 	})
 }
 
-// knows reports whether an HTTP client may go on, and answers where it may not.
+// knows reports whether an HTTP client may continue, and otherwise answers it.
 func (s *Server) knows(client net.Conn, h http.Header) bool {
 	if s.users == nil {
 		return true
@@ -89,7 +89,6 @@ func (s *Server) knows(client net.Conn, h http.Header) bool {
 	return false
 }
 
-// httpTarget reads HOST:PORT.
 func httpTarget(host string) (socks5.Target, error) {
 	name, port, err := netutil.SplitHostPort(host)
 	if err != nil {

@@ -16,22 +16,22 @@ import (
 
 const (
 	maxDatagram  = 65535
-	maxNames     = 256              // names one association remembers
-	nameLifetime = 60 * time.Second // how long it does
-	headerRoom   = 3 + 1 + 16 + 2   // of the longest header to the client
+	maxNames     = 256              // names that one association caches
+	nameLifetime = 60 * time.Second // of a cached name
+	headerRoom   = 3 + 1 + 16 + 2   // largest header to the client
 )
 
-// association carries the UDP datagrams of one client (RFC 1928, section 7) while its TCP connection stays open.
+// association carries the UDP datagrams of one client (RFC 1928, section 7) while its TCP connection is open.
 type association struct {
 	server *Server
 	local  *net.UDPConn // towards the client
-	from   netip.Addr   // only this address is served
+	from   netip.Addr   // the only client address that is served
 
 	mu     sync.Mutex
-	client netip.AddrPort          // the only one that is served: what the client declared, or the first that sent a request
-	out    map[bool]net.PacketConn // into the tunnel, by IPv6
+	client netip.AddrPort          // the only one served: as the client declared, or the source of its first request
+	out    map[bool]net.PacketConn // into the tunnel; the key is true for IPv6
 	names  map[string]resolvedName // answers of the tunnel's DNS
-	asking map[string]bool         // names that are being asked now
+	asking map[string]bool         // names being resolved
 	wait   sync.WaitGroup
 }
 
@@ -40,7 +40,7 @@ type resolvedName struct {
 	at   time.Time
 }
 
-// associate opens a UDP socket on the address where the client reached us, and serves it until the client hangs up.
+// associate serves a UDP socket on the address where the client reached us, until the client closes its connection.
 func (s *Server) associate(ctx context.Context, client net.Conn, to socks5.Target) {
 	select {
 	case s.associations <- struct{}{}:
@@ -51,7 +51,7 @@ func (s *Server) associate(ctx context.Context, client net.Conn, to socks5.Targe
 	}
 	defer func() { <-s.associations }()
 	remote, here := netutil.AddrPort(client.RemoteAddr()), netutil.AddrPort(client.LocalAddr())
-	if !here.Addr().IsValid() { // the client came by no address where datagrams could come to as well
+	if !here.Addr().IsValid() { // a client of a unix socket has no UDP address
 		_ = socks5.WriteReply(client, socks5.CommandUnknown, netip.AddrPort{})
 		return
 	}
@@ -63,7 +63,7 @@ func (s *Server) associate(ctx context.Context, client net.Conn, to socks5.Targe
 	defer local.Close()
 	a := &association{server: s, local: local, from: remote.Addr(), out: map[bool]net.PacketConn{},
 		names: map[string]resolvedName{}, asking: map[string]bool{}}
-	// A client that knows its port says so, with or without its address (RFC 1928, section 6).
+	// A client that knows its port declares it, with or without its address (RFC 1928, section 6).
 	if to.Port != 0 && (to.Addr == remote.Addr() || to.Addr.IsUnspecified()) {
 		a.client = netip.AddrPortFrom(remote.Addr(), to.Port)
 	}
@@ -89,7 +89,6 @@ func (a *association) close() {
 	a.wait.Wait()
 }
 
-// outward carries the client's datagrams into the tunnel.
 func (a *association) outward(ctx context.Context) {
 	buffer := make([]byte, maxDatagram)
 	for {
@@ -100,7 +99,7 @@ func (a *association) outward(ctx context.Context) {
 		if err != nil {
 			continue
 		}
-		// It is parsed first: a datagram that is no request must not decide which port is the client's.
+		// Parse before the check: an invalid datagram must not decide which port is the client's.
 		to, payload, err := socks5.ParseDatagram(buffer[:n])
 		if err != nil || !a.serves(netip.AddrPortFrom(from.Addr().Unmap(), from.Port())) {
 			continue
@@ -140,7 +139,7 @@ func (a *association) known(name string) (netip.Addr, bool) {
 	return r.addr, true
 }
 
-// sendLater resolves a name inside the tunnel and then sends. It drops further datagrams to the name meanwhile.
+// sendLater resolves a name inside the tunnel and then sends. Meanwhile it drops further datagrams to the name.
 func (a *association) sendLater(ctx context.Context, to socks5.Target, payload []byte) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -177,7 +176,7 @@ func (a *association) send(to netip.AddrPort, payload []byte) {
 	}
 }
 
-// socket gives the socket into the tunnel for a family, nil where there can be none.
+// socket returns the socket into the tunnel for an address family, or nil if the tunnel has none.
 func (a *association) socket(v6 bool) net.PacketConn {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -197,7 +196,6 @@ func (a *association) socket(v6 bool) net.PacketConn {
 	return c
 }
 
-// inward carries datagrams from the tunnel to the client.
 func (a *association) inward(c net.PacketConn) {
 	buffer := make([]byte, headerRoom+maxDatagram)
 	for {

@@ -14,38 +14,35 @@ import (
 	"heddle/path"
 )
 
-// Network is what the proxy's clients reach. Nothing of it may go around the tunnel.
+// Network is what the proxy's clients reach. Implementations must not bypass the tunnel.
 type Network interface {
-	// Lookup gives the addresses of a name, asked inside the tunnel, in the order in which they should be tried.
+	// Lookup resolves a name inside the tunnel. It returns addresses in the order to try.
 	Lookup(ctx context.Context, name string) ([]netip.Addr, error)
-	// DialTCP connects to an address.
 	DialTCP(ctx context.Context, to netip.AddrPort) (net.Conn, error)
-	// ListenUDP opens a socket that sends to and hears from addresses of one family.
+	// ListenUDP opens a socket for one address family.
 	ListenUDP(v6 bool) (net.PacketConn, error)
 }
 
-// ErrOutside says that an address is not among the tunnel's AllowedIPs.
+// ErrOutside means that the address is not in the tunnel's AllowedIPs.
 var ErrOutside = errors.New("the address is outside the tunnel's AllowedIPs")
 
-// ErrNoResolver says that the WireGuard file names no DNS server, so that names cannot be resolved inside the tunnel.
+// ErrNoResolver means that the WireGuard file names no DNS server, so names cannot be resolved inside the tunnel.
 var ErrNoResolver error = &path.Error{What: "names", Why: "the WireGuard file names no DNS server, and none is asked outside the tunnel",
 	Hint: "add a DNS line to the file's [Interface], or connect to addresses"}
 
 // Tunnel is the [Network] inside a userspace WireGuard tunnel.
 type Tunnel struct {
-	Stack *netstack.Net
-	// Addresses are the tunnel's own.
-	Addresses []netip.Prefix
-	// Allowed are the file's AllowedIPs: WireGuard would drop what goes elsewhere, without a word.
-	Allowed []netip.Prefix
-	// Resolver reports whether the stack was given DNS servers; Search are the domains for short names.
+	Stack     *netstack.Net
+	Addresses []netip.Prefix // the tunnel's own
+	Allowed   []netip.Prefix // the file's AllowedIPs; WireGuard silently drops everything else
+	// Resolver reports whether the stack has DNS servers. Search lists the domains for short names.
 	Resolver bool
 	Search   []string
 }
 
 var _ Network = (*Tunnel)(nil)
 
-// Lookup asks the tunnel's DNS servers through the tunnel. A short name is looked for in the search domains first.
+// Lookup asks the tunnel's DNS servers through the tunnel. It tries a short name in the search domains first.
 func (t *Tunnel) Lookup(ctx context.Context, name string) ([]netip.Addr, error) {
 	name = strings.TrimSuffix(name, ".")
 	if lower := strings.ToLower(name); lower == "localhost" || strings.HasSuffix(lower, ".localhost") {
@@ -126,7 +123,7 @@ func (t *Tunnel) allowed(a netip.Addr) bool {
 	return slices.ContainsFunc(t.Allowed, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// udpConn refuses what WireGuard would drop.
+// udpConn refuses datagrams that WireGuard would drop.
 type udpConn struct {
 	net.PacketConn
 	allowed func(netip.Addr) bool

@@ -1,7 +1,5 @@
-// Package socks offers a userspace tunnel to programs on this machine: SOCKS5 (RFC 1928, TCP and UDP) and HTTP CONNECT
-// (RFC 9110, section 9.3.6) on one port. Names are resolved inside the tunnel and nowhere else.
-//
-// Do not use it without users where others can connect to it: each of them could use the tunnel.
+// Package socks offers a userspace tunnel to local programs: SOCKS5 (RFC 1928, TCP and UDP) and HTTP CONNECT (RFC 9110,
+// section 9.3.6) on one port. It resolves names inside the tunnel only. Without users, everybody who can connect can use it.
 package socks
 
 import (
@@ -21,11 +19,11 @@ import (
 	"heddle/proxy/users"
 )
 
-// Limits of one server: what strangers on this machine can make it hold.
+// Limits of what local strangers can make a server hold.
 const (
-	maxClients      = 1024             // TCP connections at one time
-	maxAssociations = 64               // UDP associations at one time
-	greeting        = 10 * time.Second // a client has this long to say what it wants
+	maxClients      = 1024             // concurrent TCP connections
+	maxAssociations = 64               // concurrent UDP associations
+	greeting        = 10 * time.Second // until a client has sent its request
 	dialPatience    = 30 * time.Second // for all addresses of a name together
 )
 
@@ -43,8 +41,7 @@ type Server struct {
 	work sync.WaitGroup
 }
 
-// New makes a server in front of a network, for users with a password, or for everybody where u is nil. log takes what a
-// person should know; nil means [slog.Default].
+// New makes a server for a network. It requires a password of u, or none if u is nil. A nil log means [slog.Default].
 func New(n Network, u *users.Users, log *slog.Logger) *Server {
 	if log == nil {
 		log = slog.Default()
@@ -53,7 +50,7 @@ func New(n Network, u *users.Users, log *slog.Logger) *Server {
 		warn: map[string]bool{}}
 }
 
-// Serve takes clients until ctx ends; then it closes the listener and all connections and returns nil.
+// Serve serves clients until ctx ends; then it closes the listener and all connections and returns nil.
 func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer s.work.Wait()
@@ -61,7 +58,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	return netutil.Serve(ctx, listener, func(client net.Conn) { s.take(ctx, client) })
 }
 
-// take serves one client, where there is room for one more.
+// take serves one client if there is room.
 func (s *Server) take(ctx context.Context, client net.Conn) {
 	select {
 	case s.clients <- struct{}{}:
@@ -77,7 +74,7 @@ func (s *Server) take(ctx context.Context, client net.Conn) {
 	})
 }
 
-// serve tells the protocols apart by their first byte.
+// serve distinguishes the protocols by their first byte.
 func (s *Server) serve(ctx context.Context, client net.Conn) {
 	_ = client.SetDeadline(time.Now().Add(greeting))
 	in := bufio.NewReaderSize(client, 4096)
@@ -114,7 +111,7 @@ func (s *Server) serveSOCKS(ctx context.Context, client net.Conn, in *bufio.Read
 	}
 }
 
-// connect dials, has answer tell the client how that went, and carries bytes both ways until both are done.
+// connect dials, lets answer tell the client the result, and copies bytes until both directions are done.
 func (s *Server) connect(ctx context.Context, client net.Conn, in *bufio.Reader, to socks5.Target, answer func(error) error) {
 	_ = client.SetDeadline(time.Now().Add(dialPatience + greeting))
 	server, err := s.dial(ctx, to)
@@ -134,7 +131,6 @@ func (s *Server) connect(ctx context.Context, client net.Conn, in *bufio.Reader,
 	})
 }
 
-// dial tries the addresses of a target in turn.
 func (s *Server) dial(ctx context.Context, to socks5.Target) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialPatience)
 	defer cancel()
@@ -142,7 +138,7 @@ func (s *Server) dial(ctx context.Context, to socks5.Target) (net.Conn, error) {
 	return dial.Dialer[net.Conn]{Single: s.network.DialTCP, Lookup: s.lookup, Most: most}.Dial(ctx, to.Host(), to.Port)
 }
 
-// lookup gives the addresses of a name. Names are resolved inside the tunnel only.
+// lookup resolves a name inside the tunnel only.
 func (s *Server) lookup(ctx context.Context, name string) ([]netip.Addr, error) {
 	addrs, err := s.network.Lookup(ctx, name)
 	if err != nil {
@@ -151,12 +147,11 @@ func (s *Server) lookup(ctx context.Context, name string) ([]netip.Addr, error) 
 	return addrs, nil
 }
 
-// lookupError is a name that was not resolved.
 type lookupError struct{ error }
 
 func (e *lookupError) Unwrap() error { return e.error }
 
-// explain logs what a client cannot be told in a SOCKS reply, once for each reason.
+// explain logs what a SOCKS reply cannot express, once per reason.
 func (s *Server) explain(to socks5.Target, err error) {
 	if errors.Is(err, ErrNoResolver) {
 		s.once("resolver", "names are refused: the WireGuard file names no DNS server, and none is asked outside the tunnel",
@@ -176,7 +171,7 @@ func (s *Server) once(key, text string, args ...any) {
 	}
 }
 
-// closing closes a connection at the end of ctx, or when the function that it returns is called.
+// closing closes c when ctx ends or the returned function is called.
 func closing(ctx context.Context, c io.Closer) func() {
 	stop := context.AfterFunc(ctx, func() { c.Close() })
 	return func() {

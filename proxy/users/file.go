@@ -42,7 +42,7 @@ func readUsers(file string) ([]user, time.Time, error) {
 	return list, info.ModTime(), nil
 }
 
-// parseUsers reads lines of NAME:HASH; empty ones and those that begin with # do not count. Its errors hold no hash.
+// parseUsers reads lines of NAME:HASH and skips empty lines and those that begin with #. Its errors contain no hash.
 func parseUsers(data []byte) ([]user, error) {
 	var list []user
 	lines := bufio.NewScanner(bytes.NewReader(data))
@@ -72,10 +72,10 @@ func validHash(hash string) bool {
 		return err == nil && len(raw) == sha256.Size
 	}
 	cost, err := bcrypt.Cost([]byte(hash))
-	return err == nil && cost <= 14 // more would be a way to keep the proxy busy
+	return err == nil && cost <= 14 // a higher cost could keep the proxy busy
 }
 
-// Add makes a token for a new user, and gives it: only its hash is kept.
+// Add returns a token for a new user. The file only stores its hash.
 func Add(file, name string) (token string, err error) {
 	var random [tokenBytes]byte
 	rand.Read(random[:])
@@ -89,7 +89,7 @@ func Add(file, name string) (token string, err error) {
 	})
 }
 
-// Remove removes a user. Flows that are open go on.
+// Remove removes a user. Open flows continue.
 func Remove(file, name string) error {
 	return changeUsers(file, name, func(lines []string, at int) ([]string, error) {
 		if at < 0 {
@@ -99,7 +99,7 @@ func Remove(file, name string) error {
 	})
 }
 
-// Names lists the users of a file in its order.
+// Names lists the users in the order of the file.
 func Names(file string) ([]string, error) {
 	list, _, err := readUsers(file)
 	var names []string
@@ -109,7 +109,7 @@ func Names(file string) ([]string, error) {
 	return names, err
 }
 
-// changeUsers replaces the file by one with other lines; at is that of name, or -1. Comments stay.
+// changeUsers rewrites the file. at is the line of name, or -1. Comments are kept.
 func changeUsers(file, name string, change func(lines []string, at int) ([]string, error)) error {
 	if !userRule.MatchString(name) {
 		return &path.Error{What: fmt.Sprintf("user %q", name), Why: "it is no name", Hint: "1 to 64 letters, digits, '.', '_' or '-', the first a letter or digit"}

@@ -1,7 +1,5 @@
-// Package users authenticates the users of a proxy by a file of names with hashes of tokens and passwords. It bounds how often
-// a source may show wrong ones.
-//
-// Do not use it for the secrets that this machine shows to others.
+// Package users authenticates the users of a proxy by a file of names with hashes of tokens or passwords. It limits failed
+// attempts per source.
 package users
 
 import (
@@ -33,37 +31,36 @@ const (
 	hashPrefix    = "sha256:"
 	maxUsersFile  = 1 << 20
 	maxCredential = 1024
-	maxKnown      = 4096 // credentials that were checked, so that bcrypt costs once
+	maxKnown      = 4096 // verified credentials, to avoid repeated bcrypt
 	lookAgain     = time.Second
 )
 
 var userRule = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,63}$`)
 
-// user is one line of the file, NAME:HASH: sha256:HEX of a token of [Add], or a password's bcrypt as of `htpasswd -B`.
+// user is a line NAME:HASH, where HASH is sha256:HEX of a token of [Add], or a bcrypt hash as of `htpasswd -B`.
 type user struct {
 	name string
 	hash string
 }
 
-// Users are the users of a proxy, as a file lists them. It is read again when it has changed.
+// Users are the users in a file, which is read again when it changes.
 type Users struct {
 	file string
 	now  func() time.Time
 
-	mu     sync.Mutex
-	list   []user
-	stamp  time.Time // of the file, as read
-	looked time.Time
-	key    [32]byte // makes digests that mean nothing outside this process
-	known  map[[sha256.Size]byte]bool
-	slow   chan struct{} // holds a place for each bcrypt under way
-	// checking holds the attempts that are being compared with passwords.
-	checking map[attempt]*verdict
+	mu       sync.Mutex
+	list     []user
+	stamp    time.Time // modification time of the file when read
+	looked   time.Time
+	key      [32]byte // keys the digests, so that they are useless outside this process
+	known    map[[sha256.Size]byte]bool
+	slow     chan struct{}        // holds a token for each running bcrypt
+	checking map[attempt]*verdict // attempts being compared with passwords
 
 	failures *connlimit.Failures
 }
 
-// Load reads the file. It fails if others than its owner may read it, or if it names nobody.
+// Load reads the file. It fails if others than the owner may read it, or if it names nobody.
 func Load(file string) (*Users, error) {
 	u := &Users{file: file, now: time.Now, slow: make(chan struct{}, 2), checking: map[attempt]*verdict{}, failures: connlimit.NewFailures()}
 	rand.Read(u.key[:])
@@ -76,8 +73,8 @@ func Load(file string) (*Users, error) {
 	return u, nil
 }
 
-// File is the name of a file of users in a setting that may be left out. An empty name in that setting is an error: a script with
-// an unset variable would otherwise open a proxy to everybody.
+// File is the name of a users file in an optional setting. Setting an empty name is an error: a script with an unset
+// variable would otherwise open a proxy to everybody.
 type File string
 
 // Load is [Load], and returns nil if the setting was left out.
@@ -100,17 +97,17 @@ func (f *File) Set(text string) error {
 // String returns the name.
 func (f *File) String() string { return string(*f) }
 
-// Type is of a flag's value.
+// Type implements pflag.Value.
 func (*File) Type() string { return "string" }
 
-// Count is how many users there are.
+// Count returns the number of users.
 func (u *Users) Count() int {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return len(u.list)
 }
 
-// read reads the file anew. u.mu is held, or nobody else knows of u.
+// read reads the file. u.mu is held, or u is not shared yet.
 func (u *Users) read() error {
 	list, stamp, err := readUsers(u.file)
 	if err != nil {
@@ -121,7 +118,7 @@ func (u *Users) read() error {
 	return nil
 }
 
-// refresh reads the file where it has changed. Where it cannot be read, nobody is let in until it can. u.mu is held.
+// refresh reads the file if it has changed. While it is unreadable, nobody is admitted. u.mu is held.
 func (u *Users) refresh() {
 	if now := u.now(); now.Sub(u.looked) < lookAgain {
 		return
@@ -135,17 +132,17 @@ func (u *Users) refresh() {
 	}
 }
 
-// errCredential says nothing of what is wrong with it.
+// errCredential does not tell whether the name or the password is wrong.
 var errCredential = errors.New("no such user, or another password")
 
-// ErrBusy says that a source showed wrong passwords too often.
+// ErrBusy means that a source showed wrong passwords too often.
 var ErrBusy = errors.New("too many wrong credentials")
 
-// ErrNoCredential says that a request of HTTP has no credentials. Clients send one to learn which are wanted.
+// ErrNoCredential means that an HTTP request has no credentials. Clients send one to learn which are wanted.
 var ErrNoCredential = errors.New("no credentials")
 
-// CheckHeader gives the name of the user whose credentials a request of HTTP holds. It fails with [ErrNoCredential] where
-// it holds none, and as [Users.Check] does.
+// CheckHeader returns the user whose credentials an HTTP request holds. It fails with [ErrNoCredential] if it holds none, or
+// as [Users.Check] does.
 func (u *Users) CheckHeader(from netip.Addr, h http.Header) (string, error) {
 	value := cmp.Or(h.Get("Proxy-Authorization"), h.Get("Authorization"))
 	if value == "" {
@@ -155,9 +152,9 @@ func (u *Users) CheckHeader(from netip.Addr, h http.Header) (string, error) {
 	return u.check(from, name, secret)
 }
 
-// Check gives the name of the user with a name and a secret. It fails with [ErrBusy] where the source, an address, was
-// wrong too often: then it checks no password. It always accepts a token, which nobody can guess, so that strangers at the
-// same address, such as other users of this machine, cannot lock its holder out.
+// Check returns the user with a name and a secret. It fails with [ErrBusy] and checks no password if the source failed too
+// often. It always accepts a token, which nobody can guess, so that strangers at the same address, such as other users of
+// this machine, cannot lock out its holder.
 func (u *Users) Check(from netip.Addr, name, secret string) (string, error) {
 	if name == "" || len(name)+len(secret) > maxCredential {
 		name, secret = "", ""
@@ -165,7 +162,7 @@ func (u *Users) Check(from netip.Addr, name, secret string) (string, error) {
 	return u.check(from, name, secret)
 }
 
-// Password checks what a client of SOCKS5 at an address shows; it is nil, which asks for nothing, where u is.
+// Password returns the check of a SOCKS5 client at an address, or nil, which requires no password, if u is nil.
 func (u *Users) Password(from netip.Addr) func(user, password string) error {
 	if u == nil {
 		return nil
@@ -176,7 +173,7 @@ func (u *Users) Password(from netip.Addr) func(user, password string) error {
 	}
 }
 
-// attempt is a source and a digest of what it shows.
+// attempt is a source and a digest of its credentials.
 type attempt struct {
 	from   netip.Addr
 	digest [sha256.Size]byte
@@ -189,8 +186,8 @@ type verdict struct {
 	err  error
 }
 
-// check compares what a source shows with the tokens, and then with the passwords. Nobody has an empty name and secret.
-// Equal attempts of one source at one time are one: a browser that opens many connections at once does not guess.
+// check compares credentials with the tokens and then the passwords. An empty name and secret never match. Equal concurrent
+// attempts of one source count once: a browser that opens many connections at once is not guessing.
 func (u *Users) check(from netip.Addr, name, secret string) (string, error) {
 	u.mu.Lock()
 	u.refresh()
@@ -210,7 +207,7 @@ func (u *Users) check(from netip.Addr, name, secret string) (string, error) {
 	u.checking[a] = v
 	u.mu.Unlock()
 	switch {
-	case !u.failures.Take(from): // counted before it is a failure, so that many tries at once count as many
+	case !u.failures.Take(from): // counted before the result, so that concurrent attempts count too
 		v.err = ErrBusy
 	case u.fits(list, known, a.digest, name, secret):
 		u.failures.GiveBack(from)
@@ -225,14 +222,14 @@ func (u *Users) check(from netip.Addr, name, secret string) (string, error) {
 	return v.name, v.err
 }
 
-// digest is what a name and a secret are remembered by.
+// digest is the key under which a name and a secret are cached.
 func (u *Users) digest(name, secret string) [sha256.Size]byte {
 	mac := hmac.New(sha256.New, u.key[:])
 	mac.Write([]byte(name + "\x00" + secret))
 	return [sha256.Size]byte(mac.Sum(nil))
 }
 
-// fits reports whether a user of the list has this password. known remembers those that were right for this list.
+// fits reports whether a user of the list has this password. known caches passwords that were right for this list.
 func (u *Users) fits(list []user, known map[[sha256.Size]byte]bool, digest [sha256.Size]byte, name, secret string) bool {
 	u.mu.Lock()
 	ok := known[digest]
@@ -248,7 +245,7 @@ func (u *Users) fits(list []user, known map[[sha256.Size]byte]bool, digest [sha2
 	return true
 }
 
-// credential reads Basic (RFC 7617) or Bearer (RFC 6750). A bearer has no name. What is neither has no name and no secret.
+// credential reads Basic (RFC 7617) or Bearer (RFC 6750), which has no name. Anything else has neither name nor secret.
 func credential(value string) (name, secret string) {
 	scheme, rest, _ := strings.Cut(value, " ")
 	if len(value) > maxCredential {
@@ -266,7 +263,7 @@ func credential(value string) (name, secret string) {
 	return "", ""
 }
 
-// holder gives the user whose token the secret is, or "". All tokens are compared, in constant time, whether one fits or not.
+// holder returns the user whose token is secret, or "". It compares all tokens in constant time, whether one fits or not.
 func holder(list []user, name, secret string) (found string) {
 	sum := sha256.Sum256([]byte(secret))
 	token := []byte(hashPrefix + hex.EncodeToString(sum[:]))
@@ -279,7 +276,7 @@ func holder(list []user, name, secret string) (found string) {
 	return found
 }
 
-// hasPassword reports whether a user has a password. A name that is absent costs as much as a wrong password.
+// hasPassword reports whether a user has a password. An unknown name takes as long as a wrong password.
 func (u *Users) hasPassword(list []user, name, secret string) bool {
 	stored := absentHash()
 	for _, one := range list {
@@ -292,10 +289,9 @@ func (u *Users) hasPassword(list []user, name, secret string) bool {
 	return bcrypt.CompareHashAndPassword(stored, []byte(secret)) == nil
 }
 
-// absentCost is that of absentHash.
 var absentCost = bcrypt.DefaultCost
 
-// absentHash is compared with where there is no such user.
+// absentHash is compared if the user does not exist.
 var absentHash = sync.OnceValue(func() []byte {
 	var random [16]byte
 	rand.Read(random[:])

@@ -1,7 +1,5 @@
-// Package door is what the listeners of both backends of striping have in common: it accepts connections, bounds how many of them
-// are not part of a session yet, and hands sessions on.
-//
-// Do not use it where connections are served one by one: netutil and connlimit are enough there.
+// Package door is the listener that both stripe backends share: it accepts connections, limits those that are not yet part
+// of a session, and delivers sessions. Use netutil and connlimit to serve single connections.
 package door
 
 import (
@@ -13,31 +11,31 @@ import (
 	"heddle/internal/netutil"
 )
 
-// The limits of strangers: connections that are not part of a session yet, in all and from one source.
+// Limits of strangers (connections that are not yet part of a session), in total and per source.
 const (
 	maxStrangers = 256
 	PerSource    = 64
 )
 
-// Door is an open listener of sessions of type C.
+// Door is a listener of sessions of type C.
 type Door[C interface{ Abort(why string) }] struct {
 	net.Listener
-	ctx       context.Context // ends with the door, for the reason that Accept returns
+	ctx       context.Context // ends with the door; its cause is the error of Accept
 	end       context.CancelCauseFunc
 	strangers *connlimit.Limiter[string]
-	inside    sync.WaitGroup // of strangers, and of the accept loop
+	inside    sync.WaitGroup // strangers and the accept loop
 	ready     chan C
 }
 
-// New returns a door. It accepts nothing before [Door.Serve].
+// New returns a door, which accepts nothing before [Door.Serve].
 func New[C interface{ Abort(why string) }](l net.Listener) *Door[C] {
 	d := &Door[C]{Listener: l, strangers: connlimit.NewLimiter[string](PerSource, maxStrangers), ready: make(chan C)}
 	d.ctx, d.end = context.WithCancelCause(context.Background())
 	return d
 }
 
-// Serve starts to accept connections. greet runs in a goroutine for each; the connection is a stranger until greet returns or
-// calls leave. If the door is closed, ctx ends and strangers are cut off.
+// Serve starts to accept connections. It calls greet in a goroutine for each; the connection is a stranger until greet
+// returns or calls leave. ctx ends and strangers are cut off when the door is closed.
 func (d *Door[C]) Serve(greet func(ctx context.Context, c net.Conn, leave func())) {
 	d.inside.Go(func() {
 		d.end(netutil.Serve(context.Background(), d.Listener, func(c net.Conn) { // Close ends it
@@ -61,7 +59,7 @@ func (d *Door[C]) Serve(greet func(ctx context.Context, c net.Conn, leave func()
 	})
 }
 
-// Source returns the name by which the connections of one source are counted.
+// Source returns the key that connections are counted by: the source address or its network.
 func Source(c net.Conn) string {
 	if from := connlimit.SourceOf(c.RemoteAddr()); from.IsValid() {
 		return from.String()
@@ -69,16 +67,16 @@ func Source(c net.Conn) string {
 	return c.RemoteAddr().String()
 }
 
-// Strangers returns how many connections are not part of a session.
+// Strangers returns the number of connections that are not part of a session.
 func (d *Door[C]) Strangers() int { return d.strangers.Count() }
 
 // Closed returns a channel that is closed when the door ends.
 func (d *Door[C]) Closed() <-chan struct{} { return d.ctx.Done() }
 
-// ClosedWhy is why sessions are aborted that nobody accepted before the door ended.
+// ClosedWhy is the reason given to sessions that nobody accepted before the door ended.
 const ClosedWhy = "the listener was closed"
 
-// Deliver blocks until Accept takes a session, or the session is over. It aborts the session if the door ends before.
+// Deliver blocks until Accept takes the session or the session is over. It aborts the session if the door ends first.
 func (d *Door[C]) Deliver(c C, over <-chan struct{}) {
 	select {
 	case d.ready <- c:
@@ -88,7 +86,7 @@ func (d *Door[C]) Deliver(c C, over <-chan struct{}) {
 	}
 }
 
-// Accept returns the next session, or the reason why the door ended.
+// Accept returns the next session, or the error that ended the door.
 func (d *Door[C]) Accept() (c C, err error) {
 	select {
 	case c = <-d.ready:
@@ -98,7 +96,7 @@ func (d *Door[C]) Accept() (c C, err error) {
 	}
 }
 
-// Fail ends the door for a reason, and accepts nothing more.
+// Fail ends the door with an error.
 func (d *Door[C]) Fail(why error) error {
 	d.end(why)
 	err := d.Listener.Close()
@@ -106,5 +104,5 @@ func (d *Door[C]) Fail(why error) error {
 	return err
 }
 
-// Close stops listening. Accepted sessions go on.
+// Close stops listening. Accepted sessions continue.
 func (d *Door[C]) Close() error { return d.Fail(net.ErrClosed) }

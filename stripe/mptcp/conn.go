@@ -24,13 +24,11 @@ import (
 
 const (
 	lookEvery = 50 * time.Millisecond
-	// piece is how many bytes Write hands over between two checks that enough subflows are up.
-	piece = 64 << 10
-	// unsent limits the bytes that the kernel accepts before it sends them. It sends them over whatever subflows are left.
-	unsent = 256 << 10
+	piece     = 64 << 10  // bytes of Write between two checks that enough subflows are up
+	unsent    = 256 << 10 // bytes in the kernel, which it may send over any remaining subflow
 )
 
-// Conn is one connection. Read and Write may run concurrently.
+// Conn is one connection. Read and Write may be called concurrently.
 type Conn struct {
 	tls     *tls.Conn
 	tcp     *net.TCPConn
@@ -44,18 +42,17 @@ type Conn struct {
 	listening bool
 	log       *slog.Logger
 
-	deadline path.Deadline
-	// sent and received are bytes of the stream.
-	sent, received atomic.Uint64
-	// ctx ends by Close, with net.ErrClosed, or when the connection fails, with the reason.
+	deadline       path.Deadline
+	sent, received atomic.Uint64 // bytes of the stream
+	// ctx ends with the connection. Its cause is the failure, or net.ErrClosed after Close.
 	ctx context.Context
 	end context.CancelCauseFunc
 
 	mu      sync.Mutex
 	members []*member
 	quorum  group.Quorum  // of subflows that are up
-	changed chan struct{} // closed and replaced when there come to be enough or too few
-	lacking time.Time     // since when there are too few
+	changed chan struct{} // closed and replaced when there are enough or too few
+	lacking time.Time     // when there came to be too few
 	ended   bool          // this side ended its stream
 }
 
@@ -75,7 +72,7 @@ func newConn(tcp *net.TCPConn, secure *tls.Conn, min int, degrade bool, patience
 			Hint: "somebody on the way takes MPTCP's options out, or the node ends TCP itself: it must be in nat mode"}
 	}
 	c.token = i.token
-	// Since Linux 6.10; without it more is sent over what is left once a subflow dies.
+	// Since Linux 6.10. Without it, more data moves to the remaining subflows when one fails.
 	_ = c.socket.do(func(fd int) error { return unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, unsent) })
 	return c, nil
 }
@@ -85,7 +82,7 @@ func (c *Conn) look(dialMissing bool) (up int, err error) {
 	now, err := c.socket.subflows()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err != nil { // as after a fallback to plain TCP
+	if err != nil { // such as after a fallback to plain TCP
 		c.decide(0)
 		return 0, err
 	}
@@ -104,7 +101,7 @@ func (c *Conn) look(dialMissing bool) (up int, err error) {
 	return up, err
 }
 
-// decide lets writes pass or wait. c.mu is held.
+// decide permits or blocks writes. c.mu is held.
 func (c *Conn) decide(up int) {
 	if c.quorum.Set(up) {
 		c.lacking = time.Now()
@@ -113,7 +110,6 @@ func (c *Conn) decide(up int) {
 	}
 }
 
-// await blocks until need subflows are up.
 func (c *Conn) await(ctx context.Context, need int) error {
 	var last error
 	for wait := time.Millisecond; ; wait = min(2*wait, 20*time.Millisecond) {
@@ -121,7 +117,7 @@ func (c *Conn) await(ctx context.Context, need int) error {
 		if up >= need {
 			return nil
 		}
-		if err != nil && !errors.Is(err, unix.ENOTCONN) { // that is: not yet, for the kernel
+		if err != nil && !errors.Is(err, unix.ENOTCONN) { // the kernel is not ready yet
 			last = err
 		}
 		if !errors.Is(last, unix.EPERM) && netutil.Sleep(ctx, wait) == nil {
@@ -157,7 +153,7 @@ func (c *Conn) watch() {
 		switch {
 		case errors.Is(err, net.ErrClosed):
 			return
-		case lost && c.socket.ended(): // what arrived can still be read
+		case lost && c.socket.ended(): // received data can still be read
 			c.stop(why)
 			return
 		case lost:
@@ -175,13 +171,12 @@ func (c *Conn) over() bool {
 	return c.ended && c.socket.ended()
 }
 
-// stop ends the connection with a reason: later writes fail with it.
+// stop ends the connection with a reason, with which later writes fail.
 func (c *Conn) stop(why error) {
 	c.log.Warn("mptcp connection ends", "peer", c.peer.Short(), "err", why)
 	c.end(why)
 }
 
-// failure returns why the connection failed, or nil.
 func (c *Conn) failure() error {
 	if why := context.Cause(c.ctx); why != net.ErrClosed {
 		return why
@@ -189,7 +184,6 @@ func (c *Conn) failure() error {
 	return nil
 }
 
-// pass blocks until enough subflows are up.
 func (c *Conn) pass() error {
 	late := c.deadline.Passed()
 	for {
@@ -211,7 +205,7 @@ func (c *Conn) pass() error {
 	}
 }
 
-// Write sends p. It blocks while fewer subflows are up than required. If that lasts longer than Patience, the connection fails.
+// Write sends p. It blocks while too few subflows are up. If that lasts longer than Patience, the connection fails.
 func (c *Conn) Write(p []byte) (n int, err error) {
 	for {
 		if err := c.pass(); err != nil {
@@ -238,7 +232,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// broken returns the reason why the connection failed, if it is known.
+// broken returns the reason why the connection failed if it is known, or err.
 func (c *Conn) broken(err error) error {
 	failure := c.failure()
 	switch {
@@ -251,8 +245,8 @@ func (c *Conn) broken(err error) error {
 		Hint: "a side that lacks a required path ends the connection: look at its log"}
 }
 
-// CloseWrite ends this side's stream; the peer may continue with its own. It first waits until the peer's kernel has
-// acknowledged all that was written, and fails if that takes longer than Patience.
+// CloseWrite ends this side's stream; the peer may continue its own. It first waits until the peer's kernel has acknowledged
+// all data, and fails if that takes longer than Patience.
 func (c *Conn) CloseWrite() error {
 	if err := c.pass(); err != nil {
 		return err
@@ -260,7 +254,7 @@ func (c *Conn) CloseWrite() error {
 	if err := c.tls.CloseWrite(); err != nil {
 		return c.broken(err)
 	}
-	// Once both sides have ended, the kernel forgets the subflows, and what they carried.
+	// Once both sides have ended, the kernel forgets the subflows and their counters.
 	if err := c.drain(); err != nil {
 		return err
 	}
@@ -271,7 +265,7 @@ func (c *Conn) CloseWrite() error {
 	return c.tcp.CloseWrite()
 }
 
-// Close calls [Conn.CloseWrite] and closes the connection. If CloseWrite fails, what the kernel still holds is not sent.
+// Close calls [Conn.CloseWrite] and closes the connection. If CloseWrite fails, unsent data is dropped.
 func (c *Conn) Close() error {
 	if c.ctx.Err() != nil {
 		netutil.Reset(c.tcp)
@@ -298,7 +292,6 @@ func (c *Conn) Abort(why string) {
 	netutil.Reset(c.tcp)
 }
 
-// drain waits until the peer's kernel has acknowledged everything.
 func (c *Conn) drain() error {
 	ctx, cancel := context.WithTimeoutCause(c.ctx, c.patience,
 		&path.Error{What: "mptcp connection", Why: fmt.Sprintf("the peer did not take all within %v", c.patience)})

@@ -8,8 +8,8 @@ import (
 	"heddle/path"
 )
 
-// hello is the first that the side that dialled says inside TLS: version of nothing (that is in [Protocol]), but the
-// number of paths, how many are required at least, flags, and the service with its length before it; a byte each.
+// hello is the first message inside TLS, from the dialling side: the number of paths, the required number, flags, and the
+// length of the service (a byte each), then the service.
 type hello struct {
 	paths, min int
 	degrade    bool
@@ -42,10 +42,10 @@ func readHello(r io.Reader) (hello, error) {
 	return h, nil
 }
 
-// Refusal is why a peer does not let a connection in, in its own words.
+// Refusal is the peer's reason for not admitting a connection.
 type Refusal struct{ Why string }
 
-// Error says that it is the peer that says so.
+// Error returns the peer's reason.
 func (r *Refusal) Error() string { return "the peer refuses: " + r.Why }
 
 const (
@@ -53,7 +53,7 @@ const (
 	answerRefused = 1
 )
 
-// An answer is a byte, and where it refuses, the length of the reason in a byte and the reason.
+// encodeRefusal encodes answerRefused, the length of the reason in one byte, and the reason.
 func encodeRefusal(why string) []byte {
 	why = why[:min(len(why), 255)]
 	return append([]byte{answerRefused, byte(len(why))}, why...)
@@ -74,5 +74,5 @@ func readAnswer(r io.Reader) error {
 	if _, err := io.ReadFull(r, why); err != nil {
 		return &path.Error{What: "peer", Why: "did not answer", Err: err}
 	}
-	return &Refusal{text.Printable(string(why))} // it comes to a terminal
+	return &Refusal{text.Printable(string(why))} // it may be shown in a terminal
 }

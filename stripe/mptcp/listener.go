@@ -17,23 +17,22 @@ import (
 	"heddle/stripe/door"
 )
 
-// introduction limits how long a connection may take to be admitted.
+// introduction limits the time until a connection is admitted.
 const introduction = 15 * time.Second
 
-// Listener accepts connections of several subflows.
+// Listener accepts MPTCP connections.
 type Listener struct {
 	*door.Door[*Conn]
 	o      stripe.ListenOptions
 	config *tls.Config
-	places *connlimit.Limiter[identity.Key] // of sessions, from their introduction on
+	places *connlimit.Limiter[identity.Key] // sessions per key, from their introduction on
 
 	mu   sync.Mutex
 	live map[*Conn]bool
 }
 
-// NewListener serves the connections that arrive at l, and takes l over. Make l by a [net.ListenConfig] with
-// SetMultipathTCP(true). The client's kernel adds the subflows, so the listening side needs no privilege; its kernel's limit of
-// subflows must permit them. Memory, Window and MinRate of the options have no effect: these are the kernel's.
+// NewListener takes over l, which needs a [net.ListenConfig] with SetMultipathTCP(true). The client's kernel adds subflows,
+// so no privilege is needed, but this kernel's limit must permit them. It ignores Memory, Window and MinRate.
 func NewListener(l net.Listener, o stripe.ListenOptions) (*Listener, error) {
 	if err := supported(); err != nil {
 		return nil, err
@@ -50,7 +49,6 @@ func NewListener(l net.Listener, o stripe.ListenOptions) (*Listener, error) {
 	return s, nil
 }
 
-// meet admits one connection, or closes it.
 func (l *Listener) meet(ctx context.Context, raw net.Conn, _ func()) {
 	ctx, cancel := context.WithTimeout(ctx, introduction)
 	defer cancel()
@@ -64,7 +62,6 @@ func (l *Listener) meet(ctx context.Context, raw net.Conn, _ func()) {
 	l.Deliver(c, c.Done())
 }
 
-// keep lists a connection until it ends.
 func (l *Listener) keep(c *Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -78,14 +75,14 @@ func (l *Listener) keep(c *Conn) {
 	}()
 }
 
-// Sessions returns the connections at this moment, for their status.
+// Sessions returns the current connections.
 func (l *Listener) Sessions() []*Conn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.SortedFunc(maps.Keys(l.live), func(a, b *Conn) int { return a.since.Compare(b.since) })
 }
 
-// admit makes a connection of the first subflow of a peer, which then holds a place.
+// admit makes a connection from a peer's first subflow, which then holds a place.
 func (l *Listener) admit(ctx context.Context, tcp *net.TCPConn) (c *Conn, err error) {
 	if multi, err := tcp.MultipathTCP(); err != nil || !multi {
 		return nil, &path.Error{What: "mptcp", Why: "it speaks plain TCP", Err: err}

@@ -49,9 +49,8 @@ func ask(command uint8, attrs ...*nl.RtAttr) ([][]byte, error) {
 	return request.Execute(unix.NETLINK_GENERIC, 0)
 }
 
-// create has the kernel add a subflow from an address of this machine to an address. id tells the subflow's own address
-// from others of the connection; the first subflow's is 0. device is the index of the device to leave by, or 0. A nil error
-// says that the kernel tries.
+// create makes the kernel add a subflow. id is unique for the local address within the connection; the first subflow has 0.
+// device is the index of the outgoing interface, or 0. A nil error only means that the kernel tries.
 func create(token uint32, id uint8, from netip.Addr, device int, to netip.AddrPort) error {
 	local := end(attrAddr, id, netip.AddrPortFrom(from, 0))
 	if device != 0 {
@@ -61,7 +60,7 @@ func create(token uint32, id uint8, from netip.Addr, device int, to netip.AddrPo
 	return err
 }
 
-// end is one end of a subflow.
+// end encodes one end of a subflow.
 func end(attr int, id uint8, a netip.AddrPort) *nl.RtAttr {
 	nested := nl.NewRtAttr(attr|unix.NLA_F_NESTED, nil)
 	family, addr := uint16(unix.AF_INET), attrAddr4
@@ -78,7 +77,7 @@ func end(attr int, id uint8, a netip.AddrPort) *nl.RtAttr {
 	return nested
 }
 
-// limit is how many subflows besides the first the kernel's own path manager lets a peer add.
+// limit returns how many subflows besides the first the in-kernel path manager lets a peer add.
 func limit() (int, error) {
 	answers, err := ask(commandGetLimits)
 	if err != nil {
@@ -100,10 +99,10 @@ func limit() (int, error) {
 
 const (
 	enabledFile = "/proc/sys/net/mptcp/enabled"
-	managerFile = "/proc/sys/net/mptcp/pm_type" // since Linux 5.19: 0 the kernel's path manager, 1 one in user space
+	managerFile = "/proc/sys/net/mptcp/pm_type" // since Linux 5.19: 0 in-kernel path manager, 1 user space
 )
 
-// supported says why this machine speaks no MPTCP.
+// supported returns an error if this machine cannot use MPTCP.
 func supported() error {
 	value, err := os.ReadFile(enabledFile)
 	if err != nil {
@@ -115,8 +114,8 @@ func supported() error {
 	return nil
 }
 
-// borrow sees that the next socket gets its subflows from user space: the kernel notes which path manager a socket has
-// when the socket is made. Where set, the setting is changed until giveBack, which may be called more than once.
+// borrow makes the next socket use the user-space path manager, which the kernel fixes when it creates a socket. With set,
+// it changes the sysctl until giveBack, which may be called more than once.
 func borrow(set bool) (giveBack func() error, err error) {
 	value, err := os.ReadFile(managerFile)
 	if err != nil {

@@ -12,15 +12,15 @@ import (
 	"heddle/stripe"
 )
 
-// member is a path of the connection, and counts the kernel's subflows that carried it one after the other.
+// member is a path of the connection. It counts all subflows that carried it, one after another.
 type member struct {
 	stripe.PathStatus
 	to     netip.AddrPort
 	local  netip.AddrPort
-	from   netip.Addr // the source address that the options ask for, or the zero address
-	source netip.Addr // the source address of the next subflow
-	id     uint8      // of its source address
-	device int        // to leave by, or 0
+	from   netip.Addr // as configured, or the zero address
+	source netip.Addr // of the next subflow
+	id     uint8      // of source
+	device int        // outgoing interface, or 0
 
 	current subflow // as last seen
 	dialled bool    // the kernel has a subflow that is not up yet
@@ -43,18 +43,17 @@ func newMembers(all []Subflow, source netip.Addr) (members []*member) {
 		if i < 0 {
 			i, sources = len(sources), append(sources, m.source)
 		}
-		m.id = uint8(i + 1) // 0 is the first subflow's; the kernel wants one number for one address
+		m.id = uint8(i + 1) // 0 is the first subflow's; the kernel wants one ID per address
 		members = append(members, m)
 	}
 	return members
 }
 
-// is reports whether the kernel's subflow carries this member.
 func (m *member) is(s subflow) bool {
 	return s.remote == m.to && (!m.from.IsValid() || s.local.Addr() == m.from)
 }
 
-// see updates the member from the kernel's subflow, which is nil if there is none. It reports whether the state changed.
+// see updates the member from the kernel's subflow, or nil if there is none. It reports whether the state changed.
 func (m *member) see(s *subflow) (changed bool) {
 	was := m.State
 	m.dialled = s != nil && (s.tcp.State == unix.BPF_TCP_SYN_SENT || s.tcp.State == unix.BPF_TCP_SYN_RECV)
@@ -76,7 +75,7 @@ func (m *member) see(s *subflow) (changed bool) {
 	return m.State != was
 }
 
-// count updates the counters, which add up over all subflows of the member.
+// count adds up the counters of all subflows of the member.
 func (m *member) count(s subflow) {
 	if s.local != m.current.local || s.remote != m.current.remote {
 		m.before = m.PathStatus
@@ -92,10 +91,9 @@ func (m *member) count(s subflow) {
 	m.Queued = int(s.tcp.Notsent_bytes)
 }
 
-// retryAfter is how long a subflow may take to come up before the next try.
+// retryAfter is the time for a subflow to come up before the next try.
 const retryAfter = time.Second
 
-// dial makes the kernel add a subflow if the member has none.
 func (m *member) dial(token uint32, now time.Time) error {
 	if m.State == stateUp || m.State == stateStalled || m.dialled || now.Sub(m.tried) < retryAfter {
 		return nil
@@ -114,8 +112,8 @@ func (m *member) dial(token uint32, now time.Time) error {
 	return nil
 }
 
-// observe updates the members from the kernel's subflows. On the listening side, a subflow of no known member becomes a new
-// member, which is named by its remote address.
+// observe updates the members from the kernel's subflows. On the listening side, an unknown subflow becomes a new member,
+// named by its remote address.
 func observe(members []*member, now []subflow, listening bool) (after []*member, changed []*member) {
 	left := slices.Clone(now)
 	for _, m := range members {
@@ -142,8 +140,8 @@ func observe(members []*member, now []subflow, listening bool) (after []*member,
 	return members, changed
 }
 
-// forgetOne limits what a peer can make this side remember. It removes the oldest member that is down if there are more than
-// twice as many members as a connection can have.
+// forgetOne bounds the memory that a peer can use: it removes the oldest member that is down if there are more than twice as
+// many as a connection can have.
 func forgetOne(members []*member) []*member {
 	oldest := slices.IndexFunc(members, func(m *member) bool { return m.State == stateDown })
 	if len(members) <= 2*MaxPaths || oldest < 0 {

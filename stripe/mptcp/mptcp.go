@@ -1,14 +1,12 @@
-// Package mptcp is a backend of striping: it carries one stream over several overlay nodes by the Linux kernel's Multipath TCP
-// (RFC 8684).
+// Package mptcp is a stripe backend: it carries a stream over several overlay nodes by Linux's Multipath TCP (RFC 8684).
 //
 // [Dial] connects to the peer through the first node, which translates addresses, and makes the kernel add a subflow through
-// each other node. This package is the path manager, not the kernel. TLS 1.3 runs inside, end to end, and both sides prove their
-// keys. As in the MACHETE paper, [Subflow.From] can instead choose the way of a subflow by its source address; routing rules at
-// the client must then lead it there.
+// each other node. This package is the path manager, not the kernel. End-to-end TLS 1.3 with both keys proved runs inside.
+// As in the MACHETE paper, [Subflow.From] can instead select the path by source address, with routing rules on the client.
 //
-// It fails open: the kernel sends the data of a dead subflow again over the others before this process learns of it. Linux has
-// only one scheduler, which fills the fastest subflow first, so one subflow carries the whole of a short message. Package stripe
-// has neither property. Use this package for comparison, or if a node that forwards in user space is the bottleneck.
+// It fails open: the kernel retransmits data of a dead subflow over the others before this process learns of it. Linux's
+// only scheduler fills the fastest subflow first, so one subflow carries all of a short message. Package stripe has neither
+// property. Use this package for comparison, or if forwarding in user space is the bottleneck.
 package mptcp
 
 import (
@@ -35,7 +33,7 @@ import (
 	"heddle/stripe"
 )
 
-// Protocol is the ALPN name of the protocol inside TLS (RFC 7301).
+// Protocol is the ALPN name (RFC 7301) of the protocol inside TLS.
 const Protocol = "heddle-stripe-mptcp/1"
 
 // Bounds and defaults of [Options].
@@ -47,15 +45,11 @@ const (
 
 // Subflow is one path to the peer.
 type Subflow struct {
-	Name string
-	// To is the remote address of the subflow: a port that a node translates to the peer's.
-	To netip.AddrPort
-	// Through is the node that this machine's rules route the subflow through. The zero address means none.
-	Through netip.Addr
-	// From is the source address of the subflow. The zero address leaves it to the routes.
-	From netip.Addr
-	// Device is the device that the subflow leaves by. Empty leaves it to the routes.
-	Device string
+	Name    string
+	To      netip.AddrPort // a port that a node translates to the peer's
+	Through netip.Addr     // the node that this machine's rules route through; zero for none
+	From    netip.Addr     // the source address; zero leaves it to the routes
+	Device  string         // the outgoing interface; empty leaves it to the routes
 }
 
 // Options configure a connection.
@@ -63,21 +57,15 @@ type Options struct {
 	Subflows []Subflow
 	Identity identity.Identity
 	Peer     identity.Key
-	// Service is the service to ask the peer for, up to 255 bytes. Empty means its default.
-	Service string
-	// MinPaths is the number of subflows below which nothing is written. 0 means all of them.
-	MinPaths int
-	// Degrade permits fewer subflows once MinPaths were up.
-	Degrade bool
-	// Patience limits how long subflows may take to come up, and how long a connection waits for a missing one before it
-	// ends. 0 means [DefaultPatience].
+	Service  string // up to 255 bytes; empty for the peer's default
+	MinPaths int    // nothing is written over fewer subflows; 0 for all of them
+	Degrade  bool   // permits fewer subflows once MinPaths were up
+	// Patience limits how long Dial waits for subflows, and a connection for a missing one. 0 is [DefaultPatience].
 	Patience time.Duration
-	// SetPathManager permits this package to change net.mptcp.pm_type while it makes the socket.
+	// SetPathManager permits changing net.mptcp.pm_type while the socket is made.
 	SetPathManager bool
-	// Log receives the state changes of subflows. nil means no log.
-	Log *slog.Logger
-	// KeyLog receives the TLS keys in the format of SSLKEYLOGFILE, for experiments. It may be nil.
-	KeyLog io.Writer
+	Log            *slog.Logger // state changes of subflows; nil for none
+	KeyLog         io.Writer    // TLS keys in SSLKEYLOGFILE format, for experiments; may be nil
 }
 
 func (o *Options) complete() error {
@@ -113,8 +101,8 @@ func (o *Options) complete() error {
 	return nil
 }
 
-// Dial connects, and returns once the required subflows are up. When ctx or Patience ends before, it fails with a [path.Error]
-// that names each path that is not up. It fails with a [Refusal] if the peer refuses the connection.
+// Dial returns once the required subflows are up. If ctx or Patience ends first, it fails with a [path.Error] that names
+// each missing path. It fails with a [Refusal] if the peer refuses the connection.
 func Dial(ctx context.Context, o Options) (*Conn, error) {
 	if err := errors.Join(o.complete(), supported()); err != nil {
 		return nil, err
@@ -138,7 +126,6 @@ func Dial(ctx context.Context, o Options) (*Conn, error) {
 	return c, nil
 }
 
-// connect opens the first subflow.
 func (o *Options) connect(ctx context.Context) (*net.TCPConn, error) {
 	first, what := o.Subflows[0], "path "+o.Subflows[0].Name
 	giveBack, err := borrow(o.SetPathManager)
@@ -168,7 +155,6 @@ func (o *Options) connect(ctx context.Context) (*net.TCPConn, error) {
 	return tcp, nil
 }
 
-// bindTo ties a socket to a device before it is bound.
 func bindTo(raw syscall.RawConn, device string) error {
 	if device == "" {
 		return nil
@@ -176,7 +162,6 @@ func bindTo(raw syscall.RawConn, device string) error {
 	return socket{raw}.do(func(fd int) error { return unix.BindToDevice(fd, device) })
 }
 
-// devices looks up the devices of the subflows.
 func devices(members []*member, all []Subflow) error {
 	for i, s := range all {
 		if s.Device == "" {
@@ -191,12 +176,12 @@ func devices(members []*member, all []Subflow) error {
 	return nil
 }
 
-// keepAlive has the kernel notice that a subflow on which nothing is to be sent is dead.
+// keepAlive makes the kernel detect a dead subflow while nothing is sent on it.
 func keepAlive(patience time.Duration) net.KeepAliveConfig {
 	return net.KeepAliveConfig{Enable: true, Idle: max(patience/4, time.Second), Interval: max(patience/8, time.Second), Count: 3}
 }
 
-// begin speaks TLS over the first subflow, introduces this side and adds the other subflows.
+// begin does the TLS handshake over the first subflow, sends the hello and adds the other subflows.
 func (o *Options) begin(ctx context.Context, tcp *net.TCPConn, secure *tls.Conn) (*Conn, error) {
 	stop := context.AfterFunc(ctx, func() { _ = tcp.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
@@ -216,7 +201,7 @@ func (o *Options) begin(ctx context.Context, tcp *net.TCPConn, secure *tls.Conn)
 	if _, err := secure.Write(h.encode()); err != nil {
 		return nil, c.broken(err)
 	}
-	// The kernel lets subflows be added once data went each way, which TLS has seen to.
+	// The kernel accepts further subflows once data went in each direction, which the TLS handshake ensured.
 	waiting, refuse := context.WithCancelCause(ctx)
 	defer refuse(nil)
 	answered := make(chan struct{})
@@ -227,7 +212,7 @@ func (o *Options) begin(ctx context.Context, tcp *net.TCPConn, secure *tls.Conn)
 		}
 	}()
 	if err = c.await(waiting, o.MinPaths); err == nil {
-		<-answered // the end of ctx cuts it short
+		<-answered // the end of ctx interrupts it
 	}
 	if refused := context.Cause(waiting); refused != nil && ctx.Err() == nil {
 		return nil, refused
@@ -245,7 +230,7 @@ func (o *Options) begin(ctx context.Context, tcp *net.TCPConn, secure *tls.Conn)
 	return c, nil
 }
 
-// notUp says which subflows are missing.
+// notUp returns an error that names the missing subflows.
 func notUp(all []*member, need int, cause error) error {
 	var missing []string
 	up := 0

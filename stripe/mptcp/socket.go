@@ -16,19 +16,17 @@ const (
 	optionAddrs   = 3
 )
 
-// maxSubflows is more than any kernel permits: it permits 8 and the first.
+// maxSubflows is above any kernel's limit of 8 and the first.
 const maxSubflows = 32
 
-// subflow is one TCP connection of an MPTCP connection.
 type subflow struct {
 	local, remote netip.AddrPort
 	tcp           unix.TCPInfo
 }
 
-// up reports that it carries data in both directions.
+// up reports whether it carries data in both directions.
 func (s subflow) up() bool { return s.tcp.State == unix.BPF_TCP_ESTABLISHED }
 
-// socket asks the kernel about an MPTCP connection.
 type socket struct{ raw syscall.RawConn }
 
 func (s socket) do(f func(fd int) error) error {
@@ -39,7 +37,7 @@ func (s socket) do(f func(fd int) error) error {
 	return err
 }
 
-// get reads an option into buf, and gives how much of it was filled.
+// get reads an option into buf and returns the number of bytes read.
 func get(fd, option int, buf []byte) (int, error) {
 	length := uint32(len(buf))
 	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_MPTCP, uintptr(option),
@@ -50,12 +48,11 @@ func get(fd, option int, buf []byte) (int, error) {
 	return min(int(length), len(buf)), nil
 }
 
-// info is what matters of struct mptcp_info.
+// info holds the needed fields of struct mptcp_info.
 type info struct {
-	token    uint32 // names the connection to the path manager
-	fallback bool   // it became plain TCP: somebody on the way took the option out, or the peer speaks no MPTCP
-	// unacknowledged counts the bytes of the stream, and its end, that the peer's kernel has not acknowledged.
-	unacknowledged uint64
+	token          uint32 // identifies the connection to the path manager
+	fallback       bool   // to plain TCP: a middlebox removed the option, or the peer has no MPTCP
+	unacknowledged uint64 // bytes of the stream, and its end, that the peer's kernel has not acknowledged
 }
 
 func (s socket) info() (i info, err error) {
@@ -65,13 +62,13 @@ func (s socket) info() (i info, err error) {
 		unacknowledged: binary.NativeEndian.Uint64(buf[16:]) - binary.NativeEndian.Uint64(buf[24:])}, err
 }
 
-// Sizes of struct mptcp_subflow_data and of the two addresses, each a sockaddr_storage.
+// Sizes of struct mptcp_subflow_data and of an address, which is a sockaddr_storage.
 const (
 	sizeHeader  = 16
 	sizeAddress = 128
 )
 
-// list reads an option that has an element for each subflow.
+// list reads an option that has one element per subflow.
 func list(fd, option, size int) ([][]byte, error) {
 	buf := make([]byte, sizeHeader+maxSubflows*size)
 	binary.NativeEndian.PutUint32(buf, sizeHeader)
@@ -87,8 +84,8 @@ func list(fd, option, size int) ([][]byte, error) {
 	return all, nil
 }
 
-// subflows lists those that there are now. The kernel gives addresses and counters separately, each in the same order;
-// where one came or went in between, they are asked for again.
+// subflows lists the current subflows. The kernel returns addresses and counters separately, in the same order, so subflows
+// reads again if one came or went in between.
 func (s socket) subflows() (all []subflow, err error) {
 	err = s.do(func(fd int) error {
 		addrs, err := list(fd, optionAddrs, 2*sizeAddress)
@@ -110,7 +107,7 @@ func (s socket) subflows() (all []subflow, err error) {
 	return all, err
 }
 
-// join gives nothing where the lists are not of one moment.
+// join returns nil if the lists are not from one moment.
 func join(addrs, infos, again [][]byte) []subflow {
 	if len(addrs) != len(infos) || len(again) != len(addrs) {
 		return nil
@@ -127,7 +124,6 @@ func join(addrs, infos, again [][]byte) []subflow {
 	return all
 }
 
-// address reads a sockaddr_in or sockaddr_in6.
 func address(raw []byte) netip.AddrPort {
 	port := binary.BigEndian.Uint16(raw[2:])
 	switch binary.NativeEndian.Uint16(raw) {
@@ -139,7 +135,7 @@ func address(raw []byte) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-// ended reports that the peer ended its stream. Subflows that go after that went in order.
+// ended reports whether the peer ended its stream. Subflows that end after that ended in order.
 func (s socket) ended() bool {
 	ended := false
 	err := s.do(func(fd int) error {

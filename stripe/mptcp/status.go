@@ -6,7 +6,6 @@ import (
 	"heddle/stripe"
 )
 
-// The states of a subflow.
 const (
 	stateDialling = "dialling"
 	stateUp       = "up"
@@ -33,9 +32,9 @@ func claim(required, paths int, degrade bool) string {
 	return text + fmt.Sprintf("Heddle writes nothing while fewer than %d are up, and ends the connection if that lasts. --backend stripe promises more.", required)
 }
 
-// Status says how the connection is, as a session of package stripe says it. The schedule is "kernel"; a path's counts are
-// those of TCP, as of up to [lookEvery] before a subflow's end, and what it sent again is among its bytes. Beside the states
-// of stripe a path can be "stalled": what it sends is not acknowledged.
+// Status returns the state in the form of package stripe, with the schedule "kernel". Counts are TCP's, with
+// retransmissions, and can lack the last [lookEvery] of a subflow. A path can also be "stalled": the peer acknowledges no
+// data.
 func (c *Conn) Status() stripe.Status {
 	_, _ = c.look(false)
 	i, _ := c.socket.info()

@@ -22,25 +22,21 @@ import (
 
 // Back is the side that connects to programs.
 type Back struct {
-	// To is where the one program is that is served, HOST:PORT or unix:FILE; empty for none.
-	To string
-	// Allowed says which addresses SOCKS5 clients may go to; nil serves none of them.
-	Allowed func(netip.AddrPort) bool
-	// Log hears of what cannot be reached; nil is [slog.Default].
-	Log *slog.Logger
+	To      string                    // the one program served, HOST:PORT or unix:FILE; empty for none
+	Allowed func(netip.AddrPort) bool // addresses that SOCKS5 clients may reach; nil serves no SOCKS5
+	Log     *slog.Logger              // targets that cannot be reached; nil is [slog.Default]
 }
 
-// dialPatience is for all addresses of a name together.
+// dialPatience covers all addresses of a name together.
 const dialPatience = 30 * time.Second
 
-// Serve carries one session until it ends. It waits for the session's first byte as long as ctx lasts: sessions are
-// dialled ahead.
+// Serve carries one session until it ends. It waits until ctx ends for the first byte, since sessions are dialled ahead.
 func (b *Back) Serve(ctx context.Context, s Session) error {
 	stop := context.AfterFunc(ctx, func() { s.Abort("the server ends") })
 	defer stop()
 	var first [1]byte
 	if _, err := io.ReadFull(s, first[:]); errors.Is(err, io.EOF) {
-		return s.Close() // it was dialled ahead, and never used
+		return s.Close() // a session dialled ahead that was never used
 	} else if err != nil {
 		return err
 	}
@@ -73,7 +69,7 @@ func (b *Back) plain(ctx context.Context, s Session) error {
 
 func (b *Back) log() *slog.Logger { return cmp.Or(b.Log, slog.Default()) }
 
-// dialProgram connects to HOST:PORT or unix:FILE. MPTCP stays off: it would add paths of its own.
+// dialProgram connects to HOST:PORT or unix:FILE. MPTCP stays off, since it would add paths of its own.
 func dialProgram(ctx context.Context, to string) (program, error) {
 	var d net.Dialer
 	d.SetMultipathTCP(false)
@@ -88,7 +84,7 @@ func dialProgram(ctx context.Context, to string) (program, error) {
 	return c.(program), nil // *net.TCPConn or *net.UnixConn
 }
 
-// socks serves one request of a SOCKS5 client, whose first byte is read already.
+// socks serves one request of a SOCKS5 client, whose first byte is already read.
 func (b *Back) socks(ctx context.Context, s Session) error {
 	in := io.MultiReader(bytes.NewReader([]byte{socks5.Version}), s)
 	if plain, err := socks5.Negotiate(in, s, socks5.Auth{}); err != nil {
@@ -120,7 +116,7 @@ func (b *Back) socks(ctx context.Context, s Session) error {
 	return join(ctx, s, p, p)
 }
 
-// exit connects to a target that is allowed, by the addresses that this machine's resolver gives.
+// exit connects to an allowed target. This machine resolves its name.
 func (b *Back) exit(ctx context.Context, to socks5.Target) (program, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialPatience)
 	defer cancel()
@@ -146,7 +142,7 @@ func replyFor(err error) socks5.Reply {
 	return socks5.Failure
 }
 
-// short gives the reason of a failed dial without addresses.
+// short returns the cause of a failed dial without addresses.
 func short(err error) string {
 	if e, ok := errors.AsType[*net.OpError](err); ok {
 		err = e.Err

@@ -21,25 +21,21 @@ import (
 
 // Front is the side that programs connect to.
 type Front struct {
-	// Pool gives a session for each connection.
-	Pool *Pool
-	// Users may use the SOCKS5 proxy, by password; nil lets everybody.
-	Users *users.Users
-	// Log hears of connections that fail; nil is [slog.Default].
-	Log *slog.Logger
+	Pool  *Pool        // one session for each connection
+	Users *users.Users // SOCKS5 users by password; nil admits everybody
+	Log   *slog.Logger // failed connections; nil is [slog.Default]
 }
 
 const (
 	maxClients = 1024
-	// greeting is how long a SOCKS5 client may take to say what it wants.
-	greeting = 10 * time.Second
+	greeting   = 10 * time.Second // until a SOCKS5 client has sent its request
 )
 
-// opening is what a program's connection begins with.
+// opening is the start of a program's connection.
 type opening struct {
-	say   []byte              // to the other side, at once
-	after func(Session) error // what the other side says before it is the program's turn; nil for nothing
-	in    io.Reader           // what the program says from there on
+	say   []byte              // sent to the other side at once
+	after func(Session) error // reads the other side's first answer; may be nil
+	in    io.Reader           // the program's bytes from there on
 }
 
 // Serve carries each connection to the program that the other side serves, until ctx ends.
@@ -47,8 +43,7 @@ func (f *Front) Serve(ctx context.Context, l net.Listener) error {
 	return f.serve(ctx, l, func(p program) (*opening, error) { return &opening{say: []byte{plain}, in: p}, nil })
 }
 
-// ServeSOCKS is a SOCKS5 proxy, until ctx ends: the other side connects to what each client asks for, and resolves the
-// names.
+// ServeSOCKS is a SOCKS5 proxy until ctx ends. The other side resolves names and connects to the targets.
 func (f *Front) ServeSOCKS(ctx context.Context, l net.Listener) error {
 	return f.serve(ctx, l, f.greet)
 }
@@ -74,7 +69,6 @@ func (f *Front) serve(ctx context.Context, l net.Listener, begin func(program) (
 	})
 }
 
-// client carries one connection in a session of its own.
 func (f *Front) client(ctx context.Context, p program, begin func(program) (*opening, error)) {
 	stop := context.AfterFunc(ctx, func() { netutil.Reset(p) })
 	defer stop()
@@ -110,8 +104,8 @@ func (f *Front) carry(ctx context.Context, p program, o *opening) error {
 
 func (f *Front) log() *slog.Logger { return cmp.Or(f.Log, slog.Default()) }
 
-// greet greets a SOCKS5 client here, so that only its request crosses the paths, at once with a greeting to the other
-// side. It gives nil where the client is answered already.
+// greet does the SOCKS5 greeting locally, so that the greeting to the other side and the request cross the paths in one
+// flight. It returns nil if it has already answered the client.
 func (f *Front) greet(p program) (*opening, error) {
 	_ = p.SetReadDeadline(time.Now().Add(greeting))
 	in := bufio.NewReaderSize(p, 4096)
@@ -129,13 +123,12 @@ func (f *Front) greet(p program) (*opening, error) {
 	return &opening{say: append([]byte{socks5.Version, 1, 0}, request...), after: greeted, in: in}, nil
 }
 
-// sourceOf is the address that a program connects from; invalid where it comes by none.
+// sourceOf returns the address of a program, invalid for a unix socket.
 func sourceOf(p program) netip.Addr {
 	at, _ := netip.ParseAddrPort(p.RemoteAddr().String())
 	return at.Addr().Unmap()
 }
 
-// greeted reads the other side's answer to the greeting.
 func greeted(s Session) error {
 	var chosen [2]byte
 	if _, err := io.ReadFull(s, chosen[:]); err != nil {
@@ -149,7 +142,7 @@ func greeted(s Session) error {
 
 func notSOCKS(first []byte, err error) error {
 	if err != nil || len(first) == 0 {
-		return nil // somebody looked whether the port is open
+		return nil // a port probe
 	}
 	if strings.ContainsRune("CGHPOD", rune(first[0])) {
 		return errors.New("a program speaks HTTP to the SOCKS5 proxy: set it to SOCKS5 (socks5h)")
@@ -157,7 +150,7 @@ func notSOCKS(first []byte, err error) error {
 	return socks5.ErrVersion
 }
 
-// readRequest gives the bytes of a request to connect. What else is asked for is answered here; request is nil then.
+// readRequest returns the bytes of a CONNECT request. It answers all other requests itself and returns nil.
 func readRequest(in io.Reader, client io.Writer) (request []byte, err error) {
 	var said bytes.Buffer
 	command, _, err := socks5.ReadRequest(io.TeeReader(in, &said))

@@ -17,28 +17,28 @@ type Pool struct {
 	dial func(context.Context) (Session, error)
 	want int
 	log  *slog.Logger
-	wake chan struct{} // holds one token where something is to be looked at
+	wake chan struct{} // holds one token if Run must look again
 
 	mu   sync.Mutex
 	warm []Session
 	used map[Session]bool
-	why  error // why the last dialling failed, nil once one worked
+	why  error // error of the last dial, nil if it worked
 }
 
-// NewPool makes a pool of want warm sessions, which [Pool.Run] dials. dial need not wait until the other side has let a
-// session in: a warm one is waited for here, and one that is needed at once should not be (see [LetIn]). log may be nil.
+// NewPool makes a pool of want warm sessions, which [Pool.Run] dials. dial need not wait until the other side admits a
+// session: the pool waits for warm sessions, and a session needed at once should not wait (see [LetIn]). log may be nil.
 func NewPool(want int, dial func(context.Context) (Session, error), log *slog.Logger) *Pool {
 	return &Pool{dial: dial, want: want, log: cmp.Or(log, slog.Default()), wake: make(chan struct{}, 1), used: map[Session]bool{}}
 }
 
-// How often warm sessions are looked at, and how long a failed dialling is not tried again: longer each time.
+// Interval of checks, and limits of the pause after a failed dial, which grows.
 const (
 	lookEvery    = 2 * time.Second
 	firstPause   = time.Second
 	longestPause = time.Minute
 )
 
-// Run keeps the pool full until ctx ends, and ends all sessions then.
+// Run keeps the pool full until ctx ends, and then ends all sessions.
 func (p *Pool) Run(ctx context.Context) {
 	defer p.end()
 	wait := firstPause
@@ -62,7 +62,6 @@ func (p *Pool) Run(ctx context.Context) {
 	}
 }
 
-// fill dials one session.
 func (p *Pool) fill(ctx context.Context) bool {
 	s, err := p.dial(ctx)
 	if err == nil {
@@ -86,10 +85,10 @@ func (p *Pool) fill(ctx context.Context) bool {
 	return true
 }
 
-// ready reports whether a session could carry something now.
+// ready reports whether a session can carry data now.
 func ready(s Session) bool { return s.Status().State == "running" }
 
-// dropDead ends warm sessions that could carry nothing, and counts the others.
+// dropDead ends warm sessions that are not ready, and counts the others.
 func (p *Pool) dropDead() (left int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -103,8 +102,7 @@ func (p *Pool) dropDead() (left int) {
 	return len(p.warm)
 }
 
-// Get gives a session to be used: a warm one, or else one that it dials. It is the caller's to end, and to give back to
-// [Pool.Done].
+// Get returns a warm session, or dials one. The caller must end it and pass it to [Pool.Done].
 func (p *Pool) Get(ctx context.Context) (Session, error) {
 	p.dropDead()
 	p.mu.Lock()
@@ -132,22 +130,21 @@ func (p *Pool) Get(ctx context.Context) (Session, error) {
 	return s, nil
 }
 
-// Put gives the pool a session that was dialled already.
+// Put adds a dialled session to the pool.
 func (p *Pool) Put(s Session) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.warm = append(p.warm, s)
 }
 
-// Done forgets a session that [Pool.Get] gave.
+// Done forgets a session that [Pool.Get] returned.
 func (p *Pool) Done(s Session) {
 	p.mu.Lock()
 	delete(p.used, s)
 	p.mu.Unlock()
 }
 
-// Sessions gives all there are, for their status: those that wait, and those in use. why says what keeps the pool from
-// being filled.
+// Sessions returns the waiting and the used sessions. why is what keeps the pool from being filled.
 func (p *Pool) Sessions() (warm, used []Session, why error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -1,12 +1,10 @@
-// Package relay carries the connections of TCP programs over sessions of package stripe: one session a connection.
+// Package relay carries connections of TCP programs over sessions of package stripe, one session a connection.
 //
-// On one device a [Front] listens for programs, as a plain port or as a SOCKS5 proxy; on the other a [Back] takes each
-// session to the program that it is for, or to where a SOCKS5 client asked to go. A [Pool] keeps sessions dialled ahead.
+// A [Front] listens for programs, as a plain port or as a SOCKS5 proxy. On the other device a [Back] connects each session
+// to the served program or to the target of the SOCKS5 client. A [Pool] keeps sessions dialled ahead. A session's stream
+// begins with 1 and then the bytes for the served program, or with 5, the start of a SOCKS5 conversation (RFC 1928).
 //
-// The first byte of a session's stream says what follows: 1, and the bytes of a connection to the one program that is
-// served; or 5, which begins a SOCKS5 conversation (RFC 1928).
-//
-// Do not use it for datagrams, nor to let strangers out: a Back trusts whom the listener lets in.
+// A Back trusts every peer that the listener admits.
 package relay
 
 import (
@@ -19,7 +17,7 @@ import (
 	"heddle/stripe"
 )
 
-// Session is what a [stripe.Conn] does for a relay.
+// Session is the part of [stripe.Conn] that a relay uses.
 type Session interface {
 	net.Conn
 	CloseWrite() error
@@ -27,7 +25,7 @@ type Session interface {
 	Status() stripe.Status
 }
 
-// LetIn waits until the other side has let a session in, where the session tells; else it ends it.
+// LetIn waits until the other side has admitted a session, if the session can tell, and aborts it on failure.
 func LetIn(ctx context.Context, s Session) error {
 	told, ok := s.(interface{ Wait(context.Context) error })
 	if !ok {
@@ -40,18 +38,18 @@ func LetIn(ctx context.Context, s Session) error {
 	return err
 }
 
-// plain is the first byte of a session to the one program that is served. SOCKS5 begins with its version.
+// plain is the first byte of a session to the served program. SOCKS5 begins with its version.
 const plain = 1
 
-// program is the connection of a program: TCP, or a unix socket.
+// program is a program's TCP or unix connection.
 type program interface {
 	net.Conn
 	CloseWrite() error
 }
 
-// join carries bytes between a session and a program until both directions have ended. Where one breaks, both sides
-// learn that the stream is not whole: the session is aborted and the program's connection is reset. in is where the
-// program's bytes come from, which may have some of them already.
+// join copies bytes between a session and a program until both directions have ended. If one breaks, it aborts the session
+// and resets the program's connection, so that both learn that the stream is incomplete. in gives the program's bytes, some
+// of which may be buffered.
 func join(ctx context.Context, s Session, p program, in io.Reader) error {
 	_, _, err := netutil.Pipe(ctx, netutil.Side{Reader: in, Writer: p}, netutil.Side{Reader: s, Writer: s}, func(why error) {
 		netutil.Reset(p)
@@ -68,7 +66,7 @@ func join(ctx context.Context, s Session, p program, in io.Reader) error {
 	return s.Close()
 }
 
-// reason is what the other side may know of an error: not this machine's addresses.
+// reason describes an error to the other side without this machine's addresses.
 func reason(err error) string {
 	if e, ok := errors.AsType[*net.OpError](err); ok {
 		return "the program's connection: " + e.Err.Error()

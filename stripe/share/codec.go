@@ -14,17 +14,17 @@ import (
 	"github.com/klauspost/reedsolomon"
 )
 
-// Codec makes shares and joins them. It keeps buffers: one goroutine at a time.
+// Codec makes and joins shares. It reuses its buffers, so only one goroutine may use it at a time.
 type Codec struct {
 	scheme Scheme
-	code   reedsolomon.Encoder // of the ciphertext; nil where there is none
-	sealed []byte              // the ciphertext, or the secret
-	other  []byte              // random coefficients, and room to compute in
+	code   reedsolomon.Encoder // of the ciphertext; nil if the scheme has none
+	sealed []byte              // the ciphertext or the secret
+	other  []byte              // random coefficients and scratch space
 	shards [][]byte
 	plain  []byte
 }
 
-// NewCodec makes one; there is none for the scheme none.
+// NewCodec returns a codec. It fails for the scheme none.
 func (s Scheme) NewCodec() (*Codec, error) {
 	c := &Codec{scheme: s, shards: make([][]byte, s.N)}
 	var err error
@@ -37,7 +37,7 @@ func (s Scheme) NewCodec() (*Codec, error) {
 	return c, err
 }
 
-// bound is what a share is bound to besides its piece: the shares of one place in the stream do not fit another one.
+// bound is the context that a share is bound to, so that shares of one place in the stream fit no other.
 func bound(number uint64, size int) [12]byte {
 	var b [12]byte
 	binary.BigEndian.PutUint64(b[:], number)
@@ -47,8 +47,7 @@ func bound(number uint64, size int) [12]byte {
 
 func resize(b []byte, n int) []byte { return slices.Grow(b[:0], n)[:n] }
 
-// Split makes the shares of the piece with a number, which is not a secret and must not come twice. Each of the N
-// elements of into has Size(len(piece)) bytes.
+// Split makes the shares of a piece with a public, unique number. Each of the N elements of into has Size(len(piece)) bytes.
 func (c *Codec) Split(number uint64, piece []byte, into [][]byte) error {
 	want := c.scheme.Size(len(piece))
 	if len(into) != c.scheme.N {
@@ -76,8 +75,8 @@ func (c *Codec) Split(number uint64, piece []byte, into [][]byte) error {
 	return nil
 }
 
-// secret puts a salt and a check before the piece. The check is hidden with the piece, and whoever changes a share cannot
-// compute how the check would change, since the salt is hidden too.
+// secret puts a salt and a check before the piece. Both are shared with it. Without the salt, an attacker who changes a
+// share cannot compute how the check changes.
 func (c *Codec) secret(number uint64, piece []byte) []byte {
 	c.sealed = resize(c.sealed, saltSize+checkSize+len(piece))
 	rand.Read(c.sealed[:saltSize])
@@ -96,7 +95,7 @@ func check(salt []byte, number uint64, piece []byte) [sha256.Size]byte {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// splitSecret is Shamir's scheme; the elements of into have the length of the secret, or more.
+// splitSecret is Shamir's scheme. The elements of into are at least as long as the secret.
 func (c *Codec) splitSecret(secret []byte, into [][]byte) {
 	n := len(secret)
 	c.other = resize(c.other, c.scheme.K*n)
@@ -119,7 +118,7 @@ func aead(key []byte) (cipher.AEAD, error) {
 	return cipher.NewGCM(block)
 }
 
-// nonce may be fixed, as each key encrypts one piece.
+// nonce is constant, since each key encrypts one piece.
 var nonce [12]byte
 
 func (c *Codec) splitShort(number uint64, piece []byte, into [][]byte) error {

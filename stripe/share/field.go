@@ -4,13 +4,13 @@ import (
 	"github.com/klauspost/reedsolomon"
 )
 
-// Shamir's scheme byte by byte over GF(256) with the polynomial 0x11d. Share i is the value at i+1 of a polynomial of
-// degree k-1 whose value at 0 is the secret, and whose other coefficients are random.
+// Shamir's scheme for each byte over GF(256) with the polynomial 0x11d. Share i is the value at i+1 of a polynomial of
+// degree k-1 with the secret as its value at 0 and random other coefficients.
 
-// field multiplies slices, with the vector instructions of the machine.
+// field multiplies slices with vector instructions.
 var field reedsolomon.LowLevel
 
-// multiply is the product of two elements.
+// multiply returns the product of two elements.
 func multiply(a, b byte) byte {
 	var product byte
 	for ; b != 0; b >>= 1 {
@@ -23,8 +23,7 @@ func multiply(a, b byte) byte {
 	return product
 }
 
-// evaluate writes the value at x of the polynomial with these coefficients, the lowest first (Horner's rule). scratch is
-// as long as out.
+// evaluate computes a polynomial's value at x by Horner's rule, lowest coefficient first. scratch is as long as out.
 func evaluate(coefficients [][]byte, x byte, out, scratch []byte) {
 	copy(out, coefficients[len(coefficients)-1])
 	for i := len(coefficients) - 2; i >= 0; i-- {
@@ -34,7 +33,7 @@ func evaluate(coefficients [][]byte, x byte, out, scratch []byte) {
 	}
 }
 
-// interpolate writes the value at x of the polynomial of least degree that has values[j] at points[j] (Lagrange).
+// interpolate writes the value at x of the Lagrange polynomial through (points[j], values[j]).
 func interpolate(points []byte, values [][]byte, x byte, out []byte) {
 	clear(out)
 	for j, at := range points {

@@ -8,11 +8,9 @@ import (
 
 var errChanged = errors.New("the shares do not fit together")
 
-// Join restores the piece of so many bytes from its shares; those that are absent are nil, and at least K are there. The
-// piece is valid until the next call.
-//
-// Where the first K do not fit together it looks for K that do, and gives the piece together with a [ChangedError] that
-// names those that were changed; or no piece where there are none.
+// Join restores the piece of size bytes from at least K shares; missing ones are nil. The piece is valid until the next
+// call. If the first K shares do not fit together, Join tries other sets of K. If one fits, it returns the piece and a
+// [ChangedError] that names the changed shares; otherwise it returns no piece.
 func (c *Codec) Join(number uint64, size int, shares [][]byte) ([]byte, error) {
 	if size < 0 || len(shares) != c.scheme.N {
 		return nil, fmt.Errorf("%d shares of a piece of %d bytes, and there are %d", len(shares), size, c.scheme.N)
@@ -71,7 +69,7 @@ func (c *Codec) search(number uint64, size int, shares [][]byte, present []int) 
 	return plain, chosen
 }
 
-// strangers are the shares that are not what those that were used say they should be.
+// strangers returns the shares that do not match the ones used.
 func (c *Codec) strangers(size int, shares [][]byte, present, used []int) []int {
 	points, values := c.values(shares, used)
 	length := c.scheme.Size(size)
@@ -108,7 +106,6 @@ func (c *Codec) values(shares [][]byte, used []int) (points []byte, values [][]b
 	return points, values
 }
 
-// join restores the piece from K shares.
 func (c *Codec) join(number uint64, size int, shares [][]byte, used []int) ([]byte, error) {
 	if c.scheme.kind == short {
 		return c.joinShort(number, size, shares, used)
@@ -141,7 +138,7 @@ func (c *Codec) joinShort(number uint64, size int, shares [][]byte, used []int) 
 	for i := range c.shards {
 		c.shards[i] = nil
 		if i < c.scheme.K {
-			c.shards[i] = c.sealed[i*part : i*part : (i+1)*part] // empty, with room to restore it in
+			c.shards[i] = c.sealed[i*part : i*part : (i+1)*part] // empty, with capacity to restore into
 			required[i] = true
 		}
 	}
@@ -169,7 +166,7 @@ func (c *Codec) joinShort(number uint64, size int, shares [][]byte, used []int) 
 	if err != nil {
 		return nil, errChanged
 	}
-	for _, b := range c.sealed[size+tagSize:] { // what fills the last part is not under the seal
+	for _, b := range c.sealed[size+tagSize:] { // GCM does not authenticate the padding of the last part
 		if b != 0 {
 			return nil, errChanged
 		}

@@ -1,13 +1,11 @@
-// Package share splits a piece of a stream into n shares, any k of which restore it, while fewer tell nothing.
+// Package share splits pieces of a stream into n shares. Any k of them restore a piece; fewer reveal nothing.
 //
-// There are three ways, by what "nothing" rests on. "2of3" is Krawczyk's "Secret sharing made short" (CRYPTO 1993): the
-// piece is encrypted by AES-256-GCM under a key of its own, the ciphertext is dispersed by a Reed-Solomon code, and the
-// key is split by Shamir's scheme; so it is cheap, and holds while AES does. "shamir:2of3" (Shamir, "How to share a
-// secret", CACM 1979) and "xor:3" (of which all shares are needed) rest on random numbers alone, and make each share as
-// long as the piece. All of them notice a share that was changed.
+// There are three schemes. "2of3" is Krawczyk's "Secret sharing made short" (CRYPTO 1993): AES-256-GCM encrypts the piece
+// under a fresh key, a Reed-Solomon code disperses the ciphertext, and Shamir's scheme splits the key. It is cheap, and as
+// secure as AES. "shamir:2of3" (Shamir, "How to share a secret", CACM 1979) and "xor:3" (which needs all shares) are
+// information-theoretic, and each share is as long as the piece. All detect changed shares.
 //
-// Do not use it to keep secrets: shares of a stream are meant to meet again at once. And it hides nothing from somebody who
-// sees k paths.
+// Do not use it to store secrets. It hides nothing from an observer of k paths.
 package share
 
 import (
@@ -18,7 +16,7 @@ import (
 	"heddle/path"
 )
 
-// MaxShares bounds n.
+// MaxShares limits n.
 const MaxShares = 16
 
 type kind byte
@@ -32,8 +30,7 @@ const (
 
 // Scheme is a way to share. The zero value is none: each piece takes one path, whole.
 type Scheme struct {
-	// K of N shares restore a piece; both are 0 where nothing is shared.
-	K, N int
+	K, N int // K of N shares restore a piece; 0 for none
 	kind kind
 }
 
@@ -72,7 +69,7 @@ func Parse(text string) (Scheme, error) {
 // None reports whether nothing is shared.
 func (s Scheme) None() bool { return s.kind == none }
 
-// String gives the scheme as Parse reads it.
+// String returns the scheme in the syntax of [Parse].
 func (s Scheme) String() string {
 	switch s.kind {
 	case short:
@@ -85,7 +82,7 @@ func (s Scheme) String() string {
 	return "none"
 }
 
-// Claim says in a line what sharing hides beyond the TLS around it, and what it does not.
+// Claim says in one line what sharing hides beyond TLS, and what it does not.
 func (s Scheme) Claim() string {
 	open := fmt.Sprintf("whoever sees %d of the %d paths is hindered by TLS alone; the sizes and times of what each path carries stay visible", s.K, s.N)
 	switch s.kind {
@@ -97,7 +94,7 @@ func (s Scheme) Claim() string {
 	return "each path carries its part of the stream, and if the cipher of TLS is broken, whoever sees a path reads that part"
 }
 
-// overhead is what a secret has before the piece: a salt and a check, or the tag of GCM behind it.
+// overhead is the length that a secret adds to the piece: a salt and a check before it, or GCM's tag after it.
 const (
 	keySize   = 32
 	tagSize   = 16
@@ -105,7 +102,7 @@ const (
 	checkSize = 16
 )
 
-// Size is the length of each share of a piece of so many bytes.
+// Size returns the length of each share of a piece, in bytes.
 func (s Scheme) Size(piece int) int {
 	switch s.kind {
 	case short:
@@ -116,7 +113,7 @@ func (s Scheme) Size(piece int) int {
 	return piece
 }
 
-// Capacity is the longest piece whose shares have at most so many bytes, 0 where there is none.
+// Capacity returns the longest piece whose shares have at most share bytes, or 0.
 func (s Scheme) Capacity(share int) int {
 	switch s.kind {
 	case short:
@@ -127,10 +124,9 @@ func (s Scheme) Capacity(share int) int {
 	return max(share, 0)
 }
 
-// ChangedError says that shares are not those that were made of one piece.
+// ChangedError reports shares that do not belong to the same piece as the others.
 type ChangedError struct {
-	// Shares are those that were changed; or, where Sure is false, some among them were.
-	Shares []int
+	Shares []int // the changed ones; if not Sure, only some of them are
 	Sure   bool
 }
 

@@ -11,21 +11,20 @@ import (
 	"heddle/path"
 )
 
-// File is one file to be sent.
+// File is one file to send.
 type File struct {
-	// Name is what the receiver calls it, divided by slashes.
+	// Name is the receiver's name for the file, separated by slashes.
 	Name string `json:"name"`
-	// Path is where it lies here. It is not sent.
-	Path string `json:"-"`
-	// Size in bytes, when it was looked at.
-	Size       int64     `json:"size"`
+	// Path is the local file. It is not sent.
+	Path       string    `json:"-"`
+	Size       int64     `json:"size"` // bytes, when it was listed
 	Modified   time.Time `json:"modified"`
 	Executable bool      `json:"executable,omitempty"`
 }
 
-// Collect finds the files that names on a command line mean: a file by its last name, a directory with all files
-// below it, by the directory's last name and theirs. Left out are links and what is no file, in directories; each is
-// told in skipped. It fails where a name cannot be read or sent, and where two files would have one name.
+// Collect lists the files that command-line names refer to: a file by its base name, a directory's files by its base name
+// and their relative paths. It skips links and special files in directories and reports each in skipped. It fails if a name
+// cannot be read or sent, or if two files would have the same name.
 func Collect(names []string) (files []File, skipped []string, err error) {
 	taken := map[string]string{}
 	add := func(name, file string, info fs.FileInfo) error {
@@ -80,7 +79,7 @@ func walk(dir string, visit func(below, file string, info fs.FileInfo) error) er
 			return nil
 		}
 		info, err := entry.Info()
-		if errors.Is(err, fs.ErrNotExist) { // it went meanwhile
+		if errors.Is(err, fs.ErrNotExist) { // it was deleted meanwhile
 			return nil
 		} else if err != nil {
 			return unreadable(file, err)

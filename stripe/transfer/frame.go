@@ -8,7 +8,7 @@ import (
 	"io"
 )
 
-// kind is the first byte of a frame; four bytes follow, the length of the rest (big-endian).
+// kind is the first byte of a frame. Four bytes follow: the length of the rest, big-endian.
 type kind byte
 
 const (
@@ -25,7 +25,7 @@ const (
 	headerBytes = 5
 	maxMessage  = 1 << 20   // bytes of JSON
 	maxData     = 256 << 10 // bytes of content in one frame
-	maxBatch    = 256       // files in one offer: parts of them may be open all at once
+	maxBatch    = 256       // files in one offer, all of whose parts may be open at once
 )
 
 func (k kind) limit() uint32 {
@@ -38,19 +38,19 @@ func (k kind) limit() uint32 {
 	return 0
 }
 
-// frame is what travels. Its payload is good until the next is read.
+// frame is one message. Its payload is valid until the next read.
 type frame struct {
 	kind    kind
 	payload []byte
 }
 
-// reader reads frames. It takes memory for what has arrived, not for what a header claims.
+// reader reads frames. It allocates for the bytes received, not for the length in the header.
 type reader struct {
 	from io.Reader
 	data bytes.Buffer
 }
 
-// read gives io.EOF only where no byte of a frame came.
+// read returns io.EOF only if no byte of a frame arrived.
 func (r *reader) read() (frame, error) {
 	var head [headerBytes]byte
 	if _, err := io.ReadFull(r.from, head[:]); err != nil {
@@ -67,7 +67,7 @@ func (r *reader) read() (frame, error) {
 	return frame{k, r.data.Bytes()}, nil
 }
 
-// expect reads one message of a kind. What the other side says to end the transfer is its error.
+// expect reads one message of a kind. It returns an error if the other side stopped the transfer.
 func (r *reader) expect(k kind, into any) error {
 	f, err := r.read()
 	if err != nil {
@@ -93,12 +93,12 @@ func (f frame) decode(k kind, into any) error {
 	return nil
 }
 
-// write sends a message in one piece.
+// write sends a message in one write.
 func write(to io.Writer, k kind, message any) error {
 	var b bytes.Buffer
 	b.Write(make([]byte, headerBytes))
 	text := json.NewEncoder(&b)
-	text.SetEscapeHTML(false) // which would make names longer
+	text.SetEscapeHTML(false) // it would make names longer
 	if err := text.Encode(message); err != nil {
 		return err
 	}
@@ -108,7 +108,7 @@ func write(to io.Writer, k kind, message any) error {
 	return writeFrame(to, k, b.Bytes())
 }
 
-// writeFrame sends b, whose first five bytes are room for the header, in one piece.
+// writeFrame sends b in one write. Its first five bytes are room for the header.
 func writeFrame(to io.Writer, k kind, b []byte) error {
 	b[0] = byte(k)
 	binary.BigEndian.PutUint32(b[1:], uint32(len(b)-headerBytes))

@@ -9,7 +9,7 @@ import (
 	"heddle/internal/text"
 )
 
-// PartSuffix ends the name of a file that is not whole yet.
+// PartSuffix ends the name of an incomplete file.
 const PartSuffix = ".part"
 
 const (
@@ -17,8 +17,8 @@ const (
 	maxComponent = 255 - len(PartSuffix)
 )
 
-// CheckName says why a name cannot be that of a received file, "" where it can. A name is relative, its parts are
-// divided by slashes; none is "." or "..", is hidden unless hidden is set, or holds what does not print.
+// CheckName returns why a received file may not have a name, or "". A name is relative and slash-separated. No part is "."
+// or "..", begins with a dot unless hidden is set, or has unprintable characters.
 func CheckName(name string, hidden bool) (why string) {
 	switch {
 	case name == "":
@@ -48,7 +48,7 @@ func CheckName(name string, hidden bool) (why string) {
 	return ""
 }
 
-// printable keeps what the other side says from being more than a line of text.
+// printable makes the other side's text one short line.
 func printable(said string) string {
 	const longest = 300
 	return text.Printable(said[:min(len(said), longest)])

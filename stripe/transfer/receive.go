@@ -12,21 +12,16 @@ import (
 	"heddle/path"
 )
 
-// ReceiveOptions say where files go.
+// ReceiveOptions configure [Receive].
 type ReceiveOptions struct {
-	// Into is the directory; it must be there.
-	Into string
-	// Overwrite replaces a file of the same name that has another content; else it is refused.
-	Overwrite bool
-	// Hidden takes names that begin with a dot, which programs may read as settings.
-	Hidden bool
-	// MaxBytes is how many bytes of files one transfer may bring; 0 is as many as there is room for.
-	MaxBytes int64
-	// Progress is told of each step; nil for nobody. It must not block.
-	Progress func(Progress)
+	Into      string         // an existing directory
+	Overwrite bool           // replaces existing files with other content; otherwise they are refused
+	Hidden    bool           // accepts names that begin with a dot, which may be settings of programs
+	MaxBytes  int64          // limit of one transfer; 0 is the free space
+	Progress  func(Progress) // called at each step; must not block; may be nil
 }
 
-// farewell is how long a receiver that gives up waits for the sender to hear it.
+// farewell is how long a receiver that gives up waits for the sender to close.
 const farewell = 5 * time.Second
 
 type receiver struct {
@@ -38,8 +33,8 @@ type receiver struct {
 	progress progress
 }
 
-// Receive takes what a sender offers until the sender ends the connection. Where ctx ends it closes the connection. A file
-// that was broken off is left as NAME.part. The report says what became of each file also where it fails.
+// Receive takes offered files until the sender closes the connection. It closes the connection if ctx ends. An interrupted
+// file is left as NAME.part. The report is also valid if Receive fails.
 func Receive(ctx context.Context, conn net.Conn, o ReceiveOptions) (Report, error) {
 	root, err := os.OpenRoot(o.Into)
 	if err != nil {
@@ -60,7 +55,7 @@ func Receive(ctx context.Context, conn net.Conn, o ReceiveOptions) (Report, erro
 	}
 }
 
-// batch takes one offer to its end. It gives io.EOF where none came.
+// batch handles one offer. It returns io.EOF if none came.
 func (r *receiver) batch() error {
 	var o offer
 	if err := r.in.expect(kindOffer, &o); err != nil {
@@ -109,7 +104,7 @@ func (r *receiver) batch() error {
 	return write(r.conn, kindResults, done)
 }
 
-// diskError is a failure to write what arrives, which ends a transfer.
+// diskError is a failure to write received data, which ends a transfer.
 type diskError struct{ error }
 
 func (e *diskError) Unwrap() error { return e.error }
@@ -121,7 +116,7 @@ func noEOF(err error) error {
 	return err
 }
 
-// giveUp tells the sender, and waits until it has heard it, or for a few seconds.
+// giveUp tells the sender and waits up to farewell for it to close.
 func (r *receiver) giveUp(err error) error {
 	_ = r.conn.SetDeadline(time.Now().Add(farewell))
 	if write(r.conn, kindStopped, stopped{err.Error()}) == nil {
@@ -147,7 +142,7 @@ func (r *receiver) check(o offer) error {
 	return nil
 }
 
-// answer says what is there of each file. Parts that are there are open, and locked.
+// answer returns what is present of each file, and the open, locked parts.
 func (r *receiver) answer(o offer) (answer, []*part) {
 	var a answer
 	parts := make([]*part, len(o.Files))
@@ -167,7 +162,7 @@ func (r *receiver) answer(o offer) (answer, []*part) {
 	return a, parts
 }
 
-// look says what is there of one file, and opens its part. room is what is left for it and those that follow.
+// look returns what is present of one file and opens its part. room is the space left for it and the files after it.
 func (r *receiver) look(f File, room *int64, dryRun bool) (one answered, p *part) {
 	refuse := func(why string) (answered, *part) {
 		one.Refused = why
@@ -207,7 +202,7 @@ func (r *receiver) look(f File, room *int64, dryRun bool) (one answered, p *part
 	return one, p
 }
 
-// file takes one file and says in one what became of it. It fails where the connection does, or the disk.
+// file receives one file and sets one. It fails only if the connection or the disk fails.
 func (r *receiver) file(f File, a answered, p *part, one *Result) error {
 	var b begin
 	if err := r.in.expect(kindBegin, &b); err != nil {
@@ -236,7 +231,7 @@ func (r *receiver) file(f File, a answered, p *part, one *Result) error {
 	return nil
 }
 
-// data takes what follows the beginning of a file.
+// data receives a file's content after its begin message.
 func (r *receiver) data(f File, from int64, p *part, one *Result) error {
 	if from == 0 {
 		if err := p.restart(); err != nil {
@@ -256,7 +251,7 @@ func (r *receiver) data(f File, from int64, p *part, one *Result) error {
 	return nil
 }
 
-// content writes data until the sender says that this was all.
+// content writes data until the sender sends the ending.
 func (r *receiver) content(f File, p *part) (e ending, err error) {
 	for {
 		r.progress.at(f, p.size)
@@ -285,7 +280,7 @@ func (r *receiver) settle(f File, e ending, p *part, one *Result) {
 	case e.Failed != "":
 		one.Why = printable(e.Failed)
 	case p.size != f.Size || d != e.SHA256:
-		_ = p.restart() // so that it is not taken up again
+		_ = p.restart() // so that it is not resumed
 		one.Why = "the hash of what arrived is not that of what was sent; the part is removed"
 	default:
 		if err := p.finish(f.Modified, f.Executable); err != nil {

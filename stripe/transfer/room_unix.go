@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// plainFile opens what is no link, and waits for nobody.
+// plainFile refuses links and does not block on FIFOs.
 const plainFile = unix.O_NOFOLLOW | unix.O_NONBLOCK
 
 func roomOf(dir *os.File) (int64, error) {

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// plainFile is nothing: what [os.Root] opens stays inside the directory, link or not.
+// plainFile is 0: files that [os.Root] opens are inside the directory, link or not.
 const plainFile = 0
 
 func roomOf(dir *os.File) (int64, error) {

@@ -12,17 +12,15 @@ import (
 	"time"
 )
 
-// SendOptions say how files are sent.
+// SendOptions configure [Send].
 type SendOptions struct {
-	// DryRun asks what the receiver would take, and sends nothing.
-	DryRun bool
-	// Progress is told of each step; nil for nobody. It must not block.
-	Progress func(Progress)
+	DryRun   bool           // only asks what the receiver would take
+	Progress func(Progress) // called at each step; must not block; may be nil
 }
 
 type sender struct {
 	conn     net.Conn
-	heard    chan frame // from the receiver, which speaks between batches, or to give up
+	heard    chan frame // from the receiver, which speaks between batches or to give up
 	broken   error      // why heard is closed
 	options  SendOptions
 	report   Report
@@ -30,10 +28,9 @@ type sender struct {
 	buffer   []byte
 }
 
-// Send offers files to a receiver and sends what it lacks of them. The connection is the caller's to close, and of no
-// other use afterwards; where ctx ends before, Send closes it. Where it fails the receiver keeps what arrived, and the same call over a new
-// connection goes on from there. The report says what became of each file; a file that the receiver refuses, or that
-// cannot be read, is no failure of the whole.
+// Send offers files to a receiver and sends what it lacks. The caller closes conn and must not use it otherwise; Send closes
+// it if ctx ends. After a failure the receiver keeps what arrived, and the same call over a new connection resumes there.
+// The report lists every file. A file that is refused or cannot be read does not fail the transfer.
 func Send(ctx context.Context, conn net.Conn, files []File, o SendOptions) (Report, error) {
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	over, stop := context.WithCancel(context.Background())
@@ -53,7 +50,7 @@ func Send(ctx context.Context, conn net.Conn, files []File, o SendOptions) (Repo
 	return s.report, nil
 }
 
-// listen passes on what the receiver says. It ends with the connection, or once nobody asks any more.
+// listen reads frames of the receiver until the connection or over ends.
 func (s *sender) listen(over context.Context) {
 	defer close(s.heard)
 	in := reader{from: s.conn}
@@ -74,7 +71,7 @@ func (s *sender) listen(over context.Context) {
 
 func (s *sender) expect(k kind, into any) error { return s.decode(<-s.heard, k, into) }
 
-// decode reads a frame, or says why there are no more if it has no kind.
+// decode decodes a frame, or returns s.broken if it has no kind.
 func (s *sender) decode(f frame, k kind, into any) error {
 	if f.kind == 0 {
 		return s.broken
@@ -82,7 +79,7 @@ func (s *sender) decode(f frame, k kind, into any) error {
 	return f.decode(k, into)
 }
 
-// reason prefers what the receiver said last over how the connection ended.
+// reason prefers the receiver's last message to the connection's error.
 func (s *sender) reason(err error) error {
 	const patience = time.Second
 	if _, said := errors.AsType[*StoppedError](err); said {
@@ -129,7 +126,6 @@ func (s *sender) batch(files []File) error {
 	return s.results(files)
 }
 
-// results reads what became of the files of a batch.
 func (s *sender) results(files []File) error {
 	var r results
 	if err := s.expect(kindResults, &r); err != nil {
@@ -146,7 +142,7 @@ func (s *sender) results(files []File) error {
 	return nil
 }
 
-// file sends what is missing of one file. It fails where the connection does; in a dry run it says what it would do.
+// file sends what is missing of one file. It fails only if the connection fails. In a dry run it returns what it would do.
 func (s *sender) file(f File, a answered) (Result, error) {
 	one := Result{Name: f.Name, Size: f.Size, State: StateRefused, Why: printable(a.Refused)}
 	if a.untakable() {
@@ -191,7 +187,7 @@ func (s *sender) begin(b begin) error {
 	return write(s.conn, kindBegin, b)
 }
 
-// match finds what the receiver holds of the file in truth: all of it, or as much as its part has.
+// match checks by hash what the receiver holds: the whole file, or a part of from bytes.
 func (s *sender) match(file *os.File, f File, a answered) (from int64, there bool, err error) {
 	for _, h := range a.Held {
 		if h.Bytes < 0 || h.Bytes > f.Size || h.Whole && h.Bytes != f.Size {
@@ -214,7 +210,7 @@ func (s *sender) match(file *os.File, f File, a answered) (from int64, there boo
 	return from, false, nil
 }
 
-// content sends the file from a byte on, and gives the hash of all of it.
+// content sends the file from an offset and returns the hash of the whole file.
 func (s *sender) content(file *os.File, f File, from int64) (e ending, err error) {
 	failed := func(why string) (ending, error) { return ending{Failed: why}, nil }
 	if _, err := file.Seek(0, io.SeekStart); err != nil {
@@ -246,7 +242,7 @@ func (s *sender) content(file *os.File, f File, from int64) (e ending, err error
 	}
 }
 
-// unchanged gives the ending of a file that is as it was when it was looked at.
+// unchanged returns the ending, which is a failure if the file changed since it was listed.
 func (s *sender) unchanged(file *os.File, f File, d digest) (ending, error) {
 	if info, err := file.Stat(); err != nil || info.Size() != f.Size || !info.ModTime().Equal(f.Modified) {
 		return ending{Failed: "it changed while it was sent"}, nil
@@ -254,7 +250,7 @@ func (s *sender) unchanged(file *os.File, f File, d digest) (ending, error) {
 	return ending{SHA256: d}, nil
 }
 
-// data sends what lies in the buffer, unless the receiver has given up.
+// data sends the buffer up to end, unless the receiver has given up.
 func (s *sender) data(end int) error {
 	select {
 	case f := <-s.heard:

@@ -14,29 +14,29 @@ import (
 	"heddle/internal/filelock"
 )
 
-// store is the directory that files are received into. Nothing it does leaves the directory, by links neither.
+// store is the directory for received files. It never leaves the directory, not even by links.
 type store struct {
 	root      *os.Root
 	overwrite bool
 	hidden    bool
 }
 
-// part is a file on its way: NAME.part, locked, so that no other transfer writes to it.
+// part is NAME.part, locked against other transfers.
 type part struct {
 	store *store
 	name  string
 	file  *os.File
-	size  int64     // bytes in it
-	sum   hash.Hash // of them
-	named bool      // it is a part no more
+	size  int64     // bytes
+	sum   hash.Hash // of its content
+	named bool      // it has its final name
 }
 
-// refusal is a reason not to take a file, for the sender to read.
+// refusal is a reason not to take a file. The sender sees it.
 type refusal string
 
 func (r refusal) Error() string { return string(r) }
 
-// existing looks at the file that has the name already. It gives nil where there is none.
+// existing returns the file that already has the name, or nil.
 func (s *store) existing(name string) (fs.FileInfo, error) {
 	info, err := s.root.Lstat(name)
 	switch {
@@ -50,7 +50,6 @@ func (s *store) existing(name string) (fs.FileInfo, error) {
 	return info, nil
 }
 
-// digest hashes a file that is there.
 func (s *store) digest(name string) (d digest, size int64, err error) {
 	file, err := s.root.OpenFile(name, os.O_RDONLY|plainFile, 0)
 	if err != nil {
@@ -62,8 +61,7 @@ func (s *store) digest(name string) (d digest, size int64, err error) {
 	return digest(sum.Sum(nil)), size, err
 }
 
-// open takes the part of a file up, nil where there is none and create is not set. It fails with a [refusal] where
-// another transfer has it.
+// open opens and locks a part. It returns nil if there is none and create is not set, or a [refusal] if the part is locked.
 func (s *store) open(name string, create bool) (*part, error) {
 	flags := os.O_RDWR | plainFile
 	if create {
@@ -96,7 +94,6 @@ func (s *store) open(name string, create bool) (*part, error) {
 	return p, nil
 }
 
-// restart empties the part.
 func (p *part) restart() error {
 	if err := p.file.Truncate(0); err != nil {
 		return err
@@ -116,7 +113,7 @@ func (p *part) write(data []byte) error {
 
 func (p *part) digest() digest { return digest(p.sum.Sum(nil)) }
 
-// close leaves the part where it is, unless nothing is in it.
+// close keeps the part unless it is empty.
 func (p *part) close() {
 	if p.size == 0 && !p.named {
 		_ = p.store.root.Remove(p.name + PartSuffix)
@@ -124,8 +121,7 @@ func (p *part) close() {
 	p.file.Close()
 }
 
-// finish gives the part its name, once it is on the disk. Where the name was taken meanwhile, the part stays, unless
-// overwriting was asked for.
+// finish syncs the part and gives it its name. If that name exists by now, the part stays unless overwriting is permitted.
 func (p *part) finish(modified time.Time, executable bool) (err error) {
 	if executable {
 		info, err := p.file.Stat()
@@ -150,7 +146,7 @@ func (p *part) finish(modified time.Time, executable bool) (err error) {
 	if p.store.overwrite {
 		return root.Rename(from, p.name)
 	}
-	// A link, unlike renaming, fails where the name is taken.
+	// Unlike a rename, a link fails if the name exists.
 	switch err := root.Link(from, p.name); {
 	case errors.Is(err, fs.ErrExist):
 		return refusal("a file of its name came meanwhile; the part is kept")
@@ -165,7 +161,7 @@ func (p *part) finish(modified time.Time, executable bool) (err error) {
 	return root.Remove(from)
 }
 
-// room gives how many bytes the directory's file system has left for this user.
+// room returns the bytes free for this user.
 func (s *store) room() (int64, error) {
 	dir, err := s.root.Open(".")
 	if err != nil {
@@ -175,7 +171,7 @@ func (s *store) room() (int64, error) {
 	return roomOf(dir)
 }
 
-// nameless is an error without the name of the file, which is known.
+// nameless strips the name of the file, which is known.
 func nameless(err error) error {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
 		return e.Err

@@ -1,12 +1,10 @@
-// Package transfer sends files over one connection: names that cannot escape, a part that is taken up again where it
-// broke off, and a SHA-256 of the whole before a file gets its name.
+// Package transfer sends files over one connection. Names cannot escape the directory, interrupted files resume, and a file
+// gets its name only when its SHA-256 fits.
 //
-// The sender offers files; the receiver says what it holds of each already, by hash; the sender sends what is missing,
-// and the hash of the whole; the receiver says what became of each. A file is NAME.part until its hash fits. An
-// interruption on either side leaves the part, which the next transfer takes up.
+// The sender offers files; the receiver answers with the hashes of what it holds; the sender sends the missing data and the
+// hash of the whole; the receiver reports on each file. An incomplete file is NAME.part, which the next transfer resumes.
 //
-// Do not use it over a connection that does not prove who is at the other end and keep the bytes secret: it does
-// neither, a stripe does. Nor to mirror directories: nothing is ever deleted.
+// Use it only over a connection that authenticates and encrypts, such as a stripe. It never deletes files.
 package transfer
 
 import (
@@ -15,35 +13,27 @@ import (
 	"fmt"
 )
 
-// The versions of the protocol: each offer names its own.
+// version is the protocol version, which each offer names.
 const version = 1
 
 // States of a file when its transfer is over.
 const (
-	// StateSent is a file that went over in this transfer, from its beginning.
-	StateSent = "sent"
-	// StateResumed is one of which a part was there before.
-	StateResumed = "resumed"
-	// StateThere is one that was there already, with the same content.
-	StateThere = "there"
-	// StateRefused is one that the receiver does not take.
-	StateRefused = "refused"
-	// StateFailed is one that could not be read or written, or whose hash did not fit.
-	StateFailed = "failed"
-	// StateWould is one that would be sent, in a dry run.
-	StateWould = "would-send"
+	StateSent    = "sent"       // sent completely
+	StateResumed = "resumed"    // a part was there before
+	StateThere   = "there"      // it was there already, with the same content
+	StateRefused = "refused"    // the receiver does not take it
+	StateFailed  = "failed"     // it could not be read or written, or its hash did not fit
+	StateWould   = "would-send" // it would be sent, in a dry run
 )
 
-// Result says what became of one file.
+// Result is the outcome for one file.
 type Result struct {
-	Name  string `json:"name"`
-	Size  int64  `json:"size"` // bytes
-	State string `json:"state"`
-	// Resumed is how many of the bytes were there before.
-	Resumed int64 `json:"resumed,omitempty"`
-	// SHA256 of the whole file, in hexadecimal; empty where it did not arrive.
-	SHA256 string `json:"sha256,omitempty"`
-	Why    string `json:"why,omitempty"`
+	Name    string `json:"name"`
+	Size    int64  `json:"size"` // bytes
+	State   string `json:"state"`
+	Resumed int64  `json:"resumed,omitempty"` // bytes that were there before
+	SHA256  string `json:"sha256,omitempty"`  // of the whole file, in hexadecimal; empty if it did not arrive
+	Why     string `json:"why,omitempty"`
 }
 
 // Arrived reports whether the receiver has the file now.
@@ -51,11 +41,10 @@ func (r Result) Arrived() bool {
 	return r.State == StateSent || r.State == StateResumed || r.State == StateThere
 }
 
-// Report says what became of all files of a transfer.
+// Report is the outcome for all files of a transfer.
 type Report struct {
 	Files []Result `json:"files"`
-	// Bytes of content that went over the connection.
-	Bytes int64 `json:"bytes"`
+	Bytes int64    `json:"bytes"` // of content that went over the connection
 }
 
 // Missing counts the files that the receiver does not have.
@@ -69,23 +58,23 @@ func (r Report) Missing() int {
 	return n
 }
 
-// Progress says how far a transfer is. Sizes are in bytes.
+// Progress is the progress of a transfer, in bytes.
 type Progress struct {
-	File string `json:"file"` // the one at work
+	File string `json:"file"` // the current one
 	Done int64  `json:"done"` // of this file
 	Size int64  `json:"size"`
-	// AllDone and All are of all files that were offered so far.
+	// AllDone and All cover all files offered so far.
 	AllDone int64 `json:"all_done"`
 	All     int64 `json:"all"`
 }
 
-// progress is how far a transfer is between two files, and who hears of it.
+// progress is the state between two files.
 type progress struct {
 	Progress
 	tell func(Progress) // or nil
 }
 
-// at tells that so many bytes of a file are done.
+// at reports that done bytes of f are done.
 func (p *progress) at(f File, done int64) {
 	if p.tell == nil {
 		return
@@ -96,16 +85,16 @@ func (p *progress) at(f File, done int64) {
 	p.tell(now)
 }
 
-// ErrNotSpoken is what the other side's bytes give that are not of this protocol.
+// ErrNotSpoken is the error for bytes that are not of this protocol.
 var ErrNotSpoken = errors.New("the other side does not speak this protocol of file transfer")
 
-// StoppedError is what the other side said when it gave the transfer up.
+// StoppedError is the other side's reason for giving up the transfer.
 type StoppedError struct{ Why string }
 
-// Error gives the reason as the other side told it.
+// Error returns the other side's reason.
 func (e *StoppedError) Error() string { return fmt.Sprintf("the other side gave up: %s", e.Why) }
 
-// The messages, in JSON; see frame.go for how they travel.
+// The messages, in JSON. See frame.go for the framing.
 type (
 	offer struct {
 		Version int    `json:"version"`
@@ -115,7 +104,7 @@ type (
 	answer struct {
 		Files []answered `json:"files"`
 	}
-	// answered says what is there of a file. Where Refused says why, it is not taken unless what is held is all of it.
+	// answered is what the receiver holds of a file. With Refused, the file is only taken if it is already complete.
 	answered struct {
 		Held    []held `json:"held,omitempty"`
 		Refused string `json:"refused,omitempty"`
@@ -123,10 +112,9 @@ type (
 	held struct {
 		Bytes  int64  `json:"bytes"`
 		SHA256 digest `json:"sha256"`
-		// Whole is a file that has its name already; else it is a part.
-		Whole bool `json:"whole,omitempty"`
+		Whole  bool   `json:"whole,omitempty"` // it has its final name; otherwise it is a part
 	}
-	// begin comes before the data of a file that is not refused. There is none, and no ending, after There or Failed.
+	// begin precedes the data of a file that is not refused. After There or Failed, neither data nor an ending follows.
 	begin struct {
 		From   int64  `json:"from"`
 		There  bool   `json:"there,omitempty"`
@@ -144,12 +132,11 @@ type (
 	}
 )
 
-// digest is a SHA-256.
 type digest [32]byte
 
 func (d digest) String() string { return hex.EncodeToString(d[:]) }
 
-// MarshalText gives 64 hexadecimal digits.
+// MarshalText returns 64 hexadecimal digits.
 func (d digest) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
 // UnmarshalText reads 64 hexadecimal digits.
@@ -161,5 +148,5 @@ func (d *digest) UnmarshalText(text []byte) error {
 	return err
 }
 
-// untakable reports whether nothing follows of a file.
+// untakable reports whether nothing is sent for a file.
 func (a answered) untakable() bool { return a.Refused != "" && len(a.Held) == 0 }

@@ -1,4 +1,4 @@
-// Command heddle-board-bft is one replica of a board that some of those who run it cannot make lie.
+// Command heddle-board-bft runs one replica of a Byzantine fault tolerant board.
 package main
 
 import (
@@ -17,7 +17,7 @@ import (
 	"heddle/internal/manual"
 )
 
-// Exit codes, as those of heddle.
+// Exit codes, as in heddle.
 const (
 	exitFailure = 1 // it was tried and did not work
 	exitUsage   = 2 // the command line is wrong; nothing was tried
@@ -80,7 +80,7 @@ is wrong.`,
 	return root
 }
 
-// finish marks what is said of a command before it runs as a mistake in the command line.
+// finish marks errors before a command runs as usage errors.
 func finish(cmd *cobra.Command, ran *bool) {
 	if do := cmd.RunE; do != nil {
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {
