@@ -8,31 +8,23 @@ import (
 	"heddle/path"
 )
 
-// Backend is a way to split a session: what decides, for each packet, which path it takes.
+// Backend is a way to split a session. It decides which path each packet takes.
 type Backend struct {
-	Name string `json:"name"`
-	// About says in a line what it is.
-	About string `json:"about"`
-	// To is where programs send to: "the relay", "the tunnel" or "the server".
-	To string `json:"to"`
-	// Packets: units may be counts of packets. All backends take units of time.
-	Packets bool `json:"packets"`
-	// GSO: such counts are exact even if the kernel segments for the sender (UDP_SEGMENT).
-	GSO bool `json:"gso"`
-	// Rules: a rule may send what it matches by one path, and switches may wait (--settle, --at-gaps).
-	Rules bool `json:"rules"`
-	// Kinds are the kinds of path that it takes; nil for all.
-	Kinds []string `json:"kinds"`
-	// Bound: it splits sessions of programs that bind or connect their sockets too.
-	Bound bool `json:"bound"`
-	// Needs names the privilege it needs, "" for none.
-	Needs string `json:"needs"`
+	Name    string   `json:"name"`
+	About   string   `json:"about"`   // one-line description
+	To      string   `json:"to"`      // where programs send to: "the relay", "the tunnel" or "the server"
+	Packets bool     `json:"packets"` // units may be counts of packets; all backends take units of time
+	GSO     bool     `json:"gso"`     // counts are exact even if the kernel segments (UDP_SEGMENT)
+	Rules   bool     `json:"rules"`   // rules may choose a path, and switches may wait (--settle, --at-gaps)
+	Kinds   []string `json:"kinds"`   // kinds of path that it takes; nil: all
+	Bound   bool     `json:"bound"`   // also splits sessions of programs that bind or connect their sockets
+	Needs   string   `json:"needs"`   // privilege that it needs, "" for none
 }
 
-// DefaultBackend is the backend of a session that asks for none.
+// DefaultBackend is the backend of a session that names none.
 const DefaultBackend = "relay"
 
-// Backends lists what there is.
+// Backends lists all backends.
 func Backends() []Backend {
 	return []Backend{
 		{Name: "relay", About: "a relay in user space that a UDP program sends to", To: "the relay", Packets: true, GSO: true, Rules: true, Bound: true},
@@ -46,7 +38,7 @@ func Backends() []Backend {
 // BackendNames lists the backends that `heddle split` takes.
 func BackendNames() []string { return []string{"relay", "kernel", "route"} }
 
-// CheckBackend fails where the backend of a name cannot do what the options ask for.
+// CheckBackend fails if the named backend cannot do what the options ask for.
 func (o Options) CheckBackend(name string) error {
 	all := Backends()
 	i := slices.IndexFunc(all, func(p Backend) bool { return p.Name == name })

@@ -13,19 +13,17 @@ import (
 // bindBatch is how many datagrams pass at once. wireguard-go keeps a buffer of 64 KiB for each.
 const bindBatch = 64
 
-// Bind carries the packets of an embedded wireguard-go over the paths of a [Session], without another hop in between. The
-// server's address is the session's: an endpoint that wireguard-go learns elsewhere is ignored, so that nobody who replays a
-// packet can draw the session away.
+// Bind carries the packets of an embedded wireguard-go over the paths of a [Session]. It sends to the session's server and
+// ignores endpoints that wireguard-go learns, so that a replayed packet cannot redirect the session.
 type Bind struct {
 	session  *Session
 	up, down *wgqueue.Gate
-	joined   *joined // nil where the paths are received from one by one
+	joined   *joined // nil if each path has a receiver of its own
 }
 
 var _ conn.Bind = (*Bind)(nil)
 
-// NewBind makes the bind of a WireGuard session. Its paths are healthy only once the server has answered on them with the
-// session's keys.
+// NewBind makes a WireGuard bind. Paths become healthy once the server answers on them with the session's keys.
 func NewBind(s *Session, k Keys) (*Bind, error) {
 	q, err := newQuestioner(k)
 	if err != nil {
@@ -35,13 +33,13 @@ func NewBind(s *Session, k Keys) (*Bind, error) {
 	return &Bind{session: s, up: wgqueue.New(wgqueue.Limit), down: wgqueue.New(wgqueue.Limit)}, nil
 }
 
-// Attach sets how the session sends something small after a switch, such as wireguard-go's Peer.SendKeepalive.
+// Attach sets how the session sends a small packet after a switch, such as wireguard-go's Peer.SendKeepalive.
 func (b *Bind) Attach(keepalive func()) { b.session.setNudge(keepalive) }
 
-// Status says how the session is.
+// Status returns the status of the session.
 func (b *Bind) Status() Status { return b.session.Status("wireguard") }
 
-// Open opens the paths. The port is ignored: each path has its own.
+// Open opens the paths. It ignores the port: each path has its own.
 func (b *Bind) Open(uint16) ([]conn.ReceiveFunc, uint16, error) {
 	if err := b.session.Open(context.Background()); err != nil {
 		return nil, 0, err
@@ -67,13 +65,13 @@ func (b *Bind) Close() error {
 	return err
 }
 
-// SetMark does nothing: the paths have had their mark since they were made.
+// SetMark does nothing: the paths have their mark from the start.
 func (b *Bind) SetMark(uint32) error { return nil }
 
-// BatchSize is how many datagrams pass at once.
+// BatchSize returns how many datagrams pass at once.
 func (b *Bind) BatchSize() int { return bindBatch }
 
-// ParseEndpoint reads the address that the configuration gives the peer. Whatever it is, packets go to the session's server.
+// ParseEndpoint reads the peer's configured address. Packets go to the session's server regardless.
 func (b *Bind) ParseEndpoint(s string) (conn.Endpoint, error) {
 	a, err := netip.ParseAddrPort(s)
 	if err != nil {
@@ -82,13 +80,13 @@ func (b *Bind) ParseEndpoint(s string) (conn.Endpoint, error) {
 	return &wgqueue.Endpoint{Address: a}, nil
 }
 
-// Send sends packets by the paths that the schedule names. The session counts what it refuses; that is no error here.
+// Send sends packets by the paths that the schedule chooses. It counts refused packets, which are no error.
 func (b *Bind) Send(packets [][]byte, _ conn.Endpoint) error {
 	b.up.Leave(len(packets))
 	return b.session.Send(packets)
 }
 
-// receiver gives the function by which wireguard-go receives from path i.
+// receiver returns the function by which wireguard-go receives from path i.
 func (b *Bind) receiver(i int) conn.ReceiveFunc {
 	into := make([]path.Inbound, 4)
 	var datagrams, left [][]byte

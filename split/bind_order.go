@@ -11,19 +11,19 @@ import (
 	"heddle/path"
 )
 
-// joinedLimit is how many datagrams wait for wireguard-go before the paths are read no further.
+// joinedLimit is how many datagrams may wait for wireguard-go before reading pauses.
 const joinedLimit = 4 * bindBatch
 
-// joined holds what arrived by all paths, in order. wireguard-go keeps the order of one receiver only.
+// joined holds the datagrams of all paths in order. wireguard-go keeps order only within one receiver.
 type joined struct {
 	mu     sync.Mutex
-	change sync.Cond // something came or went, or it was closed
+	change sync.Cond // datagrams were added or taken, or it was closed
 	queue  [][]byte
 	closed bool
-	work   sync.WaitGroup // those who read the paths
+	work   sync.WaitGroup // readers of the paths
 }
 
-// join begins to read all paths of a session, through a reorderer, until the session is closed.
+// join reads all paths of a session through a reorderer until the session is closed.
 func join(s *Session) *joined {
 	j := &joined{}
 	j.change.L = &j.mu
@@ -43,7 +43,7 @@ func join(s *Session) *joined {
 	return j
 }
 
-// receiver gives the one function by which wireguard-go receives from all paths.
+// receiver returns the one function by which wireguard-go receives from all paths.
 func (j *joined) receiver(b *Bind) conn.ReceiveFunc {
 	from := &wgqueue.Endpoint{}
 	return func(packets [][]byte, sizes []int, endpoints []conn.Endpoint) (int, error) {
@@ -61,7 +61,7 @@ func (j *joined) receiver(b *Bind) conn.ReceiveFunc {
 	}
 }
 
-// put appends copies of datagrams. It does not wait: what the reorderer holds is bounded.
+// put appends copies of datagrams. It does not wait, since the reorderer holds a bounded number.
 func (j *joined) put(datagrams [][]byte) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -73,7 +73,7 @@ func (j *joined) put(datagrams [][]byte) {
 	j.change.Broadcast()
 }
 
-// room waits until less than the limit is in the queue; false once it is closed.
+// room waits until the queue is below the limit. It returns false once closed.
 func (j *joined) room() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -83,7 +83,7 @@ func (j *joined) room() bool {
 	return !j.closed
 }
 
-// take waits for datagrams and lets give take the first of them. It returns their number, or 0 once it is closed.
+// take waits for datagrams and lets give take the first ones. It returns their number, or 0 once closed.
 func (j *joined) take(give func([][]byte) int) int {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -102,7 +102,7 @@ func (j *joined) take(give func([][]byte) int) int {
 	return n
 }
 
-// close ends the queue, once the session is closed, and waits until nobody reads the paths.
+// close ends the queue after the session was closed, and waits for the readers.
 func (j *joined) close() {
 	j.mu.Lock()
 	j.closed = true

@@ -2,7 +2,7 @@ package split
 
 import "golang.zx2c4.com/wireguard/tun"
 
-// Bound gives the device that wireguard-go must be made with, so that the bind can bound the packets inside it.
+// Bound wraps the device for wireguard-go, to bound the packets in flight inside wireguard-go.
 func (b *Bind) Bound(d tun.Device) tun.Device { return &boundDevice{Device: d, bind: b} }
 
 type boundDevice struct {

@@ -27,7 +27,7 @@ const (
 	labelMAC1        = "mac1----"
 )
 
-// Keys are the keys of one WireGuard peer, which never appear in logs. Preshared is zero if there is none.
+// Keys are the keys of one WireGuard peer, which must never appear in logs. Preshared is zero if there is none.
 type Keys struct {
 	Private    [32]byte
 	PeerPublic [32]byte
@@ -37,15 +37,12 @@ type Keys struct {
 // String hides the keys.
 func (Keys) String() string { return "(keys)" }
 
-// GoString hides the keys.
 func (Keys) GoString() string { return "(keys)" }
 
-// LogValue hides the keys.
 func (Keys) LogValue() slog.Value { return slog.StringValue("(keys)") }
 
-// questioner asks a WireGuard server for a handshake of its own: the one message that each server answers at once, and nobody
-// else can answer. The resulting key pair is never used. The timestamps are earlier than those of the session's own handshakes
-// of the same moment, so that a question never displaces one of these.
+// questioner sends handshake initiations of its own: every server answers one at once, and nobody else can. The key pair is
+// never used. The timestamps precede those of the session's handshakes of the same moment, and so never displace them.
 type questioner struct {
 	static noise.DHKey
 	server []byte
@@ -72,16 +69,16 @@ func newQuestioner(k Keys) (*questioner, error) {
 	return q, nil
 }
 
-// macKey is the key of the first MAC of each message to the owner of a public key.
+// macKey is the key of MAC1 in messages to the owner of a public key.
 func macKey(public []byte) [32]byte { return blake2s.Sum256(append([]byte(labelMAC1), public...)) }
 
 func mac(key [32]byte, message []byte) []byte {
-	h, _ := blake2s.New128(key[:]) // fails on longer keys only
+	h, _ := blake2s.New128(key[:]) // fails only for longer keys
 	h.Write(message)
 	return h.Sum(nil)
 }
 
-// question makes a handshake initiation and the id that its answer carries.
+// question makes a handshake initiation, and the id that its answer carries.
 func (q *questioner) question(now time.Time) ([]byte, uint32, error) {
 	h, err := noise.NewHandshakeState(noise.Config{
 		CipherSuite: noise.NewCipherSuite(noise.DH25519, noise.CipherChaChaPoly, noise.HashBLAKE2s),
@@ -115,11 +112,11 @@ func (q *questioner) remember(id uint32, h *noise.HandshakeState) {
 	}
 }
 
-// wireguard-go and the kernel round their timestamps down to this tick, so that they tell nobody the exact time.
+// wireguard-go and the kernel round their timestamps down to this tick, to hide the exact time.
 const timestampTick = 1 << 24 * time.Nanosecond
 
-// timestamp is a TAI64N label within the tick before the present one: later than any the session gave earlier, and
-// before any it gives from now on. q.mu is held.
+// timestamp returns a TAI64N label in the previous tick: later than all that the session sent before, and earlier than all
+// that it sends from now on. q.mu is held.
 func (q *questioner) timestamp(now time.Time) []byte {
 	tick := whiten(now)
 	q.serial++
@@ -140,7 +137,7 @@ func whiten(t time.Time) time.Time {
 	return time.Unix(t.Unix(), int64(t.Nanosecond())&^int64(timestampTick-1))
 }
 
-// answered tells which question a datagram answers. Only the server can make one that is accepted.
+// answered returns the question that a datagram answers. Only the server can make a valid answer.
 func (q *questioner) answered(datagram []byte) (uint32, bool) {
 	if !isResponse(datagram) {
 		return 0, false
@@ -152,7 +149,7 @@ func (q *questioner) answered(datagram []byte) (uint32, bool) {
 	if !ok {
 		return 0, false
 	}
-	// A forged answer would spoil the state that the true one needs. Only those who saw the keys can make this MAC.
+	// A forged answer would spoil the state that the true one needs. MAC1 needs the client's public key.
 	body := responseLength - 2*macLength
 	if !hmac.Equal(mac(macKey(q.static.Public), datagram[:body]), datagram[body:body+macLength]) {
 		return 0, false
@@ -164,7 +161,7 @@ func (q *questioner) answered(datagram []byte) (uint32, bool) {
 	return id, true
 }
 
-// isQuestion reports whether a datagram of the session is a handshake initiation of its own.
+// isQuestion reports whether a datagram is a handshake initiation of the session itself.
 func (q *questioner) isQuestion(datagram []byte) bool {
 	return len(datagram) == initiationLength && binary.LittleEndian.Uint32(datagram) == initiationType
 }

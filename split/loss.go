@@ -7,21 +7,21 @@ import (
 	"time"
 )
 
-// WireGuard transport data messages: type 4 and three zero bytes, the receiver's index, a counter (WireGuard paper,
-// section 5.4.6). The counter is in the clear, so that gaps in it are losses on the way down.
+// WireGuard transport data messages (WireGuard paper, section 5.4.6): type 4 and three zero bytes, the receiver's index, a
+// counter. The counter is in the clear: gaps in it are downlink losses.
 const (
 	transportType   = 4
 	transportHeader = 16
 	transportMin    = 32
 )
 
-// Gaps wait so long for late packets of a slower path before they count as losses; so many at most.
+// A gap counts as loss only after lossSettles, since a slower path may deliver late. At most lossGaps are kept.
 const (
 	lossSettles = time.Second
 	lossGaps    = 128
 )
 
-// lossMeter finds lost downlink packets, by path, from the counters of WireGuard's transport messages. It ignores others.
+// lossMeter finds lost downlink packets, per path, from the counters of WireGuard's transport messages.
 type lossMeter struct {
 	mu    sync.Mutex
 	index uint32 // of the key pair
@@ -41,7 +41,7 @@ func newLossMeter(paths int) *lossMeter {
 	return &lossMeter{seen: make([]uint64, paths), lost: make([]uint64, paths)}
 }
 
-// arrived notes one datagram from the server on a path.
+// arrived records a datagram from the server on a path.
 func (m *lossMeter) arrived(now time.Time, path int, datagram []byte) {
 	if len(datagram) < transportMin || binary.LittleEndian.Uint32(datagram) != transportType {
 		return
@@ -52,7 +52,7 @@ func (m *lossMeter) arrived(now time.Time, path int, datagram []byte) {
 	defer m.mu.Unlock()
 	m.settle(now)
 	if index != m.index || slices.Max(m.seen) == 0 {
-		// A new key pair counts from 0; its first packets may come late, so the count starts where we are.
+		// A new key pair counts from 0. Its first packets may be late, so counting starts here.
 		m.index, m.next, m.gaps = index, counter+1, m.gaps[:0]
 		m.seen[path]++
 		return
@@ -68,7 +68,7 @@ func (m *lossMeter) arrived(now time.Time, path int, datagram []byte) {
 	m.next = counter + 1
 }
 
-// fill takes a late packet out of its gap.
+// fill removes a late packet from its gap.
 func (m *lossMeter) fill(counter uint64) {
 	for i, g := range m.gaps {
 		if counter < g.from || counter >= g.to {
@@ -95,7 +95,7 @@ func (m *lossMeter) settle(now time.Time) {
 	})
 }
 
-// share is the part of a path's downlink datagrams that was lost, 0 to 1; nil where no counter was ever seen on it.
+// share returns the lost share of a path's downlink datagrams, 0 to 1; nil if the path never carried a counter.
 func (m *lossMeter) share(now time.Time, path int) *float64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()

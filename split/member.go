@@ -12,22 +12,22 @@ import (
 	"heddle/path/group"
 )
 
-// member is one path of one session, with what a session of datagrams counts of it.
+// member is one path of one session, with its counters.
 type member struct {
 	*group.Member
 	tap observe.Tap
 
 	up, down tally
 	switches atomic.Uint64
-	tooBig   atomic.Pointer[string] // why a datagram did not fit, nil where all did
+	tooBig   atomic.Pointer[string] // why a datagram did not fit, nil if all did
 
 	probe question
 }
 
-// question is a probe under way on a member. The session's lock guards it. The member's Trial says when the next one is due.
+// question is a probe in flight on a member. The session's lock guards it. The member's Trial says when the next is due.
 type question struct {
 	id   uint32
-	sent time.Time // zero where none is under way
+	sent time.Time // zero if none is in flight
 }
 
 // tally counts one direction.
@@ -46,7 +46,6 @@ func newMember(of *group.Member, o Options) *member {
 	return m
 }
 
-// send sends datagrams and counts them.
 func (m *member) send(now time.Time, to netip.AddrPort, datagrams [][]byte) error {
 	current := m.Current()
 	if current == nil {
@@ -70,8 +69,7 @@ func (m *member) send(now time.Time, to netip.AddrPort, datagrams [][]byte) erro
 	return err
 }
 
-// weight is how many unanswered datagrams an unanswered d counts as. A WireGuard server never answers a keep-alive and always
-// answers a handshake.
+// weight is how many lost datagrams d counts as. A WireGuard server always answers a handshake, never a keep-alive.
 func weight(d []byte) int {
 	switch {
 	case len(d) == transportMin && binary.LittleEndian.Uint32(d) == transportType:

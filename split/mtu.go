@@ -6,13 +6,13 @@ import (
 	"heddle/path"
 )
 
-// What QUIC needs of a path: datagrams of 1,200 bytes (RFC 9000, section 14.1), behind the headers of IP and UDP.
+// QUIC needs paths that carry datagrams of 1,200 bytes (RFC 9000, section 14.1), plus IP and UDP headers.
 const (
 	quicDatagram = 1200
 	headers4     = 20 + 8
 )
 
-// checkMTU fails if a rule shows that the session is QUIC, and a path is too narrow for QUIC. Else it warns.
+// checkMTU fails if a rule shows that the session is QUIC and a path is too narrow for it. Otherwise it warns.
 func (s *Session) checkMTU() error {
 	for _, l := range s.members {
 		mtu := l.Path.Describe().MTU

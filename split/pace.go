@@ -10,24 +10,23 @@ import (
 	"heddle/schedule"
 )
 
-// The downlink follows the last packet up, one round trip later (CoMPS, section 2.3). Where only the server talks it
-// would stay on one path, and where that path dies it would stay there for ever; so the pacer makes the session send
-// something small.
+// The server answers by the path of the last packet up, one round trip later (CoMPS, section 2.3). If only the server sends,
+// its traffic stays on one path, even a dead one. So the pacer makes the session send something small.
 const (
-	nudgeAfter  = time.Millisecond       // for a packet of the session's own to come first
-	quietPeriod = 500 * time.Millisecond // between looks for a silent downlink, where units are packets
-	quietLimit  = 15 * time.Second       // after which WireGuard itself makes a new handshake
-	quietEven   = 4                      // nudges in silence before the time between them doubles
+	nudgeAfter  = time.Millisecond       // time for a packet of the session's own to come first
+	quietPeriod = 500 * time.Millisecond // between checks for a silent downlink, if units are packets
+	quietLimit  = 15 * time.Second       // then WireGuard itself makes a new handshake
+	quietEven   = 4                      // nudges in silence before their interval doubles
 )
 
-// setNudge gives the session a way to make the session send something small.
+// setNudge sets how to make the session send something small.
 func (s *Session) setNudge(nudge func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.nudge = nudge
 }
 
-// pace nudges the session when a unit is over and only the server talks, and when the server fell silent.
+// pace nudges the session when a unit is over and only the server sends, and when the server falls silent.
 func (s *Session) pace(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -60,7 +59,7 @@ func (s *Session) pace(ctx context.Context) {
 	}
 }
 
-// lookEvery is how often the pacer looks whether the server fell silent.
+// lookEvery returns the interval between checks for a silent server.
 func (s *Session) lookEvery() time.Duration {
 	if p := s.o.Schedule.Every.Period; p > 0 {
 		return max(p, 4*nudgeAfter)
@@ -68,7 +67,7 @@ func (s *Session) lookEvery() time.Duration {
 	return quietPeriod
 }
 
-// turnIfDue begins the next unit if it is due and nothing went up. It returns the nudge to call, or nil if none is needed.
+// turnIfDue begins the next unit if it is due and nothing was sent. It returns the nudge to call, or nil.
 func (s *Session) turnIfDue() func() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,7 +78,7 @@ func (s *Session) turnIfDue() func() {
 	return s.turn(now, s.usable)
 }
 
-// turnIfQuiet leaves the path on which the server fell silent: the server does not know yet that there are others.
+// turnIfQuiet leaves a path on which the server fell silent. The server does not know the other paths yet.
 func (s *Session) turnIfQuiet() func() {
 	heard := s.group.LastHeard()
 	s.mu.Lock()
@@ -101,7 +100,7 @@ func (s *Session) turnIfQuiet() func() {
 	return s.turn(now, others)
 }
 
-// turn begins the next unit on one of the members given. s.mu is held.
+// turn begins the next unit on one of the given members. s.mu is held.
 func (s *Session) turn(now time.Time, members []bool) func() {
 	before := s.current
 	i, began := s.sched.Turn(now, members)

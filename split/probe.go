@@ -16,23 +16,23 @@ import (
 	"heddle/path/group"
 )
 
-// prober asks the server for an answer that nobody else can give.
+// prober asks questions that only the server can answer.
 type prober interface {
-	// question makes a fresh datagram to send, and the id that its answer will carry.
+	// question makes a new datagram, and the id that its answer will carry.
 	question(now time.Time) (datagram []byte, id uint32, err error)
-	// answered tells which question a datagram answers, if any.
+	// answered returns the question that a datagram answers, if any.
 	answered(datagram []byte) (id uint32, ok bool)
-	// isQuestion reports whether a datagram of the session itself asks the same of the server.
+	// isQuestion reports whether a datagram of the session itself asks the same.
 	isQuestion(datagram []byte) bool
 }
 
-// setProber makes paths count as up only once the server answered on them. It must come before Open.
+// setProber makes paths count as up only once the server has answered on them. Call it before Open.
 func (s *Session) setProber(p prober) {
 	s.prober = p
 	s.group.NeedProof()
 }
 
-// ask sends at most one question, on the member that waits longest for one, and gives up on one that was not answered.
+// ask gives up on overdue questions, and sends at most one, on the member that has waited longest.
 func (s *Session) ask(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -58,7 +58,7 @@ func (s *Session) ask(now time.Time) {
 	s.put(next, now)
 }
 
-// wantsProbe reports whether a member should be asked now. s.mu is held.
+// wantsProbe reports whether to probe a member now. s.mu is held.
 func (s *Session) wantsProbe(l *member, now time.Time) bool {
 	if l.Current() == nil {
 		return false
@@ -67,7 +67,7 @@ func (s *Session) wantsProbe(l *member, now time.Time) bool {
 	case path.Unproven, path.Silent:
 		return l.Trial.Due(now)
 	case path.Suspect:
-		// Nobody needs to know about a path while the session is quiet.
+		// While the session is quiet, the health of its paths does not matter.
 		return l.Trial.Due(now) && now.Sub(s.lastSent) < suspectMatters
 	}
 	if l.Health.LastHeard().After(l.Trial.Next()) {
@@ -105,7 +105,7 @@ func (s *Session) trial(now time.Time) *member {
 
 func probePatience(l *member) time.Duration { return max(group.TrialFirst, 3*l.Health.RTT()) }
 
-// consume takes answers to questions out of the session's datagrams.
+// consume removes answers to questions from the session's datagrams.
 func (s *Session) consume(l *member, now time.Time, datagram []byte) bool {
 	if !isResponse(datagram) {
 		return false
@@ -124,8 +124,8 @@ func (s *Session) consume(l *member, now time.Time, datagram []byte) bool {
 		if asked == l {
 			l.Health.Answered(now, now.Sub(asked.probe.sent))
 		} else {
-			// The server answers to where it heard the session last, and that may have moved on since the question. What
-			// is proved is the way up; the way down is proved or not when the schedule comes to it.
+			// The server answers by the path that it last heard, which may have changed since the question. So this proves only the
+			// way up. The way down is tested when the schedule comes to it.
 			asked.Health.Reached()
 		}
 		asked.probe.sent = time.Time{}
@@ -134,9 +134,8 @@ func (s *Session) consume(l *member, now time.Time, datagram []byte) bool {
 	return true
 }
 
-// Prove asks the server on each path in turn, until all have answered, or enough have and the others were given two
-// chances. Until then nothing else leaves. Its flows are its own and closed when it returns. It fails only when ctx
-// ends; tell, which may be nil, hears what it is waiting for.
+// Prove asks the server on each path in turn, until all answered, or enough did and the others had two chances. Nothing else
+// leaves before. It uses and closes flows of its own. It fails only if ctx ends. tell, which may be nil, receives progress.
 func (s *Session) Prove(ctx context.Context, tell func(string)) error {
 	if s.server.Load() == nil {
 		if err := s.Resolve(ctx); err != nil {
@@ -176,7 +175,7 @@ func (s *Session) Prove(ctx context.Context, tell func(string)) error {
 	}
 }
 
-// proveOne asks on one member by a flow of its own and gives the round-trip time.
+// proveOne asks on one member by a new flow and returns the round-trip time.
 func (s *Session) proveOne(ctx context.Context, l *member, to netip.AddrPort) (time.Duration, error) {
 	flow, err := path.Open(ctx, l.Path, to)
 	if err != nil {
@@ -204,12 +203,12 @@ func (s *Session) proveOne(ctx context.Context, l *member, to netip.AddrPort) (t
 			return 0, &path.Error{Why: "the server does not answer by it"}
 		}
 		if err != nil {
-			return 0, err // such as an ICMP message that says why
+			return 0, err // such as an ICMP error
 		}
 		for _, in := range into[:n] {
 			if got, ok := s.prober.answered(in.Data); ok && got == id && in.From == to {
 				l.note(&l.down, s.now(), false, flow, to, in.Data)
-				// Servers take no more than 50 handshakes a second from a peer.
+				// WireGuard servers take at most 50 handshakes a second from a peer.
 				return s.now().Sub(sent), netutil.Sleep(ctx, 25*time.Millisecond)
 			}
 		}

@@ -10,8 +10,8 @@ import (
 	"heddle/path"
 )
 
-// Receive blocks until datagrams from the server arrive by path i, fills into and returns how many elements it
-// filled; see [path.Flow]. It returns [net.ErrClosed] once the session is closed. One goroutine may receive per path.
+// Receive blocks until datagrams from the server arrive by path i, fills into and returns the number of elements filled; see
+// [path.Flow]. It returns [net.ErrClosed] once the session is closed. Call it from one goroutine per path.
 func (s *Session) Receive(i int, into []path.Inbound) (int, error) {
 	l := s.members[i]
 	for {
@@ -36,7 +36,7 @@ func (s *Session) Receive(i int, into []path.Inbound) (int, error) {
 	}
 }
 
-// accept counts what arrived and keeps what is the session's: datagrams from the server that answer no probe.
+// accept counts arrivals and keeps the session's: datagrams from the server that answer no probe.
 func (s *Session) accept(l *member, inbound []path.Inbound) int {
 	now := s.now()
 	server := *s.server.Load()
@@ -72,7 +72,7 @@ func (s *Session) accept(l *member, inbound []path.Inbound) int {
 	return kept
 }
 
-// follow lets the rules see what the server sent.
+// follow shows the rules what the server sent.
 func (s *Session) follow(now time.Time, in path.Inbound) {
 	if s.rules.handshakeMember() < 0 {
 		return
@@ -84,7 +84,7 @@ func (s *Session) follow(now time.Time, in path.Inbound) {
 	}
 }
 
-// heard notes that the server was heard on a member, and wakes the pacer where the unit is over with nothing sent since.
+// heard records that the server was heard on a member. It wakes the pacer if the unit is over and nothing was sent since.
 func (s *Session) heard(l *member, now time.Time) {
 	before, _ := l.Health.State()
 	l.Health.Heard(now)
@@ -98,9 +98,8 @@ func (s *Session) heard(l *member, now time.Time) {
 	}
 }
 
-// stranger warns of an answer from elsewhere than the server. Only an answer by the server's own machine or network is
-// likely to be of interest, but an off-path sender may forge any address, so each is reported once and no more than
-// the warnings hold.
+// stranger warns of a datagram from an address other than the server's, such as another of the server's machine. Off-path
+// senders may forge any address, so it warns once a path.
 func (s *Session) stranger(l *member, from, server netip.AddrPort) {
 	if s.group.Once("stranger " + l.Spec.Name) {
 		s.group.Warn("on path %s something arrived from %v, which is not the server %v, and was dropped; if the server answers from that address, name it as the endpoint", l.Spec.Name, from, server)

@@ -19,28 +19,23 @@ import (
 	"heddle/path"
 )
 
-// RelayOptions configure a relay. Each client address becomes a session of its own, with its own schedule.
+// RelayOptions configure a relay. Each client address has a session and a schedule of its own.
 type RelayOptions struct {
 	Options
-	// Listen is where clients send to.
-	Listen netip.AddrPort
-	// Idle ends a session in which nothing was sent or heard for so long; 0 means [DefaultIdle].
-	Idle time.Duration
-	// MaxSessions bounds the table; 0 means [DefaultMaxSessions].
-	MaxSessions int
+	Listen      netip.AddrPort // where clients send to
+	Idle        time.Duration  // ends a session without traffic for this long; 0 means [DefaultIdle]
+	MaxSessions int            // bounds the table; 0 means [DefaultMaxSessions]
 }
 
-// Defaults of a relay. A NAT keeps a UDP mapping for five minutes where it follows the recommendation (RFC 4787,
-// REQ-5), so a session that old may still be answered.
+// Defaults of a relay. A session may be answered while a NAT keeps its mapping, for five minutes (RFC 4787, REQ-5).
 const (
 	DefaultIdle        = 5 * time.Minute
 	DefaultMaxSessions = 64
 )
 
-// A session that the server never answered ends soon, and makes room for another one after evictAfter: garbage from
-// forged addresses costs a bounded table, no more. One that was answered makes room once it was quiet for evictQuiet: a
-// browser leaves each of its connections behind so, and nothing tells the relay that they are closed. QUIC's ends by
-// itself after that time in common clients, and WireGuard and Mosh take up a session that was ended from new ports.
+// A session that the server never answered ends soon and is evictable after evictAfter, so that forged addresses cost only a
+// bounded table. An answered session is evictable after evictQuiet, since a browser abandons connections without notice.
+// Common QUIC clients time out by then. WireGuard and Mosh resume from new ports.
 const (
 	unansweredIdle = 15 * time.Second
 	evictAfter     = time.Second
@@ -54,14 +49,14 @@ type Relay struct {
 	o      RelayOptions
 	log    *slog.Logger
 	socket *path.Socket
-	server atomic.Pointer[netip.AddrPort] // where the sessions last found it
+	server atomic.Pointer[netip.AddrPort] // where the sessions last found the server
 	now    func() time.Time
 
 	nameservers []netip.AddrPort
 
 	mu       sync.Mutex
 	sessions map[netip.AddrPort]*relaySession
-	full     bool // the table was full at the last newcomer
+	full     bool // the table was full when the last client came
 	work     sync.WaitGroup
 }
 
@@ -71,18 +66,18 @@ type relaySession struct {
 	began   time.Time
 	used    time.Time // when the client last sent; guarded by the relay's lock
 
-	ctx     context.Context // of opening the paths
+	ctx     context.Context // for opening the paths
 	stop    context.CancelFunc
-	begun   chan struct{} // closed once the paths are open, or will not be
+	begun   chan struct{} // closed once the paths are open or have failed
 	mu      sync.Mutex
 	open    bool
 	waiting [][]byte // what the client sent before the paths were open
 }
 
-// waitingLimit is how many datagrams wait for the paths to open: more than a QUIC client's first flight.
+// waitingLimit is how many datagrams wait for the paths to open. It exceeds a QUIC client's first flight.
 const waitingLimit = 32
 
-// send sends what the client gave, or keeps it until the paths are open.
+// send sends a client's datagrams, or keeps them until the paths are open.
 func (s *relaySession) send(datagrams [][]byte) {
 	s.mu.Lock()
 	if s.open {
@@ -100,7 +95,7 @@ func (s *relaySession) send(datagrams [][]byte) {
 	}
 }
 
-// begin opens the paths, and then sends what waited for them.
+// begin opens the paths and sends the waiting datagrams.
 func (s *relaySession) begin() error {
 	defer close(s.begun)
 	if err := s.session.Open(s.ctx); err != nil {
@@ -164,14 +159,14 @@ func (o RelayOptions) checkLoop() error {
 	return nil
 }
 
-// Addr is where clients send to.
+// Addr returns where clients send to.
 func (r *Relay) Addr() netip.AddrPort { return r.socket.LocalAddr() }
 
 // Run serves until ctx ends or the socket fails.
 func (r *Relay) Run(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { r.socket.Close() })
 	defer stop()
-	watch, err := path.NewWatch() // so that the kernel's answers are remembered from one session to the next
+	watch, err := path.NewWatch() // keeps the kernel's answers from one session to the next
 	if err == nil {
 		defer watch.Close()
 	}
@@ -219,7 +214,7 @@ func (r *Relay) serve(ctx context.Context) error {
 	}
 }
 
-// session finds the session of a client, or begins one; nil where there is no room.
+// session finds or begins the session of a client. It returns nil if the table is full.
 func (r *Relay) session(ctx context.Context, client netip.AddrPort) *relaySession {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -271,7 +266,7 @@ func (r *Relay) begin(ctx context.Context, client netip.AddrPort, now time.Time)
 	return s, nil
 }
 
-// back carries what arrives by one path towards the client, through order unless that is nil.
+// back carries what arrives by one path to the client, through order unless that is nil.
 func (r *Relay) back(s *relaySession, i int, order *reorderer) {
 	into := make([]path.Inbound, 2)
 	var datagrams [][]byte
@@ -295,11 +290,10 @@ func (r *Relay) answer(client netip.AddrPort, datagrams [][]byte) {
 	}
 }
 
-// evict ends the oldest session that the server never answered or, if all were answered, the one that was quiet longest, unless
-// it is too young for that. r.mu is held.
+// evict ends the oldest unanswered session, or else the one quiet longest, unless it is too young. r.mu is held.
 func (r *Relay) evict(now time.Time) bool {
 	var mute, quiet *relaySession
-	var last time.Time // when something was sent or heard in quiet
+	var last time.Time // when quiet last sent or heard something
 	for _, s := range r.sessions {
 		used := s.session.group.LastHeard()
 		if used.IsZero() {
@@ -356,7 +350,7 @@ func (r *Relay) expire() {
 	}
 }
 
-// Status says how each session is, the oldest first.
+// Status returns the status of each session, the oldest first.
 func (r *Relay) Status() []Status {
 	r.mu.Lock()
 	var sessions []*Session

@@ -7,9 +7,9 @@ import (
 	"heddle/path"
 )
 
-// reorderer puts in order what arrives by several paths: a switch from a full queue to an empty one lets many packets
-// overtake others, and a QUIC sender takes one that three overtook for lost (RFC 9002, section 6.1.1). The order is exact
-// where numbers tell it, and a guess elsewhere.
+// reorderer restores the order of datagrams from several paths, exactly if they are numbered, else by a guess. After a
+// switch to an emptier queue, packets overtake others. QUIC takes one that three overtook for lost (RFC 9002, section
+// 6.1.1).
 type reorderer struct {
 	now  func() time.Time
 	give func(datagrams [][]byte) // they are valid until it returns
@@ -19,14 +19,14 @@ type reorderer struct {
 	guess *silence
 	out   [][]byte
 	due   *time.Timer
-	armed time.Time // when it is due; zero where it is not
+	armed time.Time // when it is due; zero if not armed
 }
 
 func newReorderer(window time.Duration, paths int, give func([][]byte)) *reorderer {
 	return &reorderer{now: time.Now, give: give, exact: newSequencer(window, paths), guess: newSilence(window)}
 }
 
-// arrived takes what came by path i, and gives it now or when its turn comes.
+// arrived takes what came by path i, and delivers it now or in its turn.
 func (r *reorderer) arrived(i int, inbound []path.Inbound) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -50,7 +50,7 @@ func (r *reorderer) arrived(i int, inbound []path.Inbound) {
 	r.flush(now)
 }
 
-// flush gives what is out, and sets the timer. r.mu is held.
+// flush delivers out and sets the timer. r.mu is held.
 func (r *reorderer) flush(now time.Time) {
 	if len(r.out) > 0 {
 		r.give(r.out)

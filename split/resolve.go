@@ -9,8 +9,8 @@ import (
 	"heddle/path/resolve"
 )
 
-// Resolve looks up the server's name and chooses the address that most paths can send to. The nameserver and the networks on
-// the way to it see the name. This machine's resolver is asked, unless a rule hides the handshake from all paths but one.
+// Resolve looks up the server's name and chooses the address that most paths can send to. It asks this machine's resolver,
+// unless a rule hides the handshake from all paths but one. The nameserver and the networks before it see the name.
 func (s *Session) Resolve(ctx context.Context) error {
 	s.nameservers = resolve.Nameservers()
 	addresses, err := s.lookupFirst(ctx)
@@ -23,7 +23,7 @@ func (s *Session) Resolve(ctx context.Context) error {
 	return nil
 }
 
-// lookupFirst looks the server up before there are flows, by the path of the handshake if a rule hides that from the others.
+// lookupFirst looks the server up before there are flows, by the handshake's path if a rule hides that from the others.
 func (s *Session) lookupFirst(ctx context.Context) ([]netip.AddrPort, error) {
 	hidden := s.rules.handshakeMember()
 	if s.host.Address().IsValid() || hidden < 0 {
@@ -38,10 +38,10 @@ func (s *Session) lookupFirst(ctx context.Context) ([]netip.AddrPort, error) {
 	return addresses, nil
 }
 
-// choose returns the address that most paths can send to, and the number of these paths.
+// choose returns the address that most paths can send to, and the number of those paths.
 func (s *Session) choose(ctx context.Context, addresses []netip.AddrPort) (best netip.AddrPort, paths int) {
 	if len(addresses) == 1 {
-		return addresses[0], 1 // there is no choice, and the test may have to open a tunnel
+		return addresses[0], 1 // no choice, and the test might open a tunnel
 	}
 	var work sync.WaitGroup
 	each := make([][]int, len(s.members))
@@ -59,7 +59,7 @@ func (s *Session) choose(ctx context.Context, addresses []netip.AddrPort) (best 
 	return resolve.Best(addresses, counts)
 }
 
-// lookAgain looks up the name of a server that is no longer heard. It runs in the background, as it may take long.
+// lookAgain looks up the name of a server that fell silent. It runs in the background, as it may take long.
 func (s *Session) lookAgain(ctx context.Context) resolve.Found {
 	addresses, err := s.lookupOutside(ctx)
 	if err != nil {
@@ -72,7 +72,7 @@ func (s *Session) lookAgain(ctx context.Context) resolve.Found {
 	return found
 }
 
-// lookupOutside asks this machine's nameservers over one path after the other, or this machine's resolver if none is known.
+// lookupOutside asks this machine's nameservers over one path after the other, or its resolver if none is known.
 func (s *Session) lookupOutside(ctx context.Context) ([]netip.AddrPort, error) {
 	hidden := s.rules.handshakeMember()
 	if s.host.Address().IsValid() || len(s.nameservers) == 0 && hidden < 0 {
@@ -93,7 +93,7 @@ func (s *Session) lookupOutside(ctx context.Context) ([]netip.AddrPort, error) {
 	return nil, failed
 }
 
-// moveTo opens the paths to the server's new address, if the name has one that a path can send to.
+// moveTo opens the paths to the server's new address, if a path can send to it.
 func (s *Session) moveTo(ctx context.Context, found resolve.Found) {
 	if found.Err != nil {
 		s.log.Warn("the server is not heard, and its name cannot be looked up again", "session", s.o.Session, "error", found.Err)

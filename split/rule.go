@@ -12,26 +12,22 @@ import (
 	"heddle/path"
 )
 
-// Rule sends what it matches by one path, whatever the schedule says (CoMPS, section 3.3: context-dependent splitting).
+// Rule sends what it matches by one path, regardless of the schedule (CoMPS, section 3.3: context-dependent splitting).
 type Rule struct {
 	When When
-	// Use is the name of the path.
-	Use string
+	Use  string // name of the path
 }
 
-// When is what a rule matches: one of its fields is set.
+// When is what a rule matches. One field is set.
 type When struct {
-	// Handshake matches QUIC's long headers (RFC 9000, section 17.2; RFC 9369), and all that the client sends before it is done.
+	// Handshake matches QUIC's long headers (RFC 9000, section 17.2; RFC 9369), and all that the client sends until it is done.
 	Handshake bool
-	// Packets matches the first so many datagrams of a session.
-	Packets int
-	// Period matches what is sent within so long of a session's first datagram.
-	Period time.Duration
-	// Port matches sessions with this port of the server.
-	Port uint16
+	Packets   int           // the first so many datagrams of a session
+	Period    time.Duration // what is sent within this time of a session's first datagram
+	Port      uint16        // sessions with this port of the server
 }
 
-// HandshakeWhen is how a person writes the rule for QUIC's handshake.
+// HandshakeWhen is the text form of the rule for QUIC's handshake.
 const HandshakeWhen = "quic-handshake"
 
 // ParseWhen reads "quic-handshake", "first 10p", "first 3s" or "port 53".
@@ -69,7 +65,7 @@ func ParseWhen(text string) (When, error) {
 	return When{Period: d}, nil
 }
 
-// String gives the condition as ParseWhen reads it.
+// String returns the text that ParseWhen reads.
 func (w When) String() string {
 	switch {
 	case w.Handshake:
@@ -92,11 +88,11 @@ func ParseRule(text string) (Rule, error) {
 	return Rule{When: w, Use: strings.TrimSpace(use)}, err
 }
 
-// ruler applies the rules of one session. It is guarded by the session's lock.
+// ruler applies the rules of one session. The session's lock guards it.
 type ruler struct {
 	rules     []rule
 	handshake handshake
-	sent      int       // datagrams up
+	sent      int       // uplink datagrams
 	began     time.Time // when the first of them was sent
 }
 
@@ -107,7 +103,7 @@ type rule struct {
 
 var errNoSuchPath = errors.New("no such path")
 
-// newRuler finds the members that the rules name; nil where there are no rules that could ever match.
+// newRuler finds the members that the rules name. It returns nil if no rule could ever match.
 func newRuler(rules []Rule, members []*member, port uint16) (*ruler, error) {
 	r := &ruler{}
 	for _, given := range rules {
@@ -139,7 +135,7 @@ func (r *ruler) up(now time.Time, datagrams [][]byte) (member, n int) {
 	return member, 1
 }
 
-// next says which member one datagram must take, and notes it.
+// next returns the member for one datagram, and records the datagram.
 func (r *ruler) next(now time.Time, datagram []byte) int {
 	if r.sent == 0 {
 		r.began = now
@@ -159,7 +155,7 @@ func (r *ruler) match(now time.Time, n int) int {
 	})
 }
 
-// handshakeMember is the member of QUIC's handshake, -1 where there is no rule for it.
+// handshakeMember returns the member of QUIC's handshake, or -1 if no rule names one.
 func (r *ruler) handshakeMember() int {
 	if r == nil {
 		return -1
@@ -175,20 +171,20 @@ func (r *ruler) handshakeMember() int {
 // isLong reports whether a datagram begins with a QUIC long header, of any version (RFC 8999, section 5.1).
 func isLong(datagram []byte) bool { return len(datagram) > 0 && datagram[0]&0x80 != 0 }
 
-// handshake follows a QUIC handshake from outside. A client may migrate once it is confirmed (RFC 9000, section 9), and
-// what confirms it is a packet with a short header that the server sent after it had the client's second flight. The
-// content is encrypted, so that is told by time: a server's short header counts once a round trip has passed.
+// handshake follows a QUIC handshake from outside. A client may migrate once it is confirmed (RFC 9000, section 9), by a
+// packet with a short header that the server sent after the client's second flight. As the content is encrypted, a short
+// header of the server counts once a round trip has passed.
 type handshake struct {
 	running  bool
-	first    time.Time // the client's Initial
-	last     time.Time // the client's last long header
+	first    time.Time // client's Initial
+	last     time.Time // client's last long header
 	answered bool      // the server sent something
-	flight   bool      // and the client a long header after it
+	flight   bool      // then the client sent a long header
 	rtt      time.Duration
 }
 
-// A handshake's round trip is taken from the server's first answer, which may have waited for retransmissions; the
-// packets of one flight do not arrive at one moment, hence the tolerance.
+// The round trip is that of the server's first answer, which may have waited for retransmissions. The packets of one flight
+// do not arrive at one moment, hence the tolerance.
 const (
 	longestHandshakeRTT = 3 * time.Second
 	rttTolerance        = 0.8
@@ -217,7 +213,7 @@ func (h *handshake) down(now time.Time, datagram []byte) {
 	}
 }
 
-// isInitial reports whether a long header is that of an Initial packet (RFC 9000, section 17.2; RFC 9369, section 3.2).
+// isInitial reports whether a long header is an Initial packet's (RFC 9000, section 17.2; RFC 9369, section 3.2).
 func isInitial(datagram []byte) bool {
 	const version2 = 0x6b3343cf
 	if len(datagram) < 5 {

@@ -10,34 +10,33 @@ import (
 	"heddle/path"
 )
 
-// sequencer gives datagrams in the order in which they were sent, where numbers tell that order. A path delivers in
-// order nearly always, so it is mostly known at once that a missing datagram is lost. It never drops any: what comes
-// after its turn was given up, or carries a number that nobody can place, is given at once.
+// sequencer delivers datagrams in the order of their numbers. A path nearly always delivers in order, so a loss is mostly
+// known at once. It drops nothing: datagrams that are late, or whose number is implausible, are delivered at once.
 type sequencer struct {
 	window  time.Duration // how long anything is held at most
 	paths   int
 	streams []*stream // the one that began last at the end
 }
 
-// stream is one count: that of a WireGuard key pair, or of a proxy's exit. Numbers are compared as RFC 1982 does.
+// stream is one count, of a WireGuard key pair or of a proxy's exit. Numbers are compared as in RFC 1982.
 type stream struct {
 	id      streamID
-	next    uint64    // the number whose turn it is
-	by      int       // path of the one before
-	came    time.Time // when that one came
+	next    uint64    // the next number to deliver
+	by      int       // path of the previous datagram
+	came    time.Time // when that one arrived
 	paths   []progress
-	held    []early // by number; none has waited longer than the first
+	held    []early // by number; the first has waited longest
 	strayed bool
-	stray   uint64 // the last number, where that was far from next
+	stray   uint64 // the last number, if it was far from next
 }
 
-// streamID tells counts apart: a WireGuard receiver index and a proxy's exit are never one.
+// streamID identifies a count. A WireGuard receiver index and a proxy's exit never coincide.
 type streamID struct {
 	wireguard bool
 	id        uint64
 }
 
-// progress is how far a path is.
+// progress is how far a path has delivered.
 type progress struct {
 	heard   time.Time
 	highest uint64
@@ -52,17 +51,16 @@ type early struct {
 }
 
 const (
-	// heldLimit is how many datagrams a stream holds at most: what 100 Mbit/s bring in 100 ms.
+	// heldLimit is how many datagrams a stream holds at most: 100 ms of 100 Mbit/s.
 	heldLimit = 1024
-	// span is how far from the next number one is still taken for what it says. WireGuard's counter can be forged before
-	// anybody checks it: one forged number costs the order of so many datagrams, and no more.
+	// span is how far from next a number is plausible. Anyone can forge WireGuard's counter before it is checked; one forged
+	// number costs the order of at most this many datagrams.
 	span = 4 * heldLimit
-	// shortGap is how many missing between two that came by one path, one right after the other, are taken for lost: no
-	// visit to another is so short.
+	// shortGap is how many numbers missing between consecutive arrivals of one path mean loss: no visit is so short.
 	shortGap = 3
-	// atWork is how long after it was heard a path may still bring what is missing.
+	// atWork is how long after its last datagram a path may still bring missing ones.
 	atWork = time.Second
-	// maxStreams bounds the counts of a session: two key pairs overlap where WireGuard changes keys, and each proxy counts.
+	// maxStreams bounds the counts of a session: two key pairs overlap in a rekeying, and each proxy counts.
 	maxStreams = 8
 )
 
@@ -70,7 +68,7 @@ func newSequencer(window time.Duration, paths int) *sequencer {
 	return &sequencer{window: window, paths: paths}
 }
 
-// placed returns the place of a datagram in what the server sent, if it is known. A free datagram has no order.
+// placed returns a datagram's place in the server's order, if known. A free datagram has no order.
 func placed(datagram []byte, in path.Inbound) (id streamID, number uint64, known, free bool) {
 	if len(datagram) >= transportMin && binary.LittleEndian.Uint32(datagram) == transportType {
 		index := binary.LittleEndian.Uint32(datagram[4:])
@@ -91,7 +89,7 @@ func isHandshake(datagram []byte) bool {
 	return kind == initiationType && n == initiationLength || kind == responseType && n == responseLength || kind == cookieType && n == cookieLength
 }
 
-// take appends to out what is to be given now that a datagram came by a path: this one, others, or nothing.
+// take appends to out what can be delivered now that a datagram came by a path.
 func (q *sequencer) take(now time.Time, path int, id streamID, number uint64, datagram []byte, out [][]byte) [][]byte {
 	s, out := q.stream(id, number, out)
 	distance := int64(number - s.next)
@@ -100,7 +98,7 @@ func (q *sequencer) take(now time.Time, path int, id streamID, number uint64, da
 			s.strayed, s.stray = true, number
 			return append(out, datagram)
 		}
-		out = s.release(len(s.held), out) // two in a row: the count is elsewhere now
+		out = s.release(len(s.held), out) // two in a row: the count has jumped
 		s.begin(number)
 		distance = 0
 	}
@@ -116,7 +114,7 @@ func (q *sequencer) take(now time.Time, path int, id streamID, number uint64, da
 	return s.settle(now, q.window, out)
 }
 
-// stream finds the stream of a number, or begins one there.
+// stream finds the stream of a number, or begins one.
 func (q *sequencer) stream(id streamID, number uint64, out [][]byte) (*stream, [][]byte) {
 	for _, s := range q.streams {
 		if s.id == id {
@@ -153,7 +151,7 @@ func (p *progress) note(now time.Time, number uint64) {
 	}
 }
 
-// hold keeps a copy of what is early; false where another one with its number is held.
+// hold keeps a copy of an early datagram. It returns false for a duplicate number.
 func (s *stream) hold(now time.Time, path int, number uint64, datagram []byte) bool {
 	at, found := slices.BinarySearchFunc(s.held, number, func(e early, n uint64) int { return cmp.Compare(int64(e.number-n), 0) })
 	if found {
@@ -167,7 +165,7 @@ func (s *stream) hold(now time.Time, path int, number uint64, datagram []byte) b
 	return true
 }
 
-// settle gives what is in turn, as long as what is missing before it is lost or was waited for long enough.
+// settle delivers datagrams in turn, while the ones missing before them are lost or overdue.
 func (s *stream) settle(now time.Time, window time.Duration, out [][]byte) [][]byte {
 	for {
 		turn := 0
@@ -186,7 +184,7 @@ func (s *stream) settle(now time.Time, window time.Duration, out [][]byte) [][]b
 	}
 }
 
-// release gives the first n of what is held.
+// release delivers the first n held datagrams.
 func (s *stream) release(n int, out [][]byte) [][]byte {
 	if n == 0 {
 		return out
@@ -203,7 +201,7 @@ func (s *stream) release(n int, out [][]byte) [][]byte {
 	return out
 }
 
-// lost reports whether what is missing before the first that is held will not come.
+// lost reports whether the numbers missing before the first held one will not come.
 func (s *stream) lost(now time.Time, first early) bool {
 	if s.by == first.path && first.number-s.next <= shortGap && first.came.Sub(s.came) < drained {
 		return true
@@ -216,7 +214,7 @@ func (s *stream) lost(now time.Time, first early) bool {
 	return true
 }
 
-// advance gives what was held long enough.
+// advance delivers what was held long enough.
 func (q *sequencer) advance(now time.Time, out [][]byte) [][]byte {
 	for _, s := range q.streams {
 		out = s.settle(now, q.window, out)
@@ -224,7 +222,7 @@ func (q *sequencer) advance(now time.Time, out [][]byte) [][]byte {
 	return out
 }
 
-// due is when something will have been held long enough; false where nothing is held.
+// due returns when something will have been held long enough; false if nothing is held.
 func (q *sequencer) due() (time.Time, bool) {
 	var first time.Time
 	for _, s := range q.streams {

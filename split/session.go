@@ -1,8 +1,5 @@
 // Package split sends one datagram session over several paths to an unmodified server. The schedule chooses the path of each
-// packet (CoMPS, section 3).
-//
-// A [Session] has one of two front ends. [NewBind] makes an embedded wireguard-go send its packets over the paths. [Relay]
-// serves any program that speaks UDP.
+// packet (CoMPS, section 3). [NewBind] splits an embedded wireguard-go; [Relay] serves any program that speaks UDP.
 //
 // It fails closed: with fewer healthy paths than required, it sends nothing. It hides nothing from an observer of all paths,
 // and each observer still sees that packets are exchanged with the server.
@@ -34,17 +31,17 @@ type Session struct {
 	o       Options
 	log     *slog.Logger
 	group   *group.Group
-	members []*member // those of the schedule first, in its order, then those beside it
+	members []*member // those of the schedule in its order, then those beside it
 	loss    *lossMeter
 	id      string // identifies the session to proxies that carry several of its paths
 	since   time.Time
 	host    resolve.Server
 	server  atomic.Pointer[netip.AddrPort]
 	name    *resolve.Name
-	prober  prober // nil where nothing can be asked of the server
+	prober  prober // nil if the server cannot be asked
 	now     func() time.Time
 
-	nameservers []netip.AddrPort // this machine's, from before a tunnel changed them
+	nameservers []netip.AddrPort // this machine's, read before a tunnel changed them
 
 	due    atomic.Int64  // when the running unit ends, Unix nanoseconds
 	wake   chan struct{} // wakes the pacer: the unit is over and nothing has gone up yet, or the pacer is asleep
@@ -55,7 +52,7 @@ type Session struct {
 	mu       sync.Mutex
 	open     bool
 	sched    *schedule.Schedule
-	rules    *ruler // nil where there are none
+	rules    *ruler // nil without rules
 	usable   []bool // members of the schedule
 	enough   bool
 	current  int
@@ -63,7 +60,7 @@ type Session struct {
 	refused  uint64 // datagrams not sent because too few paths were healthy
 	withheld uint64 // datagrams not sent because the path that a rule names was down
 	lastSent time.Time
-	lastUp   time.Time // when something last arrived
+	lastUp   time.Time // last arrival
 	hold     time.Time // no probes before
 	nudge    func()
 	resolved time.Time
@@ -106,8 +103,8 @@ func NewSession(o Options) (*Session, error) {
 	return s, s.checkMTU()
 }
 
-// Open looks up the server's name if necessary and opens the paths. It waits for them for up to five seconds. Until Close,
-// the session keeps trying to open paths that are not open.
+// Open looks up the server's name if necessary, opens the paths and waits for them for up to five seconds. Until Close, the
+// session keeps trying to open the others.
 func (s *Session) Open(ctx context.Context) error {
 	if s.server.Load() == nil {
 		if err := s.Resolve(ctx); err != nil {
@@ -168,8 +165,8 @@ func (s *Session) Close() error {
 // Paths returns the number of paths of the session.
 func (s *Session) Paths() int { return len(s.members) }
 
-// Send sends each datagram over the path that the schedule chooses. With too few healthy paths it sends nothing, and counts
-// the datagrams as refused. An error means that the session is closed; an error of one path only changes the path's health.
+// Send sends each datagram over the path that the schedule chooses. With too few healthy paths it sends nothing and counts
+// the datagrams as refused. An error means that the session is closed; an error of one path only changes its health.
 func (s *Session) Send(datagrams [][]byte) error {
 	if len(datagrams) == 0 {
 		return nil
@@ -212,8 +209,7 @@ func (s *Session) refuse(n int) {
 	s.refused += uint64(n)
 }
 
-// sendScheduled sends the first datagrams over the path that the schedule chooses. It returns their number, or 0 if no path
-// may be used. s.mu is held.
+// sendScheduled sends the first datagrams over the scheduled path. It returns their number, or 0 without one. s.mu is held.
 func (s *Session) sendScheduled(now time.Time, datagrams [][]byte) int {
 	if l := s.trial(now); l != nil {
 		s.sendOn(l, now, datagrams[:1])
@@ -268,7 +264,7 @@ func (s *Session) turned(i int) {
 		s.switches++
 		l.switches.Add(1)
 	}
-	if err := l.Rotate(); err != nil && !errors.Is(err, net.ErrClosed) { // a flow that was closed meanwhile is opened again anyway
+	if err := l.Rotate(); err != nil && !errors.Is(err, net.ErrClosed) { // a flow closed meanwhile is opened again anyway
 		l.Health.Fail(errhint.Reason(err))
 		l.Shut()
 	}
@@ -286,7 +282,7 @@ func (s *Session) noteDue(now time.Time) {
 	s.due.Store(due)
 }
 
-// sendOn sends over one member, and stops using the member if this machine cannot send over it. s.mu is held.
+// sendOn sends over one member, and stops using it if this machine cannot send over it. s.mu is held.
 func (s *Session) sendOn(l *member, now time.Time, datagrams [][]byte) {
 	err := l.send(now, *s.server.Load(), datagrams)
 	if err != nil {
@@ -298,7 +294,7 @@ func (s *Session) sendOn(l *member, now time.Time, datagrams [][]byte) {
 func (s *Session) trouble(l *member, err error) {
 	var u *path.Unreachable
 	switch {
-	case errors.Is(err, net.ErrClosed): // the member is being opened again
+	case errors.Is(err, net.ErrClosed): // the member is being reopened
 	case errors.As(err, &u) && u.FromServer(s.server.Load().Addr()):
 		s.group.Note(l.Member, "the server refuses: "+u.Error())
 	case errors.As(err, &u) && u.Errno == syscall.EMSGSIZE:

@@ -6,29 +6,29 @@ import (
 	"time"
 )
 
-// silence guesses the order of datagrams without numbers. It holds what arrives by a new path until the path before it has
-// fallen silent, and so has delivered its queues. QUIC encrypts its packet numbers.
+// silence guesses the order of datagrams without numbers, such as QUIC's, whose numbers are encrypted. It holds arrivals by
+// a new path until the previous path is silent, and so has delivered its queues.
 type silence struct {
 	window time.Duration // how long anything is held at most
-	last   int           // path that is given at once, or -1
-	heard  time.Time     // when something last arrived by it
+	last   int           // path that is delivered at once, or -1
+	heard  time.Time     // last arrival by it
 	held   []visit       // in the order in which their paths were first heard
 	count  int           // datagrams in held
 }
 
-// visit is what arrived by one path since the server went over to it.
+// visit is what arrived by one path since the server switched to it.
 type visit struct {
 	path        int
 	first, last time.Time
 	datagrams   [][]byte
 }
 
-// drained is how long a path must be silent to have delivered all: several packets' time at 10 Mbit/s.
+// drained is the silence after which a path has delivered everything: the time of several packets at 10 Mbit/s.
 const drained = 3 * time.Millisecond
 
 func newSilence(window time.Duration) *silence { return &silence{window: window, last: -1} }
 
-// take appends to out what is to be given now that a datagram came by path i.
+// take appends to out what can be delivered now that a datagram came by path i.
 func (r *silence) take(now time.Time, i int, datagram []byte, out [][]byte) [][]byte {
 	out = r.advance(now, out)
 	if i == r.last || len(r.held) == 0 && (r.last < 0 || now.Sub(r.heard) >= drained) {
@@ -56,7 +56,7 @@ func (r *silence) hold(i int, now time.Time, datagram []byte) {
 	r.count++
 }
 
-// advance gives the visits whose turn has come.
+// advance delivers the visits whose turn has come.
 func (r *silence) advance(now time.Time, out [][]byte) [][]byte {
 	for len(r.held) > 0 && (now.Sub(r.heard) >= drained || now.Sub(r.held[0].first) >= r.window) {
 		out = r.next(out)
@@ -64,7 +64,7 @@ func (r *silence) advance(now time.Time, out [][]byte) [][]byte {
 	return out
 }
 
-// next gives the oldest visit; from then on its path is given at once.
+// next delivers the oldest visit. From then on its path is delivered at once.
 func (r *silence) next(out [][]byte) [][]byte {
 	v := r.held[0]
 	r.held = r.held[1:]
@@ -73,7 +73,7 @@ func (r *silence) next(out [][]byte) [][]byte {
 	return append(out, v.datagrams...)
 }
 
-// due is when the oldest visit's turn comes if its predecessor stays silent; false where nothing is held.
+// due returns when the oldest visit's turn comes if its predecessor stays silent; false if nothing is held.
 func (r *silence) due() (time.Time, bool) {
 	if len(r.held) == 0 {
 		return time.Time{}, false

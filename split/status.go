@@ -17,7 +17,7 @@ type Status struct {
 	Server   string       `json:"server"`        // the address in use
 	Schedule string       `json:"schedule"`      // such as "weighted"
 	Every    string       `json:"every"`         // such as "100ms" or "50p"
-	MinPaths int          `json:"min_paths"`     // fewer healthy paths than this and nothing is sent
+	MinPaths int          `json:"min_paths"`     // healthy paths needed to send
 	Degrade  bool         `json:"degrade"`       // fewer are permitted
 	State    string       `json:"state"`         // "starting", "running", "stopped" (fail closed)
 	Why      string       `json:"why,omitempty"` // why it is not running
@@ -35,16 +35,16 @@ type PathStatus struct {
 	Name      string         `json:"name"`
 	Kind      string         `json:"kind"`
 	Observer  string         `json:"observer"`
-	Exit      string         `json:"exit,omitempty"` // what the server sees it come from, where that is known
+	Exit      string         `json:"exit,omitempty"` // what the server sees as the source, if known
 	State     string         `json:"state"`          // see path.State
 	Why       string         `json:"why,omitempty"`  // why the path is idle or down
-	Address   netip.AddrPort `json:"address"`        // local address, zero where none
+	Address   netip.AddrPort `json:"address"`        // local address, zero if none
 	MTU       int            `json:"mtu"`
 	Beside    bool           `json:"beside,omitempty"` // it is outside the schedule
-	Rules     []string       `json:"rules,omitempty"`  // what it carries whatever the schedule says
+	Rules     []string       `json:"rules,omitempty"`  // what it carries regardless of the schedule
 	Weight    float64        `json:"weight"`           // probability that the schedule draws it, 0 beside it
-	RTT       time.Duration  `json:"rtt_ns"`           // 0 where unknown
-	Loss      *float64       `json:"loss,omitempty"`   // share of downlink datagrams lost, nil where unknown
+	RTT       time.Duration  `json:"rtt_ns"`           // 0 if unknown
+	Loss      *float64       `json:"loss,omitempty"`   // share of downlink datagrams lost, nil if unknown
 	Up        Count          `json:"up"`               // client to server
 	Down      Count          `json:"down"`             // server to client
 	Switches  uint64         `json:"switches"`         // switches to this path
@@ -64,11 +64,10 @@ type Counted struct {
 	Up, Down Count
 	Weight   float64
 	Switches uint64
-	// Why is the reason why the member is idle, for use if its group knows none.
-	Why string
+	Why      string // why the member is idle, if its group does not know
 }
 
-// NewStatus returns a status from the rows of a group and the counters of its members. The backend fills in the rest.
+// NewStatus returns a status from the rows of a group and the counters of its members. The backend adds the rest.
 func (o Options) NewStatus(backend string, g *group.Group, rows []group.Row, counted []Counted) Status {
 	s := Status{Session: o.Session, Backend: backend, To: o.To, Schedule: cmp.Or(o.Schedule.Name, "weighted"),
 		Every: o.Schedule.Every.String(), MinPaths: g.MinPaths(), Degrade: o.Degrade, Warnings: g.Warnings()}
@@ -86,7 +85,7 @@ func (o Options) NewStatus(backend string, g *group.Group, rows []group.Row, cou
 	return s
 }
 
-// NotDrawn is the reason why a path is idle that the schedule has not drawn.
+// NotDrawn is why a path is idle that the schedule has not drawn.
 const NotDrawn = "the schedule has not drawn it yet"
 
 // Status returns the status of the session. backend is the name of its front end.
@@ -127,7 +126,7 @@ func (s *Session) Status(backend string) Status {
 	return out
 }
 
-// claim adds to a claim what rules and exits change.
+// claim adjusts a claim for rules and exits.
 func (s *Session) claim(claim string, rows []group.Row) string {
 	exits, bases := map[string]bool{}, map[string]bool{}
 	for _, r := range rows {

@@ -13,8 +13,8 @@ const (
 	reResolve     = 20 * time.Second
 )
 
-// tend maintains the paths until ctx ends. It opens paths, follows their addresses, judges their health, probes silent ones,
-// and starts a lookup of the server's name when nothing is heard. It blocks on none of these.
+// tend maintains the paths until ctx ends: it opens them, follows their addresses, judges their health, probes silent ones
+// and looks the server's name up if nothing is heard. It blocks on none of these.
 func (s *Session) tend(ctx context.Context) {
 	tick := time.NewTicker(tendEvery)
 	defer tick.Stop()
@@ -50,7 +50,7 @@ func (s *Session) judge(now time.Time) {
 	s.group.Tell(v)
 }
 
-// lost reports whether something is sent, and nothing was heard on any path for long. s.mu is held.
+// lost reports whether the session sends, and no path has heard anything for long. s.mu is held.
 func (s *Session) lost(now time.Time) bool {
 	if s.lastSent.IsZero() && !slices.ContainsFunc(s.members, func(m *member) bool { return m.Trial.Trying() }) {
 		return false

@@ -14,17 +14,14 @@ import (
 )
 
 // Guard is an nftables table that drops datagrams to the server unless they leave by one of the exits. It is made in one
-// transaction, and stays after a crash until it is undone. It counts what passes, per exit.
+// transaction, stays after a crash until it is undone, and counts what passes each exit.
 type Guard struct {
-	Table  string         `json:"table"`
-	Server netip.AddrPort `json:"server"`
-	Exits  []Exit         `json:"-"` // none after a crash, so that nothing leaves
-	// Others are other addresses that the server's name has or had. Nothing leaves to them.
-	Others []netip.AddrPort `json:"others,omitempty"`
-	// Answers makes the guard count answers too.
-	Answers bool `json:"-"`
-	// Lease is how long the exits stay open after [Guard.Permit], even if this process dies. 0 means no limit.
-	Lease time.Duration `json:"-"`
+	Table   string           `json:"table"`
+	Server  netip.AddrPort   `json:"server"`
+	Exits   []Exit           `json:"-"`                // none after a crash, so that nothing leaves
+	Others  []netip.AddrPort `json:"others,omitempty"` // other addresses that the name has or had; nothing leaves to them
+	Answers bool             `json:"-"`                // count answers too
+	Lease   time.Duration    `json:"-"`                // the kernel closes the exits this long after [Guard.Permit]; 0: never
 
 	permitted    bool
 	exits, drops int // rules of the table that accept and that drop, as last applied
@@ -48,7 +45,6 @@ type Tally struct{ Packets, Bytes uint64 }
 // Plus returns the sum of two tallies.
 func (t Tally) Plus(more Tally) Tally { return Tally{t.Packets + more.Packets, t.Bytes + more.Bytes} }
 
-// String says what the table does.
 func (g *Guard) String() string {
 	return fmt.Sprintf("nft add table inet %s (datagrams to %s leave as the session says, or not at all)", g.Table, g.Server)
 }
@@ -106,7 +102,7 @@ func (g *Guard) fill(conn *nftables.Conn) error {
 		if e.Source.IsValid() {
 			source = nft.Address(e.Source, nft.Source)
 		}
-		// The lease is of the port, which the match of the endpoint leaves behind.
+		// The lease is a set of ports: nft.UDP leaves the port in the register.
 		add(up, nft.OutIndex(e.Index), source, nft.UDP(g.Server, nft.Destination), leased, nft.Count, nft.Accept)
 		if g.Answers {
 			add(down, nft.InIndex(e.Index), nft.UDP(g.Server, nft.Source), nft.Count, nft.Pass)
@@ -118,9 +114,9 @@ func (g *Guard) fill(conn *nftables.Conn) error {
 	return nil
 }
 
-// lease is the set that holds the server's port for as long as the exits are open.
+// lease returns the set that holds the server's port while the exits are open.
 func (g *Guard) lease(table *nftables.Table) *nftables.Set {
-	// The library's own numbers for sets are not made for use from several goroutines; one is enough for a transaction.
+	// The library's own numbers for sets are not safe for concurrent use. One is enough for a transaction.
 	return &nftables.Set{Table: table, ID: 1, Name: "permission", KeyType: nftables.TypeInetService, HasTimeout: true}
 }
 
@@ -131,10 +127,10 @@ func (g *Guard) permission() []nftables.SetElement {
 	return []nftables.SetElement{{Key: binary.BigEndian.AppendUint16(nil, g.Server.Port()), Timeout: g.Lease}}
 }
 
-// Permit opens the exits for the time of the lease, which begins now.
+// Permit opens the exits and starts the lease anew.
 func (g *Guard) Permit() error { return g.setPermitted(true) }
 
-// Withdraw closes the exits until Permit.
+// Withdraw closes the exits until the next Permit.
 func (g *Guard) Withdraw() error {
 	if !g.permitted {
 		return nil
@@ -142,7 +138,7 @@ func (g *Guard) Withdraw() error {
 	return g.setPermitted(false)
 }
 
-// setPermitted replaces the set's element in one transaction: kernels before 6.13 do not prolong one that is there.
+// setPermitted replaces the set's element in one transaction: kernels before 6.13 cannot prolong one.
 func (g *Guard) setPermitted(permitted bool) error {
 	g.permitted = permitted
 	return nft.Change(func(conn *nftables.Conn) error {
@@ -152,7 +148,6 @@ func (g *Guard) setPermitted(permitted bool) error {
 	})
 }
 
-// Undo removes the table.
 func (g *Guard) Undo() error { return nft.Remove(nft.Inet(g.Table)) }
 
 // Read returns what was counted since the last successful Apply. It fails if somebody changed or removed the table.
@@ -194,7 +189,7 @@ func (g *Guard) Read() (Passed, error) {
 	return p, nil
 }
 
-// headers are the bytes of an IP header without options and a UDP header.
+// headers returns the length of an IP header without options and a UDP header, in bytes.
 func (g *Guard) headers() uint64 {
 	if g.Server.Addr().Is4() {
 		return 28

@@ -11,18 +11,17 @@ import (
 	"heddle/path"
 )
 
-// Hop is how packets of a path leave: from which address, by which device, to which neighbour.
+// Hop is how packets of a path leave.
 type Hop struct {
 	Device string
 	Index  int
 	Header int // length of the device's link header in bytes
 	MTU    int
 	Source netip.Addr
-	// Next is the gateway, or the server itself where it is on the link.
-	Next netip.Addr
+	Next   netip.Addr // the gateway, or the server if it is on the link
 }
 
-// findHop returns how a path reaches the server, as the kernel says. source is the path's own address.
+// findHop asks the kernel how a path reaches the server. source is the path's own address.
 func findHop(s path.Spec, source netip.Addr, server netip.Addr, mark uint32) (Hop, error) {
 	type question struct {
 		spec           path.Spec
@@ -85,7 +84,7 @@ func HeaderOf(l netlink.Link) (header int, known bool) {
 	return 0, false
 }
 
-// ExitOf returns the index of the device by which this machine's own routes send to the server, or 0 if there is no route.
+// ExitOf returns the index of the device on this machine's own route to the server, or 0 without a route.
 func ExitOf(server netip.Addr) (int, error) {
 	routes, err := netlink.RouteGetWithOptions(server.AsSlice(), &netlink.RouteGetOptions{})
 	if errors.Is(err, unix.ENETUNREACH) || errors.Is(err, unix.EHOSTUNREACH) || err == nil && len(routes) == 0 {

@@ -9,14 +9,14 @@ import (
 	"heddle/internal/journal"
 )
 
-// OpenJournal opens the journal of the changes that a session made on this machine, as a crash left it.
+// OpenJournal opens the journal of a session's changes to this machine, as a crash left it.
 func OpenJournal(dir, session, backend string, kinds journal.Kinds) (*journal.Journal, error) {
 	return journal.Open(filepath.Join(dir, session+"."+backend+".json"),
 		journal.Format{Kinds: kinds, ByHand: "nft list tables, tc filter show, ip rule", Hint: hintFor})
 }
 
-// Clean undoes the changes that a crash of a session left, and returns a line for each. With keepGuard it leaves the guard for
-// a session that is about to start, so that nothing leaves in between. The caller must hold the session's name.
+// Clean undoes the changes that a crash of a session left, and returns a line for each. With keepGuard the guard stays for a
+// session about to start, so that nothing leaves in between. The caller must hold the session's name.
 func Clean(dir, session, backend string, kinds journal.Kinds, keepGuard bool) (lines []string, err error) {
 	j, err := OpenJournal(dir, session, backend, kinds)
 	if err != nil {
@@ -30,8 +30,8 @@ func Clean(dir, session, backend string, kinds journal.Kinds, keepGuard bool) (l
 }
 
 // Begin undoes the changes that a crash of a session left, and makes the guard as the first change. It replaces a guard that
-// the crash left in one step, so that there is no moment without one; left reports whether there was such a guard. If the server
-// had another address then, nothing leaves to that address either.
+// the crash left in one step; left reports whether there was one. If that guard's server had another address, nothing leaves
+// to that address either.
 func Begin(j *journal.Journal, g *Guard) (left bool, err error) {
 	guards := j.Changes()[:j.Guards()]
 	for _, c := range guards {
@@ -45,7 +45,7 @@ func Begin(j *journal.Journal, g *Guard) (left bool, err error) {
 	return left, j.Do(g)
 }
 
-// End undoes all changes, the guard last. With keepGuard the guard stays, and lets nothing out.
+// End undoes all changes, the guard last. With keepGuard the guard stays and drops everything.
 func End(j *journal.Journal, g *Guard, keepGuard bool) (err error) {
 	if keepGuard {
 		g.Exits = nil
@@ -55,7 +55,7 @@ func End(j *journal.Journal, g *Guard, keepGuard bool) (err error) {
 	return errors.Join(err, undoErr)
 }
 
-// hintFor returns what usually helps if the kernel refuses a change.
+// hintFor returns a hint for a change that the kernel refused.
 func hintFor(err error) string {
 	switch {
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):

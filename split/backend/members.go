@@ -20,24 +20,19 @@ import (
 // Options configure a session that a backend below the socket splits.
 type Options struct {
 	split.Options
-	// Server is the address of To. If it is zero, To is looked up.
-	Server netip.AddrPort
-	// Dir is the directory of the journal. It must survive a crash, but not a reboot.
-	Dir string
-	// Lookup finds the addresses of HOST:PORT. nil means this machine's resolver.
-	Lookup func(ctx context.Context, to string) ([]netip.AddrPort, error)
-	// LookAgain is the time between lookups of a name. 0 means a minute.
-	LookAgain time.Duration
-	// Ready is called once, when packets may leave for the first time. It may be nil.
-	Ready func()
+	Server netip.AddrPort // address of To; zero looks To up
+	Dir    string         // directory of the journal; must survive a crash, but not a reboot
+	// Lookup finds the addresses of HOST:PORT; nil means this machine's resolver.
+	Lookup    func(ctx context.Context, to string) ([]netip.AddrPort, error)
+	LookAgain time.Duration // time between lookups of a name; 0 means a minute
+	Ready     func()        // called once, when packets may first leave; may be nil
 }
 
 // TendEvery is the time between two checks of the members.
 const TendEvery = 250 * time.Millisecond
 
-// Members manages the paths of one session and how the packets of each leave. Each path has a socket that sends nothing; it
-// holds the address, and its check detects changes of the path. Only one goroutine may call the methods, except
-// [Members.Status].
+// Members manages the paths of one session and how their packets leave. Each path has a socket that sends nothing: it holds
+// the address and detects changes. Only one goroutine may call the methods, except [Members.Status].
 type Members struct {
 	Server netip.AddrPort
 
@@ -47,21 +42,21 @@ type Members struct {
 	group   *group.Group
 	since   time.Time
 
-	name   *resolve.Name    // nil where the server was given by address
-	listed bool             // the name has the server's address still
-	now    []netip.AddrPort // what the name has
+	name   *resolve.Name    // nil if the server was given by address
+	listed bool             // the name still has the server's address
+	now    []netip.AddrPort // the name's current addresses
 
-	before []Passage // as of the last Count
+	before []Passage // at the last Count
 
 	mu   sync.Mutex
 	hops []Hop // how each member leaves; the zero Hop while it is down
 }
 
-// Passage is what passed over one member.
+// Passage is the traffic over one member.
 type Passage struct{ Up, Down Tally }
 
-// NewMembers validates the options, makes the paths and finds the server. It sends nothing except the lookup of a name. mark
-// is the SO_MARK of the paths' route lookups, or 0.
+// NewMembers validates the options, makes the paths and finds the server. It sends nothing but the lookup of a name. mark is
+// the SO_MARK of the paths' route lookups, or 0.
 func NewMembers(ctx context.Context, backend string, o Options, mark uint32) (*Members, error) {
 	o.Log = cmp.Or(o.Log, slog.Default())
 	if o.Lookup == nil {
@@ -92,7 +87,7 @@ func NewMembers(ctx context.Context, backend string, o Options, mark uint32) (*M
 	return s, nil
 }
 
-// Warn logs a warning, the first time, and keeps it for the status.
+// Warn logs a warning the first time, and keeps it for the status.
 func (s *Members) Warn(format string, args ...any) { s.group.Warn(format, args...) }
 
 // Hops returns how each member leaves now. The hop of a member that is down is zero.
@@ -102,8 +97,8 @@ func (s *Members) Hops() []Hop {
 	return slices.Clone(s.hops)
 }
 
-// Follow opens members that are not open, and finds out how each leaves now. It reports whether that changed. It opens them
-// on the calling goroutine, whose network namespace they belong to. The kinds that backends take open at once.
+// Follow opens members that are not open and finds how each leaves now. It reports whether that changed. It opens them on
+// the calling goroutine, in whose network namespace they must be. The kinds that backends take open at once.
 func (s *Members) Follow(ctx context.Context) (changed bool) {
 	for i, m := range s.group.Members {
 		hop, err := s.hopOf(ctx, m)
@@ -138,7 +133,7 @@ func (s *Members) hopOf(ctx context.Context, m *group.Member) (Hop, error) {
 // Close closes the members' sockets.
 func (s *Members) Close() error { return s.group.Close() }
 
-// Count updates the members' health from what has passed over each so far.
+// Count updates the members' health from the traffic over each so far.
 func (s *Members) Count(now time.Time, passed []Passage) {
 	for i, p := range passed {
 		health := &s.group.Members[i].Health
@@ -160,8 +155,8 @@ func (s *Members) NextTrial(now time.Time) int {
 	return -1
 }
 
-// Judge decides which members may carry packets, and whether they are enough to send at all, and calls permit to put that into
-// effect. If permit succeeds, the status and the log are updated, so that packets do leave once they say "running".
+// Judge decides which members may carry packets and whether they suffice, and calls permit to apply that. The status and the
+// log change only if permit succeeds, so that packets do leave once they say "running".
 func (s *Members) Judge(now time.Time, permit func(usable []bool, enough bool) error) error {
 	v := s.group.Judge(now)
 	if err := permit(v.Usable, v.Enough); err != nil {
@@ -187,8 +182,8 @@ func Counted(passed []Passage, weights []float64, switches []uint64) (counted []
 
 func (t Tally) count() split.Count { return split.Count{Packets: t.Packets, Bytes: t.Bytes} }
 
-// Status returns the status of the session. counted has one element for each member. The backend fills in the fields that only
-// it knows. Do not hold a lock that sends wait for, as Status asks the kernel.
+// Status returns the status of the session; counted has one element per member. The backend adds what only it knows. Status
+// asks the kernel, so do not hold a lock that sends wait for.
 func (s *Members) Status(counted []split.Counted) split.Status {
 	rows, hops := s.group.Rows(), s.Hops()
 	for i, h := range hops {
@@ -206,7 +201,7 @@ func (s *Members) Status(counted []split.Counted) split.Status {
 	return out
 }
 
-// resolve finds the server's address: the first that most of the paths can send to.
+// resolve finds the server's address: the first that most paths can send to.
 func (s *Members) resolve(ctx context.Context, paths map[string]path.Path) error {
 	if at := s.o.Server; at.IsValid() {
 		s.Server = netip.AddrPortFrom(at.Addr().Unmap(), at.Port())

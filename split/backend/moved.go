@@ -17,23 +17,23 @@ import (
 // lookAgain is the time between lookups of a name.
 const lookAgain = time.Minute
 
-// silence is how long the session continues after it last heard an address that the name no longer has.
+// silence is how long the session continues without hearing from an address that the name no longer has.
 const silence = 10 * time.Second
 
-// maxOthers limits the addresses that are kept of a name that changes often.
+// maxOthers limits the addresses kept for a name that changes often.
 const maxOthers = resolve.MaxKnown
 
 // ErrMoved means that the server has another address now. The guard stays.
 var ErrMoved = errors.New("the server moved")
 
-// FollowName looks the server's name up again and again until ctx ends. [Members.Moved] receives the results.
+// FollowName looks the server's name up repeatedly until ctx ends. [Members.Moved] receives the results.
 func (s *Members) FollowName(ctx context.Context) {
 	if s.name != nil {
 		s.name.Follow(ctx, cmp.Or(s.o.LookAgain, lookAgain))
 	}
 }
 
-// Others returns the other addresses that the server's name has or had. A program may send to them, unsplit.
+// Others returns the other addresses that the server's name has or had. A program may send to them unsplit.
 func (s *Members) Others() []netip.AddrPort {
 	if s.name == nil {
 		return nil
@@ -47,8 +47,8 @@ func (s *Members) warnOthers() {
 	}
 }
 
-// Moved reports whether there are more [Members.Others] than before. It fails with [ErrMoved] if the name no longer has the
-// server's address and nothing is heard from there. It does not block.
+// Moved reports whether [Members.Others] has grown. It fails with [ErrMoved] if the name no longer has the server's address
+// and nothing is heard from there. It does not block.
 func (s *Members) Moved(now time.Time) (more bool, err error) {
 	if s.name == nil {
 		return false, nil

@@ -12,19 +12,16 @@ import (
 	"heddle/internal/journal"
 )
 
-// Rule is a policy routing rule. Its priority is chosen before it is made, so that undoing takes away no other rule.
+// Rule is a policy routing rule. Its priority is chosen before it is made, so that undoing removes no other rule.
 type Rule struct {
-	V6       bool   `json:"v6"`
-	Priority int    `json:"priority"`
-	Mark     uint32 `json:"mark,omitempty"` // of the packet, 0 for any
-	// To, where it is valid, is the destination: UDP to that address and port.
-	To netip.AddrPort `json:"to,omitzero"`
-	// Table is where such packets look; where it is 0 they go on at the rule of priority Goto.
-	Table int `json:"table,omitempty"`
-	Goto  int `json:"goto,omitempty"`
+	V6       bool           `json:"v6"`
+	Priority int            `json:"priority"`
+	Mark     uint32         `json:"mark,omitempty"`  // of the packet, 0 for any
+	To       netip.AddrPort `json:"to,omitzero"`     // UDP destination, if valid
+	Table    int            `json:"table,omitempty"` // table to look in; 0: continue at priority Goto
+	Goto     int            `json:"goto,omitempty"`
 }
 
-// String says what the rule does.
 func (c *Rule) String() string { return "ip rule add " + c.netlink().String() }
 
 func (c *Rule) netlink() *netlink.Rule {
@@ -45,27 +42,23 @@ func host(a netip.Addr) *net.IPNet {
 	return &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(a.BitLen(), a.BitLen())}
 }
 
-// Apply makes the rule.
 func (c *Rule) Apply() error { return netlink.RuleAdd(c.netlink()) }
 
-// Undo removes it.
 func (c *Rule) Undo() error { return journal.IgnoreGone(netlink.RuleDel(c.netlink())) }
 
-// Table is a routing table of the session's own. Its routes change while the session runs, and go when it is undone.
+// Table is a routing table of the session's own. Its routes change while the session runs. Undoing removes them.
 type Table struct {
-	V6     bool `json:"v6"`
-	Number int  `json:"number"`
-	// Blackhole puts a route to nowhere under all others.
-	Blackhole bool `json:"blackhole"`
+	V6        bool `json:"v6"`
+	Number    int  `json:"number"`
+	Blackhole bool `json:"blackhole"` // add a blackhole route below all others
 }
 
-// lastMetric is the highest there is.
+// lastMetric is the largest metric.
 const lastMetric = 1<<31 - 1
 
-// String says what is made.
 func (c *Table) String() string { return fmt.Sprintf("ip route add default table %d", c.Number) }
 
-// Apply makes the route to nowhere.
+// Apply adds the blackhole route.
 func (c *Table) Apply() error {
 	if !c.Blackhole {
 		return nil
@@ -97,12 +90,12 @@ func (c *Table) everything() *net.IPNet {
 	return &net.IPNet{IP: net.IPv4zero.To4(), Mask: net.CIDRMask(0, 32)}
 }
 
-// Replace makes everything in the table go by a hop, in one step: there is no moment without a route.
+// Replace sends everything in the table by a hop. It replaces the route atomically.
 func (c *Table) Replace(h Hop, server netip.Addr) error {
 	r := &netlink.Route{Table: c.Number, Dst: c.everything(), LinkIndex: h.Index, Src: h.Source.AsSlice(), Priority: 1}
 	if h.Next != server {
 		r.Gw = h.Next.AsSlice()
-		r.Flags = int(netlink.FLAG_ONLINK) // the way to the gateway is in another table
+		r.Flags = int(netlink.FLAG_ONLINK) // the route to the gateway is in another table
 	} else if !c.V6 {
 		r.Scope = netlink.SCOPE_LINK
 	}

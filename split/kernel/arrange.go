@@ -16,8 +16,7 @@ import (
 	"heddle/split/backend"
 )
 
-// arrange attaches the programs to the devices of all members, tells the programs how packets leave by each member, and lets the
-// guard pass these devices. Nothing leaves by a device before.
+// arrange attaches the programs to all members' devices, sets the hops, and lets the guard pass only those devices.
 func (p *Backend) arrange() error {
 	hops := p.members.Hops()
 	for _, h := range hops {
@@ -47,8 +46,8 @@ func (p *Backend) arrange() error {
 	return p.permitDevices()
 }
 
-// makeTables gives each member a routing table, in which packets with its mark look. For IPv6 the kernel would else take
-// the neighbour from the machine's best route, whatever the device (bpf_redirect_neigh).
+// makeTables gives each member a routing table for packets with its mark. Otherwise, for IPv6, bpf_redirect_neigh takes the
+// neighbour from the machine's best route, whatever the device.
 func (p *Backend) makeTables() error {
 	n := len(p.o.Via)
 	numbers, err := iprule.FreeTables(iprule.Sessions, n)
@@ -106,7 +105,7 @@ func (p *Backend) attachExit() error {
 	return p.attach(index, l.Attrs().Name, header, false)
 }
 
-// attach attaches the programs to a device, unless they are.
+// attach attaches the programs to a device, once.
 func (p *Backend) attach(index int, name string, header int, answers bool) error {
 	d := p.devices[index]
 	if d == nil {
@@ -149,7 +148,7 @@ func (p *Backend) attachHook(d *device, index int, name string, h bpf.Hook, prog
 	return nil
 }
 
-// loosen lets answers in that arrive by another device than the best route to the server has.
+// loosen accepts answers by another device than that of the best route to the server.
 func (p *Backend) loosen(device string) error {
 	change, err := sysctl.LooseFilter(device)
 	if err != nil || change == nil {
@@ -162,7 +161,7 @@ func (p *Backend) loosen(device string) error {
 	return nil
 }
 
-// permitDevices lets the guard pass the devices that have the program, unless it does already.
+// permitDevices lets the guard pass the devices that have the program.
 func (p *Backend) permitDevices() error {
 	var exits []backend.Exit
 	for index := range p.devices {
@@ -176,7 +175,7 @@ func (p *Backend) permitDevices() error {
 	return p.applyGuard()
 }
 
-// applyGuard replaces the table, whose counters begin again.
+// applyGuard replaces the table, which resets its counters.
 func (p *Backend) applyGuard() error {
 	p.countRefused()
 	p.mu.Lock()
@@ -187,7 +186,7 @@ func (p *Backend) applyGuard() error {
 	return err
 }
 
-// verify puts back what somebody removed, and forgets devices that are gone, as another one may get the number.
+// verify restores what somebody removed, and forgets removed devices, whose index may be reused.
 func (p *Backend) verify() error {
 	for index, d := range p.devices {
 		l, err := netlink.LinkByIndex(index)

@@ -1,18 +1,18 @@
-// Package kernel splits a session inside the kernel. Programs send straight to the server. A BPF program at each device by
-// which packets leave chooses the path of each packet, gives the packet that path's source address, and sends it by that path's
-// device. Another BPF program restores the original address in the answers.
+// Package kernel splits a session inside the kernel. Programs send straight to the server. A BPF program at each outgoing
+// device chooses the path of each packet, sets that path's source address, and sends the packet by that path's device.
+// Another BPF program restores the original address in the answers.
 //
-// It takes paths of the kinds if and src. Units are times. Counts of packets need [Options.GSOOff], since the kernel hands over
-// a run of segments (UDP_SEGMENT) as one packet. One schedule splits all sessions of this machine with the server.
+// Paths are of kinds if and src. Units are times. Counts of packets need [Options.GSOOff], since the kernel hands over a run
+// of segments (UDP_SEGMENT) as one packet. One schedule splits all sessions of this machine with the server.
 //
 // It fails closed. The BPF programs drop packets to the server before Run permits them, with too few healthy paths, and two
-// seconds after this process last renewed the permission. An nftables table drops packets that would leave by a device without
-// such a program. After a crash, both stay until [Clean] or the next Open of the session. Fragments are dropped, since they have
-// no port by which to tell their session.
+// seconds after this process last renewed the permission. An nftables table drops packets that would leave by a device
+// without such a program. After a crash, both stay until [Clean] or the session's next Open. Fragments are dropped, since
+// they have no port by which to tell their session.
 //
-// It needs CAP_NET_ADMIN, CAP_BPF (and CAP_PERFMON on some kernels), Linux 5.12 and nftables. Use the relay of package split if
-// these are absent, for other kinds of path, for rules, or if a program binds its socket to a device (SO_BINDTODEVICE), as
-// answers arrive by all devices.
+// It needs CAP_NET_ADMIN, CAP_BPF (and CAP_PERFMON on some kernels), Linux 5.12 and nftables. Without these, for other kinds
+// of path, for rules, or for programs that use SO_BINDTODEVICE (answers arrive by all devices), use the relay of package
+// split.
 package kernel
 
 import (
@@ -38,22 +38,21 @@ import (
 	"heddle/split/backend"
 )
 
-// ErrRefused means that this kernel, or the rights of this process, do not allow the backend.
+// ErrRefused means that this kernel, or the rights of this process, do not permit the backend.
 var ErrRefused = errors.New("the kernel refuses the kernel backend")
 
 // Options configure a session.
 type Options struct {
 	backend.Options
-	// GSOOff splits runs of segments into packets by a pair of devices. Units that are counts of packets need it.
-	GSOOff bool
+	GSOOff bool // split runs of segments by a pair of devices; needed for units that are counts of packets
 
-	patience time.Duration // see usualPatience, which is taken for 0
+	patience time.Duration // 0 means usualPatience
 }
 
 // usualPatience is how long the BPF programs keep sending without this process.
 const usualPatience = 2 * time.Second
 
-// maxMembers is the largest number of paths. The program for answers tries them one after the other.
+// maxMembers is the largest number of paths. The program for answers tries them one by one.
 const maxMembers = 32
 
 var kinds = journal.Kinds{
@@ -81,34 +80,33 @@ type Backend struct {
 	members *backend.Members
 	journal *journal.Journal
 	guard   *backend.Guard
-	guarded bool // the guard is in place as its fields say
+	guarded bool // the guard is in place, as its fields say
 	left    bool // a crash left a guard
-	moved   bool // the server did: the guard stays
+	moved   bool // the server moved: the guard stays
 
 	watch  *path.Watch
-	looked time.Time // when all was seen in its place
+	looked time.Time // last check that everything is in place
 
 	programs map[programKey]*ebpf.Program
 	devices  map[int]*device
 
-	segmenter int              // device that takes runs apart, or 0
-	tables    []*backend.Table // one a member, for IPv6
-	routed    []backend.Hop    // what they say
+	segmenter int              // device that splits runs of segments, or 0
+	tables    []*backend.Table // one per member, for IPv6
+	routed    []backend.Hop    // the hops in the tables
 
 	mu      sync.Mutex
 	planner *planner
-	refused uint64 // by guards of before
-	stray   uint64 // by the present one
+	refused uint64 // by earlier guards
+	stray   uint64 // by the current guard
 	closed  bool
 }
 
-// device is a device with the BPF programs.
 type device struct {
 	filters []*bpf.Filter
 	first   link.Link // nil where the kernel has no tcx
 }
 
-// release closes the link, which ends with this process anyway.
+// release closes the link early; it ends with this process anyway.
 func (d *device) release() error {
 	if d.first == nil {
 		return nil
@@ -116,8 +114,8 @@ func (d *device) release() error {
 	return d.first.Close()
 }
 
-// Open prepares the machine. After it, nothing leaves to the server before [Backend.Run]. Each error is a [path.Error], and
-// wraps [ErrRefused] if the kernel does not allow the backend.
+// Open prepares the machine. Nothing leaves to the server before [Backend.Run]. Each error is a [path.Error], and wraps
+// [ErrRefused] if the kernel does not permit the backend.
 func Open(ctx context.Context, o Options) (*Backend, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -183,7 +181,7 @@ func (o Options) check() error {
 	return nil
 }
 
-// tryLoad loads the programs for Ethernet, so that a kernel which refuses them says so before anything is changed.
+// tryLoad loads the programs for Ethernet, so that a kernel that refuses them does so before any change.
 func (p *Backend) tryLoad() error {
 	if _, err := p.program(backend.EthernetHeader, bpf.In); err != nil {
 		return refused(err)
@@ -195,14 +193,14 @@ func (p *Backend) tryLoad() error {
 	return refused(err)
 }
 
-// drawMark gives a mark that no other session of this machine has, but by a chance of one in 2^23.
+// drawMark returns a random mark. Another session of this machine has it with probability 2^-23.
 func drawMark() uint32 {
 	var b [4]byte
 	rand.Read(b[:])
 	return (binary.NativeEndian.Uint32(b[:]) | 1<<31) & markMask
 }
 
-// refused makes ErrRefused of what the kernel said, with what helps.
+// refused returns ErrRefused with the kernel's error and a hint.
 func refused(err error) error {
 	if err == nil {
 		return nil
@@ -248,14 +246,14 @@ func (p *Backend) openSegmenter() error {
 
 func (p *Backend) filterName() string { return "heddle-" + p.o.Session }
 
-// programKey tells the programs of a session apart.
+// programKey identifies a program of the session.
 type programKey struct {
 	header   int // length of the link header in bytes
 	hook     bpf.Hook
-	segments bool // it decides for the packets that the segmenter makes
+	segments bool // it decides for packets from the segmenter
 }
 
-// program returns the program for a hook of the devices with a link header of that length. It loads each program once.
+// program returns the program for a hook of devices with this link header length. It loads each program once.
 func (p *Backend) program(header int, hook bpf.Hook) (program *ebpf.Program, err error) {
 	key := programKey{header: header, hook: hook}
 	if program = p.programs[key]; program != nil {

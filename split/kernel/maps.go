@@ -10,7 +10,7 @@ import (
 	"heddle/split/backend"
 )
 
-// drop is why a program dropped a datagram to the server, as split.c numbers it.
+// drop is why a program dropped a datagram to the server, with the numbers of split.c.
 type drop int
 
 const (
@@ -18,7 +18,7 @@ const (
 	dropKinds        = len(splitState{}.Drops)
 )
 
-// explain says what was dropped for a reason, and what helps.
+// explain describes a reason and what helps.
 func (d drop) explain() string {
 	return [dropKinds]string{
 		"while too few paths were healthy",
@@ -32,10 +32,10 @@ func (d drop) explain() string {
 	}[d]
 }
 
-// planSize is how many units the plan has room for.
+// planSize is the number of units in the plan.
 const planSize = 1 << 16
 
-// maps are the maps of one session (split.c says what they hold), and those that this process shares as its memory.
+// maps are the maps of one session, which split.c describes, and those that this process maps into its memory.
 type maps struct {
 	all    map[string]*ebpf.Map
 	mapped [][]byte
@@ -99,13 +99,13 @@ func (m *maps) close() {
 // permit lets the programs send until a time of CLOCK_MONOTONIC in nanoseconds; 0 stops them at once.
 func (m *maps) permit(until uint64) { atomic.StoreUint64(&m.state.Deadline, until) }
 
-// taken is how many packets were taken from the plan.
+// taken returns how many packets took a unit from the plan.
 func (m *maps) taken() uint64 { return atomic.LoadUint64(&m.state.Taken) }
 
-// try sends the next packet by a member, whatever the plan says.
+// try sends the next packet by a member, regardless of the plan.
 func (m *maps) try(member int) { atomic.StoreUint64(&m.state.Trial, uint64(member+1)) }
 
-// drops gives how many datagrams were dropped, by reason.
+// drops returns the number of dropped datagrams by reason.
 func (m *maps) drops() (all [dropKinds]uint64) {
 	for i := range all {
 		all[i] = atomic.LoadUint64(&m.state.Drops[i])
@@ -113,18 +113,18 @@ func (m *maps) drops() (all [dropKinds]uint64) {
 	return all
 }
 
-// plans puts a unit's member into the plan. The unit is part of it, so that an old one is not taken for a new one.
+// plans writes a unit's member into the plan. The entry holds the unit, so that an old entry is not taken for a new one.
 func (m *maps) plans(unit uint64, member int) {
 	atomic.StoreUint64(&m.plan[unit%planSize], (unit+1)<<8|uint64(member))
 }
 
-// setHop says how packets leave by a member. The zero hop disables it. The program drops a packet that reads half a change.
+// setHop sets how packets leave by a member; the zero hop disables it. The program drops a packet on a torn read.
 func (m *maps) setHop(member int, h backend.Hop) {
 	next := splitMember{Index: uint32(h.Index), Mtu: uint32(h.MTU)}
 	if h.Source.IsValid() {
 		copy((*[16]byte)(unsafe.Pointer(&next.Source))[:], h.Source.AsSlice())
 	}
-	const words = unsafe.Offsetof(next.Up) / 8 // what is before the counters
+	const words = unsafe.Offsetof(next.Up) / 8 // the part before the counters
 	from, to := (*[words]uint64)(unsafe.Pointer(&next)), (*[words]uint64)(unsafe.Pointer(&m.members[member]))
 	for i := range to {
 		atomic.StoreUint64(&to[i], from[i])

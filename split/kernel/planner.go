@@ -7,23 +7,23 @@ import (
 	"heddle/schedule"
 )
 
-// planner draws the members of the coming units, with the randomness of the schedule: bpf_get_prandom_u32 is not for secrets.
+// planner draws the members of the coming units with the schedule's randomness: bpf_get_prandom_u32 is not secure.
 type planner struct {
 	schedule *schedule.Schedule
 	every    schedule.Every
-	ahead    uint64 // how many units are planned, from the running one on
+	ahead    uint64 // units to plan, from the running one on
 	write    func(unit uint64, member int)
 
-	clock    time.Time // of the draws: it goes one unit a draw, and never back
-	next     uint64    // the first unit that is not planned
-	seen     uint64    // the first unit that was not counted among the switches
+	clock    time.Time // time of the draws: advances one unit a draw, never back
+	next     uint64    // the first unplanned unit
+	seen     uint64    // the first unit not counted among the switches
 	last     int       // member of the unit before seen, -1 at first
 	members  [planSize]uint8
 	usable   []bool
 	switches []uint64
 }
 
-// newPlanner makes one for programs that send for so long without this process.
+// newPlanner makes a planner for programs that keep sending for patience without this process.
 func newPlanner(c schedule.Config, members int, patience time.Duration, write func(uint64, int)) (*planner, error) {
 	s, err := schedule.New(c, members)
 	if err != nil {
@@ -33,7 +33,7 @@ func newPlanner(c schedule.Config, members int, patience time.Duration, write fu
 		usable: make([]bool, members), switches: make([]uint64, members)}, nil
 }
 
-// fill plans from the running unit on, and draws again if other members are usable than before.
+// fill plans from the running unit on. It draws again if the usable members have changed.
 func (p *planner) fill(unit uint64, usable []bool) {
 	p.tally(unit)
 	changed := !slices.Equal(usable, p.usable)
@@ -58,7 +58,7 @@ func (p *planner) fill(unit uint64, usable []bool) {
 
 func (p *planner) member(unit uint64) int { return int(p.members[unit%planSize]) }
 
-// ahead is how far a plan reaches: where units are times, longer than the patience.
+// ahead returns how many units to plan: for units of time, more than patience.
 func ahead(every schedule.Every, patience time.Duration) uint64 {
 	switch {
 	case every.Packets > 0:
@@ -69,17 +69,17 @@ func ahead(every schedule.Every, patience time.Duration) uint64 {
 	return 1
 }
 
-// draw gives the member of the next unit.
+// draw returns the member of the next unit.
 func (p *planner) draw(usable []bool) int {
 	member, _, _ := p.schedule.Take(p.clock, usable, max(1, p.every.Packets))
 	p.clock = p.clock.Add(p.every.Period)
 	return member
 }
 
-// tally counts the switches of the units before the running one, and that to it.
+// tally counts the switches up to the running unit.
 func (p *planner) tally(unit uint64) {
 	if unit >= p.seen+planSize/2 {
-		p.seen = unit // what was not planned was not sent either
+		p.seen = unit // an unplanned unit was not sent
 	}
 	for ; p.seen <= unit && p.seen < p.next; p.seen++ {
 		if member := p.member(p.seen); member != p.last {

@@ -10,10 +10,10 @@ import (
 	"heddle/schedule"
 )
 
-// markMask is the part of the packet's mark that says "decided"; the rest is the member.
+// markMask is the part of a packet's mark that says "decided"; the rest is the member.
 const markMask = 0xffffff00
 
-// session is what all programs of one session are loaded for.
+// session is what all programs of a session are loaded with.
 type session struct {
 	server netip.AddrPort
 	every  schedule.Every
@@ -22,14 +22,13 @@ type session struct {
 	maps   *maps
 }
 
-// outbound loads the program for packets that leave a device whose link header is so long. Packets to the server that
-// were decided pass where they belong; for the others it decides, or where divert is not 0 it sends them to the device
-// of that number, which takes runs of segments apart first.
+// outbound loads the program for packets leaving a device with this link header length. Decided packets to the server pass
+// at their own device. For others it decides or, if divert is not 0, sends them to that device, to be segmented first.
 func (s session) outbound(link, divert int) (*ebpf.Program, error) {
 	return s.load([]string{splitProgHeddleOut4, splitProgHeddleOut6}, link, divert)
 }
 
-// inbound loads the program for arriving packets. It gives answers the address of the program that they are for.
+// inbound loads the program for arriving packets. It restores the destination address of answers.
 func (s session) inbound(link int) (*ebpf.Program, error) {
 	return s.load([]string{splitProgHeddleIn4, splitProgHeddleIn6}, link, 0)
 }

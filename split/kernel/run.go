@@ -11,7 +11,7 @@ import (
 	"heddle/split/backend"
 )
 
-// Run lets packets leave, and maintains the paths until ctx ends; then nothing leaves, and it returns nil. It fails with
+// Run lets packets leave and maintains the paths until ctx ends; then nothing leaves, and it returns nil. It fails with
 // [backend.ErrMoved] if the server has another address.
 func (p *Backend) Run(ctx context.Context) error {
 	defer p.session.maps.permit(0)
@@ -21,7 +21,7 @@ func (p *Backend) Run(ctx context.Context) error {
 			p.moved = true
 			return err
 		} else if err != nil {
-			// The programs stop by themselves where this lasts.
+			// If this persists, the programs stop sending by themselves.
 			p.members.Warn("%v", err)
 		}
 		if netutil.Sleep(ctx, backend.TendEvery) != nil {
@@ -30,10 +30,10 @@ func (p *Backend) Run(ctx context.Context) error {
 	}
 }
 
-// lookEvery is the time between looks if no change is reported. A look asks the kernel a dozen questions.
+// lookEvery is the time between looks without a reported change. A look asks the kernel a dozen questions.
 const lookEvery = time.Second
 
-// tend looks once after the paths, and renews the permission to send.
+// tend checks the paths once, and renews the permission to send.
 func (p *Backend) tend(ctx context.Context) (err error) {
 	now, moved := time.Now(), false
 	if p.watch.Changed() || now.Sub(p.looked) >= lookEvery {
@@ -49,7 +49,7 @@ func (p *Backend) tend(ctx context.Context) (err error) {
 	})
 }
 
-// look finds out how each path leaves now, and whether all is still in its place. It reports whether a path moved.
+// look finds how each path leaves now, and checks that all is in place. It reports whether a path moved.
 func (p *Backend) look(ctx context.Context) (moved bool, err error) {
 	more, err := p.members.Moved(time.Now())
 	if err != nil {
@@ -72,7 +72,7 @@ func (p *Backend) look(ctx context.Context) (moved bool, err error) {
 	return moved, nil
 }
 
-// permit makes packets leave by the usable members, or not at all.
+// permit lets packets leave by the usable members, or not at all.
 func (p *Backend) permit(now time.Time, usable []bool, enough, moved bool) {
 	m := p.session.maps
 	if !enough {
@@ -88,7 +88,7 @@ func (p *Backend) permit(now time.Time, usable []bool, enough, moved bool) {
 	m.permit(bpf.Monotonic() + uint64(p.o.patience))
 }
 
-// unit is the running one.
+// unit returns the running unit.
 func (p *Backend) unit() uint64 {
 	every := p.o.Schedule.Every
 	switch {
@@ -103,7 +103,7 @@ func (p *Backend) unit() uint64 {
 func (p *Backend) countRefused() {
 	passed, err := p.guard.Read()
 	if err != nil {
-		p.guarded = false // somebody changed or removed the table: the next look replaces it
+		p.guarded = false // somebody changed or removed the table; the next look replaces it
 		return
 	}
 	p.mu.Lock()
@@ -123,7 +123,7 @@ func (p *Backend) Status() split.Status {
 	return s
 }
 
-// counted returns the counters of the members and of what was dropped, and warns of the latter.
+// counted returns the counters of the members and of drops, and warns of drops.
 func (p *Backend) counted() (counted []split.Counted, refused uint64, closed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

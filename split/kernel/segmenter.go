@@ -9,22 +9,21 @@ import (
 	"heddle/internal/journal"
 )
 
-// segmenter is a pair of devices that takes runs of segments apart: the kernel does so before the first one, since it
-// takes no runs, and the program on the second one sees packets.
+// segmenter is a pair of devices that splits runs of segments. The first device accepts no runs, so the kernel segments them
+// before it, and the program on the second device sees single packets.
 type segmenter struct {
 	First  string `json:"first"`
 	Second string `json:"second"`
 }
 
-// String says what is made.
 func (s *segmenter) String() string {
 	return fmt.Sprintf("ip link add %s gso_max_segs 1 type veth peer name %s", s.First, s.Second)
 }
 
-// segmenterMTU is larger than any path's, so that no datagram is too large for it.
+// segmenterMTU exceeds any path's, so that no datagram is too large for it.
 const segmenterMTU = 65535
 
-// Apply makes the pair and switches it on.
+// Apply makes the pair and brings it up.
 func (s *segmenter) Apply() error {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.MTU, attrs.TxQLen = s.First, segmenterMTU, 0
@@ -45,7 +44,6 @@ func (s *segmenter) Apply() error {
 	return errors.Join(netlink.LinkSetUp(second), netlink.LinkSetUp(first))
 }
 
-// Undo removes the pair.
 func (s *segmenter) Undo() error {
 	first, err := netlink.LinkByName(s.First)
 	if err == nil {
@@ -54,7 +52,7 @@ func (s *segmenter) Undo() error {
 	return journal.IgnoreGone(err)
 }
 
-// index is the number of a device of the pair.
+// index returns the index of a device of the pair.
 func (s *segmenter) index(name string) (int, error) {
 	l, err := netlink.LinkByName(name)
 	if err != nil {

@@ -9,10 +9,10 @@ import (
 	"heddle/internal/text"
 )
 
-// scheduleName is the schedule to recommend. It did best against the attacks tried (CoMPS, section 5.1.1 and figure 7a).
+// scheduleName is the recommended schedule. It did best against the attacks tried (CoMPS, section 5.1.1 and figure 7a).
 const scheduleName = "weighted"
 
-// advise draws the conclusion of what is in the report.
+// advise draws conclusions from the report.
 func advise(r *Report) Advice {
 	a := Advice{Flags: []string{}, Words: []string{}}
 	say := func(format string, args ...any) { a.Words = append(a.Words, fmt.Sprintf(format, args...)) }
@@ -57,7 +57,7 @@ func advise(r *Report) Advice {
 	return a
 }
 
-// forbids warns of a server that follows although it says that it does not.
+// forbids warns of a server that follows changes although it announces that it does not.
 func forbids(r *Report, say func(string, ...any)) {
 	if !r.Parameters.DisableActiveMigration {
 		return
@@ -69,7 +69,7 @@ func forbids(r *Report, say func(string, ...any)) {
 	say("It says so itself (disable_active_migration).")
 }
 
-// period recommends how often to change, and what helps where that costs.
+// period recommends how often to change, and what reduces the cost.
 func (a *Advice) period(r *Report, say func(string, ...any)) {
 	t := r.Throughput
 	a.Every = "100ms"
@@ -121,7 +121,7 @@ func (a *Advice) period(r *Report, say func(string, ...any)) {
 	}
 }
 
-// beginning warns of a server that does not stand changes of a young session.
+// beginning warns of a server that does not survive changes of a young session.
 func (a *Advice) beginning(e *Early, say func(string, ...any)) {
 	if e == nil || e.Survived {
 		return
@@ -130,7 +130,7 @@ func (a *Advice) beginning(e *Early, say func(string, ...any)) {
 	say("A session that changes every %s from its beginning on does not always survive (%s): change nothing in its first %v.", e.Every, e.Why, e.Settled)
 }
 
-// exits names those of the paths that share one.
+// exits names the paths that share an exit.
 func exits(r *Report) string {
 	var out []string
 	for _, names := range oneExit(r.Paths) {

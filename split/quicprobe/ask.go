@@ -9,10 +9,10 @@ import (
 	"heddle/path"
 )
 
-// errSilent means that a question was not answered in time.
+// errSilent means that no answer came in time.
 var errSilent = errors.New("no answer")
 
-// ask sends a question over a flow, up to once for each wait, until read accepts an answer from there. It closes the flow.
+// ask sends a question over a flow, up to once per wait, until read accepts an answer. It closes the flow.
 func ask[T any](ctx context.Context, p *prober, flow path.Flow, to netip.AddrPort, question []byte, waits []time.Duration, read func([]byte) (T, error)) (T, error) {
 	defer flow.Close()
 	var none T

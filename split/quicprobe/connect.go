@@ -24,11 +24,11 @@ type session struct {
 	endpoints []*endpoint
 }
 
-// keepAlive makes the client say something where it has nothing to say, so that the server has cause to answer. It is
-// less than any round trip; quic-go itself waits for one and a half probe timeouts (RFC 9002, section 6.2.1).
+// keepAlive makes an idle client send, so that the server has cause to answer. It is less than any round trip; quic-go
+// itself waits for one and a half probe timeouts (RFC 9002, section 6.2.1).
 const keepAlive = 10 * time.Millisecond
 
-// connect makes a connection over the first path.
+// connect opens a connection over the first path.
 func (p *prober) connect(ctx context.Context) (*session, error) {
 	s, err := p.begin(ctx)
 	if err != nil {
@@ -37,7 +37,7 @@ func (p *prober) connect(ctx context.Context) (*session, error) {
 	return s, p.dial(ctx, s)
 }
 
-// begin gives a session that is not connected yet, on the first path.
+// begin returns an unconnected session on the first path.
 func (p *prober) begin(ctx context.Context) (*session, error) {
 	s := &session{socket: newRebinder(p.to, p.meter), recorder: newRecorder()}
 	s.transport = &quic.Transport{Conn: s.socket}
@@ -48,7 +48,7 @@ func (p *prober) begin(ctx context.Context) (*session, error) {
 	return s, nil
 }
 
-// dial connects a session, or closes it.
+// dial connects a session, or closes it on failure.
 func (p *prober) dial(ctx context.Context, s *session) (err error) {
 	first := s.endpoints[0]
 	dial, cancel := context.WithCancelCause(ctx)
@@ -103,7 +103,7 @@ func (s *session) spread(ctx context.Context, p *prober, k, ways int) error {
 	return nil
 }
 
-// ended says why the connection ended, nil while it lives.
+// ended returns why the connection ended, nil while it lives.
 func (s *session) ended() error { return context.Cause(s.conn.Context()) }
 
 func (s *session) close() {
@@ -114,7 +114,7 @@ func (s *session) close() {
 	s.socket.Close()
 }
 
-// silence explains a server that answered nothing: TCP tells whether it is there.
+// silence explains a server that answers nothing: TCP tells whether the host is there.
 func (p *prober) silence(ctx context.Context) error {
 	e := &path.Error{What: "QUIC to " + p.to.String(), Why: fmt.Sprintf("no answer within %v", p.pace.handshake)}
 	if path.CarriesOf(p.ways[0])&path.Streams == 0 {
@@ -139,7 +139,7 @@ const (
 	cryptoErrors    = 0x100
 )
 
-// explain says what went wrong with a handshake in the words of a person.
+// explain describes a failed handshake for people.
 func (p *prober) explain(err error) error {
 	e := &path.Error{What: "QUIC to " + p.to.String(), Err: err}
 	if already, ok := errors.AsType[*path.Error](err); ok {

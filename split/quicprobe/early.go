@@ -13,7 +13,7 @@ import (
 	"github.com/quic-go/quic-go"
 )
 
-// death says what became of a connection after changes, "" where the server still hears the client.
+// death returns why a connection ended after changes, or "" if the server still hears the client.
 func (p *prober) death(ctx context.Context, s *session) string {
 	lives, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -27,7 +27,7 @@ func (p *prober) death(ctx context.Context, s *session) string {
 	return fmt.Sprintf("it lost the session: it acknowledged nothing more within %v", p.pace.answer)
 }
 
-// ending says how a connection ended.
+// ending describes how a connection ended.
 func ending(err error) string {
 	if _, ok := errors.AsType[*quic.StatelessResetError](err); ok {
 		return "the server closed the session: it forgot it (stateless reset)"
@@ -43,7 +43,7 @@ func ending(err error) string {
 	return "the connection ended: " + err.Error()
 }
 
-// early finds out whether sessions survive that change from their beginning on, at the period that is recommended.
+// early tests whether sessions survive the recommended changes from their beginning on.
 func (p *prober) early(ctx context.Context) error {
 	r := p.report
 	a := advise(r)
@@ -68,8 +68,8 @@ func (p *prober) early(ctx context.Context) error {
 	return nil
 }
 
-// hasty begins a session that changes once after first and then every period, until a while after the handshake. It
-// gives what became of it. An error is one of the probe, or a server that takes no session at all any more.
+// hasty begins a session that changes once after first and then every period, until a while after the handshake. It returns
+// why the session ended. An error is one of the probe, or a server that accepts no session any more.
 func (p *prober) hasty(ctx context.Context, k, ways int, every, first time.Duration) (string, error) {
 	s, err := p.begin(ctx)
 	if err != nil {
@@ -80,7 +80,7 @@ func (p *prober) hasty(ctx context.Context, k, ways int, every, first time.Durat
 		return "", err
 	}
 	stop := s.round(ctx, every, first)
-	err = p.dial(ctx, s) // which closes it where it fails
+	err = p.dial(ctx, s) // closes it on failure
 	if err == nil {
 		defer s.close()
 		_ = netutil.Sleep(ctx, every+6*p.report.RTT)
@@ -103,12 +103,12 @@ func (p *prober) hasty(ctx context.Context, k, ways int, every, first time.Durat
 	return "no handshake came to its end: " + err.Error(), nil
 }
 
-// used reports whether something was sent on each endpoint.
+// used reports whether each endpoint sent something.
 func (s *session) used() bool {
 	return !slices.ContainsFunc(s.endpoints, func(l *endpoint) bool { return l.sent.Load() == 0 })
 }
 
-// round changes over the endpoints of a session, until stop.
+// round switches between the endpoints of a session until stop is called.
 func (s *session) round(ctx context.Context, every, first time.Duration) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var work sync.WaitGroup

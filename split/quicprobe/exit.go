@@ -15,7 +15,7 @@ import (
 	"heddle/path"
 )
 
-// exits asks a STUN server by each path for the address that it shows to the world (RFC 8489, section 14.2).
+// exits asks a STUN server over each path for that path's public address (RFC 8489, section 14.2).
 func (p *prober) exits(ctx context.Context) error {
 	if p.STUN == "" {
 		return nil
@@ -42,7 +42,7 @@ func (p *prober) exits(ctx context.Context) error {
 	return nil
 }
 
-// oneExit groups the names of paths with the same exit, where there are several.
+// oneExit returns the groups of paths that share an exit.
 func oneExit(paths []PathReport) (groups [][]string) {
 	names := map[string][]string{}
 	for _, p := range paths {
@@ -58,10 +58,10 @@ func oneExit(paths []PathReport) (groups [][]string) {
 	return groups
 }
 
-// stunTries is how often a question is asked, each time waiting twice as long (RFC 8489, section 6.2.1).
+// stunTries is how often a question is sent, each time waiting twice as long (RFC 8489, section 6.2.1).
 const stunTries = 3
 
-// exit asks the first of the servers that the path reaches.
+// exit asks the first server that the path reaches.
 func (p *prober) exit(ctx context.Context, way path.Path, servers []netip.AddrPort) (exit netip.Addr, err error) {
 	question, err := stun.Build(stun.TransactionID, stun.BindingRequest)
 	if err != nil {
@@ -88,7 +88,7 @@ func (p *prober) exit(ctx context.Context, way path.Path, servers []netip.AddrPo
 	return exit, err
 }
 
-// parseBinding reads the mapped address of a Binding response to the request with this transaction id.
+// parseBinding reads the mapped address of a Binding response with this transaction id.
 func parseBinding(data []byte, id [stun.TransactionIDSize]byte) (netip.Addr, error) {
 	m := &stun.Message{Raw: append([]byte(nil), data...)}
 	if err := m.Decode(); err != nil {

@@ -13,16 +13,16 @@ import (
 	"github.com/quic-go/quic-go/http3"
 )
 
-// A file shorter than that comes before there is any speed to measure; one that is longer is asked for again and again.
+// A file below minFile arrives before its speed can be measured. A longer one is fetched again and again.
 const (
 	minFile  = 512 << 10 // bytes
 	maxAgain = 100       // on one connection
 )
 
-// downloads asks for a file until the context ends, by protocol (ALPN).
+// downloads maps a protocol (ALPN) to what fetches a file by it until the context ends.
 var downloads = map[string]func(context.Context, *fetch) error{"h3": fetchH3, "hq-interop": fetchHQ}
 
-// authority is the server's name as a URL has it.
+// authority returns the server's name as in a URL.
 func (p *prober) authority() string {
 	host := p.name
 	if a, err := netip.ParseAddr(host); err == nil && a.Is6() {
@@ -34,7 +34,7 @@ func (p *prober) authority() string {
 	return net.JoinHostPort(p.name, strconv.Itoa(int(p.to.Port())))
 }
 
-// again asks until the context ends, and fails where what comes is small.
+// again calls ask until the context ends. It fails if the downloads are too small.
 func (f *fetch) again(ctx context.Context, ask func() error) error {
 	for range maxAgain {
 		before := f.bytes.Load()
@@ -49,7 +49,7 @@ func (f *fetch) again(ctx context.Context, ask func() error) error {
 	return context.Cause(ctx)
 }
 
-// fetchH3 asks by HTTP/3 (RFC 9114).
+// fetchH3 fetches by HTTP/3 (RFC 9114).
 func fetchH3(ctx context.Context, f *fetch) error {
 	client := (&http3.Transport{DisableCompression: true}).NewClientConn(f.session.conn)
 	target := &url.URL{Scheme: "https", Host: f.authority}
@@ -76,7 +76,7 @@ func fetchH3(ctx context.Context, f *fetch) error {
 	})
 }
 
-// fetchHQ asks as the interoperability tests of QUIC do: HTTP/0.9 on a stream of its own.
+// fetchHQ fetches by HTTP/0.9 on a stream per request, as QUIC's interoperability tests do.
 func fetchHQ(ctx context.Context, f *fetch) error {
 	return f.again(ctx, func() error {
 		stream, err := f.session.conn.OpenStreamSync(ctx)

@@ -8,11 +8,10 @@ import (
 	"heddle/internal/text"
 )
 
-// Step is a part of a probe that was not begun: what it would send.
+// Step is a part of a probe, and what it would send.
 type Step struct {
-	What string `json:"what"`
-	// Connections is the most that it makes.
-	Connections int `json:"connections"`
+	What        string `json:"what"`
+	Connections int    `json:"connections"` // at most
 }
 
 // Plan is what a probe would do.
@@ -24,7 +23,7 @@ type Plan struct {
 	MaxBytes int64         `json:"max_bytes"`
 }
 
-// NewPlan says what [Run] would send with these options. It sends nothing, and looks up no name.
+// NewPlan returns what [Run] would send with these options. It sends nothing and looks up no name.
 func NewPlan(o Options) (Plan, error) {
 	p, err := newProber(o)
 	if err != nil {
@@ -57,7 +56,7 @@ func NewPlan(o Options) (Plan, error) {
 	return plan, nil
 }
 
-// runs is the most downloads of one sweep: each case has one beside it that does not change.
+// runs returns the most downloads of one sweep: each case needs one without changes beside it.
 func (p *prober) runs() int { return 1 + 2*(len(p.pace.periods)-usualPeriod) }
 
 // String prints the plan for people.

@@ -17,35 +17,24 @@ import (
 	"heddle/path/resolve"
 )
 
-// Options say whom to probe, by which paths, and how far to go.
+// Options say which server to probe, by which paths, and within which bounds.
 type Options struct {
-	// Server is HOST or HOST:PORT; the port is 443 where none is given.
-	Server string
-	// Via are the paths to change between; without any it is this machine's own way, and only ports change. Beside are
-	// those that others ride.
+	Server string // HOST or HOST:PORT; the port is 443 by default
+	// Via are the paths to change between; without any, only ports change. Beside are paths that others ride.
 	Via, Beside []path.Spec
-	// Secret reads what a path of a name must show to be let in; nil where none has any.
-	Secret func(name string) (path.Secret, error)
-	// Identity is the file of this device's key, for paths by overlay nodes; empty is this user's own.
-	Identity string
-	// SNI is the name that the server's certificate must have; the host of Server where empty.
-	SNI string
-	// ALPN are the protocols to offer; h3 and hq-interop where empty.
-	ALPN []string
-	// Roots are the authorities to trust, nil for this machine's. Insecure accepts any certificate, and the report says so.
-	Roots    *x509.CertPool
-	Insecure bool
-	// Get is what to download to measure throughput, such as /big-file; "/" where empty.
-	Get string
-	// STUN is the HOST:PORT of a server that tells each path's public address (RFC 8489); empty for none.
-	STUN string
-	// For bounds the time, MaxBytes the UDP payload sent and received, in bytes.
-	For      time.Duration
-	MaxBytes int64
-	// Talk takes a line of progress now and then; nil for nobody.
-	Talk io.Writer
+	Secret      func(name string) (path.Secret, error) // reads the secret of a named path; nil if no path has one
+	Identity    string                                 // file of this device's key, for overlay nodes; empty: this user's own
+	SNI         string                                 // name in the server's certificate; empty: the host of Server
+	ALPN        []string                               // protocols to offer; empty: h3 and hq-interop
+	Roots       *x509.CertPool                         // accept any certificate; the report says so
+	Insecure    bool
+	Get         string        // download to measure, such as /big-file; empty: "/"
+	STUN        string        // HOST:PORT of a server for public addresses (RFC 8489); empty: none
+	For         time.Duration // bounds the UDP payload sent and received, in bytes
+	MaxBytes    int64
+	Talk        io.Writer // receives lines of progress; nil: none
 
-	pace pace // zero for the usual one
+	pace pace // zero means usual
 }
 
 // The usual bounds of a probe.
@@ -54,12 +43,12 @@ const (
 	DefaultMaxBytes = 128 << 20
 )
 
-// MaxPaths is the most addresses and ports that a probe tries at once, where no more paths are given.
+// MaxPaths is how many addresses and ports a probe tries at most, unless more paths are given.
 const MaxPaths = 6
 
-// pace is how long a probe waits for what.
+// pace holds the waits and counts of a probe.
 type pace struct {
-	question  time.Duration // for an answer to a version negotiation, each of two times
+	question  time.Duration // for an answer to version negotiation, each of two times
 	handshake time.Duration
 	answer    time.Duration // for an answer after a change
 	dwell     time.Duration // on each path of a rotation, at least
@@ -71,14 +60,14 @@ type pace struct {
 	stun      time.Duration // for an answer of the STUN server, at first
 }
 
-// usual is the pace towards strangers. What a server does not stand in a young session may last for a moment of the
-// handshake only, and each early change meets another one.
+// usual is the pace towards strangers. A young session may fail to survive changes only at one moment of the handshake, so
+// each early session changes at another one.
 var usual = pace{question: time.Second, handshake: 5 * time.Second, answer: 3 * time.Second, dwell: 100 * time.Millisecond,
 	ramp: 600 * time.Millisecond, window: time.Second, most: MaxPaths, early: 6, stun: 500 * time.Millisecond,
 	periods: []time.Duration{500 * time.Millisecond, 200 * time.Millisecond, 100 * time.Millisecond, 50 * time.Millisecond, 20 * time.Millisecond, 10 * time.Millisecond}}
 
-// usualPeriod is where the search for the shortest period begins.
-const usualPeriod = 2 // index in pace.periods
+// usualPeriod is the index in pace.periods where the search for the shortest period begins.
+const usualPeriod = 2
 
 type prober struct {
 	Options
@@ -91,9 +80,8 @@ type prober struct {
 	report  *Report
 }
 
-// Run probes the server. Where the probe began but could not be finished, it returns what it learned and the error;
-// Stopped in the report is where one of its own bounds ended it, which is no error. Mistakes in the options are a
-// [*path.Error] and no report.
+// Run probes the server. If a probe that began fails, it returns what it learned and the error. A bound of its own is no
+// error, see Report.Stopped. Mistakes in the options are a [*path.Error] without a report.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	p, err := newProber(o)
 	if err != nil {
@@ -161,7 +149,7 @@ func newProber(o Options) (*prober, error) {
 	return p, nil
 }
 
-// The ports of HTTP/3 and of STUN, where none is given.
+// Default ports of HTTP/3 and STUN.
 const (
 	httpsPort = 443
 	stunPort  = 3478
@@ -183,7 +171,7 @@ func splitServer(text string, usual uint16) (resolve.Server, error) {
 	return s, nil
 }
 
-// open makes the paths, and takes the first address of the server that all of them can send to.
+// open makes the paths, and takes the server's first address that all of them can send to.
 func (p *prober) open(ctx context.Context) error {
 	if len(p.Via) == 0 {
 		p.ways = []path.Path{path.NewSystem(0)}
@@ -235,7 +223,7 @@ func (p *prober) fits(ctx context.Context) error {
 	return nil
 }
 
-// lookup gives the addresses of a server, IPv4 first.
+// lookup returns the addresses of a server, IPv4 first.
 func lookup(ctx context.Context, server string, usual uint16) ([]netip.AddrPort, error) {
 	s, err := splitServer(server, usual)
 	if err != nil {
@@ -246,7 +234,7 @@ func lookup(ctx context.Context, server string, usual uint16) ([]netip.AddrPort,
 	return found, err
 }
 
-// all asks everything in turn.
+// all runs all parts of the probe in turn.
 func (p *prober) all(ctx context.Context) error {
 	for _, phase := range []func(context.Context) error{p.exits, p.hello, p.changes, p.rotations, p.throughput, p.early} {
 		if err := phase(ctx); err != nil {
@@ -269,7 +257,7 @@ func (p *prober) note(format string, args ...any) {
 	p.report.Notes = append(p.report.Notes, fmt.Sprintf(format, args...))
 }
 
-// hello asks for versions, and does the first handshake.
+// hello asks for versions and does the first handshake.
 func (p *prober) hello(ctx context.Context) error {
 	p.talk("asking %v for its versions", p.to)
 	offered, err := p.askVersions(ctx)
@@ -296,7 +284,7 @@ func (p *prober) hello(ctx context.Context) error {
 		return err
 	}
 	defer s.close()
-	s.recorder.awaitIDs(ctx, p.pace.answer) // they come after the handshake
+	s.recorder.awaitIDs(ctx, p.pace.answer) // they follow the handshake
 	state, stats := s.conn.ConnectionState(), s.conn.ConnectionStats()
 	r := p.report
 	r.Version, r.ALPN = versionName(uint32(state.Version)), state.TLS.NegotiatedProtocol
@@ -306,7 +294,7 @@ func (p *prober) hello(ctx context.Context) error {
 	return nil
 }
 
-// over is the pace where a round trip takes so long: a slow start takes eight or so, and what answers late is repeated.
+// over adapts the pace to a long round trip: a slow start takes about eight, and late answers are repeated.
 func (p pace) over(rtt time.Duration) pace {
 	p.ramp, p.answer = max(p.ramp, 8*rtt), max(p.answer, 10*rtt)
 	return p

@@ -17,7 +17,7 @@ import (
 // queueLength is how many datagrams may wait to be read; the kernel keeps the others.
 const queueLength = 1024
 
-// rebinder is the client's socket: what is written leaves by the endpoint in use, what arrives on any endpoint can be read.
+// rebinder is the client's socket. It writes by the current endpoint and reads from all.
 type rebinder struct {
 	to       netip.AddrPort
 	remote   *net.UDPAddr
@@ -26,7 +26,7 @@ type rebinder struct {
 	arrived  chan *datagram
 	done     chan struct{}
 	deadline path.Deadline
-	refused  chan error // the first answer by ICMP while nothing was heard yet
+	refused  chan error // the first ICMP error while nothing was heard yet
 	close    sync.Once
 	work     sync.WaitGroup
 	current  atomic.Pointer[endpoint]
@@ -37,15 +37,15 @@ type rebinder struct {
 	closed    bool
 }
 
-// datagram is one that arrived, in a buffer that is used again.
+// datagram is a received datagram in a reused buffer.
 type datagram struct{ data []byte }
 
-// endpoint is one address and port of the client: what the server takes for one path.
+// endpoint is one address and port of the client, which the server sees as one path.
 type endpoint struct {
 	flow     path.Flow
 	sent     atomic.Int64 // datagrams
 	received atomic.Int64
-	woken    chan struct{} // something was heard
+	woken    chan struct{} // signals that something was heard
 }
 
 func newRebinder(to netip.AddrPort, m *meter) *rebinder {
@@ -55,7 +55,7 @@ func newRebinder(to netip.AddrPort, m *meter) *rebinder {
 	return r
 }
 
-// add opens an endpoint on a path and listens on it. The first one is in use at once.
+// add opens an endpoint on a path and listens on it. The first one is current at once.
 func (r *rebinder) add(ctx context.Context, way path.Path) (*endpoint, error) {
 	flow, err := path.Open(ctx, way, r.to)
 	if err != nil {
@@ -78,7 +78,7 @@ func (r *rebinder) add(ctx context.Context, way path.Path) (*endpoint, error) {
 	return l, nil
 }
 
-// use makes the client leave by another endpoint from the next datagram on.
+// use makes an endpoint current from the next datagram on.
 func (r *rebinder) use(l *endpoint) { r.current.Store(l) }
 
 func (r *rebinder) listen(l *endpoint) {
@@ -107,7 +107,7 @@ func (r *rebinder) listen(l *endpoint) {
 	}
 }
 
-// trouble notes an answer by ICMP. It waits a moment, so that a path that fails again and again costs no time.
+// trouble records an ICMP error. It waits a moment, so that a path that keeps failing does not spin.
 func (r *rebinder) trouble(err error) bool {
 	netutil.Offer(r.refused, err)
 	select {
@@ -132,12 +132,12 @@ func (r *rebinder) take(l *endpoint, data []byte) bool {
 	}
 }
 
-// heard waits until n datagrams more arrive on the endpoint than had before, and reports whether they did in time.
+// heard waits until n more datagrams than before have arrived on the endpoint. It reports whether they came in time.
 func (l *endpoint) heard(ctx context.Context, before, n int64, within time.Duration) bool {
 	return await(ctx, within, l.woken, func() bool { return l.received.Load() >= before+n })
 }
 
-// await waits until done, which woken says to ask again, and reports whether that came in time.
+// await waits until done, which it calls after each signal of woken, and reports whether that came in time.
 func await(ctx context.Context, within time.Duration, woken <-chan struct{}, done func() bool) bool {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -164,7 +164,7 @@ func (r *rebinder) ReadFrom(p []byte) (int, net.Addr, error) {
 	}
 }
 
-// WriteTo sends by the endpoint in use. What that endpoint cannot send is lost, as in a network.
+// WriteTo sends by the current endpoint. What that endpoint cannot send is lost, as in a network.
 func (r *rebinder) WriteTo(p []byte, _ net.Addr) (int, error) {
 	select {
 	case <-r.done:
@@ -182,7 +182,7 @@ func (r *rebinder) WriteTo(p []byte, _ net.Addr) (int, error) {
 	return len(p), nil
 }
 
-// Close closes all endpoints, and waits until nobody listens on them.
+// Close closes all endpoints and waits for their readers.
 func (r *rebinder) Close() error {
 	r.close.Do(func() {
 		close(r.done)
@@ -209,23 +209,22 @@ func (r *rebinder) SetDeadline(t time.Time) error { return r.SetReadDeadline(t) 
 // SetWriteDeadline does nothing: a datagram is sent or dropped at once.
 func (r *rebinder) SetWriteDeadline(time.Time) error { return nil }
 
-// SetReadBuffer and SetWriteBuffer do nothing: the flows have large buffers, and quic-go complains where it cannot ask.
+// SetReadBuffer and SetWriteBuffer do nothing: the flows have large buffers. quic-go complains if it lacks the methods.
 func (r *rebinder) SetReadBuffer(int) error { return nil }
 
-// SetWriteBuffer does nothing; see SetReadBuffer.
 func (r *rebinder) SetWriteBuffer(int) error { return nil }
 
 // errBytes ends a probe that has used up its bytes.
 var errBytes = errors.New("the bytes of the probe are used up")
 
-// meter counts the UDP payload that a probe sends and gets, in bytes, and ends the probe at a bound.
+// meter counts the UDP payload that a probe sends and receives, in bytes, and ends the probe at a bound.
 type meter struct {
 	max            int64
 	sent, received atomic.Int64
 	stop           context.CancelCauseFunc
 }
 
-// add counts n bytes into one of the two counters, and reports whether the bound is kept.
+// add counts n bytes into one of the two counters. It reports whether the bound holds.
 func (m *meter) add(n int, to *atomic.Int64) bool {
 	to.Add(int64(n))
 	if m.sent.Load()+m.received.Load() <= m.max {

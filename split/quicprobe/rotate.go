@@ -11,7 +11,7 @@ import (
 // answers is how many datagrams prove that the server followed: it may repeat one PATH_CHALLENGE (RFC 9000, section 9.3).
 const answers = 3
 
-// changes tries one new port and, where there are two paths, one new address.
+// changes tries one new port and, with two paths, one new address.
 func (p *prober) changes(ctx context.Context) error {
 	if p.report.Parameters.DisableActiveMigration {
 		p.note("it forbids migration (disable_active_migration); one change each, as a NAT makes it, shows whether it means that of NATs too")
@@ -30,7 +30,7 @@ func (p *prober) changes(ctx context.Context) error {
 	return err
 }
 
-// change moves a connection from the first path to another endpoint once. An error is one of the probe.
+// change moves a connection once from the first path to another endpoint. An error is one of the probe.
 func (p *prober) change(ctx context.Context, way int) (*Rebinding, error) {
 	s, err := p.connect(ctx)
 	if err != nil {
@@ -57,7 +57,7 @@ func (p *prober) change(ctx context.Context, way int) (*Rebinding, error) {
 		out.Why = ending(s.ended())
 	case out.After > 0:
 		out.Why = "it looked there, but did not follow"
-	case s.endpoints[0].received.Load() > old+1: // one may have been under way
+	case s.endpoints[0].received.Load() > old+1: // one may have been in flight
 		out.Why = "it goes on sending to the old address and port"
 	default:
 		out.Why = fmt.Sprintf("it fell silent: nothing came within %v", p.pace.answer)
@@ -65,7 +65,7 @@ func (p *prober) change(ctx context.Context, way int) (*Rebinding, error) {
 	return out, nil
 }
 
-// splits reports whether the server follows a client at all, and to new addresses where the probe has any.
+// splits reports whether the server follows a client at all, and to new addresses if the probe has any.
 func (r *Report) splits() bool {
 	if r.NewAddress != nil {
 		return r.NewAddress.Survived
@@ -73,7 +73,7 @@ func (r *Report) splits() bool {
 	return r.NewPort != nil && r.NewPort.Survived
 }
 
-// rotations goes round more and more addresses and ports, until there are too many.
+// rotations rotates over more and more addresses and ports, until there are too many.
 func (p *prober) rotations(ctx context.Context) error {
 	ways := len(p.ways)
 	if !p.report.splits() {
@@ -98,10 +98,10 @@ func (p *prober) rotations(ctx context.Context) error {
 	return nil
 }
 
-// rounds is how often a rotation goes round: the second time finds out whether the server forgot.
+// rounds is the number of rounds in a rotation. The second shows whether the server forgot the addresses.
 const rounds = 2
 
-// rotate goes round k endpoints on the first ways of the paths.
+// rotate changes in turn between k endpoints on the first ways of the paths.
 func (p *prober) rotate(ctx context.Context, k, ways int) (Rotation, error) {
 	out := Rotation{Paths: k}
 	s, err := p.connect(ctx)
@@ -147,7 +147,7 @@ func (p *prober) rotate(ctx context.Context, k, ways int) (Rotation, error) {
 	return out, nil
 }
 
-// visit uses an endpoint until the server answered there, and for the least time on it.
+// visit uses an endpoint until the server has answered there, and at least for the dwell time.
 func (p *prober) visit(ctx context.Context, s *session, l *endpoint) (took time.Duration, ok bool) {
 	before, start := l.received.Load(), time.Now()
 	s.socket.use(l)

@@ -119,7 +119,7 @@ func (r *Report) slowest() (d time.Duration) {
 	return d
 }
 
-// write prints what a download keeps of its speed.
+// write prints the throughput.
 func (t *Throughput) write(b *strings.Builder) {
 	fmt.Fprintf(b, "\nA download of %s: %s without changes\n\n", t.Get, speed(t.Bits))
 	table := tabwriter.NewWriter(b, 0, 0, 2, ' ', tabwriter.AlignRight)
@@ -145,7 +145,7 @@ func speed(bits float64) string {
 	return fmt.Sprintf("%.0f kbit/s", bits/1e3)
 }
 
-// short leaves out digits that say nothing.
+// short drops insignificant digits.
 func short(d time.Duration) time.Duration {
 	if d >= 10*time.Millisecond {
 		return d.Round(time.Millisecond)

@@ -12,24 +12,24 @@ import (
 	"heddle/path"
 )
 
-// holds is the part of its speed that a download must keep.
+// holds is the share of its speed that a download must keep.
 const holds = 0.9
 
-// A download with fewer changes than that says nothing of them.
+// minSwitches is the fewest changes in a download that prove something.
 const minSwitches = 3
 
-// maxRuns is the most downloads of a probe; each gets its part of the bytes.
+// maxRuns is the most downloads of a probe; each gets its share of the bytes.
 const maxRuns = 16
 
 // run is one download.
 type run struct {
 	bits     float64 // per second
 	switches int
-	settle   time.Duration // until the speed was that of the part that counts
-	death    string        // what became of a connection that changed, "" where it lives
+	settle   time.Duration // time to reach the speed that counts
+	death    string        // why a connection with changes ended, "" if it lives
 }
 
-// errShort is a run that had its part of the bytes before it could say anything.
+// errShort means that a run used up its bytes before it could measure anything.
 var errShort = errors.New("it was too short")
 
 // throughput compares downloads that change with those that do not.
@@ -71,7 +71,7 @@ func (p *prober) throughput(ctx context.Context) error {
 	return nil
 }
 
-// sweep looks for the shortest of the periods that holds, each between two downloads without changes, which it returns.
+// sweep finds the shortest period that holds. It runs each between two downloads without changes, which it returns.
 func (p *prober) sweep(ctx context.Context, t *Throughput, change string, k int, periods []time.Duration) ([]run, error) {
 	p.talk("a download without changes")
 	before, err := p.download(ctx, changePort, 1, 0)
@@ -107,8 +107,8 @@ func (p *prober) sweep(ctx context.Context, t *Throughput, change string, k int,
 	}
 }
 
-// next gives the period to try after those that were, or -1: from the usual one on to shorter ones while they hold, or
-// to longer ones until one does. The periods are from long to short.
+// next returns the index of the next period to try, or -1: from the usual one to shorter ones while they hold, or to longer
+// ones until one does. periods is in descending order.
 func next(done []Case, periods []time.Duration) int {
 	start := min(usualPeriod, len(periods)-1)
 	if len(done) == 0 {
@@ -126,7 +126,7 @@ func next(done []Case, periods []time.Duration) int {
 	return -1
 }
 
-// shortest is the shortest period that held, with all longer ones that were tried.
+// shortest returns the shortest period that held together with all longer ones that were tried.
 func shortest(cases []Case, change string) string {
 	best := time.Duration(0)
 	failed := time.Duration(0) // the longest that did not
@@ -148,7 +148,7 @@ func shortest(cases []Case, change string) string {
 	return best.String()
 }
 
-// distrusts compares new addresses with new ports at one period; it is empty where there is no such pair.
+// distrusts compares new addresses with new ports at one period. It returns "" without such a pair.
 func distrusts(cases []Case) string {
 	for _, a := range cases {
 		for _, b := range cases {
@@ -166,7 +166,7 @@ func distrusts(cases []Case) string {
 	return ""
 }
 
-// download runs one download over k endpoints, and changes after each period; never where that is 0.
+// download runs one download over k endpoints, and changes every period; never if that is 0.
 func (p *prober) download(ctx context.Context, change string, k int, period time.Duration) (run, error) {
 	s, err := p.connect(ctx)
 	if err != nil {
@@ -188,9 +188,9 @@ func (p *prober) download(ctx context.Context, change string, k int, period time
 	out, err := p.measure(ctx, f, ended, k, period)
 	stop() // so that the client asks again for answers, and has nothing to acknowledge itself
 	if out.switches > 0 && ctx.Err() == nil {
-		// A connection that ends tells the download first.
+		// The download notices the end of a connection first.
 		if death := p.death(ctx, s); err == nil || death != "" {
-			out.death, err = death, nil // which is an answer: the speed is what came until then
+			out.death, err = death, nil // no error of the probe: the speed is what came until then
 		}
 	}
 	return out, err
@@ -204,14 +204,14 @@ type fetch struct {
 	grew           chan struct{}
 }
 
-// Write counts, and keeps nothing.
+// Write counts bytes and discards them.
 func (f *fetch) Write(b []byte) (int, error) {
 	f.bytes.Add(int64(len(b)))
 	netutil.Offer(f.grew, struct{}{})
 	return len(b), nil
 }
 
-// measure lets the download come to speed, and then counts for a while, or until its part of the bytes is used up.
+// measure lets the download reach its speed, and then counts for a while, or until its share of the bytes is used up.
 func (p *prober) measure(ctx context.Context, f *fetch, ended <-chan error, k int, period time.Duration) (run, error) {
 	share := p.MaxBytes / maxRuns
 	if p.meter.used()+share > p.MaxBytes {
@@ -234,12 +234,12 @@ func (p *prober) measure(ctx context.Context, f *fetch, ended <-chan error, k in
 	}
 	window := max(p.pace.window, 2*minSwitches*period)
 	err := w.until(ctx, window, share)
-	for err == nil && period > 0 && out.switches < minSwitches && f.bytes.Load() < share { // a busy machine was late to change
+	for err == nil && period > 0 && out.switches < minSwitches && f.bytes.Load() < share { // a busy machine changed late
 		err = w.until(ctx, period, share)
 	}
 	took := time.Since(start)
 	if err != nil {
-		took = max(took, window) // what ended before its time carried nothing in the rest of it
+		took = max(took, window) // a download that ended early carried nothing in the rest
 	}
 	if took > 0 {
 		out.bits = 8 * float64(f.bytes.Load()-base) / took.Seconds()
@@ -256,9 +256,9 @@ type watch struct {
 	*fetch
 	ended <-chan error
 	start time.Time
-	grown []grown // from the start, a sample each sampleEvery
+	grown []grown // one sample per sampleEvery, from the start
 
-	tick   <-chan time.Time // calls for change; nil where nothing changes
+	tick   <-chan time.Time // ticks for changes; nil without changes
 	change func()
 }
 
@@ -269,7 +269,7 @@ type grown struct {
 
 const sampleEvery = 50 * time.Millisecond
 
-// until returns after a time, or as soon as the download has so many bytes. It fails where the download ends before.
+// until returns after a time or once the download has so many bytes. It fails if the download ends before.
 func (w *watch) until(ctx context.Context, within time.Duration, bytes int64) error {
 	timer := time.NewTimer(within)
 	defer timer.Stop()
@@ -292,7 +292,7 @@ func (w *watch) until(ctx context.Context, within time.Duration, bytes int64) er
 	return nil
 }
 
-// settled is when the download first had nine tenths of a speed, in bit/s.
+// settled returns when the download first had nine tenths of a speed, in bit/s.
 func (w *watch) settled(bits float64) time.Duration {
 	for i := 1; i < len(w.grown); i++ {
 		a, b := w.grown[i-1], w.grown[i]
@@ -303,7 +303,7 @@ func (w *watch) settled(bits float64) time.Duration {
 	return 0
 }
 
-// median of what is read from each; 0 of none.
+// median returns the median of value over list; 0 if that is empty.
 func median[T any](list []T, value func(T) float64) float64 {
 	var all []float64
 	for _, one := range list {
@@ -316,7 +316,7 @@ func median[T any](list []T, value func(T) float64) float64 {
 	return (all[(len(all)-1)/2] + all[len(all)/2]) / 2
 }
 
-// smallError is a download that cannot measure anything.
+// smallError is a download too small to measure.
 type smallError struct{ get, why string }
 
 func (e *smallError) Error() string {

@@ -11,17 +11,16 @@ import (
 	"heddle/internal/netutil"
 )
 
-// recorder listens to what quic-go tells of a connection, and keeps the server's transport parameters and connection
-// ids, which it hands out nowhere else.
+// recorder keeps the server's transport parameters and connection ids from qlog: quic-go exposes them nowhere else.
 type recorder struct {
 	mu         sync.Mutex
 	parameters *qlog.ParametersSet
-	ids        map[uint64]int // sequence number of each connection id given in a frame -> its length in bytes
+	ids        map[uint64]int // sequence number -> length in bytes
 	retry      bool
-	sent       qlog.PacketNumber // the largest of 1-RTT packets, and the largest that the server acknowledged
+	sent       qlog.PacketNumber // largest 1-RTT packet sent, and largest that the server acknowledged
 	acked      qlog.PacketNumber
 	idLimit    uint64        // connection ids that the client takes
-	heard      chan struct{} // it acknowledged more, or gave a connection id
+	heard      chan struct{} // signals an acknowledgement or a connection id
 }
 
 func newRecorder() *recorder { return &recorder{heard: make(chan struct{}, 1)} }
@@ -37,10 +36,10 @@ func (r *recorder) Close() error { return nil }
 // maxConnectionIDs bounds how many connection ids are remembered.
 const maxConnectionIDs = 256
 
-// maxPayload is the most that a UDP datagram carries, and what holds where a server does not say (RFC 9000, section 18.2).
+// maxPayload is the largest UDP payload, and the default of a silent server (RFC 9000, section 18.2).
 const maxPayload = 65527
 
-// RecordEvent keeps what is of interest.
+// RecordEvent keeps the events of interest.
 func (r *recorder) RecordEvent(e qlogwriter.Event) {
 	switch e := e.(type) {
 	case qlog.ParametersSet:
@@ -95,8 +94,8 @@ func (r *recorder) awaitIDs(ctx context.Context, within time.Duration) {
 	})
 }
 
-// hears waits until the server acknowledges what was sent after now, and reports whether it did in time. That it goes on
-// sending says less: it may do so to a client that it does not hear any more.
+// hears waits until the server acknowledges what was sent from now on, and reports whether it did in time. Packets from the
+// server prove less: it may send on to a client that it no longer hears.
 func (r *recorder) hears(ctx context.Context, within time.Duration) bool {
 	progress := func() (sent, acked qlog.PacketNumber) {
 		r.mu.Lock()
@@ -110,7 +109,7 @@ func (r *recorder) hears(ctx context.Context, within time.Duration) bool {
 	})
 }
 
-// server returns the server's parameters, nil before the handshake, and how many connection ids it gave.
+// server returns the server's parameters, nil before the handshake, and the connection ids that it gave.
 func (r *recorder) server() (parameters *Parameters, ids ConnectionIDs, retry bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -15,24 +15,23 @@ import (
 	"heddle/path"
 )
 
-// QUIC versions: RFC 9000 and RFC 9369, and one of those reserved to make a server negotiate (RFC 9000, section 15).
+// QUIC versions: RFC 9000, RFC 9369, and one reserved to force a negotiation (RFC 9000, section 15).
 const (
 	version1      = 0x00000001
 	version2      = 0x6b3343cf
 	versionGrease = 0x1a2a3a4a
 )
 
-// minDatagram is the least that a datagram with an Initial packet must hold (RFC 9000, section 14.1).
+// minDatagram is the smallest datagram that may hold an Initial packet (RFC 9000, section 14.1).
 const minDatagram = 1200
 
-// maxVersions bounds what a server may list: nobody has more.
+// maxVersions bounds what a server may list.
 const maxVersions = 64
 
 const connectionIDLength = 8 // of the connection ids in our question
 
-// versionQuestion makes a datagram of a version that no server has, which RFC 9000 (section 6) asks it to answer with
-// those that it has. It has the length and the form of an Initial of version 1, since some servers read on before they
-// look at the version.
+// versionQuestion makes a datagram of a version that no server has, to be answered with the server's versions (RFC 9000,
+// section 6). It looks like an Initial of version 1, since some servers parse on before they check the version.
 func versionQuestion() (datagram, destination, source []byte) {
 	d := make([]byte, minDatagram)
 	crand.Read(d) // never fails: the runtime ends the program first
@@ -42,14 +41,14 @@ func versionQuestion() (datagram, destination, source []byte) {
 	d[first-1], d[second-1] = connectionIDLength, connectionIDLength
 	const token, length = second + connectionIDLength, second + connectionIDLength + 1
 	d[token] = 0
-	binary.BigEndian.PutUint16(d[length:], 0x4000|uint16(len(d)-length-2)) // a variable-length integer of 2 bytes
+	binary.BigEndian.PutUint16(d[length:], 0x4000|uint16(len(d)-length-2)) // a 2-byte variable-length integer
 	return d, d[first : first+connectionIDLength], d[second : second+connectionIDLength]
 }
 
 var errNotNegotiation = errors.New("no version negotiation")
 
-// parseVersions reads a Version Negotiation packet (RFC 8999, section 6) that answers a question with these connection
-// ids, and gives the versions in the server's order, without those reserved for greasing and without repetitions.
+// parseVersions reads a Version Negotiation packet (RFC 8999, section 6) that echoes these connection ids. It returns the
+// versions in the server's order, without reserved (grease) ones and repetitions.
 func parseVersions(data, destination, source []byte) ([]uint32, error) {
 	d := cryptobyte.String(data)
 	var form uint8
@@ -76,7 +75,7 @@ func parseVersions(data, destination, source []byte) ([]uint32, error) {
 	return versions, nil
 }
 
-// versionName is how a version is known among people.
+// versionName returns the common name of a version.
 func versionName(v uint32) string {
 	switch v {
 	case version1:
@@ -90,7 +89,7 @@ func versionName(v uint32) string {
 	return fmt.Sprintf("0x%08x", v)
 }
 
-// askVersions asks the server for its versions, twice if it does not answer. It returns none if the server stays silent.
+// askVersions asks the server for its versions, twice if it does not answer. It returns none from a silent server.
 func (p *prober) askVersions(ctx context.Context) ([]uint32, error) {
 	flow, err := path.Open(ctx, p.ways[0], p.to)
 	if err != nil {

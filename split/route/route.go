@@ -1,18 +1,18 @@
-// Package route splits a session as CoMPS did (section 4). It replaces the route to the server at each switch, so that the next
-// packets leave by another device and with that device's address. It exists for comparison; use the kernel backend or the relay
-// if you can.
+// Package route splits a session as CoMPS did (section 4): at each switch it replaces the route to the server, so that the
+// next packets leave by another device with that device's address. It exists for comparison; prefer the kernel backend or
+// the relay.
 //
 // Programs send straight to the server. Their sockets must be neither bound nor connected: the kernel chooses the address of
-// other sockets once, and packets that they send by another path are dropped. Units are times. It takes paths of the kinds if and
+// other sockets once, and packets that they send by another path are dropped. Units are times. Paths are of kinds if and
 // src.
 //
-// The scripts of the paper delete a route and add another one. This package replaces the route in one step, in a routing table
-// that only UDP to the server's port uses. A blackhole route lies under it, and an nftables table drops packets with the address
-// of another path.
+// Unlike the paper's scripts, which delete a route and add another, this package replaces the route in one step, in a
+// routing table that only UDP to the server's port uses. A blackhole route lies under it, and an nftables table drops
+// packets with the address of another path.
 //
 // It fails closed. The nftables table lets packets out only while a set has an element. This process renews the element each
-// second, and the kernel removes it after three seconds. After a crash, packets leave by the last path for up to three seconds,
-// and then none leave until [Clean] or the next Open of the session.
+// second, and the kernel removes it after three seconds. So after a crash packets leave by the last path for up to three
+// seconds, and then none until [Clean] or the next Open of the session.
 //
 // It needs CAP_NET_ADMIN, Linux 4.17 and nftables with sets that time out.
 package route
@@ -48,23 +48,22 @@ var kinds = journal.Kinds{
 	"rule":   func() journal.Change { return &backend.Rule{} },
 }
 
-// Clean undoes the changes that a crash of the session left, and returns a line for each. Until then no packets leave to that
-// server; with keepGuard none leave before the next Open. The caller must hold the session's name.
+// Clean undoes the changes that a crash of the session left, and returns a line for each. Until then no packets leave to
+// that server; with keepGuard none leave before the next Open. The caller must hold the session's name.
 func Clean(dir, session string, keepGuard bool) ([]string, error) {
 	return backend.Clean(dir, session, backendName, kinds, keepGuard)
 }
 
 // Backend is one session. Open, Run and Close must be called in one network namespace.
 type Backend struct {
-	o       Options
-	members *backend.Members
-	journal *journal.Journal
-	guard   *backend.Guard
-	left    bool // a crash left a guard
-	moved   bool // the server did: the guard stays
-	renewed time.Time
-	// arranged is false where the guard does not say what the members and the server's addresses are now.
-	arranged bool
+	o        Options
+	members  *backend.Members
+	journal  *journal.Journal
+	guard    *backend.Guard
+	left     bool // a crash left a guard
+	moved    bool // the server moved: the guard stays
+	renewed  time.Time
+	arranged bool // the guard matches the members and the server's addresses
 	table    *backend.Table
 	watch    *path.Watch
 
@@ -72,8 +71,8 @@ type Backend struct {
 	schedule *schedule.Schedule
 	exits    []int // members, in the order of the guard's exits
 	total    passed
-	heard    passed // as of the last look
-	current  int    // member, -1 where nothing leaves
+	heard    passed // at the last look
+	current  int    // member, -1 if nothing leaves
 	hop      backend.Hop
 	usable   []bool
 	switches []uint64
@@ -86,7 +85,7 @@ type passed struct {
 	refused uint64 // packets
 }
 
-// plus adds what the guard counted at the exits of these members.
+// plus adds the guard's counters at the exits of these members.
 func (p passed) plus(exits []int, more backend.Passed) passed {
 	sum := passed{slices.Clone(p.members), p.refused + more.Refused.Packets}
 	for i, member := range exits {
@@ -96,11 +95,11 @@ func (p passed) plus(exits []int, more backend.Passed) passed {
 	return sum
 }
 
-// Open prepares the machine. After it, nothing leaves to the server before [Backend.Run].
+// Open prepares the machine. Nothing leaves to the server before [Backend.Run].
 func Open(ctx context.Context, o Options) (*Backend, error) {
 	var b [4]byte
 	rand.Read(b[:])
-	mark := binary.NativeEndian.Uint32(b[:]) | 1<<31 // with which the paths look past our own rule
+	mark := binary.NativeEndian.Uint32(b[:]) | 1<<31 // lets the paths' lookups skip our own rule
 	members, err := backend.NewMembers(ctx, backendName, o, mark)
 	if err != nil {
 		return nil, err
@@ -151,7 +150,7 @@ func (p *Backend) open(ctx context.Context, mark uint32) (err error) {
 	return p.arrange()
 }
 
-// arrange lets the guard pass each member with its own address, and answers in by each device.
+// arrange lets the guard pass each member with its own address, and lets answers in by each device.
 func (p *Backend) arrange() error {
 	var exits []backend.Exit
 	var members []int
@@ -181,13 +180,13 @@ func (p *Backend) arrange() error {
 	if readErr == nil {
 		p.total = p.total.plus(p.exits, counted)
 	} else {
-		p.total = p.heard // the counters went with the table
+		p.total = p.heard // the counters were reset with the table
 	}
 	p.exits = members
 	return nil
 }
 
-// lease is how long packets leave without this process, which renews it each second. Only tests change it.
+// lease is how long packets leave if this process does not renew it, as it does each second. Only tests change it.
 var lease = 3 * time.Second
 
 const renew = time.Second
@@ -225,10 +224,9 @@ func (p *Backend) Run(ctx context.Context) error {
 	}
 }
 
-// stop lets nothing leave.
 func (p *Backend) stop() error { return errors.Join(p.table.Clear(), p.guard.Withdraw()) }
 
-// tend looks once after the paths.
+// tend checks the paths once.
 func (p *Backend) tend(ctx context.Context) error {
 	more, err := p.members.Moved(time.Now())
 	if err != nil {
@@ -244,7 +242,7 @@ func (p *Backend) tend(ctx context.Context) error {
 	if p.members.Follow(ctx) {
 		p.arranged = false
 	}
-	if !p.arranged { // also where the last try failed
+	if !p.arranged { // also if the last try failed
 		if err := p.arrange(); err != nil {
 			return err
 		}
@@ -257,8 +255,7 @@ func (p *Backend) tend(ctx context.Context) error {
 	return p.members.Judge(now, func(usable []bool, enough bool) error { return p.permit(now, usable, enough) })
 }
 
-// check makes the next turn replace the route if the kernel removed it. A device that went down and up again has the same hop
-// as before.
+// check makes the next turn replace a route that the kernel removed: a device that was down has the same hop as before.
 func (p *Backend) check() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -267,7 +264,7 @@ func (p *Backend) check() {
 	}
 }
 
-// permit makes packets leave by the usable members, or not at all.
+// permit lets packets leave by the usable members, or not at all.
 func (p *Backend) permit(now time.Time, usable []bool, enough bool) error {
 	p.mu.Lock()
 	copy(p.usable, usable)
@@ -291,7 +288,7 @@ func (p *Backend) permit(now time.Time, usable []bool, enough bool) error {
 	return nil
 }
 
-// hear turns what the guard counted since the last time into the paths' health.
+// hear updates the paths' health from what the guard counted since the last call.
 func (p *Backend) hear(now time.Time) error {
 	counted, err := p.guard.Read()
 	if err != nil {
@@ -304,7 +301,7 @@ func (p *Backend) hear(now time.Time) error {
 	return nil
 }
 
-// turn begins the next unit where it is due, and gives how long the running one lasts yet.
+// turn begins the next unit if it is due. It returns the remaining time of the running one.
 func (p *Backend) turn(now time.Time) (time.Duration, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -346,7 +343,7 @@ func (p *Backend) Status() split.Status {
 	return s
 }
 
-// counted gives what was counted on each member and dropped by the guard, and whether the session is closed.
+// counted returns the members' counters, the guard's drops, and whether the session is closed.
 func (p *Backend) counted() (counted []split.Counted, refused uint64, closed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"heddle/split"
 )
 
-// deviceChange is the TUN device with WireGuard. The kernel removes it with this process, but not the socket of wg(8).
+// deviceChange is the TUN device with WireGuard. The kernel removes it with this process, but not wg(8)'s socket.
 type deviceChange struct {
 	Device string `json:"device"`
 
@@ -39,7 +39,7 @@ type engine struct {
 	peer   *device.Peer
 }
 
-// newEngine configures wireguard-go, which takes dev over. Keys stay in memory.
+// newEngine configures wireguard-go, which owns dev from then on. Keys stay in memory.
 func newEngine(dev tun.Device, bind *split.Bind, c *wgconf.Config, mark uint32, log *slog.Logger) (*engine, error) {
 	e := &engine{device: device.NewDevice(bind.Bound(dev), bind, &device.Logger{
 		Verbosef: func(format string, args ...any) { log.Debug("wireguard: " + fmt.Sprintf(format, args...)) },
@@ -54,7 +54,7 @@ func newEngine(dev tun.Device, bind *split.Bind, c *wgconf.Config, mark uint32, 
 	return e, nil
 }
 
-// shaken reports whether a handshake with the server has been completed.
+// shaken reports whether a handshake with the server has completed.
 func (e *engine) shaken() bool {
 	state, err := e.device.IpcGet()
 	if err != nil {

@@ -13,13 +13,13 @@ import (
 	"heddle/path"
 )
 
-// firewall is the tunnel's nftables table. It is made in one transaction, and does up to two things:
+// firewall is the tunnel's nftables table, made in one transaction. It does up to two things:
 //
-//   - KillSwitch: nothing leaves this machine, nor is forwarded, but over the tunnel, with the tunnel's mark, over lo,
-//     or to the machine itself; and what keeps the paths' addresses alive: DHCP (RFC 2131, RFC 9915) and Neighbor
-//     Discovery (RFC 4861). IPv6 is kept in as well where the tunnel has IPv4 only.
-//   - Addresses: as wg-quick(8) does, nobody on another interface may reach the tunnel's own addresses, and answers to
-//     marked packets get the mark back, so that reverse path filtering finds the way they came.
+//   - KillSwitch: packets leave or are forwarded only over the tunnel, with its mark, over lo or to this machine itself. DHCP
+//     (RFC 2131, RFC 9915) and Neighbor Discovery (RFC 4861) pass too, to keep the paths' addresses. IPv6 is blocked even
+//     if the tunnel has IPv4 only.
+//   - Addresses: as with wg-quick(8), other interfaces cannot reach the tunnel's own addresses. Answers to marked packets
+//     get the mark back, so that reverse path filtering accepts them.
 type firewall struct {
 	Table      string       `json:"table"`
 	Device     string       `json:"device"`
@@ -39,10 +39,9 @@ func (c *firewall) String() string {
 	return text
 }
 
-// Guards reports whether it keeps packets in.
 func (c *firewall) Guards() bool { return c.KillSwitch }
 
-// Apply replaces a table that is there by its name: between the two nothing is let out.
+// Apply replaces a table of this name in one step, so that nothing leaves in between.
 func (c *firewall) Apply() error {
 	return nft.Change(func(conn *nftables.Conn) error {
 		table := nft.Inet(c.Table)
@@ -77,7 +76,7 @@ func (c *firewall) addKillSwitch(conn *nftables.Conn, table *nftables.Table) {
 	add(output, nft.IPv6(false), nft.Protocol(unix.IPPROTO_UDP), nft.Ports(68, 67), nft.Accept)
 	add(output, nft.IPv6(true), nft.Protocol(unix.IPPROTO_UDP), nft.Ports(546, 547), nft.Accept)
 	for _, kind := range neighborDiscovery {
-		// RFC 4861, section 7.1: a hop limit of 255 proves that no router forwarded it, nor will one.
+		// RFC 4861, section 7.1: a hop limit of 255 proves that no router forwarded it, or will.
 		add(output, nft.Protocol(unix.IPPROTO_ICMPV6), nft.NetworkByte(7, kind.hops), nft.TransportByte(0, kind.kind), nft.Accept)
 	}
 	add(output, nft.Reject)
@@ -88,9 +87,8 @@ func (c *firewall) addKillSwitch(conn *nftables.Conn, table *nftables.Table) {
 
 const killSwitchChain = "output"
 
-// neighborDiscovery are the ICMPv6 types that keep an IPv6 address alive, with their hop limit: router solicitation,
-// neighbor solicitation and advertisement (RFC 4861), and the multicast listener report that lets a switch pass the
-// solicitations of others (RFC 3810).
+// neighborDiscovery lists ICMPv6 types that keep an IPv6 address alive, with their hop limits: router solicitation, neighbor
+// solicitation and advertisement (RFC 4861), and the listener report that lets a switch pass solicitations (RFC 3810).
 var neighborDiscovery = []struct{ kind, hops byte }{{133, 255}, {135, 255}, {136, 255}, {143, 1}}
 
 func (c *firewall) addReturnPath(conn *nftables.Conn, table *nftables.Table) {
@@ -109,10 +107,9 @@ func (c *firewall) addReturnPath(conn *nftables.Conn, table *nftables.Table) {
 	conn.AddRule(&nftables.Rule{Table: table, Chain: in, Exprs: nft.Join(udp, nft.ConnectionMark(c.Mark), nft.SetMark(c.Mark))})
 }
 
-// tableName is the table of a tunnel.
 func tableName(tunnel string) string { return nft.Name(tunnel) }
 
-// otherKillSwitch gives an error where another tunnel's kill switch would refuse this one's packets.
+// otherKillSwitch fails if another tunnel's kill switch would drop this tunnel's packets.
 func otherKillSwitch(own string) error {
 	conn, err := nft.Connect()
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// hooks are the commands of a wg-quick file for one moment. They run when the change is made or, with AtEnd, undone.
+// hooks runs the commands of a wg-quick file for one moment: when the change is made or, with AtEnd, undone.
 type hooks struct {
 	Device   string   `json:"device"`
 	When     string   `json:"when"`
@@ -43,7 +43,7 @@ func (c *hooks) Apply() error {
 	return nil
 }
 
-// Undo runs all commands, and logs errors: a second try would run the first commands again.
+// Undo runs all commands and logs errors, since a retry would run the first commands again.
 func (c *hooks) Undo() error {
 	if !c.AtEnd {
 		return nil
@@ -65,7 +65,7 @@ func (c *hooks) run(command string) error {
 	}
 	command = c.expand(command)
 	c.logger().Info("run", "when", c.When, "command", command)
-	// Standard error is the log. It is handed on as it is, not through a pipe: a command may leave a daemon behind.
+	// Standard error is the log. It is passed on directly, not through a pipe: a command may leave a daemon behind.
 	run := exec.Command(shell, "-c", command)
 	run.Stdout, run.Stderr = os.Stderr, os.Stderr
 	err := run.Run()

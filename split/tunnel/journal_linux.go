@@ -12,18 +12,17 @@ import (
 	"heddle/internal/sysctl"
 )
 
-// ofDevice is a change of the tunnel's device, which the kernel takes back when the device goes.
+// ofDevice is a change of the tunnel's device, which the kernel reverts when the device goes.
 type ofDevice struct{}
 
-// Undo has nothing to do.
 func (ofDevice) Undo() error { return nil }
 
 func (ofDevice) passes() {}
 
-// passes marks the device too: it goes with this process.
+// passes marks the device too: it ends with this process.
 func (*deviceChange) passes() {}
 
-// lasting lists what undoing will take back, a line each.
+// lasting lists what undoing will revert, a line each.
 func lasting(changes []change) []string {
 	var lines []string
 	for _, c := range changes {
@@ -54,13 +53,13 @@ var kinds = journal.Kinds{
 
 func journalFile(dir, name string) string { return filepath.Join(dir, name+".journal.json") }
 
-// openJournal opens what the tunnel changed on this machine, as a crash left it.
+// openJournal opens the journal of the tunnel's changes, as a crash left it.
 func openJournal(dir, name string) (*journal.Journal, error) {
 	return journal.Open(journalFile(dir, name),
 		journal.Format{Kinds: kinds, ByHand: "nft delete table inet " + nft.Name(name) + "; see ip rule", Hint: hintFor})
 }
 
-// hintFor says what usually helps against a refusal of the kernel.
+// hintFor returns a hint for a change that the kernel refused.
 func hintFor(err error) string {
 	switch {
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):

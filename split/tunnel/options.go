@@ -13,54 +13,44 @@ import (
 	"heddle/split"
 )
 
-// Options say how one WireGuard file becomes a tunnel.
+// Options configure the tunnel of one WireGuard file.
 type Options struct {
-	// Name is the tunnel's name, and its device's: at most 15 bytes where there is a device.
-	Name   string
-	Config *wgconf.Config
-	// Split says over which paths and how. Session, To and Mark are filled in here.
-	Split split.Options
-	// Userspace makes a network stack inside this process instead of a TUN device, and changes nothing on this machine.
-	Userspace bool
-	// KillSwitch keeps everything else from leaving this machine while a full tunnel is up. It does nothing for others.
-	KillSwitch bool
-	// Hooks permits the commands of the file.
-	Hooks bool
-	// MTU of the tunnel in bytes, 0 to take the file's, or to work it out.
-	MTU int
-	// Dir is where the journal is kept, such as /run/heddle; only its owner may write there.
-	Dir string
-	// ResolvConf is the file that names the machine's resolvers; empty means /etc/resolv.conf.
-	ResolvConf string
-	// Log takes what a person should know; nil means [slog.Default].
-	Log *slog.Logger
+	Name       string // name of the tunnel and its device; at most 15 bytes if there is a device
+	Config     *wgconf.Config
+	Split      split.Options // paths and schedule; Session, To and Mark are filled in here
+	Userspace  bool          // a network stack in this process instead of a TUN device; changes nothing on this machine
+	KillSwitch bool          // block all other traffic while a full tunnel is up; no effect on other tunnels
+	Hooks      bool          // permit the commands of the file
+	MTU        int           // in bytes; 0: the file's, or computed
+	Dir        string        // directory of the journal, such as /run/heddle; only its owner may write there
+	ResolvConf string        // file that names the machine's resolvers; empty means /etc/resolv.conf
+	Log        *slog.Logger  // messages for people; nil means [slog.Default]
 }
 
 func (o *Options) log() *slog.Logger { return cmp.Or(o.Log, slog.Default()) }
 
-// plan is all that a tunnel changes on this machine, in order.
+// plan holds all that a tunnel changes on this machine, in order.
 type plan struct {
-	mark  uint32
-	mtu   int
-	table uint32 // for default routes, 0 where there are none
-	// before makes the kill switch and the device, after sends traffic into it.
-	before, after []change
+	mark          uint32
+	mtu           int
+	table         uint32   // for default routes, 0 if there are none
+	before, after []change // before: kill switch and device; after: routes into it
 }
 
-// WireGuard adds 40 bytes of IPv6 header, 8 of UDP, 16 of its own and 16 of tag: wg-quick(8) leaves 80.
+// overhead is that of WireGuard in bytes: IPv6 header 40, UDP 8, own header 16, tag 16, as in wg-quick(8).
 const overhead = 80
 
-// usualMTU is that of Ethernet.
+// usualMTU is Ethernet's.
 const usualMTU = 1500
 
 type change = journal.Change
 
-// chooseMTU takes what was asked for, or else what the narrowest path carries less WireGuard's own bytes.
+// chooseMTU returns the MTU asked for, or else the narrowest path's less WireGuard's overhead.
 func chooseMTU(o *Options) (int, error) {
 	v6 := slices.ContainsFunc(o.Config.Interface.Addresses, func(p netip.Prefix) bool { return p.Addr().Is6() })
-	least := 576 // what each host takes (RFC 791)
+	least := 576 // every host takes this (RFC 791)
 	if v6 {
-		least = 1280 // what each link carries (RFC 8200)
+		least = 1280 // every link carries this (RFC 8200)
 	}
 	asked := cmp.Or(o.MTU, o.Config.Interface.MTU)
 	if asked != 0 && (asked < least || asked > 65535-overhead) {
@@ -80,7 +70,7 @@ func chooseMTU(o *Options) (int, error) {
 			narrowest = mtu
 		}
 	}
-	// Loopback has 65536, which no network beyond carries.
+	// Loopback has 65536, which no other network carries.
 	mtu := min(cmp.Or(narrowest, usualMTU), 65535) - overhead
 	if mtu < least {
 		return 0, &path.Error{What: "mtu", Why: fmt.Sprintf("the narrowest path carries %d bytes, too few for a tunnel that needs %d", narrowest, least),

@@ -11,7 +11,7 @@ import (
 	"heddle/internal/journal"
 )
 
-// Only a userspace tunnel is made on systems other than Linux. What a device would change on the machine is absent here.
+// Other systems than Linux have only userspace tunnels. This file replaces what would change the machine.
 
 func makePlan(o *Options) (*plan, error) {
 	return nil, errhint.NeedsLinux("a device for tunnel "+o.Name, "offer the tunnel as a proxy with --socks 127.0.0.1:1080")

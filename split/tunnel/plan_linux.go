@@ -45,7 +45,7 @@ func makePlan(o *Options) (*plan, error) {
 	return p, nil
 }
 
-// makeDevice plans the firewall first, so that nothing leaves while the rest is made; what is undone last stands first.
+// makeDevice plans the firewall first, so that nothing leaves while the rest is made. It is undone last.
 func (p *plan) makeDevice(o *Options) {
 	if p.table != 0 {
 		f := &firewall{Table: nft.Name(o.Name), Device: o.Name, Mark: p.mark, KillSwitch: o.KillSwitch}
@@ -69,9 +69,9 @@ func (p *plan) addHooks(to *[]change, o *Options, when string, commands []string
 	}
 }
 
-// routing plans routes and rules as wg-quick(8) does: default routes go into a table of their own, which all packets
-// without the mark look in, after the main table without its default route. Halves of all addresses count as default
-// routes, so that they cannot catch the encrypted packets.
+// routing plans routes and rules as wg-quick(8) does: unmarked packets look in the main table without its default route,
+// then in a table of the tunnel's default routes. Halves of all addresses count as default routes, so as not to catch
+// encrypted packets.
 func (p *plan) routing(o *Options) ([]change, error) {
 	table := o.Config.Interface.Table
 	if table.Off {
@@ -108,7 +108,7 @@ func (p *plan) routing(o *Options) ([]change, error) {
 	return changes, nil
 }
 
-// chooseTable takes the number of the mark for the table, as wg-quick(8) does, or a free one for both.
+// chooseTable uses the mark as the table's number, as wg-quick(8) does, or a free number for both.
 func (p *plan) chooseTable() error {
 	if p.table != 0 {
 		return nil
@@ -135,7 +135,7 @@ func (p *plan) rules(v6 bool) ([]change, error) {
 	}, nil
 }
 
-// sourceMark lets reverse path filtering use the mark of answers. Only strict filtering needs it, so a failure is a warning.
+// sourceMark lets reverse path filtering use the mark of answers. Only strict filtering needs it, so failing only warns.
 func (p *plan) sourceMark(o *Options) []change {
 	const file = "/proc/sys/net/ipv4/conf/all/src_valid_mark"
 	c, err := sysctl.To(file, "1")

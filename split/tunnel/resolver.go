@@ -10,14 +10,14 @@ import (
 	"strings"
 )
 
-// The first of these that this machine has is used: resolvconf(8), resolvectl(1), the file itself.
+// The first that this machine has is used: resolvconf(8), resolvectl(1), the file itself.
 
-// resolverChange chooses the change for a tunnel's DNS. file is resolv.conf.
+// resolverChange returns the change for a tunnel's DNS. file is resolv.conf.
 func resolverChange(device string, servers []netip.Addr, search []string, file string) change {
 	if _, err := exec.LookPath("resolvconf"); err == nil {
 		return &resolvconf{Device: device, Text: resolverText(servers, search)}
 	}
-	// The directory is there while systemd-resolved runs (systemd-resolved.service(8)).
+	// The directory exists while systemd-resolved runs (systemd-resolved.service(8)).
 	if _, err := os.Stat("/run/systemd/resolve"); err == nil {
 		if _, err := exec.LookPath("resolvectl"); err == nil {
 			return &resolvectl{Device: device, Servers: servers, Search: search}
@@ -32,7 +32,7 @@ func resolverChange(device string, servers []netip.Addr, search []string, file s
 	return c
 }
 
-// resolverText gives the lines of resolv.conf(5).
+// resolverText returns the lines of resolv.conf(5).
 func resolverText(servers []netip.Addr, search []string) string {
 	var b strings.Builder
 	for _, s := range servers {
@@ -44,7 +44,7 @@ func resolverText(servers []netip.Addr, search []string) string {
 	return b.String()
 }
 
-// resolvconf hands DNS to resolvconf(8), with the arguments that wg-quick(8) gives it.
+// resolvconf sets DNS by resolvconf(8), with wg-quick(8)'s arguments.
 type resolvconf struct {
 	Device string `json:"device"`
 	Text   string `json:"text"`
@@ -59,7 +59,7 @@ func (c *resolvconf) Apply() error {
 }
 func (c *resolvconf) Undo() error { return runCommand("", "resolvconf", "-d", c.Device, "-f") }
 
-// resolvectl hands DNS to systemd-resolved, for all names.
+// resolvectl sets DNS by systemd-resolved, for all names.
 type resolvectl struct {
 	Device  string       `json:"device"`
 	Servers []netip.Addr `json:"servers"`
@@ -72,7 +72,7 @@ func (c *resolvectl) String() string {
 
 func (c *resolvectl) servers() string { return strings.Trim(fmt.Sprint(c.Servers), "[]") }
 
-// domains has "~.", which sends all names to this link (resolvectl(1)).
+// domains includes "~.", which sends all names to this link (resolvectl(1)).
 func (c *resolvectl) domains() string { return strings.Join(append([]string{"~."}, c.Search...), " ") }
 
 func (c *resolvectl) Apply() error {
@@ -82,7 +82,7 @@ func (c *resolvectl) Apply() error {
 	return runCommand("", "resolvectl", append([]string{"domain", c.Device}, strings.Fields(c.domains())...)...)
 }
 
-// Undo has nothing to do where the device is gone: systemd-resolved forgets it with the device.
+// Undo does nothing if the device is gone, since systemd-resolved then forgets its settings.
 func (c *resolvectl) Undo() error {
 	if _, err := os.Stat("/sys/class/net/" + c.Device); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -90,12 +90,11 @@ func (c *resolvectl) Undo() error {
 	return runCommand("", "resolvectl", "revert", c.Device)
 }
 
-// resolverFile writes resolv.conf in place, never by a rename, since it may be a bind mount.
+// resolverFile writes resolv.conf in place: it may be a bind mount, which a rename cannot replace.
 type resolverFile struct {
-	File string `json:"file"`
-	New  string `json:"new"`
-	// Old is what was there, nil where there was no file.
-	Old *string `json:"old"`
+	File string  `json:"file"`
+	New  string  `json:"new"`
+	Old  *string `json:"old"` // previous content; nil without a file
 }
 
 func (c *resolverFile) String() string {
@@ -104,7 +103,7 @@ func (c *resolverFile) String() string {
 
 func (c *resolverFile) Apply() error { return os.WriteFile(c.File, []byte(c.New), 0o644) }
 
-// Undo leaves the file alone where somebody has written something else since.
+// Undo leaves a file alone that somebody has changed since.
 func (c *resolverFile) Undo() error {
 	now, err := os.ReadFile(c.File)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -113,7 +112,7 @@ func (c *resolverFile) Undo() error {
 	if err != nil {
 		return err
 	}
-	// A crash in the middle of a write leaves a beginning of New, or of Old.
+	// A crash during a write leaves a prefix of New or Old.
 	ours := strings.HasPrefix(c.New, string(now)) || c.Old != nil && strings.HasPrefix(*c.Old, string(now))
 	if !ours {
 		return nil

@@ -45,7 +45,7 @@ func (c *address) Apply() error {
 	return netlink.AddrAdd(link, &netlink.Addr{IPNet: ipNet(c.Prefix)})
 }
 
-// linkUp sets the MTU and switches the device on.
+// linkUp sets the MTU and brings the device up.
 type linkUp struct {
 	ofDevice
 	Device string `json:"device"`
@@ -94,7 +94,7 @@ func (c *route) Apply() error {
 	if !errors.Is(err, unix.EEXIST) {
 		return err
 	}
-	// The device's own address may have made this very route.
+	// The device's own address may have created this route.
 	same, listErr := netlink.RouteListFiltered(iprule.Family(c.Destination.Addr().Is6()), &r, netlink.RT_FILTER_OIF|netlink.RT_FILTER_DST|netlink.RT_FILTER_TABLE)
 	if listErr != nil || len(same) == 0 {
 		return err
@@ -102,13 +102,12 @@ func (c *route) Apply() error {
 	return nil
 }
 
-// rule is a policy routing rule. Its priority is chosen before it is made, so that undoing takes away no other rule.
+// rule is a policy routing rule. Its priority is chosen before it is made, so that undoing removes no other rule.
 type rule struct {
-	V6       bool `json:"v6"`
-	Priority int  `json:"priority"`
-	// Mark, if not 0: packets without it look in Table. If it is 0, all look in Table, but not at its default route.
-	Mark  uint32 `json:"mark"`
-	Table uint32 `json:"table"`
+	V6       bool   `json:"v6"`
+	Priority int    `json:"priority"`
+	Mark     uint32 `json:"mark"` // packets without it look in Table; 0: all do, but skip its default route
+	Table    uint32 `json:"table"`
 }
 
 func (c *rule) String() string {

@@ -1,12 +1,10 @@
-// Package tunnel makes a WireGuard file into a tunnel whose packets go over several paths: as root a TUN device with
-// addresses, routes, DNS and commands as wg-quick(8) makes them, and a kill switch; without root a network stack inside
-// this process.
+// Package tunnel makes a WireGuard file into a tunnel over several paths. As root this is a TUN device with addresses,
+// routes, DNS and commands as in wg-quick(8), and a kill switch. Without root it is a network stack inside this process.
 //
-// All that it changes on this machine is written to a journal first, so that [Tunnel.Close], or [Clean] after a crash,
-// takes it back. The kill switch is the first change and the last to go: after a crash nothing leaves until somebody
-// cleans up.
+// All changes to this machine are journaled first, so that [Tunnel.Close], or [Clean] after a crash, reverts them. The kill
+// switch is set first and removed last: after a crash nothing leaves until somebody cleans up.
 //
-// Do not use this package for a server, nor for a tunnel over one path that the kernel's WireGuard serves faster.
+// Do not use this package for a server, nor for a tunnel over one path, which the kernel's WireGuard serves faster.
 package tunnel
 
 import (
@@ -31,7 +29,7 @@ type Tunnel struct {
 	session *split.Session
 	bind    *split.Bind
 	journal *journal.Journal
-	left    bool // a tunnel that crashed left its kill switch, which stays where the start fails
+	left    bool // a crashed tunnel left its kill switch, which stays if the start fails
 	engine  *engine
 	control *controlSocket
 	net     *netstack.Net
@@ -68,7 +66,7 @@ func New(o Options) (*Tunnel, error) {
 	return t, err
 }
 
-// Changes lists what Up changes on this machine, a line each, in order. A userspace tunnel changes nothing.
+// Changes lists what Up changes on this machine, in order, a line each. A userspace tunnel changes nothing.
 func (t *Tunnel) Changes() []string {
 	var lines []string
 	if t.plan != nil {
@@ -79,9 +77,9 @@ func (t *Tunnel) Changes() []string {
 	return lines
 }
 
-// Up resolves the server's name, sets the kill switch, proves the paths, and only then makes the tunnel and sends
-// traffic into it. It returns after the first handshake over proven paths. Where it fails it takes back what it did.
-// tell, which may be nil, hears what it waits for.
+// Up resolves the server's name, sets the kill switch, proves the paths, and only then makes the tunnel and sends traffic
+// into it. It returns after the first handshake. If it fails, it reverts what it did. tell, which may be nil, receives
+// progress.
 func (t *Tunnel) Up(ctx context.Context, tell func(string)) error {
 	if t.plan != nil {
 		if err := t.openJournal(); err != nil {
@@ -95,7 +93,7 @@ func (t *Tunnel) Up(ctx context.Context, tell func(string)) error {
 	return nil
 }
 
-// openJournal takes over the kill switch that [Clean] kept.
+// openJournal opens the journal and takes over the kill switch that [Clean] kept.
 func (t *Tunnel) openJournal() error {
 	j, err := openJournal(t.o.Dir, t.o.Name)
 	if err != nil {
@@ -161,7 +159,7 @@ func (t *Tunnel) do(ctx context.Context, c change) error {
 	return t.journal.Do(c)
 }
 
-// createDevice makes the TUN device. The kernel takes it away again when this process ends, however it ends.
+// createDevice makes the TUN device. The kernel removes it when this process ends.
 func (t *Tunnel) createDevice() error {
 	dev, err := tun.CreateTUN(t.o.Name, t.plan.mtu)
 	if err != nil {
@@ -200,7 +198,7 @@ func (t *Tunnel) userspace() error {
 	return t.start()
 }
 
-// start lets wireguard-go send. Where the TUN device has told it to start already, this only finds out how that went.
+// start lets wireguard-go send. If the TUN device has started it already, this only returns the result.
 func (t *Tunnel) start() error {
 	if err := t.engine.device.Up(); err != nil {
 		return &path.Error{What: "tunnel " + t.o.Name, Why: "it cannot start", Err: err}
@@ -229,16 +227,16 @@ func (t *Tunnel) shake(ctx context.Context) error {
 	return nil
 }
 
-// Status says how the session is.
+// Status returns the status of the session.
 func (t *Tunnel) Status() split.Status { return t.bind.Status() }
 
-// Net gives the network stack of a userspace tunnel, nil for others.
+// Net returns the network stack of a userspace tunnel, nil for others.
 func (t *Tunnel) Net() *netstack.Net { return t.net }
 
-// KillSwitch reports whether all else is kept from leaving while the tunnel is up.
+// KillSwitch reports whether all other traffic is blocked while the tunnel is up.
 func (t *Tunnel) KillSwitch() bool { return t.plan != nil && t.plan.table != 0 && t.o.KillSwitch }
 
-// MTU gives the tunnel's MTU in bytes.
+// MTU returns the tunnel's MTU in bytes.
 func (t *Tunnel) MTU() int {
 	if t.plan == nil {
 		return t.o.MTU
@@ -246,8 +244,8 @@ func (t *Tunnel) MTU() int {
 	return t.plan.mtu
 }
 
-// Wait returns when ctx ends, with nil, or when the device is taken away, with an error. In the latter case Close must
-// not be called by itself: the kill switch stays up until somebody decides.
+// Wait returns nil when ctx ends, or an error when the device is removed. After an error, do not call Close without a
+// person's decision: the kill switch stays up until then.
 func (t *Tunnel) Wait(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -267,7 +265,7 @@ func (t *Tunnel) ended() error {
 	return e
 }
 
-// Close ends the tunnel and takes back all changes, the kill switch last. It may be called again.
+// Close ends the tunnel and reverts all changes, the kill switch last. It may be called again.
 func (t *Tunnel) Close() error { return t.close(false) }
 
 func (t *Tunnel) close(keepKillSwitch bool) error {
@@ -286,9 +284,8 @@ func (t *Tunnel) close(keepKillSwitch bool) error {
 	return nil
 }
 
-// Clean takes back what a crash of the tunnel called name left, and says what it took back, a line each. With
-// keepKillSwitch it leaves the kill switch for a [Tunnel] that is about to start, so that nothing leaves in between.
-// The caller holds the name's lock, so that no such tunnel runs.
+// Clean reverts what a crash of the named tunnel left, and returns a line for each change. With keepKillSwitch the kill
+// switch stays for a [Tunnel] about to start, so that nothing leaves in between. The caller must hold the name's lock.
 func Clean(dir, name string, keepKillSwitch bool) ([]string, error) {
 	j, err := openJournal(dir, name)
 	if err != nil {

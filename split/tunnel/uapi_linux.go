@@ -17,7 +17,7 @@ import (
 	"golang.zx2c4.com/wireguard/ipc"
 )
 
-// controlSocket lets wg(8) ask about the device, since commands in wg-quick files do: `wg show %i fwmark`.
+// controlSocket lets wg(8) query the device, as commands in wg-quick files do: `wg show %i fwmark`.
 type controlSocket struct{ listener net.Listener }
 
 // serveControl opens the socket. A device of this name in another network namespace may hold it; the tunnel works without.
@@ -43,7 +43,7 @@ func (c *controlSocket) close() {
 	}
 }
 
-// removeDeadSocket removes the socket that a crash left, and none that somebody answers on.
+// removeDeadSocket removes a socket that a crash left, but none that is served.
 func removeDeadSocket(name string) error {
 	file := filepath.Join("/var/run/wireguard", name+".sock") // where wg(8) looks
 	conn, err := net.Dial("unix", file)

@@ -10,7 +10,7 @@ import (
 	"heddle/internal/polltest"
 )
 
-// AwaitGuard waits until the guard's table at the client has a rule for each device, and the one that drops.
+// AwaitGuard waits until the guard's table at the client has a rule for each device and the drop rule.
 func (w *World) AwaitGuard(t testing.TB, table *nftables.Table) {
 	t.Helper()
 	polltest.Until(t, func() error {

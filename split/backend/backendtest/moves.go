@@ -11,25 +11,22 @@ import (
 	"heddle/split"
 )
 
-// Session is a backend that was opened in the client.
+// Session is a backend that runs in the client.
 type Session interface {
 	Run(context.Context) error
 	Status() split.Status
 	Close() error
 }
 
-// Backend is how a test handles one kind of backend.
+// Backend describes one kind of backend to a test.
 type Backend struct {
-	// Open opens it in the client for a name that is looked up often, and tells ready when it is.
-	Open func(to string, name *Name, ready func()) Session
-	// Clean undoes what a session left.
-	Clean func() error
-	// Moved is what Run wraps where the server moved.
-	Moved error
+	Open  func(to string, name *Name, ready func()) Session // opens a session in the client, which looks name up often
+	Clean func() error                                      // undoes what a session left
+	Moved error                                             // the error that Run wraps if the server moved
 }
 
-// ServerMoves tests that nothing leaves to the other addresses of the server's name, nor, once the name leads elsewhere, to the
-// first. A program may look up another address than the session.
+// ServerMoves tests that nothing leaves to other addresses of the server's name, and nothing to the first one once the name
+// has moved. A program may look up another address than the session.
 func (w *World) ServerMoves(t *testing.T, backend Backend) {
 	first, second := w.NewEcho(t, Server4), w.NewEcho(t, Server6)
 	c := w.NewSocket(t, netip.AddrPort{}, netip.AddrPort{})
@@ -65,7 +62,7 @@ func (w *World) ServerMoves(t *testing.T, backend Backend) {
 	}
 }
 
-// Ready tests that what is sent once the session says that it is ready leaves, and is answered. begin begins a session.
+// Ready tests that packets sent after the session reports that it is ready leave and are answered. begin starts a session.
 func (w *World) Ready(t *testing.T, begin func(server netip.AddrPort, ready func())) {
 	echo := w.NewEcho(t, Server4)
 	c := w.NewSocket(t, netip.AddrPort{}, netip.AddrPort{})

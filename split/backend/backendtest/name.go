@@ -6,13 +6,13 @@ import (
 	"sync/atomic"
 )
 
-// Name is a server's name, whose addresses a test chooses.
+// Name is a server name whose addresses a test sets.
 type Name struct {
 	all atomic.Pointer[[]netip.AddrPort]
 }
 
-// Set gives the name these addresses. It must come before Lookup.
+// Set sets the addresses. Call it before Lookup.
 func (n *Name) Set(all ...netip.AddrPort) { n.all.Store(&all) }
 
-// Lookup finds them.
+// Lookup returns the addresses that Set set.
 func (n *Name) Lookup(context.Context, string) ([]netip.AddrPort, error) { return *n.all.Load(), nil }

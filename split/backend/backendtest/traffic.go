@@ -19,13 +19,13 @@ import (
 	"heddle/internal/polltest"
 )
 
-// Port is the server's.
+// Port is the server's UDP port.
 const Port = 4433
 
-// Patience is how long what must come is waited for: longer than a busy machine takes.
+// Patience is how long to wait for packets that must come. It exceeds the delays of a busy machine.
 const Patience = 30 * time.Second
 
-// moment is how long an answer that must not come is waited for.
+// moment is how long to wait for an answer that must not come.
 const moment = 500 * time.Millisecond
 
 // Echo is a UDP server that sends each datagram back.
@@ -34,7 +34,7 @@ type Echo struct {
 	Received atomic.Int64
 }
 
-// NewEcho starts one on an address of the server, until the test ends.
+// NewEcho starts an echo server on an address of the server, until the test ends.
 func (w *World) NewEcho(t *testing.T, at netip.Addr) *Echo {
 	t.Helper()
 	e := &Echo{At: netip.AddrPortFrom(at, Port)}
@@ -63,7 +63,7 @@ func (w *World) NewEcho(t *testing.T, at netip.Addr) *Echo {
 	return e
 }
 
-// Await waits until so many datagrams were received.
+// Await waits until the server has received n datagrams.
 func (e *Echo) Await(t *testing.T, n int) {
 	t.Helper()
 	polltest.Until(t, func() error {
@@ -74,7 +74,7 @@ func (e *Echo) Await(t *testing.T, n int) {
 	})
 }
 
-// roomy gives a socket room for all that a test sends, so that its reader may be late.
+// roomy gives a socket a buffer for all packets of a test, so that its reader may lag.
 func roomy(t *testing.T, c *net.UDPConn) {
 	t.Helper()
 	raw, err := c.SyscallConn()
@@ -87,7 +87,7 @@ func roomy(t *testing.T, c *net.UDPConn) {
 	}
 }
 
-// NewSocket opens a socket in the client: bound where local is valid, connected where to is.
+// NewSocket opens a socket in the client. It binds to local and connects to to, where valid.
 func (w *World) NewSocket(t *testing.T, local netip.AddrPort, to netip.AddrPort) *net.UDPConn {
 	t.Helper()
 	var conn *net.UDPConn
@@ -110,12 +110,12 @@ func (w *World) NewSocket(t *testing.T, local netip.AddrPort, to netip.AddrPort)
 
 var talks atomic.Int64
 
-// Talk sends n datagrams, each after the answer to the one before and a pause. It returns how many came back.
+// Talk sends n datagrams, each after the answer to the previous one and a pause. It returns the number of answers.
 func Talk(c *net.UDPConn, server netip.AddrPort, n int, pause time.Duration) (back int) {
 	return talk(c, server, n, pause, Patience)
 }
 
-// InVain sends n datagrams that must not leave, and gives how many came back nevertheless.
+// InVain sends n datagrams that must not leave. It returns the number of answers.
 func InVain(c *net.UDPConn, server netip.AddrPort, n int) (back int) {
 	return talk(c, server, n, 0, moment)
 }
@@ -132,7 +132,7 @@ func talk(c *net.UDPConn, server netip.AddrPort, n int, pause, patience time.Dur
 	return back
 }
 
-// exchange reports whether a text comes back from the server. What comes late of what was sent before is left out.
+// exchange reports whether the server echoes text. It ignores late answers to earlier datagrams.
 func exchange(c *net.UDPConn, server netip.AddrPort, text string, patience time.Duration) bool {
 	var err error
 	if c.RemoteAddr() != nil {
@@ -152,17 +152,15 @@ func exchange(c *net.UDPConn, server netip.AddrPort, text string, patience time.
 	return false
 }
 
-// Packet is a datagram to the server, as it arrived at the router.
+// Packet is a datagram to the server as it arrived at the router.
 type Packet struct {
 	Way      int // 1 to [Ways]
 	From, To netip.AddrPort
-	// Length of the UDP payload; where the router got a run of segments, of all of them.
-	Length int
-	// Text is the beginning of the payload.
-	Text string
+	Length   int    // UDP payload in bytes, summed over a run of segments
+	Text     string // beginning of the payload
 }
 
-// ByWay counts packets; those of way n are at n.
+// ByWay counts the packets of each way. Index n is way n.
 func ByWay(all []Packet) []int {
 	by := make([]int, Ways+1)
 	for _, p := range all {
@@ -171,16 +169,16 @@ func ByWay(all []Packet) []int {
 	return by
 }
 
-// Tap records what arrives at the router from the client, in the order of arrival.
+// Tap records the packets that arrive at the router from the client, in order of arrival.
 type Tap struct {
 	mu      sync.Mutex
 	packets []Packet
 	changed chan struct{}
-	// asked is how often someone asked for all there is, drained the last of these that found the socket empty.
+	// asked counts the calls of Packets; drained is the last of them before the socket was found empty.
 	asked, drained atomic.Int64
 }
 
-// NewTap starts to record IP packets, until the test ends.
+// NewTap records IP packets until the test ends.
 func (w *World) NewTap(t *testing.T) *Tap {
 	t.Helper()
 	tap := &Tap{changed: make(chan struct{}, 1)}
@@ -234,7 +232,7 @@ func (p *Tap) note(one Packet) {
 	netutil.Offer(p.changed, struct{}{})
 }
 
-// Packets gives what arrived before the call: where the recorder is behind, it waits for it.
+// Packets returns what arrived before the call. It waits for a recorder that lags behind.
 func (p *Tap) Packets() []Packet {
 	asked := p.asked.Add(1)
 	for end := time.Now().Add(Patience); p.drained.Load() < asked && time.Now().Before(end); {
@@ -249,7 +247,7 @@ func (p *Tap) recorded() []Packet {
 	return append([]Packet(nil), p.packets...)
 }
 
-// Await waits until what was recorded is as wanted; it reports false where that does not come.
+// Await waits until wanted accepts the recorded packets. It returns false after a timeout.
 func (p *Tap) Await(wanted func([]Packet) bool) bool {
 	timeout := time.After(Patience)
 	for !wanted(p.recorded()) {
@@ -262,7 +260,7 @@ func (p *Tap) Await(wanted func([]Packet) bool) bool {
 	return true
 }
 
-// Until does more, again and again, until what was recorded is as wanted. It reports false where that does not come.
+// Until calls more repeatedly until wanted accepts the recorded packets. It returns false after a timeout.
 func (p *Tap) Until(wanted func([]Packet) bool, more func()) bool {
 	for end := time.Now().Add(Patience); !wanted(p.Packets()); more() {
 		if time.Now().After(end) {
@@ -272,7 +270,7 @@ func (p *Tap) Until(wanted func([]Packet) bool, more func()) bool {
 	return true
 }
 
-// Reset forgets what was recorded.
+// Reset discards the recorded packets.
 func (p *Tap) Reset() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

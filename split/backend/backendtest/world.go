@@ -30,12 +30,12 @@ var (
 // Ways is how many devices the client has, p1 to p3.
 const Ways = 3
 
-// World is a client, a router and a server, each a network namespace without a name: they go with the test.
+// World is a client, a router and a server, each in an unnamed network namespace that ends with the test.
 type World struct {
 	Client, Router, Server nstest.Namespace
 }
 
-// Own gives the client's address on way n, from 1, of the server's family.
+// Own returns the client's address on way n, from 1, of the server's family.
 func Own(n int, server netip.Addr) netip.Addr {
 	if server.Is4() {
 		return netip.MustParseAddr(fmt.Sprintf("10.77.%d.2", n))
@@ -43,7 +43,7 @@ func Own(n int, server netip.Addr) netip.Addr {
 	return netip.MustParseAddr(fmt.Sprintf("fd77:%d::2", n))
 }
 
-// Via are the paths over all ways, of the kind if.
+// Via returns the paths over all ways, of kind if.
 func Via() (all []path.Spec) {
 	for n := range Ways {
 		all = append(all, path.Spec{Name: fmt.Sprintf("w%d", n+1), Kind: "if", Arg: fmt.Sprintf("p%d", n+1)})
@@ -51,7 +51,7 @@ func Via() (all []path.Spec) {
 	return all
 }
 
-// New lays the world. It skips the test where this process may not make network namespaces.
+// New creates the namespaces. It skips the test if this process may not create them.
 func New(t *testing.T) *World {
 	t.Helper()
 	w := &World{nstest.New(t), nstest.New(t), nstest.New(t)}
@@ -66,7 +66,7 @@ func New(t *testing.T) *World {
 	nstest.Link(t, nstest.End{In: w.Router, Device: "r0", Addrs: []string{"198.51.100.254/24", "2001:db8:51::fe/64"}},
 		nstest.End{In: w.Server, Device: "s0", Addrs: []string{"198.51.100.1/24", "2001:db8:51::1/64"}})
 	w.Router.Do(t, func() error {
-		// Checksums that a device would fill in are filled in here, so that the server sees what they are.
+		// Compute checksums in software, so that the server sees complete ones.
 		return errors.Join(nstest.Set("ipv4/ip_forward", "1"), nstest.Set("ipv6/conf/all/forwarding", "1"), checksumsInSoftware("r0"))
 	})
 	w.Server.Do(t, func() error {
@@ -77,7 +77,7 @@ func New(t *testing.T) *World {
 	return w
 }
 
-// defaults gives way n its default routes again, as they are lost when a device goes down.
+// defaults restores the default routes of way n, which the kernel removes when a device goes down.
 func (w *World) defaults(n int) error {
 	link, err := netlink.LinkByName(fmt.Sprintf("p%d", n))
 	if err != nil {
