@@ -19,7 +19,7 @@ import (
 	"heddle/path/diversity"
 )
 
-// read tells the formats apart by what is in them.
+// read recognizes the format by the content.
 func read(text []byte) (*contents, error) {
 	if bytes.Contains(text[max(0, len(text)-128<<10):], []byte("\xab\xcd\xefMaxMind.com")) {
 		return readMMDB(text)
@@ -56,7 +56,7 @@ func (c *contents) add(first, last netip.Addr, value uint32) {
 	c.spans[family] = append(c.spans[family], span{first, last, value})
 }
 
-// ofKind notes the kind of a line, and refuses a file of two kinds.
+// ofKind records the kind of a line. It refuses a file of two kinds.
 func (c *contents) ofKind(k Kind) error {
 	if c.kind != "" && c.kind != k {
 		return fmt.Errorf("it holds both %s and %s", c.kind, k)
@@ -65,7 +65,7 @@ func (c *contents) ofKind(k Kind) error {
 	return nil
 }
 
-// readLines reads lines of fields, and skips one line of headings.
+// readLines reads lines of fields, and skips one heading line.
 func readLines(text []byte, between rune, row func(fields []string) error) error {
 	lines := csv.NewReader(bytes.NewReader(text))
 	lines.Comma, lines.Comment, lines.FieldsPerRecord = between, '#', -1
@@ -85,7 +85,7 @@ func readLines(text []byte, between rune, row func(fields []string) error) error
 	}
 }
 
-// headings reports whether a line has words where addresses should be.
+// headings reports whether a line has words in place of addresses.
 func headings(fields []string) bool {
 	return len(fields) >= 3 && strings.Trim(strings.ToLower(fields[0]), "abcdefghijklmnopqrstuvwxyz_ ") == ""
 }
@@ -125,13 +125,13 @@ func (c *contents) row(fields []string) error {
 	return c.ofKind(ASN)
 }
 
-// name keeps the first name of an AS, without what could confuse a terminal.
+// name keeps the first name of an AS, without characters that could confuse a terminal.
 func (c *contents) name(as uint32, name string) {
 	if _, known := c.names[as]; known || name == "" {
 		return
 	}
 	name = strings.ToValidUTF8(name[:min(len(name), 200)], "")
-	c.names[as] = strings.Clone(text.Printable(name)) // a part of the line would hold on to all of it
+	c.names[as] = strings.Clone(text.Printable(name)) // a substring would keep the whole line in memory
 }
 
 // countryCode packs two capital letters.
@@ -142,7 +142,7 @@ func countryCode(text string) (uint32, bool) {
 	return uint32(text[0])<<8 | uint32(text[1]), true
 }
 
-// address reads an address, or a whole number, which is IPv4 below 2^32.
+// address reads an address or a whole number, which below 2^32 is IPv4.
 func address(text string) (netip.Addr, error) {
 	if a, err := netip.ParseAddr(text); err == nil && a.Zone() == "" {
 		return a.Unmap(), nil
@@ -159,8 +159,7 @@ func address(text string) (netip.Addr, error) {
 	return a.Unmap(), nil
 }
 
-// prefix reads prefix, length and AS. Of several origins (1_2) and of sets (1,2) it keeps the first, which CAIDA puts there
-// because it was seen most often.
+// prefix reads prefix, length and AS. Of several origins (1_2) and sets (1,2) it keeps the first, which CAIDA saw most.
 func (c *contents) prefix(fields []string) error {
 	if len(fields) != 3 {
 		return fmt.Errorf("%d columns instead of prefix, length and AS", len(fields))
@@ -182,7 +181,7 @@ func (c *contents) prefix(fields []string) error {
 	return nil
 }
 
-// lastOf is the last address of a masked prefix.
+// lastOf returns the last address of a masked prefix.
 func lastOf(p netip.Prefix) netip.Addr {
 	b := p.Addr().AsSlice()
 	for bit := p.Bits(); bit < len(b)*8; bit++ {
@@ -197,14 +196,14 @@ var (
 	versionDate = regexp.MustCompile(`\.(20\d{6})`)
 )
 
-// fromName takes the date from the name that CAIDA gives its files.
+// fromName takes the date from CAIDA's file name.
 func (c *contents) fromName(file string) {
 	if m := pfx2asDate.FindStringSubmatch(filepath.Base(file)); m != nil {
 		c.dated, _ = time.Parse("20060102", m[1])
 	}
 }
 
-// fromPackage takes what the npm package of ip-location-db says that the file lies in.
+// fromPackage takes origin, licence and date from the ip-location-db npm package around the file.
 func (c *contents) fromPackage(file string) {
 	text, err := os.ReadFile(filepath.Join(filepath.Dir(file), "package.json"))
 	if err != nil {

@@ -19,23 +19,20 @@ import (
 	"heddle/path"
 )
 
-// ImportOptions say what a file does not.
+// ImportOptions supply what a file does not say.
 type ImportOptions struct {
-	// Origin and Licence are kept with the table; empty for what the file, or the package that it lies in, says.
-	Origin, Licence string
-	// Dated is when the data was made; zero for what the file says.
-	Dated time.Time
-	// Now is the time of the import.
-	Now time.Time
+	Origin, Licence string    // kept with the table; empty: from the file or its package
+	Dated           time.Time // when the data was made; zero: from the file
+	Now             time.Time // time of the import
 }
 
-// maxBytes bounds a file after it is unpacked: ten times what the whole Internet takes today.
+// maxBytes bounds an unpacked file: ten times what the whole Internet takes today.
 const maxBytes = 512 << 20
 
-// maxRanges bounds what a database may unfold to: the Internet announces some 1.3 million prefixes.
+// maxRanges bounds what a database may expand to. The Internet announces some 1.3 million prefixes.
 const maxRanges = 8_000_000
 
-// contents is what a file says.
+// contents is what a file holds.
 type contents struct {
 	kind        Kind
 	spans       map[int][]span // by family
@@ -46,11 +43,11 @@ type contents struct {
 	multiOrigin int
 }
 
-// Import reads files and puts what they say into the table, which it makes where it is absent. A part of the same kind
-// and family that was there before is replaced; the others stay. Where anything is wrong, the table stays as it was.
+// Import reads files into the table, which it creates if absent. It replaces parts of the same kind and family and keeps the
+// others. On an error the table stays as it was.
 //
-// A file is CSV as of ip-location-db (first address, last address, then AS and name, or country), pfx2as as of CAIDA
-// (prefix, length, AS), or a MaxMind DB; it may be packed by gzip.
+// A file is CSV of ip-location-db (first address, last address, then AS and name, or country), pfx2as of CAIDA (prefix,
+// length, AS), or a MaxMind DB. It may be compressed by gzip.
 func Import(table string, files []string, o ImportOptions) (*Table, error) {
 	t, err := Open(table)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -10,7 +10,7 @@ import (
 	"github.com/oschwald/maxminddb-golang/v2"
 )
 
-// mmdbRecord holds the fields of the common databases: GeoLite2-ASN, GeoLite2-Country, and those of ip-location-db.
+// mmdbRecord has the fields of the common databases: GeoLite2-ASN, GeoLite2-Country and those of ip-location-db.
 type mmdbRecord struct {
 	AS           uint32 `maxminddb:"autonomous_system_number"`
 	Organization string `maxminddb:"autonomous_system_organization"`
@@ -56,7 +56,7 @@ func (c *contents) network(p netip.Prefix, r mmdbRecord) {
 		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
 	}
 	country, ok := countryCode(r.Country.Code)
-	switch { // a database that has both is taken for what its first network says
+	switch { // the first network decides for a database with both
 	case r.AS != 0 && c.kind != Country:
 		c.kind = ASN
 		c.add(p.Addr(), lastOf(p), r.AS)
@@ -67,8 +67,8 @@ func (c *contents) network(p netip.Prefix, r mmdbRecord) {
 	}
 }
 
-// checkTree makes sure that the search tree leads to no more than maxRanges networks: nodes may be shared, as those of
-// IPv4 are, so that a small hostile tree may unfold without end (MaxMind DB file format 2.0, "Binary Search Tree Section").
+// checkTree checks that the search tree leads to at most maxRanges networks. Nodes may be shared, as IPv4's are, so a small
+// hostile tree may expand without end (MaxMind DB file format 2.0, "Binary Search Tree Section").
 func checkTree(text []byte, about maxminddb.Metadata) error {
 	count, size := int(about.NodeCount), int(about.RecordSize)
 	if size != 24 && size != 28 && size != 32 || count < 0 || count > len(text)/(size/4) {
@@ -105,14 +105,14 @@ func checkTree(text []byte, about maxminddb.Metadata) error {
 	return err
 }
 
-// child reads one of the two records of a node.
+// child reads one of a node's two records.
 func child(text []byte, size, node, side int) int {
 	b := text[node*size/4:]
 	switch size {
 	case 24:
 		b = b[side*3:]
 		return int(b[0])<<16 | int(b[1])<<8 | int(b[2])
-	case 28: // the middle byte holds the upper four bits of both
+	case 28: // the middle byte has the upper four bits of both
 		low := int(b[side*4])<<16 | int(b[side*4+1])<<8 | int(b[side*4+2])
 		if side == 0 {
 			return int(b[3]>>4)<<24 | low

@@ -12,8 +12,8 @@ type span struct {
 	value       uint32
 }
 
-// flatten makes spans that do not overlap, in ascending order: where they do, the one that begins later counts, which
-// of prefixes is the longer one; of two that begin together, the shorter range; of two that are alike, the later one.
+// flatten returns disjoint spans in ascending order. Where spans overlap, the later start wins (the longer prefix); at equal
+// starts the shorter range; for equal ranges the later one.
 func flatten(spans []span) []span {
 	slices.SortStableFunc(spans, func(a, b span) int {
 		if c := a.first.Compare(b.first); c != 0 {
@@ -40,13 +40,13 @@ func flatten(spans []span) []span {
 
 type flattener struct {
 	out  []span
-	open []span     // those that the sweep is in, the one that counts last
-	at   netip.Addr // all before it is done
+	open []span     // spans that contain the sweep position; the last one wins
+	at   netip.Addr // everything before it is done
 }
 
 func (f *flattener) top() span { return f.open[len(f.open)-1] }
 
-// close ends the one that counts. After the last address of all, at is zero.
+// close ends the winning span. After the last of all addresses, at is zero.
 func (f *flattener) close() {
 	s := f.top()
 	f.open = f.open[:len(f.open)-1]
@@ -57,7 +57,7 @@ func (f *flattener) close() {
 	f.at = s.last.Next()
 }
 
-// emit adds a span, to the one before where that goes on.
+// emit adds a span, or extends the previous one.
 func (f *flattener) emit(first, last netip.Addr, value uint32) {
 	if n := len(f.out); n > 0 && f.out[n-1].value == value && f.out[n-1].last.Next() == first {
 		f.out[n-1].last = last
@@ -66,7 +66,7 @@ func (f *flattener) emit(first, last netip.Addr, value uint32) {
 	f.out = append(f.out, span{first, last, value})
 }
 
-// records are the spans as a part holds them. Spans of value 0 say nothing, and are left out.
+// records encodes the spans for a part. It omits spans of value 0, which say nothing.
 func records(spans []span) (data []byte, n int) {
 	for _, s := range spans {
 		if s.value == 0 {

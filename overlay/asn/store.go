@@ -13,18 +13,17 @@ import (
 	"heddle/internal/atomicfile"
 )
 
-// A stored table is: magic; the length of the header in four bytes, big-endian as all numbers; the header, JSON; the
-// records of each part, which are looked up as they lie; the names; and the SHA-256 of all that.
+// A stored table is: magic; the header's length in four bytes, big-endian like all numbers; the header in JSON; the records
+// of each part, which are searched in place; the names; and the SHA-256 of all that.
 const magic = "heddle-asn/1\n"
 
 type header struct {
 	Parts []Source `json:"parts"`
-	// Names is how many ASes have a name, and Text the length of all names in bytes.
-	Names int `json:"names"`
-	Text  int `json:"text"`
+	Names int      `json:"names"` // ASes with a name
+	Text  int      `json:"text"`  // length of all names in bytes
 }
 
-// nameRecord is an AS, and the end of its name in the text. They are sorted by AS.
+// nameRecord is the size of an AS and the end of its name in the text. Records are sorted by AS.
 const nameRecord = 8
 
 func readNames(records, text []byte) (map[uint32]string, error) {
@@ -58,7 +57,7 @@ func (t *Table) encode() ([]byte, error) {
 	return seal(slices.Concat(body, records, text), len(head)), nil
 }
 
-// seal puts the magic and the header's length before a body, and the checksum behind.
+// seal puts the magic and the header's length before a body, and the checksum behind it.
 func seal(body []byte, header int) []byte {
 	text := binary.BigEndian.AppendUint32([]byte(magic), uint32(header))
 	text = append(text, body...)
@@ -86,7 +85,7 @@ func decode(text []byte) (*Table, error) {
 	return head.table(rest[length:])
 }
 
-// table cuts what follows the header into parts.
+// table splits what follows the header into parts.
 func (h header) table(rest []byte) (*Table, error) {
 	cut := func(n, size int) (piece []byte, err error) {
 		if n < 0 || n > len(rest)/size {
@@ -122,7 +121,7 @@ func (h header) table(rest []byte) (*Table, error) {
 	return t, err
 }
 
-// save writes the table whole, or leaves the old one.
+// save writes the table atomically.
 func (t *Table) save(file string) error {
 	text, err := t.encode()
 	if err != nil {

@@ -1,11 +1,9 @@
-// Package asn says which autonomous system an address belongs to, and in which country it is, from a table on this
-// machine: nobody is asked, so nobody learns what was looked up.
+// Package asn maps an address to its autonomous system and country by a table on this machine, so that nobody learns what is
+// looked up. [Import] makes the table from published files (CSV of ip-location-db, pfx2as of CAIDA, MMDB) and keeps the
+// origin, licence and age of each part. [Open] reads the table, [Table.Lookup] queries it.
 //
-// [Import] makes the table from files that others publish: CSV of ip-location-db, pfx2as of CAIDA, MMDB. It keeps
-// where each part came from, under which licence and how old it is. [Open] reads the table, [Table.Lookup] asks it.
-//
-// Do not take it for a fact: a prefix may be announced by one network and used by another, and where a router stands is
-// often guessed from where its owner is.
+// Do not take an answer for a fact: a prefix may be announced by one network and used by another, and the place of a router
+// is often guessed from its owner's.
 package asn
 
 import (
@@ -25,7 +23,7 @@ import (
 	"heddle/path/diversity"
 )
 
-// Kind is what a part of the table says of an address.
+// Kind is what a part of the table maps addresses to.
 type Kind string
 
 // The kinds.
@@ -34,27 +32,21 @@ const (
 	Country Kind = "country"
 )
 
-// Source says where one part of a table came from.
+// Source is the origin of one part of a table.
 type Source struct {
-	Kind   Kind `json:"kind"`
-	Family int  `json:"family"` // 4 or 6
-	// File is the name that the imported file had.
-	File string `json:"file"`
-	// Origin and Licence are as the file says, or whoever imported it.
-	Origin  string `json:"origin,omitempty"`
-	Licence string `json:"licence,omitempty"`
-	// Dated is when the data was made, zero where nothing tells; Imported is when it came here.
-	Dated    time.Time `json:"dated,omitzero"`
-	Imported time.Time `json:"imported"`
-	// SHA256 is that of the imported file, in hexadecimal digits.
-	SHA256 string `json:"sha256"`
-	// Ranges is how many ranges of addresses there are.
-	Ranges int `json:"ranges"`
-	// MultiOrigin is how many prefixes were announced by several ASes, of which the table keeps the first.
-	MultiOrigin int `json:"multi_origin,omitempty"`
+	Kind        Kind      `json:"kind"`
+	Family      int       `json:"family"`           // 4 or 6
+	File        string    `json:"file"`             // name of the imported file
+	Origin      string    `json:"origin,omitempty"` // as stated by the file or the importer
+	Licence     string    `json:"licence,omitempty"`
+	Dated       time.Time `json:"dated,omitzero"`         // when the data was made, zero if unknown
+	Imported    time.Time `json:"imported"`               // when it was imported
+	SHA256      string    `json:"sha256"`                 // of the imported file, in hexadecimal
+	Ranges      int       `json:"ranges"`                 // address ranges
+	MultiOrigin int       `json:"multi_origin,omitempty"` // prefixes announced by several ASes; the first is kept
 }
 
-// Age is how old the data is, or how long it has been here where it has no date.
+// Age returns how old the data is or, without a date, how long ago it was imported.
 func (s Source) Age(now time.Time) time.Duration {
 	if s.Dated.IsZero() {
 		return now.Sub(s.Imported)
@@ -62,25 +54,23 @@ func (s Source) Age(now time.Time) time.Duration {
 	return now.Sub(s.Dated)
 }
 
-// Entry is what the table knows of an address.
+// Entry is what the table holds about an address.
 type Entry struct {
-	Addr netip.Addr `json:"addr"`
-	// AS is 0, and First and Last are zero, where no AS is known.
-	AS    diversity.AS `json:"as"`
-	Name  string       `json:"name,omitempty"`
-	First netip.Addr   `json:"first,omitzero"`
-	Last  netip.Addr   `json:"last,omitzero"`
-	// Country is an ISO 3166 code, or empty.
-	Country string `json:"country,omitempty"`
+	Addr    netip.Addr   `json:"addr"`
+	AS      diversity.AS `json:"as"` // 0 if unknown
+	Name    string       `json:"name,omitempty"`
+	First   netip.Addr   `json:"first,omitzero"` // bounds of the AS's range, zero if unknown
+	Last    netip.Addr   `json:"last,omitzero"`
+	Country string       `json:"country,omitempty"` // ISO 3166 code, or empty
 }
 
-// Table is a table in memory. Its zero value is empty. It may be used by several goroutines.
+// Table is a table in memory. Its zero value is empty. It is safe for concurrent use.
 type Table struct {
 	parts []part
 	names map[uint32]string
 }
 
-// part is one kind for one family: records of first address, last address and value, sorted.
+// part is one kind for one family: sorted records of first address, last address and value.
 type part struct {
 	Source
 	data []byte
@@ -95,7 +85,7 @@ func (p part) width() int {
 
 func (p part) record() int { return 2*p.width() + 4 }
 
-// find gives the range that holds addr, and its value.
+// find returns the range that holds addr, and its value.
 func (p part) find(addr netip.Addr) (first, last netip.Addr, value uint32, ok bool) {
 	width, record := p.width(), p.record()
 	want := addr.AsSlice()
@@ -112,7 +102,7 @@ func (p part) find(addr netip.Addr) (first, last netip.Addr, value uint32, ok bo
 	return first, last, binary.BigEndian.Uint32(r[2*width:]), true
 }
 
-// Lookup says what is known of an address.
+// Lookup returns what is known of an address.
 func (t *Table) Lookup(addr netip.Addr) Entry {
 	addr = addr.Unmap().WithZone("")
 	e := Entry{Addr: addr}
@@ -133,10 +123,10 @@ func (t *Table) Lookup(addr netip.Addr) Entry {
 	return e
 }
 
-// Name is the AS's name, or empty where it is not known.
+// Name returns the AS's name, or "" if unknown.
 func (t *Table) Name(as diversity.AS) string { return t.names[uint32(as)] }
 
-// Sources say where the table's parts came from.
+// Sources returns the origins of the table's parts.
 func (t *Table) Sources() []Source {
 	all := []Source{}
 	for _, p := range t.parts {
@@ -150,7 +140,7 @@ func (t *Table) Has(kind Kind) bool {
 	return slices.ContainsFunc(t.parts, func(p part) bool { return p.Kind == kind })
 }
 
-// FileOr gives the file that was named, or this user's where none was: asn.table in Heddle's directory of settings.
+// FileOr returns the named file, or by default asn.table in Heddle's directory of settings.
 func FileOr(named string) (string, error) {
 	if named != "" {
 		return named, nil
@@ -159,7 +149,7 @@ func FileOr(named string) (string, error) {
 	return filepath.Join(filepath.Dir(file), "asn.table"), err
 }
 
-// OpenOr is [Open] of [FileOr].
+// OpenOr opens the table of [FileOr].
 func OpenOr(named string) (*Table, error) {
 	file, err := FileOr(named)
 	if err != nil {
@@ -168,7 +158,7 @@ func OpenOr(named string) (*Table, error) {
 	return Open(file)
 }
 
-// Open reads a table. Without a file the error wraps [fs.ErrNotExist].
+// Open reads a table. If there is no file, the error wraps [fs.ErrNotExist].
 func Open(file string) (*Table, error) {
 	what := "table of ASes " + file
 	text, err := os.ReadFile(file)

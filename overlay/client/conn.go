@@ -11,10 +11,10 @@ import (
 	"heddle/internal/tlsbatch"
 )
 
-// longestAnswer bounds, in bytes, what a node may say before the stream begins.
+// longestAnswer bounds a node's answer before the stream, in bytes.
 const longestAnswer = 16 << 10
 
-// conn is a stream through a node. Its first bytes may leave before the node has answered.
+// conn is a stream through a node. Its first bytes may be sent before the node has answered.
 type conn struct {
 	*tlsbatch.Conn
 	reach *reach
@@ -33,7 +33,7 @@ func newConn(secure *tlsbatch.Conn, r *reach, to string) *conn {
 	return &conn{Conn: secure, reach: r, to: to, limit: limit, in: bufio.NewReader(limit)}
 }
 
-// answered reads the node's answer, where nobody did.
+// answered reads the node's answer, once.
 func (c *conn) answered() error {
 	c.once.Do(func() {
 		if err := readAnswer(c.in); err != nil {
@@ -44,7 +44,7 @@ func (c *conn) answered() error {
 	return c.answer
 }
 
-// Read gives what the destination sent. The first call waits for the node's answer; a refusal is its error.
+// Read reads from the destination. The first call waits for the node's answer; a refusal is its error.
 func (c *conn) Read(p []byte) (int, error) {
 	if err := c.answered(); err != nil {
 		return 0, err
@@ -58,12 +58,12 @@ func (c *conn) Read(p []byte) (int, error) {
 	return c.Conn.Read(p)
 }
 
-// Write sends to the destination, or to the node, which keeps it until it has connected.
+// Write sends to the destination. The node buffers the bytes until it has connected.
 func (c *conn) Write(p []byte) (int, error) {
 	n, err := c.Conn.Write(p)
 	if timeout, ok := errors.AsType[net.Error](err); err == nil || ok && timeout.Timeout() {
 		return n, err
 	}
-	// The node closed the connection, and its answer says why.
+	// The node closed the connection. Its answer says why.
 	return n, cmp.Or(c.answered(), err)
 }

@@ -17,14 +17,14 @@ import (
 	"heddle/path"
 )
 
-// Where a node answers to requests that carry a grant; bodies are JSON.
+// Endpoints of a node for requests that carry a grant. Bodies are JSON.
 const (
 	StatusURL = "/v1/status" // GET: Status
-	SurveyURL = "/v1/survey" // POST: SurveyRequest, to what the survey found
-	NATURL    = "/v1/nat"    // POST: NATRequest, to NATLease; POST to NATURL/ID renews, DELETE releases
+	SurveyURL = "/v1/survey" // POST: SurveyRequest, returns what the survey found
+	NATURL    = "/v1/nat"    // POST: NATRequest, returns NATLease; POST to NATURL/ID renews, DELETE releases
 )
 
-// Status is what a node says of itself. Who is no grantor of the node sees only the grant that was shown.
+// Status is a node's status. Those who are not grantors of the node see only the grant that they showed.
 type Status struct {
 	Name  string       `json:"name"`
 	Key   identity.Key `json:"key"`
@@ -42,7 +42,7 @@ type Status struct {
 	Grants    []GrantStatus     `json:"grants"`
 }
 
-// GrantStatus is what became of a grant at one node.
+// GrantStatus is the state of a grant at one node.
 type GrantStatus struct {
 	ID     string       `json:"id"`
 	Holder identity.Key `json:"holder"`
@@ -50,7 +50,7 @@ type GrantStatus struct {
 	Until  time.Time    `json:"until"`
 	Modes  []string     `json:"modes"`
 	To     []string     `json:"to,omitempty"`
-	Bytes  int64        `json:"bytes,omitempty"` // 0 is no limit
+	Bytes  int64        `json:"bytes,omitempty"` // 0 means no limit
 	Used   int64        `json:"used"`            // bytes, both ways
 	Flows  int          `json:"flows_open"`
 }
@@ -60,37 +60,33 @@ type SurveyRequest struct {
 	To netip.AddrPort `json:"to"`
 }
 
-// NATRequest asks the node's kernel to forward: what comes from the address that the request came from to a port of the
-// node goes on to To, with the node's own address as its source.
+// NATRequest asks a node's kernel to forward packets from the requester's address to a node's port on to To, with the node's
+// address as their source.
 type NATRequest struct {
-	To netip.AddrPort `json:"to"`
-	// Listen is the port wanted at the node, or 0 for any.
-	Listen uint16 `json:"listen,omitempty"`
-	// TTL is in how many seconds the lease ends unless it is renewed; the node may shorten it.
-	TTL int `json:"ttl"`
+	To     netip.AddrPort `json:"to"`
+	Listen uint16         `json:"listen,omitempty"` // port wanted at the node, or 0 for any
+	TTL    int            `json:"ttl"`              // lifetime without renewal in seconds; the node may shorten it
 }
 
-// NATLease is a rule in a node's kernel that ends by itself.
+// NATLease is a forwarding rule in a node's kernel. It expires by itself.
 type NATLease struct {
-	ID string `json:"id"`
-	// Client is whose packets are forwarded, as the node sees it.
-	Client netip.Addr `json:"client"`
-	// Listen is the node's port to connect to.
-	Listen uint16         `json:"listen"`
+	ID     string         `json:"id"`
+	Client netip.Addr     `json:"client"` // source address of the packets, as the node sees it
+	Listen uint16         `json:"listen"` // the node's port to connect to
 	To     netip.AddrPort `json:"to"`
 	Until  time.Time      `json:"until"`
 }
 
-// longestReply bounds, in bytes, what a node may answer.
+// longestReply bounds a node's reply, in bytes.
 const longestReply = 4 << 20
 
-// Client asks a node about itself, and for what is no stream. It keeps one connection for a while.
+// Client queries a node's status and makes requests without a stream. It keeps one connection for a while.
 type Client struct {
 	reach *reach
 	http  *http.Client
 }
 
-// New is for the holder of id. It reaches the node by base, or by this machine's own routes where that is nil.
+// New returns a client for the holder of id. It reaches the node by base; nil means this machine's own routes.
 func New(pass Pass, id identity.Identity, base path.Path) (*Client, error) {
 	r, err := newReach(pass, id, base, "node "+pass.Name)
 	if err != nil {
@@ -107,7 +103,7 @@ func New(pass Pass, id identity.Identity, base path.Path) (*Client, error) {
 // Close closes the connection, if there is one.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// Status asks for the node's status. Its words are a stranger's, and such as can be shown on a terminal.
+// Status queries the node's status. Its words come from a stranger, made safe for a terminal.
 func (c *Client) Status(ctx context.Context) (s Status, err error) {
 	err = c.call(ctx, http.MethodGet, StatusURL, nil, &s)
 	s.Name, s.Listen = spoken(s.Name), spoken(s.Listen)
@@ -127,25 +123,24 @@ func printableAll(words []string) {
 	}
 }
 
-// Survey has the node measure its half of the way to a destination, which can take a minute.
+// Survey makes the node measure its half of the path to a destination. This can take a minute.
 func (c *Client) Survey(ctx context.Context, to netip.AddrPort) (found json.RawMessage, err error) {
 	err = c.call(ctx, http.MethodPost, SurveyURL, SurveyRequest{to}, &found)
 	return found, err
 }
 
-// Lease asks for a rule in the node's kernel.
+// Lease requests a rule in the node's kernel.
 func (c *Client) Lease(ctx context.Context, r NATRequest) (l NATLease, err error) {
 	err = c.call(ctx, http.MethodPost, NATURL, r, &l)
 	return l, err
 }
 
-// Renew has a lease end ttl from now.
+// Renew makes a lease end ttl from now.
 func (c *Client) Renew(ctx context.Context, l NATLease, ttl time.Duration) (again NATLease, err error) {
 	err = c.call(ctx, http.MethodPost, NATURL+"/"+l.ID, NATRequest{To: l.To, Listen: l.Listen, TTL: int(ttl / time.Second)}, &again)
 	return again, err
 }
 
-// Release ends a lease.
 func (c *Client) Release(ctx context.Context, l NATLease) error {
 	return c.call(ctx, http.MethodDelete, NATURL+"/"+l.ID, nil, nil)
 }

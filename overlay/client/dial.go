@@ -22,13 +22,13 @@ import (
 	"heddle/path"
 )
 
-// dialPatience is how long a connection to a destination may take at most: the node must make it first.
+// dialPatience bounds a connection to a destination, including the node's own connecting.
 const dialPatience = 30 * time.Second
 
-// GrantHeader carries the text of a grant in a request.
+// GrantHeader carries a grant's text in a request.
 const GrantHeader = "Heddle-Grant"
 
-// dial has the node connect to HOST:PORT.
+// dial makes the node connect to HOST:PORT.
 func (r *reach) dial(ctx context.Context, to string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialPatience)
 	defer cancel()
@@ -42,7 +42,7 @@ func (r *reach) dial(ctx context.Context, to string) (net.Conn, error) {
 	if err == nil && !path.WantsEarly(ctx) {
 		err = c.answered()
 	}
-	if !stop() { // the deadline that was set may strike later
+	if !stop() { // the deadline may already have been set
 		err = cmp.Or(err, context.Cause(ctx))
 	}
 	if err != nil {
@@ -52,12 +52,12 @@ func (r *reach) dial(ctx context.Context, to string) (net.Conn, error) {
 	return c, nil
 }
 
-// connect makes a connection to the first address of the node that answers and proves the key.
+// connect connects to the node's first address that answers and proves the key.
 func (r *reach) connect(ctx context.Context) (*tlsbatch.Conn, error) {
 	at, failed := r.addresses(ctx)
 	secure, err := dial.First(ctx, at, func(ctx context.Context, a netip.AddrPort) (*tlsbatch.Conn, error) {
 		secure, err := r.connectTo(ctx, a)
-		if _, wrong := errors.AsType[*identity.KeyError](failed); err != nil && !wrong { // that somebody else answers says more than silence
+		if _, wrong := errors.AsType[*identity.KeyError](failed); err != nil && !wrong { // a wrong key says more than silence
 			failed = r.explainConnect(err, a.String())
 		}
 		return secure, err
@@ -68,7 +68,7 @@ func (r *reach) connect(ctx context.Context) (*tlsbatch.Conn, error) {
 	return secure, nil
 }
 
-// addresses are those of the node, as far as its names can be looked up; where none can, the error says why.
+// addresses returns the node's addresses, as far as its names resolve. If none does, the error says why.
 func (r *reach) addresses(ctx context.Context) (at []netip.AddrPort, failed error) {
 	for _, text := range r.pass.Addresses {
 		host, port, err := SplitAddress(text)
@@ -100,7 +100,7 @@ func (r *reach) connectTo(ctx context.Context, at netip.AddrPort) (*tlsbatch.Con
 	return secure, nil
 }
 
-// explainConnect turns the failure to reach the node into words.
+// explainConnect describes why the node was not reached.
 func (r *reach) explainConnect(err error, address string) error {
 	e := &path.Error{What: r.what, Why: fmt.Sprintf("the node %s (%s) cannot be reached", r.pass.Name, address), Err: err, Hint: cmp.Or(errhint.Of(err), "does it run, and does the network let TCP to that port pass?")}
 	var name *net.DNSError
@@ -117,7 +117,7 @@ func (r *reach) explainConnect(err error, address string) error {
 	return e
 }
 
-// explain turns what a request ended with into words.
+// explain describes why a request failed.
 func (r *reach) explain(err error, to string) error {
 	var known *path.Error
 	if errors.As(err, &known) {
@@ -134,9 +134,9 @@ func (r *reach) explain(err error, to string) error {
 	return e
 }
 
-// readAnswer reads what the node says to a CONNECT.
+// readAnswer reads a node's answer to a CONNECT.
 func readAnswer(in *bufio.Reader) error {
-	// The answer to CONNECT has no body where it is a success (RFC 9110, section 9.3.6).
+	// A successful answer to CONNECT has no body (RFC 9110, section 9.3.6).
 	answer, err := http.ReadResponse(in, &http.Request{Method: http.MethodConnect})
 	if err != nil {
 		return err

@@ -15,42 +15,38 @@ import (
 	"heddle/identity"
 )
 
-// What a grant may be for.
+// Modes of a grant.
 const (
-	ModeForward = "forward" // TCP connections and UDP flows that the node makes for the holder
+	ModeForward = "forward" // TCP connections and UDP flows made by the node
 	ModeNAT     = "nat"     // leases of address translation in the node's kernel
 	ModeSurvey  = "survey"  // measurements from the node towards a destination
 )
 
-// Modes are those that there are.
+// Modes lists all modes.
 func Modes() []string { return []string{ModeForward, ModeNAT, ModeSurvey} }
 
 const (
 	grantPurpose = "heddle grant 1"
 	grantPrefix  = "heddle-grant:"
-	// MaxGrant is how long the text of a grant is at most, in bytes.
+	// MaxGrant bounds a grant's text, in bytes.
 	MaxGrant  = 4096
 	keySize   = 32
 	signature = 64
-	// leeway is how much earlier than its beginning a grant is taken: clocks differ.
+	// leeway is how early a grant is accepted, since clocks differ.
 	leeway = time.Minute
 )
 
-// Grant says who may use which nodes, until when, how much and to reach what. It is bound to its holder's key, which the
-// holder proves at each connection: who else has its text can do nothing with it.
+// Grant says who may use which nodes, until when, how much and for which destinations. The holder proves the bound key at
+// each connection, so the text alone is useless to others.
 type Grant struct {
-	// ID names the grant, where it is revoked and where its bytes are counted: 32 hexadecimal digits. [Issue] draws it.
-	ID     string       `json:"id"`
-	Holder identity.Key `json:"holder"`
-	// Nodes are those that the grant is for; empty for every node that trusts the grantor.
-	Nodes []identity.Key `json:"nodes,omitempty"`
-	From  time.Time      `json:"from"`
-	Until time.Time      `json:"until"`
-	// Bytes is how many the holder may send and receive by one node in all, or 0 for as many as there are.
-	Bytes int64 `json:"bytes,omitempty"`
-	// To are the destinations, as [ParseDestination] reads them; empty for all public addresses.
-	To    []string `json:"to,omitempty"`
-	Modes []string `json:"modes"`
+	ID     string         `json:"id"` // names the grant for revocation and accounting: 32 hexadecimal digits, drawn by [Issue]
+	Holder identity.Key   `json:"holder"`
+	Nodes  []identity.Key `json:"nodes,omitempty"` // empty: every node that trusts the grantor
+	From   time.Time      `json:"from"`
+	Until  time.Time      `json:"until"`
+	Bytes  int64          `json:"bytes,omitempty"` // bytes both ways by one node in all; 0: no limit
+	To     []string       `json:"to,omitempty"`    // destinations for [ParseDestination]; empty: all public addresses
+	Modes  []string       `json:"modes"`
 }
 
 // Signed is a grant with its grantor's signature, which [Signed.Verify] checks.
@@ -60,7 +56,7 @@ type Signed struct {
 	text    string
 }
 
-// Issue signs a grant. It draws an ID where there is none, and takes times to the second.
+// Issue signs a grant. It draws an ID if there is none, and truncates times to seconds.
 func Issue(grantor identity.Identity, g Grant) (Signed, error) {
 	if g.ID == "" {
 		var id [16]byte
@@ -83,7 +79,7 @@ func Issue(grantor identity.Identity, g Grant) (Signed, error) {
 	return ParseGrant(grantPrefix + base64.RawURLEncoding.EncodeToString(raw))
 }
 
-// check refuses what no node could make sense of.
+// check refuses what no node could accept.
 func (g Grant) check() error {
 	if id, err := hex.DecodeString(g.ID); err != nil || len(id) != 16 || strings.ToLower(g.ID) != g.ID {
 		return errors.New("its id is not 32 hexadecimal digits")
@@ -113,9 +109,8 @@ func (g Grant) check() error {
 	return nil
 }
 
-// ParseGrant reads the text of a grant: heddle-grant: and, in base64url, the grantor's key, its signature and the grant
-// as JSON in the one form that [Issue] writes. A key that this version does not know is an error: it may be a limit.
-// The signature is not checked here.
+// ParseGrant reads a grant's text: heddle-grant: and, in base64url, the grantor's key, its signature and the grant as JSON
+// exactly as [Issue] writes it. Unknown keys are an error, since they may be limits. It does not check the signature.
 func ParseGrant(text string) (Signed, error) {
 	rest, ok := strings.CutPrefix(text, grantPrefix)
 	switch {
@@ -125,7 +120,7 @@ func ParseGrant(text string) (Signed, error) {
 		return Signed{}, fmt.Errorf("it has %d bytes, more than %d", len(text), MaxGrant)
 	}
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(rest)
-	if err != nil || len(raw) <= keySize+signature || strings.ContainsAny(rest, "\r\n") { // which base64 passes over
+	if err != nil || len(raw) <= keySize+signature || strings.ContainsAny(rest, "\r\n") { // base64 ignores line breaks
 		return Signed{}, errors.New("it is not whole: some of its characters are missing or others")
 	}
 	grantor, err := identity.NewKey(raw[:keySize])
@@ -144,16 +139,16 @@ func ParseGrant(text string) (Signed, error) {
 	return s, s.Grant.check()
 }
 
-// String gives the text of the grant, one line.
+// String returns the grant's text, one line.
 func (s Signed) String() string { return s.text }
 
 // IsZero reports whether there is no grant.
 func (s Signed) IsZero() bool { return s.text == "" }
 
-// MarshalText gives what String does.
+// MarshalText returns the same text as String.
 func (s Signed) MarshalText() ([]byte, error) { return []byte(s.text), nil }
 
-// UnmarshalText reads the text of a grant.
+// UnmarshalText reads a grant's text.
 func (s *Signed) UnmarshalText(text []byte) error {
 	if len(text) == 0 {
 		*s = Signed{}
@@ -167,16 +162,15 @@ func (s *Signed) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Use is an attempt to use a grant: by whom, where and when.
+// Use is an attempt to use a grant.
 type Use struct {
 	Now      time.Time
 	Node     identity.Key
-	Holder   identity.Key // who proved this key
+	Holder   identity.Key // has proved this key
 	Grantors []identity.Key
 }
 
-// Verify says why a node may not serve the holder by this grant, nil where it may. Whether the grant is
-// revoked or used up, the node knows.
+// Verify returns why a node may not serve the holder by this grant, or nil. The node checks revocation and usage.
 func (s Signed) Verify(u Use) *Refusal {
 	if !slices.Contains(u.Grantors, s.Grantor) {
 		return &Refusal{Reason: ReasonGrantor, Detail: s.Grantor.String()}

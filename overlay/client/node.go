@@ -1,11 +1,11 @@
-// Package client is the kind of path that leaves through an overlay node: a machine of one's own, or of somebody who gave a
-// grant. It is the client's side; the node itself is package overlay/node.
+// Package client implements paths through an overlay node: one's own machine, or one that a grant permits. Package
+// overlay/node is the node.
 //
-// A path is written node:NAME for the pass of that name, or node:FILE; node:NAME@BASE reaches the node by another path.
-// TCP goes by HTTP's CONNECT (RFC 9110, section 9.3.6) and UDP by CONNECT-UDP (RFC 9298), both inside TLS 1.3 in which
-// device and node prove their keys.
+// A path is written node:NAME for the pass of that name, or node:FILE; node:NAME@BASE reaches the node by another path. TCP
+// goes by CONNECT (RFC 9110, section 9.3.6) and UDP by CONNECT-UDP (RFC 9298), both inside TLS 1.3, in which device and node
+// prove their keys.
 //
-// Do not use it to hide from the node: that one sees who talks to whom, and what is not encrypted inside.
+// Do not use it to hide from the node, which sees who talks to whom, and content that is not encrypted.
 package client
 
 import (
@@ -26,11 +26,10 @@ import (
 	"heddle/path/masque"
 )
 
-// Scheme is how the kind is written.
+// Scheme is the kind of these paths.
 const Scheme = "node"
 
-// Protocol is what device and node speak over TCP, as TLS names it (ALPN, RFC 7301): HTTP/1.1 with CONNECT, and what
-// package overlay/node offers under /v1/.
+// Protocol is the ALPN (RFC 7301) of node connections over TCP: HTTP/1.1 with CONNECT, and the node's API under /v1/.
 const Protocol = "heddle-node/1"
 
 func init() {
@@ -38,13 +37,13 @@ func init() {
 		Tunnel: true, New: newPath})
 }
 
-// nodePath is one node, and the path that leads to it.
+// nodePath is a path through one node.
 type nodePath struct {
 	spec path.Spec
 	o    path.Options
 
 	mu    sync.Mutex
-	reach *reach      // once the pass and the identity could be read
+	reach *reach      // once pass and identity were read
 	udp   path.Opener // once there was a flow
 }
 
@@ -60,13 +59,12 @@ func newPath(s path.Spec, o path.Options) (path.Path, error) {
 	return &nodePath{spec: s, o: o}, nil
 }
 
-// Carries says what the node can be asked for: it is reached with datagrams for datagrams.
+// Carries says what the path carries. Datagrams need a base that carries datagrams.
 func (p *nodePath) Carries() path.Carries {
 	return path.Streams | path.CarriesOf(p.base())&path.Datagrams
 }
 
-// Through makes the path of a pass for the holder of id. It reaches the node by base, or by
-// this machine's own routes where that is nil.
+// Through makes a path by a pass, for the holder of id. It reaches the node by base; nil means this machine's own routes.
 func Through(pass Pass, id identity.Identity, base path.Path) (path.Dialer, error) {
 	if err := pass.Check(); err != nil {
 		return nil, err
@@ -77,7 +75,7 @@ func Through(pass Pass, id identity.Identity, base path.Path) (path.Dialer, erro
 	return p, err
 }
 
-// open reads pass and identity, where that was not done yet.
+// open reads pass and identity, once.
 func (p *nodePath) open() (*reach, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -101,8 +99,8 @@ func (p *nodePath) open() (*reach, error) {
 
 func (p *nodePath) what() string { return "path " + p.spec.Name }
 
-// Dial has the node connect to a target. The node looks names up. With [path.WithEarly] it returns once the node has proved its key, and what
-// the node says of the destination is the result of the first Read.
+// Dial makes the node connect to a target. The node resolves names. With [path.WithEarly], Dial returns once the node has
+// proved its key, and the first Read returns the node's verdict on the destination.
 func (p *nodePath) Dial(ctx context.Context, to path.Target) (net.Conn, error) {
 	r, err := p.open()
 	if err != nil {
@@ -111,7 +109,7 @@ func (p *nodePath) Dial(ctx context.Context, to path.Target) (net.Conn, error) {
 	return r.dial(ctx, to.String())
 }
 
-// Open begins a flow of UDP by the node. Flows of one session by one node leave it by one socket, whatever their base.
+// Open begins a UDP flow by the node. Flows of one session leave a node by one socket, whatever their base.
 func (p *nodePath) Open(ctx context.Context, to netip.AddrPort) (path.Flow, error) {
 	udp, err := p.datagrams()
 	if err != nil {
@@ -120,7 +118,7 @@ func (p *nodePath) Open(ctx context.Context, to netip.AddrPort) (path.Flow, erro
 	return udp.Open(ctx, to)
 }
 
-// datagrams is the path for UDP, which has one connection for all its flows.
+// datagrams returns the path for UDP, which has one connection for all its flows.
 func (p *nodePath) datagrams() (path.Opener, error) {
 	r, err := p.open()
 	if err != nil {
@@ -134,7 +132,7 @@ func (p *nodePath) datagrams() (path.Opener, error) {
 	return p.udp, err
 }
 
-// Describe says what the path is now, as far as this machine sees.
+// Describe returns what this machine knows of the path.
 func (p *nodePath) Describe() path.Info {
 	info := path.Info{Name: p.spec.Name, Kind: p.spec.Kind, Arg: p.spec.Arg, Observer: Scheme + ":" + p.spec.Arg, Exit: Scheme + ":" + p.spec.Arg,
 		Claim: "the network before the node sees TLS or QUIC to that node, its address, and the size and time of each packet, but not the server; the node sees your address and the server's, and what is not encrypted inside; the server and its network see the node's address in place of yours"}
@@ -146,7 +144,7 @@ func (p *nodePath) Describe() path.Info {
 		info.Why, info.Hint = err.Error(), errhint.Of(err)
 		return info
 	}
-	// By its key, since one node may have two names here.
+	// Use the key, since one node may have two names here.
 	info.Observer = Scheme + ":" + r.pass.Key.Short()
 	info.Exit, info.Endpoint = info.Observer, r.pass.Addresses[0]
 	if udp, err := p.datagrams(); err == nil {
@@ -163,7 +161,7 @@ func (p *nodePath) base() path.Path {
 	return p.o.Base
 }
 
-// reach is a node with all that it takes to reach it.
+// reach is a node, and what it takes to reach it.
 type reach struct {
 	pass Pass
 	what string // for errors
@@ -172,7 +170,7 @@ type reach struct {
 	id   identity.Identity
 }
 
-// newReach is for the holder of id. A nil base is this machine's own routes.
+// newReach makes a reach for the holder of id. A nil base means this machine's own routes.
 func newReach(pass Pass, id identity.Identity, base path.Path, what string) (*reach, error) {
 	if base == nil {
 		base = path.NewSystem(0)
@@ -184,7 +182,7 @@ func newReach(pass Pass, id identity.Identity, base path.Path, what string) (*re
 	if err != nil {
 		return nil, err
 	}
-	// Go begins each connection with records of a packet's size, for the sake of browsers; a stream wants large ones.
+	// For browsers, Go starts a connection with packet-sized records. Streams are faster with large ones.
 	config.DynamicRecordSizingDisabled = true
 	return &reach{pass: pass, what: what, base: base, tls: config, id: id}, nil
 }

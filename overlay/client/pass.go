@@ -26,18 +26,17 @@ const (
 	maxAddresses = 8
 )
 
-// Pass is all that a device must know to use a node. It holds no secret: the grant in it is bound to the device's key.
+// Pass is what a device needs to use a node. It holds no secret: its grant is bound to the device's key.
 type Pass struct {
-	Name string       `json:"name"`
-	Key  identity.Key `json:"key"`
-	// Addresses are where the node listens, HOST:PORT each; TCP and UDP have one number.
-	Addresses []string `json:"addresses"`
-	Grant     Signed   `json:"grant"`
+	Name      string       `json:"name"`
+	Key       identity.Key `json:"key"`
+	Addresses []string     `json:"addresses"` // HOST:PORT each; the port is for TCP and UDP
+	Grant     Signed       `json:"grant"`
 }
 
 var nameRule = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,31}$`)
 
-// CheckName refuses what cannot name a node.
+// CheckName refuses invalid names of a node.
 func CheckName(name string) error {
 	if nameRule.MatchString(name) && !strings.HasSuffix(name, ".json") {
 		return nil
@@ -101,7 +100,7 @@ func ParsePass(text []byte) (Pass, error) {
 	return p, p.Check()
 }
 
-// Dir is where this user's passes lie: the directory nodes beside the identity.
+// Dir returns the directory of this user's passes: nodes, beside the identity.
 func Dir() (string, error) {
 	file, err := identity.DefaultFile()
 	return filepath.Join(filepath.Dir(file), "nodes"), err
@@ -112,7 +111,7 @@ func IsFile(arg string) bool {
 	return strings.ContainsRune(arg, '/') || strings.HasSuffix(arg, ".json")
 }
 
-// LoadPass reads the pass that arg names: NAME for NAME.json in [Dir], or a file.
+// LoadPass reads a pass by NAME, from NAME.json in [Dir], or from a file.
 func LoadPass(arg string) (Pass, error) {
 	file := arg
 	if !IsFile(arg) {
@@ -155,8 +154,8 @@ func readPass(file string) (Pass, error) {
 	return p, nil
 }
 
-// Save writes the pass into a directory, as NAME.json, whole or not at all. Only its owner may read it, since it says
-// which nodes this person uses. It replaces the pass of a node with the same key; where another node has the name it fails.
+// Save writes the pass atomically as NAME.json in a directory. Only its owner may read it, since it reveals which nodes this
+// person uses. It replaces a pass of the same key, and fails if another node has the name.
 func (p Pass) Save(dir string) (file string, err error) {
 	if err := p.Check(); err != nil {
 		return "", err
@@ -173,7 +172,7 @@ func (p Pass) Save(dir string) (file string, err error) {
 	return file, nil
 }
 
-// Passes reads all passes in a directory, in the order of their names; what is wrong with others is in the error.
+// Passes reads all passes in a directory, sorted by name. The error describes those that cannot be read.
 func Passes(dir string) ([]Pass, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
 	var list []Pass

@@ -11,7 +11,7 @@ import (
 	"heddle/internal/text"
 )
 
-// Reason is why a node does not serve. It travels as a word.
+// Reason is why a node refuses. It is sent as a word.
 type Reason string
 
 // The reasons.
@@ -38,7 +38,7 @@ const (
 	ReasonFailed      Reason = "failed"
 )
 
-// Each reason in words, and what to do about it.
+// reasonTexts has each reason in words, and what to do about it.
 var reasonTexts = map[Reason]struct{ why, hint string }{
 	ReasonMissing:     {"it serves only holders of a grant, and none was shown", "ask its owner for a grant: `heddle node key` prints the key to send"},
 	ReasonMalformed:   {"it cannot read the grant", "ask its owner for a new pass; or one of both heddles is too old"},
@@ -62,20 +62,17 @@ var reasonTexts = map[Reason]struct{ why, hint string }{
 	ReasonFailed:      {"it failed", "its log says more"},
 }
 
-// Reasons lists them in alphabetical order.
+// Reasons lists all reasons in alphabetical order.
 func Reasons() []Reason { return slices.Sorted(maps.Keys(reasonTexts)) }
 
-// Refusal is a node's word that it does not serve, and why.
+// Refusal is a node's refusal and its reason.
 type Refusal struct {
 	Reason Reason
 	Detail string
-	// Skew is how far the node's clock is ahead of this device's, where the refusal came from afar; 0 where it is unknown.
-	Skew time.Duration
-	// At is when the node refused, by the clock that decided; only at the node.
-	At time.Time
+	Skew   time.Duration // how far the node's clock is ahead of this device's; 0 if unknown or at the node
+	At     time.Time     // when the node refused, by the clock that decided; only at the node
 }
 
-// Error says why.
 func (r *Refusal) Error() string {
 	text := reasonTexts[r.Reason].why
 	if text == "" {
@@ -90,7 +87,7 @@ func (r *Refusal) Error() string {
 	return text
 }
 
-// clocks reports whether the cause may be a wrong clock.
+// clocks reports whether a wrong clock may be the cause.
 func (r *Refusal) clocks() bool {
 	return (r.Reason == ReasonEarly || r.Reason == ReasonExpired) && r.Skew.Abs() > leeway
 }
@@ -103,10 +100,10 @@ func (r *Refusal) HintText() string {
 	return reasonTexts[r.Reason].hint
 }
 
-// refusedHeader carries a Reason, and behind a space what there is to say of it.
+// refusedHeader carries a Reason and, after a space, its detail.
 const refusedHeader = "Heddle-Refused"
 
-// Status is the HTTP status that a node answers with.
+// Status returns the HTTP status of the refusal.
 func (r *Refusal) Status() int {
 	switch r.Reason {
 	case ReasonMissing, ReasonMalformed, ReasonGrantor, ReasonForged, ReasonHolder, ReasonNode:
@@ -129,7 +126,7 @@ func (r *Refusal) Status() int {
 	return http.StatusForbidden
 }
 
-// SetHeader says in an answer why the node refuses.
+// SetHeader puts the refusal into an answer.
 func (r *Refusal) SetHeader(h http.Header) {
 	value := string(r.Reason)
 	if r.Detail != "" {
@@ -143,7 +140,7 @@ func (r *Refusal) SetHeader(h http.Header) {
 
 const longestDetail = 200
 
-// refusalOf reads the refusal in an answer; now is by this device's clock.
+// refusalOf reads the refusal from an answer. now is this device's time.
 func refusalOf(status int, h http.Header, now time.Time) *Refusal {
 	reason, detail, _ := strings.Cut(h.Get(refusedHeader), " ")
 	r := &Refusal{Reason: Reason(spoken(reason)), Detail: spoken(detail)}
@@ -156,5 +153,5 @@ func refusalOf(status int, h http.Header, now time.Time) *Refusal {
 	return r
 }
 
-// spoken makes what a node says fit to be printed.
+// spoken makes a node's words printable.
 func spoken(words string) string { return text.Printable(words[:min(len(words), longestDetail)]) }

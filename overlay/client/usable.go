@@ -13,7 +13,7 @@ import (
 	"heddle/path"
 )
 
-// Listed is a node as others tell of it, such as a board.
+// Listed is a node as published by others, such as a board.
 type Listed struct {
 	Name      string
 	Key       identity.Key
@@ -21,8 +21,8 @@ type Listed struct {
 	Modes     []string
 }
 
-// Usable are the nodes that forward for the holder of own: those of the kept passes, and those listed that a kept grant is
-// good for. Each has a name of its own. What a node lists of its addresses goes before what its pass says, which may be old.
+// Usable returns the nodes that forward for the holder of own: those of kept passes, and listed ones that a kept grant
+// permits. Names are unique. Listed addresses precede those of a pass, which may be old.
 func Usable(kept []Pass, listed []Listed, own identity.Key, now time.Time) []Pass {
 	usable := func(g Grant, node identity.Key) bool {
 		return g.Holder == own && now.Before(g.Until) && g.Allows(ModeForward) && (len(g.Nodes) == 0 || slices.Contains(g.Nodes, node))
@@ -53,7 +53,7 @@ func Usable(kept []Pass, listed []Listed, own identity.Key, now time.Time) []Pas
 	return all
 }
 
-// at is the pass with the addresses that the node lists.
+// at returns the pass with the addresses that the node lists.
 func (p Pass) at(listed []Listed) Pass {
 	i := slices.IndexFunc(listed, func(n Listed) bool { return n.Key == p.Key })
 	if i < 0 {
@@ -66,17 +66,17 @@ func (p Pass) at(listed []Listed) Pass {
 			with.Addresses = append(with.Addresses, a)
 		}
 	}
-	if with.Check() != nil { // such as too many
+	if with.Check() != nil { // such as too many addresses
 		return p
 	}
 	return with
 }
 
-// nearestPatience is how long a node may take to answer before it is passed over.
+// nearestPatience is how long to wait for a node's answer.
 const nearestPatience = 5 * time.Second
 
-// Nearest sorts nodes by how long they take to answer, and leaves out those that do not; err says why of each. The i-th is
-// asked over base(i), whose network sees that this device knows the node.
+// Nearest sorts nodes by the time to their answer and omits those that fail; err says why. It asks node i over base(i),
+// whose network learns that this device knows the node.
 func Nearest(ctx context.Context, nodes []Pass, id identity.Identity, base func(i int) path.Path) (live []Pass, err error) {
 	ctx, cancel := context.WithTimeout(ctx, nearestPatience)
 	defer cancel()

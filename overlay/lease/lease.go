@@ -1,9 +1,8 @@
-// Package lease holds a port at each of several overlay nodes in mode nat, for one stream of the kernel's own TCP: it asks
-// for the leases, renews them while the stream lasts, and releases them.
+// Package lease holds a port at each of several overlay nodes in mode nat for one TCP stream of the kernel: it takes, renews
+// and releases the leases.
 //
-// Where the nodes cannot be told apart by their ports ([Options.BySource]), it also keeps the rules in this machine's
-// nftables table that choose the node by the source address; that needs CAP_NET_ADMIN. Do not use it for a stream that
-// Heddle carries itself: a path of kind node: needs no lease.
+// With [Options.BySource], if ports cannot tell the nodes apart, it also keeps nftables rules on this machine that choose
+// the node by source address; this needs CAP_NET_ADMIN. A stream that Heddle carries itself (path node:) needs no lease.
 package lease
 
 import (
@@ -25,19 +24,18 @@ import (
 	"heddle/path"
 )
 
-// TTL is how long a node translates after this process has died. A third of it is between two renewals.
+// TTL is how long a node translates after this process has died. Leases are renewed every third of it.
 const TTL = 30 * time.Second
 
-// Options say what the leases are for.
+// Options describe the leases.
 type Options struct {
 	Identity identity.Identity
 	To       netip.AddrPort // the peer
-	// BySource has this machine's rules choose the node by the source address, so that the stream connects to To itself.
-	BySource bool
+	BySource bool           // rules here choose the node by source address; the stream connects to To itself
 	Log      *slog.Logger
 }
 
-// node is what a lease needs of a [client.Client].
+// node is the part of a [client.Client] that a lease needs.
 type node interface {
 	Lease(ctx context.Context, r client.NATRequest) (client.NATLease, error)
 	Renew(ctx context.Context, l client.NATLease, ttl time.Duration) (client.NATLease, error)
@@ -45,28 +43,27 @@ type node interface {
 	Close()
 }
 
-// Member is a node's path of the stream.
+// Member is one path of the stream, through a node.
 type Member struct {
-	Name string
-	// Device is what the packets must leave by, or empty where the routes decide.
-	Device string
+	Name   string
+	Device string // device that the packets must leave by; empty: by the routes
 
-	rides bool // another path
+	rides bool // it rides another path
 	node  node
 	seen  *seenDialer
 	held  client.NATLease
-	local nat.Rule // at this machine, where BySource
+	local nat.Rule // at this machine, with BySource
 }
 
-// At is where this machine connects to, for the node to pass it on.
+// At returns where this machine connects to for the node to forward.
 func (m *Member) At() netip.AddrPort {
 	return netip.AddrPortFrom(m.seen.remote.Addr(), m.held.Listen)
 }
 
-// From is the address that this machine reaches the node from.
+// From returns the address from which this machine reaches the node.
 func (m *Member) From() netip.Addr { return m.seen.local.Addr() }
 
-// Set is the leases of one stream.
+// Set holds the leases of one stream.
 type Set struct {
 	Members []*Member
 
@@ -75,7 +72,7 @@ type Set struct {
 	renewals sync.WaitGroup
 }
 
-// Take leases a port at the node of each path in via, which may ride those of beside. On an error nothing is held.
+// Take leases a port at the node of each path in via, which may ride paths in beside. On an error it holds nothing.
 func Take(ctx context.Context, via, beside []path.Spec, o Options) (*Set, error) {
 	s := &Set{o: o, stop: func() {}}
 	for _, spec := range via {
@@ -114,7 +111,7 @@ func member(spec path.Spec, all []path.Spec, id identity.Identity) (*Member, err
 	return &Member{Name: spec.Name, rides: spec.Base != "", node: asker, seen: seen}, nil
 }
 
-// baseOf is what a node's path rides. The kernel sends from this machine's addresses alone.
+// baseOf returns what a node's path rides. The kernel can send only from this machine's own addresses.
 func baseOf(spec path.Spec, all []path.Spec) (path.Path, error) {
 	if spec.Base == "" {
 		return path.NewSystem(0), nil
@@ -129,7 +126,7 @@ func baseOf(spec path.Spec, all []path.Spec) (path.Path, error) {
 	return path.New(all[i], path.Options{})
 }
 
-// take asks all nodes at once.
+// take asks all nodes concurrently.
 func (s *Set) take(ctx context.Context) error {
 	if err := s.each(func(m *Member) error { return s.takeOne(ctx, m, 0) }); err != nil || !s.o.BySource {
 		return err
@@ -152,7 +149,7 @@ func (s *Set) take(ctx context.Context) error {
 	return nil
 }
 
-// each does something with all members at once.
+// each calls do for all members concurrently.
 func (s *Set) each(do func(*Member) error) error {
 	errs := make([]error, len(s.Members))
 	var doing sync.WaitGroup
@@ -163,10 +160,10 @@ func (s *Set) each(do func(*Member) error) error {
 	return errors.Join(errs...)
 }
 
-// takeOne asks a node for a lease. What the member held stays as it is where the node gives none.
+// takeOne asks a node for a lease. If the node refuses, the member keeps what it holds.
 func (s *Set) takeOne(ctx context.Context, m *Member, port uint16) error {
 	held, err := m.node.Lease(ctx, client.NATRequest{To: s.o.To, Listen: port, TTL: int(TTL / time.Second)})
-	if m.rides && m.Device == "" { // what it rode to the node holds on to a device, and so do the kernel's packets
+	if m.rides && m.Device == "" { // the kernel's packets must use the same device
 		if device, known := strings.CutPrefix(m.seen.Describe().Observer, "if:"); known {
 			m.Device = device
 		}
@@ -181,11 +178,10 @@ func (s *Set) takeOne(ctx context.Context, m *Member, port uint16) error {
 	return nil
 }
 
-// localTable is this process's table, for BySource.
+// localTable is this process's table for BySource.
 var localTable = sync.OnceValues(nat.OpenLocal)
 
-// Keep renews the leases until done is closed, or [Set.Release]. Where one cannot be kept its path dies, which the stream
-// notices.
+// Keep renews the leases until done is closed or [Set.Release]. If a renewal fails, the path dies, which the stream notices.
 func (s *Set) Keep(done <-chan struct{}) {
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop = stop
@@ -219,7 +215,7 @@ func (s *Set) renew(ctx context.Context) {
 func (s *Set) renewOne(ctx context.Context, m *Member) error {
 	_, err := m.node.Renew(ctx, m.held, TTL)
 	if refusal, ok := errors.AsType[*client.Refusal](err); ok && refusal.Reason == client.ReasonLease {
-		// The node was restarted: its kernel still has the lease, but nobody there knows whose it is.
+		// A restarted node has lost the owner of the lease that its kernel still holds.
 		err = s.takeOne(ctx, m, m.held.Listen)
 	}
 	if !m.local.Client.IsValid() {
@@ -232,7 +228,7 @@ func (s *Set) renewOne(ctx context.Context, m *Member) error {
 	return errors.Join(err, localErr)
 }
 
-// Release ends the renewals, waits for one that is under way, and ends the leases. Call it once.
+// Release stops the renewals and ends the leases. Call it once.
 func (s *Set) Release() {
 	s.stop()
 	s.renewals.Wait()
@@ -242,7 +238,7 @@ func (s *Set) Release() {
 		defer m.node.Close()
 		if m.local.Client.IsValid() {
 			if table, err := localTable(); err == nil {
-				_ = table.Release(m.local) // it ends by itself in any case
+				_ = table.Release(m.local) // it expires anyway
 			}
 		}
 		if m.held.ID != "" {
@@ -252,7 +248,7 @@ func (s *Set) Release() {
 	})
 }
 
-// seenDialer notes from where to where a path's TCP goes.
+// seenDialer records the addresses of a path's TCP connections.
 type seenDialer struct {
 	path.Path
 
@@ -260,7 +256,6 @@ type seenDialer struct {
 	local, remote netip.AddrPort
 }
 
-// Dial connects by the path.
 func (d *seenDialer) Dial(ctx context.Context, to path.Target) (net.Conn, error) {
 	c, err := path.Dial(ctx, d.Path, to)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// key is what a connection is known by after its translation: where it came from, and the port that it came to.
+// key identifies a connection after translation: where it came from, and the port that it came to.
 type key struct {
 	client netip.Addr
 	port   uint16
@@ -23,8 +23,8 @@ type key struct {
 
 func keyOf(r Rule) key { return key{r.Client, r.Listen.Port()} }
 
-// put lets a rule hold for ttl, in place of what all has of it, in one transaction: kernels before 6.13 do not prolong an
-// element that is there.
+// put makes a rule hold for ttl, in place of its elements in all, in one transaction: kernels before 6.13 cannot prolong
+// one.
 func (t *Table) put(r Rule, ttl time.Duration, all content) error {
 	f, k, held := familyOf(r.Client), keyOf(r), all.inPlaceOf(t.layout, r) >= 0
 	return nft.Change(func(conn *nftables.Conn) (err error) {
@@ -34,7 +34,7 @@ func (t *Table) put(r Rule, ttl time.Duration, all content) error {
 		var e elements
 		e.add(r, ttl, t.ports)
 		switch {
-		case held && all.knows(k): // it goes on counting
+		case held && all.knows(k): // its count continues
 			e.known = nil
 		case all.knows(k):
 			err = errors.Join(err, conn.SetDeleteElements(t.layout.known(f), one(k.bytes(), 0)))
@@ -45,12 +45,12 @@ func (t *Table) put(r Rule, ttl time.Duration, all content) error {
 	})
 }
 
-// elements are what leases are made of, by set.
+// elements are the parts of leases, by set.
 type elements struct{ leases, open, known, direct []nftables.SetElement }
 
-// add adds what a lease is made of. A node knows it until its connections are forgotten, since they outlive it in the
-// kernel. A client's connections keep their way in the kernel; what has none must not leave for the server past the
-// nodes, for as long as the kernel may send, but not longer.
+// add adds the elements of a lease. A node knows a lease until its connections are forgotten, since the kernel keeps those
+// longer. A client's connections stay translated; untranslated packets must not bypass the nodes while the kernel may still
+// send.
 func (e *elements) add(r Rule, ttl time.Duration, ports bool) {
 	e.leases = append(e.leases, nftables.SetElement{Key: past(r), Val: join(r.To), Timeout: ttl})
 	if !ports {
@@ -61,7 +61,7 @@ func (e *elements) add(r Rule, ttl time.Duration, ports bool) {
 	e.known = append(e.known, one(keyOf(r).bytes(), 0)...)
 }
 
-// atOnce is how many elements a message has: an attribute of netlink has at most 64 KiB.
+// atOnce is how many elements a message holds. A netlink attribute has at most 64 KiB.
 const atOnce = 200
 
 func (e *elements) put(conn *nftables.Conn, l layout, f family) error {
@@ -84,22 +84,22 @@ func (l layout) deleteLease(conn *nftables.Conn, r Rule) error {
 	return err
 }
 
-// one is one element; a timeout of 0 is none.
+// one returns one element. A timeout of 0 means none.
 func one(key []byte, timeout time.Duration) []nftables.SetElement {
 	return []nftables.SetElement{{Key: key, Timeout: timeout}}
 }
 
-// join gives an address and port as nftables does: each field padded to 4 bytes, in the order of the network.
+// join encodes an address and port as nftables does: each field padded to 4 bytes, in network byte order.
 func join(a netip.AddrPort) []byte {
 	return append(binary.BigEndian.AppendUint16(a.Addr().AsSlice(), a.Port()), 0, 0)
 }
 
 func (k key) bytes() []byte { return join(netip.AddrPortFrom(k.client, k.port)) }
 
-// past is where a packet that nobody has translated comes from and goes to.
+// past is the key of an untranslated packet: its source and destination.
 func past(r Rule) []byte { return append(r.Client.AsSlice(), join(r.Listen)...) }
 
-// parsePast and parseJoined read what the kernel gives back.
+// parsePast and parseJoined decode the kernel's elements.
 func parsePast(raw []byte) (client netip.Addr, listen netip.AddrPort, err error) {
 	n := (len(raw) - 4) / 2
 	if len(raw) != 12 && len(raw) != 36 {
@@ -123,18 +123,18 @@ func parseJoined(raw []byte) (netip.AddrPort, error) {
 type content struct {
 	leases []Lease
 	known  []key    // at a node
-	direct []string // at a client, as the kernel has them
+	direct []string // at a client, as the kernel encodes them
 }
 
-// inPlaceOf is the index of the lease that stands where a rule would, or -1. A node's ports are the same at all its
-// addresses; a client has as many servers as it likes at one port.
+// inPlaceOf returns the index of the lease in a rule's place, or -1. A node's ports are the same at all its addresses. A
+// client may have any number of servers at one port.
 func (c content) inPlaceOf(l layout, r Rule) int {
 	return slices.IndexFunc(c.leases, func(other Lease) bool {
 		return keyOf(other.Rule) == keyOf(r) && (l.ports || other.Listen == r.Listen)
 	})
 }
 
-// ended are the keys whose lease has ended.
+// ended returns the keys whose lease has ended.
 func (c content) ended() (keys []key) {
 	held := map[key]bool{}
 	for _, l := range c.leases {
@@ -145,7 +145,7 @@ func (c content) ended() (keys []key) {
 
 func (c content) knows(k key) bool { return slices.Contains(c.known, k) }
 
-// read gives what the kernel holds now, and nothing where there is no table.
+// read returns what the kernel holds now; nothing if there is no table.
 func (l layout) read() (content, error) {
 	conn, err := nft.Connect()
 	if err != nil {
@@ -186,7 +186,7 @@ func (l layout) read() (content, error) {
 	return c, nil
 }
 
-// readKnown reads what a family's table knows besides the leases, and what it counted.
+// readKnown reads the known keys of a family's table beyond the leases, and the counters.
 func (l layout) readKnown(conn *nftables.Conn, f family, c *content) (map[key]uint64, error) {
 	if !l.ports {
 		all, err := conn.GetSetElements(l.direct(f))
@@ -211,13 +211,12 @@ func (l layout) readKnown(conn *nftables.Conn, f family, c *content) (map[key]ui
 	return bytes, err
 }
 
-// absent reports that there is no such table. The library gives the kernel's error only as text.
+// absent reports whether there is no such table. The library returns the kernel's error only as text.
 func absent(err error) bool {
 	return err != nil && (errors.Is(err, unix.ENOENT) || strings.Contains(err.Error(), unix.ENOENT.Error()))
 }
 
-// leftClosed reports that the family's table is there and lets nothing be forwarded without a lease: that an earlier
-// process set forwarding.
+// leftClosed reports whether the table exists and forwards only leases: an earlier process then set forwarding.
 func (l layout) leftClosed(f family) bool {
 	conn, err := nft.Connect()
 	if err != nil {
@@ -232,8 +231,7 @@ func (t *Table) drop(r Rule) error {
 	return nft.Change(func(conn *nftables.Conn) error { return t.deleteLease(conn, r) })
 }
 
-// sweep forgets the keys whose lease has ended. A node forgets their connections first. Those of a client end by
-// themselves.
+// sweep forgets keys whose lease has ended, and at a node first their connections. A client's keys expire by themselves.
 func (t *Table) sweep() error {
 	if !t.ports {
 		return nil
@@ -265,7 +263,7 @@ func (t *Table) sweep() error {
 	})
 }
 
-// removeEmpty removes the tables that processes which are gone left for themselves: all that was in them has ended.
+// removeEmpty removes the tables of processes that have ended, once their content has expired.
 func removeEmpty() error {
 	return nft.Change(func(conn *nftables.Conn) error {
 		names, err := nft.Orphans(conn, nftables.TableFamilyIPv4, localWord)
@@ -273,7 +271,7 @@ func removeEmpty() error {
 			l := localLayout
 			l.name = name
 			if c, err := l.read(); err != nil || len(c.direct)+len(c.leases) > 0 {
-				continue // a process that this one does not see, or something left to stop
+				continue // a process that this one cannot see, or packets still to stop
 			}
 			for _, f := range families {
 				conn.DelTable(l.table(f))

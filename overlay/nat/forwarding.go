@@ -22,7 +22,7 @@ const (
 	forwardIPv6 = "/proc/sys/net/ipv6/conf/all/forwarding"
 )
 
-// forwards says why packets of the family would not be forwarded.
+// forwards returns why the kernel does not forward packets of the family.
 func (f family) forwards() error {
 	value, err := sysctl.Get(f.forwarding)
 	if err != nil {
@@ -35,7 +35,7 @@ func (f family) forwards() error {
 	return nil
 }
 
-// forward sees that a family is forwarded, and sets it where that is asked for. There is a table.
+// forward checks that a family is forwarded, or sets it if permitted. The table must exist.
 func (t *Table) forward(f family) error {
 	err := f.forwards()
 	if err == nil || !t.mayForward {
@@ -44,7 +44,7 @@ func (t *Table) forward(f family) error {
 	if err := f.keepsRoutes(); err != nil {
 		return err
 	}
-	// The chain is closed first, so that others are never forwarded.
+	// Close the chain first, so that others' packets are never forwarded.
 	if err := t.closeChain(f); err != nil {
 		return t.problem("does not close", err)
 	}
@@ -52,7 +52,7 @@ func (t *Table) forward(f family) error {
 	return f.setForwarding(true)
 }
 
-// closeChain has the family's table drop all that would be forwarded without a lease.
+// closeChain makes the family's table drop all forwarded packets without a lease.
 func (l layout) closeChain(f family) error {
 	return nft.Change(func(conn *nftables.Conn) error {
 		c := l.closingChainOf(f, nftables.ChainPolicyDrop)
@@ -72,12 +72,11 @@ func (f family) setForwarding(on bool) error {
 	return nil
 }
 
-// Flags of routes that came by a router's advertisement (linux/ipv6_route.h).
+// Flags of routes from a router's advertisement (linux/ipv6_route.h).
 const learned = 0x00010000 | 0x00040000 // RTF_DEFAULT, RTF_ADDRCONF
 
-// keepsRoutes says why setting the family's forwarding would cost this machine its way out: a router takes no
-// advertisements, and the kernel drops the default routes that came by them, but where accept_ra is 2
-// (Documentation/networking/ip-sysctl.rst).
+// keepsRoutes fails if forwarding would lose this machine's default route: a router ignores advertisements, and the kernel
+// drops the routes learned from them, unless accept_ra is 2 (Documentation/networking/ip-sysctl.rst).
 func (f family) keepsRoutes() error {
 	if f.table != nftables.TableFamilyIPv6 {
 		return nil
@@ -89,7 +88,7 @@ func (f family) keepsRoutes() error {
 	defer file.Close()
 	lines := bufio.NewScanner(file)
 	for lines.Scan() {
-		// Destination, its length, source, its length, gateway, metric, two counters, flags and device, in hexadecimal.
+		// Fields, in hexadecimal: destination, length, source, length, gateway, metric, two counters, flags and device.
 		fields := strings.Fields(lines.Text())
 		if len(fields) != 10 || fields[1] != "00" {
 			continue
@@ -108,8 +107,8 @@ func (f family) keepsRoutes() error {
 	return lines.Err()
 }
 
-// forget removes what the kernel remembers of connections that came under these keys. What comes of them after that is
-// answered by this machine itself, with a reset. It is a courtesy: a kernel without conntrack's netlink does without.
+// forget removes the kernel's conntrack entries under these keys. This machine then answers their packets with a reset. It
+// is a courtesy: a kernel without ctnetlink does without.
 func forget(keys []key) {
 	gone := map[key]bool{}
 	for _, k := range keys {

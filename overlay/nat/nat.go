@@ -1,12 +1,11 @@
-// Package nat lets others' TCP connections through this machine: for a client, a port here stands for a port elsewhere,
-// for as long as a lease lasts.
+// Package nat forwards others' TCP connections through this machine: for the time of a lease, a client's connections to a
+// port here go to a port elsewhere.
 //
-// The leases are elements with a timeout in nftables tables of Heddle's own, one for IPv4 and one for IPv6. So the kernel
-// ends them whether this process lives or not, and cuts off the connections that were made under them; no other table is
-// touched. [Open] makes the tables of an overlay node, which passes connections on (DNAT to the destination, SNAT back to
-// itself). [OpenLocal] makes those of a client, which sends its own connections to nodes by the address that they leave
-// from, as in section III-B of the MACHETE paper. Both need CAP_NET_ADMIN. Do not use it where a forwarder in user space
-// is fast enough: that one needs no privilege, and ends the client's TCP.
+// Leases are elements with a timeout in Heddle's own nftables tables, one for IPv4 and one for IPv6. So the kernel ends them
+// even without this process, and cuts off their connections. No other table is touched. [Open] makes the tables of an
+// overlay node, which forwards connections (DNAT to the destination, SNAT back to itself). [OpenLocal] makes those of a
+// client, which sends its own connections to nodes by source address, as in section III-B of the MACHETE paper. Both need
+// CAP_NET_ADMIN. If a user-space forwarder is fast enough, prefer it: it needs no privilege, but ends the client's TCP.
 package nat
 
 import (
@@ -29,53 +28,49 @@ const (
 	MinTTL    = time.Second
 	MaxTTL    = time.Hour
 	maxLeases = 4096
-	maxClient = 64 // leases of one address
+	maxClient = 64 // leases per address
 )
 
-// lingers is for how long a client's table stops what its kernel sends of a connection after the lease.
+// lingers is how long after a lease a client's table still stops what the kernel sends of its connections.
 const lingers = 2 * time.Minute
 
-// Rule says what stands for what: TCP from Client to Listen goes to To.
+// Rule sends TCP from Client to Listen on to To.
 type Rule struct {
 	Client netip.Addr     `json:"client"`
 	Listen netip.AddrPort `json:"listen"`
 	To     netip.AddrPort `json:"to"`
 }
 
-// Lease is a rule that ends at Until unless it is renewed. Bytes counts IP packets in both directions since the lease
-// began, or since a restart of the process.
+// Lease is a rule that ends at Until unless renewed. Bytes counts IP packets both ways since the lease or this process began.
 type Lease struct {
 	Rule
 	Until time.Time `json:"until"`
 	Bytes uint64    `json:"bytes"`
 }
 
-// ErrNoLease is that there is no such lease, or no longer, or that it goes elsewhere.
+// ErrNoLease means that there is no such lease any more, or that it goes elsewhere.
 var ErrNoLease = errors.New("there is no such lease")
 
-// Options are a node's.
+// Options configure a node's table.
 type Options struct {
-	// Table is the table's name, heddle_nat where it is empty.
-	Table string
-	// First and Last bound the ports that are leased, 20000 and 20999 where they are 0.
-	First, Last uint16
-	// SetForwarding lets the kernel forward packets where it does not: IPv4 at once, and IPv6 with the first lease of
-	// that. The table then drops all that would be forwarded without a lease, so that the machine does not become a
-	// router for others, and Close sets it back.
+	Table       string // name of the table; empty means heddle_nat
+	First, Last uint16 // range of leased ports; 0 means 20000 and 20999
+	// SetForwarding enables the kernel's forwarding if it is off: for IPv4 at once, for IPv6 with its first lease. The table
+	// then drops what is forwarded without a lease, so that the machine is no router for others. Close restores the setting.
 	SetForwarding bool
 }
 
-// Table is the nftables table. Its methods may be called at once.
+// Table is the nftables table. Methods may be called concurrently.
 type Table struct {
 	layout
 	first, last uint16
 
 	mu         sync.Mutex
 	mayForward bool    // may set forwarding
-	forwarding [2]bool // we set it, by the number of the family
+	forwarding [2]bool // set by us, by the family's number
 }
 
-// Open makes a node's table, or takes over the one that an earlier process left, with the leases that have not ended.
+// Open makes a node's table, or takes over an earlier process's, with the leases that still hold.
 func Open(o Options) (*Table, error) {
 	t := &Table{layout: nodeLayout, first: 20000, last: 20999}
 	if o.Table != "" {
@@ -101,9 +96,8 @@ func Open(o Options) (*Table, error) {
 	return t, t.forward(families[0])
 }
 
-// OpenLocal makes the table of a client, which is for this process alone. Connections that were translated stay so. For a
-// while after a lease nothing leaves untranslated, so that what the kernel still has to send does not go past the nodes;
-// the empty tables of processes that are gone are removed.
+// OpenLocal makes a client's table for this process. Translated connections stay translated. For a while after a lease no
+// untranslated packets leave, so that none bypass the nodes. It removes empty tables of processes that have ended.
 func OpenLocal() (*Table, error) {
 	t := &Table{layout: localLayout}
 	if err := removeEmpty(); err != nil {
@@ -123,7 +117,7 @@ func (t *Table) takeOver() error {
 	return t.sweep()
 }
 
-// problem explains what the kernel refused.
+// problem explains a kernel error.
 func (t *Table) problem(why string, err error) error {
 	e := &path.Error{What: "nftables table " + t.name, Why: why, Err: err}
 	switch {
@@ -135,8 +129,7 @@ func (t *Table) problem(why string, err error) error {
 	return e
 }
 
-// Lease lets the rule hold for ttl. With port 0 in Listen a free one is taken. It refuses what stands already for
-// something else.
+// Lease makes the rule hold for ttl. Port 0 in Listen takes a free one. It refuses a port in use for something else.
 func (t *Table) Lease(r Rule, ttl time.Duration) (Lease, error) {
 	if err := t.check(&r, ttl); err != nil {
 		return Lease{}, err
@@ -183,7 +176,7 @@ func (t *Table) check(r *Rule, ttl time.Duration) error {
 
 func unmap(a netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()) }
 
-// place finds the port of a rule, and refuses where that is taken or there are too many.
+// place finds the port of a rule. It refuses a taken port and too many leases.
 func (t *Table) place(all content, r Rule) (netip.AddrPort, error) {
 	taken, clients := map[uint16]bool{}, 0
 	for _, l := range all.leases {
@@ -215,7 +208,7 @@ func (t *Table) place(all content, r Rule) (netip.AddrPort, error) {
 	return netip.AddrPort{}, &path.Error{What: "lease", Why: fmt.Sprintf("all ports from %d to %d are leased to %v", t.first, t.last, r.Client)}
 }
 
-// Renew lets a lease hold for ttl from now on. It gives [ErrNoLease] where there is none such.
+// Renew makes a lease end ttl from now. It returns [ErrNoLease] if there is none.
 func (t *Table) Renew(r Rule, ttl time.Duration) (Lease, error) {
 	if err := t.check(&r, ttl); err != nil {
 		return Lease{}, err
@@ -230,7 +223,7 @@ func (t *Table) Renew(r Rule, ttl time.Duration) (Lease, error) {
 		return Lease{}, err
 	}
 	err = t.put(before.Rule, ttl, all)
-	if errors.Is(err, unix.ENOENT) { // it ended just now
+	if errors.Is(err, unix.ENOENT) { // it has just ended
 		return Lease{}, ErrNoLease
 	} else if err != nil {
 		return Lease{}, t.problem("does not renew a lease", err)
@@ -251,7 +244,7 @@ func (t *Table) find(r Rule) (content, Lease, error) {
 	return all, all.leases[i], nil
 }
 
-// Release ends a lease, and the connections made under it. It gives [ErrNoLease] where there is none such.
+// Release ends a lease and its connections. It returns [ErrNoLease] if there is none.
 func (t *Table) Release(r Rule) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -269,7 +262,7 @@ func (t *Table) Release(r Rule) error {
 	return nil
 }
 
-// Leases lists those that hold now, as the kernel has them.
+// Leases returns the leases that the kernel holds now.
 func (t *Table) Leases() ([]Lease, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -280,20 +273,20 @@ func (t *Table) Leases() ([]Lease, error) {
 	return all.leases, nil
 }
 
-// Sweep tells both ends of connections whose lease has ended that they are over, and makes room in the table. The kernel
-// lets nothing of them through any more, swept or not. A node calls it every few seconds.
+// Sweep tells both ends of connections that their lease has ended, and makes room in the table. The kernel blocks them even
+// without it. A node calls it every few seconds.
 func (t *Table) Sweep() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.sweep()
 }
 
-// Close ends all leases, removes the table, and sets forwarding back where Open set it.
+// Close ends all leases, removes the table, and restores forwarding if Open set it.
 func (t *Table) Close() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var set error
-	for _, f := range families { // before the table, which keeps others from being forwarded
+	for _, f := range families { // before the table, which blocks packets of others
 		if t.forwarding[f.number] {
 			set = errors.Join(set, f.setForwarding(false))
 		}

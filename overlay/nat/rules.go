@@ -11,16 +11,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// layout is where in the kernel a table's chains sit.
+// layout is where a table's chains are in the kernel.
 type layout struct {
 	name         string
-	ports        bool // a node, which leases ports and hides the client's address behind its own
+	ports        bool // a node: leases ports and hides clients behind its own address
 	translate    *nftables.ChainHook
 	closing      *nftables.ChainHook
 	closingChain string
 }
 
-// localWord names the tables of clients, each of which belongs to one process.
+// localWord is in the names of clients' tables, each of which belongs to one process.
 const localWord = "local"
 
 var (
@@ -34,15 +34,15 @@ func (l layout) table(f family) *nftables.Table {
 	return &nftables.Table{Name: l.name, Family: f.table}
 }
 
-// A family has a table of its own, of the same name: nftables joins fields of fixed lengths.
+// A family has a table of its own, of the same name: nftables concatenates fields of fixed lengths.
 type family struct {
 	table      nftables.TableFamily
 	number     int    // among families
-	forwarding string // the kernel's setting
+	forwarding string // the kernel's sysctl
 	icmp       byte   // the protocol's number
 	address    nftables.SetDatatype
-	// Registers of the second and third field of what is looked up, and found. A register of nftables has 16 bytes, and
-	// numbers from 8 on are its quarters.
+	// second and third are the registers of a lookup's second and third field. An nftables register has 16 bytes; the numbers
+	// from 8 on are its quarters.
 	second, third uint32
 }
 
@@ -58,38 +58,37 @@ func familyOf(a netip.Addr) family {
 	return families[1]
 }
 
-// leases is the map from where a packet comes from and goes to, to where it shall go; its elements end by themselves.
+// leases maps source and destination of a packet to the new destination. Its elements expire.
 func (l layout) leases(f family) *nftables.Set {
 	s := l.set(f, 0, "leases", f.address, f.address, nftables.TypeInetService)
 	s.IsMap, s.DataType = true, nftables.MustConcatSetType(f.address, nftables.TypeInetService)
 	return s
 }
 
-// open is, at a node, the set of keys that have a lease; they end with it.
+// open is a node's set of keys with a lease. They expire with it.
 func (l layout) open(f family) *nftables.Set {
 	return l.set(f, 1, "open", f.address, nftables.TypeInetService)
 }
 
-// known is, at a node, the set of keys that have or had a lease: what is translated by one that has none is dropped.
+// known is a node's set of keys that have or had a lease. Translated packets of keys without one are dropped.
 func (l layout) known(f family) *nftables.Set {
 	s := l.set(f, 2, "known", f.address, nftables.TypeInetService)
 	s.Counter = true
 	return s
 }
 
-// direct is, at a client, the set of what must not leave as it is: it would go past the nodes.
+// direct is a client's set of packets that must not leave untranslated, bypassing the nodes.
 func (l layout) direct(f family) *nftables.Set {
 	return l.set(f, 3, "direct", f.address, f.address, nftables.TypeInetService)
 }
 
-// set numbers sets for a transaction: the library does it too, but not for use from several goroutines.
+// set numbers sets within a transaction, since the library's own numbering is not safe for concurrent use.
 func (l layout) set(f family, number uint32, name string, fields ...nftables.SetDatatype) *nftables.Set {
 	return &nftables.Set{Table: l.table(f), ID: uint32(f.table)<<2 | number, Name: name, HasTimeout: true, Concatenation: true, Size: 2 * maxLeases,
 		KeyType: nftables.MustConcatSetType(fields...)}
 }
 
-// write replaces the tables in one transaction by some that hold content. A family that is closed is forwarded under a
-// lease or not at all.
+// write replaces the tables in one transaction by some that hold content. A closed family forwards only under a lease.
 func (l layout) write(c content, closed [2]bool) error {
 	return nft.Change(func(conn *nftables.Conn) error {
 		for _, f := range families {
@@ -110,7 +109,7 @@ func (l layout) write(c content, closed [2]bool) error {
 	})
 }
 
-// fill puts what a family's tables hold into new ones.
+// fill copies a family's content into its new table.
 func (l layout) fill(conn *nftables.Conn, f family, c content) error {
 	var e elements
 	for _, lease := range c.leases {
@@ -147,7 +146,7 @@ func (l layout) build(conn *nftables.Conn, f family, policy nftables.ChainPolicy
 	}
 	closing := [][]expr.Any{nft.Join(tcp, f.packet(), nft.Lookup(direct), nft.Drop)}
 	if l.ports {
-		// What tells an end that its packets are too big, or arrive nowhere, passes also where the chain is closed to others.
+		// ICMP errors of known connections (packet too big, unreachable) pass even if the chain is closed to others.
 		closing = [][]expr.Any{nft.Join(nft.Protocol(f.icmp), nft.Related, nft.Accept)}
 		for _, direction := range []nft.Direction{nft.Original, nft.Reply} {
 			closing = append(closing,
@@ -166,7 +165,7 @@ func (l layout) build(conn *nftables.Conn, f family, policy nftables.ChainPolicy
 	return nil
 }
 
-// closingChainOf is the chain that packets pass after they were translated.
+// closingChainOf returns the chain that packets pass after translation.
 func (l layout) closingChainOf(f family, policy nftables.ChainPolicy) nftables.Chain {
 	return nftables.Chain{Name: l.closingChain, Table: l.table(f), Type: nftables.ChainTypeFilter, Hooknum: l.closing,
 		Priority: nftables.ChainPriorityFilter, Policy: &policy}
@@ -176,14 +175,14 @@ var tcp = nft.Protocol(unix.IPPROTO_TCP)
 
 func (f family) v6() bool { return f.table == nftables.TableFamilyIPv6 }
 
-// packet loads from where to where a packet goes.
+// packet loads a packet's source and destination.
 func (f family) packet() []expr.Any {
 	return []expr.Any{nft.LoadAddress(f.v6(), nft.Source, 1), nft.LoadAddress(f.v6(), nft.Destination, f.second), nft.LoadPort(nft.Destination, f.third)}
 }
 
-// connection matches a direction and loads the key of the connection. Between the translations of its destination and its
-// source, the client's address is the source of what it sends, and the destination of what it gets. (The first address
-// of a connection can be looked up too, but nft(8) of Debian 12 aborts where it lists such a rule.)
+// connection matches a direction and loads the connection's key. Between DNAT and SNAT, the client's address is the source
+// of what it sends and the destination of what it receives. (The connection's original source could be looked up instead,
+// but nft(8) of Debian 12 aborts when it lists such a rule.)
 func (f family) connection(d nft.Direction) []expr.Any {
 	client := nft.Source
 	if d == nft.Reply {

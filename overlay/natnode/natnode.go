@@ -1,5 +1,5 @@
-// Package natnode connects an overlay node in mode nat to the kernel: its leases are rules in the tables of package nat. A node
-// in mode forward does not need it.
+// Package natnode gives an overlay node its mode nat: leases are rules in package nat's tables. Mode forward does not need
+// it.
 package natnode
 
 import (
@@ -22,7 +22,7 @@ import (
 // sweepEvery is how often the ends of connections are told that their lease is over.
 const sweepEvery = 2 * time.Second
 
-// table has the kernel's leases for a node. It holds none itself: a lease's name says what it is.
+// table keeps a node's leases in the kernel only: a lease's name says what it is.
 type table struct {
 	*nat.Table
 	log *slog.Logger
@@ -37,7 +37,7 @@ var _ interface {
 	node.Metered
 } = (*table)(nil)
 
-// Attach opens the tables and has a node lease by them. stop closes them.
+// Attach opens the tables and makes a node lease by them. stop closes them.
 func Attach(ctx context.Context, to *node.Options, o nat.Options) (stop func(), err error) {
 	rules, err := nat.Open(o)
 	if err != nil {
@@ -75,7 +75,7 @@ func (t *table) sweep(ctx context.Context) {
 	}
 }
 
-// Lease gives a lease at the address of the node that the request came to.
+// Lease makes a lease at the node's address that the request came to.
 func (t *table) Lease(ctx context.Context, want client.NATLease, ttl time.Duration) (client.NATLease, error) {
 	here, ok := ctx.Value(http.LocalAddrContextKey).(net.Addr)
 	if !ok {
@@ -89,7 +89,7 @@ func (t *table) Lease(ctx context.Context, want client.NATLease, ttl time.Durati
 	return natLease(l), err
 }
 
-// Renew has a lease end ttl from now.
+// Renew makes a lease end ttl from now.
 func (t *table) Renew(_ context.Context, id string, ttl time.Duration) (client.NATLease, error) {
 	r, err := ruleOf(id)
 	if err != nil {
@@ -99,7 +99,6 @@ func (t *table) Renew(_ context.Context, id string, ttl time.Duration) (client.N
 	return natLease(l), err
 }
 
-// Release ends a lease.
 func (t *table) Release(_ context.Context, id string) error {
 	r, err := ruleOf(id)
 	if err != nil {
@@ -108,7 +107,7 @@ func (t *table) Release(_ context.Context, id string) error {
 	return t.Table.Release(r)
 }
 
-// Carried gives the bytes of a lease, both ways. The kernel is asked for all leases at once, and not for each anew.
+// Carried returns a lease's bytes both ways. It asks the kernel for all leases at once, and not for each anew.
 func (t *table) Carried(_ context.Context, id string) (int64, error) {
 	r, err := ruleOf(id)
 	if err != nil {
@@ -137,9 +136,9 @@ func natLease(l nat.Lease) client.NATLease {
 	return client.NATLease{ID: idOf(l.Rule), Client: l.Client, Listen: l.Listen.Port(), To: l.To, Until: l.Until.UTC()}
 }
 
-// idOf names a rule by what it says.
+// idOf names a rule by its content.
 func idOf(r nat.Rule) string {
-	text, _ := json.Marshal(r) // addresses always can be
+	text, _ := json.Marshal(r) // cannot fail for addresses
 	return base64.RawURLEncoding.EncodeToString(text)
 }
 

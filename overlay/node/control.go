@@ -12,7 +12,7 @@ import (
 	"heddle/overlay/client"
 )
 
-// status answers a grantor with all, and a holder with the grant that was shown.
+// status answers a grantor with everything, and a holder with the grant that was shown.
 func (n *Node) status(r *http.Request, holder identity.Key) (any, *client.Refusal) {
 	if holder == n.key || slices.Contains(n.o.Grantors, holder) {
 		return n.Status(), nil
@@ -24,7 +24,7 @@ func (n *Node) status(r *http.Request, holder identity.Key) (any, *client.Refusa
 	return client.Status{Name: n.o.Name, Key: n.key, Now: n.o.now(), Since: n.since, Modes: n.o.Modes, Grants: []client.GrantStatus{a.status()}}, nil
 }
 
-// Status says what the node did until now, and for whom.
+// Status returns what the node has done so far, and for whom.
 func (n *Node) Status() client.Status {
 	s := client.Status{Name: n.o.Name, Key: n.key, Now: n.o.now(), Since: n.since, Modes: n.o.Modes, Listen: n.listener.Addr().String(),
 		Strangers: n.door.Count(), FlowsOpen: n.flows.Count(), Flows: n.counts.flows.Load(), Up: n.counts.up.Load(), Down: n.counts.down.Load(), Grants: []client.GrantStatus{}}
@@ -68,7 +68,7 @@ func (n *Node) survey(w http.ResponseWriter, r *http.Request, holder identity.Ke
 	return found, nil
 }
 
-// readBody reads a request as JSON; false where it is none.
+// readBody decodes a JSON request. It returns false if it is none.
 func readBody(w http.ResponseWriter, r *http.Request, into any) bool {
 	control := http.NewResponseController(w)
 	control.SetReadDeadline(time.Now().Add(patienceRequest))

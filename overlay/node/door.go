@@ -12,14 +12,14 @@ import (
 	"heddle/internal/tlsbatch"
 )
 
-// door is a listener that lets in so many at a time who carry no stream, and speaks TLS with them.
+// door is a TLS listener that bounds the connections of a source without a stream.
 type door struct {
 	net.Listener
 	tls   *tls.Config
 	crowd *connlimit.Limiter[netip.Addr]
 }
 
-// Accept turns away who has too many connections that carry no stream.
+// Accept closes connections from sources that have too many without a stream.
 func (d *door) Accept() (net.Conn, error) {
 	for {
 		c, err := d.Listener.Accept()
@@ -35,9 +35,9 @@ func (d *door) Accept() (net.Conn, error) {
 	}
 }
 
-// visitor is a connection that takes a place at the door until it carries a stream, of which each holder has so many, or is
-// closed. Its TLS handshake is part of its first read, and so of the time that a request may take. It is no [tls.Conn],
-// for which package net/http would want a protocol that it knows.
+// visitor is a connection that holds a place at the door until it carries a stream, which is bounded per holder, or closes.
+// Its first read includes the TLS handshake, which so counts towards a request's time. It is no [tls.Conn], for which
+// net/http would want a protocol that it knows.
 type visitor struct {
 	*tlsbatch.Conn
 	crowd *connlimit.Limiter[netip.Addr]
@@ -45,7 +45,7 @@ type visitor struct {
 	once  sync.Once
 }
 
-// carries gives the place back.
+// carries releases the place at the door.
 func (v *visitor) carries() { v.once.Do(func() { v.crowd.Release(v.from) }) }
 
 func (v *visitor) Close() error {
@@ -59,7 +59,7 @@ func withVisitor(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, visitorKey{}, c)
 }
 
-// visitorOf gives the connection of a request over TCP, nil for one over QUIC.
+// visitorOf returns the connection of a request over TCP, nil for one over QUIC.
 func visitorOf(r *http.Request) *visitor {
 	v, _ := r.Context().Value(visitorKey{}).(*visitor)
 	return v

@@ -19,12 +19,12 @@ import (
 
 func (n *Node) offers(mode string) bool { return slices.Contains(n.o.Modes, mode) }
 
-// places says where a grant leads, at one node.
+// places are the destinations of a grant at one node.
 type places struct {
 	grant  client.Grant
 	to     []client.Destination
 	deny   []client.Destination
-	public *connectudp.Targets // public addresses, and those others that the grant names by address
+	public *connectudp.Targets // public addresses, and other addresses that the grant names
 }
 
 func (n *Node) places(g client.Grant) (*places, error) {
@@ -40,7 +40,7 @@ func (n *Node) places(g client.Grant) (*places, error) {
 	return p, err
 }
 
-// allowed reports whether the grant leads to a host at one of its addresses, and the node's owner lets it.
+// allowed reports whether the grant and the node's owner permit a host at one of its addresses.
 func (p *places) allowed(host string, to netip.AddrPort) bool {
 	holds := func(d client.Destination) bool { return d.Holds(host, to) }
 	if slices.ContainsFunc(p.deny, holds) || len(p.to) > 0 && !slices.ContainsFunc(p.to, holds) {
@@ -55,7 +55,7 @@ func (p *places) allowed(host string, to netip.AddrPort) bool {
 	return p.public.Allowed(to)
 }
 
-// connect makes a connection to a destination and carries what both sides say.
+// connect connects to a destination and relays both directions.
 func (n *Node) connect(w http.ResponseWriter, r *http.Request, holder identity.Key) *client.Refusal {
 	n.streams.Add(1)
 	defer n.streams.Done()
@@ -86,7 +86,7 @@ func (n *Node) connect(w http.ResponseWriter, r *http.Request, holder identity.K
 	return nil
 }
 
-// enter begins a stream or flow by the grant that a request shows.
+// enter begins a stream or flow by the grant in a request.
 func (n *Node) enter(r *http.Request, holder identity.Key) (*use, *client.Refusal) {
 	a, why := n.admit(r, holder, client.ModeForward)
 	if why != nil {
@@ -96,14 +96,14 @@ func (n *Node) enter(r *http.Request, holder identity.Key) (*use, *client.Refusa
 		return nil, &client.Refusal{Reason: client.ReasonBusy}
 	}
 	u := a.begin(n.ctx, n.o.now())
-	if n.revoked.holds(a.grant) { // since it was checked; a later revocation finds the use
+	if n.revoked.holds(a.grant) { // since the check; a later revocation finds the use
 		n.leave(u)
 		return nil, &client.Refusal{Reason: client.ReasonRevoked}
 	}
 	return u, nil
 }
 
-// leave ends what enter began.
+// leave ends a use.
 func (n *Node) leave(u *use) {
 	u.end(context.Canceled)
 	n.flows.Release(u.account.grant.Holder)
@@ -117,7 +117,7 @@ func (n *Node) note(what string, a *account, from, to string) {
 	n.log.Info(what, attributes...)
 }
 
-// dial connects to the first address of a target that the grant leads to and that answers.
+// dial connects to a target's first address that the grant permits and that answers.
 func (n *Node) dial(ctx context.Context, g client.Grant, target string) (net.Conn, *client.Refusal) {
 	host, port, err := client.SplitAddress(target)
 	if err != nil {
@@ -139,7 +139,7 @@ func (n *Node) dial(ctx context.Context, g client.Grant, target string) (net.Con
 	return nil, &client.Refusal{Reason: client.ReasonUnreachable, Detail: causeOf(failed)}
 }
 
-// causeOf leaves the addresses out of an error of package net.
+// causeOf removes the addresses from an error of package net.
 func causeOf(err error) string {
 	text := err.Error()
 	return strings.TrimPrefix(text[strings.LastIndex(text, ": ")+1:], " ")
@@ -150,7 +150,7 @@ func dialOne(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
 	return d.DialContext(ctx, "tcp", to.String())
 }
 
-// resolve gives the addresses of a host that the grant leads to; it is not empty.
+// resolve returns the addresses of a host that the grant permits, at least one.
 func (n *Node) resolve(ctx context.Context, g client.Grant, host string, port uint16) ([]netip.AddrPort, *client.Refusal) {
 	where, err := n.places(g)
 	if err != nil {
@@ -160,7 +160,7 @@ func (n *Node) resolve(ctx context.Context, g client.Grant, host string, port ui
 	if a, err := netip.ParseAddr(host); err == nil {
 		addrs = append(addrs, a)
 	} else if !where.named(host, port) {
-		return nil, &client.Refusal{Reason: client.ReasonDestination} // not even DNS hears of it
+		return nil, &client.Refusal{Reason: client.ReasonDestination} // do not reveal the name even to DNS
 	} else {
 		ctx, cancel := context.WithTimeout(ctx, patienceResolve)
 		defer cancel()
@@ -180,7 +180,7 @@ func (n *Node) resolve(ctx context.Context, g client.Grant, host string, port ui
 	return to, nil
 }
 
-// named reports whether the grant may lead to a host of which only the name is known.
+// named reports whether the grant may permit a host of which only the name is known.
 func (p *places) named(host string, port uint16) bool {
 	name := func(d client.Destination) bool {
 		if d.Port != 0 && d.Port != port {

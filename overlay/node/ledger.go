@@ -19,15 +19,15 @@ import (
 	"heddle/path"
 )
 
-// maxAccounts bounds the ledger; each was made by a grant of a grantor.
+// maxAccounts bounds the ledger. Only grants of a grantor have accounts.
 const maxAccounts = 1 << 16
 
-// account is what one grant has used here, and what goes on by it.
+// account is a grant's usage at this node, and its open uses.
 type account struct {
 	grant  client.Grant
 	used   atomic.Int64 // bytes, both ways
-	leases atomic.Int32 // rules in the kernel, and those that are being made
-	shown  time.Time    // when the grant was shown last; under the ledger's mutex
+	leases atomic.Int32 // rules in the kernel, and those being made
+	shown  time.Time    // when the grant was last shown; under the ledger's mutex
 
 	mu   sync.Mutex
 	open map[*use]struct{}
@@ -40,7 +40,7 @@ type use struct {
 	end     context.CancelCauseFunc
 }
 
-// take reserves up to want bytes of what is left and returns how many, or none if fewer than least are left.
+// take reserves up to want of the remaining bytes and returns how many, or 0 if fewer than least remain.
 func (a *account) take(want, least int) int {
 	for {
 		used := a.used.Load()
@@ -60,17 +60,17 @@ func (a *account) take(want, least int) int {
 // left reports whether the grant has bytes left.
 func (a *account) left() bool { return a.grant.Bytes == 0 || a.used.Load() < a.grant.Bytes }
 
-// begin opens a use that ends with the grant at the latest.
+// begin opens a use that ends no later than the grant.
 func (a *account) begin(ctx context.Context, now time.Time) *use {
 	ended := &client.Refusal{Reason: client.ReasonExpired, Detail: a.grant.Until.Format(time.RFC3339)}
-	// By how long it lasts, since the node's clock may be set meanwhile.
+	// Use a duration, since the node's clock may be set meanwhile.
 	ctx, stop := context.WithTimeoutCause(ctx, a.grant.Until.Sub(now), ended)
 	u := &use{account: a}
 	u.ctx, u.end = context.WithCancelCause(ctx)
 	a.mu.Lock()
 	a.open[u] = struct{}{}
 	a.mu.Unlock()
-	context.AfterFunc(u.ctx, func() { // at once, where it has ended already
+	context.AfterFunc(u.ctx, func() { // at once if it has ended already
 		stop()
 		a.mu.Lock()
 		defer a.mu.Unlock()
@@ -99,7 +99,7 @@ func (a *account) status() client.GrantStatus {
 	return client.GrantStatus{ID: g.ID, Holder: g.Holder, From: g.From, Until: g.Until, Modes: g.Modes, To: g.To, Bytes: g.Bytes, Used: a.used.Load(), Flows: a.count()}
 }
 
-// digest names a grant in the ledger. Whoever signs a second grant with the id of another gets a second account.
+// digest names a grant in the ledger. A second grant with the id of another has an account of its own.
 type digest string
 
 func digestOf(s client.Signed) digest {
@@ -107,20 +107,20 @@ func digestOf(s client.Signed) digest {
 	return digest(hex.EncodeToString(sum[:]))
 }
 
-// ledger has the accounts of all grants that were shown. With a file, what they used survives a restart.
+// ledger has the accounts of all grants shown. With a file, their usage survives a restart.
 type ledger struct {
 	file string
 	now  func() time.Time
 
 	mu       sync.Mutex
 	accounts map[digest]*account
-	restored map[digest]entry // of those not shown since the start
+	restored map[digest]entry // those not shown since the start
 	saved    []entry
 }
 
 // entry is one line of the file.
 type entry struct {
-	Grant digest    `json:"grant"` // SHA-256 of its text
+	Grant digest    `json:"grant"` // SHA-256 of the grant's text
 	Until time.Time `json:"until"`
 	Used  int64     `json:"used"`
 }
@@ -147,7 +147,7 @@ func openLedger(file string, now func() time.Time) (*ledger, error) {
 	return l, nil
 }
 
-// account gives that of a grant; nil where there are too many. The grant was verified.
+// account returns the account of a verified grant, or nil if there are too many.
 func (l *ledger) account(s client.Signed) *account {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -168,10 +168,10 @@ func (l *ledger) account(s client.Signed) *account {
 	return a
 }
 
-// unusedFor is how long an account is kept that nothing goes on by: who has just shown its grant may be about to begin.
+// unusedFor is how long an idle account is kept: its holder may have shown the grant to begin soon.
 const unusedFor = time.Minute
 
-// sweep forgets what ended. l.mu is held.
+// sweep drops ended accounts. l.mu is held.
 func (l *ledger) sweep() {
 	now := l.now()
 	for key, a := range l.accounts {
@@ -186,7 +186,7 @@ func (l *ledger) sweep() {
 	}
 }
 
-// all gives the accounts in the order of their ids.
+// all returns the accounts, sorted by id.
 func (l *ledger) all() []*account {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -198,7 +198,7 @@ func (l *ledger) all() []*account {
 	return list
 }
 
-// cut ends all uses of grants for which ended says so.
+// cut ends all uses of grants that ended selects.
 func (l *ledger) cut(ended func(client.Grant) bool, why error) {
 	for _, a := range l.all() {
 		if ended(a.grant) {
@@ -207,7 +207,7 @@ func (l *ledger) cut(ended func(client.Grant) bool, why error) {
 	}
 }
 
-// keep writes the file where something has changed.
+// keep writes the file if something has changed.
 func (l *ledger) keep() error {
 	if l.file == "" {
 		return nil

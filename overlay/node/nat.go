@@ -12,36 +12,35 @@ import (
 	"heddle/overlay/client"
 )
 
-// NAT is the table of address translation in the kernel. Its leases end by themselves, whatever becomes of the node.
+// NAT is the kernel's table of address translation. Its leases expire even without the node.
 type NAT interface {
-	// Lease has what comes from want.Client to the port want.Listen, TCP, go on to want.To. Port 0 is any free one.
+	// Lease forwards TCP from want.Client to port want.Listen (0: any free one) on to want.To.
 	Lease(ctx context.Context, want client.NATLease, ttl time.Duration) (client.NATLease, error)
-	// Renew has a lease end ttl from now.
+	// Renew makes a lease end ttl from now.
 	Renew(ctx context.Context, id string, ttl time.Duration) (client.NATLease, error)
-	// Release ends a lease.
 	Release(ctx context.Context, id string) error
 }
 
-// Metered is a table that counts what each lease carried. Grants with a limit of bytes have leases only of such a table.
+// Metered is a NAT that counts the bytes of each lease. Grants with a byte limit need one.
 type Metered interface {
-	// Carried gives the bytes of a lease, both ways.
+	// Carried returns the bytes of a lease, both ways.
 	Carried(ctx context.Context, id string) (int64, error)
 }
 
-// lease is one that a holder has.
+// lease is a holder's lease.
 type lease struct {
 	account *account
 	until   time.Time
-	counted int64 // bytes that the account was charged
+	counted int64 // bytes charged to the account
 }
 
-// leases are those that the node's table has for holders.
+// leases are the holders' leases in the node's table.
 type leases struct {
 	mu sync.Mutex
 	of map[string]lease
 }
 
-// nat gives, renews or releases a lease.
+// nat makes, renews or releases a lease.
 func (n *Node) nat(w http.ResponseWriter, r *http.Request, holder identity.Key, id string) (any, *client.Refusal) {
 	a, why := n.admit(r, holder, client.ModeNAT)
 	if why != nil {
@@ -58,7 +57,7 @@ func (n *Node) nat(w http.ResponseWriter, r *http.Request, holder identity.Key, 
 	return nil, &client.Refusal{Reason: client.ReasonRequest}
 }
 
-// lease makes a rule for whoever asks, by the address that they ask from: nobody can ask for somebody else.
+// lease makes a rule for the address that the request came from, so that nobody can request for others.
 func (n *Node) lease(w http.ResponseWriter, r *http.Request, a *account) (any, *client.Refusal) {
 	var ask client.NATRequest
 	if !readBody(w, r, &ask) || !ask.To.IsValid() || ask.TTL < 1 {
@@ -72,7 +71,7 @@ func (n *Node) lease(w http.ResponseWriter, r *http.Request, a *account) (any, *
 	if _, metered := n.o.NAT.(Metered); a.grant.Bytes > 0 && !metered {
 		return nil, &client.Refusal{Reason: client.ReasonNoMode, Detail: "the node's kernel does not count bytes, and the grant limits them"}
 	}
-	defer a.leases.Add(-1) // of this request; what comes of it counts by itself
+	defer a.leases.Add(-1) // of this request; the lease counts by itself
 	if a.leases.Add(1) > maxLeasesByGrant {
 		return nil, &client.Refusal{Reason: client.ReasonBusy}
 	}
@@ -86,7 +85,7 @@ func (n *Node) lease(w http.ResponseWriter, r *http.Request, a *account) (any, *
 	return l, nil
 }
 
-// lasts bounds how long a lease lasts by the grant's end.
+// lasts limits a lease's duration to the grant's.
 func (n *Node) lasts(a *account, seconds int) time.Duration {
 	asked := time.Duration(min(seconds, int(longestLease/time.Second))) * time.Second
 	return max(min(asked, a.grant.Until.Sub(n.o.now())), time.Second)
@@ -147,7 +146,7 @@ func (l *leases) belongs(id string, a *account) bool {
 	return l.of[id].account == a
 }
 
-// charge has the account of a lease pay for what the kernel carried since it was asked last.
+// charge charges a lease's account for what the kernel carried since the last call.
 func (l *leases) charge(ctx context.Context, table NAT, id string) {
 	meter, ok := table.(Metered)
 	if !ok {
@@ -165,7 +164,7 @@ func (l *leases) charge(ctx context.Context, table NAT, id string) {
 	l.of[id] = one
 }
 
-// sweep forgets leases that ended, and ends those whose grant was revoked or is used up.
+// sweep drops expired leases, and ends those whose grant is revoked or used up.
 func (l *leases) sweep(table NAT, revoked func(client.Grant) bool, now time.Time) {
 	ctx, cancel := context.WithTimeout(context.Background(), patienceRequest)
 	defer cancel()
@@ -176,7 +175,7 @@ func (l *leases) sweep(table NAT, revoked func(client.Grant) bool, now time.Time
 			l.drop(id)
 		case revoked(one.account.grant), !one.account.left():
 			l.drop(id)
-			_ = table.Release(ctx, id) // it ends by itself in any case
+			_ = table.Release(ctx, id) // it expires anyway
 		}
 	}
 }
@@ -187,7 +186,7 @@ func (l *leases) copy() map[string]lease {
 	return maps.Clone(l.of)
 }
 
-// releaseAll ends all leases. One that cannot be released ends by itself.
+// releaseAll ends all leases. One that cannot be released expires.
 func (l *leases) releaseAll(table NAT) {
 	ctx, cancel := context.WithTimeout(context.Background(), patienceRequest)
 	defer cancel()

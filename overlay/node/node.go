@@ -1,10 +1,9 @@
-// Package node is an overlay node: it connects to destinations for holders of a grant, and for nobody else. The client's
-// side, and the grant itself, are package overlay/client.
+// Package node is an overlay node: it connects to destinations for holders of a grant, and for nobody else. Package
+// overlay/client has the client's side and the grant.
 //
-// A node serves only by grants of the grantors that it was given; without any it does not start. It bounds what strangers
-// and holders can make it keep, and writes down no destination unless told to.
-//
-// Do not use it as a proxy for people without Heddle; package proxy/connectudp is that.
+// A node serves only grants of the grantors that it was given; without any it does not start. It bounds what strangers and
+// holders can make it keep, and logs no destinations unless told to. For clients without Heddle, use package
+// proxy/connectudp.
 package node
 
 import (
@@ -30,22 +29,22 @@ import (
 const (
 	DefaultMaxFlows = 128
 	DefaultDrain    = 5 * time.Second
-	DefaultIdle     = 2 * time.Minute // of UDP flows; a NAT keeps a mapping as long at least (RFC 4787, REQ-5)
-	// DefaultPort is that of a node, TCP and UDP.
+	DefaultIdle     = 2 * time.Minute // of UDP flows; NATs keep a mapping at least as long (RFC 4787, REQ-5)
+	// DefaultPort is a node's port, TCP and UDP.
 	DefaultPort = 7443
 )
 
-// What strangers and holders can make the node keep.
+// Limits on what strangers and holders can make the node keep.
 const (
 	maxStrangers     = 512 // connections that carry no stream
 	maxPerSource     = 32
 	maxAllFlows      = 2048
 	maxHeaderBytes   = 8 << 10
-	patienceGrant    = 10 * time.Second // from the first byte to a whole request
+	patienceGrant    = 10 * time.Second // from the first byte to the whole request
 	patienceIdle     = 3                // times as long between requests
 	patienceDial     = 10 * time.Second
 	patienceResolve  = 5 * time.Second
-	recheck          = 2 * time.Second // how often the file of what is revoked is looked at
+	recheck          = 2 * time.Second // between checks of the revocation file
 	keepUsageEvery   = 10 * time.Second
 	surveysAtOnce    = 2
 	patienceSurvey   = 2 * time.Minute
@@ -55,34 +54,23 @@ const (
 	maxLeasesByGrant = 16
 )
 
-// Options say for whom a node works, and how far.
+// Options configure a node.
 type Options struct {
-	Identity identity.Identity
-	// Name is what the node calls itself.
-	Name string
-	// Grantors are those whose grants count.
-	Grantors []identity.Key
-	// Modes are those that the node offers, of [client.Modes].
-	Modes []string
-	// Deny are destinations that no grant opens.
-	Deny []client.Destination
-	// Revoked is a file of what counts no longer, or empty; see [Revoke].
-	Revoked string
-	// Usage is the file where it is kept how many bytes each grant has used, or empty: then a restart forgets them.
-	Usage string
-	// MaxFlows is how many connections and flows one holder may have at a time.
-	MaxFlows int
-	// Idle ends a UDP flow that carried nothing for so long.
-	Idle time.Duration
-	// Drain is how long streams may go on once the node was told to stop.
-	Drain time.Duration
-	// LogTargets writes down who talks to whom.
-	LogTargets bool
-	// Survey measures the way from here to a destination; needed for the mode of that name. Its result becomes JSON.
+	Identity   identity.Identity
+	Name       string               // name in its own status
+	Grantors   []identity.Key       // keys whose grants are valid
+	Modes      []string             // modes offered, of [client.Modes]
+	Deny       []client.Destination // destinations that no grant permits
+	Revoked    string               // file of revocations, or empty; see [Revoke]
+	Usage      string               // file of the bytes used per grant; empty: forgotten at a restart
+	MaxFlows   int                  // connections and flows of one holder at a time
+	Idle       time.Duration        // ends a UDP flow without traffic for this long
+	Drain      time.Duration        // how long streams may continue once the node is told to stop
+	LogTargets bool                 // log who talks to whom
+	// Survey measures the path from here to a destination, for the mode survey. Its result becomes JSON.
 	Survey func(ctx context.Context, to netip.AddrPort) (any, error)
-	// NAT has the kernel's rules; needed for the mode of that name.
-	NAT NAT
-	Log *slog.Logger
+	NAT    NAT // the kernel's rules, for the mode nat
+	Log    *slog.Logger
 
 	patience time.Duration // see patienceGrant and patienceIdle
 	lookup   func(ctx context.Context, network, host string) ([]netip.Addr, error)
@@ -96,7 +84,7 @@ type Node struct {
 	log      *slog.Logger
 	listener net.Listener
 	server   *http.Server
-	udp      *connectudp.Proxy // nil for streams only
+	udp      *connectudp.Proxy // nil if the node carries only streams
 	ledger   *ledger
 	revoked  *revoked
 	failures *connlimit.Failures
@@ -111,8 +99,8 @@ type Node struct {
 	end      context.CancelFunc
 }
 
-// New makes a node of what arrives at a listener, and at a socket for UDP, which is nil for a node that carries streams
-// only. It takes both over, also where it fails. Nobody is served before [Node.Run].
+// New makes a node on a listener and a UDP socket, which is nil for streams only. It owns both, even if it fails. It serves
+// nobody before [Node.Run].
 func New(l net.Listener, socket net.PacketConn, o Options) (*Node, error) {
 	n, err := newNode(l, socket, o)
 	if err != nil {
@@ -186,13 +174,13 @@ func (o *Options) complete() error {
 	return nil
 }
 
-// Addr is where the node listens; invalid where its listener is not one of TCP.
+// Addr returns where the node listens; invalid if its listener is not TCP.
 func (n *Node) Addr() netip.AddrPort { return netutil.AddrPort(n.listener.Addr()) }
 
-// Key is who the node is.
+// Key returns the node's key.
 func (n *Node) Key() identity.Key { return n.key }
 
-// Run serves until ctx ends, and then lets streams end for a while.
+// Run serves until ctx ends, and then lets streams continue for a while.
 func (n *Node) Run(ctx context.Context) error {
 	running, end := context.WithCancel(ctx)
 	defer end()
@@ -200,7 +188,7 @@ func (n *Node) Run(ctx context.Context) error {
 	var tcpErr, udpErr error
 	serving.Go(func() {
 		defer end()
-		if err := n.server.Serve(n.listener); running.Err() == nil { // else stop closed it
+		if err := n.server.Serve(n.listener); running.Err() == nil { // otherwise stop closed it
 			tcpErr = err
 		}
 	})
@@ -229,7 +217,7 @@ func (n *Node) Run(ctx context.Context) error {
 	return errors.Join(tcpErr, udpErr, n.ledger.keep())
 }
 
-// stop ends what goes on, after a while.
+// stop ends all streams after a while.
 func (n *Node) stop() {
 	n.listener.Close()
 	if open := n.flows.Count(); open > 0 {
@@ -249,7 +237,7 @@ func (n *Node) stop() {
 	n.leases.releaseAll(n.o.NAT)
 }
 
-// enforce reads what is revoked where that has changed, and ends what goes on by it.
+// enforce rereads revocations that have changed, and ends what they revoke.
 func (n *Node) enforce() {
 	changed, err := n.revoked.refresh()
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"heddle/overlay/client"
 )
 
-// relay carries a stream both ways until both ended, or the use did; first is what the client sent already. It gives why.
+// relay carries a stream both ways until both directions or the use end, and returns why. first was already received.
 func (n *Node) relay(u *use, client net.Conn, first []byte, target net.Conn) error {
 	near := netutil.Side{Reader: &prefixed{first, client}, Writer: &counted{client, u, &n.counts.down}}
 	far := netutil.Side{Reader: target, Writer: &counted{target, u, &n.counts.up}}
@@ -17,7 +17,7 @@ func (n *Node) relay(u *use, client net.Conn, first []byte, target net.Conn) err
 	return err
 }
 
-// prefixed reads what was read ahead, and then the connection.
+// prefixed reads the bytes already received, and then the connection.
 type prefixed struct {
 	first []byte
 	net.Conn
@@ -32,7 +32,7 @@ func (p *prefixed) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// breakOff resets both sides, so that neither takes what it has for the whole.
+// breakOff resets both sides, so that neither takes a truncated stream for a complete one.
 func breakOff(client, target net.Conn) {
 	if v, ok := client.(*visitor); ok {
 		reset(v.NetConn())
@@ -64,10 +64,10 @@ func (c *counted) Write(data []byte) (int, error) {
 	return sent, err
 }
 
-// CloseWrite passes the end of one direction on.
+// CloseWrite forwards the end of one direction.
 func (c *counted) CloseWrite() error {
 	if half, ok := c.to.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
 	}
-	return io.EOF // which ends the other direction too
+	return io.EOF // ends the other direction too
 }

@@ -22,7 +22,7 @@ import (
 // maxRevoked bounds the file, in bytes.
 const maxRevoked = 16 << 20
 
-// checkRevocation refuses what is neither the id of a grant nor a key.
+// checkRevocation refuses a word that is neither a grant's id nor a key.
 func checkRevocation(word string) error {
 	if raw, err := hex.DecodeString(word); err == nil && len(raw) == 16 && strings.ToLower(word) == word {
 		return nil
@@ -33,7 +33,7 @@ func checkRevocation(word string) error {
 	return fmt.Errorf("%.80q is neither the id of a grant nor a holder's key", word)
 }
 
-// parseRevoked reads a word a line; what follows a # does not count, nor do empty lines.
+// parseRevoked reads one word per line. It ignores comments after # and empty lines.
 func parseRevoked(text []byte) (map[string]bool, error) {
 	list := map[string]bool{}
 	lines := bufio.NewScanner(bytes.NewReader(text))
@@ -50,13 +50,13 @@ func parseRevoked(text []byte) (map[string]bool, error) {
 	return list, lines.Err()
 }
 
-// stamp is what a file shows when it has changed.
+// stamp changes when the file changes.
 type stamp struct {
 	at   time.Time
 	size int64
 }
 
-// readRevoked reads a file of revocations. One that is absent holds none.
+// readRevoked reads a file of revocations. An absent file has none.
 func readRevoked(file string) (map[string]bool, stamp, error) {
 	wrong := func(err error) (map[string]bool, stamp, error) {
 		return nil, stamp{}, &path.Error{What: "revoked " + file, Why: "it cannot be read", Err: err, Hint: "a line is the id of a grant or the key of a holder; `heddle node revoke` writes it"}
@@ -82,8 +82,8 @@ func readRevoked(file string) (map[string]bool, stamp, error) {
 	return list, stamp{info.ModTime(), info.Size()}, nil
 }
 
-// Revoke adds the id of a grant, or a holder's key for all grants of that holder, to a file, and makes it where it is
-// absent. A node that runs with the file ends within seconds what goes on by it.
+// Revoke adds a grant's id, or a holder's key for all grants of that holder, to a file, which it creates if absent. A node
+// running with the file ends what it revokes within seconds.
 func Revoke(file, word, remark string) error {
 	if err := checkRevocation(word); err != nil {
 		return &path.Error{What: "revoke", Why: err.Error(), Hint: "`heddle node status` shows the ids of grants that are in use"}
@@ -102,19 +102,19 @@ func Revoke(file, word, remark string) error {
 	if len(text) > 0 && text[len(text)-1] != '\n' {
 		text = append(text, '\n')
 	}
-	// Whole or not at all: a node that reads half a line would serve nobody.
+	// Write atomically: a node that reads half a line would serve nobody.
 	if err := atomicfile.WritePrivate(file, slices.Concat(text, []byte(word+"\n"))); err != nil {
 		return &path.Error{What: "revoked " + file, Why: "it cannot be written", Err: err}
 	}
 	return nil
 }
 
-// revoked is the file as a node knows it. While it cannot be read, all is revoked.
+// revoked is the file as last read. While it cannot be read, everything is revoked.
 type revoked struct {
 	file string
 
 	mu     sync.Mutex
-	list   map[string]bool // ids of grants, and keys of holders, that count no longer
+	list   map[string]bool // revoked ids of grants and keys of holders
 	stamp  stamp
 	broken bool
 }
@@ -129,7 +129,7 @@ func openRevoked(file string) (*revoked, error) {
 	return r, err
 }
 
-// refresh reads the file again where it has changed, and reports whether it had.
+// refresh rereads a file that has changed, and reports whether it had.
 func (r *revoked) refresh() (changed bool, err error) {
 	if r.file == "" {
 		return false, nil
@@ -150,7 +150,7 @@ func (r *revoked) refresh() (changed bool, err error) {
 	}
 	if r.broken = err != nil; r.broken {
 		if wasBroken {
-			err = nil // it was said
+			err = nil // already reported
 		}
 		return true, err
 	}
@@ -158,7 +158,7 @@ func (r *revoked) refresh() (changed bool, err error) {
 	return true, nil
 }
 
-// holds reports whether a grant counts no longer.
+// holds reports whether a grant is revoked.
 func (r *revoked) holds(g client.Grant) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

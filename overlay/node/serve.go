@@ -13,7 +13,7 @@ import (
 	"heddle/overlay/client"
 )
 
-// counts are those of a node since it began.
+// counts are a node's counters since its start.
 type counts struct {
 	flows, up, down atomic.Uint64
 
@@ -22,7 +22,7 @@ type counts struct {
 	lines   connlimit.Bucket
 }
 
-// refuse counts a refusal, and reports whether it may be written down.
+// refuse counts a refusal, and reports whether to log it.
 func (c *counts) refuse(why client.Reason, now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -38,7 +38,7 @@ func (c *counts) refuse(why client.Reason, now time.Time) bool {
 	return true
 }
 
-// serve answers one request of somebody who proved a key.
+// serve answers one request of a client that proved a key.
 func (n *Node) serve(w http.ResponseWriter, r *http.Request) {
 	answer, why := n.handle(w, r)
 	if why != nil {
@@ -48,7 +48,7 @@ func (n *Node) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// handle returns the answer as JSON, or nil after a stream, for which the connection was taken over.
+// handle returns the answer as JSON, or nil after a stream, which took the connection over.
 func (n *Node) handle(w http.ResponseWriter, r *http.Request) (answer any, why *client.Refusal) {
 	state := visitorOf(r).ConnectionState()
 	holder, err := identity.PeerKey(state)
@@ -70,7 +70,7 @@ func (n *Node) handle(w http.ResponseWriter, r *http.Request) (answer any, why *
 	return nil, &client.Refusal{Reason: client.ReasonRequest}
 }
 
-// refuse answers why the node does not serve, and ends the connection.
+// refuse sends a refusal and ends the connection.
 func (n *Node) refuse(w http.ResponseWriter, r *http.Request, why *client.Refusal) {
 	n.refused(r, why)
 	why.SetHeader(w.Header())
@@ -78,13 +78,13 @@ func (n *Node) refuse(w http.ResponseWriter, r *http.Request, why *client.Refusa
 	w.WriteHeader(why.Status())
 }
 
-// Lines about refusals are so many at once, and one more each logEvery: strangers must not fill the disk.
+// Logged refusals: so many at once, and one more per logEvery, so that strangers cannot fill the disk.
 const (
 	logAtOnce = 20
 	logEvery  = 5 * time.Second
 )
 
-// refused notes a refusal.
+// refused records a refusal.
 func (n *Node) refused(r *http.Request, why *client.Refusal) *client.Refusal {
 	why.At = n.o.now()
 	if n.counts.refuse(why.Reason, why.At) {
@@ -93,15 +93,15 @@ func (n *Node) refused(r *http.Request, why *client.Refusal) *client.Refusal {
 	return why
 }
 
-// admit gives the account of the grant that a request shows, or says why not. An empty mode is any.
+// admit returns the account of a request's grant, or why not. An empty mode means any.
 func (n *Node) admit(r *http.Request, holder identity.Key, mode string) (*account, *client.Refusal) {
-	remote, _ := netip.ParseAddrPort(r.RemoteAddr) // none behind a listener of other addresses
+	remote, _ := netip.ParseAddrPort(r.RemoteAddr) // invalid behind a listener that is not TCP
 	if !n.failures.Take(remote.Addr()) {
 		return nil, &client.Refusal{Reason: client.ReasonBusy}
 	}
 	a, why := n.check(r.Header, holder)
 	if why != nil && why.Status() == http.StatusProxyAuthRequired {
-		return nil, why // it counts as a failure of that source
+		return nil, why // counts as a failure of that source
 	}
 	n.failures.GiveBack(remote.Addr())
 	if why != nil {
@@ -133,7 +133,7 @@ func (n *Node) check(h http.Header, holder identity.Key) (*account, *client.Refu
 	return a, nil
 }
 
-// permit says whether the node and the grant are for a mode, and bytes are left.
+// permit checks that the node and the grant offer a mode, and that bytes are left.
 func (n *Node) permit(a *account, mode string) *client.Refusal {
 	switch {
 	case mode == "":

@@ -22,7 +22,7 @@ func (n *Node) serveUDP(socket net.PacketConn) (*connectudp.Proxy, error) {
 	return connectudp.New(socket, connectudp.Options{TLS: config, Gate: n, MaxFlows: n.o.MaxFlows, Idle: n.o.Idle, Drain: n.o.Drain, Log: n.log})
 }
 
-// Admit lets in a UDP flow of somebody who proved a key and shows a grant. It is for the proxy.
+// Admit admits a UDP flow of a client that proved a key and shows a grant. The proxy calls it.
 func (n *Node) Admit(r *http.Request, host string, port uint16) (connectudp.Admission, error) {
 	none := connectudp.Admission{}
 	holder, err := identity.PeerKey(*r.TLS)

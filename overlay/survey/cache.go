@@ -16,7 +16,7 @@ import (
 	"heddle/path"
 )
 
-// Cache has the halves in a file, each with its age.
+// Cache is a file of halves, each with its age.
 type Cache struct {
 	Halves map[string]Half
 	file   string
@@ -28,7 +28,7 @@ const Keep = 30 * 24 * time.Hour
 // maxCached bounds a cache, in halves.
 const maxCached = 20_000
 
-// OpenCache reads this user's cache: survey.json in Heddle's directory of settings, which need not exist.
+// OpenCache reads this user's cache, survey.json in Heddle's directory of settings, if it exists.
 func OpenCache() (*Cache, error) {
 	file, err := identity.DefaultFile()
 	if err != nil {
@@ -38,12 +38,12 @@ func OpenCache() (*Cache, error) {
 	return c, c.load()
 }
 
-// NearKey names a half from here in a cache. It holds for the uplink as it is now.
+// NearKey returns a cache key for a half from here. It holds for the current uplink.
 func NearKey(r Request) string {
 	return fmt.Sprintf("near %s %s %s %s", r.Uplink.Device, r.Uplink.Source, r.Uplink.Gateway, r.To)
 }
 
-// FarKey names what the node of a key measured to a destination.
+// FarKey returns a cache key for a half from a node (by its key) to a destination.
 func FarKey(node, to string) string { return "far " + node + " " + to }
 
 type cached struct {
@@ -68,7 +68,7 @@ func (c *Cache) load() error {
 	return nil
 }
 
-// Add keeps halves beside those in the file, to which another program may have added some.
+// Add merges halves into the file, which another program may have changed.
 func (c *Cache) Add(halves map[string]Half, now time.Time) error {
 	fail := func(err error) error {
 		return &path.Error{What: "surveys in " + c.file, Why: "cannot be kept", Err: err}

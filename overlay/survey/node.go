@@ -9,8 +9,7 @@ import (
 	"heddle/path"
 )
 
-// Answerer measures a node's half for those who ask the node, and spares the network what was just measured: one
-// destination is measured once in a while, and few at a time. Its zero value is ready.
+// Answerer measures a node's half on request. It repeats recent results to spare the network. Its zero value is ready.
 type Answerer struct {
 	Surveyor Surveyor
 
@@ -19,11 +18,11 @@ type Answerer struct {
 }
 
 const (
-	answerAge = 10 * time.Minute // of an answer that is given again, at most
-	maxKnown  = 4096             // halves that an answerer keeps
+	answerAge = 10 * time.Minute // age up to which an answer is repeated
+	maxKnown  = 4096             // cached halves
 )
 
-// Survey measures the path to a destination by the system's routes. It has the form of a node's hook.
+// Survey measures the path to a destination by the system's routes. Its signature is that of a node's hook.
 func (a *Answerer) Survey(ctx context.Context, to netip.AddrPort) (any, error) {
 	now := a.Surveyor.now()
 	a.mu.Lock()

@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// result is what scamper says of one command, by the number that the command was given.
+// result is scamper's result of one command, with the command's number.
 type result struct {
 	id      int
 	trace   bool
@@ -16,10 +16,10 @@ type result struct {
 	src     netip.Addr
 	hops    []Hop
 	reached bool
-	rtt     float64 // of a ping, in milliseconds; 0 where none was answered
+	rtt     float64 // of a ping, in milliseconds; 0 if none was answered
 }
 
-// record is a line of scamper's JSON; lines of other types have none of this.
+// record is a line of scamper's JSON. Lines of other types have none of these fields.
 type record struct {
 	Type       string `json:"type"`
 	UserID     int    `json:"userid"`
@@ -38,8 +38,7 @@ type record struct {
 	} `json:"responses"`
 }
 
-// parse reads the output of `scamper -O json`: an object a line. Routers can put little into it besides addresses and
-// times, but those they can choose.
+// parse reads the output of `scamper -O json`, one object per line. Routers control little of it but addresses and times.
 func parse(output []byte) ([]result, error) {
 	var all []result
 	number := 0
@@ -77,7 +76,7 @@ func (r record) result() (result, error) {
 	if out.trace {
 		out.reached = r.StopReason == "COMPLETED"
 		out.hops, err = r.answered()
-		// A trace to a host that is its own first hop is complete without a hop.
+		// A trace to a host that is its own first hop is complete without hops.
 		if n := len(out.hops); n > 0 && out.reached {
 			out.hops[n-1].Addr = dst
 		}
@@ -91,7 +90,7 @@ func (r record) result() (result, error) {
 	return out, nil
 }
 
-// answered are the hops up to the last that answered, the first answer of each.
+// answered returns the hops up to the last that answered, with the first answer of each.
 func (r record) answered() ([]Hop, error) {
 	byTTL := map[int]Hop{}
 	last := 0

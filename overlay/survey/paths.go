@@ -10,15 +10,14 @@ import (
 	"heddle/path/diversity"
 )
 
-// Path is a path through a node, and its halves.
+// Path is a path through a node, with its halves.
 type Path struct {
 	diversity.Path
-	// Near leads from here to the node, Far from the node to the destination; nil where it is not known.
-	Near *Half `json:"near"`
-	Far  *Half `json:"far"`
+	Near *Half `json:"near"` // from here to the node, nil if unknown
+	Far  *Half `json:"far"`  // from the node to the destination, nil if unknown
 }
 
-// Paths joins halves to all paths of the plan, and returns the age of the oldest half. Halves older than maxAge do not count.
+// Paths joins halves to all paths of the plan, and returns the age of the oldest half. It ignores halves older than maxAge.
 func (p *Plan) Paths(halves map[string]Half, maxAge time.Duration, table *asn.Table, now time.Time) (paths []Path, oldest time.Duration) {
 	fresh := func(key string) *Half {
 		h, ok := halves[key]
@@ -46,7 +45,7 @@ func (p *Plan) Paths(halves map[string]Half, maxAge time.Duration, table *asn.Ta
 	return paths, oldest
 }
 
-// join says which networks the path passes.
+// join determines the networks that the path crosses.
 func (p *Path) join(table *asn.Table) {
 	switch {
 	case p.Near == nil:
@@ -70,7 +69,7 @@ func (p *Path) join(table *asn.Table) {
 	}
 }
 
-// Choose is [diversity.Choose] of the plan's paths. It does not count the destination's own network, which sees all of them.
+// Choose is [diversity.Choose] of the plan's paths. It ignores the destination's own network, which sees all of them.
 func (p *Plan) Choose(halves map[string]Half, maxAge time.Duration, table *asn.Table, o diversity.Options) (c diversity.Choice, oldest time.Duration, err error) {
 	measured, oldest := p.Paths(halves, maxAge, table, time.Now())
 	var paths []diversity.Path
@@ -82,21 +81,17 @@ func (p *Plan) Choose(halves map[string]Half, maxAge time.Duration, table *asn.T
 	return c, oldest, err
 }
 
-// Networks are those that a half passes.
+// Networks are the networks that a half crosses.
 type Networks struct {
-	// ASes are in the order in which they are passed, each once in a row, from the first router's to the destination's.
-	ASes []diversity.AS
-	// Countries are ISO 3166 codes, each once.
-	Countries []string
-	// Hidden is how many hops belong to an unknown AS: those that did not answer, and those that the table does not know.
-	// What lies between two hops of one AS is taken for that AS. Where the destination was not reached, the rest counts
-	// as one more.
+	ASes      []diversity.AS // in order of passage up to the destination's, without consecutive repetitions
+	Countries []string       // ISO 3166 codes, each once
+	// Hidden counts hops of unknown AS: silent ones and addresses not in the table. Between two hops of one AS, a hop counts as
+	// that AS. If the destination was not reached, the rest counts as one more.
 	Hidden int
-	// Silent reports whether the destination was not reached, and no router's AS is known.
-	Silent bool
+	Silent bool // the destination was not reached, and no router's AS is known
 }
 
-// Passed says which networks a half passes. Private addresses are nobody's network: they are neither counted nor hidden.
+// Passed returns the networks that a half crosses. Private addresses belong to no network: they are not counted as hidden.
 func Passed(h Half, table *asn.Table) Networks {
 	var n Networks
 	unknown := 0 // hops since the last known AS

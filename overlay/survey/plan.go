@@ -16,14 +16,14 @@ import (
 	"heddle/path"
 )
 
-// Node is a node that a path may go through.
+// Node is a node that a path may use.
 type Node struct {
 	Name string
 	Addr netip.AddrPort
-	Pass *client.Pass // nil where only the address is known
+	Pass *client.Pass // nil if only the address is known
 }
 
-// Key tells its measurements apart from those of other nodes.
+// Key identifies the node's measurements.
 func (n Node) Key() string {
 	if n.Pass != nil {
 		return n.Pass.Key.String()
@@ -31,23 +31,22 @@ func (n Node) Key() string {
 	return n.Addr.String()
 }
 
-// Plan is all paths to a destination: by each uplink through each node.
+// Plan is all paths to a destination: each uplink through each node.
 type Plan struct {
-	To      netip.AddrPort
-	Uplinks []path.Spec // one without a name where none was given
-	Nodes   []Node
-	// Requests are those from here, by node and uplink; Problems is why there is none.
-	Requests map[[2]string]Request
-	Problems map[[2]string]string
+	To       netip.AddrPort
+	Uplinks  []path.Spec // one without a name if none was given
+	Nodes    []Node
+	Requests map[[2]string]Request // from here, by node and uplink
+	Problems map[[2]string]string  // why there is no request
 }
 
-// ArgumentError is a mistake in what was asked for; nothing was tried.
+// ArgumentError is a mistake in the arguments. Nothing was tried.
 type ArgumentError struct{ error }
 
 func (e *ArgumentError) Unwrap() error { return e.error }
 
-// NewPlan reads a destination, HOST[:PORT], the uplinks, NAME=if:DEVICE or NAME=src:ADDRESS each, and the nodes: a pass's name
-// or file, or NAME=HOST:PORT. Without uplinks it takes the system's routes, without nodes all that this user has passes for.
+// NewPlan reads a destination, HOST[:PORT], the uplinks, NAME=if:DEVICE or NAME=src:ADDRESS, and the nodes: a pass's name or
+// file, or NAME=HOST:PORT. Defaults are the system's routes, and all nodes that this user has passes for.
 func NewPlan(ctx context.Context, destination string, uplinks, nodes []string) (*Plan, error) {
 	to, err := Resolve(ctx, destination, "443")
 	if err != nil {
@@ -86,7 +85,7 @@ func NewPlan(ctx context.Context, destination string, uplinks, nodes []string) (
 	return p, nil
 }
 
-// findNodes are those named by --node, or all that this device has a pass for.
+// findNodes returns the nodes named by --node, or all that this device has a pass for.
 func findNodes(ctx context.Context, asked []string) (nodes []Node, err error) {
 	var passes []client.Pass
 	for _, text := range asked {
@@ -135,7 +134,7 @@ func findNodes(ctx context.Context, asked []string) (nodes []Node, err error) {
 	return nodes, nil
 }
 
-// Resolve reads HOST:PORT, or HOST where there is a usual port. A name is asked of this machine's resolver.
+// Resolve reads HOST:PORT, or HOST with a default port. This machine's resolver looks names up.
 func Resolve(ctx context.Context, text, port string) (netip.AddrPort, error) {
 	bad := func(why string, err error) (netip.AddrPort, error) {
 		return netip.AddrPort{}, &path.Error{What: fmt.Sprintf("%q", text), Why: why, Err: err, Hint: "write HOST:PORT, such as 192.0.2.1:443"}
@@ -160,7 +159,7 @@ func Resolve(ctx context.Context, text, port string) (netip.AddrPort, error) {
 	return netip.AddrPortFrom(addrs[0], uint16(n)), nil
 }
 
-// Ask has a node measure its half. The node is asked by the first uplink, with the key of a file, or this user's own.
+// Ask makes a node measure its half. It asks by the first uplink, with the key of a file or this user's own.
 func (p *Plan) Ask(ctx context.Context, n Node, identityFile string) (Half, error) {
 	fail := func(why string, err error) (Half, error) {
 		return Half{}, &path.Error{What: "node " + n.Name, Why: why, Err: err, Hint: "measure at the node with `heddle overlay trace`, and give it with --far"}
@@ -196,6 +195,6 @@ func (p *Plan) Ask(ctx context.Context, n Node, identityFile string) (Half, erro
 	if err != nil {
 		return fail("its measurement cannot be used", err)
 	}
-	h.At = time.Now().UTC().Truncate(time.Second) // the node's clock may be another
+	h.At = time.Now().UTC().Truncate(time.Second) // the node's clock may differ
 	return h, nil
 }

@@ -15,7 +15,7 @@ import (
 	"heddle/path"
 )
 
-// Request is one half to be measured.
+// Request is one half to measure.
 type Request struct {
 	Uplink Uplink
 	To     netip.AddrPort
@@ -23,18 +23,13 @@ type Request struct {
 
 // Surveyor runs scamper. Its zero value is ready.
 type Surveyor struct {
-	// Program is scamper's; empty for the one in PATH.
-	Program string
-	// Rate is the most probes a second, of all requests together; 0 for 100.
-	Rate int
-	// Now is the clock; nil for the system's.
-	Now func() time.Time
-	// run runs scamper with arguments, and gives what it prints; nil for the real one.
-	run func(ctx context.Context, args []string) ([]byte, error)
+	Program string                                                   // file of scamper; empty: the one in PATH
+	Rate    int                                                      // most probes a second, over all requests; 0: 100
+	Now     func() time.Time                                         // clock; nil: the system's
+	run     func(ctx context.Context, args []string) ([]byte, error) // runs scamper and returns its output; nil: the real one
 }
 
-// The probes: how long an answer may take, how often a hop is asked, how many may be silent in a row before a trace is
-// given up, and how many hops and pings there are at most.
+// Probes: seconds to wait for an answer, tries per hop, consecutive silent hops that end a trace, most hops, pings.
 const (
 	waitSeconds = 1
 	attempts    = 2
@@ -44,13 +39,13 @@ const (
 	firstPort   = 50_000
 )
 
-// Measure measures all halves at once, and gives them in the order of the requests. A destination that does not answer
-// is no error: what was seen of the way is kept.
+// Measure measures all halves at once, and returns them in the order of the requests. A destination that does not answer is
+// no error: the result keeps what was seen of the path.
 //
-// By devices with Ethernet's frames each is traced by TCP segments with ACK set, which firewalls mostly let pass, and where they do not reach the
-// destination again by SYN; both from one port to the destination's port, so that routers take them for one connection.
-// Round trips are of the same connection, or of ICMP with a fixed checksum where TCP has no answer. By other devices it is
-// ICMP, and UDP where that does not reach the destination: see [Uplink].
+// On Ethernet devices it traces by TCP segments with ACK set, which most firewalls pass, and then by SYN if they do not
+// reach the destination. Both use one pair of ports, so that routers take them for one connection. Round trips are of the
+// same connection, or of ICMP with a fixed checksum if TCP has no answer. On other devices it uses ICMP, then UDP: see
+// [Uplink].
 func (s *Surveyor) Measure(ctx context.Context, requests []Request) ([]Half, error) {
 	halves := make([]Half, len(requests))
 	for i, r := range requests {
@@ -74,24 +69,23 @@ func (s *Surveyor) Measure(ctx context.Context, requests []Request) ([]Half, err
 	return halves, nil
 }
 
-// measuring is one call of Measure.
 type measuring struct {
 	s        *Surveyor
 	requests []Request
 	halves   []Half
 }
 
-// step is a command for those halves that want it, with a place for both ports: one for devices with Ethernet's frames,
-// and one for others, which may be empty.
+// step is a command for the halves that want it, with verbs for both ports: framed for Ethernet devices, unframed for
+// others, which may be empty.
 type step struct {
 	wanted           func(Half) bool
 	framed, unframed string
 }
 
-// fixedEcho has a checksum that never changes, which some routers take for part of a flow.
+// fixedEcho keeps the checksum constant, which some routers take for part of a flow.
 const fixedEcho = "icmp-echo -C 0x1d1d"
 
-// take runs a step, and keeps what it finds.
+// take runs a step and keeps its results.
 func (m *measuring) take(ctx context.Context, s step) error {
 	var commands []string
 	for i, r := range m.requests {
@@ -125,7 +119,7 @@ func (m *measuring) take(ctx context.Context, s step) error {
 	return nil
 }
 
-// keep takes a result over, where it says more than what is known.
+// keep stores a result that says more than what is known.
 func (m *measuring) keep(found result) error {
 	h := &m.halves[found.id]
 	if up := m.requests[found.id].Uplink; up.Source.IsValid() && found.src.Unmap() != up.Source {
@@ -146,7 +140,7 @@ func (m *measuring) keep(found result) error {
 	return nil
 }
 
-// command is a command of scamper for the request with an index.
+// command formats a scamper command for the request with an index.
 func (r Request) command(format string, index int) string {
 	text := fmt.Sprintf(format, firstPort+index%10_000, r.To.Port())
 	if r.Uplink.Source.IsValid() {
@@ -165,10 +159,10 @@ func (s *Surveyor) now() time.Time {
 	return time.Now().UTC().Truncate(time.Second)
 }
 
-// maxOutput bounds what scamper may print.
+// maxOutput bounds scamper's output, in bytes.
 const maxOutput = 64 << 20
 
-// scamper runs the commands side by side. It looks up no name, but does not start without a nameserver.
+// scamper runs the commands concurrently. It looks up no name, but does not start without a nameserver.
 func (s *Surveyor) scamper(ctx context.Context, commands []string) ([]byte, error) {
 	args := append([]string{"-O", "json", "-o", "-", "-n", "127.0.0.1", "-p", fmt.Sprint(cmp.Or(s.Rate, 100)), "-I"}, commands...)
 	if s.run != nil {
@@ -191,7 +185,7 @@ func (s *Surveyor) scamper(ctx context.Context, commands []string) ([]byte, erro
 	return output.Bytes(), nil
 }
 
-// program finds scamper, also where the PATH of users does not lead.
+// program finds scamper, also outside users' PATH.
 func (s *Surveyor) program() (file string, err error) {
 	name := cmp.Or(s.Program, "scamper")
 	for _, dir := range []string{"", "/usr/sbin/", "/usr/local/sbin/"} {

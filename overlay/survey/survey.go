@@ -1,13 +1,11 @@
-// Package survey measures which way packets take to a host: the routers on it, and the round trip. It runs scamper,
-// whose probes look like one TCP connection to routers that spread connections over several links, so that all of them
-// take one way (Augustin et al., "Avoiding traceroute anomalies with Paris traceroute", 2006), and whose pings are of that
-// connection too (Pelsser et al., "From Paris to Tokyo: on the suitability of ping to measure latency", 2013).
+// Package survey measures the path to a host: its routers and the round trip. It runs scamper, whose probes look like one
+// TCP connection, so that load-balancing routers send all of them one way (Augustin et al., "Avoiding traceroute anomalies
+// with Paris traceroute", 2006). Pings are of that connection too (Pelsser et al., "From Paris to Tokyo: on the suitability
+// of ping to measure latency", 2013).
 //
-// A [Half] is one half of a way through an overlay node: from here to the node, or from the node to a destination, which
-// the node measures. [Paths] joins halves to what package diversity chooses from.
-//
-// Do not take a survey for the way of a session: that is another connection, and routes change. What a node says of its
-// half is its word alone.
+// A [Half] is one half of a path through an overlay node: from here to the node, or from the node, which measures it, to a
+// destination. [Paths] joins halves to what package diversity chooses from. A session may take another path: it is another
+// connection, and routes change. A node's half is only its word.
 package survey
 
 import (
@@ -20,34 +18,27 @@ import (
 	"time"
 )
 
-// Hop is one router on the way, or the destination.
+// Hop is one router on the path, or the destination.
 type Hop struct {
-	TTL int `json:"ttl"`
-	// Addr is who answered; zero where nobody did.
-	Addr netip.Addr `json:"addr,omitzero"`
-	// RTT is the round trip to it in milliseconds, 0 where nobody answered.
-	RTT float64 `json:"rtt_ms,omitempty"`
+	TTL  int        `json:"ttl"`
+	Addr netip.Addr `json:"addr,omitzero"`    // who answered; zero if nobody
+	RTT  float64    `json:"rtt_ms,omitempty"` // in milliseconds, 0 without an answer
 }
 
-// Half is what was found of the way from one host to another.
+// Half is a measured path from one host to another.
 type Half struct {
-	// Uplink is the name of the way out that was taken, empty for that of the system's routes.
-	Uplink string         `json:"uplink,omitempty"`
-	From   netip.Addr     `json:"from,omitzero"`
-	To     netip.AddrPort `json:"to"`
-	At     time.Time      `json:"at"`
-	// Method is how it was traced, as scamper calls it: tcp-ack, tcp, icmp-echo-paris or udp-paris.
-	Method string `json:"method"`
-	// Hops are in the order of their TTLs, up to the last that answered.
-	Hops []Hop `json:"hops"`
-	// Reached reports whether the last of them is the destination; if not, the rest of the way is unknown.
-	Reached bool `json:"reached"`
-	// RTT is the least round trip of some pings in milliseconds, 0 where none was answered, and Ping how it was measured.
-	RTT  float64 `json:"rtt_ms,omitempty"`
-	Ping string  `json:"ping,omitempty"`
+	Uplink  string         `json:"uplink,omitempty"` // name of the uplink, empty for the system's routes
+	From    netip.Addr     `json:"from,omitzero"`
+	To      netip.AddrPort `json:"to"`
+	At      time.Time      `json:"at"`
+	Method  string         `json:"method"`           // scamper's name: tcp-ack, tcp, icmp-echo-paris or udp-paris
+	Hops    []Hop          `json:"hops"`             // by TTL, up to the last that answered
+	Reached bool           `json:"reached"`          // the last hop is the destination; if not, the rest is unknown
+	RTT     float64        `json:"rtt_ms,omitempty"` // least of some pings in milliseconds, 0 without an answer
+	Ping    string         `json:"ping,omitempty"`   // how RTT was measured
 }
 
-// Age is how long ago it was measured. What is of tomorrow, since a clock was wrong, is as old as what is of yesterday.
+// Age returns the time since the measurement. With a wrong clock, a time in the future counts like one in the past.
 func (h Half) Age(now time.Time) time.Duration { return now.Sub(h.At).Abs() }
 
 const (
@@ -55,7 +46,7 @@ const (
 	maxHalf = 64 << 10
 )
 
-// ParseHalf reads a half as JSON, as nodes send it, which may send anything.
+// ParseHalf reads a half in JSON from an untrusted node.
 func ParseHalf(text []byte) (Half, error) {
 	var h Half
 	if len(text) > maxHalf {
@@ -93,5 +84,5 @@ func (h Half) check() error {
 	return nil
 }
 
-// roundTrip reports whether a number of milliseconds is one, up to a minute.
+// roundTrip reports whether ms is a plausible round trip: at most a minute.
 func roundTrip(ms float64) bool { return !math.IsNaN(ms) && ms >= 0 && ms <= 60_000 }

@@ -10,9 +10,9 @@ import (
 	"heddle/path"
 )
 
-// FindUplink says how packets to an address leave by a path of kind if: or src:, or by the system's routes where the spec
-// is zero. scamper looks for the way of its probes by the address that they go to, whatever their source; so it has to be
-// told the gateway. It fails where there is none and probes would leave elsewhere.
+// FindUplink returns how packets to an address leave by a path of kind if or src, or by the system's routes for the zero
+// spec. scamper chooses the route of probes only by destination, so it needs the gateway. FindUplink fails if there is none
+// and probes would leave elsewhere.
 func FindUplink(spec path.Spec, to netip.Addr) (Uplink, error) {
 	fail := func(why, hint string, err error) (Uplink, error) {
 		return Uplink{}, &path.Error{What: "path " + spec.Name, Why: why, Hint: hint, Err: err}
@@ -60,7 +60,7 @@ func FindUplink(spec path.Spec, to netip.Addr) (Uplink, error) {
 		"survey by it while it has the default route", nil)
 }
 
-// route is how the kernel would send to an address.
+// route asks the kernel how it would send to an address.
 func route(to netip.Addr, options netlink.RouteGetOptions) (Uplink, error) {
 	// Without a matching route the kernel would guess that the address is on the device's link.
 	options.FIBMatch = true
