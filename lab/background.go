@@ -17,7 +17,7 @@ import (
 	"heddle/path"
 )
 
-// Find gives the world of that name among those that [Worlds] lists.
+// Find returns the world with that name from [Worlds].
 func Find(name string) (World, error) {
 	var names []string
 	for _, w := range Worlds() {
@@ -29,11 +29,11 @@ func Find(name string) (World, error) {
 	return World{}, &path.Error{What: "world " + name, Why: "no world is called that", Hint: "worlds: " + strings.Join(names, ", ")}
 }
 
-// readyLine is what a background owner says once the world is whole; anything else that it says is why it is not.
+// readyLine is what a background owner prints once the world is complete. Any other output is an error.
 const readyLine = "ready\n"
 
-// Start makes a named world in a process of its own, which this program becomes when it is called with args, and
-// waits until it is whole. [TakeDown] ends it.
+// Start makes a named world in a new process, which runs this program with args, and waits until it is complete.
+// [TakeDown] ends it.
 func Start(ctx context.Context, args ...string) error {
 	out, in, err := os.Pipe()
 	if err != nil {
@@ -72,8 +72,7 @@ func Start(ctx context.Context, args ...string) error {
 	}
 }
 
-// Serve is the process that [Start] makes: it makes the world, says so on file descriptor 3, and runs it until ctx
-// ends.
+// Serve runs in the process that [Start] makes: it makes the world, reports on file descriptor 3, and runs until ctx ends.
 func Serve(ctx context.Context, world World, options Options) error {
 	say := os.NewFile(3, "ready")
 	if say == nil {
@@ -87,7 +86,7 @@ func Serve(ctx context.Context, world World, options Options) error {
 		return errors.Join(err, say.Close())
 	}
 	if _, err := io.WriteString(say, readyLine); err != nil {
-		return errors.Join(err, in.Down()) // whoever asked for the world is gone
+		return errors.Join(err, in.Down()) // the process that called Start is gone
 	}
 	say.Close()
 	tick := time.NewTicker(time.Second)
@@ -104,7 +103,7 @@ func Serve(ctx context.Context, world World, options Options) error {
 	}
 }
 
-// LinkStatus is what the owner of a world writes down of an emulated link each second.
+// LinkStatus is what the owner of a world records about an emulated link each second.
 type LinkStatus struct {
 	Name     string   `json:"name"`
 	AtoB     Counters `json:"a_to_b"`
@@ -122,7 +121,7 @@ func (in *Instance) writeLinks() error {
 	return writeJSON(linksFile(in.state.Name), links)
 }
 
-// ReadLinkStatus gives what the owner of a background world last wrote down; nothing before its first second.
+// ReadLinkStatus returns what the owner of a background world last recorded: nothing in its first second.
 func ReadLinkStatus(instance string) ([]LinkStatus, error) {
 	data, err := os.ReadFile(linksFile(instance))
 	if os.IsNotExist(err) {

@@ -20,18 +20,16 @@ import (
 	"heddle/path"
 )
 
-// captureBuffer is how many bytes wait in the kernel for the writer.
 const captureBuffer = 64 << 20
 
-// Capture records what crosses one device, packet by packet: super-packets of segmentation offload are taken apart,
-// so that a capture counts what the wire would carry. Checksums are as the kernel left them, which for offloaded ones
-// is not yet filled in.
+// Capture records the packets that cross one device. It splits segmentation-offload super-packets, so that it counts
+// what the wire would carry. Checksums are as the kernel left them; offloaded ones are not filled in.
 type Capture struct {
 	file   *os.File
 	out    *observe.Writer
 	socket int
 	wake   int
-	layer2 int // bytes of header before the IP packet
+	layer2 int // bytes before the IP packet
 
 	once     sync.Once
 	stopAt   atomic.Pointer[time.Time]
@@ -43,14 +41,12 @@ type Capture struct {
 // CaptureCount counts what a capture took and missed.
 type CaptureCount struct {
 	Packets uint64 `json:"packets"`
-	Bytes   uint64 `json:"bytes"` // with link headers
-	// Dropped were lost between the kernel and the file; a capture with any is no evidence.
-	Dropped uint64 `json:"dropped"`
+	Bytes   uint64 `json:"bytes"`   // with link headers
+	Dropped uint64 `json:"dropped"` // lost between the kernel and the file; must be 0 for the capture to be evidence
 }
 
-// Capture starts to record what crosses a device of a host, to a new pcapng file readable by its owner only. It
-// records from the moment it returns until [Capture.Stop], the end of ctx, or the world's. A file that is there
-// already is left alone and is an error.
+// Capture starts to record a device of a host to a new pcapng file, which only its owner can read. It has started when
+// Capture returns, and ends at [Capture.Stop] or with ctx or the world. It is an error if the file exists.
 func (in *Instance) Capture(ctx context.Context, host, device, file string) (*Capture, error) {
 	h, err := in.LookupHost(host)
 	if err != nil {
@@ -86,7 +82,7 @@ func (in *Instance) Capture(ctx context.Context, host, device, file string) (*Ca
 	return c, nil
 }
 
-// CaptureAll captures at places, each HOST/DEVICE under a name, until stop. Each capture is a file in dir, such as home.pcapng.
+// CaptureAll captures at places, named HOST/DEVICE, until stop. Each capture is a file in dir, such as home.pcapng.
 func (in *Instance) CaptureAll(ctx context.Context, dir string, places map[string]string) (stop func() error, err error) {
 	var running []*Capture
 	stop = func() (err error) {
@@ -107,7 +103,7 @@ func (in *Instance) CaptureAll(ctx context.Context, dir string, places map[strin
 	return stop, nil
 }
 
-// CaptureWays captures, while use runs, what the router of each of these access networks of [ThreeWays] sees of the client.
+// CaptureWays captures, while use runs, what the routers of these access networks of [ThreeWays] see of the client.
 func (in *Instance) CaptureWays(ctx context.Context, dir string, ways []string, use func() error) error {
 	places := map[string]string{}
 	for _, way := range ways {
@@ -120,7 +116,7 @@ func (in *Instance) CaptureWays(ctx context.Context, dir string, ways []string, 
 	return errors.Join(use(), stop())
 }
 
-// addrsOf are the addresses of a host in the world, in the order of its links.
+// addrsOf returns the addresses of a host, in the order of its links.
 func (w World) addrsOf(host string) []netip.Addr {
 	var all []netip.Addr
 	for _, l := range w.Links {
@@ -145,7 +141,7 @@ func (c *Capture) listen(device string) (link observe.LinkType, err error) {
 	if len(iface.HardwareAddr) > 0 || iface.Flags&net.FlagLoopback != 0 {
 		link, c.layer2 = observe.LinkEthernet, 14
 	}
-	// Protocol 0 receives nothing until bind names the device, so no stranger's packet slips in before.
+	// Protocol 0 receives nothing until bind names the device, so no packet of another device gets in before.
 	c.socket, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return 0, os.NewSyscallError("socket", err)
@@ -172,8 +168,7 @@ func (c *Capture) closeSockets() {
 	unix.Close(c.wake)
 }
 
-// Stop ends the capture, completes the file and says what it holds. An error says what it lacks. It may be called
-// again.
+// Stop ends the capture, completes the file and returns its counts. The error says what is missing. It may be called again.
 func (c *Capture) Stop() (CaptureCount, error) {
 	c.once.Do(func() {
 		now := time.Now()
@@ -199,7 +194,7 @@ func (c *Capture) run() {
 	unix.Close(c.socket)
 }
 
-// receive writes packets until it is told to stop, and then those that came before that.
+// receive writes packets until it is told to stop, then drains those that arrived before that.
 func (c *Capture) receive() error {
 	polls := []unix.PollFd{{Fd: int32(c.socket), Events: unix.POLLIN}, {Fd: int32(c.wake), Events: unix.POLLIN}}
 	buffer, control := make([]byte, 1<<17), make([]byte, 128)
@@ -213,7 +208,7 @@ func (c *Capture) receive() error {
 			if stop != nil && at.After(*stop) {
 				return nil
 			}
-			// Another processor may have stamped an earlier packet later. The order of the queue is what counts.
+			// Another CPU may have stamped an earlier packet later. The order of the queue counts.
 			if at.Before(last) {
 				at = last
 			}
@@ -221,7 +216,7 @@ func (c *Capture) receive() error {
 			if err := c.write(at, buffer[:n]); err != nil {
 				return err
 			}
-		case unix.EINVAL: // a kind of super-packet that the header cannot describe
+		case unix.EINVAL: // a super-packet that the header cannot describe
 			c.captured.Dropped++
 		case unix.EAGAIN:
 			if stop != nil {
@@ -252,7 +247,7 @@ func (c *Capture) write(at time.Time, data []byte) error {
 	return nil
 }
 
-// kernelTime finds the time at which the kernel saw the packet.
+// kernelTime returns the kernel's receive timestamp of the packet.
 func kernelTime(control []byte) time.Time {
 	messages, err := unix.ParseSocketControlMessage(control)
 	if err == nil {

@@ -15,7 +15,7 @@ import (
 // grace is how long processes get between SIGTERM and SIGKILL.
 const grace = 2 * time.Second
 
-// namespaces lists the names of the namespaces that belong to an instance.
+// namespaces lists the namespaces of an instance by name.
 func (s State) namespaces() []string {
 	var names []string
 	for _, h := range s.World.Hosts {
@@ -24,8 +24,8 @@ func (s State) namespaces() []string {
 	return names
 }
 
-// endInside ends all processes inside these namespaces but one, and but this. They are ours or our user's: nobody else gets
-// into a namespace that we made.
+// endInside ends all processes in these namespaces, except spare and this one. They all belong to us or our user:
+// nobody else can enter a namespace that we made.
 func endInside(namespaces []string, spare int) error {
 	inodes := map[uint64]bool{}
 	for _, name := range namespaces {
@@ -64,7 +64,7 @@ func signalInside(inodes map[uint64]bool, spare int, signal unix.Signal) (found 
 		if err != nil || pid == spare || pid == os.Getpid() {
 			continue
 		}
-		// The descriptor holds on to this very process while its namespace is looked at.
+		// The descriptor keeps the PID from being reused while the namespace is checked.
 		fd, err := unix.PidfdOpen(pid, 0)
 		if err != nil {
 			continue
@@ -79,7 +79,7 @@ func signalInside(inodes map[uint64]bool, spare int, signal unix.Signal) (found 
 	return found
 }
 
-// sweep removes what an instance made, whether or not its owner still knows of it.
+// sweep removes everything that an instance made, even if its owner is gone.
 func sweep(s State) error {
 	var errs []error
 	for _, name := range s.namespaces() {
@@ -89,8 +89,8 @@ func sweep(s State) error {
 	return errors.Join(errs...)
 }
 
-// TakeDown removes a world by name, whoever made it: it asks a background owner to do it, and sweeps up itself
-// where the owner is gone. A world that a living program made for itself is that program's to remove.
+// TakeDown removes a world by name. It asks a background owner to do it, and cleans up itself if the owner is gone. It
+// refuses a world that a running program made for itself.
 func TakeDown(name string) error {
 	s, err := readState(name)
 	if errors.Is(err, ErrNotUp) {
@@ -110,7 +110,7 @@ func TakeDown(name string) error {
 	return errors.Join(endInside(s.namespaces(), s.Owner.PID), sweep(s))
 }
 
-// endOwner asks the owner to end, and insists after a while.
+// endOwner sends the owner SIGTERM, and SIGKILL later.
 func endOwner(p Process) {
 	fd, err := unix.PidfdOpen(p.PID, 0)
 	if err != nil {
@@ -129,7 +129,7 @@ func endOwner(p Process) {
 	}
 }
 
-// takeDownUnknown removes a world whose state is lost: all namespaces under its name that no other world claims.
+// takeDownUnknown removes a world whose state is lost: all namespaces with its name that no other world claims.
 func takeDownUnknown(name string) error {
 	orphans, err := orphanNamespaces()
 	if err != nil {
@@ -180,8 +180,8 @@ func orphanNamespaces() ([]string, error) {
 	return orphans, nil
 }
 
-// TakeDownAll removes every background world and everything that a crash left. It returns the names of what it
-// removed, and of worlds that it left to the living programs that own them.
+// TakeDownAll removes every background world and all that crashes left. It returns the names of those removed, and of
+// worlds kept because a running program owns them.
 func TakeDownAll() (removed, kept []string, err error) {
 	states, err := List()
 	if err != nil {

@@ -10,11 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// batch is how many packets are read from one device before those that are due are sent.
+// batch is how many packets are read from one device before due packets are sent.
 const batch = 32
 
-// emulator moves the packets of one link between its two TUN devices, on a thread of its own. It lives in the engine,
-// and as long as that.
+// emulator moves the packets of one link between its two TUN devices, on its own thread in the engine process.
 type emulator struct {
 	ends [2]int // TUN devices of A and B
 	wake int    // eventfd
@@ -40,7 +39,7 @@ func newEmulator(a, b int, link LinkSpec, seed, index uint64) (*emulator, error)
 	return e, nil
 }
 
-// run is the thread. It does not use Go's timers, which round to a millisecond where all else is idle.
+// run is the thread. It avoids Go's timers, which round to a millisecond on an idle machine.
 func (e *emulator) run() {
 	runtime.LockOSThread()
 	polls := []unix.PollFd{
@@ -70,7 +69,7 @@ func (e *emulator) run() {
 	}
 }
 
-// deliver sends all that is due. It returns how long until the next packet is, or -1 where none waits.
+// deliver sends all due packets. It returns the time until the next one is due, or -1 if none waits.
 func (e *emulator) deliver() time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -117,7 +116,7 @@ func (e *emulator) receive(end int) {
 	}
 }
 
-// buffer gives a buffer for one packet. Only the thread calls it, and those that use e.free.
+// buffer returns a buffer for one packet. Only the thread may call it.
 func (e *emulator) buffer() []byte {
 	if n := len(e.free); n > 0 {
 		b := e.free[n-1]
@@ -127,16 +126,16 @@ func (e *emulator) buffer() []byte {
 	return make([]byte, maxPacket)
 }
 
-// set gives both directions a shape, and cuts them or not.
+// set changes the shape of both directions and whether the link is cut.
 func (e *emulator) set(ab, ba Shape, cut bool) {
 	e.mu.Lock()
 	e.queue[0].shape, e.queue[1].shape = ab, ba
 	e.queue[0].cut, e.queue[1].cut = cut, cut
 	e.mu.Unlock()
-	unix.Write(e.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0}) // the thread looks at its queues again
+	unix.Write(e.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0}) // wakes the thread
 }
 
-// status says how the link is, and adds its lateness to that of all links.
+// status returns the status of the link, and adds its lateness to that of all links.
 func (e *emulator) status(name string, all *lateness) LinkStatus {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -150,8 +149,8 @@ func (e *emulator) resetLateness() {
 	e.mu.Unlock()
 }
 
-// openTUN makes a layer 3 device in the namespace of the calling thread. Without IFF_VNET_HDR the kernel hands over
-// single packets with full checksums: no super-packets, so that loss is exact.
+// openTUN makes a layer 3 device in the namespace of the calling thread. Without IFF_VNET_HDR the kernel sends single
+// packets with full checksums instead of super-packets, so that loss is exact.
 func openTUN(name string) (*os.File, error) {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {

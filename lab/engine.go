@@ -15,16 +15,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The two names under which [MaybeEnter] makes this program the engine: the first asks the kernel for prompt wake-ups
-// and starts the second, all threads of which inherit them. Priority of one thread is not enough: it would wait for
-// locks of Go's run time that slower threads hold.
+// [MaybeEnter] turns this program into the engine under these two names. The first asks the kernel for prompt wake-ups
+// and starts the second, so that all its threads inherit them: one prompt thread would wait for locks that slower
+// threads of the Go runtime hold.
 const (
 	engineName  = "heddle-lab-engine"
 	hurriedName = "heddle-lab-engine-running"
 )
 
-// engine is the process that runs the emulated links of one world. It ends when its standard input does, so it does
-// not outlive the owner of the world.
+// engine is the process that runs the emulated links of one world. It ends when its standard input closes, and so with
+// the owner.
 type engine struct {
 	mu      sync.Mutex
 	cmd     *exec.Cmd
@@ -39,15 +39,15 @@ type setup struct {
 	Seed  uint64
 }
 
-// order is every later message: it sets one link, or only asks. Each is answered.
+// order is every later message: it sets one link, or only asks for the status. Each is answered.
 type order struct {
 	Link   int // index in setup, or -1
 	AB, BA Shape
 	Cut    bool
-	Reset  bool // the count of lateness, of all links
+	Reset  bool // the lateness of all links
 }
 
-// answer says how all links are.
+// answer is the status of all links.
 type answer struct {
 	Error string
 	Links []LinkStatus
@@ -66,7 +66,7 @@ func startEngine(links []LinkSpec, devices []*os.File, seed uint64) (*engine, er
 	cmd.Dir = "/"
 	cmd.ExtraFiles = devices
 	cmd.Stderr = os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt from the keyboard is for the owner
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // keep the terminal's SIGINT for the owner
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err
@@ -86,7 +86,7 @@ func startEngine(links []LinkSpec, devices []*os.File, seed uint64) (*engine, er
 	return e, nil
 }
 
-// ask sends a message and gives the answer.
+// ask sends a message and returns the answer.
 func (e *engine) ask(message any) (answer, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -103,7 +103,7 @@ func (e *engine) ask(message any) (answer, error) {
 	return a, nil
 }
 
-// close ends the process, and with it the devices.
+// close ends the process and its devices.
 func (e *engine) close() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -113,8 +113,7 @@ func (e *engine) close() error {
 	return e.cmd.Wait()
 }
 
-// hurry asks for prompt wake-ups for the engine, and starts it. Each step is refused on some machines; what that
-// costs shows in the lateness.
+// hurry asks for prompt wake-ups and starts the engine. Some machines refuse some steps; the cost shows in the lateness.
 func hurry() error {
 	runtime.LockOSThread()
 	unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
@@ -125,10 +124,9 @@ func hurry() error {
 	return unix.Exec("/proc/self/exe", []string{hurriedName}, os.Environ())
 }
 
-// runEngine is the engine: it takes messages from in and writes answers to out until in ends.
+// runEngine is the engine: it reads messages from in and writes answers to out until in ends.
 func runEngine(in io.Reader, out io.Writer) error {
-	// It allocates next to nothing, so that collection would only make it late; the limit is for what is not
-	// foreseen.
+	// The engine allocates almost nothing, so collection would only make it late. The memory limit is a safeguard.
 	debug.SetGCPercent(-1)
 	debug.SetMemoryLimit(256 << 20)
 	decoder, encoder := json.NewDecoder(in), json.NewEncoder(out)

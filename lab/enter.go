@@ -13,17 +13,15 @@ import (
 	"heddle/path"
 )
 
-// enterName is the argument zero that makes [MaybeEnter] act. The arguments after it are the instance, the host, the
-// program and its own.
+// enterName is the argv[0] that makes [MaybeEnter] act. The arguments after it are the instance, the host, the program
+// and its arguments.
 const enterName = "heddle-lab-enter"
 
-// enterReady says that this program calls MaybeEnter, without which [Host.Command] would start the program itself
-// again.
+// enterReady says that this program calls MaybeEnter. Otherwise [Host.Command] would start the program itself again.
 var enterReady bool
 
-// MaybeEnter turns this process into a program inside a host where [Host.Command] started it for that, or into the
-// emulator of a world where [Up] did; then it does not return. Otherwise it does nothing. Call it first in main and
-// in TestMain.
+// MaybeEnter turns this process into a program inside a host, or into the emulator of a world, if [Host.Command] or
+// [Up] started it for that; then it does not return. Call it first in main and TestMain.
 func MaybeEnter() {
 	enterReady = true
 	var err error
@@ -43,9 +41,9 @@ func MaybeEnter() {
 	os.Exit(127)
 }
 
-// Exec replaces this process by a program inside a host. It returns only where that fails.
+// Exec replaces this process by a program inside a host. It returns only on failure.
 func Exec(instance, host, program string, args ...string) error {
-	// Namespaces belong to the thread, and execve takes those of the thread that calls it.
+	// Namespaces are per thread, and execve uses those of the calling thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	handle, err := netns.GetFromName(namespaceName(instance, host))
@@ -70,9 +68,8 @@ func Exec(instance, host, program string, args ...string) error {
 	return unix.Exec(file, append([]string{program}, args...), os.Environ())
 }
 
-// privateMounts gives the calling thread a mount namespace in which the host's own files lie over the machine's.
-// Slave propagation takes unmounts of the machine along, so that no process keeps a namespace alive, and passes none
-// back.
+// privateMounts gives the calling thread a mount namespace where the host's own files cover the machine's. Slave
+// propagation receives the machine's unmounts, so that no process keeps a namespace alive, and sends none back.
 func privateMounts(home string) error {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("mount namespace: %w", err)
@@ -88,7 +85,7 @@ func privateMounts(home string) error {
 			return &path.Error{What: "lay the host's own " + to, Why: "bind mount refused", Hint: "does " + to + " exist?", Err: err}
 		}
 	}
-	// /sys/class/net shows the namespace of whoever mounted it.
+	// /sys/class/net shows the network namespace of the process that mounted it.
 	if err := unix.Mount("heddle", "/sys", "sysfs", unix.MS_NOSUID|unix.MS_NOEXEC|unix.MS_NODEV, ""); err != nil {
 		return fmt.Errorf("mount sysfs: %w", err)
 	}

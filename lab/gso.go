@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// vnetHeaderLen is the length of struct virtio_net_hdr, which comes before each packet where PACKET_VNET_HDR is set.
+// vnetHeaderLen is the length of struct virtio_net_hdr, which precedes each packet with PACKET_VNET_HDR.
 const vnetHeaderLen = 10
 
 // Values of virtio_net_hdr.gso_type (Virtual I/O Device 1.3, section 5.1.6); the top bit is ECN.
@@ -30,8 +30,8 @@ func parseVnetHeader(data []byte) vnetHeader {
 	return vnetHeader{gsoType: data[1] &^ gsoECN, gsoSize: int(binary.NativeEndian.Uint16(data[4:]))}
 }
 
-// segments gives the packets that a frame stands for: itself, or those that the network card would have made of it.
-// Each is valid until the next. Frames that make no sense are given whole.
+// segments returns the packets of a frame: itself, or those that the network card would have cut it into. Each is valid
+// until the next. Malformed frames are returned whole.
 func segments(h vnetHeader, layer2 int, frame []byte) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		header, ok := superHeader(h, layer2, frame)
@@ -51,15 +51,15 @@ func segments(h vnetHeader, layer2 int, frame []byte) iter.Seq[[]byte] {
 	}
 }
 
-// frameHeader says where the headers of a super-packet are.
+// frameHeader holds the header offsets of a super-packet.
 type frameHeader struct {
-	ip        int // offset of the IP header
-	transport int // offset of the TCP or UDP header
-	end       int // offset of the payload
+	ip        int // IP header
+	transport int // TCP or UDP header
+	end       int // payload
 	udp       bool
 }
 
-// superHeader finds the headers of a super-packet, or reports false where the frame is no super-packet.
+// superHeader finds the headers of a super-packet. It returns false for other frames.
 func superHeader(h vnetHeader, layer2 int, frame []byte) (frameHeader, bool) {
 	f := frameHeader{ip: layer2, udp: h.gsoType == gsoUDP}
 	known := h.gsoType == gsoTCP4 || h.gsoType == gsoTCP6 || h.gsoType == gsoUDP
@@ -76,7 +76,7 @@ func superHeader(h vnetHeader, layer2 int, frame []byte) (frameHeader, bool) {
 		protocol = ip[9]
 		f.transport = layer2 + int(ip[0]&15)*4
 	case 6:
-		// Extension headers are not walked: the kernel makes no super-packets with them here.
+		// Extension headers are not parsed: the kernel makes no super-packets with them here.
 		protocol = ip[ipv6Next]
 		f.transport = layer2 + 40
 	}
@@ -93,7 +93,7 @@ func superHeader(h vnetHeader, layer2 int, frame []byte) (frameHeader, bool) {
 	return f, f.end >= f.transport+8 && f.end < len(frame)
 }
 
-// rewrite makes segment number i, which begins as a copy of the super-packet's headers, a packet of its own.
+// rewrite turns segment i, which starts with a copy of the super-packet's headers, into a packet of its own.
 func (f frameHeader) rewrite(segment []byte, i, size int, last bool) {
 	ip, transport := segment[f.ip:], segment[f.transport:]
 	if ip[0]>>4 == 4 {

@@ -25,26 +25,25 @@ type Host struct {
 // Name is the host's name.
 func (h *Host) Name() string { return h.spec.Name }
 
-// RunDir is the host's own HEDDLE_RUN_DIR.
+// RunDir is the host's HEDDLE_RUN_DIR.
 func (h *Host) RunDir() string { return filepath.Join(hostDir(h.in.state.Name, h.spec.Name), "run") }
 
 // Namespace is the path of the host's network namespace.
 func (h *Host) Namespace() string { return filepath.Join(netnsDir, h.ns.name) }
 
-// Command prepares a program that runs inside the host: in its network namespace, with its own /etc/hosts,
-// /etc/resolv.conf, /run/wireguard and /sys, and HEDDLE_RUN_DIR set. All else of the machine it shares.
+// Command prepares a program in the host's network namespace, with its own /etc/hosts, /etc/resolv.conf,
+// /run/wireguard, /sys and HEDDLE_RUN_DIR. It shares the rest of the machine.
 func (h *Host) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "/proc/self/exe")
 	cmd.Args = append([]string{enterName, h.in.state.Name, h.spec.Name, name}, args...)
 	return cmd
 }
 
-// Do runs f on a thread inside the host's network namespace. Sockets that f opens stay there; goroutines that it
-// starts do not run there.
+// Do runs f on a thread in the host's network namespace. Sockets that f opens stay there; goroutines that it starts run
+// outside.
 func (h *Host) Do(f func() error) error { return h.ns.do(f) }
 
-// OpenTUN makes a layer 3 device inside the host, which lasts as long as its file. Each read gives one IP packet, and
-// each write takes one.
+// OpenTUN makes a layer 3 device in the host, which lasts until the file is closed. A read or write carries one IP packet.
 func (h *Host) OpenTUN(device string) (file *os.File, err error) {
 	err = h.Do(func() error {
 		file, err = openTUN(device)
@@ -53,8 +52,8 @@ func (h *Host) OpenTUN(device string) (file *os.File, err error) {
 	return file, err
 }
 
-// Configure gives a device of the host exactly these addresses, brings it up, and sets routes over it; an MTU of 0
-// leaves it. It is for devices that programs make, such as a tunnel.
+// Configure sets the addresses and routes of a device that a program made, such as a tunnel, and brings it up. It
+// replaces other addresses. MTU 0 keeps the MTU.
 func (h *Host) Configure(device string, mtu int, addrs []netip.Prefix, routes []Route) error {
 	link, err := h.device(device)
 	if err != nil {
@@ -80,7 +79,7 @@ func (h *Host) Configure(device string, mtu int, addrs []netip.Prefix, routes []
 	return nil
 }
 
-// Addrs are the host's addresses in the world, in the order of its links.
+// Addrs returns the host's addresses, in the order of its links.
 func (h *Host) Addrs() []netip.Addr { return h.in.state.World.addrsOf(h.spec.Name) }
 
 func (h *Host) setUp(device string, up bool) error {
@@ -107,7 +106,7 @@ func (h *Host) device(name string) (netlink.Link, error) {
 	return link, nil
 }
 
-// address makes the addresses of a device exactly these.
+// address replaces the addresses of a device.
 func (h *Host) address(device string, want []netip.Prefix) error {
 	link, err := h.device(device)
 	if err != nil {
@@ -117,7 +116,7 @@ func (h *Host) address(device string, want []netip.Prefix) error {
 	if err != nil {
 		return fmt.Errorf("host %s: addresses of %s: %w", h.spec.Name, device, err)
 	}
-	// The old ones go first: with a primary address the kernel also removes all others of its network.
+	// Remove the old ones first: with a primary address the kernel also removes all others of its network.
 	for _, a := range have {
 		ip, _ := netip.AddrFromSlice(a.IP)
 		ones, _ := a.Mask.Size()
@@ -147,7 +146,7 @@ func ipNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
-// route sets those of the host's routes that the filter takes.
+// route sets the host's routes that the filter accepts.
 func (h *Host) route(filter func(Route) bool) error {
 	for _, r := range h.spec.Routes {
 		if filter(r) {

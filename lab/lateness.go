@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Lateness says how much later than due the emulator delivered its packets, in milliseconds.
+// Lateness is how much later than due the emulator delivered packets, in milliseconds.
 type Lateness struct {
 	Packets uint64  `json:"packets"`
 	Mean    float64 `json:"mean"`

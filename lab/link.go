@@ -15,19 +15,19 @@ import (
 type Link struct {
 	spec  LinkSpec
 	in    *Instance
-	index int // in the engine, or -1 for veth, and where another process owns the world
+	index int // in the engine; -1 for veth, or if another process owns the world
 	cut   bool
 }
 
-// ErrNotEmulated is returned where something is asked of a link that only an emulated link of this process can do.
+// ErrNotEmulated is returned for an operation that needs a link emulated by this process.
 var ErrNotEmulated = errors.New("the link is not emulated by this process")
 
-// Unplug sets both devices down, as when a cable is pulled: the routes over them go.
+// Unplug sets both devices down, like pulling a cable: their routes go.
 func (l *Link) Unplug() error {
 	return l.bothEnds(func(h *Host, e End) error { return h.setUp(e.Device, false) })
 }
 
-// up brings both devices up again, with their addresses and routes.
+// up sets both devices up, with their addresses and routes.
 func (l *Link) up() error {
 	if err := l.configure(); err != nil {
 		return err
@@ -38,8 +38,7 @@ func (l *Link) up() error {
 	return errors.Join(err, l.awaitCarrier())
 }
 
-// awaitCarrier waits until what is sent over a veth link arrives: a device that is up before its peer is drops packets
-// until the kernel has heard, a moment later, that the peer is up too.
+// awaitCarrier waits until a veth link delivers: a device drops packets until the kernel notices that its peer is up, too.
 func (l *Link) awaitCarrier() error {
 	if l.spec.Emulated() {
 		return nil
@@ -52,7 +51,7 @@ func (l *Link) awaitCarrier() error {
 	})
 }
 
-// Restore sets both devices up again, with their addresses and routes, and mends a cut.
+// Restore sets both devices up again, with their addresses and routes, and ends a cut.
 func (l *Link) Restore() error {
 	if l.cut {
 		if err := l.order(func() { l.cut = false }); err != nil {
@@ -62,10 +61,10 @@ func (l *Link) Restore() error {
 	return l.up()
 }
 
-// Cut loses every packet without a sign: both devices stay up, as when a network dies further away.
+// Cut drops every packet silently: both devices stay up, as when a network further away fails.
 func (l *Link) Cut() error { return l.order(func() { l.cut = true }) }
 
-// Reshape changes the shape of each direction. Packets already under way keep their time.
+// Reshape changes the shape of both directions. Packets in flight keep their due time.
 func (l *Link) Reshape(change func(*Shape)) error {
 	ab, ba := l.spec.AtoB, l.spec.BtoA
 	change(&ab)
@@ -76,7 +75,7 @@ func (l *Link) Reshape(change func(*Shape)) error {
 	return l.order(func() { l.spec.AtoB, l.spec.BtoA = ab, ba })
 }
 
-// order changes what the emulator does, after f has changed what the link says.
+// order applies f to the link and sends the result to the emulator.
 func (l *Link) order(f func()) error {
 	if l.index < 0 {
 		return fmt.Errorf("link %s: %w", l.spec.Name, ErrNotEmulated)
@@ -86,8 +85,8 @@ func (l *Link) order(f func()) error {
 	return err
 }
 
-// Readdress gives the device of one host other addresses, as DHCP or roaming does, and sets the routes over it again:
-// setting an address away takes the routes along.
+// Readdress replaces the addresses of one host's device, as DHCP or roaming does. It sets the routes again, which the
+// kernel removes with an address.
 func (l *Link) Readdress(host string, addrs ...netip.Prefix) error {
 	for _, end := range []*End{&l.spec.A, &l.spec.B} {
 		if end.Host == host {
@@ -98,7 +97,7 @@ func (l *Link) Readdress(host string, addrs ...netip.Prefix) error {
 	return fmt.Errorf("link %s: host %s is at neither end", l.spec.Name, host)
 }
 
-// Status says what an emulated link of this process carried, and how late.
+// Status returns what an emulated link of this process carried, and its lateness.
 func (l *Link) Status() (LinkStatus, error) {
 	if l.index < 0 {
 		return LinkStatus{}, ErrNotEmulated
@@ -131,7 +130,7 @@ func (l *Link) createVeth() error {
 	})
 }
 
-// createTUN makes the devices of an emulated link. They last as long as their files.
+// createTUN makes the devices of an emulated link. They last until their files are closed.
 func (l *Link) createTUN() (files []*os.File, err error) {
 	for _, e := range []End{l.spec.A, l.spec.B} {
 		err := l.in.Host(e.Host).Do(func() error {

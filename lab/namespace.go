@@ -39,7 +39,7 @@ func openNamespace(name string) (*namespace, error) {
 	return newNamespace(name, handle, err)
 }
 
-// newNamespace takes over the handle, also where err says that the namespace is not whole.
+// newNamespace takes over the handle, also if err says that the namespace is incomplete.
 func newNamespace(name string, handle netns.NsHandle, err error) (*namespace, error) {
 	n := &namespace{name: name, handle: handle}
 	if err == nil {
@@ -52,7 +52,7 @@ func newNamespace(name string, handle netns.NsHandle, err error) (*namespace, er
 	return n, nil
 }
 
-// do runs f on a thread inside the namespace. Goroutines that f starts are not inside; sockets stay there.
+// do runs f on a thread inside the namespace. Goroutines that f starts run outside; sockets stay inside.
 func (n *namespace) do(f func() error) error { return inside.In(n.handle, f) }
 
 func (n *namespace) close() {
@@ -64,7 +64,7 @@ func (n *namespace) close() {
 	}
 }
 
-// deleteNamespace removes the name. The namespace goes when the last process or descriptor in it does.
+// deleteNamespace removes the name. The namespace lives until the last process or descriptor in it is gone.
 func deleteNamespace(name string) error {
 	file := filepath.Join(netnsDir, name)
 	if err := unix.Unmount(file, unix.MNT_DETACH); err != nil && err != unix.EINVAL && err != unix.ENOENT {
@@ -76,8 +76,8 @@ func deleteNamespace(name string) error {
 	return nil
 }
 
-// A loose reverse path filter lets a host with several networks answer on each. Addresses are ours alone, so waiting
-// for a duplicate of them, or for a router to announce itself, only costs time.
+// A loose reverse path filter lets a multihomed host answer on each network. Duplicate address detection and router
+// solicitation only cost time here.
 var namespaceSysctls = []inside.Setting{
 	{"ipv4/conf/all/rp_filter", "2"},
 	{"ipv4/conf/default/rp_filter", "2"},
@@ -90,7 +90,7 @@ var namespaceSysctls = []inside.Setting{
 var routerSysctls = []inside.Setting{
 	{"ipv4/ip_forward", "1"},
 	{"ipv6/conf/all/forwarding", "1"},
-	// An unreachable message for each refused packet is what tests wait for.
+	// Tests wait for an ICMP unreachable for each refused packet.
 	{"ipv4/icmp_ratelimit", "0"},
 	{"ipv6/icmp/ratelimit", "0"},
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/google/nftables/expr"
 )
 
-// masquerade makes all that the host forwards out of a device leave with that device's address, IPv4 and IPv6, as
-// behind a home router. The kernel keeps the source port where no other flow has it.
+// masquerade makes all packets forwarded out of a device leave with its IPv4 or IPv6 address, like a home router. The
+// kernel keeps the source port if no other flow uses it.
 func (h *Host) masquerade(device string) error {
 	err := nft.Change(func(conn *nftables.Conn) error {
 		table := conn.AddTable(nft.Inet("heddle-lab"))

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// maxInFlight bounds the packets of one direction that are under way, whatever the shape says.
+// maxInFlight bounds the packets in flight in one direction, whatever the shape says.
 const maxInFlight = 16384
 
 // maxPacket is the largest IP packet that the emulator carries, in bytes.
@@ -14,31 +14,30 @@ const maxPacket = 9216
 
 // Counters count the packets of one direction of an emulated link.
 type Counters struct {
-	Packets uint64 `json:"packets"` // that came in
-	Bytes   uint64 `json:"bytes"`
-	// Delivered went out at the other end.
-	Delivered      uint64 `json:"delivered"`
+	Packets        uint64 `json:"packets"` // received
+	Bytes          uint64 `json:"bytes"`
+	Delivered      uint64 `json:"delivered"` // sent at the other end
 	DeliveredBytes uint64 `json:"delivered_bytes"`
-	// Lost fell to Shape.Loss or to a cut link, Overflowed to a full queue, Refused to the kernel at the far end.
+	// Lost counts Shape.Loss and cut links, Overflowed full queues, and Refused packets that the far kernel did not take.
 	Lost       uint64 `json:"lost"`
 	Overflowed uint64 `json:"overflowed"`
 	Refused    uint64 `json:"refused"`
 	Reordered  uint64 `json:"reordered"`
 }
 
-// queue is one direction of a link as pure code: times are durations since any fixed moment, and never go back.
+// queue is one direction of a link as pure code: times are durations since a fixed moment, and never decrease.
 //
 // The token bucket is kept as the virtual time at which the wire is free (the generic cell rate algorithm, ITU-T
-// I.371), so that a late wake-up delays a packet but costs no rate while packets wait.
+// I.371), so that a late wake-up delays a packet but does not lower the rate.
 type queue struct {
 	shape Shape
 	cut   bool
 	rng   *rand.Rand
 	count Counters
 
-	free    time.Duration // the wire is free from here on
-	last    time.Duration // no packet in order is delivered before
-	waiting []departure   // accepted, and not yet on the wire; oldest first
+	free    time.Duration // when the wire is free
+	last    time.Duration // delivery of the last packet in order
+	waiting []departure   // accepted, not yet on the wire; oldest first
 	backlog int           // bytes of waiting
 	flying  flights
 	serial  uint64
@@ -59,7 +58,7 @@ func newQueue(s Shape, seed1, seed2 uint64) *queue {
 	return &queue{shape: s, rng: rand.New(rand.NewPCG(seed1, seed2)), free: -time.Hour} // a full bucket
 }
 
-// push takes a packet that came in now. It keeps packet where it reports true, and has dropped it otherwise.
+// push accepts a packet that arrives now and keeps it, or drops it and returns false.
 func (q *queue) push(now time.Duration, packet []byte) bool {
 	q.count.Packets++
 	q.count.Bytes += uint64(len(packet))
@@ -77,7 +76,7 @@ func (q *queue) push(now time.Duration, packet []byte) bool {
 	return true
 }
 
-// reserve gives the time at which size bytes have left at the rate, or false where the queue is full.
+// reserve returns when the last of size bytes leaves at the rate, or false if the queue is full.
 func (q *queue) reserve(now time.Duration, size int) (time.Duration, bool) {
 	gone := 0
 	for gone < len(q.waiting) && q.waiting[gone].at <= now {
@@ -100,7 +99,7 @@ func (q *queue) reserve(now time.Duration, size int) (time.Duration, bool) {
 	return leaves, true
 }
 
-// arrival gives the time at which a packet that has left by then arrives.
+// arrival returns when a packet that leaves at that time arrives.
 func (q *queue) arrival(leaves time.Duration) time.Duration {
 	if q.shape.Reorder > 0 && q.rng.Float64() < q.shape.Reorder {
 		q.count.Reordered++
@@ -114,7 +113,7 @@ func (q *queue) arrival(leaves time.Duration) time.Duration {
 	return q.last
 }
 
-// next gives the time at which the next packet is due.
+// next returns when the next packet is due.
 func (q *queue) next() (time.Duration, bool) {
 	if len(q.flying) == 0 {
 		return 0, false
@@ -122,7 +121,7 @@ func (q *queue) next() (time.Duration, bool) {
 	return q.flying[0].due, true
 }
 
-// pop gives a packet that is due, and when it was.
+// pop returns a due packet and its due time.
 func (q *queue) pop(now time.Duration) (packet []byte, due time.Duration, ok bool) {
 	if len(q.flying) == 0 || q.flying[0].due > now {
 		return nil, 0, false

@@ -7,31 +7,25 @@ import (
 
 // Shape is what a link does to the packets of one direction. The zero value does nothing.
 type Shape struct {
-	// Delay is the one-way delay, on top of the time that the packet takes at Rate.
-	Delay time.Duration
-	// Jitter is added to or taken from Delay, uniformly. It keeps the order of packets.
-	Jitter time.Duration
-	// Rate is in bits a second, counting IP packets from their first header on; 0 is unlimited.
-	Rate int64
-	// Burst is the depth of the token bucket in bytes; 0 lets no packet leave ahead of Rate.
-	Burst int
-	// QueueBytes and QueuePackets bound what waits for Rate; what comes on top is dropped. Where both are 0 the queue
-	// holds 100 ms at Rate, and at least 20 packets of 1500 bytes.
+	Delay  time.Duration // one-way, in addition to the transmission time at Rate
+	Jitter time.Duration // uniform deviation from Delay; keeps the order of packets
+	Rate   int64         // in bit/s, of whole IP packets; 0 is unlimited
+	Burst  int           // depth of the token bucket in bytes; 0 allows no bursts
+	// QueueBytes and QueuePackets bound the queue for Rate, which drops its tail. If both are 0, it holds 100 ms at
+	// Rate, and at least 20 packets of 1500 bytes.
 	QueueBytes   int
 	QueuePackets int
-	// Loss is the probability that a packet is lost, independent of all others.
-	Loss float64
-	// Reorder is the probability that a packet skips Delay and so overtakes others.
-	Reorder float64
+	Loss         float64 // probability, independent for each packet
+	Reorder      float64 // probability that a packet skips Delay and overtakes others
 }
 
-// Both gives the shape for both directions of a link.
+// Both sets the shape of both directions of a link.
 func (l LinkSpec) Both(s Shape) LinkSpec {
 	l.AtoB, l.BtoA = s, s
 	return l
 }
 
-// Validate says what is wrong with the shape, if anything is.
+// Validate returns an error if the shape is invalid.
 func (s Shape) Validate() error {
 	switch {
 	case s.Delay < 0 || s.Jitter < 0 || s.Delay > time.Minute:
@@ -46,7 +40,7 @@ func (s Shape) Validate() error {
 	return nil
 }
 
-// limits gives the bounds of the queue in bytes and packets; 0 is no bound.
+// limits returns the bounds of the queue in bytes and packets; 0 is unbounded.
 func (s Shape) limits() (bytes, packets int) {
 	if s.QueueBytes == 0 && s.QueuePackets == 0 {
 		return max(int(s.Rate/8/10), 20*1500), 0
@@ -54,7 +48,7 @@ func (s Shape) limits() (bytes, packets int) {
 	return s.QueueBytes, s.QueuePackets
 }
 
-// airtime is how long n bytes take at the rate.
+// airtime is the transmission time of n bytes.
 func (s Shape) airtime(n int) time.Duration {
 	if s.Rate == 0 {
 		return 0

@@ -20,27 +20,24 @@ import (
 // stateDir holds a directory for each world that is up.
 const stateDir = "/run/heddle/lab"
 
-// unclaimed begins the name of a state directory that is being written.
+// unclaimed is the prefix of a state directory that is being written.
 const unclaimed = "."
 
-// State is what is written down of a world that is up, in /run/heddle/lab/NAME/state.json.
+// State is what /run/heddle/lab/NAME/state.json records about a world that is up.
 type State struct {
 	Name  string    `json:"name"`
 	World World     `json:"world"`
 	Since time.Time `json:"since"`
-	// Owner is the process that runs the emulated links; the world cannot live without it.
-	Owner Process `json:"owner"`
-	// Background says that Owner was started by `heddle lab up` and does nothing else.
-	Background bool `json:"background"`
-	// Ready says that all of it exists.
-	Ready bool `json:"ready"`
+	// Owner is the process that runs the emulated links; the world ends with it.
+	Owner      Process `json:"owner"`
+	Background bool    `json:"background"` // Owner was started by `heddle lab up` and only runs the world
+	Ready      bool    `json:"ready"`      // the world is complete
 }
 
-// Process is a process that is not mistaken for a later one of the same number.
+// Process identifies a process even if its PID is reused.
 type Process struct {
-	PID int `json:"pid"`
-	// Start is its start in clock ticks since boot: field 22 of /proc/PID/stat, proc(5).
-	Start uint64 `json:"start"`
+	PID   int    `json:"pid"`
+	Start uint64 `json:"start"` // clock ticks since boot: field 22 of /proc/PID/stat, proc(5)
 }
 
 func thisProcess() (Process, error) {
@@ -59,7 +56,7 @@ func startTime(pid int) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	// The name in parentheses may hold anything; what follows the last one is regular.
+	// The name in parentheses may contain anything; split after the last ')'.
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 	if len(fields) < 20 {
 		return 0, fmt.Errorf("/proc/%d/stat has %d fields", pid, len(fields))
@@ -77,7 +74,7 @@ func namespaceName(instance, host string) string { return prefix + instance + "-
 func dir(instance string) string           { return filepath.Join(stateDir, instance) }
 func hostDir(instance, host string) string { return filepath.Join(dir(instance), host) }
 
-// claim writes the state into a new directory and moves it into place, which makes the name ours.
+// claim writes the state into a new directory and renames it, which claims the name atomically.
 func (s State) claim() error {
 	if err := os.MkdirAll(stateDir, 0o700); err != nil {
 		return err
@@ -102,7 +99,7 @@ func (s State) write() error { return s.writeTo(dir(s.Name)) }
 
 func (s State) writeTo(dir string) error { return writeJSON(filepath.Join(dir, "state.json"), s) }
 
-// writeJSON replaces the file, so that a reader sees the old or the new one.
+// writeJSON replaces the file atomically.
 func writeJSON(file string, v any) error {
 	data, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
@@ -129,8 +126,8 @@ func readState(name string) (State, error) {
 	return s, nil
 }
 
-// List gives the worlds that are up or were left by a crash, by name. A directory whose state file is gone or
-// damaged gives a State with only its name.
+// List returns the worlds that are up or that a crash left, by name. If a state file is missing or damaged, the State
+// has only its name.
 func List() ([]State, error) {
 	entries, err := os.ReadDir(stateDir)
 	if err != nil && !os.IsNotExist(err) {

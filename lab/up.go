@@ -17,33 +17,29 @@ import (
 	"heddle/path"
 )
 
-// Options say how a world is made.
+// Options control how a world is made.
 type Options struct {
-	// Name is the name of the instance; empty for the world's name and a random suffix.
-	Name string
-	// Seed makes loss, jitter and reordering repeatable.
-	Seed uint64
-	// Background says that this process does nothing else than run the world, so that `heddle lab down` may end it.
-	Background bool
+	Name       string // of the instance; empty for the world's name and a random suffix
+	Seed       uint64 // makes loss, jitter and reordering repeatable
+	Background bool   // this process only runs the world, so `heddle lab down` may end it
 }
 
 // Instance is a world that is up.
 type Instance struct {
-	state State
-	hosts map[string]*Host
-	links map[string]*Link
-	// engine is nil where no link is emulated, and where another process owns the world.
-	engine *engine
+	state  State
+	hosts  map[string]*Host
+	links  map[string]*Link
+	engine *engine // nil if no link is emulated, or if another process owns the world
 
 	mu      sync.Mutex
 	running []func() // stop captures
 	down    bool
 }
 
-// ErrUnsupported is what [Supported] gives where this machine or user cannot have a world.
+// ErrUnsupported is wrapped by [Supported] if this machine or user cannot have a world.
 var ErrUnsupported = errors.New("no worlds of network namespaces here")
 
-// Supported says why no world can be made here, wrapping [ErrUnsupported], or nil.
+// Supported returns nil, or an error that says why no world can be made and wraps [ErrUnsupported].
 func Supported() error {
 	no := func(why, hint string) error {
 		return &path.Error{What: "lab", Why: why, Hint: hint, Err: ErrUnsupported}
@@ -61,9 +57,8 @@ func Supported() error {
 	return nil
 }
 
-// Up makes the world. This process owns it: its emulated links stop when the process ends, so call [Instance.Down].
-//
-// The program must have called [MaybeEnter] first. Where Up fails it leaves nothing behind.
+// Up makes the world. This process owns it: its emulated links stop with the process, so call [Instance.Down]. The
+// program must have called [MaybeEnter] first. If Up fails it leaves nothing behind.
 func Up(ctx context.Context, world World, options Options) (*Instance, error) {
 	if err := world.Validate(); err != nil {
 		return nil, err
@@ -124,7 +119,7 @@ func (in *Instance) build(ctx context.Context, seed uint64) error {
 	return in.state.write()
 }
 
-// addLinks makes the devices, starts the engine where some are emulated, and configures all.
+// addLinks makes the devices, starts the engine if some are emulated, and configures all.
 func (in *Instance) addLinks(seed uint64) error {
 	var emulated []LinkSpec
 	var devices []*os.File
@@ -185,7 +180,7 @@ func (in *Instance) addHost(spec HostSpec) error {
 	return writeHostFiles(in.state, spec)
 }
 
-// writeHostFiles writes what a process in the host sees in place of the machine's own files.
+// writeHostFiles writes the files that a process in the host sees instead of the machine's own.
 func writeHostFiles(s State, spec HostSpec) error {
 	home := hostDir(s.Name, spec.Name)
 	for _, d := range []string{home, filepath.Join(home, "run"), filepath.Join(home, "wireguard")} {
@@ -210,10 +205,10 @@ func writeHostFiles(s State, spec HostSpec) error {
 // Name is the name of the instance.
 func (in *Instance) Name() string { return in.state.Name }
 
-// State is what is written down of it.
+// State returns the recorded state of the world.
 func (in *Instance) State() State { return in.state }
 
-// Host gives a host of the world. It panics where there is none: that is a mistake of the program.
+// Host returns a host of the world. It panics if the name is unknown.
 func (in *Instance) Host(name string) *Host {
 	h, err := in.LookupHost(name)
 	if err != nil {
@@ -222,7 +217,7 @@ func (in *Instance) Host(name string) *Host {
 	return h
 }
 
-// LookupHost gives a host of the world.
+// LookupHost returns a host of the world.
 func (in *Instance) LookupHost(name string) (*Host, error) {
 	if h, ok := in.hosts[name]; ok {
 		return h, nil
@@ -234,7 +229,7 @@ func (in *Instance) LookupHost(name string) (*Host, error) {
 	return nil, &path.Error{What: "world " + in.state.Name, Why: fmt.Sprintf("no host is called %q", name), Hint: "hosts:" + names}
 }
 
-// Link gives a link of the world. It panics where there is none: that is a mistake of the program.
+// Link returns a link of the world. It panics if the name is unknown.
 func (in *Instance) Link(name string) *Link {
 	l, ok := in.links[name]
 	if !ok {
@@ -243,8 +238,8 @@ func (in *Instance) Link(name string) *Link {
 	return l
 }
 
-// Status says how each emulated link of this instance is, in the world's order, and how late they were together. Both
-// are empty where none is emulated by this process.
+// Status returns the status of each emulated link of this instance, in the world's order, and their joint lateness.
+// Both are empty if this process emulates no link.
 func (in *Instance) Status() ([]LinkStatus, Lateness, error) {
 	if in.engine == nil {
 		return nil, Lateness{}, nil
@@ -253,7 +248,7 @@ func (in *Instance) Status() ([]LinkStatus, Lateness, error) {
 	return a.Links, a.All, err
 }
 
-// Lateness says how late all emulated links of this process were; zero where there are none, or the emulator has
+// Lateness returns the lateness of all links that this process emulates: zero if there are none, or if the emulator has
 // ended.
 func (in *Instance) Lateness() Lateness {
 	_, late, err := in.Status()
@@ -263,7 +258,7 @@ func (in *Instance) Lateness() Lateness {
 	return late
 }
 
-// ResetLateness begins the count of lateness anew, so that each run of an experiment has its own.
+// ResetLateness restarts the lateness count, so that each run of an experiment has its own.
 func (in *Instance) ResetLateness() error {
 	if in.engine == nil {
 		return nil
@@ -272,7 +267,7 @@ func (in *Instance) ResetLateness() error {
 	return err
 }
 
-// Open joins a world that another process owns. Its emulated links can be taken down and up, not shaped.
+// Open joins a world that another process owns. Its emulated links can be taken down and up, but not shaped.
 func Open(name string) (*Instance, error) {
 	s, err := readState(name)
 	if err != nil {
@@ -297,7 +292,7 @@ func Open(name string) (*Instance, error) {
 	return in, nil
 }
 
-// Close lets go of the world without taking it down.
+// Close releases the world without taking it down.
 func (in *Instance) Close() error {
 	in.mu.Lock()
 	stops := in.running
@@ -317,7 +312,7 @@ func (in *Instance) Close() error {
 	return err
 }
 
-// Down ends the processes in the hosts and removes all that the world made. It may be called again.
+// Down ends the processes in the hosts and removes the world. It may be called again.
 func (in *Instance) Down() error {
 	in.mu.Lock()
 	already := in.down

@@ -8,41 +8,31 @@ import (
 	"heddle/path"
 )
 
-// World says what hosts there are, and how they are joined.
+// World describes hosts and the links between them.
 type World struct {
-	// Name is what `heddle lab up` calls it: lower-case letters, digits and '-'.
-	Name string
-	// About says in a line what the world is for.
-	About string
-	// Client names the host that captures are about, if there is one: they tell a reader its addresses.
-	Client string
+	Name   string // for `heddle lab up`: lower-case letters, digits and '-'
+	About  string // purpose, in one line
+	Client string // host that captures are about, or empty; they record its addresses
 	Hosts  []HostSpec
 	Links  []LinkSpec
-	// Names are the lines of every host's /etc/hosts.
-	Names []NameSpec
+	Names  []NameSpec // lines of every host's /etc/hosts
 }
 
 // HostSpec is one host.
 type HostSpec struct {
-	Name string
-	// Router makes it forward packets.
-	Router bool
-	Routes []Route
-	// Masquerade names a device behind whose address all hides that leaves by it; empty for none.
-	Masquerade string
-	// Nameservers are the lines of its /etc/resolv.conf.
-	Nameservers []netip.Addr
+	Name        string
+	Router      bool // forwards packets
+	Routes      []Route
+	Masquerade  string       // a device with source NAT, or empty
+	Nameservers []netip.Addr // in its /etc/resolv.conf
 }
 
 // Route is one route of a host.
 type Route struct {
-	To netip.Prefix
-	// Via is the gateway; it may be zero where To is on the link.
-	Via netip.Addr
-	// Device is the host's name for the device.
+	To     netip.Prefix
+	Via    netip.Addr // the gateway; zero if To is on the link
 	Device string
-	// Metric is the route's priority: the lowest wins. 0 leaves it to the kernel.
-	Metric int
+	Metric int // the lowest wins; 0 is the kernel's choice
 }
 
 // NameSpec gives a name to an address.
@@ -51,13 +41,11 @@ type NameSpec struct {
 	Addr netip.Addr
 }
 
-// LinkSpec joins two hosts. It is emulated where AtoB or BtoA shapes anything; otherwise it is a veth pair.
+// LinkSpec joins two hosts. It is emulated if AtoB or BtoA shapes anything; otherwise it is a veth pair.
 type LinkSpec struct {
-	Name string
-	A, B End
-	// MTU is the largest IP packet in bytes; 0 means 1500.
-	MTU int
-	// AtoB and BtoA shape the two directions.
+	Name       string
+	A, B       End
+	MTU        int // largest IP packet in bytes; 0 means 1500
 	AtoB, BtoA Shape
 }
 
@@ -83,7 +71,7 @@ var (
 	deviceRule = regexp.MustCompile(`^[a-z][a-z0-9-]{0,14}$`)
 )
 
-// Validate says what is wrong with the world, if anything is.
+// Validate returns an error if the world is invalid.
 func (w World) Validate() error {
 	if !nameRule.MatchString(w.Name) {
 		return w.wrong("%q is no name for a world", w.Name)

@@ -11,7 +11,7 @@ func Worlds() []World {
 	return []World{ThreeWays(), ThreeWaysUnequal(), ThreeWaysUnlimited(), ThreeWaysOneExit(), Pair()}
 }
 
-// Ways are the access networks of the client in [ThreeWays], by link and by the client's device.
+// Ways are the access networks of the client in [ThreeWays]: names of links and of the client's devices.
 var Ways = []string{"home", "lte", "office"}
 
 // Addresses of the hosts in [ThreeWays].
@@ -36,9 +36,9 @@ var (
 //	                         |   gw    |            === emulated    --- veth
 //	                         +---------+
 //
-// Access network N is 10.101.N.0/24 and 2001:db8:101:N::/64 with the client at .2 and its router at .1; routers reach
-// core over 10.100.N.0/24 and 2001:db8:100:N::/64. The client has a default route over each access network, at
-// metrics 100, 200 and 300, so that a socket bound to a device gets out by it. Core knows no way to the web host.
+// Access network N is 10.101.N.0/24 and 2001:db8:101:N::/64, with the client at .2 and its router at .1; routers reach
+// core over 10.100.N.0/24 and 2001:db8:100:N::/64. The client has a default route over each access network, with
+// metrics 100, 200 and 300, so that a socket bound to a device can use it. Core has no route to the web host.
 func ThreeWays() World {
 	w := threeWays("threeways", [3]Shape{access(10), access(10), access(10)})
 	w.About = "client with three access networks of 20 Mbit/s and 10 ms; server; web host behind the server"
@@ -59,9 +59,8 @@ func ThreeWaysUnlimited() World {
 	return w
 }
 
-// ThreeWaysOneExit is [ThreeWays] with core as a router that masquerades: whichever way the client takes, the server
-// sees the one address 192.0.2.254. So it is where all paths are tunnels to one provider, which has several entries and
-// one exit. A path's port at the server is its own.
+// ThreeWaysOneExit is [ThreeWays] with NAT at core: the server sees the client at 192.0.2.254 over every path, with a
+// port for each. It models paths through one VPN provider with several entries and one exit.
 func ThreeWaysOneExit() World {
 	w := threeWays("threeways-one-exit", [3]Shape{access(10), access(10), access(10)})
 	w.About = "threeways whose server sees one address whichever way is taken"
@@ -146,7 +145,7 @@ func prefixes(list ...string) []netip.Prefix {
 	return all
 }
 
-// defaults are the default routes of both families.
+// defaults returns the default routes of both families.
 func defaults(via4, via6, device string, metric int) []Route {
 	return []Route{
 		{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParseAddr(via4), device, metric},

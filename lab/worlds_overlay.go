@@ -8,21 +8,18 @@ import (
 
 // Branch is the path over one overlay node in a world of [Overlay].
 type Branch struct {
-	// Name is what the node's host is called.
-	Name string
-	// Near is the delay each way between the client and the node, and Far that between the node and the server.
-	Near, Far time.Duration
-	// Rate is that of the link between the client and the node, in bit/s each way; 0 is no limit.
-	Rate int64
+	Name      string        // of the node's host
+	Near, Far time.Duration // delay each way: client to node, and node to server
+	Rate      int64         // of the link between client and node, in bit/s each way; 0 is unlimited
 }
 
-// Device is the name of the link between the client and the node, and of the client's device on it.
+// Device is the name of the link between the client and the node, and of the client's device.
 func (b Branch) Device() string { return "to-" + b.Name }
 
-// NodeAddr is the address of the node of branch i in a world of [Overlay], from 0, that the client sees.
+// NodeAddr is the client-side address of the node of branch i, from 0, in a world of [Overlay].
 func NodeAddr(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, 101, byte(i + 1), 1}) }
 
-// Overlay has a client, a server, and between them an overlay node for each branch, on a path of its own:
+// Overlay has a client, a server, and between them an overlay node for each branch, on its own path:
 //
 //	                    +-----------+
 //	      10.101.1.2 ===| one       |=== 10.100.1.2
@@ -34,8 +31,8 @@ func NodeAddr(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, 101, byte(i
 //	      10.101.2.2 ===| two       |=== 10.100.2.2
 //	                    +-----------+
 //
-// Nodes forward packets too, so that plain TCP can take the same paths: the default route is over the first branch, and a
-// socket bound to a device gets out by that one.
+// Nodes forward packets too, so that plain TCP can use the same paths: the default route is over the first branch, and
+// a socket bound to a device uses that one.
 func Overlay(name string, branches ...Branch) World {
 	w := World{Name: name, Client: "client", About: fmt.Sprintf("client and server with %d overlay nodes between them", len(branches)),
 		Names: []NameSpec{{"server.example", ServerAddr}}}

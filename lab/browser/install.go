@@ -12,10 +12,10 @@ import (
 //go:embed visit.mjs package.json package-lock.json
 var driver embed.FS
 
-// The programs, and the packages of Debian that bring them.
+// The programs and their Debian packages.
 var programs = []struct{ name, pkg string }{{"chromium", "chromium"}, {"node", "nodejs"}, {"npm", "npm"}}
 
-// Supported says which program is missing here, wrapping [peer.ErrMissing], or nil.
+// Supported returns nil, or an error that names the missing program and wraps [peer.ErrMissing].
 func Supported() error {
 	for _, p := range programs {
 		if _, err := exec.LookPath(p.name); err != nil {
@@ -25,7 +25,7 @@ func Supported() error {
 	return nil
 }
 
-// install gives the directory of the driver, with what it needs: an earlier one, or one that npm makes now.
+// install returns the directory of the driver with its npm packages, from the cache or newly made.
 func install(ctx context.Context) (string, error) {
 	files := peer.Sources(driver, ".")
 	return peer.Cached("browser-"+peer.Digest("", files), func(fresh string) error {

@@ -20,54 +20,45 @@ import (
 	"heddle/lab"
 )
 
-// Visit is what Chromium is to do.
+// Visit describes what Chromium does.
 type Visit struct {
-	// Server is the web server, NAME:PORT. Chromium speaks nothing but HTTP/3 with it, and finds no other name.
-	Server string
-	// TCP makes Chromium speak HTTP/2 over TLS in the place of HTTP/3.
-	TCP bool
-	// Relay is the address that Chromium sends to in the server's place, ADDRESS:PORT.
-	Relay string
-	// Certificate is the file of the server's certificate, in PEM: the one certificate that is trusted by its key.
-	Certificate string
-	// Contexts are the pages, by their paths on the server. The pages of one context follow one another over its
-	// connection; the next context begins afresh, with nothing in the cache.
+	// Server is the web server, NAME:PORT. Chromium uses only HTTP/3 with it, and resolves no other name.
+	Server      string
+	TCP         bool   // use HTTP/2 over TLS instead of HTTP/3
+	Relay       string // ADDRESS:PORT that Chromium sends to instead of the server
+	Certificate string // PEM file of the one certificate that is trusted, by its key
+	// Contexts hold the paths of pages on the server. The pages of a context share one connection; each context starts
+	// with an empty cache.
 	Contexts [][]string
-	// Timeout is how long one page may take.
-	Timeout time.Duration
+	Timeout  time.Duration // for one page
 }
 
-// Page is what came of a page.
+// Page is the result of one page.
 type Page struct {
-	URL string `json:"url"`
-	// Error says why the page did not load; empty where it did.
-	Error string `json:"error"`
-	// Failed are the requests that failed, and the responses that say so.
-	Failed []string `json:"failed"`
-	// Responses are the page's own and those of all that it includes, as its Performance API counts them.
-	Responses []Response `json:"responses"`
+	URL       string     `json:"url"`
+	Error     string     `json:"error"`     // why the page did not load, or empty
+	Failed    []string   `json:"failed"`    // requests that failed, and error responses
+	Responses []Response `json:"responses"` // of the page and all that it includes, from its Performance API
 	Images    []Image    `json:"images"`
-	// Styles is how many style sheets were read.
-	Styles int `json:"styles"`
+	Styles    int        `json:"styles"` // style sheets that were read
 }
 
 // Response is one response.
 type Response struct {
-	URL string `json:"url"`
-	// Protocol is the ALPN id of what it came by: "h3" for HTTP/3.
-	Protocol string `json:"protocol"`
-	Bytes    int    `json:"bytes"` // of the body
+	URL      string `json:"url"`
+	Protocol string `json:"protocol"` // ALPN id, such as "h3" for HTTP/3
+	Bytes    int    `json:"bytes"`    // of the body
 }
 
 // Image is one image in a page.
 type Image struct {
 	URL      string `json:"url"`
 	Complete bool   `json:"complete"`
-	Size     string `json:"size"`   // in pixels, WIDTHxHEIGHT; 0x0 where it is broken
-	Wanted   string `json:"wanted"` // what the page says of its size
+	Size     string `json:"size"`   // in pixels, WIDTHxHEIGHT; 0x0 if it is broken
+	Wanted   string `json:"wanted"` // the size that the page states
 }
 
-// Run visits the pages from a host and gives what came of each, in their order; pages that do not load are no error.
+// Run visits the pages from a host and returns their results in order. A page that does not load is not an error.
 func (v Visit) Run(ctx context.Context, host *lab.Host) ([]Page, error) {
 	if err := Supported(); err != nil {
 		return nil, err
@@ -95,7 +86,7 @@ func (v Visit) Run(ctx context.Context, host *lab.Host) ([]Page, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Chromium keeps its profile, its crash reports and the like below these, and would leave some of it behind.
+	// Chromium leaves its profile and crash reports here.
 	home, err := os.MkdirTemp("", "heddle-browser-")
 	if err != nil {
 		return nil, err
@@ -126,7 +117,7 @@ func parse(r io.Reader) (pages []Page, err error) {
 	}
 }
 
-// args are Chromium's flags, beside those of playwright.
+// args returns Chromium's flags, in addition to playwright's.
 func (v Visit) args() ([]string, error) {
 	pin, err := pin(v.Certificate)
 	if err != nil {
@@ -141,8 +132,8 @@ func (v Visit) args() ([]string, error) {
 		"--ignore-certificate-errors-spki-list=" + pin}, nil
 }
 
-// pin is the hash of a certificate's public key, as Chromium's flag takes it: QUIC needs a root that is known to it, or
-// this.
+// pin returns the hash of a certificate's public key for Chromium's flag: for QUIC it accepts only known roots and such
+// keys.
 func pin(file string) (string, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {

@@ -1,6 +1,4 @@
-// Package labtest is what world tests share: the binary under test, and a world for each test.
-//
-// Do not use it outside tests.
+// Package labtest gives world tests the binary under test and a world for each test. Do not use it outside tests.
 package labtest
 
 import (
@@ -20,21 +18,21 @@ import (
 	"heddle/lab"
 )
 
-// Heddle is the path of the binary under test, once [Main] has found it.
+// Heddle is the path of the binary under test, set by [Main].
 var Heddle string
 
-// binaryVariable names a binary that is built already, so that all packages of tests share one.
+// binaryVariable names a binary that is already built, which all test packages share.
 const binaryVariable = "HEDDLE_TEST_BINARY"
 
-// Main is the TestMain of a package of world tests. It runs them with the binary that HEDDLE_TEST_BINARY names, or with one
-// that it builds from the tree, and exits.
+// Main is the TestMain of a package of world tests. It uses the binary that HEDDLE_TEST_BINARY names, or builds one
+// from the tree, and exits.
 func Main(m *testing.M) {
 	lab.MaybeEnter()
 	flag.Parse()
 	given := false
 	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
 	if !given {
-		flag.Set("test.parallel", "4") // the tests wait more than they work
+		flag.Set("test.parallel", "4") // tests mostly wait
 	}
 	Heddle = os.Getenv(binaryVariable)
 	if Heddle == "" {
@@ -47,7 +45,7 @@ func Main(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// build builds the binary below the root of the tree. The go command does nothing where it is there and up to date.
+// build builds the binary below the root of the tree. The go command does nothing if it is up to date.
 func build() (string, error) {
 	root, err := treeRoot()
 	if err != nil {
@@ -57,7 +55,7 @@ func build() (string, error) {
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return "", err
 	}
-	// Two packages that build it at once would replace it under each other.
+	// Two packages that build at once would overwrite each other's file.
 	lock, err := filelock.Lock(file + ".lock")
 	if err != nil {
 		return "", err
@@ -77,8 +75,8 @@ func treeRoot() (string, error) {
 	return strings.TrimSpace(string(dir)), nil
 }
 
-// lookAtSources stats what the binary is made of, once. The go command notes which files a test looks at, and runs it again
-// where one has changed; what other processes read it does not see, nor what is done before the first test.
+// lookAtSources stats the sources of the binary, once. The go command reruns a test if a file that it looked at has
+// changed. It does not see what other processes read, nor what happens before the first test.
 var lookAtSources = sync.OnceValue(func() error {
 	root, err := treeRoot()
 	if err != nil {
@@ -97,14 +95,14 @@ var lookAtSources = sync.OnceValue(func() error {
 	})
 })
 
-// Need skips the test where this machine can have no world. Else the test has its turn, as by [nstest.Beside].
+// Need skips the test if this machine cannot make a world. Otherwise the test waits for its turn, see [nstest.Beside].
 func Need(t *testing.T) {
 	t.Helper()
 	support(t)
 	nstest.Beside(t)
 }
 
-// Alone is [Need] for a test that measures time, or fails when the emulated links are late: [nstest.Alone].
+// Alone is [Need] for a test that measures time, or that late emulated links would fail: [nstest.Alone].
 func Alone(t *testing.T) {
 	t.Helper()
 	support(t)
@@ -123,7 +121,7 @@ func support(t *testing.T) {
 	}
 }
 
-// Up makes a world that ends with the test, or skips the test as [Need] does.
+// Up makes a world for the duration of the test, or skips the test as [Need] does.
 func Up(t *testing.T, w lab.World) *lab.Instance {
 	t.Helper()
 	Need(t)

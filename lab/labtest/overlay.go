@@ -9,7 +9,7 @@ import (
 	"heddle/lab/peer"
 )
 
-// Overlay is a [peer.Overlay] whose methods fail the test, and end what they started with it.
+// Overlay is a [peer.Overlay] whose methods fail the test on errors. What they start ends with the test.
 type Overlay struct {
 	*peer.Overlay
 	t *testing.T
@@ -26,12 +26,12 @@ func UpOverlay(t *testing.T, w lab.World) Overlay {
 	return Overlay{o, t}
 }
 
-// Try runs a command of heddle that may fail.
+// Try runs a heddle command that may fail.
 func (o Overlay) Try(host, input string, args ...string) (out, talk string, err error) {
 	return o.Overlay.Run(o.t.Context(), host, input, args...)
 }
 
-// Run runs one that may not, and gives what it prints.
+// Run runs a heddle command that must succeed, and returns its output.
 func (o Overlay) Run(host string, args ...string) string {
 	o.t.Helper()
 	out, talk, err := o.Try(host, "", args...)
@@ -41,7 +41,7 @@ func (o Overlay) Run(host string, args ...string) string {
 	return out
 }
 
-// Start starts one that stays, and waits until it says a word.
+// Start starts a long-running command and waits until it prints word.
 func (o Overlay) Start(host, word string, args ...string) *peer.Process {
 	o.t.Helper()
 	return o.started(o.Overlay.Start(o.t.Context(), host, word, args...))

@@ -18,7 +18,7 @@ import (
 	"heddle/observe"
 )
 
-// Capture is [lab.Instance.CaptureAll]. The test fails where a capture missed anything.
+// Capture is [lab.Instance.CaptureAll]. The test fails if a capture missed packets.
 func Capture(t *testing.T, in *lab.Instance, dir string, places map[string]string) (stop func()) {
 	t.Helper()
 	end, err := in.CaptureAll(t.Context(), dir, places)
@@ -33,7 +33,7 @@ func Capture(t *testing.T, in *lab.Instance, dir string, places map[string]strin
 	}
 }
 
-// File is where a capture is.
+// File is the file name of a capture.
 func File(dir, name string) string { return filepath.Join(dir, name+".pcapng") }
 
 // Read reads a capture as [observe.Read] does.
@@ -51,7 +51,7 @@ func Read(t *testing.T, file string, clients []netip.Addr) *observe.Capture {
 	return c
 }
 
-// Watch captures at places, each HOST/DEVICE, until stop, which gives what [Packets] does for each.
+// Watch captures at places, named HOST/DEVICE, until stop, which returns the [Packets] of each.
 func Watch(t *testing.T, in *lab.Instance, places ...string) (stop func() map[string]iter.Seq2[time.Time, gopacket.Packet]) {
 	t.Helper()
 	dir, named := t.TempDir(), map[string]string{}
@@ -70,8 +70,8 @@ func Watch(t *testing.T, in *lab.Instance, places ...string) (stop func() map[st
 	}
 }
 
-// Packets gives the packets of a capture, decoded, and when each was seen. A packet is valid until the next. The test
-// fails where the file is no whole capture.
+// Packets returns the decoded packets of a capture with their times. A packet is valid until the next. The test fails
+// if the file is incomplete.
 func Packets(t *testing.T, file string) iter.Seq2[time.Time, gopacket.Packet] {
 	t.Helper()
 	return func(yield func(time.Time, gopacket.Packet) bool) {

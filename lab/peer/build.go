@@ -8,9 +8,8 @@ import (
 	"heddle/path"
 )
 
-// GoProgram gives the path of an unmodified program of others, built from the module version that go.mod pins; dir is where
-// in the module its main package is. It must be called below the source tree, once; later calls find the build in the user's
-// cache.
+// GoProgram builds an unmodified third-party program from the module version that go.mod pins, and returns its path.
+// dir is its main package within the module. Call it below the source tree once; later calls use the user's cache.
 func GoProgram(ctx context.Context, name, module, dir string) (string, error) {
 	version, err := goTool(ctx, "list", "-m", "-f", "{{.Version}}", module)
 	if err != nil {

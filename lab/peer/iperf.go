@@ -13,7 +13,7 @@ import (
 	"heddle/lab"
 )
 
-// IperfServer starts an iperf3 server on a host, which serves one test after the other.
+// IperfServer starts an iperf3 server on a host. It runs one test at a time.
 func IperfServer(ctx context.Context, host *lab.Host, at netip.AddrPort) (*Process, error) {
 	p, err := Start(ctx, host, "iperf3", "--server", "--forceflush", "--bind", at.Addr().String(), "--port", strconv.Itoa(int(at.Port())))
 	if err != nil {
@@ -24,21 +24,19 @@ func IperfServer(ctx context.Context, host *lab.Host, at netip.AddrPort) (*Proce
 
 // IperfTest is one iperf3 test over TCP.
 type IperfTest struct {
-	To netip.AddrPort
-	// Down makes the server send.
-	Down bool
-	// For is how long it sends, and Omit how much of the start does not count, on top.
-	For, Omit time.Duration
+	To        netip.AddrPort
+	Down      bool          // the server sends
+	For, Omit time.Duration // sending time, and the time before it that is not counted
 }
 
-// IperfResult is what the receiver saw.
+// IperfResult is what the receiver measured.
 type IperfResult struct {
 	BitsPerSecond float64
 	Bytes         int64
 	Retransmits   int
 }
 
-// iperfOutput is the part of `iperf3 --json` that is read.
+// iperfOutput is the part of the `iperf3 --json` output that we use.
 type iperfOutput struct {
 	Error string `json:"error"`
 	End   struct {

@@ -10,15 +10,14 @@ import (
 	"heddle/lab"
 )
 
-// MoshHost is a host where the unmodified mosh-server can be started by ssh.
+// MoshHost is a host where ssh can start the unmodified mosh-server.
 type MoshHost struct {
 	*SSH
-	// Name is what clients in the same world call it.
-	Name string
+	Name string // that clients in the world use
 }
 
-// Mosh makes a host of ThreeWays ready for mosh. work is an existing directory. It fails with [ErrMissing] where mosh or
-// sshd is not on this machine.
+// Mosh prepares a host of ThreeWays for mosh. work is an existing directory. The error is [ErrMissing] if mosh or sshd
+// is missing.
 func Mosh(ctx context.Context, host *lab.Host, work string) (*MoshHost, error) {
 	for _, program := range []string{"mosh-server", "mosh-client"} {
 		if _, err := exec.LookPath(program); err != nil {
@@ -32,14 +31,14 @@ func Mosh(ctx context.Context, host *lab.Host, work string) (*MoshHost, error) {
 	return &MoshHost{SSH: ssh, Name: host.Name() + ".example"}, nil
 }
 
-// Split starts `heddle mosh` in a terminal of 80 columns and 24 rows on a host, and waits until
-// mosh-client has taken the screen. flags go to heddle, and say over which paths; command runs on the server.
+// Split starts `heddle mosh` in an 80x24 terminal on a host, and waits for mosh-client's screen. flags select the
+// paths; command runs on the server.
 func (m *MoshHost) Split(ctx context.Context, client *lab.Host, heddle string, flags []string, command ...string) (*Terminal, error) {
 	args := append([]string{"mosh", m.Name, "--ssh-config", m.Config}, flags...)
 	return m.client(ctx, client, heddle, append(append(args, "--"), command...))
 }
 
-// Plain starts the mosh of this machine as it is, over the default route.
+// Plain starts the machine's unmodified mosh over the default route.
 func (m *MoshHost) Plain(ctx context.Context, client *lab.Host, command ...string) (*Terminal, error) {
 	return m.client(ctx, client, "mosh", append([]string{"--ssh=ssh -F " + m.Config, m.Name, "--"}, command...))
 }
@@ -49,7 +48,7 @@ func (m *MoshHost) client(ctx context.Context, host *lab.Host, program string, a
 	if err != nil {
 		return nil, err
 	}
-	// mosh-client takes another screen than the shell's, and ssh is done by then.
+	// mosh-client switches to the alternate screen, and only after ssh is done.
 	if err := t.Await(ctx, moshStart, func([]string) bool { return t.screen.Mode()&vt10x.ModeAltScreen != 0 }); err != nil {
 		t.Stop()
 		return nil, err

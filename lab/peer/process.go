@@ -18,13 +18,13 @@ import (
 // ErrMissing says that a peer's program is not on this machine.
 var ErrMissing = errors.New("the program is not on this machine")
 
-// killAfter is how long a program that is asked to end may take. A busy machine needs several seconds to end a heddle that
-// takes rules and routes back.
+// killAfter is the time from SIGTERM to SIGKILL. On a busy machine heddle needs several seconds to remove its rules and
+// routes.
 const killAfter = 10 * time.Second
 
 // Process is a program that runs inside a host, or on this machine itself.
 type Process struct {
-	name   string // and where it runs
+	name   string // with the host
 	cmd    *exec.Cmd
 	cancel context.CancelFunc
 	log    tail
@@ -32,7 +32,7 @@ type Process struct {
 	err    error
 }
 
-// Start starts a program inside a host, by its name in PATH or its path.
+// Start starts a program inside a host, by path or by name in PATH.
 func Start(ctx context.Context, host *lab.Host, name string, args ...string) (*Process, error) {
 	return start(ctx, host.Command, name+" on "+host.Name(), name, args)
 }
@@ -73,7 +73,7 @@ func newProcess(ctx context.Context, prepare commander, what, name string, args 
 	return p, nil
 }
 
-// refused is the error of a program that does not start.
+// refused is the error for a program that did not start.
 func (p *Process) refused(err error) error {
 	p.cancel()
 	return fmt.Errorf("start %s: %w", p.name, err)
@@ -83,21 +83,20 @@ func missing(name, hint string) error {
 	return &path.Error{What: name, Hint: hint, Err: ErrMissing}
 }
 
-// Stop asks the program to end, kills it after ten seconds, and waits for it.
+// Stop sends SIGTERM, and SIGKILL after ten seconds, and waits for the program.
 func (p *Process) Stop() {
 	p.cancel()
 	<-p.done
 }
 
-// Kill ends the program at once, as a crash would, and waits for it.
+// Kill ends the program at once, like a crash, and waits for it.
 func (p *Process) Kill() {
-	_ = p.cmd.Process.Kill() // fails only where it has ended already
+	_ = p.cmd.Process.Kill() // fails only if it has ended already
 	<-p.done
 	p.cancel()
 }
 
-// Interrupt asks the program to end as somebody at its terminal does, waits for it, and gives what its exit code says. It
-// does not wait longer than about twenty seconds.
+// Interrupt sends SIGINT, waits for at most about twenty seconds, and returns the exit status as an error.
 func (p *Process) Interrupt() error {
 	err := p.cmd.Process.Signal(os.Interrupt)
 	insist := time.AfterFunc(killAfter, p.cancel)
@@ -110,10 +109,10 @@ func (p *Process) Interrupt() error {
 // Done is closed when the program has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Log is the end of what the program printed.
+// Log returns the end of the program's output.
 func (p *Process) Log() string { return p.log.String() }
 
-// AwaitLog waits until the program has printed the text, and gives up where it ends or after a minute.
+// AwaitLog waits until the program has printed the text. It fails if the program ends, or after a minute.
 func (p *Process) AwaitLog(ctx context.Context, text string) error {
 	return p.Await(ctx, func() error {
 		if !strings.Contains(p.Log(), text) {
@@ -123,7 +122,7 @@ func (p *Process) AwaitLog(ctx context.Context, text string) error {
 	})
 }
 
-// Await polls ready until it gives nil, the program ends, or a minute has passed: machines may be busy.
+// Await polls ready until it returns nil. It fails if the program ends, or after a minute, since machines may be busy.
 func (p *Process) Await(ctx context.Context, ready func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -144,7 +143,7 @@ func (p *Process) Await(ctx context.Context, ready func() error) error {
 	}
 }
 
-// started stops the process where what must follow its start fails.
+// started stops the process if err, from the steps after its start, is not nil.
 func (p *Process) started(err error) (*Process, error) {
 	if err != nil {
 		p.Stop()

@@ -14,35 +14,29 @@ import (
 	"heddle/lab"
 )
 
-// QUICServers are the HTTP/3 servers that [QUICServer] starts, by the name of the library that each is made of. All
-// run with their library's defaults, apart from what quiche needs to let a client migrate. All speak QUIC version 1
-// (RFC 9000); quic-go and aioquic also version 2 (RFC 9369).
+// QUICServers are the libraries of the HTTP/3 servers that [QUICServer] starts. They use the library's defaults, except
+// that quiche is set to allow migration. All speak QUIC version 1 (RFC 9000); quic-go and aioquic also version 2 (RFC
+// 9369).
 var QUICServers = []string{"quic-go", "aioquic", "quiche"}
 
-// QUICConfig says where a QUIC server is and what it serves.
+// QUICConfig says where a QUIC server listens and what it serves.
 type QUICConfig struct {
-	// Addr is where it listens.
-	Addr netip.AddrPort
-	// Names are those of its certificate; the first is what [QUIC.Fetch] asks for.
-	Names []string
-	// Work is an existing directory for its certificate and key.
-	Work string
-	// Root is a directory of files to serve beside the numbers; quic-go only.
-	Root string
-	// Say takes a line where something has to be built first, which may take minutes; nil for nobody.
-	Say func(format string, args ...any)
+	Addr  netip.AddrPort
+	Names []string                         // of its certificate; [QUIC.Fetch] asks for the first
+	Work  string                           // existing directory for its certificate and key
+	Root  string                           // directory of files to serve as well; quic-go only
+	Say   func(format string, args ...any) // reports builds, which may take minutes; may be nil
 }
 
-// QUIC is an HTTP/3 server that answers GET /N with N bytes, and POST with the number of bytes it got.
+// QUIC is an HTTP/3 server that answers GET /N with N bytes, and POST with the number of bytes received.
 type QUIC struct {
 	*Process
-	// Certificate is the file of the certificate that clients must trust, in PEM.
-	Certificate string
+	Certificate string // PEM file that clients must trust
 	config      QUICConfig
 	client      string // the program of the quic-go client
 }
 
-// QUICServer starts one of [QUICServers] on a host. What is not there yet is built into the user's cache first.
+// QUICServer starts one of [QUICServers] on a host. It builds missing parts into the user's cache first.
 func QUICServer(ctx context.Context, host *lab.Host, library string, c QUICConfig) (*QUIC, error) {
 	if c.Say == nil {
 		c.Say = func(string, ...any) {}
@@ -71,7 +65,7 @@ func QUICServer(ctx context.Context, host *lab.Host, library string, c QUICConfi
 func (c QUICConfig) certificate() string { return filepath.Join(c.Work, "certificate.pem") }
 func (c QUICConfig) key() string         { return filepath.Join(c.Work, "key.pem") }
 
-// quicCommand gives the program of a library's server and its arguments.
+// quicCommand returns the program of a library's server and its arguments.
 func quicCommand(ctx context.Context, library string, c QUICConfig) ([]string, error) {
 	switch library {
 	case "quic-go":
@@ -90,20 +84,16 @@ func quicCommand(ctx context.Context, library string, c QUICConfig) ([]string, e
 
 // QUICTest is one measurement with the quic-go client.
 type QUICTest struct {
-	// To is the server, or a relay to it; the zero value is the server's own address.
-	To netip.AddrPort
-	// Up makes the client send.
-	Up bool
-	// For is how long it counts, and Omit how much of the start does not count, on top.
-	For, Omit time.Duration
-	// Pause makes the client get one object of Size bytes after another, with so long between them that does not count.
-	Pause time.Duration
-	Size  int
-	// Version of QUIC; 0 means 1.
-	Version int
+	To        netip.AddrPort // the server or a relay to it; zero for the server's own address
+	Up        bool           // the client sends
+	For, Omit time.Duration  // counted time, and the time before it that is not counted
+	// Pause makes the client fetch objects of Size bytes one after another, with this uncounted pause between them.
+	Pause   time.Duration
+	Size    int
+	Version int // of QUIC; 0 means 1
 }
 
-// QUICResult is what the receiver got: application data, without headers of any kind.
+// QUICResult is what the receiver got: application data without any headers.
 type QUICResult struct {
 	Bytes         int64   `json:"bytes"`
 	Seconds       float64 `json:"seconds"`
@@ -111,7 +101,7 @@ type QUICResult struct {
 	Version       string  `json:"version"`
 }
 
-// Fetch runs one test from a host and waits for it. Each makes a connection of its own.
+// Fetch runs one test from a host, on a new connection, and waits for it.
 func (q *QUIC) Fetch(ctx context.Context, host *lab.Host, t QUICTest) (QUICResult, error) {
 	if !t.To.IsValid() {
 		t.To = q.config.Addr

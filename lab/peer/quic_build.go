@@ -19,12 +19,12 @@ import (
 	"heddle/path"
 )
 
-// What the servers are made of: each directory is one program.
+// Sources of the servers: each directory is one program.
 //
 //go:embed quicgo aioquic/server.py aioquic/requirements.txt quiche/Cargo.toml quiche/crates.lock quiche/src/main.rs
 var quicSources embed.FS
 
-// Sources gives the embedded files of a directory, by name.
+// Sources returns the embedded files of a directory, by name.
 func Sources(embedded embed.FS, dir string) map[string][]byte {
 	files := map[string][]byte{}
 	fs.WalkDir(embedded, dir, func(name string, entry fs.DirEntry, err error) error {
@@ -38,7 +38,7 @@ func Sources(embedded embed.FS, dir string) map[string][]byte {
 
 func sources(program string) map[string][]byte { return Sources(quicSources, program) }
 
-// Digest is short and tells versions of files apart.
+// Digest is a short hash that distinguishes versions of files.
 func Digest(version string, files map[string][]byte) string {
 	sum := sha256.New()
 	fmt.Fprintln(sum, version)
@@ -62,8 +62,8 @@ func Write(dir string, files map[string][]byte) error {
 	return nil
 }
 
-// quicGo gives the server and client on quic-go, built from the module version that go.mod pins. The first call must
-// be made below the source tree, as for [GoProgram].
+// quicGo returns the quic-go server and client, built from the module version that go.mod pins. The first call must be
+// made below the source tree, see [GoProgram].
 func quicGo(ctx context.Context) (string, error) {
 	version, err := goTool(ctx, "list", "-m", "-f", "{{.Version}}", "github.com/quic-go/quic-go")
 	if err != nil {
@@ -75,8 +75,8 @@ func quicGo(ctx context.Context) (string, error) {
 	})
 }
 
-// Aioquic gives the directory of a Python environment with the pinned aioquic, and server.py in it. It installs it in the
-// user's cache, once.
+// Aioquic returns the directory of a Python environment with the pinned aioquic and server.py. It is installed in the
+// user's cache once.
 func Aioquic(ctx context.Context, say func(string, ...any)) (string, error) {
 	files := sources("aioquic")
 	return Cached("aioquic-"+Digest("", files), func(fresh string) error {
@@ -92,11 +92,11 @@ func Aioquic(ctx context.Context, say func(string, ...any)) (string, error) {
 	})
 }
 
-// quiche gives the program of the server on the pinned quiche crate.
+// quiche returns the server program on the pinned quiche crate.
 func quiche(ctx context.Context, say func(string, ...any)) (string, error) {
 	files := sources("quiche")
 	return Cached("quiche-"+Digest("", files), func(fresh string) error {
-		// What cargo compiled stays there, for when only the server itself changes.
+		// cargo's build output stays there, for when only the server itself changes.
 		dir := filepath.Join(filepath.Dir(filepath.Dir(fresh)), "quiche-build")
 		say("building the quiche server in %s, once: several minutes", dir)
 		if err := Write(dir, files); err != nil {
@@ -116,8 +116,8 @@ func quiche(ctx context.Context, say func(string, ...any)) (string, error) {
 	})
 }
 
-// pinCrates replaces a lock file that cargo made by the pinned one. That is a lock file without the lines that say
-// from which registry a crate comes, which are this machine's affair; its checksums say which crate it is.
+// pinCrates replaces cargo's lock file by the pinned one. That one lacks the lines that name each crate's registry,
+// which depend on this machine; its checksums identify the crates.
 func pinCrates(file string, pinned []byte) error {
 	made, err := os.ReadFile(file)
 	if err != nil {
@@ -133,8 +133,8 @@ func pinCrates(file string, pinned []byte) error {
 	return os.WriteFile(file, []byte(strings.ReplaceAll(string(pinned), "\nchecksum = ", "\n"+source+"checksum = ")), 0o644)
 }
 
-// Cached gives what has this name in the user's cache; where nothing has, make makes it, a file or a directory, at the
-// path that it is told. The name must hold a digest of what it is made from.
+// Cached returns the cached file or directory with this name. If it is missing, make creates it at the path fresh. The
+// name must contain a digest of its sources.
 func Cached(name string, make func(fresh string) error) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -152,7 +152,7 @@ func Cached(name string, make func(fresh string) error) (string, error) {
 		return "", err
 	}
 	defer lock.Close()
-	if _, err := os.Stat(file); err == nil { // another made it
+	if _, err := os.Stat(file); err == nil { // another process made it
 		return file, nil
 	}
 	dir, err := os.MkdirTemp(filepath.Dir(file), "new-")

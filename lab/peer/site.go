@@ -12,15 +12,14 @@ import (
 	"strings"
 )
 
-// Bounds of a site: enough pages to be a real one, and little to copy.
+// Bounds of a site: enough pages to be realistic, and few to copy.
 const (
 	sitePages     = 40
 	sitePageBytes = 1 << 20
 )
 
-// Site fills a new directory with pages: HTML that Debian's packages put under /usr/share/doc, an index of them, and
-// large.bin, a file of the given size that no compression shrinks, always the same. It returns the names of the
-// pages, of which the first is index.html.
+// Site fills a new directory with HTML pages from /usr/share/doc, an index of them, and large.bin, an incompressible
+// file of the given size that is always the same. It returns the names of the pages, index.html first.
 func Site(dir string, large int64) ([]string, error) {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return nil, err
@@ -47,7 +46,7 @@ func Site(dir string, large int64) ([]string, error) {
 	return pages, errors.Join(err, f.Close())
 }
 
-// docPages lists some HTML files below root. What cannot be read is passed over.
+// docPages lists some HTML files below root. It skips unreadable files.
 func docPages(root string) []string {
 	var found []string
 	filepath.WalkDir(root, func(file string, entry fs.DirEntry, err error) error {

@@ -12,21 +12,21 @@ import (
 	"heddle/lab"
 )
 
-// SSH is OpenSSH's server, and what its client must know.
+// SSH is an OpenSSH server, and what its client needs.
 type SSH struct {
 	*Process
-	// Config is the client's configuration, for ssh -F: it logs root in by a key, and trusts the server by its own, by
-	// whatever name it is called.
+	// Config is the client's configuration file for ssh -F. It logs root in by key, and trusts the server's key under
+	// any name.
 	Config string
 }
 
-// sshd's privilege separation wants this directory (sshd(8), FILES).
+// sshd's privilege separation needs this directory (sshd(8), FILES).
 const sshdDir = "/run/sshd"
 
-// The program has to be called by its whole path, since it starts itself again for each connection.
+// sshd needs its absolute path, since it starts itself again for each connection.
 const sshd = "/usr/sbin/sshd"
 
-// Mosh's server ends by itself when its client has been gone for so long (mosh-server(1)), so that none is left behind.
+// The timeout ends mosh-server once its client has been gone for so long (mosh-server(1)), so that none is left behind.
 const sshdConfig = `Port 22
 AddressFamily any
 HostKey %[1]s/host
@@ -54,8 +54,8 @@ StrictHostKeyChecking yes
 BatchMode yes
 `
 
-// SSHServer starts the unmodified sshd on a host, on port 22 of all its addresses, with fresh keys in work, an existing
-// directory. Root is who logs in, since nobody else can enter a host.
+// SSHServer starts the unmodified sshd on a host, on port 22 of all its addresses, with new keys in work, an existing
+// directory. The user is root, since nobody else can enter a host.
 func SSHServer(ctx context.Context, host *lab.Host, work string) (*SSH, error) {
 	for _, program := range []string{sshd, "ssh-keygen"} {
 		if _, err := exec.LookPath(program); err != nil {
@@ -80,13 +80,13 @@ func SSHServer(ctx context.Context, host *lab.Host, work string) (*SSH, error) {
 	return s, err
 }
 
-// hurried are the arguments of nice(1) for a program that other work on this machine should delay little, and what that
-// starts: a terminal's rate hangs on timers of a few milliseconds, and not on how much it computes.
+// hurried returns arguments of nice(1) that give a program priority over other work: a terminal's rate depends on
+// timers of a few milliseconds.
 func hurried(program string, args ...string) []string {
 	return append([]string{"-n", "-15", program}, args...)
 }
 
-// write makes the keys and the files of both sides.
+// write makes the keys and files of both sides.
 func (s *SSH) write(ctx context.Context, work string) error {
 	for _, name := range []string{"host", "client"} {
 		cmd := exec.CommandContext(ctx, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", filepath.Join(work, name))

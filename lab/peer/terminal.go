@@ -18,20 +18,19 @@ import (
 	"heddle/lab"
 )
 
-// Terminal is a program inside a host that has a terminal to itself, and what a person would see there.
+// Terminal is a program inside a host with a terminal of its own, and the contents of its screen.
 type Terminal struct {
 	*Process
 	file   *os.File
 	screen vt10x.Terminal
-	drawn  chan struct{} // takes a value after each change, where it is empty
+	drawn  chan struct{} // has a value after a change
 
 	mu   sync.Mutex
 	top  string // the first row
-	tops int    // how often that has changed
+	tops int    // number of its changes
 }
 
-// StartTerminal starts a program inside a host, in a new session whose terminal has so many columns and rows, with a
-// UTF-8 locale.
+// StartTerminal starts a program inside a host, in a new session with a terminal of this size and a UTF-8 locale.
 func StartTerminal(ctx context.Context, host *lab.Host, cols, rows int, name string, args ...string) (*Terminal, error) {
 	p, err := newProcess(ctx, host.Command, name+" on "+host.Name(), name, args)
 	if err != nil {
@@ -54,14 +53,14 @@ func StartTerminal(ctx context.Context, host *lab.Host, cols, rows int, name str
 	}()
 	go func() {
 		t.err = t.cmd.Wait()
-		<-read // what it printed last is on the screen
+		<-read // the screen shows its last output
 		t.file.Close()
 		close(t.done)
 	}()
 	return t, nil
 }
 
-// pollable gives the same open file in a form that Close takes away from a Read that waits: pty opens it to block.
+// pollable reopens a file in non-blocking mode, so that Close ends a waiting Read: pty opens it blocking.
 func pollable(blocking *os.File) (*os.File, error) {
 	defer blocking.Close()
 	fd, err := unix.FcntlInt(blocking.Fd(), unix.F_DUPFD_CLOEXEC, 0)
@@ -75,7 +74,7 @@ func pollable(blocking *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(fd), blocking.Name()), nil
 }
 
-// read draws what the program prints, until it has ended.
+// read draws the program's output until the program ends.
 func (t *Terminal) read() {
 	buffer, held := make([]byte, 64<<10), 0
 	for {
@@ -94,13 +93,13 @@ func (t *Terminal) read() {
 		case t.drawn <- struct{}{}:
 		default:
 		}
-		if err != nil { // EIO where nobody has the other side open any more
+		if err != nil { // EIO if the other side has no open descriptor
 			return
 		}
 	}
 }
 
-// wholeRunes is how many of the bytes are whole characters: the emulator takes no halves.
+// wholeRunes returns the length of the complete characters in b: the emulator does not accept partial ones.
 func wholeRunes(b []byte) int {
 	for back := 1; back < utf8.UTFMax && back <= len(b); back++ {
 		if at := len(b) - back; utf8.RuneStart(b[at]) {
@@ -113,7 +112,7 @@ func wholeRunes(b []byte) int {
 	return len(b)
 }
 
-// line gives one row of the screen without the blanks at its end.
+// line returns one row of the screen without trailing blanks.
 func line(screen vt10x.Terminal, row int) string {
 	cols, _ := screen.Size()
 	screen.Lock()
@@ -127,7 +126,7 @@ func line(screen vt10x.Terminal, row int) string {
 	return strings.TrimRight(string(text), " ")
 }
 
-// Screen is what is on the screen, a line for each row, without blanks at the ends of rows.
+// Screen returns the rows of the screen without trailing blanks.
 func (t *Terminal) Screen() []string {
 	_, rows := t.screen.Size()
 	lines := make([]string, rows)
@@ -143,17 +142,17 @@ func (t *Terminal) Type(text string) error {
 	return err
 }
 
-// Hang closes the terminal, as when its window is closed.
+// Hang closes the terminal, like closing its window.
 func (t *Terminal) Hang() error { return t.file.Close() }
 
-// Updates is how often the first row of the screen has become another one.
+// Updates is how often the first row of the screen has changed.
 func (t *Terminal) Updates() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.tops
 }
 
-// Await waits until the screen is as wanted. It fails where that does not come within limit, or the program ends.
+// Await waits until wanted accepts the screen. It fails after limit, or if the program ends.
 func (t *Terminal) Await(ctx context.Context, limit time.Duration, wanted func(screen []string) bool) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -176,7 +175,7 @@ func (t *Terminal) Await(ctx context.Context, limit time.Duration, wanted func(s
 	}
 }
 
-// Wait waits until the program has ended, and gives its exit status.
+// Wait waits for the program and returns its exit status.
 func (t *Terminal) Wait(ctx context.Context) (status int, err error) {
 	select {
 	case <-t.done:

@@ -24,15 +24,13 @@ import (
 
 // Web is a web server, on port 80 and with TLS on port 443.
 type Web struct {
-	// Server says which program it is: "nginx" or "net/http".
-	Server string
-	// Certificate is the file of the certificate that clients must trust, in PEM.
-	Certificate string
+	Server      string // "nginx" or "net/http"
+	Certificate string // PEM file that clients must trust
 }
 
-// WebServer serves a directory of files on a host until ctx ends, for the given names and all addresses of the host: by nginx
-// where this machine has it, and otherwise by net/http of this process. It keeps its certificate and its own files in work,
-// an existing directory.
+// WebServer serves a directory on a host until ctx ends, for the given names and all addresses of the host. It uses
+// nginx if installed, otherwise net/http in this process. Its certificate and own files go to work, an existing
+// directory.
 func WebServer(ctx context.Context, host *lab.Host, root, work string, names ...string) (*Web, error) {
 	certificate, key := filepath.Join(work, "certificate.pem"), filepath.Join(work, "key.pem")
 	if err := SelfSigned(certificate, key, names, host.Addrs()); err != nil {
@@ -44,7 +42,7 @@ func WebServer(ctx context.Context, host *lab.Host, root, work string, names ...
 	return &Web{"net/http", certificate}, serveHTTP(ctx, host, root, certificate, key)
 }
 
-// nginx finds the program, which Debian keeps where only root's PATH may look.
+// nginx finds the program, which Debian installs only in root's PATH.
 func nginx() (string, error) {
 	if file, err := exec.LookPath("nginx"); err == nil {
 		return file, nil
@@ -84,7 +82,7 @@ func serveNginx(ctx context.Context, host *lab.Host, program, root, work string)
 		return fmt.Errorf("nginx: %q or %q holds a character that its configuration cannot", root, work)
 	}
 	file := filepath.Join(work, "nginx.conf")
-	config := fmt.Sprintf("user root;\n"+nginxConfig, work, root) // the worker reads files that only root may
+	config := fmt.Sprintf("user root;\n"+nginxConfig, work, root) // the worker reads files of root
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		return err
 	}
@@ -104,7 +102,7 @@ func serveNginx(ctx context.Context, host *lab.Host, program, root, work string)
 	return err
 }
 
-// serveHTTP serves from this process: sockets that are opened inside the host stay there.
+// serveHTTP serves from this process: sockets opened inside the host stay there.
 func serveHTTP(ctx context.Context, host *lab.Host, root, certificate, key string) error {
 	var plain, secure net.Listener
 	err := host.Do(func() (err error) {
@@ -126,7 +124,7 @@ func serveHTTP(ctx context.Context, host *lab.Host, root, certificate, key strin
 	return nil
 }
 
-// SelfSigned writes a certificate for the names and addresses, and its key readable by its owner only.
+// SelfSigned writes a certificate for the names and addresses, and its key with access for the owner only.
 func SelfSigned(certificate, key string, names []string, addrs []netip.Addr) error {
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -18,30 +18,23 @@ import (
 )
 
 const (
-	// wireguardMTU is what wg-quick chooses over a link of 1500 bytes.
+	// wireguardMTU is wg-quick's choice for a link of 1500 bytes.
 	wireguardMTU = 1420
-	// wireguardDevice is the server's, and the client's where it runs wireguard-go.
+	// wireguardDevice is the device of the server and of a wireguard-go client.
 	wireguardDevice = "wg0"
 )
 
-// WireGuardConfig says what a WireGuard server and its one client agree on. The zero value of each field but Endpoint
-// has a usable default.
+// WireGuardConfig is shared by a WireGuard server and its one client. All fields but Endpoint may be zero.
 type WireGuardConfig struct {
-	// Endpoint is where the client finds the server; the server listens on its port.
-	Endpoint netip.AddrPort
-	// Server and Client are the addresses inside the tunnel; empty for 10.9.0.1 and 10.9.0.2, fd09::1 and fd09::2.
-	Server, Client []netip.Prefix
-	// Allowed is what the client sends into the tunnel; empty for everything.
-	Allowed []netip.Prefix
-	// DNS are the nameservers in the client's file.
-	DNS []netip.Addr
-	// MTU of both ends of the tunnel; 0 for 1420.
-	MTU int
-	// File is where the client's wg-quick file is written, as by [WireGuard.WriteFile]; empty for none.
-	File string
+	Endpoint       netip.AddrPort // of the server, which listens on its port
+	Server, Client []netip.Prefix // addresses inside the tunnel; empty for 10.9.0.1 and 10.9.0.2, fd09::1 and fd09::2
+	Allowed        []netip.Prefix // what the client sends into the tunnel; empty for everything
+	DNS            []netip.Addr   // nameservers in the client's file
+	MTU            int            // of both ends of the tunnel; 0 for 1420
+	File           string         // client's wg-quick file, see [WireGuard.WriteFile]; empty for none
 }
 
-// WireGuard is a wireguard-go server, and what its client must know.
+// WireGuard is a wireguard-go server, and what its client needs.
 type WireGuard struct {
 	*Process
 	config         WireGuardConfig
@@ -49,7 +42,7 @@ type WireGuard struct {
 	client, shared []byte // private keys
 }
 
-// String names the tunnel and hides its keys.
+// String hides the keys.
 func (w *WireGuard) String() string { return "wireguard-go at " + w.config.Endpoint.String() }
 
 // GoString hides the keys as well.
@@ -70,8 +63,8 @@ func (c *WireGuardConfig) fill() {
 	}
 }
 
-// NewWireGuard makes fresh keys from crypto/rand, and gives the server's settings as wireguard-go takes them. No server is
-// started.
+// NewWireGuard makes new keys with crypto/rand, and returns the server's settings in wireguard-go's format. It starts
+// no server.
 func NewWireGuard(c WireGuardConfig) (w *WireGuard, settings string, err error) {
 	c.fill()
 	server, err := ecdh.X25519().GenerateKey(rand.Reader)
@@ -92,7 +85,7 @@ func NewWireGuard(c WireGuardConfig) (w *WireGuard, settings string, err error) 
 	return w, settings, nil
 }
 
-// WireGuardServer starts the unmodified wireguard-go on a host, with fresh keys, and writes its client's wg-quick file.
+// WireGuardServer starts the unmodified wireguard-go on a host, with new keys, and writes the client's wg-quick file.
 func WireGuardServer(ctx context.Context, host *lab.Host, c WireGuardConfig) (*WireGuard, error) {
 	w, settings, err := NewWireGuard(c)
 	if err != nil {
@@ -112,9 +105,8 @@ func WireGuardServer(ctx context.Context, host *lab.Host, c WireGuardConfig) (*W
 	return w, nil
 }
 
-// Client starts the unmodified wireguard-go as the client, with the server at endpoint: its own, or a relay's. Its
-// routes into the tunnel are the allowed addresses; where these hold the endpoint the tunnel would swallow itself, so
-// they must not.
+// Client starts the unmodified wireguard-go as the client, with the server or a relay at endpoint. The allowed
+// addresses become routes into the tunnel and must not contain the endpoint, or the tunnel would carry its own packets.
 func (w *WireGuard) Client(ctx context.Context, host *lab.Host, endpoint netip.AddrPort) (*Process, error) {
 	settings := fmt.Sprintf("private_key=%x\nreplace_peers=true\npublic_key=%x\npreshared_key=%x\nendpoint=%s\n",
 		w.client, w.public.Bytes(), w.shared, endpoint)
@@ -133,8 +125,7 @@ func (w *WireGuard) Client(ctx context.Context, host *lab.Host, endpoint netip.A
 	return p.started(host.Configure(wireguardDevice, w.config.MTU, w.config.Client, routes))
 }
 
-// wireguardGo starts wireguard-go and hands it the settings over its socket, so that no key is in an argument or a
-// file.
+// wireguardGo starts wireguard-go and sends it the settings over its socket, so that no key is in an argument or a file.
 func wireguardGo(ctx context.Context, host *lab.Host, settings string) (*Process, error) {
 	program, err := GoProgram(ctx, "wireguard-go", "golang.zx2c4.com/wireguard", "")
 	if err != nil {
@@ -148,9 +139,9 @@ func wireguardGo(ctx context.Context, host *lab.Host, settings string) (*Process
 	return p.started(p.Await(ctx, func() error { return configure(socket, settings) }))
 }
 
-// configure sends one set operation of the cross-platform interface of WireGuard.
+// configure sends one set operation of WireGuard's cross-platform interface.
 func configure(socket, settings string) error {
-	// The directory may be too deep for the 108 bytes of a socket's address.
+	// The path may exceed the 108 bytes of a socket address.
 	dir, err := os.Open(filepath.Dir(socket))
 	if err != nil {
 		return err
@@ -174,7 +165,7 @@ func configure(socket, settings string) error {
 	return nil
 }
 
-// WriteFile writes the client's wg-quick file, with the server at endpoint, readable by its owner only. It must not exist.
+// WriteFile writes the client's wg-quick file for the server at endpoint. Only its owner can read it. It must not exist.
 func (w *WireGuard) WriteFile(name string, endpoint netip.AddrPort) error {
 	key := base64.StdEncoding.EncodeToString
 	var b strings.Builder

@@ -1,6 +1,4 @@
-// Command quicgo is an HTTP/3 server and client on quic-go, as a program that uses the library would write them: with
-// http3.Server and http3.Transport, and the library's defaults throughout.
+// Command quicgo is an HTTP/3 server and client on quic-go's http3.Server and http3.Transport, with the library's defaults.
 //
-// Package peer builds and starts it. Do not use it outside a lab: its server answers anybody with as many bytes as
-// they ask for.
+// Package peer builds and starts it. Use it only in a lab: its server sends anybody as many bytes as they request.
 package main

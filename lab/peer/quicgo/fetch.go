@@ -31,7 +31,7 @@ type test struct {
 	version               int
 }
 
-// result is what the receiver got after the part that does not count.
+// result is what the receiver got after the omitted time.
 type result struct {
 	Bytes         int64   `json:"bytes"`
 	Seconds       float64 `json:"seconds"`
@@ -54,7 +54,7 @@ func runFetch(ctx context.Context, args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	// A server that falls silent ends the run as a failure.
+	// The timeout makes a run fail if the server stops answering.
 	ctx, cancel := context.WithTimeout(ctx, t.omit+t.length+20*time.Second)
 	defer cancel()
 	r, err := t.run(ctx)
@@ -82,7 +82,7 @@ func (t test) run(ctx context.Context) (result, error) {
 		TLSClientConfig: &tls.Config{RootCAs: roots},
 		QUICConfig: &quic.Config{
 			Versions: []quic.Version{version}, Tracer: qlog.DefaultConnectionTracer,
-			// As much as Chromium's. quiche finds a loss at the end of what it sent on a path when it next sends there;
+			// As large as Chromium's. quiche detects a loss at the end of a path's data only when it next sends there;
 			// with a small window the transfer would wait for that.
 			InitialStreamReceiveWindow: 6 << 20, MaxStreamReceiveWindow: 6 << 20,
 			InitialConnectionReceiveWindow: 15 << 20, MaxConnectionReceiveWindow: 15 << 20,
@@ -104,7 +104,7 @@ func (t test) run(ctx context.Context) (result, error) {
 	return r, err
 }
 
-// download counts what arrives from the end of omit on, until the time is up or all is there.
+// download counts what arrives after omit, until the time is up or the transfer is complete.
 func (t test) download(ctx context.Context, client *http.Client) (result, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("https://%s/%d", t.name, t.size), nil)
 	if err != nil {
@@ -137,8 +137,8 @@ func (t test) download(ctx context.Context, client *http.Client) (result, error)
 	}
 }
 
-// bursts gets one object after another over one connection, as the pages of a visit, and counts from each request to the
-// last byte of its answer.
+// bursts fetches objects one after another over one connection, like the pages of a visit. It counts from each request
+// to the last byte of its answer.
 func (t test) bursts(ctx context.Context, client *http.Client) (result, error) {
 	var sum result
 	for began := time.Now(); time.Since(began) < t.omit+t.length; time.Sleep(t.pause) {
@@ -155,8 +155,8 @@ func (t test) bursts(ctx context.Context, client *http.Client) (result, error) {
 	return sum, nil
 }
 
-// upload counts what the server got by its own answer, less what was sent before the end of omit. It takes the time
-// until that answer, so that what is still under way when sending ends has its time too.
+// upload counts what the server reports, less what was sent during omit. Its time lasts until that report, so that it
+// covers data that is in flight when sending ends.
 func (t test) upload(ctx context.Context, client *http.Client) (result, error) {
 	body := &source{left: t.size, from: time.Now().Add(t.omit)}
 	body.until = body.from.Add(t.length)

@@ -45,7 +45,7 @@ func run(ctx context.Context, args []string) error {
 	return serve(ctx, *listen, *certificate, *key, *root)
 }
 
-// serve serves over HTTP/3 alone: no fall-back to TCP can hide that QUIC failed. QLOGDIR says where it logs.
+// serve serves over HTTP/3 only: a fall-back to TCP would hide a QUIC failure. QLOGDIR sets the log directory.
 func serve(ctx context.Context, listen, certificate, key, root string) error {
 	pair, err := tls.LoadX509KeyPair(certificate, key)
 	if err != nil {
@@ -68,8 +68,8 @@ func serve(ctx context.Context, listen, certificate, key, root string) error {
 	return nil
 }
 
-// handler answers a GET of a number with as many bytes, another GET with a file of root, and a POST with the number
-// of its bytes.
+// handler answers GET of a number with as many bytes, any other GET with a file of root, and POST with the number of
+// bytes received.
 func handler(root string) http.Handler {
 	files := http.NotFoundHandler()
 	if root != "" {
@@ -88,7 +88,7 @@ func handler(root string) http.Handler {
 			return
 		}
 		w.Header().Set("Content-Length", strconv.FormatInt(n, 10))
-		io.CopyN(w, zeros{}, n) // an error says that the client left
+		io.CopyN(w, zeros{}, n) // fails only if the client left
 	})
 }
 
