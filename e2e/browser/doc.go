@@ -1,4 +1,3 @@
-// Package browser tests splitting with an unmodified Chromium: pages over HTTP/3 while paths switch, and behind censors.
-//
-// It holds tests only.
+// Package browser tests splitting with an unmodified Chromium: pages over HTTP/3 while paths switch, and behind
+// censors. Tests only.
 package browser

@@ -1,5 +1,3 @@
-// Package faults tests the heddle binary in worlds where networks fail: paths that die in the middle of a download,
-// addresses that change, servers that go away, floods of garbage, kills.
-//
-// It holds tests only. What a test says of a path it counts in captures.
+// Package faults tests the heddle binary while networks fail: paths die during a download, addresses change, servers go
+// away, floods of garbage, kills. Captures count what each path carried. Tests only.
 package faults

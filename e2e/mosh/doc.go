@@ -1,5 +1,2 @@
-// Package mosh tests `heddle mosh` in a world: the unmodified mosh and sshd, a terminal, and captures of what each
-// network saw of it.
-//
-// It holds tests only.
+// Package mosh tests `heddle mosh` with the unmodified mosh and sshd, a terminal, and captures in each network. Tests only.
 package mosh

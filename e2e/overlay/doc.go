@@ -1,5 +1,2 @@
-// Package overlay proves in worlds what overlay nodes promise: who sees whom, and that a grant's limits hold. It holds tests
-// only.
-//
-// Do not import it.
+// Package overlay tests what overlay nodes promise: who sees whom, and that a grant's limits hold. Tests only.
 package overlay

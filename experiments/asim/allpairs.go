@@ -12,22 +12,20 @@ import (
 	"heddle/internal/text"
 )
 
-// AllPairs is what the routes between all ASes are like.
+// AllPairs summarises the routes between all ASes.
 type AllPairs struct {
 	ASes  int `json:"ases"`
 	Links int `json:"links"`
 	// Pairs is how many ordered pairs of different ASes have a route, and Unreachable how many have none.
 	Pairs       int64 `json:"pairs"`
 	Unreachable int64 `json:"unreachable"`
-	// ByCustomer, ByPeer and ByProvider are how many routes begin with such a link.
-	ByCustomer int64 `json:"by_customer"`
-	ByPeer     int64 `json:"by_peer"`
-	ByProvider int64 `json:"by_provider"`
-	// Lengths is how many routes have so many links, from 0 on.
-	Lengths []int64 `json:"lengths"`
-	// Seconds is how long it took, by so many workers.
-	Seconds float64 `json:"seconds"`
-	Workers int     `json:"workers"`
+	// ByCustomer, ByPeer and ByProvider count the routes by the kind of their first link.
+	ByCustomer int64   `json:"by_customer"`
+	ByPeer     int64   `json:"by_peer"`
+	ByProvider int64   `json:"by_provider"`
+	Lengths    []int64 `json:"lengths"` // number of routes by their length in links, from 0 on
+	Seconds    float64 `json:"seconds"` // time taken with this many workers
+	Workers    int     `json:"workers"`
 }
 
 // RouteAll computes the routes between all pairs of ASes.
@@ -55,7 +53,7 @@ func RouteAll(ctx context.Context, g *Graph, workers int, progress func(Progress
 	return all, err
 }
 
-// take counts the routes that the router just computed.
+// take counts the routes that the router has just computed.
 func (a *AllPairs) take(r *router) {
 	for u, c := range r.class {
 		switch c {
@@ -88,10 +86,10 @@ func (a AllPairs) Mean() float64 {
 	return sum / float64(max(a.Pairs, 1))
 }
 
-// WriteJSON writes it as indented JSON.
+// WriteJSON writes the summary as indented JSON.
 func (a AllPairs) WriteJSON(w io.Writer) error { return bench.WriteJSON(w, a) }
 
-// WriteText writes it for a person.
+// WriteText writes the summary as text.
 func (a AllPairs) WriteText(w io.Writer) error {
 	share := func(n int64) string { return text.Percent(float64(n) / float64(max(a.Pairs, 1))) }
 	_, err := fmt.Fprintf(w, "%d ASes, %d links: %d routes, %d pairs without one; %.2f links on average\nthe first link leads to a customer in %s, to a peer in %s, to a provider in %s\n",

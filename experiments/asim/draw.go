@@ -8,32 +8,28 @@ import (
 	"heddle/path/diversity"
 )
 
-// Homing is how a client is joined to the Internet.
+// Homing is how a client is connected to the Internet.
 type Homing string
 
-// The homings.
 const (
-	// Single is a device in one network.
-	Single Homing = "single"
-	// Dual is a device in two networks, as one with a cable and a telephone.
-	Dual Homing = "dual"
-	// Multihomed is a device in one network, which has several providers and lets the device choose among them.
-	Multihomed Homing = "multihomed"
+	Single     Homing = "single"     // a device in one network
+	Dual       Homing = "dual"       // a device in two networks, such as cable and mobile
+	Multihomed Homing = "multihomed" // a device in one network with several providers, which lets the device choose
 )
 
-// Homings are all of them.
+// Homings lists them all.
 var Homings = []Homing{Single, Dual, Multihomed}
 
 // drawn is one client and server, by index.
 type drawn struct {
 	server int32
-	// access are the networks of a device in one or two; customer is one with several providers, of which these are two.
+	// access are the networks of a device in one or two. customer is a network with several providers, two of which follow.
 	access    [2]int32
 	customer  int32
 	providers [2]int32
 }
 
-// draw draws a client and a server, each AS alike; the customers are those with two providers or more.
+// draw draws a client and a server, all ASes with equal probability. customers are those with at least two providers.
 func draw(r *rand.Rand, g *Graph, customers []int32) drawn {
 	n := int32(g.Len())
 	d := drawn{server: r.Int32N(n), customer: -1}
@@ -54,7 +50,7 @@ func draw(r *rand.Rand, g *Graph, customers []int32) drawn {
 	return d
 }
 
-// withSeveralProviders lists the ASes that a multihomed client can be.
+// withSeveralProviders lists the ASes that can be a multihomed client.
 func withSeveralProviders(g *Graph) (customers []int32) {
 	for i, p := range g.providers {
 		if len(p) > 1 {
@@ -64,15 +60,15 @@ func withSeveralProviders(g *Graph) (customers []int32) {
 	return customers
 }
 
-// uplink is one way out of a client: the first AS of it, and the client's own before that where it has one of its own.
+// uplink is one uplink of a client: its first AS, after the client's own AS if it has one.
 type uplink struct {
 	name   string
 	before []int32
 	first  int32
 }
 
-// uplinks are those of a client, and the ASes that are its own and the server's: both see all, whatever is chosen. A
-// network that a device is merely in counts as one that sees it.
+// uplinks returns a client's uplinks, and as ends its own AS and the server's, which see everything whatever is chosen.
+// A network that a device is merely in counts as an observer instead.
 func (d drawn) uplinks(h Homing) (ways []uplink, ends []int32) {
 	switch h {
 	case Single:
@@ -84,7 +80,7 @@ func (d drawn) uplinks(h Homing) (ways []uplink, ends []int32) {
 	return []uplink{{"first", own, d.providers[0]}, {"second", own, d.providers[1]}}, []int32{d.server, d.customer}
 }
 
-// accessOf are the networks that the device is in, where those are not its own.
+// accessOf returns the networks that the device is in, unless they are its own.
 func (d drawn) accessOf(h Homing) []int32 {
 	switch h {
 	case Single:
@@ -95,8 +91,8 @@ func (d drawn) accessOf(h Homing) []int32 {
 	return nil
 }
 
-// paths are the ways from a client by each uplink over each node to the server. A node that cannot be reached, or
-// cannot reach the server, gives none.
+// paths returns the paths from a client by each uplink over each node to the server. Nodes without a route to either
+// are left out.
 func paths(g *Graph, ways []uplink, nodes []Routes, server Routes) (all []diversity.Path) {
 	for i, node := range nodes {
 		far := server.Way(node.to)
@@ -106,7 +102,7 @@ func paths(g *Graph, ways []uplink, nodes []Routes, server Routes) (all []divers
 		for _, up := range ways {
 			near := node.Way(up.first)
 			if near == nil || slices.ContainsFunc(up.before, func(own int32) bool { return slices.Contains(near, own) }) {
-				continue // a provider's route that leads back through its customer is none for the customer
+				continue // the customer cannot use a provider's route that leads back through it
 			}
 			p := diversity.Path{Name: fmt.Sprint(i, " ", up.name), Node: fmt.Sprint(i), Uplink: up.name}
 			for _, part := range [][]int32{up.before, near, far} {

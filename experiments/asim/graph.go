@@ -1,9 +1,9 @@
 // Package asim simulates which networks see the paths through an overlay, on a graph of the Internet's autonomous
-// systems: routes are those that providers, customers and peers would choose (Gao and Rexford, "Stable Internet Routing
-// Without Global Coordination", 2001), and nodes, clients and servers are drawn at random.
+// systems. Routes follow the preferences of providers, customers and peers (Gao and Rexford, "Stable Internet Routing
+// Without Global Coordination", 2001). Nodes, clients and servers are drawn at random.
 //
-// It says what a choice of paths can gain on average. Do not use it to predict a route: real networks have policies of
-// their own, and the graph misses most links between peers.
+// It estimates what a choice of paths gains on average. Do not use it to predict a route: real networks have their own
+// policies, and the graph lacks most links between peers.
 package asim
 
 import (
@@ -21,24 +21,24 @@ import (
 	"heddle/path/diversity"
 )
 
-// Graph is a graph of ASes. Each has an index, in the order of their numbers.
+// Graph is a graph of ASes. ASes are indexed in the order of their numbers.
 type Graph struct {
 	numbers []diversity.AS
-	// By index, in ascending order: whom it pays, who pays it, and with whom it exchanges for nothing.
+	// Neighbours by index, in ascending order.
 	providers, customers, peers [][]int32
 	links                       int
 }
 
-// Len is how many ASes there are.
+// Len is the number of ASes.
 func (g *Graph) Len() int { return len(g.numbers) }
 
-// Links is how many pairs of ASes are joined.
+// Links is the number of pairs of connected ASes.
 func (g *Graph) Links() int { return g.links }
 
-// Number is the AS with an index.
+// Number returns the AS with an index.
 func (g *Graph) Number(index int32) diversity.AS { return g.numbers[index] }
 
-// Index finds an AS.
+// Index returns the index of an AS.
 func (g *Graph) Index(as diversity.AS) (int32, bool) {
 	i, ok := slices.BinarySearch(g.numbers, as)
 	return int32(i), ok
@@ -50,10 +50,10 @@ type relation struct {
 	peer bool
 }
 
-// maxGraph bounds a file, in bytes after it is unpacked and in lines: today's Internet takes a twentieth.
+// maxGraph bounds a file in bytes after decompression, and maxRelations in lines: today's Internet needs a twentieth.
 const maxGraph, maxRelations = 256 << 20, 10_000_000
 
-// Load reads a graph from a file, which may be packed by gzip.
+// Load reads a graph from a file, which may be compressed by gzip.
 func Load(file string) (*Graph, error) {
 	fail := func(err error) (*Graph, error) {
 		return nil, &path.Error{What: "AS relationships " + file, Why: "cannot be read", Err: err,
@@ -77,9 +77,9 @@ func Load(file string) (*Graph, error) {
 	return g, nil
 }
 
-// Read reads lines of AS|AS|RELATION in CAIDA's serial-1 format: -1 where the first is the second's provider, 0 where they
-// are peers; also 1 where the first is the second's customer, for files that list each link both ways. What stands in
-// further columns, and lines that begin with '#', do not count. A link that is listed again must be listed alike.
+// Read reads lines of AS|AS|RELATION in CAIDA's serial-1 format: -1 if the first is the second's provider, 0 for peers.
+// It also accepts 1 if the first is the second's customer, for files that list links both ways. It ignores further
+// columns and lines that begin with '#'. A repeated link must have the same relation.
 func Read(text io.Reader) (*Graph, error) {
 	known := map[[2]diversity.AS]relation{}
 	lines := bufio.NewScanner(io.LimitReader(text, maxGraph))

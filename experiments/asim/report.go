@@ -11,34 +11,35 @@ import (
 	"heddle/internal/text"
 )
 
-// Report is what a simulation found: a bench's report, in which a round is a set of nodes, and what it was made from.
+// Report is the result of a simulation: a bench report in which each round is a set of nodes, and its inputs.
 type Report struct {
 	bench.Report
 	Seed  uint64 `json:"seed"`
 	Graph About  `json:"graph"`
-	// Inexact is how many choices were not proved to be the best, since the search would have taken too long.
+	// Inexact counts the choices that are not proved optimal, since the search would have taken too long.
 	Inexact int `json:"inexact"`
 }
 
-// About says which graph it was.
+// About describes the graph.
 type About struct {
 	File  string `json:"file"`
 	ASes  int    `json:"ases"`
 	Links int    `json:"links"`
 }
 
-// The metrics of a simulation, as they are called in its report.
+// The names of the metrics in a report.
 const (
-	// metricCommon is the number of ASes that see both paths of a pair, but for the server's: the mean over pairs and clients.
+	// metricCommon is the number of ASes, except the server's, that see both paths of a pair: the mean over pairs and
+	// clients.
 	metricCommon = "common ASes"
-	// metricTransit is the same without the networks that the client is in.
+	// metricTransit excludes the networks that the client is in as well.
 	metricTransit = "common transit ASes"
 )
 
-// metricShares are how often a choice had so many common transit ASes, a pair.
+// metricShares are the shares of choices by their number of common transit ASes per pair.
 var metricShares = [4]string{"share with 0", "share with up to 1", "share with up to 2", "share with more"}
 
-// Simulate draws sets of nodes and clients, and says how many ASes see two paths of a choice.
+// Simulate draws sets of nodes and clients, and reports how many ASes see two paths of a choice.
 func Simulate(ctx context.Context, g *Graph, o Options) (Report, error) {
 	table := bench.NewTable("asim")
 	report := Report{Seed: o.Seed, Graph: About{ASes: g.Len(), Links: g.Links()}}
@@ -64,7 +65,7 @@ func Simulate(ctx context.Context, g *Graph, o Options) (Report, error) {
 
 func (k key) name(pick string) string { return fmt.Sprintf("%s/%d/%s", k.homing, k.candidates, pick) }
 
-// tabulate adds the means over the clients of one set. What is chosen is compared with what is drawn.
+// tabulate adds the means over the clients of one set. Best choices are compared with random ones.
 func (s *sums) tabulate(table *bench.Table, k key, round int) {
 	f := bench.Figure{Case: k.name(k.pick), Group: string(k.homing)}
 	for i := 1; i < len(Picks); i += 2 {
@@ -86,14 +87,14 @@ func (s *sums) tabulate(table *bench.Table, k key, round int) {
 // WriteJSON writes the report as indented JSON.
 func (r Report) WriteJSON(w io.Writer) error { return bench.WriteJSON(w, r) }
 
-// WritePlot draws the means and the share of choices without a common transit AS, a chart for each homing.
+// WritePlot draws the means and the share of choices without a common transit AS, with a chart for each homing.
 func (r Report) WritePlot(w io.Writer) error {
 	drawn := r.Report
 	drawn.Rows = slices.DeleteFunc(slices.Clone(r.Rows), func(row bench.Row) bool { return row.Metric != metricTransit && row.Metric != metricShares[0] })
 	return drawn.WritePlot(w)
 }
 
-// WriteTable writes the report for a person: a line for each case.
+// WriteTable writes a line for each case.
 func (r Report) WriteTable(w io.Writer) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(table, "CASE\tSETS\tCOMMON\tOF RANDOM\tTRANSIT\tMIN\tMAX\t0\tTO 1\tTO 2\tMORE\t")

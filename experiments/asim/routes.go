@@ -2,12 +2,11 @@ package asim
 
 // Routes are the routes of all ASes to one destination.
 type Routes struct {
-	to int32
-	// next is the next AS on the way by index, -1 where there is no route; the destination's is itself.
-	next []int32
+	to   int32
+	next []int32 // next AS by index; -1 for no route, and the destination's is itself
 }
 
-// class is from whom an AS has its route: the lower, the better it is paid.
+// class is the kind of neighbour that an AS has its route from. Lower classes are preferred, since they pay more.
 type class uint8
 
 const (
@@ -18,22 +17,22 @@ const (
 	none
 )
 
-// router computes routes. It is reused, since it holds as much as the graph has ASes, and serves one goroutine.
+// router computes routes. Reuse it, since it is as large as the graph. It serves one goroutine.
 type router struct {
 	g       *Graph
 	class   []class
 	length  []int32   // of the route, in links
-	reached []int32   // those with a route by a customer
-	queues  [][]int32 // those with a route, by its length
+	reached []int32   // with a route by a customer
+	queues  [][]int32 // ASes with a route, by its length
 }
 
 func newRouter(g *Graph) *router {
 	return &router{g: g, class: make([]class, g.Len()), length: make([]int32, g.Len())}
 }
 
-// routes gives each AS its route to one: of those that its neighbours tell it of, one by a customer before one by a
-// peer before one by a provider; of these the shortest; of these the one whose next AS has the lowest number. Routes by
-// a peer or a provider are told to customers only, so that no AS carries what nobody pays it for.
+// routes computes each AS's route to one AS. It prefers routes by a customer over a peer over a provider, then the
+// shortest, then the lowest number of the next AS. Routes by a peer or a provider are announced to customers only, so
+// that no AS carries traffic that nobody pays it for.
 func (r *router) routes(to int32) Routes {
 	out := Routes{to: to, next: make([]int32, r.g.Len())}
 	for i := range r.class {
@@ -47,7 +46,7 @@ func (r *router) routes(to int32) Routes {
 	return out
 }
 
-// offer takes a route by v for u, if it is better than what u has. It reports whether u had none.
+// offer gives u the route by v if it is better than u's. It returns whether u had none.
 func (r *router) offer(next []int32, u, v int32, c class) (first bool) {
 	length := r.length[v] + 1
 	switch {
@@ -60,8 +59,7 @@ func (r *router) offer(next []int32, u, v int32, c class) (first bool) {
 	return false
 }
 
-// fromCustomers goes from the destination up to providers, breadth first, so that each is reached by its shortest
-// route at first.
+// fromCustomers walks from the destination up to providers, breadth first, so that the first route found is the shortest.
 func (r *router) fromCustomers(next []int32) {
 	for at := 0; at < len(r.reached); at++ {
 		v := r.reached[at]
@@ -73,7 +71,7 @@ func (r *router) fromCustomers(next []int32) {
 	}
 }
 
-// fromPeers tells the routes by customers to peers.
+// fromPeers announces the routes by customers to peers.
 func (r *router) fromPeers(next []int32) {
 	for _, v := range r.reached {
 		for _, u := range r.g.peers[v] {
@@ -82,7 +80,7 @@ func (r *router) fromPeers(next []int32) {
 	}
 }
 
-// fromProviders tells all routes to customers, those that are shorter first.
+// fromProviders announces all routes to customers, shorter ones first.
 func (r *router) fromProviders(next []int32) {
 	for i := range r.queues {
 		r.queues[i] = r.queues[i][:0]
@@ -112,7 +110,7 @@ func (r *router) queue(u int32) {
 	r.queues[length] = append(r.queues[length], u)
 }
 
-// Way is the route from an AS, with both ends, or nil where there is none.
+// Way returns the route from an AS, both ends included, or nil if there is none.
 func (r Routes) Way(from int32) []int32 {
 	if r.next[from] < 0 {
 		return nil

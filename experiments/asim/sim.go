@@ -13,17 +13,14 @@ import (
 	"heddle/path/diversity"
 )
 
-// Options say what is simulated.
+// Options control a simulation.
 type Options struct {
 	Seed uint64
-	// Sets is how many sets of nodes are drawn, and Clients how many clients, each with a server, for each set.
+	// Sets is the number of sets of nodes, and Clients the number of clients, each with a server, for each set.
 	Sets, Clients int
-	// Candidates are the numbers of nodes to choose from, such as 8 and 1000.
-	Candidates []int
-	// Workers is how many goroutines work; 0 for one a core.
-	Workers int
-	// Progress is told how far it is, from one goroutine at a time; nil for nobody.
-	Progress func(Progress)
+	Candidates    []int          // numbers of nodes to choose from, such as 8 and 1000
+	Workers       int            // number of goroutines; 0 for one a core
+	Progress      func(Progress) // called from one goroutine at a time; may be nil
 }
 
 // Progress is how far a simulation is.
@@ -32,17 +29,17 @@ type Progress struct {
 	What        string
 }
 
-// Defaults are what `heddle lab asim` does unless it is told otherwise.
+// Defaults are the defaults of `heddle lab asim`.
 func Defaults() Options {
 	return Options{Seed: 1, Sets: 20, Clients: 100, Candidates: []int{8, 16, 32, 64, 125, 250, 500, 1000}}
 }
 
-// Quick are fewer, for a first look.
+// Quick is a smaller simulation for a first look.
 func Quick() Options {
 	return Options{Seed: 1, Sets: 5, Clients: 40, Candidates: []int{8, 32, 125}}
 }
 
-// Check says what is wrong with the options, if anything is.
+// Check returns an error if the options are invalid.
 func (o Options) Check(g *Graph) error {
 	bad := func(what, why, hint string) error { return &path.Error{What: what, Why: why, Hint: hint} }
 	switch {
@@ -61,28 +58,28 @@ func (o Options) Check(g *Graph) error {
 	return nil
 }
 
-// Picks are the ways in which paths are chosen from the candidates.
+// Picks are the ways to choose paths from the candidates.
 var Picks = []string{"random-pair", "best-pair", "random-triple", "best-triple"}
 
-// outcome is what one choice came to.
+// outcome is the result of one choice.
 type outcome struct {
-	common  float64 // ASes that see two paths, but for the server's own: the mean over all pairs
-	transit float64 // the same, without the networks that the client is in
+	common  float64 // ASes that see two paths, except the server's: the mean over all pairs
+	transit float64 // the same, without the client's networks
 	exact   bool
 }
 
-// key names the outcomes that are summed up together.
+// key groups the outcomes that are summed up.
 type key struct {
 	homing     Homing
 	candidates int
 	pick       string
 }
 
-// sums are those of one set of nodes.
+// sums are the sums of one set of nodes.
 type sums struct {
 	n               int
 	common, transit float64
-	share           [4]int // how often transit was 0, up to 1, up to 2, and more
+	share           [4]int // how often transit was 0, <= 1, <= 2, and more
 	inexact         int
 }
 
@@ -101,7 +98,6 @@ func (s *sums) add(o outcome) {
 	}
 }
 
-// simulation is one run.
 type simulation struct {
 	g         *Graph
 	o         Options
@@ -111,7 +107,7 @@ type simulation struct {
 	done      int
 }
 
-// simulate gives the sums of each set of nodes.
+// simulate returns the sums of each set of nodes.
 func simulate(ctx context.Context, g *Graph, o Options) ([]map[key]*sums, error) {
 	if o.Workers <= 0 {
 		o.Workers = runtime.GOMAXPROCS(0)
@@ -128,8 +124,8 @@ func simulate(ctx context.Context, g *Graph, o Options) ([]map[key]*sums, error)
 	return all, nil
 }
 
-// set draws a set of nodes, and clients for it. Each client's randomness is its own, so that the result is the same
-// however many workers there are.
+// set draws a set of nodes and its clients. Each client has its own random source, so that the result does not depend
+// on the number of workers.
 func (s *simulation) set(ctx context.Context, set uint64) (map[key]*sums, error) {
 	r := rand.New(rand.NewPCG(s.o.Seed, set<<32))
 	nodes := make([]Routes, slices.Max(s.o.Candidates))
@@ -146,7 +142,7 @@ func (s *simulation) set(ctx context.Context, set uint64) (map[key]*sums, error)
 		s.tell(set)
 	})
 	total := map[key]*sums{}
-	for _, one := range outcomes { // in their order, so that sums do not depend on who was first
+	for _, one := range outcomes { // in a fixed order, so that floating-point sums are repeatable
 		for k, o := range one {
 			if total[k] == nil {
 				total[k] = &sums{}
@@ -172,7 +168,7 @@ func (s *simulation) routes(to int32) Routes {
 	return r.routes(to)
 }
 
-// client draws one client and server, and chooses among nodes of the set for each homing and number of candidates.
+// client draws one client and server, and chooses among the set's nodes for each homing and number of candidates.
 func (s *simulation) client(r *rand.Rand, nodes []Routes) map[key]outcome {
 	d := draw(r, s.g, s.customers)
 	server := s.routes(d.server)
@@ -195,7 +191,7 @@ func (s *simulation) client(r *rand.Rand, nodes []Routes) map[key]outcome {
 	return found
 }
 
-// chooser chooses for one client.
+// chooser chooses paths for one client.
 type chooser struct {
 	paths        []diversity.Path
 	ends, access []diversity.AS
@@ -213,8 +209,7 @@ func (c chooser) choose(r *rand.Rand, take func(pick string, o outcome)) {
 	}
 }
 
-// random draws so many paths through different nodes, by the uplinks in turn as far as there are any, as somebody would
-// who has two uplinks and knows nothing of routes.
+// random draws paths through different nodes and takes the uplinks in turn, like a user who knows nothing of routes.
 func (c chooser) random(r *rand.Rand, want int) (picked []int) {
 	uplinks := []string{"first"}
 	if slices.ContainsFunc(c.paths, func(p diversity.Path) bool { return p.Uplink == "second" }) {
@@ -235,7 +230,7 @@ func (c chooser) random(r *rand.Rand, want int) (picked []int) {
 	return picked
 }
 
-// judge counts, for each pair of the set, who sees both.
+// judge counts, for each pair of the set, the ASes that see both.
 func (c chooser) judge(set []int, exact bool) outcome {
 	o, pairs := outcome{exact: exact}, 0.0
 	for n, i := range set {
@@ -256,7 +251,7 @@ func (c chooser) judge(set []int, exact bool) outcome {
 	return o
 }
 
-// parallel calls f with 0 to n-1, from several goroutines, until all is done or ctx is.
+// parallel calls f with 0 to n-1 from several goroutines, until all calls are done or ctx is.
 func parallel(ctx context.Context, workers, n int, f func(int)) error {
 	var next atomic.Int64
 	var wait sync.WaitGroup

@@ -13,16 +13,16 @@ import (
 	"heddle/path/diversity"
 )
 
-// Place is a place of the paper's experiment, and the AS that stands for it here.
+// Place is a place of the paper's experiment, and the AS that represents it here.
 type Place struct {
 	Name string
 	AS   diversity.AS
 }
 
-// The paper had its server and all nodes in one company's data centres, which is one AS in the graph, so that all pairs
-// would be alike. So each node is put into a network of its place; --place puts it elsewhere.
+// The paper had its server and all nodes in the data centres of one company. In the graph that is one AS, and all pairs
+// would be equal. So each node is in a network of its place; --place moves it.
 var (
-	// Client is a device in Portugal's academic network, and for table II also in a provider's mobile network there.
+	// client is Portugal's academic network; mobile, for table II, is a provider's mobile network there.
 	clientPlaces = []Place{{"client", 1930}, {"mobile", 12353}}
 	serverPlace  = Place{"Ireland", 16509} // the company
 	nodePlaces   = []Place{
@@ -37,12 +37,12 @@ var (
 	}
 )
 
-// Places are all that the tables need, those of the client first.
+// Places are all places that the tables need, the client's first.
 func Places() []Place {
 	return slices.Concat(clientPlaces, []Place{serverPlace}, nodePlaces)
 }
 
-// ParsePlaces puts places elsewhere, each NAME=AS.
+// ParsePlaces moves places, each given as NAME=AS.
 func ParsePlaces(texts []string) ([]Place, error) {
 	places := Places()
 	for _, text := range texts {
@@ -61,8 +61,8 @@ func ParsePlaces(texts []string) ([]Place, error) {
 	return places, nil
 }
 
-// published is a row of a table of the paper (MACHETE, section IV-A), which counts hops' ASes as its traceroute named
-// them; except is table I's count without the seven that all paths share, single and dual are those of table II.
+// published is a row of a table of the paper (MACHETE, section IV-A), which counts the ASes that its traceroute named.
+// except is table I's count without the seven that all paths share; single and dual are from table II.
 type published struct {
 	a, b         string
 	single, dual float64
@@ -85,12 +85,11 @@ var tableII = []published{
 
 // tables computes the paths of the paper's experiment.
 type tables struct {
-	first, second map[string]diversity.Path // by node: from the client, and from its mobile network
-	everywhere    int                       // ASes on all paths of the first
+	first, second map[string]diversity.Path // by node: from the client, and from the mobile network
+	everywhere    int                       // ASes on all paths of first
 }
 
-// Tables are the least diverse pairs of the paper's tables I and II, on the graph: a report, whose rows are the paper's
-// pairs and those that are least diverse here.
+// Tables reports on the graph the least diverse pairs of the paper's tables I and II, and those that are least diverse here.
 func Tables(g *Graph, places []Place) (Report, error) {
 	t, err := newTables(g, places)
 	report := Report{Graph: About{ASes: g.Len(), Links: g.Links()}}
@@ -153,14 +152,14 @@ func newTables(g *Graph, places []Place) (tables, error) {
 	return t, nil
 }
 
-// common counts the ASes that both pass, both ends included, as the paper does.
+// common counts the ASes on both paths, both ends included, as the paper does.
 func (t tables) common(a, b diversity.Path) int {
-	b.Node += " " // the paper also pairs paths by one node
+	b.Node += " " // the paper also pairs the two paths over one node
 	return diversity.NewMatrix([]diversity.Path{a, b}, nil).Common(0, 1)
 }
 
-// pairs are all pairs of nodes, the least diverse first; the second path begins in other's network. Where that is not the
-// first's, the order of a pair matters.
+// pairs returns all pairs of nodes, the least diverse first. The second path begins in other's network; if that differs
+// from the first's, the order in a pair matters.
 func (t tables) pairs(other map[string]diversity.Path, symmetric bool) (all []published) {
 	for i, a := range nodePlaces {
 		for j, b := range nodePlaces {
@@ -175,7 +174,7 @@ func (t tables) pairs(other map[string]diversity.Path, symmetric bool) (all []pu
 	return all
 }
 
-// withLeast are the paper's rows, and as many of the least diverse ones here that are not among them.
+// withLeast returns the paper's rows, and as many of the least diverse here that are not among them.
 func withLeast(paper, here []published) []published {
 	rows := slices.Clone(paper)
 	for _, p := range here[:len(paper)] {
@@ -186,7 +185,7 @@ func withLeast(paper, here []published) []published {
 	return rows
 }
 
-// WriteTables writes both tables for a person.
+// WriteTables writes both tables as text.
 func (r Report) WriteTables(w io.Writer, places []Place) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "PAIR OF PATHS\tMETRIC\tHERE\tPAPER")

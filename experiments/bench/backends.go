@@ -9,15 +9,14 @@ import (
 
 var (
 	echoServer = netip.AddrPortFrom(lab.ServerAddr, 4444)
-	// echoBeside is the same server on a port that no session splits.
+	// echoBeside is the same server on a port that is not split.
 	echoBeside = netip.AddrPortFrom(lab.ServerAddr, 4445)
 	echoRelay  = netip.MustParseAddrPort("127.0.0.1:4444")
 )
 
-// Backends compares what decides the path: the relay, the kernel and the route, at a switching period of 100 ms over three
-// paths, relative to no splitting. In unlimited and limited it is the TCP throughput of the unmodified wireguard-go,
-// over paths without limit and of 20 Mbit/s; in latency it is the time that a small datagram takes to the server and
-// back, at 1,000 a second.
+// Backends compares the backends relay, kernel and route with no splitting, at a switching period of 100 ms over three
+// paths. unlimited and limited measure the TCP throughput of the unmodified wireguard-go, over unlimited paths and
+// paths of 20 Mbit/s. latency measures the round trip of small datagrams, at 1,000 a second.
 func Backends() Bench {
 	return Bench{
 		name: "backends",

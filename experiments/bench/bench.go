@@ -12,36 +12,31 @@ import (
 	"heddle/path"
 )
 
-// Options say how a bench runs.
+// Options control how a bench runs.
 type Options struct {
-	// Rounds is how often each case is measured.
-	Rounds int
-	// Quick measures a few cases, shorter.
-	Quick bool
+	Rounds int  // measurements of each case
+	Quick  bool // fewer cases, and shorter
 	// Only keeps the cases whose names begin with one of these words, such as "unlimited" or "equal/100ms", and their
-	// baselines; empty keeps all.
-	Only []string
-	// Heddle is the path of the heddle binary under test.
-	Heddle string
-	// Progress takes a line for each run.
-	Progress io.Writer
+	// baselines. Empty keeps all.
+	Only     []string
+	Heddle   string    // path of the binary under test
+	Progress io.Writer // takes a line for each run
 }
 
-// Bench is one measurement of a paper, not yet run.
+// Bench is one measurement of a paper, before it runs.
 type Bench struct {
 	name       string
 	topologies func(quick bool) []*topology
-	// paper gives the published ratio to the baseline of a case, or nil where there is none.
+	// paper returns the published ratio of a case to its baseline, or nil if there is none.
 	paper func(name string) *float64
 }
 
-// topology is one world with what serves in it, and the cases that are compared there; the first is the baseline of
-// the others.
+// topology is one world with its servers, and the cases compared there. The first case is the baseline.
 type topology struct {
-	name  string // the first words of its cases
+	name  string // first words of its cases
 	world lab.World
 	cases []variant
-	// serve starts what all cases share, which ends with the world; nil for nothing.
+	// serve starts the servers that all cases share, which end with the world; may be nil.
 	serve func(ctx context.Context, s *stage) error
 
 	stage *stage // once it is up
@@ -50,13 +45,13 @@ type topology struct {
 // variant is one case of a topology.
 type variant struct {
 	name string
-	// measure brings the client up, measures, and ends it. It resets the world's lateness where the measurement
-	// begins. All variants of a round get the same seed, so that they draw the same weights.
+	// measure starts the client, measures, and ends it. It resets the world's lateness when the measurement begins. All
+	// variants of a round get the same seed, so that they draw the same weights.
 	measure func(ctx context.Context, s *stage, seed int) ([]figure, error)
 }
 
-// figure is one number that a run of a variant gives. Its row is called TOPOLOGY/VARIANT/NAME, or TOPOLOGY/VARIANT
-// where the name is empty.
+// figure is one number from a run of a variant. Its row is named TOPOLOGY/VARIANT/NAME, or TOPOLOGY/VARIANT for an
+// empty name.
 type figure struct {
 	name, metric, unit string
 	value              float64
@@ -71,16 +66,16 @@ func throughput(name string, bitsPerSecond float64) figure {
 type stage struct {
 	*lab.Instance
 	heddle string // the binary under test
-	work   string // an existing directory of this topology's own
+	work   string // existing directory of this topology
 	say    func(format string, args ...any)
 }
 
-// start starts the binary under test in the client.
+// start starts the binary under test on the client.
 func (s *stage) start(ctx context.Context, args ...string) (*peer.Process, error) {
 	return peer.Start(ctx, s.Host("client"), s.heddle, args...)
 }
 
-// startUntil starts it and waits until it says a word.
+// startUntil starts it and waits until it prints word.
 func (s *stage) startUntil(ctx context.Context, word string, args ...string) (*peer.Process, error) {
 	p, err := s.start(ctx, args...)
 	if err != nil {
@@ -95,13 +90,13 @@ func (s *stage) startUntil(ctx context.Context, word string, args ...string) (*p
 
 func (t *topology) caseName(v variant) string { return t.name + "/" + v.name }
 
-// Check says what is wrong with the options.
+// Check returns an error if the options are invalid.
 func (b Bench) Check(o Options) error {
 	_, err := only(b.topologies(o.Quick), o.Only)
 	return err
 }
 
-// only keeps the variants whose case begins with one of the words, and the baselines that these are compared with.
+// only keeps the variants whose case begins with one of the words, and their baselines.
 func only(all []*topology, words []string) ([]*topology, error) {
 	if len(words) == 0 {
 		return all, nil
@@ -127,7 +122,7 @@ func only(all []*topology, words []string) ([]*topology, error) {
 	return kept, nil
 }
 
-// logs is what processes of a run that failed printed.
+// logs returns the output of processes of a failed run as an error.
 func logs(running ...*peer.Process) error {
 	var all []error
 	for _, p := range running {

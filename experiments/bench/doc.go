@@ -1,9 +1,7 @@
-// Package bench repeats the papers' measurements in worlds of package lab, with unmodified peers and the heddle
-// binary as it is.
+// Package bench repeats the papers' measurements in worlds of package lab, with unmodified peers and the heddle binary.
 //
-// Every bench gives a [Report], whose JSON is the same for all: runs are interleaved in rounds, and what counts is
-// the ratio to the baseline of the same round, since absolute speed is the machine's. A run in which the emulated
-// links were late is no run: it is repeated.
+// All benches return a [Report] in the same JSON format. Runs are interleaved in rounds, and results are ratios to the
+// baseline of the same round, since absolute speed depends on the machine. Runs with late emulated links are repeated.
 //
-// Do not use this package to compare numbers of two machines.
+// Do not use it to compare numbers from two machines.
 package bench

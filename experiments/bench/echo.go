@@ -17,17 +17,17 @@ import (
 const (
 	echoPeriod  = time.Millisecond      // between datagrams of one kind
 	echoSize    = 64                    // bytes
-	echoWarm    = 200                   // of them do not count
+	echoWarm    = 200                   // first datagrams that do not count
 	echoLinger  = time.Second           // for the last answers
-	echoMissing = 0.01                  // the share that may be lost
-	echoRetry   = 50 * time.Millisecond // until the first answer comes
+	echoMissing = 0.01                  // share that may be lost
+	echoRetry   = 50 * time.Millisecond // until the first answer
 )
 
-// echoPair measures round trips: a server that sends back what comes, and a client that compares datagrams which a backend
-// splits with others that go straight to the same server in between, so that both see the same machine.
+// echoPair measures round trips. A server echoes datagrams; the client alternates datagrams that a backend splits with
+// datagrams that go directly to the same server, so that both see the same load.
 type echoPair struct{ datagrams int }
 
-// serve starts the server, which ends with its sockets, when the bench does.
+// serve starts the server. Its sockets close when the bench ends.
 func (e *echoPair) serve(ctx context.Context, s *stage) error {
 	for _, at := range []netip.AddrPort{echoServer, echoBeside} {
 		var conn *net.UDPConn
@@ -55,8 +55,7 @@ func (e *echoPair) serve(ctx context.Context, s *stage) error {
 	return nil
 }
 
-// variant measures with `heddle split` running with these flags, or without it where there are none. to is where its
-// datagrams are sent.
+// variant measures with `heddle split` and these flags, or without it if there are none. The split datagrams go to to.
 func (e *echoPair) variant(name string, to netip.AddrPort, flags []string) variant {
 	return variant{name, func(ctx context.Context, s *stage, seed int) ([]figure, error) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -93,7 +92,7 @@ func (e *echoPair) variant(name string, to netip.AddrPort, flags []string) varia
 	}}
 }
 
-// exchange sends by both clients in turn, half a period apart.
+// exchange sends by both clients alternately, half a period apart.
 func (e *echoPair) exchange(ctx context.Context, through, beside *echoClient) error {
 	tick := time.NewTicker(echoPeriod / 2)
 	defer tick.Stop()
@@ -113,8 +112,8 @@ func (e *echoPair) exchange(ctx context.Context, through, beside *echoClient) er
 	return nil
 }
 
-// echoFigures sums both clients up; added also gives what a backend adds, where there is one: to a round trip, and to each of
-// the two passes that a round trip makes through it, one up and one down.
+// echoFigures summarises both clients. With added it also returns what a backend adds to a round trip, and to each of
+// its two passes through the backend.
 func echoFigures(through, beside *echoClient, added bool) ([]figure, error) {
 	with, err := through.roundTrips()
 	if err != nil {
@@ -143,7 +142,7 @@ func echoFigures(through, beside *echoClient, added bool) ([]figure, error) {
 	return all, nil
 }
 
-// echoClient is one socket in the client, and when its datagrams went and came.
+// echoClient is one client socket, and the times of its datagrams.
 type echoClient struct {
 	conn *net.UDPConn
 	to   netip.AddrPort
@@ -151,7 +150,7 @@ type echoClient struct {
 
 	mu    sync.Mutex
 	sent  []time.Time
-	trips []time.Duration // 0 where the answer has not come
+	trips []time.Duration // 0 without an answer
 	came  int
 }
 
@@ -210,12 +209,12 @@ func (c *echoClient) missing() int {
 	return len(c.sent) - c.came
 }
 
-// await sends until an answer comes, and then begins anew.
+// await sends until an answer comes, and then resets.
 func (c *echoClient) await(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	for {
-		_ = c.send() // a backend that does not run yet refuses
+		_ = c.send() // fails until the backend runs
 		if err := netutil.Sleep(ctx, echoRetry); err != nil {
 			return fmt.Errorf("no answer from %v: %w", c.to, err)
 		}
@@ -231,7 +230,7 @@ func (c *echoClient) await(ctx context.Context) error {
 	}
 }
 
-// roundTrips gives those that count, sorted.
+// roundTrips returns the round trips that count, sorted.
 func (c *echoClient) roundTrips() ([]time.Duration, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 	"heddle/lab/peer"
 )
 
-// Where forwarders listen: what people have without Heddle.
+// Addresses of forwarders, the alternatives to Heddle.
 var (
 	forwardLocal = netip.AddrPortFrom(lab.NodeAddr(0), 9002) // on the first node, without TLS
 	hopLocal     = netip.MustParseAddrPort("127.0.0.1:9003") // at the client, the first of three with TLS between them
@@ -26,8 +26,8 @@ var (
 	sshLocal     = netip.MustParseAddrPort("127.0.0.1:9004") // at the client, a port that ssh forwards
 )
 
-// forwarder is a program of user space that connects each client to another address and copies what it reads, so many
-// bytes at a time. in and out are for TLS on either side; nil is none.
+// forwarder is a user-space program that connects each client to another address and copies piece bytes at a time. in
+// and out are the TLS of each side, or nil.
 type forwarder struct {
 	host    *lab.Host
 	at, to  netip.AddrPort
@@ -35,7 +35,7 @@ type forwarder struct {
 	piece   int
 }
 
-// smallPieces are what forwarders copy at a time as people have them: socat by default 8 KiB, HAProxy and nginx 16 KiB.
+// smallPieces are common copy sizes: socat's default is 8 KiB, HAProxy's and nginx's 16 KiB.
 var smallPieces = []struct {
 	name string
 	at   netip.AddrPort
@@ -45,7 +45,7 @@ var smallPieces = []struct {
 	{"forwarder-16K", netip.AddrPortFrom(lab.NodeAddr(0), 9006), 16 << 10},
 }
 
-// forwardPlain starts those without TLS on the first node.
+// forwardPlain starts the forwarders without TLS on the first node.
 func forwardPlain(ctx context.Context, s *stage) error {
 	f := forwarder{host: s.Host("one"), at: forwardLocal, to: sinkOpen, piece: sinkBuffer}
 	err := f.serve(ctx)
@@ -67,7 +67,7 @@ func (f forwarder) carry(ctx context.Context, near net.Conn) {
 		near.Close()
 		return
 	}
-	// The same TLS as a stream's, so that its records are no reason for a difference.
+	// The same TLS as a stream's, so that it causes no difference.
 	if f.in != nil {
 		near = tlsbatch.Server(near, f.in)
 	}
@@ -80,12 +80,12 @@ func (f forwarder) carry(ctx context.Context, near net.Conn) {
 
 func (f forwarder) copy(to, from net.Conn) {
 	defer to.Close()
-	// Without the methods of TCP connections, since the kernel would do the copying.
+	// Hide the methods of TCP connections, or the kernel would do the copying.
 	_, _ = io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{from}, make([]byte, f.piece))
 }
 
-// forwardTLS forwards from the client by the first node to the server, with TLS 1.3 on both hops in which both sides prove
-// their keys: what a stream over one node costs without the TLS from end to end, in one process and as many encryptions.
+// forwardTLS forwards from the client by the first node to the server, with mutual TLS 1.3 on both hops. It costs what
+// a stream over one node costs without end-to-end TLS, with as many encryptions, in one process.
 func forwardTLS(ctx context.Context, s *stage) error {
 	id, err := identity.New()
 	if err != nil {
@@ -106,7 +106,7 @@ func forwardTLS(ctx context.Context, s *stage) error {
 		forwarder{s.Host("client"), hopLocal, hopNode, nil, out, sinkBuffer}.serve(ctx))
 }
 
-// haveSSH reports whether OpenSSH is on this machine.
+// haveSSH reports whether OpenSSH is installed.
 func haveSSH() bool {
 	for _, program := range []string{"ssh", "ssh-keygen", "/usr/sbin/sshd"} {
 		if _, err := exec.LookPath(program); err != nil {
@@ -116,7 +116,7 @@ func haveSSH() bool {
 	return true
 }
 
-// forwardSSH has OpenSSH forward a port of the client by the first node to the server (ssh -L), unmodified.
+// forwardSSH forwards a port of the client by the first node to the server with the unmodified OpenSSH (ssh -L).
 func forwardSSH(ctx context.Context, s *stage) error {
 	work := filepath.Join(s.work, "ssh")
 	if err := os.Mkdir(work, 0o700); err != nil {

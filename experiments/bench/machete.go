@@ -21,8 +21,8 @@ var (
 	sinkOpen       = netip.AddrPortFrom(lab.ServerAddr, 9001)  // for plain TCP
 )
 
-// Machete is the evaluation of MACHETE (section IV): streams over overlay nodes against plain TCP, by schedule, scheme of
-// shares, backend, number of paths and size.
+// Machete is the evaluation of MACHETE (section IV): streams over overlay nodes against plain TCP, by schedule, shares,
+// backend, number of paths and size.
 func Machete() Bench {
 	return Bench{name: "machete", topologies: macheteTopologies, paper: machetePaper}
 }
@@ -42,7 +42,7 @@ func macheteTopologies(quick bool) []*topology {
 		macheteRegions(quick), macheteSetup(quick)}
 }
 
-// overlay is a topology, and what serves in it.
+// overlay is a topology and its servers.
 type overlay struct {
 	*topology
 	branches []lab.Branch
@@ -51,7 +51,7 @@ type overlay struct {
 	made     *peer.Overlay
 	inside   *sink // behind the stream
 	open     *sink // for plain TCP
-	usual    run   // what its cases do that say nothing else
+	usual    run   // defaults of its cases
 }
 
 func newOverlay(name string, modes []string, branches ...lab.Branch) *overlay {
@@ -60,7 +60,7 @@ func newOverlay(name string, modes []string, branches ...lab.Branch) *overlay {
 	return o
 }
 
-// alike are branches of 100 Mbit/s with the same delays.
+// alike returns branches of 100 Mbit/s with the same delays.
 func alike(near, far time.Duration, names ...string) (branches []lab.Branch) {
 	for _, name := range names {
 		branches = append(branches, lab.Branch{Name: name, Near: near, Far: far, Rate: fast100})
@@ -68,7 +68,7 @@ func alike(near, far time.Duration, names ...string) (branches []lab.Branch) {
 	return branches
 }
 
-// direct is the name of a branch that plain TCP takes, and on which no node runs.
+// direct is the branch that plain TCP takes; it has no node.
 const direct = "direct"
 
 func (o *overlay) start(ctx context.Context, s *stage) (err error) {
@@ -112,7 +112,7 @@ func (o *overlay) startNode(ctx context.Context, i int) (err error) {
 	return err
 }
 
-// names are the hosts of the first n nodes.
+// names returns the hosts of the first n nodes.
 func (o *overlay) names(n int) (names []string) {
 	for _, branch := range o.branches {
 		if branch.Name != direct && len(names) < n {
@@ -122,32 +122,28 @@ func (o *overlay) names(n int) (names []string) {
 	return names
 }
 
-// run is one way to deliver to the server.
+// run is one way to deliver files to the server.
 type run struct {
-	// files are delivered one after the other.
-	files []file
-	// nodes are the hosts of the nodes, none for plain TCP; flags are those of `heddle stream dial`.
+	files []file // one after the other
+	// nodes are the hosts of the nodes, none for plain TCP; flags go to `heddle stream dial`.
 	nodes []string
 	flags []string
-	// device ties plain TCP to one way; to is where it goes, where that is not the server.
-	device string
-	to     netip.AddrPort
-	// during is called once a third has been sent.
-	during func() error
-	// figures are what a delivery gives.
+	// device restricts plain TCP to one path; to is its destination, if that is not the server.
+	device  string
+	to      netip.AddrPort
+	during  func() error // called once a third has been sent
 	figures func(o *overlay, f file, d delivery) []figure
 }
 
-// file is what is delivered; the figures of one without a name have none either.
+// file is a delivery. The figures of an unnamed file have no names.
 type file struct {
 	name  string
 	bytes int64
-	once  bool // in the first round alone
+	once  bool // in the first round only
 }
 
 func one(bytes int64) []file { return []file{{bytes: bytes}} }
 
-// add adds a case.
 func (o *overlay) add(name string, r run) {
 	if r.files == nil {
 		r.files = o.usual.files
@@ -179,7 +175,7 @@ func (o *overlay) add(name string, r run) {
 				}
 			}()
 		}
-		if slices.Contains(r.flags, "--warm") { // the session that proved the paths at the start is up already: use it up
+		if slices.Contains(r.flags, "--warm") { // discard the session that proved the paths at the start
 			if _, err := to.deliver(ctx, s.Host("client"), r.device, at, 1, nil); err != nil {
 				return nil, err
 			}
@@ -201,7 +197,7 @@ func (o *overlay) add(name string, r run) {
 	}})
 }
 
-// speed is the throughput of a delivery.
+// speed returns the throughput of a delivery.
 func speed(_ *overlay, f file, d delivery) []figure {
 	return []figure{throughput(f.name, float64(f.bytes*8)/d.answered.Seconds())}
 }
@@ -214,15 +210,15 @@ func elapsed(_ *overlay, f file, d delivery) []figure {
 	return []figure{milliseconds(f.name, d.answered)}
 }
 
-// kernel are flags for a backend of the kernel's MPTCP.
+// kernel returns the flags for a backend on the kernel's MPTCP.
 func kernel(backend string) []string { return []string{"--backend", backend, "--set-path-manager"} }
 
-// striped are flags for a schedule and shares.
+// striped returns the flags for a schedule and shares.
 func striped(schedule, shares string) []string {
 	return []string{"--schedule", schedule, "--shares", shares}
 }
 
-// twoPaths compares schedules and backends over two paths alike: the bar of section IV-B, where plain TCP takes one of them.
+// twoPaths compares schedules and backends over two equal paths, as in section IV-B; plain TCP takes one of them.
 func twoPaths(size int64) *topology {
 	o := newOverlay("two", []string{"forward", "nat"}, alike(5*time.Millisecond, 0, "one", "two")...)
 	o.usual = run{files: one(size), figures: speed}
@@ -236,7 +232,7 @@ func twoPaths(size int64) *topology {
 	return o.topology
 }
 
-// unequalPaths has delays of 10 and 75 ms each way; the baseline is plain TCP over the slower one.
+// unequalPaths has delays of 10 and 75 ms each way; the baseline is plain TCP over the slower path.
 func unequalPaths(size int64) *topology {
 	o := newOverlay("unequal", []string{"forward"},
 		append(alike(10*time.Millisecond, 0, "near"), alike(75*time.Millisecond, 0, "far")...)...)
@@ -249,7 +245,7 @@ func unequalPaths(size int64) *topology {
 	return o.topology
 }
 
-// threePaths compares schemes of shares over three paths alike; the baseline is none.
+// threePaths compares share schemes over three equal paths; the baseline is no shares.
 func threePaths(size int64) *topology {
 	o := newOverlay("three", []string{"forward"}, alike(5*time.Millisecond, 0, "one", "two", "three")...)
 	o.usual = run{files: one(size), figures: speed}
@@ -259,9 +255,8 @@ func threePaths(size int64) *topology {
 	return o.topology
 }
 
-// noLimit has two paths without limit; the baseline is TCP through a forwarder of user space on the first node that moves
-// 256 KiB at a time. Beside it stand such that move less, and forwarders that encrypt, as a stream does: TLS on each hop,
-// and ssh where this machine has it.
+// noLimit has two unlimited paths. The baseline is TCP through a user-space forwarder on the first node that copies 256
+// KiB at a time. Other cases copy less, or encrypt as a stream does: TLS on each hop, and ssh if installed.
 func noLimit(size int64) *topology {
 	o := newOverlay("unlimited", []string{"forward", "nat"}, lab.Branch{Name: "one"}, lab.Branch{Name: "two"})
 	o.usual = run{files: one(size), figures: speed}
@@ -290,8 +285,8 @@ func noLimit(size int64) *topology {
 	return o.topology
 }
 
-// warmMessage is the time from the first byte of a message of 1 KB until the answer, over a session that was dialled
-// ahead; in round trips of the path, of 20 ms.
+// warmMessage is the time from the first byte of a message of 1 KB until the answer, over a session dialled ahead, in
+// round trips of the path (20 ms).
 func warmMessage() *topology {
 	o := newOverlay("message", []string{"forward"}, alike(5*time.Millisecond, 5*time.Millisecond, "one", "two", "three")...)
 	o.usual = run{files: one(1000), figures: func(o *overlay, _ file, d delivery) []figure {
@@ -304,7 +299,7 @@ func warmMessage() *topology {
 	return o.topology
 }
 
-// nodeDies is the longest time without a byte at the server, with and without a node's death on the way.
+// nodeDies is the longest time without a byte at the server, with and without the death of a node.
 func nodeDies(size int64) *topology {
 	o := newOverlay("death", []string{"forward"}, alike(10*time.Millisecond, 10*time.Millisecond, "one", "two", "three")...)
 	o.usual = run{files: one(size), figures: func(o *overlay, _ file, _ delivery) []figure {
@@ -327,8 +322,8 @@ func nodeDies(size int64) *topology {
 	return o.topology
 }
 
-// regions are the round trips in ms, from Portugal and on to Ireland, of the places where the paper had nodes, in its
-// order. They are what networks between these places usually have: the paper gives its own (figure 4) only as a drawing.
+// regions are the round trips in ms from Portugal and to Ireland of the paper's places for nodes, in its order. They
+// are typical values: the paper shows its own only in a plot (figure 4).
 var regions = []struct {
 	name      string
 	near, far int
@@ -337,7 +332,7 @@ var regions = []struct {
 	{"tokyo", 236, 212}, {"seoul", 262, 240}, {"singapore", 196, 176}, {"sydney", 296, 274},
 }
 
-// fromPortugal is a branch for plain TCP to Ireland, and one for each node.
+// fromPortugal returns a branch for plain TCP to Ireland, and one for each node.
 func fromPortugal() []lab.Branch {
 	half := func(ms int) time.Duration { return time.Duration(ms) * time.Millisecond / 2 }
 	branches := []lab.Branch{{Name: direct, Near: half(40), Rate: fast100}}
@@ -347,7 +342,7 @@ func fromPortugal() []lab.Branch {
 	return branches
 }
 
-// macheteFiles are the sizes of table III, and what the paper has for them in milliseconds.
+// macheteFiles are the sizes of table III, with the paper's times in milliseconds.
 var macheteFiles = []struct {
 	name              string
 	bytes             int64
@@ -358,9 +353,9 @@ var macheteFiles = []struct {
 	{"10MB", 10 * mega, 1644, 2295, 3106}, {"100MB", 100 * mega, 11556, 18836, 23452}, {"1GB", 1000 * mega, 121069, 172215, 218332},
 }
 
-// macheteRegions is table III and figure 5: the time for files of all sizes against plain TCP, set-up of the session
-// included: over nodes in Frankfurt and California by schedule and by the kernel's backends, with one in Virginia by shares,
-// and by fast over two to eight nodes, the nearest first. A file of 1 GB takes so long that one round has it.
+// macheteRegions is table III and figure 5: the time for files of all sizes against plain TCP, session set-up included.
+// Cases are nodes in Frankfurt and California by schedule and kernel backend, with Virginia by shares, and fast over
+// two to eight nodes, the nearest first. The 1 GB file is sent in one round only, since it takes long.
 func macheteRegions(quick bool) *topology {
 	o := newOverlay("regions", []string{"forward", "nat"}, fromPortugal()...)
 	var sizes []file
@@ -374,7 +369,7 @@ func macheteRegions(quick bool) *topology {
 		o.add(name, run{nodes: nodes, flags: append(striped(schedule, shares), "--warm", "0")})
 	}
 	o.add("tcp", run{})
-	// What the farther path is worth by itself; nobody would wait for more by it.
+	// The farther path by itself, without the files that would take too long.
 	far := slices.DeleteFunc(slices.Clone(sizes), func(f file) bool { return f.bytes > 10*mega })
 	o.add("tcp-far", run{files: far, device: lab.Branch{Name: diverse[1]}.Device()})
 	stream("fast", diverse[:2], "fast", "none")
@@ -395,11 +390,11 @@ func macheteRegions(quick bool) *topology {
 	return o.topology
 }
 
-// diverse are the nodes whose paths had the fewest networks in common in the paper, and one more for schemes of shares.
+// diverse are the nodes whose paths had the fewest common networks in the paper, and one more for shares.
 var diverse = []string{"frankfurt", "california", "virginia"}
 
-// macheteSetup is figure 6: the time to set a session up and take it down against the number of nodes, which are asked at
-// the same time. The set-up ends half a round trip of the farthest before one byte that takes all paths is at the server.
+// macheteSetup is figure 6: the time to set up and close a session by the number of nodes, which are dialled in
+// parallel. The set-up ends half a round trip of the farthest path before a byte split over all paths arrives.
 func macheteSetup(quick bool) *topology {
 	counts := []int{1, 2, 3, 4, 5, 6, 7, 8}
 	if quick {
@@ -421,7 +416,7 @@ func macheteSetup(quick bool) *topology {
 	return o.topology
 }
 
-// machetePaper gives what the paper has for a case, relative to plain TCP.
+// machetePaper returns the paper's result for a case, relative to plain TCP.
 func machetePaper(name string) *float64 {
 	schedule, size, _ := strings.Cut(strings.TrimPrefix(name, "regions/"), "/")
 	for _, f := range macheteFiles {

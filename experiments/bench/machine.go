@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Machine is what a bench ran on.
+// Machine describes the machine of a bench.
 type Machine struct {
 	CPU    string `json:"cpu"`
 	Cores  int    `json:"cores"`
@@ -20,12 +20,12 @@ type Machine struct {
 	Go     string `json:"go"`
 }
 
-// String gives the machine in a line.
+// String describes the machine in one line.
 func (m Machine) String() string {
 	return fmt.Sprintf("%s, %d cores, %.1f GiB, Linux %s, %s", m.CPU, m.Cores, float64(m.Memory)/(1<<30), m.Kernel, m.Go)
 }
 
-// Load is the machine's load average over one minute, when the bench began and when it ended.
+// Load is the load average over one minute, at the start and end of the bench.
 type Load struct {
 	Start float64 `json:"start"`
 	End   float64 `json:"end"`
@@ -53,7 +53,7 @@ func thisMachine() Machine {
 	return m
 }
 
-// loadNow is the load average over one minute: the first word of /proc/loadavg.
+// loadNow reads the load average over one minute: the first word of /proc/loadavg.
 func loadNow() (load float64) {
 	data, err := os.ReadFile("/proc/loadavg")
 	if err == nil {

@@ -11,9 +11,9 @@ import (
 	"heddle/lab/peer"
 )
 
-// moshPainter fills the screen anew two hundred times a second, each time with other text that hardly compresses: more
-// often than mosh-server sends, which is once in half a round trip and at most fifty times a second. The first row
-// begins with the number of the painting. It ends with its terminal.
+// moshPainter repaints the screen 200 times a second with new text that hardly compresses. mosh-server sends less
+// often: once per half round trip, and at most 50 times a second. The first row begins with the number of the painting.
+// It ends with its terminal.
 const moshPainter = `
 import random, string, sys, time
 draw = random.Random(1)
@@ -26,15 +26,16 @@ while True:
     time.sleep(0.005)
 `
 
-// moshSettles is how long mosh's rate takes to be what it stays: it hangs on the smoothed round trip, which takes ten
-// samples a second, each for an eighth, and forgets a slow start that late.
+// moshSettles is the time until mosh's rate is steady: it depends on the smoothed round trip, which weights each of ten
+// samples a second by an eighth and so forgets a slow start late.
 const moshSettles = 4 * time.Second
 
-// paperMosh is the throughput at a switching period of 10 ms relative to none: "less than 5%" less, CoMPS, section 6.
+// paperMosh is the relative throughput at a switching period of 10 ms: "less than 5%" less (CoMPS, section 6).
 const paperMosh = 0.95
 
-// Mosh is figure 8(d) of CoMPS: throughput of a Mosh session whose screen never rests against the switching period, over
-// three paths, relative to no switching; and the screens a second that its user sees. Both ends are the unmodified mosh.
+// Mosh is figure 8(d) of CoMPS: throughput of a Mosh session with a screen that always changes, by switching period,
+// over three paths, relative to no switching; and the screens a second that the user sees. Both ends are the unmodified
+// mosh.
 func Mosh() Bench {
 	return Bench{
 		name: "mosh",
@@ -64,7 +65,7 @@ func moshTopology(quick bool, settle, length time.Duration) *topology {
 	return t
 }
 
-// moshServer is the server of one topology, and how long each case is measured, after how long a start.
+// moshServer is the server of one topology, and the measured time of each case and the start before it.
 type moshServer struct {
 	*peer.MoshHost
 	settle, length time.Duration
@@ -75,17 +76,17 @@ func (m *moshServer) serve(ctx context.Context, s *stage) (err error) {
 	return err
 }
 
-// moshClient starts a session in which the painter runs.
+// moshClient starts a session that runs the painter.
 type moshClient func(ctx context.Context, s *stage, m *moshServer, seed int) (*peer.Terminal, error)
 
-// moshSplit runs `heddle mosh` over all ways.
+// moshSplit runs `heddle mosh` over all access networks.
 func moshSplit(every string) moshClient {
 	return func(ctx context.Context, s *stage, m *moshServer, seed int) (*peer.Terminal, error) {
 		return m.Split(ctx, s.Host("client"), s.heddle, append(schedule(every, seed), over(lab.Ways)...), "python3", "-c", moshPainter)
 	}
 }
 
-// moshPlain runs mosh by itself, over the default route.
+// moshPlain runs plain mosh over the default route.
 func moshPlain(ctx context.Context, s *stage, m *moshServer, _ int) (*peer.Terminal, error) {
 	return m.Plain(ctx, s.Host("client"), "python3", "-c", moshPainter)
 }
@@ -134,7 +135,7 @@ func painted(screen []string) bool {
 	return err == nil
 }
 
-// delivered is what the access networks have brought to the client, in bytes with IP headers.
+// delivered returns what the access networks delivered to the client, in bytes with IP headers.
 func delivered(in *lab.Instance) (bytes uint64, err error) {
 	for _, way := range lab.Ways {
 		s, err := in.Link(way).Status()

@@ -11,8 +11,8 @@ import (
 
 const plotWidth, plotHeight = 720, 260
 
-// WritePlot writes one SVG with a chart for each group of cases: the median of each case, with its least and most. A
-// dashed line is the paper's figure, as a share of the baseline.
+// WritePlot writes one SVG with a chart for each group of cases: median, minimum and maximum of each case. A dashed
+// line is the paper's figure, relative to the baseline.
 func (r Report) WritePlot(w io.Writer) error {
 	groups, rows := r.groups()
 	var b strings.Builder
@@ -28,8 +28,7 @@ func (r Report) WritePlot(w io.Writer) error {
 	return err
 }
 
-// groups sorts the rows by their topology and by what was measured, since a chart has one axis of values, in the order
-// of the report.
+// groups groups the rows by topology and metric, since a chart has one value axis. It keeps the order of the report.
 func (r Report) groups() (names []string, rows map[string][]Row) {
 	rows = map[string][]Row{}
 	for _, row := range r.Rows {
@@ -45,7 +44,7 @@ func (r Report) groups() (names []string, rows map[string][]Row) {
 	return names, rows
 }
 
-// chart has a series for each last word of the cases TOPOLOGY/NAME/SERIES, and a place on the axis for each NAME.
+// chart has a series for each last word of the cases TOPOLOGY/NAME/SERIES, and an axis position for each NAME.
 func chart(group string, rows []Row) plot.Chart {
 	c := plot.Chart{Title: group, Width: plotWidth, Height: plotHeight, Y: plot.Axis{Label: rows[0].Metric + ", " + rows[0].Unit}}
 	places, series := map[string]int{}, map[string]int{}

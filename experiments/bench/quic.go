@@ -10,15 +10,14 @@ import (
 	"heddle/lab/peer"
 )
 
-// paperQUIC is the throughput at a switching period of 100 ms relative to none: "10-20%" less at reasonable
-// frequencies, CoMPS, section 6; the middle of it. Its paths had an address each.
+// paperQUIC is the relative throughput at a switching period of 100 ms: the middle of "10-20%" less at reasonable
+// frequencies (CoMPS, section 6). Its paths had an address each.
 const paperQUIC = 0.85
 
-// QUIC is figure 8(b) and (c) of CoMPS: goodput of HTTP/3 down and up through `heddle split`, against the switching
-// period, over three paths, relative to no switching. The client is quic-go; the servers are quic-go, aioquic and
-// quiche, with their library's defaults. In distinct each path has an address of its own; in one-exit the server sees
-// one address, and a port for each path; in exit all paths lead to one proxy, and in tunnel the session goes through
-// `heddle up`: the server sees one address and one port.
+// QUIC is figure 8(b) and (c) of CoMPS: goodput of HTTP/3 down and up through `heddle split`, by switching period, over
+// three paths, relative to no switching. The client is quic-go; the servers are quic-go, aioquic and quiche with their
+// defaults. In distinct each path has its own address. In one-exit the server sees one address with a port for each
+// path. In exit (all paths lead to one proxy) and tunnel (`heddle up`) it sees one address and port.
 func QUIC() Bench {
 	return Bench{
 		name: "quic",
@@ -38,7 +37,7 @@ func QUIC() Bench {
 	}
 }
 
-// quicSession is the server of one topology, and how long each direction is measured; omit comes on top.
+// quicSession is the server of one topology. length is measured in each direction, after omit.
 type quicSession struct {
 	*peer.QUIC
 	quicPlace
@@ -46,10 +45,10 @@ type quicSession struct {
 	length, omit time.Duration
 
 	file         string // wg-quick file of the tunnel's client
-	proxy, token string // the proxy, as a path is written, and the file of its token
+	proxy, token string // the proxy as a path argument, and its token file
 }
 
-// quicTopologies are all places with all servers. With what arrives put in order too, a case is called PERIOD-reorder.
+// quicTopologies combines all places and servers. Cases that also reorder arrivals are named PERIOD-reorder.
 func quicTopologies(periods, reordered []string, length, omit time.Duration) []*topology {
 	var all []*topology
 	for _, place := range quicPlaces {
@@ -68,7 +67,7 @@ func quicTopologies(periods, reordered []string, length, omit time.Duration) []*
 	return all
 }
 
-// variant downloads, then uploads, each in a connection of its own, over paths that switch so often.
+// variant downloads, then uploads, each over a new connection, at a switching period.
 func (q *quicSession) variant(name, every string, flags ...string) variant {
 	return q.fetching(name, every, flags, quicFetch{"down", peer.QUICTest{For: q.length, Omit: q.omit}},
 		quicFetch{"up", peer.QUICTest{Up: true, For: q.length, Omit: q.omit}})
@@ -80,7 +79,7 @@ type quicFetch struct {
 	peer.QUICTest
 }
 
-// fetching makes the tests one after the other, over paths that switch so often.
+// fetching runs the tests one after the other at a switching period.
 func (q *quicSession) fetching(name, every string, flags []string, tests ...quicFetch) variant {
 	return variant{name, func(ctx context.Context, s *stage, seed int) ([]figure, error) {
 		running, err := q.start(q, ctx, s, append(schedule(every, seed), flags...))

@@ -7,13 +7,13 @@ import (
 	"heddle/lab/peer"
 )
 
-// What a page's objects are like: so many bytes at a time, and a pause between them.
+// Objects of a page: their size, and the pause between them.
 const (
 	burstBytes = 250_000
 	burstPause = 150 * time.Millisecond
 )
 
-// aids are what `heddle split` offers against the price of a switch, each as its flags.
+// aids are the flags of `heddle split` that reduce the cost of a switch.
 var aids = []struct {
 	name  string
 	flags []string
@@ -23,8 +23,8 @@ var aids = []struct {
 	{"settle-1s", []string{"--settle", "1s"}},
 }
 
-// quicAids compares the aids at one period over paths of different delay: a long download, a download's first second, and
-// objects with pauses between them.
+// quicAids compares the aids at one period over paths of different delay: a long download, the first second of a
+// download, and objects with pauses.
 func quicAids(every string, length, omit time.Duration) []*topology {
 	long := peer.QUICTest{For: length, Omit: omit}
 	bursts := long

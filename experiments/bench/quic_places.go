@@ -16,22 +16,22 @@ import (
 var (
 	quicServer = netip.AddrPortFrom(lab.ServerAddr, 4433)
 	quicRelay  = netip.MustParseAddrPort("127.0.0.1:4433")
-	// The tunnel's server forwards to the web host, which nothing else in the world does.
+	// The tunnel's server forwards to the web host; nothing else in the world does.
 	quicBehind = netip.AddrPortFrom(lab.WebAddr, 4433)
-	// Core is where the three ways meet, so the proxy there has an entry by each and one exit.
+	// The three paths meet at core, so a proxy there has three entries and one exit.
 	quicProxy = netip.MustParseAddrPort("192.0.2.254:4434")
 )
 
-// quicPlace is how a QUIC session gets to its server.
+// quicPlace is how a QUIC session reaches its server.
 type quicPlace struct {
 	name  string
 	world func() lab.World
-	host  string         // where the server is
+	host  string         // of the server
 	at    netip.AddrPort // where it listens
-	to    netip.AddrPort // where the client finds it
-	// prepare starts what the way to the server takes, which ends with the world; nil for nothing.
+	to    netip.AddrPort // the client sends to this
+	// prepare starts what the path to the server needs, which ends with the world; may be nil.
 	prepare func(*quicSession, context.Context, *stage) error
-	// start brings the way up, switching as the flags say.
+	// start starts the client side, switching as the flags say.
 	start func(q *quicSession, ctx context.Context, s *stage, flags []string) (*peer.Process, error)
 }
 
@@ -53,7 +53,7 @@ func (q *quicSession) serve(ctx context.Context, s *stage) (err error) {
 	return err
 }
 
-// relay starts `heddle split` over all ways.
+// relay starts `heddle split` over all access networks.
 func (q *quicSession) relay(ctx context.Context, s *stage, flags []string) (*peer.Process, error) {
 	return q.split(ctx, s, append(over(lab.Ways), flags...))
 }
@@ -63,7 +63,7 @@ func (q *quicSession) split(ctx context.Context, s *stage, flags []string) (*pee
 	return s.startUntil(ctx, "listening on", args...)
 }
 
-// serveTunnel starts the WireGuard server that is the one exit of all paths: the QUIC server sees one address and one port.
+// serveTunnel starts the WireGuard server, the one exit of all paths: the QUIC server sees one address and port.
 func (q *quicSession) serveTunnel(ctx context.Context, s *stage) (err error) {
 	_, q.file, err = serveWireGuard(ctx, s, "10.9.0.0/24", lab.WebAddr.String()+"/32")
 	return err
@@ -84,7 +84,7 @@ func (q *quicSession) tunnel(ctx context.Context, s *stage, flags []string) (*pe
 
 var proxyPlace = regexp.MustCompile(`NAME=(masque:\S+)`)
 
-// serveProxy starts the proxy that all paths lead to, each over its own way.
+// serveProxy starts the proxy, which each path reaches over its own access network.
 func (q *quicSession) serveProxy(ctx context.Context, s *stage) error {
 	users := filepath.Join(s.work, "users")
 	token, err := s.Host("core").Command(ctx, s.heddle, "masque", "user", "add", "bench", "--auth", users).Output()
@@ -111,7 +111,7 @@ func (q *quicSession) serveProxy(ctx context.Context, s *stage) error {
 	return nil
 }
 
-// relayByProxy starts `heddle split` over all ways to the proxy.
+// relayByProxy starts `heddle split` over all access networks to the proxy.
 func (q *quicSession) relayByProxy(ctx context.Context, s *stage, flags []string) (*peer.Process, error) {
 	for _, way := range lab.Ways {
 		flags = append(flags, "--path", way+"=if:"+way, "--via", "by-"+way+"="+q.proxy+"@"+way, "--secret", "by-"+way+"="+q.token)

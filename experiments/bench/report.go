@@ -11,17 +11,15 @@ import (
 	"heddle/lab"
 )
 
-// Report is what a bench found. Its JSON fields are a stable interface.
+// Report is the result of a bench. Its JSON fields are a stable interface.
 type Report struct {
 	Bench   string  `json:"bench"`
 	Machine Machine `json:"machine"`
 	Load    Load    `json:"load"`
-	// LatenessMS is that of the run in which the emulated links were latest, by their mean, in milliseconds; zero
-	// where none was emulated.
+	// LatenessMS is the lateness, in milliseconds, of the run with the highest mean; zero without emulated links.
 	LatenessMS lab.Lateness `json:"lateness_ms"`
-	// Rejected counts the runs that were repeated because the emulated links were late or a peer failed.
-	Rejected int   `json:"rejected"`
-	Rows     []Row `json:"rows"`
+	Rejected   int          `json:"rejected"` // runs repeated for late links or a failed peer
+	Rows       []Row        `json:"rows"`
 }
 
 // Row is one case.
@@ -33,14 +31,13 @@ type Row struct {
 	Median float64 `json:"median"`
 	Min    float64 `json:"min"`
 	Max    float64 `json:"max"`
-	// Baseline is the case that this one is compared with, and Ratio the median of the ratios to it within a round.
-	// Both are empty for a baseline.
+	// Baseline is the case that this one is compared with, and Ratio the median of the per-round ratios. Both are empty
+	// for a baseline.
 	Baseline string   `json:"baseline"`
 	Ratio    *float64 `json:"ratio"`
-	// Paper is the published ratio, where there is one.
-	Paper *float64 `json:"paper"`
+	Paper    *float64 `json:"paper"` // the published ratio, or nil
 
-	topology string // the first words of Case
+	topology string // first words of Case
 }
 
 // sample is one measurement of one case in one round.
@@ -49,7 +46,7 @@ type sample struct {
 	value float64
 }
 
-// newRow sums up the samples of a case, and compares them with those of its baseline in the same rounds.
+// newRow summarises the samples of a case, and compares them with its baseline's in the same rounds.
 func newRow(name string, samples []sample, baseline string, base []sample) Row {
 	values := make([]float64, 0, len(samples))
 	var ratios []float64
@@ -75,7 +72,7 @@ func newRow(name string, samples []sample, baseline string, base []sample) Row {
 	return row
 }
 
-// median of values, or 0 of none.
+// median returns the median, or 0 for no values.
 func median(values []float64) float64 {
 	if len(values) == 0 {
 		return 0
@@ -91,14 +88,14 @@ func median(values []float64) float64 {
 // WriteJSON writes the report as indented JSON.
 func (r Report) WriteJSON(w io.Writer) error { return WriteJSON(w, r) }
 
-// WriteJSON writes a report that holds more, as indented JSON.
+// WriteJSON writes a report as indented JSON.
 func WriteJSON(w io.Writer, report any) error {
 	out := json.NewEncoder(w)
 	out.SetIndent("", "  ")
 	return out.Encode(report)
 }
 
-// WriteTable writes the report for a person.
+// WriteTable writes the report as a text table.
 func (r Report) WriteTable(w io.Writer) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(table, "CASE\tN\tMEDIAN\tMIN\tMAX\tUNIT\tRATIO\tPAPER\tTO\t")

@@ -11,13 +11,12 @@ import (
 	"heddle/lab"
 )
 
-// maxLateness is the mean lateness in milliseconds above which a run does not count.
+// maxLateness is the mean lateness in milliseconds above which a run is rejected.
 const maxLateness = 1
 
-// attempts is how often a run is tried before the bench gives up.
+// attempts bounds the tries of one run.
 const attempts = 4
 
-// runner is a bench that runs.
 type runner struct {
 	Bench
 	*Table
@@ -27,7 +26,7 @@ type runner struct {
 	began       time.Time
 }
 
-// Run measures. The report holds what was measured also where an error ended it early.
+// Run measures. On an error the report holds what was measured before it.
 func (b Bench) Run(ctx context.Context, o Options) (Report, error) {
 	r := &runner{Bench: b, Table: NewTable(b.name), options: o}
 	var err error
@@ -61,7 +60,7 @@ func (r *runner) run(ctx context.Context) (err error) {
 	r.began = time.Now()
 	for round := range r.options.Rounds {
 		for _, t := range r.kept {
-			// Each round begins with another case, so that none always follows the same one.
+			// Rotate the cases, so that none always follows the same one.
 			first := round % len(t.cases)
 			for _, v := range slices.Concat(t.cases[first:], t.cases[:first]) {
 				if err := r.once(ctx, t, v, round); err != nil {
@@ -73,7 +72,7 @@ func (r *runner) run(ctx context.Context) (err error) {
 	return nil
 }
 
-// up makes the world and what serves in it.
+// up makes the world and starts its servers.
 func (t *topology) up(ctx context.Context, s *stage) (err error) {
 	if s.Instance, err = lab.Up(ctx, t.world, lab.Options{Seed: 1}); err != nil {
 		return err
@@ -92,7 +91,7 @@ func (t *topology) down() error {
 	return t.stage.Down()
 }
 
-// once measures one case, again where the emulated links were late or something failed.
+// once measures one case, and repeats it after lateness or a failure.
 func (r *runner) once(ctx context.Context, t *topology, v variant, round int) error {
 	var err error
 	for range attempts {
@@ -118,7 +117,6 @@ func (r *runner) once(ctx context.Context, t *topology, v variant, round int) er
 	return fmt.Errorf("given up after %d tries: %w", attempts, err)
 }
 
-// keep takes the figures of a run that counts.
 func (r *runner) keep(t *topology, v variant, round int, figures []figure, late lab.Lateness) {
 	if late.Mean > r.report.LatenessMS.Mean {
 		r.report.LatenessMS = late

@@ -18,10 +18,10 @@ import (
 	"heddle/lab"
 )
 
-// sink is a TCP server that takes as many bytes as the first eight announce, answers with one, and notes what happened.
+// sink is a TCP server that reads as many bytes as the first eight announce, answers with one, and records times.
 type sink struct {
 	mu sync.Mutex
-	// stall is the longest time without a byte in the last transfer, arrived when it had all of it, and ended when its
+	// stall is the longest time without a byte in the last transfer, arrived when it was complete, and ended when the
 	// client had closed.
 	stall   time.Duration
 	arrived time.Time
@@ -36,12 +36,12 @@ func newSink(ctx context.Context, host *lab.Host, at netip.AddrPort) (*sink, err
 	return s, servePlain(ctx, host, at, func(conn net.Conn) { go s.take(conn) })
 }
 
-// servePlain takes connections of plain TCP on a host until ctx ends.
+// servePlain accepts plain TCP connections on a host until ctx ends.
 func servePlain(ctx context.Context, host *lab.Host, at netip.AddrPort, take func(net.Conn)) error {
 	var listener net.Listener
 	err := host.Do(func() (err error) {
 		config := net.ListenConfig{}
-		config.SetMultipathTCP(false) // a plain TCP baseline must be plain
+		config.SetMultipathTCP(false) // the baseline must not use MPTCP
 		listener, err = config.Listen(ctx, "tcp", at.String())
 		return err
 	})
@@ -56,7 +56,7 @@ func (s *sink) take(conn net.Conn) {
 	defer conn.Close()
 	var head [8]byte
 	if _, err := io.ReadFull(conn, head[:]); err != nil {
-		return // a session that was dialled ahead, and never used
+		return // an unused session that was dialled ahead
 	}
 	buffer, left := make([]byte, sinkBuffer), int64(binary.BigEndian.Uint64(head[:]))
 	var stall time.Duration
@@ -89,12 +89,12 @@ func (s *sink) longestStall() time.Duration {
 	return s.stall
 }
 
-// delivery is how long a transfer took: from before the connection was made until the server had all of it and until the
-// answer, and from the client's close until the server knew of it.
+// delivery has the times of a transfer: from before the dial until the server had all data and until the answer, and
+// from the client's close until the server saw it.
 type delivery struct{ arrived, answered, closed time.Duration }
 
-// deliver sends size bytes to the sink behind to, from the client's device where one is named, and takes the answer.
-// during, if any, is called once a third has been sent.
+// deliver sends size bytes to the sink behind to, from a device of the client if named, and reads the answer. It calls
+// during, if not nil, once a third has been sent.
 func (s *sink) deliver(ctx context.Context, from *lab.Host, device string, to netip.AddrPort, size int64, during func() error) (d delivery, err error) {
 	ctx, cancel := context.WithTimeout(ctx, deliverPatience+time.Duration(size/leastRate)*time.Second)
 	defer cancel()
@@ -108,7 +108,7 @@ func (s *sink) deliver(ctx context.Context, from *lab.Host, device string, to ne
 	defer stop()
 	first := size / 3
 	if size <= sinkBuffer {
-		first = size // a small message is written at once
+		first = size // write a small message at once
 	}
 	if err := announce(conn, size, first); err != nil {
 		return d, err
@@ -144,13 +144,13 @@ func (s *sink) deliver(ctx context.Context, from *lab.Host, device string, to ne
 	}
 }
 
-// A delivery that takes this long, and longer than at leastRate bytes a second, is given up.
+// A delivery may take this long plus its time at leastRate bytes a second.
 const (
 	deliverPatience = 60 * time.Second
 	leastRate       = 4 * mega
 )
 
-// announce sends the header and the first bytes in one, as a program would that has them all.
+// announce writes the header and the first bytes in one call, like a program that has all data.
 func announce(conn net.Conn, size, first int64) error {
 	head := binary.BigEndian.AppendUint64(nil, uint64(size))
 	head = append(head, make([]byte, min(first, sinkBuffer))...)
@@ -172,7 +172,7 @@ func pour(conn net.Conn, n int64) error {
 	return nil
 }
 
-// dialFrom connects from a host with plain TCP, and by one device where it is named.
+// dialFrom connects from a host with plain TCP, through a device if named.
 func dialFrom(ctx context.Context, host *lab.Host, device string, to netip.AddrPort) (conn net.Conn, err error) {
 	dialer := net.Dialer{}
 	dialer.SetMultipathTCP(false)

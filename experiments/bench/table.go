@@ -1,6 +1,6 @@
 package bench
 
-// Table gathers what was measured into a [Report]. It serves one goroutine.
+// Table collects measurements for a [Report]. It serves one goroutine.
 type Table struct {
 	report  Report
 	rows    []Figure
@@ -8,23 +8,21 @@ type Table struct {
 	samples [][]sample     // of each row
 }
 
-// NewTable begins a report of a bench, and notes the machine and its load.
+// NewTable starts a report of a bench, and records the machine and its load.
 func NewTable(bench string) *Table {
 	return &Table{report: Report{Bench: bench, Machine: thisMachine(), Load: Load{Start: loadNow()}}, index: map[string]int{}}
 }
 
-// Figure says what is measured.
+// Figure describes what is measured.
 type Figure struct {
 	Case, Metric, Unit string
-	// Group is the first words of Case, which a plot has a chart for.
-	Group string
-	// Baseline is the case that this one is compared with by the same metric, in the same round; empty for none.
+	Group              string // first words of Case; a plot has a chart for each
+	// Baseline is the case to compare with, by the same metric in the same round; empty for none.
 	Baseline string
-	// Paper is the published figure, nil where there is none.
-	Paper *float64
+	Paper    *float64 // the published figure, or nil
 }
 
-// Add takes the value of a figure in one round. Rows keep the order in which they came first.
+// Add adds the value of a figure in one round. Rows are in the order of their first value.
 func (t *Table) Add(f Figure, round int, value float64) {
 	key := f.Case + "\x00" + f.Metric
 	i, ok := t.index[key]
@@ -37,7 +35,7 @@ func (t *Table) Add(f Figure, round int, value float64) {
 	t.samples[i] = append(t.samples[i], sample{round, value})
 }
 
-// Report sums up.
+// Report summarises the measurements.
 func (t *Table) Report() Report {
 	r := t.report
 	r.Load.End, r.Rows = loadNow(), []Row{}

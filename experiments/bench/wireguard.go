@@ -17,21 +17,20 @@ import (
 	"heddle/lab/peer"
 )
 
-// paperWireGuard is the throughput at a switching period of 100 ms relative to none: "around 5-6%" less, CoMPS,
-// sections 1 and 6.
+// paperWireGuard is the relative throughput at a switching period of 100 ms: "around 5-6%" less (CoMPS, sections 1 and 6).
 const paperWireGuard = 0.945
 
 var (
 	wireguardEndpoint = netip.AddrPortFrom(lab.ServerAddr, 51820)
 	relayEndpoint     = netip.MustParseAddrPort("127.0.0.1:51820")
 	iperfAddr         = netip.MustParseAddrPort("10.9.0.1:5201")
-	// closedPort is in the tunnel, and nothing listens there: a refusal proves that packets go both ways.
+	// closedPort is in the tunnel, and nobody listens there: a refusal proves that packets go both ways.
 	closedPort = netip.MustParseAddrPort("10.9.0.1:9")
 )
 
-// WireGuard is figure 8(a) of CoMPS: TCP throughput through a WireGuard tunnel against the switching period, over
-// three paths, relative to no switching; and, without emulated limits, relative to plain wireguard-go. The server is
-// the unmodified wireguard-go.
+// WireGuard is figure 8(a) of CoMPS: TCP throughput through a WireGuard tunnel by switching period, over three paths,
+// relative to no switching and, without emulated limits, to plain wireguard-go. The server is the unmodified
+// wireguard-go.
 func WireGuard() Bench {
 	return Bench{
 		name: "wireguard",
@@ -50,10 +49,10 @@ func WireGuard() Bench {
 	}
 }
 
-// wireguardClient is one way to bring up the tunnel in the client host.
+// wireguardClient starts one kind of client tunnel.
 type wireguardClient func(ctx context.Context, s *stage, t *tunnel, seed int) ([]*peer.Process, error)
 
-// tunnel is the server of one topology, and how long each direction is measured; omit comes on top.
+// tunnel is the server of one topology. length is measured in each direction, after omit.
 type tunnel struct {
 	*peer.WireGuard
 	file         string // wg-quick file of the client
@@ -92,7 +91,7 @@ func (t *tunnel) serve(ctx context.Context, s *stage) (err error) {
 	return err
 }
 
-// serveWireGuard starts the unmodified wireguard-go, for a client that sends these networks into the tunnel.
+// serveWireGuard starts the unmodified wireguard-go for a client that sends these networks into the tunnel.
 func serveWireGuard(ctx context.Context, s *stage, allowed ...string) (server *peer.WireGuard, file string, err error) {
 	config := peer.WireGuardConfig{Endpoint: wireguardEndpoint, File: filepath.Join(s.work, "client.conf")}
 	for _, network := range allowed {
@@ -102,15 +101,15 @@ func serveWireGuard(ctx context.Context, s *stage, allowed ...string) (server *p
 	return server, config.File, err
 }
 
-// heddleUp runs `heddle up` over the ways.
+// heddleUp runs `heddle up` over the access networks.
 func heddleUp(every string, ways []string) wireguardClient {
 	return func(ctx context.Context, s *stage, t *tunnel, seed int) ([]*peer.Process, error) {
 		return processes(s.start(ctx, slices.Concat([]string{"up", t.file}, schedule(every, seed), over(ways))...))
 	}
 }
 
-// startSplit runs the unmodified wireguard-go, which sends to an address, where `heddle split` with these flags takes what it
-// sends.
+// startSplit runs the unmodified wireguard-go, sending to an address where `heddle split` with these flags takes its
+// packets.
 func startSplit(to netip.AddrPort, flags ...string) wireguardClient {
 	return func(ctx context.Context, s *stage, t *tunnel, seed int) ([]*peer.Process, error) {
 		below, err := s.split(ctx, wireguardEndpoint, seed, flags)
@@ -126,7 +125,7 @@ func startSplit(to netip.AddrPort, flags ...string) wireguardClient {
 	}
 }
 
-// startRelay is the backend relay.
+// startRelay uses the relay backend.
 var startRelay = startSplit(relayEndpoint, "--listen", relayEndpoint.String())
 
 // startPlain runs the unmodified wireguard-go over the default route.
@@ -141,13 +140,13 @@ func processes(p *peer.Process, err error) ([]*peer.Process, error) {
 	return []*peer.Process{p}, nil
 }
 
-// split runs `heddle split` over all ways at the default period, and waits until it says so.
+// split runs `heddle split` over all access networks at the default period, and waits until it is up.
 func (s *stage) split(ctx context.Context, to netip.AddrPort, seed int, flags []string) (*peer.Process, error) {
 	return s.startUntil(ctx, "over 3 paths",
 		slices.Concat([]string{"split", "--to", to.String()}, schedule("100ms", seed), over(lab.Ways), flags)...)
 }
 
-// over gives the flags of `heddle up` and `heddle split` for a path over each way.
+// over returns the flags of `heddle up` and `heddle split` for a path over each access network.
 func over(ways []string) (flags []string) {
 	for _, way := range ways {
 		flags = append(flags, "--via", way+"=if:"+way)
@@ -155,12 +154,12 @@ func over(ways []string) (flags []string) {
 	return flags
 }
 
-// schedule gives those that say how to switch between paths.
+// schedule returns the flags for the schedule.
 func schedule(every string, seed int) []string {
 	return []string{"--schedule", "weighted", "--every", every, "--seed", strconv.Itoa(seed)}
 }
 
-// variant measures download, then upload, through what the client brings up.
+// variant measures download, then upload, through the client.
 func (t *tunnel) variant(name string, client wireguardClient) variant {
 	return variant{name, func(ctx context.Context, s *stage, seed int) ([]figure, error) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -198,7 +197,7 @@ func (t *tunnel) variant(name string, client wireguardClient) variant {
 	}}
 }
 
-// awaitTunnel waits until a packet has gone through the tunnel and back.
+// awaitTunnel waits until a packet has crossed the tunnel and back.
 func awaitTunnel(ctx context.Context, s *stage, running []*peer.Process) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
@@ -224,7 +223,7 @@ func awaitTunnel(ctx context.Context, s *stage, running []*peer.Process) error {
 		select {
 		case <-ctx.Done():
 			return errors.Join(fmt.Errorf("the tunnel does not come up: %w", err), logs(running...))
-		case <-time.After(10 * time.Millisecond): // where there is no route yet, the dial fails at once
+		case <-time.After(10 * time.Millisecond): // without a route, the dial fails at once
 		}
 	}
 }

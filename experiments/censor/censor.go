@@ -12,19 +12,18 @@ import (
 	"heddle/path"
 )
 
-// Options say whom the censor cuts off.
+// Options control whom the censor blocks.
 type Options struct {
-	// Names are the servers on the list. A name stands also for all names below it; case does not matter.
-	Names []string
-	// Residual is how long a flow stays cut off; 0 means three minutes.
-	Residual time.Duration
-	// Reset makes both ends of a TCP connection believe that the other has reset it (RFC 9293 section 3.5.2).
+	// Names are the listed servers. A name includes all names below it; case does not matter.
+	Names    []string
+	Residual time.Duration // how long a flow stays blocked; 0 means three minutes
+	// Reset forges TCP resets to both ends of a blocked connection (RFC 9293 section 3.5.2).
 	Reset bool
 }
 
 const defaultResidual = 3 * time.Minute
 
-// Censor is a censor at work.
+// Censor is a running censor.
 type Censor struct {
 	device *os.File
 	host   *lab.Host
@@ -37,16 +36,16 @@ type Censor struct {
 	lost  uint64
 }
 
-// Status says what a censor did.
+// Status counts what a censor did.
 type Status struct {
 	Packets  uint64 `json:"packets"`  // that the router forwarded
-	Initials uint64 `json:"initials"` // QUIC Initial packets in them, of both directions
-	Dropped  uint64 `json:"dropped"`  // packets of convicted flows
-	Lost     uint64 `json:"lost"`     // packets that should have passed and that the kernel did not take back
+	Initials uint64 `json:"initials"` // QUIC Initial packets among them, both directions
+	Dropped  uint64 `json:"dropped"`  // packets of blocked flows
+	Lost     uint64 `json:"lost"`     // packets that passed, but the kernel did not take back
 	Names    []Name `json:"names"`    // in the order of the list
 }
 
-// Name is what became of one name on the list.
+// Name counts the hits of one name on the list.
 type Name struct {
 	Name    string `json:"name"`
 	QUIC    uint64 `json:"quic"`    // flows that named it in QUIC
@@ -54,8 +53,8 @@ type Name struct {
 	Dropped uint64 `json:"dropped"` // packets of these flows
 }
 
-// Start puts a censor on a host that forwards packets, until [Censor.Stop] or the end of ctx. What the censor gets to
-// see crosses the host's device [Device].
+// Start runs a censor on a host that forwards packets, until [Censor.Stop] or the end of ctx. Forwarded packets cross
+// the host's device [Device].
 func Start(ctx context.Context, host *lab.Host, options Options) (*Censor, error) {
 	what := "censor on " + host.Name()
 	if len(options.Names) == 0 {
@@ -74,17 +73,17 @@ func Start(ctx context.Context, host *lab.Host, options Options) (*Censor, error
 	return c, nil
 }
 
-// Stop lets everything pass again. It may be called again.
+// Stop lets all packets pass again. It may be called again.
 func (c *Censor) Stop() error {
 	c.once.Do(func() {
-		restoreErr := restore(c.host) // before the device goes: so that nothing is on its way into it
+		restoreErr := restore(c.host) // before the device goes, so that no packet is on its way into it
 		c.err = errors.Join(restoreErr, c.device.Close())
 		<-c.done
 	})
 	return c.err
 }
 
-// Status gives what the censor did so far.
+// Status returns the counts so far.
 func (c *Censor) Status() Status {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -94,7 +93,7 @@ func (c *Censor) Status() Status {
 	return s
 }
 
-// run takes packets from the device and gives back those that pass.
+// run reads packets from the device and writes back those that pass.
 func (c *Censor) run() {
 	defer close(c.done)
 	buffer := make([]byte, 1<<16)

@@ -13,23 +13,22 @@ import (
 	"heddle/lab"
 )
 
-// Device is the name of the TUN device through which the packets go: those that pass cross it twice, out and back.
+// Device is the TUN device that the packets cross: those that pass go out and come back.
 const Device = "censor"
 
-// The rules and the table that send packets there. Priorities below the rule are the kernel's own for local addresses.
+// The routing rules and table. The kernel's own rules for local addresses have lower priority numbers.
 const (
 	table    = 7070
 	priority = 7070
 )
 
-// anything is each family's default destination.
 var anything = []*net.IPNet{
 	{IP: net.IPv4zero.To4(), Mask: net.CIDRMask(0, 32)},
 	{IP: net.IPv6zero, Mask: net.CIDRMask(0, 128)},
 }
 
-// divert makes the device on a host, and sends through it all that the host forwards. What comes back from it goes its
-// way by the host's other rules.
+// divert makes the device on a host and sends all forwarded packets through it. Packets from the device use the host's
+// other rules.
 func divert(host *lab.Host) (*os.File, error) {
 	device, err := host.OpenTUN(Device)
 	if err != nil {
@@ -43,7 +42,7 @@ func divert(host *lab.Host) (*os.File, error) {
 		if err != nil {
 			return err
 		}
-		// The router's other devices say what is too big, not this one.
+		// The router's other devices enforce the MTU.
 		if err := errors.Join(netlink.LinkSetMTU(link, 65535), netlink.LinkSetUp(link)); err != nil {
 			return fmt.Errorf("device %s: %w", Device, err)
 		}
@@ -73,7 +72,7 @@ func restore(host *lab.Host) error {
 	})
 }
 
-// eachRule hands do the rules that send what arrives on each of the host's devices to the table.
+// eachRule calls do with the rules that send what arrives on each of the host's devices to the table.
 func eachRule(do func(*netlink.Rule) error) error {
 	links, err := netlink.LinkList()
 	if err != nil {
@@ -95,7 +94,7 @@ func eachRule(do func(*netlink.Rule) error) error {
 	return nil
 }
 
-// forwards says whether the host of the calling thread is a router.
+// forwards returns an error if the host of the calling thread is not a router.
 func forwards() error {
 	on, err := os.ReadFile("/proc/sys/net/ipv4/ip_forward")
 	if err != nil {

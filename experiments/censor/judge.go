@@ -13,18 +13,18 @@ import (
 	"heddle/observe/inspect"
 )
 
-// mostFlows is how many flows are remembered; one more makes the censor forget the one that was quiet longest.
+// mostFlows bounds the remembered flows. The least recently active one is forgotten first.
 const mostFlows = 4096
 
-// judge decides of each packet whether it passes.
+// judge decides for each packet whether it passes.
 type judge struct {
-	names    []string // as status has them, in lower case
+	names    []string // of status, in lower case
 	residual time.Duration
 	reset    bool
 	now      func() time.Time
 
 	flows  map[flowKey]*list.Element
-	quiet  *list.List // of *flow; the one that was quiet longest last
+	quiet  *list.List // of *flow, most recently active first
 	status Status
 
 	ip4     layers.IPv4
@@ -37,7 +37,7 @@ type judge struct {
 	seen    []gopacket.LayerType
 }
 
-// flowKey is a conversation, the same for both directions: a is the smaller end.
+// flowKey identifies a flow in both directions: a is the smaller end.
 type flowKey struct {
 	protocol layers.IPProtocol
 	a, b     netip.AddrPort
@@ -46,9 +46,9 @@ type flowKey struct {
 type flow struct {
 	key flowKey
 	inspect.Flow
-	read      int       // names that were looked up
-	convicted time.Time // zero where it is not
-	name      *Name     // that convicted it
+	read      int       // names that were checked
+	convicted time.Time // zero if not blocked
+	name      *Name     // that the flow is blocked for
 }
 
 func newJudge(options Options, now func() time.Time) *judge {
@@ -69,7 +69,7 @@ func newJudge(options Options, now func() time.Time) *judge {
 
 func plain(name string) string { return strings.ToLower(strings.TrimSuffix(name, ".")) }
 
-// listed gives the name on the list that a server's name falls under.
+// listed returns the list entry that covers a server's name.
 func (j *judge) listed(server string) *Name {
 	server = plain(server)
 	for i, name := range j.names {
@@ -80,7 +80,7 @@ func (j *judge) listed(server string) *Name {
 	return nil
 }
 
-// packet takes one IP packet, and says whether it passes and what the censor itself sends.
+// packet handles one IP packet. It returns whether it passes, and packets that the censor sends.
 func (j *judge) packet(data []byte) (pass bool, forged [][]byte) {
 	j.status.Packets++
 	source, destination, protocol, ok := j.decode(data)
@@ -112,7 +112,7 @@ func (j *judge) packet(data []byte) (pass bool, forged [][]byte) {
 	return false, forged
 }
 
-// convict looks up the names that a flow said since the last time.
+// convict checks the names that a flow has sent since the last call.
 func (j *judge) convict(f *flow) bool {
 	for ; f.read < len(f.Names); f.read++ {
 		said := f.Names[f.read]
@@ -133,7 +133,7 @@ func (j *judge) convict(f *flow) bool {
 	return false
 }
 
-// flow finds a flow, or begins it: where it is new, and where its time is served.
+// flow returns a flow, or a new one if it is unknown or its block has expired.
 func (j *judge) flow(key flowKey) *flow {
 	if e := j.flows[key]; e != nil {
 		f := e.Value.(*flow)
@@ -152,8 +152,8 @@ func (j *judge) flow(key flowKey) *flow {
 	return f
 }
 
-// decode finds the two ends of a packet, and leaves its transport's header in j. It reports false for what is neither
-// TCP nor UDP, and for what is not whole.
+// decode finds both ends of a packet, and leaves its transport header in j. It returns false for incomplete packets and
+// for protocols other than TCP and UDP.
 func (j *judge) decode(data []byte) (source, destination netip.AddrPort, protocol layers.IPProtocol, ok bool) {
 	if len(data) == 0 {
 		return

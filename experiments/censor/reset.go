@@ -7,9 +7,9 @@ import (
 	"github.com/gopacket/gopacket/layers"
 )
 
-// resets forges, for the TCP segment that was decoded last and is dropped, what makes both ends give up: to its
-// destination a reset in its place, and to its source a reset from there. Each has exactly the sequence number that the
-// end waits for, without which it would be questioned (RFC 9293 section 3.10.7.4).
+// resets forges TCP resets to both ends for the last decoded segment, which is dropped: to its destination in its
+// place, and back to its source. Each has exactly the expected sequence number; otherwise the end would send a
+// challenge ACK (RFC 9293 section 3.10.7.4).
 func (j *judge) resets() [][]byte {
 	onward := &layers.TCP{SrcPort: j.tcp.SrcPort, DstPort: j.tcp.DstPort, Seq: j.tcp.Seq, Ack: j.tcp.Ack, RST: true, ACK: true}
 	back := &layers.TCP{SrcPort: j.tcp.DstPort, DstPort: j.tcp.SrcPort, Seq: j.tcp.Ack,
@@ -27,7 +27,6 @@ func (j *judge) resets() [][]byte {
 	return forged
 }
 
-// forge makes an IP packet with a TCP header.
 func forge(source, destination net.IP, tcp *layers.TCP) []byte {
 	const hops = 64
 	var network interface {

@@ -19,38 +19,33 @@ import (
 	"heddle/path"
 )
 
-// Choice says which pages to take.
+// Choice selects the pages.
 type Choice struct {
-	// Root is the directory to look in, and that the sites serve.
-	Root string
-	// Monitored and Unmonitored are how many pages of each.
-	Monitored, Unmonitored int
-	// Seed makes the choice repeatable, as long as the same packages are installed.
-	Seed uint64
+	Root                   string // directory of pages, which the sites serve
+	Monitored, Unmonitored int    // number of pages of each kind
+	Seed                   uint64 // repeats the choice while the same packages are installed
 }
 
-// What a page must be like, so that there is something to tell it by, and it loads in a second or two.
+// A page needs enough content to be recognised, and must load in a second or two.
 const (
 	minBytes   = 100 << 10
 	maxBytes   = 3 << 20
 	minParts   = 5
 	pageBytes  = 1 << 20
-	scanFolder = 400 // HTML files that are read of one folder
-	// candidates of one package: more are its like.
-	perPackage = 60
+	scanFolder = 400 // HTML files read in one folder
+	perPackage = 60  // candidates of one package, whose pages are similar
 )
 
-// Latencies that servers are given, one way: those of a content network, a country and a continent.
+// One-way latencies of servers: of a content network, a country and a continent.
 var latencies = []time.Duration{2, 5, 8, 12, 18, 25, 35, 50}
 
-// candidate is a page that may be taken.
 type candidate struct {
 	page  string // below the root
 	bytes int64  // with its parts
 	parts int
 }
 
-// Choose takes pages with styles, scripts or pictures, from as many packages as there are in turn.
+// Choose takes pages with styles, scripts or pictures, from all packages in turn.
 func (c Choice) Choose() (Sites, error) {
 	s := Sites{Root: c.Root}
 	groups, err := c.scan()
@@ -80,7 +75,7 @@ func (c Choice) Choose() (Sites, error) {
 				Hint: "install packages with HTML, such as python-matplotlib-doc and gimp-help-en, or ask for fewer"}
 		}
 	}
-	// Those that are monitored come from all packages, as the others do.
+	// Monitored pages come from all packages, like the others.
 	for _, i := range random.Perm(want)[:c.Monitored] {
 		s.Site[i].Monitored = true
 	}
@@ -88,7 +83,7 @@ func (c Choice) Choose() (Sites, error) {
 	return s, nil
 }
 
-// siteName makes a name of a package's.
+// siteName makes a site name from a package name.
 func siteName(group string, turn int) string {
 	name := strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
@@ -99,7 +94,7 @@ func siteName(group string, turn int) string {
 	return fmt.Sprintf("%s-%02d", strings.Trim(name[:min(len(name), 50)], "-"), turn)
 }
 
-// scan gives the fit pages of each package, which is a folder below /usr/share/doc, /usr/share/gimp and the like.
+// scan returns the suitable pages of each package: a folder below /usr/share/doc, /usr/share/gimp and so on.
 func (c Choice) scan() (map[string][]candidate, error) {
 	groups, seen := map[string][]candidate{}, map[string]int{}
 	err := filepath.WalkDir(c.Root, func(file string, entry fs.DirEntry, err error) error {
@@ -107,7 +102,7 @@ func (c Choice) scan() (map[string][]candidate, error) {
 			if file == c.Root {
 				return err
 			}
-			return nil // what cannot be read is passed over
+			return nil // skip unreadable files
 		}
 		if !entry.Type().IsRegular() || !strings.HasSuffix(file, ".html") {
 			return nil
@@ -139,7 +134,7 @@ func (c Choice) scan() (map[string][]candidate, error) {
 	return groups, nil
 }
 
-// look reads a page and finds what it includes.
+// look reads a page and finds the files that it includes.
 func (c Choice) look(page string) (candidate, bool) {
 	file := filepath.Join(c.Root, page)
 	info, err := os.Stat(file)
@@ -178,7 +173,7 @@ func (c Choice) look(page string) (candidate, bool) {
 	return out, out.parts >= minParts && out.bytes >= minBytes && out.bytes <= maxBytes
 }
 
-// included is what the browser fetches for an element.
+// included returns the reference that a browser fetches for an element.
 func included(t html.Token) string {
 	switch t.DataAtom {
 	case atom.Img, atom.Script:
@@ -200,7 +195,7 @@ func attribute(t html.Token, key string) string {
 	return ""
 }
 
-// size is that of a file that a page refers to, if it is one below the root.
+// size returns the size of a file that a page refers to, if it is below the root.
 func (c Choice) size(page, reference string) (int64, bool) {
 	u, err := url.Parse(reference)
 	if err != nil || u.IsAbs() || u.Host != "" || u.Path == "" {

@@ -23,32 +23,24 @@ import (
 	"heddle/path"
 )
 
-// Options say what to collect.
+// Options control a collection.
 type Options struct {
-	Sites Sites
-	// Visits is how often each monitored page is visited; the others are visited once.
-	Visits int
-	// Paths is over how many paths a visit is split.
-	Paths int
-	// Schedule are the flags of `heddle up` that say how.
-	Schedule []string
-	// Out takes the split visits, and Plain, unless it is empty, visits over one path that are made in turn with them.
+	Sites    Sites
+	Visits   int      // to each monitored page; other pages get one
+	Paths    int      // paths of a split visit
+	Schedule []string // flags of `heddle up`
+	// Out takes the split visits. Plain, if not empty, takes visits over one path, which alternate with them.
 	Out, Plain string
-	// Jobs is how many visits there are at once, each in a world of its own.
-	Jobs int
-	// Heddle is the program.
-	Heddle string
-	// Seed makes the order of visits repeatable.
-	Seed uint64
-	// Talk takes the progress, line by line.
-	Talk io.Writer
-	// DryRun says to make no visit.
-	DryRun bool
+	Jobs       int       // concurrent visits, each in its own world
+	Heddle     string    // path of the binary
+	Seed       uint64    // of the order of visits
+	Talk       io.Writer // takes progress lines
+	DryRun     bool      // make no visit
 
-	begin func(context.Context) (visits, error) // nil: a world
+	begin func(context.Context) (visits, error) // nil for a world
 }
 
-// attempts is how often a visit is made before it counts as failed: a slow moment of this machine must not cost one.
+// attempts bounds the tries of a visit, since this machine may be slow for a moment.
 const attempts = 5
 
 // visits makes visits, one at a time.
@@ -57,7 +49,7 @@ type visits interface {
 	end() error
 }
 
-// Summary is what came of a collection. Its JSON fields are a stable interface.
+// Summary is the result of a collection. Its JSON fields are a stable interface.
 type Summary struct {
 	Out     string  `json:"out"`
 	Plain   string  `json:"plain,omitempty"`
@@ -71,7 +63,7 @@ type Summary struct {
 	Seconds float64 `json:"seconds"`
 }
 
-// task is one visit that is to be made.
+// task is one visit to make.
 type task struct {
 	site     Site
 	round    int
@@ -79,7 +71,7 @@ type task struct {
 	defended bool
 }
 
-// tasks gives all visits: round after round, each in an order of its own, with and without the defence in turn.
+// tasks returns all visits in rounds, each in a random order of its own, alternately with and without the defence.
 func (o Options) tasks() []task {
 	random := rand.New(rand.NewPCG(o.Seed, 0))
 	var all []task
@@ -117,8 +109,8 @@ func (o Options) check() error {
 	return browser.Supported()
 }
 
-// Run makes the visits that are not in the journal yet, which lies beside Out until all are made, and then writes the
-// data sets. A run that is ended loses only what was under way.
+// Run makes the visits that are not in the journal yet, and then writes the data sets. The journal is beside Out until
+// all visits are made. If Run is interrupted, only visits in progress are lost.
 func Run(ctx context.Context, o Options) (Summary, error) {
 	all := o.tasks()
 	s := Summary{Out: o.Out, Plain: o.Plain, Sites: len(o.Sites.Site), Visits: len(all)}
@@ -155,7 +147,7 @@ func Run(ctx context.Context, o Options) (Summary, error) {
 	return s, err
 }
 
-// make makes visits, several at once.
+// make makes visits concurrently.
 func (o Options) make(ctx context.Context, j *journal, wanted []task, s *Summary) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -192,7 +184,7 @@ func (o Options) make(ctx context.Context, j *journal, wanted []task, s *Summary
 	return context.Cause(ctx)
 }
 
-// work makes visits in a world of its own, and tells heard of each attempt.
+// work makes visits in its own world, and reports each attempt to heard.
 func (o Options) work(ctx context.Context, queue <-chan task, heard func(v Visit, last bool) error) (err error) {
 	begin := o.begin
 	if begin == nil {
@@ -211,7 +203,7 @@ func (o Options) work(ctx context.Context, queue <-chan task, heard func(v Visit
 	return nil
 }
 
-// persist makes one visit, again where it is rejected.
+// persist makes one visit, and repeats it if it is rejected.
 func persist(ctx context.Context, in visits, t task, heard func(v Visit, last bool) error) error {
 	for n := 0; ; n++ {
 		v, err := in.visit(ctx, t)
@@ -239,7 +231,6 @@ func (o Options) beginVisitor(ctx context.Context) (visits, error) {
 	return &visitor{world: w, heddle: o.Heddle, defence: o.Schedule, ways: lab.Ways[:o.Paths]}, nil
 }
 
-// name says which visit it is.
 func (v Visit) name() string {
 	what := "plain"
 	if v.Defended {
@@ -261,12 +252,12 @@ func (o Options) say(v Visit, made, wanted int, took time.Duration) {
 	fmt.Fprintf(o.Talk, "[%d/%d] %s: %s in %.1f s; %s left\n", made, wanted, v.name(), came, v.Seconds, left.Round(time.Second))
 }
 
-// sayAgain tells of an attempt that is rejected.
+// sayAgain reports a rejected attempt.
 func (o Options) sayAgain(v Visit, at, wanted int) {
 	fmt.Fprintf(o.Talk, "[%d/%d] %s: rejected: %s; attempt %d of %d follows\n", at, wanted, v.name(), v.Error, v.Repeats+2, attempts)
 }
 
-// about is what a data set keeps of how it was made.
+// about is the metadata of a data set.
 type about struct {
 	Made     string    `json:"made"`
 	Paths    int       `json:"paths"`
@@ -278,7 +269,7 @@ type about struct {
 	Sites    []Site    `json:"sites"`
 }
 
-// write writes the data sets, the loads in the order of their numbers.
+// write writes the data sets, with the loads in the order of their numbers.
 func (o Options) write(j *journal, all []task, s *Summary) error {
 	for _, defended := range []bool{true, false} {
 		a := about{Made: "heddle lab collect", Paths: 1, Sites: o.Sites.Site}

@@ -13,23 +13,22 @@ import (
 	"heddle/path"
 )
 
-// Visit is one page load as it is kept.
+// Visit is the record of one page load.
 type Visit struct {
 	Site     string    `json:"site"`
 	Round    int       `json:"round"`
 	Defended bool      `json:"defended"`
 	At       time.Time `json:"at"`
 	Seconds  float64   `json:"seconds"`
-	// Repeats is how often the visit was made again because it was rejected; the rest tells of the last attempt.
+	// Repeats counts the attempts that were rejected; the other fields describe the last attempt.
 	Repeats int `json:"repeats,omitempty"`
-	// Error says why the load does not count; it is tried again when the collection is resumed.
-	Error string `json:"error,omitempty"`
-	// LatenessMS is by how much the emulated links were late, on average.
-	LatenessMS float64            `json:"lateness_ms"`
+	// Error says why the load is rejected; a resumed collection tries it again.
+	Error      string             `json:"error,omitempty"`
+	LatenessMS float64            `json:"lateness_ms"` // mean lateness of the emulated links
 	Rows       []observe.TraceRow `json:"rows,omitempty"`
 }
 
-// key tells visits apart.
+// key identifies a visit.
 type key struct {
 	site     string
 	round    int
@@ -40,10 +39,10 @@ func (v Visit) key() key { return key{v.Site, v.Round, v.Defended} }
 
 func (t task) key() key { return key{t.site.Name, t.round, t.defended} }
 
-// journal keeps visits in a file, a line each, so that a collection that was ended can go on.
+// journal keeps visits in a file, one a line, so that an interrupted collection can be resumed.
 type journal struct {
 	file *os.File
-	done map[key]Visit // the last word on each
+	done map[key]Visit // the last record of each
 }
 
 // setting is the first line: what all visits of a journal have in common.
@@ -53,7 +52,7 @@ type setting struct {
 	Schedule []string `json:"schedule"`
 }
 
-// openJournal opens or makes the journal of a collection. A line that was not written to its end is taken away.
+// openJournal opens or makes the journal of a collection. It removes an incomplete last line.
 func openJournal(name string, want setting) (*journal, error) {
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
@@ -76,7 +75,7 @@ func (j *journal) load(want setting) error {
 	for r := bufio.NewReaderSize(j.file, 1<<20); ; {
 		line, err := r.ReadBytes('\n')
 		if errors.Is(err, io.EOF) {
-			break // what is left has no end
+			break // an incomplete line
 		}
 		if err != nil {
 			return err
@@ -106,7 +105,6 @@ func (j *journal) load(want setting) error {
 	return err
 }
 
-// add keeps a visit.
 func (j *journal) add(v Visit) error {
 	line, err := json.Marshal(v)
 	if err != nil {

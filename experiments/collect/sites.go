@@ -15,34 +15,28 @@ import (
 	"heddle/path"
 )
 
-// Protocols that a site may speak.
+// Protocols of a site.
 const (
 	HTTP3 = "h3"
 	HTTP2 = "h2"
 )
 
-// Sites is what is visited.
+// Sites are the pages to visit.
 type Sites struct {
-	// Root is the directory that all sites serve.
-	Root string `json:"root"`
+	Root string `json:"root"` // directory that all sites serve
 	Site []Site `json:"site"`
 }
 
-// Site is one page, on a server of its own name.
+// Site is one page, on a server with its own name.
 type Site struct {
-	// Name is the label, and the server is NAME.example: letters, digits and '-'.
-	Name string `json:"name"`
-	// Page is the file below the root, and what follows the host in the URL.
-	Page string `json:"page"`
-	// Protocol is [HTTP3] or [HTTP2]; the server offers nothing else.
-	Protocol string `json:"protocol"`
-	// Latency is how far the server is from the exit of the tunnel, one way.
-	Latency Duration `json:"latency"`
-	// Monitored says that an observer looks for it; the others are the rest of the Web.
-	Monitored bool `json:"monitored"`
+	Name      string   `json:"name"`      // letters, digits and '-'; the server is NAME.example
+	Page      string   `json:"page"`      // file below the root, and path of the URL
+	Protocol  string   `json:"protocol"`  // [HTTP3] or [HTTP2]; the server offers nothing else
+	Latency   Duration `json:"latency"`   // one way, between the tunnel's exit and the server
+	Monitored bool     `json:"monitored"` // an observer tries to recognise it
 }
 
-// Duration is a time.Duration that is written like "20ms".
+// Duration is a time.Duration written like "20ms".
 type Duration struct{ time.Duration }
 
 // MarshalText writes it.
@@ -54,13 +48,13 @@ func (d *Duration) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// Bounds of what a world can hold.
+// Limits of a world.
 const (
 	maxLatencies = 16
 	maxLatency   = time.Second
 )
 
-// Write writes them as [ReadSites] reads them, a line for each.
+// Write writes the sites in the format of [ReadSites], one a line.
 func (s Sites) Write(w io.Writer) error {
 	root, err := json.Marshal(s.Root)
 	if err != nil {
@@ -78,7 +72,7 @@ func (s Sites) Write(w io.Writer) error {
 	return err
 }
 
-// ReadSites reads a file of sites and checks that each page is there.
+// ReadSites reads a file of sites and checks that each page exists.
 func ReadSites(file string) (Sites, error) {
 	var s Sites
 	text, err := os.ReadFile(file)

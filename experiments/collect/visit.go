@@ -15,21 +15,20 @@ import (
 const (
 	upPatience   = 20 * time.Second
 	loadPatience = 40 * time.Second
-	// late is the mean lateness in milliseconds above which the emulated links were not what they claim to be.
+	// late is the mean lateness in milliseconds above which a visit is rejected.
 	late = 1.0
 )
 
-// visitor makes visits in one world.
 type visitor struct {
 	*world
 	heddle string
-	// defence are the flags of `heddle up` that a defended visit has; a plain one goes by the first way alone.
+	// defence holds the flags of `heddle up` for a defended visit; a plain one uses the first path only.
 	defence []string
 	ways    []string
 }
 
-// visit loads one page, over a tunnel and in a browser of its own. What comes of the load is in the visit; an error
-// says that there can be no visits.
+// visit loads one page over a new tunnel in a new browser. A failed load is recorded in the visit; an error means that
+// no visits are possible.
 func (v *visitor) visit(ctx context.Context, t task) (Visit, error) {
 	out := Visit{Site: t.site.Name, Round: t.round, Defended: t.defended, At: time.Now().UTC().Truncate(time.Millisecond)}
 	if err := v.in.ResetLateness(); err != nil {
@@ -57,7 +56,7 @@ func (v *visitor) visit(ctx context.Context, t task) (Visit, error) {
 	return out, nil
 }
 
-// watch brings the tunnel up, and captures each of its paths while the page loads.
+// watch starts the tunnel, and captures each of its paths while the page loads.
 func (v *visitor) watch(ctx context.Context, site Site, defended bool) (*observe.Session, error) {
 	ways := v.ways
 	args := []string{"up", v.file}
@@ -91,7 +90,7 @@ func (v *visitor) watch(ctx context.Context, site Site, defended bool) (*observe
 	return observe.Load(site.Name, dir, nil)
 }
 
-// load loads the page in a fresh browser, with a fresh profile.
+// load loads the page in a new browser with a new profile.
 func (v *visitor) load(ctx context.Context, site Site) error {
 	at := v.origins[site.origin()]
 	ctx, cancel := context.WithTimeout(ctx, loadPatience+20*time.Second)
@@ -106,7 +105,7 @@ func (v *visitor) load(ctx context.Context, site Site) error {
 	return loaded(pages, site)
 }
 
-// loaded says why a load does not count.
+// loaded returns why a load is rejected, or nil.
 func loaded(pages []browser.Page, site Site) error {
 	if len(pages) != 1 {
 		return fmt.Errorf("%d pages", len(pages))

@@ -15,8 +15,8 @@ import (
 	"heddle/lab/peer"
 )
 
-// world is a client with three access networks, a WireGuard server behind them, and behind that one host for each
-// latency and protocol of the sites.
+// world is a client with three access networks, a WireGuard server, and behind it a host for each latency and protocol
+// of the sites.
 type world struct {
 	in      *lab.Instance
 	work    string
@@ -25,13 +25,13 @@ type world struct {
 	stop    context.CancelFunc // ends the servers
 }
 
-// origin is what sites on one host have in common.
+// origin is what the sites on one host share.
 type origin struct {
 	latency  time.Duration
 	protocol string
 }
 
-// server is what serves one origin.
+// server serves one origin.
 type server struct {
 	addr        netip.AddrPort
 	certificate string
@@ -39,7 +39,7 @@ type server struct {
 
 func (s Site) origin() origin { return origin{s.Latency.Duration, s.Protocol} }
 
-// origins lists those of the sites, in a fixed order.
+// origins lists the origins of the sites in a fixed order.
 func (s Sites) origins() []origin {
 	var all []origin
 	for _, site := range s.Site {
@@ -53,7 +53,7 @@ func (s Sites) origins() []origin {
 	return all
 }
 
-// plan is [lab.ThreeWays] with the sites' hosts in the place of its web host.
+// plan is [lab.ThreeWays] with the sites' hosts instead of its web host.
 func plan(origins []origin) lab.World {
 	w := lab.ThreeWays()
 	w.Name, w.About, w.Names = "collect", "threeways with an origin for each latency behind the server", nil
@@ -72,7 +72,6 @@ func plan(origins []origin) lab.World {
 	return w
 }
 
-// begin makes the world and starts its servers.
 func begin(ctx context.Context, s Sites) (w *world, err error) {
 	w = &world{origins: map[origin]server{}}
 	ctx, w.stop = context.WithCancel(ctx)
@@ -102,7 +101,7 @@ func begin(ctx context.Context, s Sites) (w *world, err error) {
 	return w, nil
 }
 
-// serve starts the server of one origin, for all names that it has.
+// serve starts the server of one origin for all its names.
 func (w *world) serve(ctx context.Context, s Sites, i int, o origin) error {
 	var names []string
 	for _, site := range s.Site {
@@ -132,7 +131,6 @@ func (w *world) serve(ctx context.Context, s Sites, i int, o origin) error {
 	return nil
 }
 
-// end takes the world down.
 func (w *world) end() error {
 	w.stop()
 	var err error

@@ -18,32 +18,28 @@ import (
 	"heddle/path"
 )
 
-// Options say how the demo is run.
+// Options control the demo.
 type Options struct {
-	// Dir takes the page and the captures. Captures of an earlier demo in it are replaced; nothing else is.
-	Dir string
-	// Heddle is the program to show, as a path.
-	Heddle string
-	// Large is the size of the large file, in bytes.
-	Large int64
-	// Loopback runs without a world, as it is run where there can be none.
-	Loopback bool
-	// Talk takes what happens meanwhile, line by line.
-	Talk io.Writer
+	// Dir receives the page and the captures. It replaces captures of an earlier demo, and nothing else.
+	Dir      string
+	Heddle   string    // path of the binary to show
+	Large    int64     // size of the large file in bytes
+	Loopback bool      // run over loopback addresses, without a world
+	Talk     io.Writer // takes progress lines
 }
 
 // Result is what a demo showed. Its JSON fields are a stable interface.
 type Result struct {
 	World    string         `json:"world"`    // "threeways" or "loopback"
 	Page     string         `json:"page"`     // the HTML page
-	Captures string         `json:"captures"` // the directory of the captures
+	Captures string         `json:"captures"` // directory of the captures
 	Fetched  []Fetch        `json:"fetched"`
 	Lateness *lab.Lateness  `json:"lateness,omitempty"` // of the emulated links
-	Notes    []string       `json:"notes"`              // what a reader of the figures should know
+	Notes    []string       `json:"notes"`              // for readers of the figures
 	Report   observe.Report `json:"report"`
 }
 
-// Fetch is what curl fetched in one phase, each file whole and unchanged.
+// Fetch counts what curl fetched in one phase, complete and unchanged.
 type Fetch struct {
 	Phase   string  `json:"phase"`
 	Files   int     `json:"files"`
@@ -51,25 +47,25 @@ type Fetch struct {
 	Seconds float64 `json:"seconds"`
 }
 
-// stage is a place where sessions are held and seen.
+// stage is where sessions run and are captured.
 type stage struct {
 	o                       Options
 	work, file, certificate string // file is the client's wg-quick file, certificate the web server's
 	targets                 []target
-	phases                  []phase // are run one after the other
+	phases                  []phase // in their order
 	finish                  func(*Result)
 	close                   func() error
 }
 
-// phase is one way to hold the session. The one at place 0 is shown first, and the others beside it. hold brings it up,
-// with captures to dir, calls fetch with what runs curl there, and takes it down again.
+// phase is one way to run the session; the one at place 0 is shown first. hold starts it with captures to dir, calls
+// fetch with a function that runs curl there, and ends it.
 type phase struct {
 	place      int
 	label, dir string
 	hold       func(ctx context.Context, dir string, fetch func(curl) error) error
 }
 
-// Run shows it all, and leaves nothing behind but the files in o.Dir.
+// Run runs all phases, and leaves only the files in o.Dir.
 func Run(ctx context.Context, o Options) (result Result, err error) {
 	captures, err := prepare(o.Dir)
 	if err != nil {
@@ -87,7 +83,7 @@ func Run(ctx context.Context, o Options) (result Result, err error) {
 	s := &stage{o: o, work: work, file: filepath.Join(work, "work.conf"), close: func() error { return nil }}
 	defer func() { err = errors.Join(err, s.close()) }()
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // ends the servers, before the place where they are is closed
+	defer cancel() // ends the servers, before the stage is closed
 	if err := s.open(ctx); err != nil {
 		return result, err
 	}
@@ -104,7 +100,7 @@ func Run(ctx context.Context, o Options) (result Result, err error) {
 	return result, writePage(result.Page, sessions)
 }
 
-// open makes the web server's pages, and the place.
+// open makes the web server's pages and the stage.
 func (s *stage) open(ctx context.Context) error {
 	if _, err := exec.LookPath("curl"); err != nil {
 		return &path.Error{What: "curl", Hint: "apt-get install curl", Err: err}
@@ -151,7 +147,7 @@ func (s *stage) show(ctx context.Context, p phase, captures string) (*observe.Se
 
 const marker = ".heddle-demo"
 
-// prepare gives a fresh directory for captures, in place of an earlier demo's.
+// prepare returns a new directory for captures, replacing an earlier demo's.
 func prepare(dir string) (string, error) {
 	what := "demo in " + dir
 	captures := filepath.Join(dir, "captures")

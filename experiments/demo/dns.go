@@ -8,7 +8,7 @@ import (
 	"github.com/miekg/dns"
 )
 
-// serveNames answers for the web server's names on a socket, until ctx ends.
+// serveNames answers DNS queries for the web server's names on a socket, until ctx ends.
 func serveNames(ctx context.Context, socket net.PacketConn, web netip.Addr) {
 	mux := dns.NewServeMux()
 	for _, n := range names {
@@ -19,10 +19,10 @@ func serveNames(ctx context.Context, socket net.PacketConn, web netip.Addr) {
 				header := dns.RR_Header{Name: q.Name, Rrtype: dns.TypeA, Class: dns.ClassINET, Ttl: 60}
 				answer.Answer = []dns.RR{&dns.A{Hdr: header, A: web.AsSlice()}}
 			}
-			_ = w.WriteMsg(answer) // who does not hear it asks again
+			_ = w.WriteMsg(answer) // a client without an answer asks again
 		})
 	}
 	server := &dns.Server{PacketConn: socket, Handler: mux}
-	go func() { _ = server.ActivateAndServe() }() // ends by Shutdown
+	go func() { _ = server.ActivateAndServe() }() // until Shutdown
 	context.AfterFunc(ctx, func() { _ = server.Shutdown() })
 }

@@ -1,9 +1,9 @@
 // Package demo shows what each network sees of a session: with Heddle over three networks, with WireGuard over one, and
-// with no tunnel.
+// without a tunnel.
 //
-// As root it lays a world ([lab.ThreeWays]) with an unmodified wireguard-go server and captures at the access networks'
-// routers. Without root it runs over loopback addresses, with the server in this process. In both, `heddle up` and curl
-// are the real programs, and the report comes from the captures alone.
+// As root it makes a world ([lab.ThreeWays]) with an unmodified wireguard-go server, and captures at the access
+// networks' routers. Otherwise it runs over loopback addresses, with the server in this process. Both run the real
+// `heddle up` and curl, and the report is made from the captures alone.
 //
-// Do not use this package to measure: it takes one run of each and no baseline for speed. That is what bench is for.
+// Do not use it to measure: it has one run of each and no baseline for speed. Use package bench.
 package demo

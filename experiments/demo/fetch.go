@@ -12,13 +12,13 @@ import (
 	"heddle/path"
 )
 
-// target is one thing to fetch: an address, and the file that it must be equal to.
+// target is one URL to fetch, and the file that it must equal.
 type target struct{ url, file string }
 
-// curl runs the machine's curl somewhere.
+// curl runs the machine's curl in some place.
 type curl func(ctx context.Context, args ...string) *exec.Cmd
 
-// fetch fetches a target and compares it, byte for byte. It returns its length in bytes.
+// fetch fetches a target and compares it byte for byte. It returns its length in bytes.
 func (c curl) fetch(ctx context.Context, t target, into string) (int64, error) {
 	out, err := c(ctx, "--silent", "--show-error", "--fail", "--ipv4", "--max-time", "90", "--output", into, t.url).CombinedOutput()
 	if err != nil {
@@ -38,8 +38,8 @@ func (c curl) fetch(ctx context.Context, t target, into string) (int64, error) {
 	return int64(len(got)), nil
 }
 
-// The names of the web server. The first is read over HTTP, so its pages are in clear where no tunnel is; the others
-// are HTTPS, so their names are.
+// The names of the web server. The first is read over HTTP, so without a tunnel its pages are visible; the others use
+// HTTPS, so only their names are.
 const (
 	clinic = "clinic.example"
 	bank   = "bank.example"
@@ -48,7 +48,7 @@ const (
 
 var names = []string{clinic, bank, files}
 
-// targets takes some pages of a site, and its large file.
+// targets returns some pages of a site, and its large file.
 func targets(root string, pages []string) []target {
 	var list []target
 	for i, p := range pages[:min(len(pages), 8)] {
@@ -58,7 +58,7 @@ func targets(root string, pages []string) []target {
 		}
 		at := p
 		if p == "index.html" {
-			at = "" // net/http redirects to the directory
+			at = "" // avoids net/http's redirect to the directory
 		}
 		list = append(list, target{base + at, filepath.Join(root, p)})
 	}

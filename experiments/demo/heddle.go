@@ -10,7 +10,7 @@ import (
 	"heddle/path"
 )
 
-// withHeddle waits until `heddle up`, which start starts, is up, hands use the line that says so, and ends it.
+// withHeddle waits until the `heddle up` that start starts is up, calls use with its ready line, and ends it.
 func (s *stage) withHeddle(ctx context.Context, start func() (*peer.Process, error), use func(said string) error) error {
 	up, err := start()
 	if err != nil {

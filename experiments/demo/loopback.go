@@ -28,11 +28,11 @@ var (
 
 const insideMTU = 1420
 
-// loopbackRate keeps curl from being done before the schedule has switched often, in bytes a second as curl reads it.
+// loopbackRate, in bytes a second in curl's format, keeps curl busy while the schedule switches.
 const loopbackRate = "5M"
 
-// openLoopback makes the stage that needs no rights: paths are source addresses of the loopback device, and the server is the
-// unmodified wireguard-go library in this process, with a network stack of its own behind it.
+// openLoopback makes the stage that needs no privileges: paths are source addresses of the loopback device. The server
+// is the unmodified wireguard-go library in this process, with its own network stack behind it.
 func (s *stage) openLoopback(ctx context.Context, root string) error {
 	fmt.Fprintln(s.o.Talk, "start a WireGuard server, a web server and a resolver in this process")
 	wg, settings, err := peer.NewWireGuard(peer.WireGuardConfig{
@@ -72,7 +72,7 @@ func (s *stage) openLoopback(ctx context.Context, root string) error {
 	return s.serveInside(ctx, stack, root)
 }
 
-// listensAt finds the port that the server has got.
+// listensAt returns the server's address and port.
 func listensAt(server *device.Device) (at netip.AddrPort, err error) {
 	settings, err := server.IpcGet()
 	if err != nil {
@@ -83,7 +83,7 @@ func listensAt(server *device.Device) (at netip.AddrPort, err error) {
 	return netip.ParseAddrPort("127.0.0.1:" + port)
 }
 
-// serveInside starts what is behind the WireGuard server, until ctx ends.
+// serveInside starts the servers behind the WireGuard server, until ctx ends.
 func (s *stage) serveInside(ctx context.Context, stack *netstack.Net, root string) error {
 	s.certificate = filepath.Join(s.work, "certificate.pem")
 	key := filepath.Join(s.work, "key.pem")
@@ -112,7 +112,7 @@ func (s *stage) serveInside(ctx context.Context, stack *netstack.Net, root strin
 
 var listensOn = regexp.MustCompile(`127\.0\.0\.1:[0-9]+`)
 
-// over holds the session with `heddle up` over the given paths, whose own taps capture.
+// over runs the session with `heddle up` over the given paths; its own taps capture them.
 func (s *stage) over(via ...string) func(context.Context, string, func(curl) error) error {
 	return func(ctx context.Context, dir string, fetch func(curl) error) error {
 		args := []string{"HEDDLE_RUN_DIR=" + filepath.Join(s.work, "run"), s.o.Heddle, "up", s.file, "--socks", "127.0.0.1:0",

@@ -24,8 +24,8 @@ var (
 	webNetwork     = netip.PrefixFrom(lab.WebAddr, 24).Masked()
 )
 
-// theWorld is three access networks, as in the lab, but with the web host in reach of everybody and a resolver on it,
-// so that a session without any tunnel is possible.
+// theWorld has three access networks, as in the lab, but everybody can reach the web host and its resolver, so that a
+// session without a tunnel is possible.
 func theWorld() lab.World {
 	w := lab.ThreeWays()
 	w.Name, w.Names = "demo", nil
@@ -63,7 +63,7 @@ func (s *stage) openWorld(ctx context.Context, root string) error {
 	}
 	fmt.Fprintf(s.o.Talk, "start %s on the web host\n", web.Server)
 	s.certificate = web.Certificate
-	// No tunnel comes first: the server goes on for a while to call a client that has left, and that would show.
+	// No tunnel comes first: the server calls a client that has left for a while, and that would be captured.
 	s.phases = []phase{
 		{2, "no tunnel", "nothing", w.withNothing},
 		{0, "Heddle", "heddle", w.withHeddle},
@@ -109,7 +109,7 @@ func (w *world) withWireGuard(ctx context.Context, dir string, fetch func(curl) 
 	})
 }
 
-// late is the mean lateness of the emulated links, in milliseconds, above which they are not what they claim to be.
+// late is the mean lateness of the emulated links, in milliseconds, above which a run is rejected.
 const late = 1.0
 
 func (w *world) finish(r *Result) {

@@ -1,5 +1,5 @@
-// Package picture sends a picture over overlay nodes and draws what an observer behind each of them could rebuild if the
-// ciphers fell: figures 7 and 8 of MACHETE.
+// Package picture sends a picture over overlay nodes and draws what an observer behind each of them could rebuild if
+// the ciphers were broken: figures 7 and 8 of MACHETE.
 package picture
 
 import (
@@ -9,8 +9,8 @@ import (
 	"math"
 )
 
-// Draw makes the picture that is sent, about so many bytes as a BMP of 24 bits: threads that cross, some lifted over the
-// others, with a disc before them, so that the eye sees at once what is there and what is missing.
+// Draw makes the picture, of about bytes as a 24-bit BMP: crossing threads behind a disc, so that missing parts are
+// easy to see.
 func Draw(bytes int) *image.NRGBA {
 	side := max(int(math.Sqrt(float64(bytes)/3)), 16)
 	img := image.NewNRGBA(image.Rect(0, 0, side, side))
@@ -46,7 +46,7 @@ func at(x, y, side, thread int) color.NRGBA {
 	return color.NRGBA{uint8(float64(base.R)*light) + grain, uint8(float64(base.G)*light) + grain, uint8(float64(base.B)*light) + grain, 255}
 }
 
-// bmp writes the picture without compression, as the paper's was.
+// bmp writes the picture without compression, as in the paper.
 func bmp(img *image.NRGBA) []byte {
 	w, h := img.Rect.Dx(), img.Rect.Dy()
 	stride := (3*w + 3) &^ 3

@@ -21,24 +21,19 @@ import (
 	"heddle/lab/peer"
 )
 
-// Options say what is sent, and how.
+// Options control what is sent, and how.
 type Options struct {
-	// Heddle is the binary.
-	Heddle string
-	// Out is an existing directory for the pictures.
-	Out string
-	// Bytes is about how large the picture is.
-	Bytes int
-	// Ways are those that it is sent by; nil is all of [Ways].
-	Ways []Way
-	// Progress takes a line for each.
-	Progress io.Writer
+	Heddle   string    // path of the binary
+	Out      string    // existing directory for the pictures
+	Bytes    int       // approximate size of the picture
+	Ways     []Way     // nil for all of [Ways]
+	Progress io.Writer // takes a line for each observer
 }
 
-// Way is a schedule and a scheme of shares.
+// Way is a schedule and a share scheme.
 type Way struct{ Schedule, Shares string }
 
-// Ways are those of the paper, fast and strict, and ours.
+// Ways are the paper's, fast and strict, and ours.
 func Ways() []Way {
 	return []Way{{"fast", "none"}, {"strict", "none"}, {"weighted", "none"}, {"strict", "3of4"}, {"strict", "shamir:3of4"}, {"strict", "xor:4"}}
 }
@@ -50,12 +45,12 @@ type Seen struct {
 	Bytes    int     `json:"bytes"`
 	Path     string  `json:"path"`
 	Stream   float64 `json:"stream"` // share of the stream whose bytes, or shares of them, passed there
-	Right    float64 `json:"right"`  // share of the pixels that are as in the original
+	Right    float64 `json:"right"`  // share of the pixels that equal the original
 	PSNR     float64 `json:"psnr_db"`
 	File     string  `json:"file"`
 }
 
-// branches are four ways unlike in rate and delay, as the paper's were.
+// branches are four paths that differ in rate and delay, as in the paper.
 func branches() []lab.Branch {
 	ms := time.Millisecond
 	return []lab.Branch{
@@ -70,7 +65,7 @@ var (
 	program  = netip.MustParseAddrPort("127.0.0.1:9000")
 )
 
-// Run sends the picture by each way, and draws what an observer behind each node has of it.
+// Run sends the picture by each way, and draws what an observer behind each node sees.
 func Run(ctx context.Context, o Options) (all []Seen, err error) {
 	if o.Ways == nil {
 		o.Ways = Ways()
@@ -111,7 +106,6 @@ func Run(ctx context.Context, o Options) (all []Seen, err error) {
 	return all, nil
 }
 
-// sender has the nodes and the server.
 type sender struct {
 	options Options
 	work    string
@@ -145,7 +139,7 @@ func newSender(ctx context.Context, in *lab.Instance, o Options, work string) (*
 	return s, nil
 }
 
-// listen takes pictures at the server.
+// listen receives pictures at the server.
 func (s *sender) listen(ctx context.Context) error {
 	var listener net.Listener
 	err := s.made.Host("server").Do(func() (err error) {
@@ -165,7 +159,7 @@ func (s *sender) listen(ctx context.Context) error {
 
 const patience = 2 * time.Minute
 
-// send sends the picture, and gives the directory with a capture from behind each node.
+// send sends the picture, and returns the directory with the captures from behind each node.
 func (s *sender) send(ctx context.Context, way Way, picture []byte) (dir string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -210,10 +204,10 @@ func (s *sender) send(ctx context.Context, way Way, picture []byte) (dir string,
 	}
 }
 
-// preface is what `heddle stream dial` says before a program's bytes: what is asked for, in one byte.
+// preface is one byte that `heddle stream dial` sends before a program's bytes: the request.
 const preface = 1
 
-// rebuild has `heddle observe reconstruct` draw what one observer saw.
+// rebuild runs `heddle observe reconstruct` for what one observer saw.
 func (s *sender) rebuild(way Way, node, dir, file string) (Seen, error) {
 	name := fmt.Sprintf("%s-%s-%s.png", way.Schedule, strings.ReplaceAll(way.Shares, ":", "-"), node)
 	cmd := exec.Command(s.options.Heddle, "observe", "reconstruct", dir, "--path", node, "--keylog", s.keylog,
