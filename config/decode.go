@@ -16,22 +16,22 @@ import (
 	"heddle/internal/errhint"
 )
 
-// decoder fills a Config from TOML and remembers where each value stands. The Unmarshal of go-toml stops at the first
-// value of a wrong type; a person wants to hear of all of them.
+// decoder fills a Config from TOML and remembers the place of each value. go-toml's Unmarshal would stop at the first
+// value of a wrong type; we report all of them.
 type decoder struct {
 	document
 	parser unstable.Parser
 	config *Config // nil for a file without tables
-	// target is the table that keys go to now, at its place in the tree of keys ("up[0].", or "" before any table);
-	// invalid while the keys of an unknown table are passed over.
+	// target is the table that keys are set in. Its key is a prefix such as "up[0].", or "" before any table. It is
+	// invalid while the keys of an unknown table are skipped.
 	target reflect.Value
 	prefix string
 	all    map[string]any // the values of the whole document
 	values map[string]any // those of the table
 }
 
-// decode reads a whole document into a [Config], or, for a file without tables, into another struct with such tags. If the
-// document is not TOML, the only problem is the first syntax error.
+// decode reads a document into a [Config], or, for a file without tables, into another struct with such tags. If it is
+// not TOML, the only problem is the first syntax error.
 func decode(file string, data []byte, into any) *document {
 	d := &decoder{document: newDocument(file, data), target: reflect.ValueOf(into).Elem()}
 	d.config, _ = into.(*Config)
@@ -93,7 +93,7 @@ func (d *decoder) table(node *unstable.Node) {
 	}
 }
 
-// tables are those that a heddle.toml may have. Each function returns a table with its defaults, given the keys before the
+// tables are the tables of a heddle.toml. Each function returns a table with its defaults, given the keys before the
 // first table.
 var tables = map[string]func(Paths) any{
 	"up":    func(p Paths) any { return DefaultUp(p) },
@@ -123,7 +123,7 @@ func (d *decoder) keyValue(node *unstable.Node) {
 		return
 	}
 	key := d.prefix + name
-	if _, twice := d.places[key]; twice { // TOML itself refuses one spelling twice
+	if _, twice := d.places[key]; twice { // go-toml refuses only the same spelling twice
 		d.report(at, SeverityError, key, name+" and its old spelling "+old+" are both given", "remove "+old)
 		return
 	}
@@ -155,7 +155,7 @@ func (d *decoder) unknownKey(name string, at place) {
 	d.report(at, SeverityError, d.prefix+name, fmt.Sprintf("no key is called %q", name), hint)
 }
 
-// set puts a value into a field, or reports that it is of the wrong type. node is the value's place.
+// set sets a field, or reports that the value is of the wrong type. node is the value's place.
 func (d *decoder) set(field reflect.Value, key string, value any, node *unstable.Node) {
 	check := func(ok bool, want, example string) {
 		if !ok {
@@ -226,7 +226,7 @@ func (d *decoder) setList(target *[]string, key string, node *unstable.Node) {
 	}
 }
 
-// key gives a node's key, dots and all, and where it stands.
+// key returns a node's dotted key, and its place.
 func (d *decoder) key(node *unstable.Node) (string, place) {
 	var parts []string
 	var at place
@@ -249,7 +249,7 @@ func (d *decoder) placeOf(node *unstable.Node) place {
 	return place{offset: int(at.Offset), length: int(at.Length)}
 }
 
-// describe names a value of the wrong type.
+// describe names the type of a wrong value.
 func describe(node *unstable.Node) string {
 	switch node.Kind {
 	case unstable.String:
@@ -272,7 +272,7 @@ func fieldNamed(table reflect.Value, key string) (reflect.Value, bool) {
 	return reflect.Value{}, false
 }
 
-// spellings returns what a key is called now and what it was called before, of which key is one.
+// spellings returns the current and the former name of a key, of which key is one.
 func spellings(table reflect.Type, key string) (name, old string) {
 	for _, f := range reflect.VisibleFields(table) {
 		if name, old := f.Tag.Get("toml"), f.Tag.Get("old"); old != "" && (key == old || key == name) {

@@ -9,12 +9,12 @@ import (
 	"unicode/utf8"
 )
 
-// document is the text of a file, where its values stand, and what is wrong with it.
+// document is the text of a file, the places of its values, and its problems.
 type document struct {
 	file     string
 	data     []byte
-	places   map[string]place // by key, such as "up[0].via[1]"; the key "up[0]." is the table's own line
-	wrongs   map[string]bool  // keys whose value is of the wrong type, so that nothing more can be said of it
+	places   map[string]place // by key, such as "up[0].via[1]"; "up[0]." is the table's own line
+	wrongs   map[string]bool  // keys whose value is of the wrong type: skip further checks
 	problems Problems
 }
 
@@ -22,7 +22,7 @@ func newDocument(file string, data []byte) document {
 	return document{file: file, data: data, places: map[string]place{}, wrongs: map[string]bool{}}
 }
 
-// place is a piece of the text, in bytes. The zero place is the file as a whole.
+// place is a range of the text in bytes. The zero place is the whole file.
 type place struct{ offset, length int }
 
 // wrong reports a value of the wrong type.
@@ -47,7 +47,7 @@ func (d *document) report(at place, severity, key, what, hint string) {
 	d.problems = append(d.problems, p)
 }
 
-// offset turns a line and a column in bytes, both from 1, into an offset.
+// offset converts a line and a byte column, both from 1, to an offset.
 func (d *document) offset(line, column int) int {
 	at := 0
 	for ; line > 1; line-- {
@@ -60,7 +60,7 @@ func (d *document) offset(line, column int) int {
 	return min(at+max(column-1, 0), len(d.data))
 }
 
-// sorted gives the problems in the order of the lines, with those of the whole file first.
+// sorted returns the problems by line, with those of the whole file first.
 func (d *document) sorted() Problems {
 	slices.SortStableFunc(d.problems, func(a, b Problem) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
@@ -68,10 +68,10 @@ func (d *document) sorted() Problems {
 	return d.problems
 }
 
-// A secret does not belong in the file. Where one stands there, what is said of its line does not show it.
+// Secrets do not belong in the file. If a line has one, messages do not show it.
 var secretWord = regexp.MustCompile(`(?i)\b((?:private|preshared|secret|password|passphrase)[a-z_-]*)(?:\s*=.*)?`)
 
-// nearest gives the known word that is an edit away for each three letters, and nothing where there is none.
+// nearest returns a known word within one edit for each three letters, or "".
 func nearest(word string, known []string) string {
 	best, distance := "", min(len(word)/3, 2)+1
 	for _, k := range known {

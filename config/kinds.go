@@ -1,6 +1,6 @@
 package config
 
-// The kinds of path beyond those of package path. Each registers itself.
+// Path kinds outside of package path. Each registers itself.
 import (
 	_ "heddle/overlay/client"
 	_ "heddle/path/masque"

@@ -14,11 +14,11 @@ import (
 	"heddle/path"
 )
 
-// A heddle.toml of this size is none.
+// maxFile bounds a heddle.toml in bytes.
 const maxFile = 1 << 20
 
-// Load reads a heddle.toml. A file with errors gives [Problems], all of them; one with warnings only is loaded.
-// File names in it are made absolute or relative to the working directory, and paths given by name are written out.
+// Load reads a heddle.toml. It fails with all [Problems] if any is an error, not for warnings only. It makes file names
+// in it absolute or relative to the working directory, and expands paths given by name.
 func Load(file string) (Config, error) {
 	c, problems := Check(file)
 	if wrong := problems.Errors(); len(wrong) > 0 {
@@ -27,10 +27,10 @@ func Load(file string) (Config, error) {
 	return c, nil
 }
 
-// Check reads a heddle.toml and gives all that is wrong or odd about it, in the order of its lines.
+// Check reads a heddle.toml and returns all errors and warnings, by line.
 func Check(file string) (Config, Problems) { return check(file, false) }
 
-// CheckHere is [Check], and also warns of each path that could not send from this machine now.
+// CheckHere is [Check], and also warns of each path that cannot send from this machine now.
 func CheckHere(file string) (Config, Problems) { return check(file, true) }
 
 func check(file string, here bool) (Config, Problems) {
@@ -42,7 +42,7 @@ func check(file string, here bool) (Config, Problems) {
 	c := Default()
 	doc := decode(file, data, &c)
 	if len(doc.problems) > 0 && len(doc.places) == 0 {
-		return c, doc.problems // no TOML at all: nothing more can be said of it
+		return c, doc.problems // not TOML: nothing more can be checked
 	}
 	resolve(&c, filepath.Dir(file))
 	for i := range c.Dials {
@@ -56,18 +56,17 @@ func check(file string, here bool) (Config, Problems) {
 	return c, doc.sorted()
 }
 
-// Validate gives what is wrong or odd about a config, as [Check] does, but without lines.
+// Validate returns the problems of a config like [Check], but without lines.
 func (c Config) Validate() Problems {
 	doc := &document{file: "config"}
 	validate(c, doc, false)
 	return doc.sorted()
 }
 
-// Check gives the first thing that is wrong with a tunnel that flags describe, by the name of its flag. What is wrong with
-// its WireGuard file, reading that file says.
+// Check returns the first error of a tunnel from flags, named by its flag. It does not read the WireGuard file.
 func (u Up) Check() error { return firstError(Config{Paths: u.Paths, Ups: []Up{u}}) }
 
-// Check gives the first thing that is wrong with a relay that flags describe, by the name of its flag.
+// Check returns the first error of a relay from flags, named by its flag.
 func (s Split) Check() error { return firstError(Config{Paths: s.Paths, Splits: []Split{s}}) }
 
 func firstError(c Config) error {
@@ -96,8 +95,8 @@ func read(file string) ([]byte, error) {
 	return data, err
 }
 
-// beside are the paths that a session has outside its schedule: its own, and those before the first table that its
-// schedule does not have. Only those that something uses are ever opened.
+// beside are the paths that a session has outside its schedule: its own, and those before the first table. Only those
+// that something uses are opened.
 func beside(defined []string, p Paths) []string {
 	taken := namesOf(slices.Concat(p.Via, p.Path))
 	return append(slices.Clone(p.Path), slices.DeleteFunc(slices.Clone(defined), func(text string) bool {
@@ -105,7 +104,7 @@ func beside(defined []string, p Paths) []string {
 	})...)
 }
 
-// reason leaves the file's name out of an error that stands beside it.
+// reason removes the file's name from an error that is printed beside it.
 func reason(err error) string {
 	if at, ok := errors.AsType[*fs.PathError](err); ok {
 		return at.Err.Error()
@@ -113,8 +112,8 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// resolve writes out the paths that tables give by name, and makes file names usable from the working directory. A
-// capture directory that several sessions have from before the first table gets a directory for each in it.
+// resolve expands the paths that tables give by name, and makes file names relative to the working directory. If
+// sessions share a capture directory from before the first table, each gets a subdirectory.
 func resolve(c *Config, dir string) {
 	top := map[string]string{}
 	for _, text := range slices.Concat(c.Via, c.Path) {
@@ -164,7 +163,7 @@ func written(via []string, top map[string]string) []string {
 	return via
 }
 
-// besideFiles makes the names of files in dir usable from the working directory.
+// besideFiles makes file names in dir relative to the working directory.
 func besideFiles[S ~string](dir string, names ...*S) {
 	for _, name := range names {
 		if *name != "" && !filepath.IsAbs(string(*name)) {
@@ -173,14 +172,14 @@ func besideFiles[S ~string](dir string, names ...*S) {
 	}
 }
 
-// besideBoard does so with a board's file, which is told from KEY@HOST:PORT as package board does.
+// besideBoard does this for a board's file, unless it is KEY@HOST:PORT by the rules of package board.
 func besideBoard(dir string, name *string) {
 	if !strings.Contains(*name, "@") {
 		besideFiles(dir, name)
 	}
 }
 
-// besideSecrets does so with the files in a list of NAME=FILE.
+// besideSecrets does this for the files in a list of NAME=FILE.
 func besideSecrets(dir string, list []string) []string {
 	list = slices.Clone(list)
 	for i, text := range list {

@@ -17,9 +17,9 @@ import (
 	"heddle/path"
 )
 
-// Node is a node.toml: one overlay node. The flags of `heddle node run` are the same.
+// Node is a node.toml, one overlay node, as in the flags of `heddle node run`.
 type Node struct {
-	// Name is what the node calls itself; empty is the machine's name.
+	// Name is the node's name; empty is the machine's name.
 	Name       string        `toml:"name" help:"what the node calls itself, a <NAME>; the machine's name where it is not given"`
 	Listen     string        `toml:"listen" help:"where clients come to, <[HOST]:PORT>, TCP and UDP"`
 	Identity   string        `toml:"identity" help:"the <FILE> of the node's private key" complete:"file"`
@@ -34,20 +34,19 @@ type Node struct {
 	LogTargets bool          `toml:"log-targets" help:"write down who talks to whom"`
 	Address    []string      `toml:"address" help:"where clients reach the node, <HOST:PORT>; where it listens, if it is not given"`
 	Board      string        `toml:"board" help:"register there: the board, <KEY@HOST:PORT> or a file"`
-	// ASN is the autonomous system that the node is in, for a board; 0 is unknown.
+	// ASN is the node's autonomous system, for a board; 0 is unknown.
 	ASN           int    `toml:"asn" help:"the <NUMBER> of the autonomous system that the node is in, for the board"`
 	NATPorts      string `toml:"nat-ports" help:"in mode nat, lease ports <FIRST-LAST> to clients"`
 	SetForwarding bool   `toml:"set-forwarding" help:"in mode nat, let the kernel forward, for leases alone"`
 }
 
-// DefaultNode is a node before anything is said about it.
+// DefaultNode returns the default settings.
 func DefaultNode() Node {
 	return Node{Listen: fmt.Sprintf(":%d", node.DefaultPort), Mode: []string{client.ModeForward}, MaxFlows: node.DefaultMaxFlows, NATPorts: "20000-20999",
 		Idle: node.DefaultIdle, Drain: node.DefaultDrain}
 }
 
-// LoadNode reads a node.toml. What is wrong with it is in [Problems], all of it. File names in it are made relative to the
-// working directory.
+// LoadNode reads a node.toml. It fails with all its [Problems]. It makes file names relative to the working directory.
 func LoadNode(file string) (Node, error) {
 	n := DefaultNode()
 	err := loadFlat(file, &n, func() problems { return n.problems() })
@@ -57,7 +56,7 @@ func LoadNode(file string) (Node, error) {
 	return n, err
 }
 
-// problems gives what is wrong, by key.
+// problems returns the errors by key.
 func (n Node) problems() problems {
 	wrong := problems{}
 	if n.Name != "" {
@@ -99,10 +98,10 @@ func (n Node) problems() problems {
 	return wrong
 }
 
-// Check gives the first thing that is wrong with what flags say, by the name of its flag.
+// Check returns the first error of the flags, named by its flag.
 func (n Node) Check() error { return n.problems().first() }
 
-// NATPortRange gives the bounds of NATPorts.
+// NATPortRange returns the bounds of NATPorts.
 func (n Node) NATPortRange() (first, last uint16, err error) {
 	from, to, _ := strings.Cut(n.NATPorts, "-")
 	a, errA := strconv.ParseUint(from, 10, 16)
@@ -127,7 +126,7 @@ func (n Node) ListenAddr() (netip.AddrPort, error) {
 	return netip.AddrPortFrom(at.Addr().Unmap(), at.Port()), nil
 }
 
-// Options are those of the node itself: all but its hooks. It reads the identity, which must be there.
+// Options returns the node's options without hooks. It reads the identity, which must exist.
 func (n Node) Options() (node.Options, error) {
 	o := node.Options{Name: n.Name, Modes: n.Mode, MaxFlows: n.MaxFlows, Idle: n.Idle, Drain: n.Drain, LogTargets: n.LogTargets}
 	if err := n.Check(); err != nil {
@@ -158,7 +157,7 @@ func (n Node) Options() (node.Options, error) {
 	return o, nil
 }
 
-// RevokedFile is the file of what is revoked, for a node with its identity in a file.
+// RevokedFile is the revocation file of a node with its identity in a file.
 func (n Node) RevokedFile(identityFile string) string {
 	if n.Revoked != "" {
 		return n.Revoked
@@ -166,7 +165,7 @@ func (n Node) RevokedFile(identityFile string) string {
 	return filepath.Join(filepath.Dir(identityFile), "revoked")
 }
 
-// machineName is the first part of this machine's name, where that can name a node.
+// machineName is the first part of this machine's name, if it is a valid node name.
 func machineName() string {
 	name, _ := os.Hostname()
 	name, _, _ = strings.Cut(name, ".")

@@ -15,8 +15,8 @@ import (
 	"heddle/split"
 )
 
-// Options turns what a person asked for into what a session needs. The caller adds Session, To, Mark, Tap and Log.
-// It fails with the first thing that is wrong, a [*path.Error] with a hint.
+// Options converts the settings to a session's options. The caller adds Session, To, Mark, Tap and Log. It fails with
+// the first error, a [*path.Error] with a hint.
 func (p Paths) Options() (split.Options, error) {
 	for _, f := range p.findings() {
 		if !f.warning {
@@ -69,7 +69,7 @@ func namesOf(texts []string) (names []string) {
 	return names
 }
 
-// finding is something wrong with a value, before it is known where the value stands.
+// finding is a problem with a value, before its place is known.
 type finding struct {
 	key     string
 	index   int // element of a list, or -1 for the whole value
@@ -91,7 +91,7 @@ func (f *findings) add(key string, index int, err error) {
 	}
 }
 
-// maxReorder is beyond any difference of paths that one would split over.
+// maxReorder exceeds any reasonable difference between paths.
 const maxReorder = time.Second
 
 func (p Paths) findings() findings {
@@ -138,11 +138,11 @@ func (p Paths) viaFindings() findings {
 	return append(c.findings, p.ruleFindings(c.names)...)
 }
 
-// pathChecker looks at paths one by one.
+// pathChecker checks paths one by one.
 type pathChecker struct {
 	specs  []path.Spec
 	names  map[string]bool
-	places map[string]string // place to the name of the path that has it
+	places map[string]string // place to the name of its path
 	findings
 }
 
@@ -164,7 +164,7 @@ func (c *pathChecker) check(key string, index int, text string) {
 		if spec.Base != "" {
 			alone.Base = path.NewSystem(0)
 		}
-		_, err = path.New(spec, alone) // fails only on what can never work
+		_, err = path.New(spec, alone) // fails only if it can never work
 	}
 	if err != nil {
 		c.add(key, index, err)
@@ -184,7 +184,7 @@ func (c *pathChecker) check(key string, index int, text string) {
 	c.places[spec.Place()] = spec.Name
 }
 
-// carry makes the paths, and fails where one of those named does not carry what user needs.
+// carry makes the paths, and fails if one of the named ones does not carry what user needs.
 func (c *pathChecker) carry(names []string, needs path.Carries, user string) error {
 	set, err := path.NewSet(c.specs, path.Options{})
 	if err != nil {
@@ -200,7 +200,7 @@ func (c *pathChecker) carry(names []string, needs path.Carries, user string) err
 	return nil
 }
 
-// explain gives an error's line and its hint.
+// explain returns an error's line and its hint.
 func explain(err error) (what, hint string) {
 	return err.Error(), errhint.Of(err)
 }

@@ -8,27 +8,27 @@ import (
 	"heddle/internal/text"
 )
 
-// Problem is one thing that is wrong with a file.
+// Problem is one error or warning in a file.
 type Problem struct {
 	File     string `json:"file"`
-	Line     int    `json:"line"`   // from 1; 0 where it is the file as a whole
+	Line     int    `json:"line"`   // from 1; 0 for the whole file
 	Column   int    `json:"column"` // in characters, from 1
 	Severity string `json:"severity"`
 	Key      string `json:"key,omitempty"` // such as "up[0].via[1]"
 	What     string `json:"what"`
 	Hint     string `json:"hint,omitempty"`
 
-	line  string // the text of the line
-	width int    // of what is wrong in it, in characters
+	line  string // text of the line
+	width int    // of the wrong part, in characters
 }
 
-// What a problem means: an error keeps the file from being used, a warning does not.
+// The severities: an error keeps the file from being used, a warning does not.
 const (
 	SeverityError   = "error"
 	SeverityWarning = "warning"
 )
 
-// String gives FILE:LINE:COLUMN: SEVERITY: WHAT.
+// String formats it as FILE:LINE:COLUMN: SEVERITY: WHAT.
 func (p Problem) String() string {
 	if p.Line == 0 {
 		return fmt.Sprintf("%s: %s: %s", p.File, p.Severity, p.What)
@@ -36,14 +36,14 @@ func (p Problem) String() string {
 	return fmt.Sprintf("%s:%d:%d: %s: %s", p.File, p.Line, p.Column, p.Severity, p.What)
 }
 
-// Excerpt gives the line with a caret under what is wrong, two lines, or nothing where there is no line.
+// Excerpt returns the line and a caret line under the problem, or "" without a line.
 func (p Problem) Excerpt() string {
 	if p.Line == 0 {
 		return ""
 	}
 	number := fmt.Sprintf("%5d | ", p.Line)
 	runes, column := window([]rune(p.line), p.Column-1, p.width)
-	// A tab before the caret stays a tab, so that the caret stands under its place however wide tabs are.
+	// A tab before the caret stays a tab, so that the caret is aligned at any tab width.
 	lead := strings.Map(func(r rune) rune {
 		if r == '\t' {
 			return r
@@ -54,11 +54,11 @@ func (p Problem) Excerpt() string {
 	return fmt.Sprintf("%s%s\n      | %s%s\n", number, text.Printable(string(runes), '\t'), lead, strings.Repeat("^", width))
 }
 
-// lineColumns is how much of a line is shown, so that it and its number fit a terminal of 80 columns: in a line that
-// wraps, the caret would stand under nothing.
+// lineColumns is how much of a line is shown, so that it fits 80 columns with its number: a wrapped line would misplace
+// the caret.
 const lineColumns = 72
 
-// window cuts a long line to what stands around the place, and gives the place in it.
+// window cuts a long line around the place, and returns the place in it.
 func window(line []rune, column, width int) ([]rune, int) {
 	if len(line) <= lineColumns {
 		return line, column
@@ -77,10 +77,10 @@ func window(line []rune, column, width int) ([]rune, int) {
 	return shown, column - from
 }
 
-// Problems are all that is wrong with a file, in the order of its lines.
+// Problems are all problems of a file, by line.
 type Problems []Problem
 
-// Error gives one problem a line, with its hint.
+// Error formats one problem a line, with its hint.
 func (ps Problems) Error() string {
 	var lines []string
 	for _, p := range ps {
@@ -101,7 +101,7 @@ func (ps Problems) HintText() string {
 	return "`heddle check " + ps[0].File + "` shows each place"
 }
 
-// Errors leaves the warnings out.
+// Errors returns the problems without the warnings.
 func (ps Problems) Errors() Problems {
 	return slices.DeleteFunc(slices.Clone(ps), func(p Problem) bool { return p.Severity != SeverityError })
 }

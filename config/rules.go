@@ -7,18 +7,16 @@ import (
 	"heddle/split"
 )
 
-// Rule is a [[rule]] table: what it matches takes one path, whatever the schedule says. It holds for each session of the
-// file.
+// Rule is a [[rule]] table: its matches take one path, regardless of the schedule, in each session of the file.
 type Rule struct {
 	// When is "quic-handshake", "first 10p", "first 3s" or "port 53".
 	When string `toml:"when"`
-	// Use is the name of a path.
-	Use string `toml:"use"`
+	Use  string `toml:"use"` // name of a path
 }
 
 func (r Rule) flag() string { return r.When + "=" + r.Use }
 
-// splitRules are the rules as a session takes them: that of handshake-via first, since it hides the most.
+// splitRules returns the session's rules: handshake-via comes first, since it hides the most.
 func (p Paths) splitRules() ([]split.Rule, error) {
 	var out []split.Rule
 	if p.HandshakeVia != "" {
@@ -34,7 +32,7 @@ func (p Paths) splitRules() ([]split.Rule, error) {
 	return out, nil
 }
 
-// ruleFindings looks for rules that can never work. known are the names of the paths.
+// ruleFindings finds rules that can never work. known has the names of the paths.
 func (p Paths) ruleFindings(known map[string]bool) (found findings) {
 	absent := func(key string, index int, name string) {
 		found.say(key, index, fmt.Sprintf("no path is called %q", name), "define it with path = [\""+name+"=KIND:ARG\"], or name one of via")

@@ -8,9 +8,9 @@ import (
 	"heddle/path"
 )
 
-const maxSecret = 4096 // bytes; a password or token is far shorter
+const maxSecret = 4096 // bytes; passwords and tokens are far shorter
 
-// readSecret reads the first line of a secret's file, which nobody but its owner may read.
+// readSecret reads the first line of a secret's file, which only its owner may be able to read.
 func readSecret(name, file string) (path.Secret, error) {
 	what := "secret of path " + name
 	info, err := os.Stat(file)
@@ -34,7 +34,7 @@ func readSecret(name, file string) (path.Secret, error) {
 	return path.Secret(line), nil
 }
 
-// secrets gives the reader of the files in list, each NAME=FILE; nil where there are none.
+// secrets returns a reader of the files in list, each NAME=FILE; nil if it is empty.
 func secrets(list []string) func(string) (path.Secret, error) {
 	if len(list) == 0 {
 		return nil

@@ -11,10 +11,10 @@ import (
 	"heddle/path"
 )
 
-// A session's name becomes the name of a file, so it must not begin with a dot nor hold a slash.
+// A session's name becomes a file name, so it must not begin with a dot or contain a slash.
 var sessionRule = regexp.MustCompile(`^[a-zA-Z0-9_=+][a-zA-Z0-9_=+.-]{0,63}$`)
 
-// CheckSessionName refuses what cannot name a session.
+// CheckSessionName returns an error for an invalid session name.
 func CheckSessionName(name string) error {
 	if sessionRule.MatchString(name) {
 		return nil
@@ -23,7 +23,7 @@ func CheckSessionName(name string) error {
 		Hint: "a name is 1 to 64 letters, digits or any of _ = + . - and starts with none of the last two"}
 }
 
-// SessionName is the name, or else the file's name without .conf.
+// SessionName is Name, or the file's name without .conf.
 func (u Up) SessionName() string {
 	if u.Name != "" || u.File == "" {
 		return u.Name
@@ -31,7 +31,7 @@ func (u Up) SessionName() string {
 	return strings.TrimSuffix(filepath.Base(u.File), ".conf")
 }
 
-// SessionName is the name, or else split-PORT with the port it listens on, or else with the server's.
+// SessionName is Name, or split-PORT with the port it listens on, or else with the server's.
 func (s Split) SessionName() string {
 	if s.Name != "" {
 		return s.Name

@@ -13,15 +13,15 @@ import (
 	"heddle/stripe/transfer"
 )
 
-// DefaultStreamListen is where a device takes streams unless it is told otherwise.
+// DefaultStreamListen is the default address for streams.
 const DefaultStreamListen = ":4470"
 
-// AnyKey lets in whoever has a key.
+// AnyKey admits every key.
 const AnyKey = "any"
 
-// StreamDial is what `heddle stream dial` does: a [[dial]] table, or its flags.
+// StreamDial is a [[dial]] table, or the flags of `heddle stream dial`.
 type StreamDial struct {
-	// Name is the service that the peer is asked for, and what `heddle status` calls it.
+	// Name is the service to request from the peer, and the name in `heddle status`.
 	Name       string     `toml:"name"`
 	Listen     string     `toml:"listen" help:"where programs connect to, <HOST:PORT>"`
 	Socks      string     `toml:"socks" help:"offer a SOCKS5 proxy on <HOST:PORT>, whose other side is the peer"`
@@ -30,7 +30,7 @@ type StreamDial struct {
 	Stripe
 }
 
-// DefaultStreamDial is a dialler before anything is said about it.
+// DefaultStreamDial returns the default settings.
 func DefaultStreamDial() StreamDial {
 	return StreamDial{Warm: 1, Stripe: DefaultStripe()}
 }
@@ -56,7 +56,7 @@ func (d StreamDial) problems() problems {
 	return wrong
 }
 
-// checkSocksUsers looks at the file of those who may use a SOCKS5 proxy.
+// checkSocksUsers checks the users' file of a SOCKS5 proxy.
 func checkSocksUsers(socks string, file users.File) error {
 	if file != "" && socks == "" {
 		return &path.Error{What: "socks-users", Why: "it is for a SOCKS5 proxy, and none is offered", Hint: "add socks, or leave it out"}
@@ -65,23 +65,23 @@ func checkSocksUsers(socks string, file users.File) error {
 	return err
 }
 
-// Check gives one thing that is wrong, by the name of its flag.
+// Check returns one error, named by its flag.
 func (d StreamDial) Check() error { return d.problems().first() }
 
-// SessionName is what `heddle status` and `heddle down` call it.
+// SessionName is the name in `heddle status` and `heddle down`.
 func (d StreamDial) SessionName() string { return "dial-" + d.Name }
 
-// ServiceName is what the peer is asked for.
+// ServiceName is the service to request from the peer.
 func (d StreamDial) ServiceName() string { return d.Name }
 
-// beside makes file names usable from the working directory.
+// beside makes file names relative to the working directory.
 func (s *Stripe) beside(dir string) {
 	s.Secret = besideSecrets(dir, s.Secret)
 	besideFiles(dir, &s.Identity, &s.Keylog)
 	besideBoard(dir, &s.Board)
 }
 
-// Admission says who may come to a device, and where: what `heddle stream serve` and `heddle recv` share.
+// Admission says who may connect to a device, and where: shared by `heddle stream serve` and `heddle recv`.
 type Admission struct {
 	Name        string   `toml:"name" help:"what peers ask for, a <NAME>"`
 	Listen      string   `toml:"listen" help:"where peers come to, <[HOST]:PORT>"`
@@ -90,9 +90,9 @@ type Admission struct {
 	MaxSessions int      `toml:"max-sessions" help:"how many sessions are served at one time"`
 	Keylog      string   `toml:"keylog" help:"write the keys of the TLS inside to <FILE>, for experiments" complete:"file"`
 	Backend     string   `toml:"backend" old:"plane" help:"how peers come: stripe, or mptcp for the kernel backends"`
-	// Board is where the device registers, KEY@HOST:PORT or a file; empty registers nowhere.
+	// Board is where the device registers, KEY@HOST:PORT or a file; empty for none.
 	Board string `toml:"board" help:"register there: the board, <KEY@HOST:PORT> or a file"`
-	// Address are where peers reach this device, HOST:PORT each, for the board; empty is where it listens.
+	// Address has the addresses for the board, HOST:PORT each; empty is where it listens.
 	Address []string `toml:"address" help:"where peers reach this device, <HOST:PORT>, for the board"`
 }
 
@@ -131,7 +131,7 @@ func (a Admission) check(wrong problems) {
 	}
 }
 
-// Accept tells who may come in.
+// Accept returns the check of a peer's key.
 func (a Admission) Accept() (func(identity.Key) error, error) {
 	known := map[identity.Key]bool{}
 	for _, text := range a.Allow {
@@ -152,7 +152,7 @@ func (a Admission) Accept() (func(identity.Key) error, error) {
 	}, nil
 }
 
-// StreamServe is what `heddle stream serve` does: a [[serve]] table, or its flags.
+// StreamServe is a [[serve]] table, or the flags of `heddle stream serve`.
 type StreamServe struct {
 	Admission
 	To      string   `toml:"to" help:"the program, <HOST:PORT> or unix:FILE"`
@@ -161,7 +161,7 @@ type StreamServe struct {
 	DenyTo  []string `toml:"deny-to" help:"with --socks, do not lead to these addresses, <CIDR[:PORT]>"`
 }
 
-// DefaultStreamServe is a server before anything is said about it.
+// DefaultStreamServe returns the default settings.
 func DefaultStreamServe() StreamServe { return StreamServe{Admission: defaultAdmission()} }
 
 func (s StreamServe) problems() problems {
@@ -185,33 +185,33 @@ func (s StreamServe) problems() problems {
 	return wrong
 }
 
-// Check gives one thing that is wrong, by the name of its flag.
+// Check returns one error, named by its flag.
 func (s StreamServe) Check() error { return s.problems().first() }
 
-// SessionName is what `heddle status` and `heddle down` call it.
+// SessionName is the name in `heddle status` and `heddle down`.
 func (s StreamServe) SessionName() string { return "serve-" + s.Name }
 
-// ServiceName is what a peer asks for.
+// ServiceName is the service that a peer requests.
 func (s StreamServe) ServiceName() string { return s.Name }
 
-// beside makes file names usable from the working directory.
+// beside makes file names relative to the working directory.
 func (a *Admission) beside(dir string) {
 	besideFiles(dir, &a.Identity, &a.Keylog)
 	besideBoard(dir, &a.Board)
 }
 
-// Recv is what `heddle recv` does.
+// Recv is the flags of `heddle recv`.
 type Recv struct {
 	Admission
 	transfer.ReceiveOptions
 }
 
-// DefaultRecv is a receiver before anything is said about it.
+// DefaultRecv returns the default settings.
 func DefaultRecv() Recv {
 	return Recv{Admission: defaultAdmission(), ReceiveOptions: transfer.ReceiveOptions{Into: "."}}
 }
 
-// Check gives one thing that is wrong, by the name of its flag.
+// Check returns one error, named by its flag.
 func (r Recv) Check() error {
 	wrong := problems{}
 	r.Admission.check(wrong)

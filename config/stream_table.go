@@ -13,23 +13,23 @@ import (
 	"heddle/path"
 )
 
-// KeptBoard names the board that `heddle board use` keeps where it is left open who the peer is, where it is, or by which
-// nodes to go.
+// KeptBoard sets the board of `heddle board use` if the peer, its address or the nodes are not given.
 func (s *Stripe) KeptBoard() {
 	if s.Board != "" || s.To != "" && s.Key != "" && s.Paths == 0 {
 		return
 	}
 	file, err := board.DefaultFile()
 	if err != nil {
-		return // that the peer is missing is said
+		return // the missing peer is reported elsewhere
 	}
 	if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
 		s.Board = file
 	}
 }
 
-// resolve writes out the paths of a [[dial]] table. From before the first table it has via and path, unless it names
-// nodes to be chosen: then via are the ways that those ride. What says how datagrams are split says nothing of streams.
+// resolve expands the paths of a [[dial]] table. It inherits via and path from before the first table, unless it
+// chooses nodes: then the inherited via are the paths that those ride. Keys on splitting datagrams do not apply to
+// streams.
 func (d *StreamDial) resolve(all Paths, top map[string]string, dir string) {
 	switch {
 	case d.Paths > 0 && len(d.Via) == 0 && len(d.Path) == 0:
@@ -45,7 +45,7 @@ func (d *StreamDial) resolve(all Paths, top map[string]string, dir string) {
 	besideFiles(dir, &d.SocksUsers)
 }
 
-// used names the paths that a stream goes by.
+// used returns the names of a stream's paths.
 func (d StreamDial) used() []string {
 	names := Paths{Via: d.Via, Path: d.Path}.used()
 	if d.Paths > 0 {
@@ -54,7 +54,7 @@ func (d StreamDial) used() []string {
 	return names
 }
 
-// stream reports what is wrong with a [[serve]] or [[dial]] table.
+// stream reports the errors of a [[serve]] or [[dial]] table.
 func (v *validator) stream(wrong problems, s interface{ SessionName() string }, prefix string) {
 	for _, key := range slices.Sorted(maps.Keys(wrong)) {
 		what, hint := explainFlat(wrong[key])
@@ -72,7 +72,7 @@ func (v *validator) dial(d StreamDial, prefix string) {
 		if !isOne {
 			continue
 		}
-		if !v.written(prefix + key) { // it stands before the first table, and is reported there
+		if !v.written(prefix + key) { // set before the first table, and reported there
 			delete(wrong, key)
 			continue
 		}

@@ -22,10 +22,10 @@ import (
 	"heddle/stripe/share"
 )
 
-// Stripe says over which paths a stream goes and how it is cut: what `heddle stream dial` and `heddle send` share.
+// Stripe is the paths of a stream and how it is cut: shared by `heddle stream dial` and `heddle send`.
 type Stripe struct {
 	Via []string `toml:"via" help:"a path, <NAME=KIND:ARG>, such as a=node:tokyo; one flag a path" complete:"path"`
-	// Path are paths beside them, for tunnels to ride; the nodes that Paths chooses ride them in turn.
+	// Path are extra paths for tunnels to ride; the nodes that Paths chooses ride them in turn.
 	Path   []string      `toml:"path" help:"a path beside them, <NAME=KIND:ARG>, for tunnels to ride" complete:"path"`
 	Secret []string      `toml:"secret" help:"the file that holds the password or token of a path, <NAME=FILE>"`
 	Paths  int           `toml:"paths" help:"choose so many overlay nodes in place of --via; they ride the --path ones in turn"`
@@ -34,9 +34,9 @@ type Stripe struct {
 	Key    string        `toml:"key" help:"the <KEY> of the peer device; else the board says"`
 	Board  string        `toml:"board" help:"the board, <KEY@HOST:PORT> or a file; else the one that heddle board use keeps"`
 	MaxAge time.Duration `toml:"max-age" help:"how old the board's last list may be where the board cannot be reached"`
-	// Identity is the file of this device's key; empty is this user's own.
+	// Identity is the file of this device's key; empty is the user's own.
 	Identity string `toml:"identity" help:"the <FILE> of this device's private key" complete:"file"`
-	// Schedule is one of [StripeSchedules]; empty is what fits the shares.
+	// Schedule is one of [StripeSchedules]; empty chooses by the shares.
 	Schedule string        `toml:"schedule" help:"which path is next: strict (each in turn), fast (who has room), weighted" complete:"stripe-schedules"`
 	Weight   []string      `toml:"weight" help:"for --schedule weighted, <NAME=NUMBER>; drawn at random where none is given"`
 	Segment  int           `toml:"segment" help:"the size of a segment in bytes"`
@@ -51,12 +51,12 @@ type Stripe struct {
 	SetPathManager bool   `toml:"set-path-manager" help:"for mptcp, set net.mptcp.pm_type while a socket is made"`
 }
 
-// DefaultStripe is a stripe before anything is said about it.
+// DefaultStripe returns the default settings.
 func DefaultStripe() Stripe {
 	return Stripe{Pick: PickDiverse, MaxAge: registry.DefaultMaxAge, Backend: BackendStripe, Segment: stripe.DefaultSegment, Shares: "none", Patience: stripe.DefaultPatience, MinRate: stripe.DefaultMinRate}
 }
 
-// Who carries streams: Heddle, or the kernel's MPTCP through nodes in mode nat, as plain subflows or by source address.
+// The carriers of streams: Heddle, or the kernel's MPTCP through nodes in mode nat, as plain subflows or by source address.
 const (
 	BackendStripe   = "stripe"
 	BackendMPTCP    = "mptcp"
@@ -68,8 +68,8 @@ func StripeBackends() []string { return []string{BackendStripe, BackendMPTCP, Ba
 
 // How nodes are chosen.
 const (
-	PickDiverse = "diverse" // those that the fewest networks see together, as far as a survey knows
-	PickRTT     = "rtt"     // those that answer first
+	PickDiverse = "diverse" // seen together by the fewest networks, as far as a survey knows
+	PickRTT     = "rtt"     // first to answer
 	PickRandom  = "random"
 )
 
@@ -79,7 +79,7 @@ func Picks() []string { return []string{PickDiverse, PickRTT, PickRandom} }
 // StripeSchedules are the schedules of streams.
 func StripeSchedules() []string { return []string{"strict", "fast", "weighted"} }
 
-// problems gives what is wrong, by key.
+// problems returns the errors by key.
 func (s Stripe) problems() problems {
 	wrong := problems{}
 	names := s.pathProblems(wrong)
@@ -111,7 +111,7 @@ func (s Stripe) problems() problems {
 	return wrong
 }
 
-// peerProblems looks at what says who the peer is. A board knows what is not given.
+// peerProblems checks the peer. A board supplies what is not given.
 func (s Stripe) peerProblems(wrong problems) {
 	if s.Board != "" {
 		_, err := board.LoadReference(s.Board)
@@ -130,7 +130,7 @@ func (s Stripe) peerProblems(wrong problems) {
 	}
 }
 
-// pathProblems looks at the paths, and gives the names of those to stripe over.
+// pathProblems checks the paths, and returns the names of those to stripe over.
 func (s Stripe) pathProblems(wrong problems) []string {
 	c, names := checkPaths(s.Path, s.Via), namesOf(s.Via)
 	for _, f := range c.findings {
@@ -163,7 +163,7 @@ func (s Stripe) pathProblems(wrong problems) []string {
 	return names
 }
 
-// weights gives one weight a path, nil where none are given.
+// weights returns one weight for each path, or nil.
 func (s Stripe) weights(names []string) ([]float64, error) {
 	if len(s.Weight) == 0 {
 		return nil, nil
@@ -195,9 +195,8 @@ func (s Stripe) weights(names []string) ([]float64, error) {
 	return weights, nil
 }
 
-// Options turns what a person asked for into what a session needs. The caller adds To, Identity, Service, Log and KeyLog,
-// the paths by nodes that are to be chosen, and the peer that a board knows. bases are the ways out that those nodes
-// ride in turn.
+// Options converts the settings to a session's options. The caller adds To, Identity, Service, Log and KeyLog, the
+// paths by chosen nodes, and the peer from a board. bases are the paths that those nodes ride in turn.
 func (s Stripe) Options() (o stripe.Options, bases []path.Path, err error) {
 	o = stripe.Options{Schedule: s.Schedule, Segment: s.Segment, Shares: s.Shares, MinPaths: s.MinPaths, Degrade: s.Degrade, Patience: s.Patience, MinRate: s.MinRate}
 	specs, err := parseSpecs(slices.Concat(s.Via, s.Path))
@@ -228,7 +227,7 @@ func (s Stripe) Options() (o stripe.Options, bases []path.Path, err error) {
 	return o, bases, err
 }
 
-// problems are what is wrong, by key.
+// problems are errors by key.
 type problems map[string]error
 
 func (p problems) add(key string, err error) {
@@ -241,7 +240,7 @@ func (p problems) say(key, why, hint string) {
 	p.add(key, &path.Error{What: key, Why: why, Hint: hint})
 }
 
-// first gives one problem under the name of its flag.
+// first returns one error, named by its flag.
 func (p problems) first() error {
 	keys := slices.Sorted(maps.Keys(p))
 	if len(keys) == 0 {
@@ -252,7 +251,7 @@ func (p problems) first() error {
 	return &path.Error{What: "--" + flag, Why: what, Hint: hint}
 }
 
-// explainFlat leaves out of an error what stands beside it.
+// explainFlat removes from an error what is printed beside it.
 func explainFlat(err error) (what, hint string) {
 	if known, ok := err.(*path.Error); ok && known.Err == nil {
 		return cmp.Or(known.Why, known.What), known.Hint
@@ -270,7 +269,7 @@ func hinted(err error, hint string) error {
 	return &path.Error{Why: err.Error(), Hint: hint}
 }
 
-// oneOf says that a value is none of those that there are.
+// oneOf returns an error unless the value is one of there.
 func oneOf(noun, value string, there []string) error {
 	if slices.Contains(there, value) {
 		return nil
@@ -289,7 +288,7 @@ func checkHostPort(text, example string) error {
 	return nil
 }
 
-// checkListen takes [HOST]:PORT, where port 0 is any that is free.
+// checkListen checks [HOST]:PORT, where port 0 is any free port.
 func checkListen(text string) error {
 	_, port, err := net.SplitHostPort(text)
 	if _, perr := strconv.ParseUint(port, 10, 16); err != nil || perr != nil {
@@ -298,7 +297,7 @@ func checkListen(text string) error {
 	return nil
 }
 
-// loadFlat reads a file without tables into a struct, and says all that is wrong with it.
+// loadFlat reads a file without tables into a struct, and reports all errors.
 func loadFlat(file string, into any, check func() problems) error {
 	data, err := read(file)
 	if err != nil {
@@ -318,7 +317,7 @@ func loadFlat(file string, into any, check func() problems) error {
 	return nil
 }
 
-// isDir says what is wrong with a directory that must be there.
+// isDir returns an error unless name is a directory.
 func isDir(name string) error {
 	info, err := os.Stat(name)
 	switch {
@@ -330,5 +329,5 @@ func isDir(name string) error {
 	return nil
 }
 
-// Check gives one thing that is wrong, by the name of its flag.
+// Check returns one error, named by its flag.
 func (s Stripe) Check() error { return s.problems().first() }

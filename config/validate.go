@@ -13,7 +13,7 @@ import (
 	"heddle/split"
 )
 
-// validate looks at what the values mean.
+// validate checks the meaning of the values.
 func validate(c Config, doc *document, here bool) {
 	v := &validator{document: doc, config: c, here: here, names: map[string]string{}, seen: map[string]string{}}
 	v.paths(c.Paths, "")
@@ -48,7 +48,7 @@ func validate(c Config, doc *document, here bool) {
 	}
 }
 
-// senders names the paths that a session sends by.
+// senders returns the names of the paths that a session sends by.
 func (p Paths) senders() []string {
 	names := append(namesOf(p.Via), p.HandshakeVia)
 	for _, text := range p.Rules {
@@ -57,7 +57,7 @@ func (p Paths) senders() []string {
 	return names
 }
 
-// used names the paths that a session sends by, or that others ride.
+// used adds the paths that others ride.
 func (p Paths) used() []string {
 	names := p.senders()
 	for _, text := range slices.Concat(p.Via, p.Path) {
@@ -71,9 +71,9 @@ func (p Paths) used() []string {
 type validator struct {
 	*document
 	config Config
-	here   bool              // look at this machine's interfaces too
-	names  map[string]string // session name to the table that has it
-	seen   map[string]string // capture directory to the session that has it
+	here   bool              // check this machine's interfaces too
+	names  map[string]string // session name to its table
+	seen   map[string]string // capture directory to its session
 }
 
 // at reports at the place of the key, or else of its table.
@@ -97,21 +97,20 @@ func (v *validator) fail(key string, err error) {
 	}
 }
 
-// written reports whether the key stands in the file itself; of a config without a file, all do.
+// written reports whether the key is in the file itself; without a file, all are.
 func (v *validator) written(key string) bool {
 	_, is := v.places[key]
 	return is || v.places == nil
 }
 
-// paths checks the keys that tables share, at the place where each is written: what a table has from before the first
-// table is reported there, once.
+// paths checks the shared keys where they are written: keys before the first table are reported once, there.
 func (v *validator) paths(p Paths, prefix string) {
 	top := prefix == ""
 	for _, f := range p.findings() {
 		noPath := f.key == "via" && f.index < 0
 		tooMany := f.key == "min-paths" && v.written(prefix+"via")
 		switch {
-		case noPath && (top || v.wrongs["via"]): // the tables may bring their own; or it is reported
+		case noPath && (top || v.wrongs["via"]): // tables may have their own; or it is reported
 			continue
 		case !top && !noPath && !tooMany && !v.written(prefix+f.key):
 			continue
@@ -126,7 +125,7 @@ func (v *validator) paths(p Paths, prefix string) {
 			case f.key == "via":
 				f = v.byName(f, p.Via[f.index], top)
 			case f.key == "rule" && top:
-				key += "." // a table of its own
+				key += "." // its own table
 			}
 		}
 		v.at(key, severity, f.what, f.hint)
@@ -134,7 +133,7 @@ func (v *validator) paths(p Paths, prefix string) {
 	v.ready(p.Via, prefix)
 }
 
-// ready warns of paths that could not send now. That is no mistake: what is absent may come.
+// ready warns of paths that cannot send now. This is no error: an interface may appear later.
 func (v *validator) ready(via []string, prefix string) {
 	if !v.here {
 		return
@@ -155,7 +154,7 @@ func (v *validator) ready(via []string, prefix string) {
 	}
 }
 
-// byName explains a path that a table gives by a name nobody has.
+// byName explains a path that a table gives by an unknown name.
 func (v *validator) byName(f finding, text string, top bool) finding {
 	if top || strings.Contains(text, "=") || len(v.config.Via) == 0 {
 		return f
@@ -165,7 +164,7 @@ func (v *validator) byName(f finding, text string, top bool) finding {
 	return f
 }
 
-// What each host takes (RFC 791), and what is left of the largest IP packet by WireGuard over IPv6.
+// The smallest MTU that every host accepts (RFC 791), and the largest that WireGuard over IPv6 leaves of an IP packet.
 const (
 	leastMTU   = 576
 	largestMTU = 65535 - 80
@@ -236,7 +235,7 @@ func (v *validator) backend(s Split, prefix string) {
 
 func (v *validator) name(name, capture, prefix string) {
 	if name == "" {
-		return // what it would be made of is missing, and reported
+		return // its inputs are missing, and reported
 	}
 	if other, taken := v.seen[capture]; taken && capture != "" {
 		v.error(prefix+"capture", fmt.Sprintf("%s captures to %s too", other, capture), "give each session a directory of its own")
@@ -253,8 +252,7 @@ func (v *validator) name(name, capture, prefix string) {
 	v.names[name] = strings.TrimSuffix(prefix, ".")
 }
 
-// hostPort checks HOST:PORT; port 0 listens on any that is free. Something that listens beyond loopback is reachable for
-// others, which is worth a warning.
+// hostPort checks HOST:PORT; port 0 listens on any free port. It warns of listeners that others can reach.
 func (v *validator) hostPort(text, key string, listens bool) {
 	host, port, err := net.SplitHostPort(text)
 	if n, perr := strconv.ParseUint(port, 10, 16); err != nil || perr != nil || !listens && (n == 0 || host == "") {
@@ -266,7 +264,7 @@ func (v *validator) hostPort(text, key string, listens bool) {
 	}
 }
 
-// exposed warns of what listens for others too.
+// exposed warns of listeners beyond loopback.
 func (v *validator) exposed(text, key string) {
 	host, _, err := net.SplitHostPort(text)
 	ip := net.ParseIP(host)
