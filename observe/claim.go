@@ -10,7 +10,7 @@ import (
 const claim = "From captures alone: what each observer could count and read. " +
 	"Not what it could infer, such as a web site from the pattern of sizes and times."
 
-// limits says what this report cannot know, as far as it applies.
+// limits returns what this report cannot know, as far as it applies.
 func (s *Session) limits(r Report) []string {
 	var l []string
 	if len(r.Observers) > 1 {

@@ -9,23 +9,22 @@ import (
 	"slices"
 )
 
-// Conversation is what one TCP connection said, put together from a capture.
+// Conversation holds the data of one TCP connection, reassembled from a capture.
 type Conversation struct {
 	Client, Server netip.AddrPort
-	// Up is what the client said, Down what the server did, each as far as the capture has it without a gap.
+	// Up is the client's data and Down the server's, each up to the first gap in the capture.
 	Up, Down []byte
-	// Subflow says which part it has in an MPTCP connection; nil for plain TCP. See [Connections].
-	Subflow *Subflow
+	Subflow  *Subflow // its role in an MPTCP connection, see [Connections]; nil for plain TCP
 }
 
-// maxConversations and maxConversationBytes bound what a capture can make [Conversations] keep.
+// maxConversations and maxConversationBytes bound what [Conversations] keeps.
 const (
 	maxConversations     = 4096
 	maxConversationBytes = 1 << 30
 )
 
-// Conversations puts together the TCP connections of a pcap or pcapng capture whose beginning it has, in the order of
-// their first packets. A capture that is damaged or cut short gives what could be read, with the reason in stopped.
+// Conversations reassembles the TCP connections of a pcap or pcapng capture that contains their beginning, in the order
+// of their first packets. For a damaged or truncated capture it returns what it could read, and the reason in stopped.
 func Conversations(r io.Reader) (all []Conversation, stopped string, err error) {
 	source, err := open(bufio.NewReaderSize(r, 1<<16))
 	if err != nil {
@@ -49,7 +48,7 @@ func Conversations(r io.Reader) (all []Conversation, stopped string, err error) 
 	return all, cmp.Or(stopped, source.stopped), nil
 }
 
-// assembler puts connections together.
+// assembler reassembles connections.
 type assembler struct {
 	flows map[[2]netip.AddrPort]*assembly // by client and server
 	order []*assembly
@@ -62,11 +61,11 @@ type assembly struct {
 	up, down halfStream
 }
 
-// add takes one TCP segment. It gives a reason once there is too much to keep.
+// add takes one TCP segment. It returns a reason once there is too much to keep.
 func (a *assembler) add(p decoded) (stopped string) {
 	key, back := [2]netip.AddrPort{p.source, p.destination}, [2]netip.AddrPort{p.destination, p.source}
 	f, up := a.flows[key], true
-	if p.syn && !p.ack && (f == nil || f.up.next != p.sequence+1) { // also where a port is used again
+	if p.syn && !p.ack && (f == nil || f.up.next != p.sequence+1) { // also if a port is reused
 		if len(a.order) == maxConversations {
 			return fmt.Sprintf("it has more than %d TCP connections", maxConversations)
 		}
@@ -75,7 +74,7 @@ func (a *assembler) add(p decoded) (stopped string) {
 	}
 	if f == nil {
 		if f, up = a.flows[back], false; f == nil {
-			return "" // began before the capture did
+			return "" // began before the capture
 		}
 	}
 	f.multipath(p, up)
@@ -103,7 +102,7 @@ type halfStream struct {
 	open  bool
 	next  uint32 // sequence number of the byte after bytes
 	bytes []byte
-	early []earlySegment // behind a gap, in the order of arrival
+	early []earlySegment // behind a gap, in order of arrival
 }
 
 type earlySegment struct {
@@ -131,7 +130,7 @@ func (h *halfStream) add(sequence uint32, payload []byte) {
 	h.early = slices.Delete(h.early, 0, taken)
 }
 
-// take appends what of a segment is new. It reports whether any is.
+// take appends the new part of a segment. It returns false if there is none.
 func (h *halfStream) take(sequence uint32, payload []byte) bool {
 	known := int(int32(h.next - sequence))
 	if known >= len(payload) {

@@ -8,7 +8,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 )
 
-// decoder takes captured packets apart, as far as addresses, ports and payload. It allocates nothing for a packet.
+// decoder decodes packets up to addresses, ports and payload. It allocates nothing for a packet.
 type decoder struct {
 	ethernet layers.Ethernet
 	vlan     layers.Dot1Q
@@ -25,7 +25,7 @@ type decoder struct {
 	seen    []gopacket.LayerType
 }
 
-// decoded is one IP packet. Payload is what was captured of the transport's payload.
+// decoded is one IP packet. Payload is the captured part of the transport's payload.
 type decoded struct {
 	source, destination netip.AddrPort
 	protocol            uint8 // IP protocol number
@@ -34,14 +34,14 @@ type decoded struct {
 	payload             []byte
 	sequence            uint32
 	syn, ack            bool
-	options             []layers.TCPOption // until the next packet is taken apart
+	options             []layers.TCPOption // valid until the next packet is decoded
 }
 
 func newDecoder() *decoder {
 	return &decoder{parsers: map[gopacket.LayerType]*gopacket.DecodingLayerParser{}}
 }
 
-// first gives the layer that a packet of this link type begins with.
+// first returns the first layer of packets of a link type.
 func first(link LinkType, data []byte) (gopacket.LayerType, bool) {
 	switch link {
 	case layers.LinkTypeEthernet:
@@ -52,7 +52,7 @@ func first(link LinkType, data []byte) (gopacket.LayerType, bool) {
 		return layers.LayerTypeLinuxSLL2, true
 	case layers.LinkTypeNull, layers.LinkTypeLoop:
 		return layers.LayerTypeLoopback, true
-	case LinkRaw, 12, 14, layers.LinkTypeIPv4, layers.LinkTypeIPv6: // 12 and 14: DLT_RAW of some systems
+	case LinkRaw, 12, 14, layers.LinkTypeIPv4, layers.LinkTypeIPv6: // 12 and 14 are DLT_RAW on some systems
 		if len(data) == 0 {
 			return 0, false
 		}
@@ -66,9 +66,9 @@ func first(link LinkType, data []byte) (gopacket.LayerType, bool) {
 	return 0, false
 }
 
-// decode takes one packet apart. It reports false for what is no IP packet.
+// decode decodes one packet. It returns false if it is not IP.
 func (d *decoder) decode(c captured) (decoded, bool) {
-	data, wire := c.data, c.info.Length // wire is the length before the packet was cut
+	data, wire := c.data, c.info.Length // wire is the length before truncation
 	start, ok := first(c.link, data)
 	if !ok {
 		return decoded{}, false
@@ -80,11 +80,11 @@ func (d *decoder) decode(c captured) (decoded, bool) {
 		parser.IgnoreUnsupported = true
 		d.parsers[start] = parser
 	}
-	// An error means that the packet goes on in a way that is not understood; what was understood before it counts.
+	// An error means an unknown inner layer; the layers decoded before it are used.
 	d.seen = d.seen[:0]
 	_ = parser.DecodeLayers(data, &d.seen)
 	var p decoded
-	var network, headers int // bytes of data before the network's payload, and headers after that
+	var network, headers int // bytes of data before the network's payload, and of headers after them
 	for _, layer := range d.seen {
 		switch layer {
 		case layers.LayerTypeIPv4:
@@ -112,8 +112,8 @@ func (d *decoder) decode(c captured) (decoded, bool) {
 	return p, p.source.IsValid() && p.size > 0
 }
 
-// network takes an IP header. length is the length of the packet as the header says, or 0, which offloading leaves of a large
-// packet. Ethernet pads short packets, so the header's length counts.
+// network stores an IP header. length is the packet length in the header, or 0, which offloading leaves in large
+// packets. It is preferred to wire, since Ethernet pads short packets.
 func (p *decoded) network(from, to net.IP, protocol layers.IPProtocol, ip layers.BaseLayer, length, captured, wire int) {
 	source, _ := netip.AddrFromSlice(from)
 	destination, _ := netip.AddrFromSlice(to)

@@ -13,7 +13,7 @@ import (
 // Report is what each observer of a session learned. Its JSON fields are a stable interface.
 type Report struct {
 	Label     string     `json:"label"`
-	Claim     string     `json:"claim"`  // what the figures say, and what they do not
+	Claim     string     `json:"claim"`  // what the figures mean
 	Limits    []string   `json:"limits"` // of this report
 	Start     time.Time  `json:"start"`
 	Seconds   float64    `json:"seconds"` // first packet to last
@@ -22,7 +22,7 @@ type Report struct {
 	Up        Traffic    `json:"up"`    // client to server
 	Down      Traffic    `json:"down"`  // server to client
 	Observers []Exposure `json:"observers"`
-	Baselines []Report   `json:"baselines,omitempty"` // other ways to hold the session
+	Baselines []Report   `json:"baselines,omitempty"` // other ways to run the session
 }
 
 // Traffic is packets in one direction.
@@ -30,14 +30,14 @@ type Traffic struct {
 	Packets    int     `json:"packets"`
 	Bytes      int64   `json:"bytes"`       // of IP packets
 	Share      float64 `json:"share"`       // of the bytes that all observers saw in this direction, 0 to 1
-	LongestRun int     `json:"longest_run"` // most packets of this direction in a row that no other observer broke
+	LongestRun int     `json:"longest_run"` // most packets of this direction in a row, without another observer's
 }
 
 // Exposure is what one observer learned.
 type Exposure struct {
 	Observer   string         `json:"observer"`
 	Files      []string       `json:"files"`
-	Client     []string       `json:"client"`      // addresses the observer saw the client at
+	Client     []string       `json:"client"`      // client addresses that the observer saw
 	ClientBy   string         `json:"client_by"`   // "given", "capture" or "guessed"
 	Packets    int            `json:"packets"`     // both ways
 	Bytes      int64          `json:"bytes"`       // of IP packets, both ways
@@ -48,20 +48,20 @@ type Exposure struct {
 	LongestRun int            `json:"longest_run"` // packets
 	MedianRun  int            `json:"median_run"`  // packets
 	First      float64        `json:"first"`       // seconds from the session's start to the first packet seen here
-	Last       float64        `json:"last"`        // and to the last one
+	Last       float64        `json:"last"`        // to the last one
 	Watched    float64        `json:"watched"`     // seconds from first to last
-	Slots      float64        `json:"slots"`       // seconds within runs, added up
+	Slots      float64        `json:"slots"`       // total seconds within runs
 	Protocols  []string       `json:"protocols"`   // most packets first
 	Servers    []string       `json:"servers"`     // remote addresses, most packets first
 	Names      []inspect.Name `json:"names"`
 	Content    Content        `json:"content"`
 	Stopped    string         `json:"stopped,omitempty"` // why the capture ends early
 	Missed     uint64         `json:"missed"`            // packets that the capture says it dropped
-	Foreign    uint64         `json:"foreign"`           // packets of others, left out
-	NotIP      uint64         `json:"not_ip"`            // packets without IP, left out
-	Joined     int            `json:"joined"`            // packets above 1,500 bytes: several, joined before the capture
+	Foreign    uint64         `json:"foreign"`           // packets of other hosts, excluded
+	NotIP      uint64         `json:"not_ip"`            // non-IP packets, excluded
+	Joined     int            `json:"joined"`            // packets above 1,500 bytes: joined by offloading
 
-	payload int64 // bytes that TCP and UDP carried
+	payload int64 // bytes in TCP and UDP
 }
 
 // Content is what an observer could read.
@@ -73,7 +73,7 @@ type Content struct {
 
 const ethernetMTU = 1500
 
-// Report computes the exposure of each observer, from the captures alone.
+// Report computes the exposure of each observer from the captures alone.
 func (s *Session) Report() Report {
 	r := Report{Label: s.Label, Claim: claim, Start: s.Start().UTC(), Seconds: s.Duration().Seconds()}
 	events := s.merged()
@@ -140,13 +140,13 @@ func (o *Observer) exposure(start time.Time) Exposure {
 	return e
 }
 
-// read gathers what the observer could read in its conversations.
+// read collects what the observer could read in its conversations.
 func (e *Exposure) read(flows []Flow, packets []int) {
 	protocols, servers := map[string]int{}, map[netip.Addr]int{}
 	e.Names, e.Content.Requests = []inspect.Name{}, []string{}
 	for i, f := range flows {
 		if packets[i] == 0 {
-			continue // a stranger's
+			continue // of another host
 		}
 		e.payload += f.Payload
 		protocols[cmp.Or(f.Protocol, f.Transport)] += packets[i]
@@ -174,13 +174,13 @@ func byCount[K comparable](count map[K]int, order func(a, b K) int) []K {
 	})
 }
 
-// run is packets in a row that one observer saw.
+// run is a sequence of packets that one observer saw without another's in between.
 type run struct {
 	observer, packets int
 	first, last       time.Time
 }
 
-// runs cuts the events that count into runs.
+// runs splits the events that count into runs.
 func runs(events []event, counts func(event) bool) []run {
 	var all []run
 	for _, e := range events {
@@ -199,7 +199,7 @@ func runs(events []event, counts func(event) bool) []run {
 
 const anyone = -1
 
-// longest is the number of packets in an observer's longest run, or in anyone's.
+// longest returns the packets of the longest run of an observer, or of any observer.
 func longest(all []run, observer int) int {
 	most := 0
 	for _, r := range all {

@@ -15,7 +15,7 @@ const (
 	timeBins  = 440
 )
 
-// timeline draws which observer saw how much, and when. The first observer has the colour given.
+// timeline draws how much each observer saw over time. The first observer has the given colour.
 func (s *Session) timeline(colour int) string {
 	length := max(s.Duration().Seconds(), 1e-3)
 	start := s.Start()
@@ -57,10 +57,10 @@ const (
 	gapFirst, gapLast = -6, 2 // powers of ten, in seconds
 	gapBins           = 4     // in each power of ten
 	sizeBin           = 50    // bytes
-	sizeBins          = 31    // the last one holds all that is larger
+	sizeBins          = 31    // the last one has all larger packets
 )
 
-// gaps is the histogram of the times between packets, whichever way they went, in logarithmic bins.
+// gaps is the histogram of the times between packets in either direction, in logarithmic bins.
 func (o *Observer) gaps(colour int) string {
 	const bins = (gapLast - gapFirst) * gapBins
 	s := plot.Series{Label: "share of packets", Kind: plot.Bars, Y: make([]float64, bins), Colour: colour}

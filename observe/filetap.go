@@ -22,15 +22,15 @@ const (
 	tapDelay   = 20 * time.Millisecond // how long the writer gathers before it writes
 )
 
-// Tap sees each datagram of one path, on this machine, as it leaves or arrives. It must not keep data.
+// Tap sees each datagram of one path as it leaves or arrives on this machine. It must not keep data.
 type Tap interface {
-	// Datagram records one UDP payload. out reports whether it left this machine.
+	// Datagram records one UDP payload. out means that it left this machine.
 	Datagram(at time.Time, out bool, local, remote netip.AddrPort, data []byte)
 }
 
-// FileTap is a [Tap] that writes a pcapng file. The data path pays one copy under a short lock; a goroutine writes.
-// When the disk is slower than the path, datagrams are dropped from the capture, never from the path, and the drops
-// stand in the file's interface statistics and in [FileTap.Close]'s error.
+// FileTap is a [Tap] that writes a pcapng file. The data path makes one copy under a short lock; a goroutine writes. If
+// the disk is too slow, datagrams are missing from the capture, never from the path. The file's interface statistics
+// and [FileTap.Close]'s error count them.
 type FileTap struct {
 	file *os.File
 	out  *Writer
@@ -39,14 +39,14 @@ type FileTap struct {
 	filling batch
 	dropped uint64
 	closed  bool
-	failure error // the first error of the disk
+	failure error // first write error
 
-	some, many chan struct{} // one datagram waits; half of what may wait does
+	some, many chan struct{} // one datagram waits; half of the limit waits
 	stop, done chan struct{}
 	scratch    []byte
 }
 
-// batch is what waits for the writer: records that point into one arena.
+// batch holds what waits for the writer: records that point into one arena.
 type batch struct {
 	records []record
 	arena   []byte
@@ -59,9 +59,8 @@ type record struct {
 	from, to      int // of the arena
 }
 
-// NewFileTap starts DIR/NAME.pcapng for the path of that name, readable by its owner only, and makes dir where it is
-// absent. description is free text for the file, such as "home=if:eth0". A file that is there already is left alone
-// and is an error.
+// NewFileTap creates DIR/NAME.pcapng for a path, readable by its owner only. It creates dir if needed. description is
+// free text for the file, such as "home=if:eth0". It is an error if the file exists.
 func NewFileTap(dir, name, description string) (*FileTap, error) {
 	what := "capture of path " + name
 	if name != filepath.Base(name) || name == "." || name == ".." {
@@ -124,7 +123,7 @@ func notify(c chan struct{}) {
 	}
 }
 
-// Close writes what waits, the number of drops, and closes the file. Its error says what the capture lacks.
+// Close writes what waits and the number of drops, and closes the file. Its error says what is missing.
 func (t *FileTap) Close() error {
 	t.mu.Lock()
 	if t.closed {
@@ -167,7 +166,7 @@ func (t *FileTap) run() {
 	}
 }
 
-// drain swaps the batch that fills with an empty one and writes it; it returns the written batch for the next swap.
+// drain swaps the filling batch for an empty one and writes it. It returns the written batch for the next swap.
 func (t *FileTap) drain(empty batch) batch {
 	t.mu.Lock()
 	full := t.filling

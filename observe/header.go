@@ -13,8 +13,8 @@ const (
 	hopLimit    = 64
 )
 
-// appendUDP appends an IP packet (RFC 791, RFC 8200) with one UDP datagram (RFC 768). An address that is not known is
-// written as the unspecified one of the other's family. A payload that fits no datagram is cut to one that does.
+// appendUDP appends an IP packet (RFC 791, RFC 8200) with one UDP datagram (RFC 768). An unknown address becomes the
+// unspecified one of the other's family. A payload too large for a datagram is truncated.
 func appendUDP(b []byte, from, to netip.AddrPort, payload []byte) []byte {
 	src, dst := from.Addr().Unmap(), to.Addr().Unmap()
 	six := src.Is6() || dst.Is6()
@@ -79,7 +79,7 @@ func appendIPv6(b []byte, src, dst netip.Addr, payload int) []byte {
 	return append(append(b, s[:]...), d[:]...)
 }
 
-// checksum adds data to the sum of RFC 1071, not yet folded; data is padded with a zero byte where its length is odd.
+// checksum adds data to the unfolded sum of RFC 1071. Data of odd length is padded with a zero byte.
 func checksum(sum uint64, data []byte) uint64 {
 	for len(data) >= 4 {
 		sum += uint64(binary.BigEndian.Uint32(data))

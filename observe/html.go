@@ -14,7 +14,7 @@ var pageText string
 
 var pageTemplate = template.Must(template.New("report").Parse(pageText))
 
-// page is what the template shows.
+// page is the data of the template.
 type page struct {
 	Report
 	Palette    template.CSS
@@ -35,7 +35,7 @@ type group struct {
 
 type row struct {
 	Name  string
-	Sub   bool // a part of the row above
+	Sub   bool // part of the row above
 	Cells []string
 }
 
@@ -44,13 +44,12 @@ type histograms struct {
 	Gaps, Sizes template.HTML
 }
 
-// readBy is what one observer could read.
 type readBy struct {
 	Who             string
 	Names, Requests []string
 }
 
-// Compare reports on a session, with other ways to hold it beside.
+// Compare reports on a session and on other ways to run it.
 func Compare(s *Session, baselines ...*Session) Report {
 	r := s.Report()
 	for _, b := range baselines {
@@ -59,7 +58,7 @@ func Compare(s *Session, baselines ...*Session) Report {
 	return r
 }
 
-// WriteHTML writes the report on a session and on those it is compared with as one page that needs no other file.
+// WriteHTML writes the report on a session and its baselines as one self-contained page.
 func WriteHTML(w io.Writer, s *Session, baselines ...*Session) error {
 	r := Compare(s, baselines...)
 	p := page{Report: r, Palette: plot.Palette, Shares: template.HTML(shareBars(r)), AllLimits: r.allLimits()}

@@ -10,27 +10,27 @@ import (
 	"github.com/gopacket/gopacket/layers"
 )
 
-// Subflow is what a capture tells of a TCP connection that is part of an MPTCP connection (RFC 8684).
+// Subflow is what a capture shows of a TCP connection that is part of an MPTCP connection (RFC 8684).
 type Subflow struct {
-	first    bool   // it shows the keys of both sides
-	client   uint64 // keys, where first
+	first    bool   // the first subflow, which has the keys of both sides
+	client   uint64 // keys, if first
 	server   uint64
-	token    uint32 // of the side that is asked to let it join, where not first
-	number   uint32 // the client's first sequence number, which no translation of addresses changes
+	token    uint32 // of the side that is asked to join, if not first
+	number   uint32 // the client's first sequence number, which NAT preserves
 	up, down []mapping
 }
 
-// mapping says where a part of a subflow's bytes belongs (RFC 8684, section 3.3.1).
+// mapping places a part of a subflow's bytes in the connection (RFC 8684, section 3.3.1).
 type mapping struct {
-	start, length uint32 // of the subflow's bytes; length 0 is all that follows
-	sequence      uint64 // of the connection
-	wide          bool   // sequence has 64 bits, and not the lower 32 only
+	start, length uint32 // in the subflow; length 0 is all that follows
+	sequence      uint64 // in the connection
+	wide          bool   // sequence has 64 bits instead of 32
 }
 
-// multipathVersion is the version of MPTCP that is read; the other one, of RFC 6824, hashes its keys otherwise.
+// multipathVersion is the supported version of MPTCP. Version 0 (RFC 6824) hashes its keys differently.
 const multipathVersion = 1
 
-// multipath reads the options of MPTCP that one segment carries.
+// multipath reads the MPTCP options of one segment.
 func (f *assembly) multipath(p decoded, up bool) {
 	for _, o := range p.options {
 		switch join, capable, dss := o.OptionMPTCPMpJoin, o.OptionMPTCPMpCapable, o.OptionMPTCPDss; {
@@ -44,7 +44,7 @@ func (f *assembly) multipath(p decoded, up bool) {
 	}
 }
 
-// capable takes the keys, and the mapping that goes with the first data (RFC 8684, section 3.1).
+// capable stores the keys, and the mapping of the first data (RFC 8684, section 3.1).
 func (f *assembly) capable(c *layers.MPCapable, carries bool) {
 	if f.Subflow == nil {
 		f.Subflow = &Subflow{first: true, client: binary.BigEndian.Uint64(c.SendKey), server: binary.BigEndian.Uint64(c.ReceivKey), number: f.isn}
@@ -54,7 +54,7 @@ func (f *assembly) capable(c *layers.MPCapable, carries bool) {
 	}
 }
 
-// readMapping leaves in that the end of the stream counts as a byte of the last mapping: no byte of a subflow is behind it.
+// readMapping ignores that a DATA_FIN counts as a byte of the last mapping: no subflow byte belongs to it.
 func readMapping(d *layers.Dss) mapping {
 	m := mapping{start: d.SSN - 1, length: uint32(d.DataLength), wide: len(d.DSN) == 8}
 	if m.wide {
@@ -65,7 +65,7 @@ func readMapping(d *layers.Dss) mapping {
 	return m
 }
 
-// add keeps a mapping, of which all segments of a large write have the same.
+// add stores a mapping. All segments of a large write repeat the same one.
 func (s *Subflow) add(m mapping, up bool) {
 	list := &s.up
 	if !up {
@@ -76,8 +76,8 @@ func (s *Subflow) add(m mapping, up bool) {
 	}
 }
 
-// tokenOf and firstOf are what follows from a side's key: the name of the connection there, and the number of the first
-// byte that it sends (RFC 8684, sections 3.1 and 3.2).
+// tokenOf and firstOf derive the connection's token and the first data sequence number from a side's key (RFC 8684,
+// sections 3.1 and 3.2).
 func tokenOf(key uint64) uint32 {
 	sum := keyHash(key)
 	return binary.BigEndian.Uint32(sum[:])
@@ -92,36 +92,34 @@ func keyHash(key uint64) [sha256.Size]byte {
 	return sha256.Sum256(binary.BigEndian.AppendUint64(nil, key))
 }
 
-// Piece is a part of a stream in its place.
+// Piece is a part of a stream with its position.
 type Piece struct {
-	// Offset is the place of its first byte in the stream.
-	Offset uint64
+	Offset uint64 // of its first byte in the stream
 	Bytes  []byte
 }
 
-// Connection is an MPTCP connection, as far as its subflows were seen.
+// Connection is an MPTCP connection, as far as its subflows were captured.
 type Connection struct {
-	Client, Server netip.AddrPort // of the subflow that was seen first
-	// Token names it: that of the server's key, or of whichever side was asked where the first subflow was not seen.
+	Client, Server netip.AddrPort // of the first subflow captured
+	// Token is the token of the server's key, or of the side that was asked to join if the first subflow was not captured.
 	Token uint32
-	// Placed reports whether its first subflow was seen: only there is said where the stream begins. Otherwise the subflows
-	// are without bytes.
+	// Placed reports whether its first subflow was captured, which alone says where the stream begins. Otherwise the
+	// subflows have no bytes.
 	Placed   bool
 	Subflows []Part
 }
 
-// Part is what one subflow carried. One that was captured at several places is there as often, with one Number.
+// Part is the data of one subflow. A subflow captured at several places has one Part for each, with the same Number.
 type Part struct {
-	// Conversation is the index of what [Connections] was given, and Number which of the connection's subflows it is, from 0.
+	// Conversation is the index in the argument of [Connections], and Number the subflow of the connection, from 0.
 	Conversation, Number int
-	// Up is what the connection's client sent, Down what its server did.
-	Up, Down []Piece
+	Up, Down             []Piece // sent by the connection's client, and by its server
 }
 
-// maxOffset bounds where a piece may lie; what lies beyond is no part of any real stream.
+// maxOffset bounds the position of a piece; a larger one is not from a real stream.
 const maxOffset = 1 << 48
 
-// Connections finds the MPTCP connections whose subflows the conversations are, which may be from captures at several places.
+// Connections finds the MPTCP connections of these conversations, which may be from captures at several places.
 func Connections(all []Conversation) []Connection {
 	var found []*gathered
 	byToken := map[uint32]side{}
@@ -158,14 +156,14 @@ func Connections(all []Conversation) []Connection {
 	return connections
 }
 
-// gathered is a connection whose subflows are being found.
+// gathered is a connection whose subflows are being collected.
 type gathered struct {
 	Connection
-	upAt, downAt uint64 // numbers of the first bytes
+	upAt, downAt uint64 // data sequence numbers of the first bytes
 	members      []member
 }
 
-// side is a side of a connection; turned, where it is the client that others joined.
+// side is one side of a connection. turned means that it is the client that others joined.
 type side struct {
 	of     *gathered
 	turned bool
@@ -173,14 +171,14 @@ type side struct {
 
 type member struct {
 	conversation int
-	turned       bool // the connection's server began this subflow
+	turned       bool // the connection's server opened this subflow
 }
 
 func newGathered(c Conversation, token uint32) *gathered {
 	return &gathered{Connection: Connection{Client: c.Client, Server: c.Server, Token: token}}
 }
 
-// settle puts what each subflow carried in its place.
+// settle places the data of each subflow.
 func (g *gathered) settle(all []Conversation) Connection {
 	var numbers []uint32
 	for _, m := range g.members {
@@ -203,7 +201,7 @@ func (g *gathered) settle(all []Conversation) Connection {
 	return g.Connection
 }
 
-// from is the number of a mapping's first byte, of 64 bits: with fewer, the nearest to another number.
+// from returns the 64-bit number of a mapping's first byte: if it has 32, the one nearest to near.
 func (m mapping) from(near uint64) uint64 {
 	if m.wide {
 		return m.sequence
@@ -211,7 +209,7 @@ func (m mapping) from(near uint64) uint64 {
 	return near + uint64(int64(int32(uint32(m.sequence)-uint32(near))))
 }
 
-// place puts a subflow's bytes in their places in the connection, whose first byte has the number first.
+// place places a subflow's bytes in the connection, whose first byte has the number first.
 func place(list []mapping, bytes []byte, first uint64) (pieces []Piece) {
 	near := first
 	for _, m := range list {
@@ -228,8 +226,7 @@ func place(list []mapping, bytes []byte, first uint64) (pieces []Piece) {
 	return pieces
 }
 
-// Runs joins pieces that overlap or follow on one another, in the order of their places. Where two differ, the one with the
-// lower offset counts.
+// Runs joins overlapping and adjacent pieces in order. Where two differ, the one with the lower offset counts.
 func Runs(pieces []Piece) (runs []Piece) {
 	pieces = slices.Clone(pieces)
 	slices.SortStableFunc(pieces, func(a, b Piece) int { return cmp.Compare(a.Offset, b.Offset) })

@@ -9,8 +9,8 @@ import (
 	"github.com/gopacket/gopacket/pcapgo"
 )
 
-// orient decides of each packet whether it went from the client to the server, and puts the packets in the order of
-// time. Packets that are neither from nor to a client that is known for certain are taken out.
+// orient decides whether each packet went from client to server, and sorts the packets by time. If the client is known
+// for certain, it removes packets of other hosts.
 func (c *Capture) orient(given, written []netip.Addr, flagged bool) {
 	switch {
 	case len(given) > 0:
@@ -30,7 +30,7 @@ func (c *Capture) orient(given, written []netip.Addr, flagged bool) {
 	slices.SortStableFunc(c.Packets, func(a, b Packet) int { return a.Time.Compare(b.Time) })
 }
 
-// byFlags trusts each packet's own direction.
+// byFlags uses each packet's own direction flag.
 func (c *Capture) byFlags() {
 	seen := make([]bool, len(c.Flows))
 	for i := range c.Packets {
@@ -41,7 +41,7 @@ func (c *Capture) byFlags() {
 		}
 		seen[p.Flow] = true
 		f := &c.Flows[p.Flow]
-		if !p.Out { // the first packet of this flow came from the server
+		if !p.Out { // the server sent the flow's first packet
 			f.Client, f.Server = f.Server, f.Client
 		}
 		if a := f.Client.Addr(); !slices.Contains(c.Clients, a) {
@@ -74,7 +74,7 @@ func (c *Capture) byAddress() {
 	c.Packets = kept
 }
 
-// guess takes for the client the address that opened the conversations of the most packets.
+// guess chooses the address that opened the conversations with the most packets as the client.
 func (c *Capture) guess() {
 	packets := make([]int, len(c.Flows))
 	for _, p := range c.Packets {
@@ -97,10 +97,10 @@ func (c *Capture) guess() {
 	}
 }
 
-// clientIsFirst reports whether the side that is now called Client, who sent the first packet seen, is likely the one
-// who opened the conversation: it sent the SYN, or the other side has a service's port or a public address.
+// clientIsFirst reports whether the sender of the first packet, now called Client, probably opened the conversation: it
+// sent the SYN, or the other side has a service's port or a public address.
 func (f *Flow) clientIsFirst() bool {
-	const reserved = 1024 // RFC 6335: system ports are below
+	const reserved = 1024 // system ports are below (RFC 6335)
 	client, server := f.Client, f.Server
 	switch {
 	case f.opened:

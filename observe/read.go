@@ -33,32 +33,32 @@ type Packet struct {
 type Flow struct {
 	Client, Server netip.AddrPort
 	Transport      string // "udp", "tcp" or "ip"
-	Payload        int64  // bytes that TCP or UDP carried, both ways
+	Payload        int64  // bytes in TCP or UDP, both ways
 	inspect.Flow
 
-	opened bool // a TCP SYN said who the client is
+	opened bool // a TCP SYN identified the client
 }
 
-// Capture is what one observer saw, in the order of time.
+// Capture is what one observer saw, in order of time.
 type Capture struct {
 	Packets []Packet
 	Flows   []Flow
-	// Clients are the addresses taken for the client's, and How says by what: "given", "capture", "guessed".
+	// Clients are the client's addresses, and How says their source: "given", "capture" or "guessed".
 	Clients []netip.Addr
 	How     string
-	// Stopped says why reading ended before the end of the session, such as that the file is cut short; else empty.
+	// Stopped says why reading ended early, such as in a truncated file; else empty.
 	Stopped string
-	// Missed is how many packets the capture says it dropped; NotIP how many packets carry no IP; Foreign how many are
-	// neither from nor to the client.
+	// Missed is how many packets the capture says it dropped, NotIP how many packets are not IP, and Foreign how many
+	// are of other hosts than the client.
 	Missed, NotIP, Foreign uint64
 }
 
 // ErrNotACapture is what [Read] returns for bytes that are neither pcap nor pcapng.
 var ErrNotACapture = errors.New("not a capture: neither pcap nor pcapng")
 
-// Read reads a pcap or pcapng capture. clients are the client's addresses, or nil to take them from the capture's own
-// interface comments (see [ClientComment]) and packet flags, or else to guess. A capture that is damaged or cut short
-// gives what could be read, with Stopped set.
+// Read reads a pcap or pcapng capture. clients are the client's addresses. If nil, Read takes them from the capture's
+// interface comments (see [ClientComment]) and packet flags, or guesses. For a damaged or truncated capture it returns
+// what it could read, with Stopped set.
 func Read(r io.Reader, clients []netip.Addr) (*Capture, error) {
 	source, err := open(bufio.NewReaderSize(r, 1<<16))
 	if err != nil {
@@ -78,13 +78,13 @@ type source struct {
 	ng      *pcapgo.NgReader
 	plain   *pcapgo.Reader
 	clients []netip.Addr // from interface comments
-	flagged bool         // an interface says that what is flagged outbound comes from the client
-	known   int          // interfaces whose comment was read
+	flagged bool         // an interface comment says that outbound packets are the client's
+	known   int          // interfaces whose comment has been read
 	missed  uint64
-	stopped string // why reading ended before the end of the file; else empty
+	stopped string // why reading ended early; else empty
 }
 
-// captured is a packet as it stands in the file. data is valid until the next one is read.
+// captured is a packet of the file. data is valid until the next one is read.
 type captured struct {
 	data      []byte
 	info      gopacket.CaptureInfo
@@ -118,7 +118,7 @@ func open(r *bufio.Reader) (*source, error) {
 	return s, nil
 }
 
-// packets gives what can be read of the file.
+// packets yields the packets that can be read.
 func (s *source) packets() iter.Seq[captured] {
 	return func(yield func(captured) bool) {
 		for read := 0; ; read++ {
@@ -174,14 +174,14 @@ func (s *source) comment(text string) {
 	}
 }
 
-// builder gathers a capture packet by packet.
+// builder builds a capture packet by packet.
 type builder struct {
 	capture Capture
 	decoder *decoder
 	flows   map[flowKey]int
 }
 
-// flowKey names a conversation; low sorts before high, so both directions have one key.
+// flowKey identifies a conversation in both directions; low sorts before high.
 type flowKey struct {
 	low, high netip.AddrPort
 	protocol  uint8
@@ -190,7 +190,7 @@ type flowKey struct {
 func (b *builder) add(c captured) {
 	p, ok := b.decoder.decode(c)
 	year := c.info.Timestamp.Year()
-	if !ok || year < 1970 || year > 2200 || c.info.Length > math.MaxInt32 { // no IP, no time, or no such size
+	if !ok || year < 1970 || year > 2200 || c.info.Length > math.MaxInt32 { // not IP, or an impossible time or size
 		b.capture.NotIP++
 		return
 	}
@@ -210,7 +210,7 @@ func (b *builder) add(c captured) {
 		forward: p.source == f.Client, direction: c.direction})
 }
 
-// newFlow takes the sender of the first packet for the client, for now.
+// newFlow assumes for now that the sender of the first packet is the client.
 func newFlow(p decoded) Flow {
 	transport := "ip"
 	switch p.protocol {

@@ -17,11 +17,11 @@ import (
 // Session is one session of a client, as all its observers together saw it.
 type Session struct {
 	Label     string
-	Observers []Observer // in the order of their names
-	Notes     []string   // what a reader should know of how it was captured; goes among the report's limits
+	Observers []Observer // sorted by name
+	Notes     []string   // how it was captured, for the report's limits
 }
 
-// Observer is one place in the network, and what was captured there.
+// Observer is one place in the network, and its captures.
 type Observer struct {
 	Name  string
 	Files []string // base names
@@ -30,15 +30,15 @@ type Observer struct {
 
 var captureSuffixes = []string{".pcapng", ".pcap", ".cap"}
 
-// Place is where captures were made: one observer.
+// Place is the captures of one observer.
 type Place struct {
 	Name  string
 	Files []string
 }
 
-// Places lists the observers in a directory of captures, in the order of their names: each file is one, called by the
-// file's name without suffix, and each subdirectory is one too, who holds all captures in it. dir may also be a single
-// capture file. It fails on a directory without captures.
+// Places lists the observers in a directory of captures, sorted by name. Each capture file is an observer, named
+// without its suffix, and so is each subdirectory with all its captures. dir may also be a single capture file. It is
+// an error if there is no capture.
 func Places(dir string) ([]Place, error) {
 	what := "captures in " + dir
 	info, err := os.Stat(dir)
@@ -75,8 +75,8 @@ func Places(dir string) ([]Place, error) {
 	return places, nil
 }
 
-// Load reads the captures of all [Places] in dir. clients is as for [Read]. It fails on a file that is called a capture
-// and is none; a capture that is cut short is read as far as it goes.
+// Load reads the captures of all [Places] in dir. clients is as for [Read]. A file with a capture's name that is not a
+// capture is an error; truncated captures are read as far as possible.
 func Load(label, dir string, clients []netip.Addr) (*Session, error) {
 	places, err := Places(dir)
 	if err != nil {
@@ -91,7 +91,7 @@ func Load(label, dir string, clients []netip.Addr) (*Session, error) {
 	return s, nil
 }
 
-// bare cuts the file's name off an error, where the message names it already.
+// bare removes the file's name from an error whose message already has it.
 func bare(err error) error {
 	if p, ok := errors.AsType[*fs.PathError](err); ok {
 		return p.Err
@@ -146,7 +146,7 @@ func readFile(name string, clients []netip.Addr) (*Capture, error) {
 	return c, nil
 }
 
-// join adds what another file of the same observer holds.
+// join adds another file of the same observer.
 func (o *Observer) join(file string, c *Capture) {
 	o.Files = append(o.Files, file)
 	base := len(o.Flows)
@@ -176,7 +176,7 @@ type event struct {
 	observer int
 }
 
-// merged gives every packet of the session in the order of time; packets of one instant in the order of observers.
+// merged returns all packets of the session by time, then by observer.
 func (s *Session) merged() []event {
 	var total int
 	for _, o := range s.Observers {
@@ -192,7 +192,7 @@ func (s *Session) merged() []event {
 	return all
 }
 
-// Start is the time of the session's first packet, and Duration the time from there to the last one.
+// Start is the time of the session's first packet.
 func (s *Session) Start() time.Time {
 	var start time.Time
 	for _, o := range s.Observers {

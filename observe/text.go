@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	textWidth  = 96 // columns that the text keeps to, where it is not asked for fewer
+	textWidth  = 96 // default width of the text in columns
 	labelWidth = 24
 )
 
@@ -44,8 +44,8 @@ func columns(r Report) []column {
 	return all
 }
 
-// WriteText prints the report as tables of at most 96 columns, or of width, where that is above 0 and less. An observer's
-// column is never cut.
+// WriteText prints the report as tables of at most 96 columns, or width if that is above 0 and less. An observer's
+// column is never truncated.
 func WriteText(w io.Writer, r Report, width int) error {
 	if width <= 0 || width > textWidth {
 		width = textWidth
@@ -81,10 +81,10 @@ func WriteText(w io.Writer, r Report, width int) error {
 	return err
 }
 
-// sessions lists the report's own session and those it is compared with.
+// sessions lists the report's session and its baselines.
 func (r Report) sessions() []Report { return append([]Report{r}, r.Baselines...) }
 
-// allLimits lists the limits of all sessions, each once.
+// allLimits lists the limits of all sessions without duplicates.
 func (r Report) allLimits() []string {
 	var all []string
 	for _, session := range r.sessions() {
@@ -97,7 +97,7 @@ func (r Report) allLimits() []string {
 	return all
 }
 
-// headline is the session in a sentence.
+// headline describes the session in a sentence.
 func (r Report) headline() string {
 	most, names, content := 0.0, 0, int64(0)
 	for _, e := range r.Observers {
@@ -207,7 +207,7 @@ func contentRead(c Content) string {
 	return text.Size(c.Bytes) + " " + text.Percent(c.Share)
 }
 
-// listed names the first most items and counts the others.
+// listed lists the first most items and counts the others.
 func listed(items []string, most int) string {
 	switch {
 	case len(items) == 0:

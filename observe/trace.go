@@ -11,18 +11,17 @@ import (
 	"heddle/path"
 )
 
-// TraceRow is what one observer saw of one session: what fingerprinting research works on. docs/traces.md explains the
-// columns.
+// TraceRow is what one observer saw of one session, for fingerprinting research. docs/traces.md explains the columns.
 type TraceRow struct {
 	Label     string  `parquet:"label,dict"`   // of the session, such as the page that was visited
-	Monitored bool    `parquet:"monitored"`    // whether an observer would look for that label
-	Load      int64   `parquet:"load"`         // which session; its observers' rows share the number
-	Path      int16   `parquet:"path"`         // which observer, from 0 in the order of their names; -1 for the only one
+	Monitored bool    `parquet:"monitored"`    // whether an observer looks for that label
+	Load      int64   `parquet:"load"`         // session number, which its observers' rows share
+	Path      int16   `parquet:"path"`         // observer, from 0 in the order of names; -1 for the only one
 	Time      []int32 `parquet:"time_us,list"` // of each packet, microseconds since the session's first
-	Size      []int32 `parquet:"size,list"`    // bytes of the IP packet; plus is client to server, minus server to client
+	Size      []int32 `parquet:"size,list"`    // bytes of the IP packet; positive from client to server
 }
 
-// TraceSummary says what a trace holds.
+// TraceSummary counts the contents of a trace.
 type TraceSummary struct {
 	Out      string         `json:"out"`
 	Rows     int            `json:"rows"`
@@ -32,11 +31,11 @@ type TraceSummary struct {
 	Seconds  float64        `json:"seconds"`
 }
 
-// whole is the path of a session that has one observer, who sees all of it.
+// whole is the path of a session whose one observer sees all of it.
 const whole = -1
 
-// TraceRows gives the session's rows, one for each observer, each in the order of time. It fails for a session of more
-// than 35 minutes, whose microseconds do not fit.
+// TraceRows returns the session's rows, one for each observer, with packets in order of time. It fails for sessions
+// above 35 minutes, whose microseconds overflow.
 func (s *Session) TraceRows(load int64) ([]TraceRow, error) {
 	if s.Duration().Microseconds() > math.MaxInt32 {
 		return nil, &path.Error{What: "trace of " + s.Label, Why: "it is longer than 35 minutes", Hint: "cut the captures into sessions"}
@@ -60,7 +59,7 @@ func (s *Session) TraceRows(load int64) ([]TraceRow, error) {
 	return rows, nil
 }
 
-// WriteRows writes rows as one Parquet table. about is kept with it as JSON, under the key "heddle".
+// WriteRows writes rows as one Parquet table. It stores about as JSON, under the key "heddle".
 func WriteRows(w io.Writer, rows []TraceRow, about any) error {
 	text, err := json.Marshal(about)
 	if err != nil {

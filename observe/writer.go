@@ -13,7 +13,7 @@ import (
 	"github.com/gopacket/gopacket/pcapgo"
 )
 
-// LinkType says how the bytes of a captured packet begin; see https://www.tcpdump.org/linktypes.html.
+// LinkType is the first header of captured packets; see https://www.tcpdump.org/linktypes.html.
 type LinkType = layers.LinkType
 
 // The link types that Heddle writes.
@@ -27,8 +27,7 @@ const (
 	clientOutbound = "outbound"
 )
 
-// ClientComment is an interface comment that tells a reader of the capture which side is the client, so that a report
-// needs no --client.
+// ClientComment is an interface comment that names the client's addresses, so that a report needs no --client.
 func ClientComment(addrs ...netip.Addr) string {
 	words := make([]string, len(addrs))
 	for i, a := range addrs {
@@ -37,8 +36,8 @@ func ClientComment(addrs ...netip.Addr) string {
 	return strings.Join(words, " ")
 }
 
-// Writer writes captured packets to a pcapng file with one interface and a resolution of one nanosecond. It is safe
-// for concurrent use. Create one with [NewWriter]; Flush it before the file is closed.
+// Writer writes captured packets to a pcapng file with one interface and nanosecond resolution. It is safe for
+// concurrent use. Flush it before closing the file.
 type Writer struct {
 	mu      sync.Mutex
 	ng      *pcapgo.NgWriter
@@ -46,8 +45,7 @@ type Writer struct {
 	written uint64
 }
 
-// NewWriter starts a capture on w. ifname is the interface's name; comment is free text, and where it holds the words
-// of [ClientComment] a reader knows from it which side is the client.
+// NewWriter starts a capture on w. ifname is the interface's name. comment is free text, and may be a [ClientComment].
 func NewWriter(w io.Writer, link LinkType, ifname, comment string) (*Writer, error) {
 	return newWriter(w, pcapgo.NgInterface{LinkType: link, Name: ifname, Comment: comment})
 }
@@ -61,7 +59,7 @@ func newWriter(w io.Writer, iface pcapgo.NgInterface) (*Writer, error) {
 	return &Writer{ng: ng, started: time.Now()}, nil
 }
 
-// Write records one packet of origLen bytes on the wire, of which data holds the first ones. It does not keep data.
+// Write records one packet of origLen bytes on the wire. data may be truncated; it is not kept.
 func (w *Writer) Write(at time.Time, data []byte, origLen int) error {
 	return w.write(at, data, origLen, pcapgo.NgPacketOptions{})
 }
@@ -77,14 +75,14 @@ func (w *Writer) write(at time.Time, data []byte, origLen int, o pcapgo.NgPacket
 	return nil
 }
 
-// Flush hands what is buffered to the file.
+// Flush writes buffered data to the file.
 func (w *Writer) Flush() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.ng.Flush()
 }
 
-// Finish writes how many packets the capture missed, as interface statistics, and flushes.
+// Finish writes the number of packets that the capture missed as interface statistics, and flushes.
 func (w *Writer) Finish(dropped uint64) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -1,7 +1,5 @@
-// Package decrypt reads what TLS 1.3 carried, for whoever has the keys: it stands for the observer who broke the cipher.
-//
-// The keys come from a key log, which the program that made the connection must have written. Without one, nothing
-// here opens anything.
+// Package decrypt decrypts TLS 1.3 for an observer who has broken the cipher. It needs a key log from the program that
+// made the connection; without one it cannot decrypt anything.
 package decrypt
 
 import (
@@ -13,16 +11,16 @@ import (
 	"strings"
 )
 
-// Keys are the secrets of TLS connections, by the client's random and the label of the key log format.
+// Keys are the secrets of TLS connections, by client random and key log label.
 type Keys map[[32]byte]map[string][]byte
 
-// What a key log may hold at most.
+// Limits of a key log.
 const (
 	maxKeyLog = 64 << 20
 	maxLine   = 1 << 10
 )
 
-// The labels of the secrets that are used here (SSLKEYLOGFILE format, RFC 9850, section 2).
+// The labels of the secrets used here (SSLKEYLOGFILE format, RFC 9850, section 2).
 const (
 	clientHandshake = "CLIENT_HANDSHAKE_TRAFFIC_SECRET"
 	serverHandshake = "SERVER_HANDSHAKE_TRAFFIC_SECRET"
@@ -30,8 +28,8 @@ const (
 	serverTraffic   = "SERVER_TRAFFIC_SECRET_0"
 )
 
-// ReadKeys reads a key log: lines of a label, the client's random and a secret, both in hexadecimal. Comments and labels
-// that are of no use here are passed over. Errors name the line and never repeat it.
+// ReadKeys reads a key log: lines of a label, the client random and a secret, both in hexadecimal. It skips comments
+// and unused labels. Errors name the line and never contain it.
 func ReadKeys(r io.Reader) (Keys, error) {
 	keys := Keys{}
 	lines := bufio.NewScanner(io.LimitReader(r, maxKeyLog))

@@ -16,10 +16,10 @@ import (
 	"heddle/internal/clienthello"
 )
 
-// ErrNoTLS is what [Open] gives for a conversation that is no TLS 1.3.
+// ErrNoTLS is returned by [Open] for a conversation that is not TLS 1.3.
 var ErrNoTLS = errors.New("it is no TLS 1.3")
 
-// ErrNoKeys is what [Open] gives where the key log has not the secrets of a connection.
+// ErrNoKeys is returned by [Open] if the key log lacks the secrets of a connection.
 var ErrNoKeys = errors.New("the key log has no secrets of this connection")
 
 // Types of records and handshake messages (RFC 8446, sections 4 and 5.1).
@@ -36,15 +36,14 @@ const (
 	maxRecord    = 1<<14 + 256
 )
 
-// Record is what one record carried of application data.
+// Record is the application data of one record.
 type Record struct {
-	// At is where in the stream of records the text was, encrypted: byte by byte in the same order, as all suites of
-	// TLS 1.3 have it.
+	// At is the offset of the encrypted text in the stream of records. All TLS 1.3 suites keep the bytes in order.
 	At   int
 	Text []byte
 }
 
-// Join gives what records carried, one after the other.
+// Join concatenates the data of records.
 func Join(records []Record) (text []byte) {
 	for _, r := range records {
 		text = append(text, r.Text...)
@@ -52,15 +51,15 @@ func Join(records []Record) (text []byte) {
 	return text
 }
 
-// Open gives the application data that client and server sent each other in a TLS 1.3 connection, as [Records] does.
+// Open returns the application data of client and server in a TLS 1.3 connection, as [Records] does.
 func Open(up, down []byte, keys Keys) (client, server []byte, err error) {
 	c, s, err := Records(up, down, keys)
 	return Join(c), Join(s), err
 }
 
-// Records gives the application data that client and server sent each other in a TLS 1.3 connection, of whose records up
-// and down are the bytes from the first on. What is cut short is read as far as it goes. A record that does not open ends
-// its direction with an error, beside what came before.
+// Records returns the application data of client and server in a TLS 1.3 connection. up and down are the bytes of its
+// records from the first on, and may be truncated. A record that cannot be decrypted ends its direction with an error,
+// in addition to the records before it.
 func Records(up, down []byte, keys Keys) (client, server []Record, err error) {
 	random, err := clientRandom(up)
 	if err != nil {
@@ -79,14 +78,14 @@ func Records(up, down []byte, keys Keys) (client, server []Record, err error) {
 	return client, server, errors.Join(clientErr, serverErr)
 }
 
-// IsTLS reports whether bytes begin as a TLS client does.
+// IsTLS reports whether bytes begin like a TLS client's.
 func IsTLS(up []byte) bool {
 	_, err := clientRandom(up)
 	return err == nil
 }
 
 func clientRandom(up []byte) (random [32]byte, err error) {
-	h, _ := clienthello.Parse(clienthello.Handshake(up)) // the random is there even if the rest is malformed
+	h, _ := clienthello.Parse(clienthello.Handshake(up)) // Parse returns the random even if the rest is malformed
 	if len(h.Random) != len(random) {
 		return random, ErrNoTLS
 	}
@@ -130,7 +129,7 @@ func chosenSuite(down []byte) (suite, error) {
 	return chosen, nil
 }
 
-// protection opens the records of one direction, in their order.
+// protection decrypts the records of one direction in order.
 type protection struct {
 	suite
 	secret []byte
@@ -155,7 +154,7 @@ func (s suite) protect(secret []byte) (*protection, error) {
 	return &protection{suite: s, secret: secret, aead: aead, iv: iv}, err
 }
 
-// open gives what a record holds, and of which type it truly is (RFC 8446, section 5.2).
+// open returns the content of a record and its inner type (RFC 8446, section 5.2).
 func (p *protection) open(record []byte) (content []byte, kind byte, err error) {
 	nonce := append([]byte(nil), p.iv...)
 	binary.BigEndian.PutUint64(nonce[4:], binary.BigEndian.Uint64(nonce[4:])^p.number)
@@ -165,14 +164,14 @@ func (p *protection) open(record []byte) (content []byte, kind byte, err error) 
 	}
 	p.number++
 	for end := len(content); end > 0; end-- {
-		if content[end-1] != 0 { // zeros behind the type are padding
+		if content[end-1] != 0 { // zeros after the type are padding
 			return content[:end-1], content[end-1], nil
 		}
 	}
 	return nil, 0, errors.New("a record is all padding")
 }
 
-// open reads one direction: first under the handshake's secret up to Finished, then under the traffic secret.
+// open decrypts one direction: with the handshake secret up to Finished, then with the traffic secret.
 func (s suite) open(stream, handshake, traffic []byte) (records []Record, err error) {
 	all := len(stream)
 	current, err := s.protect(handshake)
@@ -208,13 +207,13 @@ func (s suite) open(stream, handshake, traffic []byte) (records []Record, err er
 	return records, nil
 }
 
-// after gives the protection that follows handshake messages: they may say that the keys change.
+// after returns the protection to use after handshake messages, which may change the keys.
 func (p *protection) after(messages, traffic []byte) (_ *protection, err error) {
 	for m := cryptobyte.String(messages); len(m) >= 4 && err == nil; {
 		var kind uint8
 		var body cryptobyte.String
 		if !m.ReadUint8(&kind) || !m.ReadUint24LengthPrefixed(&body) {
-			break // goes on in the next record, which no Finished or KeyUpdate does
+			break // Finished and KeyUpdate never continue in the next record
 		}
 		switch kind {
 		case messageFinished:

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// questions lists the names that a DNS message asks for (RFC 1035 section 4.1).
+// questions lists the names that a DNS message queries (RFC 1035 section 4.1).
 func questions(message []byte) []string {
 	var p dnsmessage.Parser
 	if _, err := p.Start(message); err != nil {
@@ -45,10 +45,10 @@ func dnsOverTCP(stream []byte) (asked []string, done bool) {
 
 var httpStart = regexp.MustCompile(`^(HTTP/1\.|(GET|POST|HEAD|PUT|DELETE|OPTIONS|PATCH|CONNECT) )`)
 
-// looksLikeHTTP reports whether a stream starts as one side of HTTP/1 does (RFC 9112 section 2.1).
+// looksLikeHTTP reports whether a stream starts like one side of HTTP/1 (RFC 9112 section 2.1).
 func looksLikeHTTP(stream []byte) bool { return httpStart.Match(stream) }
 
-// request reads the first HTTP/1 request of a stream. done is false where its head is not complete.
+// request reads the first HTTP/1 request of a stream. done is false if its head is incomplete.
 func request(stream []byte) (host, line string, done bool) {
 	head := bytes.Index(stream, []byte("\r\n\r\n"))
 	if head < 0 {
@@ -61,7 +61,7 @@ func request(stream []byte) (host, line string, done bool) {
 	return hostOnly(r.Host), r.Method + " " + r.Host + r.URL.RequestURI(), true
 }
 
-// hostOnly cuts the port off a Host header.
+// hostOnly removes the port from a Host header.
 func hostOnly(host string) string {
 	if i := strings.LastIndexByte(host, ':'); i >= 0 && !strings.HasSuffix(host, "]") {
 		return host[:i]
@@ -69,9 +69,9 @@ func hostOnly(host string) string {
 	return host
 }
 
-const longestText = 253 // the longest name that DNS can carry (RFC 1035 section 2.3.4)
+const longestText = 253 // longest name in DNS (RFC 1035 section 2.3.4)
 
-// escaped makes a stranger's text safe to print and keeps it apart from others: ASCII with escapes, and not too long.
+// escaped makes untrusted text safe to print: ASCII with distinct escapes, and bounded.
 func escaped(text string) string {
 	if len(text) > longestText {
 		text = text[:longestText] + "..."

@@ -1,11 +1,9 @@
-// Package inspect finds what one conversation tells somebody who can only read it: the protocol, the names of servers,
-// and the content that is in clear.
+// Package inspect finds what one conversation reveals to a passive observer: the protocol, server names, and content in
+// clear. It looks at DNS queries, the server name of TLS ClientHellos over TCP and in QUIC Initials, and the Host of
+// HTTP requests.
 //
-// Its input is a stranger's bytes. Every parser is bounded in memory and time and is fuzzed; what it cannot read it
-// leaves out. It looks at DNS queries, the server name of TLS ClientHellos over TCP and in QUIC Initials, and the Host
-// of HTTP requests.
-//
-// Do not use it to dissect a protocol: it stops at the first thing that names somebody.
+// Its input is untrusted. Every parser is bounded in memory and time and is fuzzed; it skips what it cannot read. It
+// does not dissect protocols: it stops at the first name.
 package inspect
 
 import (
@@ -16,7 +14,7 @@ import (
 	"heddle/internal/clienthello"
 )
 
-// Where a name was read.
+// The sources of a name.
 const (
 	FromDNS  = "dns"
 	FromTLS  = "tls"
@@ -24,16 +22,16 @@ const (
 	FromHTTP = "http"
 )
 
-// Name is a name that an observer can read, and where it stood.
+// Name is a name that an observer can read, and its source.
 type Name struct {
 	Name string `json:"name"`
 	From string `json:"from"` // "dns", "tls", "quic" or "http"
 }
 
-// Flow gathers what one conversation gives away: the packets between two ports, both ways. The zero value is ready.
+// Flow collects what one conversation reveals: the packets between two ports, both ways. The zero value is ready.
 type Flow struct {
-	Protocol string   // such as "WireGuard"; empty where nothing is known
-	Names    []Name   // each once, in the order they were seen; printable
+	Protocol string   // such as "WireGuard"; empty if unknown
+	Names    []Name   // each once, in order; printable
 	Requests []string // HTTP requests in clear, as "GET host/path"; printable
 	Readable bool     // the payload is in clear
 
@@ -52,10 +50,10 @@ type side struct {
 const (
 	portDNS  = 53
 	portMDNS = 5353
-	mostSeen = 256 // names and requests that one flow may give
+	mostSeen = 256 // names and requests of one flow
 )
 
-// UDP takes one datagram's payload, as much of it as was captured.
+// UDP takes the captured part of one datagram's payload.
 func (f *Flow) UDP(source, destination uint16, payload []byte) {
 	switch {
 	case isPort(source, destination, portDNS) || isPort(source, destination, portMDNS):
@@ -75,8 +73,8 @@ func (f *Flow) UDP(source, destination uint16, payload []byte) {
 
 func isPort(source, destination, port uint16) bool { return source == port || destination == port }
 
-// isWireGuard knows a message by its type and length (the WireGuard paper, section 5.4). Where segments were joined
-// before the capture, a data message is longer than one packet and its length says nothing.
+// isWireGuard recognises a message by its type and length (the WireGuard paper, section 5.4). A data message may be
+// longer than one packet, if offloading joined segments before the capture, so its length is not checked.
 func isWireGuard(b []byte) bool {
 	const joined = 1500
 	if len(b) < 32 || b[1] != 0 || b[2] != 0 || b[3] != 0 {
@@ -88,10 +86,10 @@ func isWireGuard(b []byte) bool {
 	return wireGuardSizes[b[0]] == len(b)
 }
 
-// wireGuardSizes are the lengths of the messages that set up a session, by their type.
+// wireGuardSizes are the lengths of the handshake messages, by type.
 var wireGuardSizes = map[byte]int{1: 148, 2: 92, 3: 64}
 
-// TCP takes one segment's payload, as much of it as was captured. forward tells the two directions apart.
+// TCP takes the captured part of one segment's payload. forward distinguishes the directions.
 func (f *Flow) TCP(forward bool, source, destination uint16, sequence uint32, syn bool, payload []byte) {
 	s := &f.sides[0]
 	if forward {
@@ -104,7 +102,7 @@ func (f *Flow) TCP(forward bool, source, destination uint16, sequence uint32, sy
 	if s.done || len(payload) == 0 {
 		return
 	}
-	if !s.open { // the capture began mid-stream: take this for the start
+	if !s.open { // mid-stream: assume that this is the start
 		s.start, s.open = sequence, true
 	}
 	if !s.stream.Insert(uint64(sequence-s.start), payload) {
@@ -116,13 +114,13 @@ func (f *Flow) TCP(forward bool, source, destination uint16, sequence uint32, sy
 	}
 }
 
-// read looks at the start of one side of a TCP connection and reports whether there is no more to learn from it.
+// read examines the start of one side of a TCP connection. It returns true when nothing more can be learned.
 func (f *Flow) read(stream []byte, source, destination uint16) bool {
 	switch {
 	case looksLikeTLS(stream):
 		f.Protocol = "TLS"
 		if stream[0] != tlsRecordHandshake {
-			return true // the capture began mid-stream
+			return true // mid-stream
 		}
 		h, err := clienthello.Parse(clienthello.Handshake(stream))
 		f.add(FromTLS, h.ServerName)
@@ -146,7 +144,7 @@ func (f *Flow) read(stream []byte, source, destination uint16) bool {
 		}
 		return done
 	}
-	const longestStart = 8 // of what is looked for above
+	const longestStart = 8 // of the prefixes above
 	return len(stream) >= longestStart
 }
 

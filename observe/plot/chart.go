@@ -11,9 +11,9 @@ type Kind int
 
 // The kinds of series.
 const (
-	Line Kind = iota // points joined by lines, each marked; with Low and High also its spread
+	Line Kind = iota // marked points joined by lines; with Low and High also the spread
 	Step             // a value that holds until the next X
-	Bars             // Y[i] from X[i] to X[i+1]: X has one element more, as in a histogram
+	Bars             // Y[i] from X[i] to X[i+1]: X has one more element, as in a histogram
 )
 
 // Series is one set of values.
@@ -28,19 +28,18 @@ type Series struct {
 // Axis is one side of a chart.
 type Axis struct {
 	Label  string
-	Log    bool                 // logarithmic; values of 0 and less are drawn at the lower end
+	Log    bool                 // logarithmic; values <= 0 are drawn at the lower end
 	Names  []string             // names of the values 0, 1, 2 .. instead of numbers
 	Format func(float64) string // nil for plain numbers
 }
 
-// Chart is series over one pair of axes.
+// Chart is a set of series over one pair of axes.
 type Chart struct {
-	Title, Description string // Description is for those who do not see the figure
+	Title, Description string // Description is for screen readers
 	Width, Height      float64
 	X, Y               Axis
 	Series             []Series
-	// Rule draws a line at this Y, such as the published figure; nil for none.
-	Rule *float64
+	Rule               *float64 // a line at this Y, such as the published figure
 }
 
 const (
@@ -72,7 +71,7 @@ func (c Chart) SVG() string {
 	return v.done()
 }
 
-// scale fits an axis to the values that the series have on it.
+// scale fits an axis to the values of the series.
 func (c Chart) scale(a Axis, horizontal bool, from, to float64) scale {
 	s := scale{min: math.Inf(1), max: math.Inf(-1), from: from, to: to, log: a.Log}
 	take := func(values []float64) {
@@ -98,7 +97,7 @@ func (c Chart) scale(a Axis, horizontal bool, from, to float64) scale {
 	case !horizontal && !a.Log:
 		s.min, s.max = min(s.min, 0), s.max*1.05
 	}
-	if !(s.max > s.min) { // no values, or one
+	if !(s.max > s.min) { // at most one value
 		s.min, s.max = 0, max(s.max, 1)
 		if a.Log {
 			s.min, s.max = 1, 10
@@ -148,7 +147,7 @@ func (c Chart) legend(v *canvas) {
 	}
 }
 
-// dashes tell lines apart without colour.
+// dashes distinguish lines without colour.
 var dashes = []string{"none", "7 3", "2 3", "9 3 2 3", "4 2", "1 2"}
 
 func (s Series) draw(v *canvas, x, y scale, dash string) {

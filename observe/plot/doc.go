@@ -1,12 +1,10 @@
-// Package plot draws the few kinds of figure that Heddle's reports need, as SVG that stands by itself: no script, no
-// font, no other resource. Figures follow the reader's light or dark preference, tell series apart by label as well as
-// by colour, and carry a title and a description for those who listen to them.
-//
-// Do not use it to explore data: it has no interaction and few options.
+// Package plot draws the few kinds of figure that Heddle's reports need, as self-contained SVG without scripts or
+// fonts. Figures follow the reader's light or dark preference, label series as well as colouring them, and have a title
+// and a description for screen readers. They are not interactive.
 package plot
 
-// Palette is the style sheet of all figures: put it once into a page that holds figures, in a style element. Its
-// colours are those of Okabe and Ito, which people with colour blindness can tell apart.
+// Palette is the style sheet of all figures. Put it once into a style element of a page. The colours are by Okabe and
+// Ito, which colour-blind people can distinguish.
 const Palette = `.plot{font:12px system-ui,sans-serif;--ink:#1c2733;--soft:#5b6875;--rule:#d5dbe1;
 --s0:#0072b2;--s1:#d55e00;--s2:#009e73;--s3:#b3589a;--s4:#8a6d00;--s5:#3d8fc4}
 .plot text{fill:var(--ink)}.plot .soft{fill:var(--soft)}.plot .rule{stroke:var(--rule);stroke-width:1;fill:none}

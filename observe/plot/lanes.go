@@ -5,16 +5,16 @@ import (
 	"strings"
 )
 
-// Lanes is a timeline: one lane a path, what went up above its middle line, and what came down below.
+// Lanes is a timeline with one lane for each path: upstream above its middle line, downstream below.
 type Lanes struct {
 	Title, Description string
 	Width              float64
 	Seconds            float64 // length of the time axis
 	Lanes              []Lane
-	Format             func(bytesPerSecond float64) string // of the peak of each direction
+	Format             func(bytesPerSecond float64) string // formats the peak of each direction
 }
 
-// Lane is the traffic of one path: a value for each of the equal bins that the time axis is cut into.
+// Lane is the traffic of one path, with a value for each of the equal bins of the time axis.
 type Lane struct {
 	Label    string
 	Up, Down []float64 // bytes a second
@@ -26,7 +26,7 @@ const (
 	laneLabel  = 110.0
 )
 
-// SVG draws the timeline. Each direction has its own height scale, the same in all lanes.
+// SVG draws the timeline. Each direction has one height scale for all lanes.
 func (l Lanes) SVG() string {
 	height := marginTop + laneHeight*float64(len(l.Lanes)) + marginBottom
 	v := newCanvas(l.Width, height, l.Title, l.Description)
@@ -63,7 +63,7 @@ func (l Lane) draw(v *canvas, x scale, top, up, down float64) {
 	v.line(x.from, centre, x.to, centre)
 }
 
-// area is the outline of the bins' values, from the middle line outwards. Bins without a value take no space in it.
+// area is the outline of the bins' values, from the middle line outwards. Empty bins take no space in it.
 func area(values []float64, x scale, centre, reach, most float64) string {
 	var d strings.Builder
 	if most == 0 {

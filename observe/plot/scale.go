@@ -23,7 +23,7 @@ func (s scale) at(v float64) float64 {
 	return s.from + (s.to-s.from)*(v-low)/(high-low)
 }
 
-// ticks gives up to about n round values between the ends of the scale; powers of ten on a logarithmic one.
+// ticks returns up to about n round values within the scale; powers of ten on a logarithmic one.
 func (s scale) ticks(n int) []float64 {
 	var at []float64
 	if s.log {
@@ -39,7 +39,7 @@ func (s scale) ticks(n int) []float64 {
 		return []float64{s.min}
 	}
 	for i := math.Ceil(s.min/step - 1e-9); i*step <= s.max+step*1e-9; i++ {
-		at = append(at, i*step+0) // not -0
+		at = append(at, i*step+0) // turns -0 into 0
 	}
 	return at
 }
@@ -58,5 +58,5 @@ func niceStep(raw float64) float64 {
 	return 10 * power
 }
 
-// plain writes a tick's value in its shortest form.
+// plain formats a tick's value in its shortest form.
 func plain(v float64) string { return strconv.FormatFloat(v, 'g', 6, 64) }

@@ -6,7 +6,7 @@ import (
 	"heddle/internal/text"
 )
 
-// Shares is a bar for each direction of each observer, as a share of the whole.
+// Shares is a chart with a bar for each direction of each observer.
 type Shares struct {
 	Title, Description string
 	Width              float64

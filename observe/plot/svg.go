@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// canvas writes SVG. All text that reaches it is escaped.
+// canvas writes SVG. It escapes all text.
 type canvas struct{ b strings.Builder }
 
 func newCanvas(width, height float64, title, description string) *canvas {

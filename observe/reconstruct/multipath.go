@@ -10,13 +10,13 @@ import (
 	"heddle/observe/decrypt"
 )
 
-// planeProtocol is what Heddle's own streams over MPTCP speak inside TLS (ALPN, which a client says in the clear).
+// planeProtocol is the ALPN of Heddle's own streams over MPTCP, which the client sends in clear.
 const planeProtocol = "heddle-stripe-mptcp/1"
 
-// Multipath finds the MPTCP connections of which an observer saw subflows, each as a session whose members are the subflows.
-// What the subflows say of numbers puts their bytes in place (RFC 8684, section 3.3). Others are conversations that were
-// seen elsewhere: where TLS lies in a connection its records can only be opened in order, so what is in between must be
-// there; of others nothing gets into a session.
+// Multipath finds the MPTCP connections of which an observer saw subflows, and returns each as a session whose members
+// are the subflows. Data sequence numbers place their bytes (RFC 8684, section 3.3). others are conversations seen
+// elsewhere: TLS records can only be decrypted in order, so the bytes between the seen ones must be known. The sessions
+// contain nothing of others.
 func Multipath(seen, others []observe.Conversation, keys decrypt.Keys) (found []Session, notes []string) {
 	for _, c := range observe.Connections(slices.Concat(seen, others)) {
 		m := multipath{Connection: c}
@@ -45,7 +45,7 @@ func Multipath(seen, others []observe.Conversation, keys decrypt.Keys) (found []
 	return found, notes
 }
 
-// multipath is one connection: what all its subflows carried, and what those did that one observer saw.
+// multipath is one connection: the data of all its subflows, and of those that one observer saw.
 type multipath struct {
 	observe.Connection
 	members        []int
@@ -67,7 +67,7 @@ func (m *multipath) session(keys decrypt.Keys) (*Session, error) {
 	slices.Sort(s.Members)
 	up, upWhole := beginning(m.allUp)
 	down, downWhole := beginning(m.allDown)
-	if !bytes.HasPrefix(up, []byte{22, 3}) { // as TLS begins (RFC 8446, section 5.1), be there more of it or not
+	if !bytes.HasPrefix(up, []byte{22, 3}) { // a TLS handshake record, perhaps truncated (RFC 8446, section 5.1)
 		s.Up, s.Down = plain(m.allUp, m.up), plain(m.allDown, m.down)
 		return s, nil
 	}
@@ -80,13 +80,13 @@ func (m *multipath) session(keys decrypt.Keys) (*Session, error) {
 	}
 	if bytes.Contains(up[:min(len(up), 2048)], []byte(planeProtocol)) {
 		client, s.Service = skipHello(client)
-		server = skip(server, 1) // that the connection is let in
+		server = skip(server, 1) // the answer that accepts the connection
 	}
 	s.Up, s.Down = inside(client, m.up), inside(server, m.down)
 	return s, err
 }
 
-// beginning gives the stream as far as there is no gap, and whether that is all.
+// beginning returns the stream up to the first gap, and whether that is all.
 func beginning(pieces []observe.Piece) (stream []byte, whole bool) {
 	runs := observe.Runs(pieces)
 	if len(runs) == 0 || runs[0].Offset != 0 {
@@ -95,7 +95,7 @@ func beginning(pieces []observe.Piece) (stream []byte, whole bool) {
 	return runs[0].Bytes, len(runs) == 1
 }
 
-// plain is a direction of what is said in the clear.
+// plain returns a direction without TLS.
 func plain(all, seen []observe.Piece) (d Direction) {
 	for _, run := range observe.Runs(all) {
 		d.Length = run.Offset + uint64(len(run.Bytes))
@@ -116,7 +116,7 @@ func (d *Direction) add(offset uint64, b []byte) {
 	}
 }
 
-// inside is a direction of what records carried: of each, the part whose encrypted bytes were seen.
+// inside returns a direction within TLS: of each record, the part whose encrypted bytes were seen.
 func inside(records []decrypt.Record, seen []observe.Piece) (d Direction) {
 	runs := observe.Runs(seen)
 	for _, r := range records {
@@ -136,7 +136,7 @@ func inside(records []decrypt.Record, seen []observe.Piece) (d Direction) {
 	return d
 }
 
-// skip leaves out the first bytes of what records carried.
+// skip drops the first bytes of the records' data.
 func skip(records []decrypt.Record, n int) (left []decrypt.Record) {
 	for _, r := range records {
 		k := min(n, len(r.Text))
@@ -146,8 +146,8 @@ func skip(records []decrypt.Record, n int) (left []decrypt.Record) {
 	return left
 }
 
-// skipHello takes off how the one who dialled introduces itself: number of paths, how many are required, flags, and the
-// length of the service's name, a byte each; and the name.
+// skipHello drops the dialler's hello: number of paths, required paths, flags and length of the service's name, one
+// byte each, and the name.
 func skipHello(records []decrypt.Record) (left []decrypt.Record, service string) {
 	const head = 4
 	var begin []byte

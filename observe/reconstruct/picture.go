@@ -11,21 +11,20 @@ import (
 	"strconv"
 )
 
-// Format is how an uncompressed picture lies in a file. It is what an observer is supposed to have guessed.
+// Format is the layout of an uncompressed picture in a file. The observer is assumed to have guessed it.
 type Format struct {
 	Width, Height int
-	// Start is the offset of the first pixel, and Stride the distance of two rows, in bytes.
+	// Start is the offset of the first pixel, and Stride the distance between rows, in bytes.
 	Start, Stride int
-	// Pixel is the length of a pixel in bytes; Red, Green and Blue are where each colour lies in it.
+	// Pixel is the length of a pixel in bytes; Red, Green and Blue are the offsets of the colours in it.
 	Pixel            int
 	Red, Green, Blue int
-	// Upwards: the first row is the lowest.
-	Upwards bool
+	Upwards          bool // the lowest row is first
 }
 
 const maxSide = 1 << 15
 
-// ReadFormat reads the head of an uncompressed picture: BMP of 24 or 32 bits a pixel, or PPM (P6, 8 bits a colour).
+// ReadFormat reads the header of an uncompressed picture: BMP with 24 or 32 bits a pixel, or PPM (P6, 8 bits a colour).
 func ReadFormat(file []byte) (Format, error) {
 	var f Format
 	var err error
@@ -61,7 +60,7 @@ func bmp(file []byte) (Format, error) {
 	return f, nil
 }
 
-// ppmHead is the head of a PPM: width, height and the highest colour, apart by spaces and comments, and one more space.
+// ppmHead is the header of a PPM: width, height and highest colour value, separated by spaces and comments.
 var ppmHead = regexp.MustCompile(`^P6(?:\s|#.*\n)+(\d{1,6})(?:\s|#.*\n)+(\d{1,6})(?:\s|#.*\n)+(\d{1,6})\s`)
 
 func ppm(file []byte) (Format, error) {
@@ -77,20 +76,18 @@ func ppm(file []byte) (Format, error) {
 	return Format{Width: width, Height: height, Start: len(head[0]), Stride: 3 * width, Pixel: 3, Red: 0, Green: 1, Blue: 2}, nil
 }
 
-// Picture is what could be drawn, and how much of it is right.
+// Picture is the drawn picture, and how much of it is right.
 type Picture struct {
 	Image *image.NRGBA
-	// Pixels is how many the picture has; Drawn of how many a byte passed or stood for; Right how many are as in the
-	// original.
+	// Pixels counts all pixels, Drawn those with any byte or share of one seen, and Right those that equal the original.
 	Pixels, Drawn, Right int
-	// PSNR is the peak signal-to-noise ratio to the original in dB, over all pixels, where what is not drawn is grey.
-	PSNR float64
+	PSNR                 float64 // peak signal-to-noise ratio to the original in dB, over all pixels; unknown ones are grey
 }
 
 var blank = color.NRGBA{0x80, 0x80, 0x80, 0xff}
 
-// Draw draws the pieces of a stream that carried the file original from the offset skip on. Where a piece is a share, its
-// bytes stand where those of the piece would.
+// Draw draws the pieces of a stream that carried the file original from offset skip on. The bytes of a share are drawn
+// in place of the bytes that it stands for.
 func Draw(d Direction, original []byte, skip uint64) (Picture, error) {
 	f, err := ReadFormat(original)
 	if err != nil {
@@ -131,7 +128,7 @@ func (f Format) colour(pixel []byte) color.NRGBA {
 	return color.NRGBA{pixel[f.Red], pixel[f.Green], pixel[f.Blue], 0xff}
 }
 
-// Fill gives length bytes of the stream from the offset on, and which of them are known. Unknown bytes are 0.
+// Fill returns length bytes of the stream from the offset on, and which of them are known. Unknown bytes are 0.
 func (d Direction) Fill(offset uint64, length int) (stream []byte, known []bool) {
 	stream, known = make([]byte, length), make([]bool, length)
 	for _, p := range d.Pieces {

@@ -1,8 +1,6 @@
-// Package reconstruct puts together what one observer has of a striped stream: the pieces that passed its paths, in their
-// places, and nothing in between. Drawn as a picture it shows what a split is worth if the cipher falls (MACHETE, figures
-// 7 and 8).
-//
-// It needs the key log of the connections it looks into, since it stands for somebody who broke them; see package decrypt.
+// Package reconstruct rebuilds what one observer has of a striped stream: the pieces on its paths, in place, with gaps
+// between them. Drawn as a picture, it shows what a split protects if the cipher is broken (MACHETE, figures 7 and 8).
+// It needs the key log of the connections, see package decrypt.
 package reconstruct
 
 import (
@@ -20,31 +18,28 @@ import (
 
 // Piece is a part of a stream, or a share of one.
 type Piece struct {
-	// Offset is the place of its first byte in the stream, and Size how many bytes of the stream it stands for.
-	Offset uint64
-	Size   uint32
-	// Payload is what passed: the bytes themselves, or one share of them.
-	Payload []byte
+	// Offset is the position of its first byte in the stream, and Size the number of stream bytes that it stands for.
+	Offset  uint64
+	Size    uint32
+	Payload []byte // the bytes themselves, or one share of them
 }
 
 // Session is what was seen of one striped session.
 type Session struct {
 	ID, Service, Schedule, Shares string
-	// Members are those that were seen, from 0, of Of.
-	Members []int
-	Of      int
-	// Up is what the one who dialled sent, Down what came back, both by their offsets, without what came twice.
+	Members                       []int // those that were seen, from 0, of Of
+	Of                            int
+	// Up is what the dialler sent and Down what came back, both by offset and without duplicates.
 	Up, Down Direction
 }
 
 // Direction is one stream of a session.
 type Direction struct {
 	Pieces []Piece
-	// Length is how many bytes the stream has at least.
-	Length uint64
+	Length uint64 // minimum length of the stream in bytes
 }
 
-// Seen is how many bytes of the stream the pieces are, or stand for shares of.
+// Seen is the number of stream bytes that the pieces contain, or contain shares of.
 func (d Direction) Seen() (n uint64) {
 	for _, p := range d.Pieces {
 		n += uint64(p.Size)
@@ -52,11 +47,11 @@ func (d Direction) Seen() (n uint64) {
 	return n
 }
 
-// maxNested bounds how many TLS connections lie in one another: that to a node, and that to the peer in it.
+// maxNested bounds nested TLS connections: one to a node, and in it one to the peer.
 const maxNested = 3
 
-// Sessions finds the striped sessions in the conversations that one observer has. What is no striped session, or cannot
-// be opened with the keys, is passed over; notes say why.
+// Sessions finds the striped sessions in one observer's conversations. It skips what is not one or cannot be decrypted
+// with the keys; notes say why.
 func Sessions(all []observe.Conversation, keys decrypt.Keys) (found []Session, notes []string) {
 	byID := map[string]*Session{}
 	var order []string
@@ -100,7 +95,7 @@ func Sessions(all []observe.Conversation, keys decrypt.Keys) (found []Session, n
 	return found, notes
 }
 
-// peel takes off what lies around a member: TLS, and the request for a connection inside it that a node is asked.
+// peel removes the layers around a member: TLS, and in it the connection request to a node.
 func peel(up, down []byte, keys decrypt.Keys) ([]byte, []byte, error) {
 	for range maxNested {
 		if !decrypt.IsTLS(up) {
@@ -131,7 +126,7 @@ func helloOf(up []byte) (hello segment.Hello, rest []byte, ok bool) {
 	return hello, rest, err == nil
 }
 
-// cut takes the first frame off, where it is whole and well formed.
+// cut removes the first frame, if it is complete and well formed.
 func cut(b []byte) (kind segment.Kind, body, rest []byte, ok bool) {
 	if len(b) < segment.HeaderSize {
 		return 0, nil, nil, false
@@ -144,12 +139,12 @@ func cut(b []byte) (kind segment.Kind, body, rest []byte, ok bool) {
 	return kind, b[:length], b[length:], true
 }
 
-// read takes the pieces from the frames of one direction of a member.
+// read adds the pieces from the frames of one direction of a member.
 func (d *Direction) read(frames []byte) error {
 	for {
 		kind, body, rest, ok := cut(frames)
 		if !ok {
-			return nil // what is left is cut short
+			return nil // the rest is truncated
 		}
 		frames = rest
 		switch kind {
@@ -170,7 +165,7 @@ func (d *Direction) read(frames []byte) error {
 	}
 }
 
-// settle puts the pieces in order, each once: what was sent again after a member broke is no news.
+// settle sorts the pieces and drops duplicates, which are resent after a member breaks.
 func (d *Direction) settle() {
 	slices.SortStableFunc(d.Pieces, func(a, b Piece) int { return cmp.Compare(a.Offset, b.Offset) })
 	d.Pieces = slices.CompactFunc(d.Pieces, func(a, b Piece) bool { return a.Offset == b.Offset && a.Size == b.Size })
