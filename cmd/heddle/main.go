@@ -1,4 +1,4 @@
-// Command heddle decides what each network gets to see of you.
+// Command heddle controls what each network sees of your traffic.
 package main
 
 import (

@@ -20,7 +20,7 @@ func labCommand() *cobra.Command {
 	return onlyLinux("lab", "Run experiments in emulated networks", "run it in a virtual machine")
 }
 
-// onlyLinux is a command that says that it is for Linux.
+// onlyLinux is a command that only says that it needs Linux.
 func onlyLinux(name, short, hint string) *cobra.Command {
 	return &cobra.Command{Use: name, Short: short, Long: short + ". It needs Linux.", Example: "  heddle " + name, DisableFlagParsing: true,
 		RunE: func(*cobra.Command, []string) error { return errhint.NeedsLinux("heddle "+name, hint) }}

@@ -1,4 +1,4 @@
-// Package asn is `heddle asn`: the table of which network an address belongs to.
+// Package asn is `heddle asn`: the table of the network that each address belongs to.
 package asn
 
 import (

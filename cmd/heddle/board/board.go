@@ -1,4 +1,4 @@
-// Package board is `heddle board`: to run a board, and to read and write what is on it.
+// Package board is `heddle board`: running a board, and reading and writing its tuples.
 package board
 
 import (
@@ -49,7 +49,7 @@ the board. Tuples are signed: a board can withhold them, and cannot forge them.`
 	return cmd
 }
 
-// use is one use of a board: what the flags say, and from when the command runs the client.
+// use is one use of a board: its flags, and the client while the command runs.
 type use struct {
 	Board    string        `flag:"board" help:"the board, <KEY@HOST:PORT> or a file; else the one that heddle board use keeps"`
 	Identity string        `flag:"identity" help:"the <FILE> of this device's private key" complete:"file"`
@@ -62,7 +62,7 @@ type use struct {
 	talk   io.Writer
 }
 
-// using makes a command of what is done with a board.
+// using makes a command that calls do with a board.
 func using(cmd *cobra.Command, do func(u *use, args []string) error) *cobra.Command {
 	u := &use{Timeout: 10 * time.Second}
 	bind.Flags(cmd, u)
@@ -150,7 +150,7 @@ func entryOf(e space.Entry) boardEntry {
 	return boardEntry{e.ID(), e.Author(), e.Tuple(), e.Until, op.Readers, op.Takers}
 }
 
-// printEntry writes a tuple: its fields, quoted where a terminal or a shell could take them for something else.
+// printEntry writes a tuple: its fields, quoted if a terminal or a shell could misread them.
 func (u *use) printEntry(e space.Entry) error {
 	if u.JSON {
 		return cli.WriteJSON(u.out, entryOf(e))

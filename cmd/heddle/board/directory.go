@@ -53,7 +53,7 @@ have one name, both are listed, and only a key says which is meant.`, what),
 	return cmd
 }
 
-// SayOfDirectory tells what a person must know of a list before using it.
+// SayOfDirectory prints what a user must know about a list before using it.
 func SayOfDirectory(w io.Writer, d registry.Directory) {
 	if d.Cached != "" {
 		fmt.Fprintf(w, "board: this list is of %s (%s), since %s\n", cli.Span(time.Since(d.Read))+" ago", d.Read.Local().Format(time.DateTime), d.Cached)

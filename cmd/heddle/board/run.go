@@ -26,7 +26,7 @@ import (
 	"heddle/internal/text"
 )
 
-// boardRun is what the flags of `heddle board run` say.
+// boardRun holds the flags of `heddle board run`.
 type boardRun struct {
 	Listen  string `flag:"listen" help:"where clients come to, <[HOST]:PORT>, TCP"`
 	Address string `flag:"address" help:"where clients find it from afar, <HOST:PORT>; else what it listens on"`
@@ -118,14 +118,14 @@ func (r *boardRun) run(cmd *cobra.Command) error {
 	}
 	since := time.Now()
 	status := func() control.Status {
-		s, _ := local.Status(cmd.Context()) // that it has stopped, it says itself
+		s, _ := local.Status(cmd.Context()) // a stopped board reports that itself
 		return control.Status{Board: &control.Board{Listen: listener.Addr().String(), Since: since, Status: s}}
 	}
 	_, port, _ := net.SplitHostPort(listener.Addr().String())
 	o := runner.Options{Name: "board-" + port, Taken: runner.GoUnseen, Talk: stderr}
 	return runner.Run(cmd.Context(), o, func(ctx context.Context, run *runner.Runner) error {
 		run.Show(status)
-		// Who sees the file finds the board, and finds it among what runs.
+		// Written last: a reader of the file can reach the board, and sees it in heddle status.
 		if err := reference.Save(filepath.Join(state, "board.json")); err != nil {
 			return errors.Join(err, listener.Close(), local.Close())
 		}
@@ -133,7 +133,7 @@ func (r *boardRun) run(cmd *cobra.Command) error {
 	})
 }
 
-// watchMembers keeps to the file of members until stop.
+// watchMembers applies changes of the members' file until stop.
 func watchMembers(ctx context.Context, members *board.Members, local *board.Local, log *slog.Logger) (stop func()) {
 	again := make(chan os.Signal, 1)
 	signal.Notify(again, syscall.SIGHUP)
@@ -147,7 +147,7 @@ func watchMembers(ctx context.Context, members *board.Members, local *board.Loca
 	}
 }
 
-// serveBoard ends the server where the board ends, and the other way round.
+// serveBoard ends the server if the board ends, and vice versa.
 func serveBoard(ctx context.Context, local *board.Local, o board.ServeOptions) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -17,7 +17,7 @@ import (
 	"heddle/identity"
 )
 
-// fieldsOf reads a tuple, or a template, from arguments.
+// fieldsOf parses a tuple or a template from arguments.
 func fieldsOf(args []string, template bool) ([]space.Field, error) {
 	var fields []space.Field
 	for _, arg := range args {
@@ -33,7 +33,7 @@ func fieldsOf(args []string, template bool) ([]space.Field, error) {
 	return fields, nil
 }
 
-// tupleText writes fields as one would give them, each that has anything unusual in quotes.
+// tupleText formats fields as arguments, quoted if they contain anything unusual.
 func tupleText(t space.Tuple) string {
 	words := make([]string, 0, len(t))
 	for _, f := range t {
@@ -48,14 +48,15 @@ func tupleText(t space.Tuple) string {
 
 func unusual(r rune) bool { return !strconv.IsPrint(r) || strings.ContainsRune(" \"'\\", r) }
 
-// putting is what the flags of commands that put a tuple say.
+// putting holds the flags of commands that put a tuple.
 type putting struct {
 	Lease   time.Duration `flag:"lease" help:"how long the tuple stays, unless it is renewed"`
 	Readers []string      `flag:"readers" help:"who may read it beside this device: a <KEY>, or none; else all who are let in"`
 	Takers  []string      `flag:"takers" help:"who may take it beside this device: a <KEY>, or all; else nobody"`
 }
 
-// read gives the tuple, and the lists. "none" among the readers is this device alone, which the board knows by its key.
+// read returns the tuple and its access lists. "none" among the readers means only this device, which the board knows
+// by its key.
 func (p *putting) read(self identity.Key, args []string) (tuple space.Tuple, put board.Put, err error) {
 	if tuple, err = fieldsOf(args, false); err != nil {
 		return nil, put, err
@@ -68,7 +69,7 @@ func (p *putting) read(self identity.Key, args []string) (tuple space.Tuple, put
 	return tuple, put, err
 }
 
-// keysOf reads keys, of which a word stands for one.
+// keysOf parses keys. word stands for the key meant.
 func keysOf(texts []string, word string, meant identity.Key) (keys []identity.Key, err error) {
 	for _, text := range texts {
 		key := meant
@@ -151,7 +152,7 @@ who try at once, one succeeds. --unless is given once for each field.`,
 	return cmd
 }
 
-// The commands that give one tuple.
+// The commands that return one tuple.
 var boardReads = map[string]struct {
 	short, long string
 	waits       bool
@@ -221,7 +222,7 @@ func newRemoveCommand() *cobra.Command {
 	}, byID(func(u *use, id space.ID) error { return u.client.Remove(u.ctx, id) }))
 }
 
-// byID makes a use of what is done with the tuple of one name.
+// byID returns a use for a command on the tuple with one id.
 func byID(do func(*use, space.ID) error) func(*use, []string) error {
 	return func(u *use, args []string) error {
 		id, err := space.ParseID(args[0])

@@ -1,4 +1,4 @@
-// Package check is `heddle check`: what is wrong with a heddle.toml.
+// Package check is `heddle check`: it reports the errors of a heddle.toml.
 package check
 
 import (

@@ -1,4 +1,4 @@
-// Package completion is `heddle completion`: the completion script of a shell.
+// Package completion is `heddle completion`: shell completion scripts.
 package completion
 
 import "github.com/spf13/cobra"

@@ -1,4 +1,4 @@
-// Package connect is `heddle connect`: stdin and stdout joined to a TCP connection over one path.
+// Package connect is `heddle connect`: it connects stdin and stdout to a TCP address over one path.
 package connect
 
 import (
@@ -79,7 +79,7 @@ does not: anything from the network on this one.`,
 	return cmd
 }
 
-// DialerOf gives the path of a name, where it carries TCP.
+// DialerOf returns the path with a name, if it carries TCP.
 func DialerOf(o split.Options, name string) (path.Path, error) {
 	ways, err := o.Paths()
 	if err != nil {
@@ -96,10 +96,10 @@ func DialerOf(o split.Options, name string) (path.Path, error) {
 	return way, path.Need(way, path.Streams, "TCP")
 }
 
-// dialTimeout is how long one address gets, of those that a name has.
+// dialTimeout bounds the dial of each address of a name.
 const dialTimeout = 15 * time.Second
 
-// dialAny connects to the first address of a host that answers, IPv4 before IPv6 as mosh has it.
+// dialAny connects to the first address of a host that answers, IPv4 first like mosh.
 func dialAny(ctx context.Context, way path.Path, host string, port uint16) (net.Conn, netip.Addr, error) {
 	what := "connect to " + net.JoinHostPort(host, strconv.Itoa(int(port)))
 	addrs, err := dial.Lookup(ctx, host)
@@ -122,13 +122,13 @@ func dialAny(ctx context.Context, way path.Path, host string, port uint16) (net.
 		}
 		reasons = append(reasons, err.Error())
 		if known, ok := errors.AsType[*path.Error](err); ok && known.Hint != "" {
-			hint = known.Hint // a tunnel knows more of why
+			hint = known.Hint // a tunnel has a better hint
 		}
 	}
 	return nil, netip.Addr{}, &path.Error{What: what, Why: strings.Join(reasons, "; "), Hint: hint}
 }
 
-// joinStreams carries bytes both ways until the connection's other side ends, or ctx.
+// joinStreams copies bytes both ways until the connection's other side ends, or ctx.
 func joinStreams(ctx context.Context, conn net.Conn, in io.Reader, out io.Writer) error {
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { conn.Close() })

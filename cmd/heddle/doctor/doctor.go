@@ -1,7 +1,6 @@
-// Package doctor is `heddle doctor`. It finds out what this machine can do for Heddle, by trying: it opens sockets, sends to
-// loopback, and reads the routing tables. It tries changes only in a network namespace of its own.
-//
-// Do not use this package to decide what a session does: what is so now may not be so in a minute. It is for people.
+// Package doctor is `heddle doctor`. It tests what this machine can do for Heddle: it opens sockets, sends to loopback,
+// and reads the routing tables. It makes changes only in a network namespace of its own. Its results are for people:
+// sessions must not rely on them, since they can change at any time.
 package doctor
 
 import (
@@ -50,7 +49,7 @@ That an interface has a route does not say that the network behind it works.`,
 	return cmd
 }
 
-// printReport prints the findings, in lines of at most width columns; 0 is no bound.
+// printReport prints the findings in lines of at most width columns; 0 is no limit.
 func printReport(w io.Writer, report Report, width int) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Linux %s\n\nInterfaces\n", report.Kernel)
@@ -114,7 +113,7 @@ func interfaceText(b *strings.Builder, i Interface) {
 	table.Flush()
 }
 
-// tableName names the tables that rt_tables(5) gives a name on every machine.
+// tableName returns the name of a table that rt_tables(5) defines on every machine.
 func tableName(id int) string {
 	switch id {
 	case 253:

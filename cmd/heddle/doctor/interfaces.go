@@ -15,15 +15,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Interface is one network interface and the ways out that it has.
+// Interface is one network interface and its default routes.
 type Interface struct {
 	Name      string   `json:"name"`
 	Up        bool     `json:"up"`
 	MTU       int      `json:"mtu"`
 	Addresses []string `json:"addresses"`
-	// Defaults are its default routes, in any routing table.
-	Defaults []Route `json:"default_routes"`
-	// IPv4 and IPv6 say whether what is bound to the interface leaves by it.
+	Defaults  []Route  `json:"default_routes"` // in any routing table
+	// IPv4 and IPv6 say whether packets of a socket bound to the interface leave by it.
 	IPv4 Result `json:"ipv4"`
 	IPv6 Result `json:"ipv6"`
 
@@ -38,22 +37,21 @@ type Route struct {
 	Metric int    `json:"metric"`
 }
 
-// Usable reports whether the interface is a way out in one family at least.
+// Usable reports whether the interface can carry a path in at least one family.
 func (i Interface) Usable() bool { return i.IPv4.Verdict == Yes || i.IPv6.Verdict == Yes }
 
-// waysOut are the usable ones.
+// waysOut returns the usable ones.
 func waysOut(all []Interface) []Interface {
 	return slices.DeleteFunc(slices.Clone(all), func(i Interface) bool { return !i.Usable() })
 }
 
-// Somewhere far away, to ask the kernel for a route to. Nothing is sent there: the addresses are for documentation
-// (RFC 5737, RFC 3849).
+// Far addresses to ask the kernel for a route to. They are for documentation (RFC 5737, RFC 3849); nothing is sent there.
 var (
 	farIPv4 = netip.MustParseAddr("198.51.100.1")
 	farIPv6 = netip.MustParseAddr("2001:db8::1")
 )
 
-// interfaces gives all but loopback, the usable ones first.
+// interfaces returns all but loopback, the usable ones first.
 func interfaces() ([]Interface, error) {
 	links, err := netlink.LinkList()
 	if err != nil {
@@ -80,7 +78,7 @@ func interfaces() ([]Interface, error) {
 func examine(link netlink.Link, defaults []Route) Interface {
 	a := link.Attrs()
 	i := Interface{Name: a.Name, Up: a.Flags&net.FlagUp != 0, MTU: a.MTU, Addresses: []string{}, Defaults: append([]Route{}, defaults...)}
-	sources := map[bool]netip.Addr{} // by whether they are IPv4
+	sources := map[bool]netip.Addr{} // the key says whether it is IPv4
 	addresses, _ := netlink.AddrList(link, netlink.FAMILY_ALL)
 	for _, address := range addresses {
 		i.Addresses = append(i.Addresses, address.IPNet.String())
@@ -103,7 +101,7 @@ func examine(link netlink.Link, defaults []Route) Interface {
 	return i
 }
 
-// leaves asks the kernel which way a packet would go that is bound to the interface and has its address.
+// leaves asks the kernel for the route of a packet that is bound to the interface and has its address.
 func (i Interface) leaves(index int, family string, source, far netip.Addr) Result {
 	switch {
 	case !i.Up:
@@ -112,7 +110,7 @@ func (i Interface) leaves(index int, family string, source, far netip.Addr) Resu
 		return no("no "+family+" address", "wait for DHCP or router advertisements, or give it an address")
 	}
 	options := netlink.RouteGetOptions{OifIndex: index, SrcAddr: source.AsSlice(), FIBMatch: true}
-	// Without FIBMatch the kernel takes any address to be on the link of an interface that has no route to it.
+	// Without FIBMatch the kernel treats any address as on-link if the interface has no route to it.
 	if _, err := netlink.RouteGetWithOptions(far.AsSlice(), &options); err != nil {
 		return no("no "+family+" route out: "+errnoText(err),
 			fmt.Sprintf("give it a default route; a high metric keeps other traffic where it is: ip route add default via GATEWAY dev %s metric 5000", i.Name))
@@ -133,8 +131,8 @@ func (i Interface) leaves(index int, family string, source, far netip.Addr) Resu
 	return yes(fmt.Sprintf("leaves as %v", source))
 }
 
-// strictReversePath reports whether the kernel would drop an answer that comes in here: with rp_filter 1 (RFC 3704,
-// strict) it must be the interface that the plain route to the sender leaves by.
+// strictReversePath reports whether the kernel would drop an answer that arrives here: with rp_filter 1 (RFC 3704,
+// strict) it must be the interface of the main route to the sender.
 func (i Interface) strictReversePath(index int, far netip.Addr) bool {
 	mode := max(readInt(ipv4Conf("all")), readInt(ipv4Conf(i.Name)))
 	if mode != 1 {
@@ -153,7 +151,7 @@ func readInt(file string) int {
 	return n
 }
 
-// defaultRoutes gives the default routes of all tables, by the index of their interface.
+// defaultRoutes returns the default routes of all tables, by interface index.
 func defaultRoutes() (map[int][]Route, error) {
 	found := map[int][]Route{}
 	for family, name := range map[int]string{netlink.FAMILY_V4: "IPv4", netlink.FAMILY_V6: "IPv6"} {
@@ -204,7 +202,7 @@ func errnoText(err error) string {
 	return "none was found"
 }
 
-// pathsCheck says whether there is anything to split over.
+// pathsCheck reports whether there are several paths.
 func pathsCheck(ways []Interface) Result {
 	names := make([]string, len(ways))
 	for i, w := range ways {
@@ -220,7 +218,7 @@ func pathsCheck(ways []Interface) Result {
 	return yes(fmt.Sprintf("%d ways out: %s", len(ways), list(names)))
 }
 
-// observersCheck says whether the ways out lead to different first routers. Those behind one router share an observer.
+// observersCheck reports whether the paths have different first routers. Paths through one router share an observer.
 func observersCheck(ways []Interface) Result {
 	users := map[string][]string{}
 	for _, w := range ways {
@@ -231,7 +229,7 @@ func observersCheck(ways []Interface) Result {
 		}
 	}
 	for via, names := range users {
-		// A link-local address is another router on each link.
+		// A link-local address is a different router on each link.
 		if ip, err := netip.ParseAddr(via); len(names) > 1 && err == nil && !ip.IsLinkLocalUnicast() {
 			slices.Sort(names)
 			return partly(fmt.Sprintf("%s all leave by %s", list(names), via),

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// resolver says how `heddle up` would set the DNS servers of a tunnel, in the order in which it tries.
+// resolver reports how `heddle up` would set a tunnel's DNS servers. It tries in the same order.
 func resolver() Result {
 	if file, err := exec.LookPath("resolvconf"); err == nil {
 		return yes("DNS of a tunnel is set with " + file)
@@ -20,7 +20,7 @@ func resolver() Result {
 		"apt install openresolv or systemd-resolved, so that other programs that set DNS do not undo it")
 }
 
-// The clocks that programs read without a call into the kernel (vdso(7)).
+// Clocks that programs read without a system call (vdso(7)).
 var fastClocks = map[string]bool{"tsc": true, "kvm-clock": true, "arch_sys_counter": true,
 	"hyperv_clocksource_tsc_page": true, "riscv_clocksource": true}
 
@@ -36,7 +36,7 @@ func clockSource() Result {
 	return yes(name)
 }
 
-// readText gives what is in a file of the kernel's, "" where it cannot be read.
+// readText returns the text of a kernel file, or "" if it is unreadable.
 func readText(file string) string {
 	text, err := os.ReadFile(file)
 	if err != nil {

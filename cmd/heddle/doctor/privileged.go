@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The capabilities that some of Heddle needs, as capabilities(7) numbers them.
+// The capabilities that Heddle may need, with their numbers in capabilities(7).
 var wanted = []struct {
 	name   string
 	bit    uint
@@ -46,7 +46,7 @@ func capabilities() Result {
 	return partly(list(have)+"; without "+list(lack), hint)
 }
 
-// tun makes a TUN device in a namespace of its own, and where it may not, asks the driver what it could do.
+// tun makes a TUN device in a new namespace. Without the privilege it asks the driver for its features.
 func tun() Result {
 	const device = "/dev/net/tun"
 	const unprivileged = "run as root or with CAP_NET_ADMIN for a device; `heddle up --socks` needs none"
@@ -80,7 +80,7 @@ func tun() Result {
 	return yes("TUN devices can be made, with offloads (IFF_VNET_HDR)")
 }
 
-// nftablesCheck makes a table and a chain as the kill switch does, in a namespace of its own.
+// nftablesCheck makes a table and a chain like the kill switch's, in a new namespace.
 func nftablesCheck() Result {
 	const hint = "the kill switch needs it: a kernel with nf_tables, and root or CAP_NET_ADMIN"
 	made, err := inScratch(func() error {
@@ -109,7 +109,7 @@ func namespaces() Result {
 	return yes("network namespaces can be made (`heddle lab`)")
 }
 
-// bpf loads a program of two instructions, the smallest there is.
+// bpf loads a minimal program of two instructions.
 func bpf() Result {
 	const hint = "run as root or with CAP_BPF and CAP_NET_ADMIN; only --backend kernel needs it"
 	err := features.HaveProgramType(ebpf.SchedCLS)

@@ -6,10 +6,10 @@ import (
 	"heddle/split"
 )
 
-// Verdict says whether the machine can.
+// Verdict is the result of a check.
 type Verdict string
 
-// The verdicts. Unknown is where this user may not find out.
+// The verdicts. Unknown means that this user may not find out.
 const (
 	Yes     Verdict = "yes"
 	Partly  Verdict = "partly"
@@ -21,20 +21,18 @@ const (
 type Result struct {
 	Check   string  `json:"check"` // a stable name, such as "udp-gso"
 	Verdict Verdict `json:"verdict"`
-	What    string  `json:"what"`           // what was found
-	Hint    string  `json:"hint,omitempty"` // what to do about it where it is not yes
+	What    string  `json:"what"`           // finding
+	Hint    string  `json:"hint,omitempty"` // what to do unless it is yes
 }
 
-// Report is all that was found.
 type Report struct {
-	Kernel     string      `json:"kernel"`
-	Interfaces []Interface `json:"interfaces"`
-	Checks     []Result    `json:"checks"`
-	// Backends are the ways to split, and what each can do on any machine.
-	Backends []split.Backend `json:"backends"`
+	Kernel     string          `json:"kernel"`
+	Interfaces []Interface     `json:"interfaces"`
+	Checks     []Result        `json:"checks"`
+	Backends   []split.Backend `json:"backends"` // the backends, and their limits on any machine
 }
 
-// Examine looks at everything. It takes less than a few seconds, sends to loopback only, and changes nothing.
+// Examine runs all checks. It takes a few seconds at most, sends to loopback only, and changes nothing.
 func Examine() (Report, error) {
 	interfaces, err := interfaces()
 	if err != nil {
@@ -60,7 +58,7 @@ func Examine() (Report, error) {
 	return report, nil
 }
 
-// What a check finds. Its name is the caller's to give.
+// Results of a check. The caller sets the name.
 func yes(what string) Result           { return Result{Verdict: Yes, What: what} }
 func no(what, hint string) Result      { return Result{Verdict: No, What: what, Hint: hint} }
 func partly(what, hint string) Result  { return Result{Verdict: Partly, What: what, Hint: hint} }

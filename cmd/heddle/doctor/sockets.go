@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bindToDevice tries what paths of kind if: need. Root is not needed since Linux 5.7.
+// bindToDevice tests what paths of kind if: need. Root is not needed since Linux 5.7.
 func bindToDevice() Result {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -25,10 +25,10 @@ func bindToDevice() Result {
 	return yes("sockets can be bound to an interface (if: and ports: paths)")
 }
 
-// Three datagrams make a run that is told from one datagram and from two.
+// Three datagrams: a joined run then differs from one datagram and from two.
 const segments, segmentSize = 3, 100
 
-// udpGSO sends a run of datagrams in one call, over loopback, and counts them.
+// udpGSO sends a run of datagrams in one call over loopback, and counts them.
 func udpGSO() Result {
 	const hint = "Linux 4.18 or later has it; without it Heddle sends one datagram a call, at a fraction of the speed"
 	sizes, err := sendRun(false)
@@ -54,7 +54,7 @@ func udpGRO() Result {
 	return yes("many datagrams arrive in one receive (UDP_GRO)")
 }
 
-// sendRun sends the run over loopback, with receive offload or without, and gives the sizes that arrive.
+// sendRun sends the run over loopback, with receive offload if offload, and returns the sizes that arrive.
 func sendRun(offload bool) (sizes []int, err error) {
 	loopback := &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}
 	receiver, err := net.ListenUDP("udp4", loopback)
@@ -82,7 +82,7 @@ func sendRun(offload bool) (sizes []int, err error) {
 	if _, _, err := sender.WriteMsgUDP(make([]byte, segments*segmentSize), control, receiver.LocalAddr().(*net.UDPAddr)); err != nil {
 		return nil, err
 	}
-	// Over loopback all is in the receiver's queue when the call that sends returns.
+	// Over loopback the data is in the receiver's queue when the send returns.
 	if err := receiver.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
 		return nil, err
 	}

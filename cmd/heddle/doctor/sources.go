@@ -8,17 +8,17 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// stray is an address that leaves by another interface than its own.
+// stray is an address whose packets leave by another interface than its own.
 type stray struct {
 	address netip.Addr
 	by      string
-	gateway string // of its own interface, empty where it has none
+	gateway string // of its own interface, or empty
 }
 
-// firstTable is the first routing table that the hints name. Those from 253 on are the system's own.
+// firstTable is the first routing table in the hints. Tables from 253 on are the system's.
 const firstTable = 101
 
-// stray asks the kernel for the way of a packet that has the address, and is not bound to the interface.
+// stray asks the kernel for the route of a packet that has the address, but is not bound to the interface.
 func (i Interface) stray(index int, family string, source, far netip.Addr) []stray {
 	routes, err := netlink.RouteGetWithOptions(far.AsSlice(), &netlink.RouteGetOptions{SrcAddr: source.AsSlice()})
 	if err != nil || len(routes) == 0 || routes[0].LinkIndex == index {
@@ -36,7 +36,7 @@ func (i Interface) stray(index int, family string, source, far netip.Addr) []str
 	return []stray{s}
 }
 
-// sourcesCheck says whether each address leaves by its own interface, which paths of kind src: need.
+// sourcesCheck reports whether each address leaves by its own interface, which paths of kind src: need.
 func sourcesCheck(ways []Interface) Result {
 	var found, commands []string
 	for _, i := range ways {

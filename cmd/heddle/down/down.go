@@ -1,4 +1,4 @@
-// Package down is `heddle down`: it ends a session, and cleans up after a crash.
+// Package down is `heddle down`: it ends a session, or cleans up after its crash.
 package down
 
 import (
@@ -18,7 +18,7 @@ import (
 	"heddle/split/tunnel"
 )
 
-// stopPatience is how long a running heddle has to undo its changes; commands of the file may take their time.
+// stopPatience is how long a running heddle may take to undo its changes: commands in its file may be slow.
 const stopPatience = 30 * time.Second
 
 // Command is `heddle down`.
@@ -49,7 +49,7 @@ NAME is what ` + "`heddle status`" + ` shows; the WireGuard file will do as well
 	}
 }
 
-// runDown ends a session and takes back what a crash of it left.
+// runDown ends a session and removes what its crash left.
 func runDown(ctx context.Context, name string, say func(string, ...any)) error {
 	ctx, cancel := context.WithTimeout(ctx, stopPatience)
 	defer cancel()
@@ -72,7 +72,7 @@ func runDown(ctx context.Context, name string, say func(string, ...any)) error {
 	return nil
 }
 
-// cleanUp holds the name while it cleans, so that no start gets in between.
+// cleanUp holds the name while it cleans, so that no session can start meanwhile.
 func cleanUp(name string) ([]string, error) {
 	server, err := control.Listen(name)
 	if err != nil {

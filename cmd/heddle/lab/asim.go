@@ -16,7 +16,7 @@ import (
 	"heddle/path"
 )
 
-// labASim are the flags of heddle lab asim.
+// labASim holds the flags of heddle lab asim.
 type labASim struct {
 	asim.Options
 	graph, json, plot       string
@@ -72,7 +72,7 @@ root.`,
 	return cmd
 }
 
-// useQuick takes the quick values of what is not given.
+// useQuick sets the quick values of flags that are not given.
 func (a *labASim) useQuick(cmd *cobra.Command) {
 	quick := asim.Quick()
 	for name, set := range map[string]func(){
@@ -139,7 +139,7 @@ func (a *labASim) runTables(g *asim.Graph, places []asim.Place, out io.Writer) e
 	return errors.Join(report.WriteTables(out, places), writeFile(a.json, report.WriteJSON))
 }
 
-// tellProgress writes a line every two seconds, with an estimate of what is left.
+// tellProgress writes a line every two seconds, with an estimate of the remaining time.
 func tellProgress(w io.Writer) func(asim.Progress) {
 	began := time.Now()
 	last := began

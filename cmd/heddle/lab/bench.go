@@ -48,8 +48,8 @@ is repeated. All cases of a round draw the same weights. Needs root.`,
 	})
 }
 
-// benchCommand makes cmd run a bench, with the flags that all benches share. quick says how long --quick takes, and
-// cases names some cases for --only.
+// benchCommand makes cmd run a bench, with the flags that all benches share. quick is the duration with --quick; cases
+// are examples for --only.
 func benchCommand(b bench.Bench, quick, cases string, cmd *cobra.Command) *cobra.Command {
 	var o bench.Options
 	var jsonFile, plotFile string
@@ -86,7 +86,7 @@ func benchCommand(b bench.Bench, quick, cases string, cmd *cobra.Command) *cobra
 	return cmd
 }
 
-// checkPlot refuses a plot that cannot be written.
+// checkPlot returns an error if the plot cannot be written.
 func checkPlot(file string) error {
 	if file == "" || filepath.Ext(file) == ".svg" {
 		return nil

@@ -46,7 +46,7 @@ late by more than 1 ms on average is repeated. Needs root.`,
 	measure := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		var tables func() error
-		if graph != "" { // first, since what is wrong with the file should be known before an hour is spent
+		if graph != "" { // check the file first, before an hour of measuring
 			g, err := asim.Load(graph)
 			if err != nil {
 				return err
@@ -70,7 +70,7 @@ late by more than 1 ms on average is repeated. Needs root.`,
 	return cmd
 }
 
-// machetePictures draws what one path has of a large picture (figure 7) and of a small one (figure 8).
+// machetePictures draws what one path reveals of a large picture (figure 7) and of a small one (figure 8).
 func machetePictures(cmd *cobra.Command, dir string) error {
 	for _, f := range []struct {
 		name  string

@@ -25,7 +25,7 @@ program takes the place of heddle, so its exit status is what you get.`,
 			return cli.Usage(err)
 		}
 		program := args[1:]
-		if program[0] == "--" && len(program) > 1 { // the flags' parser ends at HOST and so leaves it
+		if program[0] == "--" && len(program) > 1 { // the flag parser stops at HOST and leaves it
 			program = program[1:]
 		}
 		return lab.Exec(in.Name(), args[0], program[0], program[1:]...)
@@ -57,10 +57,10 @@ kept are counted; a capture that misses any ends with an error.`,
 	})
 }
 
-// worldAction is what a command does in a world that is up.
+// worldAction is the action of a command in a world that is up.
 type worldAction func(cmd *cobra.Command, in *lab.Instance, args []string) error
 
-// inWorld makes cmd do something in a world that is up, which --name chooses.
+// inWorld makes cmd act in a world that is up, chosen by --name.
 func inWorld(cmd *cobra.Command, do worldAction) *cobra.Command {
 	name := cmd.Flags().String("name", "", "which world (default: the only one)")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -78,7 +78,7 @@ func inWorld(cmd *cobra.Command, do worldAction) *cobra.Command {
 	return cmd
 }
 
-// inWorldFor is inWorld for what goes on until it is interrupted, or for as long as --for says.
+// inWorldFor is inWorld for an action that lasts until it is interrupted, or for the time of --for.
 func inWorldFor(cmd *cobra.Command, do worldAction) *cobra.Command {
 	length := cmd.Flags().Duration("for", 0, "stop after so long (default: when interrupted)")
 	return inWorld(cmd, func(cmd *cobra.Command, in *lab.Instance, args []string) error {

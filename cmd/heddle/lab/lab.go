@@ -211,7 +211,7 @@ func newWorldsCommand() *cobra.Command {
 	}
 }
 
-// onlyWorld is the name given, or that of the only world that is up.
+// onlyWorld returns the given name, or that of the only world that is up.
 func onlyWorld(name string) (string, error) {
 	if name != "" {
 		return name, nil

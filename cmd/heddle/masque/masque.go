@@ -38,10 +38,10 @@ use it, and heddle's own is a path: masque:https://HOST.`,
 	return cmd
 }
 
-// serving is what the flags of `heddle masque serve` say.
+// serving holds the flags of `heddle masque serve`.
 type serving struct {
 	connectudp.Options
-	at         netip.AddrPort // that Listen means
+	at         netip.AddrPort // parsed from Listen
 	Listen     string         `flag:"listen" help:"where clients come to, <[HOST]:PORT>, UDP"`
 	Cert       string         `flag:"cert" help:"the certificate and its chain, a PEM <FILE>" complete:"file"`
 	Key        string         `flag:"key" help:"the certificate's key, a PEM <FILE>" complete:"file"`
@@ -135,7 +135,7 @@ func runMasqueServe(cmd *cobra.Command, s *serving) error {
 	return err
 }
 
-// complete reads what the flags name, but for the certificate.
+// complete reads the files that the flags name, except the certificate.
 func (s *serving) complete() (err error) {
 	if s.MaxFlows < 1 || s.Idle <= 0 || s.Drain < 0 {
 		return &path.Error{What: "masque serve", Why: "--max-flows, --idle and --drain are numbers above 0"}
@@ -162,7 +162,7 @@ func (s *serving) certificate() (*connectudp.Certificate, error) {
 	return connectudp.LoadCertificate(s.Cert, s.Key)
 }
 
-// hosts are what clients know the proxy by.
+// hosts returns the names that clients know the proxy by.
 func (s *serving) hosts() []string {
 	if len(s.Names) > 0 {
 		return s.Names

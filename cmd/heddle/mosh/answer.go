@@ -12,23 +12,22 @@ import (
 	"sync"
 )
 
-// answer gathers what ssh's output says of a session.
+// answer collects what ssh's output says about a session.
 type answer struct {
 	addr  netip.Addr
 	port  uint16
 	key   Key
-	err   error         // the first line that was wrong
-	found chan struct{} // closed when the key is there
+	err   error         // the first wrong line
+	found chan struct{} // closed when the key has arrived
 }
 
-// As mosh-server prints it: 22 characters of base64 are 128 bits.
+// The format of mosh-server: 22 characters of base64 are 128 bits.
 var connectLine = regexp.MustCompile(`^MOSH CONNECT ([0-9]{1,5}) ([A-Za-z0-9/+]{22})$`)
 
-// server takes a line of what the server printed, if it is for mosh. Only the first counts: nothing that runs later may
-// send the client elsewhere.
+// server handles a line of the server if it is for mosh. Only the first one counts: no later output may redirect the client.
 func (a *answer) server(line string) (taken bool) {
 	if !strings.HasPrefix(line, "MOSH CONNECT ") {
-		return a.key != "" // mosh-server's own greeting, which the wrapper does not show either
+		return a.key != "" // mosh-server's greeting, which the wrapper hides too
 	}
 	if a.key != "" || a.err != nil {
 		return true
@@ -39,7 +38,7 @@ func (a *answer) server(line string) (taken bool) {
 	}
 	port, err := strconv.ParseUint(m[1], 10, 16)
 	if err != nil || port == 0 {
-		a.err = errors.New("it sent a MOSH CONNECT line that is none") // which may hold a key, so it is not shown
+		a.err = errors.New("it sent a MOSH CONNECT line that is none") // not shown, since it may contain a key
 		return true
 	}
 	a.port, a.key = uint16(port), Key(m[2])
@@ -47,12 +46,12 @@ func (a *answer) server(line string) (taken bool) {
 	return true
 }
 
-// proxy takes a line of what ssh and our proxy printed, if it is for mosh. The proxy comes first, before the server can
-// say anything; a second address is somebody's who wants the client elsewhere.
+// proxy handles a line of ssh or our proxy if it is for mosh. The proxy's line is first, before the server can send
+// anything; a second address is an attempt to redirect the client.
 func (a *answer) proxy(line string) (taken bool) {
 	text, ours := strings.CutPrefix(line, "MOSH IP ")
 	if !ours {
-		return a.key != "" // "Connection to HOST closed", which is what was to happen
+		return a.key != "" // the expected "Connection to HOST closed"
 	}
 	addr, err := netip.ParseAddr(strings.TrimSpace(text))
 	switch {
@@ -67,10 +66,10 @@ func (a *answer) proxy(line string) (taken bool) {
 	return true
 }
 
-// maxLine is where a line is taken for ended, in bytes.
+// maxLine is the length in bytes at which a line is split.
 const maxLine = 64 << 10
 
-// lines passes what is written on, whole lines at a time, but for those that take takes.
+// lines passes on whole lines, except those that take takes.
 type lines struct {
 	take    func(line string) bool
 	rest    io.Writer
@@ -93,7 +92,7 @@ func (l *lines) Write(p []byte) (int, error) {
 	}
 }
 
-// flush passes on what has no end of line. Call it when nothing writes any more.
+// flush passes on an unfinished line. Call it after the last write.
 func (l *lines) flush() {
 	if len(l.partial) > 0 {
 		l.line(append(l.partial, '\n'))

@@ -19,11 +19,11 @@ import (
 // Predictions are the modes of mosh-client's local echo, the default first.
 var Predictions = []string{"adaptive", "always", "never", "experimental"}
 
-// localeNames are the variables that mosh hands to the server, in its order.
+// localeNames are the variables that mosh sends to the server, in its order.
 var localeNames = []string{"LANG", "LANGUAGE", "LC_CTYPE", "LC_NUMERIC", "LC_TIME", "LC_COLLATE", "LC_MONETARY", "LC_MESSAGES",
 	"LC_PAPER", "LC_NAME", "LC_ADDRESS", "LC_TELEPHONE", "LC_MEASUREMENT", "LC_IDENTIFICATION", "LC_ALL"}
 
-// Locale gives this process's locale, NAME=VALUE.
+// Locale returns this process's locale, NAME=VALUE.
 func Locale() []string {
 	var all []string
 	for _, name := range localeNames {
@@ -34,14 +34,14 @@ func Locale() []string {
 	return all
 }
 
-// Check looks for what mosh needs on this machine before anything is sent: its client, ssh, and a UTF-8 locale.
+// Check looks for mosh-client, ssh and a UTF-8 locale before anything is sent.
 func Check(ctx context.Context) error {
 	for program, pkg := range map[string]string{"mosh-client": "mosh", "ssh": "openssh-client"} {
 		if _, err := exec.LookPath(program); err != nil {
 			return &path.Error{What: program, Why: "it is not installed on this machine", Hint: "apt-get install " + pkg}
 		}
 	}
-	// What the C library makes of the variables, which is what mosh-client asks.
+	// mosh-client asks the C library too, which interprets the variables.
 	charmap, err := exec.CommandContext(ctx, "locale", "charmap").Output()
 	if name := strings.TrimSpace(string(charmap)); err == nil && name != "UTF-8" {
 		return &path.Error{What: "locale", Why: fmt.Sprintf("its characters are %s, and mosh needs UTF-8", name),
@@ -50,7 +50,7 @@ func Check(ctx context.Context) error {
 	return nil
 }
 
-// Colors is how many colours mosh-client says this terminal has; 0 where it does not know.
+// Colors is the terminal's number of colours by mosh-client; 0 if unknown.
 func Colors(ctx context.Context) int {
 	out, err := exec.CommandContext(ctx, "mosh-client", "-c").Output()
 	n, parseErr := strconv.Atoi(strings.TrimSpace(string(out)))
@@ -60,25 +60,23 @@ func Colors(ctx context.Context) int {
 	return n
 }
 
-// Client is a mosh-client to be run.
+// Client is a mosh-client to run.
 type Client struct {
-	// Addr is the server, or the relay before it.
-	Addr    netip.AddrPort
-	Key     Key
-	Predict string
-	// Terminal gives stdin, stdout and stderr; the first two are a terminal.
-	Terminal [3]*os.File
+	Addr     netip.AddrPort // of the server, or the relay to it
+	Key      Key
+	Predict  string
+	Terminal [3]*os.File // stdin, stdout and stderr; the first two are a terminal
 }
 
-// Args gives the command line. The key is not in it: that is in the environment, which other users cannot read.
+// Args returns the command line. The key is in the environment instead, which other users cannot read.
 func (c Client) Args() []string {
 	return []string{"mosh-client", c.Addr.Addr().String(), strconv.Itoa(int(c.Addr.Port()))}
 }
 
-// clientGrace is how long mosh-client gets to say goodbye to a server that may not answer: it tries for ten seconds.
+// clientGrace is the time for mosh-client's goodbye to a server that may not answer: it tries for ten seconds.
 const clientGrace = 15 * time.Second
 
-// Run runs mosh-client on the terminal until it ends, and gives its exit status. When ctx ends it is asked to end.
+// Run runs mosh-client on the terminal and returns its exit status. When ctx ends, mosh-client is asked to end.
 func (c Client) Run(ctx context.Context) (status int, err error) {
 	args := c.Args()
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
@@ -94,7 +92,7 @@ func (c Client) Run(ctx context.Context) (status int, err error) {
 		}
 	}
 	if ctx.Err() != nil && cmd.ProcessState != nil {
-		return 0, nil // it ended as it was asked to
+		return 0, nil // it ended on request
 	}
 	return 0, err
 }

@@ -1,7 +1,6 @@
-// Package mosh is `heddle mosh`. It starts the installed mosh's two programs: mosh-server on another machine by ssh, as the
-// wrapper script of mosh does, and mosh-client here. Between the two is a relay, of which neither knows.
-//
-// Do not use this package to speak mosh's protocol: it only reads the line that says where mosh-server listens.
+// Package mosh is `heddle mosh`. It starts the installed mosh-server on another machine by ssh, like mosh's wrapper
+// script, and mosh-client here. A relay between them is transparent to both. It does not speak mosh's protocol: it only
+// reads the line that says where mosh-server listens.
 package mosh
 
 import (
@@ -24,7 +23,7 @@ import (
 	"heddle/split"
 )
 
-// session is what `heddle mosh` was asked for.
+// session holds the arguments of `heddle mosh`.
 type session struct {
 	config.Paths
 	server  Server
@@ -80,7 +79,7 @@ that it heard nothing. The exit status is that of mosh-client.`,
 	return cmd
 }
 
-// moshArguments takes one host, and a command after "--".
+// moshArguments accepts one host, and a command after "--".
 func moshArguments(cmd *cobra.Command, args []string) error {
 	before := cmd.ArgsLenAtDash()
 	if before < 0 {
@@ -96,7 +95,7 @@ func moshArguments(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// check says what is wrong with the command line.
+// check returns an error for a wrong command line.
 func (m *session) check() error {
 	host := m.server.Host
 	if _, h, found := strings.Cut(host, "@"); host == "" || host[0] == '-' || found && h == "" || strings.ContainsAny(host, " \t\r\n") {
@@ -140,7 +139,7 @@ func goodRange(text string) bool {
 	return err == nil && first <= last
 }
 
-// proxy says how ssh is to connect: by one path, and those that it rides.
+// proxy makes ssh connect by one path and those that it rides.
 func (m *session) proxy(o split.Options) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -165,7 +164,7 @@ func (m *session) proxy(o split.Options) error {
 	return nil
 }
 
-// terminalOf gives the terminal that mosh-client is to own.
+// terminalOf returns the terminal for mosh-client.
 func terminalOf(cmd *cobra.Command) (files [3]*os.File, err error) {
 	streams := []any{cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()}
 	for i, s := range streams {
@@ -178,7 +177,7 @@ func terminalOf(cmd *cobra.Command) (files [3]*os.File, err error) {
 	return files, nil
 }
 
-// print says what would be run.
+// print prints the commands without running them.
 func (m *session) print(ctx context.Context, out io.Writer) error {
 	m.localize(ctx)
 	_, err := fmt.Fprintf(out, "ssh %s\nrelay from 127.0.0.1 to the address that ssh reached and the port that mosh-server names: %s every %s over %s\n"+
@@ -187,7 +186,7 @@ func (m *session) print(ctx context.Context, out io.Writer) error {
 	return err
 }
 
-// localize says what the server must know of this terminal.
+// localize sets what the server must know of this terminal.
 func (m *session) localize(ctx context.Context) {
 	m.server.Colors, m.server.Locale = Colors(ctx), Locale()
 }

@@ -18,33 +18,28 @@ import (
 	"heddle/path"
 )
 
-// Server says where mosh-server is started, and how.
+// Server says where and how mosh-server is started.
 type Server struct {
-	// Host is [USER@]HOST, as ssh takes it.
-	Host      string
+	Host      string // [USER@]HOST, in ssh's syntax
 	SSHPort   int    `flag:"ssh-port" help:"the port of sshd; 0 for the one in ssh's configuration"`
 	SSHConfig string `flag:"ssh-config" help:"a <file> that ssh reads in place of your own configuration"`
-	// Proxy is the command that ssh speaks through, in words. Two more follow: host and port. Once connected it must
-	// print "MOSH IP" and the address to stderr.
+	// Proxy holds the words of ssh's proxy command, which host and port follow. Once connected, it must print "MOSH IP"
+	// and the address to stderr.
 	Proxy   []string
-	Program string `flag:"server" help:"the <command> that starts mosh-server on the server"`
-	Port    string `flag:"port" help:"the server's UDP <PORT> or LOW:HIGH; by default mosh-server chooses"`
-	// Colors is how many colours the terminal has.
-	Colors int
-	// Locale are variables, NAME=VALUE, of which mosh-server needs some where its own are not UTF-8.
-	Locale []string
-	// Command is what runs there in place of a login shell.
-	Command []string
+	Program string   `flag:"server" help:"the <command> that starts mosh-server on the server"`
+	Port    string   `flag:"port" help:"the server's UDP <PORT> or LOW:HIGH; by default mosh-server chooses"`
+	Colors  int      // of the terminal
+	Locale  []string // NAME=VALUE, which mosh-server needs if its own locale is not UTF-8
+	Command []string // runs instead of a login shell
 }
 
 // Session is a mosh-server that waits for its client.
 type Session struct {
-	// Addr is where it listens, with UDP.
-	Addr netip.AddrPort
+	Addr netip.AddrPort // UDP address that it listens on
 	Key  Key
 }
 
-// Key is the session's AES-128-OCB key, as mosh-client takes it. It prints as a placeholder.
+// Key is the session's AES-128-OCB key in mosh-client's format. It prints as a placeholder.
 type Key string
 
 // String hides the key.
@@ -53,9 +48,9 @@ func (k Key) String() string { return "(key)" }
 // GoString hides the key.
 func (k Key) GoString() string { return "(key)" }
 
-// SSH gives the arguments of ssh.
+// SSH returns the arguments of ssh.
 func (s Server) SSH() []string {
-	// No connection that is there already: it went some other way. And no proxy but ours (ssh_config(5), ProxyCommand).
+	// Reuse no ssh connection, which took another path, and no proxy but ours (ssh_config(5), ProxyCommand).
 	args := []string{"-n", "-tt", "-S", "none", "-o", "ProxyCommand=" + strings.ReplaceAll(Quote(s.Proxy), "%", "%%") + " '%h' '%p'"}
 	if s.SSHConfig != "" {
 		args = append(args, "-F", s.SSHConfig)
@@ -76,10 +71,10 @@ func (s Server) SSH() []string {
 	return append(args, s.Host, "--", cmp.Or(s.Program, "mosh-server")+" "+Quote(server))
 }
 
-// plain is a word that every shell leaves alone.
+// plain matches words that no shell changes.
 var plain = regexp.MustCompile(`^[A-Za-z0-9_/:.,@+-][A-Za-z0-9_/:.,@+=-]*$`)
 
-// Quote makes one line for a POSIX shell of words, each kept as it is.
+// Quote joins words to a POSIX shell line that keeps each word unchanged.
 func Quote(words []string) string {
 	quoted := make([]string, len(words))
 	for i, w := range words {
@@ -91,11 +86,11 @@ func Quote(words []string) string {
 	return strings.Join(quoted, " ")
 }
 
-// sshLinger is how long ssh gets to end once mosh-server has said where it listens.
+// sshLinger is how long ssh may take to end after mosh-server has said where it listens.
 const sshLinger = 5 * time.Second
 
-// Start starts mosh-server and waits until it listens. What ssh and the server have to say else goes to talk, line by
-// line; ssh asks for passwords and the like on the terminal itself. It fails with a [path.Error].
+// Start starts mosh-server and waits until it listens. Other output of ssh and the server goes to talk, line by line;
+// ssh asks for passwords on the terminal itself. It fails with a [path.Error].
 func (s Server) Start(ctx context.Context, talk io.Writer) (Session, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -104,7 +99,7 @@ func (s Server) Start(ctx context.Context, talk io.Writer) (Session, error) {
 	out := &lines{take: a.server, rest: talk, mu: &talking}
 	stderr := &lines{take: a.proxy, rest: talk, mu: &talking}
 	cmd := exec.CommandContext(ctx, "ssh", s.SSH()...)
-	// The proxy's command line is written for this shell.
+	// The proxy's command line is quoted for this shell.
 	cmd.Env = append(os.Environ(), "SHELL=/bin/sh")
 	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = out, stderr, time.Second
 	if err := cmd.Start(); err != nil {
@@ -131,7 +126,7 @@ func (s Server) Start(ctx context.Context, talk io.Writer) (Session, error) {
 	return a.session(s.Host, err)
 }
 
-// session sums up what was heard; err is how ssh ended.
+// session returns the result of the output; err is how ssh ended.
 func (a *answer) session(host string, err error) (Session, error) {
 	fail := func(why, hint string) (Session, error) {
 		return Session{}, &path.Error{What: "mosh-server on " + host, Why: why, Hint: hint}
@@ -147,9 +142,9 @@ func (a *answer) session(host string, err error) (Session, error) {
 		return fail("ssh did not connect through heddle, so its address is not known", "do not disable ProxyCommand in ssh's configuration")
 	case a.key != "":
 		return Session{Addr: netip.AddrPortFrom(a.addr, a.port), Key: a.key}, nil
-	case status == 127: // of the shell (POSIX, section 2.8.2)
+	case status == 127: // from the shell (POSIX, section 2.8.2)
 		return fail("there is no such program", "install mosh on the server, such as with apt-get install mosh, or say with --server where it is")
-	case status == 255: // of ssh itself (ssh(1), EXIT STATUS)
+	case status == 255: // from ssh itself (ssh(1), EXIT STATUS)
 		return fail("ssh failed; what it said is above", "try `ssh "+host+"`; another path can carry it with --ssh-via NAME")
 	default:
 		return fail(fmt.Sprintf("no MOSH CONNECT line came, ssh ended with %d; what it said is above", status),

@@ -24,7 +24,7 @@ import (
 	"heddle/split"
 )
 
-// run is the life of a session, from the look at this machine to the end of mosh-client.
+// run runs a session, from the checks of this machine to the end of mosh-client.
 func (m *session) run(ctx context.Context, terminal [3]*os.File, talk io.Writer) error {
 	o, err := m.Options()
 	if err != nil {
@@ -45,7 +45,7 @@ func (m *session) run(ctx context.Context, terminal [3]*os.File, talk io.Writer)
 	return runner.Run(ctx, m.runner(o), func(ctx context.Context, r *runner.Runner) error {
 		m.Name = r.Name
 		o.Session, o.Tap, o.Log = m.Name, r.Tap, log
-		// The terminal's hangup goes to mosh-client too, which then says goodbye to the server. That needs the relay.
+		// mosh-client gets the terminal's SIGHUP too, and then says goodbye to the server, which needs the relay.
 		ctx, stopSignals := signal.NotifyContext(ctx, syscall.SIGHUP)
 		defer stopSignals()
 		defer held.print(talk)
@@ -53,7 +53,7 @@ func (m *session) run(ctx context.Context, terminal [3]*os.File, talk io.Writer)
 	})
 }
 
-// session starts mosh-server, a relay to it, and mosh-client before that, and ends with mosh-client.
+// session starts mosh-server, a relay to it, and mosh-client, and ends with mosh-client.
 func (m *session) session(ctx context.Context, o split.Options, r *runner.Runner, terminal [3]*os.File, talk io.Writer) error {
 	m.localize(ctx)
 	started, err := m.server.Start(ctx, talk)
@@ -66,7 +66,7 @@ func (m *session) session(ctx context.Context, o split.Options, r *runner.Runner
 		return err
 	}
 	r.Show(func() control.Status { return control.Status{Sessions: relay.Status()} })
-	// The relay outlasts ctx: mosh-client's goodbye still has to go.
+	// The relay outlasts ctx, since mosh-client's goodbye has to be sent.
 	relaying, stop := context.WithCancel(context.WithoutCancel(ctx))
 	relayed := make(chan error, 1)
 	go func() { relayed <- relay.Run(relaying) }()
@@ -74,7 +74,7 @@ func (m *session) session(ctx context.Context, o split.Options, r *runner.Runner
 	before, _ := term.GetState(int(terminal[0].Fd()))
 	status, err := Client{Addr: relay.Addr(), Key: started.Key, Predict: m.Predict, Terminal: terminal}.Run(ctx)
 	if before != nil {
-		_ = term.Restore(int(terminal[0].Fd()), before) // where mosh-client could not do it itself
+		_ = term.Restore(int(terminal[0].Fd()), before) // if mosh-client could not do it
 	}
 	last := relay.Status()
 	stop()
@@ -92,7 +92,7 @@ func (m *session) session(ctx context.Context, o split.Options, r *runner.Runner
 
 var loopback = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 
-// claim says what is split and what is not.
+// claim prints what is split and what is not.
 func (m *session) claim(o split.Options, to netip.AddrPort, talk io.Writer) {
 	observers := map[string]bool{}
 	if ways, err := o.Paths(); err == nil {
@@ -104,8 +104,7 @@ func (m *session) claim(o split.Options, to netip.AddrPort, talk io.Writer) {
 	fmt.Fprintf(talk, "claim: ssh went by %s, whose network saw an SSH connection to the same server\n", m.SSHVia)
 }
 
-// enoughReady refuses to begin where this machine knows that too few paths can send: ssh would leave a server behind
-// that nobody can talk to.
+// enoughReady fails if too few paths can send now: ssh would start a server that nobody can reach.
 func enoughReady(o split.Options) error {
 	ways, err := o.Paths()
 	if err != nil {
@@ -135,7 +134,7 @@ func enoughReady(o split.Options) error {
 		Hint: "bring them up, or ask for fewer with --min-paths or --degrade"}
 }
 
-// unheard says that nothing came back over UDP, where that is so: mosh-client itself can only name the relay's port.
+// unheard returns an error if nothing came back over UDP: mosh-client itself can only name the relay's port.
 func unheard(sessions []split.Status) error {
 	if len(sessions) == 0 {
 		return nil
@@ -155,10 +154,10 @@ func unheard(sessions []split.Status) error {
 		Hint: "does a firewall before the server let UDP through, ports 60000 to 61000? mosh-server there ends by itself after a minute"}
 }
 
-// unfitForName is what a session's name may not hold.
+// unfitForName matches what a session's name must not contain.
 var unfitForName = regexp.MustCompile(`[^a-zA-Z0-9_=+.-]+`)
 
-// runner says what the session is called: as was asked for, or by the host's name, with a number where that is taken.
+// runner sets the session's name: the given one, or the host's, with a number if that is taken.
 func (m *session) runner(o split.Options) runner.Options {
 	as := runner.Splitting(m.Name, m.Capture, o)
 	if m.Name == "" {
@@ -169,7 +168,7 @@ func (m *session) runner(o split.Options) runner.Options {
 	return as
 }
 
-// openLog gives the log: a file, or what is held back until the terminal is free again.
+// openLog opens the log: a file, or lines held until the terminal is free again.
 func (m *session) openLog(held *heldLog) (log *slog.Logger, closeLog func(), err error) {
 	if m.Log == "" {
 		return slog.New(slog.NewTextHandler(held, &slog.HandlerOptions{Level: slog.LevelWarn})), func() {}, nil
@@ -181,14 +180,14 @@ func (m *session) openLog(held *heldLog) (log *slog.Logger, closeLog func(), err
 	return slog.New(slog.NewTextHandler(f, nil)), func() { f.Close() }, nil
 }
 
-// heldLog keeps the first lines written to it: the terminal is mosh-client's as long as it runs.
+// heldLog keeps the first lines written to it, since mosh-client owns the terminal while it runs.
 type heldLog struct {
 	mu    sync.Mutex
 	lines []string
 	more  int
 }
 
-// mostHeld is how many lines are kept.
+// mostHeld bounds the kept lines.
 const mostHeld = 20
 
 func (h *heldLog) Write(line []byte) (int, error) {

@@ -15,7 +15,7 @@ import (
 	"heddle/path"
 )
 
-// nodeGrant is what the flags of `heddle node grant` say.
+// nodeGrant holds the flags of `heddle node grant`.
 type nodeGrant struct {
 	identity, from, until, bytes, name string
 	nodes, addresses, to, modes        []string
@@ -74,7 +74,7 @@ both directions, by each node for itself.`,
 	return cmd
 }
 
-// issue signs what the flags say.
+// issue signs the grant that the flags describe.
 func (g *nodeGrant) issue(holder string, now time.Time) (client.Signed, error) {
 	none := client.Signed{}
 	grant := client.Grant{To: g.to, Modes: g.modes, From: now}
@@ -114,7 +114,7 @@ func (g *nodeGrant) issue(holder string, now time.Time) (client.Signed, error) {
 	return signed, nil
 }
 
-// parseMoment reads a time, or how long from now it is.
+// parseMoment parses a time, or a duration from now.
 func parseMoment(text string, now time.Time) (time.Time, error) {
 	if d, err := time.ParseDuration(text); err == nil {
 		return now.Add(d), nil
@@ -127,10 +127,10 @@ func parseMoment(text string, now time.Time) (time.Time, error) {
 	return time.Time{}, fmt.Errorf("%q is no time: write 2027-01-31T00:00:00Z, 2027-01-31, or 720h for so long from now", text)
 }
 
-// units of bytes: the decimal ones of SI, the binary ones of IEC 80000-13.
+// units of bytes: decimal of SI, binary of IEC 80000-13.
 var units = map[string]float64{"": 1, "b": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
 
-// parseBytes reads 500MB, 10GiB or 1048576.
+// parseBytes parses 500MB, 10GiB or 1048576.
 func parseBytes(text string) (int64, error) {
 	number := strings.TrimRight(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ ")
 	unit, known := units[strings.ToLower(strings.TrimSpace(text[len(number):]))]

@@ -9,7 +9,7 @@ import (
 	"heddle/overlay/node"
 )
 
-// natHook gives the node the kernel's leases. stop ends that.
+// natHook gives the node the kernel's leases, until stop.
 func natHook(ctx context.Context, n config.Node, o *node.Options) (stop func(), err error) {
 	first, last, err := n.NATPortRange()
 	if err != nil {

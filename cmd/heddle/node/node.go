@@ -1,4 +1,4 @@
-// Package node is `heddle node`: to be an overlay node, or to use one.
+// Package node is `heddle node`: running an overlay node, or using one.
 package node
 
 import (

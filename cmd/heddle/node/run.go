@@ -23,7 +23,7 @@ import (
 	"heddle/path"
 )
 
-// nodeDefaults are what holds where neither a file nor a flag says otherwise.
+// nodeDefaults apply without a file or flags.
 var nodeDefaults = config.DefaultNode()
 
 func newRunCommand() *cobra.Command {
@@ -122,7 +122,7 @@ func runNode(cmd *cobra.Command, n config.Node, asJSON bool) error {
 	return err
 }
 
-// hooks gives the node what its modes need. stop ends that.
+// hooks gives the node what its modes need, until stop.
 func hooks(ctx context.Context, n config.Node, o *node.Options) (stop func(), err error) {
 	if slices.Contains(o.Modes, client.ModeSurvey) {
 		o.Survey = (&survey.Answerer{}).Survey

@@ -19,7 +19,7 @@ import (
 	"heddle/path"
 )
 
-// reconstructFlags are those of `heddle observe reconstruct`.
+// reconstructFlags holds the flags of `heddle observe reconstruct`.
 type reconstructFlags struct {
 	paths             []string
 	keylog            []string
@@ -68,7 +68,7 @@ order: so the captures of other paths must be in DIR too, but add nothing.`,
 	return command
 }
 
-// reconstructed is the answer.
+// reconstructed is the answer as JSON.
 type reconstructed struct {
 	Path     []string `json:"path"`
 	Session  string   `json:"session"`
@@ -76,10 +76,9 @@ type reconstructed struct {
 	Shares   string   `json:"shares"`
 	Members  []int    `json:"members"`
 	Of       int      `json:"of"`
-	// Seen of Length bytes of the stream passed, or stood behind shares that did.
-	Seen   uint64 `json:"seen_bytes"`
-	Length uint64 `json:"length_bytes"`
-	// Pixels of the picture; Drawn those of which something passed; Right those that are as they were.
+	Seen     uint64   `json:"seen_bytes"` // of Length bytes: those seen, or whose shares were seen
+	Length   uint64   `json:"length_bytes"`
+	// Pixels of the picture; Drawn had any byte seen; Right equal the original.
 	Pixels int      `json:"pixels,omitempty"`
 	Drawn  int      `json:"drawn_pixels,omitempty"`
 	Right  int      `json:"right_pixels,omitempty"`
@@ -139,7 +138,7 @@ func (f *reconstructFlags) check() error {
 	return nil
 }
 
-// conversations reads the captures of the observers that were asked for, and, where it takes them, those of the others.
+// conversations reads the captures of the chosen observers, and, if needed, of the others.
 func (f *reconstructFlags) conversations(dir string) (seen, others []observe.Conversation, names, notes []string, err error) {
 	places, err := observe.Places(dir)
 	if err != nil {
@@ -176,7 +175,7 @@ func (f *reconstructFlags) conversations(dir string) (seen, others []observe.Con
 	return seen, others, names, notes, nil
 }
 
-// readPlace adds what one observer saw.
+// readPlace adds the conversations of one observer.
 func readPlace(p observe.Place, all []observe.Conversation, notes []string) ([]observe.Conversation, []string, error) {
 	for _, name := range p.Files {
 		found, stopped, err := readConversations(name)
@@ -217,7 +216,7 @@ func (f *reconstructFlags) keys() (decrypt.Keys, error) {
 	return keys, nil
 }
 
-// choose gives the session that was asked for, or the longest, and its stream of the direction.
+// choose returns the chosen session, or the longest, and its stream in the direction.
 func (f *reconstructFlags) choose(sessions []reconstruct.Session) (best reconstruct.Session, stream reconstruct.Direction, err error) {
 	found := false
 	for _, s := range sessions {
@@ -243,7 +242,7 @@ func (f *reconstructFlags) choose(sessions []reconstruct.Session) (best reconstr
 	return best, stream, nil
 }
 
-// write writes the file that was asked for.
+// write writes the requested file.
 func (f *reconstructFlags) write(stream reconstruct.Direction, answer *reconstructed) error {
 	switch f.as {
 	case "bytes":

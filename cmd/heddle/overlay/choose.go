@@ -20,7 +20,7 @@ import (
 	"heddle/cmd/heddle/internal/cli"
 )
 
-// overlayChoose are the flags of heddle overlay choose.
+// overlayChoose holds the flags of heddle overlay choose.
 type overlayChoose struct {
 	planFlags
 	paths        int
@@ -61,21 +61,17 @@ owner, share a cable, or not answer; nodes may lie about their half.`,
 	return cmd
 }
 
-// chosen is what heddle overlay choose answers. Its JSON fields are a stable interface.
+// chosen is the answer of heddle overlay choose. Its JSON fields are a stable interface.
 type chosen struct {
-	To string `json:"to"`
-	// Diverse reports whether no network is known to see two of the paths, besides the destination's.
-	Diverse bool `json:"diverse"`
+	To      string `json:"to"`
+	Diverse bool   `json:"diverse"` // no network but the destination's is known to see two paths
 	diversity.Choice
-	// RTT are the round trips of the paths in milliseconds, by name, where they are known.
-	RTT map[string]float64 `json:"rtt_ms"`
-	// Names are those of the ASes that occur.
-	Names map[diversity.AS]string `json:"names"`
+	RTT   map[string]float64      `json:"rtt_ms"` // by path name, if known
+	Names map[diversity.AS]string `json:"names"`  // of the ASes that occur
 	// SurveyAge is the age of the oldest measurement used, TableAge that of the oldest part of the table, in seconds.
-	SurveyAge int64 `json:"survey_age_s"`
-	TableAge  int64 `json:"table_age_s"`
-	// Flags take these paths, in other commands.
-	Flags []string `json:"flags"`
+	SurveyAge int64    `json:"survey_age_s"`
+	TableAge  int64    `json:"table_age_s"`
+	Flags     []string `json:"flags"` // for other commands, to take these paths
 }
 
 func (f *overlayChoose) run(cmd *cobra.Command, destination string) error {
@@ -127,7 +123,7 @@ func (f *overlayChoose) options() (diversity.Options, error) {
 	return o, nil
 }
 
-// withSurveyHint says to survey where that is what is missing.
+// withSurveyHint adds a hint to run a survey if measurements are missing.
 func withSurveyHint(err error, c diversity.Choice, destination string) error {
 	for _, r := range c.Refused {
 		if strings.Contains(r.Why, "not surveyed") {
@@ -166,7 +162,7 @@ func (f *overlayChoose) answer(c diversity.Choice, plan *survey.Plan, table *asn
 	return a
 }
 
-// verdict is an error where networks see two paths, unless --degrade accepts that.
+// verdict returns an error if networks see two paths, unless --degrade accepts that.
 func (f *overlayChoose) verdict(a chosen, table *asn.Table) error {
 	if a.Diverse || f.degrade {
 		return nil
@@ -180,7 +176,7 @@ func (f *overlayChoose) verdict(a chosen, table *asn.Table) error {
 		Why: "seen together: " + text.Printable(a.SeenTogether(named))}
 }
 
-// printChoice says what was chosen and why.
+// printChoice prints the choice and the reasons.
 func printChoice(w io.Writer, a chosen, table *asn.Table) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n\n", choiceText(a, table))
@@ -220,7 +216,7 @@ func printChoice(w io.Writer, a chosen, table *asn.Table) error {
 	return err
 }
 
-// choiceText is the choice in words.
+// choiceText is the choice as text.
 func choiceText(a chosen, table *asn.Table) string {
 	var names []string
 	for _, p := range a.Paths {

@@ -1,4 +1,4 @@
-// Package overlay is `heddle overlay`: the survey of paths by overlay nodes, and the choice among them.
+// Package overlay is `heddle overlay`: surveying paths by overlay nodes, and choosing among them.
 package overlay
 
 import (
@@ -28,7 +28,7 @@ uplinks such that as few networks as possible see more than one path.`,
 	return cmd
 }
 
-// planFlags are what survey and choose share: the paths that there are.
+// planFlags are shared by survey and choose: the available paths.
 type planFlags struct {
 	table       string
 	vias, nodes []string
@@ -46,7 +46,7 @@ func (f *planFlags) register(cmd *cobra.Command, maxAge time.Duration, age strin
 	_ = cmd.RegisterFlagCompletionFunc("via", bind.CompleteVia)
 }
 
-// plan finds out what the flags mean now, and opens what was measured before.
+// plan resolves the flags, and opens the earlier measurements.
 func (f *planFlags) plan(ctx context.Context, destination string) (*survey.Plan, *survey.Cache, error) {
 	p, err := survey.NewPlan(ctx, destination, f.vias, f.nodes)
 	if _, wrong := errors.AsType[*survey.ArgumentError](err); wrong {

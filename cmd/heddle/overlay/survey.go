@@ -24,7 +24,7 @@ import (
 	"heddle/path/diversity"
 )
 
-// overlaySurvey are the flags of heddle overlay survey.
+// overlaySurvey holds the flags of heddle overlay survey.
 type overlaySurvey struct {
 	planFlags
 	identity string
@@ -60,7 +60,7 @@ its half. --far reads a node's half from a file that "heddle overlay trace
 	return cmd
 }
 
-// surveyed is what heddle overlay survey answers. Its JSON fields are a stable interface.
+// surveyed is the answer of heddle overlay survey. Its JSON fields are a stable interface.
 type surveyed struct {
 	To    string         `json:"to"`
 	Paths []surveyedPath `json:"paths"`
@@ -89,7 +89,7 @@ func (f *overlaySurvey) run(cmd *cobra.Command, destination string) error {
 	return f.print(cmd, plan, cache.Halves, problems)
 }
 
-// measure measures what is not known, or too old; problems are those of the nodes' halves.
+// measure measures what is unknown or too old. problems are those of the nodes' halves.
 func (f *overlaySurvey) measure(cmd *cobra.Command, plan *survey.Plan, halves map[string]survey.Half) (found map[string]survey.Half, problems map[string]string, err error) {
 	found, problems = map[string]survey.Half{}, map[string]string{}
 	if err := f.readFars(plan, found); err != nil {
@@ -135,7 +135,7 @@ func (f *overlaySurvey) measure(cmd *cobra.Command, plan *survey.Plan, halves ma
 	return found, problems, err
 }
 
-// readFars takes the halves that --far names.
+// readFars reads the halves that --far names.
 func (f *overlaySurvey) readFars(plan *survey.Plan, found map[string]survey.Half) error {
 	for _, text := range f.fars {
 		name, file, _ := strings.Cut(text, "=")
@@ -200,7 +200,7 @@ func printSurvey(out io.Writer, answer surveyed) error {
 
 func asesText(ases []diversity.AS) string {
 	var words []string
-	for _, as := range slices.Compact(slices.Clone(ases)) { // both halves hold the node's own
+	for _, as := range slices.Compact(slices.Clone(ases)) { // both halves contain the node's own AS
 		words = append(words, as.String())
 	}
 	return strings.Join(words, " ")
@@ -251,7 +251,7 @@ scamper and root.`,
 
 func printHalf(out io.Writer, h survey.Half) error {
 	table, err := asn.OpenOr("")
-	if err != nil { // the addresses are worth something without
+	if err != nil { // the addresses are useful without the table
 		table = &asn.Table{}
 	}
 	lines := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)

@@ -1,4 +1,4 @@
-// Package probe is `heddle probe`: whether a QUIC server lets its clients change their address.
+// Package probe is `heddle probe`: it tests whether a QUIC server lets its clients change their address.
 package probe
 
 import (
@@ -30,7 +30,7 @@ func Command() *cobra.Command {
 	return cmd
 }
 
-// probeQUIC are the flags that do not go to the probe as they are.
+// probeQUIC holds the flags that need conversion.
 type probeQUIC struct {
 	quicprobe.Options
 	paths        config.Paths
@@ -132,7 +132,7 @@ func settle(a *quicprobe.Advice) {
 	}
 }
 
-// prepare turns flags into options.
+// prepare converts flags to options.
 func (p *probeQUIC) prepare() error {
 	if p.For <= 0 {
 		return &path.Error{What: fmt.Sprintf("--for %v", p.For), Why: "a probe takes some time", Hint: "leave it out for a minute"}

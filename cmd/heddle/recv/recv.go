@@ -1,4 +1,4 @@
-// Package recv is `heddle recv`: it takes files from peers.
+// Package recv is `heddle recv`: it receives files from peers.
 package recv
 
 import (
@@ -58,14 +58,14 @@ settings, are refused without --hidden.`,
 	return cmd
 }
 
-// recvAnswer is one transfer as `heddle recv --json` prints it.
+// recvAnswer is one transfer in the output of `heddle recv --json`.
 type recvAnswer struct {
 	transfer.Report
 	Peer  identity.Key `json:"peer"`
 	Error string       `json:"error,omitempty"` // why it broke off
 }
 
-// runRecv receives until ctx ends, or with once until one transfer is over.
+// runRecv receives until ctx ends, or with once, one transfer.
 func runRecv(ctx context.Context, r config.Recv, once, asJSON bool, out, talk io.Writer) error {
 	door, err := stream.OpenDoor(ctx, r.Admission, talk)
 	if err != nil {
@@ -84,7 +84,7 @@ func runRecv(ctx context.Context, r config.Recv, once, asJSON bool, out, talk io
 			if err != nil {
 				c.Abort("the receiver gave it up")
 			} else {
-				_ = c.Close() // the files are here, whether or not the sender still hears of it
+				_ = c.Close() // the files have arrived, even if the sender does not learn it
 			}
 			writing.Lock()
 			defer writing.Unlock()
@@ -102,7 +102,7 @@ func runRecv(ctx context.Context, r config.Recv, once, asJSON bool, out, talk io
 	return errors.Join(err, failed)
 }
 
-// printReceived tells what became of one transfer.
+// printReceived prints the result of one transfer.
 func printReceived(a recvAnswer, broke error, asJSON bool, out, talk io.Writer) error {
 	if broke != nil {
 		a.Error = broke.Error()

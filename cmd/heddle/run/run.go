@@ -1,4 +1,4 @@
-// Package run is `heddle run`: all that a heddle.toml says, in one process.
+// Package run is `heddle run`: it runs all sessions of a heddle.toml in one process.
 package run
 
 import (
@@ -44,10 +44,10 @@ had a session, and every other backend lets packets leave.`,
 	}
 }
 
-// partsOf are the tunnels, relays and streams of a file.
+// partsOf returns the tunnels, relays and streams of a file.
 func partsOf(c config.Config, out, talk io.Writer) (all []runner.Part) {
 	var writing sync.Mutex
-	// What a command answers has its session's name before it. What it says of itself has that already.
+	// Output gets the session's name as a prefix. Messages already have it.
 	add := func(name string, run func(ctx context.Context, out, talk io.Writer) error) {
 		named, plain := &namedWriter{name: name, to: out, writing: &writing}, &namedWriter{to: talk, writing: &writing}
 		all = append(all, runner.Part{Name: name, Run: func(ctx context.Context) error { return run(ctx, named, plain) }})
@@ -67,8 +67,7 @@ func partsOf(c config.Config, out, talk io.Writer) (all []runner.Part) {
 	return all
 }
 
-// namedWriter writes whole lines, each with the name of its session where it has one, so that those of several
-// sessions do not mix.
+// namedWriter writes whole lines, prefixed with the session's name if it has one, so that the lines of sessions do not mix.
 type namedWriter struct {
 	name    string
 	to      io.Writer

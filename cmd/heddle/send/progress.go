@@ -13,8 +13,8 @@ import (
 	"heddle/stripe/transfer"
 )
 
-// progress shows how far a transfer is and what each path carries: on a terminal it draws over itself, elsewhere it
-// prints a line now and then.
+// progress shows a transfer's progress and each path's part. On a terminal it redraws in place; elsewhere it prints a
+// line now and then.
 type progress struct {
 	out      io.Writer
 	status   func() stripe.Status
@@ -25,10 +25,10 @@ type progress struct {
 
 	mu   sync.Mutex
 	last transfer.Progress
-	from int64 // bytes that were done when it began: they are no part of the rate
+	from int64 // bytes done at the start, which do not count for the rate
 	seen bool
 
-	lines int // that the last drawing has
+	lines int // of the last drawing
 }
 
 const (
@@ -63,7 +63,7 @@ func newProgress(out io.Writer, status func() stripe.Status, quiet bool) *progre
 	return p
 }
 
-// update is told of each step.
+// update handles each step.
 func (p *progress) update(now transfer.Progress) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -94,7 +94,7 @@ func (p *progress) draw() {
 	}
 	width := cli.TerminalWidth(p.out)
 	text := barLine(now, rate, width) + "\n" + pathLines(status, width)
-	// Up to where the last drawing began, and clear what is below (ECMA-48, CUU and ED).
+	// Move up to the start of the last drawing and clear below (ECMA-48, CUU and ED).
 	var up string
 	if p.lines > 0 {
 		up = fmt.Sprintf("\x1b[%dA", p.lines)
@@ -103,7 +103,7 @@ func (p *progress) draw() {
 	fmt.Fprint(p.out, up+"\r\x1b[J"+text)
 }
 
-// progressLine says how far a transfer is: 45% of 1.1GB, 23.1MB/s, 26s left: a.iso.
+// progressLine formats the progress: 45% of 1.1GB, 23.1MB/s, 26s left: a.iso.
 func progressLine(now transfer.Progress, rate float64) string {
 	text := fmt.Sprintf("%s of %s, %s/s", text.Percent(part(now.AllDone, now.All)), text.Size(uint64(now.All)), text.Size(uint64(rate)))
 	if left := now.All - now.AllDone; left > 0 && rate > 0 {
@@ -119,7 +119,7 @@ func part(n, of int64) float64 {
 	return float64(n) / float64(of)
 }
 
-// barLine is progressLine with a bar before it, in at most width columns.
+// barLine is progressLine after a bar, in at most width columns.
 func barLine(now transfer.Progress, rate float64, width int) string {
 	const columns = 20
 	full := int(part(now.AllDone, now.All) * columns)
@@ -127,7 +127,7 @@ func barLine(now transfer.Progress, rate float64, width int) string {
 	return clip("["+strings.Repeat("#", full)+strings.Repeat(".", columns-full)+"] "+progressLine(now, rate), width)
 }
 
-// clip cuts a line that a terminal would break.
+// clip cuts a line that a terminal would wrap.
 func clip(text string, width int) string {
 	runes := []rune(text)
 	if width > 1 && len(runes) >= width {
@@ -136,7 +136,7 @@ func clip(text string, width int) string {
 	return text
 }
 
-// pathLines are a line for each path: its name, state, bytes and share, round-trip time, and why it is idle.
+// pathLines has a line for each path: name, state, bytes and share, round-trip time, and why it is idle.
 func pathLines(s stripe.Status, width int) string {
 	longest := 0
 	for _, p := range s.Paths {
@@ -156,7 +156,7 @@ func pathLines(s stripe.Status, width int) string {
 	return b.String()
 }
 
-// pathsLine is the same in one line: tokyo 33%, paris 33%, oslo 34% (down: it does not answer).
+// pathsLine has all paths in one line: tokyo 33%, paris 33%, oslo 34% (down: it does not answer).
 func pathsLine(s stripe.Status) string {
 	var texts []string
 	for _, p := range s.Paths {

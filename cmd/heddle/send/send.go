@@ -26,7 +26,7 @@ import (
 	"heddle/stripe/transfer"
 )
 
-// sending is what the flags of `heddle send` say.
+// sending holds the flags of `heddle send`.
 type sending struct {
 	config.Stripe
 	service               string
@@ -97,15 +97,15 @@ func (s sending) check() error {
 	return s.Check()
 }
 
-// sendAnswer is what `heddle send --json` prints.
+// sendAnswer is the output of `heddle send --json`.
 type sendAnswer struct {
 	transfer.Report
 	Seconds float64        `json:"seconds"`
 	Tries   int            `json:"tries"`
-	Session *stripe.Status `json:"session,omitempty"` // the last, at its end
+	Session *stripe.Status `json:"session,omitempty"` // the last one, at its end
 }
 
-// runSend sends files, again and again where the connection breaks.
+// runSend sends files, and retries when the connection breaks.
 func runSend(ctx context.Context, s sending, files []transfer.File, out, talk io.Writer) error {
 	keylog, closeKeylog, err := stream.OpenKeylog(s.Keylog, talk)
 	if err != nil {
@@ -145,7 +145,7 @@ type sendJob struct {
 	count  int
 
 	mu   sync.Mutex
-	conn stream.Session // nil until one was dialled
+	conn stream.Session // nil before the first dial
 }
 
 func (j *sendJob) current() stream.Session {
@@ -197,7 +197,7 @@ func (j *sendJob) once(ctx context.Context) error {
 	j.mu.Unlock()
 	show := newProgress(j.talk, c.Status, j.quiet || j.dryRun)
 	report, err := transfer.Send(ctx, c, j.files, transfer.SendOptions{DryRun: j.dryRun, Progress: show.update})
-	show.end() // before the paths go down, as they do at the end of a session
+	show.end() // before the paths go down at the end of the session
 	if err != nil {
 		c.Abort("the transfer broke off")
 	} else {
@@ -219,7 +219,7 @@ func (j *sendJob) answer() sendAnswer {
 	return a
 }
 
-// print lists what became of each file.
+// print lists the result of each file.
 func (j *sendJob) print(out io.Writer) error {
 	for _, f := range j.report.Files {
 		if _, err := fmt.Fprintln(out, ResultLine(f)); err != nil {
@@ -229,7 +229,7 @@ func (j *sendJob) print(out io.Writer) error {
 	return nil
 }
 
-// ResultLine is one file of a transfer in a line.
+// ResultLine describes one file of a transfer in a line.
 func ResultLine(f transfer.Result) string {
 	line := fmt.Sprintf("%s  %s  %s", f.State, f.Name, text.Size(uint64(f.Size)))
 	if f.Resumed > 0 {

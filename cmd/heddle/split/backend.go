@@ -21,7 +21,7 @@ type opened struct {
 	close  func() error
 }
 
-// openBackend starts the first backend of the list that this kernel does not refuse. Once it takes packets it says so.
+// openBackend starts the first backend of the list that this kernel accepts, and prints when it takes packets.
 func openBackend(ctx context.Context, s config.Split, o split.Options, r *runner.Runner, talk io.Writer) (*opened, error) {
 	for i, name := range s.Backend {
 		if err := o.CheckBackend(name); err != nil {
@@ -36,8 +36,8 @@ func openBackend(ctx context.Context, s config.Split, o split.Options, r *runner
 	return nil, &path.Error{What: "--backend", Why: "none is given", Hint: "relay is the usual one"}
 }
 
-// openOne starts a backend. What a crash of the session left is taken back before, by all backends. Guards stay until that of
-// the new one is in its place, so that nothing leaves in between; a relay has none.
+// openOne starts a backend. First it removes what a crash left, of all backends. Old guards stay until the new
+// backend's is in place, so that no packet leaks in between; a relay has none.
 func openOne(ctx context.Context, name string, s config.Split, o split.Options, r *runner.Runner, talk io.Writer) (*opened, error) {
 	if err := tellLeft(s.SessionName(), talk, name != "relay", Guarded...); err != nil {
 		return nil, err
@@ -66,10 +66,10 @@ func openOne(ctx context.Context, name string, s config.Split, o split.Options, 
 	return b, nil
 }
 
-// Guarded are the backends that have a guard and a journal.
+// Guarded are the backends with a guard and a journal.
 var Guarded = []string{"kernel", "route"}
 
-// tellLeft takes back what a crash of the session left by these backends, and says so. The session's name is held.
+// tellLeft removes what a crash of these backends left, and reports it. The caller holds the session's name.
 func tellLeft(session string, talk io.Writer, keepGuards bool, backends ...string) error {
 	lines, err := CleanBackends(session, keepGuards, backends...)
 	for _, line := range lines {

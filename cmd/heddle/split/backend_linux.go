@@ -16,7 +16,7 @@ import (
 	"heddle/split/route"
 )
 
-// refused reports that this kernel refuses a backend, so that the next may be tried.
+// refused reports that this kernel refuses a backend, so that the next one is tried.
 func refused(err error) bool { return errors.Is(err, kernel.ErrRefused) }
 
 // openBelow starts a backend below the socket, which has one session.
@@ -45,7 +45,7 @@ func openBelow(ctx context.Context, name string, s config.Split, o split.Options
 	return &opened{session.Run, func() []split.Status { return []split.Status{session.Status()} }, session.Close}, nil
 }
 
-// CleanBackends takes back what a crash of the session left by these backends.
+// CleanBackends removes what a crash of the session left by these backends.
 func CleanBackends(session string, keepGuards bool, backends ...string) (lines []string, err error) {
 	for _, name := range backends {
 		clean := kernel.Clean

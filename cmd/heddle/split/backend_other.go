@@ -13,12 +13,12 @@ import (
 	"heddle/split"
 )
 
-// refused reports that this system refuses a backend, so that the next may be tried.
+// refused reports that this system refuses a backend, so that the next one is tried.
 func refused(err error) bool { return errors.Is(err, errors.ErrUnsupported) }
 
 func openBelow(_ context.Context, name string, _ config.Split, _ split.Options, _ *runner.Runner, _ io.Writer) (*opened, error) {
 	return nil, errhint.NeedsLinux("--backend "+name, "--backend relay works here")
 }
 
-// CleanBackends finds nothing: no backend here changes the machine.
+// CleanBackends does nothing: no backend here changes the machine.
 func CleanBackends(string, bool, ...string) ([]string, error) { return nil, nil }

@@ -1,4 +1,4 @@
-// Package split is `heddle split`: the sessions of any UDP program over several paths.
+// Package split is `heddle split`: it splits the sessions of any UDP program over several paths.
 package split
 
 import (
@@ -62,7 +62,7 @@ error, and nothing leaves until they are started again.`,
 	return cmd
 }
 
-// Run splits what one table or command line says until ctx ends.
+// Run splits as one table or command line says, until ctx ends.
 func Run(ctx context.Context, s config.Split, talk io.Writer) error {
 	o, err := splitOptions(s)
 	if err != nil {
@@ -96,7 +96,7 @@ func splitOptions(s config.Split) (split.Options, error) {
 	return o, nil
 }
 
-// listenAddress reads HOST:PORT, where HOST may be a name of this machine.
+// listenAddress parses HOST:PORT, where HOST may be a name of this machine.
 func listenAddress(text string) (netip.AddrPort, error) {
 	a, err := net.ResolveUDPAddr("udp", text)
 	if err != nil || a.IP == nil {

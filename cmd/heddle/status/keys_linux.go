@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// untilQ gives a context that ends once q is typed at the terminal in. restore makes the terminal wait for whole lines again.
+// untilQ returns a context that ends when q is typed at the terminal. restore restores the terminal's line mode.
 func untilQ(ctx context.Context, in io.Reader) (_ context.Context, restore func()) {
 	file, ok := in.(*os.File)
 	if !ok {
@@ -17,7 +17,7 @@ func untilQ(ctx context.Context, in io.Reader) (_ context.Context, restore func(
 	fd := int(file.Fd())
 	before, err := unix.IoctlGetTermios(fd, unix.TCGETS)
 	if group, groupErr := unix.IoctlGetInt(fd, unix.TIOCGPGRP); err != nil || groupErr != nil || group != unix.Getpgrp() {
-		return ctx, func() {} // no terminal, or one whose keys are for another program
+		return ctx, func() {} // no terminal, or this process is in the background
 	}
 	keys := *before
 	keys.Lflag &^= unix.ICANON | unix.ECHO

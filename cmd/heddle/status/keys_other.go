@@ -7,7 +7,7 @@ import (
 	"io"
 )
 
-// untilQ gives a context that no key ends.
+// untilQ returns a context that no key ends.
 func untilQ(ctx context.Context, _ io.Reader) (_ context.Context, restore func()) {
 	return ctx, func() {}
 }

@@ -11,7 +11,7 @@ import (
 	"heddle/overlay/client"
 )
 
-// nodeText prints what an overlay node of `heddle node run` does.
+// nodeText prints the status of `heddle node run`.
 func nodeText(b *strings.Builder, name string, s *client.Status, now time.Time) {
 	fmt.Fprintf(b, "%s: running\n", name)
 	fmt.Fprintf(b, "  overlay node %s on %s for %s, offers %s\n", s.Name, s.Listen, cli.Span(now.Sub(s.Since)), strings.Join(s.Modes, ", "))
@@ -27,7 +27,7 @@ func nodeText(b *strings.Builder, name string, s *client.Status, now time.Time) 
 	}
 }
 
-// boardText prints what a board of `heddle board run` does.
+// boardText prints the status of `heddle board run`.
 func boardText(b *strings.Builder, name string, s *control.Board, now time.Time) {
 	fmt.Fprintf(b, "%s: running\n", name)
 	whom := "everybody"

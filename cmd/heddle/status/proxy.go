@@ -12,7 +12,7 @@ import (
 	"heddle/proxy/connectudp"
 )
 
-// proxyText prints what a proxy of `heddle masque serve` does.
+// proxyText prints the status of `heddle masque serve`.
 func proxyText(b *strings.Builder, name string, s *connectudp.Status, now time.Time) {
 	fmt.Fprintf(b, "%s: running\n", name)
 	fmt.Fprintf(b, "  masque proxy on %s for %s\n", s.Listen, cli.Span(now.Sub(s.Since)))

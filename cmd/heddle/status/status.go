@@ -1,4 +1,4 @@
-// Package status is `heddle status`: what runs, as a table or as JSON.
+// Package status is `heddle status`: it shows what runs, as a table or as JSON.
 package status
 
 import (
@@ -60,19 +60,19 @@ capture there says: see heddle-observe(1).`,
 	return cmd
 }
 
-// answer is what `heddle status --json` prints.
+// answer is the output of `heddle status --json`.
 type answer struct {
 	Running []running `json:"running"`
 }
 
-// running is one running heddle: what it does, or why it did not say.
+// running is the status of one heddle, or why it did not answer.
 type running struct {
 	Name string `json:"name"`
 	control.Status
 	Error string `json:"error,omitempty"`
 }
 
-// lookAt asks the named heddle, or all of them. Where it is all, one that does not answer is told of, and no failure.
+// lookAt asks the named heddles, or all. Among all, one that does not answer is reported, and is no failure.
 func lookAt(ctx context.Context, names []string) ([]running, error) {
 	all := len(names) == 0
 	if all {
@@ -87,7 +87,7 @@ func lookAt(ctx context.Context, names []string) ([]running, error) {
 		var err error
 		one.Status, err = control.Ask(ctx, name)
 		if one.Sessions == nil {
-			one.Sessions = []split.Status{} // a list in JSON too
+			one.Sessions = []split.Status{} // an empty list in JSON, not null
 		}
 		_, gone := errors.AsType[*control.NotRunningError](err)
 		switch {
@@ -103,11 +103,11 @@ func lookAt(ctx context.Context, names []string) ([]running, error) {
 	return found, nil
 }
 
-// watchStatus shows the status each second until ctx ends. On a terminal it draws over the last one, until q is typed too.
+// watchStatus shows the status each second until ctx ends. On a terminal it redraws in place, and q ends it too.
 func watchStatus(ctx context.Context, in io.Reader, out io.Writer, look func(context.Context) ([]running, error), asJSON bool) error {
 	waiting, before, after := ctx, "", "\n"
 	if !asJSON && cli.IsTerminal(out) {
-		before, after = "\x1b[H\x1b[J", "" // from the top left corner, and clear what is below (ECMA-48, CUP and ED)
+		before, after = "\x1b[H\x1b[J", "" // home and clear (ECMA-48, CUP and ED)
 		var restore func()
 		waiting, restore = untilQ(ctx, in)
 		defer restore()

@@ -12,10 +12,10 @@ import (
 	"heddle/stripe"
 )
 
-// mostSessions of one heddle are shown to a person; all are in the JSON.
+// mostSessions bounds the sessions of one heddle in the text; the JSON has all.
 const mostSessions = 8
 
-// streamText prints what a heddle that carries streams does.
+// streamText prints the status of a heddle that carries streams.
 func streamText(b *strings.Builder, name string, s *control.Stream, now time.Time) {
 	fmt.Fprintf(b, "%s: running\n", name)
 	what := map[string]string{"dial": "dials %[1]s at %[3]s, for programs on %[2]s", "serve": "serves %[3]s as %[1]s on %[2]s",

@@ -13,8 +13,8 @@ import (
 	"heddle/split"
 )
 
-// printStatus prints what runs for a person, in lines of at most 110 columns where names and addresses allow it; on a
-// terminal of fewer columns than a table has, in two tables.
+// printStatus prints what runs in lines of at most 110 columns, if names and addresses allow it. On a narrower terminal
+// it splits a table in two.
 func printStatus(w io.Writer, found []running, now time.Time, width int) error {
 	var b strings.Builder
 	if len(found) == 0 {
@@ -97,7 +97,7 @@ func sessionText(b *strings.Builder, name string, s split.Status, now time.Time,
 	}
 }
 
-// An IPv4 address with its port fits this; a longer one gets a line of its own, so that the table stays narrow.
+// An IPv4 address with its port fits; a longer one gets its own line, so that the table stays narrow.
 const addressWidth = 21
 
 func pathTable(b *strings.Builder, paths []split.PathStatus, now time.Time, width int) {
@@ -109,7 +109,7 @@ func pathTable(b *strings.Builder, paths []split.PathStatus, now time.Time, widt
 			text.Quantity(p.Down.Packets), text.Size(p.Down.Bytes), text.Percent(p.Down.Share),
 			text.Quantity(p.Switches), cli.Heard(p.LastHeard, now)})
 	}
-	t := newTable(rows, 3, 5, 8) // wider gaps where up and down begin
+	t := newTable(rows, 3, 5, 8) // wider gaps before up and down
 	if width == 0 || t.columns() <= width {
 		t.write(b, 0, 13)
 	} else {
@@ -123,11 +123,11 @@ func pathTable(b *strings.Builder, paths []split.PathStatus, now time.Time, widt
 	}
 }
 
-// table is a header and rows, whose first columns are text and the rest numbers.
+// table is a header and rows: first text columns, then numbers.
 type table struct {
 	rows   [][]string
-	text   int   // how many columns are text, aligned left
-	wide   []int // columns with a wider gap before them
+	text   int   // number of text columns, aligned left
+	wide   []int // columns after a wider gap
 	widths []int
 }
 
@@ -141,16 +141,16 @@ func newTable(rows [][]string, text int, wide ...int) table {
 	return t
 }
 
-// columns is how wide a terminal the whole table needs.
+// columns is the terminal width that the whole table needs.
 func (t table) columns() int {
-	n := 1 + len(t.widths) + len(t.wide) // the margin, and what stands between columns
+	n := 1 + len(t.widths) + len(t.wide) // the margin, and the gaps
 	for _, w := range t.widths {
 		n += w
 	}
 	return n
 }
 
-// write prints the columns of some ranges, each from its first to before its last.
+// write prints ranges of columns, each from its first to before its last.
 func (t table) write(b *strings.Builder, ranges ...int) {
 	for _, row := range t.rows {
 		line := " "

@@ -16,11 +16,10 @@ import (
 	"heddle/stripe"
 )
 
-// directoryPatience is how long a board may take to answer before the list of the last time has to do. Only tests change it.
+// directoryPatience is how long a board may take before the previous list is used. Only tests change it.
 var directoryPatience = 5 * time.Second
 
-// findPeer fills in what the flags leave open of the peer: where it is, and whose key it has. A key that was given is
-// never replaced.
+// findPeer looks up the peer's address and key, if the flags do not give them. It never replaces a given key.
 func findPeer(d registry.Directory, service string, s *config.Stripe, o *stripe.Options, talk io.Writer) error {
 	if s.To != "" && s.Key != "" {
 		return nil
@@ -39,7 +38,7 @@ func findPeer(d registry.Directory, service string, s *config.Stripe, o *stripe.
 	return nil
 }
 
-// candidates are the nodes that this user may use, by the kept passes and what a board lists.
+// candidates returns the nodes that this user may use, from kept passes and a board's list.
 func candidates(d registry.Directory, own identity.Key) ([]client.Pass, error) {
 	dir, err := client.Dir()
 	if err != nil {
@@ -56,15 +55,15 @@ func candidates(d registry.Directory, own identity.Key) ([]client.Pass, error) {
 	return client.Usable(kept, listed, own, time.Now()), nil
 }
 
-// chooser picks nodes for a stripe.
+// chooser chooses nodes for a stripe.
 type chooser struct {
 	stripe config.Stripe
 	id     identity.Identity
-	bases  []path.Path // that the nodes ride in turn; the machine's own routes where there are none
+	bases  []path.Path // that the nodes ride in turn; if empty, the default route
 	talk   io.Writer
 }
 
-// base is what the i-th chosen node rides.
+// base returns what the i-th chosen node rides.
 func (c chooser) base(i int) path.Path {
 	if len(c.bases) == 0 {
 		return path.NewSystem(0)
@@ -72,8 +71,8 @@ func (c chooser) base(i int) path.Path {
 	return c.bases[i%len(c.bases)]
 }
 
-// choose gives as many paths as were asked for, by nodes among the candidates. It fails where there are too few: fewer
-// paths would show each network more.
+// choose returns the requested number of paths by nodes among the candidates. It fails if there are too few: with fewer
+// paths each network would see more.
 func (c chooser) choose(ctx context.Context, all []client.Pass) ([]stripe.Path, error) {
 	want := c.stripe.Paths
 	if len(all) < want {

@@ -91,7 +91,7 @@ whole, as ciphertext, from who sees all paths, such as the peer's own network.`,
 	return cmd
 }
 
-// front is a port of a dialler.
+// front is a listening port of a dialler.
 type front struct {
 	net.Listener
 	socks bool
@@ -99,7 +99,7 @@ type front struct {
 
 type fronts []front
 
-// openFronts opens the ports before anything is dialled, so that one in use is known at once.
+// openFronts opens the ports before anything is dialled, so that a port in use is reported at once.
 func openFronts(ctx context.Context, d config.StreamDial, u *users.Users, talk io.Writer) (all fronts, err error) {
 	for _, p := range []struct {
 		flag, at string
@@ -127,7 +127,7 @@ func (f fronts) close() {
 	}
 }
 
-// String names the ports.
+// String lists the ports.
 func (f fronts) String() string {
 	var where []string
 	for _, one := range f {
@@ -140,7 +140,7 @@ func (f fronts) String() string {
 	return strings.Join(where, ", ")
 }
 
-// serve carries the connections that come, each by a session of the pool.
+// serve carries incoming connections, each over a session of the pool.
 func (f fronts) serve(ctx context.Context, carrier *relay.Front) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -165,19 +165,18 @@ func (f fronts) serve(ctx context.Context, carrier *relay.Front) error {
 type dialling struct {
 	config.StreamDial
 	fronts    fronts
-	users     *users.Users // of the SOCKS5 proxy; nil lets everybody
-	keylog    io.Writer    // nil where there is none
+	users     *users.Users // of the SOCKS5 proxy; nil admits everybody
+	keylog    io.Writer    // may be nil
 	out, talk io.Writer
 	since     time.Time
 
 	mu     sync.Mutex
-	dialer *Dialer // nil before there was a session
+	dialer *Dialer // nil before the first session
 	pool   *relay.Pool
-	why    string // there is no session yet
+	why    string // why there is no session yet
 }
 
-// RunDial carries connections until ctx ends. Where no session can be had at the start it fails at once, or, if it is
-// patient, tries again.
+// RunDial carries connections until ctx ends. If no session can be dialled at the start, it fails, or retries if patient.
 func RunDial(ctx context.Context, d config.StreamDial, patient bool, out, talk io.Writer) error {
 	keylog, closeKeylog, err := OpenKeylog(d.Keylog, talk)
 	if err != nil {
@@ -212,19 +211,19 @@ func RunDial(ctx context.Context, d config.StreamDial, patient bool, out, talk i
 		}
 	}
 	o := runner.Options{Name: d.SessionName(), Taken: runner.AddPID, Talk: talk}
-	if patient { // its name is known beforehand
+	if patient { // the name is known before the session
 		o.Taken = runner.Refuse
 	}
 	return runner.Run(ctx, o, body)
 }
 
-// How long a patient dialler waits before it tries again.
+// Retry intervals of a patient dialler.
 const (
 	firstRetry = time.Second
 	lastRetry  = 30 * time.Second
 )
 
-// tell says why there is no session, where that is news.
+// tell prints why there is no session, if the reason is new.
 func (s *dialling) tell(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -234,7 +233,7 @@ func (s *dialling) tell(err error) {
 	}
 }
 
-// begin dials the first session, and says what it hides.
+// begin dials the first session, and prints the claim.
 func (s *dialling) begin(ctx context.Context) error {
 	dialer, err := NewDialer(ctx, s.Stripe, s.Name, s.keylog, s.talk)
 	if err != nil {
@@ -260,7 +259,7 @@ func (s *dialling) carry(ctx context.Context) error {
 	return s.fronts.serve(ctx, &relay.Front{Pool: s.pool, Users: s.users, Log: s.dialer.options.Log})
 }
 
-// status is what `heddle status` shows.
+// status is shown by `heddle status`.
 func (s *dialling) status() control.Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -277,7 +276,7 @@ func (s *dialling) status() control.Status {
 	return control.Status{Stream: answer}
 }
 
-// PrintClaim says what a session hides and what it does not, and who sees several of its paths.
+// PrintClaim prints what a session hides and what not, and who sees several of its paths.
 func PrintClaim(out io.Writer, s stripe.Status) {
 	fmt.Fprintln(out, "claim:", s.Claim)
 	for _, line := range SharedObservers(s) {
@@ -285,7 +284,7 @@ func PrintClaim(out io.Writer, s stripe.Status) {
 	}
 }
 
-// SharedObservers names who sees more than one path of a session.
+// SharedObservers describes who sees more than one path of a session.
 func SharedObservers(s stripe.Status) (lines []string) {
 	sees := map[string][]string{}
 	for _, p := range s.Paths {
@@ -301,7 +300,7 @@ func SharedObservers(s stripe.Status) (lines []string) {
 	return lines
 }
 
-// CutText says how a session is cut.
+// CutText describes how a session is cut.
 func CutText(s stripe.Status) string {
 	if s.Shares != "" && s.Shares != "none" {
 		return s.Shares + " shares, " + s.Schedule

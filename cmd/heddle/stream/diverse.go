@@ -17,12 +17,12 @@ import (
 	"heddle/stripe"
 )
 
-// surveyAge is how old a measurement of `heddle overlay survey` may be that nodes are chosen by.
+// surveyAge is the maximum age of a survey measurement for choosing nodes.
 const surveyAge = 24 * time.Hour
 
-// diverse chooses, by what `heddle overlay survey` measured, the nodes and uplinks that the fewest networks see together.
-// why says what is missing for that. It fails where the best choice is not diverse: whether that will do, a person
-// decides.
+// diverse chooses the nodes and uplinks that the fewest networks see together, by the measurements of `heddle overlay
+// survey`. why says what is missing for that. It fails if the best choice is not diverse: the user decides whether to
+// accept it.
 func (c chooser) diverse(ctx context.Context, all []client.Pass) (paths []stripe.Path, why string, err error) {
 	table, err := asn.OpenOr("")
 	if err != nil {
@@ -57,9 +57,9 @@ func (c chooser) diverse(ctx context.Context, all []client.Pass) (paths []stripe
 	return paths, "", nil
 }
 
-// plan is of all paths from each uplink through each node to the peer.
+// plan has all paths from each uplink through each node to the peer.
 func (c chooser) plan(ctx context.Context, all []client.Pass) (*survey.Plan, error) {
-	// The uplinks and the destination are read as `heddle overlay survey` reads them, so that its measurements are found.
+	// Parse uplinks and destination like `heddle overlay survey`, so that its measurements are found.
 	p, err := survey.NewPlan(ctx, c.stripe.To, c.stripe.Path, nil)
 	if err != nil {
 		return nil, err
@@ -70,7 +70,7 @@ func (c chooser) plan(ctx context.Context, all []client.Pass) (*survey.Plan, err
 	return p, nil
 }
 
-// uplink gives the base path of a name, or the machine's own routes.
+// uplink returns the base path of a name, or the machine's own routes.
 func (c chooser) uplink(name string) path.Path {
 	for i, text := range c.stripe.Path {
 		if spec, err := path.ParseSpec(text); err == nil && spec.Name == name {

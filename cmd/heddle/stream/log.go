@@ -6,20 +6,19 @@ import (
 	"sync/atomic"
 )
 
-// sessionLog passes on what a person should know of sessions: what fails, and what comes back. What ends at the end of
-// the command is no news.
+// sessionLog passes on failures and recoveries of sessions. It drops what ends with the command.
 type sessionLog struct {
 	slog.Handler
 	over *atomic.Bool
 }
 
-// newLog gives a log over the default one. It falls silent once quiet is called.
+// newLog returns a log over the default one, which quiet silences.
 func newLog() (log *slog.Logger, quiet func()) {
 	l := sessionLog{slog.Default().Handler(), new(atomic.Bool)}
 	return slog.New(l), func() { l.over.Store(true) }
 }
 
-// quietly gives a context that ends with ctx, after quiet was called.
+// quietly returns a context that ends with ctx, after quiet was called.
 func quietly(ctx context.Context, quiet func()) (context.Context, func()) {
 	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
@@ -38,7 +37,7 @@ func (l sessionLog) Enabled(ctx context.Context, level slog.Level) bool {
 	return !l.over.Load() && l.Handler.Enabled(ctx, level)
 }
 
-// Handle drops a path's first coming up, and the end of a session, which whoever uses the session tells of.
+// Handle drops the first start of a path, and the end of a session, which its user reports.
 func (l sessionLog) Handle(ctx context.Context, r slog.Record) error {
 	if r.Message == "session failed" {
 		return nil
@@ -56,12 +55,12 @@ func (l sessionLog) Handle(ctx context.Context, r slog.Record) error {
 	return l.Handler.Handle(ctx, r)
 }
 
-// WithAttrs keeps the silence.
+// WithAttrs returns a log that quiet silences too.
 func (l sessionLog) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return sessionLog{l.Handler.WithAttrs(attrs), l.over}
 }
 
-// WithGroup keeps the silence.
+// WithGroup returns a log that quiet silences too.
 func (l sessionLog) WithGroup(name string) slog.Handler {
 	return sessionLog{l.Handler.WithGroup(name), l.over}
 }

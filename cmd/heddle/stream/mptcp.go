@@ -18,7 +18,7 @@ type Session interface {
 	Peer() identity.Key
 }
 
-// listener takes streams of one backend, or of either.
+// listener accepts streams of one backend, or of either.
 type listener[C Session] interface {
 	Accept() (C, error)
 	Sessions() []C
@@ -26,13 +26,13 @@ type listener[C Session] interface {
 	Close() error
 }
 
-// anyListener makes the listener of a backend one of either.
+// anyListener adapts the listener of one backend to [Session].
 type anyListener[C Session] struct{ listener[C] }
 
 func (l anyListener[C]) Accept() (Session, error) {
 	c, err := l.listener.Accept()
 	if err != nil {
-		return nil, err // not a C that is nil
+		return nil, err // an untyped nil, not a nil C
 	}
 	return c, nil
 }

@@ -13,14 +13,13 @@ import (
 	"heddle/stripe/mptcp"
 )
 
-// kernelSession is the stream while it lasts.
 type kernelSession struct {
 	*mptcp.Conn
 	release func()
 }
 
-// dialKernel leases a port at each node, which is in mode nat, and connects through all of them by the kernel's MPTCP. The leases
-// end with the session, or, where this program is killed, [lease.TTL] later.
+// dialKernel leases a port at each node in mode nat, and connects through all of them with the kernel's MPTCP. The
+// leases end with the session, or [lease.TTL] after a kill.
 func dialKernel(ctx context.Context, s config.Stripe, o stripe.Options, to netip.AddrPort) (Session, error) {
 	via, err := specs(s.Via)
 	if err != nil {
@@ -30,7 +29,7 @@ func dialKernel(ctx context.Context, s config.Stripe, o stripe.Options, to netip
 	if err != nil {
 		return nil, err
 	}
-	// A subflow's node follows from the address that it leaves from, by rules at this machine.
+	// Policy rules map a subflow's source address to its node.
 	bySource := s.Backend == config.BackendMPTCPNAT
 	leases, err := lease.Take(ctx, via, beside, lease.Options{Identity: o.Identity, To: to, BySource: bySource, Log: o.Log})
 	if err != nil {
@@ -77,7 +76,7 @@ func (s *kernelSession) Abort(why string) {
 	s.release()
 }
 
-// listenMPTCP takes streams of the kernel's MPTCP.
+// listenMPTCP accepts streams of the kernel's MPTCP.
 func listenMPTCP(l net.Listener, o stripe.ListenOptions) (listener[Session], error) {
 	s, err := mptcp.NewListener(l, o)
 	if err != nil {

@@ -122,7 +122,7 @@ func OpenDoor(ctx context.Context, a config.Admission, talk io.Writer) (*streamD
 	return door, nil
 }
 
-// Status gives what `heddle status` shows.
+// Status returns the function for `heddle status`.
 func (d *streamDoor) Status(role string, a config.Admission, to string) func() control.Status {
 	return func() control.Status {
 		return control.Status{Stream: &control.Stream{Role: role, Service: a.Name, Listen: d.Addr().String(), To: to, Since: d.since,
@@ -130,7 +130,7 @@ func (d *streamDoor) Status(role string, a config.Admission, to string) func() c
 	}
 }
 
-// Welcome says how peers get here.
+// Welcome prints how peers connect.
 func (d *streamDoor) Welcome(talk io.Writer, a config.Admission, what, command string) {
 	who := text.Count(len(a.Allow), "key")
 	for _, key := range a.Allow {

@@ -51,8 +51,8 @@ end, always. heddle send and heddle recv carry files in the same way.`,
 // service is a [[serve]] or [[dial]] table.
 type service interface{ ServiceName() string }
 
-// fileTable takes a table of a heddle.toml, with the command's flags over it: the one of that name, or the only one where name is
-// empty. What is wrong with the file is explained as heddle check does.
+// fileTable reads a table of a heddle.toml with that name, or the only one if name is empty. Flags have priority. It
+// prints problems like heddle check.
 func fileTable[T service](cmd *cobra.Command, file, table, name string, of func(config.Config) []T, into *T) error {
 	return bind.FlagsOver(cmd, func() error {
 		var c config.Config
@@ -82,7 +82,7 @@ func oneOf[T service](all []T, file, table, name string, into *T) error {
 	return cli.Usage(wrong)
 }
 
-// streamIdentity reads this device's identity, and makes one where there is none.
+// streamIdentity reads this device's identity, or makes one.
 func streamIdentity(file string, talk io.Writer) (identity.Identity, error) {
 	file, err := identity.FileOr(file)
 	if err != nil {
@@ -95,7 +95,7 @@ func streamIdentity(file string, talk io.Writer) (identity.Identity, error) {
 	return id, err
 }
 
-// OpenKeylog opens the file that the keys of the TLS inside go to. Without one, keylog is nil.
+// OpenKeylog opens the file for the keys of the inner TLS. Without a file, keylog is nil.
 func OpenKeylog(file string, talk io.Writer) (keylog io.Writer, closeKeylog func() error, err error) {
 	if file == "" {
 		return nil, func() error { return nil }, nil
@@ -108,7 +108,7 @@ func OpenKeylog(file string, talk io.Writer) (keylog io.Writer, closeKeylog func
 	return f, f.Close, nil
 }
 
-// peerOf reads where a device is.
+// peerOf parses the address of a device.
 func peerOf(ctx context.Context, to string) (path.Target, error) {
 	host, port, err := net.SplitHostPort(to)
 	n, portErr := net.DefaultResolver.LookupPort(ctx, "tcp", port)
@@ -118,7 +118,7 @@ func peerOf(ctx context.Context, to string) (path.Target, error) {
 	return path.HostPort(host, uint16(n))
 }
 
-// resolvePeer looks a device's address up, IPv4 first, by this machine's resolver.
+// resolvePeer resolves a device's address with this machine's resolver, IPv4 first.
 func resolvePeer(ctx context.Context, to path.Target) (netip.AddrPort, error) {
 	addrs, err := dial.Lookup(ctx, to.Host())
 	if err != nil {
@@ -135,7 +135,7 @@ type Dialer struct {
 	quiet   func() // ends the log of sessions
 }
 
-// NewDialer turns flags into what dials. The key log is the caller's to close.
+// NewDialer makes a dialer from flags. The caller closes the key log.
 func NewDialer(ctx context.Context, s config.Stripe, service string, keylog io.Writer, talk io.Writer) (*Dialer, error) {
 	id, err := streamIdentity(s.Identity, talk)
 	if err != nil {
@@ -174,10 +174,10 @@ func NewDialer(ctx context.Context, s config.Stripe, service string, keylog io.W
 	return &Dialer{stripe: s, options: o, quiet: quiet}, nil
 }
 
-// To is where the peer is.
+// To is the peer's address.
 func (d *Dialer) To() string { return d.stripe.To }
 
-// Dial starts a session, and waits until the peer has let it in.
+// Dial starts a session, and waits until the peer has accepted it.
 func (d *Dialer) Dial(ctx context.Context) (Session, error) {
 	s, err := d.begin(ctx)
 	if err != nil {
@@ -189,8 +189,8 @@ func (d *Dialer) Dial(ctx context.Context) (Session, error) {
 	return s, nil
 }
 
-// begin starts a session: its paths are up, and the peer has proved its key on each. That it lets the session in is not
-// known yet; whoever writes at once saves a round trip.
+// begin starts a session: its paths are up, and the peer has proved its key on each. It does not wait until the peer
+// accepts the session, so that a first write saves a round trip.
 func (d *Dialer) begin(ctx context.Context) (s Session, err error) {
 	to, err := peerOf(ctx, d.stripe.To)
 	if err != nil {
@@ -207,20 +207,20 @@ func (d *Dialer) begin(ctx context.Context) (s Session, err error) {
 		s, err = stripe.Dial(ctx, o)
 	}
 	if err != nil {
-		return nil, d.notLetIn(err) // not a session that is nil
+		return nil, d.notLetIn(err) // an untyped nil
 	}
 	return s, nil
 }
 
-// notLetIn adds what to do where the peer does not know this device.
+// notLetIn adds a hint if the peer does not know this device.
 func (d *Dialer) notLetIn(err error) error {
-	if !strings.Contains(err.Error(), "tls: bad certificate") { // the alert that a refused key gets (RFC 8446, section 6.2)
+	if !strings.Contains(err.Error(), "tls: bad certificate") { // alert for a refused key (RFC 8446, section 6.2)
 		return err
 	}
 	return cli.Hint(err, "the peer does not let this device in: its owner has to add --allow "+d.options.Identity.Key().String())
 }
 
-// Accept serves each session that comes, until ctx ends; then it ends all of them.
+// Accept serves each incoming session until ctx ends; then it ends all of them.
 func Accept(ctx context.Context, d *streamDoor, serve func(context.Context, Session)) error {
 	var sessions sync.WaitGroup
 	defer sessions.Wait()
@@ -229,7 +229,6 @@ func Accept(ctx context.Context, d *streamDoor, serve func(context.Context, Sess
 	return netutil.Serve(ctx, d.listener, func(c Session) { sessions.Go(func() { serve(ctx, c) }) })
 }
 
-// statuses are those of all sessions.
 func statuses[S relay.Session](sessions []S) []stripe.Status {
 	list := make([]stripe.Status, 0, len(sessions))
 	for _, c := range sessions {

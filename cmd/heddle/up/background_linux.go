@@ -20,8 +20,8 @@ import (
 // backgroundVariable tells a child that its parent reads its standard output until the tunnel is up.
 const backgroundVariable = "HEDDLE_BACKGROUND"
 
-// startBackground runs this command line again, without --background, in a session of its own. It copies what the
-// child says and returns once the child closes its standard output: when it is up, or when it ends.
+// startBackground runs this command line again without --background, in a new session. It copies the child's output
+// until the child closes it: when it is up, or when it ends.
 func startBackground(ctx context.Context, name string, out io.Writer) error {
 	log, err := backgroundLog(name)
 	if err != nil {
@@ -43,21 +43,21 @@ func startBackground(ctx context.Context, name string, out io.Writer) error {
 	if err := child.Start(); err != nil {
 		return &path.Error{What: "background", Why: "it cannot start", Err: err}
 	}
-	// Whoever gives up on the parent gives up on the tunnel.
+	// Interrupting the parent ends the tunnel.
 	stop := context.AfterFunc(ctx, func() { _ = child.Process.Signal(syscall.SIGTERM) })
 	_, copyErr := io.Copy(out, said)
 	stop()
 	return errors.Join(copyErr, outcomeOf(ctx, child, name, log.Name()))
 }
 
-// foregroundArguments leaves --background out, in each way that it can be written.
+// foregroundArguments removes --background in all its spellings.
 func foregroundArguments(args []string) []string {
 	return slices.DeleteFunc(slices.Clone(args), func(a string) bool {
 		return a == "--background" || strings.HasPrefix(a, "--background=")
 	})
 }
 
-// outcomeOf tells a child that is up from one that ended.
+// outcomeOf distinguishes a child that is up from one that ended.
 func outcomeOf(ctx context.Context, child *exec.Cmd, name, log string) error {
 	ended := make(chan error, 1)
 	go func() { ended <- child.Wait() }()
@@ -68,7 +68,7 @@ func outcomeOf(ctx context.Context, child *exec.Cmd, name, log string) error {
 		}
 		said, _ := os.ReadFile(log)
 		return &path.Error{What: name, Why: "it is not up", Err: err, Hint: "its log, " + log + ", says:\n" + strings.TrimSpace(string(said))}
-	case <-time.After(100 * time.Millisecond): // a process that ends closes its files first
+	case <-time.After(100 * time.Millisecond): // an ending process closes its files first
 		return child.Process.Release()
 	}
 }
@@ -86,7 +86,7 @@ func backgroundLog(name string) (*os.File, error) {
 	return log, nil
 }
 
-// leaveParent tells a waiting parent that the tunnel is up, by closing the pipe it reads.
+// leaveParent tells a waiting parent that the tunnel is up, by closing the pipe that it reads.
 func leaveParent() {
 	if os.Getenv(backgroundVariable) == "" {
 		return

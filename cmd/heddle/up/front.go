@@ -18,12 +18,12 @@ import (
 // front is the proxy in front of a userspace tunnel.
 type front struct {
 	listener net.Listener
-	users    *users.Users // nil lets everybody
+	users    *users.Users // nil admits everybody
 	work     sync.WaitGroup
 	stop     context.CancelFunc
 }
 
-// listenFront opens the proxy's port before the tunnel is up, so that a port in use is known at once.
+// listenFront opens the proxy's port before the tunnel is up, so that a port in use is reported at once.
 func listenFront(ctx context.Context, address string, users *users.Users, talk io.Writer) (*front, error) {
 	listener, err := runner.Listen(ctx, "socks", address, false)
 	if err != nil {
@@ -47,7 +47,7 @@ func (f *front) serve(ctx context.Context, t *tunnel.Tunnel, c *wgconf.Config) {
 	})
 }
 
-// close ends the proxy and its connections, before the tunnel goes.
+// close ends the proxy and its connections. Call it before the tunnel ends.
 func (f *front) close() {
 	f.listener.Close()
 	if f.stop != nil {

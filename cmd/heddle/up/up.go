@@ -129,8 +129,8 @@ func dryRunUp(u config.Up, out, talk io.Writer) error {
 	return nil
 }
 
-// Run brings a tunnel up and keeps it until ctx ends or somebody asks it to stop. It prints the claim, and a line
-// once the tunnel is up, to out; what it waits for goes to talk.
+// Run runs a tunnel until ctx ends or a stop request. It prints the claim, and a line once the tunnel is up, to out,
+// and progress to talk.
 func Run(ctx context.Context, u config.Up, out, talk io.Writer) error {
 	saveMemory()
 	o, err := tunnelOptions(u)
@@ -158,7 +158,7 @@ func Run(ctx context.Context, u config.Up, out, talk io.Writer) error {
 	})
 }
 
-// keepUp is the life of a tunnel, from its first packet to its clean end.
+// keepUp runs a tunnel from its first packet to its cleanup.
 func keepUp(ctx context.Context, t *tunnel.Tunnel, u config.Up, c *wgconf.Config, r *runner.Runner, out, talk io.Writer) error {
 	tell := func(text string) { fmt.Fprintf(talk, "%s: %s\n", u.SessionName(), text) }
 	var proxy *front
@@ -173,7 +173,7 @@ func keepUp(ctx context.Context, t *tunnel.Tunnel, u config.Up, c *wgconf.Config
 		defer proxy.close()
 	}
 	if err := t.Up(ctx, once(tell)); err != nil {
-		if ctx.Err() != nil { // somebody asked it to stop before it was up
+		if ctx.Err() != nil { // stopped before it was up
 			return t.Close()
 		}
 		return err
@@ -195,7 +195,7 @@ func keepUp(ctx context.Context, t *tunnel.Tunnel, u config.Up, c *wgconf.Config
 	return t.Close()
 }
 
-// once passes a line on only where it differs from the last.
+// once passes a line on only if it differs from the last.
 func once(tell func(string)) func(string) {
 	last := ""
 	return func(text string) {
@@ -217,7 +217,7 @@ func upLine(t *tunnel.Tunnel, where string) string {
 	return fmt.Sprintf("%s is up: %s to %s over %d of %d paths, %s every %s, MTU %d", s.Session, where, s.Server, healthy, len(s.Paths), s.Schedule, s.Every, t.MTU())
 }
 
-// printClaim says what the tunnel hides and what it does not.
+// printClaim prints what the tunnel hides and what not.
 func printClaim(out io.Writer, t *tunnel.Tunnel, o tunnel.Options) {
 	fmt.Fprintln(out, "claim:", t.Status().Claim)
 	if host, named := serverName(o.Config.Peer.Endpoint); named {
@@ -235,7 +235,7 @@ func printClaim(out io.Writer, t *tunnel.Tunnel, o tunnel.Options) {
 	}
 }
 
-// serverName gives the host of an endpoint, and whether it is a name that has to be looked up.
+// serverName returns the host of an endpoint, and whether it is a name to look up.
 func serverName(endpoint string) (string, bool) {
 	if _, err := netip.ParseAddrPort(endpoint); err == nil {
 		return "", false
@@ -243,8 +243,8 @@ func serverName(endpoint string) (string, bool) {
 	return endpoint[:strings.LastIndexByte(endpoint, ':')], true
 }
 
-// cleanLeft takes back what a crash left. The kill switch stays up meanwhile, unless the server's name has to be
-// looked up, which the kill switch would refuse.
+// cleanLeft removes what a crash left. The kill switch stays up meanwhile, unless the server's name has to be looked
+// up, which it would block.
 func cleanLeft(o tunnel.Options, talk io.Writer) error {
 	_, named := serverName(o.Config.Peer.Endpoint)
 	lines, err := tunnel.Clean(o.Dir, o.Name, !named && !o.Userspace)
@@ -254,9 +254,9 @@ func cleanLeft(o tunnel.Options, talk io.Writer) error {
 	return err
 }
 
-// saveMemory makes the collector run early, unless the user has said how it should run. wireguard-go's buffers are large
-// and short-lived: a collection costs little, and without one they pile up at full speed. The limit is on top of some 20 MB
-// of program text.
+// saveMemory makes the garbage collector run early, unless the user has configured it. wireguard-go's buffers are large
+// and short-lived: collecting is cheap, and otherwise they pile up at full speed. The limit excludes some 20 MB of
+// program text.
 func saveMemory() {
 	if os.Getenv("GOGC") == "" && os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetGCPercent(50)

@@ -11,7 +11,7 @@ import (
 	"heddle/cmd/heddle/internal/cli"
 )
 
-// Release is the release that this tree is, or becomes.
+// Release is the current or next release of this tree.
 const Release = "0.1.0"
 
 // Command is `heddle version`.
@@ -38,7 +38,7 @@ func Command() *cobra.Command {
 
 type versionInfo struct {
 	Version string `json:"version"`
-	Commit  string `json:"commit"` // "unknown" where the build had no git, with "+" where the tree was changed
+	Commit  string `json:"commit"` // "unknown" without git in the build; "+" marks a changed tree
 	Go      string `json:"go"`
 }
 

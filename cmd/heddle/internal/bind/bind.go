@@ -1,4 +1,4 @@
-// Package bind gives commands the flags that they share, and completes what is typed behind them.
+// Package bind gives commands their shared flags, and completes their values.
 package bind
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// FlagsOver keeps what flags say over what a file says: load replaces all, and the flags that were given are set again.
+// FlagsOver gives flags priority over a file: load replaces all values, and then the given flags are set again.
 func FlagsOver(cmd *cobra.Command, load func() error) error {
 	var again []func() error
 	cmd.Flags().Visit(func(f *pflag.Flag) {
@@ -41,8 +41,8 @@ func FlagsOver(cmd *cobra.Command, load func() error) error {
 	return nil
 }
 
-// Flags gives a command one flag for each field of settings that has a help tag, of the structs that it embeds too. Where
-// only names are given, it gives those alone. What the fields hold is the default. Tags say the rest:
+// Flags adds a flag for each field of settings that has a help tag, embedded structs included. If only is given, it
+// adds those names alone. The field's value is the default. Tags define the rest:
 //
 //	toml      the flag's name, as it is the key's in a file; flag says another
 //	help      what the flag is for; <NAME> is what stands behind it, and {choices} the words of a list of [config.Choices]
@@ -65,10 +65,10 @@ func Flags(cmd *cobra.Command, settings any, only ...string) {
 	}
 }
 
-// braced is a list of choices in a help text.
+// braced matches a list of choices in a help text.
 var braced = regexp.MustCompile(`\{([a-z-]+)\}`)
 
-// helpOf marks what stands behind the flag, as pflag wants it, and lists the choices.
+// helpOf marks the name of the flag's value for pflag, and lists the choices.
 func helpOf(tag string) string {
 	tag = braced.ReplaceAllStringFunc(tag, func(name string) string {
 		return strings.Join(config.Choices(name[1:len(name)-1]), ", ")
@@ -103,7 +103,7 @@ func add(flags *pflag.FlagSet, target any, name, help string, commas bool) {
 	}
 }
 
-// rename has an old name mean a flag. No help shows it.
+// rename makes an old name an alias of a flag, hidden from help.
 func rename(flags *pflag.FlagSet, old, name string) {
 	others := flags.GetNormalizeFunc()
 	flags.SetNormalizeFunc(func(f *pflag.FlagSet, given string) pflag.NormalizedName {
@@ -134,13 +134,13 @@ func complete(cmd *cobra.Command, name, what string) {
 	_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// Config gives a command the flag that names a heddle.toml.
+// Config adds the flag for a heddle.toml.
 func Config(cmd *cobra.Command, file *string) {
 	cmd.Flags().StringVar(file, "config", "", "a heddle.toml, `FILE`, whose table says what flags leave open")
 	_ = cmd.MarkFlagFilename("config", "toml")
 }
 
-// seedValue is a flag that knows whether it was given.
+// seedValue is a flag that records whether it was given.
 type seedValue struct{ seed **uint64 }
 
 func (v seedValue) Type() string { return "number" }

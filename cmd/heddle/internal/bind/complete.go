@@ -9,7 +9,7 @@ import (
 	"heddle/path"
 )
 
-// CompleteVia completes NAME=KIND:ARG: the kinds there are, then this machine's interfaces or addresses.
+// CompleteVia completes NAME=KIND:ARG: first the kinds, then this machine's interfaces or addresses.
 func CompleteVia(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
 	const more = cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 	const last = cobra.ShellCompDirectiveNoFileComp
@@ -18,7 +18,7 @@ func CompleteVia(_ *cobra.Command, _ []string, typed string) ([]string, cobra.Sh
 	var offers []string
 	switch {
 	case !named:
-		// A name is free to choose; an interface's own is a good one.
+		// Any name is valid; suggest the interface's own.
 		for _, i := range Interfaces() {
 			offers = append(offers, i.Name+"=if:"+i.Name)
 		}
@@ -54,7 +54,7 @@ func sourceOffers(name string, i net.Interface) []string {
 	return offers
 }
 
-// Interfaces are those that could be a way out.
+// Interfaces returns those that could carry a path.
 func Interfaces() []net.Interface {
 	all, err := net.Interfaces()
 	if err != nil {

@@ -1,5 +1,4 @@
-// Package cli is what all commands share: errors of usage and exit codes, what is written for people and as JSON, and the
-// width of the terminal.
+// Package cli is shared by all commands: usage errors, exit codes, text and JSON output, and the terminal's width.
 package cli
 
 import (
@@ -16,19 +15,19 @@ import (
 // Exit codes, as documented in heddle(1).
 const (
 	ExitOK      = 0
-	ExitFailure = 1 // it was tried and did not work
+	ExitFailure = 1 // it failed after trying
 	ExitUsage   = 2 // the command line or a file is wrong; nothing was tried
 )
 
-// usageError marks a mistake in the command line or in a file.
+// usageError marks an error in the command line or in a file.
 type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
 
-// Usage makes an error one of the command line or of a file.
+// Usage marks an error as one of the command line or of a file.
 func Usage(err error) error { return usageError{err} }
 
-// Run carries a command line out, prints its error, and gives the exit code.
+// Run runs a command line, prints its error, and returns the exit code.
 func Run(ctx context.Context, root *cobra.Command, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root.SetArgs(args)
 	root.SetIn(stdin)
@@ -41,7 +40,7 @@ func Run(ctx context.Context, root *cobra.Command, args []string, stdin io.Reade
 	if status, ok := errors.AsType[ExitStatus](err); ok {
 		return int(status)
 	}
-	if err.Error() == context.Canceled.Error() { // as Go has it
+	if err.Error() == context.Canceled.Error() { // Go's bare text
 		err = errors.New("interrupted")
 	}
 	printError(stderr, err)
@@ -59,7 +58,7 @@ func printError(w io.Writer, err error) {
 	}
 }
 
-// ExitStatus is the end of a program that heddle ran in its own place. The program has said what there is to say.
+// ExitStatus is the exit status of a program that heddle ran in its place, which has already printed its messages.
 type ExitStatus int
 
 func (e ExitStatus) Error() string { return fmt.Sprintf("ended with %d", int(e)) }

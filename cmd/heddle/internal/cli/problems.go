@@ -12,13 +12,13 @@ import (
 	"heddle/internal/text"
 )
 
-// Unusable is the error of a file with mistakes that were printed.
+// Unusable is the error of a file whose problems were printed.
 func Unusable(file string, wrong config.Problems) error {
 	return Usage(Hint(fmt.Errorf("%s cannot be used: %s", file, text.Count(len(wrong), "error")),
 		"mend what is shown above, and look again with `heddle check "+file+"`"))
 }
 
-// PrintProblems prints each with its line, a caret under the place, and what to do about it.
+// PrintProblems prints each problem with its line, a caret under the place, and the hint.
 func PrintProblems(w io.Writer, problems config.Problems) {
 	for _, p := range problems {
 		fmt.Fprintf(w, "%s\n%s", p, p.Excerpt())
@@ -29,7 +29,7 @@ func PrintProblems(w io.Writer, problems config.Problems) {
 	}
 }
 
-// WriteJSON writes an answer for programs.
+// WriteJSON writes an answer as JSON.
 func WriteJSON(w io.Writer, answer any) error {
 	encoder := json.NewEncoder(w)
 	encoder.SetIndent("", "  ")
@@ -37,7 +37,7 @@ func WriteJSON(w io.Writer, answer any) error {
 	return encoder.Encode(answer)
 }
 
-// Loaded reads a file into a config, and explains what is wrong with it as heddle check does.
+// Loaded reads a file into a config, and prints its problems like heddle check.
 func Loaded[T any](cmd *cobra.Command, file string, load func(string) (T, error), into *T) error {
 	c, err := load(file)
 	if problems, ok := errors.AsType[config.Problems](err); ok {

@@ -6,7 +6,7 @@ import (
 	"text/tabwriter"
 )
 
-// Table writes a header and a line for each row, in columns. The titles of the header have tabs between them.
+// Table writes a header and the rows in columns. Tabs separate the titles of the header.
 func Table[T any](w io.Writer, header string, rows []T, cells func(T) []any) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, header)

@@ -16,7 +16,7 @@ func IsTerminal(stream any) bool {
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
-// TerminalWidth is how many columns the terminal behind w has, 0 where w is none.
+// TerminalWidth is the terminal's width in columns; 0 if w is no terminal.
 func TerminalWidth(w io.Writer) int {
 	file, ok := w.(*os.File)
 	if !ok {
@@ -29,11 +29,11 @@ func TerminalWidth(w io.Writer) int {
 	return width
 }
 
-// The last column of a line that is laid out in columns begins after the last run of two spaces.
+// The last column of a table line begins after the last run of two spaces.
 var lastColumn = regexp.MustCompile(`^.*  `)
 
-// Folded breaks lines at spaces, so that none is longer than width where its words allow it, and goes on below where
-// the line's last column began. A width of 0 leaves all as it is.
+// Folded breaks lines at spaces to fit width, if their words allow it. Continuation lines start below the line's last
+// column. Width 0 changes nothing.
 func Folded(text string, width int) string {
 	if width <= 0 {
 		return text

@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// AgeText is a length of time in its largest whole unit.
+// AgeText formats a duration in its largest whole unit.
 func AgeText(d time.Duration) string {
 	switch {
 	case d < 0:
-		return "0 s" // somebody's clock is ahead
+		return "0 s" // a clock is ahead
 	case d < time.Minute:
 		return fmt.Sprintf("%d s", int(d.Seconds()))
 	case d < time.Hour:
@@ -21,7 +21,7 @@ func AgeText(d time.Duration) string {
 	return fmt.Sprintf("%d days", int(d.Hours()/24))
 }
 
-// OrDash is text for a cell of a table, which is never empty.
+// OrDash replaces an empty table cell by a dash.
 func OrDash(text string) string {
 	if text == "" {
 		return "-"
@@ -29,7 +29,7 @@ func OrDash(text string) string {
 	return text
 }
 
-// RTT gives a round trip in milliseconds, or a dash where none is known.
+// RTT formats a round trip in milliseconds, or a dash if unknown.
 func RTT(d time.Duration) string {
 	switch {
 	case d <= 0:
@@ -41,7 +41,7 @@ func RTT(d time.Duration) string {
 	}
 }
 
-// Heard says how long ago something came.
+// Heard formats how long ago something arrived.
 func Heard(at *time.Time, now time.Time) string {
 	if at == nil {
 		return "never"
@@ -49,7 +49,7 @@ func Heard(at *time.Time, now time.Time) string {
 	return Span(now.Sub(*at)) + " ago"
 }
 
-// Span gives a time in its two largest units.
+// Span formats a duration in its two largest units.
 func Span(d time.Duration) string {
 	d = max(d, 0)
 	switch {

@@ -16,7 +16,7 @@ import (
 // flagsInUse matches the first flag of a usage line.
 var flagsInUse = regexp.MustCompile(`^--[a-z]| --[a-z]`)
 
-// argumentsError says what a command takes and what it got, in place of Cobra's counts.
+// argumentsError says what a command takes and what it got, instead of Cobra's counts.
 func argumentsError(cmd *cobra.Command, given []string, err error) error {
 	if _, already := errors.AsType[usageError](err); already {
 		return err
@@ -36,7 +36,7 @@ func argumentsError(cmd *cobra.Command, given []string, err error) error {
 	return fmt.Errorf("%s takes %s, and got %s", cmd.CommandPath(), takes, got)
 }
 
-// missingFlags names the flags that a command needs and did not get, each with what belongs behind it.
+// missingFlags lists the required flags that are missing, with their values' names.
 func missingFlags(cmd *cobra.Command) error {
 	var missing []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
@@ -51,7 +51,7 @@ func missingFlags(cmd *cobra.Command) error {
 	return fmt.Errorf("%s needs %s", cmd.CommandPath(), strings.Join(missing, ", "))
 }
 
-// flagError says what a flag's value should be, in place of what the parser of numbers said.
+// flagError says what a flag's value should be, instead of the number parser's error.
 func flagError(err error) error {
 	bad, ok := errors.AsType[*pflag.InvalidValueError](err)
 	if !ok {
@@ -65,7 +65,7 @@ func flagError(err error) error {
 	return Hint(fmt.Errorf("--%s %q: %s", bad.GetFlag().Name, bad.GetValue(), why), errhint.Of(err))
 }
 
-// Finish makes every mistake in a command line a usage error, and one that says what to do.
+// Finish makes every mistake in a command line a usage error with a hint.
 func Finish(cmd *cobra.Command) {
 	if cmd.HasSubCommands() && !cmd.Runnable() {
 		cmd.Args, cmd.RunE = cobra.ArbitraryArgs, group
@@ -74,8 +74,7 @@ func Finish(cmd *cobra.Command) {
 	if args == nil {
 		args = cobra.NoArgs
 	}
-	// Cobra asks about arguments before it asks about flags that are required, or that exclude each other; what it says of
-	// those is no usage error.
+	// Cobra checks arguments before required and exclusive flags, and its errors on those flags are not usage errors.
 	cmd.Args = func(cmd *cobra.Command, given []string) error {
 		if err := args(cmd, given); err != nil {
 			return UsageBy(cmd, argumentsError(cmd, given, err))
@@ -88,7 +87,7 @@ func Finish(cmd *cobra.Command) {
 	}
 }
 
-// group is what a command does that only has others below it.
+// group is the action of a command that only has subcommands.
 func group(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return cmd.Help()
@@ -101,7 +100,7 @@ func group(cmd *cobra.Command, args []string) error {
 	return UsageBy(cmd, err)
 }
 
-// UsageBy makes an error one of the command line, with a hint where it has none.
+// UsageBy makes an error a usage error, with a hint if it has none.
 func UsageBy(cmd *cobra.Command, err error) error {
 	if _, already := errors.AsType[usageError](err); err == nil || already {
 		return err

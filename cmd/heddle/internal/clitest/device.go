@@ -1,7 +1,5 @@
-// Package clitest is what tests of the command line share: commands that run in this process, devices with keys of their
-// own, and golden files.
-//
-// Do not use it outside tests.
+// Package clitest helps to test the command line: commands in this process, devices with their own keys, and golden
+// files. Do not use it outside tests.
 package clitest
 
 import (
@@ -23,10 +21,10 @@ import (
 	"heddle/identity"
 )
 
-// Program is a heddle with some commands, each by its constructor.
+// Program is a heddle made of some commands, given by their constructors.
 type Program []func() *cobra.Command
 
-// Run carries a command line out and gives the exit code.
+// Run runs a command line and returns the exit code.
 func (p Program) Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root := &cobra.Command{Use: "heddle", SilenceErrors: true, SilenceUsage: true}
 	for _, command := range p {
@@ -44,7 +42,7 @@ func (p Program) Quietly(t *testing.T, args ...string) (int, string) {
 	return code, said.String()
 }
 
-// Spoken is what a command has said so far.
+// Spoken is the output of a command so far.
 type Spoken struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -62,7 +60,7 @@ func (s *Spoken) String() string {
 	return s.text.String()
 }
 
-// Device is a home of its own, with a key.
+// Device is a home directory with a key.
 type Device struct {
 	t    *testing.T
 	p    Program
@@ -76,7 +74,7 @@ func (p Program) NewDevice(t *testing.T) Device {
 	return p.Device(t, filepath.Join(t.TempDir(), "identity.pem"))
 }
 
-// Device is the one with the key in a file, which is made where there is none.
+// Device returns the device with the key in a file, which is created if needed.
 func (p Program) Device(t *testing.T, file string) Device {
 	t.Helper()
 	id, _, err := identity.LoadOrCreate(file)
@@ -86,13 +84,13 @@ func (p Program) Device(t *testing.T, file string) Device {
 	return Device{t, p, file, id.Key().String()}
 }
 
-// Start runs a command as this device until the test ends, and gives what it says once a pattern is in it.
+// Start runs a command as this device until the test ends, and returns once its output matches a pattern.
 func (d Device) Start(until string, args ...string) (said *Spoken, match []string) {
 	d.t.Helper()
 	return d.p.Start(d.t, until, append(args, "--identity", d.File)...)
 }
 
-// Start runs a command until the test ends, and gives what it says once a pattern is in it.
+// Start runs a command until the test ends, and returns once its output matches a pattern.
 func (p Program) Start(t *testing.T, until string, args ...string) (said *Spoken, match []string) {
 	t.Helper()
 	said = &Spoken{}
@@ -121,7 +119,7 @@ func (p Program) Start(t *testing.T, until string, args ...string) (said *Spoken
 	return nil, nil
 }
 
-// ShortRunDir gives a directory for sockets, whose paths must be short.
+// ShortRunDir sets a run directory with a short path, as sockets need.
 func ShortRunDir(t *testing.T) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "heddle")
@@ -132,7 +130,7 @@ func ShortRunDir(t *testing.T) {
 	t.Setenv("HEDDLE_RUN_DIR", dir)
 }
 
-// Listening gives the address where each connection is handled until the test ends.
+// Listening returns the address of a listener that handles connections until the test ends.
 func Listening(t *testing.T, handle func(net.Conn)) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -160,7 +158,7 @@ func EchoServer(t *testing.T) string {
 	return Listening(t, func(c net.Conn) { _, _ = io.Copy(c, c) })
 }
 
-// Echoed sends text to an address and reads until the other side ends.
+// Echoed sends text to an address and reads until the other side closes.
 func Echoed(t *testing.T, at, text string) string {
 	t.Helper()
 	c, err := net.Dial("tcp", at)
@@ -178,5 +176,5 @@ func Echoed(t *testing.T, at, text string) string {
 	return string(got)
 }
 
-// TwoPaths are two paths that a test without namespaces has: both lead over loopback.
+// TwoPaths are two paths for tests without namespaces, both over loopback.
 var TwoPaths = []string{"--via", "a=src:127.0.0.1", "--via", "b=if:lo"}

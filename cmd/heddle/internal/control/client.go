@@ -15,7 +15,7 @@ import (
 	"heddle/config"
 )
 
-// Names lists the heddles that run, in alphabetical order.
+// Names lists the running heddles in alphabetical order.
 func Names() ([]string, error) {
 	dir := Dir()
 	if _, err := os.Lstat(dir); errors.Is(err, os.ErrNotExist) {
@@ -38,10 +38,10 @@ func Names() ([]string, error) {
 	return names, nil
 }
 
-// A status holds a few hundred bytes a session and path; more than this is no status.
+// maxStatus bounds an answer: a status has a few hundred bytes for each session and path.
 const maxStatus = 64 << 20
 
-// Ask asks the named heddle what it does. It fails with a [NotRunningError] where none runs.
+// Ask returns the status of the named heddle. It fails with a [NotRunningError] if none runs.
 func Ask(ctx context.Context, name string) (status Status, err error) {
 	answer, err := ask(ctx, name, http.MethodGet, "/status")
 	if err != nil {
@@ -54,8 +54,8 @@ func Ask(ctx context.Context, name string) (status Status, err error) {
 	return status, nil
 }
 
-// Stop asks the named heddle to end and waits until it has: until it gave its name up, or died. It fails with a
-// [NotRunningError] where none runs, and with the context's error where ctx ends first.
+// Stop ends the named heddle and waits until it has released its name, or died. It fails with a [NotRunningError] if
+// none runs, and with the context's error if ctx ends first.
 func Stop(ctx context.Context, name string) error {
 	answer, err := ask(ctx, name, http.MethodPost, "/stop")
 	if err != nil {

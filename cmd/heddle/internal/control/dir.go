@@ -10,9 +10,8 @@ import (
 	"heddle/path"
 )
 
-// Dir is where running heddles keep their sockets: $HEDDLE_RUN_DIR; else /run/heddle as root; else
-// $XDG_RUNTIME_DIR/heddle; else a directory named by the user id in the temporary directory.
-// It need not exist yet: [Listen] makes it.
+// Dir is the directory of sockets: $HEDDLE_RUN_DIR; else /run/heddle as root; else $XDG_RUNTIME_DIR/heddle; else a
+// directory named by the user id in the temporary directory. [Listen] makes it if needed.
 func Dir() string {
 	if dir := os.Getenv("HEDDLE_RUN_DIR"); dir != "" {
 		return dir
@@ -26,7 +25,7 @@ func Dir() string {
 	return filepath.Join(os.TempDir(), "heddle-"+strconv.Itoa(os.Geteuid()))
 }
 
-// makeDir makes the directory where it is absent, and checks that nobody else can put sockets into it.
+// makeDir makes the directory if needed, and checks that nobody else can put sockets into it.
 func makeDir(dir string) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return dirError(dir, err)
@@ -37,7 +36,7 @@ func makeDir(dir string) error {
 	return checkDir(dir)
 }
 
-// checkDir refuses a directory that another user owns or can write to. Root may look into any user's own directory.
+// checkDir rejects a directory that another user owns or can write to. Root may look into any user's own directory.
 func checkDir(dir string) error {
 	info, err := os.Lstat(dir)
 	if err != nil {

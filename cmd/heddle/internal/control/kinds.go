@@ -10,7 +10,7 @@ import (
 	"heddle/stripe"
 )
 
-// Status is what a running heddle says of itself. Its JSON fields are a stable interface.
+// Status is the status of a running heddle. Its JSON fields are a stable interface.
 type Status struct {
 	Sessions []split.Status     `json:"sessions"`
 	Proxy    *connectudp.Status `json:"proxy,omitempty"`  // of heddle masque serve
@@ -19,24 +19,19 @@ type Status struct {
 	Board    *Board             `json:"board,omitempty"`  // of heddle board run
 }
 
-// Stream is what a heddle that carries streams says of itself. Its JSON fields are a stable interface.
+// Stream is the status of a heddle that carries streams. Its JSON fields are a stable interface.
 type Stream struct {
-	// Role is "dial", "serve", "send" or "recv".
-	Role    string `json:"role"`
-	Service string `json:"service"`
-	// Listen is where it is connected to: by programs where it dials, by peers where it serves.
-	Listen string `json:"listen,omitempty"`
-	// To is the peer where it dials, or what is served.
-	To    string    `json:"to,omitempty"`
-	Since time.Time `json:"since"`
-	// Warm is how many of the sessions were dialled ahead and wait.
-	Warm int `json:"warm"`
-	// Why says what keeps sessions from being dialled ahead.
-	Why      string          `json:"why,omitempty"`
+	Role     string          `json:"role"` // "dial", "serve", "send" or "recv"
+	Service  string          `json:"service"`
+	Listen   string          `json:"listen,omitempty"` // for programs if it dials, for peers if it serves
+	To       string          `json:"to,omitempty"`     // the peer if it dials, or what is served
+	Since    time.Time       `json:"since"`
+	Warm     int             `json:"warm"`          // sessions dialled ahead and unused
+	Why      string          `json:"why,omitempty"` // what keeps sessions from being dialled ahead
 	Sessions []stripe.Status `json:"sessions"`
 }
 
-// Board is what a board of one server says of itself. Its JSON fields are a stable interface.
+// Board is the status of a board of one server. Its JSON fields are a stable interface.
 type Board struct {
 	Listen string    `json:"listen"`
 	Since  time.Time `json:"since"`

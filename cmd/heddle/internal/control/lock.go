@@ -10,10 +10,10 @@ import (
 	"heddle/internal/filelock"
 )
 
-// RunningError says that a heddle of this name runs already.
+// RunningError says that a heddle with this name already runs.
 type RunningError struct {
 	Name string
-	PID  int // 0 where it is not known
+	PID  int // 0 if unknown
 }
 
 func (e *RunningError) Error() string {
@@ -23,7 +23,7 @@ func (e *RunningError) Error() string {
 	return fmt.Sprintf("%s is already running (pid %d)", e.Name, e.PID)
 }
 
-// HintText says what to do about it.
+// HintText says what to do.
 func (e *RunningError) HintText() string {
 	return fmt.Sprintf("see it with `heddle status %[1]s`, stop it with `heddle down %[1]s`, or give this one another name, where the command takes --name", e.Name)
 }
@@ -44,7 +44,7 @@ func lock(name, file string) (*os.File, error) {
 			f.Close()
 			return nil, err
 		}
-		// The holder before us may have removed the file after we opened it: then we hold a lock that nobody sees.
+		// The previous holder may have removed the file after we opened it: then our lock is on a file that nobody sees.
 		if !sameFile(f, file) {
 			f.Close()
 			continue

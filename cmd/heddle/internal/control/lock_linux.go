@@ -10,8 +10,8 @@ import (
 	"heddle/internal/filelock"
 )
 
-// An open-file-description lock dies with its process, as flock(2) does; but unlike flock it can be asked about
-// without being taken, so that a look from `heddle status` never makes a start fail.
+// An open-file-description lock dies with its process, like flock(2). Unlike flock it can be queried without taking it,
+// so that `heddle status` never makes a start fail.
 func wholeFile(kind int16) *unix.Flock_t { return &unix.Flock_t{Type: kind, Whence: io.SeekStart} }
 
 // hold takes the lock of an open file.
@@ -23,7 +23,7 @@ func hold(f *os.File) error {
 	return err
 }
 
-// held reports whether another holds it.
+// held reports whether another process holds it.
 func held(f *os.File) bool {
 	query := wholeFile(unix.F_WRLCK)
 	err := unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, query)

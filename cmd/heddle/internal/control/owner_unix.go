@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// NoFollow is the flag of [os.OpenFile] that opens no link.
+// NoFollow makes [os.OpenFile] refuse symbolic links.
 const NoFollow = syscall.O_NOFOLLOW
 
 func checkOwner(info fs.FileInfo) error {

@@ -2,8 +2,8 @@ package control
 
 import "io/fs"
 
-// NoFollow is nothing here.
+// NoFollow does nothing here.
 const NoFollow = 0
 
-// checkOwner leaves it to Windows, where the temporary directory is the user's own.
+// checkOwner relies on Windows, where the temporary directory belongs to the user.
 func checkOwner(fs.FileInfo) error { return nil }

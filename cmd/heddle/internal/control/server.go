@@ -1,10 +1,8 @@
-// Package control lets one heddle ask or stop another that runs: HTTP and JSON over a unix socket that only the owner
-// can open.
+// Package control lets one heddle query or stop another: HTTP and JSON over a unix socket that only the owner can open.
+// A running heddle holds NAME.lock in [Dir] and answers on NAME.sock. The lock is what counts, so a socket left by a
+// crash is never mistaken for a running heddle.
 //
-// A running heddle holds NAME.lock in [Dir] and answers on NAME.sock. The lock says who runs, so a socket that a crash
-// left behind is never mistaken for a running heddle.
-//
-// Do not use this package to carry a session's data, nor over a network: the socket's mode is its only guard.
+// Do not use it over a network: the socket's mode is its only access control.
 package control
 
 import (
@@ -34,7 +32,7 @@ type Server struct {
 // sockaddr_un.sun_path holds 108 bytes with the final zero (unix(7)).
 const maxSocketPath = 107
 
-// Listen claims the name and opens its socket. It fails with a [RunningError] where a heddle of that name runs.
+// Listen claims the name and opens its socket. It fails with a [RunningError] if a heddle with that name runs.
 func Listen(name string) (*Server, error) {
 	if err := config.CheckSessionName(name); err != nil {
 		return nil, err
@@ -54,7 +52,7 @@ func Listen(name string) (*Server, error) {
 		}
 		return nil, dirError(dir, err)
 	}
-	// We hold the lock, so a socket of this name is what a crash left.
+	// We hold the lock, so an existing socket was left by a crash.
 	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
 		held.Close()
 		return nil, dirError(dir, err)
@@ -73,9 +71,8 @@ func Listen(name string) (*Server, error) {
 	return &Server{name: name, lock: held, listener: listener}, nil
 }
 
-// Serve answers until ctx ends or the server is closed, and then returns nil. status gives what runs; it must be safe
-// to call at any time. stop is called at most once, when someone asks; it should end ctx and return at once.
-// The name stays taken until [Server.Close].
+// Serve answers until ctx ends or the server is closed, and then returns nil. status must be safe to call at any time.
+// stop is called at most once, on request; it should end ctx and return at once. The name is held until [Server.Close].
 func (s *Server) Serve(ctx context.Context, status func() Status, stop func()) error {
 	var once sync.Once
 	mux := http.NewServeMux()
@@ -99,7 +96,7 @@ func (s *Server) Serve(ctx context.Context, status func() Status, stop func()) e
 	return err
 }
 
-// Close removes the socket and gives the name up. Call it last, when nothing of the session is left: [Stop] waits for it.
+// Close removes the socket and releases the name. Call it last, when the session is cleaned up: [Stop] waits for it.
 func (s *Server) Close() error {
 	var err error
 	s.closing.Do(func() {
@@ -115,7 +112,7 @@ func (s *Server) Close() error {
 func socketFile(dir, name string) string { return filepath.Join(dir, name+".sock") }
 func lockFile(dir, name string) string   { return filepath.Join(dir, name+".lock") }
 
-// NotRunningError says that no heddle of this name runs.
+// NotRunningError says that no heddle with this name runs.
 type NotRunningError struct{ Name string }
 
 func (e *NotRunningError) Error() string { return fmt.Sprintf("%s is not running", e.Name) }

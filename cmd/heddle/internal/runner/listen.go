@@ -9,7 +9,7 @@ import (
 	"heddle/path"
 )
 
-// Listen opens the TCP port that a flag names. It is plain TCP unless MPTCP is asked for, whose further addresses are no paths
+// Listen opens the TCP port of a flag. It uses MPTCP only if asked to, since MPTCP's additional addresses are not paths
 // of ours.
 func Listen(ctx context.Context, flag, address string, mptcp bool) (net.Listener, error) {
 	var c net.ListenConfig
@@ -31,7 +31,7 @@ func Exposed(l net.Listener) bool {
 	return ok && !a.IP.IsLoopback()
 }
 
-// Reachable gives an address where others connect to. Where it is no certain one, HOST stands for what a person knows.
+// Reachable returns the address for peers. If it is uncertain, HOST is a placeholder for the user to replace.
 func Reachable(a net.Addr) string {
 	host, port, err := net.SplitHostPort(a.String())
 	if ip := net.ParseIP(host); err == nil && ip != nil && ip.IsUnspecified() {

@@ -1,5 +1,5 @@
-// Package runner runs what lives until it is interrupted: under a name that `heddle status` and `heddle down` know, with a
-// capture for each path where one is asked for, with a word to systemd, and with an end in order.
+// Package runner runs long-lived commands: it holds a name for `heddle status` and `heddle down`, captures each path if
+// asked to, notifies systemd, and shuts down in order.
 package runner
 
 import (
@@ -17,11 +17,11 @@ import (
 	"heddle/split"
 )
 
-// Taken says what to do where another heddle has the name.
+// Taken says what to do if another heddle has the name.
 type Taken int
 
-// Refuse fails. AddPID takes the name with the process's number behind it, and says so. AddNumber takes the first free one
-// of NAME, NAME-2 and so on. GoUnseen runs all the same, also where no socket can be made.
+// Refuse fails. AddPID appends the process id and says so. AddNumber takes the first free one of NAME, NAME-2 and so
+// on. GoUnseen runs anyway, also if no socket can be made.
 const (
 	Refuse Taken = iota
 	AddPID
@@ -29,36 +29,33 @@ const (
 	GoUnseen
 )
 
-// Options say how a run is known and what is captured.
+// Options set a run's name and captures.
 type Options struct {
-	Name  string
-	Taken Taken
-	Talk  io.Writer // for AddPID and GoUnseen
-	// Capture is a directory that gets one capture for each of Paths, or empty.
-	Capture string
+	Name    string
+	Taken   Taken
+	Talk    io.Writer // for AddPID and GoUnseen
+	Capture string    // directory for one capture of each of Paths, or empty
 	Paths   []path.Spec
 }
 
-// Splitting are the options of a run that splits sessions.
+// Splitting returns the options of a run that splits sessions.
 func Splitting(name, capture string, o split.Options) Options {
 	return Options{Name: name, Capture: capture, Paths: slices.Concat(o.Via, o.Beside)}
 }
 
-// Runner holds a name, and the captures of a run.
+// Runner holds the name and captures of a run.
 type Runner struct {
-	// Name is the name that it got.
-	Name string
-	// Tap gives the tap of a path; it is nil where nothing is captured.
-	Tap func(name string) observe.Tap
+	Name string                        // that it got
+	Tap  func(name string) observe.Tap // returns the tap of a path; nil if nothing is captured
 
-	server *control.Server // nil where it goes unseen
+	server *control.Server // nil if it goes unseen
 	taps   []*observe.FileTap
 	status atomic.Pointer[func() control.Status]
 	ready  func()
 }
 
-// Run takes the name, starts the captures, and runs body, whose context ends with ctx or when somebody asks the run to stop.
-// The name is free again once nothing of the run is left: `heddle down` waits for it.
+// Run takes the name, starts the captures, and runs body, whose context ends with ctx or on a stop request. It releases
+// the name after all cleanup: `heddle down` waits for it.
 func Run(ctx context.Context, o Options, body func(context.Context, *Runner) error) (err error) {
 	r := &Runner{Name: o.Name, ready: readyOf(ctx)}
 	if err := r.listen(o); err != nil {
@@ -80,7 +77,7 @@ func Run(ctx context.Context, o Options, body func(context.Context, *Runner) err
 	return errors.Join(err, <-answered)
 }
 
-// Show has the run answer for itself from now on. status must be safe to call at any time.
+// Show sets the run's status from now on. status must be safe to call at any time.
 func (r *Runner) Show(status func() control.Status) { r.status.Store(&status) }
 
 func (r *Runner) answer() control.Status {
@@ -90,10 +87,10 @@ func (r *Runner) answer() control.Status {
 	return control.Status{}
 }
 
-// Ready says that the run does what it is there for. systemd hears it.
+// Ready notifies systemd that the run is ready.
 func (r *Runner) Ready() { r.ready() }
 
-// mostNumbered is how many runs AddNumber gives a name.
+// mostNumbered bounds the numbers of AddNumber.
 const mostNumbered = 100
 
 func (r *Runner) listen(o Options) (err error) {
@@ -140,7 +137,7 @@ func (r *Runner) capture(o Options) error {
 	return nil
 }
 
-// close ends the captures, and gives the name up.
+// close ends the captures and releases the name.
 func (r *Runner) close() error {
 	var errs []error
 	for _, f := range r.taps {

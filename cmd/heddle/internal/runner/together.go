@@ -20,7 +20,7 @@ type Part struct {
 	Run  func(context.Context) error
 }
 
-// readyKey is where a context holds what a [Runner] of a part says once it is ready.
+// readyKey is the context key of the function that a part's [Runner] calls once it is ready.
 type readyKey struct{}
 
 func readyOf(ctx context.Context) func() {
@@ -30,8 +30,8 @@ func readyOf(ctx context.Context) func() {
 	return func() {}
 }
 
-// Together runs parts side by side until all have ended. Where one fails, the others are stopped. Once each has said that it is
-// ready, systemd hears it, if it started this process.
+// Together runs parts concurrently until all have ended. If one fails, the others are stopped. Once all are ready, it
+// notifies systemd if that started this process.
 func Together(ctx context.Context, parts []Part, talk io.Writer) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -56,7 +56,7 @@ func Together(ctx context.Context, parts []Part, talk io.Writer) error {
 	return errors.Join(failed...)
 }
 
-// tellSystemd says READY (sd_notify(3)). It does nothing where systemd did not start us.
+// tellSystemd sends READY (sd_notify(3)). It does nothing if systemd did not start us.
 func tellSystemd(status string, talk io.Writer) {
 	systemd, err := sdnotify.New()
 	if errors.Is(err, fs.ErrNotExist) {
