@@ -48,8 +48,8 @@ type Paths struct {
 	Seed     *uint64 `toml:"seed" help:"make the draws repeatable (for experiments: whoever knows it knows the split)"`
 	MinPaths int     `toml:"min-paths" help:"healthy paths it takes to send at all; 0 means 2, or all where fewer are given"`
 	Degrade  bool    `toml:"degrade" help:"go on with fewer healthy paths than --min-paths"`
-	// Capture is a directory for one pcapng file a path, or empty. If it is set before the first table, each session
-	// gets a subdirectory.
+	// Capture is a directory for one pcapng file a path, or empty. Set before the first table, it has one subdirectory
+	// a session.
 	Capture string `toml:"capture" help:"write what leaves and arrives on each path to <DIR>, one pcapng file a path" complete:"dir"`
 }
 

@@ -93,8 +93,7 @@ func (d *decoder) table(node *unstable.Node) {
 	}
 }
 
-// tables are the tables of a heddle.toml. Each function returns a table with its defaults, given the keys before the
-// first table.
+// tables are the tables of a heddle.toml. The functions return tables with defaults, given the keys before the first table.
 var tables = map[string]func(Paths) any{
 	"up":    func(p Paths) any { return DefaultUp(p) },
 	"split": func(p Paths) any { return DefaultSplit(p) },

@@ -54,8 +54,7 @@ func (p Problem) Excerpt() string {
 	return fmt.Sprintf("%s%s\n      | %s%s\n", number, text.Printable(string(runes), '\t'), lead, strings.Repeat("^", width))
 }
 
-// lineColumns is how much of a line is shown, so that it fits 80 columns with its number: a wrapped line would misplace
-// the caret.
+// lineColumns is how much of a line fits 80 columns with its number: a wrapped line would misplace the caret.
 const lineColumns = 72
 
 // window cuts a long line around the place, and returns the place in it.

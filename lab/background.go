@@ -32,8 +32,7 @@ func Find(name string) (World, error) {
 // readyLine is what a background owner prints once the world is complete. Any other output is an error.
 const readyLine = "ready\n"
 
-// Start makes a named world in a new process, which runs this program with args, and waits until it is complete.
-// [TakeDown] ends it.
+// Start makes a named world in a new process: this program with args. It waits until it is complete. [TakeDown] ends it.
 func Start(ctx context.Context, args ...string) error {
 	out, in, err := os.Pipe()
 	if err != nil {

@@ -23,8 +23,7 @@ const (
 	hurriedName = "heddle-lab-engine-running"
 )
 
-// engine is the process that runs the emulated links of one world. It ends when its standard input closes, and so with
-// the owner.
+// engine is the process that runs a world's emulated links. It ends with the owner, when its standard input closes.
 type engine struct {
 	mu      sync.Mutex
 	cmd     *exec.Cmd

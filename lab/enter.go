@@ -13,8 +13,7 @@ import (
 	"heddle/path"
 )
 
-// enterName is the argv[0] that makes [MaybeEnter] act. The arguments after it are the instance, the host, the program
-// and its arguments.
+// enterName is the argv[0] that makes [MaybeEnter] act. Arguments: the instance, the host, the program and its arguments.
 const enterName = "heddle-lab-enter"
 
 // enterReady says that this program calls MaybeEnter. Otherwise [Host.Command] would start the program itself again.

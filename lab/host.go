@@ -39,8 +39,7 @@ func (h *Host) Command(ctx context.Context, name string, args ...string) *exec.C
 	return cmd
 }
 
-// Do runs f on a thread in the host's network namespace. Sockets that f opens stay there; goroutines that it starts run
-// outside.
+// Do runs f on a thread in the host's network namespace. Sockets that f opens stay there; goroutines run outside.
 func (h *Host) Do(f func() error) error { return h.ns.do(f) }
 
 // OpenTUN makes a layer 3 device in the host, which lasts until the file is closed. A read or write carries one IP packet.

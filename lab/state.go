@@ -126,8 +126,7 @@ func readState(name string) (State, error) {
 	return s, nil
 }
 
-// List returns the worlds that are up or that a crash left, by name. If a state file is missing or damaged, the State
-// has only its name.
+// List returns the worlds that are up or that a crash left, by name. Without a valid state file, a State has only its name.
 func List() ([]State, error) {
 	entries, err := os.ReadDir(stateDir)
 	if err != nil && !os.IsNotExist(err) {

@@ -248,8 +248,7 @@ func (in *Instance) Status() ([]LinkStatus, Lateness, error) {
 	return a.Links, a.All, err
 }
 
-// Lateness returns the lateness of all links that this process emulates: zero if there are none, or if the emulator has
-// ended.
+// Lateness returns the lateness of all links that this process emulates: zero without any, or after the emulator ended.
 func (in *Instance) Lateness() Lateness {
 	_, late, err := in.Status()
 	if err != nil {

@@ -4,6 +4,6 @@
 // path. [Read] reads captures from any program. [Analyse] computes the exposure of each observer from captures only,
 // without the sender's counters or keys.
 //
-// Do not use it to capture from a network interface or to dissect protocols in full: it looks for what names, content
-// and timing reveal.
+// Do not use it to capture from a network interface or to dissect protocols: it looks for what names, content and time
+// reveal.
 package observe

@@ -1,3 +1,3 @@
-// Package browser tests splitting with an unmodified Chromium: pages over HTTP/3 while paths switch, and behind
-// censors. Tests only.
+// Package browser tests splitting with an unmodified Chromium over HTTP/3: while paths switch, and behind censors.
+// Tests only.
 package browser

@@ -91,8 +91,7 @@ func (d drawn) accessOf(h Homing) []int32 {
 	return nil
 }
 
-// paths returns the paths from a client by each uplink over each node to the server. Nodes without a route to either
-// are left out.
+// paths returns the paths from a client by each uplink over each node to the server. It leaves out nodes without a route.
 func paths(g *Graph, ways []uplink, nodes []Routes, server Routes) (all []diversity.Path) {
 	for i, node := range nodes {
 		far := server.Way(node.to)

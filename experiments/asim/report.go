@@ -29,8 +29,7 @@ type About struct {
 
 // The names of the metrics in a report.
 const (
-	// metricCommon is the number of ASes, except the server's, that see both paths of a pair: the mean over pairs and
-	// clients.
+	// metricCommon is the mean number of ASes, except the server's, that see both paths of a pair.
 	metricCommon = "common ASes"
 	// metricTransit excludes the networks that the client is in as well.
 	metricTransit = "common transit ASes"

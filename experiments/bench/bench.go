@@ -50,8 +50,7 @@ type variant struct {
 	measure func(ctx context.Context, s *stage, seed int) ([]figure, error)
 }
 
-// figure is one number from a run of a variant. Its row is named TOPOLOGY/VARIANT/NAME, or TOPOLOGY/VARIANT for an
-// empty name.
+// figure is one number from a run of a variant, in row TOPOLOGY/VARIANT/NAME, or TOPOLOGY/VARIANT for an empty name.
 type figure struct {
 	name, metric, unit string
 	value              float64

@@ -31,8 +31,7 @@ type Row struct {
 	Median float64 `json:"median"`
 	Min    float64 `json:"min"`
 	Max    float64 `json:"max"`
-	// Baseline is the case that this one is compared with, and Ratio the median of the per-round ratios. Both are empty
-	// for a baseline.
+	// Baseline is the case to compare with, and Ratio the median of the per-round ratios. A baseline has neither.
 	Baseline string   `json:"baseline"`
 	Ratio    *float64 `json:"ratio"`
 	Paper    *float64 `json:"paper"` // the published ratio, or nil

@@ -21,8 +21,8 @@ import (
 // sink is a TCP server that reads as many bytes as the first eight announce, answers with one, and records times.
 type sink struct {
 	mu sync.Mutex
-	// stall is the longest time without a byte in the last transfer, arrived when it was complete, and ended when the
-	// client had closed.
+	// stall is the longest time without a byte, arrived when the last transfer was complete, ended when its client had
+	// closed.
 	stall   time.Duration
 	arrived time.Time
 	ended   chan time.Time

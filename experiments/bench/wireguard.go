@@ -108,8 +108,7 @@ func heddleUp(every string, ways []string) wireguardClient {
 	}
 }
 
-// startSplit runs the unmodified wireguard-go, sending to an address where `heddle split` with these flags takes its
-// packets.
+// startSplit runs the unmodified wireguard-go, and `heddle split` with these flags for what it sends to an address.
 func startSplit(to netip.AddrPort, flags ...string) wireguardClient {
 	return func(ctx context.Context, s *stage, t *tunnel, seed int) ([]*peer.Process, error) {
 		below, err := s.split(ctx, wireguardEndpoint, seed, flags)

@@ -27,8 +27,7 @@ var anything = []*net.IPNet{
 	{IP: net.IPv6zero, Mask: net.CIDRMask(0, 128)},
 }
 
-// divert makes the device on a host and sends all forwarded packets through it. Packets from the device use the host's
-// other rules.
+// divert makes the device on a host and sends forwarded packets through it. Returning packets use the host's other rules.
 func divert(host *lab.Host) (*os.File, error) {
 	device, err := host.OpenTUN(Device)
 	if err != nil {

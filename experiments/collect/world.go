@@ -15,8 +15,7 @@ import (
 	"heddle/lab/peer"
 )
 
-// world is a client with three access networks, a WireGuard server, and behind it a host for each latency and protocol
-// of the sites.
+// world is a client with three access networks, a WireGuard server, and hosts for the sites' latencies and protocols.
 type world struct {
 	in      *lab.Instance
 	work    string

@@ -9,8 +9,7 @@ import (
 	"math"
 )
 
-// Draw makes the picture, of about bytes as a 24-bit BMP: crossing threads behind a disc, so that missing parts are
-// easy to see.
+// Draw makes a picture of about bytes as a 24-bit BMP: crossing threads behind a disc, so that missing parts are visible.
 func Draw(bytes int) *image.NRGBA {
 	side := max(int(math.Sqrt(float64(bytes)/3)), 16)
 	img := image.NewNRGBA(image.Rect(0, 0, side, side))

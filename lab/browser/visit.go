@@ -27,8 +27,7 @@ type Visit struct {
 	TCP         bool   // use HTTP/2 over TLS instead of HTTP/3
 	Relay       string // ADDRESS:PORT that Chromium sends to instead of the server
 	Certificate string // PEM file of the one certificate that is trusted, by its key
-	// Contexts hold the paths of pages on the server. The pages of a context share one connection; each context starts
-	// with an empty cache.
+	// Contexts hold the paths of pages on the server. A context has one connection, and starts with an empty cache.
 	Contexts [][]string
 	Timeout  time.Duration // for one page
 }
@@ -132,8 +131,7 @@ func (v Visit) args() ([]string, error) {
 		"--ignore-certificate-errors-spki-list=" + pin}, nil
 }
 
-// pin returns the hash of a certificate's public key for Chromium's flag: for QUIC it accepts only known roots and such
-// keys.
+// pin returns the hash of a certificate's public key for Chromium, whose QUIC accepts only known roots and such keys.
 func pin(file string) (string, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {

@@ -16,8 +16,7 @@ type MoshHost struct {
 	Name string // that clients in the world use
 }
 
-// Mosh prepares a host of ThreeWays for mosh. work is an existing directory. The error is [ErrMissing] if mosh or sshd
-// is missing.
+// Mosh prepares a host of ThreeWays for mosh, in an existing directory. It fails with [ErrMissing] without mosh or sshd.
 func Mosh(ctx context.Context, host *lab.Host, work string) (*MoshHost, error) {
 	for _, program := range []string{"mosh-server", "mosh-client"} {
 		if _, err := exec.LookPath(program); err != nil {

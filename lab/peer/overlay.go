@@ -19,8 +19,7 @@ const (
 	StreamPort = 4470
 )
 
-// Overlay is a world in which each host is a device with its own key and settings. The host client is the grantor of
-// the nodes.
+// Overlay is a world in which each host is a device with its own key and settings. Host client is the nodes' grantor.
 type Overlay struct {
 	*lab.Instance
 	Keys         map[string]string // public keys, by host

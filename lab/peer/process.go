@@ -18,8 +18,7 @@ import (
 // ErrMissing says that a peer's program is not on this machine.
 var ErrMissing = errors.New("the program is not on this machine")
 
-// killAfter is the time from SIGTERM to SIGKILL. On a busy machine heddle needs several seconds to remove its rules and
-// routes.
+// killAfter is the time from SIGTERM to SIGKILL: on a busy machine heddle needs seconds to remove its rules and routes.
 const killAfter = 10 * time.Second
 
 // Process is a program that runs inside a host, or on this machine itself.

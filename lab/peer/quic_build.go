@@ -75,8 +75,7 @@ func quicGo(ctx context.Context) (string, error) {
 	})
 }
 
-// Aioquic returns the directory of a Python environment with the pinned aioquic and server.py. It is installed in the
-// user's cache once.
+// Aioquic returns the directory of a Python environment with the pinned aioquic and server.py, cached for the user.
 func Aioquic(ctx context.Context, say func(string, ...any)) (string, error) {
 	files := sources("aioquic")
 	return Cached("aioquic-"+Digest("", files), func(fresh string) error {

@@ -15,8 +15,7 @@ import (
 // SSH is an OpenSSH server, and what its client needs.
 type SSH struct {
 	*Process
-	// Config is the client's configuration file for ssh -F. It logs root in by key, and trusts the server's key under
-	// any name.
+	// Config is the client's file for ssh -F. It logs root in by key, and trusts the server's key under any name.
 	Config string
 }
 

@@ -63,8 +63,7 @@ func (c *WireGuardConfig) fill() {
 	}
 }
 
-// NewWireGuard makes new keys with crypto/rand, and returns the server's settings in wireguard-go's format. It starts
-// no server.
+// NewWireGuard makes new keys with crypto/rand, and returns the server's settings for wireguard-go. It starts no server.
 func NewWireGuard(c WireGuardConfig) (w *WireGuard, settings string, err error) {
 	c.fill()
 	server, err := ecdh.X25519().GenerateKey(rand.Reader)

@@ -55,8 +55,7 @@ type putting struct {
 	Takers  []string      `flag:"takers" help:"who may take it beside this device: a <KEY>, or all; else nobody"`
 }
 
-// read returns the tuple and its access lists. "none" among the readers means only this device, which the board knows
-// by its key.
+// read returns the tuple and its access lists. "none" among the readers means only this device, whose key the board has.
 func (p *putting) read(self identity.Key, args []string) (tuple space.Tuple, put board.Put, err error) {
 	if tuple, err = fieldsOf(args, false); err != nil {
 		return nil, put, err

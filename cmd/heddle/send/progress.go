@@ -13,8 +13,7 @@ import (
 	"heddle/stripe/transfer"
 )
 
-// progress shows a transfer's progress and each path's part. On a terminal it redraws in place; elsewhere it prints a
-// line now and then.
+// progress shows a transfer and the part of each path. A terminal is redrawn in place; elsewhere it prints some lines.
 type progress struct {
 	out      io.Writer
 	status   func() stripe.Status

@@ -68,8 +68,7 @@ func serve(ctx context.Context, listen, certificate, key, root string) error {
 	return nil
 }
 
-// handler answers GET of a number with as many bytes, any other GET with a file of root, and POST with the number of
-// bytes received.
+// handler answers GET of a number with as many bytes, other GETs with a file of root, and POST with the received byte count.
 func handler(root string) http.Handler {
 	files := http.NotFoundHandler()
 	if root != "" {

@@ -9,8 +9,7 @@ import (
 	"heddle/path"
 )
 
-// Listen opens the TCP port of a flag. It uses MPTCP only if asked to, since MPTCP's additional addresses are not paths
-// of ours.
+// Listen opens the TCP port of a flag. MPTCP is optional, since its additional addresses are not paths of ours.
 func Listen(ctx context.Context, flag, address string, mptcp bool) (net.Listener, error) {
 	var c net.ListenConfig
 	c.SetMultipathTCP(mptcp)
