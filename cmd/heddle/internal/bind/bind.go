@@ -44,11 +44,11 @@ func FlagsOver(cmd *cobra.Command, load func() error) error {
 // Flags adds a flag for each field of settings that has a help tag, embedded structs included. If only is given, it
 // adds those names alone. The field's value is the default. Tags define the rest:
 //
-//	toml      the flag's name, as it is the key's in a file; flag says another
-//	help      what the flag is for; <NAME> is what stands behind it, and {choices} the words of a list of [config.Choices]
+//	toml      the flag's name, and the key's in a file; flag overrides it
+//	help      the help text; <NAME> names the value, and {choices} lists the words of [config.Choices]
 //	complete  what the shell offers: a list of [config.Choices], words, path, file or dir
-//	list      commas, where one flag may hold several
-//	old       the old name of the flag, which still means it
+//	list      commas, if one flag may hold several values
+//	old       the flag's old name, which still works
 func Flags(cmd *cobra.Command, settings any, only ...string) {
 	v := reflect.ValueOf(settings).Elem()
 	for _, field := range reflect.VisibleFields(v.Type()) {
