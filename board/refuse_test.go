@@ -17,6 +17,7 @@ import (
 
 	"heddle/board/space"
 	"heddle/identity"
+	"heddle/internal/connlimit"
 	"heddle/internal/errhint"
 	"heddle/internal/polltest"
 )
@@ -319,32 +320,39 @@ func TestReferences(t *testing.T) {
 	}
 }
 
-// Strangers at one address take the places of that address alone.
-func TestOneSourceLeavesRoom(t *testing.T) {
+// Strangers at an address do not keep out a member at that address, whose connection stays although they come and go.
+func TestMemberAmongStrangersAtOneAddress(t *testing.T) {
 	board := serve(t, fresh(t), LocalOptions{})
-	at := board.Replicas[0].Address
-	open := func(from string) net.Conn {
-		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
-		c, err := d.DialContext(t.Context(), "tcp", at)
+	open := func() net.Conn {
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
+		c, err := d.DialContext(t.Context(), "tcp", board.Replicas[0].Address)
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { c.Close() })
 		return c
 	}
-	for range maxOfSource {
-		open("127.0.0.2")
+	first := open()
+	for range connlimit.Strangers.Source {
+		open()
 	}
-	// One more is turned away although it would say who it is.
+	_ = first.SetReadDeadline(time.Now().Add(polltest.Patience))
+	if _, err := first.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the oldest stranger may stay: %v", err)
+	}
+	dials := 0
 	c, err := NewClient(ClientOptions{Reference: board.Reference, Identity: fresh(t),
-		Dial: func(context.Context, string, string) (net.Conn, error) { return open("127.0.0.2"), nil }})
+		Dial: func(context.Context, string, string) (net.Conn, error) { dials++; return open(), nil }})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s, err := c.remotes[0].status(t.Context()); err == nil {
-		t.Errorf("one more from there: %+v", s)
-	}
-	if _, err := client(t, board.Reference, fresh(t)).Out(t.Context(), space.Tuple{space.String("x")}, Put{Lease: time.Hour}); err != nil {
-		t.Errorf("from elsewhere: %v", err)
+	defer c.Close()
+	for range 2 {
+		if _, err := c.remotes[0].status(t.Context()); err != nil || dials != 1 {
+			t.Errorf("a member from there: %v, connection %d", err, dials)
+		}
+		for range memberLimits.Source + 1 {
+			open()
+		}
 	}
 }

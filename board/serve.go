@@ -11,8 +11,6 @@ import (
 	"math"
 	"net"
 	"net/http"
-	"net/netip"
-	"sync"
 	"time"
 
 	"heddle/board/space"
@@ -21,11 +19,12 @@ import (
 	"heddle/internal/netutil"
 )
 
+// memberLimits bound the connections of members.
+var memberLimits = connlimit.Limits{All: 8192, Network: 2048, Source: 512}
+
 // Limits of a server.
 const (
-	maxConnections  = 8192
-	maxOfSource     = 512 // connections of one address, or of one /64 network
-	maxRequests     = 64  // concurrent, of one key
+	maxRequests     = 64 // concurrent, of one key
 	idleConnection  = 30 * time.Second
 	slowestRequest  = 10 * time.Second // to arrive
 	drainForAnswers = 2 * time.Second
@@ -56,6 +55,9 @@ func Serve(ctx context.Context, o ServeOptions) error {
 		MaxHeaderBytes:    8 << 10,
 		ErrorLog:          slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug),
 		BaseContext:       func(net.Listener) context.Context { return ctx },
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(ctx, placeKey{}, c.(*connection).place)
+		},
 	}
 	stopped := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
@@ -66,7 +68,7 @@ func Serve(ctx context.Context, o ServeOptions) error {
 			_ = server.Close()
 		}
 	})
-	err = server.Serve(&listener{netutil.Patient(o.Listener), config, connlimit.NewLimiter[netip.Addr](maxOfSource, maxConnections)})
+	err = server.Serve(&listener{netutil.Patient(o.Listener), config, connlimit.NewPlaces(memberLimits)})
 	if !stop() {
 		<-stopped
 	}
@@ -80,35 +82,30 @@ func Serve(ctx context.Context, o ServeOptions) error {
 type listener struct {
 	net.Listener
 	config *tls.Config
-	crowd  *connlimit.Limiter[netip.Addr]
+	places *connlimit.Places
 }
 
-// Accept rejects sources with too many connections.
 func (l *listener) Accept() (net.Conn, error) {
-	for {
-		c, err := l.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		from := connlimit.SourceOf(c.RemoteAddr())
-		if !l.crowd.Acquire(from) {
-			c.Close()
-			continue
-		}
-		return &connection{Conn: tls.Server(c, l.config), leave: func() { l.crowd.Release(from) }}, nil
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
 	}
+	place := l.places.Enter(c)
+	return &connection{tls.Server(place, l.config), place}, nil
 }
 
 type connection struct {
 	*tls.Conn
-	once  sync.Once
-	leave func()
+	place *connlimit.Place
 }
 
 func (c *connection) Close() error {
-	c.once.Do(c.leave)
+	c.place.Leave()
 	return c.Conn.Close()
 }
+
+// placeKey is the key of a connection's place in the context of its requests.
+type placeKey struct{}
 
 // ConnectionState does the handshake. If it fails, the first read fails too, and net/http closes the connection.
 func (c *connection) ConnectionState() tls.ConnectionState {
@@ -149,6 +146,7 @@ func (h *handler) bounded(do func(http.ResponseWriter, *http.Request, identity.K
 			err = &httpError{http.StatusForbidden, fmt.Sprintf("%v is not let in", peer)}
 		}
 		if err == nil {
+			r.Context().Value(placeKey{}).(*connlimit.Place).Proved()
 			if h.running.Acquire(peer) {
 				defer h.running.Release(peer)
 				err = do(w, r, peer)

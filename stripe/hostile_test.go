@@ -17,9 +17,9 @@ import (
 	"time"
 
 	"heddle/identity"
+	"heddle/internal/connlimit"
 	"heddle/internal/segment"
 	"heddle/internal/tlsbatch"
-	"heddle/stripe/door"
 	"heddle/stripe/share"
 )
 
@@ -198,7 +198,7 @@ func TestStrangersDoNotStay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, ListenOptions{}, &road{delay: ms})
 		var conns []net.Conn
-		for range 2 * door.PerSource {
+		for range 2 * connlimit.Strangers.Source {
 			raw, err := w.roads[0].Dial(context.Background(), w.options().To)
 			if err != nil {
 				t.Fatal(err)
@@ -206,10 +206,10 @@ func TestStrangersDoNotStay(t *testing.T) {
 			conns = append(conns, raw)
 		}
 		synctest.Wait()
-		if n := w.listener.Strangers(); n != door.PerSource {
-			t.Errorf("%d strangers are here, and %d may be", n, door.PerSource)
+		if n := w.listener.Strangers(); n != connlimit.Strangers.Source {
+			t.Errorf("%d strangers are here, and %d may be", n, connlimit.Strangers.Source)
 		}
-		time.Sleep(handshakeTime + second)
+		time.Sleep(6 * second)
 		if n := w.listener.Strangers(); n != 0 {
 			t.Errorf("%d strangers are still here", n)
 		}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"heddle/identity"
+	"heddle/internal/connlimit"
 	"heddle/internal/segment"
 	"heddle/internal/tlsbatch"
 	"heddle/path"
@@ -86,17 +87,17 @@ func NewListener(l net.Listener, o ListenOptions) *Listener {
 	// Observers of two paths could link the client by a ticket that it shows twice.
 	config.SessionTicketsDisabled = true
 	config.DynamicRecordSizingDisabled, config.KeyLogWriter = true, sl.o.KeyLog
-	sl.Serve(func(_ context.Context, raw net.Conn, leave func()) {
-		k := newLink(raw, tlsbatch.Server(raw, config))
+	sl.Serve(func(_ context.Context, c *connlimit.Place, leave func()) {
+		k := newLink(c.NetConn(), tlsbatch.Server(c, config))
 		defer k.shut()
-		if err := sl.greet(k, leave); err != nil {
-			sl.o.Log.Debug("member ended", "from", raw.RemoteAddr(), "why", err)
+		if err := sl.greet(k, c.Proved, leave); err != nil {
+			sl.o.Log.Debug("member ended", "from", c.RemoteAddr(), "why", err)
 		}
 	})
 	return sl
 }
 
-func (sl *Listener) greet(k *link, leave func()) error {
+func (sl *Listener) greet(k *link, proved, leave func()) error {
 	if err := k.handshake(handshakeTime); err != nil {
 		return err
 	}
@@ -104,6 +105,7 @@ func (sl *Listener) greet(k *link, leave func()) error {
 	if err != nil {
 		return err
 	}
+	proved()
 	kind, body, err := k.reader.Next(takeBuffer)
 	if err != nil {
 		return err

@@ -15,6 +15,7 @@ import (
 // status answers a grantor with everything, and a holder with the grant that was shown.
 func (n *Node) status(r *http.Request, holder identity.Key) (any, *client.Refusal) {
 	if holder == n.key || slices.Contains(n.o.Grantors, holder) {
+		proved(r)
 		return n.Status(), nil
 	}
 	a, why := n.admit(r, holder, "")
@@ -27,7 +28,7 @@ func (n *Node) status(r *http.Request, holder identity.Key) (any, *client.Refusa
 // Status returns what the node has done so far, and for whom.
 func (n *Node) Status() client.Status {
 	s := client.Status{Name: n.o.Name, Key: n.key, Now: n.o.now(), Since: n.since, Modes: n.o.Modes, Listen: n.listener.Addr().String(),
-		Strangers: n.door.Count(), FlowsOpen: n.flows.Count(), Flows: n.counts.flows.Load(), Up: n.counts.up.Load(), Down: n.counts.down.Load(), Grants: []client.GrantStatus{}}
+		Strangers: n.crowd.Count(), FlowsOpen: n.flows.Count(), Flows: n.counts.flows.Load(), Up: n.counts.up.Load(), Down: n.counts.down.Load(), Grants: []client.GrantStatus{}}
 	n.counts.mu.Lock()
 	s.Refused = maps.Clone(n.counts.refused)
 	n.counts.mu.Unlock()

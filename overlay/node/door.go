@@ -5,34 +5,25 @@ import (
 	"crypto/tls"
 	"net"
 	"net/http"
-	"net/netip"
-	"sync"
 
 	"heddle/internal/connlimit"
 	"heddle/internal/tlsbatch"
 )
 
-// door is a TLS listener that bounds the connections of a source without a stream.
+// door is a TLS listener that bounds the connections without a stream.
 type door struct {
 	net.Listener
 	tls   *tls.Config
-	crowd *connlimit.Limiter[netip.Addr]
+	crowd *connlimit.Places
 }
 
-// Accept closes connections from sources that have too many without a stream.
 func (d *door) Accept() (net.Conn, error) {
-	for {
-		c, err := d.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		from := connlimit.SourceOf(c.RemoteAddr())
-		if !d.crowd.Acquire(from) {
-			c.Close()
-			continue
-		}
-		return &visitor{Conn: tlsbatch.Server(c, d.tls), crowd: d.crowd, from: from}, nil
+	c, err := d.Listener.Accept()
+	if err != nil {
+		return nil, err
 	}
+	place := d.crowd.Enter(c)
+	return &visitor{Conn: tlsbatch.Server(place, d.tls), place: place}, nil
 }
 
 // visitor is a connection that holds a place at the door until it carries a stream, which is bounded per holder, or closes.
@@ -40,16 +31,11 @@ func (d *door) Accept() (net.Conn, error) {
 // net/http would want a protocol that it knows.
 type visitor struct {
 	*tlsbatch.Conn
-	crowd *connlimit.Limiter[netip.Addr]
-	from  netip.Addr
-	once  sync.Once
+	place *connlimit.Place
 }
 
-// carries releases the place at the door.
-func (v *visitor) carries() { v.once.Do(func() { v.crowd.Release(v.from) }) }
-
 func (v *visitor) Close() error {
-	v.carries()
+	v.place.Leave()
 	return v.Conn.Close()
 }
 
@@ -57,6 +43,13 @@ type visitorKey struct{}
 
 func withVisitor(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, visitorKey{}, c)
+}
+
+// proved reports to the door that the peer of a request over TCP showed a key or grant that the node accepts.
+func proved(r *http.Request) {
+	if v := visitorOf(r); v != nil {
+		v.place.Proved()
+	}
 }
 
 // visitorOf returns the connection of a request over TCP, nil for one over QUIC.

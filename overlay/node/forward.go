@@ -64,7 +64,7 @@ func (n *Node) connect(w http.ResponseWriter, r *http.Request, holder identity.K
 		return why
 	}
 	defer n.leave(u)
-	visitorOf(r).carries()
+	visitorOf(r).place.Leave()
 	target, why := n.dial(r.Context(), u.account.grant, r.Host)
 	if why != nil {
 		return why

@@ -38,7 +38,7 @@ func TestNodeBehindAnyListener(t *testing.T) {
 	behind := newBehind(t)
 	s := startAt(t, behind, nil, nil)
 	pass := client.Pass{Name: "n", Key: s.Key(), Addresses: []string{"192.0.2.1:7443"}}
-	for range 2 * maxPerSource { // more strangers than one address may bring
+	for range 2 * connlimit.Strangers.Source { // more strangers than one address may bring
 		if c, err := behind.Dial(t.Context(), path.Target{}); err != nil {
 			t.Fatal(err)
 		} else {

@@ -36,8 +36,6 @@ const (
 
 // Limits on what strangers and holders can make the node keep.
 const (
-	maxStrangers     = 512 // connections that carry no stream
-	maxPerSource     = 32
 	maxAllFlows      = 2048
 	maxHeaderBytes   = 8 << 10
 	patienceGrant    = 10 * time.Second // from the first byte to the whole request
@@ -88,7 +86,7 @@ type Node struct {
 	ledger   *ledger
 	revoked  *revoked
 	failures *connlimit.Failures
-	door     *connlimit.Limiter[netip.Addr]
+	crowd    *connlimit.Places // of connections that carry no stream
 	flows    *connlimit.Limiter[identity.Key]
 	surveys  chan struct{}
 	leases   leases
@@ -116,7 +114,7 @@ func newNode(l net.Listener, socket net.PacketConn, o Options) (*Node, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
-	n := &Node{o: o, key: o.Identity.Key(), log: o.Log, failures: connlimit.NewFailures(), door: connlimit.NewLimiter[netip.Addr](maxPerSource, maxStrangers),
+	n := &Node{o: o, key: o.Identity.Key(), log: o.Log, failures: connlimit.NewFailures(), crowd: connlimit.NewPlaces(connlimit.Guests),
 		flows: connlimit.NewLimiter[identity.Key](o.MaxFlows, maxAllFlows), surveys: make(chan struct{}, surveysAtOnce), since: o.now()}
 	n.leases.of = map[string]lease{}
 	n.ctx, n.end = context.WithCancel(context.Background())
@@ -132,7 +130,7 @@ func newNode(l net.Listener, socket net.PacketConn, o Options) (*Node, error) {
 		return nil, err
 	}
 	config.DynamicRecordSizingDisabled = true
-	n.listener = &door{Listener: netutil.Patient(l), tls: config, crowd: n.door}
+	n.listener = &door{Listener: netutil.Patient(l), tls: config, crowd: n.crowd}
 	if socket != nil {
 		if n.udp, err = n.serveUDP(socket); err != nil {
 			return nil, err

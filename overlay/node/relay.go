@@ -35,16 +35,9 @@ func (p *prefixed) Read(b []byte) (int, error) {
 // breakOff resets both sides, so that neither takes a truncated stream for a complete one.
 func breakOff(client, target net.Conn) {
 	if v, ok := client.(*visitor); ok {
-		reset(v.NetConn())
+		netutil.Reset(v.place.NetConn())
 	}
-	reset(target)
-}
-
-func reset(c net.Conn) {
-	if tcp, ok := c.(*net.TCPConn); ok {
-		tcp.SetLinger(0)
-	}
-	c.Close()
+	netutil.Reset(target)
 }
 
 // counted sends as much as the grant has bytes for.

@@ -107,6 +107,7 @@ func (n *Node) admit(r *http.Request, holder identity.Key, mode string) (*accoun
 	if why != nil {
 		return nil, why
 	}
+	proved(r)
 	return a, n.permit(a, mode)
 }
 

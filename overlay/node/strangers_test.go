@@ -74,35 +74,35 @@ func TestStrangersAreShownOut(t *testing.T) {
 			t.Errorf("%s: nobody closed", name)
 		}
 	}
-	polltest.Await(t, "the door is empty", func() bool { return s.door.Count() == 0 })
+	polltest.Await(t, "the door is empty", func() bool { return s.crowd.Count() == 0 })
 }
 
 // patiently has a node show nobody out for being slow: how long it takes to fill the door is the machine's affair, and who
 // leaves it was turned away.
 func patiently(o *Options) { o.patience = time.Hour }
 
-// turnedAway fails where the node lets one more in.
-func (s *setup) turnedAway(t *testing.T) {
+// shownOut fails where the node lets a connection stay.
+func shownOut(t *testing.T, c net.Conn) {
 	t.Helper()
-	c := s.knock(t)
-	c.SetReadDeadline(time.Now().Add(20 * time.Second))
+	c.SetReadDeadline(time.Now().Add(polltest.Patience))
 	if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("one more: %v", err)
+		t.Errorf("it may stay: %v", err)
 	}
 }
 
-// Each stranger has so many places at the door, and one who is known needs none.
+// Each source has so many places at the door, and a stream needs none.
 func TestDoorHasSoManyPlaces(t *testing.T) {
 	s := start(t, patiently)
 	to := serve(t, echo)
 	if _, err := s.through(t, t.Context(), s.grant(t, nil), to); err != nil {
 		t.Fatal(err)
 	}
-	for range maxPerSource {
+	first := s.knock(t)
+	io.WriteString(first, "\x16") // who says nothing is shown out in any case
+	for range connlimit.Strangers.Source {
 		s.knock(t)
 	}
-	polltest.Await(t, "all places are taken", func() bool { return s.door.Count() >= maxPerSource })
-	s.turnedAway(t)
+	shownOut(t, first)
 	if s.flows.Count() != 1 {
 		t.Error("a stream that is open suffers from it")
 	}
@@ -113,7 +113,7 @@ func TestAskingTakesAPlace(t *testing.T) {
 	s := start(t, patiently)
 	grant := s.grant(t, nil)
 	var open []*tls.Conn
-	for range maxPerSource {
+	for range connlimit.Guests.Source + 1 {
 		c := s.speak(t, s.holder)
 		io.WriteString(c, "GET "+client.StatusURL+" HTTP/1.1\r\nHost: x\r\nHeddle-Grant: "+grant.String()+"\r\n\r\n")
 		if answer, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil || answer.StatusCode != http.StatusOK {
@@ -121,11 +121,9 @@ func TestAskingTakesAPlace(t *testing.T) {
 		}
 		open = append(open, c)
 	}
-	s.turnedAway(t)
-	open[0].Close()
-	polltest.Await(t, "one has left", func() bool { return s.door.Count() < maxPerSource })
+	shownOut(t, open[0])
 	if _, err := s.through(t, t.Context(), grant, serve(t, echo)); err != nil {
-		t.Errorf("after one left: %v", err)
+		t.Errorf("beside these: %v", err)
 	}
 }
 

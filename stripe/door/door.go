@@ -11,44 +11,34 @@ import (
 	"heddle/internal/netutil"
 )
 
-// Limits of strangers (connections that are not yet part of a session), in total and per source.
-const (
-	maxStrangers = 256
-	PerSource    = 64
-)
-
 // Door is a listener of sessions of type C.
 type Door[C interface{ Abort(why string) }] struct {
 	net.Listener
 	ctx       context.Context // ends with the door; its cause is the error of Accept
 	end       context.CancelCauseFunc
-	strangers *connlimit.Limiter[string]
-	inside    sync.WaitGroup // strangers and the accept loop
+	strangers *connlimit.Places // connections that are not yet part of a session
+	inside    sync.WaitGroup    // strangers and the accept loop
 	ready     chan C
 }
 
 // New returns a door, which accepts nothing before [Door.Serve].
 func New[C interface{ Abort(why string) }](l net.Listener) *Door[C] {
-	d := &Door[C]{Listener: l, strangers: connlimit.NewLimiter[string](PerSource, maxStrangers), ready: make(chan C)}
+	d := &Door[C]{Listener: l, strangers: connlimit.NewPlaces(connlimit.Guests), ready: make(chan C)}
 	d.ctx, d.end = context.WithCancelCause(context.Background())
 	return d
 }
 
-// Serve starts to accept connections. It calls greet in a goroutine for each; the connection is a stranger until greet
-// returns or calls leave. ctx ends and strangers are cut off when the door is closed.
-func (d *Door[C]) Serve(greet func(ctx context.Context, c net.Conn, leave func())) {
+// Serve starts to accept connections. It calls greet in a goroutine for each; the connection holds a place, which it may lose to
+// another, until greet returns or calls leave. ctx ends and strangers are cut off when the door is closed.
+func (d *Door[C]) Serve(greet func(ctx context.Context, c *connlimit.Place, leave func())) {
 	d.inside.Go(func() {
-		d.end(netutil.Serve(context.Background(), d.Listener, func(c net.Conn) { // Close ends it
-			from := Source(c)
-			if !d.strangers.Acquire(from) {
-				netutil.Reset(c)
-				return
-			}
+		d.end(netutil.Serve(context.Background(), d.Listener, func(raw net.Conn) { // Close ends it
+			c := d.strangers.Enter(raw)
 			d.inside.Add(1)
-			cutOff := context.AfterFunc(d.ctx, func() { c.Close() })
+			cutOff := context.AfterFunc(d.ctx, func() { raw.Close() })
 			leave := sync.OnceFunc(func() {
 				cutOff()
-				d.strangers.Release(from)
+				c.Leave()
 				d.inside.Done()
 			})
 			go func() {
@@ -59,7 +49,7 @@ func (d *Door[C]) Serve(greet func(ctx context.Context, c net.Conn, leave func()
 	})
 }
 
-// Source returns the key that connections are counted by: the source address or its network.
+// Source names the observer at the far end of a connection: the source address or its network.
 func Source(c net.Conn) string {
 	if from := connlimit.SourceOf(c.RemoteAddr()); from.IsValid() {
 		return from.String()

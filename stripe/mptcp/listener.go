@@ -49,15 +49,16 @@ func NewListener(l net.Listener, o stripe.ListenOptions) (*Listener, error) {
 	return s, nil
 }
 
-func (l *Listener) meet(ctx context.Context, raw net.Conn, _ func()) {
+func (l *Listener) meet(ctx context.Context, p *connlimit.Place, _ func()) {
 	ctx, cancel := context.WithTimeout(ctx, introduction)
 	defer cancel()
-	c, err := l.admit(ctx, raw.(*net.TCPConn))
+	c, err := l.admit(ctx, p)
 	if err != nil {
-		l.o.Log.Warn("mptcp connection refused", "from", raw.RemoteAddr(), "err", err)
-		raw.Close()
+		l.o.Log.Warn("mptcp connection refused", "from", p.RemoteAddr(), "err", err)
+		p.Close()
 		return
 	}
+	p.Leave() // it is a session, even if nobody accepts it yet
 	l.keep(c)
 	l.Deliver(c, c.Done())
 }
@@ -83,14 +84,15 @@ func (l *Listener) Sessions() []*Conn {
 }
 
 // admit makes a connection from a peer's first subflow, which then holds a place.
-func (l *Listener) admit(ctx context.Context, tcp *net.TCPConn) (c *Conn, err error) {
+func (l *Listener) admit(ctx context.Context, p *connlimit.Place) (c *Conn, err error) {
+	tcp := p.NetConn().(*net.TCPConn)
 	if multi, err := tcp.MultipathTCP(); err != nil || !multi {
 		return nil, &path.Error{What: "mptcp", Why: "it speaks plain TCP", Err: err}
 	}
 	stop := context.AfterFunc(ctx, func() { _ = tcp.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	_ = tcp.SetKeepAliveConfig(keepAlive(l.o.Patience))
-	secure := tls.Server(tcp, l.config)
+	secure := tls.Server(p, l.config)
 	if err := secure.HandshakeContext(ctx); err != nil {
 		return nil, err
 	}
@@ -98,6 +100,7 @@ func (l *Listener) admit(ctx context.Context, tcp *net.TCPConn) (c *Conn, err er
 	if err != nil {
 		return nil, err
 	}
+	p.Proved()
 	h, err := readHello(secure)
 	if err != nil {
 		return nil, err

@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
+	"net/netip"
 	"os"
 	"sync/atomic"
 	"syscall"
@@ -11,9 +12,9 @@ import (
 	"time"
 
 	"heddle/identity"
+	"heddle/internal/crowdtest"
 	"heddle/internal/polltest"
 	"heddle/stripe"
-	"heddle/stripe/door"
 )
 
 // short is a listener on a machine that has no descriptor left, once.
@@ -62,8 +63,8 @@ func TestListenerOutlivesLackOfDescriptors(t *testing.T) {
 	}
 }
 
-// One source must not take all the places of those who have not proved a key.
-func TestStrangersOfOneSource(t *testing.T) {
+// Strangers do not keep a user out, however many connections they hold.
+func TestUserGetsPastStrangers(t *testing.T) {
 	if err := supported(); err != nil {
 		t.Skip(err)
 	}
@@ -73,39 +74,32 @@ func TestStrangersOfOneSource(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := NewListener(plain, stripe.ListenOptions{Identity: fresh(t), Accept: func(identity.Key) error { return nil }})
+	server, who := fresh(t), fresh(t)
+	l, err := NewListener(plain, stripe.ListenOptions{Identity: server, Accept: func(identity.Key) error { return nil }})
 	if err != nil {
 		t.Fatal(err)
 	}
-	// connect says nothing, and gives why the connection ended where it is refused.
-	connect := func(from byte, refused bool) error {
-		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, from)}}
-		d.SetMultipathTCP(true)
-		c, err := d.Dial("tcp", plain.Addr().String())
+	var d net.Dialer
+	d.SetMultipathTCP(true)
+	crowdtest.Siege(t, plain.Addr(), d, func(from netip.Addr) error {
+		d := d
+		d.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, 0))
+		raw, err := d.Dial("tcp", plain.Addr().String())
 		if err != nil {
 			return err
 		}
-		t.Cleanup(func() { c.Close() })
-		if refused {
-			_ = c.SetReadDeadline(time.Now().Add(polltest.Patience))
-			_, err = c.Read(make([]byte, 1))
+		defer raw.Close()
+		_ = raw.SetDeadline(time.Now().Add(polltest.Patience))
+		config, err := who.Client(server.Key(), Protocol)
+		if err != nil {
+			return err
 		}
-		return err
-	}
-	here := func(n int) func() bool { return func() bool { return l.Strangers() == n } }
-	for range door.PerSource {
-		if err := connect(1, false); err != nil {
-			t.Fatal(err)
+		secure := tls.Client(raw, config)
+		if _, err := secure.Write(hello{paths: 1, min: 1}.encode()); err != nil {
+			return err
 		}
-	}
-	polltest.Await(t, "all that one source may have", here(door.PerSource))
-	if err := connect(1, true); !errors.Is(err, syscall.ECONNRESET) {
-		t.Errorf("one more from there: %v", err)
-	}
-	if err := connect(2, false); err != nil {
-		t.Error(err)
-	}
-	polltest.Await(t, "one from elsewhere", here(door.PerSource+1))
+		return readAnswer(secure)
+	})
 	if err := l.Close(); err != nil {
 		t.Error(err)
 	}

@@ -1,0 +1,86 @@
+// Package crowdtest tests whether a user gets into a listener on loopback beside a crowd of strangers. Only tests import it.
+package crowdtest
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"heddle/internal/netutil"
+	"heddle/internal/polltest"
+)
+
+const (
+	strangers = 2000
+	sources   = 64
+	attempts  = 100
+	mayFail   = 1
+	// again is how long a stranger waits before it connects again. Without a pause the crowd would take all processors.
+	again = 250 * time.Millisecond
+)
+
+// Siege has strangers from 64 sources hold 2,000 connections, or connect again whenever they are closed. Half of the sources are
+// in the user's network. Meanwhile the user connects 100 times, every second time from a new address. At least 99 attempts must
+// succeed. Their times depend on the machine, so Siege only logs them.
+func Siege(t *testing.T, at net.Addr, d net.Dialer, user func(from netip.Addr) error) {
+	t.Helper()
+	var crowd sync.WaitGroup
+	defer crowd.Wait()
+	ctx, end := context.WithCancel(t.Context())
+	defer end()
+	var came atomic.Int64
+	for i := range strangers {
+		crowd.Go(func() {
+			for ctx.Err() == nil {
+				stand(ctx, d, at, i, &came)
+				_ = netutil.Sleep(ctx, again)
+			}
+		})
+	}
+	polltest.Await(t, "the crowd is there", func() bool { return came.Load() >= strangers })
+	var took []time.Duration
+	for i := range attempts {
+		from := netip.AddrFrom4([4]byte{127, 0, 0, 1})
+		if i%2 == 1 {
+			from = netip.AddrFrom4([4]byte{127, 0, 0, 100 + byte(i)})
+		}
+		begin := time.Now()
+		if err := user(from); err != nil {
+			if t.Logf("attempt %d from %v: %v", i, from, err); i-len(took) >= mayFail {
+				t.Fatalf("%d of %d attempts of a user got in", len(took), i+1)
+			}
+			continue
+		}
+		took = append(took, time.Since(begin))
+	}
+	slices.Sort(took)
+	n := len(took)
+	t.Logf("%d of %d attempts got in, in %v (median) to %v; strangers connected %d times", n, attempts, took[n/2], took[n-1], came.Load())
+}
+
+// stand holds one stranger's connection until it is closed. Half of the connections send a part of a TLS record.
+func stand(ctx context.Context, d net.Dialer, at net.Addr, i int, came *atomic.Int64) {
+	source := byte(i % sources)
+	from := net.IPv4(127, 0, 0, 2+source)
+	if source%2 == 1 {
+		from = net.IPv4(127, 1, source, 1)
+	}
+	d.LocalAddr = &net.TCPAddr{IP: from}
+	c, err := d.DialContext(ctx, at.Network(), at.String())
+	if err != nil {
+		return
+	}
+	defer netutil.Reset(c)
+	defer context.AfterFunc(ctx, func() { netutil.Reset(c) })()
+	came.Add(1)
+	if i/sources%2 == 1 {
+		_, _ = c.Write([]byte{22, 3, 1, 2, 0, 1}) // of a TLS record of 512 bytes
+	}
+	_, _ = io.Copy(io.Discard, c)
+}

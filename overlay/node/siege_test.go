@@ -1,0 +1,32 @@
+package node
+
+import (
+	"net"
+	"net/netip"
+	"testing"
+
+	"heddle/internal/crowdtest"
+	"heddle/overlay/client"
+	"heddle/path"
+)
+
+// Strangers do not keep a holder out, however many connections they hold.
+func TestHolderGetsPastStrangers(t *testing.T) {
+	s := start(t, patiently)
+	grant, to := s.grant(t, nil), path.At(serve(t, echo))
+	crowdtest.Siege(t, s.listener.Addr(), net.Dialer{}, func(from netip.Addr) error {
+		way, err := path.New(path.Spec{Name: "way", Kind: "src", Arg: from.String()}, path.Options{})
+		if err != nil {
+			return err
+		}
+		node, err := client.Through(s.pass(grant), s.holder, way)
+		if err != nil {
+			return err
+		}
+		c, err := path.Dial(t.Context(), node, to)
+		if err != nil {
+			return err
+		}
+		return c.Close()
+	})
+}
