@@ -136,11 +136,18 @@ var fakeServer = netip.MustParseAddrPort("192.0.2.1:51820")
 func newFake(t *testing.T, n int, change func(*Options)) (*Session, []*fakePath) {
 	t.Helper()
 	f, paths := closedFake(t, n, change)
+	openFake(t, f)
+	return f, paths
+}
+
+// openFake opens a session and receives from it until the test ends.
+func openFake(t *testing.T, f *Session) {
+	t.Helper()
 	if err := f.Open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	var work sync.WaitGroup
-	for i := range n {
+	for i := range f.Paths() {
 		work.Go(func() {
 			into := make([]path.Inbound, 4)
 			for {
@@ -154,7 +161,6 @@ func newFake(t *testing.T, n int, change func(*Options)) (*Session, []*fakePath)
 		f.Close()
 		work.Wait()
 	})
-	return f, paths
 }
 
 func closedFake(t *testing.T, n int, change func(*Options)) (*Session, []*fakePath) {

@@ -1,6 +1,7 @@
 package split
 
 import (
+	"bytes"
 	"crypto/hmac"
 	crand "crypto/rand"
 	"encoding/binary"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/flynn/noise"
 	"golang.org/x/crypto/blake2s"
+	"golang.org/x/crypto/chacha20poly1305"
 	"golang.org/x/crypto/curve25519"
 )
 
@@ -44,10 +46,11 @@ func (Keys) LogValue() slog.Value { return slog.StringValue("(keys)") }
 // questioner sends handshake initiations of its own: every server answers one at once, and nobody else can. The key pair is
 // never used. The timestamps precede those of the session's handshakes of the same moment, and so never displace them.
 type questioner struct {
-	static noise.DHKey
-	server []byte
-	psk    []byte
-	mac1   [32]byte
+	static  noise.DHKey
+	server  []byte
+	psk     []byte
+	mac1    [32]byte
+	cookies [32]byte // key of the server's cookie replies
 
 	mu     sync.Mutex
 	last   time.Time // tick of the last timestamp
@@ -65,15 +68,17 @@ func newQuestioner(k Keys) (*questioner, error) {
 	}
 	q := &questioner{static: noise.DHKey{Private: k.Private[:], Public: public}, server: k.PeerPublic[:], psk: k.Preshared[:],
 		asked: map[uint32]*noise.HandshakeState{}}
-	q.mac1 = macKey(k.PeerPublic[:])
+	q.mac1, q.cookies = labelKey(labelMAC1, k.PeerPublic[:]), labelKey(labelCookie, k.PeerPublic[:])
 	return q, nil
 }
 
-// macKey is the key of MAC1 in messages to the owner of a public key.
-func macKey(public []byte) [32]byte { return blake2s.Sum256(append([]byte(labelMAC1), public...)) }
+// labelKey is the key for one use of messages to, or cookies from, the owner of a public key.
+func labelKey(label string, public []byte) [32]byte {
+	return blake2s.Sum256(append([]byte(label), public...))
+}
 
-func mac(key [32]byte, message []byte) []byte {
-	h, _ := blake2s.New128(key[:]) // fails only for longer keys
+func mac(key, message []byte) []byte {
+	h, _ := blake2s.New128(key) // fails only for keys of more than 32 bytes
 	h.Write(message)
 	return h.Sum(nil)
 }
@@ -97,8 +102,8 @@ func (q *questioner) question(now time.Time) ([]byte, uint32, error) {
 	if message, _, _, err = h.WriteMessage(message, q.timestamp(now)); err != nil {
 		return nil, 0, err
 	}
-	message = append(message, mac(q.mac1, message)...)
-	message = append(message, make([]byte, macLength)...) // no cookie
+	message = append(message, mac(q.mac1[:], message)...)
+	message = append(message, make([]byte, macLength)...) // for the member's cookie
 	q.remember(id, h)
 	return message, id, nil
 }
@@ -151,7 +156,8 @@ func (q *questioner) answered(datagram []byte) (uint32, bool) {
 	}
 	// A forged answer would spoil the state that the true one needs. MAC1 needs the client's public key.
 	body := responseLength - 2*macLength
-	if !hmac.Equal(mac(macKey(q.static.Public), datagram[:body]), datagram[body:body+macLength]) {
+	key := labelKey(labelMAC1, q.static.Public)
+	if !hmac.Equal(mac(key[:], datagram[:body]), datagram[body:body+macLength]) {
 		return 0, false
 	}
 	if _, _, _, err := h.ReadMessage(nil, datagram[12:body]); err != nil {
@@ -161,10 +167,23 @@ func (q *questioner) answered(datagram []byte) (uint32, bool) {
 	return id, true
 }
 
-// isQuestion reports whether a datagram is a handshake initiation of the session itself.
-func (q *questioner) isQuestion(datagram []byte) bool {
-	return len(datagram) == initiationLength && binary.LittleEndian.Uint32(datagram) == initiationType
+// cookie opens a cookie reply to a handshake message. Only those who saw the message can make one that opens.
+func (q *questioner) cookie(reply, message []byte) ([]byte, bool) {
+	const header, nonce = 8, chacha20poly1305.NonceSizeX
+	if !isCookieReply(reply) || !bytes.Equal(reply[4:header], message[4:header]) {
+		return nil, false
+	}
+	aead, err := chacha20poly1305.NewX(q.cookies[:])
+	if err != nil {
+		return nil, false
+	}
+	mac1 := message[len(message)-2*macLength : len(message)-macLength]
+	cookie, err := aead.Open(nil, reply[header:header+nonce], reply[header+nonce:], mac1)
+	return cookie, err == nil
 }
+
+// isQuestion reports whether a datagram is a handshake initiation of the session itself.
+func (q *questioner) isQuestion(datagram []byte) bool { return isInitiation(datagram) }
 
 func isResponse(datagram []byte) bool {
 	return len(datagram) == responseLength && binary.LittleEndian.Uint32(datagram) == responseType

@@ -22,6 +22,7 @@ type member struct {
 	tooBig   atomic.Pointer[string] // why a datagram did not fit, nil if all did
 
 	probe question
+	jar   jar
 }
 
 // question is a probe in flight on a member. The session's lock guards it. The member's Trial says when the next is due.
@@ -74,7 +75,7 @@ func weight(d []byte) int {
 	switch {
 	case len(d) == transportMin && binary.LittleEndian.Uint32(d) == transportType:
 		return 0
-	case len(d) == initiationLength && binary.LittleEndian.Uint32(d) == initiationType:
+	case isInitiation(d):
 		return path.SuspectPackets
 	}
 	return 1

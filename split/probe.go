@@ -22,6 +22,8 @@ type prober interface {
 	question(now time.Time) (datagram []byte, id uint32, err error)
 	// answered returns the question that a datagram answers, if any.
 	answered(datagram []byte) (id uint32, ok bool)
+	// cookie opens a server's cookie reply to a handshake message, if it is one to that message.
+	cookie(reply, message []byte) (cookie []byte, ok bool)
 	// isQuestion reports whether a datagram of the session itself asks the same.
 	isQuestion(datagram []byte) bool
 }
@@ -87,9 +89,7 @@ func (s *Session) put(l *member, now time.Time) {
 	}
 	l.probe.id, l.probe.sent = id, now
 	l.Trial.Tried(now, group.TrialFirst, group.TrialLongest)
-	if err := l.send(now, *s.server.Load(), [][]byte{datagram}); err != nil {
-		s.trouble(l, err)
-	}
+	s.sendOn(l, now, [][]byte{datagram})
 }
 
 // trial returns a silent member on which to risk one packet if the server cannot be asked, or nil. s.mu is held.
@@ -105,8 +105,12 @@ func (s *Session) trial(now time.Time) *member {
 
 func probePatience(l *member) time.Duration { return max(group.TrialFirst, 3*l.Health.RTT()) }
 
-// consume removes answers to questions from the session's datagrams.
+// consume removes answers to questions, and cookies, from the session's datagrams.
 func (s *Session) consume(l *member, now time.Time, datagram []byte) bool {
+	if isCookieReply(datagram) {
+		s.demanded(l, now, datagram)
+		return true
+	}
 	if !isResponse(datagram) {
 		return false
 	}
@@ -175,6 +179,9 @@ func (s *Session) Prove(ctx context.Context, tell func(string)) error {
 	}
 }
 
+// proofPatience is how long [Session.Prove] waits for the answer to one datagram.
+const proofPatience = time.Second
+
 // proveOne asks on one member by a new flow and returns the round-trip time.
 func (s *Session) proveOne(ctx context.Context, l *member, to netip.AddrPort) (time.Duration, error) {
 	flow, err := path.Open(ctx, l.Path, to)
@@ -183,34 +190,69 @@ func (s *Session) proveOne(ctx context.Context, l *member, to netip.AddrPort) (t
 		return 0, err
 	}
 	defer flow.Close()
-	datagram, id, err := s.prober.question(s.now())
+	release := context.AfterFunc(ctx, func() { flow.Close() })
+	defer release()
+	var cookies jar // of this flow: the session's own has another port
+	rtt, err := s.exchange(l, flow, to, &cookies)
+	switch {
+	case err == nil:
+		// WireGuard servers take at most 50 handshakes a second from a peer.
+		return rtt, netutil.Sleep(ctx, 25*time.Millisecond)
+	case errors.Is(err, net.ErrClosed) && cookies.cookie != nil:
+		return 0, &path.Error{Why: "the server is under load: it asked for a cookie, and did not answer once it had one"}
+	case errors.Is(err, net.ErrClosed):
+		return 0, &path.Error{Why: "the server does not answer by it"}
+	}
+	return 0, err // such as an ICMP error
+}
+
+// exchange asks on a flow and gives the round-trip time. For each cookie, up to a few, it asks once more.
+func (s *Session) exchange(l *member, flow path.Flow, to netip.AddrPort, cookies *jar) (time.Duration, error) {
+	question, id, err := s.prober.question(s.now())
 	if err != nil {
 		return 0, err
 	}
-	sent := s.now()
-	if _, err := flow.Send([][]byte{datagram}); err != nil {
+	late := time.AfterFunc(proofPatience, func() { flow.Close() })
+	defer late.Stop()
+	var sent time.Time
+	ask := func() error {
+		late.Reset(proofPatience)
+		sent = s.now()
+		cookies.sign(sent, question)
+		if _, err := flow.Send([][]byte{question}); err != nil {
+			return err
+		}
+		l.note(&l.up, sent, true, flow, to, question)
+		return nil
+	}
+	if err := ask(); err != nil {
 		return 0, err
 	}
-	stop := time.AfterFunc(time.Second, func() { flow.Close() })
-	defer stop.Stop()
-	release := context.AfterFunc(ctx, func() { flow.Close() })
-	defer release()
-	l.note(&l.up, sent, true, flow, to, datagram)
 	into := make([]path.Inbound, 2)
-	for {
+	for asked := 1; ; {
 		n, err := flow.Receive(into)
-		if errors.Is(err, net.ErrClosed) {
-			return 0, &path.Error{Why: "the server does not answer by it"}
-		}
 		if err != nil {
-			return 0, err // such as an ICMP error
+			return 0, err
 		}
 		for _, in := range into[:n] {
-			if got, ok := s.prober.answered(in.Data); ok && got == id && in.From == to {
-				l.note(&l.down, s.now(), false, flow, to, in.Data)
-				// WireGuard servers take at most 50 handshakes a second from a peer.
-				return s.now().Sub(sent), netutil.Sleep(ctx, 25*time.Millisecond)
+			if in.From != to {
+				continue
 			}
+			if got, ok := s.prober.answered(in.Data); ok && got == id {
+				l.note(&l.down, s.now(), false, flow, to, in.Data)
+				return s.now().Sub(sent), nil
+			}
+			cookie, ok := s.prober.cookie(in.Data, question)
+			if !ok || asked > cookieResends {
+				continue
+			}
+			l.note(&l.down, s.now(), false, flow, to, in.Data)
+			s.noteLoad(s.now())
+			cookies.cookie, cookies.since = cookie, s.now()
+			if err := ask(); err != nil {
+				return 0, err
+			}
+			asked++
 		}
 	}
 }

@@ -38,7 +38,8 @@ type Session struct {
 	host    resolve.Server
 	server  atomic.Pointer[netip.AddrPort]
 	name    *resolve.Name
-	prober  prober // nil if the server cannot be asked
+	prober  prober                    // nil if the server cannot be asked
+	loaded  atomic.Pointer[time.Time] // when the server last asked for a cookie
 	now     func() time.Time
 
 	nameservers []netip.AddrPort // this machine's, read before a tunnel changed them
@@ -284,6 +285,11 @@ func (s *Session) noteDue(now time.Time) {
 
 // sendOn sends over one member, and stops using it if this machine cannot send over it. s.mu is held.
 func (s *Session) sendOn(l *member, now time.Time, datagrams [][]byte) {
+	s.transmit(l, now, s.signed(l, now, datagrams))
+}
+
+// transmit is [Session.sendOn] for datagrams that have their cookie. s.mu is held.
+func (s *Session) transmit(l *member, now time.Time, datagrams [][]byte) {
 	err := l.send(now, *s.server.Load(), datagrams)
 	if err != nil {
 		s.trouble(l, err)

@@ -122,6 +122,9 @@ func (s *Session) Status(backend string) Status {
 			}
 		}
 	}
+	if load := s.load(now); load != "" {
+		out.Warnings = append(out.Warnings, load)
+	}
 	out.Claim = s.claim(out.Claim, rows)
 	return out
 }

@@ -25,6 +25,7 @@ import (
 type wireguard struct {
 	address netip.AddrPort
 	net     *netstack.Net
+	device  *device.Device
 	client  Keys
 }
 
@@ -55,6 +56,7 @@ func startWireguard(t *testing.T, psk bool) *wireguard {
 	w.net = inside
 	dev := device.NewDevice(tun, conn.NewDefaultBind(), device.NewLogger(device.LogLevelSilent, ""))
 	t.Cleanup(dev.Close)
+	w.device = dev
 	err = dev.IpcSet(fmt.Sprintf("private_key=%s\nlisten_port=0\npublic_key=%s\npreshared_key=%s\nallowed_ip=%s/32\n",
 		hex.EncodeToString(serverPrivate[:]), hex.EncodeToString(clientPublic[:]), hex.EncodeToString(w.client.Preshared[:]), clientInside))
 	if err == nil {
@@ -292,10 +294,14 @@ func FuzzAnswer(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(make([]byte, responseLength))
+	f.Add(append([]byte{cookieType}, make([]byte, cookieLength-1)...))
 	f.Fuzz(func(t *testing.T, datagram []byte) {
 		q.isQuestion(datagram)
 		if _, ok := q.answered(datagram); ok {
 			t.Error("accepted")
+		}
+		if _, ok := q.cookie(datagram, make([]byte, initiationLength)); ok {
+			t.Error("a cookie was accepted")
 		}
 	})
 }

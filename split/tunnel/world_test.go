@@ -53,12 +53,13 @@ type client struct {
 
 const oldResolver = "nameserver 192.0.2.53\n"
 
-func newClient(t *testing.T) *client {
+// newClient lays the world. change, which may be left out, gets the server.
+func newClient(t *testing.T, change ...func(*device.Device)) *client {
 	t.Helper()
 	here := nstest.New(t)
 	here.Enter(t)
 	clientKey, serverKey := newKey(t), newKey(t)
-	layWorld(t, here, func() error { return startServer(t, serverKey, clientKey.PublicKey()) })
+	layWorld(t, here, func() error { return startServer(t, serverKey, clientKey.PublicKey(), change...) })
 	var id [3]byte
 	_, _ = crand.Read(id[:])
 	// A directory of its own, short enough for a socket's path.
@@ -123,7 +124,7 @@ func layWorld(t *testing.T, client nstest.Namespace, start func() error) {
 }
 
 // startServer runs wireguard-go in the present namespace: its sockets are made by this thread.
-func startServer(t *testing.T, own *ecdh.PrivateKey, peer *ecdh.PublicKey) error {
+func startServer(t *testing.T, own *ecdh.PrivateKey, peer *ecdh.PublicKey, change ...func(*device.Device)) error {
 	inside := netip.MustParseAddr("10.99.0.1")
 	behind, stack, err := netstack.CreateNetTUN([]netip.Addr{inside}, nil, 1420)
 	if err != nil {
@@ -131,6 +132,9 @@ func startServer(t *testing.T, own *ecdh.PrivateKey, peer *ecdh.PublicKey) error
 	}
 	dev := device.NewDevice(quiet{behind}, conn.NewDefaultBind(), device.NewLogger(device.LogLevelSilent, ""))
 	t.Cleanup(dev.Close)
+	for _, c := range change {
+		c(dev)
+	}
 	err = dev.IpcSet(fmt.Sprintf("private_key=%x\nlisten_port=51820\npublic_key=%x\nallowed_ip=10.99.0.2/32\n", own.Bytes(), peer.Bytes()))
 	if err == nil {
 		err = dev.Up()
