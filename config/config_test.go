@@ -237,6 +237,9 @@ func TestExample(t *testing.T) {
 		if _, err := users.Add(filepath.Join(filepath.Dir(file), "users"), "ann"); err != nil {
 			t.Fatal(err)
 		}
+		if err := os.WriteFile(filepath.Join(filepath.Dir(file), "lte.secret"), []byte("token\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
 		c, problems := Check(file)
 		for _, p := range problems {
 			t.Errorf("%s\n%s", p, p.Excerpt())

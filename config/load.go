@@ -140,6 +140,7 @@ func resolve(c *Config, dir string) {
 	for i := range c.Dials {
 		c.Dials[i].resolve(c.Paths, top, dir)
 	}
+	c.Secret = besideSecrets(dir, c.Secret)
 	besideFiles(dir, &c.Identity, &c.Capture)
 }
 

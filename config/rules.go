@@ -56,6 +56,8 @@ func (p Paths) ruleFindings(known map[string]bool) (found findings) {
 			found.say("secret", i, fmt.Sprintf("%q is not NAME=FILE", text), "such as p=/etc/heddle/p.secret; the secret itself stays in the file")
 		case !known[name]:
 			absent("secret", i, name)
+		default:
+			found.add("secret", i, checkSecret(name, file))
 		}
 	}
 	return found

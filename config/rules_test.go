@@ -25,6 +25,10 @@ handshake-via = "office"
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	secret := filepath.Join(filepath.Dir(file), "office.secret")
+	if err := os.WriteFile(secret, []byte("token\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	c, problems := Check(file)
 	if len(problems) > 0 {
 		t.Fatal(problems)
@@ -39,8 +43,8 @@ handshake-via = "office"
 	if len(o.Rules) != 2 || !o.Rules[0].When.Handshake || o.Rules[1].When.Packets != 10 || o.Rules[1].Use != "office" {
 		t.Errorf("rules %+v", o.Rules)
 	}
-	if _, err := o.Secret("office"); err == nil || !strings.Contains(err.Error(), filepath.Dir(file)) {
-		t.Errorf("a secret without a file: %v", err)
+	if token, err := o.Secret("office"); string(token) != "token" {
+		t.Errorf("the secret beside the file: %d bytes, %v", len(token), err)
 	}
 }
 
@@ -97,6 +101,30 @@ func TestSecretsThatOthersCanRead(t *testing.T) {
 		}
 		if c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "wonder")) {
 			t.Errorf("%#o: %v, want %q", c.mode, err, c.want)
+		}
+	}
+}
+
+// A path reads its secret when it opens, so a file that cannot be used is refused before that.
+func TestSecretsAreCheckedAtTheStart(t *testing.T) {
+	dir := t.TempDir()
+	readable := filepath.Join(dir, "readable")
+	if err := os.WriteFile(readable, []byte("token"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(readable, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for file, want := range map[string]string{readable: "others can read", filepath.Join(dir, "absent"): "cannot be read"} {
+		p := DefaultPaths()
+		p.Via, p.Secret = []string{"a=src:127.0.0.1", "b=src:127.0.0.2"}, []string{"a=" + file}
+		if _, err := p.Options(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("datagrams: %v, want %q", err, want)
+		}
+		s := DefaultStreamDial().Stripe
+		s.Via, s.Secret = p.Via, p.Secret
+		if err := s.problems()["secret[0]"]; err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("streams: %v, want %q", err, want)
 		}
 	}
 }

@@ -34,6 +34,13 @@ func readSecret(name, file string) (path.Secret, error) {
 	return path.Secret(line), nil
 }
 
+// checkSecret fails if a secret's file cannot be used. A path reads its secret when it opens, which is too late for a person to
+// see why the path does not come up.
+func checkSecret(name, file string) error {
+	_, err := readSecret(name, file)
+	return err
+}
+
 // secrets returns a reader of the files in list, each NAME=FILE; nil if it is empty.
 func secrets(list []string) func(string) (path.Secret, error) {
 	if len(list) == 0 {

@@ -173,8 +173,10 @@ func streamFile(t *testing.T, text string) (c Config, dir string, problems Probl
 	t.Helper()
 	dir = t.TempDir()
 	file := filepath.Join(dir, "heddle.toml")
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
+	for name, text := range map[string]string{file: text, filepath.Join(dir, "o.secret"): "token"} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	c, problems = Check(file)
 	return c, dir, problems
@@ -241,8 +243,8 @@ keylog = "keys"
 	if ssh.Name != "files" || ssh.Listen != DefaultStreamListen || ssh.Identity != filepath.Join(dir, "me.pem") || ssh.Keylog != filepath.Join(dir, "keys") {
 		t.Errorf("%+v", ssh)
 	}
-	if c.Secret[0] != "office=o.secret" {
-		t.Errorf("one table changed what all have: %v", c.Secret)
+	if want := "office=" + filepath.Join(dir, "o.secret"); c.Secret[0] != want {
+		t.Errorf("what all have is %v, want %s", c.Secret, want)
 	}
 }
 

@@ -138,6 +138,11 @@ func (s Stripe) pathProblems(wrong problems) []string {
 			wrong.say(fmt.Sprintf("%s[%d]", f.key, f.index), f.what, f.hint)
 		}
 	}
+	for i, text := range s.Secret {
+		if name, file, _ := strings.Cut(text, "="); c.names[name] {
+			wrong.add(fmt.Sprintf("secret[%d]", i), checkSecret(name, file))
+		}
+	}
 	if len(wrong) == 0 {
 		if err := c.carry(names, path.Streams, "a stream"); err != nil {
 			what, hint := explain(err)

@@ -12,6 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"heddle/internal/errhint"
 	"heddle/internal/nft"
 	"heddle/internal/sysctl"
 	"heddle/path"
@@ -67,7 +68,7 @@ func (f family) setForwarding(on bool) error {
 		value = "1"
 	}
 	if err := sysctl.Set(f.forwarding, value); err != nil {
-		return &path.Error{What: "nat mode", Why: "cannot set " + sysctl.Name(f.forwarding), Err: err, Hint: "run as root or with CAP_NET_ADMIN"}
+		return &path.Error{What: "nat mode", Why: "cannot set " + sysctl.Name(f.forwarding), Err: err, Hint: errhint.Rights("CAP_NET_ADMIN")}
 	}
 	return nil
 }

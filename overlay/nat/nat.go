@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"heddle/internal/errhint"
 	"heddle/internal/nft"
 	"heddle/path"
 )
@@ -122,7 +123,7 @@ func (t *Table) problem(why string, err error) error {
 	e := &path.Error{What: "nftables table " + t.name, Why: why, Err: err}
 	switch {
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
-		e.Hint = "run as root or with CAP_NET_ADMIN; forward mode needs neither"
+		e.Hint = errhint.Rights("CAP_NET_ADMIN") + "; forward mode needs neither"
 	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EPROTONOSUPPORT), errors.Is(err, unix.ENOENT), errors.Is(err, unix.EAFNOSUPPORT):
 		e.Hint = "the kernel lacks nftables or its NAT (nf_tables, nft_chain_nat, nft_masq); forward mode needs neither"
 	}

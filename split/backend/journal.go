@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"heddle/internal/errhint"
 	"heddle/internal/journal"
 )
 
@@ -59,7 +60,7 @@ func End(j *journal.Journal, g *Guard, keepGuard bool) (err error) {
 func hintFor(err error) string {
 	switch {
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
-		return "run as root or with CAP_NET_ADMIN and CAP_BPF, or use --backend relay, which needs neither"
+		return errhint.Rights("CAP_NET_ADMIN and CAP_BPF") + ", or use --backend relay, which needs neither"
 	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EPROTONOSUPPORT), errors.Is(err, unix.EAFNOSUPPORT), errors.Is(err, unix.ENOENT):
 		return "the kernel lacks this: `heddle doctor` says what there is; --backend relay needs none of it"
 	}

@@ -31,6 +31,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"heddle/internal/bpf"
+	"heddle/internal/errhint"
 	"heddle/internal/journal"
 	"heddle/internal/nft"
 	"heddle/internal/sysctl"
@@ -208,7 +209,7 @@ func refused(err error) error {
 	why, hint := "the kernel does not take the program", "use --backend relay, which needs nothing of the kernel"
 	switch {
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES) && !isVerifier(err):
-		why, hint = "this process may not load or attach BPF programs", "run as root or with CAP_NET_ADMIN and CAP_BPF, or use --backend relay, which needs neither"
+		why, hint = "this process may not load or attach BPF programs", errhint.Rights("CAP_NET_ADMIN and CAP_BPF")+", or use --backend relay, which needs neither"
 	case errors.Is(err, ebpf.ErrNotSupported):
 		why = "the kernel has no BPF programs at tc"
 	}

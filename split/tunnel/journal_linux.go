@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"heddle/internal/errhint"
 	"heddle/internal/journal"
 	"heddle/internal/nft"
 	"heddle/internal/sysctl"
@@ -63,7 +64,7 @@ func openJournal(dir, name string) (*journal.Journal, error) {
 func hintFor(err error) string {
 	switch {
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
-		return "run as root, or use --socks for a tunnel that needs no rights"
+		return errhint.Rights("CAP_NET_ADMIN") + ", or use --socks for a tunnel that needs no rights"
 	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EPROTONOSUPPORT), errors.Is(err, unix.EAFNOSUPPORT):
 		return "the kernel lacks this: `heddle doctor` says what there is; --socks needs less"
 	case errors.Is(err, unix.EEXIST), errors.Is(err, unix.EBUSY):

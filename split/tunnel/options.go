@@ -34,6 +34,8 @@ type plan struct {
 	mark          uint32
 	mtu           int
 	table         uint32   // for default routes, 0 if there are none
+	noIPv6        bool     // IPv6 is off, so the kernel refuses addresses and routes of it
+	warnings      []string // what is left out, for a person
 	before, after []change // before: kill switch and device; after: routes into it
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -29,12 +30,15 @@ func makePlan(o *Options) (*plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &plan{mtu: mtu, mark: o.Config.Interface.FwMark}
+	p := &plan{mtu: mtu, mark: o.Config.Interface.FwMark, noIPv6: ipv6Off()}
 	routes, err := p.routing(o)
 	if err != nil {
 		return nil, &path.Error{What: "routing of " + o.Name, Why: "it cannot be planned", Err: err, Hint: hintFor(err)}
 	}
 	p.makeDevice(o)
+	if err := p.tellSkipped(o); err != nil {
+		return nil, err
+	}
 	if len(o.Config.Interface.DNS) > 0 {
 		file := cmp.Or(o.ResolvConf, "/etc/resolv.conf")
 		p.after = append(p.after, resolverChange(o.Name, o.Config.Interface.DNS, o.Config.Interface.Search, file))
@@ -50,7 +54,9 @@ func (p *plan) makeDevice(o *Options) {
 	if p.table != 0 {
 		f := &firewall{Table: nft.Name(o.Name), Device: o.Name, Mark: p.mark, KillSwitch: o.KillSwitch}
 		for _, a := range o.Config.Interface.Addresses {
-			f.Addresses = append(f.Addresses, a.Addr())
+			if !p.skip(a) {
+				f.Addresses = append(f.Addresses, a.Addr())
+			}
 		}
 		p.before = append(p.before, f)
 	}
@@ -58,6 +64,9 @@ func (p *plan) makeDevice(o *Options) {
 	p.addHooks(&p.before, o, "PreUp", o.Config.Interface.PreUp)
 	p.before = append(p.before, &deviceChange{Device: o.Name})
 	for _, a := range o.Config.Interface.Addresses {
+		if p.skip(a) {
+			continue
+		}
 		p.before = append(p.before, &address{Device: o.Name, Prefix: a})
 	}
 	p.before = append(p.before, &linkUp{Device: o.Name, MTU: p.mtu})
@@ -89,7 +98,10 @@ func (p *plan) routing(o *Options) ([]change, error) {
 				return nil, err
 			}
 			r.Table = p.table
-			full[dst.Addr().Is6()] = true
+			full[dst.Addr().Is6()] = !p.skip(dst)
+		}
+		if p.skip(dst) {
+			continue
 		}
 		changes = append(changes, r)
 	}
@@ -106,6 +118,41 @@ func (p *plan) routing(o *Options) ([]change, error) {
 		changes = append(changes, p.sourceMark(o)...)
 	}
 	return changes, nil
+}
+
+// ipv6Off reports whether new devices have no IPv6. The kernel then refuses addresses and routes as it refuses a user without
+// rights.
+func ipv6Off() bool {
+	value, err := sysctl.Get(disableIPv6)
+	return err != nil || value == "1"
+}
+
+// disableIPv6 is absent if the kernel was started without IPv6. A change of net.ipv6.conf.all.disable_ipv6 changes it too.
+const disableIPv6 = "/proc/sys/net/ipv6/conf/default/disable_ipv6"
+
+// skip reports whether the plan leaves out a prefix of the file. The kill switch, which holds for IPv6 too, stays.
+func (p *plan) skip(prefix netip.Prefix) bool { return p.noIPv6 && prefix.Addr().Is6() }
+
+// tellSkipped warns of what is left out, and fails if nothing is left.
+func (p *plan) tellSkipped(o *Options) error {
+	all := slices.Concat(o.Config.Interface.Addresses, o.Config.Peer.AllowedIPs)
+	if !slices.ContainsFunc(all, p.skip) {
+		return nil
+	}
+	for _, prefixes := range [][]netip.Prefix{o.Config.Interface.Addresses, o.Config.Peer.AllowedIPs} {
+		if len(prefixes) > 0 && !slices.ContainsFunc(prefixes, func(a netip.Prefix) bool { return !p.skip(a) }) {
+			return &path.Error{What: "tunnel " + o.Name, Why: fmt.Sprintf("IPv6 is off on this machine, and the file has no IPv4 beside %v", prefixes),
+				Hint: "sysctl -w net.ipv6.conf.all.disable_ipv6=0, or a file with IPv4"}
+		}
+	}
+	var skipped []string
+	for _, prefix := range all {
+		if p.skip(prefix) {
+			skipped = append(skipped, prefix.String())
+		}
+	}
+	p.warnings = append(p.warnings, fmt.Sprintf("IPv6 is off on this machine, so the tunnel is made without %s of the file; if you switch it on, start the tunnel again", strings.Join(skipped, ", ")))
+	return nil
 }
 
 // chooseTable uses the mark as the table's number, as wg-quick(8) does, or a free number for both.

@@ -168,3 +168,43 @@ func TestHooks(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 }
+
+// The kernel refuses IPv6 addresses and routes where IPv6 is off, even to root. The tunnel is made without them, and all else of
+// it is as the file says.
+func TestPlanWithoutIPv6(t *testing.T) {
+	nstest.New(t).Enter(t)
+	newWire(t, "up0", "192.0.2.2/24")
+	if err := os.WriteFile("/proc/sys/net/ipv6/conf/all/disable_ipv6", []byte("1"), 0); err != nil {
+		t.Fatal(err)
+	}
+	o := options(t, fullTunnel)
+	o.ResolvConf = filepath.Join(t.TempDir(), "resolv.conf")
+	p, err := makePlan(&o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(p.warnings) != 1 || !strings.Contains(p.warnings[0], "without fd00::2/64, ::/0 of the file") {
+		t.Errorf("warnings %q", p.warnings)
+	}
+	changes := append(p.before, p.after...)
+	for _, c := range changes {
+		if strings.HasPrefix(c.String(), "ip -6") {
+			t.Errorf("planned: %s", c)
+		}
+	}
+	if dev := applySome(t, o, changes); dev != nil {
+		dev.Close()
+	}
+	if _, err := Clean(o.Dir, o.Name, false); err != nil {
+		t.Error(err)
+	}
+
+	o = options(t, strings.Replace(fullTunnel, "0.0.0.0/0, ::/0", "10.0.0.0/8, ::/0", 1))
+	if text := strings.Join(planLines(t, o), "\n"); !strings.Contains(text, "kill switch") {
+		t.Errorf("the kill switch of ::/0 is gone:\n%s", text)
+	}
+	o = options(t, strings.Replace(fullTunnel, "0.0.0.0/0, ::/0", "::/0", 1))
+	if _, err := makePlan(&o); err == nil || !strings.Contains(err.Error(), "IPv6 is off on this machine") {
+		t.Errorf("nothing is left of the file: %v", err)
+	}
+}

@@ -77,6 +77,14 @@ func (t *Tunnel) Changes() []string {
 	return lines
 }
 
+// Warnings says what of the file has no effect on this machine, one sentence each.
+func (t *Tunnel) Warnings() []string {
+	if t.plan == nil {
+		return nil
+	}
+	return t.plan.warnings
+}
+
 // Up resolves the server's name, sets the kill switch, proves the paths, and only then makes the tunnel and sends traffic
 // into it. It returns after the first handshake. If it fails, it reverts what it did. tell, which may be nil, receives
 // progress.

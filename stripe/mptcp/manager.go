@@ -12,6 +12,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"heddle/internal/errhint"
 	"heddle/path"
 )
 
@@ -130,7 +131,7 @@ func borrow(set bool) (giveBack func() error, err error) {
 			Hint: "`sysctl -w net.mptcp.pm_type=1`; --set-path-manager does it for the moment in which the socket is made"}
 	}
 	if err := os.WriteFile(managerFile, []byte("1"), 0); err != nil {
-		return nil, &path.Error{What: "mptcp", Why: "cannot set net.mptcp.pm_type", Err: err, Hint: "run as root or with CAP_NET_ADMIN, or use --backend stripe"}
+		return nil, &path.Error{What: "mptcp", Why: "cannot set net.mptcp.pm_type", Err: err, Hint: errhint.Rights("CAP_NET_ADMIN") + ", or use --backend stripe"}
 	}
 	return sync.OnceValue(func() error {
 		if err := os.WriteFile(managerFile, before, 0); err != nil {

@@ -244,7 +244,7 @@ func notUp(all []*member, need int, cause error) error {
 	e := &path.Error{What: "mptcp", Why: fmt.Sprintf("%d of %d paths are up, and %d are required: %s", up, len(all), need, strings.Join(missing, "; ")), Err: cause,
 		Hint: "`heddle node status` tells of a node; the peer's kernel takes 2 subflows besides the first unless `ip mptcp limits set subflow N` says more"}
 	if errors.Is(cause, unix.EPERM) {
-		e.Hint = "run as root or with CAP_NET_ADMIN, or use --backend stripe, which needs neither"
+		e.Hint = errhint.Rights("CAP_NET_ADMIN") + ", or use --backend stripe, which needs neither"
 	}
 	return e
 }

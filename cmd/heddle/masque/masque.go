@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -195,10 +196,14 @@ as htpasswd -B makes it. The secrets themselves are nowhere kept.`,
 		Use:   "add NAME --auth FILE",
 		Short: "Add a user, and print the user's token once",
 		Long: `Add makes a token for a new user, prints it, and keeps its hash only. The user
-puts the token into a file, and names that with --secret PATH=FILE.`,
-		Example: "  umask 077; heddle masque user add ann --auth users > ann.token",
+puts the token into a file that nobody else can read, and names that with
+--secret PATH=FILE. A file that the output is redirected to is made so.`,
+		Example: "  heddle masque user add ann --auth users > ann.token",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := keepToOwner(cmd.OutOrStdout()); err != nil {
+				return err
+			}
 			token, err := users.Add(auth, args[0])
 			if err != nil {
 				return err
@@ -218,6 +223,22 @@ user begin; flows that are open go on until they end.`,
 	}
 	cmd.AddCommand(add, remove, newListCommand(&auth))
 	return cmd
+}
+
+// keepToOwner takes the rights of others from a file that the output is redirected to. --secret refuses files with such rights.
+func keepToOwner(out io.Writer) error {
+	f, ok := out.(*os.File)
+	if !ok {
+		return nil
+	}
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() || info.Mode().Perm()&0o077 == 0 {
+		return err
+	}
+	if err := f.Chmod(0o600); err != nil {
+		return &path.Error{What: "the output", Why: "others can read the file that it is redirected to", Hint: "redirect it to a file of your own", Err: err}
+	}
+	return nil
 }
 
 func newListCommand(auth *string) *cobra.Command {

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"runtime/debug"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -109,6 +110,9 @@ func dryRunUp(u config.Up, out, talk io.Writer) error {
 	if err != nil {
 		return err
 	}
+	for _, w := range t.Warnings() {
+		fmt.Fprintln(talk, "warning:", w)
+	}
 	ways, err := o.Split.Paths()
 	if err != nil {
 		return err
@@ -147,7 +151,7 @@ func Run(ctx context.Context, u config.Up, out, talk io.Writer) error {
 			return err
 		}
 		r.Show(func() control.Status { return control.Status{Sessions: []split.Status{t.Status()}} })
-		for _, w := range o.Config.Warnings {
+		for _, w := range slices.Concat(o.Config.Warnings, t.Warnings()) {
 			fmt.Fprintln(talk, "warning:", w)
 		}
 		if t.KillSwitch() && os.Getenv("SSH_CONNECTION") != "" {
