@@ -38,6 +38,8 @@ type topology struct {
 	cases []variant
 	// serve starts the servers that all cases share, which end with the world; may be nil.
 	serve func(ctx context.Context, s *stage) error
+	// check fails where serve is bound to, before anything is built or started; nil where nothing is known beforehand.
+	check func() error
 
 	stage *stage // once it is up
 }

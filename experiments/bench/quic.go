@@ -54,7 +54,8 @@ func quicTopologies(periods, reordered []string, length, omit time.Duration) []*
 	for _, place := range quicPlaces {
 		for _, library := range peer.QUICServers {
 			q := &quicSession{quicPlace: place, library: library, length: length, omit: omit}
-			t := &topology{name: place.name + "/" + library, world: place.world(), serve: q.serve}
+			t := &topology{name: place.name + "/" + library, world: place.world(), serve: q.serve,
+				check: func() error { return peer.CheckQUICServer(library) }}
 			for _, every := range periods {
 				t.cases = append(t.cases, q.variant(every, every))
 				if slices.Contains(reordered, every) {

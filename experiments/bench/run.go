@@ -37,6 +37,14 @@ func (b Bench) Run(ctx context.Context, o Options) (Report, error) {
 }
 
 func (r *runner) run(ctx context.Context) (err error) {
+	for _, t := range r.kept {
+		if t.check == nil {
+			continue
+		}
+		if err := t.check(); err != nil {
+			return err
+		}
+	}
 	work, err := os.MkdirTemp("", "heddle-bench-")
 	if err != nil {
 		return err

@@ -65,14 +65,20 @@ func Write(dir string, files map[string][]byte) error {
 // quicGo returns the quic-go server and client, built from the module version that go.mod pins. The first call must be
 // made below the source tree, see [GoProgram].
 func quicGo(ctx context.Context) (string, error) {
-	version, err := goTool(ctx, "list", "-m", "-f", "{{.Version}}", "github.com/quic-go/quic-go")
+	file, err := cachedGo(ctx, "quicgo", "github.com/quic-go/quic-go", sources("quicgo"), "heddle/lab/peer/quicgo")
 	if err != nil {
-		return "", err
+		return "", needsSource("the quic-go client and server", "copy ~/.cache/heddle/peers from a machine that has it", err)
 	}
-	return Cached("quicgo-"+Digest(version, sources("quicgo")), func(fresh string) error {
-		_, err := goTool(ctx, "build", "-trimpath", "-o", fresh, "heddle/lab/peer/quicgo")
-		return err
-	})
+	return file, nil
+}
+
+// CheckQUICServer fails if the server made of a library is not built yet and cannot be, so that a bench need not find that out
+// halfway.
+func CheckQUICServer(library string) error {
+	if library != "quiche" || isCached("quiche-"+Digest("", sources("quiche"))) {
+		return nil
+	}
+	return canBuildQuiche(exec.LookPath, libclangDirs())
 }
 
 // Aioquic returns the directory of a Python environment with the pinned aioquic and server.py, cached for the user.
@@ -95,13 +101,16 @@ func Aioquic(ctx context.Context, say func(string, ...any)) (string, error) {
 func quiche(ctx context.Context, say func(string, ...any)) (string, error) {
 	files := sources("quiche")
 	return Cached("quiche-"+Digest("", files), func(fresh string) error {
+		if err := CheckQUICServer("quiche"); err != nil {
+			return err
+		}
 		// cargo's build output stays there, for when only the server itself changes.
 		dir := filepath.Join(filepath.Dir(filepath.Dir(fresh)), "quiche-build")
 		say("building the quiche server in %s, once: several minutes", dir)
 		if err := Write(dir, files); err != nil {
 			return err
 		}
-		const hint = "cargo must reach a registry, and it takes a C++ compiler, cmake and libclang: apt-get install cargo g++ cmake libclang-dev"
+		const hint = "cargo must reach a registry, and be no older than the crates ask for"
 		if err := Tool(ctx, dir, hint, "cargo", "generate-lockfile", "--quiet"); err != nil {
 			return err
 		}
@@ -113,6 +122,40 @@ func quiche(ctx context.Context, say func(string, ...any)) (string, error) {
 		}
 		return copyFile(fresh, filepath.Join(dir, "target", "release", "heddle-quiche"), 0o755)
 	})
+}
+
+// canBuildQuiche fails if something that the build needs is missing. cargo would find that out after minutes. lookPath is
+// [exec.LookPath], and libclang may lie in one of dirs.
+func canBuildQuiche(lookPath func(string) (string, error), dirs []string) error {
+	var missing, packages []string
+	for _, needed := range []struct{ program, debian string }{{"cargo", "cargo"}, {"c++", "g++"}, {"cmake", "cmake"}} {
+		if _, err := lookPath(needed.program); err != nil {
+			missing, packages = append(missing, needed.program), append(packages, needed.debian)
+		}
+	}
+	found := slices.ContainsFunc(dirs, func(dir string) bool {
+		// The names that clang-sys, which bindgen loads libclang with, tries.
+		for _, pattern := range []string{"libclang.so", "libclang-*.so", "libclang.so.*", "libclang-*.so.*"} {
+			if files, _ := filepath.Glob(filepath.Join(dir, pattern)); len(files) > 0 {
+				return true
+			}
+		}
+		return false
+	})
+	if !found {
+		missing, packages = append(missing, "libclang"), append(packages, "libclang-dev")
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	return &path.Error{What: "the quiche server", Why: "it cannot be built without " + strings.Join(missing, ", "),
+		Hint: "as root, dist/install-deps bench; or apt-get install " + strings.Join(packages, " ") + "; or measure another server: --only distinct/quic-go", Err: ErrMissing}
+}
+
+// libclangDirs lists where libclang is looked for, one directory or pattern each.
+func libclangDirs() []string {
+	return append(filepath.SplitList(os.Getenv("LIBCLANG_PATH")), filepath.SplitList(os.Getenv("LD_LIBRARY_PATH")+":"+
+		"/usr/lib*:/usr/lib*/*-linux-*:/usr/lib*/llvm*/lib*:/usr/local/lib*:/usr/local/llvm*/lib*")...)
 }
 
 // pinCrates replaces cargo's lock file by the pinned one. That one lacks the lines that name each crate's registry,
@@ -130,6 +173,16 @@ func pinCrates(file string, pinned []byte) error {
 		}
 	}
 	return os.WriteFile(file, []byte(strings.ReplaceAll(string(pinned), "\nchecksum = ", "\n"+source+"checksum = ")), 0o644)
+}
+
+// isCached reports whether something has this name in the user's cache.
+func isCached(name string) bool {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return false
+	}
+	_, err = os.Stat(filepath.Join(cache, "heddle", "peers", name))
+	return err == nil
 }
 
 // Cached returns the cached file or directory with this name. If it is missing, make creates it at the path fresh. The

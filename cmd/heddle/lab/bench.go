@@ -19,7 +19,12 @@ func newBenchCommand() *cobra.Command {
 		Short: "Repeat a paper's measurement, and print it beside the paper's figures",
 		Long: `Repeat a paper's measurement in a world of this machine, with unmodified peers,
 and print it beside the paper's figures. Runs are interleaved in rounds; what
-counts is the ratio to the baseline of the same round.`,
+counts is the ratio to the baseline of the same round.
+
+The peers are the installed ones, or are built once, into the user's cache: the
+first run of a bench with wireguard-go or QUIC needs Go and the source tree as
+working directory, and later ones run anywhere. dist/install-deps bench installs
+what the builds need.`,
 		Example: "  heddle lab bench wireguard --quick",
 	}
 	cmd.AddCommand(newBenchWireGuardCommand(), newBenchQUICCommand(), newBenchMoshCommand(), newBenchBackendsCommand(), newBenchMacheteCommand())
@@ -36,11 +41,11 @@ unequal ones of 10, 15 and 25 ms, relative to no switching. Then over paths
 without limit, relative to plain wireguard-go: "heddle up" over one path and
 over three, and wireguard-go through "heddle split".
 
-The server is the unmodified wireguard-go, which is built below the source tree
-at first; iperf3 measures. Each case takes iperf3 five seconds down and five up,
-of which the first second does not count: about 25 minutes for five rounds, and
-under three minutes with --quick, which takes a few cases, four seconds and two
-rounds. A run in which the emulated links were late by more than 1 ms on average
+The server is the unmodified wireguard-go, which is built in the source tree at
+first, or the installed one where there is no source tree; iperf3 measures. Each
+case takes iperf3 five seconds down and five up, of which the first second does
+not count: about 25 minutes for five rounds, and under three minutes with
+--quick, which takes a few cases, four seconds and two rounds. A run in which the emulated links were late by more than 1 ms on average
 is repeated. All cases of a round draw the same weights. Needs root.`,
 		Example: `  heddle lab bench wireguard --quick
   heddle lab bench wireguard --only equal/100ms,unlimited
