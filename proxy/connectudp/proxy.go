@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -35,13 +34,13 @@ const (
 const (
 	maxConnections  = 1024
 	maxPerSource    = 64
+	maxUnproven     = 64 // handshakes that may run before their clients prove their address (RFC 9000, section 8.1)
+	maxUnprovenEach = 4  // of one source
 	maxAllFlows     = 8192
 	maxHeaderBytes  = 8 << 10
 	maxSession      = 64               // bytes of a session's name
 	patienceAuth    = 10 * time.Second // from a connection's first packet to the first valid credentials
 	patienceResolve = 5 * time.Second
-	handshakesAtOne = 64 // burst, before clients must prove their address (RFC 9000, section 8.1.2)
-	handshakeEvery  = 20 * time.Millisecond
 )
 
 // Options configure a [Proxy].
@@ -71,16 +70,13 @@ type Proxy struct {
 	transport *quic.Transport
 	listener  *quic.Listener
 	server    *http3.Server
-	sources   *connlimit.Limiter[netip.Addr]
+	sources   *connlimit.Limiter[netip.Addr] // of connections whose client proved its address
+	unproven  *connlimit.Limiter[netip.Addr] // of the others, whose source may be forged
 	users     *connlimit.Limiter[string]
 	sizes     *sizes
 	exits     exits
 	since     time.Time
-
-	mu         sync.Mutex
-	handshakes connlimit.Bucket
-
-	counts counts
+	counts    counts
 }
 
 // New makes a proxy at a socket, which it takes over even if it fails. [Proxy.Run] serves.
@@ -109,7 +105,8 @@ func newProxy(socket net.PacketConn, o Options) (*Proxy, error) {
 		o.Gate = userGate{o}
 	}
 	p := &Proxy{o: o, log: o.Log, socket: socket, sources: connlimit.NewLimiter[netip.Addr](maxPerSource, maxConnections),
-		users: connlimit.NewLimiter[string](o.MaxFlows, maxAllFlows), sizes: newSizes(), exits: exits{open: map[exitKey]*exit{}}, since: time.Now()}
+		unproven: connlimit.NewLimiter[netip.Addr](maxUnprovenEach, maxUnproven),
+		users:    connlimit.NewLimiter[string](o.MaxFlows, maxAllFlows), sizes: newSizes(), exits: exits{open: map[exitKey]*exit{}}, since: time.Now()}
 	p.warnBuffers()
 	var reset quic.StatelessResetKey
 	rand.Read(reset[:])
@@ -166,28 +163,61 @@ func (p *Proxy) Run(ctx context.Context) error {
 	return err
 }
 
-// crowded reports whether clients must prove their address because many handshakes begin.
-func (p *Proxy) crowded(net.Addr) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.handshakes.Fill(time.Now(), handshakesAtOne, handshakeEvery)
-	if p.handshakes.Left < 1 {
-		return true
+// crowded reports whether a client must prove its address by a Retry, which costs the proxy no memory: so many handshakes are
+// unfinished that were begun from there, perhaps by somebody who forged the address.
+func (p *Proxy) crowded(from net.Addr) bool {
+	leave, room := take(context.Background(), p.unproven, from)
+	if room {
+		leave()
 	}
-	p.handshakes.Left--
-	return false
+	return !room
 }
 
-// admit limits the connections of one source.
+// take gives a connection a place among others until its context ends, or until it leaves.
+func take(ctx context.Context, places *connlimit.Limiter[netip.Addr], from net.Addr) (leave func(), ok bool) {
+	source := connlimit.Source(netutil.AddrPort(from).Addr())
+	if !places.Acquire(source) {
+		return nil, false
+	}
+	stop := context.AfterFunc(ctx, func() { places.Release(source) })
+	return func() {
+		if stop() {
+			places.Release(source)
+		}
+	}, true
+}
+
+// leaveKey finds, in the context of a connection whose client has not proved its address, what gives its place back.
+type leaveKey struct{}
+
+// admit bounds the connections. Those that may be forged take no places from those that are not.
 func (p *Proxy) admit(ctx context.Context, info *quic.ClientInfo) (context.Context, error) {
-	from := netutil.AddrPort(info.RemoteAddr).Addr()
-	if !p.sources.Acquire(connlimit.Source(from)) {
+	places := p.unproven
+	if info.AddrVerified {
+		places = p.sources
+	}
+	leave, ok := take(ctx, places, info.RemoteAddr)
+	if !ok {
 		p.counts.refusedLimit.Add(1)
 		return nil, errors.New("too many connections")
 	}
-	p.sizes.begun(from)
-	context.AfterFunc(ctx, func() { p.sources.Release(connlimit.Source(from)) })
-	return ctx, nil
+	p.sizes.begun(netutil.AddrPort(info.RemoteAddr).Addr())
+	if info.AddrVerified {
+		return ctx, nil
+	}
+	return context.WithValue(ctx, leaveKey{}, leave), nil
+}
+
+// proved moves a connection to those whose client proved its address, as the end of a handshake does. It reports whether
+// there was a place.
+func (p *Proxy) proved(ctx context.Context, c *quic.Conn) bool {
+	leave, unproven := ctx.Value(leaveKey{}).(func())
+	if !unproven {
+		return true
+	}
+	leave()
+	_, ok := take(ctx, p.sources, c.RemoteAddr())
+	return ok
 }
 
 // introduction tracks whether a connection's client has authenticated.
@@ -203,6 +233,10 @@ type introductionKey struct{}
 func (p *Proxy) watch(ctx context.Context, c *quic.Conn) context.Context {
 	p.sizes.finished(netutil.AddrPort(c.RemoteAddr()).Addr())
 	of := &introduction{}
+	if !p.proved(ctx, c) {
+		p.counts.refusedLimit.Add(1)
+		c.CloseWithError(quic.ApplicationErrorCode(http3.ErrCodeExcessiveLoad), "too many connections")
+	}
 	var end func()
 	end = func() {
 		switch {

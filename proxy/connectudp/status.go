@@ -52,7 +52,7 @@ func (p *Proxy) Status() Status {
 	if p.o.Users != nil {
 		users = p.o.Users.Count()
 	}
-	return Status{Listen: p.Addr().String(), Since: p.since, Users: users, Connections: p.sources.Count(), Open: p.users.Counts(), FlowsOpen: p.users.Count(),
+	return Status{Listen: p.Addr().String(), Since: p.since, Users: users, Connections: p.sources.Count() + p.unproven.Count(), Open: p.users.Counts(), FlowsOpen: p.users.Count(),
 		Flows: p.counts.flows.Load(), RefusedAuth: p.counts.refusedAuth.Load(), RefusedTarget: p.counts.refusedTarget.Load(),
 		RefusedLimit: p.counts.refusedLimit.Load(), Up: p.counts.up.direction(), Down: p.counts.down.direction()}
 }

@@ -1,0 +1,108 @@
+package connectudp
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"net/netip"
+	"sync"
+	"testing"
+
+	"github.com/quic-go/quic-go"
+	"github.com/quic-go/quic-go/http3"
+)
+
+// deaf is a socket whose owner never hears an answer, as that of somebody who forged its address.
+type deaf struct {
+	net.PacketConn
+	answered func() // called at the first answer
+}
+
+func (d *deaf) ReadFrom(b []byte) (int, net.Addr, error) {
+	for {
+		if _, _, err := d.PacketConn.ReadFrom(b); err != nil {
+			return 0, nil, err
+		}
+		d.answered()
+	}
+}
+
+// forge begins handshakes that never end, one from each of some addresses, the next once the proxy answered. It may drop some.
+func forge(t *testing.T, s *setup, from []netip.Addr) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var dials sync.WaitGroup
+	t.Cleanup(func() { cancel(); dials.Wait() })
+	for _, a := range from {
+		socket, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(a, 0)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { socket.Close() })
+		answered := make(chan struct{})
+		hear := sync.OnceFunc(func() { close(answered) })
+		dials.Go(func() {
+			defer hear()
+			_, err := quic.Dial(ctx, &deaf{socket, hear}, net.UDPAddrFromAddrPort(s.Addr()),
+				&tls.Config{InsecureSkipVerify: true, NextProtos: []string{http3.NextProtoH3}}, &quic.Config{})
+			if err == nil {
+				t.Error("a handshake ended without answers")
+			}
+		})
+		<-answered
+	}
+}
+
+// Handshakes with the user's address, begun by somebody who hears no answer, do not keep the user out. Neither do those with
+// many addresses.
+func TestForgedHandshakesLockNobodyOut(t *testing.T) {
+	user := netip.MustParseAddr("127.0.0.1")
+	victim, crowd := make([]netip.Addr, maxPerSource+6), make([]netip.Addr, 3*maxUnproven)
+	next := netip.MustParseAddr("127.1.0.1")
+	for i := range victim {
+		victim[i] = user
+	}
+	for i := range crowd {
+		crowd[i] = next
+		next = next.Next()
+	}
+	for name, c := range map[string]struct {
+		from []netip.Addr
+		most int // unfinished handshakes that the proxy keeps
+	}{"of the user": {victim, maxUnprovenEach}, "of many": {crowd, maxUnproven}} {
+		t.Run(name, func(t *testing.T) {
+			s := start(t, nil)
+			forge(t, s, c.from)
+			if got := s.Status().Connections; got > c.most {
+				t.Errorf("%d handshakes are kept, want at most %d", got, c.most)
+			}
+			at, _ := echo(t, "127.0.0.1:0")
+			b := connect(t, s)
+			stream := b.flow(at)
+			if err := stream.SendDatagram([]byte{0, 'x'}); err != nil {
+				t.Fatal(err)
+			}
+			if got := b.receive(stream); got != "x" {
+				t.Errorf("%q", got)
+			}
+			if got := s.Status().RefusedLimit; got != 0 {
+				t.Errorf("%d connections were refused", got)
+			}
+		})
+	}
+}
+
+// A source that proved its address has its places, and no more.
+func TestProvenConnectionsAreBounded(t *testing.T) {
+	s := start(t, nil)
+	for range maxPerSource {
+		connect(t, s)
+	}
+	c, err := quic.DialAddr(t.Context(), s.Addr().String(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{http3.NextProtoH3}}, nil)
+	if err == nil {
+		<-c.Context().Done() // by the proxy, or else the test ends in the connection's idle time-out
+	}
+	if got := s.Status().RefusedLimit; got != 1 {
+		t.Errorf("%d connections were refused, want 1", got)
+	}
+}
