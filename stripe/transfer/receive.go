@@ -1,6 +1,7 @@
 package transfer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,6 +20,10 @@ type ReceiveOptions struct {
 	Hidden    bool           // accepts names that begin with a dot, which may be settings of programs
 	MaxBytes  int64          // limit of one transfer; 0 is the free space
 	Progress  func(Progress) // called at each step; must not block; may be nil
+	// From identifies the sender, as by its key. A newer transfer of the same sender takes over the files of an older one with
+	// the same Parts.
+	From  string
+	Parts *Parts // shared by all transfers into one directory; nil if there is only one
 }
 
 // farewell is how long a receiver that gives up waits for the sender to close.
@@ -28,6 +33,7 @@ type receiver struct {
 	conn     net.Conn
 	in       reader
 	store    store
+	turn     *turn
 	options  ReceiveOptions
 	report   Report
 	progress progress
@@ -42,13 +48,26 @@ func Receive(ctx context.Context, conn net.Conn, o ReceiveOptions) (Report, erro
 	}
 	defer root.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	r := &receiver{conn: conn, in: reader{from: conn}, options: o, progress: progress{tell: o.Progress}, store: store{root: root, overwrite: o.Overwrite, hidden: o.Hidden}}
+	turn := cmp.Or(o.Parts, &Parts{}).begin(ctx, o.From)
+	defer turn.end(nil)
+	defer context.AfterFunc(turn.over, func() {
+		if context.Cause(turn.over) == ErrTakenOver {
+			_ = conn.SetDeadline(time.Unix(1, 0)) // nothing waits for the sender any more
+		}
+	})()
+	r := &receiver{conn: conn, in: reader{from: conn}, turn: turn, options: o, progress: progress{tell: o.Progress}, store: store{root: root, overwrite: o.Overwrite, hidden: o.Hidden}}
 	for {
-		switch err := r.batch(); {
+		err := r.batch()
+		_, broke := errors.AsType[*diskError](err)
+		switch {
 		case errors.Is(err, io.EOF):
 			return r.report, nil
 		case ctx.Err() != nil:
 			return r.report, ctx.Err()
+		case context.Cause(turn.over) == ErrTakenOver:
+			return r.report, r.giveUp(ErrTakenOver)
+		case broke:
+			return r.report, r.giveUp(err)
 		case err != nil:
 			return r.report, err
 		}
@@ -94,9 +113,7 @@ func (r *receiver) batch() error {
 		if one.State != "" {
 			r.report.Files = append(r.report.Files, one)
 		}
-		if _, broke := errors.AsType[*diskError](err); broke {
-			return r.giveUp(err)
-		} else if err != nil {
+		if err != nil {
 			return noEOF(err)
 		}
 		done.Files = append(done.Files, one)
@@ -116,7 +133,7 @@ func noEOF(err error) error {
 	return err
 }
 
-// giveUp tells the sender and waits up to farewell for it to close.
+// giveUp tells the sender and waits up to farewell for it to close. No part is held meanwhile.
 func (r *receiver) giveUp(err error) error {
 	_ = r.conn.SetDeadline(time.Now().Add(farewell))
 	if write(r.conn, kindStopped, stopped{err.Error()}) == nil {
@@ -164,12 +181,21 @@ func (r *receiver) answer(o offer) (answer, []*part) {
 
 // look returns what is present of one file and opens its part. room is the space left for it and the files after it.
 func (r *receiver) look(f File, room *int64, dryRun bool) (one answered, p *part) {
+	leave := func() {}
 	refuse := func(why string) (answered, *part) {
 		one.Refused = why
 		if p != nil {
 			p.close()
+		} else {
+			leave()
 		}
 		return one, nil
+	}
+	if !dryRun {
+		var err error
+		if leave, err = r.turn.take(f.Name); err != nil {
+			return refuse(err.Error())
+		}
 	}
 	info, err := r.store.existing(f.Name)
 	if err != nil {
@@ -188,6 +214,9 @@ func (r *receiver) look(f File, room *int64, dryRun bool) (one answered, p *part
 	}
 	if p, err = r.store.open(f.Name, !dryRun); err != nil {
 		return refuse(err.Error())
+	}
+	if p != nil {
+		p.leave = leave
 	}
 	need := f.Size
 	if p != nil && p.size > 0 && p.size <= f.Size {

@@ -29,6 +29,7 @@ type part struct {
 	size  int64     // bytes
 	sum   hash.Hash // of its content
 	named bool      // it has its final name
+	leave func()    // gives the file back to other transfers
 }
 
 // refusal is a reason not to take a file. The sender sees it.
@@ -78,7 +79,7 @@ func (s *store) open(name string, create bool) (*part, error) {
 	} else if err != nil {
 		return nil, refusal("its part cannot be opened: " + cause(err))
 	}
-	p := &part{store: s, name: name, file: file, sum: sha256.New()}
+	p := &part{store: s, name: name, file: file, sum: sha256.New(), leave: func() {}}
 	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
 		file.Close()
 		return nil, refusal("its part is no file")
@@ -119,6 +120,7 @@ func (p *part) close() {
 		_ = p.store.root.Remove(p.name + PartSuffix)
 	}
 	p.file.Close()
+	p.leave()
 }
 
 // finish syncs the part and gives it its name. If that name exists by now, the part stays unless overwriting is permitted.

@@ -74,13 +74,16 @@ func runRecv(ctx context.Context, r config.Recv, once, asJSON bool, out, talk io
 	defer door.Close()
 	var writing sync.Mutex
 	var failed error
+	r.Parts = &transfer.Parts{}
 	body := func(ctx context.Context, run *runner.Runner) error {
 		run.Show(door.Status("recv", r.Admission, r.Into))
 		ctx, stop := context.WithCancel(ctx)
 		defer stop()
 		door.Welcome(talk, r.Admission, "files into "+r.Into, "send FILE... "+r.Name)
 		return stream.Accept(ctx, door, func(ctx context.Context, c stream.Session) {
-			report, err := transfer.Receive(ctx, c, r.ReceiveOptions)
+			o := r.ReceiveOptions
+			o.From = c.Peer().String()
+			report, err := transfer.Receive(ctx, c, o)
 			if err != nil {
 				c.Abort("the receiver gave it up")
 			} else {
@@ -89,11 +92,12 @@ func runRecv(ctx context.Context, r config.Recv, once, asJSON bool, out, talk io
 			writing.Lock()
 			defer writing.Unlock()
 			failure := printReceived(recvAnswer{Report: report, Peer: c.Peer()}, err, asJSON, out, talk)
-			if once {
+			last := once && !errors.Is(err, transfer.ErrTakenOver) // else the newer one is
+			if last {
 				failure = errors.Join(failure, err)
 			}
 			failed = errors.Join(failed, failure)
-			if once || failure != nil {
+			if last || failure != nil {
 				stop()
 			}
 		})

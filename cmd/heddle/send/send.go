@@ -200,6 +200,7 @@ func (j *sendJob) once(ctx context.Context) error {
 	show.end() // before the paths go down at the end of the session
 	if err != nil {
 		c.Abort("the transfer broke off")
+		_ = c.Close() // waits until the receiver heard it: the end of this process would cut it off
 	} else {
 		err = c.Close()
 	}
