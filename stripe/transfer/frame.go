@@ -14,6 +14,7 @@ type kind byte
 const (
 	kindOffer   kind = 'O'
 	kindAnswer  kind = 'A'
+	kindProof   kind = 'P'
 	kindBegin   kind = 'B'
 	kindData    kind = 'D'
 	kindEnding  kind = 'E'
@@ -32,7 +33,7 @@ func (k kind) limit() uint32 {
 	switch k {
 	case kindData:
 		return maxData
-	case kindOffer, kindAnswer, kindBegin, kindEnding, kindResults, kindStopped:
+	case kindOffer, kindAnswer, kindProof, kindBegin, kindEnding, kindResults, kindStopped:
 		return maxMessage
 	}
 	return 0

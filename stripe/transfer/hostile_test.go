@@ -2,6 +2,7 @@ package transfer
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/json"
 	"io"
 	"net"
@@ -51,6 +52,8 @@ func said(t testing.TB, parts ...any) []byte {
 		switch p := p.(type) {
 		case offer:
 			err = write(&b, kindOffer, p)
+		case proof:
+			err = write(&b, kindProof, p)
 		case begin:
 			err = write(&b, kindBegin, p)
 		case ending:
@@ -79,7 +82,7 @@ func TestNothingEscapesByLinks(t *testing.T) {
 	for _, name := range []string{"dir/x", "dir/secret", "file", "new", "up/x"} {
 		files = append(files, File{Name: name, Size: 3})
 	}
-	c := &duplex{Reader: bytes.NewReader(said(t, offer{Version: 1, Files: files}))}
+	c := &duplex{Reader: bytes.NewReader(said(t, offer{Version: version, Files: files}))}
 	_, _ = Receive(t.Context(), c, ReceiveOptions{Into: into, Overwrite: true})
 	var a answer
 	if err := (&reader{from: &c.said}).expect(kindAnswer, &a); err != nil {
@@ -90,7 +93,7 @@ func TestNothingEscapesByLinks(t *testing.T) {
 			t.Errorf("%s is taken", files[i].Name)
 		}
 		if len(f.Held) > 0 {
-			t.Errorf("%s: the hash of something outside is told", files[i].Name)
+			t.Errorf("%s: the size of something outside is told", files[i].Name)
 		}
 	}
 	if got := tree(t, outside); len(got) != 1 || got["secret"] != "secret" {
@@ -99,13 +102,18 @@ func TestNothingEscapesByLinks(t *testing.T) {
 }
 
 func TestReceiverRefusesWhatCannotBe(t *testing.T) {
-	one := offer{Version: 1, Files: []File{{Name: "a", Size: 3}}}
+	one := offer{Version: version, Files: []File{{Name: "a", Size: 3}}}
+	there := offer{Version: version, Files: []File{{Name: "there", Size: 3}}}
 	for name, bytes := range map[string][]byte{
 		"noise":         []byte("SSH-2.0-OpenSSH_9.2p1\r\n"),
-		"empty offer":   said(t, offer{Version: 1}),
-		"version":       said(t, offer{Version: 2, Files: one.Files}),
-		"twice":         said(t, offer{Version: 1, Files: []File{{Name: "a"}, {Name: "a"}}}),
-		"negative":      said(t, offer{Version: 1, Files: []File{{Name: "a", Size: -1}}}),
+		"empty offer":   said(t, offer{Version: version}),
+		"version":       said(t, offer{Version: version + 1, Files: one.Files}),
+		"twice":         said(t, offer{Version: version, Files: []File{{Name: "a"}, {Name: "a"}}}),
+		"negative":      said(t, offer{Version: version, Files: []File{{Name: "a", Size: -1}}}),
+		"no hashes":     said(t, there, begin{There: true}),
+		"a hash more":   said(t, there, proof{Files: [][]digest{make([]digest, 2)}}),
+		"files more":    said(t, there, proof{Files: make([][]digest, 2)}),
+		"other content": said(t, there, proof{Files: [][]digest{make([]digest, 1)}}, begin{There: true}),
 		"no beginning":  said(t, one, []byte("abc")),
 		"too much":      said(t, one, begin{}, []byte("abcd")),
 		"from nowhere":  said(t, one, begin{From: 2}, []byte("c")),
@@ -114,7 +122,7 @@ func TestReceiverRefusesWhatCannotBe(t *testing.T) {
 		"without end":   said(t, one, begin{}, []byte("abc")),
 		"half a header": said(t, one)[:3],
 	} {
-		into := t.TempDir()
+		into := fill(t, map[string][]byte{"there": []byte("yes")})
 		if r, err := Receive(t.Context(), &duplex{Reader: strings.NewReader(string(bytes))}, ReceiveOptions{Into: into}); err == nil {
 			t.Errorf("%s: no error, %+v", name, r)
 		}
@@ -124,8 +132,69 @@ func TestReceiverRefusesWhatCannotBe(t *testing.T) {
 	}
 }
 
+// A sender that knows a file's size, and not its content, does not learn its hash, of a whole file or of a part.
+func TestHashesAreNotTold(t *testing.T) {
+	into := fill(t, map[string][]byte{"whole": []byte("secret"), "begun.part": []byte("half a secret")})
+	o := offer{Version: version, Files: []File{{Name: "whole", Size: 6}, {Name: "begun", Size: 100}}}
+	guess := proof{Files: [][]digest{{digest(sha256.Sum256([]byte("secrez")))}, {digest{}}}}
+	c := &duplex{Reader: bytes.NewReader(said(t, o, guess))}
+	_, _ = Receive(t.Context(), c, ReceiveOptions{Into: into})
+	if said := c.said.String(); strings.Contains(said, sumOf("secret")) || strings.Contains(said, sumOf("half a secret")) {
+		t.Errorf("the receiver says %q", said)
+	}
+	in := reader{from: &c.said}
+	for i, want := range []int{1, 0} {
+		var a answer
+		if err := in.expect(kindAnswer, &a); err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range a.Files {
+			if len(f.Held) != want {
+				t.Errorf("answer %d: %+v", i, f)
+			}
+		}
+	}
+}
+
+// An offer that is broken off leaves no directory that it had made, also where two transfers share one.
+func TestBrokenOfferLeavesNoDirectories(t *testing.T) {
+	into, parts := t.TempDir(), &Parts{}
+	if err := os.Mkdir(filepath.Join(into, "mine"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	var senders []net.Conn
+	over := make(chan error)
+	for _, name := range []string{"a/b/c/first", "a/b/second", "mine/new/third"} {
+		a, b := socketPair(t)
+		senders = append(senders, a)
+		go func() {
+			_, err := Receive(t.Context(), b, ReceiveOptions{Into: into, Parts: parts})
+			over <- err
+		}()
+		if _, err := a.Write(said(t, offer{Version: version, Files: []File{{Name: name, Size: 3}}})); err != nil {
+			t.Fatal(err)
+		}
+		if err := (&reader{from: a}).expect(kindAnswer, &answer{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, a := range senders {
+		a.Close()
+		if err := <-over; err == nil {
+			t.Error("an offer that is broken off is no error")
+		}
+	}
+	entries, err := os.ReadDir(into)
+	if err != nil || len(entries) != 1 || entries[0].Name() != "mine" {
+		t.Errorf("there is %v, %v", entries, err)
+	}
+	if below, err := os.ReadDir(filepath.Join(into, "mine")); err != nil || len(below) != 0 {
+		t.Errorf("in mine there is %v, %v", below, err)
+	}
+}
+
 func FuzzFrames(f *testing.F) {
-	f.Add(said(f, offer{Version: 1, Files: []File{{Name: "a", Size: 3}}}))
+	f.Add(said(f, offer{Version: version, Files: []File{{Name: "a", Size: 3}}}))
 	f.Add([]byte("D\x00\x00\x00\x03abc"))
 	f.Add([]byte("O\xff\xff\xff\xff"))
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -146,10 +215,11 @@ func FuzzFrames(f *testing.F) {
 func FuzzReceive(f *testing.F) {
 	whole := digest{}
 	_ = whole.UnmarshalText([]byte("ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad")) // of "abc"
-	o := offer{Version: 1, Files: []File{{Name: "d/a", Size: 3}}}
+	o := offer{Version: version, Files: []File{{Name: "d/a", Size: 3}}}
 	f.Add(said(f, o, begin{}, []byte("abc"), ending{SHA256: whole}))
 	f.Add(said(f, o, begin{}, []byte("ab"), ending{SHA256: whole}))
-	f.Add(said(f, offer{Version: 1, Files: []File{{Name: "../a", Size: 3}, {Name: "b", Size: 0, Executable: true}}}, begin{}, ending{}))
+	f.Add(said(f, o, begin{}, []byte("abc"), ending{SHA256: whole}, o, proof{Files: [][]digest{{whole}}}, begin{There: true}))
+	f.Add(said(f, offer{Version: version, Files: []File{{Name: "../a", Size: 3}, {Name: "b", Size: 0, Executable: true}}}, begin{}, ending{}))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		top := t.TempDir()
 		into := filepath.Join(top, "into")

@@ -3,6 +3,9 @@ package transfer
 import (
 	"context"
 	"errors"
+	"io/fs"
+	"os"
+	"path"
 	"sync"
 )
 
@@ -16,6 +19,7 @@ type Parts struct {
 	mu    sync.Mutex
 	count uint64
 	taken map[string]*taking // by the name of the file
+	made  map[string]bool    // directories that transfers made, and in which no file got its name yet
 }
 
 // taking is one file that a transfer receives.
@@ -83,4 +87,43 @@ func (p *Parts) leave(name string) {
 	defer p.mu.Unlock()
 	close(p.taken[name].left)
 	delete(p.taken, name)
+}
+
+// create opens the part of a file, and makes it and its directories where they are not there.
+func (p *Parts) create(root *os.Root, name string) (*os.File, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var missing []string
+	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
+		if _, err := root.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
+			missing = append(missing, dir)
+		}
+	}
+	for _, dir := range missing {
+		if p.made == nil {
+			p.made = map[string]bool{}
+		}
+		p.made[dir] = true
+	}
+	if len(missing) > 0 {
+		if err := root.MkdirAll(missing[0], 0o777); err != nil {
+			return nil, refusal("its directory cannot be made: " + cause(err))
+		}
+	}
+	return root.OpenFile(name+PartSuffix, os.O_RDWR|os.O_CREATE|plainFile, 0o666)
+}
+
+// tidy removes the directories of a file that transfers made and that are empty, or keeps them for good where the file got its
+// name. Else a sender could fill a disk with directories of files that it never sends.
+func (p *Parts) tidy(root *os.Root, name string, named bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for dir := path.Dir(name); p.made[dir]; dir = path.Dir(dir) {
+		if !named {
+			if err := root.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return // something is in it
+			}
+		}
+		delete(p.made, dir)
+	}
 }

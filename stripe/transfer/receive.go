@@ -48,14 +48,15 @@ func Receive(ctx context.Context, conn net.Conn, o ReceiveOptions) (Report, erro
 	}
 	defer root.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	turn := cmp.Or(o.Parts, &Parts{}).begin(ctx, o.From)
+	parts := cmp.Or(o.Parts, &Parts{})
+	turn := parts.begin(ctx, o.From)
 	defer turn.end(nil)
 	defer context.AfterFunc(turn.over, func() {
 		if context.Cause(turn.over) == ErrTakenOver {
 			_ = conn.SetDeadline(time.Unix(1, 0)) // nothing waits for the sender any more
 		}
 	})()
-	r := &receiver{conn: conn, in: reader{from: conn}, turn: turn, options: o, progress: progress{tell: o.Progress}, store: store{root: root, overwrite: o.Overwrite, hidden: o.Hidden}}
+	r := &receiver{conn: conn, in: reader{from: conn}, turn: turn, options: o, progress: progress{tell: o.Progress}, store: store{root: root, parts: parts, overwrite: o.Overwrite, hidden: o.Hidden}}
 	for {
 		err := r.batch()
 		_, broke := errors.AsType[*diskError](err)
@@ -91,8 +92,16 @@ func (r *receiver) batch() error {
 			}
 		}
 	}()
-	if err := write(r.conn, kindAnswer, a); err != nil || o.DryRun {
+	if err := write(r.conn, kindAnswer, a); err != nil {
 		return err
+	}
+	if a.holds() {
+		if err := r.compare(o, &a, parts); err != nil {
+			return err
+		}
+	}
+	if o.DryRun {
+		return nil
 	}
 	var done results
 	for i, f := range o.Files {
@@ -179,6 +188,32 @@ func (r *receiver) answer(o offer) (answer, []*part) {
 	return a, parts
 }
 
+// compare reads the hashes of what is held, and says what of it is the same.
+func (r *receiver) compare(o offer, a *answer, parts []*part) error {
+	var shown proof
+	if err := r.in.expect(kindProof, &shown); err != nil {
+		return noEOF(err)
+	}
+	if len(shown.Files) != len(a.Files) {
+		return fmt.Errorf("%w: hashes of %d files, and %d were offered", ErrNotSpoken, len(shown.Files), len(a.Files))
+	}
+	for i := range a.Files {
+		one := &a.Files[i]
+		if len(shown.Files[i]) != len(one.Held) {
+			return fmt.Errorf("%w: %d hashes of a file that is held %d times", ErrNotSpoken, len(shown.Files[i]), len(one.Held))
+		}
+		var same []held
+		for j, h := range one.Held {
+			h.sum = shown.Files[i][j]
+			if !h.Whole && parts[i].digest() == h.sum || h.Whole && r.store.is(o.Files[i].Name, h) {
+				same = append(same, h)
+			}
+		}
+		one.Held = same
+	}
+	return write(r.conn, kindAnswer, *a)
+}
+
 // look returns what is present of one file and opens its part. room is the space left for it and the files after it.
 func (r *receiver) look(f File, room *int64, dryRun bool) (one answered, p *part) {
 	leave := func() {}
@@ -202,9 +237,7 @@ func (r *receiver) look(f File, room *int64, dryRun bool) (one answered, p *part
 		return refuse(err.Error())
 	}
 	if info != nil && info.Size() == f.Size {
-		if d, size, err := r.store.digest(f.Name); err == nil && size == f.Size {
-			one.Held = append(one.Held, held{Bytes: size, SHA256: d, Whole: true})
-		}
+		one.Held = append(one.Held, held{Bytes: f.Size, Whole: true})
 	}
 	if info != nil && !r.options.Overwrite {
 		return refuse("a file of its name with another content is there")
@@ -218,13 +251,15 @@ func (r *receiver) look(f File, room *int64, dryRun bool) (one answered, p *part
 	if p != nil {
 		p.leave = leave
 	}
-	need := f.Size
-	if p != nil && p.size > 0 && p.size <= f.Size {
-		one.Held = append(one.Held, held{Bytes: p.size, SHA256: p.digest()})
+	need, begun := f.Size, p != nil && p.size > 0 && p.size <= f.Size
+	if begun {
 		need -= p.size
 	}
 	if need > *room {
 		return refuse(fmt.Sprintf("there is no room for it: %d bytes are needed, %d are left", need, *room))
+	}
+	if begun {
+		one.Held = append(one.Held, held{Bytes: p.size})
 	}
 	*room -= need
 	r.progress.All += f.Size
@@ -243,7 +278,7 @@ func (r *receiver) file(f File, a answered, p *part, one *Result) error {
 	case b.There:
 		for _, h := range a.Held {
 			if h.Whole {
-				one.State, one.SHA256 = StateThere, h.SHA256.String()
+				one.State, one.SHA256 = StateThere, h.sum.String()
 			}
 		}
 		if one.State == "" {

@@ -99,12 +99,15 @@ func (s *sender) batch(files []File) error {
 	if err := write(s.conn, kindOffer, offer{Version: version, DryRun: s.options.DryRun, Files: files}); err != nil {
 		return s.reason(err)
 	}
-	var a answer
-	if err := s.expect(kindAnswer, &a); err != nil {
-		return err
+	a, err := s.answer(len(files))
+	if err == nil && a.holds() {
+		if err = write(s.conn, kindProof, prove(files, a)); err != nil {
+			return s.reason(err)
+		}
+		a, err = s.answer(len(files))
 	}
-	if len(a.Files) != len(files) {
-		return fmt.Errorf("%w: %d answers to %d files", ErrNotSpoken, len(a.Files), len(files))
+	if err != nil {
+		return err
 	}
 	for i, f := range files {
 		if !a.Files[i].untakable() {
@@ -124,6 +127,22 @@ func (s *sender) batch(files []File) error {
 		return nil
 	}
 	return s.results(files)
+}
+
+// answer reads what the receiver holds of so many files.
+func (s *sender) answer(files int) (a answer, err error) {
+	if err := s.expect(kindAnswer, &a); err != nil {
+		return a, err
+	}
+	if len(a.Files) != files {
+		return a, fmt.Errorf("%w: %d answers to %d files", ErrNotSpoken, len(a.Files), files)
+	}
+	for _, one := range a.Files {
+		if len(one.Held) > 2 {
+			return a, fmt.Errorf("%w: it holds one file %d times", ErrNotSpoken, len(one.Held))
+		}
+	}
+	return a, nil
 }
 
 func (s *sender) results(files []File) error {
@@ -157,10 +176,8 @@ func (s *sender) file(f File, a answered) (Result, error) {
 		return failed("it cannot be read: " + cause(err))
 	}
 	defer file.Close()
-	from, there, err := s.match(file, f, a)
+	from, there := a.same(f)
 	switch {
-	case err != nil:
-		return failed(err.Error())
 	case there:
 		s.progress.AllDone += f.Size
 		one.State, one.Why = StateThere, ""
@@ -187,27 +204,46 @@ func (s *sender) begin(b begin) error {
 	return write(s.conn, kindBegin, b)
 }
 
-// match checks by hash what the receiver holds: the whole file, or a part of from bytes.
-func (s *sender) match(file *os.File, f File, a answered) (from int64, there bool, err error) {
+// same returns what the receiver holds of a file: the whole file, or a part of from bytes.
+func (a answered) same(f File) (from int64, there bool) {
 	for _, h := range a.Held {
-		if h.Bytes < 0 || h.Bytes > f.Size || h.Whole && h.Bytes != f.Size {
-			continue
-		}
-		if _, err := file.Seek(0, io.SeekStart); err != nil {
-			return 0, false, errors.New("it cannot be read: " + cause(err))
-		}
-		sum := sha256.New()
-		if _, err := io.CopyN(sum, file, h.Bytes); err != nil && !errors.Is(err, io.EOF) {
-			return 0, false, errors.New("it cannot be read: " + cause(err))
-		}
-		switch same := digest(sum.Sum(nil)) == h.SHA256; {
-		case same && h.Whole:
-			return h.Bytes, true, nil
-		case same:
+		switch {
+		case h.Whole && h.Bytes == f.Size:
+			return 0, true
+		case !h.Whole && h.Bytes > 0 && h.Bytes <= f.Size:
 			from = h.Bytes
 		}
 	}
-	return from, false, nil
+	return from, false
+}
+
+// prove hashes as much of each file as the receiver says it holds. What cannot be read is like nothing.
+func prove(files []File, a answer) (p proof) {
+	for i, f := range files {
+		sums := make([]digest, len(a.Files[i].Held))
+		for j, h := range a.Files[i].Held {
+			sums[j] = hashed(f, h.Bytes)
+		}
+		p.Files = append(p.Files, sums)
+	}
+	return p
+}
+
+// hashed is the hash of the first bytes of a file, or no hash where it does not have them.
+func hashed(f File, bytes int64) (d digest) {
+	if bytes < 0 || bytes > f.Size {
+		return d
+	}
+	file, err := os.Open(f.Path)
+	if err != nil {
+		return d
+	}
+	defer file.Close()
+	sum := sha256.New()
+	if _, err := io.CopyN(sum, file, bytes); err != nil {
+		return d
+	}
+	return digest(sum.Sum(nil))
 }
 
 // content sends the file from an offset and returns the hash of the whole file.

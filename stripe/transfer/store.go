@@ -7,7 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path"
 	"syscall"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 // store is the directory for received files. It never leaves the directory, not even by links.
 type store struct {
 	root      *os.Root
+	parts     *Parts
 	overwrite bool
 	hidden    bool
 }
@@ -51,46 +51,48 @@ func (s *store) existing(name string) (fs.FileInfo, error) {
 	return info, nil
 }
 
-func (s *store) digest(name string) (d digest, size int64, err error) {
+// is reports whether a file has the size and the hash that the sender showed.
+func (s *store) is(name string, h held) bool {
 	file, err := s.root.OpenFile(name, os.O_RDONLY|plainFile, 0)
 	if err != nil {
-		return d, 0, err
+		return false
 	}
 	defer file.Close()
 	sum := sha256.New()
-	size, err = io.Copy(sum, file)
-	return digest(sum.Sum(nil)), size, err
+	size, err := io.Copy(sum, file)
+	return err == nil && size == h.Bytes && digest(sum.Sum(nil)) == h.sum
 }
 
 // open opens and locks a part. It returns nil if there is none and create is not set, or a [refusal] if the part is locked.
-func (s *store) open(name string, create bool) (*part, error) {
-	flags := os.O_RDWR | plainFile
+func (s *store) open(name string, create bool) (p *part, err error) {
+	var file *os.File
 	if create {
-		flags |= os.O_CREATE
-		if dir := path.Dir(name); dir != "." {
-			if err := s.root.MkdirAll(dir, 0o777); err != nil {
-				return nil, refusal("its directory cannot be made: " + cause(err))
-			}
-		}
+		file, err = s.parts.create(s.root, name)
+	} else {
+		file, err = s.root.OpenFile(name+PartSuffix, os.O_RDWR|plainFile, 0)
 	}
-	file, err := s.root.OpenFile(name+PartSuffix, flags, 0o666)
-	if errors.Is(err, fs.ErrNotExist) && !create {
+	p = &part{store: s, name: name, file: file, sum: sha256.New(), leave: func() {}}
+	refuse := func(why string) (*part, error) {
+		file.Close() // may be nil
+		s.parts.tidy(s.root, name, false)
+		return nil, refusal(why)
+	}
+	switch refused, is := errors.AsType[refusal](err); {
+	case is:
+		return refuse(string(refused))
+	case errors.Is(err, fs.ErrNotExist) && !create:
 		return nil, nil
-	} else if err != nil {
-		return nil, refusal("its part cannot be opened: " + cause(err))
+	case err != nil:
+		return refuse("its part cannot be opened: " + cause(err))
 	}
-	p := &part{store: s, name: name, file: file, sum: sha256.New(), leave: func() {}}
 	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
-		file.Close()
-		return nil, refusal("its part is no file")
+		return refuse("its part is no file")
 	}
 	if err := filelock.Try(file); err != nil {
-		file.Close()
-		return nil, refusal("another transfer receives it at the moment")
+		return refuse("another transfer receives it at the moment")
 	}
 	if p.size, err = io.Copy(p.sum, file); err != nil {
-		file.Close()
-		return nil, refusal("its part cannot be read: " + cause(err))
+		return refuse("its part cannot be read: " + cause(err))
 	}
 	return p, nil
 }
@@ -114,12 +116,13 @@ func (p *part) write(data []byte) error {
 
 func (p *part) digest() digest { return digest(p.sum.Sum(nil)) }
 
-// close keeps the part unless it is empty.
+// close keeps the part unless it is empty. It then removes the directories that were made for the part.
 func (p *part) close() {
 	if p.size == 0 && !p.named {
 		_ = p.store.root.Remove(p.name + PartSuffix)
 	}
 	p.file.Close()
+	p.store.parts.tidy(p.store.root, p.name, p.named)
 	p.leave()
 }
 

@@ -1,8 +1,9 @@
 // Package transfer sends files over one connection. Names cannot escape the directory, interrupted files resume, and a file
 // gets its name only when its SHA-256 fits.
 //
-// The sender offers files; the receiver answers with the hashes of what it holds; the sender sends the missing data and the
-// hash of the whole; the receiver reports on each file. An incomplete file is NAME.part, which the next transfer resumes.
+// The sender offers files; the receiver answers with how much it holds of each; the sender shows the hash of that much, and the
+// receiver answers what matches; the sender sends the missing data and the hash of the whole; the receiver reports on each file.
+// An incomplete file is NAME.part, which the next transfer resumes.
 //
 // Use it only over a connection that authenticates and encrypts, such as a stripe. It never deletes files.
 package transfer
@@ -11,10 +12,11 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // version is the protocol version, which each offer names.
-const version = 1
+const version = 2
 
 // States of a file when its transfer is over.
 const (
@@ -110,9 +112,15 @@ type (
 		Refused string `json:"refused,omitempty"`
 	}
 	held struct {
-		Bytes  int64  `json:"bytes"`
-		SHA256 digest `json:"sha256"`
-		Whole  bool   `json:"whole,omitempty"` // it has its final name; otherwise it is a part
+		Bytes int64 `json:"bytes"`
+		Whole bool  `json:"whole,omitempty"` // it has its final name; otherwise it is a part
+		// sum is the hash that the sender showed. The receiver never sends its own: the sender may not know the content.
+		sum digest
+	}
+	// proof answers an answer in which something is held: the hashes of as much of each file. Another answer follows, which
+	// keeps what is the same.
+	proof struct {
+		Files [][]digest `json:"files"`
 	}
 	// begin precedes the data of a file that is not refused. After There or Failed, neither data nor an ending follows.
 	begin struct {
@@ -150,3 +158,8 @@ func (d *digest) UnmarshalText(text []byte) error {
 
 // untakable reports whether nothing is sent for a file.
 func (a answered) untakable() bool { return a.Refused != "" && len(a.Held) == 0 }
+
+// holds reports whether something is held of a file, so that a proof follows.
+func (a answer) holds() bool {
+	return slices.ContainsFunc(a.Files, func(one answered) bool { return len(one.Held) > 0 })
+}

@@ -320,7 +320,7 @@ func TestSecondTransferOfOneFileIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer root.Close()
-	first, err := (&store{root: root}).open("file", true)
+	first, err := (&store{root: root, parts: &Parts{}}).open("file", true)
 	if err != nil {
 		t.Fatal(err)
 	}
