@@ -70,6 +70,9 @@ func Run(ctx context.Context, s config.Split, talk io.Writer) error {
 	}
 	return runner.Run(ctx, runner.Splitting(s.SessionName(), s.Capture, o), func(ctx context.Context, r *runner.Runner) error {
 		o.Tap = r.Tap
+		if err := runner.TellDead(talk, o); err != nil {
+			return err
+		}
 		b, err := openBackend(ctx, s, o, r, talk)
 		if err != nil {
 			return err

@@ -113,14 +113,8 @@ func dryRunUp(u config.Up, out, talk io.Writer) error {
 	for _, w := range t.Warnings() {
 		fmt.Fprintln(talk, "warning:", w)
 	}
-	ways, err := o.Split.Paths()
-	if err != nil {
+	if err := runner.TellDead(talk, o.Split); err != nil {
 		return err
-	}
-	for _, spec := range o.Split.Via {
-		if info := ways[spec.Name].Describe(); !info.Ready {
-			fmt.Fprintf(talk, "warning: path %s cannot send now: %s\n", spec.Name, info.Why)
-		}
 	}
 	printClaim(out, t, o)
 	changes := t.Changes()
