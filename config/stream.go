@@ -13,8 +13,11 @@ import (
 	"heddle/stripe/transfer"
 )
 
-// DefaultStreamListen is the default address for streams.
-const DefaultStreamListen = ":4470"
+// Default addresses for streams and for files. One device may listen on both.
+const (
+	DefaultStreamListen = ":4470"
+	DefaultRecvListen   = ":4471"
+)
 
 // AnyKey admits every key.
 const AnyKey = "any"
@@ -208,7 +211,9 @@ type Recv struct {
 
 // DefaultRecv returns the default settings.
 func DefaultRecv() Recv {
-	return Recv{Admission: defaultAdmission(), ReceiveOptions: transfer.ReceiveOptions{Into: "."}}
+	r := Recv{Admission: defaultAdmission(), ReceiveOptions: transfer.ReceiveOptions{Into: "."}}
+	r.Listen = DefaultRecvListen
+	return r
 }
 
 // Check returns one error, named by its flag.

@@ -317,3 +317,10 @@ func TestKeptBoard(t *testing.T) {
 		t.Errorf("nobody needs to be asked, and %s would be", d.Board)
 	}
 }
+
+// One device serves a stream and receives files without a word on ports.
+func TestDefaultPortsDiffer(t *testing.T) {
+	if a, b := DefaultStreamServe().Listen, DefaultRecv().Listen; a == b {
+		t.Errorf("both listen on %s", a)
+	}
+}
