@@ -124,6 +124,12 @@ func KindCarries(scheme string) Carries {
 	return k.Carries
 }
 
+// IsTunnel reports whether the kind of a scheme is a tunnel.
+func IsTunnel(scheme string) bool {
+	k, _ := lookupKind(scheme)
+	return k.Tunnel
+}
+
 func lookupKind(scheme string) (Kind, bool) {
 	registry.Lock()
 	defer registry.Unlock()

@@ -9,7 +9,7 @@ import (
 
 // Target is the destination of a stream: an address or a host name, and a port. A tunnel never uses this machine's resolver:
 // names are looked up at its far end or inside it, so that no network before it learns them, or refused. A path that is no
-// tunnel uses this machine's resolver, as other programs do.
+// tunnel uses this machine's resolver, as other programs do, unless package path/resolve asks over the path.
 type Target = socks5.Target
 
 // At returns the target for an address.

@@ -190,7 +190,7 @@ func (j *sendJob) once(ctx context.Context) error {
 		return err
 	}
 	if j.current() == nil {
-		stream.PrintClaim(j.talk, c.Status())
+		j.dialer.PrintClaim(j.talk, c.Status())
 	}
 	j.mu.Lock()
 	j.conn = c

@@ -60,6 +60,7 @@ type chooser struct {
 	stripe config.Stripe
 	id     identity.Identity
 	bases  []path.Path // that the nodes ride in turn; if empty, the default route
+	lookup *lookup
 	talk   io.Writer
 }
 

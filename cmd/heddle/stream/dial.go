@@ -60,8 +60,9 @@ OPEN: what a dying path held goes by the others. Both need CAP_NET_ADMIN.
 What it hides: who watches one path gets a part of each connection's ciphertext;
 with --shares fewer paths than it takes to restore it tell nothing about the
 content, and with shamir: or xor: even where ciphers are broken. It prints what
-holds. What it does not: that this device talks to a node, and how much; the
-whole, as ciphertext, from who sees all paths, such as the peer's own network.`,
+holds, and who sees the peer's name. What it does not: that this device talks to
+a node, and how much; the whole, as ciphertext, from who sees all paths, such as
+the peer's own network.`,
 		Example: `  heddle stream dial files --listen 127.0.0.1:2222 --to files.example:4470 --key ed25519:KEY --via a=node:tokyo --via b=node:paris --via c=node:oslo --shares 2of3
   heddle stream dial web --socks 127.0.0.1:1080 --to 192.0.2.1:4470 --key ed25519:KEY --via home=if:eth0 --via lte=if:wwan0
   heddle stream dial files --config heddle.toml`,
@@ -248,7 +249,7 @@ func (s *dialling) begin(ctx context.Context) error {
 	s.mu.Unlock()
 	s.pool.Put(first)
 	is := first.Status()
-	PrintClaim(s.out, is)
+	dialer.PrintClaim(s.out, is)
 	fmt.Fprintf(s.out, "%s is up: listening on %s, to %s over %s, %s\n", s.Name, s.fronts, dialer.stripe.To, text.Count(len(is.Paths), "path"), CutText(is))
 	return nil
 }
@@ -274,14 +275,6 @@ func (s *dialling) status() control.Status {
 	}
 	answer.Sessions = statuses(all)
 	return control.Status{Stream: answer}
-}
-
-// PrintClaim prints what a session hides and what not, and who sees several of its paths.
-func PrintClaim(out io.Writer, s stripe.Status) {
-	fmt.Fprintln(out, "claim:", s.Claim)
-	for _, line := range SharedObservers(s) {
-		fmt.Fprintln(out, "claim:", line)
-	}
 }
 
 // SharedObservers describes who sees more than one path of a session.

@@ -32,6 +32,9 @@ func (c chooser) diverse(ctx context.Context, all []client.Pass) (paths []stripe
 	if err != nil {
 		return nil, "", err
 	}
+	if len(cache.Halves) == 0 { // nobody need hear of the peer's name
+		return nil, fmt.Sprintf("nothing was measured yet (heddle overlay survey %s)", c.stripe.To), nil
+	}
 	plan, err := c.plan(ctx, all)
 	if err != nil {
 		return nil, "", err
@@ -59,8 +62,16 @@ func (c chooser) diverse(ctx context.Context, all []client.Pass) (paths []stripe
 
 // plan has all paths from each uplink through each node to the peer.
 func (c chooser) plan(ctx context.Context, all []client.Pass) (*survey.Plan, error) {
+	to, err := peerOf(ctx, c.stripe.To)
+	if err != nil {
+		return nil, err
+	}
+	at, err := c.lookup.peer(ctx, to)
+	if err != nil {
+		return nil, err
+	}
 	// Parse uplinks and destination like `heddle overlay survey`, so that its measurements are found.
-	p, err := survey.NewPlan(ctx, c.stripe.To, c.stripe.Path, nil)
+	p, err := survey.NewPlan(ctx, at.String(), c.stripe.Path, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 
@@ -22,7 +21,6 @@ import (
 	"heddle/cmd/heddle/internal/control"
 	"heddle/config"
 	"heddle/identity"
-	"heddle/internal/dial"
 	"heddle/internal/netutil"
 	"heddle/path"
 	"heddle/stripe"
@@ -118,20 +116,11 @@ func peerOf(ctx context.Context, to string) (path.Target, error) {
 	return path.HostPort(host, uint16(n))
 }
 
-// resolvePeer resolves a device's address with this machine's resolver, IPv4 first.
-func resolvePeer(ctx context.Context, to path.Target) (netip.AddrPort, error) {
-	addrs, err := dial.Lookup(ctx, to.Host())
-	if err != nil {
-		return netip.AddrPort{}, &path.Error{What: "stream to " + to.String(), Why: "the name cannot be looked up", Err: err, Hint: "is it spelled right, and does this machine's resolver answer?"}
-	}
-	slices.SortStableFunc(addrs, func(a, b netip.Addr) int { return cmp.Compare(a.BitLen(), b.BitLen()) })
-	return netip.AddrPortFrom(addrs[0], to.Port), nil
-}
-
 // Dialer dials sessions to one peer.
 type Dialer struct {
 	stripe  config.Stripe
 	options stripe.Options
+	lookup  *lookup
 	quiet   func() // ends the log of sessions
 }
 
@@ -160,18 +149,20 @@ func NewDialer(ctx context.Context, s config.Stripe, service string, keylog io.W
 			return nil, err
 		}
 	}
+	askOver(o.Paths)
+	look := &lookup{bases: bases}
 	if s.Paths > 0 {
 		all, err := candidates(known, id.Key())
 		if err != nil {
 			return nil, err
 		}
-		if o.Paths, err = (chooser{s, id, bases, talk}).choose(ctx, all); err != nil {
+		if o.Paths, err = (chooser{s, id, bases, look, talk}).choose(ctx, all); err != nil {
 			return nil, err
 		}
 	}
 	log, quiet := newLog()
 	o.Identity, o.Service, o.Log, o.KeyLog = id, service, log, keylog
-	return &Dialer{stripe: s, options: o, quiet: quiet}, nil
+	return &Dialer{stripe: s, options: o, lookup: look, quiet: quiet}, nil
 }
 
 // To is the peer's address.
@@ -198,7 +189,7 @@ func (d *Dialer) begin(ctx context.Context) (s Session, err error) {
 	}
 	if d.stripe.Backend != config.BackendStripe {
 		var at netip.AddrPort
-		if at, err = resolvePeer(ctx, to); err == nil {
+		if at, err = d.lookup.peer(ctx, to); err == nil {
 			s, err = dialKernel(ctx, d.stripe, d.options, at)
 		}
 	} else {
