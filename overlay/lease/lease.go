@@ -27,6 +27,12 @@ import (
 // TTL is how long a node translates after this process has died. Leases are renewed every third of it.
 const TTL = 30 * time.Second
 
+// A renewal that fails is tried again long before the lease ends: one lost connection must not cost the path.
+const (
+	renewPatience = TTL / 6
+	renewAgain    = TTL / 15
+)
+
 // Options describe the leases.
 type Options struct {
 	Identity identity.Identity
@@ -68,13 +74,21 @@ type Set struct {
 	Members []*Member
 
 	o        Options
-	stop     context.CancelFunc // ends the renewals
+	local    func() (rules, error) // this machine's, for BySource
+	stop     context.CancelFunc    // ends the renewals
 	renewals sync.WaitGroup
+}
+
+// rules is what leases need of a [nat.Table].
+type rules interface {
+	Lease(r nat.Rule, ttl time.Duration) (nat.Lease, error)
+	Renew(r nat.Rule, ttl time.Duration) (nat.Lease, error)
+	Release(r nat.Rule) error
 }
 
 // Take leases a port at the node of each path in via, which may ride paths in beside. On an error it holds nothing.
 func Take(ctx context.Context, via, beside []path.Spec, o Options) (*Set, error) {
-	s := &Set{o: o, stop: func() {}}
+	s := &Set{o: o, local: localRules, stop: func() {}}
 	for _, spec := range via {
 		m, err := member(spec, slices.Concat(via, beside), o.Identity)
 		if err != nil {
@@ -131,7 +145,7 @@ func (s *Set) take(ctx context.Context) error {
 	if err := s.each(func(m *Member) error { return s.takeOne(ctx, m, 0) }); err != nil || !s.o.BySource {
 		return err
 	}
-	table, err := localTable()
+	table, err := s.local()
 	if err != nil {
 		return err
 	}
@@ -178,52 +192,60 @@ func (s *Set) takeOne(ctx context.Context, m *Member, port uint16) error {
 	return nil
 }
 
-// localTable is this process's table for BySource.
-var localTable = sync.OnceValues(nat.OpenLocal)
+// localRules are this process's table.
+var localRules = sync.OnceValues(func() (rules, error) { return nat.OpenLocal() })
 
-// Keep renews the leases until done is closed or [Set.Release]. If a renewal fails, the path dies, which the stream notices.
+// Keep renews the leases until done is closed, or [Set.Release]. While one cannot be kept its path dies, which the stream
+// notices; it comes back with the lease.
 func (s *Set) Keep(done <-chan struct{}) {
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop = stop
+	for _, m := range s.Members {
+		s.renewals.Go(func() { s.keep(ctx, m) })
+	}
 	s.renewals.Go(func() {
-		tick := time.NewTicker(TTL / 3)
-		defer tick.Stop()
-		for {
-			select {
-			case <-done:
-				return
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-				s.renew(ctx)
-			}
+		defer stop()
+		select {
+		case <-done:
+		case <-ctx.Done():
 		}
 	})
 }
 
-func (s *Set) renew(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, TTL/3)
-	defer cancel()
-	_ = s.each(func(m *Member) error {
-		if err := s.renewOne(ctx, m); err != nil && context.Cause(ctx) != context.Canceled {
-			s.o.Log.Warn("a lease is not renewed", "path", m.Name, "err", err)
+// keep renews the lease of one member until ctx ends.
+func (s *Set) keep(ctx context.Context, m *Member) {
+	const regular = TTL / 3
+	for wait := regular; netutil.Sleep(ctx, wait) == nil; {
+		attempt, cancel := context.WithTimeout(ctx, renewPatience)
+		err := s.renewOne(attempt, m)
+		cancel()
+		switch {
+		case err == nil:
+			wait = regular
+		case ctx.Err() == nil:
+			if wait == regular { // the first time
+				s.o.Log.Warn("a lease is not renewed, and tried again", "path", m.Name, "err", err)
+			}
+			wait = renewAgain
 		}
-		return nil
-	})
+	}
 }
 
 func (s *Set) renewOne(ctx context.Context, m *Member) error {
 	_, err := m.node.Renew(ctx, m.held, TTL)
 	if refusal, ok := errors.AsType[*client.Refusal](err); ok && refusal.Reason == client.ReasonLease {
-		// A restarted node has lost the owner of the lease that its kernel still holds.
+		// A restarted node has lost the owner of the lease that its kernel still holds. Or the lease ended.
 		err = s.takeOne(ctx, m, m.held.Listen)
 	}
 	if !m.local.Client.IsValid() {
 		return err
 	}
-	table, localErr := localTable()
+	table, localErr := s.local()
 	if localErr == nil {
 		_, localErr = table.Renew(m.local, TTL)
+	}
+	if errors.Is(localErr, nat.ErrNoLease) { // as after this machine slept
+		_, localErr = table.Lease(m.local, TTL)
 	}
 	return errors.Join(err, localErr)
 }
@@ -237,7 +259,7 @@ func (s *Set) Release() {
 	_ = s.each(func(m *Member) error {
 		defer m.node.Close()
 		if m.local.Client.IsValid() {
-			if table, err := localTable(); err == nil {
+			if table, err := s.local(); err == nil {
 				_ = table.Release(m.local) // it expires anyway
 			}
 		}

@@ -2,6 +2,7 @@ package lease
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"heddle/overlay/client"
+	"heddle/overlay/nat"
 	"heddle/path"
 )
 
@@ -24,6 +26,7 @@ type fakeNode struct {
 	forgot  bool     // it knows none of its leases, as after a restart
 	refuses bool     // new leases
 	slow    time.Duration
+	away    bool // it does not answer to renewals
 }
 
 func (n *fakeNode) Lease(ctx context.Context, r client.NATRequest) (client.NATLease, error) {
@@ -44,6 +47,9 @@ func (n *fakeNode) Renew(_ context.Context, l client.NATLease, _ time.Duration) 
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.renewed = append(n.renewed, l.ID)
+	if n.away {
+		return client.NATLease{}, errors.New("no answer")
+	}
 	if n.forgot {
 		return client.NATLease{}, &client.Refusal{Reason: client.ReasonLease}
 	}
@@ -82,7 +88,7 @@ func TestALeaseOutlivesARefusal(t *testing.T) {
 		time.Sleep(TTL*2/3 + time.Second)
 		synctest.Wait()
 		n.mu.Lock()
-		if len(n.renewed) != 2 || slices.ContainsFunc(n.renewed, func(id string) bool { return id != "lease-1" }) {
+		if len(n.renewed) < 2 || slices.ContainsFunc(n.renewed, func(id string) bool { return id != "lease-1" }) {
 			t.Errorf("it was asked to renew %q, and not lease-1 alone", n.renewed)
 		}
 		n.refuses = false
@@ -110,4 +116,63 @@ func TestReleaseWaitsForARenewal(t *testing.T) {
 			t.Errorf("%q of %d are still leased", n.leases, n.given)
 		}
 	})
+}
+
+// A renewal that fails once is tried again long before the lease ends.
+func TestAFailedRenewalIsTriedAgainSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &fakeNode{away: true}
+		s := taken(t, n)
+		s.Keep(make(chan struct{}))
+		time.Sleep(TTL/3 + time.Second)
+		synctest.Wait()
+		n.mu.Lock()
+		failed := len(n.renewed)
+		n.away = false
+		n.mu.Unlock()
+		time.Sleep(renewAgain)
+		synctest.Wait()
+		s.Release()
+		if failed != 1 || len(n.renewed) != 2 {
+			t.Errorf("%d renewals failed, and then there were %d", failed, len(n.renewed))
+		}
+	})
+}
+
+// fakeRules has one rule, or none.
+type fakeRules struct{ leased, held int }
+
+func (r *fakeRules) Lease(rule nat.Rule, _ time.Duration) (nat.Lease, error) {
+	r.leased++
+	r.held = 1
+	return nat.Lease{Rule: rule}, nil
+}
+
+func (r *fakeRules) Renew(rule nat.Rule, _ time.Duration) (nat.Lease, error) {
+	if r.held == 0 {
+		return nat.Lease{}, nat.ErrNoLease
+	}
+	return nat.Lease{Rule: rule}, nil
+}
+
+func (r *fakeRules) Release(nat.Rule) error {
+	r.held = 0
+	return nil
+}
+
+// This machine's own rule that ended, as while the machine slept, is made again.
+func TestAnEndedRuleIsMadeAgain(t *testing.T) {
+	here := &fakeRules{}
+	s := taken(t, &fakeNode{})
+	s.local = func() (rules, error) { return here, nil }
+	m := s.Members[0]
+	m.local = nat.Rule{Client: netip.MustParseAddr("192.0.2.9"), Listen: s.o.To, To: m.At()}
+	for range 2 {
+		if err := s.renewOne(t.Context(), m); err != nil {
+			t.Error(err)
+		}
+	}
+	if here.leased != 1 || here.held != 1 {
+		t.Errorf("%d rules were made, and %d hold", here.leased, here.held)
+	}
 }
