@@ -159,6 +159,7 @@ func (p place) leftByTheRightUplink(seen map[string]iter.Seq2[time.Time, gopacke
 	own := map[string]string{"client/home": "198.18.1.2", "client/lte": "198.18.2.2"}
 	for device, packets := range seen {
 		first := map[string]int{} // probes that end at the first router, by destination
+		asked := map[string]bool{}
 		for _, packet := range packets {
 			ip, ok := packet.NetworkLayer().(*layers.IPv4)
 			if !ok {
@@ -169,12 +170,17 @@ func (p place) leftByTheRightUplink(seen map[string]iter.Seq2[time.Time, gopacke
 			}
 			if tcp, ok := packet.TransportLayer().(*layers.TCP); ok && ip.TTL == 1 && ip.SrcIP.String() == own[device] && tcp.ACK && !tcp.SYN {
 				first[ip.DstIP.String()]++
+			} else if ok && ip.SrcIP.String() == own[device] && len(tcp.Payload) > 100 { // TLS, and no probe
+				asked[ip.DstIP.String()] = true
 			}
 		}
 		for _, node := range []string{"198.18.11.10", "198.18.12.10", "198.18.11.14"} {
 			if first[node] == 0 {
 				p.t.Errorf("no probe to %s left by %s: %v", node, device, first)
 			}
+		}
+		if len(asked) != 1 {
+			p.t.Errorf("by %s these nodes were asked to measure: %v; each uplink is for one of the two", device, asked)
 		}
 	}
 }

@@ -91,7 +91,8 @@ type Networks struct {
 	Silent bool // the destination was not reached, and no router's AS is known
 }
 
-// Passed returns the networks that a half crosses. Private addresses belong to no network: they are not counted as hidden.
+// Passed returns the networks that a half crosses. Private addresses before the first public one are of the network that the half
+// begins in, and are not counted. Later ones are hidden hops: any network may use them.
 func Passed(h Half, table *asn.Table) Networks {
 	var n Networks
 	unknown := 0 // hops since the last known AS
@@ -114,13 +115,16 @@ func Passed(h Half, table *asn.Table) Networks {
 	if h.From.IsValid() && !local(h.From) {
 		add(h.From)
 	}
-	known := len(n.ASes)
+	known, outside := len(n.ASes), false
 	for _, hop := range h.Hops {
 		switch {
 		case !hop.Addr.IsValid():
 			unknown++
 		case !local(hop.Addr):
+			outside = true
 			add(hop.Addr)
+		case outside && hop.Addr != h.To.Addr():
+			unknown++
 		}
 	}
 	if !h.Reached {

@@ -3,6 +3,7 @@ package survey
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -159,21 +160,54 @@ func Resolve(ctx context.Context, text, port string) (netip.AddrPort, error) {
 	return netip.AddrPortFrom(addrs[0], uint16(n)), nil
 }
 
-// Ask makes a node measure its half. It asks by the first uplink, with the key of a file or this user's own.
+// askPatience is for one node by one uplink. To measure can take a minute.
+const askPatience = 90 * time.Second
+
+// Ask has a node measure its half, with the key of a file, or this user's own. The nodes are asked by the uplinks in turn, so
+// that no network sees this device talk to all of them. Where a node is not reached by its uplink, it is asked by another one.
 func (p *Plan) Ask(ctx context.Context, n Node, identityFile string) (Half, error) {
-	fail := func(why string, err error) (Half, error) {
-		return Half{}, &path.Error{What: "node " + n.Name, Why: why, Err: err, Hint: "measure at the node with `heddle overlay trace`, and give it with --far"}
-	}
 	if n.Pass == nil {
-		return fail("there is no pass for it, so it cannot be asked to measure", nil)
+		return Half{}, notMeasured(n, "there is no pass for it, so it cannot be asked to measure", nil)
 	}
 	id, err := identity.LoadOr(identityFile)
 	if err != nil {
 		return Half{}, err
 	}
+	uplinks := p.askBy(n)
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(len(uplinks))*askPatience)
+	defer cancel()
+	return dial.First(ctx, uplinks, func(ctx context.Context, uplink path.Spec) (Half, error) {
+		h, err := p.ask(ctx, n, id, uplink)
+		if _, refused := errors.AsType[*client.Refusal](err); refused { // by another uplink too
+			cancel()
+		}
+		return h, err
+	})
+}
+
+// askBy is in which order the uplinks are tried to reach a node. Those without a route to it come last.
+func (p *Plan) askBy(n Node) []path.Spec {
+	turn := slices.IndexFunc(p.Nodes, func(m Node) bool { return m.Name == n.Name })
+	turn = max(turn, 0) % len(p.Uplinks)
+	order := slices.Concat(p.Uplinks[turn:], p.Uplinks[:turn])
+	routed := func(s path.Spec) int {
+		if _, ok := p.Requests[[2]string{n.Name, s.Name}]; ok {
+			return 0
+		}
+		return 1
+	}
+	slices.SortStableFunc(order, func(a, b path.Spec) int { return routed(a) - routed(b) })
+	return order
+}
+
+func notMeasured(n Node, why string, err error) error {
+	return &path.Error{What: "node " + n.Name, Why: why, Err: err, Hint: "measure at the node with `heddle overlay trace`, and give it with --far"}
+}
+
+func (p *Plan) ask(ctx context.Context, n Node, id identity.Identity, uplink path.Spec) (h Half, err error) {
 	var base path.Path
-	if spec := p.Uplinks[0]; spec.Name != "" {
-		if base, err = path.New(spec, path.Options{Identity: identityFile}); err != nil {
+	if uplink.Name != "" {
+		if base, err = path.New(uplink, path.Options{}); err != nil {
 			return Half{}, err
 		}
 	}
@@ -182,18 +216,16 @@ func (p *Plan) Ask(ctx context.Context, n Node, identityFile string) (Half, erro
 		return Half{}, err
 	}
 	defer asker.Close()
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
-	defer cancel()
 	text, err := asker.Survey(ctx, p.To)
 	if err != nil {
 		return Half{}, err
 	}
-	h, err := ParseHalf(text)
+	h, err = ParseHalf(text)
 	if err == nil && h.To != p.To {
 		err = fmt.Errorf("it measured the path to %v", h.To)
 	}
 	if err != nil {
-		return fail("its measurement cannot be used", err)
+		return Half{}, notMeasured(n, "its measurement cannot be used", err)
 	}
 	h.At = time.Now().UTC().Truncate(time.Second) // the node's clock may differ
 	return h, nil

@@ -206,6 +206,9 @@ func TestPassed(t *testing.T) {
 		{"not reached beyond its AS", half(false, nine+":443", one, nine), Networks{ASes: []diversity.AS{1, 9}}},
 		{"nobody answered", half(false, nine+":443"), Networks{ASes: []diversity.AS{9}, Hidden: 1, Silent: true}},
 		{"only the own network answered", half(false, nine+":443", "10.0.0.1", "100.64.0.1"), Networks{ASes: []diversity.AS{9}, Hidden: 1, Silent: true}},
+		{"private hops at home", half(true, nine+":443", "192.168.1.1", "100.64.0.1", one, nine), Networks{ASes: []diversity.AS{1, 9}}},
+		{"a private hop between ASes", half(true, nine+":443", one, "10.7.7.7", two, nine), Networks{ASes: []diversity.AS{1, 2, 9}, Hidden: 1}},
+		{"a private hop within an AS", half(true, nine+":443", one, "10.7.7.7", one, nine), Networks{ASes: []diversity.AS{1, 9}}},
 		{"a private destination", half(true, "10.9.9.9:443", one, "10.9.9.9"), Networks{ASes: []diversity.AS{1}}},
 		{"its own network counts", from, Networks{ASes: []diversity.AS{3, 1, 9}}},
 	} {
@@ -342,4 +345,16 @@ func FuzzParseHalf(f *testing.F) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// No uplink's network sees this device ask all nodes, and a node that has no route by its uplink is asked by another.
+func TestNodesAreAskedByTheUplinksInTurn(t *testing.T) {
+	home, lte := path.Spec{Name: "home", Kind: "if", Arg: "eth0"}, path.Spec{Name: "lte", Kind: "if", Arg: "wwan0"}
+	p := &Plan{Uplinks: []path.Spec{home, lte}, Nodes: []Node{{Name: "a"}, {Name: "b"}, {Name: "c"}}, Requests: map[[2]string]Request{
+		{"a", "home"}: {}, {"a", "lte"}: {}, {"b", "home"}: {}, {"b", "lte"}: {}, {"c", "lte"}: {}}}
+	for i, want := range [][]path.Spec{{home, lte}, {lte, home}, {lte, home}} {
+		if got := p.askBy(p.Nodes[i]); !slices.Equal(got, want) {
+			t.Errorf("%s is asked by %v, not %v", p.Nodes[i].Name, got, want)
+		}
+	}
 }
