@@ -62,7 +62,11 @@ func (c *Conn) readSome(p []byte) (int, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if n := c.in.Read(p, time.Now()); n > 0 {
+	now := time.Now()
+	if c.torn(now) {
+		return 0, nil
+	}
+	if n := c.in.Read(p, now); n > 0 {
 		c.ackAll()
 		return n, nil
 	}

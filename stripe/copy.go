@@ -21,7 +21,8 @@ func (c *Conn) WriteTo(w io.Writer) (int64, error) {
 	for {
 		c.mu.Lock()
 		count := 0
-		for count < gather {
+		torn := c.torn(time.Now())
+		for count < gather && !torn {
 			u, ok := c.in.Pop()
 			if !ok {
 				break
@@ -30,7 +31,7 @@ func (c *Conn) WriteTo(w io.Writer) (int64, error) {
 			count++
 		}
 		var err error
-		if count == 0 {
+		if count == 0 && !torn {
 			err = c.readError()
 		}
 		c.mu.Unlock()

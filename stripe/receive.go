@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"heddle/internal/reliable"
@@ -23,6 +24,8 @@ type receiver struct {
 	*reliable.Receiver
 	partial  map[uint64]*partial // units with some shares received, by number
 	readable chan struct{}
+	restBy   time.Time   // until then the rest of a torn message is waited for; zero while none is
+	rest     *time.Timer // wakes the reader at restBy
 }
 
 // partial is a unit that is not restored yet.
@@ -37,7 +40,8 @@ type partial struct {
 func (c *Conn) prepareReceiver() {
 	row := len(c.members) * c.payload() * max(1, c.scheme.K)
 	window := min(max(firstWindow, 4*row), max(c.settings.window, 4*row))
-	c.in = receiver{partial: map[uint64]*partial{}, readable: make(chan struct{}, 1), Receiver: reliable.NewReceiver(reliable.ReceiverOptions{
+	readable := make(chan struct{}, 1)
+	c.in = receiver{partial: map[uint64]*partial{}, readable: readable, rest: time.AfterFunc(restPatience, func() { wake(readable) }), Receiver: reliable.NewReceiver(reliable.ReceiverOptions{
 		Window: window, Widest: c.settings.window, Ahead: segment.MaxAhead, RTT: c.longestRTT, Reserve: c.reserve, Free: giveBuffer})}
 }
 
@@ -114,6 +118,7 @@ func (m *member) data(body []byte, now time.Time) error {
 		giveBuffer(body)
 		return nil
 	}
+	u.More = m.precedes(len(payload))
 	if !c.scheme.None() {
 		if u.Buf, err = m.join(&u); u.Buf == nil || err != nil {
 			return err
@@ -133,10 +138,42 @@ func (m *member) data(body []byte, now time.Time) error {
 
 // advanced wakes the reader and announces progress to the peer. c.mu is held.
 func (c *Conn) advanced() {
-	if c.in.Readable() {
+	if c.in.Readable() && !c.torn(time.Now()) {
 		wake(c.in.readable)
 	}
 	c.ackAll()
+}
+
+const (
+	restGrace    = 10 * time.Millisecond // beyond a round trip
+	restPatience = time.Second           // at most
+)
+
+// precedes reports whether a segment of so many bytes is a part of a message that another path has the rest of. Only one that is
+// not full is: a message is cut into one segment for each path that is up, in their order. With fast some may be left out.
+func (m *member) precedes(size int) bool {
+	c := m.c
+	return c.scheme.None() && c.schedule != Fast && size < c.payload() &&
+		slices.ContainsFunc(c.members[m.index+1:], func(other *member) bool { return other.link != nil })
+}
+
+// torn reports whether the reader should wait for the rest of a message, so that the program gets in one read what was written at
+// once. It waits for what a path may be later than another one, and no longer. c.mu is held.
+func (c *Conn) torn(now time.Time) bool {
+	if c.finished || !c.in.Readable() || !c.in.Torn(len(c.members)) {
+		c.in.restBy = time.Time{}
+		return false
+	}
+	if c.in.restBy.IsZero() {
+		wait := restGrace
+		for _, m := range c.members {
+			wait = max(wait, restGrace+max(m.roundTrip(), m.health.rtt))
+		}
+		wait = min(wait, restPatience)
+		c.in.restBy = now.Add(wait)
+		c.in.rest.Reset(wait)
+	}
+	return now.Before(c.in.restBy)
 }
 
 // ackAll makes every path send an ack now if the peer's limit changed. c.mu is held.

@@ -135,6 +135,82 @@ func TestCopies(t *testing.T) {
 	}
 }
 
+// What a program writes at once, the other one reads at once, however much later one path is.
+func TestAMessageIsReadWhole(t *testing.T) {
+	for _, schedule := range []string{Strict, Weighted} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, ListenOptions{}, &road{delay: 5 * ms}, &road{delay: 40 * ms}, &road{delay: 10 * ms})
+			o := w.options()
+			o.Schedule = schedule
+			client, server := w.open(o)
+			into := make([]byte, 1<<16)
+			sizes := []int{1, 2, 7, 8, 1000, 30_000}
+			if schedule == Weighted { // where a path may get a full segment, whose message has no end to be seen
+				sizes = sizes[:5]
+			}
+			for _, size := range sizes {
+				if _, err := server.Write(noise(1, size)); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(15 * ms) // a part is there
+				if n, err := client.Read(into); n != size || err != nil || !bytes.Equal(into[:n], noise(1, size)) {
+					t.Errorf("%s: %d bytes of %d are read at once, %v", schedule, n, size, err)
+				}
+			}
+			closeBoth(t, client, server)
+			w.listener.Close()
+		})
+	}
+}
+
+// moments notes when it is written to.
+type moments []time.Time
+
+func (m *moments) Write(p []byte) (int, error) {
+	*m = append(*m, time.Now())
+	return len(p), nil
+}
+
+// A copy hands over a message once all of it is there, so that it goes on by one system call.
+func TestAMessageIsCopiedWhole(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, ListenOptions{}, &road{delay: 5 * ms}, &road{delay: 40 * ms})
+		client, server := w.open(w.options())
+		began := time.Now()
+		go func() {
+			_, _ = server.Write(noise(1, 7))
+			time.Sleep(time.Second)
+			_ = server.CloseWrite()
+		}()
+		time.Sleep(15 * ms) // a part is there
+		var at moments
+		if n, err := client.WriteTo(&at); n != 7 || err != nil || len(at) != 2 || at[0].Sub(began) != 40*ms || at[1] != at[0] {
+			t.Errorf("%d bytes at %v after %v, %v", n, at, began, err)
+		}
+		closeBoth(t, client, server)
+		w.listener.Close()
+	})
+}
+
+// The part of a message that is there does not wait for a path that died.
+func TestAPartIsReadInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, ListenOptions{}, &road{delay: 5 * ms}, &road{delay: 40 * ms})
+		client, server := w.open(w.options())
+		w.roads[1].stall()
+		if _, err := server.Write(noise(1, 7)); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		n, err := client.Read(make([]byte, 100))
+		if took := time.Since(began); n < 3 || n > 4 || err != nil || took > restPatience {
+			t.Errorf("%d bytes are read after %v, %v", n, took, err)
+		}
+		_, _ = client.Close(), server.Close() // what is missing never comes
+		w.listener.Close()
+	})
+}
+
 // The end of a stream is one only if all of it arrived.
 func TestACutIsNoEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

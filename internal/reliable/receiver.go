@@ -32,6 +32,7 @@ type Receiver struct {
 	window   int
 	widened  time.Time
 	ready    fifo
+	more     bool // of the newest unit that is in order
 	discard  bool
 	end      *End
 	ended    bool
@@ -174,6 +175,7 @@ func (r *Receiver) deliver(u *Unit, now time.Time) error {
 	}
 	r.next += r.o.Numbering.span(u.Size)
 	r.offset += uint64(u.Size)
+	r.more = u.More
 	if r.discard || u.Size == 0 {
 		r.free(u.Buf)
 		if r.discard {
@@ -203,7 +205,7 @@ func (r *Receiver) advance(now time.Time) error {
 	if r.offset != r.end.Offset {
 		return violation(fmt.Sprintf("its stream ends at %d, not at %d", r.offset, r.end.Offset))
 	}
-	r.ended, r.ackDue = true, true
+	r.ended, r.ackDue, r.more = true, true, false
 	r.next++
 	return nil
 }
@@ -244,6 +246,9 @@ func (r *Receiver) Ended() bool { return r.ended }
 
 // Readable reports whether there is data or the end to read.
 func (r *Receiver) Readable() bool { return r.ready.len() > 0 || r.ended }
+
+// Torn reports whether what is ready is no more than some units and ends within what was written at once.
+func (r *Receiver) Torn(units int) bool { return r.more && r.ready.len() <= units }
 
 func (r *Receiver) Read(p []byte, now time.Time) int {
 	n := 0

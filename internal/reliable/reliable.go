@@ -36,6 +36,8 @@ type Unit struct {
 	// Buf[Head:] holds the bytes of the unit, or a share of them. The bytes before are for a header of the caller.
 	Buf  []byte
 	Head int
+	// More says that the rest of what was written at once is in the units that follow.
+	More bool
 }
 
 // Data returns the buffer without the room for a header.
