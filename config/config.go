@@ -59,7 +59,7 @@ type Up struct {
 	Name string `toml:"name" help:"what the tunnel and its device are called; the file's name where this is not given"`
 	// File is the wg-quick file.
 	File       string     `toml:"file"`
-	KillSwitch bool       `toml:"kill-switch" help:"keep all else from leaving while a full tunnel is up"`
+	KillSwitch bool       `toml:"kill-switch" help:"keep what belongs in the tunnel, and with a full tunnel all else, from leaving outside it"`
 	Socks      string     `toml:"socks" help:"offer the tunnel as a proxy on <HOST:PORT> instead of as a device"`
 	SocksUsers users.File `toml:"socks-users" help:"let only the users in <FILE> use that proxy, with a password; heddle masque user add makes one"`
 	MTU        int        `toml:"mtu" help:"MTU of the tunnel in bytes; 0 takes the file's, or works it out"`

@@ -4,6 +4,7 @@ package nft
 
 import (
 	"encoding/binary"
+	"net"
 	"net/netip"
 	"slices"
 
@@ -121,6 +122,14 @@ func LoadPort(s Side, register uint32) expr.Any {
 
 func Address(a netip.Addr, s Side) []expr.Any {
 	return Join(IPv6(a.Is6()), Equal(LoadAddress(a.Is6(), s, 1), a.AsSlice()))
+}
+
+// Within matches packets whose address at a side is in the prefix.
+func Within(p netip.Prefix, s Side) []expr.Any {
+	p = p.Masked()
+	v6, bits := p.Addr().Is6(), p.Addr().BitLen()
+	masked := &expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: uint32(bits / 8), Mask: net.CIDRMask(p.Bits(), bits), Xor: make([]byte, bits/8)}
+	return Join(IPv6(v6), []expr.Any{LoadAddress(v6, s, 1), masked, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: p.Addr().AsSlice()}})
 }
 
 // UDP matches datagrams to or from an address and port. It leaves the port in register 1.

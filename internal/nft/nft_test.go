@@ -101,6 +101,11 @@ var rules = []struct {
 		"payload load 16b @ network header + 8 => reg 1\ncmp eq reg 1 0xb80d0120 0x00000000 0x00000000 0x01000000"},
 	{"ip6 daddr 2001:db8::1", Address(addr6, Destination), "meta load nfproto => reg 1\ncmp eq reg 1 0x0000000a\n" +
 		"payload load 16b @ network header + 24 => reg 1\ncmp eq reg 1 0xb80d0120 0x00000000 0x00000000 0x01000000"},
+	{"ip daddr 10.16.0.0/12", Within(netip.MustParsePrefix("10.16.0.0/12"), Destination), "meta load nfproto => reg 1\ncmp eq reg 1 0x00000002\n" +
+		"payload load 4b @ network header + 16 => reg 1\nbitwise reg 1 = ( reg 1 & 0x0000f0ff ) ^ 0x00000000\ncmp eq reg 1 0x0000100a"},
+	{"ip6 saddr 2000::/3", Within(netip.MustParsePrefix("2000::/3"), Source), "meta load nfproto => reg 1\ncmp eq reg 1 0x0000000a\n" +
+		"payload load 16b @ network header + 8 => reg 1\nbitwise reg 1 = ( reg 1 & 0x000000e0 0x00000000 0x00000000 0x00000000 )" +
+		" ^ 0x00000000 0x00000000 0x00000000 0x00000000\ncmp eq reg 1 0x00000020 0x00000000 0x00000000 0x00000000"},
 	{"ip saddr 192.0.2.1 udp sport 53", UDP(netip.AddrPortFrom(addr4, 53), Source), "meta load nfproto => reg 1\ncmp eq reg 1 0x00000002\n" +
 		"payload load 4b @ network header + 12 => reg 1\ncmp eq reg 1 0x010200c0\n" +
 		"meta load l4proto => reg 1\ncmp eq reg 1 0x00000011\npayload load 2b @ transport header + 0 => reg 1\ncmp eq reg 1 0x00003500"},

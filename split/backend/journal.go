@@ -30,6 +30,19 @@ func Clean(dir, session, backend string, kinds journal.Kinds, keepGuard bool) (l
 	return lines, err
 }
 
+// Left returns a line for each change that a session made on this machine and that is not undone. If no such session runs, a
+// crash left them.
+func Left(dir, session, backend string, kinds journal.Kinds) (lines []string, err error) {
+	j, err := OpenJournal(dir, session, backend, kinds)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range j.Changes() {
+		lines = append(lines, c.String())
+	}
+	return lines, nil
+}
+
 // Begin undoes the changes that a crash of a session left, and makes the guard as the first change. It replaces a guard that
 // the crash left in one step; left reports whether there was one. If that guard's server had another address, nothing leaves
 // to that address either.

@@ -54,6 +54,11 @@ func Clean(dir, session string, keepGuard bool) ([]string, error) {
 	return backend.Clean(dir, session, backendName, kinds, keepGuard)
 }
 
+// Left is [backend.Left].
+func Left(dir, session string) ([]string, error) {
+	return backend.Left(dir, session, backendName, kinds)
+}
+
 // Backend is one session. Open, Run and Close must be called in one network namespace.
 type Backend struct {
 	o        Options

@@ -3,6 +3,7 @@ package tunnel
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/google/nftables"
@@ -17,7 +18,7 @@ import (
 //
 //   - KillSwitch: packets leave or are forwarded only over the tunnel, with its mark, over lo or to this machine itself. DHCP
 //     (RFC 2131, RFC 9915) and Neighbor Discovery (RFC 4861) pass too, to keep the paths' addresses. IPv6 is blocked even
-//     if the tunnel has IPv4 only.
+//     if the tunnel has IPv4 only. With Within, only packets to these prefixes are blocked.
 //   - Addresses: as with wg-quick(8), other interfaces cannot reach the tunnel's own addresses. Answers to marked packets
 //     get the mark back, so that reverse path filtering accepts them.
 type firewall struct {
@@ -26,17 +27,35 @@ type firewall struct {
 	Mark       uint32       `json:"mark"`
 	KillSwitch bool         `json:"kill_switch"`
 	Addresses  []netip.Addr `json:"addresses,omitempty"`
+	// Within limits the kill switch to packets to these prefixes, less those in Beside. The longest prefix decides.
+	Within []netip.Prefix `json:"within,omitempty"`
+	Beside []netip.Prefix `json:"beside,omitempty"`
 }
 
 func (c *firewall) String() string {
 	text := "nft add table inet " + c.Table
-	if c.KillSwitch {
+	switch {
+	case c.KillSwitch && len(c.Within) > 0:
+		text += fmt.Sprintf(" (guard: packets to %s leave by %s or not at all", list(c.Within), c.Device)
+		if len(c.Beside) > 0 {
+			text += "; not to " + list(c.Beside) + ", which this machine has narrower routes for"
+		}
+		text += ")"
+	case c.KillSwitch:
 		text += fmt.Sprintf(" (kill switch: only lo, %s, mark %d, DHCP and Neighbor Discovery may leave)", c.Device, c.Mark)
 	}
 	if len(c.Addresses) > 0 {
 		text += " (answers keep the mark; the tunnel's addresses are reached through the tunnel only)"
 	}
 	return text
+}
+
+func list(prefixes []netip.Prefix) string {
+	var words []string
+	for _, p := range prefixes {
+		words = append(words, p.String())
+	}
+	return strings.Join(words, ", ")
 }
 
 func (c *firewall) Guards() bool { return c.KillSwitch }
@@ -59,11 +78,14 @@ func (c *firewall) Apply() error {
 func (c *firewall) Undo() error { return nft.Remove(nft.Inet(c.Table)) }
 
 func (c *firewall) addKillSwitch(conn *nftables.Conn, table *nftables.Table) {
-	drop := nftables.ChainPolicyDrop
-	output := conn.AddChain(&nftables.Chain{Name: killSwitchChain, Table: table, Type: nftables.ChainTypeFilter,
-		Hooknum: nftables.ChainHookOutput, Priority: nftables.ChainPriorityFilter, Policy: &drop})
+	policy, name := nftables.ChainPolicyDrop, killSwitchChain
+	if len(c.Within) > 0 {
+		policy, name = nftables.ChainPolicyAccept, "guard"
+	}
+	output := conn.AddChain(&nftables.Chain{Name: name, Table: table, Type: nftables.ChainTypeFilter,
+		Hooknum: nftables.ChainHookOutput, Priority: nftables.ChainPriorityFilter, Policy: &policy})
 	forward := conn.AddChain(&nftables.Chain{Name: "forward", Table: table, Type: nftables.ChainTypeFilter,
-		Hooknum: nftables.ChainHookForward, Priority: nftables.ChainPriorityFilter, Policy: &drop})
+		Hooknum: nftables.ChainHookForward, Priority: nftables.ChainPriorityFilter, Policy: &policy})
 	add := func(chain *nftables.Chain, parts ...[]expr.Any) {
 		conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: nft.Join(parts...)})
 	}
@@ -79,10 +101,28 @@ func (c *firewall) addKillSwitch(conn *nftables.Conn, table *nftables.Table) {
 		// RFC 4861, section 7.1: a hop limit of 255 proves that no router forwarded it, or will.
 		add(output, nft.Protocol(unix.IPPROTO_ICMPV6), nft.NetworkByte(7, kind.hops), nft.TransportByte(0, kind.kind), nft.Accept)
 	}
-	add(output, nft.Reject)
 	add(forward, nft.Out(c.Device), nft.Accept)
 	add(forward, nft.In(c.Device), nft.Accept)
-	add(forward, nft.Reject)
+	for _, refusal := range c.refusals() {
+		add(output, refusal)
+		add(forward, refusal)
+	}
+}
+
+// refusals are the rules about packets that nothing else lets out.
+func (c *firewall) refusals() [][]expr.Any {
+	if len(c.Within) == 0 {
+		return [][]expr.Any{nft.Reject}
+	}
+	var rules [][]expr.Any
+	for _, p := range longestFirst(slices.Concat(c.Within, c.Beside)) {
+		verdict := nft.Reject
+		if slices.Contains(c.Beside, p) {
+			verdict = nft.Accept
+		}
+		rules = append(rules, nft.Join(nft.Within(p, nft.Destination), verdict))
+	}
+	return rules
 }
 
 const killSwitchChain = "output"

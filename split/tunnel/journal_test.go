@@ -40,7 +40,8 @@ func TestCleanKeepsTheKillSwitch(t *testing.T) {
 
 // samples has one change of each kind, with all fields set.
 var samples = []change{
-	&firewall{Table: "heddle_x", Device: "x", Mark: 7, KillSwitch: true, Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.2")}},
+	&firewall{Table: "heddle_x", Device: "x", Mark: 7, KillSwitch: true, Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.2")},
+		Within: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, Beside: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}},
 	&deviceChange{Device: "x"},
 	&address{Device: "x", Prefix: netip.MustParsePrefix("fd00::2/64")},
 	&linkUp{Device: "x", MTU: 1420},

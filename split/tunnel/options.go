@@ -15,16 +15,18 @@ import (
 
 // Options configure the tunnel of one WireGuard file.
 type Options struct {
-	Name       string // name of the tunnel and its device; at most 15 bytes if there is a device
-	Config     *wgconf.Config
-	Split      split.Options // paths and schedule; Session, To and Mark are filled in here
-	Userspace  bool          // a network stack in this process instead of a TUN device; changes nothing on this machine
-	KillSwitch bool          // block all other traffic while a full tunnel is up; no effect on other tunnels
-	Hooks      bool          // permit the commands of the file
-	MTU        int           // in bytes; 0: the file's, or computed
-	Dir        string        // directory of the journal, such as /run/heddle; only its owner may write there
-	ResolvConf string        // file that names the machine's resolvers; empty means /etc/resolv.conf
-	Log        *slog.Logger  // messages for people; nil means [slog.Default]
+	Name      string // name of the tunnel and its device; at most 15 bytes if there is a device
+	Config    *wgconf.Config
+	Split     split.Options // paths and schedule; Session, To and Mark are filled in here
+	Userspace bool          // a network stack in this process instead of a TUN device; changes nothing on this machine
+	// KillSwitch blocks all other traffic of a full tunnel, and packets to AllowedIPs outside any other tunnel. Both hold before
+	// the tunnel is up and after a crash. It has no effect if the file has a Table line.
+	KillSwitch bool
+	Hooks      bool         // permit the commands of the file
+	MTU        int          // in bytes; 0: the file's, or computed
+	Dir        string       // directory of the journal, such as /run/heddle; only its owner may write there
+	ResolvConf string       // file that names the machine's resolvers; empty means /etc/resolv.conf
+	Log        *slog.Logger // messages for people; nil means [slog.Default]
 }
 
 func (o *Options) log() *slog.Logger { return cmp.Or(o.Log, slog.Default()) }
@@ -33,10 +35,11 @@ func (o *Options) log() *slog.Logger { return cmp.Or(o.Log, slog.Default()) }
 type plan struct {
 	mark          uint32
 	mtu           int
-	table         uint32   // for default routes, 0 if there are none
-	noIPv6        bool     // IPv6 is off, so the kernel refuses addresses and routes of it
-	warnings      []string // what is left out, for a person
-	before, after []change // before: kill switch and device; after: routes into it
+	table         uint32    // for default routes, 0 if there are none
+	guard         *firewall // keeps packets in; nil without one
+	noIPv6        bool      // IPv6 is off, so the kernel refuses addresses and routes of it
+	warnings      []string  // what is left out, for a person
+	before, after []change  // before: guard and device; after: routes into it
 }
 
 // overhead is that of WireGuard in bytes: IPv6 header 40, UDP 8, own header 16, tag 16, as in wg-quick(8).

@@ -4,6 +4,7 @@ package tunnel
 
 import (
 	"log/slog"
+	"net/netip"
 
 	"golang.zx2c4.com/wireguard/device"
 
@@ -19,7 +20,7 @@ func makePlan(o *Options) (*plan, error) {
 
 type firewall struct {
 	journal.Change
-	KillSwitch bool
+	Within, Beside []netip.Prefix
 }
 
 type controlSocket struct{}

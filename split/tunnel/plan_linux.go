@@ -58,7 +58,12 @@ func (p *plan) makeDevice(o *Options) {
 				f.Addresses = append(f.Addresses, a.Addr())
 			}
 		}
+		if o.KillSwitch {
+			p.guard = f
+		}
 		p.before = append(p.before, f)
+	} else if p.guard != nil {
+		p.before = append(p.before, p.guard)
 	}
 	p.addHooks(&p.before, o, "PostDown", o.Config.Interface.PostDown)
 	p.addHooks(&p.before, o, "PreUp", o.Config.Interface.PreUp)
@@ -117,6 +122,9 @@ func (p *plan) routing(o *Options) ([]change, error) {
 	if full[false] {
 		changes = append(changes, p.sourceMark(o)...)
 	}
+	if p.table == 0 && table.Number == 0 && o.KillSwitch && len(o.Config.Peer.AllowedIPs) > 0 {
+		return changes, p.planGuard(o)
+	}
 	return changes, nil
 }
 
@@ -153,6 +161,53 @@ func (p *plan) tellSkipped(o *Options) error {
 	}
 	p.warnings = append(p.warnings, fmt.Sprintf("IPv6 is off on this machine, so the tunnel is made without %s of the file; if you switch it on, start the tunnel again", strings.Join(skipped, ", ")))
 	return nil
+}
+
+// guardMark tells a session's own packets from those that a guard refuses. No table has this number, which is apart from
+// those of [iprule.FreeTables].
+const guardMark = 50820
+
+// planGuard plans the guard of a tunnel that takes a part of the addresses. It also refuses packets to the tunnel's own
+// addresses: once these are gone, errors about packets from them would leave by the default route. Parts for which this
+// machine has narrower routes stay out of the tunnel, as with wg-quick(8). Routes that appear later have no effect: a hostile
+// network could announce them.
+func (p *plan) planGuard(o *Options) error {
+	allowed := o.Config.Peer.AllowedIPs
+	beside, err := narrowerRoutes(allowed)
+	if err != nil {
+		return err
+	}
+	p.mark = cmp.Or(p.mark, guardMark)
+	p.guard = &firewall{Table: nft.Name(o.Name), Device: o.Name, Mark: p.mark, KillSwitch: true, Within: slices.Clone(allowed), Beside: beside}
+	for _, a := range o.Config.Interface.Addresses {
+		if own := netip.PrefixFrom(a.Addr(), a.Addr().BitLen()); !slices.Contains(p.guard.Within, own) {
+			p.guard.Within = append(p.guard.Within, own)
+		}
+	}
+	return nil
+}
+
+// narrowerRoutes lists the destinations of the main table's routes that lie inside one of the prefixes.
+func narrowerRoutes(prefixes []netip.Prefix) (narrower []netip.Prefix, err error) {
+	for _, v6 := range []bool{false, true} {
+		routes, err := netlink.RouteListFiltered(iprule.Family(v6), &netlink.Route{Table: mainTable}, netlink.RT_FILTER_TABLE)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range routes {
+			if r.Dst == nil || r.Type != unix.RTN_UNICAST {
+				continue
+			}
+			a, _ := netip.AddrFromSlice(r.Dst.IP)
+			bits, _ := r.Dst.Mask.Size()
+			dst := netip.PrefixFrom(a.Unmap(), bits)
+			inside := func(p netip.Prefix) bool { return p.Bits() < bits && p.Contains(dst.Addr()) }
+			if slices.ContainsFunc(prefixes, inside) && !slices.Contains(prefixes, dst) && !slices.Contains(narrower, dst) {
+				narrower = append(narrower, dst)
+			}
+		}
+	}
+	return narrower, nil
 }
 
 // chooseTable uses the mark as the table's number, as wg-quick(8) does, or a free number for both.

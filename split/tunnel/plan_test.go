@@ -30,7 +30,7 @@ func planLines(t *testing.T, o Options) []string {
 
 func TestPlan(t *testing.T) {
 	nstest.New(t).Enter(t)
-	newWire(t, "up0", "192.0.2.2/24")
+	newWire(t, "up0", "192.0.2.2/24", "10.9.0.2/16", "fd00:9::2/64")
 	interfaceWith := func(line string) string { return strings.Replace(fullTunnel, "[Peer]", line+"\n[Peer]", 1) }
 	allowing := func(ips string) string { return strings.Replace(fullTunnel, "0.0.0.0/0, ::/0", ips, 1) }
 	for name, test := range map[string]struct {
@@ -47,9 +47,12 @@ func TestPlan(t *testing.T) {
 		"IPv6 only": {allowing("::/0"), []string{"nft", "ip -6 rule"}, []string{"ip -4 rule", "sysctl"}},
 		"halves": {allowing("0.0.0.0/1, 128.0.0.0/1"), []string{"nft", "ip -4 route add 0.0.0.0/1 dev office table 51820",
 			"ip -4 route add 128.0.0.0/1 dev office table 51820", "ip -4 rule"}, []string{"ip -6 rule"}},
-		"one half": {allowing("0.0.0.0/1"), []string{"ip -4 route add 0.0.0.0/1 dev office"}, []string{"nft", "ip -4 rule"}},
+		"one half": {allowing("0.0.0.0/1"), []string{"nft add table inet heddle_office (guard: packets to 0.0.0.0/1, 10.0.0.2/32, fd00::2/128 leave by office or not at all; " +
+			"not to 10.9.0.0/16, which", "ip -4 route add 0.0.0.0/1 dev office"}, []string{"ip -4 rule"}},
 		"some": {allowing("10.0.0.0/8, 10.1.0.0/16"), []string{"ip -4 route add 10.1.0.0/16 dev office", "ip -4 route add 10.0.0.0/8 dev office"},
-			[]string{"nft", "ip -4 rule", "sysctl"}},
+			[]string{"ip -4 rule", "sysctl"}},
+		"some of IPv6": {allowing("fd00::/8"), []string{"nft add table inet heddle_office (guard: packets to fd00::/8, 10.0.0.2/32, fd00::2/128 leave by office or not at all; " +
+			"not to fd00:9::/64, which"}, []string{"ip -6 rule"}},
 		"table off":    {interfaceWith("Table = off"), []string{"ip tuntap"}, []string{"nft", "ip -4 route", "ip -4 rule"}},
 		"table number": {interfaceWith("Table = 77"), []string{"ip -4 route add 0.0.0.0/0 dev office table 77"}, []string{"nft", "ip -4 rule"}},
 		"mark": {interfaceWith("FwMark = 0x10"), []string{"ip -4 rule add priority 32765 not fwmark 16 table 16",
@@ -84,7 +87,10 @@ func TestPlanSwitches(t *testing.T) {
 	o := options(t, strings.Replace(fullTunnel, "[Peer]", "PostUp = x\nPostDown = y\n[Peer]", 1))
 	o.KillSwitch, o.Hooks, o.MTU = false, false, 1290
 	text := strings.Join(planLines(t, o), "\n")
-	if strings.Contains(text, "kill switch") || strings.Contains(text, "PostUp") || strings.Contains(text, "PostDown") || !strings.Contains(text, "mtu 1290") {
+	some := options(t, strings.Replace(fullTunnel, "0.0.0.0/0, ::/0", "10.0.0.0/8", 1))
+	some.KillSwitch = false
+	text += strings.Join(planLines(t, some), "\n")
+	if strings.Contains(text, "kill switch") || strings.Contains(text, "guard") || strings.Contains(text, "PostUp") || strings.Contains(text, "PostDown") || !strings.Contains(text, "mtu 1290") {
 		t.Errorf("got\n%s", text)
 	}
 }

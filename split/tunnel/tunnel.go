@@ -2,7 +2,8 @@
 // routes, DNS and commands as in wg-quick(8), and a kill switch. Without root it is a network stack inside this process.
 //
 // All changes to this machine are journaled first, so that [Tunnel.Close], or [Clean] after a crash, reverts them. The kill
-// switch is set first and removed last: after a crash nothing leaves until somebody cleans up.
+// switch, or the guard of a tunnel for a part of the addresses, is set first and removed last: after a crash nothing that it
+// blocks leaves until somebody cleans up.
 //
 // Do not use this package for a server, nor for a tunnel over one path, which the kernel's WireGuard serves faster.
 package tunnel
@@ -29,7 +30,7 @@ type Tunnel struct {
 	session *split.Session
 	bind    *split.Bind
 	journal *journal.Journal
-	left    bool // a crashed tunnel left its kill switch, which stays if the start fails
+	left    bool // a crashed tunnel left its guard, which stays if the start fails
 	engine  *engine
 	control *controlSocket
 	net     *netstack.Net
@@ -85,38 +86,42 @@ func (t *Tunnel) Warnings() []string {
 	return t.plan.warnings
 }
 
-// Up resolves the server's name, sets the kill switch, proves the paths, and only then makes the tunnel and sends traffic
-// into it. It returns after the first handshake. If it fails, it reverts what it did. tell, which may be nil, receives
-// progress.
-func (t *Tunnel) Up(ctx context.Context, tell func(string)) error {
+// Up sets the guard, resolves the server's name, proves the paths, and only then makes the tunnel and sends traffic into
+// it. The kill switch of a full tunnel follows the lookup, which it would block. Up returns after the first handshake. If it
+// fails, it reverts what it did. It calls guarded once the guard holds; tell receives progress. Both may be nil.
+func (t *Tunnel) Up(ctx context.Context, guarded func(), tell func(string)) error {
 	if t.plan != nil {
 		if err := t.openJournal(); err != nil {
 			return err
 		}
 	}
-	err := t.up(ctx, tell)
+	if guarded == nil {
+		guarded = func() {}
+	}
+	err := t.up(ctx, guarded, tell)
 	if err != nil {
 		return errors.Join(err, t.close(t.left))
 	}
 	return nil
 }
 
-// openJournal opens the journal and takes over the kill switch that [Clean] kept.
+// openJournal opens the journal and takes over the guard that [Clean] kept.
 func (t *Tunnel) openJournal() error {
 	j, err := openJournal(t.o.Dir, t.o.Name)
 	if err != nil {
 		return err
 	}
-	t.journal, t.left = j, t.KillSwitch() && j.Guards() > 0
+	t.journal, t.left = j, t.Guarded() && j.Guards() > 0
 	_, err = j.Undo(t.left)
 	return err
 }
 
-func (t *Tunnel) up(ctx context.Context, tell func(string)) error {
-	if err := t.session.Resolve(ctx); err != nil {
-		return err
-	}
+func (t *Tunnel) up(ctx context.Context, guarded func(), tell func(string)) error {
 	if t.plan == nil {
+		guarded()
+		if err := t.session.Resolve(ctx); err != nil {
+			return err
+		}
 		if err := t.session.Prove(ctx, tell); err != nil {
 			return err
 		}
@@ -125,7 +130,20 @@ func (t *Tunnel) up(ctx context.Context, tell func(string)) error {
 		}
 		return t.shake(ctx)
 	}
-	if err := t.makeDevice(ctx, tell); err != nil {
+	rest, err := t.setGuard(ctx)
+	if err != nil {
+		return err
+	}
+	guarded()
+	if t.plan.table == 0 {
+		if err := t.session.Resolve(ctx); err != nil {
+			return err
+		}
+	}
+	if err := t.session.Prove(ctx, tell); err != nil {
+		return err
+	}
+	if err := t.makeDevice(ctx, rest); err != nil {
 		return err
 	}
 	for _, c := range t.plan.after {
@@ -136,19 +154,26 @@ func (t *Tunnel) up(ctx context.Context, tell func(string)) error {
 	return t.shake(ctx)
 }
 
-// makeDevice makes the first half of the plan, and proves the paths once the kill switch is up.
-func (t *Tunnel) makeDevice(ctx context.Context, tell func(string)) error {
-	if err := otherKillSwitch(tableName(t.o.Name)); err != nil {
-		return err
-	}
-	proved := false
-	for _, c := range t.plan.before {
-		if _, first := c.(*firewall); !first && !proved {
-			if err := t.session.Prove(ctx, tell); err != nil {
-				return err
-			}
-			proved = true
+// setGuard makes the first change of the plan if it is a firewall, and returns the rest of the first half. It resolves the
+// name of a full tunnel's server before.
+func (t *Tunnel) setGuard(ctx context.Context) (rest []change, err error) {
+	if t.plan.table != 0 {
+		if err := t.session.Resolve(ctx); err != nil {
+			return nil, err
 		}
+	}
+	if err := otherKillSwitch(tableName(t.o.Name)); err != nil {
+		return nil, err
+	}
+	if f, ok := t.plan.before[0].(*firewall); ok {
+		return t.plan.before[1:], t.do(ctx, f)
+	}
+	return t.plan.before, nil
+}
+
+// makeDevice makes the rest of the first half of the plan.
+func (t *Tunnel) makeDevice(ctx context.Context, rest []change) error {
+	for _, c := range rest {
 		if d, ok := c.(*deviceChange); ok {
 			d.create, d.remove = t.createDevice, t.removeDevice
 		}
@@ -241,8 +266,19 @@ func (t *Tunnel) Status() split.Status { return t.bind.Status() }
 // Net returns the network stack of a userspace tunnel, nil for others.
 func (t *Tunnel) Net() *netstack.Net { return t.net }
 
-// KillSwitch reports whether all other traffic is blocked while the tunnel is up.
-func (t *Tunnel) KillSwitch() bool { return t.plan != nil && t.plan.table != 0 && t.o.KillSwitch }
+// Guarded reports whether packets that belong in the tunnel are blocked outside it, also while it is not up.
+func (t *Tunnel) Guarded() bool { return t.plan != nil && t.plan.guard != nil }
+
+// KillSwitch reports whether all other traffic is blocked too.
+func (t *Tunnel) KillSwitch() bool { return t.Guarded() && len(t.plan.guard.Within) == 0 }
+
+// Beside returns the parts of AllowedIPs that stay outside a guarded tunnel, because this machine has narrower routes for them.
+func (t *Tunnel) Beside() []netip.Prefix {
+	if !t.Guarded() {
+		return nil
+	}
+	return t.plan.guard.Beside
+}
 
 // MTU returns the tunnel's MTU in bytes.
 func (t *Tunnel) MTU() int {
@@ -253,7 +289,7 @@ func (t *Tunnel) MTU() int {
 }
 
 // Wait returns nil when ctx ends, or an error when the device is removed. After an error, do not call Close without a
-// person's decision: the kill switch stays up until then.
+// person's decision: the guard stays up until then.
 func (t *Tunnel) Wait(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -266,17 +302,21 @@ func (t *Tunnel) Wait(ctx context.Context) error {
 func (t *Tunnel) ended() error {
 	t.control.close()
 	e := &path.Error{What: "tunnel " + t.o.Name, Why: "its device was taken away", Hint: "start it again"}
-	if t.KillSwitch() {
+	switch {
+	case t.KillSwitch():
 		e.Why += "; the kill switch stays up, so nothing leaves"
 		e.Hint = fmt.Sprintf("start it again, or `heddle down %s` to lift the kill switch", t.o.Name)
+	case t.Guarded():
+		e.Why += "; its guard stays up, so nothing leaves to AllowedIPs"
+		e.Hint = fmt.Sprintf("start it again, or `heddle down %s` to lift the guard", t.o.Name)
 	}
 	return e
 }
 
-// Close ends the tunnel and reverts all changes, the kill switch last. It may be called again.
+// Close ends the tunnel and reverts all changes, the guard last. It may be called again.
 func (t *Tunnel) Close() error { return t.close(false) }
 
-func (t *Tunnel) close(keepKillSwitch bool) error {
+func (t *Tunnel) close(keepGuard bool) error {
 	if t.plan == nil {
 		if t.engine != nil {
 			t.engine.device.Close()
@@ -286,26 +326,37 @@ func (t *Tunnel) close(keepKillSwitch bool) error {
 	if t.journal == nil {
 		return nil
 	}
-	if _, err := t.journal.Undo(keepKillSwitch); err != nil {
+	if _, err := t.journal.Undo(keepGuard); err != nil {
 		return &path.Error{What: "tunnel " + t.o.Name, Why: "not all changes could be taken back", Err: err, Hint: "heddle down " + t.o.Name}
 	}
 	return nil
 }
 
-// Clean reverts what a crash of the named tunnel left, and returns a line for each change. With keepKillSwitch the kill
-// switch stays for a [Tunnel] about to start, so that nothing leaves in between. The caller must hold the name's lock.
-func Clean(dir, name string, keepKillSwitch bool) ([]string, error) {
+// Clean reverts what a crash of the named tunnel left, and returns a line for each change. With keepGuard the guard stays for
+// a [Tunnel] about to start, so that nothing leaves in between. The caller must hold the name's lock.
+func Clean(dir, name string, keepGuard bool) ([]string, error) {
 	j, err := openJournal(dir, name)
 	if err != nil {
 		return nil, err
 	}
 	left := j.Changes()
-	if keepKillSwitch {
+	if keepGuard {
 		left = left[j.Guards():]
 	}
 	lines := lasting(left)
-	if _, err := j.Undo(keepKillSwitch); err != nil {
+	if _, err := j.Undo(keepGuard); err != nil {
 		return lines, &path.Error{What: "tunnel " + name, Why: "not all that a crash left could be taken back", Err: err, Hint: "heddle down " + name}
 	}
 	return lines, nil
+}
+
+// Left says what a tunnel called name changed on this machine that is still so, a line each, and whether it changed
+// anything. Where no such tunnel runs, this is what a crash left.
+func Left(dir, name string) (lines []string, changed bool, err error) {
+	j, err := openJournal(dir, name)
+	if err != nil || j == nil {
+		return nil, false, err
+	}
+	changes := j.Changes()
+	return lasting(changes), len(changes) > 0, nil
 }

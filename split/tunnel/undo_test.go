@@ -146,7 +146,7 @@ func TestKillSwitchStaysThroughCrashes(t *testing.T) {
 		t.Fatal(err)
 	}
 	up("before the next start", true)
-	failing := &Tunnel{o: o, plan: &plan{table: 5}}
+	failing := &Tunnel{o: o, plan: &plan{guard: &firewall{}}}
 	if err := failing.openJournal(); err != nil {
 		t.Fatal(err)
 	}

@@ -72,7 +72,7 @@ func TestUserspaceClosesUnderLoad(t *testing.T) {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-		if err := tunnel.Up(ctx, nil); err != nil {
+		if err := tunnel.Up(ctx, nil, nil); err != nil {
 			t.Fatal(err)
 		}
 		cancel()

@@ -48,6 +48,7 @@ func TestMain(m *testing.M) { labtest.Main(m) }
 // client is the machine under test: the test's own thread is in its namespace.
 type client struct {
 	t                               *testing.T
+	here, router                    nstest.Namespace
 	binary, dir, conf, name, resolv string
 }
 
@@ -59,7 +60,7 @@ func newClient(t *testing.T, change ...func(*device.Device)) *client {
 	here := nstest.New(t)
 	here.Enter(t)
 	clientKey, serverKey := newKey(t), newKey(t)
-	layWorld(t, here, func() error { return startServer(t, serverKey, clientKey.PublicKey(), change...) })
+	router := layWorld(t, here, func() error { return startServer(t, serverKey, clientKey.PublicKey(), change...) })
 	var id [3]byte
 	_, _ = crand.Read(id[:])
 	// A directory of its own, short enough for a socket's path.
@@ -68,7 +69,7 @@ func newClient(t *testing.T, change ...func(*device.Device)) *client {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	c := &client{t: t, binary: labtest.Heddle, dir: dir, name: "hw" + hex.EncodeToString(id[:]), resolv: filepath.Join(dir, "resolv.conf")}
+	c := &client{t: t, here: here, router: router, binary: labtest.Heddle, dir: dir, name: "hw" + hex.EncodeToString(id[:]), resolv: filepath.Join(dir, "resolv.conf")}
 	c.conf = filepath.Join(dir, c.name+".conf")
 	c.write(c.conf, fmt.Sprintf(`[Interface]
 PrivateKey = %s
@@ -105,9 +106,10 @@ func (c *client) write(file, text string) {
 }
 
 // layWorld connects the client, by two links, to a router and a server, and runs start in the server's namespace.
-func layWorld(t *testing.T, client nstest.Namespace, start func() error) {
+func layWorld(t *testing.T, client nstest.Namespace, start func() error) (router nstest.Namespace) {
 	t.Helper()
-	router, server := nstest.New(t), nstest.New(t)
+	router = nstest.New(t)
+	server := nstest.New(t)
 	for n := 1; n <= 2; n++ {
 		nstest.Link(t, nstest.End{In: client, Device: fmt.Sprintf("c%d", n), Addrs: []string{fmt.Sprintf("10.77.%d.2/24", n)}},
 			nstest.End{In: router, Device: fmt.Sprintf("r%d", n), Addrs: []string{fmt.Sprintf("10.77.%d.1/24", n)}})
@@ -121,6 +123,7 @@ func layWorld(t *testing.T, client nstest.Namespace, start func() error) {
 	server.Do(t, func() error {
 		return errors.Join(netlink.RouteAdd(&netlink.Route{Gw: net.IPv4(198, 51, 100, 254)}), start())
 	})
+	return router
 }
 
 // startServer runs wireguard-go in the present namespace: its sockets are made by this thread.
@@ -135,7 +138,7 @@ func startServer(t *testing.T, own *ecdh.PrivateKey, peer *ecdh.PublicKey, chang
 	for _, c := range change {
 		c(dev)
 	}
-	err = dev.IpcSet(fmt.Sprintf("private_key=%x\nlisten_port=51820\npublic_key=%x\nallowed_ip=10.99.0.2/32\n", own.Bytes(), peer.Bytes()))
+	err = dev.IpcSet(fmt.Sprintf("private_key=%x\nlisten_port=51820\npublic_key=%x\nallowed_ip=10.99.0.2/32\nallowed_ip=10.98.0.2/32\n", own.Bytes(), peer.Bytes()))
 	if err == nil {
 		err = dev.Up()
 	}

@@ -28,7 +28,7 @@ func Command() *cobra.Command {
 		Short: "End a session, and clean up after a crash",
 		Long: `Down asks the session called NAME to end, and waits until it has taken back all
 that it changed on this machine. Where it crashed, or was killed, down takes
-back what it left: routing rules, DNS, and last the kill switch.
+back what it left: routing rules, DNS, and last the kill switch or the guard.
 
 NAME is what ` + "`heddle status`" + ` shows; the WireGuard file will do as well.`,
 		Example: `  heddle down office
@@ -57,14 +57,14 @@ func runDown(ctx context.Context, name string, say func(string, ...any)) error {
 	if _, notRunning := errors.AsType[*control.NotRunningError](stopErr); stopErr != nil && !notRunning {
 		return stopErr
 	}
-	lines, err := cleanUp(name)
+	lines, crashed, err := cleanUp(name)
 	for _, line := range lines {
 		say("%s: a crash left this, taken back: %s", name, line)
 	}
 	switch {
 	case err != nil:
 		return err
-	case stopErr == nil:
+	case stopErr == nil, crashed && len(lines) == 0:
 		say("%s is down", name)
 	case len(lines) == 0:
 		return stopErr
@@ -73,12 +73,13 @@ func runDown(ctx context.Context, name string, say func(string, ...any)) error {
 }
 
 // cleanUp holds the name while it cleans, so that no session can start meanwhile.
-func cleanUp(name string) ([]string, error) {
+func cleanUp(name string) (lines []string, crashed bool, err error) {
 	server, err := control.Listen(name)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	lines, err := tunnel.Clean(control.Dir(), name, false)
+	_, crashed, _ = tunnel.Left(control.Dir(), name) // Clean fails as well where this does
+	lines, err = tunnel.Clean(control.Dir(), name, false)
 	more, backendsErr := split.CleanBackends(name, false, split.Guarded...)
-	return slices.Concat(lines, more), errors.Join(err, backendsErr, server.Close())
+	return slices.Concat(lines, more), crashed, errors.Join(err, backendsErr, server.Close())
 }

@@ -45,6 +45,19 @@ func openBelow(ctx context.Context, name string, s config.Split, o split.Options
 	return &opened{session.Run, func() []split.Status { return []split.Status{session.Status()} }, session.Close}, nil
 }
 
+// LeftByBackends says what these backends of the session changed on this machine and did not take back.
+func LeftByBackends(session string, backends ...string) (lines []string, err error) {
+	for _, name := range backends {
+		left := kernel.Left
+		if name == "route" {
+			left = route.Left
+		}
+		more, failed := left(control.Dir(), session)
+		lines, err = append(lines, more...), errors.Join(err, failed)
+	}
+	return lines, err
+}
+
 // CleanBackends removes what a crash of the session left by these backends.
 func CleanBackends(session string, keepGuards bool, backends ...string) (lines []string, err error) {
 	for _, name := range backends {

@@ -22,3 +22,6 @@ func openBelow(_ context.Context, name string, _ config.Split, _ split.Options, 
 
 // CleanBackends does nothing: no backend here changes the machine.
 func CleanBackends(string, bool, ...string) ([]string, error) { return nil, nil }
+
+// LeftByBackends finds nothing: no backend here changes the machine.
+func LeftByBackends(string, ...string) ([]string, error) { return nil, nil }

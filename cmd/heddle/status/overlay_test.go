@@ -25,11 +25,11 @@ func TestStatusOfNodesAndBoards(t *testing.T) {
 	var out bytes.Buffer
 	all := []running{{Name: "board-7300", Status: control.Status{Board: &open}}, {Name: "board-7301", Status: control.Status{Board: &closed}},
 		{Name: "node-tokyo", Status: control.Status{Node: &tokyo}}}
-	if err := printStatus(&out, all, statusNow, 0); err != nil {
+	if err := printStatus(&out, answer{Running: all}, statusNow, 0); err != nil {
 		t.Fatal(err)
 	}
 	clitest.Golden(t, "status-overlay.golden", out.String())
-	text, err := json.Marshal(answer{all})
+	text, err := json.Marshal(answer{Running: all})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +49,7 @@ func TestTwoOfAName(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, r := range found {
+		for _, r := range found.Running {
 			if r.Node != nil {
 				names = append(names, r.Name+" "+r.Node.Listen)
 			}

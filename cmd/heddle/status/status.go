@@ -31,6 +31,9 @@ heddle masque serve it prints who has how many flows, and what was refused; of
 heddle stream, send and recv each session with its paths; of heddle node run and
 heddle board run what they hold and what they refused.
 
+Where a session crashed, status names what it left on this machine, such as a
+kill switch, until ` + "`heddle down NAME`" + ` takes that back.
+
 Loss is that of datagrams towards here, where the protocol lets it be known. The
 numbers are this machine's own count; what a network really saw is what a
 capture there says: see heddle-observe(1).`,
@@ -40,7 +43,7 @@ capture there says: see heddle-observe(1).`,
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: completeRunning,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			look := func(ctx context.Context) ([]running, error) { return lookAt(ctx, args) }
+			look := func(ctx context.Context) (answer, error) { return lookAt(ctx, args) }
 			out := cmd.OutOrStdout()
 			if watch {
 				return watchStatus(cmd.Context(), cmd.InOrStdin(), out, look, asJSON)
@@ -50,7 +53,7 @@ capture there says: see heddle-observe(1).`,
 				return err
 			}
 			if asJSON {
-				return cli.WriteJSON(out, answer{found})
+				return cli.WriteJSON(out, found)
 			}
 			return printStatus(out, found, time.Now(), cli.TerminalWidth(out))
 		},
@@ -63,6 +66,7 @@ capture there says: see heddle-observe(1).`,
 // answer is the output of `heddle status --json`.
 type answer struct {
 	Running []running `json:"running"`
+	Left    []left    `json:"left,omitempty"`
 }
 
 // running is the status of one heddle, or why it did not answer.
@@ -72,16 +76,19 @@ type running struct {
 	Error string `json:"error,omitempty"`
 }
 
-// lookAt asks the named heddles, or all. Among all, one that does not answer is reported, and is no failure.
-func lookAt(ctx context.Context, names []string) ([]running, error) {
+// lookAt asks the named heddle, or all, and looks for what crashes left. Among all, one that does not answer is reported,
+// and is no failure.
+func lookAt(ctx context.Context, names []string) (found answer, err error) {
 	all := len(names) == 0
+	if found.Left, err = lookLeft(names); err != nil {
+		return found, err
+	}
 	if all {
-		var err error
 		if names, err = control.Names(); err != nil {
-			return nil, err
+			return found, err
 		}
 	}
-	found := []running{}
+	found.Running = []running{}
 	for _, name := range names {
 		one := running{Name: name}
 		var err error
@@ -91,20 +98,20 @@ func lookAt(ctx context.Context, names []string) ([]running, error) {
 		}
 		_, gone := errors.AsType[*control.NotRunningError](err)
 		switch {
-		case all && gone: // it ended meanwhile
+		case all && gone, gone && len(found.Left) > 0: // it ended meanwhile, or crashed
 			continue
 		case all && err != nil:
 			one.Error = err.Error()
 		case err != nil:
-			return nil, err
+			return found, err
 		}
-		found = append(found, one)
+		found.Running = append(found.Running, one)
 	}
 	return found, nil
 }
 
 // watchStatus shows the status each second until ctx ends. On a terminal it redraws in place, and q ends it too.
-func watchStatus(ctx context.Context, in io.Reader, out io.Writer, look func(context.Context) ([]running, error), asJSON bool) error {
+func watchStatus(ctx context.Context, in io.Reader, out io.Writer, look func(context.Context) (answer, error), asJSON bool) error {
 	waiting, before, after := ctx, "", "\n"
 	if !asJSON && cli.IsTerminal(out) {
 		before, after = "\x1b[H\x1b[J", "" // home and clear (ECMA-48, CUP and ED)
@@ -121,7 +128,7 @@ func watchStatus(ctx context.Context, in io.Reader, out io.Writer, look func(con
 			return err
 		}
 		if asJSON {
-			err = json.NewEncoder(out).Encode(answer{found})
+			err = json.NewEncoder(out).Encode(found)
 		} else {
 			var b strings.Builder
 			_ = printStatus(&b, found, time.Now(), cli.TerminalWidth(out))

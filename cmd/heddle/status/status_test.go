@@ -76,7 +76,7 @@ func TestStatusText(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var out bytes.Buffer
-			if err := printStatus(&out, c.found, statusNow, c.width); err != nil {
+			if err := printStatus(&out, answer{Running: c.found}, statusNow, c.width); err != nil {
 				t.Fatal(err)
 			}
 			clitest.Golden(t, "status-"+c.name+".golden", out.String())
@@ -92,7 +92,7 @@ func TestStatusText(t *testing.T) {
 // The field names are a stable interface.
 func TestStatusJSON(t *testing.T) {
 	var out bytes.Buffer
-	if err := cli.WriteJSON(&out, answer{[]running{{Name: "office", Status: control.Status{Sessions: []split.Status{office()}}}}}); err != nil {
+	if err := cli.WriteJSON(&out, answer{Running: []running{{Name: "office", Status: control.Status{Sessions: []split.Status{office()}}}}}); err != nil {
 		t.Fatal(err)
 	}
 	clitest.Golden(t, "status-json.golden", out.String())
@@ -102,11 +102,11 @@ func TestWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		looks := 0
-		look := func(context.Context) ([]running, error) {
+		look := func(context.Context) (answer, error) {
 			if looks++; looks == 3 {
 				cancel()
 			}
-			return []running{{Name: "office", Status: control.Status{Sessions: []split.Status{office()}}}}, nil
+			return answer{Running: []running{{Name: "office", Status: control.Status{Sessions: []split.Status{office()}}}}}, nil
 		}
 		var out bytes.Buffer
 		began := time.Now()
@@ -120,12 +120,12 @@ func TestWatch(t *testing.T) {
 		if len(lines) != 2 {
 			t.Fatalf("%d lines of JSON; want 2", len(lines))
 		}
-		var answer answer
-		if err := json.Unmarshal([]byte(lines[1]), &answer); err != nil || answer.Running[0].Name != "office" {
-			t.Errorf("%+v, %v", answer, err)
+		var last answer
+		if err := json.Unmarshal([]byte(lines[1]), &last); err != nil || last.Running[0].Name != "office" {
+			t.Errorf("%+v, %v", last, err)
 		}
 		failed := errors.New("no")
-		if err := watchStatus(t.Context(), strings.NewReader(""), &out, func(context.Context) ([]running, error) { return nil, failed }, false); !errors.Is(err, failed) {
+		if err := watchStatus(t.Context(), strings.NewReader(""), &out, func(context.Context) (answer, error) { return answer{}, failed }, false); !errors.Is(err, failed) {
 			t.Errorf("watch gives %v", err)
 		}
 	})

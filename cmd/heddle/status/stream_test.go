@@ -29,7 +29,8 @@ func TestStatusOfStreams(t *testing.T) {
 		recv.Sessions = append(recv.Sessions, stripe.Status{Session: "00\x1b[2J", Peer: peer, Schedule: "strict", State: "stopped", Why: "1 of 2 paths is down", Since: statusNow, Degrade: true})
 	}
 	var out bytes.Buffer
-	if err := printStatus(&out, []running{{Name: "dial-files", Status: control.Status{Stream: &dial}}, {Name: "recv-files", Status: control.Status{Stream: &recv}}}, statusNow, 0); err != nil {
+	if err := printStatus(&out, answer{Running: []running{{Name: "dial-files", Status: control.Status{Stream: &dial}},
+		{Name: "recv-files", Status: control.Status{Stream: &recv}}}}, statusNow, 0); err != nil {
 		t.Fatal(err)
 	}
 	clitest.Golden(t, "status-stream.golden", out.String())

@@ -15,12 +15,12 @@ import (
 
 // printStatus prints what runs in lines of at most 110 columns, if names and addresses allow it. On a narrower terminal
 // it splits a table in two.
-func printStatus(w io.Writer, found []running, now time.Time, width int) error {
+func printStatus(w io.Writer, found answer, now time.Time, width int) error {
 	var b strings.Builder
-	if len(found) == 0 {
+	if len(found.Running) == 0 {
 		b.WriteString("nothing is running\n")
 	}
-	for i, r := range found {
+	for i, r := range found.Running {
 		if i > 0 {
 			b.WriteString("\n")
 		}
@@ -44,6 +44,10 @@ func printStatus(w io.Writer, found []running, now time.Time, width int) error {
 			}
 			sessionText(&b, r.Name, s, now, width)
 		}
+	}
+	for _, l := range found.Left {
+		b.WriteString("\n")
+		leftText(&b, l)
 	}
 	_, err := io.WriteString(w, cli.Folded(text.Printable(b.String(), '\n'), width))
 	return err

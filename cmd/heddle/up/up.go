@@ -39,9 +39,12 @@ names. FILE is a path, or a bare name: office stands for ./office.conf, else
 
 As root it makes a TUN device with addresses, routes, DNS and commands as
 wg-quick does. While a full tunnel is up, a kill switch keeps all else from
-leaving, also after a crash: ` + "`heddle down`" + ` lifts it. With --socks it needs no
-rights: the tunnel is a SOCKS5 (TCP and UDP) and HTTP CONNECT proxy, which
-resolves names inside the tunnel.
+leaving, also after a crash. A tunnel for a part of the addresses has a guard:
+packets to AllowedIPs leave by the tunnel or not at all, before it is up and
+after a crash too. Narrower routes of this machine still hold if they exist when
+up starts. ` + "`heddle down`" + ` lifts both. With --socks it needs no rights: the
+tunnel is a SOCKS5 (TCP and UDP) and HTTP CONNECT proxy, which resolves names
+inside the tunnel.
 
 Nothing leaves before enough paths have proved that the server answers on them.
 With fewer healthy paths than --min-paths nothing is sent, until there are
@@ -151,13 +154,12 @@ func Run(ctx context.Context, u config.Up, out, talk io.Writer) error {
 		if t.KillSwitch() && os.Getenv("SSH_CONNECTION") != "" {
 			fmt.Fprintln(talk, "warning: the kill switch will cut this SSH session off unless it comes through the tunnel; --kill-switch=false leaves it alone")
 		}
-		printClaim(out, t, o)
-		return keepUp(ctx, t, u, o.Config, r, out, talk)
+		return keepUp(ctx, t, u, o, r, out, talk)
 	})
 }
 
-// keepUp runs a tunnel from its first packet to its cleanup.
-func keepUp(ctx context.Context, t *tunnel.Tunnel, u config.Up, c *wgconf.Config, r *runner.Runner, out, talk io.Writer) error {
+// keepUp runs a tunnel from its first packet to its cleanup. It prints the claim once the claim holds.
+func keepUp(ctx context.Context, t *tunnel.Tunnel, u config.Up, o tunnel.Options, r *runner.Runner, out, talk io.Writer) error {
 	tell := func(text string) { fmt.Fprintf(talk, "%s: %s\n", u.SessionName(), text) }
 	var proxy *front
 	if u.Socks != "" {
@@ -170,7 +172,7 @@ func keepUp(ctx context.Context, t *tunnel.Tunnel, u config.Up, c *wgconf.Config
 		}
 		defer proxy.close()
 	}
-	if err := t.Up(ctx, once(tell)); err != nil {
+	if err := t.Up(ctx, func() { printClaim(out, t, o) }, once(tell)); err != nil {
 		if ctx.Err() != nil { // stopped before it was up
 			return t.Close()
 		}
@@ -178,7 +180,7 @@ func keepUp(ctx context.Context, t *tunnel.Tunnel, u config.Up, c *wgconf.Config
 	}
 	where := "device " + u.SessionName()
 	if proxy != nil {
-		proxy.serve(ctx, t, c)
+		proxy.serve(ctx, t, o.Config)
 		where = "SOCKS5 and HTTP CONNECT on " + proxy.listener.Addr().String()
 	}
 	fmt.Fprintln(out, upLine(t, where))
@@ -224,11 +226,18 @@ func printClaim(out io.Writer, t *tunnel.Tunnel, o tunnel.Options) {
 	switch {
 	case o.Userspace:
 		fmt.Fprintln(out, "claim: only programs that use the proxy are in the tunnel")
-	case !o.Config.FullTunnel():
+	case t.Guarded() && !t.KillSwitch():
 		fmt.Fprintln(out, "claim: only the file's AllowedIPs go into the tunnel; all else leaves as before")
+		fmt.Fprintln(out, "claim: packets to AllowedIPs leave by the tunnel or not at all, also after a crash, until `heddle down`")
+		for _, p := range t.Beside() {
+			fmt.Fprintf(out, "claim: packets to %s leave as before, outside the tunnel: this machine has a narrower route for them\n", p)
+		}
 	case t.KillSwitch():
 		fmt.Fprintln(out, "claim: all else is kept from leaving, the local network too, until `heddle down`")
 	default:
+		if !o.Config.FullTunnel() {
+			fmt.Fprintln(out, "claim: only the file's AllowedIPs go into the tunnel; all else leaves as before")
+		}
 		fmt.Fprintln(out, "claim: without a kill switch, what does not go into the tunnel leaves as before, also after a crash")
 	}
 }
@@ -241,11 +250,11 @@ func serverName(endpoint string) (string, bool) {
 	return endpoint[:strings.LastIndexByte(endpoint, ':')], true
 }
 
-// cleanLeft removes what a crash left. The kill switch stays up meanwhile, unless the server's name has to be looked
-// up, which it would block.
+// cleanLeft removes what a crash left. The guard stays up meanwhile, unless the server's name has to be looked up, which
+// the kill switch of a full tunnel would block.
 func cleanLeft(o tunnel.Options, talk io.Writer) error {
 	_, named := serverName(o.Config.Peer.Endpoint)
-	lines, err := tunnel.Clean(o.Dir, o.Name, !named && !o.Userspace)
+	lines, err := tunnel.Clean(o.Dir, o.Name, !o.Userspace && (!named || !o.Config.FullTunnel()))
 	for _, line := range lines {
 		fmt.Fprintf(talk, "%s: a crash left this, taken back: %s\n", o.Name, line)
 	}

@@ -1,0 +1,54 @@
+package status
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"heddle/cmd/heddle/internal/control"
+)
+
+// A journal of a session that does not run says what a crash left. One of a session that runs does not.
+func TestStatusNamesWhatACrashLeft(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("HEDDLE_RUN_DIR", dir)
+	const journal = `[{"kind":"firewall","change":{"table":"heddle_x","device":"x","kill_switch":true,"within":["10.0.0.0/8"]}},` +
+		`{"kind":"device","change":{"device":"x"}}]`
+	for _, name := range []string{"office", "lab"} {
+		if err := os.WriteFile(filepath.Join(dir, name+".journal.json"), []byte(journal), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "mail.kernel.json"), []byte("damaged"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	server, err := control.Listen("lab")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	all, err := lookLeft(nil)
+	if err != nil || len(all) != 2 || all[0].Name != "mail" || all[1].Name != "office" || len(all[1].Changes) != 1 {
+		t.Fatalf("found %v, %v", all, err)
+	}
+	one, err := lookAt(t.Context(), []string{"office"})
+	if err != nil || len(one.Running) != 0 || len(one.Left) != 1 {
+		t.Fatalf("found %v, %v", one, err)
+	}
+	var out bytes.Buffer
+	if err := printStatus(&out, one, statusNow, 0); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"nothing is running\n", "office: not running", "`heddle down office`", "nft add table inet heddle_x (guard: packets to 10.0.0.0/8"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, out.String())
+		}
+	}
+	var gone *control.NotRunningError
+	if _, err := lookAt(t.Context(), []string{"other"}); !errors.As(err, &gone) {
+		t.Errorf("status of one that left nothing gives %v", err)
+	}
+}
