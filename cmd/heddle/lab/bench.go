@@ -45,8 +45,9 @@ The server is the unmodified wireguard-go, which is built in the source tree at
 first, or the installed one where there is no source tree; iperf3 measures. Each
 case takes iperf3 five seconds down and five up, of which the first second does
 not count: about 25 minutes for five rounds, and under three minutes with
---quick, which takes a few cases, four seconds and two rounds. A run in which the emulated links were late by more than 1 ms on average
-is repeated. All cases of a round draw the same weights. Needs root.`,
+--quick, which takes a few cases, four seconds and two rounds. A run in which
+the emulated links were late by more than 1 ms on average is repeated. All cases
+of a round draw the same weights. Needs root.`,
 		Example: `  heddle lab bench wireguard --quick
   heddle lab bench wireguard --only equal/100ms,unlimited
   heddle lab bench wireguard --json wireguard.json --plot wireguard.svg`,
