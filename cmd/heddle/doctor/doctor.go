@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"heddle/cmd/heddle/internal/cli"
-	"heddle/split"
 )
 
 // Command is `heddle doctor`.
@@ -64,26 +63,38 @@ func printReport(w io.Writer, report Report, width int) error {
 	if err := table.Flush(); err != nil {
 		return err
 	}
-	b.WriteString("\nBackends: what each way to split can do\n")
+	b.WriteString("\nBackends: what each way to split can do, and whether you can run it here now\n")
 	if err := backendTable(&b, report.Backends); err != nil {
 		return err
 	}
+	for _, p := range report.Backends {
+		if p.Here != Yes {
+			fmt.Fprintf(&b, "  %s: %s\n", p.Name, p.Hint)
+		}
+	}
+	b.WriteString(legend)
 	_, err := io.WriteString(w, cli.Folded(b.String(), width))
 	return err
 }
 
-func backendTable(b *strings.Builder, backends []split.Backend) error {
+// legend explains the columns of the backends.
+const legend = `  BOUND SOCKETS: it also splits what programs send that chose their own address or peer.
+  PACKET COUNTS: the path may change after a number of packets, as in --every 50p; "roughly" where programs hand several
+  packets to the kernel at once. RULES: some packets may be sent by a path of your choice.
+`
+
+func backendTable(b *strings.Builder, backends []Backend) error {
 	word := map[bool]string{true: "yes", false: "no"}
-	const header = "  BACKEND\tPROGRAMS SEND TO\tBOUND SOCKETS\tPACKET COUNTS\tRULES\tPATHS\tNEEDS"
-	return cli.Table(b, header, backends, func(p split.Backend) []any {
+	const header = "  BACKEND\tHERE\tPROGRAMS SEND TO\tBOUND SOCKETS\tPACKET COUNTS\tRULES\tPATHS\tNEEDS"
+	return cli.Table(b, header, backends, func(p Backend) []any {
 		counts, kinds := word[p.Packets], "all"
 		if p.Packets && !p.GSO {
-			counts = "without GSO"
+			counts = "roughly"
 		}
 		if p.Kinds != nil {
 			kinds = strings.Join(p.Kinds, ", ")
 		}
-		return []any{"  " + p.Name, p.To, word[p.Bound], counts, word[p.Rules], kinds, cmp.Or(p.Needs, "nothing")}
+		return []any{"  " + p.Name, p.Here, p.To, word[p.Bound], counts, word[p.Rules], kinds, cmp.Or(p.Needs, "nothing")}
 	})
 }
 

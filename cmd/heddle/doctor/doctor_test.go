@@ -30,7 +30,7 @@ func TestExamineThisMachine(t *testing.T) {
 			t.Errorf("%+v says nothing to do", r)
 		}
 	}
-	if len(report.Checks) != 15 {
+	if len(report.Checks) != 18 {
 		t.Errorf("%d checks", len(report.Checks))
 	}
 }
@@ -245,5 +245,43 @@ func TestPathsAndObservers(t *testing.T) {
 		if p, o := pathsCheck(waysOut(c.all)).Verdict, observersCheck(waysOut(c.all)).Verdict; p != c.paths || o != c.observers {
 			t.Errorf("%s: paths %s, observers %s", c.name, p, o)
 		}
+	}
+}
+
+func TestBackendsHere(t *testing.T) {
+	admin := map[string]bool{"CAP_NET_ADMIN": true}
+	for _, c := range []struct {
+		name         string
+		has          map[string]bool
+		tun, program Verdict
+		want         [4]Verdict // relay, wireguard, kernel, route
+	}{
+		{"a user", nil, Unknown, No, [4]Verdict{Yes, Partly, No, No}},
+		{"root", admin, Yes, Yes, [4]Verdict{Yes, Yes, Yes, Yes}},
+		{"without programs in the kernel", admin, Yes, No, [4]Verdict{Yes, Yes, No, Yes}},
+		{"without TUN devices", admin, No, Yes, [4]Verdict{Yes, Partly, Yes, Yes}},
+	} {
+		for i, b := range backendsHere(c.has, c.tun, c.program) {
+			if b.Here != c.want[i] || b.Here != Yes && b.Hint == "" {
+				t.Errorf("%s: %s is %s (%s), want %s", c.name, b.Name, b.Here, b.Hint, c.want[i])
+			}
+		}
+	}
+}
+
+// Each capability has a line of its own, and a hint that names no other.
+func TestCapabilitiesOneALine(t *testing.T) {
+	results := capabilities(map[string]bool{"CAP_NET_RAW": true}, nil)
+	for i, r := range results {
+		want := No
+		if wanted[i].name == "CAP_NET_RAW" {
+			want = Yes
+		}
+		if r.Verdict != want || strings.Count(r.What+r.Hint, "CAP_") != strings.Count(r.What+r.Hint, wanted[i].name) {
+			t.Errorf("%+v", r)
+		}
+	}
+	if r := untried("a TUN device", "CAP_NONE", "run as root or with CAP_NONE"); strings.Contains(r.What, "CAP_SYS_ADMIN") {
+		t.Errorf("%+v", r)
 	}
 }

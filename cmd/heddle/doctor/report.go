@@ -26,10 +26,17 @@ type Result struct {
 }
 
 type Report struct {
-	Kernel     string          `json:"kernel"`
-	Interfaces []Interface     `json:"interfaces"`
-	Checks     []Result        `json:"checks"`
-	Backends   []split.Backend `json:"backends"` // the backends, and their limits on any machine
+	Kernel     string      `json:"kernel"`
+	Interfaces []Interface `json:"interfaces"`
+	Checks     []Result    `json:"checks"`
+	Backends   []Backend   `json:"backends"` // what each way to split can do, and whether this user can run it now
+}
+
+// Backend is a way to split, and whether this user can run it now.
+type Backend struct {
+	split.Backend
+	Here Verdict `json:"here"`
+	Hint string  `json:"hint,omitempty"` // what to do where it is not yes
 }
 
 // Examine runs all checks. It takes a few seconds at most, sends to loopback only, and changes nothing.
@@ -38,7 +45,7 @@ func Examine() (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
-	report := Report{Kernel: readText("/proc/sys/kernel/osrelease"), Interfaces: interfaces, Backends: split.Backends()}
+	report := Report{Kernel: readText("/proc/sys/kernel/osrelease"), Interfaces: interfaces}
 	ways := waysOut(interfaces)
 	for _, c := range []struct {
 		name  string
@@ -47,7 +54,7 @@ func Examine() (Report, error) {
 		{"paths", func() Result { return pathsCheck(ways) }},
 		{"observers", func() Result { return observersCheck(ways) }},
 		{"source-addresses", func() Result { return sourcesCheck(ways) }},
-		{"capabilities", capabilities}, {"bind-to-device", bindToDevice}, {"udp-gso", udpGSO}, {"udp-gro", udpGRO}, {"ipv6", ipv6},
+		{"bind-to-device", bindToDevice}, {"udp-gso", udpGSO}, {"udp-gro", udpGRO}, {"ipv6", ipv6},
 		{"tun", tun}, {"nftables", nftablesCheck}, {"resolver", resolver}, {"network-namespaces", namespaces}, {"bpf", bpf},
 		{"mptcp", mptcp}, {"clock-source", clockSource},
 	} {
@@ -55,7 +62,20 @@ func Examine() (Report, error) {
 		r.Check = c.name
 		report.Checks = append(report.Checks, r)
 	}
+	has, err := held()
+	report.Checks = append(report.Checks, capabilities(has, err)...)
+	report.Backends = backendsHere(has, report.verdict("tun"), report.verdict("bpf"))
 	return report, nil
+}
+
+// verdict returns that of a check, by its name.
+func (r Report) verdict(check string) Verdict {
+	for _, one := range r.Checks {
+		if one.Check == check {
+			return one.Verdict
+		}
+	}
+	return Unknown
 }
 
 // Results of a check. The caller sets the name.

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"heddle/internal/errhint"
 )
 
 // bindToDevice tests what paths of kind if: need. Root is not needed since Linux 5.7.
@@ -20,7 +22,7 @@ func bindToDevice() Result {
 	defer unix.Close(fd)
 	if err := unix.SetsockoptString(fd, unix.SOL_SOCKET, unix.SO_BINDTODEVICE, "lo"); err != nil {
 		return no("sockets cannot be bound to an interface: "+err.Error(),
-			"run as root or with CAP_NET_RAW, or use Linux 5.7 or later; src: paths need neither")
+			errhint.Rights("CAP_NET_RAW")+", or use Linux 5.7 or later; src: paths need neither")
 	}
 	return yes("sockets can be bound to an interface (if: and ports: paths)")
 }

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"heddle/cmd/heddle/internal/clitest"
-	"heddle/split"
 )
 
 func TestDoctorText(t *testing.T) {
@@ -17,7 +16,7 @@ func TestDoctorText(t *testing.T) {
 			IPv4:     Result{Verdict: Yes, What: "leaves as 192.168.1.2"},
 			IPv6:     Result{Verdict: No, What: "no IPv6 address", Hint: "wait for router advertisements"},
 		}, {Name: "wlan0", MTU: 1500}},
-		Backends: split.Backends(),
+		Backends: backendsHere(nil, Yes, No),
 		Checks: []Result{
 			{Check: "udp-gso", Verdict: Yes, What: "many datagrams go out in one call (UDP_SEGMENT)"},
 			{Check: "nftables", Verdict: Unknown, What: "trying it needs CAP_SYS_ADMIN", Hint: "run as root"},
