@@ -42,8 +42,20 @@ type Health struct {
 	sampled    bool // first is a valid start for a round-trip sample
 }
 
-// quietBefore is the minimum silence after which the next datagram heard answers the last one sent.
-const quietBefore = 500 * time.Millisecond
+// The minimum silence after which the next datagram heard answers the last one sent. What the server sent before it followed a
+// switch arrives within a round trip, so twice that is enough. A path that carries each third unit of 100 ms is rarely silent for
+// longer, and would never be measured again.
+const (
+	leastQuiet = 100 * time.Millisecond
+	mostQuiet  = 500 * time.Millisecond // also where the round trip is unknown
+)
+
+func (h *Health) quiet() time.Duration {
+	if h.rtt == 0 {
+		return mostQuiet
+	}
+	return min(max(2*h.rtt, leastQuiet), mostQuiet)
+}
 
 // Sent records that n datagrams left that the server has reason to answer.
 func (h *Health) Sent(now time.Time, n int) {
@@ -51,7 +63,7 @@ func (h *Health) Sent(now time.Time, n int) {
 	defer h.mu.Unlock()
 	if h.unanswered == 0 {
 		h.first = now
-		h.sampled = now.Sub(h.heard) > quietBefore
+		h.sampled = now.Sub(h.heard) > h.quiet()
 	}
 	h.unanswered += n
 }

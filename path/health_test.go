@@ -85,3 +85,29 @@ func TestRoundTripIsSampledOnlyAfterQuiet(t *testing.T) {
 		t.Errorf("smoothed %v, want 30 + (110-30)/8 = 40 ms", got)
 	}
 }
+
+// A path that carries a unit of 100 ms now and then is measured at its visits, so that its round trip is current.
+func TestRoundTripFollowsAPathInUse(t *testing.T) {
+	h := &Health{}
+	h.Answered(at(0), 95*time.Millisecond)
+	for visit := 1; visit <= 27; visit++ {
+		begin := 400 * visit
+		h.Sent(at(begin), 1)
+		for ms := begin + 25; ms <= begin+125; ms += 5 { // the server follows a switch a round trip later
+			h.Heard(at(ms))
+			h.Sent(at(ms), 1)
+		}
+		h.Heard(at(begin + 126))
+	}
+	if got := h.RTT(); got < 25*time.Millisecond || got > 30*time.Millisecond {
+		t.Errorf("after 27 visits of 25 ms: %v", got)
+	}
+	// The tail of the last visit is no answer to the first datagram of the next.
+	before := h.RTT()
+	h.Heard(at(20000))
+	h.Sent(at(20050), 1)
+	h.Heard(at(20051))
+	if got := h.RTT(); got != before {
+		t.Errorf("what came late gave a sample: %v, before %v", got, before)
+	}
+}
