@@ -218,7 +218,7 @@ func TestALostAnswer(t *testing.T) {
 	}
 }
 
-// What a failed out says depends on whether the tuple may be there.
+// The error of a failed out says whether the board may have the tuple.
 func TestAFailedOutMayBeDone(t *testing.T) {
 	one := serve(t, fresh(t), LocalOptions{})
 	backend := &replica{Backend: one.Local, result: func(space.Result) (space.Result, error) { return space.Result{}, errors.New("lost") }}

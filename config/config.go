@@ -97,8 +97,8 @@ func Choices(list string) []string {
 // Default returns the values that apply without a file or flags.
 func Default() Config { return Config{Paths: DefaultPaths()} }
 
-// DefaultPaths are the defaults of the keys that tunnels and relays share. Of the three schedules, weighted hides the
-// most (CoMPS, section 5.1.1), and 100 ms costs WireGuard little throughput (section 6).
+// DefaultPaths returns the defaults of the keys that tunnels and relays share. The schedule weighted hides the most (CoMPS,
+// section 5.1.1), and 100 ms costs WireGuard little throughput (section 6).
 func DefaultPaths() Paths {
 	return Paths{Schedule: "weighted", Every: "100ms", Alpha: 1}
 }

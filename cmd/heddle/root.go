@@ -40,9 +40,9 @@ It splits a WireGuard, QUIC, Mosh or other UDP session over several paths while
 it runs, against servers that know nothing of it. Each network on the way sees a
 share of the packets, and no network sees them all.
 
-What it does not hide: that you use a tunnel, the server's address, and the size
-and time of the packets that a network does see. A network that sees all paths,
-or the server's own network, sees the whole session.`,
+A network still sees that you use a tunnel, the server's address, and the size
+and time of its share of the packets. An observer of all paths, such as the
+server's own network, sees the whole session.`,
 		Example: `  heddle up office.conf --via home=if:eth0 --via lte=if:wwan0
   heddle status --watch
   heddle doctor`,

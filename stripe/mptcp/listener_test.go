@@ -63,8 +63,9 @@ func TestListenerOutlivesLackOfDescriptors(t *testing.T) {
 	}
 }
 
-// Strangers do not keep a user out, however many connections they hold.
-func TestUserGetsPastStrangers(t *testing.T) {
+// listenForAll listens for the kernel's MPTCP on loopback, and lets every key in.
+func listenForAll(t *testing.T, o stripe.ListenOptions) *Listener {
+	t.Helper()
 	if err := supported(); err != nil {
 		t.Skip(err)
 	}
@@ -74,17 +75,24 @@ func TestUserGetsPastStrangers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server, who := fresh(t), fresh(t)
-	l, err := NewListener(plain, stripe.ListenOptions{Identity: server, Accept: func(identity.Key) error { return nil }})
+	o.Accept = func(identity.Key) error { return nil }
+	l, err := NewListener(plain, o)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return l
+}
+
+// Strangers do not keep a user out, however many connections they hold.
+func TestUserGetsPastStrangers(t *testing.T) {
+	server, who := fresh(t), fresh(t)
+	l := listenForAll(t, stripe.ListenOptions{Identity: server})
 	var d net.Dialer
 	d.SetMultipathTCP(true)
-	crowdtest.Siege(t, plain.Addr(), d, func(from netip.Addr) error {
+	crowdtest.Siege(t, l.Addr(), d, func(from netip.Addr) error {
 		d := d
 		d.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, 0))
-		raw, err := d.Dial("tcp", plain.Addr().String())
+		raw, err := d.Dial("tcp", l.Addr().String())
 		if err != nil {
 			return err
 		}
@@ -110,25 +118,13 @@ func TestUserGetsPastStrangers(t *testing.T) {
 
 // A peer that is let in counts before its subflows are up, and one key has half of the places.
 func TestMaxSessions(t *testing.T) {
-	if err := supported(); err != nil {
-		t.Skip(err)
-	}
-	var config net.ListenConfig
-	config.SetMultipathTCP(true)
-	plain, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
 	server := fresh(t)
-	l, err := NewListener(plain, stripe.ListenOptions{Identity: server, Accept: func(identity.Key) error { return nil }, MaxSessions: 3})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := listenForAll(t, stripe.ListenOptions{Identity: server, MaxSessions: 3})
 	// introduce opens one subflow, asks for some paths, and returns the answer.
 	introduce := func(id identity.Identity, paths int) error {
 		var d net.Dialer
 		d.SetMultipathTCP(true)
-		raw, err := d.Dial("tcp", plain.Addr().String())
+		raw, err := d.Dial("tcp", l.Addr().String())
 		if err != nil {
 			t.Fatal(err)
 		}

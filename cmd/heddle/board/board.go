@@ -27,17 +27,17 @@ func Command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "board",
 		Short: "Be a board where nodes and devices find each other, or use one",
-		Long: `Board is a tuple space in the network, as Linda has it: whoever is let in puts
-tuples (out), reads them (rd, rdp), takes them (in, inp), or puts one unless
-there is one already (cas). Overlay nodes and devices register there.
+		Long: `Board is a tuple space in the network, as in Linda. Members put tuples (out),
+read them (rd, rdp), take them (in, inp), or put one unless a matching one
+exists (cas). Overlay nodes and devices register there.
 
-A tuple's fields are written as they are for texts, and int:N, bytes:HEX and
-bool:B for the rest. A template has as many fields as the tuples that it means;
-? stands for anything, and ?string, ?int, ?bytes and ?bool for a type.
+A field is plain text, int:N, bytes:HEX or bool:B. A template has as many fields
+as the tuples that it matches: ? matches any value, and ?string, ?int, ?bytes
+and ?bool match any value of the type.
 
-What it hides: what is said from the networks on the way, and a tuple from those
-whom its author does not let read. What it does not: anything from those who run
-the board. Tuples are signed: a board can withhold them, and cannot forge them.`,
+The networks on the way see no content. Only members that the author of a tuple
+permits can read it. The operators of the board see everything. Tuples are
+signed: a board can withhold them, but not forge them.`,
 		Example: `  heddle board run --members members
   heddle board use ed25519:KEY@board.example:7300
   heddle board out job int:7 --lease 1h

@@ -33,15 +33,14 @@ func Command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "connect HOST PORT --via NAME=KIND:ARG",
 		Short: "Join stdin and stdout to a TCP connection over one path",
-		Long: `Connect makes a TCP connection over one path, and over no other, and joins it to
-stdin and stdout until the other side ends it. It is what ssh's ProxyCommand
-wants.
+		Long: `Connect makes a TCP connection over one path only, and copies between it and
+stdin and stdout until the other side closes it. Use it as ssh's ProxyCommand.
 
-A name is looked up by this machine's resolver, as it is by any other program:
-not by the path. Of its addresses the IPv4 ones are tried first.
+This machine's resolver looks a name up, not the path. Connect tries IPv4
+addresses first.
 
-What it hides: the connection from the networks of your other paths. What it
-does not: anything from the network on this one.`,
+The networks of your other paths do not see the connection. The network of this
+path sees all of it.`,
 		Example: `  ssh -o ProxyCommand="heddle connect --via lte=if:wwan0 %h %p" user@server.example
   heddle connect --via home=src:192.0.2.7 server.example 22`,
 		Args: cobra.ExactArgs(2),

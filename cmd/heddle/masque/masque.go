@@ -73,10 +73,9 @@ rule with the longest prefix decides.
 With --self-signed it makes a certificate of its own in DIR, and prints the path
 to use, with the certificate's key pinned.
 
-What it hides: from the targets and their networks who sends, and from the
-clients' networks to whom. What it does not: either from the proxy itself, or
-from somebody who watches both its sides. Targets are not written down, unless
---log-targets is given.`,
+Targets and their networks do not see the clients. The clients' networks do not
+see the targets. The proxy itself and an observer of both its sides see both. It
+logs no targets without --log-targets.`,
 		Example: `  heddle masque serve --listen :443 --cert chain.pem --key key.pem --auth users
   heddle masque serve --listen 192.0.2.9:4433 --self-signed proxy --auth users --allow 10.0.0.0/8:51820`,
 		Args: cobra.NoArgs,

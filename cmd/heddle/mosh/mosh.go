@@ -45,9 +45,9 @@ starts the installed mosh-client and splits its packets over the paths. Both
 programs stay as they are, and the server needs nothing else. heddle status
 shows the session while it runs.
 
-What it hides: the network on each path sees some of the packets, and no network
-sees all of them. What it does not hide: that you talk to the server. The whole
-ssh connection takes one path: the first, or the one that --ssh-via names. The
+Each path's network sees some of the packets, and no network sees all of them.
+Each network still sees that you talk to the server. The whole ssh connection
+takes one path: the first, or the one that --ssh-via names. The
 network on that path sees an SSH connection to the same server. This machine's
 resolver looks HOST up. The server sends to the path that it last heard from, so
 its packets are split as often as mosh-client sends: ten times a second while

@@ -50,9 +50,9 @@ only once the SHA-256 of the whole fits, and keeps NAME.part until then. What is
 there already with the same content is not sent again; a file that is there with
 another content is refused, unless the receiver says otherwise.
 
-On a terminal it shows what each path carries. It fails where a file did not
-arrive. What it hides and what it does not is as with heddle stream dial, and is
-printed; names, sizes and times of files are inside the stream.`,
+On a terminal it shows what each path carries. It fails if a file did not
+arrive. It hides what heddle stream dial hides, and prints that. Names, sizes
+and times of files are inside the stream.`,
 		Example: `  heddle send photo.raw documents/ files --to files.example:4471 --key ed25519:KEY --via a=node:tokyo --via b=node:paris --via c=node:oslo --shares 2of3
   heddle send backup.tar files --to 192.0.2.1:4471 --key ed25519:KEY --via home=if:eth0 --via lte=if:wwan0 --dry-run`,
 		Args: cobra.MinimumNArgs(2),

@@ -31,13 +31,13 @@ func Command() *cobra.Command {
 the path that the schedule names. Each client address is a session of its own.
 The server must let a client change its address, as WireGuard, QUIC and Mosh do.
 
-What it hides: the network on each path sees a part of the packets, and none
-sees all of them. What it does not: that you talk to the server, and the whole
-from somebody who sees all paths, or the server's own network.
+Each path's network sees some of the packets, and no network sees all of them.
+Each network still sees that you talk to the server. An observer of all paths,
+such as the server's own network, sees the whole session.
 
-With fewer healthy paths than --min-paths nothing is sent, until there are
-enough again. A relay knows a path is dead only by what it does not hear; on a
-path that fell silent it risks one packet of the session now and then. A server
+Heddle sends nothing while fewer paths than --min-paths are healthy. A relay
+detects a dead path only by its silence. It tests a silent path with a packet of
+the session now and then. A server
 given by name is looked up by the machine's resolver, and by the paths when it
 is lost; with --handshake-via by that path alone.
 

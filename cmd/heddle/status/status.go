@@ -23,20 +23,20 @@ func Command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status [NAME]",
 		Short: "Show what runs: each session and each of its paths",
-		Long: `Status asks each running heddle of this user, or the one called NAME, what it
-does, and prints for each session its paths: state, local address, round-trip
+		Long: `Status asks each running heddle of this user, or the one called NAME, for its
+state. For each session it prints the paths: state, local address, round-trip
 time, loss, packets and bytes with their share up (from here) and down (to
-here), switches to the path, when it was last heard, and why it is idle. Of
-heddle masque serve it prints who has how many flows, and what was refused; of
-heddle stream, send and recv each session with its paths; of heddle node run and
-heddle board run what they hold and what they refused.
+here), switches to the path, when it was last heard, and why it is idle. For
+heddle masque serve it prints the flows of each user and the refusals; for
+heddle stream, send and recv each session with its paths; for heddle node run
+and heddle board run what they hold and refused.
 
-Where a session crashed, status names what it left on this machine, such as a
-kill switch, until ` + "`heddle down NAME`" + ` takes that back.
+A session that crashed may leave changes on this machine, such as a kill switch.
+Status names them until ` + "`heddle down NAME`" + ` undoes them.
 
-Loss is that of datagrams towards here, where the protocol lets it be known. The
-numbers are this machine's own count; what a network really saw is what a
-capture there says: see heddle-observe(1).`,
+Loss counts datagrams towards here, if the protocol numbers them. All numbers
+are this machine's own counts. A capture shows what a network really saw: see
+heddle-observe(1).`,
 		Example: `  heddle status
   heddle status office --watch
   heddle status --json | jq '.running[].sessions[].paths[] | {name, up, down}'`,

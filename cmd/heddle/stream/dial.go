@@ -48,21 +48,21 @@ waits for that path; --degrade allows otherwise. With --shares, paths may die
 without a pause as long as enough are left. --warm sessions are dialled ahead,
 so that a new connection waits for no handshake.
 
-In place of --via, --paths chooses overlay nodes that this device holds grants
-for, by a survey, their answers or chance; in place of --to and --key a board
-knows the peer: see heddle-overlay(1) and heddle-board(1).
+Instead of --via, --paths chooses overlay nodes that this device holds grants
+for: by a survey, by their answers or at random. Instead of --to and --key, a
+board can give the peer: see heddle-overlay(1) and heddle-board(1).
 
-With --backend mptcp the kernel's MPTCP carries it in place of Heddle, by nodes
-in mode nat; with mptcp-nat by rules for each source address, as MACHETE did.
-The kernel has one scheduler, sends a short message by one path alone, and FAILS
-OPEN: what a dying path held goes by the others. Both need CAP_NET_ADMIN.
+With --backend mptcp the kernel's MPTCP carries the stream through nodes in mode
+nat; mptcp-nat uses rules for each source address, as MACHETE did. The kernel
+has one scheduler, sends a short message over one path, and FAILS OPEN: it sends
+the data of a dying path over the others. Both need CAP_NET_ADMIN.
 
-What it hides: who watches one path gets a part of each connection's ciphertext;
-with --shares fewer paths than it takes to restore it tell nothing about the
-content, and with shamir: or xor: even where ciphers are broken. It prints what
-holds, and who sees the peer's name. What it does not: that this device talks to
-a node, and how much; the whole, as ciphertext, from who sees all paths, such as
-the peer's own network.`,
+An observer of one path gets a part of each connection's ciphertext. With
+--shares, fewer paths than the scheme needs reveal nothing about the content;
+with shamir: or xor: not even if the ciphers are broken. Dial prints what holds,
+and who sees the peer's name. Each network still sees that this device talks to
+a node, and how much. An observer of all paths, such as the peer's own network,
+sees the whole ciphertext.`,
 		Example: `  heddle stream dial files --listen 127.0.0.1:2222 --to files.example:4470 --key ed25519:KEY --via a=node:tokyo --via b=node:paris --via c=node:oslo --shares 2of3
   heddle stream dial web --socks 127.0.0.1:1080 --to 192.0.2.1:4470 --key ed25519:KEY --via home=if:eth0 --via lte=if:wwan0
   heddle stream dial files --config heddle.toml`,

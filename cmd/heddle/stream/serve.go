@@ -31,17 +31,15 @@ func newServeCommand() *cobra.Command {
 		Long: `Serve takes striped sessions from peers whose keys it knows, and carries each to
 one TCP program, until interrupted. The program needs to know nothing of it.
 
-With --config it does what the [[serve]] table of a heddle.toml says, of several
-the one called --name; a flag goes before its key. heddle run does what all of
-them say.
+With --config it uses the [[serve]] table of a heddle.toml; --name selects one
+of several. A flag overrides its key. heddle run serves all of them.
 
-With --socks it is a SOCKS5 proxy in place of one program: peers go where they
-ask to, by this machine's address and resolver. It leads to public addresses
-only, unless --allow-to says otherwise.
+With --socks it is a SOCKS5 proxy instead of one program: peers name their
+destinations, and this machine connects and resolves names. It connects to
+public addresses only, unless --allow-to names others.
 
-What it hides is what the peer's paths and schedule hide; the peer's side prints
-it. What it does not: anything from this device's own network, where all paths
-come together, beyond what TLS hides.`,
+The peer's paths and schedule decide what is hidden; the peer's side prints it.
+All paths meet in this device's own network, which sees all that TLS shows.`,
 		Example: `  heddle stream serve --name files --to 127.0.0.1:22 --allow ed25519:KEY
   heddle stream serve --name web --socks --allow ed25519:KEY
   heddle stream serve --config heddle.toml --name files`,

@@ -47,15 +47,14 @@ tunnel is a SOCKS5 (TCP and UDP) and HTTP CONNECT proxy, which resolves names
 inside the tunnel.
 
 Nothing leaves before enough paths have proved that the server answers on them.
-With fewer healthy paths than --min-paths nothing is sent, until there are
-enough again.
+Heddle sends nothing while fewer paths than --min-paths are healthy.
 
-What it hides: the network on each path sees a part of the packets, and none
-sees all of them. What it does not: that you use a tunnel, the server's address,
-and the whole from somebody who sees all paths, or the server's own network.
-Where the file names the server by a name, the machine's resolver is asked for
-it outside the tunnel, before the kill switch is up. When the server is lost,
-its name is asked for again by the paths, whose networks then see it.`,
+Each path's network sees some of the packets, and no network sees all of them.
+Each network still sees that you use a tunnel, and the server's address. An
+observer of all paths, such as the server's own network, sees the whole session.
+If the file has the server's name instead of its address, up asks the machine's
+resolver outside the tunnel, before the kill switch is up. If the server is
+lost, up asks again over the paths, whose networks then see the name.`,
 		Example: `  heddle up office.conf --via home=if:eth0 --via lte=if:wwan0
   heddle up office --via home=if:eth0 --via lte=if:wwan0 --schedule weighted --every 100ms --background
   heddle up office.conf --via a=src:192.0.2.7 --via b=src:198.51.100.7 --socks 127.0.0.1:1080

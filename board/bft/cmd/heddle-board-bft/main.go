@@ -61,14 +61,13 @@ func newRootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "heddle-board-bft",
 		Short: "Run a board on 3f+1 machines, of which f may lie",
-		Long: `Heddle-board-bft is a board as that of heddle board run, on 3f+1 machines at a
-time. They agree on the order of all operations by CometBFT, and a client of
-heddle board believes what f+1 of them say alike.
+		Long: `Heddle-board-bft runs a board like heddle board run does, but on 3f+1 machines.
+CometBFT orders all operations. A client of heddle board accepts an answer that
+f+1 machines give alike.
 
-What it prevents: that up to f of those who run the machines answer wrongly,
-keep a tuple back, or stop the board. What it does not: that each of them reads
-all tuples. Without 2f+1 machines together nothing can be written, and no answer
-is wrong.`,
+Up to f operators cannot answer wrongly, withhold a tuple or stop the board.
+Each operator can still read all tuples. While fewer than 2f+1 machines are
+connected, nothing can be written, and no answer is wrong.`,
 		Example: `  heddle-board-bft init --dir board --hosts a.example,b.example,c.example,d.example
   heddle-board-bft run --home board/0
   heddle-board-bft status --home board/0`,

@@ -52,7 +52,7 @@ func TestTogetherGoesOnWhereOneEnds(t *testing.T) {
 	}
 }
 
-// What systemd hears, when and only when all parts are ready.
+// Systemd hears READY once all parts are ready, and not before.
 func TestSystemdHearsThatAllAreReady(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("HEDDLE_RUN_DIR", dir)
