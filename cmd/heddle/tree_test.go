@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -53,36 +54,63 @@ func TestEveryCommandExplainsItself(t *testing.T) {
 	})
 }
 
-// An example that names a flag or a command that is not there misleads.
+// An example that names a flag or a command that does not exist misleads.
 func TestExamplesParse(t *testing.T) {
 	walk(newRootCommand(), func(cmd *cobra.Command) {
 		for line := range strings.Lines(cmd.Example) {
-			line, _, _ = strings.Cut(strings.TrimSpace(line), " #")
-			line, _, _ = strings.Cut(line, " | ")
-			words := shellWords(strings.TrimPrefix(line, "sudo "))
-			if len(words) == 0 || words[0] != "heddle" {
-				continue
-			}
-			root := newRootCommand()
-			found, rest, err := root.Find(words[1:])
-			if err != nil {
+			if err := parseCommandLine(line); err != nil {
 				t.Errorf("%s: %s: %v", cmd.CommandPath(), line, err)
-				continue
-			}
-			if i := indexOf(rest, ">"); i >= 0 {
-				rest = rest[:i]
-			}
-			if err := found.ParseFlags(rest); err != nil {
-				t.Errorf("%s: %s: %v", cmd.CommandPath(), line, err)
-				continue
-			}
-			if found.Args != nil {
-				if err := found.ValidateArgs(found.Flags().Args()); err != nil {
-					t.Errorf("%s: %s: %v", cmd.CommandPath(), line, err)
-				}
 			}
 		}
 	})
+}
+
+// The shell blocks of the documentation are commands to paste, so each has to parse.
+func TestDocumentedCommandsParse(t *testing.T) {
+	pages, err := filepath.Glob("../../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, page := range append(pages, "../../README.md", "../../CONTRIBUTING.md", "../../SECURITY.md") {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, block := range shellBlock.FindAllStringSubmatch(string(text), -1) {
+			for line := range strings.Lines(strings.ReplaceAll(block[1], "\\\n", " ")) {
+				if err := parseCommandLine(line); err != nil {
+					t.Errorf("%s: %s: %v", filepath.Base(page), strings.TrimSpace(line), err)
+				}
+			}
+		}
+	}
+}
+
+var (
+	shellBlock  = regexp.MustCompile("(?s)```sh\n(.*?)```")
+	heddleWords = regexp.MustCompile(`^(?:sudo |nohup |[A-Z_]+=\S+ )*(?:bin/)?heddle (.*)`)
+	shellEnd    = regexp.MustCompile(` (?:#|\||&|&&|[12]?>\S*|<)(?: .*|$)|;.*$`)
+)
+
+// parseCommandLine checks that a line of a shell names a command of heddle, with flags and arguments that it takes.
+// A line of another program passes. Three dots stand for words that the reader knows.
+func parseCommandLine(line string) error {
+	match := heddleWords.FindStringSubmatch(strings.TrimSpace(line))
+	if match == nil {
+		return nil
+	}
+	words := shellWords(shellEnd.ReplaceAllString(match[1], ""))
+	found, rest, err := newRootCommand().Find(words)
+	if err != nil {
+		return err
+	}
+	if err := found.ParseFlags(rest); err != nil {
+		return err
+	}
+	if found.Args == nil || slices.Contains(words, "...") {
+		return nil
+	}
+	return found.ValidateArgs(found.Flags().Args())
 }
 
 // shellWords splits at spaces outside quotes.
@@ -92,15 +120,6 @@ func shellWords(line string) []string {
 		words[i] = strings.NewReplacer("'", "", `"`, "").Replace(words[i])
 	}
 	return words
-}
-
-func indexOf(words []string, word string) int {
-	for i, w := range words {
-		if w == word {
-			return i
-		}
-	}
-	return -1
 }
 
 func TestReferenceIsCurrent(t *testing.T) {
