@@ -36,3 +36,18 @@ func TestValidateNamesTheMistake(t *testing.T) {
 		}
 	}
 }
+
+func TestOneWayAloneFillsTheSharedBottleneck(t *testing.T) {
+	rates := map[string]int64{}
+	for _, l := range ThreeWaysShared().Links {
+		rates[l.Name] = l.BtoA.Rate // towards the client
+	}
+	if rates["server"] == 0 {
+		t.Fatal("the server's link has no limit")
+	}
+	for _, way := range Ways {
+		if rates[way] < 2*rates["server"] {
+			t.Errorf("%s carries %d bit/s, and the server sends %d", way, rates[way], rates["server"])
+		}
+	}
+}

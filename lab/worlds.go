@@ -8,7 +8,7 @@ import (
 
 // Worlds lists the worlds that `heddle lab up` knows by name.
 func Worlds() []World {
-	return []World{ThreeWays(), ThreeWaysUnequal(), ThreeWaysUnlimited(), ThreeWaysOneExit(), Pair()}
+	return []World{ThreeWays(), ThreeWaysUnequal(), ThreeWaysUnlimited(), ThreeWaysOneExit(), ThreeWaysShared(), Pair()}
 }
 
 // Ways are the access networks of the client in [ThreeWays]: names of links and of the client's devices.
@@ -67,6 +67,20 @@ func ThreeWaysOneExit() World {
 	for i := range w.Hosts {
 		if w.Hosts[i].Name == "core" {
 			w.Hosts[i].Masquerade = "server"
+		}
+	}
+	return w
+}
+
+// ThreeWaysShared is [ThreeWays] with one bottleneck for all ways: the server sends at most 18 Mbit/s, and each access
+// network carries 50 Mbit/s. One path has the full rate, so that several paths gain nothing from each other's queues.
+func ThreeWaysShared() World {
+	wide := Shape{Delay: 10 * time.Millisecond, Rate: 50_000_000}
+	w := threeWays("threeways-shared", [3]Shape{wide, wide, wide})
+	w.About = "threeways of 50 Mbit/s, and a server that sends at most 18 Mbit/s"
+	for i := range w.Links {
+		if w.Links[i].Name == "server" {
+			w.Links[i].BtoA = Shape{Rate: 18_000_000} // the server is end B
 		}
 	}
 	return w

@@ -34,16 +34,16 @@ const moshSettles = 4 * time.Second
 const paperMosh = 0.95
 
 // Mosh is figure 8(d) of CoMPS: throughput of a Mosh session with a screen that always changes, by switching period,
-// over three paths, relative to no switching; and the screens a second that the user sees. Both ends are the unmodified
-// mosh.
+// over three paths, relative to no switching; and the screens a second that the user sees. In shared all paths have one
+// bottleneck. Both ends are the unmodified mosh.
 func Mosh() Bench {
 	return Bench{
 		name: "mosh",
 		topologies: func(quick bool) []*topology {
-			return []*topology{moshTopology(quick, moshSettles, 4*time.Second)}
+			return moshTopologies(quick, moshSettles, 4*time.Second)
 		},
 		paper: func(name string) *float64 {
-			if name != "equal/10ms/down" {
+			if name != "equal/10ms/down" && name != "shared/10ms/down" {
 				return nil
 			}
 			return new(paperMosh)
@@ -51,18 +51,25 @@ func Mosh() Bench {
 	}
 }
 
-func moshTopology(quick bool, settle, length time.Duration) *topology {
-	m := &moshServer{settle: settle, length: length}
-	t := &topology{name: "equal", world: lab.ThreeWays(), serve: m.serve}
+func moshTopologies(quick bool, settle, length time.Duration) []*topology {
+	in := func(name string, world lab.World) (*topology, *moshServer) {
+		m := &moshServer{settle: settle, length: length}
+		return &topology{name: name, world: world, serve: m.serve}, m
+	}
+	equal, equalServer := in("equal", lab.ThreeWays())
+	shared, sharedServer := in("shared", lab.ThreeWaysShared())
 	for _, every := range []string{"none", "500ms", "200ms", "100ms", "50ms", "40ms", "30ms", "20ms", "10ms"} {
 		if !quick || every == "none" || every == "100ms" || every == "10ms" {
-			t.cases = append(t.cases, m.variant(every, moshSplit(every)))
+			equal.cases = append(equal.cases, equalServer.variant(every, moshSplit(every)))
 		}
 	}
 	if !quick {
-		t.cases = append(t.cases, m.variant("mosh", moshPlain))
+		equal.cases = append(equal.cases, equalServer.variant("mosh", moshPlain))
 	}
-	return t
+	for _, every := range sharedPeriods {
+		shared.cases = append(shared.cases, sharedServer.variant(every, moshSplit(every)))
+	}
+	return []*topology{equal, shared}
 }
 
 // moshServer is the server of one topology, and the measured time of each case and the start before it.

@@ -14,7 +14,7 @@ import (
 // One run of two cases, for what they measure: mosh-server sends at most fifty times a second, each time most of a screen.
 func TestMoshMeasuresAScreenThatChanges(t *testing.T) {
 	labtest.Need(t)
-	equal := moshTopology(false, 0, time.Second)
+	equal := moshTopologies(false, 0, time.Second)[0]
 	t.Cleanup(func() {
 		if err := equal.down(); err != nil {
 			t.Error(err)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"heddle/lab"
 	"heddle/lab/peer"
 )
 
@@ -17,19 +18,23 @@ const paperQUIC = 0.85
 // QUIC is figure 8(b) and (c) of CoMPS: goodput of HTTP/3 down and up through `heddle split`, by switching period, over
 // three paths, relative to no switching. The client is quic-go; the servers are quic-go, aioquic and quiche with their
 // defaults. In distinct each path has its own address. In one-exit the server sees one address with a port for each
-// path. In exit (all paths lead to one proxy) and tunnel (`heddle up`) it sees one address and port.
+// path. In exit (all paths lead to one proxy) and tunnel (`heddle up`) it sees one address and port. In shared all paths
+// have one bottleneck.
 func QUIC() Bench {
 	return Bench{
 		name: "quic",
 		topologies: func(quick bool) []*topology {
 			if quick {
-				return quicTopologies([]string{"none", "100ms"}, nil, 1500*time.Millisecond, 500*time.Millisecond)
+				length, omit := 1500*time.Millisecond, 500*time.Millisecond
+				return append(quicTopologies([]string{"none", "100ms"}, nil, length, omit), quicShared([]string{"quic-go"}, []string{"none", "100ms"}, nil, length, omit)...)
 			}
+			length, omit := 4*time.Second, time.Second
 			periods := []string{"none", "500ms", "200ms", "100ms", "50ms", "40ms", "30ms", "20ms", "10ms"}
-			return append(quicTopologies(periods, []string{"100ms", "10ms"}, 4*time.Second, time.Second), quicAids("100ms", 4*time.Second, time.Second)...)
+			return slices.Concat(quicTopologies(periods, []string{"100ms", "10ms"}, length, omit),
+				quicShared(peer.QUICServers, sharedPeriods, []string{"100ms", "10ms"}, length, omit), quicAids("100ms", length, omit))
 		},
 		paper: func(name string) *float64 {
-			if !strings.HasPrefix(name, "distinct/") || !strings.Contains(name, "/100ms/") {
+			if !strings.HasPrefix(strings.TrimPrefix(name, "shared/"), "distinct/") || !strings.Contains(name, "/100ms/") {
 				return nil
 			}
 			return new(paperQUIC)
@@ -42,36 +47,59 @@ type quicSession struct {
 	*peer.QUIC
 	quicPlace
 	library      string
+	directions   []string
 	length, omit time.Duration
 
 	file         string // wg-quick file of the tunnel's client
 	proxy, token string // the proxy as a path argument, and its token file
 }
 
-// quicTopologies combines all places and servers. Cases that also reorder arrivals are named PERIOD-reorder.
+// quicTopologies combines all places and servers.
 func quicTopologies(periods, reordered []string, length, omit time.Duration) []*topology {
 	var all []*topology
 	for _, place := range quicPlaces {
 		for _, library := range peer.QUICServers {
-			q := &quicSession{quicPlace: place, library: library, length: length, omit: omit}
-			t := &topology{name: place.name + "/" + library, world: place.world(), serve: q.serve,
-				check: func() error { return peer.CheckQUICServer(library) }}
-			for _, every := range periods {
-				t.cases = append(t.cases, q.variant(every, every))
-				if slices.Contains(reordered, every) {
-					t.cases = append(t.cases, q.variant(every+"-reorder", every, "--reorder", "100ms"))
-				}
-			}
-			all = append(all, t)
+			q := &quicSession{quicPlace: place, library: library, directions: []string{"down", "up"}, length: length, omit: omit}
+			all = append(all, q.topology(place.name+"/"+library, place.world(), periods, reordered))
 		}
 	}
 	return all
 }
 
-// variant downloads, then uploads, each over a new connection, at a switching period.
+// quicShared combines servers with the two extremes of what a server sees, where all paths have one bottleneck.
+func quicShared(libraries, periods, reordered []string, length, omit time.Duration) []*topology {
+	var all []*topology
+	for _, place := range quicPlaces {
+		if place.name != "distinct" && place.name != "exit" {
+			continue
+		}
+		for _, library := range libraries {
+			q := &quicSession{quicPlace: place, library: library, directions: []string{"down"}, length: length, omit: omit}
+			all = append(all, q.topology("shared/"+place.name+"/"+library, lab.ThreeWaysShared(), periods, reordered))
+		}
+	}
+	return all
+}
+
+// topology has a case for each period. Cases that also reorder arrivals are named PERIOD-reorder.
+func (q *quicSession) topology(name string, world lab.World, periods, reordered []string) *topology {
+	t := &topology{name: name, world: world, serve: q.serve, check: func() error { return peer.CheckQUICServer(q.library) }}
+	for _, every := range periods {
+		t.cases = append(t.cases, q.variant(every, every))
+		if slices.Contains(reordered, every) {
+			t.cases = append(t.cases, q.variant(every+"-reorder", every, "--reorder", "100ms"))
+		}
+	}
+	return t
+}
+
+// variant measures each direction, one after the other and over a new connection, at a switching period.
 func (q *quicSession) variant(name, every string, flags ...string) variant {
-	return q.fetching(name, every, flags, quicFetch{"down", peer.QUICTest{For: q.length, Omit: q.omit}},
-		quicFetch{"up", peer.QUICTest{Up: true, For: q.length, Omit: q.omit}})
+	var tests []quicFetch
+	for _, direction := range q.directions {
+		tests = append(tests, quicFetch{direction, peer.QUICTest{Up: direction == "up", For: q.length, Omit: q.omit}})
+	}
+	return q.fetching(name, every, flags, tests...)
 }
 
 // quicFetch is one test of the client, and the name of its figure.

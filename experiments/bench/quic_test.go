@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -10,7 +11,7 @@ import (
 // TestQUICGoesThroughTheRelay measures quic-go once, for a fraction of a second each way, switching between three ways.
 func TestQUICGoesThroughTheRelay(t *testing.T) {
 	labtest.Need(t)
-	q := &quicSession{quicPlace: quicPlaces[1], library: "quic-go", length: 300 * time.Millisecond}
+	q := &quicSession{quicPlace: quicPlaces[1], library: "quic-go", directions: []string{"down", "up"}, length: 300 * time.Millisecond}
 	top := &topology{name: "one-exit/quic-go", world: q.world(), serve: q.serve}
 	t.Cleanup(func() {
 		if err := top.down(); err != nil {
@@ -59,17 +60,28 @@ func TestQUICCases(t *testing.T) {
 			}
 		}
 	}
-	quick := 0
+	for _, library := range []string{"quic-go", "aioquic", "quiche"} {
+		for _, every := range []string{"none", "100ms", "100ms-reorder", "10ms", "10ms-reorder"} {
+			for _, place := range []string{"distinct", "exit"} {
+				if name := "shared/" + place + "/" + library + "/" + every; !names[name] {
+					t.Errorf("no case %s", name)
+				}
+			}
+		}
+	}
+	quick := map[bool]int{}
 	for _, top := range b.topologies(true) {
-		quick += len(top.cases)
+		quick[strings.HasPrefix(top.name, "shared/")] += len(top.cases)
 	}
-	if quick != 24 { // two rounds of five seconds each: under five minutes
-		t.Errorf("--quick takes %d cases", quick)
+	if quick[false] != 24 || quick[true] != 4 { // two rounds of five and of three seconds each: under five minutes
+		t.Errorf("--quick takes %v cases", quick)
 	}
-	if paper := b.paper("distinct/quiche/100ms/down"); paper == nil || *paper != paperQUIC {
-		t.Errorf("the paper's figure: %v", paper)
+	for _, name := range []string{"distinct/quiche/100ms/down", "shared/distinct/quiche/100ms/down"} {
+		if paper := b.paper(name); paper == nil || *paper != paperQUIC {
+			t.Errorf("the paper's figure for %s: %v", name, paper)
+		}
 	}
-	for _, name := range []string{"distinct/quiche/10ms/down", "one-exit/quiche/100ms/down"} {
+	for _, name := range []string{"distinct/quiche/10ms/down", "one-exit/quiche/100ms/down", "shared/exit/quiche/100ms/down"} {
 		if paper := b.paper(name); paper != nil {
 			t.Errorf("a figure that the paper does not have for %s: %v", name, *paper)
 		}

@@ -85,8 +85,8 @@ func TestReportAsJSON(t *testing.T) {
 		}
 	}
 	rows := got["rows"].([]any)
-	if len(rows) != 16 {
-		t.Fatalf("%d rows, want two for each of 8 cases", len(rows))
+	if len(rows) != 22 {
+		t.Fatalf("%d rows, want two for each of 11 cases", len(rows))
 	}
 	for _, row := range rows { // those of baselines too
 		for _, key := range []string{"case", "metric", "unit", "n", "median", "min", "max", "baseline", "ratio", "paper"} {
@@ -146,7 +146,8 @@ func TestPlotIsWellFormed(t *testing.T) {
 
 func TestOnlyKeepsBaselines(t *testing.T) {
 	for _, c := range []struct{ only, want string }{
-		{"", "equal/none equal/100ms equal/50p unequal/none unequal/100ms unlimited/wireguard-go unlimited/one-path unlimited/100ms"},
+		{"", "equal/none equal/100ms equal/50p unequal/none unequal/100ms shared/none shared/100ms shared/10ms unlimited/wireguard-go unlimited/one-path unlimited/100ms"},
+		{"shared/100ms", "shared/none shared/100ms"},
 		{"unlimited", "unlimited/wireguard-go unlimited/one-path unlimited/100ms"},
 		{"equal/50p", "equal/none equal/50p"},
 		{"unequal/100ms/,equal/none", "equal/none unequal/none unequal/100ms"},

@@ -29,8 +29,8 @@ var (
 )
 
 // WireGuard is figure 8(a) of CoMPS: TCP throughput through a WireGuard tunnel by switching period, over three paths,
-// relative to no switching and, without emulated limits, to plain wireguard-go. The server is the unmodified
-// wireguard-go.
+// relative to no switching and, without emulated limits, to plain wireguard-go. In shared all paths have one
+// bottleneck. The server is the unmodified wireguard-go.
 func WireGuard() Bench {
 	return Bench{
 		name: "wireguard",
@@ -49,6 +49,9 @@ func WireGuard() Bench {
 	}
 }
 
+// sharedPeriods are the cases over [lab.ThreeWaysShared], where a ratio above 1 cannot come from aggregation.
+var sharedPeriods = []string{"none", "100ms", "10ms"}
+
 // wireguardClient starts one kind of client tunnel.
 type wireguardClient func(ctx context.Context, s *stage, t *tunnel, seed int) ([]*peer.Process, error)
 
@@ -56,17 +59,19 @@ type wireguardClient func(ctx context.Context, s *stage, t *tunnel, seed int) ([
 type tunnel struct {
 	*peer.WireGuard
 	file         string // wg-quick file of the client
+	directions   []string
 	length, omit time.Duration
 }
 
 func wireguardTopologies(quick bool, length, omit time.Duration) []*topology {
-	in := func(name string, world lab.World) (*topology, *tunnel) {
-		t := &tunnel{length: length, omit: omit}
+	in := func(name string, world lab.World, directions ...string) (*topology, *tunnel) {
+		t := &tunnel{directions: directions, length: length, omit: omit}
 		return &topology{name: name, world: world, serve: t.serve}, t
 	}
-	equal, equalTunnel := in("equal", lab.ThreeWays())
-	unequal, unequalTunnel := in("unequal", lab.ThreeWaysUnequal())
-	unlimited, unlimitedTunnel := in("unlimited", lab.ThreeWaysUnlimited())
+	equal, equalTunnel := in("equal", lab.ThreeWays(), "down", "up")
+	unequal, unequalTunnel := in("unequal", lab.ThreeWaysUnequal(), "down", "up")
+	shared, sharedTunnel := in("shared", lab.ThreeWaysShared(), "down")
+	unlimited, unlimitedTunnel := in("unlimited", lab.ThreeWaysUnlimited(), "down", "up")
 	for _, every := range []string{"none", "500ms", "200ms", "100ms", "50ms", "40ms", "20ms", "10ms", "50p", "200p"} {
 		if !quick || every == "none" || every == "100ms" || every == "50p" {
 			equal.cases = append(equal.cases, equalTunnel.variant(every, heddleUp(every, lab.Ways)))
@@ -74,6 +79,9 @@ func wireguardTopologies(quick bool, length, omit time.Duration) []*topology {
 		if !quick || every == "none" || every == "100ms" {
 			unequal.cases = append(unequal.cases, unequalTunnel.variant(every, heddleUp(every, lab.Ways)))
 		}
+	}
+	for _, every := range sharedPeriods {
+		shared.cases = append(shared.cases, sharedTunnel.variant(every, heddleUp(every, lab.Ways)))
 	}
 	unlimited.cases = []variant{
 		unlimitedTunnel.variant("wireguard-go", startPlain),
@@ -83,7 +91,7 @@ func wireguardTopologies(quick bool, length, omit time.Duration) []*topology {
 	if !quick {
 		unlimited.cases = append(unlimited.cases, unlimitedTunnel.variant("relay-100ms", startRelay))
 	}
-	return []*topology{equal, unequal, unlimited}
+	return []*topology{equal, unequal, shared, unlimited}
 }
 
 func (t *tunnel) serve(ctx context.Context, s *stage) (err error) {
@@ -158,7 +166,7 @@ func schedule(every string, seed int) []string {
 	return []string{"--schedule", "weighted", "--every", every, "--seed", strconv.Itoa(seed)}
 }
 
-// variant measures download, then upload, through the client.
+// variant measures each direction, one after the other, through the client.
 func (t *tunnel) variant(name string, client wireguardClient) variant {
 	return variant{name, func(ctx context.Context, s *stage, seed int) ([]figure, error) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -184,7 +192,7 @@ func (t *tunnel) variant(name string, client wireguardClient) variant {
 			return nil, err
 		}
 		var figures []figure
-		for _, direction := range []string{"down", "up"} {
+		for _, direction := range t.directions {
 			result, err := peer.Iperf(ctx, s.Host("client"),
 				peer.IperfTest{To: iperfAddr, Down: direction == "down", For: t.length, Omit: t.omit})
 			if err != nil {

@@ -32,22 +32,24 @@ what the builds need.`,
 }
 
 func newBenchWireGuardCommand() *cobra.Command {
-	return benchCommand(bench.WireGuard(), "in under three minutes", "equal, unequal/100ms, unlimited", &cobra.Command{
+	return benchCommand(bench.WireGuard(), "in under four minutes", "equal, unequal/100ms, shared, unlimited", &cobra.Command{
 		Use:   "wireguard",
 		Short: "WireGuard throughput against the switching period: figure 8(a) of CoMPS",
 		Long: `Measure TCP throughput through a WireGuard tunnel, down and up, against the
 switching period, over three paths of 20 Mbit/s: equal ones of 10 ms, and
-unequal ones of 10, 15 and 25 ms, relative to no switching. Then over paths
-without limit, relative to plain wireguard-go: "heddle up" over one path and
-over three, and wireguard-go through "heddle split".
+unequal ones of 10, 15 and 25 ms, relative to no switching. In shared the server
+sends at most 18 Mbit/s, and each path carries 50 Mbit/s: one path has the full
+rate, and several gain nothing from each other's queues. Then over paths without
+limit, relative to plain wireguard-go: "heddle up" over one path and over three,
+and wireguard-go through "heddle split".
 
 The server is the unmodified wireguard-go, which is built in the source tree at
 first, or the installed one where there is no source tree; iperf3 measures. Each
-case takes iperf3 five seconds down and five up, of which the first second does
-not count: about 25 minutes for five rounds, and under three minutes with
---quick, which takes a few cases, four seconds and two rounds. A run in which
-the emulated links were late by more than 1 ms on average is repeated. All cases
-of a round draw the same weights. Needs root.`,
+case takes iperf3 five seconds down and, except in shared, five up, of which the
+first second does not count: about 27 minutes for five rounds, and under four
+minutes with --quick, which takes a few cases, four seconds and two rounds. A
+run in which the emulated links were late by more than 1 ms on average is
+repeated. All cases of a round draw the same weights. Needs root.`,
 		Example: `  heddle lab bench wireguard --quick
   heddle lab bench wireguard --only equal/100ms,unlimited
   heddle lab bench wireguard --json wireguard.json --plot wireguard.svg`,
