@@ -52,7 +52,7 @@ func (s *Session) accept(l *member, inbound []path.Inbound) int {
 			continue
 		}
 		heard = true
-		s.follow(now, in)
+		s.shakes.heard(now, in)
 		for d := range in.Datagrams() {
 			l.down.add(1, len(d))
 			s.loss.arrived(now, l.Index, d)
@@ -70,18 +70,6 @@ func (s *Session) accept(l *member, inbound []path.Inbound) int {
 		s.heard(l, now)
 	}
 	return kept
-}
-
-// follow shows the rules what the server sent.
-func (s *Session) follow(now time.Time, in path.Inbound) {
-	if s.rules.handshakeMember() < 0 {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for d := range in.Datagrams() {
-		s.rules.handshake.down(now, d)
-	}
 }
 
 // heard records that the server was heard on a member. It wakes the pacer if the unit is over and nothing was sent since.

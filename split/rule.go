@@ -1,7 +1,6 @@
 package split
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -90,10 +89,9 @@ func ParseRule(text string) (Rule, error) {
 
 // ruler applies the rules of one session. The session's lock guards it.
 type ruler struct {
-	rules     []rule
-	handshake handshake
-	sent      int       // uplink datagrams
-	began     time.Time // when the first of them was sent
+	rules []rule
+	sent  int       // uplink datagrams
+	began time.Time // when the first of them was sent
 }
 
 type rule struct {
@@ -122,36 +120,26 @@ func newRuler(rules []Rule, members []*member, port uint16) (*ruler, error) {
 	return r, nil
 }
 
-// up returns the member that the first n datagrams must take, or -1 if the schedule decides. n is at least 1.
-func (r *ruler) up(now time.Time, datagrams [][]byte) (member, n int) {
-	member = r.next(now, datagrams[0])
-	if r.match(now, r.sent+1) < 0 {
-		// Only a long header can make a rule match again.
-		for n = 1; n < len(datagrams) && !isLong(datagrams[n]) && member < 0; n++ {
-			r.sent++
-		}
-		return member, n
-	}
-	return member, 1
-}
-
-// next returns the member for one datagram, and records the datagram.
-func (r *ruler) next(now time.Time, datagram []byte) int {
+// up returns the member that the first datagrams must take, of which there are n, or -1 if the schedule decides. It returns how
+// many take it. handshake is whether they belong to a QUIC handshake.
+func (r *ruler) up(now time.Time, n int, handshake bool) (member, taken int) {
 	if r.sent == 0 {
 		r.began = now
 	}
-	r.sent++
-	r.handshake.up(now, datagram)
-	if i := r.match(now, r.sent); i >= 0 {
-		return r.rules[i].member
+	first := r.match(now, r.sent+1, handshake)
+	for taken = 1; taken < n && r.match(now, r.sent+taken+1, handshake) == first; taken++ {
 	}
-	return -1
+	r.sent += taken
+	if first < 0 {
+		return -1, taken
+	}
+	return r.rules[first].member, taken
 }
 
 // match returns the first rule that matches the nth datagram, or -1.
-func (r *ruler) match(now time.Time, n int) int {
+func (r *ruler) match(now time.Time, n int, handshake bool) int {
 	return slices.IndexFunc(r.rules, func(rule rule) bool {
-		return rule.Handshake && r.handshake.running || rule.Packets >= n || rule.Period > now.Sub(r.began) || rule.Port != 0
+		return rule.Handshake && handshake || rule.Packets >= n || rule.Period > now.Sub(r.began) || rule.Port != 0
 	})
 }
 
@@ -166,62 +154,4 @@ func (r *ruler) handshakeMember() int {
 		}
 	}
 	return -1
-}
-
-// isLong reports whether a datagram begins with a QUIC long header, of any version (RFC 8999, section 5.1).
-func isLong(datagram []byte) bool { return len(datagram) > 0 && datagram[0]&0x80 != 0 }
-
-// handshake follows a QUIC handshake from outside. A client may migrate once it is confirmed (RFC 9000, section 9), by a
-// packet with a short header that the server sent after the client's second flight. As the content is encrypted, a short
-// header of the server counts once a round trip has passed.
-type handshake struct {
-	running  bool
-	first    time.Time // client's Initial
-	last     time.Time // client's last long header
-	answered bool      // the server sent something
-	flight   bool      // then the client sent a long header
-	rtt      time.Duration
-}
-
-// The round trip is that of the server's first answer, which may have waited for retransmissions. The packets of one flight
-// do not arrive at one moment, hence the tolerance.
-const (
-	longestHandshakeRTT = 3 * time.Second
-	rttTolerance        = 0.8
-)
-
-func (h *handshake) up(now time.Time, datagram []byte) {
-	if !isLong(datagram) {
-		return
-	}
-	if !h.running && isInitial(datagram) {
-		*h = handshake{first: now}
-	}
-	h.running, h.last = true, now
-	h.flight = h.flight || h.answered
-}
-
-func (h *handshake) down(now time.Time, datagram []byte) {
-	if !h.running || len(datagram) == 0 {
-		return
-	}
-	if !h.answered {
-		h.answered, h.rtt = true, min(now.Sub(h.first), longestHandshakeRTT)
-	}
-	if h.flight && !isLong(datagram) && now.Sub(h.last) >= time.Duration(rttTolerance*float64(h.rtt)) {
-		h.running = false
-	}
-}
-
-// isInitial reports whether a long header is an Initial packet's (RFC 9000, section 17.2; RFC 9369, section 3.2).
-func isInitial(datagram []byte) bool {
-	const version2 = 0x6b3343cf
-	if len(datagram) < 5 {
-		return false
-	}
-	kind := datagram[0] >> 4 & 3
-	if binary.BigEndian.Uint32(datagram[1:]) == version2 {
-		return kind == 1
-	}
-	return kind == 0
 }

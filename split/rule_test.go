@@ -79,25 +79,27 @@ func TestHandshakeGoesByOnePathAlone(t *testing.T) {
 	}
 	hear := func(d [][]byte) {
 		for _, d := range d {
-			f.follow(now, path.Inbound{Data: d, Size: len(d)})
+			f.shakes.heard(now, path.Inbound{Data: d, Size: len(d)})
 		}
 	}
+	one := func(d []byte) [][]byte { return [][]byte{d} }
+	flight, answer, data := shaking("server", "client"), shaking("client", "server"), shortPacket("client")
 	send(short(3), 0, 3) // a connection that is older than the relay
-	send(long(2), 2, 0)
+	send(append(one(initial("original", "client")), initial("original", "client")), 2, 0)
 	now = now.Add(rtt)
-	hear(long(2))
-	hear(short(1)) // the server may send data before it has the client's last flight
-	send(append(long(1), short(2)...), 3, 0)
+	hear(append(one(answer), answer))
+	hear(one(data)) // the server may send data before it has the client's last flight
+	send(append(one(flight), short(2)...), 3, 0)
 	now = now.Add(rtt / 2)
-	hear(short(1)) // it left before the client's last flight came
+	hear(one(data)) // it left before the client's last flight came
 	send(short(1), 1, 0)
 	now = now.Add(rtt / 2)
-	hear(long(1))
+	hear(one(answer))
 	send(short(1), 1, 0)
-	hear(short(1)) // HANDSHAKE_DONE
+	hear(one(data)) // HANDSHAKE_DONE
 	send(short(5), 0, 5)
-	send(append(short(2), long(1)...), 1, 2) // a late long header still takes the office
-	send(short(1), 1, 0)                     // and the server answers there until it is done again
+	send(append(short(2), flight), 1, 2) // a late long header still takes the office
+	send(short(1), 1, 0)                 // and the server answers there until it is done again
 }
 
 func TestLongHeadersAreDroppedWhereTheirPathIsDown(t *testing.T) {

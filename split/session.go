@@ -54,6 +54,8 @@ type Session struct {
 	open     bool
 	sched    *schedule.Schedule
 	rules    *ruler // nil without rules
+	shakes   handshakes
+	shook    []bool // members that carried a QUIC handshake
 	usable   []bool // members of the schedule
 	enough   bool
 	current  int
@@ -98,6 +100,7 @@ func NewSession(o Options) (*Session, error) {
 	for _, m := range s.group.Members {
 		s.members = append(s.members, newMember(m, o))
 	}
+	s.shook = make([]bool, len(s.members))
 	if s.rules, err = newRuler(o.Rules, s.members, host.Port); err != nil {
 		return nil, err
 	}
@@ -186,13 +189,8 @@ func (s *Session) Send(datagrams [][]byte) error {
 			s.refused += uint64(len(datagrams))
 			return nil
 		}
-		i, n := -1, len(datagrams)
-		if s.rules != nil {
-			i, n = s.rules.up(now, datagrams)
-		}
-		if i >= 0 {
-			s.sendRuled(s.members[i], now, datagrams[:n])
-		} else if n = s.sendScheduled(now, datagrams[:n]); n == 0 {
+		n := s.sendNext(now, datagrams)
+		if n == 0 {
 			s.refused += uint64(len(datagrams))
 			return nil
 		}
@@ -208,6 +206,57 @@ func (s *Session) refuse(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.refused += uint64(n)
+}
+
+// sendNext sends the first datagrams, as a rule, a QUIC handshake or the schedule decides. It returns their number, or 0 without
+// a path. s.mu is held.
+func (s *Session) sendNext(now time.Time, datagrams [][]byte) int {
+	if s.prober != nil && s.rules == nil { // WireGuard
+		return s.sendScheduled(now, datagrams)
+	}
+	shake, n := s.shakes.sent(now, datagrams)
+	if s.shakes.limited.CompareAndSwap(true, false) {
+		s.group.Warn("a QUIC handshake was not confirmed within %v or %d datagrams of the client, and its path may change from now on", handshakeLimit, handshakePackets)
+	}
+	if s.rules != nil {
+		var i int
+		if i, n = s.rules.up(now, n, shake != nil || isLong(datagrams[0])); i >= 0 {
+			if shake != nil {
+				shake.path, s.shook[i] = i, true
+			}
+			s.sendRuled(s.members[i], now, datagrams[:n])
+			return n
+		}
+	}
+	if shake != nil {
+		return s.sendShake(shake, now, datagrams[:n])
+	}
+	return s.sendScheduled(now, datagrams[:n])
+}
+
+// sendShake sends datagrams of a QUIC handshake that is not confirmed, over the path on which it began. Another path takes
+// over only if nothing comes back by that one. s.mu is held.
+func (s *Session) sendShake(shake *handshake, now time.Time, datagrams [][]byte) int {
+	counts := shake.path == s.current && !s.sched.Due(now)
+	if shake.path < 0 || s.troubled(shake.path) || counts {
+		i, n, began := s.sched.Take(now, s.usable, len(datagrams))
+		if i < 0 {
+			return 0
+		}
+		if began {
+			s.turned(i)
+		}
+		shake.path, datagrams = i, datagrams[:n]
+	}
+	s.shook[shake.path] = true
+	s.sendOn(s.members[shake.path], now, datagrams)
+	return len(datagrams)
+}
+
+// troubled reports whether a member may be dead. s.mu is held.
+func (s *Session) troubled(i int) bool {
+	state, _ := s.members[i].Health.State()
+	return s.members[i].Current() == nil || state != path.Up && state != path.Unproven
 }
 
 // sendScheduled sends the first datagrams over the scheduled path. It returns their number, or 0 without one. s.mu is held.
@@ -264,6 +313,9 @@ func (s *Session) turned(i int) {
 		s.current = i
 		s.switches++
 		l.switches.Add(1)
+	}
+	if s.shakes.on(i) {
+		return // the port, too, stays until a handshake on it is confirmed
 	}
 	if err := l.Rotate(); err != nil && !errors.Is(err, net.ErrClosed) { // a flow closed meanwhile is opened again anyway
 		l.Health.Fail(errhint.Reason(err))

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
+	"strings"
 	"time"
 
 	"heddle/path/group"
@@ -141,8 +142,20 @@ func (s *Session) claim(claim string, rows []group.Row) string {
 	}
 	if i := s.rules.handshakeMember(); i >= 0 {
 		claim += "; QUIC's handshake, which names the server, is seen by path " + rows[i].Name + " alone"
+	} else if names := s.shookBy(rows); len(names) > 0 {
+		claim += "; QUIC's handshake, which names the server, goes by the session's path at that time alone until it is confirmed: so far by " + strings.Join(names, " and ")
 	}
 	return claim
+}
+
+// shookBy names the paths that carried a QUIC handshake. s.mu is held.
+func (s *Session) shookBy(rows []group.Row) (names []string) {
+	for i, r := range rows {
+		if s.shook[i] {
+			names = append(names, r.Name)
+		}
+	}
+	return names
 }
 
 func (t *tally) count() Count {

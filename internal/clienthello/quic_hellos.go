@@ -35,7 +35,7 @@ func (h *QUIC) Read(datagram []byte) []Hello {
 
 // open decrypts a client's packet and returns the hello that it belongs to. The keys derive from the connection ID of a
 // client's first packets; later packets do not carry it.
-func (h *QUIC) open(p initialPacket) (*hello, []byte) {
+func (h *QUIC) open(p Packet) (*hello, []byte) {
 	for _, in := range h.reading {
 		if in.version == p.version {
 			if body := in.keys.open(p.whole, p.number); body != nil {
@@ -43,7 +43,7 @@ func (h *QUIC) open(p initialPacket) (*hello, []byte) {
 			}
 		}
 	}
-	keys, err := p.version.deriveInitial(p.destination)
+	keys, err := p.version.deriveInitial(p.Destination)
 	if err != nil {
 		return nil, nil
 	}

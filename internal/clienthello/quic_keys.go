@@ -12,20 +12,20 @@ import (
 
 // quicVersion holds what differs between versions of QUIC in Initial packets.
 type quicVersion struct {
-	number         uint32
-	salt           []byte
-	label          string // prefix of the key labels
-	initial, retry uint8  // types of long headers
+	number  uint32
+	salt    []byte
+	label   string // prefix of the key labels
+	initial Kind   // type of an Initial's long header; those of the other kinds follow
 }
 
 var quicVersions = []*quicVersion{
 	{ // RFC 9000 section 17.2 and RFC 9001 section 5.2
-		number: 1, label: "quic ", initial: 0, retry: 3,
+		number: 1, label: "quic ", initial: 0,
 		salt: []byte{0x38, 0x76, 0x2c, 0xf7, 0xf5, 0x59, 0x34, 0xb3, 0x4d, 0x17,
 			0x9a, 0xe6, 0xa4, 0xc8, 0x0c, 0xad, 0xcc, 0xbb, 0x7f, 0x0a},
 	},
 	{ // RFC 9369 section 3
-		number: 0x6b3343cf, label: "quicv2 ", initial: 1, retry: 0,
+		number: 0x6b3343cf, label: "quicv2 ", initial: 1,
 		salt: []byte{0x0d, 0xed, 0xe3, 0xde, 0xf7, 0x00, 0xa6, 0xdb, 0x81, 0x93,
 			0x81, 0xbe, 0x6e, 0x26, 0x9d, 0xcb, 0xf9, 0xbd, 0x2e, 0xd9},
 	},

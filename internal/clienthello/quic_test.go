@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/aes"
 	"crypto/cipher"
+	"encoding/binary"
 	"encoding/hex"
 	"slices"
 	"testing"
@@ -158,6 +159,43 @@ func TestInitialsAreThoseOfTheVersion(t *testing.T) {
 	} {
 		if got := Initials(c.packet); got != c.want {
 			t.Errorf("%s: %d Initials, want %d", c.name, got, c.want)
+		}
+	}
+}
+
+func TestPacketsOfADatagram(t *testing.T) {
+	long := func(first byte, version uint32) []byte { // a token of one byte, or a length of one
+		p := binary.BigEndian.AppendUint32([]byte{first}, version)
+		return append(p, 2, 'a', 'b', 1, 'c', 1, 't')
+	}
+	initial := append(long(0xc0, 1), 2, 'x', 'y')
+	const v2, draft = 0x6b3343cf, 0xff00001d
+	for _, c := range []struct {
+		name     string
+		datagram []byte
+		kinds    []Kind
+		rest     string
+	}{
+		{"version 1", slices.Concat(initial, long(0xe0, 1), long(0xd0, 1), []byte("Oshort")), []Kind{KindInitial, KindHandshake, KindEarlyData}, "Oshort"},
+		{"version 2", slices.Concat(append(long(0xd0, v2), 2, 'x', 'y'), long(0xf0, v2), long(0xe0, v2)), []Kind{KindInitial, KindHandshake, KindEarlyData}, ""},
+		{"a draft", slices.Concat(append(long(0xc0, draft), 0), []byte("Oshort")), []Kind{KindInitial}, "Oshort"},
+		{"without the second bit", slices.Concat(long(0xa0, 1), []byte("Oshort")), []Kind{KindHandshake}, "Oshort"},
+		{"Retry", slices.Concat(long(0xf0, 1), []byte("token")), []Kind{KindRetry}, ""},
+		{"Retry of version 2", slices.Concat(long(0xc0, v2), []byte("token")), []Kind{KindRetry}, ""},
+		{"version negotiation", long(0xc0, 0), nil, string(long(0xc0, 0))},
+		{"cut", initial[:len(initial)-1], nil, string(initial[:len(initial)-1])},
+		{"empty", nil, nil, ""},
+	} {
+		packets, rest := Packets(c.datagram)
+		var kinds []Kind
+		for _, p := range packets {
+			kinds = append(kinds, p.Kind)
+			if string(p.Destination) != "ab" || string(p.Source) != "c" {
+				t.Errorf("%s: from %q to %q", c.name, p.Source, p.Destination)
+			}
+		}
+		if !slices.Equal(kinds, c.kinds) || string(rest) != c.rest {
+			t.Errorf("%s: %v and %q, want %v and %q", c.name, kinds, rest, c.kinds, c.rest)
 		}
 	}
 }

@@ -344,7 +344,7 @@ func (p *Backend) Status() split.Status {
 		s.State, s.Why = "stopped", "closed"
 	}
 	s.Refused = refused
-	s.Claim += "; it takes only sockets that are neither bound nor connected, and what others send is dropped"
+	s.Claim += "; it takes only sockets that are neither bound nor connected, and what others send is dropped; the path of a QUIC session may change within its handshake"
 	return s
 }
 
