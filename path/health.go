@@ -19,8 +19,9 @@ const (
 	Down     State = "down"     // this machine cannot send by it: no device, address or route
 )
 
-// Times until a path is suspect or silent. A second is several round trips of any useful path.
+// Times until a path is tested, suspect or silent. A second is several round trips of any useful path.
 const (
+	doubtAfter   = 500 * time.Millisecond
 	suspectAfter = time.Second
 	silentAfter  = 4 * time.Second
 	silentProbes = 3
@@ -30,6 +31,9 @@ const (
 // [Unproven]. It is safe for concurrent use.
 type Health struct {
 	Proved bool // the path is proved by [Health.Answered] only, not by any datagram
+	// Tested means that the session tests a doubtful path, and calls [Health.ProbeLost] if the test fails. Datagrams without an
+	// answer then prove nothing by themselves, since the server answers by the path that it heard last.
+	Tested bool
 
 	mu         sync.Mutex
 	state      State
@@ -37,7 +41,7 @@ type Health struct {
 	unanswered int       // packets sent since something was heard
 	first      time.Time // when the first of them was sent
 	heard      time.Time
-	lost       int // consecutive probes without an answer
+	lost       int // consecutive questions and tests without an answer
 	rtt        time.Duration
 	sampled    bool // first is a valid start for a round-trip sample
 }
@@ -98,7 +102,7 @@ func (h *Health) Reached() {
 	h.lift()
 }
 
-// ProbeLost records a question without an answer.
+// ProbeLost records a question or a test without an answer.
 func (h *Health) ProbeLost() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -130,6 +134,19 @@ func (h *Health) Restore() {
 	}
 }
 
+// Doubtful reports whether the path needs a test: it is suspect or silent, or datagrams had no answer for some time.
+func (h *Health) Doubtful(now time.Time) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch h.get() {
+	case Suspect, Silent:
+		return true
+	case Down:
+		return false
+	}
+	return h.unanswered >= SuspectPackets && now.Sub(h.first) > doubtAfter
+}
+
 // Judge updates the state by the time passed. others is when another path of the session was last heard: without proofs,
 // silence means little unless the server still answers elsewhere.
 func (h *Health) Judge(now, others time.Time) State {
@@ -137,13 +154,17 @@ func (h *Health) Judge(now, others time.Time) State {
 	defer h.mu.Unlock()
 	waiting := now.Sub(h.first)
 	tried := h.unanswered >= SuspectPackets
+	// A healthy path may be unheard while the answers come by others, so it becomes suspect only if a test failed.
+	overdue := waiting > suspectAfter && (!h.Tested || h.lost > 0 || !others.After(h.first))
 	// An unproven path becomes suspect too. Otherwise a long first unit would be stuck on a dead path until its end.
-	if s := h.get(); (s == Up || s == Unproven && !h.Proved) && tried && waiting > suspectAfter {
+	if s := h.get(); (s == Up || s == Unproven && !h.Proved) && tried && overdue {
 		h.state, h.why = Suspect, "sent, and nothing heard since"
-		h.lost = 0
+		if !h.Tested {
+			h.lost = 0
+		}
 	}
 	gone := tried && waiting > silentAfter && others.After(h.first.Add(suspectAfter))
-	if h.Proved {
+	if h.Proved || h.Tested {
 		gone = h.lost >= silentProbes
 	}
 	if h.get() == Suspect && gone {

@@ -32,6 +32,7 @@ func answered(h *Health, now time.Time) { h.Answered(now, 20*time.Millisecond) }
 func TestHealth(t *testing.T) {
 	for name, c := range map[string]struct {
 		proved bool
+		tested bool
 		steps  []step
 	}{
 		"heard is up":                      {steps: []step{{0, sent(1), 0, Unproven}, {20, heard, 0, Up}}},
@@ -42,17 +43,21 @@ func TestHealth(t *testing.T) {
 		"never heard, others are":          {steps: []step{{0, sent(5), 0, Unproven}, {4100, nothing, 4000, Silent}}},
 		"never heard, nobody is":           {steps: []step{{0, sent(5), 0, Unproven}, {1001, nothing, 0, Suspect}, {60000, nothing, 0, Suspect}, {60020, heard, 0, Up}}},
 		"never heard, little sent":         {steps: []step{{0, sent(2), 0, Unproven}, {60000, nothing, 59000, Unproven}}},
-		"proof: never heard is unproven":   {true, []step{{0, sent(5), 0, Unproven}, {60000, nothing, 59000, Unproven}}},
+		"proof: never heard is unproven":   {proved: true, steps: []step{{0, sent(5), 0, Unproven}, {60000, nothing, 59000, Unproven}}},
 		"idle stays up":                    {steps: []step{{0, heard, 0, Up}, {3600_000, nothing, 3599_000, Up}}},
-		"proof: data is none":              {true, []step{{0, heard, 0, Unproven}, {10, answered, 0, Up}}},
-		"proof: suspect, then lost probes": {true, []step{{0, answered, 0, Up}, {10, sent(3), 0, Up}, {1100, nothing, 0, Suspect}, {1600, lostProbe, 0, Suspect}, {2200, lostProbe, 0, Suspect}, {2800, lostProbe, 0, Silent}, {2900, heard, 0, Silent}, {3000, answered, 0, Up}}},
-		"proof: suspect is heard again":    {true, []step{{0, answered, 0, Up}, {10, sent(3), 0, Up}, {1100, nothing, 0, Suspect}, {1200, heard, 0, Up}}},
-		"proof: the way up alone":          {true, []step{{0, func(h *Health, _ time.Time) { h.Reached() }, 0, Up}, {10, sent(3), 0, Up}, {1100, nothing, 1000, Suspect}}},
+		"proof: data is none":              {proved: true, steps: []step{{0, heard, 0, Unproven}, {10, answered, 0, Up}}},
+		"proof: suspect, then lost probes": {proved: true, steps: []step{{0, answered, 0, Up}, {10, sent(3), 0, Up}, {1100, nothing, 0, Suspect}, {1600, lostProbe, 0, Suspect}, {2200, lostProbe, 0, Suspect}, {2800, lostProbe, 0, Silent}, {2900, heard, 0, Silent}, {3000, answered, 0, Up}}},
+		"proof: suspect is heard again":    {proved: true, steps: []step{{0, answered, 0, Up}, {10, sent(3), 0, Up}, {1100, nothing, 0, Suspect}, {1200, heard, 0, Up}}},
+		"proof: the way up alone":          {proved: true, steps: []step{{0, func(h *Health, _ time.Time) { h.Reached() }, 0, Up}, {10, sent(3), 0, Up}, {1100, nothing, 1000, Suspect}}},
+		"tests: unheard beside others":     {tested: true, steps: []step{{0, heard, 0, Up}, {10, sent(9), 0, Up}, {60000, nothing, 59000, Up}}},
+		"tests: never heard, others are":   {tested: true, steps: []step{{0, sent(9), 0, Unproven}, {60000, nothing, 59000, Unproven}}},
+		"tests: unheard as all others":     {tested: true, steps: []step{{0, heard, 0, Up}, {10, sent(3), 0, Up}, {1100, nothing, 5, Suspect}, {60000, nothing, 5, Suspect}}},
+		"tests: they fail":                 {tested: true, steps: []step{{0, heard, 0, Up}, {10, sent(3), 0, Up}, {700, lostProbe, 690, Up}, {1100, nothing, 1000, Suspect}, {1700, lostProbe, 1690, Suspect}, {2700, lostProbe, 2690, Silent}, {2800, heard, 0, Up}, {2900, sent(9), 0, Up}, {9000, nothing, 8900, Up}}},
 		"down stays down until restored":   {steps: []step{{0, heard, 0, Up}, {1, func(h *Health, _ time.Time) { h.Fail("no device") }, 0, Down}, {2, heard, 0, Down}, {3, func(h *Health, _ time.Time) { h.Restore() }, 0, Unproven}, {4, heard, 0, Up}}},
 		"refused by a router":              {steps: []step{{0, heard, 0, Up}, {1, func(h *Health, _ time.Time) { h.Refused("no route") }, 0, Silent}, {2, heard, 0, Up}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := &Health{Proved: c.proved}
+			h := &Health{Proved: c.proved, Tested: c.tested}
 			for i, s := range c.steps {
 				s.do(h, at(s.ms))
 				var others time.Time
@@ -65,6 +70,27 @@ func TestHealth(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestDoubtfulPaths(t *testing.T) {
+	h := &Health{Tested: true}
+	doubtful := func(ms int, want bool) {
+		t.Helper()
+		if got := h.Doubtful(at(ms)); got != want {
+			t.Errorf("at %d ms: doubtful %v, want %v", ms, got, want)
+		}
+	}
+	doubtful(9000, false) // nothing was sent on it
+	h.Sent(at(9000), 2)
+	doubtful(10000, false)
+	h.Sent(at(10000), 1)
+	doubtful(10001, true)
+	h.Heard(at(10002))
+	doubtful(20000, false)
+	h.Refused("no route")
+	doubtful(20000, true)
+	h.Fail("no device")
+	doubtful(20000, false)
 }
 
 func TestRoundTripIsSampledOnlyAfterQuiet(t *testing.T) {

@@ -20,9 +20,10 @@ type fakePath struct {
 	mu       sync.Mutex
 	sent     [][]byte
 	flow     *fakeFlow
-	fail     error        // of Open
-	rotate   func() error // of its flows, which have no Rotate where it is nil
-	wanted   bool         // the last Open asked for the order
+	fail     error          // of Open
+	rotate   func() error   // of its flows, which have no Rotate where it is nil
+	carry    func([][]byte) // receives what its flows send; may be nil
+	wanted   bool           // the last Open asked for the order
 	share    string
 	endpoint string
 	exit     string
@@ -78,6 +79,9 @@ func (f *fakeFlow) Send(datagrams [][]byte) (int, error) {
 	f.path.mu.Lock()
 	defer f.path.mu.Unlock()
 	f.path.sent = append(f.path.sent, datagrams...)
+	if f.path.carry != nil {
+		f.path.carry(datagrams)
+	}
 	return len(datagrams), nil
 }
 

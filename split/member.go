@@ -21,14 +21,17 @@ type member struct {
 	switches atomic.Uint64
 	tooBig   atomic.Pointer[string] // why a datagram did not fit, nil if all did
 
-	probe question
-	jar   jar
+	probe  question
+	trial  trial
+	tested uint64 // datagrams in trials while the path was usable
+	jar    jar
 }
 
 // question is a probe in flight on a member. The session's lock guards it. The member's Trial says when the next is due.
 type question struct {
 	id   uint32
 	sent time.Time // zero if none is in flight
+	last time.Time // when the last one was sent
 }
 
 // tally counts one direction.
@@ -41,6 +44,7 @@ func (t *tally) add(packets int, bytes int) {
 
 func newMember(of *group.Member, o Options) *member {
 	m := &member{Member: of}
+	m.Health.Tested = true
 	if o.Tap != nil {
 		m.tap = o.Tap(of.Spec.Name)
 	}

@@ -32,6 +32,9 @@ type prober interface {
 func (s *Session) setProber(p prober) {
 	s.prober = p
 	s.group.NeedProof()
+	for _, m := range s.members {
+		m.Health.Tested = false // a question costs the session nothing, so a doubtful path is left before the answer
+	}
 }
 
 // ask gives up on overdue questions, and sends at most one, on the member that has waited longest.
@@ -65,12 +68,14 @@ func (s *Session) wantsProbe(l *member, now time.Time) bool {
 	if l.Current() == nil {
 		return false
 	}
+	// While the session is quiet, the health of its paths matters little.
+	active := now.Sub(s.offered) < suspectMatters
+	due := l.Trial.Due(now) || active && now.Sub(l.probe.last) >= trialEvery
 	switch state, _ := l.Health.State(); state {
 	case path.Unproven, path.Silent:
-		return l.Trial.Due(now)
+		return due
 	case path.Suspect:
-		// While the session is quiet, the health of its paths does not matter.
-		return l.Trial.Due(now) && now.Sub(s.lastSent) < suspectMatters
+		return due && active
 	}
 	if l.Health.LastHeard().After(l.Trial.Next()) {
 		l.Trial.Reset()
@@ -87,20 +92,9 @@ func (s *Session) put(l *member, now time.Time) {
 		s.log.Error("cannot ask the server", "session", s.o.Session, "error", err)
 		return
 	}
-	l.probe.id, l.probe.sent = id, now
+	l.probe.id, l.probe.sent, l.probe.last = id, now, now
 	l.Trial.Tried(now, group.TrialFirst, group.TrialLongest)
 	s.sendOn(l, now, [][]byte{datagram})
-}
-
-// trial returns a silent member on which to risk one packet if the server cannot be asked, or nil. s.mu is held.
-func (s *Session) trial(now time.Time) *member {
-	if s.prober != nil {
-		return nil
-	}
-	if m := s.group.NextTrial(now); m != nil {
-		return s.members[m.Index]
-	}
-	return nil
 }
 
 func probePatience(l *member) time.Duration { return max(group.TrialFirst, 3*l.Health.RTT()) }

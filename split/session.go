@@ -63,8 +63,11 @@ type Session struct {
 	refused  uint64 // datagrams not sent because too few paths were healthy
 	withheld uint64 // datagrams not sent because the path that a rule names was down
 	lastSent time.Time
+	offered  time.Time // when the program last sent, even if that was refused
 	lastUp   time.Time // last arrival
 	hold     time.Time // no probes before
+	tried    *member   // the member whose trial takes the next datagrams, or nil
+	spared   [][]byte  // the newest datagrams that were refused, for a trial
 	nudge    func()
 	resolved time.Time
 }
@@ -181,12 +184,13 @@ func (s *Session) Send(datagrams [][]byte) error {
 	if !s.open {
 		return net.ErrClosed
 	}
+	s.offered = now
 	if s.prober != nil && s.prober.isQuestion(datagrams[0]) && s.enough {
 		s.hold = now.Add(handshakeHold)
 	}
 	for len(datagrams) > 0 {
 		if !s.enough {
-			s.refused += uint64(len(datagrams))
+			s.refuseAll(now, datagrams)
 			return nil
 		}
 		n := s.sendNext(now, datagrams)
@@ -261,9 +265,8 @@ func (s *Session) troubled(i int) bool {
 
 // sendScheduled sends the first datagrams over the scheduled path. It returns their number, or 0 without one. s.mu is held.
 func (s *Session) sendScheduled(now time.Time, datagrams [][]byte) int {
-	if l := s.trial(now); l != nil {
-		s.sendOn(l, now, datagrams[:1])
-		return 1
+	if n := s.try(now, datagrams); n > 0 {
+		return n
 	}
 	if s.busy(now) {
 		s.sendOn(s.members[s.current], now, datagrams)

@@ -31,6 +31,7 @@ func (s *Session) tend(ctx context.Context) {
 		s.group.Tend(ctx, now, *s.server.Load())
 		s.mu.Lock()
 		s.judge(now)
+		s.trySpared(now)
 		lost := s.open && s.lost(now)
 		if lost {
 			s.resolved = now

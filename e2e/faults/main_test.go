@@ -120,7 +120,10 @@ type pathS struct {
 	Why     string         `json:"why"`
 	Address netip.AddrPort `json:"address"`
 	Weight  float64        `json:"weight"`
-	Down    struct {
+	Up      struct {
+		Packets uint64 `json:"packets"`
+	} `json:"up"`
+	Down struct {
 		Bytes uint64  `json:"bytes"`
 		Share float64 `json:"share"`
 	} `json:"down"`

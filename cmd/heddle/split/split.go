@@ -36,10 +36,10 @@ Each network still sees that you talk to the server. An observer of all paths,
 such as the server's own network, sees the whole session.
 
 Heddle sends nothing while fewer paths than --min-paths are healthy. A relay
-detects a dead path only by its silence. It tests a silent path with a packet of
-the session now and then. A server
-given by name is looked up by the machine's resolver, and by the paths when it
-is lost; with --handshake-via by that path alone.
+detects a dead path only by its silence. It tests a silent path with packets of
+the session, each second. A server given by name is looked up by the machine's
+resolver, and by the paths when it is lost; with --handshake-via by that path
+alone.
 
 With --backend kernel or route there is no relay: programs send to the server
 itself, and this machine picks the path of each packet. Both need privileges;

@@ -1,0 +1,182 @@
+package faults
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"heddle/lab"
+	"heddle/lab/labtest"
+	"heddle/lab/peer"
+)
+
+// relayed is a `heddle split` as a relay, and a session through it that a program keeps at work.
+type relayed struct {
+	*lab.Instance
+	t     *testing.T
+	name  string
+	split *peer.Process
+}
+
+func startRelay(t *testing.T, in *lab.Instance, name, every string, listen, to netip.AddrPort) *relayed {
+	t.Helper()
+	args := append([]string{"split", "--name", name, "--listen", listen.String(), "--to", to.String(), "--schedule", "uniform", "--every", every}, via...)
+	p, err := peer.Start(t.Context(), in.Host("client"), labtest.Heddle, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Stop)
+	if err := p.AwaitLog(t.Context(), "over 3 paths"); err != nil {
+		t.Fatal(err)
+	}
+	return &relayed{in, t, name, p}
+}
+
+// await asks for the status of the session that began last until it is as wanted.
+func (r *relayed) await(what string, wanted func(status) bool) {
+	r.t.Helper()
+	labtest.Await(r.t, what, func() bool {
+		out, err := r.Host("client").Command(r.t.Context(), labtest.Heddle, "status", r.name, "--json").Output()
+		var all struct {
+			Running []struct {
+				Sessions []status `json:"sessions"`
+			} `json:"running"`
+		}
+		if err != nil || json.Unmarshal(out, &all) != nil || len(all.Running) != 1 || len(all.Running[0].Sessions) == 0 {
+			return false
+		}
+		sessions := all.Running[0].Sessions
+		return wanted(sessions[len(sessions)-1])
+	})
+}
+
+// repeat starts work in the background until the test ends.
+func repeat(t *testing.T, work func(context.Context)) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var done sync.WaitGroup
+	done.Go(func() {
+		for ctx.Err() == nil {
+			work(ctx)
+		}
+	})
+	t.Cleanup(func() {
+		cancel()
+		done.Wait()
+	})
+}
+
+// A relay leaves a path that is cut and returns to it, although nobody but the program can ask the server.
+func TestRelayReturnsToAPath(t *testing.T) {
+	t.Parallel()
+	in := labtest.Up(t, lab.ThreeWaysUnequal())
+	wireguardAt, quicAt := netip.AddrPortFrom(lab.ServerAddr, 51820), netip.AddrPortFrom(lab.ServerAddr, 4433)
+	iperf := netip.MustParseAddrPort("10.9.0.1:5201")
+	wg, err := peer.WireGuardServer(t.Context(), in.Host("server"), peer.WireGuardConfig{Endpoint: wireguardAt, Allowed: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/24")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := peer.IperfServer(t.Context(), in.Host("server"), iperf); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	web, err := peer.QUICServer(t.Context(), in.Host("server"), "quic-go", peer.QUICConfig{Addr: quicAt, Names: []string{"web.example"}, Work: dir, Root: dir, Say: t.Logf})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tunnel := func(t *testing.T, relay netip.AddrPort) {
+		p, err := wg.Client(t.Context(), in.Host("client"), relay)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(p.Stop)
+	}
+	loads := map[string]func(t *testing.T, relay netip.AddrPort){
+		"wireguard/idle": func(t *testing.T, relay netip.AddrPort) {
+			tunnel(t, relay)
+			repeat(t, func(ctx context.Context) {
+				in.Host("client").Command(ctx, "ping", "-i", "0.3", "10.9.0.1").Run()
+			})
+		},
+		"wireguard/full": func(t *testing.T, relay netip.AddrPort) {
+			tunnel(t, relay)
+			repeat(t, func(ctx context.Context) {
+				peer.Iperf(ctx, in.Host("client"), peer.IperfTest{To: iperf, Down: true, For: 10 * time.Minute})
+			})
+		},
+		"quic/bursty": func(t *testing.T, relay netip.AddrPort) {
+			repeat(t, func(ctx context.Context) {
+				web.Fetch(ctx, in.Host("client"), peer.QUICTest{To: relay, For: 10 * time.Minute, Pause: 300 * time.Millisecond, Size: 100_000})
+			})
+		},
+		"quic/full": func(t *testing.T, relay netip.AddrPort) {
+			repeat(t, func(ctx context.Context) {
+				web.Fetch(ctx, in.Host("client"), peer.QUICTest{To: relay, For: 10 * time.Minute})
+			})
+		},
+	}
+	cases := []struct{ every, load string }{{"10ms", "wireguard/full"}, {"100ms", "wireguard/idle"}, {"10ms", "quic/bursty"}, {"100ms", "quic/full"}}
+	for i, c := range cases {
+		t.Run(c.load+"/"+c.every, func(t *testing.T) {
+			server := wireguardAt
+			if strings.HasPrefix(c.load, "quic") {
+				server = quicAt
+			}
+			relay := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(51900+i))
+			r := startRelay(t, in, fmt.Sprint("relay", i), c.every, relay, server)
+			loads[c.load](t, relay)
+			r.cutAndRestore(server)
+		})
+	}
+}
+
+// cutAndRestore cuts a path until it is silent, and restores it.
+func (r *relayed) cutAndRestore(server netip.AddrPort) {
+	t := r.t
+	t.Helper()
+	r.await("all paths are up", func(s status) bool {
+		for _, p := range s.Paths {
+			if p.State != "up" {
+				return false
+			}
+		}
+		return true
+	})
+	if err := r.Link("lte").Cut(); err != nil {
+		t.Fatal(err)
+	}
+	var before uint64
+	r.await("the path that is cut is silent", func(s status) bool {
+		before = s.path("lte").Up.Packets
+		return s.path("lte").State == "silent"
+	})
+	dir := t.TempDir()
+	end := labtest.Capture(t, r.Instance, dir, map[string]string{"lte": "client/lte"})
+	r.await("the silent path is tried", func(s status) bool { return s.path("lte").Up.Packets > before })
+	if err := r.Link("lte").Restore(); err != nil {
+		t.Fatal(err)
+	}
+	r.await("the path is up again", func(s status) bool { return s.path("lte").State == "up" })
+	end()
+	c := labtest.Read(t, labtest.File(dir, "lte"), r.Host("client").Addrs())
+	up, down := 0, 0
+	for _, p := range c.Packets {
+		switch {
+		case c.Flows[p.Flow].Server != server: // the machine's own, such as neighbour discovery
+		case !p.Out:
+			down++
+		case down == 0:
+			up++
+		}
+	}
+	if up == 0 || down == 0 {
+		t.Errorf("%d packets of the session left by the silent path before the first of %d answers", up, down)
+	}
+	if t.Failed() {
+		t.Log(r.split.Log())
+	}
+}

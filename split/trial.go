@@ -1,0 +1,187 @@
+package split
+
+import (
+	"bytes"
+	"slices"
+	"time"
+
+	"heddle/path"
+)
+
+// A session that cannot ask the server tests a doubtful path with the next datagrams of the session, all by that path. One
+// datagram is not enough: the next one by another path could overtake it, and the answer would come by that path.
+const (
+	trialEvery = time.Second // between the trials of a member, so that a path is used again within two seconds
+	// trialLimit bounds the datagrams of a trial. A session that may not send has a lower bound, as a path that is silent only
+	// in the other direction would show them to its network.
+	trialLimit        = 32
+	stoppedTrialLimit = 4
+	// trialShare is the share of trials in what a path carries that is up or unproven, 1 of so many. More would show its network
+	// more of the session than the schedule lets it see.
+	trialShare = 10
+)
+
+// trial is a test of a member. The session's lock guards it.
+type trial struct {
+	began  time.Time // zero before the first trial
+	until  time.Time // the end of its datagrams
+	left   int       // datagrams that it may still take
+	again  [][]byte  // copies, for another path if no answer comes
+	keep   bool      // keep copies
+	usable bool      // the schedule uses the path too
+}
+
+// try sends the first datagrams on a doubtful member, and returns their number; 0 if no trial is due. s.mu is held.
+func (s *Session) try(now time.Time, datagrams [][]byte) int {
+	l := s.trying(now)
+	if l == nil {
+		return 0
+	}
+	t := &l.trial
+	n := min(len(datagrams), t.left)
+	t.left -= n
+	for _, d := range datagrams[:n] {
+		if t.keep {
+			t.again = append(t.again, bytes.Clone(d))
+		}
+	}
+	if t.usable {
+		l.tested += uint64(n)
+	}
+	s.sendOn(l, now, datagrams[:n])
+	return n
+}
+
+// trying returns the member whose trial is under way or due, or nil. s.mu is held.
+func (s *Session) trying(now time.Time) *member {
+	if s.prober != nil {
+		return nil
+	}
+	if l := s.tried; l != nil {
+		t := &l.trial
+		if now.Before(t.until) && t.left > 0 && l.unanswered(t.began) && l.Current() != nil {
+			return l
+		}
+		s.tried = nil
+	}
+	for i, usable := range s.usable {
+		l := s.members[i]
+		switch state, _ := l.Health.State(); {
+		case !l.Health.Doubtful(now):
+			l.Trial.Reset()
+		case usable && !s.enough: // a stopped session sends nothing by the paths that work
+		case state != path.Suspect && state != path.Silent && l.tested*trialShare > l.up.packets.Load():
+		case l.Current() != nil && l.Trial.Due(now):
+			s.begin(l, now, usable)
+			return l
+		}
+	}
+	return nil
+}
+
+// begin begins a trial of a member, which may be usable. s.mu is held.
+func (s *Session) begin(l *member, now time.Time, usable bool) {
+	// The schedule would have sent the datagrams of an unusable path elsewhere.
+	l.trial = trial{began: now, until: now.Add(trialLength(l)), left: trialLimit, keep: s.enough && !usable, usable: usable}
+	s.tried = l
+	l.Trial.Tried(now, trialEvery, trialEvery)
+	patience := s.trialPatience()
+	after := func(wait time.Duration, do func()) {
+		time.AfterFunc(wait, func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if s.open && l.trial.began.Equal(now) && l.unanswered(now) {
+				do()
+			}
+		})
+	}
+	after(patience, func() { s.resend(l) })
+	after(2*patience, func() { s.conclude(l) })
+}
+
+// trialLength is how long all datagrams take the tested path. A datagram by another path may be half a round trip faster.
+func trialLength(l *member) time.Duration {
+	if rtt := l.Health.RTT(); rtt > 0 {
+		return min(rtt/2+20*time.Millisecond, 250*time.Millisecond)
+	}
+	return 100 * time.Millisecond
+}
+
+// slowest returns the longest known round-trip time of the session's paths.
+func (s *Session) slowest() (rtt time.Duration) {
+	for _, l := range s.members {
+		rtt = max(rtt, l.Health.RTT())
+	}
+	return rtt
+}
+
+// trialPatience is how long a trial waits for an answer.
+func (s *Session) trialPatience() time.Duration {
+	return min(2*s.slowest()+100*time.Millisecond, trialEvery/2)
+}
+
+// resend sends the datagrams of a trial by the path that the session uses, since they are probably lost. s.mu is held.
+func (s *Session) resend(l *member) {
+	again := l.trial.again
+	l.trial.again, l.trial.left = nil, 0
+	if c := s.current; len(again) > 0 && s.enough && c >= 0 && s.usable[c] && s.members[c] != l {
+		s.sendOn(s.members[c], s.now(), again)
+	}
+}
+
+// conclude counts a trial as lost if the server was heard elsewhere after the answer was due. Otherwise it had nothing to say.
+func (s *Session) conclude(l *member) {
+	due := l.trial.began.Add(s.slowest())
+	for _, other := range s.members {
+		if other != l && !other.unanswered(due) {
+			l.Health.ProbeLost()
+			s.judge(s.now())
+			return
+		}
+	}
+}
+
+// unanswered reports whether nothing was heard on a member since then.
+func (m *member) unanswered(since time.Time) bool { return !m.Health.LastHeard().After(since) }
+
+// refuseAll counts datagrams that may not be sent, and tests silent members with the newest of them. s.mu is held.
+func (s *Session) refuseAll(now time.Time, datagrams [][]byte) {
+	s.refused += uint64(len(datagrams))
+	if s.prober != nil || !s.anywhere(now, datagrams) {
+		return
+	}
+	for _, d := range datagrams[max(0, len(datagrams)-stoppedTrialLimit):] {
+		s.spared = append(s.spared, bytes.Clone(d))
+	}
+	s.spared = s.spared[max(0, len(s.spared)-stoppedTrialLimit):]
+	s.trySpared(now)
+}
+
+// anywhere reports whether the schedule alone would decide on datagrams: no rule matches them, and no QUIC handshake, which must
+// keep its path, runs or begins. s.mu is held.
+func (s *Session) anywhere(now time.Time, datagrams [][]byte) bool {
+	if s.rules != nil && (s.rules.sent == 0 || s.rules.match(now, s.rules.sent+1, false) >= 0) {
+		return false
+	}
+	s.shakes.mu.Lock()
+	running := s.shakes.running()
+	s.shakes.mu.Unlock()
+	return !running && !slices.ContainsFunc(datagrams, func(d []byte) bool {
+		return isLong(d) && (len(d) >= quicDatagram || s.rules != nil || s.shakes.seen.Load())
+	})
+}
+
+// trySpared sends the newest datagrams that were refused on the silent members of a stopped session. It does so again until
+// the program sends others, as these may be long in coming. s.mu is held.
+func (s *Session) trySpared(now time.Time) {
+	if s.enough || now.Sub(s.offered) > suspectMatters {
+		s.spared = nil
+	}
+	if len(s.spared) == 0 {
+		return
+	}
+	for l := s.trying(now); l != nil; l = s.trying(now) {
+		l.trial.left = 0
+		s.sendOn(l, now, s.spared)
+	}
+}
