@@ -1,7 +1,7 @@
 package observe
 
 import (
-	"net"
+	"encoding/binary"
 	"net/netip"
 
 	"github.com/gopacket/gopacket"
@@ -15,11 +15,7 @@ type decoder struct {
 	sll      layers.LinuxSLL
 	sll2     layers.LinuxSLL2
 	loopback layers.Loopback
-	ip4      layers.IPv4
-	ip6      layers.IPv6
-	options  layers.IPv6ExtensionSkipper
 	tcp      layers.TCP
-	udp      layers.UDP
 
 	parsers map[gopacket.LayerType]*gopacket.DecodingLayerParser
 	seen    []gopacket.LayerType
@@ -30,7 +26,7 @@ type decoded struct {
 	source, destination netip.AddrPort
 	protocol            uint8 // IP protocol number
 	size                int   // length of the IP packet, in bytes
-	payloadSize         int   // length of the transport's payload on the wire, in bytes
+	payloadSize         int   // length of the payload of TCP, UDP or else IP on the wire, in bytes
 	payload             []byte
 	sequence            uint32
 	syn, ack            bool
@@ -41,94 +37,159 @@ func newDecoder() *decoder {
 	return &decoder{parsers: map[gopacket.LayerType]*gopacket.DecodingLayerParser{}}
 }
 
-// first returns the first layer of packets of a link type.
-func first(link LinkType, data []byte) (gopacket.LayerType, bool) {
-	switch link {
-	case layers.LinkTypeEthernet:
-		return layers.LayerTypeEthernet, true
-	case layers.LinkTypeLinuxSLL:
-		return layers.LayerTypeLinuxSLL, true
-	case layers.LinkTypeLinuxSLL2:
-		return layers.LayerTypeLinuxSLL2, true
-	case layers.LinkTypeNull, layers.LinkTypeLoop:
-		return layers.LayerTypeLoopback, true
-	case LinkRaw, 12, 14, layers.LinkTypeIPv4, layers.LinkTypeIPv6: // 12 and 14 are DLT_RAW on some systems
-		if len(data) == 0 {
-			return 0, false
-		}
-		switch data[0] >> 4 {
-		case 4:
-			return layers.LayerTypeIPv4, true
-		case 6:
-			return layers.LayerTypeIPv6, true
-		}
-	}
-	return 0, false
+// firstLayers are the first layers of the link types that are known; zero means an IP packet without a link header.
+var firstLayers = map[LinkType]gopacket.LayerType{
+	layers.LinkTypeEthernet:  layers.LayerTypeEthernet,
+	layers.LinkTypeLinuxSLL:  layers.LayerTypeLinuxSLL,
+	layers.LinkTypeLinuxSLL2: layers.LayerTypeLinuxSLL2,
+	layers.LinkTypeNull:      layers.LayerTypeLoopback,
+	layers.LinkTypeLoop:      layers.LayerTypeLoopback,
+	LinkRaw:                  0,
+	12:                       0, // 12 and 14 are DLT_RAW on some systems
+	14:                       0,
+	layers.LinkTypeIPv4:      0,
+	layers.LinkTypeIPv6:      0,
 }
 
-// decode decodes one packet. It returns false if it is not IP.
-func (d *decoder) decode(c captured) (decoded, bool) {
-	data, wire := c.data, c.info.Length // wire is the length before truncation
-	start, ok := first(c.link, data)
-	if !ok {
-		return decoded{}, false
+// network returns the bytes of a frame from its IP header on, or false if it is not IP.
+func (d *decoder) network(link LinkType, data []byte) ([]byte, bool) {
+	start := firstLayers[link]
+	if start == 0 {
+		return data, true
 	}
 	parser := d.parsers[start]
 	if parser == nil {
-		parser = gopacket.NewDecodingLayerParser(start, &d.ethernet, &d.vlan, &d.sll, &d.sll2, &d.loopback,
-			&d.ip4, &d.ip6, &d.options, &d.tcp, &d.udp)
-		parser.IgnoreUnsupported = true
+		parser = gopacket.NewDecodingLayerParser(start, &d.ethernet, &d.vlan, &d.sll, &d.sll2, &d.loopback)
 		d.parsers[start] = parser
 	}
-	// An error means an unknown inner layer; the layers decoded before it are used.
 	d.seen = d.seen[:0]
-	_ = parser.DecodeLayers(data, &d.seen)
-	var p decoded
-	var network, headers int // bytes of data before the network's payload, and of headers after them
-	for _, layer := range d.seen {
-		switch layer {
-		case layers.LayerTypeIPv4:
-			p.network(d.ip4.SrcIP, d.ip4.DstIP, d.ip4.Protocol, d.ip4.BaseLayer, int(d.ip4.Length), len(data), wire)
-			network = len(d.ip4.Contents)
-		case layers.LayerTypeIPv6:
-			length := int(d.ip6.Length)
-			if length > 0 {
-				length += len(d.ip6.Contents)
-			}
-			p.network(d.ip6.SrcIP, d.ip6.DstIP, d.ip6.NextHeader, d.ip6.BaseLayer, length, len(data), wire)
-			network = len(d.ip6.Contents)
-		case layers.LayerTypeTCP:
-			p.transport(uint16(d.tcp.SrcPort), uint16(d.tcp.DstPort), d.tcp.Payload, network+headers+len(d.tcp.Contents))
-			p.sequence, p.syn, p.ack, p.options = d.tcp.Seq, d.tcp.SYN, d.tcp.ACK, d.tcp.Options
-		case layers.LayerTypeUDP:
-			p.transport(uint16(d.udp.SrcPort), uint16(d.udp.DstPort), d.udp.Payload, network+headers+len(d.udp.Contents))
-		default:
-			if layers.LayerClassIPv6Extension.Contains(layer) {
-				headers += len(d.options.Contents)
-				p.protocol = uint8(d.options.NextHeader)
-			}
-		}
+	next, _ := parser.DecodeLayers(data, &d.seen).(gopacket.UnsupportedLayerType)
+	if t := gopacket.LayerType(next); t != layers.LayerTypeIPv4 && t != layers.LayerTypeIPv6 {
+		return nil, false
 	}
-	return p, p.source.IsValid() && p.size > 0
+	switch d.seen[len(d.seen)-1] {
+	case layers.LayerTypeEthernet:
+		return d.ethernet.Payload, true
+	case layers.LayerTypeDot1Q:
+		return d.vlan.Payload, true
+	case layers.LayerTypeLinuxSLL:
+		return d.sll.Payload, true
+	case layers.LayerTypeLinuxSLL2:
+		return d.sll2.Payload, true
+	}
+	return d.loopback.Payload, true
 }
 
-// network stores an IP header. length is the packet length in the header, or 0, which offloading leaves in large
-// packets. It is preferred to wire, since Ethernet pads short packets.
-func (p *decoded) network(from, to net.IP, protocol layers.IPProtocol, ip layers.BaseLayer, length, captured, wire int) {
+// decode decodes one packet. It returns false if it is not IP.
+func (d *decoder) decode(c captured) (p decoded, ok bool) {
+	ip, ok := d.network(c.link, c.data)
+	if !ok || len(ip) == 0 {
+		return p, false
+	}
+	wire := c.info.Length - (len(c.data) - len(ip)) // the packet's length before truncation, with Ethernet's padding
+	var header int
+	var first bool
+	switch ip[0] >> 4 {
+	case 4:
+		header, first = p.ipv4(ip, wire)
+	case 6:
+		header, first = p.ipv6(ip, wire)
+	}
+	if header == 0 {
+		return p, false
+	}
+	p.payloadSize = max(p.size-header, 0)
+	if first {
+		end := min(len(ip), p.size)
+		d.transport(&p, ip[min(header, end):end])
+	}
+	return p, true
+}
+
+// ipv4 reads an IPv4 header (RFC 791). It returns the header's length, or 0 for what is none, and whether the packet
+// begins its datagram, so that a transport header follows.
+func (p *decoded) ipv4(ip []byte, wire int) (header int, first bool) {
+	header = int(ip[0]&15) * 4
+	if header < 20 || len(ip) < 20 {
+		return 0, false
+	}
+	p.addresses(ip[12:16], ip[16:20])
+	p.length(int(binary.BigEndian.Uint16(ip[2:])), 20, wire)
+	p.protocol = ip[9]
+	return header, binary.BigEndian.Uint16(ip[6:])&0x1fff == 0
+}
+
+// ipv6 reads an IPv6 header and its extensions (RFC 8200), as ipv4 does.
+func (p *decoded) ipv6(ip []byte, wire int) (header int, first bool) {
+	const fragment, authentication = 44, 51
+	header = 40
+	if len(ip) < header {
+		return 0, false
+	}
+	p.addresses(ip[8:24], ip[24:40])
+	p.length(header+int(binary.BigEndian.Uint16(ip[4:])), header+1, wire)
+	p.protocol = ip[6]
+	for {
+		extension := ip[min(header, len(ip)):]
+		switch p.protocol {
+		case 0, 43, 60, 135, 139, 140, fragment, authentication: // hop-by-hop, routing, destination, mobility, HIP and shim6
+			if len(extension) < 2 {
+				return header, false
+			}
+		default:
+			return header, true
+		}
+		switch length := int(extension[1]); p.protocol {
+		case authentication:
+			header += (length + 2) * 4
+		case fragment:
+			header += 8
+			if len(extension) >= 4 && binary.BigEndian.Uint16(extension[2:])>>3 != 0 {
+				p.protocol = extension[0]
+				return header, false
+			}
+		default:
+			header += (length + 1) * 8
+		}
+		p.protocol = extension[0]
+	}
+}
+
+func (p *decoded) addresses(from, to []byte) {
 	source, _ := netip.AddrFromSlice(from)
 	destination, _ := netip.AddrFromSlice(to)
 	p.source, p.destination = netip.AddrPortFrom(source, 0), netip.AddrPortFrom(destination, 0)
-	p.protocol = uint8(protocol)
-	link := captured - len(ip.Contents) - len(ip.Payload)
-	p.size = wire - max(link, 0)
-	if length >= len(ip.Contents) {
-		p.size = min(p.size, length)
+}
+
+// length stores the packet's size. The header's length counts rather than that on the wire, since Ethernet pads short
+// packets. It is below least in large packets that offloading made.
+func (p *decoded) length(said, least, wire int) {
+	p.size = wire
+	if said >= least {
+		p.size = min(wire, said)
 	}
 }
 
-func (p *decoded) transport(from, to uint16, payload []byte, headers int) {
-	p.source = netip.AddrPortFrom(p.source.Addr(), from)
-	p.destination = netip.AddrPortFrom(p.destination.Addr(), to)
-	p.payload = payload
-	p.payloadSize = max(p.size-headers, 0)
+// transport reads as much of a TCP or UDP header as was captured.
+func (d *decoder) transport(p *decoded, b []byte) {
+	if p.protocol != protocolTCP && p.protocol != protocolUDP {
+		return
+	}
+	if len(b) >= 4 {
+		p.source = netip.AddrPortFrom(p.source.Addr(), binary.BigEndian.Uint16(b))
+		p.destination = netip.AddrPortFrom(p.destination.Addr(), binary.BigEndian.Uint16(b[2:]))
+	}
+	header := udpHeader
+	if p.protocol == protocolTCP {
+		header = 20
+		if len(b) > 13 {
+			header = max(header, int(b[12]>>4)*4)
+			p.sequence, p.syn, p.ack = binary.BigEndian.Uint32(b[4:]), b[13]&2 != 0, b[13]&16 != 0
+		}
+		if d.tcp.DecodeFromBytes(b, gopacket.NilDecodeFeedback) == nil {
+			p.options = d.tcp.Options
+		}
+	}
+	p.payloadSize = max(p.payloadSize-header, 0)
+	p.payload = b[min(header, len(b)):]
 }

@@ -25,6 +25,8 @@ type Packet struct {
 	Out  bool // client to server
 	Flow int  // index in the capture's Flows
 
+	Payload int // bytes that TCP, UDP or else IP carries
+
 	forward   bool // in the direction of its flow's first packet
 	direction pcapgo.NgEpbFlag
 }
@@ -48,28 +50,46 @@ type Capture struct {
 	How     string
 	// Stopped says why reading ended early, such as in a truncated file; else empty.
 	Stopped string
-	// Missed is how many packets the capture says it dropped, NotIP how many packets are not IP, and Foreign how many
-	// are of other hosts than the client.
-	Missed, NotIP, Foreign uint64
+	// Missed is how many packets the capture says it dropped, Filtered how many the filter left out, NotIP how many
+	// packets are not IP, and Foreign how many are of other hosts than the client.
+	Missed, Filtered, NotIP, Foreign uint64
+	// Backwards is the largest step by which a packet's time is before that of the packet that the file has before it, and
+	// Disordered the number of the first such packet, from 1. They are zero if times never go backwards.
+	Backwards  time.Duration
+	Disordered int
+}
+
+// Options say how to read captures. The zero value reads all packets, and finds the client in the capture.
+type Options struct {
+	// Clients are the networks of the client's addresses. If nil, they are those that the capture's interface comments
+	// name (see [ClientComment]) or its packets' flags tell, or a guess.
+	Clients []netip.Prefix
+	// Strict leaves out packets of other hosts than the client even if the client is a guess.
+	Strict bool
+	Filter *Filter // nil lets all packets through
 }
 
 // ErrNotACapture is what [Read] returns for bytes that are neither pcap nor pcapng.
 var ErrNotACapture = errors.New("not a capture: neither pcap nor pcapng")
 
-// Read reads a pcap or pcapng capture. clients are the client's addresses. If nil, Read takes them from the capture's
-// interface comments (see [ClientComment]) and packet flags, or guesses. For a damaged or truncated capture it returns
-// what it could read, with Stopped set.
-func Read(r io.Reader, clients []netip.Addr) (*Capture, error) {
+// ErrLinkType is what [Read] returns for a capture of a link whose headers it does not know.
+var ErrLinkType = errors.New("unknown link type")
+
+// Read reads a pcap or pcapng capture. For a damaged or truncated capture it returns what it could read, with Stopped
+// set.
+func Read(r io.Reader, options Options) (*Capture, error) {
 	source, err := open(bufio.NewReaderSize(r, 1<<16))
 	if err != nil {
 		return nil, err
 	}
-	b := builder{decoder: newDecoder(), flows: map[flowKey]int{}}
+	b := builder{decoder: newDecoder(), flows: map[flowKey]int{}, filter: options.Filter}
 	for c := range source.packets() {
-		b.add(c)
+		if err := b.add(c); err != nil {
+			return nil, err
+		}
 	}
 	b.capture.Stopped, b.capture.Missed = source.stopped, source.missed
-	b.capture.orient(clients, source.clients, source.flagged)
+	b.capture.orient(options, source.clients, source.flagged)
 	return &b.capture, nil
 }
 
@@ -118,11 +138,16 @@ func open(r *bufio.Reader) (*source, error) {
 	return s, nil
 }
 
+var errImpossible = errors.New("a packet has no time or length, or one that makes no sense")
+
 // packets yields the packets that can be read.
 func (s *source) packets() iter.Seq[captured] {
 	return func(yield func(captured) bool) {
 		for read := 0; ; read++ {
 			c, err := s.next()
+			if year := c.info.Timestamp.Year(); err == nil && (year < 1970 || year > 2200 || c.info.Length > math.MaxInt32) {
+				err = errImpossible
+			}
 			switch {
 			case errors.Is(err, io.EOF):
 				return
@@ -179,6 +204,7 @@ type builder struct {
 	capture Capture
 	decoder *decoder
 	flows   map[flowKey]int
+	filter  *Filter
 }
 
 // flowKey identifies a conversation in both directions; low sorts before high.
@@ -187,12 +213,18 @@ type flowKey struct {
 	protocol  uint8
 }
 
-func (b *builder) add(c captured) {
+func (b *builder) add(c captured) error {
+	if _, known := firstLayers[c.link]; !known {
+		return fmt.Errorf("%w %d (%v)", ErrLinkType, int(c.link), c.link)
+	}
+	if passes, err := b.filter.passes(c); err != nil || !passes {
+		b.capture.Filtered++
+		return err
+	}
 	p, ok := b.decoder.decode(c)
-	year := c.info.Timestamp.Year()
-	if !ok || year < 1970 || year > 2200 || c.info.Length > math.MaxInt32 { // not IP, or an impossible time or size
+	if !ok {
 		b.capture.NotIP++
-		return
+		return nil
 	}
 	key := flowKey{p.source, p.destination, p.protocol}
 	if key.high.Compare(key.low) < 0 {
@@ -206,8 +238,9 @@ func (b *builder) add(c captured) {
 	}
 	f := &b.capture.Flows[id]
 	f.inspect(p)
-	b.capture.Packets = append(b.capture.Packets, Packet{Time: c.info.Timestamp, Size: p.size, Flow: id,
-		forward: p.source == f.Client, direction: c.direction})
+	b.capture.Packets = append(b.capture.Packets, Packet{Time: c.info.Timestamp, Size: p.size, Payload: p.payloadSize,
+		Flow: id, forward: p.source == f.Client, direction: c.direction})
+	return nil
 }
 
 // newFlow assumes for now that the sender of the first packet is the client.
@@ -223,11 +256,12 @@ func newFlow(p decoded) Flow {
 }
 
 func (f *Flow) inspect(p decoded) {
-	f.Payload += int64(p.payloadSize)
 	switch p.protocol {
 	case protocolUDP:
+		f.Payload += int64(p.payloadSize)
 		f.UDP(p.source.Port(), p.destination.Port(), p.payload)
 	case protocolTCP:
+		f.Payload += int64(p.payloadSize)
 		f.opened = f.opened || p.syn && !p.ack && p.source == f.Client
 		f.TCP(p.source == f.Client, p.source.Port(), p.destination.Port(), p.sequence, p.syn, p.payload)
 	}

@@ -55,7 +55,7 @@ func TestReadEveryLinkInBothFormats(t *testing.T) {
 			t.Fatal(err)
 		}
 		for format, file := range map[string]*bytes.Buffer{"pcapng": &ng, "pcap": &plain} {
-			got, err := Read(file, nil)
+			got, err := Read(file, Options{})
 			if err != nil || len(got.Packets) != 1 {
 				t.Errorf("%s in %s: %v %+v", c.name, format, err, got)
 				continue
@@ -83,7 +83,7 @@ func TestSizeIsThatOnTheWire(t *testing.T) {
 	if err := errors.Join(w.Write(epoch, ip[:64], len(ip)), w.Flush()); err != nil { // cut to 64 bytes by the capture
 		t.Fatal(err)
 	}
-	got, err := Read(&file, nil)
+	got, err := Read(&file, Options{})
 	if err != nil || got.Packets[0].Size != len(ip) || got.Flows[0].Payload != 1000 {
 		t.Errorf("%v %+v", err, got)
 	}
@@ -116,7 +116,7 @@ func TestWhoIsTheClient(t *testing.T) {
 	cases := []struct {
 		name    string
 		comment string
-		given   []netip.Addr
+		given   []netip.Prefix
 		pairs   []pair
 		want    string // > client to server, < server to client, in order
 		foreign uint64
@@ -125,13 +125,14 @@ func TestWhoIsTheClient(t *testing.T) {
 		{"private side, though the server is seen first", "", nil, []pair{{vpn, alice}, {alice, vpn}}, "<>", 0},
 		{"a service's port", "", nil, []pair{{dns, alice}, {alice, dns}}, "<>", 0},
 		{"comment", ClientComment(other.Addr()), nil, []pair{{public, other}, {other, public}}, "<>", 0},
-		{"given, against the comment", ClientComment(other.Addr()), []netip.Addr{public.Addr()}, []pair{{public, other}, {other, public}}, "><", 0},
+		{"given, against the comment", ClientComment(other.Addr()), []netip.Prefix{netip.PrefixFrom(public.Addr(), 32)}, []pair{{public, other}, {other, public}}, "><", 0},
+		{"a network", "", []netip.Prefix{netip.MustParsePrefix("192.0.2.11/31")}, []pair{{public, other}, {other, public}, {alice, vpn}}, "<>", 1},
 		{"others are left out", ClientComment(alice.Addr()), nil, []pair{{public, other}, {alice, vpn}}, ">", 1},
 		{"both ends are the client", ClientComment(alice.Addr()), nil, []pair{{alice, netip.AddrPortFrom(alice.Addr(), 53)}}, ">", 0},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			got, err := Read(bytes.NewReader(exchange(t, c.comment, c.pairs...)), c.given)
+			got, err := Read(bytes.NewReader(exchange(t, c.comment, c.pairs...)), Options{Clients: c.given})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -146,6 +147,16 @@ func TestWhoIsTheClient(t *testing.T) {
 	}
 }
 
+func TestStrictLeavesOutTheOthersOfAGuess(t *testing.T) {
+	file := exchange(t, "", [2]netip.AddrPort{alice, vpn}, [2]netip.AddrPort{alice, vpn}, [2]netip.AddrPort{netip.MustParseAddrPort("192.0.2.9:4000"), vpn})
+	for _, strict := range []bool{false, true} {
+		got, err := Read(bytes.NewReader(file), Options{Strict: strict})
+		if err != nil || got.How != "guessed" || (len(got.Packets) == 2) != strict || (got.Foreign == 1) != strict {
+			t.Errorf("strict %v: %v, %d packets of %v, %d foreign", strict, err, len(got.Packets), got.Clients, got.Foreign)
+		}
+	}
+}
+
 func TestTapNeedsNoFlag(t *testing.T) {
 	dir := t.TempDir()
 	tap, err := NewFileTap(dir, "home", "")
@@ -157,7 +168,7 @@ func TestTapNeedsNoFlag(t *testing.T) {
 	if err := tap.Close(); err != nil {
 		t.Fatal(err)
 	}
-	s, err := Load("x", dir, nil)
+	s, err := Load("x", dir, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,14 +198,15 @@ func TestBadInput(t *testing.T) {
 		{"not a capture", write("text/notes.pcap", []byte("dear diary")), "notes.pcap", ErrNotACapture},
 		{"empty file", write("nothing/a.pcapng", nil), "0 bytes", ErrNotACapture},
 		{"packed", write("packed/a.pcap", []byte{0x1f, 0x8b, 8, 0, 0}), "neither", ErrNotACapture},
+		{"an unknown link", write("link/a.pcap", append([]byte{0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 20: 147, 23: 0}, make([]byte, 16)...)), "147", ErrLinkType},
 		{"a header and no more", write("head/a.pcapng", whole[:20]), "a.pcapng", ErrNotACapture},
 	} {
-		_, err := Load("x", c.dir, nil)
+		_, err := Load("x", c.dir, Options{})
 		if err == nil || !strings.Contains(err.Error(), c.say) || c.is != nil && !errors.Is(err, c.is) || errhint.Of(err) == "" {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}
-	cut, err := Load("x", write("cut/a.pcapng", whole[:len(whole)-10]), nil)
+	cut, err := Load("x", write("cut/a.pcapng", whole[:len(whole)-10]), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -203,11 +215,11 @@ func TestBadInput(t *testing.T) {
 		t.Errorf("a file that is cut short: %d packets, %v", r.Packets, r.Limits)
 	}
 	write("joined/all/a.pcapng", whole)
-	joined, err := Load("x", write("joined/all/b.pcap.pcapng", whole), nil)
+	joined, err := Load("x", write("joined/all/b.pcap.pcapng", whole), Options{})
 	if err != nil || len(joined.Observers) != 2 {
 		t.Fatalf("%v %v", joined, err)
 	}
-	joined, err = Load("x", filepath.Join(dir, "joined"), nil)
+	joined, err = Load("x", filepath.Join(dir, "joined"), Options{})
 	if err != nil || len(joined.Observers) != 1 || len(joined.Observers[0].Packets) != 6 || len(joined.Observers[0].Flows) != 2 {
 		t.Errorf("a directory of one observer: %v %+v", err, joined)
 	}
@@ -235,7 +247,7 @@ func FuzzRead(f *testing.F) {
 				}
 			}
 		}
-		c, err := Read(bytes.NewReader(data), nil)
+		c, err := Read(bytes.NewReader(data), Options{})
 		if err != nil {
 			return
 		}

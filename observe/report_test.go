@@ -49,11 +49,11 @@ func sessions(t *testing.T) (split, plain *Session) {
 	dir := t.TempDir()
 	splitSession(t, filepath.Join(dir, "office"), 1, 1.5)
 	plainSession(t, filepath.Join(dir, "plain"))
-	split, err := Load("office", filepath.Join(dir, "office"), nil)
+	split, err := Load("office", filepath.Join(dir, "office"), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	plain, err = Load("no tunnel", filepath.Join(dir, "plain"), nil)
+	plain, err = Load("no tunnel", filepath.Join(dir, "plain"), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +134,7 @@ func TestSharesSumToOne(t *testing.T) {
 	for seed := range uint64(10) {
 		dir := t.TempDir()
 		splitSession(t, dir, seed, 0.5)
-		s, err := Load("x", dir, nil)
+		s, err := Load("x", dir, Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -213,8 +213,8 @@ func TestTraceReadsBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	summary, err := WriteTrace(out, split, plain)
-	if err := errors.Join(err, out.Close()); err != nil {
+	var trace Trace
+	if err := errors.Join(trace.Add(split, TraceOptions{}), trace.Add(plain, TraceOptions{}), trace.Write(out), out.Close()); err != nil {
 		t.Fatal(err)
 	}
 	rows, err := parquet.ReadFile[TraceRow](file)
@@ -222,8 +222,8 @@ func TestTraceReadsBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := Compare(split, plain)
-	if want := r.Packets + r.Baselines[0].Packets; summary.Packets != want || len(rows) != summary.Rows {
-		t.Fatalf("%d rows, %d in the summary with %d packets, want %d", len(rows), summary.Rows, summary.Packets, want)
+	if want := r.Packets + r.Baselines[0].Packets; trace.Summary.Packets != want || len(rows) != trace.Summary.Rows {
+		t.Fatalf("%d rows, %d in the summary with %d packets, want %d", len(rows), trace.Summary.Rows, trace.Summary.Packets, want)
 	}
 	row := rows
 	for load, session := range r.sessions() {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"io/fs"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -23,8 +22,9 @@ type Session struct {
 
 // Observer is one place in the network, and its captures.
 type Observer struct {
-	Name  string
-	Files []string // base names
+	Name     string
+	Files    []string // base names
+	captures []CaptureSummary
 	Capture
 }
 
@@ -75,16 +75,21 @@ func Places(dir string) ([]Place, error) {
 	return places, nil
 }
 
-// Load reads the captures of all [Places] in dir. clients is as for [Read]. A file with a capture's name that is not a
-// capture is an error; truncated captures are read as far as possible.
-func Load(label, dir string, clients []netip.Addr) (*Session, error) {
+// Load reads the captures of all [Places] in dir. A file with a capture's name that is not a capture is an error;
+// truncated captures are read as far as possible.
+func Load(label, dir string, options Options) (*Session, error) {
 	places, err := Places(dir)
 	if err != nil {
 		return nil, err
 	}
+	return LoadPlaces(label, places, options)
+}
+
+// LoadPlaces reads the captures of places, which must be sorted by name, as [Load] does.
+func LoadPlaces(label string, places []Place, options Options) (*Session, error) {
 	s := &Session{Label: label}
 	for _, p := range places {
-		if err := s.add(p.Name, p.Files, clients); err != nil {
+		if err := s.add(p.Name, p.Files, options); err != nil {
 			return nil, err
 		}
 	}
@@ -119,31 +124,39 @@ func capturesIn(dir string) ([]string, error) {
 	return files, err
 }
 
-func (s *Session) add(name string, files []string, clients []netip.Addr) error {
+func (s *Session) add(name string, files []string, options Options) error {
 	o := Observer{Name: name}
 	for _, file := range files {
-		c, err := readFile(file, clients)
+		c, err := readFile(file, options)
 		if err != nil {
 			return err
 		}
+		o.captures = append(o.captures, c.summary(s.Label, name, file))
 		o.join(filepath.Base(file), c)
 	}
 	s.Observers = append(s.Observers, o)
 	return nil
 }
 
-func readFile(name string, clients []netip.Addr) (*Capture, error) {
+func readFile(name string, options Options) (*Capture, error) {
+	what := "capture " + name
 	f, err := os.Open(name)
 	if err != nil {
-		return nil, &path.Error{What: "capture " + name, Err: bare(err)}
+		return nil, &path.Error{What: what, Err: bare(err)}
 	}
 	defer f.Close()
-	c, err := Read(f, clients)
-	if err != nil {
-		return nil, &path.Error{What: "capture " + name, Err: err,
-			Hint: "Heddle reads pcap and pcapng files that are not compressed; move other files elsewhere"}
+	c, err := Read(f, options)
+	switch _, explained := errors.AsType[*path.Error](err); {
+	case err == nil:
+		return c, nil
+	case explained:
+		return nil, err
+	case errors.Is(err, ErrLinkType):
+		return nil, &path.Error{What: what, Err: err,
+			Hint: "Heddle knows Ethernet, Linux cooked, raw IP and loopback; capture on the network interface itself"}
 	}
-	return c, nil
+	return nil, &path.Error{What: what, Err: err,
+		Hint: "Heddle reads pcap and pcapng files that are not compressed; move other files elsewhere"}
 }
 
 // join adds another file of the same observer.

@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"time"
 
 	"github.com/parquet-go/parquet-go"
 
+	"heddle/internal/errhint"
 	"heddle/path"
 )
 
@@ -21,23 +23,13 @@ type TraceRow struct {
 	Size      []int32 `parquet:"size,list"`    // bytes of the IP packet; positive from client to server
 }
 
-// TraceSummary counts the contents of a trace.
-type TraceSummary struct {
-	Out      string         `json:"out"`
-	Rows     int            `json:"rows"`
-	Packets  int            `json:"packets"`
-	Sessions int            `json:"sessions"`
-	Paths    map[string]int `json:"paths"` // packets of each observer
-	Seconds  float64        `json:"seconds"`
-}
-
 // whole is the path of a session whose one observer sees all of it.
 const whole = -1
 
 // TraceRows returns the session's rows, one for each observer, with packets in order of time. It fails for sessions
 // above 35 minutes, whose microseconds overflow.
 func (s *Session) TraceRows(load int64) ([]TraceRow, error) {
-	if s.Duration().Microseconds() > math.MaxInt32 {
+	if microseconds(s.Duration()) > math.MaxInt32 {
 		return nil, &path.Error{What: "trace of " + s.Label, Why: "it is longer than 35 minutes", Hint: "cut the captures into sessions"}
 	}
 	start := s.Start()
@@ -52,11 +44,126 @@ func (s *Session) TraceRows(load int64) ([]TraceRow, error) {
 			if !p.Out {
 				size = -size
 			}
-			rows[i].Time = append(rows[i].Time, int32(p.Time.Sub(start).Microseconds()))
+			rows[i].Time = append(rows[i].Time, int32(microseconds(p.Time.Sub(start))))
 			rows[i].Size = append(rows[i].Size, size)
 		}
 	}
 	return rows, nil
+}
+
+func microseconds(d time.Duration) float64 {
+	return math.RoundToEven(float64(d) / float64(time.Microsecond))
+}
+
+// Trace collects the rows of sessions.
+type Trace struct {
+	Summary TraceSummary
+	rows    []TraceRow
+	names   [][]string // of the observers of each session
+}
+
+// TraceSummary counts the contents of a trace.
+type TraceSummary struct {
+	Out      string           `json:"out"`
+	Rows     int              `json:"rows"`
+	Packets  int              `json:"packets"`
+	Sessions int              `json:"sessions"`
+	Paths    map[string]int   `json:"paths"` // packets of each observer
+	Seconds  float64          `json:"seconds"`
+	Captures []CaptureSummary `json:"captures"`
+	Skipped  []SkippedSession `json:"skipped"`
+}
+
+// CaptureSummary counts what one capture file gave to a trace, and what was left out.
+type CaptureSummary struct {
+	Session   string  `json:"session"`
+	Observer  string  `json:"observer"`
+	File      string  `json:"file"`
+	Packets   int     `json:"packets"`           // IP packets of the client
+	ClientBy  string  `json:"client_by"`         // "given", "capture" or "guessed"
+	Stopped   string  `json:"stopped,omitempty"` // why the capture ends early
+	Missed    uint64  `json:"missed"`            // packets that the capture says it dropped
+	Filtered  uint64  `json:"filtered"`          // packets that the filter left out
+	NotIP     uint64  `json:"not_ip"`            // other packets that are not IP, left out
+	Foreign   uint64  `json:"foreign"`           // packets of other hosts, left out
+	Empty     int     `json:"empty"`             // of Packets, those without payload
+	Joined    int     `json:"joined"`            // of Packets, those above 1,500 bytes: joined by offloading
+	Backwards float64 `json:"backwards"`         // largest step of times back, in seconds
+
+	disordered int
+}
+
+// SkippedSession is a session that cannot be read, and why.
+type SkippedSession struct {
+	Session string `json:"session"`
+	What    string `json:"what"`
+	Why     string `json:"why"`
+	Hint    string `json:"hint,omitempty"`
+}
+
+func (c *Capture) summary(session, observer, file string) CaptureSummary {
+	s := CaptureSummary{Session: session, Observer: observer, File: file, Packets: len(c.Packets), ClientBy: c.How,
+		Stopped: c.Stopped, Missed: c.Missed, Filtered: c.Filtered, NotIP: c.NotIP, Foreign: c.Foreign,
+		Backwards: c.Backwards.Seconds(), disordered: c.Disordered}
+	for _, p := range c.Packets {
+		if p.Payload == 0 {
+			s.Empty++
+		}
+		if p.Size > ethernetMTU {
+			s.Joined++
+		}
+	}
+	return s
+}
+
+// Add adds the rows of a session, which it cuts into several as the options say.
+func (t *Trace) Add(s *Session, options TraceOptions) error {
+	pieces, err := s.cut(options)
+	if err != nil {
+		return err
+	}
+	var all []TraceRow
+	for i, piece := range pieces {
+		rows, err := piece.TraceRows(int64(t.Summary.Sessions + i))
+		if err != nil {
+			return err
+		}
+		all = append(all, rows...)
+	}
+	t.rows = append(t.rows, all...)
+	if t.Summary.Paths == nil {
+		t.Summary.Paths = map[string]int{}
+	}
+	for _, piece := range pieces {
+		var names []string
+		for _, o := range piece.Observers {
+			names = append(names, o.Name)
+			t.Summary.Paths[o.Name] += len(o.Packets)
+			t.Summary.Packets += len(o.Packets)
+		}
+		t.names = append(t.names, names)
+		t.Summary.Seconds += piece.Duration().Seconds()
+	}
+	for _, o := range s.Observers {
+		t.Summary.Captures = append(t.Summary.Captures, o.captures...)
+	}
+	t.Summary.Sessions += len(pieces)
+	t.Summary.Rows = len(t.rows)
+	return nil
+}
+
+// Skip notes a session that cannot be read.
+func (t *Trace) Skip(session string, err error) {
+	skipped := SkippedSession{Session: session, What: session, Why: errhint.Reason(err), Hint: errhint.Of(err)}
+	if e, ok := err.(*path.Error); ok {
+		skipped.What = e.What
+	}
+	t.Summary.Skipped = append(t.Summary.Skipped, skipped)
+}
+
+// Write writes the rows as one Parquet table of [TraceRow], which keeps the names of the observers.
+func (t *Trace) Write(w io.Writer) error {
+	return WriteRows(w, t.rows, map[string]any{"paths": t.names})
 }
 
 // WriteRows writes rows as one Parquet table. It stores about as JSON, under the key "heddle".
@@ -73,27 +180,4 @@ func WriteRows(w io.Writer, rows []TraceRow, about any) error {
 		return fmt.Errorf("write trace: %w", err)
 	}
 	return nil
-}
-
-// WriteTrace writes the sessions as one Parquet table of [TraceRow], which keeps the names of the observers.
-func WriteTrace(w io.Writer, sessions ...*Session) (TraceSummary, error) {
-	summary := TraceSummary{Sessions: len(sessions), Paths: map[string]int{}}
-	var all []TraceRow
-	var names [][]string
-	for i, s := range sessions {
-		rows, err := s.TraceRows(int64(i))
-		if err != nil {
-			return summary, err
-		}
-		names = append(names, nil)
-		for k, o := range s.Observers {
-			names[i] = append(names[i], o.Name)
-			summary.Paths[o.Name] += len(rows[k].Time)
-			summary.Packets += len(rows[k].Time)
-		}
-		all = append(all, rows...)
-		summary.Seconds += s.Duration().Seconds()
-	}
-	summary.Rows = len(all)
-	return summary, WriteRows(w, all, map[string]any{"paths": names})
 }

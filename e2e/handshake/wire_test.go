@@ -39,7 +39,7 @@ func (w *world) watch() (stop func() map[string]wire) {
 	return func() map[string]wire {
 		w.t.Helper()
 		end()
-		session, err := observe.Load("handshake", dir, nil)
+		session, err := observe.Load("handshake", dir, observe.Options{})
 		if err != nil {
 			w.t.Fatal(err)
 		}

@@ -1,7 +1,25 @@
 """What holds for all tests."""
 
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
 from hypothesis import HealthCheck, settings
 
 # How long an example takes is the machine's affair: a busy one must not fail a test.
 settings.register_profile("heddle", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("heddle")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def heddle(tmp_path_factory):
+    """Give the binary that the tests of the whole project use, or else build one, for imports of captures."""
+    binary = os.environ.get("HEDDLE_TEST_BINARY")
+    if not binary:
+        binary = str(tmp_path_factory.mktemp("bin") / "heddle")
+        root = Path(__file__).parents[2]
+        subprocess.run(["go", "build", "-trimpath", "-o", binary, "./cmd/heddle"], cwd=root, check=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HEDDLE_BINARY", binary)
+        yield

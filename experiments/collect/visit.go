@@ -87,7 +87,7 @@ func (v *visitor) watch(ctx context.Context, site Site, defended bool) (*observe
 	if err := v.in.CaptureWays(ctx, dir, ways, func() error { return v.load(ctx, site) }); err != nil {
 		return nil, err
 	}
-	return observe.Load(site.Name, dir, nil)
+	return observe.Load(site.Name, dir, observe.Options{})
 }
 
 // load loads the page in a new browser with a new profile.

@@ -141,7 +141,7 @@ func (s *stage) show(ctx context.Context, p phase, captures string) (*observe.Se
 	if err != nil {
 		return nil, fetched, err
 	}
-	session, err := observe.Load(p.label, dir, nil)
+	session, err := observe.Load(p.label, dir, observe.Options{})
 	return session, fetched, err
 }
 

@@ -36,7 +36,7 @@ func Capture(t *testing.T, in *lab.Instance, dir string, places map[string]strin
 // File is the file name of a capture.
 func File(dir, name string) string { return filepath.Join(dir, name+".pcapng") }
 
-// Read reads a capture as [observe.Read] does.
+// Read reads a capture of these clients, or of those that it names itself.
 func Read(t *testing.T, file string, clients []netip.Addr) *observe.Capture {
 	t.Helper()
 	f, err := os.Open(file)
@@ -44,7 +44,11 @@ func Read(t *testing.T, file string, clients []netip.Addr) *observe.Capture {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	c, err := observe.Read(f, clients)
+	var options observe.Options
+	for _, a := range clients {
+		options.Clients = append(options.Clients, netip.PrefixFrom(a, a.BitLen()))
+	}
+	c, err := observe.Read(f, options)
 	if err != nil {
 		t.Fatalf("%s: %v", file, err)
 	}

@@ -73,7 +73,7 @@ observer could infer from the pattern of sizes and times.`,
 
 func addClientFlag(command *cobra.Command, f *observeFlags) {
 	command.Flags().StringArrayVar(&f.clients, "client", nil,
-		"the client's `ADDRESS`; may be repeated (default: what the captures say, else the likely one)")
+		"the client's `ADDRESS`, or a network such as 10.0.0.0/8; may be repeated\n(default: what the captures say, else the likely one)")
 }
 
 func observeReport(cmd *cobra.Command, dir string, f observeFlags) error {
@@ -109,23 +109,37 @@ func observeReport(cmd *cobra.Command, dir string, f observeFlags) error {
 }
 
 func loadSession(label, dir string, clients []string) (*observe.Session, error) {
-	var addrs []netip.Addr
+	known, err := networks(clients)
+	if err == nil && label == "" {
+		label, err = labelOf(dir)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return observe.Load(label, dir, observe.Options{Clients: known})
+}
+
+func labelOf(dir string) (string, error) {
+	absolute, err := filepath.Abs(dir)
+	return filepath.Base(absolute), err
+}
+
+// networks reads addresses and networks.
+func networks(clients []string) (all []netip.Prefix, err error) {
 	for _, c := range clients {
-		a, err := netip.ParseAddr(c)
+		n, err := netip.ParsePrefix(c)
 		if err != nil {
-			return nil, cli.Usage(&path.Error{What: fmt.Sprintf("--client %q", c), Why: "it is no address",
-				Hint: "for example --client 192.0.2.7"})
+			var a netip.Addr
+			a, err = netip.ParseAddr(c)
+			n = netip.PrefixFrom(a.Unmap(), a.Unmap().BitLen())
 		}
-		addrs = append(addrs, a.Unmap())
-	}
-	if label == "" {
-		absolute, err := filepath.Abs(dir)
 		if err != nil {
-			return nil, err
+			return nil, cli.Usage(&path.Error{What: fmt.Sprintf("--client %q", c), Why: "it is no address and no network",
+				Hint: "for example --client 192.0.2.7, or --client 10.0.0.0/8"})
 		}
-		label = filepath.Base(absolute)
+		all = append(all, n)
 	}
-	return observe.Load(label, dir, addrs)
+	return all, nil
 }
 
 // writeFile writes a new file; what names it in errors.

@@ -3,6 +3,7 @@ package observe
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -77,6 +78,30 @@ func TestObserveTrace(t *testing.T) {
 	}
 }
 
+func TestObserveTraceOfListedSessions(t *testing.T) {
+	dir := t.TempDir()
+	captures, list, file := captureDir(t, 3, 1), filepath.Join(dir, "sessions.json"), filepath.Join(dir, "x.parquet")
+	good := fmt.Sprintf(`{"label": "page", "paths": {"a": [%q], "b": [%q]}}`, filepath.Join(captures, "lte.pcapng"), filepath.Join(captures, "home.pcapng"))
+	bad := fmt.Sprintf(`{"label": "bad", "paths": {"a": [%q], "b": [%q]}}`, filepath.Join(captures, "lte.pcapng"), list)
+	if err := os.WriteFile(list, []byte("["+good+","+bad+"]"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var out, talk bytes.Buffer
+	args := []string{"observe", "trace", "--sessions", list, "--out", file, "--json"}
+	if code := heddle.Run(t.Context(), args, nil, &out, &talk); code != cli.ExitFailure || !strings.Contains(talk.String(), "sessions.json: not a capture") {
+		t.Errorf("exit %d\n%s", code, &talk)
+	}
+	var s observe.TraceSummary
+	code := heddle.Run(t.Context(), append(args, "--skip-bad"), nil, &out, &talk)
+	if err := json.Unmarshal(out.Bytes(), &s); code != cli.ExitOK || err != nil {
+		t.Fatalf("exit %d, %v\n%s%s", code, err, &talk, &out)
+	}
+	if s.Sessions != 1 || s.Paths["a"] != 2 || s.Paths["b"] != 6 || len(s.Captures) != 2 || len(s.Skipped) != 1 ||
+		s.Skipped[0].Session != "bad" || s.Skipped[0].What != "capture "+list {
+		t.Errorf("%s", &out)
+	}
+}
+
 func TestObserveBadInput(t *testing.T) {
 	dir := captureDir(t, 1, 1)
 	text := filepath.Join(t.TempDir(), "notes.pcapng")
@@ -91,9 +116,14 @@ func TestObserveBadInput(t *testing.T) {
 		{[]string{"report"}, cli.ExitUsage, "hint:"},
 		{[]string{"report", t.TempDir()}, cli.ExitFailure, "there are none\nhint:"},
 		{[]string{"report", text}, cli.ExitFailure, "not a capture"},
-		{[]string{"report", dir, "--client", "nobody"}, cli.ExitUsage, "it is no address\nhint:"},
+		{[]string{"report", dir, "--client", "nobody"}, cli.ExitUsage, "it is no address and no network\nhint:"},
 		{[]string{"report", dir, "--baseline", dir}, cli.ExitUsage, "LABEL=DIR\nhint:"},
 		{[]string{"trace", dir, "--out", filepath.Join(dir, "none", "x")}, cli.ExitFailure, "no such file"},
+		{[]string{"trace", dir, "--sessions", "x"}, cli.ExitUsage, "takes {DIR|FILE}..., and got"},
+		{[]string{"trace", "--sessions", text}, cli.ExitFailure, "notes.pcapng: invalid character"},
+		{[]string{"trace", dir, "--per", "day"}, cli.ExitUsage, "it is no kind of session\nhint: dir, gap or flow"},
+		{[]string{"trace", dir, "--size", "frame"}, cli.ExitUsage, "there is no such size\nhint:"},
+		{[]string{"trace", dir, "--gap", "0s"}, cli.ExitUsage, "it is not above 0\nhint:"},
 		{[]string{"reconstruct", dir}, cli.ExitFailure, "no striped session"},
 		{[]string{"reconstruct", dir, "--out", "x"}, cli.ExitUsage, "unless --as says what\nhint:"},
 		{[]string{"reconstruct", dir, "--as", "image"}, cli.ExitUsage, "--like"},

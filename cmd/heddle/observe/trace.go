@@ -1,67 +1,172 @@
 package observe
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
+	"os"
+	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"heddle/cmd/heddle/internal/bind"
 	"heddle/cmd/heddle/internal/cli"
 	"heddle/internal/text"
 	"heddle/observe"
+	"heddle/path"
 )
 
+type traceFlags struct {
+	observeFlags
+	Filter   string        `flag:"filter" help:"only packets that match this <EXPRESSION> of tcpdump, which must be installed"`
+	Size     string        `flag:"size" help:"<WHAT> sizes count: ip, or payload, which leaves out packets that carry none" complete:"ip payload"`
+	Per      string        `flag:"per" help:"<WHAT> a session is: dir, gap (packets between two silences) or flow (one conversation)" complete:"dir gap flow"`
+	Gap      time.Duration `flag:"gap" help:"the silence between two sessions, for --per gap"`
+	Sort     bool          `flag:"sort" help:"put packets in the order of time where times go backwards"`
+	SkipBad  bool          `flag:"skip-bad" help:"leave out sessions that cannot be read, and name them"`
+	Sessions string        `flag:"sessions" help:"read the sessions of this JSON <FILE> instead of DIRs: a list of {\"label\": NAME, \"paths\": {OBSERVER: [CAPTURE]}}" complete:"file"`
+}
+
 func newTraceCommand() *cobra.Command {
-	var f observeFlags
+	f := traceFlags{Size: "ip", Per: "dir", Gap: 5 * time.Second}
 	command := &cobra.Command{
-		Use:   "trace DIR...",
+		Use:   "trace {DIR|FILE}...",
 		Short: "Turn captures into a Parquet trace",
 		Long: "Write the packets of each DIR, one session each, as a Parquet table with a row\nfor each observer and the columns\n\n" +
 			"  label      string       the directory's name\n" +
 			"  monitored  boolean      true\n" +
-			"  load       int64        which DIR\n" +
+			"  load       int64        which session\n" +
 			"  path       int16        which observer, by name from 0; -1 for the only one\n" +
 			"  time_us    list<int32>  microseconds since the session's first packet\n" +
 			"  size       list<int32>  bytes of the IP packets; plus is client to server\n\n" +
-			"It is what heddle-eval reads. DIR is as for `heddle observe report`.",
+			"It is what heddle-eval reads. DIR is as for `heddle observe report`; a capture\n" +
+			"FILE is a session with one observer.\n\n" +
+			"A session with times that go backwards by more than 10 ms is an error; so is an\n" +
+			"unknown link type. A truncated capture is read as far as possible, and named.",
 		Example: "  heddle observe trace captures --out trace.parquet\n" +
-			"  heddle observe trace visits/* --out visits.parquet --json",
-		Args: cobra.MinimumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error { return observeTrace(cmd, args, f) },
+			"  heddle observe trace visits/* --out visits.parquet --json\n" +
+			"  heddle observe trace day.pcap --client 10.0.0.0/8 --filter 'udp port 51820' --per gap",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if f.Sessions != "" {
+				return cobra.NoArgs(cmd, args)
+			}
+			return cobra.MinimumNArgs(1)(cmd, args)
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
 	}
-	addClientFlag(command, &f)
+	addClientFlag(command, &f.observeFlags)
+	bind.Flags(command, &f)
 	command.Flags().StringVar(&f.out, "out", "trace.parquet", "the `FILE` to write")
 	command.Flags().BoolVar(&f.json, "json", false, "print a summary as JSON")
 	return command
 }
 
-func observeTrace(cmd *cobra.Command, dirs []string, f observeFlags) error {
-	var sessions []*observe.Session
-	for _, dir := range dirs {
-		s, err := loadSession("", dir, f.clients)
-		if err != nil {
-			return err
-		}
-		for _, o := range s.Observers {
-			if o.Stopped != "" {
-				fmt.Fprintf(cmd.ErrOrStderr(), "%s, %s: %s\n", s.Label, o.Name, o.Stopped)
-			}
-		}
-		sessions = append(sessions, s)
+// listed is one session in the file of --sessions.
+type listed struct {
+	Label string              `json:"label"`
+	Paths map[string][]string `json:"paths"`
+}
+
+func (f *traceFlags) options() (read observe.Options, cut observe.TraceOptions, err error) {
+	switch {
+	case f.Size != "ip" && f.Size != "payload":
+		err = &path.Error{What: fmt.Sprintf("--size %q", f.Size), Why: "there is no such size", Hint: "ip or payload"}
+	case f.Per != "dir" && f.Per != "gap" && f.Per != "flow":
+		err = &path.Error{What: fmt.Sprintf("--per %q", f.Per), Why: "it is no kind of session", Hint: "dir, gap or flow"}
+	case f.Gap <= 0:
+		err = &path.Error{What: "--gap " + f.Gap.String(), Why: "it is not above 0", Hint: "for example --gap 5s"}
 	}
-	var summary observe.TraceSummary
-	err := writeFile("trace "+f.out, f.out, 0o666, func(w io.Writer) (err error) {
-		summary, err = observe.WriteTrace(w, sessions...)
-		return err
-	})
+	if err != nil {
+		return read, cut, cli.Usage(err)
+	}
+	cut = observe.TraceOptions{Payload: f.Size == "payload", Flows: f.Per == "flow", Sort: f.Sort}
+	if f.Per == "gap" {
+		cut.Gap = f.Gap
+	}
+	clients, err := networks(f.clients)
+	return observe.Options{Clients: clients, Strict: true, Filter: observe.NewFilter(f.Filter)}, cut, err
+}
+
+// load returns the sessions, each with a label and a function that reads it.
+func (f *traceFlags) load(dirs []string, options observe.Options) (sessions []toLoad, err error) {
+	for _, dir := range dirs {
+		label, err := labelOf(dir)
+		if err != nil {
+			return nil, err
+		}
+		sessions = append(sessions, toLoad{label, func() (*observe.Session, error) { return observe.Load(label, dir, options) }})
+	}
+	if f.Sessions == "" {
+		return sessions, nil
+	}
+	var list []listed
+	data, err := os.ReadFile(f.Sessions)
+	if err == nil {
+		err = json.Unmarshal(data, &list)
+	}
+	if err != nil {
+		return nil, &path.Error{What: "--sessions " + f.Sessions, Err: err}
+	}
+	for _, s := range list {
+		var places []observe.Place
+		for _, name := range slices.Sorted(maps.Keys(s.Paths)) {
+			places = append(places, observe.Place{Name: name, Files: s.Paths[name]})
+		}
+		sessions = append(sessions, toLoad{s.Label, func() (*observe.Session, error) { return observe.LoadPlaces(s.Label, places, options) }})
+	}
+	return sessions, nil
+}
+
+type toLoad struct {
+	label string
+	read  func() (*observe.Session, error)
+}
+
+func (f *traceFlags) run(cmd *cobra.Command, dirs []string) error {
+	options, cut, err := f.options()
 	if err != nil {
 		return err
 	}
-	summary.Out = f.out
-	if f.json {
-		return cli.WriteJSON(cmd.OutOrStdout(), summary)
+	sessions, err := f.load(dirs, options)
+	if err != nil {
+		return err
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %s of %s, %s\n", f.out, text.Count(summary.Packets, "packet"),
-		text.Count(summary.Sessions, "session"), text.Count(len(summary.Paths), "path"))
+	var trace observe.Trace
+	for _, s := range sessions {
+		session, err := s.read()
+		if err == nil {
+			err = trace.Add(session, cut)
+		}
+		switch {
+		case err != nil && !f.SkipBad:
+			return err
+		case err != nil:
+			trace.Skip(s.label, err)
+		}
+	}
+	err = writeFile("trace "+f.out, f.out, 0o666, trace.Write)
+	if err != nil {
+		return err
+	}
+	trace.Summary.Out = f.out
+	return f.print(cmd.OutOrStdout(), cmd.ErrOrStderr(), trace.Summary)
+}
+
+func (f *traceFlags) print(out, talk io.Writer, s observe.TraceSummary) error {
+	for _, c := range s.Captures {
+		if c.Stopped != "" {
+			fmt.Fprintf(talk, "%s, %s: %s\n", c.Session, c.Observer, c.Stopped)
+		}
+	}
+	for _, k := range s.Skipped {
+		fmt.Fprintf(talk, "left out %s: %s: %s\n", k.Session, k.What, k.Why)
+	}
+	if f.json {
+		return cli.WriteJSON(out, s)
+	}
+	_, err := fmt.Fprintf(out, "%s: %s of %s, %s\n", f.out, text.Count(s.Packets, "packet"),
+		text.Count(s.Sessions, "session"), text.Count(len(s.Paths), "path"))
 	return err
 }

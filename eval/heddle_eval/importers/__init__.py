@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from heddle_eval.errors import EvalError
-from heddle_eval.importers import capture, names
+from heddle_eval.importers import names, pcap
 from heddle_eval.importers.common import Bad, Options, Piece, Report, collect
 from heddle_eval.traces import Traces
 
@@ -86,7 +86,7 @@ def _of_kind(
 
 def _may_be(kind: str, file: Path) -> bool:
     if kind == "pcap":
-        return file.suffix in capture.SUFFIXES
+        return file.suffix in pcap.SUFFIXES
     found = detect(file)
     if kind not in _TEXTS:
         return found == kind
@@ -100,7 +100,7 @@ _TEXTS = ("wang", "comps", "maybenot")
 def detect(file: Path) -> str:
     """Tell a file's format by how it begins; empty where that says nothing."""
     head = _head(file)
-    if capture.is_capture(head) or file.suffix in capture.SUFFIXES:
+    if pcap.is_capture(head) or file.suffix in pcap.SUFFIXES:
         return "pcap"
     if head.startswith(b"\x89HDF"):
         return "smith"

@@ -95,8 +95,6 @@ class Piece:
         Name of the path, or None for a whole trace.
     monitored
         Whether the observer looks for the class.
-    jitter
-        Seconds that a time may fall and be sorted without being asked, as captures by several threads do.
 
     """
 
@@ -107,7 +105,6 @@ class Piece:
     size: NDArray[np.generic]
     path: str | None = None
     monitored: bool = True
-    jitter: float = 0.0
 
 
 @dataclass
@@ -190,10 +187,8 @@ def _sound(piece: Piece, options: Options, report: Report) -> Piece:
         raise EvalError(piece.where, "a packet is larger than 2 GB")
     if np.issubdtype(size.dtype, np.floating) and (size != np.rint(size)).any():
         raise EvalError(piece.where, "a size is no whole number of bytes")
-    fall = -np.diff(time).min(initial=0)
-    if fall > 0:
-        unit = 1e-9 if np.issubdtype(time.dtype, np.integer) else 1.0
-        if not options.sort and fall * unit > piece.jitter:
+    if (np.diff(time) < 0).any():
+        if not options.sort:
             at = int(np.flatnonzero(np.diff(time) < 0)[0]) + 2
             raise EvalError(
                 piece.where, f"its times go backwards at packet {at}", "--sort puts packets in the order of time"

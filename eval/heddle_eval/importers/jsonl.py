@@ -4,16 +4,29 @@ from __future__ import annotations
 
 import base64
 import json
+import tempfile
 from collections.abc import Iterator, Sequence
-from typing import Any
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from heddle_eval.errors import EvalError
-from heddle_eval.importers import capture, direction, packets
+from heddle_eval.importers import heddle
 from heddle_eval.importers.common import Bad, Options, Piece, Report
 from heddle_eval.importers.names import Source
-from heddle_eval.importers.pcap import JITTER
+from heddle_eval.importers.pcap import AT_ONCE
+
+
+class _Captured(NamedTuple):
+    """A line whose trace is a capture."""
+
+    where: str
+    label: str
+    load: Any
+    path: str | None
+    raw: bytes
 
 
 def read(sources: Sequence[Source], options: Options, report: Report) -> Iterator[Piece | Bad]:
@@ -24,9 +37,13 @@ def read(sources: Sequence[Source], options: Options, report: Report) -> Iterato
     """
     for done, source in enumerate(sources):
         what = str(source.file)
+        items: list[Piece | Bad | _Captured] = []
         for i, line in enumerate(_lines(source)):
             where = f"{what}: line {i + 1}"
             load, path = (what, i // options.paths), str(i % options.paths) if options.paths > 1 else None
+            if len(items) >= AT_ONCE and i % options.paths == 0:
+                yield from _decoded(items, options, report)
+                items = []
             try:
                 record = _record(line, where)
                 if record.get("status", "success") != "success":
@@ -35,9 +52,10 @@ def read(sources: Sequence[Source], options: Options, report: Report) -> Iterato
                 if options.protocol and record.get("protocol") != options.protocol:
                     report.count("traces of another protocol, left out")
                     continue
-                yield _piece(record, where, load, path, options, report)
+                items.append(_piece(record, where, load, path))
             except EvalError as e:
-                yield Bad(load, e)
+                items.append(Bad(load, e))
+        yield from _decoded(items, options, report)
         options.progress(done + 1, len(sources))
 
 
@@ -59,7 +77,7 @@ def _record(line: bytes, where: str) -> dict[str, Any]:
     return record
 
 
-def _piece(record: dict[str, Any], where: str, load: Any, path: str | None, options: Options, report: Report) -> Piece:
+def _piece(record: dict[str, Any], where: str, load: Any, path: str | None) -> Piece | _Captured:
     label = record.get("url") or record.get("domain")
     if not isinstance(label, str):
         raise EvalError(where, "it names no url")
@@ -72,19 +90,28 @@ def _piece(record: dict[str, Any], where: str, load: Any, path: str | None, opti
     if not isinstance(record.get("packets"), str):
         raise EvalError(where, "it has neither packets nor a trace")
     try:
-        raw = base64.b64decode(record["packets"], validate=True)
+        return _Captured(where, label, load, path, base64.b64decode(record["packets"], validate=True))
     except ValueError as e:
         raise EvalError(where, "its packets are not base64") from e
-    return _captured(raw, where, label, load, path, options, report)
 
 
-def _captured(
-    raw: bytes, where: str, label: str, load: Any, path: str | None, options: Options, report: Report
-) -> Piece:
-    seen = capture.read(raw, where)
-    if seen.damage and not options.salvage:
-        raise EvalError(where, seen.damage, "--salvage takes what comes before")
-    found = packets.decode(seen, where)
-    out, known, _ = direction.orient(seen, found, options.client)
-    size = np.where(out, found.size, -found.size)
-    return Piece(where, label, load, seen.time[found.index][known], size[known], path=path, jitter=JITTER)
+def _decoded(items: Sequence[Piece | Bad | _Captured], options: Options, report: Report) -> Iterator[Piece | Bad]:
+    """Give the traces of captures in their place; lines of one page load are paths of one visit."""
+    visits: dict[Any, dict[str, Path]] = {}
+    answers: dict[Any, list[heddle.Load] | EvalError] = {}
+    with tempfile.TemporaryDirectory(prefix="heddle-eval-") as folder:
+        for n, item in enumerate(items):
+            if isinstance(item, _Captured):
+                file = visits.setdefault(item.load, {})[item.path or ""] = Path(folder, f"{n}.pcap")
+                file.write_bytes(item.raw)
+        if visits:
+            found = heddle.read(list(visits.values()), replace(options, per="file"), report)
+            answers = dict(zip(visits, found, strict=True))
+    for item in items:
+        if not isinstance(item, _Captured):
+            yield item
+        elif isinstance(answer := answers[item.load], EvalError):
+            yield Bad(item.load, EvalError(item.where, answer.why, answer.hint))
+        else:
+            trace = answer[0][item.path or ""]
+            yield Piece(item.where, item.label, item.load, trace.time, trace.size, path=item.path)
