@@ -7,18 +7,18 @@ import (
 
 // Limits bound a space and what one author has in it.
 type Limits struct {
-	Lease time.Duration `json:"max_lease"` // the longest lease
+	Lease time.Duration `json:"max_lease" flag:"max-lease" help:"the longest lease"`
 	// Slack limits how far an operation's time is from the space's clock, and is how long results are remembered.
-	Slack time.Duration `json:"slack"`
-	Op    int           `json:"max_op"` // bytes of an encoded operation, and so of a tuple
+	Slack time.Duration `json:"slack" flag:"slack" help:"how far a device's clock may be off"`
+	Op    int           `json:"max_op" flag:"max-op" help:"the largest operation, and so tuple, in bytes"` // as encoded
 	// Tuples and Bytes limit the whole space. Bytes counts encoded operations and remembered answers.
-	Tuples int   `json:"max_tuples"`
-	Bytes  int64 `json:"max_bytes"`
+	Tuples int   `json:"max_tuples" flag:"max-tuples" help:"how many tuples there may be"`
+	Bytes  int64 `json:"max_bytes" flag:"max-bytes" help:"how many bytes they may have"`
 	// AuthorTuples and AuthorBytes limit one author.
-	AuthorTuples int   `json:"author_tuples"`
-	AuthorBytes  int64 `json:"author_bytes"`
+	AuthorTuples int   `json:"author_tuples" flag:"author-tuples" help:"how many tuples one author may have"`
+	AuthorBytes  int64 `json:"author_bytes" flag:"author-bytes" help:"how many bytes they may have"`
 	// AuthorOps limits the remembered operations of one author, and so the rate: so many in a Slack.
-	AuthorOps int `json:"author_ops"`
+	AuthorOps int `json:"author_ops" flag:"author-ops" help:"how many operations one author may make in --slack"`
 }
 
 // DefaultLimits are enough for about ten thousand nodes.

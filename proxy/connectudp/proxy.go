@@ -52,10 +52,10 @@ type Options struct {
 	// Gate replaces Users and Targets, and TLS replaces Certificate, if they are set.
 	Gate       Gate
 	TLS        *tls.Config
-	MaxFlows   int           // per user at a time
-	Idle       time.Duration // ends a flow that carried nothing for so long
-	Drain      time.Duration // how long flows may continue after the proxy was told to stop
-	LogTargets bool          // logs who talks to whom
+	MaxFlows   int           `flag:"max-flows" help:"how many flows one user may have at a time"`
+	Idle       time.Duration `flag:"idle" help:"end a flow that carried nothing for so long"`
+	Drain      time.Duration `flag:"drain" help:"how long flows may go on after an interrupt"`
+	LogTargets bool          `flag:"log-targets" help:"write down who talks to whom"`
 	Log        *slog.Logger
 
 	after  func(time.Duration, func()) *time.Timer // time.AfterFunc

@@ -24,15 +24,15 @@ type Options struct {
 	Via, Beside []path.Spec
 	Secret      func(name string) (path.Secret, error) // reads the secret of a named path; nil if no path has one
 	Identity    string                                 // file of this device's key, for overlay nodes; empty: this user's own
-	SNI         string                                 // name in the server's certificate; empty: the host of Server
-	ALPN        []string                               // protocols to offer; empty: h3 and hq-interop
-	Roots       *x509.CertPool                         // accept any certificate; the report says so
-	Insecure    bool
-	Get         string        // download to measure, such as /big-file; empty: "/"
-	STUN        string        // HOST:PORT of a server for public addresses (RFC 8489); empty: none
-	For         time.Duration // bounds the UDP payload sent and received, in bytes
-	MaxBytes    int64
-	Talk        io.Writer // receives lines of progress; nil: none
+	SNI         string                                 `flag:"sni" help:"the <NAME> that the server's certificate must have; by default HOST"`
+	ALPN        []string                               `flag:"alpn" help:"the <PROTOCOLS> to offer; by default h3 and hq-interop" list:"commas"`
+	Roots       *x509.CertPool                         // nil: those of this machine
+	Insecure    bool                                   `flag:"insecure" help:"accept any certificate, for a test server of your own"` // the report says so
+	Get         string                                 `flag:"get" help:"what to download to measure speed, such as </big-file>"`     // empty: "/"
+	STUN        string                                 `flag:"stun" help:"a STUN server, <HOST:PORT>, to ask for each path's public address"`
+	For         time.Duration                          `flag:"for" help:"how long the probe may take"`
+	MaxBytes    int64                                  `flag:"max-bytes" help:"how many bytes the probe may send and receive"` // of UDP payload
+	Talk        io.Writer                              // receives lines of progress; nil: none
 
 	pace pace // zero means usual
 }

@@ -15,10 +15,10 @@ import (
 
 // ReceiveOptions configure [Receive].
 type ReceiveOptions struct {
-	Into      string         // an existing directory
-	Overwrite bool           // replaces existing files with other content; otherwise they are refused
-	Hidden    bool           // accepts names that begin with a dot, which may be settings of programs
-	MaxBytes  int64          // limit of one transfer; 0 is the free space
+	Into      string         `flag:"into" help:"the <DIR> that files are received into" complete:"dir"` // it exists
+	Overwrite bool           `flag:"overwrite" help:"replace a file of the same name that has another content"`
+	Hidden    bool           `flag:"hidden" help:"take names that begin with a dot"` // they may be settings of programs
+	MaxBytes  int64          `flag:"max-bytes" help:"take no more than so many bytes in one transfer; 0 is what there is room for"`
 	Progress  func(Progress) // called at each step; must not block; may be nil
 	// From identifies the sender, as by its key. A newer transfer of the same sender takes over the files of an older one with
 	// the same Parts.

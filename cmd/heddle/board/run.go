@@ -61,15 +61,7 @@ which some may lie.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return r.run(cmd) },
 	}
 	bind.Flags(cmd, &r)
-	flags := cmd.Flags()
-	flags.DurationVar(&r.limits.Lease, "max-lease", r.limits.Lease, "the longest lease")
-	flags.DurationVar(&r.limits.Slack, "slack", r.limits.Slack, "how far a device's clock may be off")
-	flags.IntVar(&r.limits.Op, "max-op", r.limits.Op, "the largest operation, and so tuple, in bytes")
-	flags.IntVar(&r.limits.Tuples, "max-tuples", r.limits.Tuples, "how many tuples there may be")
-	flags.Int64Var(&r.limits.Bytes, "max-bytes", r.limits.Bytes, "how many bytes they may have")
-	flags.IntVar(&r.limits.AuthorTuples, "author-tuples", r.limits.AuthorTuples, "how many tuples one author may have")
-	flags.Int64Var(&r.limits.AuthorBytes, "author-bytes", r.limits.AuthorBytes, "how many bytes they may have")
-	flags.IntVar(&r.limits.AuthorOps, "author-ops", r.limits.AuthorOps, "how many operations one author may make in --slack")
+	bind.Flags(cmd, &r.limits)
 	cmd.MarkFlagsMutuallyExclusive("members", "open")
 	cmd.MarkFlagsOneRequired("members", "open")
 	return cmd

@@ -82,11 +82,6 @@ logs no targets without --log-targets.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runMasqueServe(cmd, &s) },
 	}
 	bind.Flags(cmd, &s)
-	flags := cmd.Flags()
-	flags.IntVar(&s.MaxFlows, "max-flows", s.MaxFlows, "how many flows one user may have at a time")
-	flags.DurationVar(&s.Idle, "idle", s.Idle, "end a flow that carried nothing for so long")
-	flags.DurationVar(&s.Drain, "drain", s.Drain, "how long flows may go on after an interrupt")
-	flags.BoolVar(&s.LogTargets, "log-targets", false, "write down who talks to whom")
 	_ = cmd.MarkFlagRequired("auth")
 	cmd.MarkFlagsMutuallyExclusive("self-signed", "cert")
 	cmd.MarkFlagsRequiredTogether("cert", "key")

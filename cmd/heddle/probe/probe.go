@@ -33,9 +33,10 @@ func Command() *cobra.Command {
 // probeQUIC holds the flags that need conversion.
 type probeQUIC struct {
 	quicprobe.Options
-	paths        config.Paths
-	ca           string
-	json, dryRun bool
+	paths  config.Paths
+	CA     string `flag:"ca" help:"a <FILE> of certificates (PEM) to trust instead of those of this machine" complete:"file"`
+	JSON   bool   `flag:"json" help:"print JSON"`
+	DryRun bool   `flag:"dry-run" help:"say what would be sent, and send nothing"`
 }
 
 func newQUICCommand() *cobra.Command {
@@ -68,20 +69,9 @@ the server could not be reached, or stopped answering.`,
 			return p.run(cmd)
 		},
 	}
-	flags := cmd.Flags()
+	bind.Flags(cmd, &p)
 	bind.Flags(cmd, &p.paths, "via", "path", "secret", "identity")
-	flags.Lookup("path").Usage = "another path, `NAME=KIND:ARG`, for a tunnel to ride"
-	flags.StringVar(&p.SNI, "sni", "", "the `NAME` that the server's certificate must have; by default HOST")
-	flags.StringSliceVar(&p.ALPN, "alpn", nil, "the `PROTOCOLS` to offer; by default h3 and hq-interop")
-	flags.StringVar(&p.ca, "ca", "", "a `FILE` of certificates (PEM) to trust instead of those of this machine")
-	flags.BoolVar(&p.Insecure, "insecure", false, "accept any certificate, for a test server of your own")
-	flags.StringVar(&p.Get, "get", "", "what to download to measure speed, such as `/big-file`")
-	flags.StringVar(&p.STUN, "stun", "", "a STUN server, `HOST:PORT`, to ask for each path's public address")
-	flags.DurationVar(&p.For, "for", p.For, "how long the probe may take")
-	flags.Int64Var(&p.MaxBytes, "max-bytes", p.MaxBytes, "how many bytes the probe may send and receive")
-	flags.BoolVar(&p.dryRun, "dry-run", false, "say what would be sent, and send nothing")
-	flags.BoolVar(&p.json, "json", false, "print JSON")
-	_ = cmd.MarkFlagFilename("ca")
+	cmd.Flags().Lookup("path").Usage = "another path, `NAME=KIND:ARG`, for a tunnel to ride"
 	return cmd
 }
 
@@ -95,9 +85,9 @@ func (p *probeQUIC) run(cmd *cobra.Command) error {
 		return cli.Usage(err)
 	}
 	switch {
-	case p.dryRun && p.json:
+	case p.DryRun && p.JSON:
 		return cli.WriteJSON(out, plan)
-	case p.dryRun:
+	case p.DryRun:
 		_, err := io.WriteString(out, plan.String())
 		return err
 	}
@@ -109,7 +99,7 @@ func (p *probeQUIC) run(cmd *cobra.Command) error {
 		return err
 	}
 	settle(&report.Advice)
-	if p.json {
+	if p.JSON {
 		if jsonErr := cli.WriteJSON(out, report); jsonErr != nil {
 			return jsonErr
 		}
@@ -152,19 +142,19 @@ func (p *probeQUIC) prepare() error {
 		}
 		p.Via, p.Beside, p.Secret, p.Identity = o.Via, o.Beside, o.Secret, o.Identity
 	}
-	if p.ca == "" {
+	if p.CA == "" {
 		return nil
 	}
 	if p.Insecure {
 		return &path.Error{What: "--ca and --insecure", Why: "the one says whom to trust, the other to trust anybody", Hint: "leave one of them out"}
 	}
-	text, err := os.ReadFile(p.ca)
+	text, err := os.ReadFile(p.CA)
 	if err != nil {
 		return &path.Error{What: "--ca", Why: "cannot read it", Err: err}
 	}
 	p.Roots = x509.NewCertPool()
 	if !p.Roots.AppendCertsFromPEM(text) {
-		return &path.Error{What: "--ca " + p.ca, Why: "no certificate is in it", Hint: "it must be PEM, with BEGIN CERTIFICATE"}
+		return &path.Error{What: "--ca " + p.CA, Why: "no certificate is in it", Hint: "it must be PEM, with BEGIN CERTIFICATE"}
 	}
 	return nil
 }

@@ -21,10 +21,16 @@ import (
 	"heddle/stripe/transfer"
 )
 
+// receiving holds the flags of `heddle recv`.
+type receiving struct {
+	config.Recv
+	Once bool `flag:"once" help:"end after the first transfer"`
+	JSON bool `flag:"json" help:"print each transfer as a line of JSON"`
+}
+
 // Command is `heddle recv`.
 func Command() *cobra.Command {
-	r := config.DefaultRecv()
-	var once, asJSON bool
+	r := receiving{Recv: config.DefaultRecv()}
 	cmd := &cobra.Command{
 		Use:   "recv --allow KEY... --into DIR",
 		Short: "Receive files that peers send over several paths",
@@ -43,18 +49,10 @@ settings, are refused without --hidden.`,
 			if err := r.Check(); err != nil {
 				return cli.Usage(err)
 			}
-			return runRecv(cmd.Context(), r, once, asJSON, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return runRecv(cmd.Context(), r.Recv, r.Once, r.JSON, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
-	flags := cmd.Flags()
-	flags.StringVar(&r.Into, "into", r.Into, "the `DIR` that files are received into")
-	flags.BoolVar(&r.Overwrite, "overwrite", r.Overwrite, "replace a file of the same name that has another content")
-	flags.BoolVar(&r.Hidden, "hidden", r.Hidden, "take names that begin with a dot")
-	flags.Int64Var(&r.MaxBytes, "max-bytes", r.MaxBytes, "take no more than so many bytes in one transfer; 0 is what there is room for")
-	bind.Flags(cmd, &r.Admission)
-	flags.BoolVar(&once, "once", false, "end after the first transfer")
-	flags.BoolVar(&asJSON, "json", false, "print each transfer as a line of JSON")
-	_ = cmd.MarkFlagDirname("into")
+	bind.Flags(cmd, &r)
 	return cmd
 }
 

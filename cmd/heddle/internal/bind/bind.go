@@ -84,6 +84,8 @@ func add(flags *pflag.FlagSet, target any, name, help string, commas bool) {
 		flags.BoolVar(t, name, *t, help)
 	case *int:
 		flags.IntVar(t, name, *t, help)
+	case *int64:
+		flags.Int64Var(t, name, *t, help)
 	case *float64:
 		flags.Float64Var(t, name, *t, help)
 	case *time.Duration:
