@@ -28,13 +28,28 @@ type session struct {
 // itself waits for one and a half probe timeouts (RFC 9002, section 6.2.1).
 const keepAlive = 10 * time.Millisecond
 
-// connect opens a connection over the first path.
+// connect opens a connection over the first path, and waits until the server has confirmed the handshake: a client must not
+// change its address before (RFC 9000, section 9).
 func (p *prober) connect(ctx context.Context) (*session, error) {
 	s, err := p.begin(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return s, p.dial(ctx, s)
+	if err := p.dial(ctx, s); err != nil {
+		return nil, err
+	}
+	if s.recorder.confirms(ctx, p.pace.answer) {
+		return s, nil
+	}
+	defer s.close()
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	e := &path.Error{What: "QUIC to " + p.to.String(), Why: fmt.Sprintf("the server did not confirm the handshake within %v", p.pace.answer)}
+	if s.ended() != nil {
+		e.Why = ending(s.ended())
+	}
+	return nil, e
 }
 
 // begin returns an unconnected session on the first path.

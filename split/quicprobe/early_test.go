@@ -64,14 +64,14 @@ func TestSessionsThatChangeEarly(t *testing.T) {
 	if err := p.early(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if e := p.report.Early; !e.Survived || e.Tried != p.pace.early || e.Every != "100ms" || e.Paths != 2 || e.Why != "" {
+	if e := p.report.Early; !e.Survived || e.Tries != (Tries{p.pace.early, p.pace.early}) || e.Every != "100ms" || e.Paths != 2 || e.Why != "" {
 		t.Errorf("%+v", e)
 	}
 	p = begun(t, start(t, func(m *mood, _ *quic.Config) { m.mute = true }))
 	if err := p.early(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if e := p.report.Early; e.Survived || e.Tried != 1 || e.Why == "" {
+	if e := p.report.Early; e.Survived || e.Tries != (Tries{Tried: 2}) || e.Why == "" {
 		t.Errorf("%+v", e)
 	}
 	if a := advise(p.report); a.Settle != p.pace.ramp {
@@ -82,5 +82,41 @@ func TestSessionsThatChangeEarly(t *testing.T) {
 	s.die()
 	if err := p.early(t.Context()); err == nil || p.report.Early != nil {
 		t.Errorf("of a server that is gone: %v, %+v", err, p.report.Early)
+	}
+}
+
+// A network that loses one change, or one young session, is not taken for the server.
+func TestOneLostChangeIsNoVerdict(t *testing.T) {
+	t.Parallel()
+	s := start(t, func(m *mood, _ *quic.Config) { m.loses = 1 })
+	p := begun(t, s)
+	p.pace.answer = 500 * time.Millisecond
+	if r, err := p.changed(t.Context(), 1); err != nil || !r.Survived || r.Tries != (Tries{3, 2}) {
+		t.Errorf("%+v, %v", r, err)
+	}
+	s.mu.Lock()
+	s.loses = s.count + 1
+	s.mu.Unlock()
+	if err := p.early(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if e := p.report.Early; !e.Survived || e.Tries != (Tries{2 * p.pace.early, 2*p.pace.early - 1}) || e.Why != "" {
+		t.Errorf("%+v", e)
+	}
+}
+
+// Nothing changes before the server has confirmed the handshake.
+func TestProbeWaitsForTheConfirmation(t *testing.T) {
+	t.Parallel()
+	p := begun(t, start(t, nil))
+	s, err := p.connect(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	s.recorder.mu.Lock()
+	defer s.recorder.mu.Unlock()
+	if !s.recorder.confirmed {
+		t.Error("a connection is used that is not confirmed")
 	}
 }

@@ -40,24 +40,24 @@ func NewPlan(o Options) (Plan, error) {
 	add(0, "a datagram of %d bytes in a version that no server has, up to twice, for a version negotiation", minDatagram)
 	add(1, "a handshake for %s that offers %s", p.name, strings.Join(p.ALPN, ", "))
 	add(0, "a TCP connection to the same port, where the server does not answer by QUIC")
-	add(1, "a connection that changes its port once")
+	add(mostTries, "a connection that changes its port once, and up to two more if it does not survive")
 	if n > 1 {
-		add(1, "a connection that changes its address once, from path %s to path %s", p.names[0], p.names[1])
+		add(mostTries, "a connection that changes its address once, from path %s to path %s, and up to two more", p.names[0], p.names[1])
 	}
 	most := max(p.pace.most, n)
-	add(most-1, "a connection each that goes round 2 to %d addresses and ports, as long as the server follows", most)
+	add(mostTries*(most-1), "a connection each that goes round 2 to %d addresses and ports, as long as the server follows, and up to two more each", most)
 	kinds, runs := "ports", p.runs()
 	if n > 1 {
 		kinds, runs = "addresses, and ports once", p.runs()+3
 	}
 	add(runs, "downloads of GET %s, with changing %s, every %v to %v, and without, as far as the bytes go", p.Get, kinds,
 		p.pace.periods[len(p.pace.periods)-1], p.pace.periods[0])
-	add(p.pace.early+1, "connections that change from their beginning on, at the period to be recommended")
+	add(2*p.pace.early, "connections that change from their beginning on, at the period to be recommended")
 	return plan, nil
 }
 
-// runs returns the most downloads of one sweep: each case needs one without changes beside it.
-func (p *prober) runs() int { return 1 + 2*(len(p.pace.periods)-usualPeriod) }
+// runs returns the most downloads of one sweep: each try of a case needs one without changes beside it.
+func (p *prober) runs() int { return 1 + 2*mostTries*(len(p.pace.periods)-usualPeriod) }
 
 // String prints the plan for people.
 func (p Plan) String() string {

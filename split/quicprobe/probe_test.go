@@ -230,7 +230,7 @@ func TestNarrowPathIsRefusedBeforeAnythingIsSent(t *testing.T) {
 	}
 }
 
-// A server that forbids migration is asked once for each kind of change, and no more where it does not follow.
+// A server that forbids migration is asked twice for each kind of change, and no more where it does not follow.
 func TestServerThatForbids(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(m *mood, _ *quic.Config) { m.most = 1 })
@@ -250,7 +250,7 @@ func TestServerThatForbids(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if s.connections() != 2 || p.report.NewPort.Survived || p.report.NewAddress.Survived || len(p.report.Rotations) > 0 {
+	if s.connections() != 4 || p.report.NewPort.Tries != (Tries{Tried: 2}) || p.report.NewPort.Survived || p.report.NewAddress.Survived || len(p.report.Rotations) > 0 {
 		t.Errorf("%d connections, report %+v", s.connections(), p.report)
 	}
 	a := advise(p.report)

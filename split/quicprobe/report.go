@@ -61,6 +61,12 @@ type PathReport struct {
 	Exit     string `json:"exit,omitempty"` // address that the STUN server saw, if any
 }
 
+// Tries is how often a step of the probe was tried, as its confidence. Networks lose packets, so one failure proves nothing.
+type Tries struct {
+	Tried int `json:"tried"`
+	Good  int `json:"good"` // how many had the outcome that a client wants
+}
+
 // Rebinding is one change of the client's address or port while a connection runs.
 type Rebinding struct {
 	From     string        `json:"from"`          // path before
@@ -68,6 +74,7 @@ type Rebinding struct {
 	Survived bool          `json:"survived"`      // the server answered repeatedly at the new place
 	Why      string        `json:"why,omitempty"` // what happened instead
 	After    time.Duration `json:"after_ns"`      // time until the server's first datagram arrived there
+	Tries
 }
 
 // Rotation is a connection that changes between several addresses and ports in turn.
@@ -77,6 +84,7 @@ type Rotation struct {
 	Slowest time.Duration `json:"slowest_ns"` // longest time from a change until an answer there
 	Held    bool          `json:"held"`
 	Why     string        `json:"why,omitempty"`
+	Tries
 }
 
 // Throughput is how much of its speed a download keeps while the client's address changes.
@@ -99,20 +107,21 @@ type Case struct {
 	Ratio    float64 `json:"ratio"`         // speed relative to downloads without changes just before and after
 	Survived bool    `json:"survived"`      // the server still answered afterwards
 	Why      string  `json:"why,omitempty"` // what happened instead
+	Tries
 }
 
 // held reports whether a session survives and keeps most of its speed.
 func (c Case) held() bool { return c.Survived && c.Ratio >= holds }
 
-// Early is sessions that change from their first datagram on, like those of heddle split without --settle. The probe's
-// others change only once open.
+// Early is sessions that change as soon as the handshake is confirmed, like those of heddle split without --settle. The
+// probe's downloads change later.
 type Early struct {
-	Every    string        `json:"every"` // period between changes
-	Paths    int           `json:"paths"` // number of addresses and ports
-	Tried    int           `json:"tried"` // sessions begun; if one died, it is the last
-	Survived bool          `json:"survived"`
+	Every    string        `json:"every"`    // period between changes
+	Paths    int           `json:"paths"`    // number of addresses and ports
+	Survived bool          `json:"survived"` // all sessions but one at most
 	Why      string        `json:"why,omitempty"`
 	Settled  time.Duration `json:"settled_ns"` // how long the probe's downloads change nothing
+	Tries
 }
 
 // What a server may distrust.

@@ -18,7 +18,7 @@ func (p *prober) changes(ctx context.Context) error {
 	}
 	var err error
 	p.talk("a new port, as a NAT would take it")
-	if p.report.NewPort, err = p.change(ctx, 0); err != nil {
+	if p.report.NewPort, err = p.changed(ctx, 0); err != nil {
 		return err
 	}
 	if len(p.ways) < 2 {
@@ -26,21 +26,34 @@ func (p *prober) changes(ctx context.Context) error {
 		return nil
 	}
 	p.talk("a new address")
-	p.report.NewAddress, err = p.change(ctx, 1)
+	p.report.NewAddress, err = p.changed(ctx, 1)
 	return err
 }
 
-// change moves a connection once from the first path to another endpoint. An error is one of the probe.
-func (p *prober) change(ctx context.Context, way int) (*Rebinding, error) {
-	s, err := p.connect(ctx)
+// changed is [prober.change], repeated if it fails.
+func (p *prober) changed(ctx context.Context, way int) (*Rebinding, error) {
+	out, tries, err := repeated(func() (Rebinding, bool, error) {
+		one, err := p.change(ctx, way)
+		return one, one.Survived, err
+	}, always)
 	if err != nil {
 		return nil, err
 	}
+	out.Tries = tries
+	return &out, nil
+}
+
+// change moves a connection once from the first path to another endpoint. An error is one of the probe.
+func (p *prober) change(ctx context.Context, way int) (Rebinding, error) {
+	out := Rebinding{From: p.names[0], To: p.names[way]}
+	s, err := p.connect(ctx)
+	if err != nil {
+		return out, err
+	}
 	defer s.close()
-	out := &Rebinding{From: p.names[0], To: p.names[way]}
 	l, err := s.endpoint(ctx, p, way)
 	if err != nil {
-		return nil, err
+		return out, err
 	}
 	old, start := s.endpoints[0].received.Load(), time.Now()
 	s.socket.use(l)
@@ -49,7 +62,7 @@ func (p *prober) change(ctx context.Context, way int) (*Rebinding, error) {
 		out.Survived = l.heard(ctx, 0, answers, p.pace.answer) && s.ended() == nil
 	}
 	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
+		return out, context.Cause(ctx)
 	}
 	switch {
 	case out.Survived:
@@ -84,10 +97,14 @@ func (p *prober) rotations(ctx context.Context) error {
 	}
 	for k := 2; k <= max(p.pace.most, ways); k++ {
 		p.talk("round and round over %d addresses and ports", k)
-		one, err := p.rotate(ctx, k, ways)
+		one, tries, err := repeated(func() (Rotation, bool, error) {
+			one, err := p.rotate(ctx, k, ways)
+			return one, one.Held, err
+		}, always)
 		if err != nil {
 			return err
 		}
+		one.Tries = tries
 		p.report.Rotations = append(p.report.Rotations, one)
 		if !one.Held {
 			p.report.PathsAtOnce = k - 1

@@ -73,6 +73,7 @@ type mood struct {
 	most   int                     // addresses and ports that each may come from; 0 for any number
 	only   netip.Addr
 	dead   bool
+	loses  int  // the number of the connection that is treated as with mute
 	mute   bool // lets nothing more pass of a connection that came from a second address or port
 	closes bool // closes it then
 	conn   *quic.Conn
@@ -114,7 +115,7 @@ func (m *mood) passes(data []byte, from netip.AddrPort) bool {
 	if m.closes && len(m.known) > 1 && m.conn != nil {
 		go m.conn.CloseWithError(7, "too many paths")
 	}
-	return !m.mute || len(m.known) < 2
+	return !m.mute && m.loses != m.count || len(m.known) < 2
 }
 
 func (m *mood) connections() int {

@@ -87,16 +87,16 @@ func (r *Report) changeRows(row func(name, format string, args ...any)) {
 		case c.what == nil:
 			row(c.name, "not known")
 		case c.what.Survived:
-			row(c.name, "survived: answered there after %v", short(c.what.After))
+			row(c.name, "survived: answered there after %v (%v)", short(c.what.After), c.what.Tries)
 		default:
-			row(c.name, "not survived: %s", c.what.Why)
+			row(c.name, "not survived: %s (%v)", c.what.Why, c.what.Tries)
 		}
 	}
 	switch n := len(r.Rotations); {
 	case r.PathsAtOnce == 0:
 		row("paths at once", "not known")
 	case n > 0 && !r.Rotations[n-1].Held:
-		row("paths at once", "%d: of %d, %s", r.PathsAtOnce, r.Rotations[n-1].Paths, r.Rotations[n-1].Why)
+		row("paths at once", "%d: of %d, %s (%v)", r.PathsAtOnce, r.Rotations[n-1].Paths, r.Rotations[n-1].Why, r.Rotations[n-1].Tries)
 	default:
 		row("paths at once", "%d at least, slowest answer after %v", r.PathsAtOnce, short(r.slowest()))
 	}
@@ -105,9 +105,9 @@ func (r *Report) changeRows(row func(name, format string, args ...any)) {
 		row("distrusts", "%s", words)
 	}
 	if e := r.Early; e != nil && e.Survived {
-		row("changes from the start", "survived, every %s in %d sessions", e.Every, e.Tried)
+		row("changes from the start", "survived, every %s in %d of %d sessions", e.Every, e.Good, e.Tried)
 	} else if e != nil {
-		row("changes from the start", "not survived, every %s in session %d: %s", e.Every, e.Tried, e.Why)
+		row("changes from the start", "not survived, every %s in %d of %d sessions: %s", e.Every, e.Tried-e.Good, e.Tried, e.Why)
 	}
 	row("traffic", "%s sent, %s received", text.Size(r.Sent), text.Size(r.Received))
 }
@@ -123,9 +123,9 @@ func (r *Report) slowest() (d time.Duration) {
 func (t *Throughput) write(b *strings.Builder) {
 	fmt.Fprintf(b, "\nA download of %s: %s without changes\n\n", t.Get, speed(t.Bits))
 	table := tabwriter.NewWriter(b, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprint(table, "\tnew\tevery\tover\tswitches\tspeed\tkept\t\n")
+	fmt.Fprint(table, "\tnew\tevery\tover\tswitches\tspeed\tkept\theld in\t\n")
 	for _, c := range t.Cases {
-		fmt.Fprintf(table, "\t%s\t%s\t%d\t%d\t%s\t%.2f\t\n", c.Change, c.Every, c.Paths, c.Switches, speed(c.Bits), c.Ratio)
+		fmt.Fprintf(table, "\t%s\t%s\t%d\t%d\t%s\t%.2f\t%d of %d\t\n", c.Change, c.Every, c.Paths, c.Switches, speed(c.Bits), c.Ratio, c.Good, c.Tried)
 	}
 	table.Flush()
 	for _, c := range t.Cases {

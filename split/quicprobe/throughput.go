@@ -71,7 +71,8 @@ func (p *prober) throughput(ctx context.Context) error {
 	return nil
 }
 
-// sweep finds the shortest period that holds. It runs each between two downloads without changes, which it returns.
+// sweep finds the shortest period that holds. It runs each between two downloads without changes, which it returns. Repetitions
+// leave half of the bytes to what follows.
 func (p *prober) sweep(ctx context.Context, t *Throughput, change string, k int, periods []time.Duration) ([]run, error) {
 	p.talk("a download without changes")
 	before, err := p.download(ctx, changePort, 1, 0)
@@ -85,8 +86,27 @@ func (p *prober) sweep(ctx context.Context, t *Throughput, change string, k int,
 		if i < 0 {
 			return bases, nil
 		}
-		p.talk("a download that changes between %d %ss every %v", k, map[string]string{changePort: "port", changeAddress: "addresse"}[change], periods[i])
-		changing, err := p.download(ctx, change, k, periods[i])
+		c, tries, err := repeated(func() (Case, bool, error) {
+			p.talk("a download that changes between %d %ss every %v", k, map[string]string{changePort: "port", changeAddress: "addresse"}[change], periods[i])
+			changing, err := p.download(ctx, change, k, periods[i])
+			if err != nil {
+				return Case{}, false, err
+			}
+			after, err := p.download(ctx, changePort, 1, 0)
+			if err != nil {
+				return Case{}, false, err
+			}
+			c := Case{Change: change, Paths: k, Every: periods[i].String(), Switches: changing.switches, Bits: changing.bits,
+				Survived: changing.death == "", Why: changing.death}
+			if base := (before.bits + after.bits) / 2; base > 0 {
+				c.Ratio = changing.bits / base
+			}
+			bases, before = append(bases, after), after
+			return c, c.held(), nil
+		}, func() bool { return p.meter.used() < p.MaxBytes/2 })
+		if c.Tries = tries; tries.Tried > 0 {
+			done, t.Cases = append(done, c), append(t.Cases, c)
+		}
 		if errors.Is(err, errShort) {
 			p.note("the line is too fast to see changes every %v within %d bytes: see --max-bytes", periods[i], p.MaxBytes)
 			return bases, nil
@@ -94,16 +114,6 @@ func (p *prober) sweep(ctx context.Context, t *Throughput, change string, k int,
 		if err != nil {
 			return bases, err
 		}
-		after, err := p.download(ctx, changePort, 1, 0)
-		if err != nil {
-			return bases, err
-		}
-		c := Case{Change: change, Paths: k, Every: periods[i].String(), Switches: changing.switches, Bits: changing.bits,
-			Survived: changing.death == "", Why: changing.death}
-		if base := (before.bits + after.bits) / 2; base > 0 {
-			c.Ratio = changing.bits / base
-		}
-		done, t.Cases, bases, before = append(done, c), append(t.Cases, c), append(bases, after), after
 	}
 }
 

@@ -20,7 +20,8 @@ type recorder struct {
 	sent       qlog.PacketNumber // largest 1-RTT packet sent, and largest that the server acknowledged
 	acked      qlog.PacketNumber
 	idLimit    uint64        // connection ids that the client takes
-	heard      chan struct{} // signals an acknowledgement or a connection id
+	confirmed  bool          // the server confirmed the handshake
+	heard      chan struct{} // signals an acknowledgement, a connection id or the confirmation
 }
 
 func newRecorder() *recorder { return &recorder{heard: make(chan struct{}, 1)} }
@@ -79,6 +80,10 @@ func (r *recorder) packet(e qlog.PacketReceived) {
 			r.ids[id.SequenceNumber] = id.ConnectionID.Len()
 			r.wake()
 		}
+		if _, ok := f.Frame.(*qlog.HandshakeDoneFrame); ok {
+			r.confirmed = true
+			r.wake()
+		}
 	}
 }
 
@@ -91,6 +96,15 @@ func (r *recorder) awaitIDs(ctx context.Context, within time.Duration) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		return uint64(ids.Given) >= r.idLimit
+	})
+}
+
+// confirms waits until the server has confirmed the handshake (RFC 9001, section 4.1.2), and reports whether it did in time.
+func (r *recorder) confirms(ctx context.Context, within time.Duration) bool {
+	return await(ctx, within, r.heard, func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.confirmed
 	})
 }
 

@@ -54,8 +54,8 @@ server.
 Without --via the probe leaves by this machine's own route, and changes only the
 port. It sends no request but GET. Without --get it asks for /, which is rarely
 long enough to measure speed. --dry-run says what would be sent. The server is
-somebody's: a probe makes some thirty connections, one after the other, and ends
-at the limits of --for and --max-bytes.
+somebody's: a probe makes some thirty connections, one after the other, more if
+it has to repeat what failed, and ends at the limits of --for and --max-bytes.
 
 The exit code is 0 once the probe has an answer, even if the server forbids what
 splitting needs, or if a limit ended the probe: the answer says so. It is 1 if
