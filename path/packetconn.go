@@ -10,13 +10,15 @@ import (
 
 // PacketConn adapts a flow to the socket that protocol libraries need. Writes go to the flow's remote address, whatever
 // address is given. Closing it closes the flow.
-func PacketConn(f Flow, remote netip.AddrPort) net.PacketConn {
-	return &packetConn{flow: f, remote: net.UDPAddrFromAddrPort(remote), from: remote, into: make([]Inbound, 4),
+func PacketConn(f Flow, remote netip.AddrPort) *Conn {
+	return &Conn{flow: f, remote: net.UDPAddrFromAddrPort(remote), from: remote, into: make([]Inbound, 4),
 		arrived: make(chan arrival), taken: make(chan struct{}), done: make(chan struct{})}
 }
 
-// packetConn reads a flow in its own goroutine, since a flow has no deadlines.
-type packetConn struct {
+// Conn reads a flow in its own goroutine, since a flow has no deadlines.
+type Conn struct {
+	Stranger Stranger
+
 	flow     Flow
 	remote   *net.UDPAddr
 	from     netip.AddrPort
@@ -38,7 +40,7 @@ type arrival struct {
 }
 
 // pump passes the flow's datagrams on one by one, except those of strangers.
-func (c *packetConn) pump() {
+func (c *Conn) pump() {
 	give := func(a arrival) bool {
 		select {
 		case c.arrived <- a:
@@ -61,7 +63,7 @@ func (c *packetConn) pump() {
 			continue
 		}
 		for _, in := range c.into[:n] {
-			if in.From != c.from {
+			if !c.Stranger.Expected(in.From, c.from) {
 				continue
 			}
 			for d := range in.Datagrams() {
@@ -73,7 +75,7 @@ func (c *packetConn) pump() {
 	}
 }
 
-func (c *packetConn) ReadFrom(p []byte) (int, net.Addr, error) {
+func (c *Conn) ReadFrom(p []byte) (int, net.Addr, error) {
 	c.start.Do(func() { go c.pump() })
 	c.reading.Lock()
 	defer c.reading.Unlock()
@@ -92,7 +94,7 @@ func (c *packetConn) ReadFrom(p []byte) (int, net.Addr, error) {
 	}
 }
 
-func (c *packetConn) WriteTo(p []byte, _ net.Addr) (int, error) {
+func (c *Conn) WriteTo(p []byte, _ net.Addr) (int, error) {
 	c.writing.Lock()
 	defer c.writing.Unlock()
 	if _, err := c.flow.Send([][]byte{p}); err != nil {
@@ -101,7 +103,7 @@ func (c *packetConn) WriteTo(p []byte, _ net.Addr) (int, error) {
 	return len(p), nil
 }
 
-func (c *packetConn) Close() error {
+func (c *Conn) Close() error {
 	err := net.ErrClosed
 	c.close.Do(func() {
 		close(c.done)
@@ -110,16 +112,16 @@ func (c *packetConn) Close() error {
 	return err
 }
 
-func (c *packetConn) LocalAddr() net.Addr {
+func (c *Conn) LocalAddr() net.Addr {
 	return net.UDPAddrFromAddrPort(LocalOf(c.flow))
 }
 
-func (c *packetConn) SetReadDeadline(t time.Time) error {
+func (c *Conn) SetReadDeadline(t time.Time) error {
 	c.deadline.Set(t)
 	return nil
 }
 
-func (c *packetConn) SetDeadline(t time.Time) error { return c.SetReadDeadline(t) }
+func (c *Conn) SetDeadline(t time.Time) error { return c.SetReadDeadline(t) }
 
 // SetWriteDeadline does nothing: writes do not block.
-func (c *packetConn) SetWriteDeadline(time.Time) error { return nil }
+func (c *Conn) SetWriteDeadline(time.Time) error { return nil }

@@ -24,6 +24,7 @@ import (
 	"github.com/quic-go/quic-go/http3"
 	"golang.org/x/sys/unix"
 
+	"heddle/internal/errhint"
 	"heddle/path"
 )
 
@@ -300,6 +301,38 @@ func TestServersThatAreNoProxies(t *testing.T) {
 				t.Errorf("%v, want %q", err, c.want)
 			}
 		})
+	}
+}
+
+// A proxy with several addresses may answer from one that was not asked.
+func TestProxyThatAnswersFromElsewhere(t *testing.T) {
+	var sockets []net.PacketConn
+	for range 2 {
+		s, err := net.ListenPacket("udp4", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { s.Close() })
+		sockets = append(sockets, s)
+	}
+	go func() {
+		for {
+			_, from, err := sockets[0].ReadFrom(make([]byte, 1500))
+			if err != nil {
+				return
+			}
+			sockets[1].WriteTo([]byte("answer"), from)
+		}
+	}()
+	b := &bare{addr: sockets[0].LocalAddr().(*net.UDPAddr).AddrPort(), pin: Pin(certificate(t).Leaf)}
+	p := b.way(t, "", "")
+	_, err := p.dialAddress(t.Context(), b.addr, 0)
+	if !isSilence(err) {
+		t.Fatalf("%v is no silence", err)
+	}
+	err = p.explainDial(b.addr, err)
+	if answers := sockets[1].LocalAddr().String(); !strings.Contains(errhint.Of(err), answers) || errors.Is(err, net.ErrClosed) {
+		t.Errorf("%v, hint %q; want one that names %s", err, errhint.Of(err), answers)
 	}
 }
 

@@ -221,6 +221,9 @@ func (p *tunnel) handshake(ctx context.Context, flow path.Flow, remote netip.Add
 		if u := w.refused.Load(); u != nil {
 			return nil, u
 		}
+		if hint := w.Stranger.Hint(); hint != "" {
+			return nil, &hintedError{err, hint}
+		}
 		return nil, err
 	}
 	w.up.Store(true)

@@ -1,6 +1,7 @@
 package masque
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"crypto/subtle"
 	"crypto/tls"
@@ -42,6 +43,15 @@ func (p *tunnel) verifyPin(state tls.ConnectionState) error {
 	return errPin
 }
 
+// hintedError is a failed handshake with a proxy that may have answered from another address.
+type hintedError struct {
+	error
+	hint string
+}
+
+func (e *hintedError) Unwrap() error    { return e.error }
+func (e *hintedError) HintText() string { return e.hint }
+
 // explainDial explains a failed handshake. It does not wrap errors of quic-go, since these match net.ErrClosed.
 func (p *tunnel) explainDial(remote netip.AddrPort, err error) error {
 	if _, known := errors.AsType[*path.Error](err); known {
@@ -56,7 +66,7 @@ func (p *tunnel) explainDial(remote netip.AddrPort, err error) error {
 	case errors.As(err, &unreachable):
 		return p.problem(at+" cannot be reached: "+unreachable.Error(), "does it run, and does it listen on that port with UDP?")
 	case isSilence(err):
-		return p.problem(at+" does not answer", "does it run, and does the network let UDP to that port pass?")
+		return p.problem(at+" does not answer", cmp.Or(errhint.Of(err), "does it run, and does the network let UDP to that port pass?"))
 	case p.known != nil && errhint.Of(err) != "":
 		return p.problem(at+" is another: "+textOf(err), errhint.Of(err))
 	case errors.As(err, &transport) && transport.ErrorCode == alpnMissing:

@@ -13,7 +13,7 @@ import (
 // wire adapts the base path's flow to the socket that quic-go needs. It hides errors that would end a live connection:
 // messages from routers, and full queues.
 type wire struct {
-	net.PacketConn
+	*path.Conn
 	flow    path.Flow
 	up      atomic.Bool                      // the proxy proved its identity; from then on ICMP messages count for little
 	refused atomic.Pointer[path.Unreachable] // why packets to the proxy were undeliverable, before it was up
@@ -21,7 +21,7 @@ type wire struct {
 
 // newWire returns the socket for quic-go, and its wire.
 func newWire(f path.Flow, remote netip.AddrPort) (net.PacketConn, *wire) {
-	w := &wire{PacketConn: path.PacketConn(f, remote), flow: f}
+	w := &wire{Conn: path.PacketConn(f, remote), flow: f}
 	if s, ok := f.(syscall.Conn); ok {
 		if raw, err := s.SyscallConn(); err == nil {
 			return &rawWire{wire: w, raw: raw}, w
@@ -46,7 +46,7 @@ func (w *wire) SetWriteBuffer(int) error { return nil }
 
 func (w *wire) ReadFrom(p []byte) (int, net.Addr, error) {
 	for {
-		n, from, err := w.PacketConn.ReadFrom(p)
+		n, from, err := w.Conn.ReadFrom(p)
 		var u *path.Unreachable
 		if err == nil || !errors.As(err, &u) {
 			return n, from, err
@@ -60,7 +60,7 @@ func (w *wire) ReadFrom(p []byte) (int, net.Addr, error) {
 }
 
 func (w *wire) WriteTo(p []byte, to net.Addr) (int, error) {
-	n, err := w.PacketConn.WriteTo(p, to)
+	n, err := w.Conn.WriteTo(p, to)
 	var u *path.Unreachable
 	if err == nil || !errors.As(err, &u) || u.Errno == syscall.EMSGSIZE {
 		return n, err

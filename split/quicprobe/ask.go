@@ -16,6 +16,7 @@ var errSilent = errors.New("no answer")
 func ask[T any](ctx context.Context, p *prober, flow path.Flow, to netip.AddrPort, question []byte, waits []time.Duration, read func([]byte) (T, error)) (T, error) {
 	defer flow.Close()
 	var none T
+	var stranger path.Stranger
 	answers, failed := make(chan T, 1), make(chan error, 1)
 	go func() {
 		into := make([]path.Inbound, 1)
@@ -27,7 +28,7 @@ func ask[T any](ctx context.Context, p *prober, flow path.Flow, to netip.AddrPor
 			}
 			for _, in := range into[:n] {
 				p.meter.add(len(in.Data), &p.meter.received)
-				if in.From != to {
+				if !stranger.Expected(in.From, to) {
 					continue
 				}
 				if answer, err := read(in.Data[:min(in.Size, len(in.Data))]); err == nil {
@@ -52,5 +53,5 @@ func ask[T any](ctx context.Context, p *prober, flow path.Flow, to netip.AddrPor
 		case <-time.After(wait):
 		}
 	}
-	return none, errSilent
+	return none, &path.Error{What: to.String(), Hint: stranger.Hint(), Err: errSilent}
 }

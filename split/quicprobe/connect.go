@@ -94,7 +94,7 @@ func (p *prober) dial(ctx context.Context, s *session) (err error) {
 	}
 	_, told := errors.AsType[*path.Unreachable](err)
 	if _, timeout := errors.AsType[net.Error](err); timeout && silent && !told {
-		return p.silence(ctx)
+		return p.silence(ctx, s.socket.stranger.Hint())
 	}
 	return p.explain(err)
 }
@@ -129,9 +129,12 @@ func (s *session) close() {
 	s.socket.Close()
 }
 
-// silence explains a server that answers nothing: TCP tells whether the host is there.
-func (p *prober) silence(ctx context.Context) error {
-	e := &path.Error{What: "QUIC to " + p.to.String(), Why: fmt.Sprintf("no answer within %v", p.pace.handshake)}
+// silence explains a server that answers nothing: TCP tells whether the host is there. hint says what else came, if anything did.
+func (p *prober) silence(ctx context.Context, hint string) error {
+	e := &path.Error{What: "QUIC to " + p.to.String(), Why: fmt.Sprintf("no answer within %v", p.pace.handshake), Hint: hint}
+	if hint != "" {
+		return e
+	}
 	if path.CarriesOf(p.ways[0])&path.Streams == 0 {
 		e.Hint = "is the server up, does it speak QUIC (HTTP/3) on that UDP port, and does the path carry UDP?"
 		return e

@@ -12,6 +12,7 @@ import (
 
 	"github.com/pion/stun/v3"
 
+	"heddle/internal/errhint"
 	"heddle/path"
 )
 
@@ -81,7 +82,11 @@ func (p *prober) exit(ctx context.Context, way path.Path, servers []netip.AddrPo
 			return parseBinding(answer, question.TransactionID)
 		})
 		if errors.Is(err, errSilent) {
-			err = fmt.Errorf("the STUN server %v does not answer", server)
+			why := fmt.Sprintf("the STUN server %v does not answer", server)
+			if hint := errhint.Of(err); hint != "" {
+				why += ": " + hint
+			}
+			err = errors.New(why)
 		}
 		return exit, err
 	}

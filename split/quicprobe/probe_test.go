@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -181,6 +182,7 @@ func TestServersThatCannotBeReached(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tcp.Close()
+	elsewhere, answers := answerElsewhere(t)
 	for _, c := range []struct {
 		name       string
 		change     func(*Options)
@@ -188,6 +190,7 @@ func TestServersThatCannotBeReached(t *testing.T) {
 	}{
 		{"port closed", func(o *Options) { o.Server = "127.0.0.1:1" }, "nothing listens on that port", "only TCP"},
 		{"TCP only", func(o *Options) { o.Server = silent.addr.String() }, "but TCP port", "drops UDP"},
+		{"answers from elsewhere", func(o *Options) { o.Server = elsewhere }, "no answer within", answers},
 		{"wrong name", func(o *Options) { o.SNI = "other.example" }, "certificate is not to be trusted", "--sni"},
 		{"unknown authority", func(o *Options) { o.Roots = silent.roots }, "certificate is not to be trusted", "--ca"},
 		{"other protocol", func(o *Options) { o.ALPN = []string{"doq"} }, "the server speaks none of doq", "--alpn"},
@@ -207,6 +210,42 @@ func TestServersThatCannotBeReached(t *testing.T) {
 				t.Errorf("error %v: no hint says %q", err, c.hint)
 			}
 		})
+	}
+}
+
+// answerElsewhere is a server that answers from another address than the one asked.
+func answerElsewhere(t *testing.T) (asked, answers string) {
+	t.Helper()
+	var sockets []net.PacketConn
+	for range 2 {
+		s, err := net.ListenPacket("udp4", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { s.Close() })
+		sockets = append(sockets, s)
+	}
+	go func() {
+		for {
+			_, from, err := sockets[0].ReadFrom(make([]byte, 1500))
+			if err != nil {
+				return
+			}
+			sockets[1].WriteTo([]byte("answer"), from)
+		}
+	}()
+	return sockets[0].LocalAddr().String(), sockets[1].LocalAddr().String()
+}
+
+func TestSTUNServerThatAnswersFromElsewhere(t *testing.T) {
+	t.Parallel()
+	asked, answers := answerElsewhere(t)
+	s := start(t, nil)
+	o := s.options(1)
+	o.STUN, o.pace.stun = asked, 10*time.Millisecond
+	r := probed(t, o)
+	if !slices.ContainsFunc(r.Notes, func(note string) bool { return strings.Contains(note, answers) }) {
+		t.Errorf("no note names %s: %q", answers, r.Notes)
 	}
 }
 

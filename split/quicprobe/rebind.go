@@ -23,6 +23,7 @@ type rebinder struct {
 	remote   *net.UDPAddr
 	local    net.Addr
 	meter    *meter
+	stranger path.Stranger
 	arrived  chan *datagram
 	done     chan struct{}
 	deadline path.Deadline
@@ -95,7 +96,7 @@ func (r *rebinder) listen(l *endpoint) {
 			continue
 		}
 		for _, in := range into[:n] {
-			if in.From != r.to {
+			if !r.stranger.Expected(in.From, r.to) {
 				continue
 			}
 			for d := range in.Datagrams() {
