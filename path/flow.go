@@ -35,6 +35,7 @@ type udpFlow struct {
 	bound binding
 	to    netip.AddrPort
 	check func() error
+	held  heldID
 	once  sync.Once
 }
 
@@ -55,6 +56,9 @@ func openFlow(ctx context.Context, spec Spec, bind binder, to netip.AddrPort) (F
 	if err != nil {
 		return nil, err
 	}
+	if b.device != "" {
+		guard(to.Addr())
+	}
 	s, err := openSocket(ctx, b)
 	if err != nil {
 		return nil, &Error{What: what, Why: "cannot open a socket on " + spec.Arg, Err: err}
@@ -68,6 +72,7 @@ func openFlow(ctx context.Context, spec Spec, bind binder, to netip.AddrPort) (F
 	}}
 	if b.device != "" {
 		remember(f)
+		s.raw.Control(func(fd uintptr) { f.held = hold(int(fd), false) })
 	}
 	return f, nil
 }
@@ -79,9 +84,7 @@ func (f *udpFlow) Check() error { return f.check() }
 func (f *udpFlow) Close() error {
 	f.once.Do(func() {
 		forget(f)
-		if f.bound.answersElsewhere(f.to.Addr()) {
-			keep(f.raw, false)
-		}
+		f.bound.letGo(f.raw, f.held, f.to.Addr(), false)
 	})
 	return f.Socket.Close()
 }

@@ -1,7 +1,6 @@
 package path
 
 import (
-	"errors"
 	"io"
 	"maps"
 	"net/netip"
@@ -11,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"heddle/internal/keeper"
 )
 
 // The kernel answers packets for a closed socket with an ICMP error or a TCP reset. Such an answer is not bound to the
@@ -74,7 +75,24 @@ func (b binding) answersElsewhere(from netip.Addr) bool {
 	return err == nil && out.device != b.device
 }
 
-// keep keeps the socket under raw open after its close. Call it before closing.
+// letGo keeps the socket under raw open after its close if the kernel's answers to packets from an address would leave by another
+// device. Call it before closing. held is what hold returned.
+func (b binding) letGo(raw syscall.RawConn, held heldID, from netip.Addr, stream bool) {
+	elsewhere := b.answersElsewhere(from)
+	if held != 0 {
+		if stream { // closing sends no FIN while the keeper has the socket
+			raw.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_WR) })
+		}
+		if release(held, elsewhere) {
+			return
+		}
+	}
+	if elsewhere {
+		keep(raw, stream)
+	}
+}
+
+// keep keeps the socket under raw open after its close.
 func keep(raw syscall.RawConn, stream bool) {
 	fd := -1
 	raw.Control(func(open uintptr) {
@@ -103,11 +121,7 @@ func keep(raw syscall.RawConn, stream bool) {
 }
 
 func awaitQuiet(fd int, stream bool) {
-	heard := hears(fd)
-	if stream {
-		unix.Shutdown(fd, unix.SHUT_WR)
-		heard = grows(fd)
-	}
+	heard := keeper.Heard(fd, stream)
 	began := time.Now()
 	for last := began; time.Since(last) < lingerQuiet && time.Since(began) < lingerMost; time.Sleep(lingerLook) {
 		more, over := heard()
@@ -117,37 +131,5 @@ func awaitQuiet(fd int, stream bool) {
 		if more {
 			last = time.Now()
 		}
-	}
-}
-
-// hears discards received datagrams of a UDP socket, and reports whether there were any.
-func hears(fd int) func() (more, over bool) {
-	return func() (more, over bool) {
-		for range 4096 {
-			_, _, err := unix.Recvfrom(fd, nil, unix.MSG_DONTWAIT|unix.MSG_TRUNC)
-			if errors.Is(err, unix.EAGAIN) {
-				return more, false
-			}
-			more = true
-		}
-		return true, false
-	}
-}
-
-// grows reports whether more data arrived on a TCP socket. It reads nothing, so that the window closes and the sender stops.
-// Only then is the reset, which the kernel sends because of unread data, the last packet of both sides.
-func grows(fd int) func() (more, over bool) {
-	had := -1
-	return func() (more, over bool) {
-		info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
-		if err != nil || info.State == unix.BPF_TCP_TIME_WAIT || info.State == unix.BPF_TCP_CLOSE {
-			return false, true // both sides closed the connection (RFC 9293, section 3.3.2)
-		}
-		waiting, err := unix.IoctlGetInt(fd, unix.SIOCINQ)
-		if err != nil {
-			return false, true
-		}
-		more, had = waiting != had, waiting
-		return more, false
 	}
 }

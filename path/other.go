@@ -152,10 +152,23 @@ func Ask[T any](_ any, ask func() (T, error)) (T, error) { return ask() }
 // Settle does nothing, as no socket lingers on this system.
 func Settle() {}
 
+// GuardProcess does nothing, as no socket is tied to a device on this system.
+func GuardProcess() {}
+
+// RemoveGuard does nothing, as there is no guard on this system.
+func RemoveGuard() error { return nil }
+
+func guard(netip.Addr) {}
+
 func remember(io.Closer) {}
 
 func forget(io.Closer) {}
 
-func keep(syscall.RawConn, bool) {}
+// heldID is always 0, as there is no keeper on this system.
+type heldID uint64
 
-func (b binding) answersElsewhere(netip.Addr) bool { return false }
+func hold(int, bool) heldID { return 0 }
+
+func release(heldID, bool) bool { return false }
+
+func (b binding) letGo(syscall.RawConn, heldID, netip.Addr, bool) {}

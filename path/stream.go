@@ -32,13 +32,28 @@ func dialFrom(ctx context.Context, bind binder, to Target) (net.Conn, error) {
 
 // dialStream connects with TCP from a socket with binding b.
 func dialStream(ctx context.Context, b binding, to netip.AddrPort) (net.Conn, error) {
-	d := net.Dialer{Control: beforeBinding(b.tie)}
+	var held heldID
+	d := net.Dialer{Control: beforeBinding(func(fd int) error {
+		if held != 0 { // of a try before
+			release(held, false)
+		}
+		if b.device != "" {
+			held = hold(fd, true)
+		}
+		return b.tie(fd)
+	})}
 	if b.local.Addr().IsValid() {
 		d.LocalAddr = &net.TCPAddr{IP: b.local.Addr().AsSlice(), Port: int(b.local.Port())}
 	}
+	if b.device != "" {
+		guard(to.Addr())
+	}
 	c, err := d.DialContext(ctx, "tcp", to.String())
+	if err != nil && held != 0 {
+		release(held, true) // the peer's answer may be under way
+	}
 	if tcp, ok := c.(*net.TCPConn); ok && b.device != "" {
-		s := &stream{TCPConn: tcp, bound: b, to: to.Addr()}
+		s := &stream{TCPConn: tcp, bound: b, to: to.Addr(), held: held}
 		remember(s)
 		return s, nil
 	}
@@ -50,6 +65,7 @@ type stream struct {
 	*net.TCPConn
 	bound binding
 	to    netip.Addr
+	held  heldID
 	once  sync.Once
 }
 
@@ -57,8 +73,8 @@ type stream struct {
 func (s *stream) Close() error {
 	s.once.Do(func() {
 		forget(s)
-		if raw, err := s.SyscallConn(); err == nil && s.bound.answersElsewhere(s.to) {
-			keep(raw, true)
+		if raw, err := s.SyscallConn(); err == nil {
+			s.bound.letGo(raw, s.held, s.to, true)
 		}
 	})
 	return s.TCPConn.Close()

@@ -13,6 +13,7 @@ import (
 
 func main() {
 	enterLab()
+	path.GuardProcess()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := cli.Run(ctx, newRootCommand(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 	stop() // a second signal ends the process at once

@@ -84,6 +84,7 @@ func NewMembers(ctx context.Context, backend string, o Options, mark uint32) (*M
 		return nil, err
 	}
 	s.warnOthers()
+	path.GuardAnswers(s.Server.Addr())
 	return s, nil
 }
 

@@ -132,6 +132,9 @@ func (o *Options) connect(ctx context.Context) (*net.TCPConn, error) {
 	if err != nil {
 		return nil, err
 	}
+	for _, s := range o.Subflows {
+		path.GuardAnswers(s.To.Addr())
+	}
 	d := net.Dialer{KeepAliveConfig: keepAlive(o.Patience), Control: func(_, _ string, raw syscall.RawConn) error {
 		return errors.Join(giveBack(), bindTo(raw, first.Device))
 	}}

@@ -14,6 +14,7 @@ import (
 	"heddle/cmd/heddle/internal/control"
 	"heddle/cmd/heddle/split"
 	"heddle/config"
+	"heddle/path"
 	"heddle/path/wgconf"
 	"heddle/split/tunnel"
 )
@@ -81,5 +82,6 @@ func cleanUp(name string) (lines []string, crashed bool, err error) {
 	_, crashed, _ = tunnel.Left(control.Dir(), name) // Clean fails as well where this does
 	lines, err = tunnel.Clean(control.Dir(), name, false)
 	more, backendsErr := split.CleanBackends(name, false, split.Guarded...)
+	_ = path.RemoveGuard() // it has no effect any more, and removing it takes rights that a session may not need
 	return slices.Concat(lines, more), crashed, errors.Join(err, backendsErr, server.Close())
 }

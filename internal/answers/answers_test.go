@@ -1,0 +1,251 @@
+package answers
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/nftables"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"heddle/internal/nft"
+	"heddle/internal/nstest"
+	"heddle/internal/polltest"
+)
+
+// world is a client whose default route is by device a, and which has device b too. A server is behind both.
+type world struct {
+	t              *testing.T
+	client, server nstest.Namespace
+	mu             sync.Mutex
+	seen           []answer // by a
+}
+
+// answer is what a server got from the client.
+type answer struct {
+	Protocol byte
+	Server   netip.Addr
+}
+
+// The servers are the addresses of one machine, by whether they are of IPv6. The client guards the first ones.
+var (
+	servers = map[bool]netip.Addr{false: netip.MustParseAddr("198.51.100.1"), true: netip.MustParseAddr("2001:db8:51::1")}
+	others  = map[bool]netip.Addr{false: netip.MustParseAddr("198.51.100.2"), true: netip.MustParseAddr("2001:db8:51::2")}
+)
+
+func addressOf(device int, v6 bool) netip.Addr {
+	if v6 {
+		return netip.MustParseAddr(fmt.Sprintf("fd0%d::2", device))
+	}
+	return netip.MustParseAddr(fmt.Sprintf("10.0.%d.2", device))
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{t: t, client: nstest.New(t), server: nstest.New(t)}
+	for n, device := range []string{"a", "b"} {
+		ends := func(host int) []string {
+			return []string{fmt.Sprintf("10.0.%d.%d/24", n+1, host), fmt.Sprintf("fd0%d::%d/64", n+1, host)}
+		}
+		nstest.Link(t, nstest.End{In: w.client, Device: device, Addrs: ends(2)}, nstest.End{In: w.server, Device: device, Addrs: ends(1)})
+	}
+	w.server.Do(t, func() error {
+		return nstest.Address("lo", "198.51.100.1/32", "198.51.100.2/32", "2001:db8:51::1/128", "2001:db8:51::2/128")
+	})
+	for _, in := range []nstest.Namespace{w.client, w.server} {
+		for _, device := range []string{"all", "default", "a", "b"} {
+			in.Do(t, func() error { return nstest.Set("ipv4/conf/"+device+"/rp_filter", "0") })
+		}
+	}
+	w.client.Do(t, func() error {
+		a, err := netlink.LinkByName("a")
+		if err != nil {
+			return err
+		}
+		return errors.Join(netlink.RouteAdd(&netlink.Route{LinkIndex: a.Attrs().Index, Gw: net.ParseIP("10.0.1.1")}),
+			netlink.RouteAdd(&netlink.Route{LinkIndex: a.Attrs().Index, Gw: net.ParseIP("fd01::1")}))
+	})
+	w.watch()
+	return w
+}
+
+// watch records the answers that come to the server by a, until the test ends.
+func (w *world) watch() {
+	w.t.Helper()
+	fd := -1
+	w.server.Do(w.t, func() error {
+		a, err := netlink.LinkByName("a")
+		if err != nil {
+			return err
+		}
+		all := binary.NativeEndian.Uint16([]byte{0, unix.ETH_P_ALL})
+		if fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, int(all)); err != nil {
+			return err
+		}
+		return errors.Join(unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: a.Attrs().Index}),
+			unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 5000}))
+	})
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		defer unix.Close(fd)
+		for b := make([]byte, 2048); ; {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			n, from, err := unix.Recvfrom(fd, b, 0)
+			if ll, ok := from.(*unix.SockaddrLinklayer); err != nil || !ok || ll.Pkttype == unix.PACKET_OUTGOING {
+				continue
+			}
+			if got, ok := parse(b[:n]); ok {
+				w.mu.Lock()
+				w.seen = append(w.seen, got)
+				w.mu.Unlock()
+			}
+		}
+	}()
+	w.t.Cleanup(func() { close(stop); <-done })
+}
+
+func parse(b []byte) (answer, bool) {
+	protocol, to := b[9], netip.AddrFrom4([4]byte(b[16:]))
+	if b[0]>>4 == 6 {
+		protocol, to = b[6], netip.AddrFrom16([16]byte(b[24:]))
+	}
+	return answer{protocol, to}, to == servers[to.Is6()] || to == others[to.Is6()]
+}
+
+func (w *world) saw(a answer) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Contains(w.seen, a)
+}
+
+// send sends a datagram from a server to a port where nothing listens.
+func (w *world) send(from, to netip.Addr) {
+	w.t.Helper()
+	w.server.Do(w.t, func() error {
+		c, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(from, 0)), net.UDPAddrFromAddrPort(netip.AddrPortFrom(to, 9)))
+		if err != nil {
+			return err
+		}
+		_, err = c.Write(make([]byte, 100))
+		return errors.Join(err, c.Close())
+	})
+}
+
+// connect connects from a server to a port where nothing listens, and reports whether it was refused.
+func (w *world) connect(from, to netip.Addr) (refused bool) {
+	w.t.Helper()
+	w.server.Do(w.t, func() error {
+		d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, 0)), Timeout: time.Second}
+		c, err := d.Dial("tcp", netip.AddrPortFrom(to, 9).String())
+		if err == nil {
+			return errors.Join(errors.New("something listens"), c.Close())
+		}
+		refused = errors.Is(err, syscall.ECONNREFUSED)
+		return nil
+	})
+	return refused
+}
+
+// await waits until the client answered by a; send asks for it, again and again since the kernel limits its errors.
+func (w *world) await(a answer, send func()) {
+	w.t.Helper()
+	polltest.Await(w.t, fmt.Sprintf("the client answers: %+v", a), func() bool {
+		send()
+		return w.saw(a)
+	})
+}
+
+func TestAnswersStayHome(t *testing.T) {
+	for _, v6 := range []bool{false, true} {
+		t.Run(fmt.Sprint("IPv6 ", v6), func(t *testing.T) {
+			w := newWorld(t)
+			server, other, to := servers[v6], others[v6], addressOf(2, v6)
+			icmp := byte(unix.IPPROTO_ICMP)
+			if v6 {
+				icmp = unix.IPPROTO_ICMPV6
+			}
+			w.await(answer{icmp, server}, func() { w.send(server, to) })
+			w.await(answer{unix.IPPROTO_TCP, server}, func() { w.connect(server, to) })
+			w.client.Do(t, func() error { return Guard(server) })
+			w.mu.Lock()
+			w.seen = nil
+			w.mu.Unlock()
+			w.connect(server, to)
+			for range 10 {
+				w.send(server, to)
+			}
+			// Another server is answered, after what came before.
+			w.await(answer{icmp, other}, func() { w.send(other, to) })
+			w.await(answer{unix.IPPROTO_TCP, other}, func() { w.connect(other, to) })
+			if w.saw(answer{icmp, server}) || w.saw(answer{unix.IPPROTO_TCP, server}) {
+				t.Errorf("by the main route left %v", w.seen)
+			}
+			polltest.Await(t, "a reset with the device's own address leaves", func() bool { return w.connect(server, addressOf(1, v6)) })
+		})
+	}
+}
+
+func TestEntriesAreRenewedAndRemoved(t *testing.T) {
+	nstest.New(t).Enter(t)
+	if err := RemoveEmpty(); err != nil {
+		t.Error("without a table:", err)
+	}
+	expires := func() time.Duration {
+		t.Helper()
+		conn, err := nft.Connect()
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, err := conn.GetSetElements(families[0].servers())
+		if err != nil || len(all) != 1 || all[0].Timeout != Lasting {
+			t.Fatalf("entries %+v, %v", all, err)
+		}
+		return all[0].Expires
+	}
+	guard := func() {
+		t.Helper()
+		if err := Guard(servers[false]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	guard()
+	before := expires()
+	for before > Lasting-2*time.Second {
+		time.Sleep(10 * time.Millisecond)
+		before = expires()
+	}
+	if guard(); expires() < before {
+		t.Errorf("an entry ends in %v, renewed in %v", before, expires())
+	}
+	if err := errors.Join(RemoveEmpty(), Guard(servers[false])); err != nil || expires() == 0 {
+		t.Error("with an entry:", err)
+	}
+	if err := nft.Change(func(conn *nftables.Conn) error { conn.FlushSet(families[0].servers()); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := RemoveEmpty(); err != nil {
+			t.Error(err)
+		}
+	}
+	conn, err := nft.Connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if tables, err := conn.ListTables(); err != nil || len(tables) != 0 {
+		t.Errorf("tables %v, %v", tables, err)
+	}
+}

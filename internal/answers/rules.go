@@ -1,0 +1,60 @@
+package answers
+
+import (
+	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+
+	"heddle/internal/nft"
+)
+
+// create makes the table without entries. It fails if there is one.
+func create(conn *nftables.Conn) error {
+	conn.CreateTable(table)
+	for _, f := range families {
+		if err := conn.AddSet(f.servers(), nil); err != nil {
+			return err
+		}
+	}
+	// Forwarded packets are not this machine's answers, so the chain is not that after routing.
+	chain := conn.AddChain(&nftables.Chain{Name: "answers", Table: table, Type: nftables.ChainTypeFilter,
+		Hooknum: nftables.ChainHookOutput, Priority: nftables.ChainPriorityFilter})
+	for _, f := range families {
+		for _, rule := range f.rules() {
+			conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: rule})
+		}
+	}
+	return nil
+}
+
+func (f family) rules() (all [][]expr.Any) {
+	server := nft.Join([]expr.Any{nft.LoadAddress(f.v6, nft.Destination, 1)}, nft.Lookup(f.servers()))
+	for _, kind := range f.errors {
+		var code []expr.Any
+		if !f.v6 && kind == unreachable {
+			code = notFragmentationNeeded
+		}
+		all = append(all, nft.Join(nft.IPv6(f.v6), nft.Protocol(f.icmp), nft.TransportByte(0, kind), code, server, nft.Drop))
+	}
+	return append(all, nft.Join(nft.IPv6(f.v6), nft.Protocol(unix.IPPROTO_TCP), reset, elsewhere, server, nft.Drop))
+}
+
+// unreachable is the type of ICMP messages of IPv4 whose code 4 tells of a smaller MTU (RFC 1191).
+const unreachable = 3
+
+var notFragmentationNeeded = []expr.Any{transportByte(1), &expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: []byte{4}}}
+
+// transportByte loads a byte of the header that follows the IP header.
+func transportByte(offset uint32) expr.Any {
+	return &expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: offset, Len: 1}
+}
+
+// reset matches TCP segments with the flag RST, which is in byte 13 (RFC 9293, section 3.1).
+var reset = []expr.Any{transportByte(13),
+	&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 1, Mask: []byte{4}, Xor: []byte{0}},
+	&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{4}}}
+
+// elsewhere matches packets that leave by a device without their source address.
+var elsewhere = []expr.Any{&expr.Fib{Register: 1, ResultADDRTYPE: true, FlagSADDR: true, FlagOIF: true},
+	&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: binaryutil.NativeEndian.PutUint32(unix.RTN_LOCAL)}}
