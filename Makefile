@@ -25,10 +25,11 @@ demo: build
 
 # What must hold before a change is kept: all of it, from lint to worlds. All world tests start the one binary. They wait more
 # than they compute, so the other module and the evaluation are tested beside them, at a low priority until the worlds are done.
+# What the evaluation needs comes before, since a download at a low priority times out on a busy machine.
 test: export HEDDLE_TEST_BINARY := $(CURDIR)/$(HEDDLE)
 test:
 	@dist/install-deps test
-	$(MAKE) --no-print-directory build lint
+	@$(MAKE) --no-print-directory --output-sync=target eval & beside=$$!; $(MAKE) --no-print-directory build lint && wait $$beside
 	@raced=$$($(GO) list $(RACE) | grep -v /internal/lint); rest=$$($(GO) list ./... | grep -v /internal/lint | grep -vxF "$$raced"); \
 	echo "$(TEST) -race, then the rest"; $(TEST) -race $$raced || exit 1; \
 	nice -n 19 $(MAKE) --no-print-directory -j2 --output-sync=target board-bft-test eval-test & beside=$$!; \
