@@ -11,7 +11,7 @@ import (
 // A WireGuard server under load answers a handshake message with a cookie and does nothing else (WireGuard paper, section
 // 5.4.7). It takes the message if it comes again with a second MAC, whose key is the cookie. The cookie is bound to the
 // address and port that the message came from, so each path needs its own, and the one that wireguard-go would keep is of no
-// use.
+// use. A relay has no keys to sign with. It sends a message that its program signed by the path that the cookie came by.
 const (
 	labelCookie = "cookie--"
 	cookieLife  = 120 * time.Second
@@ -60,22 +60,50 @@ func (j *jar) answered(reply []byte) *shake {
 	return nil
 }
 
-// signed returns the datagrams with the member's cookie on the handshake messages among them. s.mu is held.
+// signed returns the datagrams with the member's cookie on the handshake messages among them. A relay's program signs them
+// itself. s.mu is held.
 func (s *Session) signed(l *member, now time.Time, datagrams [][]byte) [][]byte {
-	if s.prober == nil {
-		return datagrams
-	}
 	for i, d := range datagrams {
-		if !isInitiation(d) && !isResponse(d) {
+		if !isShake(d) {
 			continue
 		}
 		d = bytes.Clone(d) // it is the sender's, and so is the slice
-		l.jar.sign(now, d)
-		l.jar.keep(&shake{message: d, question: l.asked(d)})
-		datagrams = slices.Clone(datagrams)
-		datagrams[i] = d
+		if s.prober != nil {
+			l.jar.sign(now, d)
+			datagrams = slices.Clone(datagrams)
+			datagrams[i] = d
+		}
+		l.jar.keep(&shake{message: d, question: s.prober != nil && l.asked(d)})
 	}
 	return datagrams
+}
+
+// sawCookie notes the member by which a relay's program got its cookie. The message that the reply answers went by that member,
+// so no other network can forge this.
+func (s *Session) sawCookie(l *member, now time.Time, reply []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l.jar.answered(reply) != nil {
+		s.cookied = l
+		s.noteLoad(now)
+	}
+}
+
+// withCookie returns the member that the first of a relay's datagrams must take since its program's cookie is for that member,
+// or nil, and how many datagrams the answer is for. s.mu is held.
+func (s *Session) withCookie(datagrams [][]byte) (*member, int) {
+	m := s.cookied
+	if s.prober != nil || m == nil || m.Index >= len(s.usable) || !s.usable[m.Index] || m.Current() == nil {
+		return nil, len(datagrams)
+	}
+	switch i := slices.IndexFunc(datagrams, isSigned); i {
+	case -1:
+		return nil, len(datagrams)
+	case 0:
+		return m, 1
+	default:
+		return nil, i
+	}
 }
 
 // asked reports whether a handshake message, or a reply to one, is of the question under way.
@@ -129,11 +157,18 @@ func (s *Session) load(now time.Time) string {
 	if last == nil || now.Sub(*last) >= cookieLife {
 		return ""
 	}
-	return fmt.Sprintf("the server is under load: it asked for a cookie %v ago, so a handshake takes one round trip more", now.Sub(*last).Round(time.Second))
+	return fmt.Sprintf("the server is under load: it asked for a cookie %v ago, so a handshake takes one message more", now.Sub(*last).Round(time.Second))
 }
 
 func isCookieReply(datagram []byte) bool {
 	return len(datagram) == cookieLength && binary.LittleEndian.Uint32(datagram) == cookieType
+}
+
+func isShake(datagram []byte) bool { return isInitiation(datagram) || isResponse(datagram) }
+
+// isSigned reports whether a datagram is a handshake message with a cookie's MAC.
+func isSigned(datagram []byte) bool {
+	return isShake(datagram) && !bytes.Equal(datagram[len(datagram)-macLength:], make([]byte, macLength))
 }
 
 func isInitiation(datagram []byte) bool {

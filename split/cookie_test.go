@@ -285,3 +285,85 @@ func TestNoCookieForAStoppedSession(t *testing.T) {
 		c.none(0, "although one of two required paths is gone")
 	})
 }
+
+// A relay sends what its program signed with a cookie by the path that the cookie came by, whatever the schedule says.
+func TestRelayKeepsToThePathOfACookie(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, public := keyPair(t)
+		private, _ := keyPair(t)
+		f, paths := closedFake(t, 2, func(o *Options) {
+			o.Schedule = schedule.Config{Name: "round-robin", Every: schedule.Every{Packets: 1}}
+		})
+		openFake(t, f)
+		guard := wgtest.NewGuard(public[:])
+		program, err := newQuestioner(Keys{Private: private, PeerPublic: public})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var own jar
+		// shake makes the program's next message, with the cookie that it has.
+		shake := func() []byte {
+			message, _, err := program.question(time.Now())
+			if err != nil {
+				t.Fatal(err)
+			}
+			own.sign(time.Now(), message)
+			return message
+		}
+		// took returns by which path the only datagram went.
+		took := func() int {
+			t.Helper()
+			synctest.Wait()
+			a, b := paths[0].take(), paths[1].take()
+			if len(a)+len(b) != 1 {
+				t.Fatalf("%d and %d datagrams, want one", len(a), len(b))
+			}
+			return len(b)
+		}
+		first := shake()
+		f.Send([][]byte{first})
+		at := took()
+		reply := guard.Reply(first, "source")
+		paths[1-at].put(fakeServer, reply) // forged: the message did not go there
+		paths[at].put(fakeServer, reply)
+		synctest.Wait()
+		if own.cookie, _ = program.cookie(reply, first); own.cookie == nil {
+			t.Fatal("no cookie")
+		}
+		own.since = time.Now()
+		for range 4 {
+			f.Send([][]byte{shake()})
+			if took() != at {
+				t.Fatal("a message went where the server does not take its cookie")
+			}
+			f.Send(numbered(0, 1))
+			took()
+		}
+		if loaded(f.Status("relay")) == "" {
+			t.Error("no word of the server's load")
+		}
+		f.Send([][]byte{numbered(0, 1)[0], shake()})
+		synctest.Wait()
+		if sent := paths[at].take(); len(sent) == 0 || !isSigned(sent[len(sent)-1]) {
+			t.Error("the second of two datagrams went elsewhere")
+		}
+		paths[1-at].take()
+		f.mu.Lock()
+		f.members[at].Health.Fail("gone")
+		f.judge(time.Now())
+		f.mu.Unlock()
+		own.cookie = nil
+		f.Send([][]byte{shake()})
+		if n := len(paths[at].take()); n != 0 {
+			t.Error("a message went by a path that is gone")
+		}
+	})
+}
+
+// A WireGuard program behind a relay comes up with a server under load.
+func TestRelayToAServerUnderLoad(t *testing.T) {
+	w := startWireguard(t, true)
+	wgtest.Overload(w.device)
+	r := startRelay(t, w.address, func(o *RelayOptions) { o.Schedule.Every.Packets = 1 })
+	w.download(t, w.connectPlain(t, r.Addr()), 64<<10)
+}

@@ -55,6 +55,9 @@ func (s *Session) accept(l *member, inbound []path.Inbound) int {
 		s.shakes.heard(now, in)
 		for d := range in.Datagrams() {
 			l.down.add(1, len(d))
+			if s.prober == nil && isCookieReply(d) {
+				s.sawCookie(l, now, d)
+			}
 			s.loss.arrived(now, l.Index, d)
 			if l.tap != nil {
 				l.tap.Datagram(now, false, local, server, d)

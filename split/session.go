@@ -68,6 +68,7 @@ type Session struct {
 	hold     time.Time // no probes before
 	tried    *member   // the member whose trial takes the next datagrams, or nil
 	spared   [][]byte  // the newest datagrams that were refused, for a trial
+	cookied  *member   // by which a relay's program got its newest WireGuard cookie; nil without one
 	nudge    func()
 	resolved time.Time
 }
@@ -265,6 +266,12 @@ func (s *Session) troubled(i int) bool {
 
 // sendScheduled sends the first datagrams over the scheduled path. It returns their number, or 0 without one. s.mu is held.
 func (s *Session) sendScheduled(now time.Time, datagrams [][]byte) int {
+	l, n := s.withCookie(datagrams)
+	if l != nil {
+		s.sendRuled(l, now, datagrams[:n])
+		return n
+	}
+	datagrams = datagrams[:n]
 	if n := s.try(now, datagrams); n > 0 {
 		return n
 	}

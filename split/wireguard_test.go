@@ -105,6 +105,26 @@ func (w *wireguard) connectDevice(t *testing.T, b *Bind) (*netstack.Net, *device
 	return inside, dev
 }
 
+// connectPlain makes a client's device without Heddle's bind, as a WireGuard program has it.
+func (w *wireguard) connectPlain(t *testing.T, server netip.AddrPort) *netstack.Net {
+	t.Helper()
+	tun, inside, err := netstack.CreateNetTUN([]netip.Addr{clientInside}, nil, 1420)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dev := device.NewDevice(tun, conn.NewDefaultBind(), device.NewLogger(device.LogLevelSilent, ""))
+	t.Cleanup(dev.Close)
+	err = dev.IpcSet(fmt.Sprintf("private_key=%s\npublic_key=%s\npreshared_key=%s\nendpoint=%s\nallowed_ip=0.0.0.0/0\n",
+		hex.EncodeToString(w.client.Private[:]), hex.EncodeToString(w.client.PeerPublic[:]), hex.EncodeToString(w.client.Preshared[:]), server))
+	if err == nil {
+		err = dev.Up()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return inside
+}
+
 func loopbackPaths(n int) []path.Spec {
 	var via []path.Spec
 	for i := range n {
