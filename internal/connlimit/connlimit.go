@@ -34,6 +34,29 @@ func (b *Bucket) Fill(now time.Time, most int, every time.Duration) {
 	b.at = now
 }
 
+// Lines limits the lines of a log that strangers cause, so that they cannot fill the disk. The zero value is ready.
+type Lines struct {
+	mu     sync.Mutex
+	bucket Bucket
+}
+
+// So many lines are logged at once, and one more per linesEvery.
+const (
+	linesAtOnce = 20
+	linesEvery  = 5 * time.Second
+)
+
+// Take reports whether to log a line now.
+func (l *Lines) Take(now time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.bucket.Fill(now, linesAtOnce, linesEvery); l.bucket.Left < 1 {
+		return false
+	}
+	l.bucket.Left--
+	return true
+}
+
 // Failures counts wrong credentials by source, in a bounded table.
 type Failures struct {
 	now func() time.Time

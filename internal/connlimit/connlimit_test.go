@@ -105,3 +105,17 @@ func TestSourceOf(t *testing.T) {
 		}
 	}
 }
+
+func TestLines(t *testing.T) {
+	var l Lines
+	now := time.Now()
+	for i := range 2 * linesAtOnce {
+		if got := l.Take(now); got != (i < linesAtOnce) {
+			t.Errorf("line %d: %v", i, got)
+		}
+	}
+	now = now.Add(linesEvery)
+	if !l.Take(now) || l.Take(now) {
+		t.Error("no line comes back, or more than one")
+	}
+}

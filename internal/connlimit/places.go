@@ -18,6 +18,9 @@ type Limits struct{ All, Network, Source int }
 var (
 	Strangers = Limits{All: 1024, Network: 128, Source: 64}
 	Guests    = Limits{All: 512, Network: 128, Source: 64}
+	// local are those of a port for programs of this machine. All have the address of loopback, or any of its addresses that they
+	// like, so only the total counts.
+	local = Limits{All: 1024, Network: 1024, Source: 1024}
 )
 
 const (
@@ -59,8 +62,14 @@ type known struct {
 }
 
 // NewPlaces returns places with these limits of authenticated connections.
-func NewPlaces(guests Limits) *Places {
-	return &Places{strangers: newPool(Strangers), neighbors: newPool(Strangers), guests: newPool(guests), known: map[netip.Addr]*list.Element{}}
+func NewPlaces(guests Limits) *Places { return newPlaces(Strangers, guests) }
+
+// NewLocalPlaces returns the places of a port for programs of this machine. When all are taken, the source with the most
+// connections loses its oldest one.
+func NewLocalPlaces() *Places { return newPlaces(local, local) }
+
+func newPlaces(strangers, guests Limits) *Places {
+	return &Places{strangers: newPool(strangers), neighbors: newPool(strangers), guests: newPool(guests), known: map[netip.Addr]*list.Element{}}
 }
 
 // Place is the place of one connection.

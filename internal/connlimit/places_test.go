@@ -220,3 +220,25 @@ func counted[K comparable](r ranking[K]) (total, most int) {
 	}
 	return total, most
 }
+
+// Programs of this machine have one address, and so one of them may take all places but the newest.
+func TestLocalPlaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := NewLocalPlaces()
+		var all []*guest
+		for range local.All + 1 {
+			all = append(all, from("127.0.0.1"))
+			p.Enter(all[len(all)-1])
+		}
+		for i, g := range all {
+			if out := g.closed.Load(); out != (i == 0) {
+				t.Errorf("connection %d of %d has to go: %v", i, len(all), out)
+			}
+		}
+		time.Sleep(firstByte) // their silence ends them
+		synctest.Wait()
+		if p.Count() != 0 {
+			t.Errorf("%d places are taken", p.Count())
+		}
+	})
+}

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"heddle/identity"
 	"heddle/internal/connlimit"
@@ -19,23 +18,18 @@ type counts struct {
 
 	mu      sync.Mutex
 	refused map[client.Reason]uint64
-	lines   connlimit.Bucket
+
+	lines connlimit.Lines // of refusals
 }
 
-// refuse counts a refusal, and reports whether to log it.
-func (c *counts) refuse(why client.Reason, now time.Time) bool {
+// refuse counts a refusal.
+func (c *counts) refuse(why client.Reason) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.refused == nil {
 		c.refused = map[client.Reason]uint64{}
 	}
 	c.refused[why]++
-	c.lines.Fill(now, logAtOnce, logEvery)
-	if c.lines.Left < 1 {
-		return false
-	}
-	c.lines.Left--
-	return true
 }
 
 // serve answers one request of a client that proved a key.
@@ -78,16 +72,11 @@ func (n *Node) refuse(w http.ResponseWriter, r *http.Request, why *client.Refusa
 	w.WriteHeader(why.Status())
 }
 
-// Logged refusals: so many at once, and one more per logEvery, so that strangers cannot fill the disk.
-const (
-	logAtOnce = 20
-	logEvery  = 5 * time.Second
-)
-
 // refused records a refusal.
 func (n *Node) refused(r *http.Request, why *client.Refusal) *client.Refusal {
 	why.At = n.o.now()
-	if n.counts.refuse(why.Reason, why.At) {
+	n.counts.refuse(why.Reason)
+	if n.counts.lines.Take(why.At) {
 		n.log.Info("refused", "why", string(why.Reason), "from", r.RemoteAddr)
 	}
 	return why

@@ -6,12 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"strings"
 	"syscall"
 
+	"heddle/internal/connlimit"
 	"heddle/internal/netutil"
 	"heddle/internal/socks5"
 	"heddle/proxy/users"
@@ -39,7 +39,7 @@ func replyFor(err error) socks5.Reply {
 const maxHeader = 16 << 10
 
 // serveHTTP serves one CONNECT request. It answers other methods with a hint.
-func (s *Server) serveHTTP(ctx context.Context, client net.Conn, in *bufio.Reader) {
+func (s *Server) serveHTTP(ctx context.Context, client *connlimit.Place, in *bufio.Reader) {
 	limited := &io.LimitedReader{R: in, N: maxHeader}
 	head := bufio.NewReader(limited)
 	request, err := http.ReadRequest(head)
@@ -73,13 +73,14 @@ func (s *Server) serveHTTP(ctx context.Context, client net.Conn, in *bufio.Reade
 }
 
 // knows reports whether an HTTP client may continue, and otherwise answers it.
-func (s *Server) knows(client net.Conn, h http.Header) bool {
+func (s *Server) knows(client *connlimit.Place, h http.Header) bool {
 	if s.users == nil {
 		return true
 	}
 	_, err := s.users.CheckHeader(netutil.AddrPort(client.RemoteAddr()).Addr(), h)
 	switch {
 	case err == nil:
+		client.Proved()
 		return true
 	case errors.Is(err, users.ErrBusy):
 		httpAnswer(client, http.StatusTooManyRequests, err.Error())
@@ -98,7 +99,10 @@ func httpTarget(host string) (socks5.Target, error) {
 }
 
 func httpStatus(err error) int {
-	if replyFor(err) == socks5.TimedOut {
+	switch {
+	case errors.Is(err, errFull):
+		return http.StatusServiceUnavailable
+	case replyFor(err) == socks5.TimedOut:
 		return http.StatusGatewayTimeout
 	}
 	return http.StatusBadGateway

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"heddle/internal/connlimit"
 	"heddle/internal/netutil"
 	"heddle/internal/socks5"
 )
@@ -41,7 +42,13 @@ type resolvedName struct {
 }
 
 // associate serves a UDP socket on the address where the client reached us, until the client closes its connection.
-func (s *Server) associate(ctx context.Context, client net.Conn, to socks5.Target) {
+func (s *Server) associate(ctx context.Context, client *connlimit.Place, to socks5.Target) {
+	leave, err := s.seat(client)
+	if err != nil {
+		_ = socks5.WriteReply(client, socks5.Failure, netip.AddrPort{})
+		return
+	}
+	defer leave()
 	select {
 	case s.associations <- struct{}{}:
 	default:

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"heddle/internal/connlimit"
 	"heddle/internal/dial"
 	"heddle/internal/netutil"
 	"heddle/internal/socks5"
@@ -21,7 +22,7 @@ import (
 
 // Limits of what local strangers can make a server hold.
 const (
-	maxClients      = 1024             // concurrent TCP connections
+	maxClients      = 1024             // TCP connections of clients that have made their request
 	maxAssociations = 64               // concurrent UDP associations
 	greeting        = 10 * time.Second // until a client has sent its request
 	dialPatience    = 30 * time.Second // for all addresses of a name together
@@ -33,6 +34,7 @@ type Server struct {
 	users   *users.Users // nil asks for no password
 	log     *slog.Logger
 
+	greeting     *connlimit.Places // clients that have not made their request
 	clients      chan struct{}
 	associations chan struct{}
 
@@ -46,7 +48,7 @@ func New(n Network, u *users.Users, log *slog.Logger) *Server {
 	if log == nil {
 		log = slog.Default()
 	}
-	return &Server{network: n, users: u, log: log, clients: make(chan struct{}, maxClients), associations: make(chan struct{}, maxAssociations),
+	return &Server{network: n, users: u, log: log, greeting: connlimit.NewLocalPlaces(), clients: make(chan struct{}, maxClients), associations: make(chan struct{}, maxAssociations),
 		warn: map[string]bool{}}
 }
 
@@ -58,24 +60,32 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	return netutil.Serve(ctx, listener, func(client net.Conn) { s.take(ctx, client) })
 }
 
-// take serves one client if there is room.
-func (s *Server) take(ctx context.Context, client net.Conn) {
-	select {
-	case s.clients <- struct{}{}:
-	default:
-		s.once("too many clients", "the proxy is full; new clients are refused", "limit", maxClients)
-		client.Close()
-		return
-	}
+// take serves one client. It always gets a place to make its request, so that idle connections keep nobody out.
+func (s *Server) take(ctx context.Context, c net.Conn) {
+	client := s.greeting.Enter(c)
 	s.work.Go(func() {
-		defer func() { <-s.clients }()
 		defer closing(ctx, client)()
 		s.serve(ctx, client)
 	})
 }
 
+var errFull = errors.New("the proxy is full")
+
+// seat gives a client that has made its request a place for its traffic. It never takes one from another client: without
+// passwords all that make requests are users alike.
+func (s *Server) seat(client *connlimit.Place) (leave func(), err error) {
+	client.Leave()
+	select {
+	case s.clients <- struct{}{}:
+		return func() { <-s.clients }, nil
+	default:
+		s.once("too many clients", "the proxy is full; new requests are refused", "limit", maxClients)
+		return nil, errFull
+	}
+}
+
 // serve distinguishes the protocols by their first byte.
-func (s *Server) serve(ctx context.Context, client net.Conn) {
+func (s *Server) serve(ctx context.Context, client *connlimit.Place) {
 	_ = client.SetDeadline(time.Now().Add(greeting))
 	in := bufio.NewReaderSize(client, 4096)
 	first, err := in.Peek(1)
@@ -93,9 +103,12 @@ func (s *Server) serve(ctx context.Context, client net.Conn) {
 	}
 }
 
-func (s *Server) serveSOCKS(ctx context.Context, client net.Conn, in *bufio.Reader) {
+func (s *Server) serveSOCKS(ctx context.Context, client *connlimit.Place, in *bufio.Reader) {
 	if ok, err := socks5.Negotiate(in, client, socks5.Auth{Password: s.users.Password(netutil.AddrPort(client.RemoteAddr()).Addr())}); !ok || err != nil {
 		return
+	}
+	if s.users != nil {
+		client.Proved()
 	}
 	command, to, err := socks5.ReadRequest(in)
 	switch {
@@ -112,7 +125,13 @@ func (s *Server) serveSOCKS(ctx context.Context, client net.Conn, in *bufio.Read
 }
 
 // connect dials, lets answer tell the client the result, and copies bytes until both directions are done.
-func (s *Server) connect(ctx context.Context, client net.Conn, in *bufio.Reader, to socks5.Target, answer func(error) error) {
+func (s *Server) connect(ctx context.Context, client *connlimit.Place, in *bufio.Reader, to socks5.Target, answer func(error) error) {
+	leave, err := s.seat(client)
+	if err != nil {
+		_ = answer(err)
+		return
+	}
+	defer leave()
 	_ = client.SetDeadline(time.Now().Add(dialPatience + greeting))
 	server, err := s.dial(ctx, to)
 	if err != nil {
@@ -125,7 +144,7 @@ func (s *Server) connect(ctx context.Context, client net.Conn, in *bufio.Reader,
 		return
 	}
 	_ = client.SetDeadline(time.Time{})
-	_, _, _ = netutil.Pipe(ctx, netutil.Side{Reader: in, Writer: client}, netutil.Side{Reader: server, Writer: server}, func(error) {
+	_, _, _ = netutil.Pipe(ctx, netutil.Side{Reader: in, Writer: client.NetConn()}, netutil.Side{Reader: server, Writer: server}, func(error) {
 		client.Close()
 		server.Close()
 	})

@@ -1,6 +1,7 @@
 package socks
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/binary"
@@ -389,5 +390,72 @@ func TestHTTPTarget(t *testing.T) {
 		if got, err := httpTarget(in); err == nil {
 			t.Errorf("%q: got %v, want an error", in, got)
 		}
+	}
+}
+
+// Programs that ask for nothing keep no other program out, however many connections they hold.
+func TestIdleClientsKeepNobodyOut(t *testing.T) {
+	w := newWorld(t, false)
+	proxy, log := w.serve(t, nil)
+	for range maxClients + 10 {
+		c, err := net.Dial("tcp", proxy)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+	}
+	for kind, args := range map[string][]string{
+		"SOCKS5":       {"--socks5-hostname", proxy},
+		"HTTP CONNECT": {"--proxytunnel", "--proxy", "http://" + proxy},
+	} {
+		if out, err := curl(t, append(args, "http://10.0.0.1/")...); err != nil {
+			t.Errorf("%s: %q, %v; %s", kind, out, err, log)
+		}
+	}
+}
+
+// A full proxy says so, and takes nothing from those that use it.
+func TestFullProxy(t *testing.T) {
+	w := newWorld(t, false)
+	s := New(&Tunnel{Stack: w.near, Addresses: nearAddresses, Allowed: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}, nil, nil)
+	s.clients = make(chan struct{}, 1)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = s.Serve(ctx, listener) })
+	defer serving.Wait()
+	defer cancel()
+	ask := func() (c net.Conn, reply string) {
+		c, err := net.Dial("tcp", listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		_ = c.SetDeadline(time.Now().Add(polltest.Patience))
+		fmt.Fprint(c, "CONNECT 10.0.0.1:80 HTTP/1.1\r\nHost: 10.0.0.1:80\r\n\r\n")
+		reply, err = bufio.NewReader(c).ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c, reply
+	}
+	first, reply := ask()
+	if !strings.Contains(reply, "200") {
+		t.Fatal(reply)
+	}
+	if _, reply := ask(); !strings.Contains(reply, "503") {
+		t.Errorf("a full proxy answers %q", reply)
+	}
+	fmt.Fprint(first, "GET / HTTP/1.0\r\nHost: x\r\n\r\n")
+	if page, err := io.ReadAll(first); err != nil || !strings.Contains(string(page), "inside") {
+		t.Errorf("who uses it got %q, %v", page, err)
+	}
+	first.Close()
+	polltest.Await(t, "the place is free again", func() bool { return len(s.clients) == 0 })
+	if _, reply := ask(); !strings.Contains(reply, "200") {
+		t.Errorf("later it answers %q", reply)
 	}
 }

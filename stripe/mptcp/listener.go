@@ -26,6 +26,7 @@ type Listener struct {
 	o      stripe.ListenOptions
 	config *tls.Config
 	places *connlimit.Limiter[identity.Key] // sessions per key, from their introduction on
+	lines  connlimit.Lines                  // of refused connections
 
 	mu   sync.Mutex
 	live map[*Conn]bool
@@ -54,7 +55,9 @@ func (l *Listener) meet(ctx context.Context, p *connlimit.Place, _ func()) {
 	defer cancel()
 	c, err := l.admit(ctx, p)
 	if err != nil {
-		l.o.Log.Warn("mptcp connection refused", "from", p.RemoteAddr(), "err", err)
+		if l.lines.Take(time.Now()) {
+			l.o.Log.Warn("mptcp connection refused", "from", p.RemoteAddr(), "err", err)
+		}
 		p.Close()
 		return
 	}

@@ -3,6 +3,8 @@ package mptcp
 import (
 	"crypto/tls"
 	"errors"
+	"io"
+	"log/slog"
 	"net"
 	"net/netip"
 	"os"
@@ -160,4 +162,44 @@ func TestMaxSessions(t *testing.T) {
 		t.Error(err)
 	}
 	polltest.Await(t, "all places free after the end", func() bool { return l.places.Count() == 0 })
+}
+
+// counter is a log that counts its lines.
+type counter struct{ lines atomic.Int64 }
+
+func (c *counter) Write(p []byte) (int, error) {
+	c.lines.Add(1)
+	return len(p), nil
+}
+
+// Strangers do not fill the log.
+func TestRefusedStrangersAreLoggedSeldom(t *testing.T) {
+	if err := supported(); err != nil {
+		t.Skip(err)
+	}
+	plain, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := &counter{}
+	l, err := NewListener(plain, stripe.ListenOptions{Identity: fresh(t), Accept: func(identity.Key) error { return nil }, Log: slog.New(slog.NewTextHandler(log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const strangers = 200
+	for range strangers {
+		c, err := net.Dial("tcp", plain.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = c.SetDeadline(time.Now().Add(polltest.Patience))
+		_, _ = io.ReadAll(c) // it speaks plain TCP, and so is closed
+		c.Close()
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	if n := log.lines.Load(); n == 0 || n > strangers/2 {
+		t.Errorf("%d lines about %d strangers", n, strangers)
+	}
 }

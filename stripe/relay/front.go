@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"heddle/internal/connlimit"
 	"heddle/internal/netutil"
 	"heddle/internal/socks5"
 	"heddle/proxy/users"
@@ -27,7 +28,7 @@ type Front struct {
 }
 
 const (
-	maxClients = 1024
+	maxClients = 1024             // programs' connections that are carried
 	greeting   = 10 * time.Second // until a SOCKS5 client has sent its request
 )
 
@@ -38,9 +39,10 @@ type opening struct {
 	in    io.Reader           // the program's bytes from there on
 }
 
-// Serve carries each connection to the program that the other side serves, until ctx ends.
+// Serve carries each connection to the program that the other side serves, until ctx ends. It asks for nothing, so whoever
+// connects is a user, and a full port refuses new connections: old ones may be in use.
 func (f *Front) Serve(ctx context.Context, l net.Listener) error {
-	return f.serve(ctx, l, func(p program) (*opening, error) { return &opening{say: []byte{plain}, in: p}, nil })
+	return f.serve(ctx, l, func(p program, _ *connlimit.Place) (*opening, error) { return &opening{say: []byte{plain}, in: p}, nil })
 }
 
 // ServeSOCKS is a SOCKS5 proxy until ctx ends. The other side resolves names and connects to the targets.
@@ -48,34 +50,43 @@ func (f *Front) ServeSOCKS(ctx context.Context, l net.Listener) error {
 	return f.serve(ctx, l, f.greet)
 }
 
-func (f *Front) serve(ctx context.Context, l net.Listener, begin func(program) (*opening, error)) error {
+func (f *Front) serve(ctx context.Context, l net.Listener, begin func(program, *connlimit.Place) (*opening, error)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var clients sync.WaitGroup
 	defer clients.Wait()
 	defer cancel()
 	room := make(chan struct{}, maxClients)
+	waiting := connlimit.NewLocalPlaces() // programs that have not made their request: idle ones keep nobody out
+	var lines connlimit.Lines
 	return netutil.Serve(ctx, l, func(c net.Conn) {
-		select {
-		case room <- struct{}{}:
-		default:
-			f.log().Warn("too many connections: a new one is refused", "limit", maxClients)
-			netutil.Reset(c)
-			return
-		}
+		place := waiting.Enter(c)
 		clients.Go(func() {
-			defer func() { <-room }()
-			f.client(ctx, c.(program), begin)
+			f.client(ctx, c.(program), func(p program) error {
+				o, err := begin(p, place)
+				place.Leave()
+				if o == nil || err != nil {
+					return err
+				}
+				select {
+				case room <- struct{}{}:
+				default:
+					if lines.Take(time.Now()) {
+						f.log().Warn("too many connections: a new one is refused", "limit", maxClients)
+					}
+					netutil.Reset(p)
+					return nil
+				}
+				defer func() { <-room }()
+				return f.carry(ctx, p, o)
+			})
 		})
 	})
 }
 
-func (f *Front) client(ctx context.Context, p program, begin func(program) (*opening, error)) {
+func (f *Front) client(ctx context.Context, p program, serve func(program) error) {
 	stop := context.AfterFunc(ctx, func() { netutil.Reset(p) })
 	defer stop()
-	o, err := begin(p)
-	if o != nil && err == nil {
-		err = f.carry(ctx, p, o)
-	}
+	err := serve(p)
 	if err == nil {
 		p.Close()
 		return
@@ -106,14 +117,17 @@ func (f *Front) log() *slog.Logger { return cmp.Or(f.Log, slog.Default()) }
 
 // greet does the SOCKS5 greeting locally, so that the greeting to the other side and the request cross the paths in one
 // flight. It returns nil if it has already answered the client.
-func (f *Front) greet(p program) (*opening, error) {
+func (f *Front) greet(p program, place *connlimit.Place) (*opening, error) {
 	_ = p.SetReadDeadline(time.Now().Add(greeting))
-	in := bufio.NewReaderSize(p, 4096)
+	in := bufio.NewReaderSize(place, 4096)
 	if first, err := in.Peek(1); err != nil || first[0] != socks5.Version {
 		return nil, notSOCKS(first, err)
 	}
 	if ok, err := socks5.Negotiate(in, p, socks5.Auth{Password: f.Users.Password(sourceOf(p))}); err != nil || !ok {
 		return nil, err
+	}
+	if f.Users != nil {
+		place.Proved()
 	}
 	request, err := readRequest(in, p)
 	if err != nil || request == nil {

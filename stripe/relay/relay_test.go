@@ -329,3 +329,15 @@ func TestWrongKindOfSession(t *testing.T) {
 		}
 	}
 }
+
+// Programs that ask for nothing keep no other program out, however many connections they hold.
+func TestIdleProgramsKeepNobodyOut(t *testing.T) {
+	target := netip.MustParseAddrPort(startProgram(t, reverse))
+	p := newPair(t, &Back{Allowed: func(a netip.AddrPort) bool { return a == target }}, 0, true)
+	for range maxClients + 10 {
+		connect(t, p.at)
+	}
+	if code := askSOCKS(t, connect(t, p.at), target); code != 0 {
+		t.Errorf("answer %d", code)
+	}
+}
