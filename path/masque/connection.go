@@ -89,15 +89,16 @@ func (p *tunnel) proxyFamilyOverhead() int {
 	return headersOf(a)
 }
 
-// dial connects to the first address of the proxy that answers. It tries silent ones twice more with smaller packets: the
-// proxy may learn of a narrow network only from a failed handshake.
+// dial connects to the first address of the proxy that answers. It tries silent ones again with smaller packets. The proxy may
+// learn of a narrow network only from failed handshakes: after the first it has the client prove its address, and after the
+// second it sends small packets too.
 func (p *tunnel) dial(ctx context.Context) (*connection, error) {
 	addrs, err := p.addresses(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var failed error
-	for round := 0; len(addrs) > 0 && round < 3; round++ {
+	for round := 0; len(addrs) > 0 && round < dialRounds; round++ {
 		var silent []netip.AddrPort
 		for _, a := range addrs {
 			c, err := p.dialAddress(ctx, a, round)
@@ -120,6 +121,8 @@ func (p *tunnel) dial(ctx context.Context) (*connection, error) {
 	}
 	return nil, failed
 }
+
+const dialRounds = 4
 
 // isSilence reports whether nothing was received.
 func isSilence(err error) bool {

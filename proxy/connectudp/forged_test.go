@@ -7,9 +7,13 @@ import (
 	"net/netip"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/quic-go/quic-go"
 	"github.com/quic-go/quic-go/http3"
+
+	"heddle/internal/netutil"
+	"heddle/path/masque"
 )
 
 // deaf is a socket whose owner never hears an answer, as that of somebody who forged its address.
@@ -104,5 +108,27 @@ func TestProvenConnectionsAreBounded(t *testing.T) {
 	}
 	if got := s.Status().RefusedLimit; got != 1 {
 		t.Errorf("%d connections were refused, want 1", got)
+	}
+}
+
+// A handshake that anybody may have begun makes the next client prove its address, and changes no packets. One whose client proved
+// its address means small packets.
+func TestForgedHandshakesMakeNoSmallPackets(t *testing.T) {
+	s := start(t, nil)
+	now := time.Now()
+	s.stuck.now = func() time.Time { return now }
+	s.doubted.now = s.stuck.now
+	user := &net.UDPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1}
+	for _, proved := range []bool{false, true} {
+		if _, err := s.admit(t.Context(), &quic.ClientInfo{RemoteAddr: user, AddrVerified: proved}); err != nil {
+			t.Fatal(err)
+		}
+		now = now.Add(narrowAfter)
+		if !s.crowded(user) {
+			t.Error("a client at an address whose handshake did not finish need not prove it")
+		}
+		if got := s.packetSize(netutil.AddrPort(user).Addr()); (got == masque.PacketNarrow) != proved {
+			t.Errorf("packets of %d bytes after a handshake; the client proved its address: %v", got, proved)
+		}
 	}
 }

@@ -73,7 +73,8 @@ type Proxy struct {
 	sources   *connlimit.Limiter[netip.Addr] // of connections whose client proved its address
 	unproven  *connlimit.Limiter[netip.Addr] // of the others, whose source may be forged
 	users     *connlimit.Limiter[string]
-	sizes     *sizes
+	stuck     *unfinished // handshakes of clients that proved their address: they get small packets next
+	doubted   *unfinished // handshakes of the others: they have to prove their address next
 	exits     exits
 	since     time.Time
 	counts    counts
@@ -106,7 +107,7 @@ func newProxy(socket net.PacketConn, o Options) (*Proxy, error) {
 	}
 	p := &Proxy{o: o, log: o.Log, socket: socket, sources: connlimit.NewLimiter[netip.Addr](maxPerSource, maxConnections),
 		unproven: connlimit.NewLimiter[netip.Addr](maxUnprovenEach, maxUnproven),
-		users:    connlimit.NewLimiter[string](o.MaxFlows, maxAllFlows), sizes: newSizes(), exits: exits{open: map[exitKey]*exit{}}, since: time.Now()}
+		users:    connlimit.NewLimiter[string](o.MaxFlows, maxAllFlows), stuck: newUnfinished(), doubted: newUnfinished(), exits: exits{open: map[exitKey]*exit{}}, since: time.Now()}
 	p.warnBuffers()
 	var reset quic.StatelessResetKey
 	rand.Read(reset[:])
@@ -132,10 +133,18 @@ func (p *Proxy) quicConfig(size uint16) *quic.Config {
 		InitialConnectionReceiveWindow: 64 << 10, MaxConnectionReceiveWindow: 256 << 10}
 	if size == masque.PacketRoomy {
 		config.GetConfigForClient = func(info *quic.ClientInfo) (*quic.Config, error) {
-			return p.quicConfig(p.sizes.first(netutil.AddrPort(info.RemoteAddr).Addr())), nil
+			return p.quicConfig(p.packetSize(netutil.AddrPort(info.RemoteAddr).Addr())), nil
 		}
 	}
 	return config
+}
+
+// packetSize returns the initial packet size for a client, in bytes. Handshakes that somebody may have forged do not count.
+func (p *Proxy) packetSize(from netip.Addr) uint16 {
+	if p.stuck.overdue(from) {
+		return masque.PacketNarrow
+	}
+	return masque.PacketRoomy
 }
 
 // Addr returns the listening address, invalid if the socket is not UDP.
@@ -164,8 +173,12 @@ func (p *Proxy) Run(ctx context.Context) error {
 }
 
 // crowded reports whether a client must prove its address by a Retry, which costs the proxy no memory: so many handshakes are
-// unfinished that were begun from there, perhaps by somebody who forged the address.
+// unfinished that were begun from there, perhaps by somebody who forged the address. A single one that is overdue is enough,
+// since it may mean that the client needs small packets.
 func (p *Proxy) crowded(from net.Addr) bool {
+	if p.doubted.overdue(netutil.AddrPort(from).Addr()) {
+		return true
+	}
 	leave, room := take(context.Background(), p.unproven, from)
 	if room {
 		leave()
@@ -192,16 +205,16 @@ type leaveKey struct{}
 
 // admit bounds the connections. Those that may be forged take no places from those that are not.
 func (p *Proxy) admit(ctx context.Context, info *quic.ClientInfo) (context.Context, error) {
-	places := p.unproven
+	places, begun := p.unproven, p.doubted
 	if info.AddrVerified {
-		places = p.sources
+		places, begun = p.sources, p.stuck
 	}
 	leave, ok := take(ctx, places, info.RemoteAddr)
 	if !ok {
 		p.counts.refusedLimit.Add(1)
 		return nil, errors.New("too many connections")
 	}
-	p.sizes.begun(netutil.AddrPort(info.RemoteAddr).Addr())
+	begun.begun(netutil.AddrPort(info.RemoteAddr).Addr())
 	if info.AddrVerified {
 		return ctx, nil
 	}
@@ -231,7 +244,9 @@ type introductionKey struct{}
 
 // watch closes a connection whose client does not authenticate in time.
 func (p *Proxy) watch(ctx context.Context, c *quic.Conn) context.Context {
-	p.sizes.finished(netutil.AddrPort(c.RemoteAddr()).Addr())
+	for _, u := range []*unfinished{p.stuck, p.doubted} {
+		u.finished(netutil.AddrPort(c.RemoteAddr()).Addr())
+	}
 	of := &introduction{}
 	if !p.proved(ctx, c) {
 		p.counts.refusedLimit.Add(1)

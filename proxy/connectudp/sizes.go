@@ -4,12 +4,10 @@ import (
 	"net/netip"
 	"sync"
 	"time"
-
-	"heddle/path/masque"
 )
 
-// sizes remembers clients whose handshakes did not finish, to use small packets next: their path's MTU may be small.
-type sizes struct {
+// unfinished remembers clients whose handshakes did not finish: their path's MTU may be small.
+type unfinished struct {
 	now func() time.Time
 
 	mu      sync.Mutex
@@ -24,21 +22,20 @@ const (
 	sample      = 16 // entries of a full table among which the oldest is evicted
 )
 
-func newSizes() *sizes { return &sizes{now: time.Now, pending: map[netip.Addr]time.Time{}} }
-
-// first returns the initial packet size for a client, in bytes.
-func (s *sizes) first(from netip.Addr) uint16 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if began, ok := s.pending[from]; ok {
-		if age := s.now().Sub(began); age >= narrowAfter && age < narrowFor {
-			return masque.PacketNarrow
-		}
-	}
-	return masque.PacketRoomy
+func newUnfinished() *unfinished {
+	return &unfinished{now: time.Now, pending: map[netip.Addr]time.Time{}}
 }
 
-func (s *sizes) begun(from netip.Addr) {
+// overdue reports whether a client's last handshake should have finished by now.
+func (s *unfinished) overdue(from netip.Addr) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	began, ok := s.pending[from]
+	age := s.now().Sub(began)
+	return ok && age >= narrowAfter && age < narrowFor
+}
+
+func (s *unfinished) begun(from netip.Addr) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
@@ -52,7 +49,7 @@ func (s *sizes) begun(from netip.Addr) {
 }
 
 // forgetOne evicts the oldest of a few entries. s.mu is held.
-func (s *sizes) forgetOne() {
+func (s *unfinished) forgetOne() {
 	var oldest netip.Addr
 	looked := 0
 	for key, began := range s.pending {
@@ -66,7 +63,7 @@ func (s *sizes) forgetOne() {
 	delete(s.pending, oldest)
 }
 
-func (s *sizes) finished(from netip.Addr) {
+func (s *unfinished) finished(from netip.Addr) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.pending, from)

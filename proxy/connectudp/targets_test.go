@@ -5,8 +5,6 @@ import (
 	"net/netip"
 	"testing"
 	"time"
-
-	"heddle/path/masque"
 )
 
 func TestDefaultTargets(t *testing.T) {
@@ -97,26 +95,25 @@ func FuzzTargets(f *testing.F) {
 	})
 }
 
-// Who did not get through with large packets is answered with small ones, for a while.
-func TestSizes(t *testing.T) {
-	s := newSizes()
+func TestUnfinished(t *testing.T) {
+	s := newUnfinished()
 	now := time.Now()
 	s.now = func() time.Time { return now }
 	a, b := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
 	s.begun(a)
 	s.begun(b)
-	if s.first(a) != masque.PacketRoomy {
-		t.Error("narrow at once")
+	if s.overdue(a) {
+		t.Error("overdue at once")
 	}
 	s.finished(b)
 	now = now.Add(narrowAfter)
 	s.begun(a)
-	if s.first(a) != masque.PacketNarrow || s.first(b) != masque.PacketRoomy {
+	if !s.overdue(a) || s.overdue(b) {
 		t.Error("who failed is not told from who did not")
 	}
 	now = now.Add(narrowFor)
-	if s.first(a) != masque.PacketRoomy {
-		t.Error("narrow for ever")
+	if s.overdue(a) {
+		t.Error("overdue for ever")
 	}
 	for i := range 3 * maxPending {
 		s.begun(netip.AddrFrom4([4]byte{9, byte(i >> 16), byte(i >> 8), byte(i)}))
