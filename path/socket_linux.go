@@ -238,10 +238,12 @@ func (s *Socket) Receive(into []Inbound) (int, error) {
 func (s *Socket) explain(err error) error {
 	var u *Unreachable
 	s.raw.Control(func(fd uintptr) { u = drainErrors(int(fd)) })
-	if u != nil {
+	errno, ok := errors.AsType[syscall.Errno](err)
+	// A packet filter of this machine may also queue an ICMP error, which looks as if it came from elsewhere.
+	if u != nil && errno != syscall.EPERM {
 		return u
 	}
-	if errno, ok := errors.AsType[syscall.Errno](err); ok {
+	if ok {
 		return &Unreachable{Errno: errno}
 	}
 	return err

@@ -18,6 +18,9 @@ func (u *Unreachable) Error() string {
 	if u.By.IsValid() {
 		by = u.By.String()
 	}
+	if u.Errno == syscall.EPERM && !u.By.IsValid() {
+		return "a packet filter of this machine forbids it, as the guard or kill switch of `heddle up` does: take a path through that tunnel, or end it"
+	}
 	switch u.Errno {
 	case syscall.ECONNREFUSED:
 		return "nothing listens on that port, says " + by

@@ -21,6 +21,7 @@ type Options struct {
 	Secret   func(name string) (path.Secret, error) // reads the secret of a named path; nil if no path has one
 	Identity string                                 // file of this device's key, for overlay nodes; empty: this user's own
 	Mark     uint32                                 // SO_MARK of every socket towards the server, or 0
+	AskPaths bool                                   // ask for the server's name over the paths, never this machine's resolver
 	Schedule schedule.Config                        // chooses the path of the next unit
 	// AtGaps lets a unit of time that is over continue until nothing passed for this long, for at most its own length; 0: not
 	// at all.

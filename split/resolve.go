@@ -10,7 +10,8 @@ import (
 )
 
 // Resolve looks up the server's name and chooses the address that most paths can send to. It asks this machine's resolver,
-// unless a rule hides the handshake from all paths but one. The nameserver and the networks before it see the name.
+// unless [Options.AskPaths] is set or a rule hides the handshake from all paths but one. The nameserver and the networks before
+// it see the name.
 func (s *Session) Resolve(ctx context.Context) error {
 	s.nameservers = resolve.Nameservers()
 	addresses, err := s.lookupFirst(ctx)
@@ -26,8 +27,11 @@ func (s *Session) Resolve(ctx context.Context) error {
 // lookupFirst looks the server up before there are flows, by the handshake's path if a rule hides that from the others.
 func (s *Session) lookupFirst(ctx context.Context) ([]netip.AddrPort, error) {
 	hidden := s.rules.handshakeMember()
-	if s.host.Address().IsValid() || hidden < 0 {
+	switch {
+	case s.host.Address().IsValid(), hidden < 0 && !s.o.AskPaths:
 		return resolve.System(ctx, s.host)
+	case hidden < 0:
+		return s.lookupInTurn(ctx)
 	}
 	m := s.members[hidden]
 	addresses, err := resolve.ByPath(ctx, m.Path, s.nameservers, s.host)
@@ -36,6 +40,17 @@ func (s *Session) lookupFirst(ctx context.Context) ([]netip.AddrPort, error) {
 			Hint: "this machine's own nameserver may be out of that path's reach: write the server's address instead", Err: err}
 	}
 	return addresses, nil
+}
+
+// lookupInTurn asks over one path after the other until one gets an answer.
+func (s *Session) lookupInTurn(ctx context.Context) (addresses []netip.AddrPort, err error) {
+	for _, m := range s.members {
+		var found []netip.Addr
+		if found, err = resolve.OverPath(ctx, m.Path, s.host.Host); err == nil {
+			return s.host.At(found), nil
+		}
+	}
+	return nil, err
 }
 
 // choose returns the address that most paths can send to, and the number of those paths.

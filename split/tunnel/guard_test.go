@@ -19,6 +19,7 @@ import (
 	"heddle/internal/nft"
 	"heddle/internal/nstest"
 	"heddle/internal/polltest"
+	"heddle/path"
 )
 
 func TestGuard(t *testing.T) {
@@ -66,9 +67,33 @@ func TestGuard(t *testing.T) {
 			t.Errorf("%s with mark %d: did not leave (%v)", test.to, test.mark, err)
 		}
 	}
+	checkPathOutside(t, uplink)
 	checkErrorsOfAGoneAddress(t, uplink)
 	if err := f.Undo(); err != nil || len(tables(t)) > 0 {
 		t.Errorf("left: %v, %v", tables(t), err)
+	}
+}
+
+// checkPathOutside sends as `heddle split` does over a path that the user chose: the guard refuses that too, and the error says so.
+func checkPathOutside(t *testing.T, uplink *wire) {
+	t.Helper()
+	way, err := path.New(path.Spec{Name: "home", Kind: "if", Arg: "up0"}, path.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for to, refused := range map[string]bool{"10.2.0.1:53": true, "[fd00:2::1]:53": true, "11.0.0.1:53": false} {
+		flow, err := path.Open(t.Context(), way, netip.MustParseAddrPort(to))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = flow.Send([][]byte{[]byte("by a path")})
+		if said := err != nil && strings.Contains(err.Error(), "guard or kill switch of `heddle up`"); said != refused {
+			t.Errorf("%s: %v", to, err)
+		}
+		flow.Close()
+	}
+	if !uplink.saw("by a path", patience) {
+		t.Error("a packet to elsewhere did not leave")
 	}
 }
 
@@ -203,6 +228,29 @@ func (p *program) again(t *testing.T) {
 	polltest.Await(t, "the program tries again", func() bool { return p.rounds.Load() >= enough })
 }
 
+// watch starts a program and taps on both access networks. leaked counts the frames of the program there since the last call.
+// holds lets the program try for a while and fails if there are any.
+func (c *client) watch() (leaked func() int, holds func(when string)) {
+	taps := []*tap{newTap(c.t, "c1"), newTap(c.t, "c2")}
+	leaked = func() (n int) {
+		for _, tap := range taps {
+			n += len(tap.named())
+		}
+		return n
+	}
+	program := c.startProgram()
+	polltest.Await(c.t, "packets in clear without a tunnel", func() bool { return leaked() > 0 })
+	return leaked, func(when string) {
+		c.t.Helper()
+		program.again(c.t)
+		for _, tap := range taps {
+			if seen := tap.named(); len(seen) > 0 {
+				c.t.Errorf("%s: %d frames of the program on %s, the first: %x", when, len(seen), tap.device, seen[0])
+			}
+		}
+	}
+}
+
 // A tunnel for some addresses lets no packet to them out from when its claim is printed: while it waits for its paths, while
 // it is up, after a crash, and while the next start waits. `heddle status` and `heddle down` know what the crash left.
 func TestGuardFromTheClaimToDown(t *testing.T) {
@@ -213,25 +261,8 @@ func TestGuardFromTheClaimToDown(t *testing.T) {
 	}
 	c.write(c.conf, text)
 	before := machine(t)
-	taps := []*tap{newTap(t, "c1"), newTap(t, "c2")}
-	leaked := func() (n int) {
-		for _, tap := range taps {
-			n += len(tap.named())
-		}
-		return n
-	}
 	forward := func(value string) { c.router.Do(t, func() error { return nstest.Set("ipv4/ip_forward", value) }) }
-	program := c.startProgram()
-	holds := func(when string) {
-		t.Helper()
-		program.again(t)
-		for _, tap := range taps {
-			if seen := tap.named(); len(seen) > 0 {
-				t.Errorf("%s: %d frames of the program on %s, the first: %x", when, len(seen), tap.device, seen[0])
-			}
-		}
-	}
-	polltest.Await(t, "packets in clear without a tunnel", func() bool { return leaked() > 0 })
+	leaked, holds := c.watch()
 
 	const claimed = "leave by the tunnel or not at all"
 	forward("0")

@@ -53,6 +53,7 @@ func New(o Options) (*Tunnel, error) {
 			return nil, err
 		}
 		t.plan, o.Split.Mark = p, p.mark
+		o.Split.AskPaths = t.KillSwitch()
 	}
 	session, err := split.NewSession(o.Split)
 	if err != nil {
@@ -87,8 +88,9 @@ func (t *Tunnel) Warnings() []string {
 }
 
 // Up sets the guard, resolves the server's name, proves the paths, and only then makes the tunnel and sends traffic into
-// it. The kill switch of a full tunnel follows the lookup, which it would block. Up returns after the first handshake. If it
-// fails, it reverts what it did. It calls guarded once the guard holds; tell receives progress. Both may be nil.
+// it. With a kill switch, which would block this machine's resolver, it asks for the name over the paths. Up returns after the
+// first handshake. If it fails, it reverts what it did. It calls guarded once the guard holds; tell receives progress. Both may
+// be nil.
 func (t *Tunnel) Up(ctx context.Context, guarded func(), tell func(string)) error {
 	if t.plan != nil {
 		if err := t.openJournal(); err != nil {
@@ -135,10 +137,8 @@ func (t *Tunnel) up(ctx context.Context, guarded func(), tell func(string)) erro
 		return err
 	}
 	guarded()
-	if t.plan.table == 0 {
-		if err := t.session.Resolve(ctx); err != nil {
-			return err
-		}
+	if err := t.resolve(ctx); err != nil {
+		return err
 	}
 	if err := t.session.Prove(ctx, tell); err != nil {
 		return err
@@ -154,14 +154,8 @@ func (t *Tunnel) up(ctx context.Context, guarded func(), tell func(string)) erro
 	return t.shake(ctx)
 }
 
-// setGuard makes the first change of the plan if it is a firewall, and returns the rest of the first half. It resolves the
-// name of a full tunnel's server before.
+// setGuard makes the first change of the plan if it is a firewall, and returns the rest of the first half.
 func (t *Tunnel) setGuard(ctx context.Context) (rest []change, err error) {
-	if t.plan.table != 0 {
-		if err := t.session.Resolve(ctx); err != nil {
-			return nil, err
-		}
-	}
 	if err := otherKillSwitch(tableName(t.o.Name)); err != nil {
 		return nil, err
 	}
@@ -169,6 +163,16 @@ func (t *Tunnel) setGuard(ctx context.Context) (rest []change, err error) {
 		return t.plan.before[1:], t.do(ctx, f)
 	}
 	return t.plan.before, nil
+}
+
+// resolve looks the server's name up.
+func (t *Tunnel) resolve(ctx context.Context) error {
+	err := t.session.Resolve(ctx)
+	if err != nil && t.KillSwitch() {
+		return &path.Error{What: "tunnel " + t.o.Name, Why: "under its kill switch only the paths may ask for the server's name", Err: err,
+			Hint: "is the name spelled right? The server's address as the file's Endpoint needs no lookup, and with --kill-switch=false this machine's resolver is asked"}
+	}
+	return err
 }
 
 // makeDevice makes the rest of the first half of the plan.

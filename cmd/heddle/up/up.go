@@ -52,9 +52,10 @@ Heddle sends nothing while fewer paths than --min-paths are healthy.
 Each path's network sees some of the packets, and no network sees all of them.
 Each network still sees that you use a tunnel, and the server's address. An
 observer of all paths, such as the server's own network, sees the whole session.
-If the file has the server's name instead of its address, up asks the machine's
-resolver outside the tunnel, before the kill switch is up. If the server is
-lost, up asks again over the paths, whose networks then see the name.`,
+If the file has the server's name instead of its address, up asks for it over
+the paths, one after the other, if the kill switch is up, which is set first.
+Else it asks the machine's resolver, outside the tunnel. If the server is lost,
+up asks again over the paths. The networks that it asks over see the name.`,
 		Example: `  heddle up office.conf --via home=if:eth0 --via lte=if:wwan0
   heddle up office --via home=if:eth0 --via lte=if:wwan0 --schedule weighted --every 100ms --background
   heddle up office.conf --via a=src:192.0.2.7 --via b=src:198.51.100.7 --socks 127.0.0.1:1080
@@ -219,7 +220,9 @@ func upLine(t *tunnel.Tunnel, where string) string {
 // printClaim prints what the tunnel hides and what not.
 func printClaim(out io.Writer, t *tunnel.Tunnel, o tunnel.Options) {
 	fmt.Fprintln(out, "claim:", t.Status().Claim)
-	if host, named := serverName(o.Config.Peer.Endpoint); named {
+	if host, named := serverName(o.Config.Peer.Endpoint); named && t.KillSwitch() {
+		fmt.Fprintf(out, "claim: the name %s is asked of this machine's nameservers over the paths, outside the tunnel; their networks and the nameservers see the name\n", host)
+	} else if named {
 		fmt.Fprintf(out, "claim: the name %s is asked of this machine's resolver, outside the tunnel and over its default route; and again, by the paths, when the server is lost\n", host)
 	}
 	switch {
@@ -249,11 +252,9 @@ func serverName(endpoint string) (string, bool) {
 	return endpoint[:strings.LastIndexByte(endpoint, ':')], true
 }
 
-// cleanLeft removes what a crash left. The guard stays up meanwhile, unless the server's name has to be looked up, which
-// the kill switch of a full tunnel would block.
+// cleanLeft removes what a crash left. The guard stays up meanwhile.
 func cleanLeft(o tunnel.Options, talk io.Writer) error {
-	_, named := serverName(o.Config.Peer.Endpoint)
-	lines, err := tunnel.Clean(o.Dir, o.Name, !o.Userspace && (!named || !o.Config.FullTunnel()))
+	lines, err := tunnel.Clean(o.Dir, o.Name, !o.Userspace)
 	for _, line := range lines {
 		fmt.Fprintf(talk, "%s: a crash left this, taken back: %s\n", o.Name, line)
 	}
