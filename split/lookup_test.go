@@ -1,6 +1,7 @@
 package split
 
 import (
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"testing"
@@ -9,33 +10,30 @@ import (
 
 	"github.com/miekg/dns"
 
+	"heddle/internal/polltest"
 	"heddle/path"
 	"heddle/path/resolve/resolvetest"
 )
 
 func TestLostServerIsFoundAtItsNewAddress(t *testing.T) {
 	at, _ := resolvetest.Nameserver(t, map[uint16]string{dns.TypeA: "vpn.example. 60 IN A 127.0.0.9"})
-	f, err := NewSession(Options{Session: "test", To: "vpn.example:51820", Log: slog.New(slog.DiscardHandler),
-		Via: []path.Spec{{Name: "a", Kind: "src", Arg: "127.0.0.44"}, {Name: "b", Kind: "src", Arg: "127.0.0.45"}}})
+	f := lostServer(t, netip.MustParseAddrPort("127.0.0.8:51820"), 51820, at)
+	openFake(t, f)
+	f.Send(numbered(0, 1))
+	polltest.Await(t, "the server is at its new address", func() bool { return f.Status("relay").Server == "127.0.0.9:51820" })
+}
+
+// lostServer makes a session over two source addresses that has not heard its server, vpn.example at this port, for a minute.
+func lostServer(t *testing.T, old netip.AddrPort, port uint16, nameserver netip.AddrPort) *Session {
+	t.Helper()
+	f, err := NewSession(Options{Session: "test", To: fmt.Sprintf("vpn.example:%d", port), Log: slog.New(slog.DiscardHandler), Via: loopbackPaths(2)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	old := netip.MustParseAddrPort("127.0.0.8:51820")
 	f.server.Store(&old)
-	f.nameservers = []netip.AddrPort{at}
-	if err := f.Open(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	f.moveTo(t.Context(), f.lookAgain(t.Context()))
-	if got := f.Status("relay").Server; got != "127.0.0.9:51820" {
-		t.Errorf("the server is %s", got)
-	}
-	f.nameservers = []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:9")}
-	f.moveTo(t.Context(), f.lookAgain(t.Context()))
-	if got := f.Status("relay").Server; got != "127.0.0.9:51820" {
-		t.Errorf("after a lookup that failed the server is %s", got)
-	}
+	f.nameservers = []netip.AddrPort{nameserver}
+	f.now = func() time.Time { return time.Now().Add(time.Minute) }
+	return f
 }
 
 // A server that is not heard is looked up again, but no more than once in a while: each lookup tells a network its name.

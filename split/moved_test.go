@@ -9,10 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/miekg/dns"
-
+	"heddle/internal/polltest"
 	"heddle/path"
-	"heddle/path/resolve/resolvetest"
 )
 
 // deafPath reaches the server, and takes long to find that it reaches no nameserver.
@@ -86,31 +84,32 @@ func TestPathsAreLookedAfterDuringALookup(t *testing.T) {
 	})
 }
 
-func TestNewSessionOfARelayBeginsWhereTheServerIs(t *testing.T) {
-	at, _ := resolvetest.Nameserver(t, map[uint16]string{dns.TypeA: "vpn.example. 60 IN A 127.0.0.9"})
-	r := startRelay(t, netip.MustParseAddrPort("127.0.0.8:9"), nil)
-	sessions := func(n int) []Status {
-		client(t, r.Addr()).Write([]byte("hello"))
-		for end := time.Now().Add(30 * time.Second); len(r.Status()) < n; time.Sleep(time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("%d sessions", len(r.Status()))
-			}
-		}
-		return r.Status()
-	}
-	if s := sessions(1); s[0].Server != "127.0.0.8:9" {
-		t.Fatalf("the first session sends to %s", s[0].Server)
-	}
+// A new session does not begin where another one only tried.
+func TestNewSessionOfARelayBeginsWhereTheServerIsHeard(t *testing.T) {
+	silent := netip.MustParseAddrPort("127.0.0.8:9")
+	server, _ := echo(t)
+	r := startRelay(t, silent, nil)
+	first := client(t, r.Addr())
+	first.Write([]byte("hello"))
+	polltest.Await(t, "a session begins", func() bool { return len(r.Status()) == 1 })
 	r.mu.Lock()
 	for _, s := range r.sessions {
 		<-s.begun
-		s.session.host.Host, s.session.nameservers = "vpn.example", []netip.AddrPort{at}
-		s.session.moveTo(t.Context(), s.session.lookAgain(t.Context()))
+		s.session.moveTo(t.Context(), server)
 	}
 	r.mu.Unlock()
-	for _, s := range sessions(2) {
-		if s.Server != "127.0.0.9:9" {
-			t.Errorf("session %s sends to %s, and the server is at 127.0.0.9:9", s.Session, s.Server)
+	if at := r.places.first(); at != silent {
+		t.Errorf("a new session would begin at %v, where nothing was heard", at)
+	}
+	polltest.Await(t, "the server is heard", func() bool {
+		first.Write([]byte("hello"))
+		return r.places.first() == server
+	})
+	client(t, r.Addr()).Write([]byte("hello"))
+	polltest.Await(t, "a second session begins", func() bool { return len(r.Status()) == 2 })
+	for _, s := range r.Status() {
+		if s.Server != server.String() {
+			t.Errorf("session %s sends to %s, and the server is at %v", s.Session, s.Server, server)
 		}
 	}
 }

@@ -2,7 +2,6 @@ package split
 
 import (
 	"log/slog"
-	"net/netip"
 	"slices"
 	"time"
 
@@ -33,7 +32,6 @@ type Options struct {
 	Log      *slog.Logger                      // messages for people; nil means [slog.Default]
 
 	paths map[string]path.Path // shared by a relay's sessions; nil: the session makes its own
-	moved func(netip.AddrPort) // receives the server's new address; may be nil
 }
 
 // Paths makes the paths by name: those of the schedule and those beside it.

@@ -149,9 +149,12 @@ func (s *Session) Prove(ctx context.Context, tell func(string)) error {
 				continue
 			}
 			missing[l.Index] = ""
-			rtt, err := s.proveOne(ctx, l, *s.server.Load())
+			rtt, opened, err := s.proveOne(ctx, l, *s.server.Load())
 			if ctx.Err() != nil {
 				return ctx.Err()
+			}
+			if !opened {
+				l.Health.Fail(errhint.Reason(err))
 			}
 			if err != nil {
 				missing[l.Index] = l.Spec.Name + ": " + errhint.Reason(err)
@@ -176,28 +179,27 @@ func (s *Session) Prove(ctx context.Context, tell func(string)) error {
 // proofPatience is how long [Session.Prove] waits for the answer to one datagram.
 const proofPatience = time.Second
 
-// proveOne asks on one member by a new flow and returns the round-trip time.
-func (s *Session) proveOne(ctx context.Context, l *member, to netip.AddrPort) (time.Duration, error) {
+// proveOne asks on one member by a new flow and returns the round-trip time, and whether the flow could be opened.
+func (s *Session) proveOne(ctx context.Context, l *member, to netip.AddrPort) (rtt time.Duration, opened bool, err error) {
 	flow, err := path.Open(ctx, l.Path, to)
 	if err != nil {
-		l.Health.Fail(errhint.Reason(err))
-		return 0, err
+		return 0, false, err
 	}
 	defer flow.Close()
 	release := context.AfterFunc(ctx, func() { flow.Close() })
 	defer release()
 	var cookies jar // of this flow: the session's own has another port
-	rtt, err := s.exchange(l, flow, to, &cookies)
+	rtt, err = s.exchange(l, flow, to, &cookies)
 	switch {
 	case err == nil:
 		// WireGuard servers take at most 50 handshakes a second from a peer.
-		return rtt, netutil.Sleep(ctx, 25*time.Millisecond)
+		return rtt, true, netutil.Sleep(ctx, 25*time.Millisecond)
 	case errors.Is(err, net.ErrClosed) && cookies.cookie != nil:
-		return 0, &path.Error{Why: "the server is under load: it asked for a cookie, and did not answer once it had one"}
+		return 0, true, &path.Error{Why: "the server is under load: it asked for a cookie, and did not answer once it had one"}
 	case errors.Is(err, net.ErrClosed):
-		return 0, &path.Error{Why: "the server does not answer by it"}
+		return 0, true, &path.Error{Why: "the server does not answer by it"}
 	}
-	return 0, err // such as an ICMP error
+	return 0, true, err // such as an ICMP error
 }
 
 // exchange asks on a flow and gives the round-trip time. For each cookie, up to a few, it asks once more.

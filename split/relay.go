@@ -11,7 +11,6 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -49,7 +48,7 @@ type Relay struct {
 	o      RelayOptions
 	log    *slog.Logger
 	socket *path.Socket
-	server atomic.Pointer[netip.AddrPort] // where the sessions last found the server
+	places *places
 	now    func() time.Time
 
 	nameservers []netip.AddrPort
@@ -127,9 +126,7 @@ func NewRelay(ctx context.Context, o RelayOptions) (*Relay, error) {
 	if err := o.checkLoop(); err != nil {
 		return nil, err
 	}
-	r := &Relay{o: o, log: o.Log, nameservers: first.nameservers, now: time.Now, sessions: map[netip.AddrPort]*relaySession{}}
-	r.server.Store(first.server.Load())
-	r.o.moved = func(to netip.AddrPort) { r.server.Store(&to) }
+	r := &Relay{o: o, log: o.Log, places: first.places, nameservers: first.nameservers, now: time.Now, sessions: map[netip.AddrPort]*relaySession{}}
 	if r.socket, err = path.Listen(o.Listen); err != nil {
 		hint := "choose another address, such as 127.0.0.1:51820"
 		switch {
@@ -246,7 +243,9 @@ func (r *Relay) begin(ctx context.Context, client netip.AddrPort, now time.Time)
 	if err != nil {
 		return nil, err
 	}
-	session.server.Store(r.server.Load())
+	at := r.places.first()
+	session.server.Store(&at)
+	session.places = r.places
 	session.nameservers = r.nameservers
 	s := &relaySession{session: session, client: client, began: now, used: now, begun: make(chan struct{})}
 	s.ctx, s.stop = context.WithCancel(ctx)

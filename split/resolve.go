@@ -18,9 +18,10 @@ func (s *Session) Resolve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.name.Note(addresses)
 	best, _ := s.choose(ctx, addresses)
 	s.server.Store(&best)
+	s.places.add(best)
+	s.places.add(addresses...)
 	return nil
 }
 
@@ -72,57 +73,4 @@ func (s *Session) choose(ctx context.Context, addresses []netip.AddrPort) (best 
 		}
 	}
 	return resolve.Best(addresses, counts)
-}
-
-// lookAgain looks up the name of a server that fell silent. It runs in the background, as it may take long.
-func (s *Session) lookAgain(ctx context.Context) resolve.Found {
-	addresses, err := s.lookupOutside(ctx)
-	if err != nil {
-		return resolve.Found{Err: err}
-	}
-	found := resolve.Found{Addresses: addresses}
-	if best, paths := s.choose(ctx, addresses); paths > 0 {
-		found.Best = best
-	}
-	return found
-}
-
-// lookupOutside asks this machine's nameservers over one path after the other, or its resolver if none is known.
-func (s *Session) lookupOutside(ctx context.Context) ([]netip.AddrPort, error) {
-	hidden := s.rules.handshakeMember()
-	if s.host.Address().IsValid() || len(s.nameservers) == 0 && hidden < 0 {
-		return resolve.System(ctx, s.host)
-	}
-	members := s.members
-	if hidden >= 0 {
-		members = members[hidden : hidden+1]
-	}
-	var failed error
-	for _, m := range members {
-		addresses, err := resolve.ByPath(ctx, m.Path, s.nameservers, s.host)
-		if err == nil {
-			return addresses, nil
-		}
-		failed = err
-	}
-	return nil, failed
-}
-
-// moveTo opens the paths to the server's new address, if a path can send to it.
-func (s *Session) moveTo(ctx context.Context, found resolve.Found) {
-	if found.Err != nil {
-		s.log.Warn("the server is not heard, and its name cannot be looked up again", "session", s.o.Session, "error", found.Err)
-		return
-	}
-	s.name.Note(found.Addresses)
-	old := *s.server.Load()
-	if !found.Best.IsValid() || found.Best == old {
-		return
-	}
-	s.log.Info("the server moved", "session", s.o.Session, "from", old, "to", found.Best)
-	s.server.Store(&found.Best)
-	if s.o.moved != nil {
-		s.o.moved(found.Best)
-	}
-	s.group.Move(ctx, found.Best)
 }

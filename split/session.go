@@ -37,7 +37,7 @@ type Session struct {
 	since   time.Time
 	host    resolve.Server
 	server  atomic.Pointer[netip.AddrPort]
-	name    *resolve.Name
+	places  *places
 	prober  prober                    // nil if the server cannot be asked
 	loaded  atomic.Pointer[time.Time] // when the server last asked for a cookie
 	now     func() time.Time
@@ -49,6 +49,12 @@ type Session struct {
 	asleep atomic.Bool
 	stop   context.CancelFunc
 	work   sync.WaitGroup
+
+	// What [Session.tend] knows of the server's place. It belongs to that goroutine.
+	searching bool
+	found     chan evidence
+	heardAt   netip.AddrPort // where the session last heard the server, or began
+	back      group.Backoff  // of the questions at the first address
 
 	mu       sync.Mutex
 	open     bool
@@ -70,7 +76,8 @@ type Session struct {
 	spared   [][]byte  // the newest datagrams that were refused, for a trial
 	cookied  *member   // by which a relay's program got its newest WireGuard cookie; nil without one
 	nudge    func()
-	resolved time.Time
+	resolved time.Time // start of the last search
+	settled  time.Time // when the server was last heard, or sought at another address
 }
 
 // NewSession validates the options and makes the paths. It sends nothing.
@@ -94,9 +101,8 @@ func NewSession(o Options) (*Session, error) {
 		}
 	}
 	s := &Session{o: o, log: o.Log, sched: sched, host: host, loss: newLossMeter(len(o.Via) + len(o.Beside)), id: rand.Text(), since: time.Now(), now: time.Now, current: -1,
-		usable: make([]bool, len(o.Via)), wake: make(chan struct{}, 1)}
+		usable: make([]bool, len(o.Via)), wake: make(chan struct{}, 1), places: &places{}, found: make(chan evidence)}
 	s.due.Store(math.MaxInt64)
-	s.name = resolve.NewName(s.lookAgain)
 	s.group, err = group.New(group.Options{Session: o.Session, Specs: o.members(), Counted: len(o.Via), Paths: paths, MinPaths: o.MinPaths, Degrade: o.Degrade, Log: o.Log})
 	if err != nil {
 		return nil, err
@@ -131,7 +137,10 @@ func (s *Session) Open(ctx context.Context) error {
 	}
 	tending, cancel := context.WithCancel(session)
 	s.stop = cancel
-	opened := s.group.Open(tending, *s.server.Load())
+	at := *s.server.Load()
+	s.places.add(at)
+	s.heardAt, s.searching = at, false
+	opened := s.group.Open(tending, at)
 	s.asleep.Store(true)
 	s.work.Go(func() { s.tend(tending) })
 	s.work.Go(func() { s.pace(tending) })
@@ -166,7 +175,6 @@ func (s *Session) Close() error {
 	s.stop()
 	s.mu.Unlock()
 	s.work.Wait()
-	s.name.Wait()
 	return s.group.Close()
 }
 

@@ -14,7 +14,7 @@ const (
 )
 
 // tend maintains the paths until ctx ends: it opens them, follows their addresses, judges their health, probes silent ones
-// and looks the server's name up if nothing is heard. It blocks on none of these.
+// and searches for the server if nothing is heard. It blocks on none of these.
 func (s *Session) tend(ctx context.Context) {
 	tick := time.NewTicker(tendEvery)
 	defer tick.Stop()
@@ -23,8 +23,9 @@ func (s *Session) tend(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-		case found := <-s.name.Found():
-			s.moveTo(ctx, found)
+		case found := <-s.found:
+			s.searching = false
+			s.settle(ctx, found)
 			continue
 		}
 		now := s.now()
@@ -32,15 +33,17 @@ func (s *Session) tend(ctx context.Context) {
 		s.mu.Lock()
 		s.judge(now)
 		s.trySpared(now)
+		if s.lastUp.After(s.settled) {
+			s.settled, s.heardAt = s.lastUp, *s.server.Load()
+			s.places.hear(s.heardAt)
+		}
 		lost := s.open && s.lost(now)
 		if lost {
 			s.resolved = now
 		}
 		s.mu.Unlock()
 		s.ask(now)
-		if lost {
-			s.name.Ask(ctx)
-		}
+		s.startSearch(ctx, now, lost)
 	}
 }
 
@@ -51,10 +54,22 @@ func (s *Session) judge(now time.Time) {
 	s.group.Tell(v)
 }
 
-// lost reports whether the session sends, and no path has heard anything for long. s.mu is held.
+// lost reports whether the session sends, and no path has heard anything for long. A search then follows, but only once in a
+// while: each lookup tells networks the server's name. s.mu is held.
 func (s *Session) lost(now time.Time) bool {
 	if s.lastSent.IsZero() && !slices.ContainsFunc(s.members, func(m *member) bool { return m.Trial.Trying() }) {
 		return false
 	}
-	return now.Sub(s.lastUp) > reResolve && now.Sub(s.since) > reResolve && now.Sub(s.resolved) > reResolve
+	return s.silent(now) && now.Sub(s.resolved) > reResolve
+}
+
+// silent reports whether nothing was heard for long from the address that the session sends to.
+func (s *Session) silent(now time.Time) bool {
+	last := s.since
+	for _, t := range []time.Time{s.settled, s.group.LastHeard()} {
+		if t.After(last) {
+			last = t
+		}
+	}
+	return now.Sub(last) > reResolve
 }

@@ -2,15 +2,16 @@ package censor
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
 	"sync"
 	"time"
 
 	"heddle/lab"
 	"heddle/path"
 )
+
+// Device is the TUN device that the packets cross: those that pass go out and come back.
+const Device = "censor"
 
 // Options control whom the censor blocks.
 type Options struct {
@@ -25,8 +26,7 @@ const defaultResidual = 3 * time.Minute
 
 // Censor is a running censor.
 type Censor struct {
-	device *os.File
-	host   *lab.Host
+	device *lab.Diversion
 	done   chan struct{}
 	once   sync.Once
 	err    error
@@ -63,9 +63,9 @@ func Start(ctx context.Context, host *lab.Host, options Options) (*Censor, error
 	if options.Residual < 0 {
 		return nil, &path.Error{What: what, Why: fmt.Sprintf("%v is no time", options.Residual), Hint: "leave it out for three minutes"}
 	}
-	c := &Censor{host: host, done: make(chan struct{}), judge: newJudge(options, time.Now)}
+	c := &Censor{done: make(chan struct{}), judge: newJudge(options, time.Now)}
 	var err error
-	if c.device, err = divert(host); err != nil {
+	if c.device, err = host.Divert(Device); err != nil {
 		return nil, &path.Error{What: what, Hint: "one censor a host, and only on a router, such as home-gw", Err: err}
 	}
 	go c.run()
@@ -76,8 +76,7 @@ func Start(ctx context.Context, host *lab.Host, options Options) (*Censor, error
 // Stop lets all packets pass again. It may be called again.
 func (c *Censor) Stop() error {
 	c.once.Do(func() {
-		restoreErr := restore(c.host) // before the device goes, so that no packet is on its way into it
-		c.err = errors.Join(restoreErr, c.device.Close())
+		c.err = c.device.Close()
 		<-c.done
 	})
 	return c.err

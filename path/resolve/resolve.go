@@ -1,6 +1,6 @@
-// Package resolve finds the addresses of a server's name, with this machine's resolver or over a given path. A [Name] is
-// looked up repeatedly in the background. Every step has a time limit, including the opening of a tunnel. Lookups block: a
-// goroutine that sends must use [Name.Ask].
+// Package resolve finds the addresses of a server's name, with this machine's resolver or over a given path, and which of
+// them several paths agree on. A [Name] is looked up repeatedly in the background. Every step has a time limit, including the
+// opening of a tunnel. Lookups block: a goroutine that sends must use [Name.Ask].
 package resolve
 
 import (
@@ -89,7 +89,6 @@ func Best(candidates []netip.AddrPort, counts []int) (best netip.AddrPort, count
 // Found is the result of a lookup.
 type Found struct {
 	Addresses []netip.AddrPort
-	Best      netip.AddrPort // the address to use, if the lookup chose one
 	Err       error
 }
 
