@@ -39,10 +39,11 @@ type Paths struct {
 	// Identity is the file of this device's key, for paths by overlay nodes; empty is the user's own.
 	Identity string        `toml:"identity" help:"the <FILE> of this device's private key, for paths by overlay nodes" complete:"file"`
 	Schedule string        `toml:"schedule" help:"which path is next: {schedules}" complete:"schedules"`
-	Every    string        `toml:"every" help:"how long a path is kept: a time (100ms), packets (50p) or none" complete:"100ms 500ms 50p 200p none"`
+	Every    string        `toml:"every" help:"how long a path is kept: a time (100ms), packets (50p), auto or none" complete:"100ms 500ms 50p 200p auto none"`
 	Settle   time.Duration `toml:"settle" help:"keep the first path of a session so long at least"`
 	AtGaps   time.Duration `toml:"at-gaps" help:"let a switch wait for a gap of so long in the traffic, for one unit at most"`
 	Reorder  time.Duration `toml:"reorder" help:"put in order what arrives by several paths, and hold it so long at most"`
+	Drain    time.Duration `toml:"drain" help:"after a switch of a QUIC download, hold what the client sends until the server follows, for so long at most"`
 	Alpha    float64       `toml:"alpha" help:"concentration of the Dirichlet distribution that weighted draws from"`
 	// Seed makes the draws repeatable; nil uses crypto/rand.
 	Seed     *uint64 `toml:"seed" help:"make the draws repeatable (for experiments: whoever knows it knows the split)"`

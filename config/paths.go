@@ -31,6 +31,7 @@ func (p Paths) Options() (split.Options, error) {
 		Schedule: schedule.Config{Name: p.Schedule, Every: every, Settle: p.Settle, Alpha: p.Alpha, Seed: p.Seed},
 		AtGaps:   p.AtGaps,
 		Reorder:  p.Reorder,
+		Drain:    p.Drain,
 		MinPaths: p.MinPaths,
 		Degrade:  p.Degrade,
 	}
@@ -91,8 +92,8 @@ func (f *findings) add(key string, index int, err error) {
 	}
 }
 
-// maxReorder exceeds any reasonable difference between paths.
-const maxReorder = time.Second
+// maxHold bounds how long a datagram is held: more than the round trips and queues of usable paths.
+const maxHold = time.Second
 
 func (p Paths) findings() findings {
 	found := p.viaFindings()
@@ -111,8 +112,15 @@ func (p Paths) findings() findings {
 			add(wait.key, fmt.Sprintf("%v is less than 0", wait.d), "a time such as 1s or 5ms; 0s is none")
 		}
 	}
-	if p.Reorder < 0 || p.Reorder > maxReorder {
-		add("reorder", fmt.Sprintf("%v is not in 0s to %v", p.Reorder, maxReorder), "about what a line's queue takes to drain, such as 100ms")
+	for _, hold := range []struct {
+		key  string
+		d    time.Duration
+		hint string
+	}{{"reorder", p.Reorder, "about what a line's queue takes to drain, such as 100ms"},
+		{"drain", p.Drain, "more than a round trip and what a line's queue takes to drain, such as 250ms"}} {
+		if hold.d < 0 || hold.d > maxHold {
+			add(hold.key, fmt.Sprintf("%v is not in 0s to %v", hold.d, maxHold), hold.hint)
+		}
 	}
 	switch {
 	case p.MinPaths < 0:

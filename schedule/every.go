@@ -13,7 +13,11 @@ import (
 type Every struct {
 	Packets int
 	Period  time.Duration
+	Auto    bool // Period is the shortest, and may be lengthened; see [Schedule.Lengthen]
 }
+
+// AutoPeriod is the shortest unit of "auto": shorter ones hardly add privacy (CoMPS, section 6).
+const AutoPeriod = 100 * time.Millisecond
 
 // The shortest and longest units that ParseEvery accepts.
 const (
@@ -22,13 +26,16 @@ const (
 	MaxPackets = 1_000_000
 )
 
-// ParseEvery parses "50p" (packets sent), "100ms" (time) or "none".
+// ParseEvery parses "50p" (packets sent), "100ms" (time), "auto" or "none".
 func ParseEvery(text string) (Every, error) {
 	bad := func(why string) (Every, error) {
-		return Every{}, &errhint.Error{What: fmt.Sprintf("every %q", text), Why: why, Hint: "write packets as 50p, a time as 100ms, or none"}
+		return Every{}, &errhint.Error{What: fmt.Sprintf("every %q", text), Why: why, Hint: "write packets as 50p, a time as 100ms, auto or none"}
 	}
-	if text == "none" {
+	switch text {
+	case "none":
 		return Every{}, nil
+	case "auto":
+		return Every{Period: AutoPeriod, Auto: true}, nil
 	}
 	if digits, found := strings.CutSuffix(text, "p"); found {
 		n, err := strconv.Atoi(digits)
@@ -53,6 +60,8 @@ func ParseEvery(text string) (Every, error) {
 // String returns the format of [ParseEvery].
 func (e Every) String() string {
 	switch {
+	case e.Auto:
+		return "auto"
 	case e.Packets > 0:
 		return strconv.Itoa(e.Packets) + "p"
 	case e.Period > 0:

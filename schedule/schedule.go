@@ -31,6 +31,7 @@ type Schedule struct {
 	every   Every
 	settle  time.Duration
 	weights []float64
+	cyclic  bool // round-robin
 	next    func(usable []bool) int
 
 	current int       // path of the running unit; -1 before the first unit and after a cut
@@ -50,7 +51,7 @@ func New(c Config, n int) (*Schedule, error) {
 	s := &Schedule{every: c.Every, settle: c.Settle, current: -1, last: -1, weights: slices.Repeat([]float64{1 / float64(n)}, n)}
 	switch c.Name {
 	case "round-robin":
-		s.next = s.roundRobin
+		s.cyclic, s.next = n > 1, s.roundRobin
 	case "uniform":
 		s.next = s.draw(rng)
 	case "weighted", "":
@@ -95,6 +96,24 @@ func (s *Schedule) setWeights(c Config, rng *rand.Rand) error {
 
 // Weights returns the probability of each path.
 func (s *Schedule) Weights() []float64 { return slices.Clone(s.weights) }
+
+// Changes returns the probability that a unit takes another path than the one before it.
+func (s *Schedule) Changes() float64 {
+	if s.cyclic {
+		return 1
+	}
+	same := 0.0
+	for _, w := range s.weights {
+		same += w * w
+	}
+	return 1 - same
+}
+
+// Lengthen sets the length of the units to come, for units of time.
+func (s *Schedule) Lengthen(period time.Duration) { s.every.Period = period }
+
+// Period returns the length of a unit of time, or 0.
+func (s *Schedule) Period() time.Duration { return s.every.Period }
 
 // Turn starts a new unit if the running one is over or its path is unusable, and takes no packet from it. It returns the
 // path of the running unit, -1 if none is usable, and whether a unit began.

@@ -199,6 +199,7 @@ func TestUnusablePathEndsItsUnit(t *testing.T) {
 func TestParseEvery(t *testing.T) {
 	for text, want := range map[string]Every{
 		"none": {}, "50p": {Packets: 50}, "100ms": {Period: 100 * time.Millisecond}, "1s": {Period: time.Second},
+		"auto": {Period: AutoPeriod, Auto: true},
 	} {
 		got, err := ParseEvery(text)
 		if err != nil || got != want {
@@ -261,5 +262,26 @@ func TestRoundRobinGoesOnAfterACut(t *testing.T) {
 	}
 	if want := []int{0, 1, 2, 0, 1}; !slices.Equal(got, want) {
 		t.Errorf("the units went by %v, want %v", got, want)
+	}
+}
+
+func TestLengthenedUnitsAndTheirChanges(t *testing.T) {
+	s := mustNew(t, Config{Name: "weighted", Every: Every{Period: 100 * time.Millisecond, Auto: true}, Weights: []float64{2, 1, 1}}, 3)
+	if got := s.Changes(); got != 0.625 {
+		t.Errorf("a unit changes the path with probability %v", got)
+	}
+	if got := mustNew(t, Config{Name: "round-robin"}, 2).Changes(); got != 1 {
+		t.Errorf("round-robin changes with probability %v", got)
+	}
+	now := time.Unix(1000, 0)
+	s.Turn(now, all(3))
+	s.Lengthen(150 * time.Millisecond)
+	if end := s.End().Sub(now); end != 100*time.Millisecond || s.Period() != 150*time.Millisecond {
+		t.Errorf("the running unit ends after %v, and units take %v", end, s.Period())
+	}
+	now = s.End()
+	s.Turn(now, all(3))
+	if end := s.End().Sub(now); end != 150*time.Millisecond {
+		t.Errorf("the next unit ends after %v", end)
 	}
 }

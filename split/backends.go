@@ -63,6 +63,10 @@ func (o Options) CheckBackend(name string) error {
 		return refuse("it has neither --settle nor --at-gaps")
 	case o.Reorder > 0 && !p.Rules:
 		return refuse("it does not touch what arrives, so it has no --reorder")
+	case o.Schedule.Every.Auto && !p.Rules:
+		return refuse("it does not measure what a switch costs, so it has no --every auto")
+	case o.Drain > 0 && !p.Rules:
+		return refuse("it cannot hold packets, so it has no --drain")
 	}
 	return nil
 }

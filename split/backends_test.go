@@ -22,15 +22,17 @@ func TestCheckBackend(t *testing.T) {
 	ruled := timed(func(o *Options) { o.Rules = []Rule{{When{Port: 53}, "a"}} })
 	settled := timed(func(o *Options) { o.Schedule.Settle = time.Second })
 	gaps := timed(func(o *Options) { o.AtGaps = time.Millisecond })
+	auto := timed(func(o *Options) { o.Schedule.Every.Auto = true })
+	drained := timed(func(o *Options) { o.Drain = time.Millisecond })
 	ordered := timed(func(o *Options) { o.Reorder = time.Millisecond })
 	for _, c := range []struct {
 		name string
 		o    Options
 		why  string // "" where it can
 	}{
-		{"relay", counted, ""}, {"relay", tunnelled, ""}, {"relay", ruled, ""}, {"relay", settled, ""}, {"relay", gaps, ""}, {"relay", ordered, ""},
+		{"relay", counted, ""}, {"relay", tunnelled, ""}, {"relay", ruled, ""}, {"relay", settled, ""}, {"relay", gaps, ""}, {"relay", ordered, ""}, {"relay", drained, ""}, {"relay", auto, ""},
 		{"kernel", timed(nil), ""}, {"kernel", counted, ""}, {"kernel", tunnelled, "takes only if and src"},
-		{"kernel", ruled, "no rules"}, {"kernel", settled, "neither --settle"}, {"kernel", gaps, "neither --settle"}, {"kernel", ordered, "no --reorder"},
+		{"kernel", ruled, "no rules"}, {"kernel", settled, "neither --settle"}, {"kernel", gaps, "neither --settle"}, {"kernel", ordered, "no --reorder"}, {"kernel", drained, "no --drain"}, {"kernel", auto, "no --every auto"},
 		{"route", timed(nil), ""}, {"route", counted, "cannot count"}, {"route", ruled, "no rules"},
 		{"wireguard", timed(nil), "none of that name"}, {"", timed(nil), "none of that name"},
 	} {

@@ -26,6 +26,7 @@ type Options struct {
 	// at all.
 	AtGaps   time.Duration
 	Reorder  time.Duration                     // longest time to hold datagrams to restore their order; 0: none
+	Drain    time.Duration                     // longest time to hold a QUIC client's datagrams after a switch; 0: none
 	MinPaths int                               // healthy paths needed to send at all; 0 means 2, or all if fewer are given
 	Degrade  bool                              // permit fewer healthy paths than MinPaths
 	Tap      func(pathName string) observe.Tap // returns a path's tap, or nil; may be nil

@@ -77,6 +77,11 @@ func (s *Session) accept(l *member, inbound []path.Inbound) int {
 
 // heard records that the server was heard on a member. It wakes the pacer if the unit is over and nothing was sent since.
 func (s *Session) heard(l *member, now time.Time) {
+	if s.drain.awaited.Load() == int32(l.Index) {
+		s.mu.Lock()
+		s.followed(l)
+		s.mu.Unlock()
+	}
 	before, _ := l.Health.State()
 	l.Health.Heard(now)
 	if after, _ := l.Health.State(); after != before {

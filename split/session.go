@@ -62,6 +62,7 @@ type Session struct {
 	rules    *ruler // nil without rules
 	shakes   handshakes
 	shook    []bool // members that carried a QUIC handshake
+	drain    drain
 	usable   []bool // members of the schedule
 	enough   bool
 	current  int
@@ -103,6 +104,11 @@ func NewSession(o Options) (*Session, error) {
 	s := &Session{o: o, log: o.Log, sched: sched, host: host, loss: newLossMeter(len(o.Via) + len(o.Beside)), id: rand.Text(), since: time.Now(), now: time.Now, current: -1,
 		usable: make([]bool, len(o.Via)), wake: make(chan struct{}, 1), places: &places{}, found: make(chan evidence)}
 	s.due.Store(math.MaxInt64)
+	s.drain.longest = o.Drain
+	if o.Schedule.Every.Auto {
+		s.drain.longest = cmp.Or(o.Drain, autoDrain)
+	}
+	s.drain.await(-1)
 	s.group, err = group.New(group.Options{Session: o.Session, Specs: o.members(), Counted: len(o.Via), Paths: paths, MinPaths: o.MinPaths, Degrade: o.Degrade, Log: o.Log})
 	if err != nil {
 		return nil, err
@@ -172,6 +178,7 @@ func (s *Session) Close() error {
 		return nil
 	}
 	s.open = false
+	s.drain.drop()
 	s.stop()
 	s.mu.Unlock()
 	s.work.Wait()
@@ -284,7 +291,7 @@ func (s *Session) sendScheduled(now time.Time, datagrams [][]byte) int {
 		return n
 	}
 	if s.busy(now) {
-		s.sendOn(s.members[s.current], now, datagrams)
+		s.sendDraining(s.current, now, datagrams)
 		return len(datagrams)
 	}
 	i, n, began := s.sched.Take(now, s.usable, len(datagrams))
@@ -294,7 +301,7 @@ func (s *Session) sendScheduled(now time.Time, datagrams [][]byte) int {
 	if began {
 		s.turned(i)
 	}
-	s.sendOn(s.members[i], now, datagrams[:n])
+	s.sendDraining(i, now, datagrams[:n])
 	return n
 }
 
@@ -328,6 +335,7 @@ func (s *Session) sendRuled(l *member, now time.Time, datagrams [][]byte) {
 func (s *Session) turned(i int) {
 	l := s.members[i]
 	if i != s.current {
+		s.beginDrain(i)
 		s.current = i
 		s.switches++
 		l.switches.Add(1)

@@ -35,7 +35,9 @@ func (r *silence) take(now time.Time, i int, datagram []byte, out [][]byte) [][]
 		r.last, r.heard = i, now
 		return append(out, datagram)
 	}
-	r.hold(i, now, datagram)
+	if !r.hold(i, now, datagram) {
+		out = append(out, datagram)
+	}
 	if r.count >= heldLimit {
 		for len(r.held) > 0 {
 			out = r.next(out)
@@ -44,16 +46,19 @@ func (r *silence) take(now time.Time, i int, datagram []byte, out [][]byte) [][]
 	return out
 }
 
-func (r *silence) hold(i int, now time.Time, datagram []byte) {
+// hold keeps a datagram until its turn. The first one of a visit may be QUIC's PATH_CHALLENGE, without whose answer the server
+// never leaves the path before, so hold returns false for it.
+func (r *silence) hold(i int, now time.Time, datagram []byte) bool {
 	at := slices.IndexFunc(r.held, func(v visit) bool { return v.path == i })
 	if at < 0 {
-		at = len(r.held)
-		r.held = append(r.held, visit{path: i, first: now})
+		r.held = append(r.held, visit{path: i, first: now, last: now})
+		return false
 	}
 	v := &r.held[at]
 	v.last = now
 	v.datagrams = append(v.datagrams, bytes.Clone(datagram))
 	r.count++
+	return true
 }
 
 // advance delivers the visits whose turn has come.

@@ -17,7 +17,7 @@ type Status struct {
 	To       string       `json:"to"`            // the server as the user wrote it
 	Server   string       `json:"server"`        // the address in use
 	Schedule string       `json:"schedule"`      // such as "weighted"
-	Every    string       `json:"every"`         // such as "100ms" or "50p"
+	Every    string       `json:"every"`         // such as "100ms" or "50p"; for "auto" the length of the units now
 	MinPaths int          `json:"min_paths"`     // healthy paths needed to send
 	Degrade  bool         `json:"degrade"`       // fewer are permitted
 	State    string       `json:"state"`         // "starting", "running", "stopped" (fail closed)
@@ -111,6 +111,9 @@ func (s *Session) Status(backend string) Status {
 	}
 	out := s.o.NewStatus(backend, s.group, rows, counted)
 	out.Since, out.Switches, out.Refused, out.Withheld = s.since, s.switches, s.refused, s.withheld
+	if s.o.Schedule.Every.Auto {
+		out.Every = s.sched.Period().String()
+	}
 	if server := s.server.Load(); server != nil {
 		out.Server = server.String()
 	}

@@ -26,12 +26,12 @@ func QUIC() Bench {
 		topologies: func(quick bool) []*topology {
 			if quick {
 				length, omit := 1500*time.Millisecond, 500*time.Millisecond
-				return append(quicTopologies([]string{"none", "100ms"}, nil, length, omit), quicShared([]string{"quic-go"}, []string{"none", "100ms"}, nil, length, omit)...)
+				return append(quicTopologies([]string{"none", "100ms"}, nil, length, omit), quicShared([]string{"quic-go"}, true, length, omit)...)
 			}
 			length, omit := 4*time.Second, time.Second
 			periods := []string{"none", "500ms", "200ms", "100ms", "50ms", "40ms", "30ms", "20ms", "10ms"}
 			return slices.Concat(quicTopologies(periods, []string{"100ms", "10ms"}, length, omit),
-				quicShared(peer.QUICServers, sharedPeriods, []string{"100ms", "10ms"}, length, omit), quicAids("100ms", length, omit))
+				quicShared(peer.QUICServers, false, length, omit), quicAids("100ms", length, omit))
 		},
 		paper: func(name string) *float64 {
 			if !strings.HasPrefix(strings.TrimPrefix(name, "shared/"), "distinct/") || !strings.Contains(name, "/100ms/") {
@@ -66,8 +66,13 @@ func quicTopologies(periods, reordered []string, length, omit time.Duration) []*
 	return all
 }
 
-// quicShared combines servers with the two extremes of what a server sees, where all paths have one bottleneck.
-func quicShared(libraries, periods, reordered []string, length, omit time.Duration) []*topology {
+// quicShared combines servers with the two extremes of what a server sees, where all paths have one bottleneck. Cases that
+// hold what the client sends after a switch are named PERIOD-drain.
+func quicShared(libraries []string, quick bool, length, omit time.Duration) []*topology {
+	periods, reordered := sharedPeriods, []string{"100ms", "10ms"}
+	if quick {
+		periods, reordered = []string{"none", "100ms"}, nil
+	}
 	var all []*topology
 	for _, place := range quicPlaces {
 		if place.name != "distinct" && place.name != "exit" {
@@ -75,7 +80,15 @@ func quicShared(libraries, periods, reordered []string, length, omit time.Durati
 		}
 		for _, library := range libraries {
 			q := &quicSession{quicPlace: place, library: library, directions: []string{"down"}, length: length, omit: omit}
-			all = append(all, q.topology("shared/"+place.name+"/"+library, lab.ThreeWaysShared(), periods, reordered))
+			t := q.topology("shared/"+place.name+"/"+library, lab.ThreeWaysShared(), periods, reordered)
+			if place.name == "distinct" {
+				t.cases = append(t.cases, q.variant("100ms-drain", "100ms", "--drain", "250ms"))
+			}
+			if place.name == "distinct" && !quick {
+				t.cases = append(t.cases, q.variant("200ms", "200ms"), q.variant("200ms-drain", "200ms", "--drain", "250ms"), q.variant("50p", "50p"), q.variant("auto", "auto"),
+					q.variant("100ms-at-gaps", "100ms", "--at-gaps", "5ms"))
+			}
+			all = append(all, t)
 		}
 	}
 	return all

@@ -68,12 +68,17 @@ func TestQUICCases(t *testing.T) {
 				}
 			}
 		}
+		for _, aid := range []string{"100ms-drain", "200ms", "200ms-drain", "50p", "auto", "100ms-at-gaps"} {
+			if name := "shared/distinct/" + library + "/" + aid; !names[name] {
+				t.Errorf("no case %s", name)
+			}
+		}
 	}
 	quick := map[bool]int{}
 	for _, top := range b.topologies(true) {
 		quick[strings.HasPrefix(top.name, "shared/")] += len(top.cases)
 	}
-	if quick[false] != 24 || quick[true] != 4 { // two rounds of five and of three seconds each: under five minutes
+	if quick[false] != 24 || quick[true] != 5 { // two rounds of five and of three seconds each: under five minutes
 		t.Errorf("--quick takes %v cases", quick)
 	}
 	for _, name := range []string{"distinct/quiche/100ms/down", "shared/distinct/quiche/100ms/down"} {

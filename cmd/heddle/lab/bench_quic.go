@@ -19,7 +19,8 @@ in tunnel the session goes through "heddle up": one address and one port. In
 shared/distinct and shared/exit the server sends at most 18 Mbit/s, and each
 path carries 50 Mbit/s: one path has the full rate, and several gain nothing
 from each other's queues. In aids, over unequal delays, --at-gaps and --settle
-are compared. Cases that end in -reorder have --reorder 100ms.
+are compared. Cases that end in -reorder have --reorder 100ms, those in -drain
+--drain 250ms, and those in -at-gaps --at-gaps 5ms.
 
 The servers are made of quic-go, aioquic and quiche, with their library's
 defaults; quiche is told to let clients migrate. They are built in the user's
