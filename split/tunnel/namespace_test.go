@@ -229,6 +229,7 @@ func checkUndo(t *testing.T, f *firewall) {
 	}
 }
 
+// tables lists the nftables tables of tunnels.
 func tables(t *testing.T) []string {
 	t.Helper()
 	conn, err := nftables.New()
@@ -241,7 +242,9 @@ func tables(t *testing.T) []string {
 	}
 	var names []string
 	for _, table := range list {
-		names = append(names, table.Name)
+		if table.Name != nft.Name("late", "answers") { // whose entries end by themselves
+			names = append(names, table.Name)
+		}
 	}
 	return names
 }
