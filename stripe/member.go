@@ -37,6 +37,7 @@ type member struct {
 	given    int    // bytes of the stream given in this transfer
 	touched  bool   // got a segment since the ring was empty
 	received uint64 // all frames below this number arrived
+	bulk     bool   // the last segment that arrived was full
 
 	ackDue, ackArmed, finDue bool
 	unacked                  int // bytes received since the last ack

@@ -119,6 +119,7 @@ func (m *member) data(body []byte, now time.Time) error {
 		return nil
 	}
 	u.More = m.precedes(len(payload))
+	m.bulk = len(payload) == c.payload()
 	if !c.scheme.None() {
 		if u.Buf, err = m.join(&u); u.Buf == nil || err != nil {
 			return err
@@ -150,10 +151,11 @@ const (
 )
 
 // precedes reports whether a segment of so many bytes is a part of a message that another path has the rest of. Only one that is
-// not full is: a message is cut into one segment for each path that is up, in their order. With fast some may be left out.
+// not full is: a message is cut into one segment for each path that is up, in their order. With fast, distant paths may be left out
+// at the end of a long transfer, so a segment after a full one counts as whole.
 func (m *member) precedes(size int) bool {
 	c := m.c
-	return c.scheme.None() && c.schedule != Fast && size < c.payload() &&
+	return c.scheme.None() && size < c.payload() && (c.schedule != Fast || !m.bulk) &&
 		slices.ContainsFunc(c.members[m.index+1:], func(other *member) bool { return other.link != nil })
 }
 

@@ -137,7 +137,7 @@ func TestCopies(t *testing.T) {
 
 // What a program writes at once, the other one reads at once, however much later one path is.
 func TestAMessageIsReadWhole(t *testing.T) {
-	for _, schedule := range []string{Strict, Weighted} {
+	for _, schedule := range []string{Strict, Weighted, Fast} {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t, ListenOptions{}, &road{delay: 5 * ms}, &road{delay: 40 * ms}, &road{delay: 10 * ms})
 			o := w.options()
