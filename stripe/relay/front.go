@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -25,6 +26,8 @@ type Front struct {
 	Pool  *Pool        // one session for each connection
 	Users *users.Users // SOCKS5 users by password; nil admits everybody
 	Log   *slog.Logger // failed connections; nil is [slog.Default]
+
+	lines connlimit.Lines // about failed connections
 }
 
 const (
@@ -57,47 +60,41 @@ func (f *Front) serve(ctx context.Context, l net.Listener, begin func(program, *
 	defer cancel()
 	room := make(chan struct{}, maxClients)
 	waiting := connlimit.NewLocalPlaces() // programs that have not made their request: idle ones keep nobody out
-	var lines connlimit.Lines
 	return netutil.Serve(ctx, l, func(c net.Conn) {
 		place := waiting.Enter(c)
 		clients.Go(func() {
-			f.client(ctx, c.(program), func(p program) error {
-				o, err := begin(p, place)
-				place.Leave()
-				if o == nil || err != nil {
-					return err
-				}
-				select {
-				case room <- struct{}{}:
-				default:
-					if lines.Take(time.Now()) {
-						f.log().Warn("too many connections: a new one is refused", "limit", maxClients)
-					}
-					netutil.Reset(p)
-					return nil
-				}
-				defer func() { <-room }()
-				return f.carry(ctx, p, o)
+			f.client(ctx, c.(program), room, func(p program) (*opening, error) {
+				defer place.Leave()
+				return begin(p, place)
 			})
 		})
 	})
 }
 
-func (f *Front) client(ctx context.Context, p program, serve func(program) error) {
+func (f *Front) client(ctx context.Context, p program, room chan struct{}, begin func(program) (*opening, error)) {
 	stop := context.AfterFunc(ctx, func() { netutil.Reset(p) })
 	defer stop()
-	err := serve(p)
+	o, err := begin(p)
+	if o != nil && err == nil {
+		err = f.carry(ctx, p, room, o)
+	}
 	if err == nil {
 		p.Close()
 		return
 	}
 	netutil.Reset(p)
-	if ctx.Err() == nil {
+	if ctx.Err() == nil && f.lines.Take(time.Now()) {
 		f.log().Warn("a connection failed", "error", err)
 	}
 }
 
-func (f *Front) carry(ctx context.Context, p program, o *opening) error {
+func (f *Front) carry(ctx context.Context, p program, room chan struct{}, o *opening) error {
+	select {
+	case room <- struct{}{}:
+		defer func() { <-room }()
+	default:
+		return fmt.Errorf("%d connections are carried, and no more are taken", maxClients)
+	}
 	s, err := f.Pool.Get(ctx)
 	if err != nil {
 		return err
