@@ -41,17 +41,8 @@ func newTwoWays(t *testing.T) *twoWays {
 		})
 	}
 	w.client.Do(t, func() error {
-		for metric, device := range []string{"a", "b"} {
-			link, err := netlink.LinkByName(device)
-			if err != nil {
-				return err
-			}
-			gateway := net.IPv4(10, 0, byte(metric+1), 1)
-			if err := netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: gateway, Priority: metric + 1}); err != nil {
-				return err
-			}
-		}
-		return nil
+		return errors.Join(nstest.Route("", "a", netlink.Route{Gw: net.IPv4(10, 0, 1, 1), Priority: 1}),
+			nstest.Route("", "b", netlink.Route{Gw: net.IPv4(10, 0, 2, 1), Priority: 2}))
 	})
 	return w
 }

@@ -137,6 +137,24 @@ func Address(device string, addresses ...string) error {
 	return netlink.LinkSetUp(link)
 }
 
+// Route adds a route to the calling thread's namespace: to a network, or everywhere if to is empty; by a device, unless device
+// is empty.
+func Route(to, device string, r netlink.Route) (err error) {
+	if to != "" {
+		if r.Dst, err = netlink.ParseIPNet(to); err != nil {
+			return err
+		}
+	}
+	if device != "" {
+		link, err := netlink.LinkByName(device)
+		if err != nil {
+			return err
+		}
+		r.LinkIndex = link.Attrs().Index
+	}
+	return netlink.RouteAdd(&r)
+}
+
 // SetUp brings a device of the calling thread's namespace up or down.
 func SetUp(device string, up bool) error {
 	link, err := netlink.LinkByName(device)

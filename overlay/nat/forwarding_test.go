@@ -140,15 +140,7 @@ func TestTooBigIsTold(t *testing.T) {
 
 // narrow leads to an address by a device, with packets of 1300 bytes at most.
 func narrow(to, device string) error {
-	link, err := netlink.LinkByName(device)
-	if err != nil {
-		return err
-	}
-	prefix, err := netlink.ParseIPNet(to)
-	if err != nil {
-		return err
-	}
-	return netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: prefix, MTU: 1300, Scope: netlink.SCOPE_LINK})
+	return nstest.Route(to, device, netlink.Route{MTU: 1300, Scope: netlink.SCOPE_LINK})
 }
 
 // A machine whose default route came by a router's advertisement would lose it.

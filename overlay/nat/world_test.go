@@ -119,10 +119,4 @@ func (w *world) answers(c net.Conn, patience time.Duration) bool {
 	return err == nil
 }
 
-func route(to, via string) error {
-	prefix, err := netlink.ParseIPNet(to)
-	if err != nil {
-		return err
-	}
-	return netlink.RouteAdd(&netlink.Route{Dst: prefix, Gw: net.ParseIP(via)})
-}
+func route(to, via string) error { return nstest.Route(to, "", netlink.Route{Gw: net.ParseIP(via)}) }

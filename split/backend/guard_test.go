@@ -160,10 +160,9 @@ func TestWatch(t *testing.T) {
 		}
 	}
 	quiet()
-	server := &net.IPNet{IP: backendtest.Server4.AsSlice(), Mask: net.CIDRMask(32, 32)}
 	for what, change := range map[string]func() error{
 		"route": func() error {
-			return netlink.RouteAdd(&netlink.Route{Dst: server, Gw: net.IPv4(10, 77, 1, 1)})
+			return nstest.Route(backendtest.Server4.String()+"/32", "", netlink.Route{Gw: net.IPv4(10, 77, 1, 1)})
 		},
 		"rule": func() error {
 			r := netlink.NewRule()

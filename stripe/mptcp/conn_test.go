@@ -16,8 +16,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
+
 	"heddle/identity"
 	"heddle/internal/netutil"
+	"heddle/internal/nstest"
 	"heddle/internal/polltest"
 	"heddle/path"
 	"heddle/stripe"
@@ -317,7 +320,9 @@ func TestDegradeGoesOn(t *testing.T) {
 func TestSubflowLeavesByItsDevice(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.client.Do(w.t, func() error { return routeBy("c1", serverAddr(2).Addr()) })
+	w.client.Do(w.t, func() error {
+		return nstest.Route(serverAddr(2).Addr().String()+"/32", "c1", netlink.Route{Scope: netlink.SCOPE_LINK})
+	})
 	client, server := w.pair(Options{Subflows: []Subflow{{Name: "a", To: serverAddr(1), Device: "c1"}, {Name: "b", To: serverAddr(2), Device: "c2"}}})
 	go io.Copy(io.Discard, server)
 	var s stripe.Status

@@ -2,7 +2,6 @@ package mptcp
 
 import (
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"testing"
@@ -52,15 +51,6 @@ func (w *world) pathManager() (value string) {
 		return err
 	})
 	return value
-}
-
-// routeBy sends what goes to an address by a device.
-func routeBy(device string, to netip.Addr) error {
-	link, err := netlink.LinkByName(device)
-	if err != nil {
-		return err
-	}
-	return netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: &net.IPNet{IP: to.AsSlice(), Mask: net.CIDRMask(32, 32)}, Scope: netlink.SCOPE_LINK})
 }
 
 // sent counts what left the client by a device.

@@ -9,7 +9,8 @@ import (
 	"testing"
 
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
+
+	"heddle/internal/nstest"
 )
 
 func TestExamineThisMachine(t *testing.T) {
@@ -59,33 +60,17 @@ type wire struct {
 // lay makes one end of a wire: its address, and its default route where it has a gateway.
 func lay(w wire) error {
 	link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: w.name, MTU: 1500}, PeerName: w.peer}
-	if err := netlink.LinkAdd(link); err != nil {
+	if err := netlink.LinkAdd(link); err != nil || w.down {
 		return err
 	}
-	peer, err := netlink.LinkByName(w.peer)
-	if err != nil {
+	var addresses []string
+	if w.address != "" {
+		addresses = append(addresses, w.address)
+	}
+	if err := errors.Join(nstest.Address(w.peer), nstest.Address(w.name, addresses...)); err != nil || w.gateway == "" {
 		return err
 	}
-	if w.down {
-		return nil
-	}
-	for _, l := range []netlink.Link{link, peer} {
-		if err := netlink.LinkSetUp(l); err != nil {
-			return err
-		}
-	}
-	if w.address == "" {
-		return nil
-	}
-	address, err := netlink.ParseAddr(w.address)
-	if err != nil {
-		return err
-	}
-	address.Flags = unix.IFA_F_NODAD
-	if err := netlink.AddrAdd(link, address); err != nil || w.gateway == "" {
-		return err
-	}
-	return netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: net.ParseIP(w.gateway), Table: w.table, Priority: w.metric})
+	return nstest.Route("", w.name, netlink.Route{Gw: net.ParseIP(w.gateway), Table: w.table, Priority: w.metric})
 }
 
 func TestInterfaces(t *testing.T) {

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/vishvananda/netlink"
+
+	"heddle/internal/nstest"
 )
 
 // Two uplinks whose routes differ in their metric only: all addresses leave by the first. What the hint says helps.
@@ -30,11 +32,7 @@ func TestAddressesThatLeaveByOneInterface(t *testing.T) {
 		if got := check(); got != want {
 			t.Errorf("got %+v\nwant %+v", got, want)
 		}
-		lte, err := netlink.LinkByName("lte")
-		if err != nil {
-			return err
-		}
-		if err := netlink.RouteAdd(&netlink.Route{LinkIndex: lte.Attrs().Index, Gw: net.IPv4(10, 64, 0, 1), Table: firstTable}); err != nil {
+		if err := nstest.Route("", "lte", netlink.Route{Gw: net.IPv4(10, 64, 0, 1), Table: firstTable}); err != nil {
 			return err
 		}
 		rule := netlink.NewRule()
