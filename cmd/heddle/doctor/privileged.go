@@ -121,7 +121,7 @@ func untried(what, capability, hint string) Result {
 
 // nftablesCheck makes a table and a chain like the kill switch's, in a new namespace.
 func nftablesCheck() Result {
-	hint := errhint.Rights("CAP_NET_ADMIN") + ", on a kernel with nf_tables; the kill switch needs it"
+	hint := errhint.Rights("CAP_NET_ADMIN") + ", on a kernel with nf_tables; the kill switch needs it, and so does dropping the kernel's answers to late packets (without it, a second process keeps sockets open for a while)"
 	made, err := inScratch(func() error {
 		c, err := nftables.New()
 		if err != nil {
@@ -138,7 +138,7 @@ func nftablesCheck() Result {
 	case err != nil:
 		return no("no table can be made: "+err.Error(), hint)
 	}
-	return yes("the firewall takes tables (the kill switch)")
+	return yes("the firewall takes tables (the kill switch, and dropping answers to late packets)")
 }
 
 func namespaces() Result {
