@@ -57,7 +57,7 @@ func newMaps(members int) (m *maps, err error) {
 		}
 	}()
 	object.Maps[splitMapHeddleMembers].MaxEntries = uint32(members)
-	for _, name := range []string{splitMapHeddleState, splitMapHeddleMembers, splitMapHeddlePlan, splitMapHeddleSenders} {
+	for _, name := range []string{splitMapHeddleState, splitMapHeddleMembers, splitMapHeddlePlan, splitMapHeddleSenders, splitMapHeddleHandshakes} {
 		if m.all[name], err = ebpf.NewMap(object.Maps[name]); err != nil {
 			return m, err
 		}

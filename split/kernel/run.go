@@ -119,7 +119,7 @@ func (p *Backend) Status() split.Status {
 	}
 	s := p.members.Status(counted) // asks the kernel, which the permission to send must not wait for
 	s.Refused = refused
-	s.Claim += "; programs that bind to a device get no answers, and fragments do not leave; the path of a QUIC session may change within its handshake"
+	s.Claim += "; programs that bind to a device get no answers, and fragments do not leave; a QUIC handshake goes by one path, which sees the server's name"
 	return s
 }
 

@@ -93,6 +93,29 @@ struct {
 	__type(value, __u32[4]);
 } heddle_senders SEC(".maps");
 
+// A QUIC handshake, which keeps its path until it is confirmed (RFC 9000, section 9). All times are CLOCK_MONOTONIC in
+// nanoseconds, 0 for never.
+struct handshake {
+	__u64 began;  // the first Initial
+	__u64 flight; // the first Handshake packet, a round trip later
+	__u64 last;   // the last long header
+	__u64 member;
+};
+
+// The last handshake of each local port. Only the client's packets are seen, so the handshake is done once the time has passed
+// in which the server answers the last of them.
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, SENDERS);
+	__type(key, __u32);
+	__type(value, struct handshake);
+} heddle_handshakes SEC(".maps");
+
+// A handshake that takes longer begins again on the path of its unit: it may have begun on a path that is dead.
+#define HANDSHAKE_LIMIT 3000000000ull
+#define QUIC_DATAGRAM 1200 // of an Initial, at least (RFC 9000, section 14.1)
+#define QUIC_VERSION2 0x6b3343cf
+
 struct packet {
 	__u32 at;     // of the UDP header, in the packet
 	__u32 ip[10]; // the header without options
@@ -223,6 +246,100 @@ static inline int pick(struct __sk_buff *skb)
 	return plan >> 8 == unit + 1 ? plan & 0xff : -1 - UNPLANNED;
 }
 
+// Kinds of QUIC packets with long headers (RFC 9000, section 17.2).
+enum kind { INITIAL = 0, HANDSHAKE = 2 };
+
+static inline int quic_kind(__u8 first, __u32 version)
+{
+	int kind = first >> 4 & 3;
+	return version == QUIC_VERSION2 ? (kind - 1) & 3 : kind; // RFC 9369, section 3.2
+}
+
+// skip_number reads a variable-length integer (RFC 9000, section 16) at an offset, and gives the offset behind it, 0 on failure.
+static inline __u32 skip_number(struct __sk_buff *skb, __u32 at, __u32 *number)
+{
+	__u8 b[4] = {};
+	if (bpf_skb_load_bytes(skb, at, b, 1))
+		return 0;
+	switch (b[0] >> 6) {
+	case 0:
+		*number = b[0];
+		return at + 1;
+	case 1:
+		*number = (b[0] & 63) << 8;
+		return bpf_skb_load_bytes(skb, at, b, 2) ? 0 : (*number |= b[1], at + 2);
+	case 2:
+		*number = 0;
+		return bpf_skb_load_bytes(skb, at, b, 4) ? 0 : (*number = b[2] << 8 | b[3], at + 4); // a datagram has no more bytes
+	}
+	return 0;
+}
+
+// behind_initial gives the first byte of the packet behind an Initial in one datagram, 0 for none. The client's second flight
+// mostly comes so.
+static inline __u8 behind_initial(struct __sk_buff *skb, __u32 at)
+{
+	__u8 length;
+	at += 5;
+	for (int i = 0; i < 2; i++) { // connection ids
+		if (bpf_skb_load_bytes(skb, at, &length, 1))
+			return 0;
+		at += 1 + length;
+	}
+	__u32 number;
+	for (int i = 0; i < 2; i++) { // the token, and the rest of the packet
+		at = skip_number(skb, at, &number);
+		if (!at)
+			return 0;
+		at += number;
+	}
+	return bpf_skb_load_bytes(skb, at, &length, 1) ? 0 : length;
+}
+
+// waits reports whether a handshake waits for the answer to its last long header. A client without Handshake packets yet has
+// no other packets to send. A quarter of the round trip is for one that takes longer.
+static inline int waits(struct handshake *h, __u64 now)
+{
+	if (!h->began || now - h->began > HANDSHAKE_LIMIT)
+		return 0;
+	__u64 round_trip = h->flight - h->began;
+	return !h->flight || now - h->last < round_trip + round_trip / 4;
+}
+
+// keep gives the member of a packet of a QUIC handshake, and number for all other packets.
+static inline int keep(struct __sk_buff *skb, struct packet *p, int number)
+{
+	__u8 start[5]; // the first byte and the version (RFC 8999, section 5.1)
+	struct handshake *h = element(&heddle_handshakes, p->udp[0]);
+	if (!h || bpf_skb_load_bytes(skb, p->at + 8, start, sizeof(start)))
+		return number;
+	__u64 now = bpf_ktime_get_ns();
+	__u32 version = (__u32)start[1] << 24 | start[2] << 16 | start[3] << 8 | start[4];
+	int isLong = start[0] & 0x80 && version;
+	int waiting = waits(h, now);
+	if (isLong) {
+		int kind = quic_kind(start[0], version);
+		if (kind == INITIAL) {
+			__u8 next = behind_initial(skb, p->at + 8);
+			if (next & 0x80)
+				kind = quic_kind(next, version);
+		}
+		if (!waiting && kind == INITIAL && start[0] & 0x40 && skb->len - p->at - 8 >= QUIC_DATAGRAM) {
+			h->began = now;
+			h->flight = 0;
+			h->member = number;
+		}
+		if (kind == HANDSHAKE && !h->flight)
+			h->flight = now;
+		h->last = now;
+		waiting = waits(h, now); // again, if the client repeats something
+	}
+	if (!waiting || (!isLong && !h->flight))
+		return number;
+	struct member *l = element(&heddle_members, h->member);
+	return l && l->index ? h->member : number;
+}
+
 // remember keeps the address that the program of this port sent from. Where two programs share a port on two addresses
 // the last one to send gets the answers.
 static inline int remember(int v6, struct packet *p)
@@ -254,6 +371,7 @@ static inline int decide(int v6, struct __sk_buff *skb, struct packet *p)
 	int number = pick(skb);
 	if (number < 0)
 		return drop(skb, -1 - number);
+	number = keep(skb, p, number);
 	struct member *l = element(&heddle_members, number);
 	if (!l)
 		return drop(skb, UNPLANNED);

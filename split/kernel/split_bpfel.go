@@ -13,6 +13,14 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type splitHandshake struct {
+	_      structs.HostLayout
+	Began  uint64
+	Flight uint64
+	Last   uint64
+	Member uint64
+}
+
 type splitMember struct {
 	_      structs.HostLayout
 	Index  uint32
@@ -42,22 +50,23 @@ type splitState struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	splitMapHeddleMembers = "heddle_members"
-	splitMapHeddlePlan    = "heddle_plan"
-	splitMapHeddleSenders = "heddle_senders"
-	splitMapHeddleState   = "heddle_state"
-	splitProgHeddleIn4    = "heddle_in4"
-	splitProgHeddleIn6    = "heddle_in6"
-	splitProgHeddleOut4   = "heddle_out4"
-	splitProgHeddleOut6   = "heddle_out6"
-	splitVarDivert        = "divert"
-	splitVarHeader        = "header"
-	splitVarMark          = "mark"
-	splitVarPackets       = "packets"
-	splitVarPeriod        = "period"
-	splitVarPort          = "port"
-	splitVarServer        = "server"
-	splitVarStart         = "start"
+	splitMapHeddleHandshakes = "heddle_handshakes"
+	splitMapHeddleMembers    = "heddle_members"
+	splitMapHeddlePlan       = "heddle_plan"
+	splitMapHeddleSenders    = "heddle_senders"
+	splitMapHeddleState      = "heddle_state"
+	splitProgHeddleIn4       = "heddle_in4"
+	splitProgHeddleIn6       = "heddle_in6"
+	splitProgHeddleOut4      = "heddle_out4"
+	splitProgHeddleOut6      = "heddle_out6"
+	splitVarDivert           = "divert"
+	splitVarHeader           = "header"
+	splitVarMark             = "mark"
+	splitVarPackets          = "packets"
+	splitVarPeriod           = "period"
+	splitVarPort             = "port"
+	splitVarServer           = "server"
+	splitVarStart            = "start"
 )
 
 // loadSplit returns the embedded CollectionSpec for split.
@@ -112,10 +121,11 @@ type splitProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type splitMapSpecs struct {
-	HeddleMembers *ebpf.MapSpec `ebpf:"heddle_members"`
-	HeddlePlan    *ebpf.MapSpec `ebpf:"heddle_plan"`
-	HeddleSenders *ebpf.MapSpec `ebpf:"heddle_senders"`
-	HeddleState   *ebpf.MapSpec `ebpf:"heddle_state"`
+	HeddleHandshakes *ebpf.MapSpec `ebpf:"heddle_handshakes"`
+	HeddleMembers    *ebpf.MapSpec `ebpf:"heddle_members"`
+	HeddlePlan       *ebpf.MapSpec `ebpf:"heddle_plan"`
+	HeddleSenders    *ebpf.MapSpec `ebpf:"heddle_senders"`
+	HeddleState      *ebpf.MapSpec `ebpf:"heddle_state"`
 }
 
 // splitVariableSpecs contains global variables before they are loaded into the kernel.
@@ -152,14 +162,16 @@ func (o *splitObjects) Close() error {
 //
 // It can be passed to loadSplitObjects or ebpf.CollectionSpec.LoadAndAssign.
 type splitMaps struct {
-	HeddleMembers *ebpf.Map `ebpf:"heddle_members"`
-	HeddlePlan    *ebpf.Map `ebpf:"heddle_plan"`
-	HeddleSenders *ebpf.Map `ebpf:"heddle_senders"`
-	HeddleState   *ebpf.Map `ebpf:"heddle_state"`
+	HeddleHandshakes *ebpf.Map `ebpf:"heddle_handshakes"`
+	HeddleMembers    *ebpf.Map `ebpf:"heddle_members"`
+	HeddlePlan       *ebpf.Map `ebpf:"heddle_plan"`
+	HeddleSenders    *ebpf.Map `ebpf:"heddle_senders"`
+	HeddleState      *ebpf.Map `ebpf:"heddle_state"`
 }
 
 func (m *splitMaps) Close() error {
 	return _SplitClose(
+		m.HeddleHandshakes,
 		m.HeddleMembers,
 		m.HeddlePlan,
 		m.HeddleSenders,
