@@ -246,6 +246,8 @@ func TestNothingIsLostOnASilentPath(t *testing.T) {
 		first := r.next + 1
 		r.run(loads["idle"], 60*time.Second, func(time.Duration) {})
 		time.Sleep(time.Second)
+		r.mu.Lock()
+		defer r.mu.Unlock()
 		for n := first; n <= r.next; n++ {
 			if !r.arrived[n] {
 				t.Fatalf("datagram %d of %d to %d, sent while a path was silent, did not arrive", n, first, r.next)

@@ -3,7 +3,6 @@ package kernel
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"strings"
 	"testing"
@@ -205,9 +204,7 @@ func TestSilentPathIsLeft(t *testing.T) {
 	w := backendtest.New(t)
 	echo := w.NewEcho(t, backendtest.Server4)
 	r := open(t, w, options(t, echo.At, "uniform", "2ms")).start()
-	w.Router.Do(t, func() error {
-		return netlink.RouteAdd(&netlink.Route{Dst: &net.IPNet{IP: net.IPv4(10, 77, 2, 2).To4(), Mask: net.CIDRMask(32, 32)}, Type: unix.RTN_BLACKHOLE})
-	})
+	w.Mute(t, 2, true)
 	c := w.NewSocket(t, netip.AddrPort{}, netip.AddrPort{})
 	for end := time.Now().Add(time.Minute); r.Status().Paths[1].State != string(path.Silent); {
 		if time.Now().After(end) {
@@ -225,9 +222,7 @@ func TestSilentPathIsLeft(t *testing.T) {
 	if now := r.Status().Paths[1].Up.Packets; now > up+2 {
 		t.Errorf("%d packets went by the silent path", now-up)
 	}
-	w.Router.Do(t, func() error {
-		return netlink.RouteDel(&netlink.Route{Dst: &net.IPNet{IP: net.IPv4(10, 77, 2, 2).To4(), Mask: net.CIDRMask(32, 32)}, Type: unix.RTN_BLACKHOLE})
-	})
+	w.Mute(t, 2, false)
 	for end := time.Now().Add(time.Minute); r.Status().Paths[1].State != string(path.Up); {
 		if time.Now().After(end) {
 			t.Fatalf("not tried again: %+v", r.Status())

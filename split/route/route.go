@@ -78,6 +78,7 @@ type Backend struct {
 	total    passed
 	heard    passed // at the last look
 	current  int    // member, -1 if nothing leaves
+	trial    int    // silent member whose unit is next or runs, or -1
 	hop      backend.Hop
 	usable   []bool
 	switches []uint64
@@ -110,7 +111,7 @@ func Open(ctx context.Context, o Options) (*Backend, error) {
 		return nil, err
 	}
 	n := len(o.Via)
-	p := &Backend{o: o, members: members, current: -1, usable: make([]bool, n), switches: make([]uint64, n),
+	p := &Backend{o: o, members: members, current: -1, trial: -1, usable: make([]bool, n), switches: make([]uint64, n),
 		total: passed{members: make([]backend.Passage, n)}, heard: passed{members: make([]backend.Passage, n)}}
 	if err := p.open(ctx, mark); err != nil {
 		return nil, errors.Join(err, p.close(p.left))
@@ -273,8 +274,11 @@ func (p *Backend) check() {
 func (p *Backend) permit(now time.Time, usable []bool, enough bool) error {
 	p.mu.Lock()
 	copy(p.usable, usable)
+	p.trial = -1
 	if !enough {
 		clear(p.usable)
+	} else if trial := p.members.NextTrial(now); trial >= 0 && p.members.Hops()[trial].Index != 0 {
+		p.trial = trial
 	}
 	p.mu.Unlock()
 	if _, err := p.turn(now); err != nil {
@@ -310,7 +314,7 @@ func (p *Backend) hear(now time.Time) error {
 func (p *Backend) turn(now time.Time) (time.Duration, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	member, _ := p.schedule.Turn(now, p.usable)
+	member, _ := p.schedule.Turn(now, p.turnable(now))
 	var hop backend.Hop
 	if member >= 0 {
 		hop = p.members.Hops()[member]
@@ -334,6 +338,23 @@ func (p *Backend) turn(now time.Time) (time.Duration, error) {
 		return time.Until(end), nil
 	}
 	return time.Hour, nil
+}
+
+// turnable returns the members that the next turn may choose from: a silent one alone if its trial is due, since only use shows
+// whether it works again. p.mu is held.
+func (p *Backend) turnable(now time.Time) []bool {
+	switch {
+	case p.trial < 0:
+		return p.usable
+	case p.trial == p.current && p.schedule.Due(now):
+		p.trial = -1
+		return p.usable
+	case p.trial != p.current:
+		p.schedule.Cut()
+	}
+	only := make([]bool, len(p.usable))
+	only[p.trial] = true
+	return only
 }
 
 // Status returns the status of the session. A run of segments (UDP_SEGMENT) counts as one packet.

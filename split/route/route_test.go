@@ -289,3 +289,24 @@ func TestRouteComesBackWithItsDevice(t *testing.T) {
 		await(t, p, func(s split.Status) bool { return s.State == "running" && time.Now().After(looked) })
 	}
 }
+
+// The router takes what comes by one way and answers nothing there for a while.
+func TestSilentPathIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	w := backendtest.New(t)
+	echo := w.NewEcho(t, backendtest.Server4)
+	p, _ := start(t, w, options(t, echo.At))
+	c := w.NewSocket(t, netip.AddrPort{}, netip.AddrPort{})
+	become := func(state path.State) {
+		t.Helper()
+		await(t, p, func(s split.Status) bool {
+			_, _ = c.WriteToUDPAddrPort([]byte("hello"), echo.At)
+			return s.Paths[1].State == string(state)
+		})
+	}
+	become(path.Up)
+	w.Mute(t, 2, true)
+	become(path.Silent)
+	w.Mute(t, 2, false)
+	become(path.Up)
+}

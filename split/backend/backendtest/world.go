@@ -104,6 +104,18 @@ func (w *World) SetUp(t *testing.T, n int, up bool) {
 	w.Client.Do(t, func() error { return errors.Join(nstest.AwaitCarrier(device), w.defaults(n)) })
 }
 
+// Mute makes the router take what comes by way n and answer nothing there, or ends that. It is for IPv4.
+func (w *World) Mute(t *testing.T, n int, mute bool) {
+	t.Helper()
+	change := netlink.RouteDel
+	if mute {
+		change = netlink.RouteAdd
+	}
+	w.Router.Do(t, func() error {
+		return change(&netlink.Route{Dst: &net.IPNet{IP: Own(n, Server4).AsSlice(), Mask: net.CIDRMask(32, 32)}, Type: unix.RTN_BLACKHOLE})
+	})
+}
+
 // checksumsInSoftware switches the checksum offload of a device off (ethtool -K DEVICE tx off).
 func checksumsInSoftware(device string) error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
