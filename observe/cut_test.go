@@ -72,7 +72,7 @@ func TestCut(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var trace Trace
+		trace := NewTrace()
 		if err := trace.Add(s, c.options); err != nil || c.fails != "" {
 			if err == nil || !strings.Contains(err.Error(), c.fails) || errhint.Of(err) == "" {
 				t.Errorf("%s: %v", c.name, err)

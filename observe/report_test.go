@@ -213,7 +213,7 @@ func TestTraceReadsBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var trace Trace
+	trace := NewTrace()
 	if err := errors.Join(trace.Add(split, TraceOptions{}), trace.Add(plain, TraceOptions{}), trace.Write(out), out.Close()); err != nil {
 		t.Fatal(err)
 	}

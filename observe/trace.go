@@ -55,7 +55,7 @@ func microseconds(d time.Duration) float64 {
 	return math.RoundToEven(float64(d) / float64(time.Microsecond))
 }
 
-// Trace collects the rows of sessions.
+// Trace collects the rows of sessions. [NewTrace] makes one.
 type Trace struct {
 	Summary TraceSummary
 	rows    []TraceRow
@@ -116,6 +116,12 @@ func (c *Capture) summary(session, observer, file string) CaptureSummary {
 	return s
 }
 
+// NewTrace returns a trace without sessions.
+func NewTrace() *Trace {
+	return &Trace{names: [][]string{},
+		Summary: TraceSummary{Paths: map[string]int{}, Captures: []CaptureSummary{}, Skipped: []SkippedSession{}}}
+}
+
 // Add adds the rows of a session, which it cuts into several as the options say.
 func (t *Trace) Add(s *Session, options TraceOptions) error {
 	pieces, err := s.cut(options)
@@ -131,9 +137,6 @@ func (t *Trace) Add(s *Session, options TraceOptions) error {
 		all = append(all, rows...)
 	}
 	t.rows = append(t.rows, all...)
-	if t.Summary.Paths == nil {
-		t.Summary.Paths = map[string]int{}
-	}
 	for _, piece := range pieces {
 		var names []string
 		for _, o := range piece.Observers {

@@ -133,7 +133,7 @@ func (f *traceFlags) run(cmd *cobra.Command, dirs []string) error {
 	if err != nil {
 		return err
 	}
-	var trace observe.Trace
+	trace := observe.NewTrace()
 	for _, s := range sessions {
 		session, err := s.read()
 		if err == nil {

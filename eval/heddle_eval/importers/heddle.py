@@ -43,16 +43,16 @@ def read(visits: Sequence[dict[str, Path]], options: Options, report: Report) ->
         listed = [{"label": str(i), "paths": {p: [str(f)] for p, f in v.items()}} for i, v in enumerate(visits)]
         sessions.write_text(json.dumps(listed))
         summary = _run(["--sessions", str(sessions), "--out", str(out), *_flags(options)])
-        traces, names = parquet.read(out), parquet.about(out).get("paths") or []
+        traces, names = parquet.read(out), parquet.about(out).get("paths", [])
     captures: list[list[dict[str, Any]]] = [[] for _ in visits]
-    for c in summary["captures"] or ():
+    for c in summary["captures"]:
         captures[int(c["session"])].append(c)
     answers: list[list[Load] | EvalError] = [list(loads) for loads in _loads(traces, names, len(visits))]
     for i, seen in enumerate(captures):
         if error := _fault(seen, options):
             answers[i] = error
         _count(seen, options, report)
-    for s in summary["skipped"] or ():
+    for s in summary["skipped"]:
         answers[int(s["session"])] = EvalError(s["what"].removeprefix("capture "), s["why"], s.get("hint", ""))
     return answers
 
