@@ -84,18 +84,27 @@ func TestNameIsAskedOverThePaths(t *testing.T) {
 	}
 }
 
-// The kernel needs the peer's address here, and so it is asked over what the nodes ride.
+// The kernel needs the peer's address here, and so it is asked over what the nodes ride: a path, or this machine's own routes.
 func TestNameForTheKernelIsAskedOverTheBase(t *testing.T) {
-	o := named(t)
-	o.Pass("n", "server", lab.ServerAddr) // no node runs there
-	stop := questions(t, o)
-	_, talk, err := o.Try("client", "", "stream", "dial", "sink", "--backend", "mptcp", "--listen", "127.0.0.1:2222", "--to", "peer.example:4470",
-		"--key", o.Keys["server"], "--path", "lte=if:lte", "--via", "a=node:n@lte", "--patience", "2s")
-	asked, all := stop()
-	if asked["home"] != 0 || all["home"] != 0 || asked["lte"] == 0 {
-		t.Errorf("packets of DNS by network: %v; of all: %v", asked, all)
-	}
-	if err == nil || strings.Contains(talk, "cannot be looked up") {
-		t.Errorf("%v\n%s", err, talk)
+	for network, via := range map[string][]string{
+		"lte":  {"--path", "lte=if:lte", "--via", "a=node:n@lte"},
+		"home": {"--via", "a=node:n"},
+	} {
+		t.Run(network, func(t *testing.T) {
+			o := named(t)
+			o.Pass("n", "server", lab.ServerAddr) // no node runs there
+			stop := questions(t, o)
+			_, talk, err := o.Try("client", "", append([]string{"stream", "dial", "sink", "--backend", "mptcp", "--listen", "127.0.0.1:2222", "--to", "peer.example:4470",
+				"--key", o.Keys["server"], "--patience", "2s"}, via...)...)
+			asked, all := stop()
+			for _, device := range []string{"home", "lte", "office"} {
+				if used := asked[device] != 0; used != (device == network) || !used && all[device] != 0 {
+					t.Errorf("packets of DNS by network: %v; of all: %v", asked, all)
+				}
+			}
+			if err == nil || strings.Contains(talk, "cannot be looked up") {
+				t.Errorf("%v\n%s", err, talk)
+			}
+		})
 	}
 }
