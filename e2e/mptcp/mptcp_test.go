@@ -6,12 +6,14 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"net/netip"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"heddle/lab/labtest"
+	"heddle/lab/peer"
 )
 
 const size = 12 << 20
@@ -253,4 +255,33 @@ func TestNodeTidiesUp(t *testing.T) {
 		t.Errorf("it leaves\n%s", rules)
 	}
 	forwarding("0")
+}
+
+// A session that cannot be dialled ahead, since the peer has no place for it, leaves no lease at the nodes, and the sessions that
+// are there go on.
+func TestWarmDialThatFails(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, ipv4)
+	w.program()
+	at := netip.AddrPortFrom(w.family.server, peer.StreamPort)
+	w.StreamServer("server", at, "stream", "serve", "--backend", "mptcp", "--name", "sums", "--to", "127.0.0.1:9000", "--max-sessions", "2") // one for each key
+	start := func(warm string) *peer.Process {
+		return w.StreamDial("sums", netip.MustParseAddrPort("127.0.0.1:2222"), "server", at, "--set-path-manager", "--warm", warm,
+			"--backend", "mptcp", "--via", "a=node:n1", "--via", "b=node:n2")
+	}
+	leases := func() int { return strings.Count(w.rules("n1")+w.rules("n2"), "expires") }
+	alone := start("0")
+	ofOne := leases()
+	alone.Stop()
+	labtest.Await(t, "no lease is left at the nodes", func() bool { return leases() == 0 })
+	dial := start("2")
+	if err := dial.AwaitLog(t.Context(), "no session can be dialled ahead"); err != nil {
+		t.Fatalf("%v\n%s", err, dial.Log())
+	}
+	labtest.Await(t, "the nodes have the leases of one session alone", func() bool { return leases() == ofOne })
+	if err := exchange(w.connect(), 1<<20); err != nil {
+		t.Fatalf("over the session that is there: %v\n%s", err, dial.Log())
+	}
+	// It may meet another try to dial ahead, which takes the only place.
+	labtest.Await(t, "a connection over a session that is dialled later", func() bool { return exchange(w.connect(), 1<<20) == nil })
 }
