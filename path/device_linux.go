@@ -72,7 +72,7 @@ func (p *devicePath) link() (netlink.Link, error) {
 }
 
 func (p *devicePath) Describe() Info {
-	info := Info{Name: p.spec.Name, Kind: p.spec.Kind, Arg: p.spec.Arg, Observer: "if:" + p.spec.Arg,
+	info := Info{Name: p.spec.Name, Kind: p.spec.Kind, Arg: p.spec.Arg, Observer: "if:" + p.spec.Arg, Fragments: true,
 		Claim: "the network behind " + p.spec.Arg + " sees the server's address, your address there, and the size and time of each packet that takes this path; not its content, and no packet of the other paths"}
 	link, err := p.link()
 	if err == nil {

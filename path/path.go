@@ -37,6 +37,12 @@ type Rotator interface {
 	Rotate() error
 }
 
+// Sized is a flow that knows its largest packet better than its path does.
+type Sized interface {
+	// MTU returns the size of the largest IP packet that the flow carries now in bytes.
+	MTU() int
+}
+
 // Addressed is a flow that knows its local address.
 type Addressed interface {
 	LocalAddr() netip.AddrPort
@@ -71,6 +77,8 @@ type Info struct {
 	Addresses []netip.Addr `json:"addresses"`
 	// MTU is the largest IP packet in bytes, or 0 if unknown.
 	MTU int `json:"mtu"`
+	// Fragments reports that larger datagrams leave as IP fragments. Other paths refuse them.
+	Fragments bool `json:"fragments,omitempty"`
 	// Ready reports whether this machine could send by the path now, else Why says why not and Hint what to do. A ready path
 	// may still be dead farther away: see [Health].
 	Ready bool   `json:"ready"`

@@ -73,7 +73,7 @@ func (p *sourcePath) binding(to netip.Addr) (binding, error) {
 }
 
 func (p *sourcePath) Describe() Info {
-	info := Info{Name: p.spec.Name, Kind: p.spec.Kind, Arg: p.spec.Arg, Observer: "src:" + p.source.String(),
+	info := Info{Name: p.spec.Name, Kind: p.spec.Kind, Arg: p.spec.Arg, Observer: "src:" + p.source.String(), Fragments: true,
 		Claim: "the network that " + p.source.String() + " leaves by sees the server's address, that address, and the size and time of each packet that takes this path; not its content, and no packet of the other paths"}
 	owner, err := deviceWith(p.source)
 	if err == nil && owner == "" {

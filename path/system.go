@@ -30,6 +30,6 @@ func (p System) Dial(ctx context.Context, to Target) (net.Conn, error) {
 }
 
 func (p System) Describe() Info {
-	return Info{Name: "system", Kind: "system", Observer: "system", Ready: true,
+	return Info{Name: "system", Kind: "system", Observer: "system", Ready: true, Fragments: true,
 		Claim: "leaves as this machine's own routes say"}
 }

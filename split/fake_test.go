@@ -27,6 +27,8 @@ type fakePath struct {
 	share    string
 	endpoint string
 	exit     string
+	mtu      int
+	fragment bool
 }
 
 type fakeFlow struct {
@@ -72,7 +74,9 @@ func (p *fakePath) Describe() path.Info {
 	if p.share != "" {
 		observer = p.share
 	}
-	return path.Info{Name: p.name, Kind: "fake", Observer: observer, Endpoint: p.endpoint, Exit: p.exit, Ready: true}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return path.Info{Name: p.name, Kind: "fake", Observer: observer, Endpoint: p.endpoint, Exit: p.exit, MTU: p.mtu, Fragments: p.fragment, Ready: true}
 }
 
 func (f *fakeFlow) Send(datagrams [][]byte) (int, error) {
@@ -125,6 +129,13 @@ func (p *fakePath) putOrdered(from netip.AddrPort, data []byte, exit, order uint
 	flow := p.flow
 	p.mu.Unlock()
 	flow.arrived <- []path.Inbound{{Data: data, Size: max(len(data), 1), From: from, Exit: exit, Order: order}}
+}
+
+// carries sets the largest packet of the path.
+func (p *fakePath) carries(mtu int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mtu = mtu
 }
 
 // breaks makes the path fail to open, nil mends it.

@@ -52,6 +52,12 @@ func (s *Session) accept(l *member, inbound []path.Inbound) int {
 			continue
 		}
 		heard = true
+		if n := s.cut(&in); n > 0 {
+			l.down.dropped.Add(uint64(n))
+			if len(in.Data) == 0 {
+				continue
+			}
+		}
 		s.shakes.heard(now, in)
 		for d := range in.Datagrams() {
 			l.down.add(1, len(d))

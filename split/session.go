@@ -33,6 +33,7 @@ type Session struct {
 	group   *group.Group
 	members []*member // those of the schedule in its order, then those beside it
 	loss    *lossMeter
+	limit   limit
 	id      string // identifies the session to proxies that carry several of its paths
 	since   time.Time
 	host    resolve.Server
@@ -109,6 +110,7 @@ func NewSession(o Options) (*Session, error) {
 		s.drain.longest = cmp.Or(o.Drain, autoDrain)
 	}
 	s.drain.await(-1)
+	s.limit.datagram.Store(math.MaxInt64)
 	s.group, err = group.New(group.Options{Session: o.Session, Specs: o.members(), Counted: len(o.Via), Paths: paths, MinPaths: o.MinPaths, Degrade: o.Degrade, Log: o.Log})
 	if err != nil {
 		return nil, err
@@ -161,6 +163,7 @@ func (s *Session) Open(ctx context.Context) error {
 		case <-patience.Done():
 		}
 	}
+	s.measure()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.judge(s.now())
@@ -201,6 +204,9 @@ func (s *Session) Send(datagrams [][]byte) error {
 		return net.ErrClosed
 	}
 	s.offered = now
+	if datagrams = s.fitting(datagrams); len(datagrams) == 0 {
+		return nil
+	}
 	if s.prober != nil && s.prober.isQuestion(datagrams[0]) && s.enough {
 		s.hold = now.Add(handshakeHold)
 	}
@@ -382,9 +388,7 @@ func (s *Session) trouble(l *member, err error) {
 	case errors.As(err, &u) && u.FromServer(s.server.Load().Addr()):
 		s.group.Note(l.Member, "the server refuses: "+u.Error())
 	case errors.As(err, &u) && u.Errno == syscall.EMSGSIZE:
-		text := u.Error()
-		l.tooBig.Store(&text)
-		s.group.Note(l.Member, u.Error())
+		s.reported(l, u)
 	case errors.As(err, &u) && u.By.IsValid():
 		l.Health.Refused(u.Error())
 		s.group.Note(l.Member, u.Error())

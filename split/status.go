@@ -26,6 +26,8 @@ type Status struct {
 	Switches uint64       `json:"switches"`      // changes of path
 	Refused  uint64       `json:"refused"`       // datagrams not sent because too few paths were healthy
 	Withheld uint64       `json:"withheld"`      // datagrams not sent because the path that a rule names was down
+	MTU      int          `json:"mtu"`           // largest IP packet in bytes that every path carries whole, 0 if unknown
+	TooLarge uint64       `json:"too_large"`     // datagrams of both directions dropped on every path, since one carries no larger ones
 	Claim    string       `json:"claim"`         // what the split hides and what it does not
 	Warnings []string     `json:"warnings,omitempty"`
 	Paths    []PathStatus `json:"paths"`
@@ -114,6 +116,7 @@ func (s *Session) Status(backend string) Status {
 	if s.o.Schedule.Every.Auto {
 		out.Every = s.sched.Period().String()
 	}
+	out.MTU, out.TooLarge = s.limit.all.InForce().Size, s.limit.tooLarge.Load()
 	if server := s.server.Load(); server != nil {
 		out.Server = server.String()
 	}

@@ -30,6 +30,7 @@ func (s *Session) tend(ctx context.Context) {
 		}
 		now := s.now()
 		s.group.Tend(ctx, now, *s.server.Load())
+		s.measure()
 		s.mu.Lock()
 		s.judge(now)
 		s.trySpared(now)

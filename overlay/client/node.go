@@ -149,7 +149,7 @@ func (p *nodePath) Describe() path.Info {
 	info.Exit, info.Endpoint = info.Observer, r.pass.Addresses[0]
 	if udp, err := p.datagrams(); err == nil {
 		about := udp.Describe()
-		info.MTU, info.Ready, info.Why, info.Hint = about.MTU, about.Ready, about.Why, about.Hint
+		info.MTU, info.Fragments, info.Ready, info.Why, info.Hint = about.MTU, about.Fragments, about.Ready, about.Why, about.Hint
 	}
 	return info
 }

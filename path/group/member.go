@@ -28,6 +28,10 @@ type Member struct {
 	failing time.Time // start of the current series of failures to open, or zero
 	retry   time.Time // time of the next try
 
+	mtu        int // last known
+	reported   int // largest packet that a router reported, or 0
+	reportedAt time.Time
+
 	// Trial spaces the tries of a silent path. It belongs to the goroutine that judges the group.
 	Trial Backoff
 	told  path.State // last logged state; belongs to the same goroutine

@@ -25,7 +25,7 @@ func (g *Group) Rows() []Row {
 	rows := make([]Row, len(g.Members))
 	for i, m := range g.Members {
 		info := m.Path.Describe()
-		r := Row{Name: m.Spec.Name, Kind: m.Spec.Kind, Base: m.Spec.Base, Observer: info.Observer, Exit: info.Exit, MTU: info.MTU, RTT: m.Health.RTT()}
+		r := Row{Name: m.Spec.Name, Kind: m.Spec.Kind, Base: m.Spec.Base, Observer: info.Observer, Exit: info.Exit, MTU: m.size(time.Now(), info), RTT: m.Health.RTT()}
 		r.State, r.Why = m.Health.State()
 		if c := m.Current(); c != nil {
 			r.Address = c.Local

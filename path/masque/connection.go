@@ -34,6 +34,7 @@ const (
 	packetLargest = 1452 // maximum of quic-go
 	sealing       = 37   // quic-go's sum of a short header with the longest connection ID, and the tag
 	framing       = 2    // of a datagram: the quarter stream ID in its shortest form, and the context
+	smallest      = 1200 // datagram that QUIC needs (RFC 9000, section 14.1)
 	headers4      = 28   // of IPv4 and UDP
 	headers6      = 48   // of IPv6 and UDP
 )
@@ -186,10 +187,14 @@ func (p *tunnel) packetSize(remote netip.AddrPort) (int, error) {
 	mtu, overhead := p.o.Base.Describe().MTU, headersOf(remote.Addr())
 	size := firstPacket(mtu, overhead)
 	if size == 0 {
-		return 0, p.problem(fmt.Sprintf("the path that it rides carries packets of %d bytes, and QUIC inside QUIC needs %d", mtu, PacketNarrow+overhead),
-			"raise the MTU of "+cmp.Or(p.spec.Base, "this machine's way to the proxy")+", or let the tunnel ride another path")
+		return 0, p.tooNarrow(mtu, overhead)
 	}
 	return size, nil
+}
+
+func (p *tunnel) tooNarrow(mtu, overhead int) *path.Error {
+	return p.problem(fmt.Sprintf("the path that it rides carries packets of %d bytes, and QUIC inside QUIC needs %d", mtu, PacketNarrow+overhead),
+		"raise the MTU of "+cmp.Or(p.spec.Base, "this machine's way to the proxy")+", or let the tunnel ride another path")
 }
 
 // narrowFor is how long large packets are not tried after silence. A connection then finds out itself whether it can grow.
@@ -290,8 +295,15 @@ func (c *connection) room() int {
 	return int(e.MaxDatagramPayloadSize)
 }
 
+// both returns the maximum payload of a QUIC datagram that passes in both directions now. The proxy searches for its own
+// packet size, and drops what does not fit: its packets show how far it is. It carries QUIC's smallest datagrams in any case.
+func (c *connection) both() int {
+	back := max(min(int(c.wire.largest.Load()), packetLargest)-sealing, smallest+framing)
+	return min(c.room(), back)
+}
+
 // mtu returns the size of the largest IPv4 packet inside the tunnel.
-func (c *connection) mtu() int { return max(c.room()-framing, 0) + headers4 }
+func (c *connection) mtu() int { return max(c.both()-framing, 0) + headers4 }
 
 // tlsConfig verifies the proxy by the system's roots or by the pins.
 func (p *tunnel) tlsConfig() *tls.Config {

@@ -147,6 +147,9 @@ func authorization(secret string) (string, bool) {
 	return "Bearer " + secret, strings.Trim(secret, token) == ""
 }
 
+// MTU returns the size of the largest IP packet inside the flow.
+func (f *flow) MTU() int { return max(f.conn.both()-f.prefix, 0) + headersOf(f.to.Addr()) }
+
 // measure returns the maximum payload in bytes now.
 func (f *flow) measure() int { return max(f.conn.room()-f.prefix, 0) }
 

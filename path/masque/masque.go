@@ -7,7 +7,6 @@
 package masque
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/tls"
@@ -246,9 +245,10 @@ func (p *tunnel) Describe() path.Info {
 		info.MTU = c.mtu()
 		return info
 	}
-	if overhead := p.proxyFamilyOverhead(); base.MTU > 0 {
-		size := cmp.Or(firstPacket(base.MTU, overhead), base.MTU-overhead)
-		info.MTU = max(payloadOf(size), 0) + headers4
+	if size := firstPacket(base.MTU, p.proxyFamilyOverhead()); size > 0 && base.MTU > 0 {
+		info.MTU = payloadOf(size) + headers4
+	} else if size == 0 && info.Ready && firstPacket(base.MTU, headers4) == 0 {
+		info.Explain(p.tooNarrow(base.MTU, headers4))
 	}
 	if err := p.refusals.standing(netip.AddrPort{}, time.Now()); err != nil && info.Ready {
 		info.Explain(err)

@@ -16,6 +16,7 @@ type wire struct {
 	*path.Conn
 	flow    path.Flow
 	up      atomic.Bool                      // the proxy proved its identity; from then on ICMP messages count for little
+	largest atomic.Int64                     // packet of the proxy so far, in bytes
 	refused atomic.Pointer[path.Unreachable] // why packets to the proxy were undeliverable, before it was up
 }
 
@@ -49,6 +50,9 @@ func (w *wire) ReadFrom(p []byte) (int, net.Addr, error) {
 		n, from, err := w.Conn.ReadFrom(p)
 		var u *path.Unreachable
 		if err == nil || !errors.As(err, &u) {
+			if int64(n) > w.largest.Load() { // only this goroutine stores
+				w.largest.Store(int64(n))
+			}
 			return n, from, err
 		}
 		if u.Errno == syscall.EMSGSIZE || w.up.Load() && u.Errno != syscall.ECONNREFUSED {

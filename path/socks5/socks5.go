@@ -65,7 +65,7 @@ func (p *proxyPath) Carries() path.Carries {
 func (p *proxyPath) Describe() path.Info {
 	under := p.base.Describe()
 	info := path.Info{Name: p.spec.Name, Kind: p.spec.Kind, Arg: p.spec.Arg, Observer: "socks5:" + p.spec.Arg, Exit: "socks5:" + p.spec.Arg, Endpoint: p.spec.Arg,
-		Addresses: under.Addresses, Ready: under.Ready, Why: under.Why, Hint: under.Hint,
+		Addresses: under.Addresses, Fragments: under.Fragments, Ready: under.Ready, Why: under.Why, Hint: under.Hint,
 		Claim: "the proxy " + p.spec.Arg + ", and in clear every network between it and you, sees your address, the server's and the size and time of each packet that takes this path, and the proxy's password if it has one; the server sees the proxy's address"}
 	if p.spec.Base != "" {
 		info.Observer = under.Observer // SOCKS5 hides nothing from the network under it

@@ -74,7 +74,7 @@ func (p *tunnelPath) Describe() path.Info {
 	sum := sha256.Sum256(key[:])
 	info := path.Info{Name: p.spec.Name, Kind: p.spec.Kind, Arg: p.spec.Arg,
 		Observer: "wireguard:" + p.config.Peer.Endpoint, Exit: "wireguard:" + hex.EncodeToString(sum[:6]),
-		Endpoint: p.config.Peer.Endpoint, MTU: p.mtu(under.MTU), Ready: under.Ready, Why: under.Why, Hint: under.Hint,
+		Endpoint: p.config.Peer.Endpoint, MTU: p.mtu(under.MTU), Fragments: true, Ready: under.Ready, Why: under.Why, Hint: under.Hint,
 		Claim: "the network under it sees a WireGuard tunnel to " + p.config.Peer.Endpoint + " and the size and time of each packet that takes this path, but not the server; who runs the tunnel and the networks behind it see what a bare path from there would show them, the server's address among it, and no packet of the other paths"}
 	for _, a := range p.config.Interface.Addresses {
 		info.Addresses = append(info.Addresses, a.Addr())

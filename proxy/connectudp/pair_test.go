@@ -174,6 +174,25 @@ func (s *setup) settled(t *testing.T, up, down uint64) Status {
 	}
 }
 
+// A flow takes what it says that it carries, also where its number takes more room.
+func TestFlowsCarryWhatTheySay(t *testing.T) {
+	s := start(t, nil)
+	to, _ := echo(t, "127.0.0.1:0")
+	p := s.way(t, s.token, nil)
+	first := open(t, p, to)
+	if mtu := first.(path.Sized).MTU(); mtu < 1361 {
+		t.Errorf("the first flow carries %d bytes, although the proxy begins with larger packets", mtu)
+	}
+	last := first
+	for range 64 { // the quarter stream ID then takes two bytes
+		last.Close()
+		last = open(t, p, to)
+	}
+	if n, err := last.Send([][]byte{make([]byte, last.(path.Sized).MTU()-28)}); n != 1 {
+		t.Errorf("the last flow refuses it: %v", err)
+	}
+}
+
 func TestOversizeIsTold(t *testing.T) {
 	s := start(t, nil)
 	to, _ := echo(t, "127.0.0.1:0")
@@ -285,6 +304,9 @@ func TestNarrowBases(t *testing.T) {
 	to, _ := echo(t, "127.0.0.1:0")
 	base := &narrow{System: path.NewSystem(0), mtu: 1300}
 	refusedOpen(t, s.way(t, s.token, base), to, "needs 1308")
+	if info := s.way(t, s.token, base).Describe(); info.Ready || info.MTU != 0 || !strings.Contains(info.Why, "needs 1308") {
+		t.Errorf("described as %+v", info)
+	}
 	if base.opened.Load() != 0 {
 		t.Error("something was opened")
 	}

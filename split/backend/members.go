@@ -25,7 +25,9 @@ type Options struct {
 	// Lookup finds the addresses of HOST:PORT; nil means this machine's resolver.
 	Lookup    func(ctx context.Context, to string) ([]netip.AddrPort, error)
 	LookAgain time.Duration // time between lookups of a name; 0 means a minute
-	Ready     func()        // called once, when packets may first leave; may be nil
+	// Ready is called once, when packets may first leave, with what programs must know of the size of their datagrams. It may
+	// be nil.
+	Ready func(limit string)
 }
 
 // TendEvery is the time between two checks of the members.
@@ -50,6 +52,8 @@ type Members struct {
 
 	mu   sync.Mutex
 	hops []Hop // how each member leaves; the zero Hop while it is down
+	mtus []int // last known of each member, 0 if unknown
+	mtu  group.Ceiling
 }
 
 // Passage is the traffic over one member.
@@ -73,7 +77,7 @@ func NewMembers(ctx context.Context, backend string, o Options, mark uint32) (*M
 	if err != nil {
 		return nil, err
 	}
-	s := &Members{o: o, mark: mark, backend: backend, since: time.Now(), hops: make([]Hop, len(o.Via)), before: make([]Passage, len(o.Via))}
+	s := &Members{o: o, mark: mark, backend: backend, since: time.Now(), hops: make([]Hop, len(o.Via)), mtus: make([]int, len(o.Via)), before: make([]Passage, len(o.Via))}
 	if err := s.resolve(ctx, paths); err != nil {
 		return nil, err
 	}
@@ -112,10 +116,35 @@ func (s *Members) Follow(ctx context.Context) (changed bool) {
 		if hop != s.hops[i] {
 			s.hops[i], changed = hop, true
 		}
+		s.mtus[i] = cmp.Or(hop.MTU, s.mtus[i])
 		s.mu.Unlock()
 	}
-	return changed
+	return s.measure(time.Now()) || changed
 }
+
+// measure finds the largest packet that all members carry, and reports whether it changed. A member that is down counts with
+// its last size, since it may return.
+func (s *Members) measure(now time.Time) (changed bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var n group.Narrow
+	for i, m := range s.group.Members {
+		n.Add(m.Spec.Name, s.mtus[i])
+	}
+	before := s.mtu.InForce()
+	return s.mtu.Follow(now, n) != before
+}
+
+// narrowest returns the member whose packet size holds for all.
+func (s *Members) narrowest() group.Narrow {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mtu.InForce()
+}
+
+// MTU returns the largest IP packet in bytes that may leave by any path. A program that searches for the largest size (RFC
+// 8899) searches on all paths at once, so a larger packet that one path carries would mislead it.
+func (s *Members) MTU() int { return s.narrowest().Size }
 
 func (s *Members) hopOf(ctx context.Context, m *group.Member) (Hop, error) {
 	if err := m.Check(); err != nil {
@@ -164,7 +193,7 @@ func (s *Members) Judge(now time.Time, permit func(usable []bool, enough bool) e
 		return err
 	}
 	if first := s.group.Tell(v); first && s.o.Ready != nil {
-		s.o.Ready()
+		s.o.Ready(split.TellLimit(s.narrowest(), s.Server.Addr()))
 	}
 	return nil
 }
@@ -195,6 +224,7 @@ func (s *Members) Status(counted []split.Counted) split.Status {
 		rows[i].Exit, rows[i].RTT = "", 0
 	}
 	out := s.o.NewStatus(s.backend, s.group, rows, counted)
+	out.MTU = s.MTU()
 	out.To, out.Server, out.Since = cmp.Or(s.o.To, s.Server.String()), s.Server.String(), s.since
 	for _, c := range counted {
 		out.Switches += c.Switches

@@ -113,7 +113,7 @@ func TestDegradePermitsFewerPaths(t *testing.T) {
 // Status says "running" no sooner than the kernel lets packets through, and Ready is called then, and once.
 func TestStatusSaysWhatWasPermitted(t *testing.T) {
 	ready := 0
-	s := newTestMembers(t, 2, func(o *Options) { o.Ready = func() { ready++ } })
+	s := newTestMembers(t, 2, func(o *Options) { o.Ready = func(string) { ready++ } })
 	now := time.Unix(1000, 0)
 	want := func(state string, times int, why ...string) {
 		t.Helper()

@@ -92,7 +92,7 @@ func (c *Table) everything() *net.IPNet {
 
 // Replace sends everything in the table by a hop. It replaces the route atomically.
 func (c *Table) Replace(h Hop, server netip.Addr) error {
-	r := &netlink.Route{Table: c.Number, Dst: c.everything(), LinkIndex: h.Index, Src: h.Source.AsSlice(), Priority: 1}
+	r := &netlink.Route{Table: c.Number, Dst: c.everything(), LinkIndex: h.Index, Src: h.Source.AsSlice(), MTU: h.MTU, Priority: 1}
 	if h.Next != server {
 		r.Gw = h.Next.AsSlice()
 		r.Flags = int(netlink.FLAG_ONLINK) // the route to the gateway is in another table

@@ -41,6 +41,7 @@ func (p *Backend) arrange() error {
 				return err
 			}
 		}
+		h.MTU = p.members.MTU()
 		p.session.maps.setHop(i, h)
 	}
 	return p.permitDevices()

@@ -133,7 +133,7 @@ func TestReady(t *testing.T) {
 	w := backendtest.New(t)
 	w.Ready(t, func(server netip.AddrPort, ready func()) {
 		o := options(t, server, "uniform", "2ms")
-		o.Ready = ready
+		o.Ready = func(string) { ready() }
 		open(t, w, o).start()
 	})
 }
@@ -144,7 +144,7 @@ func TestServerMoves(t *testing.T) {
 	o := options(t, netip.AddrPort{}, "uniform", "2ms")
 	w.ServerMoves(t, backendtest.Backend{
 		Open: func(to string, name *backendtest.Name, ready func()) backendtest.Session {
-			o.To, o.Lookup, o.LookAgain, o.Ready = to, name.Lookup, 10*time.Millisecond, ready
+			o.To, o.Lookup, o.LookAgain, o.Ready = to, name.Lookup, 10*time.Millisecond, func(string) { ready() }
 			return open(t, w, o)
 		},
 		Clean: func() error {

@@ -113,24 +113,28 @@ func (p *Backend) countRefused() {
 
 // Status returns the status of the session. It counts packets on the wire: each segment of a run counts as one.
 func (p *Backend) Status() split.Status {
-	counted, refused, closed := p.counted()
+	counted, refused, tooLarge, closed := p.counted()
 	if closed {
 		return split.Status{Session: p.o.Session, Backend: backendName, To: p.o.To, State: "stopped", Why: "closed"}
 	}
 	s := p.members.Status(counted) // asks the kernel, which the permission to send must not wait for
-	s.Refused = refused
+	s.Refused, s.TooLarge = refused, tooLarge
 	s.Claim += "; programs that bind to a device get no answers, and fragments do not leave; a QUIC handshake goes by one path, which sees the server's name"
 	return s
 }
 
 // counted returns the counters of the members and of drops, and warns of drops.
-func (p *Backend) counted() (counted []split.Counted, refused uint64, closed bool) {
+func (p *Backend) counted() (counted []split.Counted, refused, tooLarge uint64, closed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
-		return nil, 0, true
+		return nil, 0, 0, true
 	}
-	drops := p.session.maps.drops()
+	drops, passed := p.session.maps.drops(), p.session.maps.passed()
+	tooLarge = drops[dropTooLarge]
+	if isSearch(tooLarge, passed) {
+		drops[dropTooLarge] = 0
+	}
 	for d, n := range drops {
 		if n > 0 && drop(d) != dropStopped {
 			p.members.Warn("datagrams to the server were dropped: %s", drop(d).explain())
@@ -139,10 +143,20 @@ func (p *Backend) counted() (counted []split.Counted, refused uint64, closed boo
 	if p.refused+p.stray > 0 {
 		p.members.Warn("datagrams to the server were dropped: they would have left by a device where nothing splits them")
 	}
-	counted = backend.Counted(p.session.maps.passed(), p.planner.schedule.Weights(), p.planner.switches)
+	counted = backend.Counted(passed, p.planner.schedule.Weights(), p.planner.switches)
 	refused = p.refused + p.stray
+	drops[dropTooLarge] = 0
 	for _, n := range drops {
 		refused += n
 	}
-	return counted, refused, false
+	return counted, refused, tooLarge, false
+}
+
+// isSearch reports whether so few datagrams were too large that QUIC may have searched for the largest size with them.
+func isSearch(tooLarge uint64, passed []backend.Passage) bool {
+	var all uint64
+	for _, p := range passed {
+		all += p.Up.Packets + p.Down.Packets
+	}
+	return tooLarge < 20 || tooLarge < all/20
 }

@@ -30,7 +30,7 @@ enum drop {
 	FRAGMENT,  // a fragment, or other headers before UDP's: no port to tell whose it is
 	MALFORMED, // shorter than its headers
 	STRAY,     // marked as decided, but not on its path
-	TOO_BIG,   // larger than the path's MTU
+	TOO_BIG,   // larger than the MTU that holds for all paths, in either direction
 	RUN,       // a run of segments where packets are counted
 	FAILED,    // the kernel could not rewrite it
 	DROPS,
@@ -51,7 +51,7 @@ struct tally {
 
 struct member {
 	__u32 index; // of the device; 0 while the member is down
-	__u32 mtu;
+	__u32 mtu; // the smallest of all members
 	__u32 source[4]; // the path's own address
 	struct tally up, down;
 };
@@ -137,9 +137,11 @@ static inline int same(int v6, const __u32 *a, const __u32 *b)
 	return difference == 0;
 }
 
-// segments is the number of datagrams in the packet.
+// segments is the number of datagrams in the packet. The compiler must not compute the field's address earlier: the kernel
+// refuses a pointer to within the packet's context.
 static inline __u32 segments(struct __sk_buff *skb)
 {
+	asm volatile("" : "+r"(skb));
 	return skb->gso_segs ? skb->gso_segs : 1;
 }
 
@@ -218,6 +220,13 @@ static inline long replace(int v6, struct __sk_buff *skb, struct packet *p, __u3
 	if (!v6 && bpf_l3_csum_replace(skb, header + 10, old[0], new[0], 4))
 		return -1;
 	return bpf_skb_store_bytes(skb, header + 4 * word, new, length, v6 ? BPF_F_RECOMPUTE_CSUM : 0);
+}
+
+// too_big reports whether a datagram is larger than the narrowest path carries. Programs search for the largest size on all
+// paths at once, so what one path alone carries must not pass. A run counts by its segments.
+static inline int too_big(struct __sk_buff *skb, struct packet *p, struct member *l)
+{
+	return (skb->gso_size ? skb->gso_size + p->at + 8 : skb->len) - header > l->mtu;
 }
 
 // pick gives the member of the packet, or -1 less the reason why it is dropped.
@@ -377,7 +386,7 @@ static inline int decide(int v6, struct __sk_buff *skb, struct packet *p)
 		return drop(skb, UNPLANNED);
 	if (!l->index)
 		return drop(skb, STRAY);
-	if ((skb->gso_size ? skb->gso_size + p->at + 8 : skb->len) - header > l->mtu)
+	if (too_big(skb, p, l))
 		return drop(skb, TOO_BIG);
 	if (remember(v6, p) || (!same(v6, p->ip + SOURCE, l->source) && replace(v6, skb, p, SOURCE, l->source)))
 		return drop(skb, FAILED);
@@ -431,6 +440,8 @@ static inline int receive(int v6, struct __sk_buff *skb)
 	}
 	if (!found)
 		return TC_ACT_UNSPEC;
+	if (too_big(skb, &p, found))
+		return drop(skb, TOO_BIG);
 	count(skb, &p, &found->down);
 	__u32 *sender = element(&heddle_senders, p.udp[1]);
 	if (!sender || same(v6, p.ip + TARGET, sender) || !(sender[0] | sender[1])) // none, the same, or no program sent from this port

@@ -318,6 +318,7 @@ func (p *Backend) turn(now time.Time) (time.Duration, error) {
 	var hop backend.Hop
 	if member >= 0 {
 		hop = p.members.Hops()[member]
+		hop.MTU = p.members.MTU() // the kernel fragments or refuses what another path would not carry
 	}
 	if hop.Index == 0 {
 		p.current, p.hop = -1, backend.Hop{}

@@ -186,7 +186,7 @@ func TestReady(t *testing.T) {
 	w := backendtest.New(t)
 	w.Ready(t, func(server netip.AddrPort, ready func()) {
 		o := options(t, server)
-		o.Ready = ready
+		o.Ready = func(string) { ready() }
 		start(t, w, o)
 	})
 }
@@ -197,7 +197,7 @@ func TestServerMoves(t *testing.T) {
 	o := options(t, netip.AddrPort{})
 	w.ServerMoves(t, backendtest.Backend{
 		Open: func(to string, name *backendtest.Name, ready func()) backendtest.Session {
-			o.To, o.Lookup, o.LookAgain, o.Ready = to, name.Lookup, 10*time.Millisecond, ready
+			o.To, o.Lookup, o.LookAgain, o.Ready = to, name.Lookup, 10*time.Millisecond, func(string) { ready() }
 			var p *Backend
 			w.Client.Do(t, func() (err error) {
 				p, err = Open(t.Context(), o)

@@ -9,6 +9,7 @@ import (
 
 	"heddle/internal/journal"
 	"heddle/path"
+	"heddle/path/group"
 	"heddle/path/wgconf"
 	"heddle/split"
 )
@@ -50,36 +51,57 @@ const usualMTU = 1500
 
 type change = journal.Change
 
-// chooseMTU returns the MTU asked for, or else the narrowest path's less WireGuard's overhead.
-func chooseMTU(o *Options) (int, error) {
-	v6 := slices.ContainsFunc(o.Config.Interface.Addresses, func(p netip.Prefix) bool { return p.Addr().Is6() })
-	least := 576 // every host takes this (RFC 791)
-	if v6 {
-		least = 1280 // every link carries this (RFC 8200)
-	}
+// chooseMTU returns the tunnel's MTU: the one asked for or that of the narrowest path, whichever is smaller. It warns if it
+// lowers the one asked for.
+func chooseMTU(o *Options) (mtu int, warning string, err error) {
+	least := o.leastMTU()
 	asked := cmp.Or(o.MTU, o.Config.Interface.MTU)
 	if asked != 0 && (asked < least || asked > 65535-overhead) {
-		return 0, &path.Error{What: fmt.Sprintf("mtu %d", asked), Why: fmt.Sprintf("the tunnel needs %d to %d bytes", least, 65535-overhead),
+		return 0, "", &path.Error{What: fmt.Sprintf("mtu %d", asked), Why: fmt.Sprintf("the tunnel needs %d to %d bytes", least, 65535-overhead),
 			Hint: "leave it out to have it worked out"}
 	}
-	if asked != 0 {
-		return asked, nil
-	}
-	narrowest := 0
 	ways, err := o.Split.Paths()
 	if err != nil {
-		return 0, err
+		return 0, "", err
 	}
-	for _, way := range ways {
-		if mtu := way.Describe().MTU; mtu > 0 && (narrowest == 0 || mtu < narrowest) {
-			narrowest = mtu
-		}
+	all, whole := group.NarrowestOf(slices.Concat(o.Split.Via, o.Split.Beside), ways)
+	return o.fitMTU(asked, all, whole)
+}
+
+// leastMTU returns the smallest MTU for the tunnel's addresses.
+func (o *Options) leastMTU() int {
+	if slices.ContainsFunc(o.Config.Interface.Addresses, func(p netip.Prefix) bool { return p.Addr().Is6() }) {
+		return 1280 // every link carries this (RFC 8200)
 	}
-	// Loopback has 65536, which no other network carries.
-	mtu := min(cmp.Or(narrowest, usualMTU), 65535) - overhead
+	return 576 // every host takes this (RFC 791)
+}
+
+// fitMTU is [chooseMTU] for the narrowest path, and the narrowest of those that refuse larger packets. On the others, packets
+// of a tunnel that must not be smaller leave as fragments, if somebody asked for its MTU.
+func (o *Options) fitMTU(asked int, all, whole group.Narrow) (mtu int, warning string, err error) {
+	least := o.leastMTU()
+	if asked == 0 {
+		// Loopback has 65536, which no other network carries.
+		mtu = min(cmp.Or(all.Size, usualMTU), 65535) - overhead
+	} else if mtu = all.Size - o.headers(); all.Size == 0 || asked <= mtu {
+		return asked, "", nil
+	} else if whole.Size == 0 || whole.Size-o.headers() >= least {
+		mtu = max(mtu, least)
+	}
 	if mtu < least {
-		return 0, &path.Error{What: "mtu", Why: fmt.Sprintf("the narrowest path carries %d bytes, too few for a tunnel that needs %d", narrowest, least),
+		return 0, "", &path.Error{What: "mtu", Why: fmt.Sprintf("path %s carries packets of %d bytes, too few for a tunnel that needs %d", all.Path, all.Size, least),
 			Hint: "leave that path out, or raise its MTU"}
 	}
-	return mtu, nil
+	if asked > mtu {
+		warning = fmt.Sprintf("the MTU of the tunnel is %d instead of %d, since path %s carries packets of %d bytes", mtu, asked, all.Path, all.Size)
+	}
+	return mtu, warning, nil
+}
+
+// headers returns what WireGuard adds to a packet on its way to the server, in bytes.
+func (o *Options) headers() int {
+	if a, err := netip.ParseAddrPort(o.Config.Peer.Endpoint); err == nil && a.Addr().Unmap().Is4() {
+		return overhead - 20
+	}
+	return overhead
 }

@@ -29,6 +29,8 @@ func serveControl(string, *device.Device, *slog.Logger) *controlSocket { return 
 
 func (*controlSocket) close() {}
 
+func setMTU(name string, _ int) error { return errhint.NeedsLinux("the device of tunnel "+name, "") }
+
 func tableName(name string) string { return name }
 
 func otherKillSwitch(string) error { return nil }

@@ -26,11 +26,14 @@ func makePlan(o *Options) (*plan, error) {
 		return nil, &path.Error{What: "device " + o.Name, Why: "there is one of this name already",
 			Hint: fmt.Sprintf("end it (`wg-quick down %[1]s` or `ip link delete %[1]s`), or give another --name", o.Name)}
 	}
-	mtu, err := chooseMTU(o)
+	mtu, warning, err := chooseMTU(o)
 	if err != nil {
 		return nil, err
 	}
 	p := &plan{mtu: mtu, mark: o.Config.Interface.FwMark, noIPv6: ipv6Off()}
+	if warning != "" {
+		p.warnings = append(p.warnings, warning)
+	}
 	routes, err := p.routing(o)
 	if err != nil {
 		return nil, &path.Error{What: "routing of " + o.Name, Why: "it cannot be planned", Err: err, Hint: hintFor(err)}

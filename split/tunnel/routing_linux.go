@@ -65,6 +65,15 @@ func (c *linkUp) Apply() error {
 	return netlink.LinkSetUp(link)
 }
 
+// setMTU changes the MTU of a device that is up.
+func setMTU(name string, mtu int) error {
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		return err
+	}
+	return netlink.LinkSetMTU(link, mtu)
+}
+
 // route sends a destination into the tunnel.
 type route struct {
 	ofDevice

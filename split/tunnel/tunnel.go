@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"sync/atomic"
 	"time"
 
 	"golang.zx2c4.com/wireguard/tun"
@@ -35,6 +36,10 @@ type Tunnel struct {
 	control *controlSocket
 	net     *netstack.Net
 	done    chan struct{}
+
+	planned  int          // MTU
+	mtu      atomic.Int64 // now
+	warnings []string     // about the plan
 }
 
 // New checks the options and plans the tunnel. It changes and sends nothing.
@@ -42,11 +47,14 @@ func New(o Options) (*Tunnel, error) {
 	t := &Tunnel{o: o, done: make(chan struct{})}
 	o.Split.Session, o.Split.To, o.Split.Log = o.Name, o.Config.Peer.Endpoint, o.log()
 	if o.Userspace {
-		mtu, err := chooseMTU(&o)
+		mtu, warning, err := chooseMTU(&o)
 		if err != nil {
 			return nil, err
 		}
-		t.o.MTU = mtu
+		t.planned = mtu
+		if warning != "" {
+			t.warnings = []string{warning}
+		}
 	} else {
 		p, err := makePlan(&o)
 		if err != nil {
@@ -54,7 +62,9 @@ func New(o Options) (*Tunnel, error) {
 		}
 		t.plan, o.Split.Mark = p, p.mark
 		o.Split.AskPaths = t.KillSwitch()
+		t.planned, t.warnings = p.mtu, p.warnings
 	}
+	t.mtu.Store(int64(t.planned))
 	session, err := split.NewSession(o.Split)
 	if err != nil {
 		return nil, err
@@ -79,13 +89,8 @@ func (t *Tunnel) Changes() []string {
 	return lines
 }
 
-// Warnings says what of the file has no effect on this machine, one sentence each.
-func (t *Tunnel) Warnings() []string {
-	if t.plan == nil {
-		return nil
-	}
-	return t.plan.warnings
-}
+// Warnings says what of the file or the options has no effect, one sentence each.
+func (t *Tunnel) Warnings() []string { return t.warnings }
 
 // Up sets the guard, resolves the server's name, proves the paths, and only then makes the tunnel and sends traffic into
 // it. With a kill switch, which would block this machine's resolver, it asks for the name over the paths. Up returns after the
@@ -127,6 +132,9 @@ func (t *Tunnel) up(ctx context.Context, guarded func(), tell func(string)) erro
 		if err := t.session.Prove(ctx, tell); err != nil {
 			return err
 		}
+		if err := t.fit(); err != nil {
+			return err
+		}
 		if err := t.userspace(); err != nil {
 			return err
 		}
@@ -144,6 +152,9 @@ func (t *Tunnel) up(ctx context.Context, guarded func(), tell func(string)) erro
 		return err
 	}
 	if err := t.makeDevice(ctx, rest); err != nil {
+		return err
+	}
+	if err := t.fit(); err != nil {
 		return err
 	}
 	for _, c := range t.plan.after {
@@ -223,7 +234,7 @@ func (t *Tunnel) userspace() error {
 	for _, p := range t.o.Config.Interface.Addresses {
 		addresses = append(addresses, p.Addr())
 	}
-	dev, stack, err := netstack.CreateNetTUN(addresses, t.o.Config.Interface.DNS, t.o.MTU)
+	dev, stack, err := netstack.CreateNetTUN(addresses, t.o.Config.Interface.DNS, t.MTU())
 	if err != nil {
 		return &path.Error{What: "userspace tunnel " + t.o.Name, Why: "it cannot be made", Err: err}
 	}
@@ -285,21 +296,48 @@ func (t *Tunnel) Beside() []netip.Prefix {
 }
 
 // MTU returns the tunnel's MTU in bytes.
-func (t *Tunnel) MTU() int {
-	if t.plan == nil {
-		return t.o.MTU
+func (t *Tunnel) MTU() int { return int(t.mtu.Load()) }
+
+// fit sets the tunnel's MTU to what the paths carry now, and at most to the planned one. Some kinds know their size only once
+// they are open. The network stack of a userspace tunnel keeps the MTU that it is made with.
+func (t *Tunnel) fit() error {
+	all, whole := t.session.Narrowest()
+	mtu, warning, err := t.o.fitMTU(t.planned, all, whole)
+	if err != nil || mtu == t.MTU() || t.net != nil {
+		return err
 	}
-	return t.plan.mtu
+	if t.plan != nil {
+		if err := setMTU(t.o.Name, mtu); err != nil {
+			return &path.Error{What: "tunnel " + t.o.Name, Why: fmt.Sprintf("its MTU cannot be set to %d", mtu), Err: err}
+		}
+	}
+	t.mtu.Store(int64(mtu))
+	if warning == "" {
+		warning = fmt.Sprintf("the MTU of the tunnel is %d again", mtu)
+	}
+	t.o.log().Warn(warning, "tunnel", t.o.Name)
+	return nil
 }
+
+// fitEvery is the time between two looks at what the paths carry.
+const fitEvery = time.Second
 
 // Wait returns nil when ctx ends, or an error when the device is removed. After an error, do not call Close without a
 // person's decision: the guard stays up until then.
 func (t *Tunnel) Wait(ctx context.Context) error {
-	select {
-	case <-ctx.Done():
-		return nil
-	case <-t.done:
-		return t.ended()
+	tick := time.NewTicker(fitEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-t.done:
+			return t.ended()
+		case <-tick.C:
+			if err := t.fit(); err != nil {
+				t.o.log().Debug("the MTU stays", "tunnel", t.o.Name, "error", err) // the session warns of what it drops
+			}
+		}
 	}
 }
 

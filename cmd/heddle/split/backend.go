@@ -52,6 +52,7 @@ func openOne(ctx context.Context, name string, s config.Split, o split.Options, 
 			return nil, err
 		}
 		fmt.Fprintf(talk, "%s: listening on %v for %s over %d paths\n", s.SessionName(), relay.Addr(), s.To, len(o.Via))
+		tellLimit(talk, s, relay.Limit())
 		r.Ready()
 		return &opened{relay.Run, relay.Status, func() error { return nil }}, nil // Run closes it
 	}
@@ -64,6 +65,13 @@ func openOne(ctx context.Context, name string, s config.Split, o split.Options, 
 		return nil, errors.Join(err, b.close())
 	}
 	return b, nil
+}
+
+// tellLimit prints what programs must know of the size of their datagrams.
+func tellLimit(talk io.Writer, s config.Split, limit string) {
+	if limit != "" {
+		fmt.Fprintf(talk, "%s: %s\n", s.SessionName(), limit)
+	}
 }
 
 // Guarded are the backends with a guard and a journal.

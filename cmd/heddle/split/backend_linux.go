@@ -21,8 +21,9 @@ func refused(err error) bool { return errors.Is(err, kernel.ErrRefused) }
 
 // openBelow starts a backend below the socket, which has one session.
 func openBelow(ctx context.Context, name string, s config.Split, o split.Options, r *runner.Runner, talk io.Writer) (*opened, error) {
-	options := backend.Options{Options: o, Dir: control.Dir(), Ready: func() {
+	options := backend.Options{Options: o, Dir: control.Dir(), Ready: func(limit string) {
 		fmt.Fprintf(talk, "%s: splitting what is sent to %s (backend %s) over %d paths\n", s.SessionName(), s.To, name, len(o.Via))
+		tellLimit(talk, s, limit)
 		r.Ready()
 	}}
 	if at, err := netip.ParseAddrPort(s.To); err == nil {

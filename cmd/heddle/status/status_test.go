@@ -32,7 +32,7 @@ func office() split.Status {
 	return split.Status{
 		Session: "office", Backend: "wireguard", To: "vpn.example.com:51820", Server: "203.0.113.9:51820",
 		Schedule: "weighted", Every: "100ms", MinPaths: 2, State: "running", Since: *ago(12*time.Minute + 3*time.Second),
-		Switches: 7201,
+		Switches: 7201, MTU: 1361, TooLarge: 12,
 		Paths: []split.PathStatus{{
 			Name: "home", Kind: "if", Observer: "if:eth0", State: "up", Address: netip.MustParseAddrPort("192.168.178.23:51820"),
 			RTT: 12_340_000, Loss: &lost, Up: split.Count{Packets: 33_120, Bytes: 2_119_680, Share: 0.312},

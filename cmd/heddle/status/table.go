@@ -77,7 +77,11 @@ func sessionText(b *strings.Builder, name string, s split.Status, now time.Time,
 		needs = "goes on with fewer"
 	}
 	fmt.Fprintf(b, "  %s to %s for %s\n", s.Backend, server, cli.Span(now.Sub(s.Since)))
-	fmt.Fprintf(b, "  %s, every %s, %s; %s\n", s.Schedule, s.Every, needs, text.About(s.Switches, "switch"))
+	mtu := ""
+	if s.MTU > 0 {
+		mtu = fmt.Sprintf("; MTU %d", s.MTU)
+	}
+	fmt.Fprintf(b, "  %s, every %s, %s; %s%s\n", s.Schedule, s.Every, needs, text.About(s.Switches, "switch"), mtu)
 	pathTable(b, s.Paths, now, width)
 	for _, p := range s.Paths {
 		if len(p.Rules) > 0 {
@@ -95,6 +99,9 @@ func sessionText(b *strings.Builder, name string, s split.Status, now time.Time,
 	}
 	if s.Withheld > 0 {
 		fmt.Fprintf(b, "  not sent since the path that a rule names was down: %s\n", text.About(s.Withheld, "packet"))
+	}
+	if s.TooLarge > 0 {
+		fmt.Fprintf(b, "  not passed on as too large for the narrowest path: %s\n", text.About(s.TooLarge, "packet"))
 	}
 	for _, warning := range s.Warnings {
 		fmt.Fprintf(b, "  warning: %s\n", warning)
