@@ -140,7 +140,7 @@ func (h *handshakes) long(now time.Time, datagram []byte) *handshake {
 	if len(packets) == 0 {
 		return nil
 	}
-	c := h.find(packets[0])
+	c := h.find(packets)
 	if c == nil {
 		if packets[0].Kind != clienthello.KindInitial || datagram[0]&0x40 == 0 || len(datagram) < quicDatagram {
 			return nil // it began before the session, or it is not QUIC
@@ -157,6 +157,7 @@ func (h *handshakes) long(now time.Time, datagram []byte) *handshake {
 		switch p.Kind {
 		case clienthello.KindHandshake:
 			c.flight, h.up.length, h.down.length = true, len(p.Destination), len(p.Source)
+			c.hear(now)
 		case clienthello.KindEarlyData:
 			c.early = true
 		}
@@ -171,16 +172,18 @@ func (h *handshakes) long(now time.Time, datagram []byte) *handshake {
 	return c
 }
 
-// find returns the connection of a client's packet, nil for a new one.
-func (h *handshakes) find(p clienthello.Packet) *handshake {
+// find returns the connection of a client's packets, nil for a new one.
+func (h *handshakes) find(packets []clienthello.Packet) *handshake {
+	p := packets[0]
 	i := slices.IndexFunc(h.list, func(c *handshake) bool { return bytes.Equal(c.client, p.Source) })
 	if i < 0 {
 		return nil
 	}
 	c := h.list[i]
-	// Successive connections of a client may have the same id, above all the empty one.
-	again := p.Kind == clienthello.KindInitial && !c.ids.has(p.Destination)
-	if again && (len(c.client) == 0 || !c.running) {
+	// Successive connections of a client may have the same id, above all the empty one. Within a handshake the server's id may
+	// change: quic-go takes another one for its second flight.
+	second := slices.ContainsFunc(packets, func(p clienthello.Packet) bool { return p.Kind == clienthello.KindHandshake })
+	if p.Kind == clienthello.KindInitial && !second && !c.running && !c.ids.has(p.Destination) {
 		h.list = slices.Delete(h.list, i, i+1)
 		return nil
 	}
@@ -272,6 +275,11 @@ func (c *handshake) answer(now time.Time, packets []clienthello.Packet) {
 		c.asked = time.Time{}
 		return
 	}
+	c.hear(now)
+}
+
+// hear takes the time of the first answer.
+func (c *handshake) hear(now time.Time) {
 	if !c.answered {
 		c.answered, c.rtt = true, min(now.Sub(c.asked), longestHandshakeRTT)
 	}
@@ -283,7 +291,7 @@ func (c *handshake) confirmed(now time.Time) bool {
 	if c.early {
 		wait = earlyRTTs * c.rtt
 	}
-	return c.running && c.flight && c.answered && now.Sub(c.last) >= wait
+	return c.running && c.flight && now.Sub(c.last) >= wait
 }
 
 // end ends a handshake.
