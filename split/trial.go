@@ -27,7 +27,6 @@ type trial struct {
 	until  time.Time // the end of its datagrams
 	left   int       // datagrams that it may still take
 	again  [][]byte  // copies, for another path if no answer comes
-	keep   bool      // keep copies
 	usable bool      // the schedule uses the path too
 }
 
@@ -41,7 +40,7 @@ func (s *Session) try(now time.Time, datagrams [][]byte) int {
 	n := min(len(datagrams), t.left)
 	t.left -= n
 	for _, d := range datagrams[:n] {
-		if t.keep {
+		if s.enough {
 			t.again = append(t.again, bytes.Clone(d))
 		}
 	}
@@ -81,8 +80,7 @@ func (s *Session) trying(now time.Time) *member {
 
 // begin begins a trial of a member, which may be usable. s.mu is held.
 func (s *Session) begin(l *member, now time.Time, usable bool) {
-	// The schedule would have sent the datagrams of an unusable path elsewhere.
-	l.trial = trial{began: now, until: now.Add(trialLength(l)), left: trialLimit, keep: s.enough && !usable, usable: usable}
+	l.trial = trial{began: now, until: now.Add(trialLength(l)), left: trialLimit, usable: usable}
 	s.tried = l
 	l.Trial.Tried(now, trialEvery, trialEvery)
 	patience := s.trialPatience()
@@ -120,12 +118,20 @@ func (s *Session) trialPatience() time.Duration {
 	return min(2*s.slowest()+100*time.Millisecond, trialEvery/2)
 }
 
-// resend sends the datagrams of a trial by the path that the session uses, since they are probably lost. s.mu is held.
+// resend sends the datagrams of a trial by another path, the one that the session uses if possible, since they are probably lost.
+// A program that waits for an answer would lose what it repeats in the next trials too. s.mu is held.
 func (s *Session) resend(l *member) {
 	again := l.trial.again
 	l.trial.again, l.trial.left = nil, 0
-	if c := s.current; len(again) > 0 && s.enough && c >= 0 && s.usable[c] && s.members[c] != l {
-		s.sendOn(s.members[c], s.now(), again)
+	if len(again) == 0 || !s.enough {
+		return
+	}
+	to := s.current
+	if to < 0 || !s.usable[to] || s.members[to] == l {
+		to = slices.IndexFunc(s.members, func(m *member) bool { return m != l && s.usable[m.Index] })
+	}
+	if to >= 0 {
+		s.sendOn(s.members[to], s.now(), again)
 	}
 }
 

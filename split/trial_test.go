@@ -256,6 +256,32 @@ func TestNothingIsLostOnASilentPath(t *testing.T) {
 	})
 }
 
+// A program that waits for an answer, as TCP does, repeats what is lost more and more seldom: each time a trial may be due.
+func TestTrialsLetAWaitingProgramThrough(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRemote(t, lastHeard, func(o *Options) {
+			o.Schedule = schedule.Config{Name: "round-robin", Every: schedule.Every{Packets: 1}}
+		})
+		r.run(loads["idle"], 5*time.Second, func(time.Duration) {})
+		r.kill(1, true)
+		first := r.next + 1
+		for range 12 {
+			r.send(request)
+			time.Sleep(trialEvery + 100*time.Millisecond)
+		}
+		if s := r.state(1); s != path.Silent {
+			t.Errorf("the dead path is %s", s)
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		for n := first; n < r.next; n++ {
+			if !r.arrived[n] && !r.arrived[n+1] {
+				t.Fatalf("datagrams %d and %d of %d to %d did not arrive", n, n+1, first, r.next)
+			}
+		}
+	})
+}
+
 // The program of a stopped session sends seldom.
 func TestStoppedSessionFindsThePathAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
