@@ -78,7 +78,8 @@ type Backend struct {
 	total    passed
 	heard    passed // at the last look
 	current  int    // member, -1 if nothing leaves
-	trial    int    // silent member whose unit is next or runs, or -1
+	trial    int    // silent member whose trial is next or runs, or -1
+	tried    time.Time
 	hop      backend.Hop
 	usable   []bool
 	switches []uint64
@@ -278,7 +279,7 @@ func (p *Backend) permit(now time.Time, usable []bool, enough bool) error {
 	if !enough {
 		clear(p.usable)
 	} else if trial := p.members.NextTrial(now); trial >= 0 && p.members.Hops()[trial].Index != 0 {
-		p.trial = trial
+		p.trial, p.tried = trial, now
 	}
 	p.mu.Unlock()
 	if _, err := p.turn(now); err != nil {
@@ -341,13 +342,16 @@ func (p *Backend) turn(now time.Time) (time.Duration, error) {
 	return time.Hour, nil
 }
 
+// trialLeast is how long a trial lasts at least. In a shorter unit the program may send nothing.
+const trialLeast = 50 * time.Millisecond
+
 // turnable returns the members that the next turn may choose from: a silent one alone if its trial is due, since only use shows
 // whether it works again. p.mu is held.
 func (p *Backend) turnable(now time.Time) []bool {
 	switch {
 	case p.trial < 0:
 		return p.usable
-	case p.trial == p.current && p.schedule.Due(now):
+	case p.trial == p.current && p.schedule.Due(now) && now.Sub(p.tried) >= trialLeast:
 		p.trial = -1
 		return p.usable
 	case p.trial != p.current:

@@ -300,7 +300,10 @@ func TestSilentPathIsTriedAgain(t *testing.T) {
 	become := func(state path.State) {
 		t.Helper()
 		await(t, p, func(s split.Status) bool {
-			_, _ = c.WriteToUDPAddrPort([]byte("hello"), echo.At)
+			for range 50 { // so that a trial has something to send, also on a busy machine
+				_, _ = c.WriteToUDPAddrPort([]byte("hello"), echo.At)
+				time.Sleep(time.Millisecond)
+			}
 			return s.Paths[1].State == string(state)
 		})
 	}
