@@ -2,10 +2,8 @@ package split
 
 import (
 	"context"
-	"errors"
 	"net/netip"
 	"slices"
-	"sync"
 	"time"
 
 	"heddle/path"
@@ -100,18 +98,10 @@ func (s *Session) lookAgain(ctx context.Context) (answers []resolve.Answer, name
 	if hidden >= 0 {
 		members = members[hidden : hidden+1]
 	}
-	answers = make([]resolve.Answer, len(members))
-	errs := make([]error, len(members))
-	var work sync.WaitGroup
-	for i, m := range members {
-		answers[i].Path, answers[i].Witness = m.Spec.Name, resolve.WitnessOf(m.Path)
-		work.Go(func() { answers[i].Addresses, errs[i] = resolve.ByPath(ctx, m.Path, s.nameservers, s.host) })
-	}
-	work.Wait()
-	if slices.Contains(errs, nil) {
-		return answers, resolve.Agreed(answers, need), nil
-	}
-	return nil, nil, errors.Join(errs...)
+	answers, err = askAll(members, func(m *member) ([]netip.AddrPort, error) {
+		return resolve.ByPath(ctx, m.Path, s.nameservers, s.host)
+	})
+	return answers, resolve.Agreed(answers, need), err
 }
 
 // sendable puts the address first that most paths can send to, and returns nothing if there is none.

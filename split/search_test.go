@@ -17,6 +17,7 @@ import (
 	"heddle/internal/polltest"
 	"heddle/internal/wgtest"
 	"heddle/path"
+	"heddle/path/resolve"
 	"heddle/path/resolve/resolvetest"
 )
 
@@ -301,4 +302,32 @@ func TestWireguardSessionGoesBackWhenTheFirstAddressAnswers(t *testing.T) {
 		s := f.Status("wireguard")
 		return s.State == "running" && s.Server == first.String()
 	})
+}
+
+func TestFirstPlaces(t *testing.T) {
+	var (
+		x, y = netip.MustParseAddrPort("192.0.2.1:51820"), netip.MustParseAddrPort("192.0.2.2:51820")
+		liar = netip.MustParseAddrPort("198.51.100.9:51820")
+		by   = func(name string, all ...netip.AddrPort) resolve.Answer {
+			return resolve.Answer{Path: name, Witness: resolve.Witness{Observer: name}, Addresses: all}
+		}
+	)
+	for name, c := range map[string]struct {
+		answers   []resolve.Answer
+		need      int
+		want      []netip.AddrPort
+		contested bool
+	}{
+		"one network lies":                 {[]resolve.Answer{by("lte", liar), by("home", x, y), by("office", x)}, 2, []netip.AddrPort{x}, false},
+		"one network adds an address":      {[]resolve.Answer{by("lte", liar, x), by("home", x)}, 2, []netip.AddrPort{x}, false},
+		"two networks, one lies":           {[]resolve.Answer{by("lte", liar), by("home", x)}, 2, []netip.AddrPort{liar}, true},
+		"one observer lies on two paths":   {[]resolve.Answer{by("lte", liar), by("lte", liar), by("home", x)}, 2, []netip.AddrPort{liar}, true},
+		"only one path gets an answer":     {[]resolve.Answer{by("lte", x)}, 2, []netip.AddrPort{x}, false},
+		"all paths belong to one observer": {[]resolve.Answer{by("lte", x), by("lte", y)}, 1, []netip.AddrPort{x, y}, false},
+	} {
+		got, contested := firstPlaces(c.answers, c.need)
+		if !slices.Equal(got, c.want) || contested != c.contested {
+			t.Errorf("%s: %v, contested %v; want %v, %v", name, got, contested, c.want, c.contested)
+		}
+	}
 }
