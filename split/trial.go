@@ -70,6 +70,7 @@ func (s *Session) trying(now time.Time) *member {
 			l.Trial.Reset()
 		case usable && !s.enough: // a stopped session sends nothing by the paths that work
 		case state != path.Suspect && state != path.Silent && l.tested*trialShare > l.up.packets.Load():
+		case usable && !s.heardBeside(l, l.trial.began): // the doubt may be about the server
 		case l.Current() != nil && l.Trial.Due(now):
 			s.begin(l, now, usable)
 			return l
@@ -137,14 +138,15 @@ func (s *Session) resend(l *member) {
 
 // conclude counts a trial as lost if the server was heard elsewhere after the answer was due. Otherwise it had nothing to say.
 func (s *Session) conclude(l *member) {
-	due := l.trial.began.Add(s.slowest())
-	for _, other := range s.members {
-		if other != l && !other.unanswered(due) {
-			l.Health.ProbeLost()
-			s.judge(s.now())
-			return
-		}
+	if s.heardBeside(l, l.trial.began.Add(s.slowest())) {
+		l.Health.ProbeLost()
+		s.judge(s.now())
 	}
+}
+
+// heardBeside reports whether the server was heard on another member since then. s.mu is held.
+func (s *Session) heardBeside(l *member, since time.Time) bool {
+	return slices.ContainsFunc(s.members, func(other *member) bool { return other != l && !other.unanswered(since) })
 }
 
 // unanswered reports whether nothing was heard on a member since then.
