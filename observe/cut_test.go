@@ -91,7 +91,7 @@ func TestCut(t *testing.T) {
 
 func TestFilter(t *testing.T) {
 	if _, err := exec.LookPath("tcpdump"); err != nil {
-		t.Skip("tcpdump is not installed")
+		t.Skip(err)
 	}
 	dir := t.TempDir()
 	seen(t, dir, "x", sent{0, true, 1000, 10}, sent{time.Second, false, 1000, 200}, sent{time.Second, true, 2000, 300})

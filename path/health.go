@@ -46,8 +46,8 @@ type Health struct {
 	sampled    bool // first is a valid start for a round-trip sample
 }
 
-// The minimum silence after which the next datagram heard answers the last one sent. What the server sent before it followed a
-// switch arrives within a round trip, so twice that is enough. A path that carries each third unit of 100 ms is rarely silent for
+// The minimum silence after which the next datagram heard answers the last one sent. Datagrams that the server sent before it followed a
+// switch arrive within a round trip, so twice that is enough. A path that carries each third unit of 100 ms is rarely silent for
 // longer, and would never be measured again.
 const (
 	leastQuiet = 100 * time.Millisecond

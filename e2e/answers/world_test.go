@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os/exec"
 	"regexp"
 	"slices"
 	"sync"
@@ -46,9 +45,6 @@ func (w *world) start(before []string, ready string, args ...string) *peer.Proce
 	w.t.Helper()
 	command := append(slices.Clone(before), "env", "HEDDLE_HOME="+w.Home("client"), labtest.Heddle)
 	command = append(command, args...)
-	if _, err := exec.LookPath(command[0]); err != nil {
-		w.t.Skipf("%v: %s", peer.ErrMissing, command[0])
-	}
 	p, err := peer.Start(w.t.Context(), w.Host("client"), command[0], command[1:]...)
 	if err != nil {
 		w.t.Fatal(err)

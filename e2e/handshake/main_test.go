@@ -26,7 +26,7 @@ const (
 )
 
 // pageBytes is the size of the page: enough that its packets go by both paths several times.
-const pageBytes = 300_000
+const pageBytes = 600_000
 
 var (
 	server = netip.AddrPortFrom(lab.ServerAddr, 443)

@@ -67,8 +67,8 @@ func questions(t *testing.T, o labtest.Overlay) (stop func() (dnsPackets, all ma
 	}
 }
 
-// The default route is that of home. What is known of the peer by name is asked over the paths that were chosen, and home hears
-// nothing of it.
+// The default route is that of home. The client asks for the peer's name over the chosen paths, and home sees
+// none of these questions.
 func TestNameIsAskedOverThePaths(t *testing.T) {
 	o := named(t)
 	o.StreamServer("server", streamAt, "stream", "serve", "--name", "sink", "--to", "127.0.0.1:9")

@@ -164,7 +164,7 @@ func Resolve(ctx context.Context, text, port string) (netip.AddrPort, error) {
 const askPatience = 90 * time.Second
 
 // Ask has a node measure its half, with the key of a file, or this user's own. The nodes are asked by the uplinks in turn, so
-// that no network sees this device talk to all of them. Where a node is not reached by its uplink, it is asked by another one.
+// that no network sees this device talk to all of them. If its uplink does not reach a node, Ask tries another uplink.
 func (p *Plan) Ask(ctx context.Context, n Node, identityFile string) (Half, error) {
 	if n.Pass == nil {
 		return Half{}, notMeasured(n, "there is no pass for it, so it cannot be asked to measure", nil)

@@ -45,7 +45,7 @@ func newBench(t *testing.T, server string) *bench {
 	t.Helper()
 	m, err := newMaps(3)
 	if errors.Is(err, unix.EPERM) || errors.Is(err, ebpf.ErrNotSupported) {
-		t.Skip("typed skip:", err)
+		t.Skip(err)
 	} else if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +92,7 @@ func (b *bench) ways(port uint16, datagrams ...[]byte) (out string) {
 		var context [48]uint32 // struct __sk_buff
 		verdict, err := b.Run(&ebpf.RunOptions{Data: append(p, d...), ContextOut: &context})
 		if errors.Is(err, ebpf.ErrNotSupported) {
-			b.t.Skip("typed skip:", err)
+			b.t.Skip(err)
 		} else if err != nil || verdict != redirect {
 			b.t.Fatalf("verdict %d, %v, drops %v", verdict, err, b.maps.drops())
 		}

@@ -28,11 +28,11 @@ const compiler = "14.0.6"
 func TestObjectsAreWhatTheSourceGives(t *testing.T) {
 	for _, tool := range []string{"clang", "llvm-strip", "sh"} {
 		if _, err := exec.LookPath(tool); err != nil {
-			t.Skip("typed skip:", err)
+			t.Skip(err)
 		}
 	}
 	if out, err := exec.Command("clang", "--version").Output(); err != nil || !strings.Contains(string(out), "version "+compiler) {
-		t.Skipf("typed skip: clang is not %s: %s (%v)", compiler, out, err)
+		t.Skipf("clang is not %s: %s (%v)", compiler, out, err)
 	}
 	source, err := os.ReadFile("generate.go")
 	if err != nil {
@@ -76,7 +76,7 @@ func TestProgramsLoad(t *testing.T) {
 		for _, every := range []schedule.Every{{}, {Packets: 3}, {Period: time.Millisecond}} {
 			m, err := newMaps(maxMembers)
 			if errors.Is(err, unix.EPERM) || errors.Is(err, ebpf.ErrNotSupported) {
-				t.Skip("typed skip:", err)
+				t.Skip(err)
 			} else if err != nil {
 				t.Fatal(err)
 			}

@@ -55,7 +55,7 @@ func open(t *testing.T, w *backendtest.World, o Options) *running {
 		return err
 	})
 	if errors.Is(err, ebpf.ErrNotSupported) || errors.Is(err, unix.EPERM) {
-		t.Skip("typed skip:", err)
+		t.Skip(err)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -93,14 +93,18 @@ func (p *prober) hasty(ctx context.Context, k, ways int, every, first time.Durat
 	}
 	stop := s.round(ctx, every, first)
 	_ = netutil.Sleep(ctx, every+6*p.report.RTT)
-	for start := time.Now(); !s.used() && ctx.Err() == nil && time.Since(start) < p.pace.answer; {
+	for start := time.Now(); !s.used() && s.ended() == nil && ctx.Err() == nil && time.Since(start) < p.pace.handshake; {
 		_ = netutil.Sleep(ctx, keepAlive)
 	}
 	stop()
+	why := p.death(ctx, s)
 	if ctx.Err() != nil {
 		return "", context.Cause(ctx)
 	}
-	return p.death(ctx, s), nil
+	if why == "" && !s.used() { // the server saw no change
+		why = fmt.Sprintf("it sent nothing from one of its addresses within %v", p.pace.handshake)
+	}
+	return why, nil
 }
 
 // used reports whether each endpoint sent something.

@@ -39,7 +39,7 @@ func TestPlan(t *testing.T) {
 	}{
 		"full": {fullTunnel, []string{
 			"nft add table inet heddle_office (kill switch: only lo, office, mark 51820",
-			"ip tuntap add mode tun dev office", "ip -4 address add 10.0.0.2/24 dev office", "ip -6 address add fd00::2/64 dev office",
+			"ip tuntap add mode tun dev office", "ip -4 address add 10.0.0.2/24 dev office", "ip -6 address add fd00::2/64 dev office nodad",
 			"ip link set mtu 1420 up dev office", "ip -4 route add 0.0.0.0/0 dev office table 51820", "ip -6 route add ::/0 dev office table 51820",
 			"ip -4 rule add priority 32765 not fwmark 51820 table 51820", "ip -4 rule add priority 32764 table 254 suppress_prefixlength 0",
 			"ip -6 rule add priority 32765 not fwmark 51820 table 51820", "sysctl net.ipv4.conf.all.src_valid_mark=1"}, []string{"write"}},

@@ -34,7 +34,19 @@ type address struct {
 }
 
 func (c *address) String() string {
-	return fmt.Sprintf("ip %s address add %s dev %s", familyFlag(c.Prefix.Addr().Is6()), c.Prefix, c.Device)
+	text := fmt.Sprintf("ip %s address add %s dev %s", familyFlag(c.Prefix.Addr().Is6()), c.Prefix, c.Device)
+	if c.flags() != 0 {
+		text += " nodad"
+	}
+	return text
+}
+
+// flags turns off the search for duplicates, which a tunnel's far end cannot have. Until it ends, the address cannot be used.
+func (c *address) flags() int {
+	if c.Prefix.Addr().Is6() {
+		return unix.IFA_F_NODAD
+	}
+	return 0
 }
 
 func (c *address) Apply() error {
@@ -42,7 +54,7 @@ func (c *address) Apply() error {
 	if err != nil {
 		return err
 	}
-	return netlink.AddrAdd(link, &netlink.Addr{IPNet: ipNet(c.Prefix)})
+	return netlink.AddrAdd(link, &netlink.Addr{IPNet: ipNet(c.Prefix), Flags: c.flags()})
 }
 
 // linkUp sets the MTU and brings the device up.

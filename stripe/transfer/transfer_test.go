@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"heddle/internal/polltest"
 )
 
 // content gives n bytes that a seed fixes.
@@ -375,19 +377,20 @@ func TestReceiverThatGivesUpSaysWhy(t *testing.T) {
 func TestContextEndsATransfer(t *testing.T) {
 	a, b := socketPair(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 2)
+	received := make(chan error, 1)
 	go func() {
 		_, err := Receive(ctx, b, ReceiveOptions{Into: t.TempDir()})
-		done <- err
+		received <- err
 	}()
-	go func() {
-		_, err := Send(ctx, a, []File{{Name: "a", Path: "/dev/null", Size: 1}}, SendOptions{Progress: func(Progress) { cancel() }})
-		done <- err
-	}()
-	for range 2 {
-		if err := <-done; err == nil {
-			t.Error("no error")
-		}
+	end := func(Progress) { // in the middle of a file, which is not over before the context's end has closed the connection
+		cancel()
+		polltest.Await(t, "the connection is closed", func() bool { return a.SetDeadline(time.Time{}) != nil })
+	}
+	if _, err := Send(ctx, a, []File{{Name: "a", Path: "/dev/null", Size: 1}}, SendOptions{Progress: end}); !errors.Is(err, context.Canceled) {
+		t.Errorf("the sender: %v", err)
+	}
+	if err := <-received; !errors.Is(err, context.Canceled) {
+		t.Errorf("the receiver: %v", err)
 	}
 }
 
