@@ -4,26 +4,20 @@
 package identity
 
 import (
-	"bytes"
+	"cmp"
 	"crypto/ed25519"
 	"crypto/rand"
-	"crypto/x509"
-	"encoding/pem"
-	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
 
-	"heddle/internal/atomicfile"
+	"heddle/internal/keyfile"
 	"heddle/path"
 )
 
 // Identity is a private key. Formatting never shows it. The zero value is no identity.
 type Identity struct{ private ed25519.PrivateKey }
-
-const pemType = "PRIVATE KEY" // PKCS #8, RFC 5958
 
 // New returns a new identity from crypto/rand.
 func New() (Identity, error) {
@@ -62,67 +56,29 @@ func LoadOr(named string) (Identity, error) {
 
 // Load reads an identity from a PEM file (PKCS #8). It refuses a file that other users may read.
 func Load(file string) (Identity, error) {
-	what := "identity " + file
-	info, err := os.Stat(file)
-	if err != nil {
-		return Identity{}, &path.Error{What: what, Why: "cannot be read", Err: err, Hint: "`heddle node key --identity " + file + "` makes one"}
+	key, p := keyfile.Load[ed25519.PrivateKey](file)
+	if p == nil {
+		return Identity{key}, nil
 	}
-	if mode := info.Mode().Perm(); mode&0o077 != 0 {
-		return Identity{}, &path.Error{What: what, Why: fmt.Sprintf("others may read it (mode %o)", mode), Hint: "chmod 600 " + file}
+	hint := "it must be an Ed25519 key, PKCS #8 in PEM"
+	if p.Err != nil {
+		hint = "`heddle node key --identity " + file + "` makes one"
 	}
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return Identity{}, &path.Error{What: what, Why: "cannot be read", Err: err}
-	}
-	id, err := parse(text)
-	if err != nil {
-		return Identity{}, &path.Error{What: what, Why: err.Error(), Hint: "it must be an Ed25519 key, PKCS #8 in PEM"}
-	}
-	return id, nil
-}
-
-// parse never repeats the text in an error.
-func parse(text []byte) (Identity, error) {
-	block, rest := pem.Decode(text)
-	if block == nil || block.Type != pemType || len(bytes.TrimSpace(rest)) > 0 {
-		return Identity{}, errors.New("it is not one private key in PEM")
-	}
-	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
-	if err != nil {
-		return Identity{}, errors.New("its PEM holds no key that can be read")
-	}
-	private, ok := key.(ed25519.PrivateKey)
-	if !ok {
-		return Identity{}, fmt.Errorf("it is a key of another kind, %T", key)
-	}
-	return Identity{private}, nil
+	return Identity{}, &path.Error{What: "identity " + file, Why: p.Why, Err: p.Err, Hint: cmp.Or(p.Hint, hint)}
 }
 
 // LoadOrCreate loads the identity of a file, or creates the file, readable only by its owner.
 func LoadOrCreate(file string) (id Identity, created bool, err error) {
-	if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
-		id, err := Load(file)
-		return id, false, err
-	}
-	if id, err = New(); err != nil {
-		return Identity{}, false, err
-	}
-	if err := id.save(file); errors.Is(err, fs.ErrExist) { // another process just made it
-		id, err := Load(file)
-		return id, false, err
-	} else if err != nil {
-		return Identity{}, false, &path.Error{What: "identity " + file, Why: "cannot be written", Err: err}
-	}
-	return id, true, nil
-}
-
-// save writes a new file atomically.
-func (id Identity) save(file string) error {
-	der, err := x509.MarshalPKCS8PrivateKey(id.private)
-	if err != nil {
-		return err
-	}
-	return atomicfile.CreatePrivate(file, pem.EncodeToMemory(&pem.Block{Type: pemType, Bytes: der}))
+	return keyfile.LoadOrCreate(file, Load, func(file string) (Identity, error) {
+		id, err := New()
+		if err != nil {
+			return Identity{}, err
+		}
+		if err := keyfile.Create(file, id.private); err != nil {
+			return Identity{}, &path.Error{What: "identity " + file, Why: "cannot be written", Err: err}
+		}
+		return id, nil
+	})
 }
 
 func (id Identity) IsZero() bool { return id.private == nil }
