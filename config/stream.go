@@ -8,7 +8,7 @@ import (
 	"heddle/board"
 	"heddle/identity"
 	"heddle/path"
-	"heddle/proxy/connectudp"
+	"heddle/proxy/targets"
 	"heddle/proxy/users"
 	"heddle/stripe/transfer"
 )
@@ -178,9 +178,9 @@ func (s StreamServe) problems() problems {
 	case s.To != "" && !unix:
 		wrong.add("to", checkHostPort(s.To, "such as 127.0.0.1:22 or unix:/run/app.sock"))
 	}
-	_, err := connectudp.NewTargets(nil, s.DenyTo)
+	_, err := targets.New(nil, s.DenyTo)
 	wrong.add("deny-to", err)
-	_, err = connectudp.NewTargets(s.AllowTo, nil)
+	_, err = targets.New(s.AllowTo, nil)
 	wrong.add("allow-to", err)
 	if !s.Socks && len(s.AllowTo)+len(s.DenyTo) > 0 {
 		wrong.say("allow-to", "it is for a SOCKS5 proxy, and none is served", "add socks, or leave it out")

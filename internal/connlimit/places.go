@@ -53,6 +53,7 @@ type Places struct {
 	guests    pool
 	known     map[netip.Addr]*list.Element
 	order     list.List // of known addresses, by their last authentication
+	quiet     bool      // see NewQuietPlaces
 }
 
 // known is an address that authenticated.
@@ -68,6 +69,14 @@ func NewPlaces(guests Limits) *Places { return newPlaces(Strangers, guests) }
 // connections loses its oldest one.
 func NewLocalPlaces() *Places { return newPlaces(local, local) }
 
+// NewQuietPlaces returns the places of a server that strangers must not recognise. Connections may stay silent, and one that loses
+// its place is closed, not reset.
+func NewQuietPlaces(guests Limits) *Places {
+	p := NewPlaces(guests)
+	p.quiet = true
+	return p
+}
+
 func newPlaces(strangers, guests Limits) *Places {
 	return &Places{strangers: newPool(strangers), neighbors: newPool(strangers), guests: newPool(guests), known: map[netip.Addr]*list.Element{}}
 }
@@ -79,16 +88,18 @@ type Place struct {
 	pool                *pool // nil after it is released; in.mu guards it
 	ofSource, ofNetwork *list.Element
 	source              netip.Addr
-	silent              *time.Timer
-	heard               bool // only for the reader
+	silent              *time.Timer // nil in quiet places
+	heard               bool        // only for the reader
 }
 
 // Enter gives a connection a place. It may reset another connection for that. It also resets connections that send nothing for
-// some seconds, so the server must read from the place instead of the connection.
+// some seconds, so the server must read from the place instead of the connection. See [NewQuietPlaces] for servers without that.
 func (p *Places) Enter(c net.Conn) *Place {
 	e := &Place{Conn: c, in: p, source: SourceOf(c.RemoteAddr())}
 	p.mu.Lock()
-	e.silent = time.AfterFunc(firstByte, e.cut)
+	if !p.quiet {
+		e.silent = time.AfterFunc(firstByte, e.cut)
+	}
 	to := &p.strangers
 	if p.knows(e.source) {
 		to = &p.neighbors
@@ -121,7 +132,7 @@ func (e *Place) Proved() {
 func (e *Place) Leave() {
 	e.in.mu.Lock()
 	defer e.in.mu.Unlock()
-	e.silent.Stop()
+	e.stopSilent()
 	if e.pool != nil {
 		e.pool.remove(e)
 	}
@@ -136,9 +147,19 @@ func (e *Place) Close() error {
 // NetConn returns the connection that holds the place.
 func (e *Place) NetConn() net.Conn { return e.Conn }
 
-// cut releases the place and resets the connection.
+func (e *Place) stopSilent() {
+	if e.silent != nil {
+		e.silent.Stop()
+	}
+}
+
+// cut releases the place and resets the connection, or closes it in a quiet place.
 func (e *Place) cut() {
 	e.Leave()
+	if e.in.quiet {
+		e.Conn.Close()
+		return
+	}
 	netutil.Reset(e.Conn)
 }
 
@@ -147,7 +168,7 @@ func (e *Place) Read(b []byte) (int, error) {
 	n, err := e.Conn.Read(b)
 	if n > 0 && !e.heard {
 		e.heard = true
-		e.silent.Stop()
+		e.stopSilent()
 	}
 	return n, err
 }

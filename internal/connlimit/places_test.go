@@ -155,7 +155,7 @@ func TestProvedKeepTheirPlaces(t *testing.T) {
 	})
 }
 
-// Who says nothing is shown out; who says something is not, and leaves with the connection.
+// A connection that sends nothing is closed. One that sends something keeps its place until it closes.
 func TestFirstByte(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := hall(t, Strangers, Guests)
@@ -169,7 +169,7 @@ func TestFirstByte(t *testing.T) {
 			t.Error(n, err)
 		}
 		if silent.closed.Load() {
-			t.Error("shown out too soon")
+			t.Error("closed too soon")
 		}
 		time.Sleep(firstByte)
 		synctest.Wait()
@@ -239,6 +239,35 @@ func TestLocalPlaces(t *testing.T) {
 		synctest.Wait()
 		if p.Count() != 0 {
 			t.Errorf("%d places are taken", p.Count())
+		}
+	})
+}
+
+// lingering is a guest of which a test sees whether it was reset.
+type lingering struct {
+	*guest
+	reset bool
+}
+
+func (l *lingering) SetLinger(int) error { l.reset = true; return nil }
+
+// Quiet places reset nobody, and let everybody be silent.
+func TestQuietPlaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for quiet, p := range map[bool]*Places{true: NewQuietPlaces(Guests), false: NewPlaces(Guests)} {
+			p.strangers = newPool(Limits{1, 1, 1})
+			first, second := &lingering{guest: from("192.0.2.1")}, &lingering{guest: from("192.0.2.1")}
+			p.Enter(first)
+			place := p.Enter(second)
+			if !first.closed.Load() || first.reset == quiet {
+				t.Errorf("quiet %v: the first was closed %v, reset %v", quiet, first.closed.Load(), first.reset)
+			}
+			time.Sleep(2 * firstByte)
+			synctest.Wait()
+			if second.closed.Load() == quiet {
+				t.Errorf("quiet %v: a silent one was closed %v", quiet, second.closed.Load())
+			}
+			place.Leave()
 		}
 	})
 }

@@ -82,3 +82,17 @@ func Printable(stranger string, keep ...rune) string {
 		return '?'
 	}, stranger)
 }
+
+// units of bytes: decimal of SI, binary of IEC 80000-13.
+var units = map[string]float64{"": 1, "b": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
+
+// ParseSize parses 500MB, 10GiB or 1048576.
+func ParseSize(text string) (int64, error) {
+	number := strings.TrimRight(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ ")
+	unit, known := units[strings.ToLower(strings.TrimSpace(text[len(number):]))]
+	n, err := strconv.ParseFloat(number, 64)
+	if err != nil || !known || !(n >= 0 && n*unit < 1<<62) {
+		return 0, fmt.Errorf("%q is no number of bytes: write 500MB, 10GiB or 1048576", text)
+	}
+	return int64(n * unit), nil
+}

@@ -7,13 +7,14 @@ import (
 	"testing"
 	"time"
 
+	"heddle/internal/tcptest"
 	"heddle/overlay/client"
 	"heddle/path"
 )
 
 // The node's clock decides over TCP and UDP, and the client hears of the difference.
 func TestClocksDiffer(t *testing.T) {
-	to := serve(t, echo)
+	to := tcptest.Serve(t, tcptest.Echo)
 	at, _ := udpEcho(t)
 	for name, c := range map[string]struct {
 		off         time.Duration // of the node's clock

@@ -14,7 +14,7 @@ import (
 	"heddle/internal/dial"
 	"heddle/internal/netutil"
 	"heddle/overlay/client"
-	"heddle/proxy/connectudp"
+	"heddle/proxy/targets"
 )
 
 func (n *Node) offers(mode string) bool { return slices.Contains(n.o.Modes, mode) }
@@ -24,7 +24,7 @@ type places struct {
 	grant  client.Grant
 	to     []client.Destination
 	deny   []client.Destination
-	public *connectudp.Targets // public addresses, and other addresses that the grant names
+	public *targets.Rules // public addresses, and other addresses that the grant names
 }
 
 func (n *Node) places(g client.Grant) (*places, error) {
@@ -36,7 +36,7 @@ func (n *Node) places(g client.Grant) (*places, error) {
 		}
 	}
 	var err error
-	p.public, err = connectudp.NewTargets(named, nil)
+	p.public, err = targets.New(named, nil)
 	return p, err
 }
 

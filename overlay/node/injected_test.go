@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"heddle/internal/connlimit"
+	"heddle/internal/tcptest"
 	"heddle/overlay/client"
 	"heddle/path"
 )
@@ -60,7 +61,7 @@ func TestNodeBehindAnyListener(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := way.Dial(t.Context(), path.At(serve(t, func(c *net.TCPConn) { io.Copy(c, c) })))
+	c, err := way.Dial(t.Context(), path.At(tcptest.Serve(t, tcptest.Echo)))
 	if err != nil {
 		t.Fatal(err)
 	}

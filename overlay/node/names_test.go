@@ -3,12 +3,12 @@ package node
 import (
 	"context"
 	"io"
-	"net"
 	"net/netip"
 	"strings"
 	"sync"
 	"testing"
 
+	"heddle/internal/tcptest"
 	"heddle/overlay/client"
 	"heddle/path"
 )
@@ -32,7 +32,7 @@ func TestNamesAreLookedUpAtTheNode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := serve(t, func(c *net.TCPConn) { io.Copy(c, c) })
+	at := tcptest.Serve(t, tcptest.Echo)
 	to, err := path.HostPort("web.heddle.invalid", at.Port())
 	if err != nil {
 		t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 
 	"heddle/identity"
 	"heddle/internal/polltest"
+	"heddle/internal/tcptest"
 	"heddle/overlay/client"
 	"heddle/path"
 )
@@ -113,32 +114,6 @@ func dialBy(t *testing.T, ctx context.Context, pass client.Pass, id identity.Ide
 	return c, err
 }
 
-// serve answers TCP connections on loopback, each by handle.
-func serve(t *testing.T, handle func(*net.TCPConn)) netip.AddrPort {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer c.Close()
-				handle(c.(*net.TCPConn))
-			}()
-		}
-	}()
-	return l.Addr().(*net.TCPAddr).AddrPort()
-}
-
-// echo sends back what it gets, and ends when its peer does.
-func echo(c *net.TCPConn) { io.Copy(c, c) }
-
 func reasonOf(err error) client.Reason {
 	if refused, ok := errors.AsType[*client.Refusal](err); ok {
 		return refused.Reason
@@ -149,7 +124,7 @@ func reasonOf(err error) client.Reason {
 // A stream goes both ways, whole, and each end of it is passed on by itself.
 func TestStream(t *testing.T) {
 	s := start(t, nil)
-	to := serve(t, echo)
+	to := tcptest.Serve(t, tcptest.Echo)
 	for name, ctx := range map[string]context.Context{"awaited": t.Context(), "early": path.WithEarly(t.Context())} {
 		c, err := s.through(t, ctx, s.grant(t, nil), to)
 		if err != nil {
@@ -174,7 +149,7 @@ func TestStream(t *testing.T) {
 // Who speaks last may be the server, long after the client has said all.
 func TestServerSpeaksFirst(t *testing.T) {
 	s := start(t, nil)
-	to := serve(t, func(c *net.TCPConn) { io.WriteString(c, "220 hello\r\n") })
+	to := tcptest.Serve(t, func(c *net.TCPConn) { io.WriteString(c, "220 hello\r\n") })
 	c, err := s.through(t, path.WithEarly(t.Context()), s.grant(t, nil), to)
 	if err != nil {
 		t.Fatal(err)
@@ -186,7 +161,7 @@ func TestServerSpeaksFirst(t *testing.T) {
 
 func TestRefusals(t *testing.T) {
 	s := start(t, nil)
-	to := serve(t, echo)
+	to := tcptest.Serve(t, tcptest.Echo)
 	closed := netip.AddrPortFrom(to.Addr(), 1)
 	stranger := fresh(t)
 	for name, c := range map[string]struct {
@@ -238,7 +213,7 @@ func issuedBy(t *testing.T, grantor identity.Identity, holder identity.Key) clie
 // Somebody else answers at the node's address, or at one of them.
 func TestAnotherNodeAnswers(t *testing.T) {
 	s, other := start(t, nil), start(t, nil)
-	to := serve(t, echo)
+	to := tcptest.Serve(t, tcptest.Echo)
 	pass := s.pass(s.grant(t, nil))
 	pass.Addresses = []string{other.Addr().String()}
 	_, err := dialBy(t, t.Context(), pass, s.holder, to)
@@ -274,7 +249,7 @@ func TestWithoutGrantorNothingStarts(t *testing.T) {
 func TestBytesAreALimit(t *testing.T) {
 	const limit = 300_000
 	s := start(t, nil)
-	to := serve(t, func(c *net.TCPConn) {
+	to := tcptest.Serve(t, func(c *net.TCPConn) {
 		for {
 			if _, err := c.Write(make([]byte, 10_000)); err != nil {
 				return
@@ -309,7 +284,7 @@ func TestBytesAreALimit(t *testing.T) {
 // What was used is known after a restart.
 func TestUsageIsKept(t *testing.T) {
 	s := start(t, nil)
-	to := serve(t, echo)
+	to := tcptest.Serve(t, tcptest.Echo)
 	grant := s.grant(t, func(g *client.Grant) { g.Bytes = 10 })
 	c, err := s.through(t, t.Context(), grant, to)
 	if err != nil {
@@ -348,7 +323,7 @@ func TestStreamsEndWithTheirGrant(t *testing.T) {
 	// A clock that stands, so that a busy machine cannot open the short stream too late.
 	now := time.Now().Truncate(time.Second).Add(700 * time.Millisecond)
 	s := start(t, func(o *Options) { o.now = func() time.Time { return now } })
-	to := serve(t, echo)
+	to := tcptest.Serve(t, tcptest.Echo)
 	open := func(grant client.Signed) net.Conn {
 		t.Helper()
 		c, err := s.through(t, t.Context(), grant, to)
@@ -394,7 +369,7 @@ func TestStreamsEndWithTheirGrant(t *testing.T) {
 // A holder has so many streams at a time, and gets a place back.
 func TestMaxFlows(t *testing.T) {
 	s := start(t, func(o *Options) { o.MaxFlows = 2 })
-	to := serve(t, echo)
+	to := tcptest.Serve(t, tcptest.Echo)
 	var open []net.Conn
 	for range 2 {
 		c, err := s.through(t, t.Context(), s.grant(t, nil), to)
@@ -456,7 +431,7 @@ func TestStatusOverTheWire(t *testing.T) {
 func TestCutIsPassedOn(t *testing.T) {
 	s := start(t, nil)
 	heard := make(chan error, 1)
-	to := serve(t, func(c *net.TCPConn) {
+	to := tcptest.Serve(t, func(c *net.TCPConn) {
 		_, err := io.ReadAll(c)
 		heard <- err
 	})
@@ -469,7 +444,7 @@ func TestCutIsPassedOn(t *testing.T) {
 	if err := <-heard; err == nil {
 		t.Error("the server takes half for the whole")
 	}
-	resets := serve(t, func(c *net.TCPConn) {
+	resets := tcptest.Serve(t, func(c *net.TCPConn) {
 		io.WriteString(c, "half of it")
 		io.ReadFull(c, make([]byte, 1))
 		c.SetLinger(0)

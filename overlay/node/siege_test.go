@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"heddle/internal/crowdtest"
+	"heddle/internal/tcptest"
 	"heddle/overlay/client"
 	"heddle/path"
 )
@@ -13,7 +14,7 @@ import (
 // Strangers do not keep a holder out, however many connections they hold.
 func TestHolderGetsPastStrangers(t *testing.T) {
 	s := start(t, patiently)
-	grant, to := s.grant(t, nil), path.At(serve(t, echo))
+	grant, to := s.grant(t, nil), path.At(tcptest.Serve(t, tcptest.Echo))
 	crowdtest.Siege(t, s.listener.Addr(), net.Dialer{}, func(from netip.Addr) error {
 		way, err := path.New(path.Spec{Name: "way", Kind: "src", Arg: from.String()}, path.Options{})
 		if err != nil {

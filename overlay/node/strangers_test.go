@@ -19,6 +19,7 @@ import (
 	"heddle/identity"
 	"heddle/internal/connlimit"
 	"heddle/internal/polltest"
+	"heddle/internal/tcptest"
 	"heddle/overlay/client"
 )
 
@@ -93,7 +94,7 @@ func shownOut(t *testing.T, c net.Conn) {
 // Each source has so many places at the door, and a stream needs none.
 func TestDoorHasSoManyPlaces(t *testing.T) {
 	s := start(t, patiently)
-	to := serve(t, echo)
+	to := tcptest.Serve(t, tcptest.Echo)
 	if _, err := s.through(t, t.Context(), s.grant(t, nil), to); err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +123,7 @@ func TestAskingTakesAPlace(t *testing.T) {
 		open = append(open, c)
 	}
 	shownOut(t, open[0])
-	if _, err := s.through(t, t.Context(), grant, serve(t, echo)); err != nil {
+	if _, err := s.through(t, t.Context(), grant, tcptest.Serve(t, tcptest.Echo)); err != nil {
 		t.Errorf("beside these: %v", err)
 	}
 }
@@ -130,7 +131,7 @@ func TestAskingTakesAPlace(t *testing.T) {
 // Who shows wrong grants may do so a few times.
 func TestWrongGrantsAreSlowedDown(t *testing.T) {
 	s := start(t, nil)
-	to := serve(t, echo)
+	to := tcptest.Serve(t, tcptest.Echo)
 	stolen, thief := s.grant(t, nil), fresh(t)
 	begin := time.Now()
 	for tries := 0; ; tries++ {
@@ -228,7 +229,7 @@ func TestNames(t *testing.T) {
 }
 
 func TestDenyGoesBeforeGrants(t *testing.T) {
-	to := serve(t, echo)
+	to := tcptest.Serve(t, tcptest.Echo)
 	denied, err := client.ParseDestination("127.0.0.0/8")
 	if err != nil {
 		t.Fatal(err)
@@ -261,7 +262,7 @@ func TestDenyLooksInside(t *testing.T) {
 // A list that cannot be read revokes all; a list that is gone does too.
 func TestBrokenListServesNobody(t *testing.T) {
 	s := start(t, nil)
-	to := serve(t, echo)
+	to := tcptest.Serve(t, tcptest.Echo)
 	grant := s.grant(t, nil)
 	write := func(text string) {
 		t.Helper()

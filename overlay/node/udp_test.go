@@ -11,6 +11,7 @@ import (
 
 	"heddle/identity"
 	"heddle/internal/polltest"
+	"heddle/internal/tcptest"
 	"heddle/overlay/client"
 	"heddle/path"
 )
@@ -207,7 +208,7 @@ func TestOneExitByTwoEntries(t *testing.T) {
 	if a.Describe().Exit != b.Describe().Exit {
 		t.Error("the exits are told as two")
 	}
-	echoing := serve(t, echo)
+	echoing := tcptest.Serve(t, tcptest.Echo)
 	c, err := a.(path.Dialer).Dial(ctx, path.At(echoing))
 	if err != nil {
 		t.Fatal(err)

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+
+	"heddle/proxy/targets"
 )
 
 // exit is a socket to one target, shared by all flows of a session. So the target sees one address and port, whatever path
@@ -48,7 +50,7 @@ func (e *exits) enter(key exitKey, counts *counts) (*exit, error) {
 			return shared, nil
 		}
 	}
-	socket, err := dialTarget(key.to)
+	socket, err := targets.DialUDP(key.to)
 	if err != nil {
 		return nil, err
 	}

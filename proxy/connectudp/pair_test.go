@@ -18,6 +18,7 @@ import (
 
 	"heddle/path"
 	"heddle/path/masque"
+	"heddle/proxy/targets"
 	"heddle/proxy/users"
 )
 
@@ -51,7 +52,7 @@ func start(t *testing.T, edit func(*Options)) *setup {
 	if o.Users, err = users.Load(s.auth); err != nil {
 		t.Fatal(err)
 	}
-	if o.Targets, err = NewTargets([]string{"127.0.0.1", "::1"}, nil); err != nil {
+	if o.Targets, err = targets.New([]string{"127.0.0.1", "::1"}, nil); err != nil {
 		t.Fatal(err)
 	}
 	if edit != nil {
@@ -261,7 +262,7 @@ func TestRefusalIsNotRepeated(t *testing.T) {
 }
 
 func TestForbiddenTargets(t *testing.T) {
-	s := start(t, func(o *Options) { o.Targets, _ = NewTargets([]string{"127.0.0.1:7"}, nil) })
+	s := start(t, func(o *Options) { o.Targets, _ = targets.New([]string{"127.0.0.1:7"}, nil) })
 	p := s.way(t, s.token, nil)
 	for _, to := range []string{"127.0.0.1:9", "10.0.0.1:53", "[::ffff:127.0.0.1]:9", "[fe80::1]:53", "169.254.169.254:80"} {
 		refusedOpen(t, p, netip.MustParseAddrPort(to), "destination_ip_prohibited")

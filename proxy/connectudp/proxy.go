@@ -20,6 +20,7 @@ import (
 	"heddle/internal/netutil"
 	"heddle/path"
 	"heddle/path/masque"
+	"heddle/proxy/targets"
 	"heddle/proxy/users"
 )
 
@@ -48,7 +49,7 @@ type Options struct {
 	// Certificate is called at each handshake.
 	Certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	Users       *users.Users
-	Targets     *Targets
+	Targets     *targets.Rules
 	// Gate replaces Users and Targets, and TLS replaces Certificate, if they are set.
 	Gate       Gate
 	TLS        *tls.Config

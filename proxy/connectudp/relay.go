@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"net"
-	"net/netip"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -18,9 +16,8 @@ import (
 )
 
 const (
-	largest    = 2048      // bytes of the read buffer; no datagram this large fits a QUIC packet
-	flowBuffer = 512 << 10 // bytes of a flow's socket buffer
-	flowQueue  = 256       // datagrams from the client that wait for the socket
+	largest   = 2048 // bytes of the read buffer; no datagram this large fits a QUIC packet
+	flowQueue = 256  // datagrams from the client that wait for the socket
 )
 
 // relay carries the datagrams of one request.
@@ -53,21 +50,6 @@ var (
 	errProtocol = errors.New("the client breaks the protocol")
 	errSpent    = errors.New("the client may carry no more")
 )
-
-// dialTarget opens a socket that receives from one target only and never sends fragments (RFC 9298, section 5).
-func dialTarget(to netip.AddrPort) (*net.UDPConn, error) {
-	d := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) error {
-		var err error
-		controlErr := raw.Control(func(fd uintptr) { err = neverFragment(fd, to.Addr().Is4()) })
-		return errors.Join(controlErr, err)
-	}}
-	conn, err := d.Dial("udp", to.String())
-	if err != nil {
-		return nil, err
-	}
-	socket := conn.(*net.UDPConn)
-	return socket, errors.Join(socket.SetReadBuffer(flowBuffer), socket.SetWriteBuffer(flowBuffer))
-}
 
 func newRelay(p *Proxy, stream *http3.Stream, x *exit, order bool, let Admission) *relay {
 	r := &relay{proxy: p, stream: stream, exit: x, order: order, let: let, queue: make(chan []byte, flowQueue), back: make(chan answer, flowQueue)}

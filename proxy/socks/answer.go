@@ -23,6 +23,10 @@ func replyFor(err error) socks5.Reply {
 	switch {
 	case err == nil:
 		return socks5.Succeeded
+	case errors.Is(err, socks5.NotAllowed):
+		return socks5.NotAllowed
+	case errors.Is(err, socks5.HostUnreachable):
+		return socks5.HostUnreachable
 	case errors.Is(err, ErrOutside):
 		return socks5.NetworkUnreachable
 	case errors.As(err, &lookup):

@@ -1,5 +1,6 @@
-// Package socks offers a userspace tunnel to local programs: SOCKS5 (RFC 1928, TCP and UDP) and HTTP CONNECT (RFC 9110,
-// section 9.3.6) on one port. It resolves names inside the tunnel only. Without users, everybody who can connect can use it.
+// Package socks offers a userspace tunnel, or a path, to local programs: SOCKS5 (RFC 1928, TCP and UDP) and HTTP CONNECT (RFC 9110,
+// section 9.3.6) on one port. It resolves names inside the tunnel, or at its far end. Without users, everybody who can connect can
+// use it.
 package socks
 
 import (
@@ -30,8 +31,9 @@ const (
 
 // Server serves clients of one listener.
 type Server struct {
-	network Network
-	users   *users.Users // nil asks for no password
+	network Network                                                // nil if there are only streams
+	stream  func(context.Context, socks5.Target) (net.Conn, error) // to a name or an address
+	users   *users.Users                                           // nil asks for no password
 	log     *slog.Logger
 
 	greeting     *connlimit.Places // clients that have not made their request
@@ -48,8 +50,18 @@ func New(n Network, u *users.Users, log *slog.Logger) *Server {
 	if log == nil {
 		log = slog.Default()
 	}
-	return &Server{network: n, users: u, log: log, greeting: connlimit.NewLocalPlaces(), clients: make(chan struct{}, maxClients), associations: make(chan struct{}, maxAssociations),
+	s := &Server{network: n, users: u, log: log, greeting: connlimit.NewLocalPlaces(), clients: make(chan struct{}, maxClients), associations: make(chan struct{}, maxAssociations),
 		warn: map[string]bool{}}
+	s.stream = s.inside
+	return s
+}
+
+// NewStreams is [New] for a network that carries streams alone, and whose far end resolves names. An error of dial that is a
+// [socks5.Reply] is what clients are told.
+func NewStreams(dial func(context.Context, socks5.Target) (net.Conn, error), u *users.Users, log *slog.Logger) *Server {
+	s := New(nil, u, log)
+	s.stream = dial
+	return s
 }
 
 // Serve serves clients until ctx ends; then it closes the listener and all connections and returns nil.
@@ -117,7 +129,7 @@ func (s *Server) serveSOCKS(ctx context.Context, client *connlimit.Place, in *bu
 	case err != nil:
 	case command == socks5.Connect:
 		s.connect(ctx, client, in, to, func(err error) error { return socks5.WriteReply(client, replyFor(err), netip.AddrPort{}) })
-	case command == socks5.UDPAssociate:
+	case command == socks5.UDPAssociate && s.network != nil:
 		s.associate(ctx, client, to)
 	default:
 		_ = socks5.WriteReply(client, socks5.CommandUnknown, netip.AddrPort{})
@@ -133,7 +145,9 @@ func (s *Server) connect(ctx context.Context, client *connlimit.Place, in *bufio
 	}
 	defer leave()
 	_ = client.SetDeadline(time.Now().Add(dialPatience + greeting))
-	server, err := s.dial(ctx, to)
+	attempt, cancel := context.WithTimeout(ctx, dialPatience)
+	server, err := s.stream(attempt, to)
+	cancel()
 	if err != nil {
 		s.explain(to, err)
 		_ = answer(err)
@@ -150,9 +164,8 @@ func (s *Server) connect(ctx context.Context, client *connlimit.Place, in *bufio
 	})
 }
 
-func (s *Server) dial(ctx context.Context, to socks5.Target) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, dialPatience)
-	defer cancel()
+// inside connects to a target in the tunnel.
+func (s *Server) inside(ctx context.Context, to socks5.Target) (net.Conn, error) {
 	const most = 6 // addresses of one name that are tried
 	return dial.Dialer[net.Conn]{Single: s.network.DialTCP, Lookup: s.lookup, Most: most}.Dial(ctx, to.Host(), to.Port)
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -21,6 +20,7 @@ import (
 	"heddle/path"
 	"heddle/path/masque"
 	"heddle/proxy/connectudp"
+	"heddle/proxy/targets"
 	"heddle/proxy/users"
 )
 
@@ -146,7 +146,7 @@ func (s *serving) complete() (err error) {
 	if s.Users, err = users.Load(s.Auth); err != nil {
 		return err
 	}
-	s.Targets, err = connectudp.NewTargets(s.Allow, s.Deny)
+	s.Targets, err = targets.New(s.Allow, s.Deny)
 	return err
 }
 
@@ -195,7 +195,7 @@ puts the token into a file that nobody else can read, and names that with
 		Example: "  heddle masque user add ann --auth users > ann.token",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := keepToOwner(cmd.OutOrStdout()); err != nil {
+			if err := cli.KeepToOwner(cmd.OutOrStdout()); err != nil {
 				return err
 			}
 			token, err := users.Add(auth, args[0])
@@ -217,22 +217,6 @@ user begin; flows that are open go on until they end.`,
 	}
 	cmd.AddCommand(add, remove, newListCommand(&auth))
 	return cmd
-}
-
-// keepToOwner takes the rights of others from a file that the output is redirected to. --secret refuses files with such rights.
-func keepToOwner(out io.Writer) error {
-	f, ok := out.(*os.File)
-	if !ok {
-		return nil
-	}
-	info, err := f.Stat()
-	if err != nil || !info.Mode().IsRegular() || info.Mode().Perm()&0o077 == 0 {
-		return err
-	}
-	if err := f.Chmod(0o600); err != nil {
-		return &path.Error{What: "the output", Why: "others can read the file that it is redirected to", Hint: "redirect it to a file of your own", Err: err}
-	}
-	return nil
 }
 
 func newListCommand(auth *string) *cobra.Command {

@@ -2,7 +2,6 @@ package node
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -10,6 +9,7 @@ import (
 
 	"heddle/cmd/heddle/internal/cli"
 	"heddle/identity"
+	"heddle/internal/text"
 	"heddle/overlay/client"
 	"heddle/overlay/node"
 	"heddle/path"
@@ -100,7 +100,7 @@ func (g *nodeGrant) issue(holder string, now time.Time) (client.Signed, error) {
 			return none, cli.Usage(&path.Error{What: "--from", Why: err.Error()})
 		}
 	}
-	if grant.Bytes, err = parseBytes(g.bytes); err != nil {
+	if grant.Bytes, err = text.ParseSize(g.bytes); err != nil {
 		return none, cli.Usage(&path.Error{What: "--bytes", Why: err.Error()})
 	}
 	id, err := identity.LoadOr(g.identity)
@@ -125,20 +125,6 @@ func parseMoment(text string, now time.Time) (time.Time, error) {
 		}
 	}
 	return time.Time{}, fmt.Errorf("%q is no time: write 2027-01-31T00:00:00Z, 2027-01-31, or 720h for so long from now", text)
-}
-
-// units of bytes: decimal of SI, binary of IEC 80000-13.
-var units = map[string]float64{"": 1, "b": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
-
-// parseBytes parses 500MB, 10GiB or 1048576.
-func parseBytes(text string) (int64, error) {
-	number := strings.TrimRight(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ ")
-	unit, known := units[strings.ToLower(strings.TrimSpace(text[len(number):]))]
-	n, err := strconv.ParseFloat(number, 64)
-	if err != nil || !known || !(n >= 0 && n*unit < 1<<62) {
-		return 0, fmt.Errorf("%q is no number of bytes: write 500MB, 10GiB or 1048576", text)
-	}
-	return int64(n * unit), nil
 }
 
 func newRevokeCommand() *cobra.Command {

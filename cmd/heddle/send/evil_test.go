@@ -19,6 +19,7 @@ import (
 	"heddle/cmd/heddle/internal/cli"
 	"heddle/cmd/heddle/internal/clitest"
 	"heddle/identity"
+	"heddle/internal/tcptest"
 	"heddle/internal/tlsbatch"
 	"heddle/overlay/client"
 )
@@ -35,7 +36,7 @@ func evilNode(t *testing.T, name string, bend func(to io.Writer, from io.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := clitest.Listening(t, func(c net.Conn) { carry(tlsbatch.Server(c, config), bend) })
+	at := tcptest.Serve(t, func(c *net.TCPConn) { carry(tlsbatch.Server(c, config), bend) }).String()
 	return client.Pass{Name: name, Key: id.Key(), Addresses: []string{at}}
 }
 

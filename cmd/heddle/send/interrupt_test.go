@@ -21,6 +21,7 @@ import (
 	"heddle/cmd/heddle/internal/cli"
 	"heddle/cmd/heddle/internal/clitest"
 	"heddle/internal/polltest"
+	"heddle/internal/tcptest"
 	"heddle/stripe/transfer"
 )
 
@@ -42,7 +43,7 @@ func narrows(t *testing.T, to string, full chan<- struct{}, open <-chan struct{}
 	const first = 1 << 20
 	done := make(chan struct{})
 	t.Cleanup(func() { close(done) })
-	return clitest.Listening(t, func(c net.Conn) {
+	return tcptest.Serve(t, func(c *net.TCPConn) {
 		far, err := net.Dial("tcp", to)
 		if err != nil {
 			return
@@ -61,7 +62,7 @@ func narrows(t *testing.T, to string, full chan<- struct{}, open <-chan struct{}
 		far.Close()
 		c.Close()
 		ways.Wait()
-	})
+	}).String()
 }
 
 // A send that was interrupted, or killed, goes on at once where it broke off.

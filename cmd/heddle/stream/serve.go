@@ -17,7 +17,7 @@ import (
 	"heddle/config"
 	"heddle/identity"
 	"heddle/internal/text"
-	"heddle/proxy/connectudp"
+	"heddle/proxy/targets"
 	"heddle/stripe"
 	"heddle/stripe/relay"
 )
@@ -146,11 +146,11 @@ func RunServe(ctx context.Context, s config.StreamServe, talk io.Writer) error {
 	back := &relay.Back{To: s.To}
 	to := s.To
 	if s.Socks {
-		targets, err := connectudp.NewTargets(s.AllowTo, s.DenyTo)
+		rules, err := targets.New(s.AllowTo, s.DenyTo)
 		if err != nil {
 			return cli.Usage(err)
 		}
-		back.Allowed = targets.Allowed
+		back.Allowed = rules.Allowed
 		if to == "" {
 			to = "SOCKS5"
 		}

@@ -19,6 +19,7 @@ import (
 
 	"heddle/cmd/heddle/internal/cli"
 	"heddle/identity"
+	"heddle/internal/tcptest"
 )
 
 // Program is a heddle made of some commands, given by their constructors.
@@ -130,32 +131,9 @@ func ShortRunDir(t *testing.T) {
 	t.Setenv("HEDDLE_RUN_DIR", dir)
 }
 
-// Listening returns the address of a listener that handles connections until the test ends.
-func Listening(t *testing.T, handle func(net.Conn)) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer c.Close()
-				handle(c)
-			}()
-		}
-	}()
-	return l.Addr().String()
-}
-
 func EchoServer(t *testing.T) string {
 	t.Helper()
-	return Listening(t, func(c net.Conn) { _, _ = io.Copy(c, c) })
+	return tcptest.Serve(t, tcptest.Echo).String()
 }
 
 // Echoed sends text to an address and reads until the other side closes.

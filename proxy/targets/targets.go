@@ -1,4 +1,7 @@
-package connectudp
+// Package targets decides to which destinations a proxy or bridge forwards, and opens its UDP sockets to them.
+//
+// It is no firewall: it checks addresses before a connection is made, not packets.
+package targets
 
 import (
 	"fmt"
@@ -9,9 +12,9 @@ import (
 	"heddle/path"
 )
 
-// Targets decides where a proxy forwards to. The rule with the longest prefix wins; among equals one with a port, then a
+// Rules decide where a proxy forwards to. The rule with the longest prefix wins; among equals one with a port, then a
 // configured one over a built-in one, then the one that denies.
-type Targets struct {
+type Rules struct {
 	rules []rule
 	own   func() ([]netip.Addr, error) // the addresses of this machine
 }
@@ -31,9 +34,9 @@ var never = []string{
 	"::/96", "64:ff9b:1::/48", "100::/64", "fc00::/7", "fe80::/10", "fec0::/10", "ff00::/8", "2001::/32",
 }
 
-// NewTargets reads CIDR or CIDR:PORT. An IPv6 CIDR with a port is in brackets.
-func NewTargets(allow, deny []string) (*Targets, error) {
-	t := &Targets{own: ownAddresses}
+// New reads CIDR or CIDR:PORT. An IPv6 CIDR with a port is in brackets.
+func New(allow, deny []string) (*Rules, error) {
+	t := &Rules{own: ownAddresses}
 	for _, text := range never {
 		t.rules = append(t.rules, rule{prefix: netip.MustParsePrefix(text)})
 	}
@@ -80,7 +83,7 @@ func (r rule) over(other rule) bool {
 }
 
 // Allowed reports whether the proxy forwards to an address.
-func (t *Targets) Allowed(to netip.AddrPort) bool {
+func (t *Rules) Allowed(to netip.AddrPort) bool {
 	a := to.Addr().Unmap()
 	if !a.IsValid() || to.Port() == 0 || a.Zone() != "" {
 		return false

@@ -1,14 +1,13 @@
-package connectudp
+package targets
 
 import (
 	"errors"
 	"net/netip"
 	"testing"
-	"time"
 )
 
 func TestDefaultTargets(t *testing.T) {
-	targets, err := NewTargets(nil, nil)
+	targets, err := New(nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +58,7 @@ func TestTargetRules(t *testing.T) {
 		{"no way around by IPv6", []string{"64:ff9b::/96"}, nil, map[string]bool{"[64:ff9b::a00:1]:53": false}},
 		{"nor by a network's own NAT64", []string{"64:ff9b:1::/48"}, nil, map[string]bool{"[64:ff9b:1::a00:1]:53": false, "[64:ff9b:1:a01:2:300::]:53": false, "[64:ff9b:1::909:909]:53": true}},
 	} {
-		targets, err := NewTargets(c.allow, c.deny)
+		targets, err := New(c.allow, c.deny)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -71,7 +70,7 @@ func TestTargetRules(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{"", "x", "10.0.0.0/33", "10.0.0.0/8:0", "10.0.0.0/8:x", "[fd00::/8]", "[fd00::/8", "[fd00::/8]:x", "fe80::1%eth0", "::ffff:10.0.0.0/104"} {
-		if _, err := NewTargets([]string{bad}, nil); err == nil {
+		if _, err := New([]string{bad}, nil); err == nil {
 			t.Errorf("%q is taken", bad)
 		}
 	}
@@ -81,44 +80,16 @@ func FuzzTargets(f *testing.F) {
 	f.Add("10.0.0.0/8:51820", "10.1.1.1:51820")
 	f.Add("[fd00::/8]:53", "[fd00::1]:53")
 	f.Fuzz(func(t *testing.T, text, to string) {
-		targets, err := NewTargets(nil, []string{text})
+		targets, err := New(nil, []string{text})
 		at, addrErr := netip.ParseAddrPort(to)
 		if err != nil || addrErr != nil {
 			return
 		}
 		targets.own = func() ([]netip.Addr, error) { return nil, nil }
-		plain, _ := NewTargets(nil, nil)
+		plain, _ := New(nil, nil)
 		plain.own = targets.own
 		if targets.Allowed(at) && !plain.Allowed(at) {
 			t.Errorf("--deny %s allows %s", text, to)
 		}
 	})
-}
-
-func TestUnfinished(t *testing.T) {
-	s := newUnfinished()
-	now := time.Now()
-	s.now = func() time.Time { return now }
-	a, b := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
-	s.begun(a)
-	s.begun(b)
-	if s.overdue(a) {
-		t.Error("overdue at once")
-	}
-	s.finished(b)
-	now = now.Add(narrowAfter)
-	s.begun(a)
-	if !s.overdue(a) || s.overdue(b) {
-		t.Error("who failed is not told from who did not")
-	}
-	now = now.Add(narrowFor)
-	if s.overdue(a) {
-		t.Error("overdue for ever")
-	}
-	for i := range 3 * maxPending {
-		s.begun(netip.AddrFrom4([4]byte{9, byte(i >> 16), byte(i >> 8), byte(i)}))
-	}
-	if len(s.pending) > maxPending {
-		t.Errorf("%d are kept", len(s.pending))
-	}
 }
