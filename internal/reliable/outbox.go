@@ -125,34 +125,6 @@ func (o *Outbox) Drain() (left []Unit) {
 	return left
 }
 
-// Fail marks the carrier as lost: [Sender.Fill] returns its undelivered units to others.
-func (o *Outbox) Fail() { o.s.recover(o.Drain()...) }
-
-// Delivered reports that the unit seq of this carrier arrived.
-func (o *Outbox) Delivered(seq uint64) {
-	if u, ok := o.remove(seq); ok {
-		o.s.release(u)
-	}
-}
-
-// Lost reports that the unit seq of this carrier did not arrive, while the carrier remains usable.
-func (o *Outbox) Lost(seq uint64) {
-	if u, ok := o.remove(seq); ok {
-		o.s.recover(u)
-	}
-}
-
-// remove removes a unit from those that were sent, or returns false if it is not among them.
-func (o *Outbox) remove(seq uint64) (Unit, bool) {
-	i := slices.IndexFunc(o.sent.items[o.sent.head:], func(u Unit) bool { return u.Seq == seq })
-	if i < 0 {
-		return Unit{}, false
-	}
-	u := *o.sent.at(i)
-	o.sent.items = slices.Delete(o.sent.items, o.sent.head+i, o.sent.head+i+1)
-	return u, true
-}
-
 // First returns the stream offset of the first byte in the outbox that is not acknowledged.
 func (o *Outbox) First() (offset uint64, ok bool) {
 	for _, q := range []*fifo{&o.sent, &o.waiting} {

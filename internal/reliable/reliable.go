@@ -1,35 +1,19 @@
-// Package reliable is the state of one ordered, acknowledged byte stream over several carriers. A sender cuts the stream
-// into units and keeps each until it is acknowledged. A receiver restores the order within limits.
+// Package reliable is the state of one ordered, acknowledged byte stream over several carriers. A sender keeps what it sent until
+// it is acknowledged. A receiver restores the order within limits.
 //
-// The package does no I/O, and has no goroutines, locks or clock. A carrier moves units, for example over a TLS connection
-// or in blocks of cover connections. The caller chooses the carrier of each unit and the wire format.
+// The package does no I/O, and has no goroutines, locks or clock. A carrier moves parts of the stream, for example over a TLS
+// connection or in blocks of cover connections. The caller chooses the carrier of each part and the wire format.
 //
-// With [ByUnit], units travel whole: the caller cuts them with [Sender.Cut] and queues each at the [Outbox] of a carrier.
-// With [ByByte], the room of a block varies: the caller asks [Sender.Fill] for a maximum size, and a lost unit may go out
-// again in smaller parts. Both sides use the same numbering. Do not use this package over one reliable connection.
+// With [Sender] and [Receiver], the caller cuts the stream into units, which stay whole, and queues each at the [Outbox] of a carrier.
+// With [ByteSender] and [ByteReceiver], the room of a block varies: the caller asks for a part with a maximum size, and
+// lost bytes may go out again in other parts. Do not use this package over one reliable connection.
 package reliable
 
 import "errors"
 
-// Numbering is the unit of acknowledgements.
-type Numbering int
-
-const (
-	ByUnit Numbering = iota // counts units; a unit is never split, and may be empty
-	ByByte                  // counts bytes; the number of a unit is the offset of its first byte
-)
-
-// span returns how many numbers a unit has.
-func (n Numbering) span(size int) uint64 {
-	if n == ByByte {
-		return uint64(size)
-	}
-	return 1
-}
-
 // Unit is a part of the stream that is sent and acknowledged as one.
 type Unit struct {
-	Number uint64 // see [Numbering]
+	Number uint64 // units count from 0
 	Offset uint64 // of its first byte in the stream
 	Size   int    // bytes of the stream
 	Seq    uint64 // number among the units of its carrier, from 1; 0 before it has a carrier
@@ -42,12 +26,6 @@ type Unit struct {
 
 // Data returns the buffer without the room for a header.
 func (u *Unit) Data() []byte { return u.Buf[u.Head:] }
-
-// part copies some bytes of a unit of [ByByte].
-func (u *Unit) part(from, to uint64) *Unit {
-	data := u.Data()[from-u.Number : to-u.Number]
-	return &Unit{Number: from, Offset: from, Size: len(data), Buf: append([]byte(nil), data...)}
-}
 
 // End is the end of the stream. It counts as one number after the last unit.
 type End struct {

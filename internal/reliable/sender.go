@@ -1,40 +1,33 @@
 package reliable
 
-import (
-	"cmp"
-	"fmt"
-	"slices"
-)
+import "fmt"
 
 // SenderOptions are the limits of a sender.
 type SenderOptions struct {
-	Numbering Numbering
-	Buffer    int    // bytes that may be written and not yet cut
-	Credit    uint64 // offset that the stream may reach before the first acknowledgement
-	Hold      int    // bytes of unacknowledged units, from which on nothing more is cut
-	Ahead     int    // unacknowledged units, from which on nothing more is cut
+	Buffer int    // bytes that may be written and not yet cut
+	Credit uint64 // offset that the stream may reach before the first acknowledgement
+	Hold   int    // bytes of unacknowledged units, from which on nothing more is cut
+	Ahead  int    // unacknowledged units, from which on nothing more is cut
 	// Free takes a buffer back; nil leaves it to the garbage collector.
 	Free func([]byte)
 }
 
-// Sender is the sending half of a stream. Calls must not overlap, with one exception: one goroutine may call [Sender.Put],
+// Sender is the sending half of a stream that is cut into units, which stay whole. Calls must not overlap, with one exception: one goroutine may call [Sender.Put],
 // and another one [Sender.Get], during any other call, as they touch separate bytes.
 type Sender struct {
 	o          SenderOptions
-	buffer     []byte
+	buffer     ring
 	head, tail uint64 // bytes cut and bytes written
 	next       uint64 // number of the next unit
 	confirmed  uint64 // all numbers before it are acknowledged
 	limit      uint64
 	held       int // bytes of the buffers of units
-	units      int // number of these units
 	closed     bool
 	end        *End
-	again      []Unit // from lost carriers, by number
 }
 
 func NewSender(o SenderOptions) *Sender {
-	return &Sender{o: o, buffer: make([]byte, o.Buffer), limit: o.Credit}
+	return &Sender{o: o, buffer: make(ring, o.Buffer), limit: o.Credit}
 }
 
 // Free returns how many bytes may be written now.
@@ -53,11 +46,7 @@ func (s *Sender) Offset() uint64 { return s.head }
 func (s *Sender) Next() uint64 { return s.next }
 
 // Put copies p to offset at, which must have room. [Sender.Commit] makes it part of the stream.
-func (s *Sender) Put(at uint64, p []byte) {
-	i := int(at % uint64(len(s.buffer)))
-	n := copy(s.buffer[i:], p)
-	copy(s.buffer, p[n:])
-}
+func (s *Sender) Put(at uint64, p []byte) { s.buffer.put(at, p) }
 
 // Space returns the contiguous free buffer for the next bytes of the stream.
 func (s *Sender) Space() []byte {
@@ -77,20 +66,12 @@ func (s *Sender) Write(p []byte) int {
 }
 
 // Get fills p with written bytes from offset at, which must not be cut yet.
-func (s *Sender) Get(at uint64, p []byte) {
-	i := int(at % uint64(len(s.buffer)))
-	n := copy(p, s.buffer[i:])
-	copy(p[n:], s.buffer)
-}
+func (s *Sender) Get(at uint64, p []byte) { s.buffer.get(at, p) }
 
 // Ready returns how many bytes may be cut now into at most that many units: written bytes, within the credit of the other
 // side and the limits on unacknowledged data.
 func (s *Sender) Ready(units int) int {
-	out := s.units
-	if s.o.Numbering == ByUnit {
-		out = int(s.next - s.confirmed) // with shares, a unit may have several buffers, or none any more
-	}
-	if s.held >= s.o.Hold || out+units > s.o.Ahead {
+	if s.held >= s.o.Hold || int(s.next-s.confirmed)+units > s.o.Ahead {
 		return 0
 	}
 	return min(s.Pending(), int(min(s.limit-s.head, 1<<30)))
@@ -102,74 +83,17 @@ func (s *Sender) Cut(bytes int, next uint64) {
 	s.next = next
 }
 
-// Fill returns the next unit of the carrier of o, with at most most bytes, or false if nothing may be sent. Units of lost
-// carriers go first. The unit keeps its buffer, which the caller must not change.
-func (s *Sender) Fill(o *Outbox, most int) (Unit, bool) {
-	for len(s.again) > 0 && most > 0 {
-		u := s.again[0]
-		end := u.Number + s.o.Numbering.span(u.Size)
-		switch {
-		case end <= s.confirmed:
-			s.again = s.again[1:]
-			s.release(u)
-			continue
-		case s.o.Numbering == ByUnit && u.Size > most:
-			return Unit{}, false
-		case s.o.Numbering == ByUnit || u.Number >= s.confirmed && u.Size <= most:
-			s.again = s.again[1:]
-		default: // send a part; the rest stays
-			from := max(u.Number, s.confirmed)
-			to := min(end, from+uint64(most))
-			first := u.part(from, to)
-			s.again = s.again[1:]
-			s.keep(*first)
-			if to < end {
-				rest := u.part(to, end)
-				s.keep(*rest)
-				s.again = slices.Insert(s.again, 0, *rest)
-			}
-			s.release(u)
-			u = *first
-		}
-		return o.give(u), true
-	}
-	n := min(s.Ready(1), most)
-	if n <= 0 {
-		return Unit{}, false
-	}
-	u := Unit{Number: s.next, Offset: s.head, Size: n, Buf: make([]byte, n)}
-	s.Get(s.head, u.Buf)
-	s.Cut(n, s.next+s.o.Numbering.span(n))
-	s.keep(u)
-	return o.give(u), true
-}
-
-// recover queues units that may not have arrived, for another carrier.
-func (s *Sender) recover(units ...Unit) {
-	for _, u := range units {
-		u.Seq = 0
-		at, _ := slices.BinarySearchFunc(s.again, u, func(a, b Unit) int { return cmp.Compare(a.Number, b.Number) })
-		s.again = slices.Insert(s.again, at, u)
-	}
-}
-
-func (s *Sender) keep(u Unit) {
-	s.held += len(u.Buf)
-	s.units++
-}
+func (s *Sender) keep(u Unit) { s.held += len(u.Buf) }
 
 func (s *Sender) release(u Unit) {
 	s.held -= len(u.Buf)
-	s.units--
 	if s.o.Free != nil {
 		s.o.Free(u.Buf)
 	}
 }
 
 // arrived reports whether the whole unit is acknowledged.
-func (s *Sender) arrived(u *Unit) bool {
-	return u.Number+s.o.Numbering.span(u.Size) <= s.confirmed
-}
+func (s *Sender) arrived(u *Unit) bool { return u.Number < s.confirmed }
 
 // Allow raises the offset that the stream may reach.
 func (s *Sender) Allow(limit uint64) { s.limit = max(s.limit, limit) }

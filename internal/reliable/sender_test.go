@@ -37,7 +37,7 @@ func push(s *Sender, o *Outbox, sizes ...int) {
 	for _, size := range sizes {
 		u := Unit{Number: s.Next(), Offset: s.Offset(), Size: size, Buf: make([]byte, size)}
 		s.Get(s.Offset(), u.Buf)
-		s.Cut(size, s.Next()+s.o.Numbering.span(size))
+		s.Cut(size, s.Next()+1)
 		o.Push(u)
 	}
 }
@@ -71,8 +71,6 @@ func TestReadyIsWhatTheBoundsAllow(t *testing.T) {
 		"held, and let go":          {500, func(o *SenderOptions) { o.Hold = 100 }, func(s *Sender, o *Outbox) { push(s, o, 100); confirm(s, o, 1) }, 400},
 		"units ahead":               {500, func(o *SenderOptions) { o.Ahead = 3 }, func(s *Sender, o *Outbox) { push(s, o, 1, 1, 1) }, 0},
 		"units ahead of the other":  {500, func(o *SenderOptions) { o.Ahead = 3 }, func(s *Sender, o *Outbox) { push(s, o, 1, 1, 1); confirm(s, o, 1) }, 497},
-		"bytes ahead by bytes":      {500, func(o *SenderOptions) { o.Ahead, o.Numbering = 2, ByByte }, func(s *Sender, o *Outbox) { push(s, o, 100) }, 400},
-		"too many units by bytes":   {500, func(o *SenderOptions) { o.Ahead, o.Numbering = 2, ByByte }, func(s *Sender, o *Outbox) { push(s, o, 100, 1) }, 0},
 	} {
 		s := newSender(t, c.written, c.change)
 		if c.after != nil {
@@ -104,10 +102,11 @@ func TestBufferIsARing(t *testing.T) {
 			n += copy(room, left)
 			s.Commit(copy(room, left))
 		}
-		u, ok := s.Fill(o, 53)
-		if !ok || n == 0 && s.Free() > 0 && s.Written() < 1000 {
+		if n == 0 && s.Free() > 0 && s.Written() < 1000 {
 			t.Fatalf("stuck after %d bytes", len(got))
 		}
+		push(s, o, min(53, s.Ready(1)))
+		u, _, _ := o.Take()
 		got = append(got, u.Data()...)
 	}
 	if !bytes.Equal(got, want) {
@@ -264,55 +263,5 @@ func TestOthersTakeOverFromALostCarrier(t *testing.T) {
 	}
 	if _, ok := lost.First(); ok {
 		t.Error("nothing is missing there")
-	}
-}
-
-// fills asks for blocks of so many bytes, and gives what is in them as [first, last).
-func fills(s *Sender, o *Outbox, rooms ...int) (got [][2]uint64) {
-	for _, room := range rooms {
-		if u, ok := s.Fill(o, room); ok {
-			got = append(got, [2]uint64{u.Offset, u.Offset + uint64(u.Size)})
-		}
-	}
-	return got
-}
-
-// What a lost carrier had goes out first, in blocks of any size.
-func TestFillSendsLostBytesFirst(t *testing.T) {
-	type span = [2]uint64
-	for name, c := range map[string]struct {
-		numbering Numbering
-		after     func(s *Sender, lost *Outbox) // three units of 100 bytes were given to lost
-		rooms     []int
-		want      []span
-	}{
-		"nothing is lost":      {ByByte, func(*Sender, *Outbox) {}, []int{50, 500}, []span{{300, 350}, {350, 500}}},
-		"in smaller blocks":    {ByByte, func(_ *Sender, l *Outbox) { l.Fail() }, []int{60, 60, 200, 500, 10}, []span{{0, 60}, {60, 100}, {100, 200}, {200, 300}, {300, 310}}},
-		"one of them":          {ByByte, func(_ *Sender, l *Outbox) { l.Lost(2) }, []int{500, 10}, []span{{100, 200}, {300, 310}}},
-		"in order":             {ByByte, func(_ *Sender, l *Outbox) { l.Lost(3); l.Lost(1) }, []int{500, 500}, []span{{0, 100}, {200, 300}}},
-		"what is not there":    {ByByte, func(s *Sender, l *Outbox) { l.Fail(); s.Acked(130, 0) }, []int{50, 500, 500}, []span{{130, 180}, {180, 200}, {200, 300}}},
-		"what was delivered":   {ByByte, func(_ *Sender, l *Outbox) { l.Delivered(2); l.Delivered(9); l.Fail() }, []int{500, 500, 9}, []span{{0, 100}, {200, 300}, {300, 309}}},
-		"the rest of one":      {ByByte, func(s *Sender, l *Outbox) { l.Fail(); s.Acked(130, 0) }, []int{500, 500}, []span{{130, 200}, {200, 300}}},
-		"no room":              {ByByte, func(_ *Sender, l *Outbox) { l.Fail() }, []int{0}, nil},
-		"whole units":          {ByUnit, func(_ *Sender, l *Outbox) { l.Fail() }, []int{99, 100, 500}, []span{{0, 100}, {100, 200}}},
-		"units that are there": {ByUnit, func(s *Sender, l *Outbox) { l.Fail(); s.Acked(2, 0) }, []int{500, 7}, []span{{200, 300}, {300, 307}}},
-	} {
-		s := newSender(t, 500, func(o *SenderOptions) { o.Numbering = c.numbering })
-		lost, other := s.NewOutbox(), s.NewOutbox()
-		fills(s, lost, 100, 100, 100)
-		c.after(s, lost)
-		if got := fills(s, other, c.rooms...); !slices.Equal(got, c.want) {
-			t.Errorf("%s: %v, want %v", name, got, c.want)
-		}
-		kept := 0
-		for _, u := range slices.Concat(lost.sent.items[lost.sent.head:], other.sent.items, s.again) {
-			kept += len(u.Buf)
-			if u.Size != len(u.Buf) || u.Buf[0] != at(u.Offset) {
-				t.Errorf("%s: unit at %d holds other bytes", name, u.Offset)
-			}
-		}
-		if s.held != kept {
-			t.Errorf("%s: %d bytes are held, and %d are said to be", name, kept, s.held)
-		}
 	}
 }
