@@ -9,6 +9,7 @@ import (
 	"iter"
 	"math"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,6 +27,10 @@ type Packet struct {
 	Flow int  // index in the capture's Flows
 
 	Payload int // bytes that TCP, UDP or else IP carries
+	// Head is the beginning of the payload, as far as [Options.Head] says and it was captured.
+	Head []byte
+	// Repeated says that all of a TCP segment's payload was seen before.
+	Repeated bool
 
 	forward   bool // in the direction of its flow's first packet
 	direction pcapgo.NgEpbFlag
@@ -38,7 +43,8 @@ type Flow struct {
 	Payload        int64  // bytes in TCP or UDP, both ways
 	inspect.Flow
 
-	opened bool // a TCP SYN identified the client
+	opened bool         // a TCP SYN identified the client
+	sent   [2]sentSoFar // by the first packet's sender, and by the other side
 }
 
 // Capture is what one observer saw, in order of time.
@@ -67,6 +73,7 @@ type Options struct {
 	// Strict leaves out packets of other hosts than the client even if the client is a guess.
 	Strict bool
 	Filter *Filter // nil lets all packets through
+	Head   int     // bytes of each payload to keep
 }
 
 // ErrNotACapture is what [Read] returns for bytes that are neither pcap nor pcapng.
@@ -82,7 +89,7 @@ func Read(r io.Reader, options Options) (*Capture, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := builder{decoder: newDecoder(), flows: map[flowKey]int{}, filter: options.Filter}
+	b := builder{decoder: newDecoder(), flows: map[flowKey]int{}, filter: options.Filter, head: options.Head}
 	for c := range source.packets() {
 		if err := b.add(c); err != nil {
 			return nil, err
@@ -205,6 +212,7 @@ type builder struct {
 	decoder *decoder
 	flows   map[flowKey]int
 	filter  *Filter
+	head    int
 }
 
 // flowKey identifies a conversation in both directions; low sorts before high.
@@ -238,9 +246,36 @@ func (b *builder) add(c captured) error {
 	}
 	f := &b.capture.Flows[id]
 	f.inspect(p)
-	b.capture.Packets = append(b.capture.Packets, Packet{Time: c.info.Timestamp, Size: p.size, Payload: p.payloadSize,
-		Flow: id, forward: p.source == f.Client, direction: c.direction})
+	packet := Packet{Time: c.info.Timestamp, Size: p.size, Payload: p.payloadSize, Flow: id, forward: p.source == f.Client,
+		direction: c.direction, Head: slices.Clone(p.payload[:min(len(p.payload), b.head)])}
+	if p.protocol == protocolTCP {
+		side := &f.sent[0]
+		if packet.forward {
+			side = &f.sent[1]
+		}
+		packet.Repeated = side.add(p)
+	}
+	b.capture.Packets = append(b.capture.Packets, packet)
 	return nil
+}
+
+// sentSoFar is how far one side of a TCP connection has got.
+type sentSoFar struct {
+	next  uint32 // sequence number behind the last byte
+	begun bool
+}
+
+// add returns whether a segment's payload was all sent before.
+func (s *sentSoFar) add(p decoded) (repeated bool) {
+	end := p.sequence + uint32(p.payloadSize)
+	if p.syn {
+		end++
+	}
+	if s.begun && !p.syn && int32(end-s.next) <= 0 {
+		return p.payloadSize > 0
+	}
+	s.next, s.begun = end, true
+	return false
 }
 
 // newFlow assumes for now that the sender of the first packet is the client.

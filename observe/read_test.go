@@ -282,3 +282,57 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
+
+func TestHeadsAndRepetitions(t *testing.T) {
+	dir := t.TempDir()
+	client, server := netip.MustParseAddrPort("192.0.2.1:40000"), netip.MustParseAddrPort("203.0.113.80:443")
+	segments := []struct {
+		up       bool
+		sequence uint32
+		syn      bool
+		payload  string
+		repeated bool
+	}{
+		{true, 0xfffffff0, true, "", false},
+		{false, 7, true, "", false},
+		{true, 0xfffffff1, false, "", false},
+		{true, 0xfffffff1, false, "a request across the end", false},
+		{true, 0xfffffff1, false, "a request", true},
+		{false, 8, false, "an answer", false},
+		{true, 9, false, " and more", false},
+		{true, 9, false, "", false},
+		{true, 9, false, " and more of it", false},
+		{false, 8, false, "an answer", true},
+	}
+	captureFile(t, dir, "a", client.Addr(), func(write func(at time.Duration, ip []byte)) {
+		for i, s := range segments {
+			from, to := client, server
+			if !s.up {
+				from, to = to, from
+			}
+			ip := &layers.IPv4{Version: 4, TTL: 64, Protocol: layers.IPProtocolTCP, SrcIP: from.Addr().AsSlice(), DstIP: to.Addr().AsSlice()}
+			tcp := &layers.TCP{SrcPort: layers.TCPPort(from.Port()), DstPort: layers.TCPPort(to.Port()), Seq: s.sequence, SYN: s.syn, ACK: i > 0}
+			_ = tcp.SetNetworkLayerForChecksum(ip)
+			b := gopacket.NewSerializeBuffer()
+			if err := gopacket.SerializeLayers(b, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}, ip, tcp, gopacket.Payload(s.payload)); err != nil {
+				t.Fatal(err)
+			}
+			write(time.Duration(i)*time.Millisecond, b.Bytes())
+		}
+	})
+	f, err := os.Open(filepath.Join(dir, "a.pcapng"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	c, err := Read(f, Options{Head: 12})
+	if err != nil || len(c.Packets) != len(segments) {
+		t.Fatalf("%v, %d packets", err, len(c.Packets))
+	}
+	for i, s := range segments {
+		p := c.Packets[i]
+		if p.Out != s.up || p.Repeated != s.repeated || string(p.Head) != s.payload[:min(len(s.payload), 12)] {
+			t.Errorf("packet %d: up %v, repeated %v, %q", i, p.Out, p.Repeated, p.Head)
+		}
+	}
+}

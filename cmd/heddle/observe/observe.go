@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -109,7 +108,7 @@ func observeReport(cmd *cobra.Command, dir string, f observeFlags) error {
 }
 
 func loadSession(label, dir string, clients []string) (*observe.Session, error) {
-	known, err := networks(clients)
+	known, err := cli.Networks(clients)
 	if err == nil && label == "" {
 		label, err = labelOf(dir)
 	}
@@ -122,24 +121,6 @@ func loadSession(label, dir string, clients []string) (*observe.Session, error) 
 func labelOf(dir string) (string, error) {
 	absolute, err := filepath.Abs(dir)
 	return filepath.Base(absolute), err
-}
-
-// networks reads addresses and networks.
-func networks(clients []string) (all []netip.Prefix, err error) {
-	for _, c := range clients {
-		n, err := netip.ParsePrefix(c)
-		if err != nil {
-			var a netip.Addr
-			a, err = netip.ParseAddr(c)
-			n = netip.PrefixFrom(a.Unmap(), a.Unmap().BitLen())
-		}
-		if err != nil {
-			return nil, cli.Usage(&path.Error{What: fmt.Sprintf("--client %q", c), Why: "it is no address and no network",
-				Hint: "for example --client 192.0.2.7, or --client 10.0.0.0/8"})
-		}
-		all = append(all, n)
-	}
-	return all, nil
 }
 
 // writeFile writes a new file; what names it in errors.

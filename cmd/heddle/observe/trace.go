@@ -85,7 +85,7 @@ func (f *traceFlags) options() (read observe.Options, cut observe.TraceOptions, 
 	if f.Per == "gap" {
 		cut.Gap = f.Gap
 	}
-	clients, err := networks(f.clients)
+	clients, err := cli.Networks(f.clients)
 	return observe.Options{Clients: clients, Strict: true, Filter: observe.NewFilter(f.Filter)}, cut, err
 }
 
