@@ -10,7 +10,7 @@ HEDDLE  := bin/heddle
 # lint vets. On a busy machine a package may need more than the ten minutes that go test gives it by itself.
 TEST    := $(GO) test -vet=off -timeout 1h
 # What starts goroutines that share something is tested under the race detector, and not without it again.
-RACE    := ./path/... ./split/... ./stripe/... ./overlay/... ./board/... ./observe ./cmd/... ./proxy/... ./internal/... ./lab
+RACE    := ./path/... ./split/... ./stripe/... ./overlay/... ./board/... ./observe ./cmd/... ./proxy/... ./internal/... ./disguise/... ./lab
 
 .PHONY: all build demo test lint fuzz bench man install eval eval-test clean
 
@@ -114,7 +114,7 @@ install: build man
 	install -d $(DESTDIR)$(PREFIX)/share/man/man1
 	install -m 644 dist/man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1/
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
-	install -m 644 dist/heddle@.service dist/heddle-stream@.service dist/heddle-node.service dist/heddle-board.service $(DESTDIR)$(PREFIX)/lib/systemd/system/
+	install -m 644 dist/heddle@.service dist/heddle-stream@.service dist/heddle-node.service dist/heddle-board.service dist/heddle-bridge.service $(DESTDIR)$(PREFIX)/lib/systemd/system/
 	install -D -m 644 dist/heddle.toml $(DESTDIR)$(PREFIX)/share/doc/heddle/heddle.toml
 
 install-board-bft: board-bft

@@ -69,7 +69,7 @@ func (d *document) sorted() Problems {
 }
 
 // Secrets do not belong in the file. If a line has one, messages do not show it.
-var secretWord = regexp.MustCompile(`(?i)\b((?:private|preshared|secret|password|passphrase)[a-z_-]*)(?:\s*=.*)?`)
+var secretWord = regexp.MustCompile(`(?i)\b((?:private|preshared|secret|password|passphrase|token)[a-z_-]*)(?:\s*=.*)?`)
 
 // nearest returns a known word within one edit for each three letters, or "".
 func nearest(word string, known []string) string {

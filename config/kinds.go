@@ -1,7 +1,9 @@
 package config
 
-// Path kinds outside of package path. Each registers itself.
+// Path kinds outside of package path, and covers. Each registers itself.
 import (
+	_ "heddle/disguise/cover/embed"
+	_ "heddle/disguise/cover/random"
 	_ "heddle/overlay/client"
 	_ "heddle/path/masque"
 	_ "heddle/path/socks5"

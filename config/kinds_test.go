@@ -51,12 +51,12 @@ func TestPathsThatCarryTheWrongThing(t *testing.T) {
 		why, hint string // of the error; empty for none
 	}{
 		{"split", split(direct, bare), "", ""},
-		{"split", split(direct, bridge), "path b: it carries streams, and this session needs datagrams", "kinds that carry datagrams: if, masque, node, ports, socks5, src, wireguard"},
+		{"split", split(direct, bridge), "path b: it carries streams, and this session needs datagrams", "kinds that carry datagrams: disguise, if, masque, node, ports, socks5, src, wireguard"},
 		{"split, over a base", split(direct, "p=socks5:192.0.2.3:1@c", "c=streamsonly:x"), "path p: it carries streams", "let it ride another one"},
 		{"split, a tunnel that cannot be", split(direct, "m=masque:https://proxy.example@c", "c=streamsonly:x"), "the tunnel m needs datagrams", "kinds that carry datagrams"},
 		{"dial", dial(direct, bridge), "", ""},
 		{"dial, over a base", dial("p=socks5:192.0.2.3:1@c", "c=streamsonly:x"), "", ""},
-		{"dial", dial(direct, bare), "path m: it carries datagrams, and a stream needs streams", "kinds that carry streams: if, node, ports, socks5, src, streamsonly, wireguard"},
+		{"dial", dial(direct, bare), "path m: it carries datagrams, and a stream needs streams", "kinds that carry streams: disguise, if, node, ports, socks5, src, streamsonly, wireguard"},
 	} {
 		if c.why == "" {
 			if c.err != nil {
@@ -112,7 +112,7 @@ key = "`+peerKey+`"
 func TestKindsCarryWhatTheySay(t *testing.T) {
 	conf := filepath.Join(filepath.Dir(write(t, "")), "office.conf")
 	args := map[string]string{"if": "lo", "ports": "lo", "src": "127.0.0.1", "wireguard": conf, "socks5": "127.0.0.1:1",
-		"masque": "https://proxy.example", "node": "tokyo", "streamsonly": "x"}
+		"masque": "https://proxy.example", "node": "tokyo", "disguise": bridgeFile(t, ""), "streamsonly": "x"}
 	for _, scheme := range path.Kinds() {
 		p, err := path.New(path.Spec{Name: "p", Kind: scheme, Arg: args[scheme]}, path.Options{})
 		if err != nil {

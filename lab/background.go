@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"heddle/internal/errhint"
 	"heddle/path"
 )
@@ -71,14 +73,21 @@ func Start(ctx context.Context, args ...string) error {
 	}
 }
 
-// Serve runs in the process that [Start] makes: it makes the world, reports on file descriptor 3, and runs until ctx ends.
-func Serve(ctx context.Context, world World, options Options) error {
+// Serve runs in the process that [Start] makes: it makes the world, starts its programs with furnish if that is not nil, reports on
+// file descriptor 3, and runs until ctx ends.
+func Serve(ctx context.Context, world World, options Options, furnish func(context.Context, *Instance) error) error {
 	say := os.NewFile(3, "ready")
 	if say == nil {
 		return errors.New("file descriptor 3 is not open: this is started by heddle lab up")
 	}
+	unix.CloseOnExec(3) // the programs of the world live on after the report
 	options.Background = true
 	in, err := Up(ctx, world, options)
+	if err == nil && furnish != nil {
+		if err = furnish(ctx, in); err != nil {
+			err = errors.Join(err, in.Down())
+		}
+	}
 	if err != nil {
 		fmt.Fprintln(say, err)
 		fmt.Fprintln(say, errhint.Of(err))

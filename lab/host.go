@@ -25,8 +25,11 @@ type Host struct {
 // Name is the host's name.
 func (h *Host) Name() string { return h.spec.Name }
 
+// Dir is the host's own directory on this machine. It goes with the world.
+func (h *Host) Dir() string { return hostDir(h.in.state.Name, h.spec.Name) }
+
 // RunDir is the host's HEDDLE_RUN_DIR.
-func (h *Host) RunDir() string { return filepath.Join(hostDir(h.in.state.Name, h.spec.Name), "run") }
+func (h *Host) RunDir() string { return filepath.Join(h.Dir(), "run") }
 
 // Namespace is the path of the host's network namespace.
 func (h *Host) Namespace() string { return filepath.Join(netnsDir, h.ns.name) }
@@ -177,5 +180,5 @@ func (h *Host) setRoute(r Route) error {
 
 // WireGuardDir is what programs in the host see as /run/wireguard.
 func (h *Host) WireGuardDir() string {
-	return filepath.Join(hostDir(h.in.state.Name, h.spec.Name), "wireguard")
+	return filepath.Join(h.Dir(), "wireguard")
 }

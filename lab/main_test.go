@@ -21,7 +21,8 @@ func TestMain(m *testing.M) {
 	if len(os.Args) == 3 && os.Args[1] == serveArg {
 		ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM)
 		defer stop()
-		if err := Serve(ctx, Pair(), Options{Name: os.Args[2]}); err != nil {
+		lasting := func(ctx context.Context, in *Instance) error { return in.Host("a").Command(ctx, "sleep", "1h").Start() }
+		if err := Serve(ctx, Pair(), Options{Name: os.Args[2]}, lasting); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

@@ -8,7 +8,8 @@ import (
 
 // Worlds lists the worlds that `heddle lab up` knows by name.
 func Worlds() []World {
-	return []World{ThreeWays(), ThreeWaysUnequal(), ThreeWaysUnlimited(), ThreeWaysOneExit(), ThreeWaysShared(), Pair()}
+	return []World{ThreeWays(), ThreeWaysUnequal(), ThreeWaysUnlimited(), ThreeWaysOneExit(), ThreeWaysShared(), Pair(),
+		Tor("tor", DSL(85*time.Millisecond)), Tor("tor-450ms", DSL(450*time.Millisecond))}
 }
 
 // Ways are the access networks of the client in [ThreeWays]: names of links and of the client's devices.

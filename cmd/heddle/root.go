@@ -11,6 +11,7 @@ import (
 	"heddle/cmd/heddle/check"
 	"heddle/cmd/heddle/completion"
 	"heddle/cmd/heddle/connect"
+	"heddle/cmd/heddle/disguise"
 	"heddle/cmd/heddle/down"
 	"heddle/cmd/heddle/internal/cli"
 	"heddle/cmd/heddle/man"
@@ -52,6 +53,7 @@ server's own network, sees the whole session.`,
 	root.AddGroup(&cobra.Group{ID: groupRun, Title: "Split sessions:"},
 		&cobra.Group{ID: groupStream, Title: "Stripe streams:"},
 		&cobra.Group{ID: groupOverlay, Title: "Overlay:"},
+		&cobra.Group{ID: groupDisguise, Title: "Disguise:"},
 		&cobra.Group{ID: groupLook, Title: "Look:"},
 		&cobra.Group{ID: groupProve, Title: "Prove:"})
 	add := func(group string, commands ...*cobra.Command) {
@@ -63,6 +65,7 @@ server's own network, sees the whole session.`,
 	add(groupRun, up.Command(), down.Command(), split.Command(), mosh.Command(), connect.Command(), masque.Command(), run.Command())
 	add(groupStream, stream.Command(), send.Command(), recv.Command())
 	add(groupOverlay, overlay.Command(), asn.Command(), node.Command(), board.Command())
+	add(groupDisguise, disguise.Command())
 	add(groupLook, status.Command(), doctorCommand(), check.Command(), observe.Command(), probe.Command())
 	add(groupProve, demoCommand(), labCommand())
 	root.AddCommand(version.Command(), completion.Command(), man.Command(newRootCommand))
@@ -74,11 +77,12 @@ server's own network, sees the whole session.`,
 
 // The groups of `heddle --help`.
 const (
-	groupRun     = "run"
-	groupLook    = "look"
-	groupStream  = "stream"
-	groupOverlay = "overlay"
-	groupProve   = "prove"
+	groupRun      = "run"
+	groupLook     = "look"
+	groupStream   = "stream"
+	groupOverlay  = "overlay"
+	groupDisguise = "disguise"
+	groupProve    = "prove"
 )
 
 func newHelpCommand(root *cobra.Command) *cobra.Command {

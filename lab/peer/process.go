@@ -123,9 +123,14 @@ func (p *Process) AwaitLog(ctx context.Context, text string) error {
 
 // Await polls ready until it returns nil. It fails if the program ends, or after a minute, since machines may be busy.
 func (p *Process) Await(ctx context.Context, ready func() error) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	return p.await(ctx, time.Minute, ready)
+}
+
+// await is [Process.Await] with another limit.
+func (p *Process) await(ctx context.Context, limit time.Duration, ready func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	tick := time.NewTicker(5 * time.Millisecond)
+	tick := time.NewTicker(limit / 12000) // 5 ms of a minute
 	defer tick.Stop()
 	for {
 		err := ready()

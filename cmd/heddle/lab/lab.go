@@ -42,8 +42,14 @@ func newUpCommand() *cobra.Command {
 		Use:   "up WORLD",
 		Short: "Make a world and leave it running",
 		Long: `Make a world and leave it running. A process in the background runs its emulated
-links until "heddle lab down". "heddle lab worlds" lists the worlds.`,
+links until "heddle lab down". "heddle lab worlds" lists the worlds.
+
+The worlds tor and tor-450ms come with a private Tor network, which takes half a
+minute: three authorities, which are relays and exits, a web server, a bridge,
+and a client for each way to the network. They need Debian's tor, and obfs4proxy
+for the client that uses it.`,
 		Example: `  heddle lab up threeways
+  heddle lab up tor
   heddle lab up threeways --name second`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -59,7 +65,7 @@ links until "heddle lab down". "heddle lab worlds" lists the worlds.`,
 			if err := lab.Start(cmd.Context(), "lab", "emulate", args[0], "--name", name); err != nil {
 				return err
 			}
-			fmt.Fprintf(cmd.ErrOrStderr(), "world %s is up; enter a host: heddle lab exec HOST -- CMD; remove it: heddle lab down %[1]s\n", name)
+			fmt.Fprintf(cmd.ErrOrStderr(), "world %s is up; enter a host: heddle lab exec HOST -- CMD; remove it: heddle lab down %[1]s\n%s", name, furnishing(args[0]).about)
 			return nil
 		},
 	}
@@ -80,7 +86,7 @@ func newEmulateCommand() *cobra.Command {
 			if err != nil {
 				return cli.Usage(err)
 			}
-			return lab.Serve(cmd.Context(), world, lab.Options{Name: name, Seed: uint64(time.Now().UnixNano())})
+			return lab.Serve(cmd.Context(), world, lab.Options{Name: name, Seed: uint64(time.Now().UnixNano())}, furnishing(args[0]).start)
 		},
 	}
 	cmd.Flags().StringVar(&name, "name", "", "name of this instance")

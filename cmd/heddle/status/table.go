@@ -35,6 +35,10 @@ func printStatus(w io.Writer, found answer, now time.Time, width int) error {
 			nodeText(&b, r.Name, r.Node, now)
 		case r.Board != nil:
 			boardText(&b, r.Name, r.Board, now)
+		case r.Bridge != nil:
+			bridgeText(&b, r.Name, r.Bridge, now)
+		case r.Disguise != nil:
+			disguiseText(&b, r.Name, r.Disguise, now)
 		case len(r.Sessions) == 0:
 			fmt.Fprintf(&b, "%s: running, no session yet\n", r.Name)
 		}

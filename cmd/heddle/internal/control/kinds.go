@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"heddle/board"
+	"heddle/disguise/bridge"
+	disguise "heddle/disguise/client"
 	"heddle/overlay/client"
 	"heddle/proxy/connectudp"
 	"heddle/split"
@@ -13,10 +15,12 @@ import (
 // Status is the status of a running heddle. Its JSON fields are a stable interface.
 type Status struct {
 	Sessions []split.Status     `json:"sessions"`
-	Proxy    *connectudp.Status `json:"proxy,omitempty"`  // of heddle masque serve
-	Stream   *Stream            `json:"stream,omitempty"` // of heddle stream, send and recv
-	Node     *client.Status     `json:"node,omitempty"`   // of heddle node run
-	Board    *Board             `json:"board,omitempty"`  // of heddle board run
+	Proxy    *connectudp.Status `json:"proxy,omitempty"`    // of heddle masque serve
+	Stream   *Stream            `json:"stream,omitempty"`   // of heddle stream, send and recv
+	Node     *client.Status     `json:"node,omitempty"`     // of heddle node run
+	Board    *Board             `json:"board,omitempty"`    // of heddle board run
+	Bridge   *bridge.Status     `json:"bridge,omitempty"`   // of heddle disguise serve
+	Disguise *Disguise          `json:"disguise,omitempty"` // of heddle disguise dial
 }
 
 // Stream is the status of a heddle that carries streams. Its JSON fields are a stable interface.
@@ -36,4 +40,14 @@ type Board struct {
 	Listen string    `json:"listen"`
 	Since  time.Time `json:"since"`
 	board.Status
+}
+
+// Disguise is the status of a client of a bridge. Its JSON fields are a stable interface.
+type Disguise struct {
+	Listen string            `json:"listen"` // for programs
+	Bridge string            `json:"bridge"`
+	To     string            `json:"to,omitempty"`
+	Since  time.Time         `json:"since"`
+	Why    string            `json:"why,omitempty"` // why there is no link
+	Links  []disguise.Status `json:"links"`
 }

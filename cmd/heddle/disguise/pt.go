@@ -1,0 +1,153 @@
+package disguise
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"heddle/cmd/heddle/internal/bind"
+	"heddle/cmd/heddle/version"
+	"heddle/config"
+	"heddle/disguise/bridge"
+	"heddle/disguise/client"
+	"heddle/disguise/cover"
+	"heddle/disguise/handshake"
+	"heddle/disguise/pt"
+	"heddle/path"
+)
+
+// ptFlags are those of `heddle disguise pt`. Each is also a setting of ServerTransportOptions, except that for clients only.
+type ptFlags struct {
+	Cover       []string      `flag:"cover" help:"what connections look like, <NAME[:SETTING=VALUE]>; a client takes the first one\n(default: a client takes what the bridge line names)"`
+	Tokens      string        `flag:"tokens" help:"let in only clients whose bridge line has a token of <FILE>" complete:"file"`
+	Connections int           `flag:"connections" help:"how many connections carry a link of a client at a time"`
+	MaxBytes    string        `flag:"max-bytes-per-connection" help:"replace a connection after <SIZE> in either direction, such as 15kB; 0 never does"`
+	MaxAge      time.Duration `flag:"max-age" help:"replace a connection after so long at most; 0 never does"`
+	MaxLinks    int           `flag:"max-links" help:"how many links a bridge serves at one time"`
+}
+
+func newPTCommand() *cobra.Command {
+	f := ptFlags{Connections: client.DefaultConnections, MaxBytes: "0", MaxLinks: bridge.DefaultMaxLinks}
+	cmd := &cobra.Command{
+		Use:   "pt",
+		Short: "Be a pluggable transport of Tor",
+		Long: `Be a pluggable transport, at a bridge or at a client. Tor starts this command
+and tells it the rest by environment variables, so it does nothing by itself:
+heddle disguise torrc prints the lines for Tor.
+
+At a bridge it keeps its key, and which messages of clients it saw, in the
+directory heddle below Tor's pt_state, and writes the bridge line to
+heddle_bridgeline.txt there. It tells Tor the addresses of its clients. Flags
+are also settings of ServerTransportOptions, as max-bytes-per-connection=15kB.
+
+At a client it connects to bridges by Tor's proxy, if Tor has one. Each
+connection of Tor to a bridge is one link.`,
+		Example: `  heddle disguise pt
+  heddle disguise pt --cover random:prefix=printable --max-bytes-per-connection 15kB`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			slog.SetDefault(slog.New(pt.LogHandler()))
+			return pt.Run(cmd.Context(), pt.Options{Version: version.Release, Stdin: cmd.InOrStdin(), Stdout: cmd.OutOrStdout(),
+				Dial: f.dial, NewBridge: f.bridge})
+		},
+	}
+	bind.Flags(cmd, &f)
+	return cmd
+}
+
+// dial opens a link to a bridge.
+func (f ptFlags) dial(ctx context.Context, to handshake.Line, out path.Path) (net.Conn, error) {
+	b := client.Bridge{Line: to.String(), Connections: f.Connections, MaxBytes: f.MaxBytes, MaxAge: f.MaxAge}
+	if len(f.Cover) > 0 {
+		b.Cover = f.Cover[0]
+	}
+	o, err := b.Options()
+	if err != nil {
+		return nil, err
+	}
+	if out != nil {
+		o.Paths = []client.Path{{Name: "proxy", Path: out}}
+	}
+	s, err := client.Dial(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// torBridge is a bridge whose target is Tor.
+type torBridge struct {
+	*bridge.Bridge
+	args    handshake.Args
+	replays *handshake.Replays
+}
+
+func (b *torBridge) Args() handshake.Args { return b.args }
+func (b *torBridge) Close() error         { return b.replays.Close() }
+
+func (f ptFlags) bridge(o pt.BridgeOptions) (pt.Bridge, error) {
+	if err := f.set(o.Settings); err != nil {
+		return nil, err
+	}
+	s := config.DefaultDisguiseServe()
+	s.Identity, s.State, s.To = filepath.Join(o.Dir, "bridge.pem"), filepath.Join(o.Dir, "seen"), "unix:tor" // which o.Target replaces
+	s.Tokens, s.MaxBytes, s.MaxAge, s.MaxLinks = f.Tokens, f.MaxBytes, f.MaxAge, f.MaxLinks
+	if len(f.Cover) > 0 {
+		s.Cover = f.Cover
+	}
+	if _, _, err := handshake.LoadOrCreateIdentity(s.Identity); err != nil {
+		return nil, err
+	}
+	made, err := s.Options()
+	if err != nil {
+		return nil, err
+	}
+	made.Target = o.Target
+	tokens, err := config.ReadTokens(s.Tokens)
+	if err != nil {
+		return nil, errors.Join(err, made.Replays.Close())
+	}
+	b, err := bridge.New(made.Options)
+	if err != nil {
+		return nil, errors.Join(err, made.Replays.Close())
+	}
+	args := handshake.Args{Key: made.Key, Covers: cover.Shared(s.Cover...)}
+	if len(tokens) > 0 {
+		args.Token = tokens[0]
+	}
+	return &torBridge{b, args, made.Replays}, nil
+}
+
+// set takes the settings of ServerTransportOptions.
+func (f *ptFlags) set(settings map[string][]string) error {
+	for name, values := range settings {
+		last := values[len(values)-1]
+		var err error
+		switch name {
+		case "cover":
+			f.Cover = values
+		case "tokens":
+			f.Tokens = last
+		case "max-bytes-per-connection":
+			f.MaxBytes = last
+		case "max-age":
+			f.MaxAge, err = time.ParseDuration(last)
+		case "max-links":
+			f.MaxLinks, err = strconv.Atoi(last)
+		default:
+			err = errors.New("it is unknown")
+		}
+		if err != nil {
+			return &path.Error{What: "ServerTransportOptions " + name, Why: fmt.Sprintf("%.80q cannot be used", last), Err: err,
+				Hint: "cover, tokens, max-bytes-per-connection, max-age and max-links are known"}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,129 @@
+package disguise
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"heddle/cmd/heddle/internal/bind"
+	"heddle/cmd/heddle/internal/cli"
+	"heddle/cmd/heddle/internal/control"
+	"heddle/cmd/heddle/internal/runner"
+	"heddle/config"
+	"heddle/disguise/bridge"
+	"heddle/internal/text"
+)
+
+func newServeCommand() *cobra.Command {
+	s := config.DefaultDisguiseServe()
+	var dryRun bool
+	cmd := &cobra.Command{
+		Use:   "serve [FILE]",
+		Short: "Be a bridge, for those who have its line",
+		Long: `Serve is a bridge until it is interrupted. FILE is a bridge.toml, whose keys
+have the names of the flags. A flag overrides its key.
+
+The bridge leads links to the target of --to, or with --destinations to those
+that clients ask for: public addresses only, none of private networks and none
+of its own, unless --allow says so. Of --allow and --deny the rule with the
+longest prefix decides. It looks up names itself.
+
+It answers only clients that have its bridge line, which heddle disguise keys
+prints, and whose clock is at most 90 minutes off. It reads and drops what
+others send, and ends their connections at an age that depends on nothing that
+they send.
+
+The bridge sees its clients' addresses, where they go, and what is not encrypted
+inside. An observer of both its sides can find out who talks to whom. It logs
+neither.`,
+		Example: `  heddle disguise serve bridge.toml
+  heddle disguise serve --to 127.0.0.1:22
+  heddle disguise serve --destinations --listen :8443 --allow 10.0.0.0/8:22`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				if err := bind.FlagsOver(cmd, func() error { return cli.Loaded(cmd, args[0], config.LoadDisguiseServe, &s) }); err != nil {
+					return err
+				}
+			}
+			if err := cli.UsageBy(cmd, s.Check()); err != nil {
+				return err
+			}
+			return runServe(cmd, s, dryRun)
+		},
+	}
+	bind.Flags(cmd, &s)
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what would be served, and serve nothing")
+	return cmd
+}
+
+func runServe(cmd *cobra.Command, s config.DisguiseServe, dryRun bool) error {
+	stderr := cmd.ErrOrStderr()
+	o, err := s.Options()
+	if err != nil {
+		return err
+	}
+	defer o.Replays.Close()
+	if dryRun {
+		_, err := fmt.Fprintf(cmd.OutOrStdout(), "would listen on %s, with the covers %s, and lead %s\n", strings.Join(s.Listen, ", "), strings.Join(s.Cover, ", "), leads(s))
+		return err
+	}
+	o.Log = slog.New(slog.NewTextHandler(stderr, nil))
+	b, err := bridge.New(o.Options)
+	if err != nil {
+		return err
+	}
+	listeners, err := listen(cmd.Context(), s.Listen)
+	if err != nil {
+		return err
+	}
+	var at []string
+	for _, l := range listeners {
+		at = append(at, l.Addr().String())
+	}
+	fmt.Fprintf(stderr, "disguise: listening on %s, leading %s\n", strings.Join(at, ", "), leads(s))
+	_, port, _ := net.SplitHostPort(at[0])
+	status := func() control.Status {
+		st := b.Status()
+		st.Listen = at
+		return control.Status{Bridge: &st}
+	}
+	err = runner.Run(cmd.Context(), runner.Options{Name: "bridge-" + port, Taken: runner.GoUnseen, Talk: stderr}, func(ctx context.Context, r *runner.Runner) error {
+		r.Show(status)
+		r.Ready()
+		return b.Serve(ctx, listeners...)
+	})
+	st := b.Status()
+	fmt.Fprintf(stderr, "disguise: %s, %s\n", text.Count(st.LinksEver, "link"), text.Count(st.Streams, "stream"))
+	return err
+}
+
+func listen(ctx context.Context, all []string) (listeners []net.Listener, err error) {
+	for _, at := range all {
+		l, err := runner.Listen(ctx, "listen", at, false)
+		if err != nil {
+			for _, open := range listeners {
+				open.Close()
+			}
+			return nil, err
+		}
+		listeners = append(listeners, l)
+	}
+	return listeners, nil
+}
+
+// leads says where a bridge leads.
+func leads(s config.DisguiseServe) string {
+	var where []string
+	if s.To != "" {
+		where = append(where, "to "+s.To)
+	}
+	if s.Destinations {
+		where = append(where, "to destinations that clients ask for")
+	}
+	return strings.Join(where, ", and ")
+}

@@ -1,0 +1,25 @@
+package lab
+
+import (
+	"github.com/spf13/cobra"
+
+	"heddle/experiments/bench"
+)
+
+func newBenchDisguiseCommand() *cobra.Command {
+	return benchCommand(bench.Disguise(), "in under two minutes", "dsl85, dsl450/obfs4", &cobra.Command{
+		Use:   "disguise",
+		Short: "Downloads by Tor and its transports over DSL: table 3 and figure 7 of StegoTorus",
+		Long: `Measure downloads over a link of 5.6 Mbit/s down and 0.7 Mbit/s up with a round
+trip of 85 or 450 ms: directly, by Tor, and by Tor over transports, relative to
+Tor. It measures goodput by size, and for 1,000,000 bytes the time to the first
+byte and the bytes on the link, with all headers, in each direction.
+
+Tor and obfs4proxy are the installed ones, in a private Tor network of three
+relays for each of the links. Each starts in half a minute. A round takes about
+a minute. A run in which the emulated links were late by more than 1 ms on
+average is repeated. Needs root, tor, obfs4proxy and curl.`,
+		Example: `  heddle lab bench disguise --quick
+  heddle lab bench disguise --only dsl85 --json disguise.json --plot disguise.svg`,
+	})
+}

@@ -1,0 +1,231 @@
+// Package bridge is the server of disguised links. It recognises its clients by their first bytes and answers nobody else. It
+// carries their links to one target, or to the destinations that they ask for.
+//
+// A bridge does not hide from its clients' targets, or from who watches both of its sides.
+package bridge
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"log/slog"
+	random "math/rand/v2"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"heddle/disguise/cover"
+	"heddle/disguise/handshake"
+	"heddle/disguise/link"
+	"heddle/internal/connlimit"
+	"heddle/internal/dial"
+	"heddle/internal/netutil"
+	"heddle/path"
+	"heddle/proxy/targets"
+)
+
+// Defaults of [Options].
+const (
+	DefaultMaxLinks = 512
+	DefaultIdle     = 2 * time.Minute
+)
+
+// Limits of what clients can make a bridge hold.
+const (
+	maxPerSource = 64               // links
+	streamsEach  = 1024             // streams of all links of a source
+	maxStreams   = 4096             // streams of all links
+	dialPatience = 30 * time.Second // for a target
+	askPatience  = 30 * time.Second // for the request of a stream
+	byePatience  = 2 * time.Second  // for the last blocks of links when the bridge stops
+)
+
+// guests are the limits of connections that carry links.
+var guests = connlimit.Limits{All: 8192, Network: 1024, Source: 512}
+
+// Options configure a [Bridge].
+type Options struct {
+	Key    handshake.PublicKey
+	Server *handshake.Server      // recognises clients
+	Covers map[byte]cover.Factory // that clients may use, by number
+	Link   link.Options
+	// Target connects a link of mode 0. client is the address of the link's first connection. nil refuses such links.
+	Target func(ctx context.Context, client net.Addr) (net.Conn, error)
+	// Targets decides where links of mode 1 lead. nil refuses such links.
+	Targets  *targets.Rules
+	MaxLinks int           // 0 is the default
+	Idle     time.Duration // ends a flow of datagrams that carried nothing for so long; 0 is the default
+	Log      *slog.Logger
+
+	lookup  func(context.Context, string) ([]netip.Addr, error) // tests replace these
+	silence time.Duration
+}
+
+// Bridge carries the links of its clients.
+type Bridge struct {
+	o       Options
+	leads   []int // how many bytes may precede a hello
+	places  *connlimit.Places
+	sources *connlimit.Limiter[netip.Addr] // of links
+	streams *connlimit.Limiter[netip.Addr]
+	since   time.Time
+	counts  counts
+	work    sync.WaitGroup
+
+	mu    sync.Mutex
+	links map[uint32]*entry
+	ended []uint32 // ids of the last links that ended, so that none is used again soon
+}
+
+// maxEnded bounds the ids that are remembered.
+const maxEnded = 4096
+
+// entry is one link of the table.
+type entry struct {
+	id     uint32
+	mode   byte
+	link   *link.Link
+	source netip.Addr
+	client net.Addr // of its first connection
+	since  time.Time
+	flows  flows
+
+	carriers atomic.Int32 // connections
+}
+
+// New makes a bridge. [Bridge.Serve] runs it.
+func New(o Options) (*Bridge, error) {
+	if o.Server == nil || len(o.Covers) == 0 {
+		return nil, &path.Error{What: "bridge", Why: "it has no key or no cover"}
+	}
+	if o.Target == nil && o.Targets == nil {
+		return nil, &path.Error{What: "bridge", Why: "it leads nowhere", Hint: "give a target, or let clients ask for destinations"}
+	}
+	if o.MaxLinks == 0 {
+		o.MaxLinks = DefaultMaxLinks
+	}
+	if o.Idle == 0 {
+		o.Idle = DefaultIdle
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	if o.silence == 0 {
+		o.silence = silenceOf(o.Key)
+	}
+	if o.lookup == nil {
+		o.lookup = dial.Lookup
+	}
+	return &Bridge{o: o, leads: leadsOf(o.Covers), places: connlimit.NewQuietPlaces(guests),
+		sources: connlimit.NewLimiter[netip.Addr](maxPerSource, o.MaxLinks), streams: connlimit.NewLimiter[netip.Addr](streamsEach, maxStreams), since: time.Now(),
+		links: map[uint32]*entry{}}, nil
+}
+
+// silenceOf draws how long a bridge listens to a stranger. Services differ in this, so bridges do too.
+func silenceOf(key handshake.PublicKey) time.Duration {
+	return time.Minute + time.Duration(random.New(key.Draw("silence")).Int64N(int64(2*time.Minute)))
+}
+
+// Serve takes connections until ctx ends. Then it tells the clients that the bridge stops, and ends all links.
+func (b *Bridge) Serve(ctx context.Context, listeners ...net.Listener) error {
+	carrying, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer b.work.Wait()
+	defer stop()
+	accepting, cancel := context.WithCancel(ctx)
+	defer cancel()
+	failed := make([]error, len(listeners))
+	var doors sync.WaitGroup
+	for i, l := range listeners {
+		doors.Go(func() {
+			failed[i] = netutil.Serve(accepting, l, func(c net.Conn) { b.work.Go(func() { b.enter(accepting, carrying, c) }) })
+			cancel()
+		})
+	}
+	doors.Wait()
+	b.sayBye()
+	for _, err := range failed {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sayBye ends all links, and waits a moment for their clients to hear it and leave.
+func (b *Bridge) sayBye() {
+	b.mu.Lock()
+	all := make([]*entry, 0, len(b.links))
+	for _, e := range b.links {
+		all = append(all, e)
+	}
+	b.mu.Unlock()
+	for _, e := range all {
+		e.link.Reset(link.Stopping)
+	}
+	stays := func(e *entry) bool { return e.carriers.Load() > 0 }
+	for late := time.Now().Add(byePatience); slices.ContainsFunc(all, stays) && time.Now().Before(late); {
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// open adds a link with a new id to the table, if there is room.
+func (b *Bridge) open(a *handshake.Accepted, client net.Addr) (*entry, *link.Conn, error) {
+	e := &entry{mode: a.Mode, client: client, source: connlimit.SourceOf(client), since: time.Now()}
+	room := b.sources.Acquire(e.source)
+	b.mu.Lock()
+	e.id = b.freshID()
+	b.mu.Unlock()
+	o := b.o.Link
+	o.Bridge, o.Datagram, o.Remote = b.o.Key, e.flows.take, client
+	var c *link.Conn
+	var err error
+	if e.link, c, err = link.Respond(o, a, e.id, false); err != nil || !room {
+		if room {
+			b.sources.Release(e.source)
+		}
+		if err == nil {
+			b.counts.full.Add(1)
+			e.link.Reset(link.TooMany)
+		}
+		return nil, c, err
+	}
+	b.mu.Lock()
+	b.links[e.id] = e
+	b.mu.Unlock()
+	b.counts.links.Add(1)
+	return e, c, nil
+}
+
+// freshID draws an id that no link has, or had lately. b.mu is held.
+func (b *Bridge) freshID() uint32 {
+	for {
+		var drawn [4]byte
+		rand.Read(drawn[:])
+		id := binary.BigEndian.Uint32(drawn[:])
+		if id != 0 && b.links[id] == nil && !slices.Contains(b.ended, id) {
+			return id
+		}
+	}
+}
+
+// find returns the link that a further connection joins, or nil.
+func (b *Bridge) find(id uint32) *entry {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.links[id]
+}
+
+// forget removes a link that ended.
+func (b *Bridge) forget(e *entry) {
+	b.mu.Lock()
+	delete(b.links, e.id)
+	if len(b.ended) == maxEnded {
+		b.ended = b.ended[1:]
+	}
+	b.ended = append(b.ended, e.id)
+	b.mu.Unlock()
+	b.sources.Release(e.source)
+}

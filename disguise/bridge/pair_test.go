@@ -1,0 +1,420 @@
+package bridge
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"heddle/disguise/client"
+	"heddle/disguise/cover"
+	"heddle/disguise/cover/random"
+	"heddle/disguise/handshake"
+	"heddle/disguise/link"
+	"heddle/disguise/mux"
+	"heddle/internal/netutil"
+	"heddle/internal/polltest"
+	"heddle/internal/tcptest"
+	"heddle/path"
+	"heddle/proxy/targets"
+)
+
+// setup is a bridge on loopback.
+type setup struct {
+	*Bridge
+	t    *testing.T
+	at   netip.AddrPort
+	line handshake.Line
+	stop func()
+}
+
+func start(t *testing.T, edit func(*Options)) *setup {
+	t.Helper()
+	id, err := handshake.NewIdentity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return startAs(t, id, "127.0.0.1:0", edit)
+}
+
+func startAs(t *testing.T, id handshake.Identity, at string, edit func(*Options)) *setup {
+	t.Helper()
+	server, err := handshake.NewServer(id, &handshake.Replays{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules, err := targets.New([]string{"127.0.0.1"}, []string{"127.0.0.1:7"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := Options{Key: id.Public(), Server: server, Covers: map[byte]cover.Factory{random.Number: factory(t, id.Public(), 0)}, Targets: rules,
+		Log: slog.New(slog.DiscardHandler)}
+	if edit != nil {
+		edit(&o)
+	}
+	b, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- b.Serve(ctx, l) }()
+	s := &setup{Bridge: b, t: t, at: netutil.AddrPort(l.Addr()), stop: sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})}
+	t.Cleanup(s.stop)
+	s.line = handshake.Line{Address: s.at, Args: handshake.Args{Key: id.Public()}}
+	return s
+}
+
+func factory(t *testing.T, key handshake.PublicKey, bytes int64) cover.Factory {
+	t.Helper()
+	f, err := cover.New(random.Name, cover.Options{Seed: key[:], Life: cover.Life{Bytes: bytes}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// options are those of a client, by the path system.
+func (s *setup) options() client.Options {
+	return client.Options{Line: s.line, Covers: factory(s.t, s.line.Key, 0), Log: slog.New(slog.DiscardHandler)}
+}
+
+func (s *setup) many(edit func(*client.Options)) *client.Many {
+	s.t.Helper()
+	o := s.options()
+	if edit != nil {
+		edit(&o)
+	}
+	m, err := client.NewMany(o)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { m.Close() })
+	return m
+}
+
+func to(at netip.AddrPort) func(context.Context, net.Addr) (net.Conn, error) {
+	return func(ctx context.Context, _ net.Addr) (net.Conn, error) { return dialTCP(ctx, at) }
+}
+
+// exchange sends n bytes and expects them back, with both directions ended in order.
+func exchange(t *testing.T, c net.Conn, n int) {
+	t.Helper()
+	out := make([]byte, n)
+	for i := range out {
+		out[i] = byte(rand.Uint32())
+	}
+	sent := make(chan error, 1)
+	go func() {
+		_, err := c.Write(out)
+		sent <- errors.Join(err, c.(interface{ CloseWrite() error }).CloseWrite())
+	}()
+	in, err := io.ReadAll(c)
+	if err := errors.Join(err, <-sent); err != nil || sha256.Sum256(in) != sha256.Sum256(out) {
+		t.Errorf("%d of %d bytes came back: %v", len(in), n, err)
+	}
+}
+
+func TestOneTarget(t *testing.T) {
+	var from net.Addr
+	s := start(t, func(o *Options) {
+		o.Target = func(ctx context.Context, client net.Addr) (net.Conn, error) {
+			from = client
+			return dialTCP(ctx, tcptest.Serve(t, tcptest.Echo))
+		}
+	})
+	c, err := client.Dial(t.Context(), s.options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	exchange(t, c, 3<<20)
+	<-c.Done()
+	if from == nil || !netutil.AddrPort(from).Addr().IsLoopback() {
+		t.Errorf("the target was told of a client at %v", from)
+	}
+	polltest.Await(t, "the link is forgotten", func() bool { return len(s.Status().Links) == 0 })
+}
+
+func TestManyStreams(t *testing.T) {
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, strings.Repeat(r.URL.Path, 20_000))
+	}))
+	defer web.Close()
+	s := start(t, nil)
+	m := s.many(nil)
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return m.Dial(ctx, path.At(netip.MustParseAddrPort(web.Listener.Addr().String())))
+	}
+	user := &http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
+	var work sync.WaitGroup
+	for i := range 40 {
+		work.Go(func() {
+			page := fmt.Sprintf("/page%d", i)
+			answer, err := user.Get("http://web.example" + page)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer answer.Body.Close()
+			if got, err := io.ReadAll(answer.Body); err != nil || string(got) != strings.Repeat(page, 20_000) {
+				t.Errorf("%s: %d bytes, %v", page, len(got), err)
+			}
+		})
+	}
+	work.Wait()
+	if st := s.Status(); len(st.Links) != 1 || st.Streams != 40 || st.Links[0].Mode != ManyStreams || st.Links[0].Down == 0 {
+		t.Errorf("status: %+v", st)
+	}
+}
+
+// A user who gives up a download frees the bridge's connection to the target, and others go on.
+func TestGivenUpDownload(t *testing.T) {
+	gone := make(chan struct{})
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for r.Context().Err() == nil {
+			w.Write(make([]byte, 64<<10))
+		}
+		close(gone)
+	}))
+	defer web.Close()
+	s := start(t, nil)
+	m := s.many(nil)
+	at := netip.MustParseAddrPort(web.Listener.Addr().String())
+	c, err := m.Dial(t.Context(), path.At(at))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprint(c, "GET / HTTP/1.1\r\nHost: web.example\r\n\r\n")
+	if _, err := io.ReadFull(c, make([]byte, 1<<20)); err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	<-gone
+	c, err = m.Dial(t.Context(), path.At(tcptest.Serve(t, tcptest.Echo)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	exchange(t, c, 100_000)
+}
+
+func TestRefusals(t *testing.T) {
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed.Close()
+	s := start(t, func(o *Options) {
+		o.lookup = func(_ context.Context, name string) ([]netip.Addr, error) {
+			switch name {
+			case "inside.example":
+				return []netip.Addr{netip.MustParseAddr("10.0.0.1")}, nil
+			case "here.example":
+				return []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("127.0.0.1")}, nil
+			}
+			return nil, errors.New("no such name")
+		}
+	})
+	m := s.many(nil)
+	at := tcptest.Serve(t, tcptest.Echo)
+	for name, c := range map[string]struct {
+		host string
+		port uint16
+		want error
+	}{
+		"an address":              {"127.0.0.1", at.Port(), nil},
+		"a name, looked up there": {"here.example", at.Port(), nil},
+		"a private address":       {"10.0.0.1", 80, mux.Forbidden},
+		"a name of one":           {"inside.example", 80, mux.Forbidden},
+		"a port that is denied":   {"127.0.0.1", 7, mux.Forbidden},
+		"nobody there":            {"127.0.0.1", netutil.AddrPort(closed.Addr()).Port(), mux.Unreachable},
+		"no such name":            {"absent.example", 80, mux.Unreachable},
+	} {
+		target, err := path.HostPort(c.host, c.port)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn, err := m.Dial(t.Context(), target)
+		if !errors.Is(err, c.want) || (c.want == nil) != (err == nil) {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
+		if err == nil {
+			exchange(t, conn, 1000)
+			conn.Close()
+		}
+	}
+	if code := s.reset(); code != link.Forbidden { // this bridge has no target of its own
+		t.Errorf("a link to a target that is not there: %v", code)
+	}
+}
+
+// reset returns the code by which the bridge ends a link. It may come with the answer or behind it.
+func (s *setup) reset() link.Code {
+	s.t.Helper()
+	c, err := client.Dial(s.t.Context(), s.options())
+	if err == nil {
+		_, err = c.Read(make([]byte, 1))
+		c.Close()
+	}
+	reset, ok := errors.AsType[*link.ResetError](err)
+	if !ok || !reset.Remote {
+		s.t.Fatalf("not reset by the bridge: %v", err)
+	}
+	return reset.Code
+}
+
+func TestDeadTarget(t *testing.T) {
+	s := start(t, func(o *Options) {
+		o.Target = func(context.Context, net.Addr) (net.Conn, error) { return nil, syscall.ECONNREFUSED }
+	})
+	if code := s.reset(); code != link.Unreachable {
+		t.Error(code)
+	}
+}
+
+// Datagrams arrive whole, each in its flow.
+func TestDatagrams(t *testing.T) {
+	server, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	go func() {
+		b := make([]byte, 2000)
+		for {
+			n, from, err := server.ReadFromUDPAddrPort(b)
+			if err != nil {
+				return
+			}
+			server.WriteToUDPAddrPort(append([]byte("re: "), b[:n]...), from)
+		}
+	}()
+	s := start(t, nil)
+	m := s.many(nil)
+	for i := range 3 {
+		f, err := m.Flow(t.Context(), netutil.AddrPort(server.LocalAddr()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		got := make(chan string, 100)
+		go func() {
+			in := make([]path.Inbound, 4)
+			for {
+				n, err := f.Receive(in)
+				if err != nil {
+					return
+				}
+				for _, one := range in[:n] {
+					got <- string(one.Data)
+				}
+			}
+		}()
+		want := fmt.Sprintf("re: flow %d %s", i, strings.Repeat("x", 400*i))
+		polltest.Await(t, "the answer", func() bool { // a datagram may be lost
+			if n, err := f.Send([][]byte{[]byte(want[4:])}); n != 1 || err != nil {
+				t.Fatal(n, err)
+			}
+			select {
+			case one := <-got:
+				if one != want {
+					t.Fatalf("got %q, want %q", one, want)
+				}
+				return true
+			case <-time.After(20 * time.Millisecond):
+				return false
+			}
+		})
+	}
+	if _, err := m.Flow(t.Context(), netip.MustParseAddrPort("10.0.0.1:53")); !errors.Is(err, mux.Forbidden) {
+		t.Errorf("a flow to a private address: %v", err)
+	}
+}
+
+// An idle flow ends at the bridge, and its user learns it.
+func TestIdleFlow(t *testing.T) {
+	s := start(t, func(o *Options) { o.Idle = 50 * time.Millisecond })
+	m := s.many(nil)
+	f, err := m.Flow(t.Context(), tcptest.Serve(t, tcptest.Echo)) // nobody listens with UDP
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Receive(make([]path.Inbound, 1)); err == nil {
+		t.Error("received something")
+	}
+	polltest.Await(t, "the check fails", func() bool { return path.Check(f) != nil })
+	f.Close()
+}
+
+func TestWrongKey(t *testing.T) {
+	s := start(t, nil)
+	other, err := handshake.NewIdentity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := s.options()
+	o.Line.Key = other.Public()
+	ctx, cancel := context.WithCancel(t.Context())
+	go polltest.Await(t, "the bridge refused it", func() bool {
+		if s.Status().Refused[handshake.NoHello] == 0 {
+			return false
+		}
+		cancel()
+		return true
+	})
+	_, err = client.Dial(ctx, o)
+	var e *path.Error
+	if !errors.As(err, &e) || !strings.Contains(e.Hint, "clock") || !strings.Contains(e.Hint, time.Now().UTC().Format("2006-01-02")) {
+		t.Errorf("%v: %+v", err, e)
+	}
+}
+
+// A bridge that stops says so. When it is back, the next stream opens a link.
+func TestRestart(t *testing.T) {
+	id, err := handshake.NewIdentity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := startAs(t, id, "127.0.0.1:0", nil)
+	m := first.many(nil)
+	at := tcptest.Serve(t, tcptest.Echo)
+	c, err := m.Dial(t.Context(), path.At(at))
+	if err != nil {
+		t.Fatal(err)
+	}
+	first.stop()
+	if _, err := io.ReadAll(c); err == nil {
+		t.Error("a stream of a bridge that stopped ended in order")
+	}
+	c.Close()
+	startAs(t, id, first.at.String(), nil)
+	polltest.Until(t, func() error {
+		c, err := m.Dial(t.Context(), path.At(at))
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		exchange(t, c, 1000)
+		return nil
+	})
+}

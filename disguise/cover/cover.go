@@ -1,0 +1,27 @@
+// Package cover defines what carries the blocks of a disguised link. Each kind of cover is a package below this one.
+package cover
+
+import (
+	"context"
+	"net"
+)
+
+// Feed is the chopper's side of one cover connection. Take may run beside the other two.
+type Feed interface {
+	// Wait returns how many bytes of blocks wait to be sent, as soon as some do. It fails when the link ended, or ctx did. When
+	// the ctx of the first call ends, the connection sends no more: other connections carry what waits.
+	Wait(ctx context.Context) (bytes int, err error)
+	// Fill fills b, of at least block.Overhead bytes, with what waits, and then with padding. It returns how many bytes of b
+	// were not padding. It never blocks.
+	Fill(b []byte) (useful int, err error)
+	// Take takes bytes that arrived: the next part of the stream, or one datagram. It may change b, and does not keep it. On an
+	// error the connection is of no use.
+	Take(b []byte) error
+}
+
+// Cover shapes what one end of a cover connection sends.
+type Cover interface {
+	// Carry moves blocks between c and f until the life of the connection ends, which returns nil, or it breaks. A cover of
+	// datagrams gets a connection whose Read and Write move whole datagrams. The caller closes c.
+	Carry(ctx context.Context, c net.Conn, f Feed) error
+}

@@ -1,0 +1,44 @@
+package cover
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"heddle/path"
+)
+
+// ParseSpec parses the name of a cover and its settings: NAME, or NAME:SETTING=VALUE:SETTING=VALUE.
+func ParseSpec(text string) (name string, args map[string]string, err error) {
+	name, rest, more := strings.Cut(text, ":")
+	for more {
+		var pair string
+		pair, rest, more = strings.Cut(rest, ":")
+		setting, value, ok := strings.Cut(pair, "=")
+		if _, twice := args[setting]; !ok || setting == "" || value == "" || twice {
+			return "", nil, &path.Error{What: fmt.Sprintf("cover %q", text), Why: fmt.Sprintf("%q is no setting, or there twice", pair),
+				Hint: "write NAME, or NAME:SETTING=VALUE, such as random:prefix=printable"}
+		}
+		if args == nil {
+			args = map[string]string{}
+		}
+		args[setting] = value
+	}
+	return name, args, nil
+}
+
+// Shared returns the specifications for a bridge line: without settings that mean nothing on another machine.
+func Shared(specs ...string) (shared []string) {
+	for _, spec := range specs {
+		parts := strings.Split(spec, ":")
+		i := slices.IndexFunc(Kinds(), func(k Kind) bool { return k.Name == parts[0] })
+		if i >= 0 {
+			parts = slices.DeleteFunc(parts, func(part string) bool {
+				name, _, set := strings.Cut(part, "=")
+				return set && slices.Contains(Kinds()[i].Local, name)
+			})
+		}
+		shared = append(shared, strings.Join(parts, ":"))
+	}
+	return shared
+}
