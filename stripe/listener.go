@@ -15,6 +15,7 @@ import (
 
 	"heddle/identity"
 	"heddle/internal/connlimit"
+	"heddle/internal/reliable"
 	"heddle/internal/segment"
 	"heddle/internal/tlsbatch"
 	"heddle/path"
@@ -66,7 +67,7 @@ type Listener struct {
 	mu       sync.Mutex
 	sessions map[[16]byte]*Conn
 	past     map[[16]byte]ending
-	memory   int64 // total reserved by sessions
+	memory   *reliable.Budget
 }
 
 // ending records how a session ended, to tell members that arrive late.
@@ -79,6 +80,7 @@ type ending struct {
 // NewListener takes over l, which needs a [net.ListenConfig] with SetMultipathTCP(false): a member must stay on its path.
 func NewListener(l net.Listener, o ListenOptions) *Listener {
 	sl := &Listener{Door: door.New[*Conn](l), o: o.Complete(), sessions: map[[16]byte]*Conn{}, past: map[[16]byte]ending{}}
+	sl.memory = reliable.NewBudget(sl.o.Memory)
 	config, err := sl.o.Identity.Server(sl.o.Accept, Protocol)
 	if err != nil {
 		_ = sl.Fail(err)
@@ -218,21 +220,11 @@ func (s *settings) same(t settings) bool {
 
 // open creates a session. sl.mu is held.
 func (sl *Listener) open(s settings) (*Conn, error) {
-	var lent int64
-	s.reserve = func(n int64) bool {
-		sl.mu.Lock()
-		defer sl.mu.Unlock()
-		if sl.memory+n > sl.o.Memory {
-			return false
-		}
-		sl.memory += n
-		lent += n
-		return true
-	}
+	s.memory = sl.memory.Loan()
 	s.ended = func(inOrder bool) {
 		sl.mu.Lock()
 		defer sl.mu.Unlock()
-		sl.memory -= lent
+		s.memory.End()
 		delete(sl.sessions, s.id)
 		sl.remember(s.id, ending{time.Now(), inOrder, s.peer})
 	}

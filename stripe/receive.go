@@ -42,7 +42,7 @@ func (c *Conn) prepareReceiver() {
 	window := min(max(firstWindow, 4*row), max(c.settings.window, 4*row))
 	readable := make(chan struct{}, 1)
 	c.in = receiver{partial: map[uint64]*partial{}, readable: readable, rest: time.AfterFunc(restPatience, func() { wake(readable) }), Receiver: reliable.NewReceiver(reliable.ReceiverOptions{
-		Window: window, Widest: c.settings.window, Ahead: segment.MaxAhead, RTT: c.longestRTT, Reserve: c.reserve, Free: giveBuffer})}
+		Window: window, Widest: c.settings.window, Ahead: segment.MaxAhead, RTT: c.longestRTT, Memory: c.memory, Free: giveBuffer})}
 }
 
 // longestRTT returns the round-trip time of the slowest path. c.mu is held.

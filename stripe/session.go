@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"heddle/identity"
+	"heddle/internal/reliable"
 	"heddle/internal/segment"
 	"heddle/path"
 	"heddle/stripe/share"
@@ -37,7 +38,7 @@ type settings struct {
 	window   int
 	minRate  int
 	log      *slog.Logger
-	reserve  func(n int64) bool // asks for memory for unread data; nil grants all
+	memory   *reliable.Loan     // for unread data; may be nil
 	ended    func(inOrder bool) // called once, when nothing of the session is left
 }
 

@@ -23,6 +23,7 @@ import (
 	"heddle/internal/connlimit"
 	"heddle/internal/dial"
 	"heddle/internal/netutil"
+	"heddle/internal/reliable"
 	"heddle/path"
 	"heddle/proxy/targets"
 )
@@ -31,6 +32,7 @@ import (
 const (
 	DefaultMaxLinks = 512
 	DefaultIdle     = 2 * time.Minute
+	DefaultMemory   = 1 << 30
 )
 
 // Limits of what clients can make a bridge hold.
@@ -57,6 +59,7 @@ type Options struct {
 	// Targets decides where links of mode 1 lead. nil refuses such links.
 	Targets  *targets.Rules
 	MaxLinks int           // 0 is the default
+	Memory   int64         // bytes that all links hold beyond half a MiB each; 0 is the default
 	Idle     time.Duration // ends a flow of datagrams that carried nothing for so long; 0 is the default
 	Log      *slog.Logger
 
@@ -71,6 +74,7 @@ type Bridge struct {
 	places  *connlimit.Places
 	sources *connlimit.Limiter[netip.Addr] // of links
 	streams *connlimit.Limiter[netip.Addr]
+	memory  *reliable.Budget
 	since   time.Time
 	counts  counts
 	work    sync.WaitGroup
@@ -110,6 +114,9 @@ func New(o Options) (*Bridge, error) {
 	if o.Idle == 0 {
 		o.Idle = DefaultIdle
 	}
+	if o.Memory == 0 {
+		o.Memory = DefaultMemory
+	}
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
@@ -120,7 +127,7 @@ func New(o Options) (*Bridge, error) {
 		o.lookup = dial.Lookup
 	}
 	return &Bridge{o: o, leads: leadsOf(o.Covers), places: connlimit.NewQuietPlaces(guests),
-		sources: connlimit.NewLimiter[netip.Addr](maxPerSource, o.MaxLinks), streams: connlimit.NewLimiter[netip.Addr](streamsEach, maxStreams), since: time.Now(),
+		sources: connlimit.NewLimiter[netip.Addr](maxPerSource, o.MaxLinks), streams: connlimit.NewLimiter[netip.Addr](streamsEach, maxStreams), memory: reliable.NewBudget(o.Memory), since: time.Now(),
 		links: map[uint32]*entry{}}, nil
 }
 
@@ -179,7 +186,7 @@ func (b *Bridge) open(a *handshake.Accepted, client net.Addr) (*entry, *link.Con
 	e.id = b.freshID()
 	b.mu.Unlock()
 	o := b.o.Link
-	o.Bridge, o.Datagram, o.Remote = b.o.Key, e.flows.take, client
+	o.Bridge, o.Datagram, o.Remote, o.Memory = b.o.Key, e.flows.take, client, b.memory.Loan()
 	var c *link.Conn
 	var err error
 	if e.link, c, err = link.Respond(o, a, e.id, false); err != nil || !room {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"heddle/disguise/block"
+	"heddle/internal/reliable"
 )
 
 // A download of the paper's size over the paper's line sends little upstream.
@@ -389,4 +390,31 @@ func TestLastAckIsLost(t *testing.T) {
 		}
 		w.joins.Wait()
 	})
+}
+
+// The links of a bridge share memory. Where there is none left, a link is slower, and all that it took comes back at its end.
+func TestLinksShareMemory(t *testing.T) {
+	took := map[int64]time.Duration{}
+	const plenty = 100 << 20
+	for _, memory := range []int64{0, plenty} {
+		synctest.Test(t, func(t *testing.T) {
+			budget := reliable.NewBudget(memory)
+			w := newWorld(t, Options{})
+			w.far = func(o *Options) { o.Memory = budget.Loan() }
+			l, _, _ := w.open(line{delay: 225 * time.Millisecond})
+			begin := time.Now()
+			exchange(t, l, w.other(), content(8<<20, 1), content(8<<20, 2))
+			took[memory] = time.Since(begin)
+			if free := budget.Loan().Take(memory); free != (memory == 0) {
+				t.Errorf("of %d bytes, nothing was taken: %v", memory, free)
+			}
+			w.finish()
+			if !budget.Loan().Take(memory) {
+				t.Errorf("not all of %d bytes came back", memory)
+			}
+		})
+	}
+	if took[0] < 2*took[plenty] {
+		t.Errorf("without memory %v, with it %v", took[0], took[plenty])
+	}
 }

@@ -20,6 +20,7 @@ import (
 // block besides.
 const (
 	sendBuffer  = 3 << 20   // bytes written and not acknowledged: 50 Mbit/s for 450 ms, and some more
+	leastBuffer = 256 << 10 // the part of sendBuffer that each link has
 	unsent      = 256 << 10 // bytes written and not sent
 	writeLeast  = 32 << 10  // bytes of room for which a Write goes on
 	firstCredit = 262_144   // bytes that each stream may send before the first ack
@@ -42,10 +43,11 @@ type Options struct {
 	Bridge handshake.PublicKey // the bridge's key, at both ends
 	// Datagram receives datagrams. It must not block, nor call the link, nor keep p.
 	Datagram      func(flow uint16, p []byte)
-	Local, Remote net.Addr      // for LocalAddr and RemoteAddr; may be nil
-	Patience      time.Duration // how long a link lives without a connection or progress; 90 s if zero
-	RekeyBytes    uint64        // sent in one epoch before the next; 64 GiB if zero
-	RekeyBlocks   uint32        // the same in blocks; 2^30 if zero
+	Memory        *reliable.Loan // for more than half a MiB of buffers; may be nil. It ends with the link
+	Local, Remote net.Addr       // for LocalAddr and RemoteAddr; may be nil
+	Patience      time.Duration  // how long a link lives without a connection or progress; 90 s if zero
+	RekeyBytes    uint64         // sent in one epoch before the next; 64 GiB if zero
+	RekeyBlocks   uint32         // the same in blocks; 2^30 if zero
 }
 
 // Link is one end of a link. It is a net.Conn.
@@ -108,8 +110,8 @@ func newLink(o Options, client bool) *Link {
 	now := time.Now()
 	l := &Link{o: o, client: client, done: make(chan struct{}), starve: make(chan struct{}, 1), progress: now}
 	l.readable.L, l.writable.L = &l.mu, &l.mu
-	l.out = reliable.NewByteSender(reliable.ByteSenderOptions{Buffer: sendBuffer, Unsent: unsent, Credit: firstCredit, Parts: maxParts})
-	l.in = reliable.NewByteReceiver(reliable.ByteReceiverOptions{Window: firstCredit, Widest: widest, Pieces: maxPieces, RTT: l.longestRTT})
+	l.out = reliable.NewByteSender(reliable.ByteSenderOptions{Buffer: sendBuffer, Least: leastBuffer, Unsent: unsent, Credit: firstCredit, Parts: maxParts, Memory: o.Memory})
+	l.in = reliable.NewByteReceiver(reliable.ByteReceiverOptions{Window: firstCredit, Widest: widest, Pieces: maxPieces, RTT: l.longestRTT, Memory: o.Memory})
 	l.timer = time.AfterFunc(time.Hour, l.tick)
 	l.alarmAt = now.Add(time.Hour)
 	return l
@@ -164,6 +166,7 @@ func (l *Link) end(err error, code Code) {
 		}
 	}
 	l.rekey, l.dgrams, l.departed, l.waiters, l.heard = rekey{}, nil, nil, l.wakeAll(), nil
+	l.o.Memory.End()
 	close(l.done)
 	l.readable.Broadcast()
 	l.writable.Broadcast()

@@ -99,7 +99,7 @@ func (l *Link) wrote(now time.Time) {
 
 // wakeWriter wakes a Write if there is room for more than a few bytes. l.mu is held.
 func (l *Link) wakeWriter() {
-	if l.out.Free() >= writeLeast {
+	if l.out.Room(writeLeast) == writeLeast {
 		l.writable.Signal()
 	}
 }

@@ -130,7 +130,7 @@ func TestStreamInBlocksOfACover(t *testing.T) {
 					t.Fatalf("stuck: %d bytes of %d were read, %d written, %d and %v wait", len(m.got), len(m.want), m.s.Written(), waits, end)
 				}
 				m.step()
-				if len(m.s.buffer) > 20_000 || len(m.r.buffer) > 32_000 || m.s.Free() < 0 || m.s.parts > 500 {
+				if len(m.s.buffer) > 20_000 || len(m.r.buffer) > 32_000 || m.s.free() < 0 || m.s.parts > 500 {
 					t.Fatalf("%d and %d bytes are held, of %d parts", len(m.s.buffer), len(m.r.buffer), m.s.parts)
 				}
 			}

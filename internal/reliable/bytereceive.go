@@ -10,8 +10,9 @@ type ByteReceiverOptions struct {
 	Window int // initial window: bytes that may be unread or out of order
 	Widest int // maximum window
 	Pieces int // pieces that may be out of order
-	// RTT is the longest round trip. It may be nil.
-	RTT func() time.Duration
+	// RTT is the longest round trip. Memory is for a window beyond the initial one. Each may be nil.
+	RTT    func() time.Duration
+	Memory *Loan
 }
 
 // ByteReceiver is the receiving half of a stream of a [ByteSender]. Calls must not overlap.
@@ -29,7 +30,7 @@ type ByteReceiver struct {
 }
 
 func NewByteReceiver(o ByteReceiverOptions) *ByteReceiver {
-	return &ByteReceiver{o: o, credit: newCredit(o.Window, o.Widest, o.RTT, nil)}
+	return &ByteReceiver{o: o, credit: newCredit(o.Window, o.Widest, o.RTT, o.Memory)}
 }
 
 // Take takes bytes of the stream, and reports whether any of them are new. It keeps its own copy. Of bytes that come more than

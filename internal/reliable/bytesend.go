@@ -9,9 +9,11 @@ import (
 // ByteSenderOptions are the limits of a [ByteSender].
 type ByteSenderOptions struct {
 	Buffer int    // bytes that may be written and not acknowledged
+	Least  int    // the part of Buffer that is not taken from Memory; all of it if zero
 	Unsent int    // bytes that may be written and not sent
 	Credit uint64 // offset that the stream may reach before the first acknowledgement
 	Parts  int    // parts that may be sent and not acknowledged
+	Memory *Loan  // may be nil
 }
 
 // ByteSender is the sending half of a stream whose parts have any size. Lost bytes may go out again in other parts. The end of
@@ -19,6 +21,7 @@ type ByteSenderOptions struct {
 type ByteSender struct {
 	o           ByteSenderOptions
 	buffer      ring
+	room        int    // the part of Buffer that may be used
 	acked       uint64 // all before it arrived
 	head, tail  uint64 // sent once, and written
 	limit       uint64
@@ -27,18 +30,41 @@ type ByteSender struct {
 	closed      bool
 }
 
-func NewByteSender(o ByteSenderOptions) *ByteSender { return &ByteSender{o: o, limit: o.Credit} }
+func NewByteSender(o ByteSenderOptions) *ByteSender {
+	if o.Least == 0 {
+		o.Least = o.Buffer
+	}
+	return &ByteSender{o: o, limit: o.Credit, room: o.Least}
+}
 
-// Free returns how many bytes may be written now.
-func (s *ByteSender) Free() int {
-	unsent := s.tail - min(s.head, s.tail)
-	return max(0, min(s.o.Buffer-int(s.tail-min(s.acked, s.tail)), s.o.Unsent-int(unsent)))
+// free returns how many bytes may be written now without more memory.
+func (s *ByteSender) free() int {
+	return max(0, min(s.room-s.unacked(), s.unsent()))
+}
+
+func (s *ByteSender) unacked() int { return int(s.tail - min(s.acked, s.tail)) }
+
+// unsent is how many bytes may be written before some are sent.
+func (s *ByteSender) unsent() int { return s.o.Unsent - int(s.tail-min(s.head, s.tail)) }
+
+// Room takes memory to write so many bytes, step by step, and returns how many of them may be written now.
+func (s *ByteSender) Room(bytes int) int {
+	for bytes = min(bytes, s.unsent()); s.room < s.o.Buffer && s.room-s.unacked() < bytes; {
+		more := min(s.room, s.o.Buffer-s.room)
+		if !s.o.Memory.Take(int64(more)) {
+			break
+		}
+		s.room += more
+	}
+	return min(bytes, s.free())
 }
 
 // Write writes as much of p as fits.
 func (s *ByteSender) Write(p []byte) int {
-	p = p[:min(len(p), s.Free())]
-	if len(p) == 0 || s.closed {
+	if s.closed {
+		return 0
+	}
+	if p = p[:s.Room(len(p))]; len(p) == 0 {
 		return 0
 	}
 	kept := Span{min(s.acked, s.tail), s.tail}
@@ -156,7 +182,12 @@ func (s *ByteSender) Proved() bool { return s.closed && s.acked > s.tail }
 
 // Rest releases memory while nothing is under way.
 func (s *ByteSender) Rest() {
-	if s.Drained() && len(s.buffer) > smallRing {
+	if !s.Drained() {
+		return
+	}
+	s.o.Memory.Return(int64(s.room - s.o.Least))
+	s.room = s.o.Least
+	if len(s.buffer) > smallRing {
 		s.buffer, s.there, s.lost = nil, nil, nil
 	}
 }

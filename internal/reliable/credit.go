@@ -9,11 +9,11 @@ type credit struct {
 	window, widest int
 	widened        time.Time
 	rtt            func() time.Duration
-	reserve        func(more int64) bool
+	memory         *Loan
 }
 
-func newCredit(window, widest int, rtt func() time.Duration, reserve func(int64) bool) credit {
-	return credit{limit: uint64(window), window: window, widest: widest, rtt: rtt, reserve: reserve}
+func newCredit(window, widest int, rtt func() time.Duration, memory *Loan) credit {
+	return credit{limit: uint64(window), window: window, widest: widest, rtt: rtt, memory: memory}
 }
 
 // consume records that n bytes were read, and reports whether that extends the limit of the other side.
@@ -22,13 +22,14 @@ func (c *credit) consume(n int, now time.Time) bool {
 	if c.consumed+uint64(c.window) < c.limit+uint64(c.window)/4 {
 		return false
 	}
-	c.widen(now)
+	c.widen(int(c.consumed+uint64(c.window)-c.limit), now)
 	c.limit = c.consumed + uint64(c.window)
 	return true
 }
 
-// widen doubles the window if a quarter of it was used within half a round trip, as it may then limit the rate.
-func (c *credit) widen(now time.Time) {
+// widen doubles the window if used bytes since the last call are at least a quarter of it for each half round trip, as it may then
+// limit the rate.
+func (c *credit) widen(used int, now time.Time) {
 	passed := now.Sub(c.widened)
 	c.widened = now
 	rtt := time.Millisecond
@@ -36,7 +37,7 @@ func (c *credit) widen(now time.Time) {
 		rtt = max(rtt, c.rtt())
 	}
 	more := min(c.window, c.widest-c.window)
-	if more <= 0 || passed > rtt/2 || c.reserve != nil && !c.reserve(int64(more)) {
+	if more <= 0 || passed > time.Duration(2*float64(used)/float64(c.window)*float64(rtt)) || !c.memory.Take(int64(more)) {
 		return
 	}
 	c.window += more

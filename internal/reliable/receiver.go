@@ -10,9 +10,9 @@ type ReceiverOptions struct {
 	Window int // initial window: bytes that may be unread or out of order
 	Widest int // maximum window
 	Ahead  int // units that may be held out of order
-	// RTT is the longest round trip. Reserve asks for memory before the window grows. Each may be nil.
-	RTT     func() time.Duration
-	Reserve func(more int64) bool
+	// RTT is the longest round trip. Memory is for a window beyond the initial one. Each may be nil.
+	RTT    func() time.Duration
+	Memory *Loan
 	// Free takes a buffer back; nil leaves it to the garbage collector.
 	Free func([]byte)
 }
@@ -33,7 +33,7 @@ type Receiver struct {
 }
 
 func NewReceiver(o ReceiverOptions) *Receiver {
-	return &Receiver{o: o, credit: newCredit(o.Window, o.Widest, o.RTT, o.Reserve), held: map[uint64]Unit{}}
+	return &Receiver{o: o, credit: newCredit(o.Window, o.Widest, o.RTT, o.Memory), held: map[uint64]Unit{}}
 }
 
 // Check checks a unit against the limits and the end of the stream.

@@ -158,19 +158,19 @@ func TestWindowFollowsTheReader(t *testing.T) {
 	for name, c := range map[string]struct {
 		widest int
 		after  time.Duration // between the reads, where the round trip takes 10 ms
-		refuse bool
+		memory int64
 		limits []uint64 // after each 250 bytes that are read
 	}{
-		"slow reader":         {4000, slow, false, []uint64{1250, 1500, 1750}},
-		"quick reader":        {4000, quick, false, []uint64{1250, 2500, 2500, 3000, 3000}},
-		"no wider than it is": {1000, quick, false, []uint64{1250, 1500}},
-		"up to the widest":    {1500, quick, false, []uint64{1250, 2000, 2000}},
-		"no memory":           {4000, quick, true, []uint64{1250, 1500, 1750}},
+		"slow reader":         {4000, slow, 4000, []uint64{1250, 1500, 1750}},
+		"quick reader":        {4000, quick, 4000, []uint64{1250, 2500, 2500, 3000, 3000}},
+		"no wider than it is": {1000, quick, 4000, []uint64{1250, 1500}},
+		"up to the widest":    {1500, quick, 4000, []uint64{1250, 2000, 2000}},
+		"no memory":           {4000, quick, 999, []uint64{1250, 1500, 1750}},
 	} {
 		r := newReceiver(func(o *ReceiverOptions) {
 			o.Widest = c.widest
 			o.RTT = func() time.Duration { return 10 * time.Millisecond }
-			o.Reserve = func(more int64) bool { return !c.refuse }
+			o.Memory = NewBudget(c.memory).Loan()
 		})
 		now := start
 		var limits []uint64
@@ -193,6 +193,30 @@ func TestWindowFollowsTheReader(t *testing.T) {
 		}
 		if !slices.Equal(limits, c.limits) {
 			t.Errorf("%s: it may send up to %v, want %v", name, limits, c.limits)
+		}
+	}
+}
+
+// A reader who takes a whole window at once, each round trip, needs a wider one. One who takes it in two round trips and more does not.
+func TestWindowFollowsLargeReads(t *testing.T) {
+	const rtt = 10 * time.Millisecond
+	for every, want := range map[time.Duration]uint64{rtt: 4000, 2*rtt + 1: 3000} {
+		r := newReceiver(func(o *ReceiverOptions) {
+			o.Widest = 4000
+			o.RTT = func() time.Duration { return rtt }
+		})
+		now := start
+		for i := range 8 {
+			if _, err := r.Take(unitOf(i, 250), now); err != nil {
+				t.Fatal(err)
+			}
+			if i%4 == 3 {
+				r.Read(make([]byte, 1000), now)
+				now = now.Add(every)
+			}
+		}
+		if _, limit := r.Ack(); limit != want {
+			t.Errorf("a window every %v: it may send up to %d, want %d", every, limit, want)
 		}
 	}
 }
