@@ -13,12 +13,15 @@ import (
 
 const (
 	forgetAfter = 60 * time.Second // after the first block of the next epoch
-	rekeyHead   = 1 + 2            // id and offset of a part
-	rekeyFirst  = time.Second      // until an rki that nothing answers goes out again
-	maxEpochs   = 3                // of one direction, that a side knows when it begins another one
-	leastPart   = 16               // bytes; a block with less room carries no part, if it is not the last
-	rkiSize     = 1 + 32 + mlkem.EncapsulationKeySize768
-	rkrSize     = 1 + 32 + mlkem.CiphertextSize768
+	// rekeysWithin is how long three rekeys of one side take at least. A side begins the third only when it forgot what was before the
+	// first. Messages that wait on slow connections come closer together than they began.
+	rekeysWithin = forgetAfter / 2
+	rekeyHead    = 1 + 2       // id and offset of a part
+	rekeyFirst   = time.Second // until an rki that nothing answers goes out again
+	maxEpochs    = 3           // of one direction, that a side knows when it begins another one
+	leastPart    = 16          // bytes; a block with less room carries no part, if it is not the last
+	rkiSize      = 1 + 32 + mlkem.EncapsulationKeySize768
+	rkrSize      = 1 + 32 + mlkem.CiphertextSize768
 )
 
 // sending is one epoch of the direction to the other side.
@@ -43,8 +46,9 @@ type epochs struct {
 	send     *sending     // nil until the link is open
 	receive  []*receiving // oldest first
 	next     *handshake.Secrets
-	newest   uint64    // the newest epoch in which a block arrived
-	forgetAt time.Time // when the epochs before it are forgotten
+	newest   uint64       // the newest epoch in which a block arrived
+	forgetAt time.Time    // when the epochs before it are forgotten
+	answered [2]time.Time // when this side answered the last two rekeys
 }
 
 // open sets the keys of epoch 0. A bridge has sent block 0 with its answer.
@@ -239,13 +243,15 @@ func (l *Link) takeRekeyInit(rki []byte, now time.Time) error {
 		return nil
 	case l.keys.next != nil:
 		return l.violated("a second rekey before the first is complete")
+	case now.Sub(l.keys.answered[0]) < rekeysWithin: // each costs this side a key exchange
+		return l.violated("three rekeys within " + rekeysWithin.String())
 	}
 	rkr, next, err := handshake.AnswerRekey(l.keys.secrets, rki)
 	if err != nil {
 		return l.violated(err.Error())
 	}
 	*r = rekey{message: rkr, asked: rki, since: now}
-	l.keys.next = &next
+	l.keys.next, l.keys.answered = &next, [2]time.Time{l.keys.answered[1], now}
 	l.keys.accept(next)
 	return nil
 }

@@ -202,3 +202,28 @@ func TestForeignBytesEndTheConnection(t *testing.T) {
 		})
 	}
 }
+
+// A client that forgets old epochs at once, so that it may begin the next, does not keep the bridge busy with key exchanges.
+func TestRekeysAreRare(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Options{})
+		l, _, _ := w.open(line{delay: 10 * time.Millisecond})
+		bridge := w.other()
+		for bridge.Err() == nil {
+			time.Sleep(time.Second)
+			l.mu.Lock()
+			l.keys.forget(l.keys.newest)
+			l.rekey.start(l, time.Now())
+			l.kick(time.Now())
+			l.mu.Unlock()
+			if s := l.Stats(); s.Epoch > 2 {
+				t.Error(describe(s))
+				bridge.Reset(Closed)
+			}
+		}
+		if err := bridge.Err(); !strings.Contains(err.Error(), "three rekeys") {
+			t.Error(err)
+		}
+		w.joins.Wait()
+	})
+}
