@@ -23,23 +23,28 @@ import (
 
 const proxyAt = "127.0.0.1:1080"
 
+// toWeb has a bridge lead clients to the website.
+var toWeb = []string{"--destinations", "--allow", lab.WebAddr.String()}
+
 // bridgeWorld has a bridge on the server, a website that only the server reaches, and a client with three networks.
 type bridgeWorld struct {
-	*lab.Instance
+	labtest.Overlay
 	t      *testing.T
 	client string // its bridge.toml
 	page   []byte
 }
 
-func newBridgeWorld(t *testing.T) *bridgeWorld {
+// newBridgeWorld takes the flags that say where the bridge leads.
+func newBridgeWorld(t *testing.T, leads ...string) *bridgeWorld {
 	t.Helper()
 	t.Parallel()
-	w := &bridgeWorld{Instance: labtest.Up(t, lab.ThreeWays()), t: t, client: filepath.Join(t.TempDir(), "bridge.toml"), page: bytes.Repeat([]byte("a page that nobody may read "), 60_000)}
+	w := &bridgeWorld{Overlay: labtest.UpOverlay(t, lab.ThreeWays()), t: t, client: filepath.Join(t.TempDir(), "bridge.toml"), page: bytes.Repeat([]byte("a page that nobody may read "), 60_000)}
 	key, at := filepath.Join(t.TempDir(), "bridge.pem"), netip.AddrPortFrom(lab.ServerAddr, 443).String()
 	if out, err := w.Host("server").Command(t.Context(), labtest.Heddle, "disguise", "keys", "--address", at, "--identity", key, "--client", w.client).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	w.start("server", "listening on", "serve", "--listen", at, "--identity", key, "--state", filepath.Join(t.TempDir(), "state"), "--destinations", "--allow", lab.WebAddr.String())
+	serve := []string{"disguise", "serve", "--listen", at, "--identity", key, "--state", filepath.Join(t.TempDir(), "state")}
+	w.Start("server", "listening on", append(serve, leads...)...)
 	err := w.Host("web").Do(func() error {
 		l, err := net.Listen("tcp", netip.AddrPortFrom(lab.WebAddr, 80).String())
 		if err != nil {
@@ -53,25 +58,6 @@ func newBridgeWorld(t *testing.T) *bridgeWorld {
 		t.Fatal(err)
 	}
 	return w
-}
-
-// start starts `heddle disguise` in a host, and waits until it says a word.
-func (w *bridgeWorld) start(host, word string, args ...string) *peer.Process {
-	w.t.Helper()
-	p, err := peer.Start(w.t.Context(), w.Host(host), labtest.Heddle, append([]string{"disguise"}, args...)...)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	w.t.Cleanup(p.Stop)
-	polltest.Await(w.t, word, func() bool {
-		select {
-		case <-p.Done():
-			w.t.Fatalf("it ended before %q:\n%s", word, p.Log())
-		default:
-		}
-		return strings.Contains(p.Log(), word)
-	})
-	return p
 }
 
 func (w *bridgeWorld) fetch(args ...string) error {
@@ -89,11 +75,11 @@ func (w *bridgeWorld) fetch(args ...string) error {
 // Each of two networks sees a part of a link, to the bridge and to nobody else. The third network sees nothing. When one path dies,
 // the link stops, and nothing leaves another way.
 func TestLinkOverTwoPaths(t *testing.T) {
-	w := newBridgeWorld(t)
+	w := newBridgeWorld(t, toWeb...)
 	places := map[string]string{"home": "home-gw/client", "lte": "lte-gw/client", "office": "office-gw/client"}
 	dir := t.TempDir()
 	end := labtest.Capture(t, w.Instance, dir, places)
-	dial := w.start("client", "disguise is up", "dial", w.client, "--listen", proxyAt, "--via", "home=if:home", "--via", "lte=if:lte", "--schedule", "round-robin",
+	dial := w.Start("client", "disguise is up", "disguise", "dial", w.client, "--listen", proxyAt, "--via", "home=if:home", "--via", "lte=if:lte", "--schedule", "round-robin",
 		"--connections", "6")
 	for range 3 {
 		if err := w.fetch(); err != nil {
@@ -104,7 +90,7 @@ func TestLinkOverTwoPaths(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	polltest.Await(t, "the link stops", func() bool {
-		if w.fetch("--max-time", "20") == nil {
+		if w.fetch("--max-time", "2") == nil {
 			return false
 		}
 		out, err := w.Host("client").Command(t.Context(), labtest.Heddle, "disguise", "status").CombinedOutput()
@@ -112,19 +98,7 @@ func TestLinkOverTwoPaths(t *testing.T) {
 	})
 	dial.Stop()
 	end()
-	total := map[string]int{}
-	for name := range places {
-		for place, n := range bytesBy(t, labtest.Read(t, labtest.File(dir, name), clients)) {
-			if place != netip.AddrPortFrom(lab.ServerAddr, 443) {
-				t.Errorf("%s saw %d bytes with %v", name, n, place)
-			}
-			total[name] += n
-		}
-		data, err := os.ReadFile(labtest.File(dir, name))
-		if err != nil || bytes.Contains(data, []byte("nobody may read")) {
-			t.Errorf("%s could read the page: %v", name, err)
-		}
-	}
+	total := w.seen(dir, places, "nobody may read")
 	if whole := total["home"] + total["lte"]; total["home"] < whole/10 || total["lte"] < whole/10 || whole < 3*len(w.page) || total["office"] > 0 {
 		t.Errorf("the networks saw %v bytes", total)
 	}
@@ -133,7 +107,7 @@ func TestLinkOverTwoPaths(t *testing.T) {
 // A UDP session over a path that a bridge disguises: the network of its base sees connections to the bridge, and no other network
 // sees anything.
 func TestDatagramsByThePath(t *testing.T) {
-	w := newBridgeWorld(t)
+	w := newBridgeWorld(t, toWeb...)
 	err := w.Host("web").Do(func() error {
 		echo, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(lab.WebAddr, 5000)))
 		if err != nil {
