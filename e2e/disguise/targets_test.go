@@ -3,7 +3,6 @@ package disguise
 import (
 	"bytes"
 	"crypto/rand"
-	"errors"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -13,19 +12,6 @@ import (
 	"heddle/lab/labtest"
 	"heddle/lab/peer"
 )
-
-// ssh starts the unmodified sshd on the server.
-func (w *bridgeWorld) ssh() *peer.SSH {
-	w.t.Helper()
-	s, err := peer.SSHServer(w.t.Context(), w.Host("server"), w.t.TempDir())
-	if errors.Is(err, peer.ErrMissing) {
-		w.t.Skip(err)
-	} else if err != nil {
-		w.t.Fatal(err)
-	}
-	w.t.Cleanup(s.Stop)
-	return s
-}
 
 // copyBoth copies a file to the server by scp and back, by a port of the client.
 func (w *bridgeWorld) copyBoth(s *peer.SSH, port string) {
@@ -71,7 +57,7 @@ func (w *bridgeWorld) seen(dir string, networks map[string]string, text string) 
 // scp to an sshd that is the bridge's target. Neither knows of the bridge, and the network does not see what they speak.
 func TestSSHServerBehindABridge(t *testing.T) {
 	w := newBridgeWorld(t, "--to", "127.0.0.1:22")
-	s := w.ssh()
+	s := w.SSH("server")
 	places, dir := map[string]string{"lte": "lte-gw/client"}, t.TempDir()
 	end := labtest.Capture(t, w.Instance, dir, places)
 	w.Start("client", "disguise is up", "disguise", "dial", w.client, "--listen", "127.0.0.1:2222", "--to", "bridge", "--via", "lte=if:lte")
@@ -86,7 +72,7 @@ func TestSSHServerBehindABridge(t *testing.T) {
 func TestStreamServerBehindABridge(t *testing.T) {
 	at := netip.MustParseAddrPort("127.0.0.1:4470")
 	w := newBridgeWorld(t, "--destinations", "--allow", at.String())
-	s := w.ssh()
+	s := w.SSH("server")
 	w.StreamServer("server", at, "stream", "serve", "--name", "ssh", "--to", "127.0.0.1:22")
 	places, dir := map[string]string{"home": "home-gw/client", "lte": "lte-gw/client", "office": "office-gw/client"}, t.TempDir()
 	end := labtest.Capture(t, w.Instance, dir, places)

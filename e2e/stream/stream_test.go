@@ -40,7 +40,7 @@ func sameFile(t *testing.T, name string, want []byte) {
 // scp through sshd, neither of which knows of it: each observer gets a third, up and down.
 func TestSCPOverThreeNodes(t *testing.T) {
 	w := newWorld(t)
-	s := w.ssh()
+	s := w.SSH("server")
 	served := w.StreamServer("server", streamAt, "stream", "serve", "--name", "ssh", "--to", "127.0.0.1:22")
 	dialled := w.Start("client", "is up", w.to("stream", "dial", "ssh", "--listen", "127.0.0.1:2222", "--schedule", "strict")...)
 	const size = 3_000_000

@@ -2,7 +2,6 @@ package stream
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"os/exec"
@@ -172,19 +171,6 @@ func (w *world) watch() (stop func() map[string]seen) {
 		}
 		return all
 	}
-}
-
-// ssh starts the unmodified sshd on the server, or skips the test where there is none.
-func (w *world) ssh() *peer.SSH {
-	w.t.Helper()
-	s, err := peer.SSHServer(w.t.Context(), w.Host("server"), w.t.TempDir())
-	if errors.Is(err, peer.ErrMissing) {
-		w.t.Skip(err)
-	} else if err != nil {
-		w.t.Fatal(err)
-	}
-	w.t.Cleanup(s.Stop)
-	return s
 }
 
 // tool runs a program of the machine in a host.

@@ -1,6 +1,7 @@
 package labtest
 
 import (
+	"errors"
 	"net/netip"
 	"testing"
 	"time"
@@ -63,6 +64,19 @@ func (o Overlay) StreamServer(host string, at netip.AddrPort, command ...string)
 func (o Overlay) StreamDial(name string, listen netip.AddrPort, host string, at netip.AddrPort, flags ...string) *peer.Process {
 	o.t.Helper()
 	return o.started(o.Overlay.StreamDial(o.t.Context(), name, listen, host, at, flags...))
+}
+
+// SSH is [peer.SSHServer] on a host. Without an sshd it skips the test.
+func (o Overlay) SSH(host string) *peer.SSH {
+	o.t.Helper()
+	s, err := peer.SSHServer(o.t.Context(), o.Host(host), o.t.TempDir())
+	if errors.Is(err, peer.ErrMissing) {
+		o.t.Skip(err)
+	} else if err != nil {
+		o.t.Fatal(err)
+	}
+	o.t.Cleanup(s.Stop)
+	return s
 }
 
 func (o Overlay) started(p *peer.Process, err error) *peer.Process {
