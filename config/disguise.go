@@ -157,13 +157,28 @@ func (d DisguiseBridge) Lines(key handshake.PublicKey, token []byte) (lines []ha
 	return lines
 }
 
-// Bridge is what [DisguiseServe.Options] opened.
+// Bridge is what [DisguiseServe.Options] read.
 type Bridge struct {
 	bridge.Options
-	Replays *handshake.Replays
+	Tokens  [][]byte
+	Replays *handshake.Replays // set by Open
+
+	id    handshake.Identity
+	state string
 }
 
-// Options opens the state of the bridge and converts the settings. The caller adds the log, and closes Replays.
+// Open opens the state of the bridge, which one process at a time may use. The caller closes Replays.
+func (b *Bridge) Open() (err error) {
+	if b.Replays, err = handshake.OpenReplays(b.state, time.Now()); err != nil {
+		return err
+	}
+	if b.Server, err = handshake.NewServer(b.id, b.Replays, b.Tokens...); err != nil {
+		b.Replays.Close()
+	}
+	return err
+}
+
+// Options reads the files of the bridge and converts the settings. The caller adds the log, and calls Open.
 func (s DisguiseServe) Options() (o Bridge, err error) {
 	if err := s.Check(); err != nil {
 		return o, err
@@ -172,19 +187,17 @@ func (s DisguiseServe) Options() (o Bridge, err error) {
 	if err != nil {
 		return o, err
 	}
-	id, err := handshake.LoadIdentity(file)
-	if err != nil {
+	if o.id, err = handshake.LoadIdentity(file); err != nil {
 		return o, err
 	}
-	tokens, err := ReadTokens(s.Tokens)
-	if err != nil {
+	if o.Tokens, err = ReadTokens(s.Tokens); err != nil {
 		return o, err
 	}
 	life, err := s.life()
 	if err != nil {
 		return o, err
 	}
-	o.Key, o.MaxLinks, o.Idle, o.Covers = id.Public(), s.MaxLinks, s.Idle, map[byte]cover.Factory{}
+	o.Key, o.MaxLinks, o.Idle, o.Covers = o.id.Public(), s.MaxLinks, s.Idle, map[byte]cover.Factory{}
 	for _, spec := range s.Cover {
 		name, args, err := cover.ParseSpec(spec)
 		if err != nil {
@@ -206,13 +219,8 @@ func (s DisguiseServe) Options() (o Bridge, err error) {
 	if s.To != "" {
 		o.Target = bridge.To(s.To)
 	}
-	if o.Replays, err = handshake.OpenReplays(cmp.Or(s.State, filepath.Join(filepath.Dir(file), "bridge-state")), time.Now()); err != nil {
-		return o, err
-	}
-	if o.Server, err = handshake.NewServer(id, o.Replays, tokens...); err != nil {
-		o.Replays.Close()
-	}
-	return o, err
+	o.state = cmp.Or(s.State, filepath.Join(filepath.Dir(file), "bridge-state"))
+	return o, nil
 }
 
 // ReadTokens reads the tokens of a bridge, one a line in base64url. Without a file it returns none.

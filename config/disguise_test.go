@@ -185,6 +185,12 @@ func TestDisguiseServe(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if _, err := os.Stat(filepath.Join(dir, "bridge-state")); err == nil {
+		t.Error("the state is opened before it is needed")
+	}
+	if err := o.Open(); err != nil {
+		t.Fatal(err)
+	}
 	defer o.Replays.Close()
 	if len(o.Covers) != 1 || o.Targets == nil || o.Target != nil {
 		t.Errorf("%+v", o)

@@ -392,7 +392,7 @@ func TestLastAckIsLost(t *testing.T) {
 	})
 }
 
-// The links of a bridge share memory. Where there is none left, a link is slower, and all that it took comes back at its end.
+// Links share memory. A link that gets none is slower. A link returns at its end all that it took.
 func TestLinksShareMemory(t *testing.T) {
 	took := map[int64]time.Duration{}
 	const plenty = 100 << 20

@@ -63,7 +63,7 @@ func serveDisguise(ctx context.Context, s *stage) error {
 		return err
 	}
 	for _, size := range disguiseSizes {
-		// What curl fetches differs in no more than the size.
+		// The files differ in their sizes only.
 		if err := os.WriteFile(filepath.Join(s.Host("web").Dir(), "site", size.name), make([]byte, size.bytes), 0o644); err != nil {
 			return err
 		}

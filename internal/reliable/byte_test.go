@@ -159,7 +159,7 @@ func fills(s *ByteSender, f *Flight, rooms ...int) (got [][2]uint64) {
 	return got
 }
 
-// What a lost carrier had goes out first, in blocks of any size.
+// A sender first repeats what a lost carrier had, in blocks of any size.
 func TestLostBytesGoFirst(t *testing.T) {
 	type span = [2]uint64
 	for name, c := range map[string]struct {

@@ -110,17 +110,16 @@ func (f ptFlags) bridge(o pt.BridgeOptions) (pt.Bridge, error) {
 		return nil, err
 	}
 	made.Target = o.Target
-	tokens, err := config.ReadTokens(s.Tokens)
-	if err != nil {
-		return nil, errors.Join(err, made.Replays.Close())
+	if err := made.Open(); err != nil {
+		return nil, err
 	}
 	b, err := bridge.New(made.Options)
 	if err != nil {
 		return nil, errors.Join(err, made.Replays.Close())
 	}
 	args := handshake.Args{Key: made.Key, Covers: cover.Shared(s.Cover...)}
-	if len(tokens) > 0 {
-		args.Token = tokens[0]
+	if len(made.Tokens) > 0 {
+		args.Token = made.Tokens[0]
 	}
 	return &torBridge{b, args, made.Replays}, nil
 }

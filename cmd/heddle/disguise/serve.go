@@ -67,11 +67,14 @@ func runServe(cmd *cobra.Command, s config.DisguiseServe, dryRun bool) error {
 	if err != nil {
 		return err
 	}
-	defer o.Replays.Close()
 	if dryRun {
 		_, err := fmt.Fprintf(cmd.OutOrStdout(), "would listen on %s, with the covers %s, and lead %s\n", strings.Join(s.Listen, ", "), strings.Join(s.Cover, ", "), leads(s))
 		return err
 	}
+	if err := o.Open(); err != nil {
+		return err
+	}
+	defer o.Replays.Close()
 	o.Log = slog.New(slog.NewTextHandler(stderr, nil))
 	b, err := bridge.New(o.Options)
 	if err != nil {
