@@ -183,7 +183,7 @@ func TestManyStreams(t *testing.T) {
 		})
 	}
 	work.Wait()
-	if st := s.Status(); len(st.Links) != 1 || st.Streams != 40 || st.Links[0].Mode != ManyStreams || st.Links[0].Down == 0 {
+	if st := s.Status(); len(st.Links) != 1 || st.Streams != 40 || st.Links[0].Mode != handshake.ManyStreams || st.Links[0].Down == 0 {
 		t.Errorf("status: %+v", st)
 	}
 }

@@ -8,16 +8,11 @@ import (
 	"strings"
 	"time"
 
+	"heddle/disguise/handshake"
 	"heddle/disguise/link"
 	"heddle/disguise/mux"
 	"heddle/internal/dial"
 	"heddle/internal/netutil"
-)
-
-// Modes of a link.
-const (
-	OneTarget   = 0 // one stream to the bridge's target
-	ManyStreams = 1 // streams and flows to destinations that the client asks for
 )
 
 // serve carries one link until it ends.
@@ -26,12 +21,12 @@ func (b *Bridge) serve(ctx context.Context, e *entry) {
 	defer e.link.Close()
 	code := link.BrokenRules
 	switch {
-	case e.mode == OneTarget && b.o.Target != nil:
+	case e.mode == handshake.OneTarget && b.o.Target != nil:
 		code = b.one(ctx, e)
-	case e.mode == ManyStreams && b.o.Targets != nil:
+	case e.mode == handshake.ManyStreams && b.o.Targets != nil:
 		b.many(ctx, e)
 		return
-	case e.mode <= ManyStreams:
+	case e.mode <= handshake.ManyStreams:
 		code = link.Forbidden
 	}
 	if code != link.Closed {

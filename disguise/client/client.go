@@ -31,12 +31,6 @@ const (
 // answerPatience is the time for a link to open, if the caller sets none.
 const answerPatience = 20 * time.Second
 
-// Modes of a link.
-const (
-	OneTarget   = 0 // one stream to the bridge's target
-	ManyStreams = 1
-)
-
 // Options configure links to one bridge.
 type Options struct {
 	Line        handshake.Line
@@ -93,7 +87,7 @@ type Session struct {
 
 // Dial opens a link to the bridge's one target. It returns once the bridge answered.
 func Dial(ctx context.Context, o Options) (*Session, error) {
-	o.mode = OneTarget
+	o.mode = handshake.OneTarget
 	return dial(ctx, o)
 }
 

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"heddle/disguise/handshake"
 	"heddle/disguise/mux"
 	"heddle/internal/errhint"
 	"heddle/internal/netutil"
@@ -52,7 +53,7 @@ type shared struct {
 
 // NewMany prepares links to a bridge. It opens nothing.
 func NewMany(o Options) (*Many, error) {
-	o.mode = ManyStreams
+	o.mode = handshake.ManyStreams
 	if err := o.complete(); err != nil {
 		return nil, err
 	}

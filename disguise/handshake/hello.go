@@ -8,9 +8,15 @@ import (
 	"heddle/disguise/block"
 )
 
+// Modes of a link.
+const (
+	OneTarget   = 0 // one stream to the bridge's target
+	ManyStreams = 1 // streams and flows to destinations that the client asks for
+)
+
 // Hello is what a client says first on a connection.
 type Hello struct {
-	Mode    byte // nc: 0 one stream to the bridge's target, 1 many streams
+	Mode    byte // nc: OneTarget or ManyStreams
 	Time    time.Time
 	Attempt [16]byte // nc: the same in each hello of one attempt
 	Token   []byte   // nc: at most 255 bytes

@@ -13,6 +13,7 @@ import (
 	"heddle/cmd/heddle/internal/control"
 	"heddle/disguise/bridge"
 	"heddle/disguise/client"
+	"heddle/disguise/handshake"
 	"heddle/internal/text"
 )
 
@@ -53,7 +54,7 @@ func bridgeText(b *strings.Builder, name string, s *bridge.Status, now time.Time
 }
 
 func modeText(mode byte) string {
-	if mode == bridge.OneTarget {
+	if mode == handshake.OneTarget {
 		return "one stream"
 	}
 	return "many streams"

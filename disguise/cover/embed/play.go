@@ -7,6 +7,7 @@ import (
 
 	"heddle/disguise/block"
 	"heddle/disguise/cover"
+	"heddle/internal/netutil"
 )
 
 // leastBlock is the smallest block of a stream, in bytes: a block may span small packets, so that its overhead leaves room.
@@ -131,12 +132,5 @@ func sleepUntil(ctx context.Context, at time.Time) bool {
 	if left <= 0 {
 		return ctx.Err() == nil
 	}
-	timer := time.NewTimer(left)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	return netutil.Sleep(ctx, left) == nil
 }

@@ -7,6 +7,7 @@ import (
 
 	"heddle/disguise/block"
 	"heddle/disguise/cover"
+	"heddle/internal/netutil"
 )
 
 // sender sends blocks on one connection.
@@ -40,7 +41,7 @@ func (s *sender) run(ctx context.Context, w *cover.Wire) error {
 		if large {
 			s.pace.wrote(size, time.Since(began))
 		} else {
-			sleep(ctx, s.shape.rest(s.draws))
+			_ = netutil.Sleep(ctx, s.shape.rest(s.draws))
 		}
 	}
 	return context.Cause(ctx)
@@ -66,15 +67,6 @@ func (s *sender) send(w *cover.Wire, size int) error {
 	s.begun, s.lead = true, 0
 	_, err := w.Write(b)
 	return err
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }
 
 // pace chooses the length of large blocks, so that what waits in the kernel leaves within about [horizon]. More would
