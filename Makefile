@@ -7,9 +7,11 @@ export GOFLAGS := $(GOFLAGS) -trimpath
 GO      ?= go
 STRIP   := -ldflags "-s -w"
 HEDDLE  := bin/heddle
-# lint vets. On a busy machine a package may need more than the ten minutes that go test gives it by itself.
-TEST    := $(GO) test -vet=off -timeout 1h
-# What starts goroutines that share something is tested under the race detector, and not without it again.
+# lint vets. On a busy machine a package may need more than the ten minutes that go test gives it by itself. Tests wait more than
+# they compute, so twice as many packages are tested at once as there are processors.
+TEST    := $(GO) test -vet=off -timeout 1h -p $(shell expr 2 \* $$(getconf _NPROCESSORS_ONLN))
+# What starts goroutines that share something is tested under the race detector, and not without it again. Each program that is
+# built so waits at its end for late reports, by itself a second; tests start hundreds of such programs.
 RACE    := ./path/... ./split/... ./stripe/... ./overlay/... ./board/... ./observe ./cmd/... ./proxy/... ./internal/... ./disguise/... ./lab
 
 .PHONY: all build demo test lint fuzz bench man install eval eval-test clean
@@ -27,6 +29,7 @@ demo: build
 # than they compute, so the other module and the evaluation are tested beside them, at a low priority until the worlds are done.
 # What the evaluation needs comes before, since a download at a low priority times out on a busy machine.
 test: export HEDDLE_TEST_BINARY := $(CURDIR)/$(HEDDLE)
+test: export GORACE := atexit_sleep_ms=20
 test:
 	@dist/install-deps test
 	@$(MAKE) --no-print-directory --output-sync=target eval & beside=$$!; $(MAKE) --no-print-directory build lint && wait $$beside
