@@ -1,7 +1,6 @@
 package path
 
 import (
-	"context"
 	"encoding/binary"
 	"errors"
 	"net"
@@ -50,36 +49,15 @@ func newTwoWays(t *testing.T) *twoWays {
 // watch records where the IPv4 packets come from that reach the server by device a, until the test ends.
 func (w *twoWays) watch(t *testing.T) (seen func() []netip.Addr) {
 	t.Helper()
-	fd := -1
-	w.server.Do(t, func() error {
-		link, err := netlink.LinkByName("a")
-		if err != nil {
-			return err
-		}
-		const ip = unix.ETH_P_IP<<8&0xff00 | unix.ETH_P_IP>>8
-		if fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, ip); err != nil {
-			return err
-		}
-		return errors.Join(unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: ip, Ifindex: link.Attrs().Index}),
-			unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 5000}))
-	})
 	var mu sync.Mutex
 	var from []netip.Addr
-	ctx, stop := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		b := make([]byte, 2048)
-		for ctx.Err() == nil {
-			if n, _, err := unix.Recvfrom(fd, b, 0); err == nil && n >= 20 {
-				mu.Lock()
-				from = append(from, netip.AddrFrom4([4]byte(b[12:])))
-				mu.Unlock()
-			}
+	w.server.Tap(t, func(p nstest.Passed) {
+		if len(p.Bytes) >= 20 && p.Bytes[0]>>4 == 4 {
+			mu.Lock()
+			from = append(from, netip.AddrFrom4([4]byte(p.Bytes[12:])))
+			mu.Unlock()
 		}
-		unix.Close(fd)
-	}()
-	t.Cleanup(func() { stop(); <-done })
+	}, "a")
 	return func() []netip.Addr {
 		mu.Lock()
 		defer mu.Unlock()

@@ -1,7 +1,6 @@
 package answers
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -80,47 +79,25 @@ func newWorld(t *testing.T) *world {
 // watch records the answers that come to the server by a, until the test ends.
 func (w *world) watch() {
 	w.t.Helper()
-	fd := -1
-	w.server.Do(w.t, func() error {
-		a, err := netlink.LinkByName("a")
-		if err != nil {
-			return err
+	w.server.Tap(w.t, func(p nstest.Passed) {
+		if got, ok := parse(p.Bytes); ok && !p.Outgoing {
+			w.mu.Lock()
+			w.seen = append(w.seen, got)
+			w.mu.Unlock()
 		}
-		all := binary.NativeEndian.Uint16([]byte{0, unix.ETH_P_ALL})
-		if fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, int(all)); err != nil {
-			return err
-		}
-		return errors.Join(unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: a.Attrs().Index}),
-			unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 5000}))
-	})
-	stop, done := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(done)
-		defer unix.Close(fd)
-		for b := make([]byte, 2048); ; {
-			select {
-			case <-stop:
-				return
-			default:
-			}
-			n, from, err := unix.Recvfrom(fd, b, 0)
-			if ll, ok := from.(*unix.SockaddrLinklayer); err != nil || !ok || ll.Pkttype == unix.PACKET_OUTGOING {
-				continue
-			}
-			if got, ok := parse(b[:n]); ok {
-				w.mu.Lock()
-				w.seen = append(w.seen, got)
-				w.mu.Unlock()
-			}
-		}
-	}()
-	w.t.Cleanup(func() { close(stop); <-done })
+	}, "a")
 }
 
 func parse(b []byte) (answer, bool) {
-	protocol, to := b[9], netip.AddrFrom4([4]byte(b[16:]))
-	if b[0]>>4 == 6 {
+	var protocol byte
+	var to netip.Addr
+	switch {
+	case b[0]>>4 == 4 && len(b) >= 20:
+		protocol, to = b[9], netip.AddrFrom4([4]byte(b[16:]))
+	case b[0]>>4 == 6 && len(b) >= 40:
 		protocol, to = b[6], netip.AddrFrom16([16]byte(b[24:]))
+	default: // ARP
+		return answer{}, false
 	}
 	return answer{protocol, to}, to == servers[to.Is6()] || to == others[to.Is6()]
 }

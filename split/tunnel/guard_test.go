@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -129,54 +130,35 @@ func checkErrorsOfAGoneAddress(t *testing.T, uplink *wire) {
 	}
 }
 
-// tap records what passes on a device, sent and received.
-type tap struct {
-	t      *testing.T
-	device string
-	fd     int
+// inClear records what names an address inside the tunnel in clear on all access networks: in an IP header, in the packet
+// that an ICMP error quotes, or in an ARP request.
+type inClear struct {
+	*nstest.Tap
+	mu    sync.Mutex
+	found []string // device and packet
 }
 
-func newTap(t *testing.T, device string) *tap {
-	t.Helper()
-	link, err := net.InterfaceByName(device)
-	if err != nil {
-		t.Fatal(err)
-	}
-	const all = unix.ETH_P_ALL<<8 | unix.ETH_P_ALL>>8 // in network byte order
-	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-	if err == nil {
-		t.Cleanup(func() { unix.Close(fd) })
-		err = errors.Join(unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 64<<20),
-			unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all & 0xffff, Ifindex: link.Index}))
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &tap{t, device, fd}
-}
-
-// named returns the frames since the last call that contain an address inside the tunnel in clear: in an IP header, in the
-// packet that an ICMP error quotes, or in an ARP request.
-func (p *tap) named() (found [][]byte) {
-	p.t.Helper()
-	frame := make([]byte, 1<<16)
-	for {
-		n, err := unix.Read(p.fd, frame)
-		if errors.Is(err, unix.EAGAIN) {
-			break
-		} else if err != nil {
-			p.t.Fatal(err)
-		}
+func (c *client) newInClear() *inClear {
+	in := &inClear{}
+	in.Tap = c.here.Tap(c.t, func(p nstest.Passed) {
 		for _, inside := range [][]byte{{10, 99, 0, 1}, {10, 98, 0, 2}} {
-			if bytes.Contains(frame[:n], inside) {
-				found = append(found, bytes.Clone(frame[:n]))
-				break
+			if bytes.Contains(p.Bytes, inside) {
+				in.mu.Lock()
+				in.found = append(in.found, fmt.Sprintf("%s: %x", p.Device, p.Bytes))
+				in.mu.Unlock()
+				return
 			}
 		}
-	}
-	if s, err := unix.GetsockoptTpacketStats(p.fd, unix.SOL_PACKET, unix.PACKET_STATISTICS); err != nil || s.Drops > 0 {
-		p.t.Fatalf("%s: the tap missed packets: %+v, %v", p.device, s, err)
-	}
+	}, "p1", "p2", "p3")
+	return in
+}
+
+// take returns what passed since the last call.
+func (in *inClear) take() (found []string) {
+	in.Drain()
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	found, in.found = in.found, nil
 	return found
 }
 
@@ -190,7 +172,7 @@ func (c *client) startProgram() *program {
 	go func() {
 		done <- c.here.Run(func() error {
 			for ctx.Err() == nil {
-				for _, device := range []string{"", "c1", "c2"} {
+				for _, device := range []string{"", "p1", "p2"} {
 					connect("tcp", "10.99.0.1:80", device)
 					connect("udp", "10.99.0.1:53", device)
 				}
@@ -228,25 +210,17 @@ func (p *program) again(t *testing.T) {
 	polltest.Await(t, "the program tries again", func() bool { return p.rounds.Load() >= enough })
 }
 
-// watch starts a program and taps on both access networks. leaked counts the frames of the program there since the last call.
-// holds lets the program try for a while and fails if there are any.
+// watch starts a program. leaked counts its packets on the access networks since the last call. holds lets it try for a while
+// and fails if there are any.
 func (c *client) watch() (leaked func() int, holds func(when string)) {
-	taps := []*tap{newTap(c.t, "c1"), newTap(c.t, "c2")}
-	leaked = func() (n int) {
-		for _, tap := range taps {
-			n += len(tap.named())
-		}
-		return n
-	}
-	program := c.startProgram()
+	in, program := c.newInClear(), c.startProgram()
+	leaked = func() int { return len(in.take()) }
 	polltest.Await(c.t, "packets in clear without a tunnel", func() bool { return leaked() > 0 })
 	return leaked, func(when string) {
 		c.t.Helper()
 		program.again(c.t)
-		for _, tap := range taps {
-			if seen := tap.named(); len(seen) > 0 {
-				c.t.Errorf("%s: %d frames of the program on %s, the first: %x", when, len(seen), tap.device, seen[0])
-			}
+		if seen := in.take(); len(seen) > 0 {
+			c.t.Errorf("%s: %d packets of the program, the first on %s", when, len(seen), seen[0])
 		}
 	}
 }

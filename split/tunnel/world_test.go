@@ -22,7 +22,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 	"golang.zx2c4.com/wireguard/conn"
 	"golang.zx2c4.com/wireguard/device"
@@ -31,15 +30,11 @@ import (
 
 	"heddle/internal/nstest"
 	"heddle/lab/labtest"
+	"heddle/split/backend/backendtest"
 )
 
-// The world of these tests. The server is an unmodified wireguard-go with a web server behind it:
-//
-//	          10.77.1.0/24
-//	      c1 --------------- r1
-//	client                    router r0 ------------- s0 server 198.51.100.1
-//	      c2 --------------- r2      198.51.100.0/24
-//	          10.77.2.0/24
+// The world of these tests is that of package backendtest, with ways p1 and p2 as paths. The server is an unmodified
+// wireguard-go with a web server behind it.
 
 const serverAddress = "198.51.100.1"
 
@@ -57,10 +52,10 @@ const oldResolver = "nameserver 192.0.2.53\n"
 // newClient lays the world. change, which may be left out, gets the server.
 func newClient(t *testing.T, change ...func(*device.Device)) *client {
 	t.Helper()
-	here := nstest.New(t)
-	here.Enter(t)
+	w := backendtest.New(t)
+	w.Client.Enter(t)
 	clientKey, serverKey := newKey(t), newKey(t)
-	router := layWorld(t, here, func() error { return startServer(t, serverKey, clientKey.PublicKey(), change...) })
+	w.Server.Do(t, func() error { return startServer(t, serverKey, clientKey.PublicKey(), change...) })
 	var id [3]byte
 	_, _ = crand.Read(id[:])
 	// A directory of its own, short enough for a socket's path.
@@ -69,7 +64,7 @@ func newClient(t *testing.T, change ...func(*device.Device)) *client {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	c := &client{t: t, here: here, router: router, binary: labtest.Heddle, dir: dir, name: "hw" + hex.EncodeToString(id[:]), resolv: filepath.Join(dir, "resolv.conf")}
+	c := &client{t: t, here: w.Client, router: w.Router, binary: labtest.Heddle, dir: dir, name: "hw" + hex.EncodeToString(id[:]), resolv: filepath.Join(dir, "resolv.conf")}
 	c.conf = filepath.Join(dir, c.name+".conf")
 	c.write(c.conf, fmt.Sprintf(`[Interface]
 PrivateKey = %s
@@ -103,27 +98,6 @@ func (c *client) write(file, text string) {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		c.t.Fatal(err)
 	}
-}
-
-// layWorld connects the client, by two links, to a router and a server, and runs start in the server's namespace.
-func layWorld(t *testing.T, client nstest.Namespace, start func() error) (router nstest.Namespace) {
-	t.Helper()
-	router = nstest.New(t)
-	server := nstest.New(t)
-	for n := 1; n <= 2; n++ {
-		nstest.Link(t, nstest.End{In: client, Device: fmt.Sprintf("c%d", n), Addrs: []string{fmt.Sprintf("10.77.%d.2/24", n)}},
-			nstest.End{In: router, Device: fmt.Sprintf("r%d", n), Addrs: []string{fmt.Sprintf("10.77.%d.1/24", n)}})
-		client.Do(t, func() error {
-			return netlink.RouteAdd(&netlink.Route{Gw: net.IPv4(10, 77, byte(n), 1), Priority: 100 * n})
-		})
-	}
-	nstest.Link(t, nstest.End{In: router, Device: "r0", Addrs: []string{"198.51.100.254/24"}},
-		nstest.End{In: server, Device: "s0", Addrs: []string{serverAddress + "/24"}})
-	router.Do(t, func() error { return nstest.Set("ipv4/ip_forward", "1") })
-	server.Do(t, func() error {
-		return errors.Join(netlink.RouteAdd(&netlink.Route{Gw: net.IPv4(198, 51, 100, 254)}), start())
-	})
-	return router
 }
 
 // startServer runs wireguard-go in the present namespace: its sockets are made by this thread.
@@ -198,7 +172,7 @@ func (c *client) run(args ...string) (string, error) {
 }
 
 func (c *client) upArguments() []string {
-	return []string{"up", c.conf, "--via", "a=if:c1", "--via", "b=if:c2"}
+	return []string{"up", c.conf, "--via", "a=if:p1", "--via", "b=if:p2"}
 }
 
 // running is a heddle in the foreground. exec keeps the process id, so it can be killed.
@@ -292,7 +266,7 @@ func (c *client) leaks() bool {
 	c.t.Helper()
 	dialer := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) error {
 		var err error
-		return errors.Join(raw.Control(func(fd uintptr) { err = unix.BindToDevice(int(fd), "c1") }), err)
+		return errors.Join(raw.Control(func(fd uintptr) { err = unix.BindToDevice(int(fd), "p1") }), err)
 	}}
 	conn, err := dialer.Dial("udp", serverAddress+":53")
 	if err != nil {

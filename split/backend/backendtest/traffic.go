@@ -1,21 +1,21 @@
 package backendtest
 
 import (
-	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"heddle/internal/netutil"
+	"heddle/internal/nstest"
 	"heddle/internal/polltest"
 )
 
@@ -171,57 +171,26 @@ func ByWay(all []Packet) []int {
 
 // Tap records the packets that arrive at the router from the client, in order of arrival.
 type Tap struct {
+	tap     *nstest.Tap
 	mu      sync.Mutex
 	packets []Packet
 	changed chan struct{}
-	// asked counts the calls of Packets; drained is the last of them before the socket was found empty.
-	asked, drained atomic.Int64
 }
 
 // NewTap records IP packets until the test ends.
 func (w *World) NewTap(t *testing.T) *Tap {
 	t.Helper()
 	tap := &Tap{changed: make(chan struct{}, 1)}
-	ways := map[int]int{}
-	fd := -1
-	w.Router.Do(t, func() (err error) {
-		for n := 1; n <= Ways; n++ {
-			link, err := netlink.LinkByName("r" + string(rune('0'+n)))
-			if err != nil {
-				return err
-			}
-			ways[link.Attrs().Index] = n
+	var devices []string
+	for n := 1; n <= Ways; n++ {
+		devices = append(devices, fmt.Sprintf("r%d", n))
+	}
+	tap.tap = w.Router.Tap(t, func(passed nstest.Passed) {
+		if p, ok := decode(passed.Bytes); ok && !passed.Outgoing {
+			p.Way = slices.Index(devices, passed.Device) + 1
+			tap.note(p)
 		}
-		all := binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, unix.ETH_P_ALL))
-		fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, int(all))
-		if err == nil {
-			err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 64<<20)
-		}
-		return errors.Join(err, unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 5000}))
-	})
-	ctx, stop := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		buffer := make([]byte, 1<<17)
-		for ctx.Err() == nil {
-			asked := tap.asked.Load()
-			n, from, err := unix.Recvfrom(fd, buffer, 0)
-			if errors.Is(err, unix.EAGAIN) {
-				tap.drained.Store(asked)
-			}
-			ll, ok := from.(*unix.SockaddrLinklayer)
-			if err != nil || !ok || ll.Pkttype == unix.PACKET_OUTGOING || ways[ll.Ifindex] == 0 {
-				continue
-			}
-			if p, ok := decode(buffer[:n]); ok {
-				p.Way = ways[ll.Ifindex]
-				tap.note(p)
-			}
-		}
-		unix.Close(fd)
-	}()
-	t.Cleanup(func() { stop(); <-done })
+	}, devices...)
 	return tap
 }
 
@@ -234,10 +203,7 @@ func (p *Tap) note(one Packet) {
 
 // Packets returns what arrived before the call. It waits for a recorder that lags behind.
 func (p *Tap) Packets() []Packet {
-	asked := p.asked.Add(1)
-	for end := time.Now().Add(Patience); p.drained.Load() < asked && time.Now().Before(end); {
-		time.Sleep(time.Millisecond)
-	}
+	p.tap.Drain()
 	return p.recorded()
 }
 
