@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -20,6 +21,7 @@ import (
 	"heddle/disguise/handshake"
 	"heddle/internal/netutil"
 	"heddle/internal/polltest"
+	"heddle/internal/probe"
 	"heddle/internal/tcptest"
 )
 
@@ -229,4 +231,52 @@ func TestChangedBytes(t *testing.T) {
 	if r.flipped == 0 {
 		t.Error("nothing was changed")
 	}
+}
+
+// silentService reads what comes, answers nothing, and ends each connection at an age.
+func silentService(t *testing.T, age time.Duration) netip.AddrPort {
+	t.Helper()
+	return tcptest.Serve(t, func(c *net.TCPConn) {
+		defer time.AfterFunc(age, func() { c.CloseWrite() }).Stop()
+		_, _ = io.Copy(io.Discard, c)
+	})
+}
+
+// Probes of all kinds learn from a bridge with a user what they learn from a service that is silent.
+func TestProbesSeeASilentService(t *testing.T) {
+	const each, age = 50, 100 * time.Millisecond
+	s := start(t, func(o *Options) { o.Target, o.silence = to(tcptest.Serve(t, tcptest.Echo)), age })
+	flight := recorded(t, s)
+	user, err := client.Dial(t.Context(), s.options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	places := map[string]netip.AddrPort{"bridge": s.at, "silent": silentService(t, age)}
+	for _, kind := range probe.Kinds {
+		seen := map[string]*[2]probe.Seen{"bridge": {}, "silent": {}}
+		var mu sync.Mutex
+		var work sync.WaitGroup
+		for i := range each {
+			sent := kind.Bytes(flight)
+			for name, at := range places {
+				work.Go(func() {
+					c, err := net.Dial("tcp", at.String())
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					defer c.Close()
+					r := probe.Send(c.(*net.TCPConn), sent, i%2 == 1, time.Minute)
+					mu.Lock()
+					defer mu.Unlock()
+					seen[name][i%2].Count(r)
+				})
+			}
+		}
+		work.Wait()
+		if *seen["bridge"] != *seen["silent"] || seen["bridge"][0].Probes == 0 {
+			t.Errorf("%s: the bridge %+v, a silent service %+v", kind.Name, *seen["bridge"], *seen["silent"])
+		}
+	}
+	exchange(t, user, 100_000)
 }

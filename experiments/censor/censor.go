@@ -1,11 +1,15 @@
 package censor
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"net/netip"
+	"strings"
 	"sync"
 	"time"
 
+	"heddle/internal/netutil"
 	"heddle/lab"
 	"heddle/path"
 )
@@ -18,8 +22,12 @@ type Options struct {
 	// Names are the listed servers. A name includes all names below it; case does not matter.
 	Names    []string
 	Residual time.Duration // how long a flow stays blocked; 0 means three minutes
-	// Reset forges TCP resets to both ends of a blocked connection (RFC 9293 section 3.5.2).
+	// Reset forges TCP resets to both ends of a connection that named a listed server (RFC 9293 section 3.5.2).
 	Reset bool
+	// Attacks are names of [Attacks], in the order in which they look at a segment. The first that acts ends the look.
+	Attacks []string
+	// Clients are the hosts whose packets it looks at. Empty is all.
+	Clients []netip.Addr
 }
 
 const defaultResidual = 3 * time.Minute
@@ -34,6 +42,11 @@ type Censor struct {
 	mu    sync.Mutex
 	judge *judge
 	lost  uint64
+
+	late chan latePacket // of the attack delay
+	host *lab.Host
+	stop context.CancelFunc // of the probes
+	work sync.WaitGroup     // sends probes, and late packets
 }
 
 // Status counts what a censor did.
@@ -43,6 +56,17 @@ type Status struct {
 	Dropped  uint64 `json:"dropped"`  // packets of blocked flows
 	Lost     uint64 `json:"lost"`     // packets that passed, but the kernel did not take back
 	Names    []Name `json:"names"`    // in the order of the list
+	// Attacks are in the order of the options.
+	Attacks []Struck `json:"attacks"`
+	Probed  int      `json:"probed"` // servers that the attack probe examined
+}
+
+// Struck counts what one attack did.
+type Struck struct {
+	Attack      string `json:"attack"`
+	Connections uint64 `json:"connections"` // that it cut or ended
+	Segments    uint64 `json:"segments"`    // on which it acted: of a cut connection the first one only
+	Dropped     uint64 `json:"dropped"`     // packets of cut connections
 }
 
 // Name counts the hits of one name on the list.
@@ -57,18 +81,26 @@ type Name struct {
 // the host's device [Device].
 func Start(ctx context.Context, host *lab.Host, options Options) (*Censor, error) {
 	what := "censor on " + host.Name()
-	if len(options.Names) == 0 {
-		return nil, &path.Error{What: what, Why: "its list is empty", Hint: "name a server"}
+	if len(options.Names) == 0 && len(options.Attacks) == 0 {
+		return nil, &path.Error{What: what, Why: "its list is empty", Hint: "name a server or an attack"}
+	}
+	for _, name := range options.Attacks {
+		if attackByName(name) == nil {
+			return nil, &path.Error{What: what, Why: fmt.Sprintf("there is no attack %q", name), Hint: "one of " + strings.Join(AttackNames(), ", ")}
+		}
 	}
 	if options.Residual < 0 {
 		return nil, &path.Error{What: what, Why: fmt.Sprintf("%v is no time", options.Residual), Hint: "leave it out for three minutes"}
 	}
-	c := &Censor{done: make(chan struct{}), judge: newJudge(options, time.Now)}
+	c := &Censor{done: make(chan struct{}), judge: newJudge(options, time.Now), late: make(chan latePacket, mostLate), host: host}
+	ctx, c.stop = context.WithCancel(ctx)
+	c.judge.suspect = func(server netip.AddrPort, flight []byte) { c.work.Go(func() { c.examine(ctx, server, flight) }) }
 	var err error
 	if c.device, err = host.Divert(Device); err != nil {
 		return nil, &path.Error{What: what, Hint: "one censor a host, and only on a router, such as home-gw", Err: err}
 	}
 	go c.run()
+	c.work.Go(func() { c.sendLate(ctx) })
 	context.AfterFunc(ctx, func() { c.Stop() })
 	return c, nil
 }
@@ -76,8 +108,10 @@ func Start(ctx context.Context, host *lab.Host, options Options) (*Censor, error
 // Stop lets all packets pass again. It may be called again.
 func (c *Censor) Stop() error {
 	c.once.Do(func() {
+		c.stop()
 		c.err = c.device.Close()
 		<-c.done
+		c.work.Wait()
 	})
 	return c.err
 }
@@ -88,7 +122,8 @@ func (c *Censor) Status() Status {
 	defer c.mu.Unlock()
 	s := c.judge.status
 	s.Lost = c.lost
-	s.Names = append([]Name(nil), s.Names...)
+	s.Names, s.Attacks = append([]Name(nil), s.Names...), append([]Struck(nil), s.Attacks...)
+	s.Probed = len(c.judge.probed)
 	return s
 }
 
@@ -103,15 +138,59 @@ func (c *Censor) run() {
 		}
 		c.mu.Lock()
 		pass, forged := c.judge.packet(buffer[:n])
+		late := c.judge.late
 		c.mu.Unlock()
 		if pass {
 			forged = append(forged, buffer[:n])
 		}
 		for _, packet := range forged {
-			if _, err := c.device.Write(packet); err != nil {
-				c.mu.Lock()
-				c.lost++
-				c.mu.Unlock()
+			if late {
+				c.delay(packet)
+			} else {
+				c.write(packet)
+			}
+		}
+	}
+}
+
+// write lets a packet pass.
+func (c *Censor) write(packet []byte) {
+	if _, err := c.device.Write(packet); err != nil {
+		c.lose()
+	}
+}
+
+func (c *Censor) lose() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lost++
+}
+
+// mostLate bounds the packets that wait.
+const mostLate = 4096
+
+type latePacket struct {
+	due  time.Time
+	data []byte
+}
+
+// delay has a packet pass later. All wait equally long, so they keep their order.
+func (c *Censor) delay(packet []byte) {
+	select {
+	case c.late <- latePacket{time.Now().Add(lateBy), bytes.Clone(packet)}:
+	default:
+		c.lose()
+	}
+}
+
+func (c *Censor) sendLate(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case p := <-c.late:
+			if netutil.Sleep(ctx, time.Until(p.due)) == nil {
+				c.write(p.data)
 			}
 		}
 	}

@@ -3,6 +3,7 @@ package censor
 import (
 	"container/list"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,6 +24,13 @@ type judge struct {
 	reset    bool
 	now      func() time.Time
 
+	clients []netip.Addr
+	attacks []*Attack
+	delays  bool // one of them is delay
+	suspect func(server netip.AddrPort, flight []byte)
+	probed  map[netip.AddrPort]bool // servers of the attack probe: whether they answered
+	late    bool                    // the last packet is to pass later
+
 	flows  map[flowKey]*list.Element
 	quiet  *list.List // of *flow, most recently active first
 	status Status
@@ -37,6 +45,14 @@ type judge struct {
 	seen    []gopacket.LayerType
 }
 
+// server is the end that did not open the connection.
+func (f *flow) server() netip.AddrPort {
+	if f.stream.forward {
+		return f.key.b
+	}
+	return f.key.a
+}
+
 // flowKey identifies a flow in both directions: a is the smaller end.
 type flowKey struct {
 	protocol layers.IPProtocol
@@ -48,7 +64,8 @@ type flow struct {
 	inspect.Flow
 	read      int       // names that were checked
 	convicted time.Time // zero if not blocked
-	name      *Name     // that the flow is blocked for
+	dropped   *uint64   // counts the packets of a blocked flow
+	stream    stream
 }
 
 func newJudge(options Options, now func() time.Time) *judge {
@@ -60,6 +77,12 @@ func newJudge(options Options, now func() time.Time) *judge {
 		j.names = append(j.names, plain(name))
 		j.status.Names = append(j.status.Names, Name{Name: name})
 	}
+	for _, name := range options.Attacks {
+		j.attacks = append(j.attacks, attackByName(name))
+		j.status.Attacks = append(j.status.Attacks, Struck{Attack: name})
+		j.delays = j.delays || name == delay
+	}
+	j.clients, j.probed = options.Clients, map[netip.AddrPort]bool{}
 	decode := []gopacket.DecodingLayer{&j.ip4, &j.ip6, &j.options, &j.tcp, &j.udp}
 	j.four = gopacket.NewDecodingLayerParser(layers.LayerTypeIPv4, decode...)
 	j.six = gopacket.NewDecodingLayerParser(layers.LayerTypeIPv6, decode...)
@@ -80,13 +103,15 @@ func (j *judge) listed(server string) *Name {
 	return nil
 }
 
-// packet handles one IP packet. It returns whether it passes, and packets that the censor sends.
+// packet handles one IP packet. It returns whether it passes, and packets that the censor sends before it or in its place.
 func (j *judge) packet(data []byte) (pass bool, forged [][]byte) {
 	j.status.Packets++
+	j.late = false
 	source, destination, protocol, ok := j.decode(data)
-	if !ok {
+	if !ok || !j.watches(source.Addr(), destination.Addr()) {
 		return true, nil
 	}
+	j.late = j.delays
 	key := flowKey{protocol, source, destination}
 	forward := source.Compare(destination) < 0
 	if !forward {
@@ -101,15 +126,23 @@ func (j *judge) packet(data []byte) (pass bool, forged [][]byte) {
 			f.TCP(forward, source.Port(), destination.Port(), j.tcp.Seq, j.tcp.SYN, j.tcp.Payload)
 		}
 		if !j.convict(f) {
-			return true, nil
+			if protocol == layers.IPProtocolUDP || len(j.attacks) == 0 {
+				return true, nil
+			}
+			return j.attack(f, data, forward)
 		}
 		if protocol == layers.IPProtocolTCP && j.reset {
 			forged = j.resets()
 		}
 	}
-	f.name.Dropped++
+	*f.dropped++
 	j.status.Dropped++
 	return false, forged
+}
+
+// watches returns whether the censor looks at packets between two hosts.
+func (j *judge) watches(a, b netip.Addr) bool {
+	return len(j.clients) == 0 || slices.Contains(j.clients, a) || slices.Contains(j.clients, b)
 }
 
 // convict checks the names that a flow has sent since the last call.
@@ -119,14 +152,15 @@ func (j *judge) convict(f *flow) bool {
 		if said.From != inspect.FromTLS && said.From != inspect.FromQUIC {
 			continue
 		}
-		if f.name = j.listed(said.Name); f.name == nil {
+		name := j.listed(said.Name)
+		if name == nil {
 			continue
 		}
-		f.convicted = j.now()
+		f.convicted, f.dropped = j.now(), &name.Dropped
 		if said.From == inspect.FromQUIC {
-			f.name.QUIC++
+			name.QUIC++
 		} else {
-			f.name.TLS++
+			name.TLS++
 		}
 		return true
 	}

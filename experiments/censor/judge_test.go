@@ -261,6 +261,10 @@ func FuzzPacket(f *testing.F) {
 	f.Add(packet(f, client6, server6, &layers.TCP{ACK: true}, []byte{22, 3, 1, 0, 5, 1, 0, 0, 1, 3}))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		j, _ := testJudge(true, "blocked.example")
+		for _, name := range AttackNames() { // these need a connection, so one packet alone passes
+			j.attacks = append(j.attacks, attackByName(name))
+			j.status.Attacks = append(j.status.Attacks, Struck{Attack: name})
+		}
 		if pass, forged := j.packet(data); pass != (j.status.Dropped == 0) || pass && forged != nil {
 			t.Errorf("passes: %v, %d forged, %+v", pass, len(forged), j.status)
 		}

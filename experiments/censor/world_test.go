@@ -2,6 +2,8 @@ package censor
 
 import (
 	"errors"
+	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -12,6 +14,7 @@ import (
 	"github.com/quic-go/quic-go"
 	"github.com/vishvananda/netlink"
 
+	"heddle/internal/polltest"
 	"heddle/lab"
 	"heddle/lab/labtest"
 	"heddle/path"
@@ -170,6 +173,7 @@ func TestCensorsThatCannotStart(t *testing.T) {
 	}{
 		{"lte-gw", Options{}, "its list is empty"},
 		{"lte-gw", Options{Names: []string{"x"}, Residual: -1}, "is no time"},
+		{"lte-gw", Options{Attacks: []string{"rain"}}, "there is no attack"},
 		{"client", list, "it forwards no packets"},
 		{"home-gw", list, "device or resource busy"},
 	} {
@@ -186,4 +190,76 @@ func TestCensorsThatCannotStart(t *testing.T) {
 		t.Error(err)
 	}
 	rules(t, in, 0)
+}
+
+// A censor probes servers that clients connect to, and cuts off the one that answers. The packets that pass are late.
+func TestProbesInTheWay(t *testing.T) {
+	in := newWorld(t)
+	for port, answers := range map[uint16]bool{443: true, 444: false} {
+		var l net.Listener
+		err := in.Host("server").Do(func() (err error) {
+			l, err = net.Listen("tcp4", fmt.Sprint(":", port))
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { l.Close() })
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				go func() {
+					defer c.Close()
+					to := io.Discard
+					if answers {
+						to = c
+					}
+					io.Copy(to, c)
+				}()
+			}
+		}()
+	}
+	c, err := Start(t.Context(), in.Host("home-gw"), Options{Attacks: []string{"probe", "delay"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Stop() })
+	home := &net.TCPAddr{IP: net.IPv4(10, 101, 1, 2)}
+	reach := func(port int) net.Conn {
+		t.Helper()
+		var conn net.Conn
+		err := in.Host("client").Do(func() (err error) {
+			conn, err = (&net.Dialer{LocalAddr: home}).DialContext(t.Context(), "tcp", fmt.Sprint(lab.ServerAddr, ":", port))
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		return conn
+	}
+	silent, answering := reach(444), reach(443)
+	polltest.Until(t, func() error {
+		for _, conn := range []net.Conn{silent, answering} {
+			if _, err := conn.Write([]byte("hello")); err != nil {
+				return err
+			}
+		}
+		if s := c.Status(); s.Attacks[0].Connections == 0 || s.Probed != 2 {
+			return fmt.Errorf("%+v", s)
+		}
+		return nil
+	})
+	if s := c.Status(); s.Lost != 0 {
+		t.Errorf("%+v", s)
+	}
+	if err := c.Stop(); err != nil { // it waits for its probes
+		t.Error(err)
+	}
+	if s := c.Status(); s.Attacks[0].Connections != 1 || s.Packets < 10 {
+		t.Errorf("%+v", s)
+	}
 }

@@ -105,6 +105,9 @@ func (p *Process) Interrupt() error {
 	return errors.Join(err, p.err)
 }
 
+// PID is the id of the program.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
 // Done is closed when the program has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 

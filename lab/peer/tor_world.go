@@ -26,8 +26,23 @@ func HeddleTransport(heddle string, flags ...string) TorTransport {
 	return TorTransport{Name: "heddle", Exec: append([]string{heddle, "disguise", "pt"}, flags...), Port: heddlePort, SOCKS: HeddleSOCKS}
 }
 
-// TorWorld starts what belongs into a world of [lab.Tor] and ends with it: the network, a web server with a large.bin of 1,000,000
-// bytes, a bridge, and a client for each way to it. heddle is the binary of Heddle's own transport; empty leaves that out.
+// TorSite starts the network and a web server in a world of [lab.Tor]. The server has a large.bin of 1,000,000 bytes.
+func TorSite(ctx context.Context, in *lab.Instance) (*TorNetwork, error) {
+	n, err := StartTor(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	web := in.Host("web")
+	root := filepath.Join(web.Dir(), "site")
+	if _, err := Site(root, 1_000_000); err != nil {
+		return nil, err
+	}
+	_, err = WebServer(ctx, web, root, web.Dir(), "web.example")
+	return n, err
+}
+
+// TorWorld starts what belongs into a world of [lab.Tor] and ends with it: [TorSite], a bridge, and a client for each way to it.
+// heddle is the binary of Heddle's own transport; empty leaves that out.
 func TorWorld(ctx context.Context, in *lab.Instance, heddle string) error {
 	var transports []TorTransport
 	if heddle != "" {
@@ -39,16 +54,8 @@ func TorWorld(ctx context.Context, in *lab.Instance, heddle string) error {
 	} else if !errors.Is(err, ErrMissing) {
 		return err
 	}
-	n, err := StartTor(ctx, in)
+	n, err := TorSite(ctx, in)
 	if err != nil {
-		return err
-	}
-	web := in.Host("web")
-	root := filepath.Join(web.Dir(), "site")
-	if _, err := Site(root, 1_000_000); err != nil {
-		return err
-	}
-	if _, err := WebServer(ctx, web, root, web.Dir(), "web.example"); err != nil {
 		return err
 	}
 	bridge, err := n.Bridge(ctx, in.Host("bridge"), transports...)

@@ -3,6 +3,7 @@ package lab
 import (
 	"fmt"
 	"io"
+	"net/netip"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -12,23 +13,41 @@ import (
 	"heddle/cmd/heddle/internal/cli"
 	"heddle/experiments/censor"
 	"heddle/lab"
+	"heddle/path"
 )
 
 func newCensorCommand() *cobra.Command {
 	var options censor.Options
+	var clients []string
 	var asJSON bool
 	cmd := inWorldFor(&cobra.Command{
-		Use:   "censor HOST --sni NAME...",
-		Short: "Cut off servers by name, on a router",
+		Use:   "censor HOST",
+		Short: "Cut off servers by name, or attack connections, on a router",
 		Long: `Put a censor on a router of a world, until interrupted or for as long as --for
 says, and then print what it saw and dropped. It reads the server's name in the
 ClientHellos of TLS over TCP, and of QUIC versions 1 and 2, whose first packets
 it decrypts and puts together. A flow that named a server on the list, or one
-below it, is cut off both ways for as long as --residual says.`,
+below it, is cut off both ways for as long as --residual says.
+
+With --attack it acts on TCP connections that begin while it runs:
+
+` + attacks(),
 		Example: `  heddle lab censor home-gw --sni blocked.example
-  heddle lab censor lte-gw --sni blocked.example --sni other.example --reset --json --for 1m`,
+  heddle lab censor lte-gw --sni blocked.example --sni other.example --reset --json --for 1m
+  heddle lab censor isp --attack freeze --attack encrypted --client 10.101.1.2`,
 		Args: cobra.ExactArgs(1),
 	}, func(cmd *cobra.Command, in *lab.Instance, args []string) error {
+		what := append(append([]string{}, options.Names...), options.Attacks...)
+		if len(what) == 0 {
+			return cli.Usage(&path.Error{What: "lab censor", Why: "it has nothing to do", Hint: "--sni NAME, or --attack NAME"})
+		}
+		for _, client := range clients {
+			addr, err := netip.ParseAddr(client)
+			if err != nil {
+				return cli.Usage(&path.Error{What: "--client", Why: fmt.Sprintf("%q is no address", client), Hint: "such as 10.101.1.2"})
+			}
+			options.Clients = append(options.Clients, addr)
+		}
 		host, err := in.LookupHost(args[0])
 		if err != nil {
 			return cli.Usage(err)
@@ -37,7 +56,7 @@ below it, is cut off both ways for as long as --residual says.`,
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(cmd.ErrOrStderr(), "%s cuts off %s\n", args[0], strings.Join(options.Names, ", "))
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s censors: %s\n", args[0], strings.Join(what, ", "))
 		<-cmd.Context().Done()
 		if err := c.Stop(); err != nil {
 			return err
@@ -50,18 +69,36 @@ below it, is cut off both ways for as long as --residual says.`,
 	flags := cmd.Flags()
 	flags.StringArrayVar(&options.Names, "sni", nil, "cut off this server and those below it; one flag a `NAME`")
 	flags.DurationVar(&options.Residual, "residual", 3*time.Minute, "how long a flow stays cut off")
-	flags.BoolVar(&options.Reset, "reset", false, "reset TCP connections, rather than drop their packets only")
+	flags.BoolVar(&options.Reset, "reset", false, "reset TCP connections to these servers, rather than drop their packets only")
+	flags.StringArrayVar(&options.Attacks, "attack", nil, "attack connections in this way; one flag a `NAME`")
+	flags.StringArrayVar(&clients, "client", nil, "look only at packets of this `ADDRESS`; one flag each")
 	flags.BoolVar(&asJSON, "json", false, "print JSON")
-	_ = cmd.MarkFlagRequired("sni")
 	return cmd
+}
+
+// attacks describes them for the help.
+func attacks() string {
+	var lines []string
+	for _, a := range censor.Attacks {
+		lines = append(lines, fmt.Sprintf("  %-10s %s", a.Name, a.About))
+	}
+	return strings.Join(lines, "\n")
 }
 
 func printCensor(w io.Writer, s censor.Status) error {
 	fmt.Fprintf(w, "%d packets, %d QUIC Initials, %d dropped, %d lost\n", s.Packets, s.Initials, s.Dropped, s.Lost)
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "NAME\tQUIC FLOWS\tTLS FLOWS\tDROPPED")
+	if len(s.Names) > 0 {
+		fmt.Fprintln(table, "NAME\tQUIC FLOWS\tTLS FLOWS\tDROPPED")
+	}
 	for _, n := range s.Names {
 		fmt.Fprintf(table, "%s\t%d\t%d\t%d\n", n.Name, n.QUIC, n.TLS, n.Dropped)
+	}
+	if len(s.Attacks) > 0 {
+		fmt.Fprintln(table, "ATTACK\tCONNECTIONS\tSEGMENTS\tDROPPED")
+	}
+	for _, a := range s.Attacks {
+		fmt.Fprintf(table, "%s\t%d\t%d\t%d\n", a.Attack, a.Connections, a.Segments, a.Dropped)
 	}
 	return table.Flush()
 }
