@@ -1,12 +1,16 @@
 package path
 
 import (
+	"context"
 	"fmt"
 	"maps"
+	"net/netip"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
+
+	"heddle/internal/dial"
 )
 
 // Spec is a path as the user writes it: NAME=KIND:ARG, or NAME=KIND:ARG@BASE for a tunnel that rides another path.
@@ -66,6 +70,17 @@ type Options struct {
 	// and again after a refusal.
 	Secret   func(name string) (Secret, error)
 	Identity string // file of this device's key, for paths that prove it; "" means this user's own
+	// Lookup finds the addresses of a tunnel's own server by its name, over the path under the tunnel; nil means this machine's
+	// resolver.
+	Lookup func(ctx context.Context, base Path, name string) ([]netip.Addr, error)
+}
+
+// AddressesOf looks up the host of a tunnel's own server.
+func (o Options) AddressesOf(ctx context.Context, host string) ([]netip.Addr, error) {
+	if _, err := netip.ParseAddr(host); err == nil || o.Lookup == nil {
+		return dial.Lookup(ctx, host)
+	}
+	return o.Lookup(ctx, o.Base, host)
 }
 
 // Secret is a password or token. Formatting never shows it.

@@ -7,6 +7,7 @@ import (
 
 	"heddle/observe"
 	"heddle/path"
+	"heddle/path/resolve"
 	"heddle/schedule"
 )
 
@@ -20,7 +21,7 @@ type Options struct {
 	Secret   func(name string) (path.Secret, error) // reads the secret of a named path; nil if no path has one
 	Identity string                                 // file of this device's key, for overlay nodes; empty: this user's own
 	Mark     uint32                                 // SO_MARK of every socket towards the server, or 0
-	AskPaths bool                                   // ask for the server's name over the paths, never this machine's resolver
+	AskPaths bool                                   // ask for names over the paths, never this machine's resolver
 	Schedule schedule.Config                        // chooses the path of the next unit
 	// AtGaps lets a unit of time that is over continue until nothing passed for this long, for at most its own length; 0: not
 	// at all.
@@ -37,7 +38,11 @@ type Options struct {
 
 // Paths makes the paths by name: those of the schedule and those beside it.
 func (o Options) Paths() (map[string]path.Path, error) {
-	return path.NewSet(slices.Concat(o.Via, o.Beside), path.Options{Mark: o.Mark, Secret: o.Secret, Identity: o.Identity})
+	shared := path.Options{Mark: o.Mark, Secret: o.Secret, Identity: o.Identity}
+	if o.AskPaths {
+		shared.Lookup = resolve.Saved()
+	}
+	return path.NewSet(slices.Concat(o.Via, o.Beside), shared)
 }
 
 // members returns the paths that a session sends by: those of the schedule in order, then those that only rules use.

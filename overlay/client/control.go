@@ -88,7 +88,7 @@ type Client struct {
 
 // New returns a client for the holder of id. It reaches the node by base; nil means this machine's own routes.
 func New(pass Pass, id identity.Identity, base path.Path) (*Client, error) {
-	r, err := newReach(pass, id, base, "node "+pass.Name)
+	r, err := newReach(pass, id, path.Options{Base: base}, "node "+pass.Name)
 	if err != nil {
 		return nil, err
 	}

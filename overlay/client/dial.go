@@ -74,7 +74,7 @@ func (r *reach) addresses(ctx context.Context) (at []netip.AddrPort, failed erro
 		host, port, err := SplitAddress(text)
 		var addrs []netip.Addr
 		if err == nil {
-			addrs, err = dial.Lookup(ctx, host)
+			addrs, err = r.o.AddressesOf(ctx, host)
 		}
 		if err != nil {
 			failed = r.explainConnect(err, text)
@@ -87,7 +87,7 @@ func (r *reach) addresses(ctx context.Context) (at []netip.AddrPort, failed erro
 }
 
 func (r *reach) connectTo(ctx context.Context, at netip.AddrPort) (*tlsbatch.Conn, error) {
-	plain, err := path.Dial(ctx, r.base, path.At(at))
+	plain, err := path.Dial(ctx, r.o.Base, path.At(at))
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +107,7 @@ func (r *reach) explainConnect(err error, address string) error {
 	switch {
 	case errors.As(err, new(*identity.KeyError)):
 		e.Why = fmt.Sprintf("what answers at %s is not the node %s", address, r.pass.Name)
-	case errors.As(err, &name):
+	case errors.As(err, &name) && errhint.Of(err) == "":
 		e.Hint = "is the name in the pass spelled right, and does this machine's resolver answer?"
 	case errors.Is(err, context.DeadlineExceeded):
 		e.Err, e.Why = nil, fmt.Sprintf("the node %s (%s) does not answer in time", r.pass.Name, address)

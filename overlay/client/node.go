@@ -70,7 +70,7 @@ func Through(pass Pass, id identity.Identity, base path.Path) (path.Dialer, erro
 		return nil, err
 	}
 	p := &nodePath{spec: path.Spec{Name: pass.Name, Kind: Scheme, Arg: pass.Name}, o: path.Options{Base: base}}
-	r, err := newReach(pass, id, base, p.what())
+	r, err := newReach(pass, id, p.o, p.what())
 	p.reach = r
 	return p, err
 }
@@ -90,7 +90,7 @@ func (p *nodePath) open() (*reach, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := newReach(pass, id, p.o.Base, p.what())
+	r, err := newReach(pass, id, p.o, p.what())
 	if err == nil {
 		p.reach = r
 	}
@@ -127,7 +127,7 @@ func (p *nodePath) datagrams() (path.Opener, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.udp == nil {
-		p.udp, err = r.datagrams(p.spec, p.o)
+		p.udp, err = r.datagrams(p.spec)
 	}
 	return p.udp, err
 }
@@ -165,17 +165,17 @@ func (p *nodePath) base() path.Path {
 type reach struct {
 	pass Pass
 	what string // for errors
-	base path.Path
+	o    path.Options
 	tls  *tls.Config
 	id   identity.Identity
 }
 
 // newReach makes a reach for the holder of id. A nil base means this machine's own routes.
-func newReach(pass Pass, id identity.Identity, base path.Path, what string) (*reach, error) {
-	if base == nil {
-		base = path.NewSystem(0)
+func newReach(pass Pass, id identity.Identity, o path.Options, what string) (*reach, error) {
+	if o.Base == nil {
+		o.Base = path.NewSystem(o.Mark)
 	}
-	if err := path.Need(base, path.Streams, what); err != nil {
+	if err := path.Need(o.Base, path.Streams, what); err != nil {
 		return nil, err
 	}
 	config, err := id.Client(pass.Key, Protocol)
@@ -184,11 +184,11 @@ func newReach(pass Pass, id identity.Identity, base path.Path, what string) (*re
 	}
 	// For browsers, Go starts a connection with packet-sized records. Streams are faster with large ones.
 	config.DynamicRecordSizingDisabled = true
-	return &reach{pass: pass, what: what, base: base, tls: config, id: id}, nil
+	return &reach{pass: pass, what: what, o: o, tls: config, id: id}, nil
 }
 
 // datagrams makes the path for UDP.
-func (r *reach) datagrams(s path.Spec, o path.Options) (path.Opener, error) {
+func (r *reach) datagrams(s path.Spec) (path.Opener, error) {
 	config, err := r.id.Client(r.pass.Key, http3.NextProtoH3)
 	if err != nil {
 		return nil, err
@@ -197,7 +197,6 @@ func (r *reach) datagrams(s path.Spec, o path.Options) (path.Opener, error) {
 	if !r.pass.Grant.IsZero() {
 		header.Set(GrantHeader, r.pass.Grant.String())
 	}
-	o.Base = r.base
-	return masque.Through(s, o, masque.Known{Noun: "node", Authority: hex.EncodeToString(r.pass.Key.Bytes()[:16]) + ".node", Addresses: r.pass.Addresses,
+	return masque.Through(s, r.o, masque.Known{Noun: "node", Authority: hex.EncodeToString(r.pass.Key.Bytes()[:16]) + ".node", Addresses: r.pass.Addresses,
 		TLS: config, Header: header, Refused: func(status int, h http.Header) error { return refusalOf(status, h, time.Now()) }})
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/quic-go/quic-go"
 	"github.com/quic-go/quic-go/http3"
 
-	"heddle/internal/dial"
+	"heddle/internal/errhint"
 	"heddle/internal/netutil"
 	"heddle/path"
 	"heddle/path/resolve"
@@ -154,9 +154,10 @@ func (p *tunnel) addresses(ctx context.Context) ([]netip.AddrPort, error) {
 }
 
 func (p *tunnel) lookup(ctx context.Context, host string, port uint16) ([]netip.AddrPort, error) {
-	addrs, err := dial.Lookup(ctx, host)
+	addrs, err := p.o.AddressesOf(ctx, host)
 	if err != nil {
-		return nil, p.problem("the proxy's name cannot be looked up: "+err.Error(), "is it spelled right, and does this machine's resolver answer?")
+		return nil, p.problem("the proxy's name cannot be looked up: "+err.Error(),
+			cmp.Or(errhint.Of(err), "is it spelled right, and does this machine's resolver answer?"))
 	}
 	return resolve.Server{Port: port}.At(addrs), nil
 }

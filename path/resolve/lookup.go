@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,10 +23,34 @@ const (
 // OverPath looks a name up as this machine's resolver does, in the hosts file and then at the nameservers, but asks these over
 // one path. The path's network and the nameservers see the name; no other network does.
 func OverPath(ctx context.Context, p path.Path, name string) ([]netip.Addr, error) {
-	c := &chooser{behind: Nameservers()}
+	return overPath(ctx, p, name, &chooser{behind: Nameservers()})
+}
+
+// mostAddresses limits the addresses of a tunnel's own server: each may be tried.
+const mostAddresses = 8
+
+// Saved is [OverPath] at the nameservers that this machine has now, for the servers of tunnels below a full tunnel, which may
+// replace them later. Names are complete: the search list of the full tunnel is not for the networks outside it.
+func Saved() func(ctx context.Context, p path.Path, name string) ([]netip.Addr, error) {
+	return asker(Nameservers())
+}
+
+func asker(nameservers []netip.AddrPort) func(context.Context, path.Path, string) ([]netip.Addr, error) {
+	return func(ctx context.Context, p path.Path, name string) ([]netip.Addr, error) {
+		ctx, cancel := context.WithTimeout(ctx, ownPatience)
+		defer cancel()
+		addrs, err := overPath(ctx, p, strings.TrimSuffix(name, ".")+".", &chooser{behind: nameservers, only: true})
+		return addrs[:min(len(addrs), mostAddresses)], err
+	}
+}
+
+func overPath(ctx context.Context, p path.Path, name string, c *chooser) ([]netip.Addr, error) {
 	addrs, err := resolver(p, c.choose).LookupNetIP(ctx, "ip", name)
 	if err != nil {
-		return nil, c.explain(name, p.Describe().Name, err)
+		return nil, c.explain(strings.TrimSuffix(name, "."), p.Describe().Name, err)
+	}
+	for i := range addrs {
+		addrs[i] = addrs[i].Unmap()
 	}
 	return addrs, nil
 }
@@ -51,13 +76,14 @@ func resolver(p path.Path, choose func(address string) (netip.AddrPort, error)) 
 // chooser replaces a nameserver on this machine, which would ask by ways of its own.
 type chooser struct {
 	behind []netip.AddrPort // those that it asks
+	only   bool             // replaces all others too
 	asked  atomic.Int64
 	stub   atomic.Bool // there was one, and nothing is known to be behind it
 }
 
 func (c *chooser) choose(address string) (netip.AddrPort, error) {
 	at, err := netip.ParseAddrPort(address)
-	if err != nil || !at.Addr().IsLoopback() {
+	if err != nil || !at.Addr().IsLoopback() && !c.only || slices.Contains(c.behind, at) {
 		return at, err
 	}
 	if len(c.behind) == 0 {

@@ -2,6 +2,7 @@ package resolve
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"slices"
@@ -38,6 +39,26 @@ func TestQuestionsTakeThePath(t *testing.T) {
 	}
 }
 
+// Whatever this machine's nameservers are by now, those that were saved are asked, and not all that they say is tried.
+func TestSavedNameservers(t *testing.T) {
+	records := "vpn.example. 60 IN A 192.0.2.1"
+	for i := range mostAddresses {
+		records += fmt.Sprintf("\nvpn.example. 60 IN A 192.0.2.%d", i+2)
+	}
+	at, from := resolvetest.Nameserver(t, map[uint16]string{dns.TypeA: records})
+	way, err := path.New(path.Spec{Name: "a", Kind: "src", Arg: "127.0.0.44"}, path.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := asker([]netip.AddrPort{at})(t.Context(), way, "vpn.example")
+	if err != nil || len(got) != mostAddresses || !got[0].Is4() {
+		t.Fatalf("found %v, %v", got, err)
+	}
+	if a := (<-from).(*net.UDPAddr).AddrPort().Addr(); a.String() != "127.0.0.44" {
+		t.Errorf("the question came from %v", a)
+	}
+}
+
 // A nameserver on this machine asks by ways of its own, so it is not asked; those behind it are.
 func TestNameserverOnThisMachine(t *testing.T) {
 	behind := []netip.AddrPort{netip.MustParseAddrPort("192.0.2.53:53"), netip.MustParseAddrPort("192.0.2.54:53")}
@@ -52,6 +73,12 @@ func TestNameserverOnThisMachine(t *testing.T) {
 	}
 	if want := append(behind, netip.MustParseAddrPort("198.51.100.1:53")); !slices.Equal(got, want) {
 		t.Errorf("asked are %v, not %v", got, want)
+	}
+	saved := &chooser{behind: behind, only: true}
+	for given, want := range map[string]netip.AddrPort{"198.51.100.1:53": behind[0], "192.0.2.54:53": behind[1]} {
+		if at, err := saved.choose(given); at != want || err != nil {
+			t.Errorf("asked is %v in place of %s, %v", at, given, err)
+		}
 	}
 	alone := &chooser{}
 	if at, err := alone.choose("127.0.0.1:53"); err == nil || !alone.stub.Load() {

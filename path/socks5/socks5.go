@@ -37,6 +37,7 @@ type proxyPath struct {
 	host   string
 	port   uint16
 	base   path.Path
+	lookup func(ctx context.Context, host string) ([]netip.Addr, error)
 	secret func(string) (path.Secret, error)
 	outer6 atomic.Bool // the proxy was last reached by IPv6
 }
@@ -50,7 +51,7 @@ func newPath(s path.Spec, o path.Options) (path.Path, error) {
 	if err := path.Need(o.Base, path.Streams, "the tunnel "+s.Name); err != nil {
 		return nil, err
 	}
-	p := &proxyPath{spec: s, host: host, port: port, base: o.Base, secret: o.Secret}
+	p := &proxyPath{spec: s, host: host, port: port, base: o.Base, lookup: o.AddressesOf, secret: o.Secret}
 	if a, err := netip.ParseAddr(host); err == nil {
 		p.outer6.Store(a.Unmap().Is6())
 	}
@@ -66,7 +67,7 @@ func (p *proxyPath) Describe() path.Info {
 	under := p.base.Describe()
 	info := path.Info{Name: p.spec.Name, Kind: p.spec.Kind, Arg: p.spec.Arg, Observer: "socks5:" + p.spec.Arg, Exit: "socks5:" + p.spec.Arg, Endpoint: p.spec.Arg,
 		Addresses: under.Addresses, Fragments: under.Fragments, Ready: under.Ready, Why: under.Why, Hint: under.Hint,
-		Claim: "the proxy " + p.spec.Arg + ", and in clear every network between it and you, sees your address, the server's and the size and time of each packet that takes this path, and the proxy's password if it has one; the server sees the proxy's address"}
+		Claim: "the proxy " + p.spec.Arg + ", and in clear every network between it and you, sees your address, the server's and the size and time of each packet that takes this path, and the proxy's password if it has one; nothing proves who the proxy is; the server sees the proxy's address"}
 	if p.spec.Base != "" {
 		info.Observer = under.Observer // SOCKS5 hides nothing from the network under it
 	}
@@ -146,10 +147,10 @@ func (p *proxyPath) relayAddress(relay, proxy netip.AddrPort) (netip.AddrPort, e
 
 // connect connects to the first address of the proxy that answers, and authenticates.
 func (p *proxyPath) connect(ctx context.Context) (net.Conn, netip.AddrPort, error) {
-	addrs, err := dial.Lookup(ctx, p.host)
+	addrs, err := p.lookup(ctx, p.host)
 	if err != nil {
-		return nil, netip.AddrPort{}, &path.Error{What: p.what(), Why: "the proxy's name cannot be looked up by this machine's resolver", Err: err,
-			Hint: "give the proxy's address instead of " + p.host}
+		return nil, netip.AddrPort{}, &path.Error{What: p.what(), Why: "the proxy's name cannot be looked up", Err: err,
+			Hint: cmp.Or(errhint.Of(err), "give the proxy's address instead of "+p.host)}
 	}
 	who, err := p.credentials()
 	if err != nil {

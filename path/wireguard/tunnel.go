@@ -2,6 +2,7 @@ package wireguard
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +14,6 @@ import (
 
 	"golang.zx2c4.com/wireguard/device"
 
-	"heddle/internal/dial"
 	"heddle/internal/errhint"
 	"heddle/internal/netutil"
 	"heddle/path"
@@ -35,6 +35,7 @@ type tunnel struct {
 	what   string
 	config *wgconf.Config
 	base   path.Path
+	find   finder
 	inside *inside
 	bind   *bind
 	device *device.Device
@@ -48,13 +49,16 @@ type tunnel struct {
 	changed chan struct{} // closed when the tunnel works, or an attempt failed
 }
 
+// finder looks up the host of an endpoint.
+type finder func(ctx context.Context, host string) ([]netip.Addr, error)
+
 // startTunnel starts a tunnel, which connects in the background. It fails only on permanent errors.
-func startTunnel(what string, c *wgconf.Config, base path.Path, mtu int) (*tunnel, error) {
+func startTunnel(what string, c *wgconf.Config, base path.Path, find finder, mtu int) (*tunnel, error) {
 	in, err := newInside(c.Interface.Addresses, mtu)
 	if err != nil {
 		return nil, &path.Error{What: what, Why: "its tunnel cannot be made", Err: err}
 	}
-	t := &tunnel{what: what, config: c, base: base, inside: in, bind: newBind(in.up, in.down), done: make(chan struct{}), changed: make(chan struct{})}
+	t := &tunnel{what: what, config: c, base: base, find: find, inside: in, bind: newBind(in.up, in.down), done: make(chan struct{}), changed: make(chan struct{})}
 	t.why = t.silent()
 	t.device = device.NewDevice(in, t.bind, device.NewLogger(device.LogLevelSilent, ""))
 	if err := t.device.IpcSet(c.UAPI(c.Peer.Endpoint, 0)); err != nil {
@@ -179,16 +183,16 @@ func (t *tunnel) reach(ctx context.Context) error {
 	return &path.Error{What: t.what, Why: "no way to the WireGuard server " + t.config.Peer.Endpoint, Err: err, Hint: errhint.Of(err)}
 }
 
-// lookup returns the addresses of the endpoint. This machine's resolver looks names up.
+// lookup returns the addresses of the endpoint.
 func (t *tunnel) lookup(ctx context.Context) ([]netip.AddrPort, error) {
 	server, err := resolve.Parse(t.config.Peer.Endpoint)
 	if err != nil {
 		return nil, err
 	}
-	addrs, err := dial.Lookup(ctx, server.Host)
+	addrs, err := t.find(ctx, server.Host)
 	if err != nil {
-		return nil, &path.Error{What: t.what, Why: "the WireGuard server's name cannot be looked up by this machine's resolver", Err: err,
-			Hint: "give an address as the Endpoint in the file"}
+		return nil, &path.Error{What: t.what, Why: "the WireGuard server's name cannot be looked up", Err: err,
+			Hint: cmp.Or(errhint.Of(err), "give an address as the Endpoint in the file")}
 	}
 	return server.At(addrs), nil
 }

@@ -40,10 +40,11 @@ const (
 
 // tunnelPath is one WireGuard file, and the path that its tunnel rides.
 type tunnelPath struct {
-	spec   path.Spec
-	config *wgconf.Config
-	base   path.Path
-	linger time.Duration
+	spec     path.Spec
+	config   *wgconf.Config
+	base     path.Path
+	endpoint finder
+	linger   time.Duration
 
 	mu     sync.Mutex
 	tunnel *tunnel // nil if none runs
@@ -63,7 +64,7 @@ func newPath(s path.Spec, o path.Options) (path.Path, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &tunnelPath{spec: s, config: config, base: o.Base, linger: lingerFor}, nil
+	return &tunnelPath{spec: s, config: config, base: o.Base, endpoint: o.AddressesOf, linger: lingerFor}, nil
 }
 
 func (p *tunnelPath) what() string { return "path " + p.spec.Name }
@@ -222,7 +223,7 @@ func (p *tunnelPath) join(mtu int) (*tunnel, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.tunnel == nil {
-		t, err := startTunnel(p.what(), p.config, p.base, mtu)
+		t, err := startTunnel(p.what(), p.config, p.base, p.endpoint, mtu)
 		if err != nil {
 			return nil, err
 		}

@@ -2,6 +2,7 @@
 package up
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -55,7 +56,9 @@ observer of all paths, such as the server's own network, sees the whole session.
 If the file has the server's name instead of its address, up asks for it over
 the paths, one after the other, if the kill switch is up, which is set first.
 Else it asks the machine's resolver, outside the tunnel. If the server is lost,
-up asks again over the paths. The networks that it asks over see the name.`,
+up asks again over the paths. The networks that it asks over see the name. Under
+a kill switch, a path to a proxy, node or endpoint by name asks for that name
+itself, over the path under it.`,
 		Example: `  heddle up office.conf --via home=if:eth0 --via lte=if:wwan0
   heddle up office --via home=if:eth0 --via lte=if:wwan0 --schedule weighted --every 100ms --background
   heddle up office.conf --via a=src:192.0.2.7 --via b=src:198.51.100.7 --socks 127.0.0.1:1080
@@ -225,6 +228,9 @@ func printClaim(out io.Writer, t *tunnel.Tunnel, o tunnel.Options) {
 	} else if named {
 		fmt.Fprintf(out, "claim: the name %s is asked of this machine's resolver, outside the tunnel and over its default route; and again, by the paths, when the server is lost\n", host)
 	}
+	if t.KillSwitch() {
+		claimNames(out, o.Split)
+	}
 	switch {
 	case o.Userspace:
 		fmt.Fprintln(out, "claim: only programs that use the proxy are in the tunnel")
@@ -244,9 +250,23 @@ func printClaim(out io.Writer, t *tunnel.Tunnel, o tunnel.Options) {
 	}
 }
 
+// claimNames says who sees the names of the servers that paths lead through, under a kill switch.
+func claimNames(out io.Writer, o split.Options) {
+	ways, err := o.Paths()
+	if err != nil {
+		return // the tunnel made the same ones
+	}
+	for _, s := range slices.Concat(o.Via, o.Beside) {
+		if host, named := serverName(ways[s.Name].Describe().Endpoint); named {
+			fmt.Fprintf(out, "claim: the name %s, of path %s, is asked of this machine's nameservers over %s, outside the tunnel; the network there and the nameservers see the name\n",
+				host, s.Name, cmp.Or(s.Base, "this machine's own routes"))
+		}
+	}
+}
+
 // serverName returns the host of an endpoint, and whether it is a name to look up.
 func serverName(endpoint string) (string, bool) {
-	if _, err := netip.ParseAddrPort(endpoint); err == nil {
+	if _, err := netip.ParseAddrPort(endpoint); err == nil || endpoint == "" {
 		return "", false
 	}
 	return endpoint[:strings.LastIndexByte(endpoint, ':')], true

@@ -4,12 +4,13 @@ package resolvetest
 import (
 	"net"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/miekg/dns"
 )
 
-// Nameserver serves these records of vpn.example by type on loopback. The channel receives each client's address.
+// Nameserver serves these records of vpn.example by type, a line each, on loopback. The channel receives each client's address.
 func Nameserver(t *testing.T, records map[uint16]string) (netip.AddrPort, <-chan net.Addr) {
 	t.Helper()
 	server, err := net.ListenPacket("udp4", "127.0.0.1:0")
@@ -21,8 +22,10 @@ func Nameserver(t *testing.T, records map[uint16]string) (netip.AddrPort, <-chan
 		from <- w.RemoteAddr()
 		m := new(dns.Msg)
 		m.SetReply(q)
-		if r, err := dns.NewRR(records[q.Question[0].Qtype]); err == nil && r != nil && q.Question[0].Name == "vpn.example." {
-			m.Answer = append(m.Answer, r)
+		for line := range strings.Lines(records[q.Question[0].Qtype]) {
+			if r, err := dns.NewRR(line); err == nil && r != nil && q.Question[0].Name == "vpn.example." {
+				m.Answer = append(m.Answer, r)
+			}
 		}
 		w.WriteMsg(m)
 	})}
