@@ -78,13 +78,17 @@ func (s *Session) start(c *carrier) (done <-chan struct{}) {
 			s.members.heard(c.member)
 			return true
 		}})
+		failed := err != nil && ctx.Err() == nil
 		cut()
 		c.on.Leave(err)
 		c.conn.Close()
-		if err != nil && !c.heard.Load() && ctx.Err() == nil {
+		if failed && !c.heard.Load() {
 			s.members.silent(c.member)
 		}
-		s.members.ended(c)
+		s.mu.Lock()
+		stalled := !c.stalled.IsZero()
+		s.mu.Unlock()
+		s.members.ended(c, failed || stalled)
 		s.mu.Lock()
 		delete(s.live, c)
 		s.mu.Unlock()

@@ -32,7 +32,8 @@ type member struct {
 	Path
 	health path.Health
 	retry  group.Backoff
-	trying bool              // a try of a path that is down
+	broken bool              // a connection broke, and none was made since
+	trying bool              // a try of a path that is down or broken
 	live   map[*carrier]bool // connections
 	opened uint64
 	// sent and got count the bytes of connections that ended.
@@ -133,6 +134,7 @@ func (m *members) dial(ctx context.Context, one *member) (net.Conn, error) {
 	}
 	path.KeepAlive(c)
 	one.health.Restore()
+	one.broken = false
 	one.opened++
 	return c, nil
 }
@@ -154,12 +156,13 @@ func (m *members) heard(one *member) {
 	one.retry.Reset()
 }
 
-// due returns the paths that are down and may be tried again now. The caller must call tried for each.
+// due returns the paths that may be tried again now, since they are down or a connection of theirs broke: the schedule may not
+// come to them for long, and until then they would count as paths that work. The caller must call tried for each.
 func (m *members) due(now time.Time) (all []*member) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, one := range m.all {
-		if one.down() && !one.trying && one.retry.Due(now) {
+		if (one.down() || one.broken) && !one.trying && one.retry.Due(now) {
 			one.trying = true
 			all = append(all, one)
 		}
@@ -180,11 +183,12 @@ func (m *members) began(c *carrier) {
 	c.member.live[c] = true
 }
 
-func (m *members) ended(c *carrier) {
+func (m *members) ended(c *carrier, broke bool) {
 	carried := c.on.Stats()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(c.member.live, c)
+	c.member.broken = c.member.broken || broke
 	c.member.sent += carried.WireOut
 	c.member.got += carried.WireIn
 }
