@@ -13,23 +13,23 @@ import (
 // datagrams is a session of datagrams that runs over both chosen networks.
 type datagrams struct {
 	*world
-	split *peer.Process
-	exit  func() // ends the program
-	below bool   // programs send straight to the server
+	heddle *peer.Process
+	exit   func() // ends the program
+	below  bool   // programs send straight to the server
 }
 
 func newDatagrams(t *testing.T, backend string, before []string) *datagrams {
 	t.Helper()
 	d := &datagrams{world: newWorld(t, lab.ThreeWaysUnlimited()), below: backend != "relay"}
-	server := d.newChatter()
+	server := d.newChatter(udpAt)
 	args := append([]string{"split", "--name", "s", "--backend", backend, "--to", udpAt.String(), "--schedule", "round-robin", "--every", "20ms"}, via...)
 	to := udpAt
 	if !d.below {
 		to = netip.MustParseAddrPort("127.0.0.1:5555")
 		args = append(args, "--listen", to.String())
 	}
-	d.split = d.start(before, "over 2 paths", args...)
-	d.exit = d.program(to)
+	d.heddle = d.start(before, "over 2 paths", args...)
+	d.exit = d.program(d.udp(to))
 	labtest.Await(t, "the server hears both paths", func() bool {
 		all := server.all()
 		return slices.ContainsFunc(all, isOf("10.101.2.2")) && slices.ContainsFunc(all, isOf("10.101.3.2"))
@@ -48,10 +48,10 @@ var events = map[string]func(*datagrams){
 		if d.below { // without the session, programs send unsplit: that is what the user asked for
 			d.exit()
 		}
-		_ = d.split.Interrupt()
+		_ = d.heddle.Interrupt()
 	},
 	"SIGKILL": func(d *datagrams) {
-		d.split.Kill()
+		d.heddle.Kill()
 		d.exit()
 	},
 	"a device flaps": func(d *datagrams) { d.flap("lte") },

@@ -20,26 +20,7 @@ type streams struct {
 func newStreams(t *testing.T, before []string) *streams {
 	t.Helper()
 	s := &streams{world: newWorld(t, lab.ThreeWays())} // whose delay keeps packets under way
-	var service net.Listener
-	s.do("server", func() (err error) {
-		service, err = net.Listen("tcp", "127.0.0.1:8080")
-		return err
-	})
-	t.Cleanup(func() { service.Close() })
-	go func() {
-		for {
-			c, err := service.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer c.Close()
-				for b := make([]byte, 1<<16); err == nil; {
-					_, err = c.Write(b)
-				}
-			}()
-		}
-	}()
+	s.endless("127.0.0.1:8080")
 	s.StreamServer("server", streamAt, "stream", "serve", "--name", "s", "--to", "127.0.0.1:8080")
 	s.dial = s.start(before, "is up", append([]string{"stream", "dial", "s", "--listen", "127.0.0.1:2222", "--to", streamAt.String(), "--key", s.Keys["server"]}, via...)...)
 	var program net.Conn
@@ -55,6 +36,31 @@ func newStreams(t *testing.T, before []string) *streams {
 	go func() { _, _ = io.Copy(io.Discard, program) }()
 	s.more(chosen...)
 	return s
+}
+
+// endless serves a download on the server that does not end.
+func (w *world) endless(at string) {
+	w.t.Helper()
+	var service net.Listener
+	w.do("server", func() (err error) {
+		service, err = net.Listen("tcp", at)
+		return err
+	})
+	w.t.Cleanup(func() { service.Close() })
+	go func() {
+		for {
+			c, err := service.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				for b := make([]byte, 1<<16); err == nil; {
+					_, err = c.Write(b)
+				}
+			}()
+		}
+	}()
 }
 
 var streamEvents = map[string]func(*streams){

@@ -90,6 +90,19 @@ func (w *world) more(devices ...string) {
 
 var notUp = regexp.MustCompile(`"state": ?"(down|silent|dialling)"`)
 
+// moreByAny waits until packets came to the client by some of these devices.
+func (w *world) moreByAny(devices ...string) {
+	w.t.Helper()
+	sum := func() (n uint64) {
+		for _, device := range devices {
+			n += w.received(device)
+		}
+		return n
+	}
+	before := sum()
+	labtest.Await(w.t, "packets come", func() bool { return sum() >= before+100 })
+}
+
 // flap sets a device of the client down, until a status says so, and then up again.
 func (w *world) flap(device string) {
 	w.t.Helper()
@@ -157,12 +170,12 @@ type chatter struct {
 	heard map[netip.AddrPort]bool
 }
 
-func (w *world) newChatter() *chatter {
+func (w *world) newChatter(at netip.AddrPort) *chatter {
 	w.t.Helper()
 	c := &chatter{heard: map[netip.AddrPort]bool{}}
 	var socket *net.UDPConn
 	w.do("server", func() (err error) {
-		socket, err = net.ListenUDP("udp4", net.UDPAddrFromAddrPort(udpAt))
+		socket, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(at))
 		return err
 	})
 	w.t.Cleanup(func() { socket.Close() })
@@ -198,14 +211,43 @@ func (c *chatter) all() (all []netip.AddrPort) {
 	return all
 }
 
-// program is a program on the client that sends to an address until it exits.
-func (w *world) program(to netip.AddrPort) (exit func()) {
+// sender is a socket of a program that is not connected, so that no error stays.
+type sender struct {
+	*net.UDPConn
+	to      netip.AddrPort
+	header  []byte   // of SOCKS5
+	control net.Conn // of SOCKS5; nil without a proxy
+}
+
+func (s *sender) Write(b []byte) (int, error) {
+	return s.WriteToUDPAddrPort(append(slices.Clone(s.header), b...), s.to)
+}
+
+func (s *sender) Close() error {
+	if s.control != nil {
+		s.control.Close()
+	}
+	return s.UDPConn.Close()
+}
+
+// udp makes a socket on the client.
+func (w *world) udp(to netip.AddrPort) *sender {
 	w.t.Helper()
-	var socket *net.UDPConn
+	s := &sender{to: to}
+	network := "udp4"
+	if to.Addr().Is6() {
+		network = "udp6"
+	}
 	w.do("client", func() (err error) {
-		socket, err = net.ListenUDP("udp4", nil)
+		s.UDPConn, err = net.ListenUDP(network, nil)
 		return err
 	})
+	return s
+}
+
+// program is a program on the client that sends by a socket until it exits.
+func (w *world) program(socket *sender) (exit func()) {
+	w.t.Helper()
 	done := make(chan struct{})
 	go func() {
 		for {
@@ -213,7 +255,7 @@ func (w *world) program(to netip.AddrPort) (exit func()) {
 			case <-done:
 				return
 			case <-time.After(5 * time.Millisecond):
-				_, _ = socket.WriteToUDPAddrPort(make([]byte, 100), to)
+				_, _ = socket.Write(make([]byte, 100))
 			}
 		}
 	}()

@@ -75,7 +75,28 @@ func (c *firewall) Apply() error {
 	})
 }
 
-func (c *firewall) Undo() error { return nft.Remove(nft.Inet(c.Table)) }
+// Undo ends what the kernel would go on sending from the tunnel's addresses. The tunnel itself has ended.
+func (c *firewall) Undo() error {
+	if c.KillSwitch {
+		for _, a := range c.own() {
+			if a.Is6() {
+				endConnections(a)
+			}
+		}
+	}
+	return nft.Remove(nft.Inet(c.Table))
+}
+
+// own returns the tunnel's addresses, and with Within also those of single peers.
+func (c *firewall) own() []netip.Addr {
+	all := slices.Clone(c.Addresses)
+	for _, p := range c.Within {
+		if p.IsSingleIP() {
+			all = append(all, p.Addr())
+		}
+	}
+	return all
+}
 
 func (c *firewall) addKillSwitch(conn *nftables.Conn, table *nftables.Table) {
 	policy, name := nftables.ChainPolicyDrop, killSwitchChain

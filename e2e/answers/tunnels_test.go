@@ -1,0 +1,136 @@
+package answers
+
+import (
+	"io"
+	"maps"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"testing"
+
+	"heddle/internal/socks5"
+	"heddle/lab"
+	"heddle/lab/labtest"
+	"heddle/lab/peer"
+)
+
+// behind are the addresses of the WireGuard server inside the tunnel.
+var behind = []netip.Addr{netip.MustParseAddr("10.9.0.1"), netip.MustParseAddr("fd09::1")}
+
+// proxyAt is where a tunnel without rights serves.
+var proxyAt = netip.MustParseAddrPort("127.0.0.1:1080")
+
+// newTunnel is a session of `heddle up` over both chosen networks. Programs send through it by UDP, and download by TCP, with IPv4
+// and IPv6.
+func newTunnel(t *testing.T, allowed []netip.Prefix, rights bool) *datagrams {
+	t.Helper()
+	d := &datagrams{world: newWorld(t, lab.ThreeWaysUnlimited()), below: rights}
+	file := filepath.Join(t.TempDir(), "vpn.conf")
+	if _, err := peer.WireGuardServer(t.Context(), d.Host("server"), peer.WireGuardConfig{
+		Endpoint: netip.AddrPortFrom(lab.ServerAddr, 51820), Allowed: allowed, File: file}); err != nil {
+		t.Fatal(err)
+	}
+	args := append([]string{"up", file, "--schedule", "round-robin", "--every", "20ms"}, via...)
+	if rights {
+		d.heddle = d.start(nil, "is up: device", args...)
+	} else {
+		d.heddle = d.start(unprivileged, "is up: SOCKS5", append(args, "--socks", proxyAt.String())...)
+	}
+	var exits []func()
+	for _, a := range behind {
+		exits = append(exits, d.sends(netip.AddrPortFrom(a, 5555)), d.downloads(netip.AddrPortFrom(a, 8080)))
+	}
+	d.exit = func() {
+		for _, exit := range exits {
+			exit()
+		}
+	}
+	return d
+}
+
+// sends starts a program that sends through the tunnel, to a server that goes on sending.
+func (d *datagrams) sends(to netip.AddrPort) (exit func()) {
+	d.t.Helper()
+	server := d.newChatter(to)
+	socket := d.udp(to)
+	if !d.below {
+		socket.Close()
+		socket = d.udp(proxyAt)
+		socket.control, socket.to = d.proxy(socks5.UDPAssociate, socks5.Target{Addr: netip.IPv4Unspecified()})
+		socket.header = socks5.AppendDatagramHeader(nil, to)
+	}
+	exit = d.program(socket)
+	labtest.Await(d.t, "the server hears the program", func() bool { return len(server.all()) > 0 })
+	return exit
+}
+
+// downloads starts a program with a download through the tunnel that does not end.
+func (d *datagrams) downloads(from netip.AddrPort) (exit func()) {
+	d.t.Helper()
+	d.endless(from.String())
+	var c net.Conn
+	if d.below {
+		d.do("client", func() (err error) {
+			c, err = net.Dial("tcp", from.String())
+			return err
+		})
+	} else {
+		c, _ = d.proxy(socks5.Connect, socks5.Target{Addr: from.Addr(), Port: from.Port()})
+	}
+	exit = func() { c.Close() }
+	d.t.Cleanup(exit)
+	if _, err := io.CopyN(io.Discard, c, 1<<20); err != nil {
+		d.t.Fatalf("%v\n%s", err, d.heddle.Log())
+	}
+	go func() { _, _ = io.Copy(io.Discard, c) }()
+	return exit
+}
+
+// proxy makes a request to the tunnel's proxy.
+func (d *datagrams) proxy(command byte, to socks5.Target) (c net.Conn, bound netip.AddrPort) {
+	d.t.Helper()
+	d.do("client", func() (err error) {
+		if c, err = net.Dial("tcp", proxyAt.String()); err != nil {
+			return err
+		}
+		if err = socks5.Greet(c, nil); err != nil {
+			return err
+		}
+		bound, err = socks5.Request(c, command, to)
+		return err
+	})
+	return c, bound
+}
+
+// tunnelEvents are those of all sessions of datagrams, and the end of a guard that outlived a crash.
+func tunnelEvents() map[string]func(*datagrams) {
+	all := maps.Clone(events)
+	all["SIGKILL and down"] = func(d *datagrams) {
+		events["SIGKILL"](d)
+		if d.below {
+			d.Run("client", "down", "vpn")
+		}
+	}
+	return all
+}
+
+func TestTunnels(t *testing.T) {
+	for name, c := range map[string]struct {
+		allowed []netip.Prefix // nil for all addresses
+		rights  bool
+	}{
+		"all addresses":  {nil, true},
+		"some addresses": {[]netip.Prefix{netip.MustParsePrefix("10.9.0.0/24"), netip.MustParsePrefix("fd09::/64")}, true},
+		"without rights": {nil, false},
+	} {
+		for what, happens := range tunnelEvents() {
+			t.Run(name+"/"+what, func(t *testing.T) {
+				d := newTunnel(t, c.allowed, c.rights)
+				stop := d.watch()
+				happens(d)
+				d.moreByAny(chosen...)
+				stop()
+			})
+		}
+	}
+}
