@@ -2,12 +2,9 @@ package split
 
 import (
 	"bytes"
-	"cmp"
 	"slices"
 	"sync/atomic"
 	"time"
-
-	"heddle/schedule"
 )
 
 // drain empties the network before the server of a QUIC download follows to another path. A server that begins its congestion
@@ -23,7 +20,6 @@ type drain struct {
 	asked    bool         // a datagram went out by to
 	held     [][]byte
 	began    time.Time
-	rtt      time.Duration // the shortest round trip seen; 0 before the server followed
 	end      *time.Timer
 	down, up uint64 // bytes of the session at the last switch
 }
@@ -59,15 +55,9 @@ func (s *Session) beginDrain(i int) {
 	}
 	// The server may be farther away than a unit is long.
 	behind := s.current >= 0 && s.members[i].Health.LastHeard().After(s.members[s.current].Health.LastHeard())
-	if s.o.Schedule.Every.Auto && (behind || d.awaited.Load() >= 0) {
-		s.sched.Lengthen(min(s.sched.Period()*3/2, autoLongest))
-	}
+	down, up := s.carried()
+	s.endVisit(down, behind || d.awaited.Load() >= 0)
 	s.endDrain(i)
-	var down, up uint64
-	for _, m := range s.members {
-		down += m.down.bytes.Load()
-		up += m.up.bytes.Load()
-	}
 	arrived, sent := down-d.down, up-d.up
 	d.down, d.up = down, up
 	if s.current < 0 || behind || arrived < drainLeast || arrived < drainRatio*sent || sameExit(s.members[s.current], s.members[i]) {
@@ -75,7 +65,17 @@ func (s *Session) beginDrain(i int) {
 	}
 	d.await(i)
 	d.asked, d.began = false, s.now()
+	s.beginVisit(d.began, down)
 	d.end = time.AfterFunc(d.longest, func() { s.drained(i) })
+}
+
+// carried returns the session's bytes in each direction so far. s.mu is held.
+func (s *Session) carried() (down, up uint64) {
+	for _, m := range s.members {
+		down += m.down.bytes.Load()
+		up += m.up.bytes.Load()
+	}
+	return down, up
 }
 
 // sameExit reports whether the server sees one address behind both members, so that it does not notice a switch.
@@ -110,36 +110,17 @@ func (s *Session) sendDraining(i int, now time.Time, datagrams [][]byte) {
 // isShortHeader reports whether a datagram looks like a QUIC packet after the handshake (RFC 9000, section 17.3).
 func isShortHeader(datagram []byte) bool { return len(datagram) > 0 && datagram[0]&0xc0 == 0x40 }
 
-// followed records that the server was heard on the member that a switch led to. s.mu is held.
+// followed records that the server was heard on the member that a switch led to. What arrives sooner than a round trip after the
+// switch is from an earlier visit. s.mu is held.
 func (s *Session) followed(l *member) {
-	if d := &s.drain; d.to == l.Index && d.asked {
-		d.awaited.Store(-1)
-		d.end.Reset(answering)
-		s.lengthen(s.now().Sub(d.began))
-	}
-}
-
-// The period that "auto" chooses: the pauses of switches take at most this share of the time. A pause is the round trip without
-// traffic and what a server loses as it begins slowly: 1.4 round trips, as measured with quic-go.
-const (
-	autoShare   = 0.1
-	pauseTrips  = 1.4
-	autoLongest = time.Second
-	autoDrain   = 250 * time.Millisecond
-)
-
-// lengthen chooses the period for "auto" after the server took so long to follow. s.mu is held.
-func (s *Session) lengthen(took time.Duration) {
 	d := &s.drain
-	if !s.o.Schedule.Every.Auto {
+	took := s.now().Sub(d.began)
+	if d.to != l.Index || !d.asked || took < s.nearest()/2 {
 		return
 	}
-	d.rtt = min(took, cmp.Or(d.rtt, took))
-	for _, m := range s.members { // it took the server's queue too
-		d.rtt = min(d.rtt, cmp.Or(m.Health.RTT(), d.rtt))
-	}
-	pause := pauseTrips * float64(d.rtt) * s.sched.Changes()
-	s.sched.Lengthen(min(max(time.Duration(pause/autoShare).Round(10*time.Millisecond), schedule.AutoPeriod), autoLongest))
+	d.awaited.Store(-1)
+	d.end.Reset(answering)
+	s.followedAfter(took)
 }
 
 // drained ends a drain to member i whose time is up.

@@ -170,7 +170,7 @@ func TestAutoLengthensUnitsByTheRoundTrip(t *testing.T) {
 		want     time.Duration
 	}{
 		"near":             {2, schedule.Every{Period: schedule.AutoPeriod, Auto: true}, 5 * time.Millisecond, 100 * time.Millisecond},
-		"farther":          {2, schedule.Every{Period: schedule.AutoPeriod, Auto: true}, 20 * time.Millisecond, 280 * time.Millisecond},
+		"farther":          {2, schedule.Every{Period: schedule.AutoPeriod, Auto: true}, 20 * time.Millisecond, 350 * time.Millisecond},
 		"very far":         {2, schedule.Every{Period: schedule.AutoPeriod, Auto: true}, 90 * time.Millisecond, time.Second},
 		"beyond a unit":    {3, schedule.Every{Period: schedule.AutoPeriod, Auto: true}, 0, 150 * time.Millisecond},
 		"beyond, and back": {2, schedule.Every{Period: schedule.AutoPeriod, Auto: true}, 0, 150 * time.Millisecond},

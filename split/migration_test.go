@@ -25,8 +25,9 @@ import (
 	"heddle/schedule"
 )
 
-// line carries packets one way in virtual time: 18 Mbit/s, a queue of 100 ms, 10 ms far.
+// line carries packets one way in virtual time: 18 Mbit/s, a queue of 100 ms.
 type line struct {
+	far     time.Duration
 	mu      sync.Mutex
 	free    time.Time
 	flying  chan flying
@@ -38,8 +39,8 @@ type flying struct {
 	due time.Time
 }
 
-func newLine(work *sync.WaitGroup, deliver func(simnet.Packet)) *line {
-	l := &line{flying: make(chan flying, 4096), deliver: deliver}
+func newLine(work *sync.WaitGroup, far time.Duration, deliver func(simnet.Packet)) *line {
+	l := &line{far: far, flying: make(chan flying, 4096), deliver: deliver}
 	work.Go(func() {
 		for p := range l.flying {
 			time.Sleep(time.Until(p.due))
@@ -60,7 +61,7 @@ func (l *line) send(p simnet.Packet) {
 		return
 	}
 	l.free = l.free.Add(time.Duration(len(p.Data)+28) * 8 * time.Second / 18_000_000)
-	l.flying <- flying{p, l.free.Add(10 * time.Millisecond)}
+	l.flying <- flying{p, l.free.Add(l.far)}
 }
 
 // crossing joins a client of quic-go, a session over three paths, and a server of quic-go whose one line all paths share. It is
@@ -125,15 +126,15 @@ func (f *crossingFlow) Send(datagrams [][]byte) (int, error) {
 	return len(datagrams), nil
 }
 
-// migrated downloads for three seconds with these options. It returns the speed without the first second, how often the session
-// switched, and how often the server began to send by another path.
-func migrated(t *testing.T, change func(*Options)) (megabits float64, switches, visits int) {
+// migrated downloads with these options from a server so far away. It returns the speed without the first second, how often the
+// session switched, and how often the server began to send by another path.
+func migrated(t *testing.T, far, length time.Duration, change func(*Options)) (megabits float64, switches, visits int) {
 	synctest.Test(t, func(t *testing.T) {
 		var lines, work sync.WaitGroup
 		c := &crossing{last: -1}
 		c.server = simnet.NewSimConn(net.UDPAddrFromAddrPort(fakeServer), c)
 		c.client = simnet.NewSimConn(&net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 4433}, c)
-		c.up, c.down = newLine(&lines, c.server.RecvPacket), newLine(&lines, c.arrive)
+		c.up, c.down = newLine(&lines, far, c.server.RecvPacket), newLine(&lines, far, c.arrive)
 		o := Options{Session: "test", To: fakeServer.String(), Log: slog.New(slog.NewTextHandler(io.Discard, nil)), paths: map[string]path.Path{},
 			Schedule: schedule.Config{Name: "round-robin", Every: schedule.Every{Period: 150 * time.Millisecond}}}
 		for i, name := range []string{"a", "b", "c"} {
@@ -169,7 +170,7 @@ func migrated(t *testing.T, change func(*Options)) (megabits float64, switches, 
 				}
 			})
 		}
-		megabits = c.download(t)
+		megabits = c.download(t, length)
 		switches, visits = int(c.session.switches), c.visits
 		c.session.Close()
 		work.Wait()
@@ -180,8 +181,8 @@ func migrated(t *testing.T, change func(*Options)) (megabits float64, switches, 
 	return megabits, switches, visits
 }
 
-// download serves zeros without end by quic-go, and reads them for three seconds. It returns what came in the last two, in Mbit/s.
-func (c *crossing) download(t *testing.T) float64 {
+// download serves zeros without end by quic-go, and reads them for so long. It returns what came after the first second, in Mbit/s.
+func (c *crossing) download(t *testing.T, length time.Duration) float64 {
 	public, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		t.Fatal(err)
@@ -216,7 +217,7 @@ func (c *crossing) download(t *testing.T) float64 {
 		t.Fatal(err)
 	}
 	began, count := time.Now(), 0
-	for buffer := make([]byte, 64<<10); time.Since(began) < 3*time.Second; {
+	for buffer := make([]byte, 64<<10); time.Since(began) < length; {
 		n, err := stream.Read(buffer)
 		if err != nil {
 			t.Fatal(err)
@@ -230,16 +231,18 @@ func (c *crossing) download(t *testing.T) float64 {
 	if err != nil {
 		t.Error(err)
 	}
-	return float64(count) * 8 / 2 / 1e6
+	return float64(count) * 8 / (length - time.Second).Seconds() / 1e6
 }
+
+const closeBy, brief = 10 * time.Millisecond, 3 * time.Second
 
 // A server of quic-go begins its congestion control anew at each address, and sends again what was under way.
 func TestDrainSavesWhatAServerSendsAgain(t *testing.T) {
-	plain, switches, visits := migrated(t, func(o *Options) {})
+	plain, switches, visits := migrated(t, closeBy, brief, func(o *Options) {})
 	if visits < switches {
 		t.Errorf("the server followed %d of %d switches", visits, switches)
 	}
-	drained, switches, visits := migrated(t, func(o *Options) { o.Drain = 250 * time.Millisecond })
+	drained, switches, visits := migrated(t, closeBy, brief, func(o *Options) { o.Drain = 250 * time.Millisecond })
 	if visits < switches-1 {
 		t.Errorf("drained, the server followed %d of %d switches", visits, switches)
 	}
@@ -250,8 +253,26 @@ func TestDrainSavesWhatAServerSendsAgain(t *testing.T) {
 
 // What restores the order must not keep the server from following.
 func TestServerFollowsUnderReorder(t *testing.T) {
-	_, switches, visits := migrated(t, func(o *Options) { o.Reorder = 100 * time.Millisecond })
+	_, switches, visits := migrated(t, closeBy, brief, func(o *Options) { o.Reorder = 100 * time.Millisecond })
 	if visits < switches-1 {
 		t.Errorf("the server followed %d of %d switches", visits, switches)
+	}
+}
+
+// The units of "auto" are long enough for the server, also if it is far.
+func TestAutoKeepsTheSpeed(t *testing.T) {
+	seed := uint64(1)
+	for far, least := range map[time.Duration]float64{closeBy: 0.88, 4 * closeBy: 0.75} {
+		speed := func(every schedule.Every) float64 {
+			megabits, _, _ := migrated(t, far, 10*time.Second, func(o *Options) {
+				o.Schedule = schedule.Config{Name: "uniform", Every: every, Seed: &seed}
+			})
+			return megabits
+		}
+		if one, auto := speed(schedule.Every{}), speed(schedule.Every{Period: schedule.AutoPeriod, Auto: true}); auto < least*one {
+			t.Errorf("%v away: %.1f Mbit/s, and without switches %.1f", far, auto, one)
+		} else {
+			t.Logf("%v away: %.2f of the speed without switches", far, auto/one)
+		}
 	}
 }

@@ -64,6 +64,7 @@ type Session struct {
 	shakes   handshakes
 	shook    []bool // members that carried a QUIC handshake
 	drain    drain
+	auto     auto
 	usable   []bool // members of the schedule
 	enough   bool
 	current  int
