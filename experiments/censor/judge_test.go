@@ -73,7 +73,7 @@ func quicHello(t testing.TB, name string, version quic.Version) (flight [][]byte
 			&quic.Config{Versions: []quic.Version{version}})
 	}()
 	defer func() { cancel(); <-ended }()
-	deaf.SetReadDeadline(time.Now().Add(10 * time.Second))
+	deaf.SetReadDeadline(time.Now().Add(time.Minute))
 	for range 2 {
 		buffer := make([]byte, 1500)
 		n, err := deaf.Read(buffer)

@@ -81,7 +81,7 @@ func returned(t *testing.T, conn, marker *net.UDPConn, must int, datagrams ...[]
 		t.Fatal(err)
 	}
 	buffer := make([]byte, 1500)
-	marker.SetReadDeadline(time.Now().Add(10 * time.Second))
+	marker.SetReadDeadline(time.Now().Add(time.Minute))
 	if _, err := marker.Read(buffer); err != nil {
 		t.Fatal(err)
 	}

@@ -23,7 +23,7 @@ func (g target) sees(f path.Flow, word string) netip.AddrPort {
 		g.t.Fatal(err)
 	}
 	buffer := make([]byte, 100)
-	g.SetReadDeadline(time.Now().Add(10 * time.Second))
+	g.SetReadDeadline(time.Now().Add(time.Minute))
 	n, from, err := g.ReadFromUDPAddrPort(buffer)
 	if err != nil || string(buffer[:n]) != word {
 		g.t.Fatalf("the target got %q, %v; want %q", buffer[:n], err, word)

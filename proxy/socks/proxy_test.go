@@ -192,7 +192,7 @@ func dialSOCKS(t *testing.T, proxy string, request string) (net.Conn, byte, neti
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
 	if _, err := c.Write([]byte("\x05\x01\x00" + request)); err != nil {
 		t.Fatal(err)
 	}
@@ -211,7 +211,7 @@ func exchange(t *testing.T, c *net.UDPConn, datagram []byte) (string, netip.Addr
 	if _, err := c.Write(datagram); err != nil {
 		t.Fatal(err)
 	}
-	_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
+	_ = c.SetReadDeadline(time.Now().Add(time.Minute))
 	buffer := make([]byte, 2000)
 	n, err := c.Read(buffer)
 	if err != nil {
@@ -310,7 +310,7 @@ func TestAssociationIsNotTakenOver(t *testing.T) {
 		if _, err := local.WriteToUDPAddrPort(append(bytes.Clone(request), "client"...), bound); err != nil {
 			t.Fatal(err)
 		}
-		_ = local.SetReadDeadline(time.Now().Add(20 * time.Second))
+		_ = local.SetReadDeadline(time.Now().Add(time.Minute))
 		buffer := make([]byte, 2000)
 		n, err := local.Read(buffer)
 		if err != nil || !bytes.HasSuffix(buffer[:n], []byte("echo client")) {
@@ -367,7 +367,7 @@ func TestRefusals(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+		_ = c.SetDeadline(time.Now().Add(time.Minute))
 		_, _ = c.Write([]byte(test.send))
 		got := make([]byte, len(test.want))
 		if _, err := io.ReadFull(c, got); err != nil || string(got) != test.want {

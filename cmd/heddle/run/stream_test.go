@@ -56,7 +56,7 @@ to = "127.0.0.1:9"
 	}
 	// The relay and the one that serves are ready once they listen, and the one that dials once it had a session.
 	heard := make([]byte, 256)
-	_ = systemd.SetReadDeadline(time.Now().Add(20 * time.Second))
+	_ = systemd.SetReadDeadline(time.Now().Add(time.Minute))
 	if n, err := systemd.Read(heard); err != nil || !strings.Contains(string(heard[:n]), "READY=1") {
 		t.Errorf("systemd heard %q, %v", heard[:n], err)
 	}
