@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"sync"
 	"syscall"
+	"time"
 
 	"heddle/internal/errhint"
 )
@@ -154,6 +155,9 @@ func Settle() {}
 
 // GuardProcess does nothing, as no socket is tied to a device on this system.
 func GuardProcess() {}
+
+// Leftovers lists nothing, as there is no guard on this system.
+func Leftovers(time.Time, bool) []Leftover { return nil }
 
 // RemoveGuard does nothing, as there is no guard on this system.
 func RemoveGuard() error { return nil }

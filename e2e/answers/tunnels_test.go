@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"heddle/internal/socks5"
@@ -107,8 +108,13 @@ func tunnelEvents() map[string]func(*datagrams) {
 	all := maps.Clone(events)
 	all["SIGKILL and down"] = func(d *datagrams) {
 		events["SIGKILL"](d)
+		left := "heddle-keeper"
 		if d.below {
+			left = "ICMP errors and TCP resets to " + lab.ServerAddr.String()
 			d.Run("client", "down", "vpn")
+		}
+		if out := d.Run("client", "status"); !strings.Contains(out, left) {
+			d.t.Errorf("no %q in the status:\n%s", left, out)
 		}
 	}
 	return all

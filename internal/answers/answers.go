@@ -40,26 +40,47 @@ func Guard(servers ...netip.Addr) error {
 	return err
 }
 
-// RemoveEmpty removes the table if no entry is left.
-func RemoveEmpty() error {
+// Entry is a server that is guarded now.
+type Entry struct {
+	Server netip.Addr
+	Left   time.Duration // until the entry ends
+}
+
+// Entries lists the entries of all processes.
+func Entries() (all []Entry, err error) {
 	conn, err := nft.Connect()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	tables, err := conn.ListTablesOfFamily(table.Family)
 	if err != nil || !slices.ContainsFunc(tables, func(t *nftables.Table) bool { return t.Name == table.Name }) {
-		return err
+		return nil, err
 	}
 	for _, f := range families {
-		if entries, err := conn.GetSetElements(f.servers()); err != nil || len(entries) > 0 {
-			return err
+		entries, err := conn.GetSetElements(f.servers())
+		if err != nil {
+			return nil, err
 		}
+		for _, e := range entries {
+			server, _ := netip.AddrFromSlice(e.Key)
+			all = append(all, Entry{server, e.Expires})
+		}
+	}
+	return all, nil
+}
+
+// RemoveEmpty removes the table if no entry is left.
+func RemoveEmpty() error {
+	if all, err := Entries(); err != nil || len(all) > 0 {
+		return err
 	}
 	return nft.Remove(table)
 }
 
-// table has a name that no session has: within a word, nft.Name writes hexadecimal digits after each _.
-var table = nft.Inet(nft.Name("late", "answers"))
+// Table is the name of the table, which no session has: within a word, nft.Name writes hexadecimal digits after each _.
+var Table = nft.Name("late", "answers")
+
+var table = nft.Inet(Table)
 
 // family is what differs between IPv4 and IPv6.
 type family struct {

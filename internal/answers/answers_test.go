@@ -207,6 +207,9 @@ func TestEntriesAreRenewedAndRemoved(t *testing.T) {
 	if guard(); expires() < before {
 		t.Errorf("an entry ends in %v, renewed in %v", before, expires())
 	}
+	if all, err := Entries(); err != nil || len(all) != 1 || all[0].Server != servers[false] || all[0].Left <= 0 || all[0].Left > Lasting {
+		t.Errorf("listed are %v, %v", all, err)
+	}
 	if err := errors.Join(RemoveEmpty(), Guard(servers[false])); err != nil || expires() == 0 {
 		t.Error("with an entry:", err)
 	}

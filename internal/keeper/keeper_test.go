@@ -6,18 +6,67 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
 	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"heddle/internal/nstest"
 	"heddle/internal/polltest"
 )
 
 func TestMain(m *testing.M) {
 	MaybeKeep()
+	if os.Getenv(orphanVariable) != "" {
+		os.Exit(leaveKeeper())
+	}
 	os.Exit(m.Run())
+}
+
+// orphanVariable makes this program a process that ends and leaves its keeper with one socket.
+const orphanVariable = "HEDDLE_KEEPER_ORPHAN"
+
+func leaveKeeper() int {
+	k, err := Start()
+	if err != nil {
+		return 1
+	}
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err == nil {
+		_, err = k.Hold(fd, false)
+	}
+	if err != nil {
+		return 1
+	}
+	return 0
+}
+
+// A keeper is listed once its process ended, and only in its own network namespace.
+func TestLingering(t *testing.T) {
+	in := nstest.New(t)
+	in.Enter(t)
+	start(t)
+	if all := All(); len(all) != 0 {
+		t.Errorf("the keeper of this process counts: %v", all)
+	}
+	child := exec.Command("/proc/self/exe")
+	child.Env = append(os.Environ(), orphanVariable+"=1")
+	if err := child.Run(); err != nil {
+		t.Fatal(err)
+	}
+	polltest.Await(t, "a keeper with one socket is listed", func() bool { return len(All()) == 1 && All()[0].Sockets == 1 })
+	pid := All()[0].PID
+	nstest.New(t).Enter(t)
+	if all := All(); len(all) != 0 {
+		t.Errorf("from another namespace are listed %v", all)
+	}
+	in.Enter(t)
+	if err := unix.Kill(pid, unix.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	polltest.Await(t, "the keeper ends", func() bool { return len(All()) == 0 })
 }
 
 func start(t *testing.T) *Keeper {

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	quiet = 30 * time.Second // silence after which no more packets are expected; longer than a device is down that flaps
-	most  = 5 * time.Minute  // for which a socket is kept
+	Quiet = 30 * time.Second // silence after which no more packets are expected; longer than a device is down that flaps
+	Most  = 5 * time.Minute  // for which a socket is kept
 	look  = 250 * time.Millisecond
 
 	// After SIGTERM the machine goes down or somebody is impatient.
@@ -38,7 +38,7 @@ func MaybeKeep() {
 	signal.Ignore(unix.SIGINT, unix.SIGHUP)
 	terminated := make(chan os.Signal, 1)
 	signal.Notify(terminated, unix.SIGTERM)
-	p := process{held: map[ID]*socket{}, quiet: quiet, most: most}
+	p := process{held: map[ID]*socket{}, quiet: Quiet, most: Most}
 	p.run(receive(fromParent), terminated)
 	os.Exit(0)
 }

@@ -6,10 +6,12 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"heddle/cmd/heddle/internal/control"
 	backends "heddle/cmd/heddle/split"
 	"heddle/config"
+	"heddle/path"
 	"heddle/split/tunnel"
 )
 
@@ -69,4 +71,12 @@ func leftText(b *strings.Builder, l left) {
 	for _, change := range l.Changes {
 		fmt.Fprintf(b, "  %s\n", change)
 	}
+}
+
+func passingText(b *strings.Builder, l path.Leftover, now time.Time) {
+	when := l.When
+	if !l.Ends.IsZero() {
+		when = fmt.Sprintf("in %v, %s", l.Ends.Sub(now).Round(time.Second), l.When)
+	}
+	fmt.Fprintf(b, "%s: of a session that ended\n  blocks %s\n  ends by itself %s; `%s` ends it now\n", l.What, l.Blocks, when, l.By)
 }

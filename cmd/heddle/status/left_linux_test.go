@@ -7,8 +7,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"heddle/cmd/heddle/internal/control"
+	"heddle/path"
 )
 
 // A journal of a session that does not run says what a crash left. One of a session that runs does not.
@@ -46,6 +48,19 @@ func TestStatusNamesWhatACrashLeft(t *testing.T) {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())
 		}
+	}
+	out.Reset()
+	passing := answer{Passing: []path.Leftover{
+		{What: "nft table inet heddle_late_answers", Blocks: "ICMP errors to 192.0.2.1", Ends: statusNow.Add(252 * time.Second), When: "5m0s after the last renewal", By: "nft delete"},
+		{What: "process 47 (heddle-keeper)", Blocks: "answers for 2 sockets", When: "once nothing arrives", By: "kill 47"}}}
+	if err := printStatus(&out, passing, statusNow, 0); err != nil {
+		t.Fatal(err)
+	}
+	const want = "nft table inet heddle_late_answers: of a session that ended\n  blocks ICMP errors to 192.0.2.1\n" +
+		"  ends by itself in 4m12s, 5m0s after the last renewal; `nft delete` ends it now\n\n" +
+		"process 47 (heddle-keeper): of a session that ended\n  blocks answers for 2 sockets\n  ends by itself once nothing arrives; `kill 47` ends it now\n"
+	if !strings.HasSuffix(out.String(), want) {
+		t.Errorf("no\n%s in\n%s", want, out.String())
 	}
 	var gone *control.NotRunningError
 	if _, err := lookAt(t.Context(), []string{"other"}); !errors.As(err, &gone) {

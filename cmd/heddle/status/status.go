@@ -14,6 +14,7 @@ import (
 	"heddle/cmd/heddle/internal/cli"
 	"heddle/cmd/heddle/internal/control"
 	"heddle/internal/netutil"
+	"heddle/path"
 	"heddle/split"
 )
 
@@ -32,7 +33,9 @@ heddle stream, send and recv each session with its paths; for heddle node run
 and heddle board run what they hold and refused.
 
 A session that crashed may leave changes on this machine, such as a kill switch.
-Status names them until ` + "`heddle down NAME`" + ` undoes them.
+Status names them until ` + "`heddle down NAME`" + ` undoes them. What keeps the
+kernel's answers to late packets off other networks ends by itself. Without
+NAME, status shows what there still is of it, as far as you may look at it.
 
 Loss counts datagrams towards here, if the protocol numbers them. All numbers
 are this machine's own counts. A capture shows what a network really saw: see
@@ -67,6 +70,8 @@ heddle-observe(1).`,
 type answer struct {
 	Running []running `json:"running"`
 	Left    []left    `json:"left,omitempty"`
+	// Passing is what sessions that ended left and what ends by itself.
+	Passing []path.Leftover `json:"passing,omitempty"`
 }
 
 // running is the status of one heddle, or why it did not answer.
@@ -87,6 +92,7 @@ func lookAt(ctx context.Context, names []string) (found answer, err error) {
 		if names, err = control.Names(); err != nil {
 			return found, err
 		}
+		found.Passing = path.Leftovers(time.Now(), len(names) == 0)
 	}
 	found.Running = []running{}
 	for _, name := range names {

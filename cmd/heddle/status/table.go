@@ -53,6 +53,10 @@ func printStatus(w io.Writer, found answer, now time.Time, width int) error {
 		b.WriteString("\n")
 		leftText(&b, l)
 	}
+	for _, l := range found.Passing {
+		b.WriteString("\n")
+		passingText(&b, l, now)
+	}
 	_, err := io.WriteString(w, cli.Folded(text.Printable(b.String(), '\n'), width))
 	return err
 }
