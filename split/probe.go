@@ -13,7 +13,6 @@ import (
 	"heddle/internal/errhint"
 	"heddle/internal/netutil"
 	"heddle/path"
-	"heddle/path/group"
 )
 
 // prober asks questions that only the server can answer.
@@ -93,11 +92,17 @@ func (s *Session) put(l *member, now time.Time) {
 		return
 	}
 	l.probe.id, l.probe.sent, l.probe.last = id, now, now
-	l.Trial.Tried(now, group.TrialFirst, group.TrialLongest)
+	l.Trial.Tried(now, probeFirst, probeLongest)
 	s.sendOn(l, now, [][]byte{datagram})
 }
 
-func probePatience(l *member) time.Duration { return max(group.TrialFirst, 3*l.Health.RTT()) }
+// Limits of the time between questions on one member.
+const (
+	probeFirst   = 500 * time.Millisecond
+	probeLongest = 15 * time.Second
+)
+
+func probePatience(l *member) time.Duration { return max(probeFirst, 3*l.Health.RTT()) }
 
 // consume removes answers to questions, and cookies, from the session's datagrams.
 func (s *Session) consume(l *member, now time.Time, datagram []byte) bool {

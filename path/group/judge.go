@@ -123,25 +123,3 @@ func Usable(states []path.State, need int, trusting bool) []bool {
 	}
 	return usable
 }
-
-// Limits of the time between trials of a silent member, with one packet each.
-const (
-	TrialFirst   = 500 * time.Millisecond
-	TrialLongest = 15 * time.Second
-)
-
-// NextTrial returns a silent member to send one packet on, as only that shows whether it works again, or nil if none is due.
-func (g *Group) NextTrial(now time.Time) *Member {
-	for _, m := range g.Members {
-		if state, _ := m.Health.State(); state != path.Silent {
-			m.Trial.Reset()
-			continue
-		}
-		if m.Current() == nil || !m.Trial.Due(now) {
-			continue
-		}
-		m.Trial.Tried(now, TrialFirst, TrialLongest)
-		return m
-	}
-	return nil
-}

@@ -49,6 +49,9 @@ type Members struct {
 	now    []netip.AddrPort // the name's current addresses
 
 	before []Passage // at the last Count
+	usable []bool    // as last judged
+	enough bool
+	tried  uint64 // packets sent on all members at the last trial
 
 	mu   sync.Mutex
 	hops []Hop // how each member leaves; the zero Hop while it is down
@@ -177,18 +180,46 @@ func (s *Members) Count(now time.Time, passed []Passage) {
 	}
 }
 
-// NextTrial returns a silent member that needs one packet to show whether it works again, or -1.
+const (
+	trialEvery = 500 * time.Millisecond // between the trials of a member, so that a path is used again within two seconds
+	// trialShare bounds the trials to one of so many packets of the session, since the packets of a trial are mostly lost. It is
+	// small, so that a session of a few packets a second returns within two seconds too.
+	trialShare = 4
+)
+
+// NextTrial returns a doubtful member that needs one packet to show whether it works again, or -1. A stopped session tests the
+// members that it misses. [Members.Judge] must precede.
 func (s *Members) NextTrial(now time.Time) int {
-	if m := s.group.NextTrial(now); m != nil {
-		return m.Index
+	var sent uint64
+	for _, p := range s.before {
+		sent += p.Up.Packets
 	}
-	return -1
+	if s.enough && sent-s.tried < trialShare {
+		return -1
+	}
+	var next *group.Member
+	for i, hop := range s.Hops() {
+		m := s.group.Members[i]
+		if state, _ := m.Health.State(); s.usable[i] || state != path.Silent && state != path.Suspect || hop.Index == 0 || !m.Trial.Due(now) {
+			continue
+		}
+		if next == nil || m.Trial.Next().Before(next.Trial.Next()) {
+			next = m
+		}
+	}
+	if next == nil {
+		return -1
+	}
+	next.Trial.Tried(now, trialEvery, trialEvery)
+	s.tried = sent
+	return next.Index
 }
 
 // Judge decides which members may carry packets and whether they suffice, and calls permit to apply that. The status and the
 // log change only if permit succeeds, so that packets do leave once they say "running".
 func (s *Members) Judge(now time.Time, permit func(usable []bool, enough bool) error) error {
 	v := s.group.Judge(now)
+	s.usable, s.enough = v.Usable, v.Enough
 	if err := permit(v.Usable, v.Enough); err != nil {
 		return err
 	}

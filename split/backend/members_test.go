@@ -100,6 +100,87 @@ func silent(s *Members) (all []int) {
 	return all
 }
 
+// A path that was cut is used again within two seconds of its return, whatever the session sends, and its trials are few.
+func TestPathIsUsedAgain(t *testing.T) {
+	loads := map[string]struct{ burst, pause int }{"idle": {1, 300}, "bursty": {30, 300}, "full": {1, 1}} // packets, ms
+	for name, load := range loads {
+		for _, paths := range []int{2, 3} { // two are too few while one is cut
+			for dead := 1200; dead < 12_000; dead += 370 {
+				w := newCut(t, paths, 2000, 2000+dead)
+				for ; w.ms < w.restored+2000 && !w.used; w.ms++ {
+					if w.ms%load.pause == 0 {
+						for range load.burst {
+							w.send()
+						}
+					}
+					if w.ms%int(TendEvery/time.Millisecond) == 0 {
+						w.tend(t)
+					}
+				}
+				if !w.used {
+					t.Errorf("%s, %d paths, cut for %d ms: not used two seconds after its return", name, paths, dead)
+				}
+				if most := 3 + 2*dead/1000; w.trials > most {
+					t.Errorf("%s, %d paths, cut for %d ms: %d trials, at most %d", name, paths, dead, w.trials, most)
+				}
+				if w.trials > 1+w.sent/4 && paths > 2 {
+					t.Errorf("%s, cut for %d ms: %d trials in %d packets", name, dead, w.trials, w.sent)
+				}
+			}
+		}
+	}
+}
+
+// cut is a session in virtual time whose last path is cut for a while. The server answers at once by the path that it heard.
+type cut struct {
+	*Members
+	ms, from, restored int
+	passed             []Passage
+	judged             judged
+	last, trial        int
+	trials, sent       int
+	used               bool // the path carries what is no trial again
+}
+
+func newCut(t *testing.T, paths, from, restored int) *cut {
+	w := &cut{Members: newTestMembers(t, paths, func(o *Options) { o.MinPaths = 2 }), from: from, restored: restored, passed: make([]Passage, paths), trial: -1}
+	for i := range w.hops {
+		w.hops[i] = Hop{Index: i + 1}
+	}
+	return w
+}
+
+// send sends a packet of the session by the trial's path, or by the next usable one.
+func (w *cut) send() {
+	to := w.trial
+	switch {
+	case to >= 0:
+		w.trial = -1
+		w.trials++
+	case !w.judged.enough:
+		return
+	default:
+		for to = (w.last + 1) % len(w.passed); !w.judged.usable[to]; to = (to + 1) % len(w.passed) {
+		}
+		w.last = to
+		w.used = w.used || to == len(w.passed)-1 && w.ms >= w.restored
+	}
+	w.sent++
+	w.passed[to].Up.Packets++
+	if to != len(w.passed)-1 || w.ms < w.from || w.ms >= w.restored {
+		w.passed[to].Down.Packets++
+	}
+}
+
+func (w *cut) tend(t *testing.T) {
+	now := time.Unix(1000, 0).Add(time.Duration(w.ms) * time.Millisecond)
+	w.Count(now, slices.Clone(w.passed))
+	w.judged = judge(t, w.Members, now)
+	if trial := w.NextTrial(now); trial >= 0 {
+		w.trial = trial
+	}
+}
+
 func TestDegradePermitsFewerPaths(t *testing.T) {
 	for _, degrade := range []bool{false, true} {
 		s := newTestMembers(t, 3, func(o *Options) { o.MinPaths, o.Degrade = 3, degrade })

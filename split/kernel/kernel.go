@@ -6,7 +6,8 @@
 // of segments (UDP_SEGMENT) as one packet. One schedule splits all sessions of this machine with the server.
 //
 // It fails closed. The BPF programs drop packets to the server before Run permits them, with too few healthy paths, and two
-// seconds after this process last renewed the permission. An nftables table drops packets that would leave by a device
+// seconds after this process last renewed the permission. With too few paths only single packets leave, which test the silent
+// ones. An nftables table drops packets that would leave by a device
 // without such a program. After a crash, both stay until [Clean] or the session's next Open. Fragments are dropped, since
 // they have no port by which to tell their session.
 //
@@ -92,6 +93,7 @@ type Backend struct {
 
 	watch  *path.Watch
 	looked time.Time // last check that everything is in place
+	enough bool      // packets may leave by the plan
 
 	programs map[programKey]*ebpf.Program
 	devices  map[int]*device

@@ -97,14 +97,22 @@ func (m *maps) close() {
 	}
 }
 
-// permit lets the programs send until a time of CLOCK_MONOTONIC in nanoseconds; 0 stops them at once.
-func (m *maps) permit(until uint64) { atomic.StoreUint64(&m.state.Deadline, until) }
+// permit lets the programs send until a time of CLOCK_MONOTONIC in nanoseconds; 0 stops them at once, with their trials.
+func (m *maps) permit(until uint64) {
+	if until == 0 {
+		atomic.StoreUint64(&m.state.TrialUntil, 0)
+	}
+	atomic.StoreUint64(&m.state.Deadline, until)
+}
 
 // taken returns how many packets took a unit from the plan.
 func (m *maps) taken() uint64 { return atomic.LoadUint64(&m.state.Taken) }
 
-// try sends the next packet by a member, regardless of the plan.
-func (m *maps) try(member int) { atomic.StoreUint64(&m.state.Trial, uint64(member+1)) }
+// try sends the next packet until then by a member, regardless of the plan and of permit.
+func (m *maps) try(member int, until uint64) {
+	atomic.StoreUint64(&m.state.Trial, uint64(member+1))
+	atomic.StoreUint64(&m.state.TrialUntil, until)
+}
 
 // drops returns the number of dropped datagrams by reason.
 func (m *maps) drops() (all [dropKinds]uint64) {

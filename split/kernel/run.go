@@ -74,18 +74,22 @@ func (p *Backend) look(ctx context.Context) (moved bool, err error) {
 
 // permit lets packets leave by the usable members, or not at all.
 func (p *Backend) permit(now time.Time, usable []bool, enough, moved bool) {
-	m := p.session.maps
-	if !enough {
+	m, until := p.session.maps, bpf.Monotonic()+uint64(p.o.patience)
+	if enough {
+		p.mu.Lock()
+		p.planner.fill(p.unit(), usable)
+		p.mu.Unlock()
+		m.permit(until)
+	} else if p.enough {
 		m.permit(0)
+	}
+	p.enough = enough
+	if moved {
 		return
 	}
-	p.mu.Lock()
-	p.planner.fill(p.unit(), usable)
-	p.mu.Unlock()
-	if trial := p.members.NextTrial(now); trial >= 0 && !moved {
-		m.try(trial)
+	if trial := p.members.NextTrial(now); trial >= 0 {
+		m.try(trial, until)
 	}
-	m.permit(bpf.Monotonic() + uint64(p.o.patience))
 }
 
 // unit returns the running unit.

@@ -42,6 +42,7 @@ struct state {
 	__u64 deadline; // CLOCK_MONOTONIC in nanoseconds; after it nothing leaves
 	__u64 taken;    // packets, where units are packets
 	__u64 trial;    // a member plus one that shall carry the next packet whatever the plan says, or 0
+	__u64 trial_until; // CLOCK_MONOTONIC in nanoseconds; until then the trial takes a packet, also after the deadline
 	__u64 drops[DROPS];
 };
 
@@ -229,12 +230,21 @@ static inline int too_big(struct __sk_buff *skb, struct packet *p, struct member
 	return (skb->gso_size ? skb->gso_size + p->at + 8 : skb->len) - header > l->mtu;
 }
 
+static inline int stopped(void)
+{
+	struct state *s = element(&heddle_state, 0);
+	return !s || bpf_ktime_get_ns() > s->deadline;
+}
+
 // pick gives the member of the packet, or -1 less the reason why it is dropped.
 static inline int pick(struct __sk_buff *skb)
 {
 	struct state *s = element(&heddle_state, 0);
 	__u64 now = bpf_ktime_get_ns(), unit = 0;
-	if (!s || now > s->deadline)
+	if (!s)
+		return -1 - STOPPED;
+	__u64 trial = s->trial && now <= s->trial_until ? __sync_lock_test_and_set(&s->trial, 0) : 0;
+	if (!trial && now > s->deadline)
 		return -1 - STOPPED;
 	if (packets) {
 		if (skb->gso_segs > 1)
@@ -243,11 +253,8 @@ static inline int pick(struct __sk_buff *skb)
 	} else if (period) {
 		unit = (now - start) / period;
 	}
-	if (s->trial) {
-		__u64 trial = __sync_lock_test_and_set(&s->trial, 0);
-		if (trial)
-			return trial - 1;
-	}
+	if (trial)
+		return trial - 1;
 	__u64 *planned = element(&heddle_plan, unit & (PLAN_SIZE - 1));
 	if (!planned)
 		return -1 - UNPLANNED;
@@ -380,7 +387,10 @@ static inline int decide(int v6, struct __sk_buff *skb, struct packet *p)
 	int number = pick(skb);
 	if (number < 0)
 		return drop(skb, -1 - number);
-	number = keep(skb, p, number);
+	int kept = keep(skb, p, number);
+	if (kept != number && stopped()) // a stopped session has trials only, and these leave by no other path
+		return drop(skb, STOPPED);
+	number = kept;
 	struct member *l = element(&heddle_members, number);
 	if (!l)
 		return drop(skb, UNPLANNED);

@@ -39,11 +39,12 @@ type splitMember struct {
 }
 
 type splitState struct {
-	_        structs.HostLayout
-	Deadline uint64
-	Taken    uint64
-	Trial    uint64
-	Drops    [8]uint64
+	_          structs.HostLayout
+	Deadline   uint64
+	Taken      uint64
+	Trial      uint64
+	TrialUntil uint64
+	Drops      [8]uint64
 }
 
 // Names of all BPF objects in the ELF.

@@ -11,8 +11,8 @@
 // packets with the address of another path.
 //
 // It fails closed. The nftables table lets packets out only while a set has an element. This process renews the element each
-// second, and the kernel removes it after three seconds. So after a crash packets leave by the last path for up to three
-// seconds, and then none until [Clean] or the next Open of the session.
+// second, and the kernel removes it after three seconds. With too few paths there is an element only while the route leads by
+// a silent path, to test it. So after a crash packets leave by the last path for up to three seconds, and then none until [Clean] or the next Open of the session.
 //
 // It needs CAP_NET_ADMIN, Linux 4.17 and nftables with sets that time out.
 package route
@@ -78,8 +78,9 @@ type Backend struct {
 	total    passed
 	heard    passed // at the last look
 	current  int    // member, -1 if nothing leaves
-	trial    int    // silent member whose trial is next or runs, or -1
+	trial    int    // doubtful member whose trial is next or runs, or -1
 	tried    time.Time
+	carried  uint64 // packets that it carried before the trial
 	hop      backend.Hop
 	usable   []bool
 	switches []uint64
@@ -275,18 +276,24 @@ func (p *Backend) check() {
 func (p *Backend) permit(now time.Time, usable []bool, enough bool) error {
 	p.mu.Lock()
 	copy(p.usable, usable)
-	p.trial = -1
 	if !enough {
 		clear(p.usable)
-	} else if trial := p.members.NextTrial(now); trial >= 0 && p.members.Hops()[trial].Index != 0 {
-		p.trial, p.tried = trial, now
 	}
+	if p.trial >= 0 && (p.usable[p.trial] || p.members.Hops()[p.trial].Index == 0) {
+		p.trial = -1
+	}
+	if p.trial < 0 {
+		if p.trial = p.members.NextTrial(now); p.trial >= 0 {
+			p.tried, p.carried = now, p.heard.members[p.trial].Up.Packets
+		}
+	}
+	trying := p.trial >= 0
 	p.mu.Unlock()
 	if _, err := p.turn(now); err != nil {
 		return err
 	}
 	switch {
-	case !enough:
+	case !enough && !trying: // the route of a trial is the only one
 		p.renewed = time.Time{}
 		return p.guard.Withdraw()
 	case now.Sub(p.renewed) >= renew:
@@ -313,9 +320,14 @@ func (p *Backend) hear(now time.Time) error {
 
 // turn begins the next unit if it is due. It returns the remaining time of the running one.
 func (p *Backend) turn(now time.Time) (time.Duration, error) {
+	if p.trying() {
+		if err := p.hear(now); err != nil {
+			return backend.TendEvery, err
+		}
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	member, _ := p.schedule.Turn(now, p.turnable(now))
+	member, _ := p.schedule.Turn(now, p.turnable())
 	var hop backend.Hop
 	if member >= 0 {
 		hop = p.members.Hops()[member]
@@ -336,23 +348,35 @@ func (p *Backend) turn(now time.Time) (time.Duration, error) {
 		p.current = member
 		p.switches[member]++
 	}
+	if p.trial >= 0 {
+		return max(trialLook, now.Sub(p.tried)/16), nil
+	}
 	if end := p.schedule.End(); !end.IsZero() {
 		return time.Until(end), nil
 	}
 	return time.Hour, nil
 }
 
-// trialLeast is how long a trial lasts at least. In a shorter unit the program may send nothing.
-const trialLeast = 50 * time.Millisecond
+// trialLook is the time until the first look whether a trial carried something. A trial that waits for its packet is looked at
+// less and less often.
+const trialLook = 5 * time.Millisecond
 
-// turnable returns the members that the next turn may choose from: a silent one alone if its trial is due, since only use shows
-// whether it works again. p.mu is held.
-func (p *Backend) turnable(now time.Time) []bool {
+// trying reports whether a trial has the route.
+func (p *Backend) trying() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.trial >= 0 && p.trial == p.current
+}
+
+// turnable returns the members that the next turn may choose from: a doubtful one alone while its trial has not carried
+// anything, since only use shows whether it works again. p.mu is held.
+func (p *Backend) turnable() []bool {
 	switch {
 	case p.trial < 0:
 		return p.usable
-	case p.trial == p.current && p.schedule.Due(now) && now.Sub(p.tried) >= trialLeast:
+	case p.heard.members[p.trial].Up.Packets > p.carried:
 		p.trial = -1
+		p.schedule.Cut()
 		return p.usable
 	case p.trial != p.current:
 		p.schedule.Cut()

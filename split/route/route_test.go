@@ -313,3 +313,13 @@ func TestSilentPathIsTriedAgain(t *testing.T) {
 	w.Mute(t, 2, false)
 	become(path.Up)
 }
+
+func TestStoppedSessionReturns(t *testing.T) {
+	t.Parallel()
+	w := backendtest.New(t)
+	echo := w.NewEcho(t, backendtest.Server4)
+	o := options(t, echo.At)
+	o.Via = o.Via[:2]
+	p, _ := start(t, w, o)
+	w.ReturnsToBoth(t, p.Status, echo.At)
+}
