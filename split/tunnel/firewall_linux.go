@@ -163,9 +163,9 @@ func (c *firewall) addReturnPath(conn *nftables.Conn, table *nftables.Table) {
 		conn.AddRule(&nftables.Rule{Table: table, Chain: raw, Exprs: nft.Join(
 			nft.NotIn(c.Device), nft.Address(a, nft.Destination), nft.Local(nft.Source, false), nft.Drop)})
 	}
-	udp := nft.Protocol(unix.IPPROTO_UDP)
-	conn.AddRule(&nftables.Rule{Table: table, Chain: out, Exprs: nft.Join(udp, nft.Mark(c.Mark), nft.SetConnectionMark(c.Mark))})
-	conn.AddRule(&nftables.Rule{Table: table, Chain: in, Exprs: nft.Join(udp, nft.ConnectionMark(c.Mark), nft.SetMark(c.Mark))})
+	// TCP too, unlike wg-quick: a path may be a proxy's.
+	conn.AddRule(&nftables.Rule{Table: table, Chain: out, Exprs: nft.Join(nft.Mark(c.Mark), nft.SetConnectionMark(c.Mark))})
+	conn.AddRule(&nftables.Rule{Table: table, Chain: in, Exprs: nft.Join(nft.ConnectionMark(c.Mark), nft.SetMark(c.Mark))})
 }
 
 func tableName(tunnel string) string { return nft.Name(tunnel) }
