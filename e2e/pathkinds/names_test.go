@@ -192,12 +192,12 @@ func TestKillSwitchAndPathsByName(t *testing.T) {
 
 	r := start()
 	w.await("the claim", r.Process, func() bool { return strings.Contains(r.Log(), "all else is kept from leaving") })
-	before := sent()
+	before, claims := sent(), r.Log()
 	stop := w.watch("client/home", "client/lte", "client/office")
 	for name, by := range askers {
 		w.await("a question for "+name, r.Process, func() bool { return names.wasAsked(t, name, by) })
-		if !regexp.MustCompile(`claim: the name ` + name + `, of path \w, is asked of this machine's nameservers over `).MatchString(r.Log()) {
-			t.Errorf("no claim about %s:\n%s", name, r.Log())
+		if !regexp.MustCompile(`claim: the name ` + name + `, of path \w, is asked of this machine's nameservers over `).MatchString(claims) {
+			t.Errorf("no claim about %s:\n%s", name, claims)
 		}
 	}
 	if n := sent(); n > before {
