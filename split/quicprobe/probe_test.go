@@ -102,7 +102,7 @@ func TestServerThatFollowsNobody(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(m *mood, _ *quic.Config) { m.most = 1 })
 	o := s.options(2)
-	o.pace.answer = 300 * time.Millisecond // which is all that there is to wait for
+	o.pace.answer = 2 * time.Second // which is all that there is to wait for
 	r := probed(t, o)
 	if r.NewPort.Survived || r.NewAddress.Survived || len(r.Rotations) > 0 || r.Throughput != nil || r.Advice.Split || len(r.Advice.Flags) > 0 {
 		t.Errorf("report %+v", r)
@@ -242,7 +242,7 @@ func TestSTUNServerThatAnswersFromElsewhere(t *testing.T) {
 	asked, answers := answerElsewhere(t)
 	s := start(t, nil)
 	o := s.options(1)
-	o.STUN, o.pace.stun = asked, 10*time.Millisecond
+	o.STUN, o.pace.stun = asked, 100*time.Millisecond
 	r := probed(t, o)
 	if !slices.ContainsFunc(r.Notes, func(note string) bool { return strings.Contains(note, answers) }) {
 		t.Errorf("no note names %s: %q", answers, r.Notes)
@@ -274,7 +274,7 @@ func TestServerThatForbids(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(m *mood, _ *quic.Config) { m.most = 1 })
 	o := s.options(2)
-	o.pace.answer = 300 * time.Millisecond
+	o.pace.answer = 2 * time.Second
 	p, err := newProber(o)
 	if err != nil {
 		t.Fatal(err)
