@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/quic-go/quic-go"
 	"github.com/vishvananda/netlink"
 
 	"heddle/lab"
@@ -23,11 +24,13 @@ func TestQUICSettlesOnTheNarrowestPath(t *testing.T) {
 		mtu    int // of the device lte
 		first  uint16
 		masque bool
-		most   int // bytes of the largest IP packet of the session that may leave
+		route  bool // backend, whose program does not search
+		most   int  // bytes of the largest IP packet of the session that may leave
 	}{
-		{"masque beside a device", 1500, 1280, true, 1452 - 39 + 28},
-		{"narrow masque beside a device", 1400, 1280, true, 1372 - 39 + 28},
-		{"devices of 1500 and 1280", 1280, 1200, false, 1280},
+		{"masque beside a device", 1500, 1280, true, false, 1452 - 39 + 28},
+		{"narrow masque beside a device", 1400, 1280, true, false, 1372 - 39 + 28},
+		{"devices of 1500 and 1280", 1280, 1200, false, false, 1280},
+		{"devices of 1500 and 1280, by the backend route", 1280, 1200, false, true, 1280},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			spec := lab.ThreeWays()
@@ -46,9 +49,16 @@ func TestQUICSettlesOnTheNarrowestPath(t *testing.T) {
 				args = append(args, "--via", "lte=if:lte")
 			}
 			stop := w.watch("home-gw/client", "server/core")
-			relay := w.split(args...)
-			w.await("the limit", relay, func() bool { return strings.Contains(relay.Log(), "datagrams of at most ") })
-			echoed(t, w.quicDial(relayAt, c.first), 8<<20)
+			var relay *peer.Process
+			at, bound := relayAt, netip.MustParseAddrPort("127.0.0.1:0")
+			if c.route {
+				relay = w.start("client", "datagrams of at most ", append([]string{"split", "--backend", "route", "--to", quicAt.String()}, args...)...)
+				at, bound = quicAt, netip.MustParseAddrPort("0.0.0.0:0")
+			} else {
+				relay = w.split(args...)
+				w.await("the limit", relay, func() bool { return strings.Contains(relay.Log(), "datagrams of at most ") })
+			}
+			echoed(t, w.quicDialFrom(bound, at, &quic.Config{InitialPacketSize: c.first, DisablePathMTUDiscovery: c.route}), 8<<20)
 			s := w.session()
 			if s.MTU < 1228 || s.MTU > c.most || s.TooLarge == 0 {
 				t.Errorf("status says MTU %d, %d too large", s.MTU, s.TooLarge)

@@ -111,11 +111,16 @@ func (w *world) udpEcho(host string, at, relay netip.AddrPort) (ask func(n int))
 // quicDial connects from the client to a relay there, with packets that begin with size bytes.
 func (w *world) quicDial(to netip.AddrPort, size uint16) *quic.Conn {
 	w.t.Helper()
+	return w.quicDialFrom(netip.MustParseAddrPort("127.0.0.1:0"), to, &quic.Config{InitialPacketSize: size})
+}
+
+func (w *world) quicDialFrom(at, to netip.AddrPort, config *quic.Config) *quic.Conn {
+	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), 30*time.Second)
 	defer cancel()
-	socket := w.udp("client", netip.MustParseAddrPort("127.0.0.1:0"))
-	c, err := quic.Dial(ctx, socket, net.UDPAddrFromAddrPort(to), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{alpn}},
-		&quic.Config{HandshakeIdleTimeout: 20 * time.Second, InitialPacketSize: size})
+	config.HandshakeIdleTimeout = 20 * time.Second
+	socket := w.udp("client", at)
+	c, err := quic.Dial(ctx, socket, net.UDPAddrFromAddrPort(to), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{alpn}}, config)
 	if err != nil {
 		w.t.Fatal(err)
 	}

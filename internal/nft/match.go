@@ -152,6 +152,23 @@ func TransportByte(offset uint32, value byte) []expr.Any {
 	return Equal(&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: offset, Len: 1}, []byte{value})
 }
 
+// TransportBit matches if any of these bits is set in a byte of the header that follows the IP header, or behind it.
+func TransportBit(offset uint32, bits byte) []expr.Any {
+	return []expr.Any{
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: offset, Len: 1},
+		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 1, Mask: []byte{bits}, Xor: []byte{0}},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: []byte{0}},
+	}
+}
+
+// UDPLength matches datagrams whose length, with the UDP header, is between two bounds, inclusive.
+func UDPLength(from, to uint16) []expr.Any {
+	return []expr.Any{
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 4, Len: 2},
+		&expr.Range{Op: expr.CmpOpEq, Register: 1, FromData: binary.BigEndian.AppendUint16(nil, from), ToData: binary.BigEndian.AppendUint16(nil, to)},
+	}
+}
+
 type Direction byte // within a connection, as the kernel numbers it
 
 // The directions: that of the connection's first packet, and the opposite one.

@@ -39,6 +39,8 @@ func listing(t *testing.T, rule []expr.Any) string {
 		case *expr.Payload:
 			say("payload load %db @ %s header + %d => reg %d", e.Len, map[expr.PayloadBase]string{expr.PayloadBaseNetworkHeader: "network",
 				expr.PayloadBaseTransportHeader: "transport"}[e.Base], e.Offset, e.DestRegister)
+		case *expr.Range:
+			say("range %s reg 1%s%s", map[expr.CmpOp]string{expr.CmpOpEq: "eq"}[e.Op], words(e.FromData), words(e.ToData))
 		case *expr.Bitwise:
 			say("bitwise reg 1 = ( reg 1 &%s ) ^%s", words(e.Mask), words(e.Xor))
 		case *expr.Fib:
@@ -117,6 +119,8 @@ var rules = []struct {
 	{"meta nfproto ipv6 ip6 hoplimit 255 icmpv6 type 133", Join(IPv6(true), NetworkByte(7, 255), Protocol(unix.IPPROTO_ICMPV6), TransportByte(0, 133)),
 		"meta load nfproto => reg 1\ncmp eq reg 1 0x0000000a\npayload load 1b @ network header + 7 => reg 1\ncmp eq reg 1 0x000000ff\n" +
 			"meta load l4proto => reg 1\ncmp eq reg 1 0x0000003a\npayload load 1b @ transport header + 0 => reg 1\ncmp eq reg 1 0x00000085"},
+	{"@th,64,8 & 0x40 != 0", TransportBit(8, 0x40), "payload load 1b @ transport header + 8 => reg 1\nbitwise reg 1 = ( reg 1 & 0x00000040 ) ^ 0x00000000\ncmp neq reg 1 0x00000000"},
+	{"udp length 1261-1480", UDPLength(1261, 1480), "payload load 2b @ transport header + 4 => reg 1\nrange eq reg 1 0x0000ed04 0x0000c805"},
 	{"ct direction reply", InDirection(Reply), "ct load direction => reg 1\ncmp eq reg 1 0x00000001"},
 	{"ct status dnat", Translated, "ct load status => reg 1\nbitwise reg 1 = ( reg 1 & 0x00000020 ) ^ 0x00000000\ncmp neq reg 1 0x00000000"},
 	{"ct state related", Related, "ct load state => reg 1\nbitwise reg 1 = ( reg 1 & 0x00000004 ) ^ 0x00000000\ncmp neq reg 1 0x00000000"},

@@ -21,22 +21,26 @@ type Guard struct {
 	Exits   []Exit           `json:"-"`                // none after a crash, so that nothing leaves
 	Others  []netip.AddrPort `json:"others,omitempty"` // other addresses that the name has or had; nothing leaves to them
 	Answers bool             `json:"-"`                // count answers too
+	Largest int              `json:"-"`                // IP packet of QUIC that may arrive, in bytes, where answers are counted; 0: any
 	Lease   time.Duration    `json:"-"`                // the kernel closes the exits this long after [Guard.Permit]; 0: never
 
 	permitted    bool
 	exits, drops int // rules of the table that accept and that drop, as last applied
+	narrowed     int // rules that drop arrivals, as last applied
 }
 
 // Exit is a device that datagrams to the server may leave by. If Source is valid, they need this source address too.
 type Exit struct {
 	Index  int
 	Source netip.Addr
+	MTU    int // the largest packet that the device carries
 }
 
 // Passed holds the counters of the guard. A run of segments (UDP_SEGMENT) counts as one packet.
 type Passed struct {
 	Up, Down []Tally // one an exit; Down only where answers are counted
 	Refused  Tally   // dropped by the guard
+	TooLarge Tally   // arrivals dropped by the guard
 }
 
 // Tally counts packets and their UDP payload in bytes.
@@ -72,7 +76,7 @@ func (g *Guard) Apply() error {
 	if err := nft.Change(g.fill); err != nil {
 		return err
 	}
-	g.exits, g.drops = len(g.Exits), 1+len(g.Others)
+	g.exits, g.drops, g.narrowed = len(g.Exits), 1+len(g.Others), len(g.wide())
 	return nil
 }
 
@@ -97,6 +101,11 @@ func (g *Guard) fill(conn *nftables.Conn) error {
 	add := func(chain *nftables.Chain, parts ...[]expr.Any) {
 		conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: nft.Join(parts...)})
 	}
+	for _, e := range g.wide() {
+		ip := int(g.headers()) - 8
+		add(down, nft.InIndex(e.Index), nft.UDP(g.Server, nft.Source), nft.UDPLength(uint16(g.Largest-ip+1), uint16(min(e.MTU-ip, 1<<16-1))),
+			nft.TransportBit(8, quicBit), nft.Drop)
+	}
 	for _, e := range g.Exits {
 		var source []expr.Any
 		if e.Source.IsValid() {
@@ -112,6 +121,21 @@ func (g *Guard) fill(conn *nftables.Conn) error {
 		add(up, nft.UDP(to, nft.Destination), nft.Drop)
 	}
 	return nil
+}
+
+// quicBit is set in the first byte of QUIC packets (RFC 9000, section 17), and not in WireGuard's.
+const quicBit = 0x40
+
+// wide returns the exits whose devices bring larger packets than may arrive. Both ends of QUIC search for the largest size (RFC
+// 8899), so what one path alone carries must not pass. What is larger than the device carries is a run of datagrams that the
+// kernel joined (UDP_GRO), whose own size the rules cannot see.
+func (g *Guard) wide() (all []Exit) {
+	for _, e := range g.Exits {
+		if g.Answers && g.Largest > 0 && e.MTU > g.Largest {
+			all = append(all, e)
+		}
+	}
+	return all
 }
 
 // lease returns the set that holds the server's port while the exits are open.
@@ -179,10 +203,13 @@ func (g *Guard) Read() (Passed, error) {
 		}
 	}
 	n := g.exits
-	if len(up) != n+g.drops || g.Answers && len(down) != n {
+	if len(up) != n+g.drops || g.Answers && len(down) != g.narrowed+n {
 		return Passed{}, fmt.Errorf("table %s is not as it was made", g.Table)
 	}
-	p := Passed{Up: up[:n], Down: down}
+	p := Passed{Up: up[:n], Down: down[g.narrowed:]}
+	for _, large := range down[:g.narrowed] {
+		p.TooLarge = p.TooLarge.Plus(large)
+	}
 	for _, drop := range up[n:] {
 		p.Refused = p.Refused.Plus(drop)
 	}

@@ -17,6 +17,7 @@ type Hop struct {
 	Index  int
 	Header int // length of the device's link header in bytes
 	MTU    int
+	Link   int // MTU of the device, if the route has a smaller one
 	Source netip.Addr
 	Next   netip.Addr // the gateway, or the server if it is on the link
 }
@@ -58,7 +59,7 @@ func askHop(s path.Spec, source netip.Addr, server netip.Addr, mark uint32) (Hop
 	}
 	h := Hop{Device: link.Attrs().Name, Index: link.Attrs().Index, Header: header, MTU: link.Attrs().MTU, Source: source, Next: server}
 	if m := routes[0].MTU; m > 0 {
-		h.MTU = m
+		h.MTU, h.Link = m, h.MTU
 	}
 	if gateway, ok := netip.AddrFromSlice(routes[0].Gw); ok {
 		h.Next = gateway.Unmap()

@@ -229,6 +229,18 @@ func (s *Members) Judge(now time.Time, permit func(usable []bool, enough bool) e
 	return nil
 }
 
+// TooLarge explains drops of datagrams that exceed [Members.MTU].
+const TooLarge = "larger than the MTU of the narrowest path: lower the MTU of the program and of the server, or leave that path out"
+
+// IsSearch reports whether so few datagrams were too large that QUIC may have searched for the largest size with them.
+func IsSearch(tooLarge uint64, passed []Passage) bool {
+	var all uint64
+	for _, p := range passed {
+		all += p.Up.Packets + p.Down.Packets
+	}
+	return tooLarge < 20 || tooLarge < all/20
+}
+
 // Counted returns the counters of each member for [Members.Status].
 func Counted(passed []Passage, weights []float64, switches []uint64) (counted []split.Counted) {
 	for i, p := range passed {

@@ -27,7 +27,7 @@ func (d drop) explain() string {
 		"fragments of datagrams cannot be told apart: make the program send at most a path's MTU",
 		"shorter than their headers",
 		"they were not on the path that was decided; the path may just have changed",
-		"larger than the MTU of the narrowest path: lower the MTU of the program and of the server, or leave that path out",
+		backend.TooLarge,
 		"runs of segments cannot be counted as packets",
 		"the kernel could not rewrite them",
 	}[d]

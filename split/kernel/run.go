@@ -136,7 +136,7 @@ func (p *Backend) counted() (counted []split.Counted, refused, tooLarge uint64, 
 	}
 	drops, passed := p.session.maps.drops(), p.session.maps.passed()
 	tooLarge = drops[dropTooLarge]
-	if isSearch(tooLarge, passed) {
+	if backend.IsSearch(tooLarge, passed) {
 		drops[dropTooLarge] = 0
 	}
 	for d, n := range drops {
@@ -154,13 +154,4 @@ func (p *Backend) counted() (counted []split.Counted, refused, tooLarge uint64, 
 		refused += n
 	}
 	return counted, refused, tooLarge, false
-}
-
-// isSearch reports whether so few datagrams were too large that QUIC may have searched for the largest size with them.
-func isSearch(tooLarge uint64, passed []backend.Passage) bool {
-	var all uint64
-	for _, p := range passed {
-		all += p.Up.Packets + p.Down.Packets
-	}
-	return tooLarge < 20 || tooLarge < all/20
 }

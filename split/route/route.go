@@ -89,13 +89,14 @@ type Backend struct {
 
 // passed is what the guard counted, by member.
 type passed struct {
-	members []backend.Passage
-	refused uint64 // packets
+	members  []backend.Passage
+	refused  uint64 // packets
+	tooLarge uint64 // packets
 }
 
 // plus adds the guard's counters at the exits of these members.
 func (p passed) plus(exits []int, more backend.Passed) passed {
-	sum := passed{slices.Clone(p.members), p.refused + more.Refused.Packets}
+	sum := passed{slices.Clone(p.members), p.refused + more.Refused.Packets, p.tooLarge + more.TooLarge.Packets}
 	for i, member := range exits {
 		m := &sum.members[member]
 		m.Up, m.Down = m.Up.Plus(more.Up[i]), m.Down.Plus(more.Down[i])
@@ -166,7 +167,7 @@ func (p *Backend) arrange() error {
 		if h.Index == 0 {
 			continue
 		}
-		exits, members = append(exits, backend.Exit{Index: h.Index, Source: h.Source}), append(members, i)
+		exits, members = append(exits, backend.Exit{Index: h.Index, Source: h.Source, MTU: max(h.MTU, h.Link)}), append(members, i)
 		if p.members.Server.Addr().Is4() {
 			if change, err := sysctl.LooseFilter(h.Device); err != nil {
 				return err
@@ -178,7 +179,7 @@ func (p *Backend) arrange() error {
 		}
 	}
 	counted, readErr := p.guard.Read()
-	p.guard.Exits = exits
+	p.guard.Exits, p.guard.Largest = exits, p.members.MTU()
 	if err := p.guard.Apply(); err != nil {
 		return err
 	}
@@ -388,21 +389,24 @@ func (p *Backend) turnable() []bool {
 
 // Status returns the status of the session. A run of segments (UDP_SEGMENT) counts as one packet.
 func (p *Backend) Status() split.Status {
-	counted, refused, closed := p.counted()
+	counted, refused, tooLarge, closed := p.counted()
 	s := p.members.Status(counted) // asks the kernel, which switches must not wait for
 	if closed {
 		s.State, s.Why = "stopped", "closed"
 	}
-	s.Refused = refused
+	s.Refused, s.TooLarge = refused, tooLarge
 	s.Claim += "; it takes only sockets that are neither bound nor connected, and what others send is dropped; the path of a QUIC session may change within its handshake"
 	return s
 }
 
-// counted returns the members' counters, the guard's drops, and whether the session is closed.
-func (p *Backend) counted() (counted []split.Counted, refused uint64, closed bool) {
+// counted returns the members' counters, the guard's drops, and whether the session is closed. It warns of drops.
+func (p *Backend) counted() (counted []split.Counted, refused, tooLarge uint64, closed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return backend.Counted(p.heard.members, p.schedule.Weights(), p.switches), p.heard.refused, p.closed
+	if h := p.heard; h.tooLarge > 0 && !backend.IsSearch(h.tooLarge, h.members) {
+		p.members.Warn("datagrams of the server were dropped: %s", backend.TooLarge)
+	}
+	return backend.Counted(p.heard.members, p.schedule.Weights(), p.switches), p.heard.refused, p.heard.tooLarge, p.closed
 }
 
 // Close stops the session and undoes its changes. After it, programs send to the server unsplit, except if Run ended with
