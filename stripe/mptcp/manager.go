@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"sync"
+	"sync/atomic"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
@@ -37,13 +38,25 @@ const (
 	attrDevice = 7 // s32
 )
 
+// family is the number of the kernel's path manager, or 0 before it is known.
+var family atomic.Uint32
+
+// header is a message's generic header (struct genlmsghdr). That of package nl sends two bytes of memory behind it.
+type header [nl.SizeofGenlmsg]byte
+
+func (h header) Len() int          { return len(h) }
+func (h header) Serialize() []byte { return h[:] }
+
 func ask(command uint8, attrs ...*nl.RtAttr) ([][]byte, error) {
-	family, err := netlink.GenlFamilyGet(familyName)
-	if err != nil {
-		return nil, err
+	if family.Load() == 0 {
+		found, err := netlink.GenlFamilyGet(familyName)
+		if err != nil {
+			return nil, err
+		}
+		family.Store(uint32(found.ID))
 	}
-	request := nl.NewNetlinkRequest(int(family.ID), unix.NLM_F_ACK)
-	request.AddData(&nl.Genlmsg{Command: command, Version: familyVersion})
+	request := nl.NewNetlinkRequest(int(family.Load()), unix.NLM_F_ACK)
+	request.AddData(header{command, familyVersion})
 	for _, a := range attrs {
 		request.AddData(a)
 	}
