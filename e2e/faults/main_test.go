@@ -24,7 +24,7 @@ import (
 )
 
 var (
-	largeBytes int64 = 24 << 20
+	largeBytes int64 = 12 << 20
 )
 
 func TestMain(m *testing.M) { labtest.Main(m) }
