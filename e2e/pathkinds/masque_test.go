@@ -163,6 +163,37 @@ func TestMasqueOverANarrowDevice(t *testing.T) {
 	wantPeers(t, "lte", stop()["lte-gw/client"])
 }
 
+// A device that is narrow, but not too narrow, costs no round of handshakes: the proxy begins with packets that pass it.
+func TestMasqueProxyBeginsWithWhatTheDeviceCarries(t *testing.T) {
+	const mtu = 1360
+	spec := lab.ThreeWaysUnlimited()
+	for i := range spec.Links {
+		if spec.Links[i].Name == "lte" {
+			spec.Links[i].MTU = mtu
+		}
+	}
+	w := newWorld(t, spec)
+	w.quicEcho("server", quicAt, 1280)
+	_, place, secret := w.masque()
+	stop := w.watch("core/lte")
+	w.split(append(secret, "--via", "m="+place+"@lte", "--path", "lte=if:lte")...)
+	echoed(t, w.quicDial(relayAt, 1280), 1<<16)
+	seen, first := stop()["core/lte"], map[int]int{}
+	for _, p := range seen.Packets {
+		if f := seen.Flows[p.Flow]; f.Server == masqueAt && !p.Out && first[p.Flow] == 0 {
+			first[p.Flow] = p.Size
+		}
+	}
+	if len(first) == 0 {
+		t.Error("no packet of the proxy")
+	}
+	for _, size := range first {
+		if size > mtu {
+			t.Errorf("the first packets of the proxy, in bytes, one for each round: %v", first)
+		}
+	}
+}
+
 // A network that is narrow further away is found out by what does not arrive.
 func TestMasqueOverANarrowNetwork(t *testing.T) {
 	spec := lab.ThreeWaysUnlimited()

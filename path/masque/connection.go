@@ -90,9 +90,9 @@ func (p *tunnel) proxyFamilyOverhead() int {
 	return headersOf(a)
 }
 
-// dial connects to the first address of the proxy that answers. It tries silent ones again with smaller packets. The proxy may
-// learn of a narrow network only from failed handshakes: after the first it has the client prove its address, and after the
-// second it sends small packets too.
+// dial connects to the first address of the proxy that answers. It tries silent ones again with smaller packets. Heddle's proxy
+// begins with packets no larger than the client's, so that a narrow device costs no round, and a narrow network one. Other proxies may
+// learn of either from failed handshakes.
 func (p *tunnel) dial(ctx context.Context) (*connection, error) {
 	addrs, err := p.addresses(ctx)
 	if err != nil {

@@ -57,6 +57,50 @@ func forge(t *testing.T, s *setup, from []netip.Addr) {
 	}
 }
 
+// listening is a socket that notes the largest packet of the proxy before the handshake is over.
+type listening struct {
+	net.PacketConn
+	largest int
+}
+
+func (l *listening) ReadFrom(b []byte) (int, net.Addr, error) {
+	n, from, err := l.PacketConn.ReadFrom(b)
+	if err == nil && b[0]&0x80 != 0 { // a long header
+		l.largest = max(l.largest, n)
+	}
+	return n, from, err
+}
+
+// The proxy's first packets are no larger than the client's, also after a Retry, so that they pass the client's device.
+func TestFirstPacketsFitTheClient(t *testing.T) {
+	for _, retry := range []bool{false, true} {
+		for size, most := range map[uint16]int{1200: masque.PacketRoomy, masque.PacketNarrow: masque.PacketNarrow, 1332: 1332, masque.PacketRoomy: masque.PacketRoomy} {
+			s := start(t, nil)
+			if retry {
+				s.doubted.begun(netip.MustParseAddr("127.0.0.1"))
+				s.doubted.now = func() time.Time { return time.Now().Add(narrowAfter) }
+			}
+			socket, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { socket.Close() })
+			l := &listening{PacketConn: socket}
+			transport := &quic.Transport{Conn: l}
+			c, err := transport.Dial(t.Context(), net.UDPAddrFromAddrPort(s.Addr()), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{http3.NextProtoH3}},
+				&quic.Config{EnableDatagrams: true, InitialPacketSize: size})
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.CloseWithError(0, "")
+			transport.Close() // it reads no more
+			if l.largest != most {
+				t.Errorf("a client that begins with %d bytes got %d, want %d (Retry: %v)", size, l.largest, most, retry)
+			}
+		}
+	}
+}
+
 // Handshakes with the user's address, begun by somebody who hears no answer, do not keep the user out. Neither do those with
 // many addresses.
 func TestForgedHandshakesLockNobodyOut(t *testing.T) {
@@ -127,7 +171,7 @@ func TestForgedHandshakesMakeNoSmallPackets(t *testing.T) {
 		if !s.crowded(user) {
 			t.Error("a client at an address whose handshake did not finish need not prove it")
 		}
-		if got := s.packetSize(netutil.AddrPort(user).Addr()); (got == masque.PacketNarrow) != proved {
+		if got := s.packetSize(netutil.AddrPort(user)); (got == masque.PacketNarrow) != proved {
 			t.Errorf("packets of %d bytes after a handshake; the client proved its address: %v", got, proved)
 		}
 	}

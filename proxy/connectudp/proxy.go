@@ -68,6 +68,7 @@ type Proxy struct {
 	o         Options
 	log       *slog.Logger
 	socket    net.PacketConn
+	first     *firstSizes // nil if the socket is not UDP
 	transport *quic.Transport
 	listener  *quic.Listener
 	server    *http3.Server
@@ -112,7 +113,12 @@ func newProxy(socket net.PacketConn, o Options) (*Proxy, error) {
 	p.warnBuffers()
 	var reset quic.StatelessResetKey
 	rand.Read(reset[:])
-	p.transport = &quic.Transport{Conn: p.socket, StatelessResetKey: &reset, VerifySourceAddress: p.crowded, ConnContext: p.admit}
+	conn := p.socket
+	if udp, ok := socket.(*net.UDPConn); ok {
+		p.first = noteFirst(udp)
+		conn = p.first
+	}
+	p.transport = &quic.Transport{Conn: conn, StatelessResetKey: &reset, VerifySourceAddress: p.crowded, ConnContext: p.admit}
 	settings := o.TLS
 	if settings == nil {
 		settings = &tls.Config{GetCertificate: o.Certificate, MinVersion: tls.VersionTLS13}
@@ -134,16 +140,19 @@ func (p *Proxy) quicConfig(size uint16) *quic.Config {
 		InitialConnectionReceiveWindow: 64 << 10, MaxConnectionReceiveWindow: 256 << 10}
 	if size == masque.PacketRoomy {
 		config.GetConfigForClient = func(info *quic.ClientInfo) (*quic.Config, error) {
-			return p.quicConfig(p.packetSize(netutil.AddrPort(info.RemoteAddr).Addr())), nil
+			return p.quicConfig(p.packetSize(netutil.AddrPort(info.RemoteAddr))), nil
 		}
 	}
 	return config
 }
 
 // packetSize returns the initial packet size for a client, in bytes. Handshakes that somebody may have forged do not count.
-func (p *Proxy) packetSize(from netip.Addr) uint16 {
-	if p.stuck.overdue(from) {
+func (p *Proxy) packetSize(from netip.AddrPort) uint16 {
+	switch {
+	case p.stuck.overdue(from.Addr()):
 		return masque.PacketNarrow
+	case p.first != nil:
+		return p.first.of(from)
 	}
 	return masque.PacketRoomy
 }
