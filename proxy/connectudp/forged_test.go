@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -60,13 +61,13 @@ func forge(t *testing.T, s *setup, from []netip.Addr) {
 // listening is a socket that notes the largest packet of the proxy before the handshake is over.
 type listening struct {
 	net.PacketConn
-	largest int
+	largest atomic.Int64
 }
 
 func (l *listening) ReadFrom(b []byte) (int, net.Addr, error) {
 	n, from, err := l.PacketConn.ReadFrom(b)
 	if err == nil && b[0]&0x80 != 0 { // a long header
-		l.largest = max(l.largest, n)
+		l.largest.Store(max(l.largest.Load(), int64(n)))
 	}
 	return n, from, err
 }
@@ -77,8 +78,9 @@ func TestFirstPacketsFitTheClient(t *testing.T) {
 		for size, most := range map[uint16]int{1200: masque.PacketRoomy, masque.PacketNarrow: masque.PacketNarrow, 1332: 1332, masque.PacketRoomy: masque.PacketRoomy} {
 			s := start(t, nil)
 			if retry {
-				s.doubted.begun(netip.MustParseAddr("127.0.0.1"))
-				s.doubted.now = func() time.Time { return time.Now().Add(narrowAfter) }
+				s.doubted.mu.Lock()
+				s.doubted.pending[netip.MustParseAddr("127.0.0.1")] = time.Now().Add(-narrowAfter)
+				s.doubted.mu.Unlock()
 			}
 			socket, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 			if err != nil {
@@ -93,9 +95,9 @@ func TestFirstPacketsFitTheClient(t *testing.T) {
 				t.Fatal(err)
 			}
 			c.CloseWithError(0, "")
-			transport.Close() // it reads no more
-			if l.largest != most {
-				t.Errorf("a client that begins with %d bytes got %d, want %d (Retry: %v)", size, l.largest, most, retry)
+			transport.Close()
+			if got := int(l.largest.Load()); got != most {
+				t.Errorf("a client that begins with %d bytes got %d, want %d (Retry: %v)", size, got, most, retry)
 			}
 		}
 	}
