@@ -31,13 +31,13 @@ import (
 type DisguiseBridge struct {
 	Identity string   `toml:"identity" help:"the <FILE> of the bridge's private key; bridge.pem beside this user's identity where it is not given" complete:"file"`
 	Address  []string `toml:"address" help:"where clients reach the bridge, <ADDRESS:PORT>, for the bridge line"`
-	Cover    []string `toml:"cover" help:"what clients' connections may look like, <NAME[:SETTING=VALUE]>, such as random:prefix=printable"`
+	Cover    []string `toml:"cover" help:"what clients' connections may look like, <NAME[:SETTING=VALUE]>, such as random:prefix=printable or embed:transport=udp"`
 	Tokens   string   `toml:"tokens" help:"let in only clients whose bridge line has a token of <FILE>" complete:"file"`
 }
 
 // DisguiseServe is the bridge.toml of a server, or the flags of `heddle disguise serve`.
 type DisguiseServe struct {
-	Listen       []string `toml:"listen" help:"where clients come to, <[HOST]:PORT>, TCP"`
+	Listen       []string `toml:"listen" help:"where clients come to, <[HOST]:PORT>: TCP, and UDP for covers with transport=udp"`
 	To           string   `toml:"to" help:"lead each link to this target, <HOST:PORT> or unix:FILE, such as Tor's ORPort or an ssh server"`
 	Destinations bool     `toml:"destinations" help:"lead clients also to the destinations that they ask for: public addresses, and what --allow names"`
 	Allow        []string `toml:"allow" help:"lead to these addresses, <CIDR[:PORT]>"`
@@ -117,10 +117,11 @@ func (d DisguiseBridge) check(wrong problems) {
 	for i, spec := range d.Cover {
 		key := fmt.Sprintf("cover[%d]", i)
 		name, args, err := cover.ParseSpec(spec)
-		if err == nil && seen[name] {
-			wrong.say(key, "the cover "+name+" is there twice", "a bridge has one set of settings for each cover")
+		over := map[bool]string{true: name + " over UDP", false: name}[cover.OverUDP(args)]
+		if err == nil && seen[over] {
+			wrong.say(key, "the cover "+over+" is there twice", "a bridge has one set of settings for each cover")
 		}
-		if seen[name] = true; err == nil {
+		if seen[over] = true; err == nil {
 			_, err = cover.New(name, cover.Options{Args: args})
 		}
 		wrong.add(key, err)
@@ -198,6 +199,7 @@ func (s DisguiseServe) Options() (o Bridge, err error) {
 		return o, err
 	}
 	o.Key, o.MaxLinks, o.Idle, o.Covers = o.id.Public(), s.MaxLinks, s.Idle, map[byte]cover.Factory{}
+	o.DatagramCovers = map[byte]cover.Factory{}
 	for _, spec := range s.Cover {
 		name, args, err := cover.ParseSpec(spec)
 		if err != nil {
@@ -205,7 +207,11 @@ func (s DisguiseServe) Options() (o Bridge, err error) {
 		}
 		for _, k := range cover.Kinds() {
 			if k.Name == name {
-				if o.Covers[k.Number], err = cover.New(name, cover.Options{Seed: o.Key[:], Life: life, Args: args}); err != nil {
+				covers := o.Covers
+				if cover.OverUDP(args) {
+					covers = o.DatagramCovers
+				}
+				if covers[k.Number], err = cover.New(name, cover.Options{Seed: o.Key[:], Life: life, Args: args}); err != nil {
 					return o, err
 				}
 			}
@@ -356,7 +362,7 @@ func (d DisguiseDial) pathProblems(wrong problems) {
 		}
 	}
 	if len(wrong) == 0 {
-		wrong.add("via", c.carry(namesOf(d.Via), path.Streams, "a disguised link"))
+		wrong.add("via", c.carry(namesOf(d.Via), d.Carries(), "a disguised link"))
 	}
 	if d.MinPaths < 0 || d.MinPaths > max(len(d.Via), 1) {
 		wrong.say("min-paths", fmt.Sprintf("%d paths are asked for, of %d", d.MinPaths, max(len(d.Via), 1)), "0 means 2, or 1 if there is one")

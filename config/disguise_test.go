@@ -199,9 +199,9 @@ func TestDisguiseServe(t *testing.T) {
 
 // A bridge line carries what both sides need, and no file names of the bridge.
 func TestBridgeLinesAreForClients(t *testing.T) {
-	d := DisguiseBridge{Address: []string{"192.0.2.9:443"}, Cover: []string{"embed:traces=/a/b.db", "random:prefix=printable"}}
+	d := DisguiseBridge{Address: []string{"192.0.2.9:443"}, Cover: []string{"embed:traces=/a/b.db", "embed:traces=/a/b.db:transport=udp", "random:prefix=printable"}}
 	l, err := handshake.ParseLine(d.Lines(handshake.PublicKey{1}, nil)[0].String())
-	if err != nil || !slices.Equal(l.Covers, []string{"embed", "random:prefix=printable"}) {
+	if err != nil || !slices.Equal(l.Covers, []string{"embed", "embed:transport=udp", "random:prefix=printable"}) {
 		t.Errorf("%q: %v", l.Covers, err)
 	}
 }

@@ -53,7 +53,9 @@ type Options struct {
 	Key    handshake.PublicKey
 	Server *handshake.Server      // recognises clients
 	Covers map[byte]cover.Factory // that clients may use, by number
-	Link   link.Options
+	// DatagramCovers are those over UDP, for listeners by [Bridge.Packets].
+	DatagramCovers map[byte]cover.Factory
+	Link           link.Options
 	// Target connects a link of mode 0. client is the address of the link's first connection. nil refuses such links.
 	Target func(ctx context.Context, client net.Addr) (net.Conn, error)
 	// Targets decides where links of mode 1 lead. nil refuses such links.
@@ -69,15 +71,18 @@ type Options struct {
 
 // Bridge carries the links of its clients.
 type Bridge struct {
-	o       Options
-	leads   []int // how many bytes may precede a hello
-	places  *connlimit.Places
-	sources *connlimit.Limiter[netip.Addr] // of links
-	streams *connlimit.Limiter[netip.Addr]
-	memory  *reliable.Budget
-	since   time.Time
-	counts  counts
-	work    sync.WaitGroup
+	o     Options
+	leads []int // how many bytes may precede a hello
+	// datagramLeads are the same in a datagram.
+	datagramLeads []int
+	places        *connlimit.Places
+	callers       atomic.Int32                   // connections over UDP, which have no place
+	sources       *connlimit.Limiter[netip.Addr] // of links
+	streams       *connlimit.Limiter[netip.Addr]
+	memory        *reliable.Budget
+	since         time.Time
+	counts        counts
+	work          sync.WaitGroup
 
 	mu    sync.Mutex
 	links map[uint32]*entry
@@ -98,11 +103,28 @@ type entry struct {
 	flows  flows
 
 	carriers atomic.Int32 // connections
+
+	reachLock sync.Mutex
+	reached   map[netip.Addr]bool // where the client has shown that it receives datagrams
+}
+
+// maxReached bounds the addresses of one client.
+const maxReached = 64
+
+// reaches reports whether the client receives datagrams at an address, as it showed on this connection or on another one.
+func (e *entry) reaches(at netip.Addr, here func() bool) bool {
+	e.reachLock.Lock()
+	defer e.reachLock.Unlock()
+	shown := e.reached[at] || here()
+	if shown && len(e.reached) < maxReached {
+		e.reached[at] = true
+	}
+	return shown
 }
 
 // New makes a bridge. [Bridge.Serve] runs it.
 func New(o Options) (*Bridge, error) {
-	if o.Server == nil || len(o.Covers) == 0 {
+	if o.Server == nil || len(o.Covers)+len(o.DatagramCovers) == 0 {
 		return nil, &path.Error{What: "bridge", Why: "it has no key or no cover"}
 	}
 	if o.Target == nil && o.Targets == nil {
@@ -126,7 +148,7 @@ func New(o Options) (*Bridge, error) {
 	if o.lookup == nil {
 		o.lookup = dial.Lookup
 	}
-	return &Bridge{o: o, leads: leadsOf(o.Covers), places: connlimit.NewQuietPlaces(guests),
+	return &Bridge{o: o, leads: leadsOf(o.Covers), datagramLeads: leadsOf(o.DatagramCovers), places: connlimit.NewQuietPlaces(guests),
 		sources: connlimit.NewLimiter[netip.Addr](maxPerSource, o.MaxLinks), streams: connlimit.NewLimiter[netip.Addr](streamsEach, maxStreams), memory: reliable.NewBudget(o.Memory), since: time.Now(),
 		links: map[uint32]*entry{}}, nil
 }
@@ -179,8 +201,8 @@ func (b *Bridge) sayBye() {
 }
 
 // open adds a link with a new id to the table, if there is room.
-func (b *Bridge) open(a *handshake.Accepted, client net.Addr) (*entry, *link.Conn, error) {
-	e := &entry{mode: a.Mode, client: client, source: connlimit.SourceOf(client), since: time.Now()}
+func (b *Bridge) open(a *handshake.Accepted, client net.Addr, datagrams bool) (*entry, *link.Conn, error) {
+	e := &entry{mode: a.Mode, client: client, source: connlimit.SourceOf(client), since: time.Now(), reached: map[netip.Addr]bool{}}
 	room := b.sources.Acquire(e.source)
 	b.mu.Lock()
 	e.id = b.freshID()
@@ -189,7 +211,7 @@ func (b *Bridge) open(a *handshake.Accepted, client net.Addr) (*entry, *link.Con
 	o.Bridge, o.Datagram, o.Remote, o.Memory = b.o.Key, e.flows.take, client, b.memory.Loan()
 	var c *link.Conn
 	var err error
-	if e.link, c, err = link.Respond(o, a, e.id, false); err != nil || !room {
+	if e.link, c, err = link.Respond(o, a, e.id, datagrams); err != nil || !room {
 		if room {
 			b.sources.Release(e.source)
 		}

@@ -28,6 +28,10 @@ func leadsOf(covers map[byte]cover.Factory) (leads []int) {
 
 // enter serves one connection. accepting ends when the bridge stops to take strangers, carrying when it ends all links.
 func (b *Bridge) enter(accepting, carrying context.Context, c net.Conn) {
+	if caller, ok := c.(*caller); ok {
+		b.welcome(carrying, caller)
+		return
+	}
 	place := b.places.Enter(c)
 	defer place.Close()
 	defer context.AfterFunc(carrying, func() { c.Close() })()
@@ -37,7 +41,7 @@ func (b *Bridge) enter(accepting, carrying context.Context, c net.Conn) {
 	leave := context.AfterFunc(accepting, func() { c.Close() })
 	a, rest, err := b.hello(place)
 	if err != nil {
-		b.refused(c, err)
+		b.refused(c.RemoteAddr(), err)
 		drop(c, until)
 		leave()
 		return
@@ -45,9 +49,9 @@ func (b *Bridge) enter(accepting, carrying context.Context, c net.Conn) {
 	if !leave() {
 		return
 	}
-	e, shape, on, err := b.admit(a, c)
+	e, shape, on, err := b.admit(a, c.RemoteAddr(), false)
 	if err != nil {
-		b.refused(c, err)
+		b.refused(c.RemoteAddr(), err)
 		drop(c, until)
 		return
 	}
@@ -58,6 +62,26 @@ func (b *Bridge) enter(accepting, carrying context.Context, c net.Conn) {
 		b.work.Go(func() { b.serve(carrying, e) })
 	}
 	b.carry(carrying, e, shape, on, c, rest)
+}
+
+// welcome serves one client over UDP, whose hello has been read.
+func (b *Bridge) welcome(carrying context.Context, c *caller) {
+	defer c.Close()
+	defer context.AfterFunc(carrying, func() { c.Close() })()
+	e, shape, on, err := b.admit(c.accepted, c.RemoteAddr(), true)
+	if err != nil {
+		b.refused(c.RemoteAddr(), err)
+		return
+	}
+	b.callers.Add(1)
+	defer b.callers.Add(-1)
+	if c.reached = on.Reached; e != nil {
+		c.reached = func() bool { return e.reaches(c.from.Addr(), on.Reached) }
+	}
+	if e != nil && !c.accepted.Reconnect {
+		b.work.Go(func() { b.serve(carrying, e) })
+	}
+	b.carry(carrying, e, shape, on, c, nil)
 }
 
 // withoutKeepAlive turns TCP keep-alives off. Go turns them on for all connections, and strangers would see them.
@@ -127,24 +151,28 @@ func worse(a, b error) error {
 }
 
 // admit finds the link and the cover of a connection.
-func (b *Bridge) admit(a *handshake.Accepted, c net.Conn) (*entry, cover.Cover, *link.Conn, error) {
+func (b *Bridge) admit(a *handshake.Accepted, client net.Addr, datagrams bool) (*entry, cover.Cover, *link.Conn, error) {
 	stranger := func(reason handshake.Reason) error { return &handshake.Refusal{Reason: reason} }
-	if len(a.Cover) == 0 || b.o.Covers[a.Cover[0]] == nil {
+	covers := b.o.Covers
+	if datagrams {
+		covers = b.o.DatagramCovers
+	}
+	if len(a.Cover) == 0 || covers[a.Cover[0]] == nil {
 		return nil, nil, nil, stranger(noCover)
 	}
-	shape, err := b.o.Covers[a.Cover[0]].Server(a.Cover)
+	shape, err := covers[a.Cover[0]].Server(a.Cover)
 	if err != nil {
 		return nil, nil, nil, stranger(noCover)
 	}
 	if !a.Reconnect {
-		e, on, err := b.open(a, c.RemoteAddr())
+		e, on, err := b.open(a, client, datagrams)
 		return e, shape, on, err
 	}
 	e := b.find(a.Link)
 	if e == nil {
 		return nil, nil, nil, stranger(handshake.NoLink)
 	}
-	on, err := e.link.Adopt(a, false)
+	on, err := e.link.Adopt(a, datagrams)
 	if err != nil {
 		return nil, nil, nil, stranger(handshake.NoLink)
 	}
@@ -168,7 +196,7 @@ func (b *Bridge) carry(ctx context.Context, e *entry, shape cover.Cover, on *lin
 		err = shape.Carry(ctx, c, on)
 	}
 	on.Leave(err)
-	if err != nil && ctx.Err() == nil {
+	if _, packets := c.(*caller); !packets && err != nil && ctx.Err() == nil {
 		// An attacker who changes the bytes of a client gets the same silence as a stranger.
 		_ = c.SetDeadline(time.Time{})
 		drop(c, time.Now().Add(b.o.silence))
@@ -195,7 +223,7 @@ func drop(c net.Conn, until time.Time) {
 type onlyReader struct{ io.Reader }
 
 // refused counts a connection that is no client's, and logs why.
-func (b *Bridge) refused(c net.Conn, err error) {
+func (b *Bridge) refused(from net.Addr, err error) {
 	reason := handshake.NoHello
 	if r, ok := errors.AsType[*handshake.Refusal](err); ok {
 		reason = r.Reason
@@ -208,5 +236,5 @@ func (b *Bridge) refused(c net.Conn, err error) {
 		b.o.Log.Error("refused a client", "why", reason, "error", cause, "hint", errhint.Of(cause))
 		return
 	}
-	b.o.Log.Info("refused a connection", "why", reason, "network", connlimit.Network(netutil.AddrPort(c.RemoteAddr()).Addr()))
+	b.o.Log.Info("refused a connection", "why", reason, "network", connlimit.Network(netutil.AddrPort(from).Addr()))
 }

@@ -74,7 +74,7 @@ func (b *Bridge) Status() Status {
 		all = append(all, e)
 	}
 	b.mu.Unlock()
-	s.Strangers = b.places.Count()
+	s.Strangers = b.places.Count() + int(b.callers.Load())
 	for _, e := range all {
 		one := e.status()
 		s.Strangers -= one.Connections

@@ -35,6 +35,7 @@ const answerPatience = 20 * time.Second
 type Options struct {
 	Line        handshake.Line
 	Covers      cover.Factory
+	Datagrams   bool  // the covers are over UDP
 	Connections int   // that a link has at a time; 0 is the default
 	Bytes       int64 // the limit of one connection, which is replaced before it ends; 0 if there is none
 	Link        link.Options
@@ -133,7 +134,7 @@ func (m *members) prove(ctx context.Context) (ready map[*member]net.Conn, err er
 	if ok, why := m.enough(); !ok {
 		closeAll(ready)
 		err := errors.Join(failed...)
-		return nil, &path.Error{What: "bridge " + m.to.String(), Why: "it cannot be reached: " + why, Hint: cmp.Or(errhint.Of(err),
+		return nil, &path.Error{What: "bridge " + m.bridge.String(), Why: "it cannot be reached: " + why, Hint: cmp.Or(errhint.Of(err),
 			"check that the bridge runs, and that the network lets TCP to that port pass")}
 	}
 	return ready, nil
@@ -161,7 +162,7 @@ func (s *Session) begin(ctx context.Context, ready map[*member]net.Conn) error {
 				continue
 			}
 		}
-		err := s.hello(ctx, one, c)
+		err := s.attempt(ctx, one, c)
 		if err == nil {
 			return nil
 		}
@@ -170,6 +171,20 @@ func (s *Session) begin(ctx context.Context, ready map[*member]net.Conn) error {
 			return s.noAnswer(err)
 		}
 	}
+}
+
+// attempt is [Session.hello], with a share of the time for each path if only silence tells that one is dead.
+func (s *Session) attempt(ctx context.Context, one *member, c net.Conn) error {
+	if !s.o.Datagrams {
+		return s.hello(ctx, one, c)
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerPatience/time.Duration(len(s.members.all)))
+	defer cancel()
+	err := s.hello(ctx, one, c)
+	if ctx.Err() != nil {
+		s.members.silent(one)
+	}
+	return err
 }
 
 // refused reports whether the bridge itself said no: another path changes nothing then.
@@ -185,7 +200,7 @@ func (s *Session) hello(ctx context.Context, one *member, c net.Conn) error {
 		c.Close()
 		return err
 	}
-	l, on, err := link.Initiate(s.o.Link, handshake.Hello{Mode: s.o.mode, Token: s.o.Line.Token, Cover: parameters}, false)
+	l, on, err := link.Initiate(s.o.Link, handshake.Hello{Mode: s.o.mode, Token: s.o.Line.Token, Cover: parameters}, s.o.Datagrams)
 	if err != nil {
 		c.Close()
 		return err

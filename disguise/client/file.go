@@ -46,7 +46,7 @@ func (b Bridge) Options() (o Options, err error) {
 		return o, err
 	}
 	o.Covers, err = cover.New(name, cover.Options{Seed: o.Line.Key[:], Life: life, Args: args})
-	o.Connections, o.Bytes = b.Connections, life.Bytes
+	o.Connections, o.Bytes, o.Datagrams = b.Connections, life.Bytes, cover.OverUDP(args)
 	if err == nil {
 		err = o.complete()
 	}
@@ -60,6 +60,16 @@ func (b Bridge) cover(l handshake.Line) string {
 		return cmp.Or(b.Cover, cover.Shared(l.Covers[0])[0]) // a stranger's line names no file of this machine
 	}
 	return cmp.Or(b.Cover, DefaultCover)
+}
+
+// Carries returns what a path must carry for the cover.
+func (b Bridge) Carries() path.Carries {
+	if line, err := handshake.ParseLine(b.Line); err == nil {
+		if _, args, err := cover.ParseSpec(b.cover(line)); err == nil && cover.OverUDP(args) {
+			return path.Datagrams
+		}
+	}
+	return path.Streams
 }
 
 func (b Bridge) life() (cover.Life, error) {

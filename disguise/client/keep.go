@@ -181,7 +181,7 @@ func (s *Session) join(one *member, c net.Conn) {
 		c.Close()
 		return
 	}
-	on, err := s.Join(parameters, false)
+	on, err := s.Join(parameters, s.o.Datagrams)
 	if err != nil {
 		c.Close()
 		return

@@ -19,12 +19,12 @@ const Scheme = "disguise"
 func Register(read func(file string) (Bridge, error)) {
 	path.Register(path.Kind{Scheme: Scheme, Argument: "FILE", Carries: path.Datagrams | path.Streams, Tunnel: true,
 		New: func(s path.Spec, o path.Options) (path.Path, error) {
-			if err := path.Need(o.Base, path.Streams, "the tunnel "+s.Name); err != nil {
-				return nil, err
-			}
 			file, err := read(s.Arg)
 			if err != nil {
 				return nil, &path.Error{What: "path " + s.Name, Err: err, Hint: errhint.Of(err)}
+			}
+			if err := path.Need(o.Base, file.Carries(), "the tunnel "+s.Name); err != nil {
+				return nil, err
 			}
 			return newPath(s, file, o.Base)
 		}})

@@ -2,8 +2,10 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"strings"
 	"sync"
 	"time"
@@ -42,7 +44,8 @@ type member struct {
 
 // members are the paths of a link. The schedule draws one for each connection.
 type members struct {
-	to path.Target // the bridge
+	bridge    netip.AddrPort
+	datagrams bool
 
 	mu     sync.Mutex
 	all    []*member
@@ -56,13 +59,21 @@ func newMembers(o Options) (*members, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &members{to: path.At(o.Line.Address), quorum: group.Quorum{Min: least, Degrade: o.Degrade}}
+	needs := path.Streams
+	if o.Datagrams {
+		needs = path.Datagrams
+	}
+	if o.Datagrams && least > 1 && !o.Degrade {
+		return nil, &path.Error{What: "disguise", Why: fmt.Sprintf("%d paths must work before anything is sent, and over UDP only sending tells which do", least),
+			Hint: "use a cover over TCP, or set --min-paths 1"}
+	}
+	m := &members{bridge: o.Line.Address, datagrams: o.Datagrams, quorum: group.Quorum{Min: least, Degrade: o.Degrade}}
 	o.Schedule.Every, o.Schedule.Settle = schedule.Every{}, 0 // the unit is one connection
 	if m.draws, err = schedule.New(o.Schedule, len(o.Paths)); err != nil {
 		return nil, err
 	}
 	for _, p := range o.Paths {
-		if err := path.Need(p.Path, path.Streams, "a disguised link"); err != nil {
+		if err := path.Need(p.Path, needs, "a disguised link"); err != nil {
 			return nil, err
 		}
 		m.all = append(m.all, &member{Path: p, live: map[*carrier]bool{}})
@@ -124,7 +135,7 @@ func (m *members) enough() (bool, string) {
 func (m *members) dial(ctx context.Context, one *member) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialPatience)
 	defer cancel()
-	c, err := path.Dial(ctx, one.Path.Path, m.to)
+	c, err := m.connect(ctx, one)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err != nil {
@@ -132,12 +143,52 @@ func (m *members) dial(ctx context.Context, one *member) (net.Conn, error) {
 		one.retry.Tried(time.Now(), retryFirst, retryLongest)
 		return nil, err
 	}
-	path.KeepAlive(c)
 	one.health.Restore()
 	one.broken = false
 	one.opened++
 	return c, nil
 }
+
+// connect opens a TCP connection, or a UDP socket, which proves nothing yet.
+func (m *members) connect(ctx context.Context, one *member) (net.Conn, error) {
+	if m.datagrams {
+		flow, err := path.Open(path.WithSession(ctx, ""), one.Path.Path, m.bridge)
+		if err != nil {
+			return nil, err
+		}
+		return &flowConn{path.PacketConn(flow, m.bridge), m.bridge}, nil
+	}
+	c, err := path.Dial(ctx, one.Path.Path, path.At(m.bridge))
+	if err == nil {
+		path.KeepAlive(c)
+	}
+	return c, err
+}
+
+// flowConn is the conversation with the bridge over a flow. What cannot be sent, and ICMP messages, which anybody may forge, are
+// losses.
+type flowConn struct {
+	*path.Conn
+	bridge netip.AddrPort
+}
+
+func (c *flowConn) Read(b []byte) (int, error) {
+	for {
+		n, _, err := c.ReadFrom(b)
+		if _, lost := errors.AsType[*path.Unreachable](err); !lost {
+			return n, err
+		}
+	}
+}
+
+func (c *flowConn) Write(b []byte) (int, error) {
+	if _, err := c.WriteTo(b, nil); errors.Is(err, net.ErrClosed) {
+		return 0, err
+	}
+	return len(b), nil
+}
+
+func (c *flowConn) RemoteAddr() net.Addr { return net.UDPAddrFromAddrPort(c.bridge) }
 
 // silent counts a connection that ended without a byte of the bridge as a failure of its path.
 func (m *members) silent(one *member) {

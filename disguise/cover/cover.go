@@ -3,6 +3,7 @@ package cover
 
 import (
 	"context"
+	"errors"
 	"net"
 )
 
@@ -15,9 +16,12 @@ type Feed interface {
 	// were not padding. It never blocks.
 	Fill(b []byte) (useful int, err error)
 	// Take takes bytes that arrived: the next part of the stream, or one datagram. It may change b, and does not keep it. On an
-	// error the connection is of no use.
+	// error the connection is of no use, except on [ErrForeign].
 	Take(b []byte) error
 }
+
+// ErrForeign says that a datagram holds nothing of the link. Anybody may send some, so they show nothing of the peer.
+var ErrForeign = errors.New("the datagram holds nothing of this link")
 
 // Cover shapes what one end of a cover connection sends.
 type Cover interface {

@@ -82,6 +82,7 @@ func New(name string, o Options) (Factory, error) {
 	k, known := kinds[name]
 	kindsLock.RUnlock()
 	what := "cover " + name
+	o.Datagrams = o.Datagrams || OverUDP(o.Args)
 	switch {
 	case !known:
 		return nil, &path.Error{What: fmt.Sprintf("cover %q", name), Why: "there is no such cover", Hint: "one of " + strings.Join(names(), ", ")}
@@ -94,6 +95,9 @@ func New(name string, o Options) (Factory, error) {
 		if _, known := k.Args[arg]; !known {
 			return nil, &path.Error{What: what, Why: fmt.Sprintf("it has no setting %q", arg), Hint: k.settings()}
 		}
+	}
+	if t, set := o.Args[transport]; set && t != "tcp" && t != "udp" {
+		return nil, &path.Error{What: what, Why: fmt.Sprintf("%q is no transport", t), Hint: "tcp or udp"}
 	}
 	if err := o.Life.check(); err != nil {
 		return nil, &path.Error{What: what, Err: err, Hint: fmt.Sprintf("a connection needs at least %d bytes each way", MinBytes)}

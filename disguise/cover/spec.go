@@ -27,6 +27,12 @@ func ParseSpec(text string) (name string, args map[string]string, err error) {
 	return name, args, nil
 }
 
+// transport is the setting of kinds that replay over TCP and over UDP.
+const transport = "transport"
+
+// OverUDP reports whether the settings of a cover ask for datagrams.
+func OverUDP(args map[string]string) bool { return args[transport] == "udp" }
+
 // Shared returns the specifications for a bridge line: without settings that mean nothing on another machine.
 func Shared(specs ...string) (shared []string) {
 	for _, spec := range specs {

@@ -53,7 +53,9 @@ type Conn struct {
 	stalled  bool
 	probes   int // blocks that a stalled connection may send
 	newest   arrival
-	greet    bool // a block must go out, to show that the connection was accepted
+	adopted  bool      // by a link at the bridge
+	greet    bool      // a block must go out, to show that the connection was accepted
+	asked    time.Time // when it last asked whether the client receives; over datagrams
 	reset    Code
 	left     bool
 	watched  bool          // the context of Wait is
@@ -134,6 +136,17 @@ func (c *Conn) silence() {
 	l.kick(now)
 	l.checkStarved(now)
 }
+
+// Reached reports whether the peer has shown that it receives what is sent on the connection. Over datagrams anybody may have
+// given its address.
+func (c *Conn) Reached() bool {
+	c.l.mu.Lock()
+	defer c.l.mu.Unlock()
+	return c.reaches()
+}
+
+// l.mu is held.
+func (c *Conn) reaches() bool { return !c.datagrams || c.rtt.known || !c.adopted && c.hello == nil }
 
 // check fails when the connection carries nothing any more. l.mu is held.
 func (c *Conn) check() error {

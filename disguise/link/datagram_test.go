@@ -48,6 +48,49 @@ func TestStreamsOverDatagrams(t *testing.T) {
 	}
 }
 
+// A connection that joins over datagrams shows the bridge that its client receives, also if the bridge has nothing to send. One
+// whose client receives nothing does not.
+func TestReached(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Options{})
+		with := line{delay: 10 * time.Millisecond, every: 5 * time.Millisecond, datagrams: true, size: func(int) int { return 400 }}
+		l, _, _ := w.open(with)
+		bridge := w.other()
+		time.Sleep(5 * time.Second) // the rekey is over
+		reached := func() (n int) {
+			for _, c := range bridge.conns {
+				if c.Reached() {
+					n++
+				}
+			}
+			return n
+		}
+		if n := reached(); n != 1 {
+			t.Errorf("%d connections of the first", n)
+		}
+		w.join(with)
+		deaf, err := l.Join([]byte{1}, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			b := make([]byte, 400)
+			if _, err := deaf.Fill(b); err != nil {
+				t.Fatal(err)
+			}
+			if far, _, err := w.accept(b, true); err == nil {
+				_, _ = far.Fill(b)
+			}
+		}
+		time.Sleep(time.Second)
+		if n := reached(); n != 2 || len(bridge.conns) != 3 {
+			t.Errorf("%d of %d connections", n, len(bridge.conns))
+		}
+		exchange(t, l, bridge, nil, nil)
+		w.finish()
+	})
+}
+
 func TestDatagramsArriveWholeOrNotAtAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})

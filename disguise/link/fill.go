@@ -170,6 +170,10 @@ func (c *Conn) next(b []byte, now time.Time) (h block.Header) {
 		l.end(errNumbers, silent)
 		return h
 	}
+	if c.adopted && !c.reaches() && now.Sub(c.asked) >= helloEvery && len(b) >= dataHead {
+		c.asked = now
+		return c.question(b, now)
+	}
 	if l.ack.due && c.mayAck() || l.ack.ripe(now) && c.data() {
 		if h = c.nextAck(b, now); h.Data > 0 {
 			return h
@@ -232,9 +236,7 @@ func (c *Conn) nextData(b []byte, now time.Time) (h block.Header) {
 		l.pingDue = false
 		l.pings++
 		l.wrote(now)
-		binary.BigEndian.PutUint64(b, l.out.Written())
-		c.log.add(l.keys.nextSequence(), now)
-		return block.Header{Data: dataHead}
+		return c.question(b, now)
 	}
 	c.probes = max(0, c.probes-1)
 	seq := l.keys.nextSequence()
@@ -251,6 +253,13 @@ func (c *Conn) nextData(b []byte, now time.Time) (h block.Header) {
 	l.count.Sent += uint64(p.Size())
 	l.wakeWriter()
 	return block.Header{Data: dataHead + p.Size()}
+}
+
+// question asks for an ack.
+func (c *Conn) question(b []byte, now time.Time) block.Header {
+	binary.BigEndian.PutUint64(b, c.l.out.Written())
+	c.log.add(c.l.keys.nextSequence(), now)
+	return block.Header{Data: dataHead}
 }
 
 // nextSequence is that of the next block.

@@ -123,7 +123,7 @@ func (l *Link) Adopt(a *handshake.Accepted, datagrams bool) (*Conn, error) {
 		return nil, &path.Error{What: "a connection", Why: "it does not know the link that it joins"}
 	}
 	c := l.newConn(datagrams)
-	c.greet = datagrams
+	c.adopted, c.greet = true, datagrams
 	l.joined()
 	return c, nil
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"heddle/disguise/block"
+	"heddle/disguise/cover"
 )
 
 var (
@@ -21,8 +22,11 @@ func (c *Conn) Take(b []byte) error {
 	if c.broken != nil {
 		return c.broken
 	}
-	c.broken = c.take(b)
-	return c.broken
+	err := c.take(b)
+	if err != cover.ErrForeign {
+		c.broken = err
+	}
+	return err
 }
 
 func (c *Conn) take(b []byte) error {
@@ -70,23 +74,26 @@ func (c *Conn) take(b []byte) error {
 
 // takeBlocks takes one datagram. It ignores what is no block, as anybody may send datagrams.
 func (c *Conn) takeBlocks(b []byte) error {
+	foreign := cover.ErrForeign
 	for len(b) >= block.Overhead {
 		if c.hello != nil && c.hello.takeDatagram(c, b) {
 			return nil
 		}
 		e, h, err := c.open(b)
 		if err != nil || h.Size() > len(b) {
-			return nil
+			break
 		}
 		err = c.takeBlock(e, h, b[:h.Size()])
 		switch {
 		case errors.Is(err, errWindow), errors.Is(err, block.ErrForged):
 		case err != nil:
 			return err
+		default:
+			foreign = nil
 		}
 		b = b[h.Size():]
 	}
-	return nil
+	return foreign
 }
 
 // arriving counts bytes, and reports whether they are of no use, but the connection must live to send a reset.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"heddle/disguise/block"
+	"heddle/disguise/cover"
 	"heddle/disguise/handshake"
 )
 
@@ -283,7 +284,7 @@ func (w *world) drain(ctx context.Context, from <-chan flying, with line, take f
 			for with.stuck != nil && with.stuck.Load() && ctx.Err() == nil {
 				time.Sleep(10 * time.Millisecond)
 			}
-			if err := take(f.b); err != nil {
+			if err := take(f.b); err != nil && err != cover.ErrForeign {
 				if !errors.Is(err, io.EOF) {
 					w.mu.Lock()
 					w.errs = append(w.errs, err)

@@ -109,6 +109,9 @@ func (f ptFlags) bridge(o pt.BridgeOptions) (pt.Bridge, error) {
 	if err != nil {
 		return nil, err
 	}
+	if len(made.DatagramCovers) > 0 {
+		return nil, &path.Error{What: "cover", Why: "Tor's bridges are reached by TCP, and a cover has transport=udp", Hint: "leave it out, or lead to Tor's ORPort with heddle disguise serve --to"}
+	}
 	made.Target = o.Target
 	if err := made.Open(); err != nil {
 		return nil, err

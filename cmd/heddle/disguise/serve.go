@@ -80,16 +80,20 @@ func runServe(cmd *cobra.Command, s config.DisguiseServe, dryRun bool) error {
 	if err != nil {
 		return err
 	}
-	listeners, err := listen(cmd.Context(), s.Listen)
+	listeners, err := listen(cmd.Context(), s.Listen, b, o.Options)
 	if err != nil {
 		return err
 	}
 	var at []string
 	for _, l := range listeners {
-		at = append(at, l.Addr().String())
+		one := l.Addr().String()
+		if l.Addr().Network() == "udp" {
+			one += "/udp"
+		}
+		at = append(at, one)
 	}
 	fmt.Fprintf(stderr, "disguise: listening on %s, leading %s\n", strings.Join(at, ", "), leads(s))
-	_, port, _ := net.SplitHostPort(at[0])
+	_, port, _ := net.SplitHostPort(listeners[0].Addr().String())
 	status := func() control.Status {
 		st := b.Status()
 		st.Listen = at
@@ -105,16 +109,31 @@ func runServe(cmd *cobra.Command, s config.DisguiseServe, dryRun bool) error {
 	return err
 }
 
-func listen(ctx context.Context, all []string) (listeners []net.Listener, err error) {
-	for _, at := range all {
-		l, err := runner.Listen(ctx, "listen", at, false)
+// listen opens the bridge's doors: for TCP and for UDP, as the covers need.
+func listen(ctx context.Context, all []string, b *bridge.Bridge, o bridge.Options) (listeners []net.Listener, err error) {
+	defer func() {
 		if err != nil {
 			for _, open := range listeners {
 				open.Close()
 			}
-			return nil, err
 		}
-		listeners = append(listeners, l)
+	}()
+	for _, at := range all {
+		if len(o.Covers) > 0 {
+			l, err := runner.Listen(ctx, "listen", at, false)
+			if err != nil {
+				return listeners, err
+			}
+			listeners = append(listeners, l)
+			at = l.Addr().String() // with the port, if it was 0
+		}
+		if len(o.DatagramCovers) > 0 {
+			socket, err := runner.ListenUDP("listen", at)
+			if err != nil {
+				return listeners, err
+			}
+			listeners = append(listeners, b.Packets(socket))
+		}
 	}
 	return listeners, nil
 }

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"heddle/disguise/cover"
 )
 
 // Feed is a [cover.Feed] whose blocks are clear: the length of the block, that of its data, the data, and 0xAA as padding.
@@ -143,6 +145,7 @@ func (f *Feed) Take(b []byte) error {
 	if f.Datagrams {
 		if !f.open(b) {
 			f.unusable++
+			return cover.ErrForeign
 		}
 		return nil
 	}

@@ -36,8 +36,9 @@ const Claim = "sizes, directions, times and headers are those of a recorded prog
 func init() {
 	cover.Register(cover.Kind{Name: Name, Number: Number, Claim: Claim, Streams: true, Datagrams: true, New: New, Local: []string{"traces", "trace"},
 		Args: map[string]string{
-			"traces": "the file of the trace database; both sides need the same one (default: the one that Heddle brings)",
-			"trace":  "the name or the number of the trace to replay, of a client (default: another one for each connection)",
+			"transport": "tcp or udp: which of the traces, and how the connections to the bridge go (default: tcp)",
+			"traces":    "the file of the trace database; both sides need the same one (default: the one that Heddle brings)",
+			"trace":     "the name or the number of the trace to replay, of a client (default: another one for each connection)",
 		}})
 }
 
@@ -76,6 +77,9 @@ func FactoryOf(d *Database, o cover.Options) (cover.Factory, error) {
 	}
 	e := &path.Error{What: "cover " + Name, Why: fmt.Sprintf("the database has no trace %q for %s", wanted, transport(o.Datagrams)),
 		Hint: "one of " + strings.Join(have, ", ")}
+	if slices.ContainsFunc(d.Traces, func(t Trace) bool { return t.Name == wanted && t.Datagrams != o.Datagrams }) {
+		e.Hint = "it is a trace over " + transport(!o.Datagrams) + ": set transport=" + strings.ToLower(transport(!o.Datagrams))
+	}
 	if len(have) == 0 {
 		e.Why, e.Hint = "the database has no trace over "+transport(o.Datagrams), "record one, or use "+transport(!o.Datagrams)
 	}
@@ -189,10 +193,14 @@ func (c *connection) Carry(ctx context.Context, conn net.Conn, f cover.Feed) err
 	defer heard.Stop()
 	header := c.trace.Header(!c.down).Size()
 	return cover.Carry(ctx, conn, c.life, readSize, func(b []byte) error {
-		heard.Reset(most)
 		if len(b) < header {
 			return nil
 		}
-		return f.Take(b[header:])
+		err := f.Take(b[header:])
+		if errors.Is(err, cover.ErrForeign) {
+			return nil
+		}
+		heard.Reset(most)
+		return err
 	}, p.run)
 }

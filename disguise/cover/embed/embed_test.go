@@ -6,12 +6,15 @@ import (
 	"encoding/binary"
 	"errors"
 	"net"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"heddle/disguise/cover"
 	"heddle/disguise/cover/covertest"
+	"heddle/internal/errhint"
+	"heddle/internal/netutil"
 )
 
 // call is a trace of RTP: 160 bytes each way each 20 ms, with jitter, and some of the marker bits set.
@@ -294,6 +297,15 @@ func TestPeerOfDatagramsThatIsGone(t *testing.T) {
 				}
 			}
 		}()
+		others, end := context.WithCancel(t.Context())
+		defer end()
+		go func() { // who writes the peer's address keeps nothing alive
+			for range 300 {
+				if _, err := b.Write(make([]byte, 300)); err != nil || netutil.Sleep(others, time.Second) != nil {
+					return
+				}
+			}
+		}()
 		began := time.Now()
 		if err := c.Carry(t.Context(), datagrams{a}, &covertest.Feed{Datagrams: true}); !errors.Is(err, errSilent) {
 			t.Error(err)
@@ -345,10 +357,13 @@ func TestChoosesATrace(t *testing.T) {
 		trace     string
 		datagrams bool
 		want      int
-	}{{"", true, 0}, {"", false, 1}, {"shell", false, 1}, {"1", false, 1}, {"call", false, -1}, {"2", true, -1}} {
+	}{{"", true, 0}, {"", false, 1}, {"shell", false, 1}, {"1", false, 1}, {"call", false, -1}, {"2", true, -1}, {"shell", true, -1}} {
 		f, err := FactoryOf(d, cover.Options{Datagrams: c.datagrams, Args: map[string]string{"trace": c.trace}})
 		if (err == nil) != (c.want >= 0) {
 			t.Errorf("%+v: %v", c, err)
+		}
+		if hint := "transport=tcp"; c.trace == "shell" && c.datagrams && !strings.Contains(errhint.Of(err), hint) {
+			t.Errorf("%+v: the hint is %q", c, errhint.Of(err))
 		}
 		if err != nil {
 			continue

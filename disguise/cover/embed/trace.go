@@ -111,11 +111,14 @@ func (t *Trace) starts() (all []int) {
 	return all
 }
 
-// silence is the longest time that a side sends nothing, the end of a loop included.
+// silence is the longest time that a side sends no blocks, the end of a loop included.
 func (t *Trace) silence(down bool) (longest time.Duration) {
-	last := -t.rest()
+	last, least := -t.rest(), 0
+	if t.Datagrams {
+		least = t.Header(down).Size() + block.Overhead
+	}
 	for _, p := range t.Packets {
-		if p.Down == down {
+		if p.Down == down && p.Size >= least {
 			longest, last = max(longest, p.At-last), p.At
 		}
 	}

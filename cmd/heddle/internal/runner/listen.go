@@ -15,13 +15,29 @@ func Listen(ctx context.Context, flag, address string, mptcp bool) (net.Listener
 	c.SetMultipathTCP(mptcp)
 	l, err := c.Listen(ctx, path.Family("tcp", address), address)
 	if err != nil {
-		hint := "write --" + flag + " [HOST]:PORT, such as 127.0.0.1:1080"
-		if errors.Is(err, syscall.EADDRINUSE) {
-			hint = "another program listens there: choose another port"
-		}
-		return nil, &path.Error{What: flag + " " + address, Why: "it cannot listen there", Err: err, Hint: hint}
+		return nil, cannotListen(flag, address, err)
 	}
 	return l, nil
+}
+
+// ListenUDP opens the UDP socket that a flag names.
+func ListenUDP(flag, address string) (*net.UDPConn, error) {
+	at, err := net.ResolveUDPAddr(path.Family("udp", address), address)
+	if err != nil {
+		return nil, cannotListen(flag, address, err)
+	}
+	if at.IP == nil {
+		at.IP = net.IPv6unspecified
+	}
+	return path.ListenUDP(at.AddrPort())
+}
+
+func cannotListen(flag, address string, err error) error {
+	hint := "write --" + flag + " [HOST]:PORT, such as 127.0.0.1:1080"
+	if errors.Is(err, syscall.EADDRINUSE) {
+		hint = "another program listens there: choose another port"
+	}
+	return &path.Error{What: flag + " " + address, Why: "it cannot listen there", Err: err, Hint: hint}
 }
 
 // Exposed reports whether other machines can connect to a port.
