@@ -39,6 +39,7 @@ type Schedule struct {
 	left    int       // packets left, for units of packets
 	end     time.Time // end of the unit, for units of time
 	settled time.Time // earliest end of the first unit
+	whole   bool      // the next unit begins a new grid
 }
 
 // New returns the schedule of one session over n paths. "weighted" without fixed weights draws them from Dirichlet(alpha,
@@ -109,8 +110,11 @@ func (s *Schedule) Changes() float64 {
 	return 1 - same
 }
 
-// Lengthen sets the length of the units to come, for units of time.
-func (s *Schedule) Lengthen(period time.Duration) { s.every.Period = period }
+// Lengthen sets the length of the units to come, for units of time. The next unit has all of it.
+func (s *Schedule) Lengthen(period time.Duration) {
+	s.whole = s.whole || period != s.every.Period
+	s.every.Period = period
+}
 
 // Period returns the length of a unit of time, or 0.
 func (s *Schedule) Period() time.Duration { return s.every.Period }
@@ -173,8 +177,8 @@ func (s *Schedule) begin(now time.Time) {
 	if s.every.Period == 0 {
 		return
 	}
-	if s.end.IsZero() || now.Before(s.end) {
-		s.end = now.Add(s.every.Period)
+	if s.end.IsZero() || s.whole || now.Before(s.end) {
+		s.end, s.whole = now.Add(s.every.Period), false
 		return
 	}
 	// Units stay on one grid, so that a late packet does not delay all later switches.

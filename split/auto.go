@@ -93,6 +93,6 @@ func (s *Session) lengthen() {
 	if n := len(s.auto.costs); n > 0 {
 		cost = float64(slices.Sorted(slices.Values(s.auto.costs))[n/2])
 	}
-	period := time.Duration(cost * s.sched.Changes() / autoShare).Round(10 * time.Millisecond)
+	period := max(time.Duration(cost*s.sched.Changes()/autoShare), validation*s.auto.rtt).Round(10 * time.Millisecond)
 	s.sched.Lengthen(min(max(period, schedule.AutoPeriod), autoLongest))
 }

@@ -74,13 +74,17 @@ type Session struct {
 	lastSent time.Time
 	offered  time.Time // when the program last sent, even if that was refused
 	lastUp   time.Time // last arrival
-	hold     time.Time // no probes before
-	tried    *member   // the member whose trial takes the next datagrams, or nil
-	spared   [][]byte  // the newest datagrams that were refused, for a trial
-	cookied  *member   // by which a relay's program got its newest WireGuard cookie; nil without one
-	nudge    func()
-	resolved time.Time // start of the last search
-	settled  time.Time // when the server was last heard, or sought at another address
+	// unanswered is when the session sent first without an answer since, as of the last look; zero if there was one.
+	unanswered time.Time
+	refusal    string // what the server's machine said last, and when
+	refusedAt  time.Time
+	hold       time.Time // no probes before
+	tried      *member   // the member whose trial takes the next datagrams, or nil
+	spared     [][]byte  // the newest datagrams that were refused, for a trial
+	cookied    *member   // by which a relay's program got its newest WireGuard cookie; nil without one
+	nudge      func()
+	resolved   time.Time // start of the last search
+	settled    time.Time // when the server was last heard, or sought at another address
 }
 
 // NewSession validates the options and makes the paths. It sends nothing.
@@ -245,6 +249,9 @@ func (s *Session) sendNext(now time.Time, datagrams [][]byte) int {
 	if s.shakes.limited.CompareAndSwap(true, false) {
 		s.group.Warn("a QUIC handshake was not confirmed within %v or %d datagrams of the client, and its path may change from now on", handshakeLimit, handshakePackets)
 	}
+	if shake != nil {
+		s.validates()
+	}
 	if s.rules != nil {
 		var i int
 		if i, n = s.rules.up(now, n, shake != nil || isLong(datagrams[0])); i >= 0 {
@@ -388,6 +395,7 @@ func (s *Session) trouble(l *member, err error) {
 	case errors.Is(err, net.ErrClosed): // the member is being reopened
 	case errors.As(err, &u) && u.FromServer(s.server.Load().Addr()):
 		s.group.Note(l.Member, "the server refuses: "+u.Error())
+		s.refusal, s.refusedAt = u.Error(), s.now()
 	case errors.As(err, &u) && u.Errno == syscall.EMSGSIZE:
 		s.reported(l, u)
 	case errors.As(err, &u) && u.By.IsValid():

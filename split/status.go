@@ -132,6 +132,9 @@ func (s *Session) Status(backend string) Status {
 	if load := s.load(now); load != "" {
 		out.Warnings = append(out.Warnings, load)
 	}
+	if silence := s.silence(); silence != "" {
+		out.Warnings = append(out.Warnings, silence)
+	}
 	out.Claim = s.claim(out.Claim, rows)
 	return out
 }

@@ -34,6 +34,7 @@ func (s *Session) tend(ctx context.Context) {
 		s.mu.Lock()
 		s.judge(now)
 		s.trySpared(now)
+		s.awaitAnswer()
 		if s.lastUp.After(s.settled) {
 			s.settled, s.heardAt = s.lastUp, *s.server.Load()
 			s.places.hear(s.heardAt)

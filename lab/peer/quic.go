@@ -3,12 +3,16 @@ package peer
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"heddle/lab"
@@ -16,8 +20,12 @@ import (
 
 // QUICServers are the libraries of the HTTP/3 servers that [QUICServer] starts. They use the library's defaults, except
 // that quiche is set to allow migration. All speak QUIC version 1 (RFC 9000); quic-go and aioquic also version 2 (RFC
-// 9369).
+// 9369). The benches compare them. [QUICServer] also starts "ngtcp2", if the package of its server is installed; it does not
+// count the bytes of a POST.
 var QUICServers = []string{"quic-go", "aioquic", "quiche"}
+
+// gtlsserver is the server of the package ngtcp2-server.
+const gtlsserver = "gtlsserver"
 
 // QUICConfig says where a QUIC server listens and what it serves.
 type QUICConfig struct {
@@ -36,7 +44,7 @@ type QUIC struct {
 	client      string // the program of the quic-go client
 }
 
-// QUICServer starts one of [QUICServers] on a host. It builds missing parts into the user's cache first.
+// QUICServer starts one of [QUICServers], or ngtcp2, on a host. It builds missing parts into the user's cache first.
 func QUICServer(ctx context.Context, host *lab.Host, library string, c QUICConfig) (*QUIC, error) {
 	if c.Say == nil {
 		c.Say = func(string, ...any) {}
@@ -58,8 +66,21 @@ func QUICServer(ctx context.Context, host *lab.Host, library string, c QUICConfi
 	if q.Process, err = Start(ctx, host, command[0], command[1:]...); err != nil {
 		return nil, err
 	}
-	_, err = q.started(q.AwaitLog(ctx, "listening on"))
+	_, err = q.started(q.Await(ctx, func() error { return listens(host, c.Addr) }))
 	return q, err
+}
+
+// listens fails until a program in a host has an UDP socket at an address. Not every server says when it listens.
+func listens(host *lab.Host, at netip.AddrPort) error {
+	ip := at.Addr().As4()
+	want := fmt.Sprintf(" %08X:%04X ", binary.NativeEndian.Uint32(ip[:]), at.Port())
+	return host.Do(func() error {
+		sockets, err := os.ReadFile("/proc/thread-self/net/udp")
+		if err == nil && !strings.Contains(string(sockets), want) {
+			err = fmt.Errorf("nothing listens at %v", at)
+		}
+		return err
+	})
 }
 
 func (c QUICConfig) certificate() string { return filepath.Join(c.Work, "certificate.pem") }
@@ -78,6 +99,11 @@ func quicCommand(ctx context.Context, library string, c QUICConfig) ([]string, e
 	case "quiche":
 		program, err := quiche(ctx, c.Say)
 		return []string{program, c.Addr.String(), c.certificate(), c.key()}, err
+	case "ngtcp2":
+		if _, err := exec.LookPath(gtlsserver); err != nil {
+			return nil, missing(gtlsserver, "apt-get install ngtcp2-server")
+		}
+		return []string{gtlsserver, "--quiet", "--max-dyn-length=1G", c.Addr.Addr().String(), strconv.Itoa(int(c.Addr.Port())), c.key(), c.certificate()}, nil
 	}
 	return nil, fmt.Errorf("no QUIC server is made of %q", library)
 }

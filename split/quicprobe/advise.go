@@ -16,6 +16,10 @@ const scheduleName = "weighted"
 func advise(r *Report) Advice {
 	a := Advice{Flags: []string{}, Words: []string{}}
 	say := func(format string, args ...any) { a.Words = append(a.Words, fmt.Sprintf(format, args...)) }
+	if r.Vanished != "" {
+		say("The server vanished during this step: %s. Changes of the client's address may have ended its program, and so the sessions of others. Do not split sessions with this server until another probe has shown that it lives on.", r.Vanished)
+		return a
+	}
 	if r.NewPort == nil {
 		say("Nothing is known of changes, so there is nothing to recommend.")
 		return a

@@ -36,6 +36,7 @@ func (p *prober) connect(ctx context.Context) (*session, error) {
 		return nil, err
 	}
 	if err := p.dial(ctx, s); err != nil {
+		p.vanished(ctx)
 		return nil, err
 	}
 	if s.recorder.confirms(ctx, p.pace.answer) {
@@ -45,11 +46,19 @@ func (p *prober) connect(ctx context.Context) (*session, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
+	p.vanished(ctx)
 	e := &path.Error{What: "QUIC to " + p.to.String(), Why: fmt.Sprintf("the server did not confirm the handshake within %v", p.pace.answer)}
 	if s.ended() != nil {
 		e.Why = ending(s.ended())
 	}
 	return nil, e
+}
+
+// vanished records that the server takes no connection any more, after an earlier one.
+func (p *prober) vanished(ctx context.Context) {
+	if ctx.Err() == nil && p.report.Parameters != nil {
+		p.report.Vanished = p.step
+	}
 }
 
 // begin returns an unconnected session on the first path.

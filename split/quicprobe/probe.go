@@ -78,6 +78,7 @@ type prober struct {
 	version uint32
 	meter   *meter
 	report  *Report
+	step    string // what the probe does, as its last line of progress says
 }
 
 // Run probes the server. If a probe that began fails, it returns what it learned and the error. A bound of its own is no
@@ -248,8 +249,9 @@ func (p *prober) all(ctx context.Context) error {
 }
 
 func (p *prober) talk(format string, args ...any) {
+	p.step = fmt.Sprintf(format, args...)
 	if p.Talk != nil {
-		fmt.Fprintf(p.Talk, format+"\n", args...)
+		fmt.Fprintln(p.Talk, p.step)
 	}
 }
 

@@ -136,18 +136,21 @@ func (d dyingTalk) Write(b []byte) (int, error) {
 
 func TestServerThatDies(t *testing.T) {
 	t.Parallel()
-	for _, at := range []string{"a new address", "over 3 addresses", "without changes", "every"} {
+	for _, at := range []string{"a new port", "a new address", "over 3 addresses", "without changes", "every"} {
 		t.Run(at, func(t *testing.T) {
 			t.Parallel()
 			s := start(t, nil)
 			o := s.options(2)
 			o.Talk = dyingTalk{s.mood, at}
 			r, err := Run(t.Context(), o)
-			if r == nil || err == nil || r.Stopped == "" || r.NewPort == nil || !r.NewPort.Survived {
+			if r == nil || err == nil || r.Stopped == "" || (r.NewPort == nil) != (at == "a new port") || r.NewPort != nil && !r.NewPort.Survived {
 				t.Fatalf("report %+v, error %v", r, err)
 			}
 			if !strings.Contains(err.Error(), "no answer within") {
 				t.Errorf("error %v", err)
+			}
+			if at := r.Vanished; at == "" || r.Advice.Split || !strings.Contains(strings.Join(r.Advice.Words, "\n"), "vanished during this step: "+at) {
+				t.Errorf("vanished at %q, advice %+v", at, r.Advice)
 			}
 		})
 	}
@@ -158,7 +161,7 @@ func TestBounds(t *testing.T) {
 	s := start(t, nil)
 	o := s.options(2)
 	o.MaxBytes = 100_000
-	if r := probed(t, o); r.Stopped != errBytes.Error() || r.Sent+r.Received > 2*o.MaxBytes || r.Advice.Words == nil {
+	if r := probed(t, o); r.Stopped != errBytes.Error() || r.Vanished != "" || r.Sent+r.Received > 2*o.MaxBytes || r.Advice.Words == nil {
 		t.Errorf("stopped: %q, sent %d, received %d", r.Stopped, r.Sent, r.Received)
 	}
 	o = s.options(2)

@@ -24,12 +24,14 @@ type Report struct {
 	Early         *Early        `json:"early"` // whether sessions survive changes from their beginning on
 	// Distrusts says what makes the server restart its congestion control (RFC 9000, section 9.4): "nothing", "addresses" (new
 	// ones, but not new ports) or "changes" (new ports too); empty if unknown. It compares cases of one period.
-	Distrusts string   `json:"distrusts"`
-	Sent      int64    `json:"sent"`              // UDP payload of the whole probe in bytes
-	Received  int64    `json:"received"`          // likewise
-	Stopped   string   `json:"stopped,omitempty"` // what ended the probe early
-	Notes     []string `json:"notes"`
-	Advice    Advice   `json:"advice"`
+	Distrusts string `json:"distrusts"`
+	Sent      int64  `json:"sent"`              // UDP payload of the whole probe in bytes
+	Received  int64  `json:"received"`          // likewise
+	Stopped   string `json:"stopped,omitempty"` // what ended the probe early
+	// Vanished is what the probe did when the server, after an earlier connection, took none any more.
+	Vanished string   `json:"vanished,omitempty"`
+	Notes    []string `json:"notes"`
+	Advice   Advice   `json:"advice"`
 }
 
 // Parameters are transport parameters of the server (RFC 9000, section 18.2).
