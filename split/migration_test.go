@@ -171,12 +171,13 @@ func migrated(t *testing.T, far, length time.Duration, change func(*Options)) (m
 			})
 		}
 		megabits = c.download(t, length)
-		switches, visits = int(c.session.switches), c.visits
+		switches = int(c.session.switches)
 		c.session.Close()
 		work.Wait()
 		close(c.up.flying)
 		close(c.down.flying)
 		lines.Wait()
+		visits = c.visits
 	})
 	return megabits, switches, visits
 }
@@ -264,7 +265,7 @@ func TestAutoKeepsTheSpeed(t *testing.T) {
 	seed := uint64(1)
 	for far, least := range map[time.Duration]float64{closeBy: 0.88, 4 * closeBy: 0.75} {
 		speed := func(every schedule.Every) float64 {
-			megabits, _, _ := migrated(t, far, 10*time.Second, func(o *Options) {
+			megabits, _, _ := migrated(t, far, 6*time.Second, func(o *Options) {
 				o.Schedule = schedule.Config{Name: "uniform", Every: every, Seed: &seed}
 			})
 			return megabits
