@@ -7,11 +7,16 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"heddle/internal/netutil"
 )
 
 const (
 	soakUsers = 8         // links at a time
 	soakBytes = 1_000_000 // of each link
+	// soakPause is between two links of a user. A bridge bounds the links of one address, and a link that its user left takes a place
+	// for a while.
+	soakPause = 2 * time.Second
 )
 
 // Soak has links of a bridge come and go, whose connections are short, and measures memory and descriptors of both ends each minute
@@ -44,6 +49,7 @@ func (b *bridged) soak(ctx context.Context) error {
 					stop(err)
 				}
 				links.Add(1)
+				_ = netutil.Sleep(going, soakPause)
 			}
 		})
 	}
