@@ -145,6 +145,7 @@ func TestConnectionsAreCut(t *testing.T) {
 
 // No connection carries more than its limit, and the link is as long as it likes.
 func TestByteLimit(t *testing.T) {
+	t.Parallel()
 	const limit = 15_000
 	s := start(t, func(o *Options) { o.Target = to(tcptest.Serve(t, tcptest.Echo)) })
 	r := relayTo(t, s)

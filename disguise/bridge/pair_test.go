@@ -137,6 +137,7 @@ func exchange(t *testing.T, c net.Conn, n int) {
 }
 
 func TestOneTarget(t *testing.T) {
+	t.Parallel()
 	var from net.Addr
 	s := start(t, func(o *Options) {
 		o.Target = func(ctx context.Context, client net.Addr) (net.Conn, error) {

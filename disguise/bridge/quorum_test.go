@@ -87,6 +87,7 @@ func (c *gated) Close() error {
 
 // While one of two required paths is down, the link sends nothing by the other. It goes on when the path is back.
 func TestPathDiesWhileTheLinkRuns(t *testing.T) {
+	t.Parallel()
 	s := start(t, func(o *Options) { o.Target = to(tcptest.Serve(t, tcptest.Echo)) })
 	gates := map[string]*gate{}
 	o := s.options()

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -64,14 +65,20 @@ func TestBridgeOverUDP(t *testing.T) {
 	if out, err = exec.CommandContext(t.Context(), "ndpiReader", "-f", "ip", "-i", labtest.File(dir, "home")).CombinedOutput(); err != nil {
 		t.Fatalf("ndpiReader: %v\n%s", err, out)
 	}
-	named := regexp.MustCompile(`(?m)^\t(\S+) +packets: \d+ +bytes: \d+ +flows: (\d+)`).FindAllStringSubmatch(string(out), -1)
-	for _, one := range named {
-		if one[1] != "RTP" {
-			t.Errorf("nDPI takes %s conversations for %s", one[2], one[1])
+	// It judges by the first packets. A conversation that has just begun, or that lacks the bridge's first packets, gets another
+	// name, or none.
+	flows := map[string]int{}
+	total := 0
+	for _, one := range regexp.MustCompile(`(?m)^\t(\S+) +packets: \d+ +bytes: \d+ +flows: (\d+)`).FindAllStringSubmatch(string(out), -1) {
+		n, err := strconv.Atoi(one[2])
+		if err != nil {
+			t.Fatal(err)
 		}
+		flows[one[1]] += n
+		total += n
 	}
-	if len(named) == 0 {
-		t.Errorf("nDPI names nothing: %s", out)
+	if flows["RTP"]*2 <= total {
+		t.Errorf("nDPI names %v of %d conversations:\n%s", flows, total, out)
 	}
 }
 
