@@ -131,6 +131,7 @@ func startAs(t *testing.T, environment []string, name string, args ...string) *t
 	}()
 	t.Cleanup(func() {
 		cmd.Process.Kill()
+		stdout.Close() // which a child of its own may hold
 		for range c.lines {
 		}
 		cmd.Wait()

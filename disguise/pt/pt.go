@@ -66,6 +66,7 @@ func Run(ctx context.Context, o Options) error {
 	if o.listen == nil {
 		o.listen = net.Listen
 	}
+	parent := os.Getppid() // it may end as soon as it has read a line
 	stdout := &lines{to: o.Stdout}
 	goptlib.Stdout = stdout
 	if os.Getenv("TOR_PT_MANAGED_TRANSPORT_VER") == "" {
@@ -80,7 +81,7 @@ func Run(ctx context.Context, o Options) error {
 	defer cancel()
 	go func() {
 		defer cancel()
-		awaitParentsEnd(ctx, o.Stdin)
+		awaitParentsEnd(ctx, parent, o.Stdin)
 	}()
 	s := &started{o, stdout}
 	if os.Getenv("TOR_PT_CLIENT_TRANSPORTS") != "" {
@@ -107,7 +108,7 @@ func (l *lines) checkEnvironment() error {
 }
 
 // awaitParentsEnd returns when the parent closes stdin, if it announced to do that, or is gone, or when ctx ends.
-func awaitParentsEnd(ctx context.Context, stdin io.Reader) {
+func awaitParentsEnd(ctx context.Context, parent int, stdin io.Reader) {
 	if os.Getenv("TOR_PT_EXIT_ON_STDIN_CLOSE") == "1" {
 		ended := make(chan struct{})
 		go func() {
@@ -123,7 +124,7 @@ func awaitParentsEnd(ctx context.Context, stdin io.Reader) {
 	// A process whose parent ended gets another one, except on Windows.
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
-	for parent := os.Getppid(); parent == os.Getppid(); {
+	for parent == os.Getppid() {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
