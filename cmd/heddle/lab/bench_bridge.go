@@ -65,3 +65,20 @@ of each minute, relative to the first. Needs root.`,
 	cmd.Flags().DurationVar(&o.Length, "for", 10*time.Minute, "how long")
 	return cmd
 }
+
+func newBenchRandomnessCommand() *cobra.Command {
+	var o bench.BridgeOptions
+	cmd := bridgeBench(bench.Randomness, &o, &cobra.Command{
+		Use:   "randomness",
+		Short: "Whether the bytes of the cover random are those of a random source",
+		Long: `Record the connections of links that carry zeros, and have dieharder test their
+bytes: the first 1,000 of each connection and direction ("first"), and all of
+each direction ("up", "down"). It prints the p-values of each test, and how many
+dieharder calls weak or failed, beside controls of /dev/urandom: 20 of the same
+length, or 3 for streams of more than 100 MB. Tests that take more bytes than
+there are, are left out. Takes about ten minutes. Needs root and dieharder.`,
+		Example: "  heddle lab bench randomness --links 1000",
+	})
+	cmd.Flags().IntVar(&o.Links, "links", 1000, "how many links")
+	return cmd
+}
