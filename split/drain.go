@@ -110,8 +110,8 @@ func (s *Session) sendDraining(i int, now time.Time, datagrams [][]byte) {
 // isShortHeader reports whether a datagram looks like a QUIC packet after the handshake (RFC 9000, section 17.3).
 func isShortHeader(datagram []byte) bool { return len(datagram) > 0 && datagram[0]&0xc0 == 0x40 }
 
-// followed records that the server was heard on the member that a switch led to. What arrives sooner than a round trip after the
-// switch is from an earlier visit. s.mu is held.
+// followed records that the server was heard on the member that a switch led to. Packets that arrive within half a round trip after
+// the switch belong to an earlier visit. s.mu is held.
 func (s *Session) followed(l *member) {
 	d := &s.drain
 	took := s.now().Sub(d.began)

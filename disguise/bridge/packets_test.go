@@ -135,7 +135,7 @@ func TestOverUDP(t *testing.T) {
 	polltest.Await(t, "both links end", func() bool { return len(s.Status().Links) == 0 })
 }
 
-// Who knows no bridge line, or repeats what a client sent, gets no answer, and the bridge keeps nothing of it.
+// The bridge does not answer a stranger without its bridge line, nor a replay, and keeps nothing of either.
 func TestStrangersOverUDP(t *testing.T) {
 	s, o := startOverUDP(t)
 	stranger, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(s.line.Address))
@@ -240,7 +240,7 @@ func TestNoAmplification(t *testing.T) {
 	}
 }
 
-// What a client shows on one connection holds for the others from its address, and for no other address.
+// Once a client has shown on one connection that it receives, its other connections from that address count too, and none from another.
 func TestReachesAnAddress(t *testing.T) {
 	e := &entry{reached: map[netip.Addr]bool{}}
 	here, there := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")

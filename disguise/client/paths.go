@@ -165,8 +165,8 @@ func (m *members) connect(ctx context.Context, one *member) (net.Conn, error) {
 	return c, err
 }
 
-// flowConn is the conversation with the bridge over a flow. What cannot be sent, and ICMP messages, which anybody may forge, are
-// losses.
+// flowConn is the conversation with the bridge over a flow. It treats a failed send as a loss. It also ignores ICMP messages, since
+// anybody may forge them.
 type flowConn struct {
 	*path.Conn
 	bridge netip.AddrPort

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"heddle/internal/netutil"
 	"heddle/lab"
 	"heddle/lab/peer"
 )
@@ -100,20 +101,13 @@ func (b *bridged) listen(ctx context.Context, at netip.AddrPort, serve func(*net
 		if err != nil {
 			return err
 		}
-		context.AfterFunc(ctx, func() { l.Close() })
-		go func() {
-			for {
-				c, err := l.AcceptTCP()
-				if err != nil {
-					return
-				}
-				go func() {
-					defer c.Close()
-					defer context.AfterFunc(ctx, func() { c.Close() })()
-					serve(c)
-				}()
-			}
-		}()
+		go netutil.Serve(ctx, l, func(c net.Conn) {
+			go func() {
+				defer c.Close()
+				defer context.AfterFunc(ctx, func() { c.Close() })()
+				serve(c.(*net.TCPConn))
+			}()
+		})
 		return nil
 	})
 }

@@ -34,8 +34,8 @@ var randomTests = []struct {
 	sample int // bytes
 }{{100, 400_000}, {101, 400_000}, {102, 400_000}, {15, 400_000}, {0, 1_100_000}, {9, 5_200_000}, {3, 2_400_000}}
 
-// Of few samples dieharder calls far more p-values weak or failed than it should, of /dev/urandom too. So a stream is compared with several
-// controls of the same length: fewer for streams beyond shortStream bytes, whose tests take a minute.
+// With few samples, dieharder calls too many p-values weak or failed, those of /dev/urandom too. So a stream is compared with several
+// controls of the same length. There are fewer for streams beyond shortStream bytes, whose tests take a minute.
 const (
 	shortStream   = 100_000_000
 	shortControls = 20
@@ -48,8 +48,8 @@ const (
 	mostValues  = 1000 // more than one test has
 )
 
-// Randomness records what links of the cover random send, and has dieharder test the first bytes of all connections and directions, and the
-// streams of each direction, beside as many bytes of /dev/urandom. It fails with [peer.ErrMissing] without dieharder.
+// Randomness records what links of the cover random send. It has dieharder test the first bytes of all connections and directions,
+// and the streams of each direction, beside as many bytes of /dev/urandom. It fails with [peer.ErrMissing] without dieharder.
 func Randomness(ctx context.Context, o BridgeOptions) (Report, error) {
 	if _, err := exec.LookPath("dieharder"); err != nil {
 		return Report{}, &path.Error{What: "dieharder", Hint: "apt-get install dieharder", Err: peer.ErrMissing}

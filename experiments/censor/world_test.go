@@ -14,6 +14,7 @@ import (
 	"github.com/quic-go/quic-go"
 	"github.com/vishvananda/netlink"
 
+	"heddle/internal/netutil"
 	"heddle/internal/polltest"
 	"heddle/lab"
 	"heddle/lab/labtest"
@@ -204,23 +205,16 @@ func TestProbesInTheWay(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { l.Close() })
-		go func() {
-			for {
-				c, err := l.Accept()
-				if err != nil {
-					return
+		go netutil.Serve(t.Context(), l, func(c net.Conn) {
+			go func() {
+				defer c.Close()
+				to := io.Discard
+				if answers {
+					to = c
 				}
-				go func() {
-					defer c.Close()
-					to := io.Discard
-					if answers {
-						to = c
-					}
-					io.Copy(to, c)
-				}()
-			}
-		}()
+				io.Copy(to, c)
+			}()
+		})
 	}
 	c, err := Start(t.Context(), in.Host("home-gw"), Options{Attacks: []string{"probe", "delay"}})
 	if err != nil {

@@ -12,7 +12,8 @@
 //
 // It fails closed. The nftables table lets packets out only while a set has an element. This process renews the element each
 // second, and the kernel removes it after three seconds. With too few paths there is an element only while the route leads by
-// a silent path, to test it. So after a crash packets leave by the last path for up to three seconds, and then none until [Clean] or the next Open of the session.
+// a silent path, to test it. So after a crash packets leave by the last path for up to three seconds, and then none until [Clean]
+// or the next Open of the session.
 //
 // It needs CAP_NET_ADMIN, Linux 4.17 and nftables with sets that time out.
 package route

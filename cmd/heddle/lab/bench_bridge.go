@@ -35,7 +35,7 @@ func newBenchProbesCommand() *cobra.Command {
 	var o bench.BridgeOptions
 	cmd := bridgeBench(bench.Probes, &o, &cobra.Command{
 		Use:   "probes",
-		Short: "What active probes of a bridge learn",
+		Short: "Compare what active probes learn of a bridge and of a silent service",
 		Long: `Send probes to a bridge, and to a service that reads, never answers, and ends
 connections at the same age. Print what a prober sees of each: bytes of answer,
 bytes that are not acknowledged, FIN or RST, and the age of the connection; and
@@ -56,7 +56,7 @@ func newBenchSoakCommand() *cobra.Command {
 	var o bench.BridgeOptions
 	cmd := bridgeBench(bench.Soak, &o, &cobra.Command{
 		Use:   "soak",
-		Short: "Memory and descriptors of a bridge whose links come and go",
+		Short: "Measure memory and descriptors of a bridge while links come and go",
 		Long: `Download by a bridge for a while, in eight links at a time of 1 MB each, with
 connections of 100 kB, and print memory and descriptors of both ends at the end
 of each minute, relative to the first. Needs root.`,
@@ -70,7 +70,7 @@ func newBenchRandomnessCommand() *cobra.Command {
 	var o bench.BridgeOptions
 	cmd := bridgeBench(bench.Randomness, &o, &cobra.Command{
 		Use:   "randomness",
-		Short: "Whether the bytes of the cover random are those of a random source",
+		Short: "Have dieharder test the bytes that the cover random sends",
 		Long: `Record the connections of links that carry zeros, and have dieharder test their
 bytes: the first 1,000 of each connection and direction ("first"), and all of
 each direction ("up", "down"). It prints the p-values of each test, and how many
