@@ -104,10 +104,23 @@ func TestLinkOverTwoPaths(t *testing.T) {
 	}
 }
 
-// A UDP session over a path that a bridge disguises: the network of its base sees connections to the bridge, and no other network
-// sees anything.
+// A UDP session over a path that a bridge disguises, and over a node behind the bridge: the network of its base sees connections to
+// the bridge, and no other network sees anything.
 func TestDatagramsByThePath(t *testing.T) {
-	w := newBridgeWorld(t, toWeb...)
+	t.Run("the bridge", func(t *testing.T) {
+		w := newBridgeWorld(t, toWeb...)
+		w.echoed("--via", "b=disguise:"+w.client+"@lte", "--path", "lte=if:lte")
+	})
+	t.Run("a node behind it", func(t *testing.T) {
+		w := newBridgeWorld(t, toNode...)
+		w.echoed(w.nodeBehind("lte")...)
+	})
+}
+
+// echoed sends datagrams by heddle split with these flags, of which path lte is the only device.
+func (w *bridgeWorld) echoed(flags ...string) {
+	w.t.Helper()
+	t := w.t
 	err := w.Host("web").Do(func() error {
 		echo, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(lab.WebAddr, 5000)))
 		if err != nil {
@@ -131,12 +144,7 @@ func TestDatagramsByThePath(t *testing.T) {
 	}
 	dir := t.TempDir()
 	end := labtest.Capture(t, w.Instance, dir, map[string]string{"home": "home-gw/client", "lte": "lte-gw/client"})
-	p, err := peer.Start(t.Context(), w.Host("client"), labtest.Heddle, "split", "--listen", "127.0.0.1:5000", "--to", lab.WebAddr.String()+":5000",
-		"--via", "b=disguise:"+w.client+"@lte", "--path", "lte=if:lte")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(p.Stop)
+	p := w.Start("client", "", append([]string{"split", "--listen", "127.0.0.1:5000", "--to", lab.WebAddr.String() + ":5000"}, flags...)...)
 	var program net.Conn
 	if err := w.Host("client").Do(func() (err error) { program, err = net.Dial("udp", "127.0.0.1:5000"); return err }); err != nil {
 		t.Fatal(err)

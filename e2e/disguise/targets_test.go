@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"heddle/lab"
@@ -83,5 +84,35 @@ func TestStreamServerBehindABridge(t *testing.T) {
 	total := w.seen(dir, places, "SSH-2.0")
 	if whole := 2 * copied; total["home"] < whole*2/5 || total["lte"] < whole*2/5 || total["office"] > 0 {
 		t.Errorf("the networks saw %v bytes", total)
+	}
+}
+
+// nodeAt is where a node behind the bridge listens.
+var (
+	nodeAt = netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), peer.NodePort)
+	toNode = []string{"--destinations", "--allow", nodeAt.String()}
+)
+
+// nodeBehind starts an overlay node that only the bridge reaches. It returns the flags of a path to it by a device.
+func (w *bridgeWorld) nodeBehind(device string) []string {
+	w.t.Helper()
+	w.Node("server", "--listen", nodeAt.String())
+	w.Pass("hidden", "server", nodeAt.Addr(), "--to", lab.WebAddr.String())
+	return []string{"--via", "n=node:hidden@b", "--path", "b=disguise:" + w.client + "@" + device, "--path", device + "=if:" + device}
+}
+
+// An overlay node that listens behind a bridge: the network sees the bridge, and the website the node.
+func TestNodeBehindABridge(t *testing.T) {
+	w := newBridgeWorld(t, toNode...)
+	flags := w.nodeBehind("lte")
+	places, dir := map[string]string{"lte": "lte-gw/client"}, t.TempDir()
+	end := labtest.Capture(t, w.Instance, dir, places)
+	out, talk, err := w.Try("client", "GET / HTTP/1.0\r\n\r\n", append(append([]string{"connect"}, flags...), lab.WebAddr.String(), "80")...)
+	if err != nil || !strings.HasSuffix(out, string(w.page)) {
+		t.Errorf("%d bytes came, %v\n%s", len(out), err, talk)
+	}
+	end()
+	if total := w.seen(dir, places, "nobody may read"); total["lte"] < len(w.page) {
+		t.Errorf("the network saw %v bytes", total)
 	}
 }

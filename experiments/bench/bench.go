@@ -31,11 +31,13 @@ type Bench struct {
 	paper func(name string) *float64
 }
 
-// topology is one world with its servers, and the cases compared there. The first case is the baseline.
+// topology is one world with its servers, and the cases compared there.
 type topology struct {
 	name  string // first words of its cases
 	world lab.World
 	cases []variant
+	// baseline returns the name of the case that one is compared with; nil is the first case for all.
+	baseline func(v variant) string
 	// serve starts the servers that all cases share, which end with the world; may be nil.
 	serve func(ctx context.Context, s *stage) error
 	// check fails where serve is bound to, before anything is built or started; nil where nothing is known beforehand.
@@ -91,6 +93,18 @@ func (s *stage) startUntil(ctx context.Context, word string, args ...string) (*p
 
 func (t *topology) caseName(v variant) string { return t.name + "/" + v.name }
 
+// compared returns the case that v is compared with.
+func (t *topology) compared(v variant) variant {
+	if t.baseline != nil {
+		for _, base := range t.cases {
+			if base.name == t.baseline(v) {
+				return base
+			}
+		}
+	}
+	return t.cases[0]
+}
+
 // Check returns an error if the options are invalid.
 func (b Bench) Check(o Options) error {
 	_, err := only(b.topologies(o.Quick), o.Only)
@@ -109,9 +123,14 @@ func only(all []*topology, words []string) ([]*topology, error) {
 	}
 	var kept []*topology
 	for _, t := range all {
-		rest := slices.DeleteFunc(slices.Clone(t.cases[1:]), func(v variant) bool { return !wanted(t.caseName(v)) })
-		if len(rest) > 0 || wanted(t.caseName(t.cases[0])) {
-			t.cases = append(t.cases[:1:1], rest...)
+		keep := map[string]bool{}
+		for _, v := range t.cases {
+			if wanted(t.caseName(v)) {
+				keep[v.name], keep[t.compared(v).name] = true, true
+			}
+		}
+		if len(keep) > 0 {
+			t.cases = slices.DeleteFunc(t.cases, func(v variant) bool { return !keep[v.name] })
 			kept = append(kept, t)
 		}
 	}

@@ -12,14 +12,17 @@ import (
 	"heddle/lab/peer"
 )
 
-// disguiseSizes are sizes of downloads in bytes (StegoTorus, figure 7 and table 3), by the name of their figure.
-var disguiseSizes = []struct {
+// disguiseSize is a size of downloads in bytes, by the name of its figure.
+type disguiseSize = struct {
 	name  string
 	bytes int
-}{{"100kB", 100_000}, {"300kB", 300_000}, {"1MB", 1_000_000}}
+}
 
-// Disguise is table 3 and figure 7 of StegoTorus: goodput of downloads over a DSL link, and the bytes on that link, directly, by
-// Tor, and by Tor over transports, relative to Tor.
+// disguiseSizes are of StegoTorus, figure 7 and table 3.
+var disguiseSizes = []disguiseSize{{"100kB", 100_000}, {"300kB", 300_000}, {"1MB", 1_000_000}}
+
+// Disguise is table 3 and figures 6 and 7 of StegoTorus: goodput of downloads over a DSL link, the bytes on that link, and streams of
+// a fixed rate at growing latency, directly, by Tor, and by Tor over transports, relative to Tor.
 func Disguise() Bench {
 	return Bench{
 		name: "disguise",
@@ -28,25 +31,23 @@ func Disguise() Bench {
 			if quick {
 				sizes = sizes[len(sizes)-1:]
 			}
-			return []*topology{disguiseTopology("dsl85", 85*time.Millisecond, sizes), disguiseTopology("dsl450", 450*time.Millisecond, sizes)}
+			return []*topology{disguiseTopology("dsl85", 85*time.Millisecond, sizes, quick),
+				disguiseTopology("dsl450", 450*time.Millisecond, sizes, quick), steadyTopology(quick)}
 		},
 		paper: disguisePaper,
 	}
 }
 
-type disguiseSize = struct {
-	name  string
-	bytes int
-}
-
-func disguiseTopology(name string, rtt time.Duration, sizes []disguiseSize) *topology {
-	t := &topology{name: name, world: lab.Tor("tor", lab.DSL(rtt)), serve: serveDisguise, check: checkDisguise}
-	for _, c := range []struct {
-		name  string
-		socks uint16 // 0 is none
-	}{{"tor", peer.TorSOCKS}, {"direct", 0}, {"obfs4", peer.Obfs4SOCKS}, {"random", peer.HeddleSOCKS}} {
-		t.cases = append(t.cases, variant{c.name, func(ctx context.Context, s *stage, _ int) ([]figure, error) {
-			return download(ctx, s, c.socks, sizes)
+func disguiseTopology(name string, rtt time.Duration, sizes []disguiseSize, quick bool) *topology {
+	n := &torWays{}
+	t := &topology{name: name, world: lab.Tor("tor", lab.DSL(rtt)), serve: n.serve, check: checkDisguise}
+	for _, way := range torWayNames(quick) {
+		t.cases = append(t.cases, variant{way, func(ctx context.Context, s *stage, _ int) (figures []figure, err error) {
+			err = n.by(ctx, s, way, func(socks uint16) error {
+				figures, err = download(ctx, s, socks, sizes)
+				return err
+			})
+			return figures, err
 		}})
 	}
 	return t
@@ -57,10 +58,58 @@ func checkDisguise() error {
 	return err
 }
 
-func serveDisguise(ctx context.Context, s *stage) error {
+// The ways to a web server: without Tor, by Tor's guards, and by transports of Tor.
+const (
+	wayTor    = "tor"
+	wayDirect = "direct"
+	wayObfs4  = "obfs4"
+	wayRandom = "random"
+	wayEmbed  = "embed"
+)
+
+// torWayNames returns the ways, the baseline first. embed takes minutes.
+func torWayNames(quick bool) []string {
+	all := []string{wayTor, wayDirect, wayObfs4, wayRandom, wayEmbed}
+	if quick {
+		return all[:4]
+	}
+	return all
+}
+
+// torWays are the clients of a private Tor network.
+type torWays struct {
+	network *peer.TorNetwork
+	bridge  *peer.TorBridge
+}
+
+// embedSOCKS is the port of the client whose cover is embed.
+const embedSOCKS = 9060
+
+func (n *torWays) serve(ctx context.Context, s *stage) error {
 	s.say("start a private Tor network, which takes half a minute")
-	if err := peer.TorWorld(ctx, s.Instance, s.heddle); err != nil {
+	obfs4, err := peer.Obfs4(5011)
+	if err != nil {
 		return err
+	}
+	if n.network, err = peer.TorSite(ctx, s.Instance); err != nil {
+		return err
+	}
+	if n.bridge, err = n.network.Bridge(ctx, s.Host("bridge"), obfs4, peer.HeddleTransport(s.heddle, "--cover=random", "--cover=embed")); err != nil {
+		return err
+	}
+	for _, c := range []struct {
+		name  string
+		socks uint16
+		line  string
+		by    []peer.TorTransport
+	}{
+		{wayTor, peer.TorSOCKS, "", nil},
+		{wayObfs4, peer.Obfs4SOCKS, n.bridge.Line(obfs4.Name), []peer.TorTransport{obfs4}},
+		{wayRandom, peer.HeddleSOCKS, n.bridge.Line("heddle"), []peer.TorTransport{peer.HeddleTransport(s.heddle)}},
+	} {
+		if _, err := n.network.Client(ctx, s.Host("client"), c.name, c.socks, c.line, c.by...); err != nil {
+			return err
+		}
 	}
 	for _, size := range disguiseSizes {
 		// The files differ in their sizes only.
@@ -69,6 +118,27 @@ func serveDisguise(ctx context.Context, s *stage) error {
 		}
 	}
 	return nil
+}
+
+// by calls measure with the SOCKS port of a way, or 0 for none.
+func (n *torWays) by(ctx context.Context, s *stage, way string, measure func(socks uint16) error) error {
+	switch way {
+	case wayTor:
+		return measure(peer.TorSOCKS)
+	case wayObfs4:
+		return measure(peer.Obfs4SOCKS)
+	case wayRandom:
+		return measure(peer.HeddleSOCKS)
+	case wayEmbed:
+		// Its connections send whether there is data or not, so it runs only while it is measured.
+		c, err := n.network.Client(ctx, s.Host("client"), way, embedSOCKS, n.bridge.Line("heddle"), peer.HeddleTransport(s.heddle, "--cover=embed"))
+		if err != nil {
+			return err
+		}
+		defer c.Stop()
+		return measure(embedSOCKS)
+	}
+	return measure(0)
 }
 
 // download fetches a file of each size, and counts the bytes on the link.
@@ -106,12 +176,13 @@ func download(ctx context.Context, s *stage, socks uint16, sizes []disguiseSize)
 	return figures, nil
 }
 
-// disguisePaper returns the ratio to Tor of table 3, and for goodput of figure 7, which says no more than that the chopper's is
-// comparable.
+// disguisePaper returns the ratio to Tor of table 3. Of goodput, figure 7 says no more than that the chopper's is comparable, and
+// figure 6 that streams over the chopper lose nothing, at any latency.
 func disguisePaper(name string) *float64 {
 	for suffix, ratio := range map[string]float64{
 		"dsl85/direct/bytes-up": 23_643.0 / 61_162, "dsl85/direct/bytes-down": 1_014_401.0 / 1_075_715,
 		"dsl85/random/bytes-up": 63_061.0 / 61_162, "dsl85/random/bytes-down": 1_084_228.0 / 1_075_715,
+		"/random/goodput": 1,
 	} {
 		if strings.HasSuffix(name, suffix) {
 			return &ratio

@@ -170,6 +170,10 @@ func TestOnlyKeepsBaselines(t *testing.T) {
 			t.Errorf("only %q keeps %s, want %s", c.only, got, c.want)
 		}
 	}
+	kept, err := only(Disguise().topologies(false), []string{"steady/450ms/100kB/random"})
+	if err != nil || len(kept) != 1 || len(kept[0].cases) != 2 || kept[0].cases[0].name != "450ms/100kB/tor" {
+		t.Errorf("a case of its own baseline: %+v, %v", kept, err)
+	}
 	if _, err := only(WireGuard().topologies(true), []string{"equ"}); err == nil {
 		t.Error("half a word is taken for a case")
 	}

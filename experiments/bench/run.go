@@ -132,7 +132,7 @@ func (r *runner) keep(t *topology, v variant, round int, figures []figure, late 
 	var line string
 	for _, f := range figures {
 		name := rowName(t, v, f)
-		r.Add(Figure{Case: name, Metric: f.metric, Unit: f.unit, Group: t.name, Baseline: rowName(t, t.cases[0], f), Paper: r.paper(name)},
+		r.Add(Figure{Case: name, Metric: f.metric, Unit: f.unit, Group: t.name, Baseline: rowName(t, t.compared(v), f), Paper: r.paper(name)},
 			round, f.value)
 		line += fmt.Sprintf(" %s %.1f %s,", f.name, f.value, f.unit)
 	}
