@@ -34,13 +34,13 @@ import (
 // setup is a bridge on loopback.
 type setup struct {
 	*Bridge
-	t    *testing.T
+	t    testing.TB
 	at   netip.AddrPort
 	line handshake.Line
 	stop func()
 }
 
-func start(t *testing.T, edit func(*Options)) *setup {
+func start(t testing.TB, edit func(*Options)) *setup {
 	t.Helper()
 	id, err := handshake.NewIdentity()
 	if err != nil {
@@ -49,7 +49,7 @@ func start(t *testing.T, edit func(*Options)) *setup {
 	return startAs(t, id, "127.0.0.1:0", edit)
 }
 
-func startAs(t *testing.T, id handshake.Identity, at string, edit func(*Options)) *setup {
+func startAs(t testing.TB, id handshake.Identity, at string, edit func(*Options)) *setup {
 	t.Helper()
 	server, err := handshake.NewServer(id, &handshake.Replays{})
 	if err != nil {
@@ -86,7 +86,7 @@ func startAs(t *testing.T, id handshake.Identity, at string, edit func(*Options)
 	return s
 }
 
-func factory(t *testing.T, key handshake.PublicKey, bytes int64) cover.Factory {
+func factory(t testing.TB, key handshake.PublicKey, bytes int64) cover.Factory {
 	t.Helper()
 	f, err := cover.New(random.Name, cover.Options{Seed: key[:], Life: cover.Life{Bytes: bytes}})
 	if err != nil {

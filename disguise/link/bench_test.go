@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"heddle/disguise/block"
+	"heddle/internal/cputest"
 )
 
 // BenchmarkLink moves bytes one way between two links over pipes in memory. cpu-ns/B is the processor time of both sides for one
@@ -26,7 +27,7 @@ func BenchmarkLink(b *testing.B) {
 			}()
 			b.ReportAllocs()
 			b.ResetTimer()
-			before := processorTime()
+			used := cputest.Report(b, "B")
 			for range b.N {
 				if _, err := w.client.Write(data); err != nil {
 					b.Fatal(err)
@@ -37,7 +38,7 @@ func BenchmarkLink(b *testing.B) {
 				b.Error(err)
 			}
 			b.StopTimer()
-			b.ReportMetric(float64(processorTime()-before)/float64(b.N*len(data)), "cpu-ns/B")
+			used(b.N * len(data))
 			w.client.Reset(Closed)
 			w.bridge.Reset(Closed)
 		})

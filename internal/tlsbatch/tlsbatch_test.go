@@ -9,9 +9,8 @@ import (
 	"net"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"heddle/identity"
+	"heddle/internal/cputest"
 )
 
 // pair gives two ends of TLS over loopback, made by begin.
@@ -170,7 +169,7 @@ func benchmark[C net.Conn](b *testing.B, client, server func(net.Conn, *tls.Conf
 	const chunk = 128 << 10
 	b.SetBytes(chunk)
 	done := make(chan error)
-	before := processorTime(b)
+	used := cputest.Report(b, "op")
 	go func() {
 		buffer := make([]byte, chunk)
 		for left := chunk * b.N; left > 0; {
@@ -192,16 +191,7 @@ func benchmark[C net.Conn](b *testing.B, client, server func(net.Conn, *tls.Conf
 	if err := <-done; err != nil {
 		b.Fatal(err)
 	}
-	b.ReportMetric(float64(processorTime(b)-before)/float64(b.N), "cpu-ns/op")
-}
-
-// processorTime is what this process has used, in nanoseconds: on a busy machine it says more than the clock.
-func processorTime(b *testing.B) int64 {
-	var use unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_SELF, &use); err != nil {
-		b.Fatal(err)
-	}
-	return use.Utime.Nano() + use.Stime.Nano()
+	used(b.N)
 }
 
 func BenchmarkRecords(b *testing.B) { benchmark(b, Client, Server) }

@@ -1,5 +1,5 @@
 //go:build !unix
 
-package link
+package cputest
 
 func processorTime() int64 { return 0 }
