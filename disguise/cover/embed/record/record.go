@@ -97,10 +97,13 @@ func trace(flow observe.Flow, packets []observe.Packet, o Options) (t embed.Trac
 	return t, nil
 }
 
+// leastOpening is the least length of a line in bytes. Of random streams, one of 60,000 begins like such a line.
+const leastOpening = 6
+
 // opening takes the line of text with which many protocols begin a stream.
 func opening(head []byte) embed.Header {
 	end := bytes.IndexByte(head, '\n')
-	if end < 0 || bytes.ContainsFunc(head[:end], func(r rune) bool { return (r < ' ' || r > '~') && r != '\r' }) {
+	if end+1 < leastOpening || bytes.ContainsFunc(head[:end], func(r rune) bool { return (r < ' ' || r > '~') && r != '\r' }) {
 		return nil
 	}
 	return embed.Header{{Kind: embed.Literal, Bytes: end + 1, Value: bytes.Clone(head[:end+1])}}

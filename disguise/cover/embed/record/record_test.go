@@ -166,7 +166,7 @@ func TestSkipsWhatCannotPlay(t *testing.T) {
 }
 
 func TestOpening(t *testing.T) {
-	for text, want := range map[string]int{"SSH-2.0-x\r\n\x00\x01": 11, "HELLO": 0, "\x16\x03\x01\n": 0, "": 0, "\n": 1} {
+	for text, want := range map[string]int{"SSH-2.0-x\r\n\x00\x01": 11, "HELLO": 0, "\x16\x03\x01\n": 0, "": 0, "\n": 0, "OK a\n": 0, "+OK a\n": 6} {
 		if h := opening([]byte(text)); h.Size() != want {
 			t.Errorf("%q: %+v", text, h)
 		}
