@@ -12,7 +12,7 @@ HEDDLE  := bin/heddle
 TEST    := $(GO) test -vet=off -timeout 1h -p $(shell expr 2 \* $$(getconf _NPROCESSORS_ONLN))
 # What starts goroutines that share something is tested under the race detector, and not without it again. Each program that is
 # built so waits at its end for late reports, by itself a second; tests start hundreds of such programs.
-RACE    := ./path/... ./split/... ./stripe/... ./overlay/... ./board/... ./observe ./cmd/... ./proxy/... ./internal/... ./disguise/... ./lab
+RACE    := ./path/... ./split/... ./stripe/... ./overlay/... ./board/... ./observe ./cmd/... ./proxy/... ./internal/... ./disguise/... ./pseudonym/... ./lab
 
 .PHONY: all build demo test lint fuzz bench man install eval eval-test clean
 
@@ -117,7 +117,7 @@ install: build man
 	install -d $(DESTDIR)$(PREFIX)/share/man/man1
 	install -m 644 dist/man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1/
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
-	install -m 644 dist/heddle@.service dist/heddle-stream@.service dist/heddle-node.service dist/heddle-board.service dist/heddle-bridge.service $(DESTDIR)$(PREFIX)/lib/systemd/system/
+	install -m 644 dist/heddle@.service dist/heddle-stream@.service dist/heddle-node.service dist/heddle-board.service dist/heddle-bridge.service dist/heddle-pseudonym.service dist/heddle-tenant.service $(DESTDIR)$(PREFIX)/lib/systemd/system/
 	install -D -m 644 dist/heddle.toml $(DESTDIR)$(PREFIX)/share/doc/heddle/heddle.toml
 
 install-board-bft: board-bft

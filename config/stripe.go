@@ -282,13 +282,16 @@ func oneOf(noun, value string, there []string) error {
 	return &path.Error{What: fmt.Sprintf("no %s is called %q", noun, value), Hint: noun + "s: " + strings.Join(there, ", ")}
 }
 
-func checkHostPort(text, example string) error {
+func checkHostPort(text, example string) error { return CheckHostPort(text, text, example) }
+
+// CheckHostPort returns an error, about what, for a text that is not HOST:PORT.
+func CheckHostPort(what, text, example string) error {
 	if text == "" {
 		return &path.Error{Why: "no HOST:PORT is given", Hint: example}
 	}
 	host, port, err := net.SplitHostPort(text)
 	if n, perr := strconv.ParseUint(port, 10, 16); err != nil || perr != nil || n == 0 || host == "" {
-		return &path.Error{What: text, Why: fmt.Sprintf("%q is not HOST:PORT", text), Hint: example}
+		return &path.Error{What: what, Why: fmt.Sprintf("%q is not HOST:PORT", text), Hint: example}
 	}
 	return nil
 }

@@ -21,6 +21,7 @@ import (
 	"heddle/cmd/heddle/observe"
 	"heddle/cmd/heddle/overlay"
 	"heddle/cmd/heddle/probe"
+	"heddle/cmd/heddle/pseudonym"
 	"heddle/cmd/heddle/recv"
 	"heddle/cmd/heddle/run"
 	"heddle/cmd/heddle/send"
@@ -53,7 +54,7 @@ server's own network, sees the whole session.`,
 	root.AddGroup(&cobra.Group{ID: groupRun, Title: "Split sessions:"},
 		&cobra.Group{ID: groupStream, Title: "Stripe streams:"},
 		&cobra.Group{ID: groupOverlay, Title: "Overlay:"},
-		&cobra.Group{ID: groupDisguise, Title: "Disguise:"},
+		&cobra.Group{ID: groupDisguise, Title: "Disguise and pseudonyms:"},
 		&cobra.Group{ID: groupLook, Title: "Look:"},
 		&cobra.Group{ID: groupProve, Title: "Prove:"})
 	add := func(group string, commands ...*cobra.Command) {
@@ -65,7 +66,7 @@ server's own network, sees the whole session.`,
 	add(groupRun, up.Command(), down.Command(), split.Command(), mosh.Command(), connect.Command(), masque.Command(), run.Command())
 	add(groupStream, stream.Command(), send.Command(), recv.Command())
 	add(groupOverlay, overlay.Command(), asn.Command(), node.Command(), board.Command())
-	add(groupDisguise, disguise.Command())
+	add(groupDisguise, disguise.Command(), pseudonym.Command())
 	add(groupLook, status.Command(), doctorCommand(), check.Command(), observe.Command(), probe.Command())
 	add(groupProve, demoCommand(), labCommand())
 	root.AddCommand(version.Command(), completion.Command(), man.Command(newRootCommand))

@@ -1,4 +1,4 @@
-// Package sqlite opens durable SQLite databases, readable by their owner only, for exclusive use by one process.
+// Package sqlite opens durable SQLite databases, readable by their owner only.
 package sqlite
 
 import (
@@ -15,6 +15,21 @@ import (
 // Open opens or creates a file, and locks it until the database is closed. layout is the SQL that creates the tables; it
 // must do nothing if they exist. version counts the changes of layout: Open refuses a file of a higher version.
 func Open(file string, version int, layout string) (*sql.DB, error) {
+	db, err := open(file, "EXCLUSIVE")
+	if err != nil {
+		return nil, err
+	}
+	db.SetMaxOpenConns(1) // an exclusive lock belongs to one connection
+	if err := prepare(db, version, layout); err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return db, nil
+}
+
+// OpenShared opens or creates a file that several processes of this machine may have open. The caller makes the tables.
+func OpenShared(file string) (*sql.DB, error) { return open(file, "NORMAL") }
+
+func open(file, locking string) (*sql.DB, error) {
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		return nil, err
 	}
@@ -24,16 +39,8 @@ func Open(file string, version int, layout string) (*sql.DB, error) {
 	}
 	_ = f.Close()
 	// With synchronous=FULL, a commit to the write-ahead log is one fsync, and checksums detect its torn pages.
-	query := url.Values{"_pragma": {"busy_timeout(2000)", "locking_mode(EXCLUSIVE)", "journal_mode(WAL)", "synchronous(FULL)"}, "_txlock": {"immediate"}}
-	db, err := sql.Open("sqlite", "file:"+(&url.URL{Path: file}).EscapedPath()+"?"+query.Encode())
-	if err != nil {
-		return nil, err
-	}
-	db.SetMaxOpenConns(1) // an exclusive lock belongs to one connection
-	if err := prepare(db, version, layout); err != nil {
-		return nil, errors.Join(err, db.Close())
-	}
-	return db, nil
+	query := url.Values{"_pragma": {"busy_timeout(2000)", "foreign_keys(1)", "locking_mode(" + locking + ")", "journal_mode(WAL)", "synchronous(FULL)"}, "_txlock": {"immediate"}}
+	return sql.Open("sqlite", "file:"+(&url.URL{Path: file}).EscapedPath()+"?"+query.Encode())
 }
 
 // prepare stores the version in PRAGMA user_version, which SQLite reserves for applications.

@@ -39,6 +39,10 @@ func printStatus(w io.Writer, found answer, now time.Time, width int) error {
 			bridgeText(&b, r.Name, r.Bridge, now)
 		case r.Disguise != nil:
 			disguiseText(&b, r.Name, r.Disguise, now)
+		case r.Pseudonym != nil:
+			cloudText(&b, r.Name, r.Pseudonym)
+		case r.Tenant != nil:
+			tenantText(&b, r.Name, r.Tenant)
 		case len(r.Sessions) == 0:
 			fmt.Fprintf(&b, "%s: running, no session yet\n", r.Name)
 		}

@@ -8,19 +8,23 @@ import (
 	disguise "heddle/disguise/client"
 	"heddle/overlay/client"
 	"heddle/proxy/connectudp"
+	"heddle/pseudonym/cloud"
+	"heddle/pseudonym/tenant"
 	"heddle/split"
 	"heddle/stripe"
 )
 
 // Status is the status of a running heddle. Its JSON fields are a stable interface.
 type Status struct {
-	Sessions []split.Status     `json:"sessions"`
-	Proxy    *connectudp.Status `json:"proxy,omitempty"`    // of heddle masque serve
-	Stream   *Stream            `json:"stream,omitempty"`   // of heddle stream, send and recv
-	Node     *client.Status     `json:"node,omitempty"`     // of heddle node run
-	Board    *Board             `json:"board,omitempty"`    // of heddle board run
-	Bridge   *bridge.Status     `json:"bridge,omitempty"`   // of heddle disguise serve
-	Disguise *Disguise          `json:"disguise,omitempty"` // of heddle disguise dial
+	Sessions  []split.Status     `json:"sessions"`
+	Proxy     *connectudp.Status `json:"proxy,omitempty"`     // of heddle masque serve
+	Stream    *Stream            `json:"stream,omitempty"`    // of heddle stream, send and recv
+	Node      *client.Status     `json:"node,omitempty"`      // of heddle node run
+	Board     *Board             `json:"board,omitempty"`     // of heddle board run
+	Bridge    *bridge.Status     `json:"bridge,omitempty"`    // of heddle disguise serve
+	Disguise  *Disguise          `json:"disguise,omitempty"`  // of heddle disguise dial
+	Pseudonym *cloud.Status      `json:"pseudonym,omitempty"` // of heddle pseudonym serve
+	Tenant    *tenant.Status     `json:"tenant,omitempty"`    // of heddle pseudonym tenant run
 }
 
 // Stream is the status of a heddle that carries streams. Its JSON fields are a stable interface.

@@ -1,0 +1,109 @@
+package pseudonym
+
+import (
+	"bytes"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"text/template"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"heddle/cmd/heddle/internal/bind"
+	"heddle/cmd/heddle/internal/cli"
+	"heddle/internal/atomicfile"
+	"heddle/path"
+	"heddle/pseudonym"
+	"heddle/pseudonym/cloud"
+)
+
+// initFlags are those of `heddle pseudonym init`.
+type initFlags struct {
+	Dir     string   `flag:"dir" help:"make the files in <DIR>; one of the zone's name where it is not given" complete:"dir"`
+	Gateway []string `flag:"gateway" help:"a public <ADDRESS> of the gateway"`
+	Renew   bool     `flag:"renew" help:"make a new issuing certificate only, with the root's key"`
+}
+
+// fileName is the operator's file in a directory of init.
+const fileName = "cloud.toml"
+
+func newInitCommand() *cobra.Command {
+	var f initFlags
+	cmd := &cobra.Command{
+		Use:   "init ZONE",
+		Short: "Make the keys and the file of a cloud",
+		Long: `Init makes what an operator needs: a root certificate, which users have to
+trust, an issuing key that the root permits for ZONE only, the key that seals
+the database, and a cloud.toml for serve. It replaces nothing.
+
+The root's key is needed for --renew only: move root-key.pem off the machine.
+The issuing certificate ends after two years.
+
+ZONE is a domain of yours. Delegate it to the machine of serve, where the
+nameserver runs, and have it added to the public suffix list, so that tenants
+cannot set cookies for each other.`,
+		Example: `  heddle pseudonym init cloud.example --gateway 192.0.2.1 --dir /etc/heddle/cloud
+  heddle pseudonym init cloud.example --dir /etc/heddle/cloud --renew`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			zone, err := pseudonym.ParseZone(args[0])
+			if err != nil {
+				return cli.Usage(err)
+			}
+			if f.Dir == "" {
+				f.Dir = string(zone)
+			}
+			if f.Renew {
+				until, err := cloud.Renew(f.Dir, zone, time.Now())
+				if err == nil {
+					fmt.Fprintf(cmd.ErrOrStderr(), "pseudonym: the new issuing certificate ends on %s; start serve again\n", until.Format(time.DateOnly))
+				}
+				return err
+			}
+			return runInit(cmd, zone, f)
+		},
+	}
+	bind.Flags(cmd, &f)
+	return cmd
+}
+
+var cloudFile = template.Must(template.New("").Parse(`# A cloud's pseudonyms, for heddle pseudonym serve.
+zone = "{{.Zone}}"
+gateways = [{{range $i, $a := .Gateways}}{{if $i}}, {{end}}"{{$a}}"{{end}}]   # public addresses of the gateway
+listen = [":443"]             # the gateway
+dns = [":53"]                 # the nameserver, UDP and TCP
+store = "127.0.0.1:4480"      # where the gateway finds the store
+tenants = ":4481"             # where the sidecars of tenants ask the store
+database = "pseudonyms.db"    # or postgres://HOST/NAME for several machines
+life = "2160h"                # of a pseudonym, until its holder renews it
+most = 200                    # pseudonyms of one person
+`))
+
+func runInit(cmd *cobra.Command, zone pseudonym.Zone, f initFlags) error {
+	if len(f.Gateway) == 0 {
+		return cli.Usage(&path.Error{What: "--gateway", Why: "the nameserver has no address to give", Hint: "the public address of this machine, such as --gateway 192.0.2.1"})
+	}
+	for _, text := range f.Gateway {
+		if _, err := netip.ParseAddr(text); err != nil {
+			return cli.Usage(&path.Error{What: "--gateway " + text, Why: "it is no address", Hint: "such as 192.0.2.1"})
+		}
+	}
+	if err := cloud.Create(f.Dir, zone, time.Now()); err != nil {
+		return err
+	}
+	var text bytes.Buffer
+	err := cloudFile.Execute(&text, struct {
+		Zone     pseudonym.Zone
+		Gateways []string
+	}{zone, f.Gateway})
+	if err != nil {
+		return err
+	}
+	file := filepath.Join(f.Dir, fileName)
+	if err := atomicfile.CreatePrivate(file, text.Bytes()); err != nil {
+		return err
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "pseudonym: made %s and its keys; keep %s elsewhere, and give %s to tenants and users\n", file, cloud.RootKey, cloud.Root)
+	return nil
+}

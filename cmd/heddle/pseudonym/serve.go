@@ -1,0 +1,147 @@
+package pseudonym
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"heddle/cmd/heddle/internal/cli"
+	"heddle/cmd/heddle/internal/control"
+	"heddle/cmd/heddle/internal/runner"
+	"heddle/config"
+	"heddle/path"
+	"heddle/pseudonym/cloud"
+)
+
+// Parts of a cloud that may run apart.
+const (
+	partStore   = "store"
+	partDNS     = "dns"
+	partGateway = "gateway"
+)
+
+func newServeCommand() *cobra.Command {
+	var only []string
+	var dryRun bool
+	parts := []string{partStore, partDNS, partGateway}
+	cmd := &cobra.Command{
+		Use:   "serve FILE",
+		Short: "Run a cloud's store, nameserver and gateway",
+		Long: `Serve runs the parts of a cloud until it is interrupted: the store, where users
+get pseudonyms and sidecars their certificates; the nameserver of the zone; and
+the gateway, which leads connections to the tenants by the name in their first
+message. The gateway relays all bytes, and can read none.
+
+With --only it runs some of the parts. Parts on several machines share a
+database of PostgreSQL, and learn of changes at once.
+
+A pseudonym that was revoked stops working within five seconds, also in
+connections that are open.`,
+		Example: `  heddle pseudonym serve /etc/heddle/cloud/cloud.toml
+  heddle pseudonym serve cloud.toml --only gateway`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			for _, part := range only {
+				if !slices.Contains(parts, part) {
+					return cli.Usage(&path.Error{What: "--only " + part, Why: "there is no such part", Hint: "one of " + strings.Join(parts, ", ")})
+				}
+			}
+			var c config.PseudonymCloud
+			if err := cli.Loaded(cmd, args[0], config.LoadPseudonymCloud, &c); err != nil {
+				return err
+			}
+			if len(only) > 0 {
+				parts = only
+			}
+			if dryRun {
+				_, err := fmt.Fprintf(cmd.OutOrStdout(), "would serve %s: %s\n", c.Zone, strings.Join(parts, ", "))
+				return err
+			}
+			return runServe(cmd, c, parts)
+		},
+	}
+	cmd.Flags().StringSliceVar(&only, "only", nil, "run this `PART` only: store, dns or gateway")
+	_ = cmd.RegisterFlagCompletionFunc("only", cobra.FixedCompletions(parts, cobra.ShellCompDirectiveNoFileComp))
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what would run, and run nothing")
+	return cmd
+}
+
+func runServe(cmd *cobra.Command, f config.PseudonymCloud, parts []string) error {
+	o, err := f.Options()
+	if err != nil {
+		return err
+	}
+	stderr := cmd.ErrOrStderr()
+	o.Log = slog.New(slog.NewTextHandler(stderr, nil))
+	c, err := cloud.Open(cmd.Context(), o)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	running, at, err := begin(cmd.Context(), c, f, parts)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(stderr, "pseudonym: serving %s: %s\n", o.Zone, strings.Join(at, ", "))
+	return runner.Run(cmd.Context(), runner.Options{Name: "pseudonym", Taken: runner.AddNumber, Talk: stderr}, func(ctx context.Context, r *runner.Runner) error {
+		r.Show(func() control.Status {
+			s := c.Status()
+			return control.Status{Pseudonym: &s}
+		})
+		r.Ready()
+		return runner.Together(ctx, running, stderr)
+	})
+}
+
+// begin opens the ports of all parts, so that a port in use ends the command before anything runs.
+func begin(ctx context.Context, c *cloud.Cloud, f config.PseudonymCloud, parts []string) (running []runner.Part, at []string, err error) {
+	var open []interface{ Close() error }
+	defer func() {
+		if err != nil {
+			for _, one := range open {
+				one.Close()
+			}
+		}
+	}()
+	listen := func(key, address string, serve func(context.Context, net.Listener) error) {
+		if err != nil {
+			return
+		}
+		var l net.Listener
+		if l, err = runner.Listen(ctx, key, address, false); err != nil {
+			return
+		}
+		open, at = append(open, l), append(at, key+" "+l.Addr().String())
+		running = append(running, runner.Part{Name: key, Run: func(ctx context.Context) error { return serve(ctx, l) }})
+	}
+	if slices.Contains(parts, partStore) {
+		listen("store", f.Store, c.ServeStore)
+		listen("tenants", f.Tenants, c.ServeTenants)
+	}
+	if slices.Contains(parts, partGateway) {
+		for _, address := range f.Listen {
+			listen("listen", address, c.ServeGateway)
+		}
+	}
+	if slices.Contains(parts, partDNS) {
+		for _, address := range f.DNS {
+			listen("dns", address, nil)
+			if err != nil {
+				break
+			}
+			streams := open[len(open)-1].(net.Listener)
+			var packets *net.UDPConn
+			if packets, err = runner.ListenUDP("dns", streams.Addr().String()); err != nil {
+				break
+			}
+			open = append(open, packets)
+			running[len(running)-1].Run = func(ctx context.Context) error { return c.ServeZone(ctx, packets, streams) }
+		}
+	}
+	return running, at, err
+}

@@ -1,0 +1,295 @@
+package pseudonym
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net/url"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"heddle/cmd/heddle/internal/bind"
+	"heddle/cmd/heddle/internal/cli"
+	"heddle/cmd/heddle/internal/control"
+	"heddle/cmd/heddle/internal/runner"
+	"heddle/config"
+	"heddle/internal/keyfile"
+	"heddle/path"
+	"heddle/pseudonym"
+	"heddle/pseudonym/ca"
+	"heddle/pseudonym/cloud"
+	"heddle/pseudonym/database"
+	"heddle/pseudonym/tenant"
+)
+
+func newTenantCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "tenant",
+		Short: "Be a site of a cloud, or manage its sites",
+		Long: `A tenant is a site that a cloud hosts. The operator adds and removes tenants. A
+tenant runs a sidecar in front of the site's web server, which stays as it is.`,
+		Example: `  heddle pseudonym tenant key
+  heddle pseudonym tenant add cloud.toml news.example --address 192.0.2.7:4443 --key sha256:...
+  heddle pseudonym tenant run tenant.toml`,
+	}
+	cmd.AddCommand(newTenantAddCommand(), newTenantListCommand(), newTenantRemoveCommand(), newTenantKeyCommand(), newTenantRunCommand())
+	return cmd
+}
+
+// withDatabase opens the database of a cloud.toml for a command.
+func withDatabase(cmd *cobra.Command, file string, f func(context.Context, *database.DB) error) error {
+	var c config.PseudonymCloud
+	if err := cli.Loaded(cmd, file, config.LoadPseudonymCloud, &c); err != nil {
+		return err
+	}
+	o, err := c.Options()
+	if err != nil {
+		return err
+	}
+	o.Log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
+	db, err := cloud.OpenDatabase(cmd.Context(), o)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f(cmd.Context(), db), db.Close())
+}
+
+func newTenantAddCommand() *cobra.Command {
+	var address, key string
+	cmd := &cobra.Command{
+		Use:   "add FILE SITE --address HOST:PORT --key KEY",
+		Short: "Let users get pseudonyms of a site",
+		Long: `Add adds a site to a cloud. --address is where gateways find the site's sidecar,
+and --key what heddle pseudonym tenant key printed there. A serve that runs
+takes it at once.`,
+		Example: "  heddle pseudonym tenant add cloud.toml news.example --address 192.0.2.7:4443 --key sha256:...",
+		Args:    cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			site, err := pseudonym.ParseHost(args[1])
+			if err != nil {
+				return cli.Usage(err)
+			}
+			t := database.Tenant{Site: site, Address: address, Created: time.Now()}
+			if err := t.Client.UnmarshalText([]byte(key)); err != nil {
+				return cli.Usage(err)
+			}
+			if err := config.CheckHostPort("--address", address, "such as 192.0.2.7:4443"); err != nil {
+				return cli.Usage(err)
+			}
+			return withDatabase(cmd, args[0], func(ctx context.Context, db *database.DB) error {
+				err := db.AddTenant(ctx, t)
+				if errors.Is(err, database.ErrExists) {
+					err = &path.Error{What: site, Why: "the site, or the key, is there already", Hint: "heddle pseudonym tenant list", Err: err}
+				}
+				return err
+			})
+		},
+	}
+	cmd.Flags().StringVar(&address, "address", "", "where gateways find the site's sidecar, `HOST:PORT`")
+	cmd.Flags().StringVar(&key, "key", "", "`KEY` of the sidecar, as tenant key prints it")
+	_ = cmd.MarkFlagRequired("address")
+	_ = cmd.MarkFlagRequired("key")
+	return cmd
+}
+
+func newTenantListCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "list FILE",
+		Short: "List the sites of a cloud",
+		Long: `List prints each site of a cloud, where its sidecar is, and since when it is
+there.`,
+		Example: "  heddle pseudonym tenant list cloud.toml",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return withDatabase(cmd, args[0], func(ctx context.Context, db *database.DB) error {
+				all, err := db.Tenants(ctx)
+				if err != nil {
+					return err
+				}
+				if asJSON {
+					return cli.WriteJSON(cmd.OutOrStdout(), all)
+				}
+				return cli.Table(cmd.OutOrStdout(), "SITE\tADDRESS\tSINCE", all, func(t database.Tenant) []any {
+					return []any{t.Site, t.Address, t.Created.Format(time.DateOnly)}
+				})
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func newTenantRemoveCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "remove FILE SITE",
+		Short: "Remove a site with all its pseudonyms",
+		Long: `Remove removes a site from a cloud. Its pseudonyms stop working within five
+seconds, also in connections that are open. They cannot be brought back.`,
+		Example: "  heddle pseudonym tenant remove cloud.toml news.example",
+		Args:    cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			site, err := pseudonym.ParseHost(args[1])
+			if err != nil {
+				return cli.Usage(err)
+			}
+			return withDatabase(cmd, args[0], func(ctx context.Context, db *database.DB) error {
+				err := db.RemoveTenant(ctx, site)
+				if errors.Is(err, pseudonym.ErrNone) {
+					err = &path.Error{What: site, Why: "the cloud has no such site", Hint: "heddle pseudonym tenant list", Err: err}
+				}
+				return err
+			})
+		},
+	}
+}
+
+func newTenantKeyCommand() *cobra.Command {
+	file := config.DefaultPseudonymTenant().Identity
+	cmd := &cobra.Command{
+		Use:   "key",
+		Short: "Print a sidecar's key, and make it if there is none",
+		Long: `Key makes the private key by which a sidecar asks the cloud's store, in a file
+that only its owner can read, and prints what the operator needs for tenant add.`,
+		Example: "  heddle pseudonym tenant key --identity /etc/heddle/tenant.pem",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			key, err := loadTenantKey(file, true)
+			if err != nil {
+				return err
+			}
+			cert, err := tenantCertificate(key)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), ca.KeyOf(cert.Leaf))
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&file, "identity", file, "keep the key in `FILE`")
+	_ = cmd.MarkFlagFilename("identity")
+	return cmd
+}
+
+func loadTenantKey(file string, create bool) (*ecdsa.PrivateKey, error) {
+	load := func(file string) (*ecdsa.PrivateKey, error) {
+		key, problem := keyfile.Load[*ecdsa.PrivateKey](file)
+		if problem == nil {
+			return key, nil
+		}
+		hint := problem.Hint
+		if errors.Is(problem.Err, fs.ErrNotExist) {
+			hint = "heddle pseudonym tenant key makes one"
+		}
+		return nil, &path.Error{What: "the key " + file, Why: problem.Why, Hint: hint, Err: problem.Err}
+	}
+	if !create {
+		return load(file)
+	}
+	key, _, err := keyfile.LoadOrCreate(file, load, func(file string) (*ecdsa.PrivateKey, error) {
+		key, err := ca.NewKey()
+		if err != nil {
+			return nil, err
+		}
+		return key, keyfile.Create(file, key)
+	})
+	return key, err
+}
+
+// tenantCertificate makes the certificate that a sidecar shows to the store, which looks at its key only.
+func tenantCertificate(key *ecdsa.PrivateKey) (tls.Certificate, error) {
+	const long = 10 * 365 * 24 * time.Hour
+	c, err := ca.Client("tenant", key, time.Now(), time.Now().Add(long))
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	return tls.Certificate{Certificate: [][]byte{c.Raw}, PrivateKey: key, Leaf: c}, nil
+}
+
+func newTenantRunCommand() *cobra.Command {
+	t := config.DefaultPseudonymTenant()
+	cmd := &cobra.Command{
+		Use:   "run [FILE]",
+		Short: "Serve a site's pseudonyms in front of its web server",
+		Long: `Run is the sidecar of a site until it is interrupted. It admits the holders of
+pseudonyms only, by TLS 1.3 with their own certificates, and passes their
+requests to the site's web server, which sees its own name. FILE is a
+tenant.toml, whose keys have the names of the flags. A flag overrides its key.
+
+A request has to show the pseudonym's capability, which is in the URL that the
+user got, or a cookie that the sidecar gave for it. So another site cannot find
+out by a link or an image who reaches this one. Others get 404 Not Found.
+
+While the store does not answer, pseudonyms that the sidecar knows stay usable.
+
+Links with the site's own name in pages lead away from the pseudonym: use
+relative ones.`,
+		Example: `  heddle pseudonym tenant run tenant.toml
+  heddle pseudonym tenant run --zone cloud.example --store 192.0.2.1:4481 --to http://127.0.0.1:8080`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				if err := bind.FlagsOver(cmd, func() error { return cli.Loaded(cmd, args[0], config.LoadPseudonymTenant, &t) }); err != nil {
+					return err
+				}
+			}
+			if err := cli.UsageBy(cmd, t.Check()); err != nil {
+				return err
+			}
+			return runTenant(cmd, t)
+		},
+	}
+	bind.Flags(cmd, &t)
+	return cmd
+}
+
+func runTenant(cmd *cobra.Command, t config.PseudonymTenant) error {
+	key, err := loadTenantKey(t.Identity, false)
+	if err != nil {
+		return err
+	}
+	own, err := tenantCertificate(key)
+	if err != nil {
+		return err
+	}
+	text, err := os.ReadFile(t.Root)
+	roots := x509.NewCertPool()
+	if err != nil || !roots.AppendCertsFromPEM(text) {
+		return &path.Error{What: "the root " + t.Root, Why: "it holds no certificate", Hint: "take root.pem of the cloud's operator", Err: err}
+	}
+	zone, err := pseudonym.ParseZone(t.Zone)
+	if err != nil {
+		return err
+	}
+	to, err := t.Target()
+	if err != nil {
+		return err
+	}
+	stderr := cmd.ErrOrStderr()
+	s, err := tenant.New(tenant.Options{Zone: zone, Store: &url.URL{Scheme: "https", Host: t.Store}, To: to, Gateways: t.Gateways(), Size: t.Size,
+		TLS: &tls.Config{ServerName: cloud.TenantsLabel + "." + string(zone), RootCAs: roots, MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{own}},
+		Log: slog.New(slog.NewTextHandler(stderr, nil))})
+	if err != nil {
+		return err
+	}
+	l, err := runner.Listen(cmd.Context(), "listen", t.Listen, false)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(stderr, "pseudonym: listening on %s for %s\n", l.Addr(), to)
+	return runner.Run(cmd.Context(), runner.Options{Name: "tenant", Taken: runner.AddNumber, Talk: stderr}, func(ctx context.Context, r *runner.Runner) error {
+		r.Show(func() control.Status {
+			st := s.Status()
+			return control.Status{Tenant: &st}
+		})
+		r.Ready()
+		return s.Serve(ctx, l)
+	})
+}

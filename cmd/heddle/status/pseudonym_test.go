@@ -1,0 +1,25 @@
+package status
+
+import (
+	"bytes"
+	"testing"
+
+	"heddle/cmd/heddle/internal/clitest"
+	"heddle/cmd/heddle/internal/control"
+	"heddle/pseudonym/cloud"
+	"heddle/pseudonym/gateway"
+	"heddle/pseudonym/tenant"
+)
+
+func TestPseudonymText(t *testing.T) {
+	found := []running{
+		{Name: "pseudonym", Status: control.Status{Pseudonym: &cloud.Status{Zone: "cloud.example", Gateway: gateway.Counts{Live: 3, Relayed: 4031, Refused: 12, Failed: 1,
+			BytesUp: 120_000, BytesDown: 9_000_000}}}},
+		{Name: "tenant", Status: control.Status{Tenant: &tenant.Status{To: "http://127.0.0.1:8080", Live: 1}}},
+	}
+	var out bytes.Buffer
+	if err := printStatus(&out, answer{Running: found}, statusNow, 0); err != nil {
+		t.Fatal(err)
+	}
+	clitest.Golden(t, "status-pseudonym.golden", out.String())
+}

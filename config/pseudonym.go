@@ -1,0 +1,167 @@
+package config
+
+import (
+	"fmt"
+	"net/netip"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"heddle/path"
+	"heddle/pseudonym"
+	"heddle/pseudonym/cloud"
+	"heddle/pseudonym/mutual"
+	"heddle/pseudonym/store"
+)
+
+// PseudonymCloud is the cloud.toml of an operator. Its keys are no flags, since a database's URL may have a password.
+type PseudonymCloud struct {
+	Zone        string        `toml:"zone"`         // domain of the pseudonyms
+	Keys        string        `toml:"keys"`         // directory of the keys; that of the file if empty
+	Database    string        `toml:"database"`     // file of SQLite, or URL of PostgreSQL
+	Gateways    []string      `toml:"gateways"`     // addresses that the nameserver gives
+	Listen      []string      `toml:"listen"`       // of the gateway, [HOST]:PORT
+	DNS         []string      `toml:"dns"`          // of the nameserver, UDP and TCP
+	Store       string        `toml:"store"`        // where the store listens, and gateways find it
+	GatewayFrom []string      `toml:"gateway-from"` // networks that gateways come from to the store, CIDR
+	Tenants     string        `toml:"tenants"`      // where sidecars ask the store
+	Life        time.Duration `toml:"life"`         // of a pseudonym, until it is renewed
+	Most        int           `toml:"most"`         // pseudonyms of one person
+}
+
+// DefaultPseudonymCloud returns the default settings, which lack the zone and the gateways' addresses.
+func DefaultPseudonymCloud() PseudonymCloud {
+	return PseudonymCloud{Database: "pseudonyms.db", Listen: []string{":443"}, DNS: []string{":53"}, Store: "127.0.0.1:4480", GatewayFrom: loopback(),
+		Tenants: ":4481", Life: store.DefaultLife, Most: store.DefaultMost}
+}
+
+func loopback() []string { return []string{"127.0.0.0/8", "::1/128"} }
+
+// LoadPseudonymCloud reads a cloud.toml. It fails with all its [Problems].
+func LoadPseudonymCloud(file string) (PseudonymCloud, error) {
+	c := DefaultPseudonymCloud()
+	err := loadFlat(file, &c, func() problems { return c.problems() })
+	dir := filepath.Dir(file)
+	if besideFiles(dir, &c.Keys); c.Keys == "" {
+		c.Keys = dir
+	}
+	if !strings.Contains(c.Database, "://") {
+		besideFiles(dir, &c.Database)
+	}
+	return c, err
+}
+
+func (c PseudonymCloud) problems() problems {
+	wrong := problems{}
+	_, err := pseudonym.ParseZone(c.Zone)
+	wrong.add("zone", err)
+	if len(c.Gateways) == 0 {
+		wrong.say("gateways", "the nameserver has no address to give", "the public addresses of your gateways, such as [\"192.0.2.1\"]")
+	}
+	checkEach(wrong, "gateways", c.Gateways, func(text string) error {
+		_, err := netip.ParseAddr(text)
+		return hinted(err, "such as 192.0.2.1")
+	})
+	checkEach(wrong, "listen", c.Listen, checkListen)
+	checkEach(wrong, "dns", c.DNS, checkListen)
+	checkEach(wrong, "gateway-from", c.GatewayFrom, checkNetwork)
+	wrong.add("store", checkHostPort(c.Store, "such as 127.0.0.1:4480"))
+	wrong.add("tenants", checkListen(c.Tenants))
+	if c.Life < time.Hour {
+		wrong.say("life", fmt.Sprintf("%v is less than an hour", c.Life), "such as 2160h, which is 90 days")
+	}
+	if c.Most < 1 {
+		wrong.say("most", fmt.Sprintf("%d is less than 1", c.Most), "leave it out for the default")
+	}
+	return wrong
+}
+
+func checkEach(wrong problems, key string, all []string, check func(string) error) {
+	for i, one := range all {
+		wrong.add(fmt.Sprintf("%s[%d]", key, i), check(one))
+	}
+}
+
+func checkNetwork(text string) error {
+	_, err := netip.ParsePrefix(text)
+	return hinted(err, "such as 10.0.0.0/8")
+}
+
+// networks parses what checkNetwork has seen.
+func networks(all []string) (parsed []netip.Prefix) {
+	for _, text := range all {
+		if p, err := netip.ParsePrefix(text); err == nil {
+			parsed = append(parsed, p)
+		}
+	}
+	return parsed
+}
+
+// Options returns the settings as the cloud takes them, without a log.
+func (c PseudonymCloud) Options() (cloud.Options, error) {
+	zone, err := pseudonym.ParseZone(c.Zone)
+	o := cloud.Options{Zone: zone, Dir: c.Keys, Database: c.Database, Store: c.Store, From: networks(c.GatewayFrom), Life: c.Life, Most: c.Most}
+	for _, text := range c.Gateways {
+		if a, err := netip.ParseAddr(text); err == nil {
+			o.Gateways = append(o.Gateways, a)
+		}
+	}
+	return o, err
+}
+
+// PseudonymTenant is the tenant.toml of a sidecar, or the flags of `heddle pseudonym tenant run`.
+type PseudonymTenant struct {
+	Zone        string   `toml:"zone" help:"the cloud's <DOMAIN>"`
+	Store       string   `toml:"store" help:"where the cloud's store answers sidecars, <HOST:PORT>"`
+	Root        string   `toml:"root" help:"the cloud's root certificate, a PEM <FILE>" complete:"file"`
+	Identity    string   `toml:"identity" help:"the <FILE> of the sidecar's private key, which heddle pseudonym tenant key makes" complete:"file"`
+	To          string   `toml:"to" help:"the site's own web server, <URL>"`
+	Listen      string   `toml:"listen" help:"where gateways come to, <[HOST]:PORT>"`
+	GatewayFrom []string `toml:"gateway-from" help:"networks that gateways come from, <CIDR>: they tell who the client is"`
+	Size        int      `toml:"size" help:"how many pseudonyms are kept in memory, some 4 kB each"`
+}
+
+// DefaultPseudonymTenant returns the default settings.
+func DefaultPseudonymTenant() PseudonymTenant {
+	return PseudonymTenant{Root: "root.pem", Identity: "tenant.pem", Listen: ":4443", GatewayFrom: loopback(), Size: mutual.DefaultSize}
+}
+
+// LoadPseudonymTenant reads a tenant.toml. It fails with all its [Problems].
+func LoadPseudonymTenant(file string) (PseudonymTenant, error) {
+	t := DefaultPseudonymTenant()
+	err := loadFlat(file, &t, func() problems { return t.problems() })
+	besideFiles(filepath.Dir(file), &t.Root, &t.Identity)
+	return t, err
+}
+
+func (t PseudonymTenant) problems() problems {
+	wrong := problems{}
+	_, err := pseudonym.ParseZone(t.Zone)
+	wrong.add("zone", err)
+	wrong.add("store", checkHostPort(t.Store, "such as 192.0.2.1:4481"))
+	if _, err := t.Target(); err != nil {
+		wrong.add("to", err)
+	}
+	wrong.add("listen", checkListen(t.Listen))
+	checkEach(wrong, "gateway-from", t.GatewayFrom, checkNetwork)
+	if t.Size < 1 {
+		wrong.say("size", fmt.Sprintf("%d is less than 1", t.Size), "leave it out for the default")
+	}
+	return wrong
+}
+
+// Check returns the first error of the flags, named by its flag.
+func (t PseudonymTenant) Check() error { return t.problems().first() }
+
+// Target returns the URL of the site's own server.
+func (t PseudonymTenant) Target() (*url.URL, error) {
+	u, err := url.Parse(t.To)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return nil, &path.Error{What: t.To, Why: fmt.Sprintf("%q is no URL of a web server", t.To), Hint: "such as http://127.0.0.1:8080"}
+	}
+	return u, nil
+}
+
+// Gateways returns the networks that gateways come from.
+func (t PseudonymTenant) Gateways() []netip.Prefix { return networks(t.GatewayFrom) }

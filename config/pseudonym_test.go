@@ -1,0 +1,77 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestPseudonymCloud(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "cloud.toml")
+	load := func(text string) (PseudonymCloud, error) {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return LoadPseudonymCloud(file)
+	}
+	c, err := load("zone = \"Cloud.Example.\"\ngateways = [\"192.0.2.1\", \"2001:db8::1\"]\nlife = \"24h\"\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := c.Options()
+	if err != nil || o.Zone != "cloud.example" || o.Dir != dir || o.Database != filepath.Join(dir, "pseudonyms.db") || len(o.Gateways) != 2 || o.Life != 24*time.Hour ||
+		len(o.From) != 2 {
+		t.Errorf("%+v, %v", o, err)
+	}
+	if c, err := load("zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\nkeys = \"keys\"\ndatabase = \"postgres://db/heddle\"\n"); err != nil || c.Keys != filepath.Join(dir, "keys") ||
+		c.Database != "postgres://db/heddle" {
+		t.Errorf("%+v, %v", c, err)
+	}
+	for _, c := range []struct{ text, what string }{
+		{"zone = \"cloud\"\ngateways = [\"192.0.2.1\"]", "no dot"},
+		{"zone = \"a.example\"", "no address to give"},
+		{"zone = \"a.example\"\ngateways = [\"cloud\"]", "ParseAddr"},
+		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\nlife = \"1s\"", "less than an hour"},
+		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\nmost = 0", "less than 1"},
+		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\nstore = \"x\"", "not HOST:PORT"},
+		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\ngateway-from = [\"x\"]", "no '/'"},
+		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\ncolour = 1", "colour"},
+	} {
+		if _, err := load(c.text); err == nil || !strings.Contains(err.Error(), c.what) {
+			t.Errorf("%q: %v", c.text, err)
+		}
+	}
+}
+
+func TestPseudonymTenant(t *testing.T) {
+	text, err := os.ReadFile("../dist/tenant.toml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "tenant.toml")
+	load := func(text string) (PseudonymTenant, error) {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return LoadPseudonymTenant(file)
+	}
+	s, err := load(string(text))
+	if err != nil || s.Root != filepath.Join(filepath.Dir(file), "root.pem") || len(s.Gateways()) != 1 {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if to, err := s.Target(); err != nil || to.Host != "127.0.0.1:8080" {
+		t.Errorf("%v, %v", to, err)
+	}
+	for _, c := range []struct{ from, to, what string }{
+		{"http://127.0.0.1:8080", "127.0.0.1:8080", "no URL of a web server"},
+		{"192.0.2.1:4481", "192.0.2.1", "not HOST:PORT"},
+		{"size = 10000", "size = 0", "less than 1"},
+	} {
+		if _, err := load(strings.Replace(string(text), c.from, c.to, 1)); err == nil || !strings.Contains(err.Error(), c.what) {
+			t.Errorf("%q: %v", c.to, err)
+		}
+	}
+}

@@ -1,0 +1,130 @@
+package pseudonym
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"heddle/internal/polltest"
+	"heddle/lab/labtest"
+)
+
+// get registers a pseudonym.
+func (w *world) get(site string) (r registered) {
+	w.t.Helper()
+	out := w.Run("client", "pseudonym", "get", site, "--zone", zone, "--root", filepath.Join(w.dir, "root.pem"), "--json")
+	if err := json.Unmarshal([]byte(out), &r); err != nil {
+		w.t.Fatalf("%v: %s", err, out)
+	}
+	return r
+}
+
+// A user gets pseudonyms of two sites and visits both. The observer sees the cloud's address and names that tell nothing: neither
+// the sites' names nor their pages nor their addresses, during registration and visits alike.
+func TestNetworkDoesNotSeeTheSites(t *testing.T) {
+	w := newWorld(t)
+	dir := t.TempDir()
+	end := labtest.Capture(t, w.Instance, dir, map[string]string{"isp": "isp/client"})
+	for _, site := range []string{news, shop} {
+		r := w.get(site)
+		if !strings.HasSuffix(r.Name, "."+zone) || strings.Contains(r.Name, strings.TrimSuffix(site, ".example")) {
+			t.Errorf("the pseudonym is %s", r.Name)
+		}
+		if page, status, err := w.curl(r, r.URL); err != nil || status != 200 || page != text(site) {
+			t.Errorf("%s: %q, %d, %v\n%s", site, page, status, err, w.sidecars[site].Log())
+		}
+	}
+	end()
+	seen, err := os.ReadFile(labtest.File(dir, "isp"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, secret := range []string{"news", "shop", "nobody else reads"} {
+		if bytes.Contains(seen, []byte(secret)) {
+			t.Errorf("the observer sees %q", secret)
+		}
+	}
+	// What it does see shows that the capture has what it should: the zone's name in DNS and TLS.
+	if n := bytes.Count(seen, []byte(zone)); n < 3 {
+		t.Errorf("the observer sees the zone %d times", n)
+	}
+	c := labtest.Read(t, labtest.File(dir, "isp"), w.Host("client").Addrs())
+	for _, f := range c.Flows {
+		if f.Server.Addr() != gateway && !f.Server.Addr().IsMulticast() {
+			t.Errorf("the client talks to %v", f.Server)
+		}
+	}
+}
+
+// Without the key of the pseudonym, or without its capability, nobody learns which site it is (R4, and section 4.3 of the paper).
+func TestOthersLearnNothing(t *testing.T) {
+	w := newWorld(t)
+	r, other := w.get(news), w.get(shop)
+	bare := "https://" + r.Name + "/"
+	for name, try := range map[string]struct {
+		files registered
+		url   string
+		more  []string
+	}{
+		"no certificate":         {registered{}, r.URL, nil},
+		"another's certificate":  {other, r.URL, nil},
+		"no pseudonym":           {r, strings.Replace(r.URL, r.Name[:4], "aaaa", 1), nil},
+		"the site's own name":    {r, "https://" + news + "/", []string{"--connect-to", "::" + gateway.String() + ":443", "-k"}},
+		"not the store's either": {r, "https://tenants." + zone + "/", []string{"-k"}},
+	} {
+		if page, status, err := w.curl(try.files, try.url, try.more...); err == nil || status != 0 {
+			t.Errorf("%s: %q, %d", name, page, status)
+		}
+	}
+	for name, more := range map[string][]string{
+		"no capability":                  nil,
+		"a wrong capability":             {"-b", "__Host-pseudonym=" + strings.Repeat("a", 26)},
+		"of another pseudonym":           {"--get", "-d", other.URL[strings.IndexByte(other.URL, '?')+1:]},
+		"a cookie in a cross-site image": {"-b", "__Host-pseudonym=" + capability(r), "-H", "Sec-Fetch-Site: cross-site"},
+	} {
+		if page, status, err := w.curl(r, bare, more...); err != nil || status != 404 || strings.Contains(page, "news") {
+			t.Errorf("%s: %q, %d, %v", name, page, status, err)
+		}
+	}
+	if page, status, err := w.curl(r, bare, "-b", "__Host-pseudonym="+capability(r), "-H", "Sec-Fetch-Site: same-origin"); err != nil || status != 200 || page != text(news) {
+		t.Errorf("the cookie: %q, %d, %v", page, status, err)
+	}
+}
+
+func capability(r registered) string { return r.URL[strings.LastIndexByte(r.URL, '=')+1:] }
+
+func TestListRenewRevoke(t *testing.T) {
+	w := newWorld(t)
+	r := w.get(news)
+	visit := func() (string, int, error) { return w.curl(r, r.URL) }
+	if out := w.Run("client", "pseudonym", "list"); !strings.Contains(out, r.Name) || !strings.Contains(out, "store."+zone) {
+		t.Errorf("list: %s", out)
+	}
+	w.Run("client", "pseudonym", "renew", news)
+	if page, _, err := visit(); err != nil || page != text(news) {
+		t.Errorf("after renew: %q, %v", page, err)
+	}
+	if _, talk, err := w.Try("client", "", "pseudonym", "get", news); err == nil || !strings.Contains(talk, "already") {
+		t.Errorf("a second pseudonym: %v, %s", err, talk)
+	}
+	w.Run("client", "pseudonym", "revoke", news)
+	if out := w.Run("client", "pseudonym", "list"); strings.Contains(out, r.Name) {
+		t.Errorf("list after revoke: %s", out)
+	}
+	again := w.get(news)
+	if again.Name == r.Name {
+		t.Error("the same pseudonym again")
+	}
+	// The tenant leaves the cloud, which a command tells the running store.
+	w.Run("cloud", "pseudonym", "tenant", "remove", filepath.Join(w.dir, "cloud.toml"), news)
+	polltest.Await(t, "the pseudonyms of the tenant end", func() bool {
+		_, _, err := w.curl(again, again.URL)
+		return err != nil
+	})
+	if _, talk, err := w.Try("client", "", "pseudonym", "get", "other.example"); err == nil || !strings.Contains(talk, "does not host it") {
+		t.Errorf("a site of another cloud: %v, %s", err, talk)
+	}
+}

@@ -1,0 +1,206 @@
+// Package client gets pseudonyms from a store, and keeps what a user needs for them in files. Keys never leave the machine.
+package client
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+
+	"heddle/internal/errhint"
+	"heddle/pseudonym"
+	"heddle/pseudonym/ca"
+	"heddle/pseudonym/store"
+)
+
+// Options say where a store is.
+type Options struct {
+	Zone pseudonym.Zone
+	// Roots are who may sign the store's certificate; nil are those of the system.
+	Roots   *x509.CertPool
+	Connect string // HOST:PORT instead of what the zone's nameservers say; for tests, and for clouds that are not in DNS yet
+	Dir     string // of the files of this zone
+}
+
+// Client is a user of a store.
+type Client struct {
+	o   Options
+	own *Saved // pseudonym of the store; nil before the first one
+}
+
+// patience bounds a request.
+const patience = 20 * time.Second
+
+// mostAnswer is the size of an answer in bytes.
+const mostAnswer = 1 << 20
+
+// New returns a client. It reads the pseudonym of the store, if there is one.
+func New(o Options) (*Client, error) {
+	c := &Client{o: o}
+	own, err := Load(o.Dir, c.storeName())
+	if errors.Is(err, ErrNotSaved) {
+		return c, nil
+	}
+	c.own = own
+	return c, err
+}
+
+func (c *Client) storeName() string { return "store." + string(c.o.Zone) }
+
+// Get registers a pseudonym of a site and saves it. Before the first one it gets one of the store, so that no later visit to the
+// store shows its name.
+func (c *Client) Get(ctx context.Context, site string) (*Saved, error) {
+	site, err := pseudonym.ParseHost(site)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := Load(c.o.Dir, site); !errors.Is(err, ErrNotSaved) {
+		if err == nil {
+			err = &errhint.Error{What: site, Why: "you have a pseudonym of it already", Hint: "heddle pseudonym list shows it; revoke it to get another one"}
+		}
+		return nil, err
+	}
+	if c.own == nil {
+		if c.own, err = c.register(ctx, c.storeName()); err != nil {
+			return nil, err
+		}
+	}
+	if site == c.storeName() {
+		return c.own, nil
+	}
+	return c.register(ctx, site)
+}
+
+func (c *Client) register(ctx context.Context, site string) (*Saved, error) {
+	key, err := ca.NewKey()
+	if err != nil {
+		return nil, err
+	}
+	request, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
+	if err != nil {
+		return nil, err
+	}
+	var made store.Registration
+	if err := c.ask(ctx, http.MethodPost, "/v1/pseudonyms", store.Request{Site: site, Request: request}, &made); err != nil {
+		return nil, err
+	}
+	return save(c.o.Dir, c.o.Zone, made, key)
+}
+
+// List returns what the store knows of this user's pseudonyms.
+func (c *Client) List(ctx context.Context) (all []store.Registration, err error) {
+	if c.own == nil {
+		return nil, nil
+	}
+	return all, c.ask(ctx, http.MethodGet, "/v1/pseudonyms", nil, &all)
+}
+
+// Renew lets the pseudonym of a site live on.
+func (c *Client) Renew(ctx context.Context, site string) (*Saved, error) {
+	s, err := c.saved(site)
+	if err != nil {
+		return nil, err
+	}
+	var made store.Registration
+	if err := c.ask(ctx, http.MethodPost, "/v1/pseudonyms/"+s.Name+"/renew", nil, &made); err != nil {
+		return nil, err
+	}
+	made.Root = s.Root
+	return save(c.o.Dir, c.o.Zone, made, s.key)
+}
+
+// Revoke ends the pseudonym of a site, and removes its files.
+func (c *Client) Revoke(ctx context.Context, site string) error {
+	s, err := c.saved(site)
+	if err != nil {
+		return err
+	}
+	err = c.ask(ctx, http.MethodDelete, "/v1/pseudonyms/"+s.Name, nil, &struct{}{})
+	if err != nil && !errors.Is(err, pseudonym.ErrNone) {
+		return err
+	}
+	return s.Remove()
+}
+
+func (c *Client) saved(site string) (*Saved, error) {
+	site, err := pseudonym.ParseHost(site)
+	if err != nil {
+		return nil, err
+	}
+	return Load(c.o.Dir, site)
+}
+
+// ask sends a request to the store: by this user's pseudonym of it, or by its name before there is one.
+func (c *Client) ask(ctx context.Context, method, path string, question, answer any) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	name, config := c.storeName(), &tls.Config{RootCAs: c.o.Roots, MinVersion: tls.VersionTLS13}
+	if c.own != nil {
+		var err error
+		name = c.own.Name
+		if config, err = c.own.TLS(); err != nil {
+			return err
+		}
+	}
+	var body bytes.Buffer
+	if question != nil {
+		if err := json.NewEncoder(&body).Encode(question); err != nil {
+			return err
+		}
+	}
+	q, err := http.NewRequestWithContext(ctx, method, (&url.URL{Scheme: "https", Host: name, Path: path}).String(), &body)
+	if err != nil {
+		return err
+	}
+	by := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}
+	defer by.CloseIdleConnections()
+	if c.o.Connect != "" {
+		by.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, network, c.o.Connect)
+		}
+	}
+	r, err := by.RoundTrip(q)
+	if err != nil {
+		return &errhint.Error{What: "the store", Why: "it cannot be reached", Hint: hint(err), Err: err}
+	}
+	defer r.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(r.Body, mostAnswer))
+	if err != nil {
+		return err
+	}
+	if r.StatusCode/100 == 2 {
+		return json.Unmarshal(text, answer)
+	}
+	var p store.Problem
+	if json.Unmarshal(text, &p) != nil || p.Error == "" {
+		p.Error = "it answers " + r.Status
+	}
+	told := &errhint.Error{What: "the store", Why: p.Error, Hint: p.Hint}
+	if r.StatusCode == http.StatusNotFound {
+		told.Err = pseudonym.ErrNone
+	}
+	return told
+}
+
+// hint says what helps where a store cannot be reached.
+func hint(err error) string {
+	var unknown x509.UnknownAuthorityError
+	if errors.As(err, &unknown) {
+		return "give the cloud's root certificate with --root FILE"
+	}
+	return "check the zone, and whether its nameserver and gateway run"
+}
+
+// sign makes the certificate of a client's key for its pseudonym.
+func sign(name string, key *ecdsa.PrivateKey, until time.Time) (*x509.Certificate, error) {
+	return ca.Client(name, key, time.Now(), until)
+}

@@ -1,0 +1,228 @@
+package cloud
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"time"
+
+	"heddle/internal/connlimit"
+	"heddle/internal/netutil"
+	"heddle/pseudonym"
+	"heddle/pseudonym/ca"
+	"heddle/pseudonym/database"
+	"heddle/pseudonym/gateway"
+	"heddle/pseudonym/mutual"
+	"heddle/pseudonym/store"
+	"heddle/pseudonym/zone"
+)
+
+// The cloud's own names, below its zone.
+const (
+	StoreLabel   = "store"
+	TenantsLabel = "tenants"
+)
+
+// Options configure a cloud.
+type Options struct {
+	Zone     pseudonym.Zone
+	Dir      string // of the files
+	Database string // a URL of PostgreSQL, or the file of SQLite
+	Gateways []netip.Addr
+	Store    string         // HOST:PORT, where gateways find the store
+	From     []netip.Prefix // where gateways come from to the store
+	Life     time.Duration
+	Most     int
+	Log      *slog.Logger
+}
+
+// Cloud is open until [Cloud.Close].
+type Cloud struct {
+	o      Options
+	db     *database.DB
+	issuer *ca.Issuer
+	root   *x509.Certificate
+	store  *store.Store
+	way    *gateway.Gateway
+}
+
+// Open reads the keys and opens the database.
+func Open(ctx context.Context, o Options) (*Cloud, error) {
+	c := &Cloud{o: o}
+	var err error
+	if c.issuer, c.root, err = readIssuer(o.Dir, o.Zone, time.Now()); err != nil {
+		return nil, err
+	}
+	if c.db, err = openDatabase(ctx, o); err != nil {
+		return nil, err
+	}
+	c.store = store.New(store.Options{Zone: o.Zone, Database: c.db, Issuer: c.issuer, Root: c.root.Raw, Life: o.Life, Most: o.Most, Log: o.Log})
+	c.way = gateway.New(gateway.Options{Zone: o.Zone, Router: c.store, Own: map[string]string{c.storeName(): o.Store}, Log: o.Log})
+	// The store is a tenant too: people manage their pseudonyms by their own pseudonym of it.
+	if err := c.db.PutTenant(ctx, database.Tenant{Site: c.storeName(), Address: o.Store, Created: time.Now()}); err != nil {
+		return nil, errors.Join(err, c.db.Close())
+	}
+	return c, nil
+}
+
+// OpenDatabase opens the database alone, for commands.
+func OpenDatabase(ctx context.Context, o Options) (*database.DB, error) { return openDatabase(ctx, o) }
+
+func openDatabase(ctx context.Context, o Options) (*database.DB, error) {
+	seal, err := readSeal(o.Dir)
+	if err != nil {
+		return nil, err
+	}
+	return database.Open(ctx, o.Database, seal, o.Log)
+}
+
+func (c *Cloud) storeName() string { return StoreLabel + "." + string(c.o.Zone) }
+
+// Close closes the database.
+func (c *Cloud) Close() error { return c.db.Close() }
+
+// Status tells about a cloud.
+type Status struct {
+	Zone    string         `json:"zone"`
+	Gateway gateway.Counts `json:"gateway"`
+}
+
+// Status returns the state.
+func (c *Cloud) Status() Status { return Status{string(c.o.Zone), c.way.Counts()} }
+
+// ServeGateway leads clients to tenants until ctx ends.
+func (c *Cloud) ServeGateway(ctx context.Context, l net.Listener) error {
+	changes, cancel := c.db.Watch()
+	defer cancel()
+	go func() {
+		for change := range changes {
+			c.way.Forget(ctx, change.Label)
+		}
+	}()
+	return c.way.Serve(ctx, l)
+}
+
+// ServeZone answers questions about the zone until ctx ends.
+func (c *Cloud) ServeZone(ctx context.Context, packets net.PacketConn, streams net.Listener) error {
+	s, err := zone.New(zone.Options{Zone: c.o.Zone, Gateways: c.o.Gateways, Own: []string{StoreLabel, TenantsLabel}, Serial: 1})
+	if err != nil {
+		return err
+	}
+	return s.Serve(ctx, packets, streams)
+}
+
+// named returns a certificate for one of the cloud's own names. It lives as long as the process may.
+func (c *Cloud) named(label string) (tls.Certificate, error) {
+	key, err := ca.NewKey()
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	now := time.Now()
+	cert, err := c.issuer.Server(label+"."+string(c.o.Zone), key.Public(), now, now.Add(2*365*24*time.Hour))
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	return tls.Certificate{Certificate: append([][]byte{cert.Raw}, c.issuer.Chain()...), PrivateKey: key}, nil
+}
+
+// ServeStore serves people until ctx ends: by its name, and by pseudonyms of it.
+func (c *Cloud) ServeStore(ctx context.Context, l net.Listener) error {
+	own, err := c.named(StoreLabel)
+	if err != nil {
+		return err
+	}
+	names, err := mutual.NewServer(c.o.Zone, storeSource{c}, mutual.DefaultSize, "h2", "http/1.1")
+	if err != nil {
+		return err
+	}
+	changes, cancel := c.db.Watch()
+	defer cancel()
+	go func() {
+		for change := range changes {
+			names.Forget(ctx, change.Label)
+		}
+	}()
+	pseudonyms, plain := names.Config(), &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{own}, NextProtos: []string{"h2", "http/1.1"}}
+	config := &tls.Config{MinVersion: tls.VersionTLS13, NextProtos: plain.NextProtos, GetConfigForClient: func(h *tls.ClientHelloInfo) (*tls.Config, error) {
+		if h.ServerName == c.storeName() {
+			return plain, nil
+		}
+		return pseudonyms.GetConfigForClient(h)
+	}}
+	return serveHTTP(ctx, gateway.Introduced(l, c.o.From), config, c.store.Users(func(r *http.Request) (o pseudonym.Owner, ok bool) {
+		e, err := names.Of(r.Context(), *r.TLS)
+		if err != nil {
+			return o, false
+		}
+		p, err := c.db.Get(r.Context(), e.Label)
+		return p.Owner, err == nil && p.Site == c.storeName()
+	}), c.o.Log)
+}
+
+// storeSource has the pseudonyms of the store.
+type storeSource struct{ *Cloud }
+
+func (s storeSource) Pseudonym(ctx context.Context, l pseudonym.Label) (*mutual.Entry, error) {
+	e, err := s.store.Entry(ctx, l)
+	if err == nil && e.Site != s.storeName() {
+		return nil, pseudonym.ErrNone
+	}
+	return e, err
+}
+
+// ServeTenants serves sidecars until ctx ends.
+func (c *Cloud) ServeTenants(ctx context.Context, l net.Listener) error {
+	own, err := c.named(TenantsLabel)
+	if err != nil {
+		return err
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{own}, NextProtos: []string{"h2", "http/1.1"}, ClientAuth: tls.RequireAnyClientCert}
+	return serveHTTP(ctx, limited{l, connlimit.NewPlaces(connlimit.Guests)}, config, c.store.Tenants(), c.o.Log)
+}
+
+// limited bounds the connections of strangers. That a connection sends a request proves nothing, so all count.
+type limited struct {
+	net.Listener
+	places *connlimit.Places
+}
+
+func (l limited) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return l.places.Enter(c), nil
+}
+
+// Times that the store's servers wait.
+const (
+	headerFor = 10 * time.Second
+	idleFor   = time.Minute
+	endFor    = 2 * time.Second
+)
+
+// serveHTTP serves until ctx ends.
+func serveHTTP(ctx context.Context, l net.Listener, config *tls.Config, h http.Handler, log *slog.Logger) error {
+	web := &http.Server{Handler: h, TLSConfig: config, ReadHeaderTimeout: headerFor, ReadTimeout: headerFor, IdleTimeout: idleFor, MaxHeaderBytes: 16 << 10,
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug), BaseContext: func(net.Listener) context.Context { return ctx }}
+	ended := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(ended)
+		end, cancel := context.WithTimeout(context.Background(), endFor)
+		defer cancel()
+		if web.Shutdown(end) != nil {
+			web.Close()
+		}
+	})
+	err := web.ServeTLS(netutil.Patient(l), "", "")
+	if !stop() {
+		<-ended
+		return nil
+	}
+	return err
+}

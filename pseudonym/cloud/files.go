@@ -1,0 +1,162 @@
+// Package cloud puts the parts of a cloud's pseudonyms together: keys, store, nameserver and gateway.
+package cloud
+
+import (
+	"crypto/ecdsa"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"os"
+	"path/filepath"
+	"time"
+
+	"heddle/internal/atomicfile"
+	"heddle/internal/errhint"
+	"heddle/internal/keyfile"
+	"heddle/pseudonym"
+	"heddle/pseudonym/ca"
+	"heddle/pseudonym/database"
+)
+
+// Files of a cloud, in one directory. The root's key is needed to renew the issuing certificate only, so it can be kept elsewhere.
+const (
+	RootKey     = "root-key.pem"
+	Root        = "root.pem"
+	IssuingKey  = "issuing-key.pem"
+	Issuing     = "issuing.pem"
+	DatabaseKey = "database.key"
+)
+
+// Create makes the keys and certificates of a zone in a directory, and replaces none.
+func Create(dir string, zone pseudonym.Zone, now time.Time) error {
+	if _, err := os.Stat(filepath.Join(dir, Root)); err == nil {
+		return &errhint.Error{What: "the cloud in " + dir, Why: "it has keys already", Hint: "--renew makes a new issuing certificate"}
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	key, err := ca.NewKey()
+	if err != nil {
+		return err
+	}
+	root, err := ca.NewRoot(key, string(zone), now)
+	if err != nil {
+		return err
+	}
+	seal := make([]byte, database.SealKeySize)
+	_, _ = rand.Read(seal) // it never fails
+	issuing, err := ca.NewKey()
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(keyfile.Create(filepath.Join(dir, RootKey), key), keyfile.Create(filepath.Join(dir, IssuingKey), issuing),
+		atomicfile.CreatePrivate(filepath.Join(dir, DatabaseKey), seal)); err != nil {
+		return err
+	}
+	if _, err := issue(dir, zone, issuing, root, key, now); err != nil {
+		return err
+	}
+	return writeCertificates(filepath.Join(dir, Root), root) // last, so that an interrupted Create can be repeated after a look
+}
+
+// Renew makes a new issuing certificate for the issuing key, so that the certificates that it signed stay good. It needs the root's
+// key. It returns when the certificate ends.
+func Renew(dir string, zone pseudonym.Zone, now time.Time) (until time.Time, err error) {
+	rootKey, err := readKey(dir, RootKey, "bring it back from where it is kept")
+	if err != nil {
+		return until, err
+	}
+	key, err := readKey(dir, IssuingKey, "without it make a new cloud")
+	if err != nil {
+		return until, err
+	}
+	chain, err := readCertificates(filepath.Join(dir, Root))
+	if err != nil {
+		return until, err
+	}
+	c, err := issue(dir, zone, key, chain[0], rootKey, now)
+	if err != nil {
+		return until, err
+	}
+	return c.NotAfter, nil
+}
+
+func readKey(dir, name, hint string) (*ecdsa.PrivateKey, error) {
+	key, problem := keyfile.Load[*ecdsa.PrivateKey](filepath.Join(dir, name))
+	if problem == nil {
+		return key, nil
+	}
+	if problem.Hint != "" {
+		hint = problem.Hint
+	}
+	return nil, &errhint.Error{What: "the key " + filepath.Join(dir, name), Why: problem.Why, Hint: hint, Err: problem.Err}
+}
+
+// issue writes a certificate of the issuing key.
+func issue(dir string, zone pseudonym.Zone, key *ecdsa.PrivateKey, root *x509.Certificate, rootKey *ecdsa.PrivateKey, now time.Time) (*x509.Certificate, error) {
+	c, err := ca.NewIssuing(key.Public(), root, rootKey, string(zone), now)
+	if err != nil {
+		return nil, err
+	}
+	return c, writeCertificates(filepath.Join(dir, Issuing), c, root)
+}
+
+func writeCertificates(file string, all ...*x509.Certificate) error {
+	var text []byte
+	for _, c := range all {
+		text = append(text, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})...)
+	}
+	return atomicfile.Write(file, text, 0o644)
+}
+
+// readCertificates reads at least one.
+func readCertificates(file string) (all []*x509.Certificate, err error) {
+	refuse := func(why string, err error) ([]*x509.Certificate, error) {
+		return nil, &errhint.Error{What: "the certificate " + file, Why: why, Hint: "heddle pseudonym init makes one", Err: err}
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return refuse("it cannot be read", err)
+	}
+	for {
+		var block *pem.Block
+		if block, text = pem.Decode(text); block == nil {
+			break
+		}
+		c, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return refuse("it is damaged", err)
+		}
+		all = append(all, c)
+	}
+	if len(all) == 0 {
+		return refuse("there is none in it", nil)
+	}
+	return all, nil
+}
+
+// readIssuer reads the issuing key with its chain, and the root for clients, which is the last of the chain.
+func readIssuer(dir string, zone pseudonym.Zone, now time.Time) (issuer *ca.Issuer, root *x509.Certificate, err error) {
+	key, err := readKey(dir, IssuingKey, "heddle pseudonym init makes one")
+	if err != nil {
+		return nil, nil, err
+	}
+	chain, err := readCertificates(filepath.Join(dir, Issuing))
+	if err != nil {
+		return nil, nil, err
+	}
+	issuer, err = ca.NewIssuer(string(zone), key, chain, now)
+	return issuer, chain[len(chain)-1], err
+}
+
+func readSeal(dir string) (*database.Seal, error) {
+	key, err := os.ReadFile(filepath.Join(dir, DatabaseKey))
+	if err == nil {
+		var s *database.Seal
+		if s, err = database.NewSeal(key); err == nil {
+			return s, nil
+		}
+	}
+	return nil, &errhint.Error{What: "the key of the database", Why: "it cannot be read", Hint: "bring " + DatabaseKey + " back: without it no pseudonym works", Err: err}
+}

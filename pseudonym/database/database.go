@@ -1,0 +1,335 @@
+// Package database keeps the tenants and pseudonyms of a cloud, in SQLite for one machine or in PostgreSQL for several.
+package database
+
+import (
+	"context"
+	"database/sql"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/pressly/goose/v3"
+
+	"heddle/internal/errhint"
+	"heddle/internal/sqlite"
+	"heddle/pseudonym"
+	"heddle/pseudonym/ca"
+)
+
+// ErrExists says that something of that name is there already.
+var ErrExists = errors.New("there is one already")
+
+// Tenant is a site that the cloud hosts.
+type Tenant struct {
+	Site    string    `json:"site"`
+	Address string    `json:"address"` // of its sidecar, HOST:PORT
+	Client  ca.KeyID  `json:"-"`       // the key by which the sidecar asks the store
+	Created time.Time `json:"created"`
+}
+
+// Pseudonym is a name by which one client reaches one tenant.
+type Pseudonym struct {
+	Label       pseudonym.Label
+	Site        string
+	Owner       pseudonym.Owner
+	Capability  pseudonym.Capability
+	Client      ca.KeyID
+	Certificate []byte // of the server, in DER
+	Key         []byte // of the server, PKCS #8 in DER; the database has it sealed
+	Created     time.Time
+	Expires     time.Time
+	Revoked     time.Time // zero if it is not
+}
+
+// Valid reports whether a pseudonym may be used.
+func (p *Pseudonym) Valid(now time.Time) bool { return p.Revoked.IsZero() && now.Before(p.Expires) }
+
+// DB is safe for concurrent use.
+type DB struct {
+	sql  *sql.DB
+	pool *pgx.ConnConfig // nil for SQLite
+	seal *Seal
+	log  *slog.Logger
+
+	mu       sync.Mutex
+	watchers map[chan Change]bool
+	stop     context.CancelFunc
+	stopped  sync.WaitGroup
+}
+
+//go:embed migrations/*.sql
+var migrations embed.FS
+
+// postgres reports whether a database is one of PostgreSQL, and not the file of one of SQLite.
+func postgres(database string) bool {
+	return strings.HasPrefix(database, "postgres://") || strings.HasPrefix(database, "postgresql://")
+}
+
+// Open opens a database, a URL of PostgreSQL or the file of SQLite, and brings its tables up to date.
+func Open(ctx context.Context, database string, seal *Seal, log *slog.Logger) (*DB, error) {
+	d := &DB{seal: seal, log: log, watchers: map[chan Change]bool{}}
+	dialect, err := goose.DialectSQLite3, error(nil)
+	if postgres(database) {
+		dialect = goose.DialectPostgres
+		if d.pool, err = pgx.ParseConfig(database); err == nil {
+			d.sql = stdlib.OpenDB(*d.pool)
+			err = d.sql.PingContext(ctx)
+		}
+	} else {
+		d.sql, err = sqlite.OpenShared(database)
+	}
+	if err != nil {
+		return nil, &errhint.Error{What: "the database", Why: "it cannot be opened", Hint: "check database = in the file", Err: redacted(err)}
+	}
+	if err := d.migrate(ctx, dialect); err != nil {
+		return nil, errors.Join(fmt.Errorf("the database's tables: %w", err), d.sql.Close())
+	}
+	listening, stop := context.WithCancel(context.Background())
+	d.stop = stop
+	d.stopped.Go(func() { d.listen(listening) })
+	return d, nil
+}
+
+// redacted is an error of pgx without the URL, which has the password.
+func redacted(err error) error {
+	if parse := (*pgconn.ParseConfigError)(nil); errors.As(err, &parse) {
+		return errors.New("its URL is no URL of PostgreSQL")
+	}
+	return err
+}
+
+func (d *DB) migrate(ctx context.Context, dialect goose.Dialect) error {
+	files, err := fs.Sub(migrations, "migrations")
+	if err != nil {
+		return err
+	}
+	p, err := goose.NewProvider(dialect, d.sql, files)
+	if err != nil {
+		return err
+	}
+	_, err = p.Up(ctx)
+	return err
+}
+
+// Close ends all watches.
+func (d *DB) Close() error {
+	d.stop()
+	d.stopped.Wait()
+	d.mu.Lock()
+	for w := range d.watchers {
+		close(w)
+	}
+	d.watchers = nil
+	d.mu.Unlock()
+	return d.sql.Close()
+}
+
+// AddTenant fails with [ErrExists] for a site that is there.
+func (d *DB) AddTenant(ctx context.Context, t Tenant) error {
+	r, err := d.sql.ExecContext(ctx, `INSERT INTO tenants (site, address, client, created) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING`,
+		t.Site, t.Address, t.Client[:], t.Created.Unix())
+	return affected(r, err, ErrExists)
+}
+
+// PutTenant adds a site, or changes where its sidecar is.
+func (d *DB) PutTenant(ctx context.Context, t Tenant) error {
+	_, err := d.sql.ExecContext(ctx, `INSERT INTO tenants (site, address, client, created) VALUES ($1, $2, $3, $4) ON CONFLICT (site) DO UPDATE SET address = excluded.address`,
+		t.Site, t.Address, t.Client[:], t.Created.Unix())
+	return err
+}
+
+// RemoveTenant removes a site with its pseudonyms. It fails with [pseudonym.ErrNone].
+func (d *DB) RemoveTenant(ctx context.Context, site string) error {
+	labels, err := d.labels(ctx, `SELECT label FROM pseudonyms WHERE site = $1`, site)
+	if err != nil {
+		return err
+	}
+	if _, err := d.sql.ExecContext(ctx, `DELETE FROM pseudonyms WHERE site = $1`, site); err != nil {
+		return err
+	}
+	r, err := d.sql.ExecContext(ctx, `DELETE FROM tenants WHERE site = $1`, site)
+	if err := affected(r, err, pseudonym.ErrNone); err != nil {
+		return err
+	}
+	for _, l := range labels {
+		d.changed(ctx, l)
+	}
+	return nil
+}
+
+// affected returns none if a statement changed nothing.
+func affected(r sql.Result, err, none error) error {
+	if err != nil {
+		return err
+	}
+	if n, err := r.RowsAffected(); err != nil || n > 0 {
+		return err
+	}
+	return none
+}
+
+func (d *DB) labels(ctx context.Context, query string, args ...any) (all []pseudonym.Label, err error) {
+	rows, err := d.sql.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var l pseudonym.Label
+		if err := rows.Scan(&l); err != nil {
+			return nil, err
+		}
+		all = append(all, l)
+	}
+	return all, rows.Err()
+}
+
+const tenantColumns = `site, address, client, created`
+
+func scanTenant(row interface{ Scan(...any) error }) (t Tenant, err error) {
+	var created int64
+	var client []byte
+	err = row.Scan(&t.Site, &t.Address, &client, &created)
+	if errors.Is(err, sql.ErrNoRows) {
+		err = pseudonym.ErrNone
+	}
+	copy(t.Client[:], client)
+	t.Created = time.Unix(created, 0)
+	return t, err
+}
+
+// Tenant fails with [pseudonym.ErrNone].
+func (d *DB) Tenant(ctx context.Context, site string) (Tenant, error) {
+	return scanTenant(d.sql.QueryRowContext(ctx, `SELECT `+tenantColumns+` FROM tenants WHERE site = $1`, site))
+}
+
+// SiteOf returns the site whose sidecar has a key. It fails with [pseudonym.ErrNone].
+func (d *DB) SiteOf(ctx context.Context, client ca.KeyID) (site string, err error) {
+	err = d.sql.QueryRowContext(ctx, `SELECT site FROM tenants WHERE client = $1`, client[:]).Scan(&site)
+	if errors.Is(err, sql.ErrNoRows) {
+		err = pseudonym.ErrNone
+	}
+	return site, err
+}
+
+// Tenants returns all sites in alphabetical order.
+func (d *DB) Tenants(ctx context.Context) (all []Tenant, err error) {
+	rows, err := d.sql.QueryContext(ctx, `SELECT `+tenantColumns+` FROM tenants ORDER BY site`)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		t, err := scanTenant(rows)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, t)
+	}
+	return all, rows.Err()
+}
+
+// Add adds a pseudonym. It fails with [ErrExists] if the label is taken. Watchers do not learn of it, as nobody keeps what is not there.
+func (d *DB) Add(ctx context.Context, p Pseudonym) error {
+	r, err := d.sql.ExecContext(ctx, `INSERT INTO pseudonyms (label, site, owner, capability, client, certificate, secret, created, expires)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT DO NOTHING`,
+		p.Label, p.Site, p.Owner[:], p.Capability[:], p.Client[:], p.Certificate, d.seal.close(p.Key, p.Label), p.Created.Unix(), p.Expires.Unix())
+	return affected(r, err, ErrExists)
+}
+
+const pseudonymColumns = `label, site, owner, capability, client, certificate, secret, created, expires, revoked`
+
+func (d *DB) scan(row interface{ Scan(...any) error }) (p Pseudonym, err error) {
+	var owner, capability, client, secret []byte
+	var created, expires, revoked int64
+	err = row.Scan(&p.Label, &p.Site, &owner, &capability, &client, &p.Certificate, &secret, &created, &expires, &revoked)
+	if errors.Is(err, sql.ErrNoRows) {
+		return p, pseudonym.ErrNone
+	}
+	if err != nil {
+		return p, err
+	}
+	copy(p.Owner[:], owner)
+	copy(p.Capability[:], capability)
+	copy(p.Client[:], client)
+	p.Created, p.Expires = time.Unix(created, 0), time.Unix(expires, 0)
+	if revoked != 0 {
+		p.Revoked = time.Unix(revoked, 0)
+	}
+	p.Key, err = d.seal.open(secret, p.Label)
+	return p, err
+}
+
+// Get returns a pseudonym, valid or not. It fails with [pseudonym.ErrNone].
+func (d *DB) Get(ctx context.Context, l pseudonym.Label) (Pseudonym, error) {
+	return d.scan(d.sql.QueryRowContext(ctx, `SELECT `+pseudonymColumns+` FROM pseudonyms WHERE label = $1`, l))
+}
+
+// Route returns the address of the tenant of a valid pseudonym. It fails with [pseudonym.ErrNone].
+func (d *DB) Route(ctx context.Context, l pseudonym.Label, now time.Time) (address string, err error) {
+	err = d.sql.QueryRowContext(ctx, `SELECT address FROM pseudonyms JOIN tenants USING (site) WHERE label = $1 AND expires > $2 AND revoked = 0`, l, now.Unix()).Scan(&address)
+	if errors.Is(err, sql.ErrNoRows) {
+		err = pseudonym.ErrNone
+	}
+	return address, err
+}
+
+// Of returns the pseudonyms of one person, the oldest first.
+func (d *DB) Of(ctx context.Context, o pseudonym.Owner) (all []Pseudonym, err error) {
+	rows, err := d.sql.QueryContext(ctx, `SELECT `+pseudonymColumns+` FROM pseudonyms WHERE owner = $1 ORDER BY created, label`, o[:])
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		p, err := d.scan(rows)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, p)
+	}
+	return all, rows.Err()
+}
+
+// Count returns how many pseudonyms one person has that are not revoked.
+func (d *DB) Count(ctx context.Context, o pseudonym.Owner) (n int, err error) {
+	err = d.sql.QueryRowContext(ctx, `SELECT count(*) FROM pseudonyms WHERE owner = $1 AND revoked = 0`, o[:]).Scan(&n)
+	return n, err
+}
+
+// Revoke ends a pseudonym. It fails with [pseudonym.ErrNone] if there is none that is not revoked.
+func (d *DB) Revoke(ctx context.Context, l pseudonym.Label, now time.Time) error {
+	r, err := d.sql.ExecContext(ctx, `UPDATE pseudonyms SET revoked = $1 WHERE label = $2 AND revoked = 0`, now.Unix(), l)
+	if err := affected(r, err, pseudonym.ErrNone); err != nil {
+		return err
+	}
+	d.changed(ctx, l)
+	return nil
+}
+
+// Renew gives a pseudonym that is not revoked a new certificate and end. It fails with [pseudonym.ErrNone].
+func (d *DB) Renew(ctx context.Context, l pseudonym.Label, certificate []byte, expires time.Time) error {
+	r, err := d.sql.ExecContext(ctx, `UPDATE pseudonyms SET certificate = $1, expires = $2 WHERE label = $3 AND revoked = 0`, certificate, expires.Unix(), l)
+	if err := affected(r, err, pseudonym.ErrNone); err != nil {
+		return err
+	}
+	d.changed(ctx, l)
+	return nil
+}
+
+// Forget deletes pseudonyms that ended before a time. It returns how many.
+func (d *DB) Forget(ctx context.Context, before time.Time) (int64, error) {
+	r, err := d.sql.ExecContext(ctx, `DELETE FROM pseudonyms WHERE expires < $1 OR revoked BETWEEN 1 AND $1`, before.Unix())
+	if err != nil {
+		return 0, err
+	}
+	return r.RowsAffected()
+}

@@ -1,0 +1,253 @@
+package database
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"heddle/internal/polltest"
+	"heddle/pseudonym"
+	"heddle/pseudonym/ca"
+	"heddle/pseudonym/pgtest"
+)
+
+var (
+	now   = time.Unix(1_800_000_000, 0)
+	quiet = slog.New(slog.DiscardHandler)
+)
+
+func sealOf(t *testing.T, b byte) *Seal {
+	t.Helper()
+	s, err := NewSeal(bytes.Repeat([]byte{b}, SealKeySize))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func open(t *testing.T, at string) *DB {
+	t.Helper()
+	d, err := Open(t.Context(), at, sealOf(t, 1), quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	return d
+}
+
+// both runs a test on both kinds of database.
+func both(t *testing.T, test func(t *testing.T, at string)) {
+	t.Run("SQLite", func(t *testing.T) { test(t, filepath.Join(t.TempDir(), "pseudonyms.db")) })
+	t.Run("PostgreSQL", func(t *testing.T) { test(t, pgtest.Start(t).Database(t)) })
+}
+
+func sample(site string, owner pseudonym.Owner) Pseudonym {
+	return Pseudonym{Label: pseudonym.NewLabel(), Site: site, Owner: owner, Capability: pseudonym.NewCapability(), Client: ca.KeyID{1, 2}, Certificate: []byte{0x30, 0},
+		Key: []byte("the key of a server"), Created: now, Expires: now.Add(time.Hour)}
+}
+
+func TestDatabase(t *testing.T) {
+	both(t, func(t *testing.T, at string) {
+		ctx, d := t.Context(), open(t, at)
+		a := Tenant{Site: "a.example", Address: "192.0.2.1:443", Client: ca.KeyID{9}, Created: now}
+		for i, want := range []error{nil, ErrExists} {
+			if err := d.AddTenant(ctx, a); !errors.Is(err, want) {
+				t.Errorf("tenant, try %d: %v", i, err)
+			}
+		}
+		if err := d.AddTenant(ctx, Tenant{Site: "b.example", Address: "192.0.2.2:443", Created: now}); err != nil {
+			t.Fatal(err)
+		}
+		moved := a
+		moved.Address = "192.0.2.9:443"
+		for _, one := range []Tenant{moved, a} {
+			if err := d.PutTenant(ctx, one); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got, err := d.Tenant(ctx, "a.example"); err != nil || got != a {
+			t.Errorf("%+v, %v", got, err)
+		}
+		if _, err := d.Tenant(ctx, "c.example"); !errors.Is(err, pseudonym.ErrNone) {
+			t.Error(err)
+		}
+		owner := pseudonym.NewOwner()
+		p, other := sample("a.example", owner), sample("b.example", owner)
+		for _, one := range []Pseudonym{p, other, sample("a.example", pseudonym.NewOwner())} {
+			if err := d.Add(ctx, one); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := d.Add(ctx, p); !errors.Is(err, ErrExists) {
+			t.Errorf("a label twice: %v", err)
+		}
+		if err := d.Add(ctx, sample("nobody.example", owner)); err == nil {
+			t.Error("a pseudonym of no tenant")
+		}
+		got, err := d.Get(ctx, p.Label)
+		if err != nil || !bytes.Equal(got.Key, p.Key) || got.Site != p.Site || got.Owner != owner || got.Capability != p.Capability || got.Client != p.Client ||
+			!got.Expires.Equal(p.Expires) || !got.Valid(now) || got.Valid(p.Expires) {
+			t.Errorf("%+v, %v", got, err)
+		}
+		if all, err := d.Of(ctx, owner); err != nil || len(all) != 2 {
+			t.Errorf("%d of the owner, %v", len(all), err)
+		}
+		has := func(l pseudonym.Label, at time.Time, want bool) {
+			t.Helper()
+			if to, err := d.Route(ctx, l, at); (err == nil) != want || !want && !errors.Is(err, pseudonym.ErrNone) || want && to != a.Address {
+				t.Errorf("leads to %q, %v", to, err)
+			}
+		}
+		has(p.Label, now, true)
+		has(p.Label, p.Expires, false)
+		has(pseudonym.NewLabel(), now, false)
+		if err := d.Renew(ctx, p.Label, []byte{0x30, 1}, now.Add(2*time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+		has(p.Label, p.Expires, true)
+		if err := d.Revoke(ctx, p.Label, now); err != nil {
+			t.Fatal(err)
+		}
+		has(p.Label, now, false)
+		if n, err := d.Count(ctx, owner); err != nil || n != 1 {
+			t.Errorf("%d, %v", n, err)
+		}
+		for name, err := range map[string]error{"revoke": d.Revoke(ctx, p.Label, now), "renew": d.Renew(ctx, p.Label, nil, now)} {
+			if !errors.Is(err, pseudonym.ErrNone) {
+				t.Errorf("%s again: %v", name, err)
+			}
+		}
+		if n, err := d.Forget(ctx, now.Add(30*time.Minute)); err != nil || n != 1 {
+			t.Errorf("%d forgotten, %v", n, err)
+		}
+		if err := d.RemoveTenant(ctx, "b.example"); err != nil {
+			t.Fatal(err)
+		}
+		has(other.Label, now, false)
+		if all, err := d.Tenants(ctx); err != nil || len(all) != 1 {
+			t.Errorf("%+v, %v", all, err)
+		}
+		if err := d.RemoveTenant(ctx, "b.example"); !errors.Is(err, pseudonym.ErrNone) {
+			t.Error(err)
+		}
+	})
+}
+
+func TestKeysAreSealed(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "pseudonyms.db")
+	d := open(t, file)
+	if err := d.AddTenant(t.Context(), Tenant{Site: "a.example", Created: now}); err != nil {
+		t.Fatal(err)
+	}
+	p, q := sample("a.example", pseudonym.NewOwner()), sample("a.example", pseudonym.NewOwner())
+	if err := errors.Join(d.Add(t.Context(), p), d.Add(t.Context(), q)); err != nil {
+		t.Fatal(err)
+	}
+	// Who can write to the database moves a key to another pseudonym.
+	if _, err := d.sql.Exec(`UPDATE pseudonyms SET secret = (SELECT secret FROM pseudonyms WHERE label = $1) WHERE label = $2`, p.Label, q.Label); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Get(t.Context(), q.Label); err == nil {
+		t.Error("a key of another pseudonym is taken")
+	}
+	d.Close()
+	for _, end := range []string{"", "-wal"} {
+		if text, err := os.ReadFile(file + end); err == nil && bytes.Contains(text, p.Key) {
+			t.Errorf("the file%s has a key in clear", end)
+		}
+	}
+	d, err := Open(t.Context(), file, sealOf(t, 2), quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if _, err := d.Get(t.Context(), p.Label); err == nil || !strings.Contains(err.Error(), "not sealed with this") {
+		t.Error(err)
+	}
+}
+
+// Two processes share a PostgreSQL, which is away for a while.
+func TestChangesReachOtherProcesses(t *testing.T) {
+	server := pgtest.Start(t)
+	at := server.Database(t)
+	one, two := open(t, at), open(t, at)
+	if err := one.AddTenant(t.Context(), Tenant{Site: "a.example", Created: now}); err != nil {
+		t.Fatal(err)
+	}
+	changes, cancel := two.Watch()
+	defer cancel()
+	if c := <-changes; c.Label != "" { // it listens from now on
+		t.Errorf("%+v", c)
+	}
+	p := sample("a.example", pseudonym.NewOwner())
+	if err := errors.Join(one.Add(t.Context(), p), one.Renew(t.Context(), p.Label, p.Certificate, p.Expires)); err != nil {
+		t.Fatal(err)
+	}
+	if c := <-changes; c.Label != p.Label {
+		t.Errorf("%+v", c)
+	}
+	server.Stop(t)
+	if _, err := two.Get(t.Context(), p.Label); err == nil {
+		t.Error("a database that is gone answers")
+	}
+	server.Restart(t)
+	if c := <-changes; c.Label != "" {
+		t.Errorf("%+v", c)
+	}
+	polltest.Await(t, "a revocation", func() bool { return one.Revoke(t.Context(), p.Label, now) == nil })
+	if c := <-changes; c.Label != p.Label {
+		t.Errorf("%+v", c)
+	}
+}
+
+// A command changes the file of a server that runs.
+func TestChangesOfOtherProcessesInSQLite(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "pseudonyms.db")
+	one, two := open(t, file), open(t, file)
+	if err := one.AddTenant(t.Context(), Tenant{Site: "a.example", Created: now}); err != nil {
+		t.Fatal(err)
+	}
+	changes, cancel := two.Watch()
+	defer cancel()
+	for range 3 {
+		p := sample("a.example", pseudonym.NewOwner())
+		if err := errors.Join(one.Add(t.Context(), p), one.Revoke(t.Context(), p.Label, now)); err != nil {
+			t.Fatal(err)
+		}
+		for c := range changes {
+			if c.Label == p.Label {
+				break
+			}
+		}
+	}
+}
+
+func TestSlowWatchersLearnThatTheyMissedSome(t *testing.T) {
+	d := open(t, filepath.Join(t.TempDir(), "pseudonyms.db"))
+	changes, cancel := d.Watch()
+	var many sync.WaitGroup
+	for range 4 {
+		many.Go(func() {
+			for range watchBuffer {
+				d.spread(Change{"x"})
+			}
+		})
+	}
+	many.Wait()
+	cancel()
+	missed := 0
+	for c := range changes {
+		if c.Label == "" {
+			missed++
+		}
+	}
+	if missed == 0 {
+		t.Error("nothing tells of the changes that it missed")
+	}
+}

@@ -1,0 +1,242 @@
+// Package gateway takes the connections to pseudonyms and leads them to the tenants, by the name in the ClientHello. It cannot read
+// them. This mode relays all bytes.
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/pires/go-proxyproto"
+
+	"heddle/internal/clienthello"
+	"heddle/internal/connlimit"
+	"heddle/internal/netutil"
+	"heddle/pseudonym"
+)
+
+// Router knows where the tenant of a pseudonym is.
+type Router interface {
+	// Route returns the address of the tenant's sidecar, HOST:PORT. It fails with [pseudonym.ErrNone] if the pseudonym may not be used.
+	Route(ctx context.Context, l pseudonym.Label) (address string, err error)
+}
+
+// Options configure a gateway.
+type Options struct {
+	Zone   pseudonym.Zone
+	Router Router
+	Own    map[string]string // addresses of the cloud's own names, such as store.ZONE
+	Log    *slog.Logger
+}
+
+// Times that a gateway waits.
+const (
+	helloFor = 10 * time.Second // for a whole ClientHello
+	routeFor = 5 * time.Second
+	dialFor  = 5 * time.Second
+)
+
+// Gateway relays connections. It is safe for concurrent use.
+type Gateway struct {
+	o      Options
+	places *connlimit.Places
+
+	mu    sync.Mutex
+	live  map[pseudonym.Label]map[net.Conn]bool
+	count Counts
+}
+
+// Counts tell what a gateway did.
+type Counts struct {
+	Live      int    `json:"live"` // connections
+	Relayed   uint64 `json:"relayed"`
+	Refused   uint64 `json:"refused"` // no ClientHello, or of no pseudonym
+	Failed    uint64 `json:"failed"`  // the database or the tenant did not answer
+	BytesUp   uint64 `json:"bytes_up"`
+	BytesDown uint64 `json:"bytes_down"`
+}
+
+// relays are the limits of connections that a gateway relays. Many users may share one address.
+var relays = connlimit.Limits{All: 65_536, Network: 8192, Source: 1024}
+
+// New returns a gateway.
+func New(o Options) *Gateway {
+	return &Gateway{o: o, places: connlimit.NewPlaces(relays), live: map[pseudonym.Label]map[net.Conn]bool{}}
+}
+
+// Counts returns the state of the gateway.
+func (g *Gateway) Counts() Counts {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	c := g.count
+	for _, all := range g.live {
+		c.Live += len(all)
+	}
+	return c
+}
+
+// Serve relays connections until ctx ends.
+func (g *Gateway) Serve(ctx context.Context, l net.Listener) error {
+	return netutil.Serve(ctx, l, func(c net.Conn) {
+		go func() {
+			place := g.places.Enter(c)
+			defer place.Close()
+			defer context.AfterFunc(ctx, func() { place.Close() })()
+			g.take(ctx, place)
+		}()
+	})
+}
+
+var errNoName = errors.New("no name of this cloud")
+
+func (g *Gateway) take(ctx context.Context, c *connlimit.Place) {
+	hello, name, err := readHello(c)
+	if err != nil {
+		g.note(func(n *Counts) { n.Refused++ })
+		return
+	}
+	l, address, err := g.route(ctx, name)
+	switch {
+	case errors.Is(err, errNoName), errors.Is(err, pseudonym.ErrNone):
+		g.note(func(n *Counts) { n.Refused++ })
+		return
+	case err != nil:
+		g.o.Log.Warn("cannot ask where a pseudonym leads", "error", err)
+		g.note(func(n *Counts) { n.Failed++ })
+		return
+	}
+	c.Proved()
+	to, err := g.dial(ctx, c, address, hello)
+	if err != nil {
+		g.o.Log.Warn("a tenant cannot be reached", "address", address, "error", err)
+		g.note(func(n *Counts) { n.Failed++ })
+		return
+	}
+	defer to.Close()
+	if !g.begin(ctx, l, c) {
+		return
+	}
+	defer g.end(l, c)
+	up, down, _ := netutil.Pipe(ctx, netutil.Side{Reader: c, Writer: c.NetConn()}, netutil.Side{Reader: to, Writer: to}, func(error) { c.Close(); to.Close() })
+	g.note(func(n *Counts) { n.Relayed++; n.BytesUp += uint64(up); n.BytesDown += uint64(down) })
+}
+
+const handshakeRecord = 22 // RFC 8446, section 5.1
+
+// readHello reads until the ClientHello is whole, and returns all that came and its server name. A ClientHello with post-quantum key
+// shares takes more than one segment.
+func readHello(c net.Conn) (all []byte, name string, err error) {
+	_ = c.SetReadDeadline(time.Now().Add(helloFor))
+	defer c.SetReadDeadline(time.Time{})
+	b := make([]byte, 2048)
+	for len(all) < clienthello.Limit {
+		n, err := c.Read(b)
+		if all = append(all, b[:n]...); len(all) > 0 && all[0] != handshakeRecord {
+			return nil, "", clienthello.ErrNone
+		}
+		hello, bad := clienthello.Parse(clienthello.Handshake(all))
+		switch {
+		case bad == nil:
+			return all, hello.ServerName, nil
+		case !errors.Is(bad, clienthello.ErrIncomplete):
+			return nil, "", bad
+		case err != nil:
+			return nil, "", err
+		}
+	}
+	return nil, "", clienthello.ErrMalformed
+}
+
+// route returns the label of a pseudonym, or an empty one for an own name of the cloud, and where it leads.
+func (g *Gateway) route(ctx context.Context, name string) (l pseudonym.Label, address string, err error) {
+	if to, ok := g.o.Own[name]; ok {
+		return "", to, nil
+	}
+	l, ok := g.o.Zone.Label(name)
+	if !ok {
+		return "", "", errNoName
+	}
+	ctx, cancel := context.WithTimeout(ctx, routeFor)
+	defer cancel()
+	address, err = g.o.Router.Route(ctx, l)
+	return l, address, err
+}
+
+// dial connects to a tenant, and sends the client's address by the PROXY protocol, version 2, and what the client said so far.
+func (g *Gateway) dial(ctx context.Context, c net.Conn, address string, hello []byte) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialFor)
+	defer cancel()
+	to, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	if _, err = proxyproto.HeaderProxyFromAddrs(2, c.RemoteAddr(), c.LocalAddr()).WriteTo(&b); err == nil {
+		_, err = io.Copy(to, io.MultiReader(&b, bytes.NewReader(hello)))
+	}
+	if err != nil {
+		to.Close()
+		return nil, err
+	}
+	return to, nil
+}
+
+// begin notes a connection. It reports false if the pseudonym was revoked meanwhile.
+func (g *Gateway) begin(ctx context.Context, l pseudonym.Label, c net.Conn) bool {
+	g.mu.Lock()
+	if g.live[l] == nil {
+		g.live[l] = map[net.Conn]bool{}
+	}
+	g.live[l][c] = true
+	g.mu.Unlock()
+	if l == "" {
+		return true
+	}
+	if _, err := g.o.Router.Route(ctx, l); errors.Is(err, pseudonym.ErrNone) {
+		g.end(l, c)
+		return false
+	}
+	return true
+}
+
+func (g *Gateway) end(l pseudonym.Label, c net.Conn) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.live[l], c)
+	if len(g.live[l]) == 0 {
+		delete(g.live, l)
+	}
+}
+
+// Forget ends the connections of a label that may not be used any more, or of all such labels if it is empty.
+func (g *Gateway) Forget(ctx context.Context, l pseudonym.Label) {
+	var labels []pseudonym.Label
+	g.mu.Lock()
+	for one := range g.live {
+		if one != "" && (l == "" || l == one) {
+			labels = append(labels, one)
+		}
+	}
+	g.mu.Unlock()
+	for _, one := range labels {
+		if _, err := g.o.Router.Route(ctx, one); !errors.Is(err, pseudonym.ErrNone) {
+			continue
+		}
+		g.mu.Lock()
+		for c := range g.live[one] {
+			c.Close()
+		}
+		g.mu.Unlock()
+	}
+}
+
+func (g *Gateway) note(f func(*Counts)) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	f(&g.count)
+}

@@ -1,0 +1,185 @@
+// Package store registers pseudonyms: users ask for one, and tenants for the certificates of theirs.
+package store
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"time"
+
+	"heddle/internal/errhint"
+	"heddle/pseudonym"
+	"heddle/pseudonym/ca"
+	"heddle/pseudonym/database"
+	"heddle/pseudonym/mutual"
+)
+
+// Options configure a store.
+type Options struct {
+	Zone     pseudonym.Zone
+	Database *database.DB
+	Issuer   *ca.Issuer
+	Root     []byte        // certificate in DER, which users have to trust
+	Life     time.Duration // of a pseudonym, until it is renewed
+	Most     int           // pseudonyms that one person may have
+	Log      *slog.Logger
+}
+
+// Store is safe for concurrent use.
+type Store struct {
+	o   Options
+	now func() time.Time
+}
+
+// Defaults of [Options].
+const (
+	DefaultLife = 90 * 24 * time.Hour
+	DefaultMost = 200
+)
+
+// New returns a store.
+func New(o Options) *Store { return &Store{o: o, now: time.Now} }
+
+// Zone returns the cloud's zone.
+func (s *Store) Zone() pseudonym.Zone { return s.o.Zone }
+
+// Registration is what a user gets.
+type Registration struct {
+	Name    string    `json:"name"` // LABEL.ZONE
+	Site    string    `json:"site"`
+	URL     string    `json:"url"` // with the capability
+	Created time.Time `json:"created"`
+	Expires time.Time `json:"expires"`
+	Root    []byte    `json:"root,omitempty"` // certificate in DER
+}
+
+// What users are told.
+var (
+	ErrNoTenant = errors.New("this cloud does not host it")
+	ErrTooMany  = errors.New("one person may have no more")
+)
+
+// Register makes a pseudonym of a site for the holder of a key. It fails with [ErrNoTenant] and [ErrTooMany].
+func (s *Store) Register(ctx context.Context, site string, client ca.KeyID, owner pseudonym.Owner) (r Registration, err error) {
+	if site, err = pseudonym.ParseHost(site); err != nil {
+		return r, err
+	}
+	if _, err := s.o.Database.Tenant(ctx, site); errors.Is(err, pseudonym.ErrNone) {
+		return r, &errhint.Error{What: site, Hint: "check the name", Err: ErrNoTenant}
+	} else if err != nil {
+		return r, err
+	}
+	switch n, err := s.o.Database.Count(ctx, owner); {
+	case err != nil:
+		return r, err
+	case n >= s.o.Most:
+		return r, &errhint.Error{What: site, Why: fmt.Sprintf("you have %d pseudonyms already", n), Hint: "revoke some that you do not use", Err: ErrTooMany}
+	}
+	p, err := s.make(site, client, owner)
+	if err != nil {
+		return r, err
+	}
+	if err := s.o.Database.Add(ctx, p); err != nil {
+		return r, err
+	}
+	r = s.registration(&p)
+	r.Root = s.o.Root
+	return r, nil
+}
+
+// make draws a pseudonym with a key of its own, independent of all other keys of the site (requirement R3).
+func (s *Store) make(site string, client ca.KeyID, owner pseudonym.Owner) (p database.Pseudonym, err error) {
+	now := s.now().Truncate(time.Second)
+	p = database.Pseudonym{Label: pseudonym.NewLabel(), Site: site, Owner: owner, Capability: pseudonym.NewCapability(), Client: client, Created: now}
+	key, err := ca.NewKey()
+	if err != nil {
+		return p, err
+	}
+	cert, err := s.o.Issuer.Server(s.o.Zone.Name(p.Label), key.Public(), now, now.Add(s.o.Life))
+	if err != nil {
+		return p, err
+	}
+	p.Certificate, p.Expires = cert.Raw, cert.NotAfter
+	p.Key, err = x509.MarshalPKCS8PrivateKey(key)
+	return p, err
+}
+
+func (s *Store) registration(p *database.Pseudonym) Registration {
+	name := s.o.Zone.Name(p.Label)
+	u := url.URL{Scheme: "https", Host: name, Path: "/", RawQuery: url.Values{pseudonym.CapabilityKey: {p.Capability.String()}}.Encode()}
+	return Registration{Name: name, Site: p.Site, URL: u.String(), Created: p.Created, Expires: p.Expires}
+}
+
+// Of returns the pseudonyms of one person that are valid or can be renewed.
+func (s *Store) Of(ctx context.Context, owner pseudonym.Owner) ([]Registration, error) {
+	found, err := s.o.Database.Of(ctx, owner)
+	all := []Registration{}
+	for _, p := range found {
+		if p.Revoked.IsZero() {
+			all = append(all, s.registration(&p))
+		}
+	}
+	return all, err
+}
+
+// own returns a pseudonym of a person, or [pseudonym.ErrNone], also if it is somebody else's.
+func (s *Store) own(ctx context.Context, name string, owner pseudonym.Owner) (database.Pseudonym, error) {
+	l, ok := s.o.Zone.Label(name)
+	if !ok {
+		return database.Pseudonym{}, pseudonym.ErrNone
+	}
+	p, err := s.o.Database.Get(ctx, l)
+	if err == nil && p.Owner != owner {
+		err = pseudonym.ErrNone
+	}
+	return p, err
+}
+
+// Revoke ends a pseudonym of a person for good.
+func (s *Store) Revoke(ctx context.Context, name string, owner pseudonym.Owner) error {
+	p, err := s.own(ctx, name, owner)
+	if err != nil {
+		return err
+	}
+	return s.o.Database.Revoke(ctx, p.Label, s.now())
+}
+
+// Renew lets a pseudonym live on, with the same keys.
+func (s *Store) Renew(ctx context.Context, name string, owner pseudonym.Owner) (r Registration, err error) {
+	p, err := s.own(ctx, name, owner)
+	if err != nil {
+		return r, err
+	}
+	old, err := x509.ParseCertificate(p.Certificate)
+	if err != nil {
+		return r, err
+	}
+	now := s.now().Truncate(time.Second)
+	cert, err := s.o.Issuer.Server(s.o.Zone.Name(p.Label), old.PublicKey, now, now.Add(s.o.Life))
+	if err != nil {
+		return r, err
+	}
+	p.Certificate, p.Expires = cert.Raw, cert.NotAfter
+	return s.registration(&p), s.o.Database.Renew(ctx, p.Label, p.Certificate, p.Expires)
+}
+
+// Entry returns a valid pseudonym as servers need it.
+func (s *Store) Entry(ctx context.Context, l pseudonym.Label) (*mutual.Entry, error) {
+	p, err := s.o.Database.Get(ctx, l)
+	if err != nil {
+		return nil, err
+	}
+	if !p.Valid(s.now()) {
+		return nil, pseudonym.ErrNone
+	}
+	return &mutual.Entry{Label: p.Label, Site: p.Site, Capability: p.Capability, Client: p.Client, Expires: p.Expires,
+		Chain: append([][]byte{p.Certificate}, s.o.Issuer.Chain()...), Key: p.Key}, nil
+}
+
+// Route implements [heddle/pseudonym/gateway.Router].
+func (s *Store) Route(ctx context.Context, l pseudonym.Label) (address string, err error) {
+	return s.o.Database.Route(ctx, l, s.now())
+}

@@ -1,0 +1,299 @@
+package store
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"heddle/internal/connlimit"
+	"heddle/pseudonym"
+	"heddle/pseudonym/ca"
+	"heddle/pseudonym/database"
+	"heddle/pseudonym/mutual"
+)
+
+const zone = pseudonym.Zone("cloud.example")
+
+// shelf is a store of two sites.
+type shelf struct {
+	*Store
+	db      *database.DB
+	tenants map[string]*x509.Certificate
+}
+
+func newShelf(t *testing.T) *shelf {
+	t.Helper()
+	rootKey, issuingKey := newKey(t), newKey(t)
+	root, err := ca.NewRoot(rootKey, string(zone), time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	issuing, err := ca.NewIssuing(issuingKey.Public(), root, rootKey, string(zone), time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	issuer, err := ca.NewIssuer(string(zone), issuingKey, []*x509.Certificate{issuing, root}, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	seal, err := database.NewSeal(make([]byte, database.SealKeySize))
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.DiscardHandler)
+	db, err := database.Open(t.Context(), filepath.Join(t.TempDir(), "pseudonyms.db"), seal, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	s := &shelf{New(Options{Zone: zone, Database: db, Issuer: issuer, Root: root.Raw, Life: time.Hour, Most: 3, Log: log}), db, map[string]*x509.Certificate{}}
+	for i, site := range []string{"news.example", "shop.example"} {
+		if s.tenants[site], err = ca.Client("tenant", newKey(t), time.Now(), time.Now().Add(time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+		if err := db.AddTenant(t.Context(), database.Tenant{Site: site, Address: fmt.Sprintf("10.0.0.%d:4443", i+1), Client: ca.KeyOf(s.tenants[site]), Created: time.Now()}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
+
+func newKey(t *testing.T) *ecdsa.PrivateKey {
+	t.Helper()
+	k, err := ca.NewKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+func TestRegister(t *testing.T) {
+	s, owner, key := newShelf(t), pseudonym.NewOwner(), ca.KeyID{1}
+	names, keys := map[string]bool{}, map[string]bool{}
+	for range 3 {
+		r, err := s.Register(t.Context(), "News.Example.", key, owner)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, ok := zone.Label(r.Name)
+		if !ok || names[r.Name] || r.Site != "news.example" || !strings.HasPrefix(r.URL, "https://"+r.Name+"/?pseudonym=") {
+			t.Errorf("%+v", r)
+		}
+		names[r.Name] = true
+		e, err := s.Entry(t.Context(), l)
+		if err != nil || e.Client != key || e.Capability.String() != r.URL[strings.IndexByte(r.URL, '=')+1:] {
+			t.Fatalf("%+v, %v", e, err)
+		}
+		leaf, err := x509.ParseCertificate(e.Chain[0])
+		if err != nil || leaf.DNSNames[0] != r.Name || len(e.Chain) != 2 || keys[string(leaf.RawSubjectPublicKeyInfo)] {
+			t.Errorf("the certificate is for %v, of a chain of %d, %v", leaf.DNSNames, len(e.Chain), err)
+		}
+		keys[string(leaf.RawSubjectPublicKeyInfo)] = true
+		// The name of the site is in nothing that a network sees.
+		if bytes.Contains(leaf.Raw, []byte("news")) {
+			t.Error("the certificate names the site")
+		}
+	}
+	if _, err := s.Register(t.Context(), "news.example", key, owner); !errors.Is(err, ErrTooMany) {
+		t.Errorf("a fourth one: %v", err)
+	}
+	for _, site := range []string{"other.example", "*.example", "192.0.2.1", "nеws.example"} {
+		if _, err := s.Register(t.Context(), site, key, pseudonym.NewOwner()); err == nil {
+			t.Errorf("%s is registered", site)
+		}
+	}
+}
+
+func TestRenewAndRevoke(t *testing.T) {
+	s, owner := newShelf(t), pseudonym.NewOwner()
+	r, err := s.Register(t.Context(), "news.example", ca.KeyID{1}, owner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, _ := zone.Label(r.Name)
+	before, err := s.Entry(t.Context(), l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.now = func() time.Time { return time.Now().Add(30 * time.Minute) }
+	again, err := s.Renew(t.Context(), r.Name, owner)
+	if err != nil || !again.Expires.After(r.Expires) || again.URL != r.URL {
+		t.Errorf("%+v, %v", again, err)
+	}
+	if after, err := s.Entry(t.Context(), l); err != nil || !bytes.Equal(after.Key, before.Key) {
+		t.Errorf("another key after renewal, %v", err)
+	}
+	stranger := pseudonym.NewOwner()
+	for name, err := range map[string]error{"revoke": s.Revoke(t.Context(), r.Name, stranger), "renew": second(s.Renew(t.Context(), r.Name, stranger)),
+		"of another zone": s.Revoke(t.Context(), string(l)+".other.example", owner)} {
+		if !errors.Is(err, pseudonym.ErrNone) {
+			t.Errorf("%s by a stranger: %v", name, err)
+		}
+	}
+	if to, err := s.Route(t.Context(), l); err != nil || to != "10.0.0.1:4443" {
+		t.Errorf("leads to %q, %v", to, err)
+	}
+	if err := s.Revoke(t.Context(), r.Name, owner); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Entry(t.Context(), l); !errors.Is(err, pseudonym.ErrNone) {
+		t.Errorf("after revocation: %v", err)
+	}
+	if all, err := s.Of(t.Context(), owner); err != nil || len(all) != 0 {
+		t.Errorf("%+v, %v", all, err)
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
+// post registers over HTTP, from an address.
+func post(h http.Handler, from, body string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(http.MethodPost, "/v1/pseudonyms", strings.NewReader(body))
+	r.RemoteAddr = from
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+func request(t *testing.T, site string, key *ecdsa.PrivateKey) string {
+	t.Helper()
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(Request{site, der})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestRegistrationOverHTTP(t *testing.T) {
+	s := newShelf(t)
+	h := s.Users(func(*http.Request) (o pseudonym.Owner, ok bool) { return o, false })
+	good := request(t, "news.example", newKey(t))
+	w := post(h, "198.51.100.1:1", good)
+	var r Registration
+	if err := json.Unmarshal(w.Body.Bytes(), &r); err != nil || w.Code != http.StatusCreated || r.Name == "" {
+		t.Errorf("%d %s, %v", w.Code, w.Body, err)
+	}
+	curve, err := ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		body   string
+		status int
+	}{
+		"no JSON":                {"{", http.StatusBadRequest},
+		"no certificate request": {`{"site":"news.example","request":"AAAA"}`, http.StatusBadRequest},
+		"another kind of key":    {request(t, "news.example", curve), http.StatusBadRequest},
+		"a wrong signature":      {forged(t), http.StatusBadRequest},
+		"another site":           {request(t, "other.example", newKey(t)), http.StatusNotFound},
+		"a huge one":             {`{"site":"` + strings.Repeat("a", mostRequest), http.StatusBadRequest},
+	} {
+		w := post(h, "198.51.100.2:1", c.body)
+		var p Problem
+		if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil || w.Code != c.status || p.Error == "" {
+			t.Errorf("%s: %d %s", name, w.Code, w.Body)
+		}
+	}
+	// One source does not fill the store, and locks nobody else out.
+	refused := 0
+	for range 3 * connlimit.FailuresAtOnce {
+		if post(h, "203.0.113.1:1", good).Code == http.StatusTooManyRequests {
+			refused++
+		}
+	}
+	if refused < connlimit.FailuresAtOnce {
+		t.Errorf("%d registrations of one source were refused", refused)
+	}
+	cross := httptest.NewRequest(http.MethodPost, "/v1/pseudonyms", strings.NewReader(good))
+	cross.Header.Set("Sec-Fetch-Site", "cross-site")
+	answer := httptest.NewRecorder()
+	if h.ServeHTTP(answer, cross); answer.Code != http.StatusForbidden {
+		t.Errorf("a page of another site: %d", answer.Code)
+	}
+	if w := post(h, "203.0.113.99:1", good); w.Code != http.StatusCreated {
+		t.Errorf("another source: %d %s", w.Code, w.Body)
+	}
+	for _, method := range []string{http.MethodGet, http.MethodDelete} {
+		w := httptest.NewRecorder()
+		target := "/v1/pseudonyms"
+		if method == http.MethodDelete {
+			target += "/" + r.Name
+		}
+		h.ServeHTTP(w, httptest.NewRequest(method, target, nil))
+		if w.Code != http.StatusForbidden {
+			t.Errorf("%s of a stranger: %d", method, w.Code)
+		}
+	}
+}
+
+// forged is a request with the key of somebody else.
+func forged(t *testing.T) string {
+	t.Helper()
+	var q Request
+	if err := json.Unmarshal([]byte(request(t, "news.example", newKey(t))), &q); err != nil {
+		t.Fatal(err)
+	}
+	q.Request[len(q.Request)-1] ^= 1
+	text, err := json.Marshal(q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// A tenant gets its own pseudonyms, and learns of others only that something changed.
+func TestTenantsGetTheirOwnOnly(t *testing.T) {
+	s := newShelf(t)
+	r, err := s.Register(t.Context(), "news.example", ca.KeyID{1}, pseudonym.NewOwner())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, _ := zone.Label(r.Name)
+	stranger, err := ca.Client("tenant", newKey(t), time.Now(), time.Now().Add(time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := s.Tenants()
+	for name, c := range map[string]struct {
+		by     *x509.Certificate
+		label  pseudonym.Label
+		status int
+	}{
+		"its own":             {s.tenants["news.example"], l, http.StatusOK},
+		"another tenant's":    {s.tenants["shop.example"], l, http.StatusNotFound},
+		"nobody's":            {s.tenants["news.example"], pseudonym.NewLabel(), http.StatusNotFound},
+		"a stranger":          {stranger, l, http.StatusForbidden},
+		"without certificate": {nil, l, http.StatusForbidden},
+	} {
+		q := httptest.NewRequest(http.MethodGet, EntryPath+string(c.label), nil)
+		if q.TLS = (&tls.ConnectionState{}); c.by != nil {
+			q.TLS.PeerCertificates = []*x509.Certificate{c.by}
+		}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, q)
+		var e mutual.Entry
+		if w.Code != c.status || w.Code == http.StatusOK && (json.Unmarshal(w.Body.Bytes(), &e) != nil || e.Label != l || e.Client != (ca.KeyID{1})) {
+			t.Errorf("%s: %d %s", name, w.Code, w.Body)
+		}
+		if w.Code != http.StatusOK && strings.Contains(w.Body.String(), "news") {
+			t.Errorf("%s: %s", name, w.Body)
+		}
+	}
+}

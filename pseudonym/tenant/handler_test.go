@@ -1,0 +1,232 @@
+package tenant
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"heddle/pseudonym"
+	"heddle/pseudonym/ca"
+	"heddle/pseudonym/mutual"
+
+	"crypto/x509"
+)
+
+const (
+	zone = pseudonym.Zone("cloud.example")
+	site = "news.example"
+)
+
+// known is a source of one pseudonym.
+type known struct{ e *mutual.Entry }
+
+func (k known) Pseudonym(_ context.Context, l pseudonym.Label) (*mutual.Entry, error) {
+	if l != k.e.Label {
+		return nil, pseudonym.ErrNone
+	}
+	return k.e, nil
+}
+
+// front is a handler before a server that a test writes.
+type front struct {
+	*handler
+	e    *mutual.Entry
+	seen *http.Request // what the site's server got last
+}
+
+func newFront(t *testing.T, serve http.HandlerFunc) *front {
+	t.Helper()
+	key, err := ca.NewKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &front{e: &mutual.Entry{Label: pseudonym.NewLabel(), Site: site, Capability: pseudonym.NewCapability(), Expires: time.Now().Add(time.Hour), Key: der}}
+	names, err := mutual.NewServer(zone, known{f.e}, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	behind := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		f.seen = r.Clone(context.Background())
+		serve(w, r)
+	}))
+	t.Cleanup(behind.Close)
+	to, err := url.Parse(behind.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.handler = newHandler(zone, names, to, slog.New(slog.DiscardHandler))
+	return f
+}
+
+func (f *front) name() string { return zone.Name(f.e.Label) }
+
+// ask sends a request by the pseudonym.
+func (f *front) ask(target string, edit func(*http.Request)) *http.Response {
+	r := httptest.NewRequest(http.MethodGet, "https://"+f.name()+target, nil)
+	r.TLS = &tls.ConnectionState{ServerName: f.name()}
+	r.RemoteAddr = "198.51.100.7:1234"
+	if edit != nil {
+		edit(r)
+	}
+	w := httptest.NewRecorder()
+	f.ServeHTTP(w, r)
+	return w.Result()
+}
+
+func (f *front) query() string { return pseudonym.CapabilityKey + "=" + f.e.Capability.String() }
+
+func (f *front) cookie(r *http.Request) {
+	r.Header.Add("Cookie", cookieName+"="+f.e.Capability.String())
+}
+
+func TestCapability(t *testing.T) {
+	f := newFront(t, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "page") })
+	from := func(where string) func(*http.Request) {
+		return func(r *http.Request) {
+			f.cookie(r)
+			if where != "" {
+				r.Header.Set("Sec-Fetch-Site", where)
+			}
+		}
+	}
+	other := pseudonym.CapabilityKey + "=" + pseudonym.NewCapability().String()
+	for _, c := range []struct {
+		name, target string
+		edit         func(*http.Request)
+		status       int
+	}{
+		{"none", "/", nil, 404},
+		{"in the query", "/?" + f.query(), nil, 200},
+		{"in the query, from another site", "/?" + f.query(), func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") }, 200},
+		{"another one", "/?" + other, nil, 404},
+		{"a part", "/?" + f.query()[:20], nil, 404},
+		{"the cookie", "/", from(""), 200},
+		{"the cookie, typed", "/", from("none"), 200},
+		{"the cookie, by its own page", "/", from("same-origin"), 200},
+		{"the cookie, by another tenant's page", "/", from("same-site"), 404},
+		{"the cookie, by another site's page", "/", from("cross-site"), 404},
+		{"the cookie beside a wrong query", "/?" + other, from(""), 200},
+		{"another host", "/?" + f.query(), func(r *http.Request) { r.Host = zone.Name(pseudonym.NewLabel()) }, 421},
+		{"the site's own name", "/?" + f.query(), func(r *http.Request) { r.Host = site }, 421},
+		{"a port", "/?" + f.query(), func(r *http.Request) { r.Host = f.name() + ":443" }, 200},
+		{"no TLS", "/?" + f.query(), func(r *http.Request) { r.TLS = nil }, 404},
+		{"of a pseudonym that ended", "/?" + f.query(), func(r *http.Request) { r.TLS.ServerName = zone.Name(pseudonym.NewLabel()) }, 421},
+	} {
+		f.seen = nil
+		r := f.ask(c.target, c.edit)
+		if r.StatusCode != c.status || (f.seen != nil) != (c.status == 200) {
+			t.Errorf("%s: %s", c.name, r.Status)
+		}
+		if f.seen == nil {
+			continue
+		}
+		if strings.Contains(f.seen.URL.String(), f.e.Capability.String()) || strings.Contains(f.seen.Header.Get("Cookie"), f.e.Capability.String()) {
+			t.Errorf("%s: the site's server sees the capability", c.name)
+		}
+		if shown := strings.Contains(c.target, f.query()); shown != (len(r.Cookies()) == 1) {
+			t.Errorf("%s: cookies %v", c.name, r.Cookies())
+		}
+	}
+}
+
+func TestCookieStaysWithTheBrowserAndTheSite(t *testing.T) {
+	f := newFront(t, func(w http.ResponseWriter, _ *http.Request) {})
+	c := f.ask("/?"+f.query(), nil).Cookies()[0]
+	if !c.Secure || !c.HttpOnly || c.SameSite != http.SameSiteStrictMode || c.Domain != "" || c.Path != "/" || !strings.HasPrefix(c.Name, "__Host-") {
+		t.Errorf("%+v", c)
+	}
+}
+
+// The rest of a request passes as it is, and tells the site's server its own name and the client's address.
+func TestRequestsPass(t *testing.T) {
+	f := newFront(t, func(w http.ResponseWriter, _ *http.Request) {})
+	f.ask("/a%2Fb?x=1&"+f.query()+"&y=%20&x=2", func(r *http.Request) {
+		r.Header.Set("Cookie", "a=1; "+cookieName+"="+f.e.Capability.String()+"; b=\"odd, value\"")
+		r.Header.Set("Origin", "https://"+f.name())
+		r.Header.Set("Referer", "https://"+f.name()+"/page?x")
+		r.Header.Set("X-Forwarded-For", "203.0.113.1")
+	})
+	r := f.seen
+	for what, pair := range map[string][2]string{
+		"path":    {r.URL.EscapedPath(), "/a%2Fb"},
+		"query":   {r.URL.RawQuery, "x=1&y=%20&x=2"},
+		"host":    {r.Host, site},
+		"cookie":  {r.Header.Get("Cookie"), "a=1; b=\"odd, value\""},
+		"origin":  {r.Header.Get("Origin"), "https://" + site},
+		"referer": {r.Header.Get("Referer"), "https://" + site + "/page?x"},
+		"client":  {r.Header.Get("X-Forwarded-For"), "198.51.100.7"},
+		"scheme":  {r.Header.Get("X-Forwarded-Proto"), "https"},
+	} {
+		if pair[0] != pair[1] {
+			t.Errorf("%s: %q, want %q", what, pair[0], pair[1])
+		}
+	}
+}
+
+func TestAnswersHaveThePseudonym(t *testing.T) {
+	f := newFront(t, func(w http.ResponseWriter, _ *http.Request) {
+		h := w.Header()
+		h.Set("Location", "http://"+site+"/next?x=1")
+		h.Set("Content-Security-Policy", "default-src https://"+site+" cdn."+site+" "+site+".evil.example; img-src "+strings.ToUpper(site))
+		h.Set("Referrer-Policy", "unsafe-url")
+		h.Set("Alt-Svc", `h3=":443"`)
+		for _, c := range []string{"plain=1", "own=1; Domain=" + site, "dot=1; Domain=." + site + "; Path=/a", "zone=1; Domain=cloud.example", "other=1; Domain=shop.example",
+			cookieName + "=x; Secure; Path=/"} {
+			h.Add("Set-Cookie", c)
+		}
+	})
+	r := f.ask("/", f.cookie)
+	for key, want := range map[string]string{
+		"Location":                  "https://" + f.name() + "/next?x=1",
+		"Content-Security-Policy":   "default-src https://" + f.name() + " cdn." + site + " " + site + ".evil.example; img-src " + f.name(),
+		"Referrer-Policy":           "same-origin",
+		"Strict-Transport-Security": "max-age=31536000",
+		"Alt-Svc":                   "",
+	} {
+		if got := r.Header.Get(key); got != want {
+			t.Errorf("%s: %q, want %q", key, got, want)
+		}
+	}
+	if got, want := r.Header.Values("Set-Cookie"), []string{"plain=1", "own=1", "dot=1; Path=/a"}; !slices.Equal(got, want) {
+		t.Errorf("cookies %q, want %q", got, want)
+	}
+}
+
+func TestRefererPolicyOfTheSite(t *testing.T) {
+	f := newFront(t, func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Referrer-Policy", "no-referrer") })
+	if got := f.ask("/", f.cookie).Header.Get("Referrer-Policy"); got != "no-referrer" {
+		t.Errorf("%q: the site wanted less", got)
+	}
+}
+
+func TestSiteIsAway(t *testing.T) {
+	f := newFront(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	if r := f.ask("/", f.cookie); r.StatusCode != http.StatusBadGateway {
+		t.Error(r.Status)
+	}
+}
+
+func FuzzCut(f *testing.F) {
+	f.Add("a=1&pseudonym=x&&b", "a=1; __Host-pseudonym=x;; b=\"c; d\"")
+	f.Fuzz(func(t *testing.T, query, cookies string) {
+		if rest, _ := cutQuery(query); strings.HasPrefix(rest, pseudonym.CapabilityKey+"=") || strings.Contains(rest, "&"+pseudonym.CapabilityKey+"=") {
+			t.Errorf("%q leaves %q", query, rest)
+		}
+		rest, found := cutCookies([]string{cookies})
+		if again, more := cutCookies([]string{rest}); len(more) > 0 || again != rest {
+			t.Errorf("%q leaves %q, and then %q, %q (%q)", cookies, rest, again, more, found)
+		}
+	})
+}

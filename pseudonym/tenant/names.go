@@ -1,0 +1,115 @@
+package tenant
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+
+	"heddle/pseudonym/mutual"
+)
+
+// withURLs are headers of one URL, in requests and in answers.
+var (
+	requestURLs = []string{"Origin", "Referer", "Destination"}
+	answerURLs  = []string{"Location", "Content-Location", "Access-Control-Allow-Origin"}
+)
+
+// namesOut gives the site's server its own name in place of the pseudonym.
+func (h *handler) namesOut(header http.Header, e *mutual.Entry) {
+	for _, key := range requestURLs {
+		if value := header.Get(key); value != "" {
+			header.Set(key, withHost(value, h.zone.Name(e.Label), e.Site))
+		}
+	}
+}
+
+// namesIn gives the client the pseudonym in place of the site's own name, and tells its browser to tell no other site of the
+// pseudonym.
+func (h *handler) namesIn(r *http.Response) error {
+	e := r.Request.Context().Value(entryKey{}).(*mutual.Entry)
+	name := h.zone.Name(e.Label)
+	for _, key := range answerURLs {
+		if value := r.Header.Get(key); value != "" {
+			r.Header.Set(key, withHost(value, e.Site, name))
+		}
+	}
+	r.Header["Set-Cookie"] = h.cookies(r.Header.Values("Set-Cookie"), e)
+	if len(r.Header["Set-Cookie"]) == 0 {
+		r.Header.Del("Set-Cookie")
+	}
+	for _, key := range []string{"Content-Security-Policy", "Content-Security-Policy-Report-Only", "Link", "Refresh"} {
+		for i, value := range r.Header.Values(key) {
+			r.Header[http.CanonicalHeaderKey(key)][i] = replaceHost(value, e.Site, name)
+		}
+	}
+	// The site may want less, and never more.
+	if policy := r.Header.Get("Referrer-Policy"); policy != "no-referrer" {
+		r.Header.Set("Referrer-Policy", "same-origin")
+	}
+	r.Header.Set("Strict-Transport-Security", "max-age=31536000")
+	for _, key := range []string{"Alt-Svc", "Public-Key-Pins", "Expect-CT", "Report-To", "NEL"} { // which name other places, or are kept for the name
+		r.Header.Del(key)
+	}
+	return nil
+}
+
+// withHost replaces the host of a URL if it is from.
+func withHost(text, from, to string) string {
+	u, err := url.Parse(text)
+	if err != nil || !strings.EqualFold(u.Hostname(), from) {
+		return text
+	}
+	u.Host = to // on the usual port
+	if u.Scheme == "http" {
+		u.Scheme = "https"
+	}
+	return u.String()
+}
+
+// replaceHost replaces a host in a header of another syntax, where it is a whole name.
+func replaceHost(text, from, to string) string {
+	var b strings.Builder
+	for {
+		i := indexFold(text, from)
+		if i < 0 {
+			b.WriteString(text)
+			return b.String()
+		}
+		end := i + len(from)
+		whole := (i == 0 || !inName(text[i-1])) && (end == len(text) || !inName(text[end]))
+		b.WriteString(text[:i])
+		if whole {
+			b.WriteString(to)
+		} else {
+			b.WriteString(text[i:end])
+		}
+		text = text[end:]
+	}
+}
+
+func indexFold(text, part string) int { return strings.Index(strings.ToLower(text), part) }
+
+func inName(c byte) bool {
+	return c == '-' || c == '.' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+}
+
+// cookies keeps cookies at the pseudonym: of the attributes Domain only the site's own is known, and it becomes the pseudonym alone. A
+// cookie for the zone, or for another site, is dropped.
+func (h *handler) cookies(all []string, e *mutual.Entry) (kept []string) {
+	for _, text := range all {
+		c, err := http.ParseSetCookie(text)
+		if err != nil || strings.EqualFold(c.Name, cookieName) {
+			continue
+		}
+		domain := strings.ToLower(strings.TrimPrefix(c.Domain, "."))
+		if domain == "" {
+			kept = append(kept, text)
+			continue
+		}
+		if domain == e.Site || strings.HasSuffix(e.Site, "."+domain) {
+			c.Domain = ""
+			kept = append(kept, c.String())
+		}
+	}
+	return kept
+}

@@ -1,0 +1,109 @@
+// Package tenant is the sidecar in front of a tenant's server: it has the certificates of the tenant's pseudonyms, and admits their
+// clients only.
+package tenant
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"time"
+
+	"heddle/internal/netutil"
+	"heddle/pseudonym"
+	"heddle/pseudonym/mutual"
+	"heddle/pseudonym/store"
+)
+
+// source asks the store of the cloud.
+type source struct {
+	base   string // URL without a path
+	client *http.Client
+	log    *slog.Logger
+}
+
+// mostEntry is the size of an answer in bytes.
+const mostEntry = 64 << 10
+
+func newSource(base *url.URL, config *tls.Config, log *slog.Logger) *source {
+	return &source{base: base.Scheme + "://" + base.Host, log: log, client: &http.Client{Transport: &http.Transport{TLSClientConfig: config,
+		ForceAttemptHTTP2: true, ResponseHeaderTimeout: store.BeatFor, TLSHandshakeTimeout: store.BeatFor}}}
+}
+
+func (s *source) get(ctx context.Context, path string) (*http.Response, error) {
+	q, err := http.NewRequestWithContext(ctx, http.MethodGet, s.base+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	r, err := s.client.Do(q)
+	if err != nil {
+		return nil, err
+	}
+	switch r.StatusCode {
+	case http.StatusOK:
+		return r, nil
+	case http.StatusNotFound:
+		err = pseudonym.ErrNone
+	default:
+		text, _ := io.ReadAll(io.LimitReader(r.Body, 200))
+		err = fmt.Errorf("the store answers %s: %s", r.Status, text)
+	}
+	r.Body.Close()
+	return nil, err
+}
+
+// Pseudonym implements [mutual.Source].
+func (s *source) Pseudonym(ctx context.Context, l pseudonym.Label) (*mutual.Entry, error) {
+	r, err := s.get(ctx, store.EntryPath+string(l))
+	if err != nil {
+		return nil, err
+	}
+	defer r.Body.Close()
+	e := &mutual.Entry{}
+	return e, json.NewDecoder(io.LimitReader(r.Body, mostEntry)).Decode(e)
+}
+
+// follow tells forget of changes until ctx ends. While the store is away it tells nothing: known pseudonyms stay usable.
+func (s *source) follow(ctx context.Context, forget func(pseudonym.Label)) {
+	for ctx.Err() == nil {
+		err := s.followOnce(ctx, forget)
+		if ctx.Err() == nil {
+			s.log.Warn("the store does not tell of changes", "error", err)
+			_ = netutil.Sleep(ctx, store.BeatEvery)
+		}
+	}
+}
+
+func (s *source) followOnce(ctx context.Context, forget func(pseudonym.Label)) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	silent := time.AfterFunc(store.BeatFor, func() { cancel(errors.New("it is silent")) })
+	defer silent.Stop()
+	r, err := s.get(ctx, store.ChangesPath)
+	if err != nil {
+		return err
+	}
+	defer r.Body.Close()
+	forget("") // what changed before
+	lines := bufio.NewScanner(r.Body)
+	for lines.Scan() {
+		silent.Reset(store.BeatFor)
+		var c store.Changed
+		if err := json.Unmarshal(lines.Bytes(), &c); err != nil {
+			return err
+		}
+		if c.Label != nil {
+			forget(*c.Label)
+		}
+	}
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	return errors.Join(lines.Err(), io.ErrUnexpectedEOF)
+}

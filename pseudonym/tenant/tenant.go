@@ -1,0 +1,98 @@
+package tenant
+
+import (
+	"context"
+	"crypto/tls"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"time"
+
+	"heddle/internal/connlimit"
+	"heddle/internal/errhint"
+	"heddle/pseudonym"
+	"heddle/pseudonym/gateway"
+	"heddle/pseudonym/mutual"
+)
+
+// Options configure a sidecar.
+type Options struct {
+	Zone     pseudonym.Zone
+	Store    *url.URL       // of the cloud
+	TLS      *tls.Config    // with the tenant's certificate and the cloud's root, to ask the store
+	To       *url.URL       // the site's own server: http://HOST:PORT or https://HOST:PORT
+	Gateways []netip.Prefix // which say by the PROXY protocol who the client is; others are clients themselves
+	Size     int            // pseudonyms in memory
+	Log      *slog.Logger
+}
+
+// Sidecar serves the clients of one tenant.
+type Sidecar struct {
+	o      Options
+	source *source
+	names  *mutual.Server
+}
+
+// clients are the limits of connections whose pseudonym was proved.
+var clients = connlimit.Limits{All: 65_536, Network: 8192, Source: 1024}
+
+// headerFor bounds how long a client may take for the header of a request, and idleFor how long a connection may have none.
+const (
+	headerFor = 20 * time.Second
+	idleFor   = 2 * time.Minute
+	endFor    = 10 * time.Second
+)
+
+// New returns a sidecar.
+func New(o Options) (*Sidecar, error) {
+	if o.To.Scheme != "http" && o.To.Scheme != "https" || o.To.Host == "" {
+		return nil, &errhint.Error{What: "to " + o.To.String(), Why: "it is no address of a web server", Hint: "such as http://127.0.0.1:8080"}
+	}
+	s := &Sidecar{o: o, source: newSource(o.Store, o.TLS, o.Log)}
+	var err error
+	s.names, err = mutual.NewServer(o.Zone, s.source, o.Size, "h2", "http/1.1")
+	return s, err
+}
+
+// Status tells about a sidecar.
+type Status struct {
+	To   string `json:"to"`
+	Live int    `json:"live"` // connections
+}
+
+// Status returns the state.
+func (s *Sidecar) Status() Status { return Status{s.o.To.String(), s.names.Live()} }
+
+// Serve serves until ctx ends.
+func (s *Sidecar) Serve(ctx context.Context, l net.Listener) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	followed := make(chan struct{})
+	go func() {
+		defer close(followed)
+		s.source.follow(ctx, func(l pseudonym.Label) { s.names.Forget(ctx, l) })
+	}()
+	defer func() { <-followed }()
+	defer cancel()
+	web := &http.Server{Handler: newHandler(s.o.Zone, s.names, s.o.To, s.o.Log), TLSConfig: &tls.Config{NextProtos: []string{"h2", "http/1.1"}},
+		ReadHeaderTimeout: headerFor, IdleTimeout: idleFor, MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(s.o.Log.Handler(), slog.LevelDebug)}
+	ended := make(chan error, 1)
+	go func() {
+		ended <- web.Serve(s.names.Listener(ctx, gateway.Introduced(l, s.o.Gateways), connlimit.NewPlaces(clients)))
+	}()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	end, stop := context.WithTimeout(context.WithoutCancel(ctx), endFor)
+	defer stop()
+	if web.Shutdown(end) != nil {
+		web.Close()
+	}
+	l.Close()
+	<-ended
+	return nil
+}

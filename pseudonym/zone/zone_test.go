@@ -1,0 +1,147 @@
+package zone
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/miekg/dns"
+
+	"heddle/pseudonym"
+)
+
+const apex = pseudonym.Zone("cloud.example")
+
+func server(t *testing.T) *Server {
+	t.Helper()
+	s, err := New(Options{Zone: apex, Gateways: []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("2001:db8::1")},
+		Own: []string{"store"}, Serial: 7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func ask(s *Server, name string, kind uint16) *dns.Msg {
+	return s.Answer(new(dns.Msg).SetQuestion(name, kind))
+}
+
+func TestAnswers(t *testing.T) {
+	s := server(t)
+	label := string(pseudonym.NewLabel()) + ".cloud.example."
+	for _, c := range []struct {
+		name  string
+		kind  uint16
+		rcode int
+		n     int
+	}{
+		{label, dns.TypeA, dns.RcodeSuccess, 2},
+		{strings.ToUpper(label), dns.TypeA, dns.RcodeSuccess, 2},
+		{label, dns.TypeAAAA, dns.RcodeSuccess, 1},
+		{label, dns.TypeMX, dns.RcodeSuccess, 0},
+		{label, dns.TypeANY, dns.RcodeSuccess, 0},
+		{"store.cloud.example.", dns.TypeA, dns.RcodeSuccess, 2},
+		{"ns.cloud.example.", dns.TypeAAAA, dns.RcodeSuccess, 1},
+		{"cloud.example.", dns.TypeSOA, dns.RcodeSuccess, 1},
+		{"cloud.example.", dns.TypeNS, dns.RcodeSuccess, 1},
+		{"cloud.example.", dns.TypeA, dns.RcodeSuccess, 0},
+		{"www.cloud.example.", dns.TypeA, dns.RcodeNameError, 0},
+		{"a." + label, dns.TypeA, dns.RcodeNameError, 0},
+		{"example.", dns.TypeA, dns.RcodeRefused, 0},
+		{"evilcloud.example.", dns.TypeA, dns.RcodeRefused, 0},
+	} {
+		m := ask(s, c.name, c.kind)
+		if m.Rcode != c.rcode || len(m.Answer) != c.n {
+			t.Errorf("%s %s: %s", c.name, dns.TypeToString[c.kind], m)
+		}
+		if wants := c.n == 0 && c.rcode != dns.RcodeRefused; wants != (len(m.Ns) == 1) {
+			t.Errorf("%s %s: a resolver cannot keep that there is nothing: %s", c.name, dns.TypeToString[c.kind], m)
+		}
+	}
+}
+
+// Whether anybody has a label does not show: the nameserver does not know.
+func TestAnswersHaveOneSize(t *testing.T) {
+	s, sizes := server(t), map[int]bool{}
+	for range 100 {
+		sizes[ask(s, string(pseudonym.NewLabel())+".cloud.example.", dns.TypeA).Len()] = true
+	}
+	if len(sizes) != 1 {
+		t.Errorf("sizes %v", sizes)
+	}
+}
+
+func TestOddQuestions(t *testing.T) {
+	s := server(t)
+	for name, edit := range map[string]func(*dns.Msg){
+		"no question":     func(m *dns.Msg) { m.Question = nil },
+		"two questions":   func(m *dns.Msg) { m.Question = append(m.Question, m.Question[0]) },
+		"an update":       func(m *dns.Msg) { m.Opcode = dns.OpcodeUpdate },
+		"another class":   func(m *dns.Msg) { m.Question[0].Qclass = dns.ClassCHAOS },
+		"a new EDNS":      func(m *dns.Msg) { m.SetEdns0(1232, false); m.IsEdns0().SetVersion(1) },
+		"a zone transfer": func(m *dns.Msg) { m.Question[0].Qtype = dns.TypeAXFR },
+	} {
+		m := new(dns.Msg).SetQuestion("cloud.example.", dns.TypeA)
+		edit(m)
+		if got := s.Answer(m); len(got.Answer) > 0 {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+}
+
+func TestServe(t *testing.T) {
+	s := server(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := net.ListenPacket("udp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Serve(ctx, p, l) }()
+	for _, network := range []string{"udp", "tcp"} {
+		m, _, err := (&dns.Client{Net: network}).Exchange(new(dns.Msg).SetQuestion("store.cloud.example.", dns.TypeA), l.Addr().String())
+		if err != nil || len(m.Answer) != 2 || !m.Authoritative {
+			t.Errorf("%s: %v, %v", network, m, err)
+		}
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestNoGateway(t *testing.T) {
+	if _, err := New(Options{Zone: apex}); err == nil {
+		t.Error("a zone without an address")
+	}
+}
+
+func FuzzAnswer(f *testing.F) {
+	s, err := New(Options{Zone: apex, Gateways: []netip.Addr{netip.MustParseAddr("192.0.2.1")}})
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, name := range []string{"cloud.example.", string(pseudonym.NewLabel()) + ".cloud.example."} {
+		b, err := new(dns.Msg).SetQuestion(name, dns.TypeA).Pack()
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		q := new(dns.Msg)
+		if q.Unpack(b) != nil {
+			return
+		}
+		m := s.Answer(q)
+		if _, err := m.Pack(); err != nil {
+			t.Fatalf("%v: %v", m, err)
+		}
+	})
+}
