@@ -37,6 +37,7 @@ func newHandler(zone pseudonym.Zone, names *mutual.Server, to *url.URL, log *slo
 			r.SetXForwarded()
 			r.Out.Header.Set("X-Forwarded-Host", e.Site)
 			h.namesOut(r.Out.Header, e)
+			encodings(r.Out.Header)
 		},
 		ModifyResponse: h.namesIn,
 		FlushInterval:  -1, // events of the server leave at once

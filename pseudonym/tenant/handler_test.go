@@ -1,6 +1,7 @@
 package tenant
 
 import (
+	"compress/gzip"
 	"context"
 	"crypto/tls"
 	"io"
@@ -216,6 +217,94 @@ func TestSiteIsAway(t *testing.T) {
 	if r := f.ask("/", f.cookie); r.StatusCode != http.StatusBadGateway {
 		t.Error(r.Status)
 	}
+}
+
+// Pages and style sheets have the pseudonym, compressed or not; what else there is stays as it is.
+func TestPagesHaveThePseudonym(t *testing.T) {
+	const text = `<link href=/a.css><a href="http://` + site + `/next">` + site + `</a>`
+	f := newFront(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", r.URL.Query().Get("type"))
+		w.Header().Set("ETag", `"x"`)
+		w.Header().Set("X-Encoding", r.Header.Get("Accept-Encoding"))
+		out := io.Writer(w)
+		if encoding := r.URL.Query().Get("encoding"); encoding != "" {
+			w.Header().Set("Content-Encoding", encoding)
+			if encoding == "gzip" {
+				z := gzip.NewWriter(w)
+				defer z.Close()
+				out = z
+			}
+		}
+		if r.URL.Query().Get("part") != "" {
+			w.WriteHeader(http.StatusPartialContent)
+		}
+		io.WriteString(out, text)
+	})
+	html := strings.Replace(text, "http://"+site, "https://"+f.name(), 1)
+	css := strings.Replace(text, "//"+site, "//"+f.name(), 1)
+	for query, want := range map[string]string{
+		"type=text/html%3B%20charset=utf-8": html,
+		"type=text/html&encoding=gzip":    html,
+		"type=application/xhtml%2Bxml":    html,
+		"type=text/css":                   css,
+		"type=text/css&encoding=gzip":     css,
+		"type=text/plain":                 text,
+		"type=application/json":           text,
+		"type=":                           text,
+		"type=text/html&encoding=br":      text, // which nobody asked for
+		"type=text/html&part=1":           text,
+	} {
+		r := f.ask("/?"+query, func(r *http.Request) {
+			f.cookie(r)
+			r.Header.Set("Accept-Encoding", "br, gzip;q=0.8, zstd")
+		})
+		body := io.Reader(r.Body)
+		if r.Header.Get("Content-Encoding") == "gzip" {
+			z, err := gzip.NewReader(r.Body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			body = z
+		}
+		got, err := io.ReadAll(body)
+		if err != nil || string(got) != want {
+			t.Errorf("%s: %q, want %q (%v)", query, got, want, err)
+		}
+		if tag := r.Header.Get("ETag"); (tag == `W/"x"`) != (want != text) {
+			t.Errorf("%s: the tag is %s", query, tag)
+		}
+		if got := r.Header.Get("X-Encoding"); got != "gzip" {
+			t.Errorf("%s: asked for %q", query, got)
+		}
+	}
+	for accepts, want := range map[string]string{"": "identity", "br": "identity", "gzip;q=0, br": "identity", "*": "gzip", "GZIP": "gzip"} {
+		r := f.ask("/?type=text/plain", func(r *http.Request) { f.cookie(r); r.Header.Set("Accept-Encoding", accepts) })
+		if got := r.Header.Get("X-Encoding"); got != want {
+			t.Errorf("%q: asked for %q", accepts, got)
+		}
+	}
+	head := f.ask("/?type=text/html", func(r *http.Request) { f.cookie(r); r.Method = http.MethodHead })
+	if got := head.Header.Get("Content-Length"); got != "" {
+		t.Errorf("HEAD: a length of %s, which the page does not have", got)
+	}
+}
+
+// A page that breaks off at the site's server breaks off for the client too.
+func TestBrokenPage(t *testing.T) {
+	f := newFront(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		w.Header().Set("Content-Length", "1000")
+		io.WriteString(w, "<p>")
+	})
+	defer func() {
+		if recover() != http.ErrAbortHandler {
+			t.Error("a part of a page seems whole")
+		}
+	}()
+	f.ask("/", func(r *http.Request) {
+		f.cookie(r)
+		*r = *r.WithContext(context.WithValue(r.Context(), http.ServerContextKey, &http.Server{})) // else a proxy takes it for a test
+	})
 }
 
 func FuzzCut(f *testing.F) {

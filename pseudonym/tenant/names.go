@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"heddle/pseudonym/mutual"
+	"heddle/pseudonym/tenant/page"
 )
 
 // withURLs are headers of one URL, in requests and in answers.
@@ -50,6 +51,7 @@ func (h *handler) namesIn(r *http.Response) error {
 	for _, key := range []string{"Alt-Svc", "Public-Key-Pins", "Expect-CT", "Report-To", "NEL"} { // which name other places, or are kept for the name
 		r.Header.Del(key)
 	}
+	pages(r, page.NewHost(e.Site, name))
 	return nil
 }
 

@@ -229,8 +229,8 @@ out by a link or an image who reaches this one. Others get 404 Not Found.
 
 While the store does not answer, pseudonyms that the sidecar knows stay usable.
 
-Links with the site's own name in pages lead away from the pseudonym: use
-relative ones.`,
+In pages, style sheets, redirects and cookies it replaces the site's own name by
+the pseudonym. Names in scripts that pages load stay: use relative links there.`,
 		Example: `  heddle pseudonym tenant run tenant.toml
   heddle pseudonym tenant run --zone cloud.example --store 192.0.2.1:4481 --to http://127.0.0.1:8080`,
 		Args: cobra.MaximumNArgs(1),

@@ -1,0 +1,135 @@
+package page
+
+import (
+	"bytes"
+	"io"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"golang.org/x/net/html"
+)
+
+const to = "abc.cloud.example"
+
+var host = NewHost("news.example", to)
+
+func TestString(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                                      "",
+		"https://news.example/a":                "https://" + to + "/a",
+		"//NEWS.example":                        "//" + to,
+		`"https:\/\/news.example\/a"`:           `"https:\/\/` + to + `\/a"`,
+		"url(//news.example/x) url(/y)":         "url(//" + to + "/x) url(/y)",
+		"//news.example:443/ //news.example:80": "//" + to + "/ //" + to,
+		"//news.example:8080/":                  "//news.example:8080/",
+		"//news.example:/":                      "//" + to + ":/",
+		"//news.example.":                       "//" + to + ".",
+		"//news.example.evil.example":           "//news.example.evil.example",
+		"//news.example-x":                      "//news.example-x",
+		"//www.news.example":                    "//www.news.example",
+		"mail to me@news.example":               "mail to me@news.example",
+		"news.example":                          "news.example",
+		"///news.example":                       "///" + to,
+		"//news.exampl":                         "//news.exampl",
+		"/\\":                                   "/\\",
+		"//news.exampleä":                       "//news.exampleä",
+	} {
+		if got := host.String(text); got != want {
+			t.Errorf("%q is %q, want %q", text, got, want)
+		}
+		// However it arrives.
+		for name, r := range map[string]io.Reader{"bytes": iotest.OneByteReader(strings.NewReader(text)), "halves": iotest.HalfReader(strings.NewReader(text))} {
+			if got, err := io.ReadAll(host.Text(r)); err != nil || string(got) != want {
+				t.Errorf("%q in %s is %q, %v", text, name, got, err)
+			}
+		}
+	}
+}
+
+func TestHTML(t *testing.T) {
+	for text, want := range map[string]string{
+		`<a href="http://news.example/a?b&amp;c">news.example</a>`: `<a href="https://` + to + `/a?b&amp;c">news.example</a>`,
+		`<A HREF='/a' Title=x>`:                                                `<A HREF='/a' Title=x>`,
+		`<a href="https://other.example/?u=//news.example">`:                   `<a href="https://other.example/?u=//news.example">`,
+		`<img srcset="//news.example/1 1x, https://news.example/2 2x"/>`:       `<img srcset="//` + to + `/1 1x, https://` + to + `/2 2x"/>`,
+		`<script>fetch("https://news.example/x") </script>//news.example`:      `<script>fetch("https://` + to + `/x") </script>//news.example`,
+		`<style>@import "//news.example/a.css"</style>`:                        `<style>@import "//` + to + `/a.css"</style>`,
+		`<meta http-equiv=refresh content="0; url=http://news.example/">`:      `<meta http-equiv="refresh" content="0; url=http://` + to + `/">`,
+		`<form action=https://news.example/post method=post>`:                  `<form action="https://` + to + `/post" method="post">`,
+		`<!-- //news.example --><!DOCTYPE html>`:                               `<!-- //news.example --><!DOCTYPE html>`,
+		`<p>a < b <br`:                                                         `<p>a < b <br`,
+		`<a href=" https://news.example ">`:                                    `<a href="https://` + to + `">`,
+		`<link rel=stylesheet href=/a.css integrity=sha256-x>`:                 `<link rel="stylesheet" href="/a.css">`,
+		`<link href="//cdn.example/a.css" integrity=sha256-x>`:                 `<link href="//cdn.example/a.css" integrity=sha256-x>`,
+		`<script src="/a.js" integrity=sha256-x></script>`:                     `<script src="/a.js" integrity=sha256-x></script>`,
+		`<a href="ftp://news.example/">`:                                       `<a href="ftp://news.example/">`,
+		`<a href="mailto:a@news.example">`:                                     `<a href="mailto:a@news.example">`,
+		`<textarea><a href="//news.example"></textarea>`:                       `<textarea><a href="//news.example"></textarea>`,
+		`<a href="wss://news.example/"><a href="ws://news.example">`:           `<a href="wss://` + to + `/"><a href="wss://` + to + `">`,
+		`<div data-api="https://news.example" onclick="go('//news.example')">`: `<div data-api="https://` + to + `" onclick="go(&#39;//` + to + `&#39;)">`,
+	} {
+		var out bytes.Buffer
+		if err := host.HTML(&out, iotest.HalfReader(strings.NewReader(text))); err != nil || out.String() != want {
+			t.Errorf("%s\nis   %s\nwant %s (%v)", text, out.String(), want, err)
+		}
+	}
+}
+
+// A page that never ends a tag passes, and takes no more than some memory.
+func TestEndlessTag(t *testing.T) {
+	text := `<a href="` + strings.Repeat("x", 3*mostToken) + `"><a href="//news.example">`
+	var out bytes.Buffer
+	if err := host.HTML(&out, strings.NewReader(text)); err != nil || out.String() != text {
+		t.Errorf("%d bytes of %d, %v", out.Len(), len(text), err)
+	}
+}
+
+func TestBrokenOff(t *testing.T) {
+	broken := io.MultiReader(strings.NewReader(`<a href="//news.example">`), iotest.ErrReader(io.ErrUnexpectedEOF))
+	var out bytes.Buffer
+	if err := host.HTML(&out, broken); err != io.ErrUnexpectedEOF && (err == nil || !strings.Contains(err.Error(), io.ErrUnexpectedEOF.Error())) {
+		t.Errorf("a page that breaks off seems whole: %v", err)
+	}
+}
+
+// What comes arrives before the rest does.
+func TestPagesStream(t *testing.T) {
+	r, w := io.Pipe()
+	near, far := io.Pipe()
+	go func() { far.CloseWithError(host.HTML(far, r)) }()
+	go io.WriteString(w, `<p>first</p>`)
+	b := make([]byte, len(`<p>first</p>`))
+	if _, err := io.ReadFull(near, b); err != nil || string(b) != `<p>first</p>` {
+		t.Errorf("%q, %v", b, err)
+	}
+	w.Close()
+}
+
+func FuzzHTML(f *testing.F) {
+	for _, text := range []string{`<a href="https://news.example/">x</a>`, `<script>//news.example`, `<!--`, `<a href='&#x2f;/news.example'>`} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		var once, again bytes.Buffer
+		if err := host.HTML(&once, bytes.NewReader(text)); err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Contains(bytes.ToLower(text), []byte("news.example")) && !bytes.Contains(text, []byte("&")) && !bytes.Equal(once.Bytes(), text) {
+			t.Fatalf("%q changed to %q", text, once.Bytes())
+		}
+		if err := host.HTML(&again, bytes.NewReader(once.Bytes())); err != nil {
+			t.Fatal(err)
+		}
+		for _, one := range []io.Reader{bytes.NewReader(once.Bytes())} { // a link that a browser follows leads to the pseudonym
+			z := html.NewTokenizer(one)
+			for z.Next() != html.ErrorToken {
+				for _, a := range z.Token().Attr {
+					if a.Key == "href" && host.URL(a.Val) != a.Val {
+						t.Fatalf("%q leaves %q", text, a.Val)
+					}
+				}
+			}
+		}
+	})
+}
