@@ -58,10 +58,11 @@ func checkDisguise() error {
 	return err
 }
 
-// The ways to a web server: without Tor, by Tor's guards, and by transports of Tor.
+// The ways to a web server: without Tor, by Tor's guards, by a bridge, and by transports to the same bridge.
 const (
 	wayTor    = "tor"
 	wayDirect = "direct"
+	wayBridge = "bridge"
 	wayObfs4  = "obfs4"
 	wayRandom = "random"
 	wayEmbed  = "embed"
@@ -69,9 +70,9 @@ const (
 
 // torWayNames returns the ways, the baseline first. embed takes minutes.
 func torWayNames(quick bool) []string {
-	all := []string{wayTor, wayDirect, wayObfs4, wayRandom, wayEmbed}
+	all := []string{wayTor, wayDirect, wayBridge, wayObfs4, wayRandom, wayEmbed}
 	if quick {
-		return all[:4]
+		return all[:len(all)-1]
 	}
 	return all
 }
@@ -104,6 +105,7 @@ func (n *torWays) serve(ctx context.Context, s *stage) error {
 		by    []peer.TorTransport
 	}{
 		{wayTor, peer.TorSOCKS, "", nil},
+		{wayBridge, peer.BridgeSOCKS, n.bridge.Line(""), nil},
 		{wayObfs4, peer.Obfs4SOCKS, n.bridge.Line(obfs4.Name), []peer.TorTransport{obfs4}},
 		{wayRandom, peer.HeddleSOCKS, n.bridge.Line("heddle"), []peer.TorTransport{peer.HeddleTransport(s.heddle)}},
 	} {
@@ -125,6 +127,8 @@ func (n *torWays) by(ctx context.Context, s *stage, way string, measure func(soc
 	switch way {
 	case wayTor:
 		return measure(peer.TorSOCKS)
+	case wayBridge:
+		return measure(peer.BridgeSOCKS)
 	case wayObfs4:
 		return measure(peer.Obfs4SOCKS)
 	case wayRandom:

@@ -11,12 +11,12 @@ func newBenchDisguiseCommand() *cobra.Command {
 		Use:   "disguise",
 		Short: "Downloads and streams by Tor and its transports: table 3, figures 6 and 7 of StegoTorus",
 		Long: `Measure downloads over a link of 5.6 Mbit/s down and 0.7 Mbit/s up with a round
-trip of 85 or 450 ms: directly, by Tor, and by Tor over transports, relative to
-Tor. It measures goodput by size, and for 1,000,000 bytes the time to the first
-byte and the bytes on the link, with all headers, in each direction. Then
-(steady) it reads streams of 10, 50 and 100 kB/s over the same link with round
-trips of 100, 250 and 450 ms, and prints medians over 20 seconds of what arrived
-of the stream and of what the link carried down.
+trip of 85 or 450 ms: directly, by Tor, by a bridge of Tor, and by transports to
+that bridge, relative to Tor. It measures goodput by size, and for 1,000,000
+bytes the time to the first byte and the bytes on the link, with all headers, in
+each direction. Then (steady) it reads streams of 10, 50 and 100 kB/s over the
+same link with round trips of 100, 250 and 450 ms, and prints medians over 20
+seconds of what arrived of the stream and of what the link carried down.
 
 Tor and obfs4proxy are the installed ones, in a private Tor network of three
 relays for each dsl85, dsl450 and steady. Each starts in half a minute. A round
