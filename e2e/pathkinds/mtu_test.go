@@ -41,7 +41,11 @@ func TestQUICSettlesOnTheNarrowestPath(t *testing.T) {
 			}
 			w := newWorld(t, spec)
 			w.quicEcho("server", quicAt, c.first)
-			args := []string{"--via", "home=if:home", "--schedule", "round-robin", "--every", "100ms"}
+			every := "100ms"
+			if c.route {
+				every = "2s" // the server searches anew after each move, and first waits for five round trips
+			}
+			args := []string{"--via", "home=if:home", "--schedule", "round-robin", "--every", every}
 			if c.masque {
 				_, place, secret := w.masque()
 				args = append(append(args, secret...), "--via", "m="+place+"@lte", "--path", "lte=if:lte")
@@ -58,9 +62,10 @@ func TestQUICSettlesOnTheNarrowestPath(t *testing.T) {
 				relay = w.split(args...)
 				w.await("the limit", relay, func() bool { return strings.Contains(relay.Log(), "datagrams of at most ") })
 			}
-			echoed(t, w.quicDialFrom(bound, at, &quic.Config{InitialPacketSize: c.first, DisablePathMTUDiscovery: c.route}), 8<<20)
+			conn := w.quicDialFrom(bound, at, &quic.Config{InitialPacketSize: c.first, DisablePathMTUDiscovery: c.route})
 			s := w.session()
-			w.await("a drop, which the backend route reads from the kernel now and then", relay, func() bool {
+			w.await("a search meets the limit", relay, func() bool {
+				echoed(t, conn, 8<<20)
 				s = w.session()
 				return s.TooLarge > 0
 			})
