@@ -244,15 +244,15 @@ func TestPagesHaveThePseudonym(t *testing.T) {
 	css := strings.Replace(text, "//"+site, "//"+f.name(), 1)
 	for query, want := range map[string]string{
 		"type=text/html%3B%20charset=utf-8": html,
-		"type=text/html&encoding=gzip":    html,
-		"type=application/xhtml%2Bxml":    html,
-		"type=text/css":                   css,
-		"type=text/css&encoding=gzip":     css,
-		"type=text/plain":                 text,
-		"type=application/json":           text,
-		"type=":                           text,
-		"type=text/html&encoding=br":      text, // which nobody asked for
-		"type=text/html&part=1":           text,
+		"type=text/html&encoding=gzip":      html,
+		"type=application/xhtml%2Bxml":      html,
+		"type=text/css":                     css,
+		"type=text/css&encoding=gzip":       css,
+		"type=text/plain":                   text,
+		"type=application/json":             text,
+		"type=":                             text,
+		"type=text/html&encoding=br":        text, // which nobody asked for
+		"type=text/html&part=1":             text,
 	} {
 		r := f.ask("/?"+query, func(r *http.Request) {
 			f.cookie(r)
