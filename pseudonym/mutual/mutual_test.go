@@ -2,7 +2,6 @@ package mutual
 
 import (
 	"context"
-	"crypto/ecdsa"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -17,6 +16,7 @@ import (
 	"heddle/internal/polltest"
 	"heddle/pseudonym"
 	"heddle/pseudonym/ca"
+	"heddle/pseudonym/ca/catest"
 )
 
 const zone = pseudonym.Zone("cloud.example")
@@ -34,31 +34,10 @@ type cloud struct {
 
 func newCloud(t *testing.T) *cloud {
 	t.Helper()
-	rootKey, issuingKey := newKey(t), newKey(t)
-	root, err := ca.NewRoot(rootKey, string(zone), time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
-	issuing, err := ca.NewIssuing(issuingKey.Public(), root, rootKey, string(zone), time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
-	issuer, err := ca.NewIssuer(string(zone), issuingKey, []*x509.Certificate{issuing}, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	issuer, root := catest.NewIssuer(t, string(zone))
 	c := &cloud{issuer: issuer, roots: x509.NewCertPool(), entries: map[pseudonym.Label]*Entry{}, asked: map[pseudonym.Label]int{}}
 	c.roots.AddCert(root)
 	return c
-}
-
-func newKey(t *testing.T) *ecdsa.PrivateKey {
-	t.Helper()
-	k, err := ca.NewKey()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return k
 }
 
 func (c *cloud) Pseudonym(_ context.Context, l pseudonym.Label) (*Entry, error) {
@@ -89,7 +68,7 @@ type user struct {
 
 func (c *cloud) register(t *testing.T, life time.Duration) user {
 	t.Helper()
-	l, server, client := pseudonym.NewLabel(), newKey(t), newKey(t)
+	l, server, client := pseudonym.NewLabel(), catest.NewKey(t), catest.NewKey(t)
 	now, name := time.Now(), zone.Name(l)
 	cert, err := c.issuer.Server(name, server.Public(), now, now.Add(time.Hour))
 	if err != nil {

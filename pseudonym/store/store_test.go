@@ -21,6 +21,7 @@ import (
 	"heddle/internal/connlimit"
 	"heddle/pseudonym"
 	"heddle/pseudonym/ca"
+	"heddle/pseudonym/ca/catest"
 	"heddle/pseudonym/database"
 	"heddle/pseudonym/mutual"
 )
@@ -36,19 +37,7 @@ type shelf struct {
 
 func newShelf(t *testing.T) *shelf {
 	t.Helper()
-	rootKey, issuingKey := newKey(t), newKey(t)
-	root, err := ca.NewRoot(rootKey, string(zone), time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
-	issuing, err := ca.NewIssuing(issuingKey.Public(), root, rootKey, string(zone), time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
-	issuer, err := ca.NewIssuer(string(zone), issuingKey, []*x509.Certificate{issuing, root}, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	issuer, root := catest.NewIssuer(t, string(zone))
 	seal, err := database.NewSeal(make([]byte, database.SealKeySize))
 	if err != nil {
 		t.Fatal(err)
@@ -61,7 +50,7 @@ func newShelf(t *testing.T) *shelf {
 	t.Cleanup(func() { db.Close() })
 	s := &shelf{New(Options{Zone: zone, Database: db, Issuer: issuer, Root: root.Raw, Life: time.Hour, Most: 3, Log: log}), db, map[string]*x509.Certificate{}}
 	for i, site := range []string{"news.example", "shop.example"} {
-		if s.tenants[site], err = ca.Client("tenant", newKey(t), time.Now(), time.Now().Add(time.Hour)); err != nil {
+		if s.tenants[site], err = ca.Client("tenant", catest.NewKey(t), time.Now(), time.Now().Add(time.Hour)); err != nil {
 			t.Fatal(err)
 		}
 		if err := db.AddTenant(t.Context(), database.Tenant{Site: site, Address: fmt.Sprintf("10.0.0.%d:4443", i+1), Client: ca.KeyOf(s.tenants[site]), Created: time.Now()}); err != nil {
@@ -69,15 +58,6 @@ func newShelf(t *testing.T) *shelf {
 		}
 	}
 	return s
-}
-
-func newKey(t *testing.T) *ecdsa.PrivateKey {
-	t.Helper()
-	k, err := ca.NewKey()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return k
 }
 
 func TestRegister(t *testing.T) {
@@ -184,7 +164,7 @@ func request(t *testing.T, site string, key *ecdsa.PrivateKey) string {
 func TestRegistrationOverHTTP(t *testing.T) {
 	s := newShelf(t)
 	h := s.Users(func(*http.Request) (o pseudonym.Owner, ok bool) { return o, false })
-	good := request(t, "news.example", newKey(t))
+	good := request(t, "news.example", catest.NewKey(t))
 	w := post(h, "198.51.100.1:1", good)
 	var r Registration
 	if err := json.Unmarshal(w.Body.Bytes(), &r); err != nil || w.Code != http.StatusCreated || r.Name == "" {
@@ -202,7 +182,7 @@ func TestRegistrationOverHTTP(t *testing.T) {
 		"no certificate request": {`{"site":"news.example","request":"AAAA"}`, http.StatusBadRequest},
 		"another kind of key":    {request(t, "news.example", curve), http.StatusBadRequest},
 		"a wrong signature":      {forged(t), http.StatusBadRequest},
-		"another site":           {request(t, "other.example", newKey(t)), http.StatusNotFound},
+		"another site":           {request(t, "other.example", catest.NewKey(t)), http.StatusNotFound},
 		"a huge one":             {`{"site":"` + strings.Repeat("a", mostRequest), http.StatusBadRequest},
 	} {
 		w := post(h, "198.51.100.2:1", c.body)
@@ -247,7 +227,7 @@ func TestRegistrationOverHTTP(t *testing.T) {
 func forged(t *testing.T) string {
 	t.Helper()
 	var q Request
-	if err := json.Unmarshal([]byte(request(t, "news.example", newKey(t))), &q); err != nil {
+	if err := json.Unmarshal([]byte(request(t, "news.example", catest.NewKey(t))), &q); err != nil {
 		t.Fatal(err)
 	}
 	q.Request[len(q.Request)-1] ^= 1
@@ -266,7 +246,7 @@ func TestTenantsGetTheirOwnOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	l, _ := zone.Label(r.Name)
-	stranger, err := ca.Client("tenant", newKey(t), time.Now(), time.Now().Add(time.Hour))
+	stranger, err := ca.Client("tenant", catest.NewKey(t), time.Now(), time.Now().Add(time.Hour))
 	if err != nil {
 		t.Fatal(err)
 	}

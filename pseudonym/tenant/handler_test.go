@@ -4,6 +4,7 @@ import (
 	"compress/gzip"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"io"
 	"log/slog"
 	"net/http"
@@ -17,8 +18,6 @@ import (
 	"heddle/pseudonym"
 	"heddle/pseudonym/ca"
 	"heddle/pseudonym/mutual"
-
-	"crypto/x509"
 )
 
 const (
