@@ -47,7 +47,7 @@ func TestNetworkDoesNotSeeTheSites(t *testing.T) {
 			t.Errorf("the observer sees %q", secret)
 		}
 	}
-	// What it does see shows that the capture has what it should: the zone's name in DNS and TLS.
+	// The zone's name in DNS and TLS shows that the capture is complete.
 	if n := bytes.Count(seen, []byte(zone)); n < 3 {
 		t.Errorf("the observer sees the zone %d times", n)
 	}

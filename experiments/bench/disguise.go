@@ -180,8 +180,8 @@ func download(ctx context.Context, s *stage, socks uint16, sizes []disguiseSize)
 	return figures, nil
 }
 
-// disguisePaper returns the ratio to Tor of table 3. Of goodput, figure 7 says no more than that the chopper's is comparable, and
-// figure 6 that streams over the chopper lose nothing, at any latency.
+// disguisePaper returns the ratio to Tor of table 3. Figure 7 only says that the goodput of the chopper is comparable. Figure 6 says
+// that streams over the chopper lose nothing, at any latency.
 func disguisePaper(name string) *float64 {
 	for suffix, ratio := range map[string]float64{
 		"dsl85/direct/bytes-up": 23_643.0 / 61_162, "dsl85/direct/bytes-down": 1_014_401.0 / 1_075_715,

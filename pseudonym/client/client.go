@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"heddle/internal/errhint"
+	"heddle/internal/text"
 	"heddle/pseudonym"
 	"heddle/pseudonym/ca"
 	"heddle/pseudonym/store"
@@ -46,15 +47,13 @@ const mostAnswer = 1 << 20
 // New returns a client. It reads the pseudonym of the store, if there is one.
 func New(o Options) (*Client, error) {
 	c := &Client{o: o}
-	own, err := Load(o.Dir, c.storeName())
+	own, err := Load(o.Dir, c.o.Zone.Store())
 	if errors.Is(err, ErrNotSaved) {
 		return c, nil
 	}
 	c.own = own
 	return c, err
 }
-
-func (c *Client) storeName() string { return "store." + string(c.o.Zone) }
 
 // Get registers a pseudonym of a site and saves it. Before the first one it gets one of the store, so that no later visit to the
 // store shows its name.
@@ -70,11 +69,11 @@ func (c *Client) Get(ctx context.Context, site string) (*Saved, error) {
 		return nil, err
 	}
 	if c.own == nil {
-		if c.own, err = c.register(ctx, c.storeName()); err != nil {
+		if c.own, err = c.register(ctx, c.o.Zone.Store()); err != nil {
 			return nil, err
 		}
 	}
-	if site == c.storeName() {
+	if site == c.o.Zone.Store() {
 		return c.own, nil
 	}
 	return c.register(ctx, site)
@@ -92,6 +91,9 @@ func (c *Client) register(ctx context.Context, site string) (*Saved, error) {
 	var made store.Registration
 	if err := c.ask(ctx, http.MethodPost, "/v1/pseudonyms", store.Request{Site: site, Request: request}, &made); err != nil {
 		return nil, err
+	}
+	if made.Site != site {
+		return nil, &errhint.Error{What: "the store", Why: "it gave a pseudonym of another site than was asked for"}
 	}
 	return save(c.o.Dir, c.o.Zone, made, key)
 }
@@ -113,6 +115,9 @@ func (c *Client) Renew(ctx context.Context, site string) (*Saved, error) {
 	var made store.Registration
 	if err := c.ask(ctx, http.MethodPost, "/v1/pseudonyms/"+s.Name+"/renew", nil, &made); err != nil {
 		return nil, err
+	}
+	if made.Site != s.Site || made.Name != s.Name {
+		return nil, &errhint.Error{What: "the store", Why: "it renewed another pseudonym than was asked for"}
 	}
 	made.Root = s.Root
 	return save(c.o.Dir, c.o.Zone, made, s.key)
@@ -143,7 +148,7 @@ func (c *Client) saved(site string) (*Saved, error) {
 func (c *Client) ask(ctx context.Context, method, path string, question, answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	name, config := c.storeName(), &tls.Config{RootCAs: c.o.Roots, MinVersion: tls.VersionTLS13}
+	name, config := c.o.Zone.Store(), &tls.Config{RootCAs: c.o.Roots, MinVersion: tls.VersionTLS13}
 	if c.own != nil {
 		var err error
 		name = c.own.Name
@@ -151,13 +156,13 @@ func (c *Client) ask(ctx context.Context, method, path string, question, answer 
 			return err
 		}
 	}
-	var body bytes.Buffer
+	var asked bytes.Buffer
 	if question != nil {
-		if err := json.NewEncoder(&body).Encode(question); err != nil {
+		if err := json.NewEncoder(&asked).Encode(question); err != nil {
 			return err
 		}
 	}
-	q, err := http.NewRequestWithContext(ctx, method, (&url.URL{Scheme: "https", Host: name, Path: path}).String(), &body)
+	q, err := http.NewRequestWithContext(ctx, method, (&url.URL{Scheme: "https", Host: name, Path: path}).String(), &asked)
 	if err != nil {
 		return err
 	}
@@ -173,18 +178,18 @@ func (c *Client) ask(ctx context.Context, method, path string, question, answer 
 		return &errhint.Error{What: "the store", Why: "it cannot be reached", Hint: hint(err), Err: err}
 	}
 	defer r.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(r.Body, mostAnswer))
+	body, err := io.ReadAll(io.LimitReader(r.Body, mostAnswer))
 	if err != nil {
 		return err
 	}
 	if r.StatusCode/100 == 2 {
-		return json.Unmarshal(text, answer)
+		return json.Unmarshal(body, answer)
 	}
 	var p store.Problem
-	if json.Unmarshal(text, &p) != nil || p.Error == "" {
+	if json.Unmarshal(body, &p) != nil || p.Error == "" {
 		p.Error = "it answers " + r.Status
 	}
-	told := &errhint.Error{What: "the store", Why: p.Error, Hint: p.Hint}
+	told := &errhint.Error{What: "the store", Why: text.Printable(p.Error), Hint: text.Printable(p.Hint)}
 	if r.StatusCode == http.StatusNotFound {
 		told.Err = pseudonym.ErrNone
 	}

@@ -7,9 +7,11 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"heddle/internal/atomicfile"
@@ -37,10 +39,27 @@ type Saved struct {
 	key *ecdsa.PrivateKey
 }
 
+// check refuses what a hostile store could put into names of files, and into a command that a person copies.
+func check(zone pseudonym.Zone, made store.Registration) error {
+	refuse := func(why string) error { return &errhint.Error{What: "the store", Why: why} }
+	if site, err := pseudonym.ParseHost(made.Site); err != nil || site != made.Site {
+		return refuse(fmt.Sprintf("it gave the site %q, which is no host name", made.Site))
+	}
+	if l, ok := zone.Label(made.Name); !ok || zone.Name(l) != made.Name {
+		return refuse(fmt.Sprintf("it gave the name %q, which is no pseudonym of %s", made.Name, zone))
+	}
+	query, ok := strings.CutPrefix(made.URL, "https://"+made.Name+"/?"+pseudonym.CapabilityKey+"=")
+	var c pseudonym.Capability
+	if !ok || c.UnmarshalText([]byte(query)) != nil || c.String() != query {
+		return refuse(fmt.Sprintf("it gave the URL %q, which is none of a pseudonym", made.URL))
+	}
+	return nil
+}
+
 // save writes the files. The information is last: without it the rest counts for nothing.
 func save(dir string, zone pseudonym.Zone, made store.Registration, key *ecdsa.PrivateKey) (*Saved, error) {
-	if _, ok := zone.Label(made.Name); !ok {
-		return nil, &errhint.Error{What: "the store", Why: "it gave the name " + made.Name + ", which is no pseudonym of " + string(zone)}
+	if err := check(zone, made); err != nil {
+		return nil, err
 	}
 	s := &Saved{made, filepath.Join(dir, made.Site), key}
 	cert, err := sign(made.Name, key, made.Expires)

@@ -1,3 +1,4 @@
+// Package cloud puts the parts of a cloud's pseudonyms together: keys, store, nameserver and gateway.
 package cloud
 
 import (
@@ -24,7 +25,7 @@ import (
 
 // The cloud's own names, below its zone.
 const (
-	StoreLabel   = "store"
+	StoreLabel   = "store" // as in [pseudonym.Zone.Store]
 	TenantsLabel = "tenants"
 )
 
@@ -58,30 +59,25 @@ func Open(ctx context.Context, o Options) (*Cloud, error) {
 	if c.issuer, c.root, err = readIssuer(o.Dir, o.Zone, time.Now()); err != nil {
 		return nil, err
 	}
-	if c.db, err = openDatabase(ctx, o); err != nil {
+	if c.db, err = OpenDatabase(ctx, o); err != nil {
 		return nil, err
 	}
 	c.store = store.New(store.Options{Zone: o.Zone, Database: c.db, Issuer: c.issuer, Root: c.root.Raw, Life: o.Life, Most: o.Most, Log: o.Log})
-	c.way = gateway.New(gateway.Options{Zone: o.Zone, Router: c.store, Own: map[string]string{c.storeName(): o.Store}, Log: o.Log})
-	// The store is a tenant too: people manage their pseudonyms by their own pseudonym of it.
-	if err := c.db.PutTenant(ctx, database.Tenant{Site: c.storeName(), Address: o.Store, Created: time.Now()}); err != nil {
+	c.way = gateway.New(gateway.Options{Zone: o.Zone, Router: c.store, Own: map[string]string{c.o.Zone.Store(): o.Store}, Log: o.Log})
+	if err := c.db.PutTenant(ctx, database.Tenant{Site: c.o.Zone.Store(), Address: o.Store, Created: time.Now()}); err != nil {
 		return nil, errors.Join(err, c.db.Close())
 	}
 	return c, nil
 }
 
 // OpenDatabase opens the database alone, for commands.
-func OpenDatabase(ctx context.Context, o Options) (*database.DB, error) { return openDatabase(ctx, o) }
-
-func openDatabase(ctx context.Context, o Options) (*database.DB, error) {
+func OpenDatabase(ctx context.Context, o Options) (*database.DB, error) {
 	seal, err := readSeal(o.Dir)
 	if err != nil {
 		return nil, err
 	}
 	return database.Open(ctx, o.Database, seal, o.Log)
 }
-
-func (c *Cloud) storeName() string { return StoreLabel + "." + string(c.o.Zone) }
 
 // Close closes the database.
 func (c *Cloud) Close() error { return c.db.Close() }
@@ -149,18 +145,18 @@ func (c *Cloud) ServeStore(ctx context.Context, l net.Listener) error {
 	}()
 	pseudonyms, plain := names.Config(), &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{own}, NextProtos: []string{"h2", "http/1.1"}}
 	config := &tls.Config{MinVersion: tls.VersionTLS13, NextProtos: plain.NextProtos, GetConfigForClient: func(h *tls.ClientHelloInfo) (*tls.Config, error) {
-		if h.ServerName == c.storeName() {
+		if h.ServerName == c.o.Zone.Store() {
 			return plain, nil
 		}
 		return pseudonyms.GetConfigForClient(h)
 	}}
 	return serveHTTP(ctx, gateway.Introduced(l, c.o.From), config, c.store.Users(func(r *http.Request) (o pseudonym.Owner, ok bool) {
-		e, err := names.Of(r.Context(), *r.TLS)
+		e, err := names.Pseudonym(r.Context(), *r.TLS)
 		if err != nil {
 			return o, false
 		}
 		p, err := c.db.Get(r.Context(), e.Label)
-		return p.Owner, err == nil && p.Site == c.storeName()
+		return p.Owner, err == nil && p.Site == c.o.Zone.Store()
 	}), c.o.Log)
 }
 
@@ -169,7 +165,7 @@ type storeSource struct{ *Cloud }
 
 func (s storeSource) Pseudonym(ctx context.Context, l pseudonym.Label) (*mutual.Entry, error) {
 	e, err := s.store.Entry(ctx, l)
-	if err == nil && e.Site != s.storeName() {
+	if err == nil && e.Site != s.o.Zone.Store() {
 		return nil, pseudonym.ErrNone
 	}
 	return e, err

@@ -1,4 +1,3 @@
-// Package cloud puts the parts of a cloud's pseudonyms together: keys, store, nameserver and gateway.
 package cloud
 
 import (

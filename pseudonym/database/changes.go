@@ -61,7 +61,7 @@ func (d *DB) changed(ctx context.Context, l pseudonym.Label) {
 	}
 }
 
-// spread tells the watchers of this process. Of one that is slow it empties the buffer, for one change that stands for all.
+// spread tells the watchers of this process. It replaces all changes that wait for a slow watcher by one that stands for them.
 func (d *DB) spread(c Change) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -282,8 +282,8 @@ func (d *DB) Route(ctx context.Context, l pseudonym.Label, now time.Time) (addre
 	return address, err
 }
 
-// Of returns the pseudonyms of one person, the oldest first.
-func (d *DB) Of(ctx context.Context, o pseudonym.Owner) (all []Pseudonym, err error) {
+// Owned returns the pseudonyms of one person, the oldest first.
+func (d *DB) Owned(ctx context.Context, o pseudonym.Owner) (all []Pseudonym, err error) {
 	rows, err := d.sql.QueryContext(ctx, `SELECT `+pseudonymColumns+` FROM pseudonyms WHERE owner = $1 ORDER BY created, label`, o[:])
 	if err != nil {
 		return nil, err

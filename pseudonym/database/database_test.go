@@ -95,7 +95,7 @@ func TestDatabase(t *testing.T) {
 			!got.Expires.Equal(p.Expires) || !got.Valid(now) || got.Valid(p.Expires) {
 			t.Errorf("%+v, %v", got, err)
 		}
-		if all, err := d.Of(ctx, owner); err != nil || len(all) != 2 {
+		if all, err := d.Owned(ctx, owner); err != nil || len(all) != 2 {
 			t.Errorf("%d of the owner, %v", len(all), err)
 		}
 		has := func(l pseudonym.Label, at time.Time, want bool) {
@@ -149,7 +149,7 @@ func TestKeysAreSealed(t *testing.T) {
 	if err := errors.Join(d.Add(t.Context(), p), d.Add(t.Context(), q)); err != nil {
 		t.Fatal(err)
 	}
-	// Who can write to the database moves a key to another pseudonym.
+	// An attacker who can write to the database moves a key to another pseudonym.
 	if _, err := d.sql.Exec(`UPDATE pseudonyms SET secret = (SELECT secret FROM pseudonyms WHERE label = $1) WHERE label = $2`, p.Label, q.Label); err != nil {
 		t.Fatal(err)
 	}

@@ -75,7 +75,7 @@ func (s *Server) admit(ctx context.Context, c *tls.Conn, h *held) (*Entry, error
 	s.conns[l][h] = true
 	s.mu.Unlock()
 	// It may have been revoked during the handshake, when [Server.Forget] did not see the connection.
-	return s.Of(ctx, c.ConnectionState())
+	return s.Pseudonym(ctx, c.ConnectionState())
 }
 
 // Live returns how many connections are open.

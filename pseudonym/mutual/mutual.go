@@ -88,8 +88,8 @@ func (s *Server) Config() *tls.Config {
 	}}
 }
 
-// Of returns the pseudonym of a connection. It fails with [pseudonym.ErrNone] once that may not be used any more.
-func (s *Server) Of(ctx context.Context, c tls.ConnectionState) (*Entry, error) {
+// Pseudonym returns the pseudonym of a connection. It fails with [pseudonym.ErrNone] once that may not be used any more.
+func (s *Server) Pseudonym(ctx context.Context, c tls.ConnectionState) (*Entry, error) {
 	l, ok := s.zone.Label(c.ServerName)
 	if !ok {
 		return nil, pseudonym.ErrNone

@@ -291,7 +291,7 @@ func TestHTTP(t *testing.T) {
 		t.Fatal(err)
 	}
 	web := &http.Server{TLSConfig: s.Config(), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		e, err := s.Of(r.Context(), *r.TLS)
+		e, err := s.Pseudonym(r.Context(), *r.TLS)
 		if err != nil {
 			t.Error(err)
 			return

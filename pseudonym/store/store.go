@@ -113,9 +113,9 @@ func (s *Store) registration(p *database.Pseudonym) Registration {
 	return Registration{Name: name, Site: p.Site, URL: u.String(), Created: p.Created, Expires: p.Expires}
 }
 
-// Of returns the pseudonyms of one person that are valid or can be renewed.
-func (s *Store) Of(ctx context.Context, owner pseudonym.Owner) ([]Registration, error) {
-	found, err := s.o.Database.Of(ctx, owner)
+// Owned returns the pseudonyms of one person that are valid or can be renewed.
+func (s *Store) Owned(ctx context.Context, owner pseudonym.Owner) ([]Registration, error) {
+	found, err := s.o.Database.Owned(ctx, owner)
 	all := []Registration{}
 	for _, p := range found {
 		if p.Revoked.IsZero() {

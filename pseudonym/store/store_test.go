@@ -132,7 +132,7 @@ func TestRenewAndRevoke(t *testing.T) {
 	if _, err := s.Entry(t.Context(), l); !errors.Is(err, pseudonym.ErrNone) {
 		t.Errorf("after revocation: %v", err)
 	}
-	if all, err := s.Of(t.Context(), owner); err != nil || len(all) != 0 {
+	if all, err := s.Owned(t.Context(), owner); err != nil || len(all) != 0 {
 		t.Errorf("%+v, %v", all, err)
 	}
 }

@@ -38,7 +38,7 @@ func (s *Store) Users(owner func(*http.Request) (pseudonym.Owner, bool)) http.Ha
 	u := &users{Store: s, owner: owner, strangers: connlimit.NewFailures()}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/pseudonyms", u.register)
-	mux.HandleFunc("GET /v1/pseudonyms", u.known(func(r *http.Request, o pseudonym.Owner) (any, error) { return s.Of(r.Context(), o) }))
+	mux.HandleFunc("GET /v1/pseudonyms", u.known(func(r *http.Request, o pseudonym.Owner) (any, error) { return s.Owned(r.Context(), o) }))
 	mux.HandleFunc("POST /v1/pseudonyms/{name}/renew", u.known(func(r *http.Request, o pseudonym.Owner) (any, error) {
 		return s.Renew(r.Context(), r.PathValue("name"), o)
 	}))

@@ -58,7 +58,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 		return
 	}
-	e, err := h.names.Of(r.Context(), *r.TLS)
+	e, err := h.names.Pseudonym(r.Context(), *r.TLS)
 	// A browser must not come by a name of another connection whose certificate fits, and HTTP/2 lets it try.
 	if err != nil || !strings.EqualFold(hostOf(r.Host), h.zone.Name(e.Label)) {
 		http.Error(w, http.StatusText(http.StatusMisdirectedRequest), http.StatusMisdirectedRequest)

@@ -97,7 +97,7 @@ func trace(flow observe.Flow, packets []observe.Packet, o Options) (t embed.Trac
 	return t, nil
 }
 
-// leastOpening is the least length of a line in bytes. Of random streams, one of 60,000 begins like such a line.
+// leastOpening is the least length of a line in bytes. One random stream of 60,000 begins like such a line.
 const leastOpening = 6
 
 // opening takes the line of text with which many protocols begin a stream.
