@@ -98,14 +98,6 @@ func (c *Client) register(ctx context.Context, site string) (*Saved, error) {
 	return save(c.o.Dir, c.o.Zone, made, key)
 }
 
-// List returns what the store knows of this user's pseudonyms.
-func (c *Client) List(ctx context.Context) (all []store.Registration, err error) {
-	if c.own == nil {
-		return nil, nil
-	}
-	return all, c.ask(ctx, http.MethodGet, "/v1/pseudonyms", nil, &all)
-}
-
 // Renew lets the pseudonym of a site live on.
 func (c *Client) Renew(ctx context.Context, site string) (*Saved, error) {
 	s, err := c.saved(site)

@@ -143,6 +143,7 @@ func (c *Cloud) ServeStore(ctx context.Context, l net.Listener) error {
 			names.Forget(ctx, change.Label)
 		}
 	}()
+	go c.clean(ctx)
 	pseudonyms, plain := names.Config(), &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{own}, NextProtos: []string{"h2", "http/1.1"}}
 	config := &tls.Config{MinVersion: tls.VersionTLS13, NextProtos: plain.NextProtos, GetConfigForClient: func(h *tls.ClientHelloInfo) (*tls.Config, error) {
 		if h.ServerName == c.o.Zone.Store() {
@@ -158,6 +159,24 @@ func (c *Cloud) ServeStore(ctx context.Context, l net.Listener) error {
 		p, err := c.db.Get(r.Context(), e.Label)
 		return p.Owner, err == nil && p.Site == c.o.Zone.Store()
 	}), c.o.Log)
+}
+
+// A pseudonym that ended stays in the database for a while, so that an operator can look into complaints.
+const (
+	cleanEvery = time.Hour
+	keepEnded  = 30 * 24 * time.Hour
+)
+
+// clean deletes pseudonyms that ended long ago, until ctx ends.
+func (c *Cloud) clean(ctx context.Context) {
+	for ctx.Err() == nil {
+		if n, err := c.db.Forget(ctx, time.Now().Add(-keepEnded)); err != nil && ctx.Err() == nil {
+			c.o.Log.Warn("pseudonyms that ended cannot be deleted", "error", err)
+		} else if n > 0 {
+			c.o.Log.Info("deleted pseudonyms that ended", "number", n)
+		}
+		_ = netutil.Sleep(ctx, cleanEvery)
+	}
 }
 
 // storeSource has the pseudonyms of the store.
