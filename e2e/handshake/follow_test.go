@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quic-go/quic-go"
+
 	"heddle/lab"
 	"heddle/lab/labtest"
 	"heddle/lab/peer"
@@ -45,7 +47,8 @@ func splitWays(t *testing.T, in *lab.Instance, delay time.Duration, every string
 }
 
 // ngtcp2 0.12.1 ends if a client comes back to an address while it validates another one: docs/quic.md. Units of half a round
-// trip cause that in nearly every session. A session must end, or its status must say why it does not.
+// trip cause that in nearly every session. A session must end, or its status must say why it does not. Seldom the server violates
+// the protocol before it ends: it retires a connection ID in a packet that it sends to that ID (RFC 9000, section 19.16).
 func TestStatusNamesAServerThatEnds(t *testing.T) {
 	t.Parallel()
 	in := labtest.Up(t, lab.ThreeWays())
@@ -56,7 +59,10 @@ func TestStatusNamesAServerThatEnds(t *testing.T) {
 		go func() { done <- shortSession(t, in.Host("client"), q.Certificate) }()
 		select {
 		case err := <-done:
-			if err != nil {
+			var violation *quic.TransportError
+			if errors.As(err, &violation) && !violation.Remote && strings.HasPrefix(violation.ErrorMessage, "retired connection ID") {
+				t.Logf("session %d: the server is at fault: %v", n, err)
+			} else if err != nil {
 				t.Errorf("session %d: %v", n, err)
 			}
 		case <-q.Done():
