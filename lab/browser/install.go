@@ -9,8 +9,11 @@ import (
 	"heddle/path"
 )
 
-//go:embed visit.mjs package.json package-lock.json
+//go:embed package.json package-lock.json
 var driver embed.FS
+
+//go:embed visit.mjs
+var visitScript string
 
 // The programs and their Debian packages.
 var programs = []struct{ name, pkg string }{{"chromium", "chromium"}, {"node", "nodejs"}, {"npm", "npm"}}

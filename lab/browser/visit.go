@@ -12,9 +12,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"syscall"
 	"time"
 
 	"heddle/lab"
@@ -62,15 +59,7 @@ func (v Visit) Run(ctx context.Context, host *lab.Host) ([]Page, error) {
 	if err := Supported(); err != nil {
 		return nil, err
 	}
-	dir, err := install(ctx)
-	if err != nil {
-		return nil, err
-	}
 	args, err := v.args()
-	if err != nil {
-		return nil, err
-	}
-	executable, err := exec.LookPath("chromium")
 	if err != nil {
 		return nil, err
 	}
@@ -80,28 +69,11 @@ func (v Visit) Run(ctx context.Context, host *lab.Host) ([]Page, error) {
 			contexts[i] = append(contexts[i], "https://"+v.Server+"/"+page)
 		}
 	}
-	order, err := json.Marshal(map[string]any{"executable": executable, "args": args, "timeout": v.Timeout.Milliseconds(),
-		"contexts": contexts})
+	out, err := Script{Text: visitScript, Args: args, Order: map[string]any{"timeout": v.Timeout.Milliseconds(), "contexts": contexts}}.Run(ctx, host)
 	if err != nil {
 		return nil, err
 	}
-	// Chromium leaves its profile and crash reports here.
-	home, err := os.MkdirTemp("", "heddle-browser-")
-	if err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(home)
-	cmd := host.Command(ctx, "node", filepath.Join(dir, "visit.mjs"))
-	cmd.Env = append(os.Environ(), "HOME="+home, "TMPDIR="+home, "XDG_CACHE_HOME="+home, "XDG_CONFIG_HOME="+home)
-	cmd.Stdin = bytes.NewReader(order)
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // playwright then ends Chromium
-	cmd.WaitDelay = 5 * time.Second
-	if err := cmd.Run(); err != nil {
-		return nil, fmt.Errorf("chromium on %s: %w\n%s", host.Name(), err, &stderr)
-	}
-	return parse(&stdout)
+	return parse(bytes.NewReader(out))
 }
 
 func parse(r io.Reader) (pages []Page, err error) {

@@ -1,11 +1,11 @@
 // Visits pages with Chromium and says of each, one JSON object a line, what came of it. The order is JSON on stdin:
-// {executable, args, timeout (ms), contexts: [[url, ...], ...]}. Pages of one context follow one another and share its
+// {executable, args, order: {timeout (ms), contexts: [[url, ...], ...]}}. Pages of one context follow one another and share its
 // connections; contexts run one after the other.
 import { readFileSync, writeSync } from 'node:fs'
 import { chromium } from 'playwright-core'
 
-const order = JSON.parse(readFileSync(0, 'utf8'))
-const browser = await chromium.launch({ executablePath: order.executable, args: order.args, timeout: 60_000 })
+const { executable, args, order } = JSON.parse(readFileSync(0, 'utf8'))
+const browser = await chromium.launch({ executablePath: executable, args, timeout: 60_000 })
 try {
   for (const urls of order.contexts) {
     const context = await browser.newContext()
