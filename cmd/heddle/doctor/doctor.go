@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"heddle/cmd/heddle/internal/checks"
 	"heddle/cmd/heddle/internal/cli"
 )
 
@@ -56,11 +57,7 @@ func printReport(w io.Writer, report Report, width int) error {
 		interfaceText(&b, i)
 	}
 	b.WriteString("\nMachine\n")
-	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	for _, r := range report.Checks {
-		resultText(table, r.Check, r)
-	}
-	if err := table.Flush(); err != nil {
+	if err := checks.Text(&b, report.Checks); err != nil {
 		return err
 	}
 	b.WriteString("\nBackends: what each way to split can do, and whether you can run it here now\n")
@@ -119,8 +116,8 @@ func interfaceText(b *strings.Builder, i Interface) {
 		fmt.Fprintf(b, ", metric %d, table %s\n", r.Metric, tableName(r.Table))
 	}
 	table := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
-	resultText(table, "  IPv4", i.IPv4)
-	resultText(table, "  IPv6", i.IPv6)
+	checks.Row(table, "  IPv4", i.IPv4)
+	checks.Row(table, "  IPv6", i.IPv6)
 	table.Flush()
 }
 
@@ -135,11 +132,4 @@ func tableName(id int) string {
 		return "local"
 	}
 	return fmt.Sprint(id)
-}
-
-func resultText(w io.Writer, name string, r Result) {
-	fmt.Fprintf(w, "  %s\t%s\t%s\n", name, r.Verdict, r.What)
-	if r.Hint != "" && r.Verdict != Yes {
-		fmt.Fprintf(w, "  \t\thint: %s\n", r.Hint)
-	}
 }

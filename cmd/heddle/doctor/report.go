@@ -3,27 +3,23 @@ package doctor
 import (
 	"strings"
 
+	"heddle/cmd/heddle/internal/checks"
 	"heddle/split"
 )
 
-// Verdict is the result of a check.
-type Verdict string
-
-// The verdicts. Unknown means that this user may not find out.
-const (
-	Yes     Verdict = "yes"
-	Partly  Verdict = "partly"
-	No      Verdict = "no"
-	Unknown Verdict = "unknown"
+// Verdict and Result are of the package checks.
+type (
+	Verdict = checks.Verdict
+	Result  = checks.Result
 )
 
-// Result is one line.
-type Result struct {
-	Check   string  `json:"check"` // a stable name, such as "udp-gso"
-	Verdict Verdict `json:"verdict"`
-	What    string  `json:"what"`           // finding
-	Hint    string  `json:"hint,omitempty"` // what to do unless it is yes
-}
+// The verdicts.
+const (
+	Yes     = checks.Yes
+	Partly  = checks.Partly
+	No      = checks.No
+	Unknown = checks.Unknown
+)
 
 type Report struct {
 	Kernel     string      `json:"kernel"`
