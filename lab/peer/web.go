@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"heddle/lab"
+	"heddle/path"
 )
 
 // Web is a web server, on port 80 and with TLS on port 443.
@@ -37,10 +38,37 @@ func WebServer(ctx context.Context, host *lab.Host, root, work string, names ...
 		return nil, err
 	}
 	if program, err := nginx(); err == nil {
-		return &Web{"nginx", certificate}, serveNginx(ctx, host, program, root, work)
+		return &Web{"nginx", certificate}, serveNginx(ctx, host, program, root, work, "")
 	}
 	return &Web{"net/http", certificate}, serveHTTP(ctx, host, root, certificate, key)
 }
+
+// MutualPort is where [MutualWebServer] asks for a client's certificate.
+const MutualPort = 444
+
+// MutualWebServer is [WebServer] by nginx alone, also on MutualPort for clients with a certificate that clients, a PEM file, signed.
+func MutualWebServer(ctx context.Context, host *lab.Host, root, work, clients string, names ...string) (*Web, error) {
+	program, err := nginx()
+	if err != nil {
+		return nil, &path.Error{What: "nginx", Hint: "apt-get install nginx", Err: ErrMissing}
+	}
+	certificate, key := filepath.Join(work, "certificate.pem"), filepath.Join(work, "key.pem")
+	if err := SelfSigned(certificate, key, names, host.Addrs()); err != nil {
+		return nil, err
+	}
+	return &Web{"nginx", certificate}, serveNginx(ctx, host, program, root, work, fmt.Sprintf(mutualServer, MutualPort, clients, work, root))
+}
+
+const mutualServer = `server {
+		listen %[1]d ssl;
+		ssl_verify_client on;
+		ssl_client_certificate %[2]s;
+		ssl_protocols TLSv1.3;
+		ssl_certificate %[3]s/certificate.pem;
+		ssl_certificate_key %[3]s/key.pem;
+		root %[4]s;
+	}
+`
 
 // nginx finds the program, which Debian installs only in root's PATH.
 func nginx() (string, error) {
@@ -74,15 +102,16 @@ http {
 		ssl_certificate_key %[1]s/key.pem;
 		root %[2]s;
 	}
+	%[3]s
 }
 `
 
-func serveNginx(ctx context.Context, host *lab.Host, program, root, work string) error {
+func serveNginx(ctx context.Context, host *lab.Host, program, root, work, more string) error {
 	if strings.ContainsAny(root+work, " \t\n;{}\"'$#") {
 		return fmt.Errorf("nginx: %q or %q holds a character that its configuration cannot", root, work)
 	}
 	file := filepath.Join(work, "nginx.conf")
-	config := fmt.Sprintf("user root;\n"+nginxConfig, work, root) // the worker reads files of root
+	config := fmt.Sprintf("user root;\n"+nginxConfig, work, root, more) // the worker reads files of root
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		return err
 	}
