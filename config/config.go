@@ -11,6 +11,7 @@ import (
 	"heddle/overlay/client"
 	"heddle/path"
 	"heddle/proxy/users"
+	"heddle/pseudonym/tenant/defence"
 	"heddle/schedule"
 	"heddle/split"
 )
@@ -92,6 +93,7 @@ func Choices(list string) []string {
 		"carriers":         StripeBackends(),
 		"picks":            Picks(),
 		"modes":            client.Modes(),
+		"defences":         defence.Names(),
 	}[list]
 }
 

@@ -13,6 +13,7 @@ import (
 	"heddle/pseudonym/cloud"
 	"heddle/pseudonym/mutual"
 	"heddle/pseudonym/store"
+	"heddle/pseudonym/tenant/defence"
 )
 
 // PseudonymCloud is the cloud.toml of an operator. Its keys are no flags, since a database's URL may have a password.
@@ -24,7 +25,8 @@ type PseudonymCloud struct {
 	Listen      []string      `toml:"listen"`       // of the gateway, [HOST]:PORT
 	DNS         []string      `toml:"dns"`          // of the nameserver, UDP and TCP
 	Store       string        `toml:"store"`        // where the store listens, and gateways find it
-	GatewayFrom []string      `toml:"gateway-from"` // networks that gateways come from to the store, CIDR
+	Linker      string        `toml:"linker"`       // where the linker listens, and gateways find it
+	GatewayFrom []string      `toml:"gateway-from"` // networks that gateways come from to the store and the linker, CIDR
 	Tenants     string        `toml:"tenants"`      // where sidecars ask the store
 	Life        time.Duration `toml:"life"`         // of a pseudonym, until it is renewed
 	Most        int           `toml:"most"`         // pseudonyms of one person
@@ -32,7 +34,7 @@ type PseudonymCloud struct {
 
 // DefaultPseudonymCloud returns the default settings, which lack the zone and the gateways' addresses.
 func DefaultPseudonymCloud() PseudonymCloud {
-	return PseudonymCloud{Database: "pseudonyms.db", Listen: []string{":443"}, DNS: []string{":53"}, Store: "127.0.0.1:4480", GatewayFrom: loopback(),
+	return PseudonymCloud{Database: "pseudonyms.db", Listen: []string{":443"}, DNS: []string{":53"}, Store: "127.0.0.1:4480", Linker: "127.0.0.1:4482", GatewayFrom: loopback(),
 		Tenants: ":4481", Life: store.DefaultLife, Most: store.DefaultMost}
 }
 
@@ -67,6 +69,7 @@ func (c PseudonymCloud) problems() problems {
 	checkEach(wrong, "dns", c.DNS, checkListen)
 	checkEach(wrong, "gateway-from", c.GatewayFrom, checkNetwork)
 	wrong.add("store", checkHostPort(c.Store, "such as 127.0.0.1:4480"))
+	wrong.add("linker", checkHostPort(c.Linker, "such as 127.0.0.1:4482"))
 	wrong.add("tenants", checkListen(c.Tenants))
 	if c.Life < time.Hour {
 		wrong.say("life", fmt.Sprintf("%v is less than an hour", c.Life), "such as 2160h, which is 90 days")
@@ -101,7 +104,7 @@ func networks(all []string) (parsed []netip.Prefix) {
 // Options returns the settings as the cloud takes them, without a log.
 func (c PseudonymCloud) Options() (cloud.Options, error) {
 	zone, err := pseudonym.ParseZone(c.Zone)
-	o := cloud.Options{Zone: zone, Dir: c.Keys, Database: c.Database, Store: c.Store, From: networks(c.GatewayFrom), Life: c.Life, Most: c.Most}
+	o := cloud.Options{Zone: zone, Dir: c.Keys, Database: c.Database, Store: c.Store, Linker: c.Linker, From: networks(c.GatewayFrom), Life: c.Life, Most: c.Most}
 	for _, text := range c.Gateways {
 		if a, err := netip.ParseAddr(text); err == nil {
 			o.Gateways = append(o.Gateways, a)
@@ -116,15 +119,17 @@ type PseudonymTenant struct {
 	Store       string   `toml:"store" help:"where the cloud's store answers sidecars, <HOST:PORT>"`
 	Root        string   `toml:"root" help:"the cloud's root certificate, a PEM <FILE>" complete:"file"`
 	Identity    string   `toml:"identity" help:"the <FILE> of the sidecar's private key, which heddle pseudonym tenant key makes" complete:"file"`
-	To          string   `toml:"to" help:"the site's own web server, <URL>"`
+	To          string   `toml:"to" help:"the site's own web server, <URL>; or HOST:PORT or unix:FILE of a server that speaks something else"`
 	Listen      string   `toml:"listen" help:"where gateways come to, <[HOST]:PORT>"`
 	GatewayFrom []string `toml:"gateway-from" help:"networks that gateways come from, <CIDR>: they tell who the client is"`
+	Trusts      []string `toml:"trusts" help:"a <SITE> of the cloud whose links may lead to pseudonyms of this one"`
+	Defence     string   `toml:"defence" help:"hide the sizes of what pages load by <STRATEGY>: {defences}" complete:"defences"`
 	Size        int      `toml:"size" help:"how many pseudonyms are kept in memory, some 4 kB each"`
 }
 
 // DefaultPseudonymTenant returns the default settings.
 func DefaultPseudonymTenant() PseudonymTenant {
-	return PseudonymTenant{Root: "root.pem", Identity: "tenant.pem", Listen: ":4443", GatewayFrom: loopback(), Size: mutual.DefaultSize}
+	return PseudonymTenant{Root: "root.pem", Identity: "tenant.pem", Listen: ":4443", GatewayFrom: loopback(), Defence: defence.None, Size: mutual.DefaultSize}
 }
 
 // LoadPseudonymTenant reads a tenant.toml. It fails with all its [Problems].
@@ -140,11 +145,19 @@ func (t PseudonymTenant) problems() problems {
 	_, err := pseudonym.ParseZone(t.Zone)
 	wrong.add("zone", err)
 	wrong.add("store", checkHostPort(t.Store, "such as 192.0.2.1:4481"))
-	if _, err := t.Target(); err != nil {
-		wrong.add("to", err)
+	_, stream, err := t.Target()
+	wrong.add("to", err)
+	if stream != "" && t.Defence != defence.None {
+		wrong.say("defence", "it is for pages, and "+t.To+" is no web server", "leave it out")
 	}
 	wrong.add("listen", checkListen(t.Listen))
 	checkEach(wrong, "gateway-from", t.GatewayFrom, checkNetwork)
+	checkEach(wrong, "trusts", t.Trusts, func(text string) error {
+		_, err := pseudonym.ParseHost(text)
+		return err
+	})
+	_, err = defence.Parse(t.Defence)
+	wrong.add("defence", err)
 	if t.Size < 1 {
 		wrong.say("size", fmt.Sprintf("%d is less than 1", t.Size), "leave it out for the default")
 	}
@@ -154,13 +167,19 @@ func (t PseudonymTenant) problems() problems {
 // Check returns the first error of the flags, named by its flag.
 func (t PseudonymTenant) Check() error { return t.problems().first() }
 
-// Target returns the URL of the site's own server.
-func (t PseudonymTenant) Target() (*url.URL, error) {
+// Target returns the URL of the site's own web server, or where its server of another kind is, HOST:PORT or unix:FILE.
+func (t PseudonymTenant) Target() (web *url.URL, stream string, err error) {
+	if !strings.Contains(t.To, "://") {
+		if file, ok := strings.CutPrefix(t.To, "unix:"); ok && file != "" {
+			return nil, t.To, nil
+		}
+		return nil, t.To, checkHostPort(t.To, "http://127.0.0.1:8080 for a web server; 127.0.0.1:143 or unix:/run/app.sock for others")
+	}
 	u, err := url.Parse(t.To)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return nil, &path.Error{What: t.To, Why: fmt.Sprintf("%q is no URL of a web server", t.To), Hint: "such as http://127.0.0.1:8080"}
+		return nil, "", &path.Error{What: t.To, Why: fmt.Sprintf("%q is no URL of a web server", t.To), Hint: "such as http://127.0.0.1:8080"}
 	}
-	return u, nil
+	return u, "", nil
 }
 
 // Gateways returns the networks that gateways come from.

@@ -37,6 +37,7 @@ func TestPseudonymCloud(t *testing.T) {
 		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\nlife = \"1s\"", "less than an hour"},
 		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\nmost = 0", "less than 1"},
 		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\nstore = \"x\"", "not HOST:PORT"},
+		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\nlinker = \"x\"", "not HOST:PORT"},
 		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\ngateway-from = [\"x\"]", "no '/'"},
 		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\ncolour = 1", "colour"},
 	} {
@@ -62,11 +63,28 @@ func TestPseudonymTenant(t *testing.T) {
 	if err != nil || s.Root != filepath.Join(filepath.Dir(file), "root.pem") || len(s.Gateways()) != 1 {
 		t.Errorf("%+v, %v", s, err)
 	}
-	if to, err := s.Target(); err != nil || to.Host != "127.0.0.1:8080" {
-		t.Errorf("%v, %v", to, err)
+	if web, stream, err := s.Target(); err != nil || web.Host != "127.0.0.1:8080" || stream != "" {
+		t.Errorf("%v, %s, %v", web, stream, err)
+	}
+	for _, at := range []string{"127.0.0.1:143", "unix:/run/app.sock"} {
+		s, err := load(strings.Replace(string(text), "http://127.0.0.1:8080", at, 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if web, stream, err := s.Target(); err != nil || web != nil || stream != at {
+			t.Errorf("%v, %s, %v", web, stream, err)
+		}
+	}
+	pages := strings.NewReplacer("http://127.0.0.1:8080", "127.0.0.1:143", "defence = \"none\"", "defence = \"pieces\"").Replace(string(text))
+	if _, err := load(pages); err == nil || !strings.Contains(err.Error(), "no web server") {
+		t.Errorf("a defence of pages without pages: %v", err)
 	}
 	for _, c := range []struct{ from, to, what string }{
-		{"http://127.0.0.1:8080", "127.0.0.1:8080", "no URL of a web server"},
+		{"http://127.0.0.1:8080", "ftp://127.0.0.1:8080", "no URL of a web server"},
+		{"http://127.0.0.1:8080", "127.0.0.1", "not HOST:PORT"},
+		{"http://127.0.0.1:8080", "unix:", "not HOST:PORT"},
+		{"defence = \"none\"", "defence = \"magic\"", "no such strategy"},
+		{"trusts = []", "trusts = [\"*\"]", "no host name"},
 		{"192.0.2.1:4481", "192.0.2.1", "not HOST:PORT"},
 		{"size = 10000", "size = 0", "less than 1"},
 	} {

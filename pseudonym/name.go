@@ -103,6 +103,10 @@ func (z Zone) Name(l Label) string { return string(l) + "." + string(z) }
 // Store is the name of the cloud's store. It is a site of the cloud too: people manage their pseudonyms by their own pseudonym of it.
 func (z Zone) Store() string { return "store." + string(z) }
 
+// Linker is the name of the cloud's linker, which links between sites lead to. It is the same for all: by a name of her own two sites
+// could find that they have the same visitor.
+func (z Zone) Linker() string { return "linker." + string(z) }
+
 // Label returns the label of a name in the zone, in any case and with or without a dot at its end, as DNS and TLS carry it. ok is
 // false for the zone itself, other names, and labels that no pseudonym can have.
 func (z Zone) Label(name string) (l Label, ok bool) {

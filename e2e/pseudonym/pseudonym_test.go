@@ -128,3 +128,40 @@ func TestListRenewRevoke(t *testing.T) {
 		t.Errorf("a site of another cloud: %v, %s", err, talk)
 	}
 }
+
+// The operator's commands, with the cloud running.
+func TestOperator(t *testing.T) {
+	w := newWorld(t)
+	r := w.get(news)
+	file := filepath.Join(w.dir, "cloud.toml")
+	for host, want := range map[string]map[string]string{
+		"cloud":  {"keys": "yes", "root-key": "partly", "public-suffix": "partly", "delegation": "yes", "gateway " + gateway.String(): "yes", "database": "yes", "sidecar " + news: "yes", "sidecar " + shop: "yes"},
+		"client": {"keys": "yes", "root-key": "partly", "public-suffix": "partly", "delegation": "yes", "gateway " + gateway.String(): "yes", "database": "yes", "sidecar " + news: "no", "sidecar " + shop: "no"},
+	} {
+		var all []struct{ Check, Verdict, What, Hint string }
+		if out := w.Run(host, "pseudonym", "doctor", file, "--json"); json.Unmarshal([]byte(out), &all) != nil || len(all) != len(want) {
+			t.Errorf("%s: %s", host, out)
+		}
+		for _, one := range all {
+			if one.Verdict != want[one.Check] || one.Verdict != "yes" && one.Hint == "" {
+				t.Errorf("%s: %+v, want %s", host, one, want[one.Check])
+			}
+		}
+	}
+	if out := w.Run("cloud", "pseudonym", "stats", file); !strings.Contains(out, news) || strings.Contains(out, r.Name) {
+		t.Errorf("stats: %s", out)
+	}
+	zoneFile := w.Run("cloud", "pseudonym", "zone", file)
+	if !strings.Contains(zoneFile, "*."+zone) || strings.Contains(zoneFile, r.Name) {
+		t.Errorf("zone: %s", zoneFile)
+	}
+	// A backup is a whole cloud: it knows the pseudonym, and can read its key.
+	copied := filepath.Join(t.TempDir(), "copy")
+	w.Run("cloud", "pseudonym", "backup", file, copied)
+	if out := w.Run("cloud", "pseudonym", "stats", filepath.Join(copied, "cloud.toml"), "--json"); !strings.Contains(out, news) {
+		t.Errorf("stats of the backup: %s", out)
+	}
+	if _, talk, err := w.Try("cloud", "", "pseudonym", "backup", file, copied); err == nil || !strings.Contains(talk, "not there") {
+		t.Errorf("a backup over a backup: %v, %s", err, talk)
+	}
+}

@@ -1,7 +1,9 @@
 package pseudonym
 
 import (
+	"embed"
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -21,7 +23,13 @@ const (
 	shop = "shop.example"
 )
 
+// trusted is the one site whose links may lead to pseudonyms of a site.
+var trusted = map[string]string{shop: news}
+
 var gateway = netip.MustParseAddr("192.0.2.1")
+
+//go:embed site
+var siteFiles embed.FS
 
 // cloudWorld is
 //
@@ -62,25 +70,30 @@ type world struct {
 // text is what each site says.
 func text(site string) string { return "this is " + site + ", and nobody else reads it" }
 
-// newWorld starts a cloud with the two sites, each a web server that knows nothing of pseudonyms.
-func newWorld(t *testing.T) *world {
+// newWorld starts a cloud with the two sites, each a web server that knows nothing of pseudonyms. The sidecar of the news gets some
+// more flags.
+func newWorld(t *testing.T, flags ...string) *world {
 	t.Helper()
 	t.Parallel()
 	w := &world{Overlay: labtest.UpOverlay(t, cloudWorld()), t: t, dir: filepath.Join(t.TempDir(), "cloud"), sidecars: map[string]*peer.Process{}}
 	w.Run("cloud", "pseudonym", "init", zone, "--gateway", gateway.String(), "--dir", w.dir)
 	w.Start("cloud", "serving "+zone, "pseudonym", "serve", filepath.Join(w.dir, "cloud.toml"))
-	for site, host := range map[string]string{news: "news", shop: "shop"} {
-		w.host(site, host)
-	}
+	w.host(news, "news", flags...)
+	w.host(shop, "shop")
 	return w
 }
 
 // host starts a site's server and its sidecar, and adds the site to the cloud.
-func (w *world) host(site, host string) {
+func (w *world) host(site, host string, flags ...string) {
 	w.t.Helper()
 	root, work := w.t.TempDir(), w.t.TempDir()
-	if err := os.WriteFile(filepath.Join(root, "index.html"), []byte(text(site)), 0o644); err != nil {
+	if err := os.CopyFS(root, must(fs.Sub(siteFiles, "site"))); err != nil {
 		w.t.Fatal(err)
+	}
+	for name, content := range map[string][]byte{"index.html": []byte(text(site)), "large.bin": make([]byte, 5<<20)} {
+		if err := os.WriteFile(filepath.Join(root, name), content, 0o644); err != nil {
+			w.t.Fatal(err)
+		}
 	}
 	if err := os.Chmod(filepath.Dir(root), 0o755); err != nil { // the server drops its rights
 		w.t.Fatal(err)
@@ -91,9 +104,20 @@ func (w *world) host(site, host string) {
 	inside := w.Host(host).Addrs()[0]
 	key := strings.TrimSpace(w.Run(host, "pseudonym", "tenant", "key", "--identity", filepath.Join(work, "tenant.pem")))
 	w.Run("cloud", "pseudonym", "tenant", "add", filepath.Join(w.dir, "cloud.toml"), site, "--address", netip.AddrPortFrom(inside, 4443).String(), "--key", key)
-	w.sidecars[site] = w.Start(host, "listening on", "pseudonym", "tenant", "run", "--zone", zone, "--store", netip.AddrPortFrom(w.cloudAt(host), 4481).String(),
+	args := []string{"pseudonym", "tenant", "run", "--zone", zone, "--store", netip.AddrPortFrom(w.cloudAt(host), 4481).String(),
 		"--root", filepath.Join(w.dir, "root.pem"), "--identity", filepath.Join(work, "tenant.pem"), "--to", "http://127.0.0.1:80",
-		"--gateway-from", netip.PrefixFrom(inside, 24).Masked().String())
+		"--gateway-from", netip.PrefixFrom(inside, 24).Masked().String()}
+	if referrer := trusted[site]; referrer != "" {
+		args = append(args, "--trusts", referrer)
+	}
+	w.sidecars[site] = w.Start(host, "listening on", append(args, flags...)...)
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
 }
 
 // cloudAt returns the cloud's address in the network of a site.

@@ -135,6 +135,9 @@ func (i *Issuer) Server(name string, public crypto.PublicKey, now, until time.Ti
 	return sign(c, i.chain[0], public, i.key)
 }
 
+// Until returns when the issuing certificate ends, and with it all that it signed.
+func (i *Issuer) Until() time.Time { return i.chain[0].NotAfter }
+
 // Chain returns what a server sends after its own certificate, in DER: without the root, which clients have.
 func (i *Issuer) Chain() (der [][]byte) {
 	for _, c := range i.chain {
@@ -148,16 +151,27 @@ func (i *Issuer) Chain() (der [][]byte) {
 // Client makes the certificate of a client for a pseudonym, signed by its own key: a server knows it by the key. Its issuer is the
 // name of the pseudonym, which the server asks for, so that a browser offers this certificate and no other one.
 func Client(name string, key crypto.Signer, now, until time.Time) (*x509.Certificate, error) {
-	c := template(name, now, until)
+	return Browser(name, name, key, now, until)
+}
+
+// Browser makes the certificate of a client as [Client] does, with an issuer that the server asks for and a subject that a person
+// recognises when her browser lets her choose. TLS 1.3 shows neither to a network.
+func Browser(subject, issuer string, key crypto.Signer, now, until time.Time) (*x509.Certificate, error) {
+	c := template(subject, now, until)
 	c.KeyUsage, c.ExtKeyUsage = x509.KeyUsageDigitalSignature, []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
-	return sign(c, c, key.Public(), key)
+	by := *c
+	by.Subject = pkix.Name{CommonName: issuer}
+	return sign(c, &by, key.Public(), key)
 }
 
 // KeyID identifies the key of a client: the SHA-256 of its SubjectPublicKeyInfo.
 type KeyID [sha256.Size]byte
 
 // KeyOf returns the identifier of a certificate's key.
-func KeyOf(c *x509.Certificate) KeyID { return sha256.Sum256(c.RawSubjectPublicKeyInfo) }
+func KeyOf(c *x509.Certificate) KeyID { return KeyOfPublic(c.RawSubjectPublicKeyInfo) }
+
+// KeyOfPublic returns the identifier of a SubjectPublicKeyInfo, in DER.
+func KeyOfPublic(der []byte) KeyID { return sha256.Sum256(der) }
 
 const keyPrefix = "sha256:"
 

@@ -140,21 +140,24 @@ func (c *Client) saved(site string) (*Saved, error) {
 func (c *Client) ask(ctx context.Context, method, path string, question, answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	name, config := c.o.Zone.Store(), &tls.Config{RootCAs: c.o.Roots, MinVersion: tls.VersionTLS13}
+	at, config := &url.URL{Scheme: "https", Host: c.o.Zone.Store()}, &tls.Config{RootCAs: c.o.Roots, MinVersion: tls.VersionTLS13}
 	if c.own != nil {
 		var err error
-		name = c.own.Name
+		if at, err = url.Parse(c.own.URL); err != nil {
+			return err
+		}
 		if config, err = c.own.TLS(); err != nil {
 			return err
 		}
 	}
+	at.Path = path
 	var asked bytes.Buffer
 	if question != nil {
 		if err := json.NewEncoder(&asked).Encode(question); err != nil {
 			return err
 		}
 	}
-	q, err := http.NewRequestWithContext(ctx, method, (&url.URL{Scheme: "https", Host: name, Path: path}).String(), &asked)
+	q, err := http.NewRequestWithContext(ctx, method, at.String(), &asked)
 	if err != nil {
 		return err
 	}

@@ -18,6 +18,7 @@ import (
 	"heddle/pseudonym/ca"
 	"heddle/pseudonym/database"
 	"heddle/pseudonym/gateway"
+	"heddle/pseudonym/linker"
 	"heddle/pseudonym/mutual"
 	"heddle/pseudonym/store"
 	"heddle/pseudonym/zone"
@@ -25,7 +26,8 @@ import (
 
 // The cloud's own names, below its zone.
 const (
-	StoreLabel   = "store" // as in [pseudonym.Zone.Store]
+	StoreLabel   = "store"  // as in [pseudonym.Zone.Store]
+	LinkerLabel  = "linker" // as in [pseudonym.Zone.Linker]
 	TenantsLabel = "tenants"
 )
 
@@ -36,7 +38,8 @@ type Options struct {
 	Database string // a URL of PostgreSQL, or the file of SQLite
 	Gateways []netip.Addr
 	Store    string         // HOST:PORT, where gateways find the store
-	From     []netip.Prefix // where gateways come from to the store
+	Linker   string         // HOST:PORT, where gateways find the linker
+	From     []netip.Prefix // where gateways come from to both
 	Life     time.Duration
 	Most     int
 	Log      *slog.Logger
@@ -52,26 +55,51 @@ type Cloud struct {
 	way    *gateway.Gateway
 }
 
-// Open reads the keys and opens the database.
-func Open(ctx context.Context, o Options) (*Cloud, error) {
+// Parts are what a process runs of a cloud, beside a nameserver. Each part gets the keys that it needs and no others: a gateway that is
+// broken into cannot sign, and cannot read the keys of servers.
+type Parts struct{ Store, Linker, Gateway bool }
+
+// Open reads the keys and opens the database, as far as the parts need them.
+func Open(ctx context.Context, o Options, p Parts) (*Cloud, error) {
 	c := &Cloud{o: o}
 	var err error
-	if c.issuer, c.root, err = readIssuer(o.Dir, o.Zone, time.Now()); err != nil {
-		return nil, err
+	if p.Store || p.Linker {
+		if c.issuer, c.root, err = readIssuer(o.Dir, o.Zone, time.Now()); err != nil {
+			return nil, err
+		}
 	}
-	if c.db, err = OpenDatabase(ctx, o); err != nil {
-		return nil, err
+	if p.Store || p.Linker || p.Gateway {
+		if c.db, err = openDatabase(ctx, o, p.Store); err != nil {
+			return nil, err
+		}
+	}
+	c.way = gateway.New(gateway.Options{Zone: o.Zone, Router: router{c.db}, Own: map[string]string{o.Zone.Store(): o.Store, o.Zone.Linker(): o.Linker}, Log: o.Log})
+	if !p.Store {
+		return c, nil
 	}
 	c.store = store.New(store.Options{Zone: o.Zone, Database: c.db, Issuer: c.issuer, Root: c.root.Raw, Life: o.Life, Most: o.Most, Log: o.Log})
-	c.way = gateway.New(gateway.Options{Zone: o.Zone, Router: c.store, Own: map[string]string{c.o.Zone.Store(): o.Store}, Log: o.Log})
 	if err := c.db.PutTenant(ctx, database.Tenant{Site: c.o.Zone.Store(), Address: o.Store, Created: time.Now()}); err != nil {
 		return nil, errors.Join(err, c.db.Close())
 	}
 	return c, nil
 }
 
-// OpenDatabase opens the database alone, for commands.
+// router implements [gateway.Router].
+type router struct{ db *database.DB }
+
+func (r router) Route(ctx context.Context, l pseudonym.Label) (string, error) {
+	return r.db.Route(ctx, l, time.Now())
+}
+
+// OpenDatabase opens the database alone, for commands. It cannot read the keys of servers.
 func OpenDatabase(ctx context.Context, o Options) (*database.DB, error) {
+	return openDatabase(ctx, o, false)
+}
+
+func openDatabase(ctx context.Context, o Options, keys bool) (*database.DB, error) {
+	if !keys {
+		return database.Open(ctx, o.Database, nil, o.Log)
+	}
 	seal, err := readSeal(o.Dir)
 	if err != nil {
 		return nil, err
@@ -80,7 +108,12 @@ func OpenDatabase(ctx context.Context, o Options) (*database.DB, error) {
 }
 
 // Close closes the database.
-func (c *Cloud) Close() error { return c.db.Close() }
+func (c *Cloud) Close() error {
+	if c.db == nil {
+		return nil
+	}
+	return c.db.Close()
+}
 
 // Status tells about a cloud.
 type Status struct {
@@ -103,9 +136,18 @@ func (c *Cloud) ServeGateway(ctx context.Context, l net.Listener) error {
 	return c.way.Serve(ctx, l)
 }
 
+// Zone returns the nameserver of a cloud. It needs the zone's key alone, if there is one.
+func Zone(o Options) (*zone.Server, error) {
+	key, err := readZoneKey(o.Dir)
+	if err != nil {
+		return nil, err
+	}
+	return zone.New(zone.Options{Zone: o.Zone, Gateways: o.Gateways, Own: []string{StoreLabel, LinkerLabel, TenantsLabel}, Key: key, Log: o.Log})
+}
+
 // ServeZone answers questions about the zone until ctx ends.
 func (c *Cloud) ServeZone(ctx context.Context, packets net.PacketConn, streams net.Listener) error {
-	s, err := zone.New(zone.Options{Zone: c.o.Zone, Gateways: c.o.Gateways, Own: []string{StoreLabel, TenantsLabel}, Serial: 1})
+	s, err := Zone(c.o)
 	if err != nil {
 		return err
 	}
@@ -151,14 +193,45 @@ func (c *Cloud) ServeStore(ctx context.Context, l net.Listener) error {
 		}
 		return pseudonyms.GetConfigForClient(h)
 	}}
-	return serveHTTP(ctx, gateway.Introduced(l, c.o.From), config, c.store.Users(func(r *http.Request) (o pseudonym.Owner, ok bool) {
-		e, err := names.Pseudonym(r.Context(), *r.TLS)
-		if err != nil {
-			return o, false
+	return serveHTTP(ctx, gateway.Introduced(l, c.o.From), config, c.entrances(names), c.o.Log)
+}
+
+// entrances lets people into the store: by its name, or by their own pseudonym of it, by which the store knows them.
+func (c *Cloud) entrances(names *mutual.Server) http.Handler {
+	users := c.store.Users()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.TLS != nil && r.TLS.ServerName == c.o.Zone.Store() {
+			users.ServeHTTP(w, r)
+			return
+		}
+		e, ok := names.Visit(w, r)
+		if !ok {
+			return
 		}
 		p, err := c.db.Get(r.Context(), e.Label)
-		return p.Owner, err == nil && p.Site == c.o.Zone.Store()
-	}), c.o.Log)
+		if err != nil {
+			http.Error(w, http.StatusText(http.StatusServiceUnavailable), http.StatusServiceUnavailable)
+			return
+		}
+		if err := c.store.Prolong(r.Context(), p); err != nil {
+			c.o.Log.Warn("a pseudonym of the store cannot be renewed", "error", err)
+		}
+		users.ServeHTTP(w, store.By(r, p.Owner))
+	})
+}
+
+// ServeLinker serves people who follow links between sites, until ctx ends.
+func (c *Cloud) ServeLinker(ctx context.Context, l net.Listener) error {
+	own, err := c.named(LinkerLabel)
+	if err != nil {
+		return err
+	}
+	people, err := mutual.Issuers(string(c.o.Zone))
+	if err != nil {
+		return err
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{own}, NextProtos: []string{"h2", "http/1.1"}, ClientAuth: tls.RequestClientCert, ClientCAs: people}
+	return serveHTTP(ctx, gateway.Introduced(l, c.o.From), config, linker.New(c.o.Zone, c.db, c.o.Log), c.o.Log)
 }
 
 // A pseudonym that ended stays in the database for a while, so that an operator can look into complaints.

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -25,7 +26,14 @@ const (
 	IssuingKey  = "issuing-key.pem"
 	Issuing     = "issuing.pem"
 	DatabaseKey = "database.key"
+	ZoneKey     = "zone-key.pem" // signs the zone; without it the zone is not signed
 )
+
+// Files returns the names of all files of a cloud's directory, but for its database.
+func Files() []string { return []string{RootKey, Root, IssuingKey, Issuing, DatabaseKey, ZoneKey} }
+
+// Optional reports whether a cloud works without a file.
+func Optional(name string) bool { return name == RootKey || name == ZoneKey }
 
 // Create makes the keys and certificates of a zone in a directory, and replaces none.
 func Create(dir string, zone pseudonym.Zone, now time.Time) error {
@@ -49,7 +57,11 @@ func Create(dir string, zone pseudonym.Zone, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(keyfile.Create(filepath.Join(dir, RootKey), key), keyfile.Create(filepath.Join(dir, IssuingKey), issuing),
+	signing, err := ca.NewKey()
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(keyfile.Create(filepath.Join(dir, RootKey), key), keyfile.Create(filepath.Join(dir, IssuingKey), issuing), keyfile.Create(filepath.Join(dir, ZoneKey), signing),
 		atomicfile.CreatePrivate(filepath.Join(dir, DatabaseKey), seal)); err != nil {
 		return err
 	}
@@ -147,6 +159,26 @@ func readIssuer(dir string, zone pseudonym.Zone, now time.Time) (issuer *ca.Issu
 	}
 	issuer, err = ca.NewIssuer(string(zone), key, chain, now)
 	return issuer, chain[len(chain)-1], err
+}
+
+// KeysUntil returns when the issuing certificate ends, or why the keys do not serve.
+func KeysUntil(o Options, now time.Time) (time.Time, error) {
+	issuer, _, err := readIssuer(o.Dir, o.Zone, now)
+	if err != nil {
+		return time.Time{}, err
+	}
+	if _, err := readSeal(o.Dir); err != nil {
+		return time.Time{}, err
+	}
+	return issuer.Until(), nil
+}
+
+// readZoneKey returns no key if there is none.
+func readZoneKey(dir string) (*ecdsa.PrivateKey, error) {
+	if _, err := os.Stat(filepath.Join(dir, ZoneKey)); errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return readKey(dir, ZoneKey, "remove it if the zone shall not be signed")
 }
 
 func readSeal(dir string) (*database.Seal, error) {

@@ -2,6 +2,8 @@ package cloud
 
 import (
 	"crypto/x509"
+	"log/slog"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -86,8 +88,75 @@ func TestDamagedFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 		o := Options{Zone: testZone, Dir: dir, Database: filepath.Join(dir, "pseudonyms.db")}
-		if _, err := Open(t.Context(), o); err == nil || !strings.Contains(err.Error(), why) {
+		if _, err := Open(t.Context(), o, Parts{Store: true}); err == nil || !strings.Contains(err.Error(), why) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// Each part gets the keys that it needs, and a machine without the others can run it.
+func TestKeysOfParts(t *testing.T) {
+	whole := t.TempDir()
+	if err := Create(whole, testZone, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		parts Parts
+		files []string
+	}{
+		"gateway": {Parts{Gateway: true}, nil},
+		"linker":  {Parts{Linker: true}, []string{IssuingKey, Issuing}},
+		"store":   {Parts{Store: true}, []string{IssuingKey, Issuing, DatabaseKey}},
+		"none":    {Parts{}, nil},
+	} {
+		for leave := range len(c.files) + 1 { // the last time all are there
+			dir := t.TempDir()
+			for i, file := range c.files {
+				if i == leave {
+					continue
+				}
+				content, err := os.ReadFile(filepath.Join(whole, file))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(filepath.Join(dir, file), content, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			cloud, err := Open(t.Context(), Options{Zone: testZone, Dir: dir, Database: filepath.Join(dir, "db"), Log: slog.New(slog.DiscardHandler)}, c.parts)
+			if (err == nil) != (leave == len(c.files)) {
+				t.Errorf("%s without file %d of %v: %v", name, leave, c.files, err)
+			}
+			if err == nil {
+				cloud.Close()
+			}
+		}
+	}
+}
+
+// Without a key a zone is served, and is not signed.
+func TestZoneKey(t *testing.T) {
+	dir := t.TempDir()
+	if err := Create(dir, testZone, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	o := Options{Zone: testZone, Dir: dir, Gateways: []netip.Addr{netip.MustParseAddr("192.0.2.1")}, Log: slog.New(slog.DiscardHandler)}
+	for _, signed := range []bool{true, false} {
+		z, err := Zone(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ds, err := z.DS(); err != nil || (ds != "") != signed {
+			t.Errorf("%q, %v", ds, err)
+		}
+		if err := os.Remove(filepath.Join(dir, ZoneKey)); signed && err != nil {
+			t.Error(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, ZoneKey), []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Zone(o); err == nil {
+		t.Error("a damaged key is as none")
 	}
 }

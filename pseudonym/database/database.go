@@ -43,7 +43,7 @@ type Pseudonym struct {
 	Capability  pseudonym.Capability
 	Client      ca.KeyID
 	Certificate []byte // of the server, in DER
-	Key         []byte // of the server, PKCS #8 in DER; the database has it sealed
+	Key         []byte // of the server, PKCS #8 in DER; the database has it sealed, and without its seal nobody reads it
 	Created     time.Time
 	Expires     time.Time
 	Revoked     time.Time // zero if it is not
@@ -73,7 +73,8 @@ func postgres(database string) bool {
 	return strings.HasPrefix(database, "postgres://") || strings.HasPrefix(database, "postgresql://")
 }
 
-// Open opens a database, a URL of PostgreSQL or the file of SQLite, and brings its tables up to date.
+// Open opens a database, a URL of PostgreSQL or the file of SQLite, and brings its tables up to date. Without a seal, keys of servers
+// are neither read nor added.
 func Open(ctx context.Context, database string, seal *Seal, log *slog.Logger) (*DB, error) {
 	d := &DB{seal: seal, log: log, watchers: map[chan Change]bool{}}
 	dialect, err := goose.DialectSQLite3, error(nil)
@@ -239,6 +240,9 @@ func (d *DB) Tenants(ctx context.Context) (all []Tenant, err error) {
 
 // Add adds a pseudonym. It fails with [ErrExists] if the label is taken. Watchers do not learn of it, as nobody keeps what is not there.
 func (d *DB) Add(ctx context.Context, p Pseudonym) error {
+	if d.seal == nil {
+		return errors.New("the database is open without the seal of its keys")
+	}
 	r, err := d.sql.ExecContext(ctx, `INSERT INTO pseudonyms (label, site, owner, capability, client, certificate, secret, created, expires)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT DO NOTHING`,
 		p.Label, p.Site, p.Owner[:], p.Capability[:], p.Client[:], p.Certificate, d.seal.close(p.Key, p.Label), p.Created.Unix(), p.Expires.Unix())
@@ -264,7 +268,9 @@ func (d *DB) scan(row interface{ Scan(...any) error }) (p Pseudonym, err error) 
 	if revoked != 0 {
 		p.Revoked = time.Unix(revoked, 0)
 	}
-	p.Key, err = d.seal.open(secret, p.Label)
+	if d.seal != nil {
+		p.Key, err = d.seal.open(secret, p.Label)
+	}
 	return p, err
 }
 

@@ -128,15 +128,35 @@ func (g *Gateway) take(ctx context.Context, c *connlimit.Place) {
 
 const handshakeRecord = 22 // RFC 8446, section 5.1
 
+// sslRequest is what a client of PostgreSQL sends before it begins TLS, and sslYes the answer (PostgreSQL's manual, section "Message
+// Formats").
+var sslRequest = []byte{0, 0, 0, 8, 4, 210, 22, 47}
+
+const sslYes = 'S'
+
 // readHello reads until the ClientHello is whole, and returns all that came and its server name. A ClientHello with post-quantum key
 // shares takes more than one segment.
 func readHello(c net.Conn) (all []byte, name string, err error) {
 	_ = c.SetReadDeadline(time.Now().Add(helloFor))
 	defer c.SetReadDeadline(time.Time{})
 	b := make([]byte, 2048)
+	asked := false // for TLS
 	for len(all) < clienthello.Limit {
 		n, err := c.Read(b)
-		if all = append(all, b[:n]...); len(all) > 0 && all[0] != handshakeRecord {
+		all = append(all, b[:n]...)
+		if !asked && len(all) > 0 && bytes.HasPrefix(sslRequest, all) {
+			if asked = len(all) == len(sslRequest); asked {
+				all = nil
+				if _, err := c.Write([]byte{sslYes}); err != nil {
+					return nil, "", err
+				}
+			}
+			if err != nil {
+				return nil, "", err
+			}
+			continue
+		}
+		if len(all) > 0 && all[0] != handshakeRecord {
 			return nil, "", clienthello.ErrNone
 		}
 		hello, bad := clienthello.Parse(clienthello.Handshake(all))

@@ -247,3 +247,46 @@ func TestOthersIntroduceNobody(t *testing.T) {
 		t.Errorf("from %v: %q", from, b)
 	}
 }
+
+// A client of PostgreSQL asks before it begins TLS. The tenant does not see that.
+func TestPostgreSQLAsksFirst(t *testing.T) {
+	l := pseudonym.NewLabel()
+	_, at := start(t, &routes{to: map[pseudonym.Label]string{l: tenant(t)}}, nil)
+	for name, pieces := range map[string][][]byte{"whole": {sslRequest}, "in bytes": {sslRequest[:1], sslRequest[1:7], sslRequest[7:]}} {
+		c, err := net.Dial("tcp", at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		for _, one := range pieces {
+			if _, err := c.Write(one); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if b := make([]byte, 1); second(io.ReadFull(c, b)) != nil || b[0] != sslYes {
+			t.Fatalf("%s: the answer is %q", name, b)
+		}
+		if _, err := c.Write(hello(t, zone.Name(l))); err != nil {
+			t.Fatal(err)
+		}
+		if line, err := bufio.NewReader(c).ReadString('\n'); err != nil || line != c.LocalAddr().String()+" "+zone.Name(l)+"\n" {
+			t.Errorf("%s: %q, %v", name, line, err)
+		}
+	}
+	// It asks once.
+	c, err := net.Dial("tcp", at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for i, want := range []error{nil, io.EOF} {
+		if _, err := c.Write(sslRequest); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(c, make([]byte, 1)); (err == nil) != (want == nil) {
+			t.Errorf("request %d: %v, want %v", i, err, want)
+		}
+	}
+}
+
+func second[T any](_ T, err error) error { return err }

@@ -145,13 +145,16 @@ func (s *Server) ready(e *Entry) (*loaded, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The server names the issuer that it wants, and the client's certificate has the pseudonym as its own issuer.
-	issuer, err := asn1.Marshal(pkix.Name{CommonName: s.zone.Name(e.Label)}.ToRDNSequence())
+	// The server names the issuer that it wants: a client's certificate has the pseudonym as its own issuer, or the zone if a browser
+	// got it for all that is the cloud's own.
+	issuers := []string{s.zone.Name(e.Label)}
+	if e.Site == s.zone.Store() {
+		issuers = append(issuers, string(s.zone))
+	}
+	clients, err := Issuers(issuers...)
 	if err != nil {
 		return nil, err
 	}
-	clients := x509.NewCertPool()
-	clients.AddCert(&x509.Certificate{Raw: issuer, RawSubject: issuer})
 	one := &loaded{Entry: e}
 	one.config = &tls.Config{MinVersion: tls.VersionTLS13, NextProtos: s.next, ClientAuth: tls.RequireAnyClientCert, ClientCAs: clients,
 		Certificates: []tls.Certificate{{Certificate: e.Chain, PrivateKey: key}},
@@ -163,6 +166,19 @@ func (s *Server) ready(e *Entry) (*loaded, error) {
 			return nil
 		}}
 	return one, nil
+}
+
+// Issuers are what a server names when it asks for a client's certificate, by their common names.
+func Issuers(names ...string) (*x509.CertPool, error) {
+	pool := x509.NewCertPool()
+	for _, name := range names {
+		der, err := asn1.Marshal(pkix.Name{CommonName: name}.ToRDNSequence())
+		if err != nil {
+			return nil, err
+		}
+		pool.AddCert(&x509.Certificate{Raw: der, RawSubject: der})
+	}
+	return pool, nil
 }
 
 // Forget drops what is known of a label, or of all if it is empty. It ends the connections of those that may not be used any more, once

@@ -34,6 +34,9 @@ type Store struct {
 	now func() time.Time
 }
 
+// ownLife is that of pseudonyms of the store, at least: without one a person cannot renew the others.
+const ownLife = 2 * 365 * 24 * time.Hour
+
 // Defaults of [Options].
 const (
 	DefaultLife = 90 * 24 * time.Hour
@@ -45,6 +48,30 @@ func New(o Options) *Store { return &Store{o: o, now: time.Now} }
 
 // Zone returns the cloud's zone.
 func (s *Store) Zone() pseudonym.Zone { return s.o.Zone }
+
+// life returns how long a pseudonym of a site lives until it is renewed.
+func (s *Store) life(site string) time.Duration {
+	if site == s.o.Zone.Store() {
+		return max(s.o.Life, ownLife)
+	}
+	return s.o.Life
+}
+
+// prolongAfter is how much longer a pseudonym of the store has to live for [Store.Prolong].
+const prolongAfter = 30 * 24 * time.Hour
+
+// Prolong renews a pseudonym of the store whose holder came by it, once that gives her a good deal more time.
+func (s *Store) Prolong(ctx context.Context, p database.Pseudonym) error {
+	until := s.now().Add(s.life(p.Site))
+	if last := s.o.Issuer.Until(); until.After(last) {
+		until = last
+	}
+	if until.Sub(p.Expires) < prolongAfter {
+		return nil
+	}
+	_, err := s.renew(ctx, p)
+	return err
+}
 
 // Registration is what a user gets.
 type Registration struct {
@@ -98,7 +125,7 @@ func (s *Store) make(site string, client ca.KeyID, owner pseudonym.Owner) (p dat
 	if err != nil {
 		return p, err
 	}
-	cert, err := s.o.Issuer.Server(s.o.Zone.Name(p.Label), key.Public(), now, now.Add(s.o.Life))
+	cert, err := s.o.Issuer.Server(s.o.Zone.Name(p.Label), key.Public(), now, now.Add(s.life(site)))
 	if err != nil {
 		return p, err
 	}
@@ -153,12 +180,16 @@ func (s *Store) Renew(ctx context.Context, name string, owner pseudonym.Owner) (
 	if err != nil {
 		return r, err
 	}
+	return s.renew(ctx, p)
+}
+
+func (s *Store) renew(ctx context.Context, p database.Pseudonym) (r Registration, err error) {
 	old, err := x509.ParseCertificate(p.Certificate)
 	if err != nil {
 		return r, err
 	}
 	now := s.now().Truncate(time.Second)
-	cert, err := s.o.Issuer.Server(s.o.Zone.Name(p.Label), old.PublicKey, now, now.Add(s.o.Life))
+	cert, err := s.o.Issuer.Server(s.o.Zone.Name(p.Label), old.PublicKey, now, now.Add(s.life(p.Site)))
 	if err != nil {
 		return r, err
 	}
@@ -177,9 +208,4 @@ func (s *Store) Entry(ctx context.Context, l pseudonym.Label) (*mutual.Entry, er
 	}
 	return &mutual.Entry{Label: p.Label, Site: p.Site, Capability: p.Capability, Client: p.Client, Expires: p.Expires,
 		Chain: append([][]byte{p.Certificate}, s.o.Issuer.Chain()...), Key: p.Key}, nil
-}
-
-// Route implements [heddle/pseudonym/gateway.Router].
-func (s *Store) Route(ctx context.Context, l pseudonym.Label) (address string, err error) {
-	return s.o.Database.Route(ctx, l, s.now())
 }

@@ -28,14 +28,19 @@ import (
 
 const zone = pseudonym.Zone("cloud.example")
 
-// shelf is a store of two sites.
+// shelf is a store of two sites, and of itself.
 type shelf struct {
 	*Store
 	db      *database.DB
 	tenants map[string]*x509.Certificate
 }
 
-func newShelf(t *testing.T) *shelf {
+func newShelf(t testing.TB) *shelf {
+	t.Helper()
+	return newShelfIn(t, filepath.Join(t.TempDir(), "pseudonyms.db"))
+}
+
+func newShelfIn(t testing.TB, at string) *shelf {
 	t.Helper()
 	issuer, root := catest.NewIssuer(t, string(zone))
 	seal, err := database.NewSeal(make([]byte, database.SealKeySize))
@@ -43,7 +48,7 @@ func newShelf(t *testing.T) *shelf {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.DiscardHandler)
-	db, err := database.Open(t.Context(), filepath.Join(t.TempDir(), "pseudonyms.db"), seal, log)
+	db, err := database.Open(t.Context(), at, seal, log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,6 +61,9 @@ func newShelf(t *testing.T) *shelf {
 		if err := db.AddTenant(t.Context(), database.Tenant{Site: site, Address: fmt.Sprintf("10.0.0.%d:4443", i+1), Client: ca.KeyOf(s.tenants[site]), Created: time.Now()}); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if err := db.PutTenant(t.Context(), database.Tenant{Site: zone.Store(), Address: "10.0.0.9:1", Created: time.Now()}); err != nil {
+		t.Fatal(err)
 	}
 	return s
 }
@@ -123,7 +131,7 @@ func TestRenewAndRevoke(t *testing.T) {
 			t.Errorf("%s by a stranger: %v", name, err)
 		}
 	}
-	if to, err := s.Route(t.Context(), l); err != nil || to != "10.0.0.1:4443" {
+	if to, err := s.db.Route(t.Context(), l, time.Now()); err != nil || to != "10.0.0.1:4443" {
 		t.Errorf("leads to %q, %v", to, err)
 	}
 	if err := s.Revoke(t.Context(), r.Name, owner); err != nil {
@@ -134,6 +142,43 @@ func TestRenewAndRevoke(t *testing.T) {
 	}
 	if all, err := s.Owned(t.Context(), owner); err != nil || len(all) != 0 {
 		t.Errorf("%+v, %v", all, err)
+	}
+}
+
+// Who comes to the store once in a while always can: without it the other pseudonyms could not be renewed.
+func TestProlong(t *testing.T) {
+	s, owner := newShelf(t), pseudonym.NewOwner()
+	r, err := s.Register(t.Context(), zone.Store(), ca.KeyID{1}, owner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin := time.Now()
+	if r.Expires.Before(begin.Add(300 * 24 * time.Hour)) {
+		t.Errorf("it ends on %v", r.Expires)
+	}
+	l, _ := zone.Label(r.Name)
+	get := func() database.Pseudonym {
+		p, err := s.db.Get(t.Context(), l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	p := get()
+	p.Expires = begin.Add(24 * time.Hour)
+	if err := s.db.Renew(t.Context(), l, p.Certificate, p.Expires); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Prolong(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	prolonged := get()
+	if !prolonged.Expires.After(begin.Add(300*24*time.Hour)) || bytes.Equal(prolonged.Certificate, p.Certificate) {
+		t.Errorf("it ends on %v", prolonged.Expires)
+	}
+	s.now = func() time.Time { return begin.Add(time.Hour) }
+	if err := s.Prolong(t.Context(), prolonged); err != nil || !bytes.Equal(get().Certificate, prolonged.Certificate) {
+		t.Errorf("renewed for an hour more, %v", err)
 	}
 }
 
@@ -163,7 +208,7 @@ func request(t *testing.T, site string, key *ecdsa.PrivateKey) string {
 
 func TestRegistrationOverHTTP(t *testing.T) {
 	s := newShelf(t)
-	h := s.Users(func(*http.Request) (o pseudonym.Owner, ok bool) { return o, false })
+	h := s.Users()
 	good := request(t, "news.example", catest.NewKey(t))
 	w := post(h, "198.51.100.1:1", good)
 	var r Registration
@@ -274,6 +319,35 @@ func TestTenantsGetTheirOwnOnly(t *testing.T) {
 		}
 		if w.Code != http.StatusOK && strings.Contains(w.Body.String(), "news") {
 			t.Errorf("%s: %s", name, w.Body)
+		}
+	}
+}
+
+// A tenant says whom it trusts for itself alone, and learns of the sites that links may lead to.
+func TestTenantsTrust(t *testing.T) {
+	s := newShelf(t)
+	h := s.Tenants()
+	ask := func(method, path, body string) *httptest.ResponseRecorder {
+		r := httptest.NewRequest(method, path, strings.NewReader(body))
+		r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{s.tenants["shop.example"]}}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w
+	}
+	if w := ask(http.MethodGet, SitesPath, ""); w.Code != http.StatusOK || strings.TrimSpace(w.Body.String()) != `["news.example","shop.example"]` {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	if w := ask(http.MethodPut, TrustsPath, `["News.Example."]`); w.Code != http.StatusNoContent {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	for name, body := range map[string]string{"no list": "{", "no host name": `["news.example","*"]`, "too many": `["a.example"` + strings.Repeat(`,"a.example"`, mostTrusts) + `]`} {
+		if w := ask(http.MethodPut, TrustsPath, body); w.Code != http.StatusBadRequest {
+			t.Errorf("%s: %d", name, w.Code)
+		}
+	}
+	for site, want := range map[string]bool{"shop.example": true, "news.example": false} {
+		if got, err := s.db.Trusts(t.Context(), site, "news.example"); err != nil || got != want {
+			t.Errorf("%s: %v, %v", site, got, err)
 		}
 	}
 }

@@ -14,6 +14,8 @@ import (
 const (
 	EntryPath   = "/v1/tenant/pseudonyms/" // LABEL
 	ChangesPath = "/v1/tenant/changes"
+	SitesPath   = "/v1/tenant/sites"
+	TrustsPath  = "/v1/tenant/trusts"
 )
 
 // BeatEvery is how often the store says that it is there, in a stream of changes. A sidecar that hears nothing for [BeatFor] asks
@@ -30,11 +32,14 @@ type Changed struct {
 }
 
 // Tenants serves the sidecars of tenants. GET EntryPath+LABEL returns a [heddle/pseudonym/mutual.Entry] of the tenant's own, and GET
-// ChangesPath a line of JSON for each change.
+// ChangesPath a line of JSON for each change. GET SitesPath returns the names of all sites, since links to them lead to the linker. PUT
+// TrustsPath takes the sites whose links may lead to pseudonyms of the tenant.
 func (s *Store) Tenants() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+EntryPath+"{label}", s.tenant(s.sendEntry))
 	mux.HandleFunc("GET "+ChangesPath, s.tenant(s.sendChanges))
+	mux.HandleFunc("GET "+SitesPath, s.tenant(s.sendSites))
+	mux.HandleFunc("PUT "+TrustsPath, s.tenant(s.takeTrusts))
 	return mux
 }
 
@@ -70,6 +75,45 @@ func (s *Store) sendEntry(w http.ResponseWriter, r *http.Request, site string) {
 		s.o.Log.Error("cannot ask for a pseudonym", "error", err)
 		http.Error(w, "the database does not answer", http.StatusServiceUnavailable)
 	}
+}
+
+func (s *Store) sendSites(w http.ResponseWriter, r *http.Request, _ string) {
+	tenants, err := s.o.Database.Tenants(r.Context())
+	if err != nil {
+		s.o.Log.Error("cannot ask for the sites", "error", err)
+		http.Error(w, "the database does not answer", http.StatusServiceUnavailable)
+		return
+	}
+	sites := []string{}
+	for _, t := range tenants {
+		if t.Site != s.o.Zone.Store() {
+			sites = append(sites, t.Site)
+		}
+	}
+	writeJSON(w, http.StatusOK, sites)
+}
+
+// mostTrusts is how many sites a tenant may trust.
+const mostTrusts = 1000
+
+func (s *Store) takeTrusts(w http.ResponseWriter, r *http.Request, site string) {
+	var referrers []string
+	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, mostTrusts*256)).Decode(&referrers)
+	for i := range referrers {
+		if err == nil {
+			referrers[i], err = pseudonym.ParseHost(referrers[i])
+		}
+	}
+	if err != nil || len(referrers) > mostTrusts {
+		http.Error(w, "the sites are no list of host names, or too many", http.StatusBadRequest)
+		return
+	}
+	if err := s.o.Database.PutTrust(r.Context(), site, referrers); err != nil {
+		s.o.Log.Error("cannot note whom a tenant trusts", "error", err)
+		http.Error(w, "the database does not answer", http.StatusServiceUnavailable)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
 }
 
 // sendChanges tells of all labels, since those of others tell a tenant nothing.

@@ -1,9 +1,9 @@
 package store
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
-	"crypto/sha256"
 	"crypto/x509"
 	"encoding/json"
 	"errors"
@@ -31,11 +31,24 @@ type Request struct {
 	Request []byte `json:"request"`
 }
 
-// Users serves people: POST /v1/pseudonyms registers. A client that comes by its pseudonym of the store, whose key owner returns the
-// person of, lists (GET /v1/pseudonyms), renews (POST /v1/pseudonyms/NAME/renew) and revokes (DELETE /v1/pseudonyms/NAME) hers. Pages
-// of other sites cannot make a browser do any of that.
-func (s *Store) Users(owner func(*http.Request) (pseudonym.Owner, bool)) http.Handler {
-	u := &users{Store: s, owner: owner, strangers: connlimit.NewFailures()}
+// ownerKey is the key of the context's value that has the person who asks.
+type ownerKey struct{}
+
+// By says who makes a request: the person by whose pseudonym of the store it came.
+func By(r *http.Request, o pseudonym.Owner) *http.Request {
+	return r.WithContext(context.WithValue(r.Context(), ownerKey{}, o))
+}
+
+func owner(r *http.Request) (o pseudonym.Owner, known bool) {
+	o, known = r.Context().Value(ownerKey{}).(pseudonym.Owner)
+	return o, known
+}
+
+// Users serves people, with pages for their browsers and with JSON: POST /v1/pseudonyms registers. Those of whom [By] says who they are
+// list (GET /v1/pseudonyms), renew (POST /v1/pseudonyms/NAME/renew) and revoke (DELETE /v1/pseudonyms/NAME) theirs. Pages of other
+// sites cannot make a browser do any of that.
+func (s *Store) Users() http.Handler {
+	u := &users{Store: s, strangers: connlimit.NewFailures()}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/pseudonyms", u.register)
 	mux.HandleFunc("GET /v1/pseudonyms", u.known(func(r *http.Request, o pseudonym.Owner) (any, error) { return s.Owned(r.Context(), o) }))
@@ -45,23 +58,34 @@ func (s *Store) Users(owner func(*http.Request) (pseudonym.Owner, bool)) http.Ha
 	mux.HandleFunc("DELETE /v1/pseudonyms/{name}", u.known(func(r *http.Request, o pseudonym.Owner) (any, error) {
 		return struct{}{}, s.Revoke(r.Context(), r.PathValue("name"), o)
 	}))
+	u.pages(mux)
 	return http.NewCrossOriginProtection().Handler(mux)
 }
 
 type users struct {
 	*Store
-	owner     func(*http.Request) (pseudonym.Owner, bool)
 	strangers *connlimit.Failures // registrations by source, of people who have no pseudonym yet
 }
 
+// errTooFast says that strangers of one source register too often.
+var errTooFast = &errhint.Error{What: "the registration", Why: "there were too many from your address", Hint: "try again in a minute"}
+
+// person returns who registers. A stranger becomes a new person, if there were not too many of her source.
+func (u *users) person(r *http.Request) (o pseudonym.Owner, known bool, err error) {
+	if o, known = owner(r); known {
+		return o, true, nil
+	}
+	if from, err := netip.ParseAddrPort(r.RemoteAddr); err != nil || !u.strangers.Take(connlimit.Source(from.Addr())) {
+		return o, false, errTooFast
+	}
+	return pseudonym.NewOwner(), false, nil
+}
+
 func (u *users) register(w http.ResponseWriter, r *http.Request) {
-	owner, known := u.owner(r)
-	if !known {
-		owner = pseudonym.NewOwner()
-		if from, err := netip.ParseAddrPort(r.RemoteAddr); err != nil || !u.strangers.Take(connlimit.Source(from.Addr())) {
-			u.fail(w, http.StatusTooManyRequests, &errhint.Error{What: "the registration", Why: "there were too many from your address", Hint: "try again in a minute"})
-			return
-		}
+	owner, _, err := u.person(r)
+	if err != nil {
+		u.answer(w, 0, nil, err)
+		return
 	}
 	var q Request
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, mostRequest)).Decode(&q); err != nil {
@@ -80,7 +104,7 @@ func (u *users) register(w http.ResponseWriter, r *http.Request) {
 // known serves people who come by a pseudonym of the store.
 func (u *users) known(f func(*http.Request, pseudonym.Owner) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		owner, ok := u.owner(r)
+		owner, ok := owner(r)
 		if !ok {
 			u.fail(w, http.StatusForbidden, &errhint.Error{What: "the request", Why: "the store does not know you", Hint: "come by your pseudonym of the store"})
 			return
@@ -90,22 +114,29 @@ func (u *users) known(f func(*http.Request, pseudonym.Owner) (any, error)) http.
 	}
 }
 
-// answer writes a result, or why there is none. Faults of the store itself are for its operator.
+// answer writes a result, or why there is none.
 func (s *Store) answer(w http.ResponseWriter, status int, got any, err error) {
-	var told *errhint.Error
-	switch {
-	case err == nil:
-		writeJSON(w, status, got)
-	case errors.Is(err, ErrNoTenant), errors.Is(err, pseudonym.ErrNone):
-		s.fail(w, http.StatusNotFound, err)
-	case errors.Is(err, ErrTooMany):
-		s.fail(w, http.StatusTooManyRequests, err)
-	case errors.As(err, &told):
-		s.fail(w, http.StatusBadRequest, err)
-	default:
-		s.o.Log.Error("a request failed", "error", err)
-		s.fail(w, http.StatusServiceUnavailable, &errhint.Error{What: "the store", Why: "its database does not answer", Hint: "try again later"})
+	if err != nil {
+		status, err = s.told(err)
+		s.fail(w, status, err)
+		return
 	}
+	writeJSON(w, status, got)
+}
+
+// told returns what a person may know of an error. Faults of the store itself are for its operator.
+func (s *Store) told(err error) (status int, says error) {
+	var own *errhint.Error
+	switch {
+	case errors.Is(err, ErrNoTenant), errors.Is(err, pseudonym.ErrNone):
+		return http.StatusNotFound, err
+	case errors.Is(err, ErrTooMany), errors.Is(err, errTooFast):
+		return http.StatusTooManyRequests, err
+	case errors.As(err, &own):
+		return http.StatusBadRequest, err
+	}
+	s.o.Log.Error("a request failed", "error", err)
+	return http.StatusServiceUnavailable, &errhint.Error{What: "the store", Why: "its database does not answer", Hint: "try again later"}
 }
 
 func (s *Store) fail(w http.ResponseWriter, status int, err error) {
@@ -134,5 +165,5 @@ func keyOf(der []byte) (id ca.KeyID, err error) {
 	if q.CheckSignature() != nil {
 		return refuse("its key did not sign it")
 	}
-	return sha256.Sum256(q.RawSubjectPublicKeyInfo), nil
+	return ca.KeyOfPublic(q.RawSubjectPublicKeyInfo), nil
 }

@@ -6,29 +6,27 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
-	"strings"
 
 	"heddle/pseudonym"
 	"heddle/pseudonym/mutual"
+	"heddle/pseudonym/tenant/defence"
 )
-
-// cookieName is of the cookie that has the capability once a client showed it. Only this host can set a cookie of such a name (RFC
-// 6265bis, section 4.1.3.2), and browsers do not send it in requests that other sites make.
-const cookieName = "__Host-pseudonym"
 
 // handler admits requests that show the capability, and passes them to the site's own server.
 type handler struct {
 	names *mutual.Server
 	zone  pseudonym.Zone
+	hosts func(site string) bool // whether the cloud has a site
 	log   *slog.Logger
 	to    *httputil.ReverseProxy
+	hides *defence.Defence // may be nil
 }
 
 // entryKey is the key of the context's value that has the pseudonym of a request.
 type entryKey struct{}
 
-func newHandler(zone pseudonym.Zone, names *mutual.Server, to *url.URL, log *slog.Logger) *handler {
-	h := &handler{names: names, zone: zone, log: log}
+func newHandler(zone pseudonym.Zone, names *mutual.Server, hosts func(string) bool, s defence.Strategy, to *url.URL, log *slog.Logger) *handler {
+	h := &handler{names: names, zone: zone, hosts: hosts, log: log}
 	h.to = &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			e := r.In.Context().Value(entryKey{}).(*mutual.Entry)
@@ -49,92 +47,22 @@ func newHandler(zone pseudonym.Zone, names *mutual.Server, to *url.URL, log *slo
 			http.Error(w, "the site does not answer", http.StatusBadGateway)
 		},
 	}
+	if s != nil {
+		h.hides = defence.New(s, h.to)
+	}
 	return h
 }
 
 // ServeHTTP implements [http.Handler].
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.TLS == nil {
-		http.NotFound(w, r)
+	e, ok := h.names.Visit(w, r)
+	if !ok {
 		return
 	}
-	e, err := h.names.Pseudonym(r.Context(), *r.TLS)
-	// A browser must not come by a name of another connection whose certificate fits, and HTTP/2 lets it try.
-	if err != nil || !strings.EqualFold(hostOf(r.Host), h.zone.Name(e.Label)) {
-		http.Error(w, http.StatusText(http.StatusMisdirectedRequest), http.StatusMisdirectedRequest)
-		return
+	r = r.WithContext(context.WithValue(r.Context(), entryKey{}, e))
+	if h.hides != nil {
+		h.hides.Serve(w, r, string(e.Label))
+	} else {
+		h.to.ServeHTTP(w, r)
 	}
-	shown, admitted := h.capability(r, e)
-	if !admitted {
-		http.NotFound(w, r)
-		return
-	}
-	if shown {
-		http.SetCookie(w, &http.Cookie{Name: cookieName, Value: e.Capability.String(), Path: "/", Secure: true, HttpOnly: true, SameSite: http.SameSiteStrictMode, Expires: e.Expires})
-	}
-	h.to.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), entryKey{}, e)))
-}
-
-func hostOf(host string) string {
-	name, _, ok := strings.Cut(host, ":")
-	if ok && strings.Contains(host, "]") {
-		return host
-	}
-	return name
-}
-
-// capability looks for the capability in the query, or else in the cookie if the request comes from the site itself or from no site
-// (Fetch Metadata, section 2.2). It takes both out of the request. shown reports whether it was in the query.
-func (h *handler) capability(r *http.Request, e *mutual.Entry) (shown, admitted bool) {
-	if query, found := cutQuery(r.URL.RawQuery); len(found) > 0 {
-		r.URL.RawQuery = query
-		for _, one := range found {
-			shown = shown || e.Capability.Is(one)
-		}
-	}
-	kept := false
-	cookies, found := cutCookies(r.Header.Values("Cookie"))
-	for _, one := range found {
-		kept = kept || e.Capability.Is(one)
-	}
-	if len(found) > 0 {
-		r.Header.Del("Cookie")
-		if cookies != "" {
-			r.Header.Set("Cookie", cookies)
-		}
-	}
-	switch r.Header.Get("Sec-Fetch-Site") {
-	case "", "none", "same-origin":
-		return shown, shown || kept
-	}
-	return shown, shown
-}
-
-// cutQuery takes the capabilities out of a query, and leaves the rest as it is.
-func cutQuery(query string) (rest string, found []string) {
-	var others []string
-	for part := range strings.SplitSeq(query, "&") {
-		if value, ok := strings.CutPrefix(part, pseudonym.CapabilityKey+"="); ok {
-			found = append(found, value)
-		} else {
-			others = append(others, part)
-		}
-	}
-	return strings.Join(others, "&"), found
-}
-
-// cutCookies takes the capabilities out of the headers Cookie, and leaves the rest as it is.
-func cutCookies(headers []string) (rest string, found []string) {
-	var others []string
-	for _, header := range headers {
-		for part := range strings.SplitSeq(header, ";") {
-			part = strings.TrimSpace(part)
-			if value, ok := strings.CutPrefix(part, cookieName+"="); ok {
-				found = append(found, value)
-			} else if part != "" {
-				others = append(others, part)
-			}
-		}
-	}
-	return strings.Join(others, "; "), found
 }

@@ -1,6 +1,7 @@
 package tenant
 
 import (
+	"bytes"
 	"compress/gzip"
 	"context"
 	"crypto/tls"
@@ -14,6 +15,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/net/html"
 
 	"heddle/pseudonym"
 	"heddle/pseudonym/ca"
@@ -66,7 +69,7 @@ func newFront(t *testing.T, serve http.HandlerFunc) *front {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.handler = newHandler(zone, names, to, slog.New(slog.DiscardHandler))
+	f.handler = newHandler(zone, names, func(site string) bool { return site == "shop.example" }, nil, to, slog.New(slog.DiscardHandler))
 	return f
 }
 
@@ -88,7 +91,7 @@ func (f *front) ask(target string, edit func(*http.Request)) *http.Response {
 func (f *front) query() string { return pseudonym.CapabilityKey + "=" + f.e.Capability.String() }
 
 func (f *front) cookie(r *http.Request) {
-	r.Header.Add("Cookie", cookieName+"="+f.e.Capability.String())
+	r.Header.Add("Cookie", mutual.CookieName+"="+f.e.Capability.String())
 }
 
 func TestCapability(t *testing.T) {
@@ -153,7 +156,7 @@ func TestCookieStaysWithTheBrowserAndTheSite(t *testing.T) {
 func TestRequestsPass(t *testing.T) {
 	f := newFront(t, func(w http.ResponseWriter, _ *http.Request) {})
 	f.ask("/a%2Fb?x=1&"+f.query()+"&y=%20&x=2", func(r *http.Request) {
-		r.Header.Set("Cookie", "a=1; "+cookieName+"="+f.e.Capability.String()+"; b=\"odd, value\"")
+		r.Header.Set("Cookie", "a=1; "+mutual.CookieName+"="+f.e.Capability.String()+"; b=\"odd, value\"")
 		r.Header.Set("Origin", "https://"+f.name())
 		r.Header.Set("Referer", "https://"+f.name()+"/page?x")
 		r.Header.Set("X-Forwarded-For", "203.0.113.1")
@@ -183,7 +186,7 @@ func TestAnswersHaveThePseudonym(t *testing.T) {
 		h.Set("Referrer-Policy", "unsafe-url")
 		h.Set("Alt-Svc", `h3=":443"`)
 		for _, c := range []string{"plain=1", "own=1; Domain=" + site, "dot=1; Domain=." + site + "; Path=/a", "zone=1; Domain=cloud.example", "other=1; Domain=shop.example",
-			cookieName + "=x; Secure; Path=/"} {
+			mutual.CookieName + "=x; Secure; Path=/"} {
 			h.Add("Set-Cookie", c)
 		}
 	})
@@ -218,6 +221,50 @@ func TestSiteIsAway(t *testing.T) {
 	}
 }
 
+// Links and redirects to other sites of the cloud lead to the linker, and prove by which pseudonym the page was got.
+func TestLinksToOtherSites(t *testing.T) {
+	f := newFront(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		w.Header().Set("Location", r.URL.Query().Get("to"))
+		io.WriteString(w, `<a href="`+r.URL.Query().Get("to")+`">`)
+	})
+	for to, plain := range map[string]string{
+		"https://shop.example/a?b=c#d": "https://shop.example/a?b=c#d",
+		"http://Shop.Example":          "http://Shop.Example",
+		"//shop.example/":              "https://shop.example/",
+		"https://shop.example:8443/":   "",
+		"https://me@shop.example/":     "",
+		"https://www.shop.example/":    "",
+		"https://elsewhere.example/":   "",
+		"ftp://shop.example/":          "",
+		"/shop.example":                "",
+	} {
+		r := f.ask("/?to="+url.QueryEscape(to), f.cookie)
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		z := html.NewTokenizer(bytes.NewReader(body))
+		z.Next()
+		for where, got := range map[string]string{"header": r.Header.Get("Location"), "page": z.Token().Attr[0].Val} {
+			if plain == "" {
+				if got != to {
+					t.Errorf("%s: %s leads to %s", where, to, got)
+				}
+				continue
+			}
+			u, err := url.Parse(got)
+			if err != nil || u.Host != zone.Linker() || strings.Contains(got, f.e.Capability.String()) {
+				t.Errorf("%s: %s leads to %s, %v", where, to, got, err)
+				continue
+			}
+			if l := pseudonym.ParseLink(u.Query()); l.To != plain || l.From != f.e.Label || !l.Proved(f.e.Capability) || l.Proved(pseudonym.NewCapability()) {
+				t.Errorf("%s: %s is %+v", where, to, l)
+			}
+		}
+	}
+}
+
 // Pages and style sheets have the pseudonym, compressed or not; what else there is stays as it is.
 func TestPagesHaveThePseudonym(t *testing.T) {
 	const text = `<link href=/a.css><a href="http://` + site + `/next">` + site + `</a>`
@@ -239,12 +286,12 @@ func TestPagesHaveThePseudonym(t *testing.T) {
 		}
 		io.WriteString(out, text)
 	})
-	html := strings.Replace(text, "http://"+site, "https://"+f.name(), 1)
+	whole := strings.Replace(text, "http://"+site, "https://"+f.name(), 1)
 	css := strings.Replace(text, "//"+site, "//"+f.name(), 1)
 	for query, want := range map[string]string{
-		"type=text/html%3B%20charset=utf-8": html,
-		"type=text/html&encoding=gzip":      html,
-		"type=application/xhtml%2Bxml":      html,
+		"type=text/html%3B%20charset=utf-8": whole,
+		"type=text/html&encoding=gzip":      whole,
+		"type=application/xhtml%2Bxml":      whole,
 		"type=text/css":                     css,
 		"type=text/css&encoding=gzip":       css,
 		"type=text/plain":                   text,
@@ -303,18 +350,5 @@ func TestBrokenPage(t *testing.T) {
 	f.ask("/", func(r *http.Request) {
 		f.cookie(r)
 		*r = *r.WithContext(context.WithValue(r.Context(), http.ServerContextKey, &http.Server{})) // else a proxy takes it for a test
-	})
-}
-
-func FuzzCut(f *testing.F) {
-	f.Add("a=1&pseudonym=x&&b", "a=1; __Host-pseudonym=x;; b=\"c; d\"")
-	f.Fuzz(func(t *testing.T, query, cookies string) {
-		if rest, _ := cutQuery(query); strings.HasPrefix(rest, pseudonym.CapabilityKey+"=") || strings.Contains(rest, "&"+pseudonym.CapabilityKey+"=") {
-			t.Errorf("%q leaves %q", query, rest)
-		}
-		rest, found := cutCookies([]string{cookies})
-		if again, more := cutCookies([]string{rest}); len(more) > 0 || again != rest {
-			t.Errorf("%q leaves %q, and then %q, %q (%q)", cookies, rest, again, more, found)
-		}
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"strings"
 
+	"heddle/pseudonym"
 	"heddle/pseudonym/mutual"
 	"heddle/pseudonym/tenant/page"
 )
@@ -34,6 +35,12 @@ func (h *handler) namesIn(r *http.Response) error {
 			r.Header.Set(key, withHost(value, e.Site, name))
 		}
 	}
+	link := func(u *url.URL) (string, bool) { return h.link(u, e) }
+	if u, err := url.Parse(r.Header.Get("Location")); err == nil {
+		if to, ok := link(u); ok {
+			r.Header.Set("Location", to)
+		}
+	}
 	r.Header["Set-Cookie"] = h.cookies(r.Header.Values("Set-Cookie"), e)
 	if len(r.Header["Set-Cookie"]) == 0 {
 		r.Header.Del("Set-Cookie")
@@ -51,8 +58,21 @@ func (h *handler) namesIn(r *http.Response) error {
 	for _, key := range []string{"Alt-Svc", "Public-Key-Pins", "Expect-CT", "Report-To", "NEL"} { // which name other places, or are kept for the name
 		r.Header.Del(key)
 	}
-	pages(r, page.NewHost(e.Site, name))
+	pages(r, page.NewHost(e.Site, name).WithLinks(link))
 	return nil
+}
+
+// link leads a link to another site of the cloud to the linker. ok is false for other links.
+func (h *handler) link(u *url.URL, e *mutual.Entry) (to string, ok bool) {
+	site := strings.ToLower(u.Hostname())
+	if u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "" || u.Port() != "" || u.User != nil || !h.hosts(site) {
+		return "", false
+	}
+	plain := *u
+	if plain.Scheme == "" {
+		plain.Scheme = "https"
+	}
+	return pseudonym.NewLink(plain.String(), e.Label, e.Capability).URL(h.zone), true
 }
 
 // withHost replaces the host of a URL if it is from.
@@ -100,7 +120,7 @@ func inName(c byte) bool {
 func (h *handler) cookies(all []string, e *mutual.Entry) (kept []string) {
 	for _, text := range all {
 		c, err := http.ParseSetCookie(text)
-		if err != nil || strings.EqualFold(c.Name, cookieName) {
+		if err != nil || strings.EqualFold(c.Name, mutual.CookieName) {
 			continue
 		}
 		domain := strings.ToLower(strings.TrimPrefix(c.Domain, "."))

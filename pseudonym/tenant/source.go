@@ -4,6 +4,7 @@ package tenant
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -13,6 +14,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"sync/atomic"
 	"time"
 
 	"heddle/internal/netutil"
@@ -25,19 +27,32 @@ import (
 type source struct {
 	base   string // URL without a path
 	client *http.Client
+	trusts []string
 	log    *slog.Logger
+
+	sites atomic.Pointer[map[string]bool] // of the cloud; nil before the store answered
 }
 
-// mostEntry is the size of an answer in bytes.
-const mostEntry = 64 << 10
+// Sizes of answers in bytes.
+const (
+	mostEntry = 64 << 10
+	mostSites = 64 << 20
+)
 
-func newSource(base *url.URL, config *tls.Config, log *slog.Logger) *source {
-	return &source{base: base.Scheme + "://" + base.Host, log: log, client: &http.Client{Transport: &http.Transport{TLSClientConfig: config,
+// sitesEvery is how often the store is asked for the sites.
+const sitesEvery = time.Minute
+
+func newSource(base *url.URL, config *tls.Config, trusts []string, log *slog.Logger) *source {
+	return &source{base: base.Scheme + "://" + base.Host, trusts: trusts, log: log, client: &http.Client{Transport: &http.Transport{TLSClientConfig: config,
 		ForceAttemptHTTP2: true, ResponseHeaderTimeout: store.BeatFor, TLSHandshakeTimeout: store.BeatFor}}}
 }
 
 func (s *source) get(ctx context.Context, path string) (*http.Response, error) {
-	q, err := http.NewRequestWithContext(ctx, http.MethodGet, s.base+path, nil)
+	return s.ask(ctx, http.MethodGet, path, nil)
+}
+
+func (s *source) ask(ctx context.Context, method, path string, body io.Reader) (*http.Response, error) {
+	q, err := http.NewRequestWithContext(ctx, method, s.base+path, body)
 	if err != nil {
 		return nil, err
 	}
@@ -46,7 +61,7 @@ func (s *source) get(ctx context.Context, path string) (*http.Response, error) {
 		return nil, err
 	}
 	switch r.StatusCode {
-	case http.StatusOK:
+	case http.StatusOK, http.StatusNoContent:
 		return r, nil
 	case http.StatusNotFound:
 		err = pseudonym.ErrNone
@@ -56,6 +71,48 @@ func (s *source) get(ctx context.Context, path string) (*http.Response, error) {
 	}
 	r.Body.Close()
 	return nil, err
+}
+
+// trust tells the store whose links may lead to this site's pseudonyms.
+func (s *source) trust(ctx context.Context) error {
+	list := s.trusts
+	if list == nil {
+		list = []string{}
+	}
+	text, err := json.Marshal(list)
+	if err != nil {
+		return err
+	}
+	r, err := s.ask(ctx, http.MethodPut, store.TrustsPath, bytes.NewReader(text))
+	if err != nil {
+		return err
+	}
+	return r.Body.Close()
+}
+
+// look asks for the sites of the cloud.
+func (s *source) look(ctx context.Context) error {
+	r, err := s.get(ctx, store.SitesPath)
+	if err != nil {
+		return err
+	}
+	defer r.Body.Close()
+	var all []string
+	if err := json.NewDecoder(io.LimitReader(r.Body, mostSites)).Decode(&all); err != nil {
+		return err
+	}
+	sites := map[string]bool{}
+	for _, site := range all {
+		sites[site] = true
+	}
+	s.sites.Store(&sites)
+	return nil
+}
+
+// hosts reports whether the cloud has a site.
+func (s *source) hosts(site string) bool {
+	sites := s.sites.Load()
+	return sites != nil && (*sites)[site]
 }
 
 // Pseudonym implements [mutual.Source].
@@ -91,6 +148,10 @@ func (s *source) followOnce(ctx context.Context, forget func(pseudonym.Label)) e
 	}
 	defer r.Body.Close()
 	forget("") // what changed before
+	if err := errors.Join(s.trust(ctx), s.look(ctx)); err != nil {
+		return err
+	}
+	looked := time.Now()
 	lines := bufio.NewScanner(r.Body)
 	for lines.Scan() {
 		silent.Reset(store.BeatFor)
@@ -100,6 +161,12 @@ func (s *source) followOnce(ctx context.Context, forget func(pseudonym.Label)) e
 		}
 		if c.Label != nil {
 			forget(*c.Label)
+		}
+		if time.Since(looked) > sitesEvery {
+			if err := s.look(ctx); err != nil {
+				return err
+			}
+			looked = time.Now()
 		}
 	}
 	if err := context.Cause(ctx); err != nil {

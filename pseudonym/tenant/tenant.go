@@ -15,16 +15,20 @@ import (
 	"heddle/pseudonym"
 	"heddle/pseudonym/gateway"
 	"heddle/pseudonym/mutual"
+	"heddle/pseudonym/tenant/defence"
 )
 
 // Options configure a sidecar.
 type Options struct {
 	Zone     pseudonym.Zone
-	Store    *url.URL       // of the cloud
-	TLS      *tls.Config    // with the tenant's certificate and the cloud's root, to ask the store
-	To       *url.URL       // the site's own server: http://HOST:PORT or https://HOST:PORT
-	Gateways []netip.Prefix // which say by the PROXY protocol who the client is; others are clients themselves
-	Size     int            // pseudonyms in memory
+	Store    *url.URL         // of the cloud
+	TLS      *tls.Config      // with the tenant's certificate and the cloud's root, to ask the store
+	To       *url.URL         // the site's own web server: http://HOST:PORT or https://HOST:PORT
+	Stream   string           // or its server that speaks something else, HOST:PORT or unix:FILE
+	Gateways []netip.Prefix   // which say by the PROXY protocol who the client is; others are clients themselves
+	Trusts   []string         // sites whose links may lead to pseudonyms of this one
+	Defence  defence.Strategy // of pages, or nil
+	Size     int              // pseudonyms in memory
 	Log      *slog.Logger
 }
 
@@ -33,6 +37,7 @@ type Sidecar struct {
 	o      Options
 	source *source
 	names  *mutual.Server
+	site   *handler
 }
 
 // clients are the limits of connections whose pseudonym was proved.
@@ -43,16 +48,22 @@ const (
 	headerFor = 20 * time.Second
 	idleFor   = 2 * time.Minute
 	endFor    = 10 * time.Second
+	dialFor   = 5 * time.Second // for the site's server
 )
 
 // New returns a sidecar.
 func New(o Options) (*Sidecar, error) {
+	s := &Sidecar{o: o, source: newSource(o.Store, o.TLS, o.Trusts, o.Log)}
+	var err error
+	if o.Stream != "" {
+		s.names, err = mutual.NewServer(o.Zone, s.source, o.Size, streamProtocols...)
+		return s, err
+	}
 	if o.To.Scheme != "http" && o.To.Scheme != "https" || o.To.Host == "" {
 		return nil, &errhint.Error{What: "to " + o.To.String(), Why: "it is no address of a web server", Hint: "such as http://127.0.0.1:8080"}
 	}
-	s := &Sidecar{o: o, source: newSource(o.Store, o.TLS, o.Log)}
-	var err error
 	s.names, err = mutual.NewServer(o.Zone, s.source, o.Size, "h2", "http/1.1")
+	s.site = newHandler(o.Zone, s.names, s.source.hosts, o.Defence, o.To, o.Log)
 	return s, err
 }
 
@@ -60,10 +71,22 @@ func New(o Options) (*Sidecar, error) {
 type Status struct {
 	To   string `json:"to"`
 	Live int    `json:"live"` // connections
+	// Defence is what the defence of pages cost, if there is one.
+	Defence *defence.Cost `json:"defence,omitempty"`
 }
 
 // Status returns the state.
-func (s *Sidecar) Status() Status { return Status{s.o.To.String(), s.names.Live()} }
+func (s *Sidecar) Status() Status {
+	st := Status{To: s.o.Stream, Live: s.names.Live()}
+	if s.site == nil {
+		return st
+	}
+	if st.To = s.o.To.String(); s.site.hides != nil {
+		cost := s.site.hides.Cost()
+		st.Defence = &cost
+	}
+	return st
+}
 
 // Serve serves until ctx ends.
 func (s *Sidecar) Serve(ctx context.Context, l net.Listener) error {
@@ -76,7 +99,10 @@ func (s *Sidecar) Serve(ctx context.Context, l net.Listener) error {
 	}()
 	defer func() { <-followed }()
 	defer cancel()
-	web := &http.Server{Handler: newHandler(s.o.Zone, s.names, s.o.To, s.o.Log), TLSConfig: &tls.Config{NextProtos: []string{"h2", "http/1.1"}},
+	if s.site == nil {
+		return s.serveStream(ctx, l)
+	}
+	web := &http.Server{Handler: s.site, TLSConfig: &tls.Config{NextProtos: []string{"h2", "http/1.1"}},
 		ReadHeaderTimeout: headerFor, IdleTimeout: idleFor, MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(s.o.Log.Handler(), slog.LevelDebug)}
 	ended := make(chan error, 1)
 	go func() {

@@ -1,43 +1,42 @@
-// Package zone is the authoritative nameserver of a cloud's zone. Each name that may be a pseudonym has the gateways' addresses,
-// whether anybody has it or not: so answers tell nothing, and need no database (requirement R2 of the paper).
+// Package zone is the authoritative nameserver of a cloud's zone. All pseudonyms are one wildcard with the gateways' addresses, so
+// answers tell nothing about a name, and need no database (requirement R2 of the paper).
 package zone
 
 import (
 	"context"
+	"crypto/ecdsa"
 	"errors"
+	"log/slog"
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/miekg/dns"
 
 	"heddle/internal/errhint"
+	"heddle/internal/netutil"
 	"heddle/pseudonym"
 )
 
 // Options configure a nameserver.
 type Options struct {
 	Zone     pseudonym.Zone
-	Gateways []netip.Addr // of all pseudonyms
-	Own      []string     // the cloud's own labels at the gateways, such as store
-	Servers  []string     // names of nameservers; ns.ZONE if empty, which is at the gateways
-	Serial   uint32
+	Gateways []netip.Addr      // of all pseudonyms
+	Own      []string          // the cloud's own labels at the gateways, such as store
+	Servers  []string          // names of nameservers; ns.ZONE if empty, which is at the gateways
+	Key      *ecdsa.PrivateKey // signs the zone (DNSSEC); may be nil
+	Log      *slog.Logger
 }
-
-// Times in seconds. Pseudonyms live long, and gateways move seldom.
-const (
-	addressTTL  = 300
-	negativeTTL = 300
-	zoneTTL     = 3600
-)
 
 // Server answers for one zone.
 type Server struct {
-	o    Options
-	apex string // with a dot at the end
-	own  map[string]bool
+	o       Options
+	apex    string // with a dot at the end
+	content atomic.Pointer[content]
 }
 
 // New returns a nameserver.
@@ -45,21 +44,36 @@ func New(o Options) (*Server, error) {
 	if len(o.Gateways) == 0 {
 		return nil, &errhint.Error{What: "the zone " + string(o.Zone), Why: "there is no address of a gateway", Hint: "set gateways = [\"192.0.2.1\"]"}
 	}
-	s := &Server{o: o, apex: dns.Fqdn(string(o.Zone)), own: map[string]bool{}}
-	own := o.Own
-	if len(o.Servers) == 0 {
-		s.o.Servers = []string{"ns." + s.apex}
-		own = append(own[:len(own):len(own)], "ns")
-	}
-	for _, label := range own {
-		s.own[label] = true
-	}
-	return s, nil
+	s := &Server{o: o, apex: dns.Fqdn(string(o.Zone))}
+	return s, s.refresh(time.Now())
 }
+
+// refresh makes the records again, and signs them.
+func (s *Server) refresh(now time.Time) error {
+	c := newContent(s.o, s.apex, now)
+	if s.o.Key != nil {
+		if err := c.sign(s.apex, s.o.Key, now); err != nil {
+			return err
+		}
+	}
+	s.content.Store(c)
+	return nil
+}
+
+// maxPayload is what answers by UDP take at most, in bytes, so that no network has to split them (RFC 9715).
+const maxPayload = 1232
 
 // ServeDNS implements [dns.Handler].
 func (s *Server) ServeDNS(w dns.ResponseWriter, q *dns.Msg) {
-	_ = w.WriteMsg(s.Answer(q))
+	m := s.Answer(q)
+	if _, packets := w.LocalAddr().(*net.UDPAddr); packets {
+		size := dns.MinMsgSize
+		if opt := q.IsEdns0(); opt != nil {
+			size = min(max(int(opt.UDPSize()), dns.MinMsgSize), maxPayload)
+		}
+		m.Truncate(size)
+	}
+	_ = w.WriteMsg(m)
 }
 
 // Answer returns the answer to a question.
@@ -67,8 +81,10 @@ func (s *Server) Answer(q *dns.Msg) *dns.Msg {
 	m := new(dns.Msg)
 	m.SetReply(q)
 	m.Compress = true
+	secure := false
 	if opt := q.IsEdns0(); opt != nil {
-		m.SetEdns0(1232, false)
+		secure = opt.Do()
+		m.SetEdns0(maxPayload, secure)
 		if opt.Version() != 0 {
 			m.Rcode = dns.RcodeBadVers
 			return m
@@ -84,57 +100,73 @@ func (s *Server) Answer(q *dns.Msg) *dns.Msg {
 		return m
 	}
 	m.Authoritative = true
-	switch kind := q.Question[0].Qtype; {
-	case name == s.apex:
-		s.answerApex(m, kind)
-	case s.own[strings.TrimSuffix(name, "."+s.apex)], s.isPseudonym(name):
-		m.Answer = s.addresses(q.Question[0].Name, kind)
-	default:
-		m.Rcode = dns.RcodeNameError
-	}
-	if len(m.Answer) == 0 {
-		m.Ns = append(m.Ns, s.soa())
-	}
+	s.content.Load().answer(m, name, secure)
 	return m
 }
 
-func (s *Server) isPseudonym(name string) bool {
-	_, ok := s.o.Zone.Label(name)
-	return ok
+// answer adds the records for a name, in lower case, that is in the zone.
+func (c *content) answer(m *dns.Msg, name string, secure bool) {
+	owner, wild := c.owner(name)
+	kind := m.Question[0].Qtype
+	if kind == dns.TypeANY { // one set is enough (RFC 8482)
+		kind = c.least(owner)
+	}
+	found := c.sets[owner][kind]
+	switch {
+	case owner == "":
+		m.Rcode = dns.RcodeNameError
+	case len(found) > 0:
+		m.Answer = renamed(shuffled(found), m.Question[0].Name)
+		if secure {
+			m.Answer = append(m.Answer, renamed(c.signature(owner, kind), m.Question[0].Name)...)
+		}
+		if secure && wild { // that there is no such name itself
+			m.Ns = append(m.Ns, c.denial(name)...)
+		}
+		return
+	}
+	m.Ns = append(m.Ns, c.sets[c.apex][dns.TypeSOA]...)
+	if !secure {
+		return
+	}
+	m.Ns = append(m.Ns, c.signature(c.apex, dns.TypeSOA)...)
+	m.Ns = append(m.Ns, c.denial(name)...)
+	if wild && c.before(name) != owner { // that the wildcard has nothing of this type
+		m.Ns = append(m.Ns, c.denial(owner)...)
+	}
 }
 
-func (s *Server) answerApex(m *dns.Msg, kind uint16) {
-	if kind == dns.TypeSOA {
-		m.Answer = append(m.Answer, s.soa())
+// owner returns the name whose records a name has: its own or those of the wildcard, or none.
+func (c *content) owner(name string) (owner string, wild bool) {
+	if c.sets[name] != nil {
+		return name, false
 	}
-	if kind == dns.TypeNS {
-		for _, server := range s.o.Servers {
-			m.Answer = append(m.Answer, &dns.NS{Hdr: header(s.apex, dns.TypeNS, zoneTTL), Ns: dns.Fqdn(server)})
+	for parent := name; ; {
+		_, parent, _ = strings.Cut(parent, ".")
+		if c.sets[parent] != nil {
+			if wildcard := "*." + parent; c.sets[wildcard] != nil {
+				return wildcard, true
+			}
+			return "", false
 		}
 	}
 }
 
-// addresses returns those of the gateways, in random order.
-func (s *Server) addresses(name string, kind uint16) (all []dns.RR) {
-	for _, i := range rand.Perm(len(s.o.Gateways)) {
-		a := s.o.Gateways[i]
-		switch {
-		case a.Is4() && kind == dns.TypeA:
-			all = append(all, &dns.A{Hdr: header(name, dns.TypeA, addressTTL), A: net.IP(a.AsSlice())})
-		case a.Is6() && kind == dns.TypeAAAA:
-			all = append(all, &dns.AAAA{Hdr: header(name, dns.TypeAAAA, addressTTL), AAAA: net.IP(a.AsSlice())})
-		}
+// shuffled spreads clients over the gateways.
+func shuffled(set []dns.RR) []dns.RR {
+	set = slices.Clone(set)
+	rand.Shuffle(len(set), func(i, j int) { set[i], set[j] = set[j], set[i] })
+	return set
+}
+
+// renamed returns records with the name that was asked for, as it was written.
+func renamed(set []dns.RR, name string) []dns.RR {
+	all := make([]dns.RR, len(set))
+	for i, rr := range set {
+		all[i] = dns.Copy(rr)
+		all[i].Header().Name = name
 	}
 	return all
-}
-
-func header(name string, kind uint16, ttl uint32) dns.RR_Header {
-	return dns.RR_Header{Name: name, Rrtype: kind, Class: dns.ClassINET, Ttl: ttl}
-}
-
-func (s *Server) soa() dns.RR {
-	return &dns.SOA{Hdr: header(s.apex, dns.TypeSOA, negativeTTL), Ns: dns.Fqdn(s.o.Servers[0]), Mbox: "hostmaster." + s.apex, Serial: s.o.Serial,
-		Refresh: 3600, Retry: 600, Expire: 604_800, Minttl: negativeTTL}
 }
 
 // queryFor bounds how long a connection may be silent.
@@ -148,6 +180,9 @@ func (s *Server) Serve(ctx context.Context, packets net.PacketConn, streams net.
 	for _, one := range []*dns.Server{udp, tcp} {
 		go func() { ended <- one.ActivateAndServe() }()
 	}
+	signing, stop := context.WithCancel(ctx)
+	defer stop()
+	go s.keepSigned(signing)
 	var err error
 	left := 2
 	select {
@@ -164,4 +199,13 @@ func (s *Server) Serve(ctx context.Context, packets net.PacketConn, streams net.
 		return nil
 	}
 	return errors.Join(errors.New("the nameserver ended"), err)
+}
+
+// keepSigned signs again long before signatures end.
+func (s *Server) keepSigned(ctx context.Context) {
+	for s.o.Key != nil && netutil.Sleep(ctx, signEvery) == nil {
+		if err := s.refresh(time.Now()); err != nil {
+			s.o.Log.Error("the zone cannot be signed", "error", err)
+		}
+	}
 }

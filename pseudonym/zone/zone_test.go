@@ -2,6 +2,7 @@ package zone
 
 import (
 	"context"
+	"log/slog"
 	"net"
 	"net/netip"
 	"strings"
@@ -14,10 +15,14 @@ import (
 
 const apex = pseudonym.Zone("cloud.example")
 
-func server(t *testing.T) *Server {
+func server(t testing.TB, edit ...func(*Options)) *Server {
 	t.Helper()
-	s, err := New(Options{Zone: apex, Gateways: []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("2001:db8::1")},
-		Own: []string{"store"}, Serial: 7})
+	o := Options{Zone: apex, Gateways: []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("2001:db8::1")},
+		Own: []string{"store"}, Log: slog.New(slog.DiscardHandler)}
+	for _, f := range edit {
+		f(&o)
+	}
+	s, err := New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,14 +46,18 @@ func TestAnswers(t *testing.T) {
 		{strings.ToUpper(label), dns.TypeA, dns.RcodeSuccess, 2},
 		{label, dns.TypeAAAA, dns.RcodeSuccess, 1},
 		{label, dns.TypeMX, dns.RcodeSuccess, 0},
-		{label, dns.TypeANY, dns.RcodeSuccess, 0},
+		{label, dns.TypeANY, dns.RcodeSuccess, 2},
+		{label, dns.TypeHTTPS, dns.RcodeSuccess, 1},
 		{"store.cloud.example.", dns.TypeA, dns.RcodeSuccess, 2},
 		{"ns.cloud.example.", dns.TypeAAAA, dns.RcodeSuccess, 1},
 		{"cloud.example.", dns.TypeSOA, dns.RcodeSuccess, 1},
 		{"cloud.example.", dns.TypeNS, dns.RcodeSuccess, 1},
 		{"cloud.example.", dns.TypeA, dns.RcodeSuccess, 0},
-		{"www.cloud.example.", dns.TypeA, dns.RcodeNameError, 0},
-		{"a." + label, dns.TypeA, dns.RcodeNameError, 0},
+		{"www.cloud.example.", dns.TypeA, dns.RcodeSuccess, 2},
+		{"a." + label, dns.TypeA, dns.RcodeSuccess, 2},
+		{"*.cloud.example.", dns.TypeA, dns.RcodeSuccess, 2},
+		{"a.store.cloud.example.", dns.TypeA, dns.RcodeNameError, 0},
+		{"a.b.store.cloud.example.", dns.TypeA, dns.RcodeNameError, 0},
 		{"example.", dns.TypeA, dns.RcodeRefused, 0},
 		{"evilcloud.example.", dns.TypeA, dns.RcodeRefused, 0},
 	} {
@@ -59,10 +68,16 @@ func TestAnswers(t *testing.T) {
 		if wants := c.n == 0 && c.rcode != dns.RcodeRefused; wants != (len(m.Ns) == 1) {
 			t.Errorf("%s %s: a resolver cannot keep that there is nothing: %s", c.name, dns.TypeToString[c.kind], m)
 		}
+		for _, rr := range m.Answer {
+			if rr.Header().Name != c.name {
+				t.Errorf("%s: an answer for %s", c.name, rr.Header().Name)
+			}
+		}
 	}
 }
 
-// Whether anybody has a label does not show: the nameserver does not know.
+// Whether anybody has a label does not show: the nameserver does not know. With signatures the size depends on the place of the label in
+// the alphabet, which everybody sees.
 func TestAnswersHaveOneSize(t *testing.T) {
 	s, sizes := server(t), map[int]bool{}
 	for range 100 {
@@ -91,8 +106,9 @@ func TestOddQuestions(t *testing.T) {
 	}
 }
 
-func TestServe(t *testing.T) {
-	s := server(t)
+// serve runs a server for a test.
+func serve(t *testing.T, s *Server) (at string) {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -104,15 +120,22 @@ func TestServe(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Serve(ctx, p, l) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	return l.Addr().String()
+}
+
+func TestServe(t *testing.T) {
+	at := serve(t, server(t))
 	for _, network := range []string{"udp", "tcp"} {
-		m, _, err := (&dns.Client{Net: network}).Exchange(new(dns.Msg).SetQuestion("store.cloud.example.", dns.TypeA), l.Addr().String())
+		m, _, err := (&dns.Client{Net: network}).Exchange(new(dns.Msg).SetQuestion("store.cloud.example.", dns.TypeA), at)
 		if err != nil || len(m.Answer) != 2 || !m.Authoritative {
 			t.Errorf("%s: %v, %v", network, m, err)
 		}
-	}
-	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
 	}
 }
 
@@ -123,10 +146,7 @@ func TestNoGateway(t *testing.T) {
 }
 
 func FuzzAnswer(f *testing.F) {
-	s, err := New(Options{Zone: apex, Gateways: []netip.Addr{netip.MustParseAddr("192.0.2.1")}})
-	if err != nil {
-		f.Fatal(err)
-	}
+	s := server(f, signed(f))
 	for _, name := range []string{"cloud.example.", string(pseudonym.NewLabel()) + ".cloud.example."} {
 		b, err := new(dns.Msg).SetQuestion(name, dns.TypeA).Pack()
 		if err != nil {

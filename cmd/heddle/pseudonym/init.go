@@ -74,6 +74,7 @@ gateways = [{{range $i, $a := .Gateways}}{{if $i}}, {{end}}"{{$a}}"{{end}}]   # 
 listen = [":443"]             # the gateway
 dns = [":53"]                 # the nameserver, UDP and TCP
 store = "127.0.0.1:4480"      # where the gateway finds the store
+linker = "127.0.0.1:4482"     # where the gateway finds the linker
 tenants = ":4481"             # where the sidecars of tenants ask the store
 database = "pseudonyms.db"    # or postgres://HOST/NAME for several machines
 life = "2160h"                # of a pseudonym, until its holder renews it

@@ -21,6 +21,7 @@ import (
 // Parts of a cloud that may run apart.
 const (
 	partStore   = "store"
+	partLinker  = "linker"
 	partDNS     = "dns"
 	partGateway = "gateway"
 )
@@ -28,17 +29,20 @@ const (
 func newServeCommand() *cobra.Command {
 	var only []string
 	var dryRun bool
-	parts := []string{partStore, partDNS, partGateway}
+	parts := []string{partStore, partLinker, partDNS, partGateway}
 	cmd := &cobra.Command{
 		Use:   "serve FILE",
-		Short: "Run a cloud's store, nameserver and gateway",
+		Short: "Run a cloud's store, linker, nameserver and gateway",
 		Long: `Serve runs the parts of a cloud until it is interrupted: the store, where users
-get pseudonyms and sidecars their certificates; the nameserver of the zone; and
-the gateway, which leads connections to the tenants by the name in their first
-message. The gateway relays all bytes, and can read none.
+get pseudonyms and sidecars their certificates; the linker, which leads people
+who follow a link from one tenant to another to their pseudonym of it; the
+nameserver of the zone; and the gateway, which leads connections to the tenants
+by the name in their first message. The gateway relays all bytes, and can read
+none.
 
 With --only it runs some of the parts. Parts on several machines share a
-database of PostgreSQL, and learn of changes at once.
+database of PostgreSQL, and learn of changes at once. Each part reads the keys
+that it needs: the gateway none.
 
 A pseudonym that was revoked stops working within five seconds, also in
 connections that are open.`,
@@ -65,7 +69,7 @@ connections that are open.`,
 			return runServe(cmd, c, parts)
 		},
 	}
-	cmd.Flags().StringSliceVar(&only, "only", nil, "run this `PART` only: store, dns or gateway")
+	cmd.Flags().StringSliceVar(&only, "only", nil, "run this `PART` only: store, linker, dns or gateway")
 	_ = cmd.RegisterFlagCompletionFunc("only", cobra.FixedCompletions(parts, cobra.ShellCompDirectiveNoFileComp))
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what would run, and run nothing")
 	return cmd
@@ -78,7 +82,8 @@ func runServe(cmd *cobra.Command, f config.PseudonymCloud, parts []string) error
 	}
 	stderr := cmd.ErrOrStderr()
 	o.Log = slog.New(slog.NewTextHandler(stderr, nil))
-	c, err := cloud.Open(cmd.Context(), o)
+	has := func(part string) bool { return slices.Contains(parts, part) }
+	c, err := cloud.Open(cmd.Context(), o, cloud.Parts{Store: has(partStore), Linker: has(partLinker), Gateway: has(partGateway)})
 	if err != nil {
 		return err
 	}
@@ -122,6 +127,9 @@ func begin(ctx context.Context, c *cloud.Cloud, f config.PseudonymCloud, parts [
 	if slices.Contains(parts, partStore) {
 		listen("store", f.Store, c.ServeStore)
 		listen("tenants", f.Tenants, c.ServeTenants)
+	}
+	if slices.Contains(parts, partLinker) {
+		listen("linker", f.Linker, c.ServeLinker)
 	}
 	if slices.Contains(parts, partGateway) {
 		for _, address := range f.Listen {

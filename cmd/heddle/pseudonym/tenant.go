@@ -27,6 +27,7 @@ import (
 	"heddle/pseudonym/cloud"
 	"heddle/pseudonym/database"
 	"heddle/pseudonym/tenant"
+	"heddle/pseudonym/tenant/defence"
 )
 
 func newTenantCommand() *cobra.Command {
@@ -229,8 +230,18 @@ out by a link or an image who reaches this one. Others get 404 Not Found.
 
 While the store does not answer, pseudonyms that the sidecar knows stay usable.
 
+--to may also name a server that speaks something else within TLS, such as IMAP
+or PostgreSQL. It gets the bytes of the holders of pseudonyms alone.
+
 In pages, style sheets, redirects and cookies it replaces the site's own name by
-the pseudonym. Names in scripts that pages load stay: use relative links there.`,
+the pseudonym. Names in scripts that pages load stay: use relative links there.
+
+With --defence a Service Worker in the user's browser loads what pages need in
+pieces that are padded, so that their sizes tell less about the page. Browsers
+without scripts go on without it if their user says so.
+
+Links to other sites of the cloud lead to its linker, and from there to the
+user's own pseudonyms of those sites that trust this one.`,
 		Example: `  heddle pseudonym tenant run tenant.toml
   heddle pseudonym tenant run --zone cloud.example --store 192.0.2.1:4481 --to http://127.0.0.1:8080`,
 		Args: cobra.MaximumNArgs(1),
@@ -268,12 +279,16 @@ func runTenant(cmd *cobra.Command, t config.PseudonymTenant) error {
 	if err != nil {
 		return err
 	}
-	to, err := t.Target()
+	to, stream, err := t.Target()
+	if err != nil {
+		return err
+	}
+	hides, err := defence.Parse(t.Defence)
 	if err != nil {
 		return err
 	}
 	stderr := cmd.ErrOrStderr()
-	s, err := tenant.New(tenant.Options{Zone: zone, Store: &url.URL{Scheme: "https", Host: t.Store}, To: to, Gateways: t.Gateways(), Size: t.Size,
+	s, err := tenant.New(tenant.Options{Zone: zone, Store: &url.URL{Scheme: "https", Host: t.Store}, To: to, Stream: stream, Gateways: t.Gateways(), Trusts: t.Trusts, Defence: hides, Size: t.Size,
 		TLS: &tls.Config{ServerName: cloud.TenantsLabel + "." + string(zone), RootCAs: roots, MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{own}},
 		Log: slog.New(slog.NewTextHandler(stderr, nil))})
 	if err != nil {
@@ -283,7 +298,7 @@ func runTenant(cmd *cobra.Command, t config.PseudonymTenant) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(stderr, "pseudonym: listening on %s for %s\n", l.Addr(), to)
+	fmt.Fprintf(stderr, "pseudonym: listening on %s for %s\n", l.Addr(), t.To)
 	return runner.Run(cmd.Context(), runner.Options{Name: "tenant", Taken: runner.AddNumber, Talk: stderr}, func(ctx context.Context, r *runner.Runner) error {
 		r.Show(func() control.Status {
 			st := s.Status()

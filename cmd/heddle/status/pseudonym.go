@@ -20,4 +20,7 @@ func cloudText(b *strings.Builder, name string, s *cloud.Status) {
 // tenantText prints the status of `heddle pseudonym tenant run`.
 func tenantText(b *strings.Builder, name string, s *tenant.Status) {
 	fmt.Fprintf(b, "%s: running\n  sidecar of %s, %s open\n", name, s.To, text.About(s.Live, "connection"))
+	if d := s.Defence; d != nil {
+		fmt.Fprintf(b, "  defence: %s in %s; %s as %s\n", text.About(d.Objects, "object"), text.About(d.Pieces, "piece"), text.Size(d.Content), text.Size(d.Sent))
+	}
 }

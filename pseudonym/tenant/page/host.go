@@ -4,6 +4,7 @@ package page
 import (
 	"bytes"
 	"io"
+	"net/url"
 
 	"golang.org/x/text/transform"
 )
@@ -12,10 +13,17 @@ import (
 type Host struct {
 	from []byte // in lower case
 	to   []byte
+	link func(*url.URL) (string, bool) // may be nil
 }
 
 // NewHost takes names in lower case.
-func NewHost(from, to string) *Host { return &Host{[]byte(from), []byte(to)} }
+func NewHost(from, to string) *Host { return &Host{from: []byte(from), to: []byte(to)} }
+
+// WithLinks also replaces where links of pages lead, if link says so. Links are what a person follows: elements a and area.
+func (h Host) WithLinks(link func(*url.URL) (string, bool)) *Host {
+	h.link = link
+	return &h
+}
 
 // String replaces in a text.
 func (h *Host) String(text string) string {

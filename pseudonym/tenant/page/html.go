@@ -81,7 +81,9 @@ func (h *Host) tag(t *html.Token) (changed bool) {
 		value := a.Val
 		switch {
 		case urls[key]:
-			value = h.URL(value)
+			if value = h.URL(value); value == a.Val && (t.Data == "a" || t.Data == "area") {
+				value = h.elsewhere(value)
+			}
 		case key == "srcset", key == "imagesrcset", key == "content", key == "style", key == "ping", key == "srcdoc", strings.HasPrefix(key, "data-"), strings.HasPrefix(key, "on"):
 			value = h.String(value)
 		}
@@ -105,6 +107,21 @@ func (h *Host) unsealed(t *html.Token) bool {
 		t.Attr = slices.DeleteFunc(t.Attr, func(a html.Attribute) bool { return a.Key == "integrity" })
 	}
 	return len(t.Attr) < before
+}
+
+// elsewhere replaces a link to another site.
+func (h *Host) elsewhere(text string) string {
+	if h.link == nil {
+		return text
+	}
+	u, err := url.Parse(strings.TrimSpace(text))
+	if err != nil || u.Host == "" {
+		return text
+	}
+	if to, ok := h.link(u); ok {
+		return to
+	}
+	return text
 }
 
 // URL replaces the host of one URL, as a browser reads it, and makes it https.

@@ -3,6 +3,7 @@ package page
 import (
 	"bytes"
 	"io"
+	"net/url"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -71,6 +72,31 @@ func TestHTML(t *testing.T) {
 	} {
 		var out bytes.Buffer
 		if err := host.HTML(&out, iotest.HalfReader(strings.NewReader(text))); err != nil || out.String() != want {
+			t.Errorf("%s\nis   %s\nwant %s (%v)", text, out.String(), want, err)
+		}
+	}
+}
+
+// Only what a person follows leads elsewhere, and only where the link says so.
+func TestLinks(t *testing.T) {
+	h := host.WithLinks(func(u *url.URL) (string, bool) { return "https://linker/?" + u.Host, u.Host == "shop.example" })
+	for text, want := range map[string]string{
+		`<a href="https://shop.example/x">`:           `<a href="https://linker/?shop.example">`,
+		`<AREA href=" //shop.example/">`:              `<area href="https://linker/?shop.example">`,
+		`<svg><a xlink:href="//shop.example/">`:       `<svg><a xlink:href="https://linker/?shop.example">`,
+		`<a href="https://other.example/">`:           `<a href="https://other.example/">`,
+		`<a href="/shop.example">`:                    `<a href="/shop.example">`,
+		`<a href="https://news.example/">`:            `<a href="https://` + to + `/">`,
+		`<a title="https://shop.example/">`:           `<a title="https://shop.example/">`,
+		`<img src="https://shop.example/x.png">`:      `<img src="https://shop.example/x.png">`,
+		`<link href="https://shop.example/x.css">`:    `<link href="https://shop.example/x.css">`,
+		`<form action="https://shop.example/find">`:   `<form action="https://shop.example/find">`,
+		`<a href="https://shop.example/%zz">broken`:   `<a href="https://shop.example/%zz">broken`,
+		`<p>https://shop.example/ is a <a>site</a>`:   `<p>https://shop.example/ is a <a>site</a>`,
+		`<script>go("https://shop.example")</script>`: `<script>go("https://shop.example")</script>`,
+	} {
+		var out bytes.Buffer
+		if err := h.HTML(&out, strings.NewReader(text)); err != nil || out.String() != want {
 			t.Errorf("%s\nis   %s\nwant %s (%v)", text, out.String(), want, err)
 		}
 	}

@@ -1,0 +1,187 @@
+package pseudonym
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/net/publicsuffix"
+
+	"heddle/cmd/heddle/internal/checks"
+	"heddle/cmd/heddle/internal/cli"
+	"heddle/config"
+	"heddle/internal/errhint"
+	"heddle/internal/text"
+	"heddle/pseudonym/cloud"
+	"heddle/pseudonym/database"
+)
+
+// checkFor bounds one question to the network.
+const checkFor = 5 * time.Second
+
+// soon is when an operator has to think of a certificate's end.
+const soon = 60 * 24 * time.Hour
+
+func newDoctorCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "doctor FILE",
+		Short: "Check a cloud, and say what to do",
+		Long: `Doctor looks at a cloud as its users do: keys and certificates, the database,
+the public suffix list, whether this machine's nameserver finds the zone,
+whether the gateways lead to the store, and whether the sidecars can be reached
+from here. It changes nothing, and talks to the cloud alone.`,
+		Example: "  heddle pseudonym doctor cloud.toml",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var c config.PseudonymCloud
+			if err := cli.Loaded(cmd, args[0], config.LoadPseudonymCloud, &c); err != nil {
+				return err
+			}
+			o, err := c.Options()
+			if err != nil {
+				return err
+			}
+			o.Log = slog.New(slog.DiscardHandler)
+			all := examine(cmd.Context(), c, o)
+			if asJSON {
+				return cli.WriteJSON(cmd.OutOrStdout(), all)
+			}
+			return checks.Print(cmd.OutOrStdout(), all)
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// examine runs all checks.
+func examine(ctx context.Context, c config.PseudonymCloud, o cloud.Options) (all []checks.Result) {
+	add := func(name string, r checks.Result) {
+		r.Check = name
+		all = append(all, r)
+	}
+	add("keys", checkKeys(o, time.Now()))
+	add("root-key", checkRootKey(o))
+	add("public-suffix", checkSuffix(string(o.Zone)))
+	add("delegation", checkDelegation(ctx, o))
+	for _, a := range o.Gateways {
+		add("gateway "+a.String(), checkGateway(ctx, c, o, a))
+	}
+	db, err := cloud.OpenDatabase(ctx, o)
+	if err != nil {
+		add("database", refused(err))
+		return all
+	}
+	defer db.Close()
+	stats, err := db.Stats(ctx, time.Now())
+	if err != nil {
+		add("database", refused(err))
+		return all
+	}
+	valid := 0
+	for _, s := range stats {
+		valid += s.Valid
+	}
+	add("database", checks.Result{Verdict: checks.Yes, What: text.About(valid, "valid pseudonym") + " of " + text.About(len(stats), "site")})
+	tenants, err := db.Tenants(ctx)
+	if err != nil {
+		add("sidecars", refused(err))
+	}
+	for _, t := range tenants {
+		if t.Site != o.Zone.Store() {
+			add("sidecar "+t.Site, checkSidecar(ctx, t))
+		}
+	}
+	return all
+}
+
+func refused(err error) checks.Result {
+	return checks.Result{Verdict: checks.No, What: err.Error(), Hint: errhint.Of(err)}
+}
+
+func checkKeys(o cloud.Options, now time.Time) checks.Result {
+	until, err := cloud.KeysUntil(o, now)
+	if err != nil {
+		return refused(err)
+	}
+	what := "the issuing certificate ends on " + until.Format(time.DateOnly)
+	if until.Sub(now) < soon {
+		return checks.Result{Verdict: checks.Partly, What: what, Hint: "heddle pseudonym init --renew"}
+	}
+	return checks.Result{Verdict: checks.Yes, What: what}
+}
+
+func checkRootKey(o cloud.Options) checks.Result {
+	if _, err := os.Stat(filepath.Join(o.Dir, cloud.RootKey)); err == nil {
+		return checks.Result{Verdict: checks.Partly, What: "the root's key is on this machine", Hint: "keep " + cloud.RootKey + " elsewhere; only init --renew needs it"}
+	}
+	return checks.Result{Verdict: checks.Yes, What: "the root's key is elsewhere"}
+}
+
+// checkSuffix looks at the public suffix list that this program was built with.
+func checkSuffix(zone string) checks.Result {
+	if suffix, _ := publicsuffix.PublicSuffix("x." + zone); suffix == zone {
+		return checks.Result{Verdict: checks.Yes, What: zone + " is on the public suffix list"}
+	}
+	return checks.Result{Verdict: checks.Partly, What: zone + " is not on the public suffix list that this program knows", Hint: "ask for it at publicsuffix.org: browsers then keep the cookies of sites apart by themselves"}
+}
+
+func checkDelegation(ctx context.Context, o cloud.Options) checks.Result {
+	ctx, cancel := context.WithTimeout(ctx, checkFor)
+	defer cancel()
+	found, err := net.DefaultResolver.LookupNetIP(ctx, "ip", o.Zone.Store()+".")
+	if err != nil {
+		return checks.Result{Verdict: checks.No, What: "this machine's nameserver does not find " + o.Zone.Store(), Hint: "have the parent zone delegate " + string(o.Zone) + " to the nameserver of serve"}
+	}
+	for i := range found {
+		found[i] = found[i].Unmap()
+		if !slices.Contains(o.Gateways, found[i]) {
+			return checks.Result{Verdict: checks.No, What: o.Zone.Store() + " has the address " + found[i].String(), Hint: "is that a gateway? Then add it to gateways; else look at the delegation"}
+		}
+	}
+	return checks.Result{Verdict: checks.Yes, What: fmt.Sprintf("%s has %s of the gateways", o.Zone.Store(), text.About(len(found), "address"))}
+}
+
+// checkGateway comes to the store as a new user does.
+func checkGateway(ctx context.Context, c config.PseudonymCloud, o cloud.Options, a netip.Addr) checks.Result {
+	roots := x509.NewCertPool()
+	root, err := os.ReadFile(filepath.Join(o.Dir, cloud.Root))
+	if err != nil || !roots.AppendCertsFromPEM(root) {
+		return checks.Result{Verdict: checks.Unknown, What: "there is no " + cloud.Root + " here", Hint: "copy it from where init ran"}
+	}
+	port := "443"
+	if len(c.Listen) > 0 {
+		if _, p, err := net.SplitHostPort(c.Listen[0]); err == nil {
+			port = p
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, checkFor)
+	defer cancel()
+	d := tls.Dialer{Config: &tls.Config{ServerName: o.Zone.Store(), RootCAs: roots, MinVersion: tls.VersionTLS13}}
+	conn, err := d.DialContext(ctx, "tcp", net.JoinHostPort(a.String(), port))
+	if err != nil {
+		return checks.Result{Verdict: checks.No, What: "it does not lead to the store: " + err.Error(), Hint: "does serve run there, and may this machine reach it?"}
+	}
+	conn.Close()
+	return checks.Result{Verdict: checks.Yes, What: "leads to the store"}
+}
+
+func checkSidecar(ctx context.Context, t database.Tenant) checks.Result {
+	ctx, cancel := context.WithTimeout(ctx, checkFor)
+	defer cancel()
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", t.Address)
+	if err != nil {
+		return checks.Result{Verdict: checks.No, What: err.Error(), Hint: "does heddle pseudonym tenant run there? Only gateways have to reach it"}
+	}
+	conn.Close()
+	return checks.Result{Verdict: checks.Yes, What: "listens on " + t.Address}
+}

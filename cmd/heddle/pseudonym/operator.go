@@ -1,0 +1,157 @@
+package pseudonym
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"heddle/cmd/heddle/internal/cli"
+	"heddle/config"
+	"heddle/internal/atomicfile"
+	"heddle/path"
+	"heddle/pseudonym/cloud"
+	"heddle/pseudonym/database"
+)
+
+func newStatsCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "stats FILE",
+		Short: "Count the pseudonyms of a cloud's sites",
+		Long: `Stats counts for each site the pseudonyms that are valid, that ended and that
+were revoked, and the people who have a valid one. It names nobody.`,
+		Example: "  heddle pseudonym stats cloud.toml",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return withDatabase(cmd, args[0], func(ctx context.Context, db *database.DB) error {
+				all, err := db.Stats(ctx, time.Now())
+				if err != nil {
+					return err
+				}
+				if asJSON {
+					return cli.WriteJSON(cmd.OutOrStdout(), all)
+				}
+				return cli.Table(cmd.OutOrStdout(), "SITE\tVALID\tENDED\tREVOKED\tPEOPLE", all, func(s database.SiteStats) []any {
+					return []any{s.Site, s.Valid, s.Ended, s.Revoked, s.People}
+				})
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func newBackupCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "backup FILE DIR",
+		Short: "Copy a cloud's database and keys",
+		Long: `Backup copies what a cloud needs to go on elsewhere into a new directory: the
+file, the keys and certificates, and the database. A serve that runs goes on. To
+restore, put the directory where the file was. The root's key is copied only if
+it is there.
+
+Whoever has the backup is the cloud, so encrypt it where you keep it. A database
+of PostgreSQL has its own program for this, pg_dump: then the keys are copied
+alone.`,
+		Example: "  heddle pseudonym backup /etc/heddle/cloud/cloud.toml /srv/backup/cloud-2026-11-24",
+		Args:    cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			file, dir := args[0], args[1]
+			var c config.PseudonymCloud
+			if err := cli.Loaded(cmd, file, config.LoadPseudonymCloud, &c); err != nil {
+				return err
+			}
+			if err := os.Mkdir(dir, 0o700); err != nil {
+				return &path.Error{What: "the backup in " + dir, Why: "the directory cannot be made", Hint: "name one that is not there, in a directory that is", Err: err}
+			}
+			if err := copyKeys(c.Keys, dir); err != nil {
+				return err
+			}
+			if err := copyFile(file, filepath.Join(dir, fileName)); err != nil {
+				return err
+			}
+			return withDatabase(cmd, file, func(ctx context.Context, db *database.DB) error {
+				err := db.Copy(ctx, filepath.Join(dir, filepath.Base(c.Database)))
+				if errors.Is(err, database.ErrNoCopy) {
+					fmt.Fprintf(cmd.ErrOrStderr(), "pseudonym: copied the keys to %s; copy the database with pg_dump\n", dir)
+					return nil
+				}
+				return err
+			})
+		},
+	}
+}
+
+// copyKeys copies the files of a cloud. Some may be elsewhere.
+func copyKeys(from, to string) error {
+	for _, name := range cloud.Files() {
+		err := copyFile(filepath.Join(from, name), filepath.Join(to, name))
+		if cloud.Optional(name) && errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func copyFile(from, to string) error {
+	content, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	return atomicfile.CreatePrivate(to, content)
+}
+
+func newZoneCommand() *cobra.Command {
+	var ds bool
+	cmd := &cobra.Command{
+		Use:   "zone FILE",
+		Short: "Print a cloud's zone for another nameserver",
+		Long: `Zone prints the records of a cloud's zone, for a nameserver such as BIND, Knot
+or PowerDNS in place of the one of serve. All pseudonyms are one wildcard, so
+the records change only with the gateways. Let the nameserver sign them with
+keys of its own.
+
+With --ds it prints what the parent zone needs, so that resolvers trust the
+signatures of serve's own nameserver (DNSSEC).`,
+		Example: `  heddle pseudonym zone cloud.toml > /etc/bind/cloud.example.zone
+  heddle pseudonym zone cloud.toml --ds`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var c config.PseudonymCloud
+			if err := cli.Loaded(cmd, args[0], config.LoadPseudonymCloud, &c); err != nil {
+				return err
+			}
+			o, err := c.Options()
+			if err != nil {
+				return err
+			}
+			s, err := cloud.Zone(o)
+			if err != nil {
+				return err
+			}
+			if !ds {
+				return s.Write(cmd.OutOrStdout())
+			}
+			text, err := s.DS()
+			if err == nil && text == "" {
+				err = &path.Error{What: "the zone " + c.Zone, Why: "it is not signed", Hint: "heddle pseudonym init makes " + cloud.ZoneKey + " for a new cloud"}
+			}
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), text)
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&ds, "ds", false, "print the DS record for the parent zone")
+	return cmd
+}

@@ -1,0 +1,247 @@
+package pseudonym
+
+import (
+	"bytes"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"heddle/lab/browser"
+	"heddle/lab/labtest"
+	"heddle/lab/peer"
+)
+
+//go:embed steps.mjs
+var stepsScript string
+
+// step is one thing that a user does in Chromium: see steps.mjs.
+type step struct {
+	Open     string `json:"open,omitempty"`
+	Register string `json:"register,omitempty"`
+	Click    string `json:"click,omitempty"`
+	Title    string `json:"title,omitempty"`
+	Show     string `json:"show,omitempty"`
+	Shot     string `json:"shot,omitempty"`
+}
+
+// page is what the user saw.
+type page struct {
+	Error, URL, Title, Text, Passphrase string
+	Links                               map[string]string
+	Files                               map[string][]byte
+}
+
+// chromium is the browser of one user, with her certificates and her profile.
+type chromium struct {
+	*world
+	home    string
+	scripts bool // whether pages may run any
+}
+
+// patience bounds one step on a busy machine.
+const patience = 2 * time.Minute
+
+// shots is where a person wants pictures of the pages, for the documentation.
+var shots = os.Getenv("HEDDLE_TEST_SHOTS")
+
+func (w *world) chromium() *chromium {
+	w.t.Helper()
+	if err := browser.Supported(); err != nil {
+		w.t.Skip("typed skip:", err)
+	}
+	if _, err := exec.LookPath("certutil"); err != nil {
+		w.t.Skip("typed skip:", errors.Join(peer.ErrMissing, err), "apt-get install libnss3-tools")
+	}
+	c := &chromium{world: w, home: w.t.TempDir()}
+	if err := os.MkdirAll(c.keys(), 0o700); err != nil {
+		w.t.Fatal(err)
+	}
+	c.tool("certutil", "-N", "--empty-password")
+	c.tool("certutil", "-A", "-n", zone, "-t", "C,,", "-i", filepath.Join(w.dir, "root.pem"))
+	return c
+}
+
+// keys is where Chromium on Linux has its certificates.
+func (c *chromium) keys() string { return filepath.Join(c.home, ".pki", "nssdb") }
+
+func (c *chromium) tool(name string, args ...string) {
+	c.t.Helper()
+	if out, err := exec.CommandContext(c.t.Context(), name, append([]string{"-d", "sql:" + c.keys()}, args...)...).CombinedOutput(); err != nil {
+		c.t.Fatalf("%s: %v: %s", name, err, out)
+	}
+}
+
+// take imports what a page gave the user.
+func (c *chromium) take(p page) {
+	c.t.Helper()
+	for name, content := range p.Files {
+		file := filepath.Join(c.t.TempDir(), name)
+		if err := os.WriteFile(file, content, 0o600); err != nil {
+			c.t.Fatal(err)
+		}
+		c.tool("pk12util", "-i", file, "-W", p.Passphrase)
+	}
+}
+
+// do starts the browser for some steps.
+func (c *chromium) do(steps ...step) map[string]page {
+	c.t.Helper()
+	for i := range steps {
+		if steps[i].Shot != "" && shots == "" {
+			steps[i].Shot = ""
+		} else if steps[i].Shot != "" {
+			steps[i].Shot = filepath.Join(shots, steps[i].Shot)
+		}
+	}
+	// A user picks the certificate once for each site. The policy picks it for her, of those that the server asks for.
+	choice, err := json.Marshal(map[string]any{"pattern": "https://[*.]" + zone, "filter": map[string]any{}})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	out, err := browser.Script{Text: stepsScript, Home: c.home, Policies: map[string]any{"AutoSelectCertificateForUrls": []string{string(choice)}},
+		Args: []string{"--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"},
+		Order: map[string]any{"profile": filepath.Join(c.home, "profile"), "timeout": patience.Milliseconds(), "steps": steps, "scripts": c.scripts,
+			"viewport": map[string]int{"width": 720, "height": 360}, "colorScheme": "light"}}.Run(c.t.Context(), c.Host("client"))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	var seen map[string]page
+	if err := json.Unmarshal(out, &seen); err != nil {
+		c.t.Fatalf("%v: %s", err, out)
+	}
+	return seen
+}
+
+// A user with Chromium alone, without scripts, gets pseudonyms by the store's pages, imports their certificates, visits a site, follows
+// a link to another one, and revokes. The observer sees neither site.
+func TestChromium(t *testing.T) {
+	w := newWorld(t)
+	c := w.chromium()
+	dir := t.TempDir()
+	end := labtest.Capture(t, w.Instance, dir, map[string]string{"isp": "isp/client"})
+
+	first := c.do(step{Open: "https://store." + zone + "/", Shot: "store.png"}, step{Register: news, Show: "made", Shot: "made.png"})["made"]
+	if len(first.Files) != 2 || first.Passphrase == "" || first.Links[news] == "" {
+		t.Fatalf("%+v", first)
+	}
+	c.take(first)
+	// She comes by her own pseudonym of the store from now on.
+	entrance := first.Links["your entrance to this store"]
+	second := c.do(step{Open: entrance, Show: "home"}, step{Register: shop, Show: "made"})
+	if home := second["home"]; !strings.Contains(home.Text, news) || strings.Contains(home.Text, "been here before") {
+		t.Fatalf("%+v", home)
+	}
+	if made := second["made"]; len(made.Files) != 1 || made.Links[shop] == "" {
+		t.Fatalf("%+v", made)
+	}
+	c.take(second["made"])
+
+	to := func(link, path string) string { return strings.Replace(link, "/?", path+"?", 1) }
+	seen := c.do(
+		step{Open: first.Links[news], Show: "news"},
+		step{Open: to(first.Links[news], "/links.html"), Show: "links"},
+		step{Click: "to the shop", Show: "shop"},
+		step{Open: to(first.Links[news], "/links.html")},
+		step{Click: "to a hidden page", Show: "page"},
+		step{Open: to(second["made"].Links[shop], "/links.html")},
+		step{Click: "to the news", Show: "untrusted", Shot: "linker.png"},
+		step{Open: entrance, Shot: "list.png"},
+		step{Click: "Revoke the pseudonym of " + shop, Show: "sure"},
+		step{Click: "Revoke it", Show: "revoked"},
+		step{Open: second["made"].Links[shop], Show: "gone"},
+		step{Open: to(first.Links[news], "/links.html")},
+		step{Click: "to the shop", Show: "none"},
+	)
+	end()
+	at := strings.SplitN(second["made"].Links[shop], "/?", 2)[0]
+	for name, check := range map[string]func(page) bool{
+		"news":  func(p page) bool { return p.Text == text(news) },
+		"links": func(p page) bool { return strings.HasPrefix(p.Links["to the shop"], "https://linker."+zone+"/?") },
+		"shop":  func(p page) bool { return p.Text == text(shop) && strings.HasPrefix(p.URL, at+"/?") },
+		"page": func(p page) bool {
+			return strings.TrimSpace(p.Text) == "hidden" && strings.HasPrefix(p.URL, at+"/page.html?")
+		},
+		"untrusted": func(p page) bool {
+			return strings.Contains(p.Text, "trusts") && p.Links["Go on by the plain name"] == "https://"+news+"/"
+		},
+		"sure": func(p page) bool { return strings.Contains(p.Title, shop) },
+		"revoked": func(p page) bool {
+			return strings.Contains(p.Text, news) && !strings.Contains(p.Text, at[len("https://"):])
+		},
+		"gone": func(p page) bool { return p.Error != "" },
+		"none": func(p page) bool { return strings.Contains(p.Text, "no pseudonym of "+shop) },
+	} {
+		if !check(seen[name]) {
+			t.Errorf("%s: %+v", name, seen[name])
+		}
+	}
+	if t.Failed() {
+		for site, p := range w.sidecars {
+			t.Logf("%s: %s", site, p.Log())
+		}
+	}
+	captured, err := os.ReadFile(labtest.File(dir, "isp"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, secret := range []string{news, shop, "nobody else reads", "hidden"} {
+		if bytes.Contains(captured, []byte(secret)) {
+			t.Errorf("the observer sees %q", secret)
+		}
+	}
+}
+
+// With the page defence Chromium loads all that a page needs as it does without, and all but the worker and large objects in pieces.
+func TestPageDefence(t *testing.T) {
+	w := newWorld(t, "--defence", "pieces")
+	c := w.chromium()
+	c.scripts = true
+	made := map[string]page{}
+	for _, site := range []string{news, shop} {
+		made[site] = c.do(step{Open: "https://store." + zone + "/"}, step{Register: site, Show: "made"})["made"]
+		c.take(made[site])
+	}
+	to := func(site, path string) string { return strings.Replace(made[site].Links[site], "/?", path+"?", 1) }
+	seen := c.do(
+		step{Open: to(shop, "/rich.html"), Title: "loaded", Show: shop},
+		step{Open: to(news, "/rich.html"), Title: "loaded", Show: news},
+		step{Open: to(news, "/rich.html"), Title: "loaded", Show: "again"},
+		step{Open: to(news, "/page.html"), Show: "page"},
+	)
+	const want = "loaded: rgb(1, 2, 3) 7 3 11 thirteen 17 5242880 nineteen 404 206"
+	for _, name := range []string{shop, news, "again"} {
+		if seen[name].Title != want {
+			t.Errorf("%s: %+v", name, seen[name])
+		}
+	}
+	if strings.TrimSpace(seen["page"].Text) != "hidden" {
+		t.Errorf("%+v", seen["page"])
+	}
+	var status struct {
+		Running []struct {
+			Tenant struct {
+				Defence *struct {
+					Objects int   `json:"objects"`
+					Pieces  int   `json:"pieces"`
+					Content int64 `json:"content_bytes"`
+					Sent    int64 `json:"sent_bytes"`
+				} `json:"defence"`
+			} `json:"tenant"`
+		} `json:"running"`
+	}
+	out := w.Run("news", "status", "--json")
+	if err := json.Unmarshal([]byte(out), &status); err != nil || len(status.Running) != 1 || status.Running[0].Tenant.Defence == nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	// Two loads of ten objects each, the pages among them, and one page. The part of a text is not one of them, and Chromium may load the
+	// background once.
+	if cost := status.Running[0].Tenant.Defence; cost.Objects < 21 || cost.Pieces < cost.Objects || cost.Content < 2*5<<20 || cost.Sent <= cost.Content {
+		t.Errorf("%+v", cost)
+	}
+}

@@ -1,0 +1,1 @@
+export const prime = 17

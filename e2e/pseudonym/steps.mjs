@@ -1,0 +1,63 @@
+// Does with Chromium what a user of pseudonyms does, and prints what she saw as JSON. The order is {profile, steps}; a step is
+// {open} a URL, {register} a site by the store's form, {click} the text of a link or button, {title} the beginning of the title to wait
+// for, {shot} a file. A step may have {show}: the name under which what she sees then is printed: {url, title, text, links, files, passphrase}, or {error}.
+import { readFileSync } from 'node:fs'
+import { chromium } from 'playwright-core'
+
+const { executable, args, order } = JSON.parse(readFileSync(0, 'utf8'))
+const context = await chromium.launchPersistentContext(order.profile, { executablePath: executable, args, timeout: 60_000, viewport: order.viewport, colorScheme: order.colorScheme,
+  javaScriptEnabled: order.scripts })
+const seen = {}
+try {
+  context.setDefaultTimeout(order.timeout)
+  let page = await context.newPage()
+  for (const step of order.steps) {
+    try {
+      await act(page, step)
+      if (step.show) seen[step.show] = await look(page)
+    } catch (error) {
+      if (!step.show) throw error
+      seen[step.show] = { error: error.message.split('\n')[0] }
+      page = await context.newPage() // the old one still shows the error
+    }
+  }
+} finally {
+  await context.close()
+}
+process.stdout.write(JSON.stringify(seen))
+
+async function act(page, step) {
+  if (step.open) await page.goto(step.open, { waitUntil: 'load' })
+  if (step.register) {
+    await page.getByLabel('Site', { exact: true }).fill(step.register)
+    await leave(page, () => page.keyboard.press('Enter'))
+  }
+  if (step.click) {
+    const target = page.getByRole('link', { name: step.click }).or(page.getByRole('button', { name: step.click })).first()
+    await leave(page, () => target.click())
+  }
+  if (step.title) await page.waitForFunction((title) => document.title.startsWith(title), step.title)
+  if (step.shot) await page.screenshot({ path: step.shot, fullPage: true })
+}
+
+// leave waits for the page that an act leads to.
+async function leave(page, act) {
+  const next = page.waitForEvent('load')
+  await act()
+  await next
+}
+
+async function look(page) {
+  const files = {}
+  for (const link of await page.locator('a.file').all()) {
+    const [download] = await Promise.all([page.waitForEvent('download'), link.click()])
+    files[download.suggestedFilename()] = readFileSync(await download.path()).toString('base64')
+  }
+  const links = {}
+  for (const link of await page.locator('a').all()) links[(await link.innerText()).trim()] = await link.evaluate((a) => a.href)
+  const passphrase = page.locator('#passphrase')
+  return {
+    url: page.url(), title: await page.title(), text: await page.locator('body').innerText(), links, files,
+    passphrase: await passphrase.count() ? await passphrase.innerText() : '',
+  }
+}

@@ -1,0 +1,29 @@
+package store
+
+import (
+	"sync/atomic"
+	"testing"
+
+	"heddle/pseudonym"
+	"heddle/pseudonym/ca"
+	"heddle/pseudonym/pgtest"
+)
+
+// Registrations per second, from many people at a time: keys and certificates are made for each.
+func BenchmarkRegister(b *testing.B) {
+	run := func(b *testing.B, s *shelf) {
+		var n atomic.Int64
+		b.SetParallelism(8)
+		b.RunParallel(func(p *testing.PB) {
+			for p.Next() {
+				if _, err := s.Register(b.Context(), "news.example", ca.KeyID{1}, pseudonym.NewOwner()); err != nil {
+					b.Error(err)
+				}
+				n.Add(1)
+			}
+		})
+		b.ReportMetric(float64(n.Load())/b.Elapsed().Seconds(), "registrations/s")
+	}
+	b.Run("SQLite", func(b *testing.B) { run(b, newShelf(b)) })
+	b.Run("PostgreSQL", func(b *testing.B) { run(b, newShelfIn(b, pgtest.Start(b).Database(b))) })
+}

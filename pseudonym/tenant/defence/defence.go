@@ -1,0 +1,123 @@
+package defence
+
+import (
+	"crypto/sha256"
+	_ "embed"
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"regexp"
+	"strings"
+	"sync"
+	"sync/atomic"
+)
+
+// What the sidecar itself answers, below a path that sites do not use (RFC 8615).
+const (
+	workerPath = "/.well-known/heddle/worker.js"
+	plainPath  = "/.well-known/heddle/plain"
+)
+
+// plainCookie says that the browser cannot use the defence, and its user goes on without.
+const plainCookie = "__Host-heddle-plain"
+
+//go:embed worker.js
+var workerText string
+
+//go:embed boot.html
+var bootPage string
+
+// bootPolicy permits the one script of the page.
+var bootPolicy = func() string {
+	script := regexp.MustCompile(`(?s)<script>(.*)</script>`).FindStringSubmatch(bootPage)[1]
+	sum := sha256.Sum256([]byte(script))
+	return "default-src 'none'; img-src data:; script-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'; worker-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+}()
+
+// Defence answers for a site with a strategy. It is safe for concurrent use.
+type Defence struct {
+	strategy Strategy
+	worker   string
+	next     http.Handler
+
+	mu    sync.Mutex
+	loads map[loadKey]*load
+	of    map[string]int // loads by visitor
+	held  int64          // bytes of them
+
+	objects, pieces, content, sent atomic.Uint64
+}
+
+// New returns a defence before a handler.
+func New(s Strategy, next http.Handler) *Defence {
+	worker := strings.Replace(workerText, "const MOST = 1 ", fmt.Sprintf("const MOST = %d ", s.Most()), 1)
+	return &Defence{strategy: s, worker: worker, next: next, loads: map[loadKey]*load{}, of: map[string]int{}}
+}
+
+// Cost is what a defence did, and what it cost in bytes.
+type Cost struct {
+	Objects uint64 `json:"objects"`
+	Pieces  uint64 `json:"pieces"`
+	Content uint64 `json:"content_bytes"`
+	Sent    uint64 `json:"sent_bytes"`
+}
+
+// Cost returns the sums since the start.
+func (d *Defence) Cost() Cost {
+	return Cost{d.objects.Load(), d.pieces.Load(), d.content.Load(), d.sent.Load()}
+}
+
+// Serve answers a request of a visitor, whom it knows by any name.
+func (d *Defence) Serve(w http.ResponseWriter, r *http.Request, visitor string) {
+	switch p := r.Header.Get(pieceHeader); {
+	case r.URL.Path == workerPath:
+		d.sendWorker(w)
+	case r.URL.Path == plainPath:
+		goPlain(w, r)
+	case r.Header.Get("Service-Worker") == "script": // a worker of the site would take the place of ours
+		http.Error(w, "this site has a Service Worker of its sidecar", http.StatusForbidden)
+	case p != "":
+		d.piece(w, r, visitor, p)
+	case opens(r):
+		boot(w)
+	default:
+		d.next.ServeHTTP(w, r)
+	}
+}
+
+// opens reports whether a person opens a page without the worker, which asks for pieces.
+func opens(r *http.Request) bool {
+	if r.Method != http.MethodGet || r.Header.Get("Sec-Fetch-Mode") != "navigate" || r.Header.Get("Sec-Fetch-Dest") != "document" {
+		return false
+	}
+	_, err := r.Cookie(plainCookie)
+	return err != nil
+}
+
+func (d *Defence) sendWorker(w http.ResponseWriter) {
+	w.Header().Set("Content-Type", "text/javascript; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-cache")
+	w.Header().Set("Service-Worker-Allowed", "/")
+	_, _ = w.Write([]byte(d.worker)) // the client is gone if it fails
+}
+
+// boot sends the page that starts the worker. It is the same for all pages.
+func boot(w http.ResponseWriter) {
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("Content-Security-Policy", bootPolicy)
+	w.Header().Set("Referrer-Policy", "same-origin")
+	_, _ = w.Write([]byte(bootPage))
+}
+
+// goPlain lets a browser go on without the defence until it ends.
+func goPlain(w http.ResponseWriter, r *http.Request) {
+	http.SetCookie(w, &http.Cookie{Name: plainCookie, Value: "1", Path: "/", Secure: true, HttpOnly: true, SameSite: http.SameSiteStrictMode})
+	to := r.URL.Query().Get("to")
+	if !strings.HasPrefix(to, "/") || strings.HasPrefix(to, "//") || strings.ContainsAny(to, "\\\r\n") {
+		to = "/"
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("Location", to)
+	w.WriteHeader(http.StatusSeeOther)
+}

@@ -1,0 +1,298 @@
+package defence
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// pieceHeader is of a request for a piece, "ID COUNT INDEX MODE DESTINATION", and of an answer that is one.
+const pieceHeader = "Heddle-Piece"
+
+// Limits of what waits to be fetched.
+const (
+	mostObject = 4 << 20   // bytes; a larger object passes in one piece, without padding
+	mostHeld   = 256 << 20 // bytes of all
+	mostOf     = 64        // loads of one visitor
+	mostPieces = 16        // of an object, whatever the strategy was when the browser got its worker
+	keepFor    = 30 * time.Second
+)
+
+// unbounded is the length of content that goes on to the end.
+const unbounded = math.MaxUint32
+
+type loadKey struct{ visitor, id string }
+
+// load is one object that a browser fetches in pieces. Its first request asks the site's server.
+type load struct {
+	count int
+	left  int // pieces that were not asked for; the defence's mu guards it
+	ready chan struct{}
+	once  sync.Once
+
+	// Once ready:
+	meta   []byte
+	body   []byte
+	passed bool // the first request carries all
+	failed bool
+}
+
+func (l *load) finish() { l.once.Do(func() { close(l.ready) }) }
+
+// asked is the header of a request.
+type asked struct {
+	id, mode, dest string
+	count, index   int
+}
+
+func parse(header string) (a asked, ok bool) {
+	f := strings.Fields(header)
+	if len(f) != 5 || len(f[0]) != 32 {
+		return a, false
+	}
+	count, err := strconv.Atoi(f[1])
+	if err != nil || count < 1 || count > mostPieces {
+		return a, false
+	}
+	index, err := strconv.Atoi(f[2])
+	if err != nil || index < 0 || index >= count {
+		return a, false
+	}
+	return asked{f[0], f[3], f[4], count, index}, true
+}
+
+// piece answers with one piece of an object.
+func (d *Defence) piece(w http.ResponseWriter, r *http.Request, visitor, header string) {
+	a, ok := parse(header)
+	if !ok {
+		http.Error(w, "no piece is named so", http.StatusBadRequest)
+		return
+	}
+	l, first := d.enter(loadKey{visitor, a.id}, a.count)
+	if l == nil {
+		http.Error(w, "too much waits to be fetched", http.StatusServiceUnavailable)
+		return
+	}
+	if first {
+		r.Header.Del(pieceHeader)
+		r.Header.Set("Sec-Fetch-Mode", a.mode)
+		r.Header.Set("Sec-Fetch-Dest", a.dest)
+		d.fetch(w, r, l)
+	}
+	select {
+	case <-l.ready:
+	case <-r.Context().Done():
+		return
+	}
+	switch {
+	case l.passed && first:
+	case l.passed:
+		d.send(w, []byte("{}"), nil)
+	case l.failed:
+		panic(http.ErrAbortHandler)
+	default:
+		size := (len(l.body) + l.count - 1) / l.count
+		from := min(a.index*size, len(l.body))
+		d.send(w, l.meta, l.body[from:min(from+size, len(l.body))])
+	}
+}
+
+// enter counts a request for a piece. first reports that its load is new. It returns no load if there is no place for it.
+func (d *Defence) enter(key loadKey, count int) (l *load, first bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	l = d.loads[key]
+	if first = l == nil; first {
+		if d.of[key.visitor] >= mostOf {
+			return nil, false
+		}
+		l = &load{count: count, left: count, ready: make(chan struct{})}
+		d.loads[key] = l
+		d.of[key.visitor]++
+		time.AfterFunc(keepFor, func() {
+			<-l.ready
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			d.forget(key, l)
+		})
+	}
+	if l.count != count || l.left == 0 {
+		return nil, false
+	}
+	if l.left--; l.left == 0 {
+		go func() {
+			<-l.ready
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			d.forget(key, l)
+		}()
+	}
+	return l, first
+}
+
+// forget needs mu. Requests that have the load go on with it.
+func (d *Defence) forget(key loadKey, l *load) {
+	if d.loads[key] != l {
+		return
+	}
+	delete(d.loads, key)
+	d.held -= int64(len(l.body))
+	if d.of[key.visitor]--; d.of[key.visitor] == 0 {
+		delete(d.of, key.visitor)
+	}
+}
+
+// fetch asks the site's server. It holds the answer, or passes one that is too large.
+func (d *Defence) fetch(w http.ResponseWriter, r *http.Request, l *load) {
+	rec := &recorder{to: w, header: http.Header{}, d: d, l: l}
+	l.failed = true // until it ended well
+	defer func() {
+		if l.failed {
+			d.giveBack(len(rec.body))
+		}
+		l.finish()
+	}()
+	d.next.ServeHTTP(rec, r)
+	d.objects.Add(1)
+	if l.failed = false; l.passed {
+		return
+	}
+	rec.WriteHeader(http.StatusOK)
+	l.meta = rec.meta()
+	rec.keep()
+}
+
+// send writes a piece and its padding.
+func (d *Defence) send(w http.ResponseWriter, meta, content []byte) {
+	b := frame(meta, uint32(len(content)))
+	b = append(b, content...)
+	total := d.strategy.Padded(len(b))
+	d.pieces.Add(1)
+	d.content.Add(uint64(len(content)))
+	d.sent.Add(uint64(total))
+	pieceHeaders(w.Header())
+	w.Header().Set("Content-Length", strconv.Itoa(total))
+	_, _ = w.Write(append(b, make([]byte, total-len(b))...)) // the client is gone if it fails
+}
+
+func pieceHeaders(h http.Header) {
+	h.Set(pieceHeader, "1")
+	h.Set("Content-Type", "application/octet-stream")
+	h.Set("Cache-Control", "no-store")
+}
+
+// frame is the beginning of a piece.
+func frame(meta []byte, length uint32) []byte {
+	b := binary.BigEndian.AppendUint32(nil, uint32(len(meta)))
+	b = binary.BigEndian.AppendUint32(b, length)
+	return append(b, meta...)
+}
+
+// direct are headers that only a real answer can have: a worker cannot set them.
+var direct = []string{"Set-Cookie", "Strict-Transport-Security", "Clear-Site-Data"}
+
+// recorder holds an answer up to mostObject, and passes a larger one on.
+type recorder struct {
+	to     http.ResponseWriter
+	header http.Header
+	status int
+	body   []byte
+	d      *Defence
+	l      *load
+}
+
+func (r *recorder) Header() http.Header { return r.header }
+
+func (r *recorder) WriteHeader(status int) {
+	if r.status == 0 && status >= http.StatusOK {
+		r.status = status
+	}
+}
+
+// Flush does nothing: an observer would see how the site's server writes.
+func (r *recorder) Flush() {}
+
+func (r *recorder) Write(b []byte) (int, error) {
+	r.WriteHeader(http.StatusOK)
+	if !r.l.passed {
+		if len(r.body)+len(b) <= mostObject && r.d.room(len(b)) {
+			r.body = append(r.body, b...)
+			return len(b), nil
+		}
+		if err := r.pass(); err != nil {
+			return 0, err
+		}
+	}
+	r.d.content.Add(uint64(len(b)))
+	r.d.sent.Add(uint64(len(b)))
+	return r.to.Write(b)
+}
+
+// pass sends what was held, and lets all that follows through.
+func (r *recorder) pass() error {
+	r.l.passed = true
+	r.keep()
+	pieceHeaders(r.to.Header())
+	b := append(frame(r.meta(), unbounded), r.body...)
+	r.d.giveBack(len(r.body))
+	r.d.pieces.Add(1)
+	r.d.content.Add(uint64(len(r.body)))
+	r.d.sent.Add(uint64(len(b)))
+	r.body = nil
+	r.l.finish()
+	_, err := r.to.Write(b)
+	return err
+}
+
+// keep hands the real headers to the real answer, and the body to the load.
+func (r *recorder) keep() {
+	for _, key := range direct {
+		for _, value := range r.header.Values(key) {
+			r.to.Header().Add(key, value)
+		}
+	}
+	if !r.l.passed {
+		r.l.body = r.body
+	}
+}
+
+// meta describes the answer: {status, headers}.
+func (r *recorder) meta() []byte {
+	m := struct {
+		Status  int         `json:"status"`
+		Headers [][2]string `json:"headers"`
+	}{r.status, [][2]string{}}
+	for key, values := range r.header {
+		switch key {
+		case "Set-Cookie", "Strict-Transport-Security", "Clear-Site-Data", "Content-Length", "Transfer-Encoding", "Connection", "Date", "Trailer":
+			continue
+		}
+		for _, value := range values {
+			m.Headers = append(m.Headers, [2]string{key, value})
+		}
+	}
+	text, _ := json.Marshal(m) // of text alone
+	return text
+}
+
+// room takes so many bytes of what may be held, and giveBack returns them.
+func (d *Defence) room(n int) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.held+int64(n) > mostHeld {
+		return false
+	}
+	d.held += int64(n)
+	return true
+}
+
+func (d *Defence) giveBack(n int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.held -= int64(n)
+}

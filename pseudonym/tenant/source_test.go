@@ -1,0 +1,101 @@
+package tenant
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	"heddle/internal/polltest"
+	"heddle/pseudonym"
+	"heddle/pseudonym/store"
+)
+
+// A sidecar tells the store whom its site trusts, learns of the cloud's sites, and forgets what changed, again after each interruption.
+func TestSourceFollowsTheStore(t *testing.T) {
+	var told atomic.Pointer[[]string]
+	var sites atomic.Pointer[[]string]
+	sites.Store(&[]string{"news.example", "shop.example"})
+	label, ends := pseudonym.NewLabel(), make(chan bool)
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET "+store.SitesPath, func(w http.ResponseWriter, _ *http.Request) { json.NewEncoder(w).Encode(*sites.Load()) })
+	mux.HandleFunc("PUT "+store.TrustsPath, func(w http.ResponseWriter, r *http.Request) {
+		var all []string
+		if err := json.NewDecoder(r.Body).Decode(&all); err != nil {
+			t.Error(err)
+		}
+		told.Store(&all)
+		w.WriteHeader(http.StatusNoContent)
+	})
+	mux.HandleFunc("GET "+store.ChangesPath, func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, "{}\n")
+		json.NewEncoder(w).Encode(store.Changed{Label: &label})
+		http.NewResponseController(w).Flush()
+		select {
+		case <-ends:
+		case <-r.Context().Done():
+		}
+	})
+	server := httptest.NewTLSServer(mux)
+	defer server.Close()
+	base, err := url.Parse(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newSource(base, server.Client().Transport.(*http.Transport).TLSClientConfig, []string{"news.example"}, slog.New(slog.DiscardHandler))
+	if s.hosts("shop.example") {
+		t.Error("a site is known before the store answered")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	forgotten, ended := make(chan pseudonym.Label, 16), make(chan bool)
+	go func() {
+		defer close(ended)
+		s.follow(ctx, func(l pseudonym.Label) { forgotten <- l })
+	}()
+	for range 2 {
+		for _, want := range []pseudonym.Label{"", label} {
+			if got := <-forgotten; got != want {
+				t.Errorf("forgot %q, want %q", got, want)
+			}
+		}
+		if got := told.Load(); got == nil || !slices.Equal(*got, []string{"news.example"}) {
+			t.Errorf("the store was told %v", got)
+		}
+		polltest.Await(t, "the sites", func() bool { return s.hosts((*sites.Load())[1]) })
+		if s.hosts("elsewhere.example") {
+			t.Error("a site of no cloud")
+		}
+		told.Store(nil)
+		sites.Store(&[]string{"news.example", "bank.example"})
+		ends <- true // the store starts again
+	}
+	cancel()
+	<-ended
+}
+
+// Without any site to trust the store forgets those of before.
+func TestSourceTrustsNobody(t *testing.T) {
+	got := make(chan string, 1)
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		got <- r.Method + " " + r.URL.Path + " " + string(body)
+	}))
+	defer server.Close()
+	base, err := url.Parse(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newSource(base, server.Client().Transport.(*http.Transport).TLSClientConfig, nil, slog.New(slog.DiscardHandler))
+	if err := s.trust(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if said := <-got; said != "PUT "+store.TrustsPath+" []" {
+		t.Error(said)
+	}
+}

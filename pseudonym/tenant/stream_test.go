@@ -1,0 +1,128 @@
+package tenant
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"log/slog"
+	"net"
+	"net/netip"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"heddle/internal/keyfile"
+	"heddle/pseudonym"
+	"heddle/pseudonym/ca"
+	"heddle/pseudonym/ca/catest"
+	"heddle/pseudonym/gateway"
+	"heddle/pseudonym/mutual"
+	"heddle/pseudonym/pgtest"
+)
+
+// way leads all to one sidecar.
+type way string
+
+func (w way) Route(context.Context, pseudonym.Label) (string, error) { return string(w), nil }
+
+// run serves on a port of its own until the test ends.
+func run(t *testing.T, serve func(context.Context, net.Listener) error) (at string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- serve(ctx, l) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	return l.Addr().String()
+}
+
+// psql, which knows nothing of pseudonyms, reaches PostgreSQL, which speaks no TLS, through a gateway and a sidecar. Others do not.
+func TestPostgreSQL(t *testing.T) {
+	if _, err := exec.LookPath("psql"); err != nil {
+		t.Skip("typed skip: no psql: apt-get install postgresql")
+	}
+	database, err := url.Parse(pgtest.Start(t).Database(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	issuer, root := catest.NewIssuer(t, string(zone))
+	serverKey, clientKey, otherKey := catest.NewKey(t), catest.NewKey(t), catest.NewKey(t)
+	e := &mutual.Entry{Label: pseudonym.NewLabel(), Site: site, Expires: time.Now().Add(time.Hour)}
+	name := zone.Name(e.Label)
+	cert, err := issuer.Server(name, serverKey.Public(), time.Now(), e.Expires)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.Chain = append([][]byte{cert.Raw}, issuer.Chain()...)
+	if e.Key, err = x509.MarshalPKCS8PrivateKey(serverKey); err != nil {
+		t.Fatal(err)
+	}
+	client, err := ca.Client(name, clientKey, time.Now(), e.Expires)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := ca.Client(name, otherKey, time.Now(), e.Expires)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.Client = ca.KeyOf(client)
+	names, err := mutual.NewServer(zone, known{e}, 10, streamProtocols...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.DiscardHandler)
+	s := &Sidecar{names: names, o: Options{Zone: zone, Stream: "unix:" + filepath.Join(database.Query().Get("host"), ".s.PGSQL.5432"), Gateways: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, Log: log}}
+	g := gateway.New(gateway.Options{Zone: zone, Router: way(run(t, s.serveStream)), Log: log})
+	at := run(t, g.Serve)
+
+	dir := t.TempDir()
+	file := func(name string) string { return filepath.Join(dir, name) }
+	for name, der := range map[string][]byte{"root.pem": root.Raw, "cert.pem": client.Raw, "other.pem": other.Raw} {
+		if err := os.WriteFile(file(name), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := keyfile.Create(file("key.pem"), clientKey); err != nil {
+		t.Fatal(err)
+	}
+	if err := keyfile.Create(file("other-key.pem"), otherKey); err != nil {
+		t.Fatal(err)
+	}
+	_, port, err := net.SplitHostPort(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	psql := func(cert, key string) (string, error) {
+		settings := []string{"host=" + name, "hostaddr=127.0.0.1", "port=" + port, "user=heddle", "dbname=" + strings.TrimPrefix(database.Path, "/"), "sslmode=verify-full",
+			"sslrootcert=" + file("root.pem"), "sslcert=" + file(cert), "sslkey=" + file(key), "gssencmode=disable", "connect_timeout=60"}
+		out, err := exec.CommandContext(t.Context(), "psql", "--no-psqlrc", "--tuples-only", "--no-align", "--command", "SELECT 6 * 7", strings.Join(settings, " ")).CombinedOutput()
+		return strings.TrimSpace(string(out)), err
+	}
+	if out, err := psql("cert.pem", "key.pem"); err != nil || out != "42" {
+		t.Errorf("%q, %v", out, err)
+	}
+	if out, err := psql("other.pem", "other-key.pem"); err == nil {
+		t.Errorf("another client: %q", out)
+	}
+	// A browser cannot be made to talk to it.
+	roots := x509.NewCertPool()
+	roots.AddCert(root)
+	config := &tls.Config{ServerName: name, RootCAs: roots, NextProtos: []string{"h2", "http/1.1"}, Certificates: []tls.Certificate{{Certificate: [][]byte{client.Raw}, PrivateKey: clientKey}}}
+	if c, err := tls.Dial("tcp", at, config); err == nil {
+		c.Close()
+		t.Error("a browser is let in")
+	}
+}

@@ -1,0 +1,127 @@
+// Package web has the pages that a cloud shows to people: of its store and its linker. They need no scripts.
+package web
+
+import (
+	"bytes"
+	"embed"
+	"html/template"
+	"net/http"
+	"time"
+)
+
+//go:embed style.css *.html
+var files embed.FS
+
+// StylePath is where the pages expect [Style].
+const StylePath = "/style.css"
+
+var pages = map[string]*template.Template{}
+
+func init() {
+	layout := template.Must(template.New("layout.html").Funcs(template.FuncMap{"day": day}).ParseFS(files, "layout.html"))
+	for _, p := range []Page{Home{}, Made{}, Revoke{}, Message{}, GoOn{}} {
+		pages[p.file()] = template.Must(template.Must(layout.Clone()).ParseFS(files, p.file()))
+	}
+}
+
+func day(t time.Time) string { return t.UTC().Format("2 January 2006") }
+
+// Page is what a template shows.
+type Page interface{ file() string }
+
+// Pseudonym is one row of a person's list.
+type Pseudonym struct {
+	Name, Site string
+	URL        template.URL // with the capability
+	Ends       time.Time
+	Ended      bool
+}
+
+// File is what a person saves. Its URL holds the content, so that no server keeps it.
+type File struct {
+	Name string
+	URL  template.URL
+	For  string
+}
+
+// Pages.
+type (
+	// Home is the store's first page.
+	Home struct {
+		Zone  string
+		Sites []string // to pick from
+		Known bool     // she came by her pseudonym of the store
+		Site  string   // that she wants, if a link said so
+		All   []Pseudonym
+	}
+	// Made says what a person has to do with a new pseudonym.
+	Made struct {
+		Pseudonym
+		Zone       string
+		Own        *Pseudonym // of the store, if it was made too
+		Files      []File
+		Passphrase string
+		Browser    string // one of [Browsers]
+		Browsers   []Browser
+	}
+	// Revoke asks whether a pseudonym shall end.
+	Revoke struct{ Pseudonym }
+	// Message says one thing.
+	Message struct{ Title, Text, Hint string }
+	// GoOn asks whether a link shall lead to a site by its plain name.
+	GoOn struct {
+		Site   string
+		URL    template.URL
+		Reason Reason
+		Store  template.URL // where to get a pseudonym
+	}
+)
+
+func (Home) file() string    { return "home.html" }
+func (Made) file() string    { return "made.html" }
+func (Revoke) file() string  { return "revoke.html" }
+func (Message) file() string { return "message.html" }
+func (GoOn) file() string    { return "goon.html" }
+
+// Reason is why a link does not lead to a pseudonym.
+type Reason int
+
+// Reasons.
+const (
+	NoCertificate Reason = iota // the browser did not show the cloud's certificate
+	NotTrusted                  // the target does not trust the page with the link, or the page proved nothing
+	NoPseudonym                 // of the target
+)
+
+// NoCertificate, NotTrusted and NoPseudonym are for the template.
+func (g GoOn) NoCertificate() bool { return g.Reason == NoCertificate }
+func (g GoOn) NotTrusted() bool    { return g.Reason == NotTrusted }
+func (g GoOn) NoPseudonym() bool   { return g.Reason == NoPseudonym }
+
+// Write sends a page. Nothing of it is kept in a cache, shown in a frame, or told to other sites.
+func Write(w http.ResponseWriter, status int, p Page) {
+	var b bytes.Buffer
+	if err := pages[p.file()].Execute(&b, p); err != nil {
+		http.Error(w, "this page cannot be shown", http.StatusInternalServerError)
+		return
+	}
+	for key, value := range map[string]string{
+		"Content-Type":                 "text/html; charset=utf-8",
+		"Cache-Control":                "no-store",
+		"Content-Security-Policy":      "default-src 'none'; style-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+		"Referrer-Policy":              "same-origin",
+		"X-Content-Type-Options":       "nosniff",
+		"Cross-Origin-Opener-Policy":   "same-origin",
+		"Cross-Origin-Resource-Policy": "same-origin",
+	} {
+		w.Header().Set(key, value)
+	}
+	w.WriteHeader(status)
+	_, _ = w.Write(b.Bytes()) // the client is gone if it fails
+}
+
+// Style serves the style sheet.
+func Style(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Cross-Origin-Resource-Policy", "same-origin")
+	http.ServeFileFS(w, r, files, "style.css")
+}
