@@ -17,6 +17,7 @@ type world struct {
 	*lab.Instance
 	t      *testing.T
 	server *peer.MoshHost
+	seen   string // directory of the last captures
 }
 
 func newWorld(t *testing.T) *world {
@@ -51,6 +52,7 @@ var bash = []string{"env", "PS1=$ ", "bash", "--norc", "--noprofile", "-i"}
 func (w *world) watch() (stop func() map[string]*observe.Capture) {
 	w.t.Helper()
 	dir, places := w.t.TempDir(), map[string]string{}
+	w.seen = dir
 	for _, way := range lab.Ways {
 		places[way] = "client/" + way
 	}

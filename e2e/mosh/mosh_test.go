@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -119,7 +120,8 @@ func TestServerEndsWithTheSession(t *testing.T) {
 			return f.Transport == "tcp" && f.Server == netip.AddrPortFrom(lab.ServerAddr6, 22)
 		})
 		if ssh != (way == "lte") {
-			t.Errorf("%s carried ssh: %v", way, ssh)
+			packets, _ := exec.CommandContext(t.Context(), "tcpdump", "-nr", labtest.File(w.seen, way), "tcp").CombinedOutput()
+			t.Errorf("%s carried ssh: %v\n%s", way, ssh, packets)
 		}
 	}
 }
