@@ -46,7 +46,7 @@ func WebServer(ctx context.Context, host *lab.Host, root, work string, names ...
 // MutualPort is where [MutualWebServer] asks for a client's certificate.
 const MutualPort = 444
 
-// MutualWebServer is [WebServer] by nginx alone, also on MutualPort for clients with a certificate that clients, a PEM file, signed.
+// MutualWebServer is [WebServer] by nginx alone, with TLS 1.3 alone, also on MutualPort for clients with a certificate that clients, a PEM file, signed.
 func MutualWebServer(ctx context.Context, host *lab.Host, root, work, clients string, names ...string) (*Web, error) {
 	program, err := nginx()
 	if err != nil {
@@ -59,11 +59,11 @@ func MutualWebServer(ctx context.Context, host *lab.Host, root, work, clients st
 	return &Web{"nginx", certificate}, serveNginx(ctx, host, program, root, work, fmt.Sprintf(mutualServer, MutualPort, clients, work, root))
 }
 
-const mutualServer = `server {
+const mutualServer = `ssl_protocols TLSv1.3;
+	server {
 		listen %[1]d ssl;
 		ssl_verify_client on;
 		ssl_client_certificate %[2]s;
-		ssl_protocols TLSv1.3;
 		ssl_certificate %[3]s/certificate.pem;
 		ssl_certificate_key %[3]s/key.pem;
 		root %[4]s;

@@ -43,11 +43,7 @@ from here. It changes nothing, and talks to the cloud alone.`,
 		Example: "  heddle pseudonym doctor cloud.toml",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var c config.PseudonymCloud
-			if err := cli.Loaded(cmd, args[0], config.LoadPseudonymCloud, &c); err != nil {
-				return err
-			}
-			o, err := c.Options()
+			c, o, err := loadCloud(cmd, args[0])
 			if err != nil {
 				return err
 			}

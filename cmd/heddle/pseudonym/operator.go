@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"heddle/cmd/heddle/internal/cli"
-	"heddle/config"
 	"heddle/internal/atomicfile"
 	"heddle/path"
 	"heddle/pseudonym/cloud"
@@ -63,8 +62,8 @@ alone.`,
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			file, dir := args[0], args[1]
-			var c config.PseudonymCloud
-			if err := cli.Loaded(cmd, file, config.LoadPseudonymCloud, &c); err != nil {
+			c, _, err := loadCloud(cmd, file)
+			if err != nil {
 				return err
 			}
 			if err := os.Mkdir(dir, 0o700); err != nil {
@@ -126,11 +125,7 @@ signatures of serve's own nameserver (DNSSEC).`,
   heddle pseudonym zone cloud.toml --ds`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var c config.PseudonymCloud
-			if err := cli.Loaded(cmd, args[0], config.LoadPseudonymCloud, &c); err != nil {
-				return err
-			}
-			o, err := c.Options()
+			c, o, err := loadCloud(cmd, args[0])
 			if err != nil {
 				return err
 			}

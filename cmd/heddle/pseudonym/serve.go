@@ -3,7 +3,6 @@ package pseudonym
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"net"
 	"slices"
 	"strings"
@@ -55,8 +54,8 @@ connections that are open.`,
 					return cli.Usage(&path.Error{What: "--only " + part, Why: "there is no such part", Hint: "one of " + strings.Join(parts, ", ")})
 				}
 			}
-			var c config.PseudonymCloud
-			if err := cli.Loaded(cmd, args[0], config.LoadPseudonymCloud, &c); err != nil {
+			c, o, err := loadCloud(cmd, args[0])
+			if err != nil {
 				return err
 			}
 			if len(only) > 0 {
@@ -66,7 +65,7 @@ connections that are open.`,
 				_, err := fmt.Fprintf(cmd.OutOrStdout(), "would serve %s: %s\n", c.Zone, strings.Join(parts, ", "))
 				return err
 			}
-			return runServe(cmd, c, parts)
+			return runServe(cmd, c, o, parts)
 		},
 	}
 	cmd.Flags().StringSliceVar(&only, "only", nil, "run this `PART` only: store, linker, dns or gateway")
@@ -75,13 +74,8 @@ connections that are open.`,
 	return cmd
 }
 
-func runServe(cmd *cobra.Command, f config.PseudonymCloud, parts []string) error {
-	o, err := f.Options()
-	if err != nil {
-		return err
-	}
+func runServe(cmd *cobra.Command, f config.PseudonymCloud, o cloud.Options, parts []string) error {
 	stderr := cmd.ErrOrStderr()
-	o.Log = slog.New(slog.NewTextHandler(stderr, nil))
 	has := func(part string) bool { return slices.Contains(parts, part) }
 	c, err := cloud.Open(cmd.Context(), o, cloud.Parts{Store: has(partStore), Linker: has(partLinker), Gateway: has(partGateway)})
 	if err != nil {

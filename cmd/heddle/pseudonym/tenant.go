@@ -44,17 +44,21 @@ tenant runs a sidecar in front of the site's web server, which stays as it is.`,
 	return cmd
 }
 
+// loadCloud reads a cloud.toml.
+func loadCloud(cmd *cobra.Command, file string) (c config.PseudonymCloud, o cloud.Options, err error) {
+	if err = cli.Loaded(cmd, file, config.LoadPseudonymCloud, &c); err == nil {
+		o, err = c.Options()
+	}
+	o.Log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
+	return c, o, err
+}
+
 // withDatabase opens the database of a cloud.toml for a command.
 func withDatabase(cmd *cobra.Command, file string, f func(context.Context, *database.DB) error) error {
-	var c config.PseudonymCloud
-	if err := cli.Loaded(cmd, file, config.LoadPseudonymCloud, &c); err != nil {
-		return err
-	}
-	o, err := c.Options()
+	_, o, err := loadCloud(cmd, file)
 	if err != nil {
 		return err
 	}
-	o.Log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
 	db, err := cloud.OpenDatabase(cmd.Context(), o)
 	if err != nil {
 		return err
