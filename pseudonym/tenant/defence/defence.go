@@ -42,8 +42,8 @@ type Defence struct {
 
 	mu    sync.Mutex
 	loads map[loadKey]*load
-	of    map[string]int // loads by visitor
-	held  int64          // bytes of them
+
+	room room
 
 	objects, pieces, content, sent atomic.Uint64
 }
@@ -51,7 +51,7 @@ type Defence struct {
 // New returns a defence before a handler.
 func New(s Strategy, next http.Handler) *Defence {
 	worker := strings.Replace(workerText, "const MOST = 1 ", fmt.Sprintf("const MOST = %d ", s.Most()), 1)
-	return &Defence{strategy: s, worker: worker, next: next, loads: map[loadKey]*load{}, of: map[string]int{}}
+	return &Defence{strategy: s, worker: worker, next: next, loads: map[loadKey]*load{}, room: room{of: map[string]*share{}}}
 }
 
 // Cost is what a defence did, and what it cost in bytes.

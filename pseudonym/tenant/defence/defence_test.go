@@ -160,7 +160,9 @@ func empty(t *testing.T, d *Defence) {
 func (d *Defence) waiting() (loads int, bytes int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return len(d.loads) + len(d.of), d.held
+	d.room.mu.Lock()
+	defer d.room.mu.Unlock()
+	return len(d.loads) + len(d.room.of), d.room.held
 }
 
 // What a worker cannot set is in the real answer, and what an answer says of itself is in the description.
@@ -213,6 +215,13 @@ func TestLargeObject(t *testing.T) {
 	}
 }
 
+// aborts reports whether an answer breaks off.
+func aborts(f func()) (yes bool) {
+	defer func() { yes = recover() == http.ErrAbortHandler }()
+	f()
+	return false
+}
+
 // An answer that breaks off breaks off for all pieces.
 func TestBrokenObject(t *testing.T) {
 	d := New(pieces{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -222,14 +231,11 @@ func TestBrokenObject(t *testing.T) {
 	id := newID()
 	broken := 0
 	for i := range 3 {
-		func() {
-			defer func() {
-				if recover() == http.ErrAbortHandler {
-					broken++
-				}
-			}()
+		if aborts(func() {
 			visit(d, "alice", "/", func(r *http.Request) { r.Header.Set(pieceHeader, fmt.Sprintf("%s 3 %d x x", id, i)) })
-		}()
+		}) {
+			broken++
+		}
 	}
 	if broken != 3 {
 		t.Errorf("%d of 3 pieces broke off", broken)
@@ -277,9 +283,28 @@ func TestMemoryIsBounded(t *testing.T) {
 		if left, held := d.waiting(); left != 0 || held != 0 {
 			t.Errorf("%d loads, %d bytes", left, held)
 		}
-		d.giveBack(10 - mostHeld) // others have the rest
-		if p := read(t, visit(d, "alice", "/1000", func(r *http.Request) { r.Header.Set(pieceHeader, newID()+" 1 0 x x") })); !p.whole || len(p.content) != 1000 {
-			t.Errorf("without room: %d bytes, %v", len(p.content), p.whole)
+		d.room.enter("others")
+		d.room.of["others"].held = mostHeldOf - mostHeld
+		d.room.take("others", mostHeld-10)
+		if !aborts(func() { ask("alice") }) {
+			t.Error("an object for which there is no room came")
+		}
+		d.room.giveBack("others", mostHeld-10)
+		d.room.leave("others")
+		// Mallory's part is bounded, and costs others nothing.
+		for range mostHeldOf / mostObject {
+			visit(d, "mallory", fmt.Sprintf("/%d", mostObject), func(r *http.Request) { r.Header.Set(pieceHeader, newID()+" 2 0 x x") })
+		}
+		if !aborts(func() { ask("mallory") }) {
+			t.Error("one visitor holds more than her part")
+		}
+		if code := ask("alice"); code != http.StatusOK {
+			t.Errorf("another visitor: %d", code)
+		}
+		time.Sleep(keepFor)
+		synctest.Wait()
+		if left, held := d.waiting(); left != 0 || held != 0 {
+			t.Errorf("%d loads, %d bytes", left, held)
 		}
 	})
 }

@@ -3,6 +3,7 @@ package defence
 import (
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"math"
 	"net/http"
 	"strconv"
@@ -14,12 +15,9 @@ import (
 // pieceHeader is of a request for a piece, "ID COUNT INDEX MODE DESTINATION", and of an answer that is one.
 const pieceHeader = "Heddle-Piece"
 
-// Limits of what waits to be fetched.
 const (
-	mostObject = 4 << 20   // bytes; a larger object passes in one piece, without padding
-	mostHeld   = 256 << 20 // bytes of all
-	mostOf     = 64        // loads of one visitor
-	mostPieces = 16        // of an object, whatever the strategy was when the browser got its worker
+	mostObject = 4 << 20 // bytes; a larger object passes in one piece, without padding
+	mostPieces = 16      // of an object, whatever the strategy was when the browser got its worker
 	keepFor    = 30 * time.Second
 )
 
@@ -30,10 +28,11 @@ type loadKey struct{ visitor, id string }
 
 // load is one object that a browser fetches in pieces. Its first request asks the site's server.
 type load struct {
-	count int
-	left  int // pieces that were not asked for; the defence's mu guards it
-	ready chan struct{}
-	once  sync.Once
+	visitor string
+	count   int
+	left    int // pieces that were not asked for; the defence's mu guards it
+	ready   chan struct{}
+	once    sync.Once
 
 	// Once ready:
 	meta   []byte
@@ -75,7 +74,7 @@ func (d *Defence) piece(w http.ResponseWriter, r *http.Request, visitor, header 
 	}
 	l, first := d.enter(loadKey{visitor, a.id}, a.count)
 	if l == nil {
-		http.Error(w, "too much waits to be fetched", http.StatusServiceUnavailable)
+		http.Error(w, errFull.Error(), http.StatusServiceUnavailable)
 		return
 	}
 	if first {
@@ -108,12 +107,11 @@ func (d *Defence) enter(key loadKey, count int) (l *load, first bool) {
 	defer d.mu.Unlock()
 	l = d.loads[key]
 	if first = l == nil; first {
-		if d.of[key.visitor] >= mostOf {
+		if !d.room.enter(key.visitor) {
 			return nil, false
 		}
-		l = &load{count: count, left: count, ready: make(chan struct{})}
+		l = &load{visitor: key.visitor, count: count, left: count, ready: make(chan struct{})}
 		d.loads[key] = l
-		d.of[key.visitor]++
 		time.AfterFunc(keepFor, func() {
 			<-l.ready
 			d.mu.Lock()
@@ -141,10 +139,8 @@ func (d *Defence) forget(key loadKey, l *load) {
 		return
 	}
 	delete(d.loads, key)
-	d.held -= int64(len(l.body))
-	if d.of[key.visitor]--; d.of[key.visitor] == 0 {
-		delete(d.of, key.visitor)
-	}
+	d.room.giveBack(key.visitor, len(l.body))
+	d.room.leave(key.visitor)
 }
 
 // fetch asks the site's server. It holds the answer, or passes one that is too large.
@@ -153,13 +149,13 @@ func (d *Defence) fetch(w http.ResponseWriter, r *http.Request, l *load) {
 	l.failed = true // until it ended well
 	defer func() {
 		if l.failed {
-			d.giveBack(len(rec.body))
+			d.room.giveBack(l.visitor, len(rec.body))
 		}
 		l.finish()
 	}()
 	d.next.ServeHTTP(rec, r)
 	d.objects.Add(1)
-	if l.failed = false; l.passed {
+	if l.failed = rec.full; l.failed || l.passed {
 		return
 	}
 	rec.WriteHeader(http.StatusOK)
@@ -196,12 +192,15 @@ func frame(meta []byte, length uint32) []byte {
 // direct are headers that only a real answer can have: a worker cannot set them.
 var direct = []string{"Set-Cookie", "Strict-Transport-Security", "Clear-Site-Data"}
 
+var errFull = errors.New("too much waits to be fetched")
+
 // recorder holds an answer up to mostObject, and passes a larger one on.
 type recorder struct {
 	to     http.ResponseWriter
 	header http.Header
 	status int
 	body   []byte
+	full   bool // there was no room for it
 	d      *Defence
 	l      *load
 }
@@ -220,7 +219,10 @@ func (r *recorder) Flush() {}
 func (r *recorder) Write(b []byte) (int, error) {
 	r.WriteHeader(http.StatusOK)
 	if !r.l.passed {
-		if len(r.body)+len(b) <= mostObject && r.d.room(len(b)) {
+		if len(r.body)+len(b) <= mostObject {
+			if r.full = r.full || !r.d.room.take(r.l.visitor, len(b)); r.full {
+				return 0, errFull
+			}
 			r.body = append(r.body, b...)
 			return len(b), nil
 		}
@@ -239,7 +241,7 @@ func (r *recorder) pass() error {
 	r.keep()
 	pieceHeaders(r.to.Header())
 	b := append(frame(r.meta(), unbounded), r.body...)
-	r.d.giveBack(len(r.body))
+	r.d.room.giveBack(r.l.visitor, len(r.body))
 	r.d.pieces.Add(1)
 	r.d.content.Add(uint64(len(r.body)))
 	r.d.sent.Add(uint64(len(b)))
@@ -278,21 +280,4 @@ func (r *recorder) meta() []byte {
 	}
 	text, _ := json.Marshal(m) // of text alone
 	return text
-}
-
-// room takes so many bytes of what may be held, and giveBack returns them.
-func (d *Defence) room(n int) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.held+int64(n) > mostHeld {
-		return false
-	}
-	d.held += int64(n)
-	return true
-}
-
-func (d *Defence) giveBack(n int) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.held -= int64(n)
 }
