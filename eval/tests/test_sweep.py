@@ -221,6 +221,7 @@ def test_a_run_that_is_ended_loses_only_what_was_in_flight(tmp_path, data, sign,
 
 def test_ray(tmp_path, data, monkeypatch):
     pytest.importorskip("ray", reason="ray is not installed")
+    monkeypatch.setenv("RAY_worker_niceness", "0")  # by itself 15: on a busy machine it would never end
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     monkeypatch.setenv("RAY_DISABLE_IMPORT_WARNING", "1")
     monkeypatch.setenv("RAY_raylet_start_wait_time_s", "600")  # on a busy machine
