@@ -39,6 +39,9 @@ func IsLabel(text string) bool {
 	return err == nil && len(b) == labelBytes && encoding.EncodeToString(b) == text
 }
 
+// Sites is no label of anybody. In place of one it says that a site was added or removed.
+const Sites Label = "*"
+
 // Owner and Capability are random. Owner is the same for all pseudonyms of one person. A capability is in each URL by which a
 // browser comes to a pseudonym from elsewhere, since other sites cannot know it (section 4.3 of the paper).
 type (

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"heddle/internal/polltest"
 	"heddle/lab/browser"
 	"heddle/lab/labtest"
 	"heddle/lab/peer"
@@ -143,6 +144,7 @@ func TestChromium(t *testing.T) {
 	c.take(second["made"])
 
 	to := func(link, path string) string { return strings.Replace(link, "/?", path+"?", 1) }
+	w.awaitLinks()
 	seen := c.do(
 		step{Open: first.Links[news], Show: "news"},
 		step{Open: to(first.Links[news], "/links.html"), Show: "links"},
@@ -195,6 +197,16 @@ func TestChromium(t *testing.T) {
 			t.Errorf("the observer sees %q", secret)
 		}
 	}
+}
+
+// awaitLinks waits until the sidecar of the news knows that the cloud has the shop.
+func (w *world) awaitLinks() {
+	w.t.Helper()
+	r := w.get(news)
+	polltest.Await(w.t, "links to the shop lead to the linker", func() bool {
+		page, _, err := w.curl(r, strings.Replace(r.URL, "/?", "/links.html?", 1))
+		return err == nil && strings.Count(page, "https://linker."+zone) == 2
+	})
 }
 
 // With the page defence Chromium loads all that a page needs as it does without, and all but the worker and large objects in pieces.

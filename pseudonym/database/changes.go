@@ -10,8 +10,8 @@ import (
 	"heddle/pseudonym"
 )
 
-// Change says that a pseudonym was renewed, revoked or removed, or with an empty label that any may have been: the watcher has missed
-// some.
+// Change says that a pseudonym was renewed, revoked or removed; or with the label [pseudonym.Sites] that a site was added or removed; or
+// with an empty label that anything may have been: the watcher has missed some.
 type Change struct{ Label pseudonym.Label }
 
 const (

@@ -137,7 +137,11 @@ func (d *DB) Close() error {
 func (d *DB) AddTenant(ctx context.Context, t Tenant) error {
 	r, err := d.sql.ExecContext(ctx, `INSERT INTO tenants (site, address, client, created) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING`,
 		t.Site, t.Address, t.Client[:], t.Created.Unix())
-	return affected(r, err, ErrExists)
+	if err := affected(r, err, ErrExists); err != nil {
+		return err
+	}
+	d.changed(ctx, pseudonym.Sites)
+	return nil
 }
 
 // PutTenant adds a site, or changes where its sidecar is.
@@ -160,7 +164,7 @@ func (d *DB) RemoveTenant(ctx context.Context, site string) error {
 	if err := affected(r, err, pseudonym.ErrNone); err != nil {
 		return err
 	}
-	for _, l := range labels {
+	for _, l := range append(labels, pseudonym.Sites) {
 		d.changed(ctx, l)
 	}
 	return nil

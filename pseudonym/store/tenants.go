@@ -25,8 +25,8 @@ const (
 	BeatFor   = 4 * time.Second
 )
 
-// Changed is one line of the stream of changes: a label, or an empty one if any may have changed. A line without any says that the
-// store is there.
+// Changed is one line of the stream of changes: a label; or [pseudonym.Sites]; or an empty one if anything may have changed. A line
+// without any says that the store is there.
 type Changed struct {
 	Label *pseudonym.Label `json:"label,omitempty"`
 }

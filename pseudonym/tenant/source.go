@@ -39,9 +39,6 @@ const (
 	mostSites = 64 << 20
 )
 
-// sitesEvery is how often the store is asked for the sites.
-const sitesEvery = time.Minute
-
 func newSource(base *url.URL, config *tls.Config, trusts []string, log *slog.Logger) *source {
 	return &source{base: base.Scheme + "://" + base.Host, trusts: trusts, log: log, client: &http.Client{Transport: &http.Transport{TLSClientConfig: config,
 		ForceAttemptHTTP2: true, ResponseHeaderTimeout: store.BeatFor, TLSHandshakeTimeout: store.BeatFor}}}
@@ -151,7 +148,6 @@ func (s *source) followOnce(ctx context.Context, forget func(pseudonym.Label)) e
 	if err := errors.Join(s.trust(ctx), s.look(ctx)); err != nil {
 		return err
 	}
-	looked := time.Now()
 	lines := bufio.NewScanner(r.Body)
 	for lines.Scan() {
 		silent.Reset(store.BeatFor)
@@ -161,12 +157,11 @@ func (s *source) followOnce(ctx context.Context, forget func(pseudonym.Label)) e
 		}
 		if c.Label != nil {
 			forget(*c.Label)
-		}
-		if time.Since(looked) > sitesEvery {
-			if err := s.look(ctx); err != nil {
-				return err
+			if *c.Label == "" || *c.Label == pseudonym.Sites {
+				if err := s.look(ctx); err != nil {
+					return err
+				}
 			}
-			looked = time.Now()
 		}
 	}
 	if err := context.Cause(ctx); err != nil {

@@ -22,7 +22,7 @@ func TestSourceFollowsTheStore(t *testing.T) {
 	var told atomic.Pointer[[]string]
 	var sites atomic.Pointer[[]string]
 	sites.Store(&[]string{"news.example", "shop.example"})
-	label, ends := pseudonym.NewLabel(), make(chan bool)
+	label, ends, lines := pseudonym.NewLabel(), make(chan bool), make(chan store.Changed)
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+store.SitesPath, func(w http.ResponseWriter, _ *http.Request) { json.NewEncoder(w).Encode(*sites.Load()) })
 	mux.HandleFunc("PUT "+store.TrustsPath, func(w http.ResponseWriter, r *http.Request) {
@@ -37,9 +37,16 @@ func TestSourceFollowsTheStore(t *testing.T) {
 		io.WriteString(w, "{}\n")
 		json.NewEncoder(w).Encode(store.Changed{Label: &label})
 		http.NewResponseController(w).Flush()
-		select {
-		case <-ends:
-		case <-r.Context().Done():
+		for {
+			select {
+			case line := <-lines:
+				json.NewEncoder(w).Encode(line)
+				http.NewResponseController(w).Flush()
+				continue
+			case <-ends:
+			case <-r.Context().Done():
+			}
+			return
 		}
 	})
 	server := httptest.NewTLSServer(mux)
@@ -71,6 +78,12 @@ func TestSourceFollowsTheStore(t *testing.T) {
 		if s.hosts("elsewhere.example") {
 			t.Error("a site of no cloud")
 		}
+		sites.Store(&[]string{"news.example", "new.example"})
+		lines <- store.Changed{Label: new(pseudonym.Sites)}
+		if got := <-forgotten; got != pseudonym.Sites {
+			t.Errorf("forgot %q", got)
+		}
+		polltest.Await(t, "the site that was added", func() bool { return s.hosts("new.example") })
 		told.Store(nil)
 		sites.Store(&[]string{"news.example", "bank.example"})
 		ends <- true // the store starts again
