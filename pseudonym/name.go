@@ -39,7 +39,7 @@ func IsLabel(text string) bool {
 	return err == nil && len(b) == labelBytes && encoding.EncodeToString(b) == text
 }
 
-// Sites is no label of anybody. In place of one it says that a site was added or removed.
+// Sites is no label. A change that has it in place of a label says that a site was added or removed.
 const Sites Label = "*"
 
 // Owner and Capability are random. Owner is the same for all pseudonyms of one person. A capability is in each URL by which a

@@ -145,7 +145,7 @@ func TestRenewAndRevoke(t *testing.T) {
 	}
 }
 
-// Who comes to the store once in a while always can: without it the other pseudonyms could not be renewed.
+// A person who comes to the store now and then keeps her pseudonym of it. Without that one she could not renew the others.
 func TestProlong(t *testing.T) {
 	s, owner := newShelf(t), pseudonym.NewOwner()
 	r, err := s.Register(t.Context(), zone.Store(), ca.KeyID{1}, owner)

@@ -112,8 +112,13 @@ func (s *source) hosts(site string) bool {
 	return sites != nil && (*sites)[site]
 }
 
-// Pseudonym implements [mutual.Source].
+// Pseudonym implements [mutual.Source]. Nobody visits before the sites are known: links to them would lead to their plain names.
 func (s *source) Pseudonym(ctx context.Context, l pseudonym.Label) (*mutual.Entry, error) {
+	if s.sites.Load() == nil {
+		if err := s.look(ctx); err != nil {
+			return nil, err
+		}
+	}
 	r, err := s.get(ctx, store.EntryPath+string(l))
 	if err != nil {
 		return nil, err

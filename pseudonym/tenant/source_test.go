@@ -14,6 +14,7 @@ import (
 
 	"heddle/internal/polltest"
 	"heddle/pseudonym"
+	"heddle/pseudonym/mutual"
 	"heddle/pseudonym/store"
 )
 
@@ -110,5 +111,33 @@ func TestSourceTrustsNobody(t *testing.T) {
 	}
 	if said := <-got; said != "PUT "+store.TrustsPath+" []" {
 		t.Error(said)
+	}
+}
+
+// The first visitor's page has no link to a plain name, however early she comes.
+func TestSitesAreKnownBeforeAVisit(t *testing.T) {
+	l, away := pseudonym.NewLabel(), true
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET "+store.EntryPath+"{label}", func(w http.ResponseWriter, _ *http.Request) { json.NewEncoder(w).Encode(mutual.Entry{Label: l}) })
+	mux.HandleFunc("GET "+store.SitesPath, func(w http.ResponseWriter, _ *http.Request) {
+		if away {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		json.NewEncoder(w).Encode([]string{"shop.example"})
+	})
+	server := httptest.NewTLSServer(mux)
+	defer server.Close()
+	base, err := url.Parse(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newSource(base, server.Client().Transport.(*http.Transport).TLSClientConfig, nil, slog.New(slog.DiscardHandler))
+	if e, err := s.Pseudonym(t.Context(), l); err == nil {
+		t.Errorf("a visit without the sites: %+v", e)
+	}
+	away = false
+	if e, err := s.Pseudonym(t.Context(), l); err != nil || e.Label != l || !s.hosts("shop.example") {
+		t.Errorf("%+v, %v", e, err)
 	}
 }

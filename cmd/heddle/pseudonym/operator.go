@@ -55,9 +55,9 @@ file, the keys and certificates, and the database. A serve that runs goes on. To
 restore, put the directory where the file was. The root's key is copied only if
 it is there.
 
-Whoever has the backup is the cloud, so encrypt it where you keep it. A database
-of PostgreSQL has its own program for this, pg_dump: then the keys are copied
-alone.`,
+Encrypt the backup where you keep it: its holder can act as the cloud. A
+database of PostgreSQL has its own program for this, pg_dump: then the keys are
+copied alone.`,
 		Example: "  heddle pseudonym backup /etc/heddle/cloud/cloud.toml /srv/backup/cloud-2026-11-24",
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 )
 
-// What the sidecar itself answers, below a path that sites do not use (RFC 8615).
+// The sidecar itself answers these paths. Sites have no use for them (RFC 8615).
 const (
 	workerPath = "/.well-known/heddle/worker.js"
 	plainPath  = "/.well-known/heddle/plain"

@@ -165,7 +165,7 @@ func (d *Defence) waiting() (loads int, bytes int64) {
 	return len(d.loads) + len(d.room.of), d.room.held
 }
 
-// What a worker cannot set is in the real answer, and what an answer says of itself is in the description.
+// The real answer has the headers that a worker cannot set. The description has all others.
 func TestHeaders(t *testing.T) {
 	var asked atomic.Int64
 	d := New(pieces{}, site(&asked))
@@ -345,7 +345,7 @@ func TestOddRequests(t *testing.T) {
 	}
 }
 
-// Who opens a page gets the worker first, the same answer for all pages. All else passes.
+// A person who opens a page gets the worker first, with the same answer for all pages. All else passes.
 func TestBoot(t *testing.T) {
 	var asked atomic.Int64
 	d := New(pieces{}, site(&asked))
