@@ -24,6 +24,7 @@ var stepsScript string
 // step is one thing that a user does in Chromium: see steps.mjs.
 type step struct {
 	Open     string `json:"open,omitempty"`
+	Gone     string `json:"gone,omitempty"`
 	Register string `json:"register,omitempty"`
 	Click    string `json:"click,omitempty"`
 	Title    string `json:"title,omitempty"`
@@ -156,7 +157,7 @@ func TestChromium(t *testing.T) {
 		step{Open: entrance, Shot: "list.png"},
 		step{Click: "Revoke the pseudonym of " + shop, Show: "sure"},
 		step{Click: "Revoke it", Show: "revoked"},
-		step{Open: second["made"].Links[shop], Show: "gone"},
+		step{Gone: second["made"].Links[shop], Show: "gone"},
 		step{Open: to(first.Links[news], "/links.html")},
 		step{Click: "to the shop", Show: "none"},
 	)

@@ -1,5 +1,5 @@
 // Does with Chromium what a user of pseudonyms does, and prints what she saw as JSON. The order is {profile, steps}; a step is
-// {open} a URL, {register} a site by the store's form, {click} the text of a link or button, {title} the beginning of the title to wait
+// {open} a URL, {gone} a URL that soon cannot be opened any more, {register} a site by the store's form, {click} the text of a link or button, {title} the beginning of the title to wait
 // for, {shot} a file. A step may have {show}: the name under which what she sees then is printed: {url, title, text, links, files, passphrase}, or {error}.
 import { readFileSync } from 'node:fs'
 import { chromium } from 'playwright-core'
@@ -27,6 +27,8 @@ try {
 process.stdout.write(JSON.stringify(seen))
 
 async function act(page, step) {
+  // A pseudonym ends within seconds of its revocation.
+  for (const end = Date.now() + order.timeout; step.gone && Date.now() < end; await page.waitForTimeout(100)) await page.goto(step.gone, { waitUntil: 'load' })
   if (step.open) await page.goto(step.open, { waitUntil: 'load' })
   if (step.register) {
     await page.getByLabel('Site', { exact: true }).fill(step.register)
