@@ -282,11 +282,11 @@ func cleanLeft(o tunnel.Options, talk io.Writer) error {
 }
 
 // saveMemory makes the garbage collector run early, unless the user has configured it. wireguard-go's buffers are large
-// and short-lived: collecting is cheap, and otherwise they pile up at full speed. The limit excludes some 20 MB of
-// program text.
+// and short-lived: collecting is cheap, and otherwise they pile up at full speed. The limit excludes the
+// program's own pages, some 32 MB.
 func saveMemory() {
 	if os.Getenv("GOGC") == "" && os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetGCPercent(50)
-		debug.SetMemoryLimit(56 << 20)
+		debug.SetMemoryLimit(48 << 20)
 	}
 }
