@@ -75,6 +75,15 @@ func (b binding) answersElsewhere(from netip.Addr) bool {
 	return err == nil && out.device != b.device
 }
 
+// finWait2 is the longest time in seconds that the kernel accepts for a connection in FIN-WAIT-2 (TCP_FIN_TIMEOUT_MAX). It keeps the
+// socket for what exceeds TIME_WAIT, 60 s (tcp_close).
+const finWait2 = 120
+
+// stayBound makes the kernel keep the TCP socket for a minute after this process closed it or was killed, until the peer closes too.
+// By default, it keeps only a record that is not bound: with IPv6 the peer's FIN would be acknowledged by the main route
+// (tcp_v6_timewait_ack). It needs no rights.
+func stayBound(fd int) { _ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_LINGER2, finWait2) }
+
 // letGo keeps the socket under raw open after its close if the kernel's answers to packets from an address would leave by another
 // device. Call it before closing. held is what hold returned.
 func (b binding) letGo(raw syscall.RawConn, held heldID, from netip.Addr, stream bool) {

@@ -3,6 +3,7 @@ package path
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"heddle/internal/nstest"
+	"heddle/internal/polltest"
 )
 
 // Long, so that what a busy machine delays still comes while sockets linger.
@@ -28,11 +30,11 @@ type twoWays struct {
 func newTwoWays(t *testing.T) *twoWays {
 	t.Helper()
 	w := &twoWays{nstest.New(t), nstest.New(t), netip.MustParseAddr("198.51.100.1")}
-	for device, net := range map[string]string{"a": "10.0.1.", "b": "10.0.2."} {
-		nstest.Link(t, nstest.End{In: w.client, Device: device, Addrs: []string{net + "2/24"}},
-			nstest.End{In: w.server, Device: device, Addrs: []string{net + "1/24"}})
+	for device, n := range map[string]string{"a": "1", "b": "2"} {
+		nstest.Link(t, nstest.End{In: w.client, Device: device, Addrs: []string{"10.0." + n + ".2/24", "fd0" + n + "::2/64"}},
+			nstest.End{In: w.server, Device: device, Addrs: []string{"10.0." + n + ".1/24", "fd0" + n + "::1/64"}})
 	}
-	w.server.Do(t, func() error { return nstest.Address("lo", w.at.String()+"/32") })
+	w.server.Do(t, func() error { return nstest.Address("lo", w.at.String()+"/32", "2001:db8:51::1/128") })
 	for _, n := range []nstest.Namespace{w.client, w.server} {
 		n.Do(t, func() error {
 			return errors.Join(nstest.Set("ipv4/conf/all/rp_filter", "0"), nstest.Set("ipv4/conf/default/rp_filter", "0"),
@@ -41,7 +43,9 @@ func newTwoWays(t *testing.T) *twoWays {
 	}
 	w.client.Do(t, func() error {
 		return errors.Join(nstest.Route("", "a", netlink.Route{Gw: net.IPv4(10, 0, 1, 1), Priority: 1}),
-			nstest.Route("", "b", netlink.Route{Gw: net.IPv4(10, 0, 2, 1), Priority: 2}))
+			nstest.Route("", "b", netlink.Route{Gw: net.IPv4(10, 0, 2, 1), Priority: 2}),
+			nstest.Route("::/0", "a", netlink.Route{Gw: net.ParseIP("fd01::1"), Priority: 1}),
+			nstest.Route("::/0", "b", netlink.Route{Gw: net.ParseIP("fd02::1"), Priority: 2}))
 	})
 	return w
 }
@@ -189,6 +193,63 @@ func TestLateSegmentsAreNotAnsweredElsewhere(t *testing.T) {
 	Settle()
 	if _, err := other.Read(make([]byte, 1)); err == nil {
 		t.Error("the connection goes on")
+	}
+}
+
+// The peer may close last, after a process that was killed: nothing but the kernel has the connection then.
+func TestLateEndIsNotAcknowledgedElsewhere(t *testing.T) {
+	w := newTwoWays(t)
+	at := netip.MustParseAddrPort("[2001:db8:51::1]:4433")
+	var mu sync.Mutex
+	left := 0
+	tap := w.server.Tap(t, func(p nstest.Passed) {
+		if len(p.Bytes) >= 40 && p.Bytes[0]>>4 == 6 && p.Bytes[6] == unix.IPPROTO_TCP && !p.Outgoing {
+			mu.Lock()
+			left++
+			mu.Unlock()
+		}
+	}, "a")
+	var listener net.Listener
+	w.server.Do(t, func() (err error) {
+		listener, err = net.Listen("tcp6", at.String())
+		return err
+	})
+	defer listener.Close()
+	p, err := New(Spec{Name: "b", Kind: "if", Arg: "b"}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var own uint16
+	w.client.Do(t, func() error {
+		c, err := Dial(t.Context(), p, At(at))
+		if err != nil {
+			return err
+		}
+		forget(c)
+		own = c.LocalAddr().(*net.TCPAddr).AddrPort().Port()
+		return c.(*stream).TCPConn.Close() // as the end of the process does
+	})
+	other, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	await := func(in nstest.Namespace, port uint16, want byte) {
+		t.Helper()
+		polltest.Await(t, fmt.Sprintf("port %d is in state %d", port, want), func() bool {
+			var state byte
+			in.Do(t, func() (err error) { state, err = nstest.TCPState(port); return err })
+			return state == want
+		})
+	}
+	await(w.client, own, unix.BPF_TCP_FIN_WAIT2)
+	other.Close()
+	listener.Close()
+	await(w.server, at.Port(), 0)
+	tap.Drain()
+	mu.Lock()
+	defer mu.Unlock()
+	if left > 0 {
+		t.Errorf("%d segments left by the other way", left)
 	}
 }
 

@@ -175,4 +175,6 @@ func hold(int, bool) heldID { return 0 }
 
 func release(heldID, bool) bool { return false }
 
+func stayBound(int) {}
+
 func (b binding) letGo(syscall.RawConn, heldID, netip.Addr, bool) {}

@@ -39,6 +39,7 @@ func dialStream(ctx context.Context, b binding, to netip.AddrPort) (net.Conn, er
 		}
 		if b.device != "" {
 			held = hold(fd, true)
+			stayBound(fd)
 		}
 		return b.tie(fd)
 	})}

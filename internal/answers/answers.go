@@ -1,5 +1,5 @@
 // Package answers keeps this machine's own answers to a server off networks that nobody chose. The kernel answers a packet that
-// has no socket with an ICMP error, which quotes the packet, or with a TCP reset. It routes that answer anew, by the main
+// has no socket with an ICMP error, which quotes the packet, or with a TCP segment. It routes that answer anew, by the main
 // route, whatever device the packet came by.
 //
 // [Guard] writes the servers into one nftables table for all processes of this machine. Each entry ends by itself, [Lasting]
@@ -27,6 +27,9 @@ const Lasting = 5 * time.Minute
 //   - ICMP errors, which quote packets. Those that tell of a smaller MTU pass: only routers send them.
 //   - TCP resets that leave by another device than the one with their source address. A socket that is bound to its device
 //     may reset its connection.
+//   - With IPv6, bare TCP acknowledgements that leave so and that no open socket sends. In TIME_WAIT the kernel acknowledges a
+//     late FIN (tcp_v6_timewait_ack). For this it only prefers the device of the closed socket: of two routes to the same prefix
+//     it takes the one with the lower metric. With IPv4 it keeps to the device.
 func Guard(servers ...netip.Addr) error {
 	err := add(servers)
 	if errors.Is(err, unix.ENOENT) { // no table yet

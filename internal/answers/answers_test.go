@@ -3,6 +3,7 @@ package answers
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"slices"
@@ -173,6 +174,95 @@ func TestAnswersStayHome(t *testing.T) {
 			polltest.Await(t, "a reset with the device's own address leaves", func() bool { return w.connect(server, addressOf(1, v6)) })
 		})
 	}
+}
+
+// dial connects from the client's address on b to a server, bound to b or not, and returns both ends.
+func (w *world) dial(to netip.Addr, bound bool) (client, server net.Conn) {
+	w.t.Helper()
+	var listener net.Listener
+	w.server.Do(w.t, func() (err error) {
+		listener, err = net.Listen("tcp", netip.AddrPortFrom(to, 0).String())
+		return err
+	})
+	defer listener.Close()
+	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(addressOf(2, to.Is6()), 0))}
+	if bound {
+		d.Control = func(_, _ string, raw syscall.RawConn) (err error) {
+			controlErr := raw.Control(func(fd uintptr) { err = unix.BindToDevice(int(fd), "b") })
+			return errors.Join(err, controlErr)
+		}
+	}
+	w.client.Do(w.t, func() (err error) {
+		client, err = d.Dial("tcp", listener.Addr().String())
+		return err
+	})
+	server, err := listener.Accept()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { client.Close(); server.Close() })
+	return client, server
+}
+
+// finish lets the client close its connection by b first, and the server once the kernel of the client has no more than
+// TIME_WAIT's record of it.
+func (w *world) finish(server netip.Addr) {
+	w.t.Helper()
+	ours, theirs := w.dial(server, true)
+	ours.Close()
+	if _, err := theirs.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		w.t.Fatal(err)
+	}
+	port := netip.MustParseAddrPort(ours.LocalAddr().String()).Port()
+	polltest.Await(w.t, "the client has closed", func() bool {
+		var state byte
+		w.client.Do(w.t, func() (err error) { state, err = nstest.TCPState(port); return err })
+		return state == unix.BPF_TCP_FIN_WAIT2
+	})
+	theirs.Close()
+}
+
+// With IPv6 the kernel takes the main route for what it sends in TIME_WAIT.
+func TestLateAcknowledgementsStayHome(t *testing.T) {
+	w := newWorld(t)
+	w.client.Do(t, func() error {
+		return nstest.Route("::/0", "b", netlink.Route{Gw: net.ParseIP("fd02::1"), Priority: 2000})
+	})
+	server, other := servers[true], others[true]
+	w.client.Do(t, func() error { return Guard(server) })
+	w.finish(server)
+	w.finish(other)
+	polltest.Await(t, "the kernel acknowledges by the main route", func() bool { return w.saw(answer{unix.IPPROTO_TCP, other}) })
+	if w.saw(answer{unix.IPPROTO_TCP, server}) {
+		t.Errorf("by the main route left %v", w.seen)
+	}
+
+	// A program may send so.
+	ours, theirs := w.dial(server, false)
+	for range 2 {
+		if _, err := theirs.Write([]byte("hello")); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(ours, make([]byte, 5)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	polltest.Await(t, "the program's acknowledgements arrive", func() bool { return unacknowledged(t, theirs) == 0 })
+}
+
+// unacknowledged is how many segments of a connection wait for an acknowledgement.
+func unacknowledged(t *testing.T, c net.Conn) (n uint32) {
+	t.Helper()
+	raw, err := c.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var info *unix.TCPInfo
+	controlErr := raw.Control(func(fd uintptr) { info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) })
+	if err := errors.Join(err, controlErr); err != nil {
+		t.Fatal(err)
+	}
+	return info.Unacked
 }
 
 func TestEntriesAreRenewedAndRemoved(t *testing.T) {

@@ -37,7 +37,12 @@ func (f family) rules() (all [][]expr.Any) {
 		}
 		all = append(all, nft.Join(nft.IPv6(f.v6), nft.Protocol(f.icmp), nft.TransportByte(0, kind), code, server, nft.Drop))
 	}
-	return append(all, nft.Join(nft.IPv6(f.v6), nft.Protocol(unix.IPPROTO_TCP), reset, elsewhere, server, nft.Drop))
+	all = append(all, nft.Join(nft.IPv6(f.v6), nft.Protocol(unix.IPPROTO_TCP), reset, elsewhere, server, nft.Drop))
+	if f.v6 {
+		late := nft.Join(nft.IPv6(true), nft.Protocol(unix.IPPROTO_TCP), bareACK, elsewhere, server)
+		all = append(all, nft.Join(late, owned, nft.Accept), nft.Join(late, nft.Drop))
+	}
+	return all
 }
 
 // unreachable is the type of ICMP messages of IPv4 whose code 4 tells of a smaller MTU (RFC 1191).
@@ -54,6 +59,15 @@ func transportByte(offset uint32) expr.Any {
 var reset = []expr.Any{transportByte(13),
 	&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 1, Mask: []byte{4}, Xor: []byte{0}},
 	&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{4}}}
+
+// bareACK matches TCP segments of IPv6 with the flag ACK alone and without data: what follows IPv6's header is at most 60 bytes, as much
+// as TCP's header can take. IPv6 has that length in bytes 4 and 5 (RFC 8200).
+var bareACK = []expr.Any{transportByte(13), &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{0x10}},
+	&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: 4, Len: 2},
+	&expr.Cmp{Op: expr.CmpOpLte, Register: 1, Data: []byte{0, 60}}}
+
+// owned matches packets of a socket that a process has open: no other packet has a user to load.
+var owned = []expr.Any{&expr.Meta{Key: expr.MetaKeySKUID, Register: 1}}
 
 // elsewhere matches packets that leave by a device without their source address.
 var elsewhere = []expr.Any{&expr.Fib{Register: 1, ResultADDRTYPE: true, FlagSADDR: true, FlagOIF: true},
