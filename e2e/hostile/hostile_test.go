@@ -56,7 +56,10 @@ func startTunnel(w *world) (*session, func() error) {
 	return s, w.program(inside)
 }
 
-// program returns a program in the client that sends a packet and waits a while for the answer to it.
+// burst is how many packets a program sends at once, so that the attacker gets what it replays without a minute of questions.
+const burst = 8
+
+// program returns a program in the client that sends a burst of one packet and waits a while for an answer to it.
 func (w *world) program(to netip.AddrPort) (exchange func() error) {
 	w.t.Helper()
 	var conn *net.UDPConn
@@ -72,7 +75,9 @@ func (w *world) program(to netip.AddrPort) (exchange func() error) {
 	return func() error {
 		number++
 		text := fmt.Sprintf("number %d", number)
-		_, _ = conn.Write([]byte(text)) // fails where an ICMP error came before
+		for range burst {
+			_, _ = conn.Write([]byte(text)) // fails where an ICMP error came before
+		}
 		conn.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
 		for {
 			n, err := conn.Read(buffer)
