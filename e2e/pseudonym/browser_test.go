@@ -5,9 +5,12 @@ import (
 	_ "embed"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"html"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -200,15 +203,28 @@ func TestChromium(t *testing.T) {
 	}
 }
 
-// awaitLinks waits until the sidecar of the news knows that the cloud has the shop.
+// awaitLinks waits until the sidecar of the news knows that the cloud has the shop, and the cloud that the shop trusts the news.
 func (w *world) awaitLinks() {
 	w.t.Helper()
 	r := w.get(news)
+	var links []string
 	polltest.Await(w.t, "links to the shop lead to the linker", func() bool {
 		page, _, err := w.curl(r, strings.Replace(r.URL, "/?", "/links.html?", 1))
-		return err == nil && strings.Count(page, "https://linker."+zone) == 2
+		links = toLinker.FindAllString(page, -1)
+		return err == nil && len(links) == 2
+	})
+	// The linker knows a person by her pseudonym of the store.
+	entrance := registered{Dir: filepath.Join(filepath.Dir(r.Dir), "store."+zone)}
+	polltest.Until(w.t, func() error {
+		page, _, err := w.curl(entrance, html.UnescapeString(links[0]))
+		if err != nil || !strings.Contains(page, "no pseudonym of "+shop) {
+			return fmt.Errorf("the linker does not know that the shop trusts the news: %v, %s", err, page)
+		}
+		return nil
 	})
 }
+
+var toLinker = regexp.MustCompile(`https://linker\.` + regexp.QuoteMeta(zone) + `[^"]*`)
 
 // With the page defence Chromium loads all that a page needs as it does without, and all but the worker and large objects in pieces.
 func TestPageDefence(t *testing.T) {

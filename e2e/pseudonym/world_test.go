@@ -133,7 +133,7 @@ type registered struct {
 // curl fetches a URL with the files of a pseudonym, and returns the page and the status, 0 without an answer.
 func (w *world) curl(files registered, url string, more ...string) (page string, status int, err error) {
 	w.t.Helper()
-	args := append([]string{"-sS", "--max-time", "20", "-w", "\n%{http_code}", "--cacert", filepath.Join(w.dir, "root.pem")}, more...)
+	args := append([]string{"-sS", "--max-time", "60", "-w", "\n%{http_code}", "--cacert", filepath.Join(w.dir, "root.pem")}, more...)
 	if files.Dir != "" {
 		args = append(args, "--cert", filepath.Join(files.Dir, "cert.pem"), "--key", filepath.Join(files.Dir, "key.pem"))
 	}
