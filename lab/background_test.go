@@ -37,7 +37,7 @@ func TestBackgroundWorld(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer in.Close()
-	run(t, in.Host("a"), "ping", "-c", "1", "-W", "5", "b.example")
+	run(t, in.Host("a"), "ping", "-c", "1", "-W", "60", "b.example")
 	if err := in.Link("link").Cut(); !errors.Is(err, ErrNotEmulated) {
 		t.Errorf("a link of another process is cut: %v", err)
 	}

@@ -148,7 +148,7 @@ func TestCaptureOutlivesItsDevice(t *testing.T) {
 	if err := errors.Join(link.Unplug(), link.Restore()); err != nil {
 		t.Fatal(err)
 	}
-	run(t, in.Host("a"), "ping", "-c", "3", "-i", "0.01", "-W", "5", "10.0.0.2")
+	run(t, in.Host("a"), "ping", "-c", "3", "-i", "0.01", "-W", "60", "10.0.0.2")
 	if count, err := capture.Stop(); err != nil || count.Packets < 6 {
 		t.Errorf("%+v, %v: want the 6 packets of three pings", count, err)
 	}

@@ -11,7 +11,7 @@ import (
 
 func TestEngineIsPrompt(t *testing.T) {
 	in := needWorld(t, Pair())
-	run(t, in.Host("a"), "ping", "-c", "3", "-i", "0.01", "-W", "5", "10.0.0.2")
+	run(t, in.Host("a"), "ping", "-c", "3", "-i", "0.01", "-W", "60", "10.0.0.2")
 	status, err := in.Link("link").Status()
 	if err != nil || status.Lateness.Packets == 0 || status.AtoB.Delivered == 0 {
 		t.Fatalf("%+v, %v", status, err)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/quic-go/quic-go"
 
+	"heddle/internal/polltest"
 	"heddle/lab"
 )
 
@@ -41,7 +42,7 @@ func tlsConfig(t *testing.T) *tls.Config {
 // quicEcho sends a stream to a QUIC server by the relay, and wants it back.
 func (w *world) quicEcho() {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(w.t.Context(), polltest.Patience)
 	defer cancel()
 	at, err := w.socket("server", quicServer)
 	if err != nil {

@@ -211,7 +211,7 @@ func (c *echoClient) missing() int {
 
 // await sends until an answer comes, and then resets.
 func (c *echoClient) await(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	for {
 		_ = c.send() // fails until the backend runs

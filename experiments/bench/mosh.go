@@ -106,7 +106,7 @@ func (m *moshServer) variant(name string, client moshClient) variant {
 			return nil, err
 		}
 		defer terminal.Stop()
-		if err := terminal.Await(ctx, 10*time.Second, painted); err != nil {
+		if err := terminal.Await(ctx, time.Minute, painted); err != nil {
 			return nil, err
 		}
 		if err := netutil.Sleep(ctx, m.settle); err != nil {

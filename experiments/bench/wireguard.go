@@ -206,7 +206,7 @@ func (t *tunnel) variant(name string, client wireguardClient) variant {
 
 // awaitTunnel waits until a packet has crossed the tunnel and back.
 func awaitTunnel(ctx context.Context, s *stage, running []*peer.Process) error {
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	dialer := net.Dialer{Timeout: 500 * time.Millisecond}
 	for {

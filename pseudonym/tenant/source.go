@@ -25,10 +25,11 @@ import (
 
 // source asks the store of the cloud.
 type source struct {
-	base   string // URL without a path
-	client *http.Client
-	trusts []string
-	log    *slog.Logger
+	base    string // URL without a path
+	client  *http.Client
+	trusts  []string
+	log     *slog.Logger
+	beatFor time.Duration // of silence in the stream of changes, after which it asks again
 
 	sites atomic.Pointer[map[string]bool] // of the cloud; nil before the store answered
 }
@@ -40,7 +41,7 @@ const (
 )
 
 func newSource(base *url.URL, config *tls.Config, trusts []string, log *slog.Logger) *source {
-	return &source{base: base.Scheme + "://" + base.Host, trusts: trusts, log: log, client: &http.Client{Transport: &http.Transport{TLSClientConfig: config,
+	return &source{base: base.Scheme + "://" + base.Host, trusts: trusts, log: log, beatFor: store.BeatFor, client: &http.Client{Transport: &http.Transport{TLSClientConfig: config,
 		ForceAttemptHTTP2: true, ResponseHeaderTimeout: store.BeatFor, TLSHandshakeTimeout: store.BeatFor}}}
 }
 
@@ -142,7 +143,7 @@ func (s *source) follow(ctx context.Context, forget func(pseudonym.Label)) {
 func (s *source) followOnce(ctx context.Context, forget func(pseudonym.Label)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	silent := time.AfterFunc(store.BeatFor, func() { cancel(errors.New("it is silent")) })
+	silent := time.AfterFunc(s.beatFor, func() { cancel(errors.New("it is silent")) })
 	defer silent.Stop()
 	r, err := s.get(ctx, store.ChangesPath)
 	if err != nil {
@@ -155,7 +156,7 @@ func (s *source) followOnce(ctx context.Context, forget func(pseudonym.Label)) e
 	}
 	lines := bufio.NewScanner(r.Body)
 	for lines.Scan() {
-		silent.Reset(store.BeatFor)
+		silent.Reset(s.beatFor)
 		var c store.Changed
 		if err := json.Unmarshal(lines.Bytes(), &c); err != nil {
 			return err
