@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -30,6 +31,8 @@ type relay struct {
 	flip  int64 // change a byte behind so many, once for every other connection; 0 changes none
 
 	flipped int
+
+	up atomic.Int64 // bytes that came from clients
 }
 
 // flipper changes one byte of what is read.
@@ -48,6 +51,7 @@ func (f *flipper) Read(b []byte) (int, error) {
 		f.r.mu.Unlock()
 	}
 	f.left -= int64(n)
+	f.r.up.Add(int64(n))
 	return n, err
 }
 
@@ -121,12 +125,16 @@ func TestConnectionsAreCut(t *testing.T) {
 	}
 	done := make(chan struct{})
 	go func() {
-		for {
+		const often = 256 << 10 // bytes: on a busy machine, cuts at fixed times would leave none to a connection
+		for next := int64(often); ; {
 			select {
 			case <-done:
 				return
-			case <-time.After(20 * time.Millisecond):
+			case <-time.After(time.Millisecond):
+			}
+			if up := r.up.Load(); up >= next {
 				r.cut(0.3)
+				next = up + often
 			}
 		}
 	}()

@@ -77,7 +77,7 @@ func TestWireGuardCarriesPagesAndThroughput(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, url := range []string{"http://web.example/" + page, "https://web.example/" + page} {
-			got, err := client.Command(t.Context(), "curl", "-4sS", "--max-time", "20", "--cacert", web.Certificate, url).CombinedOutput()
+			got, err := client.Command(t.Context(), "curl", "-4sS", "--max-time", "60", "--cacert", web.Certificate, url).CombinedOutput()
 			if err != nil || !bytes.Equal(got, want) {
 				t.Errorf("%s by %s: %v, %d bytes of %d", url, web.Server, err, len(got), len(want))
 			}
