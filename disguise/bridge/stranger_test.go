@@ -62,9 +62,13 @@ func recorded(t *testing.T, s *setup) []byte {
 	return <-got
 }
 
+// silence is how long the bridges of these tests listen to a stranger, who says all within it on a busy machine too.
+const silence = 5 * time.Second
+
 // Nobody but a client gets a byte, or a reset. The bridge ends all at the same age, whatever they sent, or when they end.
 func TestStrangers(t *testing.T) {
-	s := start(t, func(o *Options) { o.Target, o.silence = to(tcptest.Serve(t, tcptest.Echo)), 500*time.Millisecond })
+	t.Parallel()
+	s := start(t, func(o *Options) { o.Target, o.silence = to(tcptest.Serve(t, tcptest.Echo)), silence })
 	hello := recorded(t, s)
 	changed := bytes.Clone(hello)
 	changed[40] ^= 1
@@ -126,6 +130,7 @@ func (*recorder) SetWriteDeadline(time.Time) error { return nil }
 
 // A bridge that cannot remember its clients' hellos answers nobody, and tells its owner why.
 func TestDiskThatCannotBeWritten(t *testing.T) {
+	t.Parallel()
 	id, err := handshake.NewIdentity()
 	if err != nil {
 		t.Fatal(err)
@@ -141,7 +146,7 @@ func TestDiskThatCannotBeWritten(t *testing.T) {
 	}
 	var log safeBuffer
 	s := start(t, func(o *Options) {
-		o.Target, o.Key, o.Server, o.silence = to(tcptest.Serve(t, tcptest.Echo)), id.Public(), server, 100*time.Millisecond
+		o.Target, o.Key, o.Server, o.silence = to(tcptest.Serve(t, tcptest.Echo)), id.Public(), server, silence
 		o.Log = slog.New(slog.NewTextHandler(&log, nil))
 	})
 	c, err := net.Dial("tcp", s.at.String())
@@ -244,7 +249,8 @@ func silentService(t *testing.T, age time.Duration) netip.AddrPort {
 
 // Probes of all kinds learn from a bridge with a user what they learn from a service that is silent.
 func TestProbesSeeASilentService(t *testing.T) {
-	const each, age = 50, 100 * time.Millisecond
+	t.Parallel()
+	const each, age = 50, 2 * time.Second // in which a busy machine sends every probe
 	s := start(t, func(o *Options) { o.Target, o.silence = to(tcptest.Serve(t, tcptest.Echo)), age })
 	flight := recorded(t, s)
 	user, err := client.Dial(t.Context(), s.options())
