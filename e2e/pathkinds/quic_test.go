@@ -116,9 +116,9 @@ func (w *world) quicDial(to netip.AddrPort, size uint16) *quic.Conn {
 
 func (w *world) quicDialFrom(at, to netip.AddrPort, config *quic.Config) *quic.Conn {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
 	defer cancel()
-	config.HandshakeIdleTimeout = 20 * time.Second
+	config.HandshakeIdleTimeout = time.Minute
 	socket := w.udp("client", at)
 	c, err := quic.Dial(ctx, socket, net.UDPAddrFromAddrPort(to), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{alpn}}, config)
 	if err != nil {

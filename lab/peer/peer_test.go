@@ -141,7 +141,7 @@ func TestWebServerWithoutNginx(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, url := range []string{"http://b.example/page.html", "https://b.example/page.html", "https://10.0.0.2/page.html"} {
-		out, err := in.Host("a").Command(t.Context(), "curl", "-sS", "--max-time", "20", "--cacert", certificate, url).CombinedOutput()
+		out, err := in.Host("a").Command(t.Context(), "curl", "-sS", "--max-time", "60", "--cacert", certificate, url).CombinedOutput()
 		if err != nil || string(out) != "a page" {
 			t.Errorf("%s: %v: %s", url, err, out)
 		}

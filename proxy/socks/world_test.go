@@ -196,6 +196,6 @@ func curl(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, "curl", append([]string{"-sS", "--noproxy", "", "--max-time", "25"}, args...)...).CombinedOutput()
+	out, err := exec.CommandContext(ctx, "curl", append([]string{"-sS", "--noproxy", "", "--max-time", "60"}, args...)...).CombinedOutput()
 	return string(out), err
 }
