@@ -194,7 +194,7 @@ func (w *world) serveFor(t *testing.T, who *users.Users, edit func(*Tunnel)) (st
 // curl runs an unmodified curl.
 func curl(t *testing.T, args ...string) (string, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, "curl", append([]string{"-sS", "--noproxy", "", "--max-time", "60"}, args...)...).CombinedOutput()
 	return string(out), err
