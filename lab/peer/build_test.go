@@ -59,6 +59,7 @@ func TestQuicheIsCheckedBeforeItIsBuilt(t *testing.T) {
 		return "/" + name, nil
 	}
 	empty, llvm := t.TempDir(), t.TempDir()
+	program(t, empty, "libclang-cpp.so.14") // another library
 	err := canBuildQuiche(lookPath, []string{empty})
 	if !errors.Is(err, ErrMissing) || !strings.Contains(err.Error(), "without cmake, libclang") || !strings.Contains(errhint.Of(err), "apt-get install cmake libclang-dev") {
 		t.Errorf("%v (%s)", err, errhint.Of(err))

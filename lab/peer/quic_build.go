@@ -134,8 +134,8 @@ func canBuildQuiche(lookPath func(string) (string, error), dirs []string) error 
 		}
 	}
 	found := slices.ContainsFunc(dirs, func(dir string) bool {
-		// The names that clang-sys, which bindgen loads libclang with, tries.
-		for _, pattern := range []string{"libclang.so", "libclang-*.so", "libclang.so.*", "libclang-*.so.*"} {
+		// The names that clang-sys, which bindgen loads libclang with, tries. libclang-cpp is another library.
+		for _, pattern := range []string{"libclang.so", "libclang-[0-9]*.so", "libclang.so.*", "libclang-[0-9]*.so.*"} {
 			if files, _ := filepath.Glob(filepath.Join(dir, pattern)); len(files) > 0 {
 				return true
 			}
