@@ -78,8 +78,9 @@ func TestBatchesAreExactOnTheWire(t *testing.T) {
 			exact++
 		}
 	}
-	// Handshakes that prove the paths are of no run; those of wireguard-go's own are, and each makes one shorter.
-	if own := max(handshakes-len(lab.Ways), 1); total < 50 || exact < total-own {
+	// Handshakes that prove the paths are of no run; those of wireguard-go's own are, and each makes one shorter. The client sends an
+	// acknowledgement for two packets of the download, or for more on a busy machine.
+	if own := max(handshakes-len(lab.Ways), 1); total < 25 || exact < total-own {
 		t.Errorf("%d of %d runs are of 50 packets, beside %d handshakes: %v", exact, total, handshakes, runs)
 	}
 }
