@@ -58,15 +58,23 @@ type Seen struct {
 	Milliseconds float64
 }
 
-// NewUser makes a user without certificates. It fails with [peer.ErrMissing] where Chromium or the tools of NSS are not installed.
-func NewUser(ctx context.Context, home string) (*User, error) {
+// UserSupported returns nil, or an error that names what [NewUser] misses and wraps [peer.ErrMissing].
+func UserSupported() error {
 	if err := Supported(); err != nil {
+		return err
+	}
+	if _, err := exec.LookPath("certutil"); err != nil {
+		return &path.Error{What: "certutil", Hint: "apt-get install libnss3-tools", Err: peer.ErrMissing}
+	}
+	return nil
+}
+
+// NewUser makes a user without certificates, in a directory that it makes. It fails as [UserSupported] does.
+func NewUser(ctx context.Context, home string) (*User, error) {
+	if err := UserSupported(); err != nil {
 		return nil, err
 	}
 	u := &User{Home: home}
-	if _, err := exec.LookPath("certutil"); err != nil {
-		return nil, &path.Error{What: "certutil", Hint: "apt-get install libnss3-tools", Err: peer.ErrMissing}
-	}
 	if err := os.MkdirAll(u.keys(), 0o700); err != nil {
 		return nil, err
 	}
