@@ -41,31 +41,27 @@ type loopback struct {
 func (s *cloudStage) openLoopback(ctx context.Context) error {
 	fmt.Fprintln(s.Talk, "start a cloud with three sites on this machine")
 	l := &loopback{cloudStage: s, at: map[string]netip.AddrPort{}, addrs: map[string]netip.Addr{}}
-	ports, err := freePorts(5 + len(cloudSites))
+	c, err := peer.NewLoopbackCloud(ctx, peer.Here(s.Heddle, s.work), filepath.Join(s.work, "cloud"), loopbackGateway)
 	if err != nil {
 		return err
 	}
-	free := func() netip.AddrPort {
-		p := netip.AddrPortFrom(loopbackClient, ports[0])
-		ports = ports[1:]
-		return p
+	s.cloud = c.Cloud
+	if _, err := c.Serve(ctx); err != nil {
+		return err
 	}
-	gateway, nameserver, store, linker, tenants := free(), free(), free(), free(), free()
-	s.cloud, err = peer.StartCloud(ctx, peer.Here(s.Heddle, s.work), filepath.Join(s.work, "cloud"), loopbackGateway,
-		`":443"`, fmt.Sprintf("%q", gateway), `":53"`, fmt.Sprintf("%q", nameserver), `"127.0.0.1:4480"`, fmt.Sprintf("%q", store),
-		`"127.0.0.1:4482"`, fmt.Sprintf("%q", linker), `":4481"`, fmt.Sprintf("%q", tenants))
+	sidecars, err := peer.FreePorts(len(cloudSites))
 	if err != nil {
 		return err
 	}
-	if err := l.relay(ctx, loopbackGateway, gateway); err != nil {
+	if err := l.relay(ctx, loopbackGateway, c.Gateway); err != nil {
 		return err
 	}
 	for i, site := range cloudSites {
-		if err := l.openSite(ctx, site, netip.AddrFrom4([4]byte{127, 0, 1, byte(i + 1)}), free(), tenants); err != nil {
+		if err := l.openSite(ctx, site, netip.AddrFrom4([4]byte{127, 0, 1, byte(i + 1)}), sidecars[i], c.Tenants); err != nil {
 			return err
 		}
 	}
-	if err := l.resolver(ctx, nameserver); err != nil {
+	if err := l.resolver(ctx, c.Nameserver); err != nil {
 		return err
 	}
 	s.watch, s.curl, s.get = l.watch, l.curl, []string{"--connect", l.at[loopbackGateway.String()].String()}
@@ -75,19 +71,6 @@ func (s *cloudStage) openLoopback(ctx context.Context) error {
 	s.notes = append(s.notes, "Loopback addresses stand in for networks. The observer is a relay, and its capture has the bytes that it relayed, "+
 		"in packets that it made itself. `heddle pseudonym get` was told the address of the store, and looked no name up.")
 	return nil
-}
-
-// freePorts returns ports of loopback that are free now.
-func freePorts(n int) (ports []uint16, err error) {
-	for range n {
-		c, err := net.Listen("tcp", netip.AddrPortFrom(loopbackClient, 0).String())
-		if err != nil {
-			return nil, err
-		}
-		defer c.Close() // once all are taken, so that none is given twice
-		ports = append(ports, netutil.AddrPort(c.Addr()).Port())
-	}
-	return ports, nil
 }
 
 // openSite starts a site's own web server at an address, for plain text and for TLS, and its sidecar.

@@ -20,9 +20,8 @@ const (
 
 // Cloud gives people pseudonyms of its sites, by the heddle under test.
 type Cloud struct {
-	Dir     string // of its files
-	on      Devices
-	gateway netip.Addr
+	Dir string // of its files
+	on  Devices
 }
 
 // Root is the file of the cloud's root certificate.
@@ -31,24 +30,34 @@ func (c *Cloud) Root() string { return filepath.Join(c.Dir, "root.pem") }
 // File is the cloud's cloud.toml.
 func (c *Cloud) File() string { return filepath.Join(c.Dir, "cloud.toml") }
 
-// StartCloud starts all parts of a cloud on the host cloud. Its files go to dir, which it makes. Each replaced pair changes what its
-// cloud.toml says.
-func StartCloud(ctx context.Context, on Devices, dir string, gateway netip.Addr, replaced ...string) (*Cloud, error) {
-	c := &Cloud{Dir: dir, on: on, gateway: gateway}
-	if _, err := ran(ctx, on, "cloud", "pseudonym", "init", CloudZone, "--gateway", gateway.String(), "--dir", dir); err != nil {
-		return nil, err
-	}
-	if len(replaced) > 0 {
-		text, err := os.ReadFile(c.File())
-		if err != nil {
-			return nil, err
-		}
-		if err := os.WriteFile(c.File(), []byte(strings.NewReplacer(replaced...).Replace(string(text))), 0o600); err != nil {
-			return nil, err
-		}
-	}
-	_, err := on.Start(ctx, "cloud", "serving "+CloudZone, "pseudonym", "serve", c.File())
+// NewCloud makes the files of a cloud in dir, which it makes. gateway is its public address.
+func NewCloud(ctx context.Context, on Devices, dir string, gateway netip.Addr) (*Cloud, error) {
+	c := &Cloud{Dir: dir, on: on}
+	_, err := ran(ctx, on, "cloud", "pseudonym", "init", CloudZone, "--gateway", gateway.String(), "--dir", dir)
 	return c, err
+}
+
+// Serve starts the parts of the cloud on the host cloud: all, or those that flags name.
+func (c *Cloud) Serve(ctx context.Context, flags ...string) (*Process, error) {
+	return c.on.Start(ctx, "cloud", "serving "+CloudZone, append([]string{"pseudonym", "serve", c.File()}, flags...)...)
+}
+
+// StartCloud is [NewCloud] and [Cloud.Serve].
+func StartCloud(ctx context.Context, on Devices, dir string, gateway netip.Addr) (*Cloud, error) {
+	c, err := NewCloud(ctx, on, dir, gateway)
+	if err == nil {
+		_, err = c.Serve(ctx)
+	}
+	return c, err
+}
+
+// Replace replaces texts in the cloud's cloud.toml, given in pairs.
+func (c *Cloud) Replace(pairs ...string) error {
+	text, err := os.ReadFile(c.File())
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(c.File(), []byte(strings.NewReplacer(pairs...).Replace(string(text))), 0o600)
 }
 
 // Sidecar describes the sidecar of a site.
@@ -67,18 +76,29 @@ func (c *Cloud) At(host, site string, inside netip.Addr, flags ...string) Sideca
 		To: "http://127.0.0.1:80", Flags: append([]string{"--gateway-from", netip.PrefixFrom(near, near.BitLen()).String()}, flags...)}
 }
 
-// Add adds a site to the cloud, and starts its sidecar.
+// Add is [Cloud.Enrol] and [Cloud.Sidecar].
 func (c *Cloud) Add(ctx context.Context, s Sidecar) (*Process, error) {
-	identity := filepath.Join(c.Dir, s.Host+"-tenant.pem")
-	key, err := ran(ctx, c.on, s.Host, "pseudonym", "tenant", "key", "--identity", identity)
-	if err != nil {
+	if err := c.Enrol(ctx, s); err != nil {
 		return nil, err
 	}
-	if _, err := ran(ctx, c.on, "cloud", "pseudonym", "tenant", "add", c.File(), s.Site, "--address", s.Listen.String(), "--key", strings.TrimSpace(key)); err != nil {
-		return nil, err
+	return c.Sidecar(ctx, s)
+}
+
+// Enrol makes the key of a sidecar, and adds its site to the cloud.
+func (c *Cloud) Enrol(ctx context.Context, s Sidecar) error {
+	key, err := ran(ctx, c.on, s.Host, "pseudonym", "tenant", "key", "--identity", c.identity(s))
+	if err == nil {
+		_, err = ran(ctx, c.on, "cloud", "pseudonym", "tenant", "add", c.File(), s.Site, "--address", s.Listen.String(), "--key", strings.TrimSpace(key))
 	}
+	return err
+}
+
+func (c *Cloud) identity(s Sidecar) string { return filepath.Join(c.Dir, s.Site+"-tenant.pem") }
+
+// Sidecar starts the sidecar of a site that is enrolled.
+func (c *Cloud) Sidecar(ctx context.Context, s Sidecar) (*Process, error) {
 	return c.on.Start(ctx, s.Host, "listening on", append([]string{"pseudonym", "tenant", "run", "--zone", CloudZone, "--store", s.Store.String(),
-		"--root", c.Root(), "--identity", identity, "--to", s.To, "--listen", s.Listen.String()}, s.Flags...)...)
+		"--root", c.Root(), "--identity", c.identity(s), "--to", s.To, "--listen", s.Listen.String()}, s.Flags...)...)
 }
 
 // Pseudonym is what `heddle pseudonym get --json` prints.
