@@ -59,7 +59,7 @@ async function look(page) {
   for (const link of await page.locator('a').all()) links[(await link.innerText()).trim()] = await link.evaluate((a) => a.href)
   const passphrase = page.locator('#passphrase')
   return {
-    milliseconds: await duration(page), url: page.url(), title: await page.title(), text: await page.locator('body').innerText(), links, files,
+    milliseconds: await duration(page), worker: await page.evaluate(() => Boolean(navigator.serviceWorker?.controller)), url: page.url(), title: await page.title(), text: await page.locator('body').innerText(), links, files,
     passphrase: await passphrase.count() ? await passphrase.innerText() : '',
   }
 }

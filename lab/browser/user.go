@@ -56,6 +56,7 @@ type Seen struct {
 	Files            map[string][]byte // that the page offers, see [User.Take]
 	// Milliseconds is how long the page took from the beginning of the navigation to the end of its load event.
 	Milliseconds float64
+	Worker       bool // a Service Worker had the page
 }
 
 // UserSupported returns nil, or an error that names what [NewUser] misses and wraps [peer.ErrMissing].
