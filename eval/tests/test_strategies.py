@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from test_describe import run
 
+import heddle_eval.cli.attack  # noqa: F401  # its verbs
 from heddle_eval import EvalError, Traces, parquet, strategies
 
 
