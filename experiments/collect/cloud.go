@@ -157,11 +157,12 @@ func (c *cloud) admit(ctx context.Context, running *peer.Cloud, site string, num
 		return nil, err
 	}
 	p := &person{u, own}
-	for first := true; ; first = false { // the page that starts the defence reloads itself
-		if err := c.load(ctx, p, page); err == nil || !first {
-			return p, err
+	for range attempts { // the page that starts the defence reloads itself
+		if err = c.load(ctx, p, page); err == nil || ctx.Err() != nil {
+			break
 		}
 	}
+	return p, err
 }
 
 // load loads a page with an empty cache, in a browser that starts and ends.
