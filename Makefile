@@ -126,4 +126,4 @@ install-board-bft: board-bft
 	install -D -m 644 dist/heddle-board-bft.service $(DESTDIR)$(PREFIX)/lib/systemd/system/heddle-board-bft.service
 
 clean:
-	rm -rf bin dist/man dist/man-board-bft heddle-demo eval/.venv
+	rm -rf bin dist/man dist/man-board-bft heddle-demo heddle-demo-pseudonym eval/.venv

@@ -42,7 +42,16 @@ func Tor(name string, access Access) World {
 		AtoB: Shape{Delay: access.RTT / 2, Rate: access.Up},
 		BtoA: Shape{Delay: access.RTT / 2, Rate: access.Down},
 	}}
-	for i, host := range append(TorAuthorities[:len(TorAuthorities):len(TorAuthorities)], "bridge", "web") {
+	return w.behindISP(append(TorAuthorities[:len(TorAuthorities):len(TorAuthorities)], "bridge", "web")...)
+}
+
+// WithTor adds the authorities of a private Tor network to a world with a router isp, which the client and all targets can reach.
+func WithTor(w World) World { return w.behindISP(TorAuthorities...) }
+
+// behindISP adds servers, each on a network of its own at the router isp.
+func (w World) behindISP(hosts ...string) World {
+	anywhere := netip.MustParsePrefix("0.0.0.0/0")
+	for i, host := range hosts {
 		network := fmt.Sprintf("198.18.%d.", i+1)
 		w.Hosts = append(w.Hosts, HostSpec{Name: host, Routes: []Route{{To: anywhere, Via: netip.MustParseAddr(network + "1"), Device: "isp"}},
 			// An exit without a nameserver calls itself broken. Nobody answers at this one.

@@ -245,6 +245,21 @@ func TestTraceReadsBack(t *testing.T) {
 					down -= int64(size)
 				}
 			}
+			// Connections have numbers in the order of their first packets, without gaps.
+			highest := int32(-1)
+			for _, c := range got.Connection {
+				if c < 0 || c > highest+1 {
+					t.Errorf("%s/%s: connection %d after %d", session.Label, e.Observer, c, highest)
+				}
+				highest = max(highest, c)
+			}
+			flows := map[int]bool{}
+			for _, p := range map[string]*Session{split.Label: split, plain.Label: plain}[session.Label].Observers[i].Packets {
+				flows[p.Flow] = true
+			}
+			if len(got.Connection) != len(got.Size) || int(highest)+1 != len(flows) {
+				t.Errorf("%s/%s: %d connections of %d packets, want %d of %d", session.Label, e.Observer, highest+1, len(got.Connection), len(flows), len(got.Size))
+			}
 			if up != e.Up.Bytes || down != e.Down.Bytes || len(got.Time) != len(got.Size) {
 				t.Errorf("%s/%s: %d up and %d down, want %d and %d", session.Label, e.Observer, up, down, e.Up.Bytes, e.Down.Bytes)
 			}

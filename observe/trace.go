@@ -21,6 +21,8 @@ type TraceRow struct {
 	Path      int16   `parquet:"path"`         // observer, from 0 in the order of names; -1 for the only one
 	Time      []int32 `parquet:"time_us,list"` // of each packet, microseconds since the session's first
 	Size      []int32 `parquet:"size,list"`    // bytes of the IP packet; positive from client to server
+	// Connection is the conversation of each packet: the row's conversations between two ports, from 0 in the order of their first packets.
+	Connection []int32 `parquet:"connection,list"`
 }
 
 // whole is the path of a session whose one observer sees all of it.
@@ -35,11 +37,18 @@ func (s *Session) TraceRows(load int64) ([]TraceRow, error) {
 	start := s.Start()
 	rows := make([]TraceRow, len(s.Observers))
 	for i, o := range s.Observers {
-		rows[i] = TraceRow{Label: s.Label, Monitored: true, Load: load, Path: int16(i), Time: []int32{}, Size: []int32{}}
+		rows[i] = TraceRow{Label: s.Label, Monitored: true, Load: load, Path: int16(i), Time: []int32{}, Size: []int32{}, Connection: []int32{}}
 		if len(s.Observers) == 1 {
 			rows[i].Path = whole
 		}
+		numbers := map[int]int32{} // by the flow's index
 		for _, p := range o.Packets {
+			number, known := numbers[p.Flow]
+			if !known {
+				number = int32(len(numbers))
+				numbers[p.Flow] = number
+			}
+			rows[i].Connection = append(rows[i].Connection, number)
 			size := int32(p.Size)
 			if !p.Out {
 				size = -size

@@ -11,8 +11,9 @@ import (
 
 // What needs network namespaces, or asks how Linux is set up.
 
-func doctorCommand() *cobra.Command { return doctor.Command() }
-func demoCommand() *cobra.Command   { return demo.Command() }
-func labCommand() *cobra.Command    { return labcmd.Command() }
+func doctorCommand() *cobra.Command        { return doctor.Command() }
+func demoCommand() *cobra.Command          { return demo.Command() }
+func pseudonymDemoCommand() *cobra.Command { return demo.Pseudonym() }
+func labCommand() *cobra.Command           { return labcmd.Command() }
 
 func enterLab() { lab.MaybeEnter() }

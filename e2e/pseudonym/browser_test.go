@@ -2,18 +2,15 @@ package pseudonym
 
 import (
 	"bytes"
-	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"html"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"heddle/internal/polltest"
 	"heddle/lab/browser"
@@ -21,76 +18,41 @@ import (
 	"heddle/lab/peer"
 )
 
-//go:embed steps.mjs
-var stepsScript string
-
-// step is one thing that a user does in Chromium: see steps.mjs.
-type step struct {
-	Open     string `json:"open,omitempty"`
-	Gone     string `json:"gone,omitempty"`
-	Register string `json:"register,omitempty"`
-	Click    string `json:"click,omitempty"`
-	Title    string `json:"title,omitempty"`
-	Show     string `json:"show,omitempty"`
-	Shot     string `json:"shot,omitempty"`
-}
-
-// page is what the user saw.
-type page struct {
-	Error, URL, Title, Text, Passphrase string
-	Links                               map[string]string
-	Files                               map[string][]byte
-}
+// step and page are what the user does, and sees.
+type (
+	step = browser.Step
+	page = browser.Seen
+)
 
 // chromium is the browser of one user, with her certificates and her profile.
 type chromium struct {
 	*world
-	home    string
-	scripts bool // whether pages may run any
+	*browser.User
 }
-
-// patience bounds one step on a busy machine.
-const patience = 2 * time.Minute
 
 // shots is where a person wants pictures of the pages, for the documentation.
 var shots = os.Getenv("HEDDLE_TEST_SHOTS")
 
 func (w *world) chromium() *chromium {
 	w.t.Helper()
-	if err := browser.Supported(); err != nil {
+	u, err := browser.NewUser(w.t.Context(), w.t.TempDir())
+	if errors.Is(err, peer.ErrMissing) {
 		w.t.Skip("typed skip:", err)
 	}
-	if _, err := exec.LookPath("certutil"); err != nil {
-		w.t.Skip("typed skip:", errors.Join(peer.ErrMissing, err), "apt-get install libnss3-tools")
+	if err == nil {
+		err = u.Trust(w.t.Context(), zone, w.cloud.Root())
 	}
-	c := &chromium{world: w, home: w.t.TempDir()}
-	if err := os.MkdirAll(c.keys(), 0o700); err != nil {
+	if err != nil {
 		w.t.Fatal(err)
 	}
-	c.tool("certutil", "-N", "--empty-password")
-	c.tool("certutil", "-A", "-n", zone, "-t", "C,,", "-i", filepath.Join(w.dir, "root.pem"))
-	return c
-}
-
-// keys is where Chromium on Linux has its certificates.
-func (c *chromium) keys() string { return filepath.Join(c.home, ".pki", "nssdb") }
-
-func (c *chromium) tool(name string, args ...string) {
-	c.t.Helper()
-	if out, err := exec.CommandContext(c.t.Context(), name, append([]string{"-d", "sql:" + c.keys()}, args...)...).CombinedOutput(); err != nil {
-		c.t.Fatalf("%s: %v: %s", name, err, out)
-	}
+	return &chromium{w, u}
 }
 
 // take imports what a page gave the user.
 func (c *chromium) take(p page) {
 	c.t.Helper()
-	for name, content := range p.Files {
-		file := filepath.Join(c.t.TempDir(), name)
-		if err := os.WriteFile(file, content, 0o600); err != nil {
-			c.t.Fatal(err)
-		}
-		c.tool("pk12util", "-i", file, "-W", p.Passphrase)
+	if err := c.Take(c.t.Context(), p); err != nil {
+		c.t.Fatal(err)
 	}
 }
 
@@ -104,21 +66,9 @@ func (c *chromium) do(steps ...step) map[string]page {
 			steps[i].Shot = filepath.Join(shots, steps[i].Shot)
 		}
 	}
-	// A user picks the certificate once for each site. The policy picks it for her, of those that the server asks for.
-	choice, err := json.Marshal(map[string]any{"pattern": "https://[*.]" + zone, "filter": map[string]any{}})
+	seen, err := c.Do(c.t.Context(), c.Host("client"), steps...)
 	if err != nil {
 		c.t.Fatal(err)
-	}
-	out, err := browser.Script{Text: stepsScript, Home: c.home, Policies: map[string]any{"AutoSelectCertificateForUrls": []string{string(choice)}},
-		Args: []string{"--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"},
-		Order: map[string]any{"profile": filepath.Join(c.home, "profile"), "timeout": patience.Milliseconds(), "steps": steps, "scripts": c.scripts,
-			"viewport": map[string]int{"width": 720, "height": 360}, "colorScheme": "light"}}.Run(c.t.Context(), c.Host("client"))
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	var seen map[string]page
-	if err := json.Unmarshal(out, &seen); err != nil {
-		c.t.Fatalf("%v: %s", err, out)
 	}
 	return seen
 }
@@ -230,7 +180,7 @@ var toLinker = regexp.MustCompile(`https://linker\.` + regexp.QuoteMeta(zone) + 
 func TestPageDefence(t *testing.T) {
 	w := newWorld(t, "--defence", "pieces")
 	c := w.chromium()
-	c.scripts = true
+	c.Scripts = true
 	made := map[string]page{}
 	for _, site := range []string{news, shop} {
 		made[site] = c.do(step{Open: "https://store." + zone + "/"}, step{Register: site, Show: "made"})["made"]

@@ -68,11 +68,14 @@ def remarks(table: dict[str, Any]) -> Iterator[str]:
 
 def markdown(table: dict[str, Any]) -> str:
     """Write a table as Markdown."""
-    head, rows = cells(table)
-    left = 3
-    lines = [f"**{title(table)}**", "", _line(head), _line(["---"] * left + ["---:"] * (len(head) - left))]
-    lines += [_line([c.replace("|", "\\|") for c in row]) for row in rows]
-    return "\n".join([*lines, "", *(f"- {r}" for r in remarks(table))]) + "\n"
+    lines = [f"**{title(table)}**", "", marked(*cells(table), left=3), *(f"- {r}" for r in remarks(table))]
+    return "\n".join(lines) + "\n"
+
+
+def marked(head: list[str], rows: list[list[str]], left: int) -> str:
+    """Write cells as Markdown, of which the first ``left`` columns are words."""
+    lines = [_line(head), _line(["---"] * left + ["---:"] * (len(head) - left))]
+    return "\n".join([*lines, *(_line([c.replace("|", "\\|") for c in row]) for row in rows)]) + "\n"
 
 
 def _line(cells: list[str]) -> str:
@@ -81,18 +84,22 @@ def _line(cells: list[str]) -> str:
 
 def text(table: dict[str, Any]) -> str:
     """Write a table as plain text, as wide as it is: a reader may scroll, and a file has no width."""
-    head, rows = cells(table)
+    return "\n".join([title(table), "", plain(*cells(table), left=3, group=2), *remarks(table)]) + "\n"
+
+
+def plain(head: list[str], rows: list[list[str]], left: int, group: int = 0) -> str:
+    """Write cells as plain text; an empty line parts rows that differ in the first ``group`` columns."""
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-    lines = [title(table), "", _row(head, widths), _row(["-" * w for w in widths], widths)]
+    lines = [_row(head, widths, left), _row(["-" * w for w in widths], widths, left)]
     before = None
     for row in rows:
-        if before is not None and row[:2] != before:
+        if before is not None and row[:group] != before:
             lines.append("")
-        before = row[:2]
-        lines.append(_row(row, widths))
-    return "\n".join([*lines, "", *remarks(table)]) + "\n"
+        before = row[:group]
+        lines.append(_row(row, widths, left))
+    return "\n".join(lines) + "\n"
 
 
-def _row(cells: list[str], widths: list[int]) -> str:
-    padded = [c.ljust(w) if i < 3 else c.rjust(w) for i, (c, w) in enumerate(zip(cells, widths, strict=True))]
+def _row(cells: list[str], widths: list[int], left: int) -> str:
+    padded = [c.ljust(w) if i < left else c.rjust(w) for i, (c, w) in enumerate(zip(cells, widths, strict=True))]
     return "  ".join(padded).rstrip()

@@ -1,6 +1,7 @@
 package collect
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -37,7 +38,8 @@ type Options struct {
 	Talk       io.Writer // takes progress lines
 	DryRun     bool      // make no visit
 
-	begin func(context.Context) (visits, error) // nil for a world
+	begin func(context.Context) (visits, error) // nil for the world of split visits
+	kind  string                                // of defended visits; empty for split
 }
 
 // attempts bounds the tries of a visit, since this machine may be slow for a moment.
@@ -231,10 +233,10 @@ func (o Options) beginVisitor(ctx context.Context) (visits, error) {
 	return &visitor{world: w, heddle: o.Heddle, defence: o.Schedule, ways: lab.Ways[:o.Paths]}, nil
 }
 
-func (v Visit) name() string {
+func (o Options) name(v Visit) string {
 	what := "plain"
 	if v.Defended {
-		what = "split"
+		what = cmp.Or(o.kind, "split")
 	}
 	return fmt.Sprintf("%s, round %d, %s", v.Site, v.Round+1, what)
 }
@@ -249,19 +251,19 @@ func (o Options) say(v Visit, made, wanted int, took time.Duration) {
 		came = "failed: " + v.Error
 	}
 	left := took / time.Duration(made) * time.Duration(wanted-made)
-	fmt.Fprintf(o.Talk, "[%d/%d] %s: %s in %.1f s; %s left\n", made, wanted, v.name(), came, v.Seconds, left.Round(time.Second))
+	fmt.Fprintf(o.Talk, "[%d/%d] %s: %s in %.1f s; %s left\n", made, wanted, o.name(v), came, v.Seconds, left.Round(time.Second))
 }
 
 // sayAgain reports a rejected attempt.
 func (o Options) sayAgain(v Visit, at, wanted int) {
-	fmt.Fprintf(o.Talk, "[%d/%d] %s: rejected: %s; attempt %d of %d follows\n", at, wanted, v.name(), v.Error, v.Repeats+2, attempts)
+	fmt.Fprintf(o.Talk, "[%d/%d] %s: rejected: %s; attempt %d of %d follows\n", at, wanted, o.name(v), v.Error, v.Repeats+2, attempts)
 }
 
 // about is the metadata of a data set.
 type about struct {
 	Made     string    `json:"made"`
 	Paths    int       `json:"paths"`
-	Schedule []string  `json:"schedule"`
+	Schedule []string  `json:"schedule"` // flags of the command that was between browser and sites
 	Failed   int       `json:"failed"`
 	Repeats  int       `json:"repeats"`
 	From     time.Time `json:"from"`

@@ -35,13 +35,17 @@ func (v *visitor) visit(ctx context.Context, t task) (Visit, error) {
 		return out, err
 	}
 	session, err := v.watch(ctx, t.site, t.defended)
-	out.Seconds = time.Since(out.At).Seconds()
-	out.LatenessMS = v.in.Lateness().Mean
+	return finish(ctx, out, session, t, v.in.Lateness().Mean, err)
+}
+
+// finish completes a visit by what was captured, or by why it failed.
+func finish(ctx context.Context, out Visit, session *observe.Session, t task, lateness float64, err error) (Visit, error) {
+	out.Seconds, out.LatenessMS = time.Since(out.At).Seconds(), lateness
 	if ctx.Err() != nil {
 		return out, ctx.Err()
 	}
-	if err == nil && out.LatenessMS > late {
-		err = fmt.Errorf("the emulated links were late by %.2f ms on average", out.LatenessMS)
+	if err == nil && lateness > late {
+		err = fmt.Errorf("the emulated links were late by %.2f ms on average", lateness)
 	}
 	if err == nil {
 		out.Rows, err = session.TraceRows(t.load)

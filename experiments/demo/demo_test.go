@@ -134,10 +134,6 @@ func TestInterrupted(t *testing.T) {
 	leftNothing(t)
 }
 
-type writerFunc func([]byte) (int, error)
-
-func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
-
 func TestPrepareReplacesOnlyItsOwn(t *testing.T) {
 	dir := t.TempDir()
 	captures, err := prepare(dir)

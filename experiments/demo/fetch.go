@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -47,6 +48,15 @@ const (
 )
 
 var names = []string{clinic, bank, files}
+
+// allAt has all names at one address.
+func allAt(addr netip.Addr) map[string]netip.Addr {
+	all := map[string]netip.Addr{}
+	for _, n := range names {
+		all[n] = addr
+	}
+	return all
+}
 
 // targets returns some pages of a site, and its large file.
 func targets(root string, pages []string) []target {

@@ -94,7 +94,7 @@ func (s *stage) serveInside(ctx context.Context, stack *netstack.Net, root strin
 	if err != nil {
 		return err
 	}
-	serveNames(ctx, socket, insideServer)
+	serveNames(ctx, socket, allAt(insideServer), nil)
 	plain, err := stack.ListenTCP(&net.TCPAddr{Port: 80})
 	if err != nil {
 		return err

@@ -73,7 +73,7 @@ func (s *stage) openWorld(ctx context.Context, root string) error {
 	return host.Do(func() error {
 		socket, err := net.ListenPacket("udp", netip.AddrPortFrom(lab.WebAddr, 53).String())
 		if err == nil {
-			serveNames(ctx, socket, lab.WebAddr)
+			serveNames(ctx, socket, allAt(lab.WebAddr), nil)
 		}
 		return err
 	})

@@ -98,10 +98,13 @@ func (v Visit) args() ([]string, error) {
 	if v.TCP {
 		transport = "--disable-quic"
 	}
-	return []string{"--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", transport,
-		"--host-resolver-rules=MAP " + v.Server + " " + v.Relay + ", MAP * ~NOTFOUND",
-		"--ignore-certificate-errors-spki-list=" + pin}, nil
+	return append(usualArgs[:len(usualArgs):len(usualArgs)], transport,
+		"--host-resolver-rules=MAP "+v.Server+" "+v.Relay+", MAP * ~NOTFOUND",
+		"--ignore-certificate-errors-spki-list="+pin), nil
 }
+
+// usualArgs are Chromium's flags in all scripts.
+var usualArgs = []string{"--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"}
 
 // pin returns the hash of a certificate's public key for Chromium, whose QUIC accepts only known roots and such keys.
 func pin(file string) (string, error) {

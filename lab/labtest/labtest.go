@@ -34,15 +34,20 @@ func Main(m *testing.M) {
 	if !given {
 		flag.Set("test.parallel", "4") // tests mostly wait
 	}
-	Heddle = os.Getenv(binaryVariable)
-	if Heddle == "" {
-		var err error
-		if Heddle, err = build(); err != nil {
-			fmt.Fprintln(os.Stderr, "build heddle:", err)
-			os.Exit(1)
-		}
+	var err error
+	if Heddle, err = Binary(); err != nil {
+		fmt.Fprintln(os.Stderr, "build heddle:", err)
+		os.Exit(1)
 	}
 	os.Exit(m.Run())
+}
+
+// Binary returns the binary under test, for a package that needs it in some benchmark only.
+func Binary() (string, error) {
+	if given := os.Getenv(binaryVariable); given != "" {
+		return given, nil
+	}
+	return build()
 }
 
 // build builds the binary below the root of the tree. The go command does nothing if it is up to date.

@@ -3,12 +3,9 @@ package peer
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"strings"
-	"time"
 
 	"heddle/lab"
 )
@@ -22,58 +19,22 @@ const (
 // Overlay is a world in which each host is a device with its own key and settings. Host client is the nodes' grantor.
 type Overlay struct {
 	*lab.Instance
-	Keys         map[string]string // public keys, by host
-	heddle, work string
+	devices
+	Keys map[string]string // public keys, by host
 }
 
 // NewOverlay makes the devices of a world below work, an existing directory.
 func NewOverlay(ctx context.Context, heddle, work string, in *lab.Instance) (*Overlay, error) {
-	o := &Overlay{Instance: in, Keys: map[string]string{}, heddle: heddle, work: work}
+	o := &Overlay{Instance: in, Keys: map[string]string{},
+		devices: devices{heddle, work, func(host string) commander { return in.Host(host).Command }}}
 	for _, host := range in.State().World.Hosts {
-		out, err := o.must(ctx, host.Name, "node", "key")
+		out, err := ran(ctx, o, host.Name, "node", "key")
 		if err != nil {
 			return nil, err
 		}
 		o.Keys[host.Name] = strings.TrimSpace(out)
 	}
 	return o, nil
-}
-
-// Home is a host's HEDDLE_HOME.
-func (o *Overlay) Home(host string) string { return filepath.Join(o.work, host) }
-
-// command returns the arguments of env(1) that run heddle with a host's own settings.
-func (o *Overlay) command(host string, args []string) []string {
-	return append([]string{"HEDDLE_HOME=" + o.Home(host), o.heddle}, args...)
-}
-
-// Run runs a heddle command on a host, for a minute at most. It returns its stdout and stderr.
-func (o *Overlay) Run(ctx context.Context, host, input string, args ...string) (out, talk string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	cmd := o.Host(host).Command(ctx, "env", o.command(host, args)...)
-	var said strings.Builder
-	cmd.Stdin, cmd.Stderr = strings.NewReader(input), &said
-	printed, err := cmd.Output()
-	return string(printed), said.String(), err
-}
-
-// must is Run for a command that needs no input.
-func (o *Overlay) must(ctx context.Context, host string, args ...string) (string, error) {
-	out, talk, err := o.Run(ctx, host, "", args...)
-	if err != nil {
-		return "", fmt.Errorf("%s: heddle %s: %w\n%s", host, strings.Join(args, " "), err, talk)
-	}
-	return out, nil
-}
-
-// Start starts a heddle command on a host, and waits until it prints word.
-func (o *Overlay) Start(ctx context.Context, host, word string, args ...string) (*Process, error) {
-	p, err := Start(ctx, o.Host(host), "env", o.command(host, args)...)
-	if err != nil {
-		return nil, err
-	}
-	return p.started(p.AwaitLog(ctx, word))
 }
 
 // Node starts an overlay node on a host, for users with grants from the client.
@@ -84,7 +45,7 @@ func (o *Overlay) Node(ctx context.Context, host string, flags ...string) (*Proc
 // Pass adds a pass for the node on a host at addr to the client, under a name and valid for an hour. flags go to
 // `heddle node grant`. It returns the file of the pass.
 func (o *Overlay) Pass(ctx context.Context, name, host string, at netip.Addr, flags ...string) (file string, err error) {
-	pass, err := o.must(ctx, "client", append([]string{"node", "grant", o.Keys["client"], "--until", "1h", "--name", name,
+	pass, err := ran(ctx, o, "client", append([]string{"node", "grant", o.Keys["client"], "--until", "1h", "--name", name,
 		"--node", o.Keys[host], "--address", netip.AddrPortFrom(at, NodePort).String()}, flags...)...)
 	if err != nil {
 		return "", err
@@ -95,7 +56,7 @@ func (o *Overlay) Pass(ctx context.Context, name, host string, at netip.Addr, fl
 	}
 	_, err = f.WriteString(pass)
 	if err = errors.Join(err, f.Close()); err == nil {
-		_, err = o.must(ctx, "client", "node", "add", f.Name())
+		_, err = ran(ctx, o, "client", "node", "add", f.Name())
 	}
 	return f.Name(), err
 }

@@ -88,6 +88,16 @@ type TorNetwork struct {
 	lines       string // that name the authorities in each torrc
 }
 
+// TorSupported returns nil, or an error that wraps [ErrMissing].
+func TorSupported() error {
+	for _, program := range []string{"tor", "tor-gencert"} {
+		if _, err := exec.LookPath(program); err != nil {
+			return missing(program, "apt-get install tor")
+		}
+	}
+	return nil
+}
+
 // StartTor starts the authorities, and waits until they agree on a consensus that names all of them. It fails with [ErrMissing]
 // without tor.
 func StartTor(ctx context.Context, in *lab.Instance) (*TorNetwork, error) {
@@ -137,8 +147,8 @@ var (
 
 // newAuthority makes the keys of an authority, and returns its line for each torrc.
 func newAuthority(ctx context.Context, host *lab.Host) (string, error) {
-	if _, err := exec.LookPath("tor-gencert"); err != nil {
-		return "", missing("tor-gencert", "apt-get install tor")
+	if err := TorSupported(); err != nil {
+		return "", err
 	}
 	dir, err := torDir(host, host.Name())
 	if err != nil {

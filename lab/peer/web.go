@@ -61,7 +61,7 @@ func MutualWebServer(ctx context.Context, host *lab.Host, root, work, clients st
 
 const mutualServer = `ssl_protocols TLSv1.3;
 	server {
-		listen %[1]d ssl;
+		listen %[1]d ssl http2;
 		ssl_verify_client on;
 		ssl_client_certificate %[2]s;
 		ssl_certificate %[3]s/certificate.pem;
@@ -119,16 +119,21 @@ func serveNginx(ctx context.Context, host *lab.Host, program, root, work, more s
 	if err != nil {
 		return err
 	}
-	_, err = p.started(p.Await(ctx, func() error {
+	_, err = p.listens(ctx, host, 443)
+	return err
+}
+
+// listens waits until a program accepts connections to a port of its host.
+func (p *Process) listens(ctx context.Context, host *lab.Host, port uint16) (*Process, error) {
+	return p.started(p.Await(ctx, func() error {
 		return host.Do(func() error {
-			c, err := net.DialTimeout("tcp", "127.0.0.1:443", time.Second)
+			c, err := net.DialTimeout("tcp", fmt.Sprint("127.0.0.1:", port), time.Second)
 			if err == nil {
 				c.Close()
 			}
 			return err
 		})
 	}))
-	return err
 }
 
 // serveHTTP serves from this process: sockets opened inside the host stay there.

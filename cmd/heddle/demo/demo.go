@@ -70,6 +70,6 @@ func printDemo(cmd *cobra.Command, r demo.Result) error {
 	if err := observe.WriteText(out, r.Report, cli.TerminalWidth(out)); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(out, "\nThe page: %s\nThe captures: %s\n", r.Page, r.Captures)
+	_, err := fmt.Fprintf(out, "\nThe page: %s\nThe captures: %s\nNext, a cloud whose sites no network sees: heddle pseudonym demo\n", r.Page, r.Captures)
 	return err
 }

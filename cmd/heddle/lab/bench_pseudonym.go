@@ -7,19 +7,28 @@ import (
 )
 
 func newBenchPseudonymCommand() *cobra.Command {
-	return benchCommand(bench.Pseudonym(), "in under a minute", "rate, latency/1KiB, latency/1KiB/sidecar", &cobra.Command{
+	return benchCommand(bench.Pseudonym(), "in about a minute", "rate, page, latency/1KiB, latency/1KiB/sidecar", &cobra.Command{
 		Use:   "pseudonym",
-		Short: "Fetches by a pseudonym: figures 3(a) and 3(b) of PoPSiCl",
+		Short: "Fetches and pages by a pseudonym: figures 3(a), 3(b) and 5(a) of PoPSiCl",
 		Long: `Measure fetches from a site, each with a TLS connection of its own: the median
 time by the size of the object (latency), and how many a second eight clients
-get (rate). The ways are nginx that asks for a client's certificate (mtls), to
-which all others are relative; nginx that does not (https); a sidecar before
-nginx (sidecar); and a gateway before the sidecar (gateway), which is the whole
-way of a pseudonym.
+get (rate); and the median time that Chromium takes for a page of thirteen
+objects, 474 KiB, with an empty cache (page).
 
-Links have no limit, so the figures are of processors: client, cloud and site
-share those of this machine. Needs root and nginx.`,
+The ways are nginx that asks for a client's certificate (mtls), to which fetches
+are relative; nginx that does not (https), to which pages are relative; a
+sidecar before nginx (sidecar); and a gateway before the sidecar (gateway),
+which is the whole way of a pseudonym. HAProxy and nginx in place of the gateway
+relay to the same sidecar by the server name (haproxy, nginx). With the page
+defence the sidecar has the strategy pieces, that of the paper (defence). Tor is
+Debian's, by three relays of a private network on this machine, to nginx (tor).
+
+Links have no limit, so the figures are of processors: client, cloud, site and
+relays share those of this machine. Tor's relays have no distance here either,
+so that Tor is slower elsewhere. Needs root, and what dist/install-deps bench
+installs. --quick leaves out Tor and all sizes but one.`,
 		Example: `  heddle lab bench pseudonym --quick
-  heddle lab bench pseudonym --only rate --json pseudonym.json`,
+  heddle lab bench pseudonym --only page --json page.json
+  heddle lab bench pseudonym --only rate,latency/1KiB/tor`,
 	})
 }

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"strings"
 
@@ -51,7 +52,8 @@ from all packages in turn; each package gets a protocol and a latency.`,
 
 func newCollectCommand() *cobra.Command {
 	o := collect.Options{}
-	var file, schedule, every string
+	var file, schedule, every, cloud string
+	var defences []string
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "collect --sites FILE --out FILE",
@@ -64,12 +66,22 @@ Each monitored page is visited as often as --visits says, the others once, in
 an order that is drawn for each round. With --plain, each visit is also made
 over one path, in turn with the other.
 
+With --cloud the pages are loaded by pseudonyms of a cloud instead, with each
+strategy of the page defence that --defence names, and captured between the
+client and the cloud. With "pages" they are of one site, with "sites" each is of
+a site of its own. A data set is written for each strategy: loads-pieces.parquet
+for --out loads.parquet. Chromium keeps certificates and the defence's Service
+Worker from one load to the next, and starts with an empty cache and without
+connections.
+
 A visit that fails, or during which the emulated links were late by more than
 1 ms on average, is made again, up to five times in all. Visits that still fail
 are dropped. The same command continues a run that was ended, and makes the
 dropped visits again. Needs root, chromium, node and npm.`,
 		Example: `  heddle lab sites --out sites.json
-  heddle lab collect --sites sites.json --visits 20 --paths 3 --schedule weighted --every 100ms --out split.parquet --plain plain.parquet`,
+  heddle lab collect --sites sites.json --visits 20 --paths 3 --schedule weighted --every 100ms --out split.parquet --plain plain.parquet
+  heddle lab sites --monitored 20 --unmonitored 0 --out twenty.json
+  heddle lab collect --cloud pages --defence none,pieces,pad-pow2 --sites twenty.json --visits 40 --out pages.parquet`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if o.Sites, err = collect.ReadSites(file); err != nil {
@@ -80,11 +92,12 @@ dropped visits again. Needs root, chromium, node and npm.`,
 			}
 			o.Schedule = []string{"--schedule", schedule, "--every", every}
 			o.Talk = cmd.ErrOrStderr()
+			if cloud != "" {
+				return collectCloud(cmd, collect.CloudOptions{Options: o, Cloud: cloud, Defences: defences}, asJSON)
+			}
 			s, err := collect.Run(cmd.Context(), o)
 			if err != nil {
-				if s.Made > 0 {
-					fmt.Fprintf(o.Talk, "%d visits were made; the same command goes on from here\n", s.Made)
-				}
+				goesOn(o.Talk, s)
 				return err
 			}
 			if asJSON {
@@ -101,13 +114,45 @@ dropped visits again. Needs root, chromium, node and npm.`,
 	flags.StringVar(&every, "every", "100ms", "as for heddle up")
 	flags.StringVar(&o.Out, "out", "", "the `FILE` for visits that are split")
 	flags.StringVar(&o.Plain, "plain", "", "the `FILE` for the same visits over one path")
+	flags.StringVar(&cloud, "cloud", "", "load by pseudonyms, and tell apart `pages` of one site or sites of the cloud: pages or sites")
+	flags.StringSliceVar(&defences, "defence", []string{"none"}, "with --cloud: `strategies` of the page defence")
 	flags.IntVar(&o.Jobs, "jobs", 1, "how many visits at once; more are late on a small machine")
 	flags.Uint64Var(&o.Seed, "seed", 1, "makes the order of visits repeatable")
 	flags.BoolVar(&o.DryRun, "dry-run", false, "say how many visits there would be")
 	flags.BoolVar(&asJSON, "json", false, "print the summary as JSON")
 	_ = cmd.MarkFlagRequired("sites")
 	_ = cmd.MarkFlagRequired("out")
+	for _, name := range []string{"paths", "schedule", "every", "plain"} {
+		cmd.MarkFlagsMutuallyExclusive("cloud", name)
+	}
 	return cmd
+}
+
+// goesOn says that a collection can be continued.
+func goesOn(talk io.Writer, s collect.Summary) {
+	if s.Made > 0 {
+		fmt.Fprintf(talk, "%d visits were made; the same command goes on from here\n", s.Made)
+	}
+}
+
+// collectCloud collects loads by pseudonyms.
+func collectCloud(cmd *cobra.Command, o collect.CloudOptions, asJSON bool) error {
+	all, err := collect.RunCloud(cmd.Context(), o)
+	if err != nil {
+		for _, s := range all {
+			goesOn(o.Talk, s)
+		}
+		return err
+	}
+	if asJSON {
+		return cli.WriteJSON(cmd.OutOrStdout(), all)
+	}
+	for _, s := range all {
+		if err := printCollected(cmd, s, o.DryRun); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func printCollected(cmd *cobra.Command, s collect.Summary, dry bool) error {

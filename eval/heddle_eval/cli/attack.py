@@ -87,6 +87,52 @@ def attack(
         print(f"  {measure:<14} {_said(row)}")
 
 
+@app.command()
+def strategies(
+    data: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[NAME=]DATA.parquet...", help="A data set of each strategy; the first is compared with."
+        ),
+    ],
+    attack: Annotated[
+        list[str] | None,
+        typer.Option("--attack", help="Only this attack; may be repeated. k-fp, cumul and df otherwise."),
+    ] = None,
+    preset: Annotated[str, typer.Option(help="laptop, or paper: as published.")] = "laptop",
+    seeds: Annotated[int, typer.Option(min=1, help="Repetitions with other parts of the loads.")] = 5,
+    as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Answer in Markdown.")] = False,
+) -> None:
+    """Compare strategies of a defence: how well attacks tell the loads of each apart, and what a load costs.
+
+    For example:
+
+      heddle-eval strategies none=pages-none.parquet pieces=pages-pieces.parquet pad-pow2=pages-pad-pow2.parquet
+    """
+    import sys
+
+    from heddle_eval import parquet
+    from heddle_eval import strategies as table
+
+    if as_json and markdown:
+        raise EvalError("strategies", "--json and --markdown exclude each other")
+    sets = {}
+    for one in data:
+        name, equals, file = one.rpartition("=")
+        name = name if equals else Path(file).stem
+        if name in sets:
+            raise EvalError(name, "two data sets have this name", "give them names, as NAME=DATA.parquet")
+        sets[name] = parquet.read(file)
+    chosen = attack or ["k-fp", "cumul", "df"]
+    said = (lambda what: print(what, file=sys.stderr)) if sys.stderr.isatty() else (lambda what: None)
+    answer = table.compare(sets, chosen, preset=preset, seeds=seeds, progress=said)
+    if as_json:
+        print(json.dumps(answer, indent=2))
+    else:
+        print(table.markdown(answer) if markdown else table.text(answer), end="")
+
+
 def _said(row: dict[str, float | None]) -> str:
     """Write a measure and its interval."""
     value, low, high = (row.get(k) for k in ("value", "low", "high"))

@@ -1,6 +1,5 @@
-// Does with Chromium what a user of pseudonyms does, and prints what she saw as JSON. The order is {profile, steps}; a step is
-// {open} a URL, {gone} a URL that soon cannot be opened any more, {register} a site by the store's form, {click} the text of a link or button, {title} the beginning of the title to wait
-// for, {shot} a file. A step may have {show}: the name under which what she sees then is printed: {url, title, text, links, files, passphrase}, or {error}.
+// Does with Chromium what a user does, and prints what she saw as JSON. The order is {profile, timeout, steps, scripts, viewport,
+// colorScheme}. user.go explains steps (Step) and what is printed (Seen).
 import { readFileSync } from 'node:fs'
 import { chromium } from 'playwright-core'
 
@@ -27,6 +26,7 @@ try {
 process.stdout.write(JSON.stringify(seen))
 
 async function act(page, step) {
+  if (step.fresh) await (await context.newCDPSession(page)).send('Network.clearBrowserCache')
   // A pseudonym ends within seconds of its revocation.
   for (const end = Date.now() + order.timeout; step.gone && Date.now() < end; await page.waitForTimeout(100)) await page.goto(step.gone, { waitUntil: 'load' })
   if (step.open) await page.goto(step.open, { waitUntil: 'load' })
@@ -59,7 +59,15 @@ async function look(page) {
   for (const link of await page.locator('a').all()) links[(await link.innerText()).trim()] = await link.evaluate((a) => a.href)
   const passphrase = page.locator('#passphrase')
   return {
-    url: page.url(), title: await page.title(), text: await page.locator('body').innerText(), links, files,
+    milliseconds: await duration(page), worker: await page.evaluate(() => Boolean(navigator.serviceWorker?.controller)), url: page.url(), title: await page.title(), text: await page.locator('body').innerText(), links, files,
     passphrase: await passphrase.count() ? await passphrase.innerText() : '',
+  }
+}
+
+// duration waits until the load event has ended. waitForFunction does not work where pages may run no scripts.
+async function duration(page) {
+  for (;; await page.waitForTimeout(5)) {
+    const [end, took] = await page.evaluate(() => { const n = performance.getEntriesByType('navigation')[0]; return [n?.loadEventEnd, n?.duration] })
+    if (end > 0) return took
   }
 }

@@ -1,0 +1,221 @@
+package bench
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"net"
+	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"heddle/internal/socks5"
+	"heddle/lab"
+	"heddle/lab/peer"
+)
+
+// pseudonymSite is the address of the site's own server.
+var pseudonymSite = netip.MustParseAddr("10.9.1.2")
+
+// Ports of the relays on the host cloud.
+const (
+	haproxyPort    = 8443
+	nginxRelayPort = 8444
+)
+
+// way is one way to the site.
+type way struct {
+	dial  func(ctx context.Context) (net.Conn, error)
+	tls   *tls.Config
+	query string // of each URL
+	slow  bool   // fetch less
+	// load loads the page in a browser with an empty cache so many times, and returns how long each load took, in milliseconds.
+	load func(ctx context.Context, times int) ([]float64, error)
+}
+
+// pseudonymServers are the servers of a topology.
+type pseudonymServers struct {
+	*stage
+	ways  map[string]way
+	cloud *peer.Cloud
+	// certificate and key are files of a client of nginx, and server is that of nginx's certificate.
+	certificate, key, server string
+	own                      map[string]peer.Pseudonym // by site
+}
+
+// start starts the site's nginx, a cloud, the sidecars, and what else the wanted ways need, and says how to go each way.
+func (p *pseudonymServers) start(ctx context.Context, wanted []string) error {
+	for _, part := range []func(context.Context, []string) error{p.startSite, p.startCloud, p.startRelays, p.startTor} {
+		if err := part(ctx, wanted); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// startTor starts a private Tor network.
+func (p *pseudonymServers) startTor(ctx context.Context, wanted []string) error {
+	if !slices.Contains(wanted, wayTor) {
+		return nil
+	}
+	n, err := peer.StartTor(ctx, p.Instance)
+	if err != nil {
+		return err
+	}
+	if _, err := n.Client(ctx, p.Host("client"), "direct", peer.TorSOCKS, ""); err != nil {
+		return err
+	}
+	tor := p.ways[wayHTTPS]
+	tor.dial, tor.slow = p.byTor, true
+	p.ways[wayTor] = tor
+	return nil
+}
+
+// startSite starts nginx with the objects and the page.
+func (p *pseudonymServers) startSite(ctx context.Context, _ []string) error {
+	root := filepath.Join(p.work, "objects")
+	if err := os.MkdirAll(root, 0o755); err != nil {
+		return err
+	}
+	for _, size := range pseudonymSizes {
+		if err := os.WriteFile(filepath.Join(root, size.name), make([]byte, size.bytes), 0o644); err != nil {
+			return err
+		}
+	}
+	if err := writePage(root); err != nil {
+		return err
+	}
+	p.certificate, p.key = filepath.Join(p.work, "client.pem"), filepath.Join(p.work, "client-key.pem")
+	if err := peer.SelfSigned(p.certificate, p.key, nil, nil); err != nil {
+		return err
+	}
+	web, err := peer.MutualWebServer(ctx, p.Host("site"), root, p.work, p.certificate, pseudonymName)
+	if err != nil {
+		return err
+	}
+	p.server = web.Certificate
+	plain, err := clientTLS(pseudonymName, p.server, "", "")
+	if err != nil {
+		return err
+	}
+	shown, err := clientTLS(pseudonymName, p.server, p.certificate, p.key)
+	if err != nil {
+		return err
+	}
+	p.ways[wayHTTPS] = way{dial: p.to(netip.AddrPortFrom(pseudonymSite, 443)), tls: plain}
+	p.ways[wayMutual] = way{dial: p.to(netip.AddrPortFrom(pseudonymSite, peer.MutualPort)), tls: shown}
+	return nil
+}
+
+// startCloud starts what is Heddle's, and gets pseudonyms.
+func (p *pseudonymServers) startCloud(ctx context.Context, wanted []string) error {
+	devices, err := peer.NewOverlay(ctx, p.heddle, p.work, p.Instance)
+	if err != nil {
+		return err
+	}
+	if p.cloud, err = peer.StartCloud(ctx, devices, filepath.Join(p.work, "cloud"), lab.CloudGateway); err != nil {
+		return err
+	}
+	if _, err := p.cloud.Add(ctx, p.cloud.At("site", pseudonymName, pseudonymSite)); err != nil {
+		return err
+	}
+	sites := []string{pseudonymName}
+	if slices.Contains(wanted, wayDefence) {
+		sidecar := p.cloud.At("defended", pseudonymDefended, p.Host("defended").Addrs()[0], "--defence", "pieces")
+		sidecar.To = "http://" + netip.AddrPortFrom(pseudonymSite, 80).String() // the same server
+		if _, err := p.cloud.Add(ctx, sidecar); err != nil {
+			return err
+		}
+		sites = append(sites, pseudonymDefended)
+	}
+	p.own = map[string]peer.Pseudonym{}
+	for _, site := range sites {
+		if p.own[site], err = p.cloud.Get(ctx, "client", site); err != nil {
+			return err
+		}
+	}
+	return p.addWays()
+}
+
+// addWays adds those by a pseudonym.
+func (p *pseudonymServers) addWays() error {
+	own := p.own[pseudonymName]
+	config, err := clientTLS(own.Name, p.cloud.Root(), own.Certificate(), own.Key())
+	if err != nil {
+		return err
+	}
+	u, err := url.Parse(own.URL)
+	if err != nil {
+		return err
+	}
+	for name, at := range map[string]netip.AddrPort{waySidecar: netip.AddrPortFrom(pseudonymSite, peer.SidecarPort),
+		wayGateway: netip.AddrPortFrom(lab.CloudGateway, 443), wayHAProxy: netip.AddrPortFrom(lab.CloudGateway, haproxyPort),
+		wayNginx: netip.AddrPortFrom(lab.CloudGateway, nginxRelayPort)} {
+		p.ways[name] = way{dial: p.to(at), tls: config, query: "?" + u.RawQuery}
+	}
+	return nil
+}
+
+// startRelays starts the relays that are not Heddle's.
+func (p *pseudonymServers) startRelays(ctx context.Context, wanted []string) error {
+	relay := peer.Relay{Name: p.own[pseudonymName].Name, To: netip.AddrPortFrom(pseudonymSite, peer.SidecarPort), Work: p.work}
+	if relay.Listen = haproxyPort; slices.Contains(wanted, wayHAProxy) {
+		if err := relay.HAProxy(ctx, p.Host("cloud")); err != nil {
+			return err
+		}
+	}
+	if relay.Listen = nginxRelayPort; slices.Contains(wanted, wayNginx) {
+		return relay.Nginx(ctx, p.Host("cloud"))
+	}
+	return nil
+}
+
+// to connects from the client to an address.
+func (p *pseudonymServers) to(at netip.AddrPort) func(context.Context) (net.Conn, error) {
+	client := p.Host("client")
+	return func(ctx context.Context) (c net.Conn, err error) {
+		err = client.Do(func() error {
+			c, err = (&net.Dialer{}).DialContext(ctx, "tcp", at.String())
+			return err
+		})
+		return c, err
+	}
+}
+
+// byTor connects from the client to the site by Tor.
+func (p *pseudonymServers) byTor(ctx context.Context) (net.Conn, error) {
+	c, err := p.to(netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), peer.TorSOCKS))(ctx)
+	if err != nil {
+		return nil, err
+	}
+	target, err := socks5.NewTarget(pseudonymSite.String(), 443)
+	if err == nil {
+		err = socks5.Greet(c, nil)
+	}
+	if err == nil {
+		_, err = socks5.Request(c, socks5.Connect, target)
+	}
+	if err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// clientTLS is what a client needs for a server, with a certificate of its own if there is one.
+func clientTLS(name, root, certificate, key string) (*tls.Config, error) {
+	text, err := os.ReadFile(root)
+	if err != nil {
+		return nil, err
+	}
+	c := &tls.Config{ServerName: name, RootCAs: x509.NewCertPool(), MinVersion: tls.VersionTLS13}
+	c.RootCAs.AppendCertsFromPEM(text)
+	if certificate == "" {
+		return c, nil
+	}
+	own, err := tls.LoadX509KeyPair(certificate, key)
+	c.Certificates = []tls.Certificate{own}
+	return c, err
+}
