@@ -114,7 +114,7 @@ func (b *Bridge) hello(c net.Conn) (a *handshake.Accepted, rest []byte, err erro
 				next = append(next, p)
 				continue
 			}
-			n, a, err := b.o.Server.Read(buffer[p.lead:], time.Now())
+			n, a, err := b.o.Server.Read(buffer[p.lead:], b.o.clock())
 			switch {
 			case err == nil:
 				return a, buffer[p.lead+n:], nil
