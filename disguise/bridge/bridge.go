@@ -66,6 +66,7 @@ type Options struct {
 	Log      *slog.Logger
 
 	lookup  func(context.Context, string) ([]netip.Addr, error) // tests replace these
+	clock   func() time.Time
 	silence time.Duration
 }
 
@@ -147,6 +148,9 @@ func New(o Options) (*Bridge, error) {
 	}
 	if o.lookup == nil {
 		o.lookup = dial.Lookup
+	}
+	if o.clock == nil {
+		o.clock = time.Now
 	}
 	return &Bridge{o: o, leads: leadsOf(o.Covers), datagramLeads: leadsOf(o.DatagramCovers), places: connlimit.NewQuietPlaces(guests),
 		sources: connlimit.NewLimiter[netip.Addr](maxPerSource, o.MaxLinks), streams: connlimit.NewLimiter[netip.Addr](streamsEach, maxStreams), memory: reliable.NewBudget(o.Memory), since: time.Now(),

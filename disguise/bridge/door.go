@@ -114,7 +114,7 @@ func (b *Bridge) hello(c net.Conn) (a *handshake.Accepted, rest []byte, err erro
 				next = append(next, p)
 				continue
 			}
-			n, a, err := b.o.Server.Read(buffer[p.lead:], time.Now())
+			n, a, err := b.o.Server.Read(buffer[p.lead:], b.o.clock())
 			switch {
 			case err == nil:
 				return a, buffer[p.lead+n:], nil
@@ -188,6 +188,7 @@ func (b *Bridge) carry(ctx context.Context, e *entry, shape cover.Cover, on *lin
 		e.carriers.Add(1)
 		defer e.carriers.Add(-1)
 	}
+	on.Via(pathOf(c.RemoteAddr()))
 	var err error
 	if len(rest) > 0 {
 		err = on.Take(rest)
@@ -201,6 +202,16 @@ func (b *Bridge) carry(ctx context.Context, e *entry, shape cover.Cover, on *lin
 		_ = c.SetDeadline(time.Time{})
 		drop(c, time.Now().Add(b.o.silence))
 	}
+}
+
+// pathOf names the path of a client's connection by the address that it comes from. A program on this machine, such as a proxy in
+// front of the bridge, says nothing about the path.
+func pathOf(client net.Addr) string {
+	from := connlimit.SourceOf(client)
+	if !from.IsValid() || from.IsLoopback() {
+		return ""
+	}
+	return from.String()
 }
 
 // linger is how long the bridge goes on to read after it ended its direction: bytes that arrive at a closed socket are answered

@@ -110,7 +110,7 @@ func (p *packets) look(datagram []byte, from netip.AddrPort) *caller {
 		return nil
 	}
 	p.looks.Left--
-	a, err := p.b.helloIn(datagram, now)
+	a, err := p.b.helloIn(datagram)
 	if err != nil {
 		p.b.refused(net.UDPAddrFromAddrPort(from), err)
 		return nil
@@ -127,13 +127,13 @@ func (p *packets) look(datagram []byte, from netip.AddrPort) *caller {
 }
 
 // helloIn reads the hello that is a datagram, behind one of the leads.
-func (b *Bridge) helloIn(datagram []byte, now time.Time) (*handshake.Accepted, error) {
+func (b *Bridge) helloIn(datagram []byte) (*handshake.Accepted, error) {
 	refusal := error(&handshake.Refusal{Reason: handshake.NoHello})
 	for _, lead := range b.datagramLeads {
 		if lead > len(datagram) {
 			continue
 		}
-		_, a, err := b.o.Server.Read(datagram[lead:], now)
+		_, a, err := b.o.Server.Read(datagram[lead:], b.o.clock())
 		if err == nil {
 			return a, nil
 		}

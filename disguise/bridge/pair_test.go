@@ -373,20 +373,56 @@ func TestWrongKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := s.options()
-	o.Line.Key = other.Public()
-	ctx, cancel := context.WithCancel(t.Context())
-	go polltest.Await(t, "the bridge refused it", func() bool {
-		if s.Status().Refused[handshake.NoHello] == 0 {
+	s.line.Key = other.Public()
+	s.unanswered(handshake.NoHello)
+}
+
+// unanswered checks that the bridge refuses a client for a reason, and that the client names what may be wrong.
+func (s *setup) unanswered(reason handshake.Reason) {
+	s.t.Helper()
+	ctx, cancel := context.WithCancel(s.t.Context())
+	defer cancel()
+	go polltest.Await(s.t, "the bridge refused it", func() bool {
+		if s.Status().Refused[reason] == 0 {
 			return false
 		}
 		cancel()
 		return true
 	})
-	_, err = client.Dial(ctx, o)
+	_, err := client.Dial(ctx, s.options())
 	var e *path.Error
 	if !errors.As(err, &e) || !strings.Contains(e.Hint, "clock") || !strings.Contains(e.Hint, time.Now().UTC().Format("2006-01-02")) {
-		t.Errorf("%v: %+v", err, e)
+		s.t.Errorf("%v: %+v", err, e)
+	}
+}
+
+// A client whose clock is wrong by up to 90 minutes is served, on its first connection and on further ones. Another one is told of its
+// clock. Here the bridge's clock differs, because the hosts of a world cannot have clocks of their own: Linux has no namespace for
+// the time of day.
+func TestWrongClock(t *testing.T) {
+	for _, c := range []struct {
+		by     time.Duration
+		served bool
+	}{{-80 * time.Minute, true}, {80 * time.Minute, true}, {-100 * time.Minute, false}, {100 * time.Minute, false}, {365 * 24 * time.Hour, false}} {
+		t.Run(c.by.String(), func(t *testing.T) {
+			s := start(t, func(o *Options) {
+				o.Target = to(tcptest.Serve(t, tcptest.Echo))
+				o.clock = func() time.Time { return time.Now().Add(c.by) }
+			})
+			if !c.served {
+				s.unanswered(handshake.Clock)
+				return
+			}
+			link, err := client.Dial(t.Context(), s.options())
+			if err != nil {
+				t.Fatal(err)
+			}
+			polltest.Await(t, "all its connections joined", func() bool {
+				links := s.Status().Links
+				return len(links) == 1 && links[0].Connections == client.DefaultConnections
+			})
+			exchange(t, link, 1000)
+		})
 	}
 }
 

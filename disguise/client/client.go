@@ -206,6 +206,7 @@ func (s *Session) hello(ctx context.Context, one *member, c net.Conn) error {
 		return err
 	}
 	s.Link = l
+	on.Via(one.Name)
 	first := &carrier{member: one, conn: c, on: on, shape: shape, opened: make(chan struct{})}
 	done := s.start(first)
 	select {

@@ -186,6 +186,7 @@ func (s *Session) join(one *member, c net.Conn) {
 		c.Close()
 		return
 	}
+	on.Via(one.Name)
 	s.start(&carrier{member: one, conn: c, on: on, shape: shape})
 }
 

@@ -63,8 +63,11 @@ type Conn struct {
 	wake     chan struct{} // has a value once waiting is over
 	waiting  bool
 	grant    int // what Wait returns
+	woken    time.Time
 	claim    int // bytes of it that others leave
 	claimEnd time.Time
+	path     string // by which it leaves
+	route    *route // nil without a path
 	count    counters
 }
 
@@ -171,7 +174,7 @@ func (l *Link) kick(now time.Time) {
 		return
 	}
 	for i := 0; i < len(l.waiters); {
-		c := l.waiters[i]
+		c := l.turn(i)
 		own, shared := c.owed(), c.share(now)-l.claimed
 		if l.claimed > 0 && shared < claimMost { // who was woken takes the little that is there
 			shared = 0
@@ -181,12 +184,13 @@ func (l *Link) kick(now time.Time) {
 			continue
 		}
 		l.waiters = slices.Delete(l.waiters, i, i+1)
-		c.waiting, c.grant = false, max(own+shared, block.Overhead)
+		c.waiting, c.grant, c.woken = false, max(own+shared, block.Overhead), now
 		if c.claim = shared; c.claim > 0 && len(l.waiters) > 0 {
 			c.claimEnd = now.Add(claimFor)
 			l.alarm(c.claimEnd)
 		}
 		l.claimed += c.claim
+		c.leads(now)
 		c.wake <- struct{}{}
 	}
 }
@@ -230,7 +234,7 @@ func (c *Conn) share(now time.Time) (n int) {
 	n += l.rekey.waiting() + l.datagramsWaiting(now)
 	if !c.stalled || c.probes > 0 {
 		bytes, end := l.out.Waiting()
-		if bytes > 0 {
+		if bytes > 0 && !c.follows(now) {
 			n += bytes + dataOverhead*(1+bytes/(block.MaxData-8))
 		}
 		if end || l.pingDue {

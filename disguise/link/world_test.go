@@ -29,6 +29,7 @@ type line struct {
 	tamper    func(b []byte) []byte
 	rate      int          // bytes in a second, to the client
 	stuck     *atomic.Bool // nothing moves while it is set
+	path      string
 }
 
 // world is a client and a bridge, with connections between them.
@@ -130,6 +131,7 @@ type flying struct {
 
 // run moves bytes both ways until the returned function ends the connection with an error, or in peace.
 func (w *world) run(c *Conn, with line) func(error) {
+	c.Via(with.path)
 	ctx, cancel := context.WithCancelCause(context.Background())
 	up, down := make(chan flying, 1<<16), make(chan flying, 1<<16)
 	var once sync.Once
@@ -161,6 +163,7 @@ func (w *world) run(c *Conn, with line) func(error) {
 					return err
 				}
 				head = nil
+				far.Via(with.path)
 				w.joins.Add(1)
 				go func() {
 					defer w.joins.Done()

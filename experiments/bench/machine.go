@@ -18,11 +18,13 @@ type Machine struct {
 	Kernel string `json:"kernel"`
 	Arch   string `json:"arch"`
 	Go     string `json:"go"`
+	// Congestion is the congestion control of TCP here, and so in worlds. Goodputs depend on it.
+	Congestion string `json:"congestion_control"`
 }
 
 // String describes the machine in one line.
 func (m Machine) String() string {
-	return fmt.Sprintf("%s, %d cores, %.1f GiB, Linux %s, %s", m.CPU, m.Cores, float64(m.Memory)/(1<<30), m.Kernel, m.Go)
+	return fmt.Sprintf("%s, %d cores, %.1f GiB, Linux %s with TCP %s, %s", m.CPU, m.Cores, float64(m.Memory)/(1<<30), m.Kernel, m.Congestion, m.Go)
 }
 
 // Load is the load average over one minute, at the start and end of the bench.
@@ -50,6 +52,8 @@ func thisMachine() Machine {
 			}
 		}
 	}
+	congestion, _ := os.ReadFile("/proc/sys/net/ipv4/tcp_congestion_control")
+	m.Congestion = strings.TrimSpace(string(congestion))
 	return m
 }
 

@@ -1,4 +1,4 @@
-package bridge
+package client
 
 import (
 	"bytes"
@@ -9,10 +9,8 @@ import (
 	"syscall"
 	"testing"
 
-	"heddle/disguise/client"
 	"heddle/internal/netutil"
 	"heddle/internal/polltest"
-	"heddle/internal/tcptest"
 	"heddle/path"
 	"heddle/schedule"
 )
@@ -88,9 +86,8 @@ func (c *gated) Close() error {
 // While one of two required paths is down, the link sends nothing by the other. It goes on when the path is back.
 func TestPathDiesWhileTheLinkRuns(t *testing.T) {
 	t.Parallel()
-	s := start(t, func(o *Options) { o.Target = to(tcptest.Serve(t, tcptest.Echo)) })
+	o := echoBridge(t)
 	gates := map[string]*gate{}
-	o := s.options()
 	// The schedule hardly ever draws the path that dies.
 	o.Connections, o.Schedule = 4, schedule.Config{Name: "weighted", Weights: []float64{1, 1e-6}}
 	for _, spec := range []path.Spec{{Name: "stays", Kind: "src", Arg: "127.0.0.2"}, {Name: "dies", Kind: "src", Arg: "127.0.0.3"}} {
@@ -99,9 +96,9 @@ func TestPathDiesWhileTheLinkRuns(t *testing.T) {
 			t.Fatal(err)
 		}
 		gates[spec.Name] = &gate{Path: p, open: map[net.Conn]bool{}}
-		o.Paths = append(o.Paths, client.Path{Name: spec.Name, Path: gates[spec.Name]})
+		o.Paths = append(o.Paths, Path{Name: spec.Name, Path: gates[spec.Name]})
 	}
-	c, err := client.Dial(t.Context(), o)
+	c, err := Dial(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
