@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"sync"
 	"time"
 
 	"heddle/internal/connlimit"
@@ -53,6 +54,8 @@ type Cloud struct {
 	root   *x509.Certificate
 	store  *store.Store
 	way    *gateway.Gateway
+	hellos *hellos
+	known  sync.Once // that hellos are kept
 }
 
 // Parts are what a process runs of a cloud, beside a nameserver. Each part gets the keys that it needs and no others: a gateway that is
@@ -68,12 +71,28 @@ func Open(ctx context.Context, o Options, p Parts) (*Cloud, error) {
 			return nil, err
 		}
 	}
+	var seal *database.Seal
+	if p.Gateway {
+		if seal, err = readGatewaySeal(o.Dir); err != nil {
+			return nil, err
+		}
+	}
+	c.hellos = newHellos(o.Zone, seal, o.Log)
 	if p.Store || p.Linker || p.Gateway {
 		if c.db, err = openDatabase(ctx, o, p.Store); err != nil {
 			return nil, err
 		}
 	}
-	c.way = gateway.New(gateway.Options{Zone: o.Zone, Router: router{c.db}, Own: map[string]string{o.Zone.Store(): o.Store, o.Zone.Linker(): o.Linker}, Log: o.Log})
+	way := gateway.Options{Zone: o.Zone, Router: router{c.db}, Own: map[string]string{o.Zone.Store(): o.Store, o.Zone.Linker(): o.Linker}, Log: o.Log}
+	if p.Gateway {
+		if err := c.hellos.begin(ctx, c.db, time.Now()); err != nil {
+			return nil, errors.Join(err, c.db.Close())
+		}
+		if seal != nil {
+			way.Hellos = c.hellos.accepted
+		}
+	}
+	c.way = gateway.New(way)
 	if !p.Store {
 		return c, nil
 	}
@@ -128,12 +147,29 @@ func (c *Cloud) Status() Status { return Status{string(c.o.Zone), c.way.Counts()
 func (c *Cloud) ServeGateway(ctx context.Context, l net.Listener) error {
 	changes, cancel := c.db.Watch()
 	defer cancel()
+	c.keepHellos(ctx)
 	go func() {
 		for change := range changes {
 			c.way.Forget(ctx, change.Label)
 		}
 	}()
 	return c.way.Serve(ctx, l)
+}
+
+// keepHellos knows the keys for encrypted hellos until ctx ends, which is that of all parts. A nameserver starts without the database,
+// and waits for it.
+func (c *Cloud) keepHellos(ctx context.Context) {
+	c.known.Do(func() {
+		go c.hellos.keep(ctx, func(ctx context.Context) (db *database.DB, done func(), err error) {
+			if c.db != nil {
+				return c.db, func() {}, nil
+			}
+			if db, err = openDatabase(ctx, c.o, false); err != nil {
+				return nil, nil, err
+			}
+			return db, func() { db.Close() }, nil
+		})
+	})
 }
 
 // Zone returns the nameserver of a cloud. It needs the zone's key alone, if there is one.
@@ -151,6 +187,24 @@ func (c *Cloud) ServeZone(ctx context.Context, packets net.PacketConn, streams n
 	if err != nil {
 		return err
 	}
+	c.keepHellos(ctx)
+	publish := func() {
+		if err := s.Publish(c.hellos.published(time.Now())); err != nil {
+			c.o.Log.Error("the zone cannot be signed", "error", err)
+		}
+	}
+	select { // else resolvers would keep records without the key
+	case <-c.hellos.read:
+	case <-time.After(helloFor):
+		c.o.Log.Warn("HTTPS records have no key for encrypted hellos until the database answers")
+	case <-ctx.Done():
+	}
+	publish()
+	go func() {
+		for netutil.Sleep(ctx, helloTick) == nil {
+			publish()
+		}
+	}()
 	return s.Serve(ctx, packets, streams)
 }
 
@@ -186,7 +240,11 @@ func (c *Cloud) ServeStore(ctx context.Context, l net.Listener) error {
 		}
 	}()
 	go c.clean(ctx)
-	pseudonyms, plain := names.Config(), &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{own}, NextProtos: []string{"h2", "http/1.1"}}
+	c.keepHellos(ctx)
+	// The store's name is the one in clear of encrypted hellos, so a client with an old key lands here and learns the new one. Only this
+	// configuration has that: a hello that the gateways cannot open is not for the store to open.
+	pseudonyms, plain := names.Config(), &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{own}, NextProtos: []string{"h2", "http/1.1"},
+		GetEncryptedClientHelloKeys: c.hellos.retry}
 	config := &tls.Config{MinVersion: tls.VersionTLS13, NextProtos: plain.NextProtos, GetConfigForClient: func(h *tls.ClientHelloInfo) (*tls.Config, error) {
 		if h.ServerName == c.o.Zone.Store() {
 			return plain, nil

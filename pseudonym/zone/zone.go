@@ -3,6 +3,7 @@
 package zone
 
 import (
+	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -37,6 +39,9 @@ type Server struct {
 	o       Options
 	apex    string // with a dot at the end
 	content atomic.Pointer[content]
+
+	mu    sync.Mutex
+	hello []byte
 }
 
 // New returns a nameserver.
@@ -48,9 +53,24 @@ func New(o Options) (*Server, error) {
 	return s, s.refresh(time.Now())
 }
 
+// Publish has HTTPS records tell the configuration by which clients encrypt their hellos, an ECHConfigList, or none. It is the same for
+// all names.
+func (s *Server) Publish(list []byte) error {
+	s.mu.Lock()
+	same := bytes.Equal(s.hello, list)
+	s.hello = list
+	s.mu.Unlock()
+	if same {
+		return nil
+	}
+	return s.refresh(time.Now())
+}
+
 // refresh makes the records again, and signs them.
 func (s *Server) refresh(now time.Time) error {
-	c := newContent(s.o, s.apex, now)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := newContent(s.o, s.apex, s.hello, now)
 	if s.o.Key != nil {
 		if err := c.sign(s.apex, s.o.Key, now); err != nil {
 			return err

@@ -1,6 +1,7 @@
 package zone
 
 import (
+	"bytes"
 	"context"
 	"log/slog"
 	"net"
@@ -11,6 +12,7 @@ import (
 	"github.com/miekg/dns"
 
 	"heddle/pseudonym"
+	"heddle/pseudonym/ech"
 )
 
 const apex = pseudonym.Zone("cloud.example")
@@ -164,4 +166,39 @@ func FuzzAnswer(f *testing.F) {
 			t.Fatalf("%v: %v", m, err)
 		}
 	})
+}
+
+// The key for hellos is the same for all names, also those that nobody has, and its record is signed like the others.
+func TestPublish(t *testing.T) {
+	s := server(t, signed(t))
+	key, err := ech.NewKey(1, apex.Store(), 40)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := ech.List(key.Config())
+	for _, want := range [][]byte{nil, list, list, nil} {
+		if err := s.Publish(want); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"store.cloud.example.", string(pseudonym.NewLabel()) + ".cloud.example.", "x.cloud.example."} {
+			m := askSecure(s, name, dns.TypeHTTPS)
+			verified(t, s, m.Answer)
+			var got []byte
+			for _, value := range m.Answer[0].(*dns.HTTPS).Value {
+				if e, ok := value.(*dns.SVCBECHConfig); ok {
+					got = e.ECH
+				}
+			}
+			if !bytes.Equal(got, want) {
+				t.Errorf("%s: %x, want %x", name, got, want)
+			}
+		}
+		if m := ask(s, "store.cloud.example.", dns.TypeHTTPS); m.Len() > maxPayload || len(m.Answer) != 1 {
+			t.Errorf("%d bytes", m.Len())
+		}
+		var b strings.Builder
+		if err := s.Write(&b); err != nil || strings.Count(b.String(), `ech="`) != 3*min(len(want), 1) {
+			t.Errorf("%v\n%s", err, b.String())
+		}
+	}
 }
