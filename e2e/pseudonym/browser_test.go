@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"encoding/json"
 	"errors"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -44,6 +45,8 @@ type chromium struct {
 	*world
 	home    string
 	scripts bool // whether pages may run any
+	// policies are more of those that an administrator sets.
+	policies map[string]any
 }
 
 // patience bounds one step on a busy machine.
@@ -106,7 +109,9 @@ func (c *chromium) do(steps ...step) map[string]page {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	out, err := browser.Script{Text: stepsScript, Home: c.home, Policies: map[string]any{"AutoSelectCertificateForUrls": []string{string(choice)}},
+	policies := map[string]any{"AutoSelectCertificateForUrls": []string{string(choice)}}
+	maps.Copy(policies, c.policies)
+	out, err := browser.Script{Text: stepsScript, Home: c.home, Policies: policies,
 		Args: []string{"--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"},
 		Order: map[string]any{"profile": filepath.Join(c.home, "profile"), "timeout": patience.Milliseconds(), "steps": steps, "scripts": c.scripts,
 			"viewport": map[string]int{"width": 720, "height": 360}, "colorScheme": "light"}}.Run(c.t.Context(), c.Host("client"))

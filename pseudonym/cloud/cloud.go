@@ -22,7 +22,6 @@ import (
 	"heddle/pseudonym/linker"
 	"heddle/pseudonym/mutual"
 	"heddle/pseudonym/store"
-	"heddle/pseudonym/zone"
 )
 
 // The cloud's own names, below its zone.
@@ -170,42 +169,6 @@ func (c *Cloud) keepHellos(ctx context.Context) {
 			return db, func() { db.Close() }, nil
 		})
 	})
-}
-
-// Zone returns the nameserver of a cloud. It needs the zone's key alone, if there is one.
-func Zone(o Options) (*zone.Server, error) {
-	key, err := readZoneKey(o.Dir)
-	if err != nil {
-		return nil, err
-	}
-	return zone.New(zone.Options{Zone: o.Zone, Gateways: o.Gateways, Own: []string{StoreLabel, LinkerLabel, TenantsLabel}, Key: key, Log: o.Log})
-}
-
-// ServeZone answers questions about the zone until ctx ends.
-func (c *Cloud) ServeZone(ctx context.Context, packets net.PacketConn, streams net.Listener) error {
-	s, err := Zone(c.o)
-	if err != nil {
-		return err
-	}
-	c.keepHellos(ctx)
-	publish := func() {
-		if err := s.Publish(c.hellos.published(time.Now())); err != nil {
-			c.o.Log.Error("the zone cannot be signed", "error", err)
-		}
-	}
-	select { // else resolvers would keep records without the key
-	case <-c.hellos.read:
-	case <-time.After(helloFor):
-		c.o.Log.Warn("HTTPS records have no key for encrypted hellos until the database answers")
-	case <-ctx.Done():
-	}
-	publish()
-	go func() {
-		for netutil.Sleep(ctx, helloTick) == nil {
-			publish()
-		}
-	}()
-	return s.Serve(ctx, packets, streams)
 }
 
 // named returns a certificate for one of the cloud's own names. It lives as long as the process may.
