@@ -3,7 +3,6 @@ package zone
 import (
 	"context"
 	"encoding/base64"
-	"fmt"
 	"os"
 	"regexp"
 	"slices"
@@ -72,10 +71,10 @@ func (s *Server) Update(ctx context.Context, server string, k Key) error {
 	defer cancel()
 	r, _, err := (&dns.Client{Net: "tcp", Timeout: updateFor, TsigSecret: map[string]string{k.name: k.secret}}).ExchangeContext(ctx, m, server)
 	if err != nil {
-		return &errhint.Error{What: "the nameserver " + server, Why: "it takes no update", Hint: "check its address, and that its key " + k.name + " is this one", Err: err}
+		return &errhint.Error{What: "the nameserver " + server, Why: "it takes no update", Hint: "check its address, that it has the zone " + strings.TrimSuffix(s.apex, ".") + ", and that its key " + strings.TrimSuffix(k.name, ".") + " is this one", Err: err}
 	}
 	if r.Rcode != dns.RcodeSuccess {
-		return &errhint.Error{What: "the nameserver " + server, Why: fmt.Sprintf("it answers %s", dns.RcodeToString[r.Rcode]),
+		return &errhint.Error{What: "the nameserver " + server, Why: "it answers " + dns.RcodeToString[r.Rcode],
 			Hint: "let the key " + strings.TrimSuffix(k.name, ".") + " update the zone " + strings.TrimSuffix(s.apex, ".") + " there"}
 	}
 	return nil
