@@ -82,8 +82,11 @@ func Open(ctx context.Context, o Options, p Parts) (*Cloud, error) {
 			return nil, err
 		}
 	}
-	way := gateway.Options{Zone: o.Zone, Router: router{c.db}, Own: map[string]string{o.Zone.Store(): o.Store, o.Zone.Linker(): o.Linker}, Log: o.Log}
+	way := gateway.Options{Zone: o.Zone, Own: map[string]string{o.Zone.Store(): o.Store, o.Zone.Linker(): o.Linker}, Log: o.Log}
 	if p.Gateway {
+		if way.Router, err = newRouter(c.db.Route, o.Log); err != nil {
+			return nil, errors.Join(err, c.db.Close())
+		}
 		if err := c.hellos.begin(ctx, c.db, time.Now()); err != nil {
 			return nil, errors.Join(err, c.db.Close())
 		}
@@ -100,13 +103,6 @@ func Open(ctx context.Context, o Options, p Parts) (*Cloud, error) {
 		return nil, errors.Join(err, c.db.Close())
 	}
 	return c, nil
-}
-
-// router implements [gateway.Router].
-type router struct{ db *database.DB }
-
-func (r router) Route(ctx context.Context, l pseudonym.Label) (string, error) {
-	return r.db.Route(ctx, l, time.Now())
 }
 
 // OpenDatabase opens the database alone, for commands. It cannot read the keys of servers.
