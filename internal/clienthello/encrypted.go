@@ -127,11 +127,8 @@ func (h Hello) inner() bool {
 	}) {
 		return false
 	}
-	return slices.Contains(h.Versions, tls.VersionTLS13) && !slices.ContainsFunc(h.Versions, func(v uint16) bool { return v < tls.VersionTLS13 && !grease(v) })
+	return slices.Contains(h.Versions, tls.VersionTLS13) && !slices.ContainsFunc(h.Versions, func(v uint16) bool { return v < tls.VersionTLS13 })
 }
-
-// grease reports whether a number stands for nothing (RFC 8701).
-func grease(v uint16) bool { return v&0x0f0f == 0x0a0a && v>>8 == v&0xff }
 
 // Split cuts a TLS stream behind its first handshake message, which ends with a record if it is a hello (RFC 8446, section 5.1). It fails
 // with [ErrIncomplete] until the message is whole.

@@ -237,6 +237,16 @@ func TestConfig(t *testing.T) {
 	}
 }
 
+func BenchmarkOpen(b *testing.B) {
+	k := newKey(b, 1)
+	raw := said(b, config(k))
+	for b.Loop() {
+		if _, err := Open([]*Key{k}, raw); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
 // FuzzOpen mutates and cuts hellos.
 func FuzzOpen(f *testing.F) {
 	k := newKey(f, 7)
