@@ -20,6 +20,15 @@ func newZone(o Options) (*zone.Server, error) {
 	return zone.New(zone.Options{Zone: o.Zone, Gateways: o.Gateways, Own: []string{StoreLabel, LinkerLabel, TenantsLabel}, Key: key, Log: o.Log})
 }
 
+// DS returns what the parent zone has to have. It is empty for a zone that is not signed.
+func DS(o Options) (string, error) {
+	s, err := newZone(o)
+	if err != nil {
+		return "", err
+	}
+	return s.DS()
+}
+
 // Zone returns the nameserver of a cloud with the records of now, for commands.
 func Zone(ctx context.Context, o Options) (*zone.Server, error) {
 	s, err := newZone(o)

@@ -27,10 +27,11 @@ type content struct {
 	apex  string
 	sets  map[string]map[uint16][]dns.RR // by name, in lower case, and type
 	names []string                       // in canonical order (RFC 4034, section 6.1), the apex first
+	hello []byte                         // the ECHConfigList of HTTPS records, or none
 }
 
 func newContent(o Options, apex string, hello []byte, now time.Time) *content {
-	c := &content{apex: apex, sets: map[string]map[uint16][]dns.RR{}}
+	c := &content{apex: apex, hello: hello, sets: map[string]map[uint16][]dns.RR{}}
 	servers, own := o.Servers, slices.Clone(o.Own)
 	if len(servers) == 0 {
 		servers, own = []string{"ns." + apex}, append(own, "ns")

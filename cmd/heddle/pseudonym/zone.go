@@ -57,14 +57,14 @@ signatures of serve's own nameserver (DNSSEC).`,
 			if f.Update != "" {
 				return updateZone(cmd, o, f)
 			}
-			s, err := cloud.Zone(cmd.Context(), o)
-			if err != nil {
-				return err
-			}
 			if !f.DS {
+				s, err := cloud.Zone(cmd.Context(), o)
+				if err != nil {
+					return err
+				}
 				return s.Write(cmd.OutOrStdout())
 			}
-			text, err := s.DS()
+			text, err := cloud.DS(o)
 			if err == nil && text == "" {
 				err = &path.Error{What: "the zone " + c.Zone, Why: "it is not signed", Hint: "heddle pseudonym init makes " + cloud.ZoneKey + " for a new cloud"}
 			}
