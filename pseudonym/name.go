@@ -42,6 +42,9 @@ func IsLabel(text string) bool {
 // Sites is no label. A change that has it in place of a label says that a site was added or removed.
 const Sites Label = "*"
 
+// Hellos is no label either. It says that there is a new key that opens encrypted ClientHellos.
+const Hellos Label = "**"
+
 // Owner and Capability are random. Owner is the same for all pseudonyms of one person. A capability is in each URL by which a
 // browser comes to a pseudonym from elsewhere, since other sites cannot know it (section 4.3 of the paper).
 type (

@@ -6,6 +6,7 @@ import (
 	_ "embed"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -30,6 +31,8 @@ type User struct {
 	// Scripts says whether pages may run any.
 	Scripts bool
 	Args    []string // of Chromium, beside the usual ones
+	// Policies are more of those that an administrator sets.
+	Policies map[string]any
 }
 
 // stepPatience bounds one step on a busy machine.
@@ -93,9 +96,9 @@ func (u *User) tool(ctx context.Context, name string, args ...string) error {
 	return err
 }
 
-// Trust lets the user trust a root certificate, a PEM file, under a name.
+// Trust lets the user trust a root certificate or one that signed itself, a PEM file, under a name.
 func (u *User) Trust(ctx context.Context, name, file string) error {
-	return u.tool(ctx, "certutil", "-A", "-n", name, "-t", "C,,", "-i", file)
+	return u.tool(ctx, "certutil", "-A", "-n", name, "-t", "CP,,", "-i", file)
 }
 
 // Take imports the PKCS #12 files that a page offered, by the passphrase that it showed.
@@ -143,7 +146,9 @@ func (u *User) Own(ctx context.Context, certificate, key string) error {
 func (u *User) Do(ctx context.Context, host *lab.Host, steps ...Step) (map[string]Seen, error) {
 	// A user picks a certificate once for each site. The policy picks it for her, of those that the server asks for.
 	const choice = `{"pattern": "*", "filter": {}}`
-	out, err := Script{Text: stepsScript, Home: u.Home, Policies: map[string]any{"AutoSelectCertificateForUrls": []string{choice}},
+	policies := map[string]any{"AutoSelectCertificateForUrls": []string{choice}}
+	maps.Copy(policies, u.Policies)
+	out, err := Script{Text: stepsScript, Home: u.Home, Policies: policies,
 		Args: slices.Concat(usualArgs, u.Args),
 		Order: map[string]any{"profile": filepath.Join(u.Home, "profile"), "timeout": stepPatience.Milliseconds(), "steps": steps, "scripts": u.Scripts,
 			"viewport": map[string]int{"width": 720, "height": 360}, "colorScheme": "light"}}.Run(ctx, host)

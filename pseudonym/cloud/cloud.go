@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"sync"
 	"time"
 
 	"heddle/internal/connlimit"
@@ -21,7 +22,6 @@ import (
 	"heddle/pseudonym/linker"
 	"heddle/pseudonym/mutual"
 	"heddle/pseudonym/store"
-	"heddle/pseudonym/zone"
 )
 
 // The cloud's own names, below its zone.
@@ -53,6 +53,8 @@ type Cloud struct {
 	root   *x509.Certificate
 	store  *store.Store
 	way    *gateway.Gateway
+	hellos *hellos
+	known  sync.Once // that hellos are kept
 }
 
 // Parts are what a process runs of a cloud, beside a nameserver. Each part gets the keys that it needs and no others: a gateway that is
@@ -68,12 +70,31 @@ func Open(ctx context.Context, o Options, p Parts) (*Cloud, error) {
 			return nil, err
 		}
 	}
+	var seal *database.Seal
+	if p.Gateway {
+		if seal, err = readGatewaySeal(o.Dir); err != nil {
+			return nil, err
+		}
+	}
+	c.hellos = newHellos(o.Zone, seal, o.Log)
 	if p.Store || p.Linker || p.Gateway {
 		if c.db, err = openDatabase(ctx, o, p.Store); err != nil {
 			return nil, err
 		}
 	}
-	c.way = gateway.New(gateway.Options{Zone: o.Zone, Router: router{c.db}, Own: map[string]string{o.Zone.Store(): o.Store, o.Zone.Linker(): o.Linker}, Log: o.Log})
+	way := gateway.Options{Zone: o.Zone, Own: map[string]string{o.Zone.Store(): o.Store, o.Zone.Linker(): o.Linker}, Log: o.Log}
+	if p.Gateway {
+		if way.Router, err = newRouter(c.db.Route, o.Log); err != nil {
+			return nil, errors.Join(err, c.db.Close())
+		}
+		if err := c.hellos.begin(ctx, c.db, time.Now()); err != nil {
+			return nil, errors.Join(err, c.db.Close())
+		}
+		if seal != nil {
+			way.Hellos = c.hellos.accepted
+		}
+	}
+	c.way = gateway.New(way)
 	if !p.Store {
 		return c, nil
 	}
@@ -82,13 +103,6 @@ func Open(ctx context.Context, o Options, p Parts) (*Cloud, error) {
 		return nil, errors.Join(err, c.db.Close())
 	}
 	return c, nil
-}
-
-// router implements [gateway.Router].
-type router struct{ db *database.DB }
-
-func (r router) Route(ctx context.Context, l pseudonym.Label) (string, error) {
-	return r.db.Route(ctx, l, time.Now())
 }
 
 // OpenDatabase opens the database alone, for commands. It cannot read the keys of servers.
@@ -128,6 +142,7 @@ func (c *Cloud) Status() Status { return Status{string(c.o.Zone), c.way.Counts()
 func (c *Cloud) ServeGateway(ctx context.Context, l net.Listener) error {
 	changes, cancel := c.db.Watch()
 	defer cancel()
+	c.keepHellos(ctx)
 	go func() {
 		for change := range changes {
 			c.way.Forget(ctx, change.Label)
@@ -136,22 +151,20 @@ func (c *Cloud) ServeGateway(ctx context.Context, l net.Listener) error {
 	return c.way.Serve(ctx, l)
 }
 
-// Zone returns the nameserver of a cloud. It needs the zone's key alone, if there is one.
-func Zone(o Options) (*zone.Server, error) {
-	key, err := readZoneKey(o.Dir)
-	if err != nil {
-		return nil, err
-	}
-	return zone.New(zone.Options{Zone: o.Zone, Gateways: o.Gateways, Own: []string{StoreLabel, LinkerLabel, TenantsLabel}, Key: key, Log: o.Log})
-}
-
-// ServeZone answers questions about the zone until ctx ends.
-func (c *Cloud) ServeZone(ctx context.Context, packets net.PacketConn, streams net.Listener) error {
-	s, err := Zone(c.o)
-	if err != nil {
-		return err
-	}
-	return s.Serve(ctx, packets, streams)
+// keepHellos knows the keys for encrypted hellos until ctx ends, which is that of all parts. A nameserver starts without the database,
+// and waits for it.
+func (c *Cloud) keepHellos(ctx context.Context) {
+	c.known.Do(func() {
+		go c.hellos.keep(ctx, func(ctx context.Context) (db *database.DB, done func(), err error) {
+			if c.db != nil {
+				return c.db, func() {}, nil
+			}
+			if db, err = openDatabase(ctx, c.o, false); err != nil {
+				return nil, nil, err
+			}
+			return db, func() { db.Close() }, nil
+		})
+	})
 }
 
 // named returns a certificate for one of the cloud's own names. It lives as long as the process may.
@@ -186,7 +199,11 @@ func (c *Cloud) ServeStore(ctx context.Context, l net.Listener) error {
 		}
 	}()
 	go c.clean(ctx)
-	pseudonyms, plain := names.Config(), &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{own}, NextProtos: []string{"h2", "http/1.1"}}
+	c.keepHellos(ctx)
+	// The store's name is the one in clear of encrypted hellos, so a client with an old key lands here and learns the new one. Only this
+	// configuration has that: a hello that the gateways cannot open is not for the store to open.
+	pseudonyms, plain := names.Config(), &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{own}, NextProtos: []string{"h2", "http/1.1"},
+		GetEncryptedClientHelloKeys: c.hellos.retry}
 	config := &tls.Config{MinVersion: tls.VersionTLS13, NextProtos: plain.NextProtos, GetConfigForClient: func(h *tls.ClientHelloInfo) (*tls.Config, error) {
 		if h.ServerName == c.o.Zone.Store() {
 			return plain, nil

@@ -25,15 +25,18 @@ const (
 	Root        = "root.pem"
 	IssuingKey  = "issuing-key.pem"
 	Issuing     = "issuing.pem"
-	DatabaseKey = "database.key"
+	DatabaseKey = "database.key" // seals the keys of servers in the database
+	GatewayKey  = "gateway.key"  // seals there the keys that open encrypted ClientHellos; without it names are in clear
 	ZoneKey     = "zone-key.pem" // signs the zone; without it the zone is not signed
 )
 
 // Files returns the names of all files of a cloud's directory, but for its database.
-func Files() []string { return []string{RootKey, Root, IssuingKey, Issuing, DatabaseKey, ZoneKey} }
+func Files() []string {
+	return []string{RootKey, Root, IssuingKey, Issuing, DatabaseKey, GatewayKey, ZoneKey}
+}
 
 // Optional reports whether a cloud works without a file.
-func Optional(name string) bool { return name == RootKey || name == ZoneKey }
+func Optional(name string) bool { return name == RootKey || name == ZoneKey || name == GatewayKey }
 
 // Create makes the keys and certificates of a zone in a directory, and replaces none.
 func Create(dir string, zone pseudonym.Zone, now time.Time) error {
@@ -51,8 +54,6 @@ func Create(dir string, zone pseudonym.Zone, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	seal := make([]byte, database.SealKeySize)
-	_, _ = rand.Read(seal) // it never fails
 	issuing, err := ca.NewKey()
 	if err != nil {
 		return err
@@ -62,7 +63,7 @@ func Create(dir string, zone pseudonym.Zone, now time.Time) error {
 		return err
 	}
 	if err := errors.Join(keyfile.Create(filepath.Join(dir, RootKey), key), keyfile.Create(filepath.Join(dir, IssuingKey), issuing), keyfile.Create(filepath.Join(dir, ZoneKey), signing),
-		atomicfile.CreatePrivate(filepath.Join(dir, DatabaseKey), seal)); err != nil {
+		createSeal(dir, DatabaseKey), createSeal(dir, GatewayKey)); err != nil {
 		return err
 	}
 	if _, err := issue(dir, zone, issuing, root, key, now); err != nil {
@@ -71,8 +72,14 @@ func Create(dir string, zone pseudonym.Zone, now time.Time) error {
 	return writeCertificates(filepath.Join(dir, Root), root) // last, so that an interrupted Create can be repeated after a look
 }
 
+func createSeal(dir, name string) error {
+	key := make([]byte, database.SealKeySize)
+	_, _ = rand.Read(key) // it never fails
+	return atomicfile.CreatePrivate(filepath.Join(dir, name), key)
+}
+
 // Renew makes a new issuing certificate for the issuing key, so that the certificates that it signed stay good. It needs the root's
-// key. It returns when the certificate ends.
+// key. It returns when the certificate ends. It also makes the key of gateways for a cloud of before there was one.
 func Renew(dir string, zone pseudonym.Zone, now time.Time) (until time.Time, err error) {
 	rootKey, err := readKey(dir, RootKey, "bring it back from where it is kept")
 	if err != nil {
@@ -88,6 +95,9 @@ func Renew(dir string, zone pseudonym.Zone, now time.Time) (until time.Time, err
 	}
 	c, err := issue(dir, zone, key, chain[0], rootKey, now)
 	if err != nil {
+		return until, err
+	}
+	if err := createSeal(dir, GatewayKey); err != nil && !errors.Is(err, fs.ErrExist) {
 		return until, err
 	}
 	return c.NotAfter, nil
@@ -182,12 +192,29 @@ func readZoneKey(dir string) (*ecdsa.PrivateKey, error) {
 }
 
 func readSeal(dir string) (*database.Seal, error) {
-	key, err := os.ReadFile(filepath.Join(dir, DatabaseKey))
-	if err == nil {
-		var s *database.Seal
-		if s, err = database.NewSeal(key); err == nil {
-			return s, nil
-		}
+	s, err := readSealOf(dir, DatabaseKey)
+	if err != nil {
+		return nil, &errhint.Error{What: "the key of the database", Why: "it cannot be read", Hint: "bring " + DatabaseKey + " back: without it no pseudonym works", Err: err}
 	}
-	return nil, &errhint.Error{What: "the key of the database", Why: "it cannot be read", Hint: "bring " + DatabaseKey + " back: without it no pseudonym works", Err: err}
+	return s, nil
+}
+
+// readGatewaySeal returns none if there is no such file.
+func readGatewaySeal(dir string) (*database.Seal, error) {
+	s, err := readSealOf(dir, GatewayKey)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, &errhint.Error{What: "the key of the gateways", Why: "it cannot be read", Hint: "copy " + GatewayKey + " from another gateway", Err: err}
+	}
+	return s, nil
+}
+
+func readSealOf(dir, name string) (*database.Seal, error) {
+	key, err := os.ReadFile(filepath.Join(dir, name))
+	if err != nil {
+		return nil, err
+	}
+	return database.NewSeal(key)
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // Change says that a pseudonym was renewed, revoked or removed; or with the label [pseudonym.Sites] that a site was added or removed; or
-// with an empty label that anything may have been: the watcher has missed some.
+// with [pseudonym.Hellos] that there is a new key for hellos; or with an empty label that anything may have been: the watcher has missed some.
 type Change struct{ Label pseudonym.Label }
 
 const (

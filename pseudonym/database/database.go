@@ -249,7 +249,7 @@ func (d *DB) Add(ctx context.Context, p Pseudonym) error {
 	}
 	r, err := d.sql.ExecContext(ctx, `INSERT INTO pseudonyms (label, site, owner, capability, client, certificate, secret, created, expires)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT DO NOTHING`,
-		p.Label, p.Site, p.Owner[:], p.Capability[:], p.Client[:], p.Certificate, d.seal.close(p.Key, p.Label), p.Created.Unix(), p.Expires.Unix())
+		p.Label, p.Site, p.Owner[:], p.Capability[:], p.Client[:], p.Certificate, d.seal.close(p.Key, string(p.Label)), p.Created.Unix(), p.Expires.Unix())
 	return affected(r, err, ErrExists)
 }
 
@@ -273,7 +273,7 @@ func (d *DB) scan(row interface{ Scan(...any) error }) (p Pseudonym, err error) 
 		p.Revoked = time.Unix(revoked, 0)
 	}
 	if d.seal != nil {
-		p.Key, err = d.seal.open(secret, p.Label)
+		p.Key, err = d.seal.open(secret, string(p.Label))
 	}
 	return p, err
 }

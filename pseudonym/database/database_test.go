@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -167,7 +166,7 @@ func TestKeysAreSealed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	if _, err := d.Get(t.Context(), p.Label); err == nil || !strings.Contains(err.Error(), "not sealed with this") {
+	if _, err := d.Get(t.Context(), p.Label); !errors.Is(err, ErrSeal) {
 		t.Error(err)
 	}
 }

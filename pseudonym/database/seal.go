@@ -4,14 +4,12 @@ import (
 	"crypto/aes"
 	"crypto/cipher"
 	"errors"
-
-	"heddle/pseudonym"
 )
 
 // SealKeySize is the length of the key of a [Seal] in bytes.
 const SealKeySize = 32
 
-// Seal enciphers the servers' keys in the database (AES-256-GCM), so that a copy of it, or its backup, holds none in clear.
+// Seal enciphers keys in the database (AES-256-GCM), so that a copy of it, or its backup, holds none in clear.
 type Seal struct{ aead cipher.AEAD }
 
 // NewSeal takes a key of [SealKeySize] bytes.
@@ -27,15 +25,18 @@ func NewSeal(key []byte) (*Seal, error) {
 	return &Seal{aead}, err
 }
 
-// close seals a key for one label, so that it cannot be moved to another one.
-func (s *Seal) close(key []byte, l pseudonym.Label) []byte {
-	return s.aead.Seal(nil, nil, key, []byte(l))
+// close seals a key for one label or other name, so that it cannot be moved to another one.
+func (s *Seal) close(key []byte, name string) []byte {
+	return s.aead.Seal(nil, nil, key, []byte(name))
 }
 
-func (s *Seal) open(sealed []byte, l pseudonym.Label) ([]byte, error) {
-	key, err := s.aead.Open(nil, nil, sealed, []byte(l))
+// ErrSeal says that a key in the database was sealed by another [Seal].
+var ErrSeal = errors.New("a key in the database is not sealed with the key of this machine")
+
+func (s *Seal) open(sealed []byte, name string) ([]byte, error) {
+	key, err := s.aead.Open(nil, nil, sealed, []byte(name))
 	if err != nil {
-		return nil, errors.New("a key in the database is not sealed with this database.key")
+		return nil, ErrSeal
 	}
 	return key, nil
 }

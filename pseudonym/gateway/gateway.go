@@ -14,10 +14,10 @@ import (
 
 	"github.com/pires/go-proxyproto"
 
-	"heddle/internal/clienthello"
 	"heddle/internal/connlimit"
 	"heddle/internal/netutil"
 	"heddle/pseudonym"
+	"heddle/pseudonym/ech"
 )
 
 // Router knows where the tenant of a pseudonym is.
@@ -31,6 +31,7 @@ type Options struct {
 	Zone   pseudonym.Zone
 	Router Router
 	Own    map[string]string // addresses of the cloud's own names, such as store.ZONE
+	Hellos func() []*ech.Key // open encrypted ClientHellos; nil if the cloud has no such keys
 	Log    *slog.Logger
 }
 
@@ -55,8 +56,9 @@ type Gateway struct {
 type Counts struct {
 	Live      int    `json:"live"` // connections
 	Relayed   uint64 `json:"relayed"`
-	Refused   uint64 `json:"refused"` // no ClientHello, or of no pseudonym
-	Failed    uint64 `json:"failed"`  // the database or the tenant did not answer
+	Encrypted uint64 `json:"encrypted"` // of them, those whose name was not on the wire
+	Refused   uint64 `json:"refused"`   // no ClientHello, or of no pseudonym
+	Failed    uint64 `json:"failed"`    // the database or the tenant did not answer
 	BytesUp   uint64 `json:"bytes_up"`
 	BytesDown uint64 `json:"bytes_down"`
 }
@@ -95,12 +97,12 @@ func (g *Gateway) Serve(ctx context.Context, l net.Listener) error {
 var errNoName = errors.New("no name of this cloud")
 
 func (g *Gateway) take(ctx context.Context, c *connlimit.Place) {
-	hello, name, err := readHello(c)
+	first, err := g.greet(c)
 	if err != nil {
 		g.note(func(n *Counts) { n.Refused++ })
 		return
 	}
-	l, address, err := g.route(ctx, name)
+	l, address, err := g.route(ctx, first.name)
 	switch {
 	case errors.Is(err, errNoName), errors.Is(err, pseudonym.ErrNone):
 		g.note(func(n *Counts) { n.Refused++ })
@@ -111,7 +113,7 @@ func (g *Gateway) take(ctx context.Context, c *connlimit.Place) {
 		return
 	}
 	c.Proved()
-	to, err := g.dial(ctx, c, address, hello)
+	to, err := g.dial(ctx, c, address, first.send)
 	if err != nil {
 		g.o.Log.Warn("a tenant cannot be reached", "address", address, "error", err)
 		g.note(func(n *Counts) { n.Failed++ })
@@ -122,54 +124,21 @@ func (g *Gateway) take(ctx context.Context, c *connlimit.Place) {
 		return
 	}
 	defer g.end(l, c)
-	up, down, _ := netutil.Pipe(ctx, netutil.Side{Reader: c, Writer: c.NetConn()}, netutil.Side{Reader: to, Writer: to}, func(error) { c.Close(); to.Close() })
-	g.note(func(n *Counts) { n.Relayed++; n.BytesUp += uint64(up); n.BytesDown += uint64(down) })
-}
-
-const handshakeRecord = 22 // RFC 8446, section 5.1
-
-// sslRequest is what a client of PostgreSQL sends before it begins TLS, and sslYes the answer (PostgreSQL's manual, section "Message
-// Formats").
-var sslRequest = []byte{0, 0, 0, 8, 4, 210, 22, 47}
-
-const sslYes = 'S'
-
-// readHello reads until the ClientHello is whole, and returns all that came and its server name. A ClientHello with post-quantum key
-// shares takes more than one segment.
-func readHello(c net.Conn) (all []byte, name string, err error) {
-	_ = c.SetReadDeadline(time.Now().Add(helloFor))
-	defer c.SetReadDeadline(time.Time{})
-	b := make([]byte, 2048)
-	asked := false // for TLS
-	for len(all) < clienthello.Limit {
-		n, err := c.Read(b)
-		all = append(all, b[:n]...)
-		if !asked && len(all) > 0 && bytes.HasPrefix(sslRequest, all) {
-			if asked = len(all) == len(sslRequest); asked {
-				all = nil
-				if _, err := c.Write([]byte{sslYes}); err != nil {
-					return nil, "", err
-				}
-			}
-			if err != nil {
-				return nil, "", err
-			}
-			continue
-		}
-		if len(all) > 0 && all[0] != handshakeRecord {
-			return nil, "", clienthello.ErrNone
-		}
-		hello, bad := clienthello.Parse(clienthello.Handshake(all))
-		switch {
-		case bad == nil:
-			return all, hello.ServerName, nil
-		case !errors.Is(bad, clienthello.ErrIncomplete):
-			return nil, "", bad
-		case err != nil:
-			return nil, "", err
+	if first.opened != nil {
+		if err := g.retry(c, to, first.opened); err != nil {
+			g.note(func(n *Counts) { n.Failed++ })
+			return
 		}
 	}
-	return nil, "", clienthello.ErrMalformed
+	up, down, _ := netutil.Pipe(ctx, netutil.Side{Reader: c, Writer: c.NetConn()}, netutil.Side{Reader: to, Writer: to}, func(error) { c.Close(); to.Close() })
+	g.note(func(n *Counts) {
+		n.Relayed++
+		if first.opened != nil {
+			n.Encrypted++
+		}
+		n.BytesUp += uint64(up)
+		n.BytesDown += uint64(down)
+	})
 }
 
 // route returns the label of a pseudonym, or an empty one for an own name of the cloud, and where it leads.

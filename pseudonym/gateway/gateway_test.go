@@ -16,6 +16,7 @@ import (
 	"heddle/internal/clienthello"
 	"heddle/internal/polltest"
 	"heddle/pseudonym"
+	"heddle/pseudonym/ech"
 )
 
 const zone = pseudonym.Zone("cloud.example")
@@ -49,9 +50,13 @@ func (r *routes) set(l pseudonym.Label, to string) {
 	r.to[l] = to
 }
 
-func start(t *testing.T, r *routes, own map[string]string) (*Gateway, string) {
+func start(t *testing.T, r *routes, own map[string]string, keys ...*ech.Key) (*Gateway, string) {
 	t.Helper()
-	g := New(Options{Zone: zone, Router: r, Own: own, Log: slog.New(slog.DiscardHandler)})
+	o := Options{Zone: zone, Router: r, Own: own, Log: slog.New(slog.DiscardHandler)}
+	if len(keys) > 0 {
+		o.Hellos = func() []*ech.Key { return keys }
+	}
+	g := New(o)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -85,11 +90,11 @@ func tenant(t *testing.T) string {
 			}
 			go func() {
 				defer c.Close()
-				_, name, err := readHello(c)
+				_, hello, err := readHello(c)
 				if err != nil {
 					return
 				}
-				io.WriteString(c, c.RemoteAddr().String()+" "+name+"\n")
+				io.WriteString(c, c.RemoteAddr().String()+" "+hello.ServerName+"\n")
 				io.Copy(c, c)
 			}()
 		}
@@ -108,8 +113,8 @@ func hello(t testing.TB, name string) []byte {
 	far.SetReadDeadline(time.Now().Add(time.Minute))
 	all, got, err := readHello(far)
 	far.Close()
-	if err != nil || got != name {
-		t.Fatalf("%q, %v", got, err)
+	if err != nil || got.ServerName != name {
+		t.Fatalf("%q, %v", got.ServerName, err)
 	}
 	return all
 }

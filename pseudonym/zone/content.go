@@ -12,9 +12,12 @@ import (
 	"github.com/miekg/dns"
 )
 
+// TTL is how long resolvers keep addresses and keys.
+const TTL = 300 * time.Second
+
 // Times in seconds. Pseudonyms live long, and gateways move seldom.
 const (
-	addressTTL  = 300
+	addressTTL  = uint32(TTL / time.Second)
 	negativeTTL = 300
 	zoneTTL     = 3600
 )
@@ -24,10 +27,11 @@ type content struct {
 	apex  string
 	sets  map[string]map[uint16][]dns.RR // by name, in lower case, and type
 	names []string                       // in canonical order (RFC 4034, section 6.1), the apex first
+	hello []byte                         // the ECHConfigList of HTTPS records, or none
 }
 
-func newContent(o Options, apex string, now time.Time) *content {
-	c := &content{apex: apex, sets: map[string]map[uint16][]dns.RR{}}
+func newContent(o Options, apex string, hello []byte, now time.Time) *content {
+	c := &content{apex: apex, hello: hello, sets: map[string]map[uint16][]dns.RR{}}
 	servers, own := o.Servers, slices.Clone(o.Own)
 	if len(servers) == 0 {
 		servers, own = []string{"ns." + apex}, append(own, "ns")
@@ -46,9 +50,12 @@ func newContent(o Options, apex string, now time.Time) *content {
 				c.add(&dns.AAAA{Hdr: header(name, dns.TypeAAAA, addressTTL), AAAA: net.IP(a.AsSlice())})
 			}
 		}
-		// A browser that reads it comes by TLS at once (RFC 9460, section 9.5).
-		c.add(&dns.HTTPS{SVCB: dns.SVCB{Hdr: header(name, dns.TypeHTTPS, addressTTL), Priority: 1, Target: ".",
-			Value: []dns.SVCBKeyValue{&dns.SVCBAlpn{Alpn: []string{"h2", "http/1.1"}}}}})
+		// A browser that reads it comes by TLS at once (RFC 9460, section 9.5), and hides the name (RFC 9848).
+		values := []dns.SVCBKeyValue{&dns.SVCBAlpn{Alpn: []string{"h2", "http/1.1"}}}
+		if len(hello) > 0 {
+			values = append(values, &dns.SVCBECHConfig{ECH: hello})
+		}
+		c.add(&dns.HTTPS{SVCB: dns.SVCB{Hdr: header(name, dns.TypeHTTPS, addressTTL), Priority: 1, Target: ".", Value: values}})
 	}
 	c.names = slices.SortedFunc(maps.Keys(c.sets), canonical)
 	return c

@@ -3,6 +3,7 @@
 package zone
 
 import (
+	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -37,6 +39,7 @@ type Server struct {
 	o       Options
 	apex    string // with a dot at the end
 	content atomic.Pointer[content]
+	mu      sync.Mutex // of those who replace the content
 }
 
 // New returns a nameserver.
@@ -45,12 +48,30 @@ func New(o Options) (*Server, error) {
 		return nil, &errhint.Error{What: "the zone " + string(o.Zone), Why: "there is no address of a gateway", Hint: "set gateways = [\"192.0.2.1\"]"}
 	}
 	s := &Server{o: o, apex: dns.Fqdn(string(o.Zone))}
-	return s, s.refresh(time.Now())
+	return s, s.refresh(nil, time.Now())
 }
 
-// refresh makes the records again, and signs them.
-func (s *Server) refresh(now time.Time) error {
-	c := newContent(s.o, s.apex, now)
+// Publish has HTTPS records tell the configuration by which clients encrypt their hellos, an ECHConfigList, or none. It is the same for
+// all names.
+func (s *Server) Publish(list []byte) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if bytes.Equal(s.content.Load().hello, list) {
+		return nil
+	}
+	return s.refresh(list, time.Now())
+}
+
+// again makes the records of before, with new signatures.
+func (s *Server) again(now time.Time) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.refresh(s.content.Load().hello, now)
+}
+
+// refresh makes the records, and signs them.
+func (s *Server) refresh(hello []byte, now time.Time) error {
+	c := newContent(s.o, s.apex, hello, now)
 	if s.o.Key != nil {
 		if err := c.sign(s.apex, s.o.Key, now); err != nil {
 			return err
@@ -204,7 +225,7 @@ func (s *Server) Serve(ctx context.Context, packets net.PacketConn, streams net.
 // keepSigned signs again long before signatures end.
 func (s *Server) keepSigned(ctx context.Context) {
 	for s.o.Key != nil && netutil.Sleep(ctx, signEvery) == nil {
-		if err := s.refresh(time.Now()); err != nil {
+		if err := s.again(time.Now()); err != nil {
 			s.o.Log.Error("the zone cannot be signed", "error", err)
 		}
 	}

@@ -1,16 +1,20 @@
 package zone
 
 import (
+	"bytes"
 	"context"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/miekg/dns"
 
 	"heddle/pseudonym"
+	"heddle/pseudonym/ech"
 )
 
 const apex = pseudonym.Zone("cloud.example")
@@ -76,16 +80,43 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// Whether anybody has a label does not show: the nameserver does not know. With signatures the size depends on the place of the label in
-// the alphabet, which everybody sees.
-func TestAnswersHaveOneSize(t *testing.T) {
-	s, sizes := server(t), map[int]bool{}
-	for range 100 {
-		sizes[ask(s, string(pseudonym.NewLabel())+".cloud.example.", dns.TypeA).Len()] = true
+// Whether anybody has a label does not show, as the nameserver does not know: all labels get one answer. With signatures it depends on
+// the place of the label in the alphabet, which everybody sees, since it has to deny the names beside.
+func TestAnswersTellNothing(t *testing.T) {
+	s := server(t, signed(t))
+	if err := s.Publish([]byte("the key for hellos")); err != nil {
+		t.Fatal(err)
 	}
-	if len(sizes) != 1 {
-		t.Errorf("sizes %v", sizes)
+	for _, kind := range []uint16{dns.TypeA, dns.TypeAAAA, dns.TypeHTTPS, dns.TypeTXT, dns.TypeMX} {
+		plain, secure := map[string]bool{}, map[string]map[string]bool{}
+		for range 200 {
+			name := string(pseudonym.NewLabel()) + ".cloud.example."
+			plain[without(name, ask(s, name, kind))] = true
+			between := s.content.Load().before(name)
+			if secure[between] == nil {
+				secure[between] = map[string]bool{}
+			}
+			secure[between][without(name, askSecure(s, name, kind))] = true
+		}
+		if len(plain) != 1 {
+			t.Errorf("%s: %d answers", dns.TypeToString[kind], len(plain))
+		}
+		for between, answers := range secure {
+			if len(answers) != 1 {
+				t.Errorf("%s after %s: %d signed answers", dns.TypeToString[kind], between, len(answers))
+			}
+		}
 	}
+}
+
+// without returns an answer and its size without the name that was asked for. The order of addresses is random.
+func without(name string, m *dns.Msg) string {
+	text := []string{fmt.Sprint(m.Len(), m.Rcode)}
+	for _, rr := range append(slices.Clone(m.Answer), m.Ns...) {
+		text = append(text, strings.ReplaceAll(rr.String(), name, "NAME"))
+	}
+	slices.Sort(text)
+	return strings.Join(text, "\n")
 }
 
 func TestOddQuestions(t *testing.T) {
@@ -164,4 +195,39 @@ func FuzzAnswer(f *testing.F) {
 			t.Fatalf("%v: %v", m, err)
 		}
 	})
+}
+
+// The key for hellos is the same for all names, also those that nobody has, and its record is signed like the others.
+func TestPublish(t *testing.T) {
+	s := server(t, signed(t))
+	key, err := ech.NewKey(1, apex.Store(), 40)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := ech.List(key.Config())
+	for _, want := range [][]byte{nil, list, list, nil} {
+		if err := s.Publish(want); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"store.cloud.example.", string(pseudonym.NewLabel()) + ".cloud.example.", "x.cloud.example."} {
+			m := askSecure(s, name, dns.TypeHTTPS)
+			verified(t, s, m.Answer)
+			var got []byte
+			for _, value := range m.Answer[0].(*dns.HTTPS).Value {
+				if e, ok := value.(*dns.SVCBECHConfig); ok {
+					got = e.ECH
+				}
+			}
+			if !bytes.Equal(got, want) {
+				t.Errorf("%s: %x, want %x", name, got, want)
+			}
+		}
+		if m := askSecure(s, string(pseudonym.NewLabel())+".cloud.example.", dns.TypeHTTPS); m.Len() > maxPayload || len(m.Answer) != 2 {
+			t.Errorf("%d bytes, %d records", m.Len(), len(m.Answer))
+		}
+		var b strings.Builder
+		if err := s.Write(&b); err != nil || strings.Count(b.String(), `ech="`) != 3*min(len(want), 1) {
+			t.Errorf("%v\n%s", err, b.String())
+		}
+	}
 }

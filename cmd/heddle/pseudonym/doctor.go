@@ -89,6 +89,7 @@ func examine(ctx context.Context, c config.PseudonymCloud, o cloud.Options) (all
 		valid += s.Valid
 	}
 	add("database", checks.Result{Verdict: checks.Yes, What: text.About(valid, "valid pseudonym") + " of " + text.About(len(stats), "site")})
+	add("hidden-names", checkHellos(ctx, db))
 	tenants, err := db.Tenants(ctx)
 	if err != nil {
 		add("sidecars", refused(err))
@@ -115,6 +116,18 @@ func checkKeys(o cloud.Options, now time.Time) checks.Result {
 		return checks.Result{Verdict: checks.Partly, What: what, Hint: "heddle pseudonym init --renew"}
 	}
 	return checks.Result{Verdict: checks.Yes, What: what}
+}
+
+// checkHellos looks whether clients can encrypt the names that they ask for.
+func checkHellos(ctx context.Context, db *database.DB) checks.Result {
+	keys, err := db.Hellos(ctx, nil)
+	switch {
+	case err != nil:
+		return refused(err)
+	case len(keys) == 0:
+		return checks.Result{Verdict: checks.Partly, What: "browsers send pseudonyms in clear: no gateway made a key", Hint: "give all gateways the same " + cloud.GatewayKey + ", which init --renew makes, and start them again"}
+	}
+	return checks.Result{Verdict: checks.Yes, What: "browsers can encrypt names, with a key of " + keys[0].Created.UTC().Format(time.DateTime)}
 }
 
 func checkRootKey(o cloud.Options) checks.Result {

@@ -22,7 +22,7 @@ import (
 type initFlags struct {
 	Dir     string   `flag:"dir" help:"make the files in <DIR>; one of the zone's name where it is not given" complete:"dir"`
 	Gateway []string `flag:"gateway" help:"a public <ADDRESS> of the gateway"`
-	Renew   bool     `flag:"renew" help:"make a new issuing certificate only, with the root's key"`
+	Renew   bool     `flag:"renew" help:"make a new issuing certificate only, with the root's key, and a gateway.key if there is none"`
 }
 
 // fileName is the operator's file in a directory of init.
@@ -34,8 +34,9 @@ func newInitCommand() *cobra.Command {
 		Use:   "init ZONE",
 		Short: "Make the keys and the file of a cloud",
 		Long: `Init makes what an operator needs: a root certificate, which users have to
-trust, an issuing key that the root permits for ZONE only, the key that seals
-the database, and a cloud.toml for serve. It replaces nothing.
+trust, an issuing key that the root permits for ZONE only, the keys that seal
+the secrets of the store and of the gateways in the database, a key that signs
+the zone, and a cloud.toml for serve. It replaces nothing.
 
 The root's key is needed for --renew only: move root-key.pem off the machine.
 The issuing certificate ends after two years.

@@ -13,6 +13,9 @@ the sites that the cloud hosts. Its addresses, its certificate and the name are
 independent of the site, so a network on the way sees that you use the cloud,
 and not which site. Only the holder of the pseudonym's key is admitted.
 
+The network also sees the pseudonym, and so that the same person comes again,
+unless the browser encrypts names in TLS (ECH) and asks for them by HTTPS.
+
 The cloud knows who reaches what. The sizes and times of packets, which may tell
 the site, are not hidden.
 

@@ -41,7 +41,8 @@ none.
 
 With --only it runs some of the parts. Parts on several machines share a
 database of PostgreSQL, and learn of changes at once. Each part reads the keys
-that it needs: the gateway none.
+that it needs: of the files the gateway reads gateway.key alone, by which it
+shares with other gateways the keys that open encrypted names (ECH).
 
 A pseudonym that was revoked stops working within five seconds, also in
 connections that are open.`,

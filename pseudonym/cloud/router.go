@@ -1,0 +1,86 @@
+package cloud
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+
+	"heddle/internal/connlimit"
+	"heddle/pseudonym"
+)
+
+// router implements [gateway.Router]. It asks the database for each connection, so that a revocation holds at once. While the database does
+// not answer, it goes by what that said last: nothing can be revoked there meanwhile, and sidecars judge by themselves.
+type router struct {
+	ask func(context.Context, pseudonym.Label, time.Time) (string, error)
+	log *slog.Logger
+
+	known *lru.Cache[pseudonym.Label, route]
+	mu    sync.Mutex
+	gone  time.Time // when the database did not answer the last time
+	lines connlimit.Lines
+}
+
+// route is what the database said, and when.
+type route struct {
+	address string
+	at      time.Time
+}
+
+const (
+	knownRoutes = 100_000         // some 200 bytes each
+	keepRoute   = 24 * time.Hour  // what is older is not used
+	askFor      = time.Second     // if the answer of before can stand in
+	goneFor     = 2 * time.Second // without another question, so that connections do not wait each time
+)
+
+func newRouter(ask func(context.Context, pseudonym.Label, time.Time) (string, error), log *slog.Logger) (*router, error) {
+	known, err := lru.New[pseudonym.Label, route](knownRoutes)
+	return &router{ask: ask, log: log, known: known}, err
+}
+
+// Route implements [gateway.Router].
+func (r *router) Route(ctx context.Context, l pseudonym.Label) (string, error) {
+	now := time.Now()
+	before, ok := r.known.Get(l)
+	if ok = ok && now.Sub(before.at) < keepRoute; ok {
+		if r.away(now) {
+			return before.address, nil
+		}
+		bounded, cancel := context.WithTimeout(ctx, askFor)
+		defer cancel()
+		ctx = bounded
+	}
+	address, err := r.ask(ctx, l, now)
+	switch {
+	case err == nil:
+		r.known.Add(l, route{address, now})
+	case errors.Is(err, pseudonym.ErrNone):
+		r.known.Remove(l)
+	case ok && !errors.Is(err, context.Canceled):
+		r.miss(now, err)
+		return before.address, nil
+	}
+	return address, err
+}
+
+// away reports whether the database did not answer a moment ago.
+func (r *router) away(now time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return now.Sub(r.gone) < goneFor
+}
+
+// miss notes that the database does not answer.
+func (r *router) miss(now time.Time, why error) {
+	r.mu.Lock()
+	r.gone = now
+	r.mu.Unlock()
+	if r.lines.Take(now) {
+		r.log.Warn("the database does not answer; pseudonyms lead to where they did", "error", why)
+	}
+}
