@@ -30,6 +30,10 @@ func TestPseudonymCloud(t *testing.T) {
 		c.Database != "postgres://db/heddle" {
 		t.Errorf("%+v, %v", c, err)
 	}
+	c, err = load("zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\nwork = 0\nlogin = \"http://127.0.0.1:99/oidc\"\nlogin-client = \"me\"\nlogin-secret = \"secret\"\n")
+	if o, bad := c.Options(); err != nil || bad != nil || o.Work != 0 || o.Login != "http://127.0.0.1:99/oidc" || o.Client != "me" || o.Secret != filepath.Join(dir, "secret") {
+		t.Errorf("%+v, %v, %v", o, err, bad)
+	}
 	for _, c := range []struct{ text, what string }{
 		{"zone = \"cloud\"\ngateways = [\"192.0.2.1\"]", "no dot"},
 		{"zone = \"a.example\"", "no address to give"},
@@ -40,6 +44,11 @@ func TestPseudonymCloud(t *testing.T) {
 		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\nlinker = \"x\"", "not HOST:PORT"},
 		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\ngateway-from = [\"x\"]", "no '/'"},
 		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\ncolour = 1", "colour"},
+		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\nwork = 2", "is not 0"},
+		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\nlogin = \"http://accounts.example\"\nlogin-client = \"x\"", "not HTTPS"},
+		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\nlogin = \"accounts.example\"\nlogin-client = \"x\"", "no URL of a provider"},
+		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\nlogin = \"https://accounts.example\"", "login-client: it is missing"},
+		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\nlogin-client = \"x\"", "provider is missing"},
 	} {
 		if _, err := load(c.text); err == nil || !strings.Contains(err.Error(), c.what) {
 			t.Errorf("%q: %v", c.text, err)

@@ -19,6 +19,7 @@ import (
 	"heddle/pseudonym/database"
 	"heddle/pseudonym/gateway"
 	"heddle/pseudonym/linker"
+	"heddle/pseudonym/login"
 	"heddle/pseudonym/mutual"
 	"heddle/pseudonym/store"
 	"heddle/pseudonym/zone"
@@ -42,6 +43,10 @@ type Options struct {
 	From     []netip.Prefix // where gateways come from to both
 	Life     time.Duration
 	Most     int
+	Work     int    // see [store.Options]
+	Login    string // URL of a provider of accounts; empty if people need none
+	Client   string // how the provider knows the store
+	Secret   string // file of what proves that to the provider
 	Log      *slog.Logger
 }
 
@@ -77,11 +82,38 @@ func Open(ctx context.Context, o Options, p Parts) (*Cloud, error) {
 	if !p.Store {
 		return c, nil
 	}
-	c.store = store.New(store.Options{Zone: o.Zone, Database: c.db, Issuer: c.issuer, Root: c.root.Raw, Life: o.Life, Most: o.Most, Log: o.Log})
+	if c.store, err = c.newStore(); err != nil {
+		return nil, errors.Join(err, c.db.Close())
+	}
 	if err := c.db.PutTenant(ctx, database.Tenant{Site: c.o.Zone.Store(), Address: o.Store, Created: time.Now()}); err != nil {
 		return nil, errors.Join(err, c.db.Close())
 	}
 	return c, nil
+}
+
+// newStore makes the store, with keys that come from that of the database: all processes of it take each other's puzzles and logins.
+func (c *Cloud) newStore() (*store.Store, error) {
+	o := store.Options{Zone: c.o.Zone, Database: c.db, Issuer: c.issuer, Root: c.root.Raw, Life: c.o.Life, Most: c.o.Most, Work: c.o.Work, Log: c.o.Log}
+	seal, err := readSeal(c.o.Dir)
+	if err != nil {
+		return nil, err
+	}
+	if o.WorkKey, err = seal.Derive("work"); err != nil {
+		return nil, err
+	}
+	if c.o.Login == "" {
+		return store.New(o), nil
+	}
+	key, err := seal.Derive("login")
+	if err != nil {
+		return nil, err
+	}
+	secret, err := readSecret(c.o.Secret)
+	if err != nil {
+		return nil, err
+	}
+	o.Login, err = login.New(login.Options{Issuer: c.o.Login, Client: c.o.Client, Secret: secret, Redirect: "https://" + c.o.Zone.Store() + store.LoginDonePath, Key: key})
+	return store.New(o), err
 }
 
 // router implements [gateway.Router].
@@ -117,12 +149,19 @@ func (c *Cloud) Close() error {
 
 // Status tells about a cloud.
 type Status struct {
-	Zone    string         `json:"zone"`
-	Gateway gateway.Counts `json:"gateway"`
+	Zone    string                 `json:"zone"`
+	Gateway gateway.Counts         `json:"gateway"`
+	Store   map[store.Event]uint64 `json:"store,omitempty"` // how often each event happened
 }
 
 // Status returns the state.
-func (c *Cloud) Status() Status { return Status{string(c.o.Zone), c.way.Counts()} }
+func (c *Cloud) Status() Status {
+	s := Status{Zone: string(c.o.Zone), Gateway: c.way.Counts()}
+	if c.store != nil {
+		s.Store = c.store.Counts()
+	}
+	return s
+}
 
 // ServeGateway leads clients to tenants until ctx ends.
 func (c *Cloud) ServeGateway(ctx context.Context, l net.Listener) error {
@@ -243,7 +282,7 @@ const (
 // clean deletes pseudonyms that ended long ago, until ctx ends.
 func (c *Cloud) clean(ctx context.Context) {
 	for ctx.Err() == nil {
-		if n, err := c.db.Forget(ctx, time.Now().Add(-keepEnded)); err != nil && ctx.Err() == nil {
+		if n, err := c.db.Forget(ctx, time.Now().Add(-keepEnded), time.Now()); err != nil && ctx.Err() == nil {
 			c.o.Log.Warn("pseudonyms that ended cannot be deleted", "error", err)
 		} else if n > 0 {
 			c.o.Log.Info("deleted pseudonyms that ended", "number", n)
