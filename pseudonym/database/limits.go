@@ -14,9 +14,9 @@ func (d *DB) Count(ctx context.Context, o pseudonym.Owner) (own, all int, err er
 	return own, all, err
 }
 
-// Used reports whether a client's key has a pseudonym.
-func (d *DB) Used(ctx context.Context, client ca.KeyID) (yes bool, err error) {
-	err = d.sql.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM pseudonyms WHERE client = $1)`, client[:]).Scan(&yes)
+// Used reports whether a client's key has a pseudonym of somebody else than a person.
+func (d *DB) Used(ctx context.Context, client ca.KeyID, o pseudonym.Owner) (yes bool, err error) {
+	err = d.sql.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM pseudonyms WHERE client = $1 AND owner <> $2)`, client[:], o[:]).Scan(&yes)
 	return yes, err
 }
 

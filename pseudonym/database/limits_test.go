@@ -40,7 +40,10 @@ func TestLimits(t *testing.T) {
 			t.Fatal(err)
 		}
 		for key, want := range map[ca.KeyID]bool{p.Client: true, {77}: false} {
-			if got, err := two.Used(ctx, key); err != nil || got != want {
+			if got, err := two.Used(ctx, key, p.Owner); err != nil || got {
+				t.Errorf("%v of the same person: %v, %v", key, got, err)
+			}
+			if got, err := two.Used(ctx, key, pseudonym.NewOwner()); err != nil || got != want {
 				t.Errorf("%v: %v, %v", key, got, err)
 			}
 		}

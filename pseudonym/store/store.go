@@ -100,7 +100,7 @@ type Registration struct {
 var (
 	ErrNoTenant = errors.New("this cloud does not host it")
 	ErrTooMany  = errors.New("one person may have no more")
-	ErrReplayed = errors.New("the key has a pseudonym already")
+	ErrReplayed = errors.New("somebody else has a pseudonym with this key")
 )
 
 // Register makes a pseudonym of a site for the holder of a key. It fails with [ErrNoTenant], [ErrTooMany] and
@@ -112,7 +112,7 @@ func (s *Store) Register(ctx context.Context, site string, client ca.KeyID, owne
 	if err := s.quota(ctx, site, owner); err != nil {
 		return r, err
 	}
-	if used, err := s.o.Database.Used(ctx, client); err != nil {
+	if used, err := s.o.Database.Used(ctx, client, owner); err != nil {
 		return r, err
 	} else if used {
 		s.note(RefusedReplay)
