@@ -35,12 +35,13 @@ type PseudonymCloud struct {
 	Login       string        `toml:"login"`        // URL of a provider of accounts (OpenID Connect); people need none if empty
 	LoginClient string        `toml:"login-client"` // how the provider knows the store
 	LoginSecret string        `toml:"login-secret"` // file of what proves that to the provider
+	Audit       string        `toml:"audit"`        // file of the audit log; none if empty
 }
 
 // DefaultPseudonymCloud returns the default settings, which lack the zone and the gateways' addresses.
 func DefaultPseudonymCloud() PseudonymCloud {
 	return PseudonymCloud{Database: "pseudonyms.db", Listen: []string{":443"}, DNS: []string{":53"}, Store: "127.0.0.1:4480", Linker: "127.0.0.1:4482", GatewayFrom: loopback(),
-		Tenants: ":4481", Life: store.DefaultLife, Most: store.DefaultMost, Work: store.DefaultWork}
+		Tenants: ":4481", Life: store.DefaultLife, Most: store.DefaultMost, Work: store.DefaultWork, Audit: "audit.log"}
 }
 
 func loopback() []string { return []string{"127.0.0.0/8", "::1/128"} }
@@ -50,7 +51,7 @@ func LoadPseudonymCloud(file string) (PseudonymCloud, error) {
 	c := DefaultPseudonymCloud()
 	err := loadFlat(file, &c, func() problems { return c.problems() })
 	dir := filepath.Dir(file)
-	besideFiles(dir, &c.LoginSecret)
+	besideFiles(dir, &c.LoginSecret, &c.Audit)
 	if besideFiles(dir, &c.Keys); c.Keys == "" {
 		c.Keys = dir
 	}
@@ -134,7 +135,7 @@ func networks(all []string) (parsed []netip.Prefix) {
 func (c PseudonymCloud) Options() (cloud.Options, error) {
 	zone, err := pseudonym.ParseZone(c.Zone)
 	o := cloud.Options{Zone: zone, Dir: c.Keys, Database: c.Database, Store: c.Store, Linker: c.Linker, From: networks(c.GatewayFrom), Life: c.Life, Most: c.Most,
-		Work: c.Work, Login: c.Login, Client: c.LoginClient, Secret: c.LoginSecret}
+		Work: c.Work, Login: c.Login, Client: c.LoginClient, Secret: c.LoginSecret, Audit: c.Audit}
 	for _, text := range c.Gateways {
 		if a, err := netip.ParseAddr(text); err == nil {
 			o.Gateways = append(o.Gateways, a)

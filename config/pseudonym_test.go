@@ -23,7 +23,7 @@ func TestPseudonymCloud(t *testing.T) {
 	}
 	o, err := c.Options()
 	if err != nil || o.Zone != "cloud.example" || o.Dir != dir || o.Database != filepath.Join(dir, "pseudonyms.db") || len(o.Gateways) != 2 || o.Life != 24*time.Hour ||
-		len(o.From) != 2 {
+		len(o.From) != 2 || o.Audit != filepath.Join(dir, "audit.log") {
 		t.Errorf("%+v, %v", o, err)
 	}
 	if c, err := load("zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\nkeys = \"keys\"\ndatabase = \"postgres://db/heddle\"\n"); err != nil || c.Keys != filepath.Join(dir, "keys") ||
@@ -47,7 +47,7 @@ func TestPseudonymCloud(t *testing.T) {
 		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\nwork = 2", "is not 0"},
 		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\nlogin = \"http://accounts.example\"\nlogin-client = \"x\"", "not HTTPS"},
 		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\nlogin = \"accounts.example\"\nlogin-client = \"x\"", "no URL of a provider"},
-		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\nlogin = \"https://accounts.example\"", "login-client: it is missing"},
+		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\nlogin = \"https://accounts.example\"", "the name under which the provider"},
 		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\nlogin-client = \"x\"", "provider is missing"},
 	} {
 		if _, err := load(c.text); err == nil || !strings.Contains(err.Error(), c.what) {

@@ -23,6 +23,7 @@ import (
 	"heddle/internal/connlimit"
 	"heddle/internal/errhint"
 	"heddle/pseudonym"
+	"heddle/pseudonym/audit"
 	"heddle/pseudonym/ca"
 	"heddle/pseudonym/cloud"
 	"heddle/pseudonym/database"
@@ -48,7 +49,7 @@ func newShop(t *testing.T, change func(*cloud.Options)) *shop {
 		t.Fatal(err)
 	}
 	o := cloud.Options{Zone: zone, Dir: s.dir, Database: filepath.Join(s.dir, "pseudonyms.db"), Gateways: []netip.Addr{netip.MustParseAddr("192.0.2.1")},
-		Store: "127.0.0.1:1", Linker: "127.0.0.1:1", Life: 90 * 24 * time.Hour, Most: 100, Work: work.MinBits, Log: slog.New(slog.DiscardHandler)}
+		Store: "127.0.0.1:1", Linker: "127.0.0.1:1", Life: 90 * 24 * time.Hour, Most: 100, Work: work.MinBits, Audit: filepath.Join(s.dir, "audit.log"), Log: slog.New(slog.DiscardHandler)}
 	if change != nil {
 		change(&o)
 	}
@@ -111,6 +112,46 @@ func TestClient(t *testing.T) {
 	}
 	if _, err := c.Get(t.Context(), "other.example"); !errors.Is(err, pseudonym.ErrNone) {
 		t.Errorf("%v", err)
+	}
+}
+
+// The audit log has what happened, and no names.
+func TestAudit(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "audit.log")
+	var names []string
+	t.Run("serve", func(t *testing.T) {
+		s := newShop(t, func(o *cloud.Options) { o.Audit = file })
+		c := s.client(t)
+		got, err := c.Get(t.Context(), "news.example")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = c.Get(t.Context(), "other.example")
+		if err := c.Revoke(t.Context(), "news.example"); err != nil {
+			t.Fatal(err)
+		}
+		names = []string{"news", "other", "127.0.0.1", got.Name[:26], c.own.Name[:26]}
+		if err := cloud.NoteTenant(cloud.Options{Audit: file, Log: slog.New(slog.DiscardHandler)}, cloud.TenantAdded, "shop.example"); err != nil {
+			t.Fatal(err)
+		}
+	})
+	found := map[string]int{}
+	if _, err := audit.Read(file, time.Time{}, func(l audit.Line) error {
+		found[l.Event+" "+l.Site] += l.Count
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for what, n := range map[string]int{"store_began ": 1, "registered ": 2, "refused_site ": 1, "revoked ": 1, "tenant_added shop.example": 1, "store_ended ": 1} {
+		if found[what] != n {
+			t.Errorf("%s: %d, want %d; %v", what, found[what], n, found)
+		}
+	}
+	text, err := os.ReadFile(file)
+	for _, name := range names {
+		if err != nil || strings.Contains(string(text), name) {
+			t.Errorf("it has %s: %s, %v", name, text, err)
+		}
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"heddle/internal/connlimit"
 	"heddle/internal/netutil"
 	"heddle/pseudonym"
+	"heddle/pseudonym/audit"
 	"heddle/pseudonym/ca"
 	"heddle/pseudonym/database"
 	"heddle/pseudonym/gateway"
@@ -47,6 +48,7 @@ type Options struct {
 	Login    string // URL of a provider of accounts; empty if people need none
 	Client   string // how the provider knows the store
 	Secret   string // file of what proves that to the provider
+	Audit    string // file of the audit log; empty for none
 	Log      *slog.Logger
 }
 
@@ -58,6 +60,7 @@ type Cloud struct {
 	root   *x509.Certificate
 	store  *store.Store
 	way    *gateway.Gateway
+	audit  *audit.Log // nil if there is none
 }
 
 // Parts are what a process runs of a cloud, beside a nameserver. Each part gets the keys that it needs and no others: a gateway that is
@@ -82,18 +85,55 @@ func Open(ctx context.Context, o Options, p Parts) (*Cloud, error) {
 	if !p.Store {
 		return c, nil
 	}
-	if c.store, err = c.newStore(); err != nil {
-		return nil, errors.Join(err, c.db.Close())
-	}
-	if err := c.db.PutTenant(ctx, database.Tenant{Site: c.o.Zone.Store(), Address: o.Store, Created: time.Now()}); err != nil {
-		return nil, errors.Join(err, c.db.Close())
+	if err := c.openStore(ctx); err != nil {
+		return nil, errors.Join(err, c.Close())
 	}
 	return c, nil
 }
 
+func (c *Cloud) openStore(ctx context.Context) (err error) {
+	if c.store, err = c.newStore(); err != nil {
+		return err
+	}
+	if err := c.db.PutTenant(ctx, database.Tenant{Site: c.o.Zone.Store(), Address: c.o.Store, Created: time.Now()}); err != nil || c.o.Audit == "" {
+		return err
+	}
+	if c.audit, err = audit.Open(c.o.Audit, c.o.Log); err != nil {
+		return err
+	}
+	return c.audit.Say(eventBegan, "")
+}
+
+// Events of the audit log, beside those of the store.
+const (
+	eventBegan    = "store_began"
+	eventEnded    = "store_ended"
+	TenantAdded   = "tenant_added"
+	TenantRemoved = "tenant_removed"
+)
+
+// note counts an event of the store for the audit log.
+func (c *Cloud) note(e store.Event) {
+	if c.audit != nil {
+		c.audit.Note(string(e))
+	}
+}
+
+// NoteTenant writes a change of a tenant to the audit log, for commands.
+func NoteTenant(o Options, event, site string) error {
+	if o.Audit == "" {
+		return nil
+	}
+	l, err := audit.Open(o.Audit, o.Log)
+	if err != nil {
+		return err
+	}
+	return errors.Join(l.Say(event, site), l.Close())
+}
+
 // newStore makes the store, with keys that come from that of the database: all processes of it take each other's puzzles and logins.
 func (c *Cloud) newStore() (*store.Store, error) {
-	o := store.Options{Zone: c.o.Zone, Database: c.db, Issuer: c.issuer, Root: c.root.Raw, Life: c.o.Life, Most: c.o.Most, Work: c.o.Work, Log: c.o.Log}
+	o := store.Options{Zone: c.o.Zone, Database: c.db, Issuer: c.issuer, Root: c.root.Raw, Life: c.o.Life, Most: c.o.Most, Work: c.o.Work, Note: c.note, Log: c.o.Log}
 	seal, err := readSeal(c.o.Dir)
 	if err != nil {
 		return nil, err
@@ -139,12 +179,16 @@ func openDatabase(ctx context.Context, o Options, keys bool) (*database.DB, erro
 	return database.Open(ctx, o.Database, seal, o.Log)
 }
 
-// Close closes the database.
+// Close closes the database and the audit log.
 func (c *Cloud) Close() error {
-	if c.db == nil {
-		return nil
+	var errs []error
+	if c.audit != nil {
+		errs = append(errs, c.audit.Say(eventEnded, ""), c.audit.Close())
 	}
-	return c.db.Close()
+	if c.db != nil {
+		errs = append(errs, c.db.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // Status tells about a cloud.
