@@ -36,6 +36,7 @@ type PseudonymCloud struct {
 	LoginClient string        `toml:"login-client"` // how the provider knows the store
 	LoginSecret string        `toml:"login-secret"` // file of what proves that to the provider
 	Audit       string        `toml:"audit"`        // file of the audit log; none if empty
+	Metrics     string        `toml:"metrics"`      // where Prometheus asks, [HOST]:PORT; nowhere if empty
 }
 
 // DefaultPseudonymCloud returns the default settings, which lack the zone and the gateways' addresses.
@@ -78,6 +79,7 @@ func (c PseudonymCloud) problems() problems {
 	wrong.add("store", checkHostPort(c.Store, "such as 127.0.0.1:4480"))
 	wrong.add("linker", checkHostPort(c.Linker, "such as 127.0.0.1:4482"))
 	wrong.add("tenants", checkListen(c.Tenants))
+	checkMetrics(wrong, c.Metrics)
 	if c.Life < time.Hour {
 		wrong.say("life", fmt.Sprintf("%v is less than an hour", c.Life), "such as 2160h, which is 90 days")
 	}
@@ -107,6 +109,12 @@ func (c PseudonymCloud) loginProblems(wrong problems) {
 	}
 	if c.LoginClient == "" {
 		wrong.say("login-client", "it is missing", "the name under which the provider of accounts knows this store")
+	}
+}
+
+func checkMetrics(wrong problems, address string) {
+	if address != "" {
+		wrong.add("metrics", checkListen(address))
 	}
 }
 
@@ -162,6 +170,7 @@ type PseudonymTenant struct {
 	Trusts      []string `toml:"trusts" help:"a <SITE> of the cloud whose links may lead to pseudonyms of this one"`
 	Defence     string   `toml:"defence" help:"hide the sizes of what pages load by <STRATEGY>: {defences}" complete:"defences"`
 	Size        int      `toml:"size" help:"how many pseudonyms are kept in memory, some 4 kB each"`
+	Metrics     string   `toml:"metrics" help:"answer Prometheus at <[HOST]:PORT>"`
 }
 
 // DefaultPseudonymTenant returns the default settings.
@@ -188,6 +197,7 @@ func (t PseudonymTenant) problems() problems {
 		wrong.say("defence", "it is for pages, and "+t.To+" is no web server", "leave it out")
 	}
 	wrong.add("listen", checkListen(t.Listen))
+	checkMetrics(wrong, t.Metrics)
 	checkEach(wrong, "gateway-from", t.GatewayFrom, checkNetwork)
 	checkEach(wrong, "trusts", t.Trusts, func(text string) error {
 		_, err := pseudonym.ParseHost(text)

@@ -20,7 +20,6 @@ import (
 	"heddle/pseudonym/database"
 	"heddle/pseudonym/gateway"
 	"heddle/pseudonym/linker"
-	"heddle/pseudonym/login"
 	"heddle/pseudonym/mutual"
 	"heddle/pseudonym/store"
 	"heddle/pseudonym/zone"
@@ -60,16 +59,19 @@ type Cloud struct {
 	root   *x509.Certificate
 	store  *store.Store
 	way    *gateway.Gateway
-	audit  *audit.Log // nil if there is none
+	audit  *audit.Log     // nil if there is none
+	linker *linker.Linker // nil if it does not run
+	names  zone.Counter
+	parts  Parts
 }
 
-// Parts are what a process runs of a cloud, beside a nameserver. Each part gets the keys that it needs and no others: a gateway that is
+// Parts are what a process runs of a cloud. Each part gets the keys that it needs and no others: a gateway that is
 // broken into cannot sign, and cannot read the keys of servers.
-type Parts struct{ Store, Linker, Gateway bool }
+type Parts struct{ Store, Linker, Gateway, DNS bool }
 
 // Open reads the keys and opens the database, as far as the parts need them.
 func Open(ctx context.Context, o Options, p Parts) (*Cloud, error) {
-	c := &Cloud{o: o}
+	c := &Cloud{o: o, parts: p}
 	var err error
 	if p.Store || p.Linker {
 		if c.issuer, c.root, err = readIssuer(o.Dir, o.Zone, time.Now()); err != nil {
@@ -82,6 +84,9 @@ func Open(ctx context.Context, o Options, p Parts) (*Cloud, error) {
 		}
 	}
 	c.way = gateway.New(gateway.Options{Zone: o.Zone, Router: router{c.db}, Own: map[string]string{o.Zone.Store(): o.Store, o.Zone.Linker(): o.Linker}, Log: o.Log})
+	if p.Linker {
+		c.linker = linker.New(o.Zone, c.db, o.Log)
+	}
 	if !p.Store {
 		return c, nil
 	}
@@ -89,71 +94,6 @@ func Open(ctx context.Context, o Options, p Parts) (*Cloud, error) {
 		return nil, errors.Join(err, c.Close())
 	}
 	return c, nil
-}
-
-func (c *Cloud) openStore(ctx context.Context) (err error) {
-	if c.store, err = c.newStore(); err != nil {
-		return err
-	}
-	if err := c.db.PutTenant(ctx, database.Tenant{Site: c.o.Zone.Store(), Address: c.o.Store, Created: time.Now()}); err != nil || c.o.Audit == "" {
-		return err
-	}
-	if c.audit, err = audit.Open(c.o.Audit, c.o.Log); err != nil {
-		return err
-	}
-	return c.audit.Say(eventBegan, "")
-}
-
-// Events of the audit log, beside those of the store.
-const (
-	eventBegan    = "store_began"
-	eventEnded    = "store_ended"
-	TenantAdded   = "tenant_added"
-	TenantRemoved = "tenant_removed"
-)
-
-// note counts an event of the store for the audit log.
-func (c *Cloud) note(e store.Event) {
-	if c.audit != nil {
-		c.audit.Note(string(e))
-	}
-}
-
-// NoteTenant writes a change of a tenant to the audit log, for commands.
-func NoteTenant(o Options, event, site string) error {
-	if o.Audit == "" {
-		return nil
-	}
-	l, err := audit.Open(o.Audit, o.Log)
-	if err != nil {
-		return err
-	}
-	return errors.Join(l.Say(event, site), l.Close())
-}
-
-// newStore makes the store, with keys that come from that of the database: all processes of it take each other's puzzles and logins.
-func (c *Cloud) newStore() (*store.Store, error) {
-	o := store.Options{Zone: c.o.Zone, Database: c.db, Issuer: c.issuer, Root: c.root.Raw, Life: c.o.Life, Most: c.o.Most, Work: c.o.Work, Note: c.note, Log: c.o.Log}
-	seal, err := readSeal(c.o.Dir)
-	if err != nil {
-		return nil, err
-	}
-	if o.WorkKey, err = seal.Derive("work"); err != nil {
-		return nil, err
-	}
-	if c.o.Login == "" {
-		return store.New(o), nil
-	}
-	key, err := seal.Derive("login")
-	if err != nil {
-		return nil, err
-	}
-	secret, err := readSecret(c.o.Secret)
-	if err != nil {
-		return nil, err
-	}
-	o.Login, err = login.New(login.Options{Issuer: c.o.Login, Client: c.o.Client, Secret: secret, Redirect: "https://" + c.o.Zone.Store() + store.LoginDonePath, Key: key})
-	return store.New(o), err
 }
 
 // router implements [gateway.Router].
@@ -191,22 +131,6 @@ func (c *Cloud) Close() error {
 	return errors.Join(errs...)
 }
 
-// Status tells about a cloud.
-type Status struct {
-	Zone    string                 `json:"zone"`
-	Gateway gateway.Counts         `json:"gateway"`
-	Store   map[store.Event]uint64 `json:"store,omitempty"` // how often each event happened
-}
-
-// Status returns the state.
-func (c *Cloud) Status() Status {
-	s := Status{Zone: string(c.o.Zone), Gateway: c.way.Counts()}
-	if c.store != nil {
-		s.Store = c.store.Counts()
-	}
-	return s
-}
-
 // ServeGateway leads clients to tenants until ctx ends.
 func (c *Cloud) ServeGateway(ctx context.Context, l net.Listener) error {
 	changes, cancel := c.db.Watch()
@@ -220,17 +144,19 @@ func (c *Cloud) ServeGateway(ctx context.Context, l net.Listener) error {
 }
 
 // Zone returns the nameserver of a cloud. It needs the zone's key alone, if there is one.
-func Zone(o Options) (*zone.Server, error) {
+func Zone(o Options) (*zone.Server, error) { return newZone(o, nil) }
+
+func newZone(o Options, n *zone.Counter) (*zone.Server, error) {
 	key, err := readZoneKey(o.Dir)
 	if err != nil {
 		return nil, err
 	}
-	return zone.New(zone.Options{Zone: o.Zone, Gateways: o.Gateways, Own: []string{StoreLabel, LinkerLabel, TenantsLabel}, Key: key, Log: o.Log})
+	return zone.New(zone.Options{Zone: o.Zone, Gateways: o.Gateways, Own: []string{StoreLabel, LinkerLabel, TenantsLabel}, Key: key, Counter: n, Log: o.Log})
 }
 
 // ServeZone answers questions about the zone until ctx ends.
 func (c *Cloud) ServeZone(ctx context.Context, packets net.PacketConn, streams net.Listener) error {
-	s, err := Zone(c.o)
+	s, err := newZone(c.o, &c.names)
 	if err != nil {
 		return err
 	}
@@ -314,7 +240,7 @@ func (c *Cloud) ServeLinker(ctx context.Context, l net.Listener) error {
 		return err
 	}
 	config := &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{own}, NextProtos: []string{"h2", "http/1.1"}, ClientAuth: tls.RequestClientCert, ClientCAs: people}
-	return serveHTTP(ctx, gateway.Introduced(l, c.o.From), config, linker.New(c.o.Zone, c.db, c.o.Log), c.o.Log)
+	return serveHTTP(ctx, gateway.Introduced(l, c.o.From), config, c.linker, c.o.Log)
 }
 
 // A pseudonym that ended stays in the database for a while, so that an operator can look into complaints.

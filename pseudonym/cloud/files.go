@@ -9,8 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
-	"strings"
 	"time"
 
 	"heddle/internal/atomicfile"
@@ -192,26 +190,4 @@ func readSeal(dir string) (*database.Seal, error) {
 		}
 	}
 	return nil, &errhint.Error{What: "the key of the database", Why: "it cannot be read", Hint: "bring " + DatabaseKey + " back: without it no pseudonym works", Err: err}
-}
-
-// readSecret reads what proves to a provider of accounts that the store asks. A client without a secret has no file.
-func readSecret(file string) (string, error) {
-	if file == "" {
-		return "", nil
-	}
-	refuse := func(why, hint string, err error) (string, error) {
-		return "", &errhint.Error{What: "the secret " + file, Why: why, Hint: hint, Err: err}
-	}
-	info, err := os.Stat(file)
-	if err != nil {
-		return refuse("it cannot be read", "the provider of accounts gives one", err)
-	}
-	if mode := info.Mode().Perm(); mode&0o077 != 0 && runtime.GOOS != "windows" {
-		return refuse("others may read it", "chmod 600 "+file, nil)
-	}
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return refuse("it cannot be read", "", err)
-	}
-	return strings.TrimSpace(string(text)), nil
 }

@@ -2,6 +2,7 @@ package store
 
 import (
 	"maps"
+	"strings"
 	"sync"
 )
 
@@ -56,4 +57,14 @@ func (s *Store) Counts() map[Event]uint64 {
 	defer s.counts.mu.Unlock()
 	maps.Copy(all, s.counts.of)
 	return all
+}
+
+// Refused is how many requests got nothing, of some counts.
+func Refused(counts map[Event]uint64) (n uint64) {
+	for e, one := range counts {
+		if strings.HasPrefix(string(e), "refused_") {
+			n += one
+		}
+	}
+	return n
 }

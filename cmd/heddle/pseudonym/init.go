@@ -81,6 +81,7 @@ life = "2160h"                # of a pseudonym, until its holder renews it
 most = 200                    # pseudonyms of one person
 work = 20                     # 2^20 hashes for one registration too many of an address; 0: those have to wait
 audit = "audit.log"           # counts of what happens, without names; "" for none
+# metrics = "127.0.0.1:9480"            # for Prometheus
 # login = "https://accounts.example"   # people need an account there (OpenID Connect)
 # login-client = "pseudonyms"          # let it lead back to https://store.{{.Zone}}/login/done
 # login-secret = "login-secret"        # file

@@ -314,13 +314,23 @@ func runTenant(cmd *cobra.Command, t config.PseudonymTenant) error {
 	if err != nil {
 		return err
 	}
+	show := func() control.Status {
+		st := s.Status()
+		return control.Status{Tenant: &st}
+	}
+	parts := []runner.Part{{Name: "listen", Run: func(ctx context.Context) error { return s.Serve(ctx, l) }}}
+	if t.Metrics != "" {
+		m, err := runner.Listen(cmd.Context(), "metrics", t.Metrics, false)
+		if err != nil {
+			l.Close()
+			return err
+		}
+		parts = append(parts, runner.Part{Name: "metrics", Run: func(ctx context.Context) error { return runner.Metrics(show)(ctx, m) }})
+	}
 	fmt.Fprintf(stderr, "pseudonym: listening on %s for %s\n", l.Addr(), t.To)
 	return runner.Run(cmd.Context(), runner.Options{Name: "tenant", Taken: runner.AddNumber, Talk: stderr}, func(ctx context.Context, r *runner.Runner) error {
-		r.Show(func() control.Status {
-			st := s.Status()
-			return control.Status{Tenant: &st}
-		})
+		r.Show(show)
 		r.Ready()
-		return s.Serve(ctx, l)
+		return runner.Together(ctx, parts, stderr)
 	})
 }
