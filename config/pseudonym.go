@@ -35,6 +35,8 @@ type PseudonymCloud struct {
 	Login       string        `toml:"login"`        // URL of a provider of accounts (OpenID Connect); people need none if empty
 	LoginClient string        `toml:"login-client"` // how the provider knows the store
 	LoginSecret string        `toml:"login-secret"` // file of what proves that to the provider
+	Certificate string        `toml:"certificate"`  // file with the public certificate of the store's and the linker's plain names
+	Key         string        `toml:"key"`          // file of its key
 	Audit       string        `toml:"audit"`        // file of the audit log; none if empty
 	Metrics     string        `toml:"metrics"`      // where Prometheus asks, [HOST]:PORT; nowhere if empty
 }
@@ -52,7 +54,7 @@ func LoadPseudonymCloud(file string) (PseudonymCloud, error) {
 	c := DefaultPseudonymCloud()
 	err := loadFlat(file, &c, func() problems { return c.problems() })
 	dir := filepath.Dir(file)
-	besideFiles(dir, &c.LoginSecret, &c.Audit)
+	besideFiles(dir, &c.LoginSecret, &c.Audit, &c.Certificate, &c.Key)
 	if besideFiles(dir, &c.Keys); c.Keys == "" {
 		c.Keys = dir
 	}
@@ -88,6 +90,9 @@ func (c PseudonymCloud) problems() problems {
 	}
 	if c.Work != 0 && (c.Work < work.MinBits || c.Work > work.MaxBits) {
 		wrong.say("work", fmt.Sprintf("%d is not 0, nor %d to %d", c.Work, work.MinBits, work.MaxBits), "leave it out for the default; 0 takes no proofs of work")
+	}
+	if (c.Certificate == "") != (c.Key == "") {
+		wrong.say("certificate", "it needs key, and key needs it", "such as certificate = \"fullchain.pem\" and key = \"privkey.pem\"")
 	}
 	c.loginProblems(wrong)
 	return wrong
@@ -143,7 +148,7 @@ func networks(all []string) (parsed []netip.Prefix) {
 func (c PseudonymCloud) Options() (cloud.Options, error) {
 	zone, err := pseudonym.ParseZone(c.Zone)
 	o := cloud.Options{Zone: zone, Dir: c.Keys, Database: c.Database, Store: c.Store, Linker: c.Linker, From: networks(c.GatewayFrom), Life: c.Life, Most: c.Most,
-		Work: c.Work, Login: c.Login, Client: c.LoginClient, Secret: c.LoginSecret, Audit: c.Audit}
+		Work: c.Work, Login: c.Login, Client: c.LoginClient, Secret: c.LoginSecret, Audit: c.Audit, Certificate: c.Certificate, Key: c.Key}
 	for _, text := range c.Gateways {
 		if a, err := netip.ParseAddr(text); err == nil {
 			o.Gateways = append(o.Gateways, a)

@@ -45,6 +45,7 @@ func TestPseudonymCloud(t *testing.T) {
 		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\ngateway-from = [\"x\"]", "no '/'"},
 		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\ncolour = 1", "colour"},
 		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\nmetrics = \"x\"", "not HOST:PORT"},
+		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\ncertificate = \"x\"", "it needs key"},
 		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\nwork = 2", "is not 0"},
 		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\nlogin = \"http://accounts.example\"\nlogin-client = \"x\"", "not HTTPS"},
 		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\nlogin = \"accounts.example\"\nlogin-client = \"x\"", "no URL of a provider"},

@@ -48,7 +48,10 @@ type Options struct {
 	Client   string // how the provider knows the store
 	Secret   string // file of what proves that to the provider
 	Audit    string // file of the audit log; empty for none
-	Log      *slog.Logger
+	// Certificate and Key are files with a public certificate of the store's and the linker's plain names. Without them it is one of
+	// the cloud's own CA.
+	Certificate, Key string
+	Log              *slog.Logger
 }
 
 // Cloud is open until [Cloud.Close].
@@ -179,7 +182,7 @@ func (c *Cloud) named(label string) (tls.Certificate, error) {
 
 // ServeStore serves people until ctx ends: by its name, and by pseudonyms of it.
 func (c *Cloud) ServeStore(ctx context.Context, l net.Listener) error {
-	own, err := c.named(StoreLabel)
+	own, err := c.plain(StoreLabel)
 	if err != nil {
 		return err
 	}
@@ -195,7 +198,7 @@ func (c *Cloud) ServeStore(ctx context.Context, l net.Listener) error {
 		}
 	}()
 	go c.clean(ctx)
-	pseudonyms, plain := names.Config(), &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{own}, NextProtos: []string{"h2", "http/1.1"}}
+	pseudonyms, plain := names.Config(), &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: own, NextProtos: []string{"h2", "http/1.1"}}
 	config := &tls.Config{MinVersion: tls.VersionTLS13, NextProtos: plain.NextProtos, GetConfigForClient: func(h *tls.ClientHelloInfo) (*tls.Config, error) {
 		if h.ServerName == c.o.Zone.Store() {
 			return plain, nil
@@ -231,7 +234,7 @@ func (c *Cloud) entrances(names *mutual.Server) http.Handler {
 
 // ServeLinker serves people who follow links between sites, until ctx ends.
 func (c *Cloud) ServeLinker(ctx context.Context, l net.Listener) error {
-	own, err := c.named(LinkerLabel)
+	own, err := c.plain(LinkerLabel)
 	if err != nil {
 		return err
 	}
@@ -239,7 +242,7 @@ func (c *Cloud) ServeLinker(ctx context.Context, l net.Listener) error {
 	if err != nil {
 		return err
 	}
-	config := &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{own}, NextProtos: []string{"h2", "http/1.1"}, ClientAuth: tls.RequestClientCert, ClientCAs: people}
+	config := &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: own, NextProtos: []string{"h2", "http/1.1"}, ClientAuth: tls.RequestClientCert, ClientCAs: people}
 	return serveHTTP(ctx, gateway.Introduced(l, c.o.From), config, c.linker, c.o.Log)
 }
 

@@ -138,7 +138,7 @@ func (u *users) getBoth(r *http.Request, site string, own bool) (p web.Made, err
 	if err != nil {
 		return p, err
 	}
-	p = web.Made{Zone: string(u.o.Zone), Passphrase: newPassphrase(), Browser: web.BrowserOf(r.UserAgent()), Browsers: web.Browsers}
+	p = web.Made{Zone: string(u.o.Zone), Limited: u.limited, Passphrase: newPassphrase(), Browser: web.BrowserOf(r.UserAgent()), Browsers: web.Browsers}
 	made, file, err := u.registerBrowser(r.Context(), site, who.owner, p.Passphrase)
 	if err != nil {
 		return p, err

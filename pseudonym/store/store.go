@@ -36,11 +36,12 @@ type Options struct {
 
 // Store is safe for concurrent use.
 type Store struct {
-	o      Options
-	now    func() time.Time
-	gate   *work.Gate
-	crowd  crowd
-	counts counts
+	o       Options
+	limited bool // the root can vouch for names of the zone only
+	now     func() time.Time
+	gate    *work.Gate
+	crowd   crowd
+	counts  counts
 }
 
 // ownLife is that of pseudonyms of the store, at least: without one a person cannot renew the others.
@@ -57,7 +58,10 @@ const (
 const keepRevoked = 4
 
 // New returns a store.
-func New(o Options) *Store { return &Store{o: o, now: time.Now, gate: work.NewGate(o.WorkKey)} }
+func New(o Options) *Store {
+	root, err := x509.ParseCertificate(o.Root)
+	return &Store{o: o, limited: err == nil && ca.Limited(root, string(o.Zone)), now: time.Now, gate: work.NewGate(o.WorkKey)}
+}
 
 // Zone returns the cloud's zone.
 func (s *Store) Zone() pseudonym.Zone { return s.o.Zone }

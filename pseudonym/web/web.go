@@ -64,6 +64,7 @@ type (
 	Made struct {
 		Pseudonym
 		Zone       string
+		Limited    bool       // the root can vouch for names of the zone only
 		Own        *Pseudonym // of the store, if it was made too
 		NoOwn      string     // why it was not
 		Files      []File
