@@ -14,6 +14,7 @@ import (
 	"heddle/pseudonym/mutual"
 	"heddle/pseudonym/store"
 	"heddle/pseudonym/tenant/defence"
+	"heddle/pseudonym/work"
 )
 
 // PseudonymCloud is the cloud.toml of an operator. Its keys are no flags, since a database's URL may have a password.
@@ -30,12 +31,20 @@ type PseudonymCloud struct {
 	Tenants     string        `toml:"tenants"`      // where sidecars ask the store
 	Life        time.Duration `toml:"life"`         // of a pseudonym, until it is renewed
 	Most        int           `toml:"most"`         // pseudonyms of one person
+	Work        int           `toml:"work"`         // two to the power of it is what a proof of work costs, in hashes; 0 for none
+	Login       string        `toml:"login"`        // URL of a provider of accounts (OpenID Connect); people need none if empty
+	LoginClient string        `toml:"login-client"` // how the provider knows the store
+	LoginSecret string        `toml:"login-secret"` // file of what proves that to the provider
+	Certificate string        `toml:"certificate"`  // file with the public certificate of the store's and the linker's plain names
+	Key         string        `toml:"key"`          // file of its key
+	Audit       string        `toml:"audit"`        // file of the audit log; none if empty
+	Metrics     string        `toml:"metrics"`      // where Prometheus asks, [HOST]:PORT; nowhere if empty
 }
 
 // DefaultPseudonymCloud returns the default settings, which lack the zone and the gateways' addresses.
 func DefaultPseudonymCloud() PseudonymCloud {
 	return PseudonymCloud{Database: "pseudonyms.db", Listen: []string{":443"}, DNS: []string{":53"}, Store: "127.0.0.1:4480", Linker: "127.0.0.1:4482", GatewayFrom: loopback(),
-		Tenants: ":4481", Life: store.DefaultLife, Most: store.DefaultMost}
+		Tenants: ":4481", Life: store.DefaultLife, Most: store.DefaultMost, Work: store.DefaultWork, Audit: "audit.log"}
 }
 
 func loopback() []string { return []string{"127.0.0.0/8", "::1/128"} }
@@ -45,6 +54,7 @@ func LoadPseudonymCloud(file string) (PseudonymCloud, error) {
 	c := DefaultPseudonymCloud()
 	err := loadFlat(file, &c, func() problems { return c.problems() })
 	dir := filepath.Dir(file)
+	besideFiles(dir, &c.LoginSecret, &c.Audit, &c.Certificate, &c.Key)
 	if besideFiles(dir, &c.Keys); c.Keys == "" {
 		c.Keys = dir
 	}
@@ -71,13 +81,46 @@ func (c PseudonymCloud) problems() problems {
 	wrong.add("store", checkHostPort(c.Store, "such as 127.0.0.1:4480"))
 	wrong.add("linker", checkHostPort(c.Linker, "such as 127.0.0.1:4482"))
 	wrong.add("tenants", checkListen(c.Tenants))
+	checkMetrics(wrong, c.Metrics)
 	if c.Life < time.Hour {
 		wrong.say("life", fmt.Sprintf("%v is less than an hour", c.Life), "such as 2160h, which is 90 days")
 	}
 	if c.Most < 1 {
 		wrong.say("most", fmt.Sprintf("%d is less than 1", c.Most), "leave it out for the default")
 	}
+	if c.Work != 0 && (c.Work < work.MinBits || c.Work > work.MaxBits) {
+		wrong.say("work", fmt.Sprintf("%d is not 0, nor %d to %d", c.Work, work.MinBits, work.MaxBits), "leave it out for the default; 0 takes no proofs of work")
+	}
+	if (c.Certificate == "") != (c.Key == "") {
+		wrong.say("certificate", "it needs key, and key needs it", "such as certificate = \"fullchain.pem\" and key = \"privkey.pem\"")
+	}
+	c.loginProblems(wrong)
 	return wrong
+}
+
+func (c PseudonymCloud) loginProblems(wrong problems) {
+	if c.Login == "" {
+		if c.LoginClient != "" || c.LoginSecret != "" {
+			wrong.say("login", "the URL of the provider is missing", "such as https://accounts.example")
+		}
+		return
+	}
+	u, err := url.Parse(c.Login)
+	switch {
+	case err != nil || u.Host == "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil:
+		wrong.say("login", fmt.Sprintf("%q is no URL of a provider", c.Login), "such as https://accounts.example")
+	case u.Scheme != "https" && !(u.Scheme == "http" && onLoopback(u.Hostname())):
+		wrong.say("login", "it is not HTTPS, so a network could log in as anybody", "such as https://accounts.example")
+	}
+	if c.LoginClient == "" {
+		wrong.say("login-client", "it is missing", "the name under which the provider of accounts knows this store")
+	}
+}
+
+func checkMetrics(wrong problems, address string) {
+	if address != "" {
+		wrong.add("metrics", checkListen(address))
+	}
 }
 
 func checkEach(wrong problems, key string, all []string, check func(string) error) {
@@ -104,13 +147,20 @@ func networks(all []string) (parsed []netip.Prefix) {
 // Options returns the settings as the cloud takes them, without a log.
 func (c PseudonymCloud) Options() (cloud.Options, error) {
 	zone, err := pseudonym.ParseZone(c.Zone)
-	o := cloud.Options{Zone: zone, Dir: c.Keys, Database: c.Database, Store: c.Store, Linker: c.Linker, From: networks(c.GatewayFrom), Life: c.Life, Most: c.Most}
+	o := cloud.Options{Zone: zone, Dir: c.Keys, Database: c.Database, Store: c.Store, Linker: c.Linker, From: networks(c.GatewayFrom), Life: c.Life, Most: c.Most,
+		Work: c.Work, Login: c.Login, Client: c.LoginClient, Secret: c.LoginSecret, Audit: c.Audit, Certificate: c.Certificate, Key: c.Key}
 	for _, text := range c.Gateways {
 		if a, err := netip.ParseAddr(text); err == nil {
 			o.Gateways = append(o.Gateways, a)
 		}
 	}
 	return o, err
+}
+
+// onLoopback reports whether a host is an address of this machine alone.
+func onLoopback(host string) bool {
+	a, err := netip.ParseAddr(host)
+	return err == nil && a.IsLoopback()
 }
 
 // PseudonymTenant is the tenant.toml of a sidecar, or the flags of `heddle pseudonym tenant run`.
@@ -125,6 +175,7 @@ type PseudonymTenant struct {
 	Trusts      []string `toml:"trusts" help:"a <SITE> of the cloud whose links may lead to pseudonyms of this one"`
 	Defence     string   `toml:"defence" help:"hide the sizes of what pages load by <STRATEGY>: {defences}" complete:"defences"`
 	Size        int      `toml:"size" help:"how many pseudonyms are kept in memory, some 4 kB each"`
+	Metrics     string   `toml:"metrics" help:"answer Prometheus at <[HOST]:PORT>"`
 }
 
 // DefaultPseudonymTenant returns the default settings.
@@ -151,6 +202,7 @@ func (t PseudonymTenant) problems() problems {
 		wrong.say("defence", "it is for pages, and "+t.To+" is no web server", "leave it out")
 	}
 	wrong.add("listen", checkListen(t.Listen))
+	checkMetrics(wrong, t.Metrics)
 	checkEach(wrong, "gateway-from", t.GatewayFrom, checkNetwork)
 	checkEach(wrong, "trusts", t.Trusts, func(text string) error {
 		_, err := pseudonym.ParseHost(text)

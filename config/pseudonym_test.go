@@ -23,12 +23,16 @@ func TestPseudonymCloud(t *testing.T) {
 	}
 	o, err := c.Options()
 	if err != nil || o.Zone != "cloud.example" || o.Dir != dir || o.Database != filepath.Join(dir, "pseudonyms.db") || len(o.Gateways) != 2 || o.Life != 24*time.Hour ||
-		len(o.From) != 2 {
+		len(o.From) != 2 || o.Audit != filepath.Join(dir, "audit.log") {
 		t.Errorf("%+v, %v", o, err)
 	}
 	if c, err := load("zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\nkeys = \"keys\"\ndatabase = \"postgres://db/heddle\"\n"); err != nil || c.Keys != filepath.Join(dir, "keys") ||
 		c.Database != "postgres://db/heddle" {
 		t.Errorf("%+v, %v", c, err)
+	}
+	c, err = load("zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\nwork = 0\nlogin = \"http://127.0.0.1:99/oidc\"\nlogin-client = \"me\"\nlogin-secret = \"secret\"\n")
+	if o, bad := c.Options(); err != nil || bad != nil || o.Work != 0 || o.Login != "http://127.0.0.1:99/oidc" || o.Client != "me" || o.Secret != filepath.Join(dir, "secret") {
+		t.Errorf("%+v, %v, %v", o, err, bad)
 	}
 	for _, c := range []struct{ text, what string }{
 		{"zone = \"cloud\"\ngateways = [\"192.0.2.1\"]", "no dot"},
@@ -40,6 +44,13 @@ func TestPseudonymCloud(t *testing.T) {
 		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\nlinker = \"x\"", "not HOST:PORT"},
 		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\ngateway-from = [\"x\"]", "no '/'"},
 		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\ncolour = 1", "colour"},
+		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\nmetrics = \"x\"", "not HOST:PORT"},
+		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\ncertificate = \"x\"", "it needs key"},
+		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\nwork = 2", "is not 0"},
+		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\nlogin = \"http://accounts.example\"\nlogin-client = \"x\"", "not HTTPS"},
+		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\nlogin = \"accounts.example\"\nlogin-client = \"x\"", "no URL of a provider"},
+		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\nlogin = \"https://accounts.example\"", "the name under which the provider"},
+		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\nlogin-client = \"x\"", "provider is missing"},
 	} {
 		if _, err := load(c.text); err == nil || !strings.Contains(err.Error(), c.what) {
 			t.Errorf("%q: %v", c.text, err)
@@ -87,6 +98,7 @@ func TestPseudonymTenant(t *testing.T) {
 		{"trusts = []", "trusts = [\"*\"]", "no host name"},
 		{"192.0.2.1:4481", "192.0.2.1", "not HOST:PORT"},
 		{"size = 10000", "size = 0", "less than 1"},
+		{"size = 10000", "metrics = \"x\"", "not HOST:PORT"},
 	} {
 		if _, err := load(strings.Replace(string(text), c.from, c.to, 1)); err == nil || !strings.Contains(err.Error(), c.what) {
 			t.Errorf("%q: %v", c.to, err)

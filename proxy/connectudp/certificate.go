@@ -4,7 +4,6 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
@@ -14,80 +13,17 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"heddle/internal/atomicfile"
+	"heddle/internal/certfile"
 	"heddle/path"
 )
 
-const (
-	selfSignedFor = 10 * 365 * 24 * time.Hour // the key is pinned, so the date does not matter
-	checkFiles    = time.Minute
-)
-
-// Certificate is a certificate and key in PEM files, which are read again when they change.
-type Certificate struct {
-	certFile, keyFile string
-	now               func() time.Time
-
-	mu     sync.Mutex
-	loaded *tls.Certificate
-	stamp  time.Time
-	looked time.Time
-}
-
-// LoadCertificate reads the two files. It fails if others than the owner may read the key.
-func LoadCertificate(certFile, keyFile string) (*Certificate, error) {
-	c := &Certificate{certFile: certFile, keyFile: keyFile, now: time.Now}
-	info, err := os.Stat(keyFile)
-	if err != nil {
-		return nil, &path.Error{What: "key " + keyFile, Why: "it cannot be read", Err: err}
-	}
-	if info.Mode().Perm()&0o007 != 0 {
-		return nil, &path.Error{What: "key " + keyFile, Why: "everybody can read it", Hint: "chmod o= " + keyFile}
-	}
-	if err := c.read(); err != nil {
-		return nil, &path.Error{What: "certificate " + certFile, Why: "it cannot be used with " + keyFile, Err: err, Hint: "both are PEM files; the first holds the whole chain"}
-	}
-	return c, nil
-}
-
-func (c *Certificate) read() error {
-	loaded, err := tls.LoadX509KeyPair(c.certFile, c.keyFile)
-	if err != nil {
-		return err
-	}
-	info, err := os.Stat(c.certFile)
-	if err != nil {
-		return err
-	}
-	c.loaded, c.stamp, c.looked = &loaded, info.ModTime(), c.now()
-	return nil
-}
-
-// Get returns the current certificate, or the previous one if the files cannot be read.
-func (c *Certificate) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if now := c.now(); now.Sub(c.looked) >= checkFiles {
-		c.looked = now
-		if info, err := os.Stat(c.certFile); err == nil && !info.ModTime().Equal(c.stamp) {
-			_ = c.read() // a renewal may be in progress; the next check retries
-		}
-	}
-	return c.loaded, nil
-}
-
-// Leaf returns the proxy's own certificate.
-func (c *Certificate) Leaf() *x509.Certificate {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.loaded.Leaf
-}
+const selfSignedFor = 10 * 365 * 24 * time.Hour // the key is pinned, so the date does not matter
 
 // SelfSigned reads certificate.pem and key.pem in dir. If they do not exist, it creates them for these names.
-func SelfSigned(dir string, names []string) (*Certificate, error) {
+func SelfSigned(dir string, names []string) (*certfile.Certificate, error) {
 	certFile, keyFile := filepath.Join(dir, "certificate.pem"), filepath.Join(dir, "key.pem")
 	_, err := os.Stat(keyFile)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -96,7 +32,7 @@ func SelfSigned(dir string, names []string) (*Certificate, error) {
 	if err != nil {
 		return nil, &path.Error{What: "self-signed " + dir, Why: "no certificate can be made there", Err: err}
 	}
-	return LoadCertificate(certFile, keyFile)
+	return certfile.Load(certFile, keyFile, nil)
 }
 
 func makeSelfSigned(dir, certFile, keyFile string, names []string) error {

@@ -14,6 +14,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"heddle/internal/errhint"
@@ -21,6 +22,7 @@ import (
 	"heddle/pseudonym"
 	"heddle/pseudonym/ca"
 	"heddle/pseudonym/store"
+	"heddle/pseudonym/work"
 )
 
 // Options say where a store is.
@@ -30,12 +32,15 @@ type Options struct {
 	Roots   *x509.CertPool
 	Connect string // HOST:PORT instead of what the zone's nameservers say; for tests, and for clouds that are not in DNS yet
 	Dir     string // of the files of this zone
+	// Login asks a person for the code that a page of the store shows once she has logged in. It is called where a cloud needs accounts.
+	Login func(ctx context.Context, page string) (code string, err error)
 }
 
 // Client is a user of a store.
 type Client struct {
-	o   Options
-	own *Saved // pseudonym of the store; nil before the first one
+	o    Options
+	own  *Saved // pseudonym of the store; nil before the first one
+	code string // of the person who logged in
 }
 
 // patience bounds a request.
@@ -89,7 +94,7 @@ func (c *Client) register(ctx context.Context, site string) (*Saved, error) {
 		return nil, err
 	}
 	var made store.Registration
-	if err := c.ask(ctx, http.MethodPost, "/v1/pseudonyms", store.Request{Site: site, Request: request}, &made); err != nil {
+	if err := c.admitted(ctx, store.Request{Site: site, Request: request}, &made); err != nil {
 		return nil, err
 	}
 	if made.Site != site {
@@ -97,6 +102,51 @@ func (c *Client) register(ctx context.Context, site string) (*Saved, error) {
 	}
 	return save(c.o.Dir, c.o.Zone, made, key)
 }
+
+// mostWork bounds the computing for one registration.
+const mostWork = 10 * time.Minute
+
+// admitted asks for a pseudonym, and does what the store wants of a stranger before: a proof of work, or a login.
+func (c *Client) admitted(ctx context.Context, q store.Request, made *store.Registration) error {
+	const path = "/v1/pseudonyms"
+	err := c.ask(ctx, http.MethodPost, path, q, made)
+	var r *refusal
+	switch {
+	case !errors.As(err, &r):
+		return err
+	case r.problem.Work != nil:
+		solving, cancel := context.WithTimeout(ctx, mostWork)
+		defer cancel()
+		answer, err := work.Solve(solving, *r.problem.Work)
+		if err != nil {
+			return &errhint.Error{What: "the store", Why: "its proof of work cannot be made", Hint: "try again later", Err: err}
+		}
+		q.Proof = &store.Proof{Puzzle: r.problem.Work.Text, Answer: answer}
+	case r.problem.Login != "" && c.o.Login != nil:
+		if !strings.HasPrefix(r.problem.Login, "https://"+c.o.Zone.Store()+"/") {
+			return &errhint.Error{What: "the store", Why: "it leads to a login elsewhere"}
+		}
+		code, err := c.o.Login(ctx, text.Printable(r.problem.Login))
+		if err != nil {
+			return err
+		}
+		c.code = strings.TrimSpace(code)
+	default:
+		return err
+	}
+	return c.ask(ctx, http.MethodPost, path, q, made)
+}
+
+type hinted = errhint.Error
+
+// refusal is an answer of the store that says no.
+type refusal struct {
+	hinted
+	problem store.Problem
+}
+
+// Unwrap returns what code can tell.
+func (r *refusal) Unwrap() error { return r.Err }
 
 // Renew lets the pseudonym of a site live on.
 func (c *Client) Renew(ctx context.Context, site string) (*Saved, error) {
@@ -161,6 +211,9 @@ func (c *Client) ask(ctx context.Context, method, path string, question, answer 
 	if err != nil {
 		return err
 	}
+	if c.code != "" && c.own == nil {
+		q.Header.Set("Authorization", "Bearer "+c.code)
+	}
 	by := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}
 	defer by.CloseIdleConnections()
 	if c.o.Connect != "" {
@@ -184,7 +237,7 @@ func (c *Client) ask(ctx context.Context, method, path string, question, answer 
 	if json.Unmarshal(body, &p) != nil || p.Error == "" {
 		p.Error = "it answers " + r.Status
 	}
-	told := &errhint.Error{What: "the store", Why: text.Printable(p.Error), Hint: text.Printable(p.Hint)}
+	told := &refusal{hinted{What: "the store", Why: text.Printable(p.Error), Hint: text.Printable(p.Hint)}, p}
 	if r.StatusCode == http.StatusNotFound {
 		told.Err = pseudonym.ErrNone
 	}

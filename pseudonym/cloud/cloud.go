@@ -16,12 +16,14 @@ import (
 	"heddle/internal/connlimit"
 	"heddle/internal/netutil"
 	"heddle/pseudonym"
+	"heddle/pseudonym/audit"
 	"heddle/pseudonym/ca"
 	"heddle/pseudonym/database"
 	"heddle/pseudonym/gateway"
 	"heddle/pseudonym/linker"
 	"heddle/pseudonym/mutual"
 	"heddle/pseudonym/store"
+	"heddle/pseudonym/zone"
 )
 
 // The cloud's own names, below its zone.
@@ -42,7 +44,15 @@ type Options struct {
 	From     []netip.Prefix // where gateways come from to both
 	Life     time.Duration
 	Most     int
-	Log      *slog.Logger
+	Work     int    // see [store.Options]
+	Login    string // URL of a provider of accounts; empty if people need none
+	Client   string // how the provider knows the store
+	Secret   string // file of what proves that to the provider
+	Audit    string // file of the audit log; empty for none
+	// Certificate and Key are files with a public certificate of the store's and the linker's plain names. Without them it is one of
+	// the cloud's own CA.
+	Certificate, Key string
+	Log              *slog.Logger
 }
 
 // Cloud is open until [Cloud.Close].
@@ -54,16 +64,20 @@ type Cloud struct {
 	store  *store.Store
 	way    *gateway.Gateway
 	hellos *hellos
-	known  sync.Once // that hellos are kept
+	known  sync.Once      // that hellos are kept
+	audit  *audit.Log     // nil if there is none
+	linker *linker.Linker // nil if it does not run
+	names  zone.Counter
+	parts  Parts
 }
 
-// Parts are what a process runs of a cloud, beside a nameserver. Each part gets the keys that it needs and no others: a gateway that is
+// Parts are what a process runs of a cloud. Each part gets the keys that it needs and no others: a gateway that is
 // broken into cannot sign, and cannot read the keys of servers.
-type Parts struct{ Store, Linker, Gateway bool }
+type Parts struct{ Store, Linker, Gateway, DNS bool }
 
 // Open reads the keys and opens the database, as far as the parts need them.
 func Open(ctx context.Context, o Options, p Parts) (*Cloud, error) {
-	c := &Cloud{o: o}
+	c := &Cloud{o: o, parts: p}
 	var err error
 	if p.Store || p.Linker {
 		if c.issuer, c.root, err = readIssuer(o.Dir, o.Zone, time.Now()); err != nil {
@@ -95,12 +109,14 @@ func Open(ctx context.Context, o Options, p Parts) (*Cloud, error) {
 		}
 	}
 	c.way = gateway.New(way)
+	if p.Linker {
+		c.linker = linker.New(o.Zone, c.db, o.Log)
+	}
 	if !p.Store {
 		return c, nil
 	}
-	c.store = store.New(store.Options{Zone: o.Zone, Database: c.db, Issuer: c.issuer, Root: c.root.Raw, Life: o.Life, Most: o.Most, Log: o.Log})
-	if err := c.db.PutTenant(ctx, database.Tenant{Site: c.o.Zone.Store(), Address: o.Store, Created: time.Now()}); err != nil {
-		return nil, errors.Join(err, c.db.Close())
+	if err := c.openStore(ctx); err != nil {
+		return nil, errors.Join(err, c.Close())
 	}
 	return c, nil
 }
@@ -121,22 +137,17 @@ func openDatabase(ctx context.Context, o Options, keys bool) (*database.DB, erro
 	return database.Open(ctx, o.Database, seal, o.Log)
 }
 
-// Close closes the database.
+// Close closes the database and the audit log.
 func (c *Cloud) Close() error {
-	if c.db == nil {
-		return nil
+	var errs []error
+	if c.audit != nil {
+		errs = append(errs, c.audit.Say(eventEnded, ""), c.audit.Close())
 	}
-	return c.db.Close()
+	if c.db != nil {
+		errs = append(errs, c.db.Close())
+	}
+	return errors.Join(errs...)
 }
-
-// Status tells about a cloud.
-type Status struct {
-	Zone    string         `json:"zone"`
-	Gateway gateway.Counts `json:"gateway"`
-}
-
-// Status returns the state.
-func (c *Cloud) Status() Status { return Status{string(c.o.Zone), c.way.Counts()} }
 
 // ServeGateway leads clients to tenants until ctx ends.
 func (c *Cloud) ServeGateway(ctx context.Context, l net.Listener) error {
@@ -183,7 +194,7 @@ func (c *Cloud) named(label string) (tls.Certificate, error) {
 
 // ServeStore serves people until ctx ends: by its name, and by pseudonyms of it.
 func (c *Cloud) ServeStore(ctx context.Context, l net.Listener) error {
-	own, err := c.named(StoreLabel)
+	own, err := c.plain(StoreLabel)
 	if err != nil {
 		return err
 	}
@@ -202,7 +213,7 @@ func (c *Cloud) ServeStore(ctx context.Context, l net.Listener) error {
 	c.keepHellos(ctx)
 	// The store's name is the one in clear of encrypted hellos, so a client with an old key lands here and learns the new one. Only this
 	// configuration has that: a hello that the gateways cannot open is not for the store to open.
-	pseudonyms, plain := names.Config(), &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{own}, NextProtos: []string{"h2", "http/1.1"},
+	pseudonyms, plain := names.Config(), &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: own, NextProtos: []string{"h2", "http/1.1"},
 		GetEncryptedClientHelloKeys: c.hellos.retry}
 	config := &tls.Config{MinVersion: tls.VersionTLS13, NextProtos: plain.NextProtos, GetConfigForClient: func(h *tls.ClientHelloInfo) (*tls.Config, error) {
 		if h.ServerName == c.o.Zone.Store() {
@@ -239,7 +250,7 @@ func (c *Cloud) entrances(names *mutual.Server) http.Handler {
 
 // ServeLinker serves people who follow links between sites, until ctx ends.
 func (c *Cloud) ServeLinker(ctx context.Context, l net.Listener) error {
-	own, err := c.named(LinkerLabel)
+	own, err := c.plain(LinkerLabel)
 	if err != nil {
 		return err
 	}
@@ -247,8 +258,8 @@ func (c *Cloud) ServeLinker(ctx context.Context, l net.Listener) error {
 	if err != nil {
 		return err
 	}
-	config := &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{own}, NextProtos: []string{"h2", "http/1.1"}, ClientAuth: tls.RequestClientCert, ClientCAs: people}
-	return serveHTTP(ctx, gateway.Introduced(l, c.o.From), config, linker.New(c.o.Zone, c.db, c.o.Log), c.o.Log)
+	config := &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: own, NextProtos: []string{"h2", "http/1.1"}, ClientAuth: tls.RequestClientCert, ClientCAs: people}
+	return serveHTTP(ctx, gateway.Introduced(l, c.o.From), config, c.linker, c.o.Log)
 }
 
 // A pseudonym that ended stays in the database for a while, so that an operator can look into complaints.
@@ -260,7 +271,7 @@ const (
 // clean deletes pseudonyms that ended long ago, until ctx ends.
 func (c *Cloud) clean(ctx context.Context) {
 	for ctx.Err() == nil {
-		if n, err := c.db.Forget(ctx, time.Now().Add(-keepEnded)); err != nil && ctx.Err() == nil {
+		if n, err := c.db.Forget(ctx, time.Now().Add(-keepEnded), time.Now()); err != nil && ctx.Err() == nil {
 			c.o.Log.Warn("pseudonyms that ended cannot be deleted", "error", err)
 		} else if n > 0 {
 			c.o.Log.Info("deleted pseudonyms that ended", "number", n)

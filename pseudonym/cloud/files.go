@@ -1,6 +1,7 @@
 package cloud
 
 import (
+	"cmp"
 	"crypto/ecdsa"
 	"crypto/rand"
 	"crypto/x509"
@@ -40,10 +41,7 @@ func Optional(name string) bool { return name == RootKey || name == ZoneKey || n
 
 // Create makes the keys and certificates of a zone in a directory, and replaces none.
 func Create(dir string, zone pseudonym.Zone, now time.Time) error {
-	if _, err := os.Stat(filepath.Join(dir, Root)); err == nil {
-		return &errhint.Error{What: "the cloud in " + dir, Why: "it has keys already", Hint: "--renew makes a new issuing certificate"}
-	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := begin(dir); err != nil {
 		return err
 	}
 	key, err := ca.NewKey()
@@ -58,12 +56,7 @@ func Create(dir string, zone pseudonym.Zone, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	signing, err := ca.NewKey()
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(keyfile.Create(filepath.Join(dir, RootKey), key), keyfile.Create(filepath.Join(dir, IssuingKey), issuing), keyfile.Create(filepath.Join(dir, ZoneKey), signing),
-		createSeal(dir, DatabaseKey), createSeal(dir, GatewayKey)); err != nil {
+	if err := errors.Join(keyfile.Create(filepath.Join(dir, RootKey), key), createKeys(dir, issuing)); err != nil {
 		return err
 	}
 	if _, err := issue(dir, zone, issuing, root, key, now); err != nil {
@@ -78,10 +71,86 @@ func createSeal(dir, name string) error {
 	return atomicfile.CreatePrivate(filepath.Join(dir, name), key)
 }
 
+// Import is [Create] with an intermediate of the operator's own CA: its key, and its certificate with those that lead to the root.
+func Import(dir string, zone pseudonym.Zone, keyFile, chainFile string, now time.Time) error {
+	key, chain, err := readImport(zone, keyFile, chainFile, now)
+	if err != nil {
+		return err
+	}
+	if err := begin(dir); err != nil {
+		return err
+	}
+	if err := createKeys(dir, key); err != nil {
+		return err
+	}
+	if err := writeCertificates(filepath.Join(dir, Issuing), chain...); err != nil {
+		return err
+	}
+	return writeCertificates(filepath.Join(dir, Root), chain[len(chain)-1])
+}
+
+// ImportRenewed replaces the intermediate by a new certificate of the same key, so that the certificates that it signed stay good. It
+// returns when the new one ends.
+func ImportRenewed(dir string, zone pseudonym.Zone, keyFile, chainFile string, now time.Time) (until time.Time, err error) {
+	key, chain, err := readImport(zone, keyFile, chainFile, now)
+	if err != nil {
+		return until, err
+	}
+	old, err := readKey(dir, IssuingKey, "import into the directory of the cloud")
+	if err != nil {
+		return until, err
+	}
+	before, err := readCertificates(filepath.Join(dir, Root))
+	if err != nil {
+		return until, err
+	}
+	refuse := func(why, hint string) error {
+		return &errhint.Error{What: "the intermediate " + chainFile, Why: why, Hint: hint}
+	}
+	switch {
+	case !old.Equal(key):
+		return until, refuse("its key is another one, so all pseudonyms would stop working", "have the CA sign the key of before again: "+filepath.Join(dir, IssuingKey))
+	case !before[0].Equal(chain[len(chain)-1]):
+		return until, refuse("its root is another one, which users do not trust", "make a new cloud for another root")
+	}
+	return chain[0].NotAfter, writeCertificates(filepath.Join(dir, Issuing), chain...)
+}
+
+func readImport(zone pseudonym.Zone, keyFile, chainFile string, now time.Time) (*ecdsa.PrivateKey, []*x509.Certificate, error) {
+	key, problem := keyfile.Load[*ecdsa.PrivateKey](keyFile)
+	if problem != nil {
+		hint := cmp.Or(problem.Hint, "it has to be ECDSA, such as openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 makes; openssl pkcs8 -topk8 -nocrypt converts others of EC")
+		return nil, nil, &errhint.Error{What: "the key " + keyFile, Why: problem.Why, Hint: hint, Err: problem.Err}
+	}
+	chain, err := readCertificates(chainFile)
+	if err != nil {
+		return nil, nil, err
+	}
+	return key, chain, ca.CheckImport(string(zone), key, chain, now)
+}
+
+// begin makes the directory of a new cloud.
+func begin(dir string) error {
+	if _, err := os.Stat(filepath.Join(dir, Root)); err == nil {
+		return &errhint.Error{What: "the cloud in " + dir, Why: "it has keys already", Hint: "--renew makes a new issuing certificate"}
+	}
+	return os.MkdirAll(dir, 0o700)
+}
+
+// createKeys makes the keys of a new cloud beside its issuing key.
+func createKeys(dir string, issuing *ecdsa.PrivateKey) error {
+	signing, err := ca.NewKey()
+	if err != nil {
+		return err
+	}
+	return errors.Join(keyfile.Create(filepath.Join(dir, IssuingKey), issuing), keyfile.Create(filepath.Join(dir, ZoneKey), signing),
+		createSeal(dir, DatabaseKey), createSeal(dir, GatewayKey))
+}
+
 // Renew makes a new issuing certificate for the issuing key, so that the certificates that it signed stay good. It needs the root's
 // key. It returns when the certificate ends. It also makes the key of gateways for a cloud of before there was one.
 func Renew(dir string, zone pseudonym.Zone, now time.Time) (until time.Time, err error) {
-	rootKey, err := readKey(dir, RootKey, "bring it back from where it is kept")
+	rootKey, err := readKey(dir, RootKey, "bring it back from where it is kept; or renew an imported intermediate with --import")
 	if err != nil {
 		return until, err
 	}

@@ -41,9 +41,9 @@ func BenchmarkPseudonyms(b *testing.B) {
 }
 
 const (
-	benchSite = "news.example"
-	visited   = mutual.DefaultSize + 500
-	askFor    = 3 * time.Second
+	benchSite    = "news.example"
+	visited      = mutual.DefaultSize + 500
+	questionsFor = 3 * time.Second
 )
 
 func benchCloud(b *testing.B, n int, url string) {
@@ -139,7 +139,7 @@ func clean(b *testing.B, file string) {
 	}
 	defer db.Close()
 	began := time.Now()
-	if n, err := db.Forget(b.Context(), time.Now().Add(-keepEnded)); err != nil || n > 0 {
+	if n, err := db.Forget(b.Context(), time.Now().Add(-keepEnded), time.Now()); err != nil || n > 0 {
 		b.Fatal(n, err)
 	}
 	b.ReportMetric(time.Since(began).Seconds(), "s-clean")
@@ -171,7 +171,7 @@ func measureCloud(b *testing.B, c *peer.LoopbackCloud, sidecar peer.Sidecar, lab
 	start("sidecar", func() (*peer.Process, error) { return c.Sidecar(ctx, sidecar) })
 	before := processor(b, run["dns"])
 	answers := ask(b, c.Nameserver, labels)
-	b.ReportMetric(float64(answers)/askFor.Seconds(), "answers/s")
+	b.ReportMetric(float64(answers)/questionsFor.Seconds(), "answers/s")
 	b.ReportMetric((processor(b, run["dns"])-before).Seconds()*1e6/float64(answers), "µs-processor/answer")
 	visit(b, c.Gateway, labels)
 	for name, p := range run {
@@ -179,12 +179,12 @@ func measureCloud(b *testing.B, c *peer.LoopbackCloud, sidecar peer.Sidecar, lab
 	}
 }
 
-// ask asks the nameserver for addresses for [askFor], with some questions under way at a time, and counts the answers.
+// ask asks the nameserver for addresses for [questionsFor], with some questions under way at a time, and counts the answers.
 func ask(b *testing.B, at netip.AddrPort, labels []pseudonym.Label) int64 {
 	const askers, under = 4, 32
 	var count atomic.Int64
 	var all errgroup.Group
-	end := time.Now().Add(askFor)
+	end := time.Now().Add(questionsFor)
 	for range askers {
 		all.Go(func() error {
 			c, err := net.Dial("udp", at.String())

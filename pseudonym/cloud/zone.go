@@ -12,17 +12,17 @@ import (
 )
 
 // newZone returns the nameserver of a cloud. It needs the zone's key alone, if there is one.
-func newZone(o Options) (*zone.Server, error) {
+func newZone(o Options, n *zone.Counter) (*zone.Server, error) {
 	key, err := readZoneKey(o.Dir)
 	if err != nil {
 		return nil, err
 	}
-	return zone.New(zone.Options{Zone: o.Zone, Gateways: o.Gateways, Own: []string{StoreLabel, LinkerLabel, TenantsLabel}, Key: key, Log: o.Log})
+	return zone.New(zone.Options{Zone: o.Zone, Gateways: o.Gateways, Own: []string{StoreLabel, LinkerLabel, TenantsLabel}, Key: key, Counter: n, Log: o.Log})
 }
 
 // DS returns what the parent zone has to have. It is empty for a zone that is not signed.
 func DS(o Options) (string, error) {
-	s, err := newZone(o)
+	s, err := newZone(o, nil)
 	if err != nil {
 		return "", err
 	}
@@ -31,7 +31,7 @@ func DS(o Options) (string, error) {
 
 // Zone returns the nameserver of a cloud with the records of now, for commands.
 func Zone(ctx context.Context, o Options) (*zone.Server, error) {
-	s, err := newZone(o)
+	s, err := newZone(o, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +49,7 @@ func Zone(ctx context.Context, o Options) (*zone.Server, error) {
 
 // ServeZone answers questions about the zone until ctx ends.
 func (c *Cloud) ServeZone(ctx context.Context, packets net.PacketConn, streams net.Listener) error {
-	s, err := newZone(c.o)
+	s, err := newZone(c.o, &c.names)
 	if err != nil {
 		return err
 	}
@@ -83,7 +83,7 @@ const (
 // UpdateZone gives the records of a cloud to another nameserver with send: at once, when they change, and now and then, until ctx ends. It
 // fails if the first time does.
 func UpdateZone(ctx context.Context, o Options, send func(context.Context, *zone.Server) error) error {
-	s, err := newZone(o)
+	s, err := newZone(o, nil)
 	if err != nil {
 		return err
 	}

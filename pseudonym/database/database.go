@@ -309,12 +309,6 @@ func (d *DB) Owned(ctx context.Context, o pseudonym.Owner) (all []Pseudonym, err
 	return all, rows.Err()
 }
 
-// Count returns how many pseudonyms one person has that are not revoked.
-func (d *DB) Count(ctx context.Context, o pseudonym.Owner) (n int, err error) {
-	err = d.sql.QueryRowContext(ctx, `SELECT count(*) FROM pseudonyms WHERE owner = $1 AND revoked = 0`, o[:]).Scan(&n)
-	return n, err
-}
-
 // Revoke ends a pseudonym. It fails with [pseudonym.ErrNone] if there is none that is not revoked.
 func (d *DB) Revoke(ctx context.Context, l pseudonym.Label, now time.Time) error {
 	r, err := d.sql.ExecContext(ctx, `UPDATE pseudonyms SET revoked = $1 WHERE label = $2 AND revoked = 0`, now.Unix(), l)
@@ -335,8 +329,11 @@ func (d *DB) Renew(ctx context.Context, l pseudonym.Label, certificate []byte, e
 	return nil
 }
 
-// Forget deletes pseudonyms that ended before a time. It returns how many.
-func (d *DB) Forget(ctx context.Context, before time.Time) (int64, error) {
+// Forget deletes pseudonyms that ended before a time, and returns how many. It deletes proofs of work that ended before now.
+func (d *DB) Forget(ctx context.Context, before, now time.Time) (int64, error) {
+	if _, err := d.sql.ExecContext(ctx, `DELETE FROM spent WHERE expires < $1`, now.Unix()); err != nil {
+		return 0, err
+	}
 	r, err := d.sql.ExecContext(ctx, `DELETE FROM pseudonyms WHERE expires < $1 OR revoked BETWEEN 1 AND $1`, before.Unix())
 	if err != nil {
 		return 0, err

@@ -114,7 +114,7 @@ func TestDatabase(t *testing.T) {
 			t.Fatal(err)
 		}
 		has(p.Label, now, false)
-		if n, err := d.Count(ctx, owner); err != nil || n != 1 {
+		if n, all, err := d.Count(ctx, owner); err != nil || n != 1 || all != 2 {
 			t.Errorf("%d, %v", n, err)
 		}
 		for name, err := range map[string]error{"revoke": d.Revoke(ctx, p.Label, now), "renew": d.Renew(ctx, p.Label, nil, now)} {
@@ -122,7 +122,7 @@ func TestDatabase(t *testing.T) {
 				t.Errorf("%s again: %v", name, err)
 			}
 		}
-		if n, err := d.Forget(ctx, now.Add(30*time.Minute)); err != nil || n != 1 {
+		if n, err := d.Forget(ctx, now.Add(30*time.Minute), now); err != nil || n != 1 {
 			t.Errorf("%d forgotten, %v", n, err)
 		}
 		if err := d.RemoveTenant(ctx, "b.example"); err != nil {

@@ -37,7 +37,8 @@ func (d *DB) Trusts(ctx context.Context, site, referrer string) (yes bool, err e
 // OwnerOf returns the person whose valid pseudonym of a site has this key. It fails with [pseudonym.ErrNone].
 func (d *DB) OwnerOf(ctx context.Context, site string, client ca.KeyID, now time.Time) (o pseudonym.Owner, err error) {
 	var owner []byte
-	err = d.sql.QueryRowContext(ctx, `SELECT owner FROM pseudonyms WHERE client = $1 AND site = $2 AND expires > $3 AND revoked = 0`, client[:], site, now.Unix()).Scan(&owner)
+	err = d.sql.QueryRowContext(ctx, `SELECT owner FROM pseudonyms WHERE client = $1 AND site = $2 AND expires > $3 AND revoked = 0
+		ORDER BY created, label LIMIT 1`, client[:], site, now.Unix()).Scan(&owner)
 	if errors.Is(err, sql.ErrNoRows) {
 		err = pseudonym.ErrNone
 	}

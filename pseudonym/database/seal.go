@@ -3,6 +3,8 @@ package database
 import (
 	"crypto/aes"
 	"crypto/cipher"
+	"crypto/hkdf"
+	"crypto/sha256"
 	"errors"
 )
 
@@ -10,7 +12,10 @@ import (
 const SealKeySize = 32
 
 // Seal enciphers keys in the database (AES-256-GCM), so that a copy of it, or its backup, holds none in clear.
-type Seal struct{ aead cipher.AEAD }
+type Seal struct {
+	aead cipher.AEAD
+	key  []byte
+}
 
 // NewSeal takes a key of [SealKeySize] bytes.
 func NewSeal(key []byte) (*Seal, error) {
@@ -22,7 +27,12 @@ func NewSeal(key []byte) (*Seal, error) {
 		return nil, err
 	}
 	aead, err := cipher.NewGCMWithRandomNonce(block)
-	return &Seal{aead}, err
+	return &Seal{aead, key}, err
+}
+
+// Derive returns another key of [SealKeySize] bytes, for one purpose. All processes with the same seal get the same one.
+func (s *Seal) Derive(purpose string) ([]byte, error) {
+	return hkdf.Key(sha256.New, s.key, nil, "heddle "+purpose, SealKeySize)
 }
 
 // close seals a key for one label or other name, so that it cannot be moved to another one.

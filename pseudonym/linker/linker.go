@@ -25,6 +25,8 @@ type Linker struct {
 	db   *database.DB
 	log  *slog.Logger
 	mux  *http.ServeMux
+
+	count counter
 }
 
 // New returns a linker.
@@ -41,12 +43,14 @@ func (l *Linker) ServeHTTP(w http.ResponseWriter, r *http.Request) { l.mux.Serve
 // follow leads on: to the pseudonym; or by a page that asks first, for somebody who uses pseudonyms; or to the plain name.
 func (l *Linker) follow(w http.ResponseWriter, r *http.Request) {
 	if !navigates(r.Header) {
+		l.count.none.Add(1)
 		http.Error(w, "links are for people to follow", http.StatusForbidden)
 		return
 	}
 	link := pseudonym.ParseLink(r.URL.Query())
 	to, err := l.target(r.Context(), link.To)
 	if errors.Is(err, pseudonym.ErrNone) {
+		l.count.none.Add(1)
 		web.Write(w, http.StatusNotFound, web.Message{Title: "This link leads nowhere", Text: "It leads to no site of this cloud."})
 		return
 	}
@@ -55,16 +59,20 @@ func (l *Linker) follow(w http.ResponseWriter, r *http.Request) {
 		d, err = l.decide(r, link, to)
 	}
 	if err != nil {
+		l.count.failed.Add(1)
 		l.log.Error("a link cannot be followed", "error", err)
 		web.Write(w, http.StatusServiceUnavailable, web.Message{Title: "The linker cannot look", Text: "Its database does not answer.", Hint: "Try again later."})
 		return
 	}
 	switch {
 	case d.url != "":
+		l.count.led.Add(1)
 		go303(w, d.url)
 	case !d.uses:
+		l.count.plain.Add(1)
 		go303(w, to.String())
 	default:
+		l.count.asked.Add(1)
 		web.Write(w, http.StatusOK, web.GoOn{Site: to.Hostname(), URL: template.URL(to.String()), Reason: d.reason, Store: template.URL(d.store)})
 	}
 }

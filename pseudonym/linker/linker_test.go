@@ -74,7 +74,7 @@ func (s *street) person(sites ...string) person {
 	}
 	p, owner := person{cert, map[string]database.Pseudonym{}}, pseudonym.NewOwner()
 	for _, site := range append(sites, zone.Store()) {
-		client := ca.KeyID{1}
+		client := ca.KeyOfPublic(owner[:])
 		if site == zone.Store() {
 			client = ca.KeyOf(cert)
 		}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"crypto/rand"
 	"sync/atomic"
 	"testing"
 
@@ -16,7 +17,9 @@ func BenchmarkRegister(b *testing.B) {
 		b.SetParallelism(8)
 		b.RunParallel(func(p *testing.PB) {
 			for p.Next() {
-				if _, err := s.Register(b.Context(), "news.example", ca.KeyID{1}, pseudonym.NewOwner()); err != nil {
+				var key ca.KeyID
+				_, _ = rand.Read(key[:])
+				if _, err := s.Register(b.Context(), "news.example", key, pseudonym.NewOwner()); err != nil {
 					b.Error(err)
 				}
 				n.Add(1)

@@ -3,6 +3,7 @@ package store
 import (
 	"encoding/base64"
 	"encoding/pem"
+	"errors"
 	"html/template"
 	"net/http"
 	"time"
@@ -26,6 +27,8 @@ func (u *users) pages(mux *http.ServeMux) {
 	mux.HandleFunc("GET /{$}", u.home)
 	mux.HandleFunc("GET "+web.StylePath, web.Style)
 	mux.HandleFunc("GET /root.crt", u.root)
+	mux.HandleFunc("GET "+web.WorkPath, web.WorkScript)
+	u.accounts(mux)
 	mux.HandleFunc("POST /get", u.get)
 	mux.HandleFunc("POST /renew", u.mine(func(w http.ResponseWriter, r *http.Request, o pseudonym.Owner) error {
 		_, err := u.Renew(r.Context(), r.PostFormValue("name"), o)
@@ -77,13 +80,17 @@ func (u *users) home(w http.ResponseWriter, r *http.Request) {
 			p.Sites = append(p.Sites, t.Site)
 		}
 	}
-	var o pseudonym.Owner
-	if o, p.Known = owner(r); p.Known && err == nil {
+	who, known := knownPerson(r)
+	if p.Known, p.Account = known, who.account; known && err == nil {
 		var all []Registration
-		all, err = u.Owned(r.Context(), o)
+		all, err = u.Owned(r.Context(), who.owner)
 		for _, one := range all {
 			p.All = append(p.All, row(one, u.now()))
 		}
+		p.Own = who.account && !has(all, u.o.Zone)
+	}
+	if !known {
+		p.Login, p.Own = u.o.Login != nil, u.o.Login == nil
 	}
 	if err != nil {
 		u.say(w, err)
@@ -102,31 +109,55 @@ func (u *users) root(w http.ResponseWriter, _ *http.Request) {
 // get registers for a browser, and for somebody new a pseudonym of the store too if she wants it.
 func (u *users) get(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, mostForm)
-	site, own := r.PostFormValue("site"), r.PostFormValue("own") != ""
-	o, known, err := u.person(r)
+	site, own := r.PostFormValue("site"), r.PostFormValue("own")
+	p, err := u.getBoth(r, site, own != "")
+	if slow := (*tooFast)(nil); errors.As(err, &slow) && slow.puzzle != nil {
+		web.Write(w, http.StatusTooManyRequests, web.Work{Site: site, Own: own, Puzzle: *slow.puzzle})
+		return
+	}
 	if err != nil {
 		u.say(w, err)
 		return
 	}
-	p := web.Made{Zone: string(u.o.Zone), Passphrase: newPassphrase(), Browser: web.BrowserOf(r.UserAgent()), Browsers: web.Browsers}
-	made, file, err := u.registerBrowser(r.Context(), site, o, p.Passphrase)
+	web.Write(w, http.StatusCreated, p)
+}
+
+func (u *users) getBoth(r *http.Request, site string, own bool) (p web.Made, err error) {
+	if _, err := u.hosted(r.Context(), site); err != nil {
+		return p, err
+	}
+	var proof *Proof
+	if puzzle := r.PostFormValue("puzzle"); puzzle != "" {
+		proof = &Proof{puzzle, r.PostFormValue("answer")}
+	}
+	lacks, err := u.lacksEntrance(r)
 	if err != nil {
-		u.say(w, err)
-		return
+		return p, err
+	}
+	who, _, err := u.who(r, proof)
+	if err != nil {
+		return p, err
+	}
+	p = web.Made{Zone: string(u.o.Zone), Limited: u.limited, Passphrase: newPassphrase(), Browser: web.BrowserOf(r.UserAgent()), Browsers: web.Browsers}
+	made, file, err := u.registerBrowser(r.Context(), site, who.owner, p.Passphrase)
+	if err != nil {
+		return p, err
 	}
 	p.Pseudonym = row(made, u.now())
 	p.Files = append(p.Files, webFile(made.Site, file, made.Site))
-	if own && !known && made.Site != u.o.Zone.Store() {
-		entrance, file, err := u.registerBrowser(r.Context(), u.o.Zone.Store(), o, p.Passphrase)
-		if err != nil {
-			u.say(w, err)
-			return
-		}
-		at := row(entrance, u.now())
-		p.Own = &at
-		p.Files = append(p.Files, webFile(entrance.Site, file, "this store, and for links between sites"))
+	if !own || !lacks || made.Site == u.o.Zone.Store() {
+		return p, nil
 	}
-	web.Write(w, http.StatusCreated, p)
+	entrance, file, err := u.registerBrowser(r.Context(), u.o.Zone.Store(), who.owner, p.Passphrase)
+	if err != nil { // the first one is made: nobody else has its key
+		_, err = u.told(err)
+		p.NoOwn = err.Error()
+		return p, nil
+	}
+	at := row(entrance, u.now())
+	p.Own = &at
+	p.Files = append(p.Files, webFile(entrance.Site, file, "this store, and for links between sites"))
+	return p, nil
 }
 
 func webFile(site string, content []byte, use string) web.File {

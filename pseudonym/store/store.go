@@ -14,7 +14,9 @@ import (
 	"heddle/pseudonym"
 	"heddle/pseudonym/ca"
 	"heddle/pseudonym/database"
+	"heddle/pseudonym/login"
 	"heddle/pseudonym/mutual"
+	"heddle/pseudonym/work"
 )
 
 // Options configure a store.
@@ -25,13 +27,21 @@ type Options struct {
 	Root     []byte        // certificate in DER, which users have to trust
 	Life     time.Duration // of a pseudonym, until it is renewed
 	Most     int           // pseudonyms that one person may have
+	Work     int           // two to the power of it is what a proof of work costs, in hashes; 0 takes none
+	WorkKey  []byte        // the same for all processes of the store
+	Login    *login.Login  // nil if people need no account
+	Note     func(Event)   // is told what happens; may be nil
 	Log      *slog.Logger
 }
 
 // Store is safe for concurrent use.
 type Store struct {
-	o   Options
-	now func() time.Time
+	o       Options
+	limited bool // the root can vouch for names of the zone only
+	now     func() time.Time
+	gate    *work.Gate
+	crowd   crowd
+	counts  counts
 }
 
 // ownLife is that of pseudonyms of the store, at least: without one a person cannot renew the others.
@@ -41,10 +51,17 @@ const ownLife = 2 * 365 * 24 * time.Hour
 const (
 	DefaultLife = 90 * 24 * time.Hour
 	DefaultMost = 200
+	DefaultWork = 20 // a tenth of a second for a program, and seconds for a phone
 )
 
+// keepRevoked is how many times the pseudonyms that a person may have can be in the database, with those that she revoked.
+const keepRevoked = 4
+
 // New returns a store.
-func New(o Options) *Store { return &Store{o: o, now: time.Now} }
+func New(o Options) *Store {
+	root, err := x509.ParseCertificate(o.Root)
+	return &Store{o: o, limited: err == nil && ca.Limited(root, string(o.Zone)), now: time.Now, gate: work.NewGate(o.WorkKey)}
+}
 
 // Zone returns the cloud's zone.
 func (s *Store) Zone() pseudonym.Zone { return s.o.Zone }
@@ -87,23 +104,23 @@ type Registration struct {
 var (
 	ErrNoTenant = errors.New("this cloud does not host it")
 	ErrTooMany  = errors.New("one person may have no more")
+	ErrReplayed = errors.New("somebody else has a pseudonym with this key")
 )
 
-// Register makes a pseudonym of a site for the holder of a key. It fails with [ErrNoTenant] and [ErrTooMany].
+// Register makes a pseudonym of a site for the holder of a key. It fails with [ErrNoTenant], [ErrTooMany] and
+// [ErrReplayed]: a key of one person is no proof of another, so a request that somebody repeats gets him nothing.
 func (s *Store) Register(ctx context.Context, site string, client ca.KeyID, owner pseudonym.Owner) (r Registration, err error) {
-	if site, err = pseudonym.ParseHost(site); err != nil {
+	if site, err = s.hosted(ctx, site); err != nil {
 		return r, err
 	}
-	if _, err := s.o.Database.Tenant(ctx, site); errors.Is(err, pseudonym.ErrNone) {
-		return r, &errhint.Error{What: site, Hint: "check the name", Err: ErrNoTenant}
-	} else if err != nil {
+	if err := s.quota(ctx, site, owner); err != nil {
 		return r, err
 	}
-	switch n, err := s.o.Database.Count(ctx, owner); {
-	case err != nil:
+	if used, err := s.o.Database.Used(ctx, client, owner); err != nil {
 		return r, err
-	case n >= s.o.Most:
-		return r, &errhint.Error{What: site, Why: fmt.Sprintf("you have %d pseudonyms already", n), Hint: "revoke some that you do not use", Err: ErrTooMany}
+	} else if used {
+		s.note(RefusedReplay)
+		return r, &errhint.Error{What: site, Hint: "make another key", Err: ErrReplayed}
 	}
 	p, err := s.make(site, client, owner)
 	if err != nil {
@@ -112,9 +129,43 @@ func (s *Store) Register(ctx context.Context, site string, client ca.KeyID, owne
 	if err := s.o.Database.Add(ctx, p); err != nil {
 		return r, err
 	}
+	s.note(Registered)
 	r = s.registration(&p)
 	r.Root = s.o.Root
 	return r, nil
+}
+
+// hosted normalises the name of a site of the cloud. It fails with [ErrNoTenant] for others.
+func (s *Store) hosted(ctx context.Context, site string) (string, error) {
+	site, err := pseudonym.ParseHost(site)
+	if err == nil {
+		_, err = s.o.Database.Tenant(ctx, site)
+	}
+	if errors.Is(err, pseudonym.ErrNone) {
+		err = &errhint.Error{What: site, Hint: "check the name", Err: ErrNoTenant}
+	}
+	if told := (*errhint.Error)(nil); errors.As(err, &told) {
+		s.note(RefusedSite)
+	}
+	return site, err
+}
+
+// quota fails with [ErrTooMany] if a person may have no more.
+func (s *Store) quota(ctx context.Context, site string, owner pseudonym.Owner) error {
+	own, all, err := s.o.Database.Count(ctx, owner)
+	refuse := func(why, hint string) error {
+		s.note(RefusedQuota)
+		return &errhint.Error{What: site, Why: why, Hint: hint, Err: ErrTooMany}
+	}
+	switch {
+	case err != nil:
+		return err
+	case own >= s.o.Most:
+		return refuse(fmt.Sprintf("you have %d pseudonyms already", own), "revoke some that you do not use")
+	case all >= keepRevoked*s.o.Most:
+		return refuse(fmt.Sprintf("you revoked %d pseudonyms", all-own), "wait some weeks until the store forgets them")
+	}
+	return nil
 }
 
 // make draws a pseudonym with a key of its own, independent of all other keys of the site (requirement R3).
@@ -171,7 +222,11 @@ func (s *Store) Revoke(ctx context.Context, name string, owner pseudonym.Owner) 
 	if err != nil {
 		return err
 	}
-	return s.o.Database.Revoke(ctx, p.Label, s.now())
+	if err := s.o.Database.Revoke(ctx, p.Label, s.now()); err != nil {
+		return err
+	}
+	s.note(Revoked)
+	return nil
 }
 
 // Renew lets a pseudonym live on, with the same keys.
@@ -194,7 +249,11 @@ func (s *Store) renew(ctx context.Context, p database.Pseudonym) (r Registration
 		return r, err
 	}
 	p.Certificate, p.Expires = cert.Raw, cert.NotAfter
-	return s.registration(&p), s.o.Database.Renew(ctx, p.Label, p.Certificate, p.Expires)
+	if err := s.o.Database.Renew(ctx, p.Label, p.Certificate, p.Expires); err != nil {
+		return r, err
+	}
+	s.note(Renewed)
+	return s.registration(&p), nil
 }
 
 // Entry returns a valid pseudonym as servers need it.

@@ -24,6 +24,7 @@ import (
 	"heddle/pseudonym/ca/catest"
 	"heddle/pseudonym/database"
 	"heddle/pseudonym/mutual"
+	"heddle/pseudonym/work"
 )
 
 const zone = pseudonym.Zone("cloud.example")
@@ -53,7 +54,7 @@ func newShelfIn(t testing.TB, at string) *shelf {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { db.Close() })
-	s := &shelf{New(Options{Zone: zone, Database: db, Issuer: issuer, Root: root.Raw, Life: time.Hour, Most: 3, Log: log}), db, map[string]*x509.Certificate{}}
+	s := &shelf{New(Options{Zone: zone, Database: db, Issuer: issuer, Root: root.Raw, Life: time.Hour, Most: 3, Work: work.MinBits, WorkKey: []byte("key"), Log: log}), db, map[string]*x509.Certificate{}}
 	for i, site := range []string{"news.example", "shop.example"} {
 		if s.tenants[site], err = ca.Client("tenant", catest.NewKey(t), time.Now(), time.Now().Add(time.Hour)); err != nil {
 			t.Fatal(err)
@@ -69,9 +70,10 @@ func newShelfIn(t testing.TB, at string) *shelf {
 }
 
 func TestRegister(t *testing.T) {
-	s, owner, key := newShelf(t), pseudonym.NewOwner(), ca.KeyID{1}
+	s, owner := newShelf(t), pseudonym.NewOwner()
 	names, keys := map[string]bool{}, map[string]bool{}
-	for range 3 {
+	for i := range 3 {
+		key := ca.KeyID{byte(i)}
 		r, err := s.Register(t.Context(), "News.Example.", key, owner)
 		if err != nil {
 			t.Fatal(err)
@@ -95,11 +97,11 @@ func TestRegister(t *testing.T) {
 			t.Error("the certificate names the site")
 		}
 	}
-	if _, err := s.Register(t.Context(), "news.example", key, owner); !errors.Is(err, ErrTooMany) {
+	if _, err := s.Register(t.Context(), "news.example", ca.KeyID{9}, owner); !errors.Is(err, ErrTooMany) {
 		t.Errorf("a fourth one: %v", err)
 	}
 	for _, site := range []string{"other.example", "*.example", "192.0.2.1", "nеws.example"} {
-		if _, err := s.Register(t.Context(), site, key, pseudonym.NewOwner()); err == nil {
+		if _, err := s.Register(t.Context(), site, ca.KeyID{9}, pseudonym.NewOwner()); err == nil {
 			t.Errorf("%s is registered", site)
 		}
 	}
@@ -199,7 +201,7 @@ func request(t *testing.T, site string, key *ecdsa.PrivateKey) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := json.Marshal(Request{site, der})
+	text, err := json.Marshal(Request{Site: site, Request: der})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -209,8 +211,8 @@ func request(t *testing.T, site string, key *ecdsa.PrivateKey) string {
 func TestRegistrationOverHTTP(t *testing.T) {
 	s := newShelf(t)
 	h := s.Users()
-	good := request(t, "news.example", catest.NewKey(t))
-	w := post(h, "198.51.100.1:1", good)
+	good := func() string { return request(t, "news.example", catest.NewKey(t)) }
+	w := post(h, "198.51.100.1:1", good())
 	var r Registration
 	if err := json.Unmarshal(w.Body.Bytes(), &r); err != nil || w.Code != http.StatusCreated || r.Name == "" {
 		t.Errorf("%d %s, %v", w.Code, w.Body, err)
@@ -239,20 +241,20 @@ func TestRegistrationOverHTTP(t *testing.T) {
 	// One source does not fill the store, and locks nobody else out.
 	refused := 0
 	for range 3 * connlimit.FailuresAtOnce {
-		if post(h, "203.0.113.1:1", good).Code == http.StatusTooManyRequests {
+		if post(h, "203.0.113.1:1", good()).Code == http.StatusTooManyRequests {
 			refused++
 		}
 	}
 	if refused < connlimit.FailuresAtOnce {
 		t.Errorf("%d registrations of one source were refused", refused)
 	}
-	cross := httptest.NewRequest(http.MethodPost, "/v1/pseudonyms", strings.NewReader(good))
+	cross := httptest.NewRequest(http.MethodPost, "/v1/pseudonyms", strings.NewReader(good()))
 	cross.Header.Set("Sec-Fetch-Site", "cross-site")
 	answer := httptest.NewRecorder()
 	if h.ServeHTTP(answer, cross); answer.Code != http.StatusForbidden {
 		t.Errorf("a page of another site: %d", answer.Code)
 	}
-	if w := post(h, "203.0.113.99:1", good); w.Code != http.StatusCreated {
+	if w := post(h, "203.0.113.99:1", good()); w.Code != http.StatusCreated {
 		t.Errorf("another source: %d %s", w.Code, w.Body)
 	}
 	for _, method := range []string{http.MethodGet, http.MethodDelete} {

@@ -1,19 +1,19 @@
 package store
 
 import (
-	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"net/http"
-	"net/netip"
 
 	"heddle/internal/connlimit"
 	"heddle/internal/errhint"
 	"heddle/pseudonym"
 	"heddle/pseudonym/ca"
+	"heddle/pseudonym/login"
+	"heddle/pseudonym/work"
 )
 
 // mostRequest is the size of a request in bytes.
@@ -23,25 +23,16 @@ const mostRequest = 16 << 10
 type Problem struct {
 	Error string `json:"error"`
 	Hint  string `json:"hint,omitempty"`
+	// Work is a puzzle. A request with its answer is served. Login is the page where a person gets a code for a program of hers.
+	Work  *work.Puzzle `json:"work,omitempty"`
+	Login string       `json:"login,omitempty"`
 }
 
 // Request asks for a pseudonym. Its certificate request (PKCS #10, in DER) shows that the client has the key.
 type Request struct {
 	Site    string `json:"site"`
 	Request []byte `json:"request"`
-}
-
-// ownerKey is the key of the context's value that has the person who asks.
-type ownerKey struct{}
-
-// By says who makes a request: the person by whose pseudonym of the store it came.
-func By(r *http.Request, o pseudonym.Owner) *http.Request {
-	return r.WithContext(context.WithValue(r.Context(), ownerKey{}, o))
-}
-
-func owner(r *http.Request) (o pseudonym.Owner, known bool) {
-	o, known = r.Context().Value(ownerKey{}).(pseudonym.Owner)
-	return o, known
+	Proof   *Proof `json:"proof,omitempty"`
 }
 
 // Users serves people, with pages for their browsers and with JSON: POST /v1/pseudonyms registers. Those of whom [By] says who they are
@@ -59,7 +50,7 @@ func (s *Store) Users() http.Handler {
 		return struct{}{}, s.Revoke(r.Context(), r.PathValue("name"), o)
 	}))
 	u.pages(mux)
-	return http.NewCrossOriginProtection().Handler(mux)
+	return http.NewCrossOriginProtection().Handler(u.withAccount(mux))
 }
 
 type users struct {
@@ -67,26 +58,7 @@ type users struct {
 	strangers *connlimit.Failures // registrations by source, of people who have no pseudonym yet
 }
 
-// errTooFast says that strangers of one source register too often.
-var errTooFast = &errhint.Error{What: "the registration", Why: "there were too many from your address", Hint: "try again in a minute"}
-
-// person returns who registers. A stranger becomes a new person, if there were not too many of her source.
-func (u *users) person(r *http.Request) (o pseudonym.Owner, known bool, err error) {
-	if o, known = owner(r); known {
-		return o, true, nil
-	}
-	if from, err := netip.ParseAddrPort(r.RemoteAddr); err != nil || !u.strangers.Take(connlimit.Source(from.Addr())) {
-		return o, false, errTooFast
-	}
-	return pseudonym.NewOwner(), false, nil
-}
-
 func (u *users) register(w http.ResponseWriter, r *http.Request) {
-	owner, _, err := u.person(r)
-	if err != nil {
-		u.answer(w, 0, nil, err)
-		return
-	}
 	var q Request
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, mostRequest)).Decode(&q); err != nil {
 		u.fail(w, http.StatusBadRequest, &errhint.Error{What: "the request", Why: "it is no JSON of the right form", Err: err})
@@ -97,8 +69,20 @@ func (u *users) register(w http.ResponseWriter, r *http.Request) {
 		u.fail(w, http.StatusBadRequest, err)
 		return
 	}
-	made, err := u.Register(r.Context(), q.Site, client, owner)
+	made, err := u.registerOne(r, q, client)
 	u.answer(w, http.StatusCreated, made, err)
+}
+
+// registerOne registers for whoever asks. What is wrong with the site costs nobody a place or a proof.
+func (u *users) registerOne(r *http.Request, q Request, client ca.KeyID) (made Registration, err error) {
+	if _, err := u.hosted(r.Context(), q.Site); err != nil {
+		return made, err
+	}
+	p, _, err := u.who(r, q.Proof)
+	if err != nil {
+		return made, err
+	}
+	return u.Register(r.Context(), q.Site, client, p.owner)
 }
 
 // known serves people who come by a pseudonym of the store.
@@ -118,7 +102,14 @@ func (u *users) known(f func(*http.Request, pseudonym.Owner) (any, error)) http.
 func (s *Store) answer(w http.ResponseWriter, status int, got any, err error) {
 	if err != nil {
 		status, err = s.told(err)
-		s.fail(w, status, err)
+		p := Problem{Error: err.Error(), Hint: errhint.Of(err)}
+		if slow := (*tooFast)(nil); errors.As(err, &slow) {
+			p.Work = slow.puzzle
+		}
+		if errors.Is(err, errLogin) {
+			p.Login = "https://" + s.o.Zone.Store() + terminalPath
+		}
+		writeJSON(w, status, p)
 		return
 	}
 	writeJSON(w, status, got)
@@ -127,20 +118,31 @@ func (s *Store) answer(w http.ResponseWriter, status int, got any, err error) {
 // told returns what a person may know of an error. Faults of the store itself are for its operator.
 func (s *Store) told(err error) (status int, says error) {
 	var own *errhint.Error
+	var slow *tooFast
+	var away login.ErrProvider
 	switch {
 	case errors.Is(err, ErrNoTenant), errors.Is(err, pseudonym.ErrNone):
 		return http.StatusNotFound, err
-	case errors.Is(err, ErrTooMany), errors.Is(err, errTooFast):
+	case errors.Is(err, ErrTooMany), errors.As(err, &slow):
 		return http.StatusTooManyRequests, err
+	case errors.Is(err, ErrReplayed):
+		return http.StatusConflict, err
+	case errors.Is(err, errLogin):
+		return http.StatusUnauthorized, err
+	case errors.As(err, &away):
+		s.note(Failed)
+		s.o.Log.Error("a login failed", "error", away.Err)
+		return http.StatusBadGateway, err
 	case errors.As(err, &own):
 		return http.StatusBadRequest, err
 	}
+	s.note(Failed)
 	s.o.Log.Error("a request failed", "error", err)
 	return http.StatusServiceUnavailable, &errhint.Error{What: "the store", Why: "its database does not answer", Hint: "try again later"}
 }
 
 func (s *Store) fail(w http.ResponseWriter, status int, err error) {
-	writeJSON(w, status, Problem{err.Error(), errhint.Of(err)})
+	writeJSON(w, status, Problem{Error: err.Error(), Hint: errhint.Of(err)})
 }
 
 func writeJSON(w http.ResponseWriter, status int, v any) {

@@ -1,4 +1,5 @@
-// Package web has the pages that a cloud shows to people: of its store and its linker. They need no scripts.
+// Package web has the pages that a cloud shows to people: of its store and its linker. They need no
+// scripts, but for one that saves a person at a busy address some waiting.
 package web
 
 import (
@@ -7,9 +8,11 @@ import (
 	"html/template"
 	"net/http"
 	"time"
+
+	"heddle/pseudonym/work"
 )
 
-//go:embed style.css *.html
+//go:embed style.css work.js *.html
 var files embed.FS
 
 // StylePath is where the pages expect [Style].
@@ -19,7 +22,7 @@ var pages = map[string]*template.Template{}
 
 func init() {
 	layout := template.Must(template.New("layout.html").Funcs(template.FuncMap{"day": day}).ParseFS(files, "layout.html"))
-	for _, p := range []Page{Home{}, Made{}, Revoke{}, Message{}, GoOn{}} {
+	for _, p := range []Page{Home{}, Made{}, Revoke{}, Work{}, Code{}, Message{}, GoOn{}} {
 		pages[p.file()] = template.Must(template.Must(layout.Clone()).ParseFS(files, p.file()))
 	}
 }
@@ -50,20 +53,32 @@ type (
 	Home struct {
 		Zone  string
 		Sites []string // to pick from
-		Known bool     // she came by her pseudonym of the store
-		Site  string   // that she wants, if a link said so
-		All   []Pseudonym
+		Known bool     // she came by her pseudonym of the store, or logged in
+		// Login says that she has to log in first, and Account that she did. Own offers a pseudonym of the store.
+		Login, Account, Own bool
+
+		Site string // that she wants, if a link said so
+		All  []Pseudonym
 	}
 	// Made says what a person has to do with a new pseudonym.
 	Made struct {
 		Pseudonym
 		Zone       string
+		Limited    bool       // the root can vouch for names of the zone only
 		Own        *Pseudonym // of the store, if it was made too
+		NoOwn      string     // why it was not
 		Files      []File
 		Passphrase string
 		Browser    string // one of [Browsers]
 		Browsers   []Browser
 	}
+	// Work lets a script solve a puzzle, and then registers.
+	Work struct {
+		Site, Own string
+		Puzzle    work.Puzzle
+	}
+	// Code is for a program of hers.
+	Code struct{ Code string }
 	// Revoke asks whether a pseudonym shall end.
 	Revoke struct{ Pseudonym }
 	// Message says one thing.
@@ -79,6 +94,8 @@ type (
 
 func (Home) file() string    { return "home.html" }
 func (Made) file() string    { return "made.html" }
+func (Work) file() string    { return "work.html" }
+func (Code) file() string    { return "code.html" }
 func (Revoke) file() string  { return "revoke.html" }
 func (Message) file() string { return "message.html" }
 func (GoOn) file() string    { return "goon.html" }
@@ -105,10 +122,14 @@ func Write(w http.ResponseWriter, status int, p Page) {
 		http.Error(w, "this page cannot be shown", http.StatusInternalServerError)
 		return
 	}
+	policy := "default-src 'none'; style-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+	if _, ok := p.(Work); ok {
+		policy += "; script-src 'self'"
+	}
 	for key, value := range map[string]string{
 		"Content-Type":                 "text/html; charset=utf-8",
 		"Cache-Control":                "no-store",
-		"Content-Security-Policy":      "default-src 'none'; style-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+		"Content-Security-Policy":      policy,
 		"Referrer-Policy":              "same-origin",
 		"X-Content-Type-Options":       "nosniff",
 		"Cross-Origin-Opener-Policy":   "same-origin",
@@ -121,7 +142,15 @@ func Write(w http.ResponseWriter, status int, p Page) {
 }
 
 // Style serves the style sheet.
-func Style(w http.ResponseWriter, r *http.Request) {
+func Style(w http.ResponseWriter, r *http.Request) { serve(w, r, "style.css") }
+
+// WorkPath is where the page of a puzzle expects [WorkScript].
+const WorkPath = "/work.js"
+
+// WorkScript serves the script that solves puzzles.
+func WorkScript(w http.ResponseWriter, r *http.Request) { serve(w, r, "work.js") }
+
+func serve(w http.ResponseWriter, r *http.Request, name string) {
 	w.Header().Set("Cross-Origin-Resource-Policy", "same-origin")
-	http.ServeFileFS(w, r, files, "style.css")
+	http.ServeFileFS(w, r, files, name)
 }

@@ -31,6 +31,7 @@ type Options struct {
 	Own      []string          // the cloud's own labels at the gateways, such as store
 	Servers  []string          // names of nameservers; ns.ZONE if empty, which is at the gateways
 	Key      *ecdsa.PrivateKey // signs the zone (DNSSEC); may be nil
+	Counter  *Counter          // of answers; may be nil
 	Log      *slog.Logger
 }
 
@@ -87,6 +88,7 @@ const maxPayload = 1232
 // ServeDNS implements [dns.Handler].
 func (s *Server) ServeDNS(w dns.ResponseWriter, q *dns.Msg) {
 	m := s.Answer(q)
+	s.o.Counter.note(m)
 	if _, packets := w.LocalAddr().(*net.UDPAddr); packets {
 		size := dns.MinMsgSize
 		if opt := q.IsEdns0(); opt != nil {

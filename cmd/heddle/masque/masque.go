@@ -16,6 +16,7 @@ import (
 	"heddle/cmd/heddle/internal/cli"
 	"heddle/cmd/heddle/internal/control"
 	"heddle/cmd/heddle/internal/runner"
+	"heddle/internal/certfile"
 	"heddle/internal/text"
 	"heddle/path"
 	"heddle/path/masque"
@@ -150,11 +151,11 @@ func (s *serving) complete() (err error) {
 	return err
 }
 
-func (s *serving) certificate() (*connectudp.Certificate, error) {
+func (s *serving) certificate() (*certfile.Certificate, error) {
 	if s.SelfSigned != "" {
 		return connectudp.SelfSigned(s.SelfSigned, s.hosts())
 	}
-	return connectudp.LoadCertificate(s.Cert, s.Key)
+	return certfile.Load(s.Cert, s.Key, nil)
 }
 
 // hosts returns the names that clients know the proxy by.

@@ -1,6 +1,7 @@
 package pseudonym
 
 import (
+	"bufio"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -27,6 +28,9 @@ type userFlags struct {
 	Root    string `flag:"root" help:"trust the cloud's root certificate in <FILE>, for the first pseudonym" complete:"file"`
 	Connect string `flag:"connect" help:"reach the store at <HOST:PORT>, whatever DNS says"`
 	JSON    bool   `flag:"json" help:"print JSON"`
+
+	stdin  io.Reader
+	stderr io.Writer
 }
 
 // homeDir holds a directory for each zone.
@@ -52,7 +56,7 @@ func (f *userFlags) open() (*client.Client, string, error) {
 	if err != nil {
 		return nil, "", cli.Usage(err)
 	}
-	o := client.Options{Zone: zone, Connect: f.Connect, Dir: filepath.Join(home, string(zone))}
+	o := client.Options{Zone: zone, Connect: f.Connect, Dir: filepath.Join(home, string(zone)), Login: f.login}
 	if f.Root != "" {
 		text, err := os.ReadFile(f.Root)
 		o.Roots = x509.NewCertPool()
@@ -63,6 +67,19 @@ func (f *userFlags) open() (*client.Client, string, error) {
 	c, err := client.New(o)
 	return c, o.Dir, err
 }
+
+// login asks a person for the code of the store's page.
+func (f *userFlags) login(_ context.Context, page string) (string, error) {
+	fmt.Fprintf(f.stderr, "pseudonym: this cloud asks for an account. Log in at %s and type the code that it shows: ", page)
+	code, err := bufio.NewReader(io.LimitReader(f.stdin, mostCode)).ReadString('\n')
+	if err != nil && code == "" {
+		return "", &path.Error{What: "the code", Why: "there is none", Hint: "run this in a terminal, or give the code by standard input", Err: err}
+	}
+	return code, nil
+}
+
+// mostCode is the size of a code in bytes.
+const mostCode = 4096
 
 func newGetCommand() *cobra.Command {
 	var f userFlags
@@ -76,7 +93,11 @@ key.
 
 The first time it also gets a pseudonym of the store, by which it comes from
 then on. So a network sees once that you use the store, and never for which
-site.`,
+site.
+
+If many people register from your address, it computes a proof of work that the
+store asks for. If the cloud wants an account, it asks for the code of a page
+where you log in.`,
 		Example: `  heddle pseudonym get news.example --zone cloud.example --root root.pem`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -105,6 +126,7 @@ func newRenewCommand() *cobra.Command {
 
 // one runs what returns a pseudonym, and prints it.
 func (f *userFlags) one(cmd *cobra.Command, do func(context.Context, *client.Client) (*client.Saved, error)) error {
+	f.stdin, f.stderr = cmd.InOrStdin(), cmd.ErrOrStderr()
 	c, _, err := f.open()
 	if err != nil {
 		return err

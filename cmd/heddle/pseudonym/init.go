@@ -23,6 +23,8 @@ type initFlags struct {
 	Dir     string   `flag:"dir" help:"make the files in <DIR>; one of the zone's name where it is not given" complete:"dir"`
 	Gateway []string `flag:"gateway" help:"a public <ADDRESS> of the gateway"`
 	Renew   bool     `flag:"renew" help:"make a new issuing certificate only, with the root's key, and a gateway.key if there is none"`
+	Import  string   `flag:"import" help:"take an intermediate of your own CA for the issuing certificate: a PEM <FILE> with its chain up to the root" complete:"file"`
+	Key     string   `flag:"import-key" help:"the <FILE> of the intermediate's private key, PKCS #8 in PEM" complete:"file"`
 }
 
 // fileName is the operator's file in a directory of init.
@@ -41,11 +43,17 @@ the zone, and a cloud.toml for serve. It replaces nothing.
 The root's key is needed for --renew only: move root-key.pem off the machine.
 The issuing certificate ends after two years.
 
+With --import the issuing certificate is an intermediate of your own CA. Its name
+constraints have to permit ZONE alone and exclude all addresses; init says what
+is wrong. Users trust your CA's root then, which may vouch for other names too.
+With --renew as well it replaces an intermediate by a new one of the same key.
+
 ZONE is a domain of yours. Delegate it to the machine of serve, where the
 nameserver runs, and have it added to the public suffix list, so that tenants
 cannot set cookies for each other.`,
 		Example: `  heddle pseudonym init cloud.example --gateway 192.0.2.1 --dir /etc/heddle/cloud
-  heddle pseudonym init cloud.example --dir /etc/heddle/cloud --renew`,
+  heddle pseudonym init cloud.example --dir /etc/heddle/cloud --renew
+  heddle pseudonym init cloud.example --gateway 192.0.2.1 --import chain.pem --import-key key.pem`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			zone, err := pseudonym.ParseZone(args[0])
@@ -55,8 +63,17 @@ cannot set cookies for each other.`,
 			if f.Dir == "" {
 				f.Dir = string(zone)
 			}
+			if (f.Import == "") != (f.Key == "") {
+				return cli.Usage(&path.Error{What: "--import", Why: "it needs --import-key, and that one --import", Hint: "give the chain and the key of the intermediate"})
+			}
 			if f.Renew {
-				until, err := cloud.Renew(f.Dir, zone, time.Now())
+				renew := cloud.Renew
+				if f.Import != "" {
+					renew = func(dir string, zone pseudonym.Zone, now time.Time) (time.Time, error) {
+						return cloud.ImportRenewed(dir, zone, f.Key, f.Import, now)
+					}
+				}
+				until, err := renew(f.Dir, zone, time.Now())
 				if err == nil {
 					fmt.Fprintf(cmd.ErrOrStderr(), "pseudonym: the new issuing certificate ends on %s; start serve again\n", until.Format(time.DateOnly))
 				}
@@ -80,6 +97,14 @@ tenants = ":4481"             # where the sidecars of tenants ask the store
 database = "pseudonyms.db"    # or postgres://HOST/NAME for several machines
 life = "2160h"                # of a pseudonym, until its holder renews it
 most = 200                    # pseudonyms of one person
+work = 20                     # 2^20 hashes for one registration too many of an address; 0: those have to wait
+audit = "audit.log"           # counts of what happens, without names; "" for none
+# certificate = "fullchain.pem"         # of a public CA, for store.{{.Zone}} and linker.{{.Zone}}
+# key = "privkey.pem"
+# metrics = "127.0.0.1:9480"            # for Prometheus
+# login = "https://accounts.example"   # people need an account there (OpenID Connect)
+# login-client = "pseudonyms"          # let it lead back to https://store.{{.Zone}}/login/done
+# login-secret = "login-secret"        # file
 `))
 
 func runInit(cmd *cobra.Command, zone pseudonym.Zone, f initFlags) error {
@@ -91,7 +116,11 @@ func runInit(cmd *cobra.Command, zone pseudonym.Zone, f initFlags) error {
 			return cli.Usage(&path.Error{What: "--gateway " + text, Why: "it is no address", Hint: "such as 192.0.2.1"})
 		}
 	}
-	if err := cloud.Create(f.Dir, zone, time.Now()); err != nil {
+	create := func() error { return cloud.Create(f.Dir, zone, time.Now()) }
+	if f.Import != "" {
+		create = func() error { return cloud.Import(f.Dir, zone, f.Key, f.Import, time.Now()) }
+	}
+	if err := create(); err != nil {
 		return err
 	}
 	var text bytes.Buffer
@@ -106,6 +135,10 @@ func runInit(cmd *cobra.Command, zone pseudonym.Zone, f initFlags) error {
 	if err := atomicfile.CreatePrivate(file, text.Bytes()); err != nil {
 		return err
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "pseudonym: made %s and its keys; keep %s elsewhere, and give %s to tenants and users\n", file, cloud.RootKey, cloud.Root)
+	made := "made " + file + " and its keys; keep " + cloud.RootKey + " elsewhere"
+	if f.Import != "" {
+		made = "made " + file + " with the intermediate " + f.Import
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "pseudonym: %s; give %s to tenants and users\n", made, cloud.Root)
 	return nil
 }

@@ -75,6 +75,11 @@ copied alone.`,
 			if err := copyFile(file, filepath.Join(dir, fileName)); err != nil {
 				return err
 			}
+			if c.LoginSecret != "" {
+				if err := copyFile(c.LoginSecret, filepath.Join(dir, filepath.Base(c.LoginSecret))); err != nil {
+					return err
+				}
+			}
 			return withDatabase(cmd, file, func(ctx context.Context, db *database.DB) error {
 				err := db.Copy(ctx, filepath.Join(dir, filepath.Base(c.Database)))
 				if errors.Is(err, database.ErrNoCopy) {

@@ -78,28 +78,29 @@ connections that are open.`,
 func runServe(cmd *cobra.Command, f config.PseudonymCloud, o cloud.Options, parts []string) error {
 	stderr := cmd.ErrOrStderr()
 	has := func(part string) bool { return slices.Contains(parts, part) }
-	c, err := cloud.Open(cmd.Context(), o, cloud.Parts{Store: has(partStore), Linker: has(partLinker), Gateway: has(partGateway)})
+	c, err := cloud.Open(cmd.Context(), o, cloud.Parts{Store: has(partStore), Linker: has(partLinker), Gateway: has(partGateway), DNS: has(partDNS)})
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	running, at, err := begin(cmd.Context(), c, f, parts)
+	show := func() control.Status {
+		s := c.Status()
+		return control.Status{Pseudonym: &s}
+	}
+	running, at, err := begin(cmd.Context(), c, f, parts, runner.Metrics(show))
 	if err != nil {
 		return err
 	}
 	fmt.Fprintf(stderr, "pseudonym: serving %s: %s\n", o.Zone, strings.Join(at, ", "))
 	return runner.Run(cmd.Context(), runner.Options{Name: "pseudonym", Taken: runner.AddNumber, Talk: stderr}, func(ctx context.Context, r *runner.Runner) error {
-		r.Show(func() control.Status {
-			s := c.Status()
-			return control.Status{Pseudonym: &s}
-		})
+		r.Show(show)
 		r.Ready()
 		return runner.Together(ctx, running, stderr)
 	})
 }
 
 // begin opens the ports of all parts, so that a port in use ends the command before anything runs.
-func begin(ctx context.Context, c *cloud.Cloud, f config.PseudonymCloud, parts []string) (running []runner.Part, at []string, err error) {
+func begin(ctx context.Context, c *cloud.Cloud, f config.PseudonymCloud, parts []string, metrics func(context.Context, net.Listener) error) (running []runner.Part, at []string, err error) {
 	var open []interface{ Close() error }
 	defer func() {
 		if err != nil {
@@ -118,6 +119,9 @@ func begin(ctx context.Context, c *cloud.Cloud, f config.PseudonymCloud, parts [
 		}
 		open, at = append(open, l), append(at, key+" "+l.Addr().String())
 		running = append(running, runner.Part{Name: key, Run: func(ctx context.Context) error { return serve(ctx, l) }})
+	}
+	if f.Metrics != "" {
+		listen("metrics", f.Metrics, metrics)
 	}
 	if slices.Contains(parts, partStore) {
 		listen("store", f.Store, c.ServeStore)

@@ -66,6 +66,18 @@ func withDatabase(cmd *cobra.Command, file string, f func(context.Context, *data
 	return errors.Join(f(cmd.Context(), db), db.Close())
 }
 
+// changeTenant changes the database for a command, and notes it in the audit log.
+func changeTenant(cmd *cobra.Command, file, event, site string, f func(context.Context, *database.DB) error) error {
+	if err := withDatabase(cmd, file, f); err != nil {
+		return err
+	}
+	_, o, err := loadCloud(cmd, file)
+	if err != nil {
+		return err
+	}
+	return cloud.NoteTenant(o, event, site)
+}
+
 func newTenantAddCommand() *cobra.Command {
 	var address, key string
 	cmd := &cobra.Command{
@@ -88,7 +100,7 @@ takes it at once.`,
 			if err := config.CheckHostPort("--address", address, "such as 192.0.2.7:4443"); err != nil {
 				return cli.Usage(err)
 			}
-			return withDatabase(cmd, args[0], func(ctx context.Context, db *database.DB) error {
+			return changeTenant(cmd, args[0], cloud.TenantAdded, site, func(ctx context.Context, db *database.DB) error {
 				err := db.AddTenant(ctx, t)
 				if errors.Is(err, database.ErrExists) {
 					err = &path.Error{What: site, Why: "the site, or the key, is there already", Hint: "heddle pseudonym tenant list", Err: err}
@@ -145,7 +157,7 @@ seconds, also in connections that are open. They cannot be brought back.`,
 			if err != nil {
 				return cli.Usage(err)
 			}
-			return withDatabase(cmd, args[0], func(ctx context.Context, db *database.DB) error {
+			return changeTenant(cmd, args[0], cloud.TenantRemoved, site, func(ctx context.Context, db *database.DB) error {
 				err := db.RemoveTenant(ctx, site)
 				if errors.Is(err, pseudonym.ErrNone) {
 					err = &path.Error{What: site, Why: "the cloud has no such site", Hint: "heddle pseudonym tenant list", Err: err}
@@ -302,13 +314,23 @@ func runTenant(cmd *cobra.Command, t config.PseudonymTenant) error {
 	if err != nil {
 		return err
 	}
+	show := func() control.Status {
+		st := s.Status()
+		return control.Status{Tenant: &st}
+	}
+	parts := []runner.Part{{Name: "listen", Run: func(ctx context.Context) error { return s.Serve(ctx, l) }}}
+	if t.Metrics != "" {
+		m, err := runner.Listen(cmd.Context(), "metrics", t.Metrics, false)
+		if err != nil {
+			l.Close()
+			return err
+		}
+		parts = append(parts, runner.Part{Name: "metrics", Run: func(ctx context.Context) error { return runner.Metrics(show)(ctx, m) }})
+	}
 	fmt.Fprintf(stderr, "pseudonym: listening on %s for %s\n", l.Addr(), t.To)
 	return runner.Run(cmd.Context(), runner.Options{Name: "tenant", Taken: runner.AddNumber, Talk: stderr}, func(ctx context.Context, r *runner.Runner) error {
-		r.Show(func() control.Status {
-			st := s.Status()
-			return control.Status{Tenant: &st}
-		})
+		r.Show(show)
 		r.Ready()
-		return s.Serve(ctx, l)
+		return runner.Together(ctx, parts, stderr)
 	})
 }

@@ -6,15 +6,27 @@ import (
 
 	"heddle/internal/text"
 	"heddle/pseudonym/cloud"
+	"heddle/pseudonym/store"
 	"heddle/pseudonym/tenant"
 )
 
 // cloudText prints the status of `heddle pseudonym serve`.
 func cloudText(b *strings.Builder, name string, s *cloud.Status) {
-	g := s.Gateway
 	fmt.Fprintf(b, "%s: running\n  pseudonyms of %s\n", name, s.Zone)
-	fmt.Fprintf(b, "  gateway: %s open, %s relayed with %s up and %s down; refused: %s; failed: %s\n", text.About(g.Live, "connection"), text.Quantity(g.Relayed),
-		text.Size(g.BytesUp), text.Size(g.BytesDown), text.Quantity(g.Refused), text.Quantity(g.Failed))
+	if g := s.Gateway; g != nil {
+		fmt.Fprintf(b, "  gateway: %s open, %s relayed with %s up and %s down; refused: %s; failed: %s\n", text.About(g.Live, "connection"), text.Quantity(g.Relayed),
+			text.Size(g.BytesUp), text.Size(g.BytesDown), text.Quantity(g.Refused), text.Quantity(g.Failed))
+	}
+	if n := s.Store; n != nil {
+		fmt.Fprintf(b, "  store: %s registered, %s renewed, %s revoked; refused: %s; failed: %s\n", text.Quantity(n[store.Registered]), text.Quantity(n[store.Renewed]),
+			text.Quantity(n[store.Revoked]), text.Quantity(store.Refused(n)), text.Quantity(n[store.Failed]))
+	}
+	if l := s.Linker; l != nil {
+		fmt.Fprintf(b, "  linker: %s led to pseudonyms, %s to plain names; asked: %s; failed: %s\n", text.Quantity(l.Led), text.Quantity(l.Plain), text.Quantity(l.Asked), text.Quantity(l.Failed))
+	}
+	if d := s.DNS; d != nil {
+		fmt.Fprintf(b, "  nameserver: %s answered, %s refused\n", text.Quantity(d.Answers), text.Quantity(d.Refused))
+	}
 }
 
 // tenantText prints the status of `heddle pseudonym tenant run`.

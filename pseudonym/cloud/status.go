@@ -1,0 +1,39 @@
+package cloud
+
+import (
+	"heddle/pseudonym/gateway"
+	"heddle/pseudonym/linker"
+	"heddle/pseudonym/store"
+	"heddle/pseudonym/zone"
+)
+
+// Status tells about the parts of a cloud that run in this process. Its JSON fields are a stable interface, and the names of metrics.
+type Status struct {
+	Zone    string          `json:"zone"`
+	Gateway *gateway.Counts `json:"gateway,omitempty"`
+	Linker  *linker.Counts  `json:"linker,omitempty"`
+	DNS     *zone.Counts    `json:"dns,omitempty"`
+	// Store has how often each event happened.
+	Store map[store.Event]uint64 `json:"store,omitempty" label:"event"`
+}
+
+// Status returns the state.
+func (c *Cloud) Status() Status {
+	s := Status{Zone: string(c.o.Zone)}
+	if c.parts.Gateway {
+		n := c.way.Counts()
+		s.Gateway = &n
+	}
+	if c.linker != nil {
+		n := c.linker.Counts()
+		s.Linker = &n
+	}
+	if c.parts.DNS {
+		n := c.names.Counts()
+		s.DNS = &n
+	}
+	if c.store != nil {
+		s.Store = c.store.Counts()
+	}
+	return s
+}
