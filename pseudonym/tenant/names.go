@@ -58,8 +58,7 @@ func (h *handler) namesIn(r *http.Response) error {
 	for _, key := range []string{"Alt-Svc", "Public-Key-Pins", "Expect-CT", "Report-To", "NEL"} { // which name other places, or are kept for the name
 		r.Header.Del(key)
 	}
-	pages(r, page.NewHost(e.Site, name).WithLinks(link))
-	return nil
+	return h.pages(r, page.NewHost(e.Site, name).WithLinks(link))
 }
 
 // link leads a link to another site of the cloud to the linker. ok is false for other links.

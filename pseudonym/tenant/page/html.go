@@ -2,6 +2,7 @@ package page
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"io"
 	"net/url"
@@ -11,7 +12,8 @@ import (
 	"golang.org/x/net/html"
 )
 
-// mostToken bounds a tag, a comment or a text in memory, in bytes. What is larger passes as it is, and so does all after it.
+// mostToken bounds a tag, a comment or a text in memory, in bytes. In what is larger, and in all after it, the host is replaced wherever it
+// stands, as in a style sheet.
 const mostToken = 1 << 20
 
 // urls are attributes that hold one URL (HTML, section "Attributes").
@@ -61,11 +63,11 @@ func (h *Host) HTML(w io.Writer, r io.Reader) error {
 
 // end copies the rest of a page whose tokens are too large.
 func (h *Host) end(out *bufio.Writer, z *html.Tokenizer, raw []byte, r io.Reader) error {
-	out.Write(raw)
 	err := z.Err()
 	if errors.Is(err, html.ErrBufferExceeded) {
-		out.Write(z.Buffered())
-		_, err = io.Copy(out, r)
+		_, err = io.Copy(out, h.Text(io.MultiReader(bytes.NewReader(raw), bytes.NewReader(z.Buffered()), r)))
+	} else {
+		out.Write(raw)
 	}
 	if errors.Is(err, io.EOF) {
 		err = nil
