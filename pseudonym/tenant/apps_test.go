@@ -3,8 +3,12 @@ package tenant
 import (
 	"bufio"
 	"bytes"
+	"crypto/sha1"
 	"fmt"
+	"mime/multipart"
 	"net"
+	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -119,4 +123,91 @@ func serveFiles(t testing.TB, root string) string {
 	nginx(t, fmt.Sprintf("server { listen 127.0.0.1:%s; root %s; }", port, root))
 	listens(t, port)
 	return "http://127.0.0.1:" + port
+}
+
+// An application of PHP, by PHP's own server: sessions, forms, uploads, absolute URLs.
+func TestPHP(t *testing.T) {
+	port := freePort(t)
+	start(t, "apt-get install php-cli", "php", "-S", "127.0.0.1:"+port, "testdata/app.php")
+	listens(t, port)
+	v := newVisit(t, Options{}, "http://127.0.0.1:"+port).start(t)
+	for _, protocol := range protocols {
+		c := v.browser(t, protocol)
+		r, text := v.get(t, c, "GET", "/", nil)
+		own := "https://" + v.name
+		if !strings.Contains(text, `srcset="`+own+`/1.png 1x, `+own+`/2.png 2x"`) || !strings.Contains(text, `action="`+own+`/login"`) || !strings.Contains(text, "Hello nobody from 127.0.0.1") {
+			t.Errorf("%s: %s", protocol, text)
+		}
+		if cookies := fmt.Sprint(r.Cookies()); strings.Contains(cookies, "zone") || !strings.Contains(cookies, "PHPSESSID") {
+			t.Errorf("%s: cookies %s", protocol, cookies)
+		}
+		r, _ = v.get(t, c, "POST", "/login", strings.NewReader("user=alice"), "Content-Type", "application/x-www-form-urlencoded", "Origin", own)
+		if got := r.Header.Get("Location"); got != own+"/" {
+			t.Errorf("%s: %s", protocol, got)
+		}
+		if _, text := v.get(t, c, "GET", "/", nil); !strings.Contains(text, "Hello alice") {
+			t.Errorf("%s: %s", protocol, text)
+		}
+		var form bytes.Buffer
+		w := multipart.NewWriter(&form)
+		part, err := w.CreateFormFile("file", "a.bin")
+		if err != nil {
+			t.Fatal(err)
+		}
+		content := bytes.Repeat([]byte("//"+site+"\n"), 50_000)
+		part.Write(content)
+		w.Close()
+		if _, text := v.get(t, c, "POST", "/upload", &form, "Content-Type", w.FormDataContentType()); text != fmt.Sprintf("%d %x", len(content), sha1.Sum(content)) {
+			t.Errorf("%s: %s", protocol, text)
+		}
+	}
+}
+
+// Django's own administration, whose login checks a cookie, a token and the page that it came from.
+func TestDjango(t *testing.T) {
+	if exec.Command("/usr/bin/python3", "-c", "import django").Run() != nil {
+		t.Skip("typed skip: no Django: apt-get install python3-django")
+	}
+	dir, port := t.TempDir(), freePort(t)
+	file := filepath.Join(dir, "manage.py")
+	text, err := os.ReadFile("testdata/django.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"migrate"}, {"createsuperuser", "--noinput", "--username=alice", "--email=a@example.com"}} {
+		cmd := exec.Command("/usr/bin/python3", append([]string{file}, args...)...)
+		cmd.Env = append(os.Environ(), "DJANGO_SUPERUSER_PASSWORD=secret")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	start(t, "", "/usr/bin/python3", file, "runserver", "--noreload", "127.0.0.1:"+port)
+	listens(t, port)
+	v := newVisit(t, Options{}, "http://127.0.0.1:"+port).start(t)
+	own := "https://" + v.name
+	c := v.browser(t, "h2")
+	r, _ := v.get(t, c, "GET", "/admin/", nil)
+	if r.StatusCode != 302 || !strings.HasPrefix(r.Header.Get("Location"), "/admin/login/") {
+		t.Fatalf("%s %v", r.Status, r.Header)
+	}
+	_, page := v.get(t, c, "GET", "/admin/login/?next=/admin/", nil)
+	_, token, _ := strings.Cut(page, `name="csrfmiddlewaretoken" value="`)
+	token, _, _ = strings.Cut(token, `"`)
+	login := func(referer string) *http.Response {
+		r, _ := v.get(t, c, "POST", "/admin/login/?next=/admin/", strings.NewReader(url.Values{"csrfmiddlewaretoken": {token}, "username": {"alice"}, "password": {"secret"}, "next": {"/admin/"}}.Encode()),
+			"Content-Type", "application/x-www-form-urlencoded", "Origin", own, "Referer", referer)
+		return r
+	}
+	if r := login("https://shop.example/"); r.StatusCode != http.StatusForbidden {
+		t.Errorf("a login by another site's page: %s", r.Status)
+	}
+	if r := login(own + "/admin/login/"); r.StatusCode != 302 || r.Header.Get("Location") != "/admin/" {
+		t.Fatalf("%s %v", r.Status, r.Header)
+	}
+	if r, page := v.get(t, c, "GET", "/admin/", nil); r.StatusCode != 200 || !strings.Contains(page, "alice") || strings.Contains(page, site) {
+		t.Errorf("%s %s", r.Status, page)
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"slices"
@@ -23,7 +24,9 @@ func newTransport() *http.Transport {
 // changer changes what is read.
 type changer func(io.Writer, io.Reader) error
 
-// Kinds of content that a site may want changed too, by what `rewrite` calls them.
+// Rewrites returns the names of the kinds of content that a site may want changed too.
+func Rewrites() []string { return slices.Sorted(maps.Keys(more)) }
+
 var more = map[string][]string{
 	"scripts": {"text/javascript", "application/javascript", "application/x-javascript", "application/ecmascript", "text/ecmascript"},
 	"json":    {"application/json", "application/ld+json", "application/manifest+json", "application/importmap+json"},

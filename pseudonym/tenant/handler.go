@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httputil"
+	"strings"
 
 	"heddle/pseudonym"
 	"heddle/pseudonym/mutual"
@@ -66,6 +67,10 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if r.Method == http.MethodConnect { // nobody needs it, and what comes after it is no request
 		w.WriteHeader(http.StatusNotImplemented)
+		return
+	}
+	if strings.HasPrefix(r.URL.Path, formPath) {
+		h.form(w, r, e)
 		return
 	}
 	w = final{w}

@@ -350,3 +350,67 @@ func TestBrokenPage(t *testing.T) {
 		*r = *r.WithContext(context.WithValue(r.Context(), http.ServerContextKey, &http.Server{})) // else a proxy takes it for a test
 	})
 }
+
+// A form that asks another site of the cloud leads to the linker with what was typed. One that sends there is refused.
+func TestFormsToOtherSites(t *testing.T) {
+	f := newFront(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		io.WriteString(w, `<form action="https://shop.example/find?old=1">`)
+	})
+	page, err := io.ReadAll(f.ask("/", f.cookie).Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	z := html.NewTokenizer(bytes.NewReader(page))
+	z.Next()
+	action := z.Token().Attr[0].Val
+	if !strings.HasPrefix(action, formPath) {
+		t.Fatalf("%s", page)
+	}
+	f.seen = nil
+	r := f.ask(action+"?q=a%26b", f.cookie)
+	u, err := url.Parse(r.Header.Get("Location"))
+	if err != nil || r.StatusCode != http.StatusSeeOther || u.Host != zone.Linker() {
+		t.Fatalf("%s %v %v", r.Status, u, err)
+	}
+	if l := pseudonym.ParseLink(u.Query()); l.To != "https://shop.example/find?q=a%26b" || !l.Proved(f.e.Capability) {
+		t.Errorf("%+v", l)
+	}
+	for target, status := range map[string]int{action + "x": 404, formPath: 404, formPath + "aHR0cHM6Ly9ldmlsLmV4YW1wbGUv": 404} { // https://evil.example/
+		if r := f.ask(target, f.cookie); r.StatusCode != status {
+			t.Errorf("%s: %s", target, r.Status)
+		}
+	}
+	if r := f.ask(action, func(r *http.Request) { f.cookie(r); r.Method = http.MethodPost }); r.StatusCode != http.StatusForbidden || r.Header.Get("Location") != "" {
+		t.Errorf("sent: %s %v", r.Status, r.Header)
+	}
+	if f.seen != nil {
+		t.Error("the site was asked")
+	}
+}
+
+// Script files and JSON are changed if the site wants that, and only where a URL has its whole name.
+func TestRewrite(t *testing.T) {
+	const text = `fetch("https://` + site + `/x"); "https:\/\/` + site + `"; "` + site + `"; "https://` + site + `.evil.example"`
+	f := newFront(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", r.URL.Query().Get("type"))
+		io.WriteString(w, text)
+	})
+	changed := strings.NewReplacer("//"+site+"/", "//"+f.name()+"/", `\/\/`+site, `\/\/`+f.name()).Replace(text)
+	for _, c := range []struct {
+		rewrite []string
+		kind    string
+		want    string
+	}{
+		{nil, "text/javascript", text}, {nil, "application/json", text},
+		{[]string{"json"}, "text/javascript", text}, {[]string{"json"}, "application/json", changed},
+		{[]string{"scripts", "json"}, "application/javascript", changed}, {[]string{"scripts", "json"}, "application/ld%2Bjson", changed},
+		{[]string{"scripts"}, "text/plain", text},
+	} {
+		f.rewrite = c.rewrite
+		body, err := io.ReadAll(f.ask("/?type="+c.kind, f.cookie).Body)
+		if err != nil || string(body) != c.want {
+			t.Errorf("%v, %s: %q, want %q", c.rewrite, c.kind, body, c.want)
+		}
+	}
+}

@@ -3,6 +3,7 @@ package tenant
 import (
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"heddle/pseudonym"
@@ -58,7 +59,11 @@ func (h *handler) namesIn(r *http.Response) error {
 	for _, key := range []string{"Alt-Svc", "Public-Key-Pins", "Expect-CT", "Report-To", "NEL"} { // which name other places, or are kept for the name
 		r.Header.Del(key)
 	}
-	return h.pages(r, page.NewHost(e.Site, name).WithLinks(link))
+	host := page.NewHost(e.Site, name).WithLinks(link).WithForms(func(u *url.URL) (string, bool) { return h.formTo(u, e) })
+	if slices.Contains(h.rewrite, "scripts") {
+		host = host.WithScripts()
+	}
+	return h.pages(r, host)
 }
 
 // link leads a link to another site of the cloud to the linker. ok is false for other links.

@@ -59,8 +59,9 @@ func newKeys(t testing.TB) keys {
 type visit struct {
 	keys
 	*Sidecar
-	at   string
-	gone atomic.Bool // the pseudonym was revoked
+	at    string
+	intro string      // what a gateway says first
+	gone  atomic.Bool // the pseudonym was revoked
 }
 
 // Pseudonym implements [mutual.Source].
@@ -105,24 +106,41 @@ func (v *visit) config(protocols ...string) *tls.Config {
 	return &tls.Config{ServerName: v.name, RootCAs: v.roots, Certificates: []tls.Certificate{v.client}, NextProtos: protocols}
 }
 
-// dial makes a connection.
+// reach makes a connection to the sidecar.
+func (v *visit) reach(ctx context.Context, _, _ string) (net.Conn, error) {
+	c, err := (&net.Dialer{}).DialContext(ctx, "tcp", v.at)
+	if err == nil {
+		_, err = io.WriteString(c, v.intro)
+	}
+	return c, err
+}
+
+// dial makes a connection with TLS.
 func (v *visit) dial(t testing.TB, protocols ...string) *tls.Conn {
 	t.Helper()
-	c, err := tls.Dial("tcp", v.at, v.config(protocols...))
+	c, err := v.dialAs(t, v.config(protocols...))
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { c.Close() })
 	return c
+}
+
+func (v *visit) dialAs(t testing.TB, config *tls.Config) (*tls.Conn, error) {
+	t.Helper()
+	raw, err := v.reach(t.Context(), "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := tls.Client(raw, config)
+	t.Cleanup(func() { c.Close() })
+	return c, c.Handshake()
 }
 
 // browser returns a client that speaks one version of HTTP and has the capability as a cookie.
 func (v *visit) browser(t testing.TB, protocol string) *http.Client {
 	t.Helper()
 	way := &http.Transport{TLSClientConfig: v.config(protocol), ForceAttemptHTTP2: protocol == "h2", DisableCompression: true,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "tcp", v.at)
-		}}
+		DialContext: v.reach}
 	t.Cleanup(way.CloseIdleConnections)
 	jar, err := cookiejar.New(nil)
 	if err != nil {

@@ -83,8 +83,14 @@ func (h *Host) tag(t *html.Token) (changed bool) {
 		value := a.Val
 		switch {
 		case urls[key]:
-			if value = h.URL(value); value == a.Val && (t.Data == "a" || t.Data == "area") {
-				value = h.elsewhere(value)
+			if value = h.URL(value); value != a.Val {
+				break
+			}
+			switch {
+			case t.Data == "a", t.Data == "area":
+				value = elsewhere(value, h.link)
+			case key == "action", key == "formaction":
+				value = elsewhere(value, h.form)
 			}
 		case key == "srcset", key == "imagesrcset", key == "content", key == "style", key == "ping", key == "srcdoc", strings.HasPrefix(key, "data-"), strings.HasPrefix(key, "on"):
 			value = h.String(value)
@@ -96,13 +102,13 @@ func (h *Host) tag(t *html.Token) (changed bool) {
 	return h.unsealed(t) || changed
 }
 
-// unsealed removes the hash of a style sheet of the site itself, since [Host.Text] may have changed that. It reports whether there was
+// unsealed removes the hash of a style sheet of the site itself, or of a script, since [Host.Text] may have changed that. It reports whether there was
 // one.
 func (h *Host) unsealed(t *html.Token) bool {
 	own := false
 	for _, a := range t.Attr {
 		u, err := url.Parse(strings.TrimSpace(a.Val))
-		own = own || t.Data == "link" && a.Key == "href" && err == nil && (u.Host == "" || u.Host == string(h.to))
+		own = own || (t.Data == "link" && a.Key == "href" || h.open && t.Data == "script" && a.Key == "src") && err == nil && (u.Host == "" || u.Host == string(h.to))
 	}
 	before := len(t.Attr)
 	if own {
@@ -111,16 +117,16 @@ func (h *Host) unsealed(t *html.Token) bool {
 	return len(t.Attr) < before
 }
 
-// elsewhere replaces a link to another site.
-func (h *Host) elsewhere(text string) string {
-	if h.link == nil {
+// elsewhere replaces the URL of another site, if by, which may be nil, says so.
+func elsewhere(text string, by func(*url.URL) (string, bool)) string {
+	if by == nil {
 		return text
 	}
 	u, err := url.Parse(strings.TrimSpace(text))
 	if err != nil || u.Host == "" {
 		return text
 	}
-	if to, ok := h.link(u); ok {
+	if to, ok := by(u); ok {
 		return to
 	}
 	return text

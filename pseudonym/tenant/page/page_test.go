@@ -102,6 +102,25 @@ func TestLinks(t *testing.T) {
 	}
 }
 
+// A form leads where the sidecar says, and a script that is changed has no hash.
+func TestFormsAndScripts(t *testing.T) {
+	h := host.WithForms(func(u *url.URL) (string, bool) { return "/form/" + u.Host, u.Host == "shop.example" }).WithScripts()
+	for text, want := range map[string]string{
+		`<form action="https://shop.example/find">`:                     `<form action="/form/shop.example">`,
+		`<button formaction=//shop.example>`:                            `<button formaction="/form/shop.example">`,
+		`<form action="https://news.example/find">`:                     `<form action="https://` + to + `/find">`,
+		`<form action="/find">`:                                         `<form action="/find">`,
+		`<a href="https://shop.example/">`:                              `<a href="https://shop.example/">`,
+		`<script src="/a.js" integrity=sha256-x></script>`:              `<script src="/a.js"></script>`,
+		`<script src="//cdn.example/a.js" integrity=sha256-x></script>`: `<script src="//cdn.example/a.js" integrity=sha256-x></script>`,
+	} {
+		var out bytes.Buffer
+		if err := h.HTML(&out, strings.NewReader(text)); err != nil || out.String() != want {
+			t.Errorf("%s\nis   %s\nwant %s (%v)", text, out.String(), want, err)
+		}
+	}
+}
+
 // A page that never ends a tag passes, takes no more than some memory, and still has no name of the site.
 func TestEndlessTag(t *testing.T) {
 	text := `<a href="//news.example/` + strings.Repeat("x", 3*mostToken) + `"><a href="//news.example">`
