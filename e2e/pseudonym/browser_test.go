@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"encoding/json"
 	"errors"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -30,6 +31,7 @@ type step struct {
 	Title    string `json:"title,omitempty"`
 	Show     string `json:"show,omitempty"`
 	Shot     string `json:"shot,omitempty"`
+	Settled  bool   `json:"settled,omitempty"`
 }
 
 // page is what the user saw.
@@ -37,6 +39,7 @@ type page struct {
 	Error, URL, Title, Text, Passphrase string
 	Links                               map[string]string
 	Files                               map[string][]byte
+	Had                                 []int // pieces of each page, if it is settled
 }
 
 // chromium is the browser of one user, with her certificates and her profile.
@@ -236,25 +239,115 @@ func TestPageDefence(t *testing.T) {
 	if strings.TrimSpace(seen["page"].Text) != "hidden" {
 		t.Errorf("%+v", seen["page"])
 	}
+	cost := w.cost("news")
+	// Two loads of ten objects each, the pages among them, and one page. The part of a text is not one of them, and Chromium may load the
+	// background once.
+	if cost.Objects < 21 || cost.Pieces < cost.Objects || cost.Content < 2*5<<20 || cost.Sent <= cost.Content {
+		t.Errorf("%+v", cost)
+	}
+}
+
+// cost is what the defence of a site's pages cost.
+type cost struct {
+	Objects int   `json:"objects"`
+	Pieces  int   `json:"pieces"`
+	Content int64 `json:"content_bytes"`
+	Sent    int64 `json:"sent_bytes"`
+}
+
+func (w *world) cost(host string) cost {
+	w.t.Helper()
 	var status struct {
 		Running []struct {
 			Tenant struct {
-				Defence *struct {
-					Objects int   `json:"objects"`
-					Pieces  int   `json:"pieces"`
-					Content int64 `json:"content_bytes"`
-					Sent    int64 `json:"sent_bytes"`
-				} `json:"defence"`
+				Defence *cost `json:"defence"`
 			} `json:"tenant"`
 		} `json:"running"`
 	}
-	out := w.Run("news", "status", "--json")
+	out := w.Run(host, "status", "--json")
 	if err := json.Unmarshal([]byte(out), &status); err != nil || len(status.Running) != 1 || status.Running[0].Tenant.Defence == nil {
-		t.Fatalf("%v: %s", err, out)
+		w.t.Fatalf("%v: %s", err, out)
 	}
-	// Two loads of ten objects each, the pages among them, and one page. The part of a text is not one of them, and Chromium may load the
-	// background once.
-	if cost := status.Running[0].Tenant.Defence; cost.Objects < 21 || cost.Pieces < cost.Objects || cost.Content < 2*5<<20 || cost.Sent <= cost.Content {
+	return *status.Running[0].Tenant.Defence
+}
+
+// The other strategies load the same in Chromium. With site-constant all pages have the same number of pieces of one size, whatever they
+// need. A user may go on without a defence.
+func TestOtherDefences(t *testing.T) {
+	w := newWorldWith(t, map[string][]string{news: {"--defence", "site-constant"}, shop: {"--defence", "pad-pow2"}})
+	c := w.chromium()
+	c.scripts = true
+	made := map[string]page{}
+	for _, site := range []string{news, shop} {
+		made[site] = c.do(step{Open: "https://store." + zone + "/"}, step{Register: site, Show: "made"})["made"]
+		c.take(made[site])
+	}
+	to := func(site, path string) string { return strings.Replace(made[site].Links[site], "/?", path+"?", 1) }
+	const want = "loaded: rgb(1, 2, 3) 7 3 11 thirteen 17 5242880 nineteen 404 206"
+	seen := c.do(step{Open: to(shop, "/rich.html"), Title: "loaded", Show: shop})
+	if seen[shop].Title != want {
+		t.Errorf("%+v", seen[shop])
+	}
+	if cost := w.cost("shop"); cost.Objects < 10 || cost.Sent <= cost.Content {
 		t.Errorf("%+v", cost)
+	}
+	seen = c.do(
+		step{Open: to(news, "/page.html"), Show: "page", Settled: true},
+		step{Open: to(news, "/links.html"), Show: "links", Settled: true},
+		step{Open: to(news, "/rich.html"), Title: "loaded", Show: "rich", Settled: true},
+		step{Open: to(news, "/page.html"), Show: "again", Settled: true},
+	)
+	if seen["rich"].Title != want || strings.TrimSpace(seen["page"].Text) != "hidden" {
+		t.Errorf("%+v", seen)
+	}
+	pieces := 0
+	for i, n := range seen["again"].Had {
+		if pieces += n; n != seen["page"].Had[0] {
+			t.Errorf("page %d had %d pieces, and the first %d", i, n, seen["page"].Had[0])
+		}
+	}
+	if cost := w.cost("news"); len(seen["again"].Had) != 4 || cost.Pieces != pieces {
+		t.Errorf("%v pieces, and the sidecar sent %+v", seen["again"].Had, cost)
+	}
+	seen = c.do(step{Open: to(news, "/.well-known/heddle/plain"), Show: "plain"}, step{Open: to(news, "/page.html"), Show: "page"})
+	if cost := w.cost("news"); strings.TrimSpace(seen["page"].Text) != "hidden" || cost.Pieces != pieces {
+		t.Errorf("without the defence: %+v, %+v", seen["page"], cost)
+	}
+}
+
+// A page of one tenant finds out nothing about a visitor's pseudonym of another one, even if it knows that name and the browser has the objects
+// in its cache (requirement R5). The zone is not on the public suffix list, so both are of the same site for the browser.
+func TestCrossOriginAttacks(t *testing.T) {
+	w := newWorld(t)
+	c := w.chromium()
+	c.scripts = true
+	made := map[string]page{}
+	for _, site := range []string{news, shop} {
+		made[site] = c.do(step{Open: "https://store." + zone + "/"}, step{Register: site, Show: "made"})["made"]
+		c.take(made[site])
+	}
+	to := func(site, path string) string { return strings.Replace(made[site].Links[site], "/?", path+"?", 1) }
+	name := func(site string) string {
+		u, err := url.Parse(made[site].Links[site])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return u.Host
+	}
+	seen := c.do(
+		step{Open: to(news, "/rich.html"), Title: "loaded"},
+		step{Open: to(news, "/framed.html"), Title: "loaded"},
+		step{Open: to(news, "/attack.html") + "#" + name(news), Title: "attack: ", Show: "own"},
+		step{Open: to(shop, "/attack.html") + "#" + name(news), Title: "attack: ", Show: "other"},
+	)
+	const kinds = "image script style readable opaque cache import worker frame sizes"
+	own, other := seen["own"].Title, seen["other"].Title
+	for kind := range strings.FieldsSeq(kinds) {
+		if kind != "worker" && strings.Contains(own, kind+" refused") {
+			t.Errorf("the page that tries cannot see a difference for %s: %s", kind, own)
+		}
+		if !strings.Contains(other, kind+" refused") {
+			t.Errorf("%s: %s", kind, other)
+		}
 	}
 }

@@ -177,14 +177,7 @@ func TestDjango(t *testing.T) {
 	if err := os.WriteFile(file, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, args := range [][]string{{"migrate"}, {"createsuperuser", "--noinput", "--username=alice", "--email=a@example.com"}} {
-		cmd := exec.Command("/usr/bin/python3", append([]string{file}, args...)...)
-		cmd.Env = append(os.Environ(), "DJANGO_SUPERUSER_PASSWORD=secret")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
-	}
-	start(t, "", "/usr/bin/python3", file, "runserver", "--noreload", "127.0.0.1:"+port)
+	start(t, "", "/usr/bin/python3", file, "127.0.0.1:"+port)
 	listens(t, port)
 	v := newVisit(t, Options{}, "http://127.0.0.1:"+port).start(t)
 	own := "https://" + v.name

@@ -61,6 +61,7 @@ func newHandler(o Options, names *mutual.Server, hosts func(site string) bool) *
 
 // ServeHTTP implements [http.Handler].
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	seal(w.Header())
 	e, ok := h.names.Visit(w, r)
 	if !ok {
 		return
@@ -79,6 +80,16 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.hides.Serve(w, r, string(e.Label))
 	} else {
 		h.to.ServeHTTP(w, r)
+	}
+}
+
+// sealed are headers by which a browser keeps the objects of a pseudonym from pages of other origins, also those that it has in its cache. Other
+// tenants are of the same site if the zone is not on the public suffix list, and share that cache.
+var sealed = map[string]string{"Cross-Origin-Resource-Policy": "same-origin", "Vary": "Sec-Fetch-Site"}
+
+func seal(header http.Header) {
+	for key, value := range sealed {
+		header.Set(key, value)
 	}
 }
 

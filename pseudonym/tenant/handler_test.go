@@ -414,3 +414,34 @@ func TestRewrite(t *testing.T) {
 		}
 	}
 }
+
+// Every answer keeps pages of other origins from what it has, also the answer to who lacks the capability (requirement R5).
+func TestOtherOriginsAreKeptOut(t *testing.T) {
+	allowed := ""
+	f := newFront(t, func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Access-Control-Allow-Origin", allowed)
+		h.Set("Access-Control-Allow-Credentials", "true")
+		h.Set("Timing-Allow-Origin", "*")
+		h.Set("Cross-Origin-Resource-Policy", "cross-origin")
+		h.Set("Vary", "Accept")
+	})
+	for _, c := range []struct{ origin, want string }{{"*", ""}, {"null", ""}, {"https://shop.example", ""}, {"https://" + site, "https://" + f.name()}, {"https://" + site + ".evil.example", ""}} {
+		allowed = c.origin
+		h := f.ask("/", f.cookie).Header
+		if got := h.Get("Access-Control-Allow-Origin"); got != c.want || c.want == "" && (h.Get("Access-Control-Allow-Credentials") != "" || h.Get("Timing-Allow-Origin") != "") {
+			t.Errorf("%s: %v", c.origin, h)
+		}
+		if got := h.Values("Cross-Origin-Resource-Policy"); !slices.Equal(got, []string{"same-origin"}) || h.Get("Cross-Origin-Opener-Policy") != "same-origin-allow-popups" {
+			t.Errorf("%v", h)
+		}
+		if got := strings.Join(h.Values("Vary"), ", "); got != "Sec-Fetch-Site, Accept" {
+			t.Errorf("it varies by %s", got)
+		}
+	}
+	for name, edit := range map[string]func(*http.Request){"without the capability": nil, "by another tenant's page": func(r *http.Request) { f.cookie(r); r.Header.Set("Sec-Fetch-Site", "same-site") }} {
+		if r := f.ask("/", edit); r.StatusCode != 404 || r.Header.Get("Cross-Origin-Resource-Policy") != "same-origin" {
+			t.Errorf("%s: %s %v", name, r.Status, r.Header)
+		}
+	}
+}

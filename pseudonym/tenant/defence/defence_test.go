@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -46,6 +47,7 @@ type part struct {
 	content []byte
 	whole   bool // of an object that passes in one
 	size    int  // with padding
+	number  int  // that the header says
 }
 
 func read(t *testing.T, w *httptest.ResponseRecorder) (p part) {
@@ -53,6 +55,10 @@ func read(t *testing.T, w *httptest.ResponseRecorder) (p part) {
 	b := w.Body.Bytes()
 	if w.Code != http.StatusOK || w.Header().Get(pieceHeader) == "" || len(b) < 8 {
 		t.Fatalf("no piece: %d %s", w.Code, b[:min(len(b), 200)])
+	}
+	var err error
+	if p.number, err = strconv.Atoi(w.Header().Get(pieceHeader)); err != nil {
+		t.Fatal(err)
 	}
 	p.size = len(b)
 	meta, length := binary.BigEndian.Uint32(b), binary.BigEndian.Uint32(b[4:])
@@ -331,7 +337,7 @@ func TestOddRequests(t *testing.T) {
 	var asked atomic.Int64
 	d := New(pieces{}, site(&asked))
 	id := newID()
-	for name, header := range map[string]string{"empty": " ", "short": id, "a long id": id + "0 1 0 x x", "no number": id + " x 0 x x", "none": id + " 0 0 x x", "too many": id + " 17 0 x x",
+	for name, header := range map[string]string{"empty": " ", "short": id, "a long id": id + "0 1 0 x x", "no number": id + " x 0 x x", "none": id + " 0 0 x x", "units": id + " 0 1 pad x", "too many": id + " 17 0 x x",
 		"beyond": id + " 3 3 x x", "negative": id + " 3 -1 x x", "more": id + " 1 0 x x x"} {
 		if w := visit(d, "alice", "/10", func(r *http.Request) { r.Header.Set(pieceHeader, header) }); w.Code != http.StatusBadRequest {
 			t.Errorf("%s: %d", name, w.Code)
@@ -395,6 +401,49 @@ func TestBoot(t *testing.T) {
 	}
 }
 
+// A site that asks for a password gets none by the worker, and its user learns why, and how to go on.
+func TestPassword(t *testing.T) {
+	d := New(pieces{}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("WWW-Authenticate", "Basic")
+		w.WriteHeader(http.StatusUnauthorized)
+		w.Write(object(1000))
+	}))
+	ask := func(dest string) part {
+		return read(t, visit(d, "alice", "/a?b=c&d", func(r *http.Request) { r.Header.Set(pieceHeader, newID()+" 1 0 navigate "+dest) }))
+	}
+	page := ask("document")
+	if page.meta.Status != http.StatusUnauthorized || !bytes.Contains(page.content, []byte(`href="`+plainPath+`?to=%2Fa%3Fb%3Dc%26d"`)) || strings.Contains(fmt.Sprint(page.meta.Headers), "Basic") {
+		t.Errorf("%+v %s", page.meta, page.content)
+	}
+	if image := ask("image"); !bytes.Equal(image.content, object(1000)) {
+		t.Errorf("an image: %s", image.content)
+	}
+	empty(t, d)
+}
+
+// The costs of all strategies are those of what each one sends.
+func TestCosts(t *testing.T) {
+	var asked atomic.Int64
+	for name, s := range strategies {
+		if name == "pieces" {
+			continue // it draws
+		}
+		d := New(s, site(&asked))
+		count := 1
+		if d.unit > 0 {
+			count = 0
+		}
+		id := newID()
+		for i, units := 0, 1; i < units; i++ {
+			p := read(t, visit(d, "alice", "/100000", func(r *http.Request) { r.Header.Set(pieceHeader, fmt.Sprintf("%s %d %d x x", id, count, i)) }))
+			units = p.number
+		}
+		if c := d.Cost(); c.Would[name] != c.Sent || c.Sent <= 100_000 || c.Would["pieces"] <= 100_000 || c.Would["pieces"] > 104_000 {
+			t.Errorf("%s: %+v", name, c)
+		}
+	}
+}
+
 func TestParse(t *testing.T) {
 	if s, err := Parse(None); s != nil || err != nil {
 		t.Error(s, err)
@@ -415,11 +464,53 @@ func TestParse(t *testing.T) {
 	}
 }
 
+// Units of all objects have one size, and all pages one number of units: that of the page that needed most, up to a bound.
+func TestSiteConstant(t *testing.T) {
+	var asked atomic.Int64
+	d := New(siteConstant{}, site(&asked))
+	unit := func(header string) part {
+		return read(t, visit(d, "alice", "/"+strings.Fields(header)[5], func(r *http.Request) { r.Header.Set(pieceHeader, strings.Join(strings.Fields(header)[:5], " ")) }))
+	}
+	for _, size := range []int{0, 1, constantUnit - 500, constantUnit, 100_000, mostObject} {
+		asked.Store(0)
+		id := newID()
+		first := unit(fmt.Sprintf("%s 0 0 no-cors image %d", id, size))
+		body := first.content
+		for i := 1; i < first.number; i++ {
+			p := unit(fmt.Sprintf("%s 0 %d no-cors image %d", id, i, size))
+			body = append(body, p.content...)
+			if p.size != constantUnit || p.number != first.number || p.meta.Status != 0 {
+				t.Errorf("%d bytes: unit %d is %+v", size, i, p.meta)
+			}
+		}
+		if first.size != constantUnit || first.meta.Status != http.StatusTeapot || !bytes.Equal(body, object(size)) || asked.Load() != 1 {
+			t.Errorf("%d bytes: %d came in %d units of %d, the site was asked %d times", size, len(body), first.number, first.size, asked.Load())
+		}
+		empty(t, d)
+	}
+	for _, c := range []struct{ had, most int }{{3, leastPage}, {leastPage, leastPage + 1}, {5, leastPage + 1}, {1000, mostPage}, {7, mostPage}} {
+		if p := unit(fmt.Sprintf("%s 0 %d pad empty 0", newID(), c.had)); p.size != constantUnit || p.number != c.most || len(p.content) > 0 {
+			t.Errorf("after %d: %d, %d bytes", c.had, p.number, p.size)
+		}
+	}
+	if w := visit(d, "alice", "/1", func(r *http.Request) { r.Header.Set(pieceHeader, newID()+" 2 0 no-cors image") }); w.Code != http.StatusBadRequest {
+		t.Errorf("pieces of another strategy: %d", w.Code)
+	}
+	// An object whose headers alone would show does not come.
+	d = New(siteConstant{}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X", strings.Repeat("x", constantUnit)) }))
+	if !aborts(func() {
+		visit(d, "alice", "/", func(r *http.Request) { r.Header.Set(pieceHeader, newID()+" 0 0 no-cors image") })
+	}) {
+		t.Error("it came")
+	}
+	empty(t, d)
+}
+
 func FuzzPiece(f *testing.F) {
 	f.Add("00000000000000000000000000000000 3 1 cors empty")
 	f.Fuzz(func(t *testing.T, header string) {
 		a, ok := parse(header)
-		if ok && (len(a.id) != 32 || a.count < 1 || a.count > mostPieces || a.index < 0 || a.index >= a.count) {
+		if ok && (len(a.id) != 32 || a.count < 0 || a.count > mostPieces || a.index < 0 || a.index >= a.count && a.count > 0) {
 			t.Errorf("%q is %+v", header, a)
 		}
 	})

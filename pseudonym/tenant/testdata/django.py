@@ -1,10 +1,10 @@
-"""Django with its administration, as it stands behind any server that speaks TLS for it."""
+"""Django with its administration, as it stands behind any server that speaks TLS for it. The argument is HOST:PORT."""
 import pathlib
 import sys
 
 import django
 from django.conf import settings
-from django.core.management import execute_from_command_line
+from django.core.management import call_command
 from django.urls import path
 
 here = pathlib.Path(__file__).parent
@@ -19,6 +19,7 @@ settings.configure(
     DEFAULT_AUTO_FIELD="django.db.models.AutoField",
     DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": here / "db.sqlite3"}},
     INSTALLED_APPS=["django.contrib.admin", "django.contrib.auth", "django.contrib.contenttypes", "django.contrib.sessions", "django.contrib.messages"],
+    PASSWORD_HASHERS=["django.contrib.auth.hashers.MD5PasswordHasher"],  # which is quick
     MIDDLEWARE=[
         "django.middleware.security.SecurityMiddleware",
         "django.contrib.sessions.middleware.SessionMiddleware",
@@ -39,6 +40,9 @@ settings.configure(
 )
 django.setup()
 from django.contrib import admin  # after setup
+from django.contrib.auth import get_user_model
 
 urlpatterns = [path("admin/", admin.site.urls)]
-execute_from_command_line(sys.argv)
+call_command("migrate", verbosity=0)
+get_user_model().objects.create_superuser("alice", password="secret")
+call_command("runserver", sys.argv[1], use_reloader=False)
