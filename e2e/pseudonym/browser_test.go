@@ -315,6 +315,34 @@ func TestOtherDefences(t *testing.T) {
 	}
 }
 
+// With the page defence a WebSocket, events and an upload of an application pass in Chromium. A password that browsers ask for does not: the page
+// says so, and the user goes on without the defence.
+func TestDefenceOfAnApplication(t *testing.T) {
+	const port = "8080"
+	w := newWorldWith(t, map[string][]string{news: {"--to", "http://127.0.0.1:" + port, "--defence", "pieces"}})
+	c := w.chromium()
+	c.scripts = true
+	if _, err := peer.Start(t.Context(), w.Host("news"), "node", "../../pseudonym/tenant/testdata/app.mjs", port); err != nil {
+		t.Fatal(err)
+	}
+	made := c.do(step{Open: "https://store." + zone + "/"}, step{Register: news, Show: "made"})["made"]
+	c.take(made)
+	to := func(path string) string { return strings.Replace(made.Links[news], "/?", path+"?", 1) }
+	seen := c.do(
+		step{Open: to("/live"), Title: "live", Show: "live"},
+		step{Open: to("/login"), Show: "login"},
+	)
+	if got := seen["live"].Title; got != "live: hello, first second, 20000000" {
+		t.Errorf("%s", got)
+	}
+	if login := seen["login"]; !strings.Contains(login.Text, "asks for a password") || !strings.Contains(login.Links["go on without that"], "/.well-known/heddle/plain?to=%2Flogin") {
+		t.Errorf("%+v", login)
+	}
+	if cost := w.cost("news"); cost.Objects < 2 {
+		t.Errorf("%+v", cost)
+	}
+}
+
 // A page of one tenant finds out nothing about a visitor's pseudonym of another one, even if it knows that name and the browser has the objects
 // in its cache (requirement R5). The zone is not on the public suffix list, so both are of the same site for the browser.
 func TestCrossOriginAttacks(t *testing.T) {

@@ -70,7 +70,7 @@ type world struct {
 // text is what each site says.
 func text(site string) string { return "this is " + site + ", and nobody else reads it" }
 
-// newWorld is [newWorldWith] some more flags for the sidecar of the news.
+// newWorld is [newWorldWith] more flags for the sidecar of the news.
 func newWorld(t *testing.T, flags ...string) *world {
 	t.Helper()
 	return newWorldWith(t, map[string][]string{news: flags})

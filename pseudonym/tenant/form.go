@@ -17,7 +17,7 @@ func (h *handler) formTo(u *url.URL, e *mutual.Entry) (to string, ok bool) {
 	if _, ok := h.link(u, e); !ok {
 		return "", false
 	}
-	return formPath + base64.RawURLEncoding.EncodeToString([]byte(u.String())), true
+	return "https://" + h.zone.Name(e.Label) + formPath + base64.RawURLEncoding.EncodeToString([]byte(u.String())), true
 }
 
 // form leads what a form asks for to the linker, as a link would: a browser puts what was typed into the URL of this request. What other

@@ -59,13 +59,13 @@ func (h *handler) namesIn(r *http.Response) error {
 	if r.Header.Get("Cross-Origin-Opener-Policy") == "" {
 		r.Header.Set("Cross-Origin-Opener-Policy", "same-origin-allow-popups")
 	}
+	r.Header.Del("Cross-Origin-Resource-Policy") // it has one already: see seal
 	// Nobody but the site's own pages can ask for anything here, whomever the site permits that by its own name.
 	if r.Header.Get("Access-Control-Allow-Origin") != "https://"+name {
 		for _, key := range []string{"Access-Control-Allow-Origin", "Access-Control-Allow-Credentials", "Timing-Allow-Origin"} {
 			r.Header.Del(key)
 		}
 	}
-	r.Header.Del("Cross-Origin-Resource-Policy")                                                  // the handler has set it
 	for _, key := range []string{"Alt-Svc", "Public-Key-Pins", "Expect-CT", "Report-To", "NEL"} { // which name other places, or are kept for the name
 		r.Header.Del(key)
 	}

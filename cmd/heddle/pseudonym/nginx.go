@@ -9,6 +9,7 @@ import (
 
 	"heddle/cmd/heddle/internal/bind"
 	"heddle/cmd/heddle/internal/cli"
+	"heddle/cmd/heddle/internal/control"
 	"heddle/cmd/heddle/internal/runner"
 	"heddle/config"
 	"heddle/pseudonym/tenant"
@@ -73,6 +74,7 @@ func runNginx(cmd *cobra.Command, t config.PseudonymTenant) error {
 	return runner.Run(cmd.Context(), runner.Options{Name: "tenant", Taken: runner.AddNumber, Talk: stderr}, func(ctx context.Context, r *runner.Runner) error {
 		return n.Serve(ctx, func() {
 			fmt.Fprintf(stderr, "pseudonym: nginx can include %s\n", filepath.Join(dir, "nginx.conf"))
+			r.Show(func() control.Status { return control.Status{Tenant: &tenant.Status{To: t.To + ", by nginx"}} })
 			r.Ready()
 		})
 	})

@@ -35,7 +35,9 @@ func (h *Host) HTML(w io.Writer, r io.Reader) error {
 			return h.end(out, z, raw, r)
 		case html.StartTagToken, html.SelfClosingTagToken:
 			token := z.Token()
-			within = token.Data
+			if within = token.Data; within == "noscript" {
+				z.NextIsNotRawText() // for browsers without scripts it is not
+			}
 			if !h.tag(&token) {
 				out.Write(raw)
 				break

@@ -1,4 +1,4 @@
-// A web application of Node.js that knows nothing of pseudonyms. It prints its port.
+// A web application of Node.js that knows nothing of pseudonyms. It takes a port, or takes one that is free, and prints it.
 import { createHash } from 'node:crypto'
 import { createServer } from 'node:http'
 import { brotliCompressSync, deflateSync, gzipSync } from 'node:zlib'
@@ -6,6 +6,32 @@ import { brotliCompressSync, deflateSync, gzipSync } from 'node:zlib'
 const requests = []
 let events // the response that waits for more
 const packs = { gzip: gzipSync, br: brotliCompressSync, deflate: deflateSync }
+
+// A page that uses a WebSocket, events and an upload, and says in its title what came.
+const live = `<!DOCTYPE html><link rel="icon" href="data:,"><script>
+const socket = () => new Promise((resolve, reject) => {
+  const one = new WebSocket('wss://' + location.host + '/socket')
+  one.onopen = () => one.send('hello')
+  one.onmessage = (event) => resolve(event.data)
+  one.onerror = reject
+})
+const events = () => new Promise((resolve, reject) => {
+  const got = []
+  const source = new EventSource('/events')
+  source.onmessage = (event) => {
+    got.push(event.data)
+    if (got.length === 1) fetch('/poke')
+    else resolve(got.join(' '), source.close())
+  }
+  source.onerror = reject
+})
+const upload = async () => (await (await fetch('/upload', { method: 'PUT', body: new Blob([new Uint8Array(20_000_000)]) })).text()).split(' ')[0]
+addEventListener('load', async () => {
+  const found = []
+  for (const one of [socket, events, upload]) found.push(await one().catch((error) => error))
+  document.title = 'live: ' + found.join(', ')
+})
+</script>`
 
 const pages = {
   '/'(request, response) {
@@ -15,6 +41,7 @@ const pages = {
     if (encoding) response.setHeader('Content-Encoding', encoding)
     response.end(packs[encoding]?.(text) ?? text)
   },
+  '/live'(request, response) { response.setHeader('Content-Type', 'text/html').end(live) },
   '/requests'(request, response) { response.end(JSON.stringify(requests)) },
   '/headers'(request, response) { response.end(JSON.stringify(request.headers)) },
   '/events'(request, response) {
@@ -80,4 +107,4 @@ server.on('upgrade', (request, socket) => {
     }
   })
 })
-server.listen(0, '127.0.0.1', () => console.log(server.address().port))
+server.listen(Number(process.argv[2] ?? 0), '127.0.0.1', () => console.log(server.address().port))
