@@ -11,6 +11,7 @@ import (
 	"heddle/overlay/client"
 	"heddle/path"
 	"heddle/proxy/users"
+	"heddle/pseudonym/tenant"
 	"heddle/pseudonym/tenant/defence"
 	"heddle/schedule"
 	"heddle/split"
@@ -94,6 +95,7 @@ func Choices(list string) []string {
 		"picks":            Picks(),
 		"modes":            client.Modes(),
 		"defences":         defence.Names(),
+		"rewrites":         tenant.Rewrites(),
 	}[list]
 }
 

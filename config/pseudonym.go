@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"heddle/pseudonym/cloud"
 	"heddle/pseudonym/mutual"
 	"heddle/pseudonym/store"
+	"heddle/pseudonym/tenant"
 	"heddle/pseudonym/tenant/defence"
 	"heddle/pseudonym/work"
 )
@@ -174,13 +176,16 @@ type PseudonymTenant struct {
 	GatewayFrom []string `toml:"gateway-from" help:"networks that gateways come from, <CIDR>: they tell who the client is"`
 	Trusts      []string `toml:"trusts" help:"a <SITE> of the cloud whose links may lead to pseudonyms of this one"`
 	Defence     string   `toml:"defence" help:"hide the sizes of what pages load by <STRATEGY>: {defences}" complete:"defences"`
+	Rewrite     []string `toml:"rewrite" help:"replace the site's name in <KIND> too: {rewrites}" complete:"rewrites" list:"commas"`
+	Site        string   `toml:"site" help:"the site's own <NAME>, for nginx"`
+	NginxDir    string   `toml:"nginx-dir" help:"where nginx's configuration and certificates are kept, <DIR>" complete:"dir"`
 	Size        int      `toml:"size" help:"how many pseudonyms are kept in memory, some 4 kB each"`
 	Metrics     string   `toml:"metrics" help:"answer Prometheus at <[HOST]:PORT>"`
 }
 
 // DefaultPseudonymTenant returns the default settings.
 func DefaultPseudonymTenant() PseudonymTenant {
-	return PseudonymTenant{Root: "root.pem", Identity: "tenant.pem", Listen: ":4443", GatewayFrom: loopback(), Defence: defence.None, Size: mutual.DefaultSize}
+	return PseudonymTenant{Root: "root.pem", Identity: "tenant.pem", Listen: ":4443", NginxDir: "/var/lib/heddle-tenant/nginx", GatewayFrom: loopback(), Defence: defence.None, Size: mutual.DefaultSize}
 }
 
 // LoadPseudonymTenant reads a tenant.toml. It fails with all its [Problems].
@@ -210,10 +215,36 @@ func (t PseudonymTenant) problems() problems {
 	})
 	_, err = defence.Parse(t.Defence)
 	wrong.add("defence", err)
+	for i, kind := range t.Rewrite {
+		if !slices.Contains(tenant.Rewrites(), kind) {
+			wrong.say(fmt.Sprintf("rewrite[%d]", i), kind+" is not known", "one of "+strings.Join(tenant.Rewrites(), ", "))
+		}
+	}
+	if t.Site != "" {
+		_, err := pseudonym.ParseHost(t.Site)
+		wrong.add("site", err)
+	}
 	if t.Size < 1 {
 		wrong.say("size", fmt.Sprintf("%d is less than 1", t.Size), "leave it out for the default")
 	}
 	return wrong
+}
+
+// CheckNginx is [PseudonymTenant.Check] for nginx in place of the sidecar, which can do more.
+func (t PseudonymTenant) CheckNginx() error {
+	wrong := t.problems()
+	_, stream, _ := t.Target()
+	switch {
+	case t.Site == "":
+		wrong.say("site", "nginx needs the site's own name", "such as news.example")
+	case stream != "":
+		wrong.say("to", "nginx serves web servers alone", "heddle pseudonym tenant run")
+	case t.Defence != defence.None:
+		wrong.say("defence", "nginx has none", "heddle pseudonym tenant run")
+	case len(t.Rewrite) > 0:
+		wrong.say("rewrite", "nginx changes pages and style sheets alone", "heddle pseudonym tenant run")
+	}
+	return wrong.first()
 }
 
 // Check returns the first error of the flags, named by its flag.

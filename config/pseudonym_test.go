@@ -99,9 +99,31 @@ func TestPseudonymTenant(t *testing.T) {
 		{"192.0.2.1:4481", "192.0.2.1", "not HOST:PORT"},
 		{"size = 10000", "size = 0", "less than 1"},
 		{"size = 10000", "metrics = \"x\"", "not HOST:PORT"},
+		{"rewrite = []", "rewrite = [\"pages\"]", "one of json, scripts"},
+		{"site = \"news.example\"", "site = \"*\"", "no host name"},
 	} {
 		if _, err := load(strings.Replace(string(text), c.from, c.to, 1)); err == nil || !strings.Contains(err.Error(), c.what) {
 			t.Errorf("%q: %v", c.to, err)
+		}
+	}
+}
+
+// nginx can do less than a sidecar, and what it cannot is refused.
+func TestPseudonymTenantNginx(t *testing.T) {
+	good := DefaultPseudonymTenant()
+	good.Zone, good.Store, good.To, good.Site = "cloud.example", "192.0.2.1:4481", "http://127.0.0.1:8080", "news.example"
+	if err := good.CheckNginx(); err != nil {
+		t.Error(err)
+	}
+	for what, edit := range map[string]func(*PseudonymTenant){
+		"site":    func(p *PseudonymTenant) { p.Site = "" },
+		"to":      func(p *PseudonymTenant) { p.To = "127.0.0.1:143" },
+		"defence": func(p *PseudonymTenant) { p.Defence = "pieces" },
+		"rewrite": func(p *PseudonymTenant) { p.Rewrite = []string{"json"} },
+	} {
+		bad := good
+		if edit(&bad); bad.CheckNginx() == nil {
+			t.Errorf("%s is taken", what)
 		}
 	}
 }

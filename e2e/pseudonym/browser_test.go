@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"html"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -202,28 +203,150 @@ func TestPageDefence(t *testing.T) {
 	if strings.TrimSpace(seen["page"].Text) != "hidden" {
 		t.Errorf("%+v", seen["page"])
 	}
+	// Two loads of ten objects each, the pages among them, and one page. The part of a text is not one of them, and Chromium may load the
+	// background once.
+	w.awaitCost("news", func(c cost) bool {
+		return c.Objects >= 21 && c.Pieces >= c.Objects && c.Content >= 2*5<<20 && c.Sent > c.Content
+	})
+}
+
+// cost is what the defence of a site's pages cost.
+type cost struct {
+	Objects int   `json:"objects"`
+	Pieces  int   `json:"pieces"`
+	Content int64 `json:"content_bytes"`
+	Sent    int64 `json:"sent_bytes"`
+}
+
+func (w *world) cost(host string) cost {
+	w.t.Helper()
 	var status struct {
 		Running []struct {
 			Tenant struct {
-				Defence *struct {
-					Objects int   `json:"objects"`
-					Pieces  int   `json:"pieces"`
-					Content int64 `json:"content_bytes"`
-					Sent    int64 `json:"sent_bytes"`
-				} `json:"defence"`
+				Defence *cost `json:"defence"`
 			} `json:"tenant"`
 		} `json:"running"`
 	}
-	// The sidecar counts an object once its last byte is sent, when Chromium may have it. Two loads of ten objects each, the pages among them, and one page. The part of a text is not one of them, and Chromium may load the
-	// background once.
-	polltest.Until(t, func() error {
-		out := w.Run("news", "status", "--json")
-		if err := json.Unmarshal([]byte(out), &status); err != nil || len(status.Running) != 1 || status.Running[0].Tenant.Defence == nil {
-			return fmt.Errorf("%v: %s", err, out)
-		}
-		if cost := status.Running[0].Tenant.Defence; cost.Objects < 21 || cost.Pieces < cost.Objects || cost.Content < 2*5<<20 || cost.Sent <= cost.Content {
-			return fmt.Errorf("%+v", *cost)
+	out := w.Run(host, "status", "--json")
+	if err := json.Unmarshal([]byte(out), &status); err != nil || len(status.Running) != 1 || status.Running[0].Tenant.Defence == nil {
+		w.t.Fatalf("%v: %s", err, out)
+	}
+	return *status.Running[0].Tenant.Defence
+}
+
+// awaitCost waits for a cost. The sidecar counts an object once its last byte is sent, when Chromium may have it.
+func (w *world) awaitCost(host string, is func(cost) bool) {
+	w.t.Helper()
+	polltest.Until(w.t, func() error {
+		if c := w.cost(host); !is(c) {
+			return fmt.Errorf("%+v", c)
 		}
 		return nil
 	})
+}
+
+// The other strategies load the same in Chromium. With site-constant all pages have the same number of pieces of one size, whatever they
+// need. A user may go on without a defence.
+func TestOtherDefences(t *testing.T) {
+	w := newWorldWith(t, map[string][]string{news: {"--defence", "site-constant"}, shop: {"--defence", "pad-pow2"}})
+	c := w.chromium()
+	c.Scripts = true
+	made := map[string]page{}
+	for _, site := range []string{news, shop} {
+		made[site] = c.do(step{Open: "https://store." + zone + "/"}, step{Register: site, Show: "made"})["made"]
+		c.take(made[site])
+	}
+	to := func(site, path string) string { return strings.Replace(made[site].Links[site], "/?", path+"?", 1) }
+	const want = "loaded: rgb(1, 2, 3) 7 3 11 thirteen 17 5242880 nineteen 404 206"
+	seen := c.do(step{Open: to(shop, "/rich.html"), Title: "loaded", Show: shop})
+	if seen[shop].Title != want {
+		t.Errorf("%+v", seen[shop])
+	}
+	w.awaitCost("shop", func(c cost) bool { return c.Objects >= 10 && c.Sent > c.Content })
+	seen = c.do(
+		step{Open: to(news, "/page.html"), Show: "page", Settled: true},
+		step{Open: to(news, "/links.html"), Show: "links", Settled: true},
+		step{Open: to(news, "/rich.html"), Title: "loaded", Show: "rich", Settled: true},
+		step{Open: to(news, "/page.html"), Show: "again", Settled: true},
+	)
+	if seen["rich"].Title != want || strings.TrimSpace(seen["page"].Text) != "hidden" {
+		t.Errorf("%+v", seen)
+	}
+	pieces := 0
+	for i, n := range seen["again"].Had {
+		if pieces += n; n != seen["page"].Had[0] {
+			t.Errorf("page %d had %d pieces, and the first %d", i, n, seen["page"].Had[0])
+		}
+	}
+	if len(seen["again"].Had) != 4 {
+		t.Errorf("%v pieces", seen["again"].Had)
+	}
+	w.awaitCost("news", func(c cost) bool { return c.Pieces == pieces })
+	seen = c.do(step{Open: to(news, "/.well-known/heddle/plain"), Show: "plain"}, step{Open: to(news, "/page.html"), Show: "page"})
+	if cost := w.cost("news"); strings.TrimSpace(seen["page"].Text) != "hidden" || cost.Pieces != pieces {
+		t.Errorf("without the defence: %+v, %+v", seen["page"], cost)
+	}
+}
+
+// With the page defence a WebSocket, events and an upload of an application pass in Chromium. A password that browsers ask for does not: the page
+// says so, and the user goes on without the defence.
+func TestDefenceOfAnApplication(t *testing.T) {
+	const port = "8080"
+	w := newWorldWith(t, map[string][]string{news: {"--to", "http://127.0.0.1:" + port, "--defence", "pieces"}})
+	c := w.chromium()
+	c.Scripts = true
+	if _, err := peer.Start(t.Context(), w.Host("news"), "node", "../../pseudonym/tenant/testdata/app.mjs", port); err != nil {
+		t.Fatal(err)
+	}
+	made := c.do(step{Open: "https://store." + zone + "/"}, step{Register: news, Show: "made"})["made"]
+	c.take(made)
+	to := func(path string) string { return strings.Replace(made.Links[news], "/?", path+"?", 1) }
+	seen := c.do(
+		step{Open: to("/live"), Title: "live", Show: "live"},
+		step{Open: to("/login"), Show: "login"},
+	)
+	if got := seen["live"].Title; got != "live: hello, first second, 20000000" {
+		t.Errorf("%s", got)
+	}
+	if login := seen["login"]; !strings.Contains(login.Text, "asks for a password") || !strings.Contains(login.Links["go on without that"], "/.well-known/heddle/plain?to=%2Flogin") {
+		t.Errorf("%+v", login)
+	}
+	w.awaitCost("news", func(c cost) bool { return c.Objects >= 2 })
+}
+
+// A page of one tenant finds out nothing about a visitor's pseudonym of another one, even if it knows that name and the browser has the objects
+// in its cache (requirement R5). The zone is not on the public suffix list, so both are of the same site for the browser.
+func TestCrossOriginAttacks(t *testing.T) {
+	w := newWorld(t)
+	c := w.chromium()
+	c.Scripts = true
+	made := map[string]page{}
+	for _, site := range []string{news, shop} {
+		made[site] = c.do(step{Open: "https://store." + zone + "/"}, step{Register: site, Show: "made"})["made"]
+		c.take(made[site])
+	}
+	to := func(site, path string) string { return strings.Replace(made[site].Links[site], "/?", path+"?", 1) }
+	name := func(site string) string {
+		u, err := url.Parse(made[site].Links[site])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return u.Host
+	}
+	seen := c.do(
+		step{Open: to(news, "/rich.html"), Title: "loaded"},
+		step{Open: to(news, "/framed.html"), Title: "loaded"},
+		step{Open: to(news, "/attack.html") + "#" + name(news), Title: "attack: ", Show: "own"},
+		step{Open: to(shop, "/attack.html") + "#" + name(news), Title: "attack: ", Show: "other"},
+	)
+	const kinds = "image script style readable opaque cache import worker frame sizes"
+	own, other := seen["own"].Title, seen["other"].Title
+	for kind := range strings.FieldsSeq(kinds) {
+		if kind != "worker" && strings.Contains(own, kind+" refused") {
+			t.Errorf("the page that tries cannot see a difference for %s: %s", kind, own)
+		}
+		if !strings.Contains(other, kind+" refused") {
+			t.Errorf("%s: %s", kind, other)
+		}
+	}
 }

@@ -3,6 +3,7 @@ package pseudonym
 import (
 	"bytes"
 	"encoding/json"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	"heddle/internal/polltest"
 	"heddle/lab/labtest"
+	"heddle/lab/peer"
 )
 
 // get registers a pseudonym.
@@ -164,4 +166,48 @@ func TestOperator(t *testing.T) {
 	if _, talk, err := w.Try("cloud", "", "pseudonym", "backup", file, copied); err == nil || !strings.Contains(talk, "not there") {
 		t.Errorf("a backup over a backup: %v, %s", err, talk)
 	}
+}
+
+// nginx serves a site in place of the sidecar, with certificates of the real store: to the pseudonym's own client alone.
+func TestNginx(t *testing.T) {
+	w := newWorld(t)
+	inside := w.Host("news").Addrs()[0]
+	dir := filepath.Join(t.TempDir(), "nginx")
+	key := filepath.Join(t.TempDir(), "tenant.pem")
+	const other = "paper.example"
+	file := filepath.Join(w.dir, "cloud.toml")
+	id := strings.TrimSpace(w.Run("news", "pseudonym", "tenant", "key", "--identity", key))
+	w.Run("cloud", "pseudonym", "tenant", "add", file, other, "--address", netip.AddrPortFrom(inside, 4445).String(), "--key", id)
+	w.Start("news", "nginx can include", "pseudonym", "tenant", "nginx", "--zone", zone, "--store", w.cloud.At("news", other, inside).Store.String(), "--root", filepath.Join(w.dir, "root.pem"),
+		"--identity", key, "--to", "http://127.0.0.1:80", "--site", other, "--listen", inside.String()+":4445", "--nginx-dir", dir, "--gateway-from", netip.PrefixFrom(inside, 24).Masked().String())
+	conf := filepath.Join(t.TempDir(), "nginx.conf")
+	settings := "user root; daemon off; pid " + conf + ".pid; events {} http { access_log off; client_body_temp_path " + conf + ".body; proxy_temp_path " + conf + ".proxy; fastcgi_temp_path " + conf + ".f; uwsgi_temp_path " +
+		conf + ".u; scgi_temp_path " + conf + ".s; include " + dir + "/nginx.conf; }"
+	if err := os.WriteFile(conf, []byte(settings), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := peer.Start(t.Context(), w.Host("news"), "/usr/sbin/nginx", "-e", "stderr", "-c", conf); err != nil {
+		t.Fatal(err)
+	}
+	r, stranger, says := w.get(other), w.get(news), text(news) // the server that it has in common with the news
+	polltest.Await(t, "the new pseudonym works", func() bool {
+		got, status, err := w.curl(r, r.URL)
+		return err == nil && status == 200 && got == says
+	})
+	for name, try := range map[string]struct {
+		files registered
+		url   string
+	}{"no certificate": {registered{}, r.URL}, "another's certificate": {stranger, r.URL}} {
+		if got, status, err := w.curl(try.files, try.url); err == nil || status != 0 {
+			t.Errorf("%s: %q, %d", name, got, status)
+		}
+	}
+	if _, status, _ := w.curl(r, "https://"+r.Name+"/"); status != 404 {
+		t.Errorf("without the capability: %d", status)
+	}
+	w.Run("client", "pseudonym", "revoke", other)
+	polltest.Await(t, "the pseudonym ends", func() bool {
+		_, status, err := w.curl(r, r.URL)
+		return err != nil && status == 0
+	})
 }

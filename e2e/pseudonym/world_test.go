@@ -42,9 +42,14 @@ type world struct {
 // text is what each site says.
 func text(site string) string { return "this is " + site + ", and nobody else reads it" }
 
-// newWorld starts a cloud with the two sites, each a web server that knows nothing of pseudonyms. The sidecar of the news gets some
-// more flags.
+// newWorld is [newWorldWith] more flags for the sidecar of the news.
 func newWorld(t *testing.T, flags ...string) *world {
+	t.Helper()
+	return newWorldWith(t, map[string][]string{news: flags})
+}
+
+// newWorldWith starts a cloud with the two sites, each a web server that knows nothing of pseudonyms. Their sidecars get some more flags.
+func newWorldWith(t *testing.T, flags map[string][]string) *world {
 	t.Helper()
 	t.Parallel()
 	w := &world{Overlay: labtest.UpOverlay(t, lab.Cloud("cloud", "news", "shop")), t: t, dir: filepath.Join(t.TempDir(), "cloud"), sidecars: map[string]*peer.Process{}}
@@ -52,8 +57,8 @@ func newWorld(t *testing.T, flags ...string) *world {
 	if w.cloud, err = peer.StartCloud(t.Context(), w.Overlay.Overlay, w.dir, gateway); err != nil {
 		t.Fatal(err)
 	}
-	w.host(news, "news", flags...)
-	w.host(shop, "shop")
+	w.host(news, "news", flags[news]...)
+	w.host(shop, "shop", flags[shop]...)
 	return w
 }
 

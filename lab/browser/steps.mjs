@@ -14,6 +14,7 @@ try {
     try {
       await act(page, step)
       if (step.show) seen[step.show] = await look(page)
+      if (step.settled) seen[step.show].had = await settled()
     } catch (error) {
       if (!step.show) throw error
       seen[step.show] = { error: error.message.split('\n')[0] }
@@ -40,6 +41,14 @@ async function act(page, step) {
   }
   if (step.title) await page.waitForFunction((title) => document.title.startsWith(title), step.title)
   if (step.shot) await page.screenshot({ path: step.shot, fullPage: true })
+}
+
+// settled waits until the worker of the page defence has padded all pages, and returns how many pieces each had.
+async function settled() {
+  for (const end = Date.now() + order.timeout; Date.now() < end; await new Promise((resolve) => setTimeout(resolve, 100))) {
+    const all = await context.serviceWorkers()[0].evaluate(() => [...pages.values()])
+    if (all.every((page) => !page.open && !page.settles)) return all.map((page) => page.had)
+  }
 }
 
 // leave waits for the page that an act leads to.

@@ -46,6 +46,7 @@ type Step struct {
 	Click    string `json:"click,omitempty"`    // the text of a link or a button
 	Fresh    bool   `json:"fresh,omitempty"`    // empty the cache before anything else
 	Title    string `json:"title,omitempty"`    // then wait until the title begins so
+	Settled  bool   `json:"settled,omitempty"`  // then wait until the page defence has nothing more to fetch
 	Shot     string `json:"shot,omitempty"`     // then make a picture, a PNG file
 	Show     string `json:"show,omitempty"`     // the name under which [User.Do] returns what the user sees then
 }
@@ -59,7 +60,8 @@ type Seen struct {
 	Files            map[string][]byte // that the page offers, see [User.Take]
 	// Milliseconds is how long the page took from the beginning of the navigation to the end of its load event.
 	Milliseconds float64
-	Worker       bool // a Service Worker had the page
+	Worker       bool  // a Service Worker had the page
+	Had          []int // pieces of each page that the page defence fetched, if it has settled
 }
 
 // UserSupported returns nil, or an error that names what [NewUser] misses and wraps [peer.ErrMissing].

@@ -325,6 +325,35 @@ func TestTenantsGetTheirOwnOnly(t *testing.T) {
 	}
 }
 
+// A tenant lists the labels of its own pseudonyms that are good, and of nobody else's.
+func TestTenantsList(t *testing.T) {
+	s := newShelf(t)
+	made := map[string]pseudonym.Label{}
+	for name, site := range map[string]string{"mine": "news.example", "gone": "news.example", "other": "shop.example"} {
+		r, err := s.Register(t.Context(), site, ca.KeyID{1}, pseudonym.NewOwner())
+		if err != nil {
+			t.Fatal(err)
+		}
+		made[name], _ = zone.Label(r.Name)
+	}
+	if err := s.db.Revoke(t.Context(), made["gone"], time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		ListPath(time.Time{}):               `["` + string(made["mine"]) + `"]`,
+		ListPath(time.Now().Add(time.Hour)): `[]`,
+		EntryPath + "?since=x":              "since is no time",
+	} {
+		r := httptest.NewRequest(http.MethodGet, path, nil)
+		r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{s.tenants["news.example"]}}
+		w := httptest.NewRecorder()
+		s.Tenants().ServeHTTP(w, r)
+		if got := strings.TrimSpace(w.Body.String()); got != want {
+			t.Errorf("%s: %s, want %s", path, got, want)
+		}
+	}
+}
+
 // A tenant says whom it trusts for itself alone, and learns of the sites that links may lead to.
 func TestTenantsTrust(t *testing.T) {
 	s := newShelf(t)

@@ -37,6 +37,7 @@ type Changed struct {
 func (s *Store) Tenants() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+EntryPath+"{label}", s.tenant(s.sendEntry))
+	mux.HandleFunc("GET "+EntryPath+"{$}", s.tenant(s.sendLabels))
 	mux.HandleFunc("GET "+ChangesPath, s.tenant(s.sendChanges))
 	mux.HandleFunc("GET "+SitesPath, s.tenant(s.sendSites))
 	mux.HandleFunc("PUT "+TrustsPath, s.tenant(s.takeTrusts))

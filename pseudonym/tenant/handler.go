@@ -5,7 +5,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httputil"
-	"net/url"
+	"strings"
 
 	"heddle/pseudonym"
 	"heddle/pseudonym/mutual"
@@ -14,23 +14,29 @@ import (
 
 // handler admits requests that show the capability, and passes them to the site's own server.
 type handler struct {
-	names *mutual.Server
-	zone  pseudonym.Zone
-	hosts func(site string) bool // whether the cloud has a site
-	log   *slog.Logger
-	to    *httputil.ReverseProxy
-	hides *defence.Defence // may be nil
+	names   *mutual.Server
+	zone    pseudonym.Zone
+	hosts   func(site string) bool // whether the cloud has a site
+	rewrite []string
+	inside  *inside // how a site in this process is reached
+	to      *httputil.ReverseProxy
+	hides   *defence.Defence // may be nil
 }
 
 // entryKey is the key of the context's value that has the pseudonym of a request.
 type entryKey struct{}
 
-func newHandler(zone pseudonym.Zone, names *mutual.Server, hosts func(string) bool, s defence.Strategy, to *url.URL, log *slog.Logger) *handler {
-	h := &handler{names: names, zone: zone, hosts: hosts, log: log}
+func newHandler(o Options, names *mutual.Server, hosts func(site string) bool) *handler {
+	h := &handler{names: names, zone: o.Zone, hosts: hosts, rewrite: o.Rewrite, inside: newInside()}
+	way := newTransport()
+	if o.Site != nil {
+		way.DialContext = h.inside.dial
+	}
 	h.to = &httputil.ReverseProxy{
+		Transport: whole{way, o.Rewrite},
 		Rewrite: func(r *httputil.ProxyRequest) {
 			e := r.In.Context().Value(entryKey{}).(*mutual.Entry)
-			r.SetURL(to)
+			r.SetURL(o.To)
 			r.Out.Host = e.Site
 			r.SetXForwarded()
 			r.Out.Header.Set("X-Forwarded-Host", e.Site)
@@ -39,26 +45,36 @@ func newHandler(zone pseudonym.Zone, names *mutual.Server, hosts func(string) bo
 		},
 		ModifyResponse: h.namesIn,
 		FlushInterval:  -1, // events of the server leave at once
-		ErrorLog:       slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+		ErrorLog:       slog.NewLogLogger(o.Log.Handler(), slog.LevelWarn),
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
 			if r.Context().Err() == nil {
-				log.Warn("the site's server does not answer", "error", err)
+				o.Log.Warn("the site's server does not answer, or not as it should", "error", err)
 			}
 			http.Error(w, "the site does not answer", http.StatusBadGateway)
 		},
 	}
-	if s != nil {
-		h.hides = defence.New(s, h.to)
+	if o.Defence != nil {
+		h.hides = defence.New(o.Defence, h.to)
 	}
 	return h
 }
 
 // ServeHTTP implements [http.Handler].
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	seal(w.Header())
 	e, ok := h.names.Visit(w, r)
 	if !ok {
 		return
 	}
+	if r.Method == http.MethodConnect { // nobody needs it, and what comes after it is no request
+		w.WriteHeader(http.StatusNotImplemented)
+		return
+	}
+	if strings.HasPrefix(r.URL.Path, formPath) {
+		h.form(w, r, e)
+		return
+	}
+	w = final{w}
 	r = r.WithContext(context.WithValue(r.Context(), entryKey{}, e))
 	if h.hides != nil {
 		h.hides.Serve(w, r, string(e.Label))
@@ -66,3 +82,25 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.to.ServeHTTP(w, r)
 	}
 }
+
+// sealed are headers by which a browser keeps the objects of a pseudonym from pages of other origins, also those that it has in its cache. Other
+// tenants are of the same site if the zone is not on the public suffix list, and share that cache.
+var sealed = map[string]string{"Cross-Origin-Resource-Policy": "same-origin", "Vary": "Sec-Fetch-Site"}
+
+func seal(header http.Header) {
+	for key, value := range sealed {
+		header.Set(key, value)
+	}
+}
+
+// final drops interim answers of the site's server. Those with early hints would lead a browser to what they name.
+type final struct{ http.ResponseWriter }
+
+func (f final) WriteHeader(status int) {
+	if status >= http.StatusOK || status == http.StatusSwitchingProtocols {
+		f.ResponseWriter.WriteHeader(status)
+	}
+}
+
+// Unwrap is for [http.ResponseController].
+func (f final) Unwrap() http.ResponseWriter { return f.ResponseWriter }

@@ -69,7 +69,7 @@ func newFront(t *testing.T, serve http.HandlerFunc) *front {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.handler = newHandler(zone, names, func(site string) bool { return site == "shop.example" }, nil, to, slog.New(slog.DiscardHandler))
+	f.handler = newHandler(Options{Zone: zone, To: to, Log: slog.New(slog.DiscardHandler)}, names, func(site string) bool { return site == "shop.example" })
 	return f
 }
 
@@ -297,8 +297,6 @@ func TestPagesHaveThePseudonym(t *testing.T) {
 		"type=text/plain":                   text,
 		"type=application/json":             text,
 		"type=":                             text,
-		"type=text/html&encoding=br":        text, // which nobody asked for
-		"type=text/html&part=1":             text,
 	} {
 		r := f.ask("/?"+query, func(r *http.Request) {
 			f.cookie(r)
@@ -351,4 +349,99 @@ func TestBrokenPage(t *testing.T) {
 		f.cookie(r)
 		*r = *r.WithContext(context.WithValue(r.Context(), http.ServerContextKey, &http.Server{})) // else a proxy takes it for a test
 	})
+}
+
+// A form that asks another site of the cloud leads to the linker with what was typed. One that sends there is refused.
+func TestFormsToOtherSites(t *testing.T) {
+	f := newFront(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		io.WriteString(w, `<form action="https://shop.example/find?old=1">`)
+	})
+	page, err := io.ReadAll(f.ask("/", f.cookie).Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	z := html.NewTokenizer(bytes.NewReader(page))
+	z.Next()
+	action, whole := strings.CutPrefix(z.Token().Attr[0].Val, "https://"+f.name())
+	if !whole || !strings.HasPrefix(action, formPath) {
+		t.Fatalf("%s", page)
+	}
+	f.seen = nil
+	r := f.ask(action+"?q=a%26b", f.cookie)
+	u, err := url.Parse(r.Header.Get("Location"))
+	if err != nil || r.StatusCode != http.StatusSeeOther || u.Host != zone.Linker() {
+		t.Fatalf("%s %v %v", r.Status, u, err)
+	}
+	if l := pseudonym.ParseLink(u.Query()); l.To != "https://shop.example/find?q=a%26b" || !l.Proved(f.e.Capability) {
+		t.Errorf("%+v", l)
+	}
+	for target, status := range map[string]int{action + "x": 404, formPath: 404, formPath + "aHR0cHM6Ly9ldmlsLmV4YW1wbGUv": 404} { // https://evil.example/
+		if r := f.ask(target, f.cookie); r.StatusCode != status {
+			t.Errorf("%s: %s", target, r.Status)
+		}
+	}
+	if r := f.ask(action, func(r *http.Request) { f.cookie(r); r.Method = http.MethodPost }); r.StatusCode != http.StatusForbidden || r.Header.Get("Location") != "" {
+		t.Errorf("sent: %s %v", r.Status, r.Header)
+	}
+	if f.seen != nil {
+		t.Error("the site was asked")
+	}
+}
+
+// Script files and JSON are changed if the site wants that, and only where a URL has its whole name.
+func TestRewrite(t *testing.T) {
+	const text = `fetch("https://` + site + `/x"); "https:\/\/` + site + `"; "` + site + `"; "https://` + site + `.evil.example"`
+	f := newFront(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", r.URL.Query().Get("type"))
+		io.WriteString(w, text)
+	})
+	changed := strings.NewReplacer("//"+site+"/", "//"+f.name()+"/", `\/\/`+site, `\/\/`+f.name()).Replace(text)
+	for _, c := range []struct {
+		rewrite []string
+		kind    string
+		want    string
+	}{
+		{nil, "text/javascript", text}, {nil, "application/json", text},
+		{[]string{"json"}, "text/javascript", text}, {[]string{"json"}, "application/json", changed},
+		{[]string{"scripts", "json"}, "application/javascript", changed}, {[]string{"scripts", "json"}, "application/ld%2Bjson", changed},
+		{[]string{"scripts"}, "text/plain", text},
+	} {
+		f.rewrite = c.rewrite
+		body, err := io.ReadAll(f.ask("/?type="+c.kind, f.cookie).Body)
+		if err != nil || string(body) != c.want {
+			t.Errorf("%v, %s: %q, want %q", c.rewrite, c.kind, body, c.want)
+		}
+	}
+}
+
+// Every answer keeps pages of other origins from what it has, also the answer to who lacks the capability (requirement R5).
+func TestOtherOriginsAreKeptOut(t *testing.T) {
+	allowed := ""
+	f := newFront(t, func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Access-Control-Allow-Origin", allowed)
+		h.Set("Access-Control-Allow-Credentials", "true")
+		h.Set("Timing-Allow-Origin", "*")
+		h.Set("Cross-Origin-Resource-Policy", "cross-origin")
+		h.Set("Vary", "Accept")
+	})
+	for _, c := range []struct{ origin, want string }{{"*", ""}, {"null", ""}, {"https://shop.example", ""}, {"https://" + site, "https://" + f.name()}, {"https://" + site + ".evil.example", ""}} {
+		allowed = c.origin
+		h := f.ask("/", f.cookie).Header
+		if got := h.Get("Access-Control-Allow-Origin"); got != c.want || c.want == "" && (h.Get("Access-Control-Allow-Credentials") != "" || h.Get("Timing-Allow-Origin") != "") {
+			t.Errorf("%s: %v", c.origin, h)
+		}
+		if got := h.Values("Cross-Origin-Resource-Policy"); !slices.Equal(got, []string{"same-origin"}) || h.Get("Cross-Origin-Opener-Policy") != "same-origin-allow-popups" {
+			t.Errorf("%v", h)
+		}
+		if got := strings.Join(h.Values("Vary"), ", "); got != "Sec-Fetch-Site, Accept" {
+			t.Errorf("it varies by %s", got)
+		}
+	}
+	for name, edit := range map[string]func(*http.Request){"without the capability": nil, "by another tenant's page": func(r *http.Request) { f.cookie(r); r.Header.Set("Sec-Fetch-Site", "same-site") }} {
+		if r := f.ask("/", edit); r.StatusCode != 404 || r.Header.Get("Cross-Origin-Resource-Policy") != "same-origin" {
+			t.Errorf("%s: %s %v", name, r.Status, r.Header)
+		}
+	}
 }

@@ -3,6 +3,7 @@ package tenant
 import (
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"heddle/pseudonym"
@@ -55,11 +56,24 @@ func (h *handler) namesIn(r *http.Response) error {
 		r.Header.Set("Referrer-Policy", "same-origin")
 	}
 	r.Header.Set("Strict-Transport-Security", "max-age=31536000")
+	if r.Header.Get("Cross-Origin-Opener-Policy") == "" {
+		r.Header.Set("Cross-Origin-Opener-Policy", "same-origin-allow-popups")
+	}
+	r.Header.Del("Cross-Origin-Resource-Policy") // it has one already: see seal
+	// Nobody but the site's own pages can ask for anything here, whomever the site permits that by its own name.
+	if r.Header.Get("Access-Control-Allow-Origin") != "https://"+name {
+		for _, key := range []string{"Access-Control-Allow-Origin", "Access-Control-Allow-Credentials", "Timing-Allow-Origin"} {
+			r.Header.Del(key)
+		}
+	}
 	for _, key := range []string{"Alt-Svc", "Public-Key-Pins", "Expect-CT", "Report-To", "NEL"} { // which name other places, or are kept for the name
 		r.Header.Del(key)
 	}
-	pages(r, page.NewHost(e.Site, name).WithLinks(link))
-	return nil
+	host := page.NewHost(e.Site, name).WithLinks(link).WithForms(func(u *url.URL) (string, bool) { return h.formTo(u, e) })
+	if slices.Contains(h.rewrite, "scripts") {
+		host = host.WithScripts()
+	}
+	return h.pages(r, host)
 }
 
 // link leads a link to another site of the cloud to the linker. ok is false for other links.

@@ -107,6 +107,16 @@ func (s *source) look(ctx context.Context) error {
 	return nil
 }
 
+// labels asks for the pseudonyms that were made at a time or later.
+func (s *source) labels(ctx context.Context, since time.Time) (all []pseudonym.Label, err error) {
+	r, err := s.get(ctx, store.ListPath(since))
+	if err != nil {
+		return nil, err
+	}
+	defer r.Body.Close()
+	return all, json.NewDecoder(io.LimitReader(r.Body, mostSites)).Decode(&all)
+}
+
 // hosts reports whether the cloud has a site.
 func (s *source) hosts(site string) bool {
 	sites := s.sites.Load()

@@ -3,7 +3,6 @@ package tenant
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/pem"
 	"log/slog"
 	"net"
@@ -31,7 +30,7 @@ type way string
 func (w way) Route(context.Context, pseudonym.Label) (string, error) { return string(w), nil }
 
 // run serves on a port of its own until the test ends.
-func run(t *testing.T, serve func(context.Context, net.Listener) error) (at string) {
+func run(t testing.TB, serve func(context.Context, net.Listener) error) (at string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -58,28 +57,13 @@ func TestPostgreSQL(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	issuer, root := catest.NewIssuer(t, string(zone))
-	serverKey, clientKey, otherKey := catest.NewKey(t), catest.NewKey(t), catest.NewKey(t)
-	e := &mutual.Entry{Label: pseudonym.NewLabel(), Site: site, Expires: time.Now().Add(time.Hour)}
-	name := zone.Name(e.Label)
-	cert, err := issuer.Server(name, serverKey.Public(), time.Now(), e.Expires)
+	k := newKeys(t)
+	otherKey := catest.NewKey(t)
+	other, err := ca.Client(k.name, otherKey, time.Now(), k.Expires)
 	if err != nil {
 		t.Fatal(err)
 	}
-	e.Chain = append([][]byte{cert.Raw}, issuer.Chain()...)
-	if e.Key, err = x509.MarshalPKCS8PrivateKey(serverKey); err != nil {
-		t.Fatal(err)
-	}
-	client, err := ca.Client(name, clientKey, time.Now(), e.Expires)
-	if err != nil {
-		t.Fatal(err)
-	}
-	other, err := ca.Client(name, otherKey, time.Now(), e.Expires)
-	if err != nil {
-		t.Fatal(err)
-	}
-	e.Client = ca.KeyOf(client)
-	names, err := mutual.NewServer(zone, known{e}, 10, streamProtocols...)
+	names, err := mutual.NewServer(zone, known{k.Entry}, 10, streamProtocols...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,12 +74,12 @@ func TestPostgreSQL(t *testing.T) {
 
 	dir := t.TempDir()
 	file := func(name string) string { return filepath.Join(dir, name) }
-	for name, der := range map[string][]byte{"root.pem": root.Raw, "cert.pem": client.Raw, "other.pem": other.Raw} {
+	for name, der := range map[string][]byte{"root.pem": k.root.Raw, "cert.pem": k.client.Certificate[0], "other.pem": other.Raw} {
 		if err := os.WriteFile(file(name), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := keyfile.Create(file("key.pem"), clientKey); err != nil {
+	if err := keyfile.Create(file("key.pem"), k.client.PrivateKey); err != nil {
 		t.Fatal(err)
 	}
 	if err := keyfile.Create(file("other-key.pem"), otherKey); err != nil {
@@ -106,7 +90,7 @@ func TestPostgreSQL(t *testing.T) {
 		t.Fatal(err)
 	}
 	psql := func(cert, key string) (string, error) {
-		settings := []string{"host=" + name, "hostaddr=127.0.0.1", "port=" + port, "user=heddle", "dbname=" + strings.TrimPrefix(database.Path, "/"), "sslmode=verify-full",
+		settings := []string{"host=" + k.name, "hostaddr=127.0.0.1", "port=" + port, "user=heddle", "dbname=" + strings.TrimPrefix(database.Path, "/"), "sslmode=verify-full",
 			"sslrootcert=" + file("root.pem"), "sslcert=" + file(cert), "sslkey=" + file(key), "gssencmode=disable", "connect_timeout=60"}
 		out, err := exec.CommandContext(t.Context(), "psql", "--no-psqlrc", "--tuples-only", "--no-align", "--command", "SELECT 6 * 7", strings.Join(settings, " ")).CombinedOutput()
 		return strings.TrimSpace(string(out)), err
@@ -118,9 +102,7 @@ func TestPostgreSQL(t *testing.T) {
 		t.Errorf("another client: %q", out)
 	}
 	// A browser cannot be made to talk to it.
-	roots := x509.NewCertPool()
-	roots.AddCert(root)
-	config := &tls.Config{ServerName: name, RootCAs: roots, NextProtos: []string{"h2", "http/1.1"}, Certificates: []tls.Certificate{{Certificate: [][]byte{client.Raw}, PrivateKey: clientKey}}}
+	config := &tls.Config{ServerName: k.name, RootCAs: k.roots, NextProtos: []string{"h2", "http/1.1"}, Certificates: []tls.Certificate{k.client}}
 	if c, err := tls.Dial("tcp", at, config); err == nil {
 		c.Close()
 		t.Error("a browser is let in")

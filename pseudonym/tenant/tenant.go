@@ -24,10 +24,12 @@ type Options struct {
 	Store    *url.URL         // of the cloud
 	TLS      *tls.Config      // with the tenant's certificate and the cloud's root, to ask the store
 	To       *url.URL         // the site's own web server: http://HOST:PORT or https://HOST:PORT
+	Site     http.Handler     // or the site itself, in this process
 	Stream   string           // or its server that speaks something else, HOST:PORT or unix:FILE
 	Gateways []netip.Prefix   // which say by the PROXY protocol who the client is; others are clients themselves
 	Trusts   []string         // sites whose links may lead to pseudonyms of this one
 	Defence  defence.Strategy // of pages, or nil
+	Rewrite  []string         // what else than pages and style sheets has the site's name replaced: "scripts", "json"
 	Size     int              // pseudonyms in memory
 	Log      *slog.Logger
 }
@@ -38,10 +40,15 @@ type Sidecar struct {
 	source *source
 	names  *mutual.Server
 	site   *handler
+
+	headerFor time.Duration // of a request
 }
 
 // clients are the limits of connections whose pseudonym was proved.
 var clients = connlimit.Limits{All: 65_536, Network: 8192, Source: 1024}
+
+// mostHeader bounds the header of a request, in bytes.
+const mostHeader = 64 << 10
 
 // headerFor bounds how long a client may take for the header of a request, and idleFor how long a connection may have none.
 const (
@@ -53,17 +60,30 @@ const (
 
 // New returns a sidecar.
 func New(o Options) (*Sidecar, error) {
-	s := &Sidecar{o: o, source: newSource(o.Store, o.TLS, o.Trusts, o.Log)}
+	from := newSource(o.Store, o.TLS, o.Trusts, o.Log)
+	s, err := newSidecar(o, from, from.hosts)
+	if err == nil {
+		s.source = from
+	}
+	return s, err
+}
+
+// newSidecar returns one that knows pseudonyms and the cloud's sites from elsewhere, and follows no store.
+func newSidecar(o Options, from mutual.Source, hosts func(site string) bool) (*Sidecar, error) {
+	s := &Sidecar{o: o, headerFor: headerFor}
 	var err error
 	if o.Stream != "" {
-		s.names, err = mutual.NewServer(o.Zone, s.source, o.Size, streamProtocols...)
+		s.names, err = mutual.NewServer(o.Zone, from, o.Size, streamProtocols...)
 		return s, err
+	}
+	if o.Site != nil {
+		s.o.To, o.To = insideURL, insideURL
 	}
 	if o.To.Scheme != "http" && o.To.Scheme != "https" || o.To.Host == "" {
 		return nil, &errhint.Error{What: "to " + o.To.String(), Why: "it is no address of a web server", Hint: "such as http://127.0.0.1:8080"}
 	}
-	s.names, err = mutual.NewServer(o.Zone, s.source, o.Size, "h2", "http/1.1")
-	s.site = newHandler(o.Zone, s.names, s.source.hosts, o.Defence, o.To, o.Log)
+	s.names, err = mutual.NewServer(o.Zone, from, o.Size, "h2", "http/1.1")
+	s.site = newHandler(o, s.names, hosts)
 	return s, err
 }
 
@@ -99,11 +119,18 @@ func (s *Sidecar) Serve(ctx context.Context, l net.Listener) error {
 	}()
 	defer func() { <-followed }()
 	defer cancel()
+	return s.serve(ctx, l)
+}
+
+func (s *Sidecar) serve(ctx context.Context, l net.Listener) error {
 	if s.site == nil {
 		return s.serveStream(ctx, l)
 	}
+	if s.o.Site != nil {
+		defer s.site.inside.serve(s.o.Site)()
+	}
 	web := &http.Server{Handler: s.site, TLSConfig: &tls.Config{NextProtos: []string{"h2", "http/1.1"}},
-		ReadHeaderTimeout: headerFor, IdleTimeout: idleFor, MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(s.o.Log.Handler(), slog.LevelDebug)}
+		ReadHeaderTimeout: s.headerFor, IdleTimeout: idleFor, MaxHeaderBytes: mostHeader, ErrorLog: slog.NewLogLogger(s.o.Log.Handler(), slog.LevelDebug)}
 	ended := make(chan error, 1)
 	go func() {
 		ended <- web.Serve(s.names.Listener(ctx, gateway.Introduced(l, s.o.Gateways), connlimit.NewPlaces(clients)))

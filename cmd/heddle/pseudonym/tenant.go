@@ -40,7 +40,7 @@ tenant runs a sidecar in front of the site's web server, which stays as it is.`,
   heddle pseudonym tenant add cloud.toml news.example --address 192.0.2.7:4443 --key sha256:...
   heddle pseudonym tenant run tenant.toml`,
 	}
-	cmd.AddCommand(newTenantAddCommand(), newTenantListCommand(), newTenantRemoveCommand(), newTenantKeyCommand(), newTenantRunCommand())
+	cmd.AddCommand(newTenantAddCommand(), newTenantListCommand(), newTenantRemoveCommand(), newTenantKeyCommand(), newTenantRunCommand(), newTenantNginxCommand())
 	return cmd
 }
 
@@ -250,7 +250,8 @@ While the store does not answer, pseudonyms that the sidecar knows stay usable.
 or PostgreSQL. It gets the bytes of the holders of pseudonyms alone.
 
 In pages, style sheets, redirects and cookies it replaces the site's own name by
-the pseudonym. Names in scripts that pages load stay: use relative links there.
+the pseudonym. In scripts that pages load, and in JSON, it does so with --rewrite:
+only where a URL has the whole name.
 
 With --defence a Service Worker in the user's browser loads what pages need in
 pieces that are padded, so that their sizes tell less about the page. Browsers
@@ -273,40 +274,46 @@ user's own pseudonyms of those sites that trust this one.`,
 			return runTenant(cmd, t)
 		},
 	}
-	bind.Flags(cmd, &t)
+	bind.Flags(cmd, &t, "zone", "store", "root", "identity", "to", "listen", "gateway-from", "trusts", "defence", "rewrite", "size")
 	return cmd
 }
 
-func runTenant(cmd *cobra.Command, t config.PseudonymTenant) error {
+// tenantOptions reads what a sidecar needs.
+func tenantOptions(cmd *cobra.Command, t config.PseudonymTenant) (o tenant.Options, err error) {
 	key, err := loadTenantKey(t.Identity, false)
 	if err != nil {
-		return err
+		return o, err
 	}
 	own, err := tenantCertificate(key)
 	if err != nil {
-		return err
+		return o, err
 	}
 	text, err := os.ReadFile(t.Root)
 	roots := x509.NewCertPool()
 	if err != nil || !roots.AppendCertsFromPEM(text) {
-		return &path.Error{What: "the root " + t.Root, Why: "it holds no certificate", Hint: "take root.pem of the cloud's operator", Err: err}
+		return o, &path.Error{What: "the root " + t.Root, Why: "it holds no certificate", Hint: "take root.pem of the cloud's operator", Err: err}
 	}
 	zone, err := pseudonym.ParseZone(t.Zone)
 	if err != nil {
-		return err
+		return o, err
 	}
-	to, stream, err := t.Target()
-	if err != nil {
-		return err
+	o = tenant.Options{Zone: zone, Store: &url.URL{Scheme: "https", Host: t.Store}, Gateways: t.Gateways(), Trusts: t.Trusts, Rewrite: t.Rewrite, Size: t.Size,
+		TLS: &tls.Config{ServerName: cloud.TenantsLabel + "." + string(zone), RootCAs: roots, MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{own}},
+		Log: slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))}
+	if o.Defence, err = defence.Parse(t.Defence); err != nil {
+		return o, err
 	}
-	hides, err := defence.Parse(t.Defence)
+	o.To, o.Stream, err = t.Target()
+	return o, err
+}
+
+func runTenant(cmd *cobra.Command, t config.PseudonymTenant) error {
+	o, err := tenantOptions(cmd, t)
 	if err != nil {
 		return err
 	}
 	stderr := cmd.ErrOrStderr()
-	s, err := tenant.New(tenant.Options{Zone: zone, Store: &url.URL{Scheme: "https", Host: t.Store}, To: to, Stream: stream, Gateways: t.Gateways(), Trusts: t.Trusts, Defence: hides, Size: t.Size,
-		TLS: &tls.Config{ServerName: cloud.TenantsLabel + "." + string(zone), RootCAs: roots, MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{own}},
-		Log: slog.New(slog.NewTextHandler(stderr, nil))})
+	s, err := tenant.New(o)
 	if err != nil {
 		return err
 	}

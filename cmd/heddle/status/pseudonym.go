@@ -2,6 +2,8 @@ package status
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"heddle/internal/text"
@@ -34,5 +36,12 @@ func tenantText(b *strings.Builder, name string, s *tenant.Status) {
 	fmt.Fprintf(b, "%s: running\n  sidecar of %s, %s open\n", name, s.To, text.About(s.Live, "connection"))
 	if d := s.Defence; d != nil {
 		fmt.Fprintf(b, "  defence: %s in %s; %s as %s\n", text.About(d.Objects, "object"), text.About(d.Pieces, "piece"), text.Size(d.Content), text.Size(d.Sent))
+		var all []string
+		for _, name := range slices.Sorted(maps.Keys(d.Would)) {
+			all = append(all, name+" "+text.Size(d.Would[name]))
+		}
+		if len(all) > 0 {
+			fmt.Fprintf(b, "  each strategy would have sent: %s\n", strings.Join(all, ", "))
+		}
 	}
 }

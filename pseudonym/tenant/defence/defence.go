@@ -37,6 +37,7 @@ var bootPolicy = func() string {
 // Defence answers for a site with a strategy. It is safe for concurrent use.
 type Defence struct {
 	strategy Strategy
+	unit     int // of a [unitStrategy], else 0
 	worker   string
 	next     http.Handler
 
@@ -45,26 +46,31 @@ type Defence struct {
 
 	room room
 
+	// page is how many units the page of the site that needed most had, with the one that asks for this number.
+	page atomic.Int64
+
 	objects, pieces, content, sent atomic.Uint64
+	would                          map[string]*atomic.Uint64 // be sent by each strategy
 }
+
+// Numbers of units of a page. A page that needs more shows it; else one visitor could make all others load much.
+const (
+	leastPage = 32
+	mostPage  = 256
+)
 
 // New returns a defence before a handler.
 func New(s Strategy, next http.Handler) *Defence {
-	worker := strings.Replace(workerText, "const MOST = 1 ", fmt.Sprintf("const MOST = %d ", s.Most()), 1)
-	return &Defence{strategy: s, worker: worker, next: next, loads: map[loadKey]*load{}, room: room{of: map[string]*share{}}}
-}
-
-// Cost is what a defence did, and what it cost in bytes.
-type Cost struct {
-	Objects uint64 `json:"objects"`
-	Pieces  uint64 `json:"pieces"`
-	Content uint64 `json:"content_bytes"`
-	Sent    uint64 `json:"sent_bytes"`
-}
-
-// Cost returns the sums since the start.
-func (d *Defence) Cost() Cost {
-	return Cost{d.objects.Load(), d.pieces.Load(), d.content.Load(), d.sent.Load()}
+	d := &Defence{strategy: s, next: next, loads: map[loadKey]*load{}, room: room{of: map[string]*share{}}, would: map[string]*atomic.Uint64{}}
+	for name := range strategies {
+		d.would[name] = &atomic.Uint64{}
+	}
+	if u, ok := s.(unitStrategy); ok {
+		d.unit = u.Unit()
+	}
+	d.page.Store(leastPage)
+	d.worker = strings.NewReplacer("const MOST = 1 ", fmt.Sprintf("const MOST = %d ", s.Most()), "const UNITS = false ", fmt.Sprintf("const UNITS = %t ", d.unit > 0)).Replace(workerText)
+	return d
 }
 
 // Serve answers a request of a visitor, whom it knows by any name.

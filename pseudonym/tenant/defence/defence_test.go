@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -46,6 +47,7 @@ type part struct {
 	content []byte
 	whole   bool // of an object that passes in one
 	size    int  // with padding
+	number  int  // that the header says
 }
 
 func read(t *testing.T, w *httptest.ResponseRecorder) (p part) {
@@ -53,6 +55,10 @@ func read(t *testing.T, w *httptest.ResponseRecorder) (p part) {
 	b := w.Body.Bytes()
 	if w.Code != http.StatusOK || w.Header().Get(pieceHeader) == "" || len(b) < 8 {
 		t.Fatalf("no piece: %d %s", w.Code, b[:min(len(b), 200)])
+	}
+	var err error
+	if p.number, err = strconv.Atoi(w.Header().Get(pieceHeader)); err != nil {
+		t.Fatal(err)
 	}
 	p.size = len(b)
 	meta, length := binary.BigEndian.Uint32(b), binary.BigEndian.Uint32(b[4:])
@@ -331,7 +337,7 @@ func TestOddRequests(t *testing.T) {
 	var asked atomic.Int64
 	d := New(pieces{}, site(&asked))
 	id := newID()
-	for name, header := range map[string]string{"empty": " ", "short": id, "a long id": id + "0 1 0 x x", "no number": id + " x 0 x x", "none": id + " 0 0 x x", "too many": id + " 17 0 x x",
+	for name, header := range map[string]string{"empty": " ", "short": id, "a long id": id + "0 1 0 x x", "no number": id + " x 0 x x", "none": id + " 0 0 x x", "units": id + " 0 1 pad x", "too many": id + " 17 0 x x",
 		"beyond": id + " 3 3 x x", "negative": id + " 3 -1 x x", "more": id + " 1 0 x x x"} {
 		if w := visit(d, "alice", "/10", func(r *http.Request) { r.Header.Set(pieceHeader, header) }); w.Code != http.StatusBadRequest {
 			t.Errorf("%s: %d", name, w.Code)
@@ -395,6 +401,26 @@ func TestBoot(t *testing.T) {
 	}
 }
 
+// A site that asks for a password gets none by the worker, and its user learns why, and how to go on.
+func TestPassword(t *testing.T) {
+	d := New(pieces{}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("WWW-Authenticate", "Basic")
+		w.WriteHeader(http.StatusUnauthorized)
+		w.Write(object(1000))
+	}))
+	ask := func(dest string) part {
+		return read(t, visit(d, "alice", "/a?b=c&d", func(r *http.Request) { r.Header.Set(pieceHeader, newID()+" 1 0 navigate "+dest) }))
+	}
+	page := ask("document")
+	if page.meta.Status != http.StatusUnauthorized || !bytes.Contains(page.content, []byte(`href="`+plainPath+`?to=%2Fa%3Fb%3Dc%26d"`)) || strings.Contains(fmt.Sprint(page.meta.Headers), "Basic") {
+		t.Errorf("%+v %s", page.meta, page.content)
+	}
+	if image := ask("image"); !bytes.Equal(image.content, object(1000)) {
+		t.Errorf("an image: %s", image.content)
+	}
+	empty(t, d)
+}
+
 func TestParse(t *testing.T) {
 	if s, err := Parse(None); s != nil || err != nil {
 		t.Error(s, err)
@@ -419,7 +445,7 @@ func FuzzPiece(f *testing.F) {
 	f.Add("00000000000000000000000000000000 3 1 cors empty")
 	f.Fuzz(func(t *testing.T, header string) {
 		a, ok := parse(header)
-		if ok && (len(a.id) != 32 || a.count < 1 || a.count > mostPieces || a.index < 0 || a.index >= a.count) {
+		if ok && (len(a.id) != 32 || a.count < 0 || a.count > mostPieces || a.index < 0 || a.index >= a.count && a.count > 0) {
 			t.Errorf("%q is %+v", header, a)
 		}
 	})

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"net/http"
 	"strconv"
@@ -12,12 +13,16 @@ import (
 	"time"
 )
 
-// pieceHeader is of a request for a piece, "ID COUNT INDEX MODE DESTINATION", and of an answer that is one.
+// pieceHeader is of a request for a piece, "ID COUNT INDEX MODE DESTINATION", and of an answer that is one. A count of 0 asks for units, as
+// many as the object has, and the answer's header says how many that are. If the mode is padMode too, the request is for a unit without
+// content, the index is how many units the page had before, and the answer's header says how many it shall have.
 const pieceHeader = "Heddle-Piece"
 
 const (
 	mostObject = 4 << 20 // bytes; a larger object passes in one piece, without padding
-	mostPieces = 16      // of an object, whatever the strategy was when the browser got its worker
+	padMode    = "pad"
+	mostPieces = 16   // of an object, whatever the strategy was when the browser got its worker
+	mostUnits  = 9999 // of an object, or a page, which has four digits
 	keepFor    = 30 * time.Second
 )
 
@@ -29,6 +34,7 @@ type loadKey struct{ visitor, id string }
 // load is one object that a browser fetches in pieces. Its first request asks the site's server.
 type load struct {
 	visitor string
+	asked   int // how many pieces the browser drew, or 0 for as many units as it takes
 	count   int
 	left    int // pieces that were not asked for; the defence's mu guards it
 	ready   chan struct{}
@@ -55,11 +61,11 @@ func parse(header string) (a asked, ok bool) {
 		return a, false
 	}
 	count, err := strconv.Atoi(f[1])
-	if err != nil || count < 1 || count > mostPieces {
+	if err != nil || count < 0 || count > mostPieces {
 		return a, false
 	}
 	index, err := strconv.Atoi(f[2])
-	if err != nil || index < 0 || index >= count {
+	if err != nil || index < 0 || index >= count && count > 0 || index > mostUnits {
 		return a, false
 	}
 	return asked{f[0], f[3], f[4], count, index}, true
@@ -68,8 +74,12 @@ func parse(header string) (a asked, ok bool) {
 // piece answers with one piece of an object.
 func (d *Defence) piece(w http.ResponseWriter, r *http.Request, visitor, header string) {
 	a, ok := parse(header)
-	if !ok {
-		http.Error(w, "no piece is named so", http.StatusBadRequest)
+	if !ok || (a.count == 0) != (d.unit > 0) { // the browser may still have a worker of another strategy
+		http.Error(w, "no piece is named so; load this page again", http.StatusBadRequest)
+		return
+	}
+	if a.mode == padMode && d.unit > 0 {
+		d.pad(w, a.index)
 		return
 	}
 	l, first := d.enter(loadKey{visitor, a.id}, a.count)
@@ -82,6 +92,7 @@ func (d *Defence) piece(w http.ResponseWriter, r *http.Request, visitor, header 
 		r.Header.Set("Sec-Fetch-Mode", a.mode)
 		r.Header.Set("Sec-Fetch-Dest", a.dest)
 		d.fetch(w, r, l)
+		d.cut(loadKey{visitor, a.id}, l)
 	}
 	select {
 	case <-l.ready:
@@ -91,13 +102,16 @@ func (d *Defence) piece(w http.ResponseWriter, r *http.Request, visitor, header 
 	switch {
 	case l.passed && first:
 	case l.passed:
-		d.send(w, []byte("{}"), nil)
+		d.send(w, 1, []byte("{}"), nil)
 	case l.failed:
 		panic(http.ErrAbortHandler)
+	case d.unit > 0:
+		meta, content := d.unitOf(l, a.index)
+		d.send(w, l.count, meta, content)
 	default:
 		size := (len(l.body) + l.count - 1) / l.count
 		from := min(a.index*size, len(l.body))
-		d.send(w, l.meta, l.body[from:min(from+size, len(l.body))])
+		d.send(w, 1, l.meta, l.body[from:min(from+size, len(l.body))])
 	}
 }
 
@@ -110,7 +124,10 @@ func (d *Defence) enter(key loadKey, count int) (l *load, first bool) {
 		if !d.room.enter(key.visitor) {
 			return nil, false
 		}
-		l = &load{visitor: key.visitor, count: count, left: count, ready: make(chan struct{})}
+		l = &load{visitor: key.visitor, asked: count, count: count, left: count, ready: make(chan struct{})}
+		if count == 0 {
+			l.left = mostUnits // until it is known
+		}
 		d.loads[key] = l
 		time.AfterFunc(keepFor, func() {
 			<-l.ready
@@ -119,7 +136,7 @@ func (d *Defence) enter(key loadKey, count int) (l *load, first bool) {
 			d.forget(key, l)
 		})
 	}
-	if l.count != count || l.left == 0 {
+	if l.asked != count || l.left == 0 {
 		return nil, false
 	}
 	if l.left--; l.left == 0 {
@@ -155,29 +172,33 @@ func (d *Defence) fetch(w http.ResponseWriter, r *http.Request, l *load) {
 	}()
 	d.next.ServeHTTP(rec, r)
 	d.objects.Add(1)
+	if rec.status == http.StatusUnauthorized && rec.header.Get("WWW-Authenticate") != "" && r.Header.Get("Sec-Fetch-Dest") == "document" && !l.passed {
+		rec.refusePassword(r.URL.RequestURI())
+	}
 	if l.failed = rec.full; l.failed || l.passed {
 		return
 	}
 	rec.WriteHeader(http.StatusOK)
 	l.meta = rec.meta()
 	rec.keep()
+	d.compare(l)
 }
 
-// send writes a piece and its padding.
-func (d *Defence) send(w http.ResponseWriter, meta, content []byte) {
+// send writes a piece and its padding. number is what its header says.
+func (d *Defence) send(w http.ResponseWriter, number int, meta, content []byte) {
 	b := frame(meta, uint32(len(content)))
 	b = append(b, content...)
 	total := d.strategy.Padded(len(b))
 	d.pieces.Add(1)
 	d.content.Add(uint64(len(content)))
 	d.sent.Add(uint64(total))
-	pieceHeaders(w.Header())
+	pieceHeaders(w.Header(), number)
 	w.Header().Set("Content-Length", strconv.Itoa(total))
 	_, _ = w.Write(append(b, make([]byte, total-len(b))...)) // the client is gone if it fails
 }
 
-func pieceHeaders(h http.Header) {
-	h.Set(pieceHeader, "1")
+func pieceHeaders(h http.Header, number int) {
+	h.Set(pieceHeader, fmt.Sprintf("%04d", number)) // as long as any other
 	h.Set("Content-Type", "application/octet-stream")
 	h.Set("Cache-Control", "no-store")
 }
@@ -239,7 +260,7 @@ func (r *recorder) Write(b []byte) (int, error) {
 func (r *recorder) pass() error {
 	r.l.passed = true
 	r.keep()
-	pieceHeaders(r.to.Header())
+	pieceHeaders(r.to.Header(), 1)
 	b := append(frame(r.meta(), unbounded), r.body...)
 	r.d.room.giveBack(r.l.visitor, len(r.body))
 	r.d.pieces.Add(1)

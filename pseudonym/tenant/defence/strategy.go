@@ -18,8 +18,14 @@ type Strategy interface {
 	Padded(n int) int
 }
 
+// unitStrategy is a [Strategy] that fetches each object in as many units of one size as it takes, and pads the number of units of each page.
+type unitStrategy interface {
+	Strategy
+	Unit() int // in bytes
+}
+
 // strategies have their names. None is not among them.
-var strategies = map[string]Strategy{"pieces": pieces{}, "pad-pow2": padPow2{}}
+var strategies = map[string]Strategy{"pieces": pieces{}, "pad-pow2": padPow2{}, "site-constant": siteConstant{}}
 
 // None is the name of no defence.
 const None = "none"

@@ -1,5 +1,8 @@
 // The Service Worker of the page defence: it fetches what the site's pages load in pieces that the sidecar pads.
 const MOST = 1 // the largest number of pieces; the sidecar sets it
+const UNITS = false // objects come in as many units as they take, and each page in as many as any other; the sidecar sets it
+const QUIET = 100 // ms without a request after which a page has loaded
+const PLAIN = '/.well-known/heddle/plain'
 const HEADER = 'Heddle-Piece'
 const UNBOUNDED = 0xffffffff // the length of content that goes on to the end
 
@@ -7,16 +10,57 @@ self.addEventListener('install', () => self.skipWaiting())
 self.addEventListener('activate', (event) => event.waitUntil(self.clients.claim()))
 self.addEventListener('fetch', (event) => {
   const request = event.request
+  if (new URL(request.url).pathname === PLAIN) { // the user goes on without the defence
+    event.respondWith(self.registration.unregister().then(() => fetch(request)))
+    return
+  }
   const live = (request.headers.get('accept') ?? '').includes('text/event-stream')
   if (request.method !== 'GET' || new URL(request.url).origin !== self.location.origin || request.headers.has('range') || live) return
-  event.respondWith(load(request))
+  const page = pageOf(event.resultingClientId || event.clientId)
+  page.open++
+  event.respondWith(load(page, request).finally(() => page.open--))
+  if (UNITS) event.waitUntil(settle(page))
 })
 
+// Pages that are loading, by the browser's name for them: how many pieces each had, and how many objects are on their way.
+const pages = new Map()
+
+function pageOf(id) {
+  if (!pages.has(id)) {
+    pages.set(id, { had: 0, open: 0, settles: false })
+    if (pages.size > 100) pages.delete(pages.keys().next().value)
+  }
+  return pages.get(id)
+}
+
+// settle fetches units without content once a page has loaded, until it had as many units as any other.
+async function settle(page) {
+  if (page.settles) return
+  page.settles = true
+  try {
+    for (let before = -1; before !== page.had || page.open; await new Promise((resolve) => setTimeout(resolve, QUIET))) before = page.had
+    const most = await filler(page)
+    await Promise.all(Array.from({ length: Math.max(0, most - page.had) }, () => filler(page)))
+  } finally {
+    page.settles = false
+  }
+}
+
+// filler fetches a unit without content, and returns how many units a page has.
+async function filler(page) {
+  const had = page.had++
+  const response = await fetch('/.well-known/heddle/pad', { headers: { [HEADER]: `${newID()} 0 ${had} pad empty` }, credentials: 'same-origin', cache: 'no-store' })
+  await response.arrayBuffer()
+  return Number(response.headers.get(HEADER))
+}
+
+function newID() {
+  return [...crypto.getRandomValues(new Uint8Array(16))].map((b) => b.toString(16).padStart(2, '0')).join('')
+}
+
 // load returns what the site's server answered. It follows redirects within the site itself: a browser would fetch what they lead to whole.
-async function load(request, url = request.url, hops = 0) {
-  const id = [...crypto.getRandomValues(new Uint8Array(16))].map((b) => b.toString(16).padStart(2, '0')).join('')
-  const count = draw()
-  const all = await Promise.all(Array.from({ length: count }, (_, i) => piece(request, url, id, count, i)))
+async function load(page, request, url = request.url, hops = 0) {
+  const all = await pieces(page, request, url, newID())
   const strange = all.find((p) => p.response)
   if (strange) return strange.response
   const stream = all.find((p) => p.length === UNBOUNDED)
@@ -25,13 +69,24 @@ async function load(request, url = request.url, hops = 0) {
   if ([301, 302, 303, 307, 308].includes(status) && location) {
     const next = new URL(location[1], url)
     const follow = request.redirect === 'follow' && next.origin === self.location.origin && hops < 20
-    return follow ? load(request, next.href, hops + 1) : Response.redirect(next, status)
+    return follow ? load(page, request, next.href, hops + 1) : Response.redirect(next, status)
   }
   const encoded = headers.some(([name, value]) => name.toLowerCase() === 'content-encoding' && value.toLowerCase() === 'gzip')
   let body = stream ? stream.rest : new Blob(all.map((p) => p.content)).stream()
   if (encoded) body = body.pipeThrough(new DecompressionStream('gzip'))
   const bodiless = [101, 204, 205, 304].includes(status)
   return new Response(bodiless ? null : body, { status, headers: headers.filter(([name]) => name.toLowerCase() !== 'content-encoding') })
+}
+
+// pieces fetches all pieces of an object.
+async function pieces(page, request, url, id) {
+  const some = (count, from, to) => Promise.all(Array.from({ length: to - from }, (_, i) => piece(page, request, url, id, count, from + i)))
+  if (!UNITS) {
+    const count = draw()
+    return some(count, 0, count)
+  }
+  const [first] = await some(0, 0, 1)
+  return first.response || first.length === UNBOUNDED ? [first] : [first, ...await some(0, 1, first.units)]
 }
 
 // draw returns a number of pieces, each as likely as any other.
@@ -44,13 +99,15 @@ function draw() {
 
 // piece fetches one piece: the length of a description and of the content (32 bits each), both, and padding. If something else than a
 // piece comes, it is the response.
-async function piece(request, url, id, count, index) {
+async function piece(page, request, url, id, count, index) {
+  page.had++
   const headers = new Headers(request.headers)
   headers.set(HEADER, `${id} ${count} ${index} ${request.mode} ${request.destination || 'empty'}`)
   const response = await fetch(url, {
     headers, credentials: 'same-origin', cache: 'no-store', redirect: 'manual', referrer: request.referrer, referrerPolicy: request.referrerPolicy, signal: request.signal,
   })
   if (!response.headers.has(HEADER)) return { response }
+  const units = Number(response.headers.get(HEADER))
   const input = new Input(response.body.getReader())
   const view = new DataView((await input.take(8)).buffer)
   const meta = JSON.parse(new TextDecoder().decode(await input.take(view.getUint32(0))))
@@ -58,7 +115,7 @@ async function piece(request, url, id, count, index) {
   if (length === UNBOUNDED) return { meta, length, rest: input.rest() }
   const content = await input.take(length)
   await input.skip()
-  return { meta, length, content }
+  return { meta, length, content, units }
 }
 
 // Input reads from a stream.

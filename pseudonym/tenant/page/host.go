@@ -14,6 +14,8 @@ type Host struct {
 	from []byte // in lower case
 	to   []byte
 	link func(*url.URL) (string, bool) // may be nil
+	form func(*url.URL) (string, bool) // may be nil
+	open bool                          // scripts of the site change too
 }
 
 // NewHost takes names in lower case.
@@ -22,6 +24,18 @@ func NewHost(from, to string) *Host { return &Host{from: []byte(from), to: []byt
 // WithLinks also replaces where links of pages lead, if link says so. Links are what a person follows: elements a and area.
 func (h Host) WithLinks(link func(*url.URL) (string, bool)) *Host {
 	h.link = link
+	return &h
+}
+
+// WithForms also replaces where forms of pages send what they ask for, if form says so.
+func (h Host) WithForms(form func(*url.URL) (string, bool)) *Host {
+	h.form = form
+	return &h
+}
+
+// WithScripts says that [Host.Text] changes the site's script files too, so that their hashes in pages are not true any more.
+func (h Host) WithScripts() *Host {
+	h.open = true
 	return &h
 }
 

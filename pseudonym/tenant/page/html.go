@@ -2,6 +2,7 @@ package page
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"io"
 	"net/url"
@@ -11,7 +12,8 @@ import (
 	"golang.org/x/net/html"
 )
 
-// mostToken bounds a tag, a comment or a text in memory, in bytes. What is larger passes as it is, and so does all after it.
+// mostToken bounds a tag, a comment or a text in memory, in bytes. In what is larger, and in all after it, the host is replaced wherever it
+// stands, as in a style sheet.
 const mostToken = 1 << 20
 
 // urls are attributes that hold one URL (HTML, section "Attributes").
@@ -33,7 +35,9 @@ func (h *Host) HTML(w io.Writer, r io.Reader) error {
 			return h.end(out, z, raw, r)
 		case html.StartTagToken, html.SelfClosingTagToken:
 			token := z.Token()
-			within = token.Data
+			if within = token.Data; within == "noscript" {
+				z.NextIsNotRawText() // for browsers without scripts it is not
+			}
 			if !h.tag(&token) {
 				out.Write(raw)
 				break
@@ -61,11 +65,11 @@ func (h *Host) HTML(w io.Writer, r io.Reader) error {
 
 // end copies the rest of a page whose tokens are too large.
 func (h *Host) end(out *bufio.Writer, z *html.Tokenizer, raw []byte, r io.Reader) error {
-	out.Write(raw)
 	err := z.Err()
 	if errors.Is(err, html.ErrBufferExceeded) {
-		out.Write(z.Buffered())
-		_, err = io.Copy(out, r)
+		_, err = io.Copy(out, h.Text(io.MultiReader(bytes.NewReader(raw), bytes.NewReader(z.Buffered()), r)))
+	} else {
+		out.Write(raw)
 	}
 	if errors.Is(err, io.EOF) {
 		err = nil
@@ -81,8 +85,14 @@ func (h *Host) tag(t *html.Token) (changed bool) {
 		value := a.Val
 		switch {
 		case urls[key]:
-			if value = h.URL(value); value == a.Val && (t.Data == "a" || t.Data == "area") {
-				value = h.elsewhere(value)
+			if value = h.URL(value); value != a.Val {
+				break
+			}
+			switch {
+			case t.Data == "a", t.Data == "area":
+				value = elsewhere(value, h.link)
+			case key == "action", key == "formaction":
+				value = elsewhere(value, h.form)
 			}
 		case key == "srcset", key == "imagesrcset", key == "content", key == "style", key == "ping", key == "srcdoc", strings.HasPrefix(key, "data-"), strings.HasPrefix(key, "on"):
 			value = h.String(value)
@@ -94,13 +104,13 @@ func (h *Host) tag(t *html.Token) (changed bool) {
 	return h.unsealed(t) || changed
 }
 
-// unsealed removes the hash of a style sheet of the site itself, since [Host.Text] may have changed that. It reports whether there was
+// unsealed removes the hash of a style sheet of the site itself, or of a script, since [Host.Text] may have changed that. It reports whether there was
 // one.
 func (h *Host) unsealed(t *html.Token) bool {
 	own := false
 	for _, a := range t.Attr {
 		u, err := url.Parse(strings.TrimSpace(a.Val))
-		own = own || t.Data == "link" && a.Key == "href" && err == nil && (u.Host == "" || u.Host == string(h.to))
+		own = own || (t.Data == "link" && a.Key == "href" || h.open && t.Data == "script" && a.Key == "src") && err == nil && (u.Host == "" || u.Host == string(h.to))
 	}
 	before := len(t.Attr)
 	if own {
@@ -109,16 +119,16 @@ func (h *Host) unsealed(t *html.Token) bool {
 	return len(t.Attr) < before
 }
 
-// elsewhere replaces a link to another site.
-func (h *Host) elsewhere(text string) string {
-	if h.link == nil {
+// elsewhere replaces the URL of another site, if by, which may be nil, says so.
+func elsewhere(text string, by func(*url.URL) (string, bool)) string {
+	if by == nil {
 		return text
 	}
 	u, err := url.Parse(strings.TrimSpace(text))
 	if err != nil || u.Host == "" {
 		return text
 	}
-	if to, ok := h.link(u); ok {
+	if to, ok := by(u); ok {
 		return to
 	}
 	return text

@@ -1,0 +1,359 @@
+package tenant
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+	"golang.org/x/net/websocket"
+
+	"heddle/internal/polltest"
+	"heddle/pseudonym/mutual"
+)
+
+// socket opens a WebSocket by HTTP/1.1, as a browser does.
+func (v *visit) socket(t testing.TB, path string) *websocket.Conn {
+	t.Helper()
+	config, err := websocket.NewConfig("wss://"+v.name+path, "https://"+v.name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.Header.Set("Cookie", mutual.CookieName+"="+v.Capability.String())
+	c, err := websocket.NewClient(config, v.dial(t, "http/1.1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// A WebSocket passes, the application sees its own name as the origin, and the socket ends with the pseudonym.
+func TestWebSocket(t *testing.T) {
+	v := newVisit(t, Options{}, node(t)).start(t)
+	c := v.socket(t, "/socket")
+	echo := func(text string) error {
+		if _, err := c.Write([]byte(text)); err != nil {
+			return err
+		}
+		got := make([]byte, len(text))
+		if _, err := io.ReadFull(c, got); err != nil || string(got) != text {
+			return fmt.Errorf("%q, %w", got, err)
+		}
+		return nil
+	}
+	for _, text := range []string{"hello", "//" + site, strings.Repeat("x", 125)} {
+		if err := echo(text); err != nil {
+			t.Fatalf("%q: %v", text, err)
+		}
+	}
+	v.gone.Store(true)
+	v.names.Forget(t.Context(), v.Label)
+	polltest.Await(t, "the socket ends with its pseudonym", func() bool { return echo("still here") != nil })
+}
+
+// A WebSocket by HTTP/2 (RFC 8441) is not offered, and one that comes nevertheless is refused without asking the application. Browsers
+// then take HTTP/1.1.
+func TestWebSocketByHTTP2(t *testing.T) {
+	var asked atomic.Int64
+	behind := serving(t, func(http.ResponseWriter, *http.Request) { asked.Add(1) })
+	v := newVisit(t, Options{}, behind).start(t)
+	c := v.dial(t, "h2")
+	io.WriteString(c, http2.ClientPreface)
+	f := http2.NewFramer(c, c)
+	if err := f.WriteSettings(); err != nil {
+		t.Fatal(err)
+	}
+	var block bytes.Buffer
+	e := hpack.NewEncoder(&block)
+	for _, h := range [][2]string{{":method", "CONNECT"}, {":protocol", "websocket"}, {":scheme", "https"}, {":path", "/socket"}, {":authority", v.name}, {"sec-websocket-version", "13"},
+		{"cookie", mutual.CookieName + "=" + v.Capability.String()}} {
+		e.WriteField(hpack.HeaderField{Name: h[0], Value: h[1]})
+	}
+	if err := f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block.Bytes(), EndHeaders: true}); err != nil {
+		t.Fatal(err)
+	}
+	for refused := false; !refused; {
+		frame, err := f.ReadFrame()
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch frame := frame.(type) {
+		case *http2.SettingsFrame:
+			if value, ok := frame.Value(http2.SettingEnableConnectProtocol); ok && value != 0 {
+				t.Error("the extension is offered")
+			}
+		case *http2.RSTStreamFrame:
+			refused = true
+		case *http2.HeadersFrame:
+			t.Fatal("an answer")
+		}
+	}
+	if asked.Load() != 0 {
+		t.Error("the application was asked")
+	}
+}
+
+// An event arrives before the next one is sent.
+func TestServerSentEvents(t *testing.T) {
+	at := node(t)
+	for _, protocol := range protocols {
+		v := newVisit(t, Options{}, at).start(t)
+		c := v.browser(t, protocol)
+		r, err := c.Get("https://" + v.name + "/events")
+		if err != nil {
+			t.Fatal(err)
+		}
+		in := bufio.NewReader(r.Body)
+		if line, err := in.ReadString('\n'); err != nil || line != "data: first\n" {
+			t.Fatalf("%s: %q, %v", protocol, line, err)
+		}
+		v.get(t, c, "GET", "/poke", nil)
+		if rest, err := io.ReadAll(in); err != nil || string(rest) != "\ndata: second\n\n" {
+			t.Errorf("%s: %q, %v", protocol, rest, err)
+		}
+		r.Body.Close()
+	}
+}
+
+// The beginning of a page arrives before the application has the rest, compressed or not.
+func TestPagesLeaveAtOnce(t *testing.T) {
+	for _, accepts := range []string{"", "gzip"} {
+		rest := make(chan bool)
+		v := newVisit(t, Options{}, serving(t, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "text/html")
+			out, flush := io.Writer(w), func() error { return nil }
+			if r.Header.Get("Accept-Encoding") == "gzip" {
+				w.Header().Set("Content-Encoding", "gzip")
+				z := newPacker(w)
+				defer z.Close()
+				out, flush = z, z.Flush
+			}
+			fmt.Fprintf(out, `<a href="//%s/">`, site)
+			flush()
+			http.NewResponseController(w).Flush()
+			<-rest
+		})).start(t)
+		q, err := http.NewRequest("GET", "https://"+v.name+"/", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		q.Header.Set("Accept-Encoding", accepts)
+		r, err := v.browser(t, "h2").Do(q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := decoders[r.Header.Get("Content-Encoding")](r.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := `<a href="//` + v.name + `/">`
+		got := make([]byte, len(want))
+		if _, err := io.ReadFull(body, got); err != nil || string(got) != want || r.Header.Get("Content-Encoding") != accepts {
+			t.Errorf("%q: %q, %v", accepts, got, err)
+		}
+		close(rest)
+		r.Body.Close()
+	}
+}
+
+// Parts of files pass. Of pages only the whole does, since names in a part cannot be changed.
+func TestRangesAndConditions(t *testing.T) {
+	root := t.TempDir()
+	page := `<a href="https://` + site + `/">` + strings.Repeat("x", 1000)
+	for name, text := range map[string]string{"page.html": page, "file.bin": "0123456789"} {
+		if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	v := newVisit(t, Options{}, serveFiles(t, root)).start(t)
+	mine := strings.Replace(page, site, v.name, 1)
+	for _, protocol := range protocols {
+		c := v.browser(t, protocol)
+		file, _ := v.get(t, c, "GET", "/file.bin", nil)
+		html, text := v.get(t, c, "GET", "/page.html", nil)
+		if text != mine || html.Header.Get("Accept-Ranges") != "" || file.Header.Get("Accept-Ranges") != "bytes" {
+			t.Errorf("%s: %q %v", protocol, text, html.Header)
+		}
+		tag, weak, date := file.Header.Get("ETag"), html.Header.Get("ETag"), file.Header.Get("Last-Modified")
+		if !strings.HasPrefix(weak, "W/") || tag == "" || strings.HasPrefix(tag, "W/") {
+			t.Errorf("%s: tags %s and %s", protocol, tag, weak)
+		}
+		for _, one := range []struct {
+			path   string
+			header []string
+			status int
+			text   string
+		}{
+			{"/file.bin", []string{"Range", "bytes=2-4"}, 206, "234"},
+			{"/file.bin", []string{"Range", "bytes=-2"}, 206, "89"},
+			{"/file.bin", []string{"Range", "bytes=20-"}, 416, ""},
+			{"/file.bin", []string{"Range", "bytes=2-4", "If-Range", tag}, 206, "234"},
+			{"/file.bin", []string{"Range", "bytes=2-4", "If-Range", `"other"`}, 200, "0123456789"},
+			{"/file.bin", []string{"If-None-Match", tag}, 304, ""},
+			{"/file.bin", []string{"If-Modified-Since", date}, 304, ""},
+			{"/file.bin", []string{"If-Match", `"other"`}, 412, ""},
+			{"/page.html", []string{"Range", "bytes=0-10"}, 200, mine},
+			{"/page.html", []string{"Range", "bytes=0-1,5-6"}, 200, mine},
+			{"/page.html", []string{"Range", "bytes=0-10", "If-Range", weak}, 200, mine},
+			{"/page.html", []string{"If-None-Match", weak}, 304, ""},
+		} {
+			r, text := v.get(t, c, "GET", one.path, nil, one.header...)
+			if r.StatusCode != one.status || (one.status < 400 && text != one.text) {
+				t.Errorf("%s: %s %v: %s %q", protocol, one.path, one.header, r.Status, text)
+			}
+		}
+		if r, _ := v.get(t, c, "HEAD", "/file.bin", nil); r.ContentLength != 10 {
+			t.Errorf("%s: HEAD: %v", protocol, r.Header)
+		}
+	}
+}
+
+// stream is an upload of so many bytes. It notes the largest heap that it sees.
+type stream struct {
+	left int64
+	heap *uint64
+	sum  io.Writer
+}
+
+func (s *stream) Read(b []byte) (int, error) {
+	if s.left == 0 {
+		return 0, io.EOF
+	}
+	n := min(int64(len(b)), s.left)
+	if n >= 8 {
+		binary.BigEndian.PutUint64(b, uint64(s.left))
+	}
+	if s.sum != nil {
+		s.sum.Write(b[:n])
+	}
+	if s.left>>22 != (s.left-n)>>22 {
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		*s.heap = max(*s.heap, m.HeapAlloc)
+	}
+	s.left -= n
+	return int(n), nil
+}
+
+// An upload passes while it comes, with its length or without, and takes no memory for its size.
+func TestUploads(t *testing.T) {
+	const size, mostHeap = 96 << 20, 48 << 20
+	v := newVisit(t, Options{}, node(t)).start(t)
+	for _, protocol := range protocols {
+		for _, length := range []int64{size, -1} {
+			hash, heap := sha256.New(), uint64(0)
+			q, err := http.NewRequest("PUT", "https://"+v.name+"/upload", io.NopCloser(&stream{size, &heap, hash}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			q.ContentLength = length
+			r, err := v.browser(t, protocol).Do(q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, err := io.ReadAll(r.Body)
+			if want := fmt.Sprintf("%d %s", size, hex.EncodeToString(hash.Sum(nil))); err != nil || string(text) != want {
+				t.Errorf("%s, length %d: %q, want %q (%v)", protocol, length, text, want, err)
+			}
+			if heap == 0 || heap > mostHeap {
+				t.Errorf("%s, length %d: %d MiB of heap for %d MiB", protocol, length, heap>>20, size>>20)
+			}
+		}
+	}
+}
+
+// A client that waits for permission gets it, and an upload that the application refuses does not seem to succeed.
+func TestUploadsThatWait(t *testing.T) {
+	v := newVisit(t, Options{}, node(t)).start(t)
+	c := v.dial(t, "http/1.1")
+	fmt.Fprintf(c, "PUT /upload HTTP/1.1\r\nHost: %s\r\nCookie: %s=%s\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n", v.name, mutual.CookieName, v.Capability)
+	in := bufio.NewReader(c)
+	first, err := http.ReadResponse(in, nil)
+	if err != nil || first.StatusCode != http.StatusContinue {
+		t.Fatalf("%+v, %v", first, err)
+	}
+	io.WriteString(c, "abc")
+	r, err := http.ReadResponse(in, nil)
+	if err != nil || r.StatusCode != http.StatusOK {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	for _, protocol := range protocols {
+		heap := uint64(0)
+		q, err := http.NewRequest("PUT", "https://"+v.name+"/refuse", io.NopCloser(&stream{64 << 20, &heap, nil}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Its connection may break in the midst of the upload, before its answer was read.
+		if r, err := v.browser(t, protocol).Do(q); err == nil && r.StatusCode != http.StatusRequestEntityTooLarge && r.StatusCode != http.StatusBadGateway {
+			t.Errorf("%s: %s", protocol, r.Status)
+		}
+	}
+}
+
+// The password of HTTP authentication passes, and so does the question for it.
+func TestHTTPAuthentication(t *testing.T) {
+	v := newVisit(t, Options{}, node(t)).start(t)
+	for _, protocol := range protocols {
+		c := v.browser(t, protocol)
+		if r, _ := v.get(t, c, "GET", "/login", nil); r.StatusCode != http.StatusUnauthorized || r.Header.Get("WWW-Authenticate") != `Basic realm="app"` {
+			t.Errorf("%s: %s %v", protocol, r.Status, r.Header)
+		}
+		q, _ := http.NewRequest("GET", "https://"+v.name+"/login", nil)
+		q.SetBasicAuth("alice", "secret")
+		r, err := c.Do(q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text, _ := io.ReadAll(r.Body); string(text) != "welcome" {
+			t.Errorf("%s: %q", protocol, text)
+		}
+	}
+}
+
+// An application of Node.js works as it is: pages in any encoding, forms, redirects, cookies.
+func TestNode(t *testing.T) {
+	v := newVisit(t, Options{}, node(t)).start(t)
+	want := `<a href="https://` + v.name + `/next">next</a><form action="https://` + v.name + `/form" method="post"></form>`
+	for _, protocol := range protocols {
+		c := v.browser(t, protocol)
+		for _, encoding := range []string{"", "gzip", "br", "deflate"} {
+			if _, text := v.get(t, c, "GET", "/?encoding="+encoding, nil); text != want {
+				t.Errorf("%s, %s: %q", protocol, encoding, text)
+			}
+		}
+		r, _ := v.get(t, c, "POST", "/form", strings.NewReader("a=b"), "Origin", "https://"+v.name)
+		if got := r.Header.Get("Location"); r.StatusCode != 303 || got != "https://"+v.name+"/done" {
+			t.Errorf("%s: %s %s", protocol, r.Status, got)
+		}
+		if cookies := c.Jar.Cookies(&url.URL{Scheme: "https", Host: v.name}); len(cookies) != 2 {
+			t.Errorf("%s: %v", protocol, cookies)
+		}
+		if r, text := v.get(t, c, "GET", "/hints", nil); text != "hinted" || r.Header.Get("Link") != "" {
+			t.Errorf("%s: %q %v", protocol, text, r.Header)
+		}
+	}
+}
+
+// Hints of what a page will need, which come before its answer, do not reach the browser: they have the site's own name.
+func TestEarlyHints(t *testing.T) {
+	v := newVisit(t, Options{}, node(t)).start(t)
+	c := v.dial(t, "http/1.1")
+	fmt.Fprintf(c, "GET /hints HTTP/1.1\r\nHost: %s\r\nCookie: %s=%s\r\nConnection: close\r\n\r\n", v.name, mutual.CookieName, v.Capability)
+	all, err := io.ReadAll(c)
+	if err != nil || !bytes.HasPrefix(all, []byte("HTTP/1.1 200 OK\r\n")) || bytes.Contains(all, []byte(site)) {
+		t.Errorf("%q, %v", all, err)
+	}
+}
