@@ -20,14 +20,14 @@ func newTenantNginxCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "nginx [FILE]",
 		Short: "Serve a site's pseudonyms by nginx",
-		Long: `Nginx writes a configuration by which nginx serves a site's pseudonyms in place of
-the sidecar, and then runs beside it until it is interrupted: it keeps the
+		Long: `Nginx writes a configuration by which nginx serves a site's pseudonyms in place
+of the sidecar, and then runs beside it until it is interrupted: it keeps the
 certificates in a directory, and tells nginx for each request whether the
 pseudonym's own client sent it, with the capability. Without it nginx answers
 nobody. FILE is a tenant.toml, whose keys have the names of the flags.
 
-Include DIR/nginx.conf in the section http of nginx.conf. nginx's workers must be
-able to read the directory. Let it have their group:
+Include DIR/nginx.conf in the section http of nginx.conf. nginx's workers have
+to read the directory. Let it have their group:
 
   install -d -g www-data -m 2750 DIR
 

@@ -250,8 +250,8 @@ While the store does not answer, pseudonyms that the sidecar knows stay usable.
 or PostgreSQL. It gets the bytes of the holders of pseudonyms alone.
 
 In pages, style sheets, redirects and cookies it replaces the site's own name by
-the pseudonym. In scripts that pages load, and in JSON, it does so with --rewrite:
-only where a URL has the whole name.
+the pseudonym. In scripts that pages load, and in JSON, it does so with
+--rewrite, and only where a URL has the whole name.
 
 With --defence a Service Worker in the user's browser loads what pages need in
 pieces that are padded, so that their sizes tell less about the page. Browsers
