@@ -330,7 +330,7 @@ func TestTenantsList(t *testing.T) {
 	s := newShelf(t)
 	made := map[string]pseudonym.Label{}
 	for name, site := range map[string]string{"mine": "news.example", "gone": "news.example", "other": "shop.example"} {
-		r, err := s.Register(t.Context(), site, ca.KeyID{1}, pseudonym.NewOwner())
+		r, err := s.Register(t.Context(), site, ca.KeyID{byte(len(made) + 1)}, pseudonym.NewOwner())
 		if err != nil {
 			t.Fatal(err)
 		}
