@@ -45,8 +45,9 @@ The issuing certificate ends after two years.
 
 With --import the issuing certificate is an intermediate of your own CA. Its
 name constraints have to permit ZONE alone and exclude all addresses; init says
-what is wrong. Users trust your CA's root then, which may vouch for other names too.
-With --renew as well it replaces an intermediate by a new one of the same key.
+what is wrong. Users trust your CA's root then, which may vouch for other names
+too. With --renew as well it replaces an intermediate by a new one of the same
+key.
 
 ZONE is a domain of yours. Delegate it to the machine of serve, where the
 nameserver runs, and have it added to the public suffix list, so that tenants
