@@ -263,23 +263,28 @@ func TestOtherDefences(t *testing.T) {
 		t.Errorf("%+v", seen[shop])
 	}
 	w.awaitCost("shop", func(c cost) bool { return c.Objects >= 10 && c.Sent > c.Content })
-	seen = c.do(
-		step{Open: to(news, "/page.html"), Show: "page", Settled: true},
-		step{Open: to(news, "/links.html"), Show: "links", Settled: true},
-		step{Open: to(news, "/rich.html"), Title: "loaded", Show: "rich", Settled: true},
-		step{Open: to(news, "/page.html"), Show: "again", Settled: true},
-	)
-	if seen["rich"].Title != want || strings.TrimSpace(seen["page"].Text) != "hidden" {
-		t.Errorf("%+v", seen)
-	}
+	// The worker learns how many pieces a page needs, and a busy machine loads some so late that it learns more.
 	pieces := 0
-	for i, n := range seen["again"].Had {
-		if pieces += n; n != seen["page"].Had[0] {
-			t.Errorf("page %d had %d pieces, and the first %d", i, n, seen["page"].Had[0])
+	for try := 1; ; try++ {
+		seen = c.do(
+			step{Open: to(news, "/rich.html"), Title: "loaded", Show: "rich", Settled: true},
+			step{Open: to(news, "/page.html"), Show: "page", Settled: true},
+			step{Open: to(news, "/links.html"), Show: "links", Settled: true},
+			step{Open: to(news, "/rich.html"), Title: "loaded", Show: "again", Settled: true},
+		)
+		if seen["again"].Title != want || strings.TrimSpace(seen["page"].Text) != "hidden" || len(seen["again"].Had) != 4 {
+			t.Fatalf("%+v", seen)
 		}
-	}
-	if len(seen["again"].Had) != 4 {
-		t.Errorf("%v pieces", seen["again"].Had)
+		had := seen["again"].Had
+		for _, n := range had {
+			pieces += n
+		}
+		if had[1] == had[2] && had[2] == had[3] {
+			break
+		}
+		if try == 5 {
+			t.Fatalf("the pages had %v pieces", had[1:])
+		}
 	}
 	w.awaitCost("news", func(c cost) bool { return c.Pieces == pieces })
 	seen = c.do(step{Open: to(news, "/.well-known/heddle/plain"), Show: "plain"}, step{Open: to(news, "/page.html"), Show: "page"})
