@@ -88,7 +88,9 @@ type cloudStage struct {
 	dial    func(ctx context.Context, at netip.AddrPort) (net.Conn, error)
 	visitor visitor
 	notes   []string
-	close   func() error
+	// processes end with the stage.
+	processes []*peer.Process
+	close     func() error
 }
 
 // visitor visits the sites.

@@ -46,9 +46,11 @@ func (s *cloudStage) openLoopback(ctx context.Context) error {
 		return err
 	}
 	s.cloud = c.Cloud
-	if _, err := c.Serve(ctx); err != nil {
+	served, err := c.Serve(ctx)
+	if err != nil {
 		return err
 	}
+	s.processes = append(s.processes, served)
 	sidecars, err := peer.FreePorts(len(cloudSites))
 	if err != nil {
 		return err
@@ -63,6 +65,12 @@ func (s *cloudStage) openLoopback(ctx context.Context) error {
 	}
 	if err := l.resolver(ctx, c.Nameserver); err != nil {
 		return err
+	}
+	s.close = func() error { // they write until they end
+		for _, p := range s.processes {
+			p.Stop()
+		}
+		return nil
 	}
 	s.watch, s.curl, s.get = l.watch, l.curl, []string{"--connect", l.at[loopbackGateway.String()].String()}
 	s.dial = func(ctx context.Context, at netip.AddrPort) (net.Conn, error) {
@@ -104,7 +112,10 @@ func (l *loopback) openSite(ctx context.Context, s site, at netip.Addr, sidecar,
 	if err := l.relay(ctx, at, netutil.AddrPort(secure.Addr())); err != nil {
 		return err
 	}
-	_, err = l.cloud.Add(ctx, peer.Sidecar{Host: s.host, Site: s.name, Listen: sidecar, Store: tenants, To: "http://" + plain.Addr().String(), Flags: trusts(s)})
+	running, err := l.cloud.Add(ctx, peer.Sidecar{Host: s.host, Site: s.name, Listen: sidecar, Store: tenants, To: "http://" + plain.Addr().String(), Flags: trusts(s)})
+	if err == nil {
+		l.processes = append(l.processes, running)
+	}
 	return err
 }
 

@@ -90,6 +90,18 @@ func (b *byBrowser) pseudonyms(ctx context.Context) error {
 			return err
 		}
 	}
+	for end := time.Now().Add(learnsWithin); ; {
+		at, err := u.Do(ctx, b.host, browser.Step{Open: first.Links[newsSite.name], Show: newsSite.host})
+		if err != nil {
+			return err
+		}
+		if strings.HasPrefix(at[newsSite.host].Links[linkText], "https://linker.") {
+			break
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("the page of %s has no link by the linker: %+v", newsSite.name, at)
+		}
+	}
 	fmt.Fprintln(b.Talk, "  she visits", newsSite.name+", follows a link to", shopSite.name+", and visits", clinicSite.name)
 	shot := filepath.Join(b.work, "seen.png")
 	seen, err = u.Do(ctx, b.host, browser.Step{Open: first.Links[newsSite.name], Show: newsSite.host, Shot: shot}, browser.Step{Click: linkText, Show: shopSite.host},
@@ -140,8 +152,8 @@ func (t *byTerminal) check(s site, page string) error {
 	return nil
 }
 
-// trustWithin is how long the shop's sidecar, which has just started, may take to tell the store whom it trusts.
-const trustWithin = 20 * time.Second
+// learnsWithin is how long sidecars that have just started may take to learn of the other sites, and the store whom they trust.
+const learnsWithin = time.Minute
 
 var toLinker = regexp.MustCompile(`href="(https://linker\.[^"]+)"`)
 
@@ -156,24 +168,27 @@ func (t *byTerminal) pseudonyms(ctx context.Context) error {
 		own[s] = p
 	}
 	fmt.Fprintln(t.Talk, "  curl visits", newsSite.name+", follows a link to", shopSite.name+", and visits", clinicSite.name)
-	page, err := t.fetch(ctx, own[newsSite].URL, own[newsSite].Files()...)
-	if err == nil {
-		err = t.check(newsSite, page)
-	}
-	if err != nil {
-		return err
-	}
-	link := toLinker.FindStringSubmatch(page)
-	if link == nil {
-		return fmt.Errorf("the page of %s has no link by the linker: %s", newsSite.name, page)
+	var link []string
+	for end := time.Now().Add(learnsWithin); link == nil; {
+		page, err := t.fetch(ctx, own[newsSite].URL, own[newsSite].Files()...)
+		if err == nil {
+			err = t.check(newsSite, page)
+		}
+		if err != nil {
+			return err
+		}
+		if link = toLinker.FindStringSubmatch(page); link == nil && time.Now().After(end) {
+			return fmt.Errorf("the page of %s has no link by the linker: %s", newsSite.name, page)
+		}
 	}
 	// The linker wants the certificate of the store's pseudonym.
 	store := peer.Pseudonym{Dir: filepath.Join(filepath.Dir(own[newsSite].Dir), "store."+peer.CloudZone)}
 	redirected := ""
-	for end := time.Now().Add(trustWithin); !strings.HasPrefix(redirected, "https://"+own[shopSite].Name+"/"); {
+	for end := time.Now().Add(learnsWithin); !strings.HasPrefix(redirected, "https://"+own[shopSite].Name+"/"); {
 		if time.Now().After(end) {
 			return fmt.Errorf("the link led to %q", redirected)
 		}
+		var err error
 		redirected, err = t.fetch(ctx, html.UnescapeString(link[1]), append(store.Files(), "--output", os.DevNull, "--write-out", "%{redirect_url}")...)
 		if err == nil && redirected == "" {
 			err = netutil.Sleep(ctx, 50*time.Millisecond)
