@@ -335,6 +335,9 @@ func TestEncodings(t *testing.T) {
 			}
 			q.Header.Set("Accept-Encoding", accepts)
 			r, err := v.browser(t, "h2").Do(q)
+			if err != nil && one.want == "-" {
+				continue // it broke off before its header was on the way
+			}
 			if err != nil {
 				t.Fatalf("%s: %v", one.target, err)
 			}
