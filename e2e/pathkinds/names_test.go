@@ -100,6 +100,7 @@ func named(t *testing.T) (w *tunnels, start func() *relay) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(o.Stop)
 	w.dante("proxy", danteConfig{listen: proxyAt})
 	_, masque, secret := w.masque()
 	w.need(o.Node(t.Context(), "openvpn"))

@@ -88,9 +88,7 @@ type cloudStage struct {
 	dial    func(ctx context.Context, at netip.AddrPort) (net.Conn, error)
 	visitor visitor
 	notes   []string
-	// processes end with the stage.
-	processes []*peer.Process
-	close     func() error
+	close   func() error
 }
 
 // visitor visits the sites.

@@ -41,16 +41,19 @@ type loopback struct {
 func (s *cloudStage) openLoopback(ctx context.Context) error {
 	fmt.Fprintln(s.Talk, "start a cloud with three sites on this machine")
 	l := &loopback{cloudStage: s, at: map[string]netip.AddrPort{}, addrs: map[string]netip.Addr{}}
-	c, err := peer.NewLoopbackCloud(ctx, peer.Here(s.Heddle, s.work), filepath.Join(s.work, "cloud"), loopbackGateway)
+	here := peer.Here(s.Heddle, s.work)
+	s.close = func() error {
+		here.Stop()
+		return nil
+	}
+	c, err := peer.NewLoopbackCloud(ctx, here, filepath.Join(s.work, "cloud"), loopbackGateway)
 	if err != nil {
 		return err
 	}
 	s.cloud = c.Cloud
-	served, err := c.Serve(ctx)
-	if err != nil {
+	if _, err := c.Serve(ctx); err != nil {
 		return err
 	}
-	s.processes = append(s.processes, served)
 	sidecars, err := peer.FreePorts(len(cloudSites))
 	if err != nil {
 		return err
@@ -65,12 +68,6 @@ func (s *cloudStage) openLoopback(ctx context.Context) error {
 	}
 	if err := l.resolver(ctx, c.Nameserver); err != nil {
 		return err
-	}
-	s.close = func() error { // they write until they end
-		for _, p := range s.processes {
-			p.Stop()
-		}
-		return nil
 	}
 	s.watch, s.curl, s.get = l.watch, l.curl, []string{"--connect", l.at[loopbackGateway.String()].String()}
 	s.dial = func(ctx context.Context, at netip.AddrPort) (net.Conn, error) {
@@ -112,10 +109,7 @@ func (l *loopback) openSite(ctx context.Context, s site, at netip.Addr, sidecar,
 	if err := l.relay(ctx, at, netutil.AddrPort(secure.Addr())); err != nil {
 		return err
 	}
-	running, err := l.cloud.Add(ctx, peer.Sidecar{Host: s.host, Site: s.name, Listen: sidecar, Store: tenants, To: "http://" + plain.Addr().String(), Flags: trusts(s)})
-	if err == nil {
-		l.processes = append(l.processes, running)
-	}
+	_, err = l.cloud.Add(ctx, peer.Sidecar{Host: s.host, Site: s.name, Listen: sidecar, Store: tenants, To: "http://" + plain.Addr().String(), Flags: trusts(s)})
 	return err
 }
 

@@ -24,6 +24,7 @@ func UpOverlay(t *testing.T, w lab.World) Overlay {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(o.Stop)
 	return Overlay{o, t}
 }
 

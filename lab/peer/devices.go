@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -15,29 +16,34 @@ type Devices interface {
 	Run(ctx context.Context, host, input string, args ...string) (out, talk string, err error)
 	// Start starts a heddle command on a host, and waits until it prints word.
 	Start(ctx context.Context, host, word string, args ...string) (*Process, error)
+	// Stop ends all that Start has started, and waits for it: some of it writes files until it ends.
+	Stop()
 }
 
 // devices implements [Devices]. The settings of a host are in a directory of its name below work.
 type devices struct {
 	heddle, work string
 	on           func(host string) commander
+
+	mu      sync.Mutex
+	running []*Process
 }
 
 // Here returns devices that are all this machine itself, with their files below work, an existing directory.
 func Here(heddle, work string) Devices {
-	return devices{heddle, work, func(string) commander { return exec.CommandContext }}
+	return &devices{heddle: heddle, work: work, on: func(string) commander { return exec.CommandContext }}
 }
 
 // Home is a host's HEDDLE_HOME.
-func (d devices) Home(host string) string { return filepath.Join(d.work, host) }
+func (d *devices) Home(host string) string { return filepath.Join(d.work, host) }
 
 // command returns the arguments of env(1) that run heddle with a host's own settings.
-func (d devices) command(host string, args []string) []string {
+func (d *devices) command(host string, args []string) []string {
 	return append([]string{"HEDDLE_HOME=" + d.Home(host), d.heddle}, args...)
 }
 
 // Run implements [Devices].
-func (d devices) Run(ctx context.Context, host, input string, args ...string) (out, talk string, err error) {
+func (d *devices) Run(ctx context.Context, host, input string, args ...string) (out, talk string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	cmd := d.on(host)(ctx, "env", d.command(host, args)...)
@@ -57,10 +63,25 @@ func ran(ctx context.Context, d Devices, host string, args ...string) (string, e
 }
 
 // Start implements [Devices].
-func (d devices) Start(ctx context.Context, host, word string, args ...string) (*Process, error) {
+func (d *devices) Start(ctx context.Context, host, word string, args ...string) (*Process, error) {
 	p, err := start(ctx, d.on(host), "heddle on "+host, "env", d.command(host, args))
 	if err != nil {
 		return nil, err
 	}
+	d.mu.Lock()
+	d.running = append(d.running, p)
+	d.mu.Unlock()
 	return p.started(p.AwaitLog(ctx, word))
+}
+
+// Stop implements [Devices].
+func (d *devices) Stop() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, p := range d.running {
+		p.cancel()
+	}
+	for _, p := range d.running {
+		p.Stop()
+	}
 }

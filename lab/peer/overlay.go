@@ -19,14 +19,14 @@ const (
 // Overlay is a world in which each host is a device with its own key and settings. Host client is the nodes' grantor.
 type Overlay struct {
 	*lab.Instance
-	devices
+	*devices
 	Keys map[string]string // public keys, by host
 }
 
 // NewOverlay makes the devices of a world below work, an existing directory.
 func NewOverlay(ctx context.Context, heddle, work string, in *lab.Instance) (*Overlay, error) {
 	o := &Overlay{Instance: in, Keys: map[string]string{},
-		devices: devices{heddle, work, func(host string) commander { return in.Host(host).Command }}}
+		devices: &devices{heddle: heddle, work: work, on: func(host string) commander { return in.Host(host).Command }}}
 	for _, host := range in.State().World.Hosts {
 		out, err := ran(ctx, o, host.Name, "node", "key")
 		if err != nil {
