@@ -169,6 +169,11 @@ func (in *Instance) addHost(spec HostSpec) error {
 	}
 	h := &Host{spec: spec, in: in, ns: ns}
 	in.hosts[spec.Name] = h
+	if c := in.state.World.Congestion; c != "" {
+		if err := ns.do(func() error { return inside.Configure(inside.Setting{"ipv4/tcp_congestion_control", c}) }); err != nil {
+			return &path.Error{What: "TCP congestion control " + c, Why: "the kernel does not have it", Hint: "`sysctl net.ipv4.tcp_available_congestion_control` lists those it has", Err: err}
+		}
+	}
 	if spec.Router {
 		if err := ns.do(func() error { return inside.Configure(routerSysctls...) }); err != nil {
 			return fmt.Errorf("host %s: %w", spec.Name, err)

@@ -16,6 +16,8 @@ type World struct {
 	Hosts  []HostSpec
 	Links  []LinkSpec
 	Names  []NameSpec // lines of every host's /etc/hosts
+	// Congestion is the congestion control of TCP on all hosts, such as "cubic"; empty means the machine's.
+	Congestion string
 }
 
 // HostSpec is one host.

@@ -242,6 +242,23 @@ func TestUpRefuses(t *testing.T) {
 		t.Error("an impossible route is taken")
 	}
 	assertGone(t, "unroutable", bad)
+	bad = Pair()
+	bad.Congestion = "none-of-these"
+	if _, err := Up(t.Context(), bad, Options{Name: "uncontrolled"}); err == nil || !strings.Contains(err.Error(), bad.Congestion) {
+		t.Errorf("an unknown congestion control: %v", err)
+	}
+	assertGone(t, "uncontrolled", bad)
+}
+
+func TestCongestionControl(t *testing.T) {
+	w := Pair()
+	w.Congestion = "reno" // each kernel has it
+	in := needWorld(t, w)
+	for _, h := range w.Hosts {
+		if out := run(t, in.Host(h.Name), "cat", "/proc/sys/net/ipv4/tcp_congestion_control"); strings.TrimSpace(out) != w.Congestion {
+			t.Errorf("%s has %q", h.Name, out)
+		}
+	}
 }
 
 func assertGone(t *testing.T, name string, w World) {

@@ -18,9 +18,11 @@ type Options struct {
 	Quick  bool // fewer cases, and shorter
 	// Only keeps the cases whose names begin with one of these words, such as "unlimited" or "equal/100ms", and their
 	// baselines. Empty keeps all.
-	Only     []string
-	Heddle   string    // path of the binary under test
-	Progress io.Writer // takes a line for each run
+	Only []string
+	// Congestion is the congestion control of TCP in the worlds; empty means the machine's.
+	Congestion string
+	Heddle     string    // path of the binary under test
+	Progress   io.Writer // takes a line for each run
 }
 
 // Bench is one measurement of a paper, before it runs.

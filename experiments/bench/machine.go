@@ -18,7 +18,7 @@ type Machine struct {
 	Kernel string `json:"kernel"`
 	Arch   string `json:"arch"`
 	Go     string `json:"go"`
-	// Congestion is the congestion control of TCP here, and so in worlds. Goodputs depend on it.
+	// Congestion is the congestion control of TCP in the worlds. Goodputs depend on it.
 	Congestion string `json:"congestion_control"`
 }
 

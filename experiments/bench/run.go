@@ -29,6 +29,9 @@ type runner struct {
 // Run measures. On an error the report holds what was measured before it.
 func (b Bench) Run(ctx context.Context, o Options) (Report, error) {
 	r := &runner{Bench: b, Table: NewTable(b.name), options: o}
+	if o.Congestion != "" {
+		r.report.Machine.Congestion = o.Congestion
+	}
 	var err error
 	if r.kept, err = only(b.topologies(o.Quick), o.Only); err == nil {
 		err = r.run(ctx)
@@ -56,6 +59,7 @@ func (r *runner) run(ctx context.Context) (err error) {
 		if err != nil {
 			return err
 		}
+		t.world.Congestion = r.options.Congestion
 		if err := t.up(ctx, &stage{heddle: r.options.Heddle, work: dir, say: r.say}); err != nil {
 			return err
 		}
