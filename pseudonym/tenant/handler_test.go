@@ -183,6 +183,7 @@ func TestAnswersHaveThePseudonym(t *testing.T) {
 		h := w.Header()
 		h.Set("Location", "http://"+site+"/next?x=1")
 		h.Set("Content-Security-Policy", "default-src https://"+site+" cdn."+site+" "+site+".evil.example; img-src "+strings.ToUpper(site))
+		h.Set("Link", "</a>; title=\"\xe9\xe9\xe9\xe9\", <https://"+site+"/b>; rel=next") // in ISO 8859-1
 		h.Set("Referrer-Policy", "unsafe-url")
 		h.Set("Alt-Svc", `h3=":443"`)
 		for _, c := range []string{"plain=1", "own=1; Domain=" + site, "dot=1; Domain=." + site + "; Path=/a", "zone=1; Domain=cloud.example", "other=1; Domain=shop.example",
@@ -194,6 +195,7 @@ func TestAnswersHaveThePseudonym(t *testing.T) {
 	for key, want := range map[string]string{
 		"Location":                  "https://" + f.name() + "/next?x=1",
 		"Content-Security-Policy":   "default-src https://" + f.name() + " cdn." + site + " " + site + ".evil.example; img-src " + f.name(),
+		"Link":                      "</a>; title=\"\xe9\xe9\xe9\xe9\", <https://" + f.name() + "/b>; rel=next",
 		"Referrer-Policy":           "same-origin",
 		"Strict-Transport-Security": "max-age=31536000",
 		"Alt-Svc":                   "",

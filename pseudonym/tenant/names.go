@@ -123,7 +123,15 @@ func replaceHost(text, from, to string) string {
 	}
 }
 
-func indexFold(text, part string) int { return strings.Index(strings.ToLower(text), part) }
+// indexFold is [strings.Index] for names in ASCII, in any case. Headers may have bytes of other encodings, which lower case would make longer.
+func indexFold(text, part string) int {
+	for i := range len(text) - len(part) + 1 {
+		if strings.EqualFold(text[i:i+len(part)], part) {
+			return i
+		}
+	}
+	return -1
+}
 
 func inName(c byte) bool {
 	return c == '-' || c == '.' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
