@@ -209,6 +209,34 @@ func TestAnswersHaveThePseudonym(t *testing.T) {
 	}
 }
 
+// A site that clears its cookies ends its session with the user, and not her access to it.
+func TestClearSiteData(t *testing.T) {
+	for text, want := range map[string]struct {
+		header  string
+		cookies []string
+	}{
+		`"cookies"`:                    {"", []string{"a=; Path=/; Max-Age=0; Secure", "b=; Path=/; Max-Age=0; Secure", "new=1"}},
+		`"cache", "cookies"`:           {`"cache"`, []string{"a=; Path=/; Max-Age=0; Secure", "b=; Path=/; Max-Age=0; Secure", "new=1"}},
+		`"*"`:                          {`"cache", "storage"`, []string{"a=; Path=/; Max-Age=0; Secure", "b=; Path=/; Max-Age=0; Secure", "new=1"}},
+		`"cache", "executionContexts"`: {`"cache", "executionContexts"`, []string{"new=1"}},
+	} {
+		f := newFront(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Clear-Site-Data", text)
+			w.Header().Set("Set-Cookie", "new=1")
+		})
+		r := f.ask("/", func(r *http.Request) {
+			f.cookie(r)
+			r.Header.Set("Cookie", "a=1; "+r.Header.Get("Cookie")+"; b=2")
+		})
+		if got := r.Header.Get("Clear-Site-Data"); got != want.header {
+			t.Errorf("%s is %q, want %q", text, got, want.header)
+		}
+		if got := r.Header.Values("Set-Cookie"); !slices.Equal(got, want.cookies) {
+			t.Errorf("%s: cookies %q, want %q", text, got, want.cookies)
+		}
+	}
+}
+
 func TestRefererPolicyOfTheSite(t *testing.T) {
 	f := newFront(t, func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Referrer-Policy", "no-referrer") })
 	if got := f.ask("/", f.cookie).Header.Get("Referrer-Policy"); got != "no-referrer" {

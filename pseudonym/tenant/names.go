@@ -42,19 +42,18 @@ func (h *handler) namesIn(r *http.Response) error {
 			r.Header.Set("Location", to)
 		}
 	}
-	r.Header["Set-Cookie"] = h.cookies(r.Header.Values("Set-Cookie"), e)
+	r.Header["Set-Cookie"] = append(clearCookies(r), h.cookies(r.Header.Values("Set-Cookie"), e)...)
 	if len(r.Header["Set-Cookie"]) == 0 {
 		r.Header.Del("Set-Cookie")
 	}
+	host := page.NewHost(e.Site, name)
 	for _, key := range []string{"Content-Security-Policy", "Content-Security-Policy-Report-Only", "Link", "Refresh"} {
 		for i, value := range r.Header.Values(key) {
-			r.Header[http.CanonicalHeaderKey(key)][i] = replaceHost(value, e.Site, name)
+			r.Header[http.CanonicalHeaderKey(key)][i] = host.Names(value)
 		}
 	}
 	// The site may want less, and never more.
-	if policy := r.Header.Get("Referrer-Policy"); policy != "no-referrer" {
-		r.Header.Set("Referrer-Policy", "same-origin")
-	}
+	r.Header.Set("Referrer-Policy", page.ReferrerPolicy(r.Header.Get("Referrer-Policy")))
 	r.Header.Set("Strict-Transport-Security", "max-age=31536000")
 	if r.Header.Get("Cross-Origin-Opener-Policy") == "" {
 		r.Header.Set("Cross-Origin-Opener-Policy", "same-origin-allow-popups")
@@ -69,7 +68,7 @@ func (h *handler) namesIn(r *http.Response) error {
 	for _, key := range []string{"Alt-Svc", "Public-Key-Pins", "Expect-CT", "Report-To", "NEL"} { // which name other places, or are kept for the name
 		r.Header.Del(key)
 	}
-	host := page.NewHost(e.Site, name).WithLinks(link).WithForms(func(u *url.URL) (string, bool) { return h.formTo(u, e) })
+	host = host.WithLinks(link).WithForms(func(u *url.URL) (string, bool) { return h.formTo(u, e) })
 	if slices.Contains(h.rewrite, "scripts") {
 		host = host.WithScripts()
 	}
@@ -102,39 +101,33 @@ func withHost(text, from, to string) string {
 	return u.String()
 }
 
-// replaceHost replaces a host in a header of another syntax, where it is a whole name.
-func replaceHost(text, from, to string) string {
-	var b strings.Builder
-	for {
-		i := indexFold(text, from)
-		if i < 0 {
-			b.WriteString(text)
-			return b.String()
-		}
-		end := i + len(from)
-		whole := (i == 0 || !inName(text[i-1])) && (end == len(text) || !inName(text[end]))
-		b.WriteString(text[:i])
-		if whole {
-			b.WriteString(to)
-		} else {
-			b.WriteString(text[i:end])
-		}
-		text = text[end:]
-	}
-}
-
-// indexFold is [strings.Index] for names in ASCII, in any case. Headers may have bytes of other encodings, which lower case would make longer.
-func indexFold(text, part string) int {
-	for i := range len(text) - len(part) + 1 {
-		if strings.EqualFold(text[i:i+len(part)], part) {
-			return i
+// clearCookies takes cookies out of what a browser is to clear (Clear Site Data, section 3.1), since that of the capability would go too. It
+// returns what ends those of the request instead.
+func clearCookies(r *http.Response) (ends []string) {
+	const header = "Clear-Site-Data"
+	var kept []string
+	clears := false
+	for part := range strings.SplitSeq(strings.Join(r.Header.Values(header), ","), ",") {
+		switch part = strings.TrimSpace(part); part {
+		case `"*"`:
+			clears = true
+			kept = append(kept, `"cache"`, `"storage"`)
+		case `"cookies"`:
+			clears = true
+		default:
+			kept = append(kept, part)
 		}
 	}
-	return -1
-}
-
-func inName(c byte) bool {
-	return c == '-' || c == '.' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+	if !clears {
+		return nil
+	}
+	if r.Header.Del(header); len(kept) > 0 {
+		r.Header.Set(header, strings.Join(kept, ", "))
+	}
+	for _, c := range r.Request.Cookies() {
+		ends = append(ends, (&http.Cookie{Name: c.Name, Path: "/", MaxAge: -1, Secure: true}).String())
+	}
+	return ends
 }
 
 // cookies keeps cookies at the pseudonym: of the attributes Domain only the site's own is known, and it becomes the pseudonym alone. A

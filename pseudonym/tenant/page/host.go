@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"io"
 	"net/url"
+	"strings"
 
 	"golang.org/x/text/transform"
 )
@@ -46,6 +47,27 @@ func (h *Host) String(text string) string {
 		return text // it never fails
 	}
 	return out
+}
+
+// Names replaces the host in a text wherever it is a whole name, as in a security policy.
+func (h *Host) Names(text string) string {
+	var b strings.Builder
+	begin := 0 // of what is not copied yet
+	for i := 0; i+len(h.from) <= len(text); i++ {
+		end := i + len(h.from)
+		switch {
+		case !strings.EqualFold(text[i:end], string(h.from)),
+			i > 0 && (inName(text[i-1]) || text[i-1] == '.'),
+			end < len(text) && (inName(text[end]) || text[end] == '.' && end+1 < len(text) && inName(text[end+1])):
+			continue
+		}
+		b.WriteString(text[begin:i])
+		b.Write(h.to)
+		begin = end
+		i = end - 1
+	}
+	b.WriteString(text[begin:])
+	return b.String()
 }
 
 // Text replaces in what is read, such as a style sheet.

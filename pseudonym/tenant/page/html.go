@@ -77,6 +77,29 @@ func (h *Host) end(out *bufio.Writer, z *html.Tokenizer, raw []byte, r io.Reader
 	return errors.Join(err, out.Flush())
 }
 
+// ReferrerPolicy returns a policy by which no other site learns of the pseudonym: that of the site if it is such a one (Referrer Policy,
+// section 3).
+func ReferrerPolicy(text string) string {
+	switch strings.ToLower(strings.TrimSpace(text)) {
+	case "no-referrer", "never": // as it was called in an older version
+		return "no-referrer"
+	}
+	return "same-origin"
+}
+
+// contentOf returns what replaces in the content of an element meta, which may stand for a header.
+func (h *Host) contentOf(t *html.Token) func(string) string {
+	for _, a := range t.Attr {
+		switch {
+		case a.Key == "name" && strings.EqualFold(strings.TrimSpace(a.Val), "referrer"):
+			return ReferrerPolicy
+		case a.Key == "http-equiv" && strings.EqualFold(strings.TrimSpace(a.Val), "Content-Security-Policy"):
+			return h.Names
+		}
+	}
+	return h.String
+}
+
 // tag replaces in the attributes of a tag, and reports whether it had to.
 func (h *Host) tag(t *html.Token) (changed bool) {
 	for i := range t.Attr {
@@ -84,6 +107,10 @@ func (h *Host) tag(t *html.Token) (changed bool) {
 		key := strings.ToLower(a.Key)
 		value := a.Val
 		switch {
+		case key == "referrerpolicy" && value != "":
+			value = ReferrerPolicy(value)
+		case key == "content" && t.Data == "meta":
+			value = h.contentOf(t)(value)
 		case urls[key]:
 			if value = h.URL(value); value != a.Val {
 				break

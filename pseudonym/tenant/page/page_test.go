@@ -78,6 +78,46 @@ func TestHTML(t *testing.T) {
 	}
 }
 
+// Elements meta and attributes can say what headers say: they tell no other site of the pseudonym either, and name the pseudonym in a policy.
+func TestHeadersInPages(t *testing.T) {
+	for text, want := range map[string]string{
+		`<meta name=referrer content=unsafe-url>`:                                           `<meta name="referrer" content="same-origin">`,
+		`<META NAME=" Referrer " CONTENT=always>`:                                           `<meta name=" Referrer " content="same-origin">`,
+		`<meta name="referrer" content="no-referrer">`:                                      `<meta name="referrer" content="no-referrer">`,
+		`<meta name="referrer" content="never">`:                                            `<meta name="referrer" content="no-referrer">`,
+		`<meta name="author" content="origin">`:                                             `<meta name="author" content="origin">`,
+		`<a href="/" referrerpolicy=origin>`:                                                `<a href="/" referrerpolicy="same-origin">`,
+		`<img src="/x" referrerpolicy="no-referrer">`:                                       `<img src="/x" referrerpolicy="no-referrer">`,
+		`<img src="/x" referrerpolicy>`:                                                     `<img src="/x" referrerpolicy>`,
+		`<meta http-equiv=content-security-policy content="img-src news.example cdn.test">`: `<meta http-equiv="content-security-policy" content="img-src ` + to + ` cdn.test">`,
+		`<meta name=description content="all of news.example">`:                             `<meta name=description content="all of news.example">`,
+	} {
+		var out bytes.Buffer
+		if err := host.HTML(&out, strings.NewReader(text)); err != nil || out.String() != want {
+			t.Errorf("%s\nis   %s\nwant %s (%v)", text, out.String(), want, err)
+		}
+	}
+}
+
+func TestNames(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                                       "",
+		"news.example":                           to,
+		"default-src https://NEWS.example:8443;": "default-src https://" + to + ":8443;",
+		"*.news.example":                         "*.news.example",
+		"my-news.example":                        "my-news.example",
+		"news.example.evil.example":              "news.example.evil.example",
+		"at news.example.":                       "at " + to + ".",
+		"news.example news.example":              to + " " + to,
+		"\xe9\xe9\xe9\xe9 news.example":          "\xe9\xe9\xe9\xe9 " + to,
+		"\xe9news.example":                       "\xe9news.example",
+	} {
+		if got := host.Names(text); got != want {
+			t.Errorf("%q is %q, want %q", text, got, want)
+		}
+	}
+}
+
 // Only what a person follows leads elsewhere, and only where the link says so.
 func TestLinks(t *testing.T) {
 	h := host.WithLinks(func(u *url.URL) (string, bool) { return "https://linker/?" + u.Host, u.Host == "shop.example" })
