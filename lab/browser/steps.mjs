@@ -64,8 +64,8 @@ async function look(page) {
     const [download] = await Promise.all([page.waitForEvent('download'), link.click()])
     files[download.suggestedFilename()] = readFileSync(await download.path()).toString('base64')
   }
-  const links = {}
-  for (const link of await page.locator('a').all()) links[(await link.innerText()).trim()] = await link.evaluate((a) => a.href)
+  // At once, since a page may give way to another one, as the one that starts the page defence does.
+  const links = Object.fromEntries(await page.locator('a').evaluateAll((all) => all.map((a) => [a.innerText.trim(), a.href])))
   const passphrase = page.locator('#passphrase')
   return {
     milliseconds: await duration(page), worker: await page.evaluate(() => Boolean(navigator.serviceWorker?.controller)), url: page.url(), title: await page.title(), text: await page.locator('body').innerText(), links, files,
