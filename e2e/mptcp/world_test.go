@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"strings"
 	"testing"
 	"time"
 
@@ -153,7 +154,16 @@ func (w *world) stream(args ...string) *peer.Process {
 	w.program()
 	at := netip.AddrPortFrom(w.family.server, peer.StreamPort)
 	w.StreamServer("server", at, "stream", "serve", "--backend", "mptcp", "--name", "sums", "--to", "127.0.0.1:9000")
-	return w.StreamDial("sums", netip.MustParseAddrPort("127.0.0.1:2222"), "server", at, append([]string{"--set-path-manager", "--warm", "0"}, args...)...)
+	for try := 1; ; try++ {
+		p, err := w.Overlay.Overlay.StreamDial(w.t.Context(), "sums", netip.MustParseAddrPort("127.0.0.1:2222"), "server", at, append([]string{"--set-path-manager", "--warm", "0"}, args...)...)
+		switch {
+		case err == nil:
+			return p
+		case try == 5 || !strings.Contains(err.Error(), "i/o timeout"):
+			w.t.Fatal(err)
+		}
+		w.t.Logf("a busy machine made no connection within the patience: %v", err)
+	}
 }
 
 // program's connection, made in the client.
