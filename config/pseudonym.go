@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"heddle/internal/netutil"
 	"heddle/path"
 	"heddle/pseudonym"
 	"heddle/pseudonym/cloud"
@@ -172,7 +173,7 @@ type PseudonymTenant struct {
 	Root        string   `toml:"root" help:"the cloud's root certificate, a PEM <FILE>" complete:"file"`
 	Identity    string   `toml:"identity" help:"the <FILE> of the sidecar's private key, which heddle pseudonym tenant key makes" complete:"file"`
 	To          string   `toml:"to" help:"the site's own web server, <URL>; or HOST:PORT or unix:FILE of a server that speaks something else"`
-	Listen      string   `toml:"listen" help:"where gateways come to, <[HOST]:PORT>"`
+	Listen      string   `toml:"listen" help:"where gateways come to, <[HOST]:PORT>; or unix:FILE for those of this machine, which pass connections themselves"`
 	GatewayFrom []string `toml:"gateway-from" help:"networks that gateways come from, <CIDR>: they tell who the client is"`
 	Trusts      []string `toml:"trusts" help:"a <SITE> of the cloud whose links may lead to pseudonyms of this one"`
 	Defence     string   `toml:"defence" help:"hide the sizes of what pages load by <STRATEGY>: {defences}" complete:"defences"`
@@ -206,7 +207,7 @@ func (t PseudonymTenant) problems() problems {
 	if stream != "" && t.Defence != defence.None {
 		wrong.say("defence", "it is for pages, and "+t.To+" is no web server", "leave it out")
 	}
-	wrong.add("listen", checkListen(t.Listen))
+	wrong.add("listen", checkSidecarListen(t.Listen))
 	checkMetrics(wrong, t.Metrics)
 	checkEach(wrong, "gateway-from", t.GatewayFrom, checkNetwork)
 	checkEach(wrong, "trusts", t.Trusts, func(text string) error {
@@ -230,13 +231,40 @@ func (t PseudonymTenant) problems() problems {
 	return wrong
 }
 
+// checkSidecarListen checks [HOST]:PORT or unix:FILE.
+func checkSidecarListen(text string) error {
+	if file, ok := netutil.UnixFile(text); ok {
+		return checkUnixFile(text, file)
+	}
+	return checkListen(text)
+}
+
+// CheckSidecar checks where gateways find a sidecar, HOST:PORT or unix:FILE.
+func CheckSidecar(what, text string) error {
+	if file, ok := netutil.UnixFile(text); ok {
+		return checkUnixFile(what, file)
+	}
+	return CheckHostPort(what, text, "such as 192.0.2.7:4443, or unix:/run/heddle-news.sock on the gateway's machine")
+}
+
+// checkUnixFile wants a whole path: gateways and sidecars run in different directories.
+func checkUnixFile(what, file string) error {
+	if !filepath.IsAbs(file) {
+		return &path.Error{What: what, Why: fmt.Sprintf("unix:%s has no whole path", file), Hint: "such as unix:/run/heddle-news.sock"}
+	}
+	return nil
+}
+
 // CheckNginx is [PseudonymTenant.Check] for nginx in place of the sidecar, which can do more.
 func (t PseudonymTenant) CheckNginx() error {
 	wrong := t.problems()
 	_, stream, _ := t.Target()
+	_, unixListen := netutil.UnixFile(t.Listen)
 	switch {
 	case t.Site == "":
 		wrong.say("site", "nginx needs the site's own name", "such as news.example")
+	case unixListen:
+		wrong.say("listen", "nginx takes over no connections", "such as :4443")
 	case stream != "":
 		wrong.say("to", "nginx serves web servers alone", "heddle pseudonym tenant run")
 	case t.Defence != defence.None:

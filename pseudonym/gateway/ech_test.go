@@ -35,18 +35,24 @@ func newKey(t testing.TB, id uint8) *ech.Key {
 // site is a server of crypto/tls that has no key for encrypted hellos, unless edit gives it one. It echoes what clients send.
 func site(t *testing.T, issuer *ca.Issuer, name string, edit func(*tls.Config)) string {
 	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return siteAt(t, l, issuer, name, edit)
+}
+
+// siteAt is [site] at a listener.
+func siteAt(t *testing.T, l net.Listener, issuer *ca.Issuer, name string, edit func(*tls.Config)) string {
+	t.Helper()
 	key, now := catest.NewKey(t), time.Now()
 	cert, err := issuer.Server(name, key.Public(), now, now.Add(time.Hour))
 	if err != nil {
 		t.Fatal(err)
 	}
-	config := &tls.Config{Certificates: []tls.Certificate{{Certificate: append([][]byte{cert.Raw}, issuer.Chain()...), PrivateKey: key}}, NextProtos: []string{"echo"}}
+	config := &tls.Config{Certificates: []tls.Certificate{{Certificate: append([][]byte{cert.Raw}, issuer.Chain()...), PrivateKey: key}}, NextProtos: []string{"echo", "who"}}
 	if edit != nil {
 		edit(config)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -55,6 +61,9 @@ func site(t *testing.T, issuer *ca.Issuer, name string, edit func(*tls.Config)) 
 			go func() {
 				c := tls.Server(raw, config)
 				defer c.Close()
+				if c.Handshake() == nil && c.ConnectionState().NegotiatedProtocol == "who" {
+					io.WriteString(c, raw.RemoteAddr().String()+"\n")
+				}
 				io.Copy(c, c)
 			}()
 		})
@@ -131,9 +140,20 @@ type hidden struct {
 
 func newHidden(t *testing.T, edit func(*tls.Config)) *hidden {
 	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newHiddenAt(t, l, l.Addr().String(), edit)
+}
+
+// newHiddenAt is [newHidden] with the site at a listener, which the gateway knows by an address.
+func newHiddenAt(t *testing.T, l net.Listener, address string, edit func(*tls.Config)) *hidden {
+	t.Helper()
 	issuer, root := catest.NewIssuer(t, string(zone))
 	h := &hidden{key: newKey(t, 7), label: pseudonym.NewLabel()}
-	h.routes = &routes{to: map[pseudonym.Label]string{h.label: site(t, issuer, zone.Name(h.label), edit)}}
+	siteAt(t, l, issuer, zone.Name(h.label), edit)
+	h.routes = &routes{to: map[pseudonym.Label]string{h.label: address}}
 	store := site(t, issuer, zone.Store(), func(c *tls.Config) {
 		c.EncryptedClientHelloKeys = []tls.EncryptedClientHelloKey{{Config: h.key.Config(), PrivateKey: private(t, h.key), SendAsRetry: true}}
 	})

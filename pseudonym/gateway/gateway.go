@@ -1,5 +1,5 @@
 // Package gateway takes the connections to pseudonyms and leads them to the tenants, by the name in the ClientHello. It cannot read
-// them. This mode relays all bytes.
+// them. It relays all bytes, or passes the connection itself to a tenant on its own machine.
 package gateway
 
 import (
@@ -22,7 +22,7 @@ import (
 
 // Router knows where the tenant of a pseudonym is.
 type Router interface {
-	// Route returns the address of the tenant's sidecar, HOST:PORT. It fails with [pseudonym.ErrNone] if the pseudonym may not be used.
+	// Route returns the address of the tenant's sidecar, HOST:PORT or unix:FILE. It fails with [pseudonym.ErrNone] if the pseudonym may not be used.
 	Route(ctx context.Context, l pseudonym.Label) (address string, err error)
 }
 
@@ -56,11 +56,20 @@ type Gateway struct {
 type Counts struct {
 	Live      int    `json:"live"` // connections
 	Relayed   uint64 `json:"relayed"`
-	Encrypted uint64 `json:"encrypted"` // of them, those whose name was not on the wire
+	Passed    uint64 `json:"passed"`    // to a sidecar of this machine, which has them from then on
+	Encrypted uint64 `json:"encrypted"` // of both, those whose name was not on the wire
 	Refused   uint64 `json:"refused"`   // no ClientHello, or of no pseudonym
 	Failed    uint64 `json:"failed"`    // the database or the tenant did not answer
 	BytesUp   uint64 `json:"bytes_up"`
 	BytesDown uint64 `json:"bytes_down"`
+}
+
+// done counts what relayed and passed connections have in common.
+func (n *Counts) done(first greeting) *Counts {
+	if first.opened != nil {
+		n.Encrypted++
+	}
+	return n
 }
 
 // relays are the limits of connections that a gateway relays. Many users may share one address.
@@ -113,10 +122,14 @@ func (g *Gateway) take(ctx context.Context, c *connlimit.Place) {
 		return
 	}
 	c.Proved()
-	to, err := g.dial(ctx, c, address, first.send)
+	to, err := g.reach(ctx, c, address, first)
 	if err != nil {
 		g.o.Log.Warn("a tenant cannot be reached", "address", address, "error", err)
 		g.note(func(n *Counts) { n.Failed++ })
+		return
+	}
+	if to == nil {
+		g.note(func(n *Counts) { n.done(first).Passed++ })
 		return
 	}
 	defer to.Close()
@@ -132,10 +145,7 @@ func (g *Gateway) take(ctx context.Context, c *connlimit.Place) {
 	}
 	up, down, _ := netutil.Pipe(ctx, netutil.Side{Reader: c, Writer: c.NetConn()}, netutil.Side{Reader: to, Writer: to}, func(error) { c.Close(); to.Close() })
 	g.note(func(n *Counts) {
-		n.Relayed++
-		if first.opened != nil {
-			n.Encrypted++
-		}
+		n.done(first).Relayed++
 		n.BytesUp += uint64(up)
 		n.BytesDown += uint64(down)
 	})
@@ -156,10 +166,18 @@ func (g *Gateway) route(ctx context.Context, name string) (l pseudonym.Label, ad
 	return l, address, err
 }
 
-// dial connects to a tenant, and sends the client's address by the PROXY protocol, version 2, and what the client said so far.
-func (g *Gateway) dial(ctx context.Context, c net.Conn, address string, hello []byte) (net.Conn, error) {
+// reach connects to a tenant. It returns no connection if the tenant has the client's own.
+func (g *Gateway) reach(ctx context.Context, c net.Conn, address string, first greeting) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialFor)
 	defer cancel()
+	if file, ok := netutil.UnixFile(address); ok {
+		return g.pass(ctx, c, file, first)
+	}
+	return g.dial(ctx, c, address, first.send)
+}
+
+// dial connects to a tenant, and sends the client's address by the PROXY protocol, version 2, and what the client said so far.
+func (g *Gateway) dial(ctx context.Context, c net.Conn, address string, hello []byte) (net.Conn, error) {
 	to, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
 	if err != nil {
 		return nil, err

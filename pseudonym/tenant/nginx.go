@@ -10,7 +10,6 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -24,6 +23,7 @@ import (
 
 	"heddle/internal/atomicfile"
 	"heddle/internal/errhint"
+	"heddle/internal/netutil"
 	"heddle/pseudonym"
 	"heddle/pseudonym/ca"
 	"heddle/pseudonym/mutual"
@@ -99,7 +99,7 @@ func (n *Nginx) Serve(ctx context.Context, ready func()) error {
 	if err := atomicfile.Write(filepath.Join(n.dir, "nginx.conf"), text, 0o644); err != nil {
 		return err
 	}
-	l, err := listenUnix(filepath.Join(n.dir, "check.sock"))
+	l, err := netutil.ListenUnix(filepath.Join(n.dir, "check.sock"))
 	if err != nil {
 		return err
 	}
@@ -127,18 +127,6 @@ func (n *Nginx) Serve(ctx context.Context, ready func()) error {
 	})
 	all.Go(func() error { return n.keep(ctx, ready) })
 	return all.Wait()
-}
-
-// listenUnix takes the place of a socket that a crash left.
-func listenUnix(file string) (net.Listener, error) {
-	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	l, err := net.Listen("unix", file)
-	if err != nil {
-		return nil, err
-	}
-	return l, os.Chmod(file, 0o660)
 }
 
 // config returns what nginx.conf includes.

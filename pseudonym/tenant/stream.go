@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"net"
-	"strings"
 
 	"heddle/internal/connlimit"
 	"heddle/internal/netutil"
@@ -32,10 +31,7 @@ func (s *Sidecar) serveStream(ctx context.Context, l net.Listener) error {
 }
 
 func dialStream(ctx context.Context, at string) (net.Conn, error) {
-	network := "tcp"
-	if file, ok := strings.CutPrefix(at, "unix:"); ok {
-		network, at = "unix", file
-	}
+	network, at := netutil.Network(at)
 	ctx, cancel := context.WithTimeout(ctx, dialFor)
 	defer cancel()
 	return (&net.Dialer{}).DialContext(ctx, network, at)

@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"strings"
 	"syscall"
 	"time"
 
@@ -73,11 +72,8 @@ func (b *Back) log() *slog.Logger { return cmp.Or(b.Log, slog.Default()) }
 func dialProgram(ctx context.Context, to string) (program, error) {
 	var d net.Dialer
 	d.SetMultipathTCP(false)
-	network, address := "tcp", to
-	if file, ok := strings.CutPrefix(to, "unix:"); ok {
-		network, address = "unix", file
-	}
-	c, err := d.DialContext(ctx, network, address)
+	network, at := netutil.Network(to)
+	c, err := d.DialContext(ctx, network, at)
 	if err != nil {
 		return nil, err
 	}

@@ -20,6 +20,7 @@ import (
 	"heddle/cmd/heddle/internal/cli"
 	"heddle/config"
 	"heddle/internal/errhint"
+	"heddle/internal/netutil"
 	"heddle/internal/text"
 	"heddle/pseudonym/cloud"
 	"heddle/pseudonym/database"
@@ -192,7 +193,8 @@ func checkGateway(ctx context.Context, c config.PseudonymCloud, o cloud.Options,
 func checkSidecar(ctx context.Context, t database.Tenant) checks.Result {
 	ctx, cancel := context.WithTimeout(ctx, checkFor)
 	defer cancel()
-	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", t.Address)
+	network, at := netutil.Network(t.Address)
+	conn, err := (&net.Dialer{}).DialContext(ctx, network, at)
 	if err != nil {
 		return checks.Result{Verdict: checks.No, What: err.Error(), Hint: "does heddle pseudonym tenant run there? Only gateways have to reach it"}
 	}

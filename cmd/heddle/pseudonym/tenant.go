@@ -81,11 +81,12 @@ func changeTenant(cmd *cobra.Command, file, event, site string, f func(context.C
 func newTenantAddCommand() *cobra.Command {
 	var address, key string
 	cmd := &cobra.Command{
-		Use:   "add FILE SITE --address HOST:PORT --key KEY",
+		Use:   "add FILE SITE --address ADDRESS --key KEY",
 		Short: "Let users get pseudonyms of a site",
-		Long: `Add adds a site to a cloud. --address is where gateways find the site's sidecar,
-and --key what heddle pseudonym tenant key printed there. A serve that runs
-takes it at once.`,
+		Long: `Add adds a site to a cloud. --address is where gateways find the site's sidecar:
+HOST:PORT, or unix:FILE on the gateways' own machine, where they pass
+connections themselves and carry no bytes. --key is what
+heddle pseudonym tenant key printed there. A serve that runs takes it at once.`,
 		Example: "  heddle pseudonym tenant add cloud.toml news.example --address 192.0.2.7:4443 --key sha256:...",
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -97,7 +98,7 @@ takes it at once.`,
 			if err := t.Client.UnmarshalText([]byte(key)); err != nil {
 				return cli.Usage(err)
 			}
-			if err := config.CheckHostPort("--address", address, "such as 192.0.2.7:4443"); err != nil {
+			if err := config.CheckSidecar("--address", address); err != nil {
 				return cli.Usage(err)
 			}
 			return changeTenant(cmd, args[0], cloud.TenantAdded, site, func(ctx context.Context, db *database.DB) error {
@@ -109,7 +110,7 @@ takes it at once.`,
 			})
 		},
 	}
-	cmd.Flags().StringVar(&address, "address", "", "where gateways find the site's sidecar, `HOST:PORT`")
+	cmd.Flags().StringVar(&address, "address", "", "where gateways find the site's sidecar, HOST:PORT or unix:FILE")
 	cmd.Flags().StringVar(&key, "key", "", "`KEY` of the sidecar, as tenant key prints it")
 	_ = cmd.MarkFlagRequired("address")
 	_ = cmd.MarkFlagRequired("key")

@@ -6,11 +6,19 @@ import (
 	"net"
 	"syscall"
 
+	"heddle/internal/netutil"
 	"heddle/path"
 )
 
 // Listen opens the TCP port of a flag. MPTCP is optional, since its additional addresses are not paths of ours.
 func Listen(ctx context.Context, flag, address string, mptcp bool) (net.Listener, error) {
+	if file, ok := netutil.UnixFile(address); ok {
+		l, err := netutil.ListenUnix(file)
+		if err != nil {
+			return nil, cannotListen(flag, address, err)
+		}
+		return l, nil
+	}
 	var c net.ListenConfig
 	c.SetMultipathTCP(mptcp)
 	l, err := c.Listen(ctx, path.Family("tcp", address), address)
@@ -34,8 +42,12 @@ func ListenUDP(flag, address string) (*net.UDPConn, error) {
 
 func cannotListen(flag, address string, err error) error {
 	hint := "write --" + flag + " [HOST]:PORT, such as 127.0.0.1:1080"
-	if errors.Is(err, syscall.EADDRINUSE) {
-		hint = "another program listens there: choose another port"
+	_, file := netutil.UnixFile(address)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		hint = "another program listens there: choose another place"
+	case file:
+		hint = "the directory has to be there, and this program has to be able to write to it"
 	}
 	return &path.Error{What: flag + " " + address, Why: "it cannot listen there", Err: err, Hint: hint}
 }

@@ -1,0 +1,45 @@
+package netutil
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+)
+
+// UnixFile returns the file of an address unix:FILE.
+func UnixFile(address string) (file string, ok bool) { return strings.CutPrefix(address, "unix:") }
+
+// Network returns what [net.Dial] needs for HOST:PORT or unix:FILE.
+func Network(address string) (network, at string) {
+	if file, ok := UnixFile(address); ok {
+		return "unix", file
+	}
+	return "tcp", address
+}
+
+// ListenUnix listens at a socket, which its owner and group may use. It takes the place of one that a crash left, and fails with
+// [syscall.EADDRINUSE] if somebody listens there.
+func ListenUnix(file string) (net.Listener, error) {
+	if c, err := net.Dial("unix", file); err == nil {
+		c.Close()
+		return nil, fmt.Errorf("listen unix %s: %w", file, syscall.EADDRINUSE)
+	}
+	if info, err := os.Stat(file); err == nil && info.Mode().Type() != fs.ModeSocket {
+		return nil, fmt.Errorf("listen unix %s: a file is there that is no socket", file)
+	}
+	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	l, err := net.Listen("unix", file)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(file, 0o660); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}

@@ -1,0 +1,210 @@
+package gateway
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"heddle/internal/clienthello"
+	"heddle/internal/netutil"
+)
+
+// A sidecar on the gateway's machine, at unix:FILE, takes over connections themselves: the gateway passes the descriptor, with what the
+// client said so far, and has no part in them any more. A message to it is a version, the client's address (its length first, 8 bits), and what the client said (32 bits). The descriptor
+// comes with its first byte. The sidecar answers with one byte once it has taken the connection.
+const (
+	passVersion = 1
+	passTaken   = 1
+	// passMost is the most that a client may have said: a hello, and what came in the same segment.
+	passMost = 4 * clienthello.Limit
+	// passAtOnce is how many messages a sidecar reads at a time.
+	passAtOnce = 256
+)
+
+var errPass = errors.New("it is no connection that a gateway passes")
+
+// passage is what a gateway passes beside the descriptor.
+type passage struct {
+	client netip.AddrPort
+	sent   []byte
+}
+
+func (p passage) message() []byte {
+	from := p.client.String()
+	b := append([]byte{passVersion, byte(len(from))}, from...)
+	return append(binary.BigEndian.AppendUint32(b, uint32(len(p.sent))), p.sent...)
+}
+
+// readPassage reads the rest of a message whose first bytes came with the descriptor.
+func readPassage(r io.Reader) (p passage, err error) {
+	head := make([]byte, 2)
+	if _, err := io.ReadFull(r, head); err != nil || head[0] != passVersion {
+		return p, errors.Join(errPass, err)
+	}
+	from := make([]byte, int(head[1])+4)
+	if _, err := io.ReadFull(r, from); err != nil {
+		return p, err
+	}
+	size := binary.BigEndian.Uint32(from[head[1]:])
+	if p.client, err = netip.ParseAddrPort(string(from[:head[1]])); err != nil || size > passMost {
+		return p, errors.Join(errPass, err)
+	}
+	p.sent = make([]byte, size)
+	_, err = io.ReadFull(r, p.sent)
+	return p, err
+}
+
+// mayAskAgain reports whether a server may ask a client for another hello, which is encrypted for the gateway too. It does not ask if the
+// client sent a share of the best group that it knows.
+func mayAskAgain(handshake []byte) bool {
+	const (
+		x25519         = 29     // RFC 8446, section 4.2.7
+		x25519MLKEM768 = 0x11ec // draft-ietf-tls-ecdhe-mlkem
+	)
+	h, err := clienthello.Parse(handshake)
+	return err != nil || !slices.Contains(h.KeyShares, x25519MLKEM768) && (slices.Contains(h.Groups, x25519MLKEM768) || !slices.Contains(h.KeyShares, x25519))
+}
+
+// pass gives a connection to the sidecar at a unix socket. If the sidecar may need the gateway once more, it gets one end of a pipe in its
+// place, and pass returns the other.
+func (g *Gateway) pass(ctx context.Context, c net.Conn, file string, first greeting) (to net.Conn, err error) {
+	var d net.Dialer
+	way, err := d.DialContext(ctx, "unix", file)
+	if err != nil {
+		return nil, err
+	}
+	defer way.Close()
+	until, _ := ctx.Deadline()
+	_ = way.SetDeadline(until)
+	given, whole := under(c).(*net.TCPConn)
+	if !whole || first.opened != nil && mayAskAgain(first.opened.Hello) {
+		var far net.Conn
+		if to, far, err = socketPair(); err != nil {
+			return nil, err
+		}
+		defer far.Close()
+		err = giveDescriptor(way.(*net.UnixConn), far, passage{netutil.AddrPort(c.RemoteAddr()), first.send}.message())
+	} else {
+		err = giveDescriptor(way.(*net.UnixConn), given, passage{netutil.AddrPort(c.RemoteAddr()), first.send}.message())
+	}
+	answer := make([]byte, 1)
+	if err == nil {
+		_, err = io.ReadFull(way, answer)
+	}
+	if err == nil && answer[0] != passTaken {
+		err = errPass
+	}
+	if err != nil && to != nil {
+		to.Close()
+		to = nil
+	}
+	return to, err
+}
+
+// under returns the connection of the kernel.
+func under(c net.Conn) net.Conn {
+	for {
+		inner, ok := c.(interface{ NetConn() net.Conn })
+		if !ok {
+			return c
+		}
+		c = inner.NetConn()
+	}
+}
+
+// passed returns a listener whose connections are those that gateways of this machine pass by the unix socket l.
+func passed(l net.Listener) net.Listener {
+	p := &passedListener{Listener: l, conns: make(chan net.Conn), ended: make(chan struct{})}
+	go p.run()
+	return p
+}
+
+type passedListener struct {
+	net.Listener
+	conns chan net.Conn
+	ended chan struct{}
+	once  sync.Once
+}
+
+func (p *passedListener) run() {
+	places := make(chan struct{}, passAtOnce)
+	_ = netutil.Serve(context.Background(), netutil.Patient(p.Listener), func(way net.Conn) {
+		places <- struct{}{}
+		go func() {
+			defer func() { <-places }()
+			defer way.Close()
+			_ = way.SetDeadline(time.Now().Add(dialFor))
+			c, err := takePassed(way)
+			if err != nil {
+				return
+			}
+			select {
+			case p.conns <- c:
+			case <-p.ended:
+				c.Close()
+			}
+		}()
+	})
+	p.Close()
+}
+
+// takePassed takes one connection, and says so.
+func takePassed(way net.Conn) (net.Conn, error) {
+	c, r, err := takeDescriptor(way)
+	if err != nil {
+		return nil, err
+	}
+	message, err := readPassage(r)
+	if err == nil {
+		_, err = way.Write([]byte{passTaken})
+	}
+	if err != nil {
+		c.Close()
+		return nil, err
+	}
+	return &passedConn{Conn: c, rest: message.sent, client: net.TCPAddrFromAddrPort(message.client)}, nil
+}
+
+// Accept implements [net.Listener].
+func (p *passedListener) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.ended:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements [net.Listener].
+func (p *passedListener) Close() error {
+	p.once.Do(func() { close(p.ended) })
+	return p.Listener.Close()
+}
+
+// passedConn begins with what the gateway had read.
+type passedConn struct {
+	net.Conn
+	rest   []byte // only for the reader
+	client net.Addr
+}
+
+func (p *passedConn) Read(b []byte) (int, error) {
+	if len(p.rest) > 0 {
+		n := copy(b, p.rest)
+		p.rest = p.rest[n:]
+		return n, nil
+	}
+	return p.Conn.Read(b)
+}
+
+// RemoteAddr returns the client's address.
+func (p *passedConn) RemoteAddr() net.Addr { return p.client }
+
+// NetConn returns the connection of the kernel.
+func (p *passedConn) NetConn() net.Conn { return p.Conn }

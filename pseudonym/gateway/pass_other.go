@@ -1,0 +1,15 @@
+//go:build !unix
+
+package gateway
+
+import (
+	"errors"
+	"io"
+	"net"
+)
+
+func socketPair() (near, far net.Conn, err error) { return nil, nil, errors.ErrUnsupported }
+
+func giveDescriptor(*net.UnixConn, net.Conn, []byte) error { return errors.ErrUnsupported }
+
+func takeDescriptor(net.Conn) (net.Conn, io.Reader, error) { return nil, nil, errors.ErrUnsupported }

@@ -1,0 +1,257 @@
+//go:build unix
+
+package gateway
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"heddle/internal/netutil"
+	"heddle/internal/polltest"
+)
+
+// newPassed is [newHidden] with the site at a unix socket.
+func newPassed(t *testing.T, edit func(*tls.Config)) *hidden {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "sidecar")
+	l, err := netutil.ListenUnix(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newHiddenAt(t, l, "unix:"+file, edit)
+}
+
+// The tenant gets the connection itself, whatever the client sends first. Only where it may need the gateway's key again is it relayed.
+func TestPass(t *testing.T) {
+	noShare := func(c *tls.Config) { c.CurvePreferences = []tls.CurveID{tls.CurveP384} }
+	for name, c := range map[string]struct {
+		site, client func(*tls.Config)
+		hidden       bool
+		relayed      bool
+	}{
+		"in clear":                          {nil, nil, false, false},
+		"in clear, after another hello":     {noShare, nil, false, false},
+		"hidden":                            {nil, nil, true, false},
+		"hidden, without post-quantum":      {nil, func(c *tls.Config) { c.CurvePreferences = []tls.CurveID{tls.X25519} }, true, false},
+		"hidden, of a group without shares": {noShare, func(c *tls.Config) { c.CurvePreferences = []tls.CurveID{tls.CurveP256, tls.CurveP384} }, true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newPassed(t, c.site)
+			if c.client != nil {
+				c.client(h.client)
+			}
+			if !c.hidden {
+				h.client.EncryptedClientHelloConfigList = nil
+			}
+			_, state, err := visit(t, h.at, h.client)
+			if err != nil || state.ECHAccepted != c.hidden {
+				t.Fatalf("%+v, %v", state, err)
+			}
+			want := Counts{Passed: 1}
+			if c.relayed {
+				want = Counts{Relayed: 1}
+			}
+			if c.hidden {
+				want.Encrypted = 1
+			}
+			polltest.Await(t, "it is counted", func() bool {
+				got := h.way.Counts()
+				if c.relayed {
+					got.BytesUp, got.BytesDown = 0, 0
+				}
+				return got == want
+			})
+		})
+	}
+}
+
+// The tenant sees the client's address. The connection lives on without the gateway, which has no part in it.
+func TestPassedConnectionOutlivesTheGateway(t *testing.T) {
+	h := newPassed(t, nil)
+	way := New(h.way.o)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- way.Serve(ctx, l) }()
+	h.client.NextProtos = []string{"who"}
+	c, err := tls.Dial("tcp", l.Addr().String(), h.client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(time.Minute))
+	in := bufio.NewReader(c)
+	if who, err := in.ReadString('\n'); err != nil || strings.TrimSpace(who) != c.LocalAddr().String() {
+		t.Errorf("the tenant sees %q, %v", who, err)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	text := bytes.Repeat([]byte("much"), 1<<18)
+	go c.Write(text)
+	got := make([]byte, len(text))
+	if _, err := io.ReadFull(in, got); err != nil || !bytes.Equal(got, text) {
+		t.Errorf("after the gateway's end: %v", err)
+	}
+}
+
+// A tenant that is not there, or takes nothing, costs the client its connection and the gateway nothing.
+func TestPassToNobody(t *testing.T) {
+	h := newPassed(t, nil)
+	file := filepath.Join(t.TempDir(), "socket")
+	h.routes.set(h.label, "unix:"+file)
+	if _, _, err := visit(t, h.at, h.client); err == nil {
+		t.Error("nobody answered")
+	}
+	l, err := net.Listen("unix", file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for i, answer := range [][]byte{nil, {passTaken + 1}} {
+		go func() {
+			way, err := l.Accept()
+			if err != nil {
+				return
+			}
+			defer way.Close()
+			c, r, err := takeDescriptor(way)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer c.Close()
+			if _, err := readPassage(r); err != nil {
+				t.Error(err)
+			}
+			way.Write(answer)
+		}()
+		if _, _, err := visit(t, h.at, h.client); err == nil {
+			t.Error("nobody answered")
+		}
+		polltest.Await(t, "it is counted", func() bool { n := h.way.Counts(); return n.Failed == uint64(i)+2 && n.Live == 0 })
+	}
+}
+
+// What comes to a sidecar's socket and is no connection of a gateway is closed, with all descriptors.
+func TestHostilePassages(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "sidecar")
+	l, err := netutil.ListenUnix(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := passed(l)
+	defer in.Close()
+	tcp, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tcp.Close()
+	client, err := net.Dial("tcp", tcp.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	raw, err := client.(*net.TCPConn).File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer raw.Close()
+	text, err := os.Create(filepath.Join(t.TempDir(), "text"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer text.Close()
+	good := passage{netutil.AddrPort(client.LocalAddr()), []byte("hello")}.message()
+	large := bytes.Clone(good)
+	large[len(large)-len("hello")-2] = 0xff
+	before := openFiles(t)
+	for name, c := range map[string]struct {
+		message []byte
+		fds     []int
+	}{
+		"no descriptor":   {good, nil},
+		"two":             {good, []int{int(raw.Fd()), int(raw.Fd())}},
+		"a file":          {good, []int{int(text.Fd())}},
+		"another version": {append([]byte{7}, good[1:]...), []int{int(raw.Fd())}},
+		"no address":      {[]byte{passVersion, 3, 'a', 'b', 'c', 0, 0, 0, 0}, []int{int(raw.Fd())}},
+		"too large":       {large, []int{int(raw.Fd())}},
+		"cut":             {good[:len(good)-1], []int{int(raw.Fd())}},
+		"nothing":         {[]byte{passVersion}, nil},
+	} {
+		way, err := net.Dial("unix", file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		way.SetDeadline(time.Now().Add(time.Minute))
+		if _, _, err := way.(*net.UnixConn).WriteMsgUnix(c.message, unix.UnixRights(c.fds...), nil); err != nil {
+			t.Fatal(err)
+		}
+		way.(*net.UnixConn).CloseWrite()
+		if answer, err := io.ReadAll(way); err == nil && len(answer) > 0 {
+			t.Errorf("%s is taken", name)
+		}
+		way.Close()
+	}
+	polltest.Await(t, "no descriptor is left", func() bool { return openFiles(t) <= before })
+	way, err := net.Dial("unix", file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer way.Close()
+	if err := giveDescriptor(way.(*net.UnixConn), client, good); err != nil {
+		t.Fatal(err)
+	}
+	c, err := in.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	b := make([]byte, 5)
+	if _, err := io.ReadFull(c, b); err != nil || string(b) != "hello" || c.RemoteAddr().String() != client.LocalAddr().String() {
+		t.Errorf("%q from %v, %v", b, c.RemoteAddr(), err)
+	}
+}
+
+func openFiles(t *testing.T) int {
+	t.Helper()
+	all, err := os.ReadDir("/dev/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(all)
+}
+
+func FuzzPassage(f *testing.F) {
+	f.Add(passage{sent: []byte("hello")}.message())
+	f.Add([]byte{passVersion, 255, 1})
+	f.Fuzz(func(t *testing.T, message []byte) {
+		p, err := readPassage(bytes.NewReader(message))
+		if err != nil {
+			return
+		}
+		again, err := readPassage(bytes.NewReader(p.message()))
+		if err != nil || again.client != p.client || !bytes.Equal(again.sent, p.sent) {
+			t.Fatalf("%+v is %+v, %v", p, again, err)
+		}
+		if _, err := readPassage(bytes.NewReader(p.message()[:len(p.message())-1])); !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
+			t.Fatalf("a cut one: %v", err)
+		}
+	})
+}
