@@ -9,19 +9,8 @@ import (
 	"os"
 	"path/filepath"
 
-	"modernc.org/sqlite" // registers the driver "sqlite"
-	sqlite3 "modernc.org/sqlite/lib"
+	_ "modernc.org/sqlite" // registers the driver "sqlite"
 )
-
-// Damaged reports whether an error says that a file is no database, or a damaged one.
-func Damaged(err error) bool {
-	e, ok := errors.AsType[*sqlite.Error](err)
-	if !ok {
-		return false
-	}
-	const kind = 0xff // the rest of a code says more of it
-	return e.Code()&kind == sqlite3.SQLITE_CORRUPT || e.Code()&kind == sqlite3.SQLITE_NOTADB
-}
 
 // Open opens or creates a file, and locks it until the database is closed. layout is the SQL that creates the tables; it
 // must do nothing if they exist. version counts the changes of layout: Open refuses a file of a higher version.

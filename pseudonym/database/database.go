@@ -91,9 +91,6 @@ func Open(ctx context.Context, database string, seal *Seal, log *slog.Logger) (*
 		return nil, &errhint.Error{What: "the database", Why: "it cannot be opened", Hint: "check database = in the file", Err: redacted(err)}
 	}
 	if err := d.migrate(ctx, dialect); err != nil {
-		if sqlite.Damaged(err) {
-			return nil, errors.Join(damage(err.Error()), d.sql.Close())
-		}
 		return nil, errors.Join(fmt.Errorf("the database's tables: %w", err), d.sql.Close())
 	}
 	listening, stop := context.WithCancel(context.Background())
