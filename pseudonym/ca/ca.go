@@ -135,9 +135,6 @@ func (i *Issuer) Server(name string, public crypto.PublicKey, now, until time.Ti
 	return sign(c, i.chain[0], public, i.key)
 }
 
-// Since returns from when on the issuing certificate is good.
-func (i *Issuer) Since() time.Time { return i.chain[0].NotBefore }
-
 // Until returns when the issuing certificate ends, and with it all that it signed.
 func (i *Issuer) Until() time.Time { return i.chain[0].NotAfter }
 

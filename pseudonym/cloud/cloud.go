@@ -262,6 +262,24 @@ func (c *Cloud) ServeLinker(ctx context.Context, l net.Listener) error {
 	return serveHTTP(ctx, gateway.Introduced(l, c.o.From), config, c.linker, c.o.Log)
 }
 
+// A pseudonym that ended stays in the database for a while, so that an operator can look into complaints.
+const (
+	cleanEvery = time.Hour
+	keepEnded  = 30 * 24 * time.Hour
+)
+
+// clean deletes pseudonyms that ended long ago, until ctx ends.
+func (c *Cloud) clean(ctx context.Context) {
+	for ctx.Err() == nil {
+		if n, err := c.db.Forget(ctx, time.Now().Add(-keepEnded), time.Now()); err != nil && ctx.Err() == nil {
+			c.o.Log.Warn("pseudonyms that ended cannot be deleted", "error", err)
+		} else if n > 0 {
+			c.o.Log.Info("deleted pseudonyms that ended", "number", n)
+		}
+		_ = netutil.Sleep(ctx, cleanEvery)
+	}
+}
+
 // storeSource has the pseudonyms of the store.
 type storeSource struct{ *Cloud }
 

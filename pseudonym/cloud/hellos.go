@@ -48,20 +48,12 @@ func newHellos(z pseudonym.Zone, seal *database.Seal, log *slog.Logger) *hellos 
 // due is the number of the key that should be the newest.
 func due(now time.Time) int64 { return now.Unix() / int64(helloPeriod/time.Second) }
 
-// recent are the keys without those of gateways whose clocks were ahead by more than a period.
-func recent(rows []database.Hello, now time.Time) []database.Hello {
-	for len(rows) > 0 && rows[0].Number > due(now)+1 {
-		rows = rows[1:]
-	}
-	return rows
-}
-
 // look takes the keys of the database. A gateway makes the next one when it is time, and deletes those that are too old.
 func (h *hellos) look(ctx context.Context, db *database.DB, now time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, helloFor)
 	defer cancel()
 	rows, err := db.Hellos(ctx, h.seal)
-	if known := recent(rows, now); err == nil && h.seal != nil && (len(known) == 0 || known[0].Number < due(now)) {
+	if err == nil && h.seal != nil && (len(rows) == 0 || rows[0].Number < due(now)) {
 		if err = h.make(ctx, db, now); err == nil {
 			rows, err = db.Hellos(ctx, h.seal)
 		}

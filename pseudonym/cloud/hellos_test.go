@@ -111,31 +111,6 @@ func TestHellosRotate(t *testing.T) {
 	}
 }
 
-// A gateway whose clock was ahead for a while leaves keys of another time. Those of now are made and used all the same.
-func TestHellosAfterALeap(t *testing.T) {
-	h, db := process(t, filepath.Join(t.TempDir(), "pseudonyms.db"), sealOf(t, 1))
-	now := time.Unix(int64(helloPeriod/time.Second)*20_000, 0)
-	ahead := now.Add(400 * helloPeriod)
-	for _, at := range []time.Time{now, ahead, ahead.Add(helloAfter + helloKeep + time.Second), ahead.Add(time.Hour)} {
-		if err := h.look(t.Context(), db, at); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if h.published(now.Add(time.Hour)) != nil {
-		t.Fatal("the key of today is still there: the test shows nothing")
-	}
-	for range 2 {
-		now = now.Add(helloPeriod)
-		if err := h.look(t.Context(), db, now); err != nil {
-			t.Fatal(err)
-		}
-		list := h.published(now.Add(helloAfter))
-		if list == nil || !opens(h, list) || (*h.all.Load())[1].Number != due(now) {
-			t.Errorf("%x of %d keys", list, len(*h.all.Load()))
-		}
-	}
-}
-
 // A gateway that cannot open what others can does not begin.
 func TestGatewayWithoutTheKey(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "pseudonyms.db")

@@ -328,3 +328,15 @@ func (d *DB) Renew(ctx context.Context, l pseudonym.Label, certificate []byte, e
 	d.changed(ctx, l)
 	return nil
 }
+
+// Forget deletes pseudonyms that ended before a time, and returns how many. It deletes proofs of work that ended before now.
+func (d *DB) Forget(ctx context.Context, before, now time.Time) (int64, error) {
+	if _, err := d.sql.ExecContext(ctx, `DELETE FROM spent WHERE expires < $1`, now.Unix()); err != nil {
+		return 0, err
+	}
+	r, err := d.sql.ExecContext(ctx, `DELETE FROM pseudonyms WHERE expires < $1 OR revoked BETWEEN 1 AND $1`, before.Unix())
+	if err != nil {
+		return 0, err
+	}
+	return r.RowsAffected()
+}
