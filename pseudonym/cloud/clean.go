@@ -62,6 +62,7 @@ func (c *cleaner) keep(ctx context.Context) {
 func (c *cleaner) once(ctx context.Context) error {
 	now := c.clock()
 	if now.Before(c.from) || now.After(c.until) {
+		c.ahead.Store(int64(max(now.Sub(later(c.counted, c.from)), 0) / time.Second))
 		c.tell(true, "the clock is outside the time of the issuing certificate; nothing is deleted", "clock", now)
 		return nil
 	}
