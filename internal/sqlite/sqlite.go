@@ -9,8 +9,19 @@ import (
 	"os"
 	"path/filepath"
 
-	_ "modernc.org/sqlite" // registers the driver "sqlite"
+	"modernc.org/sqlite" // registers the driver "sqlite"
+	lib "modernc.org/sqlite/lib"
 )
+
+// Damaged reports whether an error says that a file is no database, or that parts of it are damaged.
+func Damaged(err error) bool {
+	var e *sqlite.Error
+	if !errors.As(err, &e) {
+		return false
+	}
+	primary := e.Code() & 0xff // the rest says more, such as which part
+	return primary == lib.SQLITE_CORRUPT || primary == lib.SQLITE_NOTADB
+}
 
 // Open opens or creates a file, and locks it until the database is closed. layout is the SQL that creates the tables; it
 // must do nothing if they exist. version counts the changes of layout: Open refuses a file of a higher version.

@@ -25,8 +25,12 @@ import (
 const (
 	rootLife    = 10 * 365 * 24 * time.Hour
 	issuingLife = 2 * 365 * 24 * time.Hour
-	clockSkew   = time.Hour // by which a client's clock may be slow
+	clockSkew   = time.Hour            // by which a client's clock may be slow
+	mostServer  = 825 * 24 * time.Hour // from begin to end of a server's certificate that iOS and macOS take (Apple, HT210176)
 )
+
+// ErrClock says that a clock is outside the time of the issuing certificate.
+var ErrClock = errors.New("the clock is wrong, or the issuing certificate is not valid now")
 
 // NewKey draws a key of the one kind that all browsers take: ECDSA on P-256.
 func NewKey() (*ecdsa.PrivateKey, error) { return ecdsa.GenerateKey(elliptic.P256(), rand.Reader) }
@@ -118,22 +122,40 @@ func constrained(c *x509.Certificate, zone string) bool {
 	return len(c.PermittedDNSDomains) > 0
 }
 
-// Server signs the certificate of a server that has a name in the zone. It ends with the issuing certificate at the latest.
+// Server signs the certificate of a server that has a name in the zone. It ends with the issuing certificate at the latest, and begins
+// with it as far as browsers allow: what was signed while the clock was ahead is good when the clock is right again. It fails with
+// [ErrClock] if the issuing certificate is not valid now.
 func (i *Issuer) Server(name string, public crypto.PublicKey, now, until time.Time) (*x509.Certificate, error) {
 	if name != i.zone && !strings.HasSuffix(name, "."+i.zone) {
 		return nil, fmt.Errorf("%s is not in the zone %s", name, i.zone)
 	}
-	if last := i.chain[0].NotAfter; until.After(last) {
+	if now.Before(i.From()) || !now.Before(i.Until()) {
+		return nil, ErrClock
+	}
+	if last := i.Until(); until.After(last) {
 		until = last
 	}
 	if !until.After(now) {
 		return nil, errors.New("the certificate would have ended already")
 	}
 	c := template(name, now, until)
+	if begin := later(i.From(), c.NotAfter.Add(-mostServer)); begin.Before(c.NotBefore) {
+		c.NotBefore = begin
+	}
 	c.DNSNames = []string{name}
 	c.KeyUsage, c.ExtKeyUsage = x509.KeyUsageDigitalSignature, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 	return sign(c, i.chain[0], public, i.key)
 }
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// From returns when the issuing certificate begins.
+func (i *Issuer) From() time.Time { return i.chain[0].NotBefore }
 
 // Until returns when the issuing certificate ends, and with it all that it signed.
 func (i *Issuer) Until() time.Time { return i.chain[0].NotAfter }

@@ -57,18 +57,19 @@ type Options struct {
 
 // Cloud is open until [Cloud.Close].
 type Cloud struct {
-	o      Options
-	db     *database.DB
-	issuer *ca.Issuer
-	root   *x509.Certificate
-	store  *store.Store
-	way    *gateway.Gateway
-	hellos *hellos
-	known  sync.Once      // that hellos are kept
-	audit  *audit.Log     // nil if there is none
-	linker *linker.Linker // nil if it does not run
-	names  zone.Counter
-	parts  Parts
+	o       Options
+	db      *database.DB
+	issuer  *ca.Issuer
+	root    *x509.Certificate
+	store   *store.Store
+	way     *gateway.Gateway
+	hellos  *hellos
+	known   sync.Once      // that hellos are kept
+	audit   *audit.Log     // nil if there is none
+	linker  *linker.Linker // nil if it does not run
+	names   zone.Counter
+	parts   Parts
+	cleaner *cleaner // nil if the store does not run
 }
 
 // Parts are what a process runs of a cloud. Each part gets the keys that it needs and no others: a gateway that is
@@ -118,6 +119,7 @@ func Open(ctx context.Context, o Options, p Parts) (*Cloud, error) {
 	if err := c.openStore(ctx); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
+	c.cleaner = c.newCleaner()
 	return c, nil
 }
 
@@ -209,7 +211,7 @@ func (c *Cloud) ServeStore(ctx context.Context, l net.Listener) error {
 			names.Forget(ctx, change.Label)
 		}
 	}()
-	go c.clean(ctx)
+	go c.cleaner.keep(ctx)
 	c.keepHellos(ctx)
 	// The store's name is the one in clear of encrypted hellos, so a client with an old key lands here and learns the new one. Only this
 	// configuration has that: a hello that the gateways cannot open is not for the store to open.
@@ -260,24 +262,6 @@ func (c *Cloud) ServeLinker(ctx context.Context, l net.Listener) error {
 	}
 	config := &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: own, NextProtos: []string{"h2", "http/1.1"}, ClientAuth: tls.RequestClientCert, ClientCAs: people}
 	return serveHTTP(ctx, gateway.Introduced(l, c.o.From), config, c.linker, c.o.Log)
-}
-
-// A pseudonym that ended stays in the database for a while, so that an operator can look into complaints.
-const (
-	cleanEvery = time.Hour
-	keepEnded  = 30 * 24 * time.Hour
-)
-
-// clean deletes pseudonyms that ended long ago, until ctx ends.
-func (c *Cloud) clean(ctx context.Context) {
-	for ctx.Err() == nil {
-		if n, err := c.db.Forget(ctx, time.Now().Add(-keepEnded), time.Now()); err != nil && ctx.Err() == nil {
-			c.o.Log.Warn("pseudonyms that ended cannot be deleted", "error", err)
-		} else if n > 0 {
-			c.o.Log.Info("deleted pseudonyms that ended", "number", n)
-		}
-		_ = netutil.Sleep(ctx, cleanEvery)
-	}
 }
 
 // storeSource has the pseudonyms of the store.

@@ -25,6 +25,7 @@ const (
 	helloRead   = 30 * time.Second // from one look into the database to the next, if no change is told
 	helloTick   = time.Second      // from one look at the clock to the next
 	helloFor    = 5 * time.Second  // for an answer of the database
+	helloSkew   = time.Hour        // by which clocks of gateways may differ
 )
 
 // hellos knows the keys of a cloud for encrypted ClientHellos. Gateways make them, and share them by the database. Nobody else can read
@@ -48,11 +49,18 @@ func newHellos(z pseudonym.Zone, seal *database.Seal, log *slog.Logger) *hellos 
 // due is the number of the key that should be the newest.
 func due(now time.Time) int64 { return now.Unix() / int64(helloPeriod/time.Second) }
 
-// look takes the keys of the database. A gateway makes the next one when it is time, and deletes those that are too old.
+// look takes the keys of the database. A gateway makes the next one when it is time, and deletes those that are too old, and those of a
+// clock that was ahead: else no key would be in DNS, and no new one be made, until that time comes.
 func (h *hellos) look(ctx context.Context, db *database.DB, now time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, helloFor)
 	defer cancel()
 	rows, err := db.Hellos(ctx, h.seal)
+	if ahead := now.Add(helloSkew); err == nil && h.seal != nil && len(rows) > 0 && rows[0].Created.After(ahead) {
+		h.log.Warn("a key for encrypted hellos is of the future; it is deleted", "made", rows[0].Created)
+		if err = db.DropHellosAfter(ctx, ahead); err == nil {
+			rows, err = db.Hellos(ctx, h.seal)
+		}
+	}
 	if err == nil && h.seal != nil && (len(rows) == 0 || rows[0].Number < due(now)) {
 		if err = h.make(ctx, db, now); err == nil {
 			rows, err = db.Hellos(ctx, h.seal)

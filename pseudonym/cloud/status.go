@@ -15,6 +15,8 @@ type Status struct {
 	DNS     *zone.Counts    `json:"dns,omitempty"`
 	// Store has how often each event happened.
 	Store map[store.Event]uint64 `json:"store,omitempty" label:"event"`
+	// ClockAhead is by how many seconds the store's clock is ahead of the time that stores have run, by which pseudonyms are deleted.
+	ClockAhead int64 `json:"clock_ahead_s,omitempty"`
 }
 
 // Status returns the state.
@@ -34,6 +36,7 @@ func (c *Cloud) Status() Status {
 	}
 	if c.store != nil {
 		s.Store = c.store.Counts()
+		s.ClockAhead = c.cleaner.ahead.Load()
 	}
 	return s
 }

@@ -91,7 +91,7 @@ func Open(ctx context.Context, database string, seal *Seal, log *slog.Logger) (*
 		return nil, &errhint.Error{What: "the database", Why: "it cannot be opened", Hint: "check database = in the file", Err: redacted(err)}
 	}
 	if err := d.migrate(ctx, dialect); err != nil {
-		return nil, errors.Join(fmt.Errorf("the database's tables: %w", err), d.sql.Close())
+		return nil, errors.Join(explained(fmt.Errorf("the database's tables: %w", err)), d.sql.Close())
 	}
 	listening, stop := context.WithCancel(context.Background())
 	d.stop = stop
@@ -105,6 +105,33 @@ func redacted(err error) error {
 		return errors.New("its URL is no URL of PostgreSQL")
 	}
 	return err
+}
+
+// explained says what to do about a damaged file.
+func explained(err error) error {
+	if sqlite.Damaged(err) {
+		return damaged(err)
+	}
+	return err
+}
+
+func damaged(err error) error {
+	return &errhint.Error{What: "the database", Why: "its file is damaged", Hint: "stop serve, keep the file, and put a backup in its place; sqlite3 FILE .recover may read the rest", Err: err}
+}
+
+// Check reads all of a SQLite database, and fails if a part of its file is damaged. PostgreSQL has programs of its own for that.
+func (d *DB) Check(ctx context.Context) error {
+	if d.pool != nil {
+		return nil
+	}
+	var found string
+	if err := d.sql.QueryRowContext(ctx, `PRAGMA quick_check(1)`).Scan(&found); err != nil {
+		return explained(err)
+	}
+	if found != "ok" {
+		return damaged(errors.New(found))
+	}
+	return nil
 }
 
 func (d *DB) migrate(ctx context.Context, dialect goose.Dialect) error {
@@ -327,16 +354,4 @@ func (d *DB) Renew(ctx context.Context, l pseudonym.Label, certificate []byte, e
 	}
 	d.changed(ctx, l)
 	return nil
-}
-
-// Forget deletes pseudonyms that ended before a time, and returns how many. It deletes proofs of work that ended before now.
-func (d *DB) Forget(ctx context.Context, before, now time.Time) (int64, error) {
-	if _, err := d.sql.ExecContext(ctx, `DELETE FROM spent WHERE expires < $1`, now.Unix()); err != nil {
-		return 0, err
-	}
-	r, err := d.sql.ExecContext(ctx, `DELETE FROM pseudonyms WHERE expires < $1 OR revoked BETWEEN 1 AND $1`, before.Unix())
-	if err != nil {
-		return 0, err
-	}
-	return r.RowsAffected()
 }

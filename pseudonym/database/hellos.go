@@ -60,3 +60,9 @@ func (d *DB) DropHellos(ctx context.Context, before int64) error {
 	_, err := d.sql.ExecContext(ctx, `DELETE FROM hellos WHERE number < $1`, before)
 	return err
 }
+
+// DropHellosAfter deletes the keys that were made after a time.
+func (d *DB) DropHellosAfter(ctx context.Context, after time.Time) error {
+	_, err := d.sql.ExecContext(ctx, `DELETE FROM hellos WHERE created > $1`, after.Unix())
+	return err
+}

@@ -129,6 +129,10 @@ func (s *Store) told(err error) (status int, says error) {
 		return http.StatusConflict, err
 	case errors.Is(err, errLogin):
 		return http.StatusUnauthorized, err
+	case errors.Is(err, ca.ErrClock):
+		s.note(Failed)
+		s.o.Log.Error("a request failed", "error", err)
+		return http.StatusServiceUnavailable, &errhint.Error{What: "the store", Why: "its clock is wrong, or its issuing certificate ended", Hint: "tell the operator of the cloud"}
 	case errors.As(err, &away):
 		s.note(Failed)
 		s.o.Log.Error("a login failed", "error", away.Err)

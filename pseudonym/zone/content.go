@@ -28,6 +28,7 @@ type content struct {
 	sets  map[string]map[uint16][]dns.RR // by name, in lower case, and type
 	names []string                       // in canonical order (RFC 4034, section 6.1), the apex first
 	hello []byte                         // the ECHConfigList of HTTPS records, or none
+	made  time.Time                      // by the wall clock
 }
 
 func newContent(o Options, apex string, hello []byte, now time.Time) *content {

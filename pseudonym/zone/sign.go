@@ -14,6 +14,7 @@ import (
 // question never needs the key.
 const (
 	signEvery = 24 * time.Hour
+	signLook  = time.Minute // from one look at the clock to the next
 	signFor   = 14 * 24 * time.Hour
 	signSkew  = time.Hour // by which a resolver's clock may be slow
 )

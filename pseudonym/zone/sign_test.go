@@ -234,3 +234,32 @@ func BenchmarkAnswer(b *testing.B) {
 		}
 	}
 }
+
+// Signatures of a clock that was ahead, which resolvers refuse, are replaced when it is right again.
+func TestSignsAgainWhenTheClockIsSet(t *testing.T) {
+	s, now := server(t, signed(t)), time.Now()
+	good := func() bool {
+		t.Helper()
+		for _, rr := range askSecure(s, "x.cloud.example.", dns.TypeA).Answer {
+			if sig, ok := rr.(*dns.RRSIG); ok {
+				return sig.ValidityPeriod(now)
+			}
+		}
+		t.Fatal("no signature")
+		return false
+	}
+	for _, jump := range []time.Duration{365 * 24 * time.Hour, -365 * 24 * time.Hour} {
+		if err := s.freshen(now.Add(jump)); err != nil {
+			t.Fatal(err)
+		}
+		if good() {
+			t.Errorf("a signature of %v is good now", jump)
+		}
+		if err := s.freshen(now); err != nil {
+			t.Fatal(err)
+		}
+		if !good() {
+			t.Errorf("after a jump of %v signatures stay wrong", jump)
+		}
+	}
+}

@@ -70,9 +70,18 @@ func (s *Server) again(now time.Time) error {
 	return s.refresh(s.content.Load().hello, now)
 }
 
+// freshen signs again if the signatures are old, or of a clock that was ahead.
+func (s *Server) freshen(now time.Time) error {
+	if age := now.Sub(s.content.Load().made); age >= 0 && age < signEvery {
+		return nil
+	}
+	return s.again(now)
+}
+
 // refresh makes the records, and signs them.
 func (s *Server) refresh(hello []byte, now time.Time) error {
 	c := newContent(s.o, s.apex, hello, now)
+	c.made = now.Round(0)
 	if s.o.Key != nil {
 		if err := c.sign(s.apex, s.o.Key, now); err != nil {
 			return err
@@ -224,10 +233,10 @@ func (s *Server) Serve(ctx context.Context, packets net.PacketConn, streams net.
 	return errors.Join(errors.New("the nameserver ended"), err)
 }
 
-// keepSigned signs again long before signatures end.
+// keepSigned signs again long before signatures end, and once the clock was set.
 func (s *Server) keepSigned(ctx context.Context) {
-	for s.o.Key != nil && netutil.Sleep(ctx, signEvery) == nil {
-		if err := s.again(time.Now()); err != nil {
+	for s.o.Key != nil && netutil.Sleep(ctx, signLook) == nil {
+		if err := s.freshen(time.Now().Round(0)); err != nil { // of the wall clock, by which resolvers judge
 			s.o.Log.Error("the zone cannot be signed", "error", err)
 		}
 	}

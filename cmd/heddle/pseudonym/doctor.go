@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -22,6 +23,7 @@ import (
 	"heddle/internal/errhint"
 	"heddle/internal/netutil"
 	"heddle/internal/text"
+	"heddle/pseudonym/ca"
 	"heddle/pseudonym/cloud"
 	"heddle/pseudonym/database"
 )
@@ -80,6 +82,11 @@ func examine(ctx context.Context, c config.PseudonymCloud, o cloud.Options) (all
 		return all
 	}
 	defer db.Close()
+	if err := db.Check(ctx); err != nil {
+		add("database", refused(err))
+		return all
+	}
+	add("clock", checkClock(ctx, o, db, time.Now()))
 	stats, err := db.Stats(ctx, time.Now())
 	if err != nil {
 		add("database", refused(err))
@@ -117,6 +124,21 @@ func checkKeys(o cloud.Options, now time.Time) checks.Result {
 		return checks.Result{Verdict: checks.Partly, What: what, Hint: "heddle pseudonym init --renew"}
 	}
 	return checks.Result{Verdict: checks.Yes, What: what}
+}
+
+// checkClock looks whether the clock jumped ahead.
+func checkClock(ctx context.Context, o cloud.Options, db *database.DB, now time.Time) checks.Result {
+	ahead, err := cloud.CheckClock(ctx, o, db, now)
+	switch {
+	case errors.Is(err, ca.ErrClock):
+		return checks.Result{Verdict: checks.No, What: "it says " + now.Format(time.DateTime) + ", when the issuing certificate is not valid", Hint: "set the clock of this machine"}
+	case err != nil:
+		return refused(err)
+	case ahead > cloud.ClockAhead:
+		return checks.Result{Verdict: checks.Partly, What: "it is " + text.About(int(ahead/(24*time.Hour)), "day") + " ahead of the time that the store has run",
+			Hint: "look at the date of this machine. After a pause of the store this is normal: pseudonyms that ended are deleted later"}
+	}
+	return checks.Result{Verdict: checks.Yes, What: "agrees with the time that the store has run"}
 }
 
 // checkHellos looks whether clients can encrypt the names that they ask for.

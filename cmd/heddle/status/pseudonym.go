@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"heddle/internal/text"
 	"heddle/pseudonym/cloud"
@@ -22,6 +23,9 @@ func cloudText(b *strings.Builder, name string, s *cloud.Status) {
 	if n := s.Store; n != nil {
 		fmt.Fprintf(b, "  store: %s registered, %s renewed, %s revoked; refused: %s; failed: %s\n", text.Quantity(n[store.Registered]), text.Quantity(n[store.Renewed]),
 			text.Quantity(n[store.Revoked]), text.Quantity(store.Refused(n)), text.Quantity(n[store.Failed]))
+	}
+	if ahead := time.Duration(s.ClockAhead) * time.Second; ahead > cloud.ClockAhead {
+		fmt.Fprintf(b, "  the clock is %s ahead of the time that the store has run; pseudonyms that ended are deleted later\n", text.About(int(ahead/(24*time.Hour)), "day"))
 	}
 	if l := s.Linker; l != nil {
 		fmt.Fprintf(b, "  linker: %s led to pseudonyms, %s to plain names; asked: %s; failed: %s\n", text.Quantity(l.Led), text.Quantity(l.Plain), text.Quantity(l.Asked), text.Quantity(l.Failed))
