@@ -26,7 +26,7 @@ func TestCleanAfterALeap(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if err := c.db.AddTenant(t.Context(), database.Tenant{Site: "news.example", Address: "127.0.0.1:1", Client: ca.KeyID{1}, Created: now}); err != nil {
+	if err := c.db.AddTenant(t.Context(), database.Tenant{Site: "news.example", Addresses: []string{"127.0.0.1:1"}, Client: ca.KeyID{1}, Created: now}); err != nil {
 		t.Fatal(err)
 	}
 	p := database.Pseudonym{Label: pseudonym.NewLabel(), Site: "news.example", Certificate: []byte{0x30, 0}, Key: []byte("key"), Created: now, Expires: now.Add(90 * 24 * time.Hour)}

@@ -133,11 +133,11 @@ func newHidden(t *testing.T, edit func(*tls.Config)) *hidden {
 	t.Helper()
 	issuer, root := catest.NewIssuer(t, string(zone))
 	h := &hidden{key: newKey(t, 7), label: pseudonym.NewLabel()}
-	h.routes = &routes{to: map[pseudonym.Label]string{h.label: site(t, issuer, zone.Name(h.label), edit)}}
+	h.routes = &routes{to: map[pseudonym.Label][]string{h.label: {site(t, issuer, zone.Name(h.label), edit)}}}
 	store := site(t, issuer, zone.Store(), func(c *tls.Config) {
 		c.EncryptedClientHelloKeys = []tls.EncryptedClientHelloKey{{Config: h.key.Config(), PrivateKey: private(t, h.key), SendAsRetry: true}}
 	})
-	h.way, h.at = start(t, h.routes, map[string]string{zone.Store(): store}, h.key)
+	h.way, h.at = start(t, h.routes, map[string][]string{zone.Store(): {store}}, h.key)
 	h.client = &tls.Config{ServerName: zone.Name(h.label), RootCAs: x509.NewCertPool(), NextProtos: []string{"echo"}, EncryptedClientHelloConfigList: ech.List(h.key.Config())}
 	h.client.RootCAs.AddCert(root)
 	return h

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -52,11 +51,7 @@ func TestSourceFollowsTheStore(t *testing.T) {
 	})
 	server := httptest.NewTLSServer(mux)
 	defer server.Close()
-	base, err := url.Parse(server.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := newSource(base, server.Client().Transport.(*http.Transport).TLSClientConfig, []string{"news.example"}, slog.New(slog.DiscardHandler))
+	s := newSource([]string{server.Listener.Addr().String()}, server.Client().Transport.(*http.Transport).TLSClientConfig, []string{"news.example"}, slog.New(slog.DiscardHandler))
 	s.beatFor = polltest.Patience // the store of this test does not beat
 	if s.hosts("shop.example") {
 		t.Error("a site is known before the store answered")
@@ -102,11 +97,7 @@ func TestSourceTrustsNobody(t *testing.T) {
 		got <- r.Method + " " + r.URL.Path + " " + string(body)
 	}))
 	defer server.Close()
-	base, err := url.Parse(server.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := newSource(base, server.Client().Transport.(*http.Transport).TLSClientConfig, nil, slog.New(slog.DiscardHandler))
+	s := newSource([]string{server.Listener.Addr().String()}, server.Client().Transport.(*http.Transport).TLSClientConfig, nil, slog.New(slog.DiscardHandler))
 	if err := s.trust(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -129,11 +120,7 @@ func TestSitesAreKnownBeforeAVisit(t *testing.T) {
 	})
 	server := httptest.NewTLSServer(mux)
 	defer server.Close()
-	base, err := url.Parse(server.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := newSource(base, server.Client().Transport.(*http.Transport).TLSClientConfig, nil, slog.New(slog.DiscardHandler))
+	s := newSource([]string{server.Listener.Addr().String()}, server.Client().Transport.(*http.Transport).TLSClientConfig, nil, slog.New(slog.DiscardHandler))
 	if e, err := s.Pseudonym(t.Context(), l); err == nil {
 		t.Errorf("a visit without the sites: %+v", e)
 	}

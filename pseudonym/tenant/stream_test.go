@@ -27,7 +27,9 @@ import (
 // way leads all to one sidecar.
 type way string
 
-func (w way) Route(context.Context, pseudonym.Label) (string, error) { return string(w), nil }
+func (w way) Route(context.Context, pseudonym.Label) ([]string, error) {
+	return []string{string(w)}, nil
+}
 
 // run serves on a port of its own until the test ends.
 func run(t testing.TB, serve func(context.Context, net.Listener) error) (at string) {
