@@ -50,7 +50,8 @@ func newSource(stores []string, config *tls.Config, trusts []string, log *slog.L
 		return dialer.Dial(ctx, stores)
 	}
 	return &source{base: "https://" + stores[0], trusts: trusts, log: log, beatFor: store.BeatFor, client: &http.Client{Transport: &http.Transport{TLSClientConfig: config,
-		DialContext: connect, ForceAttemptHTTP2: true, ResponseHeaderTimeout: store.BeatFor, TLSHandshakeTimeout: store.BeatFor}}}
+		// A store whose machine is gone says nothing, so that the sidecar would ask it on.
+		DialContext: connect, ForceAttemptHTTP2: true, HTTP2: &http.HTTP2Config{SendPingTimeout: store.BeatFor, PingTimeout: store.BeatFor}, ResponseHeaderTimeout: store.BeatFor, TLSHandshakeTimeout: store.BeatFor}}}
 }
 
 func (s *source) get(ctx context.Context, path string) (*http.Response, error) {

@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"heddle/internal/polltest"
 	"heddle/pseudonym"
@@ -85,6 +87,103 @@ func TestSourceFollowsTheStore(t *testing.T) {
 		sites.Store(&[]string{"news.example", "bank.example"})
 		ends <- true // the store starts again
 	}
+	cancel()
+	<-ended
+}
+
+// relay stands between a sidecar and its store until it falls silent, as a machine does that is gone.
+type relay struct {
+	net.Listener
+	to     string
+	used   atomic.Bool
+	silent atomic.Bool
+}
+
+func newRelay(t *testing.T, to string) *relay {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &relay{Listener: l, to: to}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			t.Cleanup(func() { c.Close() })
+			r.used.Store(true)
+			go r.carry(t, c)
+		}
+	}()
+	return r
+}
+
+func (r *relay) carry(t *testing.T, c net.Conn) {
+	far, err := net.Dial("tcp", r.to)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	one := func(to, from net.Conn) {
+		defer far.Close()
+		b := make([]byte, 4096)
+		for {
+			n, err := from.Read(b)
+			if err != nil {
+				return
+			}
+			if !r.silent.Load() {
+				_, _ = to.Write(b[:n])
+			}
+		}
+	}
+	go one(c, far)
+	one(far, c)
+}
+
+// The machine of a store is gone without a word. The sidecar goes to another store.
+func TestSourceLeavesASilentStore(t *testing.T) {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET "+store.SitesPath, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "[]") })
+	mux.HandleFunc("PUT "+store.TrustsPath, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	mux.HandleFunc("GET "+store.ChangesPath, func(w http.ResponseWriter, r *http.Request) {
+		beat := time.NewTicker(store.BeatEvery)
+		defer beat.Stop()
+		for r.Context().Err() == nil {
+			io.WriteString(w, "{}\n")
+			http.NewResponseController(w).Flush()
+			select {
+			case <-beat.C:
+			case <-r.Context().Done():
+			}
+		}
+	})
+	server := httptest.NewUnstartedServer(mux)
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
+	defer server.CloseClientConnections() // it waits for them
+	one, two := newRelay(t, server.Listener.Addr().String()), newRelay(t, server.Listener.Addr().String())
+	s := newSource([]string{one.Addr().String(), two.Addr().String()}, server.Client().Transport.(*http.Transport).TLSClientConfig, nil, slog.New(slog.DiscardHandler))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	followed, ended := make(chan bool, 16), make(chan bool)
+	go func() {
+		defer close(ended)
+		s.follow(ctx, func(pseudonym.Label) { followed <- true })
+	}()
+	<-followed
+	gone, other := one, two
+	if two.used.Load() {
+		gone, other = two, one
+	}
+	gone.Close()
+	gone.silent.Store(true)
+	polltest.Await(t, "the other store", other.used.Load)
+	<-followed
 	cancel()
 	<-ended
 }
