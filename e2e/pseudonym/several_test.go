@@ -255,7 +255,6 @@ func TestOneOfEachPartIsKilled(t *testing.T) {
 		}
 		more("after one " + part + " was killed")
 		polltest.Until(t, w.unregister)
-		polltest.Until(t, w.unregister)
 	}
 	cancel()
 	<-ended
