@@ -11,12 +11,11 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"heddle/internal/pgtest"
 	"heddle/internal/polltest"
 	"heddle/lab"
 	"heddle/lab/labtest"
 	"heddle/lab/peer"
-	"heddle/pseudonym/pgtest"
-	"heddle/pseudonym/work"
 )
 
 // gateways are the public addresses of a cloud of [newTwins].
@@ -82,7 +81,6 @@ func (w *twins) settings(twin int, part, metrics, database string) (file string)
 		{`linker = "127.0.0.1:4482"`, fmt.Sprintf("linker = %q\nlinkers = %s", own(linkPorts), both(linkPorts))},
 		{`":4481"`, fmt.Sprintf(`":%d"`, tenantPorts[twin])},
 		{`"pseudonyms.db"`, strconv.Quote(database)},
-		{`work = 20`, fmt.Sprint("work = ", work.MinBits)},
 		{`"audit.log"`, fmt.Sprintf(`"audit-%d.log"`, twin)},
 		{`# metrics = "127.0.0.1:9480"`, fmt.Sprintf("metrics = %q", metrics)},
 	} {

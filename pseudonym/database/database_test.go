@@ -11,10 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"heddle/internal/pgtest"
 	"heddle/internal/polltest"
 	"heddle/pseudonym"
 	"heddle/pseudonym/ca"
-	"heddle/pseudonym/pgtest"
 )
 
 var (

@@ -16,12 +16,12 @@ import (
 	"time"
 
 	"heddle/internal/keyfile"
+	"heddle/internal/pgtest"
 	"heddle/pseudonym"
 	"heddle/pseudonym/ca"
 	"heddle/pseudonym/ca/catest"
 	"heddle/pseudonym/gateway"
 	"heddle/pseudonym/mutual"
-	"heddle/pseudonym/pgtest"
 )
 
 // way leads all to one sidecar.
