@@ -29,7 +29,9 @@ type PseudonymCloud struct {
 	Listen      []string      `toml:"listen"`       // of the gateway, [HOST]:PORT
 	DNS         []string      `toml:"dns"`          // of the nameserver, UDP and TCP
 	Store       string        `toml:"store"`        // where the store listens, and gateways find it
+	Stores      []string      `toml:"stores"`       // where gateways find all stores, if there are several
 	Linker      string        `toml:"linker"`       // where the linker listens, and gateways find it
+	Linkers     []string      `toml:"linkers"`      // where gateways find all linkers, if there are several
 	GatewayFrom []string      `toml:"gateway-from"` // networks that gateways come from to the store and the linker, CIDR
 	Tenants     string        `toml:"tenants"`      // where sidecars ask the store
 	Life        time.Duration `toml:"life"`         // of a pseudonym, until it is renewed
@@ -81,8 +83,10 @@ func (c PseudonymCloud) problems() problems {
 	checkEach(wrong, "listen", c.Listen, checkListen)
 	checkEach(wrong, "dns", c.DNS, checkListen)
 	checkEach(wrong, "gateway-from", c.GatewayFrom, checkNetwork)
-	wrong.add("store", checkHostPort(c.Store, "such as 127.0.0.1:4480"))
+	wrong.add("store", checkStore(c.Store))
 	wrong.add("linker", checkHostPort(c.Linker, "such as 127.0.0.1:4482"))
+	checkEach(wrong, "stores", c.Stores, checkStore)
+	checkEach(wrong, "linkers", c.Linkers, checkStore)
 	wrong.add("tenants", checkListen(c.Tenants))
 	checkMetrics(wrong, c.Metrics)
 	if c.Life < time.Hour {
@@ -132,6 +136,8 @@ func checkEach(wrong problems, key string, all []string, check func(string) erro
 	}
 }
 
+func checkStore(text string) error { return checkHostPort(text, "such as 127.0.0.1:4480") }
+
 func checkNetwork(text string) error {
 	_, err := netip.ParsePrefix(text)
 	return hinted(err, "such as 10.0.0.0/8")
@@ -150,7 +156,7 @@ func networks(all []string) (parsed []netip.Prefix) {
 // Options returns the settings as the cloud takes them, without a log.
 func (c PseudonymCloud) Options() (cloud.Options, error) {
 	zone, err := pseudonym.ParseZone(c.Zone)
-	o := cloud.Options{Zone: zone, Dir: c.Keys, Database: c.Database, Store: c.Store, Linker: c.Linker, From: networks(c.GatewayFrom), Life: c.Life, Most: c.Most,
+	o := cloud.Options{Zone: zone, Dir: c.Keys, Database: c.Database, Stores: orOne(c.Stores, c.Store), Linkers: orOne(c.Linkers, c.Linker), From: networks(c.GatewayFrom), Life: c.Life, Most: c.Most,
 		Work: c.Work, Login: c.Login, Client: c.LoginClient, Secret: c.LoginSecret, Audit: c.Audit, Certificate: c.Certificate, Key: c.Key}
 	for _, text := range c.Gateways {
 		if a, err := netip.ParseAddr(text); err == nil {
@@ -158,6 +164,14 @@ func (c PseudonymCloud) Options() (cloud.Options, error) {
 		}
 	}
 	return o, err
+}
+
+// orOne returns one if there are no others.
+func orOne(all []string, one string) []string {
+	if len(all) == 0 {
+		return []string{one}
+	}
+	return all
 }
 
 // onLoopback reports whether a host is an address of this machine alone.
@@ -169,7 +183,7 @@ func onLoopback(host string) bool {
 // PseudonymTenant is the tenant.toml of a sidecar, or the flags of `heddle pseudonym tenant run`.
 type PseudonymTenant struct {
 	Zone        string   `toml:"zone" help:"the cloud's <DOMAIN>"`
-	Store       string   `toml:"store" help:"where the cloud's store answers sidecars, <HOST:PORT>"`
+	Store       []string `toml:"store" help:"where the cloud's store answers sidecars, <HOST:PORT>; each of them if there are several"`
 	Root        string   `toml:"root" help:"the cloud's root certificate, a PEM <FILE>" complete:"file"`
 	Identity    string   `toml:"identity" help:"the <FILE> of the sidecar's private key, which heddle pseudonym tenant key makes" complete:"file"`
 	To          string   `toml:"to" help:"the site's own web server, <URL>; or HOST:PORT or unix:FILE of a server that speaks something else"`
@@ -201,7 +215,10 @@ func (t PseudonymTenant) problems() problems {
 	wrong := problems{}
 	_, err := pseudonym.ParseZone(t.Zone)
 	wrong.add("zone", err)
-	wrong.add("store", checkHostPort(t.Store, "such as 192.0.2.1:4481"))
+	if len(t.Store) == 0 {
+		wrong.say("store", "no HOST:PORT is given", "such as 192.0.2.1:4481")
+	}
+	checkEach(wrong, "store", t.Store, func(text string) error { return checkHostPort(text, "such as 192.0.2.1:4481") })
 	_, stream, err := t.Target()
 	wrong.add("to", err)
 	if stream != "" && t.Defence != defence.None {

@@ -42,6 +42,8 @@ func TestPseudonymCloud(t *testing.T) {
 		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\nmost = 0", "less than 1"},
 		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\nstore = \"x\"", "not HOST:PORT"},
 		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\nlinker = \"x\"", "not HOST:PORT"},
+		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\nstores = [\"x\"]", "not HOST:PORT"},
+		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\nlinkers = [\"x\"]", "not HOST:PORT"},
 		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\ngateway-from = [\"x\"]", "no '/'"},
 		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\ncolour = 1", "colour"},
 		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\nmetrics = \"x\"", "not HOST:PORT"},
@@ -97,6 +99,7 @@ func TestPseudonymTenant(t *testing.T) {
 		{"defence = \"none\"", "defence = \"magic\"", "no such strategy"},
 		{"trusts = []", "trusts = [\"*\"]", "no host name"},
 		{"192.0.2.1:4481", "192.0.2.1", "not HOST:PORT"},
+		{"[\"192.0.2.1:4481\"]", "[]", "no HOST:PORT is given"},
 		{"size = 10000", "size = 0", "less than 1"},
 		{"size = 10000", "metrics = \"x\"", "not HOST:PORT"},
 		{"rewrite = []", "rewrite = [\"pages\"]", "one of json, scripts"},
@@ -111,7 +114,7 @@ func TestPseudonymTenant(t *testing.T) {
 // nginx can do less than a sidecar, and what it cannot is refused.
 func TestPseudonymTenantNginx(t *testing.T) {
 	good := DefaultPseudonymTenant()
-	good.Zone, good.Store, good.To, good.Site = "cloud.example", "192.0.2.1:4481", "http://127.0.0.1:8080", "news.example"
+	good.Zone, good.Store, good.To, good.Site = "cloud.example", []string{"192.0.2.1:4481"}, "http://127.0.0.1:8080", "news.example"
 	if err := good.CheckNginx(); err != nil {
 		t.Error(err)
 	}

@@ -62,8 +62,8 @@ func newWorldWith(t *testing.T, flags map[string][]string) *world {
 	return w
 }
 
-// host starts a site's server and its sidecar, and adds the site to the cloud.
-func (w *world) host(site, host string, flags ...string) {
+// webServer starts a site's server.
+func (w *world) webServer(site, host string) {
 	w.t.Helper()
 	root, work := w.t.TempDir(), w.t.TempDir()
 	if err := os.CopyFS(root, must(fs.Sub(siteFiles, "site"))); err != nil {
@@ -80,6 +80,12 @@ func (w *world) host(site, host string, flags ...string) {
 	if _, err := peer.WebServer(w.t.Context(), w.Host(host), root, work, site); err != nil {
 		w.t.Fatal(err)
 	}
+}
+
+// host starts a site's server and its sidecar, and adds the site to the cloud.
+func (w *world) host(site, host string, flags ...string) {
+	w.t.Helper()
+	w.webServer(site, host)
 	if referrer := trusted[site]; referrer != "" {
 		flags = append(flags, "--trusts", referrer)
 	}

@@ -49,7 +49,7 @@ func newShop(t *testing.T, change func(*cloud.Options)) *shop {
 		t.Fatal(err)
 	}
 	o := cloud.Options{Zone: zone, Dir: s.dir, Database: filepath.Join(s.dir, "pseudonyms.db"), Gateways: []netip.Addr{netip.MustParseAddr("192.0.2.1")},
-		Store: "127.0.0.1:1", Linker: "127.0.0.1:1", Life: 90 * 24 * time.Hour, Most: 100, Work: work.MinBits, Audit: filepath.Join(s.dir, "audit.log"), Log: slog.New(slog.DiscardHandler)}
+		Stores: []string{"127.0.0.1:1"}, Linkers: []string{"127.0.0.1:1"}, Life: 90 * 24 * time.Hour, Most: 100, Work: work.MinBits, Audit: filepath.Join(s.dir, "audit.log"), Log: slog.New(slog.DiscardHandler)}
 	if change != nil {
 		change(&o)
 	}
@@ -57,7 +57,7 @@ func newShop(t *testing.T, change func(*cloud.Options)) *shop {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(db.AddTenant(t.Context(), database.Tenant{Site: "news.example", Address: "127.0.0.1:2", Client: ca.KeyID{1}, Created: time.Now()}), db.Close()); err != nil {
+	if err := errors.Join(db.AddTenant(t.Context(), database.Tenant{Site: "news.example", Addresses: []string{"127.0.0.1:2"}, Client: ca.KeyID{1}, Created: time.Now()}), db.Close()); err != nil {
 		t.Fatal(err)
 	}
 	if s.Cloud, err = cloud.Open(t.Context(), o, cloud.Parts{Store: true}); err != nil {

@@ -34,9 +34,9 @@ func newBroom(t *testing.T) *broom {
 		t.Fatal(err)
 	}
 	b := &broom{now: time.Now().Round(0), said: &bytes.Buffer{}}
-	b.o = Options{Zone: testZone, Dir: dir, Database: filepath.Join(dir, "pseudonyms.db"), Store: "127.0.0.1:1", Life: 90 * day, Most: 100, Log: slog.New(slog.NewTextHandler(b.said, nil))}
+	b.o = Options{Zone: testZone, Dir: dir, Database: filepath.Join(dir, "pseudonyms.db"), Stores: []string{"127.0.0.1:1"}, Life: 90 * day, Most: 100, Log: slog.New(slog.NewTextHandler(b.said, nil))}
 	b.open(t)
-	if err := b.db.AddTenant(t.Context(), database.Tenant{Site: benchSite, Client: ca.KeyID{7}, Created: b.now}); err != nil {
+	if err := b.db.AddTenant(t.Context(), database.Tenant{Site: benchSite, Addresses: []string{"127.0.0.1:1"}, Client: ca.KeyID{7}, Created: b.now}); err != nil {
 		t.Fatal(err)
 	}
 	return b

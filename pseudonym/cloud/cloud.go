@@ -39,8 +39,8 @@ type Options struct {
 	Dir      string // of the files
 	Database string // a URL of PostgreSQL, or the file of SQLite
 	Gateways []netip.Addr
-	Store    string         // HOST:PORT, where gateways find the store
-	Linker   string         // HOST:PORT, where gateways find the linker
+	Stores   []string       // HOST:PORT, where gateways find the stores
+	Linkers  []string       // HOST:PORT, where gateways find the linkers
 	From     []netip.Prefix // where gateways come from to both
 	Life     time.Duration
 	Most     int
@@ -63,6 +63,7 @@ type Cloud struct {
 	root    *x509.Certificate
 	store   *store.Store
 	way     *gateway.Gateway
+	router  *router // nil if there is no gateway
 	hellos  *hellos
 	known   sync.Once      // that hellos are kept
 	audit   *audit.Log     // nil if there is none
@@ -97,11 +98,12 @@ func Open(ctx context.Context, o Options, p Parts) (*Cloud, error) {
 			return nil, err
 		}
 	}
-	way := gateway.Options{Zone: o.Zone, Own: map[string]string{o.Zone.Store(): o.Store, o.Zone.Linker(): o.Linker}, Log: o.Log}
+	way := gateway.Options{Zone: o.Zone, Own: map[string][]string{o.Zone.Store(): o.Stores, o.Zone.Linker(): o.Linkers}, Log: o.Log}
 	if p.Gateway {
-		if way.Router, err = newRouter(c.db.Route, o.Log); err != nil {
+		if c.router, err = newRouter(c.db.Route, o.Log); err != nil {
 			return nil, errors.Join(err, c.db.Close())
 		}
+		way.Router = c.router
 		if err := c.hellos.begin(ctx, c.db, time.Now()); err != nil {
 			return nil, errors.Join(err, c.db.Close())
 		}
@@ -158,6 +160,7 @@ func (c *Cloud) ServeGateway(ctx context.Context, l net.Listener) error {
 	c.keepHellos(ctx)
 	go func() {
 		for change := range changes {
+			c.router.follow(ctx, change.Label, c.db.Tenants)
 			c.way.Forget(ctx, change.Label)
 		}
 	}()

@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"heddle/internal/pgtest"
 	"heddle/internal/polltest"
 	"heddle/pseudonym/database"
 	"heddle/pseudonym/ech"
-	"heddle/pseudonym/pgtest"
 	"heddle/pseudonym/zone"
 )
 

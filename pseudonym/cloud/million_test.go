@@ -20,13 +20,13 @@ import (
 	"github.com/miekg/dns"
 	"golang.org/x/sync/errgroup"
 
+	"heddle/internal/pgtest"
 	"heddle/lab/labtest"
 	"heddle/lab/peer"
 	"heddle/pseudonym"
 	"heddle/pseudonym/ca/catest"
 	"heddle/pseudonym/database"
 	"heddle/pseudonym/mutual"
-	"heddle/pseudonym/pgtest"
 )
 
 // The processes of a cloud with a million pseudonyms: how long the store takes to start, how many questions the nameserver answers by

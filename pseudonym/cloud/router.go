@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -11,12 +12,13 @@ import (
 
 	"heddle/internal/connlimit"
 	"heddle/pseudonym"
+	"heddle/pseudonym/database"
 )
 
 // router implements [gateway.Router]. It asks the database for each connection, so that a revocation holds at once. While the database does
 // not answer, it goes by what that said last: nothing can be revoked there meanwhile, and sidecars judge by themselves.
 type router struct {
-	ask func(context.Context, pseudonym.Label, time.Time) (string, error)
+	ask func(context.Context, pseudonym.Label, time.Time) (database.Tenant, error)
 	log *slog.Logger
 
 	known *lru.Cache[pseudonym.Label, route]
@@ -27,8 +29,9 @@ type router struct {
 
 // route is what the database said, and when.
 type route struct {
-	address string
-	at      time.Time
+	site      string
+	addresses []string
+	at        time.Time
 }
 
 const (
@@ -38,34 +41,61 @@ const (
 	goneFor     = 2 * time.Second // without another question, so that connections do not wait each time
 )
 
-func newRouter(ask func(context.Context, pseudonym.Label, time.Time) (string, error), log *slog.Logger) (*router, error) {
+func newRouter(ask func(context.Context, pseudonym.Label, time.Time) (database.Tenant, error), log *slog.Logger) (*router, error) {
 	known, err := lru.New[pseudonym.Label, route](knownRoutes)
 	return &router{ask: ask, log: log, known: known}, err
 }
 
 // Route implements [gateway.Router].
-func (r *router) Route(ctx context.Context, l pseudonym.Label) (string, error) {
+func (r *router) Route(ctx context.Context, l pseudonym.Label) ([]string, error) {
 	now := time.Now()
 	before, ok := r.known.Get(l)
 	if ok = ok && now.Sub(before.at) < keepRoute; ok {
 		if r.away(now) {
-			return before.address, nil
+			return before.addresses, nil
 		}
 		bounded, cancel := context.WithTimeout(ctx, askFor)
 		defer cancel()
 		ctx = bounded
 	}
-	address, err := r.ask(ctx, l, now)
+	t, err := r.ask(ctx, l, now)
 	switch {
 	case err == nil:
-		r.known.Add(l, route{address, now})
+		r.known.Add(l, route{t.Site, t.Addresses, now})
 	case errors.Is(err, pseudonym.ErrNone):
 		r.known.Remove(l)
 	case ok && !errors.Is(err, context.Canceled):
 		r.miss(now, err)
-		return before.address, nil
+		return before.addresses, nil
 	}
-	return address, err
+	return t.Addresses, err
+}
+
+// follow takes changes to what it knows, so that they hold too if the database goes away before the next connection.
+func (r *router) follow(ctx context.Context, l pseudonym.Label, sites func(context.Context) ([]database.Tenant, error)) {
+	if l != pseudonym.Sites && l != "" {
+		r.known.Remove(l)
+		return
+	}
+	all, err := sites(ctx)
+	if err != nil {
+		r.log.Warn("the gateway does not learn where sites are now", "error", err)
+		return
+	}
+	at := map[string][]string{}
+	for _, t := range all {
+		at[t.Site] = t.Addresses
+	}
+	for _, l := range r.known.Keys() {
+		known, ok := r.known.Peek(l)
+		switch addresses, there := at[known.site]; {
+		case !ok:
+		case !there:
+			r.known.Remove(l)
+		case !slices.Equal(addresses, known.addresses):
+			r.known.Add(l, route{known.site, addresses, known.at})
+		}
+	}
 }
 
 // away reports whether the database did not answer a moment ago.

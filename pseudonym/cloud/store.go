@@ -19,7 +19,7 @@ func (c *Cloud) openStore(ctx context.Context) (err error) {
 	if c.store, err = c.newStore(); err != nil {
 		return err
 	}
-	if err := c.db.PutTenant(ctx, database.Tenant{Site: c.o.Zone.Store(), Address: c.o.Store, Created: time.Now()}); err != nil || c.o.Audit == "" {
+	if err := c.db.PutTenant(ctx, database.Tenant{Site: c.o.Zone.Store(), Addresses: c.o.Stores, Created: time.Now()}); err != nil || c.o.Audit == "" {
 		return err
 	}
 	if c.audit, err = audit.Open(c.o.Audit, c.o.Log); err != nil {

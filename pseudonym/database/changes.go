@@ -10,7 +10,7 @@ import (
 	"heddle/pseudonym"
 )
 
-// Change says that a pseudonym was renewed, revoked or removed; or with the label [pseudonym.Sites] that a site was added or removed; or
+// Change says that a pseudonym was renewed, revoked or removed; or with the label [pseudonym.Sites] that a site was added, moved or removed; or
 // with [pseudonym.Hellos] that there is a new key for hellos; or with an empty label that anything may have been: the watcher has missed some.
 type Change struct{ Label pseudonym.Label }
 

@@ -29,10 +29,10 @@ var ErrExists = errors.New("there is one already")
 
 // Tenant is a site that the cloud hosts.
 type Tenant struct {
-	Site    string    `json:"site"`
-	Address string    `json:"address"` // of its sidecar, HOST:PORT
-	Client  ca.KeyID  `json:"-"`       // the key by which the sidecar asks the store
-	Created time.Time `json:"created"`
+	Site      string    `json:"site"`
+	Addresses []string  `json:"address"` // of its sidecars, HOST:PORT
+	Client    ca.KeyID  `json:"-"`       // the key by which the sidecars ask the store
+	Created   time.Time `json:"created"`
 }
 
 // Pseudonym is a name by which one client reaches one tenant.
@@ -163,7 +163,7 @@ func (d *DB) Close() error {
 // AddTenant fails with [ErrExists] for a site that is there.
 func (d *DB) AddTenant(ctx context.Context, t Tenant) error {
 	r, err := d.sql.ExecContext(ctx, `INSERT INTO tenants (site, address, client, created) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING`,
-		t.Site, t.Address, t.Client[:], t.Created.Unix())
+		t.Site, strings.Join(t.Addresses, addressBreak), t.Client[:], t.Created.Unix())
 	if err := affected(r, err, ErrExists); err != nil {
 		return err
 	}
@@ -171,12 +171,22 @@ func (d *DB) AddTenant(ctx context.Context, t Tenant) error {
 	return nil
 }
 
-// PutTenant adds a site, or changes where its sidecar is.
+// PutTenant adds a site, or changes where its sidecars are.
 func (d *DB) PutTenant(ctx context.Context, t Tenant) error {
-	_, err := d.sql.ExecContext(ctx, `INSERT INTO tenants (site, address, client, created) VALUES ($1, $2, $3, $4) ON CONFLICT (site) DO UPDATE SET address = excluded.address`,
-		t.Site, t.Address, t.Client[:], t.Created.Unix())
-	return err
+	r, err := d.sql.ExecContext(ctx, `INSERT INTO tenants (site, address, client, created) VALUES ($1, $2, $3, $4)
+		ON CONFLICT (site) DO UPDATE SET address = excluded.address WHERE tenants.address <> excluded.address`,
+		t.Site, strings.Join(t.Addresses, addressBreak), t.Client[:], t.Created.Unix())
+	switch err := affected(r, err, errSame); {
+	case errors.Is(err, errSame):
+		return nil
+	case err != nil:
+		return err
+	}
+	d.changed(ctx, pseudonym.Sites)
+	return nil
 }
+
+var errSame = errors.New("nothing changed")
 
 // RemoveTenant removes a site with its pseudonyms. It fails with [pseudonym.ErrNone].
 func (d *DB) RemoveTenant(ctx context.Context, site string) error {
@@ -224,15 +234,20 @@ func (d *DB) labels(ctx context.Context, query string, args ...any) (all []pseud
 	return all, rows.Err()
 }
 
-const tenantColumns = `site, address, client, created`
+// addressBreak is between the addresses of a tenant in the database.
+const addressBreak = ","
+
+const tenantColumns = `site, address, tenants.client, tenants.created`
 
 func scanTenant(row interface{ Scan(...any) error }) (t Tenant, err error) {
 	var created int64
 	var client []byte
-	err = row.Scan(&t.Site, &t.Address, &client, &created)
+	var addresses string
+	err = row.Scan(&t.Site, &addresses, &client, &created)
 	if errors.Is(err, sql.ErrNoRows) {
 		err = pseudonym.ErrNone
 	}
+	t.Addresses = strings.Split(addresses, addressBreak)
 	copy(t.Client[:], client)
 	t.Created = time.Unix(created, 0)
 	return t, err
@@ -310,13 +325,9 @@ func (d *DB) Get(ctx context.Context, l pseudonym.Label) (Pseudonym, error) {
 	return d.scan(d.sql.QueryRowContext(ctx, `SELECT `+pseudonymColumns+` FROM pseudonyms WHERE label = $1`, l))
 }
 
-// Route returns the address of the tenant of a valid pseudonym. It fails with [pseudonym.ErrNone].
-func (d *DB) Route(ctx context.Context, l pseudonym.Label, now time.Time) (address string, err error) {
-	err = d.sql.QueryRowContext(ctx, `SELECT address FROM pseudonyms JOIN tenants USING (site) WHERE label = $1 AND expires > $2 AND revoked = 0`, l, now.Unix()).Scan(&address)
-	if errors.Is(err, sql.ErrNoRows) {
-		err = pseudonym.ErrNone
-	}
-	return address, err
+// Route returns the tenant of a valid pseudonym. It fails with [pseudonym.ErrNone].
+func (d *DB) Route(ctx context.Context, l pseudonym.Label, now time.Time) (Tenant, error) {
+	return scanTenant(d.sql.QueryRowContext(ctx, `SELECT `+tenantColumns+` FROM pseudonyms JOIN tenants USING (site) WHERE label = $1 AND expires > $2 AND revoked = 0`, l, now.Unix()))
 }
 
 // Owned returns the pseudonyms of one person, the oldest first.

@@ -6,14 +6,15 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"reflect"
 	"sync"
 	"testing"
 	"time"
 
+	"heddle/internal/pgtest"
 	"heddle/internal/polltest"
 	"heddle/pseudonym"
 	"heddle/pseudonym/ca"
-	"heddle/pseudonym/pgtest"
 )
 
 var (
@@ -54,23 +55,23 @@ func sample(site string, owner pseudonym.Owner) Pseudonym {
 func TestDatabase(t *testing.T) {
 	both(t, func(t *testing.T, at string) {
 		ctx, d := t.Context(), open(t, at)
-		a := Tenant{Site: "a.example", Address: "192.0.2.1:443", Client: ca.KeyID{9}, Created: now}
+		a := Tenant{Site: "a.example", Addresses: []string{"192.0.2.1:443", "192.0.2.3:443"}, Client: ca.KeyID{9}, Created: now}
 		for i, want := range []error{nil, ErrExists} {
 			if err := d.AddTenant(ctx, a); !errors.Is(err, want) {
 				t.Errorf("tenant, try %d: %v", i, err)
 			}
 		}
-		if err := d.AddTenant(ctx, Tenant{Site: "b.example", Address: "192.0.2.2:443", Created: now}); err != nil {
+		if err := d.AddTenant(ctx, Tenant{Site: "b.example", Addresses: []string{"192.0.2.2:443"}, Created: now}); err != nil {
 			t.Fatal(err)
 		}
 		moved := a
-		moved.Address = "192.0.2.9:443"
+		moved.Addresses = []string{"192.0.2.9:443"}
 		for _, one := range []Tenant{moved, a} {
 			if err := d.PutTenant(ctx, one); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if got, err := d.Tenant(ctx, "a.example"); err != nil || got != a {
+		if got, err := d.Tenant(ctx, "a.example"); err != nil || !reflect.DeepEqual(got, a) {
 			t.Errorf("%+v, %v", got, err)
 		}
 		if _, err := d.Tenant(ctx, "c.example"); !errors.Is(err, pseudonym.ErrNone) {
@@ -99,8 +100,8 @@ func TestDatabase(t *testing.T) {
 		}
 		has := func(l pseudonym.Label, at time.Time, want bool) {
 			t.Helper()
-			if to, err := d.Route(ctx, l, at); (err == nil) != want || !want && !errors.Is(err, pseudonym.ErrNone) || want && to != a.Address {
-				t.Errorf("leads to %q, %v", to, err)
+			if to, err := d.Route(ctx, l, at); (err == nil) != want || !want && !errors.Is(err, pseudonym.ErrNone) || want && !reflect.DeepEqual(to, a) {
+				t.Errorf("leads to %+v, %v", to, err)
 			}
 		}
 		has(p.Label, now, true)
@@ -204,6 +205,50 @@ func TestChangesReachOtherProcesses(t *testing.T) {
 	if c := <-changes; c.Label != p.Label {
 		t.Errorf("%+v", c)
 	}
+}
+
+// A site that moves is a change, also to another process. That it is where it was is none: each store says so when it starts.
+func TestMovedTenantIsAChange(t *testing.T) {
+	both(t, func(t *testing.T, at string) {
+		one, two := open(t, at), open(t, at)
+		site := Tenant{Site: "store.cloud.example", Addresses: []string{"192.0.2.1:443"}, Created: now}
+		if err := one.PutTenant(t.Context(), site); err != nil {
+			t.Fatal(err)
+		}
+		changes, cancel := two.Watch()
+		defer cancel()
+		// After a mark both processes wait for nothing of before.
+		mark := func(site string) (sites int) {
+			t.Helper()
+			p := sample(site, pseudonym.NewOwner())
+			if err := errors.Join(one.Add(t.Context(), p), one.Revoke(t.Context(), p.Label, now)); err != nil {
+				t.Fatal(err)
+			}
+			for c := range changes {
+				switch c.Label {
+				case p.Label:
+					return sites
+				case pseudonym.Sites:
+					sites++
+				}
+			}
+			return sites
+		}
+		mark(site.Site)
+		if err := one.PutTenant(t.Context(), site); err != nil {
+			t.Fatal(err)
+		}
+		if n := mark(site.Site); n != 0 {
+			t.Errorf("%d changes of a site that did not move", n)
+		}
+		site.Addresses = append(site.Addresses, "192.0.2.2:443")
+		if err := one.PutTenant(t.Context(), site); err != nil {
+			t.Fatal(err)
+		}
+		if n := mark(site.Site); n != 1 {
+			t.Errorf("%d changes of a site that moved", n)
+		}
+	})
 }
 
 // A command changes the file of a server that runs.

@@ -119,7 +119,7 @@ func TestHandshakesTellNothing(t *testing.T) {
 	type seen struct{ first, answer, again, ticket int }
 	sizes := map[string][]seen{} // by site
 	var tickets [][]byte
-	r := &routes{to: map[pseudonym.Label]string{}}
+	r := &routes{to: map[pseudonym.Label][]string{}}
 	_, at := start(t, r, nil, key)
 	for _, site := range []string{"a.example", strings.Repeat("long", 12) + ".example"} {
 		s := newSidecar(t)

@@ -153,11 +153,11 @@ func newHiddenAt(t *testing.T, l net.Listener, address string, edit func(*tls.Co
 	issuer, root := catest.NewIssuer(t, string(zone))
 	h := &hidden{key: newKey(t, 7), label: pseudonym.NewLabel()}
 	siteAt(t, l, issuer, zone.Name(h.label), edit)
-	h.routes = &routes{to: map[pseudonym.Label]string{h.label: address}}
+	h.routes = &routes{to: map[pseudonym.Label][]string{h.label: {address}}}
 	store := site(t, issuer, zone.Store(), func(c *tls.Config) {
 		c.EncryptedClientHelloKeys = []tls.EncryptedClientHelloKey{{Config: h.key.Config(), PrivateKey: private(t, h.key), SendAsRetry: true}}
 	})
-	h.way, h.at = start(t, h.routes, map[string]string{zone.Store(): store}, h.key)
+	h.way, h.at = start(t, h.routes, map[string][]string{zone.Store(): {store}}, h.key)
 	h.client = &tls.Config{ServerName: zone.Name(h.label), RootCAs: x509.NewCertPool(), NextProtos: []string{"echo"}, EncryptedClientHelloConfigList: ech.List(h.key.Config())}
 	h.client.RootCAs.AddCert(root)
 	return h

@@ -15,6 +15,7 @@ import (
 	"github.com/pires/go-proxyproto"
 
 	"heddle/internal/connlimit"
+	"heddle/internal/dial"
 	"heddle/internal/netutil"
 	"heddle/pseudonym"
 	"heddle/pseudonym/ech"
@@ -22,16 +23,16 @@ import (
 
 // Router knows where the tenant of a pseudonym is.
 type Router interface {
-	// Route returns the address of the tenant's sidecar, HOST:PORT or unix:FILE. It fails with [pseudonym.ErrNone] if the pseudonym may not be used.
-	Route(ctx context.Context, l pseudonym.Label) (address string, err error)
+	// Route returns the addresses of the tenant's sidecars, HOST:PORT or unix:FILE. It fails with [pseudonym.ErrNone] if the pseudonym may not be used.
+	Route(ctx context.Context, l pseudonym.Label) (addresses []string, err error)
 }
 
 // Options configure a gateway.
 type Options struct {
 	Zone   pseudonym.Zone
 	Router Router
-	Own    map[string]string // addresses of the cloud's own names, such as store.ZONE
-	Hellos func() []*ech.Key // open encrypted ClientHellos; nil if the cloud has no such keys
+	Own    map[string][]string // addresses of the cloud's own names, such as store.ZONE
+	Hellos func() []*ech.Key   // open encrypted ClientHellos; nil if the cloud has no such keys
 	Log    *slog.Logger
 }
 
@@ -39,13 +40,14 @@ type Options struct {
 const (
 	helloFor = 10 * time.Second // for a whole ClientHello
 	routeFor = 5 * time.Second
-	dialFor  = 5 * time.Second
+	dialFor  = 5 * time.Second // all sidecars of a tenant
 )
 
 // Gateway relays connections. It is safe for concurrent use.
 type Gateway struct {
 	o      Options
 	places *connlimit.Places
+	dialer dial.Failover
 
 	mu    sync.Mutex
 	live  map[pseudonym.Label]map[net.Conn]bool
@@ -111,7 +113,7 @@ func (g *Gateway) take(ctx context.Context, c *connlimit.Place) {
 		g.note(func(n *Counts) { n.Refused++ })
 		return
 	}
-	l, address, err := g.route(ctx, first.name)
+	l, addresses, err := g.route(ctx, first.name)
 	switch {
 	case errors.Is(err, errNoName), errors.Is(err, pseudonym.ErrNone):
 		g.note(func(n *Counts) { n.Refused++ })
@@ -122,9 +124,9 @@ func (g *Gateway) take(ctx context.Context, c *connlimit.Place) {
 		return
 	}
 	c.Proved()
-	to, err := g.reach(ctx, c, address, first)
+	to, err := g.reach(ctx, c, addresses, first)
 	if err != nil {
-		g.o.Log.Warn("a tenant cannot be reached", "address", address, "error", err)
+		g.o.Log.Warn("a tenant cannot be reached", "addresses", addresses, "error", err)
 		g.note(func(n *Counts) { n.Failed++ })
 		return
 	}
@@ -152,38 +154,39 @@ func (g *Gateway) take(ctx context.Context, c *connlimit.Place) {
 }
 
 // route returns the label of a pseudonym, or an empty one for an own name of the cloud, and where it leads.
-func (g *Gateway) route(ctx context.Context, name string) (l pseudonym.Label, address string, err error) {
+func (g *Gateway) route(ctx context.Context, name string) (l pseudonym.Label, addresses []string, err error) {
 	if to, ok := g.o.Own[name]; ok {
 		return "", to, nil
 	}
 	l, ok := g.o.Zone.Label(name)
 	if !ok {
-		return "", "", errNoName
+		return "", nil, errNoName
 	}
 	ctx, cancel := context.WithTimeout(ctx, routeFor)
 	defer cancel()
-	address, err = g.o.Router.Route(ctx, l)
-	return l, address, err
+	addresses, err = g.o.Router.Route(ctx, l)
+	return l, addresses, err
 }
 
-// reach connects to a tenant. It returns no connection if the tenant has the client's own.
-func (g *Gateway) reach(ctx context.Context, c net.Conn, address string, first greeting) (net.Conn, error) {
+// reach connects to one of a tenant's sidecars. It returns no connection if the sidecar has the client's own.
+func (g *Gateway) reach(ctx context.Context, c net.Conn, addresses []string, first greeting) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialFor)
 	defer cancel()
-	if file, ok := netutil.UnixFile(address); ok {
-		return g.pass(ctx, c, file, first)
-	}
-	return g.dial(ctx, c, address, first.send)
-}
-
-// dial connects to a tenant, and sends the client's address by the PROXY protocol, version 2, and what the client said so far.
-func (g *Gateway) dial(ctx context.Context, c net.Conn, address string, hello []byte) (net.Conn, error) {
-	to, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+	to, err := g.dialer.Dial(ctx, addresses)
 	if err != nil {
 		return nil, err
 	}
+	if way, ok := to.(*net.UnixConn); ok {
+		return pass(ctx, c, way, first)
+	}
+	return introduce(c, to, first.send)
+}
+
+// introduce tells a sidecar the client's address by the PROXY protocol, version 2, and what the client said so far.
+func introduce(c, to net.Conn, hello []byte) (net.Conn, error) {
 	var b bytes.Buffer
-	if _, err = proxyproto.HeaderProxyFromAddrs(2, c.RemoteAddr(), c.LocalAddr()).WriteTo(&b); err == nil {
+	_, err := proxyproto.HeaderProxyFromAddrs(2, c.RemoteAddr(), c.LocalAddr()).WriteTo(&b)
+	if err == nil {
 		_, err = io.Copy(to, io.MultiReader(&b, bytes.NewReader(hello)))
 	}
 	if err != nil {

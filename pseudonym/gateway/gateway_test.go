@@ -24,33 +24,33 @@ const zone = pseudonym.Zone("cloud.example")
 // routes is a router that a test changes.
 type routes struct {
 	mu  sync.Mutex
-	to  map[pseudonym.Label]string
+	to  map[pseudonym.Label][]string
 	err error
 }
 
-func (r *routes) Route(_ context.Context, l pseudonym.Label) (string, error) {
+func (r *routes) Route(_ context.Context, l pseudonym.Label) ([]string, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.err != nil {
-		return "", r.err
+		return nil, r.err
 	}
 	if to, ok := r.to[l]; ok {
 		return to, nil
 	}
-	return "", pseudonym.ErrNone
+	return nil, pseudonym.ErrNone
 }
 
-func (r *routes) set(l pseudonym.Label, to string) {
+func (r *routes) set(l pseudonym.Label, to ...string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if to == "" {
+	if len(to) == 0 {
 		delete(r.to, l)
 		return
 	}
 	r.to[l] = to
 }
 
-func start(t *testing.T, r *routes, own map[string]string, keys ...*ech.Key) (*Gateway, string) {
+func start(t *testing.T, r *routes, own map[string][]string, keys ...*ech.Key) (*Gateway, string) {
 	t.Helper()
 	o := Options{Zone: zone, Router: r, Own: own, Log: slog.New(slog.DiscardHandler)}
 	if len(keys) > 0 {
@@ -119,8 +119,8 @@ func hello(t testing.TB, name string) []byte {
 	return all
 }
 
-// dial sends pieces, and returns the first line of the answer.
-func dial(t *testing.T, at string, pieces ...[]byte) (net.Conn, string, error) {
+// reach sends pieces, and returns the first line of the answer.
+func reach(t *testing.T, at string, pieces ...[]byte) (net.Conn, string, error) {
 	t.Helper()
 	c, err := net.Dial("tcp", at)
 	if err != nil {
@@ -142,13 +142,13 @@ func dial(t *testing.T, at string, pieces ...[]byte) (net.Conn, string, error) {
 
 func TestRelays(t *testing.T) {
 	l := pseudonym.NewLabel()
-	r := &routes{to: map[pseudonym.Label]string{l: tenant(t)}}
+	r := &routes{to: map[pseudonym.Label][]string{l: {tenant(t)}}}
 	own := "store." + string(zone)
-	g, at := start(t, r, map[string]string{own: tenant(t)})
+	g, at := start(t, r, map[string][]string{own: {tenant(t)}})
 	for _, name := range []string{zone.Name(l), own} {
 		h := hello(t, name)
 		for _, pieces := range [][][]byte{{h}, {h[:1], h[1:700], h[700:]}} {
-			c, line, err := dial(t, at, pieces...)
+			c, line, err := reach(t, at, pieces...)
 			if err != nil || line != c.LocalAddr().String()+" "+name+"\n" {
 				t.Fatalf("%q, %v", line, err)
 			}
@@ -165,6 +165,25 @@ func TestRelays(t *testing.T) {
 	polltest.Await(t, "all is counted", func() bool { n := g.Counts(); return n.Relayed == 4 && n.Live == 0 && n.BytesUp == 16 })
 }
 
+// One of two sidecars is gone, and each connection reaches the other.
+func TestOtherSidecarTakesOver(t *testing.T) {
+	gone, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone.Close()
+	l := pseudonym.NewLabel()
+	g, at := start(t, &routes{to: map[pseudonym.Label][]string{l: {gone.Addr().String(), tenant(t)}}}, nil)
+	for range 16 {
+		if _, line, err := reach(t, at, hello(t, zone.Name(l))); err != nil {
+			t.Errorf("%q, %v", line, err)
+		}
+	}
+	if n := g.Counts().Failed; n != 0 {
+		t.Errorf("%d failed", n)
+	}
+}
+
 func TestRefuses(t *testing.T) {
 	gone := pseudonym.NewLabel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -172,7 +191,7 @@ func TestRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.Close()
-	r := &routes{to: map[pseudonym.Label]string{gone: l.Addr().String()}}
+	r := &routes{to: map[pseudonym.Label][]string{gone: {l.Addr().String()}}}
 	g, at := start(t, r, nil)
 	refused := uint64(0)
 	for name, first := range map[string][]byte{
@@ -182,18 +201,18 @@ func TestRefuses(t *testing.T) {
 		"an endless record": append([]byte{22, 3, 1, 0x40, 0, 1, 0, 0x7f, 0xff}, make([]byte, clienthello.Limit)...),
 	} {
 		refused++
-		if _, line, err := dial(t, at, first); err == nil {
+		if _, line, err := reach(t, at, first); err == nil {
 			t.Errorf("%s: %q", name, line)
 		}
 	}
 	polltest.Await(t, "refusals are counted", func() bool { return g.Counts().Refused == refused })
-	if _, line, err := dial(t, at, hello(t, zone.Name(gone))); err == nil {
+	if _, line, err := reach(t, at, hello(t, zone.Name(gone))); err == nil {
 		t.Errorf("a tenant that is gone: %q", line)
 	}
 	r.mu.Lock()
 	r.err = errors.New("the database is away")
 	r.mu.Unlock()
-	if _, line, err := dial(t, at, hello(t, zone.Name(gone))); err == nil {
+	if _, line, err := reach(t, at, hello(t, zone.Name(gone))); err == nil {
 		t.Errorf("without a database: %q", line)
 	}
 	polltest.Await(t, "failures are counted", func() bool { return g.Counts().Failed == 2 })
@@ -202,13 +221,13 @@ func TestRefuses(t *testing.T) {
 func TestRevocationEndsConnections(t *testing.T) {
 	one, two := pseudonym.NewLabel(), pseudonym.NewLabel()
 	to := tenant(t)
-	r := &routes{to: map[pseudonym.Label]string{one: to, two: to}}
+	r := &routes{to: map[pseudonym.Label][]string{one: {to}, two: {to}}}
 	g, at := start(t, r, nil)
-	first, _, err := dial(t, at, hello(t, zone.Name(one)))
+	first, _, err := reach(t, at, hello(t, zone.Name(one)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, _, err := dial(t, at, hello(t, zone.Name(two)))
+	second, _, err := reach(t, at, hello(t, zone.Name(two)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -218,7 +237,7 @@ func TestRevocationEndsConnections(t *testing.T) {
 			t.Errorf("%d connections are open", g.Counts().Live)
 		}
 	}
-	r.set(one, "")
+	r.set(one)
 	g.Forget(t.Context(), "")
 	if _, err := first.Read(make([]byte, 1)); err == nil {
 		t.Error("the connection goes on")
@@ -256,7 +275,7 @@ func TestOthersIntroduceNobody(t *testing.T) {
 // A client of PostgreSQL asks before it begins TLS. The tenant does not see that.
 func TestPostgreSQLAsksFirst(t *testing.T) {
 	l := pseudonym.NewLabel()
-	_, at := start(t, &routes{to: map[pseudonym.Label]string{l: tenant(t)}}, nil)
+	_, at := start(t, &routes{to: map[pseudonym.Label][]string{l: {tenant(t)}}}, nil)
 	for name, pieces := range map[string][][]byte{"whole": {sslRequest}, "in bytes": {sslRequest[:1], sslRequest[1:7], sslRequest[7:]}} {
 		c, err := net.Dial("tcp", at)
 		if err != nil {

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -60,25 +61,25 @@ func readPassage(r io.Reader) (p passage, err error) {
 	return p, err
 }
 
-// mayAskAgain reports whether a server may ask a client for another hello, which is encrypted for the gateway too. It does not ask if the
-// client sent a share of the best group that it knows.
+// mayAskAgain reports whether a sidecar may ask a client for another hello, which is encrypted for the gateway too. crypto/tls asks if the
+// client knows a post-quantum group and sent no share of the best one, or if it sent no share of a group that the server knows.
 func mayAskAgain(handshake []byte) bool {
-	const (
-		x25519         = 29     // RFC 8446, section 4.2.7
-		x25519MLKEM768 = 0x11ec // draft-ietf-tls-ecdhe-mlkem
-	)
 	h, err := clienthello.Parse(handshake)
-	return err != nil || !slices.Contains(h.KeyShares, x25519MLKEM768) && (slices.Contains(h.Groups, x25519MLKEM768) || !slices.Contains(h.KeyShares, x25519))
+	if err != nil {
+		return true
+	}
+	has := func(groups []uint16, one tls.CurveID) bool { return slices.Contains(groups, uint16(one)) }
+	for _, one := range []tls.CurveID{tls.X25519MLKEM768, tls.SecP256r1MLKEM768, tls.SecP384r1MLKEM1024} {
+		if has(h.Groups, one) {
+			return !has(h.KeyShares, tls.X25519MLKEM768)
+		}
+	}
+	return !has(h.KeyShares, tls.X25519)
 }
 
-// pass gives a connection to the sidecar at a unix socket. If the sidecar may need the gateway once more, it gets one end of a pipe in its
-// place, and pass returns the other.
-func (g *Gateway) pass(ctx context.Context, c net.Conn, file string, first greeting) (to net.Conn, err error) {
-	var d net.Dialer
-	way, err := d.DialContext(ctx, "unix", file)
-	if err != nil {
-		return nil, err
-	}
+// pass gives a connection to the sidecar at the other end of way. If the sidecar may need the gateway once more, it gets one end of a pipe
+// in its place, and pass returns the other.
+func pass(ctx context.Context, c net.Conn, way *net.UnixConn, first greeting) (to net.Conn, err error) {
 	defer way.Close()
 	until, _ := ctx.Deadline()
 	_ = way.SetDeadline(until)
@@ -89,9 +90,9 @@ func (g *Gateway) pass(ctx context.Context, c net.Conn, file string, first greet
 			return nil, err
 		}
 		defer far.Close()
-		err = giveDescriptor(way.(*net.UnixConn), far, passage{netutil.AddrPort(c.RemoteAddr()), first.send}.message())
+		err = giveDescriptor(way, far, passage{netutil.AddrPort(c.RemoteAddr()), first.send}.message())
 	} else {
-		err = giveDescriptor(way.(*net.UnixConn), given, passage{netutil.AddrPort(c.RemoteAddr()), first.send}.message())
+		err = giveDescriptor(way, given, passage{netutil.AddrPort(c.RemoteAddr()), first.send}.message())
 	}
 	answer := make([]byte, 1)
 	if err == nil {

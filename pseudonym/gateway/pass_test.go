@@ -45,6 +45,7 @@ func TestPass(t *testing.T) {
 		"in clear, after another hello":     {noShare, nil, false, false},
 		"hidden":                            {nil, nil, true, false},
 		"hidden, without post-quantum":      {nil, func(c *tls.Config) { c.CurvePreferences = []tls.CurveID{tls.X25519} }, true, false},
+		"hidden, of a group that few know":  {nil, func(c *tls.Config) { c.CurvePreferences = []tls.CurveID{tls.SecP256r1MLKEM768, tls.X25519} }, true, true},
 		"hidden, of a group without shares": {noShare, func(c *tls.Config) { c.CurvePreferences = []tls.CurveID{tls.CurveP256, tls.CurveP384} }, true, true},
 	} {
 		t.Run(name, func(t *testing.T) {

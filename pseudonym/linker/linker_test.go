@@ -50,7 +50,7 @@ func newStreet(t testing.TB) *street {
 	t.Cleanup(func() { db.Close() })
 	s := &street{New(zone, db, log), t, db, store.New(store.Options{Zone: zone, Database: db, Issuer: issuer, Root: root.Raw, Life: time.Hour, Most: 100, Log: log})}
 	for i, site := range []string{news, shop, bank, zone.Store()} {
-		if err := db.AddTenant(t.Context(), database.Tenant{Site: site, Address: "10.0.0.1:4443", Client: ca.KeyID{byte(i)}, Created: time.Now()}); err != nil {
+		if err := db.AddTenant(t.Context(), database.Tenant{Site: site, Addresses: []string{"10.0.0.1:4443"}, Client: ca.KeyID{byte(i)}, Created: time.Now()}); err != nil {
 			t.Fatal(err)
 		}
 	}

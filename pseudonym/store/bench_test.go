@@ -5,9 +5,9 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"heddle/internal/pgtest"
 	"heddle/pseudonym"
 	"heddle/pseudonym/ca"
-	"heddle/pseudonym/pgtest"
 )
 
 // Registrations per second, from many people at a time: keys and certificates are made for each.

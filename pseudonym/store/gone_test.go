@@ -10,7 +10,7 @@ import (
 	"heddle/pseudonym"
 	"heddle/pseudonym/ca"
 	"heddle/pseudonym/ca/catest"
-	"heddle/pseudonym/pgtest"
+	"heddle/internal/pgtest"
 )
 
 // While PostgreSQL is gone people learn why they cannot register, and the store needs no restart afterwards.

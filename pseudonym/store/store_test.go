@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -59,11 +60,11 @@ func newShelfIn(t testing.TB, at string) *shelf {
 		if s.tenants[site], err = ca.Client("tenant", catest.NewKey(t), time.Now(), time.Now().Add(time.Hour)); err != nil {
 			t.Fatal(err)
 		}
-		if err := db.AddTenant(t.Context(), database.Tenant{Site: site, Address: fmt.Sprintf("10.0.0.%d:4443", i+1), Client: ca.KeyOf(s.tenants[site]), Created: time.Now()}); err != nil {
+		if err := db.AddTenant(t.Context(), database.Tenant{Site: site, Addresses: []string{fmt.Sprintf("10.0.0.%d:4443", i+1)}, Client: ca.KeyOf(s.tenants[site]), Created: time.Now()}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := db.PutTenant(t.Context(), database.Tenant{Site: zone.Store(), Address: "10.0.0.9:1", Created: time.Now()}); err != nil {
+	if err := db.PutTenant(t.Context(), database.Tenant{Site: zone.Store(), Addresses: []string{"10.0.0.9:1"}, Created: time.Now()}); err != nil {
 		t.Fatal(err)
 	}
 	return s
@@ -133,8 +134,8 @@ func TestRenewAndRevoke(t *testing.T) {
 			t.Errorf("%s by a stranger: %v", name, err)
 		}
 	}
-	if to, err := s.db.Route(t.Context(), l, time.Now()); err != nil || to != "10.0.0.1:4443" {
-		t.Errorf("leads to %q, %v", to, err)
+	if to, err := s.db.Route(t.Context(), l, time.Now()); err != nil || !slices.Equal(to.Addresses, []string{"10.0.0.1:4443"}) {
+		t.Errorf("leads to %+v, %v", to, err)
 	}
 	if err := s.Revoke(t.Context(), r.Name, owner); err != nil {
 		t.Fatal(err)

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/url"
 	"strings"
 	"testing"
 
@@ -22,7 +21,7 @@ func Example() {
 		fmt.Fprintf(w, "This is %s, and you are %s.\n", r.Host, r.RemoteAddr)
 	})
 	serve := func(ctx context.Context, store *tls.Config) error {
-		s, err := New(Options{Zone: "cloud.example", Store: &url.URL{Scheme: "https", Host: "192.0.2.1:4481"}, TLS: store, Site: mux, Size: 10_000, Log: slog.Default()})
+		s, err := New(Options{Zone: "cloud.example", Stores: []string{"192.0.2.1:4481"}, TLS: store, Site: mux, Size: 10_000, Log: slog.Default()})
 		if err != nil {
 			return err
 		}

@@ -70,7 +70,7 @@ type nginxSource interface {
 
 // NewNginx returns what serves a site with its files in a directory. nginx will listen at an address.
 func NewNginx(o Options, site, dir, listen string) (*Nginx, error) {
-	from := newSource(o.Store, o.TLS, o.Trusts, o.Log)
+	from := newSource(o.Stores, o.TLS, o.Trusts, o.Log)
 	return newNginx(o, site, dir, listen, from, from.hosts)
 }
 

@@ -12,18 +12,19 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
-	"net/url"
 	"sync/atomic"
 	"time"
 
+	"heddle/internal/dial"
 	"heddle/internal/netutil"
 	"heddle/pseudonym"
 	"heddle/pseudonym/mutual"
 	"heddle/pseudonym/store"
 )
 
-// source asks the store of the cloud.
+// source asks the stores of the cloud.
 type source struct {
 	base    string // URL without a path
 	client  *http.Client
@@ -40,9 +41,17 @@ const (
 	mostSites = 64 << 20
 )
 
-func newSource(base *url.URL, config *tls.Config, trusts []string, log *slog.Logger) *source {
-	return &source{base: base.Scheme + "://" + base.Host, trusts: trusts, log: log, beatFor: store.BeatFor, client: &http.Client{Transport: &http.Transport{TLSClientConfig: config,
-		ForceAttemptHTTP2: true, ResponseHeaderTimeout: store.BeatFor, TLSHandshakeTimeout: store.BeatFor}}}
+// newSource returns one that asks the stores at some addresses, HOST:PORT. They are the same to it.
+func newSource(stores []string, config *tls.Config, trusts []string, log *slog.Logger) *source {
+	var dialer dial.Failover
+	connect := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		ctx, cancel := context.WithTimeout(ctx, dialFor)
+		defer cancel()
+		return dialer.Dial(ctx, stores)
+	}
+	return &source{base: "https://" + stores[0], trusts: trusts, log: log, beatFor: store.BeatFor, client: &http.Client{Transport: &http.Transport{TLSClientConfig: config,
+		// A store whose machine is gone says nothing, so that the sidecar would ask it on.
+		DialContext: connect, ForceAttemptHTTP2: true, HTTP2: &http.HTTP2Config{SendPingTimeout: store.BeatFor, PingTimeout: store.BeatFor}, ResponseHeaderTimeout: store.BeatFor, TLSHandshakeTimeout: store.BeatFor}}}
 }
 
 func (s *source) get(ctx context.Context, path string) (*http.Response, error) {

@@ -5,12 +5,13 @@ import (
 	"encoding/json"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"slices"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"heddle/internal/polltest"
 	"heddle/pseudonym"
@@ -52,11 +53,7 @@ func TestSourceFollowsTheStore(t *testing.T) {
 	})
 	server := httptest.NewTLSServer(mux)
 	defer server.Close()
-	base, err := url.Parse(server.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := newSource(base, server.Client().Transport.(*http.Transport).TLSClientConfig, []string{"news.example"}, slog.New(slog.DiscardHandler))
+	s := newSource([]string{server.Listener.Addr().String()}, server.Client().Transport.(*http.Transport).TLSClientConfig, []string{"news.example"}, slog.New(slog.DiscardHandler))
 	s.beatFor = polltest.Patience // the store of this test does not beat
 	if s.hosts("shop.example") {
 		t.Error("a site is known before the store answered")
@@ -94,6 +91,103 @@ func TestSourceFollowsTheStore(t *testing.T) {
 	<-ended
 }
 
+// relay stands between a sidecar and its store until it falls silent, as a machine does that is gone.
+type relay struct {
+	net.Listener
+	to     string
+	used   atomic.Bool
+	silent atomic.Bool
+}
+
+func newRelay(t *testing.T, to string) *relay {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &relay{Listener: l, to: to}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			t.Cleanup(func() { c.Close() })
+			r.used.Store(true)
+			go r.carry(t, c)
+		}
+	}()
+	return r
+}
+
+func (r *relay) carry(t *testing.T, c net.Conn) {
+	far, err := net.Dial("tcp", r.to)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	one := func(to, from net.Conn) {
+		defer far.Close()
+		b := make([]byte, 4096)
+		for {
+			n, err := from.Read(b)
+			if err != nil {
+				return
+			}
+			if !r.silent.Load() {
+				_, _ = to.Write(b[:n])
+			}
+		}
+	}
+	go one(c, far)
+	one(far, c)
+}
+
+// The machine of a store is gone without a word. The sidecar goes to another store.
+func TestSourceLeavesASilentStore(t *testing.T) {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET "+store.SitesPath, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "[]") })
+	mux.HandleFunc("PUT "+store.TrustsPath, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	mux.HandleFunc("GET "+store.ChangesPath, func(w http.ResponseWriter, r *http.Request) {
+		beat := time.NewTicker(store.BeatEvery)
+		defer beat.Stop()
+		for r.Context().Err() == nil {
+			io.WriteString(w, "{}\n")
+			http.NewResponseController(w).Flush()
+			select {
+			case <-beat.C:
+			case <-r.Context().Done():
+			}
+		}
+	})
+	server := httptest.NewUnstartedServer(mux)
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
+	defer server.CloseClientConnections() // it waits for them
+	one, two := newRelay(t, server.Listener.Addr().String()), newRelay(t, server.Listener.Addr().String())
+	s := newSource([]string{one.Addr().String(), two.Addr().String()}, server.Client().Transport.(*http.Transport).TLSClientConfig, nil, slog.New(slog.DiscardHandler))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	followed, ended := make(chan bool, 16), make(chan bool)
+	go func() {
+		defer close(ended)
+		s.follow(ctx, func(pseudonym.Label) { followed <- true })
+	}()
+	<-followed
+	gone, other := one, two
+	if two.used.Load() {
+		gone, other = two, one
+	}
+	gone.Close()
+	gone.silent.Store(true)
+	polltest.Await(t, "the other store", other.used.Load)
+	<-followed
+	cancel()
+	<-ended
+}
+
 // Without any site to trust the store forgets those of before.
 func TestSourceTrustsNobody(t *testing.T) {
 	got := make(chan string, 1)
@@ -102,11 +196,7 @@ func TestSourceTrustsNobody(t *testing.T) {
 		got <- r.Method + " " + r.URL.Path + " " + string(body)
 	}))
 	defer server.Close()
-	base, err := url.Parse(server.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := newSource(base, server.Client().Transport.(*http.Transport).TLSClientConfig, nil, slog.New(slog.DiscardHandler))
+	s := newSource([]string{server.Listener.Addr().String()}, server.Client().Transport.(*http.Transport).TLSClientConfig, nil, slog.New(slog.DiscardHandler))
 	if err := s.trust(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -129,11 +219,7 @@ func TestSitesAreKnownBeforeAVisit(t *testing.T) {
 	})
 	server := httptest.NewTLSServer(mux)
 	defer server.Close()
-	base, err := url.Parse(server.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := newSource(base, server.Client().Transport.(*http.Transport).TLSClientConfig, nil, slog.New(slog.DiscardHandler))
+	s := newSource([]string{server.Listener.Addr().String()}, server.Client().Transport.(*http.Transport).TLSClientConfig, nil, slog.New(slog.DiscardHandler))
 	if e, err := s.Pseudonym(t.Context(), l); err == nil {
 		t.Errorf("a visit without the sites: %+v", e)
 	}

@@ -16,18 +16,20 @@ import (
 	"time"
 
 	"heddle/internal/keyfile"
+	"heddle/internal/pgtest"
 	"heddle/pseudonym"
 	"heddle/pseudonym/ca"
 	"heddle/pseudonym/ca/catest"
 	"heddle/pseudonym/gateway"
 	"heddle/pseudonym/mutual"
-	"heddle/pseudonym/pgtest"
 )
 
 // way leads all to one sidecar.
 type way string
 
-func (w way) Route(context.Context, pseudonym.Label) (string, error) { return string(w), nil }
+func (w way) Route(context.Context, pseudonym.Label) ([]string, error) {
+	return []string{string(w)}, nil
+}
 
 // run serves on a port of its own until the test ends.
 func run(t testing.TB, serve func(context.Context, net.Listener) error) (at string) {

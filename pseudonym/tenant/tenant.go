@@ -21,7 +21,7 @@ import (
 // Options configure a sidecar.
 type Options struct {
 	Zone     pseudonym.Zone
-	Store    *url.URL         // of the cloud
+	Stores   []string         // of the cloud, HOST:PORT
 	TLS      *tls.Config      // with the tenant's certificate and the cloud's root, to ask the store
 	To       *url.URL         // the site's own web server: http://HOST:PORT or https://HOST:PORT
 	Site     http.Handler     // or the site itself, in this process
@@ -55,12 +55,12 @@ const (
 	headerFor = 20 * time.Second
 	idleFor   = 2 * time.Minute
 	endFor    = 10 * time.Second
-	dialFor   = 5 * time.Second // for the site's server
+	dialFor   = 5 * time.Second // for the site's server, and for all stores
 )
 
 // New returns a sidecar.
 func New(o Options) (*Sidecar, error) {
-	from := newSource(o.Store, o.TLS, o.Trusts, o.Log)
+	from := newSource(o.Stores, o.TLS, o.Trusts, o.Log)
 	s, err := newSidecar(o, from, from.hosts)
 	if err == nil {
 		s.source = from

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -209,13 +210,29 @@ func checkGateway(ctx context.Context, c config.PseudonymCloud, o cloud.Options,
 }
 
 func checkSidecar(ctx context.Context, t database.Tenant) checks.Result {
+	var down []string
+	verdict := checks.Partly
+	for _, address := range t.Addresses {
+		if err := checkListens(ctx, address); err != nil {
+			down = append(down, err.Error())
+		}
+	}
+	switch len(down) {
+	case 0:
+		return checks.Result{Verdict: checks.Yes, What: "listens on " + strings.Join(t.Addresses, ", ")}
+	case len(t.Addresses):
+		verdict = checks.No
+	}
+	return checks.Result{Verdict: verdict, What: strings.Join(down, "; "), Hint: "does heddle pseudonym tenant run there? Only gateways have to reach it"}
+}
+
+func checkListens(ctx context.Context, address string) error {
 	ctx, cancel := context.WithTimeout(ctx, checkFor)
 	defer cancel()
-	network, at := netutil.Network(t.Address)
+	network, at := netutil.Network(address)
 	conn, err := (&net.Dialer{}).DialContext(ctx, network, at)
 	if err != nil {
-		return checks.Result{Verdict: checks.No, What: err.Error(), Hint: "does heddle pseudonym tenant run there? Only gateways have to reach it"}
+		return err
 	}
-	conn.Close()
-	return checks.Result{Verdict: checks.Yes, What: "listens on " + t.Address}
+	return conn.Close()
 }

@@ -9,8 +9,8 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"net/url"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -79,27 +79,37 @@ func changeTenant(cmd *cobra.Command, file, event, site string, f func(context.C
 }
 
 func newTenantAddCommand() *cobra.Command {
-	var address, key string
+	var addresses []string
+	var key string
 	cmd := &cobra.Command{
 		Use:   "add FILE SITE --address ADDRESS --key KEY",
 		Short: "Let users get pseudonyms of a site",
 		Long: `Add adds a site to a cloud. --address is where gateways find the site's sidecar:
 HOST:PORT, or unix:FILE on the gateways' own machine, where they pass
 connections themselves and carry no bytes. --key is what
-heddle pseudonym tenant key printed there. A serve that runs takes it at once.`,
-		Example: "  heddle pseudonym tenant add cloud.toml news.example --address 192.0.2.7:4443 --key sha256:...",
-		Args:    cobra.ExactArgs(2),
+heddle pseudonym tenant key printed there. A serve that runs takes it at once.
+
+With several --address the site has a sidecar at each, all with the same key.
+Gateways use them all, and go on without one that does not answer.`,
+		Example: `  heddle pseudonym tenant add cloud.toml news.example --address 192.0.2.7:4443 --key sha256:...
+  heddle pseudonym tenant add cloud.toml shop.example --address 192.0.2.8:4443 --address 192.0.2.9:4443 --key sha256:...`,
+		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			site, err := pseudonym.ParseHost(args[1])
 			if err != nil {
 				return cli.Usage(err)
 			}
-			t := database.Tenant{Site: site, Address: address, Created: time.Now()}
+			t := database.Tenant{Site: site, Addresses: addresses, Created: time.Now()}
 			if err := t.Client.UnmarshalText([]byte(key)); err != nil {
 				return cli.Usage(err)
 			}
-			if err := config.CheckSidecar("--address", address); err != nil {
-				return cli.Usage(err)
+			if len(addresses) == 0 {
+				addresses = []string{""}
+			}
+			for _, address := range addresses {
+				if err := config.CheckSidecar("--address", address); err != nil {
+					return cli.Usage(err)
+				}
 			}
 			return changeTenant(cmd, args[0], cloud.TenantAdded, site, func(ctx context.Context, db *database.DB) error {
 				err := db.AddTenant(ctx, t)
@@ -110,7 +120,7 @@ heddle pseudonym tenant key printed there. A serve that runs takes it at once.`,
 			})
 		},
 	}
-	cmd.Flags().StringVar(&address, "address", "", "where gateways find the site's sidecar, HOST:PORT or unix:FILE")
+	cmd.Flags().StringSliceVar(&addresses, "address", nil, "where gateways find the site's sidecar, `HOST:PORT` or unix:FILE; each of them if there are several")
 	cmd.Flags().StringVar(&key, "key", "", "`KEY` of the sidecar, as tenant key prints it")
 	_ = cmd.MarkFlagRequired("address")
 	_ = cmd.MarkFlagRequired("key")
@@ -122,8 +132,8 @@ func newTenantListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list FILE",
 		Short: "List the sites of a cloud",
-		Long: `List prints each site of a cloud, where its sidecar is, and since when it is
-there.`,
+		Long: `List prints each site of a cloud, where its sidecars are, and since when it
+is there.`,
 		Example: "  heddle pseudonym tenant list cloud.toml",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -136,7 +146,7 @@ there.`,
 					return cli.WriteJSON(cmd.OutOrStdout(), all)
 				}
 				return cli.Table(cmd.OutOrStdout(), "SITE\tADDRESS\tSINCE", all, func(t database.Tenant) []any {
-					return []any{t.Site, t.Address, t.Created.Format(time.DateOnly)}
+					return []any{t.Site, strings.Join(t.Addresses, ", "), t.Created.Format(time.DateOnly)}
 				})
 			})
 		},
@@ -298,7 +308,7 @@ func tenantOptions(cmd *cobra.Command, t config.PseudonymTenant) (o tenant.Optio
 	if err != nil {
 		return o, err
 	}
-	o = tenant.Options{Zone: zone, Store: &url.URL{Scheme: "https", Host: t.Store}, Gateways: t.Gateways(), Trusts: t.Trusts, Rewrite: t.Rewrite, Size: t.Size,
+	o = tenant.Options{Zone: zone, Stores: t.Store, Gateways: t.Gateways(), Trusts: t.Trusts, Rewrite: t.Rewrite, Size: t.Size,
 		TLS: &tls.Config{ServerName: cloud.TenantsLabel + "." + string(zone), RootCAs: roots, MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{own}},
 		Log: slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))}
 	if o.Defence, err = defence.Parse(t.Defence); err != nil {
