@@ -263,7 +263,9 @@ func TestOneOfEachPartIsKilled(t *testing.T) {
 	if again.Name == r.Name {
 		t.Error("the same pseudonym again")
 	}
-	if ok, _ := w.visit(again, -1); !ok {
-		t.Error("a pseudonym of the other processes does not work")
+	for range 8 { // each time the gateway may try the sidecar first that is gone
+		if ok, _ := w.visit(again, -1); !ok {
+			t.Error("a visit by the other processes fails")
+		}
 	}
 }
