@@ -80,6 +80,14 @@ def import_(
         int, typer.Option(min=1, help="Traces in a row that are of one page load, for wflib, smith and jsonl.")
     ] = 1,
     protocol: Annotated[str, typer.Option(help="Only traces of that protocol, for smith and jsonl.")] = "",
+    contents: Annotated[
+        bool,
+        typer.Option(
+            "--contents",
+            help="Of captures, also keep entropy and printable share of payloads, and the first bytes of each "
+            "connection, which may be private.",
+        ),
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be written, and write nothing.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -112,6 +120,7 @@ def import_(
         "cell": cell,
         "paths": paths,
         "protocol": protocol,
+        "contents": contents,
     }
     with progress("reading") as tell:
         read = importers.Options(**options, client=networks(client), progress=tell)
