@@ -7,9 +7,8 @@ import json
 import time
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
-from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -50,6 +49,10 @@ class Job:
         See :func:`heddle_eval.experiment.unmonitor`; 0 leaves the classes as they are.
     see
         How many paths the observer sees and joins by time; 0: each path has an observer of its own.
+    learn_file, learn
+        Data set to learn from, and its SHA-256; empty to learn from a part of ``file``. The key has only the latter.
+    learn_visits
+        See :func:`heddle_eval.experiment.run`.
 
     """
 
@@ -67,11 +70,16 @@ class Job:
     unmonitored: int = 0
     unmonitored_share: float = 0.0
     see: int = 0
+    learn: str = ""
+    learn_visits: int = 0
+    learn_file: str = field(default="", compare=False)
 
     @property
     def parameters(self) -> dict[str, Any]:
         """All that the result depends on."""
-        return {k: v for k, v in asdict(self).items() if k != "file"}
+        # Those that came later only count where they say something, so that earlier results keep their keys.
+        later = {"learn": "", "learn_visits": 0}
+        return {k: v for k, v in asdict(self).items() if k not in ("file", "learn_file") and later.get(k) != v}
 
     @property
     def key(self) -> str:
@@ -81,15 +89,17 @@ class Job:
 
     def __str__(self) -> str:
         parts = [Path(self.file).stem, self.defence, f"{self.attack} ({self.preset})", f"seed {self.seed}"]
+        if self.learn:
+            parts[0] += f" learnt from {Path(self.learn_file).stem}"
         if self.see:
             parts.insert(2, f"{self.see} paths seen")
         return ", ".join(parts)
 
     def check(self) -> None:
         """Refuse what cannot be made, before anything is computed."""
-        if self.world not in ("open", "closed"):
-            raise EvalError("world", f"{self.world!r} is not one", "it is open or closed")
-        for name in ("seed", "visits", "unmonitored", "see"):
+        if self.world not in get_args(experiment.World):
+            raise EvalError("world", f"{self.world!r} is not one", f"it is {', '.join(get_args(experiment.World))}")
+        for name in ("seed", "visits", "unmonitored", "see", "learn_visits"):
             if getattr(self, name) < 0:
                 raise EvalError(name, f"it is {getattr(self, name)}", "it cannot be negative")
         for name, least in (("test", 1e-9), ("unmonitored_share", 0)):
@@ -150,12 +160,6 @@ def parse_defence(text: str) -> Any:
 def make_attack(job: Job) -> Any:
     """Give the untrained attack."""
     settings = json.loads(job.settings)
-    if ":" in job.attack:
-        module, _, name = job.attack.partition(":")
-        try:
-            return getattr(import_module(module), name)(**settings)
-        except (ImportError, AttributeError, TypeError) as e:
-            raise EvalError(job.attack, f"it is no attack: {e}", "MODULE:CLASS of a scikit-learn classifier") from e
     from heddle_eval import attacks
 
     return attacks.make(job.attack, preset=job.preset, seed=job.seed, **settings)
@@ -171,13 +175,25 @@ def compute(job: Job, traces: Traces | None = None) -> dict[str, Any]:
     plain, traces = traces, defended(job, traces)
     done = time.perf_counter()
     world: experiment.World = job.world  # type: ignore[assignment]
-    result = experiment.run(traces, make_attack(job), world=world, seed=job.seed, test=job.test, unseen=job.unseen)
-    sums = np.array(metrics.counts(result.truth, result.told), float).sum(1)
-    measured = (
-        metrics.open_world(sums) | {"auc": metrics.auc(result.truth != metrics.OTHER, result.score)}
-        if job.world == "open"
-        else {"accuracy": np.float64((result.truth == result.told).mean())}
+    learn = defended(job, chosen(job.learn_file, job.learn, 0, 0, job.unmonitored_share)) if job.learn else None
+    result = experiment.run(
+        traces,
+        make_attack(job),
+        world=world,
+        seed=job.seed,
+        test=job.test,
+        unseen=job.unseen,
+        learn=learn,
+        learn_visits=job.learn_visits,
     )
+    sums = np.array(metrics.counts(result.truth, result.told), float).sum(1)
+    positive = result.truth != metrics.OTHER
+    if job.world == "open":
+        measured = metrics.open_world(sums) | {"auc": metrics.auc(positive, result.score)}
+    elif job.world == "detect":
+        measured = {s: getattr(metrics, s)(positive, result.score) for s in ("auc", "blocked")}
+    else:
+        measured = {"accuracy": np.float64((result.truth == result.told).mean())}
     return {
         "key": job.key,
         **job.parameters,
@@ -197,6 +213,8 @@ def compute(job: Job, traces: Traces | None = None) -> dict[str, Any]:
         "told": result.told,
         "confidence": result.confidence,
         "score": result.score,
+        "scores": result.scores.ravel(),
+        "classes": result.classes,
     }
 
 

@@ -7,6 +7,7 @@ from importlib import import_module
 from types import NoneType
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
+from heddle_eval import plugins
 from heddle_eval.attacks.base import Attack
 from heddle_eval.errors import EvalError
 
@@ -77,17 +78,25 @@ _ENTRIES = {
         {"trees": 150},
     ),
     "cumul": _Entry("CUMUL: a support vector machine on the curve of cumulated sizes (NDSS 2016)", "cumul", "Cumul"),
+    "site-bayes": _Entry(
+        "StegoTorus' site classifier: naive Bayes on cumulative bytes (CCS 2012)", "site_bayes", "SiteBayes"
+    ),
+    "tor-detector": _Entry(
+        "StegoTorus' detector of Tor: packets that carry as much as a cell (CCS 2012); --world detect",
+        "tor_detector",
+        "TorDetector",
+    ),
 }
 
 
 _LEAST = {
-    **dict.fromkeys(("epochs", "patience", "batch", "length", "trees", "points", "landmarks"), 1),
-    **dict.fromkeys(("least", "neighbours", "seed"), 0),
+    **dict.fromkeys(("epochs", "patience", "batch", "length", "trees", "points", "landmarks", "packets"), 1),
+    **dict.fromkeys(("least", "neighbours", "seed", "cell"), 0),
     "folds": 2,
     "slots": 78,  # fewer leave the last layers of RF nothing
 }
-_ABOVE_0 = ("width", "learning_rate", "window", "C", "gamma", "steepness")
-_SHARES = ("validation", "tail")
+_ABOVE_0 = ("width", "learning_rate", "window", "C", "gamma", "steepness", "smoothing")
+_SHARES = ("validation", "tail", "weight", "threshold")
 
 
 def names() -> list[str]:
@@ -106,9 +115,9 @@ def make(name: str, preset: str = "laptop", seed: int = 0, **overrides: Any) -> 
     Parameters
     ----------
     name
-        One of :func:`names`.
+        One of :func:`names`, or MODULE:CLASS of a scikit-learn classifier over traces.
     preset
-        One of :data:`PRESETS`.
+        One of :data:`PRESETS`; nothing to MODULE:CLASS.
     seed
         Of all that is drawn in training.
     overrides
@@ -121,9 +130,11 @@ def make(name: str, preset: str = "laptop", seed: int = 0, **overrides: Any) -> 
         sense.
 
     """
-    entry = _entry(name)
     if preset not in PRESETS:
         raise EvalError("attack", f"there is no preset {preset!r}", f"choose from {', '.join(PRESETS)}")
+    if plugins.is_own(name):
+        return _own(name, seed, overrides)
+    entry = _entry(name)
     kind = getattr(import_module(f"heddle_eval.attacks.{entry.module}"), entry.kind)
     known = kind().get_params()
     if unknown := sorted(set(overrides) - set(known)):
@@ -133,6 +144,16 @@ def make(name: str, preset: str = "laptop", seed: int = 0, **overrides: Any) -> 
         if why := _wrong(key, value, hints[key]):
             raise EvalError(f"attack {name}", f"{key} is {value!r}: {why}", "heddle-eval attacks shows its values")
     return kind(**(entry.common | (entry.laptop if preset == "laptop" else {}) | {"seed": seed} | overrides))
+
+
+def _own(name: str, seed: int, overrides: dict[str, Any]) -> Attack:
+    """Make an attack of the user's own; it gets the seed if it has such a parameter."""
+    kind = plugins.load(name, "attack", ("fit", "predict_proba", "get_params"))
+    try:
+        made = kind(**overrides)
+        return made.set_params(seed=seed) if "seed" in made.get_params() and "seed" not in overrides else made
+    except TypeError as e:
+        raise EvalError(f"attack {name}", f"it cannot be made: {e}", "--set gives the parameters of its class") from e
 
 
 def _wrong(key: str, value: Any, kind: Any) -> str:
