@@ -86,6 +86,21 @@ _ENTRIES = {
         "tor_detector",
         "TorDetector",
     ),
+    "fully-encrypted": _Entry(
+        "the Great Firewall's rule for fully encrypted traffic (USENIX Security 2023); --world detect",
+        "fully_encrypted",
+        "FullyEncrypted",
+    ),
+    "byte-statistics": _Entry(
+        "naive Bayes on entropy and printable share of the first packets (after CCS 2015)",
+        "byte_statistics",
+        "ByteStatistics",
+    ),
+    "flow-forest": _Entry(
+        "a random forest on features of a flow, which can name those that tell (after CCS 2015)",
+        "flow_forest",
+        "FlowForest",
+    ),
 }
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.signal import lfilter
 from sklearn.base import BaseEstimator, ClassifierMixin
 
-from heddle_eval.attacks.base import FromProba, checked
+from heddle_eval.attacks.rules import Rule
 from heddle_eval.errors import EvalError
 from heddle_eval.traces import Traces
 
@@ -25,7 +25,7 @@ CELL = 514 + 5 + 1 + 16
 
 
 @dataclass(eq=False, repr=False)
-class TorDetector(FromProba, ClassifierMixin, BaseEstimator):
+class TorDetector(Rule, ClassifierMixin, BaseEstimator):
     """Averages exponentially over packets whether each carries a cell; the highest average is the score.
 
     Learns nothing but the two classes, unless ``cell`` is 0.
@@ -50,16 +50,13 @@ class TorDetector(FromProba, ClassifierMixin, BaseEstimator):
 
     def fit(self, X: Traces, y: NDArray[np.int_]) -> Self:
         """Learn which two classes there are, of which the higher is Tor's, and the length if it is not given."""
-        self.classes_, codes = checked(X, y)
-        if len(self.classes_) != 2:
-            raise EvalError("tor-detector", f"it tells two classes, not {len(self.classes_)}", "--world detect")
-        self.length_ = self.cell or characteristic(X, codes == 1)
+        positive = self.two(X, y)
+        self.length_ = self.cell or characteristic(X, positive)
         return self
 
-    def predict_proba(self, X: Traces) -> NDArray[np.float64]:
-        """(N, 2) one less the highest average, and that average; 0 for a trace without payload."""
-        highest = np.array([average.max(initial=0) for average, _ in self._averages(X)])
-        return np.column_stack([1 - highest, highest]) if len(X) else np.empty((0, 2))
+    def score(self, X: Traces) -> NDArray[np.float64]:
+        """(N,) the highest average; 0 for a trace without payload."""
+        return np.array([average.max(initial=0) for average, _ in self._averages(X)])
 
     def detected(self, X: Traces) -> NDArray[np.float64]:
         """(N,) seconds from the first packet of each trace until its average is above the threshold; NaN for never."""

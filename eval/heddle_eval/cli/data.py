@@ -145,6 +145,34 @@ def import_(
         _tell_import(answer)
 
 
+@app.command()
+def merge(
+    suspect: Annotated[Path, typer.Argument(metavar="SUSPECT.parquet", help="Flows that a censor looks for.")],
+    innocent: Annotated[list[Path], typer.Option("--innocent", help="Flows that it must not block; may be repeated.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT.parquet", help="File to write.")],
+    flows: Annotated[
+        bool, typer.Option("--flows", help="Make each connection a trace, as a filter that decides on each alone.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make one data set for --world detect of two kinds of traces: the first monitored, the others not.
+
+    For example:
+
+      heddle-eval merge cover.parquet both.parquet --innocent browsing.parquet --flows
+    """
+    from heddle_eval import detection, parquet
+
+    made = detection.merge(parquet.read(suspect), [parquet.read(i) for i in innocent], flows=flows)
+    parquet.write(made, out, {"suspect": suspect.name, "innocent": [i.name for i in innocent], "flows": flows})
+    watched = made.monitored[made.label]
+    answer = {"out": str(out), "suspect": int(watched.sum()), "innocent": int((~watched).sum())}
+    if as_json:
+        print(json.dumps(answer, indent=2))
+    else:
+        print(f"{out}: {answer['suspect']} traces that a censor looks for, {answer['innocent']} innocent")
+
+
 def _tell_import(answer: dict[str, Any]) -> None:
     done = f"{answer['out']}: " if "out" in answer else "would write "
     print(
