@@ -40,16 +40,17 @@ def test_rule_looks_at_the_first_packet_of_each_connection():
     flows = replace(
         flows,
         connection=np.array([0, 0, 0, 1, 1] * 2 + [0], np.int32),
-        payload=np.array([100, 100, 20, 500, 0] * 2 + [10], np.int32),
+        payload=np.array([3, 100, 20, 500, 0] * 2 + [10], np.int32),
         first=objects(
             [
-                ((b"GET / " + CIPHER[:114], b"x"), (CIPHER, b"")),
-                ((CIPHER[:100] + b"a" * 20, b"x"), (CIPHER, b"")),
+                ((b"GET" + CIPHER[3:120], b"x"), (b"GET /" + CIPHER, b"")),
+                ((CIPHER[:100] + b"a" * 200, b"x"), (CIPHER, b"")),
                 ((b"", b"hello"),),
             ]
         ),
     )
     found = make("fully-encrypted").fit(flows, np.array([0, 0, OTHER]))
+    # Three bytes, as many as the server's first packet has, would pass.
     assert found.predict_proba(flows)[:, 1].tolist() == [0.5, 1, 0]
     assert found.classes_.tolist() == [OTHER, 0]
     with pytest.raises(EvalError, match="no 'first'"):

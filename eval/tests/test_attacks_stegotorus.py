@@ -29,6 +29,9 @@ def test_tor_detector_by_hand():
     # Averages over packets that carry something: 0, 0.5, 0.75, 0.375.
     np.testing.assert_allclose(found.predict_proba(flows)[:, 1], [0.75, 0, 0])
     np.testing.assert_allclose(found.detected(flows), [0.3, np.nan, np.nan])
+    # Connections of a page load begin later than the load.
+    later = replace(flows, time=flows.time + 7)
+    np.testing.assert_allclose(found.detected(later), [0.3, np.nan, np.nan])
     assert CELL == 536
 
 
@@ -100,13 +103,13 @@ def test_site_classifier_gives_logarithms_that_differ():
 
 
 def test_merging_for_detection():
-    tor = carrying([[1, 2], [3]], ["a", "b"])
+    tor = carrying([[1, 2], [3], []], ["a", "b", "b"])
     web = carrying([[4], [5]], ["a", "c"], ["c"])
     both = detection.merge(tor, [web])
     assert both.names == ("a", "b", "innocent:a", "innocent:c")
     assert both.monitored.tolist() == [True, True, False, False]
-    assert both.labels.tolist() == ["a", "b", "innocent:a", "innocent:c"]
-    assert both.load.tolist() == [0, 1, 2, 3]
+    assert both.labels.tolist() == ["a", "b", "b", "innocent:a", "innocent:c"]
+    assert both.load.tolist() == [0, 1, 2, 3, 4]
     assert both.payload.tolist() == [1, 2, 3, 4, 5]
     with pytest.raises(EvalError, match="no traces of one"):
         detection.merge(tor, [web[:0]])
@@ -118,4 +121,4 @@ def test_merging_for_detection():
         flows=True,
     )
     assert flows.lengths.tolist() == [1, 1, 1, 1, 1]
-    assert flows.load.tolist() == [0, 0, 1, 2, 3]
+    assert flows.load.tolist() == [0, 0, 1, 2, 3]  # the empty trace is gone

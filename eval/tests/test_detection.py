@@ -1,16 +1,24 @@
 """Detection, each site against all others, and learning from one data set to tell another. All data are synthetic."""
 
 import json
+import re
+import shlex
+import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 import polars as pl
 import pytest
 from fakes import ByLength, pages
+from typer.testing import CliRunner
 
+import heddle_eval.cli.attack
+import heddle_eval.cli.defend  # noqa: F401 - they add the verbs
 from heddle_eval import EvalError, Traces, experiment, metrics, parquet, sweep, sweep_jobs
 from heddle_eval.attacks import make
+from heddle_eval.cli import app
 from heddle_eval.metrics import OTHER
 from heddle_eval.sweep_store import LATER, Store
 
@@ -211,3 +219,19 @@ def test_defences_of_ones_own(own):
     with pytest.raises(EvalError, match="no setting 'to'"):
         defences.parse(f"{own}:Bigger,to=7")
     assert "by=1" in json.dumps(chain.steps[0]._hint())
+
+
+def test_the_template_in_the_documentation_works(tmp_path, monkeypatch):
+    text = (Path(__file__).parents[2] / "docs" / "evaluation.md").read_text()
+    (block,) = (b for b in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if b.startswith("# mine.py"))
+    (tmp_path / "mine.py").write_text(block)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", list(sys.path))
+    parquet.write(pages([12, 12], seed=1), "plain.parquet")
+    commands = [c for c in re.findall(r"^heddle-eval (.*mine:.*)$", text, re.MULTILINE) if not c.startswith("table")]
+    assert len(commands) == 2
+    for command in commands:
+        done = CliRunner().invoke(app, shlex.split(command), catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+    assert "accuracy       1.000" in done.output
+    assert "mine:Grow,by=50" in json.dumps(parquet.about("grown.parquet"))

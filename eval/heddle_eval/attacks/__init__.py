@@ -96,6 +96,13 @@ _ENTRIES = {
         "byte_statistics",
         "ByteStatistics",
     ),
+    "ja3": _Entry(
+        "JA3 fingerprints of TLS clients (2017); --world detect", "client_hello", "ClientHello", {"kind": "ja3"}
+    ),
+    "ja4": _Entry("JA4 fingerprints of TLS clients (2023); --world detect", "client_hello", "ClientHello"),
+    "header-order": _Entry(
+        "the order of header names in the first HTTP request (p0f, 2012); --world detect", "http_headers", "HeaderOrder"
+    ),
     "flow-forest": _Entry(
         "a random forest on features of a flow, which can name those that tell (after CCS 2015)",
         "flow_forest",
