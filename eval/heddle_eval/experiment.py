@@ -173,6 +173,8 @@ def parted(
         traces, y = classes(traces, world)
         held = part(traces, y, test, np.random.default_rng([seed, 0x5EED]), unseen=unseen)
         return traces[~held], y[~held], traces[held], y[held]
+    if unseen:
+        raise EvalError("unseen", "with a data set to learn from nothing is parted", "leave out one of them")
     learn, of_learn = classes(learn, world)
     watched = traces.monitored[traces.label]
     asked = traces if world in ("open", "detect") else traces[watched]

@@ -101,8 +101,10 @@ def distributions(found: dict[str, Any], panels: dict[str, str], title: str) -> 
         for i, c in enumerate(c for c in found["curves"] if c["panel"] == panel):
             far = found["distances"].get(c["data"], {}).get(panel)
             label = c["data"] if far is None else f"{c['data']}, KS {far:.2f}"
-            axis.step(c["x"], c["share"], where="post", label=label, **_style(i))
-        axis.set_xscale("symlog", linthresh=0.01 if panel == "seconds" else 1)
+            # A logarithmic axis has no 0: connections of one packet stand at a millisecond.
+            x = np.maximum(c["x"], 1e-3)
+            axis.step([x[0], *x], [0, *c["share"]], where="post", label=label, **_style(i))
+        axis.set_xscale("log")
         axis.set(ylim=(-0.02, 1.02), xlabel=words, ylabel="share")
         axis.grid(alpha=0.3)
         axis.legend(fontsize=7)

@@ -19,7 +19,7 @@ from heddle_eval.traces import Traces
 REVISION = 2
 """Part of each key: raise it when the same job would give other results, so that none of before is taken for one."""
 
-DATA_SETS_AT_ONCE = 2
+DATA_SETS_AT_ONCE = 3
 """Data sets that a process keeps."""
 
 
@@ -105,6 +105,8 @@ class Job:
         for name, least in (("test", 1e-9), ("unmonitored_share", 0)):
             if not least <= getattr(self, name) < 1:
                 raise EvalError(name.replace("_", "-"), f"{getattr(self, name):g} is no share", "it is less than 1")
+        if self.learn and self.unseen:
+            raise EvalError("unseen", "with a data set to learn from nothing is parted", "leave out one of them")
         parse_defence(self.defence)
         make_attack(self)
 
@@ -148,6 +150,11 @@ def traces_of(job: Job) -> Traces:
     return chosen(job.file, job.data, job.visits, job.unmonitored, job.unmonitored_share)
 
 
+def learn_of(job: Job) -> Traces | None:
+    """Give the data set that a job learns from, not yet defended, if it has one of its own."""
+    return chosen(job.learn_file, job.learn, 0, 0, job.unmonitored_share) if job.learn else None
+
+
 def parse_defence(text: str) -> Any:
     """Give the defence, or None for none."""
     if text == "none":
@@ -165,17 +172,18 @@ def make_attack(job: Job) -> Any:
     return attacks.make(job.attack, preset=job.preset, seed=job.seed, **settings)
 
 
-def compute(job: Job, traces: Traces | None = None) -> dict[str, Any]:
+def compute(job: Job, traces: Traces | None = None, learn: Traces | None = None) -> dict[str, Any]:
     """Do a job and give its row of the results (see :mod:`heddle_eval.sweep_store`).
 
-    ``traces`` are those of :func:`traces_of`, where the caller has them already.
+    ``traces`` are those of :func:`traces_of`, and ``learn`` of :func:`learn_of`, where the caller has them already.
     """
     traces = traces_of(job) if traces is None else traces
     began = time.perf_counter()
     plain, traces = traces, defended(job, traces)
     done = time.perf_counter()
     world: experiment.World = job.world  # type: ignore[assignment]
-    learn = defended(job, chosen(job.learn_file, job.learn, 0, 0, job.unmonitored_share)) if job.learn else None
+    learn = learn_of(job) if learn is None else learn
+    learn = defended(job, learn) if learn is not None else None
     result = experiment.run(
         traces,
         make_attack(job),
@@ -218,10 +226,10 @@ def compute(job: Job, traces: Traces | None = None) -> dict[str, Any]:
     }
 
 
-def attempt(job: Job, traces: Traces | None = None) -> dict[str, Any] | str:
+def attempt(job: Job, traces: Traces | None = None, learn: Traces | None = None) -> dict[str, Any] | str:
     """Give the row of a job, or why it failed: as text, since not every exception can leave its process."""
     try:
-        return compute(job, traces)
+        return compute(job, traces, learn)
     except EvalError as e:
         return f"{e} ({e.hint})" if e.hint else str(e)
     except Exception as e:

@@ -128,6 +128,12 @@ def test_results_keep_the_scores_of_sites(tmp_path):
     got = store.results([asked.key])[asked.key]
     assert got.scores.shape == (12, 2)
     assert (row["tested"], row["train"]) == (12, 6)
+    # On a cluster the data sets travel, and the file is not there.
+    both = sweep_jobs.traces_of(asked), sweep_jobs.learn_of(asked)
+    there = sweep_jobs.compute(replace(asked, file="gone", learn_file="gone"), *both)
+    np.testing.assert_array_equal(there["scores"], row["scores"])
+    with pytest.raises(EvalError, match="nothing is parted"):
+        replace(asked, unseen=True).check()
     assert experiment.of_sites([got])[0]["value"] == 1
     assert store.frame(["learn", "learn_visits"]).row(0) == (learn["learn"], 3)
 

@@ -103,6 +103,10 @@ def test_attack_with_two_data_sets(folder):
             run("attack", *wrong, "--with", "site-bayes")
     with pytest.raises(EvalError, match="nothing to part"):
         run(*words, "--folds", 3)
+    with pytest.raises(EvalError, match="nothing is parted"):
+        run(*words, "--unseen")
+    with pytest.raises(EvalError, match="no effect on --unseen"):
+        run("attack", folder / "tor.parquet", "--with", "site-bayes", "--folds", 3, "--train-visits", 2)
     with pytest.raises(EvalError, match="no ROC curve"):
         run(*words, "--png", folder / "x.png")
 

@@ -99,6 +99,8 @@ def attack(
         raise EvalError("attack", "it is not clear what to learn from", "DATA alone, or both --train A and --test B")
     if folds and train:
         raise EvalError("--folds", "with --train there is nothing to part", "leave it out")
+    if folds and (unseen or train_visits):
+        raise EvalError("--folds", "it has no effect on --unseen and --train-visits", "leave them out")
     if png and world != "detect":
         raise EvalError("--png", f"there is no ROC curve in the world {world!r}", "--world detect")
 
