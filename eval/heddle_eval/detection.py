@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from heddle_eval.errors import EvalError
 from heddle_eval.traces import Traces
@@ -44,3 +46,29 @@ def merge(suspect: Traces, innocent: Sequence[Traces], *, flows: bool = False) -
         renamed.append(replace(part, names=known, monitored=monitored, label=label, load=load + loads))
         loads += int(load.max(initial=-1)) + 1
     return Traces.concat(renamed)
+
+
+def times(trained: Sequence[tuple[Any, Traces, NDArray[np.int32]]]) -> dict[str, dict[str, float | None]]:
+    """How soon flows are detected by an attack that decides packet by packet, as :meth:`TorDetector.detected` does.
+
+    Parameters
+    ----------
+    trained
+        Trained attacks, with traces of the two classes that they have not seen, and their classes.
+
+    Returns
+    -------
+    dict
+        For ``suspect`` and ``innocent`` traces the ``share`` that is detected, and the ``median_s`` until then, in
+        seconds from the first packet; None where none is.
+
+    """
+    out: dict[str, dict[str, float | None]] = {}
+    for side, name in ((-1, "suspect"), (0, "innocent")):
+        found = np.concatenate([f.detected(t[y == f.classes_[side]]) for f, t, y in trained])
+        seconds = found[~np.isnan(found)]
+        out[name] = {
+            "share": len(seconds) / len(found) if len(found) else None,
+            "median_s": float(np.median(seconds)) if len(seconds) else None,
+        }
+    return out

@@ -49,6 +49,21 @@ def test_tor_detector_finds_the_length():
     assert experiment.run(flows, make("tor-detector"), world="detect", test=0.5).measures()["auc"]["value"] < 0.8
 
 
+def test_time_to_detection_by_hand():
+    flows = carrying([[9, CELL], [CELL], [9], [9, 9, 9, CELL], [9]], ["t", "t", "t", "w", "w"], ["w"])
+    y = np.array([0, 0, 0, OTHER, OTHER])
+    found = make("tor-detector").fit(flows, y)
+    parts = [(found, flows[:1], y[:1]), (found, flows[1:], y[1:])]
+    assert detection.times(parts) == {
+        "suspect": {"share": pytest.approx(2 / 3), "median_s": pytest.approx(0.05)},
+        "innocent": {"share": 0.5, "median_s": pytest.approx(0.3)},
+    }
+    assert detection.times([(found, flows[2:3], y[2:3])]) == {
+        "suspect": {"share": 0, "median_s": None},
+        "innocent": {"share": None, "median_s": None},
+    }
+
+
 def test_tor_detector_refuses():
     flows = carrying([[5], [6], [7]], ["a", "b", "c"])
     with pytest.raises(EvalError, match="two classes, not 3"):

@@ -91,6 +91,8 @@ def test_table_of_detectors(folder):
     assert "told 48" in told.stdout
     assert "AUC falls by" in told.stdout
     assert b"<svg" in (folder / "a.svg").read_bytes()
+    told = run("attack", both, "--with", "tor-detector", "--world", "detect", "--folds", 3, "--set", "cell=0").stdout
+    assert "of the suspect traces are detected" in told
 
 
 def test_attack_with_two_data_sets(folder):

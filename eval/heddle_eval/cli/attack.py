@@ -140,15 +140,18 @@ def attack(
         print(f"  {measure:<14} {_said(row)}")
     for feature in extra.get("features", []):
         print(f"  AUC falls by {feature['falls']:.3f} without {feature['name']}")
+    for name, at in extra.get("detected", {}).items():
+        when = "" if at["median_s"] is None else f", after {at['median_s']:.2f} s at the median"
+        print(f"  {at['share']:.3f} of the {name} traces are detected{when}")
     if png:
         print(png)
 
 
 def _detection(chosen: Any, results: list[Any], trained: list[Any], png: Path | None) -> dict[str, Any]:
-    """Draw the ROC curve, and name the features that tell where parts were told by attacks that have some."""
+    """Draw the ROC curve; where parts were told, name the features that tell and the time to detection."""
     import numpy as np
 
-    from heddle_eval import metrics
+    from heddle_eval import detection, metrics
 
     positive = np.concatenate([x.truth for x in results]) != metrics.OTHER
     points = metrics.roc(positive, np.concatenate([x.score for x in results]))
@@ -158,9 +161,12 @@ def _detection(chosen: Any, results: list[Any], trained: list[Any], png: Path | 
 
         name = type(chosen).__name__
         figures.save(figures.roc([curve | {"data": "detection", "panel": name, "row": name}], "ROC"), png)
-    if not trained or not hasattr(chosen, "telling"):
-        return {"roc": curve}
-    return {"roc": curve, "features": chosen.telling(trained)}
+    out: dict[str, Any] = {"roc": curve}
+    if trained and hasattr(chosen, "telling"):
+        out["features"] = chosen.telling(trained)
+    if trained and hasattr(chosen, "detected"):
+        out["detected"] = detection.times(trained)
+    return out
 
 
 @app.command()
