@@ -28,7 +28,8 @@ type Packet struct {
 
 	Payload int // bytes that TCP, UDP or else IP carries
 	// Head is the beginning of the payload, as far as [Options.Head] says and it was captured.
-	Head []byte
+	Head     []byte
+	Contents Contents // only with [Options.Contents]
 	// Repeated says that all of a TCP segment's payload was seen before.
 	Repeated bool
 
@@ -45,6 +46,7 @@ type Flow struct {
 
 	opened bool         // a TCP SYN identified the client
 	sent   [2]sentSoFar // by the first packet's sender, and by the other side
+	began  [2]beginning // the same; only with [Options.Contents]
 }
 
 // Capture is what one observer saw, in order of time.
@@ -63,6 +65,8 @@ type Capture struct {
 	// Disordered the number of the first such packet, from 1. They are zero if times never go backwards.
 	Backwards  time.Duration
 	Disordered int
+
+	contents bool // whether they were read
 }
 
 // Options say how to read captures. The zero value reads all packets, and finds the client in the capture.
@@ -74,6 +78,8 @@ type Options struct {
 	Strict bool
 	Filter *Filter // nil lets all packets through
 	Head   int     // bytes of each payload to keep
+	// Contents computes statistics of each payload, and keeps the beginning of each conversation.
+	Contents bool
 }
 
 // ErrNotACapture is what [Read] returns for bytes that are neither pcap nor pcapng.
@@ -89,13 +95,14 @@ func Read(r io.Reader, options Options) (*Capture, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := builder{decoder: newDecoder(), flows: map[flowKey]int{}, filter: options.Filter, head: options.Head}
+	b := builder{decoder: newDecoder(), flows: map[flowKey]int{}, filter: options.Filter, head: options.Head, contents: options.Contents}
 	for c := range source.packets() {
 		if err := b.add(c); err != nil {
 			return nil, err
 		}
 	}
 	b.capture.Stopped, b.capture.Missed = source.stopped, source.missed
+	b.capture.contents = options.Contents
 	b.capture.orient(options, source.clients, source.flagged)
 	return &b.capture, nil
 }
@@ -213,6 +220,8 @@ type builder struct {
 	flows   map[flowKey]int
 	filter  *Filter
 	head    int
+
+	contents bool
 }
 
 // flowKey identifies a conversation in both directions; low sorts before high.
@@ -254,6 +263,14 @@ func (b *builder) add(c captured) error {
 			side = &f.sent[1]
 		}
 		packet.Repeated = side.add(p)
+	}
+	if b.contents {
+		packet.Contents = contentsOf(p.payload)
+		side := &f.began[1]
+		if packet.forward {
+			side = &f.began[0]
+		}
+		side.add(p)
 	}
 	b.capture.Packets = append(b.capture.Packets, packet)
 	return nil

@@ -177,6 +177,7 @@ func (o *Observer) join(file string, c *Capture) {
 		}
 	}
 	o.How = cmp.Or(o.How, c.How)
+	o.contents = o.contents || c.contents
 	if c.Stopped != "" {
 		o.Stopped = strings.TrimPrefix(o.Stopped+"; "+file+": "+c.Stopped, "; ")
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"strconv"
 	"time"
 
 	"github.com/parquet-go/parquet-go"
@@ -23,7 +24,17 @@ type TraceRow struct {
 	Size      []int32 `parquet:"size,list"`    // bytes of the IP packet; positive from client to server
 	// Connection is the conversation of each packet: the row's conversations between two ports, from 0 in the order of their first packets.
 	Connection []int32 `parquet:"connection,list"`
+	Payload    []int32 `parquet:"payload,list"` // bytes that TCP, UDP or else IP carries, of each packet
+	// Entropy and Printable are statistics of each packet's payload, and Up and Down the beginning of what the client and the server
+	// sent in each connection, at most [BeginningLimit] bytes. All are empty unless the contents were read.
+	Entropy   []float32 `parquet:"entropy,list"`
+	Printable []float32 `parquet:"printable,list"`
+	Up        [][]byte  `parquet:"first_up,list"`
+	Down      [][]byte  `parquet:"first_down,list"`
 }
+
+// TraceColumns is the version of the columns, in the metadata of the file. Version 1, without mention, ended with Connection.
+const TraceColumns = 2
 
 // whole is the path of a session whose one observer sees all of it.
 const whole = -1
@@ -47,8 +58,16 @@ func (s *Session) TraceRows(load int64) ([]TraceRow, error) {
 			if !known {
 				number = int32(len(numbers))
 				numbers[p.Flow] = number
+				if o.contents {
+					up, down := o.Flows[p.Flow].beginnings(p)
+					rows[i].Up, rows[i].Down = append(rows[i].Up, up), append(rows[i].Down, down)
+				}
 			}
 			rows[i].Connection = append(rows[i].Connection, number)
+			rows[i].Payload = append(rows[i].Payload, int32(p.Payload))
+			if o.contents {
+				rows[i].Entropy, rows[i].Printable = append(rows[i].Entropy, p.Contents.Entropy), append(rows[i].Printable, p.Contents.Printable)
+			}
 			size := int32(p.Size)
 			if !p.Out {
 				size = -size
@@ -184,7 +203,8 @@ func WriteRows(w io.Writer, rows []TraceRow, about any) error {
 	if err != nil {
 		return err
 	}
-	out := parquet.NewGenericWriter[TraceRow](w, parquet.Compression(&parquet.Zstd), parquet.KeyValueMetadata("heddle", string(text)))
+	out := parquet.NewGenericWriter[TraceRow](w, parquet.Compression(&parquet.Zstd), parquet.KeyValueMetadata("heddle", string(text)),
+		parquet.KeyValueMetadata("heddle.columns", strconv.Itoa(TraceColumns)))
 	if _, err := out.Write(rows); err != nil {
 		return fmt.Errorf("write trace: %w", err)
 	}

@@ -73,6 +73,49 @@ def _panel(axis: Axes, curves: list[dict[str, Any]], title: str) -> None:
     axis.legend(fontsize=7)
 
 
+def roc(curves: list[dict[str, Any]], title: str) -> Figure:
+    """Draw ROC curves of :func:`heddle_eval.steg.curves`: a column for each data set, a row for each panel."""
+    if not curves:
+        raise EvalError("figure", "no experiment is done yet")
+    data, panels = (list(dict.fromkeys(c[k] for c in curves)) for k in ("data", "panel"))
+    figure, axes = _new(len(data), len(panels), 0.6 + 3.6 * len(data), 0.8 + 3.4 * len(panels))
+    for x, name in enumerate(data):
+        for y, panel in enumerate(panels):
+            axis = axes[y][x]
+            axis.plot([0, 1], [0, 1], color="#bbbbbb", linewidth=1)
+            mine = [c for c in curves if c["data"] == name and c["panel"] == panel]
+            for i, c in enumerate(mine):
+                axis.plot(c["fpr"], c["tpr"], label=c["row"], **_style(i))
+            axis.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xlabel="false positives", ylabel="true positives")
+            axis.set_title(f"{name}: {panel}", fontsize=9)
+            axis.grid(alpha=0.3)
+            axis.legend(fontsize=7)
+    figure.suptitle(title, fontsize=10)
+    return figure
+
+
+def distributions(found: dict[str, Any], panels: dict[str, str], title: str) -> Figure:
+    """Draw what :func:`heddle_eval.steg.distributions` found: a panel for each, over a logarithmic axis."""
+    figure, axes = _new(len(panels), 1, 0.6 + 3.6 * len(panels), 3.8)
+    for axis, (panel, words) in zip(axes[0], panels.items(), strict=True):
+        for i, c in enumerate(c for c in found["curves"] if c["panel"] == panel):
+            far = found["distances"].get(c["data"], {}).get(panel)
+            label = c["data"] if far is None else f"{c['data']}, KS {far:.2f}"
+            # A logarithmic axis has no 0: connections of one packet stand at a millisecond.
+            x = np.maximum(c["x"], 1e-3)
+            axis.step([x[0], *x], [0, *c["share"]], where="post", label=label, **_style(i))
+        axis.set_xscale("log")
+        axis.set(ylim=(-0.02, 1.02), xlabel=words, ylabel="share")
+        axis.grid(alpha=0.3)
+        axis.legend(fontsize=7)
+    figure.suptitle(title, fontsize=10)
+    return figure
+
+
+def _style(i: int) -> dict[str, Any]:
+    return {"color": COLOURS[i % len(COLOURS)], "linestyle": DASHES[i % len(DASHES)], "linewidth": 1.2}
+
+
 def _spaced(recall: list[float], turn: int) -> list[int]:
     """Places of about eight markers, evenly along the recall."""
     if not recall:

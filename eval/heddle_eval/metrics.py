@@ -173,14 +173,62 @@ def auc(positive: ArrayLike, score: ArrayLike, weight: NDArray[np.float64] | Non
     """
     positive, score = np.asarray(positive, bool), np.asarray(score, float)
     rows = np.ones((1, len(score))) if weight is None else weight
-    _, group = np.unique(score, return_inverse=True)
-    starts = np.searchsorted(np.sort(group), np.arange(group.max(initial=-1) + 1))
-    order = np.argsort(group, kind="stable")
-    ups = np.add.reduceat((rows * positive)[:, order], starts, axis=1) if len(starts) else np.zeros((len(rows), 0))
-    downs = np.add.reduceat((rows * ~positive)[:, order], starts, axis=1) if len(starts) else ups
-    won = (ups * (downs.cumsum(1) - downs / 2)).sum(1)
+    ups, downs = _by_threshold(positive, score, rows)
+    above = downs.cumsum(1) - downs / 2
+    won = (ups * (downs.sum(1, keepdims=True) - above)).sum(1)
     area = ratio(won, ups.sum(1) * downs.sum(1))
     return area if weight is not None else area[0]
+
+
+def blocked(
+    positive: ArrayLike, score: ArrayLike, weight: NDArray[np.float64] | None = None, tpr: float = 0.9
+) -> NDArray[np.float64]:
+    """Share of negatives that are at or above the highest threshold that finds that share of the positives.
+
+    It is what a filter that wants to block so many of the positives blocks of the others. Parameters and the shape of
+    the answer are those of :func:`auc`.
+    """
+    positive, score = np.asarray(positive, bool), np.asarray(score, float)
+    rows = np.ones((1, len(score))) if weight is None else weight
+    ups, downs = _by_threshold(positive, score, rows)
+    if not ups.shape[1]:
+        return np.full(len(rows), np.nan) if weight is not None else np.float64(np.nan)
+    found = ratio(ups.cumsum(1), ups.sum(1, keepdims=True))
+    # Rounding of the weights' sum must not cost a whole group of equal scores.
+    at = (found >= tpr - 1e-12).argmax(1)
+    share = ratio(downs.cumsum(1), downs.sum(1, keepdims=True))[np.arange(len(rows)), at]
+    share = np.where(np.isnan(found).any(1), np.nan, share)
+    return share if weight is not None else share[0]
+
+
+class Roc(NamedTuple):
+    """Points of a ROC curve, one for each threshold, from the highest down; the first is the origin."""
+
+    threshold: NDArray[np.float64]
+    fpr: NDArray[np.float64]
+    tpr: NDArray[np.float64]
+
+
+def roc(positive: ArrayLike, score: ArrayLike) -> Roc:
+    """Give the shares of negatives and of positives that reach each score; see :func:`auc`."""
+    positive, score = np.asarray(positive, bool), np.asarray(score, float)
+    ups, downs = (c[0] for c in _by_threshold(positive, score, np.ones((1, len(score)))))
+    threshold = np.concatenate([[np.inf], np.unique(score)[::-1]])
+    shares = [ratio(np.concatenate([[0], c.cumsum()]), c.sum()) for c in (downs, ups)]
+    return Roc(threshold, *shares)
+
+
+def _by_threshold(
+    positive: NDArray[np.bool_], score: NDArray[np.float64], rows: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """(B, scores) weight of the positives and of the negatives of each score, from the highest down."""
+    known, group = np.unique(-score, return_inverse=True)
+    order = np.argsort(group, kind="stable")
+    starts = np.searchsorted(group[order], np.arange(len(known)))
+    if not len(known):
+        return np.zeros((len(rows), 0)), np.zeros((len(rows), 0))
+    ups, downs = (np.add.reduceat((rows * side)[:, order], starts, axis=1) for side in (positive, ~positive))
+    return ups, downs
 
 
 def ratio(part: ArrayLike, whole: ArrayLike) -> NDArray[np.float64]:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from heddle_eval import experiment, metrics
+from heddle_eval import experiment, metrics, plugins, report
 from heddle_eval.errors import EvalError
 from heddle_eval.sweep_jobs import Job, chosen, digest
 from heddle_eval.sweep_store import Store
@@ -119,6 +119,8 @@ def plan(
     visits: int | None = None,
     unmonitored: int | None = None,
     unseen: bool = False,
+    train: str | Path = "",
+    defences: Iterable[str] = (),
 ) -> Plan:
     """List what a table or figure needs.
 
@@ -133,7 +135,11 @@ def plan(
     seeds
         How many repetitions.
     attacks
-        Only these.
+        Only these; also MODULE:CLASS.
+    train
+        Data set to learn from, instead of nine tenths of each of ``data``.
+    defences
+        Of a table: rows besides the paper's, for each attack.
     unmonitored_share
         For data sets without unmonitored classes: see :func:`heddle_eval.experiment.unmonitor`.
     visits, unmonitored
@@ -158,6 +164,9 @@ def plan(
     # What the user asks for by name is done whole.
     given = list(attacks)
     wanted = {a: chosen_by.get("only", {}).get(a) if not given else None for a in given or chosen_by["attacks"]}
+    own = {a: {"name": a, "settings": {}} for a in wanted if plugins.is_own(a)}
+    whole = whole | {"attacks": whole["attacks"] | own}
+    spec = spec | {"more": list(defences)}
     if unknown := [a for a in wanted if a not in whole["attacks"]]:
         raise EvalError("attack", f"{name} has no {unknown[0]!r}", f"it has {', '.join(whole['attacks'])}")
     out = Plan(kind, name, preset, seeds or chosen_by["seeds"], [], [], spec=spec | {"r": whole["r"]})
@@ -171,7 +180,8 @@ def plan(
             out.notes.append(f"{Path(file).name} was left out: {e}{f' ({e.hint})' if e.hint else ''}.")
             continue
         out.data.append(about)
-        base = Job(about.file, about.sha256, unmonitored_share=share, unseen=unseen, **limits)
+        learn = {"learn_file": str(train), "learn": digest(train)} if train else {}
+        base = Job(about.file, about.sha256, unmonitored_share=share, unseen=unseen, **limits, **learn)
         out.rows.append([_with_jobs(r, base, whole, spec, preset, out.seeds) for r in rows])
     out.notes = list(dict.fromkeys(out.notes))
     if not out.data:
@@ -226,10 +236,11 @@ def _rows(
         if a not in {g.attack for g in given}
         for r in reversed(first.values())
     ]
+    extra += [Row(d, d, a) for d in spec["more"] for a in attacks]
     short: dict[str, list[str]] = {}
     for row in given + extra:
         if ran := row.attack in attacks:
-            ran = _has(attacks[row.attack], row.defence)
+            ran = row.defence in spec["more"] or _has(attacks[row.attack], row.defence)
             if not ran:
                 short.setdefault(row.attack, []).append(row.words)
         defence = ("none" if data.split else simulated) if row.defence == RECORDED else row.defence
@@ -312,10 +323,20 @@ def answer(plan: Plan, store: Store, measure: Callable[..., dict] = experiment.m
         "seeds": plan.seeds,
         "r": plan.spec["r"],
         "data": [{"name": d.name, **d._asdict(), "file": Path(d.file).name} for d in plan.data],
+        "columns": _columns(),
         "rows": rows,
         "claims": claims,
         "notes": plan.notes,
     }
+
+
+def _columns() -> list[dict[str, str]]:
+    """How :func:`heddle_eval.report.cells` writes the rows."""
+    columns = [(k, k, "text") for k in ("data", "attack", "row")]
+    for name, words in report.MEASURES.items():
+        columns += [(f"ours.{name}", words, "interval"), (f"paper.{name}", "paper", "number")]
+    columns += [("n", "traces", "count"), ("n_loads", "loads", "count"), ("seeds", "seeds", "count")]
+    return [dict(zip(("key", "words", "kind"), c, strict=True)) for c in columns]
 
 
 def _cell(row: Row, data: Data, results: dict[str, Any], r: float, measure: Callable[..., dict]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import polars as pl
 
 from heddle_eval.errors import EvalError
 from heddle_eval.files import write_parquet
-from heddle_eval.traces import Traces
+from heddle_eval.traces import PER_PACKET, Traces, objects
 
 SCHEMA = {
     "label": pl.String,
@@ -21,8 +21,21 @@ SCHEMA = {
     "time_us": pl.List(pl.Int32),
     "size": pl.List(pl.Int32),
     "dummy": pl.List(pl.Boolean),
+    "connection": pl.List(pl.Int32),
+    "payload": pl.List(pl.Int32),
+    "entropy": pl.List(pl.Float32),
+    "printable": pl.List(pl.Float32),
+    "first_up": pl.List(pl.Binary),
+    "first_down": pl.List(pl.Binary),
 }
-"""Columns. ``dummy`` may be missing: then no packet is one."""
+"""Columns."""
+
+FIRST = ("first_up", "first_down")
+OPTIONAL = ("dummy", *PER_PACKET, *FIRST)
+"""Columns that may be missing, or empty in each row. Without ``dummy`` no packet is one."""
+
+VERSION = 2
+"""Of the columns. Version 1, without a mention in the file, ended with ``connection``."""
 
 
 def write(traces: Traces, file: str | Path, about: dict[str, Any] | None = None) -> None:
@@ -40,8 +53,14 @@ def write(traces: Traces, file: str | Path, about: dict[str, Any] | None = None)
     }
     if traces.dummy.any():
         columns["dummy"] = _lists(traces.dummy, traces)
+    for name in PER_PACKET:
+        if (values := getattr(traces, name)) is not None:
+            columns[name] = _lists(values, traces)
+    if traces.first is not None:
+        for side, name in enumerate(FIRST):
+            columns[name] = [[c[side] for c in connections] for connections in traces.first]
     frame = pl.DataFrame(columns, schema={k: SCHEMA[k] for k in columns})
-    kept = {"heddle": json.dumps(about or {}, sort_keys=True)}
+    kept = {"heddle": json.dumps(about or {}, sort_keys=True), "heddle.columns": str(VERSION)}
     write_parquet(frame, file, compression="zstd", compression_level=12, metadata=kept)
 
 
@@ -54,6 +73,7 @@ def _lists(values: np.ndarray, traces: Traces) -> pl.Series:
 def read(file: str | Path) -> Traces:
     """Read a data set."""
     try:
+        version = pl.read_parquet_metadata(file).get("heddle.columns", "1")
         frame = pl.read_parquet(file)
     except FileNotFoundError:
         raise EvalError(str(file), "there is no such file") from None
@@ -61,7 +81,10 @@ def read(file: str | Path) -> Traces:
         raise EvalError(
             str(file), f"it is no Parquet file that can be read: {e}", "heddle-eval import makes one"
         ) from e
-    if missing := [c for c in SCHEMA if c not in frame.columns and c != "dummy"]:
+    if version not in map(str, range(1, VERSION + 1)):
+        why = f"its columns have version {version}, and this heddle-eval knows versions up to {VERSION}"
+        raise EvalError(str(file), why, "use a newer heddle-eval")
+    if missing := [c for c in SCHEMA if c not in frame.columns and c not in OPTIONAL]:
         raise EvalError(str(file), f"it has no column {missing[0]!r}", "docs/traces.md lists the columns")
     frame = frame.select(c for c in SCHEMA if c in frame.columns)
     for column in frame.columns:
@@ -80,11 +103,12 @@ def read(file: str | Path) -> Traces:
 
 
 def _traces(frame: pl.DataFrame, file: str) -> Traces:
-    if "dummy" in frame.columns and frame["dummy"].null_count() == len(frame):
-        frame = frame.drop("dummy")
     columns = [c for c in frame.columns if isinstance(SCHEMA[c], pl.List)]
     # Some writers leave out a list that is empty.
     frame = frame.with_columns(pl.col(columns).fill_null([]))
+    empty = [c for c in OPTIONAL if c in columns and not frame[c].list.len().sum()]
+    frame = frame.drop(empty)
+    columns = [c for c in columns if c not in (*empty, *FIRST)]
     lengths = frame["time_us"].list.len()
     if any((frame[c].list.len() != lengths).any() for c in columns):
         raise EvalError(file, "a trace has more times than sizes, or fewer")
@@ -106,7 +130,24 @@ def _traces(frame: pl.DataFrame, file: str) -> Traces:
         path=frame["path"].to_numpy(),
         names=tuple(names),
         monitored=np.array([seen[n] for n in names], bool),
+        **{c: flat[c].to_numpy() for c in PER_PACKET if c in flat},
+        first=_first(frame, file),
     )
+
+
+def _first(frame: pl.DataFrame, file: str) -> np.ndarray | None:
+    """Give what each connection of each trace began with; see :data:`heddle_eval.traces.First`."""
+    if not any(c in frame.columns for c in FIRST):
+        return None
+    if not all(c in frame.columns for c in (*FIRST, "connection")):
+        lacking = next(c for c in (*FIRST, "connection") if c not in frame.columns)
+        raise EvalError(file, f"it has first bytes of connections, but no {lacking!r}")
+    up, down = (frame[c].to_list() for c in FIRST)
+    if any(len(u) != len(d) for u, d in zip(up, down, strict=True)):
+        raise EvalError(file, "a trace has more first bytes of one side than of the other")
+    if any(v is None for side in (*up, *down) for v in side):
+        raise EvalError(file, "a value is missing")
+    return objects(tuple(zip(u, d, strict=True)) for u, d in zip(up, down, strict=True))
 
 
 def about(file: str | Path) -> dict[str, Any]:

@@ -2,24 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 MEASURES = {"r_precision": "r-precision", "recall": "recall", "f1": "F1"}
 
 
+KINDS: dict[str, Callable[[Any], str]] = {
+    "text": lambda value: value or "-",
+    "number": lambda value: number(value),
+    "interval": lambda value: interval(value),
+    "count": lambda value: str(value or "-"),
+}
+"""How a cell is written. Words come first in a table."""
+
+
 def cells(table: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """Give the head and the rows of a table that :func:`heddle_eval.paper.answer` made."""
-    head = ["data", "attack", "row"]
-    for words in MEASURES.values():
-        head += [words, "paper"]
-    rows = []
-    for row in table["rows"]:
-        line = [row["data"], row["attack"], row["row"]]
-        for name in MEASURES:
-            line += [interval(row["ours"] and row["ours"].get(name)), number((row["paper"] or {}).get(name))]
-        rows.append([*line, str(row["n"] or "-"), str(row["n_loads"] or "-"), str(row["seeds"] or "-")])
-    return [*head, "traces", "loads", "seeds"], rows
+    """Give the head and the rows of a table.
+
+    Its ``columns`` are a list of dict: ``key`` leads to the cell in a row of ``rows``, with a dot before each further
+    level, any of which may be missing or None; ``words`` is the head; ``kind`` is one of :data:`KINDS`.
+    """
+    columns = table["columns"]
+    rows = [[KINDS[c["kind"]](_cell(row, c["key"])) for c in columns] for row in table["rows"]]
+    return [c["words"] for c in columns], rows
+
+
+def _cell(row: Any, key: str) -> Any:
+    for part in key.split("."):
+        row = (row or {}).get(part)
+    return row
+
+
+def words(table: dict[str, Any]) -> int:
+    """How many columns of a table are words."""
+    return sum(c["kind"] == "text" for c in table["columns"])
 
 
 def number(value: float | None) -> str:
@@ -42,12 +59,15 @@ def title(table: dict[str, Any]) -> str:
 
 def remarks(table: dict[str, Any]) -> Iterator[str]:
     """Give the lines below a table: what the data are, which findings hold, notes."""
-    for d in table["data"]:
+    for d in table.get("data", []):
         how = "recorded split" if d["split"] else "recorded whole"
         yield (
             f"{d['name']}: {d['monitored']} monitored and {d['unmonitored']} unmonitored pages, {d['loads']} loads,"
             f" {d['traces']} traces, {how}; SHA-256 {d['sha256'][:16]}."
         )
+    if "r" not in table:
+        yield from table["notes"]
+        return
     yield (
         f"r = {table['r']}. Brackets: 95 % intervals by bootstrap over page loads. Traces: how many were tested, over"
         " all seeds; loads: of how many page loads, each counted once."
@@ -68,7 +88,7 @@ def remarks(table: dict[str, Any]) -> Iterator[str]:
 
 def markdown(table: dict[str, Any]) -> str:
     """Write a table as Markdown."""
-    lines = [f"**{title(table)}**", "", marked(*cells(table), left=3), *(f"- {r}" for r in remarks(table))]
+    lines = [f"**{title(table)}**", "", marked(*cells(table), left=words(table)), *(f"- {r}" for r in remarks(table))]
     return "\n".join(lines) + "\n"
 
 
@@ -84,7 +104,7 @@ def _line(cells: list[str]) -> str:
 
 def text(table: dict[str, Any]) -> str:
     """Write a table as plain text, as wide as it is: a reader may scroll, and a file has no width."""
-    return "\n".join([title(table), "", plain(*cells(table), left=3, group=2), *remarks(table)]) + "\n"
+    return "\n".join([title(table), "", plain(*cells(table), left=words(table), group=2), *remarks(table)]) + "\n"
 
 
 def plain(head: list[str], rows: list[list[str]], left: int, group: int = 0) -> str:

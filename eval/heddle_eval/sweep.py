@@ -3,13 +3,15 @@
 An example, with all there is::
 
     data = ["wireguard.parquet"]     # one or several; relative to the TOML file
-    world = "open"                   # or "closed"
+    world = "open"                   # or closed, detect, sites
     preset = "laptop"                # or "paper"
     test = 0.1                       # share of the page loads to test on
     unseen = false                   # test on unmonitored pages that the attack never saw
     visits = 40                      # at most so many loads of each monitored page; 0: all
     unmonitored = 2000               # at most so many loads of other pages; 0: all
     unmonitored-share = 0.0          # make that share of the pages unmonitored
+    train = "other.parquet"          # learn from this data set, and tell all of each of data
+    train-visits = 10                # learn from at most so many loads of each class; 0: all
 
     [axes]
     defence = ["none", "wtf-pad"]    # whole defences, besides those that the next four make
@@ -47,6 +49,8 @@ SETTINGS = {
     "visits": int,
     "unmonitored": int,
     "unmonitored-share": float,
+    "train": str,
+    "train-visits": int,
     "axes": dict,
     "settings": dict,
 }
@@ -127,8 +131,13 @@ def read(file: str | Path) -> Sweep:
     common = {
         k.replace("-", "_"): float(said[k]) if SETTINGS[k] is float else said[k]
         for k in said
-        if k not in ("data", "axes", "settings")
+        if k not in ("data", "axes", "settings", "train", "train-visits")
     }
+    if train := said.get("train"):
+        common["learn_file"] = str(file.parent / train)
+        common["learn"] = digest(common["learn_file"])
+    if visits := said.get("train-visits"):
+        common["learn_visits"] = visits
     return Sweep(tuple(str(file.parent / d) for d in data), axes, common, settings)
 
 

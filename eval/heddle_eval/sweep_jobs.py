@@ -7,9 +7,8 @@ import json
 import time
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
-from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from heddle_eval.traces import Traces
 REVISION = 2
 """Part of each key: raise it when the same job would give other results, so that none of before is taken for one."""
 
-DATA_SETS_AT_ONCE = 2
+DATA_SETS_AT_ONCE = 3
 """Data sets that a process keeps."""
 
 
@@ -50,6 +49,10 @@ class Job:
         See :func:`heddle_eval.experiment.unmonitor`; 0 leaves the classes as they are.
     see
         How many paths the observer sees and joins by time; 0: each path has an observer of its own.
+    learn_file, learn
+        Data set to learn from, and its SHA-256; empty to learn from a part of ``file``. The key has only the latter.
+    learn_visits
+        See :func:`heddle_eval.experiment.run`.
 
     """
 
@@ -67,11 +70,16 @@ class Job:
     unmonitored: int = 0
     unmonitored_share: float = 0.0
     see: int = 0
+    learn: str = ""
+    learn_visits: int = 0
+    learn_file: str = field(default="", compare=False)
 
     @property
     def parameters(self) -> dict[str, Any]:
         """All that the result depends on."""
-        return {k: v for k, v in asdict(self).items() if k != "file"}
+        # Those that came later only count where they say something, so that earlier results keep their keys.
+        later = {"learn": "", "learn_visits": 0}
+        return {k: v for k, v in asdict(self).items() if k not in ("file", "learn_file") and later.get(k) != v}
 
     @property
     def key(self) -> str:
@@ -81,20 +89,24 @@ class Job:
 
     def __str__(self) -> str:
         parts = [Path(self.file).stem, self.defence, f"{self.attack} ({self.preset})", f"seed {self.seed}"]
+        if self.learn:
+            parts[0] += f" learnt from {Path(self.learn_file).stem}"
         if self.see:
             parts.insert(2, f"{self.see} paths seen")
         return ", ".join(parts)
 
     def check(self) -> None:
         """Refuse what cannot be made, before anything is computed."""
-        if self.world not in ("open", "closed"):
-            raise EvalError("world", f"{self.world!r} is not one", "it is open or closed")
-        for name in ("seed", "visits", "unmonitored", "see"):
+        if self.world not in get_args(experiment.World):
+            raise EvalError("world", f"{self.world!r} is not one", f"it is {', '.join(get_args(experiment.World))}")
+        for name in ("seed", "visits", "unmonitored", "see", "learn_visits"):
             if getattr(self, name) < 0:
                 raise EvalError(name, f"it is {getattr(self, name)}", "it cannot be negative")
         for name, least in (("test", 1e-9), ("unmonitored_share", 0)):
             if not least <= getattr(self, name) < 1:
                 raise EvalError(name.replace("_", "-"), f"{getattr(self, name):g} is no share", "it is less than 1")
+        if self.learn and self.unseen:
+            raise EvalError("unseen", "with a data set to learn from nothing is parted", "leave out one of them")
         parse_defence(self.defence)
         make_attack(self)
 
@@ -138,6 +150,11 @@ def traces_of(job: Job) -> Traces:
     return chosen(job.file, job.data, job.visits, job.unmonitored, job.unmonitored_share)
 
 
+def learn_of(job: Job) -> Traces | None:
+    """Give the data set that a job learns from, not yet defended, if it has one of its own."""
+    return chosen(job.learn_file, job.learn, 0, 0, job.unmonitored_share) if job.learn else None
+
+
 def parse_defence(text: str) -> Any:
     """Give the defence, or None for none."""
     if text == "none":
@@ -150,34 +167,41 @@ def parse_defence(text: str) -> Any:
 def make_attack(job: Job) -> Any:
     """Give the untrained attack."""
     settings = json.loads(job.settings)
-    if ":" in job.attack:
-        module, _, name = job.attack.partition(":")
-        try:
-            return getattr(import_module(module), name)(**settings)
-        except (ImportError, AttributeError, TypeError) as e:
-            raise EvalError(job.attack, f"it is no attack: {e}", "MODULE:CLASS of a scikit-learn classifier") from e
     from heddle_eval import attacks
 
     return attacks.make(job.attack, preset=job.preset, seed=job.seed, **settings)
 
 
-def compute(job: Job, traces: Traces | None = None) -> dict[str, Any]:
+def compute(job: Job, traces: Traces | None = None, learn: Traces | None = None) -> dict[str, Any]:
     """Do a job and give its row of the results (see :mod:`heddle_eval.sweep_store`).
 
-    ``traces`` are those of :func:`traces_of`, where the caller has them already.
+    ``traces`` are those of :func:`traces_of`, and ``learn`` of :func:`learn_of`, where the caller has them already.
     """
     traces = traces_of(job) if traces is None else traces
     began = time.perf_counter()
     plain, traces = traces, defended(job, traces)
     done = time.perf_counter()
     world: experiment.World = job.world  # type: ignore[assignment]
-    result = experiment.run(traces, make_attack(job), world=world, seed=job.seed, test=job.test, unseen=job.unseen)
-    sums = np.array(metrics.counts(result.truth, result.told), float).sum(1)
-    measured = (
-        metrics.open_world(sums) | {"auc": metrics.auc(result.truth != metrics.OTHER, result.score)}
-        if job.world == "open"
-        else {"accuracy": np.float64((result.truth == result.told).mean())}
+    learn = learn_of(job) if learn is None else learn
+    learn = defended(job, learn) if learn is not None else None
+    result = experiment.run(
+        traces,
+        make_attack(job),
+        world=world,
+        seed=job.seed,
+        test=job.test,
+        unseen=job.unseen,
+        learn=learn,
+        learn_visits=job.learn_visits,
     )
+    sums = np.array(metrics.counts(result.truth, result.told), float).sum(1)
+    positive = result.truth != metrics.OTHER
+    if job.world == "open":
+        measured = metrics.open_world(sums) | {"auc": metrics.auc(positive, result.score)}
+    elif job.world == "detect":
+        measured = {s: getattr(metrics, s)(positive, result.score) for s in ("auc", "blocked")}
+    else:
+        measured = {"accuracy": np.float64((result.truth == result.told).mean())}
     return {
         "key": job.key,
         **job.parameters,
@@ -197,13 +221,15 @@ def compute(job: Job, traces: Traces | None = None) -> dict[str, Any]:
         "told": result.told,
         "confidence": result.confidence,
         "score": result.score,
+        "scores": result.scores.ravel(),
+        "classes": result.classes,
     }
 
 
-def attempt(job: Job, traces: Traces | None = None) -> dict[str, Any] | str:
+def attempt(job: Job, traces: Traces | None = None, learn: Traces | None = None) -> dict[str, Any] | str:
     """Give the row of a job, or why it failed: as text, since not every exception can leave its process."""
     try:
-        return compute(job, traces)
+        return compute(job, traces, learn)
     except EvalError as e:
         return f"{e} ({e.hint})" if e.hint else str(e)
     except Exception as e:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from heddle_eval.errors import EvalError
-from heddle_eval.sweep_jobs import Job, attempt, traces_of
+from heddle_eval.sweep_jobs import Job, attempt, learn_of, traces_of
 
 HINT = (
     "ray start --head starts one, whose clients' port is 10001; where it says that it wants a token, set "
@@ -25,11 +25,12 @@ class Cluster:
         self.sent: dict[tuple, Any] = {}
 
     def submit(self, job: Job) -> Any:
-        """Hand it to the cluster, with its data set, which is sent once."""
-        part = (job.data, job.visits, job.unmonitored, job.unmonitored_share)
+        """Hand it to the cluster, with its data sets, which are sent once."""
+        part = (job.data, job.visits, job.unmonitored, job.unmonitored_share, job.learn)
         if part not in self.sent:
-            self.sent = {part: self.ray.put(traces_of(job))}
-        return self.task.remote(job, self.sent[part])
+            learn = learn_of(job)
+            self.sent = {part: (self.ray.put(traces_of(job)), None if learn is None else self.ray.put(learn))}
+        return self.task.remote(job, *self.sent[part])
 
     def finished(self, running: Iterable[Any]) -> list[Any]:
         """Wait for one."""

@@ -52,11 +52,16 @@ SCHEMA = {
     "fpr": pl.Float64,
     "auc": pl.Float64,
     "accuracy": pl.Float64,
+    "blocked": pl.Float64,
+    "learn": pl.String,
+    "learn_visits": pl.Int64,
     "load": pl.List(pl.Int64),
     "truth": pl.List(pl.Int32),
     "told": pl.List(pl.Int32),
     "confidence": pl.List(pl.Float32),
     "score": pl.List(pl.Float32),
+    "scores": pl.List(pl.Float32),
+    "classes": pl.List(pl.Int32),
 }
 """Columns: parameters of the job (see :class:`~heddle_eval.sweep_jobs.Job`), then what came of it.
 
@@ -93,7 +98,14 @@ class Store:
                 rows = pl.scan_parquet(opened)
                 if keys is not None:
                     rows = rows.filter(pl.col("key").is_in(list(keys)))
-                return rows.select(pl.col(c).cast(SCHEMA[c]) for c in wanted).collect()
+                # A file of an earlier version lacks the columns that came later.
+                there = [c for c in SCHEMA if c not in LATER or c in rows.collect_schema()]
+                missing = [pl.lit(None, SCHEMA[c]).alias(c) for c in wanted if c not in there]
+                return (
+                    rows.select(*(pl.col(c).cast(SCHEMA[c]) for c in wanted if c in there), *missing)
+                    .select(wanted)
+                    .collect()
+                )
         except (pl.exceptions.PolarsError, OSError) as e:
             why = str(e).partition("\n")[0]  # the rest is the plan of the query
             raise EvalError(
@@ -105,7 +117,8 @@ class Store:
         columns = ["key", "world", *_LISTS, "train", "train_loads", "fit_s", "predict_s"]
         out = {}
         for row in self.frame(columns, keys).iter_rows(named=True):
-            lists = {c: pl.Series(row.pop(c), dtype=SCHEMA[c].inner).to_numpy() for c in _LISTS}  # type: ignore[attr-defined]
+            lists = {c: pl.Series(row.pop(c) or [], dtype=SCHEMA[c].inner).to_numpy() for c in _LISTS}  # type: ignore[attr-defined]
+            lists["scores"] = lists["scores"].reshape(len(lists["load"]), len(lists["classes"]))
             key = row.pop("key")
             out[key] = Result(**lists, **row)
         return out
@@ -165,4 +178,7 @@ class Store:
             os.close(lock)
 
 
-_LISTS = ("load", "truth", "told", "confidence", "score")
+LATER = ("blocked", "learn", "learn_visits", "scores", "classes")
+"""Columns that files of earlier versions lack."""
+
+_LISTS = ("load", "truth", "told", "confidence", "score", "scores", "classes")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,12 +15,31 @@ WHOLE = -1
 """Path of a trace that holds all packets of its load."""
 
 
+PER_PACKET = ("connection", "payload", "entropy", "printable")
+"""Columns of one value for each packet that a data set may lack."""
+
+BARE: dict[str, Any] = dict.fromkeys((*PER_PACKET, "first"))
+"""Changes of a data set whose packets are no longer those that were captured."""
+
+First = tuple[tuple[bytes, bytes], ...]
+"""Beginning of what client and server sent, for each connection of a trace."""
+
+
 class Trace(NamedTuple):
-    """One trace: views of the data set's arrays, each of one element per packet."""
+    """One trace: views of the data set's arrays, each of one element per packet; ``first`` is of its connections."""
 
     time: NDArray[np.float64]
     size: NDArray[np.int32]
     dummy: NDArray[np.bool_]
+    connection: NDArray[np.int32] | None = None
+    payload: NDArray[np.int32] | None = None
+    entropy: NDArray[np.float32] | None = None
+    printable: NDArray[np.float32] | None = None
+    first: First | None = None
+
+    def more(self) -> dict[str, Any]:
+        """Give the optional columns, by name."""
+        return {k: getattr(self, k) for k in BARE}
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +69,16 @@ class Traces:
         Name of each class.
     monitored
         (classes,) whether the observer looks for the class; all others are one world of other pages.
+    connection
+        (P,) conversation of each packet, from 0 in each trace; None where it is not known, as the next four.
+    payload
+        (P,) bytes that the packet carries.
+    entropy
+        (P,) of the packet's payload, in bits per byte.
+    printable
+        (P,) share of printable ASCII in the payload.
+    first
+        (N,) objects of type :data:`First`.
 
     """
 
@@ -62,6 +91,11 @@ class Traces:
     path: NDArray[np.int16]
     names: tuple[str, ...]
     monitored: NDArray[np.bool_]
+    connection: NDArray[np.int32] | None = None
+    payload: NDArray[np.int32] | None = None
+    entropy: NDArray[np.float32] | None = None
+    printable: NDArray[np.float32] | None = None
+    first: NDArray[np.object_] | None = None
 
     def __post_init__(self) -> None:
         """Refuse what breaks the promises of the attributes."""
@@ -70,6 +104,10 @@ class Traces:
             raise EvalError("traces", "the offsets do not fit the packets")
         if not len(self.size) == len(self.dummy) == p or not len(self.load) == len(self.path) == n:
             raise EvalError("traces", "the columns differ in length")
+        for name in PER_PACKET:
+            if (column := getattr(self, name)) is not None and len(column) != p:
+                raise EvalError("traces", f"the column {name} is not as long as the others")
+        self._check_connections()
         if len(self.monitored) != len(self.names) or (
             n and not 0 <= self.label.min() <= self.label.max() < len(self.names)
         ):
@@ -90,6 +128,18 @@ class Traces:
             raise EvalError(
                 f"trace {trace}", "its times go backwards", "sort its packets by time if the capture is sound"
             )
+
+    def _check_connections(self) -> None:
+        if self.connection is not None and self.connection.min(initial=0) < 0:
+            raise EvalError("traces", f"there is a connection {self.connection.min()}", "their numbers start at 0")
+        if self.first is None:
+            return
+        if len(self.first) != len(self) or self.connection is None:
+            raise EvalError("traces", "there are first bytes of connections, but not of each trace's")
+        highest = np.full(len(self), -1)
+        np.maximum.at(highest, self.owner, self.connection)
+        if short := [i for i, f in enumerate(self.first) if len(f) <= highest[i]]:
+            raise EvalError(f"trace {short[0]}", "a connection has no first bytes")
 
     @classmethod
     def build(
@@ -156,7 +206,9 @@ class Traces:
     def trace(self, i: int) -> Trace:
         """Packets of trace i."""
         at = slice(self.offset[i], self.offset[i + 1])
-        return Trace(self.time[at], self.size[at], self.dummy[at])
+        columns = {k: None if (v := getattr(self, k)) is None else v[at] for k in PER_PACKET}
+        first = None if self.first is None else self.first[i]
+        return Trace(self.time[at], self.size[at], self.dummy[at], **columns, first=first)
 
     def __iter__(self) -> Iterator[Trace]:
         return (self.trace(i) for i in range(len(self)))
@@ -178,11 +230,16 @@ class Traces:
             label=self.label[index],
             load=self.load[index],
             path=self.path[index],
+            first=None if self.first is None else self.first[index],
+            **{k: None if (v := getattr(self, k)) is None else v[packets] for k in PER_PACKET},
         )
 
     @staticmethod
     def concat(parts: Sequence[Traces]) -> Traces:
-        """Join data sets of the same classes; page loads keep their numbers."""
+        """Join data sets of the same classes; page loads keep their numbers.
+
+        A column that one of them lacks is dropped.
+        """
         first = parts[0]
         for other in parts[1:]:
             if other.names != first.names or (other.monitored != first.monitored).any():
@@ -194,7 +251,52 @@ class Traces:
                 k: np.concatenate([getattr(p, k) for p in parts])
                 for k in ("time", "size", "dummy", "label", "load", "path")
             },
+            **{
+                k: None if any(getattr(p, k) is None for p in parts) else np.concatenate([getattr(p, k) for p in parts])
+                for k in BARE
+            },
             offset=np.concatenate([[0], *(p.offset[1:] + e for p, e in zip(parts, ends, strict=False))]),
+        )
+
+    def needs(self, what: str, *columns: str) -> None:
+        """Refuse a data set that lacks columns that something needs."""
+        if missing := [c for c in columns if getattr(self, c) is None]:
+            raise EvalError(
+                what,
+                f"the data set has no {missing[0]!r}",
+                "import the captures with --contents; a defence drops what it would make untrue",
+            )
+
+    def by_connection(self) -> Traces:
+        """One trace for each connection, in the order of the traces and their connections; times stay.
+
+        A trace of no packets stays, as one without connections.
+        """
+        self.needs("connections", "connection")
+        assert self.connection is not None
+        span = int(self.connection.max(initial=0)) + 1
+        key = self.owner * span + self.connection
+        empty = np.flatnonzero(self.lengths == 0) * span
+        keys, inverse = np.unique(np.concatenate([key, empty]), return_inverse=True)
+        group = inverse[: len(key)]
+        order = np.argsort(group, kind="stable")
+        of, number = keys // span, keys % span
+        first = None
+        if self.first is not None:
+            first = objects(self.first[i][c : c + 1] for i, c in zip(of, number, strict=True))
+        columns = {k: None if (v := getattr(self, k)) is None else v[order] for k in PER_PACKET[1:]}
+        return replace(
+            self,
+            time=self.time[order],
+            size=self.size[order],
+            dummy=self.dummy[order],
+            offset=np.concatenate([[0], np.cumsum(np.bincount(group, minlength=len(keys)))]).astype(np.int64),
+            label=self.label[of],
+            load=self.load[of],
+            path=self.path[of],
+            connection=np.zeros(len(key), np.int32),
+            first=first,
+            **columns,
         )
 
     def only(self, names: Iterable[str]) -> Traces:
@@ -217,3 +319,11 @@ class Traces:
         short = position < length
         out[self.owner[short], position[short]] = values[short]
         return out
+
+
+def objects(values: Iterable[Any]) -> NDArray[np.object_]:
+    """(N,) array of any values, which NumPy must not take for rows of a matrix."""
+    values = list(values)
+    out = np.empty(len(values), object)
+    out[:] = values
+    return out

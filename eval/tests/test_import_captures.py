@@ -3,6 +3,7 @@
 import ipaddress
 import shutil
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import dpkt
@@ -313,3 +314,22 @@ def test_a_bad_path_takes_its_whole_load_along_and_nothing_else(tmp_path):
     assert len(traces) == 2
     assert len(report.skipped) == 1
     assert report.skipped[0]["what"].endswith("p/1/lte.pcapng")
+
+
+def test_contents_are_read_where_asked(tmp_path):
+    """A request and its answer over UDP, whose packets come in the wrong order."""
+    request, answer = b"\x12\x34GET aab", b"\xff\x00\xff\x00"
+    up, down = (
+        struct.pack(">HHHH", *ports, 8 + len(b), 0) + b for ports, b in (((40000, 9), request), ((9, 40000), answer))
+    )
+    frames = [(10**9, ip(B, A, 17, down)), (0, ip(A, B, 17, up))]
+    (tmp_path / "page.pcap").write_bytes(pcap(frames))
+    options = Options(client=(ipaddress.ip_network(A),), sort=True)
+    plain, _ = importers.load("pcap", [tmp_path / "page.pcap"], options)
+    assert plain.payload.tolist() == [len(request), len(answer)]
+    assert plain.connection.tolist() == [0, 0]
+    assert plain.first is None
+    told, _ = importers.load("pcap", [tmp_path / "page.pcap"], replace(options, contents=True))
+    assert told.first[0] == ((request, answer),)
+    np.testing.assert_allclose(told.entropy, [np.log2(9) - 2 / 9, 1], rtol=1e-6)
+    np.testing.assert_allclose(told.printable, [8 / 9, 0], rtol=1e-6)

@@ -160,6 +160,7 @@ SHAPE = {
             "seeds": int,
         }
     ],
+    "columns": [{"key": str, "words": str, "kind": str}],
     "claims": [
         {
             "data": str,
@@ -280,3 +281,15 @@ def test_a_rate_of_zero_is_explained(folder):
     assert not any("3 / n" in line for line in report.remarks(got))
     row["ours"] = {"fpr": {"value": 0.0, "low": 0.0, "high": 0.0}}
     assert any("3 / n" in line for line in report.remarks(got))
+
+
+def test_rows_and_attacks_of_ones_own(folder, monkeypatch):
+    """MODULE:CLASS and --defence add rows, and --train learns from another data set."""
+    words = ["comps-3", "--data", folder / "whole.parquet", "--results", folder / "own.parquet", "--json"]
+    words += ["--attack", "fakes:ByLength", "--train", folder / "whole.parquet", "--defence", "pad:512"]
+    got = json.loads(run("table", *words).stdout)
+    ours = [r for r in got["rows"] if r["ours"]]
+    assert [r["attack"] for r in ours] == ["fakes:ByLength"] * len(ours)
+    assert ours[-1]["defence"] == "pad:512"
+    # All traces are told, since none of them is learnt from.
+    assert {r["n_loads"] for r in ours} == {4 * 12 + 24}

@@ -1,13 +1,14 @@
 import resource
 import signal
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
 import pytest
 
-from heddle_eval import EvalError, Traces, parquet
+from heddle_eval import EvalError, Traces, defences, parquet
 from heddle_eval.files import atomically
-from heddle_eval.traces import WHOLE
+from heddle_eval.traces import BARE, WHOLE, objects
 
 
 def small() -> Traces:
@@ -141,3 +142,101 @@ def test_a_full_disk_loses_nothing(tmp_path):
         signal.signal(signal.SIGXFSZ, ignored)
     assert file.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["t.parquet"]
+
+
+def full() -> Traces:
+    """Two traces with all columns: connections 0 and 1, which alternate, and an empty one."""
+    t = small()
+    return replace(
+        t,
+        connection=np.array([0, 1, 0, 0, 1], np.int32),
+        payload=np.array([60, 1460, 20, 0, 12], np.int32),
+        entropy=np.array([1, 7.5, 2, 0, 3], np.float32),
+        printable=np.array([1, 0.5, 0, 0, 0.25], np.float32),
+        first=objects([((b"GET", b""), (b"\x16\x03", b"\xff")), (), ((b"", b"a"), (b"c", b"d"))]),
+    )
+
+
+def same(a: Traces, b: Traces) -> None:
+    for column in ("time", "size", "offset", "label", "load", "path", *BARE):
+        np.testing.assert_array_equal(getattr(a, column), getattr(b, column), err_msg=column)
+
+
+def test_contents_follow_their_traces():
+    t = full()
+    same(Traces.concat([t[:1], t[1:]]), t)
+    picked = t[np.array([2, 0])]
+    assert picked.payload.tolist() == [0, 12, 60, 1460, 20]
+    assert picked.first.tolist() == [t.first[2], t.first[0]]
+    assert t.trace(2).entropy.tolist() == [0, 3]
+    assert t.trace(2).first == t.first[2]
+    assert Traces.concat([t, small()]).payload is None
+
+
+def test_each_connection_can_be_a_trace():
+    apart = full().by_connection()
+    assert apart.lengths.tolist() == [2, 1, 0, 1, 1]
+    assert apart.size.tolist() == [100, -60, -1500, -40, 52]
+    assert apart.time.tolist() == [0, 1.25, 0.5, 0, 2e-6]
+    assert apart.load.tolist() == [7, 7, 8, 7, 7]
+    assert apart.payload.tolist() == [60, 20, 1460, 0, 12]
+    assert [f[0] if f else None for f in apart.first] == [
+        (b"GET", b""),
+        (b"\x16\x03", b"\xff"),
+        None,
+        (b"", b"a"),
+        (b"c", b"d"),
+    ]
+    assert not apart.connection.any()
+    with pytest.raises(EvalError, match="no 'connection'"):
+        small().by_connection()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({"payload": np.zeros(3, np.int32)}, "payload is not as long"),
+        ({"connection": np.array([0, 1, 0, 0, -1], np.int32)}, "connection -1"),
+        ({"connection": np.array([0, 2, 0, 0, 1], np.int32)}, "trace 0: a connection has no first bytes"),
+        ({"connection": None}, "not of each trace"),
+        ({"first": objects([()])}, "not of each trace"),
+    ],
+)
+def test_contents_must_fit(wrong, why):
+    with pytest.raises(EvalError, match=why):
+        replace(full(), **wrong)
+
+
+@pytest.mark.parametrize("how", ["split:uniform,paths=2,every=1p", "pad:512", "wtf-pad", "tamaraw", "front"])
+def test_defences_drop_contents(how):
+    whole = replace(full(), path=np.full(3, WHOLE, np.int16))
+    out = defences.parse(how).apply(whole, np.random.default_rng(1))
+    assert all(getattr(out, c) is None for c in BARE)
+
+
+def test_parquet_keeps_contents_and_reads_files_without(tmp_path):
+    parquet.write(full(), tmp_path / "t.parquet")
+    same(parquet.read(tmp_path / "t.parquet"), full())
+    frame = pl.read_parquet(tmp_path / "t.parquet")
+    # As `heddle observe trace` writes them where it was not asked for contents.
+    empty = {c: [[]] * 3 for c in ("entropy", "printable", "first_up", "first_down")}
+    frame.with_columns(**{c: pl.Series(v, dtype=parquet.SCHEMA[c]) for c, v in empty.items()}).write_parquet(
+        tmp_path / "go.parquet"
+    )
+    same(parquet.read(tmp_path / "go.parquet"), replace(full(), entropy=None, printable=None, first=None))
+    frame.drop(*parquet.OPTIONAL, strict=False).write_parquet(tmp_path / "old.parquet")
+    same(parquet.read(tmp_path / "old.parquet"), small())
+
+
+def test_parquet_refuses_contents_that_do_not_fit(tmp_path):
+    parquet.write(full(), tmp_path / "t.parquet")
+    frame = pl.read_parquet(tmp_path / "t.parquet")
+    frame.write_parquet(tmp_path / "t.parquet", metadata={"heddle.columns": "3"})
+    with pytest.raises(EvalError, match="version 3"):
+        parquet.read(tmp_path / "t.parquet")
+    frame.drop("first_down").write_parquet(tmp_path / "t.parquet")
+    with pytest.raises(EvalError, match="no 'first_down'"):
+        parquet.read(tmp_path / "t.parquet")
+    frame.with_columns(first_up=pl.Series([[b"a"], [], [b"a", b"b"]])).write_parquet(tmp_path / "t.parquet")
+    with pytest.raises(EvalError, match="more first bytes of one side"):
+        parquet.read(tmp_path / "t.parquet")

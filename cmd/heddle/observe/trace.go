@@ -25,6 +25,7 @@ type traceFlags struct {
 	Per      string        `flag:"per" help:"<WHAT> a session is: dir, gap (packets between two silences) or flow (one conversation)" complete:"dir gap flow"`
 	Gap      time.Duration `flag:"gap" help:"the silence between two sessions, for --per gap"`
 	Sort     bool          `flag:"sort" help:"put packets in the order of time where times go backwards"`
+	Contents bool          `flag:"contents" help:"also keep entropy and printable share of payloads, and the first bytes of each connection, which may be private"`
 	SkipBad  bool          `flag:"skip-bad" help:"leave out sessions that cannot be read, and name them"`
 	Sessions string        `flag:"sessions" help:"read the sessions of this JSON <FILE> instead of DIRs: a list of {\"label\": NAME, \"paths\": {OBSERVER: [CAPTURE]}}" complete:"file"`
 }
@@ -40,7 +41,14 @@ func newTraceCommand() *cobra.Command {
 			"  load       int64        which session\n" +
 			"  path       int16        which observer, by name from 0; -1 for the only one\n" +
 			"  time_us    list<int32>  microseconds since the session's first packet\n" +
-			"  size       list<int32>  bytes of the IP packets; plus is client to server\n\n" +
+			"  size       list<int32>  bytes of the IP packets; plus is client to server\n" +
+			"  connection list<int32>  which conversation of the row, from 0\n" +
+			"  payload    list<int32>  bytes that TCP or UDP carries\n\n" +
+			"With --contents also, as far as it was captured:\n\n" +
+			"  entropy    list<float>  bits per byte of each payload\n" +
+			"  printable  list<float>  share of printable ASCII in each payload\n" +
+			"  first_up   list<binary> beginning of what the client sent, by connection\n" +
+			"  first_down list<binary> beginning of what the server sent\n\n" +
 			"It is what heddle-eval reads. DIR is as for `heddle observe report`; a capture\n" +
 			"FILE is a session with one observer.\n\n" +
 			"A session with times that go backwards by more than 10 ms is an error; so is an\n" +
@@ -86,7 +94,7 @@ func (f *traceFlags) options() (read observe.Options, cut observe.TraceOptions, 
 		cut.Gap = f.Gap
 	}
 	clients, err := cli.Networks(f.clients)
-	return observe.Options{Clients: clients, Strict: true, Filter: observe.NewFilter(f.Filter)}, cut, err
+	return observe.Options{Clients: clients, Strict: true, Filter: observe.NewFilter(f.Filter), Contents: f.Contents}, cut, err
 }
 
 // load returns the sessions, each with a label and a function that reads it.

@@ -7,6 +7,7 @@ from importlib import import_module
 from types import NoneType
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
+from heddle_eval import plugins
 from heddle_eval.attacks.base import Attack
 from heddle_eval.errors import EvalError
 
@@ -77,17 +78,47 @@ _ENTRIES = {
         {"trees": 150},
     ),
     "cumul": _Entry("CUMUL: a support vector machine on the curve of cumulated sizes (NDSS 2016)", "cumul", "Cumul"),
+    "site-bayes": _Entry(
+        "StegoTorus' site classifier: naive Bayes on cumulative bytes (CCS 2012)", "site_bayes", "SiteBayes"
+    ),
+    "tor-detector": _Entry(
+        "StegoTorus' detector of Tor: packets that carry as much as a cell (CCS 2012); --world detect",
+        "tor_detector",
+        "TorDetector",
+    ),
+    "fully-encrypted": _Entry(
+        "the Great Firewall's rule for fully encrypted traffic (USENIX Security 2023); --world detect",
+        "fully_encrypted",
+        "FullyEncrypted",
+    ),
+    "byte-statistics": _Entry(
+        "naive Bayes on entropy and printable share of the first packets (after CCS 2015)",
+        "byte_statistics",
+        "ByteStatistics",
+    ),
+    "ja3": _Entry(
+        "JA3 fingerprints of TLS clients (2017); --world detect", "client_hello", "ClientHello", {"kind": "ja3"}
+    ),
+    "ja4": _Entry("JA4 fingerprints of TLS clients (2023); --world detect", "client_hello", "ClientHello"),
+    "header-order": _Entry(
+        "the order of header names in the first HTTP request (p0f, 2012); --world detect", "http_headers", "HeaderOrder"
+    ),
+    "flow-forest": _Entry(
+        "a random forest on features of a flow, which can name those that tell (after CCS 2015)",
+        "flow_forest",
+        "FlowForest",
+    ),
 }
 
 
 _LEAST = {
-    **dict.fromkeys(("epochs", "patience", "batch", "length", "trees", "points", "landmarks"), 1),
-    **dict.fromkeys(("least", "neighbours", "seed"), 0),
+    **dict.fromkeys(("epochs", "patience", "batch", "length", "trees", "points", "landmarks", "packets"), 1),
+    **dict.fromkeys(("least", "neighbours", "seed", "cell"), 0),
     "folds": 2,
     "slots": 78,  # fewer leave the last layers of RF nothing
 }
-_ABOVE_0 = ("width", "learning_rate", "window", "C", "gamma", "steepness")
-_SHARES = ("validation", "tail")
+_ABOVE_0 = ("width", "learning_rate", "window", "C", "gamma", "steepness", "smoothing")
+_SHARES = ("validation", "tail", "weight", "threshold")
 
 
 def names() -> list[str]:
@@ -106,9 +137,9 @@ def make(name: str, preset: str = "laptop", seed: int = 0, **overrides: Any) -> 
     Parameters
     ----------
     name
-        One of :func:`names`.
+        One of :func:`names`, or MODULE:CLASS of a scikit-learn classifier over traces.
     preset
-        One of :data:`PRESETS`.
+        One of :data:`PRESETS`; nothing to MODULE:CLASS.
     seed
         Of all that is drawn in training.
     overrides
@@ -121,9 +152,11 @@ def make(name: str, preset: str = "laptop", seed: int = 0, **overrides: Any) -> 
         sense.
 
     """
-    entry = _entry(name)
     if preset not in PRESETS:
         raise EvalError("attack", f"there is no preset {preset!r}", f"choose from {', '.join(PRESETS)}")
+    if plugins.is_own(name):
+        return _own(name, seed, overrides)
+    entry = _entry(name)
     kind = getattr(import_module(f"heddle_eval.attacks.{entry.module}"), entry.kind)
     known = kind().get_params()
     if unknown := sorted(set(overrides) - set(known)):
@@ -133,6 +166,16 @@ def make(name: str, preset: str = "laptop", seed: int = 0, **overrides: Any) -> 
         if why := _wrong(key, value, hints[key]):
             raise EvalError(f"attack {name}", f"{key} is {value!r}: {why}", "heddle-eval attacks shows its values")
     return kind(**(entry.common | (entry.laptop if preset == "laptop" else {}) | {"seed": seed} | overrides))
+
+
+def _own(name: str, seed: int, overrides: dict[str, Any]) -> Attack:
+    """Make an attack of the user's own; it gets the seed if it has such a parameter."""
+    kind = plugins.load(name, "attack", ("fit", "predict_proba", "get_params"))
+    try:
+        made = kind(**overrides)
+        return made.set_params(seed=seed) if "seed" in made.get_params() and "seed" not in overrides else made
+    except TypeError as e:
+        raise EvalError(f"attack {name}", f"it cannot be made: {e}", "--set gives the parameters of its class") from e
 
 
 def _wrong(key: str, value: Any, kind: Any) -> str:

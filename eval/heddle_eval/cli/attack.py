@@ -4,20 +4,48 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from heddle_eval.cli import app
 from heddle_eval.errors import EvalError
 
+if TYPE_CHECKING:
+    from heddle_eval.traces import Traces
+
 
 @app.command()
 def attack(
-    data: Annotated[Path, typer.Argument(metavar="DATA.parquet", help="A data set.")],
-    name: Annotated[str, typer.Option("--with", help="The attack; heddle-eval attacks lists them.")],
+    data: Annotated[
+        Path | None, typer.Argument(metavar="[DATA.parquet]", help="A data set, of which a tenth is told.")
+    ] = None,
+    *,
+    name: Annotated[
+        str,
+        typer.Option("--with", help="The attack; heddle-eval attacks lists them. MODULE:CLASS is one of your own."),
+    ],
+    train: Annotated[
+        Path | None, typer.Option(metavar="A.parquet", help="Instead of DATA: learn from all of this data set.")
+    ] = None,
+    test: Annotated[
+        Path | None, typer.Option(metavar="B.parquet", help="Instead of DATA: tell all of this data set.")
+    ] = None,
+    train_visits: Annotated[
+        int, typer.Option("--train-visits", min=0, help="Learn from at most so many loads of each class; 0: all.")
+    ] = 0,
+    folds: Annotated[
+        int, typer.Option(min=0, help="Tell every trace once, in so many parts, instead of a tenth of them.")
+    ] = 0,
+    png: Annotated[Path | None, typer.Option("--png", help="Draw the ROC curve of detection into this file.")] = None,
     preset: Annotated[str, typer.Option(help="laptop, or paper: as published.")] = "laptop",
-    world: Annotated[str, typer.Option(help="closed, or open: unmonitored pages are there too.")] = "closed",
+    world: Annotated[
+        str,
+        typer.Option(
+            help="closed; open: unmonitored pages are there too; detect: only whether a trace is monitored; sites: "
+            "each page against all others."
+        ),
+    ] = "closed",
     seed: Annotated[int, typer.Option(min=0, help="Seed of the parting and of the training.")] = 0,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A parameter of the attack; may be repeated.")
@@ -38,6 +66,8 @@ def attack(
 ) -> None:
     """Train an attack on nine tenths of the page loads, test it on the others, and print what it could tell.
 
+    With --train and --test it learns from one data set and tells another.
+
     For example:
 
       heddle-eval attack traces.parquet --with k-fp
@@ -45,6 +75,8 @@ def attack(
       heddle-eval attack traces.parquet --with df --set sees=size --set epochs=20 --checkpoint runs --seed 1
 
       heddle-eval attack split.parquet --with k-fp --see 2
+
+      heddle-eval attack --train tor.parquet --test cover.parquet --with site-bayes --world sites --train-visits 10
     """
     import sys
 
@@ -63,28 +95,78 @@ def attack(
         chosen.set_params(checkpoint=str(checkpoint))
     if "progress" in own and sys.stderr.isatty():
         chosen.set_params(progress=True)
-    traces = parquet.read(data)
-    if unmonitored_share:
-        traces = experiment.unmonitor(traces, unmonitored_share)
-    if see:
-        if (traces.path == WHOLE).all():
-            raise EvalError("--see", "no trace of the data set is split", "heddle-eval defend splits them")
-        traces = observe(traces, see, np.random.default_rng([seed, 0x5EE]))
-    found = experiment.run(traces, chosen, world=world, seed=seed, unseen=unseen)
-    measures = found.measures(r)
+    if (train is None) != (test is None) or (data is None) == (train is None):
+        raise EvalError("attack", "it is not clear what to learn from", "DATA alone, or both --train A and --test B")
+    if folds and train:
+        raise EvalError("--folds", "with --train there is nothing to part", "leave it out")
+    if folds and (unseen or train_visits):
+        raise EvalError("--folds", "it has no effect on --unseen and --train-visits", "leave them out")
+    if png and world != "detect":
+        raise EvalError("--png", f"there is no ROC curve in the world {world!r}", "--world detect")
+
+    def seen_of(file: Path) -> Traces:
+        traces = parquet.read(file)
+        if unmonitored_share:
+            traces = experiment.unmonitor(traces, unmonitored_share)
+        if see:
+            if (traces.path == WHOLE).all():
+                raise EvalError("--see", "no trace of the data set is split", "heddle-eval defend splits them")
+            traces = observe(traces, see, np.random.default_rng([seed, 0x5EE]))
+        return traces
+
+    trained: list[Any] = []
+    if folds:
+        results, trained = experiment.folds(seen_of(data), chosen, folds, world=world, seed=seed)
+    else:
+        learn = seen_of(train) if train else None
+        options = {"world": world, "seed": seed, "unseen": unseen, "learn_visits": train_visits}
+        results = [experiment.run(seen_of(test or data), chosen, learn=learn, **options)]
+    found = results[0]
+    measures = experiment.measure(results, r)
+    extra = _detection(chosen, results, trained, png) if world == "detect" else {}
     if as_json:
         params = {k: v for k, v in chosen.get_params().items() if k != "progress"}
         head = {"attack": name, "preset": preset, "world": world, "seed": seed, "see": see, "parameters": params}
-        sizes = {"train": found.train, "test": len(found.truth), "fit_s": found.fit_s, "predict_s": found.predict_s}
-        print(json.dumps(head | sizes | {"measures": measures}, indent=2))
+        told = sum(len(x.truth) for x in results)
+        sizes = {"train": found.train, "test": told, "fit_s": found.fit_s, "predict_s": found.predict_s}
+        print(json.dumps(head | sizes | {"measures": measures} | extra, indent=2))
         return
     seen = f", {see} paths seen" if see else ""
     print(
         f"{name}, {preset}, {world} world{seen}: learnt {found.train:,} traces in {found.fit_s:.1f} s, "
-        f"told {len(found.truth):,} in {found.predict_s:.1f} s"
+        f"told {sum(len(x.truth) for x in results):,} in {sum(x.predict_s for x in results):.1f} s"
     )
     for measure, row in measures.items():
         print(f"  {measure:<14} {_said(row)}")
+    for feature in extra.get("features", []):
+        print(f"  AUC falls by {feature['falls']:.3f} without {feature['name']}")
+    for name, at in extra.get("detected", {}).items():
+        when = "" if at["median_s"] is None else f", after {at['median_s']:.2f} s at the median"
+        print(f"  {at['share']:.3f} of the {name} traces are detected{when}")
+    if png:
+        print(png)
+
+
+def _detection(chosen: Any, results: list[Any], trained: list[Any], png: Path | None) -> dict[str, Any]:
+    """Draw the ROC curve; where parts were told, name the features that tell and the time to detection."""
+    import numpy as np
+
+    from heddle_eval import detection, metrics
+
+    positive = np.concatenate([x.truth for x in results]) != metrics.OTHER
+    points = metrics.roc(positive, np.concatenate([x.score for x in results]))
+    curve = {"fpr": points.fpr.tolist(), "tpr": points.tpr.tolist()}
+    if png:
+        from heddle_eval import figures
+
+        name = type(chosen).__name__
+        figures.save(figures.roc([curve | {"data": "detection", "panel": name, "row": name}], "ROC"), png)
+    out: dict[str, Any] = {"roc": curve}
+    if trained and hasattr(chosen, "telling"):
+        out["features"] = chosen.telling(trained)
+    if trained and hasattr(chosen, "detected"):
+        out["detected"] = detection.times(trained)
+    return out
 
 
 @app.command()

@@ -80,6 +80,14 @@ def import_(
         int, typer.Option(min=1, help="Traces in a row that are of one page load, for wflib, smith and jsonl.")
     ] = 1,
     protocol: Annotated[str, typer.Option(help="Only traces of that protocol, for smith and jsonl.")] = "",
+    contents: Annotated[
+        bool,
+        typer.Option(
+            "--contents",
+            help="Of captures, also keep entropy and printable share of payloads, and the first bytes of each "
+            "connection, which may be private.",
+        ),
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be written, and write nothing.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -112,6 +120,7 @@ def import_(
         "cell": cell,
         "paths": paths,
         "protocol": protocol,
+        "contents": contents,
     }
     with progress("reading") as tell:
         read = importers.Options(**options, client=networks(client), progress=tell)
@@ -134,6 +143,34 @@ def import_(
         print(json.dumps(answer, indent=2))
     else:
         _tell_import(answer)
+
+
+@app.command()
+def merge(
+    suspect: Annotated[Path, typer.Argument(metavar="SUSPECT.parquet", help="Flows that a censor looks for.")],
+    innocent: Annotated[list[Path], typer.Option("--innocent", help="Flows that it must not block; may be repeated.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT.parquet", help="File to write.")],
+    flows: Annotated[
+        bool, typer.Option("--flows", help="Make each connection a trace, as a filter that decides on each alone.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make one data set for --world detect of two kinds of traces: the first monitored, the others not.
+
+    For example:
+
+      heddle-eval merge cover.parquet both.parquet --innocent browsing.parquet --flows
+    """
+    from heddle_eval import detection, parquet
+
+    made = detection.merge(parquet.read(suspect), [parquet.read(i) for i in innocent], flows=flows)
+    parquet.write(made, out, {"suspect": suspect.name, "innocent": [i.name for i in innocent], "flows": flows})
+    watched = made.monitored[made.label]
+    answer = {"out": str(out), "suspect": int(watched.sum()), "innocent": int((~watched).sum())}
+    if as_json:
+        print(json.dumps(answer, indent=2))
+    else:
+        print(f"{out}: {answer['suspect']} traces that a censor looks for, {answer['innocent']} innocent")
 
 
 def _tell_import(answer: dict[str, Any]) -> None:

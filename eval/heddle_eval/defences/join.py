@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from heddle_eval.defences.packets import offsets
 from heddle_eval.errors import EvalError
-from heddle_eval.traces import WHOLE, Traces
+from heddle_eval.traces import BARE, WHOLE, Traces
 
 
 def observe(
@@ -83,6 +83,7 @@ def _joined(split: Traces, load: NDArray[np.intp], seen: NDArray[np.bool_], of: 
         time=mine.time[order],
         size=mine.size[order],
         dummy=mine.dummy[order],
+        **BARE,
         offset=offsets(np.bincount(owner, minlength=len(rows))),
         label=mine.label[first],
         load=mine.load[first],

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from heddle_eval.traces import Traces
+from heddle_eval.traces import BARE, Traces
 
 PART = 1_000_000
 """Packets that are worked on at once."""
@@ -67,6 +67,7 @@ def insert(traces: Traces, owner: NDArray[np.int64], time: NDArray[np.float64], 
         time=time[order],
         size=np.concatenate([traces.size, size.astype(np.int32)])[order],
         dummy=np.concatenate([traces.dummy, np.ones(len(size), bool)])[order],
+        **BARE,
         offset=offsets(np.bincount(owner, minlength=len(traces))),
     )
 
@@ -85,6 +86,7 @@ def assemble(
         time=time[order],
         size=size[order].astype(np.int32),
         dummy=dummy[order],
+        **BARE,
         offset=offsets(np.bincount(owner, minlength=len(traces))),
     )
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from heddle_eval.defences.spelling import Spelled, option
-from heddle_eval.traces import Traces
+from heddle_eval.traces import BARE, Traces
 
 
 @dataclass(frozen=True)
@@ -37,4 +37,4 @@ class Padding(Spelled):
         full, rest = np.divmod(size, self.mtu)
         step = self.multiple or self.mtu
         grown = full * self.mtu + np.minimum(-(-rest // step) * step, self.mtu)
-        return replace(traces, size=(np.sign(traces.size) * grown).astype(np.int32))
+        return replace(traces, size=(np.sign(traces.size) * grown).astype(np.int32), **BARE)

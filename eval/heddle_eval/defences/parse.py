@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from heddle_eval import plugins
 from heddle_eval.defences.compose import Then
 from heddle_eval.defences.front import Front
 from heddle_eval.defences.padding import Padding
@@ -23,6 +24,7 @@ DEFENCES: dict[str, type[Spelled]] = {
 def parse(text: str) -> Then:
     """Read defences such as ``wtf-pad then split:weighted,paths=3,every=50p``; ``none`` changes nothing.
 
+    A step may also be ``MODULE:CLASS,key=value``, whose class is a :class:`~heddle_eval.defences.spelling.Spelled`.
     ``str`` of the answer gives a text that reads as the same.
 
     Raises
@@ -36,6 +38,12 @@ def parse(text: str) -> Then:
     steps = []
     for step in re.split(r"\s+then\s+", text.strip()):
         name, _, arguments = step.strip().partition(":")
+        own, _, mine = step.strip().partition(",")
+        if name not in DEFENCES and plugins.is_own(own):
+            kind = plugins.load(own, "defence", ("apply", "spelled"))
+            kind.name = own
+            steps.append(kind.spelled(mine))
+            continue
         if name.strip() not in DEFENCES:
             raise EvalError(
                 f"defence {step.strip()!r}", "there is none of that name", f"there are {', '.join(DEFENCES)}, and none"

@@ -32,8 +32,8 @@ class Spelled:
     """
 
     name: ClassVar[str]
-    claim: ClassVar[str]
-    source: ClassVar[str]
+    claim: ClassVar[str] = "does not say what it hides"
+    source: ClassVar[str] = "your own"
     presets: ClassVar[dict[str, dict[str, Any]]] = {}
 
     @classmethod
@@ -101,7 +101,8 @@ class Spelled:
         )
         keys = [f"{k.replace('_', '-')}={_shown(v)}" for k, v in least["rest"].items()]
         words = ",".join([*([least["preset"]] if least["preset"] else []), *keys])
-        return f"{self.name}:{words}" if words else self.name
+        # What is MODULE:CLASS has its colon already.
+        return f"{self.name}{',' if ':' in self.name else ':'}{words}" if words else self.name
 
     def _all(self) -> list[tuple[str, dict[str, Any]]]:
         return list(self.presets.items()) or [("", {})]

@@ -13,7 +13,7 @@ from heddle_eval.defences.packets import offsets, parts, running_max, within
 from heddle_eval.defences.schedules import Every, Strategy, by_strategy, draw, random_batches
 from heddle_eval.defences.spelling import Spelled, option
 from heddle_eval.errors import EvalError
-from heddle_eval.traces import WHOLE, Traces
+from heddle_eval.traces import BARE, WHOLE, Traces
 
 Directions = Literal["both", "own", "follow"]
 
@@ -84,6 +84,7 @@ class _Splitting(Spelled, ABC):
             label=traces.label[row],
             load=traces.load[row],
             path=np.where(whole[row], WHOLE, path).astype(np.int16),
+            **BARE,
         )
         return self._as_simulated(split)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Network, IPv6Network
 from typing import Any
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from heddle_eval.errors import EvalError
 from heddle_eval.importers.names import natural
-from heddle_eval.traces import WHOLE, Traces
+from heddle_eval.traces import BARE, PER_PACKET, WHOLE, Traces, objects
 
 CELL = 512
 """Bytes of a Tor cell, for formats that keep directions only."""
@@ -72,6 +72,7 @@ class Options:
     cell: int = CELL
     paths: int = 1
     protocol: str = ""
+    contents: bool = False
     progress: Callable[[int, int], None] = lambda done, total: None
 
 
@@ -95,6 +96,8 @@ class Piece:
         Name of the path, or None for a whole trace.
     monitored
         Whether the observer looks for the class.
+    more
+        Optional columns of :class:`~heddle_eval.traces.Trace`, by name.
 
     """
 
@@ -105,6 +108,7 @@ class Piece:
     size: NDArray[np.generic]
     path: str | None = None
     monitored: bool = True
+    more: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass
@@ -195,6 +199,7 @@ def _sound(piece: Piece, options: Options, report: Report) -> Piece:
             )
         order = np.argsort(time, kind="stable")
         time, size = time[order], size[order]
+        piece.more |= {k: v[order] for k, v in piece.more.items() if k in PER_PACKET and v is not None}
         report.count("traces whose packets were put in the order of time")
     piece.time, piece.size = time, size.astype(np.int32)
     return piece
@@ -242,13 +247,23 @@ def _assemble(pieces: Sequence[Piece], begin: dict[Any, Any], options: Options, 
     for pattern in options.unmonitored:
         if not any(fnmatch.fnmatchcase(p.label, pattern) for p in pieces):
             report.notes.append(f"--unmonitored {pattern}: no class has such a name")
-    return Traces.build(
+    made = Traces.build(
         [(_seconds(p.time, begin[p.load]), p.size) for p in pieces],
         [p.label for p in pieces],
         load=[loads[p.load] for p in pieces],
         path=[WHOLE if p.path is None else report.paths[p.path] for p in pieces],
         unmonitored=other,
     )
+    return replace(made, **_more(pieces))
+
+
+def _more(pieces: Sequence[Piece]) -> dict[str, Any]:
+    """Join the optional columns that all traces have."""
+    there = [k for k in BARE if all(p.more.get(k) is not None for p in pieces)]
+    return {
+        k: objects(p.more[k] for p in pieces) if k == "first" else np.concatenate([p.more[k] for p in pieces])
+        for k in there
+    }
 
 
 def _seconds(time: NDArray[np.generic], begin: Any) -> NDArray[np.float64]:

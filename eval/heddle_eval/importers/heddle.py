@@ -60,6 +60,7 @@ def read(visits: Sequence[dict[str, Path]], options: Options, report: Report) ->
 def _flags(options: Options) -> list[str]:
     flags = ["--skip-bad", "--json", "--size", options.size, "--per", options.per.replace("file", "dir")]
     flags += ["--gap", f"{options.gap}s", "--filter", options.filter, *(["--sort"] if options.sort else [])]
+    flags += ["--contents"] if options.contents else []
     return flags + [f"--client={network}" for network in options.client]
 
 

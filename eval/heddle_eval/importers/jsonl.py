@@ -114,4 +114,4 @@ def _decoded(items: Sequence[Piece | Bad | _Captured], options: Options, report:
             yield Bad(item.load, EvalError(item.where, answer.why, answer.hint))
         else:
             trace = answer[0][item.path or ""]
-            yield Piece(item.where, item.label, item.load, trace.time, trace.size, path=item.path)
+            yield Piece(item.where, item.label, item.load, trace.time, trace.size, path=item.path, more=trace.more())

@@ -45,4 +45,5 @@ def _pieces(visit: Visit, files: dict[str | None, Path], loads: list[heddle.Load
     for n, load in enumerate(loads):
         for path, file in files.items():
             where = str(file) if len(loads) == 1 else f"{file}, part {n + 1}"
-            yield Piece(where, visit[0], (*visit, n), *load[path or ""][:2], path=path)
+            trace = load[path or ""]
+            yield Piece(where, visit[0], (*visit, n), trace.time, trace.size, path=path, more=trace.more())

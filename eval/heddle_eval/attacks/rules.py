@@ -1,0 +1,48 @@
+"""What detectors share that learn no more than which two classes there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heddle_eval.attacks.base import FromProba, checked
+from heddle_eval.errors import EvalError
+from heddle_eval.traces import Traces
+
+
+class Rule(FromProba):
+    """A detector by a score of each trace, from 0 to 1; the higher of its two classes is what it looks for."""
+
+    def fit(self, X: Traces, y: NDArray[np.int_]) -> Self:
+        """Learn which two classes there are."""
+        self.two(X, y)
+        return self
+
+    def two(self, X: Traces, y: NDArray[np.int_]) -> NDArray[np.bool_]:
+        """Take the two classes, and give (N,) which traces are of the one that is looked for."""
+        self.classes_, codes = checked(X, y)
+        if len(self.classes_) != 2:
+            raise EvalError(type(self).__name__, f"it tells two classes, not {len(self.classes_)}", "--world detect")
+        return codes == 1
+
+    def score(self, X: Traces) -> NDArray[np.float64]:
+        """(N,) how much each trace looks like what is looked for."""
+        raise NotImplementedError
+
+    def predict_proba(self, X: Traces) -> NDArray[np.float64]:
+        """(N, 2) one less the score, and the score."""
+        score = np.asarray(self.score(X), float)
+        return np.column_stack([1 - score, score])
+
+
+def first_packets(traces: Traces, what: str) -> Iterator[tuple[int, bytes]]:
+    """Give the trace, and the first packet that the client sent with payload, of each connection that has one."""
+    traces.needs(what, "connection", "payload", "first")
+    for i, trace in enumerate(traces):
+        sent = (trace.size > 0) & (trace.payload > 0)
+        numbers, at = np.unique(trace.connection[sent], return_index=True)
+        for number, length in zip(numbers, trace.payload[sent][at], strict=True):
+            yield i, trace.first[number][0][:length]
