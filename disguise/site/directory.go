@@ -46,7 +46,7 @@ func ReadDirectory(name, origin string) (*Site, Skipped, error) {
 	for _, name := range b.order {
 		page := &b.pages[name].page
 		for _, target := range loadsOf(b.site.Objects[page.Document].Body) {
-			if number, found := b.find(page.Document, target); found && number != page.Document && len(page.Loads) < maxLoads {
+			if number, found := b.site.find(b.objects, page.Document, target); found && number != page.Document && len(page.Loads) < maxLoads {
 				page.Loads = append(page.Loads, Load{Object: number})
 			}
 		}
@@ -94,10 +94,6 @@ func (b *builder) file(root *os.Root, name string) error {
 }
 
 // find returns the object to which a reference of another one leads.
-func (b *builder) find(from int, reference string) (int, bool) {
-	return b.site.find(b.objects, from, reference)
-}
-
 func (s *Site) find(objects map[string]int, from int, reference string) (int, bool) {
 	base, err := url.Parse(s.Origin + s.Objects[from].URL)
 	if err != nil {
@@ -113,10 +109,7 @@ func (s *Site) find(objects map[string]int, from int, reference string) (int, bo
 
 // link finds the links between the pages.
 func (s *Site) link() {
-	documents, objects := map[int]bool{}, map[string]int{}
-	for i := range s.Objects {
-		objects[s.Objects[i].Method+" "+s.Objects[i].URL] = i
-	}
+	documents, objects := map[int]bool{}, s.numbers()
 	for _, p := range s.Pages {
 		documents[p.Document] = true
 	}
