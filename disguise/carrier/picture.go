@@ -32,7 +32,7 @@ type chunk struct {
 
 const (
 	signature = "\x89PNG\r\n\x1a\n"
-	maxPixels = 16 << 20 // bytes of the pixels: what a small file can claim
+	maxPixels = 4 << 20 // bytes of the pixels: what a small file can claim
 )
 
 var errPNG = errors.New("the picture is damaged, or of another kind")

@@ -240,7 +240,7 @@ func (o *Object) field(name, value string) {
 func (o *Object) cookie(line string) {
 	pair, _, _ := strings.Cut(line, ";")
 	name, value, found := strings.Cut(pair, "=")
-	if name = strings.TrimSpace(name); found && name != "" && len(o.Cookies) < maxCookies {
+	if name = strings.TrimSpace(name); found && name != "" && len(name) <= maxField && len(o.Cookies) < maxCookies {
 		o.Cookies = append(o.Cookies, Cookie{name, len(value), Alphabet(value)})
 	}
 }
