@@ -1,0 +1,114 @@
+// Package carrier hides bytes in the objects of a website, one file for each type. An object still parses, runs and renders as before.
+//
+// Both ends know the original object, which is not secret. So a carrier needs no marks or lengths of its own, and refuses an object that
+// differs from the original anywhere but in the hidden bytes. These must look like random ones, as those of package block do.
+package carrier
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+)
+
+// Carrier hides bytes in objects of one type. It keeps nothing of its arguments and may be used by several goroutines.
+type Carrier interface {
+	// Capacity is how many bytes an object hides: always this many. It is 0 for an object that is damaged.
+	Capacity(original []byte) int
+	// Embed returns the object with a payload of just Capacity bytes.
+	Embed(original, payload []byte) ([]byte, error)
+	// Extract returns the payload. It fails with [ErrForeign] if Embed did not make changed from original. A stranger may have.
+	Extract(original, changed []byte) ([]byte, error)
+}
+
+// ErrForeign says that an object is not the original with something hidden in it.
+var ErrForeign = errors.New("the object differs from the recorded one")
+
+// For returns the carrier for a media type, or nil.
+func For(mediaType string) Carrier {
+	switch mediaType {
+	case "text/html", "application/xhtml+xml":
+		return finder(inHTML)
+	case "application/json", "application/manifest+json", "application/ld+json":
+		return finder(inJSON)
+	case "text/css", "text/javascript", "application/javascript", "application/x-javascript":
+		return finder(inText)
+	case "image/png":
+		return picture{}
+	case "video/mp4", "audio/mp4", "video/iso.segment", "audio/iso.segment":
+		return finder(inMedia)
+	}
+	return nil
+}
+
+// slot is a part of an object in which another carrier hides bytes. Slots are in order and do not overlap.
+type slot struct {
+	at, size int // bytes
+	in       Carrier
+	elastic  bool // its size may change: it ends before the first byte that is not of base64
+}
+
+// finder finds the slots of an object.
+type finder func(original []byte) []slot
+
+// Capacity implements [Carrier].
+func (find finder) Capacity(original []byte) (bytes int) {
+	for _, s := range find(original) {
+		bytes += s.in.Capacity(s.of(original))
+	}
+	return bytes
+}
+
+func (s slot) of(original []byte) []byte { return original[s.at : s.at+s.size] }
+
+// Embed implements [Carrier].
+func (find finder) Embed(original, payload []byte) ([]byte, error) {
+	slots, given := find(original), len(payload)
+	out := make([]byte, 0, len(original))
+	last := 0
+	for _, s := range slots {
+		part := s.of(original)
+		n := s.in.Capacity(part)
+		if n > len(payload) {
+			return nil, wrongSize(given)
+		}
+		changed, err := s.in.Embed(part, payload[:n])
+		if err != nil {
+			return nil, err
+		}
+		out = append(append(out, original[last:s.at]...), changed...)
+		payload, last = payload[n:], s.at+s.size
+	}
+	if len(payload) > 0 {
+		return nil, wrongSize(given)
+	}
+	return append(out, original[last:]...), nil
+}
+
+func wrongSize(n int) error { return fmt.Errorf("%d bytes are not what the object hides", n) }
+
+// Extract implements [Carrier].
+func (find finder) Extract(original, changed []byte) (payload []byte, err error) {
+	last := 0
+	for _, s := range find(original) {
+		rest, same := bytes.CutPrefix(changed, original[last:s.at])
+		if !same {
+			return nil, ErrForeign
+		}
+		size := s.size
+		if s.elastic {
+			size = run(rest)
+		}
+		if size > len(rest) {
+			return nil, ErrForeign
+		}
+		part, err := s.in.Extract(s.of(original), rest[:size])
+		if err != nil {
+			return nil, err
+		}
+		payload, changed, last = append(payload, part...), rest[size:], s.at+s.size
+	}
+	if !bytes.Equal(changed, original[last:]) {
+		return nil, ErrForeign
+	}
+	return payload, nil
+}

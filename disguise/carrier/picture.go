@@ -1,0 +1,274 @@
+package carrier
+
+import (
+	"bytes"
+	"compress/zlib"
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+	"io"
+)
+
+// picture hides bytes in PNG: in the colours of pixels that are fully transparent. No viewer shows them, and the picture that a browser
+// shows stays the same to the bit. A picture has 8 bits for each of four channels, or of two, and is not interlaced. Drawing programs
+// leave colours there too, but seldom noise. See the PNG specification (W3C, third edition), sections 5, 7 and 9.
+type picture struct{}
+
+// pixels is a PNG with its pixels unpacked.
+type pixels struct {
+	chunks  []chunk // all but IDAT
+	idat    int     // where among them IDAT was
+	most    int     // bytes of one IDAT chunk
+	width   int     // bytes of a row, without its filter
+	depth   int     // bytes of a pixel, the last of which is alpha
+	filters []byte  // one for each row
+	data    []byte  // rows without filters
+}
+
+type chunk struct {
+	kind string
+	data []byte
+}
+
+const (
+	signature = "\x89PNG\r\n\x1a\n"
+	maxPixels = 4 << 20 // bytes of the pixels: what a small file can claim
+)
+
+var errPNG = errors.New("the picture is damaged, or of another kind")
+
+// Capacity implements [Carrier].
+func (picture) Capacity(original []byte) int {
+	p, err := readPNG(original)
+	if err != nil {
+		return 0
+	}
+	return len(p.hidden())
+}
+
+// hidden returns where the colours of transparent pixels are.
+func (p *pixels) hidden() (at []int) {
+	for i := 0; i < len(p.data); i += p.depth {
+		if p.data[i+p.depth-1] == 0 {
+			for j := range p.depth - 1 {
+				at = append(at, i+j)
+			}
+		}
+	}
+	return at
+}
+
+// Embed implements [Carrier].
+func (picture) Embed(original, payload []byte) ([]byte, error) {
+	p, err := readPNG(original)
+	if err != nil {
+		if len(payload) > 0 {
+			return nil, wrongSize(len(payload))
+		}
+		return original, nil
+	}
+	at := p.hidden()
+	if len(at) != len(payload) {
+		return nil, wrongSize(len(payload))
+	}
+	if len(at) == 0 {
+		return original, nil
+	}
+	for i, where := range at {
+		p.data[where] = payload[i]
+	}
+	return p.write(), nil
+}
+
+// Extract implements [Carrier].
+func (picture) Extract(original, changed []byte) ([]byte, error) {
+	before, err := readPNG(original)
+	var at []int
+	if err == nil {
+		at = before.hidden()
+	}
+	if len(at) == 0 {
+		if !bytes.Equal(original, changed) {
+			return nil, ErrForeign
+		}
+		return nil, nil
+	}
+	now, err := readPNG(changed)
+	if err != nil || len(now.data) != len(before.data) || now.depth != before.depth {
+		return nil, ErrForeign
+	}
+	payload := make([]byte, len(at))
+	for i, where := range at {
+		payload[i] = now.data[where]
+		before.data[where] = payload[i]
+	}
+	// What Embed makes of the payload is the only accepted form: any other byte that changed was changed on the way.
+	if !bytes.Equal(before.write(), changed) {
+		return nil, ErrForeign
+	}
+	return payload, nil
+}
+
+// readPNG reads a picture. The bytes may be hostile.
+func readPNG(file []byte) (*pixels, error) {
+	rest, found := bytes.CutPrefix(file, []byte(signature))
+	if !found {
+		return nil, errPNG
+	}
+	p := &pixels{idat: -1}
+	var packed []byte
+	for len(rest) > 0 {
+		if len(rest) < 12 {
+			return nil, errPNG
+		}
+		size := binary.BigEndian.Uint32(rest)
+		if uint64(size) > uint64(len(rest)-12) {
+			return nil, errPNG
+		}
+		end := 8 + int(size)
+		c := chunk{string(rest[4:8]), rest[8:end]}
+		if crc32.ChecksumIEEE(rest[4:end]) != binary.BigEndian.Uint32(rest[end:]) {
+			return nil, errPNG
+		}
+		rest = rest[end+4:]
+		if c.kind != "IDAT" {
+			p.chunks = append(p.chunks, c)
+			continue
+		}
+		if p.idat < 0 {
+			p.idat = len(p.chunks)
+		} else if p.idat != len(p.chunks) {
+			return nil, errPNG
+		}
+		p.most = max(p.most, len(c.data))
+		packed = append(packed, c.data...)
+	}
+	if err := p.head(); err != nil {
+		return nil, err
+	}
+	return p, p.unpack(packed)
+}
+
+// head reads the sizes from the first chunk.
+func (p *pixels) head() error {
+	if p.idat < 1 || p.chunks[0].kind != "IHDR" || len(p.chunks[0].data) != 13 || p.chunks[len(p.chunks)-1].kind != "IEND" {
+		return errPNG
+	}
+	for _, c := range p.chunks {
+		if c.kind == "acTL" { // an animation has further pixels
+			return errPNG
+		}
+	}
+	h := p.chunks[0].data
+	width, height := uint64(binary.BigEndian.Uint32(h)), uint64(binary.BigEndian.Uint32(h[4:]))
+	p.depth = map[byte]int{4: 2, 6: 4}[h[9]]
+	if h[8] != 8 || p.depth == 0 || h[10] != 0 || h[11] != 0 || h[12] != 0 || width == 0 || height == 0 || width > maxPixels || height > maxPixels {
+		return errPNG
+	}
+	p.width = int(width) * p.depth
+	if uint64(p.width)*height > maxPixels {
+		return errPNG
+	}
+	p.filters = make([]byte, height)
+	return nil
+}
+
+// unpack inflates the rows and undoes their filters.
+func (p *pixels) unpack(packed []byte) error {
+	r, err := zlib.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		return errPNG
+	}
+	rows := len(p.filters)
+	filtered := make([]byte, rows*(p.width+1))
+	if _, err := io.ReadFull(r, filtered); err != nil {
+		return errPNG
+	}
+	if n, err := r.Read(make([]byte, 1)); n != 0 || err != io.EOF { // which also checks the sum
+		return errPNG
+	}
+	p.data = make([]byte, rows*p.width)
+	for y := range rows {
+		in := filtered[y*(p.width+1):][:p.width+1]
+		if p.filters[y] = in[0]; in[0] > 4 {
+			return errPNG
+		}
+		for x := range p.width {
+			p.data[y*p.width+x] = in[x+1] + p.predict(y, x)
+		}
+	}
+	return nil
+}
+
+// predict is what the filter of a row subtracts from a byte.
+func (p *pixels) predict(y, x int) byte {
+	var left, up, corner byte
+	at := y*p.width + x
+	if x >= p.depth {
+		left = p.data[at-p.depth]
+	}
+	if y > 0 {
+		up = p.data[at-p.width]
+	}
+	if y > 0 && x >= p.depth {
+		corner = p.data[at-p.width-p.depth]
+	}
+	switch p.filters[y] {
+	case 1:
+		return left
+	case 2:
+		return up
+	case 3:
+		return byte((int(left) + int(up)) / 2)
+	case 4:
+		return paeth(left, up, corner)
+	}
+	return 0
+}
+
+// paeth is the predictor of section 9.4.
+func paeth(a, b, c byte) byte {
+	p := int(a) + int(b) - int(c)
+	da, db, dc := distance(p, a), distance(p, b), distance(p, c)
+	switch {
+	case da <= db && da <= dc:
+		return a
+	case db <= dc:
+		return b
+	}
+	return c
+}
+
+func distance(p int, v byte) int { return max(p-int(v), int(v)-p) }
+
+// write returns the picture as a file, with the filters and the chunk sizes that it had.
+func (p *pixels) write() []byte {
+	var packed bytes.Buffer
+	w := zlib.NewWriter(&packed)
+	row := make([]byte, p.width+1)
+	for y := range p.filters {
+		row[0] = p.filters[y]
+		for x := range p.width {
+			row[x+1] = p.data[y*p.width+x] - p.predict(y, x)
+		}
+		w.Write(row) //nolint:errcheck // a buffer takes all
+	}
+	w.Close()
+	out := []byte(signature)
+	for i, c := range p.chunks {
+		if i == p.idat {
+			for packed.Len() > 0 {
+				out = appendChunk(out, "IDAT", packed.Next(max(p.most, 1)))
+			}
+		}
+		out = appendChunk(out, c.kind, c.data)
+	}
+	return out
+}
+
+func appendChunk(out []byte, kind string, data []byte) []byte {
+	out = binary.BigEndian.AppendUint32(out, uint32(len(data)))
+	start := len(out)
+	out = append(append(out, kind...), data...)
+	return binary.BigEndian.AppendUint32(out, crc32.ChecksumIEEE(out[start:]))
+}

@@ -1,0 +1,139 @@
+package site
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"image"
+	"image/png"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestCheck(t *testing.T) {
+	s := recorded(t)
+	r, err := Check(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Failed != 0 {
+		t.Errorf("%d failed: %+v", r.Failed, r.Notices)
+	}
+	got := map[string]ObjectRoom{}
+	for _, o := range r.Objects {
+		got[o.URL] = o
+	}
+	for url, used := range map[string]bool{"/": true, "/about": true, "/api/feed": true, "/disc.png?u=1": true, "/style.css": false} {
+		if o := got[url]; o.Capacity == 0 || (o.Fresh != "") != used || len(o.Judges) == 0 || o.Wire < o.Capacity {
+			t.Errorf("%s: %+v", url, o)
+		}
+	}
+	if len(got) != 5 {
+		t.Errorf("%d objects have room", len(got))
+	}
+	for _, p := range r.Pages {
+		if want := got[p.URL].Capacity + got["/api/feed"].Capacity + got["/disc.png?u=1"].Capacity; p.Capacity != want {
+			t.Errorf("%s hides %d bytes, want %d", p.URL, p.Capacity, want)
+		}
+	}
+	for _, url := range []string{"/style.css", "/disc.png?u=1", "/about"} {
+		if !slices.ContainsFunc(r.Notices, func(n Notice) bool { return n.URL == url }) {
+			t.Errorf("no notice on %s", url)
+		}
+	}
+}
+
+func TestCheckNotices(t *testing.T) {
+	var drawn bytes.Buffer
+	if err := png.Encode(&drawn, image.NewNRGBA(image.Rect(0, 0, 9, 9))); err != nil {
+		t.Fatal(err)
+	}
+	private := []Field{{"cache-control", "private"}, {"etag", `"x"`}}
+	s := &Site{Origin: "http://a.example", Pages: []Page{{}}, Objects: []Object{
+		{Method: "GET", URL: "/", Status: 200, Type: htmlType, Body: []byte(`<link rel=stylesheet href=/p.css integrity=sha256-x>`)},
+		{Method: "GET", URL: "/p.css", Status: 200, Type: "text/css", Header: private,
+			Body: []byte("a{b:url(data:image/png;base64," + base64.StdEncoding.EncodeToString(drawn.Bytes()) + ")}")},
+	}}
+	r, err := Check(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"integrity", "not used", "nothing can be hidden"} {
+		if !slices.ContainsFunc(r.Notices, func(n Notice) bool { return strings.Contains(n.Text, want) }) {
+			t.Errorf("no notice has %q: %+v", want, r.Notices)
+		}
+	}
+	s.Objects[1].URL = "/p.0123abcd.css"
+	if r, err = Check(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"etag must change", "a hash of its content", "no two different ones"} {
+		if !slices.ContainsFunc(r.Notices, func(n Notice) bool { return strings.Contains(n.Text, want) }) {
+			t.Errorf("no notice has %q: %+v", want, r.Notices)
+		}
+	}
+}
+
+// Each judge must refuse what it is there for.
+func TestJudges(t *testing.T) {
+	picture := func(alpha byte, colour byte) []byte {
+		m := image.NewNRGBA(image.Rect(0, 0, 2, 2))
+		m.Pix[0], m.Pix[3] = colour, alpha
+		var out bytes.Buffer
+		if err := png.Encode(&out, m); err != nil {
+			t.Fatal(err)
+		}
+		return out.Bytes()
+	}
+	uri := func(b []byte) []byte {
+		return []byte(`a="data:image/png;base64,` + base64.StdEncoding.EncodeToString(b) + `"`)
+	}
+	for what, c := range map[string]struct {
+		judge             func(context.Context, []byte, []byte) error
+		original, changed []byte
+		same              bool
+	}{
+		"token":             {sameJSON, []byte(`{"a":["bc"]}`), []byte(`{"a":["bd"]}`), true},
+		"number":            {sameJSON, []byte(`{"a":1}`), []byte(`{"a":2}`), false},
+		"name":              {sameJSON, []byte(`{"a":null}`), []byte(`{"b":null}`), false},
+		"length":            {sameJSON, []byte(`["bc"]`), []byte(`["b"]`), false},
+		"no JSON":           {sameJSON, []byte(`[]`), []byte(`[`), false},
+		"attribute":         {sameDocument, []byte(`<input value=a>`), []byte(`<input value=b>`), true},
+		"other attribute":   {sameDocument, []byte(`<input value=a>`), []byte(`<input name=a>`), false},
+		"text":              {sameDocument, []byte(`<p>a`), []byte(`<p>b`), false},
+		"element":           {sameDocument, []byte(`<p>a`), []byte(`<p>a<br>`), false},
+		"state":             {sameDocument, []byte(`<script>["a"]</script>`), []byte(`<script>["b"]</script>`), true},
+		"other state":       {sameDocument, []byte(`<script>[1]</script>`), []byte(`<script>[2]</script>`), false},
+		"transparent pixel": {samePicture, picture(0, 1), picture(0, 2), true},
+		"pixel":             {samePicture, picture(255, 1), picture(255, 2), false},
+		"alpha":             {samePicture, picture(1, 1), picture(2, 1), false},
+		"no picture":        {samePicture, picture(0, 1), picture(0, 1)[:40], false},
+		"in a URI":          {samePictures, uri(picture(0, 1)), uri(picture(0, 2)), true},
+		"other in a URI":    {samePictures, uri(picture(255, 1)), uri(picture(255, 2)), false},
+		"one URI less":      {samePictures, uri(picture(0, 1)), nil, false},
+	} {
+		if err := c.judge(t.Context(), c.original, c.changed); (err == nil) != c.same {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+func TestProgramJudges(t *testing.T) {
+	if _, err := exec.LookPath("node"); err != nil {
+		t.Skip("needs node: apt-get install nodejs")
+	}
+	node := program(".js", "node", "--check")[0]
+	for _, c := range []struct {
+		original, changed string
+		same              bool
+	}{{"let a=1", "let b=1", true}, {"let a=1", "let a=", false}} {
+		if err := node.same(t.Context(), []byte(c.original), []byte(c.changed)); (err == nil) != c.same || err == errNoVerdict {
+			t.Errorf("%s: %v", c.changed, err)
+		}
+	}
+	if err := node.same(t.Context(), []byte("let a="), []byte("let a=")); err != errNoVerdict {
+		t.Error(err)
+	}
+}
