@@ -6,11 +6,11 @@ import (
 	"testing"
 	"time"
 
+	"heddle/internal/pgtest"
 	"heddle/internal/polltest"
 	"heddle/pseudonym"
 	"heddle/pseudonym/ca"
 	"heddle/pseudonym/ca/catest"
-	"heddle/internal/pgtest"
 )
 
 // While PostgreSQL is gone people learn why they cannot register, and the store needs no restart afterwards.
