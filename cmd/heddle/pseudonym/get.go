@@ -83,6 +83,7 @@ const mostCode = 4096
 
 func newGetCommand() *cobra.Command {
 	var f userFlags
+	var nss string
 	cmd := &cobra.Command{
 		Use:   "get SITE",
 		Short: "Get a pseudonym of a site",
@@ -97,14 +98,30 @@ site.
 
 If many people register from your address, it computes a proof of work that the
 store asks for. If the cloud wants an account, it asks for the code of a page
-where you log in.`,
-		Example: `  heddle pseudonym get news.example --zone cloud.example --root root.pem`,
-		Args:    cobra.ExactArgs(1),
+where you log in.
+
+With --nss a browser can use the pseudonym too. That needs certutil and
+pk12util, and a database without a password. Close the browser before.`,
+		Example: `  heddle pseudonym get news.example --zone cloud.example --root root.pem
+  heddle pseudonym get news.example --zone cloud.example --root root.pem --nss ~/.pki/nssdb`,
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.one(cmd, func(ctx context.Context, c *client.Client) (*client.Saved, error) { return c.Get(ctx, args[0]) })
+			if nss != "" {
+				if err := client.NSSTools(); err != nil { // before anything is registered
+					return err
+				}
+			}
+			return f.one(cmd, func(ctx context.Context, c *client.Client) (*client.Saved, error) {
+				s, err := c.Get(ctx, args[0])
+				if err == nil && nss != "" {
+					err = s.WriteNSS(ctx, nss)
+				}
+				return s, err
+			})
 		},
 	}
 	bind.Flags(cmd, &f)
+	cmd.Flags().StringVar(&nss, "nss", "", "also put the certificate, and the trust in the cloud's root, into the NSS database in `DIR`, such as a profile of Firefox or ~/.pki/nssdb of Chromium")
 	return cmd
 }
 
