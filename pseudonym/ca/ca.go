@@ -176,6 +176,10 @@ func Client(name string, key crypto.Signer, now, until time.Time) (*x509.Certifi
 	return Browser(name, name, key, now, until)
 }
 
+// BrowserLife is how long the certificate of a browser lasts. It is long, since a browser cannot renew it, and offers none that ended: the
+// store decides when the pseudonym ends.
+const BrowserLife = 10 * 365 * 24 * time.Hour
+
 // Browser makes the certificate of a client as [Client] does, with an issuer that the server asks for and a subject that a person
 // recognises when her browser lets her choose. TLS 1.3 shows neither to a network.
 func Browser(subject, issuer string, key crypto.Signer, now, until time.Time) (*x509.Certificate, error) {

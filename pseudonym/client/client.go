@@ -84,6 +84,26 @@ func (c *Client) Get(ctx context.Context, site string) (*Saved, error) {
 	return c.register(ctx, site)
 }
 
+// GetNSS puts the pseudonyms of a site and of the store into an NSS database, see [Saved.WriteNSS]. It gets those that are not there.
+func (c *Client) GetNSS(ctx context.Context, site, dir string) (*Saved, error) {
+	if err := NSSTools(); err != nil { // before anything is registered
+		return nil, err
+	}
+	s, err := c.saved(site)
+	if errors.Is(err, ErrNotSaved) {
+		s, err = c.Get(ctx, site)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if c.own != nil && c.own.Site != s.Site { // for links between sites
+		if err := c.own.WriteNSS(ctx, c.o.Zone, dir); err != nil {
+			return nil, err
+		}
+	}
+	return s, s.WriteNSS(ctx, c.o.Zone, dir)
+}
+
 func (c *Client) register(ctx context.Context, site string) (*Saved, error) {
 	key, err := ca.NewKey()
 	if err != nil {

@@ -10,10 +10,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"time"
 
 	"software.sslmate.com/src/go-pkcs12"
 
 	"heddle/internal/errhint"
+	"heddle/pseudonym"
+	"heddle/pseudonym/ca"
 )
 
 // ErrNoNSS says that the tools of NSS are not installed.
@@ -30,21 +33,21 @@ func NSSTools() error {
 }
 
 // WriteNSS puts the client's certificate with its key into an NSS database, a profile of Firefox or ~/.pki/nssdb of Chromium, and lets it trust
-// the cloud's root. It makes a database without a password where there is none. It fails with [ErrNoNSS].
-func (s *Saved) WriteNSS(ctx context.Context, dir string) error {
+// the cloud's root. Its certificate is good for as long as that of a browser. It makes a database without a password where there is none. It fails with [ErrNoNSS].
+func (s *Saved) WriteNSS(ctx context.Context, zone pseudonym.Zone, dir string) error {
 	if err := NSSTools(); err != nil {
 		return err
 	}
-	config, err := s.TLS()
-	if err != nil {
-		return err
+	issuer := s.Name
+	if s.Site == zone.Store() {
+		issuer = string(zone) // the linker asks for it too
 	}
-	cert, err := sign(s.Name, s.key, s.Expires)
+	cert, err := ca.Browser(s.Site, issuer, s.key, time.Now(), time.Now().Add(ca.BrowserLife))
 	if err != nil {
 		return err
 	}
 	passphrase := rand.Text()
-	content, err := pkcs12.Modern.Encode(config.Certificates[0].PrivateKey, cert, nil, passphrase)
+	content, err := pkcs12.Modern.Encode(s.key, cert, nil, passphrase)
 	if err != nil {
 		return err
 	}

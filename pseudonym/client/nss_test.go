@@ -44,8 +44,10 @@ func TestNSS(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "profile")
 	for range 2 {
 		s := savedForNSS(t)
-		if err := s.WriteNSS(t.Context(), dir); err != nil {
-			t.Fatal(err)
+		for range 2 { // the second time it is there already
+			if err := s.WriteNSS(t.Context(), zone, dir); err != nil {
+				t.Fatal(err)
+			}
 		}
 		out, err := exec.CommandContext(t.Context(), "certutil", "-L", "-d", "sql:"+dir).CombinedOutput()
 		if err != nil || !strings.Contains(string(out), "u,u,u") || !strings.Contains(string(out), "C,,") {
@@ -73,13 +75,13 @@ func TestNSSRefuses(t *testing.T) {
 		if out, err := exec.CommandContext(t.Context(), "certutil", "-N", "-d", "sql:"+dir, "-f", password).CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
-		if err := s.WriteNSS(t.Context(), dir); err == nil || !strings.Contains(err.Error(), "it has a password") || errhint.Of(err) == "" {
+		if err := s.WriteNSS(t.Context(), zone, dir); err == nil || !strings.Contains(err.Error(), "it has a password") || errhint.Of(err) == "" {
 			t.Error(err)
 		}
 	})
 	t.Run("no tools", func(t *testing.T) {
 		t.Setenv("PATH", t.TempDir())
-		if err := s.WriteNSS(t.Context(), t.TempDir()); !errors.Is(err, ErrNoNSS) || !strings.Contains(errhint.Of(err), "libnss3-tools") {
+		if err := s.WriteNSS(t.Context(), zone, t.TempDir()); !errors.Is(err, ErrNoNSS) || !strings.Contains(errhint.Of(err), "libnss3-tools") {
 			t.Error(err)
 		}
 	})

@@ -6,17 +6,12 @@ import (
 	"crypto/x509"
 	"encoding/base32"
 	"strings"
-	"time"
 
 	"software.sslmate.com/src/go-pkcs12"
 
 	"heddle/pseudonym"
 	"heddle/pseudonym/ca"
 )
-
-// browserLife is how long the certificate of a browser lasts. It is long, since a browser cannot renew it: the store decides when the
-// pseudonym ends.
-const browserLife = 10 * 365 * 24 * time.Hour
 
 const passphraseBytes = 10 // of randomness, 16 letters and digits
 
@@ -47,7 +42,7 @@ func (s *Store) registerBrowser(ctx context.Context, site string, owner pseudony
 		issuer = string(s.o.Zone) // the linker asks for it too
 	}
 	now := s.now()
-	cert, err := ca.Browser(r.Site, issuer, key, now, now.Add(browserLife))
+	cert, err := ca.Browser(r.Site, issuer, key, now, now.Add(ca.BrowserLife))
 	if err != nil {
 		return r, nil, err
 	}

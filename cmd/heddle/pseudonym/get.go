@@ -100,23 +100,18 @@ If many people register from your address, it computes a proof of work that the
 store asks for. If the cloud wants an account, it asks for the code of a page
 where you log in.
 
-With --nss a browser can use the pseudonym too. That needs certutil and
-pk12util, and a database without a password. Close the browser before.`,
+With --nss a browser can use the pseudonym too, also one that you have already.
+That needs certutil and pk12util, and a database without a password. Close the
+browser before.`,
 		Example: `  heddle pseudonym get news.example --zone cloud.example --root root.pem
   heddle pseudonym get news.example --zone cloud.example --root root.pem --nss ~/.pki/nssdb`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if nss != "" {
-				if err := client.NSSTools(); err != nil { // before anything is registered
-					return err
-				}
-			}
 			return f.one(cmd, func(ctx context.Context, c *client.Client) (*client.Saved, error) {
-				s, err := c.Get(ctx, args[0])
-				if err == nil && nss != "" {
-					err = s.WriteNSS(ctx, nss)
+				if nss != "" {
+					return c.GetNSS(ctx, args[0], nss)
 				}
-				return s, err
+				return c.Get(ctx, args[0])
 			})
 		},
 	}
