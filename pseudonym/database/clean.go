@@ -25,22 +25,10 @@ func (d *DB) PutCounted(ctx context.Context, at time.Time) error {
 
 // Ending returns at most so many pseudonyms of a site that end from one time to another and are not revoked, of people who have a valid
 // pseudonym of another site.
-func (d *DB) Ending(ctx context.Context, site string, from, to, now time.Time, most int) (all []Pseudonym, err error) {
-	rows, err := d.sql.QueryContext(ctx, `SELECT `+pseudonymColumns+` FROM pseudonyms p WHERE site = $1 AND revoked = 0 AND expires BETWEEN $2 AND $3
+func (d *DB) Ending(ctx context.Context, site string, from, to, now time.Time, most int) ([]Pseudonym, error) {
+	return d.pseudonyms(ctx, `p WHERE site = $1 AND revoked = 0 AND expires BETWEEN $2 AND $3
 		AND EXISTS (SELECT 1 FROM pseudonyms o WHERE o.owner = p.owner AND o.site <> p.site AND o.revoked = 0 AND o.expires > $4)
 		ORDER BY expires LIMIT $5`, site, from.Unix(), to.Unix(), now.Unix(), most)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		p, err := d.scan(rows)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, p)
-	}
-	return all, rows.Err()
 }
 
 // Two statements, since each has an index of its own.

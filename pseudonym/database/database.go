@@ -331,8 +331,13 @@ func (d *DB) Route(ctx context.Context, l pseudonym.Label, now time.Time) (Tenan
 }
 
 // Owned returns the pseudonyms of one person, the oldest first.
-func (d *DB) Owned(ctx context.Context, o pseudonym.Owner) (all []Pseudonym, err error) {
-	rows, err := d.sql.QueryContext(ctx, `SELECT `+pseudonymColumns+` FROM pseudonyms WHERE owner = $1 ORDER BY created, label`, o[:])
+func (d *DB) Owned(ctx context.Context, o pseudonym.Owner) ([]Pseudonym, error) {
+	return d.pseudonyms(ctx, `WHERE owner = $1 ORDER BY created, label`, o[:])
+}
+
+// pseudonyms returns those that a query selects, which begins after the name of the table.
+func (d *DB) pseudonyms(ctx context.Context, query string, args ...any) (all []Pseudonym, err error) {
+	rows, err := d.sql.QueryContext(ctx, `SELECT `+pseudonymColumns+` FROM pseudonyms `+query, args...)
 	if err != nil {
 		return nil, err
 	}
