@@ -137,8 +137,8 @@ func TestOperator(t *testing.T) {
 	r := w.get(news)
 	file := filepath.Join(w.dir, "cloud.toml")
 	for host, want := range map[string]map[string]string{
-		"cloud":  {"keys": "yes", "root-key": "partly", "public-suffix": "partly", "delegation": "yes", "gateway " + gateway.String(): "yes", "database": "yes", "hidden-names": "yes", "sidecar " + news: "yes", "sidecar " + shop: "yes"},
-		"client": {"keys": "yes", "root-key": "partly", "public-suffix": "partly", "delegation": "yes", "gateway " + gateway.String(): "yes", "database": "yes", "hidden-names": "yes", "sidecar " + news: "no", "sidecar " + shop: "no"},
+		"cloud":  {"keys": "yes", "root-key": "partly", "public-suffix": "partly", "delegation": "yes", "gateway " + gateway.String(): "yes", "clock": "yes", "database": "yes", "hidden-names": "yes", "sidecar " + news: "yes", "sidecar " + shop: "yes"},
+		"client": {"keys": "yes", "root-key": "partly", "public-suffix": "partly", "delegation": "yes", "gateway " + gateway.String(): "yes", "clock": "yes", "database": "yes", "hidden-names": "yes", "sidecar " + news: "no", "sidecar " + shop: "no"},
 	} {
 		var all []struct{ Check, Verdict, What, Hint string }
 		if out := w.Run(host, "pseudonym", "doctor", file, "--json"); json.Unmarshal([]byte(out), &all) != nil || len(all) != len(want) {

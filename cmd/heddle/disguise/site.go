@@ -105,8 +105,10 @@ func wrap(name string, err error) error {
 func newSiteShowCommand() *cobra.Command {
 	var asJSON bool
 	command := &cobra.Command{
-		Use:     "show FILE",
-		Short:   "Show the pages of a site, and what they load and link to",
+		Use:   "show FILE",
+		Short: "Show the pages of a site, and what they load and link to",
+		Long: `Show lists the pages of a site, with the objects that each loads, their types
+and sizes, and the pages that it links to.`,
 		Example: "  heddle disguise site show site.db",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -158,8 +160,8 @@ func newSiteCheckCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "check FILE",
 		Short: "Tell what a site can hide, and what a prober could notice",
-		Long: `Hide random bytes in each object of a site that has room, and compare it with the
-original: with node, pngcheck and ffprobe where they are installed, and with
+		Long: `Hide random bytes in each object of a site that has room, and compare it with
+the original: with node, pngcheck and ffprobe where they are installed, and with
 parsers that Heddle brings. It fails if one of them refuses an object.
 
 Only objects whose bytes may differ between two visits are used: otherwise a
