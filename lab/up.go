@@ -171,7 +171,7 @@ func (in *Instance) addHost(spec HostSpec) error {
 	in.hosts[spec.Name] = h
 	if c := in.state.World.Congestion; c != "" {
 		if err := ns.do(func() error { return inside.Configure(inside.Setting{"ipv4/tcp_congestion_control", c}) }); err != nil {
-			return &path.Error{What: "TCP congestion control " + c, Why: "the kernel does not have it", Hint: "`sysctl net.ipv4.tcp_available_congestion_control` lists those it has", Err: err}
+			return &path.Error{What: "TCP congestion control " + c, Why: "a network namespace cannot use it", Hint: "`sysctl net.ipv4.tcp_allowed_congestion_control` lists those that it can", Err: err}
 		}
 	}
 	if spec.Router {

@@ -89,7 +89,7 @@ func benchCommand(b bench.Bench, quick, cases string, cmd *cobra.Command) *cobra
 	cmd.Flags().IntVar(&o.Rounds, "rounds", 5, "how often each case is measured")
 	cmd.Flags().BoolVar(&o.Quick, "quick", false, "a few cases and two rounds, "+quick)
 	cmd.Flags().StringSliceVar(&o.Only, "only", nil, "only `cases` that begin with this, and their baselines: "+cases)
-	cmd.Flags().StringVar(&o.Congestion, "congestion", "", "TCP congestion `control` in the worlds, such as cubic; without it the machine's")
+	cmd.Flags().StringVar(&o.Congestion, "congestion", "", "TCP congestion `control` in the worlds, such as reno; without it the machine's")
 	cmd.Flags().StringVar(&jsonFile, "json", "", "write the report as JSON to this `file`")
 	cmd.Flags().StringVar(&plotFile, "plot", "", "write a plot as SVG to this `file`")
 	return cmd
