@@ -220,7 +220,7 @@ func same(t *testing.T, a, b []byte) {
 	}
 }
 
-// What is hidden in a token shows no pattern of its own: all characters of the alphabet come, about as often.
+// Embed uses all characters of a token's alphabet about equally often.
 func TestTokensKeepTheirAlphabet(t *testing.T) {
 	object := []byte(`["` + opaque64(30000) + `"]`)
 	changed, err := For("application/json").Embed(object, random(30000))

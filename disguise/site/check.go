@@ -104,8 +104,8 @@ func Check(ctx context.Context, s *Site) (*Report, error) {
 		r.Pages = append(r.Pages, s.pageRoom(p, rooms))
 	}
 	if len(rooms) == 0 {
-		r.Notices = append(r.Notices, Notice{"", "nothing can be hidden. What helps: answers that differ at each visit and hold random tokens (JSON, hidden fields of " +
-			"forms), PNG with transparency, or encrypted media, under Cache-Control: private or no-store. Record each page twice"})
+		r.Notices = append(r.Notices, Notice{"", "nothing can be hidden. A site has room if its answers differ at each visit and hold random tokens (JSON, hidden " +
+			"fields of forms), PNG with transparency, or encrypted media, under Cache-Control: private or no-store. Record each page twice"})
 	}
 	return r, nil
 }

@@ -66,7 +66,7 @@ func program(suffix, name string, arguments ...string) []judge {
 		return nil
 	}
 	return []judge{{name, func(ctx context.Context, original, changed []byte) error {
-		// What the program refuses as it was recorded, such as a module, it cannot judge.
+		// The program gives no verdict on an object that it refuses as recorded, such as a module.
 		if run(ctx, original) != nil {
 			return errNoVerdict
 		}

@@ -197,7 +197,7 @@ func (w *twins) tried(args ...string) error {
 	return err
 }
 
-// Two processes of each part share a database. What one does is known to the others: a revocation ends at both gateways and both sidecars.
+// Two processes of each part share a database. Each learns what the others do: both gateways and both sidecars apply a revocation.
 func TestTwoOfEachPart(t *testing.T) {
 	w := newTwins(t)
 	counters := []struct{ part, name string }{

@@ -8,8 +8,8 @@ import (
 	"heddle/lab/peer"
 )
 
-// Where the places of an address are taken, Chromium with scripts computes the proof of work and registers. Without scripts the page says
-// to wait.
+// Chromium with scripts computes a proof of work and registers once the places of its address are taken. Without scripts the page says to
+// wait.
 func TestProofOfWork(t *testing.T) {
 	w := newWorld(t)
 	c := w.chromium()

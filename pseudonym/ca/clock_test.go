@@ -9,7 +9,7 @@ import (
 	"heddle/pseudonym/ca/catest"
 )
 
-// What is signed while the clock is ahead is good when it is right again. Outside the time of the issuing certificate nothing is signed.
+// A certificate that is signed while the clock is ahead is also valid once the clock is right. Outside the time of the issuing certificate nothing is signed.
 func TestClock(t *testing.T) {
 	issuer, _ := catest.NewIssuer(t, "cloud.example")
 	now, key := time.Now(), catest.NewKey(t)

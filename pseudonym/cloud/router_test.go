@@ -77,7 +77,7 @@ func TestRouterWithoutTheDatabase(t *testing.T) {
 	})
 }
 
-// What the gateway learned from changes holds too if the database goes away before the next connection.
+// The gateway applies changes at once, so they hold even if the database goes away before the next connection.
 func TestRouterFollowsChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		refused, gone := errors.New("refused"), false

@@ -17,8 +17,9 @@ import (
 )
 
 // A sidecar on the gateway's machine, at unix:FILE, takes over connections themselves: the gateway passes the descriptor, with what the
-// client said so far, and has no part in them any more. A message to it is a version, the client's address (its length first, 8 bits), and what the client said (32 bits). The descriptor
-// comes with its first byte. The sidecar answers with one byte once it has taken the connection.
+// client said so far, and has no part in them any more. The message has a version, the client's address after its length (8 bits), and
+// what the client said after its length (32 bits). The descriptor comes with the first byte. The sidecar answers with one byte when it has
+// taken the connection. The mode of the socket decides who may pass connections.
 const (
 	passVersion = 1
 	passTaken   = 1

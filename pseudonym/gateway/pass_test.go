@@ -150,7 +150,7 @@ func TestPassToNobody(t *testing.T) {
 	}
 }
 
-// What comes to a sidecar's socket and is no connection of a gateway is closed, with all descriptors.
+// A sidecar closes messages that pass no connection, with all their descriptors.
 func TestHostilePassages(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "sidecar")
 	l, err := netutil.ListenUnix(file)

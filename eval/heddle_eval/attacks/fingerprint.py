@@ -5,6 +5,7 @@ A censor that has a list of fingerprints blocks those that suspects use and othe
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections import Counter
 from typing import Self
 
@@ -25,9 +26,9 @@ class Fingerprint(Rule):
     connection more of it in each. A fingerprint never seen has a score of 0.5.
     """
 
+    @abstractmethod
     def fingerprint(self, first: bytes) -> str:
         """Name what a connection begins with, or :data:`NONE`."""
-        raise NotImplementedError
 
     def fit(self, X: Traces, y: NDArray[np.int_]) -> Self:
         """Count the fingerprints of each class."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Self
 
@@ -13,7 +14,7 @@ from heddle_eval.errors import EvalError
 from heddle_eval.traces import Traces
 
 
-class Rule(FromProba):
+class Rule(FromProba, ABC):
     """A detector by a score of each trace, from 0 to 1; the higher of its two classes is what it looks for."""
 
     def fit(self, X: Traces, y: NDArray[np.int_]) -> Self:
@@ -28,9 +29,9 @@ class Rule(FromProba):
             raise EvalError(type(self).__name__, f"it tells two classes, not {len(self.classes_)}", "--world detect")
         return codes == 1
 
+    @abstractmethod
     def score(self, X: Traces) -> NDArray[np.float64]:
         """(N,) how much each trace looks like what is looked for."""
-        raise NotImplementedError
 
     def predict_proba(self, X: Traces) -> NDArray[np.float64]:
         """(N, 2) one less the score, and the score."""
