@@ -10,17 +10,23 @@ import (
 	"testing"
 )
 
-// another returns the object that Embed makes, and that with a part of it written in another way.
+// another embeds random bytes, writes a part of the result in another way, and expects that Extract refuses it. edit
+// returns nil for a result that it cannot write otherwise: then other bytes are embedded.
 func another(t *testing.T, kind string, object []byte, edit func([]byte) []byte) {
 	t.Helper()
 	c := For(kind)
-	changed, err := c.Embed(object, random(c.Capacity(object)))
-	if err != nil {
-		t.Fatal(err)
+	var changed, other []byte
+	for range 1000 {
+		var err error
+		if changed, err = c.Embed(object, random(c.Capacity(object))); err != nil {
+			t.Fatal(err)
+		}
+		if other = edit(bytes.Clone(changed)); other != nil {
+			break
+		}
 	}
-	other := edit(bytes.Clone(changed))
-	if bytes.Equal(other, changed) {
-		t.Fatal("the edit changes nothing")
+	if other == nil || bytes.Equal(other, changed) {
+		t.Fatalf("the edit changes nothing: %s", changed)
 	}
 	if got, err := c.Extract(object, other); !errors.Is(err, ErrForeign) {
 		t.Errorf("%s written in another way says %x, %v", kind, got, err)
@@ -30,15 +36,11 @@ func another(t *testing.T, kind string, object []byte, edit func([]byte) []byte)
 // Only what Embed makes is accepted, and no other object that says the same.
 func TestOtherWaysToWriteTheSame(t *testing.T) {
 	another(t, "application/json", []byte(`["`+hex.EncodeToString(random(32))+`"]`), bytes.ToUpper)
-	icon := disc(8)
-	for size := 9; len(icon)%3 == 0; size++ {
-		icon = disc(size)
-	}
-	css := []byte("a{background:url(data:image/png;base64," + base64.StdEncoding.EncodeToString(icon) + ")}")
+	css := []byte("a{background:url(data:image/png;base64," + base64.StdEncoding.EncodeToString(disc(8)) + ")}")
 	another(t, "text/css", css, func(changed []byte) []byte {
 		at := bytes.IndexByte(changed, '=') - 1 // some bits of this character say nothing
 		if at < 0 {
-			t.Fatalf("%s", changed)
+			return nil
 		}
 		const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 		changed[at] = alphabet[bytes.IndexByte([]byte(alphabet), changed[at])|1]
