@@ -102,6 +102,7 @@ $(VENV)/ready: eval/requirements.txt eval/requirements-dev.txt eval/pyproject.to
 eval-test: eval
 	$(VENV)/bin/ruff check eval
 	$(VENV)/bin/ruff format --check eval
+	cd eval && .venv/bin/mypy
 	cd eval && .venv/bin/pytest
 
 # After a change of eval/*.in: pins all that they lead to.

@@ -71,8 +71,8 @@ def _each(traces: Traces) -> dict[str, NDArray[np.float64]]:
     """(N,) packets, bytes, share of the bytes that went up, and seconds from first to last packet, of each trace."""
     n, owner = len(traces), traces.owner
     size = traces.size.astype(np.float64)
-    total = np.bincount(owner, np.abs(size), n)
-    up = np.bincount(owner, np.maximum(size, 0), n)
+    total = np.bincount(owner, np.abs(size), n).astype(np.float64, copy=False)
+    up = np.bincount(owner, np.maximum(size, 0), n).astype(np.float64, copy=False)
     some = traces.lengths > 0
     seconds = np.zeros(n)
     seconds[some] = traces.time[traces.offset[1:][some] - 1] - traces.time[traces.offset[:-1][some]]
@@ -95,7 +95,7 @@ def _median(values: NDArray[np.float64]) -> float:
     return float(np.median(values)) if len(values) else 0.0
 
 
-def _spread(values: NDArray[np.generic]) -> list[float]:
+def _spread(values: NDArray[np.number]) -> list[float]:
     return [float(v) for v in np.percentile(values, (5, 25, 50, 75, 95))] if len(values) else []
 
 

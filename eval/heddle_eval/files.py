@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import IO, TYPE_CHECKING, Any
 
 from heddle_eval.errors import EvalError
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def atomically(file: str | Path) -> Iterator[BinaryIO]:
+def atomically(file: str | Path) -> Iterator[IO[bytes]]:
     """Open a file that takes its name only once all was written; until then what was there stays.
 
     Raises

@@ -71,8 +71,8 @@ def r_precision(found: Rates, r: float = R) -> NDArray[np.float64]:
 
 def f1(precision: ArrayLike, recall: ArrayLike) -> NDArray[np.float64]:
     """Harmonic mean; 0 where either is 0 or, for want of positives, NaN."""
-    precision, recall = np.nan_to_num(np.asarray(precision, float)), np.nan_to_num(np.asarray(recall, float))
-    return np.nan_to_num(ratio(2 * precision * recall, precision + recall))
+    p, r = np.nan_to_num(np.asarray(precision, float)), np.nan_to_num(np.asarray(recall, float))
+    return np.nan_to_num(ratio(2 * p * r, p + r))
 
 
 def open_world(sums: NDArray[np.float64], r: float = R) -> dict[str, NDArray[np.float64]]:
@@ -192,7 +192,7 @@ def blocked(
     rows = np.ones((1, len(score))) if weight is None else weight
     ups, downs = _by_threshold(positive, score, rows)
     if not ups.shape[1]:
-        return np.full(len(rows), np.nan) if weight is not None else np.float64(np.nan)
+        return np.full(len(rows), np.nan) if weight is not None else np.asarray(np.nan)
     found = ratio(ups.cumsum(1), ups.sum(1, keepdims=True))
     # Rounding of the weights' sum must not cost a whole group of equal scores.
     at = (found >= tpr - 1e-12).argmax(1)

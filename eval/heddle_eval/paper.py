@@ -157,14 +157,14 @@ def plan(
     if preset not in whole["presets"]:
         raise EvalError("preset", f"there is no {preset!r}", f"there are {', '.join(whole['presets'])}")
     chosen_by = whole["presets"][preset]
-    limits = {
+    limits: dict[str, Any] = {
         "visits": chosen_by["visits"] if visits is None else visits,
         "unmonitored": chosen_by["unmonitored"] if unmonitored is None else unmonitored,
     }
     # What the user asks for by name is done whole.
     given = list(attacks)
     wanted = {a: chosen_by.get("only", {}).get(a) if not given else None for a in given or chosen_by["attacks"]}
-    own = {a: {"name": a, "settings": {}} for a in wanted if plugins.is_own(a)}
+    own: dict[str, dict[str, Any]] = {a: {"name": a, "settings": {}} for a in wanted if plugins.is_own(a)}
     whole = whole | {"attacks": whole["attacks"] | own}
     spec = spec | {"more": list(defences)}
     if unknown := [a for a in wanted if a not in whole["attacks"]]:
@@ -180,7 +180,7 @@ def plan(
             out.notes.append(f"{Path(file).name} was left out: {e}{f' ({e.hint})' if e.hint else ''}.")
             continue
         out.data.append(about)
-        learn = {"learn_file": str(train), "learn": digest(train)} if train else {}
+        learn: dict[str, Any] = {"learn_file": str(train), "learn": digest(train)} if train else {}
         base = Job(about.file, about.sha256, unmonitored_share=share, unseen=unseen, **limits, **learn)
         out.rows.append([_with_jobs(r, base, whole, spec, preset, out.seeds) for r in rows])
     out.notes = list(dict.fromkeys(out.notes))
@@ -218,7 +218,7 @@ def _rows(
     notes: list[str],
 ) -> Iterable[Row]:
     """Give the rows on a data set. ``attacks``: each with the defences that it is run on, or None for all."""
-    simulated = spec.get("recorded")
+    simulated: Any = spec.get("recorded")
     if data.split and not simulated:
         raise EvalError(data.file, "it was recorded split", "this one splits what was recorded whole")
     if simulated and not data.split:
@@ -309,7 +309,8 @@ def answer(plan: Plan, store: Store, measure: Callable[..., dict] = experiment.m
 
     """
     results = store.results(j.key for j in plan.jobs)
-    rows, claims = [], []
+    rows: list[Any] = []
+    claims: list[Any] = []
     for data, mine in zip(plan.data, plan.rows, strict=True):
         cells = [_cell(row, data, results, plan.spec["r"], measure) for row in mine]
         rows += cells
@@ -390,8 +391,10 @@ def curves(plan: Plan, store: Store) -> list[dict[str, Any]]:
             done = [results[j.key] for j in row.jobs if j.key in results]
             if not done:
                 continue
-            joined = [np.concatenate([getattr(x, k) for x in done]) for k in ("truth", "told", "confidence")]
-            points = metrics.curve(*joined, plan.spec["r"])
+            truth = np.concatenate([x.truth for x in done])
+            told = np.concatenate([x.told for x in done])
+            confidence = np.concatenate([x.confidence for x in done])
+            points = metrics.curve(truth, told, confidence, plan.spec["r"])
             some = np.unique(np.linspace(0, len(points.recall) - 1, min(200, len(points.recall))).astype(int))
             out.append(
                 {"data": data.name, "panel": row.panel, "row": row.words}

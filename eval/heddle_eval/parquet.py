@@ -13,7 +13,7 @@ from heddle_eval.errors import EvalError
 from heddle_eval.files import write_parquet
 from heddle_eval.traces import PER_PACKET, Traces, objects
 
-SCHEMA = {
+SCHEMA: dict[str, Any] = {
     "label": pl.String,
     "monitored": pl.Boolean,
     "load": pl.Int64,
@@ -123,7 +123,7 @@ def _traces(frame: pl.DataFrame, file: str) -> Traces:
     return Traces(
         time=flat["time_us"].to_numpy() / 1e6,
         size=flat["size"].to_numpy(),
-        dummy=flat["dummy"].to_numpy() if "dummy" in flat else np.zeros(lengths.sum(), bool),
+        dummy=flat["dummy"].to_numpy() if "dummy" in flat else np.zeros(len(flat["size"]), np.bool_),
         offset=np.concatenate([[0], np.cumsum(lengths.to_numpy(), dtype=np.int64)]),
         label=np.array([number[n] for n in frame["label"]], np.int32),
         load=frame["load"].to_numpy(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
+from typing import Any
 
 from heddle_eval.errors import EvalError
 
@@ -15,7 +16,7 @@ def is_own(name: str) -> bool:
     return bool(colon) and kind.isidentifier() and all(part.isidentifier() for part in module.split("."))
 
 
-def load(name: str, what: str, methods: tuple[str, ...]) -> type:
+def load(name: str, what: str, methods: tuple[str, ...]) -> Any:
     """Import the class that MODULE:CLASS names; the module may also lie in the working directory.
 
     Parameters

@@ -132,7 +132,7 @@ def _attack(name: str, seed: int) -> Any:
     from heddle_eval import attacks
 
     # A forest that a laptop trains in a second; with so few visits the published one tells no more.
-    light = {"forest": "extra", "trees": 200} if name == "k-fp" else {}
+    light: dict[str, Any] = {"forest": "extra", "trees": 200} if name == "k-fp" else {}
     return attacks.make(name, seed=seed, **light)
 
 

@@ -80,10 +80,8 @@ class Sweep:
         """Name each defence: those listed, then each combination of the splitting axes."""
         out = list(self.axes.get("defence", []))
         if any(a in self.axes for a in SPLITTING):
-            axes = [
-                self.axes.get(a, default)
-                for a, default in zip(SPLITTING, ([""], ["weighted"], ["50p"], [3]), strict=True)
-            ]
+            usual: list[list[Any]] = [[""], ["weighted"], ["50p"], [3]]
+            axes = [self.axes.get(a, default) for a, default in zip(SPLITTING, usual, strict=True)]
             for before, strategy, batch, paths in product(*axes):
                 split = f"split:{strategy},paths={paths},every={batch}"
                 out.append(f"{before} then {split}" if before else split)
@@ -128,7 +126,7 @@ def read(file: str | Path) -> Sweep:
     settings = said.get("settings", {})
     if left := [k for k, v in settings.items() if not isinstance(v, dict) or k not in axes.get("attack", [])]:
         raise EvalError(f"{file}: settings.{left[0]}", "that is no attack of this sweep", "write [settings.ATTACK]")
-    common = {
+    common: dict[str, Any] = {
         k.replace("-", "_"): float(said[k]) if SETTINGS[k] is float else said[k]
         for k in said
         if k not in ("data", "axes", "settings", "train", "train-visits")

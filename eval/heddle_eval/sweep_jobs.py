@@ -201,7 +201,7 @@ def compute(job: Job, traces: Traces | None = None, learn: Traces | None = None)
     elif job.world == "detect":
         measured = {s: getattr(metrics, s)(positive, result.score) for s in ("auc", "blocked")}
     else:
-        measured = {"accuracy": np.float64((result.truth == result.told).mean())}
+        measured = {"accuracy": np.asarray((result.truth == result.told).mean())}
     return {
         "key": job.key,
         **job.parameters,

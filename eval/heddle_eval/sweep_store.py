@@ -20,7 +20,7 @@ from heddle_eval.errors import EvalError
 from heddle_eval.experiment import Result
 from heddle_eval.files import write_parquet
 
-SCHEMA = {
+SCHEMA: dict[str, Any] = {
     "key": pl.String,
     "file": pl.String,
     "data": pl.String,
@@ -117,7 +117,7 @@ class Store:
         columns = ["key", "world", *_LISTS, "train", "train_loads", "fit_s", "predict_s"]
         out = {}
         for row in self.frame(columns, keys).iter_rows(named=True):
-            lists = {c: pl.Series(row.pop(c) or [], dtype=SCHEMA[c].inner).to_numpy() for c in _LISTS}  # type: ignore[attr-defined]
+            lists: dict[str, Any] = {c: pl.Series(row.pop(c) or [], dtype=SCHEMA[c].inner).to_numpy() for c in _LISTS}
             lists["scores"] = lists["scores"].reshape(len(lists["load"]), len(lists["classes"]))
             key = row.pop("key")
             out[key] = Result(**lists, **row)

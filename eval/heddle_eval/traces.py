@@ -213,7 +213,7 @@ class Traces:
     def __iter__(self) -> Iterator[Trace]:
         return (self.trace(i) for i in range(len(self)))
 
-    def __getitem__(self, which: ArrayLike | slice) -> Traces:
+    def __getitem__(self, which: NDArray[np.int_] | NDArray[np.bool_] | Sequence[int] | slice) -> Traces:
         """Those traces, in that order: by indices, by a mask, or by a slice. Classes keep their numbers."""
         index = np.arange(len(self))[which]
         if index.ndim != 1:
@@ -221,6 +221,7 @@ class Traces:
         lengths = self.lengths[index]
         offset = np.concatenate([[0], np.cumsum(lengths)])
         packets = np.arange(offset[-1]) + np.repeat(self.offset[index] - offset[:-1], lengths)
+        columns: dict[str, Any] = {k: None if (v := getattr(self, k)) is None else v[packets] for k in PER_PACKET}
         return replace(
             self,
             time=self.time[packets],
@@ -231,7 +232,7 @@ class Traces:
             load=self.load[index],
             path=self.path[index],
             first=None if self.first is None else self.first[index],
-            **{k: None if (v := getattr(self, k)) is None else v[packets] for k in PER_PACKET},
+            **columns,
         )
 
     @staticmethod
@@ -245,16 +246,13 @@ class Traces:
             if other.names != first.names or (other.monitored != first.monitored).any():
                 raise EvalError("traces", "data sets of different classes cannot be joined")
         ends = np.cumsum([0, *(p.offset[-1] for p in parts)])
+        joined: dict[str, Any] = {
+            k: None if any(getattr(p, k) is None for p in parts) else np.concatenate([getattr(p, k) for p in parts])
+            for k in ("time", "size", "dummy", "label", "load", "path", *BARE)
+        }
         return replace(
             first,
-            **{
-                k: np.concatenate([getattr(p, k) for p in parts])
-                for k in ("time", "size", "dummy", "label", "load", "path")
-            },
-            **{
-                k: None if any(getattr(p, k) is None for p in parts) else np.concatenate([getattr(p, k) for p in parts])
-                for k in BARE
-            },
+            **joined,
             offset=np.concatenate([[0], *(p.offset[1:] + e for p, e in zip(parts, ends, strict=False))]),
         )
 
@@ -284,7 +282,7 @@ class Traces:
         first = None
         if self.first is not None:
             first = objects(self.first[i][c : c + 1] for i, c in zip(of, number, strict=True))
-        columns = {k: None if (v := getattr(self, k)) is None else v[order] for k in PER_PACKET[1:]}
+        columns: dict[str, Any] = {k: None if (v := getattr(self, k)) is None else v[order] for k in PER_PACKET[1:]}
         return replace(
             self,
             time=self.time[order],

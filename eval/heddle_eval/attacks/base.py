@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +12,17 @@ from heddle_eval.traces import Traces
 
 
 class Attack(Protocol):
-    """A scikit-learn classifier whose samples are traces; each is also a ``BaseEstimator`` with ``get_params``."""
+    """A scikit-learn classifier whose samples are traces; each is also a ``BaseEstimator``."""
 
     classes_: NDArray[np.int_]
+
+    def get_params(self) -> dict[str, Any]:
+        """Give the parameters by name."""
+        ...
+
+    def set_params(self, **parameters: Any) -> Self:
+        """Change some of them."""
+        ...
 
     def fit(self, X: Traces, y: NDArray[np.int_]) -> Self:
         """Learn from N traces and their (N,) classes."""
@@ -41,6 +49,6 @@ def checked(X: Traces, y: NDArray[np.int_]) -> tuple[NDArray[np.int_], NDArray[n
 class FromProba:
     """Predicts the class of the highest confidence."""
 
-    def predict(self, X: Traces) -> NDArray[np.int_]:
+    def predict(self: Attack, X: Traces) -> NDArray[np.int_]:
         """(N,) most likely class of each trace."""
         return self.classes_[self.predict_proba(X).argmax(1)]

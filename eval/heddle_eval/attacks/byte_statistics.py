@@ -58,6 +58,9 @@ def statistics(traces: Traces, packets: int) -> NDArray[np.float64]:
     gives 0.
     """
     traces.needs("byte-statistics", "payload", "entropy", "printable")
+    assert traces.payload is not None
+    assert traces.entropy is not None
+    assert traces.printable is not None
     out = np.zeros((len(traces), 4))
     most = np.minimum(8, np.log2(np.maximum(traces.payload, 2)))
     for side, sign in enumerate((1, -1)):
@@ -67,6 +70,6 @@ def statistics(traces: Traces, packets: int) -> NDArray[np.float64]:
         some &= rank < packets
         owner, weight = traces.owner[some], traces.payload[some].astype(float)
         total = np.maximum(np.bincount(owner, weight, len(traces)), 1)
-        for place, values in enumerate((traces.entropy / most, traces.printable)):
-            out[:, 2 * side + place] = np.bincount(owner, weight * values[some], len(traces)) / total
+        out[:, 2 * side] = np.bincount(owner, weight * (traces.entropy / most)[some], len(traces)) / total
+        out[:, 2 * side + 1] = np.bincount(owner, weight * traces.printable[some], len(traces)) / total
     return out

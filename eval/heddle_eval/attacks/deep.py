@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,9 @@ from heddle_eval.attacks.backend import keras
 from heddle_eval.attacks.base import FromProba, checked
 from heddle_eval.errors import EvalError
 from heddle_eval.traces import Traces
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 TRACES_AT_ONCE = 4096
 
@@ -73,12 +76,13 @@ class Deep(FromProba, ClassifierMixin, BaseEstimator, ABC):
         self._prepare(X)
         with Reporter(self) as report:
             self.state_, self.history_ = training.train(self, self.inputs(X), codes.astype(np.int32), X.load, report)
-        self.state_ = training.State(*([np.asarray(a) for a in part] for part in self.state_[:2]), [])
+        weights, other = ([np.asarray(a) for a in part] for part in self.state_[:2])
+        self.state_ = training.State(weights, other, [])
         return self
 
     def predict_proba(self, X: Traces) -> NDArray[np.float64]:
         """Give an (N, classes) matrix of confidence; each row sums to 1."""
-        logits = [np.empty((0, len(self.classes_)))]
+        logits = [np.empty((0, len(self.classes_)), np.float32)]
         if len(X):
             program = training.program(self, len(self.classes_))
         for start in range(0, len(X), TRACES_AT_ONCE):
@@ -122,7 +126,7 @@ class Reporter:
 
     def __init__(self, attack: Deep) -> None:
         self.attack = attack
-        self.bar = None
+        self.bar: Progress | None = None
 
     def __enter__(self) -> Self:
         if self.attack.progress is True:

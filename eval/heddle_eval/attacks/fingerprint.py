@@ -49,4 +49,5 @@ class Fingerprint(Rule):
 
     def _of(self, X: Traces) -> list[list[str]]:
         X.needs(type(self).__name__, "first")
+        assert X.first is not None
         return [[self.fingerprint(up) for up, _ in connections] for connections in X.first]

@@ -134,7 +134,7 @@ def _commonest(values: NDArray[np.generic]) -> float:
     return float(np.unique(values, return_counts=True)[1].max() / len(values)) if len(values) else -1.0
 
 
-def _spread(name: str, values: NDArray[np.generic]) -> dict[str, float]:
+def _spread(name: str, values: NDArray[np.number]) -> dict[str, float]:
     found = np.quantile(values, (0.1, 0.5, 0.9)) if len(values) else (-1.0, -1.0, -1.0)
     quantiles = dict(zip(("10 %", "median", "90 %"), map(float, found), strict=True))
     spread = {"mean": _mean(values), "deviation": float(values.std()) if len(values) else -1.0}

@@ -88,7 +88,8 @@ def _columns(traces: Traces, sizes: bool) -> list[NDArray[np.float64]]:
     columns += [o.mean for o in order] + [o.std for o in order]
     columns += [c / np.maximum(counts[2], 1) for c in counts[:2]]
     columns += [chunks.pieces(PIECES), seconds.pieces(SECONDS)]
-    columns += [chunks.sum, seconds.sum, sum(gap_stats), sum(time_stats), sum(counts), chunks.head(LEADING)]
+    columns += [chunks.sum, seconds.sum, *(sum(c, start=np.zeros(n)) for c in (gap_stats, time_stats, counts))]
+    columns += [chunks.head(LEADING)]
     return columns + _sizes(traces, inward) if sizes else columns
 
 

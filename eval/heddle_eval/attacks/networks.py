@@ -7,14 +7,16 @@ and of the dropout; without one all weights are 0, which is quick and enough to 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from heddle_eval.attacks.backend import keras
 
-layers, ops = keras.layers, keras.ops
-Tensor = keras.KerasTensor
+Tensor: TypeAlias = keras.KerasTensor
+layers: Any = keras.layers
+ops: Any = keras.ops
 
 
 BELL = 0.8796256610342398
@@ -102,7 +104,7 @@ def df(length: int, classes: int, width: float = 1, seed: int | None = 0) -> ker
     return keras.Model(inputs, layers.Dense(classes, kernel_initializer=draw.glorot(), name="logits")(x))
 
 
-class LocalResponseNormalization(layers.Layer):
+class LocalResponseNormalization(keras.layers.Layer):
     """Divides by (1 + alpha * sum of squares over neighbouring channels) ^ beta (Krizhevsky et al., NIPS 2012)."""
 
     def __init__(self, radius: int = 5, alpha: float = 1e-4, beta: float = 0.75, **kwargs: object) -> None:

@@ -64,7 +64,7 @@ class Ragged:
     @cached_property
     def sum(self) -> NDArray[np.float64]:
         """(N,) sum of each row."""
-        return np.bincount(self.owner, self.values, len(self.counts))
+        return np.bincount(self.owner, self.values, len(self.counts)).astype(np.float64, copy=False)
 
     @cached_property
     def mean(self) -> NDArray[np.float64]:
@@ -108,4 +108,4 @@ class Ragged:
         # The last piece whose beginning is not behind the value: floor(((p + 1) * number - 1) / n).
         piece = ((self.position + 1) * number - 1) // np.maximum(counts, 1)
         flat = np.bincount(self.owner * number + piece, self.values, len(self.counts) * number)
-        return flat.reshape(len(self.counts), number)
+        return flat.reshape(len(self.counts), number).astype(np.float64, copy=False)

@@ -43,6 +43,9 @@ def first_packets(traces: Traces, what: str) -> Iterator[tuple[int, bytes]]:
     """Give the trace, and the first packet that the client sent with payload, of each connection that has one."""
     traces.needs(what, "connection", "payload", "first")
     for i, trace in enumerate(traces):
+        assert trace.connection is not None
+        assert trace.payload is not None
+        assert trace.first is not None
         sent = (trace.size > 0) & (trace.payload > 0)
         numbers, at = np.unique(trace.connection[sent], return_index=True)
         for number, length in zip(numbers, trace.payload[sent][at], strict=True):

@@ -72,6 +72,7 @@ class TorDetector(Rule, ClassifierMixin, BaseEstimator):
         X.needs("tor-detector", "payload")
         out = []
         for trace in X:
+            assert trace.payload is not None
             some = trace.payload > 0
             hit = (trace.payload[some] == self.length_).astype(float)
             out.append((lfilter([1 - self.weight], [1, -self.weight], hit), trace.time[some]))
@@ -81,6 +82,7 @@ class TorDetector(Rule, ClassifierMixin, BaseEstimator):
 def characteristic(traces: Traces, positive: NDArray[np.bool_]) -> int:
     """Length of payload whose share of the packets with payload differs most between the positives and the others."""
     traces.needs("tor-detector", "payload")
+    assert traces.payload is not None
     some = traces.payload > 0
     mine = positive[traces.owner][some]
     lengths, place = np.unique(traces.payload[some], return_inverse=True)

@@ -246,7 +246,7 @@ class Run:
         if recipe.checkpoint:
             digest = hashlib.blake2b(json.dumps([type(recipe).__qualname__, recipe.identity()]).encode(), digest_size=8)
             for array in (*inputs, codes, load):
-                digest.update(np.ascontiguousarray(array))
+                digest.update(np.ascontiguousarray(array).data)
             run.file = Path(recipe.checkpoint) / f"{type(recipe).__name__.lower()}-{digest.hexdigest()}.npz"
             if run.file.exists():
                 run._load()
@@ -275,16 +275,18 @@ class Run:
     def _save(self) -> None:
         # What is over needs only its best state.
         states = {"best": self.best} if self.done else {"best": self.best, "state": self.state}
-        arrays = {
+        arrays: dict[str, Any] = {
             f"{name}/{part}/{i}": np.asarray(a)
             for name, state in states.items()
             for part, values in state._asdict().items()
             for i, a in enumerate(values)
         }
+        assert self.file is not None
         with atomically(self.file) as out:
             np.savez(out, history=json.dumps(self.history), **arrays)
 
     def _load(self) -> None:
+        assert self.file is not None
         try:
             with np.load(self.file) as stored:
                 self.history = json.loads(str(stored["history"]))

@@ -114,13 +114,17 @@ def attack(
             traces = observe(traces, see, np.random.default_rng([seed, 0x5EE]))
         return traces
 
+    tested = data or test
+    assert tested is not None
     trained: list[Any] = []
+    what: dict[str, Any] = {"world": world, "seed": seed}
     if folds:
-        results, trained = experiment.folds(seen_of(data), chosen, folds, world=world, seed=seed)
+        results, trained = experiment.folds(seen_of(tested), chosen, folds, **what)
     else:
         learn = seen_of(train) if train else None
-        options = {"world": world, "seed": seed, "unseen": unseen, "learn_visits": train_visits}
-        results = [experiment.run(seen_of(test or data), chosen, learn=learn, **options)]
+        results = [
+            experiment.run(seen_of(tested), chosen, learn=learn, unseen=unseen, learn_visits=train_visits, **what)
+        ]
     found = results[0]
     measures = experiment.measure(results, r)
     extra = _detection(chosen, results, trained, png) if world == "detect" else {}
@@ -250,9 +254,9 @@ def attacks(
     """
     from heddle_eval.attacks import PRESETS, about, make, names
 
-    rows = []
+    rows: list[dict[str, Any]] = []
     for name in names():
-        presets = {}
+        presets: dict[str, Any] = {}
         for preset in PRESETS:
             made = make(name, preset)
             weights = made.parameters(classes) if hasattr(made, "parameters") else None

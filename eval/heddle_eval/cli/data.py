@@ -106,7 +106,7 @@ def import_(
     from heddle_eval import importers, parquet
     from heddle_eval.describe import summary
 
-    options = {
+    options: dict[str, Any] = {
         "label": label,
         "unmonitored": tuple(unmonitored or ()),
         "filter": filter_,

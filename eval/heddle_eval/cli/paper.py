@@ -247,9 +247,20 @@ def _plan(
     """List what has to be done, by the options that all papers' verbs have."""
     from heddle_eval import paper
 
-    limits = {"visits": visits, "unmonitored": unmonitored, "unseen": unseen, "unmonitored_share": share}
-    limits |= {"train": train or "", "defences": defences or ()}
-    return paper.plan(kind, name, data or (), preset=preset, seeds=seeds, attacks=attacks or (), **limits)
+    return paper.plan(
+        kind,
+        name,
+        data or (),
+        preset=preset,
+        seeds=seeds,
+        attacks=attacks or (),
+        visits=visits,
+        unmonitored=unmonitored,
+        unseen=unseen,
+        unmonitored_share=share,
+        train=train or "",
+        defences=defences or (),
+    )
 
 
 def _done(plan: Plan | steg.Plan, results: Path, jobs: int, on: str, dry_run: bool, as_json: bool) -> Store | None:

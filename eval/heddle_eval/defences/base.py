@@ -19,3 +19,7 @@ class Defence(Protocol):
         as dummies. Loads, labels and names stay.
         """
         ...
+
+    def describe(self) -> str:
+        """Say in a line what it is, and what it hides."""
+        ...

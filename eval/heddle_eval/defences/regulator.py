@@ -99,7 +99,7 @@ class RegulaTor(Spelled):
             made[~made] = down.dummy[down.offset[rows[real]] + sent[rows[real]]]
             out.append((rows[went], now[rows[went]], made))
             sent[rows[real]] += 1
-        return tuple(np.concatenate(c) for c in zip(*out, strict=True))
+        return joined(out)
 
     def _first(self, down: _Flow, rows: NDArray[np.int64], moment: NDArray[np.float64]) -> Packets:
         return rows, moment[rows], down.dummy[down.offset[:-1][rows]]
@@ -122,11 +122,17 @@ class RegulaTor(Spelled):
             late = slots.take(rows, up.time[packet], self.cap, up.dummy[packet])
             alone.append((rows[late], up.time[packet[late]] + self.cap, up.dummy[packet[late]]))
         scheduled = (slots.owner, slots.time, slots.dummy)
-        return tuple(np.concatenate(c) for c in zip(scheduled, *alone, strict=True))
+        return joined([scheduled, *alone])
 
 
 Packets = tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.bool_]]
 """Owner, seconds and dummy of each."""
+
+
+def joined(parts: list[Packets]) -> Packets:
+    """All of them, one after another."""
+    owner, time, dummy = zip(*parts, strict=True)
+    return np.concatenate(owner), np.concatenate(time), np.concatenate(dummy)
 
 
 class _Sorted:
@@ -183,4 +189,4 @@ def _steady(moment: NDArray[np.float64], gap: float, some: NDArray[np.bool_]) ->
     """Dummies at even times from 0, before the first surge."""
     counts = np.where(some, (moment / gap).astype(np.int64), 0)
     owner = np.repeat(np.arange(len(moment)), counts)
-    return owner, within(counts) * gap, np.ones(len(owner), bool)
+    return owner.astype(np.int64, copy=False), (within(counts) * gap).astype(np.float64), np.ones(len(owner), bool)

@@ -95,12 +95,12 @@ class Spelled:
         mine = {f.name: getattr(self, f.name) for f in fields(self)}
         plain = {f.name: f.default for f in fields(self)}
         # The preset that leaves the least to say; the first one where several do.
-        least = min(
-            ({"preset": p, "rest": {k: v for k, v in mine.items() if (plain | s)[k] != v}} for p, s in self._all()),
-            key=lambda c: len(c["rest"]),
+        preset, rest = min(
+            ((p, {k: v for k, v in mine.items() if (plain | s)[k] != v}) for p, s in self._all()),
+            key=lambda c: len(c[1]),
         )
-        keys = [f"{k.replace('_', '-')}={_shown(v)}" for k, v in least["rest"].items()]
-        words = ",".join([*([least["preset"]] if least["preset"] else []), *keys])
+        keys = [f"{k.replace('_', '-')}={_shown(v)}" for k, v in rest.items()]
+        words = ",".join([*([preset] if preset else []), *keys])
         # What is MODULE:CLASS has its colon already.
         return f"{self.name}{',' if ':' in self.name else ':'}{words}" if words else self.name
 

@@ -48,7 +48,7 @@ def read_flat(sources: Sequence[Source], options: Options, report: Report) -> It
     for done, source in enumerate(sources):
         what = str(source.file)
         a = _open(source.file, _FLAT, ("names",))
-        y, n, t, s = (a[k] for k in _FLAT)
+        y, n, t, s = (np.asarray(a[k]) for k in _FLAT)
         if any(v.ndim != 1 for v in (y, n, t, s)) or len(y) != len(n) or len(t) != len(s):
             raise EvalError(what, "the arrays y, n, t and s do not fit each other")
         if (n < 0).any() or int(n.sum()) != len(t):
@@ -124,7 +124,7 @@ def _signed(row: NDArray[np.float64], where: str, report: Report) -> tuple[NDArr
     return np.abs(row), np.signbit(row)
 
 
-def _plain(row: NDArray[np.generic], where: str) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+def _plain(row: NDArray[np.number], where: str) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     if not np.isin(row, (-1, 1)).all():
         raise EvalError(where, "a direction is neither 1 nor -1")
     return np.zeros(len(row)), row < 0

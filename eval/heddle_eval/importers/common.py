@@ -271,9 +271,9 @@ def _seconds(time: NDArray[np.generic], begin: Any) -> NDArray[np.float64]:
     return since / 1e9 if np.issubdtype(time.dtype, np.integer) else since.astype(np.float64)
 
 
-def in_rows(traces: Iterable[Piece], paths: int) -> Iterator[Piece]:
+def in_rows(traces: Iterable[Piece | Bad], paths: int) -> Iterator[Piece | Bad]:
     """Give each ``paths`` traces in a row one load, and their place in the row for a path."""
     for i, piece in enumerate(traces):
-        if paths > 1:
+        if paths > 1 and isinstance(piece, Piece):
             piece.load, piece.path = (piece.where.split(":")[0], i // paths), str(i % paths)
         yield piece

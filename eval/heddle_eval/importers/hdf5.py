@@ -55,7 +55,7 @@ def _rows(file: Any, what: str, options: Options) -> Iterator[Piece | Bad]:
 def _chosen(labels: NDArray[np.void], what: str, options: Options) -> NDArray[np.bool_]:
     if not options.protocol:
         return np.ones(len(labels), bool)
-    if "protocol" not in labels.dtype.names:
+    if "protocol" not in (labels.dtype.names or ()):
         raise EvalError(what, "it does not tell protocols apart", "leave --protocol out")
     kept = labels["protocol"] == options.protocol.encode()
     if not kept.any():
@@ -65,10 +65,10 @@ def _chosen(labels: NDArray[np.void], what: str, options: Options) -> NDArray[np
 
 
 def _class(label: np.void) -> tuple[str, bool]:
-    if "class" not in label.dtype.names:
+    if "class" not in (label.dtype.names or ()):
         return label["url"].decode("utf-8", "replace"), True
     number = int(label["class"])
     if number >= 0:
         return str(number), True
-    group = int(label["group"]) if "group" in label.dtype.names else 0
+    group = int(label["group"]) if "group" in (label.dtype.names or ()) else 0
     return f"unmonitored{group}" if group else "unmonitored", False
