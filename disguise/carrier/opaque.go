@@ -5,6 +5,7 @@ import (
 	"compress/flate"
 	"encoding/base64"
 	"encoding/hex"
+	"sync"
 )
 
 // encoding is what [base64.Encoding] offers.
@@ -140,11 +141,19 @@ func looksRandom(text []byte, code encoding) bool {
 		return false
 	}
 	var packed bytes.Buffer
-	w, _ := flate.NewWriter(&packed, flate.BestSpeed)
+	w := compressors.Get().(*flate.Writer)
+	defer compressors.Put(w)
+	w.Reset(&packed)
 	w.Write(decoded) //nolint:errcheck // a buffer takes all
 	w.Close()
 	return packed.Len() >= len(decoded)
 }
+
+// compressors keeps them, since each has more than half a megabyte of tables.
+var compressors = sync.Pool{New: func() any {
+	w, _ := flate.NewWriter(nil, flate.BestSpeed)
+	return w
+}}
 
 // once leaves out slots whose text is elsewhere in the object too, where something may depend on it. What counts is their longest part
 // of letters and digits.
