@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/netip"
 	"slices"
+	"time"
 )
 
 // Conversation holds the data of one TCP connection, reassembled from a capture.
@@ -14,7 +15,24 @@ type Conversation struct {
 	Client, Server netip.AddrPort
 	// Up is the client's data and Down the server's, each up to the first gap in the capture.
 	Up, Down []byte
-	Subflow  *Subflow // its role in an MPTCP connection, see [Connections]; nil for plain TCP
+	// UpAt and DownAt tell when the data came, in its order.
+	UpAt, DownAt []Arrival
+	Subflow      *Subflow // its role in an MPTCP connection, see [Connections]; nil for plain TCP
+}
+
+// Arrival is a part of the data that came at once. It ends before the byte End of the data.
+type Arrival struct {
+	End int
+	At  time.Time
+}
+
+// ArrivalOf returns when a byte came, or the zero time if it did not.
+func ArrivalOf(all []Arrival, at int) time.Time {
+	i, _ := slices.BinarySearchFunc(all, at+1, func(a Arrival, end int) int { return a.End - end })
+	if i == len(all) {
+		return time.Time{}
+	}
+	return all[i].At
 }
 
 // maxConversations and maxConversationBytes bound what [Conversations] keeps.
@@ -37,12 +55,12 @@ func Conversations(r io.Reader) (all []Conversation, stopped string, err error) 
 		if !ok || p.protocol != protocolTCP {
 			continue
 		}
-		if stopped = a.add(p); stopped != "" {
+		if stopped = a.add(p, c.info.Timestamp); stopped != "" {
 			break
 		}
 	}
 	for _, f := range a.order {
-		f.Up, f.Down = f.up.bytes, f.down.bytes
+		f.Up, f.UpAt, f.Down, f.DownAt = f.up.bytes, f.up.arrivals, f.down.bytes, f.down.arrivals
 		all = append(all, f.Conversation)
 	}
 	return all, cmp.Or(stopped, source.stopped), nil
@@ -62,7 +80,7 @@ type assembly struct {
 }
 
 // add takes one TCP segment. It returns a reason once there is too much to keep.
-func (a *assembler) add(p decoded) (stopped string) {
+func (a *assembler) add(p decoded, at time.Time) (stopped string) {
 	key, back := [2]netip.AddrPort{p.source, p.destination}, [2]netip.AddrPort{p.destination, p.source}
 	f, up := a.flows[key], true
 	if p.syn && !p.ack && (f == nil || f.up.next != p.sequence+1) { // also if a port is reused
@@ -89,20 +107,24 @@ func (a *assembler) add(p decoded) (stopped string) {
 	if !half.open || len(p.payload) == 0 {
 		return ""
 	}
+	had := len(half.bytes)
 	a.held += int64(len(p.payload))
 	if a.held > maxConversationBytes {
 		return fmt.Sprintf("its TCP connections carry more than %d MiB", maxConversationBytes>>20)
 	}
-	half.add(p.sequence, p.payload)
+	if half.add(p.sequence, p.payload); len(half.bytes) > had {
+		half.arrivals = append(half.arrivals, Arrival{len(half.bytes), at})
+	}
 	return ""
 }
 
 // halfStream is one direction of a connection.
 type halfStream struct {
-	open  bool
-	next  uint32 // sequence number of the byte after bytes
-	bytes []byte
-	early []earlySegment // behind a gap, in order of arrival
+	open     bool
+	next     uint32 // sequence number of the byte after bytes
+	bytes    []byte
+	arrivals []Arrival
+	early    []earlySegment // behind a gap, in order of arrival
 }
 
 type earlySegment struct {

@@ -97,3 +97,13 @@ func TestConversationsOfADamagedCapture(t *testing.T) {
 		t.Error("text was read as a capture")
 	}
 }
+
+func TestArrivalOf(t *testing.T) {
+	at := func(second int) time.Time { return time.Unix(int64(second), 0) }
+	all := []Arrival{{End: 3, At: at(1)}, {End: 4, At: at(2)}}
+	for offset, want := range []time.Time{at(1), at(1), at(1), at(2), {}, {}} {
+		if got := ArrivalOf(all, offset); !got.Equal(want) {
+			t.Errorf("byte %d came at %v, want %v", offset, got, want)
+		}
+	}
+}

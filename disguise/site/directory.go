@@ -2,7 +2,6 @@ package site
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"net/http"
@@ -27,7 +26,7 @@ func ReadDirectory(name, origin string) (*Site, Skipped, error) {
 		return nil, nil, err
 	}
 	defer root.Close()
-	b := &builder{site: &Site{Origin: origin}, skipped: Skipped{}, objects: map[string]int{}, pages: map[string]*visit{}}
+	b := newBuilder(origin)
 	err = fs.WalkDir(root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
@@ -65,7 +64,7 @@ func (b *builder) file(root *os.Root, name string) error {
 		return err
 	}
 	if len(body) > MaxBody {
-		b.skipped[fmt.Sprintf("larger than %d MiB", MaxBody>>20)]++
+		b.skipped[tooLarge]++
 		return nil
 	}
 	target := (&url.URL{Path: "/" + name}).EscapedPath()

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"mime"
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -16,6 +17,8 @@ import (
 
 // Skipped counts what an import left out, by reason.
 type Skipped map[string]int
+
+var tooLarge = fmt.Sprintf("larger than %d MiB", MaxBody>>20)
 
 // maxHAR is the most bytes of an HTTP archive, in which bodies are in base64.
 const maxHAR = 512 << 20
@@ -30,9 +33,10 @@ type (
 		Timings  struct{ Wait, Receive float64 }
 	}
 	harRequest  struct{ Method, URL string }
+	harHeader   struct{ Name, Value string }
 	harResponse struct {
 		Status  int
-		Headers []struct{ Name, Value string }
+		Headers []harHeader
 		Content struct{ MimeType, Text, Encoding string }
 		Body    int64 `json:"bodySize"`
 	}
@@ -43,7 +47,7 @@ type (
 func ReadHAR(r io.Reader, origin string) (*Site, Skipped, error) {
 	limited := &io.LimitedReader{R: r, N: maxHAR + 1}
 	decoder := json.NewDecoder(limited)
-	b := &builder{site: &Site{Origin: origin}, skipped: Skipped{}, objects: map[string]int{}, pages: map[string]*visit{}}
+	b := newBuilder(origin)
 	err := eachEntry(decoder, b.entry)
 	switch {
 	case limited.N <= 0:
@@ -109,6 +113,10 @@ type builder struct {
 	bytes   int64
 }
 
+func newBuilder(origin string) *builder {
+	return &builder{site: &Site{Origin: origin}, skipped: Skipped{}, objects: map[string]int{}, pages: map[string]*visit{}}
+}
+
 type visit struct {
 	page  Page
 	began time.Time
@@ -126,6 +134,14 @@ func (b *builder) entry(e *harEntry) error {
 	if originOf(target) != b.site.Origin {
 		b.skipped["of another origin"]++
 		return nil
+	}
+	if e.Response.Status == http.StatusNotModified {
+		number, found := b.objects[e.Request.Method+" "+target.RequestURI()]
+		if !found {
+			b.skipped["that the browser had in its cache"]++
+			return nil
+		}
+		return b.load(e, number)
 	}
 	o, why := e.object(target)
 	if why != "" {
@@ -207,7 +223,7 @@ func (e *harEntry) object(target *url.URL) (o *Object, why string) {
 		o.Body = body
 	}
 	if len(o.Body) > MaxBody {
-		return nil, fmt.Sprintf("larger than %d MiB", MaxBody>>20)
+		return nil, tooLarge
 	}
 	if len(o.Body) == 0 && e.Response.Body > 0 {
 		return nil, "without the body"

@@ -7,6 +7,8 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"maps"
+	"os"
 	"slices"
 	"strings"
 )
@@ -27,6 +29,24 @@ const (
 	clientTraffic   = "CLIENT_TRAFFIC_SECRET_0"
 	serverTraffic   = "SERVER_TRAFFIC_SECRET_0"
 )
+
+// ReadFiles reads key logs. Errors name the file.
+func ReadFiles(names ...string) (Keys, error) {
+	all := Keys{}
+	for _, name := range names {
+		file, err := os.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		keys, err := ReadKeys(file)
+		file.Close()
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		maps.Copy(all, keys)
+	}
+	return all, nil
+}
 
 // ReadKeys reads a key log: lines of a label, the client random and a secret, both in hexadecimal. It skips comments
 // and unused labels. Errors name the line and never contain it.

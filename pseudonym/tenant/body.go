@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"heddle/internal/contentcoding"
 	"heddle/pseudonym/tenant/page"
 )
 
@@ -131,9 +132,10 @@ func (h *handler) pages(r *http.Response, host *page.Host) error {
 	if change == nil {
 		return nil
 	}
-	encoding, decode, err := decoderOf(r.Header)
+	// Some servers send an encoding that nobody asked for.
+	encoding, decode, err := contentcoding.Of(r.Header.Values("Content-Encoding"))
 	if err != nil {
-		return err
+		return fmt.Errorf("it sends a page in %w", err)
 	}
 	// The site's server was asked for one encoding, or none, as the client wants it.
 	packs := encoding != "" && r.Request.Header.Get("Accept-Encoding") == gzipped
@@ -159,7 +161,7 @@ func (h *handler) pages(r *http.Response, host *page.Host) error {
 }
 
 // recode changes content, which decode unpacks. It packs it again fast, since this is done for each request.
-func recode(w io.Writer, r io.Reader, decode decoder, packs bool, change changer) error {
+func recode(w io.Writer, r io.Reader, decode contentcoding.Decoder, packs bool, change changer) error {
 	in, err := decode(r)
 	if err != nil {
 		return fmt.Errorf("a page cannot be unpacked: %w", err)

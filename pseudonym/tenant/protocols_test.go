@@ -21,6 +21,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 	"golang.org/x/net/websocket"
 
+	"heddle/internal/contentcoding"
 	"heddle/internal/polltest"
 	"heddle/pseudonym/mutual"
 )
@@ -155,7 +156,11 @@ func TestPagesLeaveAtOnce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		body, err := decoders[r.Header.Get("Content-Encoding")](r.Body)
+		_, decode, err := contentcoding.Of(r.Header.Values("Content-Encoding"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := decode(r.Body)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -109,3 +109,25 @@ func TestMistakes(t *testing.T) {
 		t.Errorf("a failure replaced the file: %v", err)
 	}
 }
+
+// A capture of HTTPS becomes a site by the keys of its connections.
+func TestSiteOfACapture(t *testing.T) {
+	const capture, keys = "../../../disguise/site/testdata/http2.pcap", "../../../disguise/site/testdata/http2.keys"
+	out := filepath.Join(t.TempDir(), "site.db")
+	for _, c := range []struct {
+		args []string
+		code int
+		said string
+	}{
+		{[]string{capture, "--keylog", keys, "--out", out}, cli.ExitOK, out + ": 3 pages, 7 objects, "},
+		{[]string{capture, "--out", out}, cli.ExitFailure, "skipped 2 objects or more, of connections that no key log opens\n"},
+		{[]string{capture, "--out", out}, cli.ExitFailure, "HTTPS needs --keylog"},
+		{[]string{capture, "--keylog", keys + "x"}, cli.ExitFailure, "http2.keysx"},
+	} {
+		var said bytes.Buffer
+		code := heddle.Run(t.Context(), append([]string{"disguise", "site", "import"}, c.args...), nil, &said, &said)
+		if code != c.code || !strings.Contains(said.String(), c.said) {
+			t.Errorf("%q: exit %d: %s", c.args, code, &said)
+		}
+	}
+}

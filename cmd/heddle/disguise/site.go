@@ -14,6 +14,8 @@ import (
 	"heddle/cmd/heddle/internal/cli"
 	"heddle/disguise/site"
 	"heddle/internal/text"
+	"heddle/observe"
+	"heddle/observe/decrypt"
 	"heddle/path"
 )
 
@@ -33,23 +35,30 @@ hide payload in its objects. Bridge and client need the same file.`,
 }
 
 type siteFlags struct {
-	Out    string `flag:"out" help:"the <FILE> to write" complete:"file"`
-	Origin string `flag:"origin" help:"the <ORIGIN> of the site, such as https://www.example\n(default: that of the first page of a HAR)"`
-	About  string `flag:"about" help:"<TEXT> on where the site is from"`
+	KeyLog []string `flag:"keylog" help:"the <FILE> of TLS secrets (SSLKEYLOGFILE) that opens the\nconnections of a capture; may be repeated" complete:"file"`
+	Out    string   `flag:"out" help:"the <FILE> to write" complete:"file"`
+	Origin string   `flag:"origin" help:"the <ORIGIN> of the site, such as https://www.example\n(default: that of the first page of a HAR or a capture)"`
+	About  string   `flag:"about" help:"<TEXT> on where the site is from"`
 }
 
 func newSiteImportCommand() *cobra.Command {
 	f := siteFlags{Out: "site.db"}
 	command := &cobra.Command{
-		Use:   "import HAR|DIRECTORY",
+		Use:   "import HAR|CAPTURE|DIRECTORY",
 		Short: "Make a site of what a browser fetched, or of files",
 		Long: `Make a site of an HTTP archive (HAR), with the bodies, as the developer tools of
-browsers and Playwright write it, or of a DIRECTORY of files. Visit each page
-twice: an object that differs between two visits may differ at each.
+browsers and Playwright write it, of a CAPTURE (pcap or pcapng) of HTTP/1.1 or
+HTTP/2, or of a DIRECTORY of files. Visit each page twice, without a cache: an
+object that differs between two visits may differ at each.
+
+A capture of HTTPS needs the secrets of its connections (--keylog), which
+Chromium and Firefox write to the file that SSLKEYLOGFILE names. Switch QUIC
+off, visit one page at a time, and delete the secrets afterwards.
 
 Only the origin's objects are kept. Values of cookies are not kept, but bodies
 are, with what they say about the visitor: do not log in to record.`,
 		Example: "  heddle disguise site import visit.har --out site.db\n" +
+			"  heddle disguise site import visit.pcapng --keylog secrets.txt\n" +
 			"  heddle disguise site import mirror/ --origin https://www.example --out site.db",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args[0]) },
@@ -91,8 +100,29 @@ func (f *siteFlags) read(name string) (*site.Site, site.Skipped, error) {
 		return nil, nil, wrap(name, err)
 	}
 	defer file.Close()
-	s, skipped, err := site.ReadHAR(file, f.Origin)
-	return s, skipped, wrap(name, err)
+	all, stopped, err := observe.Conversations(file)
+	if errors.Is(err, observe.ErrNotACapture) {
+		if _, err := file.Seek(0, io.SeekStart); err != nil {
+			return nil, nil, wrap(name, err)
+		}
+		s, skipped, err := site.ReadHAR(file, f.Origin)
+		return s, skipped, wrap(name, err)
+	}
+	if err == nil && stopped != "" {
+		err = errors.New(stopped)
+	}
+	if err != nil {
+		return nil, nil, &path.Error{What: "import " + name, Err: err}
+	}
+	keys, err := decrypt.ReadFiles(f.KeyLog...)
+	if err != nil {
+		return nil, nil, &path.Error{What: "--keylog", Err: err, Hint: "browsers write one to the file that the variable SSLKEYLOGFILE names"}
+	}
+	s, skipped, err := site.ReadCapture(all, keys, f.Origin)
+	if err != nil {
+		err = &path.Error{What: "import " + name, Err: err, Hint: "capture whole packets, from before the browser starts; HTTPS needs --keylog, and QUIC must be off"}
+	}
+	return s, skipped, err
 }
 
 func wrap(name string, err error) error {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"image/png"
 	"io"
-	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -200,18 +199,9 @@ func readConversations(name string) ([]observe.Conversation, string, error) {
 }
 
 func (f *reconstructFlags) keys() (decrypt.Keys, error) {
-	keys := decrypt.Keys{}
-	for _, name := range f.keylog {
-		file, err := os.Open(name)
-		if err != nil {
-			return nil, &path.Error{What: "key log", Err: err}
-		}
-		some, err := decrypt.ReadKeys(file)
-		file.Close()
-		if err != nil {
-			return nil, &path.Error{What: "key log " + name, Err: err, Hint: "`heddle stream --keylog` writes one"}
-		}
-		maps.Copy(keys, some)
+	keys, err := decrypt.ReadFiles(f.keylog...)
+	if err != nil {
+		return nil, &path.Error{What: "key log", Err: err, Hint: "`heddle stream --keylog` writes one"}
 	}
 	return keys, nil
 }

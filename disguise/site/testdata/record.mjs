@@ -1,8 +1,12 @@
-// Makes site.har: Chromium visits a small site twice. Run it where playwright-core is installed:
+// Makes site.har, and http2.har, http2.pcap and http2.keys: Chromium visits a small site twice. Run it where playwright-core is installed;
+// for HTTP/2 as root, with tcpdump and openssl:
 //
-//     NODE_PATH=... node record.mjs CHROMIUM site.har
+//     NODE_PATH=... node record.mjs CHROMIUM site
+//     NODE_PATH=... node record.mjs CHROMIUM http2 h2
 import { createRequire } from "node:module";
+import child from "node:child_process";
 import http from "node:http";
+import http2 from "node:http2";
 import crypto from "node:crypto";
 import zlib from "node:zlib";
 import fs from "node:fs";
@@ -56,20 +60,43 @@ const answers = {
   "/disc.png?u=1": () => ["image/png", picture, { "Cache-Control": "private, max-age=0" }],
   "/api/feed": () => ["application/json", JSON.stringify({ items: [...Array(8).keys()].map((id) => ({ id, ref: "+/" + token(60) })) }), { "Cache-Control": "no-store" }],
 };
-const server = http.createServer((request, response) => {
+const [, , program, name, version] = process.argv;
+function serve(request, response) {
   const answer = answers[request.url];
   if (!answer) return response.writeHead(404, { "Content-Type": "text/plain" }).end("no such page\n");
   const [type, body, headers] = answer();
+  if (version && type.startsWith("text/"))
+    return response.writeHead(200, { "Content-Type": type, "Content-Encoding": "br", ...headers }).end(zlib.brotliCompressSync(body));
   response.writeHead(200, { "Content-Type": type, ...headers }).end(body);
-});
+}
+function certificate() {
+  child.execFileSync("openssl", "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=site -days 1 -keyout site.key -out site.crt".split(" "), { stdio: "ignore" });
+  const made = { key: fs.readFileSync("site.key"), cert: fs.readFileSync("site.crt") };
+  fs.rmSync("site.key");
+  fs.rmSync("site.crt");
+  return made;
+}
+const server = version ? http2.createSecureServer(certificate(), serve) : http.createServer(serve);
 await new Promise((done) => server.listen(8016, "127.0.0.1", done));
-const browser = await chromium.launch({ executablePath: process.argv[2], args: ["--no-sandbox"] });
-const context = await browser.newContext({ recordHar: { path: process.argv[3], content: "embed", mode: "full" } });
+const args = ["--no-sandbox", "--disable-quic"];
+let tcpdump;
+if (version) {
+  args.push(`--ssl-key-log-file=${name}.keys`);
+  tcpdump = child.spawn("tcpdump", ["-i", "lo", "-w", name + ".pcap", "-U", "-Z", "root", "tcp port 8016"]);
+  await new Promise((done) => tcpdump.stderr.once("data", done));
+}
+const browser = await chromium.launch({ executablePath: program, args });
+const context = await browser.newContext({ ignoreHTTPSErrors: true, recordHar: { path: name + ".har", content: "embed", mode: "full" } });
 for (const path of ["/", "/about", "/"]) {
   const tab = await context.newPage();
-  await tab.goto("http://127.0.0.1:8016" + path, { waitUntil: "networkidle" });
+  if (version) await (await context.newCDPSession(tab)).send("Network.setCacheDisabled", { cacheDisabled: true });
+  await tab.goto((version ? "https" : "http") + "://127.0.0.1:8016" + path, { waitUntil: "networkidle" });
   await tab.close();
 }
 await context.close();
 await browser.close();
 server.close();
+if (tcpdump) {
+  await new Promise((done) => setTimeout(done, 1000)); // the kernel hands over what it holds
+  tcpdump.kill("SIGINT");
+}
