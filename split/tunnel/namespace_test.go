@@ -18,6 +18,7 @@ import (
 
 	"heddle/internal/nft"
 	"heddle/internal/nstest"
+	"heddle/internal/polltest"
 )
 
 // patience is how long what must come is waited for: longer than a busy machine takes.
@@ -39,6 +40,14 @@ func newWire(t *testing.T, name string, addresses ...string) *wire {
 		if err := c.Apply(); err != nil {
 			t.Fatal(c, err)
 		}
+	}
+	for _, a := range addresses {
+		ip := netip.MustParsePrefix(a).Addr()
+		// Of IPv6 the kernel makes the local route later, in a thread of its own.
+		polltest.Await(t, "the local route to "+ip.String(), func() bool {
+			routes, err := netlink.RouteGet(ip.AsSlice())
+			return err == nil && len(routes) == 1 && routes[0].Type == unix.RTN_LOCAL
+		})
 	}
 	w := &wire{dev: dev, left: make(chan []byte, 1024)}
 	done := make(chan struct{})
