@@ -182,20 +182,21 @@ func onLoopback(host string) bool {
 
 // PseudonymTenant is the tenant.toml of a sidecar, or the flags of `heddle pseudonym tenant run`.
 type PseudonymTenant struct {
-	Zone        string   `toml:"zone" help:"the cloud's <DOMAIN>"`
-	Store       []string `toml:"store" help:"where the cloud's store answers sidecars, <HOST:PORT>; each of them if there are several"`
-	Root        string   `toml:"root" help:"the cloud's root certificate, a PEM <FILE>" complete:"file"`
-	Identity    string   `toml:"identity" help:"the <FILE> of the sidecar's private key, which heddle pseudonym tenant key makes" complete:"file"`
-	To          string   `toml:"to" help:"the site's own web server, <URL>; or HOST:PORT or unix:FILE of a server that speaks something else"`
-	Listen      string   `toml:"listen" help:"where gateways come to, <[HOST]:PORT>; or unix:FILE for those of this machine, which pass connections themselves"`
-	GatewayFrom []string `toml:"gateway-from" help:"networks that gateways come from, <CIDR>: they tell who the client is"`
-	Trusts      []string `toml:"trusts" help:"a <SITE> of the cloud whose links may lead to pseudonyms of this one"`
-	Defence     string   `toml:"defence" help:"hide the sizes of what pages load by <STRATEGY>: {defences}" complete:"defences"`
-	Rewrite     []string `toml:"rewrite" help:"replace the site's name in <KIND> too: {rewrites}" complete:"rewrites" list:"commas"`
-	Site        string   `toml:"site" help:"the site's own <NAME>, for nginx"`
-	NginxDir    string   `toml:"nginx-dir" help:"where nginx's configuration and certificates are kept, <DIR>" complete:"dir"`
-	Size        int      `toml:"size" help:"how many pseudonyms are kept in memory, some 4 kB each"`
-	Metrics     string   `toml:"metrics" help:"answer Prometheus at <[HOST]:PORT>"`
+	Zone         string   `toml:"zone" help:"the cloud's <DOMAIN>"`
+	Store        []string `toml:"store" help:"where the cloud's store answers sidecars, <HOST:PORT>; each of them if there are several"`
+	Root         string   `toml:"root" help:"the cloud's root certificate, a PEM <FILE>" complete:"file"`
+	Identity     string   `toml:"identity" help:"the <FILE> of the sidecar's private key, which heddle pseudonym tenant key makes" complete:"file"`
+	To           string   `toml:"to" help:"the site's own web server, <URL>; or HOST:PORT or unix:FILE of a server that speaks something else"`
+	Listen       string   `toml:"listen" help:"where gateways come to, <[HOST]:PORT>; or unix:FILE for those of this machine, which pass connections themselves"`
+	GatewayFrom  []string `toml:"gateway-from" help:"networks that gateways come from, <CIDR>: they tell who the client is"`
+	GatewayGroup string   `toml:"gateway-group" help:"the <GROUP> of this machine that may pass connections at unix:FILE"`
+	Trusts       []string `toml:"trusts" help:"a <SITE> of the cloud whose links may lead to pseudonyms of this one"`
+	Defence      string   `toml:"defence" help:"hide the sizes of what pages load by <STRATEGY>: {defences}" complete:"defences"`
+	Rewrite      []string `toml:"rewrite" help:"replace the site's name in <KIND> too: {rewrites}" complete:"rewrites" list:"commas"`
+	Site         string   `toml:"site" help:"the site's own <NAME>, for nginx"`
+	NginxDir     string   `toml:"nginx-dir" help:"where nginx's configuration and certificates are kept, <DIR>" complete:"dir"`
+	Size         int      `toml:"size" help:"how many pseudonyms are kept in memory, some 4 kB each"`
+	Metrics      string   `toml:"metrics" help:"answer Prometheus at <[HOST]:PORT>"`
 }
 
 // DefaultPseudonymTenant returns the default settings.
@@ -225,6 +226,9 @@ func (t PseudonymTenant) problems() problems {
 		wrong.say("defence", "it is for pages, and "+t.To+" is no web server", "leave it out")
 	}
 	wrong.add("listen", checkSidecarListen(t.Listen))
+	if _, ok := netutil.UnixFile(t.Listen); t.GatewayGroup != "" && !ok {
+		wrong.say("gateway-group", "gateways pass no connections at "+t.Listen, "it goes with listen = \"unix:FILE\"")
+	}
 	checkMetrics(wrong, t.Metrics)
 	checkEach(wrong, "gateway-from", t.GatewayFrom, checkNetwork)
 	checkEach(wrong, "trusts", t.Trusts, func(text string) error {

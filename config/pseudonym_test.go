@@ -88,6 +88,9 @@ func TestPseudonymTenant(t *testing.T) {
 			t.Errorf("%v, %s, %v", web, stream, err)
 		}
 	}
+	if _, err := load(strings.Replace(string(text), "\":4443\"", "\"unix:/run/heddle-news/sidecar\"\ngateway-group = \"gateways\"", 1)); err != nil {
+		t.Errorf("a group at a socket: %v", err)
+	}
 	pages := strings.NewReplacer("http://127.0.0.1:8080", "127.0.0.1:143", "defence = \"none\"", "defence = \"pieces\"").Replace(string(text))
 	if _, err := load(pages); err == nil || !strings.Contains(err.Error(), "no web server") {
 		t.Errorf("a defence of pages without pages: %v", err)
@@ -104,6 +107,7 @@ func TestPseudonymTenant(t *testing.T) {
 		{"size = 10000", "metrics = \"x\"", "not HOST:PORT"},
 		{"rewrite = []", "rewrite = [\"pages\"]", "one of json, scripts"},
 		{"site = \"news.example\"", "site = \"*\"", "no host name"},
+		{"size = 10000", "gateway-group = \"gateways\"", "gateways pass no connections at :4443"},
 	} {
 		if _, err := load(strings.Replace(string(text), c.from, c.to, 1)); err == nil || !strings.Contains(err.Error(), c.what) {
 			t.Errorf("%q: %v", c.to, err)

@@ -6,8 +6,12 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"os/user"
+	"strconv"
 	"strings"
 	"syscall"
+
+	"heddle/internal/errhint"
 )
 
 // UnixFile returns the file of an address unix:FILE.
@@ -42,4 +46,19 @@ func ListenUnix(file string) (net.Listener, error) {
 		return nil, errors.Join(err, l.Close())
 	}
 	return l, nil
+}
+
+// GiveUnix lets a group of this machine use the socket of [ListenUnix].
+func GiveUnix(l net.Listener, group string) error {
+	g, err := user.LookupGroup(group)
+	if err == nil {
+		var id int
+		if id, err = strconv.Atoi(g.Gid); err == nil {
+			err = os.Chown(l.Addr().String(), -1, id)
+		}
+	}
+	if err != nil {
+		return &errhint.Error{What: "the socket " + l.Addr().String(), Why: "it cannot be of the group " + group, Hint: "name a group of this machine that this program's user is in", Err: errors.Join(err, l.Close())}
+	}
+	return nil
 }

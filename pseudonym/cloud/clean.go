@@ -18,8 +18,8 @@ const (
 	keepEnded  = 30 * 24 * time.Hour
 	catchUp    = 2 // hours that the counted time may gain in one hour of running, so that it reaches the clock after a pause
 
-	mostAtOnce  = 1000 // pseudonyms of the store that are read at a time
-	mostBatches = 1000 // of them in one look
+	batchSize   = 1000
+	mostBatches = 1000 // in one look
 )
 
 // ClockAhead is by how much the clock may be ahead of the time that the store counted before people are told.
@@ -33,6 +33,7 @@ type cleaner struct {
 	from    time.Time // the issuing certificate is valid
 	until   time.Time
 	prolong func(context.Context, database.Pseudonym) error
+	batch   int                  // pseudonyms of the store that are read at a time
 	clock   func() time.Time     // may jump
 	uptime  func() time.Duration // only grows as time passes
 	log     *slog.Logger
@@ -45,7 +46,7 @@ type cleaner struct {
 
 func (c *Cloud) newCleaner() *cleaner {
 	began := time.Now()
-	return &cleaner{db: c.db, site: c.o.Zone.Store(), from: c.issuer.From(), until: c.issuer.Until(), prolong: c.store.Prolong, log: c.o.Log,
+	return &cleaner{db: c.db, site: c.o.Zone.Store(), from: c.issuer.From(), until: c.issuer.Until(), prolong: c.store.Prolong, batch: batchSize, log: c.o.Log,
 		clock: func() time.Time { return time.Now().Round(0) }, uptime: func() time.Duration { return time.Since(began) }}
 }
 
@@ -106,10 +107,7 @@ func (c *cleaner) count(ctx context.Context, now time.Time) (time.Time, error) {
 		next = later(next, c.counted.Add(catchUp*(up-c.at)))
 	}
 	next = later(next, c.from) // the operator signed then
-	if next.After(now) {
-		next = now
-	}
-	if err := c.db.PutCounted(ctx, next); err != nil {
+	if next, err = c.db.Advance(ctx, next, now); err != nil {
 		return next, err
 	}
 	c.counted, c.at = next, up
@@ -131,7 +129,7 @@ func (c *cleaner) prolongEntrances(ctx context.Context, now time.Time) error {
 		to = last
 	}
 	for range mostBatches {
-		all, err := c.db.Ending(ctx, c.site, now.Add(-keepEnded), to, now, mostAtOnce)
+		all, err := c.db.Ending(ctx, c.site, now.Add(-keepEnded), to, now, c.batch)
 		if err != nil {
 			return err
 		}
@@ -140,7 +138,7 @@ func (c *cleaner) prolongEntrances(ctx context.Context, now time.Time) error {
 				return err
 			}
 		}
-		if len(all) < mostAtOnce {
+		if len(all) < c.batch {
 			return nil
 		}
 	}
@@ -151,13 +149,13 @@ func (c *cleaner) prolongEntrances(ctx context.Context, now time.Time) error {
 const prolongBefore = 30 * 24 * time.Hour
 
 // CheckClock returns by how much this machine's clock is ahead of the time that stores counted. It fails with [ca.ErrClock] if the
-// issuing certificate is not valid now.
+// issuing certificate is not valid yet, and with another error if that ended.
 func CheckClock(ctx context.Context, o Options, db *database.DB, now time.Time) (ahead time.Duration, err error) {
 	issuer, _, err := readIssuer(o.Dir, o.Zone, now)
 	if err != nil {
 		return 0, err
 	}
-	if now.Before(issuer.From()) || now.After(issuer.Until()) {
+	if now.Before(issuer.From()) {
 		return 0, ca.ErrClock
 	}
 	counted, err := db.Counted(ctx)

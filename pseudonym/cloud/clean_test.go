@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"heddle/pseudonym"
@@ -199,6 +201,28 @@ func TestTwoStoresCountOnce(t *testing.T) {
 	}
 }
 
+// A store that read the time before another one wrote it does not set it back, and goes by the later one.
+func TestTwoStoresCountAtOnce(t *testing.T) {
+	b := newBroom(t)
+	b.once(t)
+	fast, err := b.db.Counted(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	fast = fast.Add(2 * cleanEvery)
+	b.now = b.now.Add(day)
+	b.cleaner.uptime = func() time.Duration { // it is asked after the time was read
+		if _, err := b.db.Advance(t.Context(), fast, b.now); err != nil {
+			t.Error(err)
+		}
+		return 0
+	}
+	b.once(t)
+	if got, err := b.db.Counted(t.Context()); err != nil || !got.Equal(fast) || !b.cleaner.counted.Equal(fast) {
+		t.Errorf("the database has %v, and the store %v; want %v (%v)", got, b.cleaner.counted, fast, err)
+	}
+}
+
 // A person whose pseudonym of the store ended can renew her others, which live on.
 func TestEntranceLivesOn(t *testing.T) {
 	for name, left := range map[string]time.Duration{"soon": 10 * day, "over": -5 * day} {
@@ -224,6 +248,148 @@ func TestEntranceLivesOn(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Outside the time of the issuing certificate nothing changes, and people are told.
+func TestCleanOutsideTheCertificate(t *testing.T) {
+	for name, c := range map[string]struct {
+		at    func(*cleaner) time.Time
+		ahead bool
+	}{
+		"before": {func(c *cleaner) time.Time { return c.from.Add(-day) }, false},
+		"after":  {func(c *cleaner) time.Time { return c.until.Add(day) }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBroom(t)
+			b.once(t)
+			want := b.cleaner.counted
+			b.now = c.at(b.cleaner)
+			b.once(t)
+			if got, err := b.db.Counted(t.Context()); err != nil || !got.Equal(want) {
+				t.Errorf("the counted time went from %v to %v, %v", want, got, err)
+			}
+			if s := b.Status(); (s.ClockAhead > int64(300*day/time.Second)) != c.ahead || s.ClockAhead < 0 {
+				t.Errorf("status says %d seconds", s.ClockAhead)
+			}
+			if !strings.Contains(b.said.String(), "outside the time of the issuing certificate") {
+				t.Errorf("it said %s", b.said)
+			}
+			if _, err := CheckClock(t.Context(), b.o, b.db, b.now); err == nil || errors.Is(err, ca.ErrClock) == c.ahead {
+				t.Errorf("the check says %v", err)
+			}
+		})
+	}
+}
+
+// The counted time begins with the clock where there is nothing to lose. It is never before the begin of the issuing certificate, and a
+// check of the clock goes by both.
+func TestCountingBegins(t *testing.T) {
+	b := newBroom(t)
+	counts := func(what string, want time.Time) {
+		t.Helper()
+		b.once(t)
+		if got, err := b.db.Counted(t.Context()); err != nil || !got.Equal(want.Truncate(time.Second)) {
+			t.Errorf("%s: %v, want %v (%v)", what, got, want, err)
+		}
+	}
+	checks := func(what string, want time.Duration) {
+		t.Helper()
+		if ahead, err := CheckClock(t.Context(), b.o, b.db, b.now); err != nil || ahead.Round(time.Minute) != want {
+			t.Errorf("%s: %v ahead, want %v (%v)", what, ahead, want, err)
+		}
+	}
+	b.now = b.now.Add(10 * day)
+	checks("nothing is counted", 0)
+	counts("a new database", b.now)
+	checks("it was counted just now", 0)
+	b.now = b.now.Add(-day)
+	checks("the clock is behind", 0)
+
+	long := b.cleaner.from.Add(-100 * day) // before the operator signed again
+	if _, err := b.db.Advance(t.Context(), long, long); err != nil {
+		t.Fatal(err)
+	}
+	b.now = b.cleaner.from.Add(3 * day)
+	checks("a store that was away for long", 3*day)
+	b.open(t)
+	counts("a store that was away for long", b.cleaner.from)
+}
+
+// Used proofs of work are forgotten by the clock.
+func TestCleanForgetsProofs(t *testing.T) {
+	b, proof := newBroom(t), []byte("proof")
+	b.once(t)
+	if err := b.db.Spend(t.Context(), proof, b.now.Add(day)); err != nil {
+		t.Fatal(err)
+	}
+	b.once(t)
+	if err := b.db.Spend(t.Context(), proof, b.now); !errors.Is(err, database.ErrExists) {
+		t.Errorf("it was forgotten too early: %v", err)
+	}
+	b.now = b.now.Add(2 * day)
+	b.once(t)
+	if err := b.db.Spend(t.Context(), proof, b.now); err != nil {
+		t.Error(err)
+	}
+}
+
+// All entrances that end soon are prolonged, as long as there is something to gain, and the rest of the work waits for the one that fails.
+func TestWhichEntrancesLiveOn(t *testing.T) {
+	b := newBroom(t)
+	entrance := func(left time.Duration) pseudonym.Label {
+		o := pseudonym.NewOwner()
+		b.register(t, benchSite, o)
+		l := b.register(t, testZone.Store(), o)
+		b.end(t, l, b.now.Add(left))
+		return l
+	}
+	asked := map[pseudonym.Label]int{}
+	b.cleaner.batch = 2
+	b.cleaner.until = b.now.Add(prolongBefore + 10*day)
+	b.cleaner.prolong = func(ctx context.Context, p database.Pseudonym) error {
+		asked[p.Label]++
+		return b.db.Renew(ctx, p.Label, p.Certificate, b.now.Add(40*day))
+	}
+	want := map[pseudonym.Label]int{}
+	for i := range 5 {
+		want[entrance(time.Duration(i-2)*day)] = 1
+	}
+	entrance(11 * day) // ends with the issuing certificate
+	b.once(t)
+	if !maps.Equal(asked, want) {
+		t.Errorf("%v, want %v", asked, want)
+	}
+
+	l := entrance(day)
+	b.cleaner.prolong = func(context.Context, database.Pseudonym) error { asked[l]++; return nil }
+	b.cleaner.batch = 1
+	b.once(t) // it ends, though there is always one more
+	if asked[l] != mostBatches {
+		t.Errorf("asked %d times for one that gains nothing", asked[l])
+	}
+	failed := errors.New("the certificate cannot be made")
+	b.cleaner.prolong = func(context.Context, database.Pseudonym) error { return failed }
+	if err := b.cleaner.once(t.Context()); !errors.Is(err, failed) {
+		t.Errorf("it fails with %v", err)
+	}
+}
+
+// It looks at once, and then every hour.
+func TestCleansEveryHour(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		looks := 0
+		c := &cleaner{log: slog.New(slog.DiscardHandler), clock: func() time.Time { looks++; return time.Unix(1, 0) }} // outside the time of its certificate
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan bool)
+		go func() { defer close(ended); c.keep(ctx) }()
+		time.Sleep(3*time.Hour + time.Minute)
+		synctest.Wait()
+		if looks != 4 {
+			t.Errorf("it looked %d times in three hours", looks)
+		}
+		cancel()
+		<-ended
+	})
 }
 
 // A key of a clock that was ahead goes away with it: there is one in DNS again at once, and not in a year.

@@ -15,19 +15,24 @@ import (
 	"heddle/pseudonym/database"
 )
 
-// router implements [gateway.Router]. It asks the database for each connection, so that a revocation holds at once. While the database does
-// not answer, it goes by what that said last: nothing can be revoked there meanwhile, and sidecars judge by themselves.
+// router implements [gateway.Router]. It keeps what the database said until that tells of a change, and asks again after a few seconds even
+// without one. While the database does not answer, it goes by what that said last: nothing can be revoked there meanwhile, and sidecars
+// judge by themselves.
 type router struct {
-	ask func(context.Context, pseudonym.Label, time.Time) (database.Tenant, error)
-	log *slog.Logger
+	ask   func(context.Context, pseudonym.Label, time.Time) (database.Tenant, error)
+	fresh time.Duration // of what the database said; see freshFor
+	log   *slog.Logger
 
+	// known has valid pseudonyms only, so that made-up names push nobody out.
 	known *lru.Cache[pseudonym.Label, route]
 	mu    sync.Mutex
+	age   uint64    // counts changes
+	since time.Time // of the last change of more than one pseudonym: what the database said before is not fresh
 	gone  time.Time // when the database did not answer the last time
 	lines connlimit.Lines
 }
 
-// route is what the database said, and when.
+// route is what the database said, and when it was asked.
 type route struct {
 	site      string
 	addresses []string
@@ -35,21 +40,28 @@ type route struct {
 }
 
 const (
-	knownRoutes = 100_000         // some 200 bytes each
-	keepRoute   = 24 * time.Hour  // what is older is not used
-	askFor      = time.Second     // if the answer of before can stand in
-	goneFor     = 2 * time.Second // without another question, so that connections do not wait each time
+	knownRoutes = 100_000 // some 200 bytes each
+	// freshFor bounds how late a gateway learns that a pseudonym ended, of which the database tells nobody, or that it was revoked, if
+	// the message about that got lost.
+	freshFor  = 3 * time.Second
+	keepRoute = 24 * time.Hour  // what is older is not used
+	askFor    = time.Second     // if the answer of before can stand in
+	goneFor   = 2 * time.Second // without another question, so that connections do not wait each time
 )
 
 func newRouter(ask func(context.Context, pseudonym.Label, time.Time) (database.Tenant, error), log *slog.Logger) (*router, error) {
 	known, err := lru.New[pseudonym.Label, route](knownRoutes)
-	return &router{ask: ask, log: log, known: known}, err
+	return &router{ask: ask, fresh: freshFor, log: log, known: known}, err
 }
 
 // Route implements [gateway.Router].
 func (r *router) Route(ctx context.Context, l pseudonym.Label) ([]string, error) {
 	now := time.Now()
 	before, ok := r.known.Get(l)
+	age, since := r.state()
+	if ok && before.at.After(since) && now.Sub(before.at) < r.fresh {
+		return before.addresses, nil
+	}
 	if ok = ok && now.Sub(before.at) < keepRoute; ok {
 		if r.away(now) {
 			return before.addresses, nil
@@ -61,7 +73,7 @@ func (r *router) Route(ctx context.Context, l pseudonym.Label) ([]string, error)
 	t, err := r.ask(ctx, l, now)
 	switch {
 	case err == nil:
-		r.known.Add(l, route{t.Site, t.Addresses, now})
+		r.learn(l, route{t.Site, t.Addresses, now}, age)
 	case errors.Is(err, pseudonym.ErrNone):
 		r.known.Remove(l)
 	case ok && !errors.Is(err, context.Canceled):
@@ -71,10 +83,33 @@ func (r *router) Route(ctx context.Context, l pseudonym.Label) ([]string, error)
 	return t.Addresses, err
 }
 
-// follow takes changes to what it knows, so that they hold too if the database goes away before the next connection.
+// state returns the number of changes so far, and what the database has to have said later to be fresh.
+func (r *router) state() (age uint64, since time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.age, r.since
+}
+
+// learn keeps an answer, unless something changed after the question: the answer may be older than that.
+func (r *router) learn(l pseudonym.Label, answer route, age uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if age == r.age {
+		r.known.Add(l, answer)
+	}
+}
+
+// follow takes changes to what it knows. They hold too if the database goes away before the next connection.
 func (r *router) follow(ctx context.Context, l pseudonym.Label, sites func(context.Context) ([]database.Tenant, error)) {
-	if l != pseudonym.Sites && l != "" {
+	one := l != pseudonym.Sites && l != ""
+	r.mu.Lock()
+	if r.age++; one {
 		r.known.Remove(l)
+	} else {
+		r.since = time.Now()
+	}
+	r.mu.Unlock()
+	if one {
 		return
 	}
 	all, err := sites(ctx)

@@ -17,10 +17,17 @@ func (d *DB) Counted(ctx context.Context) (time.Time, error) {
 	return time.Unix(at, 0), err
 }
 
-// PutCounted stores the time of [DB.Counted].
-func (d *DB) PutCounted(ctx context.Context, at time.Time) error {
-	_, err := d.sql.ExecContext(ctx, `INSERT INTO clock (id, counted) VALUES (1, $1) ON CONFLICT (id) DO UPDATE SET counted = excluded.counted`, at.Unix())
-	return err
+// Advance brings the time of [DB.Counted] on, and returns it. It stays where it is if another process has brought it further, and goes back
+// to the clock if it is later than that.
+func (d *DB) Advance(ctx context.Context, to, clock time.Time) (time.Time, error) {
+	if to.After(clock) {
+		to = clock
+	}
+	var at int64
+	err := d.sql.QueryRowContext(ctx, `INSERT INTO clock (id, counted) VALUES (1, $1) ON CONFLICT (id) DO UPDATE SET counted =
+		CASE WHEN clock.counted > $2 THEN $2 WHEN clock.counted > excluded.counted THEN clock.counted ELSE excluded.counted END
+		RETURNING counted`, to.Unix(), clock.Unix()).Scan(&at)
+	return time.Unix(at, 0), err
 }
 
 // Ending returns at most so many pseudonyms of a site that end from one time to another and are not revoked, of people who have a valid

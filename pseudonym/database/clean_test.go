@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"heddle/pseudonym"
 )
 
@@ -16,13 +18,36 @@ func TestCounted(t *testing.T) {
 		if got, err := d.Counted(ctx); err != nil || !got.IsZero() {
 			t.Errorf("of a new database: %v, %v", got, err)
 		}
-		for _, want := range []time.Time{now, now.Add(-time.Hour)} {
-			if err := d.PutCounted(ctx, want); err != nil {
+		for _, c := range []struct{ to, clock, want time.Duration }{
+			{to: 5 * time.Hour, clock: time.Hour, want: time.Hour}, // the first, and of a clock that is behind
+			{to: 2 * time.Hour, clock: 9 * time.Hour, want: 2 * time.Hour},
+			{to: time.Hour, clock: 9 * time.Hour, want: 2 * time.Hour}, // another store was faster
+			{to: 3 * time.Hour, clock: 3 * time.Hour, want: 3 * time.Hour},
+			{to: 2 * time.Hour, clock: 3 * time.Hour, want: 3 * time.Hour},
+			{to: time.Hour, clock: 2 * time.Hour, want: 2 * time.Hour}, // the clock went back
+			{to: 7 * time.Hour, clock: 8 * time.Hour, want: 7 * time.Hour},
+		} {
+			said, err := d.Advance(ctx, now.Add(c.to), now.Add(c.clock))
+			if err != nil {
 				t.Fatal(err)
 			}
-			if got, err := d.Counted(ctx); err != nil || !got.Equal(want) {
-				t.Errorf("%v, %v", got, err)
+			if got, err := d.Counted(ctx); err != nil || !got.Equal(now.Add(c.want)) || !said.Equal(got) {
+				t.Errorf("%+v: %v, and it says %v, %v", c, got.Sub(now), said.Sub(now), err)
 			}
+		}
+		// Of stores that count at the same moment the fastest wins.
+		var all errgroup.Group
+		for i := range 20 {
+			all.Go(func() error {
+				_, err := d.Advance(ctx, now.Add(time.Duration(100-i)*time.Hour), now.Add(100*time.Hour))
+				return err
+			})
+		}
+		if err := all.Wait(); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := d.Counted(ctx); err != nil || !got.Equal(now.Add(100*time.Hour)) {
+			t.Errorf("after %v, %v", got.Sub(now), err)
 		}
 	})
 }

@@ -18,18 +18,22 @@ import (
 
 // A sidecar on the gateway's machine, at unix:FILE, takes over connections themselves: the gateway passes the descriptor, with what the
 // client said so far, and has no part in them any more. The message has a version, the client's address after its length (8 bits), and
-// what the client said after its length (32 bits). The descriptor comes with the first byte. The sidecar answers with one byte when it has
-// taken the connection. The mode of the socket decides who may pass connections.
+// what the client said after its length (32 bits). The descriptor comes with the first byte. The sidecar answers with one byte when its
+// server has accepted the connection. Processes of root, of the sidecar's own user and of the group of the socket may pass connections.
 const (
-	passVersion = 1
-	passTaken   = 1
+	passVersion   = 1
+	passTaken     = 1
+	passForbidden = 2
 	// passMost is the most that a client may have said: a hello, and what came in the same segment.
 	passMost = 4 * clienthello.Limit
 	// passAtOnce is how many messages a sidecar reads at a time.
 	passAtOnce = 256
 )
 
-var errPass = errors.New("it is no connection that a gateway passes")
+var (
+	errPass      = errors.New("it is no connection that a gateway passes")
+	errForbidden = errors.New("the sidecar takes no connections of this program's user; its gateway-group may pass them")
+)
 
 // passage is what a gateway passes beside the descriptor.
 type passage struct {
@@ -95,11 +99,17 @@ func pass(ctx context.Context, c net.Conn, way *net.UnixConn, first greeting) (t
 	} else {
 		err = giveDescriptor(way, given, passage{netutil.AddrPort(c.RemoteAddr()), first.send}.message())
 	}
-	answer := make([]byte, 1)
-	if err == nil {
-		_, err = io.ReadFull(way, answer)
+	if err != nil {
+		_ = way.CloseWrite() // the sidecar waits for no more
 	}
-	if err == nil && answer[0] != passTaken {
+	answer := make([]byte, 1)
+	if _, other := io.ReadFull(way, answer); err == nil {
+		err = other
+	}
+	switch { // a sidecar that forbids it does so before it has all
+	case answer[0] == passForbidden:
+		err = errForbidden
+	case err == nil && answer[0] != passTaken:
 		err = errPass
 	}
 	if err != nil && to != nil {
@@ -122,13 +132,14 @@ func under(c net.Conn) net.Conn {
 
 // passed returns a listener whose connections are those that gateways of this machine pass by the unix socket l.
 func passed(l net.Listener) net.Listener {
-	p := &passedListener{Listener: l, conns: make(chan net.Conn), ended: make(chan struct{})}
+	p := &passedListener{Listener: l, group: groupOf(l.Addr().String()), conns: make(chan net.Conn), ended: make(chan struct{})}
 	go p.run()
 	return p
 }
 
 type passedListener struct {
 	net.Listener
+	group int // of the socket
 	conns chan net.Conn
 	ended chan struct{}
 	once  sync.Once
@@ -137,17 +148,23 @@ type passedListener struct {
 func (p *passedListener) run() {
 	places := make(chan struct{}, passAtOnce)
 	_ = netutil.Serve(context.Background(), netutil.Patient(p.Listener), func(way net.Conn) {
+		_ = way.SetDeadline(time.Now().Add(dialFor))
+		if !mayPass(way, p.group) {
+			_, _ = way.Write([]byte{passForbidden})
+			way.Close()
+			return
+		}
 		places <- struct{}{}
 		go func() {
 			defer func() { <-places }()
 			defer way.Close()
-			_ = way.SetDeadline(time.Now().Add(dialFor))
 			c, err := takePassed(way)
 			if err != nil {
 				return
 			}
 			select {
-			case p.conns <- c:
+			case p.conns <- c: // from here on the server has it, so the gateway does not count what a sidecar dropped that ended before
+				_, _ = way.Write([]byte{passTaken})
 			case <-p.ended:
 				c.Close()
 			}
@@ -156,16 +173,13 @@ func (p *passedListener) run() {
 	p.Close()
 }
 
-// takePassed takes one connection, and says so.
+// takePassed reads one connection.
 func takePassed(way net.Conn) (net.Conn, error) {
 	c, r, err := takeDescriptor(way)
 	if err != nil {
 		return nil, err
 	}
 	message, err := readPassage(r)
-	if err == nil {
-		_, err = way.Write([]byte{passTaken})
-	}
 	if err != nil {
 		c.Close()
 		return nil, err

@@ -150,6 +150,44 @@ func TestPassToNobody(t *testing.T) {
 	}
 }
 
+// noted tells of each connection.
+type noted struct {
+	net.Listener
+	came chan bool
+}
+
+func (n noted) Accept() (net.Conn, error) {
+	c, err := n.Listener.Accept()
+	if err == nil {
+		n.came <- true
+	}
+	return c, err
+}
+
+// A connection that the sidecar's server never accepted is none that the gateway passed.
+func TestPassToASidecarThatEnds(t *testing.T) {
+	h := newPassed(t, nil)
+	file := filepath.Join(t.TempDir(), "socket")
+	l, err := netutil.ListenUnix(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	came := make(chan bool, 1)
+	in := passed(noted{l, came})
+	h.routes.set(h.label, "unix:"+file)
+	go func() {
+		<-came
+		in.Close()
+	}()
+	if _, _, err := visit(t, h.at, h.client); err == nil {
+		t.Error("nobody answered")
+	}
+	polltest.Await(t, "it is counted", func() bool { n := h.way.Counts(); return n.Failed+n.Passed == 1 })
+	if n := h.way.Counts(); n.Passed != 0 {
+		t.Errorf("%+v", n)
+	}
+}
+
 // A sidecar closes messages that pass no connection, with all their descriptors.
 func TestHostilePassages(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "sidecar")

@@ -74,6 +74,9 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.form(w, r, e)
 		return
 	}
+	// By HTTP/1.1 the server of net/http reads and closes the body when an answer begins, while the proxy still passes it on: the
+	// site's server would lose a part of an upload that it answers early, and the client an answer that comes at the upload's end.
+	_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/2 always is
 	w = final{w}
 	r = r.WithContext(context.WithValue(r.Context(), entryKey{}, e))
 	if h.hides != nil {

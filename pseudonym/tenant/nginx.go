@@ -58,6 +58,7 @@ type Nginx struct {
 	source nginxSource
 	names  *mutual.Server
 	rename *handler
+	every  time.Duration        // from one list to the next
 	todo   chan pseudonym.Label // that changed; empty for all
 }
 
@@ -70,7 +71,7 @@ type nginxSource interface {
 
 // NewNginx returns what serves a site with its files in a directory. nginx will listen at an address.
 func NewNginx(o Options, site, dir, listen string) (*Nginx, error) {
-	from := newSource(o.Stores, o.TLS, o.Trusts, o.Log)
+	from := newSource(o.Stores, o.TLS, o.Trusts, storeBeats, o.Log)
 	return newNginx(o, site, dir, listen, from, from.hosts)
 }
 
@@ -84,7 +85,7 @@ func newNginx(o Options, site, dir, listen string, from nginxSource, hosts func(
 	if err != nil {
 		return nil, err
 	}
-	return &Nginx{o: o, site: site, dir: dir, listen: listen, source: from, names: names, rename: newHandler(o, names, hosts), todo: make(chan pseudonym.Label, 1024)}, nil
+	return &Nginx{o: o, site: site, dir: dir, listen: listen, source: from, names: names, rename: newHandler(o, names, hosts), every: listEvery, todo: make(chan pseudonym.Label, 1024)}, nil
 }
 
 // Serve writes the configuration and keeps the certificates until ctx ends. ready is called once all are there.
@@ -143,7 +144,7 @@ func (n *Nginx) config() ([]byte, error) {
 // keep has the files of all pseudonyms in the directory. It looks for new ones all the time.
 func (n *Nginx) keep(ctx context.Context, ready func()) error {
 	var since, whole time.Time
-	tick := time.NewTicker(listEvery)
+	tick := time.NewTicker(n.every)
 	defer tick.Stop()
 	for ctx.Err() == nil {
 		now := time.Now()

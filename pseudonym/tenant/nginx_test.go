@@ -81,6 +81,7 @@ func newNginxVisit(t *testing.T, to string) (*visit, *shelf) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	n.every = 10 * time.Millisecond
 	ctx, cancel := context.WithCancel(context.Background())
 	ready, ended := make(chan bool), make(chan error, 1)
 	go func() { ended <- n.Serve(ctx, func() { close(ready) }) }()

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -16,6 +17,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
@@ -311,6 +313,77 @@ func TestUploadsThatWait(t *testing.T) {
 		// Its connection may break in the midst of the upload, before its answer was read.
 		if r, err := v.browser(t, protocol).Do(q); err == nil && r.StatusCode != http.StatusRequestEntityTooLarge && r.StatusCode != http.StatusBadGateway {
 			t.Errorf("%s: %s", protocol, r.Status)
+		}
+	}
+}
+
+// An application that answers while an upload comes gets all of it, once, and its client gets the answer.
+func TestAnswersDuringUploads(t *testing.T) {
+	const first, second = "the first half, ", "and the second"
+	asked := make(chan bool, 10)
+	v := newVisit(t, Options{}, serving(t, func(w http.ResponseWriter, r *http.Request) {
+		asked <- true
+		both := http.NewResponseController(w)
+		if err := both.EnableFullDuplex(); err != nil {
+			t.Error(err)
+		}
+		begin := make([]byte, len(first))
+		_, err := io.ReadFull(r.Body, begin)
+		w.Header().Set("Content-Type", "application/octet-stream")
+		w.WriteHeader(http.StatusOK)
+		both.Flush()
+		rest, other := io.ReadAll(r.Body)
+		fmt.Fprintf(w, "%s%s %v", begin, rest, errors.Join(err, other))
+	})).start(t)
+	for length, halves := range map[string][]string{
+		fmt.Sprint("Content-Length: ", len(first+second)): {first, second},
+		"Transfer-Encoding: chunked":                      {fmt.Sprintf("%x\r\n%s\r\n", len(first), first), fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", len(second), second)},
+	} {
+		c := v.dial(t, "http/1.1")
+		c.SetDeadline(time.Now().Add(polltest.Patience))
+		fmt.Fprintf(c, "POST /upload HTTP/1.1\r\nHost: %s\r\nCookie: %s=%s\r\n%s\r\n\r\n%s", v.name, mutual.CookieName, v.Capability, length, halves[0])
+		r, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil {
+			t.Fatalf("%s: no answer before the end: %v", length, err)
+		}
+		io.WriteString(c, halves[1])
+		if text, err := io.ReadAll(r.Body); err != nil || string(text) != first+second+" <nil>" {
+			t.Errorf("%s: %q, %v", length, text, err)
+		}
+		if <-asked; len(asked) > 0 {
+			t.Errorf("%s: it was asked again", length)
+		}
+	}
+}
+
+// What changes something reaches the application once, also if that breaks off a connection that was used before. The client learns of it.
+func TestUploadsAreNotRepeated(t *testing.T) {
+	var got atomic.Int64
+	v := newVisit(t, Options{}, serving(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			return
+		}
+		got.Add(1)
+		if _, err := io.Copy(io.Discard, r.Body); err != nil {
+			t.Error(err)
+		}
+		c, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		c.Close()
+	})).start(t)
+	for _, protocol := range protocols {
+		c := v.browser(t, protocol)
+		for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodDelete} {
+			for name, body := range map[string]io.Reader{"nothing": nil, "a text": strings.NewReader("once"), "a stream": io.MultiReader(strings.NewReader("once"))} {
+				v.get(t, c, http.MethodGet, "/", nil) // so that there is a connection
+				got.Store(0)
+				if r, _ := v.get(t, c, method, "/", body); r.StatusCode != http.StatusBadGateway || got.Load() != 1 {
+					t.Errorf("%s, %s of %s: %s, and the application got it %d times", protocol, method, name, r.Status, got.Load())
+				}
+			}
 		}
 	}
 }

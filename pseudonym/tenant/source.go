@@ -26,11 +26,11 @@ import (
 
 // source asks the stores of the cloud.
 type source struct {
-	base    string // URL without a path
-	client  *http.Client
-	trusts  []string
-	log     *slog.Logger
-	beatFor time.Duration // of silence in the stream of changes, after which it asks again
+	base   string // URL without a path
+	client *http.Client
+	trusts []string
+	log    *slog.Logger
+	beats
 
 	sites atomic.Pointer[map[string]bool] // of the cloud; nil before the store answered
 }
@@ -41,17 +41,25 @@ const (
 	mostSites = 64 << 20
 )
 
+// beats are times of the stream of changes.
+type beats struct {
+	every   time.Duration // between two beats of a store, and before it is asked again
+	silence time.Duration // after which a store is taken to be gone
+}
+
+var storeBeats = beats{store.BeatEvery, store.BeatFor}
+
 // newSource returns one that asks the stores at some addresses, HOST:PORT. They are the same to it.
-func newSource(stores []string, config *tls.Config, trusts []string, log *slog.Logger) *source {
+func newSource(stores []string, config *tls.Config, trusts []string, b beats, log *slog.Logger) *source {
 	var dialer dial.Failover
 	connect := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		ctx, cancel := context.WithTimeout(ctx, dialFor)
 		defer cancel()
 		return dialer.Dial(ctx, stores)
 	}
-	return &source{base: "https://" + stores[0], trusts: trusts, log: log, beatFor: store.BeatFor, client: &http.Client{Transport: &http.Transport{TLSClientConfig: config,
+	return &source{base: "https://" + stores[0], trusts: trusts, log: log, beats: b, client: &http.Client{Transport: &http.Transport{TLSClientConfig: config,
 		// A store whose machine is gone says nothing, so that the sidecar would ask it on.
-		DialContext: connect, ForceAttemptHTTP2: true, HTTP2: &http.HTTP2Config{SendPingTimeout: store.BeatFor, PingTimeout: store.BeatFor}, ResponseHeaderTimeout: store.BeatFor, TLSHandshakeTimeout: store.BeatFor}}}
+		DialContext: connect, ForceAttemptHTTP2: true, HTTP2: &http.HTTP2Config{SendPingTimeout: b.silence, PingTimeout: b.silence}, ResponseHeaderTimeout: b.silence, TLSHandshakeTimeout: b.silence}}}
 }
 
 func (s *source) get(ctx context.Context, path string) (*http.Response, error) {
@@ -154,7 +162,7 @@ func (s *source) follow(ctx context.Context, forget func(pseudonym.Label)) {
 		err := s.followOnce(ctx, forget)
 		if ctx.Err() == nil {
 			s.log.Warn("the store does not tell of changes", "error", err)
-			_ = netutil.Sleep(ctx, store.BeatEvery)
+			_ = netutil.Sleep(ctx, s.every)
 		}
 	}
 }
@@ -162,7 +170,7 @@ func (s *source) follow(ctx context.Context, forget func(pseudonym.Label)) {
 func (s *source) followOnce(ctx context.Context, forget func(pseudonym.Label)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	silent := time.AfterFunc(s.beatFor, func() { cancel(errors.New("it is silent")) })
+	silent := time.AfterFunc(s.silence, func() { cancel(errors.New("it is silent")) })
 	defer silent.Stop()
 	r, err := s.get(ctx, store.ChangesPath)
 	if err != nil {
@@ -175,7 +183,7 @@ func (s *source) followOnce(ctx context.Context, forget func(pseudonym.Label)) e
 	}
 	lines := bufio.NewScanner(r.Body)
 	for lines.Scan() {
-		silent.Reset(s.beatFor)
+		silent.Reset(s.silence)
 		var c store.Changed
 		if err := json.Unmarshal(lines.Bytes(), &c); err != nil {
 			return err

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"heddle/internal/netutil"
 	"heddle/internal/polltest"
 	"heddle/pseudonym"
 	"heddle/pseudonym/mutual"
@@ -53,8 +54,7 @@ func TestSourceFollowsTheStore(t *testing.T) {
 	})
 	server := httptest.NewTLSServer(mux)
 	defer server.Close()
-	s := newSource([]string{server.Listener.Addr().String()}, server.Client().Transport.(*http.Transport).TLSClientConfig, []string{"news.example"}, slog.New(slog.DiscardHandler))
-	s.beatFor = polltest.Patience // the store of this test does not beat
+	s := newSource([]string{server.Listener.Addr().String()}, server.Client().Transport.(*http.Transport).TLSClientConfig, []string{"news.example"}, beats{time.Millisecond, polltest.Patience}, slog.New(slog.DiscardHandler)) // the store of this test does not beat
 	if s.hosts("shop.example") {
 		t.Error("a site is known before the store answered")
 	}
@@ -144,13 +144,14 @@ func (r *relay) carry(t *testing.T, c net.Conn) {
 	one(far, c)
 }
 
-// The machine of a store is gone without a word. The sidecar goes to another store.
+// The machine of a store is gone without a word. The sidecar goes to another store, maybe once more than it has to if this machine is busy.
 func TestSourceLeavesASilentStore(t *testing.T) {
+	often := beats{50 * time.Millisecond, 500 * time.Millisecond}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+store.SitesPath, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "[]") })
 	mux.HandleFunc("PUT "+store.TrustsPath, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
 	mux.HandleFunc("GET "+store.ChangesPath, func(w http.ResponseWriter, r *http.Request) {
-		beat := time.NewTicker(store.BeatEvery)
+		beat := time.NewTicker(often.every)
 		defer beat.Stop()
 		for r.Context().Err() == nil {
 			io.WriteString(w, "{}\n")
@@ -167,13 +168,13 @@ func TestSourceLeavesASilentStore(t *testing.T) {
 	defer server.Close()
 	defer server.CloseClientConnections() // it waits for them
 	one, two := newRelay(t, server.Listener.Addr().String()), newRelay(t, server.Listener.Addr().String())
-	s := newSource([]string{one.Addr().String(), two.Addr().String()}, server.Client().Transport.(*http.Transport).TLSClientConfig, nil, slog.New(slog.DiscardHandler))
+	s := newSource([]string{one.Addr().String(), two.Addr().String()}, server.Client().Transport.(*http.Transport).TLSClientConfig, nil, often, slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	followed, ended := make(chan bool, 16), make(chan bool)
 	go func() {
 		defer close(ended)
-		s.follow(ctx, func(pseudonym.Label) { followed <- true })
+		s.follow(ctx, func(pseudonym.Label) { netutil.Offer(followed, true) })
 	}()
 	<-followed
 	gone, other := one, two
@@ -196,7 +197,7 @@ func TestSourceTrustsNobody(t *testing.T) {
 		got <- r.Method + " " + r.URL.Path + " " + string(body)
 	}))
 	defer server.Close()
-	s := newSource([]string{server.Listener.Addr().String()}, server.Client().Transport.(*http.Transport).TLSClientConfig, nil, slog.New(slog.DiscardHandler))
+	s := newSource([]string{server.Listener.Addr().String()}, server.Client().Transport.(*http.Transport).TLSClientConfig, nil, storeBeats, slog.New(slog.DiscardHandler))
 	if err := s.trust(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -219,7 +220,7 @@ func TestSitesAreKnownBeforeAVisit(t *testing.T) {
 	})
 	server := httptest.NewTLSServer(mux)
 	defer server.Close()
-	s := newSource([]string{server.Listener.Addr().String()}, server.Client().Transport.(*http.Transport).TLSClientConfig, nil, slog.New(slog.DiscardHandler))
+	s := newSource([]string{server.Listener.Addr().String()}, server.Client().Transport.(*http.Transport).TLSClientConfig, nil, storeBeats, slog.New(slog.DiscardHandler))
 	if e, err := s.Pseudonym(t.Context(), l); err == nil {
 		t.Errorf("a visit without the sites: %+v", e)
 	}

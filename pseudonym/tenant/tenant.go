@@ -60,7 +60,7 @@ const (
 
 // New returns a sidecar.
 func New(o Options) (*Sidecar, error) {
-	from := newSource(o.Stores, o.TLS, o.Trusts, o.Log)
+	from := newSource(o.Stores, o.TLS, o.Trusts, storeBeats, o.Log)
 	s, err := newSidecar(o, from, from.hosts)
 	if err == nil {
 		s.source = from

@@ -21,6 +21,7 @@ import (
 	"heddle/cmd/heddle/internal/runner"
 	"heddle/config"
 	"heddle/internal/keyfile"
+	"heddle/internal/netutil"
 	"heddle/path"
 	"heddle/pseudonym"
 	"heddle/pseudonym/ca"
@@ -285,7 +286,7 @@ user's own pseudonyms of those sites that trust this one.`,
 			return runTenant(cmd, t)
 		},
 	}
-	bind.Flags(cmd, &t, "zone", "store", "root", "identity", "to", "listen", "gateway-from", "trusts", "defence", "rewrite", "size")
+	bind.Flags(cmd, &t, "zone", "store", "root", "identity", "to", "listen", "gateway-from", "gateway-group", "trusts", "defence", "rewrite", "size")
 	return cmd
 }
 
@@ -329,6 +330,9 @@ func runTenant(cmd *cobra.Command, t config.PseudonymTenant) error {
 		return err
 	}
 	l, err := runner.Listen(cmd.Context(), "listen", t.Listen, false)
+	if err == nil && t.GatewayGroup != "" {
+		err = netutil.GiveUnix(l, t.GatewayGroup)
+	}
 	if err != nil {
 		return err
 	}

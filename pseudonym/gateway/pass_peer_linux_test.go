@@ -1,0 +1,124 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"syscall"
+	"testing"
+	"unsafe"
+
+	"heddle/internal/netutil"
+	"heddle/internal/polltest"
+)
+
+// identity is the user and the groups of a process.
+type identity struct {
+	uid, gid int
+	groups   []uint32
+}
+
+// dial connects as somebody else.
+func (i identity) dial(t *testing.T, file string) *net.UnixConn {
+	t.Helper()
+	type dialled struct {
+		c   net.Conn
+		err error
+	}
+	done := make(chan dialled)
+	go func() {
+		runtime.LockOSThread() // for ever: the thread ends with the goroutine
+		var first unsafe.Pointer
+		if len(i.groups) > 0 {
+			first = unsafe.Pointer(&i.groups[0])
+		}
+		// The calls of package syscall change all threads.
+		for _, call := range [][4]uintptr{{syscall.SYS_SETGROUPS, uintptr(len(i.groups)), uintptr(first)}, {syscall.SYS_SETRESGID, uintptr(i.gid), uintptr(i.gid), uintptr(i.gid)},
+			{syscall.SYS_SETRESUID, uintptr(i.uid), uintptr(i.uid), uintptr(i.uid)}} {
+			if _, _, errno := syscall.RawSyscall(call[0], call[1], call[2], call[3]); errno != 0 {
+				done <- dialled{nil, errno}
+				return
+			}
+		}
+		c, err := net.Dial("unix", file)
+		done <- dialled{c, err}
+	}()
+	d := <-done
+	if d.err != nil {
+		t.Fatal(d.err)
+	}
+	return d.c.(*net.UnixConn)
+}
+
+// Root, the sidecar's own user and the group of its socket may pass connections. Others may not, even if the mode of the file lets them.
+func TestWhoMayPass(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("typed skip: it takes root to be somebody else")
+	}
+	const nobody, group = 65534, 7070
+	dir, err := os.MkdirTemp("", "heddle-pass-") // where others may look
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "sidecar")
+	l, err := netutil.ListenUnix(file)
+	if err == nil {
+		err = errors.Join(os.Chown(file, -1, group), os.Chmod(file, 0o666))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := passed(l)
+	defer in.Close()
+	tcp, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tcp.Close()
+	client, err := net.Dial("tcp", tcp.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	var many []uint32
+	for i := range uint32(500) {
+		many = append(many, 10_000+i)
+	}
+	for name, c := range map[string]struct {
+		who identity
+		may bool
+	}{
+		"root":                 {identity{0, 0, nil}, true},
+		"the group":            {identity{nobody, group, nil}, true},
+		"one more group":       {identity{nobody, nobody, []uint32{5, group}}, true},
+		"one of many groups":   {identity{nobody, nobody, append([]uint32{group}, many...)}, true},
+		"nobody":               {identity{nobody, nobody, nil}, false},
+		"other groups":         {identity{nobody, nobody, many}, false},
+		"in the group of root": {identity{nobody, 0, nil}, false},
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), polltest.Patience)
+		accepted := make(chan bool, 1)
+		if c.may {
+			go func() {
+				got, err := in.Accept()
+				if accepted <- err == nil; err == nil {
+					got.Close()
+				}
+			}()
+		}
+		to, err := pass(ctx, client, c.who.dial(t, file), greeting{send: []byte("hello")})
+		if to != nil || (err == nil) != c.may || !c.may && !errors.Is(err, errForbidden) {
+			t.Errorf("%s: %v", name, err)
+		} else if c.may && !<-accepted {
+			t.Errorf("%s: it did not arrive", name)
+		}
+		cancel()
+	}
+}
