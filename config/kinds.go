@@ -4,6 +4,7 @@ package config
 import (
 	_ "heddle/disguise/cover/embed"
 	_ "heddle/disguise/cover/random"
+	_ "heddle/disguise/cover/web"
 	_ "heddle/overlay/client"
 	_ "heddle/path/masque"
 	_ "heddle/path/socks5"

@@ -77,6 +77,7 @@ type Bridge struct {
 	// datagramLeads are the same in a datagram.
 	datagramLeads []int
 	places        *connlimit.Places
+	host          cover.Host                     // serves all that begins over TCP; nil without such a cover
 	callers       atomic.Int32                   // connections over UDP, which have no place
 	sources       *connlimit.Limiter[netip.Addr] // of links
 	streams       *connlimit.Limiter[netip.Addr]
@@ -131,6 +132,10 @@ func New(o Options) (*Bridge, error) {
 	if o.Target == nil && o.Targets == nil {
 		return nil, &path.Error{What: "bridge", Why: "it leads nowhere", Hint: "give a target, or let clients ask for destinations"}
 	}
+	host, err := hostOf(o.Covers)
+	if err != nil {
+		return nil, err
+	}
 	if o.MaxLinks == 0 {
 		o.MaxLinks = DefaultMaxLinks
 	}
@@ -152,7 +157,7 @@ func New(o Options) (*Bridge, error) {
 	if o.clock == nil {
 		o.clock = time.Now
 	}
-	return &Bridge{o: o, leads: leadsOf(o.Covers), datagramLeads: leadsOf(o.DatagramCovers), places: connlimit.NewQuietPlaces(guests),
+	return &Bridge{o: o, host: host, leads: leadsOf(o.Covers), datagramLeads: leadsOf(o.DatagramCovers), places: connlimit.NewQuietPlaces(guests),
 		sources: connlimit.NewLimiter[netip.Addr](maxPerSource, o.MaxLinks), streams: connlimit.NewLimiter[netip.Addr](streamsEach, maxStreams), memory: reliable.NewBudget(o.Memory), since: time.Now(),
 		links: map[uint32]*entry{}}, nil
 }

@@ -35,6 +35,10 @@ func (b *Bridge) enter(accepting, carrying context.Context, c net.Conn) {
 	place := b.places.Enter(c)
 	defer place.Close()
 	defer context.AfterFunc(carrying, func() { c.Close() })()
+	if b.host != nil {
+		b.receive(accepting, carrying, place)
+		return
+	}
 	withoutKeepAlive(c)
 	until := time.Now().Add(b.o.silence)
 	_ = c.SetReadDeadline(until)

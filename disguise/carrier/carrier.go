@@ -32,6 +32,8 @@ func For(mediaType string) Carrier {
 		return finder(inJSON)
 	case "text/css", "text/javascript", "application/javascript", "application/x-javascript":
 		return finder(inText)
+	case "application/x-www-form-urlencoded":
+		return Target
 	case "image/png":
 		return picture{}
 	case "video/mp4", "audio/mp4", "video/iso.segment", "audio/iso.segment":
@@ -39,6 +41,10 @@ func For(mediaType string) Carrier {
 	}
 	return nil
 }
+
+// Target hides bytes in path segments and query values of request targets (RFC 9112, section 3.2), and in the values of forms: in those
+// that are random tokens in hexadecimal or base64url.
+var Target Carrier = finder(inTarget)
 
 // slot is a part of an object in which another carrier hides bytes. Slots are in order and do not overlap.
 type slot struct {

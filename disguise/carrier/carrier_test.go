@@ -29,6 +29,9 @@ func random(n int) []byte {
 // opaque64 is a token of n bytes in standard base64, with a character that only it has.
 func opaque64(n int) string { return "+/" + base64.StdEncoding.EncodeToString(random(n))[2:] }
 
+// url64 is the same in base64url.
+func url64(n int) string { return "-_" + base64.RawURLEncoding.EncodeToString(random(n))[2:] }
+
 // disc is a picture whose ground is transparent: the half of its pixels.
 func disc(size int) []byte {
 	m := image.NewNRGBA(image.Rect(0, 0, size, size))
@@ -96,6 +99,10 @@ func examples() []example {
 		{"text/css", "two pictures", []byte("a{background:url(data:image/png;base64," + icon + ")}\nb{background:url(data:image/png;base64," + icon + ")}"), 192},
 		{"text/javascript", "a picture", []byte(`const i="data:image/png;base64,` + icon + `";`), 96},
 		{"text/javascript", "a broken picture", []byte(`const i="data:image/png;base64,AAAA",j=1;`), 0},
+		{"application/x-www-form-urlencoded", "a token, and what is none", []byte("a=" + url64(30) + "&b=hello+world&id=1234567890123456&c=" + url64(12)), 30},
+		{"application/x-www-form-urlencoded", "a target", []byte("/media/" + hex.EncodeToString(append([]byte{0xab}, random(15)...)) + "/7.m4s?sig=" + url64(64) + "&v=%2B"), 16 + 63},
+		{"application/x-www-form-urlencoded", "standard base64 holds delimiters", []byte("t=" + opaque64(300)), 0},
+		{"application/x-www-form-urlencoded", "twice", []byte("a=aa0011223344556677&b=aa0011223344556677"), 0},
 		{"image/png", "half transparent", disc(20), 600},
 		{"image/png", "not a PNG", []byte("GIF89a"), 0},
 		{"video/mp4", "encrypted", segment(), 125},

@@ -82,6 +82,23 @@ func opaque(value []byte, at int) (slots []slot) {
 	return slots
 }
 
+// inTarget finds tokens between the delimiters of a request target. Standard base64 has delimiters among its characters.
+func inTarget(target []byte) (slots []slot) {
+	for at := 0; at < len(target); {
+		end := at
+		for end < len(target) && bytes.IndexByte([]byte("/?&=;"), target[end]) < 0 {
+			end++
+		}
+		for _, s := range opaque(target[at:end], at) {
+			if s.in != Carrier(all{base64.RawStdEncoding}) {
+				slots = append(slots, s)
+			}
+		}
+		at = end + 1
+	}
+	return once(target, slots)
+}
+
 // token returns the encoding of random bytes, and how many of its characters can be replaced.
 func token(text []byte) (encoding, int) {
 	if len(text) >= leastHex && len(text)%2 == 0 && within(text, "0123456789abcdef") {

@@ -7,7 +7,7 @@ import (
 	"net"
 )
 
-// Feed is the chopper's side of one cover connection. Take may run beside the other two.
+// Feed is the chopper's side of one cover connection. Its methods may run beside each other, each of them once at a time.
 type Feed interface {
 	// Wait returns how many bytes of blocks wait to be sent, as soon as some do. It fails when the link ended, or ctx did. When
 	// the ctx of the first call ends, the connection sends no more: other connections carry what waits.
@@ -18,6 +18,13 @@ type Feed interface {
 	// Take takes bytes that arrived: the next part of the stream, or one datagram. It may change b, and does not keep it. On an
 	// error the connection is of no use, except on [ErrForeign].
 	Take(b []byte) error
+}
+
+// Gauge is a [Feed] that tells how much waits.
+type Gauge interface {
+	Feed
+	// Waiting returns how many bytes of blocks the next Fill could send. Unlike Wait it does not claim them for this connection.
+	Waiting() int
 }
 
 // ErrForeign says that a datagram holds nothing of the link. Anybody may send some, so they show nothing of the peer.

@@ -19,10 +19,10 @@ const (
 	noReset   = silent
 )
 
-var _ cover.Feed = (*Conn)(nil)
+var _ cover.Gauge = (*Conn)(nil)
 var _ net.Conn = (*Link)(nil)
 
-// Conn is one connection of a link. It is the feed of a cover. One goroutine may call Wait and Fill, and another one Take.
+// Conn is one connection of a link. It is the feed of a cover. One goroutine may call Fill, and others Wait and Take.
 type Conn struct {
 	l         *Link
 	serial    int
@@ -126,6 +126,20 @@ func (c *Conn) Wait(ctx context.Context) (int, error) {
 	return c.grant, nil
 }
 
+// Waiting returns how many bytes of blocks the next Fill could send. See [cover.Gauge].
+func (c *Conn) Waiting() int {
+	c.l.mu.Lock()
+	defer c.l.mu.Unlock()
+	switch {
+	case c.check() != nil:
+		return 0
+	case c.l.over:
+		return resetSize
+	}
+	now := time.Now()
+	return c.owed() + c.share(now, false)
+}
+
 // silence notes that the cover sends no more on this connection. It may still receive.
 func (c *Conn) silence() {
 	l := c.l
@@ -175,7 +189,7 @@ func (l *Link) kick(now time.Time) {
 	}
 	for i := 0; i < len(l.waiters); {
 		c := l.turn(i)
-		own, shared := c.owed(), c.share(now)-l.claimed
+		own, shared := c.owed(), c.share(now, true)-l.claimed
 		if l.claimed > 0 && shared < claimMost { // who was woken takes the little that is there
 			shared = 0
 		}
@@ -222,8 +236,9 @@ func (c *Conn) owed() int {
 	return n
 }
 
-// share returns the bytes that wait for any connection, of those that this one may send. l.mu is held.
-func (c *Conn) share(now time.Time) (n int) {
+// share returns the bytes that wait for any connection, of those that this one may send. With routed it leaves the stream to the lead
+// of its path. l.mu is held.
+func (c *Conn) share(now time.Time, routed bool) (n int) {
 	l := c.l
 	if l.keys.send == nil || c.stalled && c.probes == 0 && l.usable() {
 		return 0
@@ -234,7 +249,7 @@ func (c *Conn) share(now time.Time) (n int) {
 	n += l.rekey.waiting() + l.datagramsWaiting(now)
 	if !c.stalled || c.probes > 0 {
 		bytes, end := l.out.Waiting()
-		if bytes > 0 && !c.follows(now) {
+		if bytes > 0 && !(routed && c.follows(now)) {
 			n += bytes + dataOverhead*(1+bytes/(block.MaxData-8))
 		}
 		if end || l.pingDue {

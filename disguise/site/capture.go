@@ -92,6 +92,7 @@ type exchange struct {
 	method, url        string
 	request, response  http.Header
 	status             int
+	posted             []byte // at most one byte more than is kept
 	body               []byte // as on the wire
 	asked, first, last time.Time
 	whole              bool
@@ -112,10 +113,11 @@ func (c *connection) http1() (all []exchange) {
 		if err != nil {
 			return all
 		}
-		if _, err := io.Copy(io.Discard, r.Body); err != nil {
+		posted, err := io.ReadAll(io.LimitReader(r.Body, maxPosted+1))
+		if _, rest := io.Copy(io.Discard, r.Body); err != nil || rest != nil {
 			return all
 		}
-		x := exchange{method: r.Method, url: c.scheme + "://" + or(r.Host, c.base) + r.URL.RequestURI(), request: r.Header, asked: c.up.at(start)}
+		x := exchange{method: r.Method, posted: posted, url: c.scheme + "://" + or(r.Host, c.base) + r.URL.RequestURI(), request: r.Header, asked: c.up.at(start)}
 		answer, start, err := finalAnswer(down, r)
 		if err != nil {
 			return all
@@ -174,7 +176,8 @@ func (x *exchange) entry() (e *harEntry, why string) {
 	if err != nil {
 		return nil, "whose body " + err.Error()
 	}
-	e = &harEntry{Started: x.asked, Request: harRequest{x.method, x.url}}
+	e = &harEntry{Started: x.asked, Request: harRequest{Method: x.method, URL: x.url}}
+	e.Request.PostData.MimeType, e.Request.PostData.Text = x.request.Get("Content-Type"), string(x.posted)
 	e.Response.Status, e.Response.Body = x.status, int64(len(x.body))
 	e.Response.Content.MimeType, e.Response.Content.Text = x.response.Get("Content-Type"), string(body)
 	for _, name := range slices.Sorted(maps.Keys(x.response)) {

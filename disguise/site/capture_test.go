@@ -182,6 +182,15 @@ func TestCaptureOfHTTP1(t *testing.T) {
 	if d := cmp.Diff([]string{"/old", "/", "/a.css", "/frame", "/two"}, urls); d != "" {
 		t.Error(d)
 	}
+	posted := talk(t, func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusNoContent) }, "/log")
+	posted.Up = []byte("POST /log HTTP/1.1\r\nHost: site.example\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 3\r\n\r\na=1")
+	with, _, err := ReadCapture([]observe.Conversation{c, posted}, nil, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if log := with.object(t, "/log"); string(log.Posted) != "a=1" {
+		t.Errorf("%q", log.Posted)
+	}
 	pages := []Page{{1, []Load{{2, 10}, {3, 20}}, []int{}}, {4, []Load{{2, 10}}, []int{1}}, {1, []Load{}, []int{}}}
 	if d := cmp.Diff(pages, s.Pages); d != "" {
 		t.Error(d)
@@ -235,9 +244,16 @@ func TestCaptureOfHTTP2(t *testing.T) {
 	s.add(false, func(f *http2.Framer) error { return f.WriteData(1, false, []byte("<p>")) })
 	s.add(false, func(f *http2.Framer) error { return f.WriteData(1, true, []byte("all")) })
 	s.add(false, func(f *http2.Framer) error { return f.WriteData(1, true, []byte("more")) })
+	s.headers(true, 3, false, asks, &up, ":method", "POST", ":scheme", "https", ":authority", "site.example", ":path", "/log", "content-type", "application/json")
+	s.add(true, func(f *http2.Framer) error { return f.WriteData(3, false, []byte(`{"n":`)) })
+	s.add(true, func(f *http2.Framer) error { return f.WriteData(3, true, []byte(`1}`)) })
+	s.headers(false, 3, true, answers, &down, ":status", "204")
 	got, skipped, err := ReadCapture([]observe.Conversation{s.Conversation}, nil, "")
 	if err != nil || len(skipped) > 0 {
 		t.Fatal(err, skipped)
+	}
+	if log := got.object(t, "/log"); string(log.Posted) != `{"n":1}` || log.Status != 204 {
+		t.Errorf("%q, %+v", log.Posted, log)
 	}
 	o := got.Objects[0]
 	if string(o.Body) != "<p>all" || o.Status != 200 || o.WaitMS != 20 || o.TakeMS != 20 || got.Origin != "http://site.example" {

@@ -64,7 +64,7 @@ type Notice struct {
 // Check hides random bytes in each object that has room, and has judges compare it with the original.
 func Check(ctx context.Context, s *Site) (*Report, error) {
 	r := &Report{Fingerprint: fmt.Sprintf("%x", s.Fingerprint), Types: []TypeRoom{}, Pages: []PageRoom{}, Objects: []ObjectRoom{}, Notices: []Notice{}}
-	fixed, types, rooms := s.pinned(), map[string]*TypeRoom{}, map[int]ObjectRoom{}
+	fixed, types, rooms := s.Pinned(), map[string]*TypeRoom{}, map[int]ObjectRoom{}
 	for i := range s.Objects {
 		o := &s.Objects[i]
 		t := types[o.Type]
@@ -204,8 +204,8 @@ func (r *Report) look(o *Object, room ObjectRoom) {
 	}
 }
 
-// pinned returns the objects that a page loads only with the hash that it states.
-func (s *Site) pinned() map[int]bool {
+// Pinned returns the objects that a page loads only with the hash that it states: they carry no payload.
+func (s *Site) Pinned() map[int]bool {
 	fixed, objects := map[int]bool{}, s.numbers()
 	for _, p := range s.Pages {
 		for _, reference := range pinned(s.Objects[p.Document].Body) {

@@ -32,7 +32,10 @@ type (
 		Response harResponse
 		Timings  struct{ Wait, Receive float64 }
 	}
-	harRequest  struct{ Method, URL string }
+	harRequest struct {
+		Method, URL string
+		PostData    struct{ MimeType, Text string }
+	}
 	harHeader   struct{ Name, Value string }
 	harResponse struct {
 		Status  int
@@ -231,6 +234,9 @@ func (e *harEntry) object(target *url.URL) (o *Object, why string) {
 	o.Type = mediaType(content.MimeType)
 	for _, h := range e.Response.Headers {
 		o.field(strings.ToLower(h.Name), h.Value)
+	}
+	if posted := e.Request.PostData; o.Method == "POST" && posts(mediaType(posted.MimeType)) && len(posted.Text) <= maxPosted {
+		o.Posted, o.PostedType = []byte(posted.Text), mediaType(posted.MimeType)
 	}
 	o.Size = int64(len(o.Body))
 	if o.check() != nil {

@@ -23,10 +23,18 @@ func (c *connection) http2() (all []exchange) {
 	streams := map[uint32]*exchange{}
 	var order []uint32
 	frames(c.up, len(http2Preface), func(f http2.Frame, at, _ int) {
-		if h, ok := f.(*http2.MetaHeadersFrame); ok && streams[h.StreamID] == nil && len(order) < mostStreams {
-			streams[h.StreamID] = &exchange{method: h.PseudoValue("method"), request: header(h), asked: c.up.at(at),
-				url: c.scheme + "://" + or(h.PseudoValue("authority"), c.base) + h.PseudoValue("path")}
-			order = append(order, h.StreamID)
+		x := streams[f.Header().StreamID]
+		switch f := f.(type) {
+		case *http2.MetaHeadersFrame:
+			if x == nil && len(order) < mostStreams {
+				streams[f.StreamID] = &exchange{method: f.PseudoValue("method"), request: header(f), asked: c.up.at(at),
+					url: c.scheme + "://" + or(f.PseudoValue("authority"), c.base) + f.PseudoValue("path")}
+				order = append(order, f.StreamID)
+			}
+		case *http2.DataFrame:
+			if x != nil && len(x.posted) <= maxPosted {
+				x.posted = append(x.posted, f.Data()...)
+			}
 		}
 	})
 	frames(c.down, 0, func(f http2.Frame, at, end int) {

@@ -47,6 +47,9 @@ type Object struct {
 	Sum      string   `json:"sum"`      // SHA-256 of the body, in hex
 	Size     int64    `json:"size"`     // bytes of the body, decoded
 	Body     []byte   `json:"-"`
+	// Posted is the body of a request by POST, of the type PostedType: JSON or a form. Others are not kept.
+	Posted     []byte `json:"posted,omitempty"`
+	PostedType string `json:"posted_type,omitempty"`
 }
 
 // Field is one header of an answer.
@@ -74,6 +77,7 @@ const (
 	maxField   = 1024      // bytes of a header's value
 	maxCookies = 32        // of one object
 	maxText    = 2000      // bytes
+	maxPosted  = 256 << 10 // bytes of the body of a request
 )
 
 // kept are the headers that say how an answer is cached and understood. Others may hold secrets of whoever recorded, and the bridge
@@ -107,6 +111,11 @@ func (o *Object) Fresh() string {
 		}
 	}
 	return ""
+}
+
+// posts reports whether the body of a request is kept.
+func posts(mediaType string) bool {
+	return mediaType == "application/json" || mediaType == "application/x-www-form-urlencoded"
 }
 
 // Alphabet names the narrowest set of characters that holds all of text: "digits", "hex", "alphanumeric", "base64url", "base64" or
@@ -180,6 +189,10 @@ func (o *Object) check() error {
 		return fmt.Errorf("it has the method %.20q", o.Method)
 	case o.Size < 0 || o.Size > MaxBody:
 		return fmt.Errorf("it has %d bytes, more than %d", o.Size, MaxBody)
+	case len(o.Posted) > maxPosted || o.Method != "POST" && len(o.Posted) > 0:
+		return fmt.Errorf("its request has a body of %d bytes, more than %d, or is no POST", len(o.Posted), maxPosted)
+	case len(o.Posted) > 0 && !posts(o.PostedType):
+		return fmt.Errorf("its request has a body of the type %.100q", o.PostedType)
 	case len(o.Cookies) > maxCookies:
 		return fmt.Errorf("it sets %d cookies, more than %d", len(o.Cookies), maxCookies)
 	}

@@ -112,6 +112,16 @@ func (f *Feed) Wait(ctx context.Context) (bytes int, err error) {
 	return len(f.out) + overhead, f.ended
 }
 
+// Waiting implements [cover.Gauge].
+func (f *Feed) Waiting() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.out) == 0 {
+		return 0
+	}
+	return len(f.out) + overhead
+}
+
 // Fill implements [cover.Feed].
 func (f *Feed) Fill(b []byte) (useful int, err error) {
 	f.mu.Lock()

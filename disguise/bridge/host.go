@@ -1,0 +1,101 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"net"
+
+	"heddle/disguise/cover"
+	"heddle/disguise/handshake"
+	"heddle/disguise/link"
+	"heddle/internal/connlimit"
+	"heddle/path"
+)
+
+// hostOf returns the host among the covers, or nil.
+func hostOf(covers map[byte]cover.Factory) (cover.Host, error) {
+	for _, f := range covers {
+		if host, ok := f.(cover.Host); ok {
+			if len(covers) > 1 {
+				return nil, &path.Error{What: "bridge", Why: "a cover that speaks with strangers leaves no room for others over TCP", Hint: "serve them at another port, by another bridge"}
+			}
+			return host, nil
+		}
+	}
+	return nil, nil
+}
+
+// hosted is one connection of a host's.
+type hosted struct {
+	*Bridge
+	carrying context.Context
+	place    *connlimit.Place
+	leave    func() bool // so that the connection does not end when the bridge stops to take strangers
+	hidden   []byte      // until the hello is whole
+	need     int         // bytes of it
+	e        *entry
+	on       *link.Conn // nil for a stranger
+}
+
+// receive gives a connection to the host.
+func (b *Bridge) receive(accepting, carrying context.Context, place *connlimit.Place) {
+	h := &hosted{Bridge: b, carrying: carrying, place: place, leave: context.AfterFunc(accepting, func() { place.Close() })}
+	defer h.leave()
+	b.host.Host(carrying, place, h.enter)
+	if h.on != nil {
+		h.on.Leave(nil)
+	}
+	if h.e != nil {
+		h.e.carriers.Add(-1)
+	}
+}
+
+// enter implements [cover.Enter].
+func (h *hosted) enter(hidden []byte) (cover.Gauge, cover.Cover, error) {
+	h.hidden = append(h.hidden, hidden...)
+	if len(h.hidden) < h.need {
+		return nil, nil, nil
+	}
+	n, a, err := h.o.Server.Read(h.hidden, h.o.clock())
+	if errors.Is(err, handshake.ErrShort) {
+		h.need = n
+		return nil, nil, nil
+	}
+	rest := h.hidden[n:]
+	h.hidden = nil
+	var e *entry
+	var shape cover.Cover
+	var on *link.Conn
+	if err == nil {
+		e, shape, on, err = h.admit(a, h.place.RemoteAddr(), false)
+	}
+	if err != nil {
+		h.refused(h.place.RemoteAddr(), err)
+		return nil, nil, err
+	}
+	if h.on = on; !h.leave() {
+		return nil, nil, net.ErrClosed
+	}
+	h.place.Proved()
+	if h.e = e; e != nil {
+		e.carriers.Add(1)
+		if !a.Reconnect {
+			h.work.Go(func() { h.serve(h.carrying, e) })
+		}
+	}
+	on.Via(pathOf(h.place.RemoteAddr()))
+	feed := &hostedFeed{on}
+	return feed, shape, feed.Take(rest)
+}
+
+// hostedFeed leaves the link as soon as what arrives is none of its blocks, since the connection goes on with the host.
+type hostedFeed struct{ *link.Conn }
+
+// Take implements [cover.Feed].
+func (f *hostedFeed) Take(b []byte) error {
+	err := f.Conn.Take(b)
+	if err != nil {
+		f.Leave(err)
+	}
+	return err
+}

@@ -1,0 +1,308 @@
+package bridge
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"heddle/disguise/client"
+	"heddle/disguise/cover"
+	"heddle/disguise/cover/random"
+	"heddle/disguise/cover/web"
+	"heddle/disguise/cover/web/webtest"
+	"heddle/disguise/handshake"
+	"heddle/internal/polltest"
+	"heddle/internal/tcptest"
+	"heddle/path"
+)
+
+// startWeb is a bridge that is a website, and the options of its clients.
+func startWeb(t testing.TB, edit func(*Options)) (*setup, client.Options) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "site.db")
+	if err := webtest.Site().Write(file); err != nil {
+		t.Fatal(err)
+	}
+	covers := func(key handshake.PublicKey) cover.Factory {
+		f, err := cover.New(web.Name, cover.Options{Seed: key[:], Args: map[string]string{"site": file}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	s := start(t, func(o *Options) {
+		o.Covers = map[byte]cover.Factory{web.Number: covers(o.Key)}
+		if edit != nil {
+			edit(o)
+		}
+	})
+	o := s.options()
+	o.Covers = covers(s.line.Key)
+	return s, o
+}
+
+// wire is a man in the middle, who delays all by some time and keeps what he saw.
+type wire struct {
+	at    netip.AddrPort
+	delay time.Duration
+
+	mu       sync.Mutex
+	up, down []*bytes.Buffer // by connection
+}
+
+func startWire(t testing.TB, to netip.AddrPort, delay time.Duration) *wire {
+	t.Helper()
+	w := &wire{delay: delay}
+	w.at = tcptest.Serve(t, func(c *net.TCPConn) {
+		far, err := net.DialTCP("tcp", nil, net.TCPAddrFromAddrPort(to))
+		if err != nil {
+			return
+		}
+		defer far.Close()
+		up, down := &bytes.Buffer{}, &bytes.Buffer{}
+		w.mu.Lock()
+		w.up, w.down = append(w.up, up), append(w.down, down)
+		w.mu.Unlock()
+		var work sync.WaitGroup
+		work.Go(func() { w.pass(c, far, up) })
+		work.Go(func() { w.pass(far, c, down) })
+		work.Wait()
+	})
+	return w
+}
+
+// pass copies one direction. What waits is not bounded, as on a path with room for all.
+func (w *wire) pass(from, to *net.TCPConn, seen *bytes.Buffer) {
+	type part struct {
+		at   time.Time
+		data []byte
+	}
+	parts := make(chan part, 1<<16)
+	go func() {
+		defer close(parts)
+		for {
+			b := make([]byte, 32<<10)
+			n, err := from.Read(b)
+			if n > 0 {
+				w.mu.Lock()
+				seen.Write(b[:n])
+				w.mu.Unlock()
+				parts <- part{time.Now().Add(w.delay), b[:n]}
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	for p := range parts {
+		time.Sleep(time.Until(p.at))
+		if _, err := to.Write(p.data); err != nil {
+			break
+		}
+	}
+	_ = to.CloseWrite()
+	for range parts { // nothing waits for room
+	}
+}
+
+// seen returns how many bytes passed.
+func (w *wire) seen() (up, down int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i := range w.up {
+		up, down = up+w.up[i].Len(), down+w.down[i].Len()
+	}
+	return up, down
+}
+
+func TestLinkThroughAWebsite(t *testing.T) {
+	t.Parallel()
+	s, o := startWeb(t, func(o *Options) { o.Target = to(tcptest.Serve(t, tcptest.Echo)) })
+	c, err := client.Dial(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	exchange(t, c, 300_000)
+	<-c.Done()
+	polltest.Await(t, "the link is forgotten", func() bool { return len(s.Status().Links) == 0 })
+}
+
+// Strangers and a client use the same bridge at the same time.
+func TestStrangersBesideAClient(t *testing.T) {
+	t.Parallel()
+	s, o := startWeb(t, func(o *Options) { o.Target = to(tcptest.Serve(t, tcptest.Echo)) })
+	c, err := client.Dial(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for _, method := range []string{"GET", "HEAD"} {
+		r, err := http.NewRequestWithContext(t.Context(), method, "http://"+s.at.String()+"/about", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(answer.Body)
+		answer.Body.Close()
+		if err != nil || answer.StatusCode != 200 || method == "GET" && !strings.Contains(string(body), "never changes") {
+			t.Errorf("%s: %s, %q, %v", method, answer.Status, body, err)
+		}
+	}
+	exchange(t, c, 10_000)
+}
+
+// A censor who recorded a client's connection and repeats it gets the answers that the client got, wherever a request is one that
+// nobody repeats by chance, and no link.
+func TestReplayedClient(t *testing.T) {
+	t.Parallel()
+	s, o := startWeb(t, func(o *Options) { o.Target = to(tcptest.Serve(t, tcptest.Echo)) })
+	w := startWire(t, s.at, 0)
+	o.Line.Address, o.Connections = w.at, 1
+	c, err := client.Dial(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	exchange(t, c, 50_000)
+	<-c.Done()
+	polltest.Await(t, "the link is forgotten", func() bool { return len(s.Status().Links) == 0 })
+	w.mu.Lock()
+	up, down := bytes.Clone(w.up[0].Bytes()), bytes.Clone(w.down[0].Bytes())
+	w.mu.Unlock()
+	again := replay(t, s.at, up)
+	requests, first, second := bufio.NewReader(bytes.NewReader(up)), bufio.NewReader(bytes.NewReader(down)), bufio.NewReader(bytes.NewReader(again))
+	same := 0
+	for {
+		r, err := http.ReadRequest(requests)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.Copy(io.Discard, r.Body); err != nil {
+			t.Fatal(err)
+		}
+		a, b := answer(t, first, r), answer(t, second, r)
+		switch tokens := strings.Contains(r.RequestURI, "=") || r.Method == "POST"; {
+		case a == "": // the client left before it
+		case tokens && a != b:
+			t.Errorf("%s %s is answered in another way", r.Method, r.RequestURI)
+		case tokens:
+			same++
+		}
+	}
+	if st := s.Status(); same < 5 || st.LinksEver != 1 || st.Refused[handshake.Replayed] != 1 {
+		t.Errorf("%d requests with tokens; %+v", same, st)
+	}
+	for _, cut := range []int{1, len(up) / 3, len(up) / 2} { // the bridge takes no part for the whole
+		replay(t, s.at, up[:cut])
+	}
+}
+
+// replay sends what a client sent, and returns all answers.
+func replay(t *testing.T, at netip.AddrPort, sent []byte) []byte {
+	t.Helper()
+	c, err := net.DialTCP("tcp", nil, net.TCPAddrFromAddrPort(at))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	go func() {
+		_, _ = c.Write(sent)
+		_ = c.CloseWrite()
+	}()
+	got, err := io.ReadAll(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+// answer returns the body of the next answer, or "" if there is none.
+func answer(t *testing.T, in *bufio.Reader, r *http.Request) string {
+	t.Helper()
+	a, err := http.ReadResponse(in, r)
+	if err != nil {
+		return ""
+	}
+	defer a.Body.Close()
+	body, err := io.ReadAll(a.Body)
+	if err != nil || a.StatusCode != 200 {
+		t.Errorf("%s: %s, %v", r.RequestURI, a.Status, err)
+	}
+	return string(body)
+}
+
+func TestAHostIsAlone(t *testing.T) {
+	_, o := startWeb(t, nil)
+	b, err := New(Options{Server: &handshake.Server{}, Covers: map[byte]cover.Factory{web.Number: o.Covers, random.Number: factory(t, o.Line.Key, 0)}, Target: to(netip.AddrPort{})})
+	if err == nil {
+		t.Error("a bridge with a website and another cover on one port", b)
+	}
+}
+
+// Downloads over a link that is open, through a man in the middle with a delay and no limit of the rate. The bytes are those
+// that TCP carries.
+func BenchmarkWebsite(b *testing.B) {
+	target := tcptest.Serve(b, func(c *net.TCPConn) {
+		var size [8]byte
+		if _, err := io.ReadFull(c, size[:]); err == nil {
+			_, _ = io.CopyN(c, zeros{}, int64(binary.BigEndian.Uint64(size[:])))
+		}
+	})
+	for _, rtt := range []time.Duration{0, 85 * time.Millisecond, 450 * time.Millisecond} {
+		for _, size := range []int{1_000_000, 10_000_000} {
+			b.Run(fmt.Sprintf("%v/%dMB", rtt, size/1_000_000), func(b *testing.B) {
+				s, o := startWeb(b, nil)
+				w := startWire(b, s.at, rtt/2)
+				o.Line.Address, o.Connections = w.at, 6
+				many, err := client.NewMany(o)
+				if err != nil {
+					b.Fatal(err)
+				}
+				defer many.Close()
+				fetch := func(size int) {
+					c, err := many.Dial(b.Context(), path.At(target))
+					if err != nil {
+						b.Fatal(err)
+					}
+					defer c.Close()
+					if _, err := c.Write(binary.BigEndian.AppendUint64(nil, uint64(size))); err != nil {
+						b.Fatal(err)
+					}
+					if n, err := io.Copy(io.Discard, c); err != nil || n != int64(size) {
+						b.Fatal(n, err)
+					}
+				}
+				fetch(1_000_000) // the connections open
+				up, down := w.seen()
+				for b.Loop() {
+					fetch(size)
+				}
+				up2, down2 := w.seen()
+				rounds := float64(b.N)
+				b.ReportMetric(float64(size)*rounds/1000/b.Elapsed().Seconds(), "kB/s")
+				b.ReportMetric(float64(down2-down)/rounds/float64(size), "x-down")
+				b.ReportMetric(float64(up2-up)/rounds/1000, "kB-up")
+			})
+		}
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(b []byte) (int, error) { return len(b), nil }

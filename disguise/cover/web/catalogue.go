@@ -1,0 +1,247 @@
+package web
+
+import (
+	"bytes"
+	"compress/gzip"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"heddle/disguise/carrier"
+	"heddle/disguise/site"
+	"heddle/path"
+)
+
+// leastDown is the least payload of an answer that carries blocks: a head, and a block of some use.
+const leastDown = headSize + 64
+
+// item is an object of the site, and what it hides.
+type item struct {
+	*site.Object
+	number    int
+	url, body int // bytes that its request hides
+	down      int // bytes that its answer hides, of whoever asks
+	posted    carrier.Carrier
+	answer    carrier.Carrier
+	live      bool // a script fetches it, and may do so again
+	cost      int  // bytes of one exchange on the wire, about
+	packed    func() []byte
+}
+
+// up is how many bytes the request hides.
+func (it *item) up() int { return it.url + it.body }
+
+// carries is how many bytes of blocks the answer carries.
+func (it *item) carries() int {
+	if it.down < leastDown {
+		return 0
+	}
+	return it.down - headSize
+}
+
+// page is a page with what a browser fetches at each visit: what it may not keep.
+type page struct {
+	document int
+	loads    []int
+	live     []int // loads of scripts, each once
+	carries  int   // bytes that a visit carries
+	cost     int
+	links    []int // documents
+}
+
+// catalogue finds the objects of a site by requests.
+type catalogue struct {
+	site   *site.Site
+	items  []*item
+	exact  map[string]*item   // by method and target
+	hiding map[string][]*item // with hidden bytes, by method and length of the target
+	plain  map[string]*item   // by path
+	lost   *item              // what the site answers to a wrong target; may be nil
+	pages  []page
+	host   string
+}
+
+// About what an exchange costs beside the target and the bodies, in bytes: headers, and the round trip, during which the connection
+// carries nothing else.
+const (
+	headersCost = 700
+	roundCost   = 1500
+)
+
+func newCatalogue(s *site.Site) (*catalogue, error) {
+	c := &catalogue{site: s, exact: map[string]*item{}, hiding: map[string][]*item{}, plain: map[string]*item{}}
+	_, c.host, _ = strings.Cut(s.Origin, "://")
+	pinned, given := s.Pinned(), tokensOf(s)
+	same := make([]*item, len(s.Objects)) // the first object with the same grammar
+	for i := range s.Objects {
+		it := newItem(i, &s.Objects[i], pinned[i], given)
+		c.items = append(c.items, it)
+		if same[i] = c.add(it); it.Status == http.StatusNotFound && c.lost == nil {
+			c.lost = it
+		}
+	}
+	for _, p := range s.Pages {
+		if p, usable := c.page(p, same); usable {
+			c.pages = append(c.pages, p)
+		}
+	}
+	if len(c.pages) == 0 {
+		return nil, &path.Error{What: "cover " + Name, Why: "the site hides nothing: no page has scripts that send random tokens, and get some",
+			Hint: "record a site whose scripts send tokens in targets, or POST JSON or forms, and get JSON that differs at each visit; heddle disguise site check shows what is there"}
+	}
+	return c, nil
+}
+
+func newItem(number int, o *site.Object, pinned bool, given map[string]bool) *item {
+	it := &item{Object: o, number: number, cost: headersCost + roundCost + len(o.URL) + len(o.Posted) + len(o.Body)}
+	if !handed(o.URL, given) {
+		it.url = carrier.Target.Capacity([]byte(o.URL))
+	}
+	if it.posted = carrier.For(o.PostedType); it.posted != nil {
+		it.body = it.posted.Capacity(o.Posted)
+	}
+	if it.answer = carrier.For(o.Type); it.answer != nil && o.Fresh() != "" && !pinned && o.Status == http.StatusOK {
+		it.down = it.answer.Capacity(o.Body)
+	}
+	it.live = o.Fresh() != "" && (o.Method == "POST" || strings.HasSuffix(o.Type, "json"))
+	it.packed = sync.OnceValue(func() []byte { return pack(o.Body) })
+	return it
+}
+
+// add makes an item known by its request. It returns the one that is known already for requests of the same grammar.
+func (c *catalogue) add(it *item) *item {
+	key := lengthKey(it.Method, it.URL)
+	if it.up() > 0 {
+		if known, _ := c.hides(it.Method, it.URL, it.Posted); known != nil {
+			return known
+		}
+		c.hiding[key] = append(c.hiding[key], it)
+	}
+	if it.url == 0 {
+		c.exact[it.Method+" "+it.URL] = it
+	}
+	// A site ignores a query that it does not know.
+	if path, _, _ := strings.Cut(it.URL, "?"); it.Method == http.MethodGet && c.plain[path] == nil {
+		c.plain[path] = it
+	}
+	return it
+}
+
+func lengthKey(method, target string) string { return method + " " + strconv.Itoa(len(target)) }
+
+// match finds what a request asks for, and what it hides. The bytes may be hostile.
+func (c *catalogue) match(method, target string, body []byte) (it *item, hidden []byte) {
+	if it, hidden = c.hides(method, target, body); it != nil {
+		return it, hidden
+	}
+	if it = c.exact[method+" "+target]; it == nil && method == http.MethodGet {
+		path, _, _ := strings.Cut(target, "?")
+		it = c.plain[path]
+	}
+	return it, nil
+}
+
+// hides finds the item whose request may hide something, and what.
+func (c *catalogue) hides(method, target string, body []byte) (*item, []byte) {
+	for _, it := range c.hiding[lengthKey(method, target)] {
+		if hidden, ok := it.extract(target, body); ok {
+			return it, hidden
+		}
+	}
+	return nil, nil
+}
+
+// extract returns what a request for the item hides.
+func (it *item) extract(target string, body []byte) (hidden []byte, ok bool) {
+	var err error
+	if it.url == 0 && target != it.URL {
+		return nil, false
+	}
+	if it.url > 0 {
+		if hidden, err = carrier.Target.Extract([]byte(it.URL), []byte(target)); err != nil {
+			return nil, false
+		}
+	}
+	if it.body == 0 {
+		return hidden, bytes.Equal(body, it.Posted)
+	}
+	more, err := it.posted.Extract(it.Posted, body)
+	return append(hidden, more...), err == nil
+}
+
+// page returns what a browser fetches at each visit of a page, and whether the page can carry a link.
+func (c *catalogue) page(p site.Page, same []*item) (out page, usable bool) {
+	out = page{document: same[p.Document].number, links: p.Links}
+	up, down := 0, 0
+	for _, number := range append([]int{p.Document}, numbersOf(p.Loads)...) {
+		it := same[number]
+		document := number == p.Document
+		if !document && it.Fresh() == "" && it.up() == 0 {
+			continue // a browser has kept it
+		}
+		out.cost, out.carries = out.cost+it.cost, out.carries+it.carries()
+		if document {
+			continue
+		}
+		out.loads = append(out.loads, it.number)
+		if it.live && !slices.Contains(out.live, it.number) {
+			out.live = append(out.live, it.number)
+			up, down = max(up, it.up()), max(down, it.carries())
+		}
+	}
+	return out, up > 0 && down > 0
+}
+
+func numbersOf(loads []site.Load) (numbers []int) {
+	for _, l := range loads {
+		numbers = append(numbers, l.Object)
+	}
+	return numbers
+}
+
+// pack compresses a body as the site did.
+func pack(body []byte) []byte {
+	var out bytes.Buffer
+	w := gzip.NewWriter(&out)
+	w.Write(body) //nolint:errcheck // a buffer takes all
+	w.Close()
+	return out.Bytes()
+}
+
+// tokensOf returns the tokens of all targets that stand in a body too: the site made them, so a client may not make its own.
+func tokensOf(s *site.Site) map[string]bool {
+	given := map[string]bool{}
+	for i := range s.Objects {
+		for _, part := range parts(s.Objects[i].URL) {
+			given[part] = false
+		}
+	}
+	for i := range s.Objects {
+		o := &s.Objects[i]
+		if !strings.HasPrefix(o.Type, "text/") && !strings.HasSuffix(o.Type, "json") && !strings.HasSuffix(o.Type, "javascript") {
+			continue
+		}
+		for _, part := range parts(string(o.Body)) {
+			if _, sent := given[part]; sent {
+				given[part] = true
+			}
+		}
+	}
+	return given
+}
+
+// leastToken is the shortest token of a target that can hide something, in bytes.
+const leastToken = 16
+
+// parts are the parts of a text that may be tokens.
+func parts(text string) (all []string) {
+	return slices.DeleteFunc(strings.FieldsFunc(text, func(r rune) bool {
+		return (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && r != '-' && r != '_'
+	}), func(part string) bool { return len(part) < leastToken })
+}
+
+func handed(target string, given map[string]bool) bool {
+	return slices.ContainsFunc(parts(target), func(part string) bool { return given[part] })
+}

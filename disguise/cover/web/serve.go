@@ -1,0 +1,314 @@
+package web
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"io"
+	"log"
+	mrand "math/rand/v2"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"heddle/disguise/cover"
+	"heddle/disguise/site"
+)
+
+// Bounds of what a visitor can make the bridge hold or wait for.
+const (
+	mostHeaders  = 32 << 10 // bytes
+	mostBody     = 512 << 10
+	headPatience = 30 * time.Second // for the head of a request
+	bodyPatience = time.Minute      // for the rest of it
+	sendPatience = time.Minute      // for an answer, and 1 s more for each sendRate bytes
+	sendRate     = 8 << 10
+	mostThink    = 300 * time.Millisecond // before an answer, if the site needed as long
+)
+
+// quietOf draws how long an idle connection stays open. Websites differ in this.
+func quietOf(seed []byte) time.Duration {
+	r := mrand.New(mrand.NewChaCha8(sha256.Sum256(append([]byte("heddle disguise 1 cover http idle"), seed...))))
+	return 5*time.Minute + time.Duration(r.IntN(300))*time.Second
+}
+
+// visitor is one connection at the bridge. Its handler runs once at a time.
+type visitor struct {
+	*factory
+	enter    cover.Enter // nil if the hello was read
+	feed     cover.Gauge // nil for a stranger
+	heads    *heads
+	stranger bool
+	payloads uint64 // answers with a payload so far
+}
+
+// Host implements [cover.Host].
+func (f *factory) Host(ctx context.Context, c net.Conn, enter cover.Enter) {
+	f.serve(ctx, c, &visitor{factory: f, enter: enter})
+}
+
+// serve is the website for one connection.
+func (f *factory) serve(ctx context.Context, c net.Conn, v *visitor) {
+	done := make(chan struct{})
+	defer context.AfterFunc(ctx, func() { c.Close() })()
+	s := &http.Server{Handler: v, ReadHeaderTimeout: headPatience, IdleTimeout: f.quiet, MaxHeaderBytes: mostHeaders, ErrorLog: log.New(io.Discard, "", 0),
+		DisableGeneralOptionsHandler: true, ConnState: func(_ net.Conn, state http.ConnState) {
+			if state == http.StateClosed || state == http.StateHijacked {
+				close(done)
+			}
+		}}
+	_ = s.Serve(&single{c: c, done: done})
+	<-done
+}
+
+// single is a listener with one connection. It ends with it.
+type single struct {
+	c    net.Conn
+	once sync.Once
+	done chan struct{}
+}
+
+func (s *single) Accept() (c net.Conn, err error) {
+	s.once.Do(func() { c = s.c })
+	if c == nil {
+		<-s.done
+		return nil, net.ErrClosed
+	}
+	return c, nil
+}
+
+func (s *single) Close() error   { return nil }
+func (s *single) Addr() net.Addr { return s.c.LocalAddr() }
+
+// ServeHTTP implements [http.Handler].
+func (v *visitor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	control := http.NewResponseController(w)
+	_ = control.SetReadDeadline(time.Now().Add(bodyPatience))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, mostBody))
+	if err != nil {
+		v.leave()
+		http.Error(w, http.StatusText(http.StatusRequestEntityTooLarge), http.StatusRequestEntityTooLarge)
+		return
+	}
+	_ = control.SetReadDeadline(time.Time{})
+	target := r.RequestURI
+	if !strings.HasPrefix(target, "/") {
+		target = r.URL.RequestURI()
+	}
+	method := r.Method
+	if method == http.MethodHead {
+		method = http.MethodGet
+	}
+	it, hidden := v.match(method, target, body)
+	if it == nil {
+		v.refuse(w, r, target)
+		return
+	}
+	if len(hidden) > 0 && r.Method != http.MethodHead {
+		v.take(bytes.Clone(hidden))
+	}
+	_ = control.SetWriteDeadline(time.Now().Add(sendPatience + time.Duration(len(it.Body)/sendRate)*time.Second))
+	v.cookies(w, r, it)
+	it.describe(w.Header())
+	if it.Fresh() != "" {
+		v.fresh(w, r, it, keyOf(method, target, body), len(hidden) > 0)
+		return
+	}
+	v.stable(w, r, it)
+}
+
+// describe sets the recorded headers.
+func (it *item) describe(h http.Header) {
+	for _, f := range it.Header {
+		h.Set(f.Name, f.Value)
+	}
+	if it.Type != "" && h.Get("Content-Type") == "" {
+		h.Set("Content-Type", it.Type)
+	}
+}
+
+// refuse answers a request for what the site does not have.
+func (v *visitor) refuse(w http.ResponseWriter, r *http.Request, target string) {
+	if known, _ := v.match(http.MethodGet, target, nil); known != nil && r.Method != http.MethodGet && r.Method != http.MethodHead {
+		w.Header().Set("Allow", "GET, HEAD")
+		http.Error(w, http.StatusText(http.StatusMethodNotAllowed), http.StatusMethodNotAllowed)
+		return
+	}
+	if v.lost == nil {
+		http.NotFound(w, r)
+		return
+	}
+	v.lost.describe(w.Header())
+	v.send(w, r, v.lost, v.lost.Body, v.lost.packed)
+}
+
+// take passes on what a request hides.
+func (v *visitor) take(hidden []byte) {
+	switch {
+	case v.feed != nil:
+		if v.feed.Take(hidden) != nil {
+			v.leave()
+		}
+	case v.enter != nil && !v.stranger:
+		feed, shape, err := v.enter(hidden)
+		if err != nil {
+			v.stranger = true
+			return
+		}
+		if g, ok := shape.(*guest); ok && feed != nil {
+			v.feed, v.heads = feed, g.heads
+		}
+	}
+}
+
+// leave makes a stranger of a visitor: what it hid was changed on the way, or its link is over.
+func (v *visitor) leave() { v.feed, v.stranger = nil, true }
+
+// cookies sets those that the object set, unless the visitor has them.
+func (v *visitor) cookies(w http.ResponseWriter, r *http.Request, it *item) {
+	for _, c := range it.Cookies {
+		if _, err := r.Cookie(c.Name); err != nil {
+			w.Header().Add("Set-Cookie", c.Name+"="+cookieValue(c)+"; Path=/")
+		}
+	}
+}
+
+// cookieValue draws a value of the recorded length and alphabet.
+func cookieValue(c site.Cookie) string {
+	b := make([]byte, c.Length)
+	_, _ = rand.Read(b) // it never fails
+	switch c.Alphabet {
+	case "digits":
+		for i := range b {
+			b[i] = '0' + b[i]%10
+		}
+		return string(b)
+	case "hex":
+		return hex.EncodeToString(b)[:c.Length]
+	case "base64":
+		return base64.StdEncoding.EncodeToString(b)[:c.Length]
+	case "alphanumeric":
+		return strings.NewReplacer("-", "a", "_", "b").Replace(base64.URLEncoding.EncodeToString(b)[:c.Length])
+	}
+	return base64.URLEncoding.EncodeToString(b)[:c.Length]
+}
+
+// stale are headers of the recorded bytes, which an answer with other bytes cannot have.
+var stale = []string{"etag", "last-modified", "digest", "content-digest", "repr-digest", "accept-ranges"}
+
+// fresh answers with an object that differs at each visit: for everybody something is hidden in it.
+func (v *visitor) fresh(w http.ResponseWriter, r *http.Request, it *item, key requestKey, tokens bool) {
+	for _, name := range stale {
+		w.Header().Del(name)
+	}
+	think(it)
+	body := it.Body
+	if it.down > 0 {
+		changed, err := it.answer.Embed(it.Body, v.payload(it, key, tokens))
+		if err != nil {
+			http.Error(w, http.StatusText(http.StatusInternalServerError), http.StatusInternalServerError)
+			return
+		}
+		body = changed
+	}
+	v.send(w, r, it, body, func() []byte { return pack(body) })
+}
+
+// think waits as long as the site did before it answered, or half as long at least. It is the same for everybody.
+func think(it *item) {
+	if most := min(time.Duration(it.WaitMS)*time.Millisecond, mostThink); most > 0 {
+		time.Sleep(most/2 + mrand.N(most/2+1))
+	}
+}
+
+// payload returns what to hide: blocks for a client, and random bytes for others.
+func (v *visitor) payload(it *item, key requestKey, tokens bool) []byte {
+	number := v.payloads
+	if it.carries() > 0 {
+		v.payloads++
+	}
+	if tokens {
+		if old, found := v.seen.find(key, it.down); found {
+			return old
+		}
+	}
+	seed := new([32]byte)
+	_, _ = rand.Read(seed[:]) // it never fails
+	payload := expand(*seed, it.down)
+	if v.feed != nil && it.carries() > 0 {
+		useful, err := v.feed.Fill(payload[headSize:])
+		if err != nil {
+			v.leave()
+		} else {
+			v.heads.next = number
+			v.heads.seal(payload, head{uint32(min(v.feed.Waiting(), 1<<31)), useful > 0})
+			seed = nil
+		}
+	}
+	if tokens {
+		v.seen.keep(key, seed, payload)
+	}
+	return payload
+}
+
+// stable answers with an object as it was recorded: the same bytes for everybody, with ranges and conditions.
+func (v *visitor) stable(w http.ResponseWriter, r *http.Request, it *item) {
+	if it.Status != http.StatusOK || it.Method != http.MethodGet {
+		v.send(w, r, it, it.Body, it.packed)
+		return
+	}
+	body := it.Body
+	if v.compresses(w, r, it) {
+		body = it.packed()
+		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	}
+	modified, _ := http.ParseTime(it.Get("last-modified"))
+	http.ServeContent(w, r, "", modified, bytes.NewReader(body))
+}
+
+// compresses decides whether an answer is compressed, and says so.
+func (v *visitor) compresses(w http.ResponseWriter, r *http.Request, it *item) bool {
+	if it.Encoding == "" || it.Encoding == "identity" {
+		return false
+	}
+	if !slices.Contains(strings.Split(strings.ToLower(w.Header().Get("Vary")), ", "), "accept-encoding") {
+		w.Header().Add("Vary", "Accept-Encoding")
+	}
+	if !takesGzip(r.Header.Get("Accept-Encoding")) {
+		return false
+	}
+	w.Header().Set("Content-Encoding", "gzip")
+	return true
+}
+
+// takesGzip reads Accept-Encoding (RFC 9110, section 12.5.3).
+func takesGzip(accepted string) bool {
+	for one := range strings.SplitSeq(strings.ToLower(accepted), ",") {
+		name, weight, _ := strings.Cut(strings.TrimSpace(one), ";")
+		if strings.TrimSpace(name) == "gzip" || strings.TrimSpace(name) == "*" {
+			return strings.Trim(strings.TrimPrefix(strings.ReplaceAll(weight, " ", ""), "q="), "0.") != "" || weight == ""
+		}
+	}
+	return false
+}
+
+// send sends a whole body.
+func (v *visitor) send(w http.ResponseWriter, r *http.Request, it *item, body []byte, packed func() []byte) {
+	if it.Status >= 200 && it.Status != http.StatusNoContent && it.Status != http.StatusNotModified {
+		if v.compresses(w, r, it) {
+			body = packed()
+		}
+		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	}
+	w.WriteHeader(it.Status)
+	if r.Method != http.MethodHead {
+		_, _ = w.Write(body) // the connection ends if it fails
+	}
+}

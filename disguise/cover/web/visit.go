@@ -1,0 +1,203 @@
+package web
+
+import (
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+)
+
+// visit is what the connections of a client share: the page that is open, what of it is yet to be fetched, the cookies, and what is known of
+// the bridge's end of the link.
+type visit struct {
+	*catalogue
+
+	mu      sync.Mutex
+	page    *page // nil before the first one
+	opening bool  // its document is on the way
+	rest    []int // loads of the page that were not fetched yet
+	cookies []*http.Cookie
+	tabs    int
+	flights int // requests on the way
+	held    int // bytes that the bridge held for the client when it last said so
+	asked   int // bytes that the answers on the way carry
+	backoff time.Duration
+	poll    time.Time     // when to ask the bridge whether it holds something
+	change  chan struct{} // closed at each change that others wait for
+}
+
+// After use, a client asks the bridge at growing intervals whether it holds something.
+const (
+	pollFirst   = 20 * time.Millisecond
+	pollLongest = time.Minute
+	// leastBulk is from how many bytes on a client goes through pages rather than repeating what scripts fetch.
+	leastBulk = 16 << 10
+)
+
+func newVisit(c *catalogue) *visit {
+	return &visit{catalogue: c, backoff: pollFirst, change: make(chan struct{})}
+}
+
+func (v *visit) changed() {
+	close(v.change)
+	v.change = make(chan struct{})
+}
+
+// enter and leave count connections. What is known of a link is forgotten with the last one.
+func (v *visit) enter() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.tabs++
+	v.backoff, v.poll = pollFirst, time.Time{}
+}
+
+func (v *visit) leave() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.tabs--; v.tabs == 0 {
+		v.held, v.asked, v.rest = 0, 0, nil
+	}
+	v.changed()
+}
+
+// sender is what a connection has to send.
+type sender interface {
+	waiting() int               // bytes
+	draw(n int) ([]byte, error) // returns the next n bytes
+}
+
+// next returns what a connection fetches next, and what the request hides. Otherwise it returns what to wait for: a change, or the time.
+// All connections ask one after the other, so that no two fetch something for the same bytes.
+func (v *visit) next(s sender, now time.Time) (it *item, hidden []byte, wait *pause, err error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	up, want := s.waiting(), v.held-v.asked
+	due := v.flights == 0 && !now.Before(v.poll)
+	if v.opening || up == 0 && want <= 0 && !due {
+		return nil, nil, &pause{v.change, v.poll, v.flights > 0, v.opening}, nil
+	}
+	if up == 0 && want <= 0 {
+		v.backoff = min(v.backoff*2, pollLongest)
+	}
+	it = v.choose(up, want)
+	v.flights++
+	v.asked += it.carries()
+	hidden, err = s.draw(it.up())
+	return it, hidden, nil, err
+}
+
+// pause is what a connection waits for that has nothing to fetch.
+type pause struct {
+	change  <-chan struct{}
+	until   time.Time
+	untimed bool // not until a time: an answer is on the way
+	deaf    bool // what waits to be sent has to wait for the change too
+}
+
+// choose returns what to fetch. v.mu is held.
+func (v *visit) choose(up, want int) *item {
+	if v.page == nil {
+		return v.open(want)
+	}
+	if want >= leastBulk {
+		if len(v.rest) == 0 {
+			return v.open(want)
+		}
+		it := v.items[v.rest[0]]
+		if up <= it.up() || v.flights > 0 && rand.IntN(2) == 0 { // or else what goes up would wait for long
+			v.rest = v.rest[1:]
+			return it
+		}
+	}
+	return v.live(up, want)
+}
+
+// open goes to the page that carries so many bytes at the least cost, and fetches its document. v.mu is held.
+func (v *visit) open(want int) *item {
+	price := func(p *page) float64 {
+		return float64(p.cost) / float64(max(1, min(p.carries, max(want, leastDown))))
+	}
+	best := &v.pages[0]
+	for i := range v.pages {
+		if p := &v.pages[i]; price(p) < price(best) {
+			best = p
+		}
+	}
+	v.page, v.rest, v.opening = best, slices.Clone(best.loads), true
+	return v.items[best.document]
+}
+
+// live returns what a script of the page fetches again, with the least cost for so many bytes. v.mu is held.
+func (v *visit) live(up, want int) (best *item) {
+	least := 0
+	for _, number := range v.page.live {
+		it := v.items[number]
+		need, room := up, it.up()
+		if up == 0 {
+			need, room = max(want, 1), it.carries()
+		}
+		if room == 0 {
+			continue
+		}
+		if cost := (need + room - 1) / room * it.cost; best == nil || cost < least {
+			best, least = it, cost
+		}
+	}
+	return best
+}
+
+// done notes the answer to a request, of which the head may be nil.
+func (v *visit) done(it *item, said *head, useful bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.flights--
+	v.asked -= it.carries()
+	if v.page != nil && v.items[v.page.document] == it {
+		v.opening = false
+	}
+	if said != nil {
+		v.held = int(said.held)
+		useful = useful || said.useful
+	}
+	if useful {
+		v.backoff = pollFirst
+	}
+	// No fixed period.
+	v.poll = time.Now().Add(v.backoff/2 + rand.N(v.backoff))
+	v.changed()
+}
+
+// keep keeps the cookies that an answer set, and header returns those of a request.
+func (v *visit) keep(set []*http.Cookie) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, c := range set {
+		i := slices.IndexFunc(v.cookies, func(old *http.Cookie) bool { return old.Name == c.Name })
+		switch {
+		case i >= 0:
+			v.cookies[i] = c
+		case len(v.cookies) < mostCookies:
+			v.cookies = append(v.cookies, c)
+		}
+	}
+}
+
+// mostCookies bounds what a stranger's site can make a client keep.
+const mostCookies = 64
+
+// about returns the cookies, and the document of the page that is open.
+func (v *visit) about() (cookies, document string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for i, c := range v.cookies {
+		if i > 0 {
+			cookies += "; "
+		}
+		cookies += c.Name + "=" + c.Value
+	}
+	if v.page != nil {
+		document = v.items[v.page.document].URL
+	}
+	return cookies, document
+}

@@ -1,0 +1,64 @@
+package disguise
+
+import (
+	"bytes"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"heddle/lab"
+	"heddle/lab/labtest"
+	"heddle/lab/peer"
+)
+
+// A page by a bridge that is a website. The network sees conversations of HTTP with it, and tshark finds nothing malformed in them. A
+// stranger browses the same bridge.
+func TestBridgeThatIsAWebsite(t *testing.T) {
+	if _, err := exec.LookPath("tshark"); err != nil {
+		t.Skip(peer.ErrMissing, err)
+	}
+	site, err := filepath.Abs("../../disguise/cover/web/testdata/site.db")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cover := "http:site=" + site
+	w := newBridgeWorld(t, append(toWeb, "--cover", cover)...)
+	places, dir := map[string]string{"home": "home-gw/client", "lte": "lte-gw/client"}, t.TempDir()
+	end := labtest.Capture(t, w.Instance, dir, places)
+	dial := w.Start("client", "disguise is up", "disguise", "dial", w.client, "--listen", proxyAt, "--via", "home=if:home", "--cover", cover)
+	if err := w.fetch(); err != nil {
+		t.Fatalf("%v\n%s", err, dial.Log())
+	}
+	at, page := netip.AddrPortFrom(lab.ServerAddr, 443).String(), filepath.Join(t.TempDir(), "page")
+	if _, err := peer.Curl(t.Context(), w.Host("client"), "http://"+at+"/about", page, "--interface", "home"); err != nil {
+		t.Error(err)
+	}
+	if got, err := os.ReadFile(page); err != nil || !bytes.Contains(got, []byte("never changes")) {
+		t.Errorf("a stranger got %q, %v", got, err)
+	}
+	dial.Stop()
+	end()
+	if total := w.seen(dir, places, "nobody may read"); total["home"] < len(w.page) || total["lte"] > 0 {
+		t.Errorf("the networks saw %v bytes", total)
+	}
+	shark := func(filter, field string) []string {
+		out, err := exec.CommandContext(t.Context(), "tshark", "-r", labtest.File(dir, "home"), "-d", "tcp.port==443,http", "-Y", filter, "-T", "fields", "-e", field).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Fields(string(out))
+	}
+	requests, answers, broken := shark("http.request", "http.request.method"), shark("http.response", "http.response.code"), shark("_ws.malformed", "frame.number")
+	// The last answers may be cut when the client stops.
+	if len(requests) < 20 || len(answers) < len(requests)-8 || len(broken) > 0 {
+		t.Errorf("tshark sees %d requests, %d answers, and frames %v are malformed", len(requests), len(answers), broken)
+	}
+	for _, code := range answers {
+		if code != "200" {
+			t.Errorf("an answer %s", code)
+		}
+	}
+}
