@@ -32,7 +32,7 @@ type Capture struct {
 	layer2 int // bytes before the IP packet
 
 	once     sync.Once
-	stopAt   atomic.Pointer[time.Time]
+	stopped  atomic.Bool
 	done     chan struct{}
 	err      error
 	captured CaptureCount
@@ -171,17 +171,25 @@ func (c *Capture) closeSockets() {
 // Stop ends the capture, completes the file and returns its counts. The error says what is missing. It may be called again.
 func (c *Capture) Stop() (CaptureCount, error) {
 	c.once.Do(func() {
-		now := time.Now()
-		c.stopAt.Store(&now)
+		refused := c.refuse()
+		c.stopped.Store(true)
 		unix.Write(c.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0})
 		<-c.done
-		unix.Close(c.wake)
+		c.closeSockets()
+		c.err = errors.Join(c.err, refused)
 	})
 	if c.err == nil && c.captured.Dropped > 0 {
 		return c.captured, &path.Error{What: "capture " + c.file.Name(), Why: fmt.Sprintf("%d packets are missing", c.captured.Dropped),
 			Hint: "capture less at a time, or to a faster disk"}
 	}
 	return c.captured, c.err
+}
+
+// refuse lets no more packets into the queue. Their times would not tell which came before: the kernel notes them only some time after
+// it was asked to, and until then it gives the time of reading.
+func (c *Capture) refuse() error {
+	none := []unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K}}
+	return os.NewSyscallError("SO_ATTACH_FILTER", unix.SetsockoptSockFprog(c.socket, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: 1, Filter: &none[0]}))
 }
 
 func (c *Capture) run() {
@@ -191,23 +199,19 @@ func (c *Capture) run() {
 		c.captured.Dropped += uint64(stats.Drops)
 	}
 	c.err = errors.Join(err, c.out.Finish(c.captured.Dropped), c.file.Close())
-	unix.Close(c.socket)
 }
 
-// receive writes packets until it is told to stop, then drains those that arrived before that.
+// receive writes packets until it is told to stop, and then those that are in the queue.
 func (c *Capture) receive() error {
 	polls := []unix.PollFd{{Fd: int32(c.socket), Events: unix.POLLIN}, {Fd: int32(c.wake), Events: unix.POLLIN}}
 	buffer, control := make([]byte, 1<<17), make([]byte, 128)
 	var last time.Time
 	for {
+		stop := c.stopped.Load() // first: nothing comes into a queue that was empty after that
 		n, cn, _, _, err := unix.Recvmsg(c.socket, buffer, control, 0)
-		stop := c.stopAt.Load()
 		switch err {
 		case nil:
 			at := kernelTime(control[:cn])
-			if stop != nil && at.After(*stop) {
-				return nil
-			}
 			// Another CPU may have stamped an earlier packet later. The order of the queue counts.
 			if at.Before(last) {
 				at = last
@@ -219,7 +223,7 @@ func (c *Capture) receive() error {
 		case unix.EINVAL: // a super-packet that the header cannot describe
 			c.captured.Dropped++
 		case unix.EAGAIN:
-			if stop != nil {
+			if stop {
 				return nil
 			}
 			if _, err := unix.Poll(polls, -1); err != nil && err != unix.EINTR {

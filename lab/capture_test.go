@@ -6,7 +6,10 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -60,6 +63,40 @@ func TestCaptureCountsExactly(t *testing.T) {
 			t.Errorf("stopped again: %+v, %v", again, err)
 		}
 		checkCapture(t, file, bursts*perBurst, size)
+	}
+}
+
+// A capture that gets no processor until it is told to stop has what came before that.
+func TestCaptureStopsLate(t *testing.T) {
+	w := Pair()
+	w.Links[0] = w.Links[0].Both(Shape{})
+	in := needWorld(t, w)
+	out, at := sockets(t, in.Host("a"), in.Host("b"), "10.0.0.2:9")
+	var busy atomic.Bool
+	busy.Store(true)
+	defer busy.Store(false)
+	for range 4 * runtime.GOMAXPROCS(0) {
+		go func() {
+			for busy.Load() {
+				runtime.Gosched()
+			}
+		}()
+	}
+	dir := t.TempDir()
+	for i := range 200 {
+		capture, err := in.Capture(t.Context(), "b", "link", filepath.Join(dir, strconv.Itoa(i)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := out.Write([]byte("seen")); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := at.Read(make([]byte, 10)); err != nil {
+			t.Fatal(err)
+		}
+		if count, err := capture.Stop(); err != nil || count.Packets == 0 {
+			t.Fatalf("capture %d: %+v, %v", i, count, err)
+		}
 	}
 }
 
