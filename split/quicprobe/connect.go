@@ -28,37 +28,47 @@ type session struct {
 // itself waits for one and a half probe timeouts (RFC 9002, section 6.2.1).
 const keepAlive = 10 * time.Millisecond
 
+// attempts is how often the probe connects to a server that took an earlier connection before it says that the server vanished. It may
+// just be busy, so the probe waits twice as long each time.
+const attempts = 3
+
 // connect opens a connection over the first path, and waits until the server has confirmed the handshake: a client must not
-// change its address before (RFC 9000, section 9).
-func (p *prober) connect(ctx context.Context) (*session, error) {
-	s, err := p.begin(ctx)
-	if err != nil {
-		return nil, err
+// change its address before (RFC 9000, section 9). It records that the server takes no connection any more, after an earlier one.
+func (p *prober) connect(ctx context.Context) (s *session, err error) {
+	patience := p.pace.answer
+	for range attempts {
+		if s, err = p.begin(ctx); err != nil {
+			return nil, err
+		}
+		if err = p.shake(ctx, s, patience); err == nil {
+			return s, nil
+		}
+		if ctx.Err() != nil || p.report.Parameters == nil {
+			return nil, err
+		}
+		patience *= 2
 	}
+	p.report.Vanished = p.step
+	return nil, err
+}
+
+// shake connects a session and waits for the confirmation, or closes it.
+func (p *prober) shake(ctx context.Context, s *session, patience time.Duration) error {
 	if err := p.dial(ctx, s); err != nil {
-		p.vanished(ctx)
-		return nil, err
+		return err
 	}
-	if s.recorder.confirms(ctx, p.pace.answer) {
-		return s, nil
+	if s.recorder.confirms(ctx, patience) {
+		return nil
 	}
 	defer s.close()
 	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
+		return context.Cause(ctx)
 	}
-	p.vanished(ctx)
-	e := &path.Error{What: "QUIC to " + p.to.String(), Why: fmt.Sprintf("the server did not confirm the handshake within %v", p.pace.answer)}
+	e := &path.Error{What: "QUIC to " + p.to.String(), Why: fmt.Sprintf("the server did not confirm the handshake within %v", patience)}
 	if s.ended() != nil {
 		e.Why = ending(s.ended())
 	}
-	return nil, e
-}
-
-// vanished records that the server takes no connection any more, after an earlier one.
-func (p *prober) vanished(ctx context.Context) {
-	if ctx.Err() == nil && p.report.Parameters != nil {
-		p.report.Vanished = p.step
-	}
+	return e
 }
 
 // begin returns an unconnected session on the first path.

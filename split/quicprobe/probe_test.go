@@ -139,6 +139,37 @@ func (d dyingTalk) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
+// busyTalk lets the server answer nothing on some connections from then on.
+type busyTalk struct {
+	*mood
+	connections int
+}
+
+func (b busyTalk) Write(p []byte) (int, error) {
+	if strings.Contains(string(p), "a new address") {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.busy = b.connections
+	}
+	return len(p), nil
+}
+
+// A server that answers a third attempt was busy and has not vanished.
+func TestBusyServer(t *testing.T) {
+	t.Parallel()
+	for connections, vanished := range map[int]string{attempts - 1: "", attempts: "a new address"} {
+		s := start(t, nil)
+		o := s.options(2)
+		o.Get = "/small"
+		o.Talk = busyTalk{s.mood, connections}
+		o.pace.handshake = 5 * time.Second
+		r, err := Run(t.Context(), o)
+		if r == nil || (err == nil) != (vanished == "") || r.Vanished != vanished {
+			t.Errorf("with %d lost connections: %v, %+v", connections, err, r)
+		}
+	}
+}
+
 func TestServerThatDies(t *testing.T) {
 	t.Parallel()
 	for _, at := range []string{"a new port", "a new address", "over 3 addresses", "without changes", "every"} {
@@ -147,6 +178,7 @@ func TestServerThatDies(t *testing.T) {
 			s := start(t, nil)
 			o := s.options(2)
 			o.Talk = dyingTalk{s.mood, at}
+			o.pace.handshake = 5 * time.Second
 			r, err := Run(t.Context(), o)
 			if r == nil || err == nil || r.Stopped == "" || (r.NewPort == nil) != (at == "a new port") || r.NewPort != nil && !r.NewPort.Survived {
 				t.Fatalf("report %+v, error %v", r, err)

@@ -73,9 +73,11 @@ type mood struct {
 	most   int                     // addresses and ports that each may come from; 0 for any number
 	only   netip.Addr
 	dead   bool
-	loses  int  // the number of the connection that is treated as with mute
-	mute   bool // lets nothing more pass of a connection that came from a second address or port
-	closes bool // closes it then
+	busy   int             // of so many of the next connections nothing passes
+	stuck  map[string]bool // their ids
+	loses  int             // the number of the connection that is treated as with mute
+	mute   bool            // lets nothing more pass of a connection that came from a second address or port
+	closes bool            // closes it then
 	conn   *quic.Conn
 }
 
@@ -104,6 +106,13 @@ func (m *mood) passes(data []byte, from netip.AddrPort) bool {
 		delete(m.past, from)
 		m.ids[string(id)], m.known = true, map[netip.AddrPort]bool{}
 		m.count++
+		if m.busy > 0 {
+			m.busy--
+			m.stuck[string(id)] = true
+		}
+	}
+	if m.stuck[string(id)] {
+		return false
 	}
 	if m.past[from] {
 		return true
@@ -138,7 +147,7 @@ func start(t *testing.T, change func(*mood, *quic.Config)) *server {
 		t.Fatal(err)
 	}
 	certificate, roots := certified(t, serverName)
-	m := &mood{UDPConn: socket, known: map[netip.AddrPort]bool{}, past: map[netip.AddrPort]bool{}, ids: map[string]bool{}}
+	m := &mood{UDPConn: socket, known: map[netip.AddrPort]bool{}, past: map[netip.AddrPort]bool{}, ids: map[string]bool{}, stuck: map[string]bool{}}
 	config := &quic.Config{}
 	if change != nil {
 		change(m, config)
