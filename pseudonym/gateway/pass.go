@@ -91,22 +91,30 @@ func pass(ctx context.Context, c net.Conn, way *net.UnixConn, first greeting) (t
 			return nil, err
 		}
 		defer far.Close()
-		err = giveDescriptor(way, far, passage{netutil.AddrPort(c.RemoteAddr()), first.send}.message())
+		err = giveTaken(way, far, passage{netutil.AddrPort(c.RemoteAddr()), first.send})
 	} else {
-		err = giveDescriptor(way, given, passage{netutil.AddrPort(c.RemoteAddr()), first.send}.message())
-	}
-	answer := make([]byte, 1)
-	if err == nil {
-		_, err = io.ReadFull(way, answer)
-	}
-	if err == nil && answer[0] != passTaken {
-		err = errPass
+		err = giveTaken(way, given, passage{netutil.AddrPort(c.RemoteAddr()), first.send})
 	}
 	if err != nil && to != nil {
 		to.Close()
 		to = nil
 	}
 	return to, err
+}
+
+// giveTaken gives a connection to a sidecar, until that says that it has it.
+func giveTaken(way *net.UnixConn, c net.Conn, p passage) error {
+	if err := giveDescriptor(way, c, p.message()); err != nil {
+		return err
+	}
+	answer := make([]byte, 1)
+	if _, err := io.ReadFull(way, answer); err != nil {
+		return err
+	}
+	if answer[0] != passTaken {
+		return errPass
+	}
+	return nil
 }
 
 // under returns the connection of the kernel.
