@@ -64,7 +64,7 @@ func (a *Agent) take(way net.Conn) error {
 	}
 	held, sidecar, err := a.prepare(way, s)
 	if err != nil {
-		a.Log.Warn("a connection cannot be taken over", "client", s.Remote.Addr(), "error", err)
+		a.Log.Warn("a connection cannot be taken over", "error", err)
 		_, err := way.Write([]byte{moveRefused})
 		return err
 	}
@@ -77,7 +77,7 @@ func (a *Agent) take(way net.Conn) error {
 		return errors.Join(errGateway, err, held.Close()) // it goes on at the gateway
 	}
 	if err := a.begin(held, sidecar, s); err != nil {
-		a.Log.Warn("a connection is lost that a gateway moved here", "client", s.Remote.Addr(), "error", err)
+		a.Log.Warn("a connection is lost that a gateway moved here", "error", err)
 	}
 	return nil
 }

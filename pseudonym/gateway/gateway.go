@@ -31,7 +31,7 @@ type Router interface {
 // Place is where a tenant is.
 type Place struct {
 	Addresses []string // of its sidecars, HOST:PORT or unix:FILE; or of its agents, handoff:HOST:PORT
-	Key       ca.KeyID // of its sidecars and agents
+	Key       ca.KeyID // of its sidecars and agents; zero for the cloud's own names, which are always relayed
 }
 
 // Options configure a gateway.
@@ -40,8 +40,8 @@ type Options struct {
 	Router Router
 	Own    map[string][]string // addresses of the cloud's own names, such as store.ZONE
 	Hellos func() []*ech.Key   // open encrypted ClientHellos; nil if the cloud has no such keys
-	Mode   Mode                // of tenants; what is the cloud's own is relayed
-	Mover  *Mover              // moves connections to agents; nil if it moves none
+	Mode   Mode
+	Mover  *Mover // moves connections to agents; nil if it moves none
 	Log    *slog.Logger
 }
 
@@ -137,7 +137,7 @@ func (g *Gateway) take(ctx context.Context, c *connlimit.Place) {
 		return
 	}
 	c.Proved()
-	sidecars, done := g.handOver(ctx, c, l, place, first)
+	sidecars, done := g.handOver(ctx, c, place, first)
 	if done {
 		return
 	}

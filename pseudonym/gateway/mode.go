@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"heddle/internal/netutil"
+	"heddle/pseudonym/ca"
 )
 
 // Mode is the way in which a gateway leads connections to tenants.
@@ -26,6 +27,9 @@ const AgentPrefix = "handoff:"
 
 // split returns the addresses of agents, HOST:PORT, and those of sidecars, as far as a mode takes them.
 func (p Place) split(m Mode) (agents, sidecars []string) {
+	if p.Key == (ca.KeyID{}) {
+		return nil, p.Addresses
+	}
 	for _, a := range p.Addresses {
 		agent, moves := strings.CutPrefix(a, AgentPrefix)
 		_, passes := netutil.UnixFile(a)

@@ -3,10 +3,12 @@ package gateway
 import (
 	"strings"
 	"testing"
+
+	"heddle/pseudonym/ca"
 )
 
 func TestModes(t *testing.T) {
-	p := Place{Addresses: []string{"192.0.2.1:1", "unix:/run/x", "handoff:192.0.2.1:2", "192.0.2.2:1"}}
+	p := Place{Key: ca.KeyID{1}, Addresses: []string{"192.0.2.1:1", "unix:/run/x", "handoff:192.0.2.1:2", "192.0.2.2:1"}}
 	for mode, want := range map[Mode][2]string{
 		"":      {"192.0.2.1:2", "192.0.2.1:1 unix:/run/x 192.0.2.2:1"},
 		Auto:    {"192.0.2.1:2", "192.0.2.1:1 unix:/run/x 192.0.2.2:1"},
@@ -17,6 +19,10 @@ func TestModes(t *testing.T) {
 		agents, sidecars := p.split(mode)
 		if got := [2]string{strings.Join(agents, " "), strings.Join(sidecars, " ")}; got != want {
 			t.Errorf("%q: %q, want %q", mode, got, want)
+		}
+		own := Place{Addresses: []string{"192.0.2.1:1"}}
+		if agents, sidecars := own.split(mode); len(agents) > 0 || len(sidecars) != 1 {
+			t.Errorf("%q: the cloud's own store is at %q and %q", mode, agents, sidecars)
 		}
 	}
 }

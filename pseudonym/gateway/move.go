@@ -16,7 +16,6 @@ import (
 	"heddle/internal/dial"
 	"heddle/internal/netutil"
 	"heddle/internal/tcprepair"
-	"heddle/pseudonym"
 	"heddle/pseudonym/ca"
 )
 
@@ -61,9 +60,10 @@ const (
 )
 
 var (
-	errStays = errors.New("the connection is one that does not move")
-	errLost  = errors.New("the connection was lost while it moved")
-	errAgent = errors.New("the agent refuses the connection")
+	errStays  = errors.New("the connection is one that does not move")
+	errLost   = errors.New("the connection was lost while it moved")
+	errAgent  = errors.New("the agent refuses the connection")
+	errSilent = errors.New("the agent does not answer")
 )
 
 // NewMover returns a mover. Agents know the gateways by the identity. The switch is opened for the first connection that moves: before, a
@@ -78,12 +78,8 @@ func (m *Mover) Begin() error {
 	return err
 }
 
-// handOver moves a connection to an agent of a tenant. If it does not, it returns the addresses of the tenant's sidecars. A connection to the
-// cloud's own names, without a label, never moves.
-func (g *Gateway) handOver(ctx context.Context, c net.Conn, l pseudonym.Label, to Place, first greeting) (sidecars []string, done bool) {
-	if l == "" {
-		return to.Addresses, false
-	}
+// handOver moves a connection to an agent of a tenant. If it does not, it returns the addresses of the tenant's sidecars.
+func (g *Gateway) handOver(ctx context.Context, c net.Conn, to Place, first greeting) (sidecars []string, done bool) {
 	agents, sidecars := to.split(g.o.Mode)
 	moved, err := g.o.Mover.move(ctx, c, agents, to.Key, first)
 	if moved {
@@ -126,7 +122,7 @@ func (m *Mover) move(ctx context.Context, c net.Conn, agents []string, key ca.Ke
 			return moved, err
 		}
 		way.Close()
-		if !used || errors.Is(err, errLost) { // the agent may have ended since the last time
+		if !used || errors.Is(err, errLost) || !errors.Is(err, errSilent) { // an agent may have ended since the last time
 			return false, err
 		}
 	}
@@ -154,7 +150,8 @@ func moveBy(ctx context.Context, leads Switch, c *net.TCPConn, way net.Conn, fir
 		return false, err
 	}
 	_, err = way.Write([]byte{moveBegin})
-	if err = errors.Join(err, held.Close()); err != nil {
+	_ = held.Close() // the gateway has no part in the connection any more
+	if err != nil {
 		return false, errors.Join(errLost, err)
 	}
 	return true, nil
@@ -177,11 +174,14 @@ func offer(held *tcprepair.Held, way net.Conn, hello []byte) (client, gateway, t
 	if err != nil {
 		return client, gateway, tenant, err
 	}
-	if _, err = way.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(state))), state...)); err != nil {
-		return client, gateway, tenant, err
-	}
 	answer := make([]byte, 1)
-	if _, err = io.ReadFull(way, answer); err == nil && answer[0] != moveReady {
+	if _, err = way.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(state))), state...)); err == nil {
+		_, err = io.ReadFull(way, answer)
+	}
+	switch {
+	case err != nil:
+		err = fmt.Errorf("%w: %w", errSilent, err)
+	case answer[0] != moveReady:
 		err = errAgent
 	}
 	return client, gateway, tenant, err
