@@ -13,6 +13,7 @@ import (
 	"heddle/path"
 	"heddle/pseudonym"
 	"heddle/pseudonym/cloud"
+	"heddle/pseudonym/gateway"
 	"heddle/pseudonym/mutual"
 	"heddle/pseudonym/store"
 	"heddle/pseudonym/tenant"
@@ -32,6 +33,7 @@ type PseudonymCloud struct {
 	Stores      []string      `toml:"stores"`       // where gateways find all stores, if there are several
 	Linker      string        `toml:"linker"`       // where the linker listens, and gateways find it
 	Linkers     []string      `toml:"linkers"`      // where gateways find all linkers, if there are several
+	GatewayMode string        `toml:"gateway-mode"` // how the gateway leads connections to tenants
 	GatewayFrom []string      `toml:"gateway-from"` // networks that gateways come from to the store and the linker, CIDR
 	Tenants     string        `toml:"tenants"`      // where sidecars ask the store
 	Life        time.Duration `toml:"life"`         // of a pseudonym, until it is renewed
@@ -48,7 +50,7 @@ type PseudonymCloud struct {
 
 // DefaultPseudonymCloud returns the default settings, which lack the zone and the gateways' addresses.
 func DefaultPseudonymCloud() PseudonymCloud {
-	return PseudonymCloud{Database: "pseudonyms.db", Listen: []string{":443"}, DNS: []string{":53"}, Store: "127.0.0.1:4480", Linker: "127.0.0.1:4482", GatewayFrom: loopback(),
+	return PseudonymCloud{Database: "pseudonyms.db", Listen: []string{":443"}, DNS: []string{":53"}, Store: "127.0.0.1:4480", Linker: "127.0.0.1:4482", GatewayMode: string(gateway.Auto), GatewayFrom: loopback(),
 		Tenants: ":4481", Life: store.DefaultLife, Most: store.DefaultMost, Work: store.DefaultWork, Audit: "audit.log"}
 }
 
@@ -82,6 +84,9 @@ func (c PseudonymCloud) problems() problems {
 	})
 	checkEach(wrong, "listen", c.Listen, checkListen)
 	checkEach(wrong, "dns", c.DNS, checkListen)
+	if !slices.Contains(gateway.Modes(), c.GatewayMode) {
+		wrong.say("gateway-mode", c.GatewayMode+" is not known", "one of "+strings.Join(gateway.Modes(), ", "))
+	}
 	checkEach(wrong, "gateway-from", c.GatewayFrom, checkNetwork)
 	wrong.add("store", checkStore(c.Store))
 	wrong.add("linker", checkHostPort(c.Linker, "such as 127.0.0.1:4482"))
@@ -157,7 +162,7 @@ func networks(all []string) (parsed []netip.Prefix) {
 func (c PseudonymCloud) Options() (cloud.Options, error) {
 	zone, err := pseudonym.ParseZone(c.Zone)
 	o := cloud.Options{Zone: zone, Dir: c.Keys, Database: c.Database, Stores: orOne(c.Stores, c.Store), Linkers: orOne(c.Linkers, c.Linker), From: networks(c.GatewayFrom), Life: c.Life, Most: c.Most,
-		Work: c.Work, Login: c.Login, Client: c.LoginClient, Secret: c.LoginSecret, Audit: c.Audit, Certificate: c.Certificate, Key: c.Key}
+		Work: c.Work, Login: c.Login, Client: c.LoginClient, Secret: c.LoginSecret, Audit: c.Audit, Mode: gateway.Mode(c.GatewayMode), Certificate: c.Certificate, Key: c.Key}
 	for _, text := range c.Gateways {
 		if a, err := netip.ParseAddr(text); err == nil {
 			o.Gateways = append(o.Gateways, a)
@@ -260,8 +265,11 @@ func checkSidecarListen(text string) error {
 	return checkListen(text)
 }
 
-// CheckSidecar checks where gateways find a sidecar, HOST:PORT or unix:FILE.
+// CheckSidecar checks where gateways find a sidecar, HOST:PORT or unix:FILE, or its agent, handoff:HOST:PORT.
 func CheckSidecar(what, text string) error {
+	if agent, ok := strings.CutPrefix(text, gateway.AgentPrefix); ok {
+		return CheckHostPort(what, agent, "such as handoff:192.0.2.7:4444")
+	}
 	if file, ok := netutil.UnixFile(text); ok {
 		return checkUnixFile(what, file)
 	}

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"heddle/pseudonym/gateway"
 )
 
 func TestPseudonymCloud(t *testing.T) {
@@ -23,7 +25,7 @@ func TestPseudonymCloud(t *testing.T) {
 	}
 	o, err := c.Options()
 	if err != nil || o.Zone != "cloud.example" || o.Dir != dir || o.Database != filepath.Join(dir, "pseudonyms.db") || len(o.Gateways) != 2 || o.Life != 24*time.Hour ||
-		len(o.From) != 2 || o.Audit != filepath.Join(dir, "audit.log") {
+		len(o.From) != 2 || o.Mode != gateway.Auto || o.Audit != filepath.Join(dir, "audit.log") {
 		t.Errorf("%+v, %v", o, err)
 	}
 	if c, err := load("zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\nkeys = \"keys\"\ndatabase = \"postgres://db/heddle\"\n"); err != nil || c.Keys != filepath.Join(dir, "keys") ||
@@ -45,6 +47,7 @@ func TestPseudonymCloud(t *testing.T) {
 		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\nstores = [\"x\"]", "not HOST:PORT"},
 		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\nlinkers = [\"x\"]", "not HOST:PORT"},
 		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\ngateway-from = [\"x\"]", "no '/'"},
+		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\ngateway-mode = \"x\"", "one of auto, handoff, fdpass, proxy"},
 		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\ncolour = 1", "colour"},
 		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\nmetrics = \"x\"", "not HOST:PORT"},
 		{"zone = \"a.example\"\ngateways = [\"192.0.2.1\"]\ncertificate = \"x\"", "it needs key"},
@@ -131,6 +134,31 @@ func TestPseudonymTenantNginx(t *testing.T) {
 		bad := good
 		if edit(&bad); bad.CheckNginx() == nil {
 			t.Errorf("%s is taken", what)
+		}
+	}
+}
+
+func TestPseudonymAgent(t *testing.T) {
+	key := "sha256:" + strings.Repeat("0a", 32)
+	file := filepath.Join(t.TempDir(), "agent.toml")
+	load := func(text string) (PseudonymAgent, error) {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return LoadPseudonymAgent(file)
+	}
+	a, err := load("gateway-key = \"" + key + "\"\nto = \"unix:/run/news\"\nidentity = \"key.pem\"")
+	if got, bad := a.Gateways(); err != nil || bad != nil || got.String() != key || a.Sidecar() != "/run/news" || a.Listen != ":4444" || a.Identity != filepath.Join(filepath.Dir(file), "key.pem") {
+		t.Errorf("%+v, %v, %v", a, err, bad)
+	}
+	for change, what := range map[string]string{
+		"gateway-key = \"x\"\nto = \"unix:/run/news\"":                           "pseudonym gateway-key prints it",
+		"gateway-key = \"" + key + "\"\nto = \"127.0.0.1:1\"":                    "is not unix:FILE",
+		"gateway-key = \"" + key + "\"\nto = \"unix:news\"":                      "no whole path",
+		"gateway-key = \"" + key + "\"\nto = \"unix:/run/news\"\nlisten = \"x\"": "not HOST:PORT",
+	} {
+		if _, err := load(change); err == nil || !strings.Contains(err.Error(), what) {
+			t.Errorf("%q: %v", change, err)
 		}
 	}
 }

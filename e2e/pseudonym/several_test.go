@@ -156,11 +156,17 @@ func (w *twins) near(r registered, twin int) (ok, refused bool) {
 }
 
 // number asks a process of the cloud for one of its metrics, 0 for none.
-func (w *twins) number(part string, twin int, name string) (n float64) {
+func (w *twins) number(part string, twin int, name string) float64 {
 	w.t.Helper()
-	out, err := w.Host("cloud").Command(w.t.Context(), "curl", "-sS", "http://"+w.metrics[part][twin]+"/metrics").Output()
+	return number(&w.world, w.metrics[part][twin], name)
+}
+
+// number is one of the metrics of a process on the cloud's host.
+func number(w *world, at, name string) (n float64) {
+	w.t.Helper()
+	out, err := w.Host("cloud").Command(w.t.Context(), "curl", "-sS", "http://"+at+"/metrics").Output()
 	if err != nil {
-		w.t.Errorf("%s %d: %v", part, twin, err)
+		w.t.Errorf("%s: %v", at, err)
 	}
 	for line := range strings.Lines(string(out)) {
 		if text, ok := strings.CutPrefix(line, name+" "); ok {

@@ -49,6 +49,7 @@ type Options struct {
 	Client   string // how the provider knows the store
 	Secret   string // file of what proves that to the provider
 	Audit    string // file of the audit log; empty for none
+	Mode     gateway.Mode
 	// Certificate and Key are files with a public certificate of the store's and the linker's plain names. Without them it is one of
 	// the cloud's own CA.
 	Certificate, Key string
@@ -98,7 +99,7 @@ func Open(ctx context.Context, o Options, p Parts) (*Cloud, error) {
 			return nil, err
 		}
 	}
-	way := gateway.Options{Zone: o.Zone, Own: map[string][]string{o.Zone.Store(): o.Stores, o.Zone.Linker(): o.Linkers}, Log: o.Log}
+	way := gateway.Options{Zone: o.Zone, Own: map[string][]string{o.Zone.Store(): o.Stores, o.Zone.Linker(): o.Linkers}, Mode: o.Mode, Log: o.Log}
 	if p.Gateway {
 		if c.router, err = newRouter(c.db.Route, o.Log); err != nil {
 			return nil, errors.Join(err, c.db.Close())
@@ -109,6 +110,9 @@ func Open(ctx context.Context, o Options, p Parts) (*Cloud, error) {
 		}
 		if seal != nil {
 			way.Hellos = c.hellos.accepted
+		}
+		if way.Mover, err = newMover(o, seal); err != nil {
+			return nil, errors.Join(err, c.db.Close())
 		}
 	}
 	c.way = gateway.New(way)

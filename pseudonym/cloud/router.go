@@ -13,6 +13,7 @@ import (
 	"heddle/internal/connlimit"
 	"heddle/pseudonym"
 	"heddle/pseudonym/database"
+	"heddle/pseudonym/gateway"
 )
 
 // router implements [gateway.Router]. It keeps what the database said until that tells of a change, and asks again after a few seconds even
@@ -34,9 +35,9 @@ type router struct {
 
 // route is what the database said, and when it was asked.
 type route struct {
-	site      string
-	addresses []string
-	at        time.Time
+	site string
+	to   gateway.Place
+	at   time.Time
 }
 
 const (
@@ -55,32 +56,37 @@ func newRouter(ask func(context.Context, pseudonym.Label, time.Time) (database.T
 }
 
 // Route implements [gateway.Router].
-func (r *router) Route(ctx context.Context, l pseudonym.Label) ([]string, error) {
+func (r *router) Route(ctx context.Context, l pseudonym.Label) (gateway.Place, error) {
 	now := time.Now()
 	before, ok := r.known.Get(l)
 	age, since := r.state()
 	if ok && before.at.After(since) && now.Sub(before.at) < r.fresh {
-		return before.addresses, nil
+		return before.to, nil
 	}
 	if ok = ok && now.Sub(before.at) < keepRoute; ok {
 		if r.away(now) {
-			return before.addresses, nil
+			return before.to, nil
 		}
 		bounded, cancel := context.WithTimeout(ctx, askFor)
 		defer cancel()
 		ctx = bounded
 	}
 	t, err := r.ask(ctx, l, now)
+	to := placeOf(t)
 	switch {
 	case err == nil:
-		r.learn(l, route{t.Site, t.Addresses, now}, age)
+		r.learn(l, route{t.Site, to, now}, age)
 	case errors.Is(err, pseudonym.ErrNone):
 		r.known.Remove(l)
 	case ok && !errors.Is(err, context.Canceled):
 		r.miss(now, err)
-		return before.addresses, nil
+		return before.to, nil
 	}
-	return t.Addresses, err
+	return to, err
+}
+
+func placeOf(t database.Tenant) gateway.Place {
+	return gateway.Place{Addresses: t.Addresses, Key: t.Client}
 }
 
 // state returns the number of changes so far, and what the database has to have said later to be fresh.
@@ -117,18 +123,18 @@ func (r *router) follow(ctx context.Context, l pseudonym.Label, sites func(conte
 		r.log.Warn("the gateway does not learn where sites are now", "error", err)
 		return
 	}
-	at := map[string][]string{}
+	at := map[string]gateway.Place{}
 	for _, t := range all {
-		at[t.Site] = t.Addresses
+		at[t.Site] = placeOf(t)
 	}
 	for _, l := range r.known.Keys() {
 		known, ok := r.known.Peek(l)
-		switch addresses, there := at[known.site]; {
+		switch to, there := at[known.site]; {
 		case !ok:
 		case !there:
 			r.known.Remove(l)
-		case !slices.Equal(addresses, known.addresses):
-			r.known.Add(l, route{known.site, addresses, known.at})
+		case !slices.Equal(to.Addresses, known.to.Addresses) || to.Key != known.to.Key:
+			r.known.Add(l, route{known.site, to, known.at})
 		}
 	}
 }

@@ -48,7 +48,7 @@ func TestRouterWithoutTheDatabase(t *testing.T) {
 		one, two := pseudonym.NewLabel(), pseudonym.NewLabel()
 		route := func(l pseudonym.Label, want string, why error) {
 			t.Helper()
-			if got, err := r.Route(t.Context(), l); strings.Join(got, " ") != want || !errors.Is(err, why) {
+			if got, err := r.Route(t.Context(), l); strings.Join(got.Addresses, " ") != want || !errors.Is(err, why) {
 				t.Errorf("%q, %v; want %q, %v", got, err, want, why)
 			}
 		}
@@ -125,7 +125,7 @@ func TestRouterFollowsChanges(t *testing.T) {
 		gone = true
 		for l, want := range map[pseudonym.Label]string{stays: "192.0.2.1:1", moves: "192.0.2.4:1 192.0.2.5:1", leaves: "", revoked: ""} {
 			got, err := r.Route(t.Context(), l)
-			if strings.Join(got, " ") != want || (err == nil) != (want != "") {
+			if strings.Join(got.Addresses, " ") != want || (err == nil) != (want != "") {
 				t.Errorf("%q, %v; want %q", got, err, want)
 			}
 			time.Sleep(goneFor)

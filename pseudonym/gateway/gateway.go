@@ -1,5 +1,5 @@
 // Package gateway takes the connections to pseudonyms and leads them to the tenants, by the name in the ClientHello. It cannot read
-// them. It relays all bytes, or passes the connection itself to a tenant on its own machine.
+// them. It relays all bytes, passes the connection itself to a tenant on its own machine, or moves it to a tenant on another one.
 package gateway
 
 import (
@@ -18,13 +18,20 @@ import (
 	"heddle/internal/dial"
 	"heddle/internal/netutil"
 	"heddle/pseudonym"
+	"heddle/pseudonym/ca"
 	"heddle/pseudonym/ech"
 )
 
 // Router knows where the tenant of a pseudonym is.
 type Router interface {
-	// Route returns the addresses of the tenant's sidecars, HOST:PORT or unix:FILE. It fails with [pseudonym.ErrNone] if the pseudonym may not be used.
-	Route(ctx context.Context, l pseudonym.Label) (addresses []string, err error)
+	// Route returns where the tenant is. It fails with [pseudonym.ErrNone] if the pseudonym may not be used.
+	Route(ctx context.Context, l pseudonym.Label) (Place, error)
+}
+
+// Place is where a tenant is.
+type Place struct {
+	Addresses []string // of its sidecars, HOST:PORT or unix:FILE; or of its agents, handoff:HOST:PORT
+	Key       ca.KeyID // of its sidecars and agents; zero for the cloud's own names, which are always relayed
 }
 
 // Options configure a gateway.
@@ -33,6 +40,8 @@ type Options struct {
 	Router Router
 	Own    map[string][]string // addresses of the cloud's own names, such as store.ZONE
 	Hellos func() []*ech.Key   // open encrypted ClientHellos; nil if the cloud has no such keys
+	Mode   Mode
+	Mover  *Mover // moves connections to agents; nil if it moves none
 	Log    *slog.Logger
 }
 
@@ -59,14 +68,15 @@ type Counts struct {
 	Live      int    `json:"live"` // connections
 	Relayed   uint64 `json:"relayed"`
 	Passed    uint64 `json:"passed"`    // to a sidecar of this machine, which has them from then on
-	Encrypted uint64 `json:"encrypted"` // of both, those whose name was not on the wire
+	Moved     uint64 `json:"moved"`     // to the agent of another machine, which has them from then on
+	Encrypted uint64 `json:"encrypted"` // of these, those whose name was not on the wire
 	Refused   uint64 `json:"refused"`   // no ClientHello, or of no pseudonym
 	Failed    uint64 `json:"failed"`    // the database or the tenant did not answer
 	BytesUp   uint64 `json:"bytes_up"`
 	BytesDown uint64 `json:"bytes_down"`
 }
 
-// done counts what relayed and passed connections have in common.
+// done counts what relayed, passed and moved connections have in common.
 func (n *Counts) done(first greeting) *Counts {
 	if first.opened != nil {
 		n.Encrypted++
@@ -105,7 +115,10 @@ func (g *Gateway) Serve(ctx context.Context, l net.Listener) error {
 	})
 }
 
-var errNoName = errors.New("no name of this cloud")
+var (
+	errNoName    = errors.New("no name of this cloud")
+	errNoSidecar = errors.New("it has no address that this gateway and this client can use")
+)
 
 func (g *Gateway) take(ctx context.Context, c *connlimit.Place) {
 	first, err := g.greet(c)
@@ -113,7 +126,7 @@ func (g *Gateway) take(ctx context.Context, c *connlimit.Place) {
 		g.note(func(n *Counts) { n.Refused++ })
 		return
 	}
-	l, addresses, err := g.route(ctx, first.name)
+	l, place, err := g.route(ctx, first.name)
 	switch {
 	case errors.Is(err, errNoName), errors.Is(err, pseudonym.ErrNone):
 		g.note(func(n *Counts) { n.Refused++ })
@@ -124,9 +137,13 @@ func (g *Gateway) take(ctx context.Context, c *connlimit.Place) {
 		return
 	}
 	c.Proved()
-	to, err := g.reach(ctx, c, addresses, first)
+	sidecars, done := g.handOver(ctx, c, place, first)
+	if done {
+		return
+	}
+	to, err := g.reach(ctx, c, sidecars, first)
 	if err != nil {
-		g.o.Log.Warn("a tenant cannot be reached", "addresses", addresses, "error", err)
+		g.o.Log.Warn("a tenant cannot be reached", "addresses", sidecars, "error", err)
 		g.note(func(n *Counts) { n.Failed++ })
 		return
 	}
@@ -154,24 +171,27 @@ func (g *Gateway) take(ctx context.Context, c *connlimit.Place) {
 }
 
 // route returns the label of a pseudonym, or an empty one for an own name of the cloud, and where it leads.
-func (g *Gateway) route(ctx context.Context, name string) (l pseudonym.Label, addresses []string, err error) {
-	if to, ok := g.o.Own[name]; ok {
-		return "", to, nil
+func (g *Gateway) route(ctx context.Context, name string) (l pseudonym.Label, to Place, err error) {
+	if own, ok := g.o.Own[name]; ok {
+		return "", Place{Addresses: own}, nil
 	}
 	l, ok := g.o.Zone.Label(name)
 	if !ok {
-		return "", nil, errNoName
+		return "", to, errNoName
 	}
 	ctx, cancel := context.WithTimeout(ctx, routeFor)
 	defer cancel()
-	addresses, err = g.o.Router.Route(ctx, l)
-	return l, addresses, err
+	to, err = g.o.Router.Route(ctx, l)
+	return l, to, err
 }
 
 // reach connects to one of a tenant's sidecars. It returns no connection if the sidecar has the client's own.
 func (g *Gateway) reach(ctx context.Context, c net.Conn, addresses []string, first greeting) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialFor)
 	defer cancel()
+	if len(addresses) == 0 {
+		return nil, errNoSidecar
+	}
 	to, err := g.dialer.Dial(ctx, addresses)
 	if err != nil {
 		return nil, err

@@ -28,16 +28,16 @@ type routes struct {
 	err error
 }
 
-func (r *routes) Route(_ context.Context, l pseudonym.Label) ([]string, error) {
+func (r *routes) Route(_ context.Context, l pseudonym.Label) (Place, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.err != nil {
-		return nil, r.err
+		return Place{}, r.err
 	}
 	if to, ok := r.to[l]; ok {
-		return to, nil
+		return Place{Addresses: to}, nil
 	}
-	return nil, pseudonym.ErrNone
+	return Place{}, pseudonym.ErrNone
 }
 
 func (r *routes) set(l pseudonym.Label, to ...string) {

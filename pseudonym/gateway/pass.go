@@ -95,10 +95,20 @@ func pass(ctx context.Context, c net.Conn, way *net.UnixConn, first greeting) (t
 			return nil, err
 		}
 		defer far.Close()
-		err = giveDescriptor(way, far, passage{netutil.AddrPort(c.RemoteAddr()), first.send}.message())
+		err = giveTaken(way, far, passage{netutil.AddrPort(c.RemoteAddr()), first.send})
 	} else {
-		err = giveDescriptor(way, given, passage{netutil.AddrPort(c.RemoteAddr()), first.send}.message())
+		err = giveTaken(way, given, passage{netutil.AddrPort(c.RemoteAddr()), first.send})
 	}
+	if err != nil && to != nil {
+		to.Close()
+		to = nil
+	}
+	return to, err
+}
+
+// giveTaken gives a connection to a sidecar, until that says that it has it.
+func giveTaken(way *net.UnixConn, c net.Conn, p passage) error {
+	err := giveDescriptor(way, c, p.message())
 	if err != nil {
 		_ = way.CloseWrite() // the sidecar waits for no more
 	}
@@ -108,15 +118,11 @@ func pass(ctx context.Context, c net.Conn, way *net.UnixConn, first greeting) (t
 	}
 	switch { // a sidecar that forbids it does so before it has all
 	case answer[0] == passForbidden:
-		err = errForbidden
+		return errForbidden
 	case err == nil && answer[0] != passTaken:
-		err = errPass
+		return errPass
 	}
-	if err != nil && to != nil {
-		to.Close()
-		to = nil
-	}
-	return to, err
+	return err
 }
 
 // under returns the connection of the kernel.

@@ -15,14 +15,14 @@ import (
 	"heddle/internal/polltest"
 )
 
-// identity is the user and the groups of a process.
-type identity struct {
+// credentials are the user and the groups of a process.
+type credentials struct {
 	uid, gid int
 	groups   []uint32
 }
 
 // dial connects as somebody else.
-func (i identity) dial(t *testing.T, file string) *net.UnixConn {
+func (i credentials) dial(t *testing.T, file string) *net.UnixConn {
 	t.Helper()
 	type dialled struct {
 		c   net.Conn
@@ -103,16 +103,16 @@ func TestWhoMayPass(t *testing.T) {
 		many = append(many, 10_000+i)
 	}
 	for name, c := range map[string]struct {
-		who identity
+		who credentials
 		may bool
 	}{
-		"root":                 {identity{0, 0, nil}, true},
-		"the group":            {identity{nobody, group, nil}, true},
-		"one more group":       {identity{nobody, nobody, []uint32{5, group}}, true},
-		"one of many groups":   {identity{nobody, nobody, append([]uint32{group}, many...)}, true},
-		"nobody":               {identity{nobody, nobody, nil}, false},
-		"other groups":         {identity{nobody, nobody, many}, false},
-		"in the group of root": {identity{nobody, 0, nil}, false},
+		"root":                 {credentials{0, 0, nil}, true},
+		"the group":            {credentials{nobody, group, nil}, true},
+		"one more group":       {credentials{nobody, nobody, []uint32{5, group}}, true},
+		"one of many groups":   {credentials{nobody, nobody, append([]uint32{group}, many...)}, true},
+		"nobody":               {credentials{nobody, nobody, nil}, false},
+		"other groups":         {credentials{nobody, nobody, many}, false},
+		"in the group of root": {credentials{nobody, 0, nil}, false},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), polltest.Patience)
 		to, err := pass(ctx, client, c.who.dial(t, file), greeting{send: []byte("hello")})

@@ -31,8 +31,8 @@ import (
 // way leads all to one sidecar.
 type way string
 
-func (w way) Route(context.Context, pseudonym.Label) ([]string, error) {
-	return []string{string(w)}, nil
+func (w way) Route(context.Context, pseudonym.Label) (gateway.Place, error) {
+	return gateway.Place{Addresses: []string{string(w)}}, nil
 }
 
 // run serves on a port of its own until the test ends.

@@ -27,6 +27,7 @@ import (
 	"heddle/pseudonym/ca"
 	"heddle/pseudonym/cloud"
 	"heddle/pseudonym/database"
+	"heddle/pseudonym/gateway"
 )
 
 // checkFor bounds one question to the network.
@@ -229,7 +230,7 @@ func checkSidecar(ctx context.Context, t database.Tenant) checks.Result {
 func checkListens(ctx context.Context, address string) error {
 	ctx, cancel := context.WithTimeout(ctx, checkFor)
 	defer cancel()
-	network, at := netutil.Network(address)
+	network, at := netutil.Network(strings.TrimPrefix(address, gateway.AgentPrefix))
 	conn, err := (&net.Dialer{}).DialContext(ctx, network, at)
 	if err != nil {
 		return err

@@ -103,6 +103,7 @@ audit = "audit.log"           # counts of what happens, without names; "" for no
 # certificate = "fullchain.pem"         # of a public CA, for store.{{.Zone}} and linker.{{.Zone}}
 # key = "privkey.pem"
 # stores = ["192.0.2.1:4480", "192.0.2.2:4480"]   # all stores, if there are several; linkers is the same for linkers
+# gateway-mode = "auto"                 # or handoff, fdpass, proxy: how the gateway leads connections to sites
 # metrics = "127.0.0.1:9480"            # for Prometheus
 # login = "https://accounts.example"   # people need an account there (OpenID Connect)
 # login-client = "pseudonyms"          # let it lead back to https://store.{{.Zone}}/login/done

@@ -25,6 +25,6 @@ run in front of the site's web server. A user runs get.`,
   heddle pseudonym serve /etc/heddle/cloud/cloud.toml
   heddle pseudonym get news.example --zone cloud.example`,
 	}
-	cmd.AddCommand(newInitCommand(), newServeCommand(), newTenantCommand(), newDoctorCommand(), newStatsCommand(), newAuditCommand(), newBackupCommand(), newZoneCommand(), newGetCommand(), newListCommand(), newRenewCommand(), newRevokeCommand())
+	cmd.AddCommand(newInitCommand(), newServeCommand(), newTenantCommand(), newDoctorCommand(), newStatsCommand(), newAuditCommand(), newBackupCommand(), newZoneCommand(), newGatewayKeyCommand(), newGetCommand(), newListCommand(), newRenewCommand(), newRevokeCommand())
 	return cmd
 }

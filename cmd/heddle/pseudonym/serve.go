@@ -37,7 +37,8 @@ get pseudonyms and sidecars their certificates; the linker, which leads people
 who follow a link from one tenant to another to their pseudonym of it; the
 nameserver of the zone; and the gateway, which leads connections to the tenants
 by the name in their first message. The gateway relays all bytes, and can read
-none.
+none. It hands connections over to tenants that run an agent, as gateway-mode
+says, and carries none of their bytes then.
 
 With --only it runs some of the parts. Parts on several machines share a
 database of PostgreSQL, and learn of changes at once. Each part reads the keys

@@ -41,7 +41,7 @@ tenant runs a sidecar in front of the site's web server, which stays as it is.`,
   heddle pseudonym tenant add cloud.toml news.example --address 192.0.2.7:4443 --key sha256:...
   heddle pseudonym tenant run tenant.toml`,
 	}
-	cmd.AddCommand(newTenantAddCommand(), newTenantListCommand(), newTenantRemoveCommand(), newTenantKeyCommand(), newTenantRunCommand(), newTenantNginxCommand())
+	cmd.AddCommand(newTenantAddCommand(), newTenantListCommand(), newTenantRemoveCommand(), newTenantKeyCommand(), newTenantRunCommand(), newTenantNginxCommand(), newTenantAgentCommand())
 	return cmd
 }
 
@@ -121,7 +121,7 @@ Gateways use them all, and go on without one that does not answer.`,
 			})
 		},
 	}
-	cmd.Flags().StringSliceVar(&addresses, "address", nil, "where gateways find the site's sidecar, `HOST:PORT` or unix:FILE; each of them if there are several")
+	cmd.Flags().StringSliceVar(&addresses, "address", nil, "where gateways find the site's sidecar, `HOST:PORT` or unix:FILE, or its agent, handoff:HOST:PORT; each of them if there are several")
 	cmd.Flags().StringVar(&key, "key", "", "`KEY` of the sidecar, as tenant key prints it")
 	_ = cmd.MarkFlagRequired("address")
 	_ = cmd.MarkFlagRequired("key")

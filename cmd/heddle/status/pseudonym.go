@@ -17,8 +17,8 @@ import (
 func cloudText(b *strings.Builder, name string, s *cloud.Status) {
 	fmt.Fprintf(b, "%s: running\n  pseudonyms of %s\n", name, s.Zone)
 	if g := s.Gateway; g != nil {
-		fmt.Fprintf(b, "  gateway: %s open, %s relayed with %s up and %s down, %s passed; refused: %s; failed: %s\n", text.About(g.Live, "connection"), text.Quantity(g.Relayed),
-			text.Size(g.BytesUp), text.Size(g.BytesDown), text.Quantity(g.Passed), text.Quantity(g.Refused), text.Quantity(g.Failed))
+		fmt.Fprintf(b, "  gateway: %s open, %s relayed with %s up and %s down, %s passed, %s moved; refused: %s; failed: %s\n", text.About(g.Live, "connection"), text.Quantity(g.Relayed),
+			text.Size(g.BytesUp), text.Size(g.BytesDown), text.Quantity(g.Passed), text.Quantity(g.Moved), text.Quantity(g.Refused), text.Quantity(g.Failed))
 	}
 	if n := s.Store; n != nil {
 		fmt.Fprintf(b, "  store: %s registered, %s renewed, %s revoked; refused: %s; failed: %s\n", text.Quantity(n[store.Registered]), text.Quantity(n[store.Renewed]),

@@ -1,0 +1,59 @@
+package config
+
+import (
+	"fmt"
+	"path/filepath"
+
+	"heddle/internal/netutil"
+	"heddle/pseudonym/ca"
+)
+
+// PseudonymAgent is the file of an agent, or the flags of `heddle pseudonym tenant agent`.
+type PseudonymAgent struct {
+	Identity   string `toml:"identity" help:"the <FILE> of the sidecar's private key, which heddle pseudonym tenant key makes" complete:"file"`
+	GatewayKey string `toml:"gateway-key" help:"the <KEY> of the cloud's gateways, as heddle pseudonym gateway-key prints it"`
+	Listen     string `toml:"listen" help:"where gateways come to, <[HOST]:PORT>"`
+	To         string `toml:"to" help:"where the sidecar listens, <unix:FILE>"`
+}
+
+// DefaultPseudonymAgent returns the default settings.
+func DefaultPseudonymAgent() PseudonymAgent {
+	return PseudonymAgent{Identity: DefaultPseudonymTenant().Identity, Listen: ":4444"}
+}
+
+// LoadPseudonymAgent reads the file of an agent. It fails with all its [Problems].
+func LoadPseudonymAgent(file string) (PseudonymAgent, error) {
+	a := DefaultPseudonymAgent()
+	err := loadFlat(file, &a, func() problems { return a.problems() })
+	besideFiles(filepath.Dir(file), &a.Identity)
+	return a, err
+}
+
+func (a PseudonymAgent) problems() problems {
+	wrong := problems{}
+	wrong.add("listen", checkListen(a.Listen))
+	if _, err := a.Gateways(); err != nil {
+		wrong.say("gateway-key", "it is not sha256:HEX", "heddle pseudonym gateway-key prints it where a gateway runs")
+	}
+	file, ok := netutil.UnixFile(a.To)
+	if !ok {
+		wrong.say("to", fmt.Sprintf("%q is not unix:FILE", a.To), "such as unix:/run/heddle-news/sidecar, where the sidecar has --listen")
+	} else {
+		wrong.add("to", checkUnixFile("to", file))
+	}
+	return wrong
+}
+
+// Check returns the first error of the flags, named by its flag.
+func (a PseudonymAgent) Check() error { return a.problems().first() }
+
+// Gateways returns the key of the cloud's gateways.
+func (a PseudonymAgent) Gateways() (key ca.KeyID, err error) {
+	return key, key.UnmarshalText([]byte(a.GatewayKey))
+}
+
+// Sidecar returns the file of the sidecar's socket.
+func (a PseudonymAgent) Sidecar() string {
+	file, _ := netutil.UnixFile(a.To)
+	return file
+}

@@ -1,0 +1,31 @@
+//go:build !linux
+
+package tcprepair
+
+import (
+	"net"
+
+	"heddle/internal/errhint"
+)
+
+func unsupported() error {
+	return errhint.NeedsLinux("moving a TCP connection", "relay it instead")
+}
+
+// Allowed needs Linux.
+func Allowed() error { return unsupported() }
+
+// Hold needs Linux.
+func Hold(*net.TCPConn) (*Held, error) { return nil, unsupported() }
+
+// State needs Linux.
+func (*Held) State() (State, error) { return State{}, unsupported() }
+
+// Resume needs Linux.
+func (*Held) Resume() (*net.TCPConn, error) { return nil, unsupported() }
+
+// Close closes the connection.
+func (h *Held) Close() error { return h.conn.Close() }
+
+// Restore needs Linux.
+func Restore(State, Options) (*Held, error) { return nil, unsupported() }

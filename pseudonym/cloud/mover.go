@@ -1,0 +1,85 @@
+package cloud
+
+import (
+	"crypto/ed25519"
+	"crypto/tls"
+	"crypto/x509"
+	"time"
+
+	"heddle/internal/errhint"
+	"heddle/internal/tcprepair"
+	"heddle/pseudonym/ca"
+	"heddle/pseudonym/database"
+	"heddle/pseudonym/gateway"
+	"heddle/pseudonym/gateway/nftswitch"
+)
+
+// gatewayIdentity returns the certificate by which agents of tenants know gateways. All gateways have its key, which follows from gateway.key.
+func gatewayIdentity(seal *database.Seal) (c tls.Certificate, err error) {
+	seed, err := seal.Derive("gateway identity")
+	if err != nil {
+		return c, err
+	}
+	key, now := ed25519.NewKeyFromSeed(seed), time.Now()
+	leaf, err := ca.Client("gateway", key, now, now.Add(ca.BrowserLife)) // an agent looks at the key alone
+	if err != nil {
+		return c, err
+	}
+	return tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: key, Leaf: leaf}, nil
+}
+
+// GatewayIdentity returns the key by which agents of tenants know the gateways of a cloud.
+func GatewayIdentity(o Options) (ca.KeyID, error) {
+	seal, err := readGatewaySeal(o.Dir)
+	if err == nil && seal == nil {
+		err = errNoGatewayKey()
+	}
+	if err != nil {
+		return ca.KeyID{}, err
+	}
+	c, err := gatewayIdentity(seal)
+	if err != nil {
+		return ca.KeyID{}, err
+	}
+	der, err := x509.MarshalPKIXPublicKey(c.Leaf.PublicKey)
+	return ca.KeyOfPublic(der), err
+}
+
+func errNoGatewayKey() error {
+	return &errhint.Error{What: "the key of the gateways", Why: "there is no " + GatewayKey, Hint: "heddle pseudonym init --renew makes one"}
+}
+
+// newMover returns what moves connections to agents, or none if the mode moves none. In the mode auto a gateway that cannot move them says so
+// at the first tenant that could take one.
+func newMover(o Options, seal *database.Seal) (*gateway.Mover, error) {
+	switch {
+	case o.Mode == gateway.Pass || o.Mode == gateway.Relay:
+		return nil, nil
+	case seal == nil && o.Mode == gateway.Handoff:
+		return nil, errNoGatewayKey()
+	case seal == nil:
+		return nil, nil
+	}
+	identity, err := gatewayIdentity(seal)
+	if err != nil {
+		return nil, err
+	}
+	m := gateway.NewMover(identity, func() (gateway.Switch, error) {
+		s, err := openSwitch()
+		if err != nil && o.Mode != gateway.Handoff {
+			o.Log.Warn("connections are relayed that could move to a tenant", "error", err, "hint", errhint.Of(err))
+		}
+		return s, err
+	})
+	if o.Mode == gateway.Handoff {
+		return m, m.Begin()
+	}
+	return m, nil
+}
+
+func openSwitch() (gateway.Switch, error) {
+	if err := tcprepair.Allowed(); err != nil {
+		return nil, err
+	}
+	return nftswitch.New()
+}

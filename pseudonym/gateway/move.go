@@ -1,0 +1,242 @@
+package gateway
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"heddle/internal/dial"
+	"heddle/internal/netutil"
+	"heddle/internal/tcprepair"
+	"heddle/pseudonym/ca"
+)
+
+// A gateway moves a connection to a tenant on another machine by the tenant's agent there, which it reaches by TLS. Both know each other by
+// their keys. The gateway sends the state of the connection, after its length (32 bits). The agent makes a socket of it, which stays silent, and
+// answers with one byte. The gateway lets the switch lead the client's packets there, and sends one byte. Only then does the agent's socket
+// speak, so that at no time both sides do: if anything fails before, the connection goes on at the gateway.
+const (
+	moveReady   = 1
+	moveRefused = 0
+	moveBegin   = 1
+	// moveMost is the most that the state of a connection may take: a gateway sends next to nothing before it moves one.
+	moveMost = passMost + 64<<10
+)
+
+// Switch leads the packets of connections that were moved.
+type Switch interface {
+	// Lead leads what the client sends to the gateway's address to the tenant from now on, and what the tenant sends to the client. Entries end by
+	// themselves.
+	Lead(client, gateway, tenant netip.AddrPort) error
+}
+
+// Mover moves connections to agents.
+type Mover struct {
+	identity tls.Certificate
+	open     func() (Switch, error)
+	dialer   dial.Failover
+	mu       sync.Mutex
+	idle     map[agentKind][]net.Conn // to agents
+}
+
+// agentKind are the agents that can take over a connection: those of a tenant, at addresses of one family.
+type agentKind struct {
+	key ca.KeyID
+	v6  bool
+}
+
+// mostIdle bounds the connections that wait for the next client, to the agents of one tenant, and mostAgents the tenants.
+const (
+	mostIdle   = 64
+	mostAgents = 1024
+)
+
+var (
+	errStays  = errors.New("the connection is one that does not move")
+	errLost   = errors.New("the connection was lost while it moved")
+	errAgent  = errors.New("the agent refuses the connection")
+	errSilent = errors.New("the agent does not answer")
+)
+
+// NewMover returns a mover. Agents know the gateways by the identity. The switch is opened for the first connection that moves: before, a
+// gateway does not change its machine.
+func NewMover(identity tls.Certificate, open func() (Switch, error)) *Mover {
+	return &Mover{identity: identity, open: sync.OnceValues(open), idle: map[agentKind][]net.Conn{}}
+}
+
+// Begin opens the switch. It fails if this process may not, or cannot, move connections.
+func (m *Mover) Begin() error {
+	_, err := m.open()
+	return err
+}
+
+// handOver moves a connection to an agent of a tenant. If it does not, it returns the addresses of the tenant's sidecars.
+func (g *Gateway) handOver(ctx context.Context, c net.Conn, to Place, first greeting) (sidecars []string, done bool) {
+	agents, sidecars := to.split(g.o.Mode)
+	moved, err := g.o.Mover.move(ctx, c, agents, to.Key, first)
+	if moved {
+		g.note(func(n *Counts) { n.done(first).Moved++ })
+		return nil, true
+	}
+	if err != nil && !errors.Is(err, errStays) {
+		g.o.Log.Warn("a connection does not move", "agents", agents, "error", err)
+	}
+	if errors.Is(err, errLost) {
+		g.note(func(n *Counts) { n.Failed++ })
+		return nil, true
+	}
+	return sidecars, false
+}
+
+// move moves a client's connection to one of a tenant's agents. Unless it fails with errLost, a connection that did not move goes on here.
+func (m *Mover) move(ctx context.Context, c net.Conn, agents []string, key ca.KeyID, first greeting) (moved bool, err error) {
+	conn, whole := under(c).(*net.TCPConn)
+	of := agentKind{key, netutil.AddrPort(c.RemoteAddr()).Addr().Is6()}
+	agents = of.filter(agents)
+	// A hello that follows another one is encrypted for the gateway too.
+	if m == nil || len(agents) == 0 || !whole || first.opened != nil && mayAskAgain(first.opened.Hello) {
+		return false, errStays
+	}
+	leads, err := m.open()
+	if err != nil {
+		return false, errStays // whoever opens it says why, once
+	}
+	ctx, cancel := context.WithTimeout(ctx, dialFor)
+	defer cancel()
+	for {
+		way, used, err := m.take(ctx, agents, of)
+		if err != nil {
+			return false, err
+		}
+		moved, err = moveBy(ctx, leads, conn, way, first)
+		if err == nil || errors.Is(err, errAgent) || errors.Is(err, errStays) {
+			m.keep(way, of)
+			return moved, err
+		}
+		way.Close()
+		if !used || errors.Is(err, errLost) || !errors.Is(err, errSilent) { // an agent may have ended since the last time
+			return false, err
+		}
+	}
+}
+
+// moveBy moves a connection to the agent at the other end of way.
+func moveBy(ctx context.Context, leads Switch, c *net.TCPConn, way net.Conn, first greeting) (moved bool, err error) {
+	if netutil.AddrPort(c.RemoteAddr()).Addr().Is4() != netutil.AddrPort(way.RemoteAddr()).Addr().Is4() {
+		return false, errStays
+	}
+	until, _ := ctx.Deadline()
+	_ = way.SetDeadline(until)
+	held, err := tcprepair.Hold(c)
+	if err != nil {
+		return false, err
+	}
+	client, gateway, tenant, err := offer(held, way, first.send)
+	if err == nil {
+		err = leads.Lead(client, gateway, tenant)
+	}
+	if err != nil {
+		if _, lost := held.Resume(); lost != nil {
+			err = errors.Join(errLost, err, lost)
+		}
+		return false, err
+	}
+	_, err = way.Write([]byte{moveBegin})
+	_ = held.Close() // the gateway has no part in the connection any more
+	if err != nil {
+		return false, errors.Join(errLost, err)
+	}
+	return true, nil
+}
+
+// offer sends the state of a connection to an agent, with what the gateway read of it, until the agent is ready.
+func offer(held *tcprepair.Held, way net.Conn, hello []byte) (client, gateway, tenant netip.AddrPort, err error) {
+	s, err := held.State()
+	if err != nil {
+		return client, gateway, tenant, err
+	}
+	// An encrypted hello gives way to the one in it, which is shorter or longer. What the client sends next has the same number anyway.
+	s.Receive, s.Received = slices.Concat(hello, s.Receive), s.Received-uint32(len(hello))
+	client, gateway, tenant = s.Remote, s.Local, netip.AddrPortFrom(netutil.AddrPort(way.RemoteAddr()).Addr(), s.Local.Port())
+	s.Local = tenant
+	state, err := s.MarshalBinary()
+	if err == nil && len(state) > moveMost {
+		err = tcprepair.ErrTooLarge
+	}
+	if err != nil {
+		return client, gateway, tenant, err
+	}
+	answer := make([]byte, 1)
+	if _, err = way.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(state))), state...)); err == nil {
+		_, err = io.ReadFull(way, answer)
+	}
+	switch {
+	case err != nil:
+		err = fmt.Errorf("%w: %w", errSilent, err)
+	case answer[0] != moveReady:
+		err = errAgent
+	}
+	return client, gateway, tenant, err
+}
+
+// filter leaves out addresses of the other family.
+func (k agentKind) filter(agents []string) (some []string) {
+	for _, a := range agents {
+		if at, err := netip.ParseAddrPort(a); err != nil || at.Addr().Is6() == k.v6 {
+			some = append(some, a)
+		}
+	}
+	return some
+}
+
+// take returns a connection to an agent, and whether it was used before.
+func (m *Mover) take(ctx context.Context, agents []string, of agentKind) (way net.Conn, used bool, err error) {
+	m.mu.Lock()
+	if all := m.idle[of]; len(all) > 0 {
+		way, m.idle[of] = all[len(all)-1], all[:len(all)-1]
+	}
+	m.mu.Unlock()
+	if way != nil {
+		return way, true, nil
+	}
+	c, err := m.dialer.Dial(ctx, agents)
+	if err != nil {
+		return nil, false, err
+	}
+	t := tls.Client(c, &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{m.identity}, InsecureSkipVerify: true, VerifyConnection: only(of.key)})
+	if err := t.HandshakeContext(ctx); err != nil {
+		c.Close()
+		return nil, false, fmt.Errorf("agent %v: %w", c.RemoteAddr(), err)
+	}
+	return t, false, nil
+}
+
+// only lets the peer with a key pass, whatever its certificate says.
+func only(key ca.KeyID) func(tls.ConnectionState) error {
+	return func(s tls.ConnectionState) error {
+		if len(s.PeerCertificates) == 0 || ca.KeyOf(s.PeerCertificates[0]) != key {
+			return errors.New("it has another key")
+		}
+		return nil
+	}
+}
+
+// keep keeps a connection to an agent for the next client.
+func (m *Mover) keep(way net.Conn, of agentKind) {
+	_ = way.SetDeadline(time.Time{})
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.idle[of]) >= mostIdle || len(m.idle) >= mostAgents && m.idle[of] == nil {
+		way.Close()
+		return
+	}
+	m.idle[of] = append(m.idle[of], way)
+}

@@ -1,0 +1,488 @@
+package gateway
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+	"github.com/vishvananda/netlink"
+
+	"heddle/internal/netutil"
+	"heddle/internal/nstest"
+	"heddle/internal/polltest"
+	"heddle/pseudonym"
+	"heddle/pseudonym/ca"
+	"heddle/pseudonym/ca/catest"
+	"heddle/pseudonym/ech"
+	"heddle/pseudonym/gateway/nftswitch"
+)
+
+// A network namespace is one of threads, so gateway and agent run as processes of their own: this test again, with a role.
+const roleVariable = "HEDDLE_GATEWAY_TEST_ROLE"
+
+func TestMain(m *testing.M) {
+	if text := os.Getenv(roleVariable); text != "" {
+		var r role
+		if err := errors.Join(json.Unmarshal([]byte(text), &r), r.run()); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// role is what a process does.
+type role struct {
+	Listen  string
+	Sidecar string // file of a socket; it is an agent then, or else a gateway
+	Label   pseudonym.Label
+	To      []string
+	Hello   [2][]byte // configuration and private key of an encrypted hello
+}
+
+// identity returns the certificate of a key that all processes can make.
+func identity(t byte) tls.Certificate {
+	key := ed25519.NewKeyFromSeed(bytes.Repeat([]byte{t}, ed25519.SeedSize))
+	c, err := ca.Client("test", key, time.Now(), time.Now().Add(time.Hour))
+	if err != nil {
+		panic(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{c.Raw}, PrivateKey: key, Leaf: c}
+}
+
+const (
+	ofGateways = 'g'
+	ofTenant   = 't'
+	ofNobody   = 'n'
+)
+
+func keyOf(t byte) ca.KeyID { return ca.KeyOf(identity(t).Leaf) }
+
+// run serves until it is killed. It says when it listens, and answers each line with its counts.
+func (r role) run() error {
+	l, err := net.Listen("tcp", r.Listen)
+	if err != nil {
+		return err
+	}
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	if r.Sidecar != "" {
+		fmt.Println("ready")
+		a := &Agent{Identity: identity(ofTenant), Gateways: keyOf(ofGateways), Sidecar: r.Sidecar, Log: log}
+		return a.Serve(context.Background(), l)
+	}
+	key, err := ech.ParseKey(r.Hello[0], r.Hello[1])
+	if err != nil {
+		return err
+	}
+	g := New(Options{Zone: zone, Router: fixed{r.Label, Place{r.To, keyOf(ofTenant)}}, Hellos: func() []*ech.Key { return []*ech.Key{key} },
+		Mover: NewMover(identity(ofGateways), func() (Switch, error) { return nftswitch.New() }), Log: log})
+	fmt.Println("ready")
+	go func() {
+		for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+			_ = json.NewEncoder(os.Stdout).Encode(g.Counts())
+		}
+	}()
+	return g.Serve(context.Background(), l)
+}
+
+// fixed is a router of one pseudonym.
+type fixed struct {
+	label pseudonym.Label
+	to    Place
+}
+
+func (f fixed) Route(_ context.Context, l pseudonym.Label) (Place, error) {
+	if l != f.label {
+		return Place{}, pseudonym.ErrNone
+	}
+	return f.to, nil
+}
+
+// process is a role that runs.
+type process struct {
+	cmd *exec.Cmd
+	in  io.Writer
+	out *bufio.Reader
+}
+
+func (p *process) line(t *testing.T) string {
+	t.Helper()
+	line, err := p.out.ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	return line
+}
+
+func (p *process) counts(t *testing.T) (c Counts) {
+	t.Helper()
+	_, err := io.WriteString(p.in, "\n")
+	if err = errors.Join(err, json.Unmarshal([]byte(p.line(t)), &c)); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill()
+	_ = p.cmd.Wait()
+}
+
+// moving is a client, a gateway that routes, and a tenant with an agent and a sidecar.
+type moving struct {
+	t *testing.T
+	places
+	client, gateway, tenant nstest.Namespace
+	way, agent              *process
+	label                   pseudonym.Label
+	config                  *tls.Config // of the client
+	list                    []byte      // of keys for encrypted hellos
+	tap                     *nstest.Tap
+	toAgent, toSidecar      atomic.Int64 // bytes of TCP between gateway and tenant, by port
+	resets                  atomic.Int64
+}
+
+// places are the addresses in a world.
+type places struct {
+	from, near, site, inside string // the client and the gateway in its network, the tenant and the gateway in that one
+	public, anywhere         string
+}
+
+var (
+	places4 = places{"198.51.100.2/24", "198.51.100.1/24", "10.9.1.2/24", "10.9.1.1/24", "192.0.2.1/32", "0.0.0.0/0"}
+	places6 = places{"2001:db8:c::2/64", "2001:db8:c::1/64", "fd09::2/64", "fd09::1/64", "2001:db8:77::1/128", "::/0"}
+)
+
+// at returns an address with a port.
+func at(prefix string, port uint16) netip.AddrPort {
+	return netip.AddrPortFrom(netip.MustParsePrefix(prefix).Addr(), port)
+}
+
+func (m *moving) agentAt() string   { return at(m.site, 4444).String() }
+func (m *moving) sidecarAt() string { return at(m.site, 4443).String() }
+
+// newMoving starts all. The gateway may relay to the sidecar beside the agent.
+func newMoving(t *testing.T, in places, relays bool) *moving {
+	t.Helper()
+	m := &moving{t: t, places: in, client: nstest.New(t), gateway: nstest.New(t), tenant: nstest.New(t), label: pseudonym.NewLabel()}
+	nstest.Link(t, nstest.End{In: m.client, Device: "net", Addrs: []string{in.from}}, nstest.End{In: m.gateway, Device: "net", Addrs: []string{in.near}})
+	nstest.Link(t, nstest.End{In: m.tenant, Device: "net", Addrs: []string{in.site}}, nstest.End{In: m.gateway, Device: "site", Addrs: []string{in.inside}})
+	by := func(gateway string) func() error {
+		return func() error {
+			return nstest.Route(in.anywhere, "", netlink.Route{Gw: at(gateway, 0).Addr().AsSlice()})
+		}
+	}
+	m.client.Do(t, by(in.near))
+	m.tenant.Do(t, by(in.inside))
+	m.gateway.Do(t, func() error {
+		return errors.Join(nstest.Address("lo", in.public), nstest.Set("ipv4/ip_forward", "1"), nstest.Set("ipv6/conf/all/forwarding", "1"))
+	})
+	m.tap = m.gateway.Tap(t, m.count, "net", "site")
+
+	issuer, root := catest.NewIssuer(t, string(zone))
+	m.config = &tls.Config{ServerName: zone.Name(m.label), RootCAs: x509.NewCertPool(), NextProtos: []string{"who"}, MinVersion: tls.VersionTLS13}
+	m.config.RootCAs.AddCert(root)
+	file := filepath.Join(t.TempDir(), "sidecar")
+	inside, err := netutil.ListenUnix(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	siteAt(t, inside, issuer, zone.Name(m.label), nil)
+	var relayed net.Listener
+	m.tenant.Do(t, func() (err error) {
+		relayed, err = net.Listen("tcp", m.sidecarAt())
+		return err
+	})
+	siteAt(t, relayed, issuer, zone.Name(m.label), nil)
+	key := newKey(t, 1)
+	private, err := key.Private()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.list = ech.List(key.Config())
+	m.agent = m.start(m.tenant, role{Listen: m.agentAt(), Sidecar: file})
+	to := []string{AgentPrefix + m.agentAt()}
+	if relays {
+		to = append(to, m.sidecarAt())
+	}
+	m.way = m.start(m.gateway, role{Listen: at(in.public, 443).String(), Label: m.label, To: to, Hello: [2][]byte{key.Config(), private}})
+	return m
+}
+
+func (m *moving) start(on nstest.Namespace, r role) *process {
+	m.t.Helper()
+	text, err := json.Marshal(r)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	p := &process{cmd: exec.Command("/proc/self/exe")}
+	p.cmd.Env, p.cmd.Stderr = append(os.Environ(), roleVariable+"="+string(text)), os.Stderr
+	p.in, err = p.cmd.StdinPipe()
+	out, other := p.cmd.StdoutPipe()
+	if err = errors.Join(err, other); err != nil {
+		m.t.Fatal(err)
+	}
+	p.out = bufio.NewReader(out)
+	on.Do(m.t, p.cmd.Start)
+	m.t.Cleanup(p.kill)
+	if line := p.line(m.t); line != "ready\n" {
+		m.t.Fatalf("it says %q", line)
+	}
+	return p
+}
+
+// count counts what passes the gateway's machine.
+func (m *moving) count(p nstest.Passed) {
+	kind := layers.LayerTypeIPv4
+	if m.places == places6 {
+		kind = layers.LayerTypeIPv6
+	}
+	packet := gopacket.NewPacket(p.Bytes, kind, gopacket.NoCopy)
+	tcp, ok := packet.Layer(layers.LayerTypeTCP).(*layers.TCP)
+	if !ok {
+		if packet.Layer(layers.LayerTypeICMPv4) != nil {
+			m.resets.Add(1)
+		}
+		return
+	}
+	if tcp.RST {
+		m.resets.Add(1)
+	}
+	for port, n := range map[layers.TCPPort]*atomic.Int64{4444: &m.toAgent, 4443: &m.toSidecar} {
+		if p.Device == "site" && (tcp.DstPort == port || tcp.SrcPort == port) {
+			n.Add(int64(len(tcp.Payload)))
+		}
+	}
+}
+
+// visit connects the client, and returns its address as the tenant sees it.
+func (m *moving) visit(config *tls.Config) (c *tls.Conn, from string) {
+	m.t.Helper()
+	var raw net.Conn
+	m.client.Do(m.t, func() (err error) {
+		raw, err = net.DialTCP("tcp", nil, net.TCPAddrFromAddrPort(at(m.public, 443)))
+		return err
+	})
+	m.t.Cleanup(func() { raw.Close() })
+	_ = raw.SetDeadline(time.Now().Add(polltest.Patience))
+	c = tls.Client(raw, config)
+	if err := c.Handshake(); err != nil {
+		m.t.Fatal(err)
+	}
+	line := make([]byte, 0, 64)
+	for b := make([]byte, 1); !bytes.HasSuffix(line, []byte("\n")); line = append(line, b...) {
+		if _, err := c.Read(b); err != nil {
+			m.t.Fatal(err)
+		}
+	}
+	return c, strings.TrimSpace(string(line))
+}
+
+// echo sends bytes there and back.
+func (m *moving) echo(c net.Conn, size int) {
+	m.t.Helper()
+	text := make([]byte, size)
+	for i := range text {
+		text[i] = byte(i / 11)
+	}
+	sent := make(chan error, 1)
+	go func() {
+		_, err := c.Write(text)
+		sent <- err
+	}()
+	got := make([]byte, size)
+	if _, err := io.ReadFull(c, got); err != nil || !bytes.Equal(got, text) {
+		m.t.Fatalf("it does not come back: %v", err)
+	}
+	if err := <-sent; err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// expect waits until the gateway has counted so many, and no bytes of its own.
+func (m *moving) expect(want Counts) {
+	m.t.Helper()
+	polltest.Until(m.t, func() error {
+		if got := m.way.counts(m.t); got != want {
+			return fmt.Errorf("it counts %+v, want %+v", got, want)
+		}
+		return nil
+	})
+}
+
+const much = 1 << 20 // bytes
+
+func TestMove(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		in     places
+		hidden bool
+	}{{"in clear", places4, false}, {"hidden", places4, true}, {"IPv6", places6, false}} {
+		t.Run(c.name, func(t *testing.T) {
+			m, hidden := newMoving(t, c.in, false), c.hidden
+			if hidden {
+				m.config.EncryptedClientHelloConfigList = m.list
+			}
+			for i := range 3 {
+				c, from := m.visit(m.config)
+				if from != c.LocalAddr().String() || c.ConnectionState().ECHAccepted != hidden {
+					t.Errorf("the tenant sees %s, and the client is %v; %+v", from, c.LocalAddr(), c.ConnectionState())
+				}
+				m.echo(c, much)
+				want := Counts{Moved: uint64(i + 1)}
+				if hidden {
+					want.Encrypted = want.Moved
+				}
+				m.expect(want)
+			}
+			c, _ := m.visit(m.config)
+			m.way.kill()
+			m.echo(c, much) // nothing of it needs the gateway
+			m.tap.Drain()
+			if n := m.toAgent.Load(); n == 0 || n > much/8 {
+				t.Errorf("gateway and agent exchanged %d bytes", n)
+			}
+			if n := m.resets.Load(); n > 0 {
+				t.Errorf("%d resets and ICMP errors", n)
+			}
+		})
+	}
+}
+
+// curl, which knows nothing of this, uses a connection that moves.
+func TestMoveOfCurl(t *testing.T) {
+	curl, err := exec.LookPath("curl")
+	if err != nil {
+		t.Skip("typed skip: no curl")
+	}
+	m := newMoving(t, places4, false)
+	name := zone.Name(m.label)
+	cmd := exec.Command(curl, "-sSkv", "--http1.1", "--no-alpn", "--max-time", "60", "--resolve", name+":443:192.0.2.1", "https://"+name+"/")
+	cmd.Env = append(os.Environ(), "no_proxy=*")
+	var out []byte
+	m.client.Do(t, func() error {
+		out, _ = cmd.CombinedOutput() // it fails, as the server is none of HTTP
+		return nil
+	})
+	if !strings.Contains(string(out), "SSL connection using TLSv1.3") || !strings.Contains(string(out), "Received HTTP/0.9") { // the echo of its request
+		t.Errorf("curl says %s", out)
+	}
+	m.expect(Counts{Moved: 1})
+}
+
+// Without an agent that takes it, a connection stays at the gateway, which relays it.
+func TestNoMove(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		spoil func(*moving)
+	}{
+		{"the agent has ended", func(m *moving) { m.agent.kill() }},
+		{"somebody else is there", func(m *moving) {
+			m.agent.kill()
+			m.stranger(ofNobody, func(c net.Conn) {})
+		}},
+		{"it dies in the middle", func(m *moving) {
+			m.agent.kill()
+			m.stranger(ofTenant, func(c net.Conn) { _, _ = io.ReadFull(c, make([]byte, 100)) })
+		}},
+		{"it refuses", func(m *moving) {
+			m.agent.kill()
+			m.stranger(ofTenant, func(c net.Conn) {
+				for {
+					if _, err := readMove(c); err != nil {
+						return
+					}
+					_, _ = c.Write([]byte{moveRefused})
+				}
+			})
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := newMoving(t, places4, true)
+			c.spoil(m)
+			for range 2 {
+				conn, from := m.visit(m.config)
+				if from != conn.LocalAddr().String() {
+					t.Errorf("the tenant sees %s, and the client is %v", from, conn.LocalAddr())
+				}
+				m.echo(conn, much)
+				conn.Close()
+			}
+			polltest.Until(t, func() error {
+				if got := m.way.counts(t); got.Relayed != 2 || got.Moved != 0 || got.BytesUp < 2*much {
+					return fmt.Errorf("it counts %+v", got)
+				}
+				return nil
+			})
+		})
+	}
+}
+
+// stranger is at the agent's address, with a key.
+func (m *moving) stranger(key byte, do func(net.Conn)) {
+	m.t.Helper()
+	var l net.Listener
+	m.tenant.Do(m.t, func() (err error) {
+		l, err = net.Listen("tcp", m.agentAt())
+		return err
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	m.t.Cleanup(cancel)
+	go netutil.Serve(ctx, l, func(c net.Conn) {
+		go func() {
+			defer c.Close()
+			t := tls.Server(c, &tls.Config{Certificates: []tls.Certificate{identity(key)}, ClientAuth: tls.RequireAnyClientCert})
+			if t.Handshake() == nil {
+				do(t)
+			}
+		}()
+	})
+}
+
+// An agent takes nothing from somebody without the gateways' key, nor what is none of its own connections.
+func TestAgentRefuses(t *testing.T) {
+	m := newMoving(t, places4, false)
+	connect := func(key byte) *tls.Conn {
+		var raw net.Conn
+		m.gateway.Do(t, func() (err error) {
+			raw, err = net.DialTCP("tcp", nil, net.TCPAddrFromAddrPort(at(m.site, 4444)))
+			return err
+		})
+		t.Cleanup(func() { raw.Close() })
+		_ = raw.SetDeadline(time.Now().Add(polltest.Patience))
+		return tls.Client(raw, &tls.Config{InsecureSkipVerify: true, VerifyConnection: only(keyOf(ofTenant)), Certificates: []tls.Certificate{identity(key)}})
+	}
+	c := connect(ofNobody)
+	if _, err := c.Read(make([]byte, 1)); err == nil { // TLS 1.3 tells a client afterwards
+		t.Error("the agent takes another key")
+	}
+	for name, frame := range map[string][]byte{"long": {255, 255, 255, 255}, "no state": {0, 0, 0, 1, 1}} {
+		c := connect(ofGateways)
+		if _, err := c.Write(frame); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
