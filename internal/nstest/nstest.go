@@ -116,7 +116,8 @@ func awaitAddresses(addresses []string) error {
 // AwaitCarrier waits until a device of the calling thread's namespace carries packets.
 func AwaitCarrier(device string) error { return inside.AwaitCarrier(&netlink.Handle{}, device) }
 
-// Address adds addresses to a device of the calling thread's namespace, and brings it up.
+// Address adds addresses to a device of the calling thread's namespace, and brings it up. Those of the loopback device are in use when it
+// returns.
 func Address(device string, addresses ...string) error {
 	link, err := netlink.LinkByName(device)
 	if err != nil {
@@ -134,7 +135,10 @@ func Address(device string, addresses ...string) error {
 			return err
 		}
 	}
-	return netlink.LinkSetUp(link)
+	if err := netlink.LinkSetUp(link); err != nil || link.Attrs().Flags&net.FlagLoopback == 0 {
+		return err
+	}
+	return awaitAddresses(addresses)
 }
 
 // Route adds a route to the calling thread's namespace: to a network, or everywhere if to is empty; by a device, unless device
