@@ -272,6 +272,42 @@ func TestMoveOfCurl(t *testing.T) {
 	w.quiet()
 }
 
+// The new side ignores what arrives until it is told to begin, and the client repeats it then.
+func TestSilentUntilResume(t *testing.T) {
+	w := newWorld(t, false, false)
+	client, server := w.connect()
+	held, err := Hold(server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := held.State()
+	if err != nil {
+		t.Fatal(err)
+	}
+	twin, err := w.restore(w.second, s, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.lead(second)
+	send(t, client, []byte("hello"))
+	polltest.Await(t, "it arrives", func() bool { return w.came[second].Load() > 0 })
+	arrived(t)
+	if n := w.left(second); n > 0 {
+		t.Errorf("the new side sent %d packets before it was told to", n)
+	}
+	moved, err := twin.Resume()
+	if err = errors.Join(err, held.Close()); err != nil {
+		t.Fatal(err)
+	}
+	defer moved.Close()
+	patient(t, moved)
+	b := make([]byte, 5)
+	if _, err := io.ReadFull(moved, b); err != nil || string(b) != "hello" {
+		t.Errorf("the new side got %q, %v", b, err)
+	}
+	w.quiet()
+}
+
 // A move that does not happen leaves the connection as it was.
 func TestResumeAtTheOldSide(t *testing.T) {
 	w := newWorld(t, false, true)

@@ -1,9 +1,9 @@
 // Package tcprepair moves an established TCP connection from one socket to another, also of another process or network namespace. The
-// peer notices nothing (TCP_REPAIR, see Documentation/networking and CRIU's tcp_repair). Both sides need CAP_NET_ADMIN on Linux.
+// peer notices nothing. It works by TCP_REPAIR of Linux, as CRIU does (https://lwn.net/Articles/495304/), and both sides need CAP_NET_ADMIN.
 //
 //	held, err := tcprepair.Hold(conn)         // the kernel ignores what arrives for it from here on
 //	state, err := held.State()                // to the other side
-//	twin, err := tcprepair.Restore(state, o)  // there; it is silent so far
+//	twin, err := tcprepair.Restore(state, o)  // there; it ignores packets too, and is silent
 //	                                          // the network now leads the peer's packets to twin
 //	err = held.Close()                        // no packet leaves
 //	conn, err = twin.Resume()

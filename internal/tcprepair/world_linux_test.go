@@ -33,8 +33,8 @@ type world struct {
 
 	taps   []*nstest.Tap
 	resets atomic.Int64 // and ICMP errors, that any machine sent
-	// sent counts TCP packets that left a machine.
-	sent map[string]*atomic.Int64
+	// sent counts TCP packets that left a machine, and came those that arrived there.
+	sent, came map[string]*atomic.Int64
 }
 
 const (
@@ -60,7 +60,7 @@ func newWorld(t testing.TB, v6, foreign bool) *world {
 	a := addresses(v6)
 	at := func(name string) netip.Addr { return netip.MustParsePrefix(a[name]).Addr() }
 	w := &world{t: t, router: nstest.New(t), client: nstest.New(t), first: nstest.New(t), second: nstest.New(t), public: netip.AddrPortFrom(at("public"), 443),
-		vias: map[string]netip.Addr{first: at(first), second: at(second)}, sent: map[string]*atomic.Int64{first: {}, second: {}}}
+		vias: map[string]netip.Addr{first: at(first), second: at(second)}, sent: map[string]*atomic.Int64{first: {}, second: {}}, came: map[string]*atomic.Int64{first: {}, second: {}}}
 	nstest.Link(t, nstest.End{In: w.client, Device: "net", Addrs: []string{a["client"]}}, nstest.End{In: w.router, Device: "client", Addrs: []string{a["near"]}})
 	nstest.Link(t, nstest.End{In: w.first, Device: "up", Addrs: []string{a[first]}}, nstest.End{In: w.router, Device: first, Addrs: []string{a["to first"]}})
 	nstest.Link(t, nstest.End{In: w.second, Device: "up", Addrs: []string{a[second]}}, nstest.End{In: w.router, Device: second, Addrs: []string{a["to second"]}})
@@ -108,12 +108,12 @@ func (w *world) lead(to string) {
 
 // watch counts what nobody may send.
 func (w *world) watch(v6 bool) {
-	w.taps = append(w.taps, w.client.Tap(w.t, func(p nstest.Passed) { w.count(p, v6, nil) }, "net"))
-	w.taps = append(w.taps, w.first.Tap(w.t, func(p nstest.Passed) { w.count(p, v6, w.sent[first]) }, "up"))
-	w.taps = append(w.taps, w.second.Tap(w.t, func(p nstest.Passed) { w.count(p, v6, w.sent[second]) }, "up"))
+	w.taps = append(w.taps, w.client.Tap(w.t, func(p nstest.Passed) { w.count(p, v6, "") }, "net"))
+	w.taps = append(w.taps, w.first.Tap(w.t, func(p nstest.Passed) { w.count(p, v6, first) }, "up"))
+	w.taps = append(w.taps, w.second.Tap(w.t, func(p nstest.Passed) { w.count(p, v6, second) }, "up"))
 }
 
-func (w *world) count(p nstest.Passed, v6 bool, sent *atomic.Int64) {
+func (w *world) count(p nstest.Passed, v6 bool, machine string) {
 	b, header, protocol := p.Bytes, 40, 6
 	if v6 && len(b) > header && b[0]>>4 == 6 {
 		protocol = int(b[6])
@@ -127,8 +127,8 @@ func (w *world) count(p nstest.Passed, v6 bool, sent *atomic.Int64) {
 		if b[header+13]&4 != 0 {
 			w.resets.Add(1)
 		}
-		if p.Outgoing && sent != nil {
-			sent.Add(1)
+		if counts := map[bool]map[string]*atomic.Int64{false: w.came, true: w.sent}[p.Outgoing]; counts[machine] != nil {
+			counts[machine].Add(1)
 		}
 	case protocol == unix.IPPROTO_ICMP, protocol == unix.IPPROTO_ICMPV6 && b[header] < 128: // an error (RFC 4443)
 		w.resets.Add(1)

@@ -28,9 +28,9 @@ type Agent struct {
 
 // Times of an agent.
 const (
-	idleFor = time.Minute     // without a connection that moves
-	moveFor = 2 * dialFor     // one move
-	agentAt = 5 * time.Second // the handshake
+	idleFor  = time.Minute     // without a connection that moves
+	moveFor  = 2 * dialFor     // one move
+	greetFor = 5 * time.Second // the handshake of a gateway
 )
 
 var errGateway = errors.New("it is no connection that a gateway moves")
@@ -45,7 +45,7 @@ func (a *Agent) Serve(ctx context.Context, l net.Listener) error {
 			defer place.Close()
 			defer context.AfterFunc(ctx, func() { place.Close() })()
 			t := tls.Server(place, config)
-			_ = t.SetDeadline(time.Now().Add(agentAt))
+			_ = t.SetDeadline(time.Now().Add(greetFor))
 			if t.HandshakeContext(ctx) != nil {
 				return
 			}
