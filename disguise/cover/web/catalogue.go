@@ -46,8 +46,6 @@ type page struct {
 	document int
 	loads    []int
 	live     []int // loads of scripts, each once
-	carries  int   // bytes that a visit carries
-	cost     int
 	links    []int // documents
 }
 
@@ -181,7 +179,6 @@ func (c *catalogue) page(p site.Page, same []*item) (out page, usable bool) {
 		if !document && it.Fresh() == "" && it.up() == 0 {
 			continue // a browser has kept it
 		}
-		out.cost, out.carries = out.cost+it.cost, out.carries+it.carries()
 		if document {
 			continue
 		}

@@ -115,17 +115,28 @@ func (v *visit) choose(up, want int) *item {
 
 // open goes to the page that carries so many bytes at the least cost, and fetches its document. v.mu is held.
 func (v *visit) open(want int) *item {
-	price := func(p *page) float64 {
-		return float64(p.cost) / float64(max(1, min(p.carries, max(want, leastDown))))
-	}
 	best := &v.pages[0]
 	for i := range v.pages {
-		if p := &v.pages[i]; price(p) < price(best) {
+		if p := &v.pages[i]; v.price(p, want) < v.price(best, want) {
 			best = p
 		}
 	}
 	v.page, v.rest, v.opening = best, slices.Clone(best.loads), true
 	return v.items[best.document]
+}
+
+// price is the cost of a byte, if so many are to come by a page. A visitor may leave it before everything was loaded.
+func (v *visit) price(p *page, want int) float64 {
+	want = max(want, leastDown)
+	document := v.items[p.document]
+	cost, carried := document.cost, document.carries()
+	for _, number := range p.loads {
+		if carried >= want {
+			break
+		}
+		cost, carried = cost+v.items[number].cost, carried+v.items[number].carries()
+	}
+	return float64(cost) / float64(max(1, min(carried, want)))
 }
 
 // live returns what a script of the page fetches again, with the least cost for so many bytes. v.mu is held.

@@ -230,3 +230,16 @@ func TestHeads(t *testing.T) {
 		theirs.next--
 	}
 }
+
+// A page with media is worth its cost for the first object already, and one with JSON is enough for little.
+func TestOpensThePageThatCostsLeast(t *testing.T) {
+	c, err := newCatalogue(webtest.Site())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, page := range map[int]string{500: "/", 10_000: "/", 200_000: "/watch", 10_000_000: "/watch"} {
+		if got := newVisit(c).open(want); got.URL != page {
+			t.Errorf("for %d bytes it opens %s, want %s", want, got.URL, page)
+		}
+	}
+}
