@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"heddle/internal/netutil"
 	"heddle/observe"
 	"heddle/path"
 )
@@ -171,7 +172,9 @@ func (c *Capture) closeSockets() {
 // Stop ends the capture, completes the file and returns its counts. The error says what is missing. It may be called again.
 func (c *Capture) Stop() (CaptureCount, error) {
 	c.once.Do(func() {
-		refused := c.refuse()
+		// The times of packets would not tell which came before the end: the kernel notes them only some time after it was asked to, and
+		// until then it gives the time of reading.
+		refused := netutil.RefuseAll(c.socket)
 		c.stopped.Store(true)
 		unix.Write(c.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0})
 		<-c.done
@@ -183,13 +186,6 @@ func (c *Capture) Stop() (CaptureCount, error) {
 			Hint: "capture less at a time, or to a faster disk"}
 	}
 	return c.captured, c.err
-}
-
-// refuse lets no more packets into the queue. Their times would not tell which came before: the kernel notes them only some time after
-// it was asked to, and until then it gives the time of reading.
-func (c *Capture) refuse() error {
-	none := []unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K}}
-	return os.NewSyscallError("SO_ATTACH_FILTER", unix.SetsockoptSockFprog(c.socket, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: 1, Filter: &none[0]}))
 }
 
 func (c *Capture) run() {

@@ -51,7 +51,7 @@ func Hold(c *net.TCPConn) (*Held, error) {
 		}
 		// A filter of the socket leaves no moment in which the kernel acknowledges data that State has not seen. A rule of the machine would, as
 		// packets that have passed it are still on their way to the socket.
-		if err := ignoreAll(fd); err != nil {
+		if err := netutil.RefuseAll(fd); err != nil {
 			return errors.Join(err, set(fd, unix.TCP_REPAIR, unix.TCP_REPAIR_OFF_NO_WP))
 		}
 		// An acknowledgement that is due leaves now, and not when the new side has sent later timestamps.
@@ -61,15 +61,6 @@ func Hold(c *net.TCPConn) (*Held, error) {
 		return nil, err
 	}
 	return &Held{conn: c}, nil
-}
-
-// ignoreAll gives a socket a filter that keeps no byte of a packet.
-func ignoreAll(fd int) error {
-	none := &unix.SockFprog{Len: 1, Filter: &unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K}}
-	if err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, none); err != nil {
-		return fmt.Errorf("socket filter: %w", err)
-	}
-	return nil
 }
 
 func acceptAll(fd int) error {

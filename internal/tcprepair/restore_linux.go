@@ -7,6 +7,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"heddle/internal/netutil"
 )
 
 // Restore makes a socket for a connection, in the network namespace of the calling thread. It refers to the queues of s until [Held.Resume].
@@ -51,7 +53,7 @@ func (s State) connect(fd int, o Options) error {
 	if err := set(fd, unix.TCP_REPAIR, unix.TCP_REPAIR_ON); err != nil {
 		return refused(err)
 	}
-	if err := ignoreAll(fd); err != nil {
+	if err := netutil.RefuseAll(fd); err != nil {
 		return err
 	}
 	if o.Foreign {
