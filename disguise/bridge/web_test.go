@@ -82,7 +82,7 @@ func startWire(t testing.TB, to netip.AddrPort, delay time.Duration) *wire {
 	return w
 }
 
-// pass copies one direction. What waits is not bounded, as on a path with room for all.
+// pass copies one direction. It queues without a bound, so no packet is lost.
 func (w *wire) pass(from, to *net.TCPConn, seen *bytes.Buffer) {
 	type part struct {
 		at   time.Time

@@ -110,6 +110,20 @@ func send(t testing.TB, c net.Conn, b []byte) {
 	}
 }
 
+// hold begins a move, and returns the state of the connection.
+func hold(t testing.TB, c *net.TCPConn) (*Held, State) {
+	t.Helper()
+	held, err := Hold(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := held.State()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return held, s
+}
+
 // All that was agreed on and set is the same at the new side.
 func TestOptionsMove(t *testing.T) {
 	w := newWorld(t, false, false)
@@ -119,14 +133,7 @@ func TestOptionsMove(t *testing.T) {
 		t.Fatal(err)
 	}
 	moved, before := w.move(server, second, Options{})
-	held, err := Hold(moved)
-	if err != nil {
-		t.Fatal(err)
-	}
-	after, err := held.State()
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, after := hold(t, moved)
 	if !before.Timestamps || int32(after.Timestamp-before.Timestamp) < 0 {
 		t.Errorf("the clock of timestamps goes from %d to %d", before.Timestamp, after.Timestamp)
 	}
@@ -276,14 +283,7 @@ func TestMoveOfCurl(t *testing.T) {
 func TestSilentUntilResume(t *testing.T) {
 	w := newWorld(t, false, false)
 	client, server := w.connect()
-	held, err := Hold(server)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := held.State()
-	if err != nil {
-		t.Fatal(err)
-	}
+	held, s := hold(t, server)
 	twin, err := w.restore(w.second, s, Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -313,14 +313,7 @@ func TestResumeAtTheOldSide(t *testing.T) {
 	w := newWorld(t, false, true)
 	client, server := w.connect()
 	send(t, client, []byte("before"))
-	held, err := Hold(server)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := held.State()
-	if err != nil {
-		t.Fatal(err)
-	}
+	held, s := hold(t, server)
 	send(t, client, []byte(" while"))
 	if _, err := w.restore(w.second, s, Options{}); !errors.Is(err, unix.EADDRNOTAVAIL) {
 		t.Errorf("the address of another machine: %v", err)

@@ -77,16 +77,7 @@ func TestWhoMayPass(t *testing.T) {
 	}
 	in := passed(l)
 	defer in.Close()
-	tcp, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tcp.Close()
-	client, err := net.Dial("tcp", tcp.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
+	client := connected(t)
 	accepted := make(chan bool, 1)
 	go func() {
 		for {

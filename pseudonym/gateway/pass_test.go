@@ -188,6 +188,22 @@ func TestPassToASidecarThatEnds(t *testing.T) {
 	}
 }
 
+// connected returns an end of a TCP connection. The other end waits to be accepted.
+func connected(t *testing.T) *net.TCPConn {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c.(*net.TCPConn)
+}
+
 // A sidecar closes messages that pass no connection, with all their descriptors.
 func TestHostilePassages(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "sidecar")
@@ -197,17 +213,8 @@ func TestHostilePassages(t *testing.T) {
 	}
 	in := passed(l)
 	defer in.Close()
-	tcp, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tcp.Close()
-	client, err := net.Dial("tcp", tcp.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
-	raw, err := client.(*net.TCPConn).File()
+	client := connected(t)
+	raw, err := client.File()
 	if err != nil {
 		t.Fatal(err)
 	}

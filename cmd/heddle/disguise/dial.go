@@ -52,7 +52,7 @@ inside.`,
   heddle disguise dial bridge.toml --listen 127.0.0.1:1080 --via home=if:eth0 --via lte=if:wwan0 --schedule weighted`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := bind.FlagsOver(cmd, func() error { return cli.Loaded(cmd, args[0], config.LoadDisguiseDial, &d) }); err != nil {
+			if err := cli.FileUnderFlags(cmd, args, config.LoadDisguiseDial, &d); err != nil {
 				return err
 			}
 			if err := cli.UsageBy(cmd, d.Check()); err != nil {

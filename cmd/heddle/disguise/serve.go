@@ -45,10 +45,8 @@ neither.`,
   heddle disguise serve --destinations --listen :8443 --allow 10.0.0.0/8:22`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 1 {
-				if err := bind.FlagsOver(cmd, func() error { return cli.Loaded(cmd, args[0], config.LoadDisguiseServe, &s) }); err != nil {
-					return err
-				}
+			if err := cli.FileUnderFlags(cmd, args, config.LoadDisguiseServe, &s); err != nil {
+				return err
 			}
 			if err := cli.UsageBy(cmd, s.Check()); err != nil {
 				return err

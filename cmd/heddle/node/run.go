@@ -54,10 +54,8 @@ of both its sides. It logs no destinations without --log-targets.`,
   heddle node run --grantor ed25519:KEY --listen :7443`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 1 {
-				if err := bind.FlagsOver(cmd, func() error { return cli.Loaded(cmd, args[0], config.LoadNode, &n) }); err != nil {
-					return err
-				}
+			if err := cli.FileUnderFlags(cmd, args, config.LoadNode, &n); err != nil {
+				return err
 			}
 			if err := cli.UsageBy(cmd, n.Check()); err != nil {
 				return err

@@ -35,10 +35,8 @@ take the gateway's connections at the address that tenant add names:
   heddle pseudonym tenant agent --identity tenant.pem --to unix:/run/heddle-news/sidecar --gateway-key sha256:...`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 1 {
-				if err := bind.FlagsOver(cmd, func() error { return cli.Loaded(cmd, args[0], config.LoadPseudonymAgent, &a) }); err != nil {
-					return err
-				}
+			if err := cli.FileUnderFlags(cmd, args, config.LoadPseudonymAgent, &a); err != nil {
+				return err
 			}
 			if err := cli.UsageBy(cmd, a.Check()); err != nil {
 				return err

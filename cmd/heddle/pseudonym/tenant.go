@@ -275,10 +275,8 @@ user's own pseudonyms of those sites that trust this one.`,
   heddle pseudonym tenant run --zone cloud.example --store 192.0.2.1:4481 --to http://127.0.0.1:8080`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 1 {
-				if err := bind.FlagsOver(cmd, func() error { return cli.Loaded(cmd, args[0], config.LoadPseudonymTenant, &t) }); err != nil {
-					return err
-				}
+			if err := cli.FileUnderFlags(cmd, args, config.LoadPseudonymTenant, &t); err != nil {
+				return err
 			}
 			if err := cli.UsageBy(cmd, t.Check()); err != nil {
 				return err

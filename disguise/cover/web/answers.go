@@ -24,8 +24,8 @@ func keyOf(method, target string, body []byte) requestKey {
 	return requestKey(h.Sum(nil))
 }
 
-// answers remembers payloads. What was hidden for a stranger counts as much as what was hidden for a client, although only the seed of its
-// random bytes is kept: so an answer is not forgotten earlier or later because it was a client's.
+// answers remembers payloads. A stranger's payload weighs as much as a client's, although only the seed of its random bytes is kept. Otherwise
+// the time at which an answer is forgotten would tell clients from strangers.
 type answers struct {
 	mu     sync.Mutex
 	of     map[requestKey]*answer

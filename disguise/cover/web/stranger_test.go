@@ -44,7 +44,7 @@ func listen(t testing.TB, serve func(context.Context, net.Conn)) string {
 	return l.Addr().String()
 }
 
-// What any client of HTTP gets, one row for each thing that a website does.
+// A website answers any HTTP client: one row for each feature.
 func TestAWebsite(t *testing.T) {
 	f := factoryOf(t, cover.Options{})
 	at := website(t, f)
@@ -143,7 +143,7 @@ func TestAStrangerGetsTheSite(t *testing.T) {
 func TestCurl(t *testing.T) {
 	curl, err := exec.LookPath("curl")
 	if err != nil {
-		t.Skip(err)
+		t.Skip("typed skip: no curl: apt-get install curl")
 	}
 	f := factoryOf(t, cover.Options{})
 	at := website(t, f)
@@ -231,7 +231,7 @@ func TestChangedBytesGetTheSite(t *testing.T) {
 	}
 }
 
-// What is no HTTP, or too much of it, ends the connection, and no other one.
+// A request that is no HTTP, or too large, ends its own connection only.
 func TestHostileRequests(t *testing.T) {
 	at := website(t, factoryOf(t, cover.Options{}))
 	for what, bytes := range map[string]string{

@@ -44,7 +44,7 @@ func (v *visit) changed() {
 	v.change = make(chan struct{})
 }
 
-// enter and leave count connections. What is known of a link is forgotten with the last one.
+// enter and leave count connections. The last connection that ends clears the state of the link.
 func (v *visit) enter() {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"heddle/cmd/heddle/internal/bind"
 	"heddle/config"
 	"heddle/internal/text"
 )
@@ -35,6 +36,14 @@ func WriteJSON(w io.Writer, answer any) error {
 	encoder.SetIndent("", "  ")
 	encoder.SetEscapeHTML(false)
 	return encoder.Encode(answer)
+}
+
+// FileUnderFlags reads the file that args name, if they name one, as [Loaded] does. Flags that were given override its keys.
+func FileUnderFlags[T any](cmd *cobra.Command, args []string, load func(string) (T, error), into *T) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return bind.FlagsOver(cmd, func() error { return Loaded(cmd, args[0], load, into) })
 }
 
 // Loaded reads a file into a config, and prints its problems like heddle check.
