@@ -12,9 +12,11 @@ import (
 
 	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"heddle/internal/nft"
 	"heddle/internal/nstest"
+	"heddle/internal/polltest"
 	"heddle/path"
 	"heddle/schedule"
 	"heddle/split"
@@ -285,9 +287,20 @@ func TestRouteComesBackWithItsDevice(t *testing.T) {
 		p.mu.Unlock()
 		w.SetUp(t, n, false)
 		w.SetUp(t, n, true)
-		looked := time.Now().Add(3 * backend.TendEvery)
-		await(t, p, func(s split.Status) bool { return s.State == "running" && time.Now().After(looked) })
+		polltest.Await(t, "the session's route", func() bool { return routed(t, w, p) })
+		await(t, p, func(s split.Status) bool { return s.State == "running" })
 	}
+}
+
+// routed tells that the session's table has a route beside the blackhole.
+func routed(t *testing.T, w *backendtest.World, p *Backend) (there bool) {
+	t.Helper()
+	w.Client.Do(t, func() error {
+		routes, err := netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Table: p.table.Number}, netlink.RT_FILTER_TABLE)
+		there = slices.ContainsFunc(routes, func(r netlink.Route) bool { return r.Type == unix.RTN_UNICAST })
+		return err
+	})
+	return there
 }
 
 // The router takes what comes by one way and answers nothing there for a while.
