@@ -27,6 +27,9 @@ type namespace struct {
 
 func createNamespace(name string) (*namespace, error) {
 	handle := netns.None()
+	if err := shareDir(netnsDir); err != nil {
+		return nil, err
+	}
 	err := inside.OnThread(func() (err error) {
 		handle, err = netns.NewNamed(name)
 		return err
@@ -37,6 +40,33 @@ func createNamespace(name string) (*namespace, error) {
 func openNamespace(name string) (*namespace, error) {
 	handle, err := netns.GetFromName(name)
 	return newNamespace(name, handle, err)
+}
+
+// shareDir makes a directory a shared mount of its own, as `ip netns add` does if it is none, and under the same lock. Otherwise ip would do
+// so later, and mount the names that are there a second time: these could not be removed any more.
+func shareDir(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	lock, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+		return &os.PathError{Op: "lock", Path: dir, Err: err}
+	}
+	share := func() error { return unix.Mount("", dir, "none", unix.MS_SHARED|unix.MS_REC, "") }
+	err = share()
+	if err == unix.EINVAL { // it is no mount
+		if err = unix.Mount(dir, dir, "none", unix.MS_BIND|unix.MS_REC, ""); err == nil {
+			err = share()
+		}
+	}
+	if err != nil {
+		return &os.PathError{Op: "mount", Path: dir, Err: err}
+	}
+	return nil
 }
 
 // newNamespace takes over the handle, also if err says that the namespace is incomplete.
