@@ -20,7 +20,7 @@ import (
 // without one. While the database does not answer, it goes by what that said last: nothing can be revoked there meanwhile, and sidecars
 // judge by themselves.
 type router struct {
-	ask   func(context.Context, pseudonym.Label, time.Time) (database.Tenant, error)
+	ask   func(context.Context, pseudonym.Label, time.Time) (database.Route, error)
 	fresh time.Duration // of what the database said; see freshFor
 	log   *slog.Logger
 
@@ -42,15 +42,14 @@ type route struct {
 
 const (
 	knownRoutes = 100_000 // some 200 bytes each
-	// freshFor bounds how late a gateway learns that a pseudonym ended, of which the database tells nobody, or that it was revoked, if
-	// the message about that got lost.
+	// freshFor bounds how late a gateway learns that a pseudonym was revoked, if the message about that got lost.
 	freshFor  = 3 * time.Second
 	keepRoute = 24 * time.Hour  // what is older is not used
 	askFor    = time.Second     // if the answer of before can stand in
 	goneFor   = 2 * time.Second // without another question, so that connections do not wait each time
 )
 
-func newRouter(ask func(context.Context, pseudonym.Label, time.Time) (database.Tenant, error), log *slog.Logger) (*router, error) {
+func newRouter(ask func(context.Context, pseudonym.Label, time.Time) (database.Route, error), log *slog.Logger) (*router, error) {
 	known, err := lru.New[pseudonym.Label, route](knownRoutes)
 	return &router{ask: ask, fresh: freshFor, log: log, known: known}, err
 }
@@ -59,6 +58,7 @@ func newRouter(ask func(context.Context, pseudonym.Label, time.Time) (database.T
 func (r *router) Route(ctx context.Context, l pseudonym.Label) (gateway.Place, error) {
 	now := time.Now()
 	before, ok := r.known.Get(l)
+	ok = ok && !before.to.Ended(now)
 	age, since := r.state()
 	if ok && before.at.After(since) && now.Sub(before.at) < r.fresh {
 		return before.to, nil
@@ -72,7 +72,8 @@ func (r *router) Route(ctx context.Context, l pseudonym.Label) (gateway.Place, e
 		ctx = bounded
 	}
 	t, err := r.ask(ctx, l, now)
-	to := placeOf(t)
+	to := placeOf(t.Tenant)
+	to.Until = t.Until
 	switch {
 	case err == nil:
 		r.learn(l, route{t.Site, to, now}, age)
@@ -134,6 +135,7 @@ func (r *router) follow(ctx context.Context, l pseudonym.Label, sites func(conte
 		case !there:
 			r.known.Remove(l)
 		case !slices.Equal(to.Addresses, known.to.Addresses) || to.Key != known.to.Key:
+			to.Until = known.to.Until
 			r.known.Add(l, route{known.site, to, known.at})
 		}
 	}

@@ -30,17 +30,17 @@ import (
 // database says so.
 func TestRouterWithoutTheDatabase(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		asked, address, gone := 0, "192.0.2.7:443", error(nil)
-		r, err := newRouter(func(ctx context.Context, l pseudonym.Label, _ time.Time) (database.Tenant, error) {
+		asked, address, gone, until := 0, "192.0.2.7:443", error(nil), time.Now().Add(1000*time.Hour)
+		r, err := newRouter(func(ctx context.Context, l pseudonym.Label, _ time.Time) (database.Route, error) {
 			asked++
 			if errors.Is(gone, context.DeadlineExceeded) { // it is silent
 				<-ctx.Done()
-				return database.Tenant{}, ctx.Err()
+				return database.Route{}, ctx.Err()
 			}
 			if gone != nil {
-				return database.Tenant{}, gone
+				return database.Route{}, gone
 			}
-			return database.Tenant{Site: "news.example", Addresses: []string{address}}, nil
+			return database.Route{Tenant: database.Tenant{Site: "news.example", Addresses: []string{address}}, Until: until}, nil
 		}, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
@@ -89,19 +89,27 @@ func TestRouterWithoutTheDatabase(t *testing.T) {
 		time.Sleep(keepRoute)
 		gone, address = refused, ""
 		route(one, "", refused) // too old
+
+		gone, address, until = nil, "192.0.2.9:443", time.Now().Add(keepRoute/2)
+		route(one, address, nil)
+		time.Sleep(keepRoute / 2)
+		gone = refused
+		route(one, "", refused) // it has ended, as far as is known
+		gone, until = nil, until.Add(time.Hour)
+		route(one, address, nil) // it was renewed
 	})
 }
 
 // The gateway applies changes at once, so they hold even if the database goes away before the next connection.
 func TestRouterFollowsChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		refused, gone := errors.New("refused"), false
+		refused, gone, until := errors.New("refused"), false, time.Now().Add(time.Hour)
 		sites := map[pseudonym.Label]database.Tenant{}
-		r, err := newRouter(func(_ context.Context, l pseudonym.Label, _ time.Time) (database.Tenant, error) {
+		r, err := newRouter(func(_ context.Context, l pseudonym.Label, _ time.Time) (database.Route, error) {
 			if gone {
-				return database.Tenant{}, refused
+				return database.Route{}, refused
 			}
-			return sites[l], nil
+			return database.Route{Tenant: sites[l], Until: until}, nil
 		}, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
@@ -125,6 +133,9 @@ func TestRouterFollowsChanges(t *testing.T) {
 		gone = true
 		for l, want := range map[pseudonym.Label]string{stays: "192.0.2.1:1", moves: "192.0.2.4:1 192.0.2.5:1", leaves: "", revoked: ""} {
 			got, err := r.Route(t.Context(), l)
+			if err == nil && !got.Until.Equal(until) {
+				t.Errorf("%v: it ends at %v, not %v", l, got.Until, until)
+			}
 			if strings.Join(got.Addresses, " ") != want || (err == nil) != (want != "") {
 				t.Errorf("%q, %v; want %q", got, err, want)
 			}
@@ -138,10 +149,10 @@ func TestRouterFollowsChanges(t *testing.T) {
 func TestRouterAsksOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked, gone, during := 0, error(nil), func() {}
-		r, err := newRouter(func(context.Context, pseudonym.Label, time.Time) (database.Tenant, error) {
+		r, err := newRouter(func(context.Context, pseudonym.Label, time.Time) (database.Route, error) {
 			asked++
 			during()
-			return database.Tenant{Site: "news.example", Addresses: []string{"192.0.2.7:443"}}, gone
+			return database.Route{Tenant: database.Tenant{Site: "news.example", Addresses: []string{"192.0.2.7:443"}}}, gone
 		}, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
@@ -194,11 +205,11 @@ func TestRouterAsksOnce(t *testing.T) {
 // Names that somebody makes up take no place, and those of the others have a bound.
 func TestRouterIsBounded(t *testing.T) {
 	exists := true
-	r, err := newRouter(func(context.Context, pseudonym.Label, time.Time) (database.Tenant, error) {
+	r, err := newRouter(func(context.Context, pseudonym.Label, time.Time) (database.Route, error) {
 		if !exists {
-			return database.Tenant{}, pseudonym.ErrNone
+			return database.Route{}, pseudonym.ErrNone
 		}
-		return database.Tenant{Site: "news.example", Addresses: []string{"192.0.2.7:443"}}, nil
+		return database.Route{Tenant: database.Tenant{Site: "news.example", Addresses: []string{"192.0.2.7:443"}}}, nil
 	}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
@@ -250,7 +261,7 @@ func newLed(t testing.TB, file string) *led {
 	}
 	t.Cleanup(func() { g.Close() })
 	ask := g.router.ask
-	g.router.ask = func(ctx context.Context, l pseudonym.Label, now time.Time) (database.Tenant, error) {
+	g.router.ask = func(ctx context.Context, l pseudonym.Label, now time.Time) (database.Route, error) {
 		g.asked.Add(1)
 		return ask(ctx, l, now)
 	}

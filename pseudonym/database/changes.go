@@ -2,9 +2,12 @@ package database
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"heddle/internal/netutil"
 	"heddle/pseudonym"
@@ -18,7 +21,8 @@ const (
 	channel     = "heddle_pseudonyms"
 	watchBuffer = 1024
 	retryListen = time.Second
-	tellFor     = 5 * time.Second
+	askEvery    = time.Second            // whether PostgreSQL is there, on the connection that listens
+	answerFor   = 2 * time.Second        // to that, and for a new connection
 	lookEvery   = 500 * time.Millisecond // at SQLite's table
 	keepChanges = 10_000                 // rows of it
 )
@@ -44,21 +48,44 @@ func (d *DB) Watch() (changes <-chan Change, cancel func()) {
 	}
 }
 
-// changed tells all processes.
-func (d *DB) changed(ctx context.Context, l pseudonym.Label) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellFor) // the change is made, whether its caller waits or not
-	defer cancel()
-	var err error
-	if d.pool != nil {
-		_, err = d.sql.ExecContext(ctx, `SELECT pg_notify($1, $2)`, channel, string(l))
-	} else {
-		d.spread(Change{l})
-		_, err = d.sql.ExecContext(ctx, `INSERT INTO changes (id, label) SELECT coalesce(max(id), 0) + 1, $1 FROM changes`, l)
-	}
+// change runs a statement, and tells all processes of a label that it changed: both, or neither. It fails with none if the statement changes
+// nothing.
+func (d *DB) change(ctx context.Context, l pseudonym.Label, none error, statement string, args ...any) error {
+	return d.transact(ctx, func(tx *sql.Tx) ([]pseudonym.Label, error) {
+		r, err := tx.ExecContext(ctx, statement, args...)
+		return []pseudonym.Label{l}, affected(r, err, none)
+	})
+}
+
+// transact runs write, and tells all processes of the labels that it returns: both, or neither.
+func (d *DB) transact(ctx context.Context, write func(*sql.Tx) ([]pseudonym.Label, error)) error {
+	tx, err := d.sql.BeginTx(ctx, nil)
 	if err != nil {
-		d.log.Warn("other processes do not learn of a change", "error", err)
-		d.spread(Change{l})
+		return err
 	}
+	defer tx.Rollback()
+	labels, err := write(tx)
+	if err != nil {
+		return err
+	}
+	tell, args := `INSERT INTO changes (id, label) SELECT coalesce(max(id), 0) + 1, $1 FROM changes`, []any{}
+	if d.pool != nil { // PostgreSQL tells it when it commits
+		tell, args = `SELECT pg_notify($2, $1)`, []any{channel}
+	}
+	for _, l := range labels {
+		if _, err := tx.ExecContext(ctx, tell, append([]any{string(l)}, args...)...); err != nil {
+			return err
+		}
+	}
+	if err := tx.Commit(); err != nil {
+		return err
+	}
+	if d.pool == nil { // this process need not wait until it looks
+		for _, l := range labels {
+			d.spread(Change{l})
+		}
+	}
+	return nil
 }
 
 // spread tells the watchers of this process. It replaces all changes that wait for a slow watcher by one that stands for them.
@@ -94,23 +121,45 @@ func (d *DB) listen(ctx context.Context) {
 	}
 }
 
+// listenOnce listens on one connection. Nothing arrives on one that is cut without a word, so it asks now and then whether PostgreSQL is there.
 func (d *DB) listenOnce(ctx context.Context) error {
-	c, err := pgx.ConnectConfig(ctx, d.pool)
+	bounded, cancel := context.WithTimeout(ctx, answerFor)
+	defer cancel()
+	c, err := pgx.ConnectConfig(bounded, d.pool)
 	if err != nil {
 		return err
 	}
-	defer c.Close(context.WithoutCancel(ctx))
-	if _, err := c.Exec(ctx, `LISTEN `+channel); err != nil {
+	defer func() {
+		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerFor)
+		defer cancel()
+		_ = c.Close(bounded)
+	}()
+	if _, err := c.Exec(bounded, `LISTEN `+channel); err != nil {
 		return err
 	}
 	d.spread(Change{}) // what came before it listened
 	for {
-		n, err := c.WaitForNotification(ctx)
+		n, err := hear(ctx, c)
 		if err != nil {
 			return err
 		}
-		d.spread(Change{pseudonym.Label(n.Payload)})
+		if n != nil {
+			d.spread(Change{pseudonym.Label(n.Payload)})
+		}
 	}
+}
+
+// hear returns the next change, or nil if there was none for a while.
+func hear(ctx context.Context, c *pgx.Conn) (*pgconn.Notification, error) {
+	waits, cancel := context.WithTimeout(ctx, askEvery)
+	defer cancel()
+	n, err := c.WaitForNotification(waits)
+	if err == nil || !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
+		return n, err
+	}
+	answers, cancel := context.WithTimeout(ctx, answerFor)
+	defer cancel()
+	return nil, c.Ping(answers)
 }
 
 // lookOnce passes on what any process noted in SQLite's table of changes.
@@ -124,7 +173,7 @@ func (d *DB) lookOnce(ctx context.Context) error {
 		if err := netutil.Sleep(ctx, lookEvery); err != nil {
 			return err
 		}
-		labels, err := d.labels(ctx, `SELECT label FROM changes WHERE id > $1 ORDER BY id`, last)
+		labels, err := labels(d.sql.QueryContext(ctx, `SELECT label FROM changes WHERE id > $1 ORDER BY id`, last))
 		if err != nil {
 			return err
 		}

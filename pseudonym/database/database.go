@@ -162,49 +162,33 @@ func (d *DB) Close() error {
 
 // AddTenant fails with [ErrExists] for a site that is there.
 func (d *DB) AddTenant(ctx context.Context, t Tenant) error {
-	r, err := d.sql.ExecContext(ctx, `INSERT INTO tenants (site, address, client, created) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING`,
+	return d.change(ctx, pseudonym.Sites, ErrExists, `INSERT INTO tenants (site, address, client, created) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING`,
 		t.Site, strings.Join(t.Addresses, addressBreak), t.Client[:], t.Created.Unix())
-	if err := affected(r, err, ErrExists); err != nil {
-		return err
-	}
-	d.changed(ctx, pseudonym.Sites)
-	return nil
 }
 
 // PutTenant adds a site, or changes where its sidecars are.
 func (d *DB) PutTenant(ctx context.Context, t Tenant) error {
-	r, err := d.sql.ExecContext(ctx, `INSERT INTO tenants (site, address, client, created) VALUES ($1, $2, $3, $4)
+	err := d.change(ctx, pseudonym.Sites, errSame, `INSERT INTO tenants (site, address, client, created) VALUES ($1, $2, $3, $4)
 		ON CONFLICT (site) DO UPDATE SET address = excluded.address WHERE tenants.address <> excluded.address`,
 		t.Site, strings.Join(t.Addresses, addressBreak), t.Client[:], t.Created.Unix())
-	switch err := affected(r, err, errSame); {
-	case errors.Is(err, errSame):
+	if errors.Is(err, errSame) {
 		return nil
-	case err != nil:
-		return err
 	}
-	d.changed(ctx, pseudonym.Sites)
-	return nil
+	return err
 }
 
 var errSame = errors.New("nothing changed")
 
 // RemoveTenant removes a site with its pseudonyms. It fails with [pseudonym.ErrNone].
 func (d *DB) RemoveTenant(ctx context.Context, site string) error {
-	labels, err := d.labels(ctx, `SELECT label FROM pseudonyms WHERE site = $1`, site)
-	if err != nil {
-		return err
-	}
-	if _, err := d.sql.ExecContext(ctx, `DELETE FROM pseudonyms WHERE site = $1`, site); err != nil {
-		return err
-	}
-	r, err := d.sql.ExecContext(ctx, `DELETE FROM tenants WHERE site = $1`, site)
-	if err := affected(r, err, pseudonym.ErrNone); err != nil {
-		return err
-	}
-	for _, l := range append(labels, pseudonym.Sites) {
-		d.changed(ctx, l)
-	}
-	return nil
+	return d.transact(ctx, func(tx *sql.Tx) ([]pseudonym.Label, error) {
+		labels, err := labels(tx.QueryContext(ctx, `DELETE FROM pseudonyms WHERE site = $1 RETURNING label`, site))
+		if err != nil {
+			return nil, err
+		}
+		r, err := tx.ExecContext(ctx, `DELETE FROM tenants WHERE site = $1`, site)
+		return append(labels, pseudonym.Sites), affected(r, err, pseudonym.ErrNone)
+	})
 }
 
 // affected returns none if a statement changed nothing.
@@ -218,8 +202,8 @@ func affected(r sql.Result, err, none error) error {
 	return none
 }
 
-func (d *DB) labels(ctx context.Context, query string, args ...any) (all []pseudonym.Label, err error) {
-	rows, err := d.sql.QueryContext(ctx, query, args...)
+// labels reads the labels that a query selects.
+func labels(rows *sql.Rows, err error) (all []pseudonym.Label, _ error) {
 	if err != nil {
 		return nil, err
 	}
@@ -239,11 +223,12 @@ const addressBreak = ","
 
 const tenantColumns = `site, address, tenants.client, tenants.created`
 
-func scanTenant(row interface{ Scan(...any) error }) (t Tenant, err error) {
+// scanTenant reads tenantColumns, and more columns behind them.
+func scanTenant(row interface{ Scan(...any) error }, more ...any) (t Tenant, err error) {
 	var created int64
 	var client []byte
 	var addresses string
-	err = row.Scan(&t.Site, &addresses, &client, &created)
+	err = row.Scan(append([]any{&t.Site, &addresses, &client, &created}, more...)...)
 	if errors.Is(err, sql.ErrNoRows) {
 		err = pseudonym.ErrNone
 	}
@@ -325,9 +310,18 @@ func (d *DB) Get(ctx context.Context, l pseudonym.Label) (Pseudonym, error) {
 	return d.scan(d.sql.QueryRowContext(ctx, `SELECT `+pseudonymColumns+` FROM pseudonyms WHERE label = $1`, l))
 }
 
-// Route returns the tenant of a valid pseudonym. It fails with [pseudonym.ErrNone].
-func (d *DB) Route(ctx context.Context, l pseudonym.Label, now time.Time) (Tenant, error) {
-	return scanTenant(d.sql.QueryRowContext(ctx, `SELECT `+tenantColumns+` FROM pseudonyms JOIN tenants USING (site) WHERE label = $1 AND expires > $2 AND revoked = 0`, l, now.Unix()))
+// Route is where a pseudonym leads.
+type Route struct {
+	Tenant
+	Until time.Time // the pseudonym ends then, unless it is renewed
+}
+
+// Route returns where a valid pseudonym leads. It fails with [pseudonym.ErrNone].
+func (d *DB) Route(ctx context.Context, l pseudonym.Label, now time.Time) (r Route, err error) {
+	var until int64
+	r.Tenant, err = scanTenant(d.sql.QueryRowContext(ctx, `SELECT `+tenantColumns+`, expires FROM pseudonyms JOIN tenants USING (site) WHERE label = $1 AND expires > $2 AND revoked = 0`, l, now.Unix()), &until)
+	r.Until = time.Unix(until, 0)
+	return r, err
 }
 
 // Owned returns the pseudonyms of one person, the oldest first.
@@ -354,20 +348,10 @@ func (d *DB) pseudonyms(ctx context.Context, query string, args ...any) (all []P
 
 // Revoke ends a pseudonym. It fails with [pseudonym.ErrNone] if there is none that is not revoked.
 func (d *DB) Revoke(ctx context.Context, l pseudonym.Label, now time.Time) error {
-	r, err := d.sql.ExecContext(ctx, `UPDATE pseudonyms SET revoked = $1 WHERE label = $2 AND revoked = 0`, now.Unix(), l)
-	if err := affected(r, err, pseudonym.ErrNone); err != nil {
-		return err
-	}
-	d.changed(ctx, l)
-	return nil
+	return d.change(ctx, l, pseudonym.ErrNone, `UPDATE pseudonyms SET revoked = $1 WHERE label = $2 AND revoked = 0`, now.Unix(), l)
 }
 
 // Renew gives a pseudonym that is not revoked a new certificate and end. It fails with [pseudonym.ErrNone].
 func (d *DB) Renew(ctx context.Context, l pseudonym.Label, certificate []byte, expires time.Time) error {
-	r, err := d.sql.ExecContext(ctx, `UPDATE pseudonyms SET certificate = $1, expires = $2 WHERE label = $3 AND revoked = 0`, certificate, expires.Unix(), l)
-	if err := affected(r, err, pseudonym.ErrNone); err != nil {
-		return err
-	}
-	d.changed(ctx, l)
-	return nil
+	return d.change(ctx, l, pseudonym.ErrNone, `UPDATE pseudonyms SET certificate = $1, expires = $2 WHERE label = $3 AND revoked = 0`, certificate, expires.Unix(), l)
 }

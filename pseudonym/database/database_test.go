@@ -2,12 +2,15 @@ package database
 
 import (
 	"bytes"
+	"context"
+	"database/sql"
 	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"reflect"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -100,7 +103,7 @@ func TestDatabase(t *testing.T) {
 		}
 		has := func(l pseudonym.Label, at time.Time, want bool) {
 			t.Helper()
-			if to, err := d.Route(ctx, l, at); (err == nil) != want || !want && !errors.Is(err, pseudonym.ErrNone) || want && !reflect.DeepEqual(to, a) {
+			if to, err := d.Route(ctx, l, at); (err == nil) != want || !want && !errors.Is(err, pseudonym.ErrNone) || want && (!reflect.DeepEqual(to.Tenant, a) || !at.Before(to.Until)) {
 				t.Errorf("leads to %+v, %v", to, err)
 			}
 		}
@@ -205,6 +208,81 @@ func TestChangesReachOtherProcesses(t *testing.T) {
 	if c := <-changes; c.Label != p.Label {
 		t.Errorf("%+v", c)
 	}
+}
+
+// A connection to PostgreSQL that is cut without a word is replaced: changes arrive by the next one.
+func TestSilentConnectionIsReplaced(t *testing.T) {
+	server := pgtest.Start(t)
+	at := server.Database(t)
+	d := open(t, at)
+	changes, cancel := d.Watch()
+	defer cancel()
+	for c := range changes {
+		if c.Label == "" { // it listens
+			break
+		}
+	}
+	var pid int
+	polltest.Await(t, "the process of PostgreSQL for the connection that listens", func() bool {
+		return d.sql.QueryRowContext(t.Context(), `SELECT pid FROM pg_stat_activity WHERE query LIKE 'LISTEN%' OR query = '-- ping'`).Scan(&pid) == nil
+	})
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGCONT) })
+	p := sample("a.example", pseudonym.NewOwner())
+	if err := errors.Join(d.AddTenant(t.Context(), Tenant{Site: p.Site, Created: now}), d.Add(t.Context(), p), d.Revoke(t.Context(), p.Label, now)); err != nil {
+		t.Fatal(err)
+	}
+	if c := <-changes; c.Label != "" {
+		t.Errorf("%+v, and not that it missed some", c)
+	}
+}
+
+// A change and the message of it are one: neither a caller that goes away nor a statement that changes nothing tells anybody.
+func TestOnlyChangesAreTold(t *testing.T) {
+	both(t, func(t *testing.T, at string) {
+		d := open(t, at)
+		if err := d.AddTenant(t.Context(), Tenant{Site: "a.example", Created: now}); err != nil {
+			t.Fatal(err)
+		}
+		p := sample("a.example", pseudonym.NewOwner())
+		if err := d.Add(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+		changes, cancel := d.Watch()
+		defer cancel()
+		fails := errors.New("it fails")
+		if err := d.transact(t.Context(), func(tx *sql.Tx) ([]pseudonym.Label, error) {
+			_, err := tx.ExecContext(t.Context(), `DELETE FROM pseudonyms`)
+			return []pseudonym.Label{p.Label}, errors.Join(err, fails)
+		}); !errors.Is(err, fails) {
+			t.Error(err)
+		}
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := d.Revoke(ended, p.Label, now); err == nil {
+			t.Error("a caller that went away revokes")
+		}
+		if err := d.Revoke(t.Context(), pseudonym.NewLabel(), now); !errors.Is(err, pseudonym.ErrNone) {
+			t.Error(err)
+		}
+		if got, err := d.Get(t.Context(), p.Label); err != nil || !got.Valid(now) {
+			t.Errorf("%+v, %v", got, err)
+		}
+		other := sample("a.example", pseudonym.NewOwner())
+		if err := errors.Join(d.Add(t.Context(), other), d.Revoke(t.Context(), other.Label, now)); err != nil {
+			t.Fatal(err)
+		}
+		for c := range changes {
+			if c.Label == other.Label {
+				break
+			}
+			if c.Label == p.Label {
+				t.Error("what did not change was told")
+			}
+		}
+	})
 }
 
 // A site that moves is a change, also to another process. That it is where it was is none: each store says so when it starts.

@@ -3,43 +3,29 @@ package database
 import (
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 
+	"heddle/internal/nstest"
 	"heddle/pseudonym"
 )
 
-// inSmallDisk runs a test again in a process of its own, with a disk of one megabyte, whose directory that process gets.
-func inSmallDisk(t *testing.T) (dir string) {
-	t.Helper()
-	const inside = "HEDDLE_TEST_SMALL_DISK"
-	if dir = os.Getenv(inside); dir != "" {
-		if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
-			t.Fatal(err)
-		}
-		return dir
-	}
-	if os.Getuid() != 0 {
-		t.Skip("typed skip: only root can mount a small disk")
-	}
-	again := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
-	again.Env = append(os.Environ(), inside+"="+t.TempDir())
-	again.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
-	if out, err := again.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()) {
-		t.Errorf("%v\n%s", err, out)
-	}
-	return ""
-}
-
 // With a full disk nobody registers, and the rest goes on. It needs no restart when there is room again.
 func TestFullDisk(t *testing.T) {
-	dir := inSmallDisk(t)
-	if dir == "" {
+	if !nstest.OwnMounts(t) {
 		return
 	}
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(dir, 0); err != nil {
+			t.Error(err)
+		}
+	})
 	d := open(t, filepath.Join(dir, "pseudonyms.db"))
 	if err := d.AddTenant(t.Context(), Tenant{Site: "a.example", Created: now}); err != nil {
 		t.Fatal(err)

@@ -21,13 +21,8 @@ func (h *Hello) name() string { return fmt.Sprint("hello ", h.Number) }
 // AddHello adds a key, sealed with a seal that only gateways have, and tells watchers by [pseudonym.Hellos]. It fails with [ErrExists] if
 // another gateway was faster.
 func (d *DB) AddHello(ctx context.Context, seal *Seal, h Hello) error {
-	r, err := d.sql.ExecContext(ctx, `INSERT INTO hellos (number, config, secret, created) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING`,
+	return d.change(ctx, pseudonym.Hellos, ErrExists, `INSERT INTO hellos (number, config, secret, created) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING`,
 		h.Number, h.Config, seal.close(h.Private, h.name()), h.Created.Unix())
-	if err := affected(r, err, ErrExists); err != nil {
-		return err
-	}
-	d.changed(ctx, pseudonym.Hellos)
-	return nil
 }
 
 // Hellos returns all keys, the newest first. Without the seal of gateways they have no private part.

@@ -30,9 +30,13 @@ type Router interface {
 
 // Place is where a tenant is.
 type Place struct {
-	Addresses []string // of its sidecars, HOST:PORT or unix:FILE; or of its agents, handoff:HOST:PORT
-	Key       ca.KeyID // of its sidecars and agents; zero for the cloud's own names, which are always relayed
+	Addresses []string  // of its sidecars, HOST:PORT or unix:FILE; or of its agents, handoff:HOST:PORT
+	Key       ca.KeyID  // of its sidecars and agents; zero for the cloud's own names, which are always relayed
+	Until     time.Time // the pseudonym ends then, unless it is renewed; zero if it does not
 }
+
+// Ended reports whether the pseudonym has ended.
+func (p Place) Ended(now time.Time) bool { return !p.Until.IsZero() && !now.Before(p.Until) }
 
 // Options configure a gateway.
 type Options struct {
@@ -156,6 +160,9 @@ func (g *Gateway) take(ctx context.Context, c *connlimit.Place) {
 		return
 	}
 	defer g.end(l, c)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go g.expire(ctx, l, place.Until, c)
 	if first.opened != nil {
 		if err := g.retry(c, to, first.opened); err != nil {
 			g.note(func(n *Counts) { n.Failed++ })
@@ -179,10 +186,15 @@ func (g *Gateway) route(ctx context.Context, name string) (l pseudonym.Label, to
 	if !ok {
 		return "", to, errNoName
 	}
+	to, err = g.ask(ctx, l)
+	return l, to, err
+}
+
+// ask asks the router, for a bounded time.
+func (g *Gateway) ask(ctx context.Context, l pseudonym.Label) (Place, error) {
 	ctx, cancel := context.WithTimeout(ctx, routeFor)
 	defer cancel()
-	to, err = g.o.Router.Route(ctx, l)
-	return l, to, err
+	return g.o.Router.Route(ctx, l)
 }
 
 // reach connects to one of a tenant's sidecars. It returns no connection if the sidecar has the client's own.
@@ -227,11 +239,23 @@ func (g *Gateway) begin(ctx context.Context, l pseudonym.Label, c net.Conn) bool
 	if l == "" {
 		return true
 	}
-	if _, err := g.o.Router.Route(ctx, l); errors.Is(err, pseudonym.ErrNone) {
+	if _, err := g.ask(ctx, l); errors.Is(err, pseudonym.ErrNone) {
 		g.end(l, c)
 		return false
 	}
 	return true
+}
+
+// expire closes a connection when its pseudonym ends, and returns when ctx has ended.
+func (g *Gateway) expire(ctx context.Context, l pseudonym.Label, until time.Time, c net.Conn) {
+	for !until.IsZero() && netutil.Sleep(ctx, time.Until(until)) == nil {
+		to, err := g.ask(ctx, l)
+		if err != nil || to.Ended(time.Now()) {
+			c.Close()
+			return
+		}
+		until = to.Until
+	}
 }
 
 func (g *Gateway) end(l pseudonym.Label, c net.Conn) {
@@ -254,7 +278,7 @@ func (g *Gateway) Forget(ctx context.Context, l pseudonym.Label) {
 	}
 	g.mu.Unlock()
 	for _, one := range labels {
-		if _, err := g.o.Router.Route(ctx, one); !errors.Is(err, pseudonym.ErrNone) {
+		if _, err := g.ask(ctx, one); !errors.Is(err, pseudonym.ErrNone) {
 			continue
 		}
 		g.mu.Lock()

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -26,6 +27,8 @@ type routes struct {
 	mu  sync.Mutex
 	to  map[pseudonym.Label][]string
 	err error
+
+	until map[pseudonym.Label][]time.Time // the answers to questions; the last holds on
 }
 
 func (r *routes) Route(_ context.Context, l pseudonym.Label) (Place, error) {
@@ -35,7 +38,12 @@ func (r *routes) Route(_ context.Context, l pseudonym.Label) (Place, error) {
 		return Place{}, r.err
 	}
 	if to, ok := r.to[l]; ok {
-		return Place{Addresses: to}, nil
+		place := Place{Addresses: to}
+		if all := r.until[l]; len(all) > 0 {
+			place.Until = all[0]
+			r.until[l] = all[min(1, len(all)-1):]
+		}
+		return place, nil
 	}
 	return Place{}, pseudonym.ErrNone
 }
@@ -245,6 +253,37 @@ func TestRevocationEndsConnections(t *testing.T) {
 	io.WriteString(second, "x")
 	if _, err := io.ReadFull(second, make([]byte, 1)); err != nil {
 		t.Errorf("another pseudonym: %v", err)
+	}
+}
+
+// A connection ends when its pseudonym does, and not when that was renewed.
+func TestEndOfAPseudonymEndsConnections(t *testing.T) {
+	one, two := pseudonym.NewLabel(), pseudonym.NewLabel()
+	to := tenant(t)
+	soon, late := time.Now().Add(100*time.Millisecond), time.Now().Add(time.Hour)
+	r := &routes{to: map[pseudonym.Label][]string{one: {to}, two: {to}},
+		until: map[pseudonym.Label][]time.Time{one: {soon}, two: {soon, soon, late, late}}} // it is asked for a route, then whether that still holds
+	_, at := start(t, r, nil)
+	for l, ends := range map[pseudonym.Label]bool{one: true, two: false} {
+		c, _, err := reach(t, at, hello(t, zone.Name(l)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ends {
+			if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("the connection goes on (%v)", err)
+			}
+			continue
+		}
+		polltest.Await(t, "the gateway asks again", func() bool {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			return len(r.until[l]) == 1
+		})
+		io.WriteString(c, "x")
+		if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+			t.Errorf("a renewed pseudonym: %v", err)
+		}
 	}
 }
 

@@ -94,7 +94,7 @@ func (r role) run() error {
 	if err != nil {
 		return err
 	}
-	g := New(Options{Zone: zone, Router: fixed{r.Label, Place{r.To, keyOf(ofTenant)}}, Hellos: func() []*ech.Key { return []*ech.Key{key} },
+	g := New(Options{Zone: zone, Router: fixed{r.Label, Place{Addresses: r.To, Key: keyOf(ofTenant)}}, Hellos: func() []*ech.Key { return []*ech.Key{key} },
 		Mover: NewMover(identity(ofGateways), func() (Switch, error) { return nftswitch.New() }), Log: log})
 	fmt.Println("ready")
 	go func() {

@@ -21,11 +21,13 @@ type held struct {
 	from  *Server
 	label pseudonym.Label // empty until the handshake succeeded; from.mu guards it
 	once  sync.Once
+	ended context.CancelFunc
 }
 
 // Close forgets the connection.
 func (h *held) Close() error {
 	h.once.Do(func() {
+		h.ended()
 		h.from.mu.Lock()
 		defer h.from.mu.Unlock()
 		delete(h.from.conns[h.label], h)
@@ -43,13 +45,15 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, places *connlimit.Pl
 	return netutil.Serve(ctx, l, func(raw net.Conn) {
 		go func() {
 			place := places.Enter(raw)
-			h := &held{Conn: place, from: s}
+			ctx, ended := context.WithCancel(ctx)
+			h := &held{Conn: place, from: s, ended: ended}
 			c := tls.Server(h, config)
 			e, err := s.admit(ctx, c, h)
 			if err != nil {
 				c.Close()
 				return
 			}
+			go s.expire(ctx, h, e)
 			place.Proved()
 			handle(c, e)
 		}()
@@ -76,6 +80,18 @@ func (s *Server) admit(ctx context.Context, c *tls.Conn, h *held) (*Entry, error
 	s.mu.Unlock()
 	// It may have been revoked during the handshake, when [Server.Forget] did not see the connection.
 	return s.Pseudonym(ctx, c.ConnectionState())
+}
+
+// expire closes a connection when its pseudonym ends, also if the source cannot say whether it was renewed. It returns when ctx has ended.
+func (s *Server) expire(ctx context.Context, h *held, e *Entry) {
+	for netutil.Sleep(ctx, time.Until(e.Expires)) == nil {
+		one, err := s.load(ctx, e.Label)
+		if err != nil {
+			h.Close()
+			return
+		}
+		e = one.Entry
+	}
 }
 
 // Live returns how many connections are open.

@@ -30,6 +30,16 @@ type cloud struct {
 	entries map[pseudonym.Label]*Entry
 	asked   map[pseudonym.Label]int
 	gone    error
+	renewed map[pseudonym.Label]*Entry // replace those in entries once they were asked for
+}
+
+// renewOnceAsked renews a pseudonym after the first question.
+func (c *cloud) renewOnceAsked(l pseudonym.Label, life time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := *c.entries[l]
+	e.Expires = time.Now().Add(life)
+	c.renewed = map[pseudonym.Label]*Entry{l: &e}
 }
 
 func newCloud(t *testing.T) *cloud {
@@ -50,6 +60,9 @@ func (c *cloud) Pseudonym(_ context.Context, l pseudonym.Label) (*Entry, error) 
 	e := c.entries[l]
 	if e == nil {
 		return nil, pseudonym.ErrNone
+	}
+	if next := c.renewed[l]; next != nil {
+		c.entries[l] = next
 	}
 	return e, nil
 }
@@ -276,6 +289,31 @@ func TestExpired(t *testing.T) {
 	if conn, err := greeted(at, c.register(t, -time.Second).config); err == nil {
 		conn.Close()
 		t.Error("admitted")
+	}
+}
+
+// A connection ends when its pseudonym does, and not before if that was renewed, even if nobody told the server of that.
+func TestEndOfAPseudonymEndsConnections(t *testing.T) {
+	c := newCloud(t)
+	_, at := c.serve(t, 10)
+	var u user
+	var conn *tls.Conn
+	for life := 200 * time.Millisecond; conn == nil; life *= 2 { // the handshake has to be faster
+		u = c.register(t, life)
+		c.renewOnceAsked(u.label, 2*life)
+		var err error
+		if conn, err = greeted(at, u.config); err != nil && life > time.Minute {
+			t.Fatal(err)
+		}
+	}
+	defer conn.Close()
+	if _, err := conn.Read(make([]byte, 1)); err == nil {
+		t.Error("the connection goes on")
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if n := c.asked[u.label]; n != 3 {
+		t.Errorf("the source was asked %d times: for the handshake, at the first end, and at the second", n)
 	}
 }
 

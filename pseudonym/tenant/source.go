@@ -58,8 +58,8 @@ func newSource(stores []string, config *tls.Config, trusts []string, b beats, lo
 		return dialer.Dial(ctx, stores)
 	}
 	return &source{base: "https://" + stores[0], trusts: trusts, log: log, beats: b, client: &http.Client{Transport: &http.Transport{TLSClientConfig: config,
-		// A store whose machine is gone says nothing, so that the sidecar would ask it on.
-		DialContext: connect, ForceAttemptHTTP2: true, HTTP2: &http.HTTP2Config{SendPingTimeout: b.silence, PingTimeout: b.silence}, ResponseHeaderTimeout: b.silence, TLSHandshakeTimeout: b.silence}}}
+		// A store whose machine is gone says nothing, so that the sidecar would ask it on. Its connection has to end before the sidecar asks again.
+		DialContext: connect, ForceAttemptHTTP2: true, HTTP2: &http.HTTP2Config{SendPingTimeout: b.every, PingTimeout: b.silence / 2}, ResponseHeaderTimeout: b.silence, TLSHandshakeTimeout: b.silence}}}
 }
 
 func (s *source) get(ctx context.Context, path string) (*http.Response, error) {
