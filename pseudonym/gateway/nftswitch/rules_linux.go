@@ -123,13 +123,13 @@ func (s *sets) rewrite(side nft.Side) []expr.Any {
 	return []expr.Any{p}
 }
 
-// likeOwn gives a packet the TTL or hop limit of this machine's own packets: observers would see how far away the tenant is.
-func (s *sets) likeOwn(ttl byte) []expr.Any {
+// likeOwn gives a packet of a protocol the TTL or hop limit of this machine's own packets: observers would see how far away the tenant is.
+func (s *sets) likeOwn(ttl, protocol byte) []expr.Any {
 	p := &expr.Payload{OperationType: expr.PayloadWrite, SourceRegister: dataAt, Base: expr.PayloadBaseNetworkHeader, Offset: 7, Len: 1}
 	value := []byte{ttl}
 	if !s.v6 { // the kernel corrects checksums by words, so the protocol is written with it
 		p.Offset, p.Len, p.CsumType, p.CsumOffset = 8, 2, expr.CsumTypeInet, 10
-		value = append(value, unix.IPPROTO_TCP)
+		value = append(value, protocol)
 	}
 	return []expr.Any{&expr.Immediate{Register: dataAt, Data: value}, p}
 }
@@ -137,47 +137,56 @@ func (s *sets) likeOwn(ttl byte) []expr.Any {
 // untracked keeps connection tracking away, which saw the connection begin elsewhere.
 var untracked = []expr.Any{&expr.Notrack{}}
 
-// rules adds rules to a chain.
+// rules adds rules for packets of one protocol to a chain.
 type rules func(parts ...[]expr.Any)
+
+// chain returns the rules for a protocol.
+type chain func(protocol byte) rules
 
 // chains adds the chains. They see packets before connection tracking on their way in, and after address translation on their way out. A source
 // that is an address of this machine would not pass routing, so the source changes on the way out.
-func chains(conn *nftables.Conn, table *nftables.Table) (in, out rules) {
-	chain := func(name string, hook *nftables.ChainHook, priority nftables.ChainPriority) rules {
+func chains(conn *nftables.Conn, table *nftables.Table) (in, out chain) {
+	add := func(name string, hook *nftables.ChainHook, priority nftables.ChainPriority) chain {
 		c := conn.AddChain(&nftables.Chain{Name: name, Table: table, Type: nftables.ChainTypeFilter, Hooknum: hook, Priority: &priority})
 		conn.FlushChain(c)
-		return func(parts ...[]expr.Any) {
-			conn.AddRule(&nftables.Rule{Table: table, Chain: c, Exprs: nft.Join(nft.Protocol(unix.IPPROTO_TCP), nft.Join(parts...))})
+		return func(protocol byte) rules {
+			return func(parts ...[]expr.Any) {
+				conn.AddRule(&nftables.Rule{Table: table, Chain: c, Exprs: nft.Join(nft.Protocol(protocol), nft.Join(parts...))})
+			}
 		}
 	}
-	return chain("in", nftables.ChainHookPrerouting, *nftables.ChainPriorityRaw-1), chain("out", nftables.ChainHookPostrouting, *nftables.ChainPriorityNATSource+1)
+	return add("in", nftables.ChainHookPrerouting, *nftables.ChainPriorityRaw-1), add("out", nftables.ChainHookPostrouting, *nftables.ChainPriorityNATSource+1)
 }
 
-// add adds sets and rules. Tenants' packets get the TTL.
-func (s *sets) add(conn *nftables.Conn, in, out rules, ttl byte) error {
+// add adds sets and rules. Packets that are led get the TTL.
+func (s *sets) add(conn *nftables.Conn, in, out chain, ttl byte) error {
 	for _, set := range []*nftables.Set{s.to, s.back, s.finished, s.answered, s.ended} {
 		if err := conn.AddSet(set, nil); err != nil {
 			return err
 		}
 	}
-	mine := func(all rules) rules {
-		return func(parts ...[]expr.Any) { all(nft.IPv6(s.v6), nft.Join(parts...)) }
+	mine := func(of chain, protocol byte) rules {
+		return func(parts ...[]expr.Any) { of(protocol)(nft.IPv6(s.v6), nft.Join(parts...)) }
 	}
-	s.in(mine(in))
-	s.out(mine(out), ttl)
+	s.in(mine(in, unix.IPPROTO_TCP), ttl)
+	s.out(mine(out, unix.IPPROTO_TCP), ttl)
+	s.errorsIn(mine(in, s.icmp()))
+	s.errorsOut(mine(out, s.icmp()), ttl)
 	return nil
 }
 
-// in adds the rules for what arrives.
-func (s *sets) in(rule rules) {
+// in adds the rules for what arrives. A client's packets get a new TTL too. Otherwise one that this machine takes could end behind it, and the
+// errors, or that no answer comes, would show how far away the tenant is.
+func (s *sets) in(rule rules, ttl byte) {
 	load, begins := s.load(), flags(syn|ack|rst|fin, syn)
+	lead := nft.Join(untracked, s.rewrite(nft.Destination), s.likeOwn(ttl, unix.IPPROTO_TCP), nft.Accept)
 	some := &expr.Immediate{Register: dataAt, Data: make([]byte, 4*s.words())} // the kernel wants data with a map's element that it removes
 	rule(begins, load, find(s.ended, 0), []expr.Any{some}, drop(s.to), drop(s.finished), drop(s.answered), drop(s.ended), nft.Accept)
 	// The tenant answers the SYN of a connection that it has, and nothing else happens (RFC 5961, section 4). A SYN prolongs no entry.
-	rule(begins, load, find(s.to, dataAt), untracked, s.rewrite(nft.Destination), nft.Accept)
+	rule(begins, load, find(s.to, dataAt), lead)
 	rule(flags(fin, fin), load, find(s.to, dataAt), keep(s.finished, Idle))
 	rule(flags(fin, fin), load, find(s.to, dataAt), find(s.answered, 0), keep(s.ended, 2*Idle))
-	rule(load, find(s.to, dataAt), keep(s.to, Idle), untracked, s.rewrite(nft.Destination), nft.Accept)
+	rule(load, find(s.to, dataAt), keep(s.to, Idle), lead)
 	rule(load, find(s.back, dataAt), untracked, nft.Accept)
 }
 
@@ -192,5 +201,5 @@ func (s *sets) out(rule rules, ttl byte) {
 	rule(flags(rst, rst), mark, keep(s.ended, 2*Idle))
 	rule(flags(fin, fin), mark, keep(s.answered, Idle))
 	rule(flags(fin, fin), mark, find(s.finished, 0), keep(s.ended, 2*Idle))
-	rule(load, find(s.back, dataAt), keep(s.back, Idle), s.rewrite(nft.Source), s.likeOwn(ttl), nft.Accept)
+	rule(load, find(s.back, dataAt), keep(s.back, Idle), s.rewrite(nft.Source), s.likeOwn(ttl, unix.IPPROTO_TCP), nft.Accept)
 }

@@ -1,6 +1,8 @@
 package nftswitch
 
 import (
+	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -25,18 +27,20 @@ import (
 	"heddle/internal/tcprepair"
 )
 
-// world has a client, a gateway that routes, and a tenant behind it.
+// world has a client, its provider, a gateway that routes, and a tenant behind it.
 type world struct {
-	t                       *testing.T
-	v6                      bool
-	client, gateway, tenant nstest.Namespace
-	at                      netip.AddrPort // the client, always from one port
-	public, inside          netip.AddrPort // the gateway, and the tenant
-	to                      *Switch
-	tap                     *nstest.Tap
-	resets                  atomic.Int64 // that client or gateway sent to each other
-	strange                 atomic.Int64 // packets to the client that are not like the gateway's own
-	gateways                *net.TCPListener
+	t                                 *testing.T
+	v6                                bool
+	client, provider, gateway, tenant nstest.Namespace
+	at                                netip.AddrPort // the client, always from one port
+	public, inside                    netip.AddrPort // the gateway, and the tenant
+	to                                *Switch
+	tap                               *nstest.Tap
+	resets                            atomic.Int64 // that client or gateway sent to each other
+	errors                            atomic.Int64 // of ICMP
+	strange                           atomic.Int64 // packets to the client that are not like the gateway's own
+	named                             atomic.Int64 // packets with the tenant's address
+	gateways                          *net.TCPListener
 }
 
 // both runs a test in a world of IPv4 and in one of IPv6.
@@ -48,24 +52,27 @@ func both(t *testing.T, test func(*world)) {
 
 func newWorld(t *testing.T, v6 bool) *world {
 	t.Helper()
-	w := &world{t: t, v6: v6, client: nstest.New(t), gateway: nstest.New(t), tenant: nstest.New(t)}
-	// The networks of client and tenant, the host that each has in them, the gateway's, the public address, and anywhere.
-	a := []string{"198.51.100.2/24", "198.51.100.1/24", "10.9.1.2/24", "10.9.1.1/24", "192.0.2.1/32", "0.0.0.0/0"}
+	w := &world{t: t, v6: v6, client: nstest.New(t), provider: nstest.New(t), gateway: nstest.New(t), tenant: nstest.New(t)}
+	// The networks of client and tenant, the host that each has in them, the router's, the public address, anywhere, and the network between
+	// the provider and the gateway.
+	a := []string{"198.51.100.2/24", "198.51.100.1/24", "10.9.1.2/24", "10.9.1.1/24", "192.0.2.1/32", "0.0.0.0/0", "203.0.113.1/24", "203.0.113.2/24"}
 	if v6 {
-		a = []string{"2001:db8:c::2/64", "2001:db8:c::1/64", "fd09::2/64", "fd09::1/64", "2001:db8:77::1/128", "::/0"}
+		a = []string{"2001:db8:c::2/64", "2001:db8:c::1/64", "fd09::2/64", "fd09::1/64", "2001:db8:77::1/128", "::/0", "2001:db8:d::1/64", "2001:db8:d::2/64"}
 	}
 	host := func(i int) netip.Addr { return netip.MustParsePrefix(a[i]).Addr() }
 	w.at, w.inside, w.public = netip.AddrPortFrom(host(0), 50000), netip.AddrPortFrom(host(2), 443), netip.AddrPortFrom(host(4), 443)
-	nstest.Link(t, nstest.End{In: w.client, Device: "net", Addrs: a[:1]}, nstest.End{In: w.gateway, Device: "net", Addrs: a[1:2]})
+	nstest.Link(t, nstest.End{In: w.client, Device: "net", Addrs: a[:1]}, nstest.End{In: w.provider, Device: "client", Addrs: a[1:2]})
+	nstest.Link(t, nstest.End{In: w.provider, Device: "net", Addrs: a[6:7]}, nstest.End{In: w.gateway, Device: "net", Addrs: a[7:8]})
 	nstest.Link(t, nstest.End{In: w.tenant, Device: "net", Addrs: a[2:3]}, nstest.End{In: w.gateway, Device: "site", Addrs: a[3:4]})
 	by := func(gateway netip.Addr) func() error {
 		return func() error { return nstest.Route(a[5], "", netlink.Route{Gw: gateway.AsSlice()}) }
 	}
 	w.client.Do(t, by(host(1)))
 	w.tenant.Do(t, by(host(3)))
+	routes := map[bool]string{false: "ipv4/ip_forward", true: "ipv6/conf/all/forwarding"}[v6]
+	w.provider.Do(t, func() error { return errors.Join(nstest.Set(routes, "1"), by(host(7))()) })
 	w.gateway.Do(t, func() (err error) {
-		routes := map[bool]string{false: "ipv4/ip_forward", true: "ipv6/conf/all/forwarding"}[v6]
-		if err := errors.Join(nstest.Address("lo", a[4]), nstest.Set(routes, "1")); err != nil {
+		if err := errors.Join(nstest.Address("lo", a[4]), nstest.Set(routes, "1"), by(host(6))()); err != nil {
 			return err
 		}
 		if w.to, err = New(); err != nil {
@@ -79,11 +86,34 @@ func newWorld(t *testing.T, v6 bool) *world {
 	return w
 }
 
+func (w *world) parse(p nstest.Passed) gopacket.Packet {
+	return gopacket.NewPacket(p.Bytes, map[bool]gopacket.LayerType{false: layers.LayerTypeIPv4, true: layers.LayerTypeIPv6}[w.v6], gopacket.NoCopy)
+}
+
+// checksum returns that of RFC 1071, which is 0 for a header with the right one.
+func checksum(header []byte) uint16 {
+	var sum uint32
+	for i := 0; i < len(header); i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(header[i:]))
+	}
+	sum = sum&0xffff + sum>>16
+	return ^uint16(sum&0xffff + sum>>16)
+}
+
+// ownTTL is that of a machine's own packets.
+const ownTTL = 64
+
+// isNeighbour reports whether a packet of ICMPv6 is one that only passes between neighbours.
+func isNeighbour(p gopacket.Packet) bool {
+	kind := p.Layer(layers.LayerTypeICMPv6).(*layers.ICMPv6).TypeCode.Type()
+	return kind >= layers.ICMPv6TypeRouterSolicitation
+}
+
 // see counts what the client's network must not see.
 func (w *world) see(p nstest.Passed) {
 	var source net.IP
 	var ttl uint8
-	packet := gopacket.NewPacket(p.Bytes, map[bool]gopacket.LayerType{false: layers.LayerTypeIPv4, true: layers.LayerTypeIPv6}[w.v6], gopacket.NoCopy)
+	packet := w.parse(p)
 	switch ip := packet.NetworkLayer().(type) {
 	case *layers.IPv4:
 		source, ttl = ip.SrcIP, ip.TTL
@@ -91,10 +121,21 @@ func (w *world) see(p nstest.Passed) {
 		source, ttl = ip.SrcIP, ip.HopLimit
 	}
 	tcp, ok := packet.Layer(layers.LayerTypeTCP).(*layers.TCP)
-	if ok && tcp.RST || packet.Layer(layers.LayerTypeICMPv4) != nil {
+	if ok && tcp.RST {
 		w.resets.Add(1)
 	}
-	if ok && !p.Outgoing && (ttl != 64 || !source.Equal(w.public.Addr().AsSlice())) {
+	icmp := packet.Layer(layers.LayerTypeICMPv4)
+	if icmp != nil || packet.Layer(layers.LayerTypeICMPv6) != nil && !isNeighbour(packet) {
+		ok = true
+		w.errors.Add(1)
+	}
+	if icmp != nil && checksum(icmp.LayerPayload()[:20]) != 0 {
+		w.strange.Add(1)
+	}
+	if bytes.Contains(p.Bytes, w.inside.Addr().AsSlice()) {
+		w.named.Add(1)
+	}
+	if ok && !p.Outgoing && (ttl != ownTTL-1 || !source.Equal(w.public.Addr().AsSlice())) {
 		w.strange.Add(1)
 	}
 }
@@ -228,7 +269,20 @@ func (w *world) quiet() {
 	w.t.Helper()
 	w.tap.Drain()
 	if n := w.resets.Load(); n > 0 {
-		w.t.Errorf("%d resets and ICMP errors", n)
+		w.t.Errorf("%d resets", n)
+	}
+	if n := w.errors.Load(); n > 0 {
+		w.t.Errorf("%d ICMP errors", n)
+	}
+	w.unnamed()
+}
+
+// unnamed fails if the client's network saw more of the tenant than the gateway would show.
+func (w *world) unnamed() {
+	w.t.Helper()
+	w.tap.Drain()
+	if n := w.named.Load(); n > 0 {
+		w.t.Errorf("%d packets have the tenant's address", n)
 	}
 	if n := w.strange.Load(); n > 0 {
 		w.t.Errorf("%d packets show that they are not the gateway's", n)
@@ -318,7 +372,7 @@ func forgedPackets(w *world) {
 	near, far := w.moved()
 	w.talk(near, far)
 	for _, flags := range []layers.TCP{{SYN: true}, {FIN: true, ACK: true}, {SYN: true}, {RST: true}, {SYN: true}} {
-		w.forge(flags)
+		w.forge(flags, ownTTL)
 	}
 	w.await("finished", true)
 	w.talk(near, far)
@@ -327,18 +381,21 @@ func forgedPackets(w *world) {
 	}
 }
 
+// forged is the sequence number of forged packets.
+const forged = 1
+
 // forge sends a packet from the client's port with sequence numbers that are wrong.
-func (w *world) forge(tcp layers.TCP) {
+func (w *world) forge(tcp layers.TCP, ttl uint8) {
 	w.t.Helper()
-	tcp.SrcPort, tcp.DstPort, tcp.Seq, tcp.Window = layers.TCPPort(w.at.Port()), layers.TCPPort(w.public.Port()), 1, 1000
+	tcp.SrcPort, tcp.DstPort, tcp.Seq, tcp.Window = layers.TCPPort(w.at.Port()), layers.TCPPort(w.public.Port()), forged, 1000
 	from, to := net.IP(w.at.Addr().AsSlice()), net.IP(w.public.Addr().AsSlice())
 	var ip interface {
 		gopacket.NetworkLayer
 		gopacket.SerializableLayer
-	} = &layers.IPv4{Version: 4, TTL: 64, Protocol: layers.IPProtocolTCP, SrcIP: from, DstIP: to}
+	} = &layers.IPv4{Version: 4, TTL: ttl, Protocol: layers.IPProtocolTCP, SrcIP: from, DstIP: to}
 	family, address := unix.AF_INET, unix.Sockaddr(&unix.SockaddrInet4{Addr: [4]byte(to[:4])})
 	if w.v6 {
-		ip = &layers.IPv6{Version: 6, HopLimit: 64, NextHeader: layers.IPProtocolTCP, SrcIP: from, DstIP: to}
+		ip = &layers.IPv6{Version: 6, HopLimit: ttl, NextHeader: layers.IPProtocolTCP, SrcIP: from, DstIP: to}
 		family, address = unix.AF_INET6, &unix.SockaddrInet6{Addr: w.public.Addr().As16()}
 	}
 	b := gopacket.NewSerializeBuffer()
