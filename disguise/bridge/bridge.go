@@ -42,7 +42,7 @@ const (
 	maxStreams   = 4096             // streams of all links
 	dialPatience = 30 * time.Second // for a target
 	askPatience  = 30 * time.Second // for the request of a stream
-	byePatience  = 2 * time.Second  // for the last blocks of links when the bridge stops
+	byePatience  = 2 * time.Second
 )
 
 // guests are the limits of connections that carry links.
@@ -68,6 +68,7 @@ type Options struct {
 	lookup  func(context.Context, string) ([]netip.Addr, error) // tests replace these
 	clock   func() time.Time
 	silence time.Duration
+	bye     time.Duration // for the last blocks of links when the bridge stops; byePatience if zero
 }
 
 // Bridge carries the links of its clients.
@@ -151,6 +152,9 @@ func New(o Options) (*Bridge, error) {
 	if o.silence == 0 {
 		o.silence = silenceOf(o.Key)
 	}
+	if o.bye == 0 {
+		o.bye = byePatience
+	}
 	if o.lookup == nil {
 		o.lookup = dial.Lookup
 	}
@@ -178,7 +182,7 @@ func (b *Bridge) Serve(ctx context.Context, listeners ...net.Listener) error {
 	var doors sync.WaitGroup
 	for i, l := range listeners {
 		doors.Go(func() {
-			failed[i] = netutil.Serve(accepting, l, func(c net.Conn) { b.work.Go(func() { b.enter(accepting, carrying, c) }) })
+			failed[i] = netutil.Serve(accepting, l, func(c net.Conn) { b.work.Go(func() { b.enter(carrying, c) }) })
 			cancel()
 		})
 	}
@@ -192,20 +196,24 @@ func (b *Bridge) Serve(ctx context.Context, listeners ...net.Listener) error {
 	return nil
 }
 
-// sayBye ends all links, and waits a moment for their clients to hear it and leave.
+// sayBye ends all links, and waits a moment for their clients to hear it and leave. Connections that begin stay open until then: a client takes one
+// that ends for a path that failed, and may cut the others before it hears.
 func (b *Bridge) sayBye() {
-	b.mu.Lock()
-	all := make([]*entry, 0, len(b.links))
-	for _, e := range b.links {
-		all = append(all, e)
-	}
-	b.mu.Unlock()
-	for _, e := range all {
-		e.link.Reset(link.Stopping)
-	}
-	stays := func(e *entry) bool { return e.carriers.Load() > 0 }
-	for late := time.Now().Add(byePatience); slices.ContainsFunc(all, stays) && time.Now().Before(late); {
-		time.Sleep(10 * time.Millisecond)
+	all := map[*entry]bool{}
+	for late := time.Now().Add(b.o.bye); time.Now().Before(late); time.Sleep(10 * time.Millisecond) {
+		b.mu.Lock()
+		for _, e := range b.links {
+			all[e] = true
+		}
+		b.mu.Unlock()
+		stays := false
+		for e := range all {
+			e.link.Reset(link.Stopping)
+			stays = stays || e.carriers.Load() > 0
+		}
+		if !stays {
+			return
+		}
 	}
 }
 

@@ -26,8 +26,8 @@ func leadsOf(covers map[byte]cover.Factory) (leads []int) {
 	return slices.Compact(leads)
 }
 
-// enter serves one connection. accepting ends when the bridge stops to take strangers, carrying when it ends all links.
-func (b *Bridge) enter(accepting, carrying context.Context, c net.Conn) {
+// enter serves one connection. carrying ends when the bridge has ended all links.
+func (b *Bridge) enter(carrying context.Context, c net.Conn) {
 	if caller, ok := c.(*caller); ok {
 		b.welcome(carrying, caller)
 		return
@@ -36,21 +36,16 @@ func (b *Bridge) enter(accepting, carrying context.Context, c net.Conn) {
 	defer place.Close()
 	defer context.AfterFunc(carrying, func() { c.Close() })()
 	if b.host != nil {
-		b.receive(accepting, carrying, place)
+		b.receive(carrying, place)
 		return
 	}
 	withoutKeepAlive(c)
 	until := time.Now().Add(b.o.silence)
 	_ = c.SetReadDeadline(until)
-	leave := context.AfterFunc(accepting, func() { c.Close() })
 	a, rest, err := b.hello(place)
 	if err != nil {
 		b.refused(c.RemoteAddr(), err)
 		drop(c, until)
-		leave()
-		return
-	}
-	if !leave() {
 		return
 	}
 	e, shape, on, err := b.admit(a, c.RemoteAddr(), false)

@@ -3,7 +3,6 @@ package bridge
 import (
 	"context"
 	"errors"
-	"net"
 
 	"heddle/disguise/cover"
 	"heddle/disguise/handshake"
@@ -30,17 +29,15 @@ type hosted struct {
 	*Bridge
 	carrying context.Context
 	place    *connlimit.Place
-	leave    func() bool // so that the connection does not end when the bridge stops to take strangers
-	hidden   []byte      // until the hello is whole
-	need     int         // bytes of it
+	hidden   []byte // until the hello is whole
+	need     int    // bytes of it
 	e        *entry
 	on       *link.Conn // nil for a stranger
 }
 
 // receive gives a connection to the host.
-func (b *Bridge) receive(accepting, carrying context.Context, place *connlimit.Place) {
-	h := &hosted{Bridge: b, carrying: carrying, place: place, leave: context.AfterFunc(accepting, func() { place.Close() })}
-	defer h.leave()
+func (b *Bridge) receive(carrying context.Context, place *connlimit.Place) {
+	h := &hosted{Bridge: b, carrying: carrying, place: place}
 	b.host.Host(carrying, place, h.enter)
 	if h.on != nil {
 		h.on.Leave(nil)
@@ -73,9 +70,7 @@ func (h *hosted) enter(hidden []byte) (cover.Gauge, cover.Cover, error) {
 		h.refused(h.place.RemoteAddr(), err)
 		return nil, nil, err
 	}
-	if h.on = on; !h.leave() {
-		return nil, nil, net.ErrClosed
-	}
+	h.on = on
 	h.place.Proved()
 	if h.e = e; e != nil {
 		e.carriers.Add(1)

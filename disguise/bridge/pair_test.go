@@ -14,6 +14,7 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -454,4 +455,41 @@ func TestRestart(t *testing.T) {
 		exchange(t, c, 1000)
 		return nil
 	})
+}
+
+// A bridge that stops leaves connections open that begin until its clients have heard of it: to them such an end is a path that fails.
+func TestNewcomersStayUntilClientsKnow(t *testing.T) {
+	s := start(t, func(o *Options) { o.bye = polltest.Patience })
+	newcomer, err := net.Dial("tcp", s.at.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer newcomer.Close()
+	var left atomic.Bool
+	bridge := s.at
+	s.line.Address = tcptest.Serve(t, func(c *net.TCPConn) {
+		to, err := dialTCP(t.Context(), bridge)
+		if err != nil {
+			return
+		}
+		defer to.Close()
+		go io.Copy(c, to)
+		_, _ = io.Copy(to, c)
+		left.Store(true)
+	})
+	m := s.many(func(o *client.Options) { o.Connections = 1 })
+	c, err := m.Dial(t.Context(), path.At(tcptest.Serve(t, tcptest.Echo)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	stopped := make(chan struct{})
+	go func() { defer close(stopped); s.stop() }()
+	if _, err := newcomer.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Error(err)
+	}
+	if !left.Load() {
+		t.Error("the newcomer's connection ended before that of the client")
+	}
+	<-stopped
 }
