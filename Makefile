@@ -9,7 +9,8 @@ STRIP   := -ldflags "-s -w"
 HEDDLE  := bin/heddle
 # lint vets. On a busy machine a package may need more than the ten minutes that go test gives it by itself. Tests wait more than
 # they compute, so twice as many packages are tested at once as there are processors.
-TEST    := $(GO) test -vet=off -timeout 1h -p $(shell expr 2 \* $$(getconf _NPROCESSORS_ONLN))
+# Nobody debugs test binaries that go test throws away, and what a debugger reads takes half of the time in which they are linked.
+TEST    := $(GO) test -vet=off -ldflags=-w -timeout 1h -p $(shell expr 2 \* $$(getconf _NPROCESSORS_ONLN))
 # What starts goroutines that share something is tested under the race detector, and not without it again. Each program that is
 # built so waits at its end for late reports, by itself a second; tests start hundreds of such programs.
 RACE    := ./path/... ./split/... ./stripe/... ./overlay/... ./board/... ./observe ./cmd/... ./proxy/... ./internal/... ./disguise/... ./pseudonym/... ./lab

@@ -40,9 +40,9 @@ func (d *Defence) unitOf(l *load, index int) (meta, content []byte) {
 	return []byte(rest), l.body[from:min(from+each, len(l.body))]
 }
 
-// pad sends a unit without content, to a page that had so many before, and tells how many a page has.
-func (d *Defence) pad(w http.ResponseWriter, had int) {
-	need := min(int64(had)+1, mostPage)
+// pad sends a unit without content, to a page that needed so many units, and tells how many a page has: one more than any needed.
+func (d *Defence) pad(w http.ResponseWriter, needed int) {
+	need := min(int64(needed)+1, mostPage)
 	for most := d.page.Load(); most < need && !d.page.CompareAndSwap(most, need); most = d.page.Load() {
 	}
 	d.send(w, int(d.page.Load()), []byte(rest), nil)

@@ -22,12 +22,13 @@ self.addEventListener('fetch', (event) => {
   if (UNITS) event.waitUntil(settle(page))
 })
 
-// Pages that are loading, by the browser's name for them: how many pieces each had, and how many objects are on their way.
+// Pages that are loading, by the browser's name for them: how many pieces each had, how many of these it needed, how many any page has as far as it
+// knows, and how many objects are on their way.
 const pages = new Map()
 
 function pageOf(id) {
   if (!pages.has(id)) {
-    pages.set(id, { had: 0, open: 0, settles: false })
+    pages.set(id, { had: 0, needed: 0, most: 0, open: 0, settles: false })
     if (pages.size > 100) pages.delete(pages.keys().next().value)
   }
   return pages.get(id)
@@ -39,19 +40,20 @@ async function settle(page) {
   page.settles = true
   try {
     for (let before = -1; before !== page.had || page.open; await new Promise((resolve) => setTimeout(resolve, QUIET))) before = page.had
-    const most = await filler(page)
-    await Promise.all(Array.from({ length: Math.max(0, most - page.had) }, () => filler(page)))
+    if (page.needed >= page.most) await filler(page)
+    await Promise.all(Array.from({ length: Math.max(0, page.most - page.had) }, () => filler(page)))
   } finally {
     page.settles = false
   }
 }
 
-// filler fetches a unit without content, and returns how many units a page has.
+// filler fetches a unit without content. It tells how many units the page needed, and learns how many a page has. Units without content do not
+// count: a page that goes on loading after them would need more each time.
 async function filler(page) {
-  const had = page.had++
-  const response = await fetch('/.well-known/heddle/pad', { headers: { [HEADER]: `${newID()} 0 ${had} pad empty` }, credentials: 'same-origin', cache: 'no-store' })
+  page.had++
+  const response = await fetch('/.well-known/heddle/pad', { headers: { [HEADER]: `${newID()} 0 ${page.needed} pad empty` }, credentials: 'same-origin', cache: 'no-store' })
   await response.arrayBuffer()
-  return Number(response.headers.get(HEADER))
+  page.most = Number(response.headers.get(HEADER))
 }
 
 function newID() {
@@ -101,6 +103,7 @@ function draw() {
 // piece comes, it is the response.
 async function piece(page, request, url, id, count, index) {
   page.had++
+  page.needed++
   const headers = new Headers(request.headers)
   headers.set(HEADER, `${id} ${count} ${index} ${request.mode} ${request.destination || 'empty'}`)
   const response = await fetch(url, {
